@@ -1,0 +1,193 @@
+package localcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// startTimeout is how long one program may take until it is ready, on a machine busy with other tests.
+const startTimeout = time.Minute
+
+// startControlPlane starts etcd and the API server on new ports.
+func (c *Cluster) startControlPlane(ctx context.Context) error {
+	c.mu.Lock()
+	for _, port := range []*int{&c.etcdPort, &c.peerPort, &c.apiPort} {
+		var err error
+		if *port, err = c.ports.take(); err != nil {
+			c.mu.Unlock()
+			return err
+		}
+	}
+	c.mu.Unlock()
+	var err error
+	if c.admin, err = c.makeAdmin(); err != nil {
+		return err
+	}
+	if err := c.startEtcd(ctx); err != nil {
+		return err
+	}
+	return c.StartAPIServer(ctx)
+}
+
+func (c *Cluster) startEtcd(ctx context.Context) error {
+	begin := time.Now()
+	client := fmt.Sprintf("http://127.0.0.1:%d", c.etcdPort)
+	peer := fmt.Sprintf("http://127.0.0.1:%d", c.peerPort)
+	p, err := startProcess("etcd", c.logFile("etcd"), exec.Command(c.tool("etcd"),
+		"--name=localcluster",
+		"--data-dir="+filepath.Join(c.dir, "etcd"),
+		"--listen-client-urls="+client, "--advertise-client-urls="+client,
+		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer,
+		"--initial-cluster=localcluster="+peer,
+		"--unsafe-no-fsync", // its data does not outlive the machine
+		"--log-level=warn",
+	))
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.etcd = p
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	err = p.wait(ctx, func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, client+"/health", nil)
+		if err != nil {
+			return err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("etcd answers %s", response.Status)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	c.log.Info("etcd is ready", "after", time.Since(begin).Round(time.Millisecond))
+	return nil
+}
+
+// StartAPIServer starts the API server on its port, with its certificates and the data in etcd, and waits until it is
+// ready. If it runs, that is all.
+func (c *Cluster) StartAPIServer(ctx context.Context) error {
+	c.mu.Lock()
+	if c.stopped {
+		c.mu.Unlock()
+		return errors.New("the cluster is stopped")
+	}
+	p := c.apiserver
+	if !p.running() {
+		var err error
+		if p, err = startProcess("kube-apiserver", c.logFile("kube-apiserver"), c.apiServerCommand()); err != nil {
+			c.mu.Unlock()
+			return err
+		}
+		c.apiserver = p
+	}
+	c.mu.Unlock()
+
+	begin := time.Now()
+	client, err := newClient(c.admin)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	err = p.wait(ctx, func(ctx context.Context) error {
+		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	})
+	if err != nil {
+		return errors.Join(err, c.StopAPIServer())
+	}
+	c.log.Info("kube-apiserver is ready", "after", time.Since(begin).Round(time.Millisecond))
+	return nil
+}
+
+func (c *Cluster) apiServerCommand() *exec.Cmd {
+	return exec.Command(c.tool("kube-apiserver"),
+		fmt.Sprintf("--etcd-servers=http://127.0.0.1:%d", c.etcdPort),
+		"--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", c.apiPort),
+		// A loopback address is not allowed in the Endpoints of the service `kubernetes`, and nobody reads them.
+		"--endpoint-reconciler-type=none",
+		"--service-cluster-ip-range="+serviceRange,
+		"--tls-cert-file="+c.ca.file("apiserver.crt"),
+		"--tls-private-key-file="+c.ca.file("apiserver.key"),
+		"--client-ca-file="+c.ca.file("ca.crt"),
+		"--kubelet-client-certificate="+c.ca.file("kubelet-client.crt"),
+		"--kubelet-client-key="+c.ca.file("kubelet-client.key"),
+		"--kubelet-preferred-address-types=InternalIP",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file="+c.ca.file("sa.key"),
+		"--service-account-signing-key-file="+c.ca.file("sa.key"),
+		"--authorization-mode=Node,RBAC",
+		"--enable-admission-plugins=NodeRestriction",
+		"--allow-privileged=true",
+		"--profiling=false",
+	)
+}
+
+// StopAPIServer stops the API server and leaves etcd running. It does nothing if the API server is stopped.
+func (c *Cluster) StopAPIServer() error {
+	c.mu.Lock()
+	p := c.apiserver
+	c.apiserver = nil
+	c.mu.Unlock()
+	p.stop(3 * time.Second) // every write is in etcd already: force loses nothing
+	return nil
+}
+
+func (c *Cluster) stopControlPlane() {
+	_ = c.StopAPIServer() // never fails
+	c.mu.Lock()
+	p := c.etcd
+	c.etcd = nil
+	c.mu.Unlock()
+	p.stop(3 * time.Second)
+}
+
+// ensureServiceAccount creates what the controller-manager would: without it no pod is admitted.
+func (c *Cluster) ensureServiceAccount(ctx context.Context, namespace string) error {
+	client, err := newClient(c.admin)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	err = retry(ctx, func(ctx context.Context) error {
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+		_, err := client.CoreV1().ServiceAccounts(namespace).Create(ctx, account, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	}, settling)
+	if err != nil {
+		return fmt.Errorf("create the service account of namespace %s: %w", namespace, err)
+	}
+	return nil
+}
+
+func newClient(config *rest.Config) (*kubernetes.Clientset, error) {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	return client, nil
+}

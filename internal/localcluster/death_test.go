@@ -1,0 +1,116 @@
+package localcluster
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/localcluster/sweep"
+)
+
+// victimEnv makes this test binary a process that runs a cluster, tells where, and waits to be killed.
+const victimEnv = "LOCALCLUSTER_VICTIM"
+
+func runVictim(ctx context.Context) error {
+	c, err := Start(ctx, Options{Manifests: os.Getenv(victimEnv)})
+	if err != nil {
+		return err
+	}
+	client, err := newClient(c.AdminConfig())
+	if err != nil {
+		return err
+	}
+	n, err := c.NewNode(ctx, "node-a")
+	if errors.Is(err, ErrNoNode) {
+		fmt.Println("ready", c.Dir(), "none", "none")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := runKubelet(ctx, n, client); err != nil {
+		return err
+	}
+	// Not a child with a parent-death signal, as an agent that a test starts is not.
+	stray := exec.Command("tail", "-f", n.KubeletConfig())
+	if err := stray.Start(); err != nil {
+		return err
+	}
+	if err := runPod(ctx, client, "node-a", "default", "sleeper"); err != nil {
+		return err
+	}
+	fmt.Println("ready", c.Dir(), n.bridge, n.cgroup)
+	return nil
+}
+
+func TestNothingOutlivesAProcessThatIsKilled(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), victimEnv+"="+t.TempDir())
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	words := strings.Fields(line)
+	if err != nil || len(words) != 4 || words[0] != "ready" {
+		_ = cmd.Process.Kill()
+		t.Fatalf("the victim says %q, %v, %v", line, err, cmd.Wait())
+	}
+	dir, bridge, cgroup := words[1], words[2], words[3]
+	before, err := sweep.Processes(dir)
+	if err != nil || len(before) < 3 {
+		t.Fatalf("processes of the cluster: %v, %v", before, err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed
+	begin := time.Now()
+	eventually(t, 30*time.Second, func(context.Context) error {
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("directory %s is still there: %v", dir, err)
+		}
+		return traces(dir, bridge, cgroup)
+	})
+	t.Logf("%d processes and all else are gone after %v", len(before), time.Since(begin))
+}
+
+func TestTheGuardRefusesOtherArguments(t *testing.T) {
+	c := &Cluster{dir: t.TempDir()}
+	module, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.module, c.tools = module, t.TempDir()
+	guard, err := c.buildHelper(t.Context(), "guard")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(guard, "/", "sweep").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "usage: guard") {
+		t.Errorf("guard / sweep: %s, %v", out, err)
+	}
+	made, err := os.Stat(guard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.buildHelper(t.Context(), "guard"); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := os.Stat(guard); err != nil || !again.ModTime().Equal(made.ModTime()) {
+		t.Errorf("it was built twice: %v", err)
+	}
+	if _, err := c.buildHelper(t.Context(), "nonesuch"); err == nil {
+		t.Error("a program that does not exist was built")
+	}
+}

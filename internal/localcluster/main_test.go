@@ -1,0 +1,205 @@
+package localcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/evenkeel/evenkeel/internal/localcluster/sweep"
+)
+
+// What several of the tests need; and the process that one of them kills.
+
+func TestMain(m *testing.M) {
+	if os.Getenv(victimEnv) != "" {
+		if err := runVictim(context.Background()); err != nil {
+			fmt.Println("error:", strings.ReplaceAll(err.Error(), "\n", " "))
+			os.Exit(1)
+		}
+		select {}
+	}
+	os.Exit(m.Run())
+}
+
+// startCluster starts a cluster without manifests that ends with the test.
+func startCluster(t *testing.T, o Options) *Cluster {
+	t.Helper()
+	if o.Manifests == "" {
+		o.Manifests = t.TempDir()
+	}
+	c, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func startNode(t *testing.T, c *Cluster, name string) *Node {
+	t.Helper()
+	n, err := c.NewNode(t.Context(), name)
+	if errors.Is(err, ErrNoNode) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func admin(t *testing.T, c *Cluster) *kubernetes.Clientset {
+	t.Helper()
+	client, err := newClient(c.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// eventually polls until check is happy.
+func eventually(t *testing.T, within time.Duration, check func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	if err := retry(ctx, check, func(error) bool { return true }); err != nil {
+		t.Fatalf("after %v: %v", within, err)
+	}
+}
+
+// runKubelet runs the node's stock kubelet until the node is Ready.
+func runKubelet(ctx context.Context, n *Node, client kubernetes.Interface) (*process, error) {
+	p, err := startProcess("kubelet", filepath.Join(n.Dir(), "log", "kubelet.log"), exec.Command(n.KubeletPath(), n.KubeletArgs()...))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return p, p.wait(ctx, func(ctx context.Context) error {
+		node, err := client.CoreV1().Nodes().Get(ctx, n.Name(), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		}) {
+			return fmt.Errorf("not Ready: %v", node.Status.Conditions)
+		}
+		return nil
+	})
+}
+
+// runPod binds a pod that sleeps to a node and waits until it runs.
+func runPod(ctx context.Context, client kubernetes.Interface, node, namespace, name string) error {
+	pods := client.CoreV1().Pods(namespace)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{
+			NodeName:                     node,
+			AutomountServiceAccountToken: new(bool),
+			Containers:                   []corev1.Container{{Name: "sleep", Image: SleepImage}},
+		},
+	}
+	if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return retry(ctx, func(ctx context.Context) error {
+		pod, err := pods.Get(ctx, name, metav1.GetOptions{})
+		if err == nil && pod.Status.Phase != corev1.PodRunning {
+			err = errors.New(pod.Status.String())
+		}
+		return err
+	}, func(error) bool { return true })
+}
+
+// traces are everything on this machine that can be told to belong to this directory and this bridge and cgroup.
+func traces(dir, bridge, cgroup string) error {
+	var found []string
+	pids, err := sweep.Processes(dir)
+	if err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		found = append(found, fmt.Sprintf("process %d: %s", pid, strings.ReplaceAll(string(line), "\x00", " ")))
+	}
+	mounts, err := sweep.Mounts()
+	if err != nil {
+		return err
+	}
+	for _, m := range mounts {
+		if strings.HasPrefix(m.Path, dir+"/") {
+			found = append(found, "mount "+m.Path)
+		}
+	}
+	for _, pattern := range []string{
+		"/sys/class/net/" + bridge, "/sys/fs/cgroup/*/" + cgroup, "/sys/fs/cgroup/" + cgroup,
+		"/var/lib/cni/results/" + bridge + "-*",
+	} {
+		paths, err := filepath.Glob(pattern)
+		if err != nil {
+			return err
+		}
+		found = append(found, paths...)
+	}
+	links, err := filepath.Glob("/var/log/containers/*")
+	if err != nil {
+		return err
+	}
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, dir+"/") {
+			found = append(found, link)
+		}
+	}
+	if len(found) > 0 {
+		return fmt.Errorf("left of %s:\n%s", dir, strings.Join(found, "\n"))
+	}
+	return nil
+}
+
+// sharedFiles are the files of this node's pods in directories that all nodes of a machine share: the sockets of shims,
+// and the results of the loopback network.
+func sharedFiles(t *testing.T, n *Node) []string {
+	t.Helper()
+	addresses, err := filepath.Glob(filepath.Join(n.dir, "containerd/state/io.containerd.runtime.v2.task/*/*/address"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var paths []string
+	for _, file := range addresses {
+		address, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, strings.TrimPrefix(string(address), "unix://"))
+	}
+	sandboxes, err := filepath.Glob(filepath.Join(n.dir, "containerd/state/io.containerd.grpc.v1.cri/sandboxes/*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sandbox := range sandboxes {
+		paths = append(paths, "/var/lib/cni/results/cni-loopback-"+filepath.Base(sandbox)+"-lo")
+	}
+	for _, path := range paths {
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("while the node runs: %v", err)
+		}
+	}
+	return paths
+}

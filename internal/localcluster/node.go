@@ -1,0 +1,243 @@
+package localcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/localcluster/sweep"
+)
+
+// The images of every node, which run without a registry.
+const (
+	PauseImage = "registry.k8s.io/pause:3.6" // what containerd 1.6 makes pod sandboxes of
+	SleepImage = "evenkeel.dev/sleep:1"      // runs until SIGTERM, then exits 0 at once
+)
+
+// ErrNoNode means that this machine cannot run a node; the error that wraps it says what is missing.
+var ErrNoNode = errors.New("this machine cannot run a node")
+
+// Node is everything that a stock kubelet needs beside itself: containerd, CNI, a cgroup, certificates, configuration.
+// No kubelet is started.
+type Node struct {
+	cluster    *Cluster
+	name       string
+	dir        string
+	programs   programs
+	bridge     string
+	subnet     string
+	cgroup     string
+	kubeconfig string
+	healthz    int
+
+	mu         sync.Mutex
+	containerd *process
+	stopped    bool
+}
+
+// NewNode makes a node and starts its containerd; the first one compiles what is in the images. The name is free
+// again after the node's Stop. The error wraps ErrNoNode if the machine lacks what a node needs.
+func (c *Cluster) NewNode(ctx context.Context, name string) (*Node, error) {
+	found, err := findPrograms(os.Geteuid(), append(filepath.SplitList(os.Getenv("PATH")), sbin...), cniDirs)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(c.tool("kubelet")); err != nil {
+		return nil, fmt.Errorf("%w: run `make tools`: %w", ErrNoNode, err)
+	}
+	n := &Node{cluster: c, name: name, dir: filepath.Join(c.dir, "nodes", name), programs: found}
+	// The longest of the sockets that containerd and the kubelet make; the kernel takes 107 characters.
+	if longest := filepath.Join(n.dir, "kubelet", "pod-resources", "kubelet.sock"); len(longest) > 107 {
+		return nil, fmt.Errorf("the cluster's directory is too long for the sockets of a node: %s", longest)
+	}
+	c.mu.Lock()
+	if c.stopped || c.nodes[name] != nil {
+		c.mu.Unlock()
+		return nil, fmt.Errorf("node %s: the cluster is stopped, or has a node of this name", name)
+	}
+	c.nodes[name] = n
+	c.mu.Unlock()
+	if err := n.start(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("start node %s: %w", name, err), n.Stop())
+	}
+	return n, nil
+}
+
+func (n *Node) start(ctx context.Context) error {
+	begin := time.Now()
+	if err := os.RemoveAll(n.dir); err != nil {
+		return err
+	}
+	for _, dir := range []string{"cni", "kubelet", "pki", "manifests", "log/pods", "volumeplugins"} {
+		if err := os.MkdirAll(filepath.Join(n.dir, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	var err error
+	if n.kubeconfig, err = n.cluster.NodeKubeconfig(n.name); err != nil {
+		return err
+	}
+	if n.healthz, err = n.cluster.ports.take(); err != nil {
+		return err
+	}
+	port, err := n.cluster.ports.take()
+	if err != nil {
+		return err
+	}
+	if err := n.makeNetwork(); err != nil {
+		return err
+	}
+	if err := n.makeCgroup(); err != nil {
+		return err
+	}
+	if err := n.writeKubeletConfig(port); err != nil {
+		return err
+	}
+	if err := n.writeContainerdConfig(); err != nil {
+		return err
+	}
+	archive, err := n.writeImages(ctx)
+	if err != nil {
+		return err
+	}
+	if err := n.StartRuntime(ctx); err != nil {
+		return err
+	}
+	if err := n.ctr(ctx, "images", "import", "--snapshotter=overlayfs", archive); err != nil {
+		return err
+	}
+	n.cluster.log.Info("node is prepared", "node", n.name, "after", time.Since(begin).Round(time.Millisecond))
+	return nil
+}
+
+// Name is the node's name in the API.
+func (n *Node) Name() string { return n.name }
+
+// Dir is the directory that holds everything of this node.
+func (n *Node) Dir() string { return n.dir }
+
+// KubeletPath is the path of the stock kubelet.
+func (n *Node) KubeletPath() string { return n.cluster.tool("kubelet") }
+
+// KubeletConfig is the path of the KubeletConfiguration that KubeletArgs names.
+func (n *Node) KubeletConfig() string { return filepath.Join(n.dir, "kubelet.yaml") }
+
+// Kubeconfig is the path of the kubeconfig of the node's own identity.
+func (n *Node) Kubeconfig() string { return n.kubeconfig }
+
+// RuntimeEndpoint is the address of the node's containerd.
+func (n *Node) RuntimeEndpoint() string { return "unix://" + n.socket() }
+
+// HealthzPort is the port of the kubelet's healthz on 127.0.0.1.
+func (n *Node) HealthzPort() int { return n.healthz }
+
+// Images are PauseImage and SleepImage.
+func (n *Node) Images() (pause, sleep string) { return PauseImage, SleepImage }
+
+// KubeletArgs are the flags that the node's kubelet would have on a stock node.
+func (n *Node) KubeletArgs() []string {
+	args := []string{
+		"--config=" + n.KubeletConfig(),
+		"--kubeconfig=" + n.kubeconfig,
+		"--hostname-override=" + n.name,
+		"--root-dir=" + filepath.Join(n.dir, "kubelet"),
+		"--cert-dir=" + filepath.Join(n.dir, "pki"),
+		"--v=2",
+	}
+	if ip := primaryIP(); ip != "" {
+		args = append(args, "--node-ip="+ip) // else the kubelet looks the node's name up in DNS
+	}
+	return args
+}
+
+// primaryIP is the address from which this machine would reach others; "" if it would not. Nothing is sent.
+func primaryIP() string {
+	conn, err := net.Dial("udp", "192.0.2.1:9")
+	if err != nil {
+		return ""
+	}
+	defer conn.Close()
+	address, ok := conn.LocalAddr().(*net.UDPAddr)
+	if !ok || !address.IP.IsGlobalUnicast() {
+		return ""
+	}
+	return address.IP.String()
+}
+
+// StartRuntime starts containerd and waits until it answers. If it runs, that is all.
+func (n *Node) StartRuntime(ctx context.Context) error {
+	n.mu.Lock()
+	if n.stopped {
+		n.mu.Unlock()
+		return fmt.Errorf("node %s is stopped", n.name)
+	}
+	p := n.containerd
+	if !p.running() {
+		cmd := exec.Command(n.programs.containerd, "--config", filepath.Join(n.dir, "containerd.toml"))
+		// containerd finds the shim, and the shim iptables, in the PATH.
+		cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":"+strings.Join(sbin, ":"))
+		var err error
+		if p, err = startProcess("containerd", filepath.Join(n.dir, "log", "containerd.log"), cmd); err != nil {
+			n.mu.Unlock()
+			return err
+		}
+		n.containerd = p
+	}
+	n.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	err := p.wait(ctx, func(ctx context.Context) error { return n.ctr(ctx, "version") })
+	if err != nil {
+		return errors.Join(err, n.StopRuntime())
+	}
+	return nil
+}
+
+// StopRuntime stops containerd. Containers go on, as they do on every node. It does nothing if containerd is stopped.
+func (n *Node) StopRuntime() error {
+	n.mu.Lock()
+	p := n.containerd
+	n.containerd = nil
+	n.mu.Unlock()
+	p.stop(3 * time.Second)
+	return nil
+}
+
+// Stop stops containerd and removes whatever is left of the node outside of its directory: every process that names
+// the directory on its command line (also a kubelet or an agent), pods, mounts, the network, the cgroup. Logs stay
+// until the cluster's directory goes. Calling it again does nothing.
+func (n *Node) Stop() error {
+	n.mu.Lock()
+	done := n.stopped
+	n.stopped = true
+	n.mu.Unlock()
+	if done {
+		return nil
+	}
+	err := errors.Join(n.StopRuntime(), sweep.Node(n.dir))
+	n.cluster.mu.Lock()
+	delete(n.cluster.nodes, n.name)
+	n.cluster.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("stop node %s: %w", n.name, err)
+	}
+	n.cluster.log.Info("node is stopped", "node", n.name)
+	return nil
+}
+
+func (n *Node) socket() string { return filepath.Join(n.dir, "containerd.sock") }
+
+func (n *Node) ctr(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, n.programs.ctr, append([]string{"--address", n.socket(), "--connect-timeout=1s", "--namespace", "k8s.io"}, args...)...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("ctr %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}

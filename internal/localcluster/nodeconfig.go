@@ -1,0 +1,98 @@
+package localcluster
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"sigs.k8s.io/yaml"
+)
+
+// writeKubeletConfig writes what kubeadm would, with directories and ports of the node's own; and with limits at which
+// a disk that is nearly full, as those of developers are, does not evict what a test runs.
+func (n *Node) writeKubeletConfig(port int) error {
+	path := func(name string) string { return filepath.Join(n.dir, name) }
+	if err := os.WriteFile(path("resolv.conf"), []byte("nameserver 127.0.0.1\n"), 0o644); err != nil {
+		return err
+	}
+	data, err := yaml.Marshal(map[string]any{
+		"apiVersion": "kubelet.config.k8s.io/v1beta1",
+		"kind":       "KubeletConfiguration",
+		"authentication": map[string]any{
+			"anonymous": map[string]any{"enabled": false},
+			"webhook":   map[string]any{"enabled": true},
+			"x509":      map[string]any{"clientCAFile": n.cluster.ca.file("ca.crt")},
+		},
+		"authorization":                    map[string]any{"mode": "Webhook"},
+		"address":                          "0.0.0.0",
+		"port":                             port,
+		"readOnlyPort":                     0,
+		"healthzBindAddress":               "127.0.0.1",
+		"healthzPort":                      n.healthz,
+		"containerRuntimeEndpoint":         n.RuntimeEndpoint(),
+		"cgroupDriver":                     "cgroupfs",
+		"cgroupRoot":                       "/" + n.cgroup,
+		"cgroupsPerQOS":                    true,
+		"enforceNodeAllocatable":           []string{"pods"},
+		"failCgroupV1":                     false,
+		"failSwapOn":                       false,
+		"maxPods":                          110,
+		"rotateCertificates":               false, // nobody signs here
+		"staticPodPath":                    path("manifests"),
+		"podLogsDir":                       path("log/pods"),
+		"volumePluginDir":                  path("volumeplugins"),
+		"resolvConf":                       path("resolv.conf"),
+		"clusterDomain":                    "cluster.local",
+		"clusterDNS":                       []string{"10.96.0.10"},
+		"makeIPTablesUtilChains":           false, // the machine's tables stay as they are
+		"nodeStatusUpdateFrequency":        "1s",  // tests wait for what the node says
+		"nodeStatusReportFrequency":        "5m",
+		"imageGCHighThresholdPercent":      100, // the images cannot be pulled again
+		"evictionHard":                     map[string]string{"memory.available": "50Mi", "nodefs.available": "1%", "nodefs.inodesFree": "1%", "imagefs.available": "1%"},
+		"evictionPressureTransitionPeriod": "10s",
+	})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(n.KubeletConfig(), data, 0o644)
+}
+
+// writeContainerdConfig writes the configuration of a containerd that shares nothing with another one on the machine
+// but the directory of the shims' sockets, which is fixed.
+func (n *Node) writeContainerdConfig() error {
+	state := filepath.Join(n.dir, "containerd")
+	config := fmt.Sprintf(`version = 2
+root = %q
+state = %q
+disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp"]
+
+[grpc]
+address = %q
+
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = %q
+stream_server_address = "127.0.0.1"
+stream_server_port = "0"
+netns_mounts_under_state_dir = true
+# Where oom_score_adj may not be lowered, as in many sandboxes, no pod starts without it.
+restrict_oom_score_adj = true
+
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = %q
+conf_dir = %q
+
+[plugins."io.containerd.grpc.v1.cri".containerd]
+snapshotter = "overlayfs"
+default_runtime_name = "runc"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+BinaryName = %q
+Root = %q
+SystemdCgroup = false
+`, filepath.Join(state, "root"), filepath.Join(state, "state"), n.socket(), PauseImage,
+		n.programs.cni, filepath.Join(n.dir, "cni"), n.programs.runc, filepath.Join(state, "runc"))
+	return os.WriteFile(filepath.Join(n.dir, "containerd.toml"), []byte(config), 0o644)
+}

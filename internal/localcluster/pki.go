@@ -1,0 +1,134 @@
+package localcluster
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// authority is the cluster's one certificate authority, with its files in dir.
+type authority struct {
+	dir  string
+	cert *x509.Certificate
+	pem  []byte
+	key  *ecdsa.PrivateKey
+}
+
+// pair is a certificate and its key in PEM.
+type pair struct{ cert, key []byte }
+
+// serviceIP is the first address of serviceRange, which the API server claims for itself.
+const (
+	serviceRange = "10.96.0.0/24"
+	serviceIP    = "10.96.0.1"
+)
+
+// newAuthority makes the authority and everything the API server reads: ca.crt, apiserver, kubelet-client, and the key
+// that signs service account tokens.
+func newAuthority(dir string) (*authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make the authority: %w", err)
+	}
+	template := certificate(pkix.Name{CommonName: "evenkeel-localcluster"})
+	template.IsCA, template.BasicConstraintsValid = true, true
+	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("make the authority: %w", err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("make the authority: %w", err)
+	}
+	a := &authority{dir: dir, cert: cert, key: key, pem: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
+
+	server := certificate(pkix.Name{CommonName: "kube-apiserver"})
+	server.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	server.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
+	server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(serviceIP)}
+	serverPair, err := a.issue(server)
+	if err != nil {
+		return nil, err
+	}
+	kubeletClient, err := a.client("kube-apiserver-kubelet-client", "system:masters")
+	if err != nil {
+		return nil, err
+	}
+	tokenKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make the service account key: %w", err)
+	}
+	tokenPEM, err := keyPEM(tokenKey)
+	if err != nil {
+		return nil, err
+	}
+	for name, data := range map[string][]byte{
+		"ca.crt":             a.pem,
+		"apiserver.crt":      serverPair.cert,
+		"apiserver.key":      serverPair.key,
+		"kubelet-client.crt": kubeletClient.cert,
+		"kubelet-client.key": kubeletClient.key,
+		"sa.key":             tokenPEM,
+	} {
+		if err := os.WriteFile(a.file(name), data, 0o600); err != nil {
+			return nil, fmt.Errorf("write certificates: %w", err)
+		}
+	}
+	return a, nil
+}
+
+func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
+
+// client issues a client certificate for a user and its groups.
+func (a *authority) client(user string, groups ...string) (pair, error) {
+	template := certificate(pkix.Name{CommonName: user, Organization: groups})
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	return a.issue(template)
+}
+
+func (a *authority) issue(template *x509.Certificate) (pair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return pair{}, fmt.Errorf("issue a certificate for %s: %w", template.Subject.CommonName, err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
+	if err != nil {
+		return pair{}, fmt.Errorf("issue a certificate for %s: %w", template.Subject.CommonName, err)
+	}
+	encoded, err := keyPEM(key)
+	if err != nil {
+		return pair{}, err
+	}
+	return pair{cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key: encoded}, nil
+}
+
+func keyPEM(key *ecdsa.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encode a key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
+}
+
+// certificate is what all certificates have in common. They are valid from two days ago, so that a test may turn a
+// clock back by one.
+func certificate(subject pkix.Name) *x509.Certificate {
+	now := time.Now()
+	return &x509.Certificate{
+		SerialNumber: new(big.Int).SetInt64(now.UnixNano()),
+		Subject:      subject,
+		NotBefore:    now.Add(-48 * time.Hour),
+		NotAfter:     now.AddDate(1, 0, 0),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+	}
+}

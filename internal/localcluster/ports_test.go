@@ -1,0 +1,34 @@
+package localcluster
+
+import (
+	"fmt"
+	"net"
+	"testing"
+)
+
+func TestPortsAreNeverGivenTwice(t *testing.T) {
+	var one, two ports
+	defer one.release()
+	defer two.release()
+	seen := map[int]bool{}
+	for range 100 {
+		for _, p := range []*ports{&one, &two} {
+			port, err := p.take()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if seen[port] || port < firstPort || port > lastPort {
+				t.Errorf("port %d: given before (%v) or out of range", port, seen[port])
+			}
+			seen[port] = true
+			l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+			if err != nil {
+				t.Errorf("a port that was given is not free: %v", err)
+				continue
+			}
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}

@@ -1,0 +1,304 @@
+// Package sweep removes what a local cluster leaves outside of its directory and its children: shims and pods that
+// left their parent, mounts, cgroups, a bridge. It works from the directory alone, because the process that made it
+// all may be dead; it must not know how any of it is made.
+package sweep
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// Done is what the owner of a cluster tells the guard when it has cleaned up itself.
+	Done = "done"
+	// CgroupFile, in a node's directory, holds the name of the cgroup that all its pods are in.
+	CgroupFile = "cgroup"
+	// BridgeFile, in a node's directory, holds the name of the node's bridge, which is its CNI network's as well.
+	BridgeFile = "bridge"
+	// patience is how long killed processes may take to go.
+	patience = 10 * time.Second
+)
+
+// Cluster removes everything of the cluster in dir, but not dir itself. Processes in spared live.
+func Cluster(dir string, spared []int) error {
+	errs := []error{killNamed(dir, spared)}
+	nodes, err := filepath.Glob(filepath.Join(dir, "nodes", "*"))
+	errs = append(errs, err)
+	for _, node := range nodes {
+		errs = append(errs, Node(node))
+	}
+	return errors.Join(errs...)
+}
+
+// Node removes everything of the node in dir, but not dir itself: first what could make new things, then the things.
+// It kills every process that names a path in dir on its command line, so also a kubelet or an agent of this node,
+// but never the caller and its ancestors.
+func Node(dir string) error {
+	return errors.Join(
+		killNamed(dir, Ancestors()),
+		removeCgroup(dir),
+		unmount(dir),
+		removeShimSockets(dir),
+		removeNetwork(dir),
+		removeLogLinks(dir),
+	)
+}
+
+// Ancestors are this process and those above it.
+func Ancestors() []int {
+	var pids []int
+	for pid := os.Getpid(); pid > 0; {
+		pids = append(pids, pid)
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			break
+		}
+		// The second field, a name in brackets, may hold anything; the parent is the second after it.
+		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+		if pid, err = strconv.Atoi(string(fields[1])); err != nil {
+			break
+		}
+	}
+	return pids
+}
+
+// Processes are those with a path in dir, or dir itself, on their command line.
+func Processes(dir string) ([]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	var pids []int
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		line, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
+		if err != nil {
+			continue // it has ended
+		}
+		if bytes.Contains(line, []byte(dir+"/")) || bytes.Contains(line, []byte(dir+"\x00")) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+func killNamed(dir string, spared []int) error {
+	return killAll(dir, func() ([]int, error) {
+		pids, err := Processes(dir)
+		return slices.DeleteFunc(pids, func(pid int) bool { return slices.Contains(spared, pid) }), err
+	})
+}
+
+// killAll kills what find finds until it finds nothing more: what dies may just have started another.
+func killAll(dir string, find func() ([]int, error)) error {
+	return eventually(func() error {
+		pids, err := find()
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // fails only if it has ended
+		}
+		return fmt.Errorf("processes of %s do not end: %v", dir, pids)
+	})
+}
+
+func eventually(try func() error) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.Now().Add(patience)
+	for {
+		err := try()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		<-tick.C
+	}
+}
+
+// removeCgroup kills what runs in the node's cgroup and removes it, in every hierarchy.
+func removeCgroup(dir string) error {
+	name, err := record(dir, CgroupFile)
+	if err != nil || name == "" {
+		return err
+	}
+	mounts, err := Mounts()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, m := range mounts {
+		if m.Type != "cgroup" && m.Type != "cgroup2" {
+			continue
+		}
+		root := filepath.Join(m.Path, name)
+		errs = append(errs, killAll(dir, func() ([]int, error) { return cgroupProcesses(root) }))
+		errs = append(errs, eventually(func() error { return removeDirs(root) }))
+	}
+	return errors.Join(errs...)
+}
+
+func cgroupProcesses(root string) ([]int, error) {
+	var pids []int
+	err := filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if err != nil || entry.Name() != "cgroup.procs" {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil // the cgroup is gone, or is a threaded one
+		}
+		for _, field := range strings.Fields(string(data)) {
+			// Zero is a process outside of this PID namespace; to kill it would be to kill our own group.
+			if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
+				pids = append(pids, pid)
+			}
+		}
+		return nil
+	})
+	return pids, err
+}
+
+// removeDirs removes a tree of directories without touching the files in it: those of a cgroup go with it.
+func removeDirs(root string) error {
+	entries, err := os.ReadDir(root)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.IsDir() {
+			if err := removeDirs(filepath.Join(root, entry.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	if err := unix.Rmdir(root); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove cgroup %s: %w", root, err)
+	}
+	return nil
+}
+
+// Mount is one line of /proc/self/mountinfo.
+type Mount struct{ Path, Type string }
+
+// Mounts are the mounts that this process sees, in the order in which they were made.
+func Mounts() ([]Mount, error) {
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("list mounts: %w", err)
+	}
+	return parseMounts(string(data)), nil
+}
+
+func parseMounts(data string) []Mount {
+	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	var mounts []Mount
+	for line := range strings.Lines(data) {
+		before, after, ok := strings.Cut(line, " - ")
+		fields, kind := strings.Fields(before), strings.Fields(after)
+		if !ok || len(fields) < 5 || len(kind) < 1 {
+			continue
+		}
+		mounts = append(mounts, Mount{Path: unescape.Replace(fields[4]), Type: kind[0]})
+	}
+	return mounts
+}
+
+func unmount(dir string) error {
+	return eventually(func() error {
+		mounts, err := Mounts()
+		if err != nil {
+			return err
+		}
+		var errs []error
+		for _, m := range slices.Backward(mounts) {
+			if !strings.HasPrefix(m.Path, dir+"/") {
+				continue
+			}
+			if err := unix.Unmount(m.Path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+				errs = append(errs, fmt.Errorf("unmount %s: %w", m.Path, err))
+			}
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// removeShimSockets removes the sockets of killed shims, which containerd puts into a directory that all of its
+// instances share; each is named in a file beside its container.
+func removeShimSockets(dir string) error {
+	files, err := filepath.Glob(filepath.Join(dir, "containerd", "state", "io.containerd.runtime.v2.task", "*", "*", "address"))
+	errs := []error{err}
+	for _, file := range files {
+		address, err := os.ReadFile(file)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, removeFile(strings.TrimPrefix(strings.TrimSpace(string(address)), "unix://")))
+	}
+	return errors.Join(errs...)
+}
+
+// removeNetwork removes the node's bridge, and the results that CNI keeps for the node's pods.
+func removeNetwork(dir string) error {
+	name, err := record(dir, BridgeFile)
+	if err != nil || name == "" {
+		return err
+	}
+	results, err := filepath.Glob(filepath.Join("/var/lib/cni/results", name+"-*"))
+	errs := []error{RemoveBridge(name), err}
+	for _, result := range results {
+		// Every sandbox has a second one, of its loopback interface, under a name that all nodes share.
+		sandbox := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(result), name+"-"), "-eth0")
+		loopback := filepath.Join(filepath.Dir(result), "cni-loopback-"+sandbox+"-lo")
+		errs = append(errs, removeFile(result), removeFile(loopback))
+	}
+	return errors.Join(errs...)
+}
+
+// removeLogLinks removes the kubelet's links to this node's logs; their directory is fixed in the kubelet.
+func removeLogLinks(dir string) error {
+	links, err := filepath.Glob("/var/log/containers/*")
+	errs := []error{err}
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, dir+"/") {
+			errs = append(errs, removeFile(link))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func removeFile(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// record reads a file that a node writes before it makes what the file names; none means that there is nothing.
+func record(dir, name string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(dir, name))
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(data)), err
+}

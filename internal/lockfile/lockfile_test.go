@@ -1,0 +1,300 @@
+package lockfile
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// holdVar names the file that this test binary, started again, is to lock and hold.
+const holdVar = "LOCKFILE_TEST_HOLD"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(holdVar); path != "" {
+		hold(path)
+	}
+	os.Exit(m.Run())
+}
+
+// hold locks path with the two calls that the kubelet makes (pkg/util/flock), says so and waits to be killed.
+func hold(path string) {
+	fd, err := unix.Open(path, unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err == nil {
+		err = unix.Flock(fd, unix.LOCK_EX)
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println("held")
+	_, _ = os.Stdin.Read(make([]byte, 1)) // ends with the test, even if that dies
+	os.Exit(0)
+}
+
+// startHolder returns another process that holds the lock on path. Kill it with stop.
+func startHolder(t *testing.T, path string) (pid int, stop func()) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), holdVar+"="+path)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stop = func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	t.Cleanup(stop)
+	t.Cleanup(func() { _ = stdin.Close() })
+	if said, _ := bufio.NewReader(stdout).ReadString('\n'); said != "held\n" {
+		t.Fatalf("the holder said %q", said)
+	}
+	return cmd.Process.Pid, stop
+}
+
+func acquire(t *testing.T, path string) *Lock {
+	t.Helper()
+	lock, err := TryAcquire(path)
+	if err != nil {
+		t.Fatalf("TryAcquire: %v", err)
+	}
+	t.Cleanup(func() { _ = lock.Release() })
+	return lock
+}
+
+// wantError checks the kind of an error and that it says what is wrong with which file.
+func wantError(t *testing.T, err, kind error, words ...string) {
+	t.Helper()
+	if !errors.Is(err, kind) {
+		t.Fatalf("error %v, want one that is %v", err, kind)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("error %q does not say %q", err, w)
+		}
+	}
+}
+
+func TestALockHeldByAnotherProcessIsRefusedAndItsHolderNamed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	pid, _ := startHolder(t, path)
+	_, err := TryAcquire(path)
+	wantError(t, err, ErrHeld, path, "the lock is held by process", fmt.Sprint(pid))
+}
+
+func TestALockHeldByThisProcessIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	acquire(t, path)
+	_, err := TryAcquire(path)
+	wantError(t, err, ErrHeld, path, fmt.Sprint(os.Getpid()))
+}
+
+func TestTheKernelReleasesTheLockOfAKilledHolder(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	_, kill := startHolder(t, path)
+	kill()
+	acquire(t, path)
+}
+
+func TestAReleasedLockCanBeTakenAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	lock := acquire(t, path)
+	for range 2 { // the second time it does nothing
+		if err := lock.Release(); err != nil {
+			t.Fatalf("Release: %v", err)
+		}
+	}
+	acquire(t, path)
+	if err := lock.Release(); err != nil {
+		t.Fatalf("Release once more: %v", err)
+	}
+	if _, err := TryAcquire(path); !errors.Is(err, ErrHeld) {
+		t.Errorf("releasing an old lock again released the new one: %v", err)
+	}
+}
+
+func TestAChildDoesNotInheritTheLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	lock := acquire(t, path)
+	// The child has execed when it holds its own lock, and it runs on.
+	pid, _ := startHolder(t, path+".child")
+	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil || len(open) == 0 {
+		t.Fatalf("cannot see the child's files: %v", err)
+	}
+	for _, fd := range open {
+		if target, _ := os.Readlink(fd); target == path {
+			t.Errorf("the child has %s open", path)
+		}
+	}
+	// Closed and not unlocked, so that a copy in the child would keep it.
+	if err := lock.file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	lock.file = nil
+	acquire(t, path)
+}
+
+func TestTheFileIsPrivateAndKeepsItsContentAndItsPlace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	lock := acquire(t, path)
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode() != 0o600 {
+		t.Errorf("mode %v, want 0600", info.Mode())
+	}
+	if err := os.WriteFile(path, []byte("not ours"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Release(); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, path)
+	if content, err := os.ReadFile(path); err != nil || string(content) != "not ours" {
+		t.Errorf("after release and acquire the file holds %q (%v)", content, err)
+	}
+}
+
+func TestWhatCannotBeALockFileIsSaidClearly(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(filepath.Join(dir, "elsewhere"), link); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, path string
+		kind       error
+		words      string
+	}{
+		{"a directory", dir, unix.EISDIR, "is a directory"},
+		{"a missing directory", filepath.Join(dir, "no", "lock"), fs.ErrNotExist, "its directory does not exist"},
+		{"a symbolic link", link, unix.ELOOP, "it is a symbolic link, and that is not followed"},
+		{"a file as directory", "/dev/null/lock", unix.ENOTDIR, "not a directory"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := TryAcquire(tt.path)
+			wantError(t, err, tt.kind, tt.path, tt.words)
+		})
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "elsewhere")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the symbolic link was followed: %v", err)
+	}
+}
+
+func TestAReadOnlyFileSystemIsSaidClearly(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs to mount")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_RDONLY, "size=64k"); err != nil {
+		t.Skipf("cannot mount: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	path := filepath.Join(dir, "lock")
+	_, err := TryAcquire(path)
+	wantError(t, err, unix.EROFS, path, "read-only file system")
+}
+
+func TestAFileThatMayNotBeWrittenIsSaidClearly(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	if err := os.WriteFile(path, nil, 0o400); err != nil {
+		t.Fatal(err)
+	}
+	kind := fs.ErrPermission
+	if os.Getuid() == 0 { // root may, but for a file that is set immutable
+		if err := setImmutable(path, true); err != nil {
+			t.Skipf("cannot make a file that root may not write: %v", err)
+		}
+		t.Cleanup(func() { _ = setImmutable(path, false) })
+	}
+	_, err := TryAcquire(path)
+	wantError(t, err, kind, path)
+}
+
+func setImmutable(path string, on bool) error {
+	const immutable = 0x10 // FS_IMMUTABLE_FL
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	flags, err := unix.IoctlGetUint32(fd, unix.FS_IOC_GETFLAGS)
+	if err != nil {
+		return err
+	}
+	if flags &^= immutable; on {
+		flags |= immutable
+	}
+	return unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, int(flags))
+}
+
+func TestAFailingFlockIsReportedAndIsNotTakenForHeld(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = file.Close()
+	err = flock(file)
+	wantError(t, err, unix.EBADF, path, "flock")
+	if errors.Is(err, ErrHeld) {
+		t.Errorf("%v is ErrHeld", err)
+	}
+	if err := (&Lock{file: file}).Release(); !errors.Is(err, unix.EBADF) {
+		t.Errorf("Release: %v, want EBADF", err)
+	}
+	if pid := holder(file); pid != 0 {
+		t.Errorf("holder %d of a closed file, want none", pid)
+	}
+}
+
+func TestTheHolderIsFoundAmongTheKernelsLocks(t *testing.T) {
+	const locks = `1: POSIX  ADVISORY  WRITE 11 fd:01:7 0 EOF
+2: FLOCK  ADVISORY  WRITE 12 fd:02:7 0 EOF
+3: FLOCK  ADVISORY  WRITE 13 fd:01:7 0 EOF
+3: -> FLOCK  ADVISORY  WRITE 14 fd:01:8 0 EOF
+4: FLOCK  ADVISORY  WRITE 0 fd:01:9 0 EOF
+odd
+5: FLOCK  ADVISORY  WRITE x fd:01:9 0 EOF
+`
+	for id, want := range map[string]int{
+		"fd:01:7":  13, // neither the POSIX lock nor the other device
+		"fd:01:8":  0,  // waits only
+		"fd:01:9":  0,  // in another PID namespace
+		"fd:01:70": 0,
+	} {
+		if got := findHolder(strings.NewReader(locks), id); got != want {
+			t.Errorf("holder of %s: %d, want %d", id, got, want)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "free")
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if pid := holder(file); pid != 0 {
+		t.Errorf("holder %d of a file that nobody locked", pid)
+	}
+}

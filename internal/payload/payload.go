@@ -1,0 +1,165 @@
+// Package payload turns a ConfigMap into the configuration it carries: which key, which bytes, their digest and their
+// decoded fields. It refuses what no kubelet should ever be shown. It is pure: it must not know files, processes or
+// the API server, and it leaves to the kubelet's own dry run what only the kubelet can judge (unknown fields, values
+// out of range, feature gates).
+package payload
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// The keys that a ConfigMap may hold, exactly one of them.
+const (
+	KeyKubelet       = "kubelet"        // a whole KubeletConfiguration
+	KeyKubeletDropin = "kubelet-dropin" // a partial one, laid over the local configuration
+)
+
+// MaxSize is the most bytes that a payload may have: a ConfigMap cannot hold more.
+const MaxSize = 1 << 20
+
+// Payload is one configuration as it was assigned, byte for byte.
+type Payload struct {
+	Key    string         // KeyKubelet
+	Data   []byte         // the value's bytes, exactly
+	SHA256 string         // hex of sha256(Key + "\n" + Data)
+	Trial  Trial          // what the payload itself asks for; zero for an upstream KubeletConfiguration
+	Fields map[string]any // Data decoded, for guards; numbers are int64 or float64
+}
+
+// Trial is what a payload asks of its own trial. A nil or false field leaves it to the agent's flags.
+type Trial struct {
+	Duration           *time.Duration
+	CrashLoopThreshold *int
+	AllowPodLoss       bool
+}
+
+// Problem says in one CamelCase word why a payload was refused.
+type Problem string
+
+// The problems that FromConfigMap and Decode report.
+const (
+	ProblemKeys           Problem = "Keys"              // not exactly one known key, or anything besides it
+	ProblemUnsupported    Problem = "Unsupported"       // a known key or kind that this agent cannot use yet
+	ProblemEmpty          Problem = "Empty"             // nothing but white space and comments
+	ProblemTooLarge       Problem = "TooLarge"          // over MaxSize
+	ProblemSyntax         Problem = "Syntax"            // neither JSON nor YAML, or not a mapping
+	ProblemDocuments      Problem = "Documents"         // more than one YAML document
+	ProblemDuplicate      Problem = "DuplicateKey"      // a key twice in one mapping
+	ProblemKind           Problem = "Kind"              // wrong kind or apiVersion
+	ProblemRelativePath   Problem = "RelativePath"      // a path that would be resolved against the rendered file
+	ProblemHealthDisabled Problem = "HealthEndpointOff" // a kubelet whose health nobody could see
+)
+
+// Error is a refused payload.
+type Error struct {
+	Problem Problem
+	Object  string // "namespace/name" of the ConfigMap, empty when bytes alone were decoded
+	Key     string // the data key that is at fault, empty when it is the ConfigMap as a whole
+	Words   string // what is wrong, in plain words
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	if e.Object != "" {
+		b.WriteString("ConfigMap " + e.Object + ": ")
+	}
+	if e.Key != "" {
+		b.WriteString("key \"" + e.Key + "\": ")
+	}
+	b.WriteString(e.Words)
+	return b.String()
+}
+
+// FromConfigMap returns the payload of a ConfigMap. The error, if any, is an *Error that names the ConfigMap and key.
+func FromConfigMap(cm *corev1.ConfigMap) (Payload, error) {
+	object := cm.Namespace + "/" + cm.Name
+	refuse := func(words string) (Payload, error) {
+		return Payload{}, &Error{Problem: ProblemKeys, Object: object, Words: words}
+	}
+	if len(cm.BinaryData) > 0 {
+		return refuse("binaryData is not allowed (" + quoteAll(slices.Sorted(maps.Keys(cm.BinaryData))) + ")")
+	}
+	var found, unknown []string
+	for _, key := range slices.Sorted(maps.Keys(cm.Data)) {
+		switch key {
+		case KeyKubelet, KeyKubeletDropin:
+			found = append(found, key)
+		default:
+			unknown = append(unknown, key)
+		}
+	}
+	switch {
+	case len(unknown) > 0:
+		return refuse("unknown data keys " + quoteAll(unknown) + "; exactly one of \"kubelet\" and \"kubelet-dropin\" is allowed")
+	case len(found) == 0:
+		return refuse("it has neither the data key \"kubelet\" nor \"kubelet-dropin\"")
+	case len(found) > 1:
+		return refuse("it has both data keys \"kubelet\" and \"kubelet-dropin\"; exactly one is allowed")
+	}
+	p, err := Decode(found[0], []byte(cm.Data[found[0]]))
+	if refused := (*Error)(nil); errors.As(err, &refused) {
+		refused.Object = object
+	}
+	return p, err
+}
+
+// Decode returns the payload that data is under key. The error, if any, is an *Error that names the key.
+func Decode(key string, data []byte) (Payload, error) {
+	refuse := func(problem Problem, words string) (Payload, error) {
+		return Payload{}, &Error{Problem: problem, Key: key, Words: words}
+	}
+	switch key {
+	case KeyKubelet:
+	case KeyKubeletDropin:
+		return refuse(ProblemUnsupported, "not supported yet by this agent")
+	default:
+		return refuse(ProblemKeys, "unknown key")
+	}
+	if len(data) > MaxSize {
+		return refuse(ProblemTooLarge, "larger than 1 MiB")
+	}
+	fields, problem, words := decodeFields(data)
+	if problem != "" {
+		return refuse(problem, words)
+	}
+	if words := checkKind(fields); words != "" {
+		return refuse(ProblemKind, words)
+	}
+	if words := relativePath(fields); words != "" {
+		return refuse(ProblemRelativePath, words)
+	}
+	if words := healthOff(fields); words != "" {
+		return refuse(ProblemHealthDisabled, words)
+	}
+	return Payload{Key: key, Data: data, SHA256: Digest(key, data), Fields: fields}, nil
+}
+
+// Digest returns the hex sha256 that identifies data under key, valid or not.
+func Digest(key string, data []byte) string {
+	h := sha256.New()
+	h.Write([]byte(key + "\n"))
+	h.Write(data)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// quoteAll lists at most five names, so that a hostile ConfigMap cannot fill a status.
+func quoteAll(names []string) string {
+	const most = 5
+	more := ""
+	if len(names) > most {
+		names, more = names[:most], ", ..."
+	}
+	quoted := make([]string, len(names))
+	for i, n := range names {
+		quoted[i] = quote(n)
+	}
+	return strings.Join(quoted, ", ") + more
+}

@@ -1,0 +1,219 @@
+package payload
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+
+func configMap(data map[string]string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "evenkeel-system", Name: "workers"},
+		Data:       data,
+	}
+}
+
+func TestAPayloadKeepsItsBytesAndTheirDigest(t *testing.T) {
+	text := head + "maxPods: 120\n"
+	p, err := FromConfigMap(configMap(map[string]string{"kubelet": text}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Key != "kubelet" || string(p.Data) != text {
+		t.Errorf("key %q, data %q", p.Key, p.Data)
+	}
+	if want := Digest("kubelet", []byte(text)); p.SHA256 != want {
+		t.Errorf("sha256 = %s, want %s", p.SHA256, want)
+	}
+	if p.Fields["maxPods"] != int64(120) {
+		t.Errorf("maxPods = %#v, want int64 120", p.Fields["maxPods"])
+	}
+	if p.Trial != (Trial{}) {
+		t.Errorf("an upstream payload asks for no trial of its own, got %+v", p.Trial)
+	}
+}
+
+func TestTheDigestIsOverKeyNewlineAndBytes(t *testing.T) {
+	// printf 'kubelet\nabc' | sha256sum
+	const want = "444e493821033a51ac2c562ac17f5c50bd626bc17b1d9328e91c3ac3bcdc917d"
+	if got := Digest("kubelet", []byte("abc")); got != want {
+		t.Errorf("Digest = %s, want %s", got, want)
+	}
+}
+
+func TestAConfigMapIsRefusedInWordsThatNameIt(t *testing.T) {
+	const who = `ConfigMap evenkeel-system/workers: `
+	tests := []struct {
+		name    string
+		data    map[string]string
+		binary  map[string][]byte
+		problem Problem
+		words   string
+	}{
+		{"neither key", nil, nil, ProblemKeys,
+			who + `it has neither the data key "kubelet" nor "kubelet-dropin"`},
+		{"both keys", map[string]string{"kubelet": head, "kubelet-dropin": head}, nil, ProblemKeys,
+			who + `it has both data keys "kubelet" and "kubelet-dropin"; exactly one is allowed`},
+		{"an unknown key beside a good one", map[string]string{"kubelet": head, "b": "", "a": ""}, nil, ProblemKeys,
+			who + `unknown data keys "a", "b"; exactly one of "kubelet" and "kubelet-dropin" is allowed`},
+		{"many unknown keys", map[string]string{"a": "", "b": "", "c": "", "d": "", "e": "", "f": ""}, nil, ProblemKeys,
+			who + `unknown data keys "a", "b", "c", "d", "e", ...; exactly one of "kubelet" and "kubelet-dropin" is allowed`},
+		{"a key that climbs", map[string]string{"../kubelet": head}, nil, ProblemKeys,
+			who + `unknown data keys "../kubelet"; exactly one of "kubelet" and "kubelet-dropin" is allowed`},
+		{"binaryData", map[string]string{"kubelet": head}, map[string][]byte{"x": {1}}, ProblemKeys,
+			who + `binaryData is not allowed ("x")`},
+		{"a drop-in", map[string]string{"kubelet-dropin": head}, nil, ProblemUnsupported,
+			who + `key "kubelet-dropin": not supported yet by this agent`},
+		{"a bad value", map[string]string{"kubelet": ""}, nil, ProblemEmpty,
+			who + `key "kubelet": empty`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			cm := configMap(tt.data)
+			cm.BinaryData = tt.binary
+			_, err := FromConfigMap(cm)
+			checkRefused(t, err, tt.problem, tt.words)
+		})
+	}
+}
+
+func checkRefused(t *testing.T, err error, problem Problem, words string) {
+	t.Helper()
+	refused := (*Error)(nil)
+	if !errors.As(err, &refused) {
+		t.Fatalf("got error %v, want an *Error %q", err, words)
+	}
+	if refused.Problem != problem {
+		t.Errorf("problem %q, want %q", refused.Problem, problem)
+	}
+	if err.Error() != words {
+		t.Errorf("got  %s\nwant %s", err, words)
+	}
+}
+
+func TestAValueIsRefusedInPlainWords(t *testing.T) {
+	const k = `key "kubelet": `
+	tests := []struct {
+		name    string
+		data    string
+		problem Problem
+		words   string
+	}{
+		{"nothing", "", ProblemEmpty, k + "empty"},
+		{"white space and a comment", " \n# nothing\n", ProblemEmpty, k + "empty"},
+		{"null", "null\n", ProblemEmpty, k + "empty"},
+		{"no YAML", "a: [1\n", ProblemSyntax, k + "neither JSON nor YAML: yaml: line 1: did not find expected ',' or ']'"},
+		{"no JSON", `{"a": `, ProblemSyntax, k + "neither JSON nor YAML: yaml: line 1: did not find expected node content"},
+		{"a list", "- a\n", ProblemSyntax, k + "not a mapping of fields but a single list"},
+		{"a string", "hello\n", ProblemSyntax, k + "not a mapping of fields but a single string"},
+		{"a number", "12\n", ProblemSyntax, k + "not a mapping of fields but a single number"},
+		{"a boolean", "true\n", ProblemSyntax, k + "not a mapping of fields but a single boolean"},
+		{"a key that JSON cannot have", head + "? [a]\n: 1\n", ProblemSyntax,
+			k + "neither JSON nor YAML: yaml: invalid map key: []interface {}{\"a\"}"},
+		{"two documents", head + "---\n" + head, ProblemDocuments, k + "more than one YAML document"},
+		{"a second document that is no YAML", head + "---\na: [\n", ProblemDocuments, k + "more than one YAML document"},
+		{"two JSON objects", `{"a":1}` + "\n---\n" + `{"a":1}`, ProblemDocuments, k + "more than one YAML document"},
+		{"a key twice in YAML", head + "maxPods: 1\nmaxPods: 2\n", ProblemDuplicate,
+			k + `duplicate key: yaml: unmarshal errors: line 4: key "maxPods" already set in map`},
+		{"a key twice in a nested mapping", head + "evictionHard: {a: b, a: c}\n", ProblemDuplicate,
+			k + `duplicate key: yaml: unmarshal errors: line 3: key "a" already set in map`},
+		{"a key twice in JSON", `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","a":1,"a":2}`, ProblemDuplicate,
+			k + `duplicate field "a"`},
+		{"no kind", "maxPods: 1\n", ProblemKind,
+			k + `apiVersion is "" and kind is "", but must be "kubelet.config.k8s.io/v1beta1" and "KubeletConfiguration"`},
+		{"another kind", strings.Replace(head, "KubeletConfiguration", "KubeletConfig", 1), ProblemKind,
+			k + `apiVersion is "kubelet.config.k8s.io/v1beta1" and kind is "KubeletConfig", but must be "kubelet.config.k8s.io/v1beta1" and "KubeletConfiguration"`},
+		{"another version", strings.Replace(head, "v1beta1", "v1", 1), ProblemKind,
+			k + `apiVersion is "kubelet.config.k8s.io/v1" and kind is "KubeletConfiguration", but must be "kubelet.config.k8s.io/v1beta1" and "KubeletConfiguration"`},
+		{"the grouped form", strings.Replace(head, "kubelet.config.k8s.io/v1beta1", "evenkeel.dev/v1alpha1", 1), ProblemKind,
+			k + "apiVersion evenkeel.dev/v1alpha1 is not supported yet by this agent, use kubelet.config.k8s.io/v1beta1"},
+		{"over 1 MiB", head + "#" + strings.Repeat("x", MaxSize), ProblemTooLarge, k + "larger than 1 MiB"},
+		{"a relative path", head + "staticPodPath: manifests\n", ProblemRelativePath,
+			k + `staticPodPath is the relative path "manifests"; paths must be absolute`},
+		{"a relative path that climbs", head + "tlsCertFile: ../x\n", ProblemRelativePath,
+			k + `tlsCertFile is the relative path "../x"; paths must be absolute`},
+		{"a relative path, key", head + "tlsPrivateKeyFile: x\n", ProblemRelativePath,
+			k + `tlsPrivateKeyFile is the relative path "x"; paths must be absolute`},
+		{"a relative path, nested", head + "authentication: {x509: {clientCAFile: ca}}\n", ProblemRelativePath,
+			k + `authentication.x509.clientCAFile is the relative path "ca"; paths must be absolute`},
+		{"a relative path, nested, in another case", head + "Authentication: {X509: {ClientCaFile: ca}}\n", ProblemRelativePath,
+			k + `Authentication.X509.ClientCaFile is the relative path "ca"; paths must be absolute`},
+		{"a relative path, resolver", head + "resolvConf: ./r\n", ProblemRelativePath,
+			k + `resolvConf is the relative path "./r"; paths must be absolute`},
+		{"a relative path, plugins", head + "volumePluginDir: ~/p\n", ProblemRelativePath,
+			k + `volumePluginDir is the relative path "~/p"; paths must be absolute`},
+		{"a relative path, logs", head + "podLogsDir: logs\n", ProblemRelativePath,
+			k + `podLogsDir is the relative path "logs"; paths must be absolute`},
+		{"a relative path behind an absolute one", head + "staticPodPath: /m\nStaticPodPath: m\n", ProblemRelativePath,
+			k + `StaticPodPath is the relative path "m"; paths must be absolute`},
+		{"a relative path in letters that only fold", head + "\u017ftaticPodPath: m\n", ProblemRelativePath,
+			k + "\u017ftaticPodPath is the relative path \"m\"; paths must be absolute"},
+		{"no health endpoint", head + "healthzPort: 0\n", ProblemHealthDisabled,
+			k + "healthzPort is 0, which switches the health endpoint off: nobody could tell whether the kubelet is healthy"},
+		{"no health endpoint, in another case and as a float", head + "HealthzPort: 0.0\n", ProblemHealthDisabled,
+			k + "HealthzPort is 0, which switches the health endpoint off: nobody could tell whether the kubelet is healthy"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Decode("kubelet", []byte(tt.data))
+			checkRefused(t, err, tt.problem, tt.words)
+		})
+	}
+	_, err := Decode("other", []byte(head))
+	checkRefused(t, err, ProblemKeys, `key "other": unknown key`)
+}
+
+func TestWhatIsTheKubeletsToJudgeIsTaken(t *testing.T) {
+	for name, data := range map[string]string{
+		"JSON":                             `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":1}`,
+		"JSON with tabs":                   "{\n\t\"apiVersion\":\"kubelet.config.k8s.io/v1beta1\",\n\t\"kind\":\"KubeletConfiguration\"}",
+		"a leading document separator":     "---\n" + head,
+		"an empty document at the end":     head + "---\n",
+		"an unknown field":                 head + "bogus: 1\n",
+		"a field in the wrong case":        head + "MaxPods: 1\n",
+		"a value out of range":             head + "maxPods: -1\n",
+		"a path that means none":           head + "staticPodPath: \"\"\nauthentication: {x509: {clientCAFile: \"\"}}\n",
+		"a path of another type":           head + "staticPodPath: 7\n",
+		"authentication that is no object": head + "authentication: 7\n",
+		"absolute paths":                   head + "staticPodPath: /m\nresolvConf: /etc/resolv.conf\n",
+		"another health port":              head + "healthzPort: 10249\n",
+		"exactly 1 MiB":                    head + "#" + strings.Repeat("x", MaxSize-len(head)-1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := Decode("kubelet", []byte(data))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Fields["kind"] != "KubeletConfiguration" {
+				t.Errorf("fields = %v", p.Fields)
+			}
+		})
+	}
+}
+
+func TestALongErrorIsBounded(t *testing.T) {
+	_, err := Decode("kubelet", []byte(head+"staticPodPath: "+strings.Repeat("\u00e9", 4000)))
+	if err == nil || len(err.Error()) > 500 {
+		t.Fatalf("error of %d bytes", len(err.Error()))
+	}
+}
+
+func FuzzDecodeNeverPanics(f *testing.F) {
+	for _, seed := range []string{
+		"", "{", head, head + "---\n", "a: &a [*a]", "{\"a\":1,\"a\":2}", "? [a]\n: b", "<<: *x", head + "healthzPort: 0",
+		head + "authentication: {x509: {clientCAFile: ca}}", "\xff\xfe", "a: !!binary x", "!!map {a: b}",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := Decode(KeyKubelet, data)
+		if err == nil && (string(p.Data) != string(data) || p.Fields["kind"] != "KubeletConfiguration") {
+			t.Errorf("accepted %q as %v", data, p.Fields)
+		}
+	})
+}

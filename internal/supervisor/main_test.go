@@ -1,0 +1,283 @@
+package supervisor
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
+)
+
+// deadline is for what happens at once; it is long for the sake of a busy machine.
+const deadline = 20 * time.Second
+
+// roleVar makes this test binary, started again, play a part.
+const roleVar = "SUPERVISOR_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(roleVar) {
+	case "":
+		os.Exit(m.Run())
+	case "speaker":
+		speak(os.Args[1])
+	case "deaf speaker":
+		signal.Ignore(syscall.SIGTERM)
+		speak(os.Args[1])
+	case "agent":
+		beAgent()
+	}
+	os.Exit(99)
+}
+
+// speak is a child: it sends each line of the fifo, a quoted string, as a notification.
+func speak(fifo string) {
+	f, err := os.OpenFile(fifo, os.O_RDWR, 0) // and so it never ends
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(98)
+	}
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		text, err := strconv.Unquote(lines.Text())
+		if name, ok := strings.CutPrefix(text, "env "); ok {
+			value, set := os.LookupEnv(name)
+			text = fmt.Sprintf("STATUS=%s=%s %v", name, value, set)
+		}
+		if err == nil && text == "BARRIER=1" {
+			err = barrier()
+			text = "STATUS=barrier passed"
+		}
+		if err == nil {
+			_, err = daemon.SdNotify(false, text)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(97)
+		}
+	}
+}
+
+// barrier is sd_notify_barrier(3): it sends one end of a pipe and waits until the receiver has closed it.
+func barrier() error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	err = unix.Sendmsg(fd, []byte("BARRIER=1"), unix.UnixRights(int(w.Fd())),
+		&unix.SockaddrUnix{Name: os.Getenv("NOTIFY_SOCKET")}, 0)
+	if err := errors.Join(err, unix.Close(fd), w.Close(), r.SetReadDeadline(time.Now().Add(deadline))); err != nil {
+		return err
+	}
+	if _, err = r.Read(make([]byte, 1)); err == io.EOF {
+		return nil
+	}
+	return fmt.Errorf("the receiver keeps the file descriptor: %v", err)
+}
+
+// beAgent starts a child that would live on, says its process ID and waits to be killed.
+func beAgent() {
+	n, err := NewNotifier(os.Args[1], slog.New(slog.DiscardHandler))
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(96)
+	}
+	p, err := Start(Command{Path: "/bin/sleep", Args: []string{"1000"}}, n)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(95)
+	}
+	fmt.Println(p.Pid())
+	_, _ = os.Stdin.Read(make([]byte, 1)) // ends with the test, even if that dies
+}
+
+// waitFor polls until it is so.
+func waitFor(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	late := time.After(deadline)
+	for tick := time.Tick(2 * time.Millisecond); !so(); {
+		select {
+		case <-late:
+			t.Fatalf("not within %v: %s", deadline, what)
+		case <-tick:
+		}
+	}
+}
+
+// logBuffer is a log that can be read while it is written.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBuffer) count(words string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Count(b.buf.String(), words)
+}
+
+func (b *logBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
+
+// shortDir is a temporary directory whose path fits into a socket's address, however long the test's name is.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sv-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func newNotifier(t *testing.T) (*Notifier, *logBuffer) {
+	t.Helper()
+	log := &logBuffer{}
+	n, err := NewNotifier(shortDir(t), log.logger())
+	if err != nil {
+		t.Fatalf("NewNotifier: %v", err)
+	}
+	t.Cleanup(n.Close)
+	return n, log
+}
+
+// withoutSystemd is for tests of everything else.
+func withoutSystemd(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} {
+		t.Setenv(name, "")
+	}
+}
+
+// systemd stands in for the real one.
+type systemd struct{ got chan string }
+
+// newSystemd listens at an address of its own and says so in the environment; watchdog 0: it wants no feeding.
+func newSystemd(t *testing.T, watchdog time.Duration) *systemd {
+	t.Helper()
+	withoutSystemd(t)
+	path := filepath.Join(shortDir(t), "systemd")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	t.Setenv("NOTIFY_SOCKET", path)
+	if watchdog > 0 {
+		t.Setenv("WATCHDOG_USEC", strconv.FormatInt(watchdog.Microseconds(), 10))
+		t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
+	}
+	s := &systemd{got: make(chan string, 10_000)}
+	go func() {
+		for buf := make([]byte, 2*maxDatagram); ; {
+			n, err := conn.Read(buf)
+			if err != nil {
+				return
+			}
+			s.got <- string(buf[:n])
+		}
+	}()
+	return s
+}
+
+// wants fails unless the next messages are these.
+func (s *systemd) wants(t *testing.T, messages ...string) {
+	t.Helper()
+	for _, want := range messages {
+		select {
+		case got := <-s.got:
+			if got != want {
+				t.Fatalf("systemd got %q, want %q", got, want)
+			}
+		case <-time.After(deadline):
+			t.Fatalf("systemd did not get %q", want)
+		}
+	}
+}
+
+// silence drops what comes until nothing has come for so long.
+func (s *systemd) silence(t *testing.T, long time.Duration) {
+	t.Helper()
+	for late := time.After(deadline); ; {
+		select {
+		case <-s.got:
+		case <-time.After(long):
+			return
+		case <-late:
+			t.Fatalf("systemd is never left alone for %v", long)
+		}
+	}
+}
+
+// speaker is a child that says what the test wants it to.
+type speaker struct {
+	*Process
+	fifo *os.File
+}
+
+func startSpeaker(t *testing.T, n *Notifier, role string, watchdog time.Duration) *speaker {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(shortDir(t), "fifo")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fifo, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fifo.Close() })
+	p, err := Start(Command{
+		Path: exe, Args: []string{path}, Env: append(os.Environ(), roleVar+"="+role),
+		Stderr: os.Stderr, Watchdog: watchdog,
+	}, n)
+	if err != nil {
+		t.Fatalf("Start: %v", err)
+	}
+	t.Cleanup(func() { p.Stop(0) })
+	return &speaker{Process: p, fifo: fifo}
+}
+
+func (s *speaker) say(t *testing.T, messages ...string) {
+	t.Helper()
+	for _, m := range messages {
+		if _, err := fmt.Fprintln(s.fifo, strconv.Quote(m)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// startShell runs a script as the child.
+func startShell(t *testing.T, n *Notifier, script string) *Process {
+	t.Helper()
+	p, err := Start(Command{Path: "/bin/sh", Args: []string{"-c", script}, Stderr: os.Stderr}, n)
+	if err != nil {
+		t.Fatalf("Start: %v", err)
+	}
+	t.Cleanup(func() { p.Stop(0) })
+	return p
+}

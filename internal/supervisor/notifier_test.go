@@ -1,0 +1,276 @@
+package supervisor
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// interval is short, but its half is long beside the delays of a busy machine.
+const interval = 200 * time.Millisecond
+
+// quiet is long enough for a feeder to have shown itself.
+const quiet = 3 * interval
+
+func TestSystemdIsToldWhatTheServiceSays(t *testing.T) {
+	sd := newSystemd(t, 0)
+	n, _ := newNotifier(t)
+	for _, err := range []error{n.Ready(), n.Status("all\nMAINPID=1\x00\xff"), n.Stopping()} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	sd.wants(t, "READY=1", "STATUS=all MAINPID=1 \ufffd", "STOPPING=1")
+}
+
+func TestTheChildsMessagesAreForwardedAndItsReadinessIsNot(t *testing.T) {
+	sd := newSystemd(t, 0)
+	n, _ := newNotifier(t)
+	p := startSpeaker(t, n, "speaker", 0)
+	p.say(t, "READY=1", "MAINPID=1\nSTATUS=starting\nFDSTORE=1\nEXTEND_TIMEOUT_USEC=9", "STOPPING=1", "WATCHDOG=1")
+	sd.wants(t, "STATUS=starting\nEXTEND_TIMEOUT_USEC=9", "WATCHDOG=1")
+	if !p.Ready() {
+		t.Error("not ready")
+	}
+	if err := n.Ready(); err != nil {
+		t.Error(err)
+	}
+	sd.wants(t, "READY=1")
+}
+
+func TestTheChildSeesItsOwnSocketAndWatchdog(t *testing.T) {
+	sd := newSystemd(t, time.Minute)
+	n, _ := newNotifier(t)
+	sd.wants(t, "WATCHDOG=1")
+	if n.Watchdog() != time.Minute {
+		t.Errorf("systemd's watchdog is %v, want 1m", n.Watchdog())
+	}
+	p := startSpeaker(t, n, "speaker", time.Hour) // lowered to what systemd wants
+	p.say(t, "env NOTIFY_SOCKET", "env WATCHDOG_USEC", "env WATCHDOG_PID")
+	sd.wants(t, "STATUS=NOTIFY_SOCKET="+n.childSocket+" true", "STATUS=WATCHDOG_USEC=60000000 true",
+		"STATUS=WATCHDOG_PID= false")
+	p.Stop(deadline)
+	sd.wants(t, "WATCHDOG=1") // at once and not at the next turn, in half a minute
+	sd.silence(t, interval)   // once for the stop, and once for the end if that was not the same turn
+
+	p = startSpeaker(t, n, "speaker", 0)
+	p.say(t, "env WATCHDOG_USEC")
+	sd.wants(t, "STATUS=WATCHDOG_USEC= false")
+}
+
+func TestTheWatchdogIsFedAtOnceWhenAChildEndsByItself(t *testing.T) {
+	sd := newSystemd(t, time.Hour)
+	n, _ := newNotifier(t)
+	sd.wants(t, "WATCHDOG=1")
+	wait(t, startShell(t, n, "exit 1"))
+	sd.wants(t, "WATCHDOG=1") // the next turn is in half an hour
+}
+
+func TestTheWatchdogIsFedWhileNoChildRuns(t *testing.T) {
+	sd := newSystemd(t, interval)
+	before := time.Now()
+	n, _ := newNotifier(t)
+	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1")
+	if took := time.Since(before); took < interval {
+		t.Errorf("fed five times in %v, want every %v", took, interval/2)
+	}
+	n.Close()
+	n.Close()
+	sd.silence(t, quiet)
+}
+
+func TestTheWatchdogIsFedForAChildThatNeverPings(t *testing.T) {
+	sd := newSystemd(t, interval)
+	n, _ := newNotifier(t)
+	p := startSpeaker(t, n, "speaker", interval)
+	p.say(t, "READY=1")
+	waitFor(t, "ready", p.Ready)
+	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1")
+}
+
+func TestTheWatchdogIsFedForAChildThatWasNotAskedToPing(t *testing.T) {
+	sd := newSystemd(t, interval)
+	n, _ := newNotifier(t)
+	p := startSpeaker(t, n, "speaker", 0)
+	p.say(t, "READY=1", "WATCHDOG=1")
+	waitFor(t, "pinged", func() bool { _, seen := p.Watchdog(); return seen })
+	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1")
+}
+
+func TestTheWatchdogIsFedWhileTheChildStarts(t *testing.T) {
+	sd := newSystemd(t, interval)
+	n, _ := newNotifier(t)
+	p := startSpeaker(t, n, "speaker", interval)
+	p.say(t, "WATCHDOG=1")
+	waitFor(t, "pinged", func() bool { _, seen := p.Watchdog(); return seen })
+	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1")
+}
+
+func TestAReadyChildThatStopsPingingIsNotCoveredForUntilItIsStopped(t *testing.T) {
+	sd := newSystemd(t, interval)
+	n, _ := newNotifier(t)
+	p := startSpeaker(t, n, "deaf speaker", interval)
+	p.say(t, "READY=1", "WATCHDOG=1")
+	waitFor(t, "pinged", func() bool { _, seen := p.Watchdog(); return seen })
+	sd.silence(t, quiet)
+
+	p.say(t, "WATCHDOG=1", "STATUS=end")
+	sd.wants(t, "WATCHDOG=1", "STATUS=end") // its own, and only once
+	sd.silence(t, quiet)
+
+	stopped := make(chan Exit)
+	go func() { stopped <- p.Stop(time.Hour) }()
+	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1") // a stop may take longer than the interval
+	select {
+	case <-p.Done():
+		t.Fatal("the child is gone already")
+	default:
+	}
+	p.Stop(0)
+	<-stopped
+	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1")
+}
+
+func TestAWatchdogThatIsNotForUsIsNotFed(t *testing.T) {
+	sd := newSystemd(t, interval)
+	t.Setenv("WATCHDOG_PID", "1")
+	n, log := newNotifier(t)
+	if n.Watchdog() != 0 || log.count("WARN") != 0 {
+		t.Errorf("watchdog %v and %d warnings, want neither", n.Watchdog(), log.count("WARN"))
+	}
+	sd.silence(t, quiet)
+}
+
+func TestAGarbledWatchdogIntervalIsReportedAndIgnored(t *testing.T) {
+	newSystemd(t, interval)
+	t.Setenv("WATCHDOG_USEC", "soon")
+	n, log := newNotifier(t)
+	if n.Watchdog() != 0 || log.count("not feeding the service manager's watchdog") != 1 {
+		t.Errorf("watchdog %v, said %d times; want none, said once", n.Watchdog(), log.count("not feeding"))
+	}
+}
+
+func TestWithoutSystemdThereIsNothingToDo(t *testing.T) {
+	withoutSystemd(t)
+	t.Setenv("WATCHDOG_USEC", "1000") // left over in some environment
+	n, log := newNotifier(t)
+	for _, err := range []error{n.Ready(), n.Status("x"), n.Stopping()} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if n.Watchdog() != 0 {
+		t.Errorf("watchdog %v, want none", n.Watchdog())
+	}
+	p := startSpeaker(t, n, "speaker", time.Hour)
+	p.say(t, "STATUS=x\nWATCHDOG=1", "READY=1")
+	waitFor(t, "ready", p.Ready)
+	p.Stop(deadline)
+	n.Close()
+	if got := log.count("level"); got != 0 {
+		t.Errorf("logged %d lines, want none", got)
+	}
+}
+
+func TestASystemdThatIsAwayIsReportedOnceAndOnceWhenItIsBack(t *testing.T) {
+	withoutSystemd(t)
+	path := filepath.Join(shortDir(t), "systemd")
+	t.Setenv("NOTIFY_SOCKET", path)
+	t.Setenv("WATCHDOG_USEC", "20000")
+	n, log := newNotifier(t)
+	if err := n.Ready(); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("Ready: %v, want an error that names %s", err, path)
+	}
+	waitFor(t, "a warning", func() bool { return log.count("cannot be notified") == 1 })
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	waitFor(t, "the end of it", func() bool { return log.count("is notified again") == 1 })
+	if got := log.count("cannot be notified"); got != 1 {
+		t.Errorf("warned %d times, want once", got)
+	}
+}
+
+func TestASystemdThatDoesNotReadHoldsNothingUpForLong(t *testing.T) {
+	withoutSystemd(t)
+	path := filepath.Join(shortDir(t), "systemd")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	n, _ := newNotifier(t)
+	waitFor(t, "its queue is full", func() bool { return n.Status(strings.Repeat("x", 1000)) != nil })
+	p := startSpeaker(t, n, "speaker", 0)
+	p.say(t, "READY=1\nSTATUS=up")
+	waitFor(t, "ready", p.Ready)
+	if err := n.Ready(); !os.IsTimeout(err) && !strings.Contains(err.Error(), "i/o timeout") {
+		t.Errorf("Ready: %v, want a timeout", err)
+	}
+	before := time.Now()
+	p.Stop(deadline)
+	if took := time.Since(before); took > deadline/2 {
+		t.Errorf("Stop took %v", took)
+	}
+}
+
+func TestALongOrMissingDirectoryIsReplacedByAPrivateOne(t *testing.T) {
+	withoutSystemd(t)
+	for _, dir := range []string{"", filepath.Join(shortDir(t), strings.Repeat("x", 100))} {
+		n, err := NewNotifier(dir, (&logBuffer{}).logger())
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(filepath.Dir(n.childSocket))
+		if err != nil || info.Mode().Perm() != 0o700 || len(n.childSocket) > maxSocketPath {
+			t.Errorf("socket %s, its directory %v (%v), want a short path in one of mode 0700", n.childSocket, info, err)
+		}
+		p := startSpeaker(t, n, "speaker", 0)
+		p.say(t, "READY=1")
+		waitFor(t, "ready", p.Ready)
+		p.Stop(deadline)
+		n.Close()
+		if _, err := os.Stat(filepath.Dir(n.childSocket)); !os.IsNotExist(err) {
+			t.Errorf("Close left %s: %v", filepath.Dir(n.childSocket), err)
+		}
+	}
+}
+
+func TestADirectoryThatCannotBeFoundOrMadeIsReported(t *testing.T) {
+	withoutSystemd(t)
+	if _, err := makePrivate("/dev/null", "/dev/null/x"); err == nil {
+		t.Error("a directory in /dev/null")
+	}
+	nowhere := filepath.Join(shortDir(t), "gone")
+	if err := os.Mkdir(nowhere, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(nowhere)
+	if err := os.Remove(nowhere); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewNotifier("relative", (&logBuffer{}).logger()); err == nil ||
+		!strings.HasPrefix(err.Error(), "directory of the notify socket: ") {
+		t.Errorf("NewNotifier: %v, want an error about the directory", err)
+	}
+}
+
+func TestAChildThatStopsPingingIsCoveredForWhereItIsSaid(t *testing.T) {
+	sd := newSystemd(t, interval)
+	n, _ := newNotifier(t)
+	p := startSpeaker(t, n, "speaker", interval)
+	p.say(t, "READY=1", "WATCHDOG=1")
+	waitFor(t, "pinged", func() bool { _, seen := p.Watchdog(); return seen })
+	sd.silence(t, quiet)
+	n.Cover(true)
+	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1")
+	n.Cover(false)
+	sd.wants(t, "WATCHDOG=1") // the hand-over
+	sd.silence(t, quiet)
+}

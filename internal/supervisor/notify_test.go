@@ -1,0 +1,237 @@
+package supervisor
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestADatagramIsReadLineByLine(t *testing.T) {
+	for _, tt := range []struct {
+		name, datagram string
+		want           notification
+	}{
+		{"ready", "READY=1", notification{ready: true}},
+		{"ready with a newline", "READY=1\n", notification{ready: true}},
+		{"not ready", "READY=0", notification{}},
+		{"ready stays", "READY=1\nREADY=0", notification{ready: true}},
+		{"watchdog", "WATCHDOG=1", notification{watchdog: true, forward: []string{"WATCHDOG=1"}}},
+		{"watchdog triggered", "WATCHDOG=trigger", notification{}},
+		{"status", "STATUS=a=b c", notification{forward: []string{"STATUS=a=b c"}}},
+		{"status taken back", "STATUS=", notification{forward: []string{"STATUS="}}},
+		{"more time", "EXTEND_TIMEOUT_USEC=5000000", notification{forward: []string{"EXTEND_TIMEOUT_USEC=5000000"}}},
+		{"more time, garbled", "EXTEND_TIMEOUT_USEC=-5", notification{}},
+		{"all at once", "MAINPID=1\nREADY=1\nSTATUS=up\nFDSTORE=1\nFDNAME=x\n\nWATCHDOG=1\nEXTEND_TIMEOUT_USEC=1\n",
+			notification{ready: true, watchdog: true, forward: []string{"STATUS=up", "WATCHDOG=1", "EXTEND_TIMEOUT_USEC=1"}}},
+		{"what is about us", "MAINPID=1\nMAINPIDFD=1\nFDSTORE=1\nFDSTOREREMOVE=1\nSTOPPING=1\nRELOADING=1\n" +
+			"MONOTONIC_USEC=1\nNOTIFYACCESS=all\nWATCHDOG_USEC=1\nBUSERROR=x\nERRNO=2\nEXIT_STATUS=1\nBARRIER=1", notification{}},
+		{"nothing", "", notification{}},
+		{"garbage", "\x01\x02=\n=\n====\nready=1\n READY=1\nREADY = 1", notification{}},
+		{"a NUL", "READY=1\x00", notification{}},
+		{"not UTF-8", "READY=1\nSTATUS=\xff", notification{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := parseNotification([]byte(tt.datagram))
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(notification{})); diff != "" {
+				t.Errorf("%q (-want +got):\n%s", tt.datagram, diff)
+			}
+		})
+	}
+}
+
+func TestTheChildsEnvironmentHasItsOwnNotifyVariables(t *testing.T) {
+	env := []string{"A=1", "NOTIFY_SOCKET=/old", "WATCHDOG_PID=1", "WATCHDOG_USEC=5", "B=2", "NOTIFY_SOCKETS=x"}
+	before := slices.Clone(env)
+	for _, tt := range []struct {
+		watchdog time.Duration
+		want     []string
+	}{
+		{0, []string{"A=1", "B=2", "NOTIFY_SOCKETS=x", "NOTIFY_SOCKET=/new"}},
+		{3 * time.Second, []string{"A=1", "B=2", "NOTIFY_SOCKETS=x", "NOTIFY_SOCKET=/new", "WATCHDOG_USEC=3000000"}},
+		{time.Nanosecond, []string{"A=1", "B=2", "NOTIFY_SOCKETS=x", "NOTIFY_SOCKET=/new", "WATCHDOG_USEC=1"}},
+	} {
+		if diff := cmp.Diff(tt.want, childEnv(env, "/new", tt.watchdog)); diff != "" {
+			t.Errorf("watchdog %v (-want +got):\n%s", tt.watchdog, diff)
+		}
+	}
+	if diff := cmp.Diff(before, env); diff != "" {
+		t.Errorf("the caller's was changed (-before +after):\n%s", diff)
+	}
+	t.Setenv("SUPERVISOR_TEST_OURS", "1")
+	if !slices.Contains(childEnv(nil, "/new", 0), "SUPERVISOR_TEST_OURS=1") {
+		t.Error("no environment given does not hand ours on")
+	}
+}
+
+func TestReadinessAndWatchdogAreSeen(t *testing.T) {
+	withoutSystemd(t)
+	n, _ := newNotifier(t)
+	p := startSpeaker(t, n, "speaker", time.Hour)
+	if _, seen := p.Watchdog(); p.Ready() || seen {
+		t.Error("ready or a watchdog seen before anything was sent")
+	}
+	for _, step := range []struct {
+		message string
+		so      func() bool
+	}{
+		{"READY=1", p.Ready},
+		{"WATCHDOG=1", func() bool { _, seen := p.Watchdog(); return seen }},
+	} {
+		p.say(t, step.message)
+		select {
+		case <-p.Changed():
+		case <-time.After(deadline):
+			t.Fatalf("no change after %s", step.message)
+		}
+		if !step.so() {
+			t.Fatalf("%s changed nothing", step.message)
+		}
+	}
+	waitFor(t, "the ping gets older", func() bool { since, _ := p.Watchdog(); return since > 50*time.Millisecond })
+	p.say(t, "WATCHDOG=1", "READY=1")
+	waitFor(t, "it is renewed", func() bool { since, _ := p.Watchdog(); return since < 50*time.Millisecond })
+	select {
+	case <-p.Changed():
+		t.Error("a change for what was known already")
+	default:
+	}
+	p.Stop(deadline)
+
+	next := startSpeaker(t, n, "speaker", time.Hour)
+	if _, seen := next.Watchdog(); next.Ready() || seen {
+		t.Error("the next child starts with what the last one said")
+	}
+}
+
+func TestWhatCannotBeReadChangesNothing(t *testing.T) {
+	sd := newSystemd(t, 0)
+	n, _ := newNotifier(t)
+	p := startSpeaker(t, n, "speaker", 0)
+	p.say(t, "garbage", "", "READY=1\x00",
+		"READY=1\nSTATUS="+strings.Repeat("x", maxDatagram),
+		"STATUS=end")
+	sd.wants(t, "STATUS=end")
+	if p.Ready() {
+		t.Error("ready after garbage and a datagram that is too long")
+	}
+	longest := "STATUS=" + strings.Repeat("y", maxDatagram-len("READY=1\nSTATUS="))
+	p.say(t, "READY=1\n"+longest)
+	sd.wants(t, longest)
+	if !p.Ready() {
+		t.Error("the longest datagram that is allowed was not read")
+	}
+}
+
+func TestAnotherProcessCannotSpeakForTheChild(t *testing.T) {
+	sd := newSystemd(t, 0)
+	n, log := newNotifier(t)
+	p := startSpeaker(t, n, "speaker", time.Hour)
+	info, err := os.Stat(n.childSocket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("the socket's mode is %v, want 0600", info.Mode().Perm())
+	}
+	conn, err := net.Dial("unixgram", n.childSocket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for range 3 {
+		if _, err := conn.Write([]byte("READY=1\nWATCHDOG=1\nSTATUS=spoofed")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.say(t, "STATUS=genuine")
+	sd.wants(t, "STATUS=genuine")
+	if _, seen := p.Watchdog(); p.Ready() || seen {
+		t.Error("this process was taken for its child")
+	}
+	if got := log.count("ignored a notification"); got != 1 {
+		t.Errorf("said %d times, want once", got)
+	}
+}
+
+func TestFileDescriptorsFromTheChildAreClosed(t *testing.T) {
+	sd := newSystemd(t, 0)
+	n, _ := newNotifier(t)
+	p := startSpeaker(t, n, "speaker", 0)
+	p.say(t, "BARRIER=1")
+	sd.wants(t, "STATUS=barrier passed")
+}
+
+func TestASocketThatIsLeftOverIsReplaced(t *testing.T) {
+	withoutSystemd(t)
+	n, _ := newNotifier(t)
+	old, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: n.childSocket, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = old.Close() // which leaves the file, as a killed process does
+	if _, err := os.Stat(n.childSocket); err != nil {
+		t.Fatalf("nothing is left over: %v", err)
+	}
+	p := startSpeaker(t, n, "speaker", 0)
+	p.say(t, "READY=1")
+	waitFor(t, "ready", p.Ready)
+}
+
+func TestAChildIsNotStartedWithoutItsSocket(t *testing.T) {
+	withoutSystemd(t)
+	dir := shortDir(t)
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	taken := filepath.Join(dir, "taken")
+	if err := os.MkdirAll(filepath.Join(taken, "notify.sock", "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for dir, words := range map[string]string{
+		filepath.Join(file, "sub"): "start /bin/true: notify socket: mkdir " + file + ": not a directory",
+		taken:                      "address already in use",
+	} {
+		n, err := NewNotifier(dir, (&logBuffer{}).logger())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Start(Command{Path: "/bin/true"}, n); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("error %v, want one with %q", err, words)
+		}
+		if n.child != nil {
+			t.Error("the notifier believes that it has a child")
+		}
+	}
+}
+
+func TestASocketThatCannotBeRestrictedIsReported(t *testing.T) {
+	s, err := listenNotify(filepath.Join(shortDir(t), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.close()
+	if err := s.restrict(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without its file: %v, want ErrNotExist", err)
+	}
+	if err := os.WriteFile(s.path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.restrict(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("closed: %v, want ErrClosed", err)
+	}
+}
+
+func TestControlDataThatCannotBeReadHasNoSender(t *testing.T) {
+	if got := readControl([]byte("far too short for one header")); got != 0 {
+		t.Errorf("sender %d, want none", got)
+	}
+}

@@ -1,0 +1,328 @@
+package supervisor
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func wait(t *testing.T, p *Process) Exit {
+	t.Helper()
+	select {
+	case <-p.Done():
+	case <-time.After(deadline):
+		t.Fatal("the child does not end")
+	}
+	return p.Exit()
+}
+
+// gone says whether pid has ended. It may be a zombie still, if it is not ours to wait for.
+func gone(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return strings.HasPrefix(rest, "Z")
+}
+
+func TestExitsAreReported(t *testing.T) {
+	withoutSystemd(t)
+	n, _ := newNotifier(t)
+	for _, tt := range []struct {
+		script string
+		want   Exit
+		text   string
+	}{
+		{"exit 0", Exit{Code: 0}, "exit status 0"},
+		{"exit 1", Exit{Code: 1}, "exit status 1"},
+		{"exit 255", Exit{Code: 255}, "exit status 255"},
+		{"kill -KILL $$", Exit{Code: -1, Signal: "killed"}, "signal: killed"},
+		{"kill -SEGV $$", Exit{Code: -1, Signal: "segmentation fault"}, "signal: segmentation fault"},
+	} {
+		before := time.Now()
+		p := startShell(t, n, tt.script)
+		got := wait(t, p)
+		if got.At.Before(before) || time.Since(got.At) > deadline {
+			t.Errorf("%s: ended at %v, started after %v", tt.script, got.At, before)
+		}
+		got.At = time.Time{}
+		if got != tt.want || got.String() != tt.text {
+			t.Errorf("%s: %+v %q, want %+v %q", tt.script, got, got, tt.want, tt.text)
+		}
+	}
+}
+
+func TestAnExitThatSomebodyElseCollectedIsUnknown(t *testing.T) {
+	if exit := exitOf(nil); exit.Code != -1 || exit.Signal != "" || exit.At.IsZero() {
+		t.Errorf("%+v, want code -1, no signal, and a time", exit)
+	}
+}
+
+func TestStopAsksPolitelyFirst(t *testing.T) {
+	withoutSystemd(t)
+	n, _ := newNotifier(t)
+	fifo := filepath.Join(shortDir(t), "fifo")
+	p := startShell(t, n, "trap 'exit 7' TERM; mkfifo "+fifo+"; while :; do sleep 0.01; done")
+	waitFor(t, "the trap is set", func() bool { _, err := os.Stat(fifo); return err == nil })
+	if exit := p.Stop(deadline); exit.Code != 7 || !exit.Stopped {
+		t.Errorf("exit %+v, want code 7, stopped", exit)
+	}
+}
+
+func TestAChildThatIgnoresSIGTERMIsKilledAfterTheGrace(t *testing.T) {
+	withoutSystemd(t)
+	n, _ := newNotifier(t)
+	p := startSpeaker(t, n, "deaf speaker", 0)
+	p.say(t, "READY=1")
+	waitFor(t, "the child is ready, and so deaf", p.Ready)
+	const grace = 150 * time.Millisecond
+	before := time.Now()
+	exit := p.Stop(grace)
+	if took := time.Since(before); took < grace {
+		t.Errorf("it was killed after %v, before the grace of %v", took, grace)
+	}
+	if exit.Signal != "killed" || exit.Code != -1 || !exit.Stopped {
+		t.Errorf("exit %+v, want signal killed, stopped", exit)
+	}
+}
+
+func TestStopCanBeCalledAgainAtOnceAndLater(t *testing.T) {
+	withoutSystemd(t)
+	n, _ := newNotifier(t)
+	p := startShell(t, n, "exec sleep 1000")
+	if exit := p.Exit(); exit != (Exit{}) {
+		t.Errorf("before its end the exit is %+v", exit)
+	}
+	exits := make([]Exit, 4)
+	var wg sync.WaitGroup
+	for i := range exits {
+		wg.Go(func() { exits[i] = p.Stop(deadline) })
+	}
+	wg.Wait()
+	for _, exit := range append(exits, p.Stop(0), p.Exit()) {
+		if exit != exits[0] || exit.Signal != "terminated" || !exit.Stopped {
+			t.Errorf("exit %+v, want all like the first of %+v, terminated", exit, exits)
+		}
+	}
+}
+
+func TestTheShortestGraceCounts(t *testing.T) {
+	withoutSystemd(t)
+	n, _ := newNotifier(t)
+	p := startSpeaker(t, n, "deaf speaker", 0)
+	p.say(t, "READY=1")
+	waitFor(t, "the child is ready, and so deaf", p.Ready)
+	first := make(chan Exit)
+	go func() { first <- p.Stop(time.Hour) }()
+	second := p.Stop(time.Millisecond)
+	if got := <-first; got != second || got.Signal != "killed" {
+		t.Errorf("exits %+v and %+v, want both the same, killed", got, second)
+	}
+}
+
+func TestStopAfterTheExitReturnsIt(t *testing.T) {
+	withoutSystemd(t)
+	n, _ := newNotifier(t)
+	p := startShell(t, n, "exit 3")
+	before := wait(t, p)
+	if after := p.Stop(time.Hour); after != before || after.Code != 3 || after.Stopped {
+		t.Errorf("exit %+v, want %+v: code 3 and not because of a stop", after, before)
+	}
+}
+
+func TestWhatCannotBeStartedIsSaidClearly(t *testing.T) {
+	withoutSystemd(t)
+	n, _ := newNotifier(t)
+	dir := shortDir(t)
+	file := func(name, content string, mode fs.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, tt := range []struct {
+		name, path string
+		kind       error
+		words      string
+	}{
+		{"missing", dir + "/no", fs.ErrNotExist, "no such file or directory"},
+		{"not in PATH", "no-such-program-anywhere", fs.ErrNotExist, "it is not in PATH: file does not exist"},
+		{"a directory", dir, syscall.EISDIR, "is a directory"},
+		{"not executable", file("plain", "#!/bin/sh\n", 0o600), fs.ErrPermission, "it is not executable: permission denied"},
+		{"not a program", file("text", "hello", 0o700), syscall.ENOEXEC, "it is not a program for this machine: exec format error"},
+		{"no interpreter", file("script", "#!/no/such/sh\n", 0o700), fs.ErrNotExist,
+			"it is there, but its interpreter or loader is not: no such file or directory"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Start(Command{Path: tt.path}, n)
+			if !errors.Is(err, tt.kind) || err.Error() != "start "+tt.path+": "+tt.words {
+				t.Errorf("error %q, want %q, which is %v", err, "start "+tt.path+": "+tt.words, tt.kind)
+			}
+			if exit := wait(t, startShell(t, n, "exit 5")); exit.Code != 5 {
+				t.Errorf("after the failure a good one ends with %v", exit)
+			}
+		})
+	}
+}
+
+func TestANotifierHasOneChildAtATime(t *testing.T) {
+	withoutSystemd(t)
+	n, _ := newNotifier(t)
+	p := startShell(t, n, "exec sleep 1000")
+	if _, err := Start(Command{Path: "/bin/true"}, n); !errors.Is(err, ErrRunning) {
+		t.Errorf("error %v, want ErrRunning", err)
+	}
+	p.Stop(deadline)
+	if exit := wait(t, startShell(t, n, "exit 5")); exit.Code != 5 {
+		t.Errorf("the next child ends with %v", exit)
+	}
+}
+
+func TestTheChildGetsItsArgumentsAndOurFiles(t *testing.T) {
+	withoutSystemd(t)
+	n, _ := newNotifier(t)
+	out, err := os.Create(filepath.Join(shortDir(t), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	p, err := Start(Command{
+		Path: "sh", // from PATH
+		Args: []string{"-c", `echo "$0|$1|$A|$PPID"; echo err >&2; readlink /proc/self/fd/0`, "a b", "c"},
+		Env:  []string{"A=1", "PATH=" + os.Getenv("PATH")}, Stdout: out, Stderr: out,
+	}, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait(t, p)
+	want := fmt.Sprintf("a b|c|1|%d\nerr\n/dev/null\n", os.Getpid())
+	if got, err := os.ReadFile(out.Name()); err != nil || string(got) != want {
+		t.Errorf("the child wrote %q (%v), want %q", got, err, want)
+	}
+}
+
+func TestTheChildHasAProcessGroupOfItsOwn(t *testing.T) {
+	withoutSystemd(t)
+	n, _ := newNotifier(t)
+	p := startShell(t, n, "exec sleep 1000")
+	if group, err := unix.Getpgid(p.Pid()); err != nil || group != p.Pid() {
+		t.Errorf("process group %d (%v), want the child's own %d", group, err, p.Pid())
+	}
+}
+
+func TestTheChildDiesWithUs(t *testing.T) {
+	withoutSystemd(t)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := exec.Command(exe, shortDir(t))
+	agent.Env = append(os.Environ(), roleVar+"=agent")
+	stdin, err := agent.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	stdout, err := agent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := agent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, _ := bufio.NewReader(stdout).ReadString('\n')
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil || gone(pid) {
+		t.Fatalf("the agent said %q, want the process ID of a living child", line)
+	}
+	if err := agent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = agent.Wait()
+	waitFor(t, "the child is gone", func() bool { return gone(pid) })
+}
+
+func TestTheChildOutlivesTheThreadsThatGoEnds(t *testing.T) {
+	withoutSystemd(t)
+	n, _ := newNotifier(t)
+	// Goroutines that end while locked take their threads with them: those that were idle when they came, so that
+	// the thread which forked is sure to be among them unless it is kept.
+	endThreads := func() {
+		var wg sync.WaitGroup
+		all := make(chan struct{})
+		for range 40 {
+			wg.Add(1)
+			go func() {
+				runtime.LockOSThread()
+				wg.Done()
+				<-all
+			}()
+		}
+		wg.Wait() // each has a thread
+		close(all)
+		runtime.GC()
+	}
+	endThreads()
+	started := make(chan *Process)
+	go func() { started <- startShell(t, n, "exec sleep 1000") }()
+	p := <-started
+	for range 5 {
+		endThreads()
+	}
+	select {
+	case <-p.Done():
+		t.Fatalf("the child died: %v", p.Exit())
+	case <-time.After(200 * time.Millisecond): // threads end without telling
+	}
+	if exit := p.Stop(deadline); exit.Signal != "terminated" {
+		t.Errorf("exit %v, want signal: terminated", exit)
+	}
+}
+
+func TestNothingIsLeftAfterAHundredChildren(t *testing.T) {
+	newSystemd(t, time.Hour)
+	n, _ := newNotifier(t)
+	count := func() (fds, goroutines int) {
+		open, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(open), runtime.NumGoroutine()
+	}
+	startShell(t, n, "exit 0").Stop(deadline) // what is opened once is open now
+	fds, goroutines := count()
+	for i := range 100 {
+		p, err := Start(Command{Path: "/bin/sleep", Args: []string{"1000"}}, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Stop(deadline)
+		if i%10 == 0 {
+			if _, err := Start(Command{Path: "/dev/null/no"}, n); err == nil {
+				t.Fatal("started a program that is not there")
+			}
+		}
+	}
+	waitFor(t, "as many files and goroutines as before", func() bool {
+		f, g := count()
+		return f <= fds && g <= goroutines
+	})
+	if left, err := os.ReadDir(filepath.Dir(n.childSocket)); err != nil || len(left) != 0 {
+		t.Errorf("left in the notifier's directory: %v (%v)", left, err)
+	}
+}

@@ -1,0 +1,110 @@
+package api_test
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+func mustKubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := kubectl(t.Context(), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestApplyingConfigDefaultAgainChangesNothing(t *testing.T) {
+	out := mustKubectl(t, "apply", "-k", filepath.Join(root, "config/default"))
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if len(lines) != 8 {
+		t.Errorf("got %d objects, want 8", len(lines))
+	}
+	for _, line := range lines {
+		if !strings.HasSuffix(line, " unchanged") {
+			t.Errorf("got %q, want it unchanged", line)
+		}
+	}
+}
+
+func TestKubectlGetShowsWhatANodeRuns(t *testing.T) {
+	given(t, "metadata: {name: shown}")
+	started := metav1.NewTime(time.Now().Add(-100 * time.Minute))
+	status, err := json.Marshal(map[string]any{"status": v1alpha1.NodeConfigStatus{
+		Assigned:         &v1alpha1.AssignedConfig{ConfigRevision: v1alpha1.ConfigRevision{Name: "workers-3"}},
+		Active:           &v1alpha1.ConfigRevision{Name: "workers-2", Revision: "6d1e"},
+		LastKnownGood:    &v1alpha1.LastKnownGoodConfig{ConfigRevision: v1alpha1.ConfigRevision{Name: "workers-1"}},
+		Local:            v1alpha1.LocalConfigInit,
+		Trial:            &v1alpha1.Trial{StartTime: &started},
+		ComponentVersion: "v1.36.3",
+		Conditions: []metav1.Condition{{
+			Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionFalse, LastTransitionTime: started,
+			Reason: v1alpha1.ReasonValidationFailed,
+		}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := asNode(t, "shown").Patch(t.Context(), "shown", types.MergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		args []string
+		want [2][]string
+	}{
+		{[]string{"get", "nc", "shown"}, [2][]string{
+			{"NAME", "ASSIGNED", "ACTIVE", "LAST-KNOWN-GOOD", "CONFIGOK", "TRIAL", "AGE"},
+			{"shown", "workers-3", "workers-2", "workers-1", "False", "100m", "(age)"},
+		}},
+		{[]string{"get", "nodeconfigs.evenkeel.dev", "shown", "-o", "wide"}, [2][]string{
+			{"NAME", "ASSIGNED", "ACTIVE", "LAST-KNOWN-GOOD", "CONFIGOK", "TRIAL", "AGE", "REASON", "REVISION", "LOCAL", "VERSION"},
+			{"shown", "workers-3", "workers-2", "workers-1", "False", "100m", "(age)", "ValidationFailed", "6d1e", "Init", "v1.36.3"},
+		}},
+	} {
+		lines := strings.Split(strings.TrimSpace(mustKubectl(t, test.args...)), "\n")
+		if len(lines) != 2 {
+			t.Fatalf("got %d lines, want 2: %q", len(lines), lines)
+		}
+		header, row := strings.Fields(lines[0]), strings.Fields(lines[1])
+		if len(row) > 6 {
+			row[6] = "(age)"
+		}
+		if diff := cmp.Diff(test.want, [2][]string{header, row}); diff != "" {
+			t.Errorf("kubectl %s (- want, + got)\n%s", strings.Join(test.args, " "), diff)
+		}
+	}
+}
+
+func TestKubectlExplainsEveryFieldAndSaysWhoWritesIt(t *testing.T) {
+	for _, test := range []struct {
+		path string
+		want []string
+	}{
+		{"nodeconfig", []string{"Its name is the node's name."}},
+		{"nodeconfig.spec", []string{"Written by a person or a controller; a node is refused."}},
+		{"nodeconfig.spec.configSource", []string{
+			"exactly one of its local and configMapRef must be set. Absent, it means the node's local configuration",
+			"configMapRef <Object>", "Written by a person or a controller.",
+		}},
+		{"nodeconfig.spec.configSource.configMapRef", []string{"uid of the ConfigMap, its metadata.uid."}},
+		{"nodeconfig.status", []string{"Written by the node's evenkeel-agent alone"}},
+		{"nodeconfig.status.lastKnownGood", []string{"Absent: local. Written by the agent.", "since is when it passed its trial."}},
+	} {
+		out := strings.Join(strings.Fields(mustKubectl(t, "explain", test.path)), " ")
+		for _, want := range test.want {
+			want = strings.ReplaceAll(want, "<Object>", "<Object>")
+			if !strings.Contains(out, want) {
+				t.Errorf("kubectl explain %s lacks %q:\n%s", test.path, want, out)
+			}
+		}
+	}
+}

@@ -1,0 +1,202 @@
+// Package api_test holds evenkeel's API to its word on a real API server: what config/default makes the server accept,
+// refuse and show, and what a node's identity may do there. It must not know the agent: it plays its part by hand.
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+)
+
+const (
+	root         = "../.."
+	timeout      = 30 * time.Second
+	pollInterval = 50 * time.Millisecond
+)
+
+var (
+	nodeConfigs = v1alpha1.GroupVersion.WithResource("nodeconfigs")
+	cluster     *localcluster.Cluster
+)
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// run starts a cluster that has nothing of evenkeel yet, and applies config/default to it as a user does.
+func run(m *testing.M) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	nothing, err := os.MkdirTemp("", "evk-none-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(nothing)
+	if cluster, err = localcluster.Start(ctx, localcluster.Options{Manifests: nothing}); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, cluster.Stop()) }()
+	if _, err := kubectl(ctx, "apply", "-k", filepath.Join(root, "config/default")); err != nil {
+		return 0, err
+	}
+	if err := awaitEnforcement(ctx); err != nil {
+		return 0, err
+	}
+	return m.Run(), nil
+}
+
+// awaitEnforcement waits until the CRD is served and the admission policy refuses: the API has no other sign for that.
+func awaitEnforcement(ctx context.Context) error {
+	client, err := clientFor("system:node:one", "system:nodes")
+	if err != nil {
+		return err
+	}
+	err = wait.PollUntilContextTimeout(ctx, pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
+		_, err := client.Create(ctx, parse("metadata: {name: another}"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy"), nil
+	})
+	if err != nil {
+		return fmt.Errorf("the admission policy is not enforced: %w", err)
+	}
+	return nil
+}
+
+// kubectl runs the real kubectl as administrator and returns what it printed.
+func kubectl(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(root, "bin/tools/kubectl"), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+cluster.AdminKubeconfig(), "KUBECTL_KUBERC=false")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, stderr.String())
+	}
+	return stdout.String(), nil
+}
+
+// clientFor is a client for NodeConfigs, with a certificate of this user in these groups.
+func clientFor(user string, groups ...string) (dynamic.ResourceInterface, error) {
+	config, err := configFor(user, groups...)
+	if err != nil {
+		return nil, err
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	return client.Resource(nodeConfigs), nil
+}
+
+func configFor(user string, groups ...string) (*rest.Config, error) {
+	kubeconfig, err := cluster.ClientKubeconfig(user, groups...)
+	if err != nil {
+		return nil, err
+	}
+	return clientcmd.BuildConfigFromFlags("", kubeconfig)
+}
+
+func as(t *testing.T, user string, groups ...string) dynamic.ResourceInterface {
+	t.Helper()
+	client, err := clientFor(user, groups...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func asAdmin(t *testing.T) dynamic.ResourceInterface {
+	t.Helper()
+	return as(t, "admin", "system:masters")
+}
+
+func asNode(t *testing.T, name string) dynamic.ResourceInterface {
+	t.Helper()
+	return as(t, "system:node:"+name, "system:nodes")
+}
+
+// parse makes a NodeConfig of what a manifest says below apiVersion and kind. It panics if that is no YAML.
+func parse(text string) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	data, err := yaml.YAMLToJSON([]byte(text))
+	if err == nil {
+		err = json.Unmarshal(data, &o.Object)
+	}
+	if err != nil {
+		panic(err)
+	}
+	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeConfig"))
+	return o
+}
+
+// given creates a NodeConfig as administrator and removes it when the test ends.
+func given(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	o, err := asAdmin(t).Create(t.Context(), parse(text), metav1.CreateOptions{FieldValidation: "Strict"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	removeAtEnd(t, o.GetName())
+	return o
+}
+
+func removeAtEnd(t *testing.T, name string) {
+	t.Helper()
+	admin := asAdmin(t)
+	t.Cleanup(func() {
+		err := admin.Delete(context.Background(), name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Error(err)
+		}
+	})
+}
+
+func get(t *testing.T, name string) *unstructured.Unstructured {
+	t.Helper()
+	o, err := asAdmin(t).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// wantRefused fails unless the error is a refusal, with this status code, that says all of these words.
+func wantRefused(t *testing.T, err error, code int32, words ...string) {
+	t.Helper()
+	var refused apierrors.APIStatus
+	if !errors.As(err, &refused) {
+		t.Errorf("got error %v, want a refusal with %q", err, words)
+		return
+	}
+	if refused.Status().Code != code {
+		t.Errorf("got status %d, want %d: %v", refused.Status().Code, code, err)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("got error %q, want in it %q", err, w)
+		}
+	}
+}

@@ -1,0 +1,322 @@
+package api_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+func TestANodeCreatesItsOwnEmptyNodeConfigAndReportsInIt(t *testing.T) {
+	removeAtEnd(t, "own")
+	node := asNode(t, "own")
+	if _, err := node.Create(t.Context(), parse("metadata: {name: own}\nspec: {}"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	o, err := node.Patch(t.Context(), "own", types.MergePatchType, []byte(`{"status":{"error":"patched"}}`),
+		metav1.PatchOptions{}, "status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Object["status"] = map[string]any{"error": "updated"}
+	if _, err := node.UpdateStatus(t.Context(), o, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	o, err = node.Get(t.Context(), "own", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _, _ := unstructured.NestedString(o.Object, "status", "error"); got != "updated" || o.GetGeneration() != 1 {
+		t.Errorf("got status.error %q at generation %d, want updated at 1", got, o.GetGeneration())
+	}
+}
+
+func TestANodeCreatesNothingButItsOwnEmptyNodeConfig(t *testing.T) {
+	for name, test := range map[string]struct {
+		object string
+		want   string
+	}{
+		"another's": {
+			`metadata: {name: other}`,
+			`system:node:self tried to CREATE NodeConfig other, but a node may only create and report the NodeConfig that bears its own name`,
+		},
+		"one with a generated name": {
+			`metadata: {generateName: self}`, `system:node:self tried to CREATE NodeConfig self`,
+		},
+		"a source": {
+			"metadata: {name: self}\nspec: {configSource: {configMapRef: {namespace: ns, name: m, uid: u}}}",
+			`system:node:self tried to create NodeConfig self with a spec, but a node never writes a spec`,
+		},
+		"local": {
+			"metadata: {name: self}\nspec: {configSource: {local: {}}}", `tried to create NodeConfig self with a spec`,
+		},
+		"a revocation": {
+			"metadata: {name: self}\nspec: {revoked: [u]}", `tried to create NodeConfig self with a spec`,
+		},
+		"labels": {
+			`metadata: {name: self, labels: {pool: gold}}`, `system:node:self tried to create NodeConfig self with labels, but`,
+		},
+		"annotations": {
+			`metadata: {name: self, annotations: {a: b}}`, `tried to create NodeConfig self with annotations, but`,
+		},
+		"a finalizer": {
+			`metadata: {name: self, finalizers: [example.com/never]}`, `tried to create NodeConfig self with finalizers, but`,
+		},
+		"an owner": {
+			`metadata: {name: self, ownerReferences: [{apiVersion: v1, kind: Node, name: self, uid: u}]}`,
+			`tried to create NodeConfig self with ownerReferences, but`,
+		},
+		"all of them": {
+			`metadata: {name: self, labels: {a: b}, annotations: {a: b}, finalizers: [a.b/c],
+			  ownerReferences: [{apiVersion: v1, kind: Node, name: self, uid: u}]}`,
+			`with labels, annotations, finalizers, ownerReferences, but a node writes nothing in its NodeConfig but the status`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := asNode(t, "self").Create(t.Context(), parse(test.object), metav1.CreateOptions{})
+			wantRefused(t, err, http.StatusForbidden, test.want)
+		})
+	}
+}
+
+func TestAMemberOfSystemNodesThatIsNoNodeIsRefused(t *testing.T) {
+	for _, user := range []string{"mallory", "system:nodes:mallory"} {
+		_, err := as(t, user, "system:nodes").Create(t.Context(), parse("metadata: {name: mallory}"), metav1.CreateOptions{})
+		wantRefused(t, err, http.StatusForbidden, user+" tried to CREATE NodeConfig mallory, but is in the group "+
+			"system:nodes without being a node: its name does not begin with system:node:")
+	}
+}
+
+func TestANodeReportsForNoOther(t *testing.T) {
+	given(t, "metadata: {name: other}")
+	node := asNode(t, "self")
+	const want = "system:node:self tried to UPDATE NodeConfig other, but a node may only create and report"
+
+	_, err := node.Patch(t.Context(), "other", types.MergePatchType, []byte(`{"status":{"error":"forged"}}`),
+		metav1.PatchOptions{}, "status")
+	wantRefused(t, err, http.StatusForbidden, want)
+
+	o := get(t, "other")
+	o.Object["status"] = map[string]any{"error": "forged"}
+	_, err = node.UpdateStatus(t.Context(), o, metav1.UpdateOptions{})
+	wantRefused(t, err, http.StatusForbidden, want)
+
+	if status, found := get(t, "other").Object["status"]; found {
+		t.Errorf("got status %v, want none", status)
+	}
+}
+
+func TestANodesReportChangesNothingButTheStatus(t *testing.T) {
+	before := given(t, "metadata: {name: self, labels: {pool: gold}}\nspec: {configSource: {local: {}}}")
+	o := before.DeepCopy()
+	o.SetLabels(map[string]string{"pool": "forged"})
+	o.SetAnnotations(map[string]string{"forged": "yes"})
+	o.SetFinalizers([]string{"example.com/forged"})
+	o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "self", UID: "u"}})
+	o.Object["spec"] = map[string]any{"revoked": []any{"u"}}
+	o.Object["status"] = map[string]any{"error": "reported"}
+	if _, err := asNode(t, "self").UpdateStatus(t.Context(), o, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	after := get(t, "self")
+	if got, _, _ := unstructured.NestedString(after.Object, "status", "error"); got != "reported" {
+		t.Errorf("got status.error %q, want reported", got)
+	}
+	if after.GetGeneration() != 1 || after.GetLabels()["pool"] != "gold" || after.GetAnnotations() != nil ||
+		after.GetFinalizers() != nil || after.GetOwnerReferences() != nil {
+		t.Errorf("the report changed more than the status: %v", after.Object)
+	}
+	if _, local, _ := unstructured.NestedMap(after.Object, "spec", "configSource", "local"); !local {
+		t.Errorf("the report changed the spec: %v", after.Object["spec"])
+	}
+}
+
+func TestRBACGivesANodeNoWriteButCreateAndStatus(t *testing.T) {
+	given(t, "metadata: {name: self}")
+	const want = `User "system:node:self" cannot `
+	for name, write := range mainResourceWrites("self", "self") {
+		t.Run(name, func(t *testing.T) {
+			wantRefused(t, write(t), http.StatusForbidden, want)
+		})
+	}
+}
+
+func TestTheAdmissionPolicyHoldsWhateverRBACGrants(t *testing.T) {
+	grantNodesEverything(t)
+	given(t, "metadata: {name: self}")
+	given(t, "metadata: {name: other}")
+	for target, want := range map[string]string{
+		"self":  "NodeConfig self, but a node may only create its NodeConfig and write its status",
+		"other": "NodeConfig other, but a node may only create and report the NodeConfig that bears its own name",
+	} {
+		for name, write := range mainResourceWrites("self", target) {
+			t.Run(name+" "+target, func(t *testing.T) {
+				words := want
+				if name == "delete all" {
+					words = "system:node:self tried to DELETE NodeConfig *, but a node may only"
+				}
+				wantRefused(t, write(t), http.StatusForbidden, words)
+			})
+		}
+	}
+	get(t, "self")
+	get(t, "other")
+}
+
+// mainResourceWrites are all ways for a node to change a NodeConfig that exists, other than its status.
+func mainResourceWrites(node, target string) map[string]func(*testing.T) error {
+	patch := func(kind types.PatchType, body string) func(*testing.T) error {
+		return func(t *testing.T) error {
+			options := metav1.PatchOptions{}
+			if kind == types.ApplyPatchType {
+				options.FieldManager = "test"
+			}
+			_, err := asNode(t, node).Patch(t.Context(), target, kind, []byte(body), options)
+			return err
+		}
+	}
+	return map[string]func(*testing.T) error{
+		"update": func(t *testing.T) error {
+			o := get(t, target)
+			o.Object["spec"] = map[string]any{"revoked": []any{"u"}}
+			_, err := asNode(t, node).Update(t.Context(), o, metav1.UpdateOptions{})
+			return err
+		},
+		"patch the spec":   patch(types.MergePatchType, `{"spec":{"configSource":{"local":{}}}}`),
+		"patch labels":     patch(types.MergePatchType, `{"metadata":{"labels":{"pool":"gold"}}}`),
+		"patch finalizers": patch(types.MergePatchType, `{"metadata":{"finalizers":["example.com/never"]}}`),
+		"patch owners": patch(types.MergePatchType,
+			`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"self","uid":"u"}]}}`),
+		"apply": patch(types.ApplyPatchType,
+			`{"apiVersion":"evenkeel.dev/v1alpha1","kind":"NodeConfig","spec":{"configSource":{"local":{}}}}`),
+		"delete": func(t *testing.T) error {
+			return asNode(t, node).Delete(t.Context(), target, metav1.DeleteOptions{})
+		},
+		"delete all": func(t *testing.T) error {
+			return asNode(t, node).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
+		},
+	}
+}
+
+// grantNodesEverything makes every node a cluster administrator until the test ends.
+func grantNodesEverything(t *testing.T) {
+	t.Helper()
+	admin := kubernetes.NewForConfigOrDie(cluster.AdminConfig())
+	bindings := admin.RbacV1().ClusterRoleBindings()
+	binding, err := bindings.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "nodes-are-administrators"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:nodes"}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// RBAC reads from an informer: wait until it has seen the binding, and in the end that it is gone.
+	node := kubernetes.NewForConfigOrDie(nodeConfig(t, "self"))
+	awaitGrant := func(ctx context.Context, granted bool) {
+		err := wait.PollUntilContextTimeout(ctx, pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
+			_, err := node.CoreV1().Secrets("").List(ctx, metav1.ListOptions{Limit: 1})
+			return apierrors.IsForbidden(err) != granted, nil
+		})
+		if err != nil {
+			t.Errorf("waiting for nodes to be administrators (%t): %v", granted, err)
+		}
+	}
+	t.Cleanup(func() {
+		if err := bindings.Delete(context.Background(), binding.Name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+		awaitGrant(context.Background(), false)
+	})
+	awaitGrant(t.Context(), true)
+}
+
+func nodeConfig(t *testing.T, name string) *rest.Config {
+	t.Helper()
+	config, err := configFor("system:node:"+name, "system:nodes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+func TestANodeReadsConfigMapsInOneNamespaceOnly(t *testing.T) {
+	admin := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).CoreV1()
+	node := kubernetes.NewForConfigOrDie(nodeConfig(t, "self")).CoreV1()
+	for _, namespace := range []string{v1alpha1.SystemNamespace, "default"} {
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "workers"}, Data: map[string]string{"kubelet": "{}"}}
+		if _, err := admin.ConfigMaps(namespace).Create(t.Context(), m, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := admin.ConfigMaps(namespace).Delete(context.Background(), "workers", metav1.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+
+	opened := node.ConfigMaps(v1alpha1.SystemNamespace)
+	m, err := opened.Get(t.Context(), "workers", metav1.GetOptions{})
+	if err != nil || m.Data["kubelet"] != "{}" {
+		t.Errorf("got %v, error %v", m, err)
+	}
+	watch, err := opened.Watch(t.Context(), metav1.SingleObject(metav1.ObjectMeta{Name: "workers"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch.Stop()
+	_, err = opened.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "forged"}}, metav1.CreateOptions{})
+	wantRefused(t, err, http.StatusForbidden, `cannot create resource "configmaps"`)
+
+	_, err = node.ConfigMaps("default").Get(t.Context(), "workers", metav1.GetOptions{})
+	wantRefused(t, err, http.StatusForbidden, `cannot get resource "configmaps" in API group "" in the namespace "default"`)
+	_, err = node.ConfigMaps("").List(t.Context(), metav1.ListOptions{})
+	wantRefused(t, err, http.StatusForbidden, `cannot list resource "configmaps"`)
+}
+
+func TestANodeSeesTheWholeFleet(t *testing.T) {
+	given(t, "metadata: {name: other}")
+	node := asNode(t, "self")
+	if _, err := node.Get(t.Context(), "other", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	if list, err := node.List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 1 {
+		t.Errorf("got %v, error %v, want one NodeConfig", list, err)
+	}
+	watch, err := node.Watch(t.Context(), metav1.SingleObject(metav1.ObjectMeta{Name: "other"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch.Stop()
+}
+
+func TestAnAdministratorWritesSpecsAndMayWriteStatus(t *testing.T) {
+	given(t, "metadata: {name: self, labels: {pool: gold}}\nspec: {configSource: {local: {}}}")
+	o := update(t, "self", func(o *unstructured.Unstructured) {
+		o.Object["spec"] = map[string]any{"revoked": []any{"u"}}
+	})
+	if o.GetGeneration() != 2 {
+		t.Errorf("got generation %d, want 2", o.GetGeneration())
+	}
+	// Nothing but RBAC keeps others than nodes from the status: it is theirs to leave to the agent.
+	o.Object["status"] = map[string]any{"error": "by an administrator"}
+	if _, err := asAdmin(t).UpdateStatus(t.Context(), o, metav1.UpdateOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAStrangerWritesNothing(t *testing.T) {
+	_, err := as(t, "stranger").Create(t.Context(), parse("metadata: {name: stranger}"), metav1.CreateOptions{})
+	wantRefused(t, err, http.StatusForbidden, `User "stranger" cannot create resource "nodeconfigs"`)
+}

@@ -1,0 +1,95 @@
+package api_test
+
+import (
+	"net/http"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+// What follows is Kubernetes' own doing, the Node authorizer's and NodeRestriction's. The agent rests on it, so that a
+// release that changes it must be seen here.
+
+func TestANodeReadsItsOwnNodeLeaseAndPodsAndWritesItsConditionAndEvents(t *testing.T) {
+	node := kubernetes.NewForConfigOrDie(nodeConfig(t, "rights"))
+	admin := kubernetes.NewForConfigOrDie(cluster.AdminConfig())
+	nodes, leases := node.CoreV1().Nodes(), node.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	events := node.CoreV1().Events(metav1.NamespaceDefault)
+	ctx := t.Context()
+	own := metav1.SingleObject(metav1.ObjectMeta{Name: "rights"})
+	condition := []byte(`{"status":{"conditions":[{"type":"ConfigOK","status":"True","reason":"all checks passed"}]}}`)
+	for _, name := range []string{"rights", "stranger"} {
+		if _, err := admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if _, err := admin.CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(ctx, lease, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	event := &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Name: "rights.1"},
+		InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "rights", UID: "rights"},
+		Reason:         "ConfigChanged", Type: corev1.EventTypeNormal,
+	}
+
+	for _, request := range []struct {
+		name    string
+		send    func() error
+		refused string
+	}{
+		{"get its Node", func() error { return errorOf(nodes.Get(ctx, "rights", metav1.GetOptions{})) }, ""},
+		{"list its Node", func() error { return errorOf(nodes.List(ctx, own)) }, ""},
+		{"watch its Node", func() error { return stop(nodes.Watch(ctx, own)) }, ""},
+		{"list all Nodes", func() error { return errorOf(nodes.List(ctx, metav1.ListOptions{})) }, "only its own Node object"},
+		{"get another's Node", func() error { return errorOf(nodes.Get(ctx, "stranger", metav1.GetOptions{})) }, "only its own Node object"},
+		{"patch its Node's status", func() error {
+			return errorOf(nodes.Patch(ctx, "rights", types.StrategicMergePatchType, condition, metav1.PatchOptions{}, "status"))
+		}, ""},
+		{"patch another's Node's status", func() error {
+			return errorOf(nodes.Patch(ctx, "stranger", types.StrategicMergePatchType, condition, metav1.PatchOptions{}, "status"))
+		}, `node "rights" is not allowed to modify node "stranger"`},
+
+		{"get its Lease", func() error { return errorOf(leases.Get(ctx, "rights", metav1.GetOptions{})) }, ""},
+		{"get another's Lease", func() error { return errorOf(leases.Get(ctx, "stranger", metav1.GetOptions{})) }, "can only access node lease with the same name"},
+		{"list its Lease", func() error { return errorOf(leases.List(ctx, own)) }, "can only get, create, update, patch, or delete a node lease"},
+		{"watch its Lease", func() error { return stop(leases.Watch(ctx, own)) }, "can only get, create, update, patch, or delete a node lease"},
+
+		{"list its pods", func() error { return errorOf(node.CoreV1().Pods("").List(ctx, podsOf("rights"))) }, ""},
+		{"watch its pods", func() error { return stop(node.CoreV1().Pods("").Watch(ctx, podsOf("rights"))) }, ""},
+		{"list another's pods", func() error { return errorOf(node.CoreV1().Pods("").List(ctx, podsOf("stranger"))) }, "can only list/watch pods with spec.nodeName field selector"},
+
+		{"create an event", func() error { return errorOf(events.Create(ctx, event, metav1.CreateOptions{})) }, ""},
+		{"patch an event", func() error {
+			return errorOf(events.Patch(ctx, event.Name, types.MergePatchType, []byte(`{"count":2}`), metav1.PatchOptions{}))
+		}, ""},
+		{"list events", func() error { return errorOf(events.List(ctx, metav1.ListOptions{})) }, `cannot list resource "events"`},
+	} {
+		t.Run(request.name, func(t *testing.T) {
+			err := request.send()
+			if request.refused != "" {
+				wantRefused(t, err, http.StatusForbidden, request.refused)
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func podsOf(node string) metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: "spec.nodeName=" + node}
+}
+
+func errorOf[T any](_ T, err error) error { return err }
+
+// stop ends a watch that began.
+func stop(w interface{ Stop() }, err error) error {
+	if err == nil {
+		w.Stop()
+	}
+	return err
+}

@@ -1,0 +1,293 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+func TestAnInvalidSpecIsRefusedInWords(t *testing.T) {
+	long := strings.Repeat("a", 254)
+	for name, test := range map[string]struct {
+		spec string
+		code int32
+		want []string
+	}{
+		"no subfield": {
+			`configSource: {}`, 422,
+			[]string{`spec.configSource`, `invalid NodeConfigSource, exactly one subfield must be non-nil, but all were nil`},
+		},
+		"a null subfield": {
+			`configSource: {configMapRef: null}`, 422,
+			[]string{`spec.configSource`, `exactly one subfield must be non-nil, but all were nil`},
+		},
+		"a rollout alone, which is no source": {
+			`configSource: {rolloutRef: {name: w, revision: 1, attempt: 1, assignedAt: "2026-01-02T03:04:05Z"}}`, 422,
+			[]string{`spec.configSource`, `exactly one subfield must be non-nil, but all were nil`},
+		},
+		"two subfields": {
+			`configSource: {local: {}, configMapRef: {namespace: ns, name: m, uid: u}}`, 422,
+			[]string{`exactly one subfield must be non-nil, but 2 were set: local and configMapRef`},
+		},
+		"a subfield that does not exist": {
+			`configSource: {secretRef: {namespace: ns, name: m, uid: u}}`, 400,
+			[]string{`unknown field "spec.configSource.secretRef"`},
+		},
+		"no namespace": {
+			`configSource: {configMapRef: {name: m, uid: u}}`, 422,
+			[]string{`spec.configSource.configMapRef.namespace: Required value`},
+		},
+		"no name": {
+			`configSource: {configMapRef: {namespace: ns, uid: u}}`, 422,
+			[]string{`spec.configSource.configMapRef.name: Required value`},
+		},
+		"no uid": {
+			`configSource: {configMapRef: {namespace: ns, name: m}}`, 422,
+			[]string{`spec.configSource.configMapRef.uid: Required value`},
+		},
+		"everything empty": {
+			`configSource: {configMapRef: {namespace: "", name: "", uid: ""}}`, 422,
+			[]string{`namespace must be non-empty`, `name must be non-empty`, `uid must be non-empty`},
+		},
+		"a namespace that leaves its directory": {
+			`configSource: {configMapRef: {namespace: ../n, name: m, uid: u}}`, 422,
+			[]string{`spec.configSource.configMapRef.namespace: Invalid value: "../n": namespace must be a DNS label`},
+		},
+		"a namespace of two labels": {
+			`configSource: {configMapRef: {namespace: n.n, name: m, uid: u}}`, 422,
+			[]string{`namespace must be a DNS label`},
+		},
+		"a name that leaves its directory": {
+			`configSource: {configMapRef: {namespace: ns, name: ../../m, uid: u}}`, 422,
+			[]string{`spec.configSource.configMapRef.name: Invalid value: "../../m": name must be a DNS name`},
+		},
+		"a name with an empty label": {
+			`configSource: {configMapRef: {namespace: ns, name: m..m, uid: u}}`, 422,
+			[]string{`name must be a DNS name`},
+		},
+		"a uid that leaves its directory": {
+			`configSource: {configMapRef: {namespace: ns, name: m, uid: ../u}}`, 422,
+			[]string{`spec.configSource.configMapRef.uid: Invalid value: "../u": uid must begin with a letter or digit`},
+		},
+		"a uid that is a directory": {
+			`configSource: {configMapRef: {namespace: ns, name: m, uid: ".."}}`, 422,
+			[]string{`uid must begin with a letter or digit`},
+		},
+		"a uid and a newline": {
+			`configSource: {configMapRef: {namespace: ns, name: m, uid: "u\n"}}`, 422,
+			[]string{`hold only letters, digits, dots, dashes and underscores`},
+		},
+		"a uid that is too long": {
+			`configSource: {configMapRef: {namespace: ns, name: m, uid: ` + long + `}}`, 422,
+			[]string{`uid: Too long: may not be more than 128 bytes`},
+		},
+		"a name that is too long": {
+			`configSource: {configMapRef: {namespace: ns, name: ` + long + `, uid: u}}`, 422,
+			[]string{`name: Too long: may not be more than 253 bytes`},
+		},
+		"a digest that is too short": {
+			`configSource: {configMapRef: {namespace: ns, name: m, uid: u, sha256: abc}}`, 422,
+			[]string{`sha256 must be 64 lower-case hexadecimal digits`},
+		},
+		"a digest in capital letters": {
+			`configSource: {configMapRef: {namespace: ns, name: m, uid: u, sha256: ` + strings.Repeat("A", 64) + `}}`, 422,
+			[]string{`sha256 must be 64 lower-case hexadecimal digits`},
+		},
+		"a rollout's name that leaves its directory": {
+			`configSource: {local: {}, rolloutRef: {name: ../w, revision: 1, attempt: 1, assignedAt: "2026-01-02T03:04:05Z"}}`, 422,
+			[]string{`spec.configSource.rolloutRef.name: Invalid value: "../w": name must be a DNS name`},
+		},
+		"a rollout's revision and attempt below 1": {
+			`configSource: {local: {}, rolloutRef: {name: w, revision: 0, attempt: 0, assignedAt: "2026-01-02T03:04:05Z"}}`, 422,
+			[]string{`revision in body should be greater than or equal to 1`, `attempt in body should be greater than or equal to 1`},
+		},
+		"a uid revoked twice": {
+			`revoked: [u, u]`, 422, []string{`spec.revoked[1]: Duplicate value: "u"`},
+		},
+		"a revoked uid that leaves its directory": {
+			`revoked: [../u]`, 422, []string{`spec.revoked[0]: Invalid value: "../u": uid must begin with a letter or digit`},
+		},
+		"an empty revoked uid": {
+			`revoked: [""]`, 422, []string{`spec.revoked[0]: Invalid value: "": uid must be non-empty`},
+		},
+		"more than ten revoked": {
+			`revoked: [a, b, c, d, e, f, g, h, i, j, k]`, 422, []string{`spec.revoked: Too many: 11: must have at most 10 items`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := parse("metadata: {name: invalid}\nspec: {" + test.spec + "}")
+			_, err := asAdmin(t).Create(t.Context(), o, metav1.CreateOptions{FieldValidation: "Strict"})
+			wantRefused(t, err, test.code, test.want...)
+		})
+	}
+}
+
+func TestAValidSpecIsStoredAsItWasWritten(t *testing.T) {
+	for name, spec := range map[string]string{
+		"nothing":         `{}`,
+		"explicitly null": `{configSource: null}`,
+		"local":           `{configSource: {local: {}}}`,
+		"a ConfigMap":     `{configSource: {configMapRef: {namespace: ns, name: m.m, uid: 6d1e-U_.1}}}`,
+		"a ConfigMap with its digest": `{configSource: {configMapRef: {namespace: ns, name: m, uid: u, sha256: ` +
+			strings.Repeat("0a", 32) + `}}}`,
+		"a ConfigMap that a rollout assigned": `{configSource: {configMapRef: {namespace: ns, name: m, uid: u},
+			rolloutRef: {name: w, revision: 4, attempt: 1, assignedAt: "2026-01-02T03:04:05Z"}}}`,
+		"local that a rollout assigned": `{configSource: {local: {},
+			rolloutRef: {name: w, revision: 4, attempt: 2, assignedAt: "2026-01-02T03:04:05Z"}}}`,
+		"ten revoked": `{revoked: [a, b, c, d, e, f, g, h, i, j]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := given(t, "metadata: {name: valid}\nspec: "+spec)
+			want, _, _ := unstructured.NestedMap(parse("spec: "+spec).Object, "spec")
+			if source, said := want["configSource"]; said && source == nil {
+				delete(want, "configSource")
+			}
+			got, _, _ := unstructured.NestedMap(o.Object, "spec")
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("spec (- want, + got)\n%s", diff)
+			}
+		})
+	}
+	t.Run("no spec at all", func(t *testing.T) {
+		if o := given(t, "metadata: {name: valid}"); o.GetGeneration() != 1 {
+			t.Errorf("got generation %d, want 1", o.GetGeneration())
+		}
+	})
+}
+
+func TestNullForTheConfigSourceAssignsNothing(t *testing.T) {
+	given(t, "metadata: {name: reset}\nspec: {configSource: {configMapRef: {namespace: ns, name: m, uid: u}}}")
+	o, err := asAdmin(t).Patch(t.Context(), "reset", types.MergePatchType,
+		[]byte(`{"spec":{"configSource":null}}`), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, found, _ := unstructured.NestedMap(o.Object, "spec", "configSource"); found || o.GetGeneration() != 2 {
+		t.Errorf("got generation %d and %v, want 2 and no configSource", o.GetGeneration(), o.Object["spec"])
+	}
+}
+
+func TestTheMainResourceDropsAStatus(t *testing.T) {
+	o := given(t, "metadata: {name: main}\nstatus: {error: by the main resource}")
+	if status, found := o.Object["status"]; found {
+		t.Errorf("created with status %v, want none", status)
+	}
+	for name, o := range map[string]*unstructured.Unstructured{
+		"update": update(t, "main", func(o *unstructured.Unstructured) {
+			o.Object["status"] = map[string]any{"error": "by the main resource"}
+		}),
+		"get": get(t, "main"),
+	} {
+		if status, found := o.Object["status"]; found {
+			t.Errorf("%s: got status %v, want none", name, status)
+		}
+	}
+}
+
+func update(t *testing.T, name string, change func(*unstructured.Unstructured)) *unstructured.Unstructured {
+	t.Helper()
+	o := get(t, name)
+	change(o)
+	o, err := asAdmin(t).Update(t.Context(), o, metav1.UpdateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestEveryFieldOfAStatusSurvives(t *testing.T) {
+	given(t, "metadata: {name: full}")
+	want := fullStatus()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := get(t, "full")
+	o.Object["status"] = content
+	o, err = asNode(t, "full").UpdateStatus(t.Context(), o, metav1.UpdateOptions{FieldValidation: "Strict"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := &v1alpha1.NodeConfig{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, &got.Status); diff != "" {
+		t.Errorf("status (- want, + got)\n%s", diff)
+	}
+}
+
+// fullStatus has every field set, and every list and text as long as it may be.
+func fullStatus() *v1alpha1.NodeConfigStatus {
+	at := metav1.NewTime(time.Date(2026, 3, 4, 5, 6, 7, 0, time.Local))
+	revision := v1alpha1.ConfigRevision{
+		Namespace: "evenkeel-system", Name: "workers", UID: "6d1e", SHA256: strings.Repeat("a", 64),
+		Revision: "6d1e-aaaaaaaaaaaa",
+	}
+	status := &v1alpha1.NodeConfigStatus{
+		ObservedGeneration: 1,
+		Assigned: &v1alpha1.AssignedConfig{
+			ConfigRevision: revision,
+			RolloutRef:     &v1alpha1.RolloutReference{Name: "workers", Revision: 4, Attempt: 1, AssignedAt: at},
+		},
+		Active:        &revision,
+		LastKnownGood: &v1alpha1.LastKnownGoodConfig{ConfigRevision: revision, Since: &at},
+		Local:         v1alpha1.LocalConfigInit,
+		Error:         strings.Repeat("ä", v1alpha1.MaxErrorLength),
+		Trial: &v1alpha1.Trial{
+			StartTime: &at, HealthySeconds: 5, DurationSeconds: 600, Restarts: 1, CrashLoopThreshold: 10,
+		},
+		RemoteConfig:     v1alpha1.RemoteConfigNodeConfig,
+		RunMode:          v1alpha1.RunModeHost,
+		ComponentVersion: "v1.36.3",
+		AgentVersion:     "v0.1.0",
+		Conditions: []metav1.Condition{{
+			Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue, ObservedGeneration: 1,
+			Reason: v1alpha1.ReasonAllChecksPassed, Message: "using current (UID: 6d1e): all checks passed",
+			LastTransitionTime: at,
+		}},
+	}
+	for range v1alpha1.MaxBadConfigs {
+		status.BadConfigs = append(status.BadConfigs, v1alpha1.BadConfig{
+			UID: "77aa", Revision: "77aa", Namespace: "evenkeel-system", Name: "bad", Time: &at,
+			Reason: strings.Repeat("ä", v1alpha1.MaxBadReasonLength),
+		})
+	}
+	for range v1alpha1.MaxOverriddenFields {
+		status.OverriddenFields = append(status.OverriddenFields, strings.Repeat("a", v1alpha1.MaxOverriddenFieldLength))
+	}
+	return status
+}
+
+func TestAStatusBeyondItsBoundsIsRefused(t *testing.T) {
+	given(t, "metadata: {name: bounds}")
+	for name, test := range map[string]struct {
+		status v1alpha1.NodeConfigStatus
+		want   string
+	}{
+		"bad configs":       {v1alpha1.NodeConfigStatus{BadConfigs: make([]v1alpha1.BadConfig, 11)}, "status.badConfigs: Too many: 11"},
+		"overridden fields": {v1alpha1.NodeConfigStatus{OverriddenFields: make([]string, 101)}, "status.overriddenFields: Too many: 101"},
+		"local":             {v1alpha1.NodeConfigStatus{Local: "Other"}, `supported values: "Init", "Default"`},
+		"remoteConfig":      {v1alpha1.NodeConfigStatus{RemoteConfig: "Other"}, `supported values: "NodeConfig", "ConfigMap", "Disabled"`},
+		"runMode":           {v1alpha1.NodeConfigStatus{RunMode: "Other"}, `supported values: "Host", "Bootstrap", "SelfHosted"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			patch, err := json.Marshal(map[string]any{"status": test.status})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = asNode(t, "bounds").Patch(t.Context(), "bounds", types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+			wantRefused(t, err, http.StatusUnprocessableEntity, test.want)
+		})
+	}
+}
