@@ -1,0 +1,116 @@
+// Command evenkeel-agent runs a node's stock kubelet and gives it live, safe
+// configuration. Flags, wiring and exit codes are here; nothing else is.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// version is set by the linker.
+var version = "v0.0.0-unknown"
+
+// Exit codes of every command. check uses 1 and 2 for its verdicts.
+const (
+	exitError        = 1
+	exitCouldNotTell = 2
+	exitUsage        = 3
+	exitLocalInvalid = 4
+	exitHeld         = 5
+)
+
+// exit is an error with an exit code of its own.
+type exit struct {
+	code int
+	err  error
+}
+
+func (e *exit) Error() string { return e.err.Error() }
+func (e *exit) Unwrap() error { return e.err }
+
+func usage(format string, args ...any) error {
+	return &exit{exitUsage, fmt.Errorf(format, args...)}
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	err := command().ExecuteContext(ctx)
+	stop()
+	if err == nil {
+		return
+	}
+	fmt.Fprintln(os.Stderr, "evenkeel-agent:", err)
+	var coded *exit
+	if errors.As(err, &coded) {
+		os.Exit(coded.code)
+	}
+	os.Exit(exitError)
+}
+
+func command() *cobra.Command {
+	o := &options{}
+	root := &cobra.Command{
+		Use:   "evenkeel-agent [flags] -- KUBELET [KUBELET FLAGS]",
+		Short: "Run a stock kubelet with live, safe configuration",
+		Long: `evenkeel-agent runs the node's stock kubelet with the command line that it has,
+and gives it the configuration that the node's NodeConfig assigns: validated by
+that very kubelet before it is touched, tried, and rolled back by the node
+itself, with no network, if it is bad.
+
+Put it in front of the kubelet's command line; nothing else changes.
+
+Exit codes: 0 stopped as asked, 1 error, 3 usage, 4 the node's local
+configuration is invalid, 5 another agent works on --dynamic-config-dir.`,
+		Example: `  # What the unit of a kubeadm node becomes:
+  evenkeel-agent --dynamic-config-dir=/var/lib/evenkeel -- \
+    /usr/bin/kubelet --kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml
+
+  # What runs, and why; no API needed:
+  evenkeel-agent status --dynamic-config-dir=/var/lib/evenkeel
+
+  # Would this node accept it?
+  evenkeel-agent check kubelet.yaml -- /usr/bin/kubelet --config=/var/lib/kubelet/config.yaml`,
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.ArgsLenAtDash() != 0 || len(args) == 0 {
+				return usage("the kubelet's command line is missing: evenkeel-agent [flags] -- /usr/bin/kubelet [its flags]")
+			}
+			return run(cmd.Context(), o, args)
+		},
+	}
+	o.bind(root.Flags())
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage("%w; see %s --help", err, cmd.CommandPath())
+	})
+	root.AddCommand(statusCommand(), checkCommand(), forgetCommand(), versionCommand())
+	root.CompletionOptions.DisableDefaultCmd = true
+	return root
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the agent's version",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "evenkeel-agent", version)
+			return err
+		},
+	}
+}
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage("%s takes no arguments, got %q", cmd.CommandPath(), args)
+	}
+	return nil
+}

@@ -1,0 +1,384 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/agent"
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
+	"github.com/evenkeel/evenkeel/internal/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/lockfile"
+	"github.com/evenkeel/evenkeel/internal/source"
+	"github.com/evenkeel/evenkeel/internal/supervisor"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+// options are the agent's flags.
+type options struct {
+	dynamicConfigDir string
+	initConfigDir    string
+	nodeName         string
+	kubeconfig       string
+	remoteConfig     bool
+	listen           string
+	trialDuration    time.Duration
+	threshold        int
+	syncTimeout      time.Duration
+	healthTimeout    time.Duration
+	readyTimeout     time.Duration
+	stopGrace        time.Duration
+	apiLoss          string
+	localInvalid     string
+	verbosity        int
+	logFormat        string
+}
+
+func (o *options) bind(f *pflag.FlagSet) {
+	f.StringVar(&o.dynamicConfigDir, "dynamic-config-dir", "", "directory for what the node must remember (checkpoints, last-known-good, bad configs); unset: dynamic configuration is off")
+	f.StringVar(&o.initConfigDir, "init-config-dir", "", "directory with the node's own configuration, in a file named kubelet; it replaces the kubelet's --config")
+	f.StringVar(&o.nodeName, "node-name", "", "name of this node; else the kubelet's --hostname-override, else the host's name")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig to talk to the API with; else the kubelet's own")
+	f.BoolVar(&o.remoteConfig, "remote-config", true, "take configuration from the API; false: this node opts out and runs its local configuration")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:10269", "address for /healthz, /metrics and /configz; empty: none")
+	f.DurationVar(&o.trialDuration, "config-trial-duration", 10*time.Minute, "how long the kubelet must be observed healthy with a configuration for it to become last-known-good")
+	f.IntVar(&o.threshold, "crash-loop-threshold", 3, "unexpected restarts that a trial tolerates, 0 to 10")
+	f.DurationVar(&o.syncTimeout, "sync-timeout", 2*time.Second, "how long a start waits for the API to say what is intended")
+	f.DurationVar(&o.healthTimeout, "health-timeout", 2*time.Minute, "how long the kubelet may be alive but not healthy in a trial")
+	f.DurationVar(&o.readyTimeout, "ready-timeout", 2*time.Minute, "how long a node that was Ready may be not Ready in a trial")
+	f.DurationVar(&o.stopGrace, "stop-grace", 30*time.Second, "how long the kubelet has to stop before it is killed")
+	f.StringVar(&o.apiLoss, "api-loss-rollback", "auto", "go back to last-known-good once if the API is lost soon after a change: on, off, or auto (where static pods run)")
+	f.StringVar(&o.localInvalid, "local-invalid", "refuse", "what to do if the node's local configuration is invalid: refuse to start, or degrade to a proven configuration")
+	f.IntVarP(&o.verbosity, "verbosity", "v", 0, "log level: 0 info, 1 and more debug")
+	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
+}
+
+// check returns what is wrong with the flags.
+func (o *options) check() error {
+	switch {
+	case o.threshold < 0 || o.threshold > 10:
+		return usage("--crash-loop-threshold must be 0 to 10, not %d", o.threshold)
+	case o.apiLoss != "auto" && o.apiLoss != "on" && o.apiLoss != "off":
+		return usage("--api-loss-rollback must be auto, on or off, not %q", o.apiLoss)
+	case o.localInvalid != "refuse" && o.localInvalid != "degrade":
+		return usage("--local-invalid must be refuse or degrade, not %q", o.localInvalid)
+	case o.logFormat != "text" && o.logFormat != "json":
+		return usage("--log-format must be text or json, not %q", o.logFormat)
+	}
+	for name, d := range map[string]time.Duration{
+		"config-trial-duration": o.trialDuration, "sync-timeout": o.syncTimeout, "stop-grace": o.stopGrace,
+	} {
+		if d < 0 {
+			return usage("--%s must not be negative, is %s", name, d)
+		}
+	}
+	for name, d := range map[string]time.Duration{"health-timeout": o.healthTimeout, "ready-timeout": o.readyTimeout} {
+		if d <= 0 {
+			return usage("--%s must be more than nothing, is %s", name, d)
+		}
+	}
+	return nil
+}
+
+func (o *options) logger() *slog.Logger {
+	level := slog.LevelInfo
+	if o.verbosity > 0 {
+		level = slog.LevelDebug
+	}
+	ho := &slog.HandlerOptions{Level: level}
+	if o.logFormat == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, ho))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, ho))
+}
+
+// run is the agent itself.
+func run(ctx context.Context, o *options, argv []string) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	kubelet, err := component.ParseKubelet(argv)
+	if err != nil {
+		return usage("%w", err)
+	}
+	node, err := o.node(kubelet)
+	if err != nil {
+		return err
+	}
+	log := o.logger().With("node", node)
+	initFile, err := o.initFile()
+	if err != nil {
+		return err
+	}
+	locks, err := o.lock(ctx, kubelet, log)
+	if err != nil {
+		return err
+	}
+	defer locks.release()
+	runDir, err := runtimeDir()
+	if err != nil {
+		return err
+	}
+	defer runDir.remove()
+	supervisor.ProtectFromOOM(log)
+	notifier, err := supervisor.NewNotifier(runDir.path, log)
+	if err != nil {
+		return err
+	}
+	defer notifier.Close()
+
+	host := &agent.HostKubelet{
+		Kubelet:  kubelet,
+		Harness:  component.NewHarness(kubelet, filepath.Join(runDir.path, "dry-run"), log),
+		InitFile: initFile,
+		LockFile: locks.kubelet,
+		Notifier: notifier,
+		Log:      log,
+	}
+	if err := host.Harness.Prove(ctx); err != nil {
+		log.Warn("this kubelet cannot be asked what it accepts: nothing new will be taken up", "err", err)
+	}
+	return o.serve(ctx, o.agentOptions(notifier, log), host, node, log)
+}
+
+func (o *options) agentOptions(notifier *supervisor.Notifier, log *slog.Logger) agent.Options {
+	bootID, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		log.Warn("cannot tell one boot from another", "err", err)
+	}
+	out := agent.Options{
+		Limits: trial.Limits{
+			TrialDuration: o.trialDuration, CrashLoopThreshold: o.threshold,
+			HealthTimeout: o.healthTimeout, ReadyTimeout: o.readyTimeout, DegradeLocal: o.localInvalid == "degrade",
+		},
+		APILoss: o.apiLoss, SyncTimeout: o.syncTimeout, StopGrace: o.stopGrace, AgentVersion: version,
+		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost, BootID: strings.TrimSpace(string(bootID)),
+		Log: log, Init: notifier, ShuttingDown: supervisor.ShuttingDown, Metrics: agent.NewMetrics(),
+	}
+	if !o.dynamic() {
+		out.Remote = v1alpha1.RemoteConfigDisabled
+		return out
+	}
+	out.OpenStore = func(version string) (agent.Store, error) {
+		return checkpoint.Open(atomicfile.OS{}, o.dynamicConfigDir, version, log)
+	}
+	return out
+}
+
+// dynamic tells whether anything remote may be run.
+func (o *options) dynamic() bool { return o.dynamicConfigDir != "" && o.remoteConfig }
+
+// serve runs the agent and what serves it until ctx ends or the agent gives up.
+func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostKubelet, node string, log *slog.Logger) error {
+	switch {
+	case o.dynamicConfigDir == "":
+		log.Warn("DYNAMIC CONFIGURATION IS OFF: --dynamic-config-dir is not set; this node runs its local configuration only")
+	case !o.remoteConfig:
+		log.Warn("this node has opted out of remote configuration (--remote-config=false); it runs its local configuration only")
+	}
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop()
+	kubeconfig := o.kubeconfig
+	if kubeconfig == "" {
+		kubeconfig = host.Kubeconfig
+	}
+	parts := agent.Parts{Kubelet: host, Records: &agent.Records{}}
+	var client *source.Client
+	if kubeconfig != "" {
+		var err error
+		if client, err = source.NewClient(kubeconfig, "evenkeel-agent/"+version); err != nil {
+			return err
+		}
+		reporter := source.NewReporter(client, node, "evenkeel-agent", log)
+		all.Go(func() { reporter.Run(background) })
+		parts.Reporter = reporter
+		if o.dynamic() {
+			intended := source.NewNodeConfigSource(client, node, parts.Records, log)
+			all.Go(func() { intended.Run(background) })
+			parts.Source, parts.Nodes = intended, source.NewNodeWatch(client, node)
+		} else {
+			all.Go(func() { source.Announce(background, client, node, log) })
+		}
+	}
+	a := agent.New(ao, parts)
+	o.listenAndServe(background, &all, a, client, log)
+	err := a.Run(ctx)
+	if errors.Is(err, agent.ErrLocalInvalid) {
+		return &exit{exitLocalInvalid, fmt.Errorf("%w\nthis is what the node would fall back to: mend it (%s), or see --local-invalid", err, o.localFile(host.Kubelet))}
+	}
+	return err
+}
+
+// listenAndServe serves HTTP. A port that is taken is no reason to leave the
+// node without its kubelet.
+func (o *options) listenAndServe(ctx context.Context, all *sync.WaitGroup, a *agent.Agent, client *source.Client, log *slog.Logger) {
+	if o.listen == "" {
+		return
+	}
+	listener, err := net.Listen("tcp", o.listen)
+	if err != nil {
+		log.Error("cannot serve /healthz, /metrics and /configz; going on without", "listen", o.listen, "err", err)
+		return
+	}
+	var ask func(context.Context, component.Effective) (component.Effective, error)
+	if client != nil {
+		ask = client.Configz
+	}
+	server := &http.Server{Handler: a.Handler(ask), ReadHeaderTimeout: 5 * time.Second}
+	all.Go(func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("the HTTP server ended", "err", err)
+		}
+	})
+	all.Go(func() {
+		<-ctx.Done()
+		_ = server.Close()
+	})
+}
+
+func (o *options) node(k *component.Kubelet) (string, error) {
+	for _, name := range []string{o.nodeName, k.HostnameOverride} {
+		if name != "" {
+			return name, nil
+		}
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("cannot tell the node's name, give --node-name: %w", err)
+	}
+	return strings.ToLower(strings.TrimSpace(name)), nil
+}
+
+// initFile is the node's own configuration, if it has one besides the
+// kubelet's --config.
+func (o *options) initFile() (string, error) {
+	if o.initConfigDir == "" {
+		return "", nil
+	}
+	file := filepath.Join(o.initConfigDir, "kubelet")
+	switch _, err := os.Stat(file); {
+	case errors.Is(err, os.ErrNotExist):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("--init-config-dir: %w", err)
+	}
+	return filepath.Abs(file)
+}
+
+func (o *options) localFile(k *component.Kubelet) string {
+	if file, err := o.initFile(); err == nil && file != "" {
+		return file
+	}
+	if k.Config != "" {
+		return k.Config
+	}
+	return "the kubelet's flags"
+}
+
+// locks are what keeps two agents, and two kubelets, apart.
+type locks struct {
+	kubelet string // that every kubelet takes; empty: none
+	held    []*lockfile.Lock
+}
+
+func (l *locks) release() {
+	for _, lock := range l.held {
+		_ = lock.Release() // the process ends
+	}
+}
+
+// lockRetry is how often a lock that the kubelet would have waited for is tried.
+const lockRetry = time.Second
+
+func (o *options) lock(ctx context.Context, k *component.Kubelet, log *slog.Logger) (*locks, error) {
+	l := &locks{}
+	if o.dynamicConfigDir != "" {
+		dir, err := filepath.Abs(o.dynamicConfigDir)
+		if err != nil {
+			return nil, err
+		}
+		o.dynamicConfigDir = dir
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("--dynamic-config-dir: %w", err)
+		}
+		lock, err := lockfile.TryAcquire(filepath.Join(dir, agentLock))
+		if errors.Is(err, lockfile.ErrHeld) {
+			return nil, &exit{exitHeld, fmt.Errorf("another agent works on %s: %w", dir, err)}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--dynamic-config-dir: %w", err)
+		}
+		l.held = append(l.held, lock)
+		l.kubelet = filepath.Join(dir, "kubelet.lock")
+	}
+	if k.LockFile == "" {
+		return l, nil
+	}
+	if same, _ := filepath.Abs(k.LockFile); same == l.kubelet {
+		l.release()
+		return nil, usage("the kubelet's --lock-file %s is the one that the agent gives it: choose another path", k.LockFile)
+	}
+	for said := false; ; said = true {
+		lock, err := lockfile.TryAcquire(k.LockFile)
+		if err == nil {
+			l.held = append(l.held, lock)
+			return l, nil
+		}
+		if !errors.Is(err, lockfile.ErrHeld) {
+			l.release()
+			return nil, fmt.Errorf("the kubelet's --lock-file: %w", err)
+		}
+		if !said {
+			log.Info("waiting for the lock, as the kubelet would", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			l.release()
+			return nil, ctx.Err()
+		case <-time.After(lockRetry):
+		}
+	}
+}
+
+// agentLock is held by the agent that works on a directory.
+const agentLock = "agent.lock"
+
+// rundir is where what need not last is kept: on a tmpfs, so that a full disk
+// stops neither a kubelet nor a dry run.
+type rundir struct {
+	path string
+	ours bool
+}
+
+func runtimeDir() (rundir, error) {
+	if dir := os.Getenv("RUNTIME_DIRECTORY"); dir != "" {
+		dir, _, _ = strings.Cut(dir, ":")
+		return rundir{path: dir}, os.MkdirAll(dir, 0o700)
+	}
+	for _, parent := range []string{"/run", os.TempDir()} {
+		if dir, err := os.MkdirTemp(parent, "evenkeel-"); err == nil {
+			return rundir{dir, true}, nil
+		}
+	}
+	return rundir{}, errors.New("cannot make a directory in /run or for temporary files; set RUNTIME_DIRECTORY")
+}
+
+func (r rundir) remove() {
+	if r.ours {
+		_ = os.RemoveAll(r.path)
+	}
+}

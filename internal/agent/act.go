@@ -1,0 +1,160 @@
+package agent
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/source"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+// carryOut starts or restarts the kubelet as decided. A kubelet that cannot be
+// started is an exit like any other, and decided upon.
+func (a *Agent) carryOut(ctx context.Context, action trial.Action) {
+	if action.Kind != trial.Start && action.Kind != trial.Restart {
+		return
+	}
+	log := a.o.Log.With("uid", action.Config.Revision, "cause", action.Cause)
+	if a.process != nil {
+		begin := time.Now()
+		exit := a.process.Stop(a.o.StopGrace)
+		log.Info("kubelet stopped for a change", "exit", exit.String(), "took", time.Since(begin))
+		a.process = nil
+	}
+	if err := a.start(ctx, action); err != nil {
+		log.Error("the kubelet cannot be started", "err", err)
+		a.exit = &trial.Child{Exited: true, Exit: err.Error()}
+		return
+	}
+	log.Info("kubelet started", "name", action.Config.Name, "namespace", action.Config.Namespace)
+	a.o.Metrics.started(action.Cause)
+	a.collect()
+}
+
+func (a *Agent) start(ctx context.Context, action trial.Action) error {
+	c := action.Config
+	verdict, _ := a.checks.get(c.Revision)
+	a.setAsideState(action, verdict.Effective)
+	file := ""
+	if !c.IsLocal() {
+		data, err := a.data(c)
+		if err != nil {
+			a.unavailable[c.Revision] = true
+			a.checks.drop(c.Revision)
+			return err
+		}
+		dir, err := a.store.Render(c.Revision, map[string][]byte{payload.KeyKubelet: data})
+		if err != nil {
+			return err
+		}
+		file, a.ranRemote = filepath.Join(dir, payload.KeyKubelet), true
+	}
+	a.running, a.overridden = verdict.Effective, verdict.Overridden
+	a.wasHealthy = false
+	process, err := a.p.Kubelet.Start(ctx, file, verdict.Effective)
+	if err != nil {
+		return err
+	}
+	a.process = process
+	a.lease = &leaseBase{}
+	if a.p.Nodes != nil && a.state.OnTrial(c) {
+		go a.lease.see(ctx, a.p.Nodes)
+	}
+	return nil
+}
+
+// collect removes the checkpoints and rendered files that nothing names.
+func (a *Agent) collect() {
+	if a.store == nil {
+		return
+	}
+	if err := a.store.Collect(a.state.Current.Revision, a.state.LastKnownGood.Revision, a.state.Run.Config.Revision, a.config.Revision); err != nil {
+		a.o.Log.Warn("cannot remove what is not needed any more", "err", err)
+	}
+}
+
+// leaseBase is the node's Lease as it was when a kubelet was started. What was
+// renewed since was renewed by that kubelet; clocks are not compared.
+type leaseBase struct {
+	mu   sync.Mutex
+	seen bool
+	time string
+}
+
+// leaseGrace is after how long the Lease is taken as it is then, if the API
+// could not be asked at the start.
+const leaseGrace = 5 * time.Second
+
+func (l *leaseBase) see(ctx context.Context, nodes Nodes) {
+	if s := nodes.Snapshot(ctx); s.Reachable {
+		l.set(s.LeaseRenewed)
+	}
+}
+
+func (l *leaseBase) set(renewed string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.seen {
+		l.seen, l.time = true, renewed
+	}
+}
+
+// renewed tells whether the Lease was renewed since the start.
+func (l *leaseBase) renewed(s source.NodeState, sinceStart time.Duration) bool {
+	if s.Reachable && sinceStart > leaseGrace {
+		l.set(s.LeaseRenewed)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.seen && s.Reachable && s.LeaseRenewed != l.time
+}
+
+// setAsideState moves away what the CPU or memory manager left and the
+// configuration contradicts: a kubelet that finds it exits. Only where a
+// configuration of evenkeel's doing is involved: with a local configuration
+// that was edited by hand, the kubelet's own refusal stands.
+func (a *Agent) setAsideState(action trial.Action, effective component.Effective) {
+	if effective == nil || a.store == nil || action.Cause == trial.CauseCrash {
+		return
+	}
+	if action.Config.IsLocal() && !a.ranRemote && len(a.store.Rendered()) == 0 {
+		return
+	}
+	conflicts, err := a.p.Kubelet.Conflicts(effective)
+	if err != nil {
+		a.o.Log.Warn("cannot look at the managers' state", "err", err)
+		return
+	}
+	if len(conflicts) == 0 {
+		return
+	}
+	moved, err := a.p.Kubelet.MoveAside(conflicts, time.Now())
+	if err != nil {
+		a.o.Log.Error("cannot move the managers' state aside", "err", err)
+	}
+	for _, file := range moved {
+		a.tell(trial.Event{Warning: true, Reason: "StateMovedAside", Message: "the CPU or memory manager's state contradicted the configuration and was moved to " + file})
+	}
+}
+
+// watch looks at the node as long as that matters to the decisions.
+func (a *Agent) watch(ctx context.Context, d trial.Decision) {
+	a.o.Init.Cover(d.Next.Trial != nil)
+	if a.process != nil {
+		a.process.Watch(d.Watch)
+	}
+	if a.p.Nodes == nil {
+		return
+	}
+	switch {
+	case d.Watch && (!a.watching || d.Action.Kind != trial.None):
+		a.p.Nodes.Start(ctx) // also where it is on: a new kubelet renews the Lease
+	case !d.Watch && a.watching:
+		a.p.Nodes.Stop()
+	}
+	a.watching = d.Watch
+}

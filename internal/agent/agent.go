@@ -1,0 +1,378 @@
+// Package agent is the shell around the decision core: it observes, lets
+// trial.Decide decide, persists, acts and reports, and does nothing else.
+//
+// It must not know how a kubelet is validated, how files are made durable or
+// how the API is watched; and it must never decide by itself what runs.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/source"
+	"github.com/evenkeel/evenkeel/internal/supervisor"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+// Kubelet is the program this node runs, with the command line that it has.
+type Kubelet interface {
+	// Identity changes when the binary is replaced.
+	Identity() (string, error)
+	Version(ctx context.Context) (string, error)
+	// Local says what "local" is on this node.
+	Local() trial.Local
+	CheckLocal(ctx context.Context) component.Verdict
+	Check(ctx context.Context, data []byte) component.Verdict
+	// Start runs it with a configuration file, "" being the local one.
+	Start(ctx context.Context, file string, effective component.Effective) (Process, error)
+	Conflicts(effective component.Effective) ([]component.Conflict, error)
+	MoveAside(conflicts []component.Conflict, now time.Time) ([]string, error)
+	// RuntimeReachable asks the runtime's socket.
+	RuntimeReachable(endpoint string) error
+	RunsStaticPods(effective component.Effective) bool
+}
+
+// Process is a kubelet that was started.
+type Process interface {
+	Done() <-chan struct{}
+	Changed() <-chan struct{} // its health may have changed
+	Exit() supervisor.Exit    // after Done
+	Stop(grace time.Duration) supervisor.Exit
+	Healthy() bool // READY, watchdog and healthz all say so
+	Waiting() bool // for its lock
+	Watch(closely bool)
+}
+
+// Store is where the node's state is kept.
+type Store interface {
+	Load() (trial.State, []checkpoint.Problem)
+	Save(trial.State) error
+	Put(revision string, configMap []byte) (string, error)
+	Get(trial.Config) ([]byte, error)
+	Collect(keep ...string) error
+	Render(revision string, files map[string][]byte) (string, error)
+	Rendered() []string
+	ForgetRequests() ([]string, error)
+	DropForgetRequest(revision string) error
+}
+
+// Source says what is intended for this node.
+type Source interface {
+	First(ctx context.Context) source.Answer
+	Current() source.Answer
+	Changed() <-chan struct{}
+}
+
+// Nodes says how the node is, as the API has it.
+type Nodes interface {
+	Snapshot(ctx context.Context) source.NodeState // asks once
+	Start(ctx context.Context)                     // goes on looking, until Stop
+	Stop()
+	Current() source.NodeState // zero while off
+	Changed() <-chan struct{}
+}
+
+// Reporter tells the API; it never blocks and never fails to its caller.
+type Reporter interface {
+	Report(source.Report)
+	Event(severity source.Severity, reason, message string)
+}
+
+// InitSystem is told how the service is; see sd_notify(3).
+type InitSystem interface {
+	Ready() error
+	Stopping() error
+	Cover(bool)
+}
+
+// Options are what an agent is told once.
+type Options struct {
+	Limits       trial.Limits
+	APILoss      string // auto, on or off
+	SyncTimeout  time.Duration
+	StopGrace    time.Duration
+	AgentVersion string
+	Remote       v1alpha1.RemoteConfig
+	RunMode      v1alpha1.RunMode
+	BootID       string
+	Log          *slog.Logger
+	// OpenStore opens the state of one version of the component; nil: dynamic
+	// configuration is off and nothing is kept.
+	OpenStore    func(version string) (Store, error)
+	Metrics      *Metrics
+	Init         InitSystem
+	ShuttingDown func(context.Context) bool
+}
+
+// Parts are the outside world. Source, Nodes and Reporter are nil where there
+// is no API to talk to.
+type Parts struct {
+	Kubelet  Kubelet
+	Source   Source
+	Nodes    Nodes
+	Reporter Reporter
+	Records  *Records
+}
+
+// ErrLocalInvalid says that the node's local configuration is invalid, so that
+// there is nothing to fall back to: the proposal wants that to be obvious.
+var ErrLocalInvalid = errors.New("the local configuration is invalid")
+
+// Agent runs one node's kubelet.
+type Agent struct {
+	o Options
+	p Parts
+
+	store    Store
+	identity string
+	version  string
+	state    trial.State
+	saved    trial.State // what the store has
+	storage  string      // why it does not have more
+	retryAt  time.Time   // when to try again
+
+	started    time.Time // the last start of a kubelet
+	last       time.Time // the last decision
+	process    Process
+	exit       *trial.Child // an unexpected exit, until it has been decided upon
+	running    component.Effective
+	overridden []string
+	lease      *leaseBase
+
+	checks      checks
+	answer      source.Answer
+	asked       time.Time       // when the newest assignment was seen; zero: it has been dealt with
+	config      trial.Config    // that the answer names
+	put         trial.Config    // that was checkpointed last
+	unavailable map[string]bool // revisions whose checkpoint cannot be used
+	ranRemote   bool            // in this agent's life
+
+	seen       view // the node, as it was seen last
+	watching   bool
+	wasHealthy bool
+	toldReady  bool
+	condition  trial.Condition // that was logged last
+	versions   map[string]string
+	page       page
+}
+
+// New returns an agent that has not started anything.
+func New(o Options, p Parts) *Agent {
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics()
+	}
+	if p.Records == nil {
+		p.Records = &Records{}
+	}
+	return &Agent{o: o, p: p, checks: newChecks(o.Metrics.validated), unavailable: map[string]bool{}, versions: map[string]string{}, lease: &leaseBase{}}
+}
+
+// Run runs the kubelet until ctx ends, then stops it cleanly and returns nil.
+// It returns ErrLocalInvalid, or an error that says why no kubelet can be run.
+func (a *Agent) Run(ctx context.Context) error {
+	if err := a.refreshVersion(ctx); err != nil {
+		return err
+	}
+	a.firstLook(ctx)
+	for {
+		if err := a.step(ctx); err != nil {
+			a.stop()
+			return err
+		}
+		if ctx.Err() != nil {
+			a.stop()
+			return nil
+		}
+	}
+}
+
+// firstLook asks what is intended while the local configuration is checked,
+// for at most the sync timeout.
+func (a *Agent) firstLook(ctx context.Context) {
+	a.checks.begin(ctx, "", func(ctx context.Context) component.Verdict { return a.p.Kubelet.CheckLocal(ctx) })
+	if a.p.Source != nil {
+		sync, cancel := context.WithTimeout(ctx, a.o.SyncTimeout)
+		defer cancel()
+		a.answer = a.p.Source.First(sync)
+	}
+	a.checks.wait(ctx, "")
+}
+
+// step makes one decision, carries it out, and waits until there may be
+// another.
+func (a *Agent) step(ctx context.Context) error {
+	if err := a.refreshVersion(ctx); err != nil && a.process == nil {
+		a.o.Log.Error("cannot look at the kubelet's binary", "err", err)
+	}
+	o := a.observe(ctx)
+	d := trial.Decide(a.state, o)
+	if !a.persist(d) {
+		o.Storage = a.storage
+		d = trial.Decide(a.state, o)
+		a.persist(d)
+	}
+	a.last = o.Now
+	a.exit = nil
+	for _, revision := range o.Forget {
+		if err := a.store.DropForgetRequest(revision); err != nil {
+			a.o.Log.Warn("cannot drop a request that was carried out", "revision", revision, "err", err)
+		}
+	}
+	if d.Action.Kind == trial.Refuse {
+		return fmt.Errorf("%w: %s", ErrLocalInvalid, d.Action.Words)
+	}
+	a.report(d, o)
+	a.carryOut(ctx, d.Action)
+	a.validate(ctx, d.Validate)
+	a.watch(ctx, d)
+	if d.Action.Kind != trial.None {
+		return nil
+	}
+	a.wait(ctx, d.Wake)
+	return nil
+}
+
+// persist keeps what was decided. It returns false when something new was to
+// be adopted that cannot be recorded: then it must not be.
+func (a *Agent) persist(d trial.Decision) bool {
+	adopts := d.Next.Current.Revision != a.state.Current.Revision
+	err := a.save(d.Next)
+	if err != nil {
+		first := a.storage == ""
+		a.storage, a.retryAt = err.Error(), time.Now().Add(storageRetry)
+		if first {
+			a.o.Log.Error("cannot record the node's state; what runs goes on, nothing new is taken up", "err", err)
+		}
+		if adopts {
+			return false
+		}
+	}
+	a.state = d.Next
+	a.p.Records.set(a.store, a.state)
+	return true
+}
+
+// storageRetry is how long nothing new is taken up after the disk refused.
+const storageRetry = 10 * time.Second
+
+func (a *Agent) save(next trial.State) error {
+	if a.store == nil {
+		return nil
+	}
+	next.Run = trial.Run{}
+	if reflect.DeepEqual(next, a.saved) {
+		a.storage = ""
+		return nil
+	}
+	if err := a.store.Save(next); err != nil {
+		return err
+	}
+	a.saved, a.storage = next, ""
+	return nil
+}
+
+// refreshVersion notices that the kubelet was replaced: another version has a
+// tracking directory of its own, and starts with a clean slate.
+func (a *Agent) refreshVersion(ctx context.Context) error {
+	identity, err := a.p.Kubelet.Identity()
+	if err != nil || identity == a.identity {
+		return err
+	}
+	version, err := a.p.Kubelet.Version(ctx)
+	if err != nil {
+		return err
+	}
+	a.identity = identity
+	a.checks.clear()
+	if version == a.version || a.o.OpenStore == nil {
+		a.version = version
+		return nil
+	}
+	store, err := a.o.OpenStore(version)
+	if err != nil {
+		if a.store == nil {
+			return fmt.Errorf("open the dynamic configuration directory: %w", err)
+		}
+		a.o.Log.Error("cannot open the state of the kubelet's new version; going on with the old one's", "version", version, "err", err)
+		return nil
+	}
+	a.o.Log.Info("kubelet found", "version", version, "before", a.version)
+	run := a.state.Run
+	a.store, a.version = store, version
+	state, problems := store.Load()
+	a.saved = state
+	a.state = state
+	a.state.Run = run
+	for _, p := range problems {
+		a.o.Log.Warn("the state on disk had a problem", "file", p.File, "what", p.What, "setAside", p.SetAside)
+		a.tell(trial.Event{Warning: true, Reason: "StateProblem", Message: p.String()})
+	}
+	return nil
+}
+
+// stop ends the kubelet because the agent was told to end.
+func (a *Agent) stop() {
+	if err := a.o.Init.Stopping(); err != nil {
+		a.o.Log.Warn("cannot tell the init system", "err", err)
+	}
+	if a.p.Nodes != nil {
+		a.p.Nodes.Stop()
+	}
+	if a.process != nil {
+		exit := a.process.Stop(a.o.StopGrace)
+		a.o.Log.Info("kubelet stopped", "exit", exit.String())
+		a.process = nil
+	}
+	if err := a.save(trial.CleanShutdown(a.state)); err != nil {
+		a.o.Log.Warn("cannot record the clean shutdown", "err", err)
+	}
+}
+
+// wait returns when there may be something to decide.
+func (a *Agent) wait(ctx context.Context, wake time.Duration) {
+	timer := time.NewTimer(wake)
+	defer timer.Stop()
+	var done, changed, intent, node <-chan struct{}
+	if a.process != nil {
+		done, changed = a.process.Done(), a.process.Changed()
+	}
+	if a.p.Source != nil {
+		intent, node = a.p.Source.Changed(), a.p.Nodes.Changed()
+	}
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-changed:
+	case <-intent:
+	case <-node:
+	case <-a.checks.changed:
+	case <-done:
+		a.exited(ctx)
+	}
+}
+
+// exited takes note of an exit that nobody asked for. One with status 0 may be
+// the init system stopping everything: our own SIGTERM then follows.
+func (a *Agent) exited(ctx context.Context) {
+	exit := a.process.Exit()
+	a.process = nil
+	if exit.Code == 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Second):
+		}
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	a.o.Log.Warn("the kubelet exited unexpectedly", "exit", exit.String(), "uid", a.state.Run.Config.Revision)
+	a.exit = &trial.Child{Exited: true, Spawned: true, Exit: exit.String()}
+}

@@ -1,0 +1,171 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/supervisor"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+// watchdog is how often a kubelet must say that it is alive.
+const watchdog = 30 * time.Second
+
+// HostKubelet is the stock kubelet of this node, run as a child of the agent.
+type HostKubelet struct {
+	*component.Kubelet
+	Harness  *component.Harness
+	InitFile string // local, if not the kubelet's own --config
+	LockFile string // that each kubelet takes; empty: none
+	Notifier *supervisor.Notifier
+	Log      *slog.Logger
+}
+
+// Identity implements Kubelet.
+func (h *HostKubelet) Identity() (string, error) {
+	id, err := h.Kubelet.Identity()
+	return fmt.Sprint(id), err
+}
+
+// Local implements Kubelet.
+func (h *HostKubelet) Local() trial.Local {
+	if h.InitFile != "" || h.Config != "" {
+		return trial.Init
+	}
+	return trial.Default
+}
+
+// CheckLocal implements Kubelet.
+func (h *HostKubelet) CheckLocal(ctx context.Context) component.Verdict {
+	return h.Harness.CheckLocal(ctx, h.InitFile)
+}
+
+// Check implements Kubelet.
+func (h *HostKubelet) Check(ctx context.Context, data []byte) component.Verdict {
+	return h.Harness.Check(ctx, data, h.InitFile)
+}
+
+// Conflicts implements Kubelet.
+func (h *HostKubelet) Conflicts(effective component.Effective) ([]component.Conflict, error) {
+	return h.StateConflicts(effective)
+}
+
+// MoveAside implements Kubelet.
+func (h *HostKubelet) MoveAside(conflicts []component.Conflict, now time.Time) ([]string, error) {
+	return component.MoveAside(conflicts, now)
+}
+
+// RuntimeReachable implements Kubelet.
+func (h *HostKubelet) RuntimeReachable(endpoint string) error {
+	return component.RuntimeReachable(endpoint)
+}
+
+// RunsStaticPods implements Kubelet.
+func (h *HostKubelet) RunsStaticPods(effective component.Effective) bool {
+	runs, err := component.HasStaticPods(effective)
+	if err != nil {
+		h.Log.Warn("cannot tell whether static pods run here", "err", err)
+	}
+	return runs
+}
+
+// Start implements Kubelet.
+func (h *HostKubelet) Start(ctx context.Context, file string, effective component.Effective) (Process, error) {
+	if file == "" {
+		file = h.InitFile
+	}
+	argv := h.Argv(file, h.LockFile)
+	p, err := supervisor.Start(supervisor.Command{
+		Path: argv[0], Args: argv[1:], Stdout: os.Stdout, Stderr: os.Stderr, Watchdog: watchdog,
+	}, h.Notifier)
+	if err != nil {
+		return nil, err
+	}
+	k := &kubeletProcess{Process: p, health: component.NewHealth(h.HealthzURL(effective)), changed: make(chan struct{}, 1), closely: make(chan struct{}, 1)}
+	go k.probe(ctx)
+	return k, nil
+}
+
+// kubeletProcess is a kubelet with its health.
+type kubeletProcess struct {
+	*supervisor.Process
+	health  *component.Health
+	ok      atomic.Bool // healthz, at the last probe
+	was     bool
+	close   atomic.Bool
+	closely chan struct{}
+	changed chan struct{}
+}
+
+// Paces of asking for the kubelet's health: a start is worth a close look, a
+// kubelet that has been fine for long is not.
+const (
+	probeStart = 20 * time.Millisecond
+	probeMost  = 500 * time.Millisecond
+	probeTrial = 2 * time.Second
+	probeIdle  = 10 * time.Second
+	probeTime  = 2 * time.Second
+)
+
+// probe asks for the kubelet's health until it is gone.
+func (k *kubeletProcess) probe(ctx context.Context) {
+	defer k.health.Close()
+	pace := probeStart
+	for {
+		ask, cancel := context.WithTimeout(ctx, probeTime)
+		ok := k.health.Healthz(ask) == nil
+		cancel()
+		k.ok.Store(ok)
+		if healthy := k.Healthy(); healthy != k.was {
+			k.was = healthy
+			signal(k.changed)
+		}
+		switch {
+		case !k.was:
+			pace = min(pace*3/2, probeMost)
+		case k.close.Load():
+			pace = probeTrial
+		default:
+			pace = probeIdle
+		}
+		timer := time.NewTimer(pace)
+		select {
+		case <-k.Done():
+			timer.Stop()
+			return
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-k.Process.Changed():
+			pace = probeStart
+		case <-k.closely:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// Changed implements Process.
+func (k *kubeletProcess) Changed() <-chan struct{} { return k.changed }
+
+// Healthy implements Process: READY since this start, WATCHDOG=1 in its
+// interval if it was ever sent, and healthz ok.
+func (k *kubeletProcess) Healthy() bool {
+	since, seen := k.Process.Watchdog()
+	return k.ok.Load() && k.Ready() && (!seen || since < watchdog*3/2)
+}
+
+// Waiting implements Process.
+func (k *kubeletProcess) Waiting() bool { return false }
+
+// Watch implements Process.
+func (k *kubeletProcess) Watch(closely bool) {
+	if k.close.Swap(closely) != closely {
+		signal(k.closely)
+	}
+}

@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+// Metrics are what an agent counts; docs/metrics.md lists them.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	assigned, active, lastKnownGood *prometheus.GaugeVec
+	failing                         prometheus.Gauge
+	restarts, rollbacks             *prometheus.CounterVec
+	validations                     *prometheus.CounterVec
+	validation, change              prometheus.Histogram
+	trialHealthy, trialDuration     prometheus.Gauge
+	restartsInTrial                 prometheus.Gauge
+}
+
+// sourceLabels are the labels that the kubelet's own metrics of the same
+// meaning had until dynamic configuration was removed from it.
+var sourceLabels = []string{"node_config_source", "node_config_uid", "node_config_resource_version", "node_config_kubelet_key"}
+
+// NewMetrics returns the metrics of one agent, in a registry of their own.
+func NewMetrics() *Metrics {
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "evenkeel_" + name, Help: help})
+	}
+	source := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "evenkeel_node_config_" + name, Help: help + " Always 1; the labels say which."}, sourceLabels)
+	}
+	counter := func(name, help, label string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "evenkeel_" + name, Help: help}, []string{label})
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "evenkeel_" + name, Help: help, Buckets: buckets})
+	}
+	m := &Metrics{
+		registry:        prometheus.NewRegistry(),
+		assigned:        source("assigned", "The configuration that is assigned to this node."),
+		active:          source("active", "The configuration that the kubelet runs."),
+		lastKnownGood:   source("last_known_good", "The configuration that a failed trial falls back to."),
+		failing:         gauge("node_config_error", "1 if ConfigOK is not True, else 0."),
+		restarts:        counter("kubelet_starts_total", "Starts of the kubelet, by what caused them.", "cause"),
+		rollbacks:       counter("rollbacks_total", "Trials that failed, by how.", "reason"),
+		validations:     counter("validations_total", "Dry runs of the kubelet, by verdict.", "verdict"),
+		validation:      histogram("validation_duration_seconds", "How long the dry run of a configuration took.", []float64{.05, .1, .2, .4, .8, 1.6, 3.2, 15}),
+		change:          histogram("change_duration_seconds", "From seeing an assignment to the kubelet healthy with it.", []float64{.5, 1, 1.5, 2, 3, 5, 10, 30, 120}),
+		trialHealthy:    gauge("trial_healthy_seconds", "How long the kubelet was observed healthy in the trial that is going on; 0 if none is."),
+		trialDuration:   gauge("trial_duration_seconds", "How long it must be; 0 if no trial is going on."),
+		restartsInTrial: gauge("trial_restarts", "Unexpected restarts in the trial that is going on."),
+	}
+	m.registry.MustRegister(m.assigned, m.active, m.lastKnownGood, m.failing, m.restarts, m.rollbacks, m.validations,
+		m.validation, m.change, m.trialHealthy, m.trialDuration, m.restartsInTrial)
+	return m
+}
+
+// Handler serves the metrics.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+func (m *Metrics) started(c trial.Cause) { m.restarts.WithLabelValues(string(c)).Inc() }
+
+func (m *Metrics) changed(took time.Duration) { m.change.Observe(took.Seconds()) }
+
+func (m *Metrics) validated(v component.Verdict, took time.Duration) {
+	m.validations.WithLabelValues(v.Outcome.String()).Inc()
+	m.validation.Observe(took.Seconds())
+}
+
+func (m *Metrics) rolledBack(f trial.Failure) { m.rollbacks.WithLabelValues(string(f)).Inc() }
+
+// status sets the gauges; resourceVersion says which version of its object a
+// configuration was read from.
+func (m *Metrics) status(st trial.Status, resourceVersion func(trial.Config) string) {
+	set := func(g *prometheus.GaugeVec, c *trial.Config) {
+		g.Reset()
+		switch {
+		case c == nil:
+		case c.IsLocal():
+			g.WithLabelValues("local", "", "", "").Set(1)
+		default:
+			path := fmt.Sprintf("/api/v1/namespaces/%s/configmaps/%s", c.Namespace, c.Name)
+			g.WithLabelValues(path, c.UID, resourceVersion(*c), "kubelet").Set(1)
+		}
+	}
+	assigned := st.Assigned
+	if assigned == nil && st.Condition.Status == "True" {
+		assigned = &trial.Config{}
+	}
+	set(m.assigned, assigned)
+	set(m.active, &st.Active)
+	set(m.lastKnownGood, &st.LastKnownGood.Config)
+	m.failing.Set(0)
+	if st.Condition.Status != "True" {
+		m.failing.Set(1)
+	}
+	var p trial.Progress
+	if st.Trial != nil {
+		p = *st.Trial
+	}
+	m.trialHealthy.Set(p.Healthy.Seconds())
+	m.trialDuration.Set(p.Duration.Seconds())
+	m.restartsInTrial.Set(float64(p.Restarts))
+}

@@ -1,0 +1,343 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/source"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+// observe gathers everything a decision is made of. It decides nothing.
+func (a *Agent) observe(ctx context.Context) trial.Observed {
+	now := time.Now()
+	o := trial.Observed{
+		Now:    now,
+		BootID: a.o.BootID,
+		Limits: a.o.Limits,
+		Local:  a.p.Kubelet.Local(),
+		Child:  a.child(),
+	}
+	if !a.last.IsZero() {
+		o.Elapsed = now.Sub(a.last) // monotonic
+	}
+	if a.storage != "" && now.Before(a.retryAt) {
+		o.Storage = a.storage
+	}
+	local, _ := a.checks.get("")
+	o.Limits.APILossRollback = a.o.APILoss == "on" || a.o.APILoss == "auto" && a.p.Kubelet.RunsStaticPods(local.Effective)
+	if a.store != nil {
+		requests, err := a.store.ForgetRequests()
+		if err != nil {
+			a.o.Log.Warn("cannot read the requests to forget", "err", err)
+		}
+		o.Forget = requests
+	}
+	switch {
+	case a.store == nil:
+		o.Intent = trial.Intent{Kind: trial.Nil} // off: the state is empty and stays so
+	case a.p.Source == nil:
+		o.Intent = trial.Intent{Kind: trial.Unanswered, Cause: "the kubelet has no kubeconfig, so that there is no API to ask"}
+	default:
+		a.takeAnswer()
+		o.Intent = a.intent()
+		o.Revoked = a.answer.Revoked
+	}
+	o.Node = a.node(ctx, local)
+	o.Verdicts = a.verdicts(now, o.Intent)
+	return o
+}
+
+func (a *Agent) child() trial.Child {
+	if a.exit != nil {
+		return *a.exit
+	}
+	if a.process == nil {
+		return trial.Child{}
+	}
+	return trial.Child{Alive: true, Healthy: a.process.Healthy(), Waiting: a.process.Waiting()}
+}
+
+// takeAnswer looks whether the source says something new.
+func (a *Agent) takeAnswer() {
+	answer := a.p.Source.Current()
+	before, config := a.answer, assigned(answer)
+	a.answer = answer
+	if answer.Kind == before.Kind && config == a.config && answer.Generation == before.Generation &&
+		answer.Cause == before.Cause && answer.Notice == before.Notice {
+		return
+	}
+	a.o.Log.Info("the source says", "intent", answer.Kind.String(), "uid", config.Revision, "namespace", config.Namespace, "name", config.Name,
+		"rollout", config.Rollout.Name, "generation", answer.Generation, "cause", answer.Cause, "notice", answer.Notice)
+	if answer.Kind == trial.Nil && before.Kind != trial.Nil {
+		a.checks.drop("") // the file may have been edited since the start
+	}
+	if config.Revision != a.config.Revision {
+		a.asked = time.Now()
+		a.checks.keep(a.state.Current.Revision, a.state.LastKnownGood.Revision, config.Revision)
+	}
+	a.config = config
+}
+
+// assigned is the configuration that an answer names, as far as it is known.
+func assigned(answer source.Answer) trial.Config {
+	ref := answer.Ref
+	if ref == nil || ref.ConfigMapRef == nil {
+		return trial.Config{}
+	}
+	c := trial.Config{
+		Revision:  string(ref.ConfigMapRef.UID),
+		Namespace: ref.ConfigMapRef.Namespace,
+		Name:      ref.ConfigMapRef.Name,
+		UID:       string(ref.ConfigMapRef.UID),
+		SHA256:    ref.ConfigMapRef.SHA256,
+		Payload:   answer.Payload.SHA256,
+	}
+	if r := ref.RolloutRef; r != nil {
+		c.Rollout = trial.RolloutRef{Name: r.Name, Revision: r.Revision, Attempt: r.Attempt, AssignedAt: r.AssignedAt.UTC()}
+	}
+	return c
+}
+
+// intent is the answer, once what was downloaded has been checkpointed.
+func (a *Agent) intent() trial.Intent {
+	in := trial.Intent{Kind: a.answer.Kind, Cause: a.answer.Cause, Config: a.config, Notice: a.answer.Notice}
+	if a.answer.Changed {
+		in.Reason = "ObjectChanged"
+	}
+	if in.Kind != trial.Assigned {
+		return in
+	}
+	c := &in.Config
+	if a.answer.ConfigMap == nil {
+		c.Checkpoint = a.p.Records.get(c.Revision).Checkpoint
+		return in
+	}
+	if a.put.Revision != c.Revision {
+		sum, err := a.store.Put(c.Revision, a.answer.ConfigMap)
+		if err != nil {
+			return trial.Intent{Kind: trial.Unanswered, Config: *c, Cause: fmt.Sprintf("cannot checkpoint ConfigMap %s/%s: %v", c.Namespace, c.Name, err)}
+		}
+		a.put = trial.Config{Revision: c.Revision, Checkpoint: sum}
+		if a.unavailable[c.Revision] {
+			delete(a.unavailable, c.Revision) // healed
+			a.checks.drop(c.Revision)
+		}
+	}
+	c.Checkpoint = a.put.Checkpoint
+	return in
+}
+
+// node is how the node is, as far as it matters now.
+func (a *Agent) node(ctx context.Context, local component.Verdict) trial.Node {
+	var n trial.Node
+	if a.p.Nodes != nil {
+		s := a.seen.now(a.p.Nodes)
+		n.API = s.Reachable
+		n.Ready = s.Ready && (a.state.Trial == nil || a.lease.renewed(s, time.Since(a.started)))
+		n.Pressure = s.Pressure
+		for _, p := range s.Pods {
+			if active(p) {
+				n.Pods = append(n.Pods, string(p.UID))
+			}
+		}
+		if t := a.state.Trial; t != nil {
+			n.LostPods = lostPods(s.Pods, t.Baseline.Pods)
+		}
+	}
+	if a.state.Trial != nil || a.exit != nil || a.process == nil {
+		ours, theirs := component.RuntimeEndpoint(local.Effective), component.RuntimeEndpoint(a.running)
+		n.RuntimeDown = (ours == theirs || a.running == nil) && a.p.Kubelet.RuntimeReachable(ours) != nil
+	}
+	if a.exit != nil || a.process == nil {
+		n.ShuttingDown = a.o.ShuttingDown != nil && a.o.ShuttingDown(ctx)
+	}
+	return n
+}
+
+// active tells whether a pod takes one of the places that maxPods limits.
+func active(p source.Pod) bool {
+	return p.Phase != string(corev1.PodFailed) && p.Phase != string(corev1.PodSucceeded)
+}
+
+// lostPods names the pods among those that ran at adoption that the kubelet
+// has evicted or rejected since.
+func lostPods(pods []source.Pod, before []string) []string {
+	var lost []string
+	for _, p := range pods {
+		if slices.Contains(before, string(p.UID)) && p.Phase == string(corev1.PodFailed) &&
+			(p.Reason == "Evicted" || strings.HasPrefix(p.Message, "Pod was rejected")) {
+			lost = append(lost, fmt.Sprintf("pod %s/%s: %s", p.Namespace, p.Name, p.Reason))
+		}
+	}
+	return lost
+}
+
+// verdicts are those of the dry run, with what the guards say of the one that
+// is to be adopted.
+func (a *Agent) verdicts(now time.Time, in trial.Intent) map[string]trial.Verdict {
+	verdicts := map[string]trial.Verdict{}
+	for revision, v := range a.checks.all(now) {
+		verdicts[revision] = trialVerdict(v)
+		if a.unavailable[revision] {
+			verdicts[revision] = trial.Verdict{Outcome: trial.Unavailable, Words: v.Words}
+		}
+		if revision != "" && v.Outcome == component.Accepted && in.Kind == trial.Assigned && in.Config.Revision == revision &&
+			a.state.Current.Revision != revision {
+			if guard := a.guard(v); guard.Outcome != trial.NotValidated {
+				verdicts[revision] = guard
+			}
+		}
+	}
+	return verdicts
+}
+
+func trialVerdict(v component.Verdict) trial.Verdict {
+	outcome := trial.CouldNotTell
+	switch v.Outcome {
+	case component.Accepted:
+		outcome = trial.Accepted
+	case component.Rejected:
+		outcome = trial.RejectedOutcome
+	}
+	return trial.Verdict{Outcome: outcome, Words: v.Words}
+}
+
+// guard protects the workload from a configuration that the kubelet accepts
+// but that would cost pods. Its zero value lets it pass. It is asked anew for
+// every decision, so that it follows pods, cordon and state files.
+func (a *Agent) guard(v component.Verdict) trial.Verdict {
+	if a.p.Nodes == nil {
+		return trial.Verdict{}
+	}
+	s := a.seen.now(a.p.Nodes)
+	if !s.Reachable {
+		return trial.Verdict{Outcome: trial.CouldNotTell, Words: "the pods of this node could not be counted: " + s.Cause}
+	}
+	pods, others := 0, 0
+	for _, p := range s.Pods {
+		if active(p) {
+			pods++
+			if !p.Static && p.OwnerKind != "DaemonSet" {
+				others++
+			}
+		}
+	}
+	if most, ok := v.Effective.Int("maxPods"); ok && int64(pods) > most {
+		return trial.Verdict{Outcome: trial.Refused, Guard: "WouldEvictPods",
+			Words: fmt.Sprintf("%d pods run on this node and maxPods would be %d: the kubelet would kill the rest; move them away first", pods, most)}
+	}
+	conflicts, err := a.p.Kubelet.Conflicts(v.Effective)
+	if err != nil {
+		return trial.Verdict{Outcome: trial.CouldNotTell, Words: err.Error()}
+	}
+	if len(conflicts) > 0 && !(s.Unschedulable && others == 0) {
+		words := make([]string, len(conflicts))
+		for i, c := range conflicts {
+			words[i] = c.String()
+		}
+		return trial.Verdict{Outcome: trial.Refused, Guard: "NeedsDrain",
+			Words: strings.Join(words, "; ") + "; cordon and drain the node first"}
+	}
+	return trial.Verdict{}
+}
+
+// validate finds the verdicts that a decision misses, in the background.
+func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
+	for _, c := range configs {
+		if c.IsLocal() {
+			a.checks.begin(ctx, "", a.p.Kubelet.CheckLocal)
+			continue
+		}
+		if a.answer.PayloadErr != nil && a.config.Revision == c.Revision {
+			words := a.answer.PayloadErr.Error()
+			a.checks.begin(ctx, c.Revision, func(context.Context) component.Verdict {
+				return component.Verdict{Outcome: component.Rejected, Words: words}
+			})
+			continue
+		}
+		data, err := a.data(c)
+		if err != nil {
+			a.o.Log.Error("a checkpoint cannot be used", "uid", c.Revision, "err", err)
+			a.unavailable[c.Revision] = true
+			words := err.Error()
+			a.checks.begin(ctx, c.Revision, func(context.Context) component.Verdict {
+				return component.Verdict{Outcome: component.CouldNotTell, Words: words}
+			})
+			continue
+		}
+		delete(a.unavailable, c.Revision)
+		a.checks.begin(ctx, c.Revision, func(ctx context.Context) component.Verdict {
+			counted := a.countPods(ctx)
+			verdict := a.p.Kubelet.Check(ctx, data)
+			<-counted
+			a.o.Log.Info("validated", "uid", c.Revision, "verdict", verdict.Outcome.String(), "stage", verdict.Stage, "words", verdict.Words)
+			return verdict
+		})
+	}
+}
+
+// countPods asks how the node is while it is being validated: the guards need
+// to know, and so does the baseline of a trial.
+func (a *Agent) countPods(ctx context.Context) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if a.p.Nodes != nil {
+			a.seen.set(a.p.Nodes.Snapshot(ctx))
+		}
+	}()
+	return done
+}
+
+// data returns the payload's bytes of a checkpointed configuration.
+func (a *Agent) data(c trial.Config) ([]byte, error) {
+	raw, err := a.store.Get(c)
+	if err != nil {
+		return nil, err
+	}
+	var cm corev1.ConfigMap
+	if err := json.Unmarshal(raw, &cm); err != nil {
+		return nil, fmt.Errorf("checkpoint %s: %w", c.Revision, err)
+	}
+	p, err := payload.FromConfigMap(&cm)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint %s: %w", c.Revision, err)
+	}
+	if c.Payload != "" && p.SHA256 != c.Payload {
+		return nil, fmt.Errorf("checkpoint %s: the payload is not the one on record", c.Revision)
+	}
+	return p.Data, nil
+}
+
+// view is the node as it was seen last: by the watch, or where that is off or
+// has not seen everything yet, by a single look.
+type view struct {
+	mu   sync.Mutex
+	once source.NodeState
+}
+
+func (v *view) set(s source.NodeState) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.once = s
+}
+
+func (v *view) now(nodes Nodes) source.NodeState {
+	s := nodes.Current()
+	if s.Complete || s.Cause != "" {
+		return s
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.once
+}

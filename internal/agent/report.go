@@ -1,0 +1,110 @@
+package agent
+
+import (
+	"encoding/json"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/internal/source"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+// report tells what was decided: log, events, status, metrics, page.
+func (a *Agent) report(d trial.Decision, o trial.Observed) {
+	for _, e := range d.Events {
+		a.tell(e)
+	}
+	if d.Action.Kind != trial.None {
+		a.started = o.Now // lastHeartbeatTime moves at every start, and before it
+	}
+	if o.Child.Healthy && !a.wasHealthy {
+		a.healthy(o.Now)
+	}
+	a.wasHealthy = o.Child.Healthy
+	if o.Child.Healthy && !a.toldReady {
+		err := a.o.Init.Ready()
+		if a.toldReady = err == nil; err != nil {
+			a.o.Log.Warn("cannot tell the init system that the kubelet is healthy; trying again", "err", err)
+		}
+	}
+	if len(d.Validate) > 0 {
+		return
+	}
+	overridden := a.overridden
+	if d.Action.Kind != trial.None {
+		v, _ := a.checks.get(d.Action.Config.Revision)
+		overridden = v.Overridden
+	}
+	if d.Status.Active.IsLocal() {
+		overridden = nil
+	}
+	f := facts{
+		generation: a.answer.Generation, remote: a.o.Remote, runMode: a.o.RunMode,
+		componentVersion: a.version, agentVersion: a.o.AgentVersion, overridden: overridden,
+	}
+	st := d.Status
+	if a.storage != "" && st.Error == "" {
+		st.Error = "cannot record the node's state: " + a.storage
+	}
+	if a.p.Reporter != nil {
+		a.p.Reporter.Report(source.Report{
+			NodeConfigUID: a.answer.NodeConfigUID, Status: nodeConfigStatus(st, f), KubeletStart: a.started,
+			Condition: source.NodeCondition{Status: metav1.ConditionStatus(st.Condition.Status), Reason: st.Condition.Cause, Message: st.Condition.Message},
+		})
+	}
+	a.o.Metrics.status(st, a.resourceVersion)
+	if st.Condition != a.condition {
+		a.o.Log.Info("ConfigOK", "status", st.Condition.Status, "reason", st.Condition.Reason, "message", st.Condition.Message+": "+st.Condition.Cause, "error", st.Error)
+		a.condition = st.Condition
+	}
+	a.page.set(pageState{status: st, effective: a.running, overridden: overridden, version: a.version, decided: o.Now, running: a.state.Run.Started})
+}
+
+// healthy notes that a kubelet became healthy.
+func (a *Agent) healthy(now time.Time) {
+	a.o.Log.Info("the kubelet is healthy", "uid", a.state.Run.Config.Revision, "took", now.Sub(a.started))
+	if !a.asked.IsZero() && a.state.Run.Config.Revision == a.config.Revision {
+		a.o.Metrics.changed(now.Sub(a.asked))
+		a.asked = time.Time{}
+	}
+}
+
+// tell says something once: in the log and as an Event on the Node.
+func (a *Agent) tell(e trial.Event) {
+	if e.Warning {
+		a.o.Log.Warn(e.Message, "event", e.Reason)
+	} else {
+		a.o.Log.Info(e.Message, "event", e.Reason)
+	}
+	if e.Reason == "ConfigRolledBack" && len(a.state.Bad) > 0 {
+		a.o.Metrics.rolledBack(a.state.Bad[0].Failure)
+	}
+	if a.p.Reporter != nil {
+		severity := source.Normal
+		if e.Warning {
+			severity = source.Warning
+		}
+		a.p.Reporter.Event(severity, e.Reason, e.Message)
+	}
+}
+
+// resourceVersion says which version of its object a configuration was read
+// from; "" if that cannot be told.
+func (a *Agent) resourceVersion(c trial.Config) string {
+	if version, ok := a.versions[c.Revision]; ok {
+		return version
+	}
+	if len(a.versions) > 20 {
+		clear(a.versions)
+	}
+	var cm struct {
+		Metadata struct {
+			ResourceVersion string `json:"resourceVersion"`
+		} `json:"metadata"`
+	}
+	if raw, err := a.store.Get(c); err == nil && json.Unmarshal(raw, &cm) == nil {
+		a.versions[c.Revision] = cm.Metadata.ResourceVersion
+	}
+	return a.versions[c.Revision]
+}

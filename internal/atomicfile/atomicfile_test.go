@@ -1,0 +1,153 @@
+package atomicfile_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
+	"github.com/evenkeel/evenkeel/internal/crashfs"
+)
+
+func TestWriteReplacesTheFileAndLeavesNothingElse(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "current")
+	for _, content := range []string{"old", "new, and longer"} {
+		if err := atomicfile.Write(atomicfile.OS{}, path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := atomicfile.OS{}.ReadFile(path)
+		if err != nil || string(got) != content {
+			t.Errorf("read %q, %v, want %q", got, err, content)
+		}
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("the directory holds %v, want the file alone", entries)
+	}
+}
+
+func TestWriteGivesTheModeWhateverTheUmask(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o077))
+	for _, mode := range []fs.FileMode{0o600, 0o644, 0o755} {
+		path := filepath.Join(t.TempDir(), "file")
+		if err := atomicfile.Write(atomicfile.OS{}, path, nil, mode); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Lstat(path); err != nil || info.Mode() != mode {
+			t.Errorf("mode %v, %v, want %v", info.Mode(), err, mode)
+		}
+	}
+}
+
+func TestWriteReplacesASymbolicLinkAndNotWhatItPointsTo(t *testing.T) {
+	dir := t.TempDir()
+	target, link := filepath.Join(dir, "target"), filepath.Join(dir, "link")
+	if err := errors.Join(os.WriteFile(target, []byte("mine"), 0o600), os.Symlink(target, link)); err != nil {
+		t.Fatal(err)
+	}
+	if err := atomicfile.Write(atomicfile.OS{}, link, []byte("new"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := os.ReadFile(target); string(got) != "mine" {
+		t.Errorf("the link's target holds %q", got)
+	}
+	if info, err := os.Lstat(link); err != nil || !info.Mode().IsRegular() {
+		t.Errorf("the link is %v, %v, want a file", info.Mode(), err)
+	}
+}
+
+func TestWriteSaysWhichStepFailedAndLeavesTheOldContent(t *testing.T) {
+	steps := []string{"create a temporary file", "write", "set the mode", "sync", "close", "rename", "sync its directory"}
+	for i, step := range steps {
+		for _, cause := range []error{syscall.ENOSPC, syscall.EIO, syscall.EROFS} {
+			fsys := crashfs.New()
+			fsys.Plant("/d/file", []byte("old"))
+			fsys.FailAt(i+1, cause)
+			err := atomicfile.Write(fsys, "/d/file", []byte("new"), 0o644)
+			if !errors.Is(err, cause) || !strings.HasPrefix(err.Error(), "replace /d/file: "+step+": ") {
+				t.Errorf("%s: error %v", step, err)
+			}
+			want := "old"
+			if step == "sync its directory" {
+				want = "new" // and perhaps not for long
+			}
+			if got, err := fsys.ReadFile("/d/file"); err != nil || string(got) != want {
+				t.Errorf("%s: the file holds %q, %v, want %q", step, got, err, want)
+			}
+			if entries, _ := fsys.ReadDir("/d"); len(entries) != 1 {
+				t.Errorf("%s: the directory holds %v", step, entries)
+			}
+		}
+	}
+}
+
+func TestALeftoverHasThePredictableSuffixAndIsNotInTheWay(t *testing.T) {
+	fsys := crashfs.New()
+	fsys.Plant("/d/file", []byte("old"))
+	fsys.FailFrom(3, syscall.EROFS) // the removal of the temporary file fails too
+	if err := atomicfile.Write(fsys, "/d/file", []byte("new"), 0o600); !errors.Is(err, syscall.EROFS) {
+		t.Fatalf("error %v", err)
+	}
+	entries, _ := fsys.ReadDir("/d")
+	if len(entries) != 2 || !strings.HasSuffix(entries[1].Name(), atomicfile.TempSuffix) {
+		t.Fatalf("the directory holds %v", entries)
+	}
+	fsys.Heal()
+	if err := atomicfile.Write(fsys, "/d/file", []byte("new"), 0o600); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAfterACrashTheContentIsOldOrNewAndNewOnceWriteReturned(t *testing.T) {
+	visited := 0
+	for after := 0; ; after++ {
+		fsys := crashfs.New()
+		fsys.Plant("/d/file", []byte("old"))
+		fsys.CrashAfter(after)
+		err := atomicfile.Write(fsys, "/d/file", []byte("new"), 0o644)
+		for name, choice := range crashfs.Choices {
+			visited++
+			got, readErr := fsys.Reboot(choice).ReadFile("/d/file")
+			if readErr != nil || string(got) != "new" && (string(got) != "old" || err == nil) {
+				t.Errorf("crash after %d operations, %s: the file holds %q, %v", after, name, got, readErr)
+			}
+		}
+		if err == nil {
+			t.Logf("%d states visited", visited)
+			return
+		}
+	}
+}
+
+func TestTheOSReadsOnlyRegularFiles(t *testing.T) {
+	dir := t.TempDir()
+	file, link, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "pipe")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(file, link), syscall.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{link: "too many levels of symbolic links", pipe: "not a regular file", dir: "not a regular file"} {
+		if _, err := (atomicfile.OS{}).ReadFile(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("reading %s: %v, want %q", filepath.Base(path), err, want)
+		}
+	}
+	if err := (atomicfile.OS{}).Chmod(link, 0o644); !errors.Is(err, syscall.ELOOP) {
+		t.Errorf("chmod of a link: %v", err)
+	}
+}
+
+func TestTheOSSaysWhatIsMissing(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	if err := (atomicfile.OS{}).SyncDir(missing); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("SyncDir: %v", err)
+	}
+	if f, err := (atomicfile.OS{}).Create(filepath.Join(missing, "x"), 0o600); f != nil || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Create: %v, %v", f, err)
+	}
+	if err := (atomicfile.OS{}).Chmod(missing, 0o600); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Chmod: %v", err)
+	}
+}

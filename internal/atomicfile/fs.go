@@ -1,0 +1,107 @@
+package atomicfile
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// FS is what durable state needs of a file system. Nothing that it does to
+// names is durable before SyncDir of their directory, nothing that was written
+// before Sync of its file. No method follows a symbolic link in the last
+// element of a name, but ReadDir.
+type FS interface {
+	// ReadFile returns the content of a regular file.
+	ReadFile(name string) ([]byte, error)
+	// ReadDir returns the entries of a directory, sorted by name.
+	ReadDir(name string) ([]fs.DirEntry, error)
+	Lstat(name string) (fs.FileInfo, error)
+
+	// Create makes a file that must not exist and opens it for writing.
+	Create(name string, mode fs.FileMode) (File, error)
+	// Mkdir makes a directory whose parent exists.
+	Mkdir(name string, mode fs.FileMode) error
+	Rename(from, to string) error
+	// Remove removes a file or an empty directory.
+	Remove(name string) error
+	Chmod(name string, mode fs.FileMode) error
+	// SyncDir makes durable what happened to the names in a directory.
+	SyncDir(name string) error
+}
+
+// File is a new file that is being written.
+type File interface {
+	io.Writer
+	Sync() error
+	Close() error
+}
+
+// OS is the operating system's file system.
+type OS struct{}
+
+var _ FS = OS{}
+
+// ReadFile implements FS. It refuses what is not a regular file: opening a
+// pipe, say, would wait for somebody to write to it.
+func (OS) ReadFile(name string) ([]byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: errors.New("not a regular file")}
+	}
+	return io.ReadAll(f)
+}
+
+// ReadDir implements FS.
+func (OS) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
+
+// Lstat implements FS.
+func (OS) Lstat(name string) (fs.FileInfo, error) { return os.Lstat(name) }
+
+// Create implements FS.
+func (OS) Create(name string, mode fs.FileMode) (File, error) {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, mode)
+	if err != nil {
+		return nil, err // not f: a nil *os.File in the interface would not be nil
+	}
+	return f, nil
+}
+
+// Mkdir implements FS.
+func (OS) Mkdir(name string, mode fs.FileMode) error { return os.Mkdir(name, mode) }
+
+// Rename implements FS.
+func (OS) Rename(from, to string) error { return os.Rename(from, to) }
+
+// Remove implements FS.
+func (OS) Remove(name string) error { return os.Remove(name) }
+
+// Chmod implements FS.
+func (OS) Chmod(name string, mode fs.FileMode) error {
+	// os.Chmod follows links; a caller that tightens a directory must not be
+	// sent elsewhere by whoever could write there until now.
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Chmod(mode)
+}
+
+// SyncDir implements FS.
+func (OS) SyncDir(name string) error {
+	d, err := os.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,250 @@
+package checkpoint_test
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/crashfs"
+	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/google/go-cmp/cmp"
+)
+
+// step is a transition: what is downloaded for it, and the state it leads to.
+type step struct {
+	name     string
+	download string
+	state    trial.State
+}
+
+// history is a node's life, one transition after the other.
+func history() []step {
+	at := func(minutes int) time.Time { return noon.Add(time.Duration(minutes) * time.Minute) }
+	put := func(uid, payload string) trial.Config {
+		c := config(uid, payload)
+		c.Checkpoint = digestOf(uid)
+		return c
+	}
+	var steps []step
+	var s trial.State
+	add := func(name, download string, change func()) {
+		s.Bad, s.Promoted = append([]trial.BadConfig(nil), s.Bad...), append([]trial.Promotion(nil), s.Promoted...)
+		change()
+		steps = append(steps, step{name, download, s})
+	}
+	adopt := func(uid, payload string, minute int) func() {
+		return func() {
+			s.Current = trial.Record{Config: put(uid, payload), Since: at(minute)}
+			s.Startups = []time.Time{at(minute)}
+			s.Trial = &trial.Trial{Revision: uid, StartTime: at(minute), BootID: "boot-1", Baseline: trial.Baseline{API: true, Ready: true}}
+		}
+	}
+	add("nothing assigned", "", func() {})
+	add("adopt", "uid-a", adopt("uid-a", "a", 1))
+	add("observe", "", func() {
+		t := *s.Trial
+		t.Healthy = 20 * time.Second
+		s.Trial = &t
+	})
+	add("promote", "", func() {
+		s.LastKnownGood = trial.Record{Config: s.Current.Config, Since: at(11)}
+		s.Promoted = []trial.Promotion{{Revision: "uid-a", Payload: hex64("a"), Time: at(11)}}
+		s.Trial, s.Startups = nil, nil
+	})
+	add("adopt another", "uid-b", adopt("uid-b", "b", 20))
+	add("crash", "", func() { s.Startups = append(s.Startups[:1:1], at(21)) })
+	add("fail", "", func() {
+		s.Bad = []trial.BadConfig{{Revision: "uid-b", UID: "uid-b", Payload: hex64("b"), Time: at(22), Reason: "crash-looped", Failure: trial.CrashLooped, Attempt: 1, Provisional: true}}
+	})
+	add("confirm", "", func() { s.Bad[0].Provisional, s.Trial, s.Startups = false, nil, nil })
+	add("lift", "uid-b", func() {
+		adopt("uid-b", "b", 30)()
+		s.Current.Rollout.Attempt, s.Bad = 2, nil
+	})
+	add("retarget", "uid-c", adopt("uid-c", "c", 31))
+	add("inherit", "uid-d", func() {
+		s.Current = trial.Record{Config: put("uid-d", "c"), Since: at(32)}
+		t := *s.Trial
+		t.Revision = "uid-d"
+		s.Trial = &t
+	})
+	add("revoke", "", func() { s.Revoked = []string{"uid-c"} })
+	add("nil", "", func() {
+		s.Current, s.LastKnownGood = trial.Record{Since: at(40)}, trial.Record{Since: at(40)}
+		s.Trial, s.Startups = nil, nil
+	})
+	return steps
+}
+
+func digestOf(uid string) string {
+	s, err := checkpoint.Open(crashfs.New(), dir, version, nil)
+	if err != nil {
+		panic(err) // a memory that is empty
+	}
+	digest, err := s.Put(uid, configMap(uid, "x"))
+	if err != nil {
+		panic(err) // the same
+	}
+	return digest
+}
+
+// take carries a step out, as an agent does.
+func take(fsys *crashfs.FS, s step) error {
+	store, err := checkpoint.Open(fsys, dir, version, nil)
+	if err != nil {
+		return err
+	}
+	store.Load()
+	if s.download != "" {
+		if _, err := store.Put(s.download, configMap(s.download, "x")); err != nil {
+			return err
+		}
+	}
+	if err := store.Save(s.state); err != nil {
+		return err
+	}
+	return store.Collect()
+}
+
+// parts are what the records say, in the order in which they are written.
+func parts(s trial.State) []any {
+	return []any{s.Revoked, s.Current, s.Bad, s.Promoted, s.LastKnownGood, s.Startups, s.Trial}
+}
+
+// check loads what a machine comes up with: every record is the old or the new
+// one, none is new after one that is old, nothing is corrupt or missing, and
+// what is named has its checkpoint.
+func check(t *testing.T, where string, fsys *crashfs.FS, old, next trial.State, done bool) {
+	t.Helper()
+	store, err := checkpoint.Open(fsys, dir, version, nil)
+	if err != nil {
+		t.Errorf("%s: %v", where, err)
+		return
+	}
+	got, problems := store.Load()
+	if len(problems) > 0 {
+		t.Errorf("%s: %v", where, problems)
+	}
+	stillNew := true
+	for i, part := range parts(got) {
+		isOld, isNew := cmp.Equal(part, parts(old)[i]), cmp.Equal(part, parts(next)[i])
+		switch {
+		case !isOld && !isNew:
+			t.Errorf("%s: %s is neither old nor new: %+v", where, files[i], part)
+		case !isNew && done:
+			t.Errorf("%s: %s is old, although it was saved", where, files[i])
+		case !isOld && !stillNew:
+			t.Errorf("%s: %s is new, although one before it is old", where, files[i])
+		}
+		stillNew = stillNew && isNew
+	}
+	for _, r := range []trial.Record{got.Current, got.LastKnownGood} {
+		if r.IsLocal() {
+			continue
+		}
+		if _, err := store.Get(r.Config); err != nil {
+			t.Errorf("%s: %s is named: %v", where, r.Revision, err)
+		}
+	}
+	// And from there the same step leads where it always leads.
+	if err := take(fsys, step{state: next, download: next.Current.Revision}); err != nil {
+		t.Errorf("%s: again: %v", where, err)
+	}
+	if again, problems := reload(t, fsys); cmp.Diff(next, again) != "" || len(problems) > 0 {
+		t.Errorf("%s: again: %s%v", where, cmp.Diff(next, again), problems)
+	}
+}
+
+func reload(t *testing.T, fsys *crashfs.FS) (trial.State, []checkpoint.Problem) {
+	t.Helper()
+	return open(t, fsys).Load()
+}
+
+func TestAfterACrashAnywhereEveryRecordIsOldOrNewInOrder(t *testing.T) {
+	visited := 0
+	disk := crashfs.New()
+	var old trial.State
+	for _, s := range history() {
+		for n := 0; ; n++ {
+			fsys := disk.Reboot(crashfs.Choices["all lost"])
+			fsys.CrashAfter(n)
+			err := take(fsys, s)
+			for name, choice := range crashfs.Choices {
+				visited++
+				up := fsys.Reboot(choice)
+				check(t, fmt.Sprintf("%s, crash after %d operations, %s", s.name, n, name), up, old, s.state, err == nil && !fsys.Crashed())
+			}
+			if !fsys.Crashed() {
+				break
+			}
+		}
+		if err := take(disk, s); err != nil {
+			t.Fatal(err)
+		}
+		old = s.state
+	}
+	t.Logf("%d states visited", visited)
+}
+
+func TestWhateverOperationFailsEveryRecordIsOldOrNewAndTheNextSaveCatchesUp(t *testing.T) {
+	visited := 0
+	disk := crashfs.New()
+	var old trial.State
+	for _, s := range history() {
+		for _, forever := range []bool{false, true} {
+			for n := 1; ; n++ {
+				cause := []error{syscall.ENOSPC, syscall.EIO, syscall.EROFS}[n%3] // nothing tells them apart
+				fsys := disk.Reboot(crashfs.Choices["all lost"])
+				if forever {
+					fsys.FailFrom(n, cause)
+				} else {
+					fsys.FailAt(n, cause)
+				}
+				from := fsys.Operations()
+				err := take(fsys, s)
+				hit := fsys.Operations()-from >= n
+				if err != nil && !strings.Contains(err.Error(), cause.Error()) {
+					t.Errorf("%s, operation %d: %v", s.name, n, err)
+				}
+				fsys.Heal()
+				where := fmt.Sprintf("%s, operation %d failed (%v)", s.name, n, err)
+				for _, choice := range []string{"all lost", "all kept", "names kept"} {
+					visited++
+					check(t, where+", then "+choice, fsys.Reboot(crashfs.Choices[choice]), old, s.state, err == nil)
+				}
+				check(t, where, fsys, old, s.state, err == nil)
+				if !hit {
+					break
+				}
+			}
+		}
+		if err := take(disk, s); err != nil {
+			t.Fatal(err)
+		}
+		old = s.state
+	}
+	t.Logf("%d states visited", visited)
+}
+
+func TestAPowerCutAfterAFailedSaveLosesNothingThatALaterOneSaved(t *testing.T) {
+	steps := history()
+	for n := 1; ; n++ {
+		fsys, s := saved(t, steps[3].state)
+		fsys.FailAt(n, syscall.EIO)
+		from := fsys.Operations()
+		first := s.Save(steps[4].state)
+		if err := s.Save(steps[4].state); err != nil {
+			t.Fatalf("operation %d failed: %v, then %v", n, first, err)
+		}
+		got, problems := reload(t, fsys.Reboot(crashfs.Choices["all lost"]))
+		if diff := cmp.Diff(steps[4].state, got); diff != "" || len(problems) > 0 {
+			t.Errorf("operation %d failed: %s%v", n, diff, problems)
+		}
+		if fsys.Operations()-from < n {
+			return
+		}
+	}
+}

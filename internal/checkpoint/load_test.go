@@ -1,0 +1,307 @@
+package checkpoint_test
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/internal/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/crashfs"
+	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestAFreshDirectoryIsLocalWithoutAProblem(t *testing.T) {
+	got, problems := open(t, crashfs.New()).Load()
+	if diff := cmp.Diff(trial.State{}, got); diff != "" || len(problems) > 0 {
+		t.Errorf("%s%v", diff, problems)
+	}
+}
+
+func TestACheckpointWithoutRecordsIsAFreshDirectoryToo(t *testing.T) {
+	fsys := crashfs.New()
+	if _, err := open(t, fsys).Put("uid-a", configMap("uid-a", "x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, problems := open(t, fsys).Load(); len(problems) > 0 {
+		t.Error(problems)
+	}
+}
+
+// Each way in which each record can be damaged, and what is said of it.
+func TestADamagedRecordIsReportedSetAsideAndNeverTakenForEmpty(t *testing.T) {
+	replace := func(old, new string) func(string) string {
+		return func(s string) string { return strings.Replace(s, old, new, 1) }
+	}
+	damages := map[string]struct {
+		damage func(string) string
+		want   string
+	}{
+		"truncated":       {func(s string) string { return s[:len(s)/2] }, "unexpected end of JSON input"},
+		"garbage":         {func(string) string { return "\x00\x17garbage" }, "invalid character"},
+		"null":            {func(string) string { return "null\n" }, `apiVersion "" is not "evenkeel.dev/v1alpha1"`},
+		"two values":      {func(s string) string { return s + s }, "after top-level value"},
+		"trailing":        {func(s string) string { return s + "x" }, "after top-level value"},
+		"unknown field":   {replace(`"kind"`, `"extra": 1, "kind"`), `unknown field "extra"`},
+		"key twice":       {replace(`"kind"`, `"apiVersion": "evenkeel.dev/v1alpha1", "kind"`), `the key "apiVersion" is there twice`},
+		"future version":  {replace("v1alpha1", "v1beta1"), `of a future version: apiVersion "evenkeel.dev/v1beta1"`},
+		"foreign version": {replace("evenkeel.dev/v1alpha1", "v1"), `apiVersion "v1" is not`},
+		"other kind":      {replace(`"kind": "`, `"kind": "Not`), `kind "Not`},
+		"too large":       {func(string) string { return strings.Repeat(" ", 17<<20) }, "bytes"},
+	}
+	for _, file := range files {
+		for name, tt := range damages {
+			t.Run(file+" "+name, func(t *testing.T) {
+				fsys, _ := saved(t, full())
+				damaged := tt.damage(read(t, fsys, file))
+				fsys.Plant(dir+"/"+file, []byte(damaged))
+				fsys.Plant(dir+"/"+file+".corrupt", []byte("an older one"))
+
+				view, err := checkpoint.ReadOnly(fsys, dir, "")
+				if err != nil || !exists(fsys, file) {
+					t.Errorf("ReadOnly: %v, the file is still there: %v", err, exists(fsys, file))
+				}
+				s := open(t, fsys)
+				got, problems := s.Load()
+				want := without(full(), file)
+				if diff := cmp.Diff([]trial.State{want, want}, []trial.State{got, view.State}); diff != "" {
+					t.Error(diff)
+				}
+				if len(problems) != 1 || len(view.Problems) != 1 {
+					t.Fatalf("problems %v and %v", problems, view.Problems)
+				}
+				p := problems[0]
+				if p.File != file || p.SetAside != file+".corrupt" || !strings.Contains(p.What, "corrupt") || !strings.Contains(p.What, tt.want) {
+					t.Errorf("problem %+v, want one that says %q", p, tt.want)
+				}
+				if read(t, fsys, file+".corrupt") != damaged || exists(fsys, file) {
+					t.Error("the file was not set aside in place of the older one")
+				}
+				// Until something replaces it, it stays a problem: not empty.
+				again, problems := s.Load()
+				if diff := cmp.Diff(want, again); diff != "" || len(problems) != 1 || !strings.Contains(problems[0].What, "nothing has replaced it since") {
+					t.Errorf("loaded again: %s%v", diff, problems)
+				}
+				if err := s.Save(full()); err != nil {
+					t.Fatal(err)
+				}
+				if got, problems := s.Load(); cmp.Diff(full(), got) != "" || len(problems) > 0 {
+					t.Errorf("healed: %+v, %v", got, problems)
+				}
+			})
+		}
+	}
+}
+
+func TestARecordWithoutItsBodyIsCorruptNotEmpty(t *testing.T) {
+	for _, file := range files {
+		fsys, _ := saved(t, full())
+		head, _, _ := strings.Cut(strings.Join(strings.Split(read(t, fsys, file), "\n")[:3], "\n"), "\x00")
+		fsys.Plant(dir+"/"+file, []byte(strings.TrimSuffix(head, ",")+"}"))
+		if _, problems := open(t, fsys).Load(); len(problems) != 1 || !strings.Contains(problems[0].What, "it has no ") {
+			t.Errorf("%s: %v", file, problems)
+		}
+	}
+}
+
+func TestValuesThatCannotBeAreCorrupt(t *testing.T) {
+	for _, tt := range []struct{ file, old, new, want string }{
+		{"current", `"revision": "uid-b"`, `"revision": "../b"`, "not a safe name"},
+		{"current", `"revision": "uid-b"`, `"revision": ""`, "not a safe name"},
+		{"last-known-good", hex64("a"), hex64("g"), "is not a sha256"},
+		{"current", `"adoptedAt": "2026`, `"adoptedAt": "20x6`, "parsing time"},
+		{"revoked", `"uid-z"`, `""`, "an empty UID"},
+		{version + "/bad-configs", `"uid-c": {`, `"a/c": {`, "not a safe name"},
+		{version + "/bad-configs", hex64("c"), "c", "is not a sha256"},
+		{version + "/promoted", `"revision": "uid-a"`, `"revision": ".."`, "not a safe name"},
+		{version + "/startups", "2026", "26", "parsing time"},
+		{version + "/trial", "1m3s", "1 minute", "observedHealthy"},
+		{version + "/trial", `"revision": "uid-b"`, `"revision": "/"`, "not a safe name"},
+	} {
+		fsys, _ := saved(t, full())
+		fsys.Plant(dir+"/"+tt.file, []byte(strings.Replace(read(t, fsys, tt.file), tt.old, tt.new, 1)))
+		got, problems := open(t, fsys).Load()
+		if diff := cmp.Diff(without(full(), tt.file), got); diff != "" {
+			t.Errorf("%s with %s: %s", tt.file, tt.new, diff)
+		}
+		if len(problems) != 1 || !strings.Contains(problems[0].What, tt.want) || problems[0].SetAside == "" {
+			t.Errorf("%s with %s: %v, want %q", tt.file, tt.new, problems, tt.want)
+		}
+	}
+	fsys, _ := saved(t, trial.State{})
+	fsys.Plant(dir+"/current", []byte(strings.Replace(read(t, fsys, "current"), `null`, `null, "revision": "uid-a"`, 1)))
+	if _, problems := open(t, fsys).Load(); len(problems) != 1 || !strings.Contains(problems[0].What, "the source is null, but") {
+		t.Error(problems)
+	}
+}
+
+func TestAMissingOrEmptyCurrentIsLocalAndReportedAndResetsNothing(t *testing.T) {
+	for name, hurt := range map[string]func(*crashfs.FS){
+		"it is missing": func(f *crashfs.FS) { _ = f.Remove(dir + "/current") },
+		"it is empty":   func(f *crashfs.FS) { f.Plant(dir+"/current", nil) },
+	} {
+		fsys, _ := saved(t, full())
+		hurt(fsys)
+		s := open(t, fsys)
+		got, problems := s.Load()
+		want := full()
+		want.Current = trial.Record{}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if len(problems) != 1 || problems[0].SetAside != "" || !strings.HasPrefix(problems[0].What, name) ||
+			!strings.HasSuffix(problems[0].What, "taken as local; nothing is reset") {
+			t.Errorf("%s: %v", name, problems)
+		}
+		// Saving what was loaded does not make an explicit record of it.
+		if err := s.Save(got); err != nil {
+			t.Fatal(err)
+		}
+		if _, problems := open(t, fsys).Load(); len(problems) != 1 {
+			t.Errorf("%s, after Save: %v", name, problems)
+		}
+		got.Current, got.LastKnownGood = trial.Record{Since: noon}, trial.Record{Since: noon}
+		if err := s.Save(got); err != nil {
+			t.Fatal(err)
+		}
+		if again, problems := open(t, fsys).Load(); len(problems) > 0 || !again.Current.Since.Equal(noon) {
+			t.Errorf("%s, after local was assigned: %+v, %v", name, again.Current, problems)
+		}
+	}
+}
+
+func TestAMissingRecordIsReportedWhereALaterOneIsThere(t *testing.T) {
+	for _, file := range files[:len(files)-1] {
+		fsys, _ := saved(t, full())
+		if err := fsys.Remove(dir + "/" + file); err != nil {
+			t.Fatal(err)
+		}
+		_, problems := open(t, fsys).Load()
+		if len(problems) != 1 || problems[0].File != file || !strings.Contains(problems[0].What, "it is missing, although ") {
+			t.Errorf("%s: %v", file, problems)
+		}
+	}
+}
+
+func TestANewVersionOfTheComponentBeginsWithACleanSlateAndAnOldOneFindsItsOwn(t *testing.T) {
+	fsys, _ := saved(t, full())
+	newer, err := checkpoint.Open(fsys, dir, "v1.37.0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, problems := newer.Load()
+	want := trial.State{Current: full().Current, LastKnownGood: full().LastKnownGood, Revoked: full().Revoked}
+	if diff := cmp.Diff(want, got); diff != "" || len(problems) > 0 {
+		t.Errorf("newer: %s%v", diff, problems)
+	}
+	if err := newer.Save(want); err != nil {
+		t.Fatal(err)
+	}
+	if got, problems := open(t, fsys).Load(); cmp.Diff(full(), got) != "" || len(problems) > 0 {
+		t.Errorf("older: %+v, %v", got, problems)
+	}
+	if v, err := checkpoint.ReadOnly(fsys, dir, ""); err != nil || v.Version != "v1.37.0" || !cmp.Equal(v.Versions, []string{"v1.37.0", version}) || v.State.Bad != nil {
+		t.Errorf("read-only: %+v, %v", v, err)
+	}
+	if v, err := checkpoint.ReadOnly(fsys, dir, version); err != nil || v.Version != version || len(v.State.Bad) != 1 {
+		t.Errorf("read-only of the older: %+v, %v", v, err)
+	}
+	// Back to the older: its records do not change, and still it is the last.
+	older := open(t, fsys)
+	older.Load()
+	if err := older.Save(full()); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := checkpoint.ReadOnly(fsys, dir, ""); err != nil || v.Version != version {
+		t.Errorf("read-only after going back: %q, %v", v.Version, err)
+	}
+	fsys.Plant(dir+"/component-version", []byte("garbage"))
+	if v, err := checkpoint.ReadOnly(fsys, dir, ""); err != nil || v.Version != "v1.37.0" || len(v.Problems) != 1 {
+		t.Errorf("read-only by the time of the directories: %q, %v, %v", v.Version, v.Problems, err)
+	}
+}
+
+func TestReadOnlyNeedsADirectoryAndASafeVersion(t *testing.T) {
+	if _, err := checkpoint.ReadOnly(crashfs.New(), dir, ""); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no directory: %v", err)
+	}
+	if _, err := checkpoint.ReadOnly(crashfs.New(), dir, "../x"); !errors.Is(err, checkpoint.ErrName) {
+		t.Errorf("version: %v", err)
+	}
+	fsys := crashfs.New()
+	fsys.PlantDir(dir, 0o700)
+	if v, err := checkpoint.ReadOnly(fsys, dir, ""); err != nil || v.Version != "" || len(v.Problems) > 0 {
+		t.Errorf("an empty directory: %+v, %v", v, err)
+	}
+}
+
+func TestWhatCannotBeReadIsUnknownNotEmptyAndIsNotReplaced(t *testing.T) {
+	for _, file := range files {
+		for _, cause := range []error{syscall.EIO, syscall.EACCES} {
+			fsys, _ := saved(t, full())
+			was := read(t, fsys, file)
+			fsys.FailRead(dir+"/"+file, cause)
+			s := open(t, fsys)
+			got, problems := s.Load()
+			if diff := cmp.Diff(without(full(), file), got); diff != "" {
+				t.Errorf("%s: %s", file, diff)
+			}
+			if len(problems) != 1 || !problems[0].Unreadable || problems[0].SetAside != "" || !strings.Contains(problems[0].What, cause.Error()) {
+				t.Errorf("%s: %+v", file, problems)
+			}
+			fsys.Heal() // too late: what was decided since was decided without it
+			next := got
+			next.Promoted = append(next.Promoted, trial.Promotion{Revision: "uid-n", Time: noon})
+			next.Startups = nil
+			err := s.Save(next)
+			if !errors.Is(err, cause) || !strings.Contains(err.Error(), file[strings.LastIndex(file, "/")+1:]+": it could not be read, and is not replaced") {
+				t.Errorf("%s: save: %v", file, err)
+			}
+			if read(t, fsys, file) != was {
+				t.Errorf("%s was replaced", file)
+			}
+			if file != version+"/startups" && strings.Contains(read(t, fsys, version+"/startups"), "2026") {
+				t.Errorf("%s kept the other records from being saved", file)
+			}
+			if _, problems := s.Load(); len(problems) > 0 {
+				t.Errorf("%s: loaded again: %v", file, problems)
+			}
+			if err := s.Save(full()); err != nil {
+				t.Errorf("%s: saved after that: %v", file, err)
+			}
+		}
+	}
+}
+
+func TestWhatCannotBeSetAsideSaysSo(t *testing.T) {
+	fsys, _ := saved(t, full())
+	fsys.Plant(dir+"/current", []byte("garbage"))
+	s := open(t, fsys)
+	fsys.FailFrom(1, syscall.EROFS)
+	got, problems := s.Load()
+	if got.Current != full().LastKnownGood || len(problems) != 1 || problems[0].SetAside != "" ||
+		!strings.Contains(problems[0].What, "could not be set aside") || !strings.Contains(problems[0].String(), "current: corrupt: ") {
+		t.Errorf("%+v, %v", got.Current, problems)
+	}
+	if err := s.Save(full()); !errors.Is(err, syscall.EROFS) {
+		t.Errorf("save: %v", err)
+	}
+	fsys.Heal()
+	if err := s.Save(full()); err != nil || read(t, fsys, "current.corrupt") != "garbage" {
+		t.Errorf("save: %v", err)
+	}
+}
+
+func TestADirectoryInARecordsPlaceIsSetAside(t *testing.T) {
+	fsys, _ := saved(t, full())
+	if err := fsys.Remove(dir + "/current"); err != nil {
+		t.Fatal(err)
+	}
+	fsys.PlantDir(dir+"/current", 0o700)
+	_, problems := open(t, fsys).Load()
+	if len(problems) != 1 || problems[0].SetAside != "current.corrupt" || !strings.Contains(problems[0].What, "it is not a file but a directory") {
+		t.Error(problems)
+	}
+}

@@ -1,0 +1,45 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
+)
+
+const (
+	checkpointsDir = "checkpoints"
+	renderedDir    = "rendered"
+	requestsDir    = "forget-requests"
+
+	corruptSuffix = ".corrupt"
+)
+
+// ErrName is the error for a revision or version that must not become part of
+// a path.
+var ErrName = errors.New("not a safe name")
+
+var safeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
+// checkName lets through one element of a path that is none of our own names.
+func checkName(what, name string) error {
+	if !safeName.MatchString(name) || strings.HasSuffix(name, corruptSuffix) || strings.HasSuffix(name, atomicfile.TempSuffix) {
+		return fmt.Errorf("%s %q: %w", what, name, ErrName)
+	}
+	return nil
+}
+
+func checkRevision(revision string) error { return checkName("revision", revision) }
+
+func checkVersion(version string) error {
+	reserved := slices.Contains([]string{checkpointsDir, renderedDir, requestsDir, versionRecord.name}, version) ||
+		strings.HasSuffix(version, ".lock") ||
+		slices.ContainsFunc(records, func(r record) bool { return r.name == version })
+	if reserved {
+		return fmt.Errorf("component version %q: %w: it is taken", version, ErrName)
+	}
+	return checkName("component version", version)
+}

@@ -1,0 +1,379 @@
+package checkpoint
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+const (
+	group      = "evenkeel.dev/"
+	apiVersion = group + "v1alpha1"
+)
+
+const (
+	maxStartups = 11
+	maxPromoted = 10
+	maxBad      = 50
+	// maxFile is more than any record or ConfigMap takes, also when each
+	// character is escaped: what is larger is garbage, and not worth the memory.
+	maxFile = 16 << 20
+)
+
+// record is one file of the state.
+type record struct {
+	name      string
+	kind      string
+	body      string // the key that must be there: an absent one is not an empty one
+	versioned bool   // kept for each version of the component
+	encode    func(trial.State, header) any
+	decode    func([]byte, record, *trial.State) error
+}
+
+// records is the state on disk, in the order in which it is written: a crash
+// between any two leaves what makes the next start decide the same again. What
+// must never run comes first; then what is intended, before everything that is
+// said about it; a verdict before the trial that it ends; last-known-good after
+// the promotion that it rests on, and after a current that is local.
+var records = []record{
+	{"revoked", "RevokedConfigs", "items", false, encodeRevoked, decodeRevoked},
+	{"current", "CurrentConfig", "source", false, encodeCurrent, decodeCurrent},
+	{"bad-configs", "BadConfigs", "items", true, encodeBad, decodeBad},
+	{"promoted", "PromotedConfigs", "items", true, encodePromoted, decodePromoted},
+	{"last-known-good", "LastKnownGoodConfig", "source", false, encodeLastKnownGood, decodeLastKnownGood},
+	{"startups", "Startups", "items", true, encodeStartups, decodeStartups},
+	{"trial", "TrialRecord", "trial", true, encodeTrial, decodeTrial},
+}
+
+// versionRecord says with which version of the component the state was written
+// last. It is no part of the state: it is written after it.
+var versionRecord = record{name: "component-version", kind: "ComponentVersion", body: "version"}
+
+type header struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+}
+
+type configRecord struct {
+	header
+	Source     *source    `json:"source"` // null: local, said explicitly
+	Revision   string     `json:"revision,omitempty"`
+	Checkpoint string     `json:"fileSHA256,omitempty"`
+	Payload    string     `json:"payloadSHA256,omitempty"`
+	AdoptedAt  *time.Time `json:"adoptedAt,omitempty"`
+}
+
+type source struct {
+	Namespace string            `json:"namespace"`
+	Name      string            `json:"name"`
+	UID       string            `json:"uid"`
+	SHA256    string            `json:"sha256,omitempty"`
+	Rollout   *trial.RolloutRef `json:"rolloutRef,omitempty"`
+}
+
+type listRecord[T any] struct {
+	header
+	Items []T `json:"items"`
+}
+
+type badRecord struct {
+	header
+	Items map[string]trial.BadConfig `json:"items"`
+}
+
+type trialRecord struct {
+	header
+	Trial *trialBody `json:"trial"` // null: none is going on
+}
+
+type trialBody struct {
+	Revision     string         `json:"revision"`
+	StartTime    time.Time      `json:"startTime"`
+	Healthy      string         `json:"observedHealthy"` // a duration such as 1m3s
+	BootID       string         `json:"bootID"`
+	Clean        bool           `json:"cleanShutdown"`
+	Baseline     trial.Baseline `json:"baseline"`
+	Fallback     trial.Fallback `json:"fallback,omitempty"`
+	APILostEarly bool           `json:"apiLostEarly,omitempty"`
+	APIProbed    bool           `json:"apiProbed,omitempty"`
+}
+
+type componentVersion struct {
+	header
+	Version string `json:"version"`
+}
+
+func encodeRevoked(s trial.State, h header) any {
+	return listRecord[string]{h, append([]string{}, s.Revoked...)}
+}
+
+func decodeRevoked(data []byte, r record, s *trial.State) error {
+	v, err := parse[listRecord[string]](data, r)
+	if err == nil && slices.Contains(v.Items, "") {
+		err = errors.New("an empty UID")
+	}
+	s.Revoked = orNil(v.Items)
+	return err
+}
+
+func encodeCurrent(s trial.State, h header) any { return encodeConfig(s.Current, h) }
+
+func encodeLastKnownGood(s trial.State, h header) any { return encodeConfig(s.LastKnownGood, h) }
+
+func decodeCurrent(data []byte, r record, s *trial.State) (err error) {
+	s.Current, err = decodeConfig(data, r)
+	return err
+}
+
+func decodeLastKnownGood(data []byte, r record, s *trial.State) (err error) {
+	s.LastKnownGood, err = decodeConfig(data, r)
+	return err
+}
+
+func encodeConfig(from trial.Record, h header) any {
+	v := configRecord{header: h}
+	if !from.Since.IsZero() {
+		since := from.Since.UTC()
+		v.AdoptedAt = &since
+	}
+	if from.IsLocal() {
+		return v
+	}
+	v.Revision, v.Checkpoint, v.Payload = from.Revision, from.Checkpoint, from.Payload
+	v.Source = &source{Namespace: from.Namespace, Name: from.Name, UID: from.UID, SHA256: from.SHA256}
+	if from.Rollout != (trial.RolloutRef{}) {
+		rollout := from.Rollout
+		rollout.AssignedAt = rollout.AssignedAt.UTC()
+		v.Source.Rollout = &rollout
+	}
+	return v
+}
+
+func decodeConfig(data []byte, r record) (trial.Record, error) {
+	v, err := parse[configRecord](data, r)
+	if err != nil {
+		return trial.Record{}, err
+	}
+	var to trial.Record
+	if v.AdoptedAt != nil {
+		to.Since = *v.AdoptedAt
+	}
+	if v.Source == nil {
+		if v.Revision != "" || v.Checkpoint != "" || v.Payload != "" {
+			return trial.Record{}, errors.New("the source is null, but a revision or digest is given")
+		}
+		return to, nil
+	}
+	to.Config = trial.Config{
+		Revision: v.Revision, Checkpoint: v.Checkpoint, Payload: v.Payload,
+		Namespace: v.Source.Namespace, Name: v.Source.Name, UID: v.Source.UID, SHA256: v.Source.SHA256,
+	}
+	if v.Source.Rollout != nil {
+		to.Rollout = *v.Source.Rollout
+	}
+	if err := errors.Join(checkRevision(v.Revision), checkDigest(v.Checkpoint), checkDigest(v.Payload)); err != nil {
+		return trial.Record{}, err
+	}
+	return to, nil
+}
+
+func encodeBad(s trial.State, h header) any {
+	v := badRecord{h, map[string]trial.BadConfig{}}
+	// The newest come first. What forbids a configuration that is on record
+	// must outlive any number of others: without it that one would run again.
+	keep := func(b trial.BadConfig) {
+		if _, ok := v.Items[b.Revision]; !ok && len(v.Items) < maxBad {
+			b.Time = b.Time.UTC()
+			v.Items[b.Revision] = b
+		}
+	}
+	for _, c := range []trial.Config{s.Current.Config, s.LastKnownGood.Config} {
+		if b, bad := s.BadEntry(c); bad {
+			keep(b)
+		}
+	}
+	for _, b := range s.Bad {
+		keep(b)
+	}
+	return v
+}
+
+func decodeBad(data []byte, r record, s *trial.State) error {
+	v, err := parse[badRecord](data, r)
+	if err != nil {
+		return err
+	}
+	s.Bad = nil
+	for revision, b := range v.Items {
+		if err := errors.Join(checkRevision(revision), checkDigest(b.Payload)); err != nil {
+			return err
+		}
+		b.Revision = revision
+		s.Bad = append(s.Bad, b)
+	}
+	slices.SortFunc(s.Bad, func(a, b trial.BadConfig) int {
+		return cmp.Or(b.Time.Compare(a.Time), cmp.Compare(a.Revision, b.Revision))
+	})
+	return nil
+}
+
+func encodePromoted(s trial.State, h header) any {
+	items := append([]trial.Promotion{}, s.Promoted[:min(len(s.Promoted), maxPromoted)]...)
+	for i := range items {
+		items[i].Time = items[i].Time.UTC()
+	}
+	return listRecord[trial.Promotion]{h, items}
+}
+
+func decodePromoted(data []byte, r record, s *trial.State) error {
+	v, err := parse[listRecord[trial.Promotion]](data, r)
+	for _, p := range v.Items {
+		err = errors.Join(err, checkRevision(p.Revision), checkDigest(p.Payload))
+	}
+	s.Promoted = orNil(v.Items)
+	return err
+}
+
+func encodeStartups(s trial.State, h header) any {
+	items := []time.Time{}
+	for _, t := range s.Startups[max(0, len(s.Startups)-maxStartups):] {
+		items = append(items, t.UTC())
+	}
+	return listRecord[time.Time]{h, items}
+}
+
+func decodeStartups(data []byte, r record, s *trial.State) error {
+	v, err := parse[listRecord[time.Time]](data, r)
+	s.Startups = orNil(v.Items)
+	return err
+}
+
+func encodeTrial(s trial.State, h header) any {
+	if s.Trial == nil {
+		return trialRecord{header: h}
+	}
+	t := s.Trial
+	return trialRecord{h, &trialBody{
+		Revision: t.Revision, StartTime: t.StartTime.UTC(), Healthy: t.Healthy.String(), BootID: t.BootID, Clean: t.Clean,
+		Baseline: t.Baseline, Fallback: t.Fallback, APILostEarly: t.APILostEarly, APIProbed: t.APIProbed,
+	}}
+}
+
+func decodeTrial(data []byte, r record, s *trial.State) error {
+	s.Trial = nil
+	v, err := parse[trialRecord](data, r)
+	if err != nil || v.Trial == nil {
+		return err
+	}
+	t := v.Trial
+	healthy, err := time.ParseDuration(t.Healthy)
+	if err != nil {
+		return fmt.Errorf("observedHealthy: %w", err)
+	}
+	if err := checkRevision(t.Revision); err != nil {
+		return err
+	}
+	s.Trial = &trial.Trial{
+		Revision: t.Revision, StartTime: t.StartTime, Healthy: healthy, BootID: t.BootID, Clean: t.Clean,
+		Baseline: t.Baseline, Fallback: t.Fallback, APILostEarly: t.APILostEarly, APIProbed: t.APIProbed,
+	}
+	return nil
+}
+
+// orNil makes one value of "no items".
+func orNil[T any](items []T) []T {
+	if len(items) == 0 {
+		return nil
+	}
+	return items
+}
+
+// marshal writes a record as people read it.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	err := e.Encode(v)
+	return b.Bytes(), err
+}
+
+// parse is strict: one JSON value of that version and kind, the keys that are
+// known, each once, the one that matters among them. There is no checksum: an
+// operator may repair these files by hand, as the proposal has it.
+func parse[T any](data []byte, r record) (T, error) {
+	var v, none T
+	var h header
+	if err := json.Unmarshal(data, &h); err != nil { // of the whole: nothing may follow the value
+		return none, err
+	}
+	switch {
+	case h.APIVersion != apiVersion && strings.HasPrefix(h.APIVersion, group):
+		return none, fmt.Errorf("it is of a future version: apiVersion %q, known is %q", h.APIVersion, apiVersion)
+	case h.APIVersion != apiVersion:
+		return none, fmt.Errorf("apiVersion %q is not %q", h.APIVersion, apiVersion)
+	case h.Kind != r.kind:
+		return none, fmt.Errorf("kind %q is not %q", h.Kind, r.kind)
+	}
+	keys, err := checkKeys(json.NewDecoder(bytes.NewReader(data)))
+	if err != nil {
+		return none, err
+	}
+	if !slices.Contains(keys, r.body) {
+		return none, fmt.Errorf("it has no %q", r.body)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil {
+		return none, err
+	}
+	return v, nil
+}
+
+// checkKeys reads one JSON value and returns the keys of the object that it is.
+// A key that is there twice is an error: encoding/json would take the last one.
+func checkKeys(d *json.Decoder) (keys []string, err error) {
+	token, err := d.Token()
+	if err != nil {
+		return nil, err
+	}
+	open, _ := token.(json.Delim)
+	if open != '{' && open != '[' {
+		return nil, nil
+	}
+	for d.More() {
+		if open == '{' {
+			token, err := d.Token()
+			if err != nil {
+				return nil, err
+			}
+			key, _ := token.(string)
+			if slices.Contains(keys, key) {
+				return nil, fmt.Errorf("the key %q is there twice", key)
+			}
+			keys = append(keys, key)
+		}
+		if _, err := checkKeys(d); err != nil {
+			return nil, err
+		}
+	}
+	_, err = d.Token() // what closes it
+	return keys, err
+}
+
+var digest = regexp.MustCompile(`^([0-9a-f]{64})?$`)
+
+func checkDigest(s string) error {
+	if !digest.MatchString(s) {
+		return fmt.Errorf("%q is not a sha256", s)
+	}
+	return nil
+}

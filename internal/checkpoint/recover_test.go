@@ -1,0 +1,83 @@
+package checkpoint_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestALostLastKnownGoodIsRecoveredFromWhatWasPromoted(t *testing.T) {
+	for name, tt := range map[string]struct {
+		state     func(*trial.State)
+		content   []byte // of uid-a's checkpoint
+		recovered bool
+	}{
+		"newest promoted":       {func(*trial.State) {}, configMap("uid-a", "x"), true},
+		"no checkpoint":         {func(*trial.State) {}, nil, false},
+		"damaged checkpoint":    {func(*trial.State) {}, configMap("uid-a", "x")[:20], false},
+		"another's checkpoint":  {func(*trial.State) {}, configMap("uid-x", "x"), false},
+		"an object without UID": {func(*trial.State) {}, configMap("", "x"), false},
+		"it is revoked":         {func(s *trial.State) { s.Revoked = []string{"uid-a"} }, configMap("uid-a", "x"), false},
+		"its payload is bad":    {func(s *trial.State) { s.Bad[0].Payload = hex64("a") }, configMap("uid-a", "x"), false},
+		"current is local":      {func(s *trial.State) { s.Current = trial.Record{Since: noon} }, configMap("uid-a", "x"), false},
+		"an older one was promoted": {func(s *trial.State) {
+			s.Promoted = append([]trial.Promotion{{Revision: "uid-gone", Payload: hex64("d"), Time: noon}}, s.Promoted...)
+		}, configMap("uid-a", "x"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			state := full()
+			tt.state(&state)
+			fsys, s := saved(t, state)
+			if tt.content != nil {
+				fsys.Plant(dir+"/checkpoints/uid-a", tt.content)
+			}
+			fsys.Plant(dir+"/last-known-good", []byte("garbage"))
+			got, problems := s.Load()
+			if len(problems) != 1 || problems[0].File != "last-known-good" {
+				t.Fatal(problems)
+			}
+			if !tt.recovered {
+				if got.LastKnownGood != (trial.Record{}) || !strings.HasSuffix(problems[0].What, "going by the local configuration, which is always good") {
+					t.Errorf("%+v, %v", got.LastKnownGood, problems)
+				}
+				return
+			}
+			lkg := got.LastKnownGood
+			if lkg.Revision != "uid-a" || lkg.UID != "uid-a" || lkg.Name != "workers" || lkg.Payload != hex64("a") ||
+				!strings.HasSuffix(problems[0].What, "going by the newest promoted configuration, uid-a") {
+				t.Errorf("%+v, %v", lkg, problems)
+			}
+			if data, err := s.Get(lkg.Config); err != nil || string(data) != string(tt.content) {
+				t.Errorf("its checkpoint: %s, %v", data, err)
+			}
+		})
+	}
+}
+
+func TestWithBothLostWhatWasPromotedRuns(t *testing.T) {
+	fsys, s := saved(t, full())
+	fsys.Plant(dir+"/checkpoints/uid-a", configMap("uid-a", "x"))
+	fsys.Plant(dir+"/last-known-good", []byte("{"))
+	fsys.Plant(dir+"/current", []byte("{"))
+	got, problems := s.Load()
+	if got.Current.Revision != "uid-a" || got.LastKnownGood.Revision != "uid-a" || len(problems) != 2 {
+		t.Errorf("%+v, %+v, %v", got.Current, got.LastKnownGood, problems)
+	}
+	if !strings.HasSuffix(problems[0].What, "going by last-known-good") {
+		t.Error(problems[0])
+	}
+}
+
+func TestARevisionWithAPayloadInItsNameIsRecoveredToo(t *testing.T) {
+	state := full()
+	state.Promoted[0].Revision = "uid-a-0123456789ab"
+	fsys, s := saved(t, state)
+	fsys.Plant(dir+"/checkpoints/uid-a-0123456789ab", configMap("uid-a", "x"))
+	fsys.Plant(dir+"/last-known-good", nil)
+	got, _ := s.Load()
+	if diff := cmp.Diff("uid-a-0123456789ab", got.LastKnownGood.Revision); diff != "" {
+		t.Error(diff)
+	}
+}

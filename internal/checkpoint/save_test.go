@@ -1,0 +1,317 @@
+package checkpoint_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/crashfs"
+	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+func TestRecordsAreWrittenForPeopleToRead(t *testing.T) {
+	fsys, _ := saved(t, full())
+	for file, want := range map[string]string{
+		"current": `{
+  "apiVersion": "evenkeel.dev/v1alpha1",
+  "kind": "CurrentConfig",
+  "source": {
+    "namespace": "evenkeel-system",
+    "name": "workers",
+    "uid": "uid-b",
+    "rolloutRef": {
+      "name": "workers",
+      "revision": 4,
+      "attempt": 1,
+      "assignedAt": "2026-05-01T12:00:00.123456789Z"
+    }
+  },
+  "revision": "uid-b",
+  "fileSHA256": "` + hex64("b") + `",
+  "payloadSHA256": "` + hex64("b") + `",
+  "adoptedAt": "2026-05-01T12:00:00.123456789Z"
+}
+`,
+		version + "/bad-configs": `{
+  "apiVersion": "evenkeel.dev/v1alpha1",
+  "kind": "BadConfigs",
+  "items": {
+    "uid-c": {
+      "namespace": "evenkeel-system",
+      "name": "workers",
+      "uid": "uid-c",
+      "payloadSHA256": "` + hex64("c") + `",
+      "time": "2026-05-01T12:00:00.123456789Z",
+      "reason": "current (UID: uid-c) crash-looped",
+      "detail": "exit status 1 <&>",
+      "failure": "CrashLooped",
+      "attempt": 2,
+      "provisional": true
+    }
+  }
+}
+`,
+		"component-version": `{
+  "apiVersion": "evenkeel.dev/v1alpha1",
+  "kind": "ComponentVersion",
+  "version": "v1.36.3"
+}
+`,
+	} {
+		if diff := cmp.Diff(want, read(t, fsys, file)); diff != "" {
+			t.Errorf("%s: %s", file, diff)
+		}
+	}
+	if got := read(t, fsys, version+"/trial"); !strings.Contains(got, `"observedHealthy": "1m3s"`) {
+		t.Error(got)
+	}
+	fsys, _ = saved(t, trial.State{})
+	if got := read(t, fsys, "current"); !strings.Contains(got, `"source": null`) {
+		t.Error(got)
+	}
+}
+
+func TestSaveWritesOnlyWhatDiffers(t *testing.T) {
+	fsys, s := saved(t, full())
+	writes := func(next trial.State) []string {
+		from := fsys.Operations()
+		if err := s.Save(next); err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, line := range fsys.Log()[from:] {
+			if _, to, ok := strings.Cut(line, " -> "); ok {
+				names = append(names, strings.TrimPrefix(to, dir+"/"))
+			}
+		}
+		return names
+	}
+	if got := writes(full()); got != nil {
+		t.Errorf("nothing changed, yet %q were written", got)
+	}
+	next := full()
+	next.Trial.Healthy += time.Minute
+	if got := writes(next); !slices.Equal(got, []string{version + "/trial"}) {
+		t.Errorf("%q were written", got)
+	}
+	if got := writes(trial.State{}); !slices.Equal(got, files) {
+		t.Errorf("%q were written, want all in the order %q", got, files)
+	}
+	// The same goes for a store that was just opened.
+	s = open(t, fsys)
+	s.Load()
+	if got := writes(trial.State{}); got != nil {
+		t.Errorf("nothing changed since it was opened, yet %q were written", got)
+	}
+}
+
+func TestARecordThatVanishedOrRottedWhileRunningIsWrittenAnew(t *testing.T) {
+	for _, file := range files {
+		fsys, s := saved(t, full())
+		if err := fsys.Remove(dir + "/" + file); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Save(full()); err != nil || !exists(fsys, file) {
+			t.Errorf("%s vanished: %v", file, err)
+		}
+		fsys.Plant(dir+"/"+file, []byte("rot"))
+		if err := s.Save(full()); err != nil || read(t, fsys, file+".corrupt") != "rot" {
+			t.Errorf("%s rotted: %v", file, err)
+		}
+		fsys.FailRead(dir+"/"+file, syscall.EIO)
+		if err := s.Save(full()); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "is not replaced") {
+			t.Errorf("%s is unreadable: %v", file, err)
+		}
+		fsys.Heal()
+		if got, problems := s.Load(); cmp.Diff(full(), got) != "" || len(problems) > 0 {
+			t.Errorf("%s: %v", file, problems)
+		}
+	}
+}
+
+func TestTheWholeDirectoryIsMadeAnewWhenItVanished(t *testing.T) {
+	fsys, s := saved(t, full())
+	if err := fsys.Rename(dir, "/elsewhere"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Save(full()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Put("uid-b", configMap("uid-b", "x")); err != nil {
+		t.Fatal(err)
+	}
+	if got, problems := open(t, fsys).Load(); cmp.Diff(full(), got) != "" || len(problems) > 0 {
+		t.Errorf("%+v, %v", got, problems)
+	}
+}
+
+func TestAStateThatCouldNotBeReadAgainIsNotWritten(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*trial.State)
+		want   string
+	}{
+		"revision":  {func(s *trial.State) { s.Current.Revision = "../../etc/passwd" }, `save current: revision "../../etc/passwd": not a safe name`},
+		"digest":    {func(s *trial.State) { s.LastKnownGood.Payload = "abc" }, `save last-known-good: "abc" is not a sha256`},
+		"bad":       {func(s *trial.State) { s.Bad[0].Revision = "" }, `save bad-configs: revision "": not a safe name`},
+		"the time":  {func(s *trial.State) { s.Startups[0] = s.Startups[0].AddDate(9000, 0, 0) }, "save startups: "},
+		"the trial": {func(s *trial.State) { s.Trial.Revision = "a/b" }, `save trial: revision "a/b": not a safe name`},
+	} {
+		fsys, s := saved(t, full())
+		before := fsys.Operations()
+		next := full()
+		tt.change(&next)
+		if err := s.Save(next); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
+		if fsys.Operations() != before {
+			t.Errorf("%s: something was written", name)
+		}
+	}
+}
+
+func TestAFullOrReadOnlyDiskIsNamedWithTheFileAndLaterSavesCatchUp(t *testing.T) {
+	for name, fault := range map[string]func(*crashfs.FS){
+		"full":      func(f *crashfs.FS) { f.FailFrom(1, syscall.ENOSPC, crashfs.Needed...) },
+		"read-only": func(f *crashfs.FS) { f.FailFrom(1, syscall.EROFS) },
+	} {
+		fsys, s := saved(t, trial.State{})
+		fault(fsys)
+		err := s.Save(full())
+		if err == nil || !strings.HasPrefix(err.Error(), "save revoked: replace "+dir+"/revoked: create a temporary file: ") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := s.Put("uid-b", configMap("uid-b", "x")); err == nil || !strings.HasPrefix(err.Error(), "checkpoint uid-b: replace ") {
+			t.Errorf("%s: put: %v", name, err)
+		}
+		// A node on such a disk still reads what is there.
+		if got, problems := open(t, fsys).Load(); cmp.Diff(trial.State{}, got) != "" || len(problems) > 0 {
+			t.Errorf("%s: %+v, %v", name, got, problems)
+		}
+		fsys.Heal()
+		if err := s.Save(full()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got, _ := open(t, fsys).Load(); cmp.Diff(full(), got) != "" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestWhatASyncFailedForIsWrittenAgain(t *testing.T) {
+	fsys, s := saved(t, trial.State{})
+	fsys.FailFrom(1, syscall.EIO, crashfs.SyncDir)
+	if err := s.Save(full()); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "sync its directory") {
+		t.Fatal(err)
+	}
+	// Also if the records were loaded in between, when it could not be synced either.
+	if _, problems := s.Load(); len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	fsys.Heal()
+	if err := s.Save(full()); err != nil {
+		t.Fatal(err)
+	}
+	got, problems := open(t, fsys.Reboot(crashfs.Choices["all lost"])).Load()
+	if diff := cmp.Diff(full(), got); diff != "" || len(problems) > 0 {
+		t.Errorf("after a power cut: %s%v", diff, problems)
+	}
+}
+
+func TestListsAreBoundedToTheNewest(t *testing.T) {
+	state := full()
+	state.Bad, state.Startups, state.Promoted = nil, nil, nil
+	for i := range 100 {
+		at := noon.Add(time.Duration(i) * time.Minute)
+		state.Bad = append([]trial.BadConfig{{Revision: fmt.Sprintf("bad-%d", i), Time: at}}, state.Bad...)
+		state.Startups = append(state.Startups, at)
+		state.Promoted = append([]trial.Promotion{{Revision: fmt.Sprintf("good-%d", i), Time: at}}, state.Promoted...)
+	}
+	// The oldest of all forbids what is current.
+	state.Bad[99].Revision, state.Bad[99].Payload = "old-twin", state.Current.Payload
+	fsys, _ := saved(t, state)
+	got, problems := open(t, fsys).Load()
+	if len(problems) > 0 || len(got.Bad) != 50 || len(got.Startups) != 11 || len(got.Promoted) != 10 {
+		t.Fatalf("%d bad, %d startups, %d promoted, %v", len(got.Bad), len(got.Startups), len(got.Promoted), problems)
+	}
+	if got.Bad[0].Revision != "bad-99" || got.Bad[49].Revision != "old-twin" || !got.Startups[10].Equal(noon.Add(99*time.Minute)) || got.Promoted[0].Revision != "good-99" {
+		t.Errorf("%s … %s, %v, %s", got.Bad[0].Revision, got.Bad[49].Revision, got.Startups[10], got.Promoted[0].Revision)
+	}
+}
+
+func TestWhatIsSavedIsLoaded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := anyState(t)
+		fsys := crashfs.New()
+		s, err := checkpoint.Open(fsys, dir, version, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Load()
+		for _, state := range []trial.State{anyState(t), want} {
+			if err := s.Save(state); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, err = checkpoint.Open(fsys.Reboot(crashfs.Choices["all lost"]), dir, version, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, problems := s.Load()
+		if diff := cmp.Diff(want, got); diff != "" || len(problems) > 0 {
+			t.Fatalf("%s%v", diff, problems)
+		}
+	})
+}
+
+func anyState(t *rapid.T) trial.State {
+	revision := rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9._-]{0,30}[A-Za-z0-9]`).Filter(func(s string) bool {
+		return !strings.HasSuffix(s, ".tmp") && !strings.HasSuffix(s, ".corrupt")
+	})
+	digest := rapid.StringMatching(`([0-9a-f]{64})?`)
+	at := rapid.Map(rapid.Int64Range(0, 4e18), func(n int64) time.Time { return time.Unix(0, n).UTC() })
+	text := rapid.String()
+	if rapid.Bool().Draw(t, "plain") {
+		text = rapid.StringMatching(`[ -~]*`)
+	}
+	text = rapid.Map(text, func(s string) string { return strings.ToValidUTF8(s, "?") })
+	record := rapid.Custom(func(t *rapid.T) trial.Record {
+		r := trial.Record{Since: at.Draw(t, "since")}
+		if rapid.Bool().Draw(t, "local") {
+			return r
+		}
+		r.Config = trial.Config{Revision: revision.Draw(t, "revision"), Namespace: text.Draw(t, "namespace"), Name: text.Draw(t, "name"), UID: text.Draw(t, "uid"),
+			SHA256: text.Draw(t, "sha256"), Payload: digest.Draw(t, "payload"), Checkpoint: digest.Draw(t, "file")}
+		if rapid.Bool().Draw(t, "rollout") {
+			r.Rollout = trial.RolloutRef{Name: text.Draw(t, "rollout name"), Revision: rapid.Int64().Draw(t, "n"), Attempt: rapid.Int64().Draw(t, "attempt"), AssignedAt: at.Draw(t, "assigned")}
+		}
+		return r
+	})
+	uids := rapid.SliceOfN(text.Filter(func(s string) bool { return s != "" }), 0, 4)
+	orNil := func(s []string) []string {
+		if len(s) == 0 {
+			return nil
+		}
+		return s
+	}
+	s := trial.State{Current: record.Draw(t, "current"), LastKnownGood: record.Draw(t, "last-known-good"), Revoked: orNil(uids.Draw(t, "revoked"))}
+	clock := at.Draw(t, "clock")
+	for i, r := range rapid.SliceOfNDistinct(revision, 0, 5, rapid.ID[string]).Draw(t, "bad") {
+		s.Bad = append(s.Bad, trial.BadConfig{Revision: r, UID: text.Draw(t, "uid"), Payload: digest.Draw(t, "payload"), Time: clock.Add(-time.Duration(i) * time.Second),
+			Reason: text.Draw(t, "reason"), Detail: text.Draw(t, "detail"), Failure: trial.NotReady, Attempt: rapid.Int64().Draw(t, "attempt"), Provisional: rapid.Bool().Draw(t, "provisional")})
+		s.Promoted = append(s.Promoted, trial.Promotion{Revision: r, Payload: digest.Draw(t, "promoted"), Time: at.Draw(t, "time")})
+		s.Startups = append(s.Startups, at.Draw(t, "startup"))
+	}
+	if rapid.Bool().Draw(t, "trial") {
+		s.Trial = &trial.Trial{Revision: revision.Draw(t, "trial"), StartTime: at.Draw(t, "start"), Healthy: time.Duration(rapid.Int64().Draw(t, "healthy")),
+			BootID: text.Draw(t, "boot"), Clean: rapid.Bool().Draw(t, "clean"), Fallback: trial.APIProbe,
+			Baseline: trial.Baseline{API: rapid.Bool().Draw(t, "api"), Pods: orNil(uids.Draw(t, "pods"))}}
+	}
+	return s
+}

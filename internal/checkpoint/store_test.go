@@ -1,0 +1,190 @@
+package checkpoint_test
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
+	"github.com/evenkeel/evenkeel/internal/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/crashfs"
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestOnARealDiskAllIsPrivateAndReadsBack(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	s, err := checkpoint.Open(atomicfile.OS{}, dir, version, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Load()
+	digest, err := s.Put("uid-b", configMap("uid-b", "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := full()
+	state.Current.Checkpoint = digest
+	if _, err := s.Render("uid-b", map[string][]byte{"kubelet": []byte("x"), "kubelet.conf.d/10.conf": []byte("y")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.Save(state), checkpoint.RequestForget(atomicfile.OS{}, dir, "uid-c"), s.Collect()); err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if want := map[bool]fs.FileMode{true: fs.ModeDir | 0o700, false: 0o600}[e.IsDir()]; err != nil || info.Mode() != want {
+			t.Errorf("%s: mode %v, %v, want %v", path, info.Mode(), err, want)
+		}
+		if !e.IsDir() {
+			found = append(found, strings.TrimPrefix(path, dir+"/"))
+		}
+		return nil
+	})
+	want := []string{"checkpoints/uid-b", "component-version", "current", "forget-requests/uid-c", "last-known-good", "rendered/uid-b/kubelet",
+		"rendered/uid-b/kubelet.conf.d/10.conf", "revoked", version + "/bad-configs", version + "/promoted", version + "/startups", version + "/trial"}
+	if diff := cmp.Diff(want, found); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	s, err = checkpoint.Open(atomicfile.OS{}, dir, version, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, problems := s.Load()
+	if diff := cmp.Diff(state, got); diff != "" || len(problems) > 0 {
+		t.Error(diff, problems)
+	}
+	if data, err := s.Get(got.Current.Config); err != nil || !bytes.Equal(data, configMap("uid-b", "x")) {
+		t.Errorf("%s, %v", data, err)
+	}
+	if v, err := checkpoint.ReadOnly(atomicfile.OS{}, dir, ""); err != nil || v.Version != version || cmp.Diff(state, v.State) != "" {
+		t.Errorf("%+v, %v", v, err)
+	}
+}
+
+func TestARecordThatIsASymbolicLinkIsSetAside(t *testing.T) {
+	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "forged")
+	s, err := checkpoint.Open(atomicfile.OS{}, dir, version, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(elsewhere, []byte("{}"), 0o600), os.Symlink(elsewhere, filepath.Join(dir, "current"))); err != nil {
+		t.Fatal(err)
+	}
+	_, problems := s.Load()
+	if len(problems) == 0 || problems[0].SetAside != "current.corrupt" || !strings.Contains(problems[0].What, "a symbolic link") {
+		t.Error(problems) // that `revoked` is missing is another one
+	}
+}
+
+func TestOpenRefusesADirectoryThatIsNotOurs(t *testing.T) {
+	for name, tt := range map[string]struct {
+		plant func(*crashfs.FS)
+		want  string
+	}{
+		"a file":            {func(f *crashfs.FS) { f.Plant(dir, nil) }, dir + " is not a directory but a file: move it away, or name another directory"},
+		"a file inside":     {func(f *crashfs.FS) { f.Plant(dir+"/checkpoints", nil) }, dir + "/checkpoints is not a directory but a file"},
+		"somebody else's":   {func(f *crashfs.FS) { f.PlantDir(dir, 0o700); f.Own(dir, 1000) }, dir + " belongs to user 1000, who could change what this node runs: look at what it holds, then chown it to root"},
+		"an inner one's":    {func(f *crashfs.FS) { f.PlantDir(dir+"/"+version, 0o700); f.Own(dir+"/"+version, 1000) }, dir + "/" + version + " belongs to user 1000"},
+		"on a read-only fs": {func(f *crashfs.FS) { f.FailFrom(1, syscall.EROFS) }, "read-only file system"},
+		"cannot tighten":    {func(f *crashfs.FS) { f.PlantDir(dir, 0o755); f.FailFrom(1, syscall.EROFS) }, dir + " has mode 0755, others can get at it, and it could not be tightened: chmod it to 0700: "},
+	} {
+		fsys := crashfs.New()
+		tt.plant(fsys)
+		if s, err := checkpoint.Open(fsys, dir, version, nil); s != nil || err == nil || !strings.Contains(err.Error(), "dynamic config directory: ") || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(t.TempDir(), link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := checkpoint.Open(atomicfile.OS{}, link, version, nil); err == nil || !strings.Contains(err.Error(), "is not a directory but a symbolic link") {
+		t.Errorf("a link: %v", err)
+	}
+}
+
+func TestOpenTightensADirectoryThatOthersCanEnter(t *testing.T) {
+	var log bytes.Buffer
+	fsys := crashfs.New()
+	fsys.PlantDir(dir, 0o777)
+	if _, err := checkpoint.Open(fsys, dir, version, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := fsys.Lstat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if !strings.Contains(log.String(), "tightened the mode") || !strings.Contains(log.String(), "mode=0777") {
+		t.Error(log.String())
+	}
+}
+
+func TestOpenCollectsWhatACrashLeftHalfWritten(t *testing.T) {
+	fsys, _ := saved(t, full())
+	leftovers := []string{"current.0123abcd.tmp", "checkpoints/uid-a.0123abcd.tmp", version + "/trial.0123abcd.tmp", "rendered/uid-a.0123abcd.tmp"}
+	for _, name := range leftovers[:3] {
+		fsys.Plant(dir+"/"+name, []byte("half"))
+	}
+	fsys.Plant(dir+"/"+leftovers[3]+"/kubelet", []byte("half"))
+	open(t, fsys)
+	for _, name := range leftovers {
+		if exists(fsys, name) {
+			t.Errorf("%s is still there", name)
+		}
+	}
+	// On a read-only disk they stay, and that is no reason not to open.
+	fsys.Plant(dir+"/"+leftovers[0], nil)
+	fsys.FailFrom(1, syscall.EROFS)
+	if got, problems := open(t, fsys).Load(); cmp.Diff(full(), got) != "" || len(problems) > 0 {
+		t.Error(problems)
+	}
+}
+
+func TestNamesAreCheckedBeforeTheyTouchAPath(t *testing.T) {
+	fsys, s := saved(t, full())
+	long := strings.Repeat("a", 129)
+	bad := []string{"", ".", "..", "../x", "a/b", "/etc", "a/../..", ".hidden", "-flag", "a b", "a\x00", "a\n", "ä", long, "x.tmp", "x.corrupt"}
+	before := fsys.Operations()
+	for _, name := range bad {
+		config := full().Current.Config
+		config.Revision = name
+		_, openErr := checkpoint.Open(fsys, dir, name, nil)
+		_, putErr := s.Put(name, nil)
+		_, getErr := s.Get(config)
+		_, renderErr := s.Render(name, nil)
+		_, fileErr := s.Render("uid-b", map[string][]byte{name: nil})
+		if strings.Contains(name, "a/b") {
+			fileErr = checkpoint.ErrName // the one place where a slash is allowed
+		}
+		for op, err := range map[string]error{"Open": openErr, "Put": putErr, "Get": getErr, "Render": renderErr, "a rendered file": fileErr,
+			"RequestForget": checkpoint.RequestForget(fsys, dir, name), "DropForgetRequest": s.DropForgetRequest(name)} {
+			if !errors.Is(err, checkpoint.ErrName) {
+				t.Errorf("%s of %q: %v", op, name, err)
+			}
+		}
+	}
+	for _, name := range []string{"checkpoints", "rendered", "forget-requests", "current", "trial", "component-version", "kubelet.lock"} {
+		if _, err := checkpoint.Open(fsys, dir, name, nil); !errors.Is(err, checkpoint.ErrName) {
+			t.Errorf("version %q: %v", name, err)
+		}
+	}
+	for _, line := range fsys.Log()[before:] {
+		if !strings.Contains(line, dir+"/rendered/uid-b") { // "a/b" is rendered
+			t.Errorf("the disk was touched: %s", line)
+		}
+	}
+	for _, name := range []string{"v1.36.3", "v1.36.3-rc.0_x", strings.Repeat("a", 128)} {
+		if _, err := checkpoint.Open(fsys, dir, name, nil); err != nil {
+			t.Errorf("version %q: %v", name, err)
+		}
+	}
+}

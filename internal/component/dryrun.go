@@ -1,0 +1,203 @@
+package component
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Where the two stages end. Acceptance is exactly these words: a payload can put words of its own into an error.
+const (
+	acceptedStage1 = "failed to run Kubelet: cannot exit on lock file contention: no lock file specified"
+	acceptedStage2 = `failed to run Kubelet: bad --node-ip "0.0.0.0,::": `
+)
+
+// What a kubelet logs once it has gone on where it should have stopped. Each is logged before it serves, writes to
+// the node or touches a pod.
+var (
+	straysStage2 = []string{"Using root directory", "Adding static pod path", "Started kubelet", "Starting to listen"}
+	straysStage1 = append([]string{"Standalone mode, no API client", "Connecting to runtime service"}, straysStage2...)
+)
+
+// The flags of each stage, and the node's own flags that must not come along because they name things outside of the
+// scratch directory, reach the API, or undo ours.
+var (
+	droppedAlways = []string{
+		"config", "config-dir", "lock-file", "exit-on-lock-contention", "cert-dir", "root-dir", "kubeconfig",
+		"bootstrap-kubeconfig", "v",
+	}
+	flagsStage1   = []string{"--exit-on-lock-contention"}
+	flagsStage2   = []string{"--node-ip=0.0.0.0,::", "--authentication-token-webhook=false", "--authorization-mode=AlwaysAllow", "--rotate-certificates=false"}
+	droppedStage2 = []string{"node-ip", "authentication-token-webhook", "authorization-mode", "rotate-certificates"}
+)
+
+const (
+	dryRunDeadline = 15 * time.Second
+	// atOnce bounds how many dry runs of a harness run at the same time: the node has other work.
+	atOnce   = 2
+	maxWords = 2000
+)
+
+// Harness asks a kubelet's own binary what it makes of a configuration, without ever running it. It may be used by
+// several goroutines.
+type Harness struct {
+	// Deadline is how long one run may take before it is killed; 15 s unless it is changed before the first use.
+	Deadline time.Duration
+
+	k       *Kubelet
+	scratch string
+	log     *slog.Logger
+	slots   chan struct{}
+
+	mu     sync.Mutex
+	proven Identity // the binary that was seen to stop where stage 1 ends
+	stage2 Identity // the binary that was seen to stop where stage 2 ends
+	banned Identity // the binary that went on beyond stage 2
+}
+
+// NewHarness returns a harness for one node's kubelet. It puts its throw-away files into scratchDir, which it makes.
+func NewHarness(k *Kubelet, scratchDir string, log *slog.Logger) *Harness {
+	// A relative one would be resolved by the kubelet too, but its errors name it.
+	if absolute, err := filepath.Abs(scratchDir); err == nil {
+		scratchDir = absolute
+	}
+	return &Harness{Deadline: dryRunDeadline, k: k, scratch: scratchDir, log: log, slots: make(chan struct{}, atOnce)}
+}
+
+// dryRun is one run that is wanted.
+type dryRun struct {
+	stage     int
+	data      []byte // written to a file and given as --config, instead of the node's --config and --config-dir
+	file      string // given as --config, instead of the node's --config and --config-dir
+	nodeFlags bool   // run with the node's own flags (and, with neither data nor file, its own configuration)
+}
+
+// answer is what came of a dry run.
+type answer struct {
+	outcome   Outcome // for a refused one: Rejected, though that is no verdict yet
+	words     string
+	lenient   string
+	strayed   bool
+	noRuntime bool // it was refused because the container runtime could not be reached
+	effective Effective
+}
+
+// run carries out a dry run. Nothing is left of it when it returns.
+func (h *Harness) run(ctx context.Context, want dryRun) answer {
+	select {
+	case h.slots <- struct{}{}:
+		defer func() { <-h.slots }()
+	case <-ctx.Done():
+		return answer{words: ctx.Err().Error()}
+	}
+	dir, err := h.makeScratch()
+	if err != nil {
+		return answer{words: fmt.Sprintf("no scratch directory for the dry run: %v", err)}
+	}
+	defer func() {
+		if err := os.RemoveAll(dir); err != nil {
+			h.log.Warn("could not remove the scratch directory of a dry run", "dir", dir, "error", err)
+		}
+	}()
+	id, err := h.k.Identity()
+	if err != nil {
+		return answer{words: err.Error()}
+	}
+	args, err := h.arguments(want, dir)
+	if err != nil {
+		return answer{words: fmt.Sprintf("no scratch file for the dry run: %v", err)}
+	}
+
+	out := &transcript{strays: straysStage1}
+	if want.stage == 2 {
+		out.strays = straysStage2
+	}
+	began := time.Now()
+	end := execute(ctx, process{path: id.Path, args: args, env: dryRunEnv(filepath.Join(dir, "tmp")), deadline: h.Deadline}, out)
+	a := h.read(want, dir, out, end)
+	h.log.Debug("dry run", "stage", want.stage, "outcome", a.outcome, "words", a.words, "took", time.Since(began))
+	return a
+}
+
+// arguments puts ours first, where no flag that lacks its value can swallow them; so the node's own must not repeat
+// them, since the last one wins.
+func (h *Harness) arguments(want dryRun, dir string) ([]string, error) {
+	args := []string{"-v=5", "--cert-dir=" + filepath.Join(dir, "pki"), "--root-dir=" + filepath.Join(dir, "root")}
+	file := want.file
+	if want.data != nil {
+		file = filepath.Join(dir, "kubelet")
+		if err := os.WriteFile(file, want.data, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	if file == "" && want.nodeFlags {
+		file = h.k.Config
+		if h.k.ConfigDir != "" {
+			args = append(args, "--config-dir="+h.k.ConfigDir)
+		}
+	}
+	if file != "" {
+		args = append(args, "--config="+file)
+	}
+	dropped := droppedAlways
+	if want.stage == 2 {
+		args = append(args, flagsStage2...)
+		dropped = append(dropped[:len(dropped):len(dropped)], droppedStage2...)
+	} else {
+		args = append(args, flagsStage1...)
+	}
+	if want.nodeFlags {
+		args = append(args, without(h.k.flags, dropped...)...)
+	}
+	return args, nil
+}
+
+func (h *Harness) read(want dryRun, dir string, out *transcript, end ending) answer {
+	a := answer{strayed: out.strayed != ""}
+	if end.err != nil {
+		a.words = "the dry run of the kubelet: " + end.err.Error()
+		return a
+	}
+	a.lenient = oneLine(out.lenient)
+	word := out.lastWord()
+	// A panic, which may quote the payload, ends with another code.
+	if end.code == 1 && (want.stage == 1 && word == acceptedStage1 || want.stage == 2 && strings.HasPrefix(word, acceptedStage2)) {
+		a.outcome = Accepted
+		if want.stage == 1 {
+			a.effective = h.effective(out.dump, dir, want)
+		}
+		return a
+	}
+	a.outcome = Rejected
+	a.noRuntime = strings.Contains(word, "validate CRI v1 runtime API for endpoint") ||
+		strings.Contains(word, "validate CRI v1 image API for endpoint")
+	a.words = cleanWords(word, dir)
+	if a.words == "" {
+		a.words = fmt.Sprintf("the kubelet ended with exit code %d and no word", end.code)
+	}
+	return a
+}
+
+// cleanWords takes the wrapping off the kubelet's own words: what it says for every error alike, and the names of
+// throw-away files.
+func cleanWords(words, dir string) string {
+	words = strings.TrimPrefix(words, "failed to run Kubelet: ")
+	words = strings.TrimPrefix(words, "panic: failed to merge global and in-flight KubeletConfiguration while setting defaults, error: ")
+	words = strings.TrimPrefix(words, "failed to validate kubelet configuration, error: ")
+	if before, _, found := strings.Cut(words, ", path: &TypeMeta{"); found {
+		words = before
+	}
+	file := filepath.Join(dir, "kubelet")
+	words = strings.TrimPrefix(words, fmt.Sprintf("failed to load kubelet config file, path: %s, error: ", file))
+	words = strings.TrimPrefix(words, fmt.Sprintf("failed to load Kubelet config file %s, error ", file))
+	words = strings.ReplaceAll(words, dir+"/", "")
+	return oneLine(words)
+}
+
+// oneLine makes words fit for a status.
+func oneLine(words string) string { return clip(strings.Join(strings.Fields(words), " "), maxWords) }

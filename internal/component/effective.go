@@ -1,0 +1,146 @@
+package component
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// Effective is a component's configuration as the component itself printed it. A dry run prints the Go field names of
+// the internal type, /configz those of the API; Field finds both.
+type Effective map[string]any
+
+// internalNames are the API fields whose Go name in the kubelet's internal type is not theirs in another case.
+var internalNames = map[string]string{"resolvconf": "ResolverConfig"}
+
+// Field returns the value at a path of JSON field names, such as "authentication.x509.clientCAFile". A map key that
+// holds a dot stands in brackets: "evictionHard[memory.available]". Case does not matter, except in brackets.
+func (e Effective) Field(path string) (any, bool) { return e.field(splitPath(path)) }
+
+// String returns a string at path, and "" if there is none.
+func (e Effective) String(path string) string {
+	v, _ := e.Field(path)
+	s, _ := v.(string)
+	return s
+}
+
+// Int returns a whole number at path.
+func (e Effective) Int(path string) (int64, bool) {
+	v, _ := e.Field(path)
+	n, ok := v.(json.Number)
+	if !ok {
+		return 0, false
+	}
+	i, err := n.Int64()
+	return i, err == nil
+}
+
+func (e Effective) field(path []segment) (any, bool) {
+	if len(path) == 0 {
+		return nil, false
+	}
+	var value any = map[string]any(e)
+	for _, s := range path {
+		fields, ok := value.(map[string]any)
+		if !ok {
+			return nil, false
+		}
+		if value, ok = s.in(fields); !ok {
+			return nil, false
+		}
+	}
+	return value, true
+}
+
+// segment is one step of a path; exact ones are keys of a map, not fields.
+type segment struct {
+	name  string
+	exact bool
+}
+
+func (s segment) in(fields map[string]any) (any, bool) {
+	if v, ok := fields[s.name]; ok || s.exact {
+		return v, ok
+	}
+	for name, v := range fields {
+		if strings.EqualFold(name, s.name) || name == internalNames[strings.ToLower(s.name)] {
+			return v, true
+		}
+	}
+	return nil, false
+}
+
+func splitPath(path string) []segment {
+	var segments []segment
+	for path != "" {
+		if rest, ok := strings.CutPrefix(path, "["); ok {
+			key, after, _ := strings.Cut(rest, "]")
+			segments = append(segments, segment{name: key, exact: true})
+			path = strings.TrimPrefix(after, ".")
+			continue
+		}
+		end := strings.IndexAny(path, ".[")
+		if end < 0 {
+			end = len(path)
+		}
+		segments = append(segments, segment{name: path[:end]})
+		path = strings.TrimPrefix(path[end:], ".")
+	}
+	return segments
+}
+
+func joinPath(path []segment) string {
+	var b strings.Builder
+	for i, s := range path {
+		switch {
+		case strings.Contains(s.name, "."):
+			b.WriteString("[" + s.name + "]")
+		case i > 0:
+			b.WriteString("." + s.name)
+		default:
+			b.WriteString(s.name)
+		}
+	}
+	return b.String()
+}
+
+// set changes one field, which need not be there; the maps on the way are made.
+func (e Effective) set(value any, path ...string) {
+	fields := map[string]any(e)
+	for _, name := range path[:len(path)-1] {
+		inner, ok := fields[name].(map[string]any)
+		if !ok {
+			inner = map[string]any{}
+			fields[name] = inner
+		}
+		fields = inner
+	}
+	if value == nil {
+		delete(fields, path[len(path)-1])
+		return
+	}
+	fields[path[len(path)-1]] = value
+}
+
+func decodeEffective(text []byte) (Effective, error) {
+	dec := json.NewDecoder(strings.NewReader(string(text)))
+	dec.UseNumber()
+	var e Effective
+	if err := dec.Decode(&e); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// leaves calls visit for every field that the payload sets, with the path of its names; a mapping is walked, a list is
+// one value, and null sets nothing.
+func leaves(fields map[string]any, prefix []segment, visit func(path []segment, value any)) {
+	for name, value := range fields {
+		path := append(slices.Clip(prefix), segment{name: name})
+		if inner, ok := value.(map[string]any); ok && len(inner) > 0 {
+			leaves(inner, path, visit)
+		} else if value != nil {
+			visit(path, value)
+		}
+	}
+}

@@ -1,0 +1,361 @@
+package component
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// fake is a kubelet written by a test: a shell script that finds its configuration in $config. What it prints with
+// `end` stands where the real one's last word stands; `accept` is the end of the stage it was started for.
+func fake(t *testing.T, body string) *Kubelet {
+	t.Helper()
+	const prelude = `#!/bin/sh
+stage=2
+for a in "$@"; do case "$a" in
+--config=*) config=$(cat "${a#--config=}");;
+--root-dir=*) root="${a#--root-dir=}";;
+--exit-on-lock-contention) stage=1;;
+esac; done
+log() { echo "I1121 07:10:36.358684   21610 server.go:72] $1" >&2; }
+end() { echo "E1121 07:10:36.358684   21610 run.go:72] \"command failed\" err=\"$1\"" >&2; exit 1; }
+accept() {
+  [ $stage = 1 ] && end "failed to run Kubelet: cannot exit on lock file contention: no lock file specified"
+  end "failed to run Kubelet: bad --node-ip \\\"0.0.0.0,::\\\": dual-stack node IP cannot include '0.0.0.0' or '::'"
+}
+`
+	path := filepath.Join(t.TempDir(), "kubelet")
+	write(t, path, prelude+body+"\n", 0o755)
+	k, err := ParseKubelet([]string{path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// harness returns one whose scratch directory must be empty when the test ends.
+func harness(t *testing.T, k *Kubelet) *Harness {
+	t.Helper()
+	scratch := filepath.Join(t.TempDir(), "scratch")
+	t.Cleanup(func() {
+		if left, _ := os.ReadDir(scratch); len(left) > 0 {
+			t.Errorf("a dry run left %v in its scratch directory", left)
+		}
+	})
+	return NewHarness(k, scratch, slogDiscard())
+}
+
+func checkVerdict(t *testing.T, got Verdict, outcome Outcome, stage int, words string) {
+	t.Helper()
+	if got.Outcome != outcome || got.Stage != stage || got.Words != words {
+		t.Errorf("got  %s at stage %d: %s\nwant %s at stage %d: %s", got.Outcome, got.Stage, got.Words, outcome, stage, words)
+	}
+}
+
+func TestAKubeletThatCannotRunGivesNoVerdict(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "plain"), "", 0o644)
+	write(t, filepath.Join(dir, "garbage"), "garbage", 0o755)
+	for name, want := range map[string]string{
+		"missing": "there is no kubelet at " + dir + "/missing: file does not exist",
+		"plain":   "the kubelet at " + dir + "/plain is not executable (mode -rw-r--r--)",
+		"garbage": "the dry run does not work with this kubelet: the dry run of the kubelet: it cannot be run: fork/exec " + dir + "/garbage: exec format error",
+	} {
+		k, err := ParseKubelet([]string{filepath.Join(dir, name)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := harness(t, k)
+		checkVerdict(t, h.Check(context.Background(), []byte("x"), ""), CouldNotTell, 0, want)
+		checkVerdict(t, h.CheckLocal(context.Background(), ""), CouldNotTell, 0, want)
+		if err := h.Prove(context.Background()); err == nil || err.Error() != want {
+			t.Errorf("Prove: %v, want %s", err, want)
+		}
+	}
+}
+
+func TestWhatAFakeKubeletSaysOfACandidate(t *testing.T) {
+	const notPass = " (but the local configuration does not pass the dry run either: "
+	tests := []struct {
+		name, body string
+		outcome    Outcome
+		stage      int
+		words      string
+	}{
+		{"accepted in both stages", `accept`, Accepted, 2, ""},
+		{"rejected in stage 1 only", `case "$config" in CANDIDATE) end "no good";; esac; accept`, Rejected, 1, "no good"},
+		{"words of a kubelet to come", `case "$config" in CANDIDATE) echo "something new"; exit 7;; esac; accept`, Rejected, 1, "something new"},
+		{"no word at all", `case "$config" in CANDIDATE) exit 7;; esac; accept`, Rejected, 1, "the kubelet ended with exit code 7 and no word"},
+		{"the right words but exit 0", `case "$config" in CANDIDATE) (accept); exit 0;; esac; accept`, Rejected, 1,
+			"cannot exit on lock file contention: no lock file specified"},
+		{"the words of acceptance behind others", `case "$config" in CANDIDATE) end "x: failed to run Kubelet: cannot exit on lock file contention: no lock file specified";; esac; accept`,
+			Rejected, 1, "x: failed to run Kubelet: cannot exit on lock file contention: no lock file specified"},
+		{"only with lenient decoding", `case "$config" in CANDIDATE) log '"Using lenient decoding as strict decoding failed" err="unknown field x"';; esac; accept`,
+			Rejected, 1, "unknown field x"},
+		{"lenient decoding and an error", `case "$config" in CANDIDATE) log '"Using lenient decoding as strict decoding failed" err="unknown field x"'; end "no good";; esac; accept`,
+			Rejected, 1, "no good; unknown field x"},
+		{"killed by somebody", `case "$config" in CANDIDATE) kill -9 $$;; esac; accept`, CouldNotTell, 1, "the dry run of the kubelet: it died: signal: killed"},
+		{"local fails too", `case "$config" in *no-runtime*) accept;; CANDIDATE) end "no good";; esac; end "bad flags"`, CouldNotTell, 1,
+			"no good" + notPass + "bad flags)"},
+		{"rejected in stage 2", `case "$stage$config" in 2CANDIDATE) end "failed to run Kubelet: no such CPU";; esac; accept`, Rejected, 2, "no such CPU"},
+		{"stage 2 dies", `case "$stage$config" in 2CANDIDATE) kill -9 $$;; esac; accept`, CouldNotTell, 2, "the dry run of the kubelet: it died: signal: killed"},
+		{"stage 2 does not work on this node", `case "$stage" in 2) end "swap is on";; esac; accept`, Accepted, 1,
+			"stage 2 of the dry run was not used: the local configuration does not pass it: swap is on"},
+		{"stage 2 knows no runtime", `case "$stage" in 2) end "validate service connection: validate CRI v1 runtime API for endpoint x: gone";; esac; accept`, Accepted, 1,
+			"stage 2 of the dry run was not used: the local configuration does not pass it: validate service connection: validate CRI v1 runtime API for endpoint x: gone"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h := harness(t, fake(t, tt.body))
+			checkVerdict(t, h.Check(context.Background(), []byte("CANDIDATE"), ""), tt.outcome, tt.stage, tt.words)
+		})
+	}
+}
+
+func TestStage2RejectsOnlyWhatLocalStillPasses(t *testing.T) {
+	// The local configuration passed stage 2 once; what the switch file says is the node's state from then on.
+	for _, tt := range []struct {
+		name, now string
+		outcome   Outcome
+		stage     int
+		words     string
+	}{
+		{"local still passes", "accept", Rejected, 2, "no good"},
+		{"local fails now", `end "swap is on"`, CouldNotTell, 2, "no good (but the local configuration does not pass the dry run either: swap is on)"},
+		{"the runtime is gone now", `end "validate CRI v1 runtime API for endpoint x"`, Accepted, 1,
+			"stage 2 of the dry run was not used: validate CRI v1 runtime API for endpoint x"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			now := filepath.Join(t.TempDir(), "now")
+			write(t, now, "accept", 0o600)
+			h := harness(t, fake(t, `case "$stage$config" in 2BAD) end "no good";; 2GOOD) accept;; 2) . `+now+`;; esac; accept`))
+			checkVerdict(t, h.Check(context.Background(), []byte("GOOD"), ""), Accepted, 2, "")
+			write(t, now, tt.now, 0o600)
+			checkVerdict(t, h.Check(context.Background(), []byte("BAD"), ""), tt.outcome, tt.stage, tt.words)
+		})
+	}
+}
+
+func TestAKubeletThatIgnoresTheExitFlagNeverBecomesASecondKubelet(t *testing.T) {
+	pids := filepath.Join(t.TempDir(), "pids")
+	h := harness(t, fake(t, `sleep 600 & echo $$ $! >`+pids+`; log '"Standalone mode, no API client"'; wait`))
+	began := time.Now()
+	const want = `the dry run does not work with this kubelet: the dry run of the kubelet: it went on where the dry run should have ended ("\"Standalone mode, no API client\"") and was killed`
+	checkVerdict(t, h.Check(context.Background(), []byte("x"), ""), CouldNotTell, 0, want)
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it was killed after %s, not at once", took)
+	}
+	mustBeGone(t, pids)
+}
+
+func TestAKubeletThatGoesBeyondStage2IsKilledAndNeverAskedAgain(t *testing.T) {
+	dir := t.TempDir()
+	pids, count := filepath.Join(dir, "pids"), filepath.Join(dir, "count")
+	h := harness(t, fake(t, `[ $stage = 1 ] && accept; echo x >>`+count+`; sleep 600 & echo $$ $! >`+pids+`; log '"Using root directory" path="/x"'; wait`))
+	for _, want := range []string{
+		`stage 2 of the dry run was not used: the local configuration does not pass it: the dry run of the kubelet: it went on where the dry run should have ended ("\"Using root directory\" path=\"/x\"") and was killed`,
+		`stage 2 of the dry run was not used: this kubelet does not stop where it should`,
+	} {
+		checkVerdict(t, h.Check(context.Background(), []byte("x"), ""), Accepted, 1, want)
+	}
+	if runs, _ := os.ReadFile(count); strings.Count(string(runs), "x") != 1 {
+		t.Errorf("stage 2 ran %d times", strings.Count(string(runs), "x"))
+	}
+	mustBeGone(t, pids)
+}
+
+func TestAKubeletThatHangsIsKilledWithItsChildren(t *testing.T) {
+	pids := filepath.Join(t.TempDir(), "pids")
+	h := harness(t, fake(t, `case "$config" in HANG) sleep 600 & echo $$ $! >`+pids+`; wait;; esac; accept`))
+	h.Deadline = 500 * time.Millisecond
+	checkVerdict(t, h.Check(context.Background(), []byte("HANG"), ""), CouldNotTell, 1,
+		"the dry run of the kubelet: it did not come to an end within 500ms and was killed")
+	mustBeGone(t, pids)
+}
+
+func TestAStoppedCheckGivesNoVerdict(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	started := filepath.Join(t.TempDir(), "pids")
+	h := harness(t, fake(t, `case "$stage$config" in 1HANG) sleep 600 & echo $$ $! >`+started+`; wait;; esac; accept`))
+	go func() {
+		defer cancel()
+		for range 500 {
+			if text, _ := os.ReadFile(started); len(text) > 0 {
+				return
+			}
+			time.Sleep(10 * time.Millisecond) // between two looks
+		}
+	}()
+	checkVerdict(t, h.Check(ctx, []byte("HANG"), ""), CouldNotTell, 1, "the dry run of the kubelet: context canceled")
+	mustBeGone(t, started)
+}
+
+func TestTheLocalConfigurationIsJudgedAgainstAnEmptyOne(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "broken")
+	h := harness(t, fake(t, `case "$config" in *no-runtime*) [ -e `+broken+` ] && end "nothing works";; INIT) end "no good";; WARN) log '"Using lenient decoding as strict decoding failed" err="unknown field x"';; esac; accept`))
+	initFile := filepath.Join(t.TempDir(), "kubelet")
+	write(t, initFile, "GOOD", 0o600)
+	checkVerdict(t, h.CheckLocal(context.Background(), initFile), Accepted, 1, "")
+	checkVerdict(t, h.CheckLocal(context.Background(), ""), Accepted, 1, "")
+	write(t, initFile, "WARN", 0o600)
+	v := h.CheckLocal(context.Background(), initFile)
+	checkVerdict(t, v, Accepted, 1, "")
+	if fmt.Sprint(v.Warnings) != "[unknown field x]" {
+		t.Errorf("warnings = %q", v.Warnings)
+	}
+	write(t, initFile, "INIT", 0o600)
+	checkVerdict(t, h.CheckLocal(context.Background(), initFile), Rejected, 1, "no good")
+	write(t, broken, "", 0o600)
+	checkVerdict(t, h.CheckLocal(context.Background(), initFile), CouldNotTell, 1,
+		"no good (but an empty configuration does not pass the dry run either: nothing works)")
+}
+
+func TestAProofHoldsUntilTheBinaryIsReplaced(t *testing.T) {
+	count := filepath.Join(t.TempDir(), "count")
+	body := `case "$config" in *no-runtime*) echo x >>` + count + `;; esac; accept`
+	k := fake(t, body)
+	h := harness(t, k)
+	proofs := func() int {
+		if err := h.Prove(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		text, _ := os.ReadFile(count)
+		return strings.Count(string(text), "x")
+	}
+	if n := proofs(); n != 1 {
+		t.Fatalf("%d proofs", n)
+	}
+	if n := proofs(); n != 1 {
+		t.Errorf("%d proofs for the same binary", n)
+	}
+	if err := os.Rename(fake(t, body).Path, k.Path); err != nil {
+		t.Fatal(err)
+	}
+	if n := proofs(); n != 2 {
+		t.Errorf("%d proofs after the binary was replaced", n)
+	}
+}
+
+func TestADryRunDoesNotSpeakToSystemd(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "/run/x")
+	t.Setenv("WATCHDOG_USEC", "1")
+	t.Setenv("WATCHDOG_PID", "1")
+	h := harness(t, fake(t, `[ "$NOTIFY_SOCKET$WATCHDOG_USEC$WATCHDOG_PID" = "" ] || end "it could"
+[ "$TMPDIR" = "${root%/root}/tmp" ] && [ -d "$TMPDIR" ] || end "TMPDIR is $TMPDIR"
+accept`))
+	if err := h.Prove(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWithoutAScratchDirectoryThereIsNoVerdict(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	write(t, file, "", 0o600)
+	h := NewHarness(fake(t, "accept"), filepath.Join(file, "scratch"), slogDiscard())
+	checkVerdict(t, h.Check(context.Background(), []byte("x"), ""), CouldNotTell, 0,
+		"the dry run does not work with this kubelet: no scratch directory for the dry run: mkdir "+file+": not a directory")
+}
+
+func TestOldLeftoversAreClearedAway(t *testing.T) {
+	h := harness(t, fake(t, "accept"))
+	left := filepath.Join(h.scratch, "dryrun-1", "root")
+	if err := os.MkdirAll(left, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-2 * time.Hour)
+	if err := os.Chtimes(filepath.Dir(left), old, old); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Prove(context.Background()); err != nil {
+		t.Fatal(err)
+	} // the harness's own check at the end sees that it is gone
+}
+
+// mustBeGone waits until the processes whose numbers are in a file are no more, or only wait to be reaped.
+func mustBeGone(t *testing.T, pids string) {
+	t.Helper()
+	text, err := os.ReadFile(pids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(5 * time.Second)
+	for _, pid := range strings.Fields(string(text)) {
+		for {
+			stat, err := os.ReadFile("/proc/" + pid + "/stat")
+			if err != nil || strings.Contains(string(stat), ") Z ") {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Errorf("process %s is still there: %s", pid, stat)
+				break
+			}
+			time.Sleep(10 * time.Millisecond) // between two looks
+		}
+	}
+}
+
+// TestMain is also the process that TestADryRunDiesWithUs kills.
+func TestMain(m *testing.M) {
+	if kubelet := os.Getenv("EVENKEEL_TEST_KUBELET"); kubelet != "" {
+		h := NewHarness(&Kubelet{Path: kubelet}, os.Getenv("EVENKEEL_TEST_SCRATCH"), slogDiscard())
+		_ = h.Prove(context.Background())
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestADryRunDiesWithUs(t *testing.T) {
+	dir := t.TempDir()
+	pids := filepath.Join(dir, "pids")
+	k := fake(t, `echo $$ >`+pids+`; exec sleep 600`)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "EVENKEEL_TEST_KUBELET="+k.Path, "EVENKEEL_TEST_SCRATCH="+filepath.Join(dir, "scratch"))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for text := []byte(nil); len(text) == 0; text, _ = os.ReadFile(pids) {
+		if time.Now().After(deadline) {
+			t.Fatal("the fake kubelet did not start")
+		}
+		time.Sleep(10 * time.Millisecond) // between two looks
+	}
+	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	mustBeGone(t, pids)
+}
+
+func slogDiscard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func TestACandidateThatGoesBeyondStage2IsNotRejected(t *testing.T) {
+	h := harness(t, fake(t, `case "$stage$config" in 2BAD) log '"Started kubelet"'; sleep 600;; esac; accept`))
+	v := h.Check(context.Background(), []byte("BAD"), "")
+	checkVerdict(t, v, Accepted, 1, `stage 2 of the dry run was not used: the dry run of the kubelet: it went on where the dry run should have ended ("\"Started kubelet\"") and was killed`)
+	checkVerdict(t, h.Check(context.Background(), []byte("GOOD"), ""), Accepted, 1, "stage 2 of the dry run was not used: this kubelet does not stop where it should")
+}
+
+func TestADumpThatCannotBeReadIsNoVerdict(t *testing.T) {
+	k := fake(t, `printf 'I1121 07:10:36.358684   21610 server.go:301] "KubeletConfiguration" configuration=<\n\t{"MaxPods":\n >\n' >&2; accept`)
+	k.flags = []flag{{name: "max-pods", value: "5", tokens: []string{"--max-pods=5"}}}
+	v := harness(t, k).Check(context.Background(), []byte("maxPods: 1"), "")
+	checkVerdict(t, v, Accepted, 2, "")
+	want := "[which fields are overridden by flags is unknown: the kubelet did not print its configuration]"
+	if v.Effective != nil || fmt.Sprint(v.Warnings) != want {
+		t.Errorf("effective %v, warnings %q", v.Effective, v.Warnings)
+	}
+}
+
+func TestOutcomesAreSaidInWords(t *testing.T) {
+	if got := fmt.Sprint(Accepted, Rejected, CouldNotTell, Verdict{}.Outcome); got != "accepted rejected could not tell could not tell" {
+		t.Errorf("got %s", got)
+	}
+}

@@ -1,0 +1,124 @@
+package component
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The kubelet's own defaults.
+const (
+	defaultHealthzAddress = "127.0.0.1"
+	defaultHealthzPort    = 10248
+)
+
+// HealthzURL returns where a kubelet with this configuration answers for its health, or "" if it does not. Without a
+// configuration (nil) it is the kubelet's default.
+func (k *Kubelet) HealthzURL(effective Effective) string {
+	address, port := defaultHealthzAddress, int64(defaultHealthzPort)
+	if a := effective.String("healthzBindAddress"); a != "" {
+		address = a
+	}
+	if p, ok := effective.Int("healthzPort"); ok {
+		port = p
+	}
+	if port <= 0 {
+		return ""
+	}
+	// An unspecified address means all of them.
+	if ip := net.ParseIP(address); ip != nil && ip.IsUnspecified() {
+		address = "127.0.0.1"
+		if ip.To4() == nil {
+			address = "::1"
+		}
+	}
+	return "http://" + net.JoinHostPort(address, strconv.FormatInt(port, 10)) + "/healthz"
+}
+
+// healthTimeout bounds one question: a kubelet that takes longer to say "ok" is not.
+const healthTimeout = 2 * time.Second
+
+// Health asks one kubelet for its health, over one connection that is kept open.
+type Health struct {
+	url    string
+	client *http.Client
+}
+
+// NewHealth returns a client for the URL that HealthzURL returned.
+func NewHealth(url string) *Health {
+	return &Health{url: url, client: &http.Client{
+		Timeout: healthTimeout,
+		Transport: &http.Transport{
+			Proxy:               nil, // the node's own address
+			DialContext:         (&net.Dialer{Timeout: time.Second}).DialContext,
+			MaxIdleConns:        1,
+			IdleConnTimeout:     time.Minute,
+			MaxIdleConnsPerHost: 1,
+		},
+	}}
+}
+
+// Healthz returns nil if the kubelet says that it is healthy.
+func (h *Health) Healthz(ctx context.Context) error {
+	body, err := get(ctx, h.client, h.url, 4<<10)
+	if err != nil {
+		return fmt.Errorf("healthz: %w", err)
+	}
+	if strings.TrimSpace(string(body)) != "ok" {
+		return fmt.Errorf("healthz: %q", clip(string(body), 200))
+	}
+	return nil
+}
+
+// Close lets go of the connection.
+func (h *Health) Close() { h.client.CloseIdleConnections() }
+
+// Configz asks a running kubelet for its configuration. base is its secure endpoint, such as
+// https://127.0.0.1:10250, and client must carry credentials that the kubelet lets read it.
+func Configz(ctx context.Context, client *http.Client, base string) (Effective, error) {
+	body, err := get(ctx, client, strings.TrimSuffix(base, "/")+"/configz", maxEntry)
+	if err != nil {
+		return nil, fmt.Errorf("configz: %w", err)
+	}
+	var answer struct {
+		KubeletConfig json.RawMessage `json:"kubeletconfig"`
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return nil, fmt.Errorf("configz: %w", err)
+	}
+	if len(answer.KubeletConfig) == 0 {
+		return nil, fmt.Errorf("configz: there is no kubeletconfig in %q", clip(string(body), 200))
+	}
+	config, err := decodeEffective(answer.KubeletConfig)
+	if err != nil {
+		return nil, fmt.Errorf("configz: %w", err)
+	}
+	return config, nil
+}
+
+// get reads a whole answer of at most limit bytes; any status but 200 is an error.
+func get(ctx context.Context, client *http.Client, url string, limit int64) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, limit))
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", response.Status, clip(strings.TrimSpace(string(body)), 200))
+	}
+	return body, nil
+}

@@ -1,0 +1,166 @@
+package component
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Kubelet is the command line that a node has for its kubelet.
+type Kubelet struct {
+	Path string   // the program, as it was given
+	Args []string // everything after it, untouched
+
+	// The values that the kubelet takes from Args (the last of each flag), or its defaults.
+	Config              string
+	ConfigDir           string
+	Kubeconfig          string
+	BootstrapKubeconfig string
+	HostnameOverride    string
+	RootDir             string // default /var/lib/kubelet
+	CertDir             string // default /var/lib/kubelet/pki
+	LockFile            string
+	// ExitOnLockContention is the node's own --exit-on-lock-contention.
+	ExitOnLockContention bool
+
+	flags []flag
+}
+
+// The kubelet's own defaults. CertDir does not follow RootDir.
+const (
+	defaultRootDir = "/var/lib/kubelet"
+	defaultCertDir = "/var/lib/kubelet/pki"
+)
+
+// ParseKubelet reads a kubelet's command line; argv[0] is its path. It returns an error for a command line that the
+// kubelet would refuse to parse.
+func ParseKubelet(argv []string) (*Kubelet, error) {
+	if len(argv) == 0 || argv[0] == "" {
+		return nil, errors.New("no kubelet given")
+	}
+	flags, err := parseFlags(argv[1:])
+	if err != nil {
+		return nil, fmt.Errorf("kubelet command line: %w", err)
+	}
+	value := func(name, standard string) string {
+		if v, given := last(flags, name); given {
+			return v
+		}
+		return standard
+	}
+	exit, given := last(flags, "exit-on-lock-contention")
+	return &Kubelet{
+		Path:                 argv[0],
+		Args:                 argv[1:len(argv):len(argv)],
+		Config:               value("config", ""),
+		ConfigDir:            value("config-dir", ""),
+		Kubeconfig:           value("kubeconfig", ""),
+		BootstrapKubeconfig:  value("bootstrap-kubeconfig", ""),
+		HostnameOverride:     value("hostname-override", ""),
+		RootDir:              value("root-dir", defaultRootDir),
+		CertDir:              value("cert-dir", defaultCertDir),
+		LockFile:             value("lock-file", ""),
+		ExitOnLockContention: given && exit != "false" && exit != "0" && !strings.EqualFold(exit, "f"),
+		flags:                flags,
+	}, nil
+}
+
+// Argv returns the command line to run, path included. A config replaces the node's --config and, being a whole
+// configuration, its --config-dir; "" leaves both as they are. A lockFile replaces the node's --lock-file; "" removes
+// it, and --exit-on-lock-contention with it, which the kubelet refuses without a lock file. Everything else stays, in
+// order. Ours come first, where no half-written flag at the end can take them for its value.
+func (k *Kubelet) Argv(config, lockFile string) []string {
+	drop := []string{"lock-file"}
+	argv := []string{k.Path}
+	if config != "" {
+		drop = append(drop, "config", "config-dir")
+		argv = append(argv, "--config="+config)
+	}
+	if lockFile != "" {
+		argv = append(argv, "--lock-file="+lockFile)
+	} else {
+		drop = append(drop, "exit-on-lock-contention")
+	}
+	return append(argv, without(k.flags, drop...)...)
+}
+
+// Identity tells one program file from another. It is comparable, so that a replaced binary can be noticed.
+type Identity struct {
+	Path   string // absolute, symbolic links resolved
+	Device uint64
+	Inode  uint64
+	Size   int64
+	Mtime  int64 // nanoseconds
+}
+
+// Identity looks at the kubelet's file. The error says plainly what is wrong with it: missing, a directory, not
+// executable.
+func (k *Kubelet) Identity() (Identity, error) {
+	path := k.Path
+	if !strings.Contains(path, "/") {
+		found, err := exec.LookPath(path)
+		if err != nil {
+			return Identity{}, fmt.Errorf("no kubelet named %q in PATH", path)
+		}
+		path = found
+	}
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return Identity{}, fmt.Errorf("kubelet %s: %w", path, err)
+	}
+	resolved, err := filepath.EvalSymlinks(absolute)
+	if errors.Is(err, os.ErrNotExist) {
+		return Identity{}, fmt.Errorf("there is no kubelet at %s: %w", path, os.ErrNotExist)
+	}
+	if err != nil {
+		return Identity{}, fmt.Errorf("kubelet %s: %w", path, err)
+	}
+	info, err := os.Stat(resolved)
+	if err != nil {
+		return Identity{}, fmt.Errorf("kubelet %s: %w", path, err)
+	}
+	switch {
+	case info.IsDir():
+		return Identity{}, fmt.Errorf("the kubelet at %s is a directory", path)
+	case !info.Mode().IsRegular():
+		return Identity{}, fmt.Errorf("the kubelet at %s is not a regular file", path)
+	case info.Mode()&0o111 == 0:
+		return Identity{}, fmt.Errorf("the kubelet at %s is not executable (mode %s)", path, info.Mode())
+	}
+	id := Identity{Path: resolved, Size: info.Size(), Mtime: info.ModTime().UnixNano()}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		id.Device, id.Inode = uint64(st.Dev), st.Ino
+	}
+	return id, nil
+}
+
+// A version names a directory on disk: one path element, and nothing clever.
+var versionLine = regexp.MustCompile(`^Kubernetes (v[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.+_-]*)$`)
+
+const versionTimeout = 10 * time.Second
+
+// Version asks the kubelet for its version, such as "v1.36.3". It is safe as a single path element.
+func (k *Kubelet) Version(ctx context.Context) (string, error) {
+	id, err := k.Identity()
+	if err != nil {
+		return "", err
+	}
+	out := &transcript{}
+	end := execute(ctx, process{path: id.Path, args: []string{"--version"}, env: dryRunEnv(""), deadline: versionTimeout}, out)
+	if end.err != nil {
+		return "", fmt.Errorf("kubelet --version: %w", end.err)
+	}
+	line := strings.TrimSpace(out.lastLine())
+	match := versionLine.FindStringSubmatch(line)
+	if end.code != 0 || match == nil || len(match[1]) > 64 {
+		return "", fmt.Errorf("kubelet --version: exit code %d, %q is no version", end.code, clip(line, 200))
+	}
+	return match[1], nil
+}

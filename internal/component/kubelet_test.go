@@ -1,0 +1,193 @@
+package component
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestACommandLineIsReadLikeTheKubeletDoes(t *testing.T) {
+	tests := []struct {
+		name string
+		args []string
+		want Kubelet
+	}{
+		{"nothing", nil, Kubelet{}},
+		{"with an equals sign", []string{"--config=/a", "--hostname-override=n"}, Kubelet{Config: "/a", HostnameOverride: "n"}},
+		{"with the value as the next word", []string{"--config", "/a", "--root-dir", "/r"}, Kubelet{Config: "/a", RootDir: "/r"}},
+		{"the last one wins", []string{"--config=/a", "--config", "/b"}, Kubelet{Config: "/b"}},
+		{"the last one wins, even if empty", []string{"--lock-file=/a", "--lock-file="}, Kubelet{}},
+		{"underscores are dashes", []string{"--config_dir=/d", "--lock_file", "/l"}, Kubelet{ConfigDir: "/d", LockFile: "/l"}},
+		{"a boolean takes no next word", []string{"--fail-swap-on", "--kubeconfig=/k"}, Kubelet{Kubeconfig: "/k"}},
+		{"a boolean with a value", []string{"--exit-on-lock-contention=false"}, Kubelet{}},
+		{"a boolean that is on", []string{"--exit-on-lock-contention"}, Kubelet{ExitOnLockContention: true}},
+		{"the last boolean wins", []string{"--exit-on-lock-contention=true", "--exit-on-lock-contention=F"}, Kubelet{}},
+		{"a value that looks like a flag", []string{"--config", "--lock-file=/l"}, Kubelet{Config: "--lock-file=/l"}},
+		{"a negative number", []string{"--pod-max-pids", "-1", "--cert-dir=/c"}, Kubelet{CertDir: "/c"}},
+		{"an unknown flag with a value", []string{"--future", "x", "--config=/a"}, Kubelet{Config: "/a"}},
+		{"an unknown flag without", []string{"--future", "--config=/a"}, Kubelet{Config: "/a"}},
+		{"a value with an equals sign", []string{"--feature-gates=A=true,B=false", "--bootstrap-kubeconfig=/b=c"}, Kubelet{BootstrapKubeconfig: "/b=c"}},
+		{"verbosity in every spelling", []string{"-v", "2", "-v=3", "-v4", "--v=5", "--v", "6", "--config=/a"}, Kubelet{Config: "/a"}},
+		{"two dashes at the end", []string{"--config=/a", "--"}, Kubelet{Config: "/a"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := ParseKubelet(append([]string{"/usr/bin/kubelet"}, tt.args...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := tt.want
+			want.Path, want.Args = "/usr/bin/kubelet", tt.args
+			if want.RootDir == "" {
+				want.RootDir = "/var/lib/kubelet"
+			}
+			if want.CertDir == "" {
+				want.CertDir = "/var/lib/kubelet/pki"
+			}
+			got.flags = nil
+			if len(want.Args) == 0 {
+				want.Args = []string{}
+			}
+			if diff := cmp.Diff(want, *got, cmp.AllowUnexported(Kubelet{})); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestACommandLineThatTheKubeletRefusesIsRefused(t *testing.T) {
+	for _, tt := range []struct {
+		argv []string
+		want string
+	}{
+		{nil, "no kubelet given"},
+		{[]string{""}, "no kubelet given"},
+		{[]string{"kubelet", "run"}, `kubelet command line: the kubelet takes flags only, but "run" is none`},
+		{[]string{"kubelet", "--fail-swap-on", "false"}, `kubelet command line: the kubelet takes flags only, but "false" is none`},
+		{[]string{"kubelet", "-"}, `kubelet command line: the kubelet takes flags only, but "-" is none`},
+		{[]string{"kubelet", "--", "--config=/a"}, `kubelet command line: the kubelet takes flags only, but "--config=/a" follows --`},
+		{[]string{"kubelet", "-config=/a"}, `kubelet command line: "-config=/a" is no flag of the kubelet: flags other than -v take two dashes`},
+		{[]string{"kubelet", "--=x"}, `kubelet command line: "--=x" is no flag`},
+		{[]string{"kubelet", "---config=x"}, `kubelet command line: "---config=x" is no flag`},
+		{[]string{"kubelet", "--config"}, `kubelet command line: the flag "--config" needs a value`},
+		{[]string{"kubelet", "-v"}, `kubelet command line: the flag "-v" needs a value`},
+		{[]string{"kubelet", "--version"}, `kubelet command line: "--version" does not run a kubelet`},
+		{[]string{"kubelet", "-h"}, `kubelet command line: "-h" does not run a kubelet`},
+	} {
+		_, err := ParseKubelet(tt.argv)
+		if err == nil || err.Error() != tt.want {
+			t.Errorf("%q: got %v, want %s", tt.argv, err, tt.want)
+		}
+	}
+}
+
+func TestTheCommandLineToRunReplacesOnlyWhatItMust(t *testing.T) {
+	own := []string{"--kubeconfig", "/k", "--config", "/a", "-v=2", "--lock_file=/l", "--config-dir=/d",
+		"--feature-gates=A=true", "--exit-on-lock-contention", "--feature-gates=B=true", "--"}
+	tests := []struct{ name, config, lock, want string }{
+		{"local, without a lock", "", "", "k --kubeconfig /k --config /a -v=2 --config-dir=/d --feature-gates=A=true --feature-gates=B=true"},
+		{"local, with a lock", "", "/x", "k --lock-file=/x --kubeconfig /k --config /a -v=2 --config-dir=/d --feature-gates=A=true --exit-on-lock-contention --feature-gates=B=true"},
+		{"a whole configuration", "/r", "/x", "k --config=/r --lock-file=/x --kubeconfig /k -v=2 --feature-gates=A=true --exit-on-lock-contention --feature-gates=B=true"},
+		{"a whole configuration, without a lock", "/r", "", "k --config=/r --kubeconfig /k -v=2 --feature-gates=A=true --feature-gates=B=true"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			k, err := ParseKubelet(append([]string{"k"}, own...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(k.Argv(tt.config, tt.lock), " "); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+			if diff := cmp.Diff(own, k.Args); diff != "" {
+				t.Errorf("Args changed: %s", diff)
+			}
+		})
+	}
+}
+
+func TestTheIdentityOfABinaryChangesWhenItIsReplaced(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "kubelet")
+	write(t, path, "#!/bin/sh\n", 0o755)
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	k := &Kubelet{Path: link}
+	first, err := k.Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.Path != path {
+		t.Errorf("path = %s, want the target %s", first.Path, path)
+	}
+	if again, _ := k.Identity(); again != first {
+		t.Errorf("the same file has two identities: %v and %v", first, again)
+	}
+	write(t, path+".new", "#!/bin/sh\n", 0o755)
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	if second, _ := k.Identity(); second == first {
+		t.Errorf("a replaced file kept its identity %v", first)
+	}
+}
+
+func TestABinaryThatCannotRunIsNamedWithWhatIsWrong(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "plain"), "", 0o644)
+	t.Setenv("PATH", dir)
+	for path, want := range map[string]string{
+		filepath.Join(dir, "none"):          "there is no kubelet at " + dir + "/none: file does not exist",
+		filepath.Join(dir, "plain"):         "the kubelet at " + dir + "/plain is not executable (mode -rw-r--r--)",
+		dir:                                 "the kubelet at " + dir + " is a directory",
+		"/dev/null":                         "the kubelet at /dev/null is not a regular file",
+		filepath.Join(dir, "plain", "more"): "kubelet " + dir + "/plain/more: not a directory",
+		"nokubelet":                         `no kubelet named "nokubelet" in PATH`,
+	} {
+		_, err := (&Kubelet{Path: path}).Identity()
+		if err == nil || err.Error() != want {
+			t.Errorf("%s: got %v, want %s", path, err, want)
+		}
+	}
+	if _, err := (&Kubelet{Path: dir + "/none"}).Identity(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing kubelet must be os.ErrNotExist, got %v", err)
+	}
+}
+
+func TestAVersionIsOnePathElementOrAnError(t *testing.T) {
+	for script, want := range map[string]string{
+		"echo Kubernetes v1.36.3":              "v1.36.3",
+		"echo Kubernetes v1.33.0-eks-1a2b+k3s": "v1.33.0-eks-1a2b+k3s",
+		"echo Kubernetes v1.36.3/../..":        `error: kubelet --version: exit code 0, "Kubernetes v1.36.3/../.." is no version`,
+		"echo hello":                           `error: kubelet --version: exit code 0, "hello" is no version`,
+		"echo Kubernetes v1.36.3; exit 3":      `error: kubelet --version: exit code 3, "Kubernetes v1.36.3" is no version`,
+		"kill -9 $$":                           "error: kubelet --version: it died: signal: killed",
+	} {
+		path := filepath.Join(t.TempDir(), "kubelet")
+		write(t, path, "#!/bin/sh\n"+script+"\n", 0o755)
+		got, err := (&Kubelet{Path: path}).Version(context.Background())
+		if err != nil {
+			got = "error: " + err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: got %s, want %s", script, got, want)
+		}
+	}
+	if _, err := (&Kubelet{Path: "/nowhere"}).Version(context.Background()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("version of a missing kubelet: %v", err)
+	}
+}
+
+func write(t *testing.T, path, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+}

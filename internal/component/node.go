@@ -1,0 +1,65 @@
+package component
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+)
+
+// StaticPodPath returns the file or directory of static pods, or "".
+func StaticPodPath(effective Effective) string { return effective.String("staticPodPath") }
+
+// HasStaticPods tells whether the static pod path holds anything that the kubelet would run: a file, or a directory
+// with a file whose name does not begin with a dot. A path that does not exist holds nothing.
+func HasStaticPods(effective Effective) (bool, error) {
+	path := StaticPodPath(effective)
+	if path == "" {
+		return false, nil
+	}
+	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("static pods: %w", err)
+	}
+	if !info.IsDir() {
+		return info.Mode().IsRegular(), nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return false, fmt.Errorf("static pods: %w", err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		// The kubelet follows symbolic links.
+		if info, err := os.Stat(path + "/" + e.Name()); err == nil && info.Mode().IsRegular() {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// RuntimeEndpoint returns the container runtime's endpoint, such as unix:///run/containerd/containerd.sock.
+func RuntimeEndpoint(effective Effective) string { return effective.String("containerRuntimeEndpoint") }
+
+const runtimeTimeout = time.Second
+
+// RuntimeReachable returns nil if something listens at the container runtime's endpoint. Like the kubelet on Linux it
+// knows unix sockets only, with or without the scheme.
+func RuntimeReachable(endpoint string) error {
+	path, ok := strings.CutPrefix(endpoint, "unix://")
+	if !ok && !strings.HasPrefix(endpoint, "/") {
+		return fmt.Errorf("the container runtime endpoint %q is no unix socket", endpoint)
+	}
+	conn, err := net.DialTimeout("unix", path, runtimeTimeout)
+	if err != nil {
+		return fmt.Errorf("the container runtime cannot be reached: %w", err)
+	}
+	return conn.Close()
+}

@@ -1,0 +1,273 @@
+package component
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func effectiveOf(t *testing.T, text string) Effective {
+	t.Helper()
+	e, err := decodeEffective([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestAFieldIsFoundByItsJSONPath(t *testing.T) {
+	e := effectiveOf(t, `{"MaxPods":110,"ResolverConfig":"/r","Authentication":{"X509":{"ClientCAFile":"/ca"}},
+		"EvictionHard":{"memory.available":"5%"},"TracingNull":null,"Big":9223372036854775807}`)
+	for path, want := range map[string]string{
+		"maxPods":                          "110 true",
+		"MAXPODS":                          "110 true",
+		"resolvConf":                       "/r true",
+		"authentication.x509.clientCAFile": "/ca true",
+		"evictionHard[memory.available]":   "5% true",
+		"evictionHard[Memory.available]":   "<nil> false",
+		"evictionHard.memory.available":    "<nil> false",
+		"maxPods.inner":                    "<nil> false",
+		"tracingNull":                      "<nil> true",
+		"none":                             "<nil> false",
+		"":                                 "<nil> false",
+		"big":                              "9223372036854775807 true",
+	} {
+		v, ok := e.Field(path)
+		if got := fmt.Sprintf("%v %v", v, ok); got != want {
+			t.Errorf("%q: got %s, want %s", path, got, want)
+		}
+	}
+	if n, ok := e.Int("resolvConf"); ok {
+		t.Errorf("a string is no number, got %d", n)
+	}
+	if v, ok := Effective(nil).Field("maxPods"); ok {
+		t.Errorf("nothing has no fields, got %v", v)
+	}
+}
+
+func TestTheHealthEndpointComesFromTheEffectiveConfiguration(t *testing.T) {
+	for text, want := range map[string]string{
+		`{}`: "http://127.0.0.1:10248/healthz",
+		`{"HealthzBindAddress":"10.1.2.3","HealthzPort":99}`: "http://10.1.2.3:99/healthz",
+		`{"HealthzBindAddress":"0.0.0.0"}`:                   "http://127.0.0.1:10248/healthz",
+		`{"HealthzBindAddress":"::"}`:                        "http://[::1]:10248/healthz",
+		`{"HealthzBindAddress":"fd00::1"}`:                   "http://[fd00::1]:10248/healthz",
+		`{"HealthzPort":0}`:                                  "",
+	} {
+		if got := (&Kubelet{}).HealthzURL(effectiveOf(t, text)); got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
+	}
+	if got := (&Kubelet{}).HealthzURL(nil); got != "http://127.0.0.1:10248/healthz" {
+		t.Errorf("unknown configuration: %s", got)
+	}
+}
+
+func TestHealthIsOkAndNothingElse(t *testing.T) {
+	answer, status, connections := "ok", 200, map[string]bool{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		connections[r.RemoteAddr] = true
+		w.WriteHeader(status)
+		fmt.Fprint(w, answer)
+	}))
+	health := NewHealth(server.URL)
+	defer health.Close()
+	for range 3 {
+		if err := health.Healthz(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(connections) != 1 {
+		t.Errorf("three questions took %d connections", len(connections))
+	}
+	answer = "no"
+	if err := health.Healthz(context.Background()); err == nil || err.Error() != `healthz: "no"` {
+		t.Errorf("got %v", err)
+	}
+	status = 500
+	if err := health.Healthz(context.Background()); err == nil || err.Error() != "healthz: 500 Internal Server Error: no" {
+		t.Errorf("got %v", err)
+	}
+	server.Close()
+	if err := health.Healthz(context.Background()); err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestConfigzReturnsTheRunningConfiguration(t *testing.T) {
+	answer := `{"kubeletconfig":{"maxPods":42,"resolvConf":"/r"}}`
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/configz" {
+			fmt.Fprint(w, answer)
+			return
+		}
+		http.NotFound(w, r)
+	}))
+	defer server.Close()
+	e, err := Configz(context.Background(), server.Client(), server.URL+"/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := e.Int("maxPods"); n != 42 || e.String("resolvConf") != "/r" {
+		t.Errorf("got %v", e)
+	}
+	for _, tt := range []struct{ answer, want string }{
+		{"hello", "configz: invalid character 'h' looking for beginning of value"},
+		{"{}", `configz: there is no kubeletconfig in "{}"`},
+		{`{"kubeletconfig":[]}`, "configz: json: cannot unmarshal array into Go value of type component.Effective"},
+	} {
+		answer = tt.answer
+		if _, err := Configz(context.Background(), server.Client(), server.URL); err == nil || err.Error() != tt.want {
+			t.Errorf("%s: got %v, want %s", tt.answer, err, tt.want)
+		}
+	}
+	if _, err := Configz(context.Background(), server.Client(), server.URL+"/x"); err == nil || err.Error() != "configz: 404 Not Found: 404 page not found" {
+		t.Errorf("got %v", err)
+	}
+	if _, err := Configz(context.Background(), server.Client(), "::"); err == nil {
+		t.Error("a URL that is none was asked")
+	}
+}
+
+func TestStaticPodsAreFilesThatTheKubeletWouldRead(t *testing.T) {
+	dir := t.TempDir()
+	for _, d := range []string{"empty", "dots", "full", "full/sub", "link"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, filepath.Join(dir, "dots", ".x.yaml"), "", 0o600)
+	write(t, filepath.Join(dir, "full", "x.yaml"), "", 0o600)
+	write(t, filepath.Join(dir, "file"), "", 0o600)
+	if err := errors.Join(os.Symlink("../full/x.yaml", filepath.Join(dir, "link", "x")), os.Mkdir(filepath.Join(dir, "empty", "d"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"": "false <nil>", "none": "false <nil>", "empty": "false <nil>", "dots": "false <nil>",
+		"full": "true <nil>", "link": "true <nil>", "file": "true <nil>",
+		"file/x": "false static pods: stat " + dir + "/file/x: not a directory",
+	} {
+		path := name
+		if name != "" {
+			path = filepath.Join(dir, name)
+		}
+		has, err := HasStaticPods(Effective{"StaticPodPath": path})
+		if got := fmt.Sprint(has, err); got != want {
+			t.Errorf("%q: got %s, want %s", name, got, want)
+		}
+	}
+}
+
+func TestARuntimeIsReachableWhenItsSocketAnswers(t *testing.T) {
+	dir, err := os.MkdirTemp("", "ek")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	listener, err := net.Listen("unix", dir+"/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	for endpoint, want := range map[string]string{
+		"unix://" + dir + "/s":    "",
+		dir + "/s":                "",
+		"unix://" + dir + "/none": "the container runtime cannot be reached: dial unix " + dir + "/none: connect: no such file or directory",
+		"tcp://127.0.0.1:1":       `the container runtime endpoint "tcp://127.0.0.1:1" is no unix socket`,
+		"":                        `the container runtime endpoint "" is no unix socket`,
+	} {
+		got := ""
+		if err := RuntimeReachable(endpoint); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%q: got %s, want %s", endpoint, got, want)
+		}
+	}
+	if got := RuntimeEndpoint(Effective{"ContainerRuntimeEndpoint": "unix:///x"}); got != "unix:///x" {
+		t.Errorf("endpoint = %s", got)
+	}
+}
+
+func TestAStateFileOfAnotherPolicyIsAConflict(t *testing.T) {
+	k := &Kubelet{RootDir: t.TempDir()}
+	cpu, memory := filepath.Join(k.RootDir, "cpu_manager_state"), filepath.Join(k.RootDir, "memory_manager_state")
+	conflicts := func(eff Effective) []string {
+		t.Helper()
+		found, err := k.StateConflicts(eff)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var words []string
+		for _, c := range found {
+			words = append(words, c.String())
+		}
+		return words
+	}
+	if got := conflicts(nil); got != nil {
+		t.Errorf("no files, but %q", got)
+	}
+	write(t, cpu, `{"policyName":"static","defaultCpuSet":"0-1","checksum":1}`, 0o600)
+	write(t, memory, `{"policyName":"None","machineState":{},"checksum":1}`, 0o600)
+	for _, tt := range []struct {
+		eff  Effective
+		want []string
+	}{
+		{Effective{"CPUManagerPolicy": "static", "MemoryManagerPolicy": "None"}, nil},
+		{Effective{"CPUManagerPolicy": "none", "MemoryManagerPolicy": "Static"}, []string{
+			`cpuManagerPolicy is "none" but ` + cpu + ` was written by "static"`,
+			`memoryManagerPolicy is "Static" but ` + memory + ` was written by "None"`}},
+		{nil, []string{`cpuManagerPolicy is "none" but ` + cpu + ` was written by "static"`}},
+	} {
+		if diff := cmp.Diff(tt.want, conflicts(tt.eff)); diff != "" {
+			t.Errorf("%v: -want +got\n%s", tt.eff, diff)
+		}
+	}
+	write(t, memory, "garbage", 0o600)
+	found, err := k.StateConflicts(nil)
+	if err == nil || !strings.Contains(err.Error(), memory) || len(found) != 1 {
+		t.Errorf("garbage: conflicts %v, error %v", found, err)
+	}
+}
+
+func TestStateFilesAreMovedAsideAndNeverLost(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	file := filepath.Join(dir, "cpu_manager_state")
+	for i, want := range []string{"", "-1", "-2"} {
+		write(t, file, fmt.Sprint(i), 0o600)
+		moved, err := MoveAside([]Conflict{{File: filepath.Join(dir, "gone")}, {File: file}}, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := file + ".evenkeel-20260102T030405Z" + want
+		if !slices.Equal(moved, []string{name}) {
+			t.Errorf("moved to %q, want %q", moved, name)
+		}
+		if text, _ := os.ReadFile(name); string(text) != fmt.Sprint(i) {
+			t.Errorf("%s holds %q", name, text)
+		}
+	}
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the file is still there: %v", err)
+	}
+	write(t, file, "", 0o600)
+	other := filepath.Join(dir, "other")
+	write(t, other, "", 0o600)
+	moved, err := MoveAside([]Conflict{{File: file}, {File: other + "/x"}}, now)
+	if want := "could not move the state file " + other + "/x aside: not a directory"; err == nil || err.Error() != want || len(moved) != 1 {
+		t.Errorf("moved %q, error %v", moved, err)
+	}
+}

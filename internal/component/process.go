@@ -1,0 +1,90 @@
+package component
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// process is one short run of a component's binary.
+type process struct {
+	path     string
+	args     []string
+	env      []string
+	deadline time.Duration
+}
+
+// ending is how a process came to its end.
+type ending struct {
+	code int   // the exit code, if err is nil
+	err  error // it did not start, was stopped by us, or died of a signal
+}
+
+// execute runs a process to its end, in a process group of its own that never outlives this call, nor the death of
+// this process. out gets what it writes; if out.strayed is set the process is killed at once.
+func execute(ctx context.Context, p process, out *transcript) ending {
+	// The kernel sends Pdeathsig when the thread that forked dies, so that this goroutine must keep its thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timer := time.AfterFunc(p.deadline, func() {
+		cancel(fmt.Errorf("it did not come to an end within %s and was killed", p.deadline))
+	})
+	defer timer.Stop()
+	out.onStray = func(line string) {
+		cancel(fmt.Errorf("it went on where the dry run should have ended (%q) and was killed", line))
+	}
+
+	cmd := exec.CommandContext(ctx, p.path, p.args...)
+	cmd.Env = p.env
+	cmd.Stdout, cmd.Stderr = io.Writer(out), io.Writer(out)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	if err := cmd.Start(); err != nil {
+		return ending{err: fmt.Errorf("it cannot be run: %w", err)}
+	}
+	err := cmd.Wait()
+	// What it started itself goes with it. The group's number cannot be anybody else's while a member lives, and with
+	// none left there is nobody to hit but a new group, which would need this very number in the same instant.
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	out.flush()
+	if ctx.Err() != nil {
+		return ending{err: context.Cause(ctx)}
+	}
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return ending{}
+	case errors.As(err, &exit) && exit.Exited():
+		return ending{code: exit.ExitCode()}
+	default:
+		return ending{err: fmt.Errorf("it died: %w", err)}
+	}
+}
+
+// dryRunEnv is our environment without what would let the process speak to systemd, and with a TMPDIR of its own.
+func dryRunEnv(tmp string) []string {
+	gone := []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"}
+	if tmp != "" {
+		gone = append(gone, "TMPDIR")
+	}
+	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains(gone, name)
+	})
+	if tmp != "" {
+		env = append(env, "TMPDIR="+tmp)
+	}
+	return env
+}

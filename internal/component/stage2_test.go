@@ -1,0 +1,300 @@
+package component
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// startContainerd runs a containerd of the test's own and returns its endpoint.
+func startContainerd(t testing.TB) string {
+	t.Helper()
+	program, err := exec.LookPath("containerd")
+	if err != nil {
+		t.Skip("stage 2 needs a container runtime: there is no containerd in PATH")
+	}
+	if os.Getuid() != 0 {
+		t.Skip("stage 2 needs a container runtime, and containerd needs root")
+	}
+	dir, err := os.MkdirTemp("", "ek-containerd") // short: the path of a unix socket must be
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "containerd.sock")
+	text := fmt.Sprintf(`version = 2
+root = %q
+state = %q
+[grpc]
+  address = %q
+[plugins."io.containerd.grpc.v1.cri"]
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    conf_dir = %q
+[plugins."io.containerd.internal.v1.opt"]
+  path = %q
+`, dir+"/root", dir+"/state", socket, dir+"/cni", dir+"/opt")
+	if err := os.WriteFile(dir+"/config.toml", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	cmd := exec.Command(program, "--config", dir+"/config.toml")
+	cmd.Stdout, cmd.Stderr = &log, &log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(done) }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-done:
+		case <-time.After(10 * time.Second):
+			_ = cmd.Process.Kill()
+			<-done
+		}
+	})
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		conn, err := net.Dial("unix", socket)
+		if err == nil {
+			_ = conn.Close()
+			return "unix://" + socket
+		}
+		select {
+		case <-done:
+			t.Fatalf("containerd ended: %s", log.String())
+		default:
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("containerd does not listen: %v", err)
+		}
+		time.Sleep(20 * time.Millisecond) // between two looks
+	}
+}
+
+func TestTheRealKubeletJudgesAtStage2(t *testing.T) {
+	endpoint := "containerRuntimeEndpoint: " + startContainerd(t) + "\n"
+	tests := []struct {
+		name  string
+		data  string
+		words string // "" means accepted; a prefix
+	}{
+		{"the defaults", "", ""},
+		{"JSON logging", "logging: {format: json}\n", ""},
+		{"webhooks, as a real node has them", "authentication: {webhook: {enabled: true}}\nauthorization: {mode: Webhook}\nserverTLSBootstrap: true\nrotateCertificates: true\n", ""},
+		{"an eviction threshold", "evictionHard: {memory.available: banana}\n", "quantities must match the regular expression"},
+		{"an unknown CPU manager policy", "cpuManagerPolicy: nope\n", `unknown policy: "nope"`},
+		{"a static CPU manager without reservation", "cpuManagerPolicy: static\n", "[cpumanager] unable to determine reserved CPU resources for static policy"},
+		{"CPUs that are not there", "reservedSystemCPUs: 0-99\n", "reserved-cpus: 0-99 is not a subset of online-cpus: "},
+		{"a client CA that is not there", "authentication: {x509: {clientCAFile: /nonexistent/ca}}\n", "open /nonexistent/ca: no such file or directory"},
+		{"a cgroup that is not there", "cgroupRoot: /nonexistent\n", `invalid configuration: cgroup ["nonexistent"] has some missing paths: `},
+		{"a runtime that is not there", "containerRuntimeEndpoint: unix:///nonexistent.sock\n",
+			`validate service connection: validate CRI v1 runtime API for endpoint "unix:///nonexistent.sock": `},
+		{"JSON logging and a bad value", "logging: {format: json}\ncpuManagerPolicy: nope\n", `unknown policy: "nope"`},
+	}
+	before := nodeState(t)
+	h := harness(t, kubeletWith(t, endpoint, "--node-ip=127.0.0.1", "--hostname-override=n1"))
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			data := tt.data
+			if !strings.Contains(data, "containerRuntimeEndpoint") {
+				data += endpoint
+			}
+			v := h.Check(context.Background(), config(data), "")
+			if tt.words == "" {
+				checkVerdict(t, v, Accepted, 2, "")
+			} else if v.Outcome != Rejected || v.Stage != 2 || !strings.HasPrefix(v.Words, tt.words) {
+				t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Words)
+			}
+			if v.Effective == nil {
+				t.Error("no effective configuration")
+			}
+		})
+	}
+	if diff := cmp.Diff(before, nodeState(t)); diff != "" {
+		t.Errorf("the dry runs left something on the node: -before +after\n%s", diff)
+	}
+}
+
+// nodeState is what a dry run must not change, as far as no other kubelet of this machine changes it meanwhile: files
+// where a kubelet keeps its own (but for the one empty directory that stage 2 makes, as every kubelet does), mounts.
+func nodeState(t *testing.T) map[string][]string {
+	t.Helper()
+	state := map[string][]string{}
+	_ = filepath.WalkDir("/var/lib/kubelet", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && path != "/var/lib/kubelet" && !strings.HasPrefix(path, "/var/lib/kubelet/device-plugins") {
+			state["files"] = append(state["files"], path)
+		}
+		return nil
+	})
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, "dryrun-") {
+			state["mounts"] = append(state["mounts"], line)
+		}
+	}
+	return state
+}
+
+func TestADryRunChangesTheNodeWithNoTool(t *testing.T) {
+	endpoint := "containerRuntimeEndpoint: " + startContainerd(t) + "\n"
+	tools, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
+	for _, tool := range []string{"mount", "umount", "iptables", "ip6tables", "iptables-save", "iptables-restore", "nft",
+		"ip", "sysctl", "modprobe", "systemd-run", "systemctl", "losetup", "mkfs.ext4", "du", "nsenter"} {
+		write(t, filepath.Join(tools, tool), "#!/bin/sh\necho "+tool+" \"$@\" >>"+log+"\nexit 1\n", 0o755)
+	}
+	h := harness(t, kubeletWith(t, endpoint))
+	t.Setenv("PATH", tools)
+	checkVerdict(t, h.Check(context.Background(), config(endpoint), ""), Accepted, 2, "")
+	calls, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for call := range strings.Lines(string(calls)) {
+		// Whether umount says "not mounted" of an empty directory in TMPDIR, which is ours.
+		if !strings.HasPrefix(call, "umount "+h.scratch+"/dryrun-") {
+			t.Errorf("the dry run called %s", call)
+		}
+	}
+}
+
+func TestADryRunMakesNoControlGroups(t *testing.T) {
+	// A root of our own, in which nobody else makes any.
+	endpoint := "containerRuntimeEndpoint: " + startContainerd(t) + "\n"
+	name := fmt.Sprintf("evenkeel-test-%d", os.Getpid())
+	hierarchies, _ := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.procs"); err == nil {
+		hierarchies = []string{"/sys/fs/cgroup/cgroup.procs"}
+	}
+	var roots []string
+	for _, procs := range hierarchies {
+		root := filepath.Join(filepath.Dir(procs), name)
+		if err := os.Mkdir(root, 0o755); err != nil {
+			t.Skipf("control groups cannot be made here: %v", err)
+		}
+		t.Cleanup(func() { _ = os.Remove(root) })
+		roots = append(roots, root)
+	}
+	h := harness(t, kubeletWith(t, endpoint))
+	v := h.Check(context.Background(), config(endpoint+"cgroupRoot: /"+name+"\n"), "")
+	if v.Outcome == Rejected && strings.Contains(v.Words, "controllers") {
+		t.Skipf("a new control group has not all controllers here: %s", v.Words)
+	}
+	checkVerdict(t, v, Accepted, 2, "")
+	for _, root := range roots {
+		entries, err := os.ReadDir(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if e.IsDir() {
+				t.Errorf("the dry run made the control group %s/%s", root, e.Name())
+			}
+		}
+	}
+}
+
+func TestAServerOnTheKubeletsPortsIsUnharmed(t *testing.T) {
+	var ports []int
+	for range 2 {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })}
+		go func() { _ = server.Serve(listener) }()
+		t.Cleanup(func() { _ = server.Close() })
+		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
+	}
+	local := fmt.Sprintf("containerRuntimeEndpoint: %s\nport: %d\nhealthzPort: %d\naddress: 127.0.0.1\n", startContainerd(t), ports[0], ports[1])
+	h := harness(t, kubeletWith(t, local))
+	checkVerdict(t, h.Check(context.Background(), config(local), ""), Accepted, 2, "")
+	for _, port := range ports {
+		health := NewHealth(fmt.Sprintf("http://127.0.0.1:%d/healthz", port))
+		if err := health.Healthz(context.Background()); err != nil {
+			t.Errorf("port %d: %v", port, err)
+		}
+		health.Close()
+	}
+}
+
+func TestARuntimeThatGoesAwayRejectsNothing(t *testing.T) {
+	// A link stands for the runtime's socket, so that it can go away while containerd stays.
+	target := strings.TrimPrefix(startContainerd(t), "unix://")
+	dir, err := os.MkdirTemp("", "ek")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "s")
+	if err := os.Symlink(target, socket); err != nil {
+		t.Fatal(err)
+	}
+	endpoint := "containerRuntimeEndpoint: unix://" + socket + "\n"
+	h := harness(t, kubeletWith(t, endpoint))
+	checkVerdict(t, h.Check(context.Background(), config(endpoint), ""), Accepted, 2, "")
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
+	}
+	v := h.Check(context.Background(), config(endpoint), "")
+	if v.Outcome != Accepted || v.Stage != 1 || !strings.HasPrefix(v.Words, "stage 2 of the dry run was not used: validate service connection: ") {
+		t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Words)
+	}
+}
+
+func BenchmarkDryRun(b *testing.B) {
+	endpoint := "containerRuntimeEndpoint: " + startContainerd(b) + "\n"
+	h := NewHarness(kubeletWith(b, endpoint, "--max-pods=50"), b.TempDir(), slogDiscard())
+	ctx := context.Background()
+	data := config(endpoint + "maxPods: 77\n")
+	if v := h.Check(ctx, data, ""); v.Stage != 2 {
+		b.Fatalf("%+v", v)
+	}
+	b.Run("stage 1", func(b *testing.B) {
+		for b.Loop() {
+			h.run(ctx, dryRun{stage: 1, data: data, nodeFlags: true})
+		}
+	})
+	b.Run("stage 2", func(b *testing.B) {
+		for b.Loop() {
+			h.run(ctx, dryRun{stage: 2, data: data, nodeFlags: true})
+		}
+	})
+	b.Run("check accepted", func(b *testing.B) {
+		for b.Loop() {
+			h.Check(ctx, data, "")
+		}
+	})
+	b.Run("check rejected at stage 1", func(b *testing.B) {
+		for b.Loop() {
+			h.Check(ctx, config("bogus: 1\n"), "")
+		}
+	})
+	b.Run("check rejected at stage 2", func(b *testing.B) {
+		for b.Loop() {
+			h.Check(ctx, config(endpoint+"cpuManagerPolicy: nope\n"), "")
+		}
+	})
+	b.Run("check local", func(b *testing.B) {
+		for b.Loop() {
+			h.CheckLocal(ctx, "")
+		}
+	})
+}

@@ -1,0 +1,109 @@
+package component
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Conflict is a state file of the kubelet that its policy contradicts: the kubelet would exit over it.
+type Conflict struct {
+	File     string // absolute path
+	Field    string // the policy's field, such as cpuManagerPolicy
+	Recorded string // the policy that wrote the file
+	Policy   string // the policy that the configuration asks for
+}
+
+func (c Conflict) String() string {
+	return fmt.Sprintf("%s is %q but %s was written by %q", c.Field, c.Policy, c.File, c.Recorded)
+}
+
+// stateFiles are the kubelet's state files under --root-dir, with the policy's field and the kubelet's default for it.
+var stateFiles = []struct{ file, field, standard string }{
+	{"cpu_manager_state", "cpuManagerPolicy", "none"},
+	{"memory_manager_state", "memoryManagerPolicy", "None"},
+}
+
+// StateConflicts returns the state files under --root-dir that an effective configuration contradicts. A file that is
+// not there contradicts nothing; one that cannot be read is an error.
+func (k *Kubelet) StateConflicts(eff Effective) ([]Conflict, error) {
+	var conflicts []Conflict
+	var errs []error
+	for _, s := range stateFiles {
+		file := filepath.Join(k.RootDir, s.file)
+		data, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		var state struct {
+			PolicyName string `json:"policyName"`
+		}
+		if err == nil {
+			err = json.Unmarshal(data, &state)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("state file %s: %w", file, err))
+			continue
+		}
+		policy := eff.String(s.field)
+		if policy == "" {
+			policy = s.standard
+		}
+		if state.PolicyName != policy {
+			conflicts = append(conflicts, Conflict{File: file, Field: s.field, Recorded: state.PolicyName, Policy: policy})
+		}
+	}
+	return conflicts, errors.Join(errs...)
+}
+
+// MoveAside renames the files of conflicts to <name>.evenkeel-<time>, durably, and returns the new names. Nothing is
+// deleted or overwritten; a file that is gone is passed over. On an error the files named so far have been moved.
+func MoveAside(conflicts []Conflict, now time.Time) ([]string, error) {
+	var moved []string
+	for _, c := range conflicts {
+		to, err := moveAside(c.File, c.File+".evenkeel-"+now.UTC().Format("20060102T150405Z"))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if to != "" {
+			moved = append(moved, to)
+		}
+		if err != nil {
+			return moved, fmt.Errorf("could not move the state file %s aside: %w", c.File, err)
+		}
+	}
+	return moved, nil
+}
+
+func moveAside(from, to string) (string, error) {
+	const most = 100 // moves within one second: something else is wrong
+	for n := 0; n < most; n++ {
+		name := to
+		if n > 0 {
+			name = fmt.Sprintf("%s-%d", to, n)
+		}
+		err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, name, unix.RENAME_NOREPLACE)
+		if errors.Is(err, unix.EEXIST) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		return name, syncDir(filepath.Dir(from))
+	}
+	return "", fmt.Errorf("%s to %s-%d exist already", to, to, most-1)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}

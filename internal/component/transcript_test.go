@@ -1,0 +1,73 @@
+package component
+
+import (
+	"strings"
+	"testing"
+)
+
+func transcriptOf(text string) *transcript {
+	t := &transcript{strays: []string{"Started kubelet"}, onStray: func(string) {}}
+	// In pieces, as a pipe may deliver them.
+	for len(text) > 0 {
+		n := min(7, len(text))
+		_, _ = t.Write([]byte(text[:n]))
+		text = text[n:]
+	}
+	t.flush()
+	return t
+}
+
+func TestATranscriptIsReadInBothFormats(t *testing.T) {
+	const header = "1121 07:10:36.358684   21610 run.go:72] "
+	tests := []struct {
+		name, text                   string
+		word, lenient, dump, strayed string
+	}{
+		{name: "an error", text: "E" + header + `"command failed" err="a \"b\" c"` + "\n", word: `a "b" c`},
+		{name: "an error without a newline", text: "E" + header + `"command failed" err="a"`, word: "a"},
+		{name: "an error over several lines", text: "E" + header + "\"command failed\" err=<\n\ta\n\tb\n >\nI" + header + "bye\n", word: "a\nb"},
+		{name: "an error before logging is set up", text: "Error: unknown flag: --x\n", word: "unknown flag: --x"},
+		{name: "an error in JSON", text: `{"ts":1.5,"caller":"cli/run.go:72","msg":"command failed","err":"a"}` + "\n", word: "a"},
+		{name: "a panic", text: "panic: oh\n\ngoroutine 1 [running]:\nmain.main()\n", word: "panic: oh"},
+		{name: "the last line, if nothing else", text: "hello\nI" + header + "good bye\n", word: "good bye"},
+		{name: "the last line in JSON", text: `{"msg":"good bye"}` + "\n", word: "good bye"},
+		{name: "a line that only looks like JSON", text: "{nothing\n", word: "{nothing"},
+		{name: "words that quote the end", text: "I" + header + `"hello" err="command failed"` + "\n", word: `"hello" err="command failed"`},
+		{name: "lenient decoding", text: "I" + header + `"Using lenient decoding as strict decoding failed" err="strict decoding error: unknown field \"x\""` + "\n",
+			lenient: `strict decoding error: unknown field "x"`, word: `"Using lenient decoding as strict decoding failed" err="strict decoding error: unknown field \"x\""`},
+		{name: "lenient decoding over several lines", text: "I" + header + "\"Using lenient decoding as strict decoding failed\" err=<\n\ta\n\tb\n >\n",
+			lenient: "a\nb", word: "\"Using lenient decoding as strict decoding failed\" err=<"},
+		{name: "a dump", text: "I" + header + "\"KubeletConfiguration\" configuration=<\n\t{\n\t  \"MaxPods\": 1\n\t}\n >\nbye\n",
+			dump: "{\n  \"MaxPods\": 1\n}", word: "bye"},
+		{name: "a dump that ends with the output", text: "I" + header + "\"KubeletConfiguration\" configuration=<\n\t{}\n >",
+			dump: "{}", word: "\"KubeletConfiguration\" configuration=<"},
+		{name: "a dump in JSON", text: `{"msg":"KubeletConfiguration","v":5,"configuration":{"MaxPods":1}}` + "\n",
+			dump: `{"MaxPods":1}`, word: "KubeletConfiguration"},
+		{name: "a step too far", text: "I" + header + `"Started kubelet"` + "\nbye\n", strayed: `"Started kubelet"`, word: "bye"},
+		{name: "a step too far in JSON", text: `{"msg":"Started kubelet"}` + "\n", strayed: "Started kubelet", word: "Started kubelet"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := transcriptOf(tt.text)
+			if got.lastWord() != tt.word || got.lenient != tt.lenient || string(got.dump) != tt.dump || got.strayed != tt.strayed {
+				t.Errorf("got  word %q lenient %q dump %q strayed %q\nwant word %q lenient %q dump %q strayed %q",
+					got.lastWord(), got.lenient, got.dump, got.strayed, tt.word, tt.lenient, tt.dump, tt.strayed)
+			}
+		})
+	}
+}
+
+func TestATranscriptDoesNotKeepWhatAProcessNeverEnds(t *testing.T) {
+	got := &transcript{}
+	piece := []byte(strings.Repeat("x", 1<<20))
+	for range 20 {
+		_, _ = got.Write(piece)
+	}
+	if len(got.partial) > maxEntry {
+		t.Errorf("%d bytes of one line are kept", len(got.partial))
+	}
+	_, _ = got.Write([]byte("\nbye\n"))
+	if got.lastWord() != "bye" || cap(got.partial) > 64<<10 {
+		t.Errorf("last word %q, %d bytes kept", got.lastWord(), cap(got.partial))
+	}
+}

@@ -1,0 +1,41 @@
+package component
+
+// Outcome is what a component's own binary says of a configuration. There is no "valid": what a dry run cannot see
+// shows only when the configuration runs.
+type Outcome int
+
+// The outcomes. The zero value is the one that changes nothing.
+const (
+	CouldNotTell Outcome = iota
+	Accepted
+	Rejected
+)
+
+func (o Outcome) String() string {
+	switch o {
+	case Accepted:
+		return "accepted"
+	case Rejected:
+		return "rejected"
+	default:
+		return "could not tell"
+	}
+}
+
+// Verdict is what a dry run found out.
+type Verdict struct {
+	Outcome Outcome
+	// Stage is how far the dry run got: 1, the configuration was decoded and validated; 2, the component was built up
+	// to where it would start. 0, it did not get anywhere.
+	Stage int
+	// Words are the component's own, for a rejection; why, for "could not tell"; why stage 2 did not run, for an
+	// acceptance at stage 1. Of bounded length.
+	Words string
+	// Warnings are what the component only warns about, and what could not be found out beside the verdict.
+	Warnings []string
+	// Effective is the configuration as the component understood it; nil unless stage 1 was passed.
+	Effective Effective
+	// Overridden are the payload's fields that a flag of the node's command line overrides, as JSON paths
+	// (maxPods, evictionHard[memory.available]).
+	Overridden []string
+}

@@ -1,0 +1,180 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+)
+
+// feed keeps one watch up and hands on what it sees.
+//
+// Every connection begins with all that there is, as of now: few objects match, so that this costs less than keeping
+// track of resource versions, an expired one (410) is nothing special, and what was seen can never go back in time.
+type feed struct {
+	client    *Client
+	gv        schema.GroupVersion
+	namespace string
+	resource  string
+	fields    string        // the selector: what a node may watch depends on it
+	slowest   time.Duration // between two attempts that fail
+
+	replace func(objects []runtime.Object) // all that there is: the watch is up
+	apply   func(change watch.EventType, object runtime.Object)
+	fail    func(error) // an attempt failed: nothing is known until the next replace
+}
+
+// run watches until ctx ends. The three functions are called one at a time, and not after run has returned. A watch
+// that ends and can be opened again is not worth a call of fail.
+func (f *feed) run(ctx context.Context) {
+	retry := retries(f.slowest)
+	for {
+		recovered := f.client.recovered()
+		began := time.Now()
+		synced, err := f.once(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if synced && time.Since(began) > time.Second {
+			retry = retries(f.slowest)
+			continue
+		}
+		if !synced {
+			f.client.note(err)
+			f.fail(err)
+		}
+		if !pause(ctx, retry.Step(), recovered, nil) {
+			return
+		}
+	}
+}
+
+// once watches over one connection. It returns whether it got to know all that there was.
+func (f *feed) once(ctx context.Context) (synced bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	deadline := time.AfterFunc(requestTimeout, func() { cancel(errNoAnswer) })
+	defer deadline.Stop()
+	up := func(objects []runtime.Object) {
+		deadline.Stop()
+		synced = true
+		f.client.note(nil)
+		f.replace(objects)
+	}
+	client, err := f.client.rest(f.gv)
+	if err != nil {
+		return false, err
+	}
+	err = f.stream(ctx, client, up)
+	if !synced && apierrors.IsInvalid(err) { // an API server that cannot begin a watch with what there is
+		err = f.listAndWatch(ctx, client, up)
+	}
+	if !synced && context.Cause(ctx) == errNoAnswer {
+		err = errNoAnswer
+	}
+	return synced, err
+}
+
+func (f *feed) stream(ctx context.Context, client *rest.RESTClient, up func([]runtime.Object)) error {
+	begin := true
+	options := metav1.ListOptions{
+		SendInitialEvents:    &begin,
+		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+	}
+	objects, synced := []runtime.Object{}, false
+	return f.watch(ctx, client, options, func(e watch.Event) error {
+		switch {
+		case synced:
+			if e.Type != watch.Bookmark {
+				f.apply(e.Type, e.Object)
+			}
+		case e.Type == watch.Added:
+			objects = append(objects, e.Object)
+		case e.Type == watch.Bookmark:
+			accessor, err := meta.Accessor(e.Object)
+			if err != nil {
+				return fmt.Errorf("understand a bookmark: %w", err)
+			}
+			if accessor.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
+				synced = true
+				up(objects)
+				objects = nil
+			}
+		}
+		return nil
+	})
+}
+
+func (f *feed) listAndWatch(ctx context.Context, client *rest.RESTClient, up func([]runtime.Object)) error {
+	list, err := f.get(client, metav1.ListOptions{}).Do(ctx).Get()
+	if err != nil {
+		return err
+	}
+	accessor, err := meta.ListAccessor(list)
+	if err != nil {
+		return fmt.Errorf("understand a list: %w", err)
+	}
+	objects, err := meta.ExtractList(list)
+	if err != nil {
+		return fmt.Errorf("understand a list: %w", err)
+	}
+	up(objects)
+	options := metav1.ListOptions{ResourceVersion: accessor.GetResourceVersion()}
+	return f.watch(ctx, client, options, func(e watch.Event) error {
+		if e.Type != watch.Bookmark {
+			f.apply(e.Type, e.Object)
+		}
+		return nil
+	})
+}
+
+func (f *feed) watch(ctx context.Context, client *rest.RESTClient, options metav1.ListOptions, handle func(watch.Event) error) error {
+	// Watches of one fleet must not all end at once; left to itself, the API server picks 30 minutes or more.
+	timeout := int64(wait.Jitter(5*time.Minute, 1).Seconds())
+	options.Watch, options.TimeoutSeconds, options.AllowWatchBookmarks = true, &timeout, true
+	w, err := f.get(client, options).Watch(ctx)
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case e, open := <-w.ResultChan():
+			if !open {
+				return errClosed
+			}
+			if e.Type == watch.Error {
+				return apierrors.FromObject(e.Object)
+			}
+			if err := handle(e); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (f *feed) get(client *rest.RESTClient, options metav1.ListOptions) *rest.Request {
+	options.FieldSelector = f.fields
+	return client.Get().NamespaceIfScoped(f.namespace, f.namespace != "").Resource(f.resource).
+		VersionedParams(&options, metav1.ParameterCodec).MaxRetries(0)
+}
+
+// single returns the one object of a feed that can see no more than one.
+func single[T runtime.Object](objects []runtime.Object) (object T, found bool) {
+	for _, o := range objects {
+		if t, ok := o.(T); ok {
+			return t, true
+		}
+	}
+	return object, false
+}

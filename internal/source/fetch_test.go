@@ -1,0 +1,258 @@
+package source
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+func TestAReferenceToAnObjectThatIsNotThereIsInvalid(t *testing.T) {
+	node, name := newName("node"), newName("cm")
+	assign(t, node, map[string]any{"configMapRef": map[string]any{"namespace": v1alpha1.SystemNamespace, "name": name, "uid": "6d1e"}})
+	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
+	a := awaitAnswer(t, s, "the verdict", kind(trial.Invalid))
+	if want := "referenced ConfigMap evenkeel-system/" + name + " not found"; a.Cause != want {
+		t.Errorf("cause %q, want %q", a.Cause, want)
+	}
+	cm := createConfigMap(t, v1alpha1.SystemNamespace, name, false, map[string]string{"kubelet": kubelet110})
+	a = awaitAnswer(t, s, "the object that came after", cause(trial.Invalid, "names another object"))
+	if want := "invalid NodeConfigSource, uid 6d1e names another object than ConfigMap evenkeel-system/" + name + ", whose uid is " + string(cm.UID); a.Cause != want {
+		t.Errorf("cause %q, want %q", a.Cause, want)
+	}
+}
+
+func TestAUIDOfAnotherObjectIsInvalid(t *testing.T) {
+	node, cm, other := newName("node"), newConfigMap(t), newConfigMap(t)
+	ref := refTo(cm)
+	ref["configMapRef"].(map[string]any)["uid"] = other.UID
+	assign(t, node, ref)
+	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
+	awaitAnswer(t, s, "the verdict", cause(trial.Invalid, "uid "+string(other.UID)+" names another object than ConfigMap evenkeel-system/"+cm.Name))
+}
+
+func TestAUIDThatIsOnDiskUnderAnotherNameIsInvalidAndAsksForNothing(t *testing.T) {
+	node, cm, other := newName("node"), newConfigMap(t), newConfigMap(t)
+	raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: other.Namespace, resource: "configmaps", name: other.Name})
+	ref := refTo(cm)
+	ref["configMapRef"].(map[string]any)["uid"] = other.UID
+	assign(t, node, ref)
+	p := newProxy(t, node)
+	s := startSource(t, newClient(t, p.kubeconfig), node, &disk{checkpoints: map[string][]byte{string(other.UID): raw}})
+	awaitAnswer(t, s, "the verdict", cause(trial.Invalid,
+		"uid "+string(other.UID)+" names another object: ConfigMap evenkeel-system/"+other.Name+", not evenkeel-system/"+cm.Name))
+	if n := p.count("configmaps"); n != 0 {
+		t.Errorf("%d requests for ConfigMaps, want none", n)
+	}
+}
+
+func TestADemandedDigestMustBeThatOfThePayload(t *testing.T) {
+	node, cm := newName("node"), newConfigMap(t)
+	ref := refTo(cm)
+	ref["configMapRef"].(map[string]any)["sha256"] = strings.Repeat("0", 64)
+	assign(t, node, ref)
+	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
+	digest := payload.Digest("kubelet", []byte(kubelet110))
+	awaitAnswer(t, s, "the verdict", cause(trial.Invalid, "its sha256 is "+digest+", not 0000"))
+	ref["configMapRef"].(map[string]any)["sha256"] = digest
+	assign(t, node, ref)
+	awaitAnswer(t, s, "the right digest", kind(trial.Assigned))
+}
+
+func TestOtherContentUnderARecordedUIDIsInvalidUntilItIsPutBack(t *testing.T) {
+	node, cm := newName("node"), newConfigMap(t)
+	recorded := payload.Digest("kubelet", []byte(kubelet110))
+	edited := strings.Replace(kubelet110, "110", "120", 1)
+	editConfigMap(t, cm, map[string]any{"data": map[string]string{"kubelet": edited}})
+	assign(t, node, refTo(cm))
+	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{payloads: map[string]string{string(cm.UID): recorded}})
+	a := awaitAnswer(t, s, "the verdict", kind(trial.Invalid))
+	want := "ConfigMap evenkeel-system/" + cm.Name + " (UID: " + string(cm.UID) + ") was changed: this node has the payload " + recorded +
+		" on record under that UID, but it now is " + payload.Digest("kubelet", []byte(edited)) + "; create a new ConfigMap to change it"
+	if a.Cause != want || !a.Changed {
+		t.Errorf("cause %q, changed %v, want %q", a.Cause, a.Changed, want)
+	}
+	editConfigMap(t, cm, map[string]any{"data": map[string]string{"kubelet": kubelet110}})
+	if a = awaitAnswer(t, s, "the content to be back", kind(trial.Assigned)); a.Changed || a.Payload.SHA256 != recorded {
+		t.Errorf("answer %+v, want the payload on record", a)
+	}
+}
+
+func TestAPayloadThatCannotBeDecodedLeavesTheSourceCorrect(t *testing.T) {
+	for name, data := range map[string]map[string]string{
+		"neither key": {},
+		"not YAML":    {"kubelet": "{{"},
+		"wrong kind":  {"kubelet": "kind: Pod\napiVersion: v1\n"},
+		"unknown key": {"kubelet": kubelet110, "other": "x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := newName("node")
+			cm := createConfigMap(t, v1alpha1.SystemNamespace, newName("cm"), false, data)
+			assign(t, node, refTo(cm))
+			s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
+			a := awaitAnswer(t, s, "the answer", kind(trial.Assigned))
+			var refused *payload.Error
+			if !errors.As(a.PayloadErr, &refused) || refused.Object != cm.Namespace+"/"+cm.Name {
+				t.Errorf("payload error %v, want one that names the ConfigMap", a.PayloadErr)
+			}
+			if a.ConfigMap == nil || a.Payload.SHA256 != "" {
+				t.Errorf("answer %+v, want the object and no payload", a)
+			}
+		})
+	}
+}
+
+func TestANamespaceThatNodesMayNotReadIsUnclearUntilItIsGranted(t *testing.T) {
+	node, namespace := newName("node"), newName("closed")
+	asAdmin(t, request{verb: "POST", gv: coreV1, resource: "namespaces", body: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace}}})
+	cm := createConfigMap(t, namespace, "cm", false, map[string]string{"kubelet": kubelet110})
+	assign(t, node, refTo(cm))
+	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
+	a := awaitAnswer(t, s, "the refusal", func(a Answer) bool { return a.Ref != nil })
+	want := "ConfigMap " + namespace + "/cm cannot be read: forbidden to this node (403): grant the group system:nodes get, list and watch on configmaps in namespace " + namespace
+	if a.Kind != trial.Unanswered || a.Cause != want {
+		t.Errorf("answer %+v, want Unanswered: %q", a, want)
+	}
+	rbac := rbacV1
+	for resource, body := range map[string]map[string]any{
+		"roles": {"kind": "Role", "rules": []any{map[string]any{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "verbs": []string{"get", "list", "watch"}}}},
+		"rolebindings": {"kind": "RoleBinding", "roleRef": map[string]any{"apiGroup": rbac.Group, "kind": "Role", "name": "nodes"},
+			"subjects": []any{map[string]any{"apiGroup": rbac.Group, "kind": "Group", "name": "system:nodes"}}},
+	} {
+		body["apiVersion"], body["metadata"] = rbac.String(), map[string]any{"name": "nodes"}
+		asAdmin(t, request{verb: "POST", gv: rbac, namespace: namespace, resource: resource, body: body})
+	}
+	awaitAnswer(t, s, "the grant", kind(trial.Assigned))
+}
+
+func TestTheNewestAssignmentWinsWhileADownloadIsRetried(t *testing.T) {
+	node, bad, good := newName("node"), newConfigMap(t), newConfigMap(t)
+	p := newProxy(t, node)
+	p.fail(of("/configmaps/"+bad.Name, 503))
+	assign(t, node, refTo(bad))
+	s := startSource(t, newClient(t, p.kubeconfig), node, &disk{})
+	awaitAnswer(t, s, "the failure", cause(trial.Unanswered, "ConfigMap evenkeel-system/"+bad.Name+" cannot be read: the API server failed (503): made up; trying again"))
+	await(t, "a retry", func() int { return p.count("/configmaps/" + bad.Name) }, func(n int) bool { return n >= 2 })
+	assign(t, node, refTo(good))
+	awaitAnswer(t, s, "the newest", func(a Answer) bool { return a.Kind == trial.Assigned && a.Ref.ConfigMapRef.UID == good.UID })
+
+	p.fail(of("/configmaps/"+bad.Name, hang))
+	assign(t, node, refTo(bad))
+	await(t, "a download that hangs", func() int { return p.count("/configmaps/" + bad.Name) }, func(n int) bool { return n >= 3 })
+	assign(t, node, map[string]any{"local": map[string]any{}})
+	awaitAnswer(t, s, "nil", kind(trial.Nil))
+}
+
+func TestADownloadIsRetriedUntilItSucceeds(t *testing.T) {
+	for _, status := range []int{401, 429, 500, 503} {
+		node, cm := newName("node"), newConfigMap(t)
+		p := newProxy(t, node)
+		p.fail(of("/configmaps/", status))
+		assign(t, node, refTo(cm))
+		s := startSource(t, newClient(t, p.kubeconfig), node, &disk{})
+		awaitAnswer(t, s, "the failure", cause(trial.Unanswered, "ConfigMap evenkeel-system/"+cm.Name))
+		p.fail(nil)
+		awaitAnswer(t, s, "the answer", kind(trial.Assigned))
+	}
+}
+
+func TestWhatHappensToTheObjectIsNoticedAndChangesNothing(t *testing.T) {
+	node, cm := newName("node"), newConfigMap(t)
+	assign(t, node, refTo(cm))
+	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
+	first := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+	notice := func(want string) {
+		t.Helper()
+		a := awaitAnswer(t, s, "the notice "+want, func(a Answer) bool { return a.Notice == want })
+		if a.Kind != trial.Assigned || a.Payload.SHA256 != first.Payload.SHA256 || string(a.ConfigMap) != string(first.ConfigMap) {
+			t.Errorf("with the notice came %+v, want the same payload as before", a)
+		}
+	}
+	object := "ConfigMap evenkeel-system/" + cm.Name
+	edit := func(data map[string]any) { editConfigMap(t, cm, map[string]any{"data": data}) }
+
+	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"labels": map[string]string{"a": "b"}}})
+	edit(map[string]any{"kubelet": "edited"})
+	notice(object + " was edited after it was taken up; the node keeps the checkpointed content: create a new ConfigMap to change it")
+	edit(map[string]any{"kubelet": kubelet110})
+	notice("")
+	edit(map[string]any{"other": "key"})
+	notice(object + " was edited after it was taken up; the node keeps the checkpointed content: create a new ConfigMap to change it")
+	deleteConfigMap(t, cm)
+	notice(object + " was deleted after it was taken up; the node keeps the checkpointed content")
+	again := createConfigMap(t, cm.Namespace, cm.Name, false, map[string]string{"kubelet": kubelet110})
+	notice(object + " was replaced by an object with uid " + string(again.UID) + "; the node keeps the checkpointed content: assign the new uid to use it")
+}
+
+func TestAnImmutableObjectIsNotWatched(t *testing.T) {
+	node := newName("node")
+	cm := createConfigMap(t, v1alpha1.SystemNamespace, newName("cm"), true, map[string]string{"kubelet": kubelet110})
+	p := newProxy(t, node)
+	assign(t, node, refTo(cm))
+	records := &disk{}
+	s := startSource(t, newClient(t, p.kubeconfig), node, records)
+	a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+	records.mu.Lock()
+	records.checkpoints = map[string][]byte{string(cm.UID): a.ConfigMap}
+	records.mu.Unlock()
+
+	q := newProxy(t, node)
+	again := startSource(t, newClient(t, q.kubeconfig), node, records)
+	awaitAnswer(t, again, "the checkpoint", kind(trial.Assigned))
+	deleteConfigMap(t, cm)
+	// What comes after the deletion was seen after it.
+	assign(t, node, map[string]any{"local": map[string]any{}})
+	awaitAnswer(t, s, "nil", kind(trial.Nil))
+	awaitAnswer(t, again, "nil", kind(trial.Nil))
+	if n, m := p.count("configmaps", "watch"), q.count("configmaps"); n != 0 || m != 0 {
+		t.Errorf("%d watches after the download, %d requests with the checkpoint, want none", n, m)
+	}
+}
+
+func TestAnAPIServerThatCannotBeginAWatchWithWhatThereIsIsListed(t *testing.T) {
+	node, cm := newName("node"), newConfigMap(t)
+	p := newProxy(t, node)
+	p.fail(func(r *http.Request) int {
+		if r.URL.Query().Has("sendInitialEvents") {
+			return 422
+		}
+		return 0
+	})
+	assign(t, node, refTo(cm))
+	s := startSource(t, newClient(t, p.kubeconfig), node, &disk{})
+	awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+	editConfigMap(t, cm, map[string]any{"data": map[string]any{"kubelet": "edited"}})
+	awaitAnswer(t, s, "the notice", func(a Answer) bool { return strings.Contains(a.Notice, "was edited") })
+	assign(t, node, map[string]any{"local": map[string]any{}})
+	awaitAnswer(t, s, "nil", kind(trial.Nil))
+	deleteNodeConfig(t, node)
+	awaitAnswer(t, s, "the new object", kind(trial.Unassigned))
+}
+
+func TestAnswersAreComparedByWhatTheySay(t *testing.T) {
+	a := Answer{Kind: trial.Assigned, Payload: payload.Payload{SHA256: "a"}, PayloadErr: errors.New("no")}
+	b := a
+	b.PayloadErr = errors.New("no")
+	if !same(a, b) {
+		t.Error("two answers that say the same differ")
+	}
+	for name, edit := range map[string]func(*Answer){
+		"kind":    func(a *Answer) { a.Kind = trial.Nil },
+		"payload": func(a *Answer) { a.Payload.SHA256 = "b" },
+		"error":   func(a *Answer) { a.PayloadErr = nil },
+		"object":  func(a *Answer) { a.ConfigMap = json.RawMessage("{}") },
+		"notice":  func(a *Answer) { a.Notice = "edited" },
+		"revoked": func(a *Answer) { a.Revoked = &[]string{} },
+	} {
+		c := a
+		edit(&c)
+		if same(a, c) {
+			t.Errorf("another %s makes no difference", name)
+		}
+	}
+}

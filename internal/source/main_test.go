@@ -1,0 +1,337 @@
+package source
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+)
+
+var (
+	cluster *localcluster.Cluster
+	admin   *Client
+)
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	var err error
+	if cluster, err = localcluster.Start(context.Background(), localcluster.Options{}); err != nil {
+		fmt.Fprintln(os.Stderr, "start a cluster:", err)
+		return 1
+	}
+	defer func() {
+		if err := cluster.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "stop the cluster:", err)
+		}
+	}()
+	if admin, err = NewClient(cluster.AdminKubeconfig(), "test"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+const patience = 30 * time.Second
+
+// await polls until done says so; if it never does, got says what there was instead.
+func await[T any](t *testing.T, what string, get func() T, done func(T) bool) T {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		got := get()
+		if done(got) {
+			return got
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %v; there is %+v", what, patience, got)
+		}
+	}
+}
+
+var serial atomic.Int64
+
+func newName(prefix string) string { return fmt.Sprintf("%s-%d", prefix, serial.Add(1)) }
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// background runs f until the test ends, and fails if it does not end with its context.
+func background(t *testing.T, f func(context.Context)) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); f(ctx) }()
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			cancel()
+			select {
+			case <-done:
+			case <-time.After(5 * time.Second):
+				t.Error("it still runs 5 s after its context has ended")
+			}
+		})
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func nodeKubeconfig(t *testing.T, node string) string {
+	t.Helper()
+	path, err := cluster.NodeKubeconfig(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func newClient(t *testing.T, kubeconfig string) *Client {
+	t.Helper()
+	c, err := NewClient(kubeconfig, "evenkeel-agent/test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func startSource(t *testing.T, c *Client, node string, records Records) *NodeConfigSource {
+	t.Helper()
+	s := NewNodeConfigSource(c, node, records, quiet())
+	background(t, s.Run)
+	return s
+}
+
+func awaitAnswer(t *testing.T, s *NodeConfigSource, what string, done func(Answer) bool) Answer {
+	t.Helper()
+	return await(t, what, s.Current, done)
+}
+
+// disk is what a node has.
+type disk struct {
+	mu          sync.Mutex
+	checkpoints map[string][]byte
+	payloads    map[string]string
+}
+
+func (d *disk) Checkpoint(revision string) ([]byte, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	raw, ok := d.checkpoints[revision]
+	return raw, ok
+}
+
+func (d *disk) Payload(revision string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.payloads[revision]
+}
+
+func asAdmin(t *testing.T, r request) []byte {
+	t.Helper()
+	raw, err := admin.do(t.Context(), r, nil)
+	if err != nil {
+		t.Fatalf("%s %s %s/%s as the administrator: %v", r.verb, r.resource, r.namespace, r.name, err)
+	}
+	return raw
+}
+
+const kubelet110 = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 110\n"
+
+func createConfigMap(t *testing.T, namespace, name string, immutable bool, data map[string]string) *corev1.ConfigMap {
+	t.Helper()
+	raw := asAdmin(t, request{verb: "POST", gv: coreV1, namespace: namespace, resource: "configmaps", body: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name}, "data": data, "immutable": immutable,
+	}})
+	cm := &corev1.ConfigMap{}
+	if err := json.Unmarshal(raw, cm); err != nil {
+		t.Fatal(err)
+	}
+	return cm
+}
+
+func newConfigMap(t *testing.T) *corev1.ConfigMap {
+	t.Helper()
+	return createConfigMap(t, v1alpha1.SystemNamespace, newName("cm"), false, map[string]string{"kubelet": kubelet110})
+}
+
+func editConfigMap(t *testing.T, cm *corev1.ConfigMap, patch map[string]any) {
+	t.Helper()
+	asAdmin(t, request{verb: "PATCH", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name,
+		contentType: string(types.MergePatchType), body: patch})
+}
+
+func deleteConfigMap(t *testing.T, cm *corev1.ConfigMap) {
+	t.Helper()
+	asAdmin(t, request{verb: "DELETE", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
+}
+
+func refTo(cm *corev1.ConfigMap) map[string]any {
+	return map[string]any{"configMapRef": map[string]any{"namespace": cm.Namespace, "name": cm.Name, "uid": cm.UID}}
+}
+
+// assign writes the whole spec of a node's NodeConfig, creating the object if there is none.
+func assign(t *testing.T, node string, source any) {
+	t.Helper()
+	setSpec(t, node, map[string]any{"configSource": source})
+}
+
+func setSpec(t *testing.T, node string, spec map[string]any) {
+	t.Helper()
+	r := request{verb: "PATCH", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node,
+		contentType: string(types.JSONPatchType), body: []map[string]any{{"op": "add", "path": "/spec", "value": spec}}}
+	_, err := admin.do(t.Context(), r, nil)
+	if apierrors.IsNotFound(err) {
+		r = request{verb: "POST", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", body: map[string]any{
+			"apiVersion": v1alpha1.GroupVersion.String(), "kind": "NodeConfig", "metadata": map[string]any{"name": node}, "spec": spec,
+		}}
+		_, err = admin.do(t.Context(), r, nil)
+	}
+	if err != nil {
+		t.Fatalf("assign %v to %s: %v", spec, node, err)
+	}
+}
+
+func getNodeConfig(t *testing.T, node string) *v1alpha1.NodeConfig {
+	t.Helper()
+	nc := &v1alpha1.NodeConfig{}
+	if _, err := admin.do(t.Context(), request{verb: "GET", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node}, nc); err != nil {
+		t.Fatal(err)
+	}
+	return nc
+}
+
+func deleteNodeConfig(t *testing.T, node string) {
+	t.Helper()
+	asAdmin(t, request{verb: "DELETE", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node})
+}
+
+// proxy stands between a node and the API server, has the node's identity, counts, and fails on demand.
+type proxy struct {
+	kubeconfig string
+	server     *httptest.Server
+
+	mu       sync.Mutex
+	requests []string // "GET /api/v1/...", with " watch" after it if it is one
+	fault    func(*http.Request) (status int)
+}
+
+// hang is the status of a request that is never answered.
+const hang = -1
+
+func newProxy(t *testing.T, node string) *proxy {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", nodeKubeconfig(t, node))
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := httputil.NewSingleHostReverseProxy(target)
+	forward.Transport, forward.FlushInterval = transport, -1
+	forward.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	p := &proxy{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch status := p.take(r); status {
+		case 0:
+			forward.ServeHTTP(w, r)
+		case hang:
+			<-r.Context().Done()
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"made up","reason":%q,"code":%d}`, reasonOf(status), status)
+		}
+	}))
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	p.server = server
+	p.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	writeKubeconfig(t, p.kubeconfig, server.URL)
+	return p
+}
+
+func writeKubeconfig(t *testing.T, path, server string) {
+	t.Helper()
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: %q}}]\ncontexts: [{name: a, context: {cluster: a}}]\ncurrent-context: a\n", server)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func reasonOf(status int) string {
+	return map[int]string{401: "Unauthorized", 403: "Forbidden", 410: "Expired", 422: "Invalid", 429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable"}[status]
+}
+
+func (p *proxy) take(r *http.Request) (status int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	line := r.Method + " " + r.URL.Path
+	if r.URL.Query().Get("watch") == "true" {
+		line += " watch"
+	}
+	p.requests = append(p.requests, line)
+	if p.fault != nil {
+		return p.fault(r)
+	}
+	return 0
+}
+
+func (p *proxy) fail(fault func(*http.Request) int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fault = fault
+}
+
+// count returns how many requests contained all of words.
+func (p *proxy) count(words ...string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+lines:
+	for _, line := range p.requests {
+		for _, word := range words {
+			if !strings.Contains(line, word) {
+				continue lines
+			}
+		}
+		n++
+	}
+	return n
+}
+
+// all is a fault of every request.
+func all(status int) func(*http.Request) int { return func(*http.Request) int { return status } }
+
+// of is a fault of the requests whose path contains part.
+func of(part string, status int) func(*http.Request) int {
+	return func(r *http.Request) int {
+		if strings.Contains(r.URL.Path, part) {
+			return status
+		}
+		return 0
+	}
+}

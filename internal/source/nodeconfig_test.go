@@ -1,0 +1,222 @@
+package source
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+func kind(k trial.IntentKind) func(Answer) bool {
+	return func(a Answer) bool { return a.Kind == k }
+}
+
+func cause(k trial.IntentKind, words string) func(Answer) bool {
+	return func(a Answer) bool { return a.Kind == k && strings.Contains(a.Cause, words) }
+}
+
+func TestTheNodeCreatesItsOwnNodeConfigAndThatAssignsNothing(t *testing.T) {
+	node := newName("node")
+	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	a := s.First(ctx)
+	nc := getNodeConfig(t, node)
+	if a.Kind != trial.Unassigned || a.Generation != 1 || a.NodeConfigUID != nc.UID || a.Revoked == nil || len(*a.Revoked) != 0 {
+		t.Errorf("first answer %+v, want Unassigned by generation 1 of %s", a, nc.UID)
+	}
+}
+
+func TestAnAssignmentIsDownloadedOnceAndAnsweredWithItsPayload(t *testing.T) {
+	node, cm := newName("node"), newConfigMap(t)
+	p := newProxy(t, node)
+	assign(t, node, refTo(cm))
+	s := startSource(t, newClient(t, p.kubeconfig), node, &disk{})
+	a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+	if a.Payload.SHA256 != payload.Digest("kubelet", []byte(kubelet110)) || a.PayloadErr != nil || a.Notice != "" {
+		t.Errorf("answer %+v, want the payload of %s", a, cm.Name)
+	}
+	if a.Ref.ConfigMapRef.UID != cm.UID || !strings.Contains(string(a.ConfigMap), string(cm.UID)) {
+		t.Errorf("answer refers to %+v and has %d bytes of ConfigMap, want all of %s", a.Ref.ConfigMapRef, len(a.ConfigMap), cm.UID)
+	}
+	if n := p.count("GET", "/configmaps/"); n != 1 {
+		t.Errorf("%d downloads, want 1", n)
+	}
+}
+
+func TestAVerifiedCheckpointIsNotDownloaded(t *testing.T) {
+	node, cm := newName("node"), newConfigMap(t)
+	raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
+	p := newProxy(t, node)
+	assign(t, node, refTo(cm))
+	s := startSource(t, newClient(t, p.kubeconfig), node, &disk{checkpoints: map[string][]byte{string(cm.UID): raw}})
+	a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+	if a.ConfigMap != nil || a.Payload.SHA256 == "" {
+		t.Errorf("answer %+v, want the payload of the checkpoint and nothing to write", a)
+	}
+	await(t, "a watch of the object", func() int { return p.count("/configmaps", "watch") }, func(n int) bool { return n == 1 })
+	if n := p.count("GET", "/configmaps/"); n != 0 {
+		t.Errorf("%d downloads, want none", n)
+	}
+}
+
+func TestACheckpointThatCannotBeReadIsDownloadedAnew(t *testing.T) {
+	node, cm := newName("node"), newConfigMap(t)
+	assign(t, node, refTo(cm))
+	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{checkpoints: map[string][]byte{string(cm.UID): []byte("{")}})
+	if a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned)); a.ConfigMap == nil {
+		t.Error("nothing was downloaded")
+	}
+}
+
+func TestNilIsAnsweredOnlyWhenSomebodyMeansIt(t *testing.T) {
+	node, cm := newName("node"), newConfigMap(t)
+	assign(t, node, refTo(cm))
+	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
+	awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+	setSpec(t, node, map[string]any{})
+	if a := awaitAnswer(t, s, "the removal of the source", kind(trial.Nil)); a.Generation != 2 {
+		t.Errorf("nil at generation %d, want 2", a.Generation)
+	}
+
+	other := newName("node")
+	assign(t, other, map[string]any{"local": map[string]any{}})
+	s = startSource(t, newClient(t, nodeKubeconfig(t, other)), other, &disk{})
+	if a := awaitAnswer(t, s, "local: {}", kind(trial.Nil)); a.Generation != 1 {
+		t.Errorf("nil at generation %d, want 1", a.Generation)
+	}
+}
+
+func TestRevokedIsKnownOnlyWithTheNodeConfig(t *testing.T) {
+	node := newName("node")
+	setSpec(t, node, map[string]any{"revoked": []string{"a", "b"}})
+	p := newProxy(t, node)
+	p.fail(all(503))
+	s := startSource(t, newClient(t, p.kubeconfig), node, &disk{})
+	if a := awaitAnswer(t, s, "the failure", cause(trial.Unanswered, "503")); a.Revoked != nil {
+		t.Errorf("revoked is %v without an answer, want it unknown", *a.Revoked)
+	}
+	p.fail(nil)
+	a := awaitAnswer(t, s, "the answer", kind(trial.Unassigned))
+	if got := strings.Join(*a.Revoked, " "); got != "a b" {
+		t.Errorf("revoked is %q, want a and b", got)
+	}
+}
+
+func TestANodeConfigDeletedWhileAssignedIsUnclearAndItsSuccessorAssignsNothing(t *testing.T) {
+	node, cm := newName("node"), newConfigMap(t)
+	assign(t, node, refTo(cm))
+	s := NewNodeConfigSource(newClient(t, nodeKubeconfig(t, node)), node, &disk{}, quiet())
+	answers := make(chan Answer, 100)
+	background(t, s.Run)
+	background(t, func(ctx context.Context) {
+		for {
+			select {
+			case <-s.Changed():
+				answers <- s.Current()
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	first := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+	deleteNodeConfig(t, node)
+	last := awaitAnswer(t, s, "the new object", kind(trial.Unassigned))
+	if last.NodeConfigUID == first.NodeConfigUID {
+		t.Error("the answer names the object that was deleted")
+	}
+	for len(answers) > 0 {
+		if a := <-answers; a.Kind == trial.Nil || a.Kind == trial.Invalid {
+			t.Errorf("meanwhile the answer was %+v", a)
+		}
+	}
+	assign(t, node, refTo(cm))
+	awaitAnswer(t, s, "the assignment again", kind(trial.Assigned))
+}
+
+func TestADeletedNodeConfigThatCannotBeCreatedStaysUnclearAndSaysWhy(t *testing.T) {
+	node, cm := newName("node"), newConfigMap(t)
+	assign(t, node, refTo(cm))
+	p := newProxy(t, node)
+	s := startSource(t, newClient(t, p.kubeconfig), node, &disk{})
+	awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+	p.fail(all(403))
+	deleteNodeConfig(t, node)
+	a := awaitAnswer(t, s, "the refusal", cause(trial.Unanswered, "NodeConfig "+node+" was deleted, and cannot be created: made up"))
+	if a.Revoked != nil || a.Generation != 0 || a.Ref != nil {
+		t.Errorf("an answer without an object knows %+v", a)
+	}
+	p.fail(nil)
+	awaitAnswer(t, s, "the new object", kind(trial.Unassigned))
+}
+
+func TestANodeConfigThatIsDeletedAgainAndAgainIsNotCreatedInAHurry(t *testing.T) {
+	pace := creationPace{}
+	if d := pace.next(); d != 0 {
+		t.Errorf("the first creation waits %v", d)
+	}
+	previous := time.Duration(0)
+	for range 4 {
+		d := pace.next()
+		if d <= previous/2 || d < 400*time.Millisecond {
+			t.Errorf("waits %v after %v", d, previous)
+		}
+		previous = d
+	}
+	pace.last = time.Now().Add(-6 * time.Minute)
+	if d := pace.next(); d != 0 {
+		t.Errorf("after some quiet minutes a creation waits %v", d)
+	}
+}
+
+func TestAnEditThatAssignsTheSameDownloadsNothing(t *testing.T) {
+	node, cm := newName("node"), newConfigMap(t)
+	p := newProxy(t, node)
+	assign(t, node, refTo(cm))
+	s := startSource(t, newClient(t, p.kubeconfig), node, &disk{})
+	awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+	source := refTo(cm)
+	source["rolloutRef"] = map[string]any{"name": "workers", "revision": 4, "attempt": 2, "assignedAt": "2026-01-02T03:04:05Z"}
+	assign(t, node, source)
+	a := awaitAnswer(t, s, "the rollout", func(a Answer) bool { return a.Ref != nil && a.Ref.RolloutRef != nil })
+	if a.Kind != trial.Assigned || a.Ref.RolloutRef.Attempt != 2 || a.Generation != 2 {
+		t.Errorf("answer %+v, want the same payload, assigned by attempt 2", a)
+	}
+	if n := p.count("GET", "/configmaps/"); n != 1 {
+		t.Errorf("%d downloads, want 1", n)
+	}
+}
+
+func TestFirstDoesNotWaitLongerThanItsContext(t *testing.T) {
+	node := newName("node")
+	p := newProxy(t, node)
+	p.fail(all(hang))
+	s := startSource(t, newClient(t, p.kubeconfig), node, &disk{})
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	a := s.First(ctx)
+	if a.Kind != trial.Unanswered || !strings.Contains(a.Cause, "NodeConfig "+node+" cannot be read: no answer") {
+		t.Errorf("answer %+v, want none yet", a)
+	}
+	if d := time.Since(began); d > 2*time.Second {
+		t.Errorf("it took %v", d)
+	}
+}
+
+func TestFirstReturnsAtOnceWhenTheConnectionIsRefused(t *testing.T) {
+	path := t.TempDir() + "/kubeconfig"
+	writeKubeconfig(t, path, "http://127.0.0.1:1")
+	s := startSource(t, newClient(t, path), "n", &disk{})
+	began := time.Now()
+	a := s.First(t.Context())
+	if want := "NodeConfig n cannot be read: the API server refuses connections (dial tcp 127.0.0.1:1: connect: connection refused); trying again"; a.Kind != trial.Unanswered || a.Cause != want {
+		t.Errorf("answer %+v, want %q", a, want)
+	}
+	if d := time.Since(began); d > 2*time.Second {
+		t.Errorf("it took %v", d)
+	}
+}

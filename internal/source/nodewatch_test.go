@@ -1,0 +1,176 @@
+package source
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func createNode(t *testing.T, name string) {
+	t.Helper()
+	asAdmin(t, request{verb: "POST", gv: coreV1, resource: "nodes", body: map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": name}}})
+}
+
+func setConditions(t *testing.T, name string, conditions map[string]string) {
+	t.Helper()
+	list := []map[string]string{}
+	for kind, status := range conditions {
+		list = append(list, map[string]string{"type": kind, "status": status})
+	}
+	asAdmin(t, request{verb: "PATCH", gv: coreV1, resource: "nodes", name: name, subresource: "status",
+		contentType: string(types.StrategicMergePatchType), body: map[string]any{"status": map[string]any{"conditions": list}}})
+}
+
+func renew(t *testing.T, name, at string) {
+	t.Helper()
+	lease := map[string]any{"apiVersion": leaseV1.String(), "kind": "Lease", "metadata": map[string]any{"name": name},
+		"spec": map[string]any{"holderIdentity": name, "renewTime": at}}
+	r := request{verb: "POST", gv: leaseV1, namespace: "kube-node-lease", resource: "leases", body: lease}
+	if _, err := admin.do(t.Context(), r, nil); err != nil {
+		asAdmin(t, request{verb: "PATCH", gv: leaseV1, namespace: "kube-node-lease", resource: "leases", name: name,
+			contentType: string(types.MergePatchType), body: lease})
+	}
+}
+
+// createPod creates a pod that is bound to a node.
+func createPod(t *testing.T, node, name string) {
+	t.Helper()
+	asAdmin(t, request{verb: "POST", gv: coreV1, namespace: "default", resource: "pods", body: map[string]any{
+		"apiVersion": "v1", "kind": "Pod",
+		"metadata": map[string]any{"name": name, "ownerReferences": []any{map[string]any{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "a", "uid": "b", "controller": true}}},
+		"spec": map[string]any{"nodeName": node, "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0,
+			"containers": []any{map[string]any{"name": "a", "image": "b"}}},
+	}})
+}
+
+func setPhase(t *testing.T, name, phase, reason string) {
+	t.Helper()
+	asAdmin(t, request{verb: "PATCH", gv: coreV1, namespace: "default", resource: "pods", name: name, subresource: "status",
+		contentType: string(types.MergePatchType), body: map[string]any{"status": map[string]any{"phase": phase, "reason": reason, "message": "because"}}})
+}
+
+func TestANodeIsWatchedOnlyWhileTheWatchIsOn(t *testing.T) {
+	node := newName("node")
+	p := newProxy(t, node)
+	c := newClient(t, p.kubeconfig)
+	w := NewNodeWatch(c, node)
+	see := func(what string, done func(NodeState) bool) NodeState {
+		t.Helper()
+		return await(t, what, w.Current, done)
+	}
+	if n := p.count(); n != 0 {
+		t.Fatalf("%d requests before it is on", n)
+	}
+	w.Start(t.Context())
+	defer w.Stop()
+	s := see("an empty cluster", func(s NodeState) bool { return s.Complete })
+	if !s.Reachable || s.Exists || s.LeaseRenewed != "" || len(s.Pods) != 0 {
+		t.Errorf("nothing exists, but %+v", s)
+	}
+
+	createNode(t, node)
+	see("the node", func(s NodeState) bool { return s.Exists && !s.Ready })
+	setConditions(t, node, map[string]string{"Ready": "True", "MemoryPressure": "False", "DiskPressure": "True", "PIDPressure": "True"})
+	s = see("its conditions", func(s NodeState) bool { return s.Ready })
+	if !slices.Equal(s.Pressure, []string{"DiskPressure", "PIDPressure"}) || s.Unschedulable {
+		t.Errorf("got %+v, want pressure of disk and PIDs", s)
+	}
+	asAdmin(t, request{verb: "PATCH", gv: coreV1, resource: "nodes", name: node, contentType: string(types.MergePatchType),
+		body: map[string]any{"spec": map[string]any{"unschedulable": true}}})
+	see("the cordon", func(s NodeState) bool { return s.Unschedulable })
+	setConditions(t, node, map[string]string{"Ready": "Unknown"})
+	see("its loss", func(s NodeState) bool { return !s.Ready })
+
+	renew(t, node, "2026-01-02T03:04:05.000001Z")
+	see("the lease", func(s NodeState) bool { return s.LeaseRenewed == "2026-01-02T03:04:05.000001Z" })
+	w.Start(t.Context())
+	renew(t, node, "2026-01-02T03:04:06.000001Z")
+	see("the lease again", func(s NodeState) bool { return s.LeaseRenewed == "2026-01-02T03:04:06.000001Z" })
+
+	name := newName("pod")
+	createPod(t, node, name)
+	s = see("the pod", func(s NodeState) bool { return len(s.Pods) == 1 })
+	if got := s.Pods[0]; got.Name != name || got.Namespace != "default" || got.Phase != "Pending" || got.OwnerKind != "ReplicaSet" || got.Static || got.Deleting || got.UID == "" {
+		t.Errorf("pod %+v", got)
+	}
+	setPhase(t, name, "Failed", "Evicted")
+	s = see("its eviction", func(s NodeState) bool { return s.Pods[0].Phase == "Failed" })
+	if got := s.Pods[0]; got.Reason != "Evicted" || got.Message != "because" {
+		t.Errorf("pod %+v", got)
+	}
+	once := c.Snapshot(t.Context(), node)
+	if !once.Reachable || !once.Complete || !once.Exists || once.Ready || !once.Unschedulable || once.LeaseRenewed != s.LeaseRenewed ||
+		!slices.Equal(once.Pods, s.Pods) || !slices.Equal(once.Pressure, s.Pressure) {
+		t.Errorf("looking once gives %+v, watching %+v", once, s)
+	}
+	asAdmin(t, request{verb: "DELETE", gv: coreV1, namespace: "default", resource: "pods", name: name})
+	see("its end", func(s NodeState) bool { return len(s.Pods) == 0 })
+	asAdmin(t, request{verb: "DELETE", gv: coreV1, resource: "nodes", name: node})
+	see("the node's end", func(s NodeState) bool { return !s.Exists })
+
+	w.Stop()
+	if s := w.Current(); s.Complete || s.Reachable {
+		t.Errorf("it is off, but %+v", s)
+	}
+	before := p.count("watch")
+	w.Stop()
+	w.Start(t.Context())
+	see("it to be on again", func(s NodeState) bool { return s.Complete })
+	if n := p.count("watch") - before; n != 2 {
+		t.Errorf("%d watches were opened, want those of the node and its pods", n)
+	}
+}
+
+func TestANodeWatchSaysThatTheAPIIsAwayAndKeepsWhatItSaw(t *testing.T) {
+	node := newName("node")
+	createNode(t, node)
+	setConditions(t, node, map[string]string{"Ready": "True"})
+	p := newProxy(t, node)
+	w := NewNodeWatch(newClient(t, p.kubeconfig), node)
+	w.Start(t.Context())
+	defer w.Stop()
+	await(t, "the node", w.Current, func(s NodeState) bool { return s.Complete && s.Ready })
+	for len(w.Changed()) > 0 {
+		<-w.Changed()
+	}
+	for _, status := range []int{401, 403, 503} {
+		p.fail(all(status))
+		p.server.CloseClientConnections()
+		s := await(t, "the failure", w.Current, func(s NodeState) bool { return !s.Reachable })
+		if !s.Ready || !s.Exists || !strings.HasPrefix(s.Cause, "what the API server knows of node "+node+" cannot be read: ") {
+			t.Errorf("meanwhile %+v, want it as it was, and a cause", s)
+		}
+		select {
+		case <-w.Changed():
+		case <-time.After(patience):
+			t.Error("nobody was told")
+		}
+		p.fail(nil)
+		await(t, "the recovery", w.Current, func(s NodeState) bool { return s.Reachable && s.Cause == "" && s.Ready })
+	}
+	p.fail(all(503))
+	if s := w.client.Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "503") {
+		t.Errorf("looking once gives %+v, want the failure", s)
+	}
+	for part, seen := range map[string]bool{"/leases/": true, "/pods": true, "/nodes/": false} {
+		p.fail(of(part, 500))
+		if s := w.client.Snapshot(t.Context(), node); s.Reachable || s.Exists != seen {
+			t.Errorf("with a failure of %s looking once gives %+v", part, s)
+		}
+	}
+}
+
+func TestManyPodsAreLookedAtInPages(t *testing.T) {
+	node := newName("node")
+	for range 55 {
+		createPod(t, node, newName("many"))
+	}
+	p := newProxy(t, node)
+	s := newClient(t, p.kubeconfig).Snapshot(t.Context(), node)
+	if len(s.Pods) != 55 || p.count("/pods") != 2 {
+		t.Errorf("%d pods in %d requests, want 55 in 2: %s", len(s.Pods), p.count("/pods"), s.Cause)
+	}
+}

@@ -1,0 +1,125 @@
+package source
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+var (
+	coreV1  = schema.GroupVersion{Version: "v1"}
+	leaseV1 = schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}
+)
+
+// The kinds below are those of the Kubernetes API with the fields that the agent looks at: decoding a hundred whole
+// pods would cost more memory than the rest of the agent has.
+
+type node struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Unschedulable bool `json:"unschedulable,omitempty"`
+	} `json:"spec"`
+	Status struct {
+		Conditions []nodeCondition `json:"conditions,omitempty"`
+	} `json:"status"`
+}
+
+type nodeCondition struct {
+	Type               string      `json:"type"`
+	Status             string      `json:"status"`
+	LastHeartbeatTime  metav1.Time `json:"lastHeartbeatTime,omitzero"`
+	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitzero"`
+	Reason             string      `json:"reason,omitempty"`
+	Message            string      `json:"message,omitempty"`
+}
+
+type nodeList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []node `json:"items"`
+}
+
+type pod struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Status            struct {
+		Phase   string `json:"phase,omitempty"`
+		Reason  string `json:"reason,omitempty"`
+		Message string `json:"message,omitempty"`
+	} `json:"status"`
+}
+
+type podList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []pod `json:"items"`
+}
+
+type lease struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		RenewTime string `json:"renewTime,omitempty"`
+	} `json:"spec"`
+}
+
+type event struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	InvolvedObject    objectReference `json:"involvedObject"`
+	Reason            string          `json:"reason"`
+	Message           string          `json:"message"`
+	Source            eventSource     `json:"source"`
+	FirstTimestamp    metav1.Time     `json:"firstTimestamp"`
+	LastTimestamp     metav1.Time     `json:"lastTimestamp"`
+	Count             int32           `json:"count"`
+	Type              string          `json:"type"`
+}
+
+type objectReference struct {
+	Kind string    `json:"kind"`
+	Name string    `json:"name"`
+	UID  types.UID `json:"uid"`
+}
+
+type eventSource struct {
+	Component string `json:"component"`
+	Host      string `json:"host"`
+}
+
+// Every object is decoded anew for one reader and never written to, so that the copies need not be deep.
+
+func (n *node) DeepCopyObject() runtime.Object     { c := *n; return &c }
+func (n *nodeList) DeepCopyObject() runtime.Object { c := *n; return &c }
+func (p *pod) DeepCopyObject() runtime.Object      { c := *p; return &c }
+func (p *podList) DeepCopyObject() runtime.Object  { c := *p; return &c }
+func (l *lease) DeepCopyObject() runtime.Object    { c := *l; return &c }
+func (e *event) DeepCopyObject() runtime.Object    { c := *e; return &c }
+
+// codecs decodes what the agent reads, and the API server's errors.
+var codecs = func() serializer.CodecFactory {
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypeWithName(coreV1.WithKind("Node"), &node{})
+	scheme.AddKnownTypeWithName(coreV1.WithKind("NodeList"), &nodeList{})
+	scheme.AddKnownTypeWithName(coreV1.WithKind("Pod"), &pod{})
+	scheme.AddKnownTypeWithName(coreV1.WithKind("PodList"), &podList{})
+	scheme.AddKnownTypeWithName(coreV1.WithKind("Event"), &event{})
+	scheme.AddKnownTypes(coreV1, &corev1.ConfigMap{}, &corev1.ConfigMapList{})
+	metav1.AddToGroupVersion(scheme, coreV1)
+	scheme.AddKnownTypeWithName(leaseV1.WithKind("Lease"), &lease{})
+	metav1.AddToGroupVersion(scheme, leaseV1)
+	scheme.AddKnownTypes(v1alpha1.GroupVersion, &v1alpha1.NodeConfig{}, &v1alpha1.NodeConfigList{})
+	metav1.AddToGroupVersion(scheme, v1alpha1.GroupVersion)
+	return serializer.NewCodecFactory(scheme)
+}()
+
+// requestTimeout bounds every request, and the time until a watch has shown what there is.
+const requestTimeout = 15 * time.Second

@@ -1,0 +1,248 @@
+package source
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+// assigned starts a source for a node that has an assignment, behind a proxy.
+func assigned(t *testing.T) (string, *proxy, *NodeConfigSource) {
+	t.Helper()
+	node, cm := newName("node"), newConfigMap(t)
+	p := newProxy(t, node)
+	assign(t, node, refTo(cm))
+	s := startSource(t, newClient(t, p.kubeconfig), node, &disk{})
+	awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+	return node, p, s
+}
+
+// kinds collects every kind of answer that a source publishes.
+func kinds(t *testing.T, s *NodeConfigSource) func() []trial.IntentKind {
+	t.Helper()
+	all := make(chan trial.IntentKind, 100)
+	background(t, func(ctx context.Context) {
+		for {
+			select {
+			case <-s.Changed():
+				all <- s.Current().Kind
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return func() (seen []trial.IntentKind) {
+		for len(all) > 0 {
+			seen = append(seen, <-all)
+		}
+		return seen
+	}
+}
+
+func TestAFailureIsAnsweredWithItsCauseAndEndsByItself(t *testing.T) {
+	for _, c := range []struct {
+		status int
+		words  string
+	}{
+		{401, "cannot be read: the API server does not accept this node's credentials (401): see whether the client certificate of its kubeconfig has expired"},
+		{403, "cannot be read: forbidden to this node (403): apply evenkeel's RBAC, which grants the group system:nodes get, list, watch and create on nodeconfigs"},
+		{429, "cannot be read: the API server is overloaded (429); trying again"},
+		{500, "cannot be read: the API server failed (500): made up; trying again"},
+		{503, "cannot be read: the API server failed (503): made up; trying again"},
+	} {
+		node, p, s := assigned(t)
+		before := s.Current()
+		p.fail(all(c.status))
+		p.server.CloseClientConnections()
+		a := awaitAnswer(t, s, c.words, kind(trial.Unanswered))
+		if want := "NodeConfig " + node + " " + c.words; a.Cause != want {
+			t.Errorf("cause %q, want %q", a.Cause, want)
+		}
+		p.fail(nil)
+		if a := awaitAnswer(t, s, "the recovery", kind(trial.Assigned)); !same(a, before) {
+			t.Errorf("after it %+v, before it %+v", a, before)
+		}
+		if n := p.count("GET", "/configmaps/"); n != 1 {
+			t.Errorf("%d downloads, want 1", n)
+		}
+	}
+}
+
+func TestAWatchThatDropsAndComesBackIsNoNews(t *testing.T) {
+	node, p, s := assigned(t)
+	// The feed takes a watch that lived a second for one that is worth opening again at once.
+	await(t, "the watch to have lived a while", time.Now, func() func(time.Time) bool {
+		began := time.Now()
+		return func(now time.Time) bool { return now.Sub(began) > 1100*time.Millisecond }
+	}())
+	seen := kinds(t, s)
+	before := p.count("nodeconfigs", "watch")
+	p.server.CloseClientConnections()
+	await(t, "another watch", func() int { return p.count("nodeconfigs", "watch") }, func(n int) bool { return n > before })
+	setSpec(t, node, map[string]any{})
+	awaitAnswer(t, s, "what came after", kind(trial.Nil))
+	for _, k := range seen() {
+		if k == trial.Unanswered {
+			t.Error("meanwhile the source was Unanswered")
+		}
+	}
+}
+
+// A watch that expires is answered 410, or ends with an error event of that code.
+func TestAnExpiredWatchIsBegunAnew(t *testing.T) {
+	node, p, s := assigned(t)
+	expired := false
+	p.fail(func(r *http.Request) int {
+		if !expired && strings.Contains(r.URL.Path, "nodeconfigs") {
+			expired = true
+			return 410
+		}
+		return 0
+	})
+	p.server.CloseClientConnections()
+	setSpec(t, node, map[string]any{})
+	awaitAnswer(t, s, "what was missed", kind(trial.Nil))
+}
+
+func TestAnAPIServerThatStopsAndStartsLosesNothing(t *testing.T) {
+	node, cm := newName("node"), newConfigMap(t)
+	assign(t, node, refTo(cm))
+	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
+	awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+	if err := cluster.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	a := awaitAnswer(t, s, "the outage", kind(trial.Unanswered))
+	if !strings.HasPrefix(a.Cause, "NodeConfig "+node+" cannot be read: ") {
+		t.Errorf("cause %q does not name the object", a.Cause)
+	}
+	awaitAnswer(t, s, "the refusal", cause(trial.Unanswered, "the API server refuses connections (dial tcp "))
+	late := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
+	if a := late.First(t.Context()); !strings.Contains(a.Cause, "refuses connections") {
+		t.Errorf("a start without the API server is answered %+v", a)
+	}
+	if err := cluster.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	setSpec(t, node, map[string]any{"configSource": map[string]any{"local": map[string]any{}}})
+	awaitAnswer(t, s, "the update after the outage", kind(trial.Nil))
+	awaitAnswer(t, late, "the first answer", kind(trial.Nil))
+}
+
+func TestACRDThatIsRemovedIsUnclearUntilItIsBack(t *testing.T) {
+	node, cm := newName("node"), newConfigMap(t)
+	assign(t, node, refTo(cm))
+	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
+	awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+	seen := kinds(t, s)
+	asAdmin(t, request{verb: "DELETE", gv: crdV1, resource: "customresourcedefinitions", name: "nodeconfigs.evenkeel.dev"})
+	a := awaitAnswer(t, s, "the removal", cause(trial.Unanswered, "does not know this kind of object"))
+	if want := "NodeConfig " + node + " cannot be read: the API server does not know this kind of object (404): apply evenkeel's CRDs"; a.Cause != want {
+		t.Errorf("cause %q, want %q", a.Cause, want)
+	}
+	if err := cluster.Apply(t.Context(), "../../config/api"); err != nil {
+		t.Fatal(err)
+	}
+	awaitAnswer(t, s, "a new, empty object", kind(trial.Unassigned))
+	for _, k := range seen() {
+		if k == trial.Nil || k == trial.Invalid {
+			t.Errorf("meanwhile the source was %v", k)
+		}
+	}
+}
+
+func TestAKubeconfigThatAppearsLateIsWaitedFor(t *testing.T) {
+	node := newName("node")
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	s := startSource(t, newClient(t, path), node, &disk{})
+	a := s.First(t.Context())
+	want := "NodeConfig " + node + " cannot be read: kubeconfig " + path + " does not exist yet, or a file that it names (stat " + path +
+		": no such file or directory); waiting for the kubelet to obtain its certificate"
+	if a.Kind != trial.Unanswered || a.Cause != want {
+		t.Errorf("answer %+v, want %q", a, want)
+	}
+	if err := os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\nusers: ["), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	awaitAnswer(t, s, "half a kubeconfig", cause(trial.Unanswered, "kubeconfig "+path+" cannot be used: "))
+	raw, err := os.ReadFile(nodeKubeconfig(t, node))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	awaitAnswer(t, s, "the whole one", kind(trial.Unassigned))
+}
+
+func TestAKubeconfigThatIsWrittenAnewIsUsedFromTheNextRequestOn(t *testing.T) {
+	node := newName("node")
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	writeKubeconfig(t, path, "http://127.0.0.1:1")
+	c := newClient(t, path)
+	if s := c.Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "127.0.0.1:1") {
+		t.Errorf("nobody listens, but %+v", s)
+	}
+	raw, err := os.ReadFile(nodeKubeconfig(t, node))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s := c.Snapshot(t.Context(), node); !s.Reachable {
+		t.Errorf("with the new kubeconfig: %+v", s)
+	}
+	for _, broken := range []func() error{
+		func() error { return os.WriteFile(path, []byte("{"), 0o600) },
+		func() error { return os.Remove(path) },
+	} {
+		if err := broken(); err != nil {
+			t.Fatal(err)
+		}
+		if s := c.Snapshot(t.Context(), node); !s.Reachable {
+			t.Errorf("what worked was lost with the file: %+v", s)
+		}
+	}
+}
+
+func TestAClientNeedsAKubeconfigAndAName(t *testing.T) {
+	for _, c := range [][2]string{{"", "a"}, {"a", ""}} {
+		if _, err := NewClient(c[0], c[1]); err == nil {
+			t.Errorf("NewClient(%q, %q) succeeded", c[0], c[1])
+		}
+	}
+}
+
+func TestAnIdleSourceAsksForNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 20 s")
+	}
+	node, p, s := assigned(t)
+	nc := getNodeConfig(t, node)
+	r := NewReporter(newClient(t, p.kubeconfig), node, "evenkeel-agent", quiet())
+	background(t, r.Run)
+	report := Report{NodeConfigUID: nc.UID, Status: someStatus("a"), Condition: NodeCondition{"True", "r", "m"}}
+	r.Report(report)
+	await(t, "the status", func() string { return getNodeConfig(t, node).Status.Error }, func(e string) bool { return e == "a" })
+	createNode(t, node)
+	await(t, "both watches and the condition", func() []int {
+		return []int{p.count("nodeconfigs", "watch"), p.count("configmaps", "watch"), p.count("PATCH", "/nodes/")}
+	}, func(n []int) bool { return n[0] > 0 && n[1] > 0 && n[2] > 0 })
+	before := p.count()
+	timer := time.NewTimer(20 * time.Second)
+	defer timer.Stop()
+	<-timer.C
+	if n := p.count() - before; n != 0 {
+		t.Errorf("%d requests in 20 s, want none: %v", n, p.requests[before:])
+	}
+	if a := s.Current(); a.Kind != trial.Assigned {
+		t.Errorf("afterwards %+v", a)
+	}
+}

@@ -1,0 +1,292 @@
+package source
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+func someStatus(words string) v1alpha1.NodeConfigStatus {
+	return v1alpha1.NodeConfigStatus{
+		ObservedGeneration: 1, Error: words, Local: v1alpha1.LocalConfigInit, AgentVersion: "v0",
+		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue, Reason: "LocalInit", Message: words, ObservedGeneration: 1}},
+	}
+}
+
+// reporting starts a reporter for a node that has a NodeConfig and, unless it is to come later, a Node.
+func reporting(t *testing.T) (string, *proxy, *Reporter) {
+	t.Helper()
+	node := newName("node")
+	setSpec(t, node, map[string]any{})
+	p := newProxy(t, node)
+	r := NewReporter(newClient(t, p.kubeconfig), node, "evenkeel-agent", quiet())
+	background(t, r.Run)
+	return node, p, r
+}
+
+func awaitStatus(t *testing.T, node, words string) v1alpha1.NodeConfigStatus {
+	t.Helper()
+	return await(t, "the status "+words, func() v1alpha1.NodeConfigStatus { return getNodeConfig(t, node).Status },
+		func(s v1alpha1.NodeConfigStatus) bool { return s.Error == words })
+}
+
+func conditionOf(t *testing.T, name string) nodeCondition {
+	t.Helper()
+	n := &node{}
+	if _, err := admin.do(t.Context(), request{verb: "GET", gv: coreV1, resource: "nodes", name: name}, n); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == "ConfigOK" {
+			return c
+		}
+	}
+	return nodeCondition{}
+}
+
+func TestAReportLandsInTheNodeConfigAndOnTheNode(t *testing.T) {
+	node, p, r := reporting(t)
+	createNode(t, node)
+	setConditions(t, node, map[string]string{"Ready": "True"})
+	start := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+	report := Report{Status: someStatus("a"), Condition: NodeCondition{"True", "all checks passed", "using current (UID: 1)"}, KubeletStart: start}
+	r.Report(report)
+	s := awaitStatus(t, node, "a")
+	if c := s.Conditions[0]; s.ObservedGeneration != 1 || c.Reason != "LocalInit" || c.ObservedGeneration != 1 || c.LastTransitionTime.IsZero() {
+		t.Errorf("status %+v", s)
+	}
+	c := await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.Type != "" })
+	if c.Status != "True" || c.Reason != "all checks passed" || c.Message != "using current (UID: 1)" || !c.LastHeartbeatTime.Time.Equal(start.Truncate(time.Second)) || c.LastTransitionTime.IsZero() {
+		t.Errorf("condition %+v", c)
+	}
+	if n := p.count("PATCH"); n != 2 {
+		t.Errorf("%d writes, want 2", n)
+	}
+}
+
+func TestWhatSaysNothingNewIsNotWritten(t *testing.T) {
+	node, p, r := reporting(t)
+	createNode(t, node)
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	report := Report{Status: someStatus("a"), Condition: NodeCondition{"True", "r", "m"}, KubeletStart: start}
+	report.Status.Trial = &v1alpha1.Trial{DurationSeconds: 600}
+	r.Report(report)
+	awaitStatus(t, node, "a")
+	await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.Message == "m" })
+	first := getNodeConfig(t, node).Status.Conditions[0].LastTransitionTime
+
+	for i := range 5 {
+		trial := *report.Status.Trial
+		trial.HealthySeconds, trial.Restarts = int64(i), int64(i)
+		report.Status.Trial = &trial
+		r.Report(report)
+	}
+	report.Status.Trial, report.Status.Error = &v1alpha1.Trial{DurationSeconds: 600, HealthySeconds: 9}, "b"
+	r.Report(report)
+	if s := awaitStatus(t, node, "b"); s.Trial.HealthySeconds != 9 || !s.Conditions[0].LastTransitionTime.Equal(&first) {
+		t.Errorf("status %+v, want 9 healthy seconds and a condition since %v", s, first)
+	}
+	if n := p.count("PATCH"); n != 3 {
+		t.Errorf("%d writes, want 3", n)
+	}
+
+	// Another agent finds what the first one wrote.
+	again := NewReporter(newClient(t, p.kubeconfig), node, "evenkeel-agent", quiet())
+	background(t, again.Run)
+	again.Report(report)
+	report.KubeletStart = start.Add(time.Minute)
+	transition := conditionOf(t, node).LastTransitionTime
+	again.Report(report)
+	c := await(t, "the heartbeat", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.LastHeartbeatTime.Time.Equal(start.Add(time.Minute)) })
+	if !c.LastTransitionTime.Equal(&transition) {
+		t.Errorf("the transition moved from %v to %v with a heartbeat", transition, c.LastTransitionTime)
+	}
+	if n := p.count("PATCH", "/nodeconfigs/"); n != 2 {
+		t.Errorf("%d writes of the status, want 2", n)
+	}
+}
+
+func TestTransitionTimesMoveWithTheirCondition(t *testing.T) {
+	node, _, r := reporting(t)
+	createNode(t, node)
+	past := metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	old := someStatus("old")
+	old.Conditions[0].LastTransitionTime = past
+	asAdmin(t, request{verb: "PATCH", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node, subresource: "status",
+		contentType: string(types.MergePatchType), body: map[string]any{"status": old}})
+	asAdmin(t, request{verb: "PATCH", gv: coreV1, resource: "nodes", name: node, subresource: "status", contentType: string(types.StrategicMergePatchType),
+		body: map[string]any{"status": map[string]any{"conditions": []nodeCondition{{Type: "ConfigOK", Status: "True", Reason: "r", Message: "old", LastTransitionTime: past, LastHeartbeatTime: past}}}}})
+
+	r.Report(Report{Status: someStatus("new"), Condition: NodeCondition{"True", "r", "old"}})
+	if s := awaitStatus(t, node, "new"); !s.Conditions[0].LastTransitionTime.Equal(&past) {
+		t.Errorf("the status of the condition is the same, but it is said to be so since %v", s.Conditions[0].LastTransitionTime)
+	}
+	failed := someStatus("failed")
+	failed.Conditions[0].Status = metav1.ConditionFalse
+	r.Report(Report{Status: failed, Condition: NodeCondition{"True", "r", "new"}})
+	if s := awaitStatus(t, node, "failed"); !s.Conditions[0].LastTransitionTime.After(past.Time) {
+		t.Error("the status of the condition is another one, but it is said to be so as long as before")
+	}
+	c := await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.Message == "new" })
+	if !c.LastTransitionTime.After(past.Time) {
+		t.Error("the Node's condition says something else since as long as before")
+	}
+}
+
+func TestTheNewestReportLandsAfterAnOutage(t *testing.T) {
+	node, p, r := reporting(t)
+	p.fail(all(503))
+	for i := range 20 {
+		r.Report(Report{Status: someStatus(fmt.Sprint(i))})
+	}
+	await(t, "an attempt", func() int { return p.count("nodeconfigs") }, func(n int) bool { return n > 0 })
+	r.Report(Report{Status: someStatus("newest")})
+	p.fail(nil)
+	awaitStatus(t, node, "newest")
+	if n := p.count("PATCH", "/nodeconfigs/"); n != 1 {
+		t.Errorf("%d writes, want 1", n)
+	}
+}
+
+func TestAReportIsRetriedOverAnOutageOfTheAPIServer(t *testing.T) {
+	node := newName("node")
+	setSpec(t, node, map[string]any{})
+	createNode(t, node)
+	c := newClient(t, nodeKubeconfig(t, node))
+	r := NewReporter(c, node, "evenkeel-agent", quiet())
+	background(t, r.Run)
+	if err := cluster.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	r.Report(Report{Status: someStatus("during"), Condition: NodeCondition{"False", "r", "during"}})
+	r.Event(Warning, "ConfigRolledBack", "during "+node)
+	await(t, "a failure", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.down }, func(down bool) bool { return down })
+	if err := cluster.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	awaitStatus(t, node, "during")
+	await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.Message == "during" })
+	awaitEvents(t, node, 1)
+}
+
+func TestANodeThatRegistersLaterGetsItsCondition(t *testing.T) {
+	node, p, r := reporting(t)
+	r.Report(Report{Status: someStatus("a"), Condition: NodeCondition{"True", "r", "m"}})
+	awaitStatus(t, node, "a")
+	await(t, "an attempt", func() int { return p.count("/nodes/") }, func(n int) bool { return n > 0 })
+	createNode(t, node)
+	await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.Message == "m" })
+}
+
+func TestANewNodeConfigIsToldEverythingAnew(t *testing.T) {
+	node, _, r := reporting(t)
+	report := Report{NodeConfigUID: getNodeConfig(t, node).UID, Status: someStatus("a")}
+	r.Report(report)
+	awaitStatus(t, node, "a")
+	deleteNodeConfig(t, node)
+	setSpec(t, node, map[string]any{})
+	report.NodeConfigUID = getNodeConfig(t, node).UID
+	r.Report(report)
+	awaitStatus(t, node, "a")
+
+	// One that answers the old object is not written to the new one.
+	deleteNodeConfig(t, node)
+	setSpec(t, node, map[string]any{})
+	report.Status.Error = "b"
+	r.Report(report)
+	await(t, "the refusal", func() bool { return getNodeConfig(t, node).Status.Error == "" }, func(empty bool) bool { return empty })
+	report.NodeConfigUID = getNodeConfig(t, node).UID
+	r.Report(report)
+	awaitStatus(t, node, "b")
+}
+
+func TestAStatusThatTheCRDWouldRefuseIsCut(t *testing.T) {
+	node, _, r := reporting(t)
+	s := someStatus(strings.Repeat("é", v1alpha1.MaxErrorLength+5))
+	for range 12 {
+		s.BadConfigs = append(s.BadConfigs, v1alpha1.BadConfig{UID: "a", Reason: strings.Repeat("b", 5000)})
+	}
+	for range 120 {
+		s.OverriddenFields = append(s.OverriddenFields, strings.Repeat("c", 600))
+	}
+	r.Report(Report{Status: s})
+	got := await(t, "the status", func() v1alpha1.NodeConfigStatus { return getNodeConfig(t, node).Status }, func(s v1alpha1.NodeConfigStatus) bool { return s.Error != "" })
+	if len(got.BadConfigs) != 10 || len(got.OverriddenFields) != 100 || !strings.HasSuffix(got.Error, "é...") || len([]rune(got.Error)) != v1alpha1.MaxErrorLength {
+		t.Errorf("%d bad configs, %d overridden fields, %d characters of error", len(got.BadConfigs), len(got.OverriddenFields), len([]rune(got.Error)))
+	}
+	if got := cut("abc", 3); got != "abc" {
+		t.Errorf("what fits was cut to %q", got)
+	}
+}
+
+type seenEvent struct {
+	Type, Reason, Message string
+	InvolvedObject        objectReference
+	Source                eventSource
+	FirstTimestamp        time.Time
+}
+
+func awaitEvents(t *testing.T, node string, n int) []seenEvent {
+	t.Helper()
+	return await(t, "events", func() []seenEvent {
+		var list struct{ Items []seenEvent }
+		raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: "default", resource: "events", query: map[string]string{"fieldSelector": "involvedObject.name=" + node}})
+		if err := json.Unmarshal(raw, &list); err != nil {
+			t.Fatal(err)
+		}
+		return list.Items
+	}, func(items []seenEvent) bool { return len(items) >= n })
+}
+
+func TestEventsAreWrittenOnTheNode(t *testing.T) {
+	node, _, r := reporting(t)
+	r.Event(Normal, "ConfigChanged", "now using current (UID: 1)")
+	r.Event(Warning, "ConfigRejected", strings.Repeat("x", 5000))
+	for _, e := range awaitEvents(t, node, 2) {
+		if e.InvolvedObject != (objectReference{"Node", node, types.UID(node)}) || e.Source != (eventSource{"evenkeel-agent", node}) || time.Since(e.FirstTimestamp) > time.Minute {
+			t.Errorf("event %+v", e)
+		}
+		if !(e.Type == "Normal" && e.Reason == "ConfigChanged" && e.Message == "now using current (UID: 1)") &&
+			!(e.Type == "Warning" && e.Reason == "ConfigRejected" && len(e.Message) == maxEventWords) {
+			t.Errorf("event %+v", e)
+		}
+	}
+}
+
+func TestEventsOutliveAnOutageButNotForEver(t *testing.T) {
+	node, p, r := reporting(t)
+	p.fail(all(503))
+	for i := range maxEvents + 10 {
+		r.Event(Normal, "R", fmt.Sprint(i))
+	}
+	await(t, "an attempt", func() int { return p.count("events") }, func(n int) bool { return n > 0 })
+	p.fail(nil)
+	for _, e := range awaitEvents(t, node, maxEvents) {
+		if len(e.Message) == 1 {
+			t.Errorf("event %s was written, although 50 newer ones waited", e.Message)
+		}
+	}
+	q := eventQueue{items: []queuedEvent{{serial: 1, at: time.Now().Add(-time.Hour)}, {serial: 2, at: time.Now()}}}
+	if e, ok := q.next(); !ok || e.serial != 2 {
+		t.Errorf("next is %+v, %v, want the one that is not too old", e, ok)
+	}
+}
+
+func TestAnEventThatIsRefusedIsDropped(t *testing.T) {
+	node, p, r := reporting(t)
+	p.fail(of("events", 422))
+	r.Event(Normal, "R", "refused")
+	await(t, "the attempt", func() int { return p.count("events") }, func(n int) bool { return n > 0 })
+	p.fail(nil)
+	r.Event(Normal, "R", "taken")
+	if got := awaitEvents(t, node, 1); len(got) != 1 || got[0].Message != "taken" {
+		t.Errorf("events %+v, want the second alone", got)
+	}
+}

@@ -1,0 +1,422 @@
+package trial
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Decide says which configuration this node runs next, and why. It is pure: no
+// I/O, no clock, no randomness.
+//
+// Deciding again with the same inputs, no time elapsed and the action carried
+// out changes nothing.
+func Decide(s State, o Observed) Decision {
+	d := &decider{next: s.clone(), o: o}
+	for _, step := range steps {
+		if !step(d) {
+			break
+		}
+	}
+	return d.decision()
+}
+
+// steps is the whole decision, in order. A step returns false when nothing
+// after it can be decided yet.
+var steps = []func(*decider) bool{
+	(*decider).forget,     // what an operator wants forgotten first, so that it counts in all that follows
+	(*decider).revoke,     // then what must never run here
+	(*decider).settle,     // complete a transition that a crash interrupted
+	(*decider).checkLocal, // local must be valid at every start, whatever is assigned
+	(*decider).reckon,     // add up what was observed since the last decision
+	(*decider).crash,      // an exit counts before anything is said about health
+	(*decider).judge,      // pass, fail or go on with the trial
+	(*decider).adopt,      // take up a new assignment
+	(*decider).choose,     // what must run now
+	(*decider).act,        // how to get there
+}
+
+type decider struct {
+	next   State
+	o      Observed
+	first  bool // nothing has been started yet in this agent's life
+	action Action
+	needs  []Config
+	events []Event
+	hold   hold // why the intended configuration does not run, if it was not adopted
+	choice Config
+	cause  Cause
+}
+
+// hold is why an assignment that is known is not taken up.
+type hold struct {
+	status string // False or Unknown
+	reason string // CamelCase
+	cause  string
+	detail string
+}
+
+func (d *decider) forget() bool {
+	for _, revision := range d.o.Forget {
+		n := len(d.next.Bad)
+		d.next.Bad = slices.DeleteFunc(d.next.Bad, func(b BadConfig) bool { return b.Revision == revision })
+		if len(d.next.Bad) < n {
+			d.event(false, "Forgotten", "%s is no longer held to be bad, by request", name(revision, d.o.Local))
+		}
+		if d.next.Trial != nil && d.next.Trial.Revision == revision {
+			d.endTrial()
+		}
+	}
+	return true
+}
+
+func (d *decider) revoke() bool {
+	if d.o.Revoked != nil {
+		d.next.Revoked = slices.Clone(*d.o.Revoked)
+	}
+	return true
+}
+
+// settle makes the records agree after a crash between two of them.
+func (d *decider) settle() bool {
+	s := &d.next
+	d.first = !s.Run.Started
+	if s.Trial != nil && (s.Trial.Revision != s.Current.Revision || s.LastKnownGood.Same(s.Current.Config)) {
+		d.endTrial()
+	}
+	unclean := d.rebooted()
+	switch {
+	case s.Current.IsLocal() || s.LastKnownGood.Same(s.Current.Config) || d.forbidden(s.Current.Config):
+	case s.isProven(s.Current.Config):
+		s.LastKnownGood = Record{s.Current.Config, d.o.Now}
+		d.endTrial()
+	case s.Trial == nil:
+		d.beginTrial()
+	case unclean:
+		s.Run.LastExit = "the node went down without a clean shutdown"
+		d.countCrash()
+	}
+	return true
+}
+
+// rebooted takes note of another boot, and tells whether the one before ended
+// without a clean shutdown while the configuration on trial ran.
+func (d *decider) rebooted() bool {
+	t := d.next.Trial
+	if t == nil || t.BootID == d.o.BootID {
+		return false
+	}
+	d.editTrial(func(t *Trial) { t.BootID, t.Clean = d.o.BootID, true }) // nothing runs yet
+	return t.BootID != "" && !t.Clean
+}
+
+func (d *decider) checkLocal() bool {
+	if !d.first {
+		return true
+	}
+	v, ok := d.o.Verdicts[""]
+	if !ok {
+		d.needs = append(d.needs, Config{})
+		return false
+	}
+	if v.Outcome != RejectedOutcome || d.o.Limits.DegradeLocal && d.proven() {
+		return true
+	}
+	d.action = Action{Kind: Refuse, Words: v.Words}
+	return false
+}
+
+// proven tells whether there is a configuration besides local that may be run
+// when local is invalid.
+func (d *decider) proven() bool {
+	c := d.next.LastKnownGood.Config
+	return !c.IsLocal() && !d.forbidden(c)
+}
+
+// adopt takes up what is intended, if it is new and may run here.
+func (d *decider) adopt() bool {
+	s, in := &d.next, d.o.Intent
+	switch in.Kind {
+	case Invalid:
+		if d.first {
+			s.Run.Deferred = true
+		}
+		return true
+	case Nil:
+		s.Run.Deferred = false
+		return d.adoptLocal()
+	case Assigned:
+		s.Run.Deferred = false
+	default:
+		return true
+	}
+	c := in.Config
+	if s.IsRevoked(c) {
+		d.hold = hold{"False", "Revoked", fmt.Sprintf("refused current (UID: %s): it is revoked", c.Revision), ""}
+		return true
+	}
+	if b, bad := s.BadEntry(c); bad {
+		if c.Rollout.Attempt <= b.Attempt {
+			return true // status says why
+		}
+		if d.forbidden(s.Current.Config) {
+			s.Current = s.LastKnownGood // lifting must not bring back more than what is adopted below
+			d.endTrial()
+		}
+		s.Bad = slices.DeleteFunc(s.Bad, func(b BadConfig) bool { return b.matches(c) && b.Attempt < c.Rollout.Attempt })
+	}
+	if s.Current.Same(c) {
+		if s.Current.Config != c {
+			s.Current.Config = c // who assigned it has changed, not what it is
+			if s.Run.Config.Revision == c.Revision {
+				s.Run.Config = c
+			}
+		}
+		return true
+	}
+	if d.o.Storage != "" {
+		d.hold = hold{"Unknown", "SyncFailed", "failed to sync, desired config unclear, cause: cannot record it: " + d.o.Storage, ""}
+		return true
+	}
+	if d.inherits(c) {
+		return true
+	}
+	v, ok := d.o.Verdicts[c.Revision]
+	if !ok {
+		return d.awaitVerdict(c)
+	}
+	switch v.Outcome {
+	case RejectedOutcome:
+		d.markBad(c, Rejected, fmt.Sprintf("failed to validate current (UID: %s)", c.Revision), v.Words)
+		d.event(true, "ConfigRejected", "failed to validate current (UID: %s): %s", c.Revision, v.Words)
+	case Refused:
+		d.hold = hold{"False", v.Guard, fmt.Sprintf("refused current (UID: %s): %s", c.Revision, v.Words), ""}
+	case Accepted:
+		d.adoptConfig(c)
+	default:
+		d.hold = hold{"Unknown", "CouldNotValidate", fmt.Sprintf("could not validate current (UID: %s): %s", c.Revision, v.Words), ""}
+	}
+	return true
+}
+
+func (d *decider) adoptConfig(c Config) {
+	s := &d.next
+	s.Current = Record{c, d.o.Now}
+	d.endTrial()
+	switch {
+	case s.LastKnownGood.Same(c):
+	case s.isProven(c):
+		s.LastKnownGood = Record{c, d.o.Now}
+	default:
+		d.beginTrial()
+	}
+	d.cause = CauseChange
+	d.event(false, "ConfigChanged", "now using current (UID: %s)", c.Revision)
+}
+
+// inherits takes up a revision whose payload already runs: without a restart,
+// and with the standing of the one it replaces.
+func (d *decider) inherits(c Config) bool {
+	s := &d.next
+	old := s.Current.Config
+	if s.Run.Started {
+		old = s.Run.Config
+	}
+	if old.IsLocal() || old.Payload != c.Payload || d.forbidden(old) {
+		return false
+	}
+	switch {
+	case s.LastKnownGood.Same(old):
+		d.endTrial()
+		s.Current = Record{c, d.o.Now}
+		s.LastKnownGood = Record{c, s.LastKnownGood.Since}
+		if s.isPromoted(c) { // on this version of the component; last-known-good may be so from another
+			d.promoted(c)
+		}
+	case s.OnTrial(old):
+		s.Current = Record{c, d.o.Now}
+		d.editTrial(func(t *Trial) { t.Revision = c.Revision })
+	default:
+		return false
+	}
+	if s.Run.Started {
+		s.Run.Config = c
+	}
+	d.event(false, "ConfigChanged", "now using current (UID: %s), whose content already ran", c.Revision)
+	return true
+}
+
+func (d *decider) adoptLocal() bool {
+	s := &d.next
+	if s.Current.IsLocal() && s.LastKnownGood.IsLocal() {
+		return true
+	}
+	if d.o.Storage != "" {
+		d.hold = hold{"Unknown", "SyncFailed", "failed to sync, desired config unclear, cause: cannot record it: " + d.o.Storage, ""}
+		return true
+	}
+	v, ok := d.o.Verdicts[""]
+	if !ok {
+		return d.awaitVerdict(Config{})
+	}
+	if v.Outcome == RejectedOutcome {
+		d.hold = hold{"False", "LocalInvalid", fmt.Sprintf("failed to validate current (%s)", d.o.Local), v.Words}
+		return true
+	}
+	if !s.Current.IsLocal() {
+		d.event(false, "ConfigChanged", "now using current (%s)", d.o.Local)
+	}
+	s.Current, s.LastKnownGood = Record{Since: d.o.Now}, Record{Since: d.o.Now}
+	d.endTrial()
+	d.cause = CauseChange
+	return true
+}
+
+// choose picks what must run: current, else last-known-good, else local, each
+// validated anew before the first start.
+func (d *decider) choose() bool {
+	s := &d.next
+	candidates := []Config{s.Current.Config, s.LastKnownGood.Config, {}}
+	if s.Run.Deferred || s.Trial != nil && s.Trial.Fallback != NoFallback {
+		candidates = candidates[1:]
+	}
+	for _, c := range candidates {
+		if d.forbidden(c) {
+			continue
+		}
+		if s.Run.Started && s.Run.Config.Revision == c.Revision { // no verdict stops what runs
+			d.choice = c
+			return true
+		}
+		if c.IsLocal() {
+			if d.o.Verdicts[""].Outcome == RejectedOutcome {
+				continue
+			}
+			d.choice = c
+			return true
+		}
+		v, ok := d.o.Verdicts[c.Revision]
+		if !ok {
+			d.needs = append(d.needs, c)
+			return false
+		}
+		if v.Outcome == RejectedOutcome {
+			d.markBad(c, Rejected, fmt.Sprintf("failed to validate current (UID: %s)", c.Revision), v.Words)
+			d.event(true, "ConfigRejected", "failed to validate current (UID: %s): %s", c.Revision, v.Words)
+			if s.Current.Same(c) {
+				d.endTrial()
+			}
+			continue
+		}
+		if v.Outcome == Unavailable {
+			continue
+		}
+		d.choice = c
+		return true
+	}
+	d.action = Action{Kind: Refuse, Words: d.o.Verdicts[""].Words}
+	return false
+}
+
+// act turns the choice into an action.
+func (d *decider) act() bool {
+	s, run := &d.next, &d.next.Run
+	same := run.Started && run.Config.Revision == d.choice.Revision
+	if same && (d.o.Child.Alive || run.Delay > 0) || d.o.Node.ShuttingDown {
+		return true
+	}
+	kind := Start
+	if d.o.Child.Alive {
+		kind = Restart
+	}
+	if !same {
+		if d.cause == "" {
+			d.cause = CauseRollback
+			if d.choice.Revision == s.Current.Revision {
+				d.cause = CauseResume
+			}
+		}
+		adopted := d.cause == CauseChange
+		if !run.Started {
+			d.cause = CauseBoot
+		}
+		*run = Run{
+			Started: true, Config: d.choice, Deferred: run.Deferred, LastExit: run.LastExit, Probing: run.Probing,
+			APISeen: adopted && d.o.Node.API,
+		}
+	} else {
+		d.cause = CauseCrash
+		run.SinceStart, run.HealthyFor, run.Unhealthy, run.NotReady, run.Healthy = 0, 0, 0, 0, false
+	}
+	if s.Trial != nil { // what an unclean reboot would be held against
+		d.editTrial(func(t *Trial) { t.Clean = !d.onTrial() })
+	}
+	d.action = Action{Kind: kind, Config: d.choice, Cause: d.cause}
+	return true
+}
+
+// forbidden tells whether c must not run, whatever the dry run says.
+func (d *decider) forbidden(c Config) bool {
+	_, bad := d.next.BadEntry(c)
+	return bad || d.next.IsRevoked(c)
+}
+
+// awaitVerdict asks for a verdict on what is to be adopted. What runs goes on
+// meanwhile; where nothing runs yet, the node waits, so that it starts once.
+func (d *decider) awaitVerdict(c Config) bool {
+	d.needs = append(d.needs, c)
+	return !d.first
+}
+
+func (d *decider) beginTrial() {
+	d.next.Startups = []time.Time{d.o.Now}
+	n := d.o.Node
+	d.next.Trial = &Trial{
+		Revision:  d.next.Current.Revision,
+		StartTime: d.o.Now,
+		BootID:    d.o.BootID,
+		Baseline:  Baseline{API: n.API, Ready: n.API && n.Ready, Pressure: slices.Clone(n.Pressure), Pods: slices.Clone(n.Pods)},
+	}
+	d.next.Run.Credit = 0
+}
+
+func (d *decider) endTrial() {
+	d.next.Trial, d.next.Startups = nil, nil
+	d.next.Run.Credit = 0
+}
+
+// editTrial changes a copy: the state handed to Decide is never written to.
+func (d *decider) editTrial(edit func(*Trial)) {
+	t := *d.next.Trial
+	edit(&t)
+	d.next.Trial = &t
+}
+
+func (d *decider) markBad(c Config, f Failure, reason, detail string) BadConfig {
+	b := BadConfig{
+		Revision: c.Revision, Namespace: c.Namespace, Name: c.Name, UID: c.UID, Payload: c.Payload,
+		Time: d.o.Now, Reason: reason, Detail: detail, Failure: f, Attempt: c.Rollout.Attempt,
+		Provisional: f == CrashLooped || f == NotHealthy || f == NotReady,
+	}
+	d.next.Bad = slices.DeleteFunc(d.next.Bad, func(b BadConfig) bool { return b.Revision == c.Revision })
+	d.next.Bad = append([]BadConfig{b}, d.next.Bad...)
+	return b
+}
+
+func (d *decider) promoted(c Config) {
+	p := slices.DeleteFunc(d.next.Promoted, func(p Promotion) bool { return p.Revision == c.Revision })
+	d.next.Promoted = append([]Promotion{{c.Revision, c.Payload, d.o.Now}}, p...)
+	d.next.Promoted = d.next.Promoted[:min(len(d.next.Promoted), maxKept)]
+}
+
+func (d *decider) event(warning bool, reason, format string, args ...any) {
+	d.events = append(d.events, Event{warning, reason, fmt.Sprintf(format, args...)})
+}
+
+func (s State) clone() State {
+	s.Revoked = slices.Clone(s.Revoked)
+	s.Bad = slices.Clone(s.Bad)
+	s.Startups = slices.Clone(s.Startups)
+	s.Promoted = slices.Clone(s.Promoted)
+	return s
+}

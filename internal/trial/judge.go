@@ -1,0 +1,300 @@
+package trial
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// maxGap bounds what one decision adds to any clock: an agent that did not
+	// look for longer did not observe.
+	maxGap = 15 * time.Second
+	// flushEvery bounds how much observed health a crash of the agent can lose.
+	flushEvery = 20 * time.Second
+	// settled is how long a kubelet must be healthy for its crashes to be forgotten.
+	settled = time.Minute
+
+	backoffFirst = 250 * time.Millisecond
+	backoffTrial = 8 * time.Second
+	backoffMost  = time.Minute
+
+	apiLossWindow = 2 * time.Minute  // a loss this soon after the start may be the configuration's doing
+	apiLossAfter  = 10 * time.Minute // how long it must stay away
+)
+
+// reckon adds the time since the last decision to what it was observed to be.
+func (d *decider) reckon() bool {
+	run, o := &d.next.Run, d.o
+	if !run.Started {
+		return true
+	}
+	gap := min(o.Elapsed, maxGap)
+	run.Delay = max(0, run.Delay-o.Elapsed)
+	if t := d.next.Trial; t != nil && t.Fallback == APIProbe {
+		run.Probing += gap
+	}
+	d.reckonAPI(gap)
+	was := run.Healthy
+	run.Healthy = o.Child.Alive && o.Child.Healthy
+	if !o.Child.Alive || o.Child.Waiting {
+		return true
+	}
+	run.SinceStart += gap
+	if run.Healthy {
+		run.EverHealthy, run.Unhealthy = true, 0
+		if was {
+			run.HealthyFor += gap
+		}
+		if run.HealthyFor >= settled {
+			run.Crashes = 0
+		}
+		if run.Crashes == 0 {
+			run.DeadEnd = false
+		}
+	} else {
+		run.HealthyFor = 0
+		if !o.Node.RuntimeDown && !o.Node.ShuttingDown {
+			run.Unhealthy += gap
+		}
+	}
+	d.reckonNode(gap, was)
+	return true
+}
+
+// standsStill tells whether an outage stops the clocks that depend on it.
+func (d *decider) standsStill() bool {
+	n := d.o.Node
+	return !n.API || n.RuntimeDown || n.ShuttingDown
+}
+
+// mustBeReady tells whether the node was Ready when the trial began.
+func (d *decider) mustBeReady() bool {
+	return d.next.Trial != nil && d.next.Trial.Baseline.Ready
+}
+
+func (d *decider) reckonNode(gap time.Duration, wasHealthy bool) {
+	run, n := &d.next.Run, d.o.Node
+	notReady := d.mustBeReady() && !n.Ready
+	switch {
+	case !notReady:
+		run.NotReady = 0
+	case run.Healthy && !d.standsStill():
+		run.NotReady += gap
+	}
+	if run.Healthy && wasHealthy && !notReady && !d.standsStill() && d.onTrial() {
+		run.Credit += gap
+	}
+}
+
+func (d *decider) reckonAPI(gap time.Duration) {
+	run := &d.next.Run
+	if d.o.Node.API {
+		run.APIAway, run.APISeen = 0, true
+		if t := d.next.Trial; t != nil && t.APILostEarly && t.Fallback == NoFallback {
+			d.editTrial(func(t *Trial) { t.APILostEarly = false })
+		}
+		return
+	}
+	run.APIAway += gap
+	if t := d.next.Trial; t != nil && d.onTrial() && run.APISeen && t.Baseline.API && !t.APILostEarly && !t.APIProbed && run.SinceStart <= apiLossWindow {
+		d.editTrial(func(t *Trial) { t.APILostEarly = true })
+	}
+}
+
+// onTrial tells whether the kubelet runs the configuration on trial, and that
+// has not just failed.
+func (d *decider) onTrial() bool {
+	c := d.next.Run.Config
+	return d.next.Run.Started && d.next.OnTrial(c) && d.next.Trial.Fallback == NoFallback && !d.forbidden(c)
+}
+
+// crash reckons with an exit that nobody asked for.
+func (d *decider) crash() bool {
+	run, o := &d.next.Run, d.o
+	if !o.Child.Exited || !run.Started {
+		return true
+	}
+	run.LastExit, run.Healthy, run.HealthyFor = o.Child.Exit, false, 0
+	run.Crashes++
+	most := backoffMost
+	if d.onTrial() {
+		most = backoffTrial
+		// Only the configuration's own doing counts: not a binary that is gone,
+		// not a runtime that is, not the node going down.
+		if o.Child.Spawned && !o.Node.RuntimeDown && !o.Node.ShuttingDown {
+			d.countCrash()
+		}
+	} else if run.Crashes > o.Limits.CrashLoopThreshold {
+		d.deadEnd(fmt.Sprintf("%d unexpected exits, last: %s", run.Crashes, run.LastExit))
+	}
+	run.Delay = backoffFirst << min(run.Crashes-1, 10)
+	run.Delay = min(run.Delay, most)
+	return true
+}
+
+// countCrash counts the start that follows an unexpected exit of the
+// configuration on trial, or gives the verdict: threshold + 1 starts are
+// allowed, the extra one because it takes one to adopt a configuration.
+func (d *decider) countCrash() {
+	s := &d.next
+	if len(s.Startups) <= d.o.Limits.CrashLoopThreshold {
+		s.Startups = append(s.Startups, d.o.Now)
+		return
+	}
+	d.fail(CrashLooped, fmt.Sprintf("crash-looped: %d starts in its trial, last: %s", len(s.Startups), s.Run.LastExit))
+}
+
+// judge passes, fails or continues the trial; when it is over, whether
+// last-known-good does better.
+func (d *decider) judge() bool {
+	if !d.next.Run.Started {
+		return true
+	}
+	if d.onTrial() {
+		d.judgeTrial()
+	} else {
+		d.judgeFallback()
+	}
+	return true
+}
+
+func (d *decider) judgeTrial() {
+	run, o, t := &d.next.Run, d.o, d.next.Trial
+	var pressure []string
+	for _, p := range o.Node.Pressure {
+		if !slices.Contains(t.Baseline.Pressure, p) {
+			pressure = append(pressure, p)
+		}
+	}
+	switch {
+	case run.Unhealthy >= o.Limits.HealthTimeout && run.Unhealthy > 0:
+		d.fail(NotHealthy, fmt.Sprintf("was not healthy for %s", o.Limits.HealthTimeout))
+	case run.NotReady >= o.Limits.ReadyTimeout && run.NotReady > 0:
+		d.fail(NotReady, fmt.Sprintf("left the node not ready for %s", o.Limits.ReadyTimeout))
+	case !d.standsStill() && len(o.Node.LostPods) > 0:
+		d.fail(WorkloadHarmed, "harmed the workload: "+firstFew(o.Node.LostPods))
+	case !d.standsStill() && t.Baseline.API && len(pressure) > 0 && run.SinceStart > 0:
+		d.fail(WorkloadHarmed, "harmed the workload: "+strings.Join(pressure, ", ")+" turned True")
+	case t.APILostEarly && run.APIAway >= apiLossAfter && o.Limits.APILossRollback:
+		d.editTrial(func(t *Trial) { t.Fallback, t.APIProbed, t.APILostEarly = APIProbe, true, false })
+		run.Probing = 0
+		d.cause = CauseRollback
+		d.event(true, "APILost", "the API was lost within %s of starting current (UID: %s) and stayed away for %s: trying last-known-good %s",
+			apiLossWindow, t.Revision, apiLossAfter, label(d.next.LastKnownGood.Config, o.Local))
+	case run.Healthy && !d.standsStill() && t.Healthy+run.Credit >= o.Limits.TrialDuration:
+		d.promote()
+	case run.Credit >= flushEvery:
+		d.editTrial(func(t *Trial) { t.Healthy += run.Credit })
+		run.Credit = 0
+	}
+}
+
+func (d *decider) promote() {
+	s := &d.next
+	c := s.Current.Config
+	s.LastKnownGood = Record{c, d.o.Now}
+	d.promoted(c)
+	d.endTrial()
+	d.event(false, "ConfigLastKnownGood", "(UID: %s) became last-known-good after %s of observed health", c.Revision, d.o.Limits.TrialDuration)
+}
+
+// fail gives a verdict on the configuration on trial.
+func (d *decider) fail(f Failure, words string) {
+	s := &d.next
+	c := s.Current.Config
+	d.markBad(c, f, fmt.Sprintf("current (UID: %s) %s", c.Revision, words), s.Run.LastExit)
+	if !d.next.Bad[0].Provisional {
+		d.endTrial()
+	}
+	s.Run.Credit = 0
+	d.cause = CauseRollback
+	d.event(true, "ConfigRolledBack", "current (UID: %s) %s; going back to last-known-good %s", c.Revision, words, label(s.LastKnownGood.Config, d.o.Local))
+}
+
+// judgeFallback looks whether last-known-good does better than the
+// configuration that it replaced.
+func (d *decider) judgeFallback() {
+	s, run, o := &d.next, &d.next.Run, d.o
+	if run.Unhealthy >= o.Limits.HealthTimeout && run.Unhealthy > 0 {
+		d.deadEnd(fmt.Sprintf("not healthy for %s", o.Limits.HealthTimeout))
+	}
+	if s.Trial == nil || run.Config.Revision == s.Current.Revision {
+		return
+	}
+	switch s.Trial.Fallback {
+	case APIProbe:
+		d.judgeProbe()
+		return
+	case Inconclusive:
+		if run.Healthy && (o.Node.Ready || !d.mustBeReady() || d.standsStill()) {
+			d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
+			s.Startups = []time.Time{o.Now}
+			d.cause = CauseResume
+			d.event(false, "TrialResumed", "last-known-good is healthy: the trial of current (UID: %s) goes on", s.Current.Revision)
+		}
+		return
+	}
+	b, bad := s.BadEntry(s.Current.Config)
+	if !bad {
+		return
+	}
+	if !b.Provisional {
+		d.endTrial()
+		return
+	}
+	better, same := run.Healthy, false
+	switch b.Failure {
+	case CrashLooped:
+		same = !run.EverHealthy && run.Crashes > o.Limits.CrashLoopThreshold
+	case NotHealthy:
+		same = !run.EverHealthy && run.Unhealthy >= o.Limits.HealthTimeout
+	case NotReady:
+		better = run.Healthy && o.Node.Ready && o.Node.API
+		same = run.NotReady >= o.Limits.ReadyTimeout
+	}
+	switch {
+	case better:
+		for i := range s.Bad {
+			s.Bad[i].Provisional = s.Bad[i].Provisional && s.Bad[i].Revision != b.Revision
+		}
+		d.endTrial()
+	case same:
+		s.Bad = slices.DeleteFunc(s.Bad, func(x BadConfig) bool { return x.Revision == b.Revision })
+		d.editTrial(func(t *Trial) { t.Fallback = Inconclusive })
+		d.event(true, "Inconclusive", "last-known-good %s fails the same way as (UID: %s) did, which is no longer held to be bad; its trial resumes when last-known-good is healthy",
+			label(run.Config, o.Local), b.Revision)
+	}
+}
+
+// judgeProbe ends the excursion to last-known-good that an API lost early in a
+// trial is answered with.
+func (d *decider) judgeProbe() {
+	run := d.next.Run
+	switch {
+	case d.o.Node.API && run.Probing <= apiLossWindow:
+		d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
+		d.fail(LostAPI, "lost the API, which came back with last-known-good")
+	case run.Probing > apiLossWindow:
+		d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
+		d.cause = CauseResume
+		d.event(false, "TrialResumed", "the API stays away with last-known-good too: it was not current (UID: %s) that lost it", d.next.Current.Revision)
+	}
+}
+
+func (d *decider) deadEnd(words string) {
+	if d.next.Run.DeadEnd || d.forbidden(d.next.Run.Config) { // what must not run is about to be replaced
+		return
+	}
+	d.next.Run.DeadEnd = true
+	d.event(true, "DeadEnd", "%s keeps failing and there is nothing to fall back to: %s; trying on", label(d.next.Run.Config, d.o.Local), words)
+}
+
+func firstFew(list []string) string {
+	const few = 3
+	if len(list) <= few {
+		return strings.Join(list, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(list[:few], ", "), len(list)-few)
+}

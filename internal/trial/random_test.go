@@ -1,0 +1,257 @@
+package trial
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestMain walks more histories than rapid does by default.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	for name, value := range map[string]string{"rapid.checks": "1500", "rapid.steps": "60", "rapid.nofailfile": "true"} {
+		given := false
+		flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
+		if !given {
+			if err := flag.Set(name, value); err != nil {
+				panic(err)
+			}
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// TestWhateverHappensTheInvariantsHold walks random histories of a node:
+// assignments, verdicts, crashes, outages, reboots, deaths of the agent at any
+// point, upgrades, lost writes. The shell checks every decision, the referee
+// the invariants, by counting for itself.
+func TestWhateverHappensTheInvariantsHold(t *testing.T) {
+	seen, decisions, walked := map[string]int{}, 0, 0
+	rapid.Check(t, func(r *rapid.T) {
+		walked++
+		n := newRandomNode(r, seen)
+		r.Repeat(n.actions())
+		n.comeToRest()
+		decisions += n.steps
+	})
+	t.Logf("%d histories, %d decisions; told: %v", walked, decisions, seen)
+	if testing.Short() || t.Failed() {
+		return
+	}
+	for _, what := range []string{
+		"ConfigChanged", "ConfigRejected", "ConfigRolledBack", "ConfigLastKnownGood", "DeadEnd", "Inconclusive", "TrialResumed", "APILost",
+		"Forgotten", string(CrashLooped), string(NotHealthy), string(NotReady), string(WorkloadHarmed), string(LostAPI), string(Rejected),
+		"Refuse", "inherited", "died between persist and action", "torn write", "lifted", "revoked what ran",
+	} {
+		if seen[what] < 20 {
+			t.Errorf("the histories hardly show %s (%d times): they prove little about it", what, seen[what])
+		}
+	}
+}
+
+// randomNode is a shell that rapid plays with.
+type randomNode struct {
+	*shell
+	r    *rapid.T
+	seen map[string]int
+	ref  *referee
+}
+
+func newRandomNode(r *rapid.T, seen map[string]int) *randomNode {
+	n := &randomNode{shell: newShell(r), r: r, seen: seen}
+	n.limits = Limits{
+		TrialDuration:      rapid.SampledFrom([]time.Duration{30 * time.Second, 3 * time.Minute, 10 * time.Minute}).Draw(r, "trial"),
+		CrashLoopThreshold: rapid.SampledFrom([]int{0, 0, 1, 3, 10}).Draw(r, "threshold"),
+		HealthTimeout:      time.Minute, ReadyTimeout: time.Minute,
+		APILossRollback: rapid.Bool().Draw(r, "api-loss-rollback"),
+		DegradeLocal:    rapid.Bool().Draw(r, "degrade"),
+	}
+	for p := range 6 { // fixed for each payload, whatever its UID
+		outcome := rapid.SampledFrom([]Outcome{Accepted, Accepted, Accepted, Accepted, Accepted, RejectedOutcome, Refused, CouldNotTell}).Draw(r, "verdict")
+		for u := range 2 {
+			n.says[randomConfig(p, u).Revision] = Verdict{Outcome: outcome, Guard: "WouldEvictPods", Words: "so it is"}
+		}
+	}
+	n.healthy = true
+	n.ref = newReferee(n)
+	n.watcher = n.ref.watch
+	n.start()
+	return n
+}
+
+func randomConfig(payload, uid int) Config {
+	revision := fmt.Sprintf("p%d-%d", payload, uid)
+	return Config{Revision: revision, UID: revision, Namespace: "ns", Name: "config", Payload: fmt.Sprintf("sha-%d", payload)}
+}
+
+func (n *randomNode) drawConfig() Config {
+	c := randomConfig(rapid.IntRange(0, 5).Draw(n.r, "payload"), rapid.IntRange(0, 1).Draw(n.r, "uid"))
+	c.Rollout.Attempt = int64(rapid.IntRange(0, 3).Draw(n.r, "attempt"))
+	return c
+}
+
+// one makes a change of the world, lets the node deal with it, and holds it to
+// invariant 6: one stop and start at the most.
+func (n *randomNode) one(change func()) func(*rapid.T) {
+	return func(*rapid.T) {
+		if !n.up {
+			n.start()
+			return
+		}
+		n.ref.starts = 0
+		change()
+		if n.up {
+			n.settle()
+		}
+		n.must(n.ref.starts <= 1, "one change cost the node %d starts of its kubelet", n.ref.starts)
+	}
+}
+
+func (n *randomNode) actions() map[string]func(*rapid.T) {
+	coin := func(label string) bool { return rapid.IntRange(0, 3).Draw(n.r, label) > 0 } // mostly true
+	pass := func(*rapid.T) {
+		n.pass(time.Duration(rapid.SampledFrom([]int{1, 5, 20, 40, 70, 130, 700}).Draw(n.r, "seconds")) * time.Second)
+	}
+	assign := n.one(func() { n.intent = Intent{Kind: Assigned, Config: n.drawConfig()} })
+	exit := n.one(func() {
+		if n.child.Alive {
+			n.exit("exit status 1", coin("spawned"))
+		}
+	})
+	return map[string]func(*rapid.T){
+		"assign": assign, "assign2": assign, "pass": pass, "pass2": pass, "exit": exit, "exit2": exit,
+		"crash-loop": func(*rapid.T) {
+			for range rapid.IntRange(1, 12).Draw(n.r, "exits") {
+				exit(n.r)
+				n.pass(time.Minute / 2)
+			}
+		},
+		"assign-local": n.one(func() { n.intent = Intent{Kind: Nil} }),
+		"unclear": n.one(func() {
+			n.intent = Intent{Kind: rapid.SampledFrom([]IntentKind{Unanswered, Unassigned, Invalid}).Draw(n.r, "kind"), Cause: "who knows"}
+		}),
+		"health": n.one(func() { n.healthy, n.waiting = coin("healthy"), !coin("not waiting") }),
+		"ready":  n.one(func() { n.node.Ready = coin("ready") }),
+		"api":    n.one(func() { n.node.API = coin("api") }),
+		"outages": n.one(func() {
+			n.node.RuntimeDown, n.node.ShuttingDown = !coin("runtime"), !coin("not shutting down")
+		}),
+		"workload": n.one(func() {
+			n.node.Pressure, n.node.LostPods = nil, nil
+			switch rapid.IntRange(0, 5).Draw(n.r, "harm") {
+			case 0:
+				n.node.Pressure = []string{"MemoryPressure"}
+			case 1:
+				n.node.LostPods = []string{"pod"}
+			}
+		}),
+		"api-loss": func(*rapid.T) { // rare by chance: adopted, lost soon, away for long
+			n.one(func() { n.node.API, n.node.RuntimeDown, n.node.ShuttingDown, n.healthy = true, false, false, true })(n.r)
+			assign(n.r)
+			n.pass(time.Duration(rapid.SampledFrom([]int{5, 60, 200}).Draw(n.r, "seconds")) * time.Second)
+			n.one(func() { n.node.API = false })(n.r)
+			n.pass(610 * time.Second)
+			if coin("back") {
+				n.one(func() { n.node.API = true })(n.r)
+			}
+		},
+		"guard": n.one(func() { // pods, cordon or local changed
+			maps.DeleteFunc(n.verdicts, func(_ string, v Verdict) bool { return v.Outcome == Refused || v.Outcome == CouldNotTell })
+		}),
+		"local": n.one(func() {
+			n.says[""] = Verdict{Outcome: rapid.SampledFrom([]Outcome{Accepted, Accepted, Accepted, RejectedOutcome, CouldNotTell}).Draw(n.r, "local")}
+		}),
+		"forget": n.one(func() {
+			if len(n.state.Bad) > 0 {
+				n.forget = []string{n.state.Bad[0].Revision}
+				delete(n.verdicts, n.forget[0])
+			}
+		}),
+		"revoke": n.one(func() {
+			uids := []string{}
+			for range rapid.IntRange(0, 2).Draw(n.r, "revoked") {
+				uids = append(uids, n.drawConfig().UID)
+			}
+			n.revoked = &uids
+			if slices.Contains(uids, n.state.Run.Config.UID) {
+				n.seen["revoked what ran"]++
+			}
+		}),
+		"storage": n.one(func() {
+			n.diskFails = ""
+			if !coin("works") {
+				n.diskFails = "no space left on device"
+			} else {
+				n.storage = ""
+			}
+		}),
+		"slow-validation": func(*rapid.T) {
+			n.unknown = true
+			assign(n.r)
+			n.pass(7 * time.Second)
+			n.unknown = false
+			n.one(func() {})(n.r)
+		},
+		"kill":    func(*rapid.T) { n.kill(); n.start() },
+		"sigterm": func(*rapid.T) { n.sigterm(); n.start() },
+		"upgrade": func(*rapid.T) {
+			n.sigterm()
+			n.version = rapid.SampledFrom([]string{"v1", "v2"}).Draw(n.r, "version")
+			n.start()
+		},
+		"reboot": func(*rapid.T) {
+			if coin("clean") {
+				n.sigterm()
+			}
+			n.kill()
+			n.boot++
+			n.node.ShuttingDown = false
+			n.start()
+		},
+		"die-while-deciding": func(*rapid.T) {
+			n.dying = func() bool { n.seen["died between persist and action"]++; return true }
+			if coin("whole") {
+				n.seen["torn write"]++
+				n.tearDisk = func(steps int) int { return rapid.IntRange(0, steps).Draw(n.r, "written") }
+				n.ref.torn = true
+			}
+			switch rapid.IntRange(0, 2).Draw(n.r, "upon") {
+			case 0:
+				assign(n.r)
+			case 1:
+				exit(n.r)
+			case 2:
+				pass(n.r)
+			}
+			n.kill()
+			n.dying, n.tearDisk = nil, nil
+			if !coin("same boot") {
+				n.boot++
+				n.ref.torn = true
+			}
+			n.start()
+		},
+		"": func(*rapid.T) { n.ref.atRest() },
+	}
+}
+
+// comeToRest ends every history: the world is put right, and the node must come
+// to run something that it may run.
+func (n *randomNode) comeToRest() {
+	n.says[""] = Verdict{Outcome: Accepted}
+	n.node = Node{API: true, Ready: true}
+	n.healthy, n.waiting, n.diskFails, n.storage, n.unknown = true, false, "", "", false
+	n.kill()
+	n.start()
+	n.pass(15 * time.Minute)
+	n.must(n.up && n.child.Alive && n.state.Run.Healthy, "no healthy kubelet in the end: %+v", n.state.Run)
+	n.must(n.state.Trial == nil || n.says[n.state.Current.Revision].Outcome != Accepted || n.state.IsRevoked(n.state.Current.Config) || !n.state.OnTrial(n.state.Run.Config),
+		"a trial does not end: %+v", n.state.Trial)
+	n.ref.atRest()
+}

@@ -1,0 +1,206 @@
+package trial
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// referee holds a node to the invariants. It counts for itself what it can:
+// health, exits, starts.
+type referee struct {
+	n       *randomNode
+	starts  int                      // since a test set it to zero
+	healthy map[string]time.Duration // by version and payload: observed since it was adopted
+	was     bool                     // healthy at the last decision
+	exits   int                      // that count against the configuration on trial
+	torn    bool                     // a write was lost, so that exits may be counted again or not at all
+	booted  int                      // the boot of the last decision
+	clean   bool
+	first   bool
+}
+
+func newReferee(n *randomNode) *referee {
+	return &referee{n: n, healthy: map[string]time.Duration{}, booted: 1}
+}
+
+// watch sees every decision that is not thrown away.
+func (r *referee) watch(before State, o Observed, d Decision) {
+	for _, e := range d.Events {
+		r.n.seen[e.Reason]++
+		if strings.HasSuffix(e.Message, "whose content already ran") {
+			r.n.seen["inherited"]++
+		}
+	}
+	r.neverForbidden(o, d)
+	r.goodIsProven(before, o, d)
+	r.verdictsAreFair(before, o, d)
+	r.localOnlyIfAssigned(before, o, d)
+	r.neverForNothing(before, o, d)
+}
+
+// neverForbidden is invariant 1.
+func (r *referee) neverForbidden(o Observed, d Decision) {
+	n, c := r.n, d.Action.Config
+	switch d.Action.Kind {
+	case None:
+		return
+	case Refuse:
+		n.seen["Refuse"]++
+		n.must(o.Verdicts[""].Outcome == RejectedOutcome, "refused although local is not invalid: %+v", o.Verdicts[""])
+		n.must(d.Action.Words == o.Verdicts[""].Words, "it does not say why")
+		return
+	}
+	r.starts++
+	_, bad := d.Next.BadEntry(c)
+	n.must(!bad, "started %s, which is bad", c.Revision)
+	n.must(!d.Next.IsRevoked(c), "started %s, which is revoked", c.Revision)
+	n.must(n.says[c.Revision].Outcome != RejectedOutcome || c.IsLocal(), "started %s, which its dry run rejects", c.Revision)
+	n.must(!o.Node.ShuttingDown, "started %s while the node shuts down", c.Revision)
+	n.must(d.Next.Current.Same(c) || d.Next.LastKnownGood.Same(c) || c.IsLocal(), "started %s, which is neither current, last-known-good nor local", c.Revision)
+	n.must((d.Action.Kind == Restart) == o.Child.Alive, "%s with the kubelet alive: %t", d.Action.Kind, o.Child.Alive)
+}
+
+// goodIsProven is invariant 2: what becomes last-known-good was observed
+// healthy for its whole trial, counted here.
+func (r *referee) goodIsProven(before State, o Observed, d Decision) {
+	n, run := r.n, before.Run
+	key := func(c Config) string { return n.version + "/" + c.Payload }
+	now := o.Child.Alive && o.Child.Healthy
+	if run.Started && now && r.was && !o.Node.RuntimeDown && !o.Node.ShuttingDown && o.Node.API {
+		r.healthy[key(run.Config)] += o.Elapsed
+	}
+	r.was = now
+	if d.Action.Kind != None {
+		r.was = false
+	}
+	good := d.Next.LastKnownGood.Config
+	if !good.IsLocal() && good.Payload != before.LastKnownGood.Payload {
+		n.must(r.healthy[key(good)] >= n.limits.TrialDuration, "%s became last-known-good after %s of health", good.Revision, r.healthy[key(good)])
+		_, bad := before.BadEntry(good)
+		n.must(!bad, "%s became last-known-good while it was bad", good.Revision)
+		n.must(!d.Next.IsRevoked(good) || before.IsRevoked(good), "%s became last-known-good while it was revoked", good.Revision)
+	}
+	if c := d.Next.Current.Config; c.Payload != before.Current.Payload && !slices.ContainsFunc(d.Next.Promoted, func(p Promotion) bool { return p.Payload == c.Payload }) {
+		delete(r.healthy, key(c))
+	}
+}
+
+// verdictsAreFair is invariant 7, and the count of the crash loop.
+func (r *referee) verdictsAreFair(before State, o Observed, d Decision) {
+	n := r.n
+	first := !before.Run.Started
+	rebooted := r.booted != n.boot
+	r.booted = n.boot
+	outage := o.Node.RuntimeDown || o.Node.ShuttingDown
+	on := before.Run.Started && before.OnTrial(before.Run.Config) && before.Trial.Fallback == NoFallback
+	exited := on && o.Child.Exited && o.Child.Spawned && !outage
+	if exited {
+		r.exits++
+	}
+	unclean := first && rebooted && before.Trial != nil && before.Trial.BootID != o.BootID && !before.Trial.Clean
+	if unclean {
+		r.exits++
+	}
+	threshold := n.limits.CrashLoopThreshold
+	verdicts := 0
+	for _, b := range d.Next.Bad {
+		if slices.ContainsFunc(before.Bad, func(x BadConfig) bool {
+			return x.Revision == b.Revision && x.Time.Equal(b.Time) && x.Failure == b.Failure
+		}) {
+			continue
+		}
+		n.seen[string(b.Failure)]++
+		if b.Failure == Rejected {
+			n.must(n.says[b.Revision].Outcome == RejectedOutcome, "%s is called rejected, and is not", b.Revision)
+			continue
+		}
+		verdicts++
+		n.must(before.Current.Revision == b.Revision, "a verdict on %s, which was not current", b.Revision)
+		switch b.Failure {
+		case CrashLooped:
+			n.must(exited || unclean || r.torn, "a crash loop without a crash")
+			n.must(r.exits == threshold+1 || r.torn, "crash-looped after %d crashes, with a threshold of %d", r.exits, threshold)
+		case NotHealthy:
+			n.must(!first && !outage, "called not healthy at a start or in an outage: %+v", o.Node)
+			n.must(!o.Child.Healthy, "called not healthy while it is")
+		case NotReady, WorkloadHarmed:
+			n.must(!first && !outage && o.Node.API, "called %s at a start or in an outage: %+v", b.Failure, o.Node)
+		case LostAPI:
+			n.must(!first && o.Node.API && before.Trial != nil && before.Trial.APIProbed, "lost the API: %+v", o.Node)
+		}
+	}
+	n.must(verdicts <= 1, "%d verdicts in one decision", verdicts)
+	rolledBack := 0
+	for _, e := range d.Events {
+		if e.Reason == "ConfigRolledBack" {
+			rolledBack++
+		}
+	}
+	n.must(rolledBack == verdicts, "%d verdicts, told %d times", verdicts, rolledBack)
+	switch t := d.Next.Trial; {
+	case t == nil, before.Trial == nil, !t.StartTime.Equal(before.Trial.StartTime), before.Trial.Fallback == Inconclusive && t.Fallback == NoFallback:
+		r.exits, r.torn = 0, false
+		if t != nil && len(d.Next.Startups) == 2 {
+			r.exits = 1 // it began with this very decision
+		}
+	default:
+		_, bad := d.Next.BadEntry(d.Next.Current.Config)
+		n.must(bad || r.exits <= threshold || r.torn, "%d crashes without a verdict, with a threshold of %d", r.exits, threshold)
+	}
+	r.torn = r.torn || n.diskFails != "" || n.tearDisk != nil
+	for _, b := range before.Bad {
+		if _, still := d.Next.BadEntry(Config{Revision: b.Revision}); !still && slices.ContainsFunc(d.Next.Startups, func(time.Time) bool { return d.Next.Current.Revision == b.Revision }) && o.Intent.Config.Rollout.Attempt > b.Attempt {
+			n.seen["lifted"]++
+		}
+	}
+}
+
+// localOnlyIfAssigned is invariant 8.
+func (r *referee) localOnlyIfAssigned(before State, o Observed, d Decision) {
+	if before.LastKnownGood.IsLocal() || !d.Next.LastKnownGood.IsLocal() {
+		return
+	}
+	r.n.must(o.Intent.Kind == Nil && o.Storage == "", "last-known-good was forgotten, but not by an assignment of nil: %+v", o.Intent)
+	r.n.must(d.Next.Current.IsLocal(), "last-known-good was forgotten, but local is not current")
+}
+
+// neverForNothing is the other half of invariant 6: a kubelet that runs what it
+// should is left alone.
+func (r *referee) neverForNothing(before State, o Observed, d Decision) {
+	if d.Action.Kind != Restart {
+		return
+	}
+	r.n.must(before.Run.Config.Revision != d.Action.Config.Revision, "restarted %s for nothing", d.Action.Config.Revision)
+	r.n.must(before.Run.Config.Payload != d.Action.Config.Payload || d.Action.Config.IsLocal() || before.Run.Config.IsLocal() || d.Action.Cause != CauseChange,
+		"restarted for the same content under another name: %s to %s", before.Run.Config.Revision, d.Action.Config.Revision)
+}
+
+// atRest holds whenever nothing is left to decide: invariants 3 and 4, and that
+// some kubelet runs or is about to.
+func (r *referee) atRest() {
+	n := r.n
+	if !n.up || len(n.last.Validate) > 0 {
+		return
+	}
+	s, c := n.state, n.state.Run.Config
+	if !s.Run.Started {
+		n.must(n.node.ShuttingDown, "nothing was started: %+v", s)
+		return
+	}
+	n.must(n.child.Alive || n.node.ShuttingDown || s.Run.Delay > 0 && n.last.Wake <= max(s.Run.Delay, 50*time.Millisecond),
+		"no kubelet runs, and none will: %+v", s.Run)
+	if n.node.ShuttingDown {
+		return
+	}
+	_, bad := s.BadEntry(c)
+	n.must(!bad && !s.IsRevoked(c), "%s runs, which it must not", label(c, n.local))
+	n.must(s.Current.Same(c) || s.LastKnownGood.Same(c) || c.IsLocal(), "%s runs, which is neither current, last-known-good nor local", label(c, n.local))
+	st := n.last.Status
+	n.must(st.Active == c, "it says that %s runs, and runs %s", st.Active.Revision, c.Revision)
+	n.must(strings.HasSuffix(st.Condition.Message, label(c, n.local)), "%q does not say that %s runs", st.Condition.Message, label(c, n.local))
+	n.must((st.Condition.Status == "True") == (st.Condition.Reason == "AllChecksPassed" || st.Condition.Reason == "LocalInit"), "%+v", st.Condition)
+	if n.intent.Kind == Assigned && st.Condition.Status == "True" {
+		n.must(c.Revision == n.intent.Config.Revision, "it says that all is well with %s, and runs %s", n.intent.Config.Revision, c.Revision)
+	}
+}

@@ -1,0 +1,336 @@
+package trial
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+)
+
+// epoch is when every history begins.
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// shell is a model of the agent and of the node that it runs on: it observes,
+// decides, persists, acts. Everything outside of the core is a plain field that
+// a test sets. Whatever it does, it holds Decide to what is always true.
+type shell struct {
+	t fataler
+
+	// What outlives the agent.
+	disk       disk
+	diskFails  string // why nothing can be persisted
+	boot       int
+	version    string
+	downtimes  time.Duration // wall clock only
+	clockJumps time.Duration
+
+	// The outside world.
+	limits   Limits
+	local    Local
+	intent   Intent
+	revoked  *[]string
+	says     map[string]Verdict // what validation would say; accepted unless it is here
+	node     Node
+	healthy  bool // what a kubelet that is alive would be
+	waiting  bool
+	unknown  bool // validation does not come to an end
+	tearDisk func(steps int) int
+
+	// The agent; gone when it dies.
+	up       bool
+	state    State
+	verdicts map[string]Verdict
+	child    Child
+	forget   []string
+	storage  string
+	last     Decision
+	refused  bool
+
+	clock   time.Duration // monotonic, of the whole history
+	decided time.Duration // the clock at the last decision
+
+	steps   int
+	trace   []string
+	watcher func(before State, o Observed, d Decision) // sees every decision
+	dying   func() bool                                // between persist and action
+}
+
+// fataler is a test of any kind.
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// disk is what was persisted: the records of all versions, and those of each.
+type disk struct {
+	current, lastKnownGood Record
+	revoked                []string
+	versions               map[string]versionRecords
+}
+
+type versionRecords struct {
+	bad      []BadConfig
+	startups []time.Time
+	promoted []Promotion
+	trial    *Trial
+}
+
+func newShell(t fataler) *shell {
+	return &shell{
+		t: t, local: Init, version: "v1", boot: 1, disk: disk{versions: map[string]versionRecords{}},
+		intent: Intent{Kind: Nil}, says: map[string]Verdict{}, node: Node{API: true, Ready: true},
+		limits: Limits{TrialDuration: 10 * time.Minute, CrashLoopThreshold: 3, HealthTimeout: 2 * time.Minute, ReadyTimeout: 2 * time.Minute},
+	}
+}
+
+// persist writes the records in the order of the checkpoint package, or only
+// the first of them, if the power goes.
+func (n *shell) persist(s State) {
+	v := n.disk.versions[n.version]
+	writes := []func(){
+		func() { n.disk.revoked = s.Revoked },
+		func() { n.disk.current = s.Current },
+		func() { v.bad = s.Bad },
+		func() { v.promoted = s.Promoted },
+		func() { n.disk.lastKnownGood = s.LastKnownGood },
+		func() { v.startups = s.Startups },
+		func() { v.trial = s.Trial },
+	}
+	if n.tearDisk != nil {
+		writes = writes[:n.tearDisk(len(writes))]
+	}
+	for _, write := range writes {
+		write()
+	}
+	n.disk.versions[n.version] = v
+}
+
+func (n *shell) load() State {
+	v := n.disk.versions[n.version]
+	return State{
+		Current: n.disk.current, LastKnownGood: n.disk.lastKnownGood, Revoked: n.disk.revoked,
+		Bad: v.bad, Startups: v.startups, Promoted: v.promoted, Trial: v.trial,
+	}.deepCopy()
+}
+
+// start starts the agent, if it does not run.
+func (n *shell) start() {
+	if n.up {
+		return
+	}
+	n.up, n.refused = true, false
+	n.state, n.verdicts, n.child, n.last = n.load(), map[string]Verdict{}, Child{}, Decision{}
+	n.decided = n.clock
+	n.settle()
+}
+
+// kill ends the agent, and with it the kubelet.
+func (n *shell) kill() {
+	n.up, n.child, n.storage, n.state, n.last = false, Child{}, "", State{}, Decision{}
+}
+
+// sigterm ends them in good order.
+func (n *shell) sigterm() {
+	if n.up && n.diskFails == "" {
+		before := n.state.deepCopy()
+		clean := CleanShutdown(n.state)
+		n.must(reflect.DeepEqual(before, n.state), "CleanShutdown modified the state handed to it")
+		n.persist(clean)
+	}
+	n.kill()
+}
+
+func (n *shell) observe() Observed {
+	if n.child.Alive {
+		n.child.Healthy, n.child.Waiting = n.healthy && !n.waiting, n.waiting
+	}
+	return Observed{
+		Now: epoch.Add(n.clock + n.clockJumps), Elapsed: n.clock - n.decided, BootID: fmt.Sprintf("boot-%d", n.boot),
+		Limits: n.limits, Local: n.local, Intent: n.intent, Verdicts: maps.Clone(n.verdicts), Child: n.child, Node: n.node,
+		Revoked: n.revoked, Forget: n.forget, Storage: n.storage,
+	}
+}
+
+// decide makes one decision, persists it, and carries it out.
+func (n *shell) decide() {
+	o := n.observe()
+	d := n.ask(n.state, o)
+	if n.diskFails != "" && n.storage == "" && d.Next.Current.Revision != n.state.Current.Revision {
+		n.storage, o.Storage = n.diskFails, n.diskFails
+		d = n.ask(n.state, o)
+		n.must(d.Next.Current.Revision == n.state.Current.Revision || n.isFallback(d.Next), "adopted %v, which cannot be recorded", d.Next.Current)
+	}
+	if n.diskFails == "" {
+		n.persist(d.Next)
+		n.storage = ""
+	}
+	before := n.state
+	n.decided, n.state, n.last = n.clock, d.Next, d
+	if t := d.Next.Trial; t != nil && (before.Trial == nil || !t.StartTime.Equal(before.Trial.StartTime)) {
+		n.node.LostPods = nil // of those that run at adoption
+	}
+	if n.watcher != nil {
+		n.watcher(before, o, d)
+	}
+	n.child.Exited, n.forget = false, nil
+	for _, e := range d.Events {
+		mark := "event"
+		if e.Warning {
+			mark = "warning"
+		}
+		n.note("%s %s: %s", mark, e.Reason, e.Message)
+	}
+	if n.dying != nil && n.dying() {
+		n.kill()
+		return
+	}
+	n.act(d)
+}
+
+func (n *shell) isFallback(next State) bool { return next.Current.Same(next.LastKnownGood.Config) }
+
+func (n *shell) act(d Decision) {
+	switch d.Action.Kind {
+	case None:
+		return
+	case Refuse:
+		n.note("Refuse: %s", d.Action.Words)
+		n.refused = true
+		n.kill()
+		return
+	}
+	n.note("%s %s, cause %s", d.Action.Kind, label(d.Action.Config, n.local), d.Action.Cause)
+	n.child = Child{Alive: true}
+}
+
+// settle decides until nothing is to be done now, as the agent does.
+func (n *shell) settle() {
+	for range 50 {
+		if !n.up {
+			return
+		}
+		n.decide()
+		if !n.up || n.last.Action.Kind != None {
+			continue
+		}
+		if !n.validate() {
+			if len(n.last.Validate) == 0 {
+				n.checkFixedPoint()
+			}
+			return
+		}
+	}
+	n.t.Fatalf("no end of deciding: %+v", n.last)
+}
+
+// validate finds the verdicts that the last decision asked for. It returns
+// false if there is nothing to find.
+func (n *shell) validate() bool {
+	found := false
+	for _, c := range n.last.Validate {
+		if _, ok := n.verdicts[c.Revision]; ok || n.unknown {
+			continue
+		}
+		v, ok := n.says[c.Revision]
+		if !ok {
+			v = Verdict{Outcome: Accepted}
+		}
+		n.note("validate %s: %s", label(c, n.local), outcomeName(v.Outcome))
+		n.verdicts[c.Revision], found = v, true
+	}
+	return found
+}
+
+func outcomeName(o Outcome) string {
+	return [...]string{"not validated", "accepted", "rejected", "refused", "could not tell", "unavailable"}[o]
+}
+
+// pass lets time go by, deciding whenever the core wants to be woken.
+func (n *shell) pass(d time.Duration) {
+	for end := n.clock + d; n.clock < end && n.up; {
+		n.settleAfter(min(n.last.Wake, end-n.clock))
+	}
+}
+
+func (n *shell) settleAfter(d time.Duration) {
+	n.clock += d
+	n.settle()
+}
+
+// exit has the kubelet exit unexpectedly.
+func (n *shell) exit(words string, spawned bool) {
+	n.child = Child{Exited: true, Spawned: spawned, Exit: words}
+	n.settle()
+}
+
+// ask decides, and holds the core to what is true of every decision.
+func (n *shell) ask(s State, o Observed) Decision {
+	n.steps++
+	before := s.deepCopy()
+	d := Decide(s, o)
+	n.must(reflect.DeepEqual(before, s), "Decide modified the state handed to it:\nbefore %+v\nafter  %+v", before, s)
+	n.must(d.Action.Kind == Refuse || d.Wake > 0, "it would never be decided again: wake is %s", d.Wake)
+	n.must(d.Wake <= 10*time.Second || d.Next.Run.Delay > 0, "nobody looks for %s", d.Wake)
+	n.must(len(d.Next.Startups) <= 11, "%d startups are kept", len(d.Next.Startups))
+	n.must(len(d.Next.Promoted) <= maxKept, "%d promotions are kept", len(d.Next.Promoted))
+	n.must(distinct(d.Next.Bad, func(b BadConfig) string { return b.Revision }), "a revision is bad twice: %+v", d.Next.Bad)
+	n.must(distinct(d.Next.Promoted, func(p Promotion) string { return p.Revision }), "a revision was promoted twice: %+v", d.Next.Promoted)
+	n.must(d.Action.Kind == None || len(d.Validate) == 0 || d.Action.Config == d.Next.Run.Config, "what starts is not what is remembered")
+	n.must(len(d.Validate) > 0 || d.Action.Kind == Refuse || d.Status.Condition.Cause != "" && d.Status.Condition.Message != "", "the condition says nothing: %+v", d.Status)
+	again := Decide(s, o)
+	n.must(reflect.DeepEqual(d, again), "the same inputs gave another decision")
+	return d
+}
+
+// checkFixedPoint holds the core to invariant 5: with the inputs unchanged,
+// deciding again changes nothing.
+func (n *shell) checkFixedPoint() {
+	n.must(n.clock == n.decided, "time passed")
+	d := n.ask(n.state, n.observe())
+	n.must(d.Action.Kind == None, "deciding again asks for %s %s", d.Action.Kind, d.Action.Config.Revision)
+	n.must(len(d.Events) == 0, "deciding again tells %v", d.Events)
+	n.must(reflect.DeepEqual(d.Next, n.state), "deciding again changes the state:\nbefore %+v\nafter  %+v\ntrial before %+v\ntrial after  %+v", n.state, d.Next, n.state.Trial, d.Next.Trial)
+}
+
+func (n *shell) must(ok bool, format string, args ...any) {
+	if !ok {
+		n.t.Helper()
+		n.t.Fatalf(format+"\ntrace:\n%s", append(args, n.tail())...)
+	}
+}
+
+// tail is the end of the trace.
+func (n *shell) tail() string {
+	s := ""
+	for _, line := range n.trace[max(0, len(n.trace)-40):] {
+		s += "  " + line + "\n"
+	}
+	return s
+}
+
+func (n *shell) note(format string, args ...any) {
+	n.trace = append(n.trace, fmt.Sprintf(format, args...))
+}
+
+func distinct[T any](list []T, key func(T) string) bool {
+	seen := map[string]bool{}
+	for _, x := range list {
+		if seen[key(x)] {
+			return false
+		}
+		seen[key(x)] = true
+	}
+	return true
+}
+
+// deepCopy shares nothing with s.
+func (s State) deepCopy() State {
+	c := s.clone()
+	if s.Trial != nil {
+		t := *s.Trial
+		t.Baseline.Pressure, t.Baseline.Pods = slices.Clone(t.Baseline.Pressure), slices.Clone(t.Baseline.Pods)
+		c.Trial = &t
+	}
+	return c
+}

@@ -1,0 +1,252 @@
+package trial
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Config names one configuration that a node may run. The zero value is the
+// local one: the init file, or the built-in defaults and flags.
+type Config struct {
+	Revision   string     `json:"revision"` // the key everywhere; empty: local
+	Namespace  string     `json:"namespace,omitempty"`
+	Name       string     `json:"name,omitempty"`
+	UID        string     `json:"uid,omitempty"`
+	SHA256     string     `json:"sha256,omitempty"`        // what the assignment demands of the payload, if it does
+	Payload    string     `json:"payloadSHA256,omitempty"` // sha256 of the payload
+	Checkpoint string     `json:"fileSHA256,omitempty"`    // sha256 of the checkpoint's file
+	Rollout    RolloutRef `json:"rolloutRef,omitzero"`
+}
+
+// RolloutRef says which rollout assigned a configuration, if one did.
+type RolloutRef struct {
+	Name       string    `json:"name"`
+	Revision   int64     `json:"revision"`
+	Attempt    int64     `json:"attempt"`
+	AssignedAt time.Time `json:"assignedAt,omitzero"`
+}
+
+// IsLocal tells whether c is the local configuration.
+func (c Config) IsLocal() bool { return c.Revision == "" }
+
+// Record is what `current` and `last-known-good` say: a configuration, and
+// since when it has been that.
+type Record struct {
+	Config
+	Since time.Time `json:"adoptedAt,omitzero"`
+}
+
+// State is what the node remembers. All but Run is on disk; Bad, Startups,
+// Promoted and Trial are kept for each version of the component.
+type State struct {
+	Current       Record
+	LastKnownGood Record
+	Revoked       []string // UIDs that must never run here
+	Bad           []BadConfig
+	Startups      []time.Time // counted starts of the trial's configuration
+	Promoted      []Promotion
+	Trial         *Trial // nil: none is going on
+	Run           Run
+}
+
+// Failure is the way in which a configuration failed.
+type Failure string
+
+// The ways to fail. The first three leave the verdict provisional until the
+// last-known-good configuration does better.
+const (
+	CrashLooped    Failure = "CrashLooped"
+	NotHealthy     Failure = "NotHealthy"
+	NotReady       Failure = "NotReady"
+	WorkloadHarmed Failure = "WorkloadHarmed"
+	LostAPI        Failure = "LostAPI"
+	Rejected       Failure = "ValidationFailed"
+)
+
+// BadConfig is an entry of bad-configs.
+type BadConfig struct {
+	Revision    string    `json:"-"`
+	Namespace   string    `json:"namespace,omitempty"`
+	Name        string    `json:"name,omitempty"`
+	UID         string    `json:"uid,omitempty"`
+	Payload     string    `json:"payloadSHA256,omitempty"`
+	Time        time.Time `json:"time"`
+	Reason      string    `json:"reason"`           // the condition's reason
+	Detail      string    `json:"detail,omitempty"` // the kubelet's words
+	Failure     Failure   `json:"failure"`
+	Attempt     int64     `json:"attempt,omitempty"`     // a higher one lifts the entry
+	Provisional bool      `json:"provisional,omitempty"` // last-known-good has not done better yet
+}
+
+// Promotion says that a payload passed its whole trial with this version of
+// the component.
+type Promotion struct {
+	Revision string    `json:"revision"`
+	Payload  string    `json:"payloadSHA256"`
+	Time     time.Time `json:"time"`
+}
+
+// Fallback says why the last-known-good configuration runs although the one on
+// trial is not bad.
+type Fallback string
+
+// The reasons for running last-known-good while a trial waits.
+const (
+	NoFallback   Fallback = ""
+	Inconclusive Fallback = "Inconclusive" // last-known-good failed the same way
+	APIProbe     Fallback = "APIProbe"     // does the API come back with last-known-good?
+)
+
+// Trial is what is known of the trial of the current configuration.
+type Trial struct {
+	Revision     string        `json:"revision"`
+	StartTime    time.Time     `json:"startTime"`
+	Healthy      time.Duration `json:"healthyNanoseconds"` // observed healthy, in steps
+	BootID       string        `json:"bootID"`
+	Clean        bool          `json:"cleanShutdown"` // it does not run: stopped on purpose, or something else runs
+	Baseline     Baseline      `json:"baseline"`
+	Fallback     Fallback      `json:"fallback,omitempty"`
+	APILostEarly bool          `json:"apiLostEarly,omitempty"`
+	APIProbed    bool          `json:"apiProbed,omitempty"` // it fell back that way once; never again
+}
+
+// Baseline is how the node was when the configuration was adopted: only what
+// was fine then can be held against it.
+type Baseline struct {
+	API      bool     `json:"apiReachable"`
+	Ready    bool     `json:"ready"`
+	Pressure []string `json:"pressure,omitempty"`
+	Pods     []string `json:"podUIDs,omitempty"`
+}
+
+// Run is what only matters while this agent lives: it is about the kubelet that
+// it started, and it is lost with it.
+type Run struct {
+	Started  bool          // Config has been started
+	Config   Config        // what was started last
+	Deferred bool          // the source was invalid at the start: last-known-good until it is clear
+	Crashes  int           // unexpected exits without a minute of health between them
+	Delay    time.Duration // left until the next start after a crash
+	LastExit string
+
+	Healthy     bool // at the last decision
+	EverHealthy bool // since the last change of Config
+	SinceStart  time.Duration
+	HealthyFor  time.Duration // since the last start
+	Unhealthy   time.Duration // alive but not healthy, without a break
+	NotReady    time.Duration // healthy, but the node is not Ready, without a break
+	Credit      time.Duration // healthy time of the trial that is not on disk yet
+	APISeen     bool          // reachable since the last change of Config
+	APIAway     time.Duration // without a break
+	Probing     time.Duration // since the API probe began
+	DeadEnd     bool
+}
+
+// Same tells whether two records name the same configuration.
+func (r Record) Same(c Config) bool { return r.Revision == c.Revision }
+
+// BadEntry returns the entry that forbids c, and whether there is one. Entries
+// match by revision or by payload.
+func (s State) BadEntry(c Config) (BadConfig, bool) {
+	if c.IsLocal() {
+		return BadConfig{}, false
+	}
+	i := slices.IndexFunc(s.Bad, func(b BadConfig) bool { return b.matches(c) })
+	if i < 0 {
+		return BadConfig{}, false
+	}
+	return s.Bad[i], true
+}
+
+func (b BadConfig) matches(c Config) bool {
+	return b.Revision == c.Revision || b.Payload != "" && b.Payload == c.Payload
+}
+
+// IsRevoked tells whether c must never run here by order of the NodeConfig.
+func (s State) IsRevoked(c Config) bool {
+	return c.UID != "" && slices.Contains(s.Revoked, c.UID)
+}
+
+// isProven tells whether c is as good as last-known-good: its content is that
+// of it, or passed its trial before.
+func (s State) isProven(c Config) bool {
+	return s.isPromoted(c) || !s.LastKnownGood.IsLocal() && s.LastKnownGood.Payload == c.Payload
+}
+
+func (s State) isPromoted(c Config) bool {
+	return !c.IsLocal() && slices.ContainsFunc(s.Promoted, func(p Promotion) bool { return p.Payload == c.Payload })
+}
+
+// OnTrial tells whether c is the configuration whose trial is going on.
+func (s State) OnTrial(c Config) bool {
+	return s.Trial != nil && s.Trial.Revision == c.Revision && s.Current.Same(c) && !s.LastKnownGood.Same(c)
+}
+
+// Records returns the revisions that the state names, local left out, and what
+// payload is on record for each.
+func (s State) Records() map[string]string {
+	records := map[string]string{}
+	for _, b := range s.Bad {
+		records[b.Revision] = b.Payload
+	}
+	for _, p := range s.Promoted {
+		records[p.Revision] = p.Payload
+	}
+	for _, c := range []Config{s.LastKnownGood.Config, s.Current.Config} {
+		if !c.IsLocal() {
+			records[c.Revision] = c.Payload
+		}
+	}
+	return records
+}
+
+// CleanShutdown returns the state to persist when the kubelet was stopped
+// because the agent was told to stop: what was observed is kept, and the next
+// start is not held against the configuration.
+func CleanShutdown(s State) State {
+	if s.Trial != nil {
+		t := *s.Trial
+		t.Healthy += s.Run.Credit
+		t.Clean = true
+		s.Trial = &t
+	}
+	s.Run.Credit = 0
+	return s
+}
+
+// maxKept bounds the lists in the state.
+const maxKept = 10
+
+// Forget returns the state without the belief that a revision is bad: the
+// proposal's repair for dead ends.
+func Forget(s State, revision string) State {
+	d := &decider{next: s.clone(), o: Observed{Forget: []string{revision}}}
+	d.forget()
+	return d.next
+}
+
+// Standing says what a node with this state runs and why, as far as the state
+// alone tells.
+func Standing(s State) (Config, string) {
+	c := s.Current.Config
+	why := "it is current"
+	if b, bad := s.BadEntry(c); bad {
+		why = b.Reason
+	} else if s.IsRevoked(c) {
+		why = fmt.Sprintf("current (UID: %s) is revoked", c.Revision)
+	} else if s.Trial != nil && s.Trial.Fallback != NoFallback {
+		why = fmt.Sprintf("the trial of current (UID: %s) waits: %s", c.Revision, s.Trial.Fallback)
+	} else {
+		if s.OnTrial(c) {
+			why = "it is current, on trial"
+		}
+		return c, why
+	}
+	if lkg := s.LastKnownGood.Config; !lkg.IsLocal() {
+		if _, bad := s.BadEntry(lkg); !bad && !s.IsRevoked(lkg) {
+			return lkg, "it is last-known-good; " + why
+		}
+	}
+	return Config{}, "it is what is left to fall back to; " + why
+}

@@ -1,0 +1,199 @@
+package trial
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+)
+
+// Status is what the node reports.
+type Status struct {
+	Assigned      *Config // nil: nothing is, or it is not known
+	Active        Config
+	LastKnownGood Record
+	Local         Local
+	Condition     Condition
+	Error         string
+	Trial         *Progress
+	Bad           []BadConfig
+}
+
+// Condition is ConfigOK: the proposal's message and reason, and the CamelCase
+// reason that the Kubernetes API conventions want.
+type Condition struct {
+	Status  string // True, False or Unknown
+	Reason  string // CamelCase
+	Message string // the effect
+	Cause   string // its cause: the proposal's "reason"
+}
+
+// Progress is how far the trial of the active configuration is.
+type Progress struct {
+	StartTime time.Time
+	Healthy   time.Duration
+	Duration  time.Duration
+	Restarts  int // unexpected
+	Threshold int
+}
+
+func (d *decider) decision() Decision {
+	s := d.next
+	dec := Decision{Next: s, Action: d.action, Validate: d.needs, Events: d.events}
+	if d.action.Kind == Refuse {
+		return dec
+	}
+	dec.Watch = s.Trial != nil || d.hold.status != ""
+	dec.Wake = d.nextWake()
+	if len(d.needs) == 0 {
+		dec.Status = d.status()
+	}
+	return dec
+}
+
+// nextWake is when something changes that no event announces.
+func (d *decider) nextWake() time.Duration {
+	run, l := d.next.Run, d.o.Limits
+	if run.Started && !d.o.Child.Alive && d.action.Kind == None {
+		return max(run.Delay, 50*time.Millisecond)
+	}
+	wake := 10 * time.Second
+	if d.next.Trial == nil {
+		return wake
+	}
+	wake = 5 * time.Second
+	for _, left := range []time.Duration{
+		l.TrialDuration - d.next.Trial.Healthy - run.Credit, l.HealthTimeout - run.Unhealthy, l.ReadyTimeout - run.NotReady,
+	} {
+		if left > 0 {
+			wake = min(wake, left)
+		}
+	}
+	return max(wake, 20*time.Millisecond)
+}
+
+func (d *decider) status() Status {
+	s, in := d.next, d.o.Intent
+	st := Status{Active: s.Run.Config, LastKnownGood: s.LastKnownGood, Local: d.o.Local, Bad: s.Bad}
+	if (in.Kind == Assigned || in.Kind == Invalid) && in.Config.Revision != "" {
+		c := in.Config
+		st.Assigned = &c
+	}
+	if t := s.Trial; t != nil && s.OnTrial(s.Run.Config) {
+		st.Trial = &Progress{t.StartTime, t.Healthy + s.Run.Credit, d.o.Limits.TrialDuration, max(0, len(s.Startups)-1), d.o.Limits.CrashLoopThreshold}
+	}
+	detail := d.condition(&st)
+	switch {
+	case st.Condition.Status != "True" && detail != "":
+		st.Error = st.Condition.Cause + ": " + detail
+	case st.Condition.Status != "True":
+		st.Error = st.Condition.Cause
+	case s.Run.Crashes > 0 && !s.Run.Healthy:
+		st.Error = "the kubelet exited unexpectedly: " + s.Run.LastExit
+	default:
+		st.Error = in.Notice
+	}
+	return st
+}
+
+// condition fills in ConfigOK and returns the details of what is wrong.
+func (d *decider) condition(st *Status) string {
+	s, in, run := d.next, d.o.Intent, d.next.Run.Config
+	set := func(status, reason, message, cause string) {
+		st.Condition = Condition{status, reason, message, cause}
+	}
+	runs := d.using()
+	if s.Run.DeadEnd {
+		set("False", "DeadEnd", runs, fmt.Sprintf("%s keeps failing and there is nothing to fall back to", label(run, d.o.Local)))
+		return s.Run.LastExit
+	}
+	if d.hold.status != "" {
+		set(d.hold.status, d.hold.reason, runs, d.hold.cause)
+		return d.hold.detail
+	}
+	switch in.Kind {
+	case Nil:
+		d.localCondition(set)
+	case Assigned:
+		return d.assignedCondition(set, runs)
+	case Unassigned:
+		if s.Current.IsLocal() && run.IsLocal() {
+			d.localCondition(set)
+		} else {
+			set("Unknown", "SyncFailed", runs, "failed to sync, desired config unclear, cause: the NodeConfig is new and assigns nothing; assign a configuration, or `local: {}`")
+		}
+	default:
+		set("Unknown", cmp.Or(in.Reason, "SyncFailed"), runs, "failed to sync, desired config unclear, cause: "+in.Cause)
+	}
+	return ""
+}
+
+func (d *decider) localCondition(set func(status, reason, message, cause string)) {
+	reason, word := "LocalDefault", "no init config was provided"
+	if d.o.Local == Init {
+		reason, word = "LocalInit", "an init config was provided"
+	}
+	if !d.next.Run.Config.IsLocal() {
+		set("Unknown", "LocalInvalid", d.using(), fmt.Sprintf("could not use current (%s)", d.o.Local))
+		return
+	}
+	set("True", reason, fmt.Sprintf("using current (%s)", d.o.Local), "current is set to the local default, and "+word)
+}
+
+func (d *decider) assignedCondition(set func(status, reason, message, cause string), runs string) string {
+	s, c := d.next, d.o.Intent.Config
+	if s.Run.Config.Revision == c.Revision {
+		set("True", "AllChecksPassed", fmt.Sprintf("using current (UID: %s)", c.Revision), "all checks passed")
+		return ""
+	}
+	if b, bad := s.BadEntry(c); bad {
+		cause := b.Reason
+		if b.Revision != c.Revision {
+			cause = fmt.Sprintf("refused current (UID: %s): its content is that of (UID: %s), which is bad: %s", c.Revision, b.Revision, b.Reason)
+		}
+		set("False", string(b.Failure), runs, cause)
+		return b.Detail
+	}
+	if t := s.Trial; t != nil && t.Fallback == Inconclusive {
+		set("Unknown", string(Inconclusive), runs, fmt.Sprintf("the trial of current (UID: %s) was inconclusive: last-known-good failed the same way", c.Revision))
+		return s.Run.LastExit
+	}
+	if t := s.Trial; t != nil && t.Fallback == APIProbe {
+		set("Unknown", "LostAPI", runs, fmt.Sprintf("the API was lost soon after current (UID: %s) was started", c.Revision))
+		return ""
+	}
+	set("Unknown", "SyncFailed", runs, fmt.Sprintf("failed to sync, desired config unclear, cause: current (UID: %s) was not started yet", c.Revision))
+	return ""
+}
+
+// using says what runs, in the proposal's words.
+func (d *decider) using() string {
+	s, run := d.next, d.next.Run.Config
+	if s.Run.Deferred {
+		return "using last-known-good " + label(run, d.o.Local)
+	}
+	intended := s.Current.Config
+	switch in := d.o.Intent; in.Kind {
+	case Assigned:
+		intended = in.Config
+	case Nil:
+		intended = Config{}
+	}
+	switch {
+	case run.Revision == intended.Revision:
+		return "using current " + label(run, d.o.Local)
+	case s.LastKnownGood.Same(run) || run.IsLocal():
+		return "using last-known-good " + label(run, d.o.Local)
+	default:
+		return "using " + label(run, d.o.Local)
+	}
+}
+
+// label names a configuration as the proposal does.
+func label(c Config, l Local) string { return name(c.Revision, l) }
+
+func name(revision string, l Local) string {
+	if revision == "" {
+		return "(" + string(l) + ")"
+	}
+	return "(UID: " + revision + ")"
+}

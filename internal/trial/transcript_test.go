@@ -1,0 +1,259 @@
+package trial
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// TestTheTranscriptsSayWhatANodeDoes runs testdata/*.txt: what happens to a
+// node, and below the line what it does, remembers and reports. Run with
+// -rewrite after a change, and read the difference.
+func TestTheTranscriptsSayWhatANodeDoes(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no transcripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			n := newShell(t)
+			datadriven.RunTest(t, file, func(t *testing.T, td *datadriven.TestData) string {
+				if td.Cmd == "node" {
+					n = newShell(t)
+				}
+				n.t = t
+				return n.run(td)
+			})
+		})
+	}
+}
+
+// commands are what can happen to a node.
+var commands = map[string]func(*shell, *datadriven.TestData){
+	"node": func(n *shell, td *datadriven.TestData) { // a new node, with its agent not running yet
+		n.flags(td)
+	},
+	"flags": (*shell).flags,
+
+	// What is intended.
+	"assign": func(n *shell, td *datadriven.TestData) {
+		c := Config{
+			Revision: words(td, "uid"), UID: words(td, "uid"), Namespace: "evenkeel-system", Name: words(td, "uid") + "-config",
+			Payload: words(td, "payload"),
+		}
+		if a := words(td, "attempt"); a != "" {
+			attempt, err := strconv.ParseInt(a, 10, 64)
+			check(td, err)
+			c.Rollout = RolloutRef{Name: "workers", Revision: 1, Attempt: attempt}
+		}
+		n.intent = Intent{Kind: Assigned, Config: c, Notice: words(td, "notice")}
+	},
+	"local":      func(n *shell, _ *datadriven.TestData) { n.intent = Intent{Kind: Nil} },
+	"unassigned": func(n *shell, _ *datadriven.TestData) { n.intent = Intent{Kind: Unassigned} },
+	"unanswered": func(n *shell, td *datadriven.TestData) {
+		n.intent = Intent{Kind: Unanswered, Cause: words(td, "cause")}
+	},
+	"invalid": func(n *shell, td *datadriven.TestData) {
+		n.intent = Intent{Kind: Invalid, Cause: words(td, "cause"), Reason: words(td, "reason")}
+	},
+	"revoke": func(n *shell, td *datadriven.TestData) {
+		uids := []string{}
+		for _, arg := range td.CmdArgs {
+			uids = append(uids, arg.Key)
+		}
+		n.revoked = &uids
+	},
+	"forget": func(n *shell, td *datadriven.TestData) {
+		n.forget = []string{td.CmdArgs[0].Key}
+		delete(n.verdicts, td.CmdArgs[0].Key)
+	},
+
+	// What validation says of a configuration from now on.
+	"verdict": func(n *shell, td *datadriven.TestData) {
+		revision := td.CmdArgs[0].Key
+		if revision == "local" {
+			revision = ""
+		}
+		outcome := map[string]Outcome{
+			"accepted": Accepted, "rejected": RejectedOutcome, "refused": Refused, "could-not-tell": CouldNotTell, "unavailable": Unavailable,
+		}[td.CmdArgs[1].Key]
+		if outcome == NotValidated {
+			n.t.Fatalf("unknown outcome %s", td.CmdArgs[1].Key)
+		}
+		n.says[revision] = Verdict{outcome, words(td, "guard"), words(td, "words")}
+		delete(n.verdicts, revision)
+	},
+	"validation": func(n *shell, td *datadriven.TestData) { n.unknown = td.HasArg("hangs") },
+
+	// What the kubelet does. The durations let time pass.
+	"healthy":   func(n *shell, td *datadriven.TestData) { n.healthy, n.waiting = true, false },
+	"unhealthy": func(n *shell, td *datadriven.TestData) { n.healthy, n.waiting = false, false },
+	"waiting":   func(n *shell, td *datadriven.TestData) { n.healthy, n.waiting = false, true },
+	"notready":  func(n *shell, td *datadriven.TestData) { n.healthy, n.node.Ready = true, false },
+	"ready":     func(n *shell, td *datadriven.TestData) { n.healthy, n.node.Ready = true, true },
+	"idle":      func(n *shell, td *datadriven.TestData) {},
+	"exit": func(n *shell, td *datadriven.TestData) {
+		text := words(td, "words")
+		if status := words(td, "status"); status != "" {
+			text = "exit status " + status
+		}
+		n.healthy = false
+		n.exit(text, !td.HasArg("not-spawned"))
+		if !n.child.Alive && n.up && !n.node.ShuttingDown {
+			wait := n.last.Wake
+			n.note("... %s later", wait)
+			n.settleAfter(wait)
+		}
+	},
+
+	// The node.
+	"api":       func(n *shell, td *datadriven.TestData) { n.node.API = td.HasArg("up") },
+	"runtime":   func(n *shell, td *datadriven.TestData) { n.node.RuntimeDown = td.HasArg("down") },
+	"shutdown":  func(n *shell, td *datadriven.TestData) { n.node.ShuttingDown = !td.HasArg("cancelled") },
+	"pressure":  func(n *shell, td *datadriven.TestData) { n.node.Pressure = keys(td) },
+	"pods":      func(n *shell, td *datadriven.TestData) { n.node.Pods = keys(td) },
+	"lost-pods": func(n *shell, td *datadriven.TestData) { n.node.LostPods = keys(td) },
+	"storage": func(n *shell, td *datadriven.TestData) {
+		n.diskFails = words(td, "fails")
+		if n.diskFails == "" {
+			n.storage = ""
+		}
+	},
+	"clock": func(n *shell, td *datadriven.TestData) {
+		d, err := time.ParseDuration(words(td, "jumps"))
+		check(td, err)
+		n.clockJumps += d
+	},
+
+	// The agent.
+	"start":         (*shell).startAgent,
+	"sigterm":       func(n *shell, _ *datadriven.TestData) { n.sigterm() },
+	"kill":          func(n *shell, _ *datadriven.TestData) { n.kill() },
+	"agent-restart": func(n *shell, td *datadriven.TestData) { n.kill(); n.startAgent(td) },
+	"reboot": func(n *shell, td *datadriven.TestData) {
+		if td.HasArg("clean") {
+			n.sigterm()
+		}
+		n.kill()
+		n.boot++
+		n.node.LostPods = nil
+		n.startAgent(td)
+	},
+	"kubelet-upgrade": func(n *shell, td *datadriven.TestData) {
+		n.sigterm()
+		n.version = words(td, "to")
+		n.startAgent(td)
+	},
+}
+
+func (n *shell) startAgent(*datadriven.TestData) {
+	n.healthy = false
+	n.start()
+}
+
+func (n *shell) flags(td *datadriven.TestData) {
+	for _, arg := range td.CmdArgs {
+		value := strings.Join(arg.Vals, ", ")
+		var err error
+		switch arg.Key {
+		case "local":
+			n.local = Local(value)
+		case "threshold":
+			n.limits.CrashLoopThreshold, err = strconv.Atoi(value)
+		case "trial":
+			n.limits.TrialDuration, err = time.ParseDuration(value)
+		case "api-loss-rollback":
+			n.limits.APILossRollback = value == "on"
+		case "local-invalid":
+			n.limits.DegradeLocal = value == "degrade"
+		default:
+			n.t.Fatalf("unknown flag %s", arg.Key)
+		}
+		check(td, err)
+	}
+}
+
+// run carries out a command and prints what came of it.
+func (n *shell) run(td *datadriven.TestData) string {
+	command, ok := commands[td.Cmd]
+	if !ok {
+		n.t.Fatalf("unknown command; known are %v", slices.Sorted(maps.Keys(commands)))
+	}
+	n.trace = nil
+	command(n, td)
+	if n.up {
+		n.settle()
+	}
+	for _, arg := range td.CmdArgs {
+		if d, err := time.ParseDuration(arg.Key); err == nil {
+			n.pass(d)
+		}
+	}
+	return strings.Join(append(slices.Clone(n.trace), n.describe()...), "\n") + "\n"
+}
+
+// describe prints what the node remembers and what it reports.
+func (n *shell) describe() []string {
+	switch {
+	case n.refused:
+		return []string{"the agent has refused to run"}
+	case !n.up:
+		return []string{"the agent does not run"}
+	}
+	s, d := n.state, n.last
+	records := fmt.Sprintf("records: current %s, last-known-good %s", label(s.Current.Config, n.local), label(s.LastKnownGood.Config, n.local))
+	if s.Trial != nil {
+		records += fmt.Sprintf(", startups %d, trial of %s %s", len(s.Startups), name(s.Trial.Revision, n.local), s.Trial.Healthy+s.Run.Credit)
+		if s.Trial.Fallback != NoFallback {
+			records += " waits: " + string(s.Trial.Fallback)
+		}
+	}
+	lines := []string{records}
+	for _, b := range s.Bad {
+		line := fmt.Sprintf("bad: (UID: %s) %s", b.Revision, b.Failure)
+		if b.Provisional {
+			line += ", provisional"
+		}
+		lines = append(lines, line)
+	}
+	if len(d.Validate) > 0 {
+		return append(lines, fmt.Sprintf("waits for the verdict on %s", label(d.Validate[0], n.local)))
+	}
+	c := d.Status.Condition
+	lines = append(lines, fmt.Sprintf("ConfigOK: %s | %s | %s (%s)", c.Status, c.Message, c.Cause, c.Reason))
+	if d.Status.Error != "" {
+		lines = append(lines, "error: "+d.Status.Error)
+	}
+	return lines
+}
+
+func words(td *datadriven.TestData, key string) string {
+	arg, ok := td.Arg(key)
+	if !ok {
+		return ""
+	}
+	return strings.Join(arg.Vals, ", ")
+}
+
+func keys(td *datadriven.TestData) []string {
+	var keys []string
+	for _, arg := range td.CmdArgs {
+		if _, err := time.ParseDuration(arg.Key); err != nil && arg.Key != "none" {
+			keys = append(keys, arg.Key)
+		}
+	}
+	return keys
+}
+
+func check(td *datadriven.TestData, err error) {
+	if err != nil {
+		panic(fmt.Sprintf("%s: %v", td.Pos, err))
+	}
+}

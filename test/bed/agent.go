@@ -1,0 +1,178 @@
+package bed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Agent is an evenkeel-agent process on the node.
+type Agent struct {
+	Flags   []string // of the agent, besides those that it always has
+	Kubelet []string // the kubelet's command line, path first
+	Dir     string   // --dynamic-config-dir; empty: none
+	Log     string   // file that agent and kubelet write to
+	Listen  string
+
+	binary string
+	runDir string
+	name   string
+	cmd    *exec.Cmd
+	done   chan struct{}
+}
+
+// Agent returns an agent for the node, with a dynamic directory and a log of
+// its own; it is not started yet.
+func (b *Bed) Agent(flags ...string) (*Agent, error) {
+	listen, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(b.Node.Dir(), "evenkeel")
+	runDir := filepath.Join(b.Node.Dir(), "run-evenkeel")
+	if err := os.MkdirAll(runDir, 0o700); err != nil {
+		return nil, err
+	}
+	return &Agent{
+		Flags:   flags,
+		Kubelet: append([]string{b.Node.KubeletPath()}, b.Node.KubeletArgs()...),
+		Dir:     dir,
+		Log:     filepath.Join(b.Node.Dir(), "evenkeel.log"),
+		Listen:  listen,
+		binary:  b.Binary,
+		runDir:  runDir,
+	}, nil
+}
+
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// Argv is the agent's command line.
+func (a *Agent) Argv() []string {
+	argv := []string{a.binary, "--listen=" + a.Listen}
+	if a.Dir != "" {
+		argv = append(argv, "--dynamic-config-dir="+a.Dir)
+	}
+	argv = append(argv, a.Flags...)
+	return append(append(argv, "--"), a.Kubelet...)
+}
+
+// Start starts the agent. It dies with the process that started it.
+func (a *Agent) Start() error {
+	log, err := os.OpenFile(a.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	argv := a.Argv()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "NOTIFY_SOCKET=") }), "RUNTIME_DIRECTORY="+a.runDir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	started, done := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // Pdeathsig goes by thread
+		defer runtime.UnlockOSThread()
+		defer close(done)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // the state is in cmd.ProcessState
+		}
+	}()
+	if err := <-started; err != nil {
+		return err
+	}
+	a.cmd, a.done = cmd, done
+	return nil
+}
+
+// Pid is the agent's process ID.
+func (a *Agent) Pid() int { return a.cmd.Process.Pid }
+
+// Done is closed when the agent has ended.
+func (a *Agent) Done() <-chan struct{} { return a.done }
+
+// ExitCode is the agent's, after Done.
+func (a *Agent) ExitCode() int { return a.cmd.ProcessState.ExitCode() }
+
+// Stop stops the agent as an init system does, and waits.
+func (a *Agent) Stop(within time.Duration) error {
+	if a.cmd == nil {
+		return nil
+	}
+	if err := a.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	select {
+	case <-a.done:
+		return nil
+	case <-time.After(within):
+		_ = a.cmd.Process.Kill()
+		<-a.done
+		return fmt.Errorf("the agent did not stop within %s", within)
+	}
+}
+
+// Kill kills the agent with SIGKILL, and waits.
+func (a *Agent) Kill() error {
+	if err := a.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	<-a.done
+	return nil
+}
+
+// Children returns the process IDs of the agent's children: the kubelet, and
+// dry runs while there are some.
+func (a *Agent) Children() ([]int, error) {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", a.Pid()))
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			continue // that thread has ended
+		}
+		for _, field := range strings.Fields(string(raw)) {
+			var pid int
+			if _, err := fmt.Sscan(field, &pid); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids, nil
+}
+
+// Run runs one of the agent's other commands and returns its output and exit
+// code.
+func (a *Agent) Run(ctx context.Context, stdin string, args ...string) (string, int) {
+	cmd := exec.CommandContext(ctx, a.binary, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return string(out), 0
+	case errors.As(err, &exit):
+		return string(out), exit.ExitCode()
+	}
+	return err.Error(), -1
+}

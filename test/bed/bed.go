@@ -1,0 +1,225 @@
+// Package bed is what the end-to-end tests, the demo and the benchmarks stand
+// on: a local cluster with one real node whose kubelet an evenkeel-agent runs.
+//
+// It must not know what any of them expects.
+package bed
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+)
+
+// Bed is a cluster with one node.
+type Bed struct {
+	Cluster *localcluster.Cluster
+	Node    *localcluster.Node
+	Kube    kubernetes.Interface
+	Binary  string // of evenkeel-agent
+
+	configs rest.Interface
+}
+
+// Up starts a cluster and a node; Down ends them. The error wraps
+// localcluster.ErrNoNode where this machine cannot run a node.
+func Up(ctx context.Context, name string, log io.Writer) (*Bed, error) {
+	cluster, err := localcluster.Start(ctx, localcluster.Options{Log: log})
+	if err != nil {
+		return nil, err
+	}
+	b, err := On(ctx, cluster, name)
+	if err != nil {
+		return nil, errors.Join(err, cluster.Stop())
+	}
+	return b, nil
+}
+
+// On adds a node to a cluster.
+func On(ctx context.Context, cluster *localcluster.Cluster, name string) (*Bed, error) {
+	b := &Bed{Cluster: cluster}
+	var err error
+	if b.Binary, err = agentBinary(); err != nil {
+		return nil, err
+	}
+	if b.Kube, err = kubernetes.NewForConfig(cluster.AdminConfig()); err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	config := rest.CopyConfig(cluster.AdminConfig())
+	config.GroupVersion, config.APIPath = &v1alpha1.GroupVersion, "/apis"
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	if b.configs, err = rest.RESTClientFor(config); err != nil {
+		return nil, err
+	}
+	b.Node, err = cluster.NewNode(ctx, name)
+	return b, err
+}
+
+// Down stops everything.
+func (b *Bed) Down() error { return b.Cluster.Stop() }
+
+// agentBinary finds bin/evenkeel-agent of this module.
+func agentBinary() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
+			continue
+		}
+		binary := filepath.Join(dir, "bin", "evenkeel-agent")
+		if _, err := os.Stat(binary); err != nil {
+			return "", fmt.Errorf("%w; run make build", err)
+		}
+		return binary, nil
+	}
+	return "", errors.New("not inside evenkeel's module")
+}
+
+// Config returns the node's own configuration as a payload, with changes laid
+// over its top-level fields; a nil value removes a field.
+func (b *Bed) Config(changes map[string]any) (string, error) {
+	raw, err := os.ReadFile(b.Node.KubeletConfig())
+	if err != nil {
+		return "", err
+	}
+	config := map[string]any{}
+	if err := yaml.Unmarshal(raw, &config); err != nil {
+		return "", err
+	}
+	maps.Copy(config, changes)
+	maps.DeleteFunc(config, func(_ string, v any) bool { return v == nil })
+	out, err := yaml.Marshal(config)
+	return string(out), err
+}
+
+// Create creates a ConfigMap with data in evenkeel-system.
+func (b *Bed) Create(ctx context.Context, name string, data map[string]string) (*corev1.ConfigMap, error) {
+	return b.Kube.CoreV1().ConfigMaps(v1alpha1.SystemNamespace).Create(ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: v1alpha1.SystemNamespace}, Data: data,
+	}, metav1.CreateOptions{})
+}
+
+// Ref names a ConfigMap as a NodeConfig does.
+func Ref(cm *corev1.ConfigMap) *v1alpha1.NodeConfigSource {
+	return &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID}}
+}
+
+// Assign writes the node's spec.configSource; nil is `local: {}`.
+func (b *Bed) Assign(ctx context.Context, source *v1alpha1.NodeConfigSource) error {
+	if source == nil {
+		source = &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}
+	}
+	patch, err := json.Marshal([]map[string]any{{"op": "add", "path": "/spec", "value": v1alpha1.NodeConfigSpec{ConfigSource: source}}})
+	if err != nil {
+		return err
+	}
+	return b.configs.Patch(types.JSONPatchType).Resource("nodeconfigs").Name(b.Node.Name()).Body(patch).Do(ctx).Error()
+}
+
+// Get returns the node's NodeConfig.
+func (b *Bed) Get(ctx context.Context) (*v1alpha1.NodeConfig, error) {
+	nc := &v1alpha1.NodeConfig{}
+	err := b.configs.Get().Resource("nodeconfigs").Name(b.Node.Name()).Do(ctx).Into(nc)
+	return nc, err
+}
+
+// Delete deletes the node's NodeConfig.
+func (b *Bed) Delete(ctx context.Context) error {
+	return b.configs.Delete().Resource("nodeconfigs").Name(b.Node.Name()).Do(ctx).Error()
+}
+
+// ConfigOK returns the condition, zero if there is none.
+func ConfigOK(nc *v1alpha1.NodeConfig) metav1.Condition {
+	for _, c := range nc.Status.Conditions {
+		if c.Type == v1alpha1.ConditionConfigOK {
+			return c
+		}
+	}
+	return metav1.Condition{}
+}
+
+// Healthy asks the node's kubelet.
+func (b *Bed) Healthy(ctx context.Context) error {
+	url := fmt.Sprintf("http://127.0.0.1:%d/healthz", b.Node.HealthzPort())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	res, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("healthz: %s", res.Status)
+	}
+	return nil
+}
+
+// MaxPods returns the capacity that the node reports for pods.
+func (b *Bed) MaxPods(ctx context.Context) (int64, error) {
+	node, err := b.Kube.CoreV1().Nodes().Get(ctx, b.Node.Name(), metav1.GetOptions{})
+	if err != nil {
+		return 0, err
+	}
+	return node.Status.Capacity.Pods().Value(), nil
+}
+
+// KubeletConfigz returns what the running kubelet says of itself, through the
+// API's node proxy.
+func (b *Bed) KubeletConfigz(ctx context.Context) (map[string]any, error) {
+	raw, err := b.Kube.CoreV1().RESTClient().Get().Resource("nodes").Name(b.Node.Name()).SubResource("proxy").Suffix("configz").Do(ctx).Raw()
+	if err != nil {
+		return nil, err
+	}
+	var out struct {
+		Config map[string]any `json:"kubeletconfig"`
+	}
+	err = json.Unmarshal(raw, &out)
+	return out.Config, err
+}
+
+// Eventually calls check until it returns nil, and returns its last error
+// after within.
+func Eventually(ctx context.Context, within time.Duration, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	tick := time.NewTicker(25 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := check(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not within %s: %w", within, err)
+		case <-tick.C:
+		}
+	}
+}
