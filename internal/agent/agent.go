@@ -134,7 +134,7 @@ type Agent struct {
 	identity string
 	version  string
 	state    trial.State
-	saved    trial.State // what the store has
+	saved    *trial.State // what the store has; nil: not known to have it all
 	storage  string      // why it does not have more
 	retryAt  time.Time   // when to try again
 
@@ -267,14 +267,14 @@ func (a *Agent) save(next trial.State) error {
 		return nil
 	}
 	next.Run = trial.Run{}
-	if reflect.DeepEqual(next, a.saved) {
+	if a.saved != nil && reflect.DeepEqual(next, *a.saved) {
 		a.storage = ""
 		return nil
 	}
 	if err := a.store.Save(next); err != nil {
 		return err
 	}
-	a.saved, a.storage = next, ""
+	a.saved, a.storage = &next, ""
 	return nil
 }
 
@@ -307,7 +307,7 @@ func (a *Agent) refreshVersion(ctx context.Context) error {
 	run := a.state.Run
 	a.store, a.version = store, version
 	state, problems := store.Load()
-	a.saved = state
+	a.saved = nil // what was set aside is to be written anew
 	a.state = state
 	a.state.Run = run
 	for _, p := range problems {

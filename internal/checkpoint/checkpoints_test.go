@@ -209,12 +209,18 @@ func TestCollectRemovesNothingWhileItIsNotKnownWhatIsNamed(t *testing.T) {
 	fsys.Heal()
 	s.Load()
 	// A save that fails half-way may have changed what is named.
-	fsys.FailFrom(7, syscall.EIO)
-	if err := s.Save(trial.State{}); err == nil {
-		t.Fatal("saved on a broken disk")
+	next := full()
+	next.Current.Config = config("uid-n", "f")
+	if _, err := s.Put("uid-n", configMap("uid-n", "x")); err != nil {
+		t.Fatal(err)
+	}
+	fsys.FailFrom(7, syscall.EIO) // after `+"`current`"+` was written
+	next.Startups = nil
+	if err := s.Save(next); err == nil || !strings.HasPrefix(err.Error(), "save startups: ") {
+		t.Fatalf("saved on a broken disk: %v", err)
 	}
 	fsys.Heal()
-	if err := s.Collect(); err != nil || !exists(fsys, "checkpoints/uid-b") {
+	if err := s.Collect(); err != nil || !exists(fsys, "checkpoints/uid-b") || !exists(fsys, "checkpoints/uid-n") {
 		t.Errorf("after a failed save: %v", err)
 	}
 	if err := errors.Join(s.Save(trial.State{}), s.Collect()); err != nil || exists(fsys, "checkpoints/uid-b") {

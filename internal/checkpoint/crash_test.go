@@ -248,3 +248,38 @@ func TestAPowerCutAfterAFailedSaveLosesNothingThatALaterOneSaved(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatOneAgentReadNoPowerCutTakesBack(t *testing.T) {
+	fsys, s := saved(t, trial.State{})
+	fsys.FailFrom(1, syscall.EIO, crashfs.SyncDir)
+	if err := s.Save(full()); err == nil {
+		t.Fatal("saved on a broken disk")
+	}
+	fsys.Heal()
+	// That agent dies, the machine lives, and the next agent acts on what it reads.
+	got, _ := reload(t, fsys)
+	again, problems := reload(t, fsys.Reboot(crashfs.Choices["all lost"]))
+	if diff := cmp.Diff(got, again); diff != "" || len(problems) > 0 {
+		t.Errorf("%s%v", diff, problems)
+	}
+}
+
+func TestADirectoryWhoseMakingFailedHalfwayIsDurableOnceItIsUsed(t *testing.T) {
+	for n := 1; ; n++ {
+		fsys := crashfs.New()
+		fsys.FailAt(n, syscall.EIO)
+		_, err := checkpoint.Open(fsys, dir, version, nil)
+		if err == nil {
+			return
+		}
+		s := open(t, fsys)
+		s.Load()
+		if err := s.Save(full()); err != nil {
+			t.Fatal(err)
+		}
+		got, problems := reload(t, fsys.Reboot(crashfs.Choices["all lost"]))
+		if diff := cmp.Diff(full(), got); diff != "" || len(problems) > 0 {
+			t.Errorf("operation %d failed (%v): %s%v", n, err, diff, problems)
+		}
+	}
+}

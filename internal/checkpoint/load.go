@@ -45,7 +45,7 @@ func (p Problem) String() string {
 func (s *Store) Load() (trial.State, []Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	syncErr := error(nil)
+	syncErr := s.syncDirs()
 	l := loader{fsys: s.fsys, dir: s.dir, version: s.version, setAside: s.setAside}
 	l.load()
 	s.durable = l.good

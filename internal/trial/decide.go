@@ -136,6 +136,9 @@ func (d *decider) proven() bool {
 // adopt takes up what is intended, if it is new and may run here.
 func (d *decider) adopt() bool {
 	s, in := &d.next, d.o.Intent
+	if d.o.Node.ShuttingDown {
+		return true // a trial would begin without its kubelet; the next boot asks again
+	}
 	switch in.Kind {
 	case Invalid:
 		if d.first {
@@ -167,7 +170,10 @@ func (d *decider) adopt() bool {
 	}
 	if s.Current.Same(c) {
 		if s.Current.Config != c {
-			s.Current.Config = c // who assigned it has changed, not what it is
+			s.Current.Config = c // who assigned it has changed, or its checkpoint was healed; not what it is
+			if s.LastKnownGood.Same(c) {
+				s.LastKnownGood.Config = c
+			}
 			if s.Run.Config.Revision == c.Revision {
 				s.Run.Config = c
 			}
@@ -327,6 +333,9 @@ func (d *decider) act() bool {
 	}
 	kind := Start
 	if d.o.Child.Alive {
+		if len(d.needs) > 0 { // the verdict on what is assigned is on its way: one restart, not two
+			return true
+		}
 		kind = Restart
 	}
 	if !same {
@@ -348,8 +357,13 @@ func (d *decider) act() bool {
 		d.cause = CauseCrash
 		run.SinceStart, run.HealthyFor, run.Unhealthy, run.NotReady, run.Healthy = 0, 0, 0, 0, false
 	}
-	if s.Trial != nil { // what an unclean reboot would be held against
-		d.editTrial(func(t *Trial) { t.Clean = !d.onTrial() })
+	if s.Trial != nil {
+		d.editTrial(func(t *Trial) {
+			t.Clean = !d.onTrial() // then an unclean reboot is not its doing
+			if n := d.o.Node; d.cause == CauseResume && n.API {
+				t.Baseline.Pressure, t.Baseline.Pods = slices.Clone(n.Pressure), slices.Clone(n.Pods) // nor what happened meanwhile
+			}
+		})
 	}
 	d.action = Action{Kind: kind, Config: d.choice, Cause: d.cause}
 	return true
@@ -382,7 +396,7 @@ func (d *decider) beginTrial() {
 
 func (d *decider) endTrial() {
 	d.next.Trial, d.next.Startups = nil, nil
-	d.next.Run.Credit = 0
+	d.next.Run.Credit, d.next.Run.NotReady = 0, 0
 }
 
 // editTrial changes a copy: the state handed to Decide is never written to.

@@ -56,18 +56,20 @@ func Up(ctx context.Context, name string, log io.Writer) (*Bed, error) {
 // On adds a node to a cluster.
 func On(ctx context.Context, cluster *localcluster.Cluster, name string) (*Bed, error) {
 	b := &Bed{Cluster: cluster}
+	admin := rest.CopyConfig(cluster.AdminConfig())
+	admin.QPS = -1 // polling in tests is bounded by deadlines
 	var err error
 	if b.Binary, err = agentBinary(); err != nil {
 		return nil, err
 	}
-	if b.Kube, err = kubernetes.NewForConfig(cluster.AdminConfig()); err != nil {
+	if b.Kube, err = kubernetes.NewForConfig(admin); err != nil {
 		return nil, err
 	}
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
-	config := rest.CopyConfig(cluster.AdminConfig())
+	config := rest.CopyConfig(admin)
 	config.GroupVersion, config.APIPath = &v1alpha1.GroupVersion, "/apis"
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	if b.configs, err = rest.RESTClientFor(config); err != nil {

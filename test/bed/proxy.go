@@ -1,0 +1,56 @@
+package bed
+
+import (
+	"crypto/tls"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Proxy stands between an agent and the API server, which sees the node's own
+// identity.
+type Proxy struct {
+	Kubeconfig string // for the agent's --kubeconfig
+	server     *httptest.Server
+}
+
+// Proxy starts a proxy; wrap sees every request and passes it on, or does not.
+func (b *Bed) Proxy(wrap func(next http.Handler) http.Handler) (*Proxy, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", b.Node.Kubeconfig())
+	if err != nil {
+		return nil, err
+	}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, err
+	}
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		return nil, err
+	}
+	reverse := httputil.NewSingleHostReverseProxy(target)
+	reverse.Transport, reverse.FlushInterval = transport, -1
+	p := &Proxy{Kubeconfig: filepath.Join(b.Node.Dir(), "proxy.kubeconfig")}
+	p.server = httptest.NewUnstartedServer(wrap(reverse))
+	p.server.EnableHTTP2 = true
+	p.server.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	p.server.StartTLS()
+	return p, clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"proxy": {Server: p.server.URL, InsecureSkipTLSVerify: true}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"nobody": {}},
+		Contexts:       map[string]*clientcmdapi.Context{"proxy": {Cluster: "proxy", AuthInfo: "nobody"}},
+		CurrentContext: "proxy",
+	}, p.Kubeconfig)
+}
+
+// Close ends the proxy and every request that goes through it.
+func (p *Proxy) Close() {
+	p.server.CloseClientConnections()
+	p.server.Close()
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/evenkeel/evenkeel/test/bed"
+)
+
+// pulse asks a kubelet's healthz every few milliseconds and remembers when it
+// last failed.
+type pulse struct {
+	mu       sync.Mutex
+	healthy  bool
+	downAt   time.Time
+	upAt     time.Time
+	failures int
+	stop     context.CancelFunc
+	done     chan struct{}
+}
+
+func feelPulse(ctx context.Context, port int) *pulse {
+	ctx, cancel := context.WithCancel(ctx)
+	p := &pulse{stop: cancel, done: make(chan struct{})}
+	url := fmt.Sprintf("http://127.0.0.1:%d/healthz", port)
+	client := &http.Client{Timeout: time.Second}
+	go func() {
+		defer close(p.done)
+		tick := time.NewTicker(4 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			res, err := client.Get(url)
+			ok := err == nil && res.StatusCode == http.StatusOK
+			if err == nil {
+				_, _ = io.Copy(io.Discard, res.Body)
+				res.Body.Close()
+			}
+			p.note(ok, time.Now())
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return p
+}
+
+func (p *pulse) note(ok bool, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case ok && !p.healthy:
+		p.upAt = now
+	case !ok && p.healthy:
+		p.downAt = now
+		p.failures++
+	}
+	p.healthy = ok
+}
+
+func (p *pulse) end() {
+	p.stop()
+	<-p.done
+}
+
+func (p *pulse) failed() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failures
+}
+
+// next waits until the kubelet has been down and up again since a time, and
+// returns when it was up and how long it was down.
+func (p *pulse) next(ctx context.Context, since time.Time) (up time.Time, down time.Duration, err error) {
+	err = bed.Eventually(ctx, time.Minute, func(context.Context) error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !p.healthy || p.downAt.Before(since) || p.upAt.Before(p.downAt) {
+			return errors.New("the kubelet was not restarted")
+		}
+		up, down = p.upAt, p.upAt.Sub(p.downAt)
+		return nil
+	})
+	return up, down, err
+}
+
+// changes measures from the patch to a healthy kubelet, and the time without
+// one.
+func changes(ctx context.Context, b *bed.Bed, runs int) error {
+	floorTotal, floorDown, err := byHand(ctx, b, runs)
+	if err != nil {
+		return fmt.Errorf("the floor: %w", err)
+	}
+	a, err := b.Agent("--config-trial-duration=1h")
+	if err != nil {
+		return err
+	}
+	if err := start(ctx, b, a); err != nil {
+		return err
+	}
+	defer a.Stop(time.Minute)
+	p := feelPulse(ctx, b.Node.HealthzPort())
+	defer p.end()
+	var totals, downs []time.Duration
+	for i := range runs + 1 { // the first one proves stage 2 to the agent
+		data, err := b.Config(map[string]any{"maxPods": 130 + i})
+		if err != nil {
+			return err
+		}
+		cm, err := b.Create(ctx, fmt.Sprintf("change-%d", i), map[string]string{"kubelet": data})
+		if err != nil {
+			return err
+		}
+		begin := time.Now()
+		if err := b.Assign(ctx, bed.Ref(cm)); err != nil {
+			return err
+		}
+		up, down, err := p.next(ctx, begin)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			totals, downs = append(totals, up.Sub(begin)), append(downs, down)
+		}
+		if err := settle(ctx, b, string(cm.UID)); err != nil {
+			return err
+		}
+	}
+	total, down := median(totals), median(downs)
+	limit := floorTotal + 900*time.Millisecond
+	row("change: patch to healthy kubelet", ms(total), ms(floorTotal), "floor+0.9 s = "+ms(limit), total <= limit)
+	ratio := down.Seconds() / floorDown.Seconds()
+	row("change: time without a healthy kubelet", ms(down), ms(floorDown), fmt.Sprintf("1.10 x (is %.2f x)", ratio), ratio <= 1.10)
+	return nil
+}
+
+// settle waits until the change is reported, so that the next one is not
+// measured together with it.
+func settle(ctx context.Context, b *bed.Bed, uid string) error {
+	return bed.Eventually(ctx, time.Minute, func(ctx context.Context) error {
+		nc, err := b.Get(ctx)
+		if err != nil {
+			return err
+		}
+		if nc.Status.Active == nil || string(nc.Status.Active.UID) != uid {
+			return fmt.Errorf("active is %+v, ConfigOK %+v", nc.Status.Active, bed.ConfigOK(nc))
+		}
+		return nil
+	})
+}
+
+func start(ctx context.Context, b *bed.Bed, a *bed.Agent) error {
+	if err := a.Start(); err != nil {
+		return err
+	}
+	return bed.Eventually(ctx, time.Minute, func(ctx context.Context) error {
+		if _, err := b.MaxPods(ctx); err != nil {
+			return err
+		}
+		nc, err := b.Get(ctx)
+		if err != nil {
+			return err
+		}
+		if c := bed.ConfigOK(nc); c.Status != "True" {
+			return fmt.Errorf("ConfigOK is %+v", c)
+		}
+		return b.Healthy(ctx)
+	})
+}
+
+// byHand is the floor: the same kubelet stopped and started with a new file.
+func byHand(ctx context.Context, b *bed.Bed, runs int) (total, down time.Duration, err error) {
+	p := feelPulse(ctx, b.Node.HealthzPort())
+	defer p.end()
+	var kubelet *exec.Cmd
+	defer func() {
+		if kubelet != nil {
+			err = errors.Join(err, terminate(kubelet))
+		}
+	}()
+	var totals, downs []time.Duration
+	for i := range runs + 1 {
+		data, err := b.Config(map[string]any{"maxPods": 130 + i})
+		if err != nil {
+			return 0, 0, err
+		}
+		file := filepath.Join(b.Node.Dir(), fmt.Sprintf("by-hand-%d.yaml", i))
+		if err := os.WriteFile(file, []byte(data), 0o600); err != nil {
+			return 0, 0, err
+		}
+		begin := time.Now()
+		if kubelet != nil {
+			if err := terminate(kubelet); err != nil {
+				return 0, 0, err
+			}
+		}
+		args := []string{}
+		for _, arg := range b.Node.KubeletArgs() {
+			if !strings.HasPrefix(arg, "--config=") {
+				args = append(args, arg)
+			}
+		}
+		kubelet = exec.CommandContext(ctx, b.Node.KubeletPath(), append(args, "--config="+file)...)
+		if err := kubelet.Start(); err != nil {
+			return 0, 0, err
+		}
+		since := begin
+		if i == 0 {
+			since = time.Time{}
+		}
+		up, gap, err := p.next(ctx, since)
+		if err != nil {
+			return 0, 0, err
+		}
+		if i > 0 {
+			totals, downs = append(totals, up.Sub(begin)), append(downs, gap)
+		}
+	}
+	return median(totals), median(downs), nil
+}
+
+func terminate(cmd *exec.Cmd) error {
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	_ = cmd.Wait() // whatever it says, it is gone
+	return nil
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/evenkeel/evenkeel/test/bed"
+)
+
+// idling takes the agent's size after it had nothing to do for a while.
+func idling(ctx context.Context, b *bed.Bed, idle time.Duration) error {
+	var requests atomic.Int64
+	proxy, err := b.Proxy(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Get("watch") == "" {
+				requests.Add(1)
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	if err != nil {
+		return err
+	}
+	defer proxy.Close()
+	a, err := b.Agent("--config-trial-duration=1s", "--kubeconfig="+proxy.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	if err := start(ctx, b, a); err != nil {
+		return err
+	}
+	defer a.Stop(time.Minute)
+	data, err := b.Config(map[string]any{"maxPods": 150})
+	if err != nil {
+		return err
+	}
+	cm, err := b.Create(ctx, "idle", map[string]string{"kubelet": data})
+	if err != nil {
+		return err
+	}
+	if err := b.Assign(ctx, bed.Ref(cm)); err != nil {
+		return err
+	}
+	if err := bed.Eventually(ctx, time.Minute, func(ctx context.Context) error {
+		nc, err := b.Get(ctx)
+		if err == nil && (nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.UID != cm.UID) {
+			err = fmt.Errorf("last-known-good is %+v", nc.Status.LastKnownGood)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	requestsBefore := requests.Load()
+	cpuBefore, err := cpuTime(a.Pid())
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(idle):
+	}
+	cpu, err := cpuTime(a.Pid())
+	if err != nil {
+		return err
+	}
+	elapsed := time.Since(begin)
+	rss, err := vmRSS(a.Pid())
+	if err != nil {
+		return err
+	}
+	share := (cpu - cpuBefore).Seconds() / elapsed.Seconds() * 100
+	perMinute := float64(requests.Load()-requestsBefore) / elapsed.Minutes()
+	info, err := os.Stat(b.Binary)
+	if err != nil {
+		return err
+	}
+	mib := func(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }
+	row("idle: resident memory (VmRSS)", mib(rss), "-", "25 MiB", rss <= 25<<20)
+	row("idle: share of a core", fmt.Sprintf("%.3f %%", share), "-", "0.2 %", share <= 0.2)
+	row("idle: API requests beside the watches", fmt.Sprintf("%.2f / min", perMinute), "-", "1 / min", perMinute <= 1)
+	row("binary, stripped", fmt.Sprintf("%.1f MB", float64(info.Size())/1e6), "-", "40 MB", info.Size() <= 40e6)
+	return nil
+}
+
+// cpuTime is what a process has used, of user and system time.
+func cpuTime(pid int) (time.Duration, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
+	var ticks int64
+	for _, field := range fields[11:13] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		ticks += n
+	}
+	const perSecond = 100 // USER_HZ, the same on every Linux that Go knows
+	return time.Duration(ticks) * time.Second / perSecond, nil
+}
+
+func vmRSS(pid int) (int64, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(raw)) {
+		var kib int64
+		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &kib); err == nil {
+			return kib << 10, nil
+		}
+	}
+	return 0, fmt.Errorf("no VmRSS of process %d", pid)
+}
