@@ -249,10 +249,7 @@ func (s summary) print(out io.Writer) error {
 		line("Trial", "%s: observed healthy for %s, %d counted starts", t.Revision, t.Healthy.Round(time.Second), len(s.Starts))
 	}
 	for _, bad := range s.Bad {
-		line("Bad", "%s (%s/%s) since %s: %s", bad.Revision, bad.Namespace, bad.Name, bad.Time.Format(time.RFC3339), bad.Reason)
-		if bad.Detail != "" {
-			line("", "%s", bad.Detail)
-		}
+		line("Bad", "%s (%s/%s) since %s: %s", bad.Revision, bad.Namespace, bad.Name, bad.Time.Format(time.RFC3339), bad.BadConfig)
 	}
 	for _, uid := range s.Revoked {
 		line("Revoked", "%s", uid)

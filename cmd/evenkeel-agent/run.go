@@ -236,7 +236,17 @@ func (o *options) listenAndServe(ctx context.Context, all *sync.WaitGroup, a *ag
 	}
 	var ask func(context.Context, component.Effective) (component.Effective, error)
 	if client != nil {
-		ask = client.Configz
+		ask = func(ctx context.Context, effective component.Effective) (component.Effective, error) {
+			transport, err := client.KubeletTransport()
+			if err != nil {
+				return nil, err
+			}
+			port, ok := effective.Int("port")
+			if !ok {
+				port = 10250
+			}
+			return component.Configz(ctx, &http.Client{Transport: transport, Timeout: 5 * time.Second}, fmt.Sprintf("https://127.0.0.1:%d", port))
+		}
 	}
 	server := &http.Server{Handler: a.Handler(ask), ReadHeaderTimeout: 5 * time.Second}
 	all.Go(func() {

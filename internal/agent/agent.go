@@ -135,8 +135,8 @@ type Agent struct {
 	version  string
 	state    trial.State
 	saved    *trial.State // what the store has; nil: not known to have it all
-	storage  string      // why it does not have more
-	retryAt  time.Time   // when to try again
+	storage  string       // why it does not have more
+	retryAt  time.Time    // when to try again
 
 	started    time.Time // the last start of a kubelet
 	last       time.Time // the last decision

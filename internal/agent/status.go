@@ -64,7 +64,7 @@ func nodeConfigStatus(st trial.Status, f facts) v1alpha1.NodeConfigStatus {
 		when := metav1.NewTime(b.Time)
 		out.BadConfigs = append(out.BadConfigs, v1alpha1.BadConfig{
 			UID: types.UID(b.UID), Revision: b.Revision, Namespace: b.Namespace, Name: b.Name, Time: &when,
-			Reason: reasonAndDetail(b),
+			Reason: b.String(),
 		})
 	}
 	return out
@@ -87,11 +87,4 @@ func rolloutRef(r trial.RolloutRef) *v1alpha1.RolloutReference {
 		return nil
 	}
 	return &v1alpha1.RolloutReference{Name: r.Name, Revision: r.Revision, Attempt: r.Attempt, AssignedAt: metav1.NewTime(r.AssignedAt)}
-}
-
-func reasonAndDetail(b trial.BadConfig) string {
-	if b.Detail == "" {
-		return b.Reason
-	}
-	return b.Reason + ": " + b.Detail
 }

@@ -3,16 +3,13 @@ package source
 import (
 	"context"
 	"log/slog"
-	"net"
 	"net/http"
-	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/component"
 )
 
 // Announce creates the NodeConfig of a node that takes nothing from it, so
@@ -43,10 +40,10 @@ func newNodeConfig(node string) request {
 // Snapshot looks once, whether the watch is on or not.
 func (w *NodeWatch) Snapshot(ctx context.Context) NodeState { return w.client.Snapshot(ctx, w.node) }
 
-// Configz asks the kubelet of this machine for its /configz, with the node's
-// own credentials; a kubelet that does not let its node read that says so. Its
-// serving certificate is its own affair: this is the loopback interface.
-func (c *Client) Configz(ctx context.Context, effective component.Effective) (component.Effective, error) {
+// KubeletTransport returns a transport that shows a kubelet on this machine the
+// node's own client certificate. The kubelet's serving certificate is not
+// verified: it is its own affair, and this is for the loopback interface only.
+func (c *Client) KubeletTransport() (http.RoundTripper, error) {
 	c.mu.Lock()
 	err := c.load()
 	config := c.config
@@ -57,19 +54,5 @@ func (c *Client) Configz(ctx context.Context, effective component.Effective) (co
 	own := rest.AnonymousClientConfig(config)
 	own.CertFile, own.KeyFile, own.CertData, own.KeyData = config.CertFile, config.KeyFile, config.CertData, config.KeyData
 	own.Insecure, own.CAFile, own.CAData, own.ServerName, own.Proxy = true, "", nil, "", nil
-	transport, err := rest.TransportFor(own)
-	if err != nil {
-		return nil, err
-	}
-	host, _ := effective.Field("address")
-	address, _ := host.(string)
-	if ip := net.ParseIP(address); ip == nil || ip.IsUnspecified() {
-		address = "127.0.0.1"
-	}
-	port, ok := effective.Int("port")
-	if !ok {
-		port = 10250
-	}
-	base := "https://" + net.JoinHostPort(address, strconv.FormatInt(port, 10))
-	return component.Configz(ctx, &http.Client{Transport: transport, Timeout: 5 * time.Second}, base)
+	return rest.TransportFor(own)
 }

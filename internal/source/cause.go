@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	errNoAnswer = fmt.Errorf("no answer within %v", requestTimeout)
+	errNoAnswer = errors.New("no answer in time")
 	errClosed   = errors.New("the connection was closed before there was an answer")
 )
 
@@ -61,7 +61,7 @@ func explain(err error, object, grant string) string {
 	case utilnet.IsConnectionRefused(err):
 		return fmt.Sprintf("%s cannot be read: the API server refuses connections (%s); trying again", object, last(err))
 	case errors.Is(err, errNoAnswer), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Sprintf("%s cannot be read: the API server gave no answer within %v; trying again", object, requestTimeout)
+		return fmt.Sprintf("%s cannot be read: the API server gave no answer in time; trying again", object)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Sprintf("%s cannot be read: the API server does not accept this node's credentials (401): see whether the client certificate of its kubeconfig has expired", object)
 	case apierrors.IsForbidden(err):

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"reflect"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 type Client struct {
 	path      string
 	userAgent string
+	timeout   time.Duration // of every request, and until a watch has shown what there is
 
 	mu     sync.Mutex
 	info   os.FileInfo // of the kubeconfig that http and config are from
@@ -39,7 +41,7 @@ func NewClient(kubeconfig, userAgent string) (*Client, error) {
 	if kubeconfig == "" || userAgent == "" {
 		return nil, errors.New("a client needs the path of a kubeconfig and a user agent")
 	}
-	return &Client{path: kubeconfig, userAgent: userAgent, up: make(chan struct{})}, nil
+	return &Client{path: kubeconfig, userAgent: userAgent, timeout: 15 * time.Second, up: make(chan struct{})}, nil
 }
 
 // kubeconfigError means that no request could be made, because there is no kubeconfig to make it with.
@@ -114,7 +116,7 @@ type request struct {
 // do makes one request, once: who wants it retried says when. It returns the answer's bytes, and decodes them into
 // into, unless that is nil.
 func (c *Client) do(ctx context.Context, r request, into runtime.Object) ([]byte, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errNoAnswer)
 	defer cancel()
 	raw, err := c.once(ctx, r, into)
 	if err != nil && context.Cause(ctx) == errNoAnswer {
@@ -151,9 +153,15 @@ func (c *Client) once(ctx context.Context, r request, into runtime.Object) ([]by
 		return nil, err
 	}
 	if into != nil {
-		if err := result.Into(into); err != nil {
+		// Into would leave it as it is, without an error, if the answer is of another kind.
+		got, err := result.Get()
+		if err != nil {
 			return nil, fmt.Errorf("decode the answer: %w", err)
 		}
+		if reflect.TypeOf(got) != reflect.TypeOf(into) {
+			return nil, fmt.Errorf("decode the answer: it is of kind %q", reflect.TypeOf(got).Elem().Name())
+		}
+		reflect.ValueOf(into).Elem().Set(reflect.ValueOf(got).Elem())
 	}
 	return result.Raw()
 }

@@ -61,7 +61,7 @@ func (f *feed) run(ctx context.Context) {
 func (f *feed) once(ctx context.Context) (synced bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	deadline := time.AfterFunc(requestTimeout, func() { cancel(errNoAnswer) })
+	deadline := time.AfterFunc(f.client.timeout, func() { cancel(errNoAnswer) })
 	defer deadline.Stop()
 	up := func(objects []runtime.Object) {
 		deadline.Stop()
@@ -90,7 +90,7 @@ func (f *feed) stream(ctx context.Context, client *rest.RESTClient, up func([]ru
 		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 	}
 	objects, synced := []runtime.Object{}, false
-	return f.watch(ctx, client, options, func(e watch.Event) error {
+	return f.watch(ctx, client, options, func(e watch.Event) {
 		switch {
 		case synced:
 			if e.Type != watch.Bookmark {
@@ -99,17 +99,12 @@ func (f *feed) stream(ctx context.Context, client *rest.RESTClient, up func([]ru
 		case e.Type == watch.Added:
 			objects = append(objects, e.Object)
 		case e.Type == watch.Bookmark:
-			accessor, err := meta.Accessor(e.Object)
-			if err != nil {
-				return fmt.Errorf("understand a bookmark: %w", err)
-			}
-			if accessor.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
+			if o, ok := e.Object.(metav1.Object); ok && o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
 				synced = true
 				up(objects)
 				objects = nil
 			}
 		}
-		return nil
 	})
 }
 
@@ -118,7 +113,7 @@ func (f *feed) listAndWatch(ctx context.Context, client *rest.RESTClient, up fun
 	if err != nil {
 		return err
 	}
-	accessor, err := meta.ListAccessor(list)
+	of, err := meta.ListAccessor(list)
 	if err != nil {
 		return fmt.Errorf("understand a list: %w", err)
 	}
@@ -127,16 +122,15 @@ func (f *feed) listAndWatch(ctx context.Context, client *rest.RESTClient, up fun
 		return fmt.Errorf("understand a list: %w", err)
 	}
 	up(objects)
-	options := metav1.ListOptions{ResourceVersion: accessor.GetResourceVersion()}
-	return f.watch(ctx, client, options, func(e watch.Event) error {
+	options := metav1.ListOptions{ResourceVersion: of.GetResourceVersion()}
+	return f.watch(ctx, client, options, func(e watch.Event) {
 		if e.Type != watch.Bookmark {
 			f.apply(e.Type, e.Object)
 		}
-		return nil
 	})
 }
 
-func (f *feed) watch(ctx context.Context, client *rest.RESTClient, options metav1.ListOptions, handle func(watch.Event) error) error {
+func (f *feed) watch(ctx context.Context, client *rest.RESTClient, options metav1.ListOptions, handle func(watch.Event)) error {
 	// Watches of one fleet must not all end at once; left to itself, the API server picks 30 minutes or more.
 	timeout := int64(wait.Jitter(5*time.Minute, 1).Seconds())
 	options.Watch, options.TimeoutSeconds, options.AllowWatchBookmarks = true, &timeout, true
@@ -156,9 +150,7 @@ func (f *feed) watch(ctx context.Context, client *rest.RESTClient, options metav
 			if e.Type == watch.Error {
 				return apierrors.FromObject(e.Object)
 			}
-			if err := handle(e); err != nil {
-				return err
-			}
+			handle(e)
 		}
 	}
 }

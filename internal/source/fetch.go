@@ -108,6 +108,9 @@ func (f *fetch) download(ctx context.Context) (finding, *corev1.ConfigMap) {
 		if err == nil {
 			err = json.Unmarshal(raw, cm)
 		}
+		if err == nil && cm.Kind != "ConfigMap" {
+			err = fmt.Errorf("the answer is of kind %q", cm.Kind)
+		}
 		switch {
 		case err == nil && cm.UID != f.ref.UID:
 			return invalid("invalid NodeConfigSource, uid %s names another object than %s, whose uid is %s", f.ref.UID, f.object(), cm.UID), cm

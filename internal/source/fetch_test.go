@@ -217,14 +217,20 @@ func TestAnImmutableObjectIsNotWatched(t *testing.T) {
 func TestAnAPIServerThatCannotBeginAWatchWithWhatThereIsIsListed(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	p := newProxy(t, node)
-	p.fail(func(r *http.Request) int {
+	list := 503
+	fault := func(r *http.Request) int {
 		if r.URL.Query().Has("sendInitialEvents") {
 			return 422
 		}
-		return 0
-	})
+		return list
+	}
+	p.fail(fault)
 	assign(t, node, refTo(cm))
 	s := startSource(t, newClient(t, p.kubeconfig), node, &disk{})
+	awaitAnswer(t, s, "a list that fails", cause(trial.Unanswered, "failed (503)"))
+	p.mu.Lock()
+	list = 0
+	p.mu.Unlock()
 	awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
 	editConfigMap(t, cm, map[string]any{"data": map[string]any{"kubelet": "edited"}})
 	awaitAnswer(t, s, "the notice", func(a Answer) bool { return strings.Contains(a.Notice, "was edited") })

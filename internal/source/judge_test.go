@@ -65,7 +65,7 @@ func TestASpecIsJudgedByTheProposalsRules(t *testing.T) {
 }
 
 func TestLongNamesAreInvalid(t *testing.T) {
-	long := strings.Repeat("a", 300)
+	long := strings.Repeat("a", 600)
 	for _, ref := range []v1alpha1.ConfigMapReference{
 		{Namespace: long, Name: "b", UID: "c"}, {Namespace: "a", Name: long, UID: "c"}, {Namespace: "a", Name: "b", UID: types.UID(long)},
 	} {

@@ -234,8 +234,12 @@ type proxy struct {
 	fault    func(*http.Request) (status int)
 }
 
-// hang is the status of a request that is never answered.
-const hang = -1
+// Answers that are not an HTTP status.
+const (
+	hang     = -1 // none, ever
+	nonsense = -2 // 200, with something that was not asked for
+	expire   = -3 // 200, and a watch that has expired
+)
 
 func newProxy(t *testing.T, node string) *proxy {
 	t.Helper()
@@ -261,6 +265,12 @@ func newProxy(t *testing.T, node string) *proxy {
 			forward.ServeHTTP(w, r)
 		case hang:
 			<-r.Context().Done()
+		case nonsense:
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"kind":"NodeConfig","apiVersion":"evenkeel.dev/v1alpha1","metadata":{}}`)
+		case expire:
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too old","reason":"Expired","code":410}}`)
 		default:
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(status)

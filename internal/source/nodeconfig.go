@@ -249,11 +249,7 @@ func (s *NodeConfigSource) create(ctx context.Context, delay time.Duration) {
 	retry := retries(time.Minute)
 	for recovered := s.client.recovered(); pause(ctx, delay, recovered, nil); delay = retry.Step() {
 		recovered = s.client.recovered()
-		_, err := s.client.do(ctx, request{verb: "POST", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", body: map[string]any{
-			"apiVersion": v1alpha1.GroupVersion.String(),
-			"kind":       "NodeConfig",
-			"metadata":   map[string]string{"name": s.node},
-		}}, nil)
+		_, err := s.client.do(ctx, newNodeConfig(s.node), nil)
 		if ctx.Err() != nil {
 			return
 		}

@@ -155,6 +155,10 @@ func TestANodeWatchSaysThatTheAPIIsAwayAndKeepsWhatItSaw(t *testing.T) {
 	if s := w.client.Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "503") {
 		t.Errorf("looking once gives %+v, want the failure", s)
 	}
+	p.fail(of("/pods", nonsense))
+	if s := w.client.Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, `decode the answer: it is of kind "NodeConfig"`) {
+		t.Errorf("looking once gives %+v, want no sense", s)
+	}
 	for part, seen := range map[string]bool{"/leases/": true, "/pods": true, "/nodes/": false} {
 		p.fail(of(part, 500))
 		if s := w.client.Snapshot(t.Context(), node); s.Reachable || s.Exists != seen {

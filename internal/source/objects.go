@@ -1,8 +1,6 @@
 package source
 
 import (
-	"time"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -120,6 +118,3 @@ var codecs = func() serializer.CodecFactory {
 	metav1.AddToGroupVersion(scheme, v1alpha1.GroupVersion)
 	return serializer.NewCodecFactory(scheme)
 }()
-
-// requestTimeout bounds every request, and the time until a watch has shown what there is.
-const requestTimeout = 15 * time.Second

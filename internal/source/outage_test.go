@@ -94,20 +94,65 @@ func TestAWatchThatDropsAndComesBackIsNoNews(t *testing.T) {
 	}
 }
 
-// A watch that expires is answered 410, or ends with an error event of that code.
 func TestAnExpiredWatchIsBegunAnew(t *testing.T) {
+	for _, how := range []int{410, expire} {
+		node, p, s := assigned(t)
+		expired := false
+		p.fail(func(r *http.Request) int {
+			if !expired && strings.Contains(r.URL.Path, "nodeconfigs") {
+				expired = true
+				return how
+			}
+			return 0
+		})
+		p.server.CloseClientConnections()
+		setSpec(t, node, map[string]any{})
+		awaitAnswer(t, s, "what was missed", kind(trial.Nil))
+	}
+}
+
+func TestAnAPIServerThatIsTooSlowIsUnclearUntilItIsNot(t *testing.T) {
+	node, cm := newName("node"), newConfigMap(t)
+	assign(t, node, refTo(cm))
+	p := newProxy(t, node)
+	p.fail(all(hang))
+	c := newClient(t, p.kubeconfig)
+	c.timeout = time.Second
+	s := startSource(t, c, node, &disk{})
+	a := awaitAnswer(t, s, "the end of patience", func(a Answer) bool { return strings.HasSuffix(a.Cause, "trying again") })
+	if want := "NodeConfig " + node + " cannot be read: the API server gave no answer in time; trying again"; a.Kind != trial.Unanswered || a.Cause != want {
+		t.Errorf("answer %+v, want %q", a, want)
+	}
+	p.fail(of("/configmaps/", hang))
+	awaitAnswer(t, s, "the end of patience with the download", cause(trial.Unanswered,
+		"ConfigMap evenkeel-system/"+cm.Name+" cannot be read: the API server gave no answer in time; trying again"))
+	p.fail(nil)
+	awaitAnswer(t, s, "the answer", kind(trial.Assigned))
+}
+
+func TestAnAnswerThatMakesNoSenseIsNone(t *testing.T) {
 	node, p, s := assigned(t)
-	expired := false
 	p.fail(func(r *http.Request) int {
-		if !expired && strings.Contains(r.URL.Path, "nodeconfigs") {
-			expired = true
-			return 410
+		if r.URL.Query().Has("sendInitialEvents") {
+			return 422
 		}
-		return 0
+		return nonsense
 	})
 	p.server.CloseClientConnections()
-	setSpec(t, node, map[string]any{})
-	awaitAnswer(t, s, "what was missed", kind(trial.Nil))
+	awaitAnswer(t, s, "a list that is none", cause(trial.Unanswered, "understand a list"))
+	p.fail(all(nonsense))
+	awaitAnswer(t, s, "a watch that is none", func(a Answer) bool {
+		return a.Kind == trial.Unanswered && !strings.Contains(a.Cause, "understand a list")
+	})
+	if s := newClient(t, p.kubeconfig).Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "decode the answer") {
+		t.Errorf("looking at the node gives %+v", s)
+	}
+	p.fail(of("/configmaps/", nonsense))
+	awaitAnswer(t, s, "the recovery", kind(trial.Assigned))
+	assign(t, node, refTo(newConfigMap(t)))
+	awaitAnswer(t, s, "a ConfigMap that is none", cause(trial.Unanswered, `the answer is of kind "NodeConfig"; trying again`))
+	p.fail(nil)
+	awaitAnswer(t, s, "the recovery", kind(trial.Assigned))
 }
 
 func TestAnAPIServerThatStopsAndStartsLosesNothing(t *testing.T) {
@@ -167,10 +212,22 @@ func TestAKubeconfigThatAppearsLateIsWaitedFor(t *testing.T) {
 	if a.Kind != trial.Unanswered || a.Cause != want {
 		t.Errorf("answer %+v, want %q", a, want)
 	}
+	if s := newClient(t, path).Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "kubeconfig "+path+" does not exist yet") {
+		t.Errorf("looking at the node gives %+v", s)
+	}
 	if err := os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\nusers: ["), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	awaitAnswer(t, s, "half a kubeconfig", cause(trial.Unanswered, "kubeconfig "+path+" cannot be used: "))
+	certificate := filepath.Join(t.TempDir(), "kubelet-client-current.pem")
+	text := "apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: a, user: {client-certificate: " +
+		certificate + ", client-key: " + certificate + "}}]\ncontexts: [{name: a, context: {cluster: a, user: a}}]\ncurrent-context: a\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	awaitAnswer(t, s, "a kubeconfig without its certificate", func(a Answer) bool {
+		return strings.Contains(a.Cause, certificate) && strings.HasSuffix(a.Cause, "waiting for the kubelet to obtain its certificate")
+	})
 	raw, err := os.ReadFile(nodeKubeconfig(t, node))
 	if err != nil {
 		t.Fatal(err)
@@ -209,6 +266,35 @@ func TestAKubeconfigThatIsWrittenAnewIsUsedFromTheNextRequestOn(t *testing.T) {
 		if s := c.Snapshot(t.Context(), node); !s.Reachable {
 			t.Errorf("what worked was lost with the file: %+v", s)
 		}
+	}
+}
+
+func TestWhatIsRetriedEndsWithItsContext(t *testing.T) {
+	node, cm := newName("node"), newConfigMap(t)
+	assign(t, node, refTo(cm))
+	p := newProxy(t, node)
+	p.fail(of("/api/v1/", 503))
+	c := newClient(t, p.kubeconfig)
+	r := NewReporter(c, node, "evenkeel-agent", quiet())
+	stopReporter := background(t, r.Run)
+	r.Report(Report{Condition: NodeCondition{"True", "r", "m"}})
+	r.Event(Normal, "R", "m")
+	s := NewNodeConfigSource(c, node, &disk{}, quiet())
+	stopSource := background(t, s.Run)
+	w := NewNodeWatch(c, node)
+	w.Start(t.Context())
+	await(t, "attempts", func() int {
+		return min(p.count("POST", "/events"), p.count("GET", "/nodes/"+node), p.count("/configmaps/"), p.count("/pods", "watch"))
+	}, func(n int) bool { return n > 0 })
+	began := time.Now()
+	stopReporter()
+	stopSource()
+	w.Stop()
+	if d := time.Since(began); d > time.Second {
+		t.Errorf("it took %v", d)
+	}
+	if s.Current().Kind != trial.Unanswered {
+		t.Errorf("in the end %+v", s.Current())
 	}
 }
 

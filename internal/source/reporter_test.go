@@ -3,6 +3,7 @@ package source
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -153,6 +154,22 @@ func TestTheNewestReportLandsAfterAnOutage(t *testing.T) {
 	if n := p.count("PATCH", "/nodeconfigs/"); n != 1 {
 		t.Errorf("%d writes, want 1", n)
 	}
+}
+
+func TestAWriteThatFailsIsRepeated(t *testing.T) {
+	node, p, r := reporting(t)
+	createNode(t, node)
+	p.fail(func(r *http.Request) int {
+		if r.Method == http.MethodPatch {
+			return 500
+		}
+		return 0
+	})
+	r.Report(Report{Status: someStatus("a"), Condition: NodeCondition{"True", "r", "m"}})
+	await(t, "attempts", func() int { return min(p.count("PATCH", "/nodes/"), p.count("PATCH", "/nodeconfigs/")) }, func(n int) bool { return n > 0 })
+	p.fail(nil)
+	awaitStatus(t, node, "a")
+	await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.Message == "m" })
 }
 
 func TestAReportIsRetriedOverAnOutageOfTheAPIServer(t *testing.T) {

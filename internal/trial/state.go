@@ -79,6 +79,14 @@ type BadConfig struct {
 	Provisional bool      `json:"provisional,omitempty"` // last-known-good has not done better yet
 }
 
+// String is the reason with its details.
+func (b BadConfig) String() string {
+	if b.Detail == "" {
+		return b.Reason
+	}
+	return b.Reason + ": " + b.Detail
+}
+
 // Promotion says that a payload passed its whole trial with this version of
 // the component.
 type Promotion struct {

@@ -18,9 +18,10 @@ import (
 func main() {
 	runs := flag.Int("runs", 10, "how often each change is made; medians are printed")
 	idle := flag.Duration("idle", 10*time.Minute, "how long the agent idles before its size is taken")
+	only := flag.String("only", "", "measure only disk, change, reject or idle")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := bench(ctx, *runs, *idle)
+	err := bench(ctx, *runs, *idle, *only)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -28,23 +29,37 @@ func main() {
 	}
 }
 
-func bench(ctx context.Context, runs int, idle time.Duration) error {
+func bench(ctx context.Context, runs int, idle time.Duration, only string) error {
 	fmt.Printf("evenkeel-agent: medians of %d, idle for %s\n\n", runs, idle)
-	if err := diskBench(ctx); err != nil {
-		return err
+	if only == "" || only == "disk" {
+		if err := diskBench(ctx); err != nil {
+			return err
+		}
+	}
+	if only == "disk" {
+		return nil
 	}
 	b, err := bed.Up(ctx, "bench", nil)
 	if err != nil {
 		return err
 	}
 	defer b.Down()
-	if err := changes(ctx, b, runs); err != nil {
-		return err
+	for _, part := range []struct {
+		name string
+		run  func() error
+	}{
+		{"change", func() error { return changes(ctx, b, runs) }},
+		{"reject", func() error { return rejections(ctx, b, runs) }},
+		{"idle", func() error { return idling(ctx, b, idle) }},
+	} {
+		if only != "" && only != part.name {
+			continue
+		}
+		if err := part.run(); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
 	}
-	if err := rejections(ctx, b, runs); err != nil {
-		return err
-	}
-	return idling(ctx, b, idle)
+	return nil
 }
 
 // row prints one figure, its floor and what it may be.

@@ -63,6 +63,9 @@ func rejections(ctx context.Context, b *bed.Bed, runs int) error {
 		m := median(took)
 		row(kind.name+": patch to verdict", ms(m), "-", ms(kind.limit), m <= kind.limit)
 	}
+	if err := b.Assign(ctx, nil); err != nil {
+		return err
+	}
 	failures := p.failed()
 	row("rejected: failures of the kubelet's healthz", fmt.Sprint(failures), "0", "0", failures == 0)
 	return nil

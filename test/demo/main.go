@@ -1,0 +1,302 @@
+// Command demo shows evenkeel at work on a real local node: a good change, two
+// bad ones that never reach the kubelet, one that crash-loops and is rolled
+// back, and a node that keeps its configuration without the API. It ends with
+// exit status 0 only if each step really happened.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+	"github.com/evenkeel/evenkeel/test/bed"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := demo(ctx, os.Getenv("KEEP") == "1")
+	stop()
+	switch {
+	case errors.Is(err, localcluster.ErrNoNode):
+		fmt.Println("\nSKIPPED: a real node cannot run here:", err)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "\nThe demo FAILED:", err)
+		os.Exit(1)
+	}
+}
+
+// show is the demo while it runs.
+type show struct {
+	*bed.Bed
+	agent *bed.Agent
+	step  int
+}
+
+func demo(ctx context.Context, keep bool) (err error) {
+	fmt.Println("Starting etcd, kube-apiserver and containerd on loopback, and preparing a node.")
+	b, err := bed.Up(ctx, "demo", nil)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		fmt.Println("\nStopping everything that was started.")
+		err = errors.Join(err, b.Down())
+	}()
+	agent, err := b.Agent("--config-trial-duration=5s", "--crash-loop-threshold=1")
+	if err != nil {
+		return err
+	}
+	s := &show{Bed: b, agent: agent}
+	defer func() {
+		if err != nil {
+			s.tail()
+		}
+		err = errors.Join(err, agent.Stop(time.Minute))
+	}()
+	for _, step := range []func(context.Context) error{
+		s.start, s.good, s.typo, s.badValue, s.crashLoop, s.noAPI,
+	} {
+		if err := step(ctx); err != nil {
+			return fmt.Errorf("step %d: %w", s.step, err)
+		}
+	}
+	fmt.Println("\nEach step happened as told. `make demo KEEP=1` leaves the node running.")
+	if keep {
+		s.keep(ctx)
+	}
+	return nil
+}
+
+func (s *show) title(format string, args ...any) {
+	s.step++
+	fmt.Printf("\n%d. %s\n", s.step, fmt.Sprintf(format, args...))
+}
+
+func say(format string, args ...any) { fmt.Printf("   "+format+"\n", args...) }
+
+func (s *show) start(ctx context.Context) error {
+	s.title("A stock kubelet, run by evenkeel-agent with the command line that it has")
+	say("$ %s", strings.Join(s.agent.Argv(), " "))
+	if err := s.agent.Start(); err != nil {
+		return err
+	}
+	if _, err := s.until(ctx, "True", "LocalInit"); err != nil {
+		return err
+	}
+	return s.capacity(ctx, 110)
+}
+
+func (s *show) good(ctx context.Context) error {
+	s.title("A good change: maxPods 110 -> 120")
+	cm, err := s.push(ctx, "more-pods", map[string]any{"maxPods": 120})
+	if err != nil {
+		return err
+	}
+	if err := s.capacity(ctx, 120); err != nil {
+		return err
+	}
+	nc, err := s.until(ctx, "True", "AllChecksPassed")
+	if err != nil {
+		return err
+	}
+	if t := nc.Status.Trial; t != nil {
+		say("on trial: it must be observed healthy for %d s; threshold %d restarts", t.DurationSeconds, t.CrashLoopThreshold)
+	}
+	if err := bed.Eventually(ctx, time.Minute, func(ctx context.Context) error {
+		nc, err := s.Get(ctx)
+		if err == nil && (nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.UID != cm.UID) {
+			err = errors.New("it did not become last-known-good")
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	say("it passed its trial and is last-known-good now")
+	return nil
+}
+
+func (s *show) typo(ctx context.Context) error {
+	s.title("A typo: maxPodz")
+	return s.rejected(ctx, "typo", map[string]any{"maxPodz": 130})
+}
+
+func (s *show) badValue(ctx context.Context) error {
+	s.title("A value that decodes, but would kill the kubelet at its start: an eviction threshold of banana")
+	return s.rejected(ctx, "banana", map[string]any{"evictionHard": map[string]any{"memory.available": "banana"}})
+}
+
+// rejected pushes a configuration that must never reach the running kubelet.
+func (s *show) rejected(ctx context.Context, name string, changes map[string]any) error {
+	before, err := s.agent.Children()
+	if err != nil {
+		return err
+	}
+	if _, err := s.push(ctx, name, changes); err != nil {
+		return err
+	}
+	nc, err := s.until(ctx, "False", "ValidationFailed")
+	if err != nil {
+		return err
+	}
+	say("error: %s", nc.Status.Error)
+	after, err := s.agent.Children()
+	if err != nil {
+		return err
+	}
+	if fmt.Sprint(before) != fmt.Sprint(after) {
+		return fmt.Errorf("the kubelet was process %v and is %v", before, after)
+	}
+	if err := s.Healthy(ctx); err != nil {
+		return err
+	}
+	say("the kubelet was not touched: process %v, healthy", after)
+	return nil
+}
+
+func (s *show) crashLoop(ctx context.Context) error {
+	s.title("A value that no dry run can judge: a certificate that is not there makes the kubelet crash")
+	missing := s.Node.Dir() + "/no-such-certificate.pem"
+	cm, err := s.push(ctx, "crash", map[string]any{"maxPods": 140, "tlsCertFile": missing, "tlsPrivateKeyFile": missing})
+	if err != nil {
+		return err
+	}
+	nc, err := s.until(ctx, "False", "CrashLooped")
+	if err != nil {
+		return err
+	}
+	for _, bad := range nc.Status.BadConfigs {
+		if bad.UID == cm.UID {
+			say("remembered as bad: %s", bad.Reason)
+		}
+	}
+	if err := s.capacity(ctx, 120); err != nil {
+		return err
+	}
+	say("the node is back on its last-known-good configuration, by itself")
+	return nil
+}
+
+func (s *show) noAPI(ctx context.Context) error {
+	s.title("The API server is stopped, and the whole node restarts")
+	if err := s.agent.Stop(time.Minute); err != nil {
+		return err
+	}
+	if err := s.Cluster.StopAPIServer(); err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := s.agent.Start(); err != nil {
+		return err
+	}
+	if err := bed.Eventually(ctx, time.Minute, s.Healthy); err != nil {
+		return err
+	}
+	say("a healthy kubelet after %.1f s, with no API; evenkeel-agent status says:", time.Since(begin).Seconds())
+	out, code := s.agent.Run(ctx, "", "status", "--dynamic-config-dir="+s.agent.Dir)
+	for line := range strings.Lines(out) {
+		say("  %s", strings.TrimRight(line, "\n"))
+	}
+	if code != 0 || !strings.Contains(out, "more-pods") {
+		return fmt.Errorf("status did not name the configuration more-pods, exit %d", code)
+	}
+	if err := s.Cluster.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	if err := s.capacity(ctx, 120); err != nil {
+		return err
+	}
+	_, err := s.until(ctx, "False", "CrashLooped")
+	return err
+}
+
+// push creates a ConfigMap and assigns it.
+func (s *show) push(ctx context.Context, name string, changes map[string]any) (*corev1.ConfigMap, error) {
+	data, err := s.Config(changes)
+	if err != nil {
+		return nil, err
+	}
+	cm, err := s.Create(ctx, name, map[string]string{"kubelet": data})
+	if err != nil {
+		return nil, err
+	}
+	say("NodeConfig %s: spec.configSource.configMapRef = %s/%s (UID: %s)", s.Node.Name(), cm.Namespace, cm.Name, cm.UID)
+	return cm, s.Assign(ctx, bed.Ref(cm))
+}
+
+// until waits for ConfigOK and shows it.
+func (s *show) until(ctx context.Context, status, reason string) (*v1alpha1.NodeConfig, error) {
+	var nc *v1alpha1.NodeConfig
+	err := bed.Eventually(ctx, time.Minute, func(ctx context.Context) (err error) {
+		if nc, err = s.Get(ctx); err != nil {
+			return err
+		}
+		if c := bed.ConfigOK(nc); string(c.Status) != status || c.Reason != reason || c.ObservedGeneration != nc.Generation {
+			return fmt.Errorf("ConfigOK is not %s/%s but %s/%s: %s", status, reason, c.Status, c.Reason, c.Message)
+		}
+		return nil
+	})
+	if err == nil {
+		c := bed.ConfigOK(nc)
+		say("ConfigOK: %s (%s): %s", c.Status, c.Reason, c.Message)
+	}
+	return nc, err
+}
+
+// capacity waits until the node reports a capacity for pods.
+func (s *show) capacity(ctx context.Context, want int64) error {
+	err := bed.Eventually(ctx, time.Minute, func(ctx context.Context) error {
+		node, err := s.Kube.CoreV1().Nodes().Get(ctx, s.Node.Name(), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if pods := node.Status.Capacity.Pods().Value(); pods != want {
+			return fmt.Errorf("the node has a capacity of %d pods, not %d", pods, want)
+		}
+		for _, c := range node.Status.Conditions {
+			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+				return nil
+			}
+		}
+		return errors.New("the node is not Ready")
+	})
+	if err == nil {
+		say("the node is Ready, status.capacity.pods is %d", want)
+	}
+	return err
+}
+
+// keep leaves the node to the user until they end it.
+func (s *show) keep(ctx context.Context) {
+	fmt.Printf(`
+The node keeps running; press ctrl-C to end it. In another shell:
+
+   export KUBECONFIG=%s
+   bin/tools/kubectl get nodeconfigs,nodes
+   bin/evenkeel-agent status --dynamic-config-dir=%s
+   tail -f %s
+`, s.Cluster.AdminKubeconfig(), s.agent.Dir, s.agent.Log)
+	<-ctx.Done()
+}
+
+// tail shows the end of the agent's log.
+func (s *show) tail() {
+	raw, err := os.ReadFile(s.agent.Log)
+	if err != nil {
+		return
+	}
+	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
+	fmt.Println("\nThe end of the log of agent and kubelet:")
+	for _, line := range lines[max(0, len(lines)-30):] {
+		fmt.Println("  ", line)
+	}
+}
