@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/lockfile"
 	"github.com/evenkeel/evenkeel/internal/supervisor"
 	"github.com/evenkeel/evenkeel/internal/trial"
 )
@@ -161,7 +162,7 @@ func (k *kubeletProcess) Healthy() bool {
 }
 
 // Waiting implements Process.
-func (k *kubeletProcess) Waiting() bool { return false }
+func (k *kubeletProcess) Waiting() bool { return !k.Ready() && lockfile.Waiting(k.Pid()) }
 
 // Watch implements Process.
 func (k *kubeletProcess) Watch(closely bool) {

@@ -120,3 +120,24 @@ func findHolder(locks io.Reader, id string) int {
 	}
 	return 0
 }
+
+// Waiting tells whether a process waits for some flock(2) that another one has. It says no when that cannot be told.
+func Waiting(pid int) bool {
+	locks, err := os.Open("/proc/locks")
+	if err != nil {
+		return false
+	}
+	defer locks.Close()
+	return findWaiter(locks, strconv.Itoa(pid))
+}
+
+// findWaiter reads lines such as "5: -> FLOCK  ADVISORY  WRITE 4711 fd:01:131078 0 EOF".
+func findWaiter(locks io.Reader, pid string) bool {
+	for scanner := bufio.NewScanner(locks); scanner.Scan(); {
+		field := strings.Fields(scanner.Text())
+		if len(field) > 5 && field[1] == "->" && field[2] == "FLOCK" && field[5] == pid {
+			return true
+		}
+	}
+	return false
+}

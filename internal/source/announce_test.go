@@ -13,14 +13,7 @@ import (
 
 func TestANodeThatTakesNothingIsAnnouncedOnceAndIsContent(t *testing.T) {
 	name := newName("announced")
-	kubeconfig, err := cluster.NodeKubeconfig(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := NewClient(kubeconfig, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := newClient(t, nodeKubeconfig(t, name))
 	for range 2 { // the second one finds it
 		Announce(t.Context(), client, name, quiet())
 		nc := &v1alpha1.NodeConfig{}
@@ -34,23 +27,13 @@ func TestANodeThatTakesNothingIsAnnouncedOnceAndIsContent(t *testing.T) {
 }
 
 func TestAnnouncingEndsWithItsContextWhenThereIsNoAPI(t *testing.T) {
-	client, err := NewClient(filepath.Join(t.TempDir(), "none"), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := newClient(t, filepath.Join(t.TempDir(), "none"))
 	stop := background(t, func(ctx context.Context) { Announce(ctx, client, "nobody", quiet()) })
 	stop()
 }
 
 func TestTheKubeletIsShownTheNodesCertificate(t *testing.T) {
-	kubeconfig, err := cluster.NodeKubeconfig(newName("configz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := NewClient(kubeconfig, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := newClient(t, nodeKubeconfig(t, newName("configz")))
 	seen := ""
 	kubelet := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		seen = r.TLS.PeerCertificates[0].Subject.Organization[0]
@@ -74,10 +57,7 @@ func TestTheKubeletIsShownTheNodesCertificate(t *testing.T) {
 
 func TestWithoutAKubeconfigThereIsNoCertificateToShow(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none")
-	client, err := NewClient(missing, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := newClient(t, missing)
 	if _, err := client.KubeletTransport(); err == nil || err.Error() != "kubeconfig "+missing+": stat "+missing+": no such file or directory" {
 		t.Errorf("the error is %v", err)
 	}

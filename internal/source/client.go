@@ -88,7 +88,7 @@ func (c *Client) load() error {
 	config.AcceptContentTypes = runtime.ContentTypeJSON
 	config.NegotiatedSerializer = codecs.WithoutConversion()
 	config.DisableCompression = true
-	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(10, 20)
+	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(10, 50) // some ten a change
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return err
