@@ -7,6 +7,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -24,7 +25,9 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := demo(ctx, os.Getenv("KEEP") == "1")
+	keep := flag.Bool("keep", false, "leave the node running until ctrl-C")
+	flag.Parse()
+	err := demo(ctx, *keep)
 	stop()
 	switch {
 	case errors.Is(err, localcluster.ErrNoNode):
