@@ -95,7 +95,7 @@ func (s *NodeConfigSource) Current() Answer {
 func (s *NodeConfigSource) Changed() <-chan struct{} { return s.changed }
 
 // First waits for the first answer, until ctx ends: then, or when it is clear that none is to be had soon, because
-// the connection is refused or there is no kubeconfig, the answer is Unanswered.
+// the connection is refused, there is no kubeconfig or no NodeConfig, the answer is Unanswered.
 func (s *NodeConfigSource) First(ctx context.Context) Answer {
 	select {
 	case <-s.firm:
@@ -307,7 +307,8 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 		if s.createErr != nil {
 			cause = fmt.Sprintf("%s %s, and cannot be created: %s", name, what, bound(s.createErr.Error()))
 		}
-		return Answer{Kind: trial.Unanswered, Cause: cause}, true
+		// The new object will assign nothing: that is not worth waiting for.
+		return Answer{Kind: trial.Unanswered, hopeless: true, Cause: cause}, true
 	}
 	object := v.object
 	revoked := make([]string, 0, len(object.Spec.Revoked))
