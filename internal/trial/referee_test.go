@@ -10,18 +10,16 @@ import (
 // health, exits, starts.
 type referee struct {
 	n       *randomNode
-	starts  int                      // since a test set it to zero
+	starts  int                      // that the core asked for, since a test set it to zero
 	healthy map[string]time.Duration // by version and payload: observed since it was adopted
 	was     bool                     // healthy at the last decision
-	exits   int                      // that count against the configuration on trial
-	torn    bool                     // a write was lost, so that exits may be counted again or not at all
+	exits   map[string]int           // by version: that count against the configuration on trial
+	torn    map[string]bool          // by version: a write was lost, so that exits may be counted again or not at all
 	booted  int                      // the boot of the last decision
-	clean   bool
-	first   bool
 }
 
 func newReferee(n *randomNode) *referee {
-	return &referee{n: n, healthy: map[string]time.Duration{}, booted: 1}
+	return &referee{n: n, healthy: map[string]time.Duration{}, torn: map[string]bool{}, exits: map[string]int{}, booted: 1}
 }
 
 // watch sees every decision that is not thrown away.
@@ -37,6 +35,9 @@ func (r *referee) watch(before State, o Observed, d Decision) {
 	r.verdictsAreFair(before, o, d)
 	r.localOnlyIfAssigned(before, o, d)
 	r.neverForNothing(before, o, d)
+	if d.Action.Kind != None && before.Run.Started && d.Next.IsRevoked(before.Run.Config) {
+		r.n.seen["revoked what ran"]++
+	}
 }
 
 // neverForbidden is invariant 1.
@@ -51,7 +52,9 @@ func (r *referee) neverForbidden(o Observed, d Decision) {
 		n.must(d.Action.Words == o.Verdicts[""].Words, "it does not say why")
 		return
 	}
-	r.starts++
+	if d.Action.Cause != CauseCrash {
+		r.starts++
+	}
 	_, bad := d.Next.BadEntry(c)
 	n.must(!bad, "started %s, which is bad", c.Revision)
 	n.must(!d.Next.IsRevoked(c), "started %s, which is revoked", c.Revision)
@@ -96,13 +99,13 @@ func (r *referee) verdictsAreFair(before State, o Observed, d Decision) {
 	on := before.Run.Started && before.OnTrial(before.Run.Config) && before.Trial.Fallback == NoFallback
 	exited := on && o.Child.Exited && o.Child.Spawned && !outage
 	if exited {
-		r.exits++
+		r.exits[n.version]++
 	}
 	unclean := first && rebooted && before.Trial != nil && before.Trial.BootID != o.BootID && !before.Trial.Clean
 	if unclean {
-		r.exits++
+		r.exits[n.version]++
 	}
-	threshold := n.limits.CrashLoopThreshold
+	exits, threshold := r.exits[n.version], n.limits.CrashLoopThreshold
 	verdicts := 0
 	for _, b := range d.Next.Bad {
 		if slices.ContainsFunc(before.Bad, func(x BadConfig) bool {
@@ -119,8 +122,8 @@ func (r *referee) verdictsAreFair(before State, o Observed, d Decision) {
 		n.must(before.Current.Revision == b.Revision, "a verdict on %s, which was not current", b.Revision)
 		switch b.Failure {
 		case CrashLooped:
-			n.must(exited || unclean || r.torn, "a crash loop without a crash")
-			n.must(r.exits == threshold+1 || r.torn, "crash-looped after %d crashes, with a threshold of %d", r.exits, threshold)
+			n.must(exited || unclean || r.torn[n.version], "a crash loop without a crash")
+			n.must(exits == threshold+1 || r.torn[n.version], "crash-looped after %d crashes, with a threshold of %d", exits, threshold)
 		case NotHealthy:
 			n.must(!first && !outage, "called not healthy at a start or in an outage: %+v", o.Node)
 			n.must(!o.Child.Healthy, "called not healthy while it is")
@@ -137,18 +140,19 @@ func (r *referee) verdictsAreFair(before State, o Observed, d Decision) {
 			rolledBack++
 		}
 	}
-	n.must(rolledBack == verdicts, "%d verdicts, told %d times", verdicts, rolledBack)
+	lifts := o.Intent.Kind == Assigned && o.Intent.Config.Rollout.Attempt > before.Current.Rollout.Attempt // one that waits lifts it at once
+	n.must(rolledBack == verdicts || rolledBack == 1 && lifts, "%d verdicts, told %d times", verdicts, rolledBack)
 	switch t := d.Next.Trial; {
-	case t == nil, before.Trial == nil, !t.StartTime.Equal(before.Trial.StartTime), before.Trial.Fallback == Inconclusive && t.Fallback == NoFallback:
-		r.exits, r.torn = 0, false
+	case t == nil, before.Trial == nil, !t.StartTime.Equal(before.Trial.StartTime), (before.Trial.Fallback == Inconclusive) != (t.Fallback == Inconclusive):
+		r.exits[n.version], r.torn[n.version] = 0, false
 		if t != nil && len(d.Next.Startups) == 2 {
-			r.exits = 1 // it began with this very decision
+			r.exits[n.version] = 1 // it began with this very decision
 		}
 	default:
 		_, bad := d.Next.BadEntry(d.Next.Current.Config)
-		n.must(bad || r.exits <= threshold || r.torn, "%d crashes without a verdict, with a threshold of %d", r.exits, threshold)
+		n.must(bad || exits <= threshold || r.torn[n.version], "%d crashes without a verdict, with a threshold of %d", exits, threshold)
 	}
-	r.torn = r.torn || n.diskFails != "" || n.tearDisk != nil
+	r.torn[n.version] = r.torn[n.version] || n.diskFails != "" || n.tearDisk != nil
 	for _, b := range before.Bad {
 		if _, still := d.Next.BadEntry(Config{Revision: b.Revision}); !still && slices.ContainsFunc(d.Next.Startups, func(time.Time) bool { return d.Next.Current.Revision == b.Revision }) && o.Intent.Config.Rollout.Attempt > b.Attempt {
 			n.seen["lifted"]++
@@ -172,7 +176,8 @@ func (r *referee) neverForNothing(before State, o Observed, d Decision) {
 		return
 	}
 	r.n.must(before.Run.Config.Revision != d.Action.Config.Revision, "restarted %s for nothing", d.Action.Config.Revision)
-	r.n.must(before.Run.Config.Payload != d.Action.Config.Payload || d.Action.Config.IsLocal() || before.Run.Config.IsLocal() || d.Action.Cause != CauseChange,
+	_, bad := d.Next.BadEntry(before.Run.Config)
+	r.n.must(bad || d.Next.IsRevoked(before.Run.Config) || before.Run.Config.Payload != d.Action.Config.Payload || d.Action.Config.IsLocal() || before.Run.Config.IsLocal() || d.Action.Cause != CauseChange,
 		"restarted for the same content under another name: %s to %s", before.Run.Config.Revision, d.Action.Config.Revision)
 }
 

@@ -22,7 +22,6 @@ type shell struct {
 	diskFails  string // why nothing can be persisted
 	boot       int
 	version    string
-	downtimes  time.Duration // wall clock only
 	clockJumps time.Duration
 
 	// The outside world.
@@ -50,10 +49,11 @@ type shell struct {
 	clock   time.Duration // monotonic, of the whole history
 	decided time.Duration // the clock at the last decision
 
-	steps   int
-	trace   []string
-	watcher func(before State, o Observed, d Decision) // sees every decision
-	dying   func() bool                                // between persist and action
+	steps     int
+	trace     []string
+	described []string                                   // what a transcript printed last
+	watcher   func(before State, o Observed, d Decision) // sees every decision
+	dying     func() bool                                // between persist and action
 }
 
 // fataler is a test of any kind.
@@ -170,9 +170,6 @@ func (n *shell) decide() {
 	if t := d.Next.Trial; t != nil && (before.Trial == nil || !t.StartTime.Equal(before.Trial.StartTime)) {
 		n.node.LostPods = nil // of those that run at adoption
 	}
-	if n.watcher != nil {
-		n.watcher(before, o, d)
-	}
 	n.child.Exited, n.forget = false, nil
 	for _, e := range d.Events {
 		mark := "event"
@@ -181,11 +178,17 @@ func (n *shell) decide() {
 		}
 		n.note("%s %s: %s", mark, e.Reason, e.Message)
 	}
+	if n.watcher != nil {
+		n.watcher(before, o, d)
+	}
 	if n.dying != nil && n.dying() {
 		n.kill()
 		return
 	}
 	n.act(d)
+	if n.up && (d.Action.Kind == None || len(d.Validate) == 0) { // else what starts may make a verdict unnecessary
+		n.checkFixedPoint(o)
+	}
 }
 
 func (n *shell) isFallback(next State) bool { return next.Current.Same(next.LastKnownGood.Config) }
@@ -202,6 +205,9 @@ func (n *shell) act(d Decision) {
 	}
 	n.note("%s %s, cause %s", d.Action.Kind, label(d.Action.Config, n.local), d.Action.Cause)
 	n.child = Child{Alive: true}
+	if d.Action.Cause == CauseResume && n.node.API {
+		n.node.LostPods = nil
+	}
 }
 
 // settle decides until nothing is to be done now, as the agent does.
@@ -215,9 +221,6 @@ func (n *shell) settle() {
 			continue
 		}
 		if !n.validate() {
-			if len(n.last.Validate) == 0 {
-				n.checkFixedPoint()
-			}
 			return
 		}
 	}
@@ -278,16 +281,25 @@ func (n *shell) ask(s State, o Observed) Decision {
 	n.must(distinct(d.Next.Promoted, func(p Promotion) string { return p.Revision }), "a revision was promoted twice: %+v", d.Next.Promoted)
 	n.must(d.Action.Kind == None || len(d.Validate) == 0 || d.Action.Config == d.Next.Run.Config, "what starts is not what is remembered")
 	n.must(len(d.Validate) > 0 || d.Action.Kind == Refuse || d.Status.Condition.Cause != "" && d.Status.Condition.Message != "", "the condition says nothing: %+v", d.Status)
-	again := Decide(s, o)
-	n.must(reflect.DeepEqual(d, again), "the same inputs gave another decision")
 	return d
 }
 
-// checkFixedPoint holds the core to invariant 5: with the inputs unchanged,
-// deciding again changes nothing.
-func (n *shell) checkFixedPoint() {
-	n.must(n.clock == n.decided, "time passed")
-	d := n.ask(n.state, n.observe())
+// checkFixedPoint holds the core to invariant 5: with the inputs unchanged and
+// the action carried out, deciding again changes nothing.
+func (n *shell) checkFixedPoint(o Observed) {
+	o.Elapsed, o.Forget, o.Child.Exited = 0, nil, false
+	o.Node.LostPods = n.node.LostPods // they depend on the state: those that ran when the trial began
+	if n.last.Action.Kind != None {
+		o.Child = Child{Alive: true}
+	}
+	d := n.ask(n.state, o)
+	if n.last.Action.Kind != None {
+		d.Next.Run.APISeen = n.state.Run.APISeen // since that start: it is seen for the first time
+		if t := d.Next.Trial; t != nil && n.state.Trial != nil && o.Node.API {
+			t.APILostEarly = n.state.Trial.APILostEarly
+		}
+	}
+	n.must(reflect.DeepEqual(d.Validate, n.last.Validate), "deciding again asks for other verdicts: %v", d.Validate)
 	n.must(d.Action.Kind == None, "deciding again asks for %s %s", d.Action.Kind, d.Action.Config.Revision)
 	n.must(len(d.Events) == 0, "deciding again tells %v", d.Events)
 	n.must(reflect.DeepEqual(d.Next, n.state), "deciding again changes the state:\nbefore %+v\nafter  %+v\ntrial before %+v\ntrial after  %+v", n.state, d.Next, n.state.Trial, d.Next.Trial)

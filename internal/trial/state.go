@@ -138,9 +138,9 @@ type Run struct {
 	Delay    time.Duration // left until the next start after a crash
 	LastExit string
 
-	Healthy     bool // at the last decision
-	EverHealthy bool // since the last change of Config
-	SinceStart  time.Duration
+	Healthy     bool          // at the last decision
+	EverHealthy bool          // since the last change of Config
+	SinceStart  time.Duration // alive, since the last change of Config
 	HealthyFor  time.Duration // since the last start
 	Unhealthy   time.Duration // alive but not healthy, without a break
 	NotReady    time.Duration // healthy, but the node is not Ready, without a break

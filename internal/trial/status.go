@@ -89,6 +89,8 @@ func (d *decider) status() Status {
 		st.Error = st.Condition.Cause
 	case s.Run.Crashes > 0 && !s.Run.Healthy:
 		st.Error = "the kubelet exited unexpectedly: " + s.Run.LastExit
+	case d.o.Verdicts[""].Outcome == RejectedOutcome: // and the agent was told to run a proven one all the same
+		st.Error = fmt.Sprintf("failed to validate local (%s): %s", d.o.Local, d.o.Verdicts[""].Words)
 	default:
 		st.Error = in.Notice
 	}

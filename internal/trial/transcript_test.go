@@ -25,9 +25,6 @@ func TestTheTranscriptsSayWhatANodeDoes(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			n := newShell(t)
 			datadriven.RunTest(t, file, func(t *testing.T, td *datadriven.TestData) string {
-				if td.Cmd == "node" {
-					n = newShell(t)
-				}
 				n.t = t
 				return n.run(td)
 			})
@@ -37,7 +34,16 @@ func TestTheTranscriptsSayWhatANodeDoes(t *testing.T) {
 
 // commands are what can happen to a node.
 var commands = map[string]func(*shell, *datadriven.TestData){
-	"node": func(n *shell, td *datadriven.TestData) { // a new node, with its agent not running yet
+	"node": func(n *shell, td *datadriven.TestData) { // a new one, that has run its local configuration for a while
+		*n = *newShell(n.t)
+		n.flags(td)
+		n.healthy = true
+		n.start()
+		n.pass(5 * time.Second)
+		n.trace = nil
+	},
+	"new-node": func(n *shell, td *datadriven.TestData) { // its agent was not started yet
+		*n = *newShell(n.t)
 		n.flags(td)
 	},
 	"flags": (*shell).flags,
@@ -54,6 +60,9 @@ var commands = map[string]func(*shell, *datadriven.TestData){
 			c.Rollout = RolloutRef{Name: "workers", Revision: 1, Attempt: attempt}
 		}
 		n.intent = Intent{Kind: Assigned, Config: c, Notice: words(td, "notice")}
+		if revoked := words(td, "revoked"); revoked != "" { // in the same update
+			n.revoked = &[]string{revoked}
+		}
 	},
 	"local":      func(n *shell, _ *datadriven.TestData) { n.intent = Intent{Kind: Nil} },
 	"unassigned": func(n *shell, _ *datadriven.TestData) { n.intent = Intent{Kind: Unassigned} },
@@ -104,12 +113,20 @@ var commands = map[string]func(*shell, *datadriven.TestData){
 		if status := words(td, "status"); status != "" {
 			text = "exit status " + status
 		}
-		n.healthy = false
-		n.exit(text, !td.HasArg("not-spawned"))
-		if !n.child.Alive && n.up && !n.node.ShuttingDown {
-			wait := n.last.Wake
-			n.note("... %s later", wait)
-			n.settleAfter(wait)
+		times := 1
+		if td.HasArg("times") {
+			var err error
+			times, err = strconv.Atoi(words(td, "times"))
+			check(td, err)
+		}
+		for range times {
+			n.healthy = false
+			n.exit(text, !td.HasArg("not-spawned"))
+			if !n.child.Alive && n.up && !n.node.ShuttingDown {
+				wait := n.last.Wake
+				n.note("... %s later", wait)
+				n.settleAfter(wait)
+			}
 		}
 	},
 
@@ -133,9 +150,12 @@ var commands = map[string]func(*shell, *datadriven.TestData){
 	},
 
 	// The agent.
-	"start":         (*shell).startAgent,
-	"sigterm":       func(n *shell, _ *datadriven.TestData) { n.sigterm() },
-	"kill":          func(n *shell, _ *datadriven.TestData) { n.kill() },
+	"start":   (*shell).startAgent,
+	"sigterm": func(n *shell, _ *datadriven.TestData) { n.sigterm() },
+	"kill":    func(n *shell, _ *datadriven.TestData) { n.kill() },
+	"dies-before-acting": func(n *shell, _ *datadriven.TestData) { // on the next decision that asks for something
+		n.dying = func() bool { return n.last.Action.Kind != None }
+	},
 	"agent-restart": func(n *shell, td *datadriven.TestData) { n.kill(); n.startAgent(td) },
 	"reboot": func(n *shell, td *datadriven.TestData) {
 		if td.HasArg("clean") {
@@ -154,7 +174,7 @@ var commands = map[string]func(*shell, *datadriven.TestData){
 }
 
 func (n *shell) startAgent(*datadriven.TestData) {
-	n.healthy = false
+	n.healthy, n.dying = false, nil
 	n.start()
 }
 
@@ -196,7 +216,12 @@ func (n *shell) run(td *datadriven.TestData) string {
 			n.pass(d)
 		}
 	}
-	return strings.Join(append(slices.Clone(n.trace), n.describe()...), "\n") + "\n"
+	now := n.describe()
+	if len(n.trace) == 0 && slices.Equal(now, n.described) {
+		return "nothing changes\n"
+	}
+	n.described = now
+	return strings.Join(append(slices.Clone(n.trace), now...), "\n") + "\n"
 }
 
 // describe prints what the node remembers and what it reports.

@@ -1,0 +1,252 @@
+package trial
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAnAgentThatDidNotLookDidNotObserve(t *testing.T) {
+	n := newShell(t)
+	n.do(proven...)
+	n.do("assign uid=u payload=p1", "healthy 1m")
+	n.clock += time.Hour // suspended
+	n.settle()
+	if healthy := n.state.Trial.Healthy + n.state.Run.Credit; healthy != time.Minute+maxGap {
+		t.Errorf("an hour without a look counts %s", healthy-time.Minute)
+	}
+	n.healthy = false
+	n.settle()
+	n.clock += time.Hour
+	n.settle()
+	if len(n.state.Bad) > 0 {
+		t.Errorf("a verdict from a gap: %+v", n.state.Bad)
+	}
+}
+
+func TestATrialThatEndsInTheMomentOfARevocationDoesNotEndWell(t *testing.T) {
+	n := newShell(t)
+	n.do(proven...)
+	n.do("assign uid=u payload=p1", "healthy 9m55s")
+	n.revoked = &[]string{"u"}
+	n.clock += 5 * time.Second
+	n.settle()
+	if n.state.LastKnownGood.Revision != "g" || n.state.Run.Config.Revision != "g" {
+		t.Errorf("last-known-good is %q, %q runs", n.state.LastKnownGood.Revision, n.state.Run.Config.Revision)
+	}
+}
+
+func TestBackAtLastKnownGoodItHasBeenThatEverSince(t *testing.T) {
+	n := newShell(t)
+	n.do(proven...)
+	since := n.state.LastKnownGood.Since
+	n.do("assign uid=u payload=p1", "healthy 1m", "assign uid=g payload=p0")
+	if got := n.state.LastKnownGood; got.Revision != "g" || !got.Since.Equal(since) {
+		t.Errorf("last-known-good is %s since %s, want g since %s", got.Revision, got.Since, since)
+	}
+}
+
+func TestTheNewestTenPromotionsAreKept(t *testing.T) {
+	n := newShell(t)
+	n.do("node", "flags trial=0s", "healthy 5s")
+	for i := range 13 {
+		n.do(fmt.Sprintf("assign uid=u%d payload=p%d", i, i))
+	}
+	if got := n.state.Promoted; len(got) != 10 || got[0].Revision != "u12" || got[9].Revision != "u3" {
+		t.Errorf("kept are %v", got)
+	}
+}
+
+func TestARecordedVerdictEndsTheTrialThoughItsRecordIsOlder(t *testing.T) {
+	n := newShell(t)
+	n.do(proven...)
+	n.do("flags api-loss-rollback=on", "assign uid=u payload=p1", "api down", "healthy 10m")
+	n.tearDisk = func(int) int { return 3 } // bad-configs is written, the rest is not
+	n.do("api up 1s", "kill")
+	n.tearDisk = nil
+	n.do("start")
+	if s := n.state; s.Trial != nil || len(s.Bad) != 1 || s.Bad[0].Failure != LostAPI || s.Run.Config.Revision != "g" {
+		t.Errorf("trial %+v, bad %+v, %q runs", s.Trial, s.Bad, s.Run.Config.Revision)
+	}
+	for _, line := range n.trace {
+		if strings.Contains(line, "ConfigRolledBack") {
+			t.Errorf("the verdict was given again: %s", line)
+		}
+	}
+}
+
+func TestWhatHasTheContentOfLastKnownGoodNeedsNoTrialAfterACrash(t *testing.T) {
+	n := newShell(t)
+	n.do(proven...)
+	n.do("kubelet-upgrade to=v2")
+	n.tearDisk = func(int) int { return 2 } // current is written, last-known-good is not
+	n.do("dies-before-acting", "assign uid=g2 payload=p0", "kill")
+	n.tearDisk = nil
+	n.do("start")
+	if s := n.state; s.Trial != nil || s.Current.Revision != "g2" || s.LastKnownGood.Revision != "g2" {
+		t.Errorf("current %q, last-known-good %q, trial %+v", s.Current.Revision, s.LastKnownGood.Revision, s.Trial)
+	}
+}
+
+func TestAnAPIThatWasLostWithTheFirstStartIsMissed(t *testing.T) {
+	n := newShell(t)
+	n.do("new-node api-loss-rollback=on", "assign uid=u payload=p1")
+	n.watcher = func(_ State, _ Observed, d Decision) {
+		if d.Action.Kind == Start {
+			n.node.API = false // it was reachable at adoption, and never again
+		}
+	}
+	n.do("start")
+	n.watcher = nil
+	n.do("healthy 10m5s")
+	if s := n.state; !s.Run.Config.IsLocal() || s.Trial == nil || s.Trial.Fallback != APIProbe {
+		t.Errorf("%q runs, trial %+v", s.Run.Config.Revision, s.Trial)
+	}
+}
+
+func TestWhatIsAboutToBeReplacedIsNoDeadEnd(t *testing.T) {
+	// It fails while a higher attempt of its content waits, which lifts the
+	// verdict at once; last-known-good has yet to be validated.
+	n := newShell(t)
+	n.do(proven...)
+	n.do("assign uid=u payload=p1 attempt=1", "agent-restart", "validation hangs", "storage fails=(no space left on device)",
+		"assign uid=u2 payload=p1 attempt=2", "unhealthy 2m30s")
+	if n.state.Run.DeadEnd || n.state.LastKnownGood.Revision != "g" {
+		t.Errorf("dead end: %+v", n.state.Run)
+	}
+}
+
+func TestAnAPIThatComesBackTooLateProvesNothing(t *testing.T) {
+	n := newShell(t)
+	n.do(proven...)
+	n.do("flags api-loss-rollback=on", "assign uid=u payload=p1", "api down", "healthy 10m", "healthy 1m55s")
+	n.node.API = true
+	n.clock += maxGap
+	n.settle()
+	if s := n.state; len(s.Bad) != 0 || s.Run.Config.Revision != "u" || s.Trial == nil || !s.Trial.APIProbed {
+		t.Errorf("bad %+v, %q runs, trial %+v", s.Bad, s.Run.Config.Revision, s.Trial)
+	}
+}
+
+func TestACleanShutdownKeepsWhatWasObserved(t *testing.T) {
+	s := State{Trial: &Trial{Revision: "u", Healthy: time.Minute}, Run: Run{Credit: 7 * time.Second}}
+	clean := CleanShutdown(s)
+	if clean.Trial.Healthy != 67*time.Second || !clean.Trial.Clean || clean.Run.Credit != 0 {
+		t.Errorf("got %+v, credit %s", clean.Trial, clean.Run.Credit)
+	}
+	if s.Trial.Clean || s.Trial.Healthy != time.Minute {
+		t.Errorf("the state handed in was modified: %+v", s.Trial)
+	}
+	if none := CleanShutdown(State{}); none.Trial != nil {
+		t.Errorf("a trial out of nothing: %+v", none.Trial)
+	}
+}
+
+func TestRecordsNameEveryRevisionWithItsPayload(t *testing.T) {
+	s := State{
+		Current:       Record{Config: Config{Revision: "c", Payload: "pc"}},
+		LastKnownGood: Record{Config: Config{Revision: "g", Payload: "pg"}},
+		Bad:           []BadConfig{{Revision: "b", Payload: "pb"}},
+		Promoted:      []Promotion{{Revision: "p", Payload: "pp"}},
+	}
+	want := map[string]string{"c": "pc", "g": "pg", "b": "pb", "p": "pp"}
+	if got := s.Records(); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := (State{}).Records(); len(got) != 0 {
+		t.Errorf("local is no revision: %v", got)
+	}
+}
+
+func TestABadEntryReadsAsItsReasonWithTheKubeletsWords(t *testing.T) {
+	for want, b := range map[string]BadConfig{
+		"not good":            {Reason: "not good"},
+		"not good: maxPods=0": {Reason: "not good", Detail: "maxPods=0"},
+	} {
+		if got := b.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestEveryKindOfIntentHasAName(t *testing.T) {
+	for kind, want := range []string{"Unanswered", "Unassigned", "Nil", "Invalid", "Assigned"} {
+		if got := IntentKind(kind).String(); got != want {
+			t.Errorf("kind %d is called %q, want %q", kind, got, want)
+		}
+	}
+}
+
+func TestABadEntryMatchesByRevisionOrByPayload(t *testing.T) {
+	s := State{Bad: []BadConfig{{Revision: "b", Payload: "p"}, {Revision: "unknown"}}}
+	for _, c := range []struct {
+		config Config
+		by     string // empty: it is not bad
+	}{
+		{Config{Revision: "b", Payload: "other"}, "b"},
+		{Config{Revision: "other", Payload: "p"}, "b"},
+		{Config{Revision: "other", Payload: "q"}, ""},
+		{Config{Revision: "other"}, ""}, // an unknown payload is not the unknown payload of another
+		{Config{}, ""},
+	} {
+		b, bad := s.BadEntry(c.config)
+		if bad != (c.by != "") || b.Revision != c.by {
+			t.Errorf("%+v: bad %t, by %q, want %q", c.config, bad, b.Revision, c.by)
+		}
+	}
+}
+
+func TestForgettingOffLineIsTheSameRepair(t *testing.T) {
+	n := newShell(t)
+	n.do(proven...)
+	n.do("assign uid=u payload=p1", "exit status=1 times=4", "kill")
+	s := n.load()
+	before := s.deepCopy()
+	forgotten := Forget(s, "u")
+	if !reflect.DeepEqual(s, before) {
+		t.Error("the state handed in was modified")
+	}
+	if len(forgotten.Bad) != 0 || forgotten.Trial != nil {
+		t.Errorf("still there: %+v, %+v", forgotten.Bad, forgotten.Trial)
+	}
+	n.persist(forgotten)
+	n.do("start")
+	if got := n.state.Run.Config.Revision; got != "u" || n.state.Trial == nil || len(n.state.Startups) != 1 {
+		t.Errorf("%q runs, trial %+v, startups %v", got, n.state.Trial, n.state.Startups)
+	}
+}
+
+// TestStandingSaysWhatTheNextStartRuns compares it with what a start without
+// the API does.
+func TestStandingSaysWhatTheNextStartRuns(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		events []string
+		runs   string
+		why    string
+	}{
+		{"local", []string{"node"}, "", "it is current"},
+		{"on trial", []string{"assign uid=u payload=p1"}, "u", "it is current, on trial"},
+		{"proven", nil, "g", "it is current"},
+		{"bad", []string{"assign uid=u payload=p1", "unhealthy 2m"}, "g", "it is last-known-good; current (UID: u) was not healthy for 2m0s"},
+		{"revoked", []string{"assign uid=u payload=p1", "revoke u"}, "g", "it is last-known-good; current (UID: u) is revoked"},
+		{"all revoked", []string{"revoke g"}, "", "it is what is left to fall back to; current (UID: g) is revoked"},
+		{"inconclusive", []string{"assign uid=u payload=p1", "unhealthy 2m", "unhealthy 2m"}, "g", "it is last-known-good; the trial of current (UID: u) waits: Inconclusive"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := newShell(t)
+			n.do(proven...)
+			n.do(c.events...)
+			runs, why := Standing(n.load())
+			if runs.Revision != c.runs || why != c.why {
+				t.Errorf("%q: %s; want %q: %s", runs.Revision, why, c.runs, c.why)
+			}
+			n.do("unanswered cause=(connection refused)", "agent-restart")
+			if got := n.state.Run.Config.Revision; got != runs.Revision {
+				t.Errorf("it says that %q runs, and %q does", runs.Revision, got)
+			}
+		})
+	}
+}
