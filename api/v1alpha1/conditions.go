@@ -70,9 +70,6 @@ const (
 
 // The assigned configuration is ruled out beforehand; last-known-good runs.
 const (
-	// ReasonKnownBad: it was assigned again but is, by revision or by payload, one that failed on this node before;
-	// a higher rolloutRef.attempt or `evenkeel-agent forget` lifts that. False.
-	ReasonKnownBad = "KnownBad"
 	// ReasonRevoked: spec.revoked lists it. False.
 	ReasonRevoked = "Revoked"
 )

@@ -291,7 +291,7 @@ func (d *decider) choose() bool {
 		if d.forbidden(c) {
 			continue
 		}
-		if s.Run.Started && s.Run.Config.Revision == c.Revision { // no verdict stops what runs
+		if d.o.Child.Alive && s.Run.Config.Revision == c.Revision { // no verdict stops what runs
 			d.choice = c
 			return true
 		}

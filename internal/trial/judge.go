@@ -18,7 +18,7 @@ const (
 
 	backoffFirst = 250 * time.Millisecond
 	backoffTrial = 8 * time.Second
-	backoffMost  = time.Minute
+	backoffMost  = 10 * time.Second // what a unit of the stock kubelet waits
 
 	apiLossWindow = 2 * time.Minute  // a loss this soon after the start may be the configuration's doing
 	apiLossAfter  = 10 * time.Minute // how long it must stay away

@@ -54,6 +54,9 @@ func (d *decider) decision() Decision {
 func (d *decider) nextWake() time.Duration {
 	run, l := d.next.Run, d.o.Limits
 	if run.Started && !d.o.Child.Alive && d.action.Kind == None {
+		if run.Delay == 0 {
+			return time.Second // a verdict is on its way, or the node is going down
+		}
 		return max(run.Delay, 50*time.Millisecond)
 	}
 	wake := 10 * time.Second
