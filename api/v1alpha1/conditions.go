@@ -42,9 +42,6 @@ const (
 // A guard refuses the assigned configuration. That is no verdict: nothing enters badConfigs, and it is decided again
 // when the node's pods, cordon or local configuration change.
 const (
-	// ReasonRefused: any guard that has no reason of its own: a relative path, a health endpoint switched off, a
-	// protected field. False.
-	ReasonRefused = "Refused"
 	// ReasonWouldEvictPods: more pods run than the new maxPods allows, and the payload does not allow pod loss. False.
 	ReasonWouldEvictPods = "WouldEvictPods"
 	// ReasonNeedsDrain: it contradicts a state file of the CPU or memory manager, and the node is not cordoned and

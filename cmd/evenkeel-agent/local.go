@@ -106,7 +106,9 @@ func forgetCommand() *cobra.Command {
 		Long: `forget is the repair for a dead end: a configuration was held to be bad, but it
 was not the cause. If an agent runs it is left a request, which it carries out
 within seconds; else the record is changed here. Revisions are listed by status
-and in the NodeConfig's status.badConfigs.`,
+and in the NodeConfig's status.badConfigs.
+
+Exit codes: 0 forgotten or asked for, 1 no such record or another error, 3 usage.`,
 		Example: `  evenkeel-agent forget 6d1e1c3a-2a0e-4f6c-9d0e-0a1b2c3d4e5f --dynamic-config-dir=/var/lib/evenkeel`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || dir == "" {
@@ -158,8 +160,12 @@ func forget(out io.Writer, dir, revision string) error {
 func statusCommand() *cobra.Command {
 	var dir, output string
 	cmd := &cobra.Command{
-		Use:     "status --dynamic-config-dir DIR",
-		Short:   "Say what this node runs and why, from disk; no API needed",
+		Use:   "status --dynamic-config-dir DIR",
+		Short: "Say what this node runs and why, from disk; no API needed",
+		Long: `status says what this node runs and why, from disk; no API is needed, and no
+agent. It may be called beside one.
+
+Exit codes: 0 said, 1 the directory cannot be read, 3 usage.`,
 		Example: `  evenkeel-agent status --dynamic-config-dir=/var/lib/evenkeel -o json`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -193,6 +193,16 @@ func retries(most time.Duration) wait.Backoff {
 	return wait.Backoff{Duration: 400 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 30, Cap: most}
 }
 
+// afresh begins a pace anew if the API server, having been away, has answered since recovered was asked for: what one
+// that has just started refuses, it may well grant a second later.
+func afresh(retry *wait.Backoff, most time.Duration, recovered <-chan struct{}) {
+	select {
+	case <-recovered:
+		*retry = retries(most)
+	default:
+	}
+}
+
 // pause waits for d, or until wake or again is ready. It returns false when ctx has ended.
 func pause(ctx context.Context, d time.Duration, wake, again <-chan struct{}) bool {
 	timer := time.NewTimer(d)

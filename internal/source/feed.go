@@ -54,6 +54,7 @@ func (f *feed) run(ctx context.Context) {
 		if !pause(ctx, retry.Step(), recovered, nil) {
 			return
 		}
+		afresh(&retry, f.slowest, recovered)
 	}
 }
 

@@ -130,6 +130,7 @@ func (f *fetch) download(ctx context.Context) (finding, *corev1.ConfigMap) {
 		if !pause(ctx, retry.Step(), recovered, nil) {
 			return finding{}, nil
 		}
+		afresh(&retry, time.Minute, recovered)
 	}
 }
 

@@ -97,7 +97,11 @@ func newWriter(client *Client, log *slog.Logger, write func(context.Context, Rep
 func (w *writer) want(report Report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	repeated := w.newest != nil && w.newest.saysTheSame(report)
 	w.newest = &report
+	if repeated {
+		return // it is being tried already, at its own pace
+	}
 	select {
 	case w.signal <- struct{}{}:
 	default:
@@ -139,8 +143,20 @@ func (w *writer) run(ctx context.Context) {
 			if !pause(ctx, retry.Step(), recovered, w.signal) {
 				return
 			}
+			afresh(&retry, time.Minute, recovered)
+			w.mu.Lock()
+			if !w.newest.saysTheSame(*report) {
+				retry = retries(time.Minute)
+			}
+			w.mu.Unlock()
 		}
 	}
+}
+
+// saysTheSame compares two reports, leaving out how far a trial is.
+func (r Report) saysTheSame(other Report) bool {
+	return r.NodeConfigUID == other.NodeConfigUID && r.Condition == other.Condition && r.KubeletStart.Equal(other.KubeletStart) &&
+		saysTheSame(r.Status, other.Status)
 }
 
 // statusWriter writes NodeConfig.status. It is used by one goroutine.

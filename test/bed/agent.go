@@ -22,10 +22,11 @@ type Agent struct {
 	Dir     string   // --dynamic-config-dir; empty: none
 	Log     string   // file that agent and kubelet write to
 	Listen  string
+	Prefix  []string // of the command line: a program that execs what follows
+	Env     []string // besides the test's own
 
 	binary string
 	runDir string
-	name   string
 	cmd    *exec.Cmd
 	done   chan struct{}
 }
@@ -79,10 +80,11 @@ func (a *Agent) Start() error {
 		return err
 	}
 	defer log.Close()
-	argv := a.Argv()
+	argv := append(slices.Clone(a.Prefix), a.Argv()...)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "NOTIFY_SOCKET=") }), "RUNTIME_DIRECTORY="+a.runDir)
+	cmd.Env = append(cmd.Env, a.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started, done := make(chan error), make(chan struct{})
 	go func() {

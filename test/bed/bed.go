@@ -20,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
@@ -135,11 +134,7 @@ func (b *Bed) Assign(ctx context.Context, source *v1alpha1.NodeConfigSource) err
 	if source == nil {
 		source = &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}
 	}
-	patch, err := json.Marshal([]map[string]any{{"op": "add", "path": "/spec", "value": v1alpha1.NodeConfigSpec{ConfigSource: source}}})
-	if err != nil {
-		return err
-	}
-	return b.configs.Patch(types.JSONPatchType).Resource("nodeconfigs").Name(b.Node.Name()).Body(patch).Do(ctx).Error()
+	return b.SetSpec(ctx, v1alpha1.NodeConfigSpec{ConfigSource: source})
 }
 
 // Get returns the node's NodeConfig.
@@ -213,14 +208,18 @@ func Eventually(ctx context.Context, within time.Duration, check func(context.Co
 	defer cancel()
 	tick := time.NewTicker(25 * time.Millisecond)
 	defer tick.Stop()
+	var last error
 	for {
 		err := check(ctx)
 		if err == nil {
 			return nil
 		}
+		if last == nil || ctx.Err() == nil { // that time is up says nothing
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("not within %s: %w", within, err)
+			return fmt.Errorf("not within %s: %w", within, last)
 		case <-tick.C:
 		}
 	}

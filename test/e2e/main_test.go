@@ -109,14 +109,14 @@ func (n *node) showLog() {
 	}
 	for line := range strings.Lines(string(raw)) {
 		if strings.HasPrefix(line, "time=") || strings.HasPrefix(line, "evenkeel-agent:") {
-			n.t.Log(strings.TrimSpace(line))
+			n.t.Logf("%.700s", strings.TrimSpace(line))
 		}
 	}
 	n.t.Log("agent and kubelet said more in ", filepath.Base(n.Log))
 }
 
-// up starts the agent and waits until the kubelet is healthy and its node
-// Ready.
+// up starts the agent and waits until the kubelet is healthy, and its node
+// Ready and with a NodeConfig.
 func (n *node) up() {
 	n.t.Helper()
 	if err := n.Start(); err != nil {
@@ -126,7 +126,11 @@ func (n *node) up() {
 		if err := n.Healthy(ctx); err != nil {
 			return err
 		}
-		return n.ready(ctx)
+		if err := n.ready(ctx); err != nil {
+			return err
+		}
+		_, err := n.Get(ctx)
+		return err
 	})
 }
 

@@ -1,0 +1,49 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+func TestAReportThatIsRepeatedDoesNotWearOutThePaceOfItsRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var attempts atomic.Int32
+		var open atomic.Bool
+		w := newWriter(&Client{up: make(chan struct{})}, quiet(), func(context.Context, Report) error {
+			attempts.Add(1)
+			if !open.Load() {
+				return errors.New("there is no Node yet")
+			}
+			return nil
+		})
+		background(t, w.run)
+		report := func(words string, healthy int64) Report {
+			s := someStatus(words)
+			s.Trial = &v1alpha1.Trial{HealthySeconds: healthy}
+			return Report{Status: s}
+		}
+		for i := range 20 {
+			w.want(report("a", int64(i)))
+			synctest.Wait()
+		}
+		if n := attempts.Load(); n != 1 {
+			t.Errorf("%d attempts at once for a report that is repeated, want 1", n)
+		}
+		w.want(report("b", 0))
+		synctest.Wait()
+		if n := attempts.Load(); n != 2 {
+			t.Errorf("%d attempts, want a second one at once for a report that says something else", n)
+		}
+		open.Store(true)
+		time.Sleep(time.Second) // by the bubble's clock
+		if n := attempts.Load(); n != 3 {
+			t.Errorf("%d attempts within a second, want one more", n)
+		}
+	})
+}

@@ -1,0 +1,184 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+// rejected is ConfigOK for a configuration that the dry run rejected; words are
+// the kubelet's, or the agent's own where no kubelet should be shown it.
+func rejected(cm *corev1.ConfigMap, using, words string) want {
+	cause := fmt.Sprintf("failed to validate current (UID: %s)", cm.UID)
+	return want{"False", "ValidationFailed", using, cause, cause + ": " + words}
+}
+
+// aMebibyte is as much as a ConfigMap can hold, less what its name may take.
+const aMebibyte = 1<<20 - 1024
+
+func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
+	n := newNode(t, "payload", "--config-trial-duration=1s", "--crash-loop-threshold=0")
+	n.Kubelet = append(n.Kubelet, "--max-pods=50")
+	n.up()
+	n.is(10*time.Second, localInit)
+	kubelet := n.steady()
+
+	config := func(changes map[string]any) string {
+		data, err := n.Config(changes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	whole := config(nil)
+	var fields strings.Builder
+	for i := 0; fields.Len() < aMebibyte-len(whole)-64; i++ {
+		fmt.Fprintf(&fields, "unknownField%06d: 1\n", i)
+	}
+	missing := filepath.Join(n.Node.Dir(), "missing.crt")
+	one := func(data string) map[string]string { return map[string]string{"kubelet": data} }
+	var last *corev1.ConfigMap
+	var first *corev1.ConfigMap
+	for i, c := range []struct {
+		name  string
+		data  map[string]string
+		words string
+	}{
+		{"neither key", nil, `ConfigMap evenkeel-system/payload-0: it has neither the data key "kubelet" nor "kubelet-dropin"`},
+		{"both keys", map[string]string{"kubelet": whole, "kubelet-dropin": "maxPods: 3\n"}, `ConfigMap evenkeel-system/payload-1: it has both data keys "kubelet" and "kubelet-dropin"; exactly one is allowed`},
+		{"another key besides", map[string]string{"kubelet": whole, "kubelet.yaml": whole}, `ConfigMap evenkeel-system/payload-2: unknown data keys "kubelet.yaml"; exactly one of "kubelet" and "kubelet-dropin" is allowed`},
+		{"empty", one(""), `ConfigMap evenkeel-system/payload-3: key "kubelet": empty`},
+		{"not YAML", one("a: b: c\n"), `ConfigMap evenkeel-system/payload-4: key "kubelet": neither JSON nor YAML: `},
+		{"two documents", one(whole + "---\nmaxPods: 3\n"), `ConfigMap evenkeel-system/payload-5: key "kubelet": more than one YAML document`},
+		{"wrong kind", one(config(map[string]any{"kind": "KubeProxyConfiguration"})), `ConfigMap evenkeel-system/payload-6: key "kubelet": apiVersion is "kubelet.config.k8s.io/v1beta1" and kind is "KubeProxyConfiguration", but must be "kubelet.config.k8s.io/v1beta1" and "KubeletConfiguration"`},
+		{"wrong apiVersion", one(config(map[string]any{"apiVersion": "kubelet.config.k8s.io/v1"})), `ConfigMap evenkeel-system/payload-7: key "kubelet": apiVersion is "kubelet.config.k8s.io/v1" and kind is "KubeletConfiguration", but must be `},
+		{"duplicate key", one(whole + "maxPods: 3\n"), `ConfigMap evenkeel-system/payload-8: key "kubelet": duplicate key: `},
+		{"relative path", one(config(map[string]any{"resolvConf": "resolv.conf"})), `ConfigMap evenkeel-system/payload-9: key "kubelet": resolvConf is the relative path "resolv.conf"; paths must be absolute`},
+		{"health endpoint off", one(config(map[string]any{"healthzPort": 0})), `ConfigMap evenkeel-system/payload-10: key "kubelet": healthzPort is 0, which switches the health endpoint off`},
+		{"unknown field", one(config(map[string]any{"maxPodz": 3})), `strict decoding error: unknown field "maxPodz"`},
+		{"wrong case", one(config(map[string]any{"MaxPods": 3})), `strict decoding error: unknown field "MaxPods"`},
+		{"value out of range", one(config(map[string]any{"imageGCHighThresholdPercent": 101})), `invalid configuration: imageGCHighThresholdPercent`},
+		{"wrong type", one(config(map[string]any{"maxPods": "many"})), `failed to decode: json: cannot unmarshal string into Go struct field KubeletConfiguration.maxPods of type int32`},
+		{"unknown feature gate", one(config(map[string]any{"featureGates": map[string]bool{"NoSuchGate": true}})), `unrecognized feature gate: NoSuchGate`},
+		{"a mebibyte of unknown fields", one(whole + fields.String()), `strict decoding error: unknown field "unknownField000000"`},
+		{"only this host: a threshold that is no quantity", one(config(map[string]any{"evictionHard": map[string]string{"memory.available": "banana"}})), `quantities must match the regular expression`},
+		{"only this host: CPUs that it does not have", one(config(map[string]any{"reservedSystemCPUs": "0-99"})), `reserved-cpus: 0-99 is not a subset of online-cpus: `},
+		{"only this host: a file that is missing", one(config(map[string]any{"authentication": map[string]any{"x509": map[string]any{"clientCAFile": missing}}})), "open " + missing + ": no such file or directory"},
+		{"only this host: a cgroup that is missing", one(config(map[string]any{"cgroupRoot": "/evenkeel-not-there"})), `invalid configuration: cgroup ["evenkeel-not-there"] has some missing paths: `},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := n.in(t)
+			cm := n.create(fmt.Sprint(i), c.data)
+			n.assign(cm)
+			nc := n.is(15*time.Second, rejected(cm, "using last-known-good (init)", c.words))
+			t.Logf("%.300s", nc.Status.Error)
+			if nc.Status.Assigned == nil || nc.Status.Assigned.UID != cm.UID || nc.Status.Active != nil || nc.Status.LastKnownGood != nil {
+				t.Errorf("assigned is %+v, active %+v, last-known-good %+v", nc.Status.Assigned, nc.Status.Active, nc.Status.LastKnownGood)
+			}
+			if len(nc.Status.Error) > 3000 {
+				t.Errorf("status.error has %d bytes", len(nc.Status.Error))
+			}
+			if bad := nc.Status.BadConfigs; len(bad) != min(i+1, 10) || bad[0].UID != cm.UID || bad[0].Reason != nc.Status.Error {
+				t.Errorf("badConfigs are %+v", bad)
+			}
+			disk := n.onDisk()
+			if !disk.Current.IsLocal() || !disk.LastKnownGood.IsLocal() || disk.Trial != nil {
+				t.Errorf("on disk: current %+v, last-known-good %+v, trial %+v", disk.Current, disk.LastKnownGood, disk.Trial)
+			}
+			if !slices.ContainsFunc(disk.Bad, func(b trial.BadConfig) bool { return b.Revision == string(cm.UID) && b.Failure == trial.Rejected }) {
+				t.Errorf("bad-configs on disk are %+v", disk.Bad)
+			}
+			kubelet.check(t)
+			if first == nil {
+				first = cm
+			}
+			last = cm
+		})
+	}
+	n.event("Warning", "ConfigRejected", fmt.Sprintf("failed to validate current (UID: %s): ", last.UID))
+	n.assign(first)
+	n.is(10*time.Second, rejected(first, "using last-known-good (init)", ""))
+	kubelet.end(t)
+	if t.Failed() {
+		return
+	}
+
+	// A field that a flag of the kubelet overrides is taken up, and said. It may
+	// be a mebibyte long.
+	data := config(map[string]any{"maxPods": 120, "podPidsLimit": 4096})
+	good := n.create("overridden", one(data+"#"+strings.Repeat(" all's well ", (aMebibyte-len(data))/12)+"\n"))
+	n.assign(good)
+	nc := n.is(20*time.Second, allChecksPassed(good))
+	if !slices.Equal(nc.Status.OverriddenFields, []string{"maxPods"}) {
+		t.Errorf("overriddenFields are %q, want maxPods", nc.Status.OverriddenFields)
+	}
+	n.lastKnownGood(20*time.Second, good)
+	n.eventually(10*time.Second, "the kubelet runs with both", func(ctx context.Context) error {
+		config, err := n.KubeletConfigz(ctx)
+		if err == nil && (config["maxPods"] != 50.0 || config["podPidsLimit"] != 4096.0) {
+			err = fmt.Errorf("maxPods is %v, podPidsLimit %v", config["maxPods"], config["podPidsLimit"])
+		}
+		return err
+	})
+	if page := n.configz(); !slices.Equal(page.Overridden, []string{"maxPods"}) {
+		t.Errorf("/configz says that %q are overridden", page.Overridden)
+	}
+}
+
+// TestWhatNoDryRunCanSeeIsRolledBackInItsTrial: these pass both stages of the
+// dry run.
+func TestWhatNoDryRunCanSeeIsRolledBackInItsTrial(t *testing.T) {
+	n := newNode(t, "trial", "--config-trial-duration=1s", "--crash-loop-threshold=1", "--health-timeout=2s", "--ready-timeout=6s")
+	n.up()
+	good := n.configMap("good", map[string]any{"maxPods": 119})
+	n.assign(good)
+	n.is(20*time.Second, allChecksPassed(good))
+	n.lastKnownGood(20*time.Second, good)
+	missing := filepath.Join(n.Node.Dir(), "missing.crt")
+	for i, c := range []struct {
+		name    string
+		changes map[string]any
+		reason  string
+		words   string
+	}{
+		{"a certificate that is missing", map[string]any{"tlsCertFile": missing, "tlsPrivateKeyFile": missing}, "CrashLooped", "crash-looped: 2 starts in its trial, last: exit status 1"},
+		{"a health endpoint at an address of somebody else", map[string]any{"healthzBindAddress": "192.0.2.77"}, "NotHealthy", "was not healthy for 2s"},
+		{"a content type that the API does not speak", map[string]any{"contentType": "application/nonsense"}, "NotReady", "left the node not ready for 6s"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := n.in(t)
+			cm := n.configMap(fmt.Sprint(i), c.changes)
+			n.assign(cm)
+			cause := fmt.Sprintf("current (UID: %s) %s", cm.UID, c.words)
+			nc := n.is(30*time.Second, want{"False", c.reason, fmt.Sprintf("using last-known-good (UID: %s)", good.UID), cause, cause})
+			if nc.Status.Active == nil || nc.Status.Active.UID != good.UID || nc.Status.Trial != nil || nc.Status.BadConfigs[0].UID != cm.UID {
+				t.Errorf("active is %+v, trial %+v, badConfigs %+v", nc.Status.Active, nc.Status.Trial, nc.Status.BadConfigs)
+			}
+			n.recorded(string(cm.UID), string(good.UID))
+			n.event("Warning", "ConfigRolledBack", cause+fmt.Sprintf("; going back to last-known-good (UID: %s)", good.UID))
+			n.eventually(20*time.Second, "the kubelet is healthy, and its node Ready", func(ctx context.Context) error {
+				if err := n.Healthy(ctx); err != nil {
+					return err
+				}
+				return n.ready(ctx)
+			})
+			kubelet := n.steady()
+			n.assignRef(v1alpha1.ConfigMapReference{Namespace: v1alpha1.SystemNamespace, Name: "trial-nowhere", UID: "no-uid"})
+			n.is(10*time.Second, unclear(fmt.Sprintf("using last-known-good (UID: %s)", good.UID), "referenced ConfigMap evenkeel-system/trial-nowhere not found"))
+			n.assign(good)
+			n.is(10*time.Second, allChecksPassed(good))
+			n.assign(cm)
+			n.is(10*time.Second, want{"False", c.reason, fmt.Sprintf("using last-known-good (UID: %s)", good.UID), cause, cause})
+			kubelet.end(t)
+		})
+	}
+}

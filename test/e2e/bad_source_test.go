@@ -1,0 +1,323 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/test/bed"
+)
+
+// unclear is ConfigOK where it cannot be told what is wanted.
+func unclear(using, cause string) want {
+	cause = "failed to sync, desired config unclear, cause: " + cause
+	return want{"Unknown", "SyncFailed", using, cause, cause}
+}
+
+func using(cm *corev1.ConfigMap) string { return fmt.Sprintf("using current (UID: %s)", cm.UID) }
+
+// notice is a source that stays correct, with something to say about it.
+func notice(cm *corev1.ConfigMap, words string) want {
+	w := allChecksPassed(cm)
+	w.err = words
+	return w
+}
+
+func (n *node) assignRef(ref v1alpha1.ConfigMapReference) {
+	n.t.Helper()
+	if err := n.Assign(n.t.Context(), &v1alpha1.NodeConfigSource{ConfigMapRef: &ref}); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// edit changes a ConfigMap in place.
+func (n *node) edit(cm *corev1.ConfigMap, change func(*corev1.ConfigMap)) {
+	n.t.Helper()
+	now, err := n.Kube.CoreV1().ConfigMaps(cm.Namespace).Get(n.t.Context(), cm.Name, getOptions)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	change(now)
+	if _, err := n.Kube.CoreV1().ConfigMaps(cm.Namespace).Update(n.t.Context(), now, metav1.UpdateOptions{}); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) deleteConfigMap(cm *corev1.ConfigMap) {
+	n.t.Helper()
+	if err := n.Kube.CoreV1().ConfigMaps(cm.Namespace).Delete(n.t.Context(), cm.Name, metav1.DeleteOptions{}); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func TestASourceThatIsNotCorrectChangesNothing(t *testing.T) {
+	n := newNode(t, "source", "--config-trial-duration=1s")
+	n.up()
+	n.is(10*time.Second, localInit)
+	kubelet := n.steady()
+
+	good := n.configMap("good", map[string]any{"maxPods": 101})
+	ref := *bed.Ref(good).ConfigMapRef
+	t.Run("the uid of another object", func(t *testing.T) {
+		n, ref := n.in(t), ref
+		other := n.create("other", map[string]string{"kubelet": "maxPods: 3\n"})
+		ref.UID = other.UID
+		n.assignRef(ref)
+		n.is(10*time.Second, unclear("using current (init)", fmt.Sprintf(
+			"invalid NodeConfigSource, uid %s names another object than ConfigMap evenkeel-system/source-good, whose uid is %s", other.UID, good.UID)))
+		kubelet.check(t)
+	})
+	t.Run("no such object, then one of that name", func(t *testing.T) {
+		n, ref := n.in(t), ref
+		ref.Name = "source-not-there"
+		n.assignRef(ref)
+		n.is(10*time.Second, unclear("using current (init)", "referenced ConfigMap evenkeel-system/source-not-there not found"))
+		late := n.create("not-there", map[string]string{"kubelet": "maxPods: 3\n"})
+		n.is(10*time.Second, unclear("using current (init)", fmt.Sprintf(
+			"invalid NodeConfigSource, uid %s names another object than ConfigMap evenkeel-system/source-not-there, whose uid is %s", good.UID, late.UID)))
+		kubelet.check(t)
+	})
+	t.Run("another payload than the one that is named", func(t *testing.T) {
+		n, ref := n.in(t), ref
+		ref.SHA256 = strings.Repeat("0", 64)
+		n.assignRef(ref)
+		n.is(10*time.Second, unclear("using current (init)", fmt.Sprintf(
+			"ConfigMap evenkeel-system/source-good (UID: %s) does not have the payload that is assigned: its sha256 is %s, not %s",
+			good.UID, payload.Digest("kubelet", []byte(good.Data["kubelet"])), ref.SHA256)))
+		kubelet.check(t)
+	})
+	t.Run("names that would leave the directory do not get past the API", func(t *testing.T) {
+		for _, bad := range []v1alpha1.ConfigMapReference{
+			{Namespace: "..", Name: ref.Name, UID: ref.UID},
+			{Namespace: ref.Namespace, Name: "../../etc/passwd", UID: ref.UID},
+			{Namespace: ref.Namespace, Name: ref.Name, UID: "../../../etc/passwd"},
+			{Namespace: ref.Namespace, Name: ref.Name, UID: ".."},
+		} {
+			if err := n.Assign(t.Context(), &v1alpha1.NodeConfigSource{ConfigMapRef: &bad}); !apierrors.IsInvalid(err) {
+				t.Errorf("%+v: %v", bad, err)
+			}
+		}
+		kubelet.check(t)
+	})
+	t.Run("a namespace that is closed, until it is opened", func(t *testing.T) {
+		n := n.in(t)
+		data, err := n.Config(map[string]any{"maxPods": 102})
+		if err != nil {
+			t.Fatal(err)
+		}
+		elsewhere, err := n.Kube.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}, Data: map[string]string{"kubelet": data},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.assign(elsewhere)
+		n.is(10*time.Second, unclear("using current (init)",
+			"ConfigMap default/elsewhere cannot be read: forbidden to this node (403): grant the group system:nodes get, list and watch on configmaps in namespace default"))
+		kubelet.end(t)
+		n.open("default")
+		n.is(30*time.Second, allChecksPassed(elsewhere))
+	})
+	if t.Failed() {
+		return
+	}
+	ref.SHA256 = payload.Digest("kubelet", []byte(good.Data["kubelet"]))
+	n.assignRef(ref)
+	n.is(20*time.Second, allChecksPassed(good))
+	n.lastKnownGood(20*time.Second, good)
+	n.stop()
+	n.Flags = []string{"--config-trial-duration=1m"}
+	n.up()
+	n.invalidAtStart(good)
+}
+
+// invalidAtStart makes the source unclear while another configuration than
+// last-known-good is in its trial: that goes on, but the next start is with
+// last-known-good, as the proposal has it, until the source is clear.
+func (n *node) invalidAtStart(lastKnownGood *corev1.ConfigMap) {
+	n.t.Helper()
+	trying := n.configMap("trying", map[string]any{"maxPods": 107})
+	n.assign(trying)
+	n.is(20*time.Second, allChecksPassed(trying))
+	n.eventually(20*time.Second, "the kubelet is healthy with it", n.Healthy)
+	kubelet := n.steady()
+	ref := *bed.Ref(trying).ConfigMapRef
+	ref.Name = "source-nowhere"
+	n.assignRef(ref)
+	const cause = "invalid NodeConfigSource, uid %s names another object: ConfigMap evenkeel-system/source-trying, not evenkeel-system/source-nowhere"
+	n.is(10*time.Second, unclear(using(trying), fmt.Sprintf(cause, trying.UID)))
+	kubelet.end(n.t)
+	n.stop()
+	n.up()
+	nc := n.is(10*time.Second, unclear(fmt.Sprintf("using last-known-good (UID: %s)", lastKnownGood.UID), fmt.Sprintf(cause, trying.UID)))
+	if nc.Status.Active == nil || nc.Status.Active.UID != lastKnownGood.UID || nc.Status.Trial != nil {
+		n.t.Errorf("active is %+v, trial %+v", nc.Status.Active, nc.Status.Trial)
+	}
+	n.recorded(string(trying.UID), string(lastKnownGood.UID))
+	n.assign(trying)
+	nc = n.is(20*time.Second, allChecksPassed(trying))
+	if nc.Status.Trial == nil || nc.Status.Trial.Restarts != 0 {
+		n.t.Errorf("the trial is %+v", nc.Status.Trial)
+	}
+}
+
+// open opens a namespace to the nodes, as config/api/node-rbac.yaml says.
+func (n *node) open(namespace string) {
+	n.t.Helper()
+	role, err := n.Kube.RbacV1().Roles(v1alpha1.SystemNamespace).Get(n.t.Context(), "evenkeel-node", getOptions)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	binding, err := n.Kube.RbacV1().RoleBindings(v1alpha1.SystemNamespace).Get(n.t.Context(), "evenkeel-node", getOptions)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	meta := metav1.ObjectMeta{Name: "evenkeel-node", Namespace: namespace}
+	if _, err := n.Kube.RbacV1().Roles(namespace).Create(n.t.Context(), &rbacv1.Role{ObjectMeta: meta, Rules: role.Rules}, metav1.CreateOptions{}); err != nil {
+		n.t.Fatal(err)
+	}
+	if _, err := n.Kube.RbacV1().RoleBindings(namespace).Create(n.t.Context(), &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: binding.RoleRef, Subjects: binding.Subjects}, metav1.CreateOptions{}); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func TestACorrectSourceStaysCorrectWhateverBecomesOfItsObject(t *testing.T) {
+	n := newNode(t, "drift", "--config-trial-duration=1s")
+	n.up()
+	first := n.configMap("first", map[string]any{"maxPods": 103})
+	n.assign(first)
+	n.is(20*time.Second, allChecksPassed(first))
+	n.lastKnownGood(20*time.Second, first)
+	second := n.configMap("second", map[string]any{"maxPods": 104})
+	n.assign(second)
+	n.is(20*time.Second, allChecksPassed(second))
+	n.lastKnownGood(20*time.Second, second)
+	kubelet := n.steady()
+
+	n.edit(second, func(cm *corev1.ConfigMap) {
+		cm.Annotations = map[string]string{"note": "nothing that the kubelet reads"}
+	})
+	n.edit(second, func(cm *corev1.ConfigMap) { cm.Data["kubelet"] += "podPidsLimit: 1000\n" })
+	n.is(10*time.Second, notice(second, "ConfigMap evenkeel-system/drift-second was edited after it was taken up; the node keeps the checkpointed content: create a new ConfigMap to change it"))
+	n.edit(second, func(cm *corev1.ConfigMap) { cm.Data = second.Data })
+	n.is(10*time.Second, allChecksPassed(second))
+	n.deleteConfigMap(second)
+	n.is(10*time.Second, notice(second, "ConfigMap evenkeel-system/drift-second was deleted after it was taken up; the node keeps the checkpointed content"))
+	kubelet.end(t)
+	n.stop()
+	n.up()
+	n.is(10*time.Second, notice(second, "ConfigMap evenkeel-system/drift-second was deleted after it was taken up; the node keeps the checkpointed content"))
+	kubelet = n.steady()
+	again := n.create("second", map[string]string{"kubelet": second.Data["kubelet"] + "podPidsLimit: 2000\n"})
+	n.is(10*time.Second, notice(second, fmt.Sprintf("ConfigMap evenkeel-system/drift-second was replaced by an object with uid %s; the node keeps the checkpointed content: assign the new uid to use it", again.UID)))
+	kubelet.check(t)
+
+	// The first one is on record as promoted, but nothing names its checkpoint any
+	// more: what is downloaded under its UID must be what it was.
+	n.edit(first, func(cm *corev1.ConfigMap) { cm.Data["kubelet"] += "podPidsLimit: 3000\n" })
+	n.assign(first)
+	cause := fmt.Sprintf("failed to sync, desired config unclear, cause: ConfigMap evenkeel-system/drift-first (UID: %s) was changed: this node has the payload %s on record under that UID, but it now is %s; create a new ConfigMap to change it",
+		first.UID, payload.Digest("kubelet", []byte(first.Data["kubelet"])), payload.Digest("kubelet", []byte(first.Data["kubelet"]+"podPidsLimit: 3000\n")))
+	n.is(10*time.Second, want{"Unknown", "ObjectChanged", using(second), cause, cause})
+	kubelet.check(t)
+	n.edit(first, func(cm *corev1.ConfigMap) { cm.Data = first.Data })
+	kubelet.end(t)
+	n.is(20*time.Second, allChecksPassed(first))
+
+	n.assign(again)
+	n.is(20*time.Second, allChecksPassed(again))
+	n.lastKnownGood(20*time.Second, again)
+	n.nodeConfigDeleted(again)
+}
+
+// nodeConfigDeleted deletes the NodeConfig that assigns cm, in several ways.
+func (n *node) nodeConfigDeleted(cm *corev1.ConfigMap) {
+	n.t.Helper()
+	kubelet := n.steady()
+	before, err := n.Get(n.t.Context())
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if err := n.Delete(n.t.Context()); err != nil {
+		n.t.Fatal(err)
+	}
+	nc := n.is(20*time.Second, unclear(using(cm), "the NodeConfig is new and assigns nothing; assign a configuration, or `local: {}`"))
+	if nc.UID == before.UID || nc.Generation != 1 || nc.Spec.ConfigSource != nil {
+		n.t.Errorf("the NodeConfig is not one that the agent made: %s (was %s), generation %d, %+v", nc.UID, before.UID, nc.Generation, nc.Spec)
+	}
+	if nc.Status.Active == nil || nc.Status.Active.UID != cm.UID || nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.UID != cm.UID {
+		n.t.Errorf("active is %+v, last-known-good %+v", nc.Status.Active, nc.Status.LastKnownGood)
+	}
+	n.recorded(string(cm.UID), string(cm.UID))
+	n.assign(cm)
+	n.is(10*time.Second, allChecksPassed(cm))
+	kubelet.check(n.t)
+
+	// A person who replaces it, before the agent makes one again.
+	if err := n.Delete(n.t.Context()); err != nil {
+		n.t.Fatal(err)
+	}
+	err = n.CreateNodeConfig(n.t.Context(), v1alpha1.NodeConfigSpec{ConfigSource: bed.Ref(cm)})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	nc = n.is(10*time.Second, allChecksPassed(cm))
+	if nc.Generation != 1 || nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.UID != cm.UID {
+		n.t.Errorf("generation %d, last-known-good %+v", nc.Generation, nc.Status.LastKnownGood)
+	}
+	n.recorded(string(cm.UID), string(cm.UID))
+	kubelet.end(n.t)
+}
+
+func TestACRDThatIsRemovedAndPutBackChangesNothing(t *testing.T) {
+	n := newCluster(t, "crd", "--config-trial-duration=1s")
+	n.up()
+	cm := n.configMap("a", map[string]any{"maxPods": 105})
+	n.assign(cm)
+	n.is(20*time.Second, allChecksPassed(cm))
+	n.lastKnownGood(20*time.Second, cm)
+	kubelet := n.steady()
+
+	client, err := dynamic.NewForConfig(n.Cluster.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	crds := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	if err := crds.Delete(t.Context(), "nodeconfigs.evenkeel.dev", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually(40*time.Second, "the Node says that the CRD is gone", func(ctx context.Context) error {
+		return n.nodeSays(ctx, unclear(using(cm), "NodeConfig crd cannot be read: the API server does not know this kind of object (404): apply evenkeel's CRDs"))
+	})
+	n.eventually(20*time.Second, "the CRD is gone", func(ctx context.Context) error {
+		if _, err := crds.Get(ctx, "nodeconfigs.evenkeel.dev", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %v", err)
+		}
+		return nil
+	})
+	n.recorded(string(cm.UID), string(cm.UID))
+	kubelet.check(t)
+
+	if err := n.Cluster.Apply(t.Context(), filepath.Join("..", "..", "config", "api")); err != nil {
+		t.Fatal(err)
+	}
+	nc := n.is(40*time.Second, unclear(using(cm), "the NodeConfig is new and assigns nothing; assign a configuration, or `local: {}`"))
+	if nc.Generation != 1 || nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.UID != cm.UID {
+		t.Errorf("generation %d, last-known-good %+v", nc.Generation, nc.Status.LastKnownGood)
+	}
+	n.assign(cm)
+	n.is(10*time.Second, allChecksPassed(cm))
+	kubelet.end(t)
+}

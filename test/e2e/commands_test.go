@@ -1,0 +1,358 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/test/bed"
+)
+
+// agentStatus is what the tests look at in `status -o json`.
+type agentStatus struct {
+	ComponentVersion string
+	AgentRuns        bool
+	Runs             struct{ Revision, Name string }
+	Why              string
+	Current          struct{ Revision string }
+	LastKnownGood    struct{ Revision string }
+	Trial            *struct{ Revision string }
+	BadConfigs       []struct{ Revision, Reason, Detail, Failure string }
+	Revoked          []string
+	Problems         []string
+}
+
+// runs runs one of the agent's commands, which must exit with code, and say
+// all the words. It returns what it said.
+func (n *node) runs(code int, stdin string, args []string, words ...string) string {
+	n.t.Helper()
+	out, got := n.Run(n.t.Context(), stdin, args...)
+	if got != code {
+		n.t.Errorf("%q: exit code %d, want %d: %s", args, got, code, out)
+	}
+	for _, w := range words {
+		if !strings.Contains(out, w) {
+			n.t.Errorf("%q does not say %q but:\n%s", args, w, out)
+		}
+	}
+	return out
+}
+
+// status runs `status` for people, which must say all the lines, and returns
+// what it says for programs.
+func (n *node) status(lines ...string) agentStatus {
+	n.t.Helper()
+	text := n.runs(0, "", []string{"status", "--dynamic-config-dir=" + n.Dir})
+	for _, line := range lines {
+		key, value, _ := strings.Cut(line, ": ")
+		if !slices.ContainsFunc(strings.Split(text, "\n"), func(l string) bool {
+			return strings.HasPrefix(l, fmt.Sprintf("%-18s%s", key+":", value))
+		}) {
+			n.t.Errorf("status does not say %q but:\n%s", line, text)
+		}
+	}
+	var out agentStatus
+	if err := json.Unmarshal([]byte(n.runs(0, "", []string{"status", "--dynamic-config-dir", n.Dir, "-o", "json"})), &out); err != nil {
+		n.t.Fatal(err)
+	}
+	return out
+}
+
+// said waits until the agent's log holds words.
+func (n *node) said(words string) {
+	n.t.Helper()
+	n.eventually(5*time.Second, fmt.Sprintf("the log says %q", words), func(context.Context) error {
+		raw, err := os.ReadFile(n.Log)
+		if err == nil && !strings.Contains(string(raw), words) {
+			err = errors.New("it does not")
+		}
+		return err
+	})
+}
+
+// ends starts the agent, which must end by itself with this code, and say
+// words.
+func (n *node) ends(code int, words string) {
+	n.t.Helper()
+	if err := n.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	select {
+	case <-n.Done():
+	case <-time.After(20 * time.Second):
+		n.t.Fatal("the agent goes on")
+	}
+	if n.ExitCode() != code {
+		n.t.Errorf("exit code %d, want %d", n.ExitCode(), code)
+	}
+	n.said(words)
+}
+
+func (n *node) stop() {
+	n.t.Helper()
+	if err := n.Stop(time.Minute); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func TestTheCommandsTellWhatRunsAndRepairIt(t *testing.T) {
+	n := newNode(t, "commands", "--config-trial-duration=3s", "--crash-loop-threshold=0")
+	n.runs(1, "", []string{"status", "--dynamic-config-dir=" + n.Dir}, "evenkeel-agent: ", "no such file or directory")
+	if err := os.Mkdir(n.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n.status("Runs: the local configuration", "Why: it is current", "Kubelet: none ran with this directory yet", "Agent: does not run")
+	n.up()
+	if s := n.status("Runs: the local configuration", "Why: it is current", "Current: the local configuration",
+		"Last known good: the local configuration", "Kubelet: v1.36.3", "Agent: runs"); !s.AgentRuns || s.ComponentVersion != "v1.36.3" || s.Runs.Revision != "" {
+		t.Errorf("status is %+v", s)
+	}
+
+	good := n.configMap("good", map[string]any{"maxPods": 130})
+	n.assign(good)
+	n.is(20*time.Second, allChecksPassed(good))
+	named := fmt.Sprintf("evenkeel-system/commands-good (UID: %s)", good.UID)
+	if s := n.status("Runs: "+named, "Why: it is current, on trial", "Current: "+named+", since ",
+		"Last known good: the local configuration", fmt.Sprintf("Trial: %s: observed healthy for ", good.UID)); s.Trial == nil || s.Trial.Revision != string(good.UID) {
+		t.Errorf("the trial is %+v", s.Trial)
+	}
+	n.lastKnownGood(20*time.Second, good)
+	if s := n.status("Runs: "+named, "Why: it is current", "Last known good: "+named+", since "); s.Trial != nil || s.LastKnownGood.Revision != string(good.UID) {
+		t.Errorf("status is %+v", s)
+	}
+
+	crt, key := filepath.Join(n.Node.Dir(), "serving.crt"), filepath.Join(n.Node.Dir(), "serving.key")
+	bad := n.configMap("bad", map[string]any{"tlsCertFile": crt, "tlsPrivateKeyFile": key})
+	n.assign(bad)
+	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 starts in its trial, last: exit status 1", bad.UID)
+	w := want{"False", "CrashLooped", fmt.Sprintf("using last-known-good (UID: %s)", good.UID), cause, cause}
+	n.is(20*time.Second, w)
+	n.eventually(20*time.Second, "the kubelet is healthy again", n.Healthy)
+	s := n.status("Runs: "+named, "Why: it is last-known-good; "+cause, fmt.Sprintf("Current: evenkeel-system/commands-bad (UID: %s), since ", bad.UID),
+		"Last known good: "+named, fmt.Sprintf("Bad: %s (evenkeel-system/commands-bad) since ", bad.UID))
+	if len(s.BadConfigs) != 1 || s.BadConfigs[0].Revision != string(bad.UID) || s.BadConfigs[0].Reason != cause || s.BadConfigs[0].Failure != "CrashLooped" || s.Runs.Revision != string(good.UID) {
+		t.Errorf("status is %+v", s)
+	}
+
+	// A second agent must leave all that alone.
+	second := *n.Agent
+	second.Log = filepath.Join(n.Node.Dir(), "second.log")
+	(&node{n.Bed, &second, t}).ends(5, "evenkeel-agent: another agent works on "+n.Dir)
+
+	// forget, with an agent that runs: it tries again.
+	kubelet := n.steady()
+	dir := "--dynamic-config-dir=" + n.Dir
+	n.runs(1, "", []string{"forget", string(good.UID), dir}, fmt.Sprintf("no record of revision %s being bad in %s (kubelet v1.36.3)", good.UID, n.Dir))
+	kubelet.end(t)
+	for from, to := range map[string]string{"kubelet.crt": crt, "kubelet.key": key} {
+		if err := os.Link(filepath.Join(n.Node.Dir(), "pki", from), to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.runs(0, "", []string{"forget", string(bad.UID), dir}, fmt.Sprintf("the running agent was asked to forget that %s is bad", bad.UID))
+	n.is(30*time.Second, allChecksPassed(bad))
+	n.event("Normal", "Forgotten", fmt.Sprintf("(UID: %s) is no longer held to be bad, by request", bad.UID))
+	n.lastKnownGood(20*time.Second, bad)
+
+	// And without one.
+	worse := n.configMap("worse", map[string]any{"maxPodz": 3})
+	n.assign(worse)
+	n.is(20*time.Second, rejected(worse, fmt.Sprintf("using last-known-good (UID: %s)", bad.UID), `strict decoding error: unknown field "maxPodz"`))
+	n.stop()
+	if s := n.status("Agent: does not run", fmt.Sprintf("Bad: %s (evenkeel-system/commands-worse) since ", worse.UID)); s.AgentRuns || len(s.BadConfigs) != 1 {
+		t.Errorf("status is %+v", s)
+	}
+	n.runs(0, "", []string{"forget", string(worse.UID), dir}, fmt.Sprintf("forgot that %s is bad; no agent runs", worse.UID))
+	if s := n.status(); len(s.BadConfigs) != 0 || s.Runs.Revision != string(bad.UID) {
+		t.Errorf("status is %+v", s)
+	}
+	n.runs(1, "", []string{"forget", string(worse.UID), dir}, "no record of revision")
+
+	n.localInvalid(bad)
+}
+
+// localInvalid breaks the local configuration of a node that is stopped, of which
+// proven is last-known-good.
+func (n *node) localInvalid(proven *corev1.ConfigMap) {
+	n.t.Helper()
+	file := n.Node.KubeletConfig()
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	broken, err := n.Config(map[string]any{"imageGCHighThresholdPercent": 101})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(broken), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+	n.ends(4, "evenkeel-agent: the local configuration is invalid: invalid configuration: imageGCHighThresholdPercent (--image-gc-high-threshold) 101 must be between 0 and 100, inclusive")
+	n.said("this is what the node would fall back to: mend it (" + file + "), or see --local-invalid")
+	if err := n.Healthy(n.t.Context()); err == nil {
+		n.t.Error("a kubelet runs")
+	}
+
+	flags, dir := n.Flags, n.Dir
+	n.Flags = append(slices.Clone(flags), "--local-invalid=degrade")
+	n.assign(proven)
+	if err := n.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	const words = "invalid configuration: imageGCHighThresholdPercent (--image-gc-high-threshold) 101 must be between 0 and 100, inclusive"
+	n.is(20*time.Second, notice(proven, "failed to validate local (init): "+words))
+	n.eventually(20*time.Second, "the kubelet is healthy with last-known-good", n.Healthy)
+	kubelet := n.steady()
+	// Nobody can tell whether that is the candidate's fault.
+	doubtful := n.configMap("doubtful", map[string]any{"imageGCHighThresholdPercent": 102})
+	n.assign(doubtful)
+	lastKnownGood := fmt.Sprintf("using last-known-good (UID: %s)", proven.UID)
+	cause := fmt.Sprintf("could not validate current (UID: %s): %s (but the local configuration does not pass the dry run either: %s)", doubtful.UID, strings.Replace(words, "101", "102", 1), words)
+	nc := n.is(20*time.Second, want{"Unknown", "CouldNotValidate", lastKnownGood, cause, cause})
+	if len(nc.Status.BadConfigs) != 0 {
+		n.t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
+	}
+	n.assign(nil)
+	cause = "failed to validate current (init)"
+	n.is(20*time.Second, want{"False", "LocalInvalid", lastKnownGood, cause, cause + ": " + words})
+	n.recorded(string(proven.UID), string(proven.UID))
+	kubelet.end(n.t)
+	n.stop()
+
+	n.Dir = filepath.Join(n.Node.Dir(), "nothing-proven")
+	n.ends(4, "evenkeel-agent: the local configuration is invalid: ")
+	if err := os.WriteFile(file, whole, 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+	n.Flags, n.Dir = flags, dir
+}
+
+func TestCheckSaysWhatTheKubeletOfThisNodeSays(t *testing.T) {
+	n := newNode(t, "check") // no agent runs, and no kubelet
+	write := func(name, data string) string {
+		file := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	config := func(changes map[string]any) string {
+		data, err := n.Config(changes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	good := config(map[string]any{"maxPods": 131})
+	local := slices.DeleteFunc(slices.Clone(n.Kubelet), func(arg string) bool { return strings.HasPrefix(arg, "--config=") })
+	broken := append(slices.Clone(local), "--config="+write("broken", config(map[string]any{"imageGCHighThresholdPercent": 101})))
+	for _, c := range []struct {
+		name    string
+		code    int
+		stdin   string
+		file    string
+		kubelet []string
+		words   string
+	}{
+		{"accepted, from a file", 0, "", write("good", good), n.Kubelet, "accepted\n"},
+		{"accepted, from the standard input", 0, good, "-", n.Kubelet, "accepted\n"},
+		{"a flag that overrides", 0, good, "-", append(slices.Clone(n.Kubelet), "--max-pods=50"), "overridden by a flag of the kubelet: maxPods\naccepted\n"},
+		{"rejected by the kubelet", 1, config(map[string]any{"maxPods": -1}), "-", n.Kubelet, "evenkeel-agent: rejected: invalid configuration: maxPods"},
+		{"rejected on this host only", 1, config(map[string]any{"cgroupRoot": "/evenkeel-not-there"}), "-", n.Kubelet, `evenkeel-agent: rejected: invalid configuration: cgroup ["evenkeel-not-there"] has some missing paths`},
+		{"rejected before any kubelet sees it", 1, "", "-", n.Kubelet, `evenkeel-agent: rejected: key "kubelet": empty`},
+		{"local fails in the same way", 2, config(map[string]any{"imageGCHighThresholdPercent": 102}), "-", broken, "evenkeel-agent: could not tell: invalid configuration: imageGCHighThresholdPercent"},
+		{"no such file", 3, "", "/not/there", n.Kubelet, "evenkeel-agent: cannot read the configuration: open /not/there: no such file or directory"},
+		{"no such kubelet", 3, good, "-", []string{"/not/there"}, "evenkeel-agent: there is no kubelet at /not/there"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n.in(t).runs(c.code, c.stdin, append([]string{"check", c.file, "--"}, c.kubelet...), c.words)
+		})
+	}
+
+	usage := map[string][]string{
+		"check takes one FILE (or -), then -- and the kubelet's command line":                           {"check", "-"},
+		"forget takes one REVISION, and --dynamic-config-dir":                                           {"forget", "a-revision"},
+		"evenkeel-agent: --dynamic-config-dir is missing":                                               {"status"},
+		`-o must be json, not "yaml"`:                                                                   {"status", "--dynamic-config-dir=/nowhere", "-o", "yaml"},
+		"the kubelet's command line is missing: evenkeel-agent [flags] -- /usr/bin/kubelet [its flags]": {"--dynamic-config-dir=/nowhere"},
+		"unknown flag: --no-such-flag; see evenkeel-agent --help":                                       {"--no-such-flag", "--", n.Kubelet[0]},
+		"unknown flag: --no-such-flag; see evenkeel-agent check --help":                                 {"check", "-", "--no-such-flag"},
+		"--crash-loop-threshold must be 0 to 10, not 11":                                                {"--crash-loop-threshold=11", "--", n.Kubelet[0]},
+		"--config-trial-duration must not be negative, is -1s":                                          {"--config-trial-duration=-1s", "--", n.Kubelet[0]},
+		"--health-timeout must be more than nothing, is 0s":                                             {"--health-timeout=0", "--", n.Kubelet[0]},
+		`--local-invalid must be refuse or degrade, not "no"`:                                           {"--local-invalid=no", "--", n.Kubelet[0]},
+		"evenkeel-agent version takes no arguments":                                                     {"version", "please"},
+	}
+	dir := t.TempDir()
+	lock := filepath.Join(dir, "kubelet.lock")
+	usage["the kubelet's --lock-file "+lock+" is the one that the agent gives it: choose another path"] = []string{"--dynamic-config-dir=" + dir, "--", n.Kubelet[0], "--lock-file=" + lock}
+	for words, args := range usage {
+		n.runs(3, "", args, "evenkeel-agent: ", words)
+	}
+	n.runs(0, "", []string{"version"}, "evenkeel-agent ")
+	n.runs(0, "", []string{"--help"}, "Exit codes: 0 stopped as asked, 1 error, 3 usage, 4 the node's local", "5 another agent works on --dynamic-config-dir.", "Examples:")
+	n.runs(0, "", []string{"check", "--help"}, "Exit codes: 0 accepted, 1 rejected, 2 could not tell, 3 usage.", "Examples:")
+	n.runs(0, "", []string{"status", "--help"}, "Exit codes: ", "Examples:")
+	n.runs(0, "", []string{"forget", "--help"}, "Exit codes: ", "Examples:")
+	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "evenkeel-check-*")); err != nil || len(left) != 0 {
+		t.Errorf("check left %q, %v", left, err)
+	}
+}
+
+func TestANodeThatOptedOutFetchesNothing(t *testing.T) {
+	n := newNode(t, "optout", "--remote-config=false")
+	cm := n.configMap("a", map[string]any{"maxPods": 132})
+	if err := n.CreateNodeConfig(t.Context(), v1alpha1.NodeConfigSpec{ConfigSource: bed.Ref(cm)}); err != nil {
+		t.Fatal(err)
+	}
+	disabled := func() {
+		t.Helper()
+		n.up()
+		w := localInit
+		nc, err := n.Get(t.Context())
+		n.eventually(10*time.Second, "it says that it is off", func(ctx context.Context) error {
+			if nc, err = n.Get(ctx); err != nil {
+				return err
+			}
+			c := bed.ConfigOK(nc)
+			if c.Message != w.message+": "+w.cause || nc.Status.RemoteConfig != v1alpha1.RemoteConfigDisabled {
+				return fmt.Errorf("%s, %s, %q; remoteConfig %s", c.Status, c.Reason, c.Message, nc.Status.RemoteConfig)
+			}
+			return n.nodeSays(ctx, w)
+		})
+		if nc.Status.Assigned != nil || nc.Status.Active != nil || nc.Status.Error != "" {
+			t.Errorf("assigned is %+v, active %+v, error %q", nc.Status.Assigned, nc.Status.Active, nc.Status.Error)
+		}
+		if found, err := filepath.Glob(filepath.Join(n.Node.Dir(), "evenkeel", "checkpoints", "*")); err != nil || len(found) != 0 {
+			t.Errorf("checkpoints are %q, %v", found, err)
+		}
+		if page := n.configz(); page.Source.Kind != "init" {
+			t.Errorf("what runs is %+v", page.Source)
+		}
+		n.stop()
+	}
+	disabled()
+	n.said("this node has opted out of remote configuration (--remote-config=false); it runs its local configuration only")
+
+	n.Flags, n.Dir = nil, ""
+	disabled()
+	n.said("DYNAMIC CONFIGURATION IS OFF: --dynamic-config-dir is not set; this node runs its local configuration only")
+
+	// It opts in again: what was assigned all the time is taken up.
+	n.Flags, n.Dir = []string{"--config-trial-duration=1s"}, filepath.Join(n.Node.Dir(), "evenkeel")
+	n.up()
+	nc := n.is(20*time.Second, allChecksPassed(cm))
+	if nc.Status.RemoteConfig != v1alpha1.RemoteConfigNodeConfig {
+		t.Errorf("remoteConfig is %s", nc.Status.RemoteConfig)
+	}
+}

@@ -1,0 +1,242 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/test/bed"
+)
+
+// refused is ConfigOK for a configuration that a guard refuses.
+func refused(cm *corev1.ConfigMap, guard, using, words string) want {
+	cause := fmt.Sprintf("refused current (UID: %s): %s", cm.UID, words)
+	return want{"False", guard, using, cause, cause}
+}
+
+// static is a configuration with static CPU and memory managers: they need
+// something that is reserved, for memory all that is, the eviction threshold
+// included.
+func static() map[string]any {
+	return map[string]any{
+		"cpuManagerPolicy":    "static",
+		"memoryManagerPolicy": "Static",
+		"systemReserved":      map[string]string{"cpu": "500m", "memory": "100Mi"},
+		"reservedMemory":      []map[string]any{{"numaNode": 0, "limits": map[string]string{"memory": "150Mi"}}},
+	}
+}
+
+// managers are the kubelet's state files, each with the policy that local has
+// and the one that static has.
+var managers = []struct{ file, field, none, static string }{
+	{"cpu_manager_state", "cpuManagerPolicy", "none", "static"},
+	{"memory_manager_state", "memoryManagerPolicy", "None", "Static"},
+}
+
+func (n *node) cordon(on bool) {
+	n.t.Helper()
+	patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, on)
+	if _, err := n.Kube.CoreV1().Nodes().Patch(n.t.Context(), n.Node.Name(), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// policies waits until the state files say that static, or local, wrote them,
+// and returns those that were moved aside, of which there must be as many for
+// each.
+func (n *node) policies(static bool, aside int) []string {
+	n.t.Helper()
+	var moved []string
+	for _, m := range managers {
+		policy := m.none
+		if static {
+			policy = m.static
+		}
+		n.eventually(10*time.Second, m.file+" is of policy "+policy, func(context.Context) error {
+			raw, err := os.ReadFile(filepath.Join(n.Node.Dir(), "kubelet", m.file))
+			if err == nil && !strings.Contains(string(raw), fmt.Sprintf(`"policyName":%q`, policy)) {
+				err = errors.New(string(raw))
+			}
+			return err
+		})
+		found, err := filepath.Glob(filepath.Join(n.Node.Dir(), "kubelet", m.file+".evenkeel-*"))
+		if err != nil || len(found) != aside {
+			n.t.Errorf("%s was set aside %d times, not %d: %q, %v", m.file, len(found), aside, found, err)
+		}
+		moved = append(moved, found...)
+	}
+	return moved
+}
+
+func TestPodsSurviveAChangeAndHoldOffOneThatWouldKillThem(t *testing.T) {
+	n := newNode(t, "pods", "--config-trial-duration=1s")
+	n.up()
+	n.runPods("1", "2", "3", "4", "5")
+	before := n.containers()
+	if len(before) != 5 {
+		t.Fatalf("containers are %v", before)
+	}
+
+	good := n.configMap("good", map[string]any{"maxPods": 106})
+	n.assign(good)
+	n.is(20*time.Second, allChecksPassed(good))
+	n.lastKnownGood(20*time.Second, good)
+	if after := n.containers(); !maps.Equal(before, after) {
+		t.Errorf("containers are %v, were %v", after, before)
+	}
+
+	kubelet := n.steady()
+	few := n.configMap("few", map[string]any{"maxPods": 3})
+	n.assign(few)
+	lastKnownGood := fmt.Sprintf("using last-known-good (UID: %s)", good.UID)
+	nc := n.is(20*time.Second, refused(few, "WouldEvictPods", lastKnownGood,
+		"5 pods run on this node and maxPods would be 3: the kubelet would kill the rest; move them away first"))
+	if len(nc.Status.BadConfigs) != 0 || len(n.onDisk().Bad) != 0 {
+		t.Errorf("a refusal is no verdict, but badConfigs are %+v, on disk %+v", nc.Status.BadConfigs, n.onDisk().Bad)
+	}
+	n.recorded(string(good.UID), string(good.UID))
+	n.deletePods("1")
+	n.is(20*time.Second, refused(few, "WouldEvictPods", lastKnownGood,
+		"4 pods run on this node and maxPods would be 3: the kubelet would kill the rest; move them away first"))
+	kubelet.end(t)
+	n.deletePods("2")
+	n.is(20*time.Second, allChecksPassed(few))
+	n.lastKnownGood(20*time.Second, few)
+	after := n.containers()
+	for _, gone := range []string{"pods-1", "pods-2"} {
+		delete(before, gone)
+	}
+	if !maps.Equal(before, after) {
+		t.Errorf("containers are %v, were %v", after, before)
+	}
+
+	n.needsDrain(few)
+	n.evicts()
+}
+
+// needsDrain changes the policies of the CPU and memory managers, on a node with
+// pods.
+func (n *node) needsDrain(running *corev1.ConfigMap) {
+	n.t.Helper()
+	n.policies(false, 0)
+	kubelet := n.steady()
+	cm := n.configMap("static", static())
+	n.assign(cm)
+	var words []string
+	for _, m := range managers {
+		words = append(words, fmt.Sprintf("%s is %q but %s was written by %q", m.field, m.static, filepath.Join(n.Node.Dir(), "kubelet", m.file), m.none))
+	}
+	w := refused(cm, "NeedsDrain", fmt.Sprintf("using last-known-good (UID: %s)", running.UID), strings.Join(words, "; ")+"; cordon and drain the node first")
+	n.is(20*time.Second, w)
+	n.cordon(true)
+	n.deletePods("3", "4")
+	n.is(10*time.Second, w)
+	n.policies(false, 0)
+	kubelet.end(n.t)
+	n.deletePods("5")
+	n.is(20*time.Second, allChecksPassed(cm))
+	n.lastKnownGood(20*time.Second, cm)
+	for _, file := range n.policies(true, 1) {
+		n.event("Warning", "StateMovedAside", "the CPU or memory manager's state contradicted the configuration and was moved to "+file)
+	}
+	n.assign(nil)
+	n.is(20*time.Second, localInit)
+	n.policies(false, 2)
+	n.eventually(20*time.Second, "the kubelet is healthy with its old policies", n.Healthy)
+	n.cordon(false)
+}
+
+// evicts assigns what makes a healthy kubelet of a Ready node kill pods.
+func (n *node) evicts() {
+	n.t.Helper()
+	if err := n.Stop(time.Minute); err != nil {
+		n.t.Fatal(err)
+	}
+	n.Flags = []string{"--config-trial-duration=1m"}
+	n.up()
+	n.runPods("victim")
+	cm := n.configMap("evicts", map[string]any{"evictionHard": map[string]string{"memory.available": "99%"}})
+	n.assign(cm)
+	n.is(20*time.Second, allChecksPassed(cm))
+	var nc *v1alpha1.NodeConfig
+	n.eventually(40*time.Second, "the trial fails", func(ctx context.Context) (err error) {
+		if nc, err = n.Get(ctx); err != nil {
+			return err
+		}
+		if c := bed.ConfigOK(nc); c.Reason != "WorkloadHarmed" {
+			return fmt.Errorf("%s, %s, %s", c.Status, c.Reason, c.Message)
+		}
+		return nil
+	})
+	c := bed.ConfigOK(nc)
+	prefix := fmt.Sprintf("using last-known-good (init): current (UID: %s) harmed the workload: ", cm.UID)
+	if words, ok := strings.CutPrefix(c.Message, prefix); c.Status != "False" || !ok || words != "MemoryPressure turned True" && words != "pod default/pods-victim: Evicted" {
+		n.t.Errorf("ConfigOK is %s, %q", c.Status, c.Message)
+	}
+	n.recorded(string(cm.UID), "")
+	n.eventually(20*time.Second, "the kubelet is healthy again", n.Healthy)
+	n.eventually(40*time.Second, "the pressure is gone", func(ctx context.Context) error {
+		obj, err := n.Kube.CoreV1().Nodes().Get(ctx, n.Node.Name(), getOptions)
+		if err != nil {
+			return err
+		}
+		for _, c := range obj.Status.Conditions {
+			if c.Type == corev1.NodeMemoryPressure && c.Status != corev1.ConditionFalse {
+				return fmt.Errorf("MemoryPressure is %s", c.Status)
+			}
+		}
+		return nil
+	})
+}
+
+// TestAFirstStartThatFailsLeavesNoStateThatStopsTheLocalConfiguration: the
+// kubelet's managers write their states before it crashes; local must not stumble
+// over them.
+func TestAFirstStartThatFailsLeavesNoStateThatStopsTheLocalConfiguration(t *testing.T) {
+	n := newNode(t, "first", "--config-trial-duration=1s", "--crash-loop-threshold=0")
+	// A kubelet that crashes with static managers, once they have written their
+	// states.
+	state := filepath.Join(n.Node.Dir(), "kubelet", "cpu_manager_state")
+	other := filepath.Join(n.Node.Dir(), "kubelet", "memory_manager_state")
+	wrapper := filepath.Join(n.Node.Dir(), "crashing-kubelet")
+	script := fmt.Sprintf(`#!/bin/bash
+config=
+for arg; do
+  case "$arg" in --config=*) config=${config:-${arg#--config=}};; esac
+done
+case "$*" in *--lock-file=*) ;; *) exec %[1]s "$@";; esac
+grep -q 'cpuManagerPolicy: static' "$config" || exec %[1]s "$@"
+%[1]s "$@" &
+until grep -qs static %[2]s && grep -qs Static %[3]s; do sleep 0.02; done
+kill -9 $!
+wait
+exit 7
+`, n.Node.KubeletPath(), state, other)
+	if err := os.WriteFile(wrapper, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.Kubelet[0] = wrapper
+	cm := n.configMap("static", static())
+	if err := n.CreateNodeConfig(t.Context(), v1alpha1.NodeConfigSpec{ConfigSource: bed.Ref(cm)}); err != nil {
+		t.Fatal(err)
+	}
+	n.up()
+	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 starts in its trial, last: exit status 7", cm.UID)
+	n.is(20*time.Second, want{"False", "CrashLooped", "using last-known-good (init)", cause, cause})
+	for _, file := range n.policies(false, 1) {
+		n.event("Warning", "StateMovedAside", "the CPU or memory manager's state contradicted the configuration and was moved to "+file)
+	}
+	n.recorded(string(cm.UID), "")
+	n.eventually(20*time.Second, "the kubelet is healthy", n.Healthy)
+}
