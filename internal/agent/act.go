@@ -12,11 +12,32 @@ import (
 	"github.com/evenkeel/evenkeel/internal/trial"
 )
 
+// render writes what the kubelet is to be started with, before the one that
+// runs is stopped, and returns the file; "" for local. What cannot be rendered
+// is as good as not there, for a while.
+func (a *Agent) render(action trial.Action) (file string, err error) {
+	c := action.Config
+	if action.Kind == trial.None || c.IsLocal() {
+		return "", nil
+	}
+	data, err := a.data(c)
+	if err == nil {
+		file, err = a.store.Render(c.Revision, map[string][]byte{payload.KeyKubelet: data})
+	}
+	if err != nil {
+		a.unavailable[c.Revision] = true
+		a.checks.put(c.Revision, component.Verdict{Outcome: component.CouldNotTell, Words: err.Error()})
+		return "", err
+	}
+	a.ranRemote = true
+	return filepath.Join(file, payload.KeyKubelet), nil
+}
+
 // carryOut starts or restarts the kubelet as decided. A kubelet that cannot be
 // started is an exit like any other, and decided upon.
-func (a *Agent) carryOut(ctx context.Context, action trial.Action) {
-	if action.Kind != trial.Start && action.Kind != trial.Restart {
-		return
+func (a *Agent) carryOut(ctx context.Context, action trial.Action, file string) {
+	if action.Kind != trial.Start && action.Kind != trial.Restart || ctx.Err() != nil {
+		return // told to end: the next start decides the same again
 	}
 	log := a.o.Log.With("uid", action.Config.Revision, "cause", action.Cause)
 	if a.process != nil {
@@ -25,7 +46,11 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action) {
 		log.Info("kubelet stopped for a change", "exit", exit.String(), "took", time.Since(begin))
 		a.process = nil
 	}
-	if err := a.start(ctx, action); err != nil {
+	a.lease = &leaseBase{since: time.Now()}
+	if a.p.Nodes != nil && a.state.Trial != nil { // last-known-good is to show that it does better, too
+		go a.lease.see(ctx, a.p.Nodes) // now that no kubelet renews it, and before one does
+	}
+	if err := a.start(ctx, action, file); err != nil {
 		log.Error("the kubelet cannot be started", "err", err)
 		a.exit = &trial.Child{Exited: true, Exit: err.Error()}
 		return
@@ -35,36 +60,33 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action) {
 	a.collect()
 }
 
-func (a *Agent) start(ctx context.Context, action trial.Action) error {
-	c := action.Config
-	verdict, _ := a.checks.get(c.Revision)
-	a.setAsideState(action, verdict.Effective)
-	file := ""
-	if !c.IsLocal() {
-		data, err := a.data(c)
-		if err != nil {
-			a.unavailable[c.Revision] = true
-			a.checks.drop(c.Revision)
-			return err
-		}
-		dir, err := a.store.Render(c.Revision, map[string][]byte{payload.KeyKubelet: data})
-		if err != nil {
-			return err
-		}
-		file, a.ranRemote = filepath.Join(dir, payload.KeyKubelet), true
-	}
-	a.running, a.overridden = verdict.Effective, verdict.Overridden
+func (a *Agent) start(ctx context.Context, action trial.Action, file string) error {
+	effective, overridden := a.effective(action.Config)
+	a.setAsideState(action, effective)
+	a.ran, a.running, a.overridden = action.Config, effective, overridden
 	a.wasHealthy = false
-	process, err := a.p.Kubelet.Start(ctx, file, verdict.Effective)
+	process, err := a.p.Kubelet.Start(ctx, file, effective)
 	if err != nil {
 		return err
 	}
 	a.process = process
-	a.lease = &leaseBase{}
-	if a.p.Nodes != nil && a.state.OnTrial(c) {
-		go a.lease.see(ctx, a.p.Nodes)
-	}
 	return nil
+}
+
+// effective is what a configuration amounts to, and which fields of it a flag
+// overrides: as its dry run found, else, of the content that was started last,
+// as it was then.
+func (a *Agent) effective(c trial.Config) (component.Effective, []string) {
+	verdict, _ := a.checks.get(c.Revision)
+	switch {
+	case verdict.Effective != nil:
+		return verdict.Effective, verdict.Overridden
+	case c.IsLocal():
+		return a.local, nil
+	case c.Payload != "" && c.Payload == a.ran.Payload:
+		return a.running, a.overridden
+	}
+	return nil, nil
 }
 
 // collect removes the checkpoints and rendered files that nothing names.
@@ -80,6 +102,8 @@ func (a *Agent) collect() {
 // leaseBase is the node's Lease as it was when a kubelet was started. What was
 // renewed since was renewed by that kubelet; clocks are not compared.
 type leaseBase struct {
+	since time.Time // of the start
+
 	mu   sync.Mutex
 	seen bool
 	time string
@@ -104,8 +128,8 @@ func (l *leaseBase) set(renewed string) {
 }
 
 // renewed tells whether the Lease was renewed since the start.
-func (l *leaseBase) renewed(s source.NodeState, sinceStart time.Duration) bool {
-	if s.Reachable && sinceStart > leaseGrace {
+func (l *leaseBase) renewed(s source.NodeState) bool {
+	if s.Reachable && time.Since(l.since) > leaseGrace {
 		l.set(s.LeaseRenewed)
 	}
 	l.mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -133,20 +134,24 @@ type Agent struct {
 	store    Store
 	identity string
 	version  string
+	reopen   time.Time // when to try again to open the state of another version
 	state    trial.State
 	saved    *trial.State // what the store has; nil: not known to have it all
 	storage  string       // why it does not have more
 	retryAt  time.Time    // when to try again
+	forgot   []string     // requests that were carried out and could not be dropped
 
 	started    time.Time // the last start of a kubelet
 	last       time.Time // the last decision
 	process    Process
 	exit       *trial.Child // an unexpected exit, until it has been decided upon
+	ran        trial.Config // what was started last; of it are:
 	running    component.Effective
 	overridden []string
 	lease      *leaseBase
 
 	checks      checks
+	local       component.Effective // what local was found to be
 	answer      source.Answer
 	asked       time.Time       // when the newest assignment was seen; zero: it has been dealt with
 	config      trial.Config    // that the answer names
@@ -171,32 +176,36 @@ func New(o Options, p Parts) *Agent {
 	if p.Records == nil {
 		p.Records = &Records{}
 	}
-	return &Agent{o: o, p: p, checks: newChecks(o.Metrics.validated), unavailable: map[string]bool{}, versions: map[string]string{}, lease: &leaseBase{}}
+	a := &Agent{o: o, p: p, checks: newChecks(o.Metrics.validated), unavailable: map[string]bool{}, versions: map[string]string{}, lease: &leaseBase{}}
+	p.Records.problem = func(err error) { // before it is opened
+		a.tell(trial.Event{Warning: true, Reason: "StateProblem", Message: err.Error() + "; it is downloaded anew"})
+	}
+	return a
 }
 
 // Run runs the kubelet until ctx ends, then stops it cleanly and returns nil.
 // It returns ErrLocalInvalid, or an error that says why no kubelet can be run.
 func (a *Agent) Run(ctx context.Context) error {
-	if err := a.refreshVersion(ctx); err != nil {
+	err := a.refreshVersion(ctx)
+	a.p.Records.open()
+	if err != nil {
 		return err
 	}
 	a.firstLook(ctx)
-	for {
+	for ctx.Err() == nil {
 		if err := a.step(ctx); err != nil {
 			a.stop()
 			return err
 		}
-		if ctx.Err() != nil {
-			a.stop()
-			return nil
-		}
 	}
+	a.stop()
+	return nil
 }
 
 // firstLook asks what is intended while the local configuration is checked,
 // for at most the sync timeout.
 func (a *Agent) firstLook(ctx context.Context) {
-	a.checks.begin(ctx, "", func(ctx context.Context) component.Verdict { return a.p.Kubelet.CheckLocal(ctx) })
+	a.validate(ctx, []trial.Config{{}})
 	if a.p.Source != nil {
 		sync, cancel := context.WithTimeout(ctx, a.o.SyncTimeout)
 		defer cancel()
@@ -211,110 +220,138 @@ func (a *Agent) step(ctx context.Context) error {
 	if err := a.refreshVersion(ctx); err != nil && a.process == nil {
 		a.o.Log.Error("cannot look at the kubelet's binary", "err", err)
 	}
-	o := a.observe(ctx)
+	o, before := a.observe(ctx), a.state.Run
 	d := trial.Decide(a.state, o)
-	if !a.persist(d) {
-		o.Storage = a.storage
+	if !a.save(d.Next) && (d.Next.Current != a.state.Current || len(o.Forget) > 0) {
+		o.Storage, o.Forget = a.storage, nil // what cannot be recorded is not taken up
 		d = trial.Decide(a.state, o)
-		a.persist(d)
+		a.save(d.Next)
 	}
+	a.state = d.Next
+	a.p.Records.set(a.store, a.state)
 	a.last = o.Now
 	a.exit = nil
-	for _, revision := range o.Forget {
-		if err := a.store.DropForgetRequest(revision); err != nil {
-			a.o.Log.Warn("cannot drop a request that was carried out", "revision", revision, "err", err)
-		}
-	}
+	a.dropRequests(o.Forget)
 	if d.Action.Kind == trial.Refuse {
 		return fmt.Errorf("%w: %s", ErrLocalInvalid, d.Action.Words)
 	}
+	a.happened(d, o)
+	file, err := a.render(d.Action)
+	if err != nil {
+		a.o.Log.Error("a configuration cannot be started; going on without it", "uid", d.Action.Config.Revision, "err", err)
+		if a.state.Run = before; a.process == nil {
+			a.state.Run = trial.Run{} // as at the agent's start
+		}
+		return nil
+	}
 	a.report(d, o)
-	a.carryOut(ctx, d.Action)
+	a.carryOut(ctx, d.Action, file)
 	a.validate(ctx, d.Validate)
 	a.watch(ctx, d)
 	if d.Action.Kind != trial.None {
 		return nil
 	}
+	if fallback := d.Next.LastKnownGood.Config; d.Next.Trial != nil && !fallback.IsLocal() {
+		a.validate(ctx, []trial.Config{fallback}) // now, so that a rollback need not wait for it
+	}
 	a.wait(ctx, d.Wake)
 	return nil
-}
-
-// persist keeps what was decided. It returns false when something new was to
-// be adopted that cannot be recorded: then it must not be.
-func (a *Agent) persist(d trial.Decision) bool {
-	adopts := d.Next.Current.Revision != a.state.Current.Revision
-	err := a.save(d.Next)
-	if err != nil {
-		first := a.storage == ""
-		a.storage, a.retryAt = err.Error(), time.Now().Add(storageRetry)
-		if first {
-			a.o.Log.Error("cannot record the node's state; what runs goes on, nothing new is taken up", "err", err)
-		}
-		if adopts {
-			return false
-		}
-	}
-	a.state = d.Next
-	a.p.Records.set(a.store, a.state)
-	return true
 }
 
 // storageRetry is how long nothing new is taken up after the disk refused.
 const storageRetry = 10 * time.Second
 
-func (a *Agent) save(next trial.State) error {
+// save keeps a state. If that fails it says so, and returns false.
+func (a *Agent) save(next trial.State) bool {
 	if a.store == nil {
-		return nil
+		return true
 	}
 	next.Run = trial.Run{}
 	if a.saved != nil && reflect.DeepEqual(next, *a.saved) {
 		a.storage = ""
-		return nil
+		return true
 	}
 	if err := a.store.Save(next); err != nil {
-		return err
+		if a.storage == "" {
+			a.o.Log.Error("cannot record the node's state; what runs goes on, nothing new is taken up", "err", err)
+		}
+		a.saved = nil // some of its records may have been written
+		a.storage, a.retryAt = err.Error(), time.Now().Add(storageRetry)
+		return false
 	}
 	a.saved, a.storage = &next, ""
-	return nil
+	return true
+}
+
+// requests are the revisions that an operator wants forgotten, without those
+// that have been: forgetting again would end another trial.
+func (a *Agent) requests() []string {
+	revisions, err := a.store.ForgetRequests()
+	if err != nil {
+		a.o.Log.Warn("cannot read the requests to forget", "err", err)
+	}
+	a.forgot = slices.DeleteFunc(a.forgot, func(r string) bool { return !slices.Contains(revisions, r) })
+	revisions = slices.DeleteFunc(revisions, func(r string) bool { return slices.Contains(a.forgot, r) })
+	for _, r := range revisions {
+		a.checks.drop(r) // it is to be judged anew
+	}
+	return revisions
+}
+
+// dropRequests removes the requests that were carried out.
+func (a *Agent) dropRequests(carriedOut []string) {
+	a.forgot = slices.DeleteFunc(append(a.forgot, carriedOut...), func(r string) bool {
+		err := a.store.DropForgetRequest(r)
+		if err != nil && slices.Contains(carriedOut, r) {
+			a.o.Log.Warn("cannot drop a request that was carried out; trying again", "uid", r, "err", err)
+		}
+		return err == nil
+	})
 }
 
 // refreshVersion notices that the kubelet was replaced: another version has a
 // tracking directory of its own, and starts with a clean slate.
 func (a *Agent) refreshVersion(ctx context.Context) error {
 	identity, err := a.p.Kubelet.Identity()
-	if err != nil || identity == a.identity {
+	if err != nil || identity == a.identity || time.Now().Before(a.reopen) {
 		return err
 	}
 	version, err := a.p.Kubelet.Version(ctx)
 	if err != nil {
 		return err
 	}
-	a.identity = identity
-	a.checks.clear()
-	if version == a.version || a.o.OpenStore == nil {
-		a.version = version
-		return nil
-	}
-	store, err := a.o.OpenStore(version)
-	if err != nil {
-		if a.store == nil {
+	if version != a.version && a.o.OpenStore != nil {
+		store, err := a.o.OpenStore(version)
+		switch {
+		case err != nil && a.store == nil:
 			return fmt.Errorf("open the dynamic configuration directory: %w", err)
+		case err != nil:
+			if a.reopen.IsZero() {
+				a.o.Log.Error("cannot open the state of the kubelet's new version; going on with the old one's", "version", version, "err", err)
+			}
+			a.reopen = time.Now().Add(storageRetry)
+			return nil
 		}
-		a.o.Log.Error("cannot open the state of the kubelet's new version; going on with the old one's", "version", version, "err", err)
-		return nil
+		a.o.Log.Info("kubelet found", "version", version, "before", a.version)
+		a.load(store)
 	}
-	a.o.Log.Info("kubelet found", "version", version, "before", a.version)
+	a.identity, a.version, a.reopen = identity, version, time.Time{}
+	a.checks.clear()
+	return nil
+}
+
+// load goes on with what a store has.
+func (a *Agent) load(store Store) {
 	run := a.state.Run
-	a.store, a.version = store, version
 	state, problems := store.Load()
+	a.store, a.state = store, state
 	a.saved = nil // what was set aside is to be written anew
-	a.state = state
 	a.state.Run = run
+	a.p.Records.set(a.store, a.state)
 	for _, p := range problems {
 		a.o.Log.Warn("the state on disk had a problem", "file", p.File, "what", p.What, "setAside", p.SetAside)
 		a.tell(trial.Event{Warning: true, Reason: "StateProblem", Message: p.String()})
 	}
-	return nil
 }
 
 // stop ends the kubelet because the agent was told to end.
@@ -330,8 +367,8 @@ func (a *Agent) stop() {
 		a.o.Log.Info("kubelet stopped", "exit", exit.String())
 		a.process = nil
 	}
-	if err := a.save(trial.CleanShutdown(a.state)); err != nil {
-		a.o.Log.Warn("cannot record the clean shutdown", "err", err)
+	if !a.save(trial.CleanShutdown(a.state)) {
+		a.o.Log.Warn("cannot record the clean shutdown", "err", a.storage)
 	}
 }
 

@@ -23,11 +23,19 @@ type checks struct {
 type check struct {
 	verdict component.Verdict
 	at      time.Time
-	done    chan struct{} // closed when the verdict is there
+	done    chan struct{}      // closed when the verdict is there
+	cancel  context.CancelFunc // nobody waits for it any more
 }
 
 func newChecks(found func(component.Verdict, time.Duration)) checks {
 	return checks{changed: make(chan struct{}, 1), found: found, mu: &sync.Mutex{}, byRev: map[string]*check{}}
+}
+
+// has tells whether the verdict on a revision is there, or being found.
+func (c *checks) has(revision string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.byRev[revision] != nil
 }
 
 // begin has fn find the verdict on a revision, unless that is being done or
@@ -38,18 +46,34 @@ func (c *checks) begin(ctx context.Context, revision string, fn func(context.Con
 	if _, ok := c.byRev[revision]; ok {
 		return
 	}
-	entry := &check{done: make(chan struct{})}
+	ctx, cancel := context.WithCancel(ctx)
+	entry := &check{done: make(chan struct{}), cancel: cancel}
 	c.byRev[revision] = entry
 	go func() {
+		defer cancel()
 		start := time.Now()
 		verdict := fn(ctx)
-		c.found(verdict, time.Since(start))
+		if ctx.Err() == nil {
+			c.found(verdict, time.Since(start))
+		}
 		c.mu.Lock()
 		entry.verdict, entry.at = verdict, time.Now()
 		close(entry.done)
 		c.mu.Unlock()
 		signal(c.changed)
 	}()
+}
+
+// put is for a verdict that needs no search.
+func (c *checks) put(revision string, verdict component.Verdict) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if old := c.byRev[revision]; old != nil {
+		old.cancel()
+	}
+	entry := &check{verdict: verdict, at: time.Now(), done: make(chan struct{}), cancel: func() {}}
+	close(entry.done)
+	c.byRev[revision] = entry
 }
 
 // wait returns when the verdict on a revision is there, or ctx ends.
@@ -104,7 +128,8 @@ func (c *checks) drop(revision string) {
 	}
 }
 
-// keep forgets every verdict but those on local and on the given revisions.
+// keep forgets every verdict but those on local and on the given revisions, and
+// ends the search for them: the newest assignment must not wait for an old one.
 func (c *checks) keep(revisions ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,7 +138,8 @@ func (c *checks) keep(revisions ...string) {
 		keep[r] = true
 	}
 	for revision, entry := range c.byRev {
-		if !keep[revision] && !entry.at.IsZero() {
+		if !keep[revision] {
+			entry.cancel()
 			delete(c.byRev, revision)
 		}
 	}
@@ -124,6 +150,9 @@ func (c *checks) keep(revisions ...string) {
 func (c *checks) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for _, entry := range c.byRev {
+		entry.cancel()
+	}
 	clear(c.byRev)
 }
 

@@ -33,14 +33,12 @@ func (a *Agent) observe(ctx context.Context) trial.Observed {
 	if a.storage != "" && now.Before(a.retryAt) {
 		o.Storage = a.storage
 	}
-	local, _ := a.checks.get("")
-	o.Limits.APILossRollback = a.o.APILoss == "on" || a.o.APILoss == "auto" && a.p.Kubelet.RunsStaticPods(local.Effective)
-	if a.store != nil {
-		requests, err := a.store.ForgetRequests()
-		if err != nil {
-			a.o.Log.Warn("cannot read the requests to forget", "err", err)
-		}
-		o.Forget = requests
+	if local, ok := a.checks.get(""); ok && local.Effective != nil {
+		a.local = local.Effective
+	}
+	o.Limits.APILossRollback = a.o.APILoss == "on" || a.o.APILoss == "auto" && a.p.Kubelet.RunsStaticPods(a.local)
+	if a.store != nil && o.Storage == "" {
+		o.Forget = a.requests()
 	}
 	switch {
 	case a.store == nil:
@@ -52,7 +50,7 @@ func (a *Agent) observe(ctx context.Context) trial.Observed {
 		o.Intent = a.intent()
 		o.Revoked = a.answer.Revoked
 	}
-	o.Node = a.node(ctx, local)
+	o.Node = a.node(ctx)
 	o.Verdicts = a.verdicts(now, o.Intent)
 	return o
 }
@@ -81,11 +79,22 @@ func (a *Agent) takeAnswer() {
 	if answer.Kind == trial.Nil && before.Kind != trial.Nil {
 		a.checks.drop("") // the file may have been edited since the start
 	}
-	if config.Revision != a.config.Revision {
-		a.asked = time.Now()
+	if config.Revision != a.config.Revision || config.Rollout.Attempt != a.config.Rollout.Attempt {
+		a.asked = time.Time{}
+		if !a.runs(config.Revision) {
+			a.checks.drop(config.Revision) // each assignment is judged as things are now
+			if answer.Kind == trial.Assigned || answer.Kind == trial.Nil {
+				a.asked = time.Now()
+			}
+		}
 		a.checks.keep(a.state.Current.Revision, a.state.LastKnownGood.Revision, config.Revision)
 	}
 	a.config = config
+}
+
+// runs tells whether a revision was what was started last.
+func (a *Agent) runs(revision string) bool {
+	return a.state.Run.Started && a.state.Run.Config.Revision == revision
 }
 
 // assigned is the configuration that an answer names, as far as it is known.
@@ -123,11 +132,9 @@ func (a *Agent) intent() trial.Intent {
 		return in
 	}
 	if a.put.Revision != c.Revision {
-		sum, err := a.store.Put(c.Revision, a.answer.ConfigMap)
-		if err != nil {
+		if err := a.checkpoint(c.Revision); err != nil {
 			return trial.Intent{Kind: trial.Unanswered, Config: *c, Cause: fmt.Sprintf("cannot checkpoint ConfigMap %s/%s: %v", c.Namespace, c.Name, err)}
 		}
-		a.put = trial.Config{Revision: c.Revision, Checkpoint: sum}
 		if a.unavailable[c.Revision] {
 			delete(a.unavailable, c.Revision) // healed
 			a.checks.drop(c.Revision)
@@ -137,13 +144,22 @@ func (a *Agent) intent() trial.Intent {
 	return in
 }
 
+// checkpoint keeps what was downloaded.
+func (a *Agent) checkpoint(revision string) error {
+	sum, err := a.store.Put(revision, a.answer.ConfigMap)
+	if err == nil {
+		a.put = trial.Config{Revision: revision, Checkpoint: sum}
+	}
+	return err
+}
+
 // node is how the node is, as far as it matters now.
-func (a *Agent) node(ctx context.Context, local component.Verdict) trial.Node {
+func (a *Agent) node(ctx context.Context) trial.Node {
 	var n trial.Node
 	if a.p.Nodes != nil {
 		s := a.seen.now(a.p.Nodes)
 		n.API = s.Reachable
-		n.Ready = s.Ready && (a.state.Trial == nil || a.lease.renewed(s, time.Since(a.started)))
+		n.Ready = s.Ready && (a.state.Trial == nil || a.lease.renewed(s))
 		n.Pressure = s.Pressure
 		for _, p := range s.Pods {
 			if active(p) {
@@ -155,8 +171,8 @@ func (a *Agent) node(ctx context.Context, local component.Verdict) trial.Node {
 		}
 	}
 	if a.state.Trial != nil || a.exit != nil || a.process == nil {
-		ours, theirs := component.RuntimeEndpoint(local.Effective), component.RuntimeEndpoint(a.running)
-		n.RuntimeDown = (ours == theirs || a.running == nil) && a.p.Kubelet.RuntimeReachable(ours) != nil
+		ours, theirs := component.RuntimeEndpoint(a.local), component.RuntimeEndpoint(a.running)
+		n.RuntimeDown = ours != "" && (ours == theirs || a.running == nil) && a.p.Kubelet.RuntimeReachable(ours) != nil
 	}
 	if a.exit != nil || a.process == nil {
 		n.ShuttingDown = a.o.ShuttingDown != nil && a.o.ShuttingDown(ctx)
@@ -191,8 +207,7 @@ func (a *Agent) verdicts(now time.Time, in trial.Intent) map[string]trial.Verdic
 		if a.unavailable[revision] {
 			verdicts[revision] = trial.Verdict{Outcome: trial.Unavailable, Words: v.Words}
 		}
-		if revision != "" && v.Outcome == component.Accepted && in.Kind == trial.Assigned && in.Config.Revision == revision &&
-			a.state.Current.Revision != revision {
+		if revision != "" && v.Outcome == component.Accepted && in.Kind == trial.Assigned && in.Config.Revision == revision && !a.runs(revision) {
 			if guard := a.guard(v); guard.Outcome != trial.NotValidated {
 				verdicts[revision] = guard
 			}
@@ -251,39 +266,58 @@ func (a *Agent) guard(v component.Verdict) trial.Verdict {
 	return trial.Verdict{}
 }
 
-// validate finds the verdicts that a decision misses, in the background.
+// validate finds verdicts, in the background, that are neither there nor being
+// found.
 func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 	for _, c := range configs {
+		if a.checks.has(c.Revision) {
+			continue
+		}
 		if c.IsLocal() {
-			a.checks.begin(ctx, "", a.p.Kubelet.CheckLocal)
+			a.checks.begin(ctx, "", func(ctx context.Context) component.Verdict {
+				return a.judged(string(a.p.Kubelet.Local()), a.p.Kubelet.CheckLocal(ctx))
+			})
 			continue
 		}
 		if a.answer.PayloadErr != nil && a.config.Revision == c.Revision {
-			words := a.answer.PayloadErr.Error()
-			a.checks.begin(ctx, c.Revision, func(context.Context) component.Verdict {
-				return component.Verdict{Outcome: component.Rejected, Words: words}
-			})
+			verdict := a.judged(c.Revision, component.Verdict{Outcome: component.Rejected, Words: a.answer.PayloadErr.Error()})
+			a.o.Metrics.validated(verdict, 0)
+			a.checks.put(c.Revision, verdict)
+			signal(a.checks.changed)
 			continue
 		}
 		data, err := a.data(c)
+		if err != nil && a.config.Revision == c.Revision && a.answer.ConfigMap != nil && a.checkpoint(c.Revision) == nil {
+			data, err = a.data(c) // it was downloaded, and has gone since
+		}
 		if err != nil {
-			a.o.Log.Error("a checkpoint cannot be used", "uid", c.Revision, "err", err)
+			if !a.unavailable[c.Revision] {
+				a.o.Log.Error("a checkpoint cannot be used", "uid", c.Revision, "err", err)
+			}
 			a.unavailable[c.Revision] = true
-			words := err.Error()
-			a.checks.begin(ctx, c.Revision, func(context.Context) component.Verdict {
-				return component.Verdict{Outcome: component.CouldNotTell, Words: words}
-			})
+			a.checks.put(c.Revision, component.Verdict{Outcome: component.CouldNotTell, Words: err.Error()})
+			signal(a.checks.changed)
 			continue
 		}
 		delete(a.unavailable, c.Revision)
+		// Only what is new has guards, and a baseline, to count pods for: what is
+		// on record must not wait for the API.
+		count := !a.state.Current.Same(c) && !a.state.LastKnownGood.Same(c)
 		a.checks.begin(ctx, c.Revision, func(ctx context.Context) component.Verdict {
 			counted := a.countPods(ctx)
 			verdict := a.p.Kubelet.Check(ctx, data)
-			<-counted
-			a.o.Log.Info("validated", "uid", c.Revision, "verdict", verdict.Outcome.String(), "stage", verdict.Stage, "words", verdict.Words)
-			return verdict
+			if count {
+				<-counted
+			}
+			return a.judged(c.Revision, verdict)
 		})
 	}
+}
+
+// judged logs a verdict, and returns it.
+func (a *Agent) judged(uid string, v component.Verdict) component.Verdict {
+	a.o.Log.Info("validated", "uid", uid, "verdict", v.Outcome.String(), "stage", v.Stage, "words", v.Words, "warnings", v.Warnings)
+	return v
 }
 
 // countPods asks how the node is while it is being validated: the guards need

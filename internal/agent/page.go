@@ -16,6 +16,7 @@ import (
 type page struct {
 	mu    sync.Mutex
 	state pageState
+	last  time.Time // of the decisions
 }
 
 type pageState struct {
@@ -23,7 +24,6 @@ type pageState struct {
 	effective  component.Effective
 	overridden []string
 	version    string
-	decided    time.Time
 	running    bool
 }
 
@@ -31,6 +31,20 @@ func (p *page) set(s pageState) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.state = s
+}
+
+func (p *page) decided(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = now
+}
+
+// stuck is how long ago the last decision was, if that is too long.
+func (p *page) stuck() (age time.Duration, stuck bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	age = time.Since(p.last)
+	return age, !p.last.IsZero() && age > stuckAfter
 }
 
 func (p *page) get() pageState {
@@ -69,8 +83,7 @@ type configzSource struct {
 func (a *Agent) Handler(ask func(context.Context, component.Effective) (component.Effective, error)) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		s := a.page.get()
-		if age := time.Since(s.decided); !s.decided.IsZero() && age > stuckAfter {
+		if age, stuck := a.page.stuck(); stuck {
 			http.Error(w, fmt.Sprintf("no decision for %s", age.Round(time.Second)), http.StatusInternalServerError)
 			return
 		}

@@ -7,13 +7,26 @@ import (
 )
 
 // Records is what the source may ask of the state, from a goroutine of its own.
-// The zero value has nothing on record.
+// Who asks before the state has been loaded waits: nothing that is on record
+// may be taken for new. The zero value is ready to use.
 type Records struct {
+	once    sync.Once
+	opened  chan struct{} // closed when the state has been loaded, or cannot be
+	problem func(error)   // is told what is wrong with a checkpoint; nil: nobody is
+
 	mu      sync.Mutex
 	store   Store
 	configs map[string]trial.Config
 	payload map[string]string
 }
+
+func (r *Records) loaded() chan struct{} {
+	r.once.Do(func() { r.opened = make(chan struct{}) })
+	return r.opened
+}
+
+// open lets them in who ask. It is called once.
+func (r *Records) open() { close(r.loaded()) }
 
 func (r *Records) set(store Store, s trial.State) {
 	r.mu.Lock()
@@ -35,6 +48,7 @@ func (r *Records) get(revision string) trial.Config {
 
 // Checkpoint implements source.Records.
 func (r *Records) Checkpoint(revision string) ([]byte, bool) {
+	<-r.loaded()
 	r.mu.Lock()
 	store, c := r.store, r.configs[revision]
 	r.mu.Unlock()
@@ -42,11 +56,15 @@ func (r *Records) Checkpoint(revision string) ([]byte, bool) {
 		return nil, false
 	}
 	data, err := store.Get(c)
+	if err != nil && r.problem != nil {
+		r.problem(err)
+	}
 	return data, err == nil
 }
 
 // Payload implements source.Records.
 func (r *Records) Payload(revision string) string {
+	<-r.loaded()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.payload[revision]

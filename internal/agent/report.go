@@ -10,31 +10,40 @@ import (
 	"github.com/evenkeel/evenkeel/internal/trial"
 )
 
-// report tells what was decided: log, events, status, metrics, page.
-func (a *Agent) report(d trial.Decision, o trial.Observed) {
+// happened tells what has just happened.
+func (a *Agent) happened(d trial.Decision, o trial.Observed) {
+	a.page.decided(o.Now)
 	for _, e := range d.Events {
 		a.tell(e)
 	}
-	if d.Action.Kind != trial.None {
-		a.started = o.Now // lastHeartbeatTime moves at every start, and before it
-	}
 	if o.Child.Healthy && !a.wasHealthy {
-		a.healthy(o.Now)
+		a.o.Log.Info("the kubelet is healthy", "uid", a.state.Run.Config.Revision, "took", o.Now.Sub(a.started))
 	}
 	a.wasHealthy = o.Child.Healthy
+	if o.Child.Healthy && d.Action.Kind == trial.None && !a.asked.IsZero() && a.runs(a.config.Revision) {
+		a.o.Metrics.changed(o.Now.Sub(a.asked))
+		a.asked = time.Time{}
+	}
 	if o.Child.Healthy && !a.toldReady {
 		err := a.o.Init.Ready()
 		if a.toldReady = err == nil; err != nil {
 			a.o.Log.Warn("cannot tell the init system that the kubelet is healthy; trying again", "err", err)
 		}
 	}
+}
+
+// report tells how things are: log, status, metrics, page. It does not while
+// a verdict is missing.
+func (a *Agent) report(d trial.Decision, o trial.Observed) {
+	if d.Action.Kind != trial.None {
+		a.started = o.Now // lastHeartbeatTime moves at every start, and before it
+	}
 	if len(d.Validate) > 0 {
 		return
 	}
 	overridden := a.overridden
 	if d.Action.Kind != trial.None {
-		v, _ := a.checks.get(d.Action.Config.Revision)
-		overridden = v.Overridden
+		_, overridden = a.effective(d.Action.Config)
 	}
 	if d.Status.Active.IsLocal() {
 		overridden = nil
@@ -58,16 +67,7 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 		a.o.Log.Info("ConfigOK", "status", st.Condition.Status, "reason", st.Condition.Reason, "message", st.Condition.Message+": "+st.Condition.Cause, "error", st.Error)
 		a.condition = st.Condition
 	}
-	a.page.set(pageState{status: st, effective: a.running, overridden: overridden, version: a.version, decided: o.Now, running: a.state.Run.Started})
-}
-
-// healthy notes that a kubelet became healthy.
-func (a *Agent) healthy(now time.Time) {
-	a.o.Log.Info("the kubelet is healthy", "uid", a.state.Run.Config.Revision, "took", now.Sub(a.started))
-	if !a.asked.IsZero() && a.state.Run.Config.Revision == a.config.Revision {
-		a.o.Metrics.changed(now.Sub(a.asked))
-		a.asked = time.Time{}
-	}
+	a.page.set(pageState{status: st, effective: a.running, overridden: overridden, version: a.version, running: a.state.Run.Started})
 }
 
 // tell says something once: in the log and as an Event on the Node.

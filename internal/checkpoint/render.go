@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,8 +15,8 @@ import (
 )
 
 // Render writes the files that the component is started with, in place of those
-// it was started with before, and returns their directory, which is the same
-// for a revision each time. A file's name may have directories, with slashes.
+// it was started with before unless they are the same, and returns their
+// directory, which is the same for a revision each time. A file's name may have directories, with slashes.
 //
 // The directory appears whole, or not at all. It is not durable: it is written
 // anew at each start, and never read back as truth.
@@ -40,6 +41,9 @@ func (s *Store) Render(revision string, files map[string][]byte) (dir string, er
 }
 
 func (s *Store) render(dir string, files map[string][]byte) error {
+	if s.holds(dir, files) {
+		return nil // on a disk that is full, say, this must be enough
+	}
 	if err := s.ensureDir(filepath.Dir(dir)); err != nil {
 		return err
 	}
@@ -52,6 +56,32 @@ func (s *Store) render(dir string, files map[string][]byte) error {
 		_ = s.removeTree(temp, true) // the first error is the one to tell; Open removes leftovers
 	}
 	return err
+}
+
+// holds tells whether a directory has these files, and nothing else.
+func (s *Store) holds(dir string, files map[string][]byte) bool {
+	for name, want := range files {
+		got, err := readSane(s.fsys, filepath.Join(dir, filepath.FromSlash(name)))
+		if err != nil || !bytes.Equal(got, want) {
+			return false
+		}
+	}
+	n, ok := s.count(dir)
+	return ok && n == len(files)
+}
+
+// count counts the files in a tree.
+func (s *Store) count(dir string) (n int, ok bool) {
+	entries, err := s.fsys.ReadDir(dir)
+	ok = err == nil
+	for _, e := range entries {
+		inside, good := 1, true
+		if e.IsDir() {
+			inside, good = s.count(filepath.Join(dir, e.Name()))
+		}
+		n, ok = n+inside, ok && good
+	}
+	return n, ok
 }
 
 // swap puts a directory in the place of another. A rename does not replace one

@@ -1,0 +1,372 @@
+package agent
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+func TestAGoodConfigurationIsAdoptedTriedAndPromoted(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.runs("")
+		w.wantConfigOK("True | using current (init): current is set to the local default, and an init config was provided (LocalInit)")
+		w.assign("uid-good", good)
+		w.runs("good")
+		w.wantConfigOK("True | using current (UID: uid-good): all checks passed (AllChecksPassed)")
+		if s := w.status(); s.Trial == nil || s.Trial.DurationSeconds != 40 || s.LastKnownGood != nil || s.Active.UID != "uid-good" || s.ObservedGeneration != 1 {
+			t.Errorf("in its trial: %+v", s)
+		}
+		if !w.init.covered || !w.nodes.watching() || !w.kubelet.running().closely {
+			t.Error("nobody looks closely at the trial")
+		}
+		w.promoted("uid-good")
+		w.pass(time.Second)
+		if s := w.status(); s.Trial != nil || s.LastKnownGood == nil || s.LastKnownGood.UID != "uid-good" {
+			t.Errorf("after its trial: %+v", s)
+		}
+		if w.init.covered || w.nodes.watching() || w.kubelet.running().closely {
+			t.Error("the trial is over, and is still looked at closely")
+		}
+		w.wantStarts("", "good")
+		wantEvents(t, w, "Normal ConfigChanged: now using current (UID: uid-good)",
+			"Normal ConfigLastKnownGood: (UID: uid-good) became last-known-good after 40s of observed health")
+	})
+}
+
+func wantEvents(t *testing.T, w *world, want ...string) {
+	t.Helper()
+	if got := w.reporter.told(); !slices.Equal(got, want) {
+		t.Errorf("events %q, want %q", got, want)
+	}
+}
+
+func TestConfigOKIsReportedBeforeTheKubeletStartsAndThenOnlyWhatDiffers(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.runs("")
+		w.assign("uid-good", good)
+		w.runs("good")
+		w.promoted("uid-good")
+		w.pass(5 * time.Minute)
+		var seen []string
+		for _, r := range w.reporter.all() {
+			active, trial := "local", ""
+			if r.Status.Active != nil {
+				active = string(r.Status.Active.UID)
+			}
+			if r.Status.Trial != nil {
+				trial = ", on trial"
+			}
+			seen = append(seen, active+trial+" at start "+string(rune('0'+r.starts)))
+		}
+		want := []string{
+			"local at start 0", "local at start 1", // the second has seen the NodeConfig's generation
+			"uid-good, on trial at start 1", "uid-good at start 2",
+		}
+		if !slices.Equal(seen, want) && !slices.Equal(seen, slices.Delete(slices.Clone(want), 1, 2)) {
+			t.Errorf("reports %q, want %q", seen, want)
+		}
+		for _, r := range w.reporter.all() {
+			if r.KubeletStart.IsZero() || r.Condition.Status == "" || r.NodeConfigUID == "" {
+				t.Errorf("a report lacks something: %+v", r)
+			}
+		}
+	})
+}
+
+func TestARejectedConfigurationNeverTouchesTheRunningKubelet(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.runs("")
+		w.assign("uid-typo", typo)
+		w.pass(time.Minute)
+		w.wantStarts("")
+		w.wantConfigOK("False | using last-known-good (init): failed to validate current (UID: uid-typo) (ValidationFailed)")
+		if s := w.status(); s.Error != "failed to validate current (UID: uid-typo): unknown field maxPodz" || len(s.BadConfigs) != 1 || s.BadConfigs[0].UID != "uid-typo" {
+			t.Errorf("%q, %+v", s.Error, s.BadConfigs)
+		}
+		if n := w.kubelet.checked("typo"); n != 1 {
+			t.Errorf("%d dry runs for one assignment", n)
+		}
+		wantEvents(t, w, "Warning ConfigRejected: failed to validate current (UID: uid-typo): unknown field maxPodz")
+	})
+}
+
+func TestAPayloadThatNoKubeletShouldSeeIsRejectedWithoutADryRun(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.runs("")
+		cm := configMap("uid-relative", good)
+		cm.Data["kubelet"] += "staticPodPath: manifests\n"
+		w.assignObject(cm)
+		w.pass(time.Minute)
+		w.wantStarts("")
+		if s := w.status(); !strings.Contains(s.Error, "staticPodPath is the relative path \"manifests\"") || s.Conditions[0].Reason != v1alpha1.ReasonValidationFailed {
+			t.Errorf("%q, %+v", s.Error, s.Conditions)
+		}
+		if n := w.kubelet.checked("good"); n != 0 {
+			t.Errorf("%d dry runs", n)
+		}
+	})
+}
+
+func TestTheNewestAssignmentWinsWhileAnOlderOneIsStillValidated(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.runs("")
+		w.assign("uid-slow", conf{name: "slow", hangs: true})
+		w.pass(2 * time.Second)
+		w.assign("uid-good", good)
+		begin := time.Now()
+		w.runs("good")
+		if took := time.Since(begin); took > 2*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		w.pass(time.Minute)
+		w.wantStarts("", "good")
+		if got := counted(t, w, `evenkeel_validations_total{verdict="could not tell"}`); got != "" {
+			t.Errorf("a validation that nobody waited for was counted: %s", got)
+		}
+	})
+}
+
+func TestNobodyIsBusyWhileThereIsNothingToDecide(t *testing.T) {
+	inWorld(t, func(w *world) {
+		quiet := func(what string, most int, d time.Duration) {
+			t.Helper()
+			before := w.init.decisions()
+			w.pass(d)
+			if n := w.init.decisions() - before; n > most {
+				t.Errorf("%s: %d decisions in %s, at most %d expected", what, n, d, most)
+			}
+		}
+		w.start()
+		w.runs("")
+		quiet("idle", 6, time.Minute)
+		w.assign("uid-slow", conf{name: "slow", hangs: true})
+		w.pass(100 * time.Millisecond)
+		quiet("a validation hangs", 2, 10*time.Second)
+		w.pass(10 * time.Second)
+		quiet("it could not be told", 4, 9*time.Second)
+		w.assign("uid-typo", typo)
+		w.pass(5 * time.Second)
+		quiet("one was rejected", 6, time.Minute)
+		w.apiUp(false)
+		quiet("the API is away", 7, time.Minute)
+		w.apiUp(true)
+		w.pass(5 * time.Second)
+		w.kubelet.set(func(s *kubeletState) { s.spawnErr = errNoBinary })
+		w.dies(exitOne)
+		quiet("the kubelet cannot be started", 40, 2*time.Minute)
+	})
+}
+
+func TestNobodyIsBusyWhileTheKubeletIsDownForAReason(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withGood(w)
+		w.kubelet.set(func(s *kubeletState) { s.identity, s.confs["good"] = "inode-2", conf{name: "good", hangs: true} })
+		w.pass(11 * time.Second)
+		w.dies(exitOne)
+		before := w.init.decisions()
+		w.pass(10 * time.Second)
+		if n := w.init.decisions() - before; n > 15 || w.kubelet.running() != nil {
+			t.Errorf("%d decisions in 10s of waiting for a verdict", n)
+		}
+		w.pass(10 * time.Second)
+		w.kubelet.set(func(s *kubeletState) { s.shuttingDown = true })
+		w.dies(exitOne)
+		before = w.init.decisions()
+		w.pass(10 * time.Second)
+		if n := w.init.decisions() - before; n > 15 || w.kubelet.running() != nil {
+			t.Errorf("%d decisions in 10s of shutting down", n)
+		}
+	})
+}
+
+func TestWhatCouldNotBeToldIsAskedAgainAfterHalfAMinute(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.runs("")
+		w.assign("uid-good", conf{name: "good", doubtful: true})
+		w.pass(25 * time.Second)
+		w.wantConfigOK("Unknown | using last-known-good (init): could not validate current (UID: uid-good): the runtime cannot be reached (CouldNotValidate)")
+		if n := w.kubelet.checked("good"); n != 1 || len(w.status().BadConfigs) != 0 {
+			t.Errorf("%d dry runs, bad %+v", n, w.status().BadConfigs)
+		}
+		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = good })
+		w.pass(20 * time.Second)
+		w.runs("good")
+		if n := w.kubelet.checked("good"); n != 2 {
+			t.Errorf("%d dry runs", n)
+		}
+		w.wantStarts("", "good")
+	})
+}
+
+func TestTheSamePayloadUnderANewUIDCostsNoRestartAndIsKnownWhenItCrashes(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.runs("")
+		w.assign("uid-1", conf{name: "good", healthz: 20248})
+		w.runs("good")
+		w.pass(15 * time.Second)
+		w.assign("uid-2", conf{name: "good", healthz: 20248})
+		w.pass(5 * time.Second)
+		w.wantStarts("", "good")
+		w.wantConfigOK("True | using current (UID: uid-2): all checks passed (AllChecksPassed)")
+		if s := w.status(); s.Active.UID != "uid-2" || s.Trial == nil || s.Trial.HealthySeconds < 15 || !slices.Equal(s.OverriddenFields, []string{"clusterDNS"}) {
+			t.Errorf("it did not inherit: %+v", s)
+		}
+		w.dies(exitOne)
+		w.runs("good")
+		if ports := w.kubelet.get().ports; !slices.Equal(ports, []string{"10248", "20248", "20248"}) {
+			t.Errorf("its health was asked for at %q", ports)
+		}
+		w.promoted("uid-2")
+		if got := counted(t, w, "evenkeel_change_duration_seconds_count"); got != "2" {
+			t.Errorf("%s changes, want the two assignments", got)
+		}
+	})
+}
+
+func TestWhatIsAssignedAgainIsJudgedAsThingsAreNow(t *testing.T) {
+	for name, again := range map[string]func(w *world){
+		"in a higher attempt": func(w *world) { w.assign("uid-typo", typo, 2) },
+		"after it was forgotten": func(w *world) {
+			w.forget("uid-typo")
+			w.pass(15 * time.Second)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.start()
+				w.runs("")
+				w.assign("uid-typo", typo, 1)
+				w.pass(5 * time.Second)
+				w.kubelet.set(func(s *kubeletState) { s.confs["typo"] = conf{name: "typo"} }) // what it named is there now
+				w.pass(20 * time.Second)
+				w.wantStarts("")
+				again(w)
+				w.runs("typo")
+				w.wantStarts("", "typo")
+				w.wantConfigOK("True | using current (UID: uid-typo): all checks passed (AllChecksPassed)")
+				if s := w.status(); len(s.BadConfigs) != 0 {
+					t.Errorf("still bad: %+v", s.BadConfigs)
+				}
+			})
+		})
+	}
+}
+
+func TestARollbackToWhatWasAssignedBeforeCountsPodsAsTheyAreNow(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.runs("")
+		w.assign("uid-few", conf{name: "few", maxPods: 3})
+		w.runs("few")
+		w.promoted("uid-few")
+		w.assign("uid-good", good)
+		w.runs("good")
+		w.promoted("uid-good")
+		w.pods("a", "b", "c", "d")
+		w.pass(time.Minute)
+		w.assign("uid-few", conf{name: "few", maxPods: 3})
+		w.pass(time.Minute)
+		w.wantStarts("", "few", "good")
+		w.wantConfigOK("False | using last-known-good (UID: uid-good): refused current (UID: uid-few): 4 pods run on this node and maxPods would be 3: the kubelet would kill the rest; move them away first (WouldEvictPods)")
+	})
+}
+
+func TestAStartAsksTheAPIForAsLongAsItMayAndStartsOnce(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		api   func(*simAPI)
+		took  time.Duration
+		start string
+		ok    string
+	}{
+		{"it answers", func(*simAPI) {}, 700 * time.Millisecond, "better", "True | using current (UID: uid-better): all checks passed (AllChecksPassed)"},
+		{"it refuses connections", func(api *simAPI) { api.up = false }, 700 * time.Millisecond, "good",
+			"Unknown | using current (UID: uid-good): failed to sync, desired config unclear, cause: the API server refuses connections (SyncFailed)"},
+		{"it hangs", func(api *simAPI) { api.hangs = true }, 2400 * time.Millisecond, "good",
+			"Unknown | using current (UID: uid-good): failed to sync, desired config unclear, cause: no answer from the API server yet (SyncFailed)"},
+		{"its object is not found", func(api *simAPI) { api.object = nil }, 700 * time.Millisecond, "good",
+			"Unknown | using last-known-good (UID: uid-good): failed to sync, desired config unclear, cause: referenced ConfigMap not found (SyncFailed)"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.start()
+				withGood(w)
+				w.stop()
+				w.assign("uid-better", better)
+				w.api.set(tt.api)
+				begin, starts := time.Now(), len(w.kubelet.get().starts)
+				w.start()
+				w.until("a kubelet", func() bool { return w.kubelet.running() != nil })
+				if took := time.Since(begin).Round(100 * time.Millisecond); took > tt.took {
+					t.Errorf("it took %s to start, want %s", took, tt.took)
+				}
+				w.pass(10 * time.Second)
+				if got := w.kubelet.get().starts[starts:]; !slices.Equal(got, []string{tt.start}) {
+					t.Errorf("started %q, want once %s", got, tt.start)
+				}
+				w.wantConfigOK(tt.ok)
+			})
+		})
+	}
+}
+
+func TestNothingIsFetchedThatIsOnRecordAndAnEditInPlaceChangesNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withGood(w)
+		w.stop()
+		edited := configMap("uid-good", conf{name: "good"})
+		edited.Data["kubelet"] += "maxPods: 7\n"
+		w.assignObject(edited)
+		w.start()
+		w.runs("good")
+		w.pass(time.Minute)
+		w.wantConfigOK("True | using current (UID: uid-good): all checks passed (AllChecksPassed)")
+		if w.source.Current().ConfigMap != nil {
+			t.Error("it was downloaded again")
+		}
+		// Without a checkpoint it is, and then it must be what is on record.
+		w.stop()
+		w.disk.Plant(dir+"/checkpoints/uid-good", []byte("garbage"))
+		w.start()
+		w.pass(time.Minute)
+		w.wantStarts("", "good", "good", "")
+		if ok := w.configOK(); !strings.HasPrefix(ok, "Unknown | using last-known-good (init): failed to sync") {
+			t.Error(ok)
+		}
+		if w.log.count(`cause="ConfigMap good was changed"`) != 1 {
+			t.Error("nobody says that it was changed")
+		}
+	})
+}
+
+func TestRecordsKeepWhoAsksWaitingUntilTheStateIsLoaded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &Records{}
+		asked := make(chan string, 1)
+		go func() { asked <- r.Payload("uid-good") }()
+		synctest.Wait()
+		if len(asked) > 0 {
+			t.Fatal("nothing is on record yet, and it said so")
+		}
+		r.open()
+		if got := <-asked; got != "" {
+			t.Errorf("%q", got)
+		}
+		if _, ok := r.Checkpoint("uid-good"); ok {
+			t.Error("there is no store")
+		}
+	})
+}

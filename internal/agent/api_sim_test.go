@@ -1,0 +1,392 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/source"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+// simAPI is an API server as far as a node sees it.
+type simAPI struct {
+	w *world
+
+	mu            sync.Mutex
+	up            bool // else it refuses connections
+	hangs         bool // it takes them and does not answer
+	ref           *v1alpha1.NodeConfigSource
+	object        *corev1.ConfigMap // what ref names; nil: it is not found
+	notice        string
+	generation    int64
+	revoked       []string
+	ready         bool
+	pressure      []string
+	unschedulable bool
+	pods          []source.Pod
+	snapshots     int
+}
+
+func (api *simAPI) set(change func(*simAPI)) {
+	api.mu.Lock()
+	change(api)
+	api.mu.Unlock()
+	if api.w.source != nil {
+		api.w.source.look()
+		api.w.nodes.look()
+	}
+}
+
+// configMap is the object that carries a configuration.
+func configMap(uid string, c conf) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "evenkeel-system", Name: c.name, UID: types.UID(uid), ResourceVersion: "7"},
+		Data:       map[string]string{payload.KeyKubelet: c.text()},
+	}
+}
+
+// assign assigns a configuration under a UID, in the given attempt of a
+// rollout if that is not 0.
+func (w *world) assign(uid string, c conf, attempt ...int64) {
+	w.kubelet.set(func(s *kubeletState) {
+		if _, known := s.confs[c.name]; !known {
+			s.confs[c.name] = c
+		}
+	})
+	w.names[uid] = c.name
+	w.assignObject(configMap(uid, c), attempt...)
+}
+
+func (w *world) assignObject(cm *corev1.ConfigMap, attempt ...int64) {
+	if w.disk.Crashed() {
+		return
+	}
+	w.api.set(func(api *simAPI) {
+		api.object = cm
+		api.ref = &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID}}
+		if len(attempt) > 0 {
+			api.ref.RolloutRef = &v1alpha1.RolloutReference{Name: "workers", Revision: 1, Attempt: attempt[0]}
+		}
+		api.generation++
+	})
+}
+
+// assignLocal assigns nil, intentionally.
+func (w *world) assignLocal() {
+	if w.disk.Crashed() {
+		return
+	}
+	w.api.set(func(api *simAPI) {
+		api.ref, api.object = &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}, nil
+		api.generation++
+	})
+}
+
+func (w *world) apiUp(up bool) { w.api.set(func(api *simAPI) { api.up = up }) }
+
+// simSource finds what is intended, as the real one does: from the checkpoint
+// if there is one, else by a download.
+type simSource struct {
+	ctx     context.Context
+	api     *simAPI
+	records *Records
+	changed chan struct{}
+	firm    chan struct{}
+
+	mu     sync.Mutex
+	once   sync.Once
+	answer source.Answer
+	found  source.Answer // of the reference that is resolved
+	about  v1alpha1.ConfigMapReference
+}
+
+var _ Source = (*simSource)(nil)
+
+func newSimSource(ctx context.Context, api *simAPI, records *Records) *simSource {
+	s := &simSource{ctx: ctx, api: api, records: records, changed: make(chan struct{}, 1), firm: make(chan struct{})}
+	s.answer = source.Answer{Kind: trial.Unanswered, Cause: "no answer from the API server yet"}
+	go s.look()
+	return s
+}
+
+// look makes an answer of what the API has.
+func (s *simSource) look() {
+	s.api.mu.Lock()
+	up, hangs, ref, object, generation, notice := s.api.up, s.api.hangs, s.api.ref, s.api.object, s.api.generation, s.api.notice
+	revoked := append([]string{}, s.api.revoked...)
+	s.api.mu.Unlock()
+	if hangs {
+		return
+	}
+	a := source.Answer{Ref: ref, Generation: generation, NodeConfigUID: "nc-1", Revoked: &revoked}
+	switch {
+	case !up:
+		a = source.Answer{Kind: trial.Unanswered, Cause: "the API server refuses connections"}
+	case ref == nil && generation <= 1:
+		a.Kind = trial.Unassigned
+	case ref == nil || ref.Local != nil:
+		a.Kind = trial.Nil
+	case ref.ConfigMapRef == nil:
+		a.Kind, a.Cause = trial.Invalid, "exactly one subfield must be non-nil, but all were nil"
+	case object == nil:
+		a.Kind, a.Cause = trial.Invalid, "referenced ConfigMap not found"
+	default:
+		go s.resolve(a, *ref.ConfigMapRef, object, notice)
+		return
+	}
+	s.publish(a)
+}
+
+func (s *simSource) resolve(a source.Answer, ref v1alpha1.ConfigMapReference, object *corev1.ConfigMap, notice string) {
+	s.mu.Lock()
+	found, known := s.found, s.about == ref && s.found.Kind == trial.Assigned
+	s.mu.Unlock()
+	if !known {
+		found = s.fetch(ref, object)
+	}
+	a.Kind, a.Cause, a.Changed, a.ConfigMap = found.Kind, found.Cause, found.Changed, found.ConfigMap
+	a.Payload, a.PayloadErr, a.Notice = found.Payload, found.PayloadErr, notice
+	s.api.mu.Lock()
+	newest := s.api.ref != nil && s.api.ref.ConfigMapRef != nil && *s.api.ref.ConfigMapRef == ref
+	s.api.mu.Unlock()
+	if !newest || s.ctx.Err() != nil {
+		return
+	}
+	s.mu.Lock()
+	s.found, s.about = found, ref
+	s.mu.Unlock()
+	s.publish(a)
+}
+
+func (s *simSource) fetch(ref v1alpha1.ConfigMapReference, object *corev1.ConfigMap) source.Answer {
+	found := source.Answer{Kind: trial.Assigned}
+	cm := &corev1.ConfigMap{}
+	if raw, ok := s.records.Checkpoint(string(ref.UID)); !ok || json.Unmarshal(raw, cm) != nil {
+		select {
+		case <-s.ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+		cm = object
+		found.ConfigMap, _ = json.Marshal(cm) // an object can always be encoded
+	}
+	found.Payload, found.PayloadErr = payload.FromConfigMap(cm)
+	if recorded := s.records.Payload(string(ref.UID)); recorded != "" && recorded != found.Payload.SHA256 {
+		return source.Answer{Kind: trial.Invalid, Changed: true, Cause: fmt.Sprintf("ConfigMap %s was changed", cm.Name)}
+	}
+	return found
+}
+
+func (s *simSource) publish(a source.Answer) {
+	s.mu.Lock()
+	s.answer = a
+	s.mu.Unlock()
+	s.once.Do(func() { close(s.firm) })
+	signal(s.changed)
+}
+
+func (s *simSource) First(ctx context.Context) source.Answer {
+	select {
+	case <-s.firm:
+	case <-ctx.Done():
+	}
+	return s.Current()
+}
+
+func (s *simSource) Current() source.Answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.answer
+}
+
+func (s *simSource) Changed() <-chan struct{} { return s.changed }
+
+// simNodes is the view of the node.
+type simNodes struct {
+	api     *simAPI
+	changed chan struct{}
+
+	mu     sync.Mutex
+	on     bool
+	starts int
+}
+
+var _ Nodes = (*simNodes)(nil)
+
+func (n *simNodes) look() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.on {
+		signal(n.changed)
+	}
+}
+
+func (n *simNodes) Snapshot(ctx context.Context) source.NodeState {
+	n.api.mu.Lock()
+	n.api.snapshots++
+	hangs := n.api.hangs
+	n.api.mu.Unlock()
+	if hangs {
+		select {
+		case <-ctx.Done():
+		case <-time.After(45 * time.Second):
+		}
+	}
+	return n.api.node()
+}
+
+func (api *simAPI) node() source.NodeState {
+	renewed := api.w.kubelet.leaseRenewed()
+	api.mu.Lock()
+	defer api.mu.Unlock()
+	if !api.up || api.hangs {
+		return source.NodeState{Cause: "the API server does not answer"}
+	}
+	return source.NodeState{
+		Reachable: true, Complete: true, Exists: true, Ready: api.ready, Unschedulable: api.unschedulable,
+		Pressure: api.pressure, LeaseRenewed: renewed, Pods: api.pods,
+	}
+}
+
+func (n *simNodes) Start(context.Context) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.on = true
+	n.starts++
+	signal(n.changed)
+}
+
+func (n *simNodes) Stop() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.on = false
+}
+
+func (n *simNodes) watching() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.on
+}
+
+func (n *simNodes) Current() source.NodeState {
+	if !n.watching() {
+		return source.NodeState{}
+	}
+	return n.api.node()
+}
+
+func (n *simNodes) Changed() <-chan struct{} { return n.changed }
+
+// simReporter keeps what is told.
+type simReporter struct {
+	w *world
+
+	mu      sync.Mutex
+	reports []told // that differ from the one before
+	events  []string
+}
+
+type told struct {
+	source.Report
+	starts int // of the kubelet, until then
+}
+
+var _ Reporter = (*simReporter)(nil)
+
+func (r *simReporter) Report(report source.Report) {
+	starts := len(r.w.kubelet.get().starts)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.reports); n > 0 && plain(r.reports[n-1].Report) == plain(report) {
+		r.reports[n-1].Report = report
+		return
+	}
+	r.reports = append(r.reports, told{report, starts})
+}
+
+// plain is a report without how far a trial is, as the real reporter compares.
+func plain(report source.Report) string {
+	if t := report.Status.Trial; t != nil {
+		c := *t
+		c.HealthySeconds, c.Restarts = 0, 0
+		report.Status.Trial = &c
+	}
+	raw, _ := json.Marshal(report) // it can always be encoded
+	return string(raw)
+}
+
+func (r *simReporter) Event(severity source.Severity, reason, message string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, fmt.Sprintf("%s %s: %s", severity, reason, message))
+}
+
+func (r *simReporter) last() source.Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.reports) == 0 {
+		return source.Report{}
+	}
+	return r.reports[len(r.reports)-1].Report
+}
+
+func (r *simReporter) all() []told {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]told(nil), r.reports...)
+}
+
+func (r *simReporter) told() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]string(nil), r.events...)
+}
+
+// simInit is the init system. It is told once in each step of the agent.
+type simInit struct {
+	mu       sync.Mutex
+	err      error
+	ready    int
+	stopping int
+	covered  bool
+	steps    int
+}
+
+var _ InitSystem = (*simInit)(nil)
+
+func (i *simInit) Ready() error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.ready++
+	return i.err
+}
+
+func (i *simInit) Stopping() error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.stopping++
+	return i.err
+}
+
+func (i *simInit) Cover(on bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.covered = on
+	i.steps++
+}
+
+// decisions counts the steps.
+func (i *simInit) decisions() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.steps
+}

@@ -1,0 +1,110 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/crashfs"
+)
+
+// TestAfterACrashAnywhereTheNodeRunsWhatItMay lets the machine crash after
+// every operation of every scenario, with what was not synced lost, kept or
+// torn, and starts the node again with the API there or away.
+func TestAfterACrashAnywhereTheNodeRunsWhatItMay(t *testing.T) {
+	var visited, distinct atomic.Int32
+	t.Run("scenarios", func(t *testing.T) {
+		for _, s := range scenarios {
+			t.Run(s.name, func(t *testing.T) {
+				t.Parallel()
+				p := before(t, s)
+				for n, more := 0, true; more; n++ {
+					synctest.Test(t, func(t *testing.T) { more = crash(t, s, p, n, &visited, &distinct) })
+				}
+			})
+		}
+	})
+	t.Logf("%d states visited, %d of them distinct", visited.Load(), distinct.Load())
+}
+
+// crash plays a scenario until the machine crashes after n operations, and then
+// what may follow. It returns whether there are more to crash after.
+func crash(t *testing.T, s scenario, p past, n int, visited, distinct *atomic.Int32) (more bool) {
+	w := p.world(t)
+	newReferee(w).where = fmt.Sprintf("before the crash after operation %d", n)
+	w.disk.CrashAfter(n)
+	w.start()
+	w.pass(time.Second)
+	s.play(w)
+	crashed := w.disk
+	w.become(crashed)
+	seen := map[string]bool{}
+	for _, fate := range slices.Sorted(maps.Keys(crashfs.Choices)) {
+		visited.Add(2)
+		image := crashed.Reboot(crashfs.Choices[fate])
+		what := content(image, "/")
+		if seen[what] {
+			continue
+		}
+		seen[what] = true
+		for _, up := range []bool{true, false} {
+			distinct.Add(1)
+			again(t, w, image, fate, up, p.good, fmt.Sprintf("crash after operation %d, %s, API up: %t", n, fate, up))
+		}
+	}
+	return crashed.Crashed()
+}
+
+// again starts a node with what a crash left.
+func again(t *testing.T, old *world, image *crashfs.FS, fate string, up bool, good, where string) {
+	t.Helper()
+	w := newWorld(t)
+	w.log, w.names = nil, old.names
+	w.disk = image.Reboot(crashfs.Choices["all kept"])
+	w.kubelet.s = old.kubelet.get().clone()
+	w.api.ref, w.api.object, w.api.generation, w.api.revoked, w.api.up = old.api.ref, old.api.object, old.api.generation, old.api.revoked, up
+	if fate != "all kept" { // else only the agent died
+		w.boot = "boot-2"
+	}
+	r := newReferee(w)
+	r.where = where
+	found := w.view().LastKnownGood
+	r.isProven(found.Config)
+	w.start()
+	defer w.stop()
+	w.pass(2 * time.Second)
+	r.atRest()
+	if !up {
+		if now := w.view().LastKnownGood; now.IsLocal() && !found.IsLocal() {
+			r.complain("%s was last-known-good, and is forgotten with the API away", found.Revision)
+		}
+		return
+	}
+	if fate == "all lost" || fate == "all kept" || fate == "data torn" { // this takes a while
+		w.pass(wholeTrial + 10*time.Second)
+		r.settled(good)
+	}
+}
+
+// content is all that a disk holds.
+func content(disk *crashfs.FS, at string) string {
+	entries, err := disk.ReadDir(at)
+	if err != nil {
+		return err.Error()
+	}
+	all := ""
+	for _, e := range entries {
+		name := at + "/" + e.Name()
+		if e.IsDir() {
+			all += name + "{" + content(disk, name) + "}"
+			continue
+		}
+		data, err := disk.ReadFile(name)
+		all += fmt.Sprintf("%s=%q %v\n", name, data, err)
+	}
+	return all
+}

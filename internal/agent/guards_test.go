@@ -1,0 +1,215 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/source"
+)
+
+func TestMorePodsThanItsMaxPodsHoldAConfigurationUntilTheyAreGone(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.runs("")
+		w.pods("a", "b", "c", "d")
+		w.assign("uid-few", conf{name: "few", maxPods: 3})
+		w.pass(30 * time.Second)
+		w.wantConfigOK("False | using last-known-good (init): refused current (UID: uid-few): 4 pods run on this node and maxPods would be 3: the kubelet would kill the rest; move them away first (WouldEvictPods)")
+		if s := w.status(); len(s.BadConfigs) > 0 || !w.nodes.watching() {
+			t.Errorf("bad: %+v, watching: %t", s.BadConfigs, w.nodes.watching())
+		}
+		w.pods("a", "b", "c")
+		w.api.set(func(api *simAPI) {
+			api.pods = append(api.pods, source.Pod{UID: "pod-done", Name: "done", Phase: "Succeeded"}) // takes no place
+		})
+		w.runs("few")
+		w.wantStarts("", "few")
+		if n := w.kubelet.checked("few"); n != 1 {
+			t.Errorf("%d dry runs", n)
+		}
+	})
+}
+
+func TestAGuardHoldsAnotherAttemptAsWell(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withGood(w)
+		w.assign("uid-few", conf{name: "few", maxPods: 3, crashes: time.Second}, 1)
+		w.pass(20 * time.Second)
+		w.kubelet.set(func(s *kubeletState) { s.confs["few"] = conf{name: "few", maxPods: 3} })
+		starts := len(w.kubelet.get().starts)
+		w.pods("a", "b", "c", "d")
+		w.assign("uid-few", conf{name: "few"}, 2)
+		w.pass(20 * time.Second)
+		if got := w.kubelet.get().starts[starts:]; len(got) > 0 {
+			t.Errorf("started %q", got)
+		}
+		if c := w.status().Conditions[0]; c.Reason != "WouldEvictPods" {
+			t.Errorf("%+v", c)
+		}
+		w.pods("a")
+		w.runs("few")
+	})
+}
+
+func TestAManagersStateThatContradictsNeedsACordonedAndDrainedNode(t *testing.T) {
+	conflict := component.Conflict{File: "/var/lib/kubelet/cpu_manager_state", Field: "cpuManagerPolicy", Recorded: "none", Policy: "static"}
+	inWorld(t, func(w *world) {
+		w.kubelet.set(func(s *kubeletState) { s.conflicts["static"] = []component.Conflict{conflict} })
+		w.start()
+		w.runs("")
+		w.pods("a")
+		w.assign("uid-static", conf{name: "static", policy: "static"})
+		w.pass(10 * time.Second)
+		refused := "False | using last-known-good (init): refused current (UID: uid-static): cpuManagerPolicy is \"static\" but /var/lib/kubelet/cpu_manager_state was written by \"none\"; cordon and drain the node first (NeedsDrain)"
+		w.wantConfigOK(refused)
+		w.api.set(func(api *simAPI) { api.unschedulable = true })
+		w.pass(5 * time.Second)
+		w.wantConfigOK(refused)
+		w.wantStarts("")
+		w.api.set(func(api *simAPI) {
+			api.pods = []source.Pod{{UID: "pod-ds", Name: "ds", Phase: "Running", OwnerKind: "DaemonSet"}, {UID: "pod-st", Name: "st", Phase: "Running", Static: true}}
+		})
+		w.runs("static")
+		w.wantStarts("", "static")
+		if got := w.kubelet.get().moved; !slices.Equal(got, []string{conflict.File + ".evenkeel"}) {
+			t.Errorf("moved aside: %q", got)
+		}
+		if !slices.Contains(w.reporter.told(), "Warning StateMovedAside: the CPU or memory manager's state contradicted the configuration and was moved to "+conflict.File+".evenkeel") {
+			t.Errorf("%q", w.reporter.told())
+		}
+		if n := w.kubelet.checked("static"); n != 1 {
+			t.Errorf("%d dry runs", n)
+		}
+	})
+}
+
+func TestARollbackMovesTheManagersStateAsideAndACrashDoesNot(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withGood(w)
+		w.assign("uid-sick", sick)
+		w.until("it runs", func() bool { return len(w.kubelet.get().starts) == 3 })
+		w.kubelet.set(func(s *kubeletState) {
+			s.conflicts[""] = []component.Conflict{{File: "/var/lib/kubelet/memory_manager_state"}}
+		})
+		w.dies(exitOne)
+		w.pass(5 * time.Second)
+		if got := w.kubelet.get().moved; len(got) > 0 {
+			t.Errorf("moved aside after a crash: %q", got)
+		}
+		w.runs("good")
+		if got := w.kubelet.get().moved; len(got) != 1 {
+			t.Errorf("moved aside for the rollback: %q", got)
+		}
+	})
+}
+
+func TestPodsThatCannotBeCountedHoldAConfigurationWithoutAVerdict(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.runs("")
+		w.assign("uid-good", conf{name: "good", hangs: true})
+		w.pass(time.Second)
+		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = good })
+		w.nodes.api = &simAPI{w: w} // the node's view fails, the source does not
+		w.assign("uid-other", good)
+		w.pass(20 * time.Second)
+		w.wantStarts("")
+		w.wantConfigOK("Unknown | using last-known-good (init): could not validate current (UID: uid-other): the pods of this node could not be counted: the API server does not answer (CouldNotValidate)")
+		w.nodes.api = w.api
+		w.nodes.look()
+		w.runs("good")
+		if n := w.kubelet.checked("good"); n != 2 {
+			t.Errorf("%d dry runs for two assignments", n)
+		}
+	})
+}
+
+func TestATrialFailsForWhatItDoesToTheNode(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		c      conf
+		happen func(w *world)
+		reason string
+		words  string
+	}{
+		{"never healthy", sick, func(*world) {}, "NotHealthy", "was not healthy for 20s"},
+		{"the node is not Ready", good, func(w *world) { w.api.set(func(api *simAPI) { api.ready = false }) }, "NotReady", "left the node not ready for 20s"},
+		{"its Lease is never renewed", conf{name: "good", loses: true}, func(*world) {}, "NotReady", "left the node not ready for 20s"},
+		{"pressure", good, func(w *world) { w.api.set(func(api *simAPI) { api.pressure = []string{"MemoryPressure"} }) },
+			"WorkloadHarmed", "harmed the workload: MemoryPressure turned True"},
+		{"a pod is evicted", good, func(w *world) {
+			w.api.set(func(api *simAPI) {
+				api.pods = []source.Pod{{UID: "pod-a", Namespace: "default", Name: "a", Phase: "Failed", Reason: "Evicted"}}
+			})
+		}, "WorkloadHarmed", "harmed the workload: pod default/a: Evicted"},
+		{"a pod is rejected", good, func(w *world) {
+			w.api.set(func(api *simAPI) {
+				api.pods = []source.Pod{{UID: "pod-a", Namespace: "default", Name: "a", Phase: "Failed", Reason: "OutOfpods", Message: "Pod was rejected: too many"}}
+			})
+		}, "WorkloadHarmed", "harmed the workload: pod default/a: OutOfpods"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.pods("a")
+				w.start()
+				w.runs("")
+				w.assign("uid-it", tt.c)
+				w.until("it runs", func() bool { return len(w.kubelet.get().starts) == 2 })
+				w.pass(3 * time.Second)
+				tt.happen(w)
+				w.until("it is rolled back", func() bool { return len(w.kubelet.get().starts) == 3 })
+				w.pass(time.Second)
+				w.wantStarts("", tt.c.name, "")
+				s := w.status()
+				if c := s.Conditions[0]; c.Reason != tt.reason || !strings.Contains(c.Message, "current (UID: uid-it) "+tt.words) {
+					t.Errorf("%+v, want %s: %s", c, tt.reason, tt.words)
+				}
+			})
+		})
+	}
+}
+
+func TestTheLeaseCountsOnlyIfItWasRenewedSinceTheStart(t *testing.T) {
+	inWorld(t, func(w *world) {
+		at := func(renewed string) source.NodeState { return source.NodeState{Reachable: true, LeaseRenewed: renewed} }
+		l := &leaseBase{since: time.Now()}
+		if l.renewed(at("10:00")) {
+			t.Error("renewed, though it is not known how it was at the start")
+		}
+		l.see(t.Context(), w.nodesOf("10:00"))
+		if l.renewed(at("10:00")) {
+			t.Error("renewed, though it is as it was")
+		}
+		if !l.renewed(at("10:01")) {
+			t.Error("not renewed, though it is not as it was")
+		}
+		if l.renewed(source.NodeState{LeaseRenewed: "10:02"}) {
+			t.Error("renewed, though the API cannot be reached")
+		}
+		late := &leaseBase{since: time.Now()}
+		w.api.up = false
+		late.see(t.Context(), &simNodes{api: w.api})
+		<-time.After(leaseGrace + time.Millisecond)
+		if late.renewed(at("10:05")) || late.renewed(at("10:05")) || !late.renewed(at("10:15")) {
+			t.Error("what could not be seen at the start is to be taken as it is after a while")
+		}
+	})
+}
+
+// nodesOf is a view of a node whose Lease was renewed then.
+func (w *world) nodesOf(renewed string) Nodes { return fixedNodes{renewed: renewed} }
+
+type fixedNodes struct {
+	Nodes
+	renewed string
+}
+
+func (n fixedNodes) Snapshot(context.Context) source.NodeState {
+	return source.NodeState{Reachable: true, Complete: true, LeaseRenewed: n.renewed}
+}

@@ -1,0 +1,385 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/supervisor"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+// conf is a configuration, and what a kubelet makes of it.
+type conf struct {
+	name     string
+	rejected string        // by the dry run, in these words
+	doubtful bool          // the dry run cannot tell
+	hangs    bool          // the dry run does not end
+	crashes  time.Duration // after this long; 0: it does not
+	sick     bool          // alive, never healthy
+	maxPods  int
+	healthz  int    // port
+	policy   string // of the CPU manager
+	loses    bool   // it never renews the node's Lease
+}
+
+func (c conf) text() string {
+	return fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nclusterDomain: %s\n", c.name)
+}
+
+func (c conf) effective() component.Effective {
+	number := func(n, standard int) json.Number {
+		if n == 0 {
+			n = standard
+		}
+		return json.Number(fmt.Sprint(n))
+	}
+	return component.Effective{
+		"ClusterDomain": c.name, "MaxPods": number(c.maxPods, 110), "HealthzPort": number(c.healthz, 10248),
+		"ContainerRuntimeEndpoint": "unix:///run/containerd/containerd.sock", "CPUManagerPolicy": c.policy,
+	}
+}
+
+// kubeletState is what a test may set and look at, by get and set.
+type kubeletState struct {
+	identity, version string
+	identityErr       error
+	spawnErr          error
+	confs             map[string]conf // by name; "" is local
+	conflicts         map[string][]component.Conflict
+	runtimeDown       bool
+	shuttingDown      bool
+	staticPods        bool
+	exitCode          int
+	stopTakes         time.Duration
+
+	starts  []string // names, in their order
+	ports   []string // of the health endpoint, as the agent knew it at each start
+	checks  map[string]int
+	healthy map[string]time.Duration // observed, by name and version
+	moved   []string
+	lease   time.Time     // when it was renewed last
+	ended   time.Time     // when the last one ended; zero: none has
+	gap     time.Duration // the longest without any, after the first
+}
+
+// clone shares nothing with s.
+func (s kubeletState) clone() kubeletState {
+	s.confs, s.conflicts, s.checks, s.healthy = maps.Clone(s.confs), maps.Clone(s.conflicts), maps.Clone(s.checks), maps.Clone(s.healthy)
+	s.starts, s.ports, s.moved = slices.Clone(s.starts), slices.Clone(s.ports), slices.Clone(s.moved)
+	return s
+}
+
+// simKubelet is a kubelet binary: it judges configurations, and runs one at a
+// time.
+type simKubelet struct {
+	w *world
+
+	mu      sync.Mutex
+	s       kubeletState
+	process *simProcess
+	ignored bool
+	onStart func(name string) // before it counts
+}
+
+var _ Kubelet = (*simKubelet)(nil)
+
+func newSimKubelet(w *world) *simKubelet {
+	k := &simKubelet{w: w}
+	k.s = kubeletState{
+		identity: "inode-1", version: "v1.36.3", confs: map[string]conf{"": {}}, conflicts: map[string][]component.Conflict{},
+		checks: map[string]int{}, healthy: map[string]time.Duration{}, exitCode: 1, stopTakes: 50 * time.Millisecond,
+	}
+	return k
+}
+
+func (k *simKubelet) get() kubeletState {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.s
+}
+
+func (k *simKubelet) set(change func(*kubeletState)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	change(&k.s)
+}
+
+func (k *simKubelet) running() *simProcess {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.process
+}
+
+// ignore makes what follows not have happened.
+func (k *simKubelet) ignore(on bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ignored = on
+}
+
+func (k *simKubelet) checked(name string) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.s.checks[name]
+}
+
+// observedHealthy is for how long kubelets of a version were healthy with a
+// configuration, in all.
+func (k *simKubelet) observedHealthy(version, name string) time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	sum := k.s.healthy[version+"/"+name]
+	if p := k.process; p != nil && p.conf.name == name && p.version == version && p.healthySince != nil {
+		sum += time.Since(*p.healthySince)
+	}
+	return sum
+}
+
+// leaseRenewed is the renewTime of the node's Lease: a healthy kubelet renews it
+// at once, and then every ten seconds.
+func (k *simKubelet) leaseRenewed() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p := k.process; p != nil && p.healthySince != nil {
+		p.renew()
+	}
+	return k.s.lease.Format(time.RFC3339Nano)
+}
+
+func (p *simProcess) renew() {
+	if !p.conf.loses {
+		p.kubelet.s.lease = p.healthySince.Add(time.Since(*p.healthySince).Truncate(10 * time.Second))
+	}
+}
+
+func (k *simKubelet) Identity() (string, error) {
+	s := k.get()
+	return s.identity, s.identityErr
+}
+
+func (k *simKubelet) Version(context.Context) (string, error) { return k.get().version, nil }
+func (k *simKubelet) Local() trial.Local                      { return trial.Init }
+
+func (k *simKubelet) CheckLocal(ctx context.Context) component.Verdict { return k.judge(ctx, "") }
+
+func (k *simKubelet) Check(ctx context.Context, data []byte) component.Verdict {
+	return k.judge(ctx, nameOf(data))
+}
+
+func nameOf(data []byte) string {
+	_, rest, _ := strings.Cut(string(data), "clusterDomain: ")
+	name, _, _ := strings.Cut(rest, "\n")
+	return name
+}
+
+func (k *simKubelet) judge(ctx context.Context, name string) component.Verdict {
+	k.mu.Lock()
+	k.s.checks[name]++
+	c, known := k.s.confs[name]
+	k.mu.Unlock()
+	takes := 300 * time.Millisecond
+	if c.hangs {
+		takes = 15 * time.Second
+	}
+	select {
+	case <-ctx.Done():
+		return component.Verdict{Words: ctx.Err().Error()}
+	case <-time.After(takes):
+	}
+	switch {
+	case !known:
+		return component.Verdict{Outcome: component.Rejected, Words: "nobody knows " + name}
+	case c.hangs:
+		return component.Verdict{Words: "it did not end in time"}
+	case c.doubtful:
+		return component.Verdict{Words: "the runtime cannot be reached"}
+	case c.rejected != "":
+		return component.Verdict{Outcome: component.Rejected, Stage: 1, Words: c.rejected}
+	}
+	v := accepted
+	v.Effective = c.effective()
+	if name != "" {
+		v.Overridden = []string{"clusterDNS"}
+	}
+	return v
+}
+
+func (k *simKubelet) Start(_ context.Context, file string, effective component.Effective) (Process, error) {
+	name := ""
+	if file != "" {
+		data, err := k.w.disk.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		name = nameOf(data)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.s.spawnErr != nil {
+		return nil, k.s.spawnErr
+	}
+	if k.process != nil {
+		k.w.t.Errorf("a second kubelet was started, with %s beside %s", orLocal(name), orLocal(k.process.conf.name))
+	}
+	p := &simProcess{kubelet: k, conf: k.s.confs[name], version: k.s.version, began: time.Now(), done: make(chan struct{}), changed: make(chan struct{}, 1), kill: make(chan supervisor.Exit)}
+	p.conf.name = name
+	if !k.ignored && !k.w.disk.Crashed() {
+		if k.onStart != nil {
+			k.onStart(name)
+		}
+		k.s.starts = append(k.s.starts, name)
+		port, _ := effective.Int("healthzPort")
+		k.s.ports = append(k.s.ports, fmt.Sprint(port))
+	}
+	if !k.s.ended.IsZero() {
+		k.s.gap = max(k.s.gap, time.Since(k.s.ended))
+	}
+	k.process = p
+	go p.run()
+	return p, nil
+}
+
+func (k *simKubelet) Conflicts(effective component.Effective) ([]component.Conflict, error) {
+	return k.get().conflicts[effective.String("cpuManagerPolicy")], nil
+}
+
+func (k *simKubelet) MoveAside(conflicts []component.Conflict, _ time.Time) ([]string, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var moved []string
+	for _, c := range conflicts {
+		moved = append(moved, c.File+".evenkeel")
+	}
+	k.s.moved = append(k.s.moved, moved...)
+	k.s.conflicts = map[string][]component.Conflict{}
+	return moved, nil
+}
+
+func (k *simKubelet) RuntimeReachable(endpoint string) error {
+	if endpoint == "" {
+		return errors.New("the container runtime endpoint \"\" is no unix socket")
+	}
+	if k.get().runtimeDown {
+		return errors.New("connection refused")
+	}
+	return nil
+}
+
+func (k *simKubelet) RunsStaticPods(effective component.Effective) bool {
+	return effective != nil && k.get().staticPods
+}
+
+// simProcess is one kubelet. It is healthy 300 ms after its start.
+type simProcess struct {
+	kubelet *simKubelet
+	conf    conf
+	version string
+	began   time.Time
+	done    chan struct{}
+	changed chan struct{}
+	kill    chan supervisor.Exit
+
+	// Guarded by kubelet.mu.
+	healthySince *time.Time
+	waiting      bool
+	exit         supervisor.Exit
+	closely      bool
+}
+
+func (p *simProcess) run() {
+	var crash, health <-chan time.Time
+	if p.conf.crashes > 0 {
+		crash = time.After(p.conf.crashes)
+	}
+	if !p.conf.sick {
+		health = time.After(300 * time.Millisecond)
+	}
+	var exit supervisor.Exit
+	for over := false; !over; {
+		select {
+		case <-health:
+			now := time.Now()
+			p.kubelet.mu.Lock()
+			p.healthySince = &now
+			p.kubelet.mu.Unlock()
+			signal(p.changed)
+		case <-crash:
+			exit, over = supervisor.Exit{Code: p.kubelet.get().exitCode}, true
+		case exit = <-p.kill:
+			over = true
+		}
+	}
+	p.sicken()
+	p.kubelet.mu.Lock()
+	p.exit = exit
+	p.kubelet.process, p.kubelet.s.ended = nil, time.Now()
+	p.kubelet.mu.Unlock()
+	close(p.done)
+}
+
+// sicken ends its health.
+func (p *simProcess) sicken() {
+	p.kubelet.mu.Lock()
+	defer p.kubelet.mu.Unlock()
+	if p.healthySince != nil {
+		p.renew()
+	}
+	if p.healthySince != nil {
+		p.kubelet.s.healthy[p.version+"/"+p.conf.name] += time.Since(*p.healthySince)
+	}
+	p.healthySince = nil
+	signal(p.changed)
+}
+
+// die ends it from outside.
+func (p *simProcess) die(exit supervisor.Exit) {
+	select {
+	case p.kill <- exit:
+	case <-p.done:
+	}
+}
+
+func (p *simProcess) Done() <-chan struct{}    { return p.done }
+func (p *simProcess) Changed() <-chan struct{} { return p.changed }
+
+func (p *simProcess) Exit() supervisor.Exit {
+	p.kubelet.mu.Lock()
+	defer p.kubelet.mu.Unlock()
+	return p.exit
+}
+
+func (p *simProcess) Stop(time.Duration) supervisor.Exit {
+	select {
+	case <-p.done:
+	case <-time.After(p.kubelet.get().stopTakes):
+		p.die(supervisor.Exit{Signal: "terminated", Stopped: true})
+	}
+	<-p.done
+	return p.Exit()
+}
+
+func (p *simProcess) Healthy() bool {
+	p.kubelet.mu.Lock()
+	defer p.kubelet.mu.Unlock()
+	return p.healthySince != nil
+}
+
+func (p *simProcess) Waiting() bool {
+	p.kubelet.mu.Lock()
+	defer p.kubelet.mu.Unlock()
+	return p.waiting
+}
+
+func (p *simProcess) Watch(closely bool) {
+	p.kubelet.mu.Lock()
+	defer p.kubelet.mu.Unlock()
+	p.closely = closely
+}

@@ -1,0 +1,162 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/internal/component"
+)
+
+type asker = func(context.Context, component.Effective) (component.Effective, error)
+
+func configzOf(t *testing.T, w *world, ask asker) map[string]any {
+	t.Helper()
+	r := get(t, w.agent.Handler(ask), "/configz")
+	if r.Code != http.StatusOK || r.Header().Get("Content-Type") != "application/json" {
+		t.Fatalf("%d %s: %s", r.Code, r.Header().Get("Content-Type"), r.Body)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(r.Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestConfigzSaysWhatRunsAndWhereItCameFrom(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		if r := get(t, w.agent.Handler(nil), "/configz"); r.Code != http.StatusServiceUnavailable || !strings.Contains(r.Body.String(), "no kubelet was started yet") {
+			t.Errorf("before the first start: %d %s", r.Code, r.Body)
+		}
+		w.runs("")
+		got := configzOf(t, w, nil)
+		if diff := cmp.Diff(map[string]any{"kind": "init"}, got["source"]); diff != "" || got["kubeletConfigzError"] != "the agent has no credentials to ask the kubelet with" {
+			t.Errorf("%s%v", diff, got)
+		}
+		w.assign("uid-good", conf{name: "good", healthz: 20248})
+		w.runs("good")
+		ask := func(_ context.Context, e component.Effective) (component.Effective, error) {
+			return component.Effective{"healthzPort": e["HealthzPort"]}, nil
+		}
+		got = configzOf(t, w, ask)
+		want := map[string]any{"kind": "remote", "namespace": "evenkeel-system", "name": "good", "uid": "uid-good", "revision": "uid-good", "sha256": string(w.view().Current.Payload)}
+		if diff := cmp.Diff(want, got["source"]); diff != "" {
+			t.Error(diff)
+		}
+		if e := got["effective"].(map[string]any); e["ClusterDomain"] != "good" || got["componentVersion"] != "v1.36.3" {
+			t.Errorf("%v", got)
+		}
+		if diff := cmp.Diff(map[string]any{"healthzPort": 20248.0}, got["kubeletConfigz"]); diff != "" {
+			t.Error(diff)
+		}
+		if diff := cmp.Diff([]any{"clusterDNS"}, got["overridden"]); diff != "" {
+			t.Error(diff)
+		}
+		got = configzOf(t, w, func(context.Context, component.Effective) (component.Effective, error) {
+			return nil, errors.New("403 Forbidden")
+		})
+		if got["kubeletConfigzError"] != "403 Forbidden" || got["kubeletConfigz"] != nil {
+			t.Errorf("%v", got)
+		}
+	})
+}
+
+func TestHealthzFailsWhenNothingIsDecidedAnyMoreAndNotWhileAVerdictIsAwaited(t *testing.T) {
+	inWorld(t, func(w *world) {
+		healthz := func() string {
+			r := get(t, w.agent.Handler(nil), "/healthz")
+			return strings.TrimSpace(http.StatusText(r.Code) + ": " + strings.TrimSpace(r.Body.String()))
+		}
+		w.start()
+		w.runs("")
+		for range 30 {
+			w.assign("uid-slow-"+time.Now().Format("150405"), conf{name: "slow", hangs: true})
+			w.pass(10 * time.Second)
+			if got := healthz(); got != "OK: ok" {
+				t.Fatal(got)
+			}
+		}
+		w.kubelet.set(func(s *kubeletState) { s.stopTakes = 10 * time.Minute }) // it cannot even be killed
+		w.assign("uid-good", good)
+		w.pass(5 * time.Minute)
+		if got := healthz(); got != "Internal Server Error: no decision for 5m0s" && !strings.HasPrefix(got, "Internal Server Error: no decision for 4m59") {
+			t.Error(got)
+		}
+		w.kubelet.set(func(s *kubeletState) { s.stopTakes = 0 })
+		w.pass(6 * time.Minute)
+	})
+}
+
+func TestMetricsSayWhatIsAssignedActiveAndGood(t *testing.T) {
+	inWorld(t, func(w *world) {
+		source := func(name, uid string) string {
+			if name == "" {
+				return `{node_config_kubelet_key="",node_config_resource_version="",node_config_source="local",node_config_uid=""}`
+			}
+			return `{node_config_kubelet_key="kubelet",node_config_resource_version="7",node_config_source="/api/v1/namespaces/evenkeel-system/configmaps/` + name + `",node_config_uid="` + uid + `"}`
+		}
+		want := func(when string, values map[string]string) {
+			t.Helper()
+			w.pass(time.Second)
+			for metric, value := range values {
+				if got := counted(t, w, "evenkeel_"+metric); got != value {
+					t.Errorf("%s: %s is %q, want %q", when, metric, got, value)
+				}
+			}
+		}
+		w.start()
+		w.runs("")
+		want("nothing assigned", map[string]string{
+			"node_config_assigned" + source("", ""): "1", "node_config_active" + source("", ""): "1", "node_config_last_known_good" + source("", ""): "1",
+			"node_config_error": "0", "trial_duration_seconds": "0", "validations_total{verdict=\"accepted\"}": "1", "kubelet_starts_total{cause=\"boot\"}": "1",
+		})
+		w.assign("uid-good", good)
+		w.runs("good")
+		w.pass(5 * time.Second)
+		want("in its trial", map[string]string{
+			"node_config_assigned" + source("good", "uid-good"): "1", "node_config_active" + source("good", "uid-good"): "1", "node_config_active" + source("", ""): "",
+			"node_config_last_known_good" + source("", ""): "1", "trial_duration_seconds": "40", "trial_healthy_seconds": "5", "trial_restarts": "0",
+			"validation_duration_seconds_count": "2", "change_duration_seconds_count": "1", "change_duration_seconds_sum": "0.65",
+		})
+		w.promoted("uid-good")
+		w.assign("uid-typo", typo)
+		w.pass(5 * time.Second)
+		want("one was rejected", map[string]string{
+			"node_config_assigned" + source("typo", "uid-typo"): "1", "node_config_active" + source("good", "uid-good"): "1",
+			"node_config_last_known_good" + source("good", "uid-good"): "1", "node_config_error": "1", "trial_duration_seconds": "0",
+			"validations_total{verdict=\"rejected\"}": "1",
+		})
+	})
+}
+
+func TestTheInitSystemIsToldOnceThatTheKubeletIsHealthyHoweverLongThatTakes(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.init.mu.Lock()
+		w.init.err = errors.New("no such file or directory")
+		w.init.mu.Unlock()
+		w.runs("")
+		w.pass(15 * time.Second)
+		if w.init.ready < 2 {
+			t.Errorf("tried %d times", w.init.ready)
+		}
+		w.init.mu.Lock()
+		w.init.err = nil
+		w.init.mu.Unlock()
+		w.pass(15 * time.Second)
+		told := w.init.ready
+		w.dies(exitOne)
+		w.runs("")
+		w.pass(time.Minute)
+		if w.init.ready != told {
+			t.Errorf("told %d times more", w.init.ready-told)
+		}
+	})
+}

@@ -1,0 +1,138 @@
+package agent
+
+import (
+	"context"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+// referee holds a node to the invariants of the design.
+type referee struct {
+	w     *world
+	where string // said with every complaint
+}
+
+// newReferee looks at every start of a kubelet from now on.
+func newReferee(w *world) *referee {
+	r := &referee{w: w}
+	w.kubelet.set(func(*kubeletState) { w.kubelet.onStart = r.started })
+	return r
+}
+
+func (r *referee) complain(format string, args ...any) {
+	r.w.t.Helper()
+	r.w.t.Errorf(r.where+": "+format+"\n%s", append(args, r.w.tail())...)
+}
+
+// started is invariants 1 and 4, as the disk has it: what is started was not
+// rejected, is on record, and not as bad.
+func (r *referee) started(name string) {
+	w, s := r.w, &r.w.kubelet.s
+	if words := s.confs[name].rejected; words != "" {
+		r.complain("started %s, which its dry run rejects: %s", orLocal(name), words)
+	}
+	if name == "" {
+		return
+	}
+	v, err := checkpoint.ReadOnly(w.disk, dir, s.version)
+	if err != nil {
+		r.complain("started %s, with nothing on record: %v", name, err)
+	}
+	allowed := false
+	for _, c := range []trial.Config{v.State.Current.Config, v.State.LastKnownGood.Config} {
+		_, bad := v.State.BadEntry(c)
+		allowed = allowed || r.named(c) == name && !bad && !v.State.IsRevoked(c)
+	}
+	if !allowed {
+		r.complain("started %s, but on record are current %q, last-known-good %q, bad %v", name, v.State.Current.Revision, v.State.LastKnownGood.Revision, v.State.Bad)
+	}
+}
+
+// named is the name of a configuration that was assigned.
+func (r *referee) named(c trial.Config) string { return r.w.names[c.Revision] }
+
+// isProven is invariant 2, of a last-known-good configuration.
+func (r *referee) isProven(good trial.Config) {
+	if good.IsLocal() {
+		return
+	}
+	healthy := time.Duration(0)
+	for _, version := range []string{"v1.36.3", "v1.37.0"} {
+		healthy = max(healthy, r.w.kubelet.observedHealthy(version, r.named(good)))
+	}
+	if healthy < limits.TrialDuration {
+		r.complain("%s is last-known-good, and was healthy for %s", good.Revision, healthy)
+	}
+}
+
+// atRest is invariants 4 and 5: something runs, the agent says what, and
+// deciding again changes nothing.
+func (r *referee) atRest() {
+	w := r.w
+	w.t.Helper()
+	for wait := time.Duration(0); w.kubelet.running() == nil || len(w.reporter.last().Status.Conditions) == 0; wait += time.Second {
+		if wait > 30*time.Second {
+			r.complain("no kubelet runs, the agent says %s", w.configOK())
+			return
+		}
+		w.pass(time.Second)
+	}
+	name, v, status := w.kubelet.running().conf.name, w.view(), w.status()
+	said, label := "", "(init)"
+	if status.Active != nil {
+		said, label = w.names[status.Active.Revision], "(UID: "+status.Active.Revision+")"
+	}
+	if said != name || !strings.Contains(status.Conditions[0].Message, label) {
+		r.complain("%s runs, the agent says %s: %s", orLocal(name), orLocal(said), status.Conditions[0].Message)
+	}
+	if name != "" && name != r.named(v.Current.Config) && name != r.named(v.LastKnownGood.Config) {
+		r.complain("%s runs, but on record are current %q, last-known-good %q", name, v.Current.Revision, v.LastKnownGood.Revision)
+	}
+	r.isProven(v.LastKnownGood.Config)
+	r.fixedPoint()
+}
+
+// fixedPoint asks again for a decision, no time having passed.
+func (r *referee) fixedPoint() {
+	a := r.w.agent
+	o := a.observe(context.Background())
+	o.Elapsed = 0
+	d := trial.Decide(a.state, o)
+	if len(d.Validate) > 0 || !o.Child.Alive {
+		return // not at rest
+	}
+	if d.Action.Kind != trial.None || len(d.Events) > 0 || !reflect.DeepEqual(d.Next, a.state) {
+		r.complain("deciding again changes something: %v %q, %v\n%+v\n%+v", d.Action.Kind, d.Action.Config.Revision, d.Events, a.state, d.Next)
+	}
+}
+
+// settled holds the node to where it must come to in the end, with the API
+// there: the intended configuration, if it is good; else, if that is known to
+// be bad, what was good before.
+func (r *referee) settled(good string) {
+	w := r.w
+	w.t.Helper()
+	r.atRest()
+	v, status := w.view(), w.status()
+	active := ""
+	if status.Active != nil {
+		active = status.Active.Revision
+	}
+	if intended := w.intended(); active != intended {
+		if _, bad := v.BadEntry(trial.Config{Revision: intended}); !bad && !v.IsRevoked(trial.Config{UID: intended}) || intended == "" {
+			r.complain("%q runs, intended is %q, which is not bad: %s", active, intended, w.configOK())
+		}
+		if active != v.LastKnownGood.Revision {
+			r.complain("%q runs instead of last-known-good %q", active, v.LastKnownGood.Revision)
+		}
+	} else if v.LastKnownGood.Revision != intended {
+		r.complain("%q runs well, but last-known-good is %q", intended, v.LastKnownGood.Revision)
+	}
+	if good != "" && v.LastKnownGood.IsLocal() && w.intended() != "" {
+		r.complain("last-known-good was %q and is forgotten, although nil was not assigned", good)
+	}
+}

@@ -1,0 +1,280 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/supervisor"
+)
+
+var (
+	errNoBinary = errors.New("start /usr/bin/kubelet: it is not executable")
+	exitOne     = supervisor.Exit{Code: 1}
+	exitZero    = supervisor.Exit{Code: 0}
+)
+
+func TestACrashLoopRollsBackAfterThresholdPlusOneStarts(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withGood(w)
+		w.assign("uid-crasher", crasher)
+		w.pass(30 * time.Second)
+		w.wantStarts("", "good", "crasher", "crasher", "crasher", "good")
+		w.wantConfigOK("False | using last-known-good (UID: uid-good): current (UID: uid-crasher) crash-looped: 3 starts in its trial, last: exit status 1 (CrashLooped)")
+		if got := counted(t, w, `evenkeel_rollbacks_total{reason="CrashLooped"}`); got != "1" {
+			t.Errorf("%s rollbacks", got)
+		}
+		for cause, want := range map[string]string{"boot": "1", "change": "2", "crash": "2", "rollback": "1"} {
+			if got := counted(t, w, fmt.Sprintf(`evenkeel_kubelet_starts_total{cause=%q}`, cause)); got != want {
+				t.Errorf("%s starts by %s, want %s", got, cause, want)
+			}
+		}
+		w.assign("uid-crasher", crasher) // again
+		w.pass(30 * time.Second)
+		w.wantStarts("", "good", "crasher", "crasher", "crasher", "good")
+	})
+}
+
+func TestARollbackWaitsNeitherForTheAPINorForAValidation(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withGood(w)
+		w.assign("uid-sick", conf{name: "sick", crashes: 10 * time.Second})
+		w.runs("sick")
+		w.kill() // what the agent knew of the good one goes with it
+		w.start()
+		w.pass(2 * time.Second)
+		if n := w.kubelet.checked("good"); n != 2 {
+			t.Errorf("what a failed trial would fall back to was validated %d times, want 2", n)
+		}
+		w.kubelet.set(func(s *kubeletState) {
+			s.confs["good"] = conf{name: "good", hangs: true}
+			s.confs["sick"] = conf{name: "sick", crashes: time.Second}
+		})
+		w.api.set(func(api *simAPI) { api.hangs = true })
+		last := time.Now()
+		w.until("it falls back", func() bool {
+			if p := w.kubelet.running(); p != nil && p.conf.name == "sick" {
+				last = time.Now()
+			}
+			return slices.Equal(w.kubelet.get().starts[len(w.kubelet.get().starts)-1:], []string{"good"})
+		})
+		if took := time.Since(last); took > 200*time.Millisecond {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+func TestAnExitWithStatusZeroIsUnexpectedOnlyIfNoSIGTERMFollows(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		sigterm time.Duration // after the exit; 0: never
+		starts  int
+	}{
+		{"the whole node stops", 500 * time.Millisecond, 2},
+		{"nothing follows", 0, 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.start()
+				w.runs("")
+				w.assign("uid-good", good)
+				w.runs("good")
+				w.dies(exitZero)
+				if tt.sigterm > 0 {
+					w.pass(tt.sigterm)
+					w.stop()
+				} else {
+					w.pass(900 * time.Millisecond)
+					if w.kubelet.running() != nil {
+						t.Error("it was started again within the second")
+					}
+					w.pass(5 * time.Second)
+				}
+				v := w.view()
+				if n := len(w.kubelet.get().starts); n != tt.starts || len(v.Startups) != tt.starts-1 {
+					t.Errorf("%d starts, %d counted in the trial; want %d", n, len(v.Startups), tt.starts)
+				}
+				if tt.sigterm > 0 && !v.Trial.Clean {
+					t.Error("it is not on record as a clean shutdown")
+				}
+			})
+		})
+	}
+}
+
+func TestAKubeletThatCannotBeStartedIsTriedAgainWithBackOffAndBlamedOnNobody(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withGood(w)
+		w.assign("uid-better", better)
+		w.runs("better")
+		w.kubelet.set(func(s *kubeletState) { s.spawnErr = errNoBinary })
+		w.dies(exitOne)
+		w.pass(2 * time.Minute)
+		if n := w.log.count("cannot be started"); n < 5 || n > 20 {
+			t.Errorf("tried %d times in two minutes", n)
+		}
+		if s := w.status(); !strings.Contains(s.Error, errNoBinary.Error()) || len(s.BadConfigs) > 0 {
+			t.Errorf("%q, bad: %+v", s.Error, s.BadConfigs)
+		}
+		w.kubelet.set(func(s *kubeletState) { s.spawnErr = nil })
+		w.pass(10 * time.Second)
+		w.runs("better")
+		w.promoted("uid-better")
+	})
+}
+
+func TestWhatKeepsCrashingWithNothingToFallBackToIsSaidToBeADeadEnd(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.runs("")
+		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{crashes: time.Second} })
+		w.dies(exitOne)
+		w.pass(time.Minute)
+		if s := w.status(); s.Conditions[0].Reason != "DeadEnd" || s.Conditions[0].Status != "False" {
+			t.Errorf("%+v", s.Conditions)
+		}
+		if !slices.ContainsFunc(w.reporter.told(), func(e string) bool { return strings.HasPrefix(e, "Warning DeadEnd: (init) keeps failing") }) {
+			t.Errorf("%q", w.reporter.told())
+		}
+		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{} })
+		w.pass(3 * time.Minute)
+		w.wantConfigOK("True | using current (init): current is set to the local default, and an init config was provided (LocalInit)")
+	})
+}
+
+// TestSIGTERMAtAnyMomentEndsInGoodOrder sends it every 90 ms of a life that has
+// a start, a change, a crash loop and a rollback in it.
+func TestSIGTERMAtAnyMomentEndsInGoodOrder(t *testing.T) {
+	p := before(t, scenario{from: withGood})
+	for at := time.Duration(0); at < 9*time.Second; at += 90 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			w := p.world(t)
+			r := newReferee(w)
+			r.where = fmt.Sprintf("SIGTERM after %s", at)
+			w.start()
+			w.pass(min(at, time.Second))
+			if at > time.Second {
+				w.assign("uid-crasher", crasher)
+				w.pass(at - time.Second)
+			}
+			begin := time.Now()
+			w.stop()
+			if took := time.Since(begin); w.err != nil || took > 200*time.Millisecond {
+				r.complain("it ended with %v, after %s", w.err, took)
+			}
+			if w.kubelet.running() != nil || w.init.stopping != 1 {
+				r.complain("kubelet: %v, told the init system %d times", w.kubelet.running(), w.init.stopping)
+			}
+			if v := w.view(); v.Trial != nil && !v.Trial.Clean {
+				r.complain("the trial's record does not say that the shutdown was clean: %+v", *v.Trial)
+			}
+			w.boot = "boot-2" // a clean reboot is held against nobody
+			counted := len(w.view().Startups)
+			w.start()
+			w.pass(750 * time.Millisecond)
+			if v := w.view(); v.Trial != nil && counted > 0 && len(v.Startups) > counted {
+				r.complain("%d starts counted, %d before the reboot", len(v.Startups), counted)
+			}
+			r.atRest()
+			w.stop()
+		})
+	}
+}
+
+func TestWhatAnOutageCausesIsBlamedOnNobody(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		begin  func(w *world)
+		finish func(w *world)
+	}{
+		{"the API is away", func(w *world) { w.apiUp(false) }, func(w *world) { w.apiUp(true) }},
+		{"the runtime is away, and the kubelet dies of it", func(w *world) {
+			w.kubelet.set(func(s *kubeletState) {
+				s.runtimeDown, s.confs["better"] = true, conf{name: "better", crashes: time.Second}
+			})
+			w.dies(exitOne)
+		}, func(w *world) {
+			w.kubelet.set(func(s *kubeletState) { s.runtimeDown, s.confs["better"] = false, better })
+		}},
+		{"the kubelet waits for its lock", func(w *world) {
+			p := w.kubelet.running()
+			p.sicken()
+			w.kubelet.set(func(*kubeletState) { p.waiting = true })
+		}, func(w *world) {
+			now, p := time.Now(), w.kubelet.running()
+			w.kubelet.set(func(*kubeletState) { p.waiting, p.healthySince = false, &now })
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.start()
+				withGood(w)
+				w.assign("uid-better", better)
+				w.runs("better")
+				w.pass(5 * time.Second)
+				tt.begin(w)
+				w.pass(5 * time.Minute)
+				if v := w.view(); len(v.Bad) > 0 || v.LastKnownGood.Revision != "uid-good" || v.Current.Revision != "uid-better" {
+					t.Errorf("in the outage: %+v\n%s", v, w.tail())
+				}
+				tt.finish(w)
+				w.promoted("uid-better")
+			})
+		})
+	}
+}
+
+// A kubelet whose dry run does not work is no reason to let it crash for ever.
+func TestWhatNobodyCouldJudgeIsRolledBackAllTheSame(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withGood(w)
+		w.assign("uid-better", better)
+		w.runs("better")
+		w.stop()
+		w.kubelet.set(func(s *kubeletState) {
+			for name, c := range s.confs {
+				c.name, c.doubtful = name, true
+				s.confs[name] = c
+			}
+			c := s.confs["better"]
+			c.crashes = time.Second
+			s.confs["better"] = c
+		})
+		w.start()
+		w.runs("better")
+		w.until("it is rolled back", func() bool { return len(w.view().Bad) == 1 })
+		w.runs("good")
+		w.wantConfigOK("False | using last-known-good (UID: uid-good): current (UID: uid-better) crash-looped: 3 starts in its trial, last: exit status 1 (CrashLooped)")
+	})
+}
+
+// Not in a bubble: its clock has no other reading.
+func TestTimeIsReckonedOnTheMonotonicClock(t *testing.T) {
+	a := New(Options{}, Parts{Kubelet: newSimKubelet(nil)})
+	a.last = time.Now().Add(-7 * time.Second)
+	o := a.observe(t.Context())
+	if o.Now == o.Now.Round(0) || o.Elapsed != o.Now.Sub(a.last) || o.Elapsed < 7*time.Second {
+		t.Errorf("%v, %s after %v: a clock that jumps would count", o.Now, o.Elapsed, a.last)
+	}
+}
+
+func TestNoKubeletIsStartedWhileTheNodeShutsDown(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.runs("")
+		w.kubelet.set(func(s *kubeletState) { s.shuttingDown = true })
+		w.dies(exitOne)
+		w.pass(20 * time.Second)
+		w.wantStarts("")
+		w.kubelet.set(func(s *kubeletState) { s.shuttingDown = false }) // it was cancelled
+		w.runs("")
+	})
+}

@@ -1,0 +1,224 @@
+package agent
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/crashfs"
+)
+
+var (
+	good    = conf{name: "good"}
+	better  = conf{name: "better"}
+	typo    = conf{name: "typo", rejected: "unknown field maxPodz"}
+	crasher = conf{name: "crasher", crashes: 700 * time.Millisecond}
+	sick    = conf{name: "sick", sick: true}
+)
+
+// scenario is a change in a node's life. It goes on whatever fails, and asserts
+// nothing: the referee does.
+type scenario struct {
+	name string
+	from func(w *world) // what was before, without faults
+	play func(w *world)
+}
+
+const wholeTrial = 55 * time.Second
+
+// withGood is a node that has a good configuration.
+func withGood(w *world) {
+	w.pass(time.Second)
+	w.assign("uid-good", good)
+	w.pass(wholeTrial)
+}
+
+// withBad is one on which another failed, and would do better now.
+func withBad(w *world) {
+	withGood(w)
+	w.assign("uid-crasher", crasher, 1)
+	w.pass(15 * time.Second)
+	mend(w)
+}
+
+func mend(w *world) {
+	w.kubelet.set(func(s *kubeletState) { s.confs["crasher"] = conf{name: "crasher"} })
+}
+
+var scenarios = []scenario{
+	{"a first good one", func(*world) {}, func(w *world) {
+		w.assign("uid-good", good)
+		w.pass(wholeTrial)
+	}},
+	{"another good one", withGood, func(w *world) {
+		w.assign("uid-better", better)
+		w.pass(wholeTrial)
+	}},
+	{"one that is rejected", withGood, func(w *world) {
+		w.assign("uid-typo", typo)
+		w.pass(5 * time.Second)
+	}},
+	{"one that crash-loops", withGood, func(w *world) {
+		w.assign("uid-crasher", crasher)
+		w.pass(15 * time.Second)
+	}},
+	{"one that is never healthy", withGood, func(w *world) {
+		w.assign("uid-sick", sick)
+		w.pass(30 * time.Second)
+	}},
+	{"nil", withGood, func(w *world) {
+		w.assignLocal()
+		w.pass(5 * time.Second)
+	}},
+	{"retargeted in its trial", withGood, func(w *world) {
+		w.assign("uid-sick", sick)
+		w.pass(8 * time.Second)
+		w.assign("uid-better", better)
+		w.pass(wholeTrial)
+	}},
+	{"the same payload under other UIDs", withGood, func(w *world) {
+		w.assign("uid-good-2", good)
+		w.pass(5 * time.Second)
+		w.assign("uid-better", better)
+		w.pass(20 * time.Second)
+		w.assign("uid-better-2", better)
+		w.pass(30 * time.Second)
+	}},
+	{"a bad one in a higher attempt", withBad, func(w *world) {
+		w.assign("uid-crasher", crasher, 2)
+		w.pass(wholeTrial)
+	}},
+	{"a bad one is forgotten", withBad, func(w *world) {
+		if err := checkpoint.RequestForget(w.disk, dir, "uid-crasher"); err != nil && w.log != nil {
+			fmt.Fprintln(w.log, "level=OPERATOR", err)
+		}
+		w.pass(wholeTrial + 10*time.Second)
+	}},
+	{"revoked", withGood, func(w *world) {
+		w.assign("uid-better", better)
+		w.pass(10 * time.Second)
+		w.revoke("uid-better")
+		w.pass(5 * time.Second)
+	}},
+	{"another version of the kubelet", withGood, func(w *world) {
+		w.assign("uid-better", better)
+		w.pass(10 * time.Second)
+		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-2", "v1.37.0" })
+		w.pass(wholeTrial)
+	}},
+	{"the agent ends and comes back", withGood, func(w *world) {
+		w.assign("uid-better", better)
+		w.pass(22 * time.Second)
+		w.restart()
+		w.pass(30 * time.Second)
+	}},
+}
+
+// past is how a world was when its scenario began.
+type past struct {
+	disk       *crashfs.FS
+	kubelet    kubeletState
+	ref        *v1alpha1.NodeConfigSource
+	object     *corev1.ConfigMap
+	generation int64
+	names      map[string]string
+	good       string // last-known-good
+}
+
+// before plays what was before a scenario.
+func before(t *testing.T, s scenario) past {
+	var p past
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		s.from(w)
+		p.good = w.view().LastKnownGood.Revision
+		w.stop()
+		p.disk, p.kubelet, p.names = w.disk, w.kubelet.get().clone(), w.names
+		p.ref, p.object, p.generation = w.api.ref, w.api.object, w.api.generation
+	})
+	return p
+}
+
+// world is a new world with that past, on a disk of its own.
+func (p past) world(t *testing.T) *world {
+	w := newWorld(t)
+	w.log = nil
+	w.disk = p.disk.Reboot(crashfs.Choices["all kept"])
+	w.kubelet.s = p.kubelet.clone()
+	w.api.ref, w.api.object, w.api.generation = p.ref, p.object, p.generation
+	for uid, name := range p.names {
+		w.names[uid] = name
+	}
+	return w
+}
+
+func (w *world) revoke(uids ...string) {
+	if w.disk.Crashed() {
+		return
+	}
+	w.api.set(func(api *simAPI) {
+		api.revoked = uids
+		api.generation++
+	})
+}
+
+// restart ends the agent in good order and starts another.
+func (w *world) restart() {
+	if w.disk.Crashed() {
+		return
+	}
+	w.stop()
+	w.start()
+}
+
+// intended is the revision that is assigned; "" is local.
+func (w *world) intended() string {
+	w.api.mu.Lock()
+	defer w.api.mu.Unlock()
+	if w.api.ref == nil || w.api.ref.ConfigMapRef == nil {
+		return ""
+	}
+	return string(w.api.ref.ConfigMapRef.UID)
+}
+
+// TestEveryScenarioEndsWellWhenNothingFails is what the tests that let things
+// fail rest on.
+func TestEveryScenarioEndsWellWhenNothingFails(t *testing.T) {
+	ends := map[string]string{ // what runs, and what is last-known-good
+		"a first good one": "good good", "another good one": "better better", "one that is rejected": "good good",
+		"one that crash-loops": "good good", "one that is never healthy": "good good", "nil": "local local",
+		"retargeted in its trial": "better better", "the same payload under other UIDs": "better better",
+		"a bad one in a higher attempt": "crasher crasher", "a bad one is forgotten": "crasher crasher", "revoked": "good good",
+		"another version of the kubelet": "better better", "the agent ends and comes back": "better better",
+	}
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			p := before(t, s)
+			synctest.Test(t, func(t *testing.T) {
+				w := p.world(t)
+				w.log = &lines{}
+				r := newReferee(w)
+				r.where = s.name
+				w.start()
+				defer w.stop()
+				w.pass(time.Second)
+				s.play(w)
+				r.settled(p.good)
+				v := w.view()
+				got := orLocal(w.kubelet.running().conf.name) + " " + orLocal(r.named(v.LastKnownGood.Config))
+				if got != ends[s.name] {
+					t.Errorf("in the end: %s, want %s\n%s", got, ends[s.name], w.tail())
+				}
+				if v.Trial != nil && s.name != "revoked" { // which can be taken back
+					t.Errorf("a trial goes on: %+v", *v.Trial)
+				}
+			})
+		})
+	}
+}

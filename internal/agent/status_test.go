@@ -1,0 +1,66 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+func TestStatusCarriesEverythingThatWasDecided(t *testing.T) {
+	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	when := metav1.NewTime(at)
+	config := func(uid string) trial.Config {
+		return trial.Config{Revision: uid + "-0123456789ab", UID: uid, Namespace: "ns", Name: "name-" + uid, Payload: "sha-" + uid}
+	}
+	api := func(uid string) v1alpha1.ConfigRevision {
+		c := config(uid)
+		return v1alpha1.ConfigRevision{Namespace: c.Namespace, Name: c.Name, UID: types.UID(uid), SHA256: c.Payload, Revision: c.Revision}
+	}
+	assigned := config("a")
+	assigned.Rollout = trial.RolloutRef{Name: "workers", Revision: 4, Attempt: 2, AssignedAt: at}
+	st := trial.Status{
+		Assigned: &assigned, Active: config("b"), LastKnownGood: trial.Record{Config: config("c"), Since: at}, Local: trial.Init,
+		Condition: trial.Condition{Status: "False", Reason: "CrashLooped", Message: "using b", Cause: "a crash-looped"}, Error: "words",
+		Trial: &trial.Progress{StartTime: at, Healthy: 63900 * time.Millisecond, Duration: 10 * time.Minute, Restarts: 1, Threshold: 3},
+		Bad: []trial.BadConfig{
+			{Revision: "a-0123456789ab", UID: "a", Namespace: "ns", Name: "name-a", Time: at, Reason: "crash-looped", Detail: "exit status 1"},
+			{Revision: "d", UID: "d", Time: at, Reason: "lost the API"},
+		},
+	}
+	f := facts{generation: 4, remote: "NodeConfig", runMode: "Host", componentVersion: "v1.36.3", agentVersion: "v0.1.0", overridden: []string{"maxPods"}}
+	b, a := api("b"), api("a")
+	want := v1alpha1.NodeConfigStatus{
+		ObservedGeneration: 4,
+		Assigned:           &v1alpha1.AssignedConfig{ConfigRevision: a, RolloutRef: &v1alpha1.RolloutReference{Name: "workers", Revision: 4, Attempt: 2, AssignedAt: when}},
+		Active:             &b,
+		LastKnownGood:      &v1alpha1.LastKnownGoodConfig{ConfigRevision: api("c"), Since: &when},
+		Local:              v1alpha1.LocalConfigInit,
+		Error:              "words",
+		Trial:              &v1alpha1.Trial{StartTime: &when, HealthySeconds: 63, DurationSeconds: 600, Restarts: 1, CrashLoopThreshold: 3},
+		BadConfigs: []v1alpha1.BadConfig{
+			{UID: "a", Revision: "a-0123456789ab", Namespace: "ns", Name: "name-a", Time: &when, Reason: "crash-looped: exit status 1"},
+			{UID: "d", Revision: "d", Time: &when, Reason: "lost the API"},
+		},
+		RemoteConfig: "NodeConfig", RunMode: "Host", ComponentVersion: "v1.36.3", AgentVersion: "v0.1.0", OverriddenFields: []string{"maxPods"},
+		Conditions: []metav1.Condition{{Type: "ConfigOK", Status: "False", ObservedGeneration: 4, Reason: "CrashLooped", Message: "using b: a crash-looped"}},
+	}
+	if diff := cmp.Diff(want, nodeConfigStatus(st, f)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestStatusOfANodeThatRunsItsLocalConfigurationNamesNone(t *testing.T) {
+	for local, want := range map[trial.Local]v1alpha1.LocalConfig{trial.Init: v1alpha1.LocalConfigInit, trial.Default: v1alpha1.LocalConfigDefault} {
+		got := nodeConfigStatus(trial.Status{Local: local, Assigned: &trial.Config{Revision: "a", UID: "a"}}, facts{})
+		if got.Local != want || got.Active != nil || got.LastKnownGood != nil || got.Trial != nil || got.BadConfigs != nil || got.Assigned.RolloutRef != nil {
+			t.Errorf("%s: %+v", local, got)
+		}
+	}
+}

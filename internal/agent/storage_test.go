@@ -1,0 +1,263 @@
+package agent
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/crashfs"
+)
+
+const goodFile = dir + "/checkpoints/uid-good"
+
+func TestACorruptCheckpointOfCurrentIsDoneWithoutAndHealedByADownload(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withGood(w)
+		w.assign("uid-better", better)
+		w.promoted("uid-better")
+		w.assign("uid-third", conf{name: "third"})
+		w.runs("third")
+		w.stop()
+		w.disk.Plant(dir+"/checkpoints/uid-third", []byte("garbage"))
+		w.apiUp(false)
+		w.start()
+		w.runs("better")
+		w.pass(time.Minute)
+		w.wantStarts("", "good", "better", "third", "better")
+		if ok := w.configOK(); !strings.HasPrefix(ok, "Unknown | using last-known-good (UID: uid-better): failed to sync, desired config unclear, cause: ") {
+			t.Error(ok)
+		}
+		if n := len(w.reporter.all()); n > 20 {
+			t.Errorf("%d different reports", n)
+		}
+		w.apiUp(true)
+		w.runs("third")
+		w.wantConfigOK("True | using current (UID: uid-third): all checks passed (AllChecksPassed)")
+		w.promoted("uid-third")
+		if _, err := w.disk.ReadFile(dir + "/checkpoints/uid-third.corrupt"); err != nil {
+			t.Errorf("what was corrupt is not there to be looked at: %v", err)
+		}
+	})
+}
+
+func TestACheckpointThatVanishesIsMissedAtTheNextStartOnly(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withGood(w)
+		w.assign("uid-better", better)
+		w.runs("better")
+		if err := w.disk.Remove(dir + "/checkpoints/uid-better"); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(5 * time.Second)
+		w.wantStarts("", "good", "better")
+		w.dies(exitOne)
+		w.pass(2 * time.Minute)
+		// It was downloaded in this agent's life: what the source has heals it.
+		w.runs("better")
+		w.promoted("uid-better")
+		if starts := w.kubelet.get().starts; len(starts) > 5 {
+			t.Errorf("starts %q", starts)
+		}
+	})
+}
+
+// The object's metadata have changed since, and with them the file's digest.
+func TestWhatWasHealedByADownloadCanBeFallenBackTo(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withGood(w)
+		w.stop()
+		w.disk.Plant(goodFile, []byte("garbage"))
+		w.api.set(func(api *simAPI) { api.object.ResourceVersion = "8" })
+		w.start()
+		w.runs("good")
+		w.assign("uid-crasher", crasher)
+		w.pass(20 * time.Second)
+		w.runs("good")
+		w.wantConfigOK("False | using last-known-good (UID: uid-good): current (UID: uid-crasher) crash-looped: 3 starts in its trial, last: exit status 1 (CrashLooped)")
+	})
+}
+
+func TestARecordThatIsCorruptIsReportedSetAsideAndWrittenAnew(t *testing.T) {
+	for record, runs := range map[string]string{"current": "good", "last-known-good": "better", "v1.36.3/trial": "better", "v1.36.3/startups": "better", "v1.36.3/bad-configs": "better"} {
+		t.Run(record, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.start()
+				withGood(w)
+				w.assign("uid-better", better)
+				w.runs("better")
+				w.stop()
+				w.disk.Plant(dir+"/"+record, []byte("{"))
+				w.apiUp(false)
+				w.start()
+				w.runs(runs)
+				w.pass(time.Second)
+				if !slices.ContainsFunc(w.reporter.told(), func(e string) bool { return strings.HasPrefix(e, "Warning StateProblem: "+record+": corrupt") }) {
+					t.Errorf("%q", w.reporter.told())
+				}
+				if data, err := w.disk.ReadFile(dir + "/" + record); err != nil || !strings.Contains(string(data), "apiVersion") {
+					t.Errorf("it was not written anew: %q, %v", data, err)
+				}
+				if w.view().LastKnownGood.IsLocal() {
+					t.Error("last-known-good is forgotten")
+				}
+			})
+		})
+	}
+}
+
+func TestWhatCannotBeRecordedIsNotTakenUpUntilItCan(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withGood(w)
+		w.disk.FailFrom(1, syscall.ENOSPC, crashfs.Rename)
+		w.assign("uid-better", better)
+		w.pass(time.Minute)
+		w.wantStarts("", "good")
+		ok := w.configOK()
+		if !strings.HasPrefix(ok, "Unknown | using current (UID: uid-good): failed to sync, desired config unclear, cause: cannot checkpoint ConfigMap evenkeel-system/better: ") ||
+			!strings.Contains(ok, "no space left on device") {
+			t.Error(ok)
+		}
+		w.disk.Heal()
+		w.pass(12 * time.Second)
+		w.runs("better")
+		w.promoted("uid-better")
+	})
+}
+
+func TestAStateThatCannotBeSavedHoldsTheAssignmentAndSaysSoOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withGood(w)
+		w.disk.FailRead(dir+"/current", syscall.EIO) // what cannot be read is not replaced
+		w.assign("uid-better", better)
+		w.pass(time.Minute)
+		w.wantStarts("", "good")
+		if ok := w.configOK(); !strings.HasPrefix(ok, "Unknown | using last-known-good (UID: uid-good): failed to sync, desired config unclear, cause: cannot record it: save current: ") {
+			t.Error(ok)
+		}
+		if n := w.log.count("cannot record the node's state"); n != 1 {
+			t.Errorf("logged %d times", n)
+		}
+		wantEvents(t, w, "Normal ConfigChanged: now using current (UID: uid-good)",
+			"Normal ConfigLastKnownGood: (UID: uid-good) became last-known-good after 40s of observed health")
+		w.disk.Heal()
+		w.pass(12 * time.Second)
+		w.runs("better")
+	})
+}
+
+func TestARollbackNeedsNoDisk(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withGood(w)
+		w.assign("uid-crasher", crasher)
+		w.runs("crasher")
+		w.disk.FailFrom(1, syscall.EROFS)
+		w.pass(20 * time.Second)
+		w.wantStarts("", "good", "crasher", "crasher", "crasher", "good")
+		if s := w.status(); len(s.BadConfigs) != 1 || s.Conditions[0].Reason != "CrashLooped" {
+			t.Errorf("%+v", s)
+		}
+		w.disk.Heal()
+		w.pass(15 * time.Second)
+		if v := w.view(); len(v.Bad) != 1 || v.Bad[0].Revision != "uid-crasher" {
+			t.Errorf("on record as bad: %+v", v.Bad)
+		}
+	})
+}
+
+func TestWhatCannotBeRenderedNeverCostsTheNodeItsKubelet(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withGood(w)
+		w.disk.FailFrom(1, syscall.ENOSPC, crashfs.Mkdir) // records can be replaced
+		w.assign("uid-better", better)
+		w.pass(20 * time.Second)
+		w.wantStarts("", "good")
+		if ok := w.configOK(); !strings.HasPrefix(ok, "Unknown | using last-known-good (UID: uid-good): ") || !strings.Contains(ok, "render uid-better: ") {
+			t.Error(ok)
+		}
+		w.dies(exitOne) // what was rendered before need not be again
+		w.runs("good")
+		w.disk.Heal()
+		w.pass(time.Minute)
+		w.runs("better")
+	})
+}
+
+func TestARequestToForgetIsCarriedOutOnceEvenIfItCannotBeDropped(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withBad(w)
+		w.disk.FailFrom(3, syscall.EIO, crashfs.Remove)
+		w.forget("uid-crasher")
+		w.pass(15 * time.Second)
+		w.runs("crasher")
+		w.promoted("uid-crasher")
+		if n := w.log.count("event=Forgotten"); n != 1 {
+			t.Errorf("forgotten %d times", n)
+		}
+		if n := w.log.count("cannot drop a request"); n != 1 {
+			t.Errorf("said %d times that it cannot be dropped", n)
+		}
+		w.disk.Heal()
+		w.pass(15 * time.Second)
+		if requests, err := w.agent.store.ForgetRequests(); err != nil || len(requests) > 0 {
+			t.Errorf("%q, %v", requests, err)
+		}
+	})
+}
+
+func TestAnAgentThatCannotOpenItsDirectorySaysWhy(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.openErr = errors.New("/var/lib/evenkeel belongs to user 1000")
+		w.start()
+		w.pass(time.Second)
+		w.stop()
+		if w.err == nil || w.err.Error() != "open the dynamic configuration directory: /var/lib/evenkeel belongs to user 1000" {
+			t.Errorf("it ended with %v", w.err)
+		}
+		w.wantStarts()
+	})
+}
+
+func TestWhereDynamicConfigurationIsOffTheLocalOneRunsAndNothingIsKept(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.options = func(o *Options) { o.OpenStore, o.Remote = nil, "Disabled" }
+		w.assign("uid-good", good)
+		w.start()
+		w.runs("")
+		w.pass(time.Minute)
+		w.wantStarts("")
+		w.wantConfigOK("True | using current (init): current is set to the local default, and an init config was provided (LocalInit)")
+		if s := w.status(); s.RemoteConfig != "Disabled" || s.Assigned != nil {
+			t.Errorf("%+v", s)
+		}
+		if w.disk.Operations() > 0 {
+			t.Errorf("%q", w.disk.Log())
+		}
+	})
+}
+
+func TestAnInvalidLocalConfigurationEndsTheAgentBeforeAnyKubelet(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{rejected: "maxPods must not be negative"} })
+		w.start()
+		w.pass(time.Second)
+		w.stop()
+		if !errors.Is(w.err, ErrLocalInvalid) || !strings.Contains(w.err.Error(), "maxPods must not be negative") {
+			t.Errorf("it ended with %v", w.err)
+		}
+		w.wantStarts()
+		if w.init.stopping != 1 {
+			t.Error("the init system was not told")
+		}
+	})
+}

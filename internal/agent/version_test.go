@@ -1,0 +1,128 @@
+package agent
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAReplacedBinaryIsAskedAnewAndAnotherVersionStartsWithACleanSlate(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withBad(w)
+		w.kubelet.set(func(s *kubeletState) { s.identity = "inode-2" }) // the same version, rebuilt
+		w.pass(15 * time.Second)
+		if s := w.status(); s.ComponentVersion != "v1.36.3" || len(s.BadConfigs) != 1 {
+			t.Errorf("%s, bad: %+v", s.ComponentVersion, s.BadConfigs)
+		}
+		starts := len(w.kubelet.get().starts)
+		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-3", "v1.37.0" })
+		w.pass(15 * time.Second)
+		if s := w.status(); s.ComponentVersion != "v1.37.0" || len(s.BadConfigs) != 0 {
+			t.Errorf("%s, bad: %+v", s.ComponentVersion, s.BadConfigs)
+		}
+		w.runs("crasher") // which was mended
+		if got := w.kubelet.get().starts[starts:]; !slices.Equal(got, []string{"crasher"}) {
+			t.Errorf("starts %q", got)
+		}
+		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-1", "v1.36.3" })
+		w.pass(15 * time.Second)
+		if s := w.status(); len(s.BadConfigs) != 1 {
+			t.Errorf("a downgrade does not find its own again: %+v", s.BadConfigs)
+		}
+	})
+}
+
+func TestABinaryThatVanishesLeavesTheRunningKubeletAlone(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.runs("")
+		w.kubelet.set(func(s *kubeletState) { s.identityErr = errors.New("no such file or directory") })
+		w.pass(time.Minute)
+		w.wantStarts("")
+		if n := w.log.count("cannot look at the kubelet's binary"); n != 0 {
+			t.Errorf("said %d times, with the kubelet running", n)
+		}
+		w.kubelet.set(func(s *kubeletState) { s.spawnErr = errors.New("start /usr/bin/kubelet: it is not there") })
+		w.dies(exitOne)
+		w.pass(20 * time.Second)
+		if s := w.status(); !strings.HasSuffix(s.Error, "start /usr/bin/kubelet: it is not there") {
+			t.Errorf("%q", s.Error)
+		}
+		w.kubelet.set(func(s *kubeletState) { s.identityErr, s.spawnErr = nil, nil })
+		w.runs("")
+	})
+}
+
+func TestABinaryThatIsNotThereAtTheStartEndsTheAgent(t *testing.T) {
+	inWorld(t, func(w *world) {
+		gone := errors.New("no such file or directory")
+		w.kubelet.set(func(s *kubeletState) { s.identityErr = gone })
+		w.start()
+		w.pass(time.Second)
+		w.stop()
+		if !errors.Is(w.err, gone) {
+			t.Errorf("it ended with %v", w.err)
+		}
+	})
+}
+
+func TestTheStateOfANewVersionThatCannotBeOpenedIsTriedAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withBad(w)
+		w.openErr = errors.New("no space left on device")
+		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-2", "v1.37.0" })
+		w.pass(time.Minute)
+		if s := w.status(); s.ComponentVersion != "v1.36.3" || len(s.BadConfigs) != 1 {
+			t.Errorf("%s, bad: %+v", s.ComponentVersion, s.BadConfigs)
+		}
+		if n := w.log.count("going on with the old one's"); n != 1 {
+			t.Errorf("logged %d times", n)
+		}
+		w.openErr = nil
+		w.pass(25 * time.Second)
+		if s := w.status(); s.ComponentVersion != "v1.37.0" || len(s.BadConfigs) != 0 {
+			t.Errorf("%s, bad: %+v", s.ComponentVersion, s.BadConfigs)
+		}
+	})
+}
+
+// TestWhatIsKnownOfWhatRunsOutlivesTheVerdicts: a kubelet whose health endpoint
+// is not the standard one must not be asked at the standard one after a crash.
+func TestWhatIsKnownOfWhatRunsOutlivesTheVerdicts(t *testing.T) {
+	for name, lose := range map[string]func(w *world){
+		"the binary was replaced": func(w *world) { w.kubelet.set(func(s *kubeletState) { s.identity = "inode-2" }) },
+		"the API came and went": func(w *world) {
+			w.apiUp(false)
+			w.pass(time.Second)
+			w.apiUp(true)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, assigned := range []string{"", "good"} {
+				inWorld(t, func(w *world) {
+					w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{healthz: 20249} })
+					w.assignLocal()
+					w.start()
+					w.runs("")
+					if assigned != "" {
+						w.assign("uid-good", conf{name: "good", healthz: 20249})
+						w.runs("good")
+					}
+					lose(w)
+					w.pass(15 * time.Second)
+					w.dies(exitOne)
+					w.runs(assigned)
+					for _, port := range w.kubelet.get().ports {
+						if port != "20249" {
+							t.Errorf("%s: its health was asked for at %q", orLocal(assigned), w.kubelet.get().ports)
+						}
+					}
+				})
+			}
+		})
+	}
+}

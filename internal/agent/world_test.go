@@ -1,0 +1,309 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/crashfs"
+	"github.com/evenkeel/evenkeel/internal/source"
+	"github.com/evenkeel/evenkeel/internal/supervisor"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+const dir = "/var/lib/evenkeel"
+
+// The limits in the simulated world. Time there costs nothing, but each
+// decision does.
+var limits = trial.Limits{TrialDuration: 40 * time.Second, CrashLoopThreshold: 2, HealthTimeout: 20 * time.Second, ReadyTimeout: 20 * time.Second}
+
+// world is everything around an agent, and outlives it.
+type world struct {
+	t        *testing.T
+	disk     *crashfs.FS
+	boot     string
+	kubelet  *simKubelet
+	api      *simAPI
+	init     *simInit
+	reporter *simReporter
+	log      *lines
+	options  func(*Options)    // what a test wants otherwise
+	openErr  error             // of the store
+	names    map[string]string // of the configurations that were assigned, by revision
+
+	agent  *Agent
+	nodes  *simNodes
+	source *simSource
+	cancel context.CancelFunc
+	ended  chan struct{}
+	err    error // of the agent, once it has ended
+}
+
+// inWorld runs a test in a world of its own, where time passes when everybody
+// waits for it.
+func inWorld(t *testing.T, test func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		test(w)
+	})
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, disk: crashfs.New(), boot: "boot-1", log: &lines{}, names: map[string]string{}}
+	w.kubelet = newSimKubelet(w)
+	w.api = &simAPI{w: w, up: true, ready: true}
+	w.reporter = &simReporter{w: w}
+	return w
+}
+
+// start starts an agent.
+func (w *world) start() {
+	w.t.Helper()
+	if w.cancel != nil {
+		w.t.Fatal("an agent runs already")
+	}
+	ctx, cancel := context.WithCancel(w.t.Context())
+	records := &Records{}
+	w.init = &simInit{}
+	w.nodes = &simNodes{api: w.api, changed: make(chan struct{}, 1)}
+	w.source = newSimSource(ctx, w.api, records)
+	o := Options{
+		Limits: limits, APILoss: "auto", SyncTimeout: 2 * time.Second, StopGrace: 5 * time.Second, AgentVersion: "v0.1.0",
+		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost, BootID: w.boot, Log: slog.New(slog.DiscardHandler), Init: w.init,
+		ShuttingDown: func(context.Context) bool { return w.kubelet.get().shuttingDown },
+	}
+	if w.log != nil {
+		o.Log = slog.New(slog.NewTextHandler(w.log, nil))
+	}
+	disk := w.disk // an agent of before goes on with its own
+	o.OpenStore = func(version string) (Store, error) {
+		if w.openErr != nil {
+			return nil, w.openErr
+		}
+		return checkpoint.Open(disk, dir, version, o.Log)
+	}
+	parts := Parts{Kubelet: w.kubelet, Source: w.source, Nodes: w.nodes, Reporter: w.reporter, Records: records}
+	if w.options != nil {
+		w.options(&o)
+	}
+	a := New(o, parts)
+	ended := make(chan struct{})
+	w.agent, w.cancel, w.ended, w.err = a, cancel, ended, nil
+	go func() {
+		defer close(ended)
+		err := a.Run(ctx)
+		w.err = err
+	}()
+	synctest.Wait()
+}
+
+// stop sends SIGTERM and waits for the agent's end.
+func (w *world) stop() {
+	if w.cancel == nil {
+		return
+	}
+	w.cancel()
+	<-w.ended
+	w.cancel = nil
+	synctest.Wait()
+}
+
+// kill ends agent and kubelet at once, with what was not synced being kept: the
+// machine goes on.
+func (w *world) kill() { w.become(w.disk.Reboot(crashfs.Choices["all kept"])) }
+
+// become goes on with another disk, without an agent.
+func (w *world) become(disk *crashfs.FS) {
+	w.kubelet.ignore(true) // what it does from here on has not happened
+	w.stop()
+	w.disk = disk
+	w.kubelet.ignore(false)
+}
+
+// pass lets time pass, until the machine crashes.
+func (w *world) pass(d time.Duration) {
+	const slice = 500 * time.Millisecond
+	for ; d > 0 && !w.disk.Crashed(); d -= slice {
+		<-time.After(min(d, slice))
+		synctest.Wait()
+	}
+}
+
+// until lets time pass until something is so.
+func (w *world) until(what string, so func() bool) {
+	w.t.Helper()
+	for begin := time.Now(); !so(); w.pass(100 * time.Millisecond) {
+		if time.Since(begin) > 10*time.Minute {
+			w.t.Fatalf("never: %s\n%s", what, w.tail())
+		}
+	}
+}
+
+// runs waits until a healthy kubelet runs that configuration; "" is local.
+func (w *world) runs(name string) {
+	w.t.Helper()
+	w.until("a healthy kubelet runs "+orLocal(name), func() bool {
+		p := w.kubelet.running()
+		return p != nil && p.conf.name == name && p.Healthy()
+	})
+	w.pass(time.Millisecond)
+}
+
+// dies makes the kubelet exit by itself.
+func (w *world) dies(exit supervisor.Exit) {
+	w.t.Helper()
+	p := w.kubelet.running()
+	if p == nil {
+		w.t.Fatalf("no kubelet runs\n%s", w.tail())
+	}
+	p.die(exit)
+	<-p.done
+	synctest.Wait()
+}
+
+// promoted waits until that configuration is last-known-good on disk.
+func (w *world) promoted(revision string) {
+	w.t.Helper()
+	w.until(revision+" is last-known-good", func() bool { return w.view().LastKnownGood.Revision == revision })
+}
+
+// view is the state on disk, as it can be read now.
+func (w *world) view() trial.State {
+	v, err := checkpoint.ReadOnly(w.disk, dir, w.kubelet.get().version)
+	if err != nil && !errors.Is(err, crashfs.ErrCrashed) && w.agent != nil {
+		w.t.Errorf("the directory cannot be read: %v", err)
+	}
+	return v.State
+}
+
+// status waits for the newest report and returns its status.
+func (w *world) status() v1alpha1.NodeConfigStatus {
+	synctest.Wait()
+	return w.reporter.last().Status
+}
+
+// configOK is the newest condition, as `status | message: cause (reason)`.
+func (w *world) configOK() string {
+	s := w.status()
+	if len(s.Conditions) == 0 {
+		return "none"
+	}
+	c := s.Conditions[0]
+	return string(c.Status) + " | " + c.Message + " (" + c.Reason + ")"
+}
+
+func (w *world) wantConfigOK(want string) {
+	w.t.Helper()
+	if got := w.configOK(); got != want {
+		w.t.Errorf("ConfigOK is\n  %s, want\n  %s\n%s", got, want, w.tail())
+	}
+}
+
+func (w *world) wantStarts(want ...string) {
+	w.t.Helper()
+	if got := w.kubelet.get().starts; !slices.Equal(got, want) {
+		w.t.Errorf("the kubelet was started with %q, want %q\n%s", got, want, w.tail())
+	}
+}
+
+// tail is the end of the log.
+func (w *world) tail() string {
+	if w.log == nil {
+		return ""
+	}
+	return w.log.tail()
+}
+
+func orLocal(name string) string {
+	if name == "" {
+		return "local"
+	}
+	return name
+}
+
+// lines is what was logged.
+type lines struct {
+	mu   sync.Mutex
+	text []string
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, line, _ := bytes.Cut(bytes.TrimSpace(p), []byte("level="))
+	l.text = append(l.text, time.Now().Format("15:04:05.000 ")+string(line))
+	return len(p), nil
+}
+
+func (l *lines) tail() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.text[max(0, len(l.text)-60):], "\n")
+}
+
+func (l *lines) count(part string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, line := range l.text {
+		if strings.Contains(line, part) {
+			n++
+		}
+	}
+	return n
+}
+
+var accepted = component.Verdict{Outcome: component.Accepted, Stage: 2}
+
+// forget asks for it, as an operator does.
+func (w *world) forget(revision string) {
+	w.t.Helper()
+	if err := checkpoint.RequestForget(w.disk, dir, revision); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// pods makes these pods run on the node.
+func (w *world) pods(names ...string) {
+	w.api.set(func(api *simAPI) {
+		api.pods = nil
+		for _, name := range names {
+			api.pods = append(api.pods, source.Pod{UID: types.UID("pod-" + name), Namespace: "default", Name: name, Phase: "Running", OwnerKind: "ReplicaSet"})
+		}
+	})
+}
+
+// counted is the value of a metric, "" if there is none.
+func counted(t *testing.T, w *world, name string) string {
+	t.Helper()
+	body := get(t, w.agent.o.Metrics.Handler(), "/").Body.String()
+	for line := range strings.Lines(body) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+func get(t *testing.T, handler http.Handler, path string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRecorder()
+	handler.ServeHTTP(r, httptest.NewRequest(http.MethodGet, path, nil))
+	return r
+}

@@ -1,0 +1,325 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// onDiskOfItsOwn puts --dynamic-config-dir on a small file system. Whoever
+// stops the node unmounts it.
+func (n *node) onDiskOfItsOwn() {
+	n.t.Helper()
+	if err := os.Mkdir(n.Dir, 0o700); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", n.Dir, "tmpfs", 0, "size=1m,mode=0700"); err != nil {
+		n.t.Skip("no file system can be mounted here: ", err)
+	}
+}
+
+func (n *node) remount(flags uintptr) {
+	n.t.Helper()
+	if err := unix.Mount("tmpfs", n.Dir, "tmpfs", unix.MS_REMOUNT|flags, "size=1m,mode=0700"); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// fill leaves nothing of the disk, and returns what gives it back.
+func (n *node) fill() (empty func()) {
+	n.t.Helper()
+	ballast := filepath.Join(n.Dir, "ballast")
+	f, err := os.Create(ballast)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for piece := make([]byte, 4096); err == nil; {
+		_, err = f.Write(piece)
+	}
+	if err := errors.Join(f.Close(), unless(err, unix.ENOSPC)); err != nil {
+		n.t.Fatal(err)
+	}
+	return func() {
+		n.t.Helper()
+		if err := os.Remove(ballast); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+}
+
+func unless(err, expected error) error {
+	if errors.Is(err, expected) {
+		return nil
+	}
+	return fmt.Errorf("expected %w, got %w", expected, err)
+}
+
+// notRecorded is ConfigOK while the disk takes nothing.
+func notRecorded(using string) (status, reason, words string) {
+	return "Unknown", "SyncFailed", using + ": failed to sync, desired config unclear, cause: cannot "
+}
+
+func TestAFullDiskTakesUpNothingNewAndStopsNothing(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "full", "--config-trial-duration=1s")
+	n.onDiskOfItsOwn()
+	n.up()
+	good := n.configMap("good", map[string]any{"maxPods": 120})
+	n.assign(good)
+	n.lastKnownGood(30*time.Second, good)
+
+	undisturbed := n.steady()
+	empty := n.fill()
+	next := n.configMap("next", map[string]any{"maxPods": 121})
+	n.assign(next)
+	status, reason, words := notRecorded(fmt.Sprintf("using current (UID: %s)", good.UID))
+	nc := n.says(20*time.Second, status, reason, words)
+	if !strings.Contains(nc.Status.Error, "no space left on device") {
+		t.Errorf("error is %q", nc.Status.Error)
+	}
+	undisturbed.end(t)
+	n.recorded(string(good.UID), string(good.UID))
+
+	// A kubelet that crashes, and an agent that is started, go on with what
+	// there is.
+	n.kill(n.kubeletPID())
+	n.healthyWith(20*time.Second, good)
+	n.stop()
+	n.start()
+	n.healthyWith(20*time.Second, good)
+	n.says(20*time.Second, status, reason, words)
+
+	empty()
+	n.is(40*time.Second, allChecksPassed(next))
+	n.lastKnownGood(20*time.Second, next)
+	n.recorded(string(next.UID), string(next.UID))
+}
+
+func TestAReadOnlyDiskTakesUpNothingNewAndStopsNothing(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "readonly", "--config-trial-duration=1s")
+	n.onDiskOfItsOwn()
+	n.up()
+	good := n.configMap("good", map[string]any{"maxPods": 120})
+	n.assign(good)
+	n.lastKnownGood(30*time.Second, good)
+
+	// The kubelet holds its lock file open for writing, so that the file system
+	// cannot be made read-only as a whole; for the agent it is.
+	undisturbed := n.steady()
+	if err := unix.Mount(n.Dir, n.Dir, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("", n.Dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	next := n.configMap("next", map[string]any{"maxPods": 121})
+	n.assign(next)
+	status, reason, words := notRecorded(fmt.Sprintf("using current (UID: %s)", good.UID))
+	nc := n.says(20*time.Second, status, reason, words)
+	if !strings.Contains(nc.Status.Error, "read-only file system") {
+		t.Errorf("error is %q", nc.Status.Error)
+	}
+	undisturbed.end(t)
+
+	// An agent that cannot lock its directory must not start a second kubelet.
+	n.stop()
+	n.start()
+	n.exitsWith(20*time.Second, 1)
+	n.lastWord("--dynamic-config-dir: lock file: open " + n.Dir + "/agent.lock: read-only file system")
+
+	if err := unix.Unmount(n.Dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	n.start()
+	n.is(30*time.Second, allChecksPassed(next))
+	n.lastKnownGood(20*time.Second, next)
+}
+
+func TestADirectoryThatCannotBeTrustedOrUsedIsAClearErrorAtTheStart(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "nodir")
+	for _, c := range []struct {
+		name, words string
+		make        func(dir string) error
+	}{
+		{"another owner", "belongs to user 1000, who could change what this node runs: look at what it holds, then chown it to root", func(dir string) error {
+			return errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, 1000, 1000))
+		}},
+		{"a file", "not a directory", func(dir string) error { return os.WriteFile(dir, nil, 0o600) }},
+		{"a file in the place of the checkpoints", "is not a directory but a file: move it away, or name another directory", func(dir string) error {
+			return errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "checkpoints"), nil, 0o600))
+		}},
+		{"a link in the place of the checkpoints", "is not a directory but a symbolic link: move it away, or name another directory", func(dir string) error {
+			return errors.Join(os.Mkdir(dir, 0o700), os.Symlink("/tmp", filepath.Join(dir, "checkpoints")))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := n.in(t)
+			a := *n.Agent
+			n.Agent = &a
+			n.Dir = filepath.Join(t.TempDir(), "evenkeel")
+			if err := c.make(n.Dir); err != nil {
+				t.Fatal(err)
+			}
+			n.start()
+			n.exitsWith(20*time.Second, 1)
+			n.lastWord(c.words)
+		})
+	}
+	t.Run("open to others, it is tightened", func(t *testing.T) {
+		n := n.in(t)
+		if err := errors.Join(os.Mkdir(n.Dir, 0o755), os.Chmod(n.Dir, 0o777)); err != nil {
+			t.Fatal(err)
+		}
+		n.start()
+		n.is(30*time.Second, localInit)
+		info, err := os.Stat(n.Dir)
+		if err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("the directory is %v, %v", info, err)
+		}
+		n.logged(time.Second, "tightened the mode of a directory that others could get at")
+	})
+}
+
+// damages are what can happen to a file. The name says what the node calls it.
+var damages = []struct {
+	name     string
+	setAside bool
+	do       func(file string) error
+}{
+	{"garbage", true, func(file string) error { return os.WriteFile(file, []byte("\x00\xffnot what it was"), 0o600) }},
+	{"truncated", true, func(file string) error {
+		info, err := os.Stat(file)
+		if err != nil {
+			return err
+		}
+		return os.Truncate(file, info.Size()/2)
+	}},
+	{"empty", false, func(file string) error { return os.Truncate(file, 0) }},
+	{"future", true, func(file string) error {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(file, []byte(strings.Replace(string(raw), "v1alpha1", "v7", 1)), 0o600)
+	}},
+	{"vanished", false, os.Remove},
+}
+
+// stateFiles are what a node keeps, relative to its directory.
+func stateFiles(cm *corev1.ConfigMap) []string {
+	return []string{
+		"current", "last-known-good", "revoked", "component-version",
+		"v1.36.3/bad-configs", "v1.36.3/promoted", "v1.36.3/startups", "v1.36.3/trial",
+		"checkpoints/" + string(cm.UID), "rendered/" + string(cm.UID) + "/kubelet",
+	}
+}
+
+func TestWhateverHappensToItsFilesANodeStartsSaysSoAndHeals(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "damaged", "--config-trial-duration=1s", "--crash-loop-threshold=0")
+	n.wrap(crashes)
+	n.up()
+	bad := n.configMap("bad", map[string]any{"maxPods": 123})
+	n.assign(bad)
+	n.is(30*time.Second, rolledBack(bad, "CrashLooped", "(init)", "crash-looped: 1 starts in its trial, last: exit status 7"))
+	good := n.configMap("good", map[string]any{"maxPods": 120})
+	n.assign(good)
+	n.lastKnownGood(30*time.Second, good)
+	heals := func(t *testing.T) {
+		t.Helper()
+		n := n.in(t)
+		n.start()
+		n.healthyWith(30*time.Second, good)
+		n.eventually(30*time.Second, "the records are whole again", func(ctx context.Context) error {
+			for _, file := range stateFiles(good) {
+				info, err := os.Stat(filepath.Join(n.Dir, file))
+				if err != nil {
+					return err
+				}
+				if info.Size() == 0 {
+					return fmt.Errorf("%s is empty", file)
+				}
+			}
+			nc, err := n.Get(ctx)
+			if err == nil && (nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.UID != good.UID) {
+				err = fmt.Errorf("last-known-good is %+v", nc.Status.LastKnownGood)
+			}
+			return err
+		})
+		n.is(10*time.Second, allChecksPassed(good))
+		n.recorded(string(good.UID), string(good.UID))
+	}
+	for _, damage := range damages {
+		for _, file := range stateFiles(good) {
+			checkpoint, rendered := strings.HasPrefix(file, "checkpoints/"), strings.HasPrefix(file, "rendered/")
+			// Every file with two of the damages, the first ones with all.
+			if damage.name == "garbage" || damage.name == "future" && !checkpoint && !rendered || damage.name != "future" && (checkpoint || file == "current") {
+				t.Run(damage.name+" "+filepath.Dir(file)+" "+filepath.Base(file)[:min(8, len(filepath.Base(file)))], func(t *testing.T) {
+					n := n.in(t)
+					n.stop()
+					path := filepath.Join(n.Dir, file)
+					_ = os.Remove(path + ".corrupt")
+					before := n.countLog("event=StateProblem")
+					if err := damage.do(path); err != nil {
+						t.Fatal(err)
+					}
+					heals(t)
+					if rendered {
+						return // it is written anew at each start, and never read
+					}
+					want := damage.setAside || checkpoint && damage.name == "empty"
+					if _, err := os.Stat(path + ".corrupt"); errors.Is(err, fs.ErrNotExist) == want {
+						t.Errorf("set aside: %v", err)
+					}
+					if n.countLog("event=StateProblem") == before {
+						t.Error("nothing was said")
+					}
+				})
+			}
+		}
+	}
+	t.Run("all at once", func(t *testing.T) {
+		n := n.in(t)
+		for _, damage := range damages[:3] {
+			n.stop()
+			for _, file := range stateFiles(good) {
+				if err := damage.do(filepath.Join(n.Dir, file)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			heals(t)
+		}
+		n.event("Warning", "StateProblem", "current: corrupt: ")
+	})
+	t.Run("all gone while it runs", func(t *testing.T) {
+		n := n.in(t)
+		entries, err := os.ReadDir(n.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if err := os.RemoveAll(filepath.Join(n.Dir, e.Name())); err != nil {
+				t.Fatal(err)
+			}
+		}
+		next := n.configMap("next", map[string]any{"maxPods": 121})
+		n.assign(next)
+		n.is(30*time.Second, allChecksPassed(next))
+		n.healthyWith(10*time.Second, next)
+		n.lastKnownGood(20*time.Second, next)
+		n.recorded(string(next.UID), string(next.UID))
+		n.kill(n.kubeletPID())
+		n.healthyWith(20*time.Second, next)
+	})
+}

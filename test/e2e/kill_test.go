@@ -1,0 +1,241 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// process is one process that is watched by a file descriptor, which names no
+// other when its number is used again.
+type process struct {
+	n   *node
+	pid int
+	fd  int
+}
+
+func (n *node) watchProcess(pid int) process {
+	n.t.Helper()
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		n.t.Fatalf("process %d: %v", pid, err)
+	}
+	n.t.Cleanup(func() { _ = unix.Close(fd) })
+	return process{n, pid, fd}
+}
+
+// gone fails the test if the process still runs after a while.
+func (p process) gone(within time.Duration) {
+	p.n.t.Helper()
+	for begin := time.Now(); ; {
+		left := max(0, within-time.Since(begin))
+		count, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, int(left.Milliseconds()))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || count == 0 {
+			p.n.t.Fatalf("process %d still runs after %s, %v", p.pid, within, err)
+		}
+		return
+	}
+}
+
+// kill kills one process with SIGKILL.
+func (n *node) kill(pid int) {
+	n.t.Helper()
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// freeze stops one process, as one that hangs.
+func (n *node) freeze(pid int) {
+	n.t.Helper()
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// killAgent kills the agent with SIGKILL, and demands that nothing of it is
+// left: no kubelet, no dry run.
+func (n *node) killAgent() {
+	n.t.Helper()
+	children, err := n.Children()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	var watched []process
+	for _, pid := range children {
+		if fd, err := unix.PidfdOpen(pid, 0); err == nil { // else it has ended
+			defer unix.Close(fd)
+			watched = append(watched, process{n, pid, fd})
+		}
+	}
+	if err := n.Kill(); err != nil {
+		n.t.Fatal(err)
+	}
+	for _, p := range watched {
+		p.gone(5 * time.Second)
+	}
+	n.eventually(5*time.Second, "nothing of the agent is left", func(context.Context) error {
+		if left := n.kubelets(); len(left) > 0 {
+			return fmt.Errorf("processes %v", left)
+		}
+		return nil
+	})
+}
+
+// kubelets are all processes of this node that are a kubelet, or a dry run.
+func (n *node) kubelets() (pids []string) {
+	n.t.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, line := range lines {
+		raw, err := os.ReadFile(line)
+		if err == nil && bytes.Contains(raw, []byte("--hostname-override="+n.Node.Name()+"\x00")) && !bytes.Contains(raw, []byte("evenkeel-agent")) {
+			pids = append(pids, strings.Split(line, "/")[2])
+		}
+	}
+	return pids
+}
+
+// witness crashes with 123 pods, and writes down each start of the kubelet with
+// a configuration that is on record as bad at that moment.
+const witness = `if [ $mode = run ]; then
+	revision=$(basename "$(dirname "$config")")
+	[ "$config" != "${config#*/rendered/}" ] && grep -q "\"$revision\"" "$dir"/../evenkeel/v*/bad-configs && echo "$revision" >>"$dir/forbidden"
+	has 'maxPods: 123' && exit 7
+fi`
+
+func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
+	t.Parallel()
+	const kills = 52
+	seed := uint64(time.Now().UnixNano())
+	if given := os.Getenv("EVENKEEL_SEED"); given != "" {
+		var err error
+		if seed, err = strconv.ParseUint(given, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("EVENKEEL_SEED=%d", seed) // what is assigned, and when; the machine adds chance of its own
+	r := rand.New(rand.NewPCG(seed, 0))
+	upTo := func(most time.Duration) *time.Timer { return time.NewTimer(time.Duration(r.Int64N(int64(most)))) }
+
+	n := newNode(t, "killed", "--config-trial-duration=2s", "--crash-loop-threshold=1")
+	n.wrap(witness)
+	n.up()
+	begin := time.Now()
+	allowed, crashing, refused := []types.UID{""}, []types.UID{}, []types.UID{}
+	assign := func(i int) {
+		var cm *corev1.ConfigMap
+		switch r.IntN(6) {
+		case 0:
+			cm = n.configMap(fmt.Sprintf("crashing-%d", i), map[string]any{"maxPods": 123, "registryBurst": 100 + i})
+			crashing = append(crashing, cm.UID)
+		case 1:
+			cm = n.configMap(fmt.Sprintf("rejected-%d", i), map[string]any{"maxPods": -i - 1})
+			refused = append(refused, cm.UID)
+		case 2:
+			n.assign(nil)
+			return
+		default:
+			cm = n.configMap(fmt.Sprintf("good-%d", i), map[string]any{"maxPods": 130 + r.IntN(3), "registryBurst": 100 + r.IntN(10)})
+			allowed = append(allowed, cm.UID)
+		}
+		n.assign(cm)
+	}
+	for i := range kills {
+		// Some are assigned before the agent starts, some to one that may not
+		// have come far, most to one that runs.
+		if i%4 > 0 {
+			n.eventually(30*time.Second, "a kubelet is healthy with a configuration that may run", func(ctx context.Context) error {
+				revision, err := n.runningRevision()
+				if err == nil && !slices.Contains(allowed, types.UID(revision)) {
+					err = fmt.Errorf("%s runs, which is none of the good ones", revision)
+				}
+				if err != nil {
+					return err
+				}
+				return n.Healthy(ctx)
+			})
+			<-upTo(300 * time.Millisecond).C
+		}
+		assign(i)
+		<-upTo(1500 * time.Millisecond).C
+		n.killAgent()
+
+		s := n.onDisk()
+		for _, b := range s.Bad {
+			if !slices.Contains(crashing, types.UID(b.Revision)) && !slices.Contains(refused, types.UID(b.Revision)) {
+				t.Errorf("kill %d: a good configuration is held to be bad: %+v", i, b)
+			}
+		}
+		if lkg := types.UID(s.LastKnownGood.Revision); !slices.Contains(allowed, lkg) {
+			t.Errorf("kill %d: last-known-good is %s, which is none of the good ones", i, lkg)
+		}
+		if corrupt, err := filepath.Glob(filepath.Join(n.Dir, "*", "*.corrupt")); err != nil || len(corrupt) > 0 {
+			t.Errorf("kill %d: set aside were %v, %v", i, corrupt, err)
+		}
+		if t.Failed() {
+			t.FailNow()
+		}
+		<-upTo(200 * time.Millisecond).C
+		n.start()
+	}
+
+	last := n.configMap("last", map[string]any{"maxPods": 111})
+	n.assign(last)
+	n.is(60*time.Second, allChecksPassed(last))
+	n.lastKnownGood(20*time.Second, last)
+	n.healthyWith(time.Second, last)
+	if raw, err := os.ReadFile(n.beside("forbidden")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("started while on record as bad, %v:\n%s", err, raw)
+	}
+	raw, err := os.ReadFile(n.beside("starts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, uid := range refused {
+		if bytes.Contains(raw, []byte(uid)) {
+			t.Errorf("%s was started, though its dry run rejected it", uid)
+		}
+	}
+	t.Logf("%d kills in %s, with %d good, %d crashing and %d rejected configurations, %d starts of the kubelet",
+		kills, time.Since(begin).Round(time.Second), len(allowed)-1, len(crashing), len(refused), bytes.Count(raw, []byte("\n")))
+	if len(allowed) < 10 || len(crashing) < 2 || len(refused) < 2 {
+		t.Error("that is hardly a mix")
+	}
+}
+
+// runningRevision is the revision that the kubelet was started with, empty for local.
+func (n *node) runningRevision() (string, error) {
+	pid, err := n.KubeletPID()
+	if err != nil {
+		return "", err
+	}
+	argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return "", err
+	}
+	_, rest, rendered := strings.Cut(string(argv), "/rendered/")
+	if !rendered {
+		return "", nil
+	}
+	revision, _, _ := strings.Cut(rest, "/")
+	return revision, nil
+}

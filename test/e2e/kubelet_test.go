@@ -1,0 +1,380 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// wrapper is the beginning of a shell script that stands in the kubelet's
+// place. What follows may misbehave; else it becomes the real one, by exec.
+const wrapper = `#!/bin/sh
+real='%s' dir='%s' config='' mode=run
+for arg; do
+	case $arg in
+	--version) mode=version ;;
+	--config=*) config=${arg#--config=} ;;
+	--exit-on-lock-contention) mode=stage1 ;;
+	--node-ip=0.0.0.0,::) mode=stage2 ;;
+	esac
+done
+has() { grep -qx "$1" "$config" 2>/dev/null; }
+runs() { [ $mode = run ] && has "$1"; }
+[ $mode = run ] && echo "$config" >>"$dir/starts"
+%s
+exec "$real" "$@"
+`
+
+// wrap puts a script in the kubelet's place, or replaces the one that is there.
+func (n *node) wrap(script string) {
+	n.t.Helper()
+	dir := filepath.Join(n.Node.Dir(), "wrapper")
+	file := filepath.Join(dir, "kubelet")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := os.WriteFile(file+".new", fmt.Appendf(nil, wrapper, n.Node.KubeletPath(), dir, script), 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		n.t.Fatal(err)
+	}
+	n.Kubelet[0] = file
+}
+
+// beside is a file that the wrapper finds as $dir/name.
+func (n *node) beside(name string) string { return filepath.Join(n.Node.Dir(), "wrapper", name) }
+
+// starts counts the starts of the kubelet with a ConfigMap; nil: with the local
+// configuration.
+func (n *node) starts(cm *corev1.ConfigMap) int {
+	n.t.Helper()
+	raw, err := os.ReadFile(n.beside("starts"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		n.t.Fatal(err)
+	}
+	count := 0
+	for line := range strings.Lines(string(raw)) {
+		config := strings.TrimSpace(line)
+		if cm == nil && config == n.Node.KubeletConfig() || cm != nil && strings.Contains(config, string(cm.UID)) {
+			count++
+		}
+	}
+	return count
+}
+
+// throughout is the opposite of eventually: it fails as soon as check does.
+func (n *node) throughout(during time.Duration, what string, check func(context.Context) error) {
+	n.t.Helper()
+	end, tick := time.NewTimer(during), time.NewTicker(100*time.Millisecond)
+	defer end.Stop()
+	defer tick.Stop()
+	for {
+		if err := check(n.t.Context()); err != nil {
+			n.t.Fatalf("%s: %v", what, err)
+		}
+		select {
+		case <-end.C:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// healthyWith waits until the kubelet is healthy with a ConfigMap; nil: with
+// the local configuration.
+func (n *node) healthyWith(within time.Duration, cm *corev1.ConfigMap) {
+	n.t.Helper()
+	want := n.Node.KubeletConfig()
+	if cm != nil {
+		want = string(cm.UID)
+	}
+	n.eventually(within, "the kubelet is healthy with "+want, func(ctx context.Context) error {
+		pid, err := n.KubeletPID()
+		if err != nil {
+			return err
+		}
+		argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(string(argv), want) {
+			return fmt.Errorf("it runs %q", argv)
+		}
+		return n.Healthy(ctx)
+	})
+}
+
+// askAgent asks the agent over HTTP.
+func (n *node) askAgent(ctx context.Context, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.Listen+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := (&http.Client{Timeout: 20 * time.Second}).Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	raw, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", res.Status, raw)
+	}
+	return raw, err
+}
+
+// agentSays waits until the agent itself says so of ConfigOK.
+func (n *node) agentSays(within time.Duration, status, reason, words string) configz {
+	n.t.Helper()
+	var z configz
+	n.eventually(within, fmt.Sprintf("the agent says %s, %s, %q", status, reason, words), func(ctx context.Context) error {
+		raw, err := n.askAgent(ctx, "/configz")
+		if err != nil {
+			return err
+		}
+		z = configz{}
+		if err := json.Unmarshal(raw, &z); err != nil {
+			return err
+		}
+		c := z.ConfigOK
+		if c.Status != status || c.Reason != reason || !strings.Contains(c.Message+": "+c.Cause, words) {
+			return fmt.Errorf("it says %+v, error %q", c, z.Error)
+		}
+		return nil
+	})
+	return z
+}
+
+// sample returns a value of the agent's /metrics, such as
+// evenkeel_rollbacks_total{reason="CrashLooped"}; 0 if there is none.
+func (n *node) sample(series string) float64 {
+	n.t.Helper()
+	for line := range strings.Lines(n.get("/metrics")) {
+		if value, ok := strings.CutPrefix(line, series+" "); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				n.t.Fatal(err)
+			}
+			return v
+		}
+	}
+	return 0
+}
+
+func (n *node) wantSample(series string, want float64) {
+	n.t.Helper()
+	if got := n.sample(series); got != want {
+		n.t.Errorf("%s is %v, want %v", series, got, want)
+	}
+}
+
+// logged waits until the agent's log has a line with all the words.
+func (n *node) logged(within time.Duration, words ...string) {
+	n.t.Helper()
+	n.eventually(within, fmt.Sprintf("a line of the log has %q", words), func(context.Context) error {
+		raw, err := os.ReadFile(n.Log)
+		if err != nil {
+			return err
+		}
+	lines:
+		for line := range strings.Lines(string(raw)) {
+			for _, w := range words {
+				if !strings.Contains(line, w) {
+					continue lines
+				}
+			}
+			return nil
+		}
+		return errors.New("no such line")
+	})
+}
+
+// exitsWith waits for the agent's end.
+func (n *node) exitsWith(within time.Duration, code int) {
+	n.t.Helper()
+	select {
+	case <-n.Done():
+		if n.ExitCode() != code {
+			n.t.Errorf("the agent exited with %d, want %d", n.ExitCode(), code)
+		}
+	case <-time.After(within):
+		n.t.Fatalf("the agent still runs after %s", within)
+	}
+}
+
+// lastWord demands that the agent ended with one line that holds words.
+func (n *node) lastWord(words string) {
+	n.t.Helper()
+	raw, err := os.ReadFile(n.Log)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	last := string(raw[max(0, strings.LastIndex(string(raw), "evenkeel-agent: ")):])
+	if !strings.HasPrefix(last, "evenkeel-agent: ") || !strings.Contains(last, words) || strings.Count(last, "\n") != 1 {
+		n.t.Errorf("it does not say %q in one line at its end, but:\n%s", words, last)
+	}
+}
+
+func (n *node) start() {
+	n.t.Helper()
+	if err := n.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func TestAnotherVersionOfTheKubeletStartsWithACleanSlate(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "upgrade", "--config-trial-duration=1s", "--crash-loop-threshold=0")
+	n.wrap(crashes)
+	n.up()
+	cm := n.configMap("a", map[string]any{"maxPods": 123})
+	n.assign(cm)
+	bad := rolledBack(cm, "CrashLooped", "(init)", "crash-looped: 1 starts in its trial, last: exit status 7")
+	nc := n.is(20*time.Second, bad)
+	if nc.Status.ComponentVersion != "v1.36.3" {
+		t.Errorf("the version is %q", nc.Status.ComponentVersion)
+	}
+	n.healthyWith(10*time.Second, nil)
+
+	n.wrap(`[ $mode = version ] && echo 'Kubernetes v1.36.99' && exit 0`)
+	nc = n.is(30*time.Second, allChecksPassed(cm))
+	if nc.Status.ComponentVersion != "v1.36.99" || len(nc.Status.BadConfigs) != 0 {
+		t.Errorf("the version is %q, bad are %+v", nc.Status.ComponentVersion, nc.Status.BadConfigs)
+	}
+	n.lastKnownGood(20*time.Second, cm)
+	raw, err := os.ReadFile(filepath.Join(n.Dir, "v1.36.3", "bad-configs"))
+	if err != nil || !strings.Contains(string(raw), string(cm.UID)) {
+		t.Errorf("the records of the old version: %v\n%s", err, raw)
+	}
+
+	// Back again: it was found bad with this version, and good with that.
+	n.stop()
+	n.wrap(crashes)
+	n.start()
+	n.healthyWith(30*time.Second, nil)
+	nc = n.is(30*time.Second, bad)
+	if nc.Status.ComponentVersion != "v1.36.3" || len(nc.Status.BadConfigs) != 1 {
+		t.Errorf("after the downgrade the version is %q, bad are %+v", nc.Status.ComponentVersion, nc.Status.BadConfigs)
+	}
+	if got := n.starts(cm); got != 2 { // once with each version
+		t.Errorf("it was started %d times", got)
+	}
+}
+
+func TestAKubeletThatCannotBeRunIsAClearErrorAtTheStart(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "nobinary")
+	for _, c := range []struct {
+		name, words string
+		make        func(file string) error
+	}{
+		{"missing", "there is no kubelet at ", func(string) error { return nil }},
+		{"a directory", " is a directory", func(file string) error { return os.Mkdir(file, 0o755) }},
+		{"not executable", " is not executable", func(file string) error { return os.WriteFile(file, []byte("#!/bin/sh\n"), 0o644) }},
+		{"no kubelet", `"hello" is no version`, func(file string) error { return os.WriteFile(file, []byte("#!/bin/sh\necho hello\n"), 0o755) }},
+		{"without its interpreter", "it cannot be run: ", func(file string) error { return os.WriteFile(file, []byte("#!/no/such/shell\n"), 0o755) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := n.in(t)
+			file := filepath.Join(t.TempDir(), "kubelet")
+			if err := c.make(file); err != nil {
+				t.Fatal(err)
+			}
+			n.Kubelet[0] = file
+			n.start()
+			n.exitsWith(20*time.Second, 1)
+			n.lastWord(c.words)
+		})
+	}
+}
+
+func TestAKubeletThatVanishesIsAwaitedAndNoConfigurationIsBlamed(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "vanished", "--config-trial-duration=5m", "--crash-loop-threshold=1")
+	n.wrap("")
+	n.up()
+	cm := n.configMap("a", map[string]any{"maxPods": 120})
+	n.assign(cm)
+	n.is(20*time.Second, allChecksPassed(cm))
+	n.healthyWith(10*time.Second, cm)
+
+	if err := os.Rename(n.Kubelet[0], n.Kubelet[0]+".away"); err != nil {
+		t.Fatal(err)
+	}
+	n.kill(n.kubeletPID())
+	w := allChecksPassed(cm)
+	w.err = "the kubelet exited unexpectedly: start " + n.Kubelet[0] + ": "
+	n.is(20*time.Second, w)
+	n.eventually(20*time.Second, "it was tried three times", func(context.Context) error {
+		raw, err := os.ReadFile(n.Log)
+		if count := strings.Count(string(raw), "the kubelet cannot be started"); err == nil && count < 3 {
+			err = fmt.Errorf("%d times", count)
+		}
+		return err
+	})
+	if err := os.Rename(n.Kubelet[0]+".away", n.Kubelet[0]); err != nil {
+		t.Fatal(err)
+	}
+	n.healthyWith(20*time.Second, cm)
+	nc := n.is(10*time.Second, allChecksPassed(cm))
+	if len(nc.Status.BadConfigs) != 0 || nc.Status.Trial == nil {
+		t.Errorf("bad are %+v, trial is %+v", nc.Status.BadConfigs, nc.Status.Trial)
+	}
+	if s := n.onDisk(); s.Trial == nil || len(s.Startups) != 2 { // it was adopted, and killed once
+		t.Errorf("on disk are %d starts, trial %+v", len(s.Startups), s.Trial)
+	}
+}
+
+func TestSIGTERMStopsTheKubeletAndExitsZero(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "sigterm", "--config-trial-duration=5m")
+	n.up()
+	cm := n.configMap("a", map[string]any{"maxPods": 120})
+	n.assign(cm)
+	n.is(20*time.Second, allChecksPassed(cm))
+	n.healthyWith(10*time.Second, cm)
+	kubelet := n.watchProcess(n.kubeletPID())
+	n.stop()
+	n.exitsWith(time.Second, 0)
+	kubelet.gone(0)
+	n.logged(time.Second, `msg="kubelet stopped"`, `exit="exit status 0"`)
+	if s := n.onDisk(); s.Trial == nil || !s.Trial.Clean {
+		t.Errorf("no clean shutdown is on record: trial %+v", s.Trial)
+	}
+}
+
+func TestTwoNodesOfOneClusterGoTheirOwnWays(t *testing.T) {
+	t.Parallel()
+	one := newNode(t, "pair-1", "--config-trial-duration=1s", "--crash-loop-threshold=0")
+	two := newNode(t, "pair-2", "--config-trial-duration=1s", "--crash-loop-threshold=0")
+	two.wrap(crashes)
+	one.start()
+	two.start()
+	one.is(30*time.Second, localInit)
+	two.is(30*time.Second, localInit)
+
+	// A configuration names the directories and ports of its node.
+	a, b := one.configMap("a", map[string]any{"maxPods": 123}), two.configMap("b", map[string]any{"maxPods": 123})
+	one.assign(a)
+	two.assign(b)
+	one.is(20*time.Second, allChecksPassed(a))
+	two.is(20*time.Second, rolledBack(b, "CrashLooped", "(init)", "crash-looped: 1 starts in its trial, last: exit status 7"))
+	one.lastKnownGood(20*time.Second, a)
+	two.healthyWith(20*time.Second, nil)
+	one.healthyWith(time.Second, a)
+
+	two.stop()
+	two.exitsWith(time.Second, 0)
+	one.healthyWith(time.Second, a)
+}

@@ -1,0 +1,247 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/test/bed"
+)
+
+// serviceManager stands in for systemd at the other end of NOTIFY_SOCKET.
+type serviceManager struct {
+	t *testing.T
+
+	mu    sync.Mutex
+	heard []message
+}
+
+type message struct {
+	at    time.Time
+	state string
+	err   error // what the kubelet's healthz said at that moment
+}
+
+// managed gives the agent a service manager, whose watchdog wants to be fed.
+func (n *node) managed(watchdog time.Duration) *serviceManager {
+	n.t.Helper()
+	socket := filepath.Join(n.Node.Dir(), "notify.sock")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	m := &serviceManager{t: n.t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buffer := make([]byte, 4096)
+		for {
+			size, err := conn.Read(buffer)
+			if err != nil {
+				return
+			}
+			at, states := time.Now(), strings.Split(strings.TrimSpace(string(buffer[:size])), "\n")
+			err = nil
+			if slices.Contains(states, "READY=1") {
+				err = n.Healthy(context.Background())
+			}
+			m.mu.Lock()
+			for _, state := range states {
+				m.heard = append(m.heard, message{at, state, err})
+			}
+			m.mu.Unlock()
+		}
+	}()
+	n.t.Cleanup(func() {
+		_ = conn.Close()
+		<-done
+	})
+	n.Env = append(n.Env, "NOTIFY_SOCKET="+socket)
+	if watchdog > 0 {
+		n.Env = append(n.Env, fmt.Sprintf("WATCHDOG_USEC=%d", watchdog.Microseconds()))
+	}
+	return m
+}
+
+// said returns the messages of one kind since a moment.
+func (m *serviceManager) said(state string, since time.Time) (found []message) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, h := range m.heard {
+		if h.state == state && h.at.After(since) {
+			found = append(found, h)
+		}
+	}
+	return found
+}
+
+func (m *serviceManager) awaits(within time.Duration, state string, since time.Time) message {
+	m.t.Helper()
+	var found []message
+	err := bed.Eventually(m.t.Context(), within, func(context.Context) error {
+		if found = m.said(state, since); len(found) == 0 {
+			return errors.New("it was not sent")
+		}
+		return nil
+	})
+	if err != nil {
+		m.t.Fatalf("%s: %v", state, err)
+	}
+	return found[0]
+}
+
+// fed demands that the watchdog was fed in time between two moments.
+func (m *serviceManager) fed(interval time.Duration, from, to time.Time) {
+	m.t.Helper()
+	last := from
+	for _, h := range append(m.said("WATCHDOG=1", from), message{at: to}) {
+		if h.at.After(to) {
+			break
+		}
+		if gap := h.at.Sub(last); gap > interval {
+			m.t.Errorf("the watchdog was not fed for %s, from %s on", gap, last.Format(time.TimeOnly))
+		}
+		last = h.at
+	}
+}
+
+func TestSystemdHearsReadyWhenTheKubeletIsHealthyAndIsFedAllTheTime(t *testing.T) {
+	t.Parallel()
+	const interval = 3 * time.Second
+	n := newNode(t, "notify", "--config-trial-duration=1s", "--crash-loop-threshold=1")
+	n.wrap(`[ $mode = run ] && while [ ! -e "$dir/go" ]; do sleep 0.05; done
+` + crashes)
+	m := n.managed(interval)
+	begin := time.Now()
+	n.start()
+	n.eventually(20*time.Second, "a kubelet was started", func(context.Context) error {
+		_, err := n.KubeletPID()
+		return err
+	})
+	n.throughout(interval+time.Second, "a kubelet that is not healthy", func(context.Context) error {
+		if len(m.said("READY=1", begin)) > 0 {
+			return errors.New("READY=1 was sent")
+		}
+		return nil
+	})
+	if err := os.WriteFile(n.beside("go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if ready := m.awaits(20*time.Second, "READY=1", begin); ready.err != nil {
+		t.Errorf("READY=1 was sent, but: %v", ready.err)
+	}
+
+	// A restart of the kubelet, and one that crash-loops, are the agent's
+	// affair.
+	n.is(20*time.Second, localInit)
+	good := n.configMap("good", map[string]any{"maxPods": 120})
+	n.assign(good)
+	n.lastKnownGood(20*time.Second, good)
+	bad := n.configMap("bad", map[string]any{"maxPods": 123})
+	n.assign(bad)
+	n.is(20*time.Second, rolledBack(bad, "CrashLooped", fmt.Sprintf("(UID: %s)", good.UID), "crash-looped: 2 starts in its trial, last: exit status 7"))
+	n.healthyWith(10*time.Second, good)
+	n.throughout(2*interval, "a kubelet that pings", n.Healthy)
+	if len(m.said("STOPPING=1", begin)) > 0 {
+		t.Error("STOPPING=1 was sent while it runs")
+	}
+
+	end := time.Now()
+	m.fed(interval, begin, end)
+	n.stop()
+	m.awaits(5*time.Second, "STOPPING=1", end)
+	n.exitsWith(time.Second, 0)
+}
+
+func TestAHungKubeletOnTrialIsTheAgentsToJudgeNotSystemds(t *testing.T) {
+	t.Parallel()
+	const interval = 2 * time.Second
+	n := newNode(t, "hung", "--config-trial-duration=5m", "--health-timeout=6s", "--stop-grace=2s")
+	n.wrap("")
+	m := n.managed(interval)
+	begin := time.Now()
+	n.up()
+	cm := n.configMap("a", map[string]any{"maxPods": 120})
+	n.assign(cm)
+	n.is(20*time.Second, allChecksPassed(cm))
+	n.healthyWith(10*time.Second, cm)
+	n.freeze(n.kubeletPID())
+	n.is(60*time.Second, rolledBack(cm, "NotHealthy", "(init)", "was not healthy for 6s"))
+	n.healthyWith(40*time.Second, nil)
+	m.fed(interval, begin, time.Now())
+}
+
+func TestTheUnitOfTheReadmeIsOneThatSystemdTakes(t *testing.T) {
+	t.Parallel()
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("no systemd-analyze here")
+	}
+	raw, err := os.ReadFile("../../config/systemd/evenkeel-agent-kubelet.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	agent := filepath.Join(dir, "evenkeel-agent")
+	if err := os.Symlink("/bin/true", agent); err != nil { // systemd wants a program that is there
+		t.Fatal(err)
+	}
+	const base = `[Unit]
+Description=kubelet: The Kubernetes Node Agent
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+ExecStart=/usr/bin/kubelet
+Restart=always
+StartLimitInterval=0
+RestartSec=10
+
+[Install]
+WantedBy=multi-user.target
+`
+	const kubeadm = `[Service]
+Environment="KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf"
+Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
+EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
+EnvironmentFile=-/etc/default/kubelet
+ExecStart=
+ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
+`
+	ours := strings.Replace(string(raw), "/usr/local/bin/evenkeel-agent", agent, 1)
+	if ours == string(raw) {
+		t.Fatal("it does not run /usr/local/bin/evenkeel-agent")
+	}
+	if err := os.Mkdir(filepath.Join(dir, "kubelet.service.d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{
+		"kubelet.service": base, "kubelet.service.d/10-kubeadm.conf": kubeadm, "kubelet.service.d/20-evenkeel.conf": ours,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", "kubelet.service")
+	cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":") // the default ones follow
+	out, err := cmd.CombinedOutput()
+	if err != nil || len(out) > 0 {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+	for _, setting := range []string{
+		"Type=notify", "NotifyAccess=main", "KillMode=mixed", "Restart=always", "RuntimeDirectory=evenkeel", "TimeoutStopSec=60", "TimeoutStartSec=10min",
+	} {
+		if !slices.Contains(strings.Split(string(raw), "\n"), setting) {
+			t.Errorf("there is no %s", setting)
+		}
+	}
+}
