@@ -57,7 +57,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.IntVar(&o.threshold, "crash-loop-threshold", 3, "unexpected restarts that a trial tolerates, 0 to 10")
 	f.DurationVar(&o.syncTimeout, "sync-timeout", 2*time.Second, "how long a start waits for the API to say what is intended")
 	f.DurationVar(&o.healthTimeout, "health-timeout", 2*time.Minute, "how long the kubelet may be alive but not healthy in a trial")
-	f.DurationVar(&o.readyTimeout, "ready-timeout", 2*time.Minute, "how long a node that was Ready may be not Ready in a trial")
+	f.DurationVar(&o.readyTimeout, "ready-timeout", 2*time.Minute, "how long a node that was Ready may be not Ready in a trial; its Lease is renewed every 10s: give it several")
 	f.DurationVar(&o.stopGrace, "stop-grace", 30*time.Second, "how long the kubelet has to stop before it is killed")
 	f.StringVar(&o.apiLoss, "api-loss-rollback", "auto", "go back to last-known-good once if the API is lost soon after a change: on, off, or auto (where static pods run)")
 	f.StringVar(&o.localInvalid, "local-invalid", "refuse", "what to do if the node's local configuration is invalid: refuse to start, or degrade to a proven configuration")

@@ -223,6 +223,9 @@ func TestTheSamePayloadUnderANewUIDCostsNoRestartAndIsKnownWhenItCrashes(t *test
 		if s := w.status(); s.Active.UID != "uid-2" || s.Trial == nil || s.Trial.HealthySeconds < 15 || !slices.Equal(s.OverriddenFields, []string{"clusterDNS"}) {
 			t.Errorf("it did not inherit: %+v", s)
 		}
+		w.kubelet.set(func(s *kubeletState) { // a dry run that cannot tell says nothing of the port
+			s.confs["good"] = conf{name: "good", healthz: 20248, doubtful: true}
+		})
 		w.dies(exitOne)
 		w.runs("good")
 		if ports := w.kubelet.get().ports; !slices.Equal(ports, []string{"10248", "20248", "20248"}) {

@@ -90,6 +90,7 @@ type Reporter interface {
 type InitSystem interface {
 	Ready() error
 	Stopping() error
+	Status(text string) error
 	Cover(bool)
 }
 

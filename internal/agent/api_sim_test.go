@@ -290,9 +290,10 @@ func (n *simNodes) Changed() <-chan struct{} { return n.changed }
 type simReporter struct {
 	w *world
 
-	mu      sync.Mutex
-	reports []told // that differ from the one before
-	events  []string
+	mu       sync.Mutex
+	reports  []told // that differ from the one before
+	events   []string
+	onReport func(source.Report)
 }
 
 type told struct {
@@ -304,6 +305,9 @@ var _ Reporter = (*simReporter)(nil)
 
 func (r *simReporter) Report(report source.Report) {
 	starts := len(r.w.kubelet.get().starts)
+	if r.onReport != nil {
+		r.onReport(report)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n := len(r.reports); n > 0 && plain(r.reports[n-1].Report) == plain(report) {
@@ -358,6 +362,7 @@ type simInit struct {
 	ready    int
 	stopping int
 	covered  bool
+	status   string
 	steps    int
 }
 
@@ -374,6 +379,14 @@ func (i *simInit) Stopping() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.stopping++
+	return i.err
+}
+
+// Status is what systemctl status would show.
+func (i *simInit) Status(text string) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.status = text
 	return i.err
 }
 

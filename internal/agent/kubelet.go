@@ -87,7 +87,10 @@ func (h *HostKubelet) Start(ctx context.Context, file string, effective componen
 	if err != nil {
 		return nil, err
 	}
-	k := &kubeletProcess{Process: p, health: component.NewHealth(h.HealthzURL(effective)), changed: make(chan struct{}, 1), closely: make(chan struct{}, 1)}
+	k := &kubeletProcess{Process: p, changed: make(chan struct{}, 1), closely: make(chan struct{}, 1)}
+	if url := h.HealthzURL(effective); url != "" {
+		k.health = component.NewHealth(url)
+	}
 	go k.probe(ctx)
 	return k, nil
 }
@@ -95,8 +98,8 @@ func (h *HostKubelet) Start(ctx context.Context, file string, effective componen
 // kubeletProcess is a kubelet with its health.
 type kubeletProcess struct {
 	*supervisor.Process
-	health  *component.Health
-	ok      atomic.Bool // healthz, at the last probe
+	health  *component.Health // nil: the node's own configuration switches the endpoint off; READY must do
+	ok      atomic.Bool       // healthz, at the last probe
 	was     bool
 	close   atomic.Bool
 	closely chan struct{}
@@ -115,11 +118,13 @@ const (
 
 // probe asks for the kubelet's health until it is gone.
 func (k *kubeletProcess) probe(ctx context.Context) {
-	defer k.health.Close()
+	if k.health != nil {
+		defer k.health.Close()
+	}
 	pace := probeStart
 	for {
 		ask, cancel := context.WithTimeout(ctx, probeTime)
-		ok := k.health.Healthz(ask) == nil
+		ok := k.health == nil || k.health.Healthz(ask) == nil
 		cancel()
 		k.ok.Store(ok)
 		if healthy := k.Healthy(); healthy != k.was {

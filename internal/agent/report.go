@@ -65,6 +65,9 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	a.o.Metrics.status(st, a.resourceVersion)
 	if st.Condition != a.condition {
 		a.o.Log.Info("ConfigOK", "status", st.Condition.Status, "reason", st.Condition.Reason, "message", st.Condition.Message+": "+st.Condition.Cause, "error", st.Error)
+		if err := a.o.Init.Status(st.Condition.Message + ": " + st.Condition.Cause); err != nil {
+			a.o.Log.Debug("cannot tell the init system", "err", err)
+		}
 		a.condition = st.Condition
 	}
 	a.page.set(pageState{status: st, effective: a.running, overridden: overridden, version: a.version, running: a.state.Run.Started})

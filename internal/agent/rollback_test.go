@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/source"
 	"github.com/evenkeel/evenkeel/internal/supervisor"
 )
 
@@ -186,6 +187,29 @@ func TestSIGTERMAtAnyMomentEndsInGoodOrder(t *testing.T) {
 			w.stop()
 		})
 	}
+}
+
+func TestWhatWasDecidedIsNotBegunAfterSIGTERM(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.runs("")
+		w.reporter.onReport = func(report source.Report) {
+			if report.Status.Active != nil { // decided, recorded, and not carried out yet
+				w.cancel()
+			}
+		}
+		w.assign("uid-good", good)
+		w.pass(2 * time.Second)
+		w.stop()
+		w.wantStarts("")
+		if v := w.view(); v.Current.Revision != "uid-good" || !v.Trial.Clean {
+			t.Errorf("%+v, %+v", v, v.Trial)
+		}
+		w.reporter.onReport = nil
+		w.start()
+		w.runs("good")
+		w.promoted("uid-good")
+	})
 }
 
 func TestWhatAnOutageCausesIsBlamedOnNobody(t *testing.T) {

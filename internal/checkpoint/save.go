@@ -34,6 +34,9 @@ func (s *Store) Save(next trial.State) error {
 		files[r.name] = data
 	}
 	s.named = append(s.named, next.Current, next.LastKnownGood)
+	if err := s.prepare(); err != nil {
+		return err
+	}
 	var left error
 	for _, r := range records {
 		if r.name == "current" && s.leaveCurrentMissing(next) {

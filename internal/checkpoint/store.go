@@ -55,6 +55,9 @@ type Store struct {
 	// or saved last, and, while saving fails, as it was to be saved.
 	named  []trial.Record
 	loaded bool
+	// lacking: some directory could not be made when the Store was opened. What
+	// is there can be read; what is to be written makes it first.
+	lacking bool
 }
 
 // Open opens the state in dir for the given version of the component, a safe
@@ -62,8 +65,10 @@ type Store struct {
 // mode of a directory that others can enter, and removes what a crash left
 // half-written.
 //
-// It changes no record. An error says what is wrong with the directory; the
-// caller can then still read what is there with ReadOnly.
+// It changes no record. A disk that takes nothing now is no error: what is there
+// can be read, and a node that boots with a full disk must not lose its kubelet
+// to that. An error says what else is wrong with the directory; the caller can
+// then still read what is there with ReadOnly.
 func Open(fsys atomicfile.FS, dir, version string, log *slog.Logger) (*Store, error) {
 	if err := checkVersion(version); err != nil {
 		return nil, err
@@ -76,13 +81,44 @@ func Open(fsys atomicfile.FS, dir, version string, log *slog.Logger) (*Store, er
 		return nil, fmt.Errorf("dynamic config directory: %w", err)
 	}
 	s := &Store{fsys: fsys, dir: dir, version: version, log: log, durable: map[string][]byte{}, unreadable: map[string]error{}}
-	for _, d := range []string{dir, s.path(checkpointsDir), s.path(renderedDir), s.path(version)} {
-		if err := s.ensureDir(d); err != nil {
-			return nil, fmt.Errorf("dynamic config directory: %w", err)
-		}
+	if err := s.ensureDirs(); takesNothing(err) {
+		log.Error("the disk takes nothing; going by what is there", "error", err)
+		s.lacking = true
+	} else if err != nil {
+		return nil, err
+	}
+	for _, d := range s.dirs() {
 		s.removeLeftovers(d)
 	}
 	return s, nil
+}
+
+func (s *Store) dirs() []string {
+	return []string{s.dir, s.path(checkpointsDir), s.path(renderedDir), s.path(s.version)}
+}
+
+func (s *Store) ensureDirs() error {
+	for _, d := range s.dirs() {
+		if err := s.ensureDir(d); err != nil {
+			return fmt.Errorf("dynamic config directory: %w", err)
+		}
+	}
+	return nil
+}
+
+// prepare makes what Open could not, before something is written.
+func (s *Store) prepare() error {
+	if !s.lacking {
+		return nil
+	}
+	err := s.ensureDirs()
+	s.lacking = err != nil
+	return err
+}
+
+// takesNothing tells whether an error is one of a disk that may be read.
+func takesNothing(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EIO)
 }
 
 func (s *Store) path(elements ...string) string {
@@ -156,6 +192,9 @@ func kindOf(mode fs.FileMode) string {
 // that a failure is not one of Open.
 func (s *Store) removeLeftovers(dir string) {
 	entries, err := s.fsys.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) && s.lacking {
+		return
+	}
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), atomicfile.TempSuffix) {
 			err = errors.Join(err, s.removeTree(filepath.Join(dir, e.Name()), e.IsDir()))

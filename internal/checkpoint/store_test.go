@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/crashfs"
+	"github.com/evenkeel/evenkeel/internal/trial"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -95,8 +96,8 @@ func TestOpenRefusesADirectoryThatIsNotOurs(t *testing.T) {
 		"a file inside":     {func(f *crashfs.FS) { f.Plant(dir+"/checkpoints", nil) }, dir + "/checkpoints is not a directory but a file"},
 		"somebody else's":   {func(f *crashfs.FS) { f.PlantDir(dir, 0o700); f.Own(dir, 1000) }, dir + " belongs to user 1000, who could change what this node runs: look at what it holds, then chown it to root"},
 		"an inner one's":    {func(f *crashfs.FS) { f.PlantDir(dir+"/"+version, 0o700); f.Own(dir+"/"+version, 1000) }, dir + "/" + version + " belongs to user 1000"},
-		"on a read-only fs": {func(f *crashfs.FS) { f.FailFrom(1, syscall.EROFS) }, "read-only file system"},
-		"cannot tighten":    {func(f *crashfs.FS) { f.PlantDir(dir, 0o755); f.FailFrom(1, syscall.EROFS) }, dir + " has mode 0755, others can get at it, and it could not be tightened: chmod it to 0700: "},
+		"not to be entered": {func(f *crashfs.FS) { f.FailFrom(1, syscall.EACCES) }, "permission denied"},
+		"cannot tighten":    {func(f *crashfs.FS) { f.PlantDir(dir, 0o755); f.FailFrom(1, syscall.EPERM) }, dir + " has mode 0755, others can get at it, and it could not be tightened: chmod it to 0700: "},
 	} {
 		fsys := crashfs.New()
 		tt.plant(fsys)
@@ -110,6 +111,45 @@ func TestOpenRefusesADirectoryThatIsNotOurs(t *testing.T) {
 	}
 	if _, err := checkpoint.Open(atomicfile.OS{}, link, version, nil); err == nil || !strings.Contains(err.Error(), "is not a directory but a symbolic link") {
 		t.Errorf("a link: %v", err)
+	}
+}
+
+func TestADiskThatTakesNothingKeepsNoNodeFromWhatItHas(t *testing.T) {
+	for _, cause := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO} {
+		fsys := crashfs.New()
+		before := open(t, fsys)
+		sum, err := before.Put("uid-a", configMap("uid-a", "p"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		adopted := trial.State{Current: trial.Record{Config: config("uid-a", "a"), Since: noon}}
+		adopted.Current.Checkpoint = sum
+		if err := before.Save(adopted); err != nil {
+			t.Fatal(err)
+		}
+		fsys.FailFrom(1, cause, crashfs.Needed...)
+		var log bytes.Buffer
+		s, err := checkpoint.Open(fsys, dir, "v9.9.9", slog.New(slog.NewTextHandler(&log, nil))) // whose directory is missing
+		if err != nil {
+			t.Fatalf("%v: %v", cause, err)
+		}
+		state, _ := s.Load()
+		if state.Current.Revision != "uid-a" {
+			t.Errorf("%v: current is %q, want uid-a", cause, state.Current.Revision)
+		}
+		if _, err := s.Get(state.Current.Config); err != nil {
+			t.Errorf("%v: the checkpoint: %v", cause, err)
+		}
+		if err := s.Save(state); !errors.Is(err, cause) {
+			t.Errorf("%v: saving: %v", cause, err)
+		}
+		fsys.Heal()
+		if err := s.Save(state); err != nil {
+			t.Errorf("%v: saving when the disk is back: %v", cause, err)
+		}
+		if !strings.Contains(log.String(), "the disk takes nothing") {
+			t.Errorf("%v: the log says %q", cause, log.String())
+		}
 	}
 }
 

@@ -55,7 +55,7 @@ func (d *decider) reckon() bool {
 		}
 	} else {
 		run.HealthyFor = 0
-		if !o.Node.RuntimeDown && !o.Node.ShuttingDown {
+		if !d.outage() && !run.Outage { // nor what it left of the time since the last decision
 			run.Unhealthy += gap
 		}
 	}
@@ -63,10 +63,12 @@ func (d *decider) reckon() bool {
 	return true
 }
 
+// outage tells whether what a kubelet's health depends on is away.
+func (d *decider) outage() bool { return d.o.Node.RuntimeDown || d.o.Node.ShuttingDown }
+
 // standsStill tells whether an outage stops the clocks that depend on it.
 func (d *decider) standsStill() bool {
-	n := d.o.Node
-	return !n.API || n.RuntimeDown || n.ShuttingDown
+	return !d.o.Node.API || d.outage()
 }
 
 // mustBeReady tells whether the node was Ready when the trial began.
@@ -80,7 +82,7 @@ func (d *decider) reckonNode(gap time.Duration, wasHealthy bool) {
 	switch {
 	case !notReady:
 		run.NotReady = 0
-	case run.Healthy && !d.standsStill():
+	case run.Healthy && !d.standsStill() && !run.Stood: // what an outage left of the time since is not counted
 		run.NotReady += gap
 	}
 	if run.Healthy && wasHealthy && !notReady && !d.standsStill() && d.onTrial() {

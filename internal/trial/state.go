@@ -144,6 +144,8 @@ type Run struct {
 	HealthyFor  time.Duration // since the last start
 	Unhealthy   time.Duration // alive but not healthy, without a break
 	NotReady    time.Duration // healthy, but the node is not Ready, without a break
+	Outage      bool          // at the last decision, of what health depends on
+	Stood       bool          // at the last decision, the clocks that the API stops stood still
 	Credit      time.Duration // healthy time of the trial that is not on disk yet
 	APISeen     bool          // reachable since the last change of Config
 	APIAway     time.Duration // without a break

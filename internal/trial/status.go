@@ -37,6 +37,7 @@ type Progress struct {
 }
 
 func (d *decider) decision() Decision {
+	d.next.Run.Outage, d.next.Run.Stood = d.outage(), d.standsStill()
 	s := d.next
 	dec := Decision{Next: s, Action: d.action, Validate: d.needs, Events: d.events}
 	if d.action.Kind == Refuse {

@@ -2,6 +2,8 @@ package bed
 
 import (
 	"crypto/tls"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -35,10 +37,11 @@ func (b *Bed) Proxy(wrap func(next http.Handler) http.Handler) (*Proxy, error) {
 		return nil, err
 	}
 	reverse := httputil.NewSingleHostReverseProxy(target)
-	reverse.Transport, reverse.FlushInterval = transport, -1
+	quiet := log.New(io.Discard, "", 0) // requests that are cut are what it is for
+	reverse.Transport, reverse.FlushInterval, reverse.ErrorLog = transport, -1, quiet
 	p := &Proxy{Kubeconfig: filepath.Join(b.Node.Dir(), "proxy.kubeconfig")}
 	p.server = httptest.NewUnstartedServer(wrap(reverse))
-	p.server.EnableHTTP2 = true
+	p.server.EnableHTTP2, p.server.Config.ErrorLog = true, quiet
 	p.server.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	p.server.StartTLS()
 	return p, clientcmd.WriteToFile(clientcmdapi.Config{

@@ -27,13 +27,6 @@ func (n *node) onDiskOfItsOwn() {
 	}
 }
 
-func (n *node) remount(flags uintptr) {
-	n.t.Helper()
-	if err := unix.Mount("tmpfs", n.Dir, "tmpfs", unix.MS_REMOUNT|flags, "size=1m,mode=0700"); err != nil {
-		n.t.Fatal(err)
-	}
-}
-
 // fill leaves nothing of the disk, and returns what gives it back.
 func (n *node) fill() (empty func()) {
 	n.t.Helper()

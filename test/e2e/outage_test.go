@@ -19,7 +19,7 @@ import (
 func (n *node) undisturbed(pid int, cm *corev1.ConfigMap) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if now, err := n.KubeletPID(); err != nil || now != pid {
-			return fmt.Errorf("the kubelet is process %d, was %d, %w", now, pid, err)
+			return fmt.Errorf("the kubelet is process %d, was %d, %v", now, pid, err)
 		}
 		s := n.onDisk()
 		if s.Current.Revision != string(cm.UID) || !s.LastKnownGood.IsLocal() || len(s.Bad) > 0 || s.Trial == nil || len(s.Startups) != 1 {
@@ -70,7 +70,7 @@ func TestWhileTheAPIIsAwayTheTrialStandsStillAndNothingRollsBack(t *testing.T) {
 	n.agentSays(20*time.Second, "Unknown", "SyncFailed", "the API server refuses connections (")
 	n.throughout(3*time.Second, "during the second outage", func(ctx context.Context) error {
 		if now, err := n.KubeletPID(); err != nil || now != pid {
-			return fmt.Errorf("the kubelet is process %d, was %d, %w", now, pid, err)
+			return fmt.Errorf("the kubelet is process %d, was %d, %v", now, pid, err)
 		}
 		return n.Healthy(ctx)
 	})
