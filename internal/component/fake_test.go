@@ -190,7 +190,7 @@ func TestAStoppedCheckGivesNoVerdict(t *testing.T) {
 			if text, _ := os.ReadFile(started); len(text) > 0 {
 				return
 			}
-			time.Sleep(10 * time.Millisecond) // between two looks
+			<-time.After(10 * time.Millisecond) // between two looks
 		}
 	}()
 	checkVerdict(t, h.Check(ctx, []byte("HANG"), ""), CouldNotTell, 1, "the dry run of the kubelet: context canceled")
@@ -296,7 +296,7 @@ func mustBeGone(t *testing.T, pids string) {
 				t.Errorf("process %s is still there: %s", pid, stat)
 				break
 			}
-			time.Sleep(10 * time.Millisecond) // between two looks
+			<-time.After(10 * time.Millisecond) // between two looks
 		}
 	}
 }
@@ -325,7 +325,7 @@ func TestADryRunDiesWithUs(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("the fake kubelet did not start")
 		}
-		time.Sleep(10 * time.Millisecond) // between two looks
+		<-time.After(10 * time.Millisecond) // between two looks
 	}
 	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)

@@ -82,7 +82,7 @@ state = %q
 		if time.Now().After(deadline) {
 			t.Fatalf("containerd does not listen: %v", err)
 		}
-		time.Sleep(20 * time.Millisecond) // between two looks
+		<-time.After(20 * time.Millisecond) // between two looks
 	}
 }
 

@@ -57,7 +57,7 @@ const patience = 30 * time.Second
 // await polls until done says so; if it never does, got says what there was instead.
 func await[T any](t *testing.T, what string, get func() T, done func(T) bool) T {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; <-time.After(5 * time.Millisecond) {
 		got := get()
 		if done(got) {
 			return got
