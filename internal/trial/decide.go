@@ -54,6 +54,7 @@ type hold struct {
 	reason string // CamelCase
 	cause  string
 	detail string
+	pods   bool // it is decided again when the node's pods change
 }
 
 func (d *decider) forget() bool {
@@ -156,18 +157,18 @@ func (d *decider) adopt() bool {
 	}
 	c := in.Config
 	if s.IsRevoked(c) {
-		d.hold = hold{"False", "Revoked", fmt.Sprintf("refused current (UID: %s): it is revoked", c.Revision), ""}
+		d.hold = hold{status: "False", reason: "Revoked", cause: fmt.Sprintf("refused current (UID: %s): it is revoked", c.Revision)}
 		return true
 	}
-	if b, bad := s.BadEntry(c); bad {
-		if c.Rollout.Attempt <= b.Attempt {
+	if _, bad := s.BadEntry(c); bad {
+		if slices.ContainsFunc(s.Bad, func(b BadConfig) bool { return b.matches(c) && c.Rollout.Attempt <= b.Attempt }) {
 			return true // status says why
 		}
 		if d.forbidden(s.Current.Config) {
 			s.Current = s.LastKnownGood // lifting must not bring back more than what is adopted below
 			d.endTrial()
 		}
-		s.Bad = slices.DeleteFunc(s.Bad, func(b BadConfig) bool { return b.matches(c) && b.Attempt < c.Rollout.Attempt })
+		s.Bad = slices.DeleteFunc(s.Bad, func(b BadConfig) bool { return b.matches(c) })
 	}
 	if s.Current.Same(c) {
 		if s.Current.Config != c {
@@ -182,7 +183,7 @@ func (d *decider) adopt() bool {
 		return true
 	}
 	if d.o.Storage != "" {
-		d.hold = hold{"Unknown", "SyncFailed", "failed to sync, desired config unclear, cause: cannot record it: " + d.o.Storage, ""}
+		d.hold = hold{status: "Unknown", reason: "SyncFailed", cause: "failed to sync, desired config unclear, cause: cannot record it: " + d.o.Storage}
 		return true
 	}
 	if d.inherits(c) {
@@ -197,11 +198,11 @@ func (d *decider) adopt() bool {
 		d.markBad(c, Rejected, fmt.Sprintf("failed to validate current (UID: %s)", c.Revision), v.Words)
 		d.event(true, "ConfigRejected", "failed to validate current (UID: %s): %s", c.Revision, v.Words)
 	case Refused:
-		d.hold = hold{"False", v.Guard, fmt.Sprintf("refused current (UID: %s): %s", c.Revision, v.Words), ""}
+		d.hold = hold{status: "False", reason: v.Guard, cause: fmt.Sprintf("refused current (UID: %s): %s", c.Revision, v.Words), pods: true}
 	case Accepted:
 		d.adoptConfig(c)
 	default:
-		d.hold = hold{"Unknown", "CouldNotValidate", fmt.Sprintf("could not validate current (UID: %s): %s", c.Revision, v.Words), ""}
+		d.hold = hold{status: "Unknown", reason: "CouldNotValidate", cause: fmt.Sprintf("could not validate current (UID: %s): %s", c.Revision, v.Words), pods: true}
 	}
 	return true
 }
@@ -259,7 +260,7 @@ func (d *decider) adoptLocal() bool {
 		return true
 	}
 	if d.o.Storage != "" {
-		d.hold = hold{"Unknown", "SyncFailed", "failed to sync, desired config unclear, cause: cannot record it: " + d.o.Storage, ""}
+		d.hold = hold{status: "Unknown", reason: "SyncFailed", cause: "failed to sync, desired config unclear, cause: cannot record it: " + d.o.Storage}
 		return true
 	}
 	v, ok := d.o.Verdicts[""]
@@ -267,7 +268,7 @@ func (d *decider) adoptLocal() bool {
 		return d.awaitVerdict(Config{})
 	}
 	if v.Outcome == RejectedOutcome {
-		d.hold = hold{"False", "LocalInvalid", fmt.Sprintf("failed to validate current (%s)", d.o.Local), v.Words}
+		d.hold = hold{status: "False", reason: "LocalInvalid", cause: fmt.Sprintf("failed to validate current (%s)", d.o.Local), detail: v.Words}
 		return true
 	}
 	if !s.Current.IsLocal() {
@@ -317,14 +318,21 @@ func (d *decider) choose() bool {
 		}
 		if v.Outcome == Unavailable {
 			if s.Current.Same(c) && d.hold.status == "" {
-				d.hold = hold{"Unknown", "SyncFailed", "failed to sync, desired config unclear, cause: " + v.Words, ""}
+				d.hold = hold{status: "Unknown", reason: "SyncFailed", cause: "failed to sync, desired config unclear, cause: " + v.Words}
 			}
 			continue
 		}
 		d.choice = c
 		return true
 	}
-	if len(d.needs) == 0 { // else what is assigned may yet be run
+	switch {
+	case len(d.needs) > 0: // what is assigned may yet be run
+	case d.o.Child.Alive: // a kubelet that should not run is still better than none
+		d.choice = s.Run.Config
+		d.hold = hold{status: "False", reason: "DeadEnd", detail: d.o.Verdicts[""].Words,
+			cause: fmt.Sprintf("%s must not run, and there is nothing else: the local configuration is invalid", label(d.choice, d.o.Local))}
+		return true
+	default:
 		d.action = Action{Kind: Refuse, Words: d.o.Verdicts[""].Words}
 	}
 	return false
@@ -339,7 +347,7 @@ func (d *decider) act() bool {
 	}
 	kind := Start
 	if d.o.Child.Alive {
-		if len(d.needs) > 0 { // the verdict on what is assigned is on its way: one restart, not two
+		if _, bad := s.BadEntry(run.Config); len(d.needs) > 0 && !bad { // the verdict on what is assigned is on its way: one restart, not two
 			return true
 		}
 		kind = Restart
@@ -420,6 +428,7 @@ func (d *decider) markBad(c Config, f Failure, reason, detail string) BadConfig 
 	}
 	d.next.Bad = slices.DeleteFunc(d.next.Bad, func(b BadConfig) bool { return b.Revision == c.Revision })
 	d.next.Bad = append([]BadConfig{b}, d.next.Bad...)
+	d.next.Bad = d.next.Bad[:min(len(d.next.Bad), maxBad)]
 	return b
 }
 

@@ -226,7 +226,10 @@ func CleanShutdown(s State) State {
 }
 
 // maxKept bounds the lists in the state.
-const maxKept = 10
+const (
+	maxKept = 10
+	maxBad  = 50
+)
 
 // Forget returns the state without the belief that a revision is bad: the
 // proposal's repair for dead ends.

@@ -43,7 +43,7 @@ func (d *decider) decision() Decision {
 	if d.action.Kind == Refuse {
 		return dec
 	}
-	dec.Watch = s.Trial != nil || d.hold.status != ""
+	dec.Watch = s.Trial != nil || d.hold.pods
 	dec.Wake = d.nextWake()
 	if len(d.needs) == 0 {
 		dec.Status = d.status()
