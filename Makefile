@@ -21,7 +21,7 @@ help: ## say what each target does
 
 build: ## build evenkeel's programs into bin/
 	@for cmd in $(CMDS); do \
-	  go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/$$cmd ./cmd/$$cmd && echo "built bin/$$cmd"; \
+	  go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/$$cmd ./cmd/$$cmd; echo "built bin/$$cmd"; \
 	done
 
 tools: $(TOOLS)/.built ## build the pinned upstream programs into bin/tools/ (once; some minutes)

@@ -195,14 +195,7 @@ Exit codes: 0 said, 1 the directory cannot be read, 3 usage.`,
 }
 
 func agentRuns(dir string) bool {
-	if _, err := os.Stat(filepath.Join(dir, agentLock)); err != nil {
-		return false
-	}
-	lock, err := lockfile.TryAcquire(filepath.Join(dir, agentLock))
-	if err == nil {
-		_ = lock.Release()
-	}
-	return errors.Is(err, lockfile.ErrHeld)
+	return lockfile.Held(filepath.Join(dir, agentLock))
 }
 
 // summary is what status prints.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,6 +107,14 @@ func (o *options) logger() *slog.Logger {
 
 // run is the agent itself.
 func run(ctx context.Context, o *options, argv []string) error {
+	err := start(ctx, o, argv)
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return nil // told to stop before there was anything to stop
+	}
+	return err
+}
+
+func start(ctx context.Context, o *options, argv []string) error {
 	if err := o.check(); err != nil {
 		return err
 	}
@@ -146,9 +155,6 @@ func run(ctx context.Context, o *options, argv []string) error {
 		LockFile: locks.kubelet,
 		Notifier: notifier,
 		Log:      log,
-	}
-	if err := host.Harness.Prove(ctx); err != nil {
-		log.Warn("this kubelet cannot be asked what it accepts: nothing new will be taken up", "err", err)
 	}
 	return o.serve(ctx, o.agentOptions(notifier, log), host, node, log)
 }
@@ -261,16 +267,12 @@ func (o *options) listenAndServe(ctx context.Context, all *sync.WaitGroup, a *ag
 }
 
 func (o *options) node(k *component.Kubelet) (string, error) {
-	for _, name := range []string{o.nodeName, k.HostnameOverride} {
-		if name != "" {
-			return name, nil
-		}
-	}
-	name, err := os.Hostname()
-	if err != nil {
+	host, err := os.Hostname()
+	name := strings.ToLower(strings.TrimSpace(cmp.Or(o.nodeName, k.HostnameOverride, host))) // as the kubelet does
+	if name == "" {
 		return "", fmt.Errorf("cannot tell the node's name, give --node-name: %w", err)
 	}
-	return strings.ToLower(strings.TrimSpace(name)), nil
+	return name, nil
 }
 
 // initFile is the node's own configuration, if it has one besides the
@@ -314,6 +316,8 @@ func (l *locks) release() {
 // lockRetry is how often a lock that the kubelet would have waited for is tried.
 const lockRetry = time.Second
 
+// lock takes the node's own --lock-file first, which may take long, as it may
+// for the kubelet; then the directory, which nobody else should work on then.
 func (o *options) lock(ctx context.Context, k *component.Kubelet, log *slog.Logger) (*locks, error) {
 	l := &locks{}
 	if o.dynamicConfigDir != "" {
@@ -321,47 +325,61 @@ func (o *options) lock(ctx context.Context, k *component.Kubelet, log *slog.Logg
 		if err != nil {
 			return nil, err
 		}
-		o.dynamicConfigDir = dir
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, fmt.Errorf("--dynamic-config-dir: %w", err)
-		}
-		lock, err := lockfile.TryAcquire(filepath.Join(dir, agentLock))
-		if errors.Is(err, lockfile.ErrHeld) {
-			return nil, &exit{exitHeld, fmt.Errorf("another agent works on %s: %w", dir, err)}
-		}
-		if err != nil {
-			return nil, fmt.Errorf("--dynamic-config-dir: %w", err)
-		}
-		l.held = append(l.held, lock)
-		l.kubelet = filepath.Join(dir, "kubelet.lock")
+		o.dynamicConfigDir, l.kubelet = dir, filepath.Join(dir, "kubelet.lock")
 	}
-	if k.LockFile == "" {
+	if k.LockFile != "" {
+		if same, _ := filepath.Abs(k.LockFile); same == l.kubelet {
+			return nil, usage("the kubelet's --lock-file %s is the one that the agent gives it: choose another path", k.LockFile)
+		}
+		if err := l.await(ctx, k.LockFile, log); err != nil {
+			return nil, err
+		}
+	}
+	if o.dynamicConfigDir == "" {
 		return l, nil
 	}
-	if same, _ := filepath.Abs(k.LockFile); same == l.kubelet {
+	if err := l.takeDirectory(o.dynamicConfigDir); err != nil {
 		l.release()
-		return nil, usage("the kubelet's --lock-file %s is the one that the agent gives it: choose another path", k.LockFile)
+		return nil, err
 	}
+	return l, nil
+}
+
+// await takes the lock that the kubelet would have waited for.
+func (l *locks) await(ctx context.Context, path string, log *slog.Logger) error {
 	for said := false; ; said = true {
-		lock, err := lockfile.TryAcquire(k.LockFile)
+		lock, err := lockfile.TryAcquire(path)
 		if err == nil {
 			l.held = append(l.held, lock)
-			return l, nil
+			return nil
 		}
 		if !errors.Is(err, lockfile.ErrHeld) {
-			l.release()
-			return nil, fmt.Errorf("the kubelet's --lock-file: %w", err)
+			return fmt.Errorf("the kubelet's --lock-file: %w", err)
 		}
 		if !said {
 			log.Info("waiting for the lock, as the kubelet would", "err", err)
 		}
 		select {
 		case <-ctx.Done():
-			l.release()
-			return nil, ctx.Err()
+			return ctx.Err()
 		case <-time.After(lockRetry):
 		}
 	}
+}
+
+func (l *locks) takeDirectory(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("--dynamic-config-dir: %w", err)
+	}
+	lock, err := lockfile.TryAcquire(filepath.Join(dir, agentLock))
+	if errors.Is(err, lockfile.ErrHeld) {
+		return &exit{exitHeld, fmt.Errorf("another agent works on %s: %w", dir, err)}
+	}
+	if err != nil {
+		return fmt.Errorf("--dynamic-config-dir: %w", err)
+	}
+	l.held = append(l.held, lock)
+	return nil
 }
 
 // agentLock is held by the agent that works on a directory.

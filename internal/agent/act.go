@@ -25,8 +25,7 @@ func (a *Agent) render(action trial.Action) (file string, err error) {
 		file, err = a.store.Render(c.Revision, map[string][]byte{payload.KeyKubelet: data})
 	}
 	if err != nil {
-		a.unavailable[c.Revision] = true
-		a.checks.put(c.Revision, component.Verdict{Outcome: component.CouldNotTell, Words: err.Error()})
+		a.cannotUse(c.Revision, err)
 		return "", err
 	}
 	a.ranRemote = true
@@ -45,6 +44,9 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, file string) 
 		exit := a.process.Stop(a.o.StopGrace)
 		log.Info("kubelet stopped for a change", "exit", exit.String(), "took", time.Since(begin))
 		a.process = nil
+		if ctx.Err() != nil || a.replaced() {
+			return // told to end; or to be decided again, with what is known of the new binary
+		}
 	}
 	a.lease = &leaseBase{since: time.Now()}
 	if a.p.Nodes != nil && a.state.Trial != nil { // last-known-good is to show that it does better, too
@@ -55,6 +57,7 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, file string) 
 		a.exit = &trial.Child{Exited: true, Exit: err.Error()}
 		return
 	}
+	a.last = time.Now() // how long the one before took to stop says nothing of this one
 	log.Info("kubelet started", "name", action.Config.Name, "namespace", action.Config.Namespace)
 	a.o.Metrics.started(action.Cause)
 	a.collect()

@@ -69,6 +69,8 @@ type Source interface {
 	First(ctx context.Context) source.Answer
 	Current() source.Answer
 	Changed() <-chan struct{}
+	// Again has what is assigned resolved anew: its checkpoint cannot be used.
+	Again()
 }
 
 // Nodes says how the node is, as the API has it.
@@ -84,6 +86,8 @@ type Nodes interface {
 type Reporter interface {
 	Report(source.Report)
 	Event(severity source.Severity, reason, message string)
+	// Flush waits until what was reported has been written, or ctx ends.
+	Flush(ctx context.Context)
 }
 
 // InitSystem is told how the service is; see sd_notify(3).
@@ -218,8 +222,10 @@ func (a *Agent) firstLook(ctx context.Context) {
 // step makes one decision, carries it out, and waits until there may be
 // another.
 func (a *Agent) step(ctx context.Context) error {
-	if err := a.refreshVersion(ctx); err != nil && a.process == nil {
-		a.o.Log.Error("cannot look at the kubelet's binary", "err", err)
+	if a.process == nil { // what runs is of the version that it was started with
+		if err := a.refreshVersion(ctx); err != nil {
+			a.o.Log.Error("cannot look at the kubelet's binary", "err", err)
+		}
 	}
 	o, before := a.observe(ctx), a.state.Run
 	d := trial.Decide(a.state, o)
@@ -234,6 +240,8 @@ func (a *Agent) step(ctx context.Context) error {
 	a.exit = nil
 	a.dropRequests(o.Forget)
 	if d.Action.Kind == trial.Refuse {
+		a.report(d, o)
+		a.flush(ctx)
 		return fmt.Errorf("%w: %s", ErrLocalInvalid, d.Action.Words)
 	}
 	a.happened(d, o)
@@ -257,6 +265,16 @@ func (a *Agent) step(ctx context.Context) error {
 	}
 	a.wait(ctx, d.Wake)
 	return nil
+}
+
+// flush gives the last report its time to arrive.
+func (a *Agent) flush(ctx context.Context) {
+	if a.p.Reporter == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.o.SyncTimeout)
+	defer cancel()
+	a.p.Reporter.Flush(ctx)
 }
 
 // storageRetry is how long nothing new is taken up after the disk refused.
@@ -308,6 +326,13 @@ func (a *Agent) dropRequests(carriedOut []string) {
 		}
 		return err == nil
 	})
+}
+
+// replaced tells whether the kubelet's binary is not the one that was looked at
+// last.
+func (a *Agent) replaced() bool {
+	identity, err := a.p.Kubelet.Identity()
+	return err == nil && identity != a.identity
 }
 
 // refreshVersion notices that the kubelet was replaced: another version has a

@@ -119,6 +119,14 @@ func newSimSource(ctx context.Context, api *simAPI, records *Records) *simSource
 	return s
 }
 
+// Again implements Source.
+func (s *simSource) Again() {
+	s.mu.Lock()
+	s.about = v1alpha1.ConfigMapReference{}
+	s.mu.Unlock()
+	go s.look()
+}
+
 // look makes an answer of what the API has.
 func (s *simSource) look() {
 	s.api.mu.Lock()
@@ -333,6 +341,9 @@ func (r *simReporter) Event(severity source.Severity, reason, message string) {
 	defer r.mu.Unlock()
 	r.events = append(r.events, fmt.Sprintf("%s %s: %s", severity, reason, message))
 }
+
+// Flush has nothing to wait for.
+func (r *simReporter) Flush(context.Context) {}
 
 func (r *simReporter) last() source.Report {
 	r.mu.Lock()

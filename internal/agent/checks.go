@@ -8,8 +8,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 )
 
-// doubtful is how long "could not tell" stands before it is asked again.
-const doubtful = 30 * time.Second
+// doubtful is how long "could not tell" stands before it is asked again: twice
+// as long after each time, up to doubtfulMost.
+const (
+	doubtful     = 30 * time.Second
+	doubtfulMost = 8 * time.Minute
+)
 
 // checks are the verdicts of the kubelet's dry run, by revision, "" being
 // local. They are found in the background: a rollback never waits for one.
@@ -18,6 +22,7 @@ type checks struct {
 	found   func(component.Verdict, time.Duration)
 	mu      *sync.Mutex
 	byRev   map[string]*check
+	doubts  map[string]int // how often a revision could not be judged
 }
 
 type check struct {
@@ -28,7 +33,7 @@ type check struct {
 }
 
 func newChecks(found func(component.Verdict, time.Duration)) checks {
-	return checks{changed: make(chan struct{}, 1), found: found, mu: &sync.Mutex{}, byRev: map[string]*check{}}
+	return checks{changed: make(chan struct{}, 1), found: found, mu: &sync.Mutex{}, byRev: map[string]*check{}, doubts: map[string]int{}}
 }
 
 // has tells whether the verdict on a revision is there, or being found.
@@ -102,16 +107,18 @@ func (c *checks) get(revision string) (component.Verdict, bool) {
 }
 
 // all returns the verdicts that there are. Doubtful ones that are old are
-// dropped, so that they are found anew.
-func (c *checks) all(now time.Time) map[string]component.Verdict {
+// dropped, so that they are found anew; but not the one on what was started
+// last, whose restart must not wait for that.
+func (c *checks) all(now time.Time, started string) map[string]component.Verdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	verdicts := map[string]component.Verdict{}
 	for revision, entry := range c.byRev {
 		switch {
 		case entry.at.IsZero():
-		case entry.verdict.Outcome == component.CouldNotTell && now.Sub(entry.at) > doubtful:
+		case entry.verdict.Outcome == component.CouldNotTell && revision != started && now.Sub(entry.at) > min(doubtful<<min(c.doubts[revision], 5), doubtfulMost):
 			delete(c.byRev, revision)
+			c.doubts[revision]++
 		default:
 			verdicts[revision] = entry.verdict
 		}
@@ -123,6 +130,7 @@ func (c *checks) all(now time.Time) map[string]component.Verdict {
 func (c *checks) drop(revision string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	delete(c.doubts, revision)
 	if entry := c.byRev[revision]; entry != nil && !entry.at.IsZero() {
 		delete(c.byRev, revision)
 	}
@@ -154,6 +162,7 @@ func (c *checks) clear() {
 		entry.cancel()
 	}
 	clear(c.byRev)
+	clear(c.doubts)
 }
 
 func signal(ch chan struct{}) {

@@ -88,7 +88,8 @@ func (h *HostKubelet) Start(ctx context.Context, file string, effective componen
 		return nil, err
 	}
 	k := &kubeletProcess{Process: p, changed: make(chan struct{}, 1), closely: make(chan struct{}, 1)}
-	if url := h.HealthzURL(effective); url != "" {
+	// Where it is not known, or there is none, READY and the watchdog alone tell.
+	if url := h.HealthzURL(effective); effective != nil && url != "" {
 		k.health = component.NewHealth(url)
 	}
 	go k.probe(ctx)

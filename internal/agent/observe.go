@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -87,7 +88,9 @@ func (a *Agent) takeAnswer() {
 				a.asked = time.Now()
 			}
 		}
-		a.checks.keep(a.state.Current.Revision, a.state.LastKnownGood.Revision, config.Revision)
+		keep := []string{a.state.Current.Revision, a.state.LastKnownGood.Revision, config.Revision}
+		a.checks.keep(keep...)
+		maps.DeleteFunc(a.unavailable, func(revision string, _ bool) bool { return !slices.Contains(keep, revision) })
 	}
 	a.config = config
 }
@@ -202,7 +205,7 @@ func lostPods(pods []source.Pod, before []string) []string {
 // is to be adopted.
 func (a *Agent) verdicts(now time.Time, in trial.Intent) map[string]trial.Verdict {
 	verdicts := map[string]trial.Verdict{}
-	for revision, v := range a.checks.all(now) {
+	for revision, v := range a.checks.all(now, a.state.Run.Config.Revision) {
 		verdicts[revision] = trialVerdict(v)
 		if a.unavailable[revision] {
 			verdicts[revision] = trial.Verdict{Outcome: trial.Unavailable, Words: v.Words}
@@ -247,7 +250,11 @@ func (a *Agent) guard(v component.Verdict) trial.Verdict {
 			}
 		}
 	}
-	if most, ok := v.Effective.Int("maxPods"); ok && int64(pods) > most {
+	most, ok := v.Effective.Int("maxPods")
+	if !ok {
+		return trial.Verdict{Outcome: trial.CouldNotTell, Words: "the kubelet did not say what its maxPods would be"}
+	}
+	if int64(pods) > most {
 		return trial.Verdict{Outcome: trial.Refused, Guard: "WouldEvictPods",
 			Words: fmt.Sprintf("%d pods run on this node and maxPods would be %d: the kubelet would kill the rest; move them away first", pods, most)}
 	}
@@ -294,8 +301,7 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 			if !a.unavailable[c.Revision] {
 				a.o.Log.Error("a checkpoint cannot be used", "uid", c.Revision, "err", err)
 			}
-			a.unavailable[c.Revision] = true
-			a.checks.put(c.Revision, component.Verdict{Outcome: component.CouldNotTell, Words: err.Error()})
+			a.cannotUse(c.Revision, err)
 			signal(a.checks.changed)
 			continue
 		}
@@ -314,21 +320,41 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 	}
 }
 
+// cannotUse takes note that a checkpoint cannot be used, and has it downloaded
+// anew if it is what is assigned.
+func (a *Agent) cannotUse(revision string, err error) {
+	a.unavailable[revision] = true
+	a.checks.put(revision, component.Verdict{Outcome: component.CouldNotTell, Words: err.Error()})
+	if a.p.Source != nil && a.config.Revision == revision {
+		a.put = trial.Config{}
+		a.p.Source.Again()
+	}
+}
+
 // judged logs a verdict, and returns it.
 func (a *Agent) judged(uid string, v component.Verdict) component.Verdict {
 	a.o.Log.Info("validated", "uid", uid, "verdict", v.Outcome.String(), "stage", v.Stage, "words", v.Words, "warnings", v.Warnings)
 	return v
 }
 
+// countTimeout is how long an API that hangs can keep a verdict waiting; the
+// sync timeout if that is longer.
+const countTimeout = 2 * time.Second
+
 // countPods asks how the node is while it is being validated: the guards need
 // to know, and so does the baseline of a trial.
 func (a *Agent) countPods(ctx context.Context) <-chan struct{} {
 	done := make(chan struct{})
+	if a.p.Nodes == nil {
+		close(done)
+		return done
+	}
+	a.seen.set(source.NodeState{Cause: "they are being counted"}) // what was seen hours ago counts for nothing
+	ctx, cancel := context.WithTimeout(ctx, max(a.o.SyncTimeout, countTimeout))
 	go func() {
 		defer close(done)
-		if a.p.Nodes != nil {
-			a.seen.set(a.p.Nodes.Snapshot(ctx))
-		}
+		defer cancel()
+		a.seen.set(a.p.Nodes.Snapshot(ctx))
 	}()
 	return done
 }

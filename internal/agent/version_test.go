@@ -13,12 +13,18 @@ func TestAReplacedBinaryIsAskedAnewAndAnotherVersionStartsWithACleanSlate(t *tes
 		w.start()
 		withBad(w)
 		w.kubelet.set(func(s *kubeletState) { s.identity = "inode-2" }) // the same version, rebuilt
+		w.dies(exitOne)
 		w.pass(15 * time.Second)
 		if s := w.status(); s.ComponentVersion != "v1.36.3" || len(s.BadConfigs) != 1 {
 			t.Errorf("%s, bad: %+v", s.ComponentVersion, s.BadConfigs)
 		}
 		starts := len(w.kubelet.get().starts)
 		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-3", "v1.37.0" })
+		w.pass(15 * time.Second)
+		if s := w.status(); s.ComponentVersion != "v1.36.3" || len(s.BadConfigs) != 1 {
+			t.Errorf("with the old one running: %s, bad: %+v", s.ComponentVersion, s.BadConfigs)
+		}
+		w.dies(exitOne)
 		w.pass(15 * time.Second)
 		if s := w.status(); s.ComponentVersion != "v1.37.0" || len(s.BadConfigs) != 0 {
 			t.Errorf("%s, bad: %+v", s.ComponentVersion, s.BadConfigs)
@@ -28,6 +34,7 @@ func TestAReplacedBinaryIsAskedAnewAndAnotherVersionStartsWithACleanSlate(t *tes
 			t.Errorf("starts %q", got)
 		}
 		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-1", "v1.36.3" })
+		w.dies(exitOne)
 		w.pass(15 * time.Second)
 		if s := w.status(); len(s.BadConfigs) != 1 {
 			t.Errorf("a downgrade does not find its own again: %+v", s.BadConfigs)
@@ -75,6 +82,7 @@ func TestTheStateOfANewVersionThatCannotBeOpenedIsTriedAgain(t *testing.T) {
 		withBad(w)
 		w.openErr = errors.New("no space left on device")
 		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-2", "v1.37.0" })
+		w.dies(exitOne)
 		w.pass(time.Minute)
 		if s := w.status(); s.ComponentVersion != "v1.36.3" || len(s.BadConfigs) != 1 {
 			t.Errorf("%s, bad: %+v", s.ComponentVersion, s.BadConfigs)
@@ -83,6 +91,7 @@ func TestTheStateOfANewVersionThatCannotBeOpenedIsTriedAgain(t *testing.T) {
 			t.Errorf("logged %d times", n)
 		}
 		w.openErr = nil
+		w.dies(exitOne)
 		w.pass(25 * time.Second)
 		if s := w.status(); s.ComponentVersion != "v1.37.0" || len(s.BadConfigs) != 0 {
 			t.Errorf("%s, bad: %+v", s.ComponentVersion, s.BadConfigs)
@@ -125,4 +134,52 @@ func TestWhatIsKnownOfWhatRunsOutlivesTheVerdicts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestABinaryThatIsReplacedBeforeAChangeIsDecidedUponAnew: the change stops the
+// old kubelet, and what is known of the new one's version counts from then on.
+func TestABinaryThatIsReplacedBeforeAChangeIsDecidedUponAnew(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.runs("")
+		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-2", "v1.37.0" })
+		w.assign("uid-good", conf{name: "good"})
+		w.runs("good")
+		if s := w.status(); s.ComponentVersion != "v1.37.0" || s.Trial == nil {
+			t.Errorf("%s, trial: %+v", s.ComponentVersion, s.Trial)
+		}
+		w.wantStarts("", "good")
+	})
+}
+
+// TestACheckpointThatVanishedIsDownloadedAnew: also one that this agent found
+// there when it started.
+func TestACheckpointThatVanishedIsDownloadedAnew(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.assign("uid-good", conf{name: "good"})
+		w.promoted("uid-good")
+		w.restart()
+		w.runs("good")
+		if err := w.disk.Remove(goodFile); err != nil {
+			t.Fatal(err)
+		}
+		w.dies(exitOne)
+		w.pass(5 * time.Second)
+		w.runs("good")
+		w.wantConfigOK("True | using current (UID: uid-good): all checks passed (AllChecksPassed)")
+	})
+}
+
+// TestAStopThatTakesLongIsNotHeldAgainstWhatComesAfter.
+func TestAStopThatTakesLongIsNotHeldAgainstWhatComesAfter(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.options = func(o *Options) { o.Limits.HealthTimeout = 10 * time.Second }
+		w.start()
+		w.runs("")
+		w.kubelet.set(func(s *kubeletState) { s.stopTakes = 14 * time.Second })
+		w.assign("uid-good", conf{name: "good"})
+		w.promoted("uid-good")
+		w.wantStarts("", "good")
+	})
 }

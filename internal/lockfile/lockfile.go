@@ -141,3 +141,13 @@ func findWaiter(locks io.Reader, pid string) bool {
 	}
 	return false
 }
+
+// Held tells whether a process has the lock on the file at path, without taking it. It says no when that cannot be told.
+func Held(path string) bool {
+	file, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	return holder(file) > 0
+}

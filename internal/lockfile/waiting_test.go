@@ -49,3 +49,23 @@ func TestOnlyAFlockThatIsWaitedForCounts(t *testing.T) {
 		}
 	}
 }
+
+func TestALockThatIsHeldIsSeenWithoutTakingIt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	if Held(path) {
+		t.Error("a file that is not there is held")
+	}
+	lock, err := TryAcquire(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !Held(path) {
+		t.Error("not held, though it is")
+	}
+	if err := lock.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if Held(path) {
+		t.Error("held, though it was released")
+	}
+}

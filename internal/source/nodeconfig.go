@@ -61,6 +61,7 @@ type NodeConfigSource struct {
 	found     finding
 	answer    Answer
 	spoken    bool          // answer was published
+	again     bool          // what is assigned is to be resolved anew
 	firm      chan struct{} // closed at the first answer that is worth waiting for
 }
 
@@ -102,6 +103,14 @@ func (s *NodeConfigSource) First(ctx context.Context) Answer {
 	case <-ctx.Done():
 	}
 	return s.Current()
+}
+
+// Again has what is assigned resolved anew: its checkpoint, which was good when it was looked at, cannot be used.
+func (s *NodeConfigSource) Again() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.again = true
+	s.signal()
 }
 
 // Run watches the NodeConfig, and what it assigns, until ctx ends. It creates the NodeConfig where there is none.
@@ -146,14 +155,15 @@ func (s *NodeConfigSource) Run(ctx context.Context) {
 		case <-s.wake:
 		}
 		s.mu.Lock()
-		v := s.view
+		v, again := s.view, s.again
+		s.again = false
 		s.mu.Unlock()
 		if v.err == nil && v.synced {
 			switch ref := wanted(v.object); {
 			case ref == nil:
 				stop(&fetching)
 				s.forget()
-			case fetching == nil || *ref != s.ref:
+			case fetching == nil || *ref != s.ref || again:
 				stop(&fetching)
 				fetching = s.fetch(ctx, &all, *ref)
 			}

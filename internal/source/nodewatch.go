@@ -181,10 +181,10 @@ func (w *NodeWatch) run(ctx context.Context) {
 }
 
 // How often the Lease is looked at: a node may get its Lease, but not watch it. Kubelets renew it every ten seconds, and
-// at once when they start.
+// at once when they start; that one of them has is what matters.
 const (
 	leaseExpected = 2 * time.Second
-	leaseAsUsual  = 10 * time.Second
+	leaseAsUsual  = time.Minute // nothing depends on when
 )
 
 func (w *NodeWatch) askForLease(ctx context.Context) {

@@ -69,6 +69,19 @@ func (r *Reporter) Report(report Report) {
 	}
 }
 
+// Flush waits until what was reported last has been written, or ctx ends.
+func (r *Reporter) Flush(ctx context.Context) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !r.writers[0].idle() || !r.writers[1].idle() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
 // Run writes until ctx ends.
 func (r *Reporter) Run(ctx context.Context) {
 	var all sync.WaitGroup
@@ -106,6 +119,13 @@ func (w *writer) want(report Report) {
 	case w.signal <- struct{}{}:
 	default:
 	}
+}
+
+// idle says that everything has been written.
+func (w *writer) idle() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.newest == nil
 }
 
 func (w *writer) run(ctx context.Context) {

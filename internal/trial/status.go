@@ -41,6 +41,11 @@ func (d *decider) decision() Decision {
 	s := d.next
 	dec := Decision{Next: s, Action: d.action, Validate: d.needs, Events: d.events}
 	if d.action.Kind == Refuse {
+		cause := fmt.Sprintf("failed to validate local (%s)", d.o.Local)
+		dec.Status = Status{
+			LastKnownGood: s.LastKnownGood, Local: d.o.Local, Bad: s.Bad, Error: cause + ": " + d.action.Words,
+			Condition: Condition{"False", "LocalInvalid", "no kubelet runs", cause},
+		}
 		return dec
 	}
 	dec.Watch = s.Trial != nil || d.hold.pods

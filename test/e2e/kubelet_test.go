@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -248,6 +249,13 @@ func TestAnotherVersionOfTheKubeletStartsWithACleanSlate(t *testing.T) {
 	n.healthyWith(10*time.Second, nil)
 
 	n.wrap(`[ $mode = version ] && echo 'Kubernetes v1.36.99' && exit 0`)
+	pid, err := n.KubeletPID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil { // what runs is of the old version until it ends
+		t.Fatal(err)
+	}
 	nc = n.is(30*time.Second, allChecksPassed(cm))
 	if nc.Status.ComponentVersion != "v1.36.99" || len(nc.Status.BadConfigs) != 0 {
 		t.Errorf("the version is %q, bad are %+v", nc.Status.ComponentVersion, nc.Status.BadConfigs)
