@@ -179,6 +179,9 @@ Exit codes: 0 said, 1 the directory cannot be read, 3 usage.`,
 			if err != nil {
 				return err
 			}
+			if _, err := os.Stat(filepath.Join(dir, agentLock)); view.Version == "" && errors.Is(err, os.ErrNotExist) {
+				return fmt.Errorf("no agent ever worked in %s: give the --dynamic-config-dir that the agent has", dir)
+			}
 			s := summarize(view)
 			s.AgentRuns = agentRuns(dir)
 			if output == "json" {
@@ -244,7 +247,7 @@ func (s summary) print(out io.Writer) error {
 	line("Why", "%s", s.Why)
 	line("Current", "%s%s", describe(s.Current.Config), since(s.Current.Since))
 	line("Last known good", "%s%s", describe(s.LastKnownGood.Config), since(s.LastKnownGood.Since))
-	if t := s.Trial; t != nil {
+	if t := s.Trial; t != nil && t.Revision == s.Runs.Revision {
 		line("Trial", "%s: observed healthy for %s, %d counted starts", t.Revision, t.Healthy.Round(time.Second), len(s.Starts))
 	}
 	for _, bad := range s.Bad {
@@ -258,7 +261,7 @@ func (s summary) print(out io.Writer) error {
 	}
 	version := s.ComponentVersion
 	if version == "" {
-		version = "none ran with this directory yet"
+		version = "not known yet"
 	}
 	line("Kubelet", "%s", version)
 	line("Agent", "%s", map[bool]string{true: "runs", false: "does not run"}[s.AgentRuns])

@@ -81,7 +81,10 @@ configuration is invalid, 5 another agent works on --dynamic-config-dir.`,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.ArgsLenAtDash() != 0 || len(args) == 0 {
+			if dash := cmd.ArgsLenAtDash(); len(args) > 0 && dash != 0 {
+				return usage("unknown command %q; see evenkeel-agent --help (the kubelet's command line goes after --)", args[0])
+			}
+			if len(args) == 0 {
 				return usage("the kubelet's command line is missing: evenkeel-agent [flags] -- /usr/bin/kubelet [its flags]")
 			}
 			return run(cmd.Context(), o, args)

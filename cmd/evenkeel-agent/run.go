@@ -281,6 +281,9 @@ func (o *options) initFile() (string, error) {
 	if o.initConfigDir == "" {
 		return "", nil
 	}
+	if info, err := os.Stat(o.initConfigDir); err != nil || !info.IsDir() {
+		return "", usage("--init-config-dir %s is not a directory that can be read", o.initConfigDir)
+	}
 	file := filepath.Join(o.initConfigDir, "kubelet")
 	switch _, err := os.Stat(file); {
 	case errors.Is(err, os.ErrNotExist):

@@ -60,6 +60,15 @@ func NewMetrics() *Metrics {
 	}
 	m.registry.MustRegister(m.assigned, m.active, m.lastKnownGood, m.failing, m.restarts, m.rollbacks, m.validations,
 		m.validation, m.change, m.trialHealthy, m.trialDuration, m.restartsInTrial)
+	for vec, labels := range map[*prometheus.CounterVec][]string{ // from 0, so that the first one counts as an increase
+		m.restarts:    {string(trial.CauseBoot), string(trial.CauseChange), string(trial.CauseCrash), string(trial.CauseRollback), string(trial.CauseResume)},
+		m.rollbacks:   {string(trial.CrashLooped), string(trial.NotHealthy), string(trial.NotReady), string(trial.WorkloadHarmed), string(trial.LostAPI)},
+		m.validations: {component.Accepted.String(), component.Rejected.String(), component.CouldNotTell.String()},
+	} {
+		for _, label := range labels {
+			vec.WithLabelValues(label)
+		}
+	}
 	return m
 }
 

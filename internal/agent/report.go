@@ -2,10 +2,12 @@ package agent
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/source"
 	"github.com/evenkeel/evenkeel/internal/trial"
 )
@@ -64,6 +66,9 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	}
 	a.o.Metrics.status(st, a.resourceVersion)
 	if st.Condition != a.condition {
+		if slices.Contains(refusals, st.Condition.Reason) {
+			a.tell(trial.Event{Warning: true, Reason: "ConfigRefused", Message: st.Condition.Cause})
+		}
 		a.o.Log.Info("ConfigOK", "status", st.Condition.Status, "reason", st.Condition.Reason, "message", st.Condition.Message+": "+st.Condition.Cause, "error", st.Error)
 		if err := a.o.Init.Status(st.Condition.Message + ": " + st.Condition.Cause); err != nil {
 			a.o.Log.Debug("cannot tell the init system", "err", err)
@@ -72,6 +77,10 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	}
 	a.page.set(pageState{status: st, effective: a.running, overridden: overridden, version: a.version, running: a.state.Run.Started})
 }
+
+// refusals are the reasons that are no verdict and no transition, and worth an
+// event all the same.
+var refusals = []string{v1alpha1.ReasonWouldEvictPods, v1alpha1.ReasonNeedsDrain, v1alpha1.ReasonRevoked}
 
 // tell says something once: in the log and as an Event on the Node.
 func (a *Agent) tell(e trial.Event) {

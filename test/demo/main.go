@@ -24,12 +24,16 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
 	keep := flag.Bool("keep", false, "leave the node running until ctrl-C")
 	flag.Parse()
 	err := demo(ctx, *keep)
-	stop()
 	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		fmt.Fprintln(os.Stderr, "\nInterrupted.")
+		os.Exit(130)
 	case errors.Is(err, localcluster.ErrNoNode):
 		fmt.Println("\nSKIPPED, nothing was shown: a real node cannot run here:", err)
 		os.Exit(3)
@@ -62,7 +66,7 @@ func demo(ctx context.Context, keep bool) (err error) {
 	}
 	s := &show{Bed: b, agent: agent}
 	defer func() {
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			s.tail()
 		}
 		err = errors.Join(err, agent.Stop(time.Minute))
@@ -191,7 +195,7 @@ func (s *show) crashLoop(ctx context.Context) error {
 }
 
 func (s *show) noAPI(ctx context.Context) error {
-	s.title("The API server is stopped, and the whole node restarts")
+	s.title("The API server is stopped, and agent and kubelet are restarted")
 	if err := s.agent.Stop(time.Minute); err != nil {
 		return err
 	}
@@ -287,8 +291,11 @@ The node keeps running; press ctrl-C to end it. In another shell:
    export KUBECONFIG=%s
    bin/tools/kubectl get nodeconfigs,nodes
    bin/evenkeel-agent status --dynamic-config-dir=%s
-   tail -f %s
-`, s.Cluster.AdminKubeconfig(), s.agent.Dir, s.agent.Log)
+   curl http://%s/configz
+   less +F %s
+
+(The demo's agent runs with a trial of 5 s and a threshold of 1 restart; the defaults are 10 min and 3.)
+`, s.Cluster.AdminKubeconfig(), s.agent.Dir, s.agent.Listen, s.agent.Log)
 	<-ctx.Done()
 }
 

@@ -111,7 +111,7 @@ func TestTheCommandsTellWhatRunsAndRepairIt(t *testing.T) {
 	if err := os.Mkdir(n.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	n.status("Runs: the local configuration", "Why: it is current", "Kubelet: none ran with this directory yet", "Agent: does not run")
+	n.runs(1, "", []string{"status", "--dynamic-config-dir=" + n.Dir}, "evenkeel-agent: ", "no agent ever worked in "+n.Dir)
 	n.up()
 	if s := n.status("Runs: the local configuration", "Why: it is current", "Current: the local configuration",
 		"Last known good: the local configuration", "Kubelet: v1.36.3", "Agent: runs"); !s.AgentRuns || s.ComponentVersion != "v1.36.3" || s.Runs.Revision != "" {
