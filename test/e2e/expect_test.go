@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/localcluster"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/trial"
 	"github.com/evenkeel/evenkeel/test/bed"
 )
@@ -142,9 +144,45 @@ type steady struct {
 	bad   []string
 }
 
+// arrived waits until the kubelet that runs, and is healthy, is the one that
+// the NodeConfig speaks of: ConfigOK is written before it is started.
+func (n *node) arrived() {
+	n.t.Helper()
+	n.eventually(20*time.Second, "the kubelet that was announced is there", func(ctx context.Context) error {
+		nc, err := n.Get(ctx)
+		if err != nil {
+			return err
+		}
+		pid, err := n.KubeletPID()
+		if err != nil {
+			return err
+		}
+		argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil {
+			return err
+		}
+		digest := "" // of local
+		for arg := range strings.SplitSeq(string(argv), "\x00") {
+			if file, ok := strings.CutPrefix(arg, "--config="); ok && strings.Contains(file, "/rendered/") {
+				data, err := os.ReadFile(file)
+				if err != nil {
+					return err
+				}
+				digest = payload.Digest(payload.KeyKubelet, data)
+			}
+		}
+		active := nc.Status.Active
+		if (active == nil) != (digest == "") || active != nil && active.SHA256 != digest {
+			return fmt.Errorf("active is %+v, and %q runs", active, argv)
+		}
+		return n.Healthy(ctx)
+	})
+}
+
 // steady begins to look at the kubelet that runs now.
 func (n *node) steady() *steady {
 	n.t.Helper()
+	n.arrived()
 	if err := n.Healthy(n.t.Context()); err != nil {
 		n.t.Fatal(err)
 	}
