@@ -44,7 +44,6 @@ func TestADamagedRecordIsReportedSetAsideAndNeverTakenForEmpty(t *testing.T) {
 		"null":            {func(string) string { return "null\n" }, `apiVersion "" is not "evenkeel.dev/v1alpha1"`},
 		"two values":      {func(s string) string { return s + s }, "after top-level value"},
 		"trailing":        {func(s string) string { return s + "x" }, "after top-level value"},
-		"unknown field":   {replace(`"kind"`, `"extra": 1, "kind"`), `unknown field "extra"`},
 		"key twice":       {replace(`"kind"`, `"apiVersion": "evenkeel.dev/v1alpha1", "kind"`), `the key "apiVersion" is there twice`},
 		"future version":  {replace("v1alpha1", "v1beta1"), `of a future version: apiVersion "evenkeel.dev/v1beta1"`},
 		"foreign version": {replace("evenkeel.dev/v1alpha1", "v1"), `apiVersion "v1" is not`},
@@ -303,5 +302,16 @@ func TestADirectoryInARecordsPlaceIsSetAside(t *testing.T) {
 	_, problems := open(t, fsys).Load()
 	if len(problems) != 1 || problems[0].SetAside != "current.corrupt" || !strings.Contains(problems[0].What, "it is not a file but a directory") {
 		t.Error(problems)
+	}
+}
+
+func TestAFieldThatALaterAgentAddedCostsNothing(t *testing.T) {
+	fsys, _ := saved(t, full())
+	for _, file := range files {
+		fsys.Plant(dir+"/"+file, []byte(strings.Replace(read(t, fsys, file), `"kind"`, `"later": {"a": 1}, "kind"`, 1)))
+	}
+	got, problems := open(t, fsys).Load()
+	if diff := cmp.Diff(full(), got); diff != "" || len(problems) > 0 {
+		t.Errorf("problems %v, %s", problems, diff)
 	}
 }

@@ -306,9 +306,11 @@ func marshal(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// parse is strict: one JSON value of that version and kind, the keys that are
-// known, each once, the one that matters among them. There is no checksum: an
-// operator may repair these files by hand, as the proposal has it.
+// parse is strict: one JSON value of that version and kind, each key once, the
+// one that matters among them. A field that is not known is passed over: a later
+// agent of the same version may have added it, and a downgrade must not lose
+// `current` over it. There is no checksum: an operator may repair these files by
+// hand, as the proposal has it.
 func parse[T any](data []byte, r record) (T, error) {
 	var v, none T
 	var h header
@@ -330,9 +332,7 @@ func parse[T any](data []byte, r record) (T, error) {
 	if !slices.Contains(keys, r.body) {
 		return none, fmt.Errorf("it has no %q", r.body)
 	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&v); err != nil {
+	if err := json.Unmarshal(data, &v); err != nil {
 		return none, err
 	}
 	return v, nil
