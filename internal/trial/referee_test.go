@@ -199,6 +199,9 @@ func (r *referee) atRest() {
 		return
 	}
 	_, bad := s.BadEntry(c)
+	if (bad || s.IsRevoked(c)) && n.verdicts[""].Outcome == RejectedOutcome && n.last.Status.Condition.Reason == "DeadEnd" {
+		return // local is invalid: a kubelet that should not run is still better than none, and it says so
+	}
 	n.must(!bad && !s.IsRevoked(c), "%s runs, which it must not", label(c, n.local))
 	n.must(s.Current.Same(c) || s.LastKnownGood.Same(c) || c.IsLocal(), "%s runs, which is neither current, last-known-good nor local", label(c, n.local))
 	st := n.last.Status
