@@ -105,6 +105,7 @@ type simSource struct {
 
 	mu     sync.Mutex
 	once   sync.Once
+	looks  int // an answer of the newest look alone counts
 	answer source.Answer
 	found  source.Answer // of the reference that is resolved
 	about  v1alpha1.ConfigMapReference
@@ -132,6 +133,12 @@ func (s *simSource) look() {
 	s.api.mu.Lock()
 	up, hangs, ref, object, generation, notice := s.api.up, s.api.hangs, s.api.ref, s.api.object, s.api.generation, s.api.notice
 	revoked := append([]string{}, s.api.revoked...)
+	s.mu.Lock()
+	if !hangs {
+		s.looks++
+	}
+	look := s.looks
+	s.mu.Unlock()
 	s.api.mu.Unlock()
 	if hangs {
 		return
@@ -149,13 +156,13 @@ func (s *simSource) look() {
 	case object == nil:
 		a.Kind, a.Cause = trial.Invalid, "referenced ConfigMap not found"
 	default:
-		go s.resolve(a, *ref.ConfigMapRef, object, notice)
+		go s.resolve(look, a, *ref.ConfigMapRef, object, notice)
 		return
 	}
-	s.publish(a)
+	s.publish(look, a)
 }
 
-func (s *simSource) resolve(a source.Answer, ref v1alpha1.ConfigMapReference, object *corev1.ConfigMap, notice string) {
+func (s *simSource) resolve(look int, a source.Answer, ref v1alpha1.ConfigMapReference, object *corev1.ConfigMap, notice string) {
 	s.mu.Lock()
 	found, known := s.found, s.about == ref && s.found.Kind == trial.Assigned
 	s.mu.Unlock()
@@ -164,16 +171,11 @@ func (s *simSource) resolve(a source.Answer, ref v1alpha1.ConfigMapReference, ob
 	}
 	a.Kind, a.Cause, a.Changed, a.ConfigMap = found.Kind, found.Cause, found.Changed, found.ConfigMap
 	a.Payload, a.PayloadErr, a.Notice = found.Payload, found.PayloadErr, notice
-	s.api.mu.Lock()
-	newest := s.api.ref != nil && s.api.ref.ConfigMapRef != nil && *s.api.ref.ConfigMapRef == ref
-	s.api.mu.Unlock()
-	if !newest || s.ctx.Err() != nil {
-		return
+	if s.ctx.Err() == nil && s.publish(look, a) {
+		s.mu.Lock()
+		s.found, s.about = found, ref
+		s.mu.Unlock()
 	}
-	s.mu.Lock()
-	s.found, s.about = found, ref
-	s.mu.Unlock()
-	s.publish(a)
 }
 
 func (s *simSource) fetch(ref v1alpha1.ConfigMapReference, object *corev1.ConfigMap) source.Answer {
@@ -194,12 +196,16 @@ func (s *simSource) fetch(ref v1alpha1.ConfigMapReference, object *corev1.Config
 	return found
 }
 
-func (s *simSource) publish(a source.Answer) {
+func (s *simSource) publish(look int, a source.Answer) bool {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if look != s.looks {
+		return false
+	}
 	s.answer = a
-	s.mu.Unlock()
 	s.once.Do(func() { close(s.firm) })
 	signal(s.changed)
+	return true
 }
 
 func (s *simSource) First(ctx context.Context) source.Answer {
