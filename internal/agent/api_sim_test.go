@@ -143,7 +143,7 @@ func (s *simSource) look() {
 	if hangs {
 		return
 	}
-	a := source.Answer{Ref: ref, Generation: generation, NodeConfigUID: "nc-1", Revoked: &revoked}
+	a := source.Answer{Config: named(ref), Generation: generation, NodeConfigUID: "nc-1", Revoked: &revoked}
 	switch {
 	case !up:
 		a = source.Answer{Kind: trial.Unanswered, Cause: "the API server refuses connections"}
@@ -171,11 +171,25 @@ func (s *simSource) resolve(look int, a source.Answer, ref v1alpha1.ConfigMapRef
 	}
 	a.Kind, a.Cause, a.Changed, a.ConfigMap = found.Kind, found.Cause, found.Changed, found.ConfigMap
 	a.Payload, a.PayloadErr, a.Notice = found.Payload, found.PayloadErr, notice
+	a.Config.Payload = found.Payload.SHA256
 	if s.ctx.Err() == nil && s.publish(look, a) {
 		s.mu.Lock()
 		s.found, s.about = found, ref
 		s.mu.Unlock()
 	}
+}
+
+// named is the configuration that a reference names.
+func named(ref *v1alpha1.NodeConfigSource) trial.Config {
+	if ref == nil || ref.ConfigMapRef == nil {
+		return trial.Config{}
+	}
+	cm := ref.ConfigMapRef
+	c := trial.Config{Revision: string(cm.UID), Namespace: cm.Namespace, Name: cm.Name, UID: string(cm.UID)}
+	if r := ref.RolloutRef; r != nil {
+		c.Rollout = trial.RolloutRef{Name: r.Name, Revision: r.Revision, Attempt: r.Attempt}
+	}
+	return c
 }
 
 func (s *simSource) fetch(ref v1alpha1.ConfigMapReference, object *corev1.ConfigMap) source.Answer {

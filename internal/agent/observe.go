@@ -69,7 +69,7 @@ func (a *Agent) child() trial.Child {
 // takeAnswer looks whether the source says something new.
 func (a *Agent) takeAnswer() {
 	answer := a.p.Source.Current()
-	before, config := a.answer, assigned(answer)
+	before, config := a.answer, answer.Config
 	a.answer = answer
 	if answer.Kind == before.Kind && config == a.config && answer.Generation == before.Generation &&
 		answer.Cause == before.Cause && answer.Notice == before.Notice {
@@ -98,26 +98,6 @@ func (a *Agent) takeAnswer() {
 // runs tells whether a revision was what was started last.
 func (a *Agent) runs(revision string) bool {
 	return a.state.Run.Started && a.state.Run.Config.Revision == revision
-}
-
-// assigned is the configuration that an answer names, as far as it is known.
-func assigned(answer source.Answer) trial.Config {
-	ref := answer.Ref
-	if ref == nil || ref.ConfigMapRef == nil {
-		return trial.Config{}
-	}
-	c := trial.Config{
-		Revision:  string(ref.ConfigMapRef.UID),
-		Namespace: ref.ConfigMapRef.Namespace,
-		Name:      ref.ConfigMapRef.Name,
-		UID:       string(ref.ConfigMapRef.UID),
-		SHA256:    ref.ConfigMapRef.SHA256,
-		Payload:   answer.Payload.SHA256,
-	}
-	if r := ref.RolloutRef; r != nil {
-		c.Rollout = trial.RolloutRef{Name: r.Name, Revision: r.Revision, Attempt: r.Attempt, AssignedAt: r.AssignedAt.UTC()}
-	}
-	return c
 }
 
 // intent is the answer, once what was downloaded has been checkpointed.

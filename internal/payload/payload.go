@@ -27,11 +27,12 @@ const MaxSize = 1 << 20
 
 // Payload is one configuration as it was assigned, byte for byte.
 type Payload struct {
-	Key    string         // KeyKubelet
-	Data   []byte         // the value's bytes, exactly
-	SHA256 string         // hex of sha256(Key + "\n" + Data)
-	Trial  Trial          // what the payload itself asks for; zero for an upstream KubeletConfiguration
-	Fields map[string]any // Data decoded, for guards; numbers are int64 or float64
+	Key      string         // KeyKubelet or KeyKubeletDropin
+	Data     []byte         // the value's bytes, exactly
+	SHA256   string         // hex of sha256(Key + "\n" + Data)
+	Trial    Trial          // what the payload itself asks for; zero for an upstream KubeletConfiguration
+	Upstream []byte         // what the kubelet is given: Data, or what the grouped form means
+	Fields   map[string]any // Upstream decoded, for guards; numbers are int64 or float64
 }
 
 // Trial is what a payload asks of its own trial. A nil or false field leaves it to the agent's flags.
@@ -139,7 +140,7 @@ func Decode(key string, data []byte) (Payload, error) {
 	if words := healthOff(fields); words != "" {
 		return refuse(ProblemHealthDisabled, words)
 	}
-	return Payload{Key: key, Data: data, SHA256: Digest(key, data), Fields: fields}, nil
+	return Payload{Key: key, Data: data, SHA256: Digest(key, data), Upstream: data, Fields: fields}, nil
 }
 
 // Digest returns the hex sha256 that identifies data under key, valid or not.

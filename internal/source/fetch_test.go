@@ -113,7 +113,7 @@ func TestANamespaceThatNodesMayNotReadIsUnclearUntilItIsGranted(t *testing.T) {
 	cm := createConfigMap(t, namespace, "cm", false, map[string]string{"kubelet": kubelet110})
 	assign(t, node, refTo(cm))
 	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
-	a := awaitAnswer(t, s, "the refusal", func(a Answer) bool { return a.Ref != nil })
+	a := awaitAnswer(t, s, "the refusal", func(a Answer) bool { return a.Config.Revision != "" })
 	want := "ConfigMap " + namespace + "/cm cannot be read: forbidden to this node (403): grant the group system:nodes get, list and watch on configmaps in namespace " + namespace
 	if a.Kind != trial.Unanswered || a.Cause != want {
 		t.Errorf("answer %+v, want Unanswered: %q", a, want)
@@ -139,7 +139,7 @@ func TestTheNewestAssignmentWinsWhileADownloadIsRetried(t *testing.T) {
 	awaitAnswer(t, s, "the failure", cause(trial.Unanswered, "ConfigMap evenkeel-system/"+bad.Name+" cannot be read: the API server failed (503): made up; trying again"))
 	await(t, "a retry", func() int { return p.count("/configmaps/" + bad.Name) }, func(n int) bool { return n >= 2 })
 	assign(t, node, refTo(good))
-	awaitAnswer(t, s, "the newest", func(a Answer) bool { return a.Kind == trial.Assigned && a.Ref.ConfigMapRef.UID == good.UID })
+	awaitAnswer(t, s, "the newest", func(a Answer) bool { return a.Kind == trial.Assigned && a.Config.UID == string(good.UID) })
 
 	p.fail(of("/configmaps/"+bad.Name, hang))
 	assign(t, node, refTo(bad))

@@ -24,8 +24,8 @@ import (
 type Answer struct {
 	Kind  trial.IntentKind
 	Cause string // of Unanswered and Invalid: the object, what is wrong, and what to do
-	// Ref is the source as it is assigned: of Assigned, and of the others as far as it is known.
-	Ref *v1alpha1.NodeConfigSource
+	// Config is what is assigned, without a Checkpoint: of Assigned, and of the others as far as it is known.
+	Config trial.Config
 	// Changed says that the cause of Invalid is an object that does not have the payload on record under its UID.
 	Changed bool
 	// ConfigMap is the whole object as JSON, of Assigned if it had to be downloaded: the node has no checkpoint yet.
@@ -325,7 +325,7 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 	for _, uid := range object.Spec.Revoked {
 		revoked = append(revoked, string(uid))
 	}
-	a := Answer{Ref: object.Spec.ConfigSource, Generation: object.Generation, NodeConfigUID: object.UID, Revoked: &revoked}
+	a := Answer{Config: configOf(object.Spec.ConfigSource), Generation: object.Generation, NodeConfigUID: object.UID, Revoked: &revoked}
 	a.Kind, a.Cause = judge(object.Generation, object.Spec.ConfigSource)
 	if a.Kind != trial.Assigned {
 		return a, true
@@ -336,7 +336,33 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 	}
 	a.Kind, a.Cause, a.Changed, a.hopeless = found.kind, found.cause, found.changed, found.hopeless
 	a.ConfigMap, a.Payload, a.PayloadErr, a.Notice = found.raw, found.payload, found.payloadErr, found.notice
+	a.Config.Payload, a.Config.Asked = found.payload.SHA256, asked(found.payload.Trial)
 	return a, true
+}
+
+// configOf is the configuration that a source names. Its revision is the ConfigMap's UID.
+func configOf(s *v1alpha1.NodeConfigSource) trial.Config {
+	if s == nil || s.ConfigMapRef == nil {
+		return trial.Config{}
+	}
+	ref := s.ConfigMapRef
+	c := trial.Config{Revision: string(ref.UID), Namespace: ref.Namespace, Name: ref.Name, UID: string(ref.UID), SHA256: ref.SHA256}
+	if r := s.RolloutRef; r != nil {
+		c.Rollout = trial.RolloutRef{Name: r.Name, Revision: r.Revision, Attempt: r.Attempt, AssignedAt: r.AssignedAt.UTC()}
+	}
+	return c
+}
+
+// asked is what a payload asks of its trial.
+func asked(t payload.Trial) trial.Asked {
+	a := trial.Asked{AllowPodLoss: t.AllowPodLoss}
+	if t.Duration != nil {
+		a.Duration = *t.Duration
+	}
+	if t.CrashLoopThreshold != nil {
+		a.Starts = *t.CrashLoopThreshold + 1
+	}
+	return a
 }
 
 // same tells whether two answers say the same.

@@ -42,8 +42,8 @@ func TestAnAssignmentIsDownloadedOnceAndAnsweredWithItsPayload(t *testing.T) {
 	if a.Payload.SHA256 != payload.Digest("kubelet", []byte(kubelet110)) || a.PayloadErr != nil || a.Notice != "" {
 		t.Errorf("answer %+v, want the payload of %s", a, cm.Name)
 	}
-	if a.Ref.ConfigMapRef.UID != cm.UID || !strings.Contains(string(a.ConfigMap), string(cm.UID)) {
-		t.Errorf("answer refers to %+v and has %d bytes of ConfigMap, want all of %s", a.Ref.ConfigMapRef, len(a.ConfigMap), cm.UID)
+	if a.Config.Revision != string(cm.UID) || a.Config.Payload != a.Payload.SHA256 || !strings.Contains(string(a.ConfigMap), string(cm.UID)) {
+		t.Errorf("answer refers to %+v and has %d bytes of ConfigMap, want all of %s", a.Config, len(a.ConfigMap), cm.UID)
 	}
 	if n := p.count("GET", "/configmaps/"); n != 1 {
 		t.Errorf("%d downloads, want 1", n)
@@ -149,7 +149,7 @@ func TestADeletedNodeConfigThatCannotBeCreatedStaysUnclearAndSaysWhy(t *testing.
 	p.fail(all(403))
 	deleteNodeConfig(t, node)
 	a := awaitAnswer(t, s, "the refusal", cause(trial.Unanswered, "NodeConfig "+node+" was deleted, and cannot be created: made up"))
-	if a.Revoked != nil || a.Generation != 0 || a.Ref != nil {
+	if a.Revoked != nil || a.Generation != 0 || a.Config.Revision != "" {
 		t.Errorf("an answer without an object knows %+v", a)
 	}
 	p.fail(nil)
@@ -184,8 +184,8 @@ func TestAnEditThatAssignsTheSameDownloadsNothing(t *testing.T) {
 	source := refTo(cm)
 	source["rolloutRef"] = map[string]any{"name": "workers", "revision": 4, "attempt": 2, "assignedAt": "2026-01-02T03:04:05Z"}
 	assign(t, node, source)
-	a := awaitAnswer(t, s, "the rollout", func(a Answer) bool { return a.Ref != nil && a.Ref.RolloutRef != nil })
-	if a.Kind != trial.Assigned || a.Ref.RolloutRef.Attempt != 2 || a.Generation != 2 {
+	a := awaitAnswer(t, s, "the rollout", func(a Answer) bool { return a.Config.Rollout.Name != "" })
+	if a.Kind != trial.Assigned || a.Config.Rollout.Attempt != 2 || a.Generation != 2 {
 		t.Errorf("answer %+v, want the same payload, assigned by attempt 2", a)
 	}
 	if n := p.count("GET", "/configmaps/"); n != 1 {

@@ -17,6 +17,15 @@ type Config struct {
 	Payload    string     `json:"payloadSHA256,omitempty"` // sha256 of the payload
 	Checkpoint string     `json:"fileSHA256,omitempty"`    // sha256 of the checkpoint's file
 	Rollout    RolloutRef `json:"rolloutRef,omitzero"`
+	Asked      Asked      `json:"trial,omitzero"`
+}
+
+// Asked is what a configuration asks of its own trial. What is zero is left to
+// the agent's flags.
+type Asked struct {
+	Duration     time.Duration `json:"durationNanoseconds,omitempty"`
+	Starts       int           `json:"starts,omitempty"` // crashLoopThreshold + 1: the extra one adopts it
+	AllowPodLoss bool          `json:"allowPodLoss,omitempty"`
 }
 
 // RolloutRef says which rollout assigned a configuration, if one did.
