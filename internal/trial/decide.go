@@ -86,6 +86,9 @@ func (d *decider) settle() bool {
 	if s.Trial != nil && (s.Trial.Revision != s.Current.Revision || s.LastKnownGood.Same(s.Current.Config) || bad && !b.Provisional) {
 		d.endTrial()
 	}
+	if s.Trial != nil && s.Trial.Terms == (Terms{}) { // the record is of an agent that did not keep them
+		d.editTrial(func(t *Trial) { t.Terms = d.terms(s.Current.Asked) })
+	}
 	unclean := d.rebooted()
 	switch {
 	case s.Current.IsLocal() || s.LastKnownGood.Same(s.Current.Config) || d.forbidden(s.Current.Config):
@@ -197,14 +200,18 @@ func (d *decider) adopt() bool {
 	case RejectedOutcome:
 		d.markBad(c, Rejected, fmt.Sprintf("failed to validate current (UID: %s)", c.Revision), v.Words)
 		d.event(true, "ConfigRejected", "failed to validate current (UID: %s): %s", c.Revision, v.Words)
-	case Refused:
-		d.hold = hold{status: "False", reason: v.Guard, cause: fmt.Sprintf("refused current (UID: %s): %s", c.Revision, v.Words), pods: true}
+	case Refused, Protected:
+		d.hold = refused(c, v)
 	case Accepted:
 		d.adoptConfig(c)
 	default:
 		d.hold = hold{status: "Unknown", reason: "CouldNotValidate", cause: fmt.Sprintf("could not validate current (UID: %s): %s", c.Revision, v.Words), pods: true}
 	}
 	return true
+}
+
+func refused(c Config, v Verdict) hold {
+	return hold{status: "False", reason: v.Guard, cause: fmt.Sprintf("refused current (UID: %s): %s", c.Revision, v.Words), pods: v.Outcome == Refused}
 }
 
 func (d *decider) adoptConfig(c Config) {
@@ -316,9 +323,12 @@ func (d *decider) choose() bool {
 			}
 			continue
 		}
-		if v.Outcome == Unavailable {
+		if v.Outcome == Unavailable || v.Outcome == Protected {
 			if s.Current.Same(c) && d.hold.status == "" {
 				d.hold = hold{status: "Unknown", reason: "SyncFailed", cause: "failed to sync, desired config unclear, cause: " + v.Words}
+				if v.Outcome == Protected {
+					d.hold = refused(c, v)
+				}
 			}
 			continue
 		}
@@ -402,10 +412,24 @@ func (d *decider) beginTrial() {
 	d.next.Trial = &Trial{
 		Revision:  d.next.Current.Revision,
 		StartTime: d.o.Now,
+		Terms:     d.terms(d.next.Current.Asked),
 		BootID:    d.o.BootID,
 		Baseline:  Baseline{API: n.API, Ready: n.API && n.Ready, Pressure: slices.Clone(n.Pressure), Pods: slices.Clone(n.Pods)},
 	}
 	d.next.Run.Credit = 0
+}
+
+// terms are what a trial is begun with: what the configuration asks for, else
+// the agent's flags.
+func (d *decider) terms(a Asked) Terms {
+	t := Terms{Duration: d.o.Limits.TrialDuration, Threshold: d.o.Limits.CrashLoopThreshold, AllowPodLoss: a.AllowPodLoss}
+	if a.Duration > 0 {
+		t.Duration = a.Duration
+	}
+	if a.Starts > 0 {
+		t.Threshold = a.Starts - 1
+	}
+	return t
 }
 
 func (d *decider) endTrial() {

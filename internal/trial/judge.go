@@ -141,7 +141,7 @@ func (d *decider) crash() bool {
 // allowed, the extra one because it takes one to adopt a configuration.
 func (d *decider) countCrash() {
 	s := &d.next
-	if len(s.Startups) <= d.o.Limits.CrashLoopThreshold {
+	if len(s.Startups) <= s.Trial.Terms.Threshold {
 		s.Startups = append(s.Startups, d.o.Now)
 		return
 	}
@@ -175,7 +175,7 @@ func (d *decider) judgeTrial() {
 		d.fail(NotHealthy, fmt.Sprintf("was not healthy for %s", o.Limits.HealthTimeout))
 	case run.NotReady >= o.Limits.ReadyTimeout && run.NotReady > 0:
 		d.fail(NotReady, fmt.Sprintf("left the node not ready for %s", o.Limits.ReadyTimeout))
-	case !d.standsStill() && len(o.Node.LostPods) > 0 && run.SinceStart > 0:
+	case !d.standsStill() && !t.Terms.AllowPodLoss && len(o.Node.LostPods) > 0 && run.SinceStart > 0:
 		d.fail(WorkloadHarmed, "harmed the workload: "+firstFew(o.Node.LostPods))
 	case !d.standsStill() && t.Baseline.API && len(pressure) > 0 && run.SinceStart > 0:
 		d.fail(WorkloadHarmed, "harmed the workload: "+strings.Join(pressure, ", ")+" turned True")
@@ -185,7 +185,7 @@ func (d *decider) judgeTrial() {
 		d.cause = CauseRollback
 		d.event(true, "APILost", "the API was lost within %s of starting current (UID: %s) and stayed away for %s: trying last-known-good %s",
 			apiLossWindow, t.Revision, apiLossAfter, label(d.next.LastKnownGood.Config, o.Local))
-	case run.Healthy && !d.standsStill() && t.Healthy+run.Credit >= o.Limits.TrialDuration:
+	case run.Healthy && !d.standsStill() && t.Healthy+run.Credit >= t.Terms.Duration:
 		d.promote()
 	case run.Credit >= flushEvery:
 		d.editTrial(func(t *Trial) { t.Healthy += run.Credit })
@@ -195,11 +195,11 @@ func (d *decider) judgeTrial() {
 
 func (d *decider) promote() {
 	s := &d.next
-	c := s.Current.Config
+	c, terms := s.Current.Config, s.Trial.Terms
 	s.LastKnownGood = Record{c, d.o.Now}
 	d.promoted(c)
 	d.endTrial()
-	d.event(false, "ConfigLastKnownGood", "(UID: %s) became last-known-good after %s of observed health", c.Revision, d.o.Limits.TrialDuration)
+	d.event(false, "ConfigLastKnownGood", "(UID: %s) became last-known-good after %s of observed health", c.Revision, terms.Duration)
 }
 
 // fail gives a verdict on the configuration on trial.

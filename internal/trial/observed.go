@@ -19,7 +19,8 @@ type Observed struct {
 	Storage  string    // why the last Next could not be persisted; empty: it was
 }
 
-// Limits are the agent's flags.
+// Limits are the agent's flags. The first two are for configurations that ask
+// for nothing else.
 type Limits struct {
 	TrialDuration      time.Duration
 	CrashLoopThreshold int
@@ -62,8 +63,8 @@ type Intent struct {
 // Outcome is the result of validating a configuration.
 type Outcome int
 
-// The outcomes. Refused and CouldNotTell are no verdicts: they are decided
-// again when what they depend on changes.
+// The outcomes. Refused, Protected and CouldNotTell are no verdicts: they are
+// decided again when what they depend on changes.
 const (
 	NotValidated Outcome = iota
 	Accepted
@@ -71,12 +72,13 @@ const (
 	Refused
 	CouldNotTell
 	Unavailable // its checkpoint is missing or corrupt: not to be run until it is healed
+	Protected   // Refused, and not to be run either if it was taken up before: it changes what the node protects
 )
 
 // Verdict is what validation said of one configuration.
 type Verdict struct {
 	Outcome Outcome
-	Guard   string // CamelCase, of Refused
+	Guard   string // CamelCase, of Refused and Protected
 	Words   string
 }
 

@@ -73,7 +73,7 @@ func newRandomNode(r *rapid.T, seen map[string]int) *randomNode {
 		DegradeLocal:    rapid.Bool().Draw(r, "degrade"),
 	}
 	for p := range 6 { // fixed for each payload, whatever its UID
-		outcome := rapid.SampledFrom([]Outcome{Accepted, Accepted, Accepted, Accepted, Accepted, RejectedOutcome, Refused, CouldNotTell}).Draw(r, "verdict")
+		outcome := rapid.SampledFrom([]Outcome{Accepted, Accepted, Accepted, Accepted, Accepted, RejectedOutcome, Refused, Protected, CouldNotTell}).Draw(r, "verdict")
 		for u := range 2 {
 			n.says[randomConfig(p, u).Revision] = Verdict{Outcome: outcome, Guard: "WouldEvictPods", Words: "so it is"}
 		}
@@ -87,7 +87,14 @@ func newRandomNode(r *rapid.T, seen map[string]int) *randomNode {
 
 func randomConfig(payload, uid int) Config {
 	revision := fmt.Sprintf("p%d-%d", payload, uid)
-	return Config{Revision: revision, UID: revision, Namespace: "ns", Name: "config", Payload: fmt.Sprintf("sha-%d", payload)}
+	c := Config{Revision: revision, UID: revision, Namespace: "ns", Name: "config", Payload: fmt.Sprintf("sha-%d", payload)}
+	switch payload { // what it asks for is part of the payload
+	case 4:
+		c.Asked = Asked{Duration: time.Minute, Starts: 1}
+	case 5:
+		c.Asked = Asked{Duration: 20 * time.Minute, Starts: 3, AllowPodLoss: true}
+	}
+	return c
 }
 
 func (n *randomNode) drawConfig() Config {
@@ -203,8 +210,27 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			n.pass(65 * time.Second)
 		},
 		"guard": n.one(func() { // pods, cordon or local changed
-			maps.DeleteFunc(n.verdicts, func(_ string, v Verdict) bool { return v.Outcome == Refused || v.Outcome == CouldNotTell })
+			maps.DeleteFunc(n.verdicts, func(_ string, v Verdict) bool {
+				return v.Outcome == Refused || v.Outcome == Protected || v.Outcome == CouldNotTell
+			})
 		}),
+		"protect": n.one(func() { // the local configuration or the list of protected fields changed: seen when it is judged anew
+			payload := rapid.IntRange(0, 5).Draw(n.r, "payload")
+			for u := range 2 {
+				revision := randomConfig(payload, u).Revision
+				if v := n.says[revision]; v.Outcome == Accepted || v.Outcome == Protected {
+					v.Outcome = Accepted + Protected - v.Outcome
+					n.says[revision] = v
+					delete(n.verdicts, revision)
+				}
+			}
+		}),
+		"flags": func(*rapid.T) {
+			n.sigterm()
+			n.limits.TrialDuration = rapid.SampledFrom([]time.Duration{30 * time.Second, 10 * time.Minute}).Draw(n.r, "trial")
+			n.limits.CrashLoopThreshold = rapid.SampledFrom([]int{0, 3}).Draw(n.r, "threshold")
+			n.start()
+		},
 		"local": n.one(func() {
 			n.says[""] = Verdict{Outcome: rapid.SampledFrom([]Outcome{Accepted, Accepted, Accepted, RejectedOutcome, CouldNotTell}).Draw(n.r, "local")}
 		}),
@@ -292,7 +318,7 @@ func (n *randomNode) comeToRest() {
 	n.diskFails, n.storage, n.unknown = "", "", false
 	n.kill()
 	n.start()
-	n.pass(15 * time.Minute)
+	n.pass(25 * time.Minute)
 	n.must(n.up && n.child.Alive && n.state.Run.Healthy, "no healthy kubelet in the end: %+v", n.state.Run)
 	n.must(n.state.Trial == nil || n.says[n.state.Current.Revision].Outcome != Accepted || n.state.IsRevoked(n.state.Current.Config) || !n.state.OnTrial(n.state.Run.Config),
 		"a trial does not end: %+v", n.state.Trial)

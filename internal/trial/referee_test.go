@@ -12,14 +12,16 @@ type referee struct {
 	n       *randomNode
 	starts  int                      // that the core asked for, since a test set it to zero
 	healthy map[string]time.Duration // by version and payload: observed since it was adopted
+	passed  map[string]bool          // by version and payload: a whole trial
 	was     bool                     // healthy at the last decision
 	exits   map[string]int           // by version: that count against the configuration on trial
 	torn    map[string]bool          // by version: a write was lost, so that exits may be counted again or not at all
 	booted  int                      // the boot of the last decision
+	terms   map[string]Terms         // by version: of the trial that goes on, as they must have been when it began
 }
 
 func newReferee(n *randomNode) *referee {
-	return &referee{n: n, healthy: map[string]time.Duration{}, torn: map[string]bool{}, exits: map[string]int{}, booted: 1}
+	return &referee{n: n, healthy: map[string]time.Duration{}, torn: map[string]bool{}, exits: map[string]int{}, booted: 1, passed: map[string]bool{}, terms: map[string]Terms{}}
 }
 
 // watch sees every decision that is not thrown away.
@@ -59,6 +61,7 @@ func (r *referee) neverForbidden(o Observed, d Decision) {
 	n.must(!bad, "started %s, which is bad", c.Revision)
 	n.must(!d.Next.IsRevoked(c), "started %s, which is revoked", c.Revision)
 	n.must(n.says[c.Revision].Outcome != RejectedOutcome || c.IsLocal(), "started %s, which its dry run rejects", c.Revision)
+	n.must(o.Verdicts[c.Revision].Outcome != Protected, "started %s, which changes what is protected", c.Revision)
 	n.must(!o.Node.ShuttingDown, "started %s while the node shuts down", c.Revision)
 	n.must(d.Next.Current.Same(c) || d.Next.LastKnownGood.Same(c) || c.IsLocal(), "started %s, which is neither current, last-known-good nor local", c.Revision)
 	n.must((d.Action.Kind == Restart) == o.Child.Alive, "%s with the kubelet alive: %t", d.Action.Kind, o.Child.Alive)
@@ -77,9 +80,13 @@ func (r *referee) goodIsProven(before State, o Observed, d Decision) {
 	if d.Action.Kind != None {
 		r.was = false
 	}
-	good := d.Next.LastKnownGood.Config
+	good, begun := d.Next.LastKnownGood.Config, r.terms[n.version]
+	if t := d.Next.Trial; t != nil && (before.Trial == nil || !t.StartTime.Equal(before.Trial.StartTime) || before.Current.Payload != d.Next.Current.Payload) {
+		r.terms[n.version] = n.expectedTerms(d.Next.Current.Asked)
+	}
 	if !good.IsLocal() && good.Payload != before.LastKnownGood.Payload {
-		n.must(r.healthy[key(good)] >= n.limits.TrialDuration, "%s became last-known-good after %s of health", good.Revision, r.healthy[key(good)])
+		r.passed[key(good)] = r.passed[key(good)] || r.healthy[key(good)] >= begun.Duration
+		n.must(r.passed[key(good)], "%s became last-known-good after %s of health", good.Revision, r.healthy[key(good)])
 		_, bad := before.BadEntry(good)
 		n.must(!bad, "%s became last-known-good while it was bad", good.Revision)
 		n.must(!d.Next.IsRevoked(good) || before.IsRevoked(good), "%s became last-known-good while it was revoked", good.Revision)
@@ -87,6 +94,15 @@ func (r *referee) goodIsProven(before State, o Observed, d Decision) {
 	if c := d.Next.Current.Config; c.Payload != before.Current.Payload && !slices.ContainsFunc(d.Next.Promoted, func(p Promotion) bool { return p.Payload == c.Payload }) {
 		delete(r.healthy, key(c))
 	}
+}
+
+// expectedTerms are what a trial must begin with.
+func (n *randomNode) expectedTerms(a Asked) Terms {
+	t := Terms{n.limits.TrialDuration, n.limits.CrashLoopThreshold, a.AllowPodLoss}
+	if a != (Asked{}) { // every one here asks for both
+		t.Duration, t.Threshold = a.Duration, a.Starts-1
+	}
+	return t
 }
 
 // verdictsAreFair is invariant 7, and the count of the crash loop.
@@ -105,7 +121,7 @@ func (r *referee) verdictsAreFair(before State, o Observed, d Decision) {
 	if unclean {
 		r.exits[n.version]++
 	}
-	exits, threshold := r.exits[n.version], n.limits.CrashLoopThreshold
+	exits, threshold := r.exits[n.version], r.terms[n.version].Threshold
 	verdicts := 0
 	for _, b := range d.Next.Bad {
 		if slices.ContainsFunc(before.Bad, func(x BadConfig) bool {
@@ -128,6 +144,7 @@ func (r *referee) verdictsAreFair(before State, o Observed, d Decision) {
 			n.must(!first && !outage, "called not healthy at a start or in an outage: %+v", o.Node)
 			n.must(!o.Child.Healthy, "called not healthy while it is")
 		case NotReady, WorkloadHarmed:
+			n.must(len(o.Node.LostPods) == 0 || len(o.Node.Pressure) > 0 || b.Failure == NotReady || !r.terms[n.version].AllowPodLoss, "pods were lost, as was allowed")
 			n.must(!first && !outage && o.Node.API, "called %s at a start or in an outage: %+v", b.Failure, o.Node)
 		case LostAPI:
 			n.must(!first && o.Node.API && before.Trial != nil && before.Trial.APIProbed, "lost the API: %+v", o.Node)

@@ -246,7 +246,7 @@ func (n *shell) validate() bool {
 }
 
 func outcomeName(o Outcome) string {
-	return [...]string{"not validated", "accepted", "rejected", "refused", "could not tell", "unavailable"}[o]
+	return [...]string{"not validated", "accepted", "rejected", "refused", "could not tell", "unavailable", "protected"}[o]
 }
 
 // pass lets time go by, deciding whenever the core wants to be woken.

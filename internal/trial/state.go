@@ -115,10 +115,19 @@ const (
 	APIProbe     Fallback = "APIProbe"     // does the API come back with last-known-good?
 )
 
+// Terms are what a trial was begun with: they last as long as it does, whatever
+// becomes of the agent's flags.
+type Terms struct {
+	Duration     time.Duration `json:"durationNanoseconds"` // to be observed healthy
+	Threshold    int           `json:"crashLoopThreshold"`
+	AllowPodLoss bool          `json:"allowPodLoss,omitempty"`
+}
+
 // Trial is what is known of the trial of the current configuration.
 type Trial struct {
 	Revision     string        `json:"revision"`
 	StartTime    time.Time     `json:"startTime"`
+	Terms        Terms         `json:"terms,omitzero"`
 	Healthy      time.Duration `json:"healthyNanoseconds"` // observed healthy, in steps
 	BootID       string        `json:"bootID"`
 	Clean        bool          `json:"cleanShutdown"` // it does not run: stopped on purpose, or something else runs

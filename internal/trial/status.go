@@ -71,7 +71,7 @@ func (d *decider) nextWake() time.Duration {
 	}
 	wake = 5 * time.Second
 	for _, left := range []time.Duration{
-		l.TrialDuration - d.next.Trial.Healthy - run.Credit, l.HealthTimeout - run.Unhealthy, l.ReadyTimeout - run.NotReady,
+		d.next.Trial.Terms.Duration - d.next.Trial.Healthy - run.Credit, l.HealthTimeout - run.Unhealthy, l.ReadyTimeout - run.NotReady,
 	} {
 		if left > 0 {
 			wake = min(wake, left)
@@ -88,7 +88,7 @@ func (d *decider) status() Status {
 		st.Assigned = &c
 	}
 	if t := s.Trial; t != nil && s.OnTrial(s.Run.Config) {
-		st.Trial = &Progress{t.StartTime, t.Healthy + s.Run.Credit, d.o.Limits.TrialDuration, max(0, len(s.Startups)-1), d.o.Limits.CrashLoopThreshold}
+		st.Trial = &Progress{t.StartTime, t.Healthy + s.Run.Credit, t.Terms.Duration, max(0, len(s.Startups)-1), t.Terms.Threshold}
 	}
 	detail := d.condition(&st)
 	switch {

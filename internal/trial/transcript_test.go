@@ -59,6 +59,17 @@ var commands = map[string]func(*shell, *datadriven.TestData){
 			check(td, err)
 			c.Rollout = RolloutRef{Name: "workers", Revision: 1, Attempt: attempt}
 		}
+		c.Asked.AllowPodLoss = td.HasArg("allow-pod-loss")
+		if duration := words(td, "trial"); duration != "" {
+			var err error
+			c.Asked.Duration, err = time.ParseDuration(duration)
+			check(td, err)
+		}
+		if threshold := words(td, "threshold"); threshold != "" {
+			n, err := strconv.Atoi(threshold)
+			check(td, err)
+			c.Asked.Starts = n + 1
+		}
 		n.intent = Intent{Kind: Assigned, Config: c, Notice: words(td, "notice")}
 		if revoked := words(td, "revoked"); revoked != "" { // in the same update
 			n.revoked = &[]string{revoked}
@@ -92,6 +103,7 @@ var commands = map[string]func(*shell, *datadriven.TestData){
 		}
 		outcome := map[string]Outcome{
 			"accepted": Accepted, "rejected": RejectedOutcome, "refused": Refused, "could-not-tell": CouldNotTell, "unavailable": Unavailable,
+			"protected": Protected,
 		}[td.CmdArgs[1].Key]
 		if outcome == NotValidated {
 			n.t.Fatalf("unknown outcome %s", td.CmdArgs[1].Key)
