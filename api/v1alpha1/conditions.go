@@ -47,6 +47,8 @@ const (
 	// ReasonNeedsDrain: it contradicts a state file of the CPU or memory manager, and the node is not cordoned and
 	// drained. False.
 	ReasonNeedsDrain = "NeedsDrain"
+	// ReasonProtectedFields: it would make a field that this node protects different from what it is locally. False.
+	ReasonProtectedFields = "ProtectedFields"
 )
 
 // The trial of the assigned configuration failed. It is among the badConfigs; last-known-good runs.

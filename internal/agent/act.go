@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -13,28 +12,37 @@ import (
 )
 
 // render writes what the kubelet is to be started with, before the one that
-// runs is stopped, and returns the file; "" for local. What cannot be rendered
-// is as good as not there, for a while.
-func (a *Agent) render(action trial.Action) (file string, err error) {
+// runs is stopped. What cannot be rendered is as good as not there, for a while.
+func (a *Agent) render(action trial.Action) (Rendered, error) {
 	c := action.Config
 	if action.Kind == trial.None || c.IsLocal() {
-		return "", nil
+		return Rendered{}, nil
 	}
-	data, err := a.data(c)
-	if err == nil {
-		file, err = a.store.Render(c.Revision, map[string][]byte{payload.KeyKubelet: data})
-	}
+	r, err := a.write(c)
 	if err != nil {
 		a.cannotUse(c.Revision, err)
-		return "", err
+		return Rendered{}, err
 	}
 	a.ranRemote = true
-	return filepath.Join(file, payload.KeyKubelet), nil
+	return r, nil
+}
+
+func (a *Agent) write(c trial.Config) (Rendered, error) {
+	p, err := a.payload(c)
+	if err != nil {
+		return Rendered{}, err
+	}
+	files, err := a.p.Kubelet.Files(p)
+	if err != nil {
+		return Rendered{}, err
+	}
+	dir, err := a.store.Render(c.Revision, files)
+	return Rendered{Dir: dir, Dropin: p.Key == payload.KeyKubeletDropin}, err
 }
 
 // carryOut starts or restarts the kubelet as decided. A kubelet that cannot be
 // started is an exit like any other, and decided upon.
-func (a *Agent) carryOut(ctx context.Context, action trial.Action, file string) {
+func (a *Agent) carryOut(ctx context.Context, action trial.Action, rendered Rendered) {
 	if action.Kind != trial.Start && action.Kind != trial.Restart || ctx.Err() != nil {
 		return // told to end: the next start decides the same again
 	}
@@ -52,7 +60,7 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, file string) 
 	if a.p.Nodes != nil && a.state.Trial != nil { // last-known-good is to show that it does better, too
 		go a.lease.see(ctx, a.p.Nodes) // now that no kubelet renews it, and before one does
 	}
-	if err := a.start(ctx, action, file); err != nil {
+	if err := a.start(ctx, action, rendered); err != nil {
 		log.Error("the kubelet cannot be started", "err", err)
 		a.exit = &trial.Child{Exited: true, Exit: err.Error()}
 		return
@@ -63,12 +71,12 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, file string) 
 	a.collect()
 }
 
-func (a *Agent) start(ctx context.Context, action trial.Action, file string) error {
-	effective, overridden := a.effective(action.Config)
-	a.setAsideState(action, effective)
-	a.ran, a.running, a.overridden = action.Config, effective, overridden
+func (a *Agent) start(ctx context.Context, action trial.Action, rendered Rendered) error {
+	known := a.known(action.Config)
+	a.setAsideState(action, known.Effective)
+	a.ran, a.running = action.Config, known
 	a.wasHealthy = false
-	process, err := a.p.Kubelet.Start(ctx, file, effective)
+	process, err := a.p.Kubelet.Start(ctx, rendered, known.Effective)
 	if err != nil {
 		return err
 	}
@@ -76,20 +84,19 @@ func (a *Agent) start(ctx context.Context, action trial.Action, file string) err
 	return nil
 }
 
-// effective is what a configuration amounts to, and which fields of it a flag
-// overrides: as its dry run found, else, of the content that was started last,
-// as it was then.
-func (a *Agent) effective(c trial.Config) (component.Effective, []string) {
-	verdict, _ := a.checks.get(c.Revision)
+// known is what a configuration amounts to, as its dry run found; else, of the
+// content that was started last, as it was then.
+func (a *Agent) known(c trial.Config) verdict {
+	v, _ := a.checks.get(c.Revision)
 	switch {
-	case verdict.Effective != nil:
-		return verdict.Effective, verdict.Overridden
+	case v.Effective != nil:
+		return v
 	case c.IsLocal():
-		return a.local, nil
+		return a.local
 	case c.Payload != "" && c.Payload == a.ran.Payload:
-		return a.running, a.overridden
+		return a.running
 	}
-	return nil, nil
+	return verdict{}
 }
 
 // collect removes the checkpoints and rendered files that nothing names.

@@ -17,6 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/source"
 	"github.com/evenkeel/evenkeel/internal/supervisor"
 	"github.com/evenkeel/evenkeel/internal/trial"
@@ -30,14 +31,22 @@ type Kubelet interface {
 	// Local says what "local" is on this node.
 	Local() trial.Local
 	CheckLocal(ctx context.Context) component.Verdict
-	Check(ctx context.Context, data []byte) component.Verdict
-	// Start runs it with a configuration file, "" being the local one.
-	Start(ctx context.Context, file string, effective component.Effective) (Process, error)
+	Check(ctx context.Context, p payload.Payload) component.Verdict
+	// Files are what a payload is rendered as, for Start.
+	Files(p payload.Payload) (map[string][]byte, error)
+	// Start runs it with what was rendered; zero: with the local configuration.
+	Start(ctx context.Context, r Rendered, effective component.Effective) (Process, error)
 	Conflicts(effective component.Effective) ([]component.Conflict, error)
 	MoveAside(conflicts []component.Conflict, now time.Time) ([]string, error)
 	// RuntimeReachable asks the runtime's socket.
 	RuntimeReachable(endpoint string) error
 	RunsStaticPods(effective component.Effective) bool
+}
+
+// Rendered is where the files of a payload are.
+type Rendered struct {
+	Dir    string
+	Dropin bool // they are laid over the local configuration
 }
 
 // Process is a kubelet that was started.
@@ -109,6 +118,11 @@ type Options struct {
 	RunMode      v1alpha1.RunMode
 	BootID       string
 	Log          *slog.Logger
+	// Protected are the fields that no payload may change.
+	Protected payload.Protection
+	// Record keeps what runs and why, as JSON, for people who ask while the agent
+	// runs; nil: nobody asks.
+	Record func([]byte) error
 	// OpenStore opens the state of one version of the component; nil: dynamic
 	// configuration is off and nothing is kept.
 	OpenStore    func(version string) (Store, error)
@@ -146,17 +160,16 @@ type Agent struct {
 	retryAt  time.Time    // when to try again
 	forgot   []string     // requests that were carried out and could not be dropped
 
-	started    time.Time // the last start of a kubelet
-	last       time.Time // the last decision
-	process    Process
-	exit       *trial.Child // an unexpected exit, until it has been decided upon
-	ran        trial.Config // what was started last; of it are:
-	running    component.Effective
-	overridden []string
-	lease      *leaseBase
+	started time.Time // the last start of a kubelet
+	last    time.Time // the last decision
+	process Process
+	exit    *trial.Child // an unexpected exit, until it has been decided upon
+	ran     trial.Config // what was started last
+	running verdict      // on it, as it was then
+	lease   *leaseBase
 
 	checks      checks
-	local       component.Effective // what local was found to be
+	local       verdict // on local, when it was known last
 	answer      source.Answer
 	asked       time.Time       // when the newest assignment was seen; zero: it has been dealt with
 	config      trial.Config    // that the answer names
@@ -171,6 +184,7 @@ type Agent struct {
 	condition  trial.Condition // that was logged last
 	versions   map[string]string
 	page       page
+	recorded   string // what the last record was about
 }
 
 // New returns an agent that has not started anything.
@@ -245,7 +259,7 @@ func (a *Agent) step(ctx context.Context) error {
 		return fmt.Errorf("%w: %s", ErrLocalInvalid, d.Action.Words)
 	}
 	a.happened(d, o)
-	file, err := a.render(d.Action)
+	rendered, err := a.render(d.Action)
 	if err != nil {
 		a.o.Log.Error("a configuration cannot be started; going on without it", "uid", d.Action.Config.Revision, "err", err)
 		if a.state.Run = before; a.process == nil {
@@ -254,7 +268,7 @@ func (a *Agent) step(ctx context.Context) error {
 		return nil
 	}
 	a.report(d, o)
-	a.carryOut(ctx, d.Action, file)
+	a.carryOut(ctx, d.Action, rendered)
 	a.validate(ctx, d.Validate)
 	a.watch(ctx, d)
 	if d.Action.Kind != trial.None {

@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// doubtful is how long "could not tell" stands before it is asked again: twice
-// as long after each time, up to doubtfulMost.
+// doubtful is how long "could not tell", and what this node refuses to protect
+// itself, stand before they are asked again: twice as long after each time, up
+// to doubtfulMost.
 const (
 	doubtful     = 30 * time.Second
 	doubtfulMost = 8 * time.Minute
@@ -25,8 +27,17 @@ type checks struct {
 	doubts  map[string]int // how often a revision could not be judged
 }
 
+// verdict is what the dry run says of a configuration, and what this node does.
+type verdict struct {
+	component.Verdict
+	// protected says why it may not run here, although the kubelet accepts it.
+	protected string
+	// differs lists what would not be as it is locally.
+	differs []payload.Violation
+}
+
 type check struct {
-	verdict component.Verdict
+	verdict verdict
 	at      time.Time
 	done    chan struct{}      // closed when the verdict is there
 	cancel  context.CancelFunc // nobody waits for it any more
@@ -45,7 +56,7 @@ func (c *checks) has(revision string) bool {
 
 // begin has fn find the verdict on a revision, unless that is being done or
 // has been done.
-func (c *checks) begin(ctx context.Context, revision string, fn func(context.Context) component.Verdict) {
+func (c *checks) begin(ctx context.Context, revision string, fn func(context.Context) verdict) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.byRev[revision]; ok {
@@ -59,7 +70,7 @@ func (c *checks) begin(ctx context.Context, revision string, fn func(context.Con
 		start := time.Now()
 		verdict := fn(ctx)
 		if ctx.Err() == nil {
-			c.found(verdict, time.Since(start))
+			c.found(verdict.Verdict, time.Since(start))
 		}
 		c.mu.Lock()
 		entry.verdict, entry.at = verdict, time.Now()
@@ -70,13 +81,13 @@ func (c *checks) begin(ctx context.Context, revision string, fn func(context.Con
 }
 
 // put is for a verdict that needs no search.
-func (c *checks) put(revision string, verdict component.Verdict) {
+func (c *checks) put(revision string, v component.Verdict) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if old := c.byRev[revision]; old != nil {
 		old.cancel()
 	}
-	entry := &check{verdict: verdict, at: time.Now(), done: make(chan struct{}), cancel: func() {}}
+	entry := &check{verdict: verdict{Verdict: v}, at: time.Now(), done: make(chan struct{}), cancel: func() {}}
 	close(entry.done)
 	c.byRev[revision] = entry
 }
@@ -96,12 +107,12 @@ func (c *checks) wait(ctx context.Context, revision string) {
 }
 
 // get returns the verdict on a revision, and whether there is one.
-func (c *checks) get(revision string) (component.Verdict, bool) {
+func (c *checks) get(revision string) (verdict, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	entry := c.byRev[revision]
 	if entry == nil || entry.at.IsZero() {
-		return component.Verdict{}, false
+		return verdict{}, false
 	}
 	return entry.verdict, true
 }
@@ -109,14 +120,14 @@ func (c *checks) get(revision string) (component.Verdict, bool) {
 // all returns the verdicts that there are. Doubtful ones that are old are
 // dropped, so that they are found anew; but not the one on what was started
 // last, whose restart must not wait for that.
-func (c *checks) all(now time.Time, started string) map[string]component.Verdict {
+func (c *checks) all(now time.Time, started string) map[string]verdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	verdicts := map[string]component.Verdict{}
+	verdicts := map[string]verdict{}
 	for revision, entry := range c.byRev {
 		switch {
 		case entry.at.IsZero():
-		case entry.verdict.Outcome == component.CouldNotTell && revision != started && now.Sub(entry.at) > min(doubtful<<min(c.doubts[revision], 5), doubtfulMost):
+		case (entry.verdict.Outcome == component.CouldNotTell || entry.verdict.protected != "") && revision != started && now.Sub(entry.at) > min(doubtful<<min(c.doubts[revision], 5), doubtfulMost):
 			delete(c.byRev, revision)
 			c.doubts[revision]++
 		default:

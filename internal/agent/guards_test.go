@@ -18,7 +18,7 @@ func TestMorePodsThanItsMaxPodsHoldAConfigurationUntilTheyAreGone(t *testing.T) 
 		w.pods("a", "b", "c", "d")
 		w.assign("uid-few", conf{name: "few", maxPods: 3})
 		w.pass(30 * time.Second)
-		w.wantConfigOK("False | using last-known-good (init): refused current (UID: uid-few): 4 pods run on this node and maxPods would be 3: the kubelet would kill the rest; move them away first (WouldEvictPods)")
+		w.wantConfigOK("False | using last-known-good (init): refused current (UID: uid-few): 4 pods run on this node and maxPods would be 3: the kubelet would kill the rest; move them away first, or say trial.allowPodLoss in the configuration (WouldEvictPods)")
 		if s := w.status(); len(s.BadConfigs) > 0 || !w.nodes.watching() {
 			t.Errorf("bad: %+v, watching: %t", s.BadConfigs, w.nodes.watching())
 		}

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/lockfile"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/supervisor"
 	"github.com/evenkeel/evenkeel/internal/trial"
 )
@@ -47,8 +49,13 @@ func (h *HostKubelet) CheckLocal(ctx context.Context) component.Verdict {
 }
 
 // Check implements Kubelet.
-func (h *HostKubelet) Check(ctx context.Context, data []byte) component.Verdict {
-	return h.Harness.Check(ctx, data, h.InitFile)
+func (h *HostKubelet) Check(ctx context.Context, p payload.Payload) component.Verdict {
+	return h.Harness.Check(ctx, p.Upstream, h.InitFile)
+}
+
+// Files implements Kubelet.
+func (h *HostKubelet) Files(p payload.Payload) (map[string][]byte, error) {
+	return map[string][]byte{payload.KeyKubelet: p.Upstream}, nil
 }
 
 // Conflicts implements Kubelet.
@@ -76,9 +83,10 @@ func (h *HostKubelet) RunsStaticPods(effective component.Effective) bool {
 }
 
 // Start implements Kubelet.
-func (h *HostKubelet) Start(ctx context.Context, file string, effective component.Effective) (Process, error) {
-	if file == "" {
-		file = h.InitFile
+func (h *HostKubelet) Start(ctx context.Context, r Rendered, effective component.Effective) (Process, error) {
+	file := h.InitFile
+	if r.Dir != "" {
+		file = filepath.Join(r.Dir, payload.KeyKubelet)
 	}
 	argv := h.Argv(file, h.LockFile)
 	p, err := supervisor.Start(supervisor.Command{

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/supervisor"
 	"github.com/evenkeel/evenkeel/internal/trial"
 )
@@ -170,8 +171,12 @@ func (k *simKubelet) Local() trial.Local                      { return trial.Ini
 
 func (k *simKubelet) CheckLocal(ctx context.Context) component.Verdict { return k.judge(ctx, "") }
 
-func (k *simKubelet) Check(ctx context.Context, data []byte) component.Verdict {
-	return k.judge(ctx, nameOf(data))
+func (k *simKubelet) Check(ctx context.Context, p payload.Payload) component.Verdict {
+	return k.judge(ctx, nameOf(p.Upstream))
+}
+
+func (k *simKubelet) Files(p payload.Payload) (map[string][]byte, error) {
+	return map[string][]byte{"kubelet": p.Upstream}, nil
 }
 
 func nameOf(data []byte) string {
@@ -212,10 +217,10 @@ func (k *simKubelet) judge(ctx context.Context, name string) component.Verdict {
 	return v
 }
 
-func (k *simKubelet) Start(_ context.Context, file string, effective component.Effective) (Process, error) {
+func (k *simKubelet) Start(_ context.Context, r Rendered, effective component.Effective) (Process, error) {
 	name := ""
-	if file != "" {
-		data, err := k.w.disk.ReadFile(file)
+	if r.Dir != "" {
+		data, err := k.w.disk.ReadFile(r.Dir + "/kubelet")
 		if err != nil {
 			return nil, err
 		}

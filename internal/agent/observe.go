@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/source"
@@ -35,9 +36,9 @@ func (a *Agent) observe(ctx context.Context) trial.Observed {
 		o.Storage = a.storage
 	}
 	if local, ok := a.checks.get(""); ok && local.Effective != nil {
-		a.local = local.Effective
+		a.local = local
 	}
-	o.Limits.APILossRollback = a.o.APILoss == "on" || a.o.APILoss == "auto" && a.p.Kubelet.RunsStaticPods(a.local)
+	o.Limits.APILossRollback = a.o.APILoss == "on" || a.o.APILoss == "auto" && a.p.Kubelet.RunsStaticPods(a.local.Effective)
 	if a.store != nil && o.Storage == "" {
 		o.Forget = a.requests()
 	}
@@ -154,8 +155,8 @@ func (a *Agent) node(ctx context.Context) trial.Node {
 		}
 	}
 	if a.state.Trial != nil || a.exit != nil || a.process == nil {
-		ours, theirs := component.RuntimeEndpoint(a.local), component.RuntimeEndpoint(a.running)
-		n.RuntimeDown = ours != "" && (ours == theirs || a.running == nil) && a.p.Kubelet.RuntimeReachable(ours) != nil
+		ours, theirs := component.RuntimeEndpoint(a.local.Effective), component.RuntimeEndpoint(a.running.Effective)
+		n.RuntimeDown = ours != "" && (ours == theirs || a.running.Effective == nil) && a.p.Kubelet.RuntimeReachable(ours) != nil
 	}
 	if a.exit != nil || a.process == nil {
 		n.ShuttingDown = a.o.ShuttingDown != nil && a.o.ShuttingDown(ctx)
@@ -190,8 +191,8 @@ func (a *Agent) verdicts(now time.Time, in trial.Intent) map[string]trial.Verdic
 		if a.unavailable[revision] {
 			verdicts[revision] = trial.Verdict{Outcome: trial.Unavailable, Words: v.Words}
 		}
-		if revision != "" && v.Outcome == component.Accepted && in.Kind == trial.Assigned && in.Config.Revision == revision && !a.runs(revision) {
-			if guard := a.guard(v); guard.Outcome != trial.NotValidated {
+		if revision != "" && verdicts[revision].Outcome == trial.Accepted && in.Kind == trial.Assigned && in.Config.Revision == revision && !a.runs(revision) {
+			if guard := a.guard(v.Verdict, in.Config.Asked.AllowPodLoss); guard.Outcome != trial.NotValidated {
 				verdicts[revision] = guard
 			}
 		}
@@ -199,21 +200,23 @@ func (a *Agent) verdicts(now time.Time, in trial.Intent) map[string]trial.Verdic
 	return verdicts
 }
 
-func trialVerdict(v component.Verdict) trial.Verdict {
-	outcome := trial.CouldNotTell
-	switch v.Outcome {
-	case component.Accepted:
-		outcome = trial.Accepted
-	case component.Rejected:
-		outcome = trial.RejectedOutcome
+func trialVerdict(v verdict) trial.Verdict {
+	out := trial.Verdict{Outcome: trial.CouldNotTell, Words: v.Words}
+	switch {
+	case v.protected != "":
+		out = trial.Verdict{Outcome: trial.Protected, Guard: v1alpha1.ReasonProtectedFields, Words: v.protected}
+	case v.Outcome == component.Accepted:
+		out.Outcome = trial.Accepted
+	case v.Outcome == component.Rejected:
+		out.Outcome = trial.RejectedOutcome
 	}
-	return trial.Verdict{Outcome: outcome, Words: v.Words}
+	return out
 }
 
 // guard protects the workload from a configuration that the kubelet accepts
 // but that would cost pods. Its zero value lets it pass. It is asked anew for
 // every decision, so that it follows pods, cordon and state files.
-func (a *Agent) guard(v component.Verdict) trial.Verdict {
+func (a *Agent) guard(v component.Verdict, allowPodLoss bool) trial.Verdict {
 	if a.p.Nodes == nil {
 		return trial.Verdict{}
 	}
@@ -234,9 +237,9 @@ func (a *Agent) guard(v component.Verdict) trial.Verdict {
 	if !ok {
 		return trial.Verdict{Outcome: trial.CouldNotTell, Words: "the kubelet did not say what its maxPods would be"}
 	}
-	if int64(pods) > most {
+	if int64(pods) > most && !allowPodLoss {
 		return trial.Verdict{Outcome: trial.Refused, Guard: "WouldEvictPods",
-			Words: fmt.Sprintf("%d pods run on this node and maxPods would be %d: the kubelet would kill the rest; move them away first", pods, most)}
+			Words: fmt.Sprintf("%d pods run on this node and maxPods would be %d: the kubelet would kill the rest; move them away first, or say trial.allowPodLoss in the configuration", pods, most)}
 	}
 	conflicts, err := a.p.Kubelet.Conflicts(v.Effective)
 	if err != nil {
@@ -261,8 +264,8 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 			continue
 		}
 		if c.IsLocal() {
-			a.checks.begin(ctx, "", func(ctx context.Context) component.Verdict {
-				return a.judged(string(a.p.Kubelet.Local()), a.p.Kubelet.CheckLocal(ctx))
+			a.checks.begin(ctx, "", func(ctx context.Context) verdict {
+				return verdict{Verdict: a.judged(string(a.p.Kubelet.Local()), a.p.Kubelet.CheckLocal(ctx))}
 			})
 			continue
 		}
@@ -273,9 +276,9 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 			signal(a.checks.changed)
 			continue
 		}
-		data, err := a.data(c)
+		p, err := a.payload(c)
 		if err != nil && a.config.Revision == c.Revision && a.answer.ConfigMap != nil && a.checkpoint(c.Revision) == nil {
-			data, err = a.data(c) // it was downloaded, and has gone since
+			p, err = a.payload(c) // it was downloaded, and has gone since
 		}
 		if err != nil {
 			if !a.unavailable[c.Revision] {
@@ -289,13 +292,13 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 		// Only what is new has guards, and a baseline, to count pods for: what is
 		// on record must not wait for the API.
 		count := !a.state.Current.Same(c) && !a.state.LastKnownGood.Same(c)
-		a.checks.begin(ctx, c.Revision, func(ctx context.Context) component.Verdict {
+		a.checks.begin(ctx, c.Revision, func(ctx context.Context) verdict {
 			counted := a.countPods(ctx)
-			verdict := a.p.Kubelet.Check(ctx, data)
+			v := a.p.Kubelet.Check(ctx, p)
 			if count {
 				<-counted
 			}
-			return a.judged(c.Revision, verdict)
+			return a.compared(a.judged(c.Revision, v))
 		})
 	}
 }
@@ -316,6 +319,41 @@ func (a *Agent) judged(uid string, v component.Verdict) component.Verdict {
 	a.o.Log.Info("validated", "uid", uid, "verdict", v.Outcome.String(), "stage", v.Stage, "words", v.Words, "warnings", v.Warnings)
 	return v
 }
+
+// compared lays what this node protects over what its kubelet said. Local is
+// kept as what differs from it alone: it is the same for all.
+func (a *Agent) compared(v component.Verdict) verdict {
+	out := verdict{Verdict: v, differs: payload.Diff(v.Effective, v.Local)}
+	out.Local = nil
+	if v.Outcome == component.Accepted {
+		out.protected = Protects(a.o.Protected, v)
+	}
+	return out
+}
+
+// Protects returns why protected fields forbid a configuration that the kubelet
+// accepted, empty if they do not.
+func Protects(p payload.Protection, v component.Verdict) string {
+	switch {
+	case p.Empty():
+		return ""
+	case v.Effective == nil || v.Local == nil:
+		return "the kubelet did not print what its configuration would be, so that protected fields cannot be compared; see --protected-fields"
+	}
+	var words []string
+	violations := p.Violations(v.Effective, v.Local, v.Hidden)
+	for i, violation := range violations {
+		if i == mostViolations {
+			words = append(words, fmt.Sprintf("%d more", len(violations)-i))
+			break
+		}
+		words = append(words, "protected field "+violation.String())
+	}
+	return strings.Join(words, "; ")
+}
+
+// mostViolations is how many protected fields a refusal names.
+const mostViolations = 5
 
 // countTimeout is how long an API that hangs can keep a verdict waiting; the
 // sync timeout if that is longer.
@@ -339,24 +377,24 @@ func (a *Agent) countPods(ctx context.Context) <-chan struct{} {
 	return done
 }
 
-// data returns the payload's bytes of a checkpointed configuration.
-func (a *Agent) data(c trial.Config) ([]byte, error) {
+// payload returns the payload of a checkpointed configuration.
+func (a *Agent) payload(c trial.Config) (payload.Payload, error) {
 	raw, err := a.store.Get(c)
 	if err != nil {
-		return nil, err
+		return payload.Payload{}, err
 	}
 	var cm corev1.ConfigMap
 	if err := json.Unmarshal(raw, &cm); err != nil {
-		return nil, fmt.Errorf("checkpoint %s: %w", c.Revision, err)
+		return payload.Payload{}, fmt.Errorf("checkpoint %s: %w", c.Revision, err)
 	}
 	p, err := payload.FromConfigMap(&cm)
 	if err != nil {
-		return nil, fmt.Errorf("checkpoint %s: %w", c.Revision, err)
+		return payload.Payload{}, fmt.Errorf("checkpoint %s: %w", c.Revision, err)
 	}
 	if c.Payload != "" && p.SHA256 != c.Payload {
-		return nil, fmt.Errorf("checkpoint %s: the payload is not the one on record", c.Revision)
+		return payload.Payload{}, fmt.Errorf("checkpoint %s: the payload is not the one on record", c.Revision)
 	}
-	return p.Data, nil
+	return p, nil
 }
 
 // view is the node as it was seen last: by the watch, or where that is off or

@@ -8,7 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/trial"
 )
 
@@ -21,9 +23,10 @@ type page struct {
 
 type pageState struct {
 	status     trial.Status
-	effective  component.Effective
+	runs       verdict
 	overridden []string
 	version    string
+	remote     v1alpha1.RemoteConfig
 	running    bool
 }
 
@@ -57,25 +60,52 @@ func (p *page) get() pageState {
 // every ten seconds, but stopping a kubelet may take its whole grace.
 const stuckAfter = 2 * time.Minute
 
-// configz is the answer of /configz.
-type configz struct {
-	Source      configzSource       `json:"source"`
-	ConfigOK    trial.Condition     `json:"configOK"`
-	Error       string              `json:"error,omitempty"`
-	Component   string              `json:"componentVersion"`
-	Effective   component.Effective `json:"effective,omitempty"`
-	Overridden  []string            `json:"overridden,omitempty"`
+// Configz is what runs and why: the answer of /configz, and what Options.Record
+// is given.
+type Configz struct {
+	Source    ConfigzSource         `json:"source"`
+	Remote    v1alpha1.RemoteConfig `json:"remoteConfig"`
+	ConfigOK  trial.Condition       `json:"configOK"`
+	Error     string                `json:"error,omitempty"`
+	Component string                `json:"componentVersion"`
+	// Effective is the configuration as the kubelet's dry run printed it.
+	Effective component.Effective `json:"effective,omitempty"`
+	// Origins says where its fields come from; those that are not in it are
+	// defaults.
+	Origins map[string]component.Origin `json:"origins,omitempty"`
+	// Differs lists what is not as it is locally.
+	Differs    []payload.Violation `json:"differsFromLocal,omitempty"`
+	Overridden []string            `json:"overridden,omitempty"`
+	// Kubelet is what the running kubelet says itself.
 	Kubelet     component.Effective `json:"kubeletConfigz,omitempty"`
 	KubeletSays string              `json:"kubeletConfigzError,omitempty"`
 }
 
-type configzSource struct {
+// ConfigzSource is where the configuration that runs comes from.
+type ConfigzSource struct {
 	Kind      string `json:"kind"` // remote, init or default
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	UID       string `json:"uid,omitempty"`
 	Revision  string `json:"revision,omitempty"`
 	SHA256    string `json:"sha256,omitempty"`
+}
+
+// Grouped returns it with the configurations in the grouped form.
+func (c Configz) Grouped() Configz {
+	for _, e := range []*component.Effective{&c.Effective, &c.Kubelet} {
+		if *e != nil {
+			*e = payload.Group(*e)
+		}
+	}
+	return c
+}
+
+func (s pageState) configz() Configz {
+	return Configz{
+		Source: sourceOf(s.status), Remote: s.remote, ConfigOK: s.status.Condition, Error: s.status.Error, Component: s.version,
+		Effective: s.runs.Effective, Origins: s.runs.Origins, Differs: s.runs.differs, Overridden: s.overridden,
+	}
 }
 
 // Handler serves /healthz, /metrics and /configz. ask asks the running kubelet
@@ -91,21 +121,25 @@ func (a *Agent) Handler(ask func(context.Context, component.Effective) (componen
 	})
 	mux.Handle("GET /metrics", a.o.Metrics.Handler())
 	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, r *http.Request) {
-		s := a.page.get()
-		if !s.running {
+		s, form := a.page.get(), r.URL.Query().Get("form")
+		switch {
+		case form != "" && form != "flat" && form != "grouped":
+			http.Error(w, fmt.Sprintf("form must be flat or grouped, not %q", form), http.StatusBadRequest)
+			return
+		case !s.running:
 			http.Error(w, "no kubelet was started yet", http.StatusServiceUnavailable)
 			return
 		}
-		out := configz{
-			Source: sourceOf(s.status), ConfigOK: s.status.Condition, Error: s.status.Error,
-			Component: s.version, Effective: s.effective, Overridden: s.overridden,
-		}
+		out := s.configz()
 		if ask == nil {
 			out.KubeletSays = "the agent has no credentials to ask the kubelet with"
-		} else if effective, err := ask(r.Context(), s.effective); err != nil {
+		} else if effective, err := ask(r.Context(), s.runs.Effective); err != nil {
 			out.KubeletSays = err.Error()
 		} else {
 			out.Kubelet = effective
+		}
+		if form == "grouped" {
+			out = out.Grouped()
 		}
 		w.Header().Set("Content-Type", "application/json")
 		enc := json.NewEncoder(w)
@@ -115,10 +149,10 @@ func (a *Agent) Handler(ask func(context.Context, component.Effective) (componen
 	return mux
 }
 
-func sourceOf(st trial.Status) configzSource {
+func sourceOf(st trial.Status) ConfigzSource {
 	c := st.Active
 	if c.IsLocal() {
-		return configzSource{Kind: string(st.Local)}
+		return ConfigzSource{Kind: string(st.Local)}
 	}
-	return configzSource{Kind: "remote", Namespace: c.Namespace, Name: c.Name, UID: c.UID, Revision: c.Revision, SHA256: c.Payload}
+	return ConfigzSource{Kind: "remote", Namespace: c.Namespace, Name: c.Name, UID: c.UID, Revision: c.Revision, SHA256: c.Payload}
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
@@ -43,10 +44,11 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	if len(d.Validate) > 0 {
 		return
 	}
-	overridden := a.overridden
+	runs := a.running
 	if d.Action.Kind != trial.None {
-		_, overridden = a.effective(d.Action.Config)
+		runs = a.known(d.Action.Config)
 	}
+	overridden := runs.Overridden
 	if d.Status.Active.IsLocal() {
 		overridden = nil
 	}
@@ -75,12 +77,33 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 		}
 		a.condition = st.Condition
 	}
-	a.page.set(pageState{status: st, effective: a.running, overridden: overridden, version: a.version, running: a.state.Run.Started})
+	a.page.set(pageState{status: st, runs: runs, overridden: overridden, version: a.version, remote: a.o.Remote, running: a.state.Run.Started})
+	a.record()
+}
+
+// record keeps what the page shows, for who cannot ask for it.
+func (a *Agent) record() {
+	if a.o.Record == nil {
+		return
+	}
+	now := a.page.get()
+	about := fmt.Sprint(now.status.Active.Revision, now.status.Condition, now.status.Error, now.running, a.started)
+	if about == a.recorded {
+		return
+	}
+	text, err := json.Marshal(now.configz())
+	if err == nil {
+		err = a.o.Record(text)
+	}
+	if err != nil {
+		a.o.Log.Warn("cannot keep what runs for evenkeel-agent status; it will say less", "err", err)
+	}
+	a.recorded = about
 }
 
 // refusals are the reasons that are no verdict and no transition, and worth an
 // event all the same.
-var refusals = []string{v1alpha1.ReasonWouldEvictPods, v1alpha1.ReasonNeedsDrain, v1alpha1.ReasonRevoked}
+var refusals = []string{v1alpha1.ReasonWouldEvictPods, v1alpha1.ReasonNeedsDrain, v1alpha1.ReasonProtectedFields, v1alpha1.ReasonRevoked}
 
 // tell says something once: in the log and as an Event on the Node.
 func (a *Agent) tell(e trial.Event) {

@@ -35,7 +35,15 @@ type Verdict struct {
 	Warnings []string
 	// Effective is the configuration as the component understood it; nil unless stage 1 was passed.
 	Effective Effective
+	// Local is the local configuration, as the same dry run printed it.
+	Local  Effective
+	Hidden []string
+	// Origins says where fields come from.
+	Origins map[string]Origin
 	// Overridden are the payload's fields that a flag of the node's command line overrides, as JSON paths
 	// (maxPods, evictionHard[memory.available]).
 	Overridden []string
 }
+
+// Origin is where an effective field comes from.
+type Origin string

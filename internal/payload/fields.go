@@ -12,3 +12,6 @@ var Fields []Field
 
 // Canonical returns a configuration as the kubelet prints it (Go's field names) with the API's JSON names.
 func Canonical(printed map[string]any) map[string]any { return printed }
+
+// Group returns the grouped form.
+func Group(fields map[string]any) map[string]any { return fields }

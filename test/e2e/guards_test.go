@@ -101,14 +101,14 @@ func TestPodsSurviveAChangeAndHoldOffOneThatWouldKillThem(t *testing.T) {
 	n.assign(few)
 	lastKnownGood := fmt.Sprintf("using last-known-good (UID: %s)", good.UID)
 	nc := n.is(20*time.Second, refused(few, "WouldEvictPods", lastKnownGood,
-		"5 pods run on this node and maxPods would be 3: the kubelet would kill the rest; move them away first"))
+		"5 pods run on this node and maxPods would be 3: the kubelet would kill the rest; move them away first, or say trial.allowPodLoss in the configuration"))
 	if len(nc.Status.BadConfigs) != 0 || len(n.onDisk().Bad) != 0 {
 		t.Errorf("a refusal is no verdict, but badConfigs are %+v, on disk %+v", nc.Status.BadConfigs, n.onDisk().Bad)
 	}
 	n.recorded(string(good.UID), string(good.UID))
 	n.deletePods("1")
 	n.is(20*time.Second, refused(few, "WouldEvictPods", lastKnownGood,
-		"4 pods run on this node and maxPods would be 3: the kubelet would kill the rest; move them away first"))
+		"4 pods run on this node and maxPods would be 3: the kubelet would kill the rest; move them away first, or say trial.allowPodLoss in the configuration"))
 	kubelet.end(t)
 	n.deletePods("2")
 	n.is(20*time.Second, allChecksPassed(few))

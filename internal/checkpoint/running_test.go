@@ -1,0 +1,50 @@
+package checkpoint_test
+
+import (
+	"errors"
+	"io/fs"
+	"syscall"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/internal/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/crashfs"
+)
+
+func TestWhatRunsIsKeptForWhoAsks(t *testing.T) {
+	disk := crashfs.New()
+	disk.PlantDir(dir, 0o700)
+	if _, err := checkpoint.Running(disk, dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("before anything was kept: %v", err)
+	}
+	for _, about := range []string{"first", "second"} {
+		if err := checkpoint.SetRunning(disk, dir, []byte(about)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := checkpoint.Running(disk, dir); err != nil || string(got) != about {
+			t.Errorf("%q, %v, want %q", got, err, about)
+		}
+	}
+}
+
+func TestADiskThatRefusesLeavesWhatWasKeptBefore(t *testing.T) {
+	for n := 1; n <= 4; n++ {
+		disk := crashfs.New()
+		disk.PlantDir(dir, 0o700)
+		if err := checkpoint.SetRunning(disk, dir, []byte("before")); err != nil {
+			t.Fatal(err)
+		}
+		disk.FailAt(n, syscall.ENOSPC)
+		err := checkpoint.SetRunning(disk, dir, []byte("after"))
+		disk.Heal()
+		want := "after"
+		if err != nil {
+			want = "before"
+		}
+		if got, readErr := checkpoint.Running(disk, dir); readErr != nil || string(got) != want || n <= 2 && !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("operation %d: %q, %v after %v", n, got, readErr, err)
+		}
+		if entries, err := disk.ReadDir(dir); err != nil || len(entries) != 1 {
+			t.Errorf("operation %d left %v, %v", n, entries, err)
+		}
+	}
+}
