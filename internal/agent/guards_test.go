@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/source"
+	"github.com/evenkeel/evenkeel/internal/trial"
 )
 
 func TestMorePodsThanItsMaxPodsHoldAConfigurationUntilTheyAreGone(t *testing.T) {
@@ -31,6 +32,47 @@ func TestMorePodsThanItsMaxPodsHoldAConfigurationUntilTheyAreGone(t *testing.T) 
 		if n := w.kubelet.checked("few"); n != 1 {
 			t.Errorf("%d dry runs", n)
 		}
+	})
+}
+
+func TestPodLossThatAConfigurationAllowsHoldsNothingOff(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.runs("")
+		w.pods("a", "b", "c", "d")
+		w.api.set(func(api *simAPI) { api.asked = trial.Asked{AllowPodLoss: true} })
+		w.assign("uid-few", conf{name: "few", maxPods: 3})
+		w.runs("few")
+		w.api.set(func(api *simAPI) { // as the kubelet does with what is one too many
+			api.pods[3].Phase, api.pods[3].Message = "Failed", "Pod was rejected: Node didn't have enough resource: pods"
+		})
+		w.promoted("uid-few")
+		w.wantStarts("", "few")
+	})
+}
+
+func TestAConfigurationBringsItsOwnTrialAndKeepsItWhenTheFlagsChange(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.runs("")
+		w.api.set(func(api *simAPI) { api.asked = trial.Asked{Duration: 3 * time.Minute, Starts: 1} })
+		w.assign("uid-good", good)
+		w.runs("good")
+		w.pass(limits.TrialDuration + 20*time.Second)
+		if s := w.status(); s.Trial == nil || s.Trial.DurationSeconds != 180 || s.Trial.CrashLoopThreshold != 0 || s.LastKnownGood != nil {
+			t.Fatalf("trial %+v, last-known-good %+v", s.Trial, s.LastKnownGood)
+		}
+		w.stop()
+		w.options = func(o *Options) { o.Limits.TrialDuration = 10 * time.Second }
+		w.start()
+		w.runs("good")
+		w.pass(30 * time.Second)
+		if s := w.status(); s.Trial == nil || s.Trial.DurationSeconds != 180 {
+			t.Errorf("after a start with other flags: trial %+v, last-known-good %+v", s.Trial, s.LastKnownGood)
+		}
+		w.dies(exitOne) // it asked for none to be forgiven
+		w.runs("")
+		w.wantConfigOK("False | using last-known-good (init): current (UID: uid-good) crash-looped: 1 starts in its trial, last: exit status 1 (CrashLooped)")
 	})
 }
 

@@ -29,8 +29,9 @@ func configMap(uid, payload string) []byte {
 func config(uid, payload string) trial.Config {
 	return trial.Config{
 		Revision: uid, UID: uid, Namespace: "evenkeel-system", Name: "workers",
-		Payload: hex64(payload), Checkpoint: hex64(payload),
+		Payload: hex64(payload), Checkpoint: hex64(payload), SHA256: hex64("5"),
 		Rollout: trial.RolloutRef{Name: "workers", Revision: 4, Attempt: 1, AssignedAt: noon},
+		Asked:   trial.Asked{Duration: 30 * time.Minute, Starts: 1, AllowPodLoss: true},
 	}
 }
 
@@ -44,7 +45,7 @@ func full() trial.State {
 			Reason: "current (UID: uid-c) crash-looped", Detail: "exit status 1 <&>", Failure: trial.CrashLooped, Attempt: 2, Provisional: true}},
 		Startups: []time.Time{noon, noon.Add(time.Second)},
 		Promoted: []trial.Promotion{{Revision: "uid-a", Payload: hex64("a"), Time: noon.Add(-time.Hour)}},
-		Trial: &trial.Trial{Revision: "uid-b", StartTime: noon, Healthy: 63 * time.Second, BootID: "boot-1", Clean: true, Fallback: trial.Inconclusive,
+		Trial: &trial.Trial{Revision: "uid-b", Terms: trial.Terms{Duration: 30 * time.Minute, Threshold: 2, AllowPodLoss: true}, StartTime: noon, Healthy: 63 * time.Second, BootID: "boot-1", Clean: true, Fallback: trial.Inconclusive,
 			APILostEarly: true, APIProbed: true, Baseline: trial.Baseline{API: true, Ready: true, Pressure: []string{"DiskPressure"}, Pods: []string{"pod-1"}}},
 	}
 }

@@ -69,6 +69,14 @@ type configRecord struct {
 	Checkpoint string     `json:"fileSHA256,omitempty"`
 	Payload    string     `json:"payloadSHA256,omitempty"`
 	AdoptedAt  *time.Time `json:"adoptedAt,omitempty"`
+	Trial      *terms     `json:"trial,omitempty"` // what it asks for
+}
+
+// terms are those of a trial, named as in a payload.
+type terms struct {
+	Duration     string `json:"configTrialDuration,omitempty"`
+	Threshold    *int   `json:"crashLoopThreshold,omitempty"`
+	AllowPodLoss bool   `json:"allowPodLoss,omitempty"`
 }
 
 type source struct {
@@ -96,6 +104,7 @@ type trialRecord struct {
 
 type trialBody struct {
 	Revision     string         `json:"revision"`
+	Terms        *terms         `json:"terms,omitempty"`
 	StartTime    time.Time      `json:"startTime"`
 	Healthy      string         `json:"observedHealthy"` // a duration such as 1m3s
 	BootID       string         `json:"bootID"`
@@ -154,6 +163,15 @@ func encodeConfig(from trial.Record, h header) any {
 		rollout.AssignedAt = rollout.AssignedAt.UTC()
 		v.Source.Rollout = &rollout
 	}
+	if a := from.Asked; a != (trial.Asked{}) {
+		v.Trial = &terms{AllowPodLoss: a.AllowPodLoss}
+		if a.Duration > 0 {
+			v.Trial.Duration = a.Duration.String()
+		}
+		if threshold := a.Starts - 1; threshold >= 0 {
+			v.Trial.Threshold = &threshold
+		}
+	}
 	return v
 }
 
@@ -179,10 +197,34 @@ func decodeConfig(data []byte, r record) (trial.Record, error) {
 	if v.Source.Rollout != nil {
 		to.Rollout = *v.Source.Rollout
 	}
+	duration, threshold, err := v.Trial.read()
+	if err != nil {
+		return trial.Record{}, err
+	}
+	if v.Trial != nil {
+		to.Asked = trial.Asked{Duration: duration, Starts: threshold + 1, AllowPodLoss: v.Trial.AllowPodLoss}
+	}
 	if err := errors.Join(checkRevision(v.Revision), checkDigest(v.Checkpoint), checkDigest(v.Payload)); err != nil {
 		return trial.Record{}, err
 	}
 	return to, nil
+}
+
+// read returns what the terms say: 0 and -1 for what they leave open.
+func (t *terms) read() (duration time.Duration, threshold int, err error) {
+	threshold = -1
+	if t == nil {
+		return
+	}
+	if t.Duration != "" {
+		if duration, err = time.ParseDuration(t.Duration); err != nil {
+			return 0, -1, fmt.Errorf("configTrialDuration: %w", err)
+		}
+	}
+	if t.Threshold != nil {
+		threshold = max(*t.Threshold, 0)
+	}
+	return duration, threshold, nil
 }
 
 func encodeBad(s trial.State, h header) any {
@@ -262,7 +304,7 @@ func encodeTrial(s trial.State, h header) any {
 	}
 	t := s.Trial
 	return trialRecord{h, &trialBody{
-		Revision: t.Revision, StartTime: t.StartTime.UTC(), Healthy: t.Healthy.String(), BootID: t.BootID, Clean: t.Clean,
+		Revision: t.Revision, Terms: &terms{t.Terms.Duration.String(), &t.Terms.Threshold, t.Terms.AllowPodLoss}, StartTime: t.StartTime.UTC(), Healthy: t.Healthy.String(), BootID: t.BootID, Clean: t.Clean,
 		Baseline: t.Baseline, Fallback: t.Fallback, APILostEarly: t.APILostEarly, APIProbed: t.APIProbed,
 	}}
 }
@@ -281,8 +323,16 @@ func decodeTrial(data []byte, r record, s *trial.State) error {
 	if err := checkRevision(t.Revision); err != nil {
 		return err
 	}
+	duration, threshold, err := t.Terms.read()
+	if err != nil {
+		return err
+	}
+	var kept trial.Terms // none: it is of an agent that did not keep them
+	if t.Terms != nil {
+		kept = trial.Terms{Duration: duration, Threshold: max(threshold, 0), AllowPodLoss: t.Terms.AllowPodLoss}
+	}
 	s.Trial = &trial.Trial{
-		Revision: t.Revision, StartTime: t.StartTime, Healthy: healthy, BootID: t.BootID, Clean: t.Clean,
+		Revision: t.Revision, Terms: kept, StartTime: t.StartTime, Healthy: healthy, BootID: t.BootID, Clean: t.Clean,
 		Baseline: t.Baseline, Fallback: t.Fallback, APILostEarly: t.APILostEarly, APIProbed: t.APIProbed,
 	}
 	return nil

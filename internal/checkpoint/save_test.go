@@ -3,6 +3,7 @@ package checkpoint_test
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -26,6 +27,7 @@ func TestRecordsAreWrittenForPeopleToRead(t *testing.T) {
     "namespace": "evenkeel-system",
     "name": "workers",
     "uid": "uid-b",
+    "sha256": "` + hex64("5") + `",
     "rolloutRef": {
       "name": "workers",
       "revision": 4,
@@ -36,7 +38,12 @@ func TestRecordsAreWrittenForPeopleToRead(t *testing.T) {
   "revision": "uid-b",
   "fileSHA256": "` + hex64("b") + `",
   "payloadSHA256": "` + hex64("b") + `",
-  "adoptedAt": "2026-05-01T12:00:00.123456789Z"
+  "adoptedAt": "2026-05-01T12:00:00.123456789Z",
+  "trial": {
+    "configTrialDuration": "30m0s",
+    "crashLoopThreshold": 0,
+    "allowPodLoss": true
+  }
 }
 `,
 		version + "/bad-configs": `{
@@ -270,6 +277,31 @@ func TestWhatIsSavedIsLoaded(t *testing.T) {
 	})
 }
 
+// What is added to the state must be written, and the fixture must show it.
+func TestTheFixtureHasSomethingInEveryFieldThatIsKept(t *testing.T) {
+	var walk func(path string, v reflect.Value)
+	walk = func(path string, v reflect.Value) {
+		switch {
+		case v.IsZero():
+			t.Errorf("%s is empty", path)
+		case v.Kind() == reflect.Pointer:
+			walk(path, v.Elem())
+		case v.Kind() == reflect.Slice:
+			walk(path, v.Index(0))
+		case v.Kind() == reflect.Struct && v.Type() != reflect.TypeFor[time.Time]():
+			for i := range v.NumField() {
+				walk(path+"."+v.Type().Field(i).Name, v.Field(i))
+			}
+		}
+	}
+	v := reflect.ValueOf(full())
+	for i := range v.NumField() {
+		if name := v.Type().Field(i).Name; name != "Run" {
+			walk(name, v.Field(i))
+		}
+	}
+}
+
 func anyState(t *rapid.T) trial.State {
 	revision := rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9._-]{0,30}[A-Za-z0-9]`).Filter(func(s string) bool {
 		return !strings.HasSuffix(s, ".tmp") && !strings.HasSuffix(s, ".corrupt")
@@ -288,6 +320,9 @@ func anyState(t *rapid.T) trial.State {
 		}
 		r.Config = trial.Config{Revision: revision.Draw(t, "revision"), Namespace: text.Draw(t, "namespace"), Name: text.Draw(t, "name"), UID: text.Draw(t, "uid"),
 			SHA256: text.Draw(t, "sha256"), Payload: digest.Draw(t, "payload"), Checkpoint: digest.Draw(t, "file")}
+		if rapid.Bool().Draw(t, "asks") {
+			r.Asked = trial.Asked{Duration: time.Duration(rapid.Int64Range(0, 1e15).Draw(t, "duration")), Starts: rapid.IntRange(0, 11).Draw(t, "starts"), AllowPodLoss: rapid.Bool().Draw(t, "pod loss")}
+		}
 		if rapid.Bool().Draw(t, "rollout") {
 			r.Rollout = trial.RolloutRef{Name: text.Draw(t, "rollout name"), Revision: rapid.Int64().Draw(t, "n"), Attempt: rapid.Int64().Draw(t, "attempt"), AssignedAt: at.Draw(t, "assigned")}
 		}
@@ -309,7 +344,7 @@ func anyState(t *rapid.T) trial.State {
 		s.Startups = append(s.Startups, at.Draw(t, "startup"))
 	}
 	if rapid.Bool().Draw(t, "trial") {
-		s.Trial = &trial.Trial{Revision: revision.Draw(t, "trial"), StartTime: at.Draw(t, "start"), Healthy: time.Duration(rapid.Int64().Draw(t, "healthy")),
+		s.Trial = &trial.Trial{Revision: revision.Draw(t, "trial"), Terms: trial.Terms{Duration: time.Hour, Threshold: rapid.IntRange(0, 10).Draw(t, "threshold")}, StartTime: at.Draw(t, "start"), Healthy: time.Duration(rapid.Int64().Draw(t, "healthy")),
 			BootID: text.Draw(t, "boot"), Clean: rapid.Bool().Draw(t, "clean"), Fallback: trial.APIProbe,
 			Baseline: trial.Baseline{API: rapid.Bool().Draw(t, "api"), Pods: orNil(uids.Draw(t, "pods"))}}
 	}
