@@ -1,20 +1,425 @@
 package payload
 
-// Protection says which fields a payload may not make different from the node's local configuration.
-type Protection struct{}
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
 
-// Violation is a protected field that would change.
-type Violation struct{ Field, Value, Local string }
+// gate is one feature gate that a payload may not change by default, and why.
+type gate struct{ name, why string }
 
-func (v Violation) String() string { return v.Field }
+const gatesField = "featureGates"
 
-// Empty tells whether nothing is protected.
-func (p Protection) Empty() bool { return true }
-
-// Violations compares.
-func (p Protection) Violations(effective, local map[string]any, hidden []string) []Violation {
-	return nil
+// securityGates are the gates that a kubelet of 1.32 or later acts on and that open, show or stop checking something.
+// Gates that only the API server or the scheduler acts on are not among them. Sorted by name.
+var securityGates = []gate{
+	{"AllAlpha", "switches all alpha gates, those of this list too"},
+	{"AllBeta", "switches all beta gates, those of this list too"},
+	{"AllowDNSOnlyNodeCSR", "asks for a serving certificate that names no IP address"},
+	{"AllowParsingUserUIDFromCertAuth", "what is read from a client certificate"},
+	{"CSIServiceAccountTokenSecrets", "off: pods' tokens go to CSI drivers where their logs show them"},
+	{"ClientsAllowCARotation", "off: the kubelet goes on trusting a CA that was replaced"},
+	{"ComponentFlagz", "shows the kubelet's command line on its API"},
+	{"ComponentStatusz", "shows the kubelet's build and paths on its API"},
+	{"ContainerCheckpoint", "writes a container's memory to the node's disk on request"},
+	{"GitRepoVolumeDriver", "runs git as root on a repository that a pod names"},
+	{"KubeletEnsureSecretPulledImages", "off: pods may use images that they could not pull"},
+	{"KubeletFineGrainedAuthz", "off: to read anything takes the right to everything"},
+	{"KubeletInUserNamespace", "goes on when kernel settings and limits cannot be made"},
+	{"KubeletServiceAccountTokenForCredentialProviders", "whose credentials pull an image"},
+	{"KubeletTracing", "sends traces away"},
+	{"NodeLogQuery", "shows the logs of the node's services"},
+	{"PodsAPI", "shows all pods on a socket"},
+	{"PreventStaticPodAPIReferences", "off: static pods may name Secrets and other objects"},
+	{"ProcMountType", "lets pods unmask /proc"},
+	{"RecursiveReadOnlyMounts", "off: what is mounted below a read-only mount can be written"},
+	{"ReloadKubeletClientCAFile", "off: client certificates of a replaced CA stay good"},
+	{"ReloadKubeletServerCertificateFile", "off: a replaced serving certificate stays in use"},
+	{"RotateKubeletServerCertificate", "off: the serving certificate is not renewed"},
+	{"SupplementalGroupsPolicy", "off: pods get groups of the image that they refuse"},
+	{"UserNamespacesSupport", "off: pods lose their user namespace"},
 }
 
-// Diff compares.
-func Diff(effective, local map[string]any) []Violation { return nil }
+// Protection says which fields a payload may not make different from the node's local configuration. The zero
+// Protection protects nothing.
+type Protection struct {
+	// rules are paths that are protected with all below them (true), or taken out (false). The longest that covers a
+	// field decides. If there are any, a field that Fields does not have is protected too.
+	rules map[string]bool
+}
+
+// DefaultProtection returns the protection of the column Protected of Fields, and of the security feature gates.
+func DefaultProtection() Protection {
+	rules := map[string]bool{}
+	for _, f := range Fields {
+		if f.Protected != "" {
+			rules[f.Path] = true
+		}
+	}
+	for _, g := range securityGates {
+		rules[gatesField+"."+g.name] = true
+	}
+	return Protection{rules: rules}
+}
+
+// ParseProtection reads --protected-fields: "" protects nothing, "+a,-b" changes the default list, "a,b" replaces it.
+// An entry is a path of JSON names with dots between, and stands for all below it; the case of known names does not
+// matter. The error says in plain words which entry is wrong.
+func ParseProtection(value string) (Protection, error) {
+	if value == "" {
+		return Protection{}, nil
+	}
+	lists := map[byte][]string{} // by sign: '+', '-', or 0 for none
+	for entry := range strings.SplitSeq(value, ",") {
+		entry = strings.TrimSpace(entry)
+		sign, path := byte(0), entry
+		if strings.HasPrefix(entry, "+") || strings.HasPrefix(entry, "-") {
+			sign, path = entry[0], entry[1:]
+		}
+		if path == "" {
+			return Protection{}, fmt.Errorf("an entry of %s is empty; to protect nothing, leave the whole list empty",
+				quote(value))
+		}
+		path, err := resolveEntry(path)
+		// A field that only a newer kubelet has is protected without being named, but must be named to be freed.
+		if err != nil && sign != '-' {
+			return Protection{}, err
+		}
+		lists[sign] = append(lists[sign], path)
+	}
+	listed, added, removed := lists[0], lists['+'], lists['-']
+	if len(listed) > 0 {
+		if len(added)+len(removed) > 0 {
+			return Protection{}, fmt.Errorf("%s has no sign, but others have one: "+
+				"either all entries change the default list (+a,-b) or all replace it (a,b)", listed[0])
+		}
+		return Protection{}.with(listed, nil), nil
+	}
+	for _, path := range added {
+		if slices.Contains(removed, path) {
+			return Protection{}, fmt.Errorf("%s is both added and removed", path)
+		}
+	}
+	return DefaultProtection().with(added, removed), nil
+}
+
+// with returns p with these paths, instead of what p says about fields below them.
+func (p Protection) with(added, removed []string) Protection {
+	rules := maps.Clone(p.rules)
+	if rules == nil {
+		rules = map[string]bool{}
+	}
+	for _, path := range slices.Concat(added, removed) {
+		maps.DeleteFunc(rules, func(rule string, _ bool) bool { return covers(path, rule) })
+	}
+	for _, path := range added {
+		rules[path] = true
+	}
+	for _, path := range removed {
+		rules[path] = false
+	}
+	return Protection{rules: rules}
+}
+
+// resolveEntry returns the path of --protected-fields in the case of the names it means. If there is no such field, it
+// returns the path as it is, and an error that says which one may be meant.
+func resolveEntry(path string) (string, error) {
+	at, rest := names, path
+	for rest != "" && at.inner != nil {
+		part, after, _ := strings.Cut(rest, ".")
+		_, next := at.find(part)
+		if next == nil {
+			return path, unknownEntry(path)
+		}
+		at, rest = next, after
+	}
+	switch {
+	case strings.HasSuffix(path, "."):
+		return path, unknownEntry(path)
+	case rest == "":
+		return at.path, nil
+	case at.path == gatesField:
+		for _, g := range securityGates {
+			if strings.EqualFold(g.name, rest) {
+				rest = g.name
+			}
+		}
+		return at.path + "." + rest, nil
+	default:
+		return path, fmt.Errorf("%s has no fields below it that could be named: name %s itself", at.path, at.path)
+	}
+}
+
+func unknownEntry(path string) error {
+	var best string
+	least := 1 + max(2, len(path)/6)
+	for _, candidate := range namedPaths() {
+		if d := editDistance(strings.ToLower(path), strings.ToLower(candidate)); d < least {
+			best, least = candidate, d
+		}
+	}
+	if best != "" {
+		return fmt.Errorf("no field is named %s: is %s meant?", quote(path), best)
+	}
+	return fmt.Errorf("no field is named %s; a field that this agent does not know is protected anyway", quote(path))
+}
+
+// namedPaths are all paths that an entry can be, but for feature gates.
+func namedPaths() []string {
+	var paths []string
+	for _, f := range Fields {
+		for i, c := range f.Path + "." {
+			if c == '.' && !slices.Contains(paths, f.Path[:i]) {
+				paths = append(paths, f.Path[:i])
+			}
+		}
+	}
+	return paths
+}
+
+// editDistance counts the bytes to insert, delete or replace to make b of a.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], cost
+		}
+	}
+	return row[len(b)]
+}
+
+// Empty tells whether nothing is protected, so that no dump is needed.
+func (p Protection) Empty() bool { return len(p.rules) == 0 }
+
+// Fields returns the paths that are protected, with all below them, sorted. Fields that are unknown are protected too,
+// unless Empty.
+func (p Protection) Fields() []string {
+	var paths []string
+	for path, protected := range p.rules {
+		if protected {
+			paths = append(paths, path)
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// protects tells whether a difference at path matters. It does as well if something below path is protected: where
+// there is no mapping, nobody can tell what of it differs.
+func (p Protection) protects(path string) bool {
+	protected, longest := !p.Empty() && lookupField(path) == nil, -1
+	for rule, on := range p.rules {
+		if covers(rule, path) && len(rule) > longest {
+			protected, longest = on, len(rule)
+		}
+		if on && covers(path, rule) {
+			return true
+		}
+	}
+	return protected
+}
+
+// covers tells whether path is rule or below it. Case does not matter: what Fields does not have keeps the name that
+// the kubelet prints, and nobody knows the API's.
+func covers(rule, path string) bool {
+	return len(path) >= len(rule) && strings.EqualFold(path[:len(rule)], rule) &&
+		(len(path) == len(rule) || path[len(rule)] == '.' || path[len(rule)] == '[')
+}
+
+// lookupField returns the field at path, or the one with free keys that path leads into; nil if Fields has none.
+func lookupField(path string) *name {
+	at := names
+	for path != "" && at.inner != nil {
+		part := path
+		if end := strings.IndexAny(path, ".["); end >= 0 {
+			part, path = path[:end], path[end+1:]
+		} else {
+			path = ""
+		}
+		if at = at.inner[part]; at == nil {
+			return nil
+		}
+	}
+	return at
+}
+
+// Violation is a protected field that would not be as it is locally.
+type Violation struct {
+	Field string // its path: JSON names with dots between, and a key with a dot in it in brackets
+	Value string // what would be effective: JSON of a bounded length, "unset" or "masked"
+	Local string // the same of the local configuration
+}
+
+// masked stands for a value that is a secret.
+const masked = "masked"
+
+// String returns what would be wrong, in words for people.
+func (v Violation) String() string {
+	if v.Value == masked && v.Local == masked {
+		return v.Field + " is masked, and is not, or not known to be, as it is locally"
+	}
+	return fmt.Sprintf("%s would be %s, but is %s locally", v.Field, v.Value, v.Local)
+}
+
+// Violations returns the protected fields that are not effective as they are locally, by path. Both configurations are
+// as the same kubelet printed them, with the API's names (Canonical). hidden are paths whose values the kubelet masks
+// and that are not, or not known to be, as they are locally. A mapping is compared leaf by leaf, a list as a whole.
+// Null, an empty list and an empty mapping are the same as nothing; an empty struct is not: "tracing: {}" is tracing.
+func (p Protection) Violations(effective, local map[string]any, hidden []string) []Violation {
+	found := map[string]Violation{}
+	compare("", effective, local, func(path string, value, local any) {
+		if p.protects(path) {
+			found[path] = Violation{Field: shown(path), Value: render(path, value), Local: render(path, local)}
+		}
+	})
+	for _, path := range hidden {
+		seen := false
+		for other := range found {
+			seen = seen || covers(path, other)
+		}
+		if !seen && p.protects(path) {
+			found[path] = Violation{Field: shown(path), Value: masked, Local: masked}
+		}
+	}
+	var violations []Violation
+	for _, path := range slices.Sorted(maps.Keys(found)) {
+		violations = append(violations, found[path])
+	}
+	return violations
+}
+
+// compare calls differ for every leaf that is not the same in a and b, and tells whether there was one.
+func compare(path string, a, b any, differ func(path string, a, b any)) bool {
+	inA, mapA := mapping(a)
+	inB, mapB := mapping(b)
+	if !mapA || !mapB {
+		if same(a, b) {
+			return false
+		}
+		differ(path, a, b)
+		return true
+	}
+	differs := false
+	for _, key := range keys(inA, inB) {
+		if compare(join(path, key), inA[key], inB[key], differ) {
+			differs = true
+		}
+	}
+	field := lookupField(path)
+	if !differs && (inA == nil) != (inB == nil) && (field == nil || field.inner != nil) {
+		differ(path, a, b)
+		return true
+	}
+	return differs
+}
+
+// mapping returns v as a mapping; nil can be one.
+func mapping(v any) (map[string]any, bool) {
+	m, ok := v.(map[string]any)
+	return m, ok || v == nil
+}
+
+func keys(a, b map[string]any) []string {
+	both := maps.Clone(a)
+	if both == nil {
+		both = map[string]any{}
+	}
+	maps.Copy(both, b)
+	return slices.Sorted(maps.Keys(both))
+}
+
+func join(path, key string) string {
+	switch {
+	case key == "" || strings.ContainsAny(key, ".[]"):
+		return path + "[" + key + "]"
+	case path == "":
+		return key
+	default:
+		return path + "." + key
+	}
+}
+
+// same compares values of decoded JSON, numbers by what they are worth.
+func same(a, b any) bool {
+	if empty(a) && empty(b) {
+		return true
+	}
+	switch a := a.(type) {
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		differs := func(key string) bool { return !same(a[key], b[key]) }
+		return ok && !slices.ContainsFunc(keys(a, b), differs)
+	case []any:
+		b, ok := b.([]any)
+		return ok && slices.EqualFunc(a, b, same)
+	}
+	x, okX := number(a)
+	y, okY := number(b)
+	return okX && okY && x == y || reflect.DeepEqual(a, b)
+}
+
+func empty(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		return len(v) == 0
+	case []any:
+		return len(v) == 0
+	}
+	return false
+}
+
+// number returns the one spelling of a number, as far as a float64 counts exactly.
+func number(v any) (string, bool) {
+	switch v.(type) {
+	case json.Number, int, int32, int64, float64:
+	default:
+		return "", false
+	}
+	text := fmt.Sprint(v)
+	if f, err := strconv.ParseFloat(text, 64); err == nil && math.Abs(f) < 1<<53 {
+		text = strconv.FormatFloat(f, 'g', -1, 64)
+	}
+	return text, true
+}
+
+// render returns a value as a status can show it.
+func render(path string, v any) string {
+	text, isString := v.(string)
+	switch {
+	case v == nil:
+		return "unset"
+	case covers("staticPodURLHeader", path),
+		covers("staticPodURL", path) && isString && strings.ContainsAny(text, "@?"): // credentials may be in it
+		return masked
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return bound(fmt.Sprintf("%q", fmt.Sprint(v)))
+	}
+	return bound(b.String())
+}
+
+// shown returns a path as a status can show it; keys come from the payload.
+func shown(path string) string {
+	return bound(strings.Trim(strconv.Quote(path), `"`))
+}

@@ -1,0 +1,233 @@
+package payload
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+	"pgregory.net/rapid"
+)
+
+var marshaler = reflect.TypeFor[json.Marshaler]()
+
+// upstreamLeaves walks the Go type as encoding/json would.
+func upstreamLeaves(t reflect.Type, path string) []string {
+	own := func() bool { return t.Implements(marshaler) || reflect.PointerTo(t).Implements(marshaler) }
+	for !own() && (t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice) {
+		t = t.Elem()
+	}
+	if own() || t.Kind() != reflect.Struct {
+		return []string{path}
+	}
+	var leaves []string
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name == "-" || f.Name == "TypeMeta":
+		case name == "" && f.Anonymous:
+			leaves = append(leaves, upstreamLeaves(f.Type, path)...)
+		case path == "":
+			leaves = append(leaves, upstreamLeaves(f.Type, name)...)
+		default:
+			leaves = append(leaves, upstreamLeaves(f.Type, path+"."+name)...)
+		}
+	}
+	return leaves
+}
+
+func TestEveryUpstreamFieldIsInTheTableAndNothingElse(t *testing.T) {
+	upstream := map[string]bool{}
+	for _, path := range upstreamLeaves(reflect.TypeFor[kubeletv1beta1.KubeletConfiguration](), "") {
+		upstream[path] = true
+	}
+	if len(upstream) < 140 {
+		t.Fatalf("only %d fields were found upstream", len(upstream))
+	}
+	table := map[string]bool{}
+	for _, f := range Fields {
+		if table[f.Path] {
+			t.Errorf("%s is in the table twice", f.Path)
+		}
+		table[f.Path] = true
+		if !upstream[f.Path] {
+			t.Errorf("%s is in the table but not upstream: take it out", f.Path)
+		}
+		if f.Group == "" {
+			t.Errorf("%s is in no group", f.Path)
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(upstream)) {
+		if !table[path] {
+			t.Errorf("%s is upstream but not in the table: give it a group", path)
+		}
+	}
+}
+
+func TestTheTableIsSortedByPath(t *testing.T) {
+	if !slices.IsSortedFunc(Fields, func(a, b Field) int { return strings.Compare(a.Path, b.Path) }) {
+		t.Error("Fields are not sorted by path")
+	}
+}
+
+func TestNoTwoNamesAtOnePlaceDifferInCaseAlone(t *testing.T) {
+	var visit func(n *name)
+	visit = func(n *name) {
+		seen := map[string]string{}
+		for key, inner := range n.inner {
+			if other, ok := seen[strings.ToLower(key)]; ok {
+				t.Errorf("%s and %s, in %q", key, other, n.path)
+			}
+			seen[strings.ToLower(key)] = key
+			visit(inner)
+		}
+	}
+	visit(names)
+}
+
+// readDump reads what the pinned kubelet printed at -v=5: everything set that it accepts, and nothing but defaults.
+func readDump(t *testing.T, file string) map[string]any {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(text, &fields); err != nil {
+		t.Fatal(err)
+	}
+	return fields
+}
+
+func TestEveryNameThatTheKubeletPrintsIsKnown(t *testing.T) {
+	for _, file := range []string{"printed-full.json", "printed-defaults.json"} {
+		t.Run(file, func(t *testing.T) {
+			canonical := Canonical(readDump(t, file))
+			var check func(n *name, value any)
+			check = func(n *name, value any) {
+				switch v := value.(type) {
+				case map[string]any:
+					for key, inner := range v {
+						if n.inner[key] == nil {
+							t.Errorf("%q in %q is not the name of a field", key, n.path)
+						} else if n.inner[key].inner != nil {
+							check(n.inner[key], inner)
+						}
+					}
+				case []any:
+					for _, inner := range v {
+						check(n, inner)
+					}
+				}
+			}
+			check(names, canonical)
+			if len(canonical) < 100 {
+				t.Errorf("only %d fields", len(canonical))
+			}
+		})
+	}
+}
+
+func TestAPrintedConfigurationGetsTheNamesOfTheAPI(t *testing.T) {
+	canonical := Canonical(readDump(t, "printed-full.json"))
+	for path, want := range map[string]any{
+		"resolvConf":                                 "/etc/resolv.conf",
+		"tlsCertFile":                                "/pki/kubelet.crt",
+		"cpuCFSQuota":                                true,
+		"authentication.x509.clientCAFile":           "/etc/kubernetes/ca.crt",
+		"evictionHard":                               map[string]any{"memory.available": "100Mi"},
+		"featureGates.QOSReserved":                   true,
+		"staticPodURLHeader":                         map[string]any{"X-Secret": []any{"<masked>"}},
+		"reservedMemory":                             []any{map[string]any{"numaNode": 0.0, "limits": map[string]any{"memory": "800Mi"}}},
+		"shutdownGracePeriodByPodPriority":           []any{map[string]any{"priority": 10.0, "shutdownGracePeriodSeconds": 10.0}},
+		"userNamespaces.idsPerPod":                   65536.0,
+		"logging.vmodule":                            []any{map[string]any{"filePattern": "a", "verbosity": 3.0}},
+		"crashLoopBackOff.maxContainerRestartPeriod": "10s",
+		"singleProcessOOMKill":                       nil,
+	} {
+		var got any = canonical
+		for _, part := range strings.Split(path, ".") {
+			inner := got.(map[string]any)
+			value, ok := inner[part]
+			if !ok {
+				t.Fatalf("%s: no %q in %v", path, part, slices.Sorted(maps.Keys(inner)))
+			}
+			got = value
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", path, diff)
+		}
+	}
+}
+
+func TestWhatIsUnknownOrThereTwiceKeepsItsPrintedName(t *testing.T) {
+	printed := func() map[string]any {
+		return map[string]any{
+			"NewField": map[string]any{"MaxPods": 1}, "maxPods": 2, "MaxPods": 3,
+			"PORT": 4, "Port": 5, "ResolverConfig": nil, "ResolvConf": "/x",
+			"Authentication": map[string]any{"X509": "no mapping", "NewWay": true}, "TLSCipherSuites": []any{"A", 1},
+			"EvictionHard": nil, "ReservedMemory": []any{nil, []any{map[string]any{"NumaNode": 1}}},
+		}
+	}
+	in := printed()
+	got := Canonical(in)
+	want := map[string]any{
+		"NewField": map[string]any{"MaxPods": 1}, "maxPods": 2, "MaxPods": 3,
+		"port": 4, "Port": 5, "resolvConf": "/x", "ResolverConfig": nil,
+		"authentication": map[string]any{"x509": "no mapping", "NewWay": true}, "tlsCipherSuites": []any{"A", 1},
+		"evictionHard": nil, "reservedMemory": []any{nil, []any{map[string]any{"numaNode": 1}}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(printed(), in); diff != "" {
+		t.Errorf("the input was modified: %s", diff)
+	}
+	if Canonical(nil) != nil {
+		t.Error("nothing became something")
+	}
+}
+
+func TestCanonicalNamesStayAsTheyAre(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		once := Canonical(anyFields(names).Draw(t, "printed"))
+		if diff := cmp.Diff(once, Canonical(once)); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+// anyFields draws mappings that hold names of the table at their place, in any case, and others.
+func anyFields(n *name) *rapid.Generator[map[string]any] {
+	return rapid.Custom(func(t *rapid.T) map[string]any {
+		known := slices.Sorted(maps.Keys(n.inner))
+		fields := map[string]any{}
+		for range rapid.IntRange(0, 6).Draw(t, "fields") {
+			key := rapid.SampledFrom([]string{"ResolverConfig", "other", "Other", ""}).Draw(t, "unknown")
+			if len(known) > 0 && rapid.IntRange(0, 4).Draw(t, "kind of name") > 0 {
+				key = rapid.SampledFrom(known).Draw(t, "known")
+			}
+			inner := n.inner[key]
+			switch rapid.IntRange(0, 3).Draw(t, "case") {
+			case 0:
+				key = strings.ToUpper(key)
+			case 1:
+				key = strings.ToUpper(key[:min(1, len(key))]) + key[min(1, len(key)):]
+			}
+			fields[key] = rapid.SampledFrom([]any{nil, 1, "x", true, []any{}, map[string]any{}}).Draw(t, "value")
+			if inner != nil && inner.inner != nil && rapid.Bool().Draw(t, "nested") {
+				fields[key] = anyFields(inner).Draw(t, "inner")
+				if rapid.Bool().Draw(t, "in a list") {
+					fields[key] = []any{fields[key], nil}
+				}
+			}
+		}
+		return fields
+	})
+}

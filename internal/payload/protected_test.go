@@ -1,0 +1,443 @@
+package payload
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+func parse(t *testing.T, value string) Protection {
+	t.Helper()
+	p, err := ParseProtection(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// said returns the violations in words.
+func said(violations []Violation) []string {
+	var words []string
+	for _, v := range violations {
+		words = append(words, v.String())
+	}
+	return words
+}
+
+func expect(t *testing.T, p Protection, effective, local map[string]any, hidden []string, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, said(p.Violations(effective, local, hidden))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+type object = map[string]any
+
+func TestAPersonDecidedOfEveryFieldWhetherItIsProtected(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("testdata", "protection.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	decided := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		how, path, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if _, twice := decided[path]; twice || !ok || how != "protected" && how != "free" {
+			t.Errorf("cannot read the line %q, or it is there twice", line)
+		}
+		decided[path] = how == "protected"
+	}
+	for _, f := range Fields {
+		protected, known := decided[f.Path]
+		if !known {
+			t.Errorf("%s: decide whether it is protected, here and in Fields", f.Path)
+		} else if protected != (f.Protected != "") {
+			t.Errorf("%s: decided protected = %v, but Fields says %q", f.Path, protected, f.Protected)
+		}
+		delete(decided, f.Path)
+	}
+	for path := range decided {
+		t.Errorf("%s is in no table any more: take it out", path)
+	}
+}
+
+func TestEveryFieldThatIsFreeOrProtectedByDefaultIsTreatedSo(t *testing.T) {
+	p := DefaultProtection()
+	for _, f := range Fields {
+		effective, local := at(f.Path, "a"), at(f.Path, "b")
+		want := 0
+		// Gates are decided one by one; something that is no mapping of gates hides all of them.
+		if f.Protected != "" || f.Path == gatesField {
+			want = 1
+		}
+		if got := p.Violations(effective, local, nil); len(got) != want {
+			t.Errorf("%s: %v", f.Path, got)
+		}
+	}
+}
+
+// at returns a configuration with one value.
+func at(path string, value any) object {
+	parts := strings.Split(path, ".")
+	for _, part := range slices.Backward(parts) {
+		value = object{part: value}
+	}
+	return value.(object)
+}
+
+func TestTheSecurityGatesAreSortedEachWithAReason(t *testing.T) {
+	if !slices.IsSortedFunc(securityGates, func(a, b gate) int { return strings.Compare(a.name, b.name) }) {
+		t.Error("they are not sorted")
+	}
+	for _, g := range securityGates {
+		if g.why == "" {
+			t.Errorf("%s has no reason", g.name)
+		}
+	}
+}
+
+func TestTheDocumentListsWhatIsProtectedAndWhy(t *testing.T) {
+	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "protected-fields.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want strings.Builder
+	for _, f := range Fields {
+		if f.Protected != "" {
+			fmt.Fprintf(&want, "| `%s` | %s |\n", f.Path, f.Protected)
+		}
+	}
+	for _, g := range securityGates {
+		fmt.Fprintf(&want, "| `%s.%s` | %s |\n", gatesField, g.name, g.why)
+	}
+	var got strings.Builder
+	for line := range strings.Lines(string(doc)) {
+		if path, _, ok := strings.Cut(strings.TrimPrefix(line, "| `"), "` |"); ok && strings.HasPrefix(line, "| `") {
+			if _, err := resolveEntry(path); err == nil {
+				got.WriteString(line)
+			}
+		}
+	}
+	if diff := cmp.Diff(want.String(), got.String()); diff != "" {
+		t.Errorf("docs/protected-fields.md: %s", diff)
+	}
+}
+
+func TestAViolationSaysWhatWouldBeAndWhatIs(t *testing.T) {
+	p := DefaultProtection()
+	for _, tt := range []struct {
+		name             string
+		effective, local object
+		want             []string
+	}{
+		{"a leaf of a struct", at("authentication.anonymous.enabled", true), at("authentication.anonymous.enabled", false),
+			[]string{"authentication.anonymous.enabled would be true, but is false locally"}},
+		{"false is not absent", at("seccompDefault", false), object{},
+			[]string{"seccompDefault would be false, but is unset locally"}},
+		{"a list as a whole", at("tlsCipherSuites", []any{"A", "B"}), at("tlsCipherSuites", []any{"B"}),
+			[]string{`tlsCipherSuites would be ["A","B"], but is ["B"] locally`}},
+		{"a list in another order", at("tlsCurvePreferences", []any{1, 2}), at("tlsCurvePreferences", []any{2, 1}),
+			[]string{"tlsCurvePreferences would be [1,2], but is [2,1] locally"}},
+		{"a gate", object{"featureGates": object{"AllAlpha": true, "QOSReserved": true}}, object{"featureGates": object{}},
+			[]string{"featureGates.AllAlpha would be true, but is unset locally"}},
+		{"several, by path", object{"port": 1, "address": "::", "maxPods": 5}, object{"port": 2, "address": "::1", "maxPods": 6},
+			[]string{`address would be "::", but is "::1" locally`, "port would be 1, but is 2 locally"}},
+		{"an unknown field", object{"NewDoor": object{"Open": true}}, object{"NewDoor": object{"Open": false}},
+			[]string{"NewDoor.Open would be true, but is false locally"}},
+		{"an unknown field in a known struct that is free", at("logging.newSink", "/x"), at("logging.newSink", nil),
+			[]string{`logging.newSink would be "/x", but is unset locally`}},
+		{"a name in another case is no name that is known", object{"MaxPods": 1}, object{},
+			[]string{"MaxPods would be 1, but is unset locally"}},
+		{"tracing without anything set is tracing", object{"tracing": object{}}, object{"tracing": nil},
+			[]string{"tracing would be {}, but is unset locally"}},
+		{"a string where a struct was", object{"authentication": "x"}, at("authentication.anonymous.enabled", false),
+			[]string{`authentication would be "x", but is {"anonymous":{"enabled":false}} locally`}},
+		{"a struct where a string was", object{"staticPodPath": object{"x": "y"}}, object{"staticPodPath": "/etc/kubernetes"},
+			[]string{`staticPodPath would be {"x":"y"}, but is "/etc/kubernetes" locally`}},
+		{"a list where the gates were", object{"featureGates": []any{"AllAlpha"}}, object{},
+			[]string{`featureGates would be ["AllAlpha"], but is unset locally`}},
+		{"markup stays as it is", at("staticPodPath", "<a&b>"), at("staticPodPath", ""),
+			[]string{`staticPodPath would be "<a&b>", but is "" locally`}},
+		{"a key with a dot", object{"x": object{"a.b": 1, "": 2}}, nil,
+			[]string{"x[] would be 2, but is unset locally", "x[a.b] would be 1, but is unset locally"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) { expect(t, p, tt.effective, tt.local, nil, tt.want...) })
+	}
+}
+
+func TestWhatMeansTheSameIsNoViolation(t *testing.T) {
+	p := DefaultProtection()
+	for _, tt := range []struct {
+		name             string
+		effective, local object
+	}{
+		{"both absent", object{}, nil},
+		{"null and absent", object{"staticPodPath": nil}, object{}},
+		{"an empty list, null and absent", object{"tlsCipherSuites": []any{}, "allowedUnsafeSysctls": nil}, object{"allowedUnsafeSysctls": []any{}}},
+		{"an empty mapping and null", object{"featureGates": object{}, "staticPodURLHeader": nil}, object{"featureGates": nil, "staticPodURLHeader": object{}}},
+		{"a header without values", object{"staticPodURLHeader": object{"A": []any{}}}, object{}},
+		{"numbers of several Go types", object{"port": json.Number("10250"), "readOnlyPort": 0.0, "New": []any{int64(1), json.Number("0.5"), 7}},
+			object{"port": int64(10250), "readOnlyPort": json.Number("0"), "New": []any{1.0, 0.5, json.Number("7e0")}}},
+		{"an equal list of structs", object{"New": []any{object{"a": 1, "b": nil}}}, object{"New": []any{object{"a": 1.0}}}},
+		{"free fields", object{"maxPods": 5, "evictionHard": object{"memory.available": "1Gi"}, "logging": object{"verbosity": 9}},
+			object{"maxPods": 6, "shutdownGracePeriodByPodPriority": []any{object{"priority": 1}}}},
+		{"free gates, also one that is unknown", object{"featureGates": object{"QOSReserved": true, "Brandnew": true}}, object{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) { expect(t, p, tt.effective, tt.local, nil) })
+	}
+}
+
+func TestNumbersThatAFloatCannotTellApartDiffer(t *testing.T) {
+	expect(t, DefaultProtection(), object{"port": json.Number("9007199254740993")}, object{"port": json.Number("9007199254740992")}, nil,
+		"port would be 9007199254740993, but is 9007199254740992 locally")
+}
+
+func TestAKeyCannotPassForAPathThatIsFree(t *testing.T) {
+	p := parse(t, "-authentication.anonymous,-featureGates")
+	effective := object{
+		"maxPods.x":      1,
+		"authentication": object{"anonymous.enabled": true, "anonymous[": 1, "anonymous]": 1, ".anonymous": 1},
+		"featureGates.":  1, "featureGates[A": 1, "": 1,
+	}
+	want := []string{"[]", "[featureGates.]", "[featureGates[A]", "[maxPods.x]",
+		"authentication[.anonymous]", "authentication[anonymous.enabled]", "authentication[anonymous[]", "authentication[anonymous]]"}
+	var got []string
+	for _, v := range p.Violations(effective, object{"authentication": object{}}, nil) {
+		got = append(got, v.Field)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWhatIsMaskedAndNotKnownToBeTheSameIsAViolation(t *testing.T) {
+	header := object{"staticPodURLHeader": object{"X.Y": []any{"<masked>"}}}
+	p := DefaultProtection()
+	expect(t, p, header, header, nil)
+	for _, hidden := range []string{"staticPodURLHeader", "staticPodURLHeader[X.Y]", "staticPodURLHeader.X"} {
+		expect(t, p, header, header, []string{hidden}, hidden+" is masked, and is not, or not known to be, as it is locally")
+		expect(t, parse(t, "-staticPodURLHeader"), header, header, []string{hidden})
+		expect(t, parse(t, "maxPods"), header, header, []string{hidden})
+	}
+	expect(t, p, header, header, []string{"maxPods", "authentication"}, "authentication is masked, and is not, or not known to be, as it is locally")
+	expect(t, p, header, object{}, []string{"staticPodURLHeader"}, "staticPodURLHeader[X.Y] would be masked, but is unset locally")
+}
+
+func TestCredentialsOfTheStaticPodSourceAreNeverShown(t *testing.T) {
+	p := DefaultProtection()
+	expect(t, p,
+		object{"staticPodURL": "http://me:secret@host/", "staticPodURLHeader": object{"A": []any{"secret"}}},
+		object{"staticPodURL": "http://host/?token=secret", "staticPodURLHeader": object{"A": []any{"other"}}}, nil,
+		"staticPodURL is masked, and is not, or not known to be, as it is locally",
+		"staticPodURLHeader.A is masked, and is not, or not known to be, as it is locally")
+	expect(t, p, object{"staticPodURL": "http://host/"}, object{"staticPodURL": "http://me@host/"}, nil,
+		`staticPodURL would be "http://host/", but is masked locally`)
+}
+
+func TestAViolationIsShortAndPrintable(t *testing.T) {
+	long := strings.Repeat("long ", 1e5)
+	violations := DefaultProtection().Violations(
+		object{"staticPodPath": long, "New\n\x1b[31m": math.Inf(1), "New" + long: true}, object{"staticPodPath": []any{long}}, nil)
+	if len(violations) != 3 {
+		t.Fatalf("%d violations", len(violations))
+	}
+	for _, v := range violations {
+		if words := v.String(); len(words) > 1000 || strings.ContainsAny(words, "\n\x1b") {
+			t.Errorf("%d bytes: %q", len(words), words)
+		}
+	}
+	if v := violations[1]; v.Field != `[New\n\x1b[31m]` || v.Value != `"+Inf"` {
+		t.Errorf("%+v", v)
+	}
+}
+
+func TestTheListIsExtendedShortenedReplacedOrEmptied(t *testing.T) {
+	for _, tt := range []struct {
+		value           string
+		protected, free []string
+	}{
+		{"+maxPods", []string{"maxPods", "port", "newField"}, []string{"podsPerCore"}},
+		{" +MAXPODS , -Port ", []string{"maxPods", "address"}, []string{"port"}},
+		{"+ResolverConfig,-clusterDNS", []string{"resolvConf"}, []string{"clusterDNS"}},
+		{"-authentication", []string{"authorization.mode"}, []string{"authentication.anonymous.enabled", "authentication.newWay"}},
+		{"-authentication,+authentication.x509", []string{"authentication.x509.clientCAFile"}, []string{"authentication.webhook.enabled"}},
+		{"+authentication,-authentication.webhook.cacheTTL", []string{"authentication.anonymous.enabled", "authentication.newWay"}, []string{"authentication.webhook.cacheTTL"}},
+		{"+featureGates", []string{"featureGates.QOSReserved", "featureGates.AllBeta"}, []string{"maxPods"}},
+		{"+featureGates,-featuregates.qosreserved,-featureGates.allbeta", []string{"featureGates.AllAlpha", "featureGates.Other"}, []string{"featureGates.QOSReserved", "featureGates.AllBeta"}},
+		{"+featureGates.QOSReserved", []string{"featureGates.QOSReserved", "featureGates.AllBeta"}, []string{"featureGates.Other"}},
+		{"-newField,-logging.newSink", []string{"otherField", "port"}, []string{"newField", "NewField", "newField.below", "logging.NewSink"}},
+		{"+registerWithTaints.key", []string{"registerWithTaints"}, nil},
+		{"port,featureGates.AllAlpha", []string{"port", "featureGates.AllAlpha", "newField"}, []string{"address", "featureGates.AllBeta", "maxPods"}},
+		{"", nil, []string{"port", "newField", "featureGates.AllAlpha"}},
+	} {
+		t.Run(tt.value, func(t *testing.T) {
+			p := parse(t, tt.value)
+			for _, path := range tt.protected {
+				if len(p.Violations(at(path, []any{1}), at(path, []any{2}), nil)) != 1 {
+					t.Errorf("%s is not protected", path)
+				}
+			}
+			for _, path := range tt.free {
+				if got := p.Violations(at(path, []any{1}), at(path, []any{2}), []string{path}); got != nil {
+					t.Errorf("%s is protected: %v", path, got)
+				}
+			}
+			if p.Empty() != (tt.value == "") {
+				t.Errorf("empty: %v", p.Empty())
+			}
+		})
+	}
+}
+
+func TestAListThatMakesNoSenseIsRefusedInPlainWords(t *testing.T) {
+	const emptyEntry = `; to protect nothing, leave the whole list empty`
+	for value, want := range map[string]string{
+		" ":                                 `an entry of "" is empty` + emptyEntry,
+		"+maxPods,":                         `an entry of "+maxPods," is empty` + emptyEntry,
+		"+":                                 `an entry of "+" is empty` + emptyEntry,
+		"+maxPods,port":                     `port has no sign, but others have one: either all entries change the default list (+a,-b) or all replace it (a,b)`,
+		"+maxPods,-maxpods":                 `maxPods is both added and removed`,
+		"-maxPods,+maxPods,-port":           `maxPods is both added and removed`,
+		"+maxPod":                           `no field is named "maxPod": is maxPods meant?`,
+		"authentification":                  `no field is named "authentification": is authentication meant?`,
+		"+authentication.anonimous.enabled": `no field is named "authentication.anonimous.enabled": is authentication.anonymous.enabled meant?`,
+		"+cloudProvider":                    `no field is named "cloudProvider"; a field that this agent does not know is protected anyway`,
+		"authentication.":                   `no field is named "authentication.": is authentication meant?`,
+		"featureGates.":                     `no field is named "featureGates.": is featureGates meant?`,
+		"+evictionHard.memory.available":    `evictionHard has no fields below it that could be named: name evictionHard itself`,
+	} {
+		if p, err := ParseProtection(value); err == nil {
+			t.Errorf("%q is accepted: %v", value, p.Fields())
+		} else if err.Error() != want {
+			t.Errorf("%q: %v", value, err)
+		}
+	}
+}
+
+func TestTheListCanBeShown(t *testing.T) {
+	if diff := cmp.Diff([]string{"featureGates", "maxPods", "port"}, parse(t, "port,MaxPods,featureGates,port").Fields()); diff != "" {
+		t.Error(diff)
+	}
+	if got := (Protection{}).Fields(); got != nil {
+		t.Errorf("%v", got)
+	}
+	// Taken as it is shown, it means the same.
+	p := DefaultProtection()
+	if diff := cmp.Diff(p.rules, parse(t, strings.Join(p.Fields(), ",")).rules); diff != "" {
+		t.Error(diff)
+	}
+	if got := parse(t, "+maxPods,-port").Fields(); !slices.Contains(got, "maxPods") || slices.Contains(got, "port") {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestWhatTheKubeletPrintsByDefaultViolatesNothingAndWithEverythingSetALot(t *testing.T) {
+	defaults, full := Canonical(readDump(t, "printed-defaults.json")), Canonical(readDump(t, "printed-full.json"))
+	p := DefaultProtection()
+	expect(t, p, defaults, defaults, nil)
+	var got []string
+	for _, v := range p.Violations(full, defaults, nil) {
+		if lookupField(v.Field) == nil {
+			t.Errorf("%s is no field", v.Field)
+		}
+		got = append(got, v.Field)
+	}
+	for _, path := range []string{"tracing.endpoint", "staticPodURLHeader.X-Secret"} {
+		if !slices.Contains(got, path) {
+			t.Errorf("%s is not among %v", path, got)
+		}
+	}
+}
+
+// anyValue draws what a leaf, or something odd in its place, can be.
+func anyValue() *rapid.Generator[any] {
+	leaf := rapid.OneOf(
+		rapid.Just[any](nil), rapid.Bool().AsAny(), rapid.StringN(0, 4, -1).AsAny(), rapid.Int64Range(-3, 3).AsAny(),
+		rapid.Map(rapid.IntRange(-3, 3), func(i int) any { return json.Number(fmt.Sprint(i)) }))
+	return rapid.OneOf(leaf,
+		rapid.SliceOfN(leaf, 0, 3).AsAny(),
+		rapid.MapOfN(rapid.SampledFrom([]string{"a", "b.c", ""}), leaf, 0, 2).AsAny(),
+	).Filter(func(v any) bool { return v != nil })
+}
+
+// anyConfiguration draws values for some fields, known or not.
+func anyConfiguration() *rapid.Generator[object] {
+	paths := []string{"newField", "authentication.new", "featureGates.AllAlpha", "featureGates.Other"}
+	for _, f := range Fields {
+		paths = append(paths, f.Path)
+	}
+	return rapid.Custom(func(t *rapid.T) object {
+		all := object{}
+		for _, path := range rapid.SliceOfN(rapid.SampledFrom(paths), 0, 12).Draw(t, "paths") {
+			put(all, path, anyValue().Draw(t, path))
+		}
+		return all
+	})
+}
+
+// put sets the value at path; what is no mapping on the way becomes one.
+func put(to object, path string, value any) {
+	part, rest, below := strings.Cut(path, ".")
+	if !below {
+		to[part] = value
+		return
+	}
+	inner, _ := to[part].(object)
+	inner = maps.Clone(inner)
+	if inner == nil {
+		inner = object{}
+	}
+	put(inner, rest, value)
+	to[part] = inner
+}
+
+func TestAConfigurationNeverViolatesItself(t *testing.T) {
+	everything := parse(t, "+"+strings.Join(namedPaths(), ",+"))
+	rapid.Check(t, func(t *rapid.T) {
+		c := anyConfiguration().Draw(t, "configuration")
+		if got := everything.Violations(c, c, nil); got != nil {
+			t.Fatal(got)
+		}
+	})
+}
+
+func TestTheOtherWayRoundTheSameFieldsAreViolated(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := anyConfiguration().Draw(t, "a"), anyConfiguration().Draw(t, "b")
+		there, back := DefaultProtection().Violations(a, b, nil), DefaultProtection().Violations(b, a, nil)
+		for i := range back {
+			back[i].Value, back[i].Local = back[i].Local, back[i].Value
+		}
+		if diff := cmp.Diff(there, back); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+func TestAProtectedFieldThatIsChangedIsAlwaysFound(t *testing.T) {
+	p := DefaultProtection()
+	paths := append(p.Fields(), "newField", "authentication.new", "logging.new")
+	rapid.Check(t, func(t *rapid.T) {
+		local, path := anyConfiguration().Draw(t, "local"), rapid.SampledFrom(paths).Draw(t, "path")
+		put(local, path, rapid.SampledFrom([]any{nil, "old", false, json.Number("1")}).Draw(t, "old"))
+		effective := maps.Clone(local)
+		for _, other := range []string{"maxPods", "evictionHard.x", "featureGates.Other"} {
+			put(effective, other, "free")
+		}
+		put(effective, path, rapid.SampledFrom([]any{"new", true, 2.0, []any{"x"}}).Draw(t, "new"))
+		for _, v := range p.Violations(effective, local, nil) {
+			if v.Field == path {
+				return
+			}
+		}
+		t.Fatalf("%s: %v", path, p.Violations(effective, local, nil))
+	})
+}
