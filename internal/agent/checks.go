@@ -33,7 +33,7 @@ type verdict struct {
 	// protected says why it may not run here, although the kubelet accepts it.
 	protected string
 	// differs lists what would not be as it is locally.
-	differs []payload.Violation
+	differs []payload.Difference
 }
 
 type check struct {

@@ -74,8 +74,8 @@ type Configz struct {
 	// defaults.
 	Origins map[string]component.Origin `json:"origins,omitempty"`
 	// Differs lists what is not as it is locally.
-	Differs    []payload.Violation `json:"differsFromLocal,omitempty"`
-	Overridden []string            `json:"overridden,omitempty"`
+	Differs    []payload.Difference `json:"differsFromLocal,omitempty"`
+	Overridden []string             `json:"overridden,omitempty"`
 	// Kubelet is what the running kubelet says itself.
 	Kubelet     component.Effective `json:"kubeletConfigz,omitempty"`
 	KubeletSays string              `json:"kubeletConfigzError,omitempty"`

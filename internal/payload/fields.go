@@ -28,8 +28,8 @@ var Fields = []Field{
 	{Path: "cgroupDriver", Group: "resources.cgroups"},
 	{Path: "cgroupRoot", Group: "resources.cgroups"},
 	{Path: "cgroupsPerQOS", Group: "resources.cgroups"},
-	{Path: "clusterDNS", Group: "networking", Protected: "who answers pods' lookups can lead their traffic elsewhere"},
-	{Path: "clusterDomain", Group: "networking", Protected: "who owns the domain that pods search first can answer for their short names"},
+	{Path: "clusterDNS", Group: "networking"},
+	{Path: "clusterDomain", Group: "networking"},
 	{Path: "configMapAndSecretChangeDetectionStrategy", Group: "cluster"},
 	{Path: "containerLogMaxFiles", Group: "logging"},
 	{Path: "containerLogMaxSize", Group: "logging"},
@@ -126,7 +126,7 @@ var Fields = []Field{
 	{Path: "reservedMemory.limits", Group: "resources.reservations"},
 	{Path: "reservedMemory.numaNode", Group: "resources.reservations"},
 	{Path: "reservedSystemCPUs", Group: "resources.reservations"},
-	{Path: "resolvConf", Group: "networking", Protected: "who answers pods' lookups can lead their traffic elsewhere"},
+	{Path: "resolvConf", Group: "networking"},
 	{Path: "rotateCertificates", Group: "security", Protected: "whether the node's credentials are renewed"},
 	{Path: "runOnce", Group: "runtime"},
 	{Path: "runtimeRequestTimeout", Group: "runtime"},
@@ -248,3 +248,6 @@ func (n *name) find(key string) (string, *name) {
 	}
 	return "", nil
 }
+
+// Group returns the grouped form.
+func Group(fields map[string]any) map[string]any { return fields }

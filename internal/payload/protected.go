@@ -259,18 +259,22 @@ func lookupField(path string) *name {
 	return at
 }
 
-// Violation is a protected field that would not be as it is locally.
-type Violation struct {
-	Field string // its path: JSON names with dots between, and a key with a dot in it in brackets
-	Value string // what would be effective: JSON of a bounded length, "unset" or "masked"
-	Local string // the same of the local configuration
+// Difference is a field that would not be as it is locally.
+type Difference struct {
+	Field string `json:"field"`     // its path: JSON names with dots between, and a key with a dot in it in brackets
+	Value string `json:"effective"` // what would be effective: JSON of a bounded length, "unset" or "masked"
+	Local string `json:"local"`     // the same of the local configuration
+}
+
+func newDifference(path string, value, local any) Difference {
+	return Difference{Field: shown(path), Value: render(path, value), Local: render(path, local)}
 }
 
 // masked stands for a value that is a secret.
 const masked = "masked"
 
 // String returns what would be wrong, in words for people.
-func (v Violation) String() string {
+func (v Difference) String() string {
 	if v.Value == masked && v.Local == masked {
 		return v.Field + " is masked, and is not, or not known to be, as it is locally"
 	}
@@ -281,11 +285,11 @@ func (v Violation) String() string {
 // as the same kubelet printed them, with the API's names (Canonical). hidden are paths whose values the kubelet masks
 // and that are not, or not known to be, as they are locally. A mapping is compared leaf by leaf, a list as a whole.
 // Null, an empty list and an empty mapping are the same as nothing; an empty struct is not: "tracing: {}" is tracing.
-func (p Protection) Violations(effective, local map[string]any, hidden []string) []Violation {
-	found := map[string]Violation{}
+func (p Protection) Violations(effective, local map[string]any, hidden []string) []Difference {
+	found := map[string]Difference{}
 	compare("", effective, local, func(path string, value, local any) {
 		if p.protects(path) {
-			found[path] = Violation{Field: shown(path), Value: render(path, value), Local: render(path, local)}
+			found[path] = newDifference(path, value, local)
 		}
 	})
 	for _, path := range hidden {
@@ -294,14 +298,23 @@ func (p Protection) Violations(effective, local map[string]any, hidden []string)
 			seen = seen || covers(path, other)
 		}
 		if !seen && p.protects(path) {
-			found[path] = Violation{Field: shown(path), Value: masked, Local: masked}
+			found[path] = Difference{Field: shown(path), Value: masked, Local: masked}
 		}
 	}
-	var violations []Violation
+	var violations []Difference
 	for _, path := range slices.Sorted(maps.Keys(found)) {
 		violations = append(violations, found[path])
 	}
 	return violations
+}
+
+// Diff returns all fields that are not effective as they are locally, by path, compared as Violations compares them.
+func Diff(effective, local map[string]any) []Difference {
+	var all []Difference
+	compare("", effective, local, func(path string, value, local any) {
+		all = append(all, newDifference(path, value, local))
+	})
+	return all
 }
 
 // compare calls differ for every leaf that is not the same in a and b, and tells whether there was one.

@@ -25,7 +25,7 @@ func parse(t *testing.T, value string) Protection {
 }
 
 // said returns the violations in words.
-func said(violations []Violation) []string {
+func said(violations []Difference) []string {
 	var words []string
 	for _, v := range violations {
 		words = append(words, v.String())
