@@ -181,8 +181,8 @@ type Agent struct {
 	watching   bool
 	wasHealthy bool
 	toldReady  bool
-	condition  trial.Condition // that was logged last
-	versions   map[string]string
+	condition  trial.Condition      // that was logged last
+	objects    map[string][2]string // resource version and key, by revision
 	page       page
 	recorded   string // what the last record was about
 }
@@ -195,7 +195,7 @@ func New(o Options, p Parts) *Agent {
 	if p.Records == nil {
 		p.Records = &Records{}
 	}
-	a := &Agent{o: o, p: p, checks: newChecks(o.Metrics.validated), unavailable: map[string]bool{}, versions: map[string]string{}, lease: &leaseBase{}}
+	a := &Agent{o: o, p: p, checks: newChecks(o.Metrics.validated), unavailable: map[string]bool{}, objects: map[string][2]string{}, lease: &leaseBase{}}
 	p.Records.problem = func(err error) { // before it is opened
 		a.tell(trial.Event{Warning: true, Reason: "StateProblem", Message: err.Error() + "; it is downloaded anew"})
 	}

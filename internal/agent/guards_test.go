@@ -2,12 +2,15 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/source"
 	"github.com/evenkeel/evenkeel/internal/trial"
 )
@@ -48,6 +51,72 @@ func TestPodLossThatAConfigurationAllowsHoldsNothingOff(t *testing.T) {
 		})
 		w.promoted("uid-few")
 		w.wantStarts("", "few")
+	})
+}
+
+func TestWhatChangesAProtectedFieldIsRefusedAndNeitherBadNorForgotten(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.options = func(o *Options) { o.Protected = payload.DefaultProtection() }
+		w.start()
+		w.runs("")
+		w.assign("uid-open", conf{name: "open", readOnlyPort: 10255})
+		w.pass(5 * time.Second)
+		w.wantConfigOK("False | using last-known-good (init): refused current (UID: uid-open): protected field readOnlyPort would be 10255, but is 0 locally (ProtectedFields)")
+		w.wantStarts("")
+		if s := w.status(); len(s.BadConfigs) > 0 {
+			t.Errorf("bad: %+v", s.BadConfigs)
+		}
+		if n := w.log.count("event=ConfigRefused"); n != 1 {
+			t.Errorf("told %d times", n)
+		}
+		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{readOnlyPort: 10255} }) // the operator of the node agrees
+		w.runs("open")
+		w.wantStarts("", "open")
+	})
+}
+
+func TestAKubeletThatDoesNotSayWhatIsEffectiveGetsNothingUnlessNothingIsProtected(t *testing.T) {
+	for _, protected := range []payload.Protection{payload.DefaultProtection(), {}} {
+		inWorld(t, func(w *world) {
+			w.options = func(o *Options) { o.Protected = protected }
+			w.start()
+			w.runs("")
+			w.assign("uid-dumb", conf{name: "dumb", noDump: true})
+			w.pass(5 * time.Second)
+			want := "False | using last-known-good (init): refused current (UID: uid-dumb): the kubelet did not print what its configuration would be, so that protected fields cannot be compared; see --protected-fields (ProtectedFields)"
+			if protected.Empty() { // the guards then still want to know
+				want = "Unknown | using last-known-good (init): could not validate current (UID: uid-dumb): the kubelet did not say what its maxPods would be (CouldNotValidate)"
+			}
+			w.wantConfigOK(want)
+		})
+	}
+}
+
+func TestManyProtectedFieldsAreNamedInAFewWords(t *testing.T) {
+	v := component.Verdict{Local: component.Effective{"maxPods": json.Number("1")}, Effective: component.Effective{"maxPods": json.Number("2")}}
+	for i := range 7 {
+		v.Effective[fmt.Sprintf("new%d", i)] = true
+	}
+	got := Protects(payload.DefaultProtection(), v)
+	if !strings.HasPrefix(got, "protected field new0 would be true, but is unset locally; protected field new1") || !strings.HasSuffix(got, "; 2 more") {
+		t.Error(got)
+	}
+}
+
+func TestWhatRunsIsNotStartedAgainOnceItsFieldsAreProtected(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.assign("uid-open", conf{name: "open", readOnlyPort: 10255})
+		w.runs("open")
+		w.promoted("uid-open")
+		w.stop()
+		w.options = func(o *Options) { o.Protected = payload.DefaultProtection() }
+		w.start()
+		w.runs("")
+		w.wantConfigOK("False | using last-known-good (init): refused current (UID: uid-open): protected field readOnlyPort would be 10255, but is 0 locally (ProtectedFields)")
+		if got := w.view().LastKnownGood.Revision; got != "uid-open" {
+			t.Errorf("last-known-good is %q", got)
+		}
 	})
 }
 

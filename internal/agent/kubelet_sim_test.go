@@ -19,16 +19,18 @@ import (
 
 // conf is a configuration, and what a kubelet makes of it.
 type conf struct {
-	name     string
-	rejected string        // by the dry run, in these words
-	doubtful bool          // the dry run cannot tell
-	hangs    bool          // the dry run does not end
-	crashes  time.Duration // after this long; 0: it does not
-	sick     bool          // alive, never healthy
-	maxPods  int
-	healthz  int    // port
-	policy   string // of the CPU manager
-	loses    bool   // it never renews the node's Lease
+	name         string
+	rejected     string        // by the dry run, in these words
+	doubtful     bool          // the dry run cannot tell
+	hangs        bool          // the dry run does not end
+	crashes      time.Duration // after this long; 0: it does not
+	sick         bool          // alive, never healthy
+	maxPods      int
+	healthz      int    // port
+	readOnlyPort int    // protected
+	noDump       bool   // the dry run does not print the configuration
+	policy       string // of the CPU manager
+	loses        bool   // it never renews the node's Lease
 }
 
 func (c conf) text() string {
@@ -43,8 +45,9 @@ func (c conf) effective() component.Effective {
 		return json.Number(fmt.Sprint(n))
 	}
 	return component.Effective{
-		"ClusterDomain": c.name, "MaxPods": number(c.maxPods, 110), "HealthzPort": number(c.healthz, 10248),
-		"ContainerRuntimeEndpoint": "unix:///run/containerd/containerd.sock", "CPUManagerPolicy": c.policy,
+		"clusterDomain": c.name, "maxPods": number(c.maxPods, 110), "healthzPort": number(c.healthz, 10248),
+		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock", "cpuManagerPolicy": c.policy,
+		"readOnlyPort": json.Number(fmt.Sprint(c.readOnlyPort)),
 	}
 }
 
@@ -210,9 +213,15 @@ func (k *simKubelet) judge(ctx context.Context, name string) component.Verdict {
 		return component.Verdict{Outcome: component.Rejected, Stage: 1, Words: c.rejected}
 	}
 	v := accepted
-	v.Effective = c.effective()
+	if !c.noDump {
+		v.Effective = c.effective()
+	}
 	if name != "" {
+		k.mu.Lock()
+		v.Local = k.s.confs[""].effective()
+		k.mu.Unlock()
 		v.Overridden = []string{"clusterDNS"}
+		v.Origins = map[string]component.Origin{"maxPods": "remote"}
 	}
 	return v
 }

@@ -88,9 +88,9 @@ func (m *Metrics) validated(v component.Verdict, took time.Duration) {
 
 func (m *Metrics) rolledBack(f trial.Failure) { m.rollbacks.WithLabelValues(string(f)).Inc() }
 
-// status sets the gauges; resourceVersion says which version of its object a
-// configuration was read from.
-func (m *Metrics) status(st trial.Status, resourceVersion func(trial.Config) string) {
+// status sets the gauges; object says which version of its object a configuration
+// was read from, and which key.
+func (m *Metrics) status(st trial.Status, object func(trial.Config) (resourceVersion, key string)) {
 	set := func(g *prometheus.GaugeVec, c *trial.Config) {
 		g.Reset()
 		switch {
@@ -99,7 +99,8 @@ func (m *Metrics) status(st trial.Status, resourceVersion func(trial.Config) str
 			g.WithLabelValues("local", "", "", "").Set(1)
 		default:
 			path := fmt.Sprintf("/api/v1/namespaces/%s/configmaps/%s", c.Namespace, c.Name)
-			g.WithLabelValues(path, c.UID, resourceVersion(*c), "kubelet").Set(1)
+			version, key := object(*c)
+			g.WithLabelValues(path, c.UID, version, key).Set(1)
 		}
 	}
 	assigned := st.Assigned

@@ -233,11 +233,11 @@ func (a *Agent) guard(v component.Verdict, allowPodLoss bool) trial.Verdict {
 			}
 		}
 	}
-	most, ok := v.Effective.Int("maxPods")
-	if !ok {
+	switch most, ok := v.Effective.Int("maxPods"); {
+	case allowPodLoss:
+	case !ok:
 		return trial.Verdict{Outcome: trial.CouldNotTell, Words: "the kubelet did not say what its maxPods would be"}
-	}
-	if int64(pods) > most && !allowPodLoss {
+	case int64(pods) > most:
 		return trial.Verdict{Outcome: trial.Refused, Guard: "WouldEvictPods",
 			Words: fmt.Sprintf("%d pods run on this node and maxPods would be %d: the kubelet would kill the rest; move them away first, or say trial.allowPodLoss in the configuration", pods, most)}
 	}

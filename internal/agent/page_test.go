@@ -43,14 +43,14 @@ func TestConfigzSaysWhatRunsAndWhereItCameFrom(t *testing.T) {
 		w.assign("uid-good", conf{name: "good", healthz: 20248})
 		w.runs("good")
 		ask := func(_ context.Context, e component.Effective) (component.Effective, error) {
-			return component.Effective{"healthzPort": e["HealthzPort"]}, nil
+			return component.Effective{"healthzPort": e["healthzPort"]}, nil
 		}
 		got = configzOf(t, w, ask)
 		want := map[string]any{"kind": "remote", "namespace": "evenkeel-system", "name": "good", "uid": "uid-good", "revision": "uid-good", "sha256": string(w.view().Current.Payload)}
 		if diff := cmp.Diff(want, got["source"]); diff != "" {
 			t.Error(diff)
 		}
-		if e := got["effective"].(map[string]any); e["ClusterDomain"] != "good" || got["componentVersion"] != "v1.36.3" {
+		if e := got["effective"].(map[string]any); e["clusterDomain"] != "good" || got["componentVersion"] != "v1.36.3" {
 			t.Errorf("%v", got)
 		}
 		if diff := cmp.Diff(map[string]any{"healthzPort": 20248.0}, got["kubeletConfigz"]); diff != "" {

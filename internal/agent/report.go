@@ -66,7 +66,7 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 			Condition: source.NodeCondition{Status: metav1.ConditionStatus(st.Condition.Status), Reason: st.Condition.Cause, Message: st.Condition.Message},
 		})
 	}
-	a.o.Metrics.status(st, a.resourceVersion)
+	a.o.Metrics.status(st, a.object)
 	if st.Condition != a.condition {
 		if slices.Contains(refusals, st.Condition.Reason) {
 			a.tell(trial.Event{Warning: true, Reason: "ConfigRefused", Message: st.Condition.Cause})
@@ -124,22 +124,26 @@ func (a *Agent) tell(e trial.Event) {
 	}
 }
 
-// resourceVersion says which version of its object a configuration was read
-// from; "" if that cannot be told.
-func (a *Agent) resourceVersion(c trial.Config) string {
-	if version, ok := a.versions[c.Revision]; ok {
-		return version
+// object says which version of its object a configuration was read from, and
+// which key; "" if that cannot be told.
+func (a *Agent) object(c trial.Config) (resourceVersion, key string) {
+	if o, ok := a.objects[c.Revision]; ok {
+		return o[0], o[1]
 	}
-	if len(a.versions) > 20 {
-		clear(a.versions)
+	if len(a.objects) > 20 {
+		clear(a.objects)
 	}
 	var cm struct {
 		Metadata struct {
 			ResourceVersion string `json:"resourceVersion"`
 		} `json:"metadata"`
+		Data map[string]string `json:"data"`
 	}
 	if raw, err := a.store.Get(c); err == nil && json.Unmarshal(raw, &cm) == nil {
-		a.versions[c.Revision] = cm.Metadata.ResourceVersion
+		for key := range cm.Data { // there is one
+			a.objects[c.Revision] = [2]string{cm.Metadata.ResourceVersion, key}
+		}
 	}
-	return a.versions[c.Revision]
+	o := a.objects[c.Revision]
+	return o[0], o[1]
 }
