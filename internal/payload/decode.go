@@ -2,6 +2,7 @@ package payload
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,58 +16,100 @@ import (
 
 // decodeFields reads JSON or YAML the way the kubelet does (text that begins with "{" is JSON first, and YAML if that
 // fails), but refuses what the kubelet only warns about or silently ignores: duplicate keys and further documents.
-func decodeFields(data []byte) (map[string]any, Problem, string) {
+// Numbers stay as they are written.
+func decodeFields(data []byte) (map[string]any, *Error) {
+	text, refused := toJSON(data)
+	if refused != nil {
+		return nil, refused
+	}
+	var value any
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	if err := dec.Decode(&value); err != nil {
+		return nil, notRead(err)
+	}
+	switch v := value.(type) {
+	case map[string]any:
+		return v, nil
+	case nil:
+		return nil, &Error{Problem: ProblemEmpty, Words: "empty"}
+	default:
+		return nil, &Error{Problem: ProblemSyntax, Words: "not a mapping of fields but a single " + typeName(v)}
+	}
+}
+
+func toJSON(data []byte) ([]byte, *Error) {
 	if bytes.HasPrefix(bytes.TrimLeftFunc(data, unicode.IsSpace), []byte("{")) {
 		var fields map[string]any
 		if strict, err := kjson.UnmarshalStrict(data, &fields); err == nil {
 			if len(strict) > 0 {
-				return nil, ProblemDuplicate, bound(strict[0].Error())
+				return nil, &Error{Problem: ProblemDuplicate, Words: bound(strict[0].Error())}
 			}
-			return fields, "", ""
+			return data, nil
 		}
 	}
-	if problem, words := oneDocument(data); problem != "" {
-		return nil, problem, words
+	if refused := oneDocument(data); refused != nil {
+		return nil, refused
 	}
-	asJSON, err := yaml.YAMLToJSONStrict(data)
-	if err != nil {
-		// oneDocument has parsed it already, so that what is left is a key that is there twice, or one that cannot be
-		// a JSON key.
-		if strings.Contains(err.Error(), "already set in map") {
-			return nil, ProblemDuplicate, "duplicate key: " + bound(err.Error())
-		}
-		return nil, ProblemSyntax, "neither JSON nor YAML: " + bound(err.Error())
-	}
-	var value any
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(asJSON, &value); err != nil {
-		return nil, ProblemSyntax, "neither JSON nor YAML: " + bound(err.Error())
-	}
-	switch v := value.(type) {
-	case map[string]any:
-		return v, "", ""
-	case nil:
-		return nil, ProblemEmpty, "empty"
+	text, err := yaml.YAMLToJSONStrict(data)
+	switch {
+	case err == nil:
+		return text, nil
+	// oneDocument has parsed it already, so that what is left is a key that is there twice, or one that cannot be a
+	// JSON key.
+	case strings.Contains(err.Error(), "already set in map"):
+		return nil, &Error{Problem: ProblemDuplicate, Words: "duplicate key: " + bound(err.Error())}
 	default:
-		return nil, ProblemSyntax, fmt.Sprintf("not a mapping of fields but a single %s", typeName(v))
+		return nil, notRead(err)
 	}
 }
 
+func notRead(err error) *Error {
+	return &Error{Problem: ProblemSyntax, Words: "neither JSON nor YAML: " + bound(err.Error())}
+}
+
 // oneDocument refuses a second YAML document: the kubelet would ignore it without a word.
-func oneDocument(data []byte) (Problem, string) {
+func oneDocument(data []byte) *Error {
 	dec := yamlv2.NewDecoder(bytes.NewReader(data))
 	for n := 1; ; n++ {
 		var doc any
 		err := dec.Decode(&doc)
 		switch {
 		case errors.Is(err, io.EOF) && n == 1:
-			return ProblemEmpty, "empty"
+			return &Error{Problem: ProblemEmpty, Words: "empty"}
 		case errors.Is(err, io.EOF):
-			return "", ""
+			return nil
 		case err != nil && n == 1:
-			return ProblemSyntax, "neither JSON nor YAML: " + bound(err.Error())
+			return notRead(err)
 		case n > 1 && (err != nil || doc != nil):
-			return ProblemDocuments, "more than one YAML document"
+			return &Error{Problem: ProblemDocuments, Words: "more than one YAML document"}
 		}
+	}
+}
+
+// plain returns value with its numbers as int64, or as float64 if they are no whole numbers of that size.
+func plain(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		fields := make(map[string]any, len(v))
+		for key, inner := range v {
+			fields[key] = plain(inner)
+		}
+		return fields
+	case []any:
+		list := make([]any, len(v))
+		for i, inner := range v {
+			list[i] = plain(inner)
+		}
+		return list
+	case json.Number:
+		if i, err := v.Int64(); err == nil {
+			return i
+		}
+		f, _ := v.Float64() // toJSON leaves no number that is out of range
+		return f
+	default:
+		return value
 	}
 }
 

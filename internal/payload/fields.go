@@ -1,10 +1,6 @@
 package payload
 
-import (
-	"maps"
-	"slices"
-	"strings"
-)
+import "strings"
 
 // Field is one field of the upstream KubeletConfiguration.
 type Field struct {
@@ -200,7 +196,7 @@ func (n *name) canonical(printed map[string]any) map[string]any {
 		return nil
 	}
 	named := make(map[string]any, len(printed))
-	for _, key := range slices.Sorted(maps.Keys(printed)) {
+	for _, key := range keys(printed) {
 		to, field := n.find(key)
 		if field == nil {
 			named[key] = printed[key]

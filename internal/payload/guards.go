@@ -2,31 +2,29 @@ package payload
 
 import (
 	"fmt"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
-// The apiVersion and kind of the upstream type.
+// The apiVersions and the kind that a payload may have.
 const (
-	upstreamAPIVersion = "kubelet.config.k8s.io/v1beta1"
-	kubeletKind        = "KubeletConfiguration"
+	UpstreamAPIVersion = "kubelet.config.k8s.io/v1beta1"
+	GroupedAPIVersion  = "evenkeel.dev/v1alpha1"
+	KubeletKind        = "KubeletConfiguration"
 )
 
 func checkKind(fields map[string]any) string {
-	apiVersion, _ := fields["apiVersion"].(string)
-	kind, _ := fields["kind"].(string)
-	switch {
-	case apiVersion == upstreamAPIVersion && kind == kubeletKind:
+	apiVersion, _ := fields[keyAPIVersion].(string)
+	kind, _ := fields[keyKind].(string)
+	known := apiVersion == UpstreamAPIVersion || apiVersion == GroupedAPIVersion
+	if known && kind == KubeletKind {
 		return ""
-	case apiVersion == "evenkeel.dev/v1alpha1" && kind == kubeletKind:
-		// The grouped form: this is where it is to be turned into the upstream one, and its trial read.
-		return "apiVersion evenkeel.dev/v1alpha1 is not supported yet by this agent, use " + upstreamAPIVersion
-	default:
-		return fmt.Sprintf("apiVersion is %s and kind is %s, but must be \"%s\" and \"%s\"",
-			quote(apiVersion), quote(kind), upstreamAPIVersion, kubeletKind)
 	}
+	must := fmt.Sprintf("%q or %q,", UpstreamAPIVersion, GroupedAPIVersion)
+	if known {
+		must = quote(apiVersion)
+	}
+	return fmt.Sprintf("apiVersion is %s and kind is %s, but must be %s and %q", quote(apiVersion), quote(kind), must, KubeletKind)
 }
 
 // pathFields are the fields that the kubelet resolves against the directory of its configuration file when they are
@@ -41,22 +39,33 @@ var pathFields = [][]string{
 	{"podLogsDir"},
 }
 
-func relativePath(fields map[string]any) string {
+// guard refuses upstream fields that no kubelet should be shown; called names a field as the payload does.
+func guard(fields map[string]any, called func(path string) string) *Error {
+	if words := relativePath(fields, called); words != "" {
+		return &Error{Problem: ProblemRelativePath, Words: words}
+	}
+	if words := healthOff(fields, called); words != "" {
+		return &Error{Problem: ProblemHealthDisabled, Words: words}
+	}
+	return nil
+}
+
+func relativePath(fields map[string]any, called func(string) string) string {
 	for _, path := range pathFields {
 		for name, value := range lookup(fields, path) {
 			// The kubelet leaves an empty path alone: it means "none".
 			if s, ok := value.(string); ok && s != "" && !filepath.IsAbs(s) {
-				return fmt.Sprintf("%s is the relative path %s; paths must be absolute", name, quote(s))
+				return fmt.Sprintf("%s is the relative path %s; paths must be absolute", called(name), quote(s))
 			}
 		}
 	}
 	return ""
 }
 
-func healthOff(fields map[string]any) string {
+func healthOff(fields map[string]any, called func(string) string) string {
 	for name, value := range lookup(fields, []string{"healthzPort"}) {
 		if value == int64(0) || value == float64(0) {
-			return name + " is 0, which switches the health endpoint off: nobody could tell whether the kubelet is healthy"
+			return called(name) + " is 0, which switches the health endpoint off: nobody could tell whether the kubelet is healthy"
 		}
 	}
 	return ""
@@ -69,7 +78,7 @@ func lookup(fields map[string]any, path []string) func(yield func(string, any) b
 }
 
 func walk(fields map[string]any, path []string, prefix string, yield func(string, any) bool) bool {
-	for _, key := range slices.Sorted(maps.Keys(fields)) {
+	for _, key := range keys(fields) {
 		if !strings.EqualFold(key, path[0]) {
 			continue
 		}

@@ -1,15 +1,14 @@
 // Package payload turns a ConfigMap into the configuration it carries: which key, which bytes, their digest and their
-// decoded fields. It refuses what no kubelet should ever be shown. It is pure: it must not know files, processes or
-// the API server, and it leaves to the kubelet's own dry run what only the kubelet can judge (unknown fields, values
-// out of range, feature gates).
+// decoded fields, in the upstream form whether it came in that one or in evenkeel's grouped one. It refuses what no
+// kubelet should ever be shown. It is pure: it must not know files, processes or the API server, and it leaves to the
+// kubelet's own dry run what only the kubelet can judge (unknown upstream fields, values out of range, feature gates).
 package payload
 
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -48,13 +47,14 @@ type Problem string
 // The problems that FromConfigMap and Decode report.
 const (
 	ProblemKeys           Problem = "Keys"              // not exactly one known key, or anything besides it
-	ProblemUnsupported    Problem = "Unsupported"       // a known key or kind that this agent cannot use yet
 	ProblemEmpty          Problem = "Empty"             // nothing but white space and comments
 	ProblemTooLarge       Problem = "TooLarge"          // over MaxSize
 	ProblemSyntax         Problem = "Syntax"            // neither JSON nor YAML, or not a mapping
 	ProblemDocuments      Problem = "Documents"         // more than one YAML document
 	ProblemDuplicate      Problem = "DuplicateKey"      // a key twice in one mapping
 	ProblemKind           Problem = "Kind"              // wrong kind or apiVersion
+	ProblemGroup          Problem = "Group"             // grouped form: a group or field that there is not, or not there
+	ProblemTrial          Problem = "Trial"             // grouped form: a trial that cannot be
 	ProblemRelativePath   Problem = "RelativePath"      // a path that would be resolved against the rendered file
 	ProblemHealthDisabled Problem = "HealthEndpointOff" // a kubelet whose health nobody could see
 )
@@ -86,10 +86,10 @@ func FromConfigMap(cm *corev1.ConfigMap) (Payload, error) {
 		return Payload{}, &Error{Problem: ProblemKeys, Object: object, Words: words}
 	}
 	if len(cm.BinaryData) > 0 {
-		return refuse("binaryData is not allowed (" + quoteAll(slices.Sorted(maps.Keys(cm.BinaryData))) + ")")
+		return refuse("binaryData is not allowed (" + quoteAll(keys(cm.BinaryData)) + ")")
 	}
 	var found, unknown []string
-	for _, key := range slices.Sorted(maps.Keys(cm.Data)) {
+	for _, key := range keys(cm.Data) {
 		switch key {
 		case KeyKubelet, KeyKubeletDropin:
 			found = append(found, key)
@@ -114,33 +114,42 @@ func FromConfigMap(cm *corev1.ConfigMap) (Payload, error) {
 
 // Decode returns the payload that data is under key. The error, if any, is an *Error that names the key.
 func Decode(key string, data []byte) (Payload, error) {
-	refuse := func(problem Problem, words string) (Payload, error) {
-		return Payload{}, &Error{Problem: problem, Key: key, Words: words}
+	p := Payload{Key: key, Data: data, SHA256: Digest(key, data), Upstream: data}
+	if refused := p.decode(); refused != nil {
+		refused.Key = key
+		return Payload{}, refused
 	}
-	switch key {
-	case KeyKubelet:
-	case KeyKubeletDropin:
-		return refuse(ProblemUnsupported, "not supported yet by this agent")
-	default:
-		return refuse(ProblemKeys, "unknown key")
+	return p, nil
+}
+
+func (p *Payload) decode() *Error {
+	if p.Key != KeyKubelet && p.Key != KeyKubeletDropin {
+		return &Error{Problem: ProblemKeys, Words: "unknown key"}
 	}
-	if len(data) > MaxSize {
-		return refuse(ProblemTooLarge, "larger than 1 MiB")
+	if len(p.Data) > MaxSize {
+		return &Error{Problem: ProblemTooLarge, Words: "larger than 1 MiB"}
 	}
-	fields, problem, words := decodeFields(data)
-	if problem != "" {
-		return refuse(problem, words)
+	fields, refused := decodeFields(p.Data)
+	if refused != nil {
+		return refused
 	}
 	if words := checkKind(fields); words != "" {
-		return refuse(ProblemKind, words)
+		return &Error{Problem: ProblemKind, Words: words}
 	}
-	if words := relativePath(fields); words != "" {
-		return refuse(ProblemRelativePath, words)
+	called := func(path string) string { return path }
+	if fields[keyAPIVersion] == GroupedAPIVersion {
+		called = groupedPath
+		if fields, p.Trial, refused = flatten(fields); refused != nil {
+			return refused
+		}
+		text, err := json.MarshalIndent(fields, "", "  ")
+		if err != nil {
+			return notRead(err)
+		}
+		p.Upstream = text
 	}
-	if words := healthOff(fields); words != "" {
-		return refuse(ProblemHealthDisabled, words)
-	}
-	return Payload{Key: key, Data: data, SHA256: Digest(key, data), Upstream: data, Fields: fields}, nil
+	p.Fields = plain(fields).(map[string]any)
+	return guard(p.Fields, called)
 }
 
 // Digest returns the hex sha256 that identifies data under key, valid or not.

@@ -5,11 +5,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+const (
+	head    = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+	grouped = "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\n"
+)
 
 func configMap(data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
@@ -67,8 +71,10 @@ func TestAConfigMapIsRefusedInWordsThatNameIt(t *testing.T) {
 			who + `unknown data keys "../kubelet"; exactly one of "kubelet" and "kubelet-dropin" is allowed`},
 		{"binaryData", map[string]string{"kubelet": head}, map[string][]byte{"x": {1}}, ProblemKeys,
 			who + `binaryData is not allowed ("x")`},
-		{"a drop-in", map[string]string{"kubelet-dropin": head}, nil, ProblemUnsupported,
-			who + `key "kubelet-dropin": not supported yet by this agent`},
+		{"a bad drop-in", map[string]string{"kubelet-dropin": head + "staticPodPath: m"}, nil, ProblemRelativePath,
+			who + `key "kubelet-dropin": staticPodPath is the relative path "m"; paths must be absolute`},
+		{"a bad group", map[string]string{"kubelet-dropin": grouped + "networking: 1"}, nil, ProblemGroup,
+			who + `key "kubelet-dropin": networking: must be a mapping of fields, not 1`},
 		{"a bad value", map[string]string{"kubelet": ""}, nil, ProblemEmpty,
 			who + `key "kubelet": empty`},
 	}
@@ -115,6 +121,8 @@ func TestAValueIsRefusedInPlainWords(t *testing.T) {
 		{"a boolean", "true\n", ProblemSyntax, k + "not a mapping of fields but a single boolean"},
 		{"a key that JSON cannot have", head + "? [a]\n: 1\n", ProblemSyntax,
 			k + "neither JSON nor YAML: yaml: invalid map key: []interface {}{\"a\"}"},
+		{"a value that JSON cannot have", head + "a: .nan\n", ProblemSyntax,
+			k + "neither JSON nor YAML: json: unsupported value: NaN"},
 		{"two documents", head + "---\n" + head, ProblemDocuments, k + "more than one YAML document"},
 		{"a second document that is no YAML", head + "---\na: [\n", ProblemDocuments, k + "more than one YAML document"},
 		{"two JSON objects", `{"a":1}` + "\n---\n" + `{"a":1}`, ProblemDocuments, k + "more than one YAML document"},
@@ -125,13 +133,15 @@ func TestAValueIsRefusedInPlainWords(t *testing.T) {
 		{"a key twice in JSON", `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","a":1,"a":2}`, ProblemDuplicate,
 			k + `duplicate field "a"`},
 		{"no kind", "maxPods: 1\n", ProblemKind,
-			k + `apiVersion is "" and kind is "", but must be "kubelet.config.k8s.io/v1beta1" and "KubeletConfiguration"`},
+			k + `apiVersion is "" and kind is "", but must be "kubelet.config.k8s.io/v1beta1" or "evenkeel.dev/v1alpha1", and "KubeletConfiguration"`},
 		{"another kind", strings.Replace(head, "KubeletConfiguration", "KubeletConfig", 1), ProblemKind,
 			k + `apiVersion is "kubelet.config.k8s.io/v1beta1" and kind is "KubeletConfig", but must be "kubelet.config.k8s.io/v1beta1" and "KubeletConfiguration"`},
 		{"another version", strings.Replace(head, "v1beta1", "v1", 1), ProblemKind,
-			k + `apiVersion is "kubelet.config.k8s.io/v1" and kind is "KubeletConfiguration", but must be "kubelet.config.k8s.io/v1beta1" and "KubeletConfiguration"`},
-		{"the grouped form", strings.Replace(head, "kubelet.config.k8s.io/v1beta1", "evenkeel.dev/v1alpha1", 1), ProblemKind,
-			k + "apiVersion evenkeel.dev/v1alpha1 is not supported yet by this agent, use kubelet.config.k8s.io/v1beta1"},
+			k + `apiVersion is "kubelet.config.k8s.io/v1" and kind is "KubeletConfiguration", but must be "kubelet.config.k8s.io/v1beta1" or "evenkeel.dev/v1alpha1", and "KubeletConfiguration"`},
+		{"another kind of the grouped form", strings.Replace(grouped, "KubeletConfiguration", "NodeConfig", 1), ProblemKind,
+			k + `apiVersion is "evenkeel.dev/v1alpha1" and kind is "NodeConfig", but must be "evenkeel.dev/v1alpha1" and "KubeletConfiguration"`},
+		{"an apiVersion that is no string", "apiVersion: [a]\nkind: 7\n", ProblemKind,
+			k + `apiVersion is "" and kind is "", but must be "kubelet.config.k8s.io/v1beta1" or "evenkeel.dev/v1alpha1", and "KubeletConfiguration"`},
 		{"over 1 MiB", head + "#" + strings.Repeat("x", MaxSize), ProblemTooLarge, k + "larger than 1 MiB"},
 		{"a relative path", head + "staticPodPath: manifests\n", ProblemRelativePath,
 			k + `staticPodPath is the relative path "manifests"; paths must be absolute`},
@@ -164,6 +174,9 @@ func TestAValueIsRefusedInPlainWords(t *testing.T) {
 			checkRefused(t, err, tt.problem, tt.words)
 		})
 	}
+}
+
+func TestNoOtherKeyIsDecoded(t *testing.T) {
 	_, err := Decode("other", []byte(head))
 	checkRefused(t, err, ProblemKeys, `key "other": unknown key`)
 }
@@ -203,17 +216,49 @@ func TestALongErrorIsBounded(t *testing.T) {
 	}
 }
 
+func TestADropinAndAWholeConfigurationOfTheSameBytesDifferInTheirDigest(t *testing.T) {
+	text := head + "maxPods: 120\n"
+	p, err := FromConfigMap(configMap(map[string]string{"kubelet-dropin": text}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Key != "kubelet-dropin" || string(p.Data) != text || string(p.Upstream) != text {
+		t.Errorf("key %q, data %q, upstream %q", p.Key, p.Data, p.Upstream)
+	}
+	if p.SHA256 != Digest("kubelet-dropin", []byte(text)) || p.SHA256 == Digest("kubelet", []byte(text)) {
+		t.Errorf("sha256 = %s", p.SHA256)
+	}
+	if p.Fields["maxPods"] != int64(120) {
+		t.Errorf("maxPods = %#v, want int64 120", p.Fields["maxPods"])
+	}
+}
+
 func FuzzDecodeNeverPanics(f *testing.F) {
 	for _, seed := range []string{
 		"", "{", head, head + "---\n", "a: &a [*a]", "{\"a\":1,\"a\":2}", "? [a]\n: b", "<<: *x", head + "healthzPort: 0",
 		head + "authentication: {x509: {clientCAFile: ca}}", "\xff\xfe", "a: !!binary x", "!!map {a: b}",
+		grouped, grouped + "trial: {configTrialDuration: 1h, crashLoopThreshold: 3, allowPodLoss: true}",
+		grouped + "trial: {crashLoopThreshold: 1e999}", grouped + "resources: {maxPods: 110, eviction: {evictionHard: {memory.available: 1Gi}}}",
+		grouped + "logging: {format: json, containerLogMaxSize: 1Mi, options: {text: {infoBufferSize: 18446744073709551616}}}",
+		grouped + "resources: {reservations: {reservedMemory: [{numaNode: 0, limits: {memory: 1}}, null, [[{}]]]}}",
+		grouped + "networking: null\nruntime: []\nungrouped: {}\n\"\": {a.b: 1}\nmaxPods: 1", grouped + "server: &a {b: *a}",
+		`{"apiVersion":"evenkeel.dev/v1alpha1","kind":"KubeletConfiguration","server":{"port":1.0e4,"healthzPort":-0}}`,
 	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := Decode(KeyKubelet, data)
-		if err == nil && (string(p.Data) != string(data) || p.Fields["kind"] != "KubeletConfiguration") {
-			t.Errorf("accepted %q as %v", data, p.Fields)
+		for _, key := range []string{KeyKubelet, KeyKubeletDropin} {
+			p, err := Decode(key, data)
+			if err != nil {
+				continue
+			}
+			if string(p.Data) != string(data) || p.Fields["kind"] != "KubeletConfiguration" || p.Fields["apiVersion"] != UpstreamAPIVersion {
+				t.Errorf("accepted %q as %v", data, p.Fields)
+			}
+			again, err := Decode(key, p.Upstream)
+			if diff := cmp.Diff(p.Fields, again.Fields); err != nil || diff != "" {
+				t.Errorf("%q became %q, which is read as something else: %v %s", data, p.Upstream, err, diff)
+			}
 		}
 	})
 }

@@ -1,0 +1,67 @@
+package payload
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+func readDoc(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/payload.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestTheTableOfGroupsInTheDocsIsTheOneInTheCode(t *testing.T) {
+	_, after, ok := strings.Cut(readDoc(t), "| group | fields |\n| --- | --- |\n")
+	if !ok {
+		t.Fatal("docs/payload.md has no table of groups")
+	}
+	got, _, _ := strings.Cut(after, "\n\n")
+
+	var rows []string
+	var visit func(g *group)
+	visit = func(g *group) {
+		if len(g.fields) > 0 {
+			rows = append(rows, fmt.Sprintf("| `%s` | `%s` |", g.path, strings.Join(keys(g.fields), "`, `")))
+		}
+		for _, key := range keys(g.groups) {
+			visit(g.groups[key])
+		}
+	}
+	visit(topGroup)
+	if want := strings.Join(rows, "\n"); got != want {
+		t.Errorf("docs/payload.md should have these rows:\n%s", want)
+	}
+}
+
+func TestTheExamplesInTheDocsAreTaken(t *testing.T) {
+	var seen []string
+	for i, block := range strings.Split(readDoc(t), "```") {
+		text, ok := strings.CutPrefix(block, "yaml\n")
+		if !ok || i%2 == 0 {
+			continue
+		}
+		var cm corev1.ConfigMap
+		if err := yaml.UnmarshalStrict([]byte(text), &cm); err != nil {
+			t.Fatal(err)
+		}
+		p, err := FromConfigMap(&cm)
+		if err != nil {
+			t.Error(err)
+		}
+		seen = append(seen, fmt.Sprintf("%s, grouped: %v, trial: %v", p.Key, string(p.Data) != string(p.Upstream), p.Trial != (Trial{})))
+	}
+	want := []string{"kubelet, grouped: false, trial: false", "kubelet-dropin, grouped: true, trial: true"}
+	if !slices.Equal(seen, want) {
+		t.Errorf("the examples are %q, want %q", seen, want)
+	}
+}

@@ -1,0 +1,227 @@
+package payload
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Keys of the grouped form that are no groups.
+const (
+	keyAPIVersion = "apiVersion"
+	keyKind       = "kind"
+	keyTrial      = "trial"
+	keyUngrouped  = "ungrouped" // only ever shown
+)
+
+// group is one mapping of the grouped form: fields of the upstream type, and groups within it.
+type group struct {
+	path   string
+	groups map[string]*group
+	fields map[string]*name
+}
+
+// at returns the group at a path below g, which it makes if need be.
+func (g *group) at(path string) *group {
+	for part := range strings.SplitSeq(path, ".") {
+		next := g.groups[part]
+		if next == nil {
+			next = &group{path: join(g.path, part), groups: map[string]*group{}, fields: map[string]*name{}}
+			g.groups[part] = next
+		}
+		g = next
+	}
+	return g
+}
+
+// merges tells whether the fields of an upstream struct stand in the group directly, since both have the same name.
+func (g *group) merges(field *name) bool { return field.inner != nil && last(g.path) == field.path }
+
+// topGroup is the grouped form; homes are its groups by the outermost fields of the upstream type.
+var topGroup, homes = func() (*group, map[string]*group) {
+	top, homes := &group{groups: map[string]*group{}}, map[string]*group{}
+	for _, f := range Fields {
+		key, _, _ := strings.Cut(f.Path, ".")
+		if homes[key] != nil {
+			continue
+		}
+		field, home := names.inner[key], top.at(f.Group)
+		homes[key] = home
+		if home.merges(field) {
+			maps.Copy(home.fields, field.inner)
+		} else {
+			home.fields[key] = field
+		}
+	}
+	return top, homes
+}()
+
+// places are the full paths of the grouped form's own names: groups, their fields, and the trial.
+var places = func() map[string]string {
+	places := map[string]string{keyTrial: keyTrial}
+	var visit func(g *group)
+	visit = func(g *group) {
+		for key := range g.fields {
+			places[key] = join(g.path, key)
+		}
+		for key, inner := range g.groups {
+			places[key] = inner.path
+			visit(inner)
+		}
+	}
+	visit(topGroup)
+	return places
+}()
+
+func join(path, name string) string { return strings.TrimPrefix(path+"."+name, ".") }
+
+func last(path string) string { return path[strings.LastIndex(path, ".")+1:] }
+
+// groupedPath returns where the grouped form has the upstream field at path.
+func groupedPath(path string) string {
+	top, rest, _ := strings.Cut(path, ".")
+	home := homes[top]
+	if home == nil {
+		return path
+	}
+	if home.merges(names.inner[top]) {
+		return join(home.path, rest)
+	}
+	return join(home.path, path)
+}
+
+// Group returns the grouped form of upstream fields; values are shared with it. What is in no group, since it is not
+// in the table, is shown under the key "ungrouped", which no payload may have.
+func Group(fields map[string]any) map[string]any {
+	grouped := map[string]any{keyAPIVersion: GroupedAPIVersion, keyKind: KubeletKind}
+	for key, value := range fields {
+		home := homes[key]
+		switch {
+		case key == keyAPIVersion || key == keyKind:
+		case home == nil:
+			put(grouped, keyUngrouped, key, value)
+		case !home.merges(names.inner[key]):
+			put(grouped, home.path, key, value)
+		default:
+			inner, _ := value.(map[string]any)
+			if len(inner) == 0 {
+				put(grouped, keyUngrouped, key, value)
+			}
+			for k, v := range inner {
+				if names.inner[key].inner[k] != nil {
+					put(grouped, home.path, k, v)
+				} else {
+					put(grouped, keyUngrouped+"."+key, k, v)
+				}
+			}
+		}
+	}
+	return grouped
+}
+
+// put sets a field in the mapping at path; the mappings on the way are made.
+func put(fields map[string]any, path, key string, value any) {
+	for part := range strings.SplitSeq(path, ".") {
+		inner, ok := fields[part].(map[string]any)
+		if !ok {
+			inner = map[string]any{}
+			fields[part] = inner
+		}
+		fields = inner
+	}
+	fields[key] = value
+}
+
+// flatten returns the upstream fields that a grouped configuration means, and the trial that it asks for. Values are
+// shared with it. Names are exact.
+func flatten(grouped map[string]any) (map[string]any, Trial, *Error) {
+	f := flattener{fields: map[string]any{keyAPIVersion: UpstreamAPIVersion, keyKind: KubeletKind}}
+	f.group(topGroup, grouped)
+	if len(f.faults) > 0 {
+		return nil, Trial{}, f.faults.refusal()
+	}
+	return f.fields, f.trial, nil
+}
+
+type flattener struct {
+	fields map[string]any
+	trial  Trial
+	faults faults
+}
+
+func (f *flattener) group(g *group, value any) {
+	inner, ok := value.(map[string]any)
+	if !ok {
+		f.faults.add(ProblemGroup, g.path, "must be a mapping of fields, not "+shown(value))
+		return
+	}
+	for _, key := range keys(inner) {
+		below, field, value := g.groups[key], g.fields[key], inner[key]
+		path := join(g.path, pathPart(key))
+		switch {
+		case below != nil:
+			f.group(below, value)
+		case field != nil:
+			f.names(field, path, value)
+			if outer, _, nested := strings.Cut(field.path, "."); nested {
+				put(f.fields, outer, key, value)
+			} else {
+				f.fields[key] = value
+			}
+		case g == topGroup && (key == keyAPIVersion || key == keyKind):
+		case g == topGroup && key == keyTrial:
+			f.trial = f.faults.trial(value)
+		case g == topGroup && key == keyUngrouped:
+			f.faults.add(ProblemGroup, path, "only shows fields that are in no group; use the upstream form ("+UpstreamAPIVersion+") to set them")
+		default:
+			f.faults.add(ProblemGroup, path, unknown(key, slices.Concat(keys(g.fields), keys(g.groups)), g.path))
+		}
+	}
+}
+
+// names checks the names inside a struct, or inside the structs of a list. Whether the values are of the right type
+// is the kubelet's to judge.
+func (f *flattener) names(n *name, path string, value any) {
+	if n.inner == nil {
+		return
+	}
+	switch v := value.(type) {
+	case map[string]any:
+		for _, key := range keys(v) {
+			if inner := n.inner[key]; inner != nil {
+				f.names(inner, join(path, key), v[key])
+			} else {
+				f.faults.add(ProblemGroup, join(path, pathPart(key)), unknown(key, keys(n.inner), path))
+			}
+		}
+	case []any:
+		for i := range v {
+			f.names(n, fmt.Sprintf("%s[%d]", path, i), v[i])
+		}
+	}
+}
+
+// unknown says what is wrong with a name that is not one of those known at its place, and which was probably meant.
+func unknown(key string, known []string, at string) string {
+	place := places[key]
+	switch {
+	case place != "" && place == key:
+		return key + " belongs at the top level"
+	case place != "":
+		return key + " belongs in " + strings.TrimSuffix(place, "."+key) + ": " + place
+	}
+	for _, name := range known {
+		if strings.EqualFold(name, key) {
+			return "no such field; did you mean " + join(at, name) + "?"
+		}
+	}
+	for _, name := range keys(places) {
+		if strings.EqualFold(name, key) {
+			return "no such field; did you mean " + places[name] + "?"
+		}
+	}
+	return "no such field"
+}
+
+func keys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

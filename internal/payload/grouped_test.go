@@ -1,0 +1,255 @@
+package payload
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestAGroupedPayloadIsGivenToTheKubeletInTheUpstreamForm(t *testing.T) {
+	text := grouped + `
+trial: {configTrialDuration: 30m, crashLoopThreshold: 0, allowPodLoss: true}
+server: {port: 10250}
+resources:
+  maxPods: 120
+  memoryThrottlingFactor: 0.9
+  eviction: {evictionHard: {memory.available: 100Mi, MaxPods: verbatim}}
+  reservations: {reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]}
+logging: {format: json, verbosity: 2, containerLogMaxSize: 10Mi}
+security: {authentication: {anonymous: {enabled: false}}, tlsCertFile: null}
+experimental: {featureGates: {A: true}}
+`
+	for _, key := range []string{KeyKubelet, KeyKubeletDropin} {
+		t.Run(key, func(t *testing.T) {
+			p, err := FromConfigMap(configMap(map[string]string{key: text}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := map[string]any{
+				"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+				"port": int64(10250), "maxPods": int64(120), "memoryThrottlingFactor": 0.9,
+				"evictionHard":        map[string]any{"memory.available": "100Mi", "MaxPods": "verbatim"},
+				"reservedMemory":      []any{map[string]any{"numaNode": int64(0), "limits": map[string]any{"memory": "1Gi"}}},
+				"logging":             map[string]any{"format": "json", "verbosity": int64(2)},
+				"containerLogMaxSize": "10Mi",
+				"authentication":      map[string]any{"anonymous": map[string]any{"enabled": false}},
+				"tlsCertFile":         nil,
+				"featureGates":        map[string]any{"A": true},
+			}
+			if diff := cmp.Diff(want, p.Fields); diff != "" {
+				t.Errorf("fields: %s", diff)
+			}
+			upstream, err := Decode(key, p.Upstream)
+			if diff := cmp.Diff(want, upstream.Fields); err != nil || diff != "" {
+				t.Errorf("upstream: %v %s", err, diff)
+			}
+			if string(p.Data) != text || p.SHA256 != Digest(key, []byte(text)) {
+				t.Errorf("data %q, sha256 %s: not those of the original", p.Data, p.SHA256)
+			}
+			if p.Trial.Duration == nil || p.Trial.Duration.String() != "30m0s" || *p.Trial.CrashLoopThreshold != 0 || !p.Trial.AllowPodLoss {
+				t.Errorf("trial %+v", p.Trial)
+			}
+		})
+	}
+}
+
+func TestNumbersReachTheKubeletAsTheyWereWritten(t *testing.T) {
+	const numbers = `{"a":9007199254740993,"b":18446744073709551615,"c":123456789012345678901234567890,"d":1.10,"e":-0,"f":1E2,"g":"1e3Ki"}`
+	p, err := Decode(KeyKubelet, []byte(`{"apiVersion":"evenkeel.dev/v1alpha1","kind":"KubeletConfiguration","resources":{"eviction":{"evictionHard":`+numbers+`}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	squeezed := strings.NewReplacer(" ", "", "\n", "").Replace(string(p.Upstream))
+	if !strings.Contains(squeezed, `"evictionHard":`+numbers) {
+		t.Errorf("got %s", p.Upstream)
+	}
+	want := map[string]any{"a": int64(9007199254740993), "b": 18446744073709551615.0, "c": 123456789012345678901234567890.0, "d": 1.1, "e": int64(0), "f": 100.0, "g": "1e3Ki"}
+	if diff := cmp.Diff(want, p.Fields["evictionHard"]); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAGroupedPayloadIsGuardedLikeAnUpstreamOneInItsOwnWords(t *testing.T) {
+	tests := []struct {
+		data    string
+		problem Problem
+		words   string
+	}{
+		{"security: {authentication: {x509: {clientCAFile: ca}}}", ProblemRelativePath,
+			`security.authentication.x509.clientCAFile is the relative path "ca"; paths must be absolute`},
+		{"logging: {podLogsDir: logs}", ProblemRelativePath, `logging.podLogsDir is the relative path "logs"; paths must be absolute`},
+		{"server: {healthzPort: 0}", ProblemHealthDisabled,
+			"server.healthzPort is 0, which switches the health endpoint off: nobody could tell whether the kubelet is healthy"},
+		{"server: {port: 1, port: 2}", ProblemDuplicate, `duplicate key: yaml: unmarshal errors: line 3: key "port" already set in map`},
+		{"---\n" + grouped, ProblemDocuments, "more than one YAML document"},
+		{"#" + strings.Repeat("x", MaxSize), ProblemTooLarge, "larger than 1 MiB"},
+	}
+	for _, key := range []string{KeyKubelet, KeyKubeletDropin} {
+		for _, tt := range tests {
+			t.Run(key+" "+string(tt.problem), func(t *testing.T) {
+				_, err := Decode(key, []byte(grouped+tt.data))
+				checkRefused(t, err, tt.problem, `key "`+key+`": `+tt.words)
+			})
+		}
+	}
+}
+
+func TestANameInTheWrongPlaceIsRefusedInWordsThatSayTheRightOne(t *testing.T) {
+	long := strings.Repeat("x", 150)
+	for _, tt := range []struct{ name, data, words string }{
+		{"a field of another group", "networking: {maxPods: 1}", "networking.maxPods: maxPods belongs in resources: resources.maxPods"},
+		{"a field of a group within", "resources: {evictionHard: {}}", "resources.evictionHard: evictionHard belongs in resources.eviction: resources.eviction.evictionHard"},
+		{"a field of the group around", "resources: {eviction: {maxPods: 1}}", "resources.eviction.maxPods: maxPods belongs in resources: resources.maxPods"},
+		{"an upstream field at the top", "maxPods: 1", "maxPods: maxPods belongs in resources: resources.maxPods"},
+		{"an upstream struct at the top", "authentication: {}", "authentication: authentication belongs in security: security.authentication"},
+		{"an upstream field in a struct", "security: {authentication: {maxPods: 1}}", "security.authentication.maxPods: maxPods belongs in resources: resources.maxPods"},
+		{"a struct that is a group, in itself", "logging: {logging: {}}", "logging.logging: logging belongs at the top level"},
+		{"a field of a struct that is a group", "networking: {format: json}", "networking.format: format belongs in logging: logging.format"},
+		{"a group within, at the top", "eviction: {}", "eviction: eviction belongs in resources: resources.eviction"},
+		{"a group in a group", "networking: {resources: {}}", "networking.resources: resources belongs at the top level"},
+		{"a trial in a group", "resources: {trial: {}}", "resources.trial: trial belongs at the top level"},
+		{"a group in the wrong case", "Networking: {}", "Networking: no such field; did you mean networking?"},
+		{"a field in the wrong case", "networking: {PodCidr: x}", "networking.PodCidr: no such field; did you mean networking.podCIDR?"},
+		{"a field in the wrong case and group", "networking: {MaxPods: 1}", "networking.MaxPods: no such field; did you mean resources.maxPods?"},
+		{"a trial in the wrong case", "Trial: {}", "Trial: no such field; did you mean trial?"},
+		{"a nested field in the wrong case", "security: {authentication: {X509: {}}}", "security.authentication.X509: no such field; did you mean security.authentication.x509?"},
+		{"a deeply nested field", "logging: {options: {text: {splitstream: true}}}", "logging.options.text.splitstream: no such field; did you mean logging.options.text.splitStream?"},
+		{"a field of a struct in a list", "resources: {reservations: {reservedMemory: [{numaNode: 0}, null, {limit: {}}]}}", "resources.reservations.reservedMemory[2].limit: no such field"},
+		{"a field of a struct in a list, in the wrong case", "logging: {vmodule: [{filepattern: x}]}", "logging.vmodule[0].filepattern: no such field; did you mean logging.vmodule[0].filePattern?"},
+		{"no group", "bogus: {}", "bogus: no such field"},
+		{"no field", "node: {bogus: 1}", "node.bogus: no such field"},
+		{"what is only shown", "ungrouped: {}", "ungrouped: only shows fields that are in no group; use the upstream form (kubelet.config.k8s.io/v1beta1) to set them"},
+		{"what is only at the top", "node: {kind: x, apiVersion: x, ungrouped: {}}", "node.apiVersion: no such field; node.kind: no such field; node.ungrouped: no such field"},
+		{"an empty key", `"": 1`, `"": no such field`},
+		{"a key with a dot", "networking.podCIDR: x", `"networking.podCIDR": no such field`},
+		{"a key of several lines", `node: {"a\nb": 1}`, `node."a b": no such field`},
+		{"a long key", "node: {" + long + ": 1}", `node."` + long[:100] + `...": no such field`},
+		{"null for a group", "networking: null", "networking: must be a mapping of fields, not null"},
+		{"a list for a group", "networking: []", "networking: must be a mapping of fields, not a list"},
+		{"a string for a group within", "resources: {eviction: none}", `resources.eviction: must be a mapping of fields, not "none"`},
+		{"a number for a struct that is a group", "logging: 7", "logging: must be a mapping of fields, not 7"},
+		{"many", "f: 1\ne: 1\nd: 1\nc: 1\nb: 1\na: 1", "a: no such field; b: no such field; c: no such field; and 3 more"},
+		{"four", "resources: {eviction: 1, b: 1}\nc: {}\nb: {}", "b: no such field; c: no such field; resources.b: no such field; and 1 more"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Decode(KeyKubelet, []byte(grouped+tt.data))
+			checkRefused(t, err, ProblemGroup, `key "kubelet": `+tt.words)
+		})
+	}
+}
+
+func TestARefusalOfManyLongNamesIsBounded(t *testing.T) {
+	var data strings.Builder
+	for _, c := range "abcdefgh" {
+		data.WriteString(strings.Repeat(string(c), 1000) + ": 1\n")
+	}
+	_, err := Decode(KeyKubelet, []byte(grouped+data.String()))
+	if err == nil || len(err.Error()) > 500 || !strings.HasSuffix(err.Error(), "; and 5 more") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWhetherAValueIsOfTheRightTypeIsTheKubeletsToJudge(t *testing.T) {
+	p, err := Decode(KeyKubelet, []byte(grouped+"resources: {maxPods: many, memorySwap: null, eviction: {}}\nsecurity: {authentication: 7, tlsCipherSuites: {a: b}}\nlogging: {options: [1]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"apiVersion": UpstreamAPIVersion, "kind": KubeletKind, "maxPods": "many", "memorySwap": nil,
+		"authentication": int64(7), "tlsCipherSuites": map[string]any{"a": "b"}, "logging": map[string]any{"options": []any{int64(1)}},
+	}
+	if diff := cmp.Diff(want, p.Fields); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWhatIsInNoGroupIsShownUngrouped(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		fields, want map[string]any
+	}{
+		{"a newer kubelet's field", map[string]any{"newField": 1, "maxPods": 2},
+			map[string]any{"resources": map[string]any{"maxPods": 2}, "ungrouped": map[string]any{"newField": 1}}},
+		{"a newer field of a struct stays there", map[string]any{"authentication": map[string]any{"newWay": 1}},
+			map[string]any{"security": map[string]any{"authentication": map[string]any{"newWay": 1}}}},
+		{"a newer field of a struct that is a group", map[string]any{"logging": map[string]any{"format": "json", "containerLogMaxSize": "new"}, "containerLogMaxSize": "1Mi"},
+			map[string]any{"logging": map[string]any{"format": "json", "containerLogMaxSize": "1Mi"}, "ungrouped": map[string]any{"logging": map[string]any{"containerLogMaxSize": "new"}}}},
+		{"a struct that is a group, and is none", map[string]any{"logging": "x"}, map[string]any{"ungrouped": map[string]any{"logging": "x"}}},
+		{"an empty struct that is a group", map[string]any{"logging": map[string]any{}}, map[string]any{"ungrouped": map[string]any{"logging": map[string]any{}}}},
+		{"a name in the wrong case", map[string]any{"MaxPods": 1}, map[string]any{"ungrouped": map[string]any{"MaxPods": 1}}},
+		{"nothing", nil, map[string]any{}},
+		{"the upstream form's own kind", map[string]any{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}, map[string]any{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.want["apiVersion"], tt.want["kind"] = "evenkeel.dev/v1alpha1", "KubeletConfiguration"
+			if diff := cmp.Diff(tt.want, Group(tt.fields)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestNoTwoThingsHaveTheSamePlaceInTheGroupedForm(t *testing.T) {
+	seen := map[string]string{}
+	groups := map[string]bool{}
+	for _, f := range Fields {
+		path := groupedPath(f.Path)
+		if other, ok := seen[path]; ok {
+			t.Errorf("%s and %s are both %s", f.Path, other, path)
+		}
+		seen[path] = f.Path
+		want := f.Group + "." + f.Path
+		if top, rest, _ := strings.Cut(f.Path, "."); rest != "" && top == last(f.Group) {
+			want = f.Group + "." + rest
+		}
+		if path != want {
+			t.Errorf("%s is at %s, want %s", f.Path, path, want)
+		}
+		for g := f.Group; g != ""; g = strings.TrimSuffix(strings.TrimSuffix(g, last(g)), ".") {
+			groups[g] = true
+		}
+	}
+	for _, own := range []string{"apiVersion", "kind", "trial", "ungrouped"} {
+		if groups[own] {
+			t.Errorf("%q is a group", own)
+		}
+	}
+	names := map[string]bool{"trial": true}
+	once := func(name string) {
+		if names[name] {
+			t.Errorf("two groups or fields of groups are called %s: nobody could be told which was meant", name)
+		}
+		names[name] = true
+	}
+	var visit func(g *group)
+	visit = func(g *group) {
+		for key := range g.fields {
+			once(key)
+		}
+		for key, inner := range g.groups {
+			once(key)
+			visit(inner)
+		}
+	}
+	visit(topGroup)
+	if got := groupedPath("newField.x"); got != "newField.x" {
+		t.Errorf("a field that is not in the table is at %s", got)
+	}
+}
+
+func TestAllOfAnUpstreamFieldIsInOneGroup(t *testing.T) {
+	groups := map[string][]string{}
+	for _, f := range Fields {
+		top, _, _ := strings.Cut(f.Path, ".")
+		if !slices.Contains(groups[top], f.Group) {
+			groups[top] = append(groups[top], f.Group)
+		}
+	}
+	for top, in := range groups {
+		if len(in) != 1 {
+			t.Errorf("%s is in %v", top, in)
+		}
+	}
+}
