@@ -244,6 +244,3 @@ func (n *name) find(key string) (string, *name) {
 	}
 	return "", nil
 }
-
-// Group returns the grouped form.
-func Group(fields map[string]any) map[string]any { return fields }

@@ -1,14 +1,9 @@
 package payload
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
-	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -259,28 +254,6 @@ func lookupField(path string) *name {
 	return at
 }
 
-// Difference is a field that would not be as it is locally.
-type Difference struct {
-	Field string `json:"field"`     // its path: JSON names with dots between, and a key with a dot in it in brackets
-	Value string `json:"effective"` // what would be effective: JSON of a bounded length, "unset" or "masked"
-	Local string `json:"local"`     // the same of the local configuration
-}
-
-func newDifference(path string, value, local any) Difference {
-	return Difference{Field: shown(path), Value: render(path, value), Local: render(path, local)}
-}
-
-// masked stands for a value that is a secret.
-const masked = "masked"
-
-// String returns what would be wrong, in words for people.
-func (v Difference) String() string {
-	if v.Value == masked && v.Local == masked {
-		return v.Field + " is masked, and is not, or not known to be, as it is locally"
-	}
-	return fmt.Sprintf("%s would be %s, but is %s locally", v.Field, v.Value, v.Local)
-}
-
 // Violations returns the protected fields that are not effective as they are locally, by path. Both configurations are
 // as the same kubelet printed them, with the API's names (Canonical). hidden are paths whose values the kubelet masks
 // and that are not, or not known to be, as they are locally. A mapping is compared leaf by leaf, a list as a whole.
@@ -298,7 +271,7 @@ func (p Protection) Violations(effective, local map[string]any, hidden []string)
 			seen = seen || covers(path, other)
 		}
 		if !seen && p.protects(path) {
-			found[path] = Difference{Field: shown(path), Value: masked, Local: masked}
+			found[path] = Difference{Field: shownPath(path), Value: masked, Local: masked}
 		}
 	}
 	var violations []Difference
@@ -306,133 +279,4 @@ func (p Protection) Violations(effective, local map[string]any, hidden []string)
 		violations = append(violations, found[path])
 	}
 	return violations
-}
-
-// Diff returns all fields that are not effective as they are locally, by path, compared as Violations compares them.
-func Diff(effective, local map[string]any) []Difference {
-	var all []Difference
-	compare("", effective, local, func(path string, value, local any) {
-		all = append(all, newDifference(path, value, local))
-	})
-	return all
-}
-
-// compare calls differ for every leaf that is not the same in a and b, and tells whether there was one.
-func compare(path string, a, b any, differ func(path string, a, b any)) bool {
-	inA, mapA := mapping(a)
-	inB, mapB := mapping(b)
-	if !mapA || !mapB {
-		if same(a, b) {
-			return false
-		}
-		differ(path, a, b)
-		return true
-	}
-	differs := false
-	for _, key := range keys(inA, inB) {
-		if compare(join(path, key), inA[key], inB[key], differ) {
-			differs = true
-		}
-	}
-	field := lookupField(path)
-	if !differs && (inA == nil) != (inB == nil) && (field == nil || field.inner != nil) {
-		differ(path, a, b)
-		return true
-	}
-	return differs
-}
-
-// mapping returns v as a mapping; nil can be one.
-func mapping(v any) (map[string]any, bool) {
-	m, ok := v.(map[string]any)
-	return m, ok || v == nil
-}
-
-func keys(a, b map[string]any) []string {
-	both := maps.Clone(a)
-	if both == nil {
-		both = map[string]any{}
-	}
-	maps.Copy(both, b)
-	return slices.Sorted(maps.Keys(both))
-}
-
-func join(path, key string) string {
-	switch {
-	case key == "" || strings.ContainsAny(key, ".[]"):
-		return path + "[" + key + "]"
-	case path == "":
-		return key
-	default:
-		return path + "." + key
-	}
-}
-
-// same compares values of decoded JSON, numbers by what they are worth.
-func same(a, b any) bool {
-	if empty(a) && empty(b) {
-		return true
-	}
-	switch a := a.(type) {
-	case map[string]any:
-		b, ok := b.(map[string]any)
-		differs := func(key string) bool { return !same(a[key], b[key]) }
-		return ok && !slices.ContainsFunc(keys(a, b), differs)
-	case []any:
-		b, ok := b.([]any)
-		return ok && slices.EqualFunc(a, b, same)
-	}
-	x, okX := number(a)
-	y, okY := number(b)
-	return okX && okY && x == y || reflect.DeepEqual(a, b)
-}
-
-func empty(v any) bool {
-	switch v := v.(type) {
-	case nil:
-		return true
-	case map[string]any:
-		return len(v) == 0
-	case []any:
-		return len(v) == 0
-	}
-	return false
-}
-
-// number returns the one spelling of a number, as far as a float64 counts exactly.
-func number(v any) (string, bool) {
-	switch v.(type) {
-	case json.Number, int, int32, int64, float64:
-	default:
-		return "", false
-	}
-	text := fmt.Sprint(v)
-	if f, err := strconv.ParseFloat(text, 64); err == nil && math.Abs(f) < 1<<53 {
-		text = strconv.FormatFloat(f, 'g', -1, 64)
-	}
-	return text, true
-}
-
-// render returns a value as a status can show it.
-func render(path string, v any) string {
-	text, isString := v.(string)
-	switch {
-	case v == nil:
-		return "unset"
-	case covers("staticPodURLHeader", path),
-		covers("staticPodURL", path) && isString && strings.ContainsAny(text, "@?"): // credentials may be in it
-		return masked
-	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return bound(fmt.Sprintf("%q", fmt.Sprint(v)))
-	}
-	return bound(b.String())
-}
-
-// shown returns a path as a status can show it; keys come from the payload.
-func shown(path string) string {
-	return bound(strings.Trim(strconv.Quote(path), `"`))
 }

@@ -377,14 +377,14 @@ func anyConfiguration() *rapid.Generator[object] {
 	return rapid.Custom(func(t *rapid.T) object {
 		all := object{}
 		for _, path := range rapid.SliceOfN(rapid.SampledFrom(paths), 0, 12).Draw(t, "paths") {
-			put(all, path, anyValue().Draw(t, path))
+			plant(all, path, anyValue().Draw(t, path))
 		}
 		return all
 	})
 }
 
 // put sets the value at path; what is no mapping on the way becomes one.
-func put(to object, path string, value any) {
+func plant(to object, path string, value any) {
 	part, rest, below := strings.Cut(path, ".")
 	if !below {
 		to[part] = value
@@ -395,7 +395,7 @@ func put(to object, path string, value any) {
 	if inner == nil {
 		inner = object{}
 	}
-	put(inner, rest, value)
+	plant(inner, rest, value)
 	to[part] = inner
 }
 
@@ -427,12 +427,12 @@ func TestAProtectedFieldThatIsChangedIsAlwaysFound(t *testing.T) {
 	paths := append(p.Fields(), "newField", "authentication.new", "logging.new")
 	rapid.Check(t, func(t *rapid.T) {
 		local, path := anyConfiguration().Draw(t, "local"), rapid.SampledFrom(paths).Draw(t, "path")
-		put(local, path, rapid.SampledFrom([]any{nil, "old", false, json.Number("1")}).Draw(t, "old"))
+		plant(local, path, rapid.SampledFrom([]any{nil, "old", false, json.Number("1")}).Draw(t, "old"))
 		effective := maps.Clone(local)
 		for _, other := range []string{"maxPods", "evictionHard.x", "featureGates.Other"} {
-			put(effective, other, "free")
+			plant(effective, other, "free")
 		}
-		put(effective, path, rapid.SampledFrom([]any{"new", true, 2.0, []any{"x"}}).Draw(t, "new"))
+		plant(effective, path, rapid.SampledFrom([]any{"new", true, 2.0, []any{"x"}}).Draw(t, "new"))
 		for _, v := range p.Violations(effective, local, nil) {
 			if v.Field == path {
 				return

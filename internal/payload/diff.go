@@ -1,0 +1,164 @@
+package payload
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Difference is a field that would not be as it is locally.
+type Difference struct {
+	Field string `json:"field"`     // its path: JSON names with dots between, and a key with a dot in it in brackets
+	Value string `json:"effective"` // what would be effective: JSON of a bounded length, "unset" or "masked"
+	Local string `json:"local"`     // the same of the local configuration
+}
+
+func newDifference(path string, value, local any) Difference {
+	return Difference{Field: shownPath(path), Value: render(path, value), Local: render(path, local)}
+}
+
+// masked stands for a value that is a secret.
+const masked = "masked"
+
+// String returns what would be wrong, in words for people.
+func (v Difference) String() string {
+	if v.Value == masked && v.Local == masked {
+		return v.Field + " is masked, and is not, or not known to be, as it is locally"
+	}
+	return fmt.Sprintf("%s would be %s, but is %s locally", v.Field, v.Value, v.Local)
+}
+
+// Diff returns all fields that are not effective as they are locally, by path, compared as Violations compares them.
+func Diff(effective, local map[string]any) []Difference {
+	var all []Difference
+	compare("", effective, local, func(path string, value, local any) {
+		all = append(all, newDifference(path, value, local))
+	})
+	return all
+}
+
+// compare calls differ for every leaf that is not the same in a and b, and tells whether there was one.
+func compare(path string, a, b any, differ func(path string, a, b any)) bool {
+	inA, mapA := mapping(a)
+	inB, mapB := mapping(b)
+	if !mapA || !mapB {
+		if same(a, b) {
+			return false
+		}
+		differ(path, a, b)
+		return true
+	}
+	differs := false
+	for _, key := range eitherKeys(inA, inB) {
+		if compare(below(path, key), inA[key], inB[key], differ) {
+			differs = true
+		}
+	}
+	field := lookupField(path)
+	if !differs && (inA == nil) != (inB == nil) && (field == nil || field.inner != nil) {
+		differ(path, a, b)
+		return true
+	}
+	return differs
+}
+
+// mapping returns v as a mapping; nil can be one.
+func mapping(v any) (map[string]any, bool) {
+	m, ok := v.(map[string]any)
+	return m, ok || v == nil
+}
+
+func eitherKeys(a, b map[string]any) []string {
+	both := maps.Clone(a)
+	if both == nil {
+		both = map[string]any{}
+	}
+	maps.Copy(both, b)
+	return slices.Sorted(maps.Keys(both))
+}
+
+func below(path, key string) string {
+	switch {
+	case key == "" || strings.ContainsAny(key, ".[]"):
+		return path + "[" + key + "]"
+	case path == "":
+		return key
+	default:
+		return path + "." + key
+	}
+}
+
+// same compares values of decoded JSON, numbers by what they are worth.
+func same(a, b any) bool {
+	if empty(a) && empty(b) {
+		return true
+	}
+	switch a := a.(type) {
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		differs := func(key string) bool { return !same(a[key], b[key]) }
+		return ok && !slices.ContainsFunc(eitherKeys(a, b), differs)
+	case []any:
+		b, ok := b.([]any)
+		return ok && slices.EqualFunc(a, b, same)
+	}
+	x, okX := number(a)
+	y, okY := number(b)
+	return okX && okY && x == y || reflect.DeepEqual(a, b)
+}
+
+func empty(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		return len(v) == 0
+	case []any:
+		return len(v) == 0
+	}
+	return false
+}
+
+// number returns the one spelling of a number, as far as a float64 counts exactly.
+func number(v any) (string, bool) {
+	switch v.(type) {
+	case json.Number, int, int32, int64, float64:
+	default:
+		return "", false
+	}
+	text := fmt.Sprint(v)
+	if f, err := strconv.ParseFloat(text, 64); err == nil && math.Abs(f) < 1<<53 {
+		text = strconv.FormatFloat(f, 'g', -1, 64)
+	}
+	return text, true
+}
+
+// render returns a value as a status can show it.
+func render(path string, v any) string {
+	text, isString := v.(string)
+	switch {
+	case v == nil:
+		return "unset"
+	case covers("staticPodURLHeader", path),
+		covers("staticPodURL", path) && isString && strings.ContainsAny(text, "@?"): // credentials may be in it
+		return masked
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return bound(fmt.Sprintf("%q", fmt.Sprint(v)))
+	}
+	return bound(b.String())
+}
+
+// shown returns a path as a status can show it; keys come from the payload.
+func shownPath(path string) string {
+	return bound(strings.Trim(strconv.Quote(path), `"`))
+}
