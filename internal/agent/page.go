@@ -91,6 +91,12 @@ type ConfigzSource struct {
 	SHA256    string `json:"sha256,omitempty"`
 }
 
+// Config returns the name of the configuration that runs.
+func (c Configz) Config() trial.Config {
+	s := c.Source
+	return trial.Config{Revision: s.Revision, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Payload: s.SHA256}
+}
+
 // Grouped returns it with the configurations in the grouped form.
 func (c Configz) Grouped() Configz {
 	for _, e := range []*component.Effective{&c.Effective, &c.Kubelet} {

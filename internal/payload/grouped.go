@@ -78,9 +78,14 @@ func join(path, name string) string { return strings.TrimPrefix(path+"."+name, "
 
 func last(path string) string { return path[strings.LastIndex(path, ".")+1:] }
 
-// groupedPath returns where the grouped form has the upstream field at path.
-func groupedPath(path string) string {
-	top, rest, _ := strings.Cut(path, ".")
+// GroupedPath returns where the grouped form has the upstream field at path, which may go on into a mapping:
+// "resources.eviction.evictionHard[memory.available]".
+func GroupedPath(path string) string {
+	end := strings.IndexAny(path, ".[")
+	if end < 0 {
+		end = len(path)
+	}
+	top, rest := path[:end], strings.TrimPrefix(path[end:], ".")
 	home := homes[top]
 	if home == nil {
 		return path

@@ -195,7 +195,7 @@ func TestNoTwoThingsHaveTheSamePlaceInTheGroupedForm(t *testing.T) {
 	seen := map[string]string{}
 	groups := map[string]bool{}
 	for _, f := range Fields {
-		path := groupedPath(f.Path)
+		path := GroupedPath(f.Path)
 		if other, ok := seen[path]; ok {
 			t.Errorf("%s and %s are both %s", f.Path, other, path)
 		}
@@ -234,7 +234,7 @@ func TestNoTwoThingsHaveTheSamePlaceInTheGroupedForm(t *testing.T) {
 		}
 	}
 	visit(topGroup)
-	if got := groupedPath("newField.x"); got != "newField.x" {
+	if got := GroupedPath("newField.x"); got != "newField.x" {
 		t.Errorf("a field that is not in the table is at %s", got)
 	}
 }

@@ -47,9 +47,9 @@ func TestEverySingleFieldSurvivesGroupingAndFlattening(t *testing.T) {
 			checkLossless(t, fields)
 
 			var at any = Group(fields)
-			for part := range strings.SplitSeq(groupedPath(path), ".") {
+			for part := range strings.SplitSeq(GroupedPath(path), ".") {
 				inner, ok := at.(map[string]any)
-				if !ok || len(inner) != 1 && part != strings.Split(groupedPath(path), ".")[0] {
+				if !ok || len(inner) != 1 && part != strings.Split(GroupedPath(path), ".")[0] {
 					t.Fatalf("%s: no %s in %v", path, part, at)
 				}
 				at, ok = inner[part]

@@ -138,7 +138,7 @@ func (p *Payload) decode() *Error {
 	}
 	called := func(path string) string { return path }
 	if fields[keyAPIVersion] == GroupedAPIVersion {
-		called = groupedPath
+		called = GroupedPath
 		if fields, p.Trial, refused = flatten(fields); refused != nil {
 			return refused
 		}
