@@ -59,9 +59,10 @@ func command() *cobra.Command {
 		Use:   "evenkeel-agent [flags] -- KUBELET [KUBELET FLAGS]",
 		Short: "Run a stock kubelet with live, safe configuration",
 		Long: `evenkeel-agent runs the node's stock kubelet with the command line that it has,
-and gives it the configuration that the node's NodeConfig assigns: validated by
-that very kubelet before it is touched, tried, and rolled back by the node
-itself, with no network, if it is bad.
+and gives it the configuration that the node's NodeConfig assigns, or that a
+ConfigMap of the node's own holds: validated by that very kubelet before it is
+touched, tried, and rolled back by the node itself, with no network, if it is
+bad.
 
 Put it in front of the kubelet's command line; nothing else changes.
 
@@ -94,7 +95,7 @@ configuration is invalid, 5 another agent works on --dynamic-config-dir.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(statusCommand(), checkCommand(), forgetCommand(), versionCommand())
+	root.AddCommand(statusCommand(), checkCommand(), forgetCommand(), rbacCommand(), versionCommand())
 	root.CompletionOptions.DisableDefaultCmd = true
 	return root
 }

@@ -34,6 +34,8 @@ type options struct {
 	nodeName         string
 	kubeconfig       string
 	remoteConfig     bool
+	configSource     string
+	configNamespace  string
 	listen           string
 	trialDuration    time.Duration
 	threshold        int
@@ -45,14 +47,25 @@ type options struct {
 	localInvalid     string
 	verbosity        int
 	logFormat        string
+
+	given func(flag string) bool // on the command line
 }
 
+// The values of --config-source.
+const (
+	fromNodeConfig = "nodeconfig"
+	fromConfigMap  = "configmap"
+)
+
 func (o *options) bind(f *pflag.FlagSet) {
+	o.given = f.Changed
 	f.StringVar(&o.dynamicConfigDir, "dynamic-config-dir", "", "directory for what the node must remember (checkpoints, last-known-good, bad configs); unset: dynamic configuration is off")
 	f.StringVar(&o.initConfigDir, "init-config-dir", "", "directory with the node's own configuration, in a file named kubelet; it replaces the kubelet's --config")
 	f.StringVar(&o.nodeName, "node-name", "", "name of this node; else the kubelet's --hostname-override, else the host's name")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig to talk to the API with; else the kubelet's own")
 	f.BoolVar(&o.remoteConfig, "remote-config", true, "take configuration from the API; false: this node opts out and runs its local configuration")
+	f.StringVar(&o.configSource, "config-source", fromNodeConfig, "where configuration is taken from: nodeconfig, what this node's NodeConfig assigns, or configmap, what the ConfigMap kubelet-<node-name> holds")
+	f.StringVar(&o.configNamespace, "config-namespace", defaultConfigNamespace, "namespace of the ConfigMap kubelet-<node-name>; the node needs the right to read it: see evenkeel-agent rbac --help")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:10269", "address for /healthz, /metrics and /configz; empty: none")
 	f.DurationVar(&o.trialDuration, "config-trial-duration", 10*time.Minute, "how long the kubelet must be observed healthy with a configuration for it to become last-known-good")
 	f.IntVar(&o.threshold, "crash-loop-threshold", 3, "unexpected restarts that a trial tolerates, 0 to 10")
@@ -69,6 +82,10 @@ func (o *options) bind(f *pflag.FlagSet) {
 // check returns what is wrong with the flags.
 func (o *options) check() error {
 	switch {
+	case o.configSource != fromNodeConfig && o.configSource != fromConfigMap:
+		return usage("--config-source must be nodeconfig or configmap, not %q", o.configSource)
+	case o.configSource != fromConfigMap && o.given("config-namespace"):
+		return usage("--config-namespace is for --config-source=configmap only: the NodeConfig names the namespace itself")
 	case o.threshold < 0 || o.threshold > 10:
 		return usage("--crash-loop-threshold must be 0 to 10, not %d", o.threshold)
 	case o.apiLoss != "auto" && o.apiLoss != "on" && o.apiLoss != "off":
@@ -126,6 +143,10 @@ func start(ctx context.Context, o *options, argv []string) error {
 	if err != nil {
 		return err
 	}
+	own, err := o.own(node)
+	if err != nil {
+		return err
+	}
 	log := o.logger().With("node", node)
 	initFile, err := o.initFile()
 	if err != nil {
@@ -156,7 +177,7 @@ func start(ctx context.Context, o *options, argv []string) error {
 		Notifier: notifier,
 		Log:      log,
 	}
-	return o.serve(ctx, o.agentOptions(notifier, log), host, node, log)
+	return o.serve(ctx, o.agentOptions(notifier, log), host, node, own, log)
 }
 
 func (o *options) agentOptions(notifier *supervisor.Notifier, log *slog.Logger) agent.Options {
@@ -177,6 +198,9 @@ func (o *options) agentOptions(notifier *supervisor.Notifier, log *slog.Logger) 
 		out.Remote = v1alpha1.RemoteConfigDisabled
 		return out
 	}
+	if o.configSource == fromConfigMap {
+		out.Remote = v1alpha1.RemoteConfigConfigMap
+	}
 	out.OpenStore = func(version string) (agent.Store, error) {
 		return checkpoint.Open(atomicfile.OS{}, o.dynamicConfigDir, version, log)
 	}
@@ -186,8 +210,20 @@ func (o *options) agentOptions(notifier *supervisor.Notifier, log *slog.Logger) 
 // dynamic tells whether anything remote may be run.
 func (o *options) dynamic() bool { return o.dynamicConfigDir != "" && o.remoteConfig }
 
+// own is the ConfigMap that this node has of its own; zero if that is not its source.
+func (o *options) own(node string) (source.NodeConfigMap, error) {
+	if o.configSource != fromConfigMap {
+		return source.NodeConfigMap{}, nil
+	}
+	own, err := source.NodeConfigMapOf(o.configNamespace, node)
+	if err != nil {
+		return own, usage("--config-source=configmap: %w", err)
+	}
+	return own, nil
+}
+
 // serve runs the agent and what serves it until ctx ends or the agent gives up.
-func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostKubelet, node string, log *slog.Logger) error {
+func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostKubelet, node string, own source.NodeConfigMap, log *slog.Logger) error {
 	switch {
 	case o.dynamicConfigDir == "":
 		log.Warn("DYNAMIC CONFIGURATION IS OFF: --dynamic-config-dir is not set; this node runs its local configuration only")
@@ -213,10 +249,19 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 		all.Go(func() { reporter.Run(background) })
 		parts.Reporter = reporter
 		if o.dynamic() {
+			parts.Nodes = source.NewNodeWatch(client, node)
+		}
+		switch ao.Remote {
+		case v1alpha1.RemoteConfigNodeConfig:
 			intended := source.NewNodeConfigSource(client, node, parts.Records, log)
 			all.Go(func() { intended.Run(background) })
-			parts.Source, parts.Nodes = intended, source.NewNodeWatch(client, node)
-		} else {
+			parts.Source = intended
+		case v1alpha1.RemoteConfigConfigMap:
+			intended := source.NewConfigMapSource(client, own, parts.Records)
+			all.Go(func() { intended.Run(background) })
+			parts.Source = intended
+		}
+		if ao.Remote != v1alpha1.RemoteConfigNodeConfig {
 			all.Go(func() { source.Announce(background, client, node, log) })
 		}
 	}

@@ -3,11 +3,10 @@ package source
 import (
 	"context"
 	"log/slog"
-	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/rest"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
@@ -15,16 +14,42 @@ import (
 // Announce creates the NodeConfig of a node that takes nothing from it, so
 // that the whole fleet is visible. It returns when there is one, or ctx ends.
 func Announce(ctx context.Context, client *Client, node string, log *slog.Logger) {
-	retry := retries(5 * time.Minute)
-	for {
-		_, err := client.do(ctx, newNodeConfig(node), nil)
-		if err == nil || apierrors.IsAlreadyExists(err) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c := creation{client: client, node: node, log: log, slowest: 5 * time.Minute, told: func(err error) {
+		if err == nil {
+			cancel()
 			return
 		}
 		log.Debug("cannot create the NodeConfig of this node; trying again", "err", err)
-		if !pause(ctx, retry.Step(), client.recovered(), nil) {
+	}}
+	c.run(ctx, 0)
+}
+
+// creation creates a node's NodeConfig, with an empty spec.
+type creation struct {
+	client  *Client
+	node    string
+	log     *slog.Logger
+	slowest time.Duration // between two attempts
+	told    func(error)   // the outcome of each attempt; nil: there is one
+}
+
+// run tries after delay, and again and again until ctx ends: one that there was may be gone before anybody saw it.
+func (c *creation) run(ctx context.Context, delay time.Duration) {
+	retry := retries(c.slowest)
+	for recovered := c.client.recovered(); pause(ctx, delay, recovered, nil); delay = retry.Step() {
+		recovered = c.client.recovered()
+		_, err := c.client.do(ctx, newNodeConfig(c.node), nil)
+		if ctx.Err() != nil {
 			return
 		}
+		if err == nil {
+			c.log.Info("created the NodeConfig of this node", "name", c.node)
+		} else if apierrors.IsAlreadyExists(err) {
+			err = nil
+		}
+		c.told(err)
 	}
 }
 
@@ -37,22 +62,19 @@ func newNodeConfig(node string) request {
 	}}
 }
 
-// Snapshot looks once, whether the watch is on or not.
-func (w *NodeWatch) Snapshot(ctx context.Context) NodeState { return w.client.Snapshot(ctx, w.node) }
+// creationPace keeps a NodeConfig that somebody deletes again and again from being created as often.
+type creationPace struct {
+	last  time.Time
+	retry wait.Backoff
+}
 
-// KubeletTransport returns a transport that shows a kubelet on this machine the
-// node's own client certificate. The kubelet's serving certificate is not
-// verified: it is its own affair, and this is for the loopback interface only.
-func (c *Client) KubeletTransport() (http.RoundTripper, error) {
-	c.mu.Lock()
-	err := c.load()
-	config := c.config
-	c.mu.Unlock()
-	if config == nil {
-		return nil, &kubeconfigError{c.path, err}
+// next returns how long to wait before the object is created once more.
+func (p *creationPace) next() time.Duration {
+	rested := p.last.IsZero() || time.Since(p.last) > 5*time.Minute
+	p.last = time.Now()
+	if rested {
+		p.retry = retries(time.Minute)
+		return 0
 	}
-	own := rest.AnonymousClientConfig(config)
-	own.CertFile, own.KeyFile, own.CertData, own.KeyData = config.CertFile, config.KeyFile, config.CertData, config.KeyData
-	own.Insecure, own.CAFile, own.CAData, own.ServerName, own.Proxy = true, "", nil, "", nil
-	return rest.TransportFor(own)
+	return p.retry.Step()
 }

@@ -188,6 +188,23 @@ func (c *Client) recovered() <-chan struct{} {
 	return c.up
 }
 
+// KubeletTransport returns a transport that shows a kubelet on this machine the
+// node's own client certificate. The kubelet's serving certificate is not
+// verified: it is its own affair, and this is for the loopback interface only.
+func (c *Client) KubeletTransport() (http.RoundTripper, error) {
+	c.mu.Lock()
+	err := c.load()
+	config := c.config
+	c.mu.Unlock()
+	if config == nil {
+		return nil, &kubeconfigError{c.path, err}
+	}
+	own := rest.AnonymousClientConfig(config)
+	own.CertFile, own.KeyFile, own.CertData, own.KeyData = config.CertFile, config.KeyFile, config.CertData, config.KeyData
+	own.Insecure, own.CAFile, own.CAData, own.ServerName, own.Proxy = true, "", nil, "", nil
+	return rest.TransportFor(own)
+}
+
 // retries is the pace of what is tried again: from half a second up to most, with jitter.
 func retries(most time.Duration) wait.Backoff {
 	return wait.Backoff{Duration: 400 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 30, Cap: most}

@@ -53,10 +53,7 @@ func (r *Reporter) Event(severity Severity, reason, message string) {
 	if dropped := len(q.items) - maxEvents; dropped > 0 {
 		q.items = q.items[dropped:]
 	}
-	select {
-	case q.signal <- struct{}{}:
-	default:
-	}
+	signal(q.signal)
 }
 
 // next returns the oldest event that is worth writing.

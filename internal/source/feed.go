@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -162,12 +163,31 @@ func (f *feed) get(client *rest.RESTClient, options metav1.ListOptions) *rest.Re
 		VersionedParams(&options, metav1.ParameterCodec).MaxRetries(0)
 }
 
-// single returns the one object of a feed that can see no more than one.
-func single[T runtime.Object](objects []runtime.Object) (object T, found bool) {
-	for _, o := range objects {
-		if t, ok := o.(T); ok {
-			return t, true
+// single makes f a feed of the one object of that name: see is called with it, and with nil when there is none. What is
+// no T is neither: it is a failure.
+func single[T any, P interface {
+	*T
+	runtime.Object
+}](f feed, name string, see func(P)) *feed {
+	f.fields = fields.OneTermEqualSelector("metadata.name", name).String()
+	take := func(change watch.EventType, object runtime.Object) {
+		p, ok := object.(P)
+		switch {
+		case !ok:
+			f.fail(fmt.Errorf("understand the answer: it has a %T in it", object))
+		case change == watch.Deleted:
+			see(nil)
+		default:
+			see(p)
 		}
 	}
-	return object, false
+	f.apply = take
+	f.replace = func(objects []runtime.Object) {
+		if len(objects) == 0 {
+			see(nil)
+			return
+		}
+		take(watch.Added, objects[0])
+	}
+	return &f
 }

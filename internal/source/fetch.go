@@ -11,9 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -179,23 +176,11 @@ func (f *fetch) watch(ctx context.Context, found finding, judged *corev1.ConfigM
 			f.tell(found)
 		}
 	}
-	w := feed{
+	w := single(feed{
 		client: f.client, gv: coreV1, namespace: f.ref.Namespace, resource: "configmaps",
-		fields:  fields.OneTermEqualSelector("metadata.name", f.ref.Name).String(),
 		slowest: 5 * time.Minute,
-		replace: func(objects []runtime.Object) {
-			cm, _ := single[*corev1.ConfigMap](objects)
-			see(cm)
-		},
-		apply: func(change watch.EventType, object runtime.Object) {
-			cm, ok := object.(*corev1.ConfigMap)
-			if !ok || change == watch.Deleted {
-				cm = nil
-			}
-			see(cm)
-		},
-		fail: func(error) {}, // without a watch there are no notices, which change nothing
-	}
+		fail:    func(error) {}, // without a watch there are no notices, which change nothing
+	}, f.ref.Name, see)
 	w.run(ctx)
 	return again
 }

@@ -120,7 +120,7 @@ func startSource(t *testing.T, c *Client, node string, records Records) *NodeCon
 	return s
 }
 
-func awaitAnswer(t *testing.T, s *NodeConfigSource, what string, done func(Answer) bool) Answer {
+func awaitAnswer(t *testing.T, s interface{ Current() Answer }, what string, done func(Answer) bool) Answer {
 	t.Helper()
 	return await(t, what, s.Current, done)
 }
@@ -143,6 +143,12 @@ func (d *disk) Payload(revision string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.payloads[revision]
+}
+
+func (d *disk) put(revision string, raw []byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.checkpoints[revision] = raw
 }
 
 func asAdmin(t *testing.T, r request) []byte {

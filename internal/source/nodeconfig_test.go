@@ -223,3 +223,19 @@ func TestFirstReturnsAtOnceWhenTheConnectionIsRefused(t *testing.T) {
 		t.Errorf("it took %v", d)
 	}
 }
+
+func TestWhatWasOnDiskAndIsNotAnyMoreIsDownloadedAgain(t *testing.T) {
+	node, cm := newName("node"), newConfigMap(t)
+	raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
+	assign(t, node, refTo(cm))
+	records := &disk{checkpoints: map[string][]byte{string(cm.UID): raw}}
+	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, records)
+	if a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned)); a.ConfigMap != nil {
+		t.Fatalf("answer %+v, want nothing to write", a)
+	}
+	records.mu.Lock()
+	delete(records.checkpoints, string(cm.UID))
+	records.mu.Unlock()
+	s.Again()
+	awaitAnswer(t, s, "the download", func(a Answer) bool { return a.Kind == trial.Assigned && a.ConfigMap != nil })
+}

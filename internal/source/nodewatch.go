@@ -91,10 +91,7 @@ func (w *NodeWatch) Current() NodeState {
 func (w *NodeWatch) Start(ctx context.Context) {
 	w.control.Lock()
 	defer w.control.Unlock()
-	select {
-	case w.renewal <- struct{}{}:
-	default:
-	}
+	signal(w.renewal)
 	if w.stop != nil {
 		select {
 		case <-w.done: // its context has ended
@@ -132,22 +129,10 @@ func (w *NodeWatch) Stop() {
 func (w *NodeWatch) run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
-	nodes := feed{
+	nodes := single(feed{
 		client: w.client, gv: coreV1, resource: "nodes", slowest: 10 * time.Second,
-		fields: fields.OneTermEqualSelector("metadata.name", w.node).String(),
-		replace: func(objects []runtime.Object) {
-			n, _ := single[*node](objects)
-			w.see("node", nil, func() { w.state.takeNode(n) })
-		},
-		apply: func(change watch.EventType, object runtime.Object) {
-			n, ok := object.(*node)
-			if !ok || change == watch.Deleted {
-				n = nil
-			}
-			w.see("node", nil, func() { w.state.takeNode(n) })
-		},
 		fail: func(err error) { w.see("node", err, nil) },
-	}
+	}, w.node, func(n *node) { w.see("node", nil, func() { w.state.takeNode(n) }) })
 	pods := feed{
 		client: w.client, gv: coreV1, resource: "pods", slowest: 10 * time.Second,
 		fields: fields.OneTermEqualSelector("spec.nodeName", w.node).String(),
@@ -242,11 +227,11 @@ func (w *NodeWatch) see(what string, err error, take func()) {
 	if what != "pods" && reflect.DeepEqual(before, w.state) {
 		return
 	}
-	select {
-	case w.changed <- struct{}{}:
-	default:
-	}
+	signal(w.changed)
 }
+
+// Snapshot looks once, whether the watch is on or not.
+func (w *NodeWatch) Snapshot(ctx context.Context) NodeState { return w.client.Snapshot(ctx, w.node) }
 
 // Snapshot looks once at what NodeWatch watches. If it is not Reachable, what could be seen before is in it.
 func (c *Client) Snapshot(ctx context.Context, name string) NodeState {

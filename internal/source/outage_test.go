@@ -24,7 +24,10 @@ func assigned(t *testing.T) (string, *proxy, *NodeConfigSource) {
 }
 
 // kinds collects every kind of answer that a source publishes.
-func kinds(t *testing.T, s *NodeConfigSource) func() []trial.IntentKind {
+func kinds(t *testing.T, s interface {
+	Current() Answer
+	Changed() <-chan struct{}
+}) func() []trial.IntentKind {
 	t.Helper()
 	all := make(chan trial.IntentKind, 100)
 	background(t, func(ctx context.Context) {
@@ -238,37 +241,6 @@ func TestAKubeconfigThatAppearsLateIsWaitedFor(t *testing.T) {
 	awaitAnswer(t, s, "the whole one", kind(trial.Unassigned))
 }
 
-func TestAKubeconfigThatIsWrittenAnewIsUsedFromTheNextRequestOn(t *testing.T) {
-	node := newName("node")
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	writeKubeconfig(t, path, "http://127.0.0.1:1")
-	c := newClient(t, path)
-	if s := c.Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "127.0.0.1:1") {
-		t.Errorf("nobody listens, but %+v", s)
-	}
-	raw, err := os.ReadFile(nodeKubeconfig(t, node))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if s := c.Snapshot(t.Context(), node); !s.Reachable {
-		t.Errorf("with the new kubeconfig: %+v", s)
-	}
-	for _, broken := range []func() error{
-		func() error { return os.WriteFile(path, []byte("{"), 0o600) },
-		func() error { return os.Remove(path) },
-	} {
-		if err := broken(); err != nil {
-			t.Fatal(err)
-		}
-		if s := c.Snapshot(t.Context(), node); !s.Reachable {
-			t.Errorf("what worked was lost with the file: %+v", s)
-		}
-	}
-}
-
 func TestWhatIsRetriedEndsWithItsContext(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	assign(t, node, refTo(cm))
@@ -295,14 +267,6 @@ func TestWhatIsRetriedEndsWithItsContext(t *testing.T) {
 	}
 	if s.Current().Kind != trial.Unanswered {
 		t.Errorf("in the end %+v", s.Current())
-	}
-}
-
-func TestAClientNeedsAKubeconfigAndAName(t *testing.T) {
-	for _, c := range [][2]string{{"", "a"}, {"a", ""}} {
-		if _, err := NewClient(c[0], c[1]); err == nil {
-			t.Errorf("NewClient(%q, %q) succeeded", c[0], c[1])
-		}
 	}
 }
 

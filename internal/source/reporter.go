@@ -115,10 +115,7 @@ func (w *writer) want(report Report) {
 	if repeated {
 		return // it is being tried already, at its own pace
 	}
-	select {
-	case w.signal <- struct{}{}:
-	default:
-	}
+	signal(w.signal)
 }
 
 // idle says that everything has been written.

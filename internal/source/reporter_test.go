@@ -1,7 +1,9 @@
 package source
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -305,5 +307,26 @@ func TestAnEventThatIsRefusedIsDropped(t *testing.T) {
 	r.Event(Normal, "R", "taken")
 	if got := awaitEvents(t, node, 1); len(got) != 1 || got[0].Message != "taken" {
 		t.Errorf("events %+v, want the second alone", got)
+	}
+}
+
+func TestFlushingWaitsUntilAReportIsWrittenAndNoLonger(t *testing.T) {
+	node, p, r := reporting(t)
+	createNode(t, node)
+	r.Report(Report{Status: someStatus("last words"), Condition: NodeCondition{"False", "why", "what"}, KubeletStart: time.Unix(1, 0)})
+	r.Flush(t.Context())
+	if words := getNodeConfig(t, node).Status.Error; words != "last words" {
+		t.Errorf("the status says %q", words)
+	}
+	if c := conditionOf(t, node); c.Reason != "why" {
+		t.Errorf("the condition is %+v", c)
+	}
+	p.fail(all(http.StatusServiceUnavailable))
+	r.Report(Report{Status: someStatus("unheard"), Condition: NodeCondition{"False", "why", "what"}, KubeletStart: time.Unix(2, 0)})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	r.Flush(ctx)
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		t.Errorf("it ended before its context, with %v", ctx.Err())
 	}
 }

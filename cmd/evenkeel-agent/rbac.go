@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evenkeel/evenkeel/internal/source"
+)
+
+// defaultConfigNamespace is the proposal's.
+const defaultConfigNamespace = "kube-system"
+
+func rbacCommand() *cobra.Command {
+	var namespace string
+	cmd := &cobra.Command{
+		Use:   "rbac NODE... [--config-namespace NS]",
+		Short: "Print what lets each node read the ConfigMap of its own, and no other",
+		Long: `rbac prints a Role and a RoleBinding for each node whose agent is run with
+--config-source=configmap: they let the node read the ConfigMap kubelet-NODE, and
+no other. The same nodes give the same output, in any order.
+
+The manifest config/configmap-source gives all nodes that right at once, and
+with it every ConfigMap of the namespace.
+
+Exit codes: 0 printed, 1 error, 3 usage.`,
+		Example: `  # For all nodes that there are:
+  evenkeel-agent rbac $(kubectl get nodes -o jsonpath='{.items[*].metadata.name}') | kubectl apply -f -
+
+  # Take it back from one of them:
+  evenkeel-agent rbac worker-1 | kubectl delete -f -`,
+		RunE: func(cmd *cobra.Command, nodes []string) error {
+			return rbac(cmd.OutOrStdout(), namespace, nodes)
+		},
+	}
+	cmd.Flags().StringVar(&namespace, "config-namespace", defaultConfigNamespace, "as the agents have it")
+	return cmd
+}
+
+func rbac(out io.Writer, namespace string, nodes []string) error {
+	if len(nodes) == 0 {
+		return usage("rbac takes one NODE or more")
+	}
+	nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
+	var b strings.Builder
+	for _, node := range nodes {
+		own, err := source.NodeConfigMapOf(namespace, node)
+		if err != nil {
+			return usage("%w", err)
+		}
+		fmt.Fprintf(&b, rights, "evenkeel-"+own.Name, own.Namespace, own.Name, "system:node:"+own.Node)
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// rights lets a node read its ConfigMap: the name of both objects, their namespace, the ConfigMap, the node's user. All
+// are quoted, for some would be numbers.
+const rights = `---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: %[1]q
+  namespace: %[2]q
+  labels:
+    app.kubernetes.io/part-of: evenkeel
+rules:
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: [%[3]q]
+  verbs: [get, list, watch]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: %[1]q
+  namespace: %[2]q
+  labels:
+    app.kubernetes.io/part-of: evenkeel
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: %[1]q
+subjects:
+- apiGroup: rbac.authorization.k8s.io
+  kind: User
+  name: %[4]q
+`

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+// runs runs a command line, and returns what it prints.
+func runs(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	c := command()
+	c.SetArgs(args)
+	c.SetOut(&out)
+	err := c.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestWhatIsWrongWithTheSourceOfConfigurationIsAUsageError(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--config-source=file"}, `--config-source must be nodeconfig or configmap, not "file"`},
+		{[]string{"--config-namespace=kube-system"}, "--config-namespace is for --config-source=configmap only: the NodeConfig names the namespace itself"},
+		{[]string{"--config-source=nodeconfig", "--config-namespace=a"}, "--config-namespace is for --config-source=configmap only: the NodeConfig names the namespace itself"},
+		{[]string{"--config-source=configmap", "--config-namespace=a.b"}, `--config-source=configmap: namespace "a.b": its name must be lower-case letters, digits and dashes, at most 63`},
+		{[]string{"--config-source=configmap", "--config-namespace="}, `--config-source=configmap: namespace "": its name must be`},
+		{[]string{"--config-source=configmap", "--node-name=a_b"}, `--config-source=configmap: node "a_b": a ConfigMap kubelet-<node-name> must be named with lower-case letters, digits, dashes and dots, at most 253`},
+	} {
+		_, err := runs(t, append(c.args, "--dynamic-config-dir="+dir, "--", "/not/there")...)
+		wantUsage(t, err, c.want)
+	}
+}
+
+func wantUsage(t *testing.T, err error, words string) {
+	t.Helper()
+	var coded *exit
+	if !errors.As(err, &coded) || coded.code != exitUsage || !strings.HasPrefix(err.Error(), words) {
+		t.Errorf("the error is %v, want a usage error %q", err, words)
+	}
+}
+
+func TestRBACTakesNodesOnly(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "rbac takes one NODE or more"},
+		{[]string{"one", "Two"}, `node "Two": a ConfigMap kubelet-<node-name> must be named`},
+		{[]string{""}, `node "": a ConfigMap`},
+		{[]string{"node/one"}, `node "node/one": a ConfigMap`},
+		{[]string{"one", "--config-namespace=A"}, `namespace "A": its name must be`},
+		{[]string{"one", "--namespace=a"}, "unknown flag: --namespace; see evenkeel-agent rbac --help"},
+	} {
+		out, err := runs(t, append([]string{"rbac"}, c.args...)...)
+		if wantUsage(t, err, c.want); out != "" {
+			t.Errorf("rbac %q prints %q all the same", c.args, out)
+		}
+	}
+}
+
+func TestRBACPrintsTheSameForTheSameNodes(t *testing.T) {
+	const want = `---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: "evenkeel-kubelet-one"
+  namespace: "kube-system"
+  labels:
+    app.kubernetes.io/part-of: evenkeel
+rules:
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: ["kubelet-one"]
+  verbs: [get, list, watch]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: "evenkeel-kubelet-one"
+  namespace: "kube-system"
+  labels:
+    app.kubernetes.io/part-of: evenkeel
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: "evenkeel-kubelet-one"
+subjects:
+- apiGroup: rbac.authorization.k8s.io
+  kind: User
+  name: "system:node:one"
+`
+	both := want + strings.ReplaceAll(want, "one", "two")
+	for _, args := range [][]string{{"rbac", "one", "two"}, {"rbac", "two", "one", "two"}, {"rbac", "two", "--config-namespace=kube-system", "one"}} {
+		if out, err := runs(t, args...); err != nil || out != both {
+			t.Errorf("%q (- want, + got), error %v\n%s", args, err, cmp.Diff(both, out))
+		}
+	}
+}
+
+func TestRBACQuotesNamesThatYAMLWouldTakeForSomethingElse(t *testing.T) {
+	out, err := runs(t, "rbac", "10.0.0.1", "--config-namespace=1e3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var role struct {
+		Metadata struct{ Name, Namespace string }
+		Rules    []struct{ ResourceNames []string }
+	}
+	first, _, _ := strings.Cut(strings.TrimPrefix(out, "---\n"), "---\n")
+	if err := yaml.Unmarshal([]byte(first), &role); err != nil || role.Metadata.Namespace != "1e3" || role.Rules[0].ResourceNames[0] != "kubelet-10.0.0.1" {
+		t.Errorf("it is read as %+v, error %v", role, err)
+	}
+}

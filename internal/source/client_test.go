@@ -1,0 +1,81 @@
+package source
+
+import (
+	"crypto/tls"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestAClientNeedsAKubeconfigAndAName(t *testing.T) {
+	for _, c := range [][2]string{{"", "a"}, {"a", ""}} {
+		if _, err := NewClient(c[0], c[1]); err == nil {
+			t.Errorf("NewClient(%q, %q) succeeded", c[0], c[1])
+		}
+	}
+}
+
+func TestAKubeconfigThatIsWrittenAnewIsUsedFromTheNextRequestOn(t *testing.T) {
+	node := newName("node")
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	writeKubeconfig(t, path, "http://127.0.0.1:1")
+	c := newClient(t, path)
+	if s := c.Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "127.0.0.1:1") {
+		t.Errorf("nobody listens, but %+v", s)
+	}
+	raw, err := os.ReadFile(nodeKubeconfig(t, node))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s := c.Snapshot(t.Context(), node); !s.Reachable {
+		t.Errorf("with the new kubeconfig: %+v", s)
+	}
+	for _, broken := range []func() error{
+		func() error { return os.WriteFile(path, []byte("{"), 0o600) },
+		func() error { return os.Remove(path) },
+	} {
+		if err := broken(); err != nil {
+			t.Fatal(err)
+		}
+		if s := c.Snapshot(t.Context(), node); !s.Reachable {
+			t.Errorf("what worked was lost with the file: %+v", s)
+		}
+	}
+}
+
+func TestTheKubeletIsShownTheNodesCertificate(t *testing.T) {
+	client := newClient(t, nodeKubeconfig(t, newName("configz")))
+	seen := ""
+	kubelet := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		seen = r.TLS.PeerCertificates[0].Subject.Organization[0]
+	}))
+	kubelet.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+	kubelet.StartTLS() // with a certificate that nobody signed
+	defer kubelet.Close()
+	transport, err := client.KubeletTransport()
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := (&http.Client{Transport: transport}).Get(kubelet.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if seen != "system:nodes" {
+		t.Errorf("the kubelet saw organization %q, want system:nodes", seen)
+	}
+}
+
+func TestWithoutAKubeconfigThereIsNoCertificateToShow(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "none")
+	client := newClient(t, missing)
+	if _, err := client.KubeletTransport(); err == nil || err.Error() != "kubeconfig "+missing+": stat "+missing+": no such file or directory" {
+		t.Errorf("the error is %v", err)
+	}
+}

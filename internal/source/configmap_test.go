@@ -1,0 +1,440 @@
+package source
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+const kubelet120 = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 120\n"
+
+// ownOf is the ConfigMap of a node, in the namespace that all nodes may read.
+func ownOf(t *testing.T, node string) NodeConfigMap {
+	t.Helper()
+	own, err := NodeConfigMapOf(v1alpha1.SystemNamespace, node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return own
+}
+
+func createOwn(t *testing.T, node, kubelet string) *corev1.ConfigMap {
+	t.Helper()
+	own := ownOf(t, node)
+	return createConfigMap(t, own.Namespace, own.Name, false, map[string]string{"kubelet": kubelet})
+}
+
+func startOwn(t *testing.T, c *Client, own NodeConfigMap, records Records) *ConfigMapSource {
+	t.Helper()
+	s := NewConfigMapSource(c, own, records)
+	background(t, s.Run)
+	return s
+}
+
+// revisionOf is that of an object with a payload.
+func revisionOf(cm *corev1.ConfigMap, kubelet string) string {
+	return string(cm.UID) + "-" + payload.Digest("kubelet", []byte(kubelet))[:12]
+}
+
+func revision(r string) func(Answer) bool {
+	return func(a Answer) bool { return a.Kind == trial.Assigned && a.Config.Revision == r }
+}
+
+// awaitEdit changes the content, and waits for the answer.
+func awaitEdit(t *testing.T, s *ConfigMapSource, cm *corev1.ConfigMap, kubelet string) Answer {
+	t.Helper()
+	editConfigMap(t, cm, map[string]any{"data": map[string]any{"kubelet": kubelet}})
+	return awaitAnswer(t, s, "the edit", revision(revisionOf(cm, kubelet)))
+}
+
+func TestTheNodesOwnConfigMapChangesTheNodeWhenItIsCreatedEditedAndDeleted(t *testing.T) {
+	node := newName("node")
+	s := startOwn(t, newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{})
+	if a := s.First(t.Context()); !same(a, Answer{Kind: trial.Nil}) {
+		t.Errorf("without an object the first answer is %+v, want nil and nothing else", a)
+	}
+	cm := createOwn(t, node, kubelet110)
+	a := awaitAnswer(t, s, "the object", kind(trial.Assigned))
+	want := trial.Config{
+		Revision: revisionOf(cm, kubelet110), Namespace: "evenkeel-system", Name: "kubelet-" + node, UID: string(cm.UID),
+		Payload: payload.Digest("kubelet", []byte(kubelet110)),
+	}
+	if diff := cmp.Diff(want, a.Config); diff != "" {
+		t.Errorf("the configuration (- want, + got)\n%s", diff)
+	}
+	if string(a.Payload.Data) != kubelet110 || a.PayloadErr != nil || a.Revoked != nil || a.Generation != 0 || a.NodeConfigUID != "" {
+		t.Errorf("answer %+v, want the payload, and nothing of a NodeConfig", a)
+	}
+	if a := awaitEdit(t, s, cm, kubelet120); string(a.Payload.Data) != kubelet120 || !strings.Contains(string(a.ConfigMap), "maxPods: 120") {
+		t.Errorf("answer %+v, want the edited object", a)
+	}
+	if a := awaitEdit(t, s, cm, kubelet110); a.Config != want {
+		t.Errorf("back to the first content it is %+v, want %+v", a.Config, want)
+	}
+	deleteConfigMap(t, cm)
+	if a := awaitAnswer(t, s, "the deletion", kind(trial.Nil)); !same(a, Answer{Kind: trial.Nil}) {
+		t.Errorf("after the deletion %+v, want nil and nothing else", a)
+	}
+	again := createOwn(t, node, kubelet110)
+	if a := awaitAnswer(t, s, "the new object", kind(trial.Assigned)); a.Config.Revision != revisionOf(again, kubelet110) || again.UID == cm.UID {
+		t.Errorf("the same content in a new object is revision %s, want another than %s", a.Config.Revision, want.Revision)
+	}
+}
+
+func TestTheCheckpointOfAnOwnConfigMapIsTheWholeObjectAsAGetReturnsIt(t *testing.T) {
+	node := newName("node")
+	cm := createOwn(t, node, kubelet110)
+	s := startOwn(t, newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{})
+	a := awaitAnswer(t, s, "the object", kind(trial.Assigned))
+	var got, want map[string]any
+	if err := json.Unmarshal(a.ConfigMap, &got); err != nil {
+		t.Fatal(err)
+	}
+	raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
+	if err := json.Unmarshal(raw, &want); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the checkpoint (- as a GET has it, + as the watch had it)\n%s", diff)
+	}
+}
+
+func TestAnEditOfMetadataIsNoNews(t *testing.T) {
+	node := newName("node")
+	cm := createOwn(t, node, kubelet110)
+	records := &disk{checkpoints: map[string][]byte{}}
+	s := startOwn(t, newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), records)
+	before := awaitAnswer(t, s, "the object", kind(trial.Assigned))
+	<-s.Changed()
+	// By then the node has it: that must not make an answer that says something else.
+	records.put(before.Config.Revision, before.ConfigMap)
+	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"labels": map[string]string{"a": "b"}, "annotations": map[string]string{"c": "d"}}})
+	await(t, "the edit to be seen", func() map[string]string { return seenObject(s).Labels }, func(l map[string]string) bool { return l["a"] == "b" })
+	deleteConfigMap(t, cm)
+	awaitAnswer(t, s, "the deletion", kind(trial.Nil))
+	<-s.Changed()
+	select {
+	case <-s.Changed():
+		t.Error("there were more answers than the first one and the deletion")
+	default:
+	}
+}
+
+func TestTheAnswerIsTheSameWhateverMetadataTheObjectHas(t *testing.T) {
+	node := newName("node")
+	cm := createOwn(t, node, kubelet110)
+	records := &disk{checkpoints: map[string][]byte{}}
+	s := NewConfigMapSource(admin, ownOf(t, node), records)
+	s.see(cm, nil)
+	before, _ := s.compose()
+	records.put(before.Config.Revision, before.ConfigMap)
+	edited := *cm
+	edited.ResourceVersion, edited.Labels = "7", map[string]string{"a": "b"}
+	s.see(&edited, nil)
+	if after, ok := s.compose(); !ok || !same(before, after) || string(after.ConfigMap) != string(before.ConfigMap) {
+		t.Errorf("before the edit %+v, after it %+v", before, after)
+	}
+}
+
+// seenObject is what a source looks at.
+func seenObject(s *ConfigMapSource) *corev1.ConfigMap {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.view.object == nil {
+		return &corev1.ConfigMap{}
+	}
+	return s.view.object
+}
+
+func TestAnOwnConfigMapThatIsBeingDeletedIsStillThere(t *testing.T) {
+	node := newName("node")
+	cm := createOwn(t, node, kubelet110)
+	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"finalizers": []string{"example.com/later"}}})
+	s := startOwn(t, newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{})
+	awaitAnswer(t, s, "the object", kind(trial.Assigned))
+	seen := kinds(t, s)
+	deleteConfigMap(t, cm)
+	await(t, "the deletion to begin", func() bool { return seenObject(s).DeletionTimestamp != nil }, func(begun bool) bool { return begun })
+	awaitEdit(t, s, cm, kubelet120)
+	for _, k := range seen() {
+		if k != trial.Assigned {
+			t.Errorf("while it was being deleted the source was %v", k)
+		}
+	}
+	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"finalizers": nil}})
+	awaitAnswer(t, s, "its end", kind(trial.Nil))
+}
+
+func TestAnOwnConfigMapThatCannotBeDecodedIsARevisionToReject(t *testing.T) {
+	node := newName("node")
+	own := ownOf(t, node)
+	object := "ConfigMap " + own.Namespace + "/" + own.Name + ": "
+	cm := createConfigMap(t, own.Namespace, own.Name, false, nil)
+	s := startOwn(t, newClient(t, nodeKubeconfig(t, node)), own, &disk{})
+	revisions := map[string]string{}
+	for _, c := range []struct {
+		name  string
+		patch map[string]any
+		words string
+	}{
+		{"no key", nil, object + `it has neither the data key "kubelet" nor "kubelet-dropin"`},
+		{"both keys", map[string]any{"data": map[string]any{"kubelet": kubelet110, "kubelet-dropin": kubelet110}},
+			object + `it has both data keys "kubelet" and "kubelet-dropin"; exactly one is allowed`},
+		{"bad YAML", map[string]any{"data": map[string]any{"kubelet": "{", "kubelet-dropin": nil}},
+			object + `key "kubelet": neither JSON nor YAML: `},
+		{"binary data besides", map[string]any{"data": map[string]any{"kubelet": kubelet110}, "binaryData": map[string]any{"more": "AAAA"}},
+			object + `binaryData is not allowed ("more")`},
+		{"other binary data", map[string]any{"binaryData": map[string]any{"more": "AAAB"}},
+			object + `binaryData is not allowed ("more")`},
+	} {
+		if c.patch != nil {
+			editConfigMap(t, cm, c.patch)
+		}
+		a := awaitAnswer(t, s, c.name, func(a Answer) bool { _, old := revisions[a.Config.Revision]; return a.Kind == trial.Assigned && !old })
+		revisions[a.Config.Revision] = c.name
+		if a.PayloadErr == nil || !strings.HasPrefix(a.PayloadErr.Error(), c.words) {
+			t.Errorf("%s: the error is %v, want %q", c.name, a.PayloadErr, c.words)
+		}
+		if !strings.HasPrefix(a.Config.Revision, string(cm.UID)+"-") || len(a.Config.Revision) != len(cm.UID)+13 || a.Config.Payload != "" || a.ConfigMap == nil {
+			t.Errorf("%s: it is %+v with %d bytes, want a revision of %s with an object and no payload", c.name, a.Config, len(a.ConfigMap), cm.UID)
+		}
+	}
+	editConfigMap(t, cm, map[string]any{"binaryData": nil})
+	a := awaitAnswer(t, s, "the repair", revision(revisionOf(cm, kubelet110)))
+	if a.PayloadErr != nil || a.Config.Payload == "" || revisions[a.Config.Revision] != "" {
+		t.Errorf("the repaired object is answered with %+v", a)
+	}
+}
+
+func TestANodeWithAConfigMapOfItsOwnIsAnnouncedAndReports(t *testing.T) {
+	node := newName("node")
+	client := newClient(t, nodeKubeconfig(t, node))
+	r := NewReporter(client, node, "evenkeel-agent", quiet())
+	background(t, r.Run)
+	status := someStatus("a")
+	status.ObservedGeneration, status.Conditions[0].ObservedGeneration = 0, 0
+	status.RemoteConfig = v1alpha1.RemoteConfigConfigMap
+	r.Report(Report{Status: status})
+	Announce(t.Context(), client, node, quiet())
+	s := awaitStatus(t, node, "a")
+	if s.RemoteConfig != "ConfigMap" || s.ObservedGeneration != 0 || s.Conditions[0].ObservedGeneration != 0 || s.Conditions[0].Reason != "LocalInit" {
+		t.Errorf("status %+v", s)
+	}
+	// Whatever is assigned there is nobody's business, and there is a new object after somebody has deleted it.
+	assign(t, node, map[string]any{"local": map[string]any{}})
+	deleteNodeConfig(t, node)
+	Announce(t.Context(), client, node, quiet())
+	status.Error = "b"
+	r.Report(Report{Status: status})
+	awaitStatus(t, node, "b")
+}
+
+func TestANameThatNoConfigMapCanHaveIsAnError(t *testing.T) {
+	long := strings.Repeat("a", 245)
+	if own, err := NodeConfigMapOf("kube-system", long); err != nil || own.Name != "kubelet-"+long || own.String() != "ConfigMap kube-system/kubelet-"+long {
+		t.Errorf("the longest name is %+v, error %v", own, err)
+	}
+	for _, c := range []struct{ namespace, node, want string }{
+		{"kube-system", "", `node "": a ConfigMap kubelet-<node-name> must be named with lower-case letters, digits, dashes and dots, at most 253`},
+		{"kube-system", "-a", `node "-a": a ConfigMap`},
+		{"kube-system", "Node", `node "Node": a ConfigMap`},
+		{"kube-system", "a_b", `node "a_b": a ConfigMap`},
+		{"kube-system", "a/../b", `node "a/../b": a ConfigMap`},
+		{"kube-system", "a,metadata.name=b", `node "a,metadata.name=b": a ConfigMap`},
+		{"kube-system", long + "a", `node "` + long + `a": a ConfigMap`},
+		{"", "a", `namespace "": its name must be lower-case letters, digits and dashes, at most 63`},
+		{"kube.system", "a", `namespace "kube.system": its name must`},
+		{strings.Repeat("a", 64), "a", `namespace "` + strings.Repeat("a", 64) + `": its name must`},
+	} {
+		if _, err := NodeConfigMapOf(c.namespace, c.node); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%q in %q: the error is %v, want %q", c.node, c.namespace, err, c.want)
+		}
+	}
+}
+
+func TestWithARoleForItsOwnConfigMapTheNodeIsAnsweredAndWithoutItIsToldWhatToDo(t *testing.T) {
+	node, namespace := newName("node"), newName("own")
+	asAdmin(t, request{verb: "POST", gv: coreV1, resource: "namespaces", body: map[string]any{"metadata": map[string]any{"name": namespace}}})
+	own, err := NodeConfigMapOf(namespace, node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cm := createConfigMap(t, namespace, own.Name, false, map[string]string{"kubelet": kubelet110})
+	p := newProxy(t, node)
+	s := startOwn(t, newClient(t, p.kubeconfig), own, &disk{})
+	a := awaitAnswer(t, s, "the refusal", cause(trial.Unanswered, "(403)"))
+	want := fmt.Sprintf("ConfigMap %s/kubelet-%s cannot be read: forbidden to this node (403): apply what `evenkeel-agent rbac %s --config-namespace=%s` prints, "+
+		"or config/configmap-source, which opens all of that namespace to every node", namespace, node, node, namespace)
+	if a.Cause != want || a.Config.Revision != "" {
+		t.Errorf("answer %+v, want %q", a, want)
+	}
+	allow(t, namespace, node, own.Name)
+	awaitAnswer(t, s, "the object", revision(revisionOf(cm, kubelet110)))
+	awaitEdit(t, s, cm, kubelet120)
+	deleteConfigMap(t, cm)
+	awaitAnswer(t, s, "the deletion", kind(trial.Nil))
+	if n := p.count("GET", "/configmaps/"); n != 0 {
+		t.Errorf("%d requests besides the watch, want none", n)
+	}
+}
+
+// allow gives a node the right to read one ConfigMap.
+func allow(t *testing.T, namespace, node, name string) {
+	t.Helper()
+	asAdmin(t, request{verb: "POST", gv: rbacV1, namespace: namespace, resource: "roles", body: map[string]any{
+		"metadata": map[string]any{"name": node},
+		"rules":    []any{map[string]any{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "resourceNames": []string{name}, "verbs": []string{"get", "list", "watch"}}},
+	}})
+	asAdmin(t, request{verb: "POST", gv: rbacV1, namespace: namespace, resource: "rolebindings", body: map[string]any{
+		"metadata": map[string]any{"name": node},
+		"roleRef":  map[string]any{"apiGroup": rbacV1.Group, "kind": "Role", "name": node},
+		"subjects": []any{map[string]any{"apiGroup": rbacV1.Group, "kind": "User", "name": "system:node:" + node}},
+	}})
+}
+
+// ownBehindProxy starts a source for a node that has a ConfigMap of its own.
+func ownBehindProxy(t *testing.T) (string, *corev1.ConfigMap, *proxy, *ConfigMapSource) {
+	t.Helper()
+	node := newName("node")
+	cm := createOwn(t, node, kubelet110)
+	p := newProxy(t, node)
+	s := startOwn(t, newClient(t, p.kubeconfig), ownOf(t, node), &disk{})
+	awaitAnswer(t, s, "the object", kind(trial.Assigned))
+	return node, cm, p, s
+}
+
+func TestAnOutageOfAnOwnConfigMapIsUnclearAndChangesNothing(t *testing.T) {
+	for status, words := range map[int]string{
+		http.StatusUnauthorized:       "the API server does not accept this node's credentials (401): see whether the client certificate of its kubeconfig has expired",
+		http.StatusNotFound:           "the server knows no ConfigMaps (404): see whether the kubeconfig names an API server",
+		http.StatusServiceUnavailable: "the API server failed (503): made up; trying again",
+	} {
+		node, _, p, s := ownBehindProxy(t)
+		before := s.Current()
+		p.fail(all(status))
+		p.server.CloseClientConnections()
+		a := awaitAnswer(t, s, words, kind(trial.Unanswered))
+		if want := "ConfigMap evenkeel-system/kubelet-" + node + " cannot be read: " + words; a.Cause != want || a.Config.Revision != "" {
+			t.Errorf("answer %+v, want %q", a, want)
+		}
+		p.fail(nil)
+		if a := awaitAnswer(t, s, "the recovery", kind(trial.Assigned)); !same(a, before) {
+			t.Errorf("after it %+v, before it %+v", a, before)
+		}
+	}
+}
+
+func TestWhatHappensToAnOwnConfigMapInAnOutageIsSeenAfterIt(t *testing.T) {
+	_, cm, p, s := ownBehindProxy(t)
+	outage := func(change func()) {
+		p.fail(all(http.StatusServiceUnavailable))
+		p.server.CloseClientConnections()
+		awaitAnswer(t, s, "an outage", kind(trial.Unanswered))
+		change()
+		p.fail(nil)
+	}
+	outage(func() { editConfigMap(t, cm, map[string]any{"data": map[string]any{"kubelet": kubelet120}}) })
+	awaitAnswer(t, s, "the edit", revision(revisionOf(cm, kubelet120)))
+	outage(func() { deleteConfigMap(t, cm) })
+	awaitAnswer(t, s, "the deletion", kind(trial.Nil))
+}
+
+func TestAWatchThatShowsSomethingElseIsNeitherAnObjectNorItsDeletion(t *testing.T) {
+	var failed []string
+	f := single(feed{fail: func(err error) { failed = append(failed, err.Error()) }}, "kubelet-n",
+		func(cm *corev1.ConfigMap) { t.Errorf("saw %+v", cm) })
+	f.replace([]runtime.Object{&v1alpha1.NodeConfig{}})
+	f.apply(watch.Modified, &v1alpha1.NodeConfig{})
+	f.apply(watch.Deleted, &v1alpha1.NodeConfig{})
+	words := "understand the answer: it has a *v1alpha1.NodeConfig in it"
+	if diff := cmp.Diff([]string{words, words, words}, failed); diff != "" {
+		t.Errorf("the failures (- want, + got)\n%s", diff)
+	}
+}
+
+func TestAnOwnConfigMapThatIsOnDiskIsNotHandedOverAgain(t *testing.T) {
+	node := newName("node")
+	cm := createOwn(t, node, kubelet110)
+	raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
+	other := createConfigMap(t, cm.Namespace, newName("other"), false, map[string]string{"kubelet": kubelet110})
+	stranger := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: other.Name})
+	has := revisionOf(cm, kubelet110)
+	for _, c := range []struct {
+		name        string
+		checkpoints map[string][]byte
+		handedOver  bool
+	}{
+		{"the checkpoint of its content", map[string][]byte{has: raw}, false},
+		{"nothing", nil, true},
+		{"the checkpoint of an older content", map[string][]byte{revisionOf(cm, kubelet120): raw}, true},
+		{"a checkpoint under its UID alone", map[string][]byte{string(cm.UID): raw}, true},
+		{"a checkpoint that does not have the payload it is named after", map[string][]byte{has: []byte(strings.ReplaceAll(string(raw), "110", "120"))}, true},
+		{"a checkpoint of another object", map[string][]byte{has: stranger}, true},
+		{"a checkpoint that cannot be read", map[string][]byte{has: []byte("{")}, true},
+		{"a checkpoint that cannot be decoded", map[string][]byte{has: []byte(`{"metadata":{"uid":"` + string(cm.UID) + `"}}`)}, true},
+	} {
+		s := startOwn(t, newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{checkpoints: c.checkpoints})
+		a := awaitAnswer(t, s, c.name, kind(trial.Assigned))
+		if (a.ConfigMap != nil) != c.handedOver || a.Config.Revision != has || string(a.Payload.Data) != kubelet110 {
+			t.Errorf("on disk is %s: answer %+v, want %s with its payload, and an object to write: %t", c.name, a, has, c.handedOver)
+		}
+	}
+}
+
+func TestAnOwnConfigMapWhoseCheckpointCannotBeUsedIsHandedOverAnew(t *testing.T) {
+	node := newName("node")
+	cm, p := createOwn(t, node, kubelet110), newProxy(t, node)
+	raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
+	s := startOwn(t, newClient(t, p.kubeconfig), ownOf(t, node), &disk{checkpoints: map[string][]byte{revisionOf(cm, kubelet110): raw}})
+	if a := awaitAnswer(t, s, "the object", kind(trial.Assigned)); a.ConfigMap != nil {
+		t.Fatalf("answer %+v, want nothing to write", a)
+	}
+	p.fail(all(http.StatusServiceUnavailable))
+	p.server.CloseClientConnections()
+	awaitAnswer(t, s, "an outage", kind(trial.Unanswered))
+	s.Again()
+	p.fail(nil)
+	a := awaitAnswer(t, s, "the object anew", kind(trial.Assigned))
+	if !strings.Contains(string(a.ConfigMap), "maxPods: 110") || a.Config.Revision != revisionOf(cm, kubelet110) {
+		t.Errorf("answer %+v, want the same revision, with its object", a)
+	}
+}
+
+func TestTheFirstAnswerAboutAnOwnConfigMapIsWaitedForUnlessThereIsNobodyToGiveIt(t *testing.T) {
+	own := NodeConfigMap{"kube-system", "kubelet-n", "n"}
+	path := t.TempDir() + "/kubeconfig"
+	writeKubeconfig(t, path, "http://127.0.0.1:1")
+	s := startOwn(t, newClient(t, path), own, &disk{})
+	began := time.Now()
+	a := s.First(t.Context())
+	want := "ConfigMap kube-system/kubelet-n cannot be read: the API server refuses connections (dial tcp 127.0.0.1:1: connect: connection refused); trying again"
+	if a.Kind != trial.Unanswered || a.Cause != want {
+		t.Errorf("answer %+v, want %q", a, want)
+	}
+	if d := time.Since(began); d > 2*time.Second {
+		t.Errorf("a refused connection took %v", d)
+	}
+
+	node := newName("node")
+	cm := createOwn(t, node, kubelet110)
+	s = NewConfigMapSource(newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{})
+	if a := s.Current(); a.Kind != trial.Unanswered || a.Cause != "ConfigMap evenkeel-system/kubelet-"+node+" cannot be read: no answer from the API server yet" {
+		t.Errorf("before it runs the answer is %+v", a)
+	}
+	background(t, s.Run)
+	if a := s.First(t.Context()); a.Config.Revision != revisionOf(cm, kubelet110) {
+		t.Errorf("the first answer is %+v", a)
+	}
+}
