@@ -22,6 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/lockfile"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/source"
 	"github.com/evenkeel/evenkeel/internal/supervisor"
 	"github.com/evenkeel/evenkeel/internal/trial"
@@ -36,6 +37,7 @@ type options struct {
 	remoteConfig     bool
 	configSource     string
 	configNamespace  string
+	protectedFields  string
 	listen           string
 	trialDuration    time.Duration
 	threshold        int
@@ -58,7 +60,6 @@ const (
 )
 
 func (o *options) bind(f *pflag.FlagSet) {
-	o.given = f.Changed
 	f.StringVar(&o.dynamicConfigDir, "dynamic-config-dir", "", "directory for what the node must remember (checkpoints, last-known-good, bad configs); unset: dynamic configuration is off")
 	f.StringVar(&o.initConfigDir, "init-config-dir", "", "directory with the node's own configuration, in a file named kubelet; it replaces the kubelet's --config")
 	f.StringVar(&o.nodeName, "node-name", "", "name of this node; else the kubelet's --hostname-override, else the host's name")
@@ -66,6 +67,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.BoolVar(&o.remoteConfig, "remote-config", true, "take configuration from the API; false: this node opts out and runs its local configuration")
 	f.StringVar(&o.configSource, "config-source", fromNodeConfig, "where configuration is taken from: nodeconfig, what this node's NodeConfig assigns, or configmap, what the ConfigMap kubelet-<node-name> holds")
 	f.StringVar(&o.configNamespace, "config-namespace", defaultConfigNamespace, "namespace of the ConfigMap kubelet-<node-name>; the node needs the right to read it: see evenkeel-agent rbac --help")
+	o.bindProtected(f)
 	f.StringVar(&o.listen, "listen", "127.0.0.1:10269", "address for /healthz, /metrics and /configz; empty: none")
 	f.DurationVar(&o.trialDuration, "config-trial-duration", 10*time.Minute, "how long the kubelet must be observed healthy with a configuration for it to become last-known-good")
 	f.IntVar(&o.threshold, "crash-loop-threshold", 3, "unexpected restarts that a trial tolerates, 0 to 10")
@@ -77,6 +79,23 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.localInvalid, "local-invalid", "refuse", "what to do if the node's local configuration is invalid: refuse to start, or degrade to a proven configuration")
 	f.IntVarP(&o.verbosity, "verbosity", "v", 0, "log level: 0 info, 1 and more debug")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
+}
+
+func (o *options) bindProtected(f *pflag.FlagSet) {
+	o.given = f.Changed
+	f.StringVar(&o.protectedFields, "protected-fields", "", "fields that no payload may make different from the local configuration: +maxPods,-tlsMinVersion changes the default list (docs/protected-fields.md), a list without signs replaces it, an empty one protects nothing (default: the default list)")
+}
+
+// protection is what --protected-fields says.
+func (o *options) protection() (payload.Protection, error) {
+	if !o.given("protected-fields") {
+		return payload.DefaultProtection(), nil
+	}
+	p, err := payload.ParseProtection(o.protectedFields)
+	if err != nil {
+		return p, usage("--protected-fields: %w", err)
+	}
+	return p, nil
 }
 
 // check returns what is wrong with the flags.
@@ -147,6 +166,10 @@ func start(ctx context.Context, o *options, argv []string) error {
 	if err != nil {
 		return err
 	}
+	protected, err := o.protection()
+	if err != nil {
+		return err
+	}
 	log := o.logger().With("node", node)
 	initFile, err := o.initFile()
 	if err != nil {
@@ -177,7 +200,9 @@ func start(ctx context.Context, o *options, argv []string) error {
 		Notifier: notifier,
 		Log:      log,
 	}
-	return o.serve(ctx, o.agentOptions(notifier, log), host, node, own, log)
+	ao := o.agentOptions(notifier, log)
+	ao.Protected = protected
+	return o.serve(ctx, ao, host, node, own, log)
 }
 
 func (o *options) agentOptions(notifier *supervisor.Notifier, log *slog.Logger) agent.Options {
@@ -193,6 +218,11 @@ func (o *options) agentOptions(notifier *supervisor.Notifier, log *slog.Logger) 
 		APILoss: o.apiLoss, SyncTimeout: o.syncTimeout, StopGrace: o.stopGrace, AgentVersion: version,
 		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost, BootID: strings.TrimSpace(string(bootID)),
 		Log: log, Init: notifier, ShuttingDown: supervisor.ShuttingDown, Metrics: agent.NewMetrics(),
+	}
+	if o.dynamicConfigDir != "" {
+		out.Record = func(about []byte) error {
+			return checkpoint.SetRunning(atomicfile.OS{}, o.dynamicConfigDir, about)
+		}
 	}
 	if !o.dynamic() {
 		out.Remote = v1alpha1.RemoteConfigDisabled
