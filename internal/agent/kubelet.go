@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -48,7 +49,7 @@ func (h *HostKubelet) CheckLocal(ctx context.Context) component.Verdict {
 
 // Check implements Kubelet.
 func (h *HostKubelet) Check(ctx context.Context, data []byte) component.Verdict {
-	return h.Harness.Check(ctx, data, h.InitFile)
+	return h.Harness.Check(ctx, component.Candidate{Data: data}, h.InitFile)
 }
 
 // Conflicts implements Kubelet.
@@ -77,10 +78,11 @@ func (h *HostKubelet) RunsStaticPods(effective component.Effective) bool {
 
 // Start implements Kubelet.
 func (h *HostKubelet) Start(ctx context.Context, file string, effective component.Effective) (Process, error) {
-	if file == "" {
-		file = h.InitFile
+	run := component.Run{InitFile: h.InitFile}
+	if file != "" {
+		run.Dir = filepath.Dir(file)
 	}
-	argv := h.Argv(file, h.LockFile)
+	argv := h.Argv(run, h.LockFile)
 	p, err := supervisor.Start(supervisor.Command{
 		Path: argv[0], Args: argv[1:], Stdout: os.Stdout, Stderr: os.Stderr, Watchdog: watchdog,
 	}, h.Notifier)
