@@ -73,7 +73,7 @@ func check(ctx context.Context, out io.Writer, in io.Reader, o *options, file st
 		return &exit{exitCouldNotTell, fmt.Errorf("could not tell: %w", err)}
 	}
 	defer os.RemoveAll(scratch)
-	v := component.NewHarness(kubelet, scratch, slog.New(slog.DiscardHandler)).Check(ctx, data, initFile)
+	v := component.NewHarness(kubelet, scratch, slog.New(slog.DiscardHandler)).Check(ctx, component.Candidate{Data: data}, initFile)
 	for _, field := range v.Overridden {
 		fmt.Fprintf(out, "overridden by a flag of the kubelet: %s\n", field)
 	}

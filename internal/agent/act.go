@@ -13,36 +13,36 @@ import (
 
 // render writes what the kubelet is to be started with, before the one that
 // runs is stopped. What cannot be rendered is as good as not there, for a while.
-func (a *Agent) render(action trial.Action) (Rendered, error) {
+func (a *Agent) render(action trial.Action) (component.Run, error) {
 	c := action.Config
 	if action.Kind == trial.None || c.IsLocal() {
-		return Rendered{}, nil
+		return component.Run{}, nil
 	}
 	r, err := a.write(c)
 	if err != nil {
 		a.cannotUse(c.Revision, err)
-		return Rendered{}, err
+		return component.Run{}, err
 	}
 	a.ranRemote = true
 	return r, nil
 }
 
-func (a *Agent) write(c trial.Config) (Rendered, error) {
+func (a *Agent) write(c trial.Config) (component.Run, error) {
 	p, err := a.payload(c)
 	if err != nil {
-		return Rendered{}, err
+		return component.Run{}, err
 	}
 	files, err := a.p.Kubelet.Files(p)
 	if err != nil {
-		return Rendered{}, err
+		return component.Run{}, err
 	}
 	dir, err := a.store.Render(c.Revision, files)
-	return Rendered{Dir: dir, Dropin: p.Key == payload.KeyKubeletDropin}, err
+	return component.Run{Dir: dir, Dropin: p.Key == payload.KeyKubeletDropin}, err
 }
 
 // carryOut starts or restarts the kubelet as decided. A kubelet that cannot be
 // started is an exit like any other, and decided upon.
-func (a *Agent) carryOut(ctx context.Context, action trial.Action, rendered Rendered) {
+func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component.Run) {
 	if action.Kind != trial.Start && action.Kind != trial.Restart || ctx.Err() != nil {
 		return // told to end: the next start decides the same again
 	}
@@ -60,7 +60,7 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, rendered Rend
 	if a.p.Nodes != nil && a.state.Trial != nil { // last-known-good is to show that it does better, too
 		go a.lease.see(ctx, a.p.Nodes) // now that no kubelet renews it, and before one does
 	}
-	if err := a.start(ctx, action, rendered); err != nil {
+	if err := a.start(ctx, action, run); err != nil {
 		log.Error("the kubelet cannot be started", "err", err)
 		a.exit = &trial.Child{Exited: true, Exit: err.Error()}
 		return
@@ -71,12 +71,12 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, rendered Rend
 	a.collect()
 }
 
-func (a *Agent) start(ctx context.Context, action trial.Action, rendered Rendered) error {
+func (a *Agent) start(ctx context.Context, action trial.Action, run component.Run) error {
 	known := a.known(action.Config)
 	a.setAsideState(action, known.Effective)
 	a.ran, a.running = action.Config, known
 	a.wasHealthy = false
-	process, err := a.p.Kubelet.Start(ctx, rendered, known.Effective)
+	process, err := a.p.Kubelet.Start(ctx, run, known.Effective)
 	if err != nil {
 		return err
 	}

@@ -34,19 +34,14 @@ type Kubelet interface {
 	Check(ctx context.Context, p payload.Payload) component.Verdict
 	// Files are what a payload is rendered as, for Start.
 	Files(p payload.Payload) (map[string][]byte, error)
-	// Start runs it with what was rendered; zero: with the local configuration.
-	Start(ctx context.Context, r Rendered, effective component.Effective) (Process, error)
+	// Start runs it with what was rendered; without a Dir: with the local
+	// configuration. What of that is the node's own is for Start to know.
+	Start(ctx context.Context, run component.Run, effective component.Effective) (Process, error)
 	Conflicts(effective component.Effective) ([]component.Conflict, error)
 	MoveAside(conflicts []component.Conflict, now time.Time) ([]string, error)
 	// RuntimeReachable asks the runtime's socket.
 	RuntimeReachable(endpoint string) error
 	RunsStaticPods(effective component.Effective) bool
-}
-
-// Rendered is where the files of a payload are.
-type Rendered struct {
-	Dir    string
-	Dropin bool // they are laid over the local configuration
 }
 
 // Process is a kubelet that was started.
@@ -259,7 +254,7 @@ func (a *Agent) step(ctx context.Context) error {
 		return fmt.Errorf("%w: %s", ErrLocalInvalid, d.Action.Words)
 	}
 	a.happened(d, o)
-	rendered, err := a.render(d.Action)
+	run, err := a.render(d.Action)
 	if err != nil {
 		a.o.Log.Error("a configuration cannot be started; going on without it", "uid", d.Action.Config.Revision, "err", err)
 		if a.state.Run = before; a.process == nil {
@@ -268,7 +263,7 @@ func (a *Agent) step(ctx context.Context) error {
 		return nil
 	}
 	a.report(d, o)
-	a.carryOut(ctx, d.Action, rendered)
+	a.carryOut(ctx, d.Action, run)
 	a.validate(ctx, d.Validate)
 	a.watch(ctx, d)
 	if d.Action.Kind != trial.None {

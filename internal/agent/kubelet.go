@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -50,12 +49,16 @@ func (h *HostKubelet) CheckLocal(ctx context.Context) component.Verdict {
 
 // Check implements Kubelet.
 func (h *HostKubelet) Check(ctx context.Context, p payload.Payload) component.Verdict {
-	return h.Harness.Check(ctx, p.Upstream, h.InitFile)
+	return h.Harness.Check(ctx, candidate(p), h.InitFile)
 }
 
 // Files implements Kubelet.
 func (h *HostKubelet) Files(p payload.Payload) (map[string][]byte, error) {
-	return map[string][]byte{payload.KeyKubelet: p.Upstream}, nil
+	return h.Kubelet.Files(candidate(p), h.InitFile)
+}
+
+func candidate(p payload.Payload) component.Candidate {
+	return component.Candidate{Data: p.Upstream, Dropin: p.Key == payload.KeyKubeletDropin}
 }
 
 // Conflicts implements Kubelet.
@@ -83,12 +86,9 @@ func (h *HostKubelet) RunsStaticPods(effective component.Effective) bool {
 }
 
 // Start implements Kubelet.
-func (h *HostKubelet) Start(ctx context.Context, r Rendered, effective component.Effective) (Process, error) {
-	file := h.InitFile
-	if r.Dir != "" {
-		file = filepath.Join(r.Dir, payload.KeyKubelet)
-	}
-	argv := h.Argv(file, h.LockFile)
+func (h *HostKubelet) Start(ctx context.Context, run component.Run, effective component.Effective) (Process, error) {
+	run.InitFile = h.InitFile
+	argv := h.Argv(run, h.LockFile)
 	p, err := supervisor.Start(supervisor.Command{
 		Path: argv[0], Args: argv[1:], Stdout: os.Stdout, Stderr: os.Stderr, Watchdog: watchdog,
 	}, h.Notifier)

@@ -226,10 +226,10 @@ func (k *simKubelet) judge(ctx context.Context, name string) component.Verdict {
 	return v
 }
 
-func (k *simKubelet) Start(_ context.Context, r Rendered, effective component.Effective) (Process, error) {
+func (k *simKubelet) Start(_ context.Context, run component.Run, effective component.Effective) (Process, error) {
 	name := ""
-	if r.Dir != "" {
-		data, err := k.w.disk.ReadFile(r.Dir + "/kubelet")
+	if run.Dir != "" {
+		data, err := k.w.disk.ReadFile(run.Dir + "/kubelet")
 		if err != nil {
 			return nil, err
 		}

@@ -1,220 +1,191 @@
 package component
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"reflect"
-	"slices"
-	"strconv"
+	"regexp"
 	"strings"
-
-	"sigs.k8s.io/yaml"
+	"sync"
 )
 
-// candidate is one configuration while Check judges it.
-type candidate struct {
-	h        *Harness
-	id       Identity
-	data     []byte
-	initFile string
-
-	unusable string // why stage 2 cannot be used now
-	local    bool   // the local configuration passed stage 2 during this check
+// Candidate is a configuration to be judged or run.
+type Candidate struct {
+	Data   []byte // an upstream KubeletConfiguration, JSON or YAML
+	Dropin bool   // it is laid over the local configuration, through --config-dir
 }
 
-// refused judges a candidate that did not pass stage 1 or that only passed with lenient decoding, which the kubelet
-// itself lets pass with a warning.
-func (c *candidate) refused(ctx context.Context, a answer) Verdict {
-	words := a.words
-	if a.lenient != "" && words == "" {
-		words = a.lenient
-	} else if a.lenient != "" {
-		words = clip(words+"; "+a.lenient, maxWords)
-	}
-	v := Verdict{Stage: 1, Words: words}
-	if a.outcome == CouldNotTell {
-		return v
-	}
-	if local := c.h.runLocal(ctx, 1, c.initFile); local.outcome != Accepted {
-		v.Words = clip(fmt.Sprintf("%s (but the local configuration does not pass the dry run either: %s)", words, local.words), maxWords)
-		return v
-	}
-	v.Outcome = Rejected
-	return v
+// Run says what configuration a kubelet is run with. The zero value is the node's own --config and --config-dir.
+type Run struct {
+	InitFile string // the local configuration, if it is not the node's own --config and --config-dir
+	Dir      string // where a candidate's Files were rendered; empty: the local configuration
+	Dropin   bool   // as the candidate has it
 }
 
-// runStage2 runs the candidate as far as it can go without being a kubelet, if this binary was seen to stop there with
-// the local configuration.
-func (c *candidate) runStage2(ctx context.Context) answer {
-	h := c.h
-	h.mu.Lock()
-	proven, banned := h.stage2 == c.id, h.banned == c.id
-	h.mu.Unlock()
-	if banned {
-		c.unusable = "this kubelet does not stop where it should"
-		return answer{}
-	}
-	if !proven {
-		local := h.runLocal(ctx, 2, c.initFile)
-		c.remember(local)
-		if local.outcome != Accepted {
-			c.unusable = "the local configuration does not pass it: " + local.words
-			return answer{}
-		}
-		c.local = true
-	}
-	a := h.run(ctx, dryRun{stage: 2, data: c.data, nodeFlags: true})
-	if a.strayed {
-		c.remember(a)
-		c.unusable = a.words
-	}
-	return a
+// What a candidate is rendered as.
+const (
+	wholeFile = "kubelet"
+	dropinDir = "kubelet.conf.d"
+	ourDropin = "evenkeel.conf" // after every copy of the node's own, whose names begin with a digit
+)
+
+// Bounds of the node's own drop-in directory. Its files are copied at each check and each start.
+const (
+	maxDropins     = 1000
+	maxDropinBytes = 8 << 20 // in all
+)
+
+// Files returns what a candidate is to be rendered as, for Argv: contents by name, with slashes for directories. Under a
+// drop-in lie copies of the node's own, which merge in the order in which the kubelet merges the originals. The error
+// names the drop-in directory of the node that cannot be copied.
+func (k *Kubelet) Files(c Candidate, initFile string) (map[string][]byte, error) {
+	s, err := k.candidate(c, initFile)
+	return s.files, err
 }
 
-// remember keeps what a run at stage 2 showed of the binary.
-func (c *candidate) remember(a answer) {
-	c.h.mu.Lock()
-	defer c.h.mu.Unlock()
+// sources returns the --config and --config-dir of a run; "" for none.
+func (k *Kubelet) sources(run Run) (config, configDir string) {
+	config, configDir = k.Config, k.ConfigDir
+	if run.InitFile != "" {
+		config, configDir = run.InitFile, ""
+	}
 	switch {
-	case a.strayed:
-		c.h.banned, c.h.stage2 = c.id, Identity{}
-	case a.outcome == Accepted:
-		c.h.stage2 = c.id
+	case run.Dir == "":
+	case run.Dropin:
+		configDir = filepath.Join(run.Dir, dropinDir)
+	default:
+		config, configDir = filepath.Join(run.Dir, wholeFile), ""
+	}
+	return config, configDir
+}
+
+// configFlags returns the flags that make a kubelet run with a configuration. The node's own must not come along.
+func (k *Kubelet) configFlags(run Run) []string {
+	var flags []string
+	config, configDir := k.sources(run)
+	if config != "" {
+		flags = append(flags, "--config="+config)
+	}
+	if configDir != "" {
+		flags = append(flags, "--config-dir="+configDir)
+	}
+	return flags
+}
+
+// setup is all that there is to a run of the kubelet with one configuration.
+type setup struct {
+	run     Run
+	files   map[string][]byte       // what run.Dir is to hold; nil for the local configuration
+	payload func() (layer, error)   // the candidate itself, decoded once; nil for the local configuration
+	layers  func() ([]layer, error) // all that the kubelet merges, bottom up, read and decoded once
+}
+
+// local is the setup of the local configuration.
+func (k *Kubelet) local(initFile string) setup {
+	run := Run{InitFile: initFile}
+	return setup{run: run, layers: sync.OnceValues(func() ([]layer, error) { return k.localLayers(run) })}
+}
+
+// whole is the setup of a configuration that replaces the local one.
+func whole(data []byte) setup {
+	payload := sync.OnceValues(func() (layer, error) { return newLayer(data, OriginRemote) })
+	return setup{
+		files:   map[string][]byte{wholeFile: data},
+		payload: payload,
+		layers: func() ([]layer, error) {
+			l, err := payload()
+			return []layer{l}, err
+		},
 	}
 }
 
-// judgeStage2 lays the result of stage 2 over the acceptance of stage 1.
-func (c *candidate) judgeStage2(ctx context.Context, v *Verdict, a answer) {
-	switch {
-	case c.unusable != "":
-		v.Words = clip("stage 2 of the dry run was not used: "+c.unusable, maxWords)
-		return
-	case a.outcome == Accepted:
-		v.Stage = 2
-		return
-	case a.outcome == CouldNotTell:
-		v.Outcome, v.Stage, v.Words = CouldNotTell, 2, a.words
-		return
+func (k *Kubelet) candidate(c Candidate, initFile string) (setup, error) {
+	if !c.Dropin {
+		return whole(c.Data), nil
 	}
-	// Something refuses it. The candidate's fault, or the node's? The local configuration tells, now.
-	if !c.local || a.noRuntime {
-		local := c.h.runLocal(ctx, 2, c.initFile)
-		switch {
-		case local.outcome == Accepted:
-		case local.noRuntime:
-			v.Words = clip("stage 2 of the dry run was not used: "+local.words, maxWords)
-			return
-		default:
-			v.Outcome, v.Stage = CouldNotTell, 2
-			v.Words = clip(fmt.Sprintf("%s (but the local configuration does not pass the dry run either: %s)", a.words, local.words), maxWords)
-			return
-		}
-	}
-	v.Outcome, v.Stage, v.Words = Rejected, 2, a.words
-}
-
-// setsConfig tells whether the command line has a flag that may override a field of the configuration.
-func (k *Kubelet) setsConfig() bool {
-	return slices.ContainsFunc(k.flags, func(f flag) bool { return !notConfig[f.name] })
-}
-
-// addOverridden compares what the kubelet makes of the candidate with and without the node's flags.
-func (c *candidate) addOverridden(v *Verdict, flagged bool, bare answer) {
-	var fields map[string]any
-	if err := yaml.Unmarshal(c.data, &fields); err != nil {
-		v.Warnings = append(v.Warnings, "which fields are overridden by flags is unknown: "+clip(err.Error(), maxWords))
-		return
-	}
-	leaves(fields, nil, func(path []segment, value any) {
-		if c.overridden(path, value, v.Effective, flagged, bare.effective) {
-			v.Overridden = append(v.Overridden, joinPath(path))
-		}
-	})
-	slices.Sort(v.Overridden)
-	if flagged && (bare.effective == nil || v.Effective == nil) {
-		why := bare.words
-		if why == "" {
-			why = "the kubelet did not print its configuration"
-		}
-		v.Warnings = append(v.Warnings, clip("which fields are overridden by flags is unknown: "+why, maxWords))
-	}
-}
-
-func (c *candidate) overridden(path []segment, value any, with Effective, flagged bool, bare Effective) bool {
-	switch strings.ToLower(joinPath(path)) {
-	case "apiversion", "kind":
-		return false
-	case "logging.verbosity":
-		// Every dry run has -v=5, so that no dump can tell.
-		own, given := last(c.h.k.flags, "v")
-		return given && own != fmt.Sprint(value)
-	case "seccompdefault":
-		// The kubelet takes either; the flag does not show in the configuration.
-		own, given := last(c.h.k.flags, "seccomp-default")
-		return given && own != "false" && value == false
-	}
-	if !flagged || with == nil || bare == nil {
-		return false
-	}
-	is, _ := with.field(path)
-	would, known := bare.field(path)
-	return known && !reflect.DeepEqual(is, would)
-}
-
-// effective decodes the dump of a dry run and puts right what only the dry run made of it: the throw-away certificate
-// directory, and -v=5. It returns nil if there is no dump.
-func (h *Harness) effective(dump []byte, dir string, want dryRun) Effective {
-	if len(dump) == 0 {
-		return nil
-	}
-	e, err := decodeEffective(dump)
+	local := k.local(initFile)
+	own, err := k.ownDropins(local.run)
 	if err != nil {
-		h.log.Warn("could not read the configuration that the kubelet printed", "error", err)
-		return nil
+		return setup{}, err
 	}
-	for _, name := range []string{"TLSCertFile", "TLSPrivateKeyFile"} {
-		if rest, ok := strings.CutPrefix(e.String(name), filepath.Join(dir, "pki")+"/"); ok {
-			e.set(filepath.Join(h.k.CertDir, rest), name)
-		}
+	files := map[string][]byte{dropinDir + "/" + ourDropin: c.Data}
+	for i, d := range own {
+		files[dropinDir+"/"+copyName(i, d.name)] = d.data
 	}
-	if logging, ok := e["Logging"].(map[string]any); ok {
-		for name := range logging {
-			if strings.EqualFold(name, "verbosity") {
-				e.set(h.verbosity(want), "Logging", name)
+	payload := sync.OnceValues(func() (layer, error) { return newLayer(c.Data, OriginDropin) })
+	return setup{
+		run:     Run{InitFile: initFile, Dropin: true},
+		files:   files,
+		payload: payload,
+		layers: sync.OnceValues(func() ([]layer, error) {
+			under, err := local.layers()
+			if err != nil {
+				return nil, err
 			}
-		}
-	}
-	return e
+			l, err := payload()
+			return append(under[:len(under):len(under)], l), err
+		}),
+	}, nil
 }
 
-// verbosity is what logging.verbosity would be without the -v=5 of the dry run; nil, as far as drop-ins may say.
-func (h *Harness) verbosity(want dryRun) any {
-	if v, given := last(h.k.flags, "v"); given && want.nodeFlags {
-		if _, err := strconv.ParseInt(v, 10, 32); err == nil {
-			return json.Number(v)
+// dropin is one file of the node's own drop-in directory.
+type dropin struct {
+	name string // in the directory, with slashes
+	data []byte
+}
+
+// ownDropins reads the node's own drop-in directory, if its local configuration has one, as the kubelet does: every
+// file and link whose name ends in .conf, in the order of the walk, subdirectories too. What is wrong with a file is for
+// the kubelet to say, but for what would keep us from reading it.
+func (k *Kubelet) ownDropins(local Run) ([]dropin, error) {
+	_, dir := k.sources(local)
+	if dir == "" {
+		return nil, nil
+	}
+	var own []dropin
+	room := int64(maxDropinBytes)
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(d.Name()) != ".conf" {
+			return err
 		}
-		return nil
-	}
-	data, file := want.data, want.file
-	if data == nil && file == "" && want.nodeFlags {
-		if h.k.ConfigDir != "" {
-			return nil
+		if len(own) == maxDropins {
+			return fmt.Errorf("there are more than %d files", maxDropins)
 		}
-		file = h.k.Config
+		data, err := readBounded(path, room)
+		if err != nil {
+			return err
+		}
+		room -= int64(len(data))
+		name, err := filepath.Rel(dir, path)
+		own = append(own, dropin{filepath.ToSlash(name), data})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the node's own drop-in directory %s: %w", dir, err)
 	}
-	if data == nil && file != "" {
-		data, _ = os.ReadFile(file) // the kubelet just read it; if it is gone now, nothing is known
+	return own, nil
+}
+
+// readBounded reads a regular file, or what a link to one leads to.
+func readBounded(path string, most int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	case info.Size() > most:
+		return nil, fmt.Errorf("%s is too large: there may be %d MiB in all", path, maxDropinBytes>>20)
 	}
-	var fields struct {
-		Logging struct {
-			Verbosity int64 `json:"verbosity"`
-		} `json:"logging"`
-	}
-	if err := yaml.Unmarshal(data, &fields); err != nil {
-		return nil
-	}
-	return json.Number(strconv.FormatInt(fields.Logging.Verbosity, 10))
+	return os.ReadFile(path)
+}
+
+var unsafe = regexp.MustCompile(`[^A-Za-z0-9._-]`)
+
+// copyName is a safe name that sorts by the number and tells which file it is a copy of.
+func copyName(number int, name string) string {
+	const most = 100 // bytes
+	name = unsafe.ReplaceAllString(strings.ReplaceAll(strings.TrimSuffix(name, ".conf"), "/", "-"), "_")
+	return fmt.Sprintf("%03d-%.*s.conf", number, most, name)
 }

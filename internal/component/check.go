@@ -8,16 +8,11 @@ import (
 	"sync"
 )
 
-// Prove makes sure that this kubelet binary stops where stage 1 of the dry run ends, with a configuration that could
+// prove makes sure that this kubelet binary stops where stage 1 of the dry run ends, with a configuration that could
 // not do harm if it went on. A proof holds until the binary is replaced; without one there is no dry run.
 //
 // Whether stage 2 may be used is decided by Check, which knows the local configuration: once that was seen to come to
 // the end of stage 2 with this binary.
-func (h *Harness) Prove(ctx context.Context) error {
-	_, err := h.prove(ctx)
-	return err
-}
-
 func (h *Harness) prove(ctx context.Context) (Identity, error) {
 	id, err := h.k.Identity()
 	if err != nil {
@@ -48,7 +43,29 @@ func (h *Harness) runEmpty(ctx context.Context) answer {
 	if err != nil {
 		return answer{words: err.Error()}
 	}
-	return h.run(ctx, dryRun{stage: 1, data: data})
+	return h.run(ctx, dryRun{stage: 1, of: whole(data)})
+}
+
+// tooOld says why a drop-in cannot be used with a kubelet of this version; "" if it can. Before 1.30 --config-dir was
+// not there, or alpha: the kubelet refused it without a variable in its environment.
+func (h *Harness) tooOld(ctx context.Context, id Identity) (string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.versionOf != id {
+		version, err := h.k.Version(ctx)
+		if err != nil {
+			return "", err
+		}
+		h.version, h.versionOf = version, id
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(h.version, "v%d.%d", &major, &minor); err != nil {
+		return "", fmt.Errorf("kubelet version %s: %w", h.version, err)
+	}
+	if major == 1 && minor < 30 {
+		return fmt.Sprintf("kubelet %s is too old for a drop-in: --config-dir works from v1.30 on; use the key \"kubelet\"", h.version), nil
+	}
+	return "", nil
 }
 
 // CheckLocal judges the local configuration at stage 1: initFile if given, which replaces --config and --config-dir,
@@ -58,12 +75,23 @@ func (h *Harness) CheckLocal(ctx context.Context, initFile string) Verdict {
 	if _, err := h.prove(ctx); err != nil {
 		return Verdict{Words: err.Error()}
 	}
-	a := h.runLocal(ctx, 1, initFile)
-	v := Verdict{Outcome: a.outcome, Stage: 1, Words: a.words, Effective: a.effective}
+	local := h.k.local(initFile)
+	others, stop := context.WithCancel(ctx)
+	defer stop()
+	bare := h.runBare(others, local)
+	a := h.run(ctx, dryRun{stage: 1, of: local, nodeFlags: true})
+	if a.outcome != Accepted {
+		stop()
+	}
+	unflagged := bare()
+	v := Verdict{Outcome: a.outcome, Stage: 1, Words: a.words, Effective: a.effective, Local: a.effective}
 	if a.lenient != "" {
 		v.Warnings = append(v.Warnings, a.lenient)
 	}
-	if a.outcome == Rejected {
+	switch a.outcome {
+	case Accepted:
+		h.explain(&v, local, unflagged)
+	case Rejected:
 		if empty := h.runEmpty(ctx); empty.outcome != Accepted {
 			v.Outcome = CouldNotTell
 			v.Words = clip(fmt.Sprintf("%s (but an empty configuration does not pass the dry run either: %s)", a.words, empty.words), maxWords)
@@ -72,45 +100,146 @@ func (h *Harness) CheckLocal(ctx context.Context, initFile string) Verdict {
 	return v
 }
 
-func (h *Harness) runLocal(ctx context.Context, stage int, initFile string) answer {
-	return h.run(ctx, dryRun{stage: stage, file: initFile, nodeFlags: true})
+// runBare begins the run of a configuration without the node's flags, if any of them sets something of it, and returns
+// what waits for the answer, once.
+func (h *Harness) runBare(ctx context.Context, of setup) func() answer {
+	if !h.k.setsConfig() {
+		return func() answer { return answer{} }
+	}
+	done := make(chan answer, 1)
+	go func() { done <- h.run(ctx, dryRun{stage: 1, of: of}) }()
+	return func() answer { return <-done }
 }
 
-// Check judges a candidate, with the node's own flags: data is a whole configuration that replaces --config and
-// --config-dir. It is rejected only if the local configuration (initFile, see CheckLocal) passes the same stage now.
-// Where stage 2 cannot be used now, stage 1 alone accepts, and Words says why.
-func (h *Harness) Check(ctx context.Context, data []byte, initFile string) Verdict {
+// Check judges a candidate, with the node's own flags, and for a drop-in with all that it is laid over. It is rejected
+// only if the local configuration (initFile, see CheckLocal) passes the same stage now, or if the kubelet is too old for
+// it. Where stage 2 cannot be used now, stage 1 alone accepts, and Words says why.
+func (h *Harness) Check(ctx context.Context, candidate Candidate, initFile string) Verdict {
 	id, err := h.prove(ctx)
 	if err != nil {
 		return Verdict{Words: err.Error()}
 	}
-	if data == nil {
-		data = []byte{} // an empty file, not the node's own
+	if candidate.Dropin {
+		words, err := h.tooOld(ctx, id)
+		switch {
+		case err != nil:
+			return Verdict{Words: err.Error()}
+		case words != "":
+			return Verdict{Outcome: Rejected, Words: words}
+		}
 	}
-	c := &candidate{h: h, id: id, data: data, initFile: initFile}
+	of, err := h.k.candidate(candidate, initFile)
+	if err != nil {
+		return Verdict{Words: oneLine(err.Error())}
+	}
+	c := &check{h: h, id: id, data: candidate.Data, candidate: of, local: h.k.local(initFile)}
+	return c.judge(ctx)
+}
 
-	// Stage 2 does not wait for stage 1: that would add their times, and a configuration that stage 1 rejects ends
-	// stage 2 at the same place. The third run finds a slot when the first is done.
+// check is one candidate while Check judges it.
+type check struct {
+	h                *Harness
+	id               Identity
+	data             []byte
+	candidate, local setup
+
+	unusable    string // why stage 2 cannot be used now
+	localPassed bool   // the local configuration passed stage 2 during this check
+}
+
+// judge has two runs at a time. Stage 2 does not wait for stage 1: that would add their times, and a configuration that
+// stage 1 rejects ends stage 2 at the same place. It takes longer than all the others together.
+func (c *check) judge(ctx context.Context) Verdict {
 	others, stop := context.WithCancel(ctx)
 	defer stop()
-	var second, bare answer
+	var second, local answer
 	var wait sync.WaitGroup
-	first := make(chan answer, 1)
-	go func() { first <- h.run(ctx, dryRun{stage: 1, data: data, nodeFlags: true}) }()
 	wait.Go(func() { second = c.runStage2(others) })
-	a := <-first
+	a := c.runStage1(ctx)
 	if a.outcome != Accepted || a.lenient != "" {
 		stop()
 		wait.Wait()
 		return c.refused(ctx, a)
 	}
+	bare := c.h.runBare(others, c.candidate)
+	wait.Go(func() { local = c.h.run(ctx, dryRun{stage: 1, of: c.local, nodeFlags: true}) })
 	v := Verdict{Outcome: Accepted, Stage: 1, Effective: a.effective}
-	flagged := h.k.setsConfig()
-	if flagged {
-		wait.Go(func() { bare = h.run(ctx, dryRun{stage: 1, data: data}) })
-	}
+	unflagged := bare()
 	wait.Wait()
-	c.addOverridden(&v, flagged, bare)
+	c.h.explain(&v, c.candidate, unflagged)
+	c.explainLocal(&v, local)
 	c.judgeStage2(ctx, &v, second)
+	return v
+}
+
+// runStage1 runs the candidate as the kubelet would read it. Of a drop-in's fields the kubelet passes over those that it
+// does not know, without a word; so a drop-in is also decoded strictly, as if it were a whole configuration.
+func (c *check) runStage1(ctx context.Context) answer {
+	a := c.h.run(ctx, dryRun{stage: 1, of: c.candidate, nodeFlags: true})
+	if !c.candidate.run.Dropin || a.outcome == CouldNotTell {
+		return a
+	}
+	alone := c.h.run(ctx, dryRun{stage: 1, of: whole(c.data)})
+	if alone.undecoded {
+		if data := c.withoutNulls(); data != nil {
+			alone = c.h.run(ctx, dryRun{stage: 1, of: whole(data)})
+		}
+	}
+	a.lenient = alone.lenient // before, it was said of the local configuration, which may
+	if a.outcome == Accepted && (alone.outcome == CouldNotTell || alone.undecoded) {
+		return alone
+	}
+	return a
+}
+
+// withoutNulls returns a drop-in without the fields that it sets to null, which gives them their defaults back: in a
+// whole configuration not every field can be null. nil if there are none.
+func (c *check) withoutNulls() []byte {
+	l, err := c.candidate.payload()
+	if err != nil {
+		return nil
+	}
+	fields, changed := pruneNulls(l.fields)
+	data, err := json.Marshal(fields)
+	if err != nil || !changed {
+		return nil
+	}
+	return data
+}
+
+func pruneNulls(fields map[string]any) (pruned map[string]any, changed bool) {
+	pruned = map[string]any{}
+	for name, value := range fields {
+		switch v := value.(type) {
+		case nil:
+			changed = true
+		case map[string]any:
+			inner, less := pruneNulls(v)
+			pruned[name], changed = inner, changed || less
+		default:
+			pruned[name] = v
+		}
+	}
+	return pruned, changed
+}
+
+// refused judges a candidate that did not pass stage 1 or that only passed with lenient decoding, which the kubelet
+// itself lets pass with a warning.
+func (c *check) refused(ctx context.Context, a answer) Verdict {
+	words := a.words
+	if a.lenient != "" && words == "" {
+		words = a.lenient
+	} else if a.lenient != "" {
+		words = clip(words+"; "+a.lenient, maxWords)
+	}
+	v := Verdict{Stage: 1, Words: words}
+	if a.outcome == CouldNotTell {
+		return v
+	}
+	if local := c.h.run(ctx, dryRun{stage: 1, of: c.local, nodeFlags: true}); local.outcome != Accepted {
+		v.Words = clip(fmt.Sprintf("%s (but the local configuration does not pass the dry run either: %s)", words, local.words), maxWords)
+		return v
+	}
+	v.Outcome = Rejected
 	return v
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -58,6 +59,9 @@ type Harness struct {
 	proven Identity // the binary that was seen to stop where stage 1 ends
 	stage2 Identity // the binary that was seen to stop where stage 2 ends
 	banned Identity // the binary that went on beyond stage 2
+
+	version   string // of the binary that versionOf was
+	versionOf Identity
 }
 
 // NewHarness returns a harness for one node's kubelet. It puts its throw-away files into scratchDir, which it makes.
@@ -72,9 +76,8 @@ func NewHarness(k *Kubelet, scratchDir string, log *slog.Logger) *Harness {
 // dryRun is one run that is wanted.
 type dryRun struct {
 	stage     int
-	data      []byte // written to a file and given as --config, instead of the node's --config and --config-dir
-	file      string // given as --config, instead of the node's --config and --config-dir
-	nodeFlags bool   // run with the node's own flags (and, with neither data nor file, its own configuration)
+	of        setup
+	nodeFlags bool // with the node's own flags
 }
 
 // answer is what came of a dry run.
@@ -84,6 +87,7 @@ type answer struct {
 	lenient   string
 	strayed   bool
 	noRuntime bool // it was refused because the container runtime could not be reached
+	undecoded bool // it was refused because the file given as --config could not be decoded
 	effective Effective
 }
 
@@ -124,26 +128,18 @@ func (h *Harness) run(ctx context.Context, want dryRun) answer {
 	return a
 }
 
-// arguments puts ours first, where no flag that lacks its value can swallow them; so the node's own must not repeat
-// them, since the last one wins.
+// arguments writes what the run is to read, and puts ours first, where no flag that lacks its value can swallow them;
+// so the node's own must not repeat them, since the last one wins.
 func (h *Harness) arguments(want dryRun, dir string) ([]string, error) {
 	args := []string{"-v=5", "--cert-dir=" + filepath.Join(dir, "pki"), "--root-dir=" + filepath.Join(dir, "root")}
-	file := want.file
-	if want.data != nil {
-		file = filepath.Join(dir, "kubelet")
-		if err := os.WriteFile(file, want.data, 0o600); err != nil {
+	run := want.of.run
+	if want.of.files != nil {
+		run.Dir = dir
+		if err := writeFiles(dir, want.of.files); err != nil {
 			return nil, err
 		}
 	}
-	if file == "" && want.nodeFlags {
-		file = h.k.Config
-		if h.k.ConfigDir != "" {
-			args = append(args, "--config-dir="+h.k.ConfigDir)
-		}
-	}
-	if file != "" {
-		args = append(args, "--config="+file)
-	}
+	args = append(args, h.k.configFlags(run)...)
 	dropped := droppedAlways
 	if want.stage == 2 {
 		args = append(args, flagsStage2...)
@@ -155,6 +151,19 @@ func (h *Harness) arguments(want dryRun, dir string) ([]string, error) {
 		args = append(args, without(h.k.flags, dropped...)...)
 	}
 	return args, nil
+}
+
+func writeFiles(dir string, files map[string][]byte) error {
+	for name, data := range files {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (h *Harness) read(want dryRun, dir string, out *transcript, end ending) answer {
@@ -176,6 +185,7 @@ func (h *Harness) read(want dryRun, dir string, out *transcript, end ending) ans
 	a.outcome = Rejected
 	a.noRuntime = strings.Contains(word, "validate CRI v1 runtime API for endpoint") ||
 		strings.Contains(word, "validate CRI v1 image API for endpoint")
+	a.undecoded = strings.HasPrefix(word, "failed to load kubelet config file, path: ")
 	a.words = cleanWords(word, dir)
 	if a.words == "" {
 		a.words = fmt.Sprintf("the kubelet ended with exit code %d and no word", end.code)
@@ -186,18 +196,53 @@ func (h *Harness) read(want dryRun, dir string, out *transcript, end ending) ans
 // cleanWords takes the wrapping off the kubelet's own words: what it says for every error alike, and the names of
 // throw-away files.
 func cleanWords(words, dir string) string {
-	words = strings.TrimPrefix(words, "failed to run Kubelet: ")
-	words = strings.TrimPrefix(words, "panic: failed to merge global and in-flight KubeletConfiguration while setting defaults, error: ")
-	words = strings.TrimPrefix(words, "failed to validate kubelet configuration, error: ")
 	if before, _, found := strings.Cut(words, ", path: &TypeMeta{"); found {
 		words = before
 	}
-	file := filepath.Join(dir, "kubelet")
-	words = strings.TrimPrefix(words, fmt.Sprintf("failed to load kubelet config file, path: %s, error: ", file))
-	words = strings.TrimPrefix(words, fmt.Sprintf("failed to load Kubelet config file %s, error ", file))
-	words = strings.ReplaceAll(words, dir+"/", "")
-	return oneLine(words)
+	if before, _, found := strings.Cut(words, "' is missing in '"); found { // the whole file, with what may be secret
+		words = before + "' is missing"
+	}
+	file, conf := filepath.Join(dir, wholeFile), filepath.Join(dir, dropinDir)
+	for _, wrapping := range []string{
+		"failed to run Kubelet: ",
+		"panic: failed to merge global and in-flight KubeletConfiguration while setting defaults, error: ",
+		"failed to validate kubelet configuration, error: ",
+		fmt.Sprintf("failed to load kubelet config file, path: %s, error: ", file),
+		fmt.Sprintf("failed to load Kubelet config file %s, error ", file),
+		"failed to merge kubelet configs: ",
+		fmt.Sprintf("failed to walk through kubelet dropin directory %q: ", conf),
+		fmt.Sprintf("failed to load kubelet dropin file, path: %s, ", filepath.Join(conf, ourDropin)),
+		"error: ",
+	} {
+		words = strings.TrimPrefix(words, wrapping)
+	}
+	return oneLine(strings.ReplaceAll(words, dir+"/", ""))
 }
 
 // oneLine makes words fit for a status.
 func oneLine(words string) string { return clip(strings.Join(strings.Fields(words), " "), maxWords) }
+
+// effective decodes the dump of a dry run and puts right what only the dry run made of it: the throw-away certificate
+// directory, and -v=5; and what a dump leaves out: the kubelet takes the flag --seccomp-default or the field. It returns
+// nil if there is no dump.
+func (h *Harness) effective(dump []byte, dir string, want dryRun) Effective {
+	if len(dump) == 0 {
+		return nil
+	}
+	e, err := decodeEffective(dump)
+	if err != nil {
+		h.log.Warn("could not read the configuration that the kubelet printed", "error", err)
+		return nil
+	}
+	for _, name := range []string{"tlsCertFile", "tlsPrivateKeyFile"} {
+		if rest, ok := strings.CutPrefix(e.String(name), filepath.Join(dir, "pki")+"/"); ok {
+			e[name] = filepath.Join(h.k.CertDir, rest)
+		}
+	}
+	if value, given := last(h.k.flags, "seccomp-default"); given && want.nodeFlags {
+		if on, _ := strconv.ParseBool(value); on || value == "" {
+			e["seccompDefault"] = true
+		}
+	}
+	return h.k.setVerbosity(e, want.of, want.nodeFlags)
+}

@@ -4,14 +4,13 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Effective is a component's configuration as the component itself printed it. A dry run prints the Go field names of
-// the internal type, /configz those of the API; Field finds both.
+// Effective is a component's configuration as the component itself printed it, in the API's JSON names. Numbers are
+// json.Number, as they were printed.
 type Effective map[string]any
-
-// internalNames are the API fields whose Go name in the kubelet's internal type is not theirs in another case.
-var internalNames = map[string]string{"resolvconf": "ResolverConfig"}
 
 // Field returns the value at a path of JSON field names, such as "authentication.x509.clientCAFile". A map key that
 // holds a dot stands in brackets: "evictionHard[memory.available]". Case does not matter, except in brackets.
@@ -63,7 +62,7 @@ func (s segment) in(fields map[string]any) (any, bool) {
 		return v, ok
 	}
 	for name, v := range fields {
-		if strings.EqualFold(name, s.name) || name == internalNames[strings.ToLower(s.name)] {
+		if strings.EqualFold(name, s.name) {
 			return v, true
 		}
 	}
@@ -104,24 +103,8 @@ func joinPath(path []segment) string {
 	return b.String()
 }
 
-// set changes one field, which need not be there; the maps on the way are made.
-func (e Effective) set(value any, path ...string) {
-	fields := map[string]any(e)
-	for _, name := range path[:len(path)-1] {
-		inner, ok := fields[name].(map[string]any)
-		if !ok {
-			inner = map[string]any{}
-			fields[name] = inner
-		}
-		fields = inner
-	}
-	if value == nil {
-		delete(fields, path[len(path)-1])
-		return
-	}
-	fields[path[len(path)-1]] = value
-}
-
+// decodeEffective reads what a component printed: a dry run has the Go field names of the internal type, /configz those
+// of the API.
 func decodeEffective(text []byte) (Effective, error) {
 	dec := json.NewDecoder(strings.NewReader(string(text)))
 	dec.UseNumber()
@@ -129,11 +112,11 @@ func decodeEffective(text []byte) (Effective, error) {
 	if err := dec.Decode(&e); err != nil {
 		return nil, err
 	}
-	return e, nil
+	return payload.Canonical(e), nil
 }
 
-// leaves calls visit for every field that the payload sets, with the path of its names; a mapping is walked, a list is
-// one value, and null sets nothing.
+// leaves calls visit for every field that a configuration sets, with the path of its names; a mapping is walked, a list
+// is one value, and null sets nothing.
 func leaves(fields map[string]any, prefix []segment, visit func(path []segment, value any)) {
 	for name, value := range fields {
 		path := append(slices.Clip(prefix), segment{name: name})

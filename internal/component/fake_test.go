@@ -13,19 +13,23 @@ import (
 	"time"
 )
 
-// fake is a kubelet written by a test: a shell script that finds its configuration in $config. What it prints with
-// `end` stands where the real one's last word stands; `accept` is the end of the stage it was started for.
+// fake is a kubelet written by a test: a shell script that finds its configuration in $config, which is $file, and its
+// drop-ins in $dropins. What it prints with `end` stands where the real one's last word stands; `accept` is the end of
+// the stage it was started for, `dump` prints a configuration. $VERSION is its version.
 func fake(t *testing.T, body string) *Kubelet {
 	t.Helper()
 	const prelude = `#!/bin/sh
+[ "$1" = --version ] && { echo "Kubernetes ${VERSION-v1.36.3}"; exit; }
 stage=2
 for a in "$@"; do case "$a" in
---config=*) config=$(cat "${a#--config=}");;
+--config=*) file="${a#--config=}"; config=$(cat "$file");;
+--config-dir=*) dropins=$(cat "${a#--config-dir=}"/*.conf);;
 --root-dir=*) root="${a#--root-dir=}";;
 --exit-on-lock-contention) stage=1;;
 esac; done
 log() { echo "I1121 07:10:36.358684   21610 server.go:72] $1" >&2; }
 end() { echo "E1121 07:10:36.358684   21610 run.go:72] \"command failed\" err=\"$1\"" >&2; exit 1; }
+dump() { log '"KubeletConfiguration" configuration=<'; printf '\t%s\n >\n' "$1" >&2; }
 accept() {
   [ $stage = 1 ] && end "failed to run Kubelet: cannot exit on lock file contention: no lock file specified"
   end "failed to run Kubelet: bad --node-ip \\\"0.0.0.0,::\\\": dual-stack node IP cannot include '0.0.0.0' or '::'"
@@ -73,10 +77,10 @@ func TestAKubeletThatCannotRunGivesNoVerdict(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := harness(t, k)
-		checkVerdict(t, h.Check(context.Background(), []byte("x"), ""), CouldNotTell, 0, want)
+		checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), CouldNotTell, 0, want)
 		checkVerdict(t, h.CheckLocal(context.Background(), ""), CouldNotTell, 0, want)
-		if err := h.Prove(context.Background()); err == nil || err.Error() != want {
-			t.Errorf("Prove: %v, want %s", err, want)
+		if _, err := h.prove(context.Background()); err == nil || err.Error() != want {
+			t.Errorf("prove: %v, want %s", err, want)
 		}
 	}
 }
@@ -114,7 +118,7 @@ func TestWhatAFakeKubeletSaysOfACandidate(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			h := harness(t, fake(t, tt.body))
-			checkVerdict(t, h.Check(context.Background(), []byte("CANDIDATE"), ""), tt.outcome, tt.stage, tt.words)
+			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("CANDIDATE")}, ""), tt.outcome, tt.stage, tt.words)
 		})
 	}
 }
@@ -136,9 +140,9 @@ func TestStage2RejectsOnlyWhatLocalStillPasses(t *testing.T) {
 			now := filepath.Join(t.TempDir(), "now")
 			write(t, now, "accept", 0o600)
 			h := harness(t, fake(t, `case "$stage$config" in 2BAD) end "no good";; 2GOOD) accept;; 2) . `+now+`;; esac; accept`))
-			checkVerdict(t, h.Check(context.Background(), []byte("GOOD"), ""), Accepted, 2, "")
+			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("GOOD")}, ""), Accepted, 2, "")
 			write(t, now, tt.now, 0o600)
-			checkVerdict(t, h.Check(context.Background(), []byte("BAD"), ""), tt.outcome, tt.stage, tt.words)
+			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("BAD")}, ""), tt.outcome, tt.stage, tt.words)
 		})
 	}
 }
@@ -148,7 +152,7 @@ func TestAKubeletThatIgnoresTheExitFlagNeverBecomesASecondKubelet(t *testing.T) 
 	h := harness(t, fake(t, `sleep 600 & echo $$ $! >`+pids+`; log '"Standalone mode, no API client"'; wait`))
 	began := time.Now()
 	const want = `the dry run does not work with this kubelet: the dry run of the kubelet: it went on where the dry run should have ended ("\"Standalone mode, no API client\"") and was killed`
-	checkVerdict(t, h.Check(context.Background(), []byte("x"), ""), CouldNotTell, 0, want)
+	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), CouldNotTell, 0, want)
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("it was killed after %s, not at once", took)
 	}
@@ -163,7 +167,7 @@ func TestAKubeletThatGoesBeyondStage2IsKilledAndNeverAskedAgain(t *testing.T) {
 		`stage 2 of the dry run was not used: the local configuration does not pass it: the dry run of the kubelet: it went on where the dry run should have ended ("\"Using root directory\" path=\"/x\"") and was killed`,
 		`stage 2 of the dry run was not used: this kubelet does not stop where it should`,
 	} {
-		checkVerdict(t, h.Check(context.Background(), []byte("x"), ""), Accepted, 1, want)
+		checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), Accepted, 1, want)
 	}
 	if runs, _ := os.ReadFile(count); strings.Count(string(runs), "x") != 1 {
 		t.Errorf("stage 2 ran %d times", strings.Count(string(runs), "x"))
@@ -175,7 +179,7 @@ func TestAKubeletThatHangsIsKilledWithItsChildren(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	h := harness(t, fake(t, `case "$config" in HANG) sleep 600 & echo $$ $! >`+pids+`; wait;; esac; accept`))
 	h.Deadline = 500 * time.Millisecond
-	checkVerdict(t, h.Check(context.Background(), []byte("HANG"), ""), CouldNotTell, 1,
+	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("HANG")}, ""), CouldNotTell, 1,
 		"the dry run of the kubelet: it did not come to an end within 500ms and was killed")
 	mustBeGone(t, pids)
 }
@@ -193,7 +197,7 @@ func TestAStoppedCheckGivesNoVerdict(t *testing.T) {
 			<-time.After(10 * time.Millisecond) // between two looks
 		}
 	}()
-	checkVerdict(t, h.Check(ctx, []byte("HANG"), ""), CouldNotTell, 1, "the dry run of the kubelet: context canceled")
+	checkVerdict(t, h.Check(ctx, Candidate{Data: []byte("HANG")}, ""), CouldNotTell, 1, "the dry run of the kubelet: context canceled")
 	mustBeGone(t, started)
 }
 
@@ -207,7 +211,7 @@ func TestTheLocalConfigurationIsJudgedAgainstAnEmptyOne(t *testing.T) {
 	write(t, initFile, "WARN", 0o600)
 	v := h.CheckLocal(context.Background(), initFile)
 	checkVerdict(t, v, Accepted, 1, "")
-	if fmt.Sprint(v.Warnings) != "[unknown field x]" {
+	if want := "[unknown field x which fields are overridden by flags is unknown: the kubelet did not print its configuration]"; fmt.Sprint(v.Warnings) != want {
 		t.Errorf("warnings = %q", v.Warnings)
 	}
 	write(t, initFile, "INIT", 0o600)
@@ -223,7 +227,7 @@ func TestAProofHoldsUntilTheBinaryIsReplaced(t *testing.T) {
 	k := fake(t, body)
 	h := harness(t, k)
 	proofs := func() int {
-		if err := h.Prove(context.Background()); err != nil {
+		if _, err := h.prove(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		text, _ := os.ReadFile(count)
@@ -250,7 +254,7 @@ func TestADryRunDoesNotSpeakToSystemd(t *testing.T) {
 	h := harness(t, fake(t, `[ "$NOTIFY_SOCKET$WATCHDOG_USEC$WATCHDOG_PID" = "" ] || end "it could"
 [ "$TMPDIR" = "${root%/root}/tmp" ] && [ -d "$TMPDIR" ] || end "TMPDIR is $TMPDIR"
 accept`))
-	if err := h.Prove(context.Background()); err != nil {
+	if _, err := h.prove(context.Background()); err != nil {
 		t.Error(err)
 	}
 }
@@ -259,7 +263,7 @@ func TestWithoutAScratchDirectoryThereIsNoVerdict(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	write(t, file, "", 0o600)
 	h := NewHarness(fake(t, "accept"), filepath.Join(file, "scratch"), slogDiscard())
-	checkVerdict(t, h.Check(context.Background(), []byte("x"), ""), CouldNotTell, 0,
+	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), CouldNotTell, 0,
 		"the dry run does not work with this kubelet: no scratch directory for the dry run: mkdir "+file+": not a directory")
 }
 
@@ -273,7 +277,7 @@ func TestOldLeftoversAreClearedAway(t *testing.T) {
 	if err := os.Chtimes(filepath.Dir(left), old, old); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Prove(context.Background()); err != nil {
+	if _, err := h.prove(context.Background()); err != nil {
 		t.Fatal(err)
 	} // the harness's own check at the end sees that it is gone
 }
@@ -305,7 +309,7 @@ func mustBeGone(t *testing.T, pids string) {
 func TestMain(m *testing.M) {
 	if kubelet := os.Getenv("EVENKEEL_TEST_KUBELET"); kubelet != "" {
 		h := NewHarness(&Kubelet{Path: kubelet}, os.Getenv("EVENKEEL_TEST_SCRATCH"), slogDiscard())
-		_ = h.Prove(context.Background())
+		_, _ = h.prove(context.Background())
 		return
 	}
 	os.Exit(m.Run())
@@ -338,18 +342,19 @@ func slogDiscard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func TestACandidateThatGoesBeyondStage2IsNotRejected(t *testing.T) {
 	h := harness(t, fake(t, `case "$stage$config" in 2BAD) log '"Started kubelet"'; sleep 600;; esac; accept`))
-	v := h.Check(context.Background(), []byte("BAD"), "")
+	v := h.Check(context.Background(), Candidate{Data: []byte("BAD")}, "")
 	checkVerdict(t, v, Accepted, 1, `stage 2 of the dry run was not used: the dry run of the kubelet: it went on where the dry run should have ended ("\"Started kubelet\"") and was killed`)
-	checkVerdict(t, h.Check(context.Background(), []byte("GOOD"), ""), Accepted, 1, "stage 2 of the dry run was not used: this kubelet does not stop where it should")
+	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("GOOD")}, ""), Accepted, 1, "stage 2 of the dry run was not used: this kubelet does not stop where it should")
 }
 
 func TestADumpThatCannotBeReadIsNoVerdict(t *testing.T) {
 	k := fake(t, `printf 'I1121 07:10:36.358684   21610 server.go:301] "KubeletConfiguration" configuration=<\n\t{"MaxPods":\n >\n' >&2; accept`)
 	k.flags = []flag{{name: "max-pods", value: "5", tokens: []string{"--max-pods=5"}}}
-	v := harness(t, k).Check(context.Background(), []byte("maxPods: 1"), "")
+	v := harness(t, k).Check(context.Background(), Candidate{Data: []byte("maxPods: 1")}, "")
 	checkVerdict(t, v, Accepted, 2, "")
-	want := "[which fields are overridden by flags is unknown: the kubelet did not print its configuration]"
-	if v.Effective != nil || fmt.Sprint(v.Warnings) != want {
+	want := "[which fields are overridden by flags is unknown: the kubelet did not print its configuration" +
+		" what the local configuration amounts to is unknown: the kubelet did not print it]"
+	if v.Effective != nil || v.Local != nil || v.Origins != nil || fmt.Sprint(v.Warnings) != want {
 		t.Errorf("effective %v, warnings %q", v.Effective, v.Warnings)
 	}
 }

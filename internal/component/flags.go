@@ -34,7 +34,7 @@ var valued = map[string]bool{
 }
 
 // notConfig are the flags that set nothing of the KubeletConfiguration: they cannot override a field of a payload.
-// (-v sets logging.verbosity and --seccomp-default beats seccompDefault: those two are compared by hand.)
+// (-v sets logging.verbosity, but every dry run has a -v of its own: that one is compared by hand.)
 var notConfig = map[string]bool{
 	"bootstrap-kubeconfig": true, "cert-dir": true, "cloud-provider": true, "config": true, "config-dir": true,
 	"exit-on-lock-contention": true, "experimental-allocatable-ignore-eviction": true,
@@ -42,7 +42,7 @@ var notConfig = map[string]bool{
 	"image-credential-provider-bin-dir": true, "image-credential-provider-config": true, "kubeconfig": true,
 	"lock-file": true, "maximum-dead-containers": true, "maximum-dead-containers-per-container": true,
 	"minimum-container-ttl-duration": true, "node-ip": true, "node-labels": true, "pod-infra-container-image": true,
-	"root-dir": true, "runtime-cgroups": true, "seccomp-default": true, "v": true,
+	"root-dir": true, "runtime-cgroups": true, "v": true,
 }
 
 // parseFlags splits a command line like pflag does. It refuses what the kubelet would refuse, where going on would
@@ -117,4 +117,9 @@ func without(flags []flag, names ...string) []string {
 		}
 	}
 	return args
+}
+
+// setsConfig tells whether the command line has a flag that may override a field of the configuration.
+func (k *Kubelet) setsConfig() bool {
+	return slices.ContainsFunc(k.flags, func(f flag) bool { return !notConfig[f.name] })
 }

@@ -72,16 +72,16 @@ func ParseKubelet(argv []string) (*Kubelet, error) {
 	}, nil
 }
 
-// Argv returns the command line to run, path included. A config replaces the node's --config and, being a whole
-// configuration, its --config-dir; "" leaves both as they are. A lockFile replaces the node's --lock-file; "" removes
-// it, and --exit-on-lock-contention with it, which the kubelet refuses without a lock file. Everything else stays, in
-// order. Ours come first, where no half-written flag at the end can take them for its value.
-func (k *Kubelet) Argv(config, lockFile string) []string {
+// Argv returns the command line to run, path included. An init file or a candidate replaces the node's --config and
+// --config-dir; else both stay as they are. A lockFile replaces the node's --lock-file; "" removes it, and
+// --exit-on-lock-contention with it, which the kubelet refuses without a lock file. Everything else stays, in order.
+// Ours come first, where no half-written flag at the end can take them for its value.
+func (k *Kubelet) Argv(run Run, lockFile string) []string {
 	drop := []string{"lock-file"}
 	argv := []string{k.Path}
-	if config != "" {
+	if run.InitFile != "" || run.Dir != "" {
 		drop = append(drop, "config", "config-dir")
-		argv = append(argv, "--config="+config)
+		argv = append(argv, k.configFlags(run)...)
 	}
 	if lockFile != "" {
 		argv = append(argv, "--lock-file="+lockFile)

@@ -89,11 +89,19 @@ func TestACommandLineThatTheKubeletRefusesIsRefused(t *testing.T) {
 func TestTheCommandLineToRunReplacesOnlyWhatItMust(t *testing.T) {
 	own := []string{"--kubeconfig", "/k", "--config", "/a", "-v=2", "--lock_file=/l", "--config-dir=/d",
 		"--feature-gates=A=true", "--exit-on-lock-contention", "--feature-gates=B=true", "--"}
-	tests := []struct{ name, config, lock, want string }{
-		{"local, without a lock", "", "", "k --kubeconfig /k --config /a -v=2 --config-dir=/d --feature-gates=A=true --feature-gates=B=true"},
-		{"local, with a lock", "", "/x", "k --lock-file=/x --kubeconfig /k --config /a -v=2 --config-dir=/d --feature-gates=A=true --exit-on-lock-contention --feature-gates=B=true"},
-		{"a whole configuration", "/r", "/x", "k --config=/r --lock-file=/x --kubeconfig /k -v=2 --feature-gates=A=true --exit-on-lock-contention --feature-gates=B=true"},
-		{"a whole configuration, without a lock", "/r", "", "k --config=/r --kubeconfig /k -v=2 --feature-gates=A=true --feature-gates=B=true"},
+	tests := []struct {
+		name       string
+		run        Run
+		lock, want string
+	}{
+		{"local, without a lock", Run{}, "", "k --kubeconfig /k --config /a -v=2 --config-dir=/d --feature-gates=A=true --feature-gates=B=true"},
+		{"local, with a lock", Run{}, "/x", "k --lock-file=/x --kubeconfig /k --config /a -v=2 --config-dir=/d --feature-gates=A=true --exit-on-lock-contention --feature-gates=B=true"},
+		{"an init file", Run{InitFile: "/i"}, "", "k --config=/i --kubeconfig /k -v=2 --feature-gates=A=true --feature-gates=B=true"},
+		{"a whole configuration", Run{Dir: "/r"}, "/x", "k --config=/r/kubelet --lock-file=/x --kubeconfig /k -v=2 --feature-gates=A=true --exit-on-lock-contention --feature-gates=B=true"},
+		{"a whole configuration, without a lock", Run{Dir: "/r"}, "", "k --config=/r/kubelet --kubeconfig /k -v=2 --feature-gates=A=true --feature-gates=B=true"},
+		{"a whole configuration and an init file", Run{Dir: "/r", InitFile: "/i"}, "", "k --config=/r/kubelet --kubeconfig /k -v=2 --feature-gates=A=true --feature-gates=B=true"},
+		{"a drop-in", Run{Dir: "/r", Dropin: true}, "/x", "k --config=/a --config-dir=/r/kubelet.conf.d --lock-file=/x --kubeconfig /k -v=2 --feature-gates=A=true --exit-on-lock-contention --feature-gates=B=true"},
+		{"a drop-in over an init file", Run{Dir: "/r", Dropin: true, InitFile: "/i"}, "", "k --config=/i --config-dir=/r/kubelet.conf.d --kubeconfig /k -v=2 --feature-gates=A=true --feature-gates=B=true"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -101,7 +109,7 @@ func TestTheCommandLineToRunReplacesOnlyWhatItMust(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := strings.Join(k.Argv(tt.config, tt.lock), " "); got != tt.want {
+			if got := strings.Join(k.Argv(tt.run, tt.lock), " "); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 			if diff := cmp.Diff(own, k.Args); diff != "" {

@@ -96,7 +96,7 @@ func TestTheRealKubeletJudgesAtStage1(t *testing.T) {
 	h := harness(t, kubeletWith(t, noRuntime(t)))
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			v := h.Check(context.Background(), config(tt.data), "")
+			v := h.Check(context.Background(), Candidate{Data: config(tt.data)}, "")
 			if tt.words != "" {
 				checkVerdict(t, v, Rejected, 1, tt.words)
 				return
@@ -110,13 +110,13 @@ func TestTheRealKubeletJudgesAtStage1(t *testing.T) {
 		})
 	}
 	t.Run("the wrong kind", func(t *testing.T) {
-		v := h.Check(context.Background(), []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: Nope\n"), "")
+		v := h.Check(context.Background(), Candidate{Data: []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: Nope\n")}, "")
 		if v.Outcome != Rejected || !strings.Contains(v.Words, `no kind "Nope" is registered`) {
 			t.Errorf("got %+v", v)
 		}
 	})
 	t.Run("nothing", func(t *testing.T) {
-		checkVerdict(t, h.Check(context.Background(), nil, ""), Rejected, 1, `kubelet config file "kubelet" was empty`)
+		checkVerdict(t, h.Check(context.Background(), Candidate{}, ""), Rejected, 1, `kubelet config file "kubelet" was empty`)
 	})
 }
 
@@ -150,7 +150,7 @@ func TestTheRealKubeletReadsDropInsOfLocalOnly(t *testing.T) {
 	h := harness(t, kubeletWith(t, noRuntime(t), "--config-dir="+dropins))
 	for what, v := range map[string]Verdict{
 		"local 55":     h.CheckLocal(context.Background(), ""),
-		"candidate 66": h.Check(context.Background(), config("maxPods: 66\n"), ""),
+		"candidate 66": h.Check(context.Background(), Candidate{Data: config("maxPods: 66\n")}, ""),
 	} {
 		n, _ := v.Effective.Field("maxPods")
 		if name, want, _ := strings.Cut(what, " "); v.Outcome != Accepted || !strings.HasSuffix(what, " "+want) || want != stringOf(n) {
@@ -171,7 +171,7 @@ func TestTheRealKubeletIsNotToldToRunUnderAKubeconfig(t *testing.T) {
 	dir := t.TempDir()
 	h := harness(t, kubeletWith(t, noRuntime(t), "--kubeconfig="+dir+"/none", "--bootstrap-kubeconfig="+dir+"/none", "--lock-file="+dir+"/lock",
 		"--exit-on-lock-contention", "--cert-dir="+dir+"/pki", "--root-dir="+dir+"/root", "--v=0"))
-	v := h.Check(context.Background(), config(""), "")
+	v := h.Check(context.Background(), Candidate{Data: config("")}, "")
 	if v.Outcome != Accepted {
 		t.Errorf("got %+v", v)
 	}
@@ -205,7 +205,7 @@ func TestFlagsThatOverrideThePayloadAreNamed(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			v := harness(t, kubeletWith(t, noRuntime(t), tt.flags...)).Check(context.Background(), config(payload), "")
+			v := harness(t, kubeletWith(t, noRuntime(t), tt.flags...)).Check(context.Background(), Candidate{Data: config(payload)}, "")
 			if v.Outcome != Accepted || len(v.Warnings) > 0 {
 				t.Fatalf("got %+v", v)
 			}
@@ -218,7 +218,7 @@ func TestFlagsThatOverrideThePayloadAreNamed(t *testing.T) {
 
 func TestOverridesThatCannotBeToldAreAWarning(t *testing.T) {
 	// Only the flag makes this payload acceptable.
-	v := harness(t, kubeletWith(t, noRuntime(t), "--max-pods=50")).Check(context.Background(), config("maxPods: -1\n"), "")
+	v := harness(t, kubeletWith(t, noRuntime(t), "--max-pods=50")).Check(context.Background(), Candidate{Data: config("maxPods: -1\n")}, "")
 	want := []string{"which fields are overridden by flags is unknown: invalid configuration: maxPods (--max-pods) -1 must not be a negative number"}
 	if v.Outcome != Accepted || !slices.Equal(v.Warnings, want) {
 		t.Errorf("%s, warnings %q, want %q", v.Outcome, v.Warnings, want)
@@ -268,7 +268,7 @@ func TestAPayloadOfOneMebibyteIsJudgedWithinADeadline(t *testing.T) {
 		b.WriteString("  h" + strings.Repeat("x", 100) + string(rune('a'+i%26)) + time.Duration(i).String() + ": [v]\n")
 	}
 	began := time.Now()
-	v := harness(t, kubeletWith(t, noRuntime(t))).Check(context.Background(), config(b.String()), "")
+	v := harness(t, kubeletWith(t, noRuntime(t))).Check(context.Background(), Candidate{Data: config(b.String())}, "")
 	if v.Outcome != Accepted || v.Effective.String("healthzBindAddress") == "" {
 		t.Errorf("%s: %.300s", v.Outcome, v.Words)
 	}

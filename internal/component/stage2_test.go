@@ -114,7 +114,7 @@ func TestTheRealKubeletJudgesAtStage2(t *testing.T) {
 			if !strings.Contains(data, "containerRuntimeEndpoint") {
 				data += endpoint
 			}
-			v := h.Check(context.Background(), config(data), "")
+			v := h.Check(context.Background(), Candidate{Data: config(data)}, "")
 			if tt.words == "" {
 				checkVerdict(t, v, Accepted, 2, "")
 			} else if v.Outcome != Rejected || v.Stage != 2 || !strings.HasPrefix(v.Words, tt.words) {
@@ -162,7 +162,7 @@ func TestADryRunChangesTheNodeWithNoTool(t *testing.T) {
 	}
 	h := harness(t, kubeletWith(t, endpoint))
 	t.Setenv("PATH", tools)
-	checkVerdict(t, h.Check(context.Background(), config(endpoint), ""), Accepted, 2, "")
+	checkVerdict(t, h.Check(context.Background(), Candidate{Data: config(endpoint)}, ""), Accepted, 2, "")
 	calls, err := os.ReadFile(log)
 	if err != nil {
 		t.Fatal(err)
@@ -193,7 +193,7 @@ func TestADryRunMakesNoControlGroups(t *testing.T) {
 		roots = append(roots, root)
 	}
 	h := harness(t, kubeletWith(t, endpoint))
-	v := h.Check(context.Background(), config(endpoint+"cgroupRoot: /"+name+"\n"), "")
+	v := h.Check(context.Background(), Candidate{Data: config(endpoint + "cgroupRoot: /" + name + "\n")}, "")
 	if v.Outcome == Rejected && strings.Contains(v.Words, "controllers") {
 		t.Skipf("a new control group has not all controllers here: %s", v.Words)
 	}
@@ -225,7 +225,7 @@ func TestAServerOnTheKubeletsPortsIsUnharmed(t *testing.T) {
 	}
 	local := fmt.Sprintf("containerRuntimeEndpoint: %s\nport: %d\nhealthzPort: %d\naddress: 127.0.0.1\n", startContainerd(t), ports[0], ports[1])
 	h := harness(t, kubeletWith(t, local))
-	checkVerdict(t, h.Check(context.Background(), config(local), ""), Accepted, 2, "")
+	checkVerdict(t, h.Check(context.Background(), Candidate{Data: config(local)}, ""), Accepted, 2, "")
 	for _, port := range ports {
 		health := NewHealth(fmt.Sprintf("http://127.0.0.1:%d/healthz", port))
 		if err := health.Healthz(context.Background()); err != nil {
@@ -249,11 +249,11 @@ func TestARuntimeThatGoesAwayRejectsNothing(t *testing.T) {
 	}
 	endpoint := "containerRuntimeEndpoint: unix://" + socket + "\n"
 	h := harness(t, kubeletWith(t, endpoint))
-	checkVerdict(t, h.Check(context.Background(), config(endpoint), ""), Accepted, 2, "")
+	checkVerdict(t, h.Check(context.Background(), Candidate{Data: config(endpoint)}, ""), Accepted, 2, "")
 	if err := os.Remove(socket); err != nil {
 		t.Fatal(err)
 	}
-	v := h.Check(context.Background(), config(endpoint), "")
+	v := h.Check(context.Background(), Candidate{Data: config(endpoint)}, "")
 	if v.Outcome != Accepted || v.Stage != 1 || !strings.HasPrefix(v.Words, "stage 2 of the dry run was not used: validate service connection: ") {
 		t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Words)
 	}
@@ -263,33 +263,38 @@ func BenchmarkDryRun(b *testing.B) {
 	endpoint := "containerRuntimeEndpoint: " + startContainerd(b) + "\n"
 	h := NewHarness(kubeletWith(b, endpoint, "--max-pods=50"), b.TempDir(), slogDiscard())
 	ctx := context.Background()
-	data := config(endpoint + "maxPods: 77\n")
-	if v := h.Check(ctx, data, ""); v.Stage != 2 {
+	candidate := Candidate{Data: config(endpoint + "maxPods: 77\n")}
+	if v := h.Check(ctx, candidate, ""); v.Stage != 2 {
 		b.Fatalf("%+v", v)
 	}
 	b.Run("stage 1", func(b *testing.B) {
 		for b.Loop() {
-			h.run(ctx, dryRun{stage: 1, data: data, nodeFlags: true})
+			h.run(ctx, dryRun{stage: 1, of: whole(candidate.Data), nodeFlags: true})
 		}
 	})
 	b.Run("stage 2", func(b *testing.B) {
 		for b.Loop() {
-			h.run(ctx, dryRun{stage: 2, data: data, nodeFlags: true})
+			h.run(ctx, dryRun{stage: 2, of: whole(candidate.Data), nodeFlags: true})
 		}
 	})
 	b.Run("check accepted", func(b *testing.B) {
 		for b.Loop() {
-			h.Check(ctx, data, "")
+			h.Check(ctx, candidate, "")
+		}
+	})
+	b.Run("drop-in accepted", func(b *testing.B) {
+		for b.Loop() {
+			h.Check(ctx, Candidate{Data: config("maxPods: 77\n"), Dropin: true}, "")
 		}
 	})
 	b.Run("check rejected at stage 1", func(b *testing.B) {
 		for b.Loop() {
-			h.Check(ctx, config("bogus: 1\n"), "")
+			h.Check(ctx, Candidate{Data: config("bogus: 1\n")}, "")
 		}
 	})
 	b.Run("check rejected at stage 2", func(b *testing.B) {
 		for b.Loop() {
-			h.Check(ctx, config(endpoint+"cpuManagerPolicy: nope\n"), "")
+			h.Check(ctx, Candidate{Data: config(endpoint + "cpuManagerPolicy: nope\n")}, "")
 		}
 	})
 	b.Run("check local", func(b *testing.B) {

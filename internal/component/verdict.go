@@ -35,15 +35,16 @@ type Verdict struct {
 	Warnings []string
 	// Effective is the configuration as the component understood it; nil unless stage 1 was passed.
 	Effective Effective
-	// Local is the local configuration, as the same dry run printed it.
-	Local  Effective
-	Hidden []string
-	// Origins says where fields come from.
+	// Local is the local configuration as the same dry run printed it in this very check, to be compared with Effective;
+	// nil unless stage 1 was passed, or if local could not be printed (a warning says why).
+	Local Effective
+	// Origins say where the fields of Effective come from, by their path, as in Overridden; one that is not here has its
+	// default. nil if that is not known (a warning says why).
 	Origins map[string]Origin
+	// Hidden are the fields that the component prints masked (static pod URL headers) and that are not, or are not known
+	// to be, as they are locally: in Effective and Local they look alike.
+	Hidden []string
 	// Overridden are the payload's fields that a flag of the node's command line overrides, as JSON paths
 	// (maxPods, evictionHard[memory.available]).
 	Overridden []string
 }
-
-// Origin is where an effective field comes from.
-type Origin string

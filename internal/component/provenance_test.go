@@ -1,0 +1,252 @@
+package component
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// node is a kubelet with a local file and drop-ins of its own, by their texts; "" for none.
+func node(t *testing.T, local string, dropins ...string) *Kubelet {
+	t.Helper()
+	files := map[string]string{}
+	for i, text := range dropins {
+		files[fmt.Sprintf("conf.d/%d.conf", i)] = text
+	}
+	if local != "" {
+		files["local"] = local
+	}
+	dir := tree(t, files)
+	k := &Kubelet{}
+	if local != "" {
+		k.Config = filepath.Join(dir, "local")
+	}
+	if len(dropins) > 0 {
+		k.ConfigDir = filepath.Join(dir, "conf.d")
+	}
+	return k
+}
+
+func setupOf(t *testing.T, k *Kubelet, c Candidate) setup {
+	t.Helper()
+	s, err := k.candidate(c, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestTheTopmostLayerThatSaysAnythingIsTheOrigin(t *testing.T) {
+	const local, own, ours = OriginLocal, OriginLocal, OriginDropin
+	tests := []struct {
+		name, local, own, ours, path string
+		want                         any
+		origin                       Origin
+	}{
+		{"nobody", "a: 1", "b: 1", "c: 1", "x", nil, ""},
+		{"the file", "x: 1", "b: 1", "c: 1", "x", 1.0, local},
+		{"the node's own drop-in", "x: 1", "x: 2", "c: 1", "x", 2.0, own},
+		{"ours", "x: 1", "x: 2", "x: 3", "x", 3.0, ours},
+		{"a nested one", "m: {x: 1, y: 1}", "m: {x: 2}", "m: {z: 3}", "m.x", 2.0, own},
+		{"a key of a mapping", "m: {a.b: 1}", "m: {c: 2}", "m: {}", "m[a.b]", 1.0, local},
+		{"ours takes it away", "x: 1", "x: 2", "x: null", "x", nil, ours},
+		{"the node's own takes it away", "m: {x: 1}", "m: null", "", "m.x", nil, own},
+		{"null in the file is nothing", "x: null", "", "", "x", nil, local},
+		{"a drop-in in another case", "x: 1", "X: 2", "", "x", 2.0, own},
+		{"a file in another case", "X: 1", "", "", "x", nil, ""},
+		{"a mapping gives way to a value", "m: {x: 1}", "m: 2", "", "m.x", 2.0, own},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			layers, err := setupOf(t, node(t, tt.local, tt.own), Candidate{Data: []byte(tt.ours), Dropin: true}).layers()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if value, origin := topmost(layers, splitPath(tt.path)); value != tt.want || origin != tt.origin {
+				t.Errorf("got %v from %q, want %v from %q", value, origin, tt.want, tt.origin)
+			}
+		})
+	}
+}
+
+func TestMaskedHeadersAreHiddenUnlessTheyAreKnownToBeTheSame(t *testing.T) {
+	const same = "staticPodURLHeader: {a: [secret]}"
+	const sameInJSON = `{"staticPodURLHeader": {"a": ["secret"]}}`
+	const other = "staticPodURLHeader: {a: [changed]}"
+	const a, b = "staticPodURLHeader.a", "staticPodURLHeader.b"
+	whole := func(text string) Candidate { return Candidate{Data: []byte(text)} }
+	dropin := func(text string) Candidate { return Candidate{Data: []byte(text), Dropin: true} }
+	tests := []struct {
+		name      string
+		node      *Kubelet
+		candidate Candidate
+		shown     string // header names that both dumps print
+		want      []string
+	}{
+		{"none anywhere", node(t, "x: 1"), whole("x: 2"), "", nil},
+		{"none anywhere, and no file", node(t, ""), whole("x: 2"), "", nil},
+		{"the same", node(t, same), whole(sameInJSON), "a", nil},
+		{"another value", node(t, same), whole(other), "a", []string{a}},
+		{"one of two", node(t, "staticPodURLHeader: {a: [s], b: [s], c.d: [s]}"), whole("staticPodURLHeader: {a: [s], b: [t], c.d: [t]}"), "a b c.d",
+			[]string{b, "staticPodURLHeader[c.d]"}},
+		{"one that is not there locally", node(t, "x: 1"), whole(same), "a", []string{a}},
+		{"one that is there locally only", node(t, same), whole("x: 1"), "a", []string{a}},
+		{"a drop-in that does not mention them", node(t, same), dropin("x: 1"), "a", nil},
+		{"a drop-in that does not mention what cannot be known", node(t, same, "STATICpodURLHeader: {}"), dropin("x: 1"), "a", nil},
+		{"a drop-in with the same", node(t, same), dropin(same), "a", nil},
+		{"a drop-in with another value", node(t, same), dropin(other), "a", []string{a}},
+		{"a drop-in that adds one", node(t, same), dropin("staticPodURLHeader: {b: [s]}"), "a b", []string{b}},
+		{"a drop-in that takes one away", node(t, same), dropin("staticPodURLHeader: {a: null}"), "a", []string{a}},
+		{"a drop-in that takes all away", node(t, same), dropin("staticPodURLHeader: null"), "a", []string{a}},
+		{"the node's own drop-in has the same", node(t, other, same), whole(same), "a", nil},
+		{"the node's own drop-in has others", node(t, same, other), whole(same), "a", []string{a}},
+		{"the node's own drop-in in another case", node(t, same, "STATICpodURLHeader: {}"), whole(same), "a", []string{a}},
+		{"the node's file in another case, which does not count", node(t, same+"\nSTATICpodURLHeader: {}"), whole(same), "a", nil},
+		{"a value of another kind", node(t, "staticPodURLHeader: 3"), whole(same), "a", []string{a}},
+		{"a local file that cannot be read", &Kubelet{Config: "/nowhere"}, whole(same), "a", []string{a}},
+		{"a local drop-in directory that cannot be read", &Kubelet{ConfigDir: "/nowhere"}, whole(same), "a", []string{a}},
+		{"a local file that is no YAML", node(t, "{: ["), whole(same), "a", []string{a}},
+		{"a local drop-in that is no YAML", node(t, "x: 1", "{: ["), whole(same), "a", []string{a}},
+		{"a drop-in over what is no YAML", node(t, "{: ["), dropin(same), "a", []string{a}},
+		{"a payload that is no YAML", node(t, same), dropin("{: ["), "a", []string{a}},
+		{"one that the kubelet prints but nobody said", node(t, same), whole(same), "a b", []string{b}},
+		{"no dump, the same", node(t, same), whole(same), "-", nil},
+		{"no dump, another value", node(t, same), whole(other), "-", []string{a}},
+		{"no dump, and not to be known", &Kubelet{Config: "/nowhere"}, whole("x: 1"), "-", []string{"staticPodURLHeader"}},
+		{"a flag replaces them", &Kubelet{flags: []flag{{name: "manifest-url-header", value: "a:b"}}}, whole(same), "a", nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var printed Effective
+			if tt.shown != "-" {
+				masked := map[string]any{}
+				for name := range strings.FieldsSeq(tt.shown) {
+					masked[name] = []any{"<masked>"}
+				}
+				printed = Effective{"staticPodURLHeader": masked}
+			}
+			c := &check{h: &Harness{k: tt.node}, candidate: setupOf(t, tt.node, tt.candidate), local: tt.node.local("")}
+			if diff := cmp.Diff(tt.want, c.hidden(printed, printed)); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestTheVerbosityIsNotThatOfTheDryRun(t *testing.T) {
+	k := func(k *Kubelet, v string) *Kubelet {
+		k.flags = []flag{{name: "v", value: v}}
+		return k
+	}
+	tests := []struct {
+		name      string
+		k         *Kubelet
+		nodeFlags bool
+		want      string
+	}{
+		{"the flag's", k(node(t, "logging: {verbosity: 2}"), "3"), true, "3"},
+		{"the flag's, which is no number", k(node(t, "logging: {verbosity: 2}"), "x"), true, "<nil>"},
+		{"the file's, without flags", k(node(t, "logging: {verbosity: 2}"), "3"), false, "2"},
+		{"the file's", node(t, "logging: {verbosity: 2}"), true, "2"},
+		{"the drop-in's", node(t, "logging: {verbosity: 2}", "Logging: {Verbosity: 4}"), true, "4"},
+		{"the default", node(t, "x: 1"), true, "0"},
+		{"something else", node(t, "logging: {verbosity: high}"), true, "<nil>"},
+		{"that of a file which cannot be read", &Kubelet{Config: "/nowhere"}, true, "<nil>"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			printed := effectiveOf(t, `{"Logging":{"verbosity":5},"MaxPods":110}`)
+			n, _ := tt.k.setVerbosity(printed, tt.k.local(""), tt.nodeFlags).Field("logging.verbosity")
+			if got := fmt.Sprint(n); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+			if n, _ := printed.Int("logging.verbosity"); n != 5 {
+				t.Errorf("what was printed changed to %d", n)
+			}
+		})
+	}
+}
+
+func TestAnEffectiveConfigurationKeepsItsNumbers(t *testing.T) {
+	e := effectiveOf(t, `{"MaxPods":9007199254740993,"MemoryThrottlingFactor":0.90,"EvictionHard":{"memory.available":"5%"}}`)
+	got, err := json.Marshal(e)
+	if want := `{"evictionHard":{"memory.available":"5%"},"maxPods":9007199254740993,"memoryThrottlingFactor":0.90}`; err != nil || string(got) != want {
+		t.Errorf("got %s, error %v, want %s", got, err, want)
+	}
+}
+
+// printing is a fake kubelet that prints maxPods 1 for the local configuration, which says LOCAL, and 2 for all else.
+const printing = `case "$config" in *LOCAL*) dump '{"MaxPods": 1}';; *) dump '{"MaxPods": 2}';; esac; `
+
+func fakeWithLocal(t *testing.T, body, local string) *Kubelet {
+	t.Helper()
+	k := fake(t, body)
+	k.Config = filepath.Join(tree(t, map[string]string{"local": local}), "local")
+	return k
+}
+
+func TestTheLocalConfigurationIsPrintedByTheSameCheck(t *testing.T) {
+	h := harness(t, fakeWithLocal(t, printing+"accept", "maxPods: 1 # LOCAL"))
+	v := h.Check(context.Background(), Candidate{Data: []byte("maxPods: 2")}, "")
+	checkVerdict(t, v, Accepted, 2, "")
+	if got := fmt.Sprint(v.Effective, v.Local, v.Origins, v.Warnings); got != "map[maxPods:2] map[maxPods:1] map[maxPods:remote] []" {
+		t.Errorf("got %s", got)
+	}
+	v = h.CheckLocal(context.Background(), "")
+	if got := fmt.Sprint(v.Effective, v.Local, v.Origins, v.Warnings); got != "map[maxPods:1] map[maxPods:1] map[maxPods:local] []" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestALocalConfigurationThatCannotBePrintedIsAWarning(t *testing.T) {
+	for body, want := range map[string]string{
+		`case "$stage$config" in 1*LOCAL*) end "no good";; esac; ` + printing + "accept": "what the local configuration amounts to is unknown: no good",
+		`case "$config" in *LOCAL*) accept;; esac; ` + printing + "accept":               "what the local configuration amounts to is unknown: the kubelet did not print it",
+	} {
+		h := harness(t, fakeWithLocal(t, body, "maxPods: 1 # LOCAL"))
+		v := h.Check(context.Background(), Candidate{Data: []byte("maxPods: 2")}, "")
+		checkVerdict(t, v, Accepted, 2, "")
+		if v.Local != nil || !slices.Equal(v.Warnings, []string{want}) {
+			t.Errorf("local %v, warnings %q, want %q", v.Local, v.Warnings, want)
+		}
+	}
+}
+
+func TestOriginsThatCannotBeToldAreAWarning(t *testing.T) {
+	const broken = "{: [ # LOCAL"
+	h := harness(t, fakeWithLocal(t, printing+"accept", broken))
+	v := h.CheckLocal(context.Background(), "")
+	checkVerdict(t, v, Accepted, 1, "")
+	if len(v.Warnings) != 1 || !strings.HasPrefix(v.Warnings[0], "where fields come from is unknown: "+h.k.Config+": error converting YAML to JSON: ") || v.Origins != nil {
+		t.Errorf("origins %v, warnings %q", v.Origins, v.Warnings)
+	}
+	v = h.Check(context.Background(), Candidate{Data: []byte("maxPods: 2"), Dropin: true}, "")
+	if len(v.Warnings) != 1 || v.Origins != nil {
+		t.Errorf("origins %v, warnings %q", v.Origins, v.Warnings)
+	}
+}
+
+func TestAFlagThatMakesTheDifferenceIsTheOrigin(t *testing.T) {
+	const body = `case "$*" in *--max-pods=5*) dump '{"MaxPods": 5, "PodsPerCore": 3, "EvictionHard": {"a.b": "1", "c": "2"}}';; *) dump '{"MaxPods": 2, "PodsPerCore": 3, "EvictionHard": {"c": "2"}}';; esac; accept`
+	k := fakeWithLocal(t, body, "podsPerCore: 3\nmaxPods: 2\n")
+	k.flags = []flag{{name: "max-pods", value: "5", tokens: []string{"--max-pods=5"}}}
+	v := harness(t, k).CheckLocal(context.Background(), "")
+	want := map[string]Origin{"maxPods": "flag", "podsPerCore": "local", "evictionHard[a.b]": "flag"}
+	if diff := cmp.Diff(want, v.Origins); diff != "" || len(v.Warnings) > 0 {
+		t.Errorf("-want +got\n%s\nwarnings %q", diff, v.Warnings)
+	}
+}
+
+func TestTheRunWithoutFlagsOfALocalConfigurationThatFailsIsStopped(t *testing.T) {
+	pids := filepath.Join(t.TempDir(), "pids")
+	k := fakeWithLocal(t, `case "$* $config" in *--max-pods=5*) until [ -s `+pids+` ]; do sleep 0.01; done; end "no good";; *LOCAL*) sleep 600 & echo $$ $! >`+pids+`; wait;; esac; accept`, "LOCAL")
+	k.flags = []flag{{name: "max-pods", value: "5", tokens: []string{"--max-pods=5"}}}
+	checkVerdict(t, harness(t, k).CheckLocal(context.Background(), ""), Rejected, 1, "no good")
+	mustBeGone(t, pids)
+}

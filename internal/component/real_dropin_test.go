@@ -1,0 +1,291 @@
+package component
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// laidOver is a drop-in of ours.
+func laidOver(more string) Candidate { return Candidate{Data: []byte(dropinText(more)), Dropin: true} }
+
+func dropinText(more string) string {
+	return "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + more
+}
+
+// started is what a kubelet makes of the command line that it would be started with, with a candidate rendered as it
+// would be; it stops where stage 1 of the dry run does.
+func started(t *testing.T, k *Kubelet, c Candidate, initFile string) Effective {
+	t.Helper()
+	files, err := k.Files(c, initFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := errors.Join(fillScratch(dir), writeFiles(dir, files)); err != nil {
+		t.Fatal(err)
+	}
+	argv := append(k.Argv(Run{InitFile: initFile, Dir: dir, Dropin: c.Dropin}, ""),
+		"--exit-on-lock-contention", "-v=5", "--cert-dir="+filepath.Join(dir, "pki"), "--root-dir="+filepath.Join(dir, "root"))
+	text, _ := exec.Command(argv[0], argv[1:]...).CombinedOutput() // it ends with an error
+	out := &transcript{onStray: func(string) {}}
+	_, _ = out.Write(text)
+	out.flush()
+	if out.lastWord() != acceptedStage1 {
+		t.Fatalf("%q ended with %s", argv, out.lastWord())
+	}
+	e, err := decodeEffective(out.dump)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// mustBeAsStarted compares what was judged with what a kubelet would run with, but for what the dry run puts right.
+func mustBeAsStarted(t *testing.T, judged, started Effective) {
+	t.Helper()
+	notOurs := cmp.FilterPath(func(p cmp.Path) bool {
+		name := p.Last().String()
+		return name == `["tlsCertFile"]` || name == `["tlsPrivateKeyFile"]` || name == `["verbosity"]`
+	}, cmp.Ignore())
+	if diff := cmp.Diff(started, judged, notOurs); diff != "" {
+		t.Errorf("-what a kubelet would run with +what was judged\n%s", diff)
+	}
+}
+
+func mustBeFields(t *testing.T, e Effective, want map[string]string) {
+	t.Helper()
+	for path, value := range want {
+		v, _ := e.Field(path)
+		s, isString := v.(string)
+		if !isString {
+			s = stringOf(v)
+		}
+		if s != value {
+			t.Errorf("%s is %v, want %s", path, v, value)
+		}
+	}
+}
+
+// ownDir is a drop-in directory as a node may have it: subdirectories, a link, other files.
+func ownDir(t *testing.T) string {
+	t.Helper()
+	dir := tree(t, map[string]string{
+		"10.conf":       dropinText("maxPods: 10\npodsPerCore: 10\nregistryBurst: 10\nkubeAPIBurst: 10\neventBurst: 10\nevictionHard: {nodefs.available: 3%}\n"),
+		"50/z.conf":     dropinText("podsPerCore: 50\nregistryBurst: 50\nkubeAPIBurst: 50\neventBurst: 50\n"),
+		"50.conf":       dropinText("registryBurst: 51\nkubeAPIBurst: 51\neventBurst: 51\nbogus: 1\n"), // after 50/, which a sort of all paths would not say
+		"other/of-link": dropinText("kubeAPIBurst: 90\neventBurst: 90\n"),
+		"README":        "not a drop-in",
+	})
+	if err := os.Symlink("other/of-link", filepath.Join(dir, "90.conf")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestTheRealKubeletLaysADropInOverAllTheNodesOwn(t *testing.T) {
+	k := kubeletWith(t, noRuntime(t)+"maxPods: 1\nsyncFrequency: 7m\nevictionHard: {memory.available: 5%}\nfeatureGates: {NodeSwap: true}\n",
+		"--config-dir="+ownDir(t), "--image-gc-high-threshold=91", "--feature-gates=CPUManagerPolicyAlphaOptions=true", "-v=3", "--seccomp-default")
+	c := laidOver("eventBurst: 100\nmaxParallelImagePulls: 4\nserializeImagePulls: false\nevictionHard: {imagefs.available: 2%}\nfeatureGates: {CPUManagerPolicyBetaOptions: true}\nimageGCHighThresholdPercent: 88\nsyncFrequency: null\n")
+	v := harness(t, k).Check(context.Background(), c, "")
+	if v.Outcome != Accepted || v.Stage != 1 || len(v.Warnings) > 0 {
+		t.Fatalf("got %s at stage %d: %s, warnings %q", v.Outcome, v.Stage, v.Words, v.Warnings)
+	}
+	mustBeFields(t, v.Effective, map[string]string{
+		"maxPods": "10", "podsPerCore": "50", "registryBurst": "51", "kubeAPIBurst": "90", "eventBurst": "100", "syncFrequency": "1m0s",
+		"evictionHard[memory.available]": "5%", "evictionHard[nodefs.available]": "3%", "evictionHard[imagefs.available]": "2%",
+		"imageGCHighThresholdPercent": "91", "logging.verbosity": "3",
+	})
+	mustBeFields(t, v.Local, map[string]string{"maxPods": "10", "eventBurst": "90", "syncFrequency": "7m0s", "imageGCHighThresholdPercent": "91", "logging.verbosity": "3"})
+	if v.Effective["seccompDefault"] != true || v.Local["seccompDefault"] != true {
+		t.Errorf("seccompDefault is %v, locally %v, want the flag's", v.Effective["seccompDefault"], v.Local["seccompDefault"])
+	}
+	v.Effective["seccompDefault"] = false // as it is printed
+	mustBeAsStarted(t, v.Effective, started(t, k, c, ""))
+	if diff := cmp.Diff([]string{"imageGCHighThresholdPercent"}, v.Overridden); diff != "" {
+		t.Errorf("overridden: -want +got\n%s", diff)
+	}
+	delete(v.Origins, "containerRuntimeEndpoint")
+	want := map[string]Origin{
+		"maxPods": "local", "podsPerCore": "local", "registryBurst": "local", "kubeAPIBurst": "local", "eventBurst": "drop-in",
+		"failCgroupV1": "local", "evictionHard[memory.available]": "local", "evictionHard[nodefs.available]": "local", "evictionHard[imagefs.available]": "drop-in",
+		"featureGates.NodeSwap": "local", "featureGates.CPUManagerPolicyAlphaOptions": "flag", "featureGates.CPUManagerPolicyBetaOptions": "drop-in",
+		"imageGCHighThresholdPercent": "flag", "logging.verbosity": "flag", "seccompDefault": "flag",
+		"maxParallelImagePulls": "drop-in", "serializeImagePulls": "drop-in",
+	}
+	if diff := cmp.Diff(want, v.Origins); diff != "" {
+		t.Errorf("origins: -want +got\n%s", diff)
+	}
+}
+
+func TestTheRealKubeletJudgesADropIn(t *testing.T) {
+	tests := []struct {
+		name, data, words string
+	}{
+		{"an unknown field", "bogus: 1\n", `strict decoding error: unknown field "bogus"`},
+		{"the wrong case, which would take effect", "StaticPodPath: /etc\n", `strict decoding error: unknown field "StaticPodPath"`},
+		{"out of range", "maxPods: -1\n", "invalid configuration: maxPods (--max-pods) -1 must not be a negative number"},
+		{"out of range together with the local one", "imageGCHighThresholdPercent: 50\n",
+			"invalid configuration: imageGCLowThresholdPercent (--image-gc-low-threshold) 60 must be less than imageGCHighThresholdPercent (--image-gc-high-threshold) 50"},
+		{"out of range and unknown", "maxPods: -1\nbogus: 1\n",
+			`invalid configuration: maxPods (--max-pods) -1 must not be a negative number; strict decoding error: unknown field "bogus"`},
+		{"a wrong type", "maxPods: lots\n",
+			"failed to unmarshal merged JSON into kubelet configuration: json: cannot unmarshal string into Go struct field KubeletConfiguration.maxPods of type int32"},
+		{"a duplicate key", "maxPods: 1\nmaxPods: 2\n", `strict decoding error: yaml: unmarshal errors: line 4: key "maxPods" already set in map; ` +
+			`strict decoding error: yaml: unmarshal errors: line 4: key "maxPods" already set in map`},
+	}
+	k := kubeletWith(t, noRuntime(t)+"imageGCLowThresholdPercent: 60\n")
+	h := harness(t, k)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			checkVerdict(t, h.Check(context.Background(), laidOver(tt.data), ""), Rejected, 1, tt.words)
+		})
+	}
+	for name, tt := range map[string]struct{ data, words string }{
+		"nothing":        {"", `kubelet config file "kubelet.conf.d/evenkeel.conf" was empty`},
+		"no kind":        {"maxPods: 1\n", "Object 'Kind' is missing"},
+		"the wrong kind": {"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: Nope\n", "unknown apiVersion/kind: kubelet.config.k8s.io/v1beta1, Kind=Nope"},
+		"no YAML":        {"{: [", "couldn't get version/kind; json parse error: invalid character ':' looking for beginning of object key string"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte(tt.data), Dropin: true}, ""), Rejected, 1, tt.words)
+		})
+	}
+	t.Run("what would be invalid as a whole configuration", func(t *testing.T) {
+		const data = "imageGCHighThresholdPercent: 70\n"
+		over := h.Check(context.Background(), laidOver(data), "")
+		whole := h.Check(context.Background(), Candidate{Data: config(data)}, "")
+		if over.Outcome != Accepted || whole.Outcome != Rejected {
+			t.Errorf("over local %s (%s), whole %s", over.Outcome, over.Words, whole.Outcome)
+		}
+	})
+	t.Run("null beside an unknown field", func(t *testing.T) {
+		checkVerdict(t, h.Check(context.Background(), laidOver("syncFrequency: null\nauthentication: {webhook: {cacheTTL: null, bogus: 1}}\n"), ""), Rejected, 1,
+			`strict decoding error: unknown field "authentication.webhook.bogus"`)
+	})
+}
+
+func TestADropInIsLaidOverWhateverIsLocal(t *testing.T) {
+	local := config(noRuntime(t) + "maxPods: 33\npodsPerCore: 33\n")
+	dir := tree(t, map[string]string{"init/kubelet": string(local), "own/10.conf": string(local), "own/20.conf": dropinText("podsPerCore: 44\n")})
+	initFile, own := filepath.Join(dir, "init", "kubelet"), "--config-dir="+filepath.Join(dir, "own")
+	endpoint := "--container-runtime-endpoint=unix://" + filepath.Join(dir, "none.sock")
+	tests := []struct {
+		name     string
+		flags    []string
+		initFile string
+		want     map[string]string
+	}{
+		{"nothing", []string{"--fail-cgroupv1=false", endpoint}, "", map[string]string{"maxPods": "77", "podsPerCore": "0"}},
+		{"flags", []string{"--fail-cgroupv1=false", endpoint, "--pods-per-core=5", "--max-pods=6"}, "", map[string]string{"maxPods": "6", "podsPerCore": "5"}},
+		{"a file", []string{"--config=" + initFile}, "", map[string]string{"maxPods": "77", "podsPerCore": "33"}},
+		{"a directory", []string{own}, "", map[string]string{"maxPods": "77", "podsPerCore": "44"}},
+		{"an init file instead of a directory", []string{own}, initFile, map[string]string{"maxPods": "77", "podsPerCore": "33"}},
+		{"an init file instead of both", []string{own, "--config=/nowhere"}, initFile, map[string]string{"maxPods": "77", "podsPerCore": "33"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			k, err := ParseKubelet(append([]string{realKubelet(t)}, tt.flags...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := laidOver("maxPods: 77\n")
+			v := harness(t, k).Check(context.Background(), c, tt.initFile)
+			if v.Outcome != Accepted {
+				t.Fatalf("got %s: %s", v.Outcome, v.Words)
+			}
+			mustBeFields(t, v.Effective, tt.want)
+			mustBeAsStarted(t, v.Effective, started(t, k, c, tt.initFile))
+		})
+	}
+}
+
+func TestAWholeConfigurationIsJudgedAsItWouldBeStarted(t *testing.T) {
+	k := kubeletWith(t, noRuntime(t), "--config-dir="+ownDir(t), "--max-pods=9")
+	c := Candidate{Data: config(noRuntime(t) + "maxPods: 77\nsyncFrequency: 2m\n")}
+	v := harness(t, k).Check(context.Background(), c, "")
+	mustBeAsStarted(t, v.Effective, started(t, k, c, ""))
+	delete(v.Origins, "containerRuntimeEndpoint")
+	if diff := cmp.Diff(map[string]Origin{"maxPods": "flag", "syncFrequency": "remote", "failCgroupV1": "remote"}, v.Origins); diff != "" {
+		t.Errorf("origins: -want +got\n%s", diff)
+	}
+	mustBeFields(t, v.Local, map[string]string{"maxPods": "9", "eventBurst": "90"})
+}
+
+func TestTheRealKubeletTellsWhereLocalFieldsComeFrom(t *testing.T) {
+	k := kubeletWith(t, "maxPods: 1\nresolvConf: /run/x\npodsPerCore: 1\n", "--config-dir="+tree(t, map[string]string{"10.conf": dropinText("podsPerCore: 2\n")}), "--max-pods=9", "--kube-api-qps=77")
+	v := harness(t, k).CheckLocal(context.Background(), "")
+	want := map[string]Origin{"maxPods": "flag", "kubeAPIQPS": "flag", "resolvConf": "local", "podsPerCore": "local", "failCgroupV1": "local"}
+	if diff := cmp.Diff(want, v.Origins); diff != "" || len(v.Warnings) > 0 {
+		t.Errorf("origins: -want +got\n%s\nwarnings %q", diff, v.Warnings)
+	}
+}
+
+func TestTheRealKubeletHidesHeadersAndNothingOfThemGetsOut(t *testing.T) {
+	const headers = "staticPodURLHeader: {Authorization: [s3cret-1], X-Same: [s3cret-2]}\n"
+	k := kubeletWith(t, noRuntime(t)+headers)
+	h := harness(t, k)
+	tests := map[string]struct {
+		c    Candidate
+		want []string
+	}{
+		"the same in another form": {Candidate{Data: config("staticPodURLHeader:\n  X-Same:\n  - s3cret-2\n  Authorization: [s3cret-1]\n")}, nil},
+		"one changed":              {Candidate{Data: config(strings.Replace(headers, "cret-1", "cret-3", 1))}, []string{"staticPodURLHeader.Authorization"}},
+		"a drop-in without them":   {laidOver("maxPods: 5\n"), nil},
+		"a drop-in with another":   {laidOver("staticPodURLHeader: {X-Same: [s3cret-3]}\n"), []string{"staticPodURLHeader.X-Same"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			v := h.Check(context.Background(), tt.c, "")
+			if v.Outcome != Accepted {
+				t.Fatalf("got %s: %s", v.Outcome, v.Words)
+			}
+			if diff := cmp.Diff(tt.want, v.Hidden); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+			if diff := cmp.Diff(v.Local["staticPodURLHeader"], v.Effective["staticPodURLHeader"]); diff != "" {
+				t.Errorf("what is masked looks different: %s", diff)
+			}
+			if text := cmp.Diff(v, Verdict{}, cmp.AllowUnexported()); strings.Contains(text, "s3cret") {
+				t.Errorf("a secret got out: %s", text)
+			}
+		})
+	}
+}
+
+func TestAFlagThatReplacesMaskedHeadersIsNamed(t *testing.T) {
+	k := kubeletWith(t, noRuntime(t)+"staticPodURLHeader: {a: [local]}\n", "--manifest-url-header=a:flag")
+	v := harness(t, k).Check(context.Background(), laidOver("staticPodURLHeader: {a: [ours]}\n"), "")
+	if v.Outcome != Accepted || v.Hidden != nil || v.Origins["staticPodURLHeader.a"] != OriginFlag {
+		t.Errorf("got %s, hidden %q, origins %v", v.Outcome, v.Hidden, v.Origins)
+	}
+	if diff := cmp.Diff([]string{"staticPodURLHeader.a"}, v.Overridden); diff != "" {
+		t.Errorf("overridden: -want +got\n%s", diff)
+	}
+}
+
+func TestTheRealKubeletJudgesADropInAtStage2(t *testing.T) {
+	endpoint := "containerRuntimeEndpoint: " + startContainerd(t) + "\n"
+	own := tree(t, map[string]string{"10.conf": dropinText("evictionHard: {memory.available: 5%}\n")})
+	h := harness(t, kubeletWith(t, endpoint, "--config-dir="+own))
+	checkVerdict(t, h.Check(context.Background(), laidOver("maxPods: 77\n"), ""), Accepted, 2, "")
+	v := h.Check(context.Background(), laidOver("evictionHard: {nodefs.available: banana}\n"), "")
+	if v.Outcome != Rejected || v.Stage != 2 || !strings.HasPrefix(v.Words, "quantities must match the regular expression") {
+		t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Words)
+	}
+	mustBeFields(t, v.Effective, map[string]string{"evictionHard[nodefs.available]": "banana", "evictionHard[memory.available]": "5%"})
+	// The node's own is laid under it in stage 2, too.
+	if err := os.WriteFile(filepath.Join(own, "10.conf"), []byte(dropinText("evictionHard: {memory.available: banana}\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if v := h.Check(context.Background(), laidOver("maxPods: 77\n"), ""); v.Outcome != CouldNotTell || v.Stage != 2 || !strings.HasPrefix(v.Words, "quantities must match the regular expression") {
+		t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Words)
+	}
+	checkVerdict(t, h.Check(context.Background(), laidOver("evictionHard: {memory.available: 4%}\n"), ""), Accepted, 2, "")
+}

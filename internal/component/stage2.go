@@ -1,0 +1,76 @@
+package component
+
+import (
+	"context"
+	"fmt"
+)
+
+// runStage2 runs the candidate as far as it can go without being a kubelet, if this binary was seen to stop there with
+// the local configuration.
+func (c *check) runStage2(ctx context.Context) answer {
+	h := c.h
+	h.mu.Lock()
+	proven, banned := h.stage2 == c.id, h.banned == c.id
+	h.mu.Unlock()
+	if banned {
+		c.unusable = "this kubelet does not stop where it should"
+		return answer{}
+	}
+	if !proven {
+		local := h.run(ctx, dryRun{stage: 2, of: c.local, nodeFlags: true})
+		c.remember(local)
+		if local.outcome != Accepted {
+			c.unusable = "the local configuration does not pass it: " + local.words
+			return answer{}
+		}
+		c.localPassed = true
+	}
+	a := h.run(ctx, dryRun{stage: 2, of: c.candidate, nodeFlags: true})
+	if a.strayed {
+		c.remember(a)
+		c.unusable = a.words
+	}
+	return a
+}
+
+// remember keeps what a run at stage 2 showed of the binary.
+func (c *check) remember(a answer) {
+	c.h.mu.Lock()
+	defer c.h.mu.Unlock()
+	switch {
+	case a.strayed:
+		c.h.banned, c.h.stage2 = c.id, Identity{}
+	case a.outcome == Accepted:
+		c.h.stage2 = c.id
+	}
+}
+
+// judgeStage2 lays the result of stage 2 over the acceptance of stage 1.
+func (c *check) judgeStage2(ctx context.Context, v *Verdict, a answer) {
+	switch {
+	case c.unusable != "":
+		v.Words = clip("stage 2 of the dry run was not used: "+c.unusable, maxWords)
+		return
+	case a.outcome == Accepted:
+		v.Stage = 2
+		return
+	case a.outcome == CouldNotTell:
+		v.Outcome, v.Stage, v.Words = CouldNotTell, 2, a.words
+		return
+	}
+	// Something refuses it. The candidate's fault, or the node's? The local configuration tells, now.
+	if !c.localPassed || a.noRuntime {
+		local := c.h.run(ctx, dryRun{stage: 2, of: c.local, nodeFlags: true})
+		switch {
+		case local.outcome == Accepted:
+		case local.noRuntime:
+			v.Words = clip("stage 2 of the dry run was not used: "+local.words, maxWords)
+			return
+		default:
+			v.Outcome, v.Stage = CouldNotTell, 2
+			v.Words = clip(fmt.Sprintf("%s (but the local configuration does not pass the dry run either: %s)", a.words, local.words), maxWords)
+			return
+		}
+	}
+	v.Outcome, v.Stage, v.Words = Rejected, 2, a.words
+}
