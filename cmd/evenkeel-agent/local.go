@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,87 +15,9 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/checkpoint"
-	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/lockfile"
-	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/trial"
 )
-
-func checkCommand() *cobra.Command {
-	o := &options{}
-	cmd := &cobra.Command{
-		Use:   "check FILE|- [flags] -- KUBELET [KUBELET FLAGS]",
-		Short: "Ask this node's kubelet whether it accepts a configuration",
-		Long: `check runs the dry run that a configuration goes through before it is taken up,
-with this node's kubelet, flags and local configuration. The running kubelet is
-not touched. What depends on the pods that run is not judged.
-
-FILE is a KubeletConfiguration; - is the standard input.
-
-Exit codes: 0 accepted, 1 rejected, 2 could not tell, 3 usage.`,
-		Example: `  evenkeel-agent check kubelet.yaml -- /usr/bin/kubelet --config=/var/lib/kubelet/config.yaml`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			dash := cmd.ArgsLenAtDash()
-			if dash != 1 || len(args) < 2 {
-				return usage("check takes one FILE (or -), then -- and the kubelet's command line")
-			}
-			return check(cmd.Context(), cmd.OutOrStdout(), cmd.InOrStdin(), o, args[0], args[1:])
-		},
-	}
-	cmd.Flags().StringVar(&o.initConfigDir, "init-config-dir", "", "as the agent has it")
-	return cmd
-}
-
-func check(ctx context.Context, out io.Writer, in io.Reader, o *options, file string, argv []string) error {
-	kubelet, err := component.ParseKubelet(argv)
-	if err != nil {
-		return usage("%w", err)
-	}
-	if _, err := kubelet.Identity(); err != nil {
-		return usage("%w", err)
-	}
-	initFile, err := o.initFile()
-	if err != nil {
-		return usage("%w", err)
-	}
-	var data []byte
-	if file == "-" {
-		data, err = io.ReadAll(io.LimitReader(in, payload.MaxSize+1))
-	} else {
-		data, err = os.ReadFile(file)
-	}
-	if err != nil {
-		return usage("cannot read the configuration: %w", err)
-	}
-	if _, err := payload.Decode(payload.KeyKubelet, data); err != nil {
-		return &exit{exitError, fmt.Errorf("rejected: %w", err)}
-	}
-	scratch, err := os.MkdirTemp("", "evenkeel-check-")
-	if err != nil {
-		return &exit{exitCouldNotTell, fmt.Errorf("could not tell: %w", err)}
-	}
-	defer os.RemoveAll(scratch)
-	v := component.NewHarness(kubelet, scratch, slog.New(slog.DiscardHandler)).Check(ctx, data, initFile)
-	for _, field := range v.Overridden {
-		fmt.Fprintf(out, "overridden by a flag of the kubelet: %s\n", field)
-	}
-	for _, warning := range v.Warnings {
-		fmt.Fprintf(out, "warning: %s\n", warning)
-	}
-	switch v.Outcome {
-	case component.Accepted:
-		if v.Words != "" {
-			fmt.Fprintf(out, "accepted, as far as could be seen: %s\n", v.Words)
-		} else {
-			fmt.Fprintln(out, "accepted")
-		}
-		return nil
-	case component.Rejected:
-		return &exit{exitError, fmt.Errorf("rejected: %s", v.Words)}
-	default:
-		return &exit{exitCouldNotTell, fmt.Errorf("could not tell: %s", v.Words)}
-	}
-}
 
 func forgetCommand() *cobra.Command {
 	var dir string

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+// kubelet is the component that a node's agent runs, so that it is judged with the node's flags and configuration.
+const kubelet = "kubelet"
+
+func checkCommand() *cobra.Command {
+	o := &options{}
+	var name string
+	cmd := &cobra.Command{
+		Use:   "check FILE|- [flags] -- BINARY [KUBELET FLAGS]",
+		Short: "Ask a component's own binary whether it accepts a configuration",
+		Long: `check asks the very binary that would run with it what it makes of a
+configuration. Nothing that runs is touched, and nothing on the host is changed.
+
+FILE is a whole configuration of the component; - is the standard input.
+
+kubelet     The dry run that a configuration goes through before it is taken up,
+            with this node's kubelet, flags and local configuration. What
+            depends on the pods that run is not judged.
+kube-proxy  Its own validation, with defaults laid under it. It takes no flags,
+            and nothing of this host is judged: any version's binary will do.
+
+A field that the component does not know is rejected.
+
+Exit codes: 0 accepted, 1 rejected, 2 could not tell, 3 usage.`,
+		Example: `  # Would this node take it up?
+  evenkeel-agent check kubelet.yaml -- /usr/bin/kubelet --config=/var/lib/kubelet/config.yaml
+
+  # Would the kube-proxy that the cluster is to be upgraded to still accept what is in use?
+  kubectl -n kube-system get configmap kube-proxy -o 'jsonpath={.data.config\.conf}' |
+    evenkeel-agent check --component=kube-proxy - -- ./kube-proxy-v1.36.3`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dash := cmd.ArgsLenAtDash()
+			if dash != 1 || len(args) < 2 {
+				return usage("check takes one FILE (or -), then -- and the %s's command line", name)
+			}
+			file, argv := args[0], args[1:]
+			if name == kubelet {
+				return checkNode(cmd.Context(), cmd.OutOrStdout(), cmd.InOrStdin(), o, file, argv)
+			}
+			if o.initConfigDir != "" {
+				return usage("--init-config-dir is for the kubelet: no local configuration is judged with one of the %s", name)
+			}
+			return checkAnywhere(cmd.Context(), cmd.OutOrStdout(), cmd.InOrStdin(), name, file, argv)
+		},
+	}
+	cmd.Flags().StringVar(&o.initConfigDir, "init-config-dir", "", "as the agent has it; for the kubelet")
+	addComponentFlag(cmd.Flags(), &name)
+	return cmd
+}
+
+func addComponentFlag(flags *pflag.FlagSet, name *string) {
+	flags.StringVar(name, "component", kubelet, "whose configuration it is: "+strings.Join(component.Names(), " or "))
+}
+
+// checkNode judges a configuration of this node's kubelet as the agent does.
+func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, file string, argv []string) error {
+	k, err := component.ParseKubelet(argv)
+	if err != nil {
+		return usage("%w", err)
+	}
+	if _, err := k.Identity(); err != nil {
+		return usage("%w", err)
+	}
+	initFile, err := o.initFile()
+	if err != nil {
+		return usage("%w", err)
+	}
+	data, err := readConfig(in, file)
+	if err != nil {
+		return err
+	}
+	if _, err := payload.Decode(payload.KeyKubelet, data); err != nil {
+		return &exit{exitError, fmt.Errorf("rejected: %w", err)}
+	}
+	return inScratch(func(scratch string) error {
+		h := component.NewHarness(k, scratch, slog.New(slog.DiscardHandler))
+		return say(out, h.Check(ctx, data, initFile))
+	})
+}
+
+// checkAnywhere judges a configuration of a component, with nothing of this host.
+func checkAnywhere(ctx context.Context, out io.Writer, in io.Reader, name, file string, argv []string) error {
+	return withComponent(name, argv, func(c component.Component) error {
+		data, err := readConfig(in, file)
+		if err != nil {
+			return err
+		}
+		return say(out, c.Validate(ctx, data))
+	})
+}
+
+// withComponent makes the component that a command line names, for as long as do goes on.
+func withComponent(name string, argv []string, do func(component.Component) error) error {
+	return inScratch(func(scratch string) error {
+		c, err := component.New(name, argv[0], scratch, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return usage("%w", err)
+		}
+		if len(argv) > 1 {
+			return usage("the %s is run with no flags but our own here: leave %q away", name, argv[1:])
+		}
+		return do(c)
+	})
+}
+
+// inScratch makes a directory for a dry run's throw-away files, for as long as do goes on.
+func inScratch(do func(dir string) error) error {
+	dir, err := os.MkdirTemp("", "evenkeel-check-")
+	if err != nil {
+		return &exit{exitCouldNotTell, fmt.Errorf("could not tell: %w", err)}
+	}
+	defer os.RemoveAll(dir)
+	return do(dir)
+}
+
+// readConfig reads a file, or the standard input, as far as it can be a payload and a little further.
+func readConfig(in io.Reader, file string) ([]byte, error) {
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, usage("cannot read the configuration: %w", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, payload.MaxSize+1))
+	if err != nil {
+		return nil, usage("cannot read the configuration: %w", err)
+	}
+	return data, nil
+}
+
+// say prints a verdict; the error, with its exit code, is all but an acceptance.
+func say(out io.Writer, v component.Verdict) error {
+	for _, field := range v.Overridden {
+		fmt.Fprintf(out, "overridden by a flag of the kubelet: %s\n", field)
+	}
+	for _, warning := range v.Warnings {
+		fmt.Fprintf(out, "warning: %s\n", warning)
+	}
+	switch v.Outcome {
+	case component.Accepted:
+		if v.Words != "" {
+			fmt.Fprintf(out, "accepted, as far as could be seen: %s\n", v.Words)
+		} else {
+			fmt.Fprintln(out, "accepted")
+		}
+		return nil
+	case component.Rejected:
+		return &exit{exitError, fmt.Errorf("rejected: %s", v.Words)}
+	default:
+		return &exit{exitCouldNotTell, fmt.Errorf("could not tell: %s", v.Words)}
+	}
+}
