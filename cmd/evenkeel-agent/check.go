@@ -25,15 +25,16 @@ func checkCommand() *cobra.Command {
 		Use:   "check FILE|- [flags] -- BINARY [KUBELET FLAGS]",
 		Short: "Ask a component's own binary whether it accepts a configuration",
 		Long: `check asks the very binary that would run with it what it makes of a
-configuration. Nothing that runs is touched, and nothing on the host is changed.
+configuration. Nothing that runs is touched.
 
 FILE is a whole configuration of the component; - is the standard input.
 
 kubelet     The dry run that a configuration goes through before it is taken up,
             with this node's kubelet, flags and local configuration. What
             depends on the pods that run is not judged.
-kube-proxy  Its own validation, with defaults laid under it. It takes no flags,
-            and nothing of this host is judged: any version's binary will do.
+any other   The component's own validation, with its defaults laid under the
+            configuration. No flags are taken, and nothing of this host is
+            judged or changed: any version's binary will do.
 
 A field that the component does not know is rejected.
 
