@@ -95,7 +95,7 @@ configuration is invalid, 5 another agent works on --dynamic-config-dir.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(statusCommand(), checkCommand(), forgetCommand(), rbacCommand(), versionCommand())
+	root.AddCommand(statusCommand(), checkCommand(), defaultsCommand(), forgetCommand(), rbacCommand(), versionCommand())
 	root.CompletionOptions.DisableDefaultCmd = true
 	return root
 }

@@ -23,7 +23,7 @@ func (h *Harness) prove(ctx context.Context) (Identity, error) {
 	if h.proven == id {
 		return id, nil
 	}
-	h.removeLeftovers()
+	removeLeftovers(h.scratch, h.log)
 	if a := h.runEmpty(ctx); a.outcome != Accepted {
 		return id, fmt.Errorf("the dry run does not work with this kubelet: %s", a.words)
 	}

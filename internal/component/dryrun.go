@@ -103,11 +103,7 @@ func (h *Harness) run(ctx context.Context, want dryRun) answer {
 	if err != nil {
 		return answer{words: fmt.Sprintf("no scratch directory for the dry run: %v", err)}
 	}
-	defer func() {
-		if err := os.RemoveAll(dir); err != nil {
-			h.log.Warn("could not remove the scratch directory of a dry run", "dir", dir, "error", err)
-		}
-	}()
+	defer removeScratch(dir, h.log)
 	id, err := h.k.Identity()
 	if err != nil {
 		return answer{words: err.Error()}

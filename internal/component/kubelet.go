@@ -4,13 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
 	"strings"
-	"syscall"
-	"time"
 )
 
 // Kubelet is the command line that a node has for its kubelet.
@@ -91,76 +85,11 @@ func (k *Kubelet) Argv(run Run, lockFile string) []string {
 	return append(argv, without(k.flags, drop...)...)
 }
 
-// Identity tells one program file from another. It is comparable, so that a replaced binary can be noticed.
-type Identity struct {
-	Path   string // absolute, symbolic links resolved
-	Device uint64
-	Inode  uint64
-	Size   int64
-	Mtime  int64 // nanoseconds
-}
-
 // Identity looks at the kubelet's file. The error says plainly what is wrong with it: missing, a directory, not
 // executable.
-func (k *Kubelet) Identity() (Identity, error) {
-	path := k.Path
-	if !strings.Contains(path, "/") {
-		found, err := exec.LookPath(path)
-		if err != nil {
-			return Identity{}, fmt.Errorf("no kubelet named %q in PATH", path)
-		}
-		path = found
-	}
-	absolute, err := filepath.Abs(path)
-	if err != nil {
-		return Identity{}, fmt.Errorf("kubelet %s: %w", path, err)
-	}
-	resolved, err := filepath.EvalSymlinks(absolute)
-	if errors.Is(err, os.ErrNotExist) {
-		return Identity{}, fmt.Errorf("there is no kubelet at %s: %w", path, os.ErrNotExist)
-	}
-	if err != nil {
-		return Identity{}, fmt.Errorf("kubelet %s: %w", path, err)
-	}
-	info, err := os.Stat(resolved)
-	if err != nil {
-		return Identity{}, fmt.Errorf("kubelet %s: %w", path, err)
-	}
-	switch {
-	case info.IsDir():
-		return Identity{}, fmt.Errorf("the kubelet at %s is a directory", path)
-	case !info.Mode().IsRegular():
-		return Identity{}, fmt.Errorf("the kubelet at %s is not a regular file", path)
-	case info.Mode()&0o111 == 0:
-		return Identity{}, fmt.Errorf("the kubelet at %s is not executable (mode %s)", path, info.Mode())
-	}
-	id := Identity{Path: resolved, Size: info.Size(), Mtime: info.ModTime().UnixNano()}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		id.Device, id.Inode = uint64(st.Dev), st.Ino
-	}
-	return id, nil
-}
-
-// A version names a directory on disk: one path element, and nothing clever.
-var versionLine = regexp.MustCompile(`^Kubernetes (v[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.+_-]*)$`)
-
-const versionTimeout = 10 * time.Second
+func (k *Kubelet) Identity() (Identity, error) { return identify("kubelet", k.Path) }
 
 // Version asks the kubelet for its version, such as "v1.36.3". It is safe as a single path element.
 func (k *Kubelet) Version(ctx context.Context) (string, error) {
-	id, err := k.Identity()
-	if err != nil {
-		return "", err
-	}
-	out := &transcript{}
-	end := execute(ctx, process{path: id.Path, args: []string{"--version"}, env: dryRunEnv(""), deadline: versionTimeout}, out)
-	if end.err != nil {
-		return "", fmt.Errorf("kubelet --version: %w", end.err)
-	}
-	line := strings.TrimSpace(out.lastLine())
-	match := versionLine.FindStringSubmatch(line)
-	if end.code != 0 || match == nil || len(match[1]) > 64 {
-		return "", fmt.Errorf("kubelet --version: exit code %d, %q is no version", end.code, clip(line, 200))
-	}
-	return match[1], nil
+	return askVersion(ctx, "kubelet", k.Path)
 }

@@ -27,8 +27,9 @@ func started(t *testing.T, k *Kubelet, c Candidate, initFile string) Effective {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	if err := errors.Join(fillScratch(dir), writeFiles(dir, files)); err != nil {
+	h := &Harness{scratch: t.TempDir()}
+	dir, err := h.makeScratch()
+	if err := errors.Join(err, writeFiles(dir, files)); err != nil {
 		t.Fatal(err)
 	}
 	argv := append(k.Argv(Run{InitFile: initFile, Dir: dir, Dropin: c.Dropin}, ""),

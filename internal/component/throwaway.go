@@ -8,6 +8,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"log/slog"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -43,47 +44,63 @@ var servingCert = sync.OnceValues(func() (map[string][]byte, error) {
 	}, nil
 })
 
-// makeScratch makes the directory of one dry run: pki, root and tmp, all throw-away.
-func (h *Harness) makeScratch() (string, error) {
-	if err := os.MkdirAll(h.scratch, 0o700); err != nil {
+// makeScratch makes the directory of one dry run, with the directories that are named in it, all throw-away.
+func makeScratch(parent string, subs ...string) (string, error) {
+	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return "", err
 	}
-	dir, err := os.MkdirTemp(h.scratch, "dryrun-")
+	dir, err := os.MkdirTemp(parent, "dryrun-")
 	if err != nil {
 		return "", err
 	}
-	if err := fillScratch(dir); err != nil {
+	for _, sub := range subs {
+		if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
+			return "", errors.Join(err, os.RemoveAll(dir))
+		}
+	}
+	return dir, nil
+}
+
+// makeScratch makes the directory of one dry run of a kubelet: pki, root and tmp.
+func (h *Harness) makeScratch() (string, error) {
+	dir, err := makeScratch(h.scratch, "pki", "root", "tmp")
+	if err != nil {
+		return "", err
+	}
+	if err := writeServingCert(filepath.Join(dir, "pki")); err != nil {
 		return "", errors.Join(err, os.RemoveAll(dir))
 	}
 	return dir, nil
 }
 
-func fillScratch(dir string) error {
-	for _, sub := range []string{"pki", "root", "tmp"} {
-		if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
-			return err
-		}
-	}
+func writeServingCert(dir string) error {
 	files, err := servingCert()
 	if err != nil {
 		return err
 	}
 	for name, data := range files {
-		if err := os.WriteFile(filepath.Join(dir, "pki", name), data, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// removeScratch removes the directory of a dry run that is done.
+func removeScratch(dir string, log *slog.Logger) {
+	if err := os.RemoveAll(dir); err != nil {
+		log.Warn("could not remove the scratch directory of a dry run", "dir", dir, "error", err)
+	}
+}
+
 // removeLeftovers clears away what dry runs left whose process was killed with them. The age spares those of another
 // process that uses the same directory now.
-func (h *Harness) removeLeftovers() {
-	dirs, _ := filepath.Glob(filepath.Join(h.scratch, "dryrun-*"))
+func removeLeftovers(parent string, log *slog.Logger) {
+	dirs, _ := filepath.Glob(filepath.Join(parent, "dryrun-*"))
 	for _, dir := range dirs {
 		if info, err := os.Stat(dir); err == nil && time.Since(info.ModTime()) > time.Hour {
 			if err := os.RemoveAll(dir); err != nil {
-				h.log.Warn("could not remove an old scratch directory", "dir", dir, "error", err)
+				log.Warn("could not remove an old scratch directory", "dir", dir, "error", err)
 			}
 		}
 	}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/evenkeel/evenkeel/internal/agent"
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+// kubelet is the component that a node's agent runs, so that it is judged with the node's flags and configuration.
+const kubelet = "kubelet"
+
+func checkCommand() *cobra.Command {
+	o := &options{}
+	var name string
+	var dropin bool
+	cmd := &cobra.Command{
+		Use:   "check FILE|- [flags] -- BINARY [KUBELET FLAGS]",
+		Short: "Ask a component's own binary whether it accepts a configuration",
+		Long: `check asks the very binary that would run with it what it makes of a
+configuration. Nothing that runs is touched.
+
+FILE is a whole configuration of the component; - is the standard input.
+
+kubelet     The dry run that a configuration goes through before it is taken up,
+            with this node's kubelet, flags, local configuration and protected
+            fields. What depends on the pods that run is not judged. The file
+            may also be in the grouped form or, with --drop-in, a drop-in.
+any other   The component's own validation, with its defaults laid under the
+            configuration. No flags are taken, and nothing of this host is
+            judged or changed: any version's binary will do.
+
+A field that the component does not know is rejected.
+
+Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage.`,
+		Example: `  # Would this node take it up?
+  evenkeel-agent check kubelet.yaml -- /usr/bin/kubelet --config=/var/lib/kubelet/config.yaml
+
+  # Would the kube-proxy that the cluster is to be upgraded to still accept what is in use?
+  kubectl -n kube-system get configmap kube-proxy -o 'jsonpath={.data.config\.conf}' |
+    evenkeel-agent check --component=kube-proxy - -- ./kube-proxy-v1.36.3`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dash := cmd.ArgsLenAtDash()
+			if dash != 1 || len(args) < 2 {
+				return usage("check takes one FILE (or -), then -- and the %s's command line", name)
+			}
+			file, argv := args[0], args[1:]
+			if name == kubelet {
+				key := payload.KeyKubelet
+				if dropin {
+					key = payload.KeyKubeletDropin
+				}
+				return checkNode(cmd.Context(), cmd.OutOrStdout(), cmd.InOrStdin(), o, key, file, argv)
+			}
+			for _, flag := range []string{"init-config-dir", "drop-in", "protected-fields"} {
+				if cmd.Flags().Changed(flag) {
+					return usage("--%s is for the kubelet: a %s is judged without a node", flag, name)
+				}
+			}
+			return checkAnywhere(cmd.Context(), cmd.OutOrStdout(), cmd.InOrStdin(), name, file, argv)
+		},
+	}
+	cmd.Flags().StringVar(&o.initConfigDir, "init-config-dir", "", "as the agent has it; for the kubelet")
+	cmd.Flags().BoolVar(&dropin, "drop-in", false, "FILE is laid over the local configuration, as the data key kubelet-dropin is; for the kubelet")
+	o.bindProtected(cmd.Flags())
+	addComponentFlag(cmd.Flags(), &name)
+	return cmd
+}
+
+func addComponentFlag(flags *pflag.FlagSet, name *string) {
+	flags.StringVar(name, "component", kubelet, "whose configuration it is: "+strings.Join(component.Names(), " or "))
+}
+
+// checkNode judges a configuration of this node's kubelet as the agent does.
+func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key, file string, argv []string) error {
+	k, err := component.ParseKubelet(argv)
+	if err != nil {
+		return usage("%w", err)
+	}
+	if _, err := k.Identity(); err != nil {
+		return usage("%w", err)
+	}
+	initFile, err := o.initFile()
+	if err != nil {
+		return usage("%w", err)
+	}
+	protected, err := o.protection()
+	if err != nil {
+		return err
+	}
+	data, err := readConfig(in, file)
+	if err != nil {
+		return err
+	}
+	p, err := payload.Decode(key, data)
+	if err != nil {
+		return &exit{exitError, fmt.Errorf("rejected: %w", err)}
+	}
+	return inScratch(func(scratch string) error {
+		host := &agent.HostKubelet{Kubelet: k, Harness: component.NewHarness(k, scratch, slog.New(slog.DiscardHandler)), InitFile: initFile}
+		v := host.Check(ctx, p)
+		if words := agent.Protects(protected, v); v.Outcome == component.Accepted && words != "" {
+			return &exit{exitError, fmt.Errorf("refused: %s", words)}
+		}
+		return say(out, v)
+	})
+}
+
+// checkAnywhere judges a configuration of a component, with nothing of this host.
+func checkAnywhere(ctx context.Context, out io.Writer, in io.Reader, name, file string, argv []string) error {
+	return withComponent(name, argv, func(c component.Component) error {
+		data, err := readConfig(in, file)
+		if err != nil {
+			return err
+		}
+		return say(out, c.Validate(ctx, data))
+	})
+}
+
+// withComponent makes the component that a command line names, for as long as do goes on.
+func withComponent(name string, argv []string, do func(component.Component) error) error {
+	return inScratch(func(scratch string) error {
+		c, err := component.New(name, argv[0], scratch, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return usage("%w", err)
+		}
+		if len(argv) > 1 {
+			return usage("the %s is run with no flags but our own here: leave %q away", name, argv[1:])
+		}
+		return do(c)
+	})
+}
+
+// inScratch makes a directory for a dry run's throw-away files, for as long as do goes on.
+func inScratch(do func(dir string) error) error {
+	dir, err := os.MkdirTemp("", "evenkeel-check-")
+	if err != nil {
+		return &exit{exitCouldNotTell, fmt.Errorf("could not tell: %w", err)}
+	}
+	defer os.RemoveAll(dir)
+	return do(dir)
+}
+
+// readConfig reads a file, or the standard input, as far as it can be a payload and a little further.
+func readConfig(in io.Reader, file string) ([]byte, error) {
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, usage("cannot read the configuration: %w", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, payload.MaxSize+1))
+	if err != nil {
+		return nil, usage("cannot read the configuration: %w", err)
+	}
+	return data, nil
+}
+
+// say prints a verdict; the error, with its exit code, is all but an acceptance.
+func say(out io.Writer, v component.Verdict) error {
+	for _, field := range v.Overridden {
+		fmt.Fprintf(out, "overridden by a flag of the kubelet: %s\n", field)
+	}
+	for _, warning := range v.Warnings {
+		fmt.Fprintf(out, "warning: %s\n", warning)
+	}
+	switch v.Outcome {
+	case component.Accepted:
+		if v.Words != "" {
+			fmt.Fprintf(out, "accepted, as far as could be seen: %s\n", v.Words)
+		} else {
+			fmt.Fprintln(out, "accepted")
+		}
+		return nil
+	case component.Rejected:
+		return &exit{exitError, fmt.Errorf("rejected: %s", v.Words)}
+	default:
+		return &exit{exitCouldNotTell, fmt.Errorf("could not tell: %s", v.Words)}
+	}
+}

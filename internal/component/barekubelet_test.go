@@ -1,0 +1,146 @@
+package component
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// cgroupV1 makes a fake kubelet's host one with cgroup v1.
+const cgroupV1 = `case "$config$*" in *"failCgroupV1: false"*|*'"failCgroupV1":false'*|*--fail-cgroupv1=false*) ;; *) end "cgroup v1 is old";; esac
+`
+
+// dump is what a fake kubelet prints as its configuration.
+const dump = `printf 'I1121 07:10:36.358684   21610 server.go:301] "KubeletConfiguration" configuration=<\n\t{"MaxPods":110,"FailCgroupV1":false}\n >\n' >&2
+`
+
+func TestWhatAFakeKubeletWithoutANodeSaysOfAConfiguration(t *testing.T) {
+	const notPrinted = "[the kubelet did not print the configuration with its defaults]"
+	const notJudged = "[not judged: failCgroupV1 is true, with which the kubelet would not run on this host, which has cgroup v1]"
+	for _, tt := range []struct {
+		name, body string
+		outcome    Outcome
+		stage      int
+		words      string
+		warnings   string
+	}{
+		{"accepted", dump + `accept`, Accepted, 1, "", "[]"},
+		{"accepted, but not printed", `accept`, Accepted, 1, "", notPrinted},
+		{"refused", dump + `case "$config" in CANDIDATE) end "no good";; esac; accept`, Rejected, 1, "no good", "[]"},
+		{"unknown field", dump + `case "$config" in CANDIDATE) log '"Using lenient decoding as strict decoding failed" err="unknown field x"';; esac; accept`,
+			Rejected, 1, "unknown field x", "[]"},
+		{"an empty one is refused too", `case "$config" in *no-runtime*) accept;; CANDIDATE) end "no good";; esac; end "no luck"`, CouldNotTell, 1,
+			"no good (but an empty configuration does not pass the dry run either: no luck)", "[]"},
+		{"killed by somebody", `case "$config" in CANDIDATE) kill -9 $$;; esac; accept`, CouldNotTell, 0, "the dry run of the kubelet: it died: signal: killed", "[]"},
+		{"no kubelet at all", `end "no luck"`, CouldNotTell, 0, "the dry run does not work with this kubelet: no luck", "[]"},
+		{"accepted, were it not for the host", dump + cgroupV1 + `accept`, Accepted, 1, "", notJudged},
+		{"refused, host or not", cgroupV1 + `case "$config" in CANDIDATE) end "no good";; esac; accept`, Rejected, 1, "no good", "[]"},
+		{"unknown field, host or not", cgroupV1 + `case "$config" in CANDIDATE) log '"Using lenient decoding as strict decoding failed" err="unknown field x"';; esac; accept`,
+			Rejected, 1, "unknown field x", "[]"},
+		{"refused for what else the host has", cgroupV1 + `case "$config" in CANDIDATE) end "not so when using cgroup v1";; esac; accept`, CouldNotTell, 0,
+			"not so when using cgroup v1 (which is this host's, and may not be the node's)", "[]"},
+		{"killed the second time", cgroupV1 + `case "$config" in CANDIDATE) kill -9 $$;; esac; accept`, CouldNotTell, 0, "the dry run of the kubelet: it died: signal: killed", "[]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			v := component(t, "kubelet", fake(t, tt.body).Path).Validate(context.Background(), []byte("CANDIDATE"))
+			checkVerdict(t, v, tt.outcome, tt.stage, tt.words)
+			if got := fmt.Sprint(v.Warnings); got != tt.warnings {
+				t.Errorf("warnings are %s, want %s", got, tt.warnings)
+			}
+		})
+	}
+}
+
+func TestTheDefaultThatOnlyTheHostRevealsIsPrinted(t *testing.T) {
+	for host, want := range map[string]string{"": "false", cgroupV1: "true"} {
+		e, err := component(t, "kubelet", fake(t, dump+host+"accept").Path).Defaults(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprintf("%v %v", e["failCgroupV1"], e["maxPods"]); got != want+" 110" {
+			t.Errorf("failCgroupV1 and maxPods are %s, want %s 110", got, want)
+		}
+	}
+	c := component(t, "kubelet", fake(t, "accept").Path)
+	if _, err := c.Defaults(context.Background()); err == nil || err.Error() != "no defaults of the kubelet: it did not print them" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func hasCgroupV1(t *testing.T) bool {
+	t.Helper()
+	var fs unix.Statfs_t
+	if err := unix.Statfs("/sys/fs/cgroup", &fs); err != nil {
+		t.Fatal(err)
+	}
+	return fs.Type != unix.CGROUP2_SUPER_MAGIC
+}
+
+func bareConfig(more string) []byte {
+	return append(emptyConfig(kubeletAPIVersion, kubeletKind), more...)
+}
+
+func TestTheRealKubeletWithoutANodeJudgesNothingOfTheHost(t *testing.T) {
+	c := realComponent(t, "kubelet")
+	oldHost := hasCgroupV1(t)
+	for _, tt := range []struct {
+		name, data string
+		outcome    Outcome
+		words      string
+		tolerates  bool // cgroup v1, which is therefore no matter
+	}{
+		{"the defaults", "", Accepted, "", false},
+		{"what says nothing of the host", "failCgroupV1: false\n", Accepted, "", true},
+		{"what says it of the host", "failCgroupV1: true\n", Accepted, "", false},
+		{"paths that are not there", "staticPodPath: /not/there\nresolvConf: /not/there\nauthentication: {x509: {clientCAFile: /not/there}}\n", Accepted, "", false},
+		{"a runtime that is not there", "containerRuntimeEndpoint: unix:///not/there.sock\n", Accepted, "", false},
+		{"out of range", "maxPods: -1\n", Rejected, "invalid configuration: maxPods (--max-pods) -1 must not be a negative number", false},
+		{"an unknown field", "bogus: 1\n", Rejected, `strict decoding error: unknown field "bogus"`, false},
+		{"a wrong type", "failCgroupV1: maybe\n", Rejected, "failed to decode: json: cannot unmarshal string into Go struct field KubeletConfiguration.failCgroupV1 of type bool", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			v := c.Validate(context.Background(), bareConfig(tt.data))
+			checkVerdict(t, v, tt.outcome, 1, tt.words)
+			if judged := len(v.Warnings) == 0; judged != (!oldHost || tt.tolerates || tt.outcome != Accepted) {
+				t.Errorf("warnings are %q", v.Warnings)
+			}
+			if tt.outcome == Accepted && v.Effective["failCgroupV1"] != !tt.tolerates {
+				t.Errorf("failCgroupV1 is %v", v.Effective["failCgroupV1"])
+			}
+		})
+	}
+	t.Run("what is wrong with cgroup v1 only", func(t *testing.T) {
+		v := c.Validate(context.Background(), bareConfig("singleProcessOOMKill: false\n"))
+		if !oldHost {
+			checkVerdict(t, v, Accepted, 1, "")
+			return
+		}
+		checkVerdict(t, v, CouldNotTell, 0, "invalid configuration: singleProcessOOMKill must not be explicitly set to false when using cgroup v1 (which is this host's, and may not be the node's)")
+	})
+}
+
+func TestNothingOfTheDryRunIsInWhatAKubeletMakesOfAConfiguration(t *testing.T) {
+	v := realComponent(t, "kubelet").Validate(context.Background(), bareConfig("staticPodPath: manifests\nvolumePluginDir: .\ntlsCertFile: /pki/kubelet.crt\ntlsPrivateKeyFile: /pki/kubelet.key\n"+
+		"authentication: {x509: {clientCAFile: pki/ca.crt}}\nlogging: {verbosity: 3}\nclusterDNS: [10.0.0.10]\n"))
+	checkVerdict(t, v, Accepted, 1, "")
+	for path, want := range map[string]string{
+		"staticPodPath": "manifests", "volumePluginDir": ".", "authentication.x509.clientCAFile": "pki/ca.crt",
+		"tlsCertFile": "/pki/kubelet.crt", "tlsPrivateKeyFile": "/pki/kubelet.key", "logging.verbosity": "3", "clusterDNS": "[10.0.0.10]",
+	} {
+		if got, _ := v.Effective.Field(path); fmt.Sprint(got) != want {
+			t.Errorf("%s is %v, want %s", path, got, want)
+		}
+	}
+	var unknown []string
+	for name := range v.Effective {
+		if name[0] < 'a' {
+			unknown = append(unknown, name)
+		}
+	}
+	if slices.Sort(unknown); len(unknown) > 0 {
+		t.Errorf("these are no names of the API: %q", unknown)
+	}
+}

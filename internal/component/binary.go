@@ -1,0 +1,87 @@
+package component
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Identity tells one program file from another. It is comparable, so that a replaced binary can be noticed.
+type Identity struct {
+	Path   string // absolute, symbolic links resolved
+	Device uint64
+	Inode  uint64
+	Size   int64
+	Mtime  int64 // nanoseconds
+}
+
+// identify looks at the file of a component's binary. The error says plainly what is wrong with it: missing, a
+// directory, not executable.
+func identify(name, path string) (Identity, error) {
+	if !strings.Contains(path, "/") {
+		found, err := exec.LookPath(path)
+		if err != nil {
+			return Identity{}, fmt.Errorf("no %s named %q in PATH", name, path)
+		}
+		path = found
+	}
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return Identity{}, fmt.Errorf("%s %s: %w", name, path, err)
+	}
+	resolved, err := filepath.EvalSymlinks(absolute)
+	if errors.Is(err, os.ErrNotExist) {
+		return Identity{}, fmt.Errorf("there is no %s at %s: %w", name, path, os.ErrNotExist)
+	}
+	if err != nil {
+		return Identity{}, fmt.Errorf("%s %s: %w", name, path, err)
+	}
+	info, err := os.Stat(resolved)
+	if err != nil {
+		return Identity{}, fmt.Errorf("%s %s: %w", name, path, err)
+	}
+	switch {
+	case info.IsDir():
+		return Identity{}, fmt.Errorf("the %s at %s is a directory", name, path)
+	case !info.Mode().IsRegular():
+		return Identity{}, fmt.Errorf("the %s at %s is not a regular file", name, path)
+	case info.Mode()&0o111 == 0:
+		return Identity{}, fmt.Errorf("the %s at %s is not executable (mode %s)", name, path, info.Mode())
+	}
+	id := Identity{Path: resolved, Size: info.Size(), Mtime: info.ModTime().UnixNano()}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		id.Device, id.Inode = uint64(st.Dev), st.Ino
+	}
+	return id, nil
+}
+
+// A version names a directory on disk: one path element, and nothing clever.
+var versionLine = regexp.MustCompile(`^Kubernetes (v[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.+_-]*)$`)
+
+const versionTimeout = 10 * time.Second
+
+// askVersion asks a binary for its version, such as "v1.36.3". It is safe as a single path element.
+func askVersion(ctx context.Context, name, path string) (string, error) {
+	id, err := identify(name, path)
+	if err != nil {
+		return "", err
+	}
+	out := &transcript{}
+	end := execute(ctx, process{path: id.Path, args: []string{"--version"}, env: dryRunEnv(""), deadline: versionTimeout}, out)
+	if end.err != nil {
+		return "", fmt.Errorf("%s --version: %w", name, end.err)
+	}
+	line := strings.TrimSpace(out.lastLine())
+	match := versionLine.FindStringSubmatch(line)
+	if end.code != 0 || match == nil || len(match[1]) > 64 {
+		return "", fmt.Errorf("%s --version: exit code %d, %q is no version", name, end.code, clip(line, 200))
+	}
+	return match[1], nil
+}

@@ -1,0 +1,221 @@
+package component
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// component returns one whose scratch directory must be empty when the test ends.
+func component(t *testing.T, name, path string) Component {
+	t.Helper()
+	scratch := filepath.Join(t.TempDir(), "scratch")
+	t.Cleanup(func() {
+		if left, _ := os.ReadDir(scratch); len(left) > 0 {
+			t.Errorf("a dry run left %v in its scratch directory", left)
+		}
+	})
+	c, err := New(name, path, scratch, slogDiscard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Name() != name {
+		t.Errorf("its name is %s, not %s", c.Name(), name)
+	}
+	return c
+}
+
+// realComponent returns the component with the pinned binary, which `make tools` builds.
+func realComponent(t *testing.T, name string) Component {
+	t.Helper()
+	return component(t, name, filepath.Join(filepath.Dir(realKubelet(t)), name))
+}
+
+func mustNotWarn(t *testing.T, v Verdict) {
+	t.Helper()
+	if len(v.Warnings) > 0 {
+		t.Errorf("warnings are %q", v.Warnings)
+	}
+}
+
+func TestAComponentIsKnownByItsNameAndNeedsAProgram(t *testing.T) {
+	if got := fmt.Sprint(Names()); got != "[kube-proxy kubelet]" {
+		t.Errorf("names are %s", got)
+	}
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "plain"), "", 0o644)
+	for _, tt := range []struct{ name, path, want string }{
+		{"kube-dns", "/bin/sh", `there is no component "kube-dns"; there are kube-proxy, kubelet`},
+		{"kube-proxy", dir + "/none", "there is no kube-proxy at " + dir + "/none: file does not exist"},
+		{"kube-proxy", dir + "/plain", "the kube-proxy at " + dir + "/plain is not executable (mode -rw-r--r--)"},
+		{"kubelet", dir, "the kubelet at " + dir + " is a directory"},
+	} {
+		if _, err := New(tt.name, tt.path, dir, slogDiscard()); err == nil || err.Error() != tt.want {
+			t.Errorf("%s at %s: got %v, want %s", tt.name, tt.path, err, tt.want)
+		}
+	}
+}
+
+func TestAScratchDirectoryIsFoundFromWhereverTheComponentWorks(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	c, err := New("kube-proxy", fakeProxy(t, `case "$config" in *CANDIDATE*) end "$out";; esac; accept`), "scratch", slogDiscard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkVerdict(t, c.Validate(context.Background(), []byte("CANDIDATE")), Rejected, 1, "effective")
+	if _, err := os.Stat(filepath.Join(dir, "scratch")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestADirectoryThatIsGoneGivesNoComponent(t *testing.T) {
+	path := fakeProxy(t, "accept")
+	dir := t.TempDir()
+	t.Chdir(dir)
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PWD", "") // or it would be believed
+	if _, err := New("kube-proxy", path, "scratch", slogDiscard()); err == nil || !strings.HasPrefix(err.Error(), "scratch directory: getwd: ") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWhatNoComponentWouldSpeakOfIsRejectedWithoutAsking(t *testing.T) {
+	asked := filepath.Join(t.TempDir(), "asked")
+	c := component(t, "kube-proxy", fakeProxy(t, "echo x >"+asked+"; accept"))
+	for name, tt := range map[string]struct{ data, words string }{
+		"nothing":                     {"", "empty"},
+		"white space and a comment":   {" \n# mode: ipvs\n", "empty"},
+		"too much":                    {strings.Repeat("#", 1<<20+1), "larger than 1 MiB"},
+		"two documents":               {"mode: ipvs\n---\nmode: iptables\n", "more than one YAML document: the kube-proxy would read the first only"},
+		"a document after two":        {"mode: ipvs\n---\n---\nmode: iptables\n", "more than one YAML document: the kube-proxy would read the first only"},
+		"a document and what is none": {"mode: ipvs\n---\n: : :\n", "more than one YAML document: the kube-proxy would read the first only"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checkVerdict(t, c.Validate(context.Background(), []byte(tt.data)), Rejected, 0, tt.words)
+		})
+	}
+	if _, err := os.Stat(asked); err == nil {
+		t.Error("the kube-proxy was asked")
+	}
+	for name, data := range map[string]string{
+		"the end of a document":          "mode: ipvs\n---\n",
+		"a comment in a second document": "---\nmode: ipvs\n---\n# more\n",
+		"what is no YAML":                "\t: :",
+		"as much as there may be":        "mode: ipvs\n" + strings.Repeat("#", 1<<20-11),
+	} {
+		t.Run(name, func(t *testing.T) {
+			checkVerdict(t, c.Validate(context.Background(), []byte(data)), Accepted, 1, "")
+		})
+	}
+}
+
+func TestADocumentBeginsWithWhatItIs(t *testing.T) {
+	e, err := decodeWritten([]byte("a: 1\nzones: [\"1\", 2.50]\nkind: KubeProxyConfiguration\napiVersion: v1\nnone: null\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := e.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff("apiVersion: v1\nkind: KubeProxyConfiguration\na: 1\nnone: null\nzones:\n- \"1\"\n- 2.5\n", string(text)); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	if text, err = (Effective{"a": 1}).YAML(); err != nil || string(text) != "a: 1\n" {
+		t.Errorf("got %q, %v", text, err)
+	}
+	if _, err := (Effective{"a": func() {}}).YAML(); err == nil {
+		t.Error("a function is no field")
+	}
+}
+
+// What a component prints as its defaults, it must accept, and mean the same by it.
+func TestTheDefaultsOfTheRealComponentsAreConfigurations(t *testing.T) {
+	for name, want := range map[string]map[string]string{
+		"kubelet": {
+			"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "failCgroupV1": "true",
+			"maxPods": "110", "logging.verbosity": "0", "tlsCertFile": "", "tlsPrivateKeyFile": "", "resolvConf": "/etc/resolv.conf",
+			"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock", "evictionHard[memory.available]": "100Mi",
+		},
+		"kube-proxy": {
+			"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "iptables",
+			"clientConnection.kubeconfig": "", "conntrack.maxPerCore": "32768", "iptables.syncPeriod": "30s",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := realComponent(t, name)
+			if version, err := c.Version(context.Background()); err != nil || version != "v1.36.3" {
+				t.Errorf("version %s, %v", version, err)
+			}
+			defaults, err := c.Defaults(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for path, value := range want {
+				if got, ok := defaults.Field(path); !ok || fmt.Sprint(got) != value {
+					t.Errorf("%s is %v, want %s", path, got, value)
+				}
+			}
+			text, err := defaults.YAML()
+			if err != nil {
+				t.Fatal(err)
+			}
+			v := c.Validate(context.Background(), text)
+			checkVerdict(t, v, Accepted, 1, "")
+			if diff := cmp.Diff(defaults, v.Effective); diff != "" {
+				t.Errorf("what was printed means something else: -printed +meant\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestOneBinaryIsNotTakenForAnother(t *testing.T) {
+	kubelet := realKubelet(t)
+	proxy := filepath.Join(filepath.Dir(kubelet), "kube-proxy")
+	for _, tt := range []struct{ name, path, words string }{
+		{"kubelet", proxy, "the dry run does not work with this kubelet: unknown flag: --cert-dir"},
+		{"kube-proxy", kubelet, "the dry run does not work with this kube-proxy: failed to parse kubelet flag: unknown flag: --write-config-to"},
+		{"kube-proxy", "/bin/true", "the dry run does not work with this kube-proxy: the kube-proxy ended with exit code 0, but wrote no configuration"},
+	} {
+		c := component(t, tt.name, tt.path)
+		checkVerdict(t, c.Validate(context.Background(), []byte("kind: x")), CouldNotTell, 0, tt.words)
+		if _, err := c.Defaults(context.Background()); err == nil || err.Error() != "no defaults of the "+tt.name+": "+tt.words {
+			t.Errorf("defaults: %v", err)
+		}
+	}
+}
+
+func TestAComponentThatHangsIsKilledWithItsChildren(t *testing.T) {
+	pids := filepath.Join(t.TempDir(), "pids")
+	const hang = `case "$config" in HANG) /bin/sleep 600 & echo $$ $! >`
+	for name, path := range map[string]string{
+		"kubelet":    fake(t, hang+pids+`; wait;; esac; accept`).Path,
+		"kube-proxy": fakeProxy(t, hang+pids+`; wait;; esac; accept`),
+	} {
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() {
+			defer cancel()
+			for range 500 {
+				if text, _ := os.ReadFile(pids); len(text) > 0 {
+					return
+				}
+				<-time.After(10 * time.Millisecond) // between two looks
+			}
+		}()
+		v := component(t, name, path).Validate(ctx, []byte("HANG"))
+		checkVerdict(t, v, CouldNotTell, 0, "the dry run of the "+name+": context canceled")
+		mustBeGone(t, pids)
+		if err := os.Remove(pids); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

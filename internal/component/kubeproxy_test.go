@@ -1,0 +1,254 @@
+package component
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fakeProxy is a kube-proxy written by a test: a shell script that finds its configuration in $config; see fake.
+// There are no programs in its PATH.
+func fakeProxy(t *testing.T, body string) string {
+	t.Helper()
+	const prelude = `#!/bin/sh
+for a in "$@"; do case "$a" in
+--config=*) config=$(/bin/cat "${a#--config=}");;
+--write-config-to=*) out="${a#--write-config-to=}";;
+esac; done
+log() { echo "I1121 07:10:36.358684   21610 options.go:502] $1" >&2; }
+end() { echo "E1121 07:10:36.358684   21610 run.go:72] \"command failed\" err=\"$1\"" >&2; exit 1; }
+accept() { echo 'kind: KubeProxyConfiguration
+mode: iptables
+oomScoreAdj: -999' >"$out"; exit 0; }
+`
+	path := filepath.Join(t.TempDir(), "kube-proxy")
+	write(t, path, prelude+body+"\n", 0o755)
+	return path
+}
+
+func TestWhatAFakeKubeProxySaysOfAConfiguration(t *testing.T) {
+	tests := []struct {
+		name, body string
+		outcome    Outcome
+		stage      int
+		words      string
+	}{
+		{"accepted", `accept`, Accepted, 1, ""},
+		{"refused at decoding", `case "$config" in CANDIDATE) end "failed complete: failed to decode: no good";; esac; accept`, Rejected, 1, "failed to decode: no good"},
+		{"refused at validation", `case "$config" in CANDIDATE) end "failed validate: no good";; esac; accept`, Rejected, 1, "no good"},
+		{"words that name throw-away files", `case "$config" in CANDIDATE) end "cannot write $out";; esac; accept`, Rejected, 1, "cannot write effective"},
+		{"words of a kube-proxy to come", `case "$config" in CANDIDATE) echo "something new"; exit 7;; esac; accept`, Rejected, 1, "something new"},
+		{"no word at all", `case "$config" in CANDIDATE) exit 7;; esac; accept`, Rejected, 1, "the kube-proxy ended with exit code 7 and no word"},
+		{"exit code 0, but nothing written", `case "$config" in CANDIDATE) exit 0;; esac; accept`, Rejected, 1, "the kube-proxy ended with exit code 0, but wrote no configuration"},
+		{"written, but refused", `case "$config" in CANDIDATE) (accept); end "no good";; esac; accept`, Rejected, 1, "no good"},
+		{"only with lenient decoding", `case "$config" in CANDIDATE) log '"Using lenient decoding as strict decoding failed" err="unknown field x"';; esac; accept`,
+			Rejected, 1, "unknown field x"},
+		{"lenient decoding and an error", `case "$config" in CANDIDATE) log '"Using lenient decoding as strict decoding failed" err="unknown field x"'; end "no good";; esac; accept`,
+			Rejected, 1, "no good; unknown field x"},
+		{"killed by somebody", `case "$config" in CANDIDATE) kill -9 $$;; esac; accept`, CouldNotTell, 0, "the dry run of the kube-proxy: it died: signal: killed"},
+		{"no YAML written", `case "$config" in CANDIDATE) echo "a: b: c" >"$out"; exit 0;; esac; accept`, CouldNotTell, 0,
+			"the configuration that the kube-proxy wrote cannot be read: yaml: mapping values are not allowed in this context"},
+		{"a list written", `case "$config" in CANDIDATE) echo "[]" >"$out"; exit 0;; esac; accept`, CouldNotTell, 0,
+			"the configuration that the kube-proxy wrote cannot be read: json: cannot unmarshal array into Go value of type component.Effective"},
+		{"something else written", `case "$config" in CANDIDATE) echo "kind: x" >"$out"; exit 0;; esac; accept`, CouldNotTell, 0,
+			"the configuration that the kube-proxy wrote cannot be read: its kind is x"},
+		{"an empty one is refused too", `case "$config" in *no-kubeconfig*) accept;; CANDIDATE) end "no good";; esac; end "no luck"`, CouldNotTell, 1,
+			"no good (but an empty configuration does not pass the dry run either: no luck)"},
+		{"nothing is accepted", `end "no luck"`, CouldNotTell, 0, "the dry run does not work with this kube-proxy: no luck"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			v := component(t, "kube-proxy", fakeProxy(t, tt.body)).Validate(context.Background(), []byte("CANDIDATE"))
+			checkVerdict(t, v, tt.outcome, tt.stage, tt.words)
+			mustNotWarn(t, v)
+			if (v.Effective != nil) != (tt.outcome == Accepted) {
+				t.Errorf("effective is %v", v.Effective)
+			}
+		})
+	}
+}
+
+func TestAKubeProxyThatGoesOnHasNothingToGoOnWith(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
+	t.Setenv("NOTIFY_SOCKET", "/run/x")
+	c := component(t, "kube-proxy", fakeProxy(t, `[ "$KUBERNETES_SERVICE_HOST$KUBERNETES_SERVICE_PORT$NOTIFY_SOCKET" = "" ] || end "it could"
+[ "$PATH" = "$TMPDIR" ] && [ "$TMPDIR" = "${out%/effective}/tmp" ] && [ -d "$TMPDIR" ] || end "PATH is $PATH"
+accept`))
+	checkVerdict(t, c.Validate(context.Background(), []byte("x")), Accepted, 1, "")
+}
+
+func TestAKubeProxyIsProvenOnceWithNoWayToTheAPI(t *testing.T) {
+	count := filepath.Join(t.TempDir(), "count")
+	body := `case "$config" in *"kubeconfig: "*/scratch/no-kubeconfig*) echo x >>` + count + `;; esac; accept`
+	path := fakeProxy(t, body)
+	c := component(t, "kube-proxy", path)
+	proofs := func(want int) {
+		t.Helper()
+		checkVerdict(t, c.Validate(context.Background(), []byte("x")), Accepted, 1, "")
+		text, _ := os.ReadFile(count)
+		if n := strings.Count(string(text), "x"); n != want {
+			t.Errorf("%d proofs, want %d", n, want)
+		}
+	}
+	proofs(1)
+	proofs(1)
+	if err := os.Rename(fakeProxy(t, body), path); err != nil {
+		t.Fatal(err)
+	}
+	proofs(2)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	checkVerdict(t, c.Validate(context.Background(), []byte("x")), CouldNotTell, 0, "there is no kube-proxy at "+path+": file does not exist")
+}
+
+func TestOldLeftoversOfAKubeProxyAreClearedAway(t *testing.T) {
+	scratch := t.TempDir()
+	left := filepath.Join(scratch, "dryrun-1")
+	if err := os.MkdirAll(filepath.Join(left, "tmp"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-2 * time.Hour)
+	if err := os.Chtimes(left, old, old); err != nil {
+		t.Fatal(err)
+	}
+	c, err := New("kube-proxy", fakeProxy(t, "accept"), scratch, slogDiscard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkVerdict(t, c.Validate(context.Background(), []byte("x")), Accepted, 1, "")
+	if found, _ := os.ReadDir(scratch); len(found) > 0 {
+		t.Errorf("left is %v", found)
+	}
+}
+
+func TestWithoutThrowAwayFilesAKubeProxyGivesNoVerdict(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	write(t, file, "", 0o600)
+	// A path that leaves room for the directory of a dry run and what is in it, but not for a file of a longer name.
+	long := t.TempDir()
+	for len(long) < 4072-200 {
+		long += "/" + strings.Repeat("x", 99)
+	}
+	long += "/" + strings.Repeat("x", 4072-len(long)-1)
+	for scratch, want := range map[string]string{
+		filepath.Join(file, "scratch"): "no scratch directory for the dry run: mkdir " + file + ": not a directory",
+		long:                           "no scratch file for the dry run: open " + long + "/dryrun-",
+	} {
+		c, err := New("kube-proxy", fakeProxy(t, "accept"), scratch, slogDiscard())
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := c.Validate(context.Background(), []byte("x"))
+		if v.Outcome != CouldNotTell || !strings.HasPrefix(v.Words, "the dry run does not work with this kube-proxy: "+want) {
+			t.Errorf("got %s: %.200s ... %s", v.Outcome, v.Words, v.Words[max(0, len(v.Words)-100):])
+		}
+	}
+}
+
+func proxyConfig(more string) []byte {
+	return append(emptyConfig(kubeProxyAPIVersion, kubeProxyKind), more...)
+}
+
+func TestTheRealKubeProxyJudgesAConfiguration(t *testing.T) {
+	c := realComponent(t, "kube-proxy")
+	for _, tt := range []struct {
+		name, data string
+		words      string // "" means accepted
+	}{
+		{"the defaults", "", ""},
+		{"another mode", "mode: nftables\n", ""},
+		{"a kubeconfig that is not there", "clientConnection: {kubeconfig: /not/there}\n", ""},
+		{"an interface that is not there", "detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: not-there}\n", ""},
+		{"an unknown field", "bogus: 1\n", `strict decoding error: unknown field "bogus"`},
+		{"the wrong case", "Mode: ipvs\n", `strict decoding error: unknown field "Mode"`},
+		{"a duplicate key", "mode: ipvs\nmode: iptables\n", `strict decoding error: yaml: unmarshal errors: line 4: key "mode" already set in map`},
+		{"out of range", "iptables: {masqueradeBit: 99}\n",
+			"KubeProxyConfiguration.KubeProxyIPTablesConfiguration.MasqueradeBit: Invalid value: 99: must be within the range [0, 31]"},
+		{"out of range and unknown", "iptables: {masqueradeBit: 99}\nbogus: 1\n",
+			`KubeProxyConfiguration.KubeProxyIPTablesConfiguration.MasqueradeBit: Invalid value: 99: must be within the range [0, 31]; strict decoding error: unknown field "bogus"`},
+		{"an unknown mode", "mode: userspace\n", `KubeProxyConfiguration.Mode.ProxyMode: Invalid value: "userspace": must be iptables, ipvs, nftables or blank ` +
+			"(blank means the best-available proxy [currently iptables])"},
+		{"a wrong type", "oomScoreAdj: lots\n", "failed to decode: json: cannot unmarshal string into Go struct field KubeProxyConfiguration.oomScoreAdj of type int32"},
+		{"an unknown feature gate", "featureGates: {Nope: true}\n", "unrecognized feature gate: Nope"},
+		{"an unknown log format", "logging: {format: xml}\n", `initialize logging: logging.format: Invalid value: "xml": Unsupported log format`},
+		{"JSON logging and out of range", "logging: {format: json}\noomScoreAdj: 2000\n",
+			"KubeProxyConfiguration.KubeProxyLinuxConfiguration.OOMScoreAdj: Invalid value: 2000: must be within the range [-1000, 1000]"},
+		{"JSON logging and unknown", "logging: {format: json}\nbogus: 1\n", `strict decoding error: unknown field "bogus"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			v := c.Validate(context.Background(), proxyConfig(tt.data))
+			mustNotWarn(t, v)
+			if tt.words != "" {
+				checkVerdict(t, v, Rejected, 1, tt.words)
+				return
+			}
+			checkVerdict(t, v, Accepted, 1, "")
+			if address := v.Effective.String("healthzBindAddress"); address != "0.0.0.0:10256" {
+				t.Errorf("the defaults are not under it: healthzBindAddress = %q", address)
+			}
+		})
+	}
+	t.Run("another kind", func(t *testing.T) {
+		v := c.Validate(context.Background(), config(""))
+		if v.Outcome != Rejected || !strings.HasPrefix(v.Words, `failed to decode: no kind "KubeletConfiguration" is registered for version "kubelet.config.k8s.io/v1beta1"`) {
+			t.Errorf("got %+v", v)
+		}
+	})
+	t.Run("no YAML", func(t *testing.T) {
+		checkVerdict(t, c.Validate(context.Background(), []byte("a: b: c")), Rejected, 1, "failed to decode: yaml: mapping values are not allowed in this context")
+	})
+	t.Run("what it amounts to", func(t *testing.T) {
+		e := c.Validate(context.Background(), proxyConfig("mode: ipvs\nclientConnection: {qps: 7.5}\nfeatureGates: {AllAlpha: false}\n")).Effective
+		got := fmt.Sprint(e["mode"], e["featureGates"], e["clientConnection"])
+		if burst, _ := e.Int("clientConnection.burst"); burst != 10 || !strings.Contains(got, "qps:7.5") || !strings.HasPrefix(got, "ipvsmap[AllAlpha:false]") {
+			t.Errorf("got %s", got)
+		}
+	})
+}
+
+// Were it to go on, this configuration would have it change the first and fail at the second.
+func TestTheRealKubeProxyChangesNothingOnTheHost(t *testing.T) {
+	sysctls := func() string {
+		var all strings.Builder
+		for _, name := range []string{"nf_conntrack_max", "nf_conntrack_tcp_timeout_established", "nf_conntrack_tcp_timeout_close_wait", "nf_conntrack_tcp_be_liberal"} {
+			value, err := os.ReadFile("/proc/sys/net/netfilter/" + name)
+			fmt.Fprintln(&all, name, string(value), err)
+		}
+		return all.String()
+	}
+	var data strings.Builder
+	data.WriteString("bindAddressHardFail: true\nconntrack: {min: 131077, maxPerCore: 32771, tcpEstablishedTimeout: 7h3m, tcpCloseWaitTimeout: 17m, tcpBeLiberal: true}\n")
+	for _, name := range []string{"healthzBindAddress", "metricsBindAddress"} {
+		held, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer held.Close()
+		fmt.Fprintf(&data, "%s: %s\n", name, held.Addr())
+	}
+	before := sysctls()
+	checkVerdict(t, realComponent(t, "kube-proxy").Validate(context.Background(), proxyConfig(data.String())), Accepted, 1, "")
+	if after := sysctls(); after != before {
+		t.Errorf("before\n%s\nafter\n%s", before, after)
+	}
+}
+
+func TestTheRealKubeProxyJudgesOneMebibyte(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("nodePortAddresses:\n")
+	for i := 0; b.Len() < 1<<20-200; i++ {
+		fmt.Fprintf(&b, "- 10.%d.%d.0/24\n", i/256%256, i%256)
+	}
+	v := realComponent(t, "kube-proxy").Validate(context.Background(), proxyConfig(b.String()))
+	checkVerdict(t, v, Accepted, 1, "")
+	if list, _ := v.Effective["nodePortAddresses"].([]any); len(list) < 50000 {
+		t.Errorf("%d addresses", len(list))
+	}
+}
