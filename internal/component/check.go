@@ -226,12 +226,7 @@ func pruneNulls(fields map[string]any) (pruned map[string]any, changed bool) {
 // refused judges a candidate that did not pass stage 1 or that only passed with lenient decoding, which the kubelet
 // itself lets pass with a warning.
 func (c *check) refused(ctx context.Context, a answer) Verdict {
-	words := a.words
-	if a.lenient != "" && words == "" {
-		words = a.lenient
-	} else if a.lenient != "" {
-		words = clip(words+"; "+a.lenient, maxWords)
-	}
+	words := a.objection()
 	v := Verdict{Stage: 1, Words: words}
 	if a.outcome == CouldNotTell {
 		return v
