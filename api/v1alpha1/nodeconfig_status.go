@@ -10,7 +10,8 @@ import (
 // tell what it was given.
 type NodeConfigStatus struct {
 	// observedGeneration is the metadata.generation that this status answers.
-	// Written by the agent.
+	// Absent where remoteConfig is not NodeConfig: then it answers none. Written
+	// by the agent.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 

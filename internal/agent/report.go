@@ -18,6 +18,9 @@ func (a *Agent) happened(d trial.Decision, o trial.Observed) {
 	a.page.decided(o.Now)
 	for _, e := range d.Events {
 		a.tell(e)
+		if e.Failure != "" {
+			a.o.Metrics.rolledBack(e.Failure)
+		}
 	}
 	if o.Child.Healthy && !a.wasHealthy {
 		a.o.Log.Info("the kubelet is healthy", "uid", a.state.Run.Config.Revision, "took", o.Now.Sub(a.started))
@@ -111,9 +114,6 @@ func (a *Agent) tell(e trial.Event) {
 		a.o.Log.Warn(e.Message, "event", e.Reason)
 	} else {
 		a.o.Log.Info(e.Message, "event", e.Reason)
-	}
-	if e.Reason == "ConfigRolledBack" && len(a.state.Bad) > 0 {
-		a.o.Metrics.rolledBack(a.state.Bad[0].Failure)
 	}
 	if a.p.Reporter != nil {
 		severity := source.Normal

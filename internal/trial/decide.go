@@ -463,7 +463,7 @@ func (d *decider) promoted(c Config) {
 }
 
 func (d *decider) event(warning bool, reason, format string, args ...any) {
-	d.events = append(d.events, Event{warning, reason, fmt.Sprintf(format, args...)})
+	d.events = append(d.events, Event{Warning: warning, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
 func (s State) clone() State {

@@ -213,6 +213,7 @@ func (d *decider) fail(f Failure, words string) {
 	s.Run.Credit = 0
 	d.cause = CauseRollback
 	d.event(true, "ConfigRolledBack", "current (UID: %s) %s; going back to last-known-good %s", c.Revision, words, label(s.LastKnownGood.Config, d.o.Local))
+	d.events[len(d.events)-1].Failure = f
 }
 
 // judgeFallback looks whether last-known-good does better than the

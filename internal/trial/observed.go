@@ -154,6 +154,7 @@ type Event struct {
 	Warning bool
 	Reason  string // CamelCase
 	Message string
+	Failure Failure // of a trial that failed: how
 }
 
 func (k IntentKind) String() string {
