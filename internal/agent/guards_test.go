@@ -113,7 +113,7 @@ func TestWhatRunsIsNotStartedAgainOnceItsFieldsAreProtected(t *testing.T) {
 		w.options = func(o *Options) { o.Protected = payload.DefaultProtection() }
 		w.start()
 		w.runs("")
-		w.wantConfigOK("False | using last-known-good (init): refused current (UID: uid-open): protected field readOnlyPort would be 10255, but is 0 locally (ProtectedFields)")
+		w.wantConfigOK("False | using (init): refused current (UID: uid-open): protected field readOnlyPort would be 10255, but is 0 locally (ProtectedFields)")
 		if got := w.view().LastKnownGood.Revision; got != "uid-open" {
 			t.Errorf("last-known-good is %q", got)
 		}

@@ -21,10 +21,10 @@ type Status struct {
 // Condition is ConfigOK: the proposal's message and reason, and the CamelCase
 // reason that the Kubernetes API conventions want.
 type Condition struct {
-	Status  string // True, False or Unknown
-	Reason  string // CamelCase
-	Message string // the effect
-	Cause   string // its cause: the proposal's "reason"
+	Status  string `json:"status"`  // True, False or Unknown
+	Reason  string `json:"reason"`  // CamelCase
+	Message string `json:"message"` // the effect
+	Cause   string `json:"cause"`   // its cause: the proposal's "reason"
 }
 
 // Progress is how far the trial of the active configuration is.
@@ -192,7 +192,7 @@ func (d *decider) using() string {
 	switch {
 	case run.Revision == intended.Revision:
 		return "using current " + label(run, d.o.Local)
-	case s.LastKnownGood.Same(run) || run.IsLocal():
+	case s.LastKnownGood.Same(run):
 		return "using last-known-good " + label(run, d.o.Local)
 	default:
 		return "using " + label(run, d.o.Local)
