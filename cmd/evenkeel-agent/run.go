@@ -180,6 +180,11 @@ func start(ctx context.Context, o *options, argv []string) error {
 		return err
 	}
 	defer locks.release()
+	if o.dynamicConfigDir != "" {
+		if err := checkpoint.ForgetRunning(atomicfile.OS{}, o.dynamicConfigDir); err != nil {
+			log.Warn("cannot remove what the agent before this one said; evenkeel-agent status may repeat it", "err", err)
+		}
+	}
 	runDir, err := runtimeDir()
 	if err != nil {
 		return err

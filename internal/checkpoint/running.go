@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
 
@@ -30,6 +31,15 @@ func SetRunning(fsys atomicfile.FS, dir string, about []byte) error {
 		_ = fsys.Remove(temp) // the first error is the one to tell
 	}
 	return err
+}
+
+// ForgetRunning removes what an agent that has ended kept with SetRunning, if
+// there is anything.
+func ForgetRunning(fsys atomicfile.FS, dir string) error {
+	if err := fsys.Remove(filepath.Join(dir, runningFile)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // Running returns what an agent has kept with SetRunning. It is no news of an
