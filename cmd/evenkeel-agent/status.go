@@ -125,8 +125,12 @@ func summarize(dir string) (summary, error) {
 	if err == nil {
 		err = json.Unmarshal(text, &running)
 	}
-	if err != nil {
-		out.Problems = append(out.Problems, fmt.Sprintf("what the agent says cannot be read: %v", err))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		out.Problems = append(out.Problems, "the agent has not said yet what it runs; this is what the records say")
+		return out, nil
+	case err != nil:
+		out.Problems = append(out.Problems, fmt.Sprintf("what the agent says cannot be read; this is what the records say: %v", err))
 		return out, nil
 	}
 	out.Running = &running

@@ -48,3 +48,25 @@ func TestADiskThatRefusesLeavesNoOldNews(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatAnAgentThatHasEndedSaidIsForgottenOrTheDiskSaysWhyNot(t *testing.T) {
+	disk := crashfs.New()
+	disk.PlantDir(dir, 0o700)
+	if err := checkpoint.ClearRunning(disk, dir); err != nil {
+		t.Errorf("with nothing to forget: %v", err)
+	}
+	if err := checkpoint.SetRunning(disk, dir, []byte("old")); err != nil {
+		t.Fatal(err)
+	}
+	disk.FailAt(1, syscall.EROFS)
+	if err := checkpoint.ClearRunning(disk, dir); !errors.Is(err, syscall.EROFS) {
+		t.Errorf("on a disk that refuses: %v", err)
+	}
+	disk.Heal()
+	if err := checkpoint.ClearRunning(disk, dir); err != nil {
+		t.Error(err)
+	}
+	if _, err := checkpoint.Running(disk, dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("afterwards: %v", err)
+	}
+}

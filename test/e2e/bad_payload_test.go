@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -134,6 +135,12 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 	}
 }
 
+// crashesAtItsStart passes both stages of the dry run, and makes the kubelet
+// exit as soon as it has started.
+var crashesAtItsStart = map[string]any{
+	"enforceNodeAllocatable": []string{"pods", "kube-reserved"}, "kubeReserved": map[string]string{"cpu": "10m"}, "kubeReservedCgroup": "/evenkeel-not-there",
+}
+
 // TestWhatNoDryRunCanSeeIsRolledBackInItsTrial: these pass both stages of the
 // dry run.
 func TestWhatNoDryRunCanSeeIsRolledBackInItsTrial(t *testing.T) {
@@ -143,15 +150,19 @@ func TestWhatNoDryRunCanSeeIsRolledBackInItsTrial(t *testing.T) {
 	n.assign(good)
 	n.is(20*time.Second, allChecksPassed(good))
 	n.lastKnownGood(20*time.Second, good)
-	missing := filepath.Join(n.Node.Dir(), "missing.crt")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
 	for i, c := range []struct {
 		name    string
 		changes map[string]any
 		reason  string
 		words   string
 	}{
-		{"a certificate that is missing", map[string]any{"tlsCertFile": missing, "tlsPrivateKeyFile": missing}, "CrashLooped", "crash-looped: 2 starts in its trial, last: exit status 1"},
-		{"a health endpoint at an address of somebody else", map[string]any{"healthzBindAddress": "192.0.2.77"}, "NotHealthy", "was not healthy for 2s"},
+		{"a cgroup to limit that is missing", crashesAtItsStart, "CrashLooped", "crash-looped: 2 starts in its trial, last: exit status 1"},
+		{"a health endpoint at the port of somebody else", map[string]any{"healthzPort": taken.Addr().(*net.TCPAddr).Port}, "NotHealthy", "was not healthy for 2s"},
 		{"a content type that the API does not speak", map[string]any{"contentType": "application/nonsense"}, "NotReady", "left the node not ready for 6s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

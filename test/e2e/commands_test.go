@@ -106,14 +106,14 @@ func (n *node) stop() {
 }
 
 func TestTheCommandsTellWhatRunsAndRepairIt(t *testing.T) {
-	n := newNode(t, "commands", "--config-trial-duration=3s", "--crash-loop-threshold=0")
+	n := newNode(t, "commands", "--config-trial-duration=3s", "--crash-loop-threshold=0", "--protected-fields=-tlsCertFile,-tlsPrivateKeyFile")
 	n.runs(1, "", []string{"status", "--dynamic-config-dir=" + n.Dir}, "evenkeel-agent: ", "no such file or directory")
 	if err := os.Mkdir(n.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	n.runs(1, "", []string{"status", "--dynamic-config-dir=" + n.Dir}, "evenkeel-agent: ", "no agent ever worked in "+n.Dir)
 	n.up()
-	if s := n.status("Runs: the local configuration", "Why: it is current", "Current: the local configuration",
+	if s := n.status("Runs: the local configuration", "Why: using current (init): "+localInit.cause, "Current: the local configuration",
 		"Last known good: the local configuration", "Kubelet: v1.36.3", "Agent: runs"); !s.AgentRuns || s.ComponentVersion != "v1.36.3" || s.Runs.Revision != "" {
 		t.Errorf("status is %+v", s)
 	}
@@ -122,12 +122,12 @@ func TestTheCommandsTellWhatRunsAndRepairIt(t *testing.T) {
 	n.assign(good)
 	n.is(20*time.Second, allChecksPassed(good))
 	named := fmt.Sprintf("evenkeel-system/commands-good (UID: %s)", good.UID)
-	if s := n.status("Runs: "+named, "Why: it is current, on trial", "Current: "+named+", since ",
+	if s := n.status("Runs: "+named, fmt.Sprintf("Why: %s: all checks passed", using(good)), "Current: "+named+", since ",
 		"Last known good: the local configuration", fmt.Sprintf("Trial: %s: observed healthy for ", good.UID)); s.Trial == nil || s.Trial.Revision != string(good.UID) {
 		t.Errorf("the trial is %+v", s.Trial)
 	}
 	n.lastKnownGood(20*time.Second, good)
-	if s := n.status("Runs: "+named, "Why: it is current", "Last known good: "+named+", since "); s.Trial != nil || s.LastKnownGood.Revision != string(good.UID) {
+	if s := n.status("Runs: "+named, fmt.Sprintf("Why: %s: all checks passed", using(good)), "Last known good: "+named+", since "); s.Trial != nil || s.LastKnownGood.Revision != string(good.UID) {
 		t.Errorf("status is %+v", s)
 	}
 
@@ -138,7 +138,7 @@ func TestTheCommandsTellWhatRunsAndRepairIt(t *testing.T) {
 	w := want{"False", "CrashLooped", fmt.Sprintf("using last-known-good (UID: %s)", good.UID), cause, cause}
 	n.is(20*time.Second, w)
 	n.eventually(20*time.Second, "the kubelet is healthy again", n.Healthy)
-	s := n.status("Runs: "+named, "Why: it is last-known-good; "+cause, fmt.Sprintf("Current: evenkeel-system/commands-bad (UID: %s), since ", bad.UID),
+	s := n.status("Runs: "+named, "Why: "+w.message+": "+cause, fmt.Sprintf("Current: evenkeel-system/commands-bad (UID: %s), since ", bad.UID),
 		"Last known good: "+named, fmt.Sprintf("Bad: %s (evenkeel-system/commands-bad) since ", bad.UID))
 	if len(s.BadConfigs) != 1 || s.BadConfigs[0].Revision != string(bad.UID) || s.BadConfigs[0].Reason != cause || s.BadConfigs[0].Failure != "CrashLooped" || s.Runs.Revision != string(good.UID) {
 		t.Errorf("status is %+v", s)
@@ -301,7 +301,7 @@ func TestCheckSaysWhatTheKubeletOfThisNodeSays(t *testing.T) {
 	}
 	n.runs(0, "", []string{"version"}, "evenkeel-agent ")
 	n.runs(0, "", []string{"--help"}, "Exit codes: 0 stopped as asked, 1 error, 3 usage, 4 the node's local", "5 another agent works on --dynamic-config-dir.", "Examples:")
-	n.runs(0, "", []string{"check", "--help"}, "Exit codes: 0 accepted, 1 rejected, 2 could not tell, 3 usage.", "Examples:")
+	n.runs(0, "", []string{"check", "--help"}, "Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage.", "Examples:")
 	n.runs(0, "", []string{"status", "--help"}, "Exit codes: ", "Examples:")
 	n.runs(0, "", []string{"forget", "--help"}, "Exit codes: ", "Examples:")
 	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "evenkeel-check-*")); err != nil || len(left) != 0 {

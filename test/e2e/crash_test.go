@@ -49,7 +49,7 @@ func TestACrashLoopRollsBackAfterThresholdPlusOneStarts(t *testing.T) {
 			n.wantSample(`evenkeel_node_config_error`, 1)
 			n.verdictIsFinal(10*time.Second, bad)
 			out, code := n.Run(t.Context(), "", "status", "--dynamic-config-dir="+n.Dir)
-			if code != 0 || !strings.Contains(out, "the local configuration") || !strings.Contains(out, "it is what is left to fall back to; "+w.cause) {
+			if code != 0 || !strings.Contains(out, "the local configuration") || !strings.Contains(out, w.message+": "+w.cause) {
 				t.Errorf("status: exit code %d:\n%s", code, out)
 			}
 

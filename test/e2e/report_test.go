@@ -176,8 +176,8 @@ func TestWhatTheAgentTellsOfAChangeAndHowOften(t *testing.T) {
 		t.Errorf("/healthz says %q", said)
 	}
 	page := n.configz()
-	if page.Source.Kind != "init" || page.Source.UID != "" || page.ComponentVersion != "v1.36.3" || page.Effective["MaxPods"] != 110.0 || page.ConfigOK.Message != localInit.message || page.Error != "" {
-		t.Errorf("/configz says %+v, %+v, MaxPods %v, error %q", page.Source, page.ConfigOK, page.Effective["MaxPods"], page.Error)
+	if page.Source.Kind != "init" || page.Source.UID != "" || page.ComponentVersion != "v1.36.3" || page.Effective["maxPods"] != 110.0 || page.ConfigOK.Message != localInit.message || page.Error != "" {
+		t.Errorf("/configz says %+v, %+v, maxPods %v, error %q", page.Source, page.ConfigOK, page.Effective["maxPods"], page.Error)
 	}
 	// A node may not read its own kubelet's /configz, unless somebody lets it.
 	if !strings.Contains(page.KubeletError, "403 Forbidden") || page.KubeletConfigz != nil {
@@ -222,8 +222,8 @@ func TestWhatTheAgentTellsOfAChangeAndHowOften(t *testing.T) {
 		t.Errorf("last-known-good is %+v, active %+v", l, nc.Status.Active)
 	}
 	page = n.configz()
-	if page.Source.Kind != "remote" || page.Source.UID != string(good.UID) || page.Source.Name != good.Name || page.Source.SHA256 != digest || page.Effective["MaxPods"] != 140.0 {
-		t.Errorf("/configz says %+v, MaxPods %v", page.Source, page.Effective["MaxPods"])
+	if page.Source.Kind != "remote" || page.Source.UID != string(good.UID) || page.Source.Name != good.Name || page.Source.SHA256 != digest || page.Effective["maxPods"] != 140.0 {
+		t.Errorf("/configz says %+v, maxPods %v", page.Source, page.Effective["maxPods"])
 	}
 	n.metrics(which("assigned", good), which("active", good), which("last_known_good", good), "evenkeel_node_config_error 0",
 		`evenkeel_kubelet_starts_total{cause="change"} 1`, "evenkeel_change_duration_seconds_count 1", "evenkeel_trial_duration_seconds 0")
@@ -241,9 +241,8 @@ func TestWhatTheAgentTellsOfAChangeAndHowOften(t *testing.T) {
 	n.metrics(which("assigned", bad), which("active", good), which("last_known_good", good), "evenkeel_node_config_error 1", `evenkeel_validations_total{verdict="rejected"} 1`)
 	n.event("Warning", "ConfigRejected", fmt.Sprintf("failed to validate current (UID: %s): strict decoding error", bad.UID))
 
-	missing := filepath.Join(n.Node.Dir(), "missing")
 	seen = n.writes()
-	crash := n.configMap("crash", map[string]any{"tlsCertFile": missing, "tlsPrivateKeyFile": missing})
+	crash := n.configMap("crash", crashesAtItsStart)
 	n.assign(crash)
 	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 starts in its trial, last: exit status 1", crash.UID)
 	nc = n.is(20*time.Second, want{"False", "CrashLooped", fmt.Sprintf("using last-known-good (UID: %s)", good.UID), cause, cause})
@@ -280,16 +279,16 @@ func TestLocalIsInitOrDefault(t *testing.T) {
 		status: "True", reason: "LocalDefault", message: "using current (default)",
 		cause: "current is set to the local default, and no init config was provided",
 	})
-	if page := n.configz(); page.Source.Kind != "default" || page.Effective["MaxPods"] != 110.0 || nc.Status.Local != v1alpha1.LocalConfigDefault {
-		t.Errorf("/configz says %+v, MaxPods %v; local is %s", page.Source, page.Effective["MaxPods"], nc.Status.Local)
+	if page := n.configz(); page.Source.Kind != "default" || page.Effective["maxPods"] != 110.0 || nc.Status.Local != v1alpha1.LocalConfigDefault {
+		t.Errorf("/configz says %+v, maxPods %v; local is %s", page.Source, page.Effective["maxPods"], nc.Status.Local)
 	}
 	n.stop()
 
 	n.Flags = append(n.Flags, "--init-config-dir="+init)
 	n.up()
 	nc = n.is(10*time.Second, localInit)
-	if page := n.configz(); page.Source.Kind != "init" || page.Effective["MaxPods"] != 111.0 || nc.Status.Local != v1alpha1.LocalConfigInit {
-		t.Errorf("/configz says %+v, MaxPods %v; local is %s", page.Source, page.Effective["MaxPods"], nc.Status.Local)
+	if page := n.configz(); page.Source.Kind != "init" || page.Effective["maxPods"] != 111.0 || nc.Status.Local != v1alpha1.LocalConfigInit {
+		t.Errorf("/configz says %+v, maxPods %v; local is %s", page.Source, page.Effective["maxPods"], nc.Status.Local)
 	}
 	n.eventually(10*time.Second, "the kubelet runs with it", func(ctx context.Context) error {
 		config, err := n.KubeletConfigz(ctx)

@@ -155,7 +155,7 @@ func TestAnAssignmentThatChangesInATrial(t *testing.T) {
 }
 
 func TestABadConfigurationIsLiftedByAHigherAttempt(t *testing.T) {
-	n := newNode(t, "attempt", "--config-trial-duration=1s", "--crash-loop-threshold=0")
+	n := newNode(t, "attempt", "--config-trial-duration=1s", "--crash-loop-threshold=0", "--protected-fields=-tlsCertFile,-tlsPrivateKeyFile")
 	n.up()
 	crt, key := filepath.Join(n.Node.Dir(), "serving.crt"), filepath.Join(n.Node.Dir(), "serving.key")
 	cm := n.configMap("tls", map[string]any{"tlsCertFile": crt, "tlsPrivateKeyFile": key})
@@ -201,7 +201,7 @@ func TestABadConfigurationIsLiftedByAHigherAttempt(t *testing.T) {
 	if revoked := n.onDisk().Revoked; !slices.Equal(revoked, []string{"some-other-uid", string(cm.UID)}) {
 		t.Errorf("revoked on disk are %q", revoked)
 	}
-	n.status("Runs: the local configuration", fmt.Sprintf("Why: it is what is left to fall back to; current (UID: %s) is revoked", cm.UID), fmt.Sprintf("Revoked: %s", cm.UID))
+	n.status("Runs: the local configuration", "Why: using last-known-good (init): "+cause, fmt.Sprintf("Revoked: %s", cm.UID))
 	n.eventually(20*time.Second, "the kubelet runs with local", func(ctx context.Context) error {
 		config, err := n.KubeletConfigz(ctx)
 		if err == nil && config["tlsCertFile"] == crt {

@@ -1,0 +1,376 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+)
+
+// protectedField is ConfigOK for a payload that would make one protected field
+// different.
+func protectedField(cm *corev1.ConfigMap, using, words string) want {
+	return refused(cm, "ProtectedFields", using, "protected field "+words)
+}
+
+const dropinHeader = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+
+func dropin(data string) map[string]string {
+	return map[string]string{"kubelet-dropin": dropinHeader + data}
+}
+
+// local lays changes over the configuration of the node's own.
+func (n *node) local(changes map[string]any) {
+	n.t.Helper()
+	data, err := n.Config(changes)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if err := os.WriteFile(n.Node.KubeletConfig(), []byte(data), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// events returns the messages of the Events on the Node that have a reason and
+// hold words, each as often as it was given.
+func (n *node) events(reason, words string) (messages []string) {
+	n.t.Helper()
+	list, err := n.Kube.CoreV1().Events(metav1.NamespaceDefault).List(n.t.Context(), metav1.ListOptions{
+		FieldSelector: fields.SelectorFromSet(fields.Set{"involvedObject.kind": "Node", "involvedObject.name": n.Node.Name(), "reason": reason}).String(),
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, e := range list.Items {
+		for range max(e.Count, 1) {
+			if strings.Contains(e.Message, words) {
+				messages = append(messages, e.Message)
+			}
+		}
+	}
+	return messages
+}
+
+// hides demands that no secret is in anything that the node says.
+func (n *node) hides(secrets ...string) {
+	n.t.Helper()
+	nc, err := n.Get(n.t.Context())
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	object, err := json.Marshal(nc)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	log, err := os.ReadFile(n.Log)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	dir := "--dynamic-config-dir=" + n.Dir
+	for where, text := range map[string]string{
+		"the NodeConfig":           string(object),
+		"an event":                 strings.Join(n.events("ConfigRefused", ""), "\n"),
+		"the log":                  string(log),
+		"/configz":                 n.get("/configz"),
+		"/configz, grouped":        n.get("/configz?form=grouped"),
+		"status":                   n.runs(0, "", []string{"status", dir, "--effective=flat"}),
+		"status, grouped, as JSON": n.runs(0, "", []string{"status", dir, "--effective=grouped", "-o", "json"}),
+	} {
+		for _, secret := range secrets {
+			if i := strings.Index(text, secret); i >= 0 {
+				n.t.Errorf("%s shows a secret: ...%s", where, text[max(0, i-100):i+len(secret)])
+			}
+		}
+	}
+}
+
+func TestAPayloadThatChangesAProtectedFieldIsRefusedAndDisturbsNothing(t *testing.T) {
+	n := newNode(t, "protected", "--config-trial-duration=1s")
+	n.local(map[string]any{"staticPodURLHeader": map[string]any{"X-Token": []string{"s3cret-of-the-node"}}})
+	n.up()
+	n.is(10*time.Second, localInit)
+	kubelet := n.steady()
+
+	whole := func(changes map[string]any) map[string]string {
+		data, err := n.Config(changes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return map[string]string{"kubelet": data}
+	}
+	manifests := filepath.Join(n.Node.Dir(), "manifests")
+	const local = "using last-known-good (init)"
+	refusals := 0
+	for i, c := range []struct {
+		name  string
+		data  map[string]string
+		words string
+	}{
+		{"the read-only port", whole(map[string]any{"readOnlyPort": 10255}), "readOnlyPort would be 10255, but is 0 locally"},
+		{"callers without credentials", whole(map[string]any{"authentication": map[string]any{
+			"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": true},
+			"x509": map[string]any{"clientCAFile": n.clientCAFile()},
+		}}), "authentication.anonymous.enabled would be true, but is false locally"},
+		{"left out, so that the default would be effective", whole(map[string]any{"staticPodPath": nil}), fmt.Sprintf(`staticPodPath would be "", but is %q locally`, manifests)},
+		{"through a drop-in", dropin("staticPodPath: /etc\n"), fmt.Sprintf(`staticPodPath would be "/etc", but is %q locally`, manifests)},
+		{"set back by a drop-in", dropin("staticPodPath: null\n"), fmt.Sprintf(`staticPodPath would be "", but is %q locally`, manifests)},
+		{"a feature gate", whole(map[string]any{"featureGates": map[string]any{"NodeLogQuery": true}}), "featureGates.NodeLogQuery would be true, but is unset locally"},
+		{"a header of the static pod URL", whole(map[string]any{"staticPodURLHeader": map[string]any{"X-Token": []string{"s3cret-of-a-payload"}}}),
+			"staticPodURLHeader.X-Token is masked, and is not, or not known to be, as it is locally"},
+		{"another header, through a drop-in", dropin("staticPodURLHeader: {X-Other: [s3cret-of-a-drop-in]}\n"),
+			"staticPodURLHeader.X-Other would be masked, but is unset locally"},
+		{"the static pod URL, which holds credentials", dropin("staticPodURL: https://me:s3cret-of-a-url@example.com/\n"), `staticPodURL would be masked, but is "" locally`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := n.in(t)
+			cm := n.create(fmt.Sprint(i), c.data)
+			n.assign(cm)
+			nc := n.is(15*time.Second, protectedField(cm, local, c.words))
+			if nc.Status.Assigned == nil || nc.Status.Assigned.UID != cm.UID || nc.Status.Active != nil || len(nc.Status.BadConfigs) != 0 {
+				t.Errorf("assigned is %+v, active %+v, badConfigs %+v", nc.Status.Assigned, nc.Status.Active, nc.Status.BadConfigs)
+			}
+			n.event("Warning", "ConfigRefused", c.words)
+			if said := n.events("ConfigRefused", string(cm.UID)); len(said) != 1 {
+				t.Errorf("events are %q, want one", said)
+			}
+			if disk := n.onDisk(); !disk.Current.IsLocal() || len(disk.Bad) != 0 || disk.Trial != nil {
+				t.Errorf("on disk: current %+v, bad %+v, trial %+v", disk.Current, disk.Bad, disk.Trial)
+			}
+			refusals++
+			kubelet.check(t)
+		})
+	}
+	if said := n.events("ConfigRefused", ""); len(said) != refusals {
+		t.Errorf("there are %d refusals in the events, want %d: %q", len(said), refusals, said)
+	}
+	n.status("Runs: the local configuration", "Why: "+local+": refused current (UID: ")
+
+	// A drop-in is decoded in any case by the kubelet, and strictly by us.
+	cased := n.create("cased", dropin("StaticPodPath: /etc\n"))
+	n.assign(cased)
+	n.is(15*time.Second, rejected(cased, local, `strict decoding error: unknown field "StaticPodPath"`))
+	kubelet.end(t)
+
+	// What is free is taken up, with the same header in the payload, and with none
+	// in a drop-in.
+	free := n.configMap("free", map[string]any{"maxPods": 120})
+	n.assign(free)
+	n.is(20*time.Second, allChecksPassed(free))
+	n.lastKnownGood(20*time.Second, free)
+	laid := n.create("laid", dropin("maxPods: 121\n"))
+	n.assign(laid)
+	n.is(20*time.Second, allChecksPassed(laid))
+	n.lastKnownGood(20*time.Second, laid)
+	n.hides("s3cret")
+}
+
+// clientCAFile is what the node's own configuration names.
+func (n *node) clientCAFile() string {
+	n.t.Helper()
+	raw, err := os.ReadFile(n.Node.KubeletConfig())
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		if file, ok := strings.CutPrefix(strings.TrimSpace(line), "clientCAFile: "); ok {
+			return file
+		}
+	}
+	n.t.Fatal("the node has no clientCAFile")
+	return ""
+}
+
+// withFlags restarts the agent with other flags.
+func (n *node) withFlags(flags ...string) {
+	n.t.Helper()
+	n.stop()
+	n.Flags = append([]string{"--config-trial-duration=1s"}, flags...)
+	n.up()
+}
+
+func TestTheNodeSaysWhichFieldsItProtects(t *testing.T) {
+	n := newNode(t, "list", "--config-trial-duration=1s")
+	n.up()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := free.Addr().(*net.TCPAddr).Port
+	free.Close()
+	opens := fmt.Sprintf("readOnlyPort would be %d, but is 0 locally", port)
+	ro := n.configMap("ro", map[string]any{"readOnlyPort": port})
+	n.assign(ro)
+	n.is(15*time.Second, protectedField(ro, "using last-known-good (init)", opens))
+
+	// Less than the default list.
+	n.withFlags("--protected-fields=-readOnlyPort")
+	n.is(20*time.Second, allChecksPassed(ro))
+	n.lastKnownGood(20*time.Second, ro)
+	anyone := fmt.Sprintf("http://127.0.0.1:%d/pods", port)
+	n.eventually(10*time.Second, "the kubelet answers everybody", func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, anyone, nil)
+		if err != nil {
+			return err
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err == nil {
+			err = errors.Join(res.Body.Close(), ok(res))
+		}
+		return err
+	})
+
+	// More than what runs allows: back to local, and nothing is forgotten.
+	n.withFlags("--protected-fields=+maxPods")
+	nc := n.is(20*time.Second, protectedField(ro, "using last-known-good (init)", opens))
+	if nc.Status.Active != nil || nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.UID != ro.UID || len(nc.Status.BadConfigs) != 0 {
+		t.Errorf("active is %+v, last-known-good %+v, bad %+v", nc.Status.Active, nc.Status.LastKnownGood, nc.Status.BadConfigs)
+	}
+	n.healthyWith(10*time.Second, nil)
+	n.recorded(string(ro.UID), string(ro.UID))
+	if res, err := http.Get(anyone); err == nil {
+		t.Errorf("the kubelet still answers everybody: %s", res.Status)
+		res.Body.Close()
+	}
+	more := n.configMap("more", map[string]any{"maxPods": 120})
+	n.assign(more)
+	n.is(20*time.Second, protectedField(more, "using last-known-good (init)", "maxPods would be 120, but is 110 locally"))
+	both := n.configMap("both", map[string]any{"maxPods": 120, "readOnlyPort": port})
+	n.assign(both)
+	n.is(20*time.Second, protectedField(both, "using last-known-good (init)", "maxPods would be 120, but is 110 locally; protected field "+opens))
+	n.recorded(string(ro.UID), string(ro.UID))
+	n.assign(ro)
+	n.is(20*time.Second, protectedField(ro, "using last-known-good (init)", opens))
+
+	// Nothing: it comes back, and needs no trial.
+	n.withFlags("--protected-fields=")
+	n.resumes(ro)
+	n.assign(both)
+	n.is(20*time.Second, allChecksPassed(both))
+	n.lastKnownGood(20*time.Second, both)
+
+	// Another list.
+	n.assign(ro)
+	n.is(20*time.Second, allChecksPassed(ro))
+	n.withFlags("--protected-fields=maxPods")
+	n.resumes(ro)
+	n.assign(both)
+	n.is(20*time.Second, protectedField(both, fmt.Sprintf("using last-known-good (UID: %s)", ro.UID), "maxPods would be 120, but is 110 locally"))
+
+	n.stop()
+	for list, words := range map[string]string{
+		"bogus":                    `no field is named "bogus"; a field that this agent does not know is protected anyway`,
+		"+maxPod":                  `no field is named "maxPod": is maxPods meant?`,
+		"maxPods,-readOnlyPort":    "maxPods has no sign, but others have one: either all entries change the default list (+a,-b) or all replace it (a,b)",
+		"+maxPods,-maxPods":        "maxPods is both added and removed",
+		"+evictionHard.memory":     "evictionHard has no fields below it that could be named: name evictionHard itself",
+		"maxPods,,podPidsLimit":    `an entry of "maxPods,,podPidsLimit" is empty; to protect nothing, leave the whole list empty`,
+		"-featureGates.NoSuchGate": "", // only a newer kubelet may have it
+	} {
+		args := []string{"check", "--protected-fields=" + list, n.Node.KubeletConfig(), "--"}
+		if words == "" {
+			n.runs(0, "", append(args, n.Kubelet...), "accepted")
+			continue
+		}
+		n.runs(3, "", append(args, n.Kubelet...), "evenkeel-agent: --protected-fields: "+words)
+	}
+	n.Flags = []string{"--protected-fields=bogus"}
+	n.ends(3, `evenkeel-agent: --protected-fields: no field is named "bogus"`)
+}
+
+// resumes demands that the agent, just started, has gone on with what was
+// last-known-good already.
+func (n *node) resumes(cm *corev1.ConfigMap) {
+	n.t.Helper()
+	nc := n.is(20*time.Second, allChecksPassed(cm))
+	if l := nc.Status.LastKnownGood; l == nil || l.UID != cm.UID || nc.Status.Trial != nil {
+		n.t.Errorf("last-known-good is %+v, trial %+v", l, nc.Status.Trial)
+	}
+	n.recorded(string(cm.UID), string(cm.UID))
+	n.healthyWith(10*time.Second, cm)
+	n.wantSample(`evenkeel_kubelet_starts_total{cause="boot"}`, 1)
+	n.wantSample(`evenkeel_kubelet_starts_total{cause="change"}`, 0)
+	n.wantSample(`evenkeel_kubelet_starts_total{cause="resume"}`, 0)
+}
+
+func ok(res *http.Response) error {
+	if res.StatusCode != http.StatusOK {
+		return errors.New(res.Status)
+	}
+	return nil
+}
+
+// Scripts for the wrapper that change what a dry run prints. An accepted one
+// ends with 1, as do most of the others.
+const (
+	printsNoConfiguration = `[ $mode = stage1 ] && { "$real" "$@" 2>&1 | grep -v 'configuration=' | grep -v '^	' >&2; exit 1; }`
+	// A field of a newer kubelet, in what the payload makes effective.
+	printsANewField = `[ $mode = stage1 ] && has 'maxPods: 123' && { "$real" "$@" 2>&1 | sed 's/"MaxPods": *123/"NewField":true,&/; s/\\"MaxPods\\": *123/\\"NewField\\":true,&/' >&2; exit 1; }`
+)
+
+func TestAKubeletThatDoesNotPrintItsConfigurationIsGivenNoOther(t *testing.T) {
+	n := newNode(t, "silent", "--config-trial-duration=1s")
+	n.wrap(printsNoConfiguration)
+	n.up()
+	n.is(10*time.Second, localInit)
+	n.status("Agent: runs")
+	n.runs(0, "", []string{"status", "--dynamic-config-dir=" + n.Dir, "--effective=flat"}, "The effective configuration is not known: no agent runs here, or its kubelet did not print it.")
+	kubelet := n.steady()
+	const words = "the kubelet did not print what its configuration would be, so that protected fields cannot be compared; see --protected-fields"
+	for i, data := range []map[string]string{n.configMap("like-local", nil).Data, dropin("maxPods: 124\n")} {
+		cm := n.create(fmt.Sprint(i), data)
+		n.assign(cm)
+		nc := n.is(20*time.Second, refused(cm, "ProtectedFields", "using last-known-good (init)", words))
+		if len(nc.Status.BadConfigs) != 0 {
+			t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
+		}
+	}
+	kubelet.end(t)
+
+	// With nothing protected the guard for the pods wants to know, unless it need
+	// not mind them.
+	n.withFlags("--protected-fields=")
+	cm := n.create("unguarded", dropin("maxPods: 124\n"))
+	n.assign(cm)
+	cause := fmt.Sprintf("could not validate current (UID: %s): the kubelet did not say what its maxPods would be", cm.UID)
+	n.is(20*time.Second, want{"Unknown", "CouldNotValidate", "using last-known-good (init)", cause, cause})
+	loses := n.create("loses", map[string]string{"kubelet-dropin": "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\ntrial: {allowPodLoss: true}\nresources: {maxPods: 125}\n"})
+	n.assign(loses)
+	n.is(20*time.Second, allChecksPassed(loses))
+	n.lastKnownGood(20*time.Second, loses)
+	n.runsWith(125)
+
+	// A kubelet that prints it has a field that this agent does not know.
+	n.stop()
+	n.wrap(printsANewField)
+	n.Flags = []string{"--config-trial-duration=1s"}
+	n.up()
+	n.is(20*time.Second, allChecksPassed(loses))
+	newer := n.configMap("newer", map[string]any{"maxPods": 123})
+	n.assign(newer)
+	n.is(20*time.Second, protectedField(newer, fmt.Sprintf("using last-known-good (UID: %s)", loses.UID), "NewField would be true, but is unset locally"))
+	n.withFlags("--protected-fields=-NewField")
+	n.is(20*time.Second, allChecksPassed(newer))
+}
+
+// runsWith waits until the kubelet itself says that this is its maxPods.
+func (n *node) runsWith(maxPods float64) {
+	n.t.Helper()
+	n.eventually(15*time.Second, fmt.Sprintf("the kubelet runs with maxPods %v", maxPods), func(ctx context.Context) error {
+		config, err := n.KubeletConfigz(ctx)
+		if err == nil && config["maxPods"] != maxPods {
+			err = fmt.Errorf("maxPods is %v", config["maxPods"])
+		}
+		return err
+	})
+}
