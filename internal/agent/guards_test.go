@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -264,6 +265,11 @@ func TestATrialFailsForWhatItDoesToTheNode(t *testing.T) {
 				api.pods = []source.Pod{{UID: "pod-a", Namespace: "default", Name: "a", Phase: "Failed", Reason: "OutOfpods", Message: "Pod was rejected: too many"}}
 			})
 		}, "WorkloadHarmed", "harmed the workload: pod default/a: OutOfpods"},
+		{"a pod is rejected and its containers end well", good, func(w *world) {
+			w.api.set(func(api *simAPI) {
+				api.pods = []source.Pod{{UID: "pod-a", Namespace: "default", Name: "a", Phase: "Succeeded", RestartsAlways: true}}
+			})
+		}, "WorkloadHarmed", "harmed the workload: pod default/a: ended by the kubelet"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -282,6 +288,30 @@ func TestATrialFailsForWhatItDoesToTheNode(t *testing.T) {
 					t.Errorf("%+v, want %s: %s", c, tt.reason, tt.words)
 				}
 			})
+		})
+	}
+}
+
+func TestAPodThatEndsByItselfOrIsDeletedIsNotLost(t *testing.T) {
+	before := []string{"a"}
+	for name, tt := range map[string]struct {
+		pod  source.Pod
+		lost bool
+	}{
+		"it runs on":                        {source.Pod{Phase: "Running", RestartsAlways: true}, false},
+		"a job's is done":                   {source.Pod{Phase: "Succeeded"}, false},
+		"a job's has failed":                {source.Pod{Phase: "Failed"}, false},
+		"it is being deleted":               {source.Pod{Phase: "Succeeded", RestartsAlways: true, Deleting: true}, false},
+		"its deadline has come":             {source.Pod{Phase: "Failed", RestartsAlways: true, Reason: "DeadlineExceeded"}, false},
+		"it has no end of its own":          {source.Pod{Phase: "Succeeded", RestartsAlways: true}, true},
+		"it has none, and did not end well": {source.Pod{Phase: "Failed", RestartsAlways: true}, true},
+		"it came later":                     {source.Pod{UID: "b", Phase: "Failed", Reason: "Evicted"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.pod.UID = cmp.Or(tt.pod.UID, "a")
+			if lost := lostPods([]source.Pod{tt.pod}, before); (len(lost) == 1) != tt.lost {
+				t.Errorf("lost are %q", lost)
+			}
 		})
 	}
 }

@@ -174,9 +174,15 @@ func active(p source.Pod) bool {
 func lostPods(pods []source.Pod, before []string) []string {
 	var lost []string
 	for _, p := range pods {
-		if slices.Contains(before, string(p.UID)) && p.Phase == string(corev1.PodFailed) &&
-			(p.Reason == "Evicted" || strings.HasPrefix(p.Message, "Pod was rejected")) {
+		if !slices.Contains(before, string(p.UID)) || active(p) {
+			continue
+		}
+		switch {
+		case p.Phase == string(corev1.PodFailed) && (p.Reason == "Evicted" || strings.HasPrefix(p.Message, "Pod was rejected")):
 			lost = append(lost, fmt.Sprintf("pod %s/%s: %s", p.Namespace, p.Name, p.Reason))
+		case p.RestartsAlways && !p.Deleting && p.Reason == "":
+			// How the containers of a rejected pod ended may replace why it did.
+			lost = append(lost, fmt.Sprintf("pod %s/%s: ended by the kubelet", p.Namespace, p.Name))
 		}
 	}
 	return lost

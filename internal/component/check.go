@@ -101,13 +101,13 @@ func (h *Harness) CheckLocal(ctx context.Context, initFile string) Verdict {
 }
 
 // runBare begins the run of a configuration without the node's flags, if any of them sets something of it, and returns
-// what waits for the answer, once.
+// what waits for the answer, once. --fail-cgroupv1 stays.
 func (h *Harness) runBare(ctx context.Context, of setup) func() answer {
 	if !h.k.setsConfig() {
 		return func() answer { return answer{} }
 	}
 	done := make(chan answer, 1)
-	go func() { done <- h.run(ctx, dryRun{stage: 1, of: of}) }()
+	go func() { done <- h.run(ctx, dryRun{stage: 1, of: of, bare: true}) }()
 	return func() answer { return <-done }
 }
 

@@ -78,6 +78,7 @@ type dryRun struct {
 	stage     int
 	of        setup
 	nodeFlags bool // with the node's own flags
+	bare      bool // without them, to be compared with the run that has them
 }
 
 // answer is what came of a dry run.
@@ -145,6 +146,8 @@ func (h *Harness) arguments(want dryRun, dir string) ([]string, error) {
 	}
 	if want.nodeFlags {
 		args = append(args, without(h.k.flags, dropped...)...)
+	} else if want.bare {
+		args = append(args, only(h.k.flags, cgroupFlag)...)
 	}
 	return args, nil
 }
@@ -218,9 +221,16 @@ func cleanWords(words, dir string) string {
 // oneLine makes words fit for a status.
 func oneLine(words string) string { return clip(strings.Join(strings.Fields(words), " "), maxWords) }
 
+// cgroupFlag is the flag without which, on a host with cgroup v1, hardly any configuration passes validation.
+// cgroupField is what it sets.
+const (
+	cgroupFlag  = "fail-cgroupv1"
+	cgroupField = "failCgroupV1"
+)
+
 // effective decodes the dump of a dry run and puts right what only the dry run made of it: the throw-away certificate
-// directory, and -v=5; and what a dump leaves out: the kubelet takes the flag --seccomp-default or the field. It returns
-// nil if there is no dump.
+// directory, -v=5, and the one flag of a bare run; and what a dump leaves out: the kubelet takes the flag
+// --seccomp-default or the field. It returns nil if there is no dump.
 func (h *Harness) effective(dump []byte, dir string, want dryRun) Effective {
 	if len(dump) == 0 {
 		return nil
@@ -238,6 +248,14 @@ func (h *Harness) effective(dump []byte, dir string, want dryRun) Effective {
 	if value, given := last(h.k.flags, "seccomp-default"); given && want.nodeFlags {
 		if on, _ := strconv.ParseBool(value); on || value == "" {
 			e["seccompDefault"] = true
+		}
+	}
+	if _, given := last(h.k.flags, cgroupFlag); given && want.bare {
+		delete(e, cgroupField)
+		if layers, err := want.of.layers(); err == nil {
+			if value, _ := topmost(layers, splitPath(cgroupField)); value != nil {
+				e[cgroupField] = value
+			}
 		}
 	}
 	return h.k.setVerbosity(e, want.of, want.nodeFlags)

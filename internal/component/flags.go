@@ -119,6 +119,17 @@ func without(flags []flag, names ...string) []string {
 	return args
 }
 
+// only returns the words of the flags of one name, in order.
+func only(flags []flag, name string) []string {
+	var args []string
+	for _, f := range flags {
+		if f.name == name {
+			args = append(args, f.tokens...)
+		}
+	}
+	return args
+}
+
 // setsConfig tells whether the command line has a flag that may override a field of the configuration.
 func (k *Kubelet) setsConfig() bool {
 	return slices.ContainsFunc(k.flags, func(f flag) bool { return !notConfig[f.name] })

@@ -228,6 +228,39 @@ func TestTheRealKubeletTellsWhereLocalFieldsComeFrom(t *testing.T) {
 	}
 }
 
+func TestTheFlagWithoutWhichNothingRunsOnCgroupV1HidesNoOtherFlag(t *testing.T) {
+	endpoint := "--container-runtime-endpoint=unix://" + filepath.Join(t.TempDir(), "none.sock")
+	k, err := ParseKubelet([]string{realKubelet(t), "--fail-cgroupv1=false", endpoint, "--max-pods=6"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := harness(t, k)
+	tests := map[string]struct {
+		more       string
+		overridden []string
+		origins    map[string]Origin
+	}{
+		"not in the payload":           {"", []string{"maxPods"}, map[string]Origin{"maxPods": "flag", "podsPerCore": "drop-in", "failCgroupV1": "flag"}},
+		"in the payload, and the same": {"failCgroupV1: false\n", []string{"maxPods"}, map[string]Origin{"maxPods": "flag", "podsPerCore": "drop-in", "failCgroupV1": "drop-in"}},
+		"in the payload, overridden":   {"failCgroupV1: true\n", []string{"failCgroupV1", "maxPods"}, map[string]Origin{"maxPods": "flag", "podsPerCore": "drop-in", "failCgroupV1": "flag"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			v := h.Check(context.Background(), laidOver("maxPods: 7\npodsPerCore: 3\n"+tt.more), "")
+			if v.Outcome != Accepted || len(v.Warnings) > 0 {
+				t.Fatalf("got %s: %s, warnings %q", v.Outcome, v.Words, v.Warnings)
+			}
+			if diff := cmp.Diff(tt.overridden, v.Overridden); diff != "" {
+				t.Errorf("overridden: -want +got\n%s", diff)
+			}
+			delete(v.Origins, "containerRuntimeEndpoint")
+			if diff := cmp.Diff(tt.origins, v.Origins); diff != "" {
+				t.Errorf("origins: -want +got\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestTheRealKubeletHidesHeadersAndNothingOfThemGetsOut(t *testing.T) {
 	const headers = "staticPodURLHeader: {Authorization: [s3cret-1], X-Same: [s3cret-2]}\n"
 	k := kubeletWith(t, noRuntime(t)+headers)

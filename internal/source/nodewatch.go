@@ -45,6 +45,7 @@ type Pod struct {
 	OwnerKind       string // of the controller, empty if there is none
 	Static          bool   // the mirror of a pod that the kubelet has from elsewhere
 	Deleting        bool
+	RestartsAlways  bool // it has no end of its own
 }
 
 // NodeWatch watches a node, its Lease and its pods, while it is on.
@@ -301,7 +302,7 @@ func podOf(p *pod) Pod {
 	out := Pod{
 		UID: p.UID, Namespace: p.Namespace, Name: p.Name,
 		Phase: p.Status.Phase, Reason: p.Status.Reason, Message: p.Status.Message,
-		Deleting: p.DeletionTimestamp != nil,
+		Deleting: p.DeletionTimestamp != nil, RestartsAlways: p.Spec.RestartPolicy == "Always",
 	}
 	if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
 		out.OwnerKind = owner.Kind

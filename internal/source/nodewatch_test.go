@@ -93,7 +93,7 @@ func TestANodeIsWatchedOnlyWhileTheWatchIsOn(t *testing.T) {
 	name := newName("pod")
 	createPod(t, node, name)
 	s = see("the pod", func(s NodeState) bool { return len(s.Pods) == 1 })
-	if got := s.Pods[0]; got.Name != name || got.Namespace != "default" || got.Phase != "Pending" || got.OwnerKind != "ReplicaSet" || got.Static || got.Deleting || got.UID == "" {
+	if got := s.Pods[0]; got.Name != name || got.Namespace != "default" || got.Phase != "Pending" || got.OwnerKind != "ReplicaSet" || got.Static || got.Deleting || !got.RestartsAlways || got.UID == "" {
 		t.Errorf("pod %+v", got)
 	}
 	setPhase(t, name, "Failed", "Evicted")

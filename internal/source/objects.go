@@ -48,7 +48,10 @@ type nodeList struct {
 type pod struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
-	Status            struct {
+	Spec              struct {
+		RestartPolicy string `json:"restartPolicy,omitempty"`
+	} `json:"spec"`
+	Status struct {
 		Phase   string `json:"phase,omitempty"`
 		Reason  string `json:"reason,omitempty"`
 		Message string `json:"message,omitempty"`
