@@ -130,7 +130,7 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 		}
 		return err
 	})
-	if page := n.configz(); !slices.Equal(page.Overridden, []string{"maxPods"}) {
+	if page := n.page(""); !slices.Equal(page.Overridden, []string{"maxPods"}) {
 		t.Errorf("/configz says that %q are overridden", page.Overridden)
 	}
 }

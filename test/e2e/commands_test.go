@@ -336,7 +336,7 @@ func TestANodeThatOptedOutFetchesNothing(t *testing.T) {
 		if found, err := filepath.Glob(filepath.Join(n.Node.Dir(), "evenkeel", "checkpoints", "*")); err != nil || len(found) != 0 {
 			t.Errorf("checkpoints are %q, %v", found, err)
 		}
-		if page := n.configz(); page.Source.Kind != "init" {
+		if page := n.page(""); page.Source.Kind != "init" {
 			t.Errorf("what runs is %+v", page.Source)
 		}
 		n.stop()

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -73,16 +72,6 @@ func (n *node) differ(a, b component.Effective, fields ...string) {
 	if !slices.Equal(found, fields) {
 		n.t.Errorf("%q differ, want %q: %v", found, fields, payload.Diff(a, b))
 	}
-}
-
-// page is all that the agent's /configz says.
-func (n *node) page(query string) agent.Configz {
-	n.t.Helper()
-	var out agent.Configz
-	if err := json.Unmarshal([]byte(n.get("/configz"+query)), &out); err != nil {
-		n.t.Fatal(err)
-	}
-	return out
 }
 
 // origins demands where fields come from; "": they are defaults.

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/evenkeel/evenkeel/internal/agent"
 )
 
 // wrapper is the beginning of a shell script that stands in the kubelet's
@@ -136,15 +138,15 @@ func (n *node) askAgent(ctx context.Context, path string) ([]byte, error) {
 }
 
 // agentSays waits until the agent itself says so of ConfigOK.
-func (n *node) agentSays(within time.Duration, status, reason, words string) configz {
+func (n *node) agentSays(within time.Duration, status, reason, words string) agent.Configz {
 	n.t.Helper()
-	var z configz
+	var z agent.Configz
 	n.eventually(within, fmt.Sprintf("the agent says %s, %s, %q", status, reason, words), func(ctx context.Context) error {
 		raw, err := n.askAgent(ctx, "/configz")
 		if err != nil {
 			return err
 		}
-		z = configz{}
+		z = agent.Configz{}
 		if err := json.Unmarshal(raw, &z); err != nil {
 			return err
 		}

@@ -19,29 +19,15 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/agent"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// configz is what the agent's /configz says.
-type configz struct {
-	Source struct {
-		Kind, Namespace, Name, UID, Revision, SHA256 string
-	}
-	ConfigOK struct {
-		Status, Reason, Message, Cause string
-	}
-	Error            string
-	ComponentVersion string
-	Effective        map[string]any
-	Overridden       []string
-	KubeletConfigz   map[string]any
-	KubeletError     string `json:"kubeletConfigzError"`
-}
-
-func (n *node) configz() configz {
+// page is all that the agent's /configz says.
+func (n *node) page(query string) agent.Configz {
 	n.t.Helper()
-	var out configz
-	if err := json.Unmarshal([]byte(n.get("/configz")), &out); err != nil {
+	var out agent.Configz
+	if err := json.Unmarshal([]byte(n.get("/configz"+query)), &out); err != nil {
 		n.t.Fatal(err)
 	}
 	return out
@@ -177,13 +163,13 @@ func TestWhatTheAgentTellsOfAChangeAndHowOften(t *testing.T) {
 	if said := n.get("/healthz"); said != "ok\n" {
 		t.Errorf("/healthz says %q", said)
 	}
-	page := n.configz()
-	if page.Source.Kind != "init" || page.Source.UID != "" || page.ComponentVersion != "v1.36.3" || page.Effective["maxPods"] != 110.0 || page.ConfigOK.Message != localInit.message || page.Error != "" {
+	page := n.page("")
+	if page.Source.Kind != "init" || page.Source.UID != "" || page.Component != "v1.36.3" || page.Effective["maxPods"] != 110.0 || page.ConfigOK.Message != localInit.message || page.Error != "" {
 		t.Errorf("/configz says %+v, %+v, maxPods %v, error %q", page.Source, page.ConfigOK, page.Effective["maxPods"], page.Error)
 	}
 	// A node may not read its own kubelet's /configz, unless somebody lets it.
-	if !strings.Contains(page.KubeletError, "403 Forbidden") || page.KubeletConfigz != nil {
-		t.Errorf("kubeletConfigzError is %q, kubeletConfigz %v", page.KubeletError, page.KubeletConfigz)
+	if !strings.Contains(page.KubeletSays, "403 Forbidden") || page.Kubelet != nil {
+		t.Errorf("kubeletConfigzError is %q, kubeletConfigz %v", page.KubeletSays, page.Kubelet)
 	}
 	n.metrics(which("assigned", nil), which("active", nil), which("last_known_good", nil), "evenkeel_node_config_error 0",
 		`evenkeel_kubelet_starts_total{cause="boot"} 1`, `evenkeel_validations_total{verdict="accepted"} 1`,
@@ -223,7 +209,7 @@ func TestWhatTheAgentTellsOfAChangeAndHowOften(t *testing.T) {
 	if l := nc.Status.LastKnownGood; l.Namespace != good.Namespace || l.Name != good.Name || l.SHA256 != digest || l.Revision != string(good.UID) || l.Since == nil || nc.Status.Active.SHA256 != digest {
 		t.Errorf("last-known-good is %+v, active %+v", l, nc.Status.Active)
 	}
-	page = n.configz()
+	page = n.page("")
 	if page.Source.Kind != "remote" || page.Source.UID != string(good.UID) || page.Source.Name != good.Name || page.Source.SHA256 != digest || page.Effective["maxPods"] != 140.0 {
 		t.Errorf("/configz says %+v, maxPods %v", page.Source, page.Effective["maxPods"])
 	}
@@ -281,7 +267,7 @@ func TestLocalIsInitOrDefault(t *testing.T) {
 		status: "True", reason: "LocalDefault", message: "using current (default)",
 		cause: "current is set to the local default, and no init config was provided",
 	})
-	if page := n.configz(); page.Source.Kind != "default" || page.Effective["maxPods"] != 110.0 || nc.Status.Local != v1alpha1.LocalConfigDefault {
+	if page := n.page(""); page.Source.Kind != "default" || page.Effective["maxPods"] != 110.0 || nc.Status.Local != v1alpha1.LocalConfigDefault {
 		t.Errorf("/configz says %+v, maxPods %v; local is %s", page.Source, page.Effective["maxPods"], nc.Status.Local)
 	}
 	n.stop()
@@ -289,7 +275,7 @@ func TestLocalIsInitOrDefault(t *testing.T) {
 	n.Flags = append(n.Flags, "--init-config-dir="+init)
 	n.up()
 	nc = n.is(10*time.Second, localInit)
-	if page := n.configz(); page.Source.Kind != "init" || page.Effective["maxPods"] != 111.0 || nc.Status.Local != v1alpha1.LocalConfigInit {
+	if page := n.page(""); page.Source.Kind != "init" || page.Effective["maxPods"] != 111.0 || nc.Status.Local != v1alpha1.LocalConfigInit {
 		t.Errorf("/configz says %+v, maxPods %v; local is %s", page.Source, page.Effective["maxPods"], nc.Status.Local)
 	}
 	n.eventually(10*time.Second, "the kubelet runs with it", func(ctx context.Context) error {

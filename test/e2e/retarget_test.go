@@ -194,7 +194,7 @@ func TestABadConfigurationIsLiftedByAHigherAttempt(t *testing.T) {
 	}
 	revoke(bed.Ref(cm), "some-other-uid", cm.UID)
 	cause = fmt.Sprintf("refused current (UID: %s): it is revoked", cm.UID)
-	nc = n.is(20*time.Second, want{"False", "Revoked", "using last-known-good (init)", cause, cause})
+	nc = n.is(20*time.Second, want{"False", "Revoked", "using (init)", cause, cause})
 	if nc.Status.Active != nil {
 		t.Errorf("active is %+v", nc.Status.Active)
 	}

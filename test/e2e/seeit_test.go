@@ -23,16 +23,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// page is what the agent's /configz says, in a form.
-func (n *node) page(form string) agent.Configz {
-	n.t.Helper()
-	var z agent.Configz
-	if err := json.Unmarshal([]byte(n.get("/configz"+form)), &z); err != nil {
-		n.t.Fatal(err)
-	}
-	return z
-}
-
 // statusOf runs `status -o json`, and returns what it says of the running agent
 // and what it found wrong.
 func (n *node) statusOf(args ...string) (running *agent.Configz, problems []string) {
