@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
@@ -105,6 +106,31 @@ func (n *node) kubeletPID() int {
 	return pid
 }
 
+// running returns the revision that the kubelet was started with, and the digest
+// of what it was given if that is a whole payload: another revision may have the
+// same one. Both are empty for local.
+func (n *node) running() (revision, digest string, err error) {
+	pid, err := n.KubeletPID()
+	if err != nil {
+		return "", "", err
+	}
+	argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return "", "", err
+	}
+	for arg := range strings.SplitSeq(string(argv), "\x00") {
+		flag, path, _ := strings.Cut(arg, "=")
+		if _, rest, rendered := strings.Cut(path, "/rendered/"); rendered {
+			revision, _, _ = strings.Cut(rest, "/")
+			if flag == "--config" {
+				data, err := os.ReadFile(path)
+				return revision, payload.Digest(payload.KeyKubelet, data), err
+			}
+		}
+	}
+	return revision, "", nil
+}
+
 // onDisk is what the agent would find if it started now.
 func (n *node) onDisk() trial.State {
 	n.t.Helper()
@@ -153,27 +179,13 @@ func (n *node) arrived() {
 		if err != nil {
 			return err
 		}
-		pid, err := n.KubeletPID()
+		revision, digest, err := n.running()
 		if err != nil {
 			return err
-		}
-		argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if err != nil {
-			return err
-		}
-		digest := "" // of local
-		for arg := range strings.SplitSeq(string(argv), "\x00") {
-			if file, ok := strings.CutPrefix(arg, "--config="); ok && strings.Contains(file, "/rendered/") {
-				data, err := os.ReadFile(file)
-				if err != nil {
-					return err
-				}
-				digest = payload.Digest(payload.KeyKubelet, data)
-			}
 		}
 		active := nc.Status.Active
-		if (active == nil) != (digest == "") || active != nil && active.SHA256 != digest {
-			return fmt.Errorf("active is %+v, and %q runs", active, argv)
+		if (active == nil) != (revision == "") || active != nil && active.Revision != revision && active.SHA256 != digest {
+			return fmt.Errorf("active is %+v, and %q runs", active, revision)
 		}
 		return n.Healthy(ctx)
 	})
@@ -267,6 +279,9 @@ func (n *node) event(severity, reason, words string) {
 	})
 }
 
+// podCPU is what each of these pods requests, in thousandths of a CPU.
+const podCPU = 10
+
 // runPods starts pods that sleep on the node, and waits until they run.
 func (n *node) runPods(names ...string) {
 	n.t.Helper()
@@ -275,7 +290,10 @@ func (n *node) runPods(names ...string) {
 			ObjectMeta: metav1.ObjectMeta{Name: n.Node.Name() + "-" + name},
 			Spec: corev1.PodSpec{
 				NodeName: n.Node.Name(), AutomountServiceAccountToken: new(bool),
-				Containers: []corev1.Container{{Name: "sleep", Image: localcluster.SleepImage}},
+				Containers: []corev1.Container{{
+					Name: "sleep", Image: localcluster.SleepImage,
+					Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(podCPU, resource.DecimalSI)}},
+				}},
 			},
 		}, metav1.CreateOptions{})
 		if err != nil {

@@ -125,6 +125,63 @@ func TestPodsSurviveAChangeAndHoldOffOneThatWouldKillThem(t *testing.T) {
 	n.evicts()
 }
 
+func TestPodsAreLostOnPurposeOnly(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "podloss", "--config-trial-duration=8s")
+	n.up()
+	n.runPods("1", "2", "3", "4")
+	before := n.containers()
+	kubelet := n.steady()
+	asked := n.groupedConfigMap("asked", nil, map[string]any{"maxPods": 2})
+	n.assign(asked)
+	n.is(20*time.Second, refused(asked, "WouldEvictPods", "using last-known-good (init)",
+		"4 pods run on this node and maxPods would be 2: the kubelet would kill the rest; move them away first, or say trial.allowPodLoss in the configuration"))
+	kubelet.end(t)
+
+	cm := n.groupedConfigMap("allowed", map[string]any{"allowPodLoss": true}, map[string]any{"maxPods": 2})
+	n.assign(cm)
+	n.is(20*time.Second, allChecksPassed(cm))
+	n.podsLeft(2, before)
+	n.lastKnownGood(40*time.Second, cm)
+	nc := n.is(10*time.Second, allChecksPassed(cm))
+	if len(nc.Status.BadConfigs) != 0 {
+		t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
+	}
+
+	// What no guard can foretell ends the trial: CPUs for one of the two pods.
+	obj, err := n.Kube.CoreV1().Nodes().Get(t.Context(), n.Node.Name(), getOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	harms := n.groupedConfigMap("harms", map[string]any{"configTrialDuration": "5m"},
+		map[string]any{"maxPods": 2, "systemReserved": map[string]string{"cpu": fmt.Sprintf("%dm", obj.Status.Capacity.Cpu().MilliValue()-podCPU*3/2)}})
+	n.assign(harms)
+	nc = n.says(60*time.Second, "False", "WorkloadHarmed", fmt.Sprintf("using last-known-good (UID: %s): current (UID: %s) harmed the workload: pod default/podloss-", cm.UID, harms.UID))
+	if why := bed.ConfigOK(nc).Message; !strings.HasSuffix(why, ": OutOfcpu") && !strings.HasSuffix(why, ": ended by the kubelet") {
+		t.Errorf("ConfigOK is %q", why)
+	}
+	n.healthyWith(20*time.Second, cm)
+	n.podsLeft(1, before)
+}
+
+// podsLeft waits until so many of the node's pods run, as they did before.
+func (n *node) podsLeft(want int, before map[string]string) {
+	n.t.Helper()
+	n.eventually(40*time.Second, fmt.Sprintf("%d pods are left", want), func(context.Context) error {
+		now := n.containers()
+		left := 0
+		for pod, state := range now {
+			if before[pod] == state {
+				left++
+			}
+		}
+		if left != want {
+			return fmt.Errorf("containers are %v, were %v", now, before)
+		}
+		return nil
+	})
+}
+
 // needsDrain changes the policies of the CPU and memory managers, on a node with
 // pods.
 func (n *node) needsDrain(running *corev1.ConfigMap) {

@@ -164,7 +164,7 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 		// have come far, most to one that runs.
 		if i%4 > 0 {
 			n.eventually(30*time.Second, "a kubelet is healthy with a configuration that may run", func(ctx context.Context) error {
-				revision, err := n.runningRevision()
+				revision, _, err := n.running()
 				if err == nil && !slices.Contains(allowed, types.UID(revision)) {
 					err = fmt.Errorf("%s runs, which is none of the good ones", revision)
 				}
@@ -220,22 +220,4 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 	if len(allowed) < 10 || len(crashing) < 2 || len(refused) < 2 {
 		t.Error("that is hardly a mix")
 	}
-}
-
-// runningRevision is the revision that the kubelet was started with, empty for local.
-func (n *node) runningRevision() (string, error) {
-	pid, err := n.KubeletPID()
-	if err != nil {
-		return "", err
-	}
-	argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if err != nil {
-		return "", err
-	}
-	_, rest, rendered := strings.Cut(string(argv), "/rendered/")
-	if !rendered {
-		return "", nil
-	}
-	revision, _, _ := strings.Cut(rest, "/")
-	return revision, nil
 }

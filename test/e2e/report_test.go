@@ -81,7 +81,9 @@ func (n *node) metrics(lines ...string) {
 func which(metric string, cm *corev1.ConfigMap) string {
 	source, uid, version, key := "local", "", "", ""
 	if cm != nil {
-		source, uid, version, key = "/api/v1/namespaces/"+cm.Namespace+"/configmaps/"+cm.Name, string(cm.UID), cm.ResourceVersion, "kubelet"
+		source, uid, version = "/api/v1/namespaces/"+cm.Namespace+"/configmaps/"+cm.Name, string(cm.UID), cm.ResourceVersion
+		for key = range cm.Data {
+		}
 	}
 	return fmt.Sprintf(`evenkeel_node_config_%s{node_config_kubelet_key=%q,node_config_resource_version=%q,node_config_source=%q,node_config_uid=%q} 1`, metric, key, version, source, uid)
 }
