@@ -106,6 +106,31 @@ func (n *node) kubeletPID() int {
 	return pid
 }
 
+// running returns the revision that the kubelet was started with, and the digest
+// of what it was given if that is a whole payload: another revision may have the
+// same one. Both are empty for local.
+func (n *node) running() (revision, digest string, err error) {
+	pid, err := n.KubeletPID()
+	if err != nil {
+		return "", "", err
+	}
+	argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return "", "", err
+	}
+	for arg := range strings.SplitSeq(string(argv), "\x00") {
+		flag, path, _ := strings.Cut(arg, "=")
+		if _, rest, rendered := strings.Cut(path, "/rendered/"); rendered {
+			revision, _, _ = strings.Cut(rest, "/")
+			if flag == "--config" {
+				data, err := os.ReadFile(path)
+				return revision, payload.Digest(payload.KeyKubelet, data), err
+			}
+		}
+	}
+	return revision, "", nil
+}
+
 // onDisk is what the agent would find if it started now.
 func (n *node) onDisk() trial.State {
 	n.t.Helper()
