@@ -179,10 +179,17 @@ func (n *node) arrived() {
 	})
 }
 
-// steady begins to look at the kubelet that runs now.
+// steady begins to look at the kubelet that the NodeConfig speaks of.
 func (n *node) steady() *steady {
 	n.t.Helper()
 	n.arrived()
+	return n.steadyFromNow()
+}
+
+// steadyFromNow begins to look at the kubelet that runs now, whatever the API
+// says.
+func (n *node) steadyFromNow() *steady {
+	n.t.Helper()
 	if err := n.Healthy(n.t.Context()); err != nil {
 		n.t.Fatal(err)
 	}
