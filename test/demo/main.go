@@ -172,9 +172,11 @@ func (s *show) rejected(ctx context.Context, name string, changes map[string]any
 }
 
 func (s *show) crashLoop(ctx context.Context) error {
-	s.title("A value that no dry run can judge: a certificate that is not there makes the kubelet crash")
-	missing := s.Node.Dir() + "/no-such-certificate.pem"
-	cm, err := s.push(ctx, "crash", map[string]any{"maxPods": 140, "tlsCertFile": missing, "tlsPrivateKeyFile": missing})
+	s.title("A value that no dry run can judge: limits for a cgroup that is not there make the kubelet crash")
+	cm, err := s.push(ctx, "crash", map[string]any{
+		"maxPods": 140, "enforceNodeAllocatable": []string{"pods", "kube-reserved"},
+		"kubeReserved": map[string]string{"cpu": "10m"}, "kubeReservedCgroup": "/no-such-cgroup",
+	})
 	if err != nil {
 		return err
 	}
