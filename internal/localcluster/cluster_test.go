@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -125,6 +126,45 @@ func TestTheAPIServerComesBackAtItsAddressWithItsData(t *testing.T) {
 	}
 	if c.URL() != url {
 		t.Errorf("URL %s, before %s", c.URL(), url)
+	}
+}
+
+func TestAnAPIServerThatComesLaterFindsEverythingAsItWillBe(t *testing.T) {
+	c := startCluster(t, Options{APIServerLater: true, Manifests: "testdata/manifests"})
+	url := c.URL()
+	if _, err := admin(t, c).Discovery().ServerVersion(); !net.IsConnectionRefused(err) {
+		t.Errorf("before it is started: %v, want a refused connection", err)
+	}
+	path, err := c.NodeKubeconfig("early")
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := c.SetUp(short); err == nil || !strings.Contains(err.Error(), "service account of namespace default") {
+		t.Errorf("SetUp without it: %v", err)
+	}
+	if err := c.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := c.SetUp(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := admin(t, c).CoreV1().ServiceAccounts("workshop").Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
+		t.Errorf("a namespace of the manifests: %v", err)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.URL() != url || config.Host != url {
+		t.Errorf("it is at %s, was to be at %s, and a kubeconfig of before says %s", c.URL(), url, config.Host)
+	}
+	early := kubernetes.NewForConfigOrDie(config).CoreV1().Nodes()
+	if _, err := early.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "early"}}, metav1.CreateOptions{}); err != nil {
+		t.Errorf("a node whose kubeconfig is of before: %v", err)
 	}
 }
 

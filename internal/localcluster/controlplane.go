@@ -19,8 +19,8 @@ import (
 // startTimeout is how long one program may take until it is ready, on a machine busy with other tests.
 const startTimeout = time.Minute
 
-// startControlPlane starts etcd and the API server on new ports.
-func (c *Cluster) startControlPlane(ctx context.Context) error {
+// startControlPlane starts etcd and, unless that is for later, the API server, on new ports.
+func (c *Cluster) startControlPlane(ctx context.Context, later bool) error {
 	c.mu.Lock()
 	for _, port := range []*int{&c.etcdPort, &c.peerPort, &c.apiPort} {
 		var err error
@@ -34,7 +34,7 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 	if c.admin, err = c.makeAdmin(); err != nil {
 		return err
 	}
-	if err := c.startEtcd(ctx); err != nil {
+	if err := c.startEtcd(ctx); err != nil || later {
 		return err
 	}
 	return c.StartAPIServer(ctx)
@@ -94,7 +94,8 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	p := c.apiserver
 	if !p.running() {
 		var err error
-		if p, err = startProcess("kube-apiserver", c.logFile("kube-apiserver"), c.apiServerCommand()); err != nil {
+		argv := c.apiServerArgv()
+		if p, err = startProcess("kube-apiserver", c.logFile("kube-apiserver"), exec.Command(argv[0], argv[1:]...)); err != nil {
 			c.mu.Unlock()
 			return err
 		}
@@ -119,28 +120,37 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	return nil
 }
 
-func (c *Cluster) apiServerCommand() *exec.Cmd {
-	return exec.Command(c.tool("kube-apiserver"),
+// APIServerArgv is the command line of the API server, for who runs it in another way than StartAPIServer does. All the
+// files that it names are the program and what is in Dir.
+func (c *Cluster) APIServerArgv() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.apiServerArgv()
+}
+
+func (c *Cluster) apiServerArgv() []string {
+	return []string{
+		c.tool("kube-apiserver"),
 		fmt.Sprintf("--etcd-servers=http://127.0.0.1:%d", c.etcdPort),
 		"--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", c.apiPort),
 		// A loopback address is not allowed in the Endpoints of the service `kubernetes`, and nobody reads them.
 		"--endpoint-reconciler-type=none",
-		"--service-cluster-ip-range="+serviceRange,
-		"--tls-cert-file="+c.ca.file("apiserver.crt"),
-		"--tls-private-key-file="+c.ca.file("apiserver.key"),
-		"--client-ca-file="+c.ca.file("ca.crt"),
-		"--kubelet-client-certificate="+c.ca.file("kubelet-client.crt"),
-		"--kubelet-client-key="+c.ca.file("kubelet-client.key"),
+		"--service-cluster-ip-range=" + serviceRange,
+		"--tls-cert-file=" + c.ca.file("apiserver.crt"),
+		"--tls-private-key-file=" + c.ca.file("apiserver.key"),
+		"--client-ca-file=" + c.ca.file("ca.crt"),
+		"--kubelet-client-certificate=" + c.ca.file("kubelet-client.crt"),
+		"--kubelet-client-key=" + c.ca.file("kubelet-client.key"),
 		"--kubelet-preferred-address-types=InternalIP",
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file="+c.ca.file("sa.key"),
-		"--service-account-signing-key-file="+c.ca.file("sa.key"),
+		"--service-account-key-file=" + c.ca.file("sa.key"),
+		"--service-account-signing-key-file=" + c.ca.file("sa.key"),
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged=true",
 		"--profiling=false",
-	)
+	}
 }
 
 // StopAPIServer stops the API server and leaves etcd running. It does nothing if the API server is stopped.

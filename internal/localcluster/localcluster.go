@@ -35,6 +35,9 @@ type Options struct {
 	// Manifests is a directory of YAML manifests to apply after start; empty means config/api of the module, if it
 	// exists.
 	Manifests string
+	// APIServerLater leaves the API server and the manifests to StartAPIServer and SetUp: only etcd is started, and
+	// files and ports are as they will be, so that nodes can be made that find nobody there yet.
+	APIServerLater bool
 	// Log gets a line for everything that is done; nil discards them.
 	Log io.Writer
 }
@@ -48,6 +51,7 @@ type Cluster struct {
 	log       *slog.Logger
 	lock      *os.File
 	ca        *authority
+	manifests string
 	ports     ports
 	guard     *guard
 	admin     *rest.Config
@@ -81,10 +85,11 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 		o.Log = io.Discard
 	}
 	c := &Cluster{
-		tools:  o.Tools,
-		module: module,
-		log:    slog.New(slog.NewTextHandler(o.Log, nil)),
-		nodes:  map[string]*Node{},
+		tools:     o.Tools,
+		module:    module,
+		manifests: o.Manifests,
+		log:       slog.New(slog.NewTextHandler(o.Log, nil)),
+		nodes:     map[string]*Node{},
 	}
 	for _, tool := range []string{"etcd", "kube-apiserver"} {
 		if _, err := os.Stat(c.tool(tool)); err != nil {
@@ -94,13 +99,13 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if err := c.takeDir(o.Dir); err != nil {
 		return nil, err
 	}
-	if err := c.start(ctx, o.Manifests); err != nil {
+	if err := c.start(ctx, o.APIServerLater); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
 	return c, nil
 }
 
-func (c *Cluster) start(ctx context.Context, manifests string) error {
+func (c *Cluster) start(ctx context.Context, later bool) error {
 	begin := time.Now()
 	var err error
 	if c.guard, err = c.startGuard(ctx); err != nil {
@@ -111,23 +116,32 @@ func (c *Cluster) start(ctx context.Context, manifests string) error {
 	}
 	// Nobody can hold a port for another process. The ports are chosen so that only a program outside of this
 	// package can take one; once more with others is enough then.
-	err = c.startControlPlane(ctx)
+	err = c.startControlPlane(ctx, later)
 	if errors.Is(err, errPortTaken) {
 		c.log.Info("a port was taken, trying others")
 		c.stopControlPlane()
-		err = c.startControlPlane(ctx)
+		err = c.startControlPlane(ctx, later)
 	}
-	if err != nil {
+	if err != nil || later {
 		return err
 	}
-	if err := c.ensureServiceAccount(ctx, "default"); err != nil {
+	if err := c.SetUp(ctx); err != nil {
 		return err
 	}
 	c.log.Info("API is ready", "url", c.URL(), "after", time.Since(begin).Round(time.Millisecond))
-	if manifests == "" {
+	return nil
+}
+
+// SetUp makes of an API server that is ready, whoever started it, the cluster that Start returns: with a service account
+// for pods, and the manifests applied. Calling it again does no harm.
+func (c *Cluster) SetUp(ctx context.Context) error {
+	if err := c.ensureServiceAccount(ctx, "default"); err != nil {
+		return err
+	}
+	if c.manifests == "" {
 		return nil
 	}
-	return c.Apply(ctx, manifests)
+	return c.Apply(ctx, c.manifests)
 }
 
 // ownDirs are what a cluster makes in its directory, and removes from that of an earlier one.

@@ -112,37 +112,62 @@ func changes(ctx context.Context, b *bed.Bed, runs int) error {
 	defer a.Stop(time.Minute)
 	p := feelPulse(ctx, b.Node.HealthzPort())
 	defer p.end()
-	var totals, downs []time.Duration
-	for i := range runs + 1 { // the first one proves stage 2 to the agent
+	var whole, dropin figures
+	for i := range runs + 1 { // the first ones prove the harness to the agent
 		data, err := b.Config(map[string]any{"maxPods": 130 + i})
 		if err != nil {
 			return err
 		}
-		cm, err := b.Create(ctx, fmt.Sprintf("change-%d", i), map[string]string{"kubelet": data})
+		took, down, err := change(ctx, b, p, fmt.Sprintf("change-%d", i), map[string]string{"kubelet": data})
 		if err != nil {
 			return err
 		}
-		begin := time.Now()
-		if err := b.Assign(ctx, bed.Ref(cm)); err != nil {
+		whole.add(i, took, down)
+		data = fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: %d\n", 230+i)
+		if took, down, err = change(ctx, b, p, fmt.Sprintf("dropin-%d", i), map[string]string{"kubelet-dropin": data}); err != nil {
 			return err
 		}
-		up, down, err := p.next(ctx, begin)
-		if err != nil {
-			return err
-		}
-		if i > 0 {
-			totals, downs = append(totals, up.Sub(begin)), append(downs, down)
-		}
-		if err := settle(ctx, b, string(cm.UID)); err != nil {
-			return err
-		}
+		dropin.add(i, took, down)
 	}
-	total, down := median(totals), median(downs)
-	limit := floorTotal + 900*time.Millisecond
-	row("change: patch to healthy kubelet", ms(total), ms(floorTotal), "floor+0.9 s = "+ms(limit), total <= limit)
-	ratio := down.Seconds() / floorDown.Seconds()
-	row("change: time without a healthy kubelet", ms(down), ms(floorDown), fmt.Sprintf("1.10 x (is %.2f x)", ratio), ratio <= 1.10)
+	whole.show("change", floorTotal, floorDown)
+	dropin.show("change by a drop-in", floorTotal, floorDown)
 	return nil
+}
+
+// figures are those of one way to change a node.
+type figures struct{ totals, downs []time.Duration }
+
+// add takes down a change, unless it is the first one.
+func (f *figures) add(i int, total, down time.Duration) {
+	if i > 0 {
+		f.totals, f.downs = append(f.totals, total), append(f.downs, down)
+	}
+}
+
+func (f *figures) show(what string, floorTotal, floorDown time.Duration) {
+	total, down := median(f.totals), median(f.downs)
+	limit := floorTotal + 900*time.Millisecond
+	row(what+": patch to healthy kubelet", ms(total), ms(floorTotal), "floor+0.9 s = "+ms(limit), total <= limit)
+	ratio := down.Seconds() / floorDown.Seconds()
+	row(what+": time without a healthy kubelet", ms(down), ms(floorDown), fmt.Sprintf("1.10 x (is %.2f x)", ratio), ratio <= 1.10)
+}
+
+// change assigns a new ConfigMap and waits until it runs. It returns how long
+// that took, and how long there was no healthy kubelet.
+func change(ctx context.Context, b *bed.Bed, p *pulse, name string, data map[string]string) (took, down time.Duration, err error) {
+	cm, err := b.Create(ctx, name, data)
+	if err != nil {
+		return 0, 0, err
+	}
+	begin := time.Now()
+	if err := b.Assign(ctx, bed.Ref(cm)); err != nil {
+		return 0, 0, err
+	}
+	up, down, err := p.next(ctx, begin)
+	if err != nil {
+		return 0, 0, err
+	}
+	return up.Sub(begin), down, settle(ctx, b, string(cm.UID))
 }
 
 // settle waits until the change is reported, so that the next one is not

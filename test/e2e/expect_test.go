@@ -191,35 +191,17 @@ func (n *node) arrived() {
 	})
 }
 
-// running returns the revision that the kubelet was started with, and the digest
-// of what it was given if that is a whole payload: another revision may have the
-// same one. Both are empty for local.
-func (n *node) running() (revision, digest string, err error) {
-	pid, err := n.KubeletPID()
-	if err != nil {
-		return "", "", err
-	}
-	argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if err != nil {
-		return "", "", err
-	}
-	for arg := range strings.SplitSeq(string(argv), "\x00") {
-		flag, path, _ := strings.Cut(arg, "=")
-		if _, rest, rendered := strings.Cut(path, "/rendered/"); rendered {
-			revision, _, _ = strings.Cut(rest, "/")
-			if flag == "--config" {
-				data, err := os.ReadFile(path)
-				return revision, payload.Digest(payload.KeyKubelet, data), err
-			}
-		}
-	}
-	return revision, "", nil
-}
-
-// steady begins to look at the kubelet that runs now.
+// steady begins to look at the kubelet that the NodeConfig speaks of.
 func (n *node) steady() *steady {
 	n.t.Helper()
 	n.arrived()
+	return n.steadyFromNow()
+}
+
+// steadyFromNow begins to look at the kubelet that runs now, whatever the API
+// says.
+func (n *node) steadyFromNow() *steady {
+	n.t.Helper()
 	if err := n.Healthy(n.t.Context()); err != nil {
 		n.t.Fatal(err)
 	}

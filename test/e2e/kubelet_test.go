@@ -103,6 +103,13 @@ func (n *node) healthyWith(within time.Duration, cm *corev1.ConfigMap) {
 	if cm != nil {
 		want = string(cm.UID)
 	}
+	n.healthyOn(within, want)
+}
+
+// healthyOn waits until the kubelet is healthy with a command line that holds
+// words: the path of its configuration.
+func (n *node) healthyOn(within time.Duration, want string) {
+	n.t.Helper()
 	n.eventually(within, "the kubelet is healthy with "+want, func(ctx context.Context) error {
 		pid, err := n.KubeletPID()
 		if err != nil {

@@ -12,12 +12,14 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/test/bed"
 )
 
 // own is the ConfigMap of a node's own, as these tests change it.
 type own struct {
 	*node
-	object *corev1.ConfigMap
+	namespace string
+	object    *corev1.ConfigMap
 }
 
 // edit gives the ConfigMap the node's configuration with changes, creating it if there is none. It returns the revision.
@@ -27,16 +29,34 @@ func (o *own) edit(changes map[string]any) string {
 	if err != nil {
 		o.t.Fatal(err)
 	}
+	return o.put(payload.KeyKubelet, data)
+}
+
+// put gives the ConfigMap one key and no other.
+func (o *own) put(key, data string) string {
+	o.t.Helper()
+	configMaps := o.Kube.CoreV1().ConfigMaps(o.namespace)
+	var err error
 	if o.object == nil {
-		o.object, err = o.Create(o.t.Context(), "kubelet-"+o.Node.Name(), map[string]string{"kubelet": data})
+		o.object = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kubelet-" + o.Node.Name()}, Data: map[string]string{key: data}}
+		o.object, err = configMaps.Create(o.t.Context(), o.object, metav1.CreateOptions{})
 	} else {
-		o.object.Data["kubelet"] = data
-		o.object, err = o.Kube.CoreV1().ConfigMaps(o.object.Namespace).Update(o.t.Context(), o.object, metav1.UpdateOptions{})
+		o.object.Data, o.object.ResourceVersion = map[string]string{key: data}, "" // whatever else was changed
+		o.object, err = configMaps.Update(o.t.Context(), o.object, metav1.UpdateOptions{})
 	}
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	return string(o.object.UID) + "-" + payload.Digest("kubelet", []byte(data))[:12]
+	return string(o.object.UID) + "-" + payload.Digest(key, []byte(data))[:12]
+}
+
+// remove deletes the ConfigMap.
+func (o *own) remove() {
+	o.t.Helper()
+	if err := o.Kube.CoreV1().ConfigMaps(o.namespace).Delete(o.t.Context(), o.object.Name, metav1.DeleteOptions{}); err != nil {
+		o.t.Fatal(err)
+	}
+	o.object = nil
 }
 
 // runsRevision waits until the node is content with a revision, and its kubelet has maxPods.
@@ -55,9 +75,21 @@ func (o *own) runsRevision(revision string, maxPods float64) {
 	})
 }
 
+// promoted waits until a revision is last-known-good.
+func (o *own) promoted(revision string) {
+	o.t.Helper()
+	o.eventually(30*time.Second, revision+" is last-known-good", func(ctx context.Context) error {
+		nc, err := o.Get(ctx)
+		if err == nil && (nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.Revision != revision) {
+			err = fmt.Errorf("last-known-good is %+v, ConfigOK %+v", nc.Status.LastKnownGood, bed.ConfigOK(nc))
+		}
+		return err
+	})
+}
+
 func TestANodeFollowsTheConfigMapOfItsOwn(t *testing.T) {
 	n := newNode(t, "own", "--config-source=configmap", "--config-namespace=evenkeel-system", "--config-trial-duration=1s")
-	o := &own{node: n}
+	o := &own{node: n, namespace: v1alpha1.SystemNamespace}
 	n.up()
 	nc := n.says(10*time.Second, "True", "LocalInit", "using current (init)")
 	if nc.Status.RemoteConfig != v1alpha1.RemoteConfigConfigMap || nc.Status.ObservedGeneration != 0 {
@@ -68,13 +100,7 @@ func TestANodeFollowsTheConfigMapOfItsOwn(t *testing.T) {
 	o.runsRevision(first, 120)
 	second := o.edit(map[string]any{"maxPods": 121})
 	o.runsRevision(second, 121)
-	n.eventually(20*time.Second, "the second content is last-known-good", func(ctx context.Context) error {
-		nc, err := n.Get(ctx)
-		if err == nil && (nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.Revision != second) {
-			err = fmt.Errorf("it is %+v", nc.Status.LastKnownGood)
-		}
-		return err
-	})
+	o.promoted(second)
 
 	// What changes nothing: metadata, what the NodeConfig assigns, and a content that the kubelet refuses.
 	pid := n.kubeletPID()
@@ -83,16 +109,13 @@ func TestANodeFollowsTheConfigMapOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.assign(n.configMap("other", map[string]any{"maxPods": 122}))
-	var err error
-	if o.object, err = n.Kube.CoreV1().ConfigMaps(o.object.Namespace).Get(t.Context(), o.object.Name, getOptions); err != nil {
-		t.Fatal(err)
-	}
 	bad := o.edit(map[string]any{"maxPods": -1})
 	n.says(20*time.Second, "False", "ValidationFailed", fmt.Sprintf("failed to validate current (UID: %s)", bad))
 	if got := n.kubeletPID(); got != pid {
 		t.Errorf("the kubelet is process %d, want %d still", got, pid)
 	}
-	if nc, err = n.Get(t.Context()); err != nil || len(nc.Status.BadConfigs) != 1 || nc.Status.BadConfigs[0].Revision != bad {
+	nc, err := n.Get(t.Context())
+	if err != nil || len(nc.Status.BadConfigs) != 1 || nc.Status.BadConfigs[0].Revision != bad {
 		t.Errorf("bad configs are %+v, error %v", nc.Status.BadConfigs, err)
 	}
 
@@ -103,9 +126,7 @@ func TestANodeFollowsTheConfigMapOfItsOwn(t *testing.T) {
 	o.runsRevision(second, 121)
 	n.recorded(second, second)
 
-	if err := n.Kube.CoreV1().ConfigMaps(o.object.Namespace).Delete(t.Context(), o.object.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	o.remove()
 	nc = n.says(20*time.Second, "True", "LocalInit", "using current (init)")
 	if nc.Status.LastKnownGood != nil || nc.Status.Active != nil || nc.Status.Assigned != nil {
 		t.Errorf("in the end last-known-good is %+v, active %+v, assigned %+v", nc.Status.LastKnownGood, nc.Status.Active, nc.Status.Assigned)

@@ -1,0 +1,244 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+)
+
+// master is a node whose static pods are its API server.
+type master struct {
+	own
+	manifests string // the init file's staticPodPath
+}
+
+// newMaster makes a node that finds no API server yet: it has minimal flags and an init file.
+func newMaster(t *testing.T, name string, flags ...string) *master {
+	t.Helper()
+	cluster, err := localcluster.Start(t.Context(), localcluster.Options{APIServerLater: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	n := nodeOn(t, cluster, name, flags...)
+	m := &master{own{node: n, namespace: metav1.NamespaceSystem}, filepath.Join(n.Node.Dir(), "manifests")}
+	init := filepath.Join(n.Node.Dir(), "init")
+	if err := os.Mkdir(init, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	config, err := n.Config(map[string]any{"fileCheckFrequency": "1s"}) // it may miss what is placed while it starts
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{n.Node.KubeletConfig(), filepath.Join(init, "kubelet")} {
+		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.Flags = append(n.Flags, "--config-source=configmap", "--config-namespace=kube-system", "--init-config-dir="+init)
+	n.Kubelet = slices.DeleteFunc(n.Kubelet, func(arg string) bool { return strings.HasPrefix(arg, "--config=") })
+	return m
+}
+
+// place puts a static pod's manifest where the init file says: whole, or not at all.
+func (m *master) place(pod *corev1.Pod) {
+	m.t.Helper()
+	pod.APIVersion, pod.Kind, pod.Namespace = "v1", "Pod", metav1.NamespaceSystem
+	raw, err := json.Marshal(pod)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	file := m.manifest(pod.Name)
+	if err := os.WriteFile(filepath.Join(m.Node.Dir(), "manifest"), raw, 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(m.Node.Dir(), "manifest"), file); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *master) manifest(pod string) string { return filepath.Join(m.manifests, pod+".json") }
+
+// apiServer is the cluster's API server as a static pod: the program and its keys are the machine's own.
+func (m *master) apiServer() *corev1.Pod {
+	argv, now := m.Cluster.APIServerArgv(), int64(1)
+	tools, keys := filepath.Dir(argv[0]), filepath.Join(m.Cluster.Dir(), "pki")
+	host := func(path string) corev1.VolumeSource {
+		return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path}}
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "kube-apiserver"},
+		Spec: corev1.PodSpec{
+			HostNetwork: true, TerminationGracePeriodSeconds: &now, PriorityClassName: "system-node-critical",
+			Containers: []corev1.Container{{
+				Name: "kube-apiserver", Image: localcluster.SleepImage, Command: argv,
+				VolumeMounts: []corev1.VolumeMount{{Name: "tools", MountPath: tools, ReadOnly: true}, {Name: "keys", MountPath: keys, ReadOnly: true}},
+			}},
+			Volumes: []corev1.Volume{{Name: "tools", VolumeSource: host(tools)}, {Name: "keys", VolumeSource: host(keys)}},
+		},
+	}
+}
+
+// apiServerPID is the process ID of the API server.
+func (m *master) apiServerPID() (int, error) {
+	want := strings.Join(m.Cluster.APIServerArgv(), "\x00")
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return 0, err
+	}
+	for _, file := range files {
+		line, err := os.ReadFile(file)
+		if err != nil || strings.TrimSuffix(string(line), "\x00") != want {
+			continue // it has ended, or is another program
+		}
+		var pid int
+		_, err = fmt.Sscanf(file, "/proc/%d/cmdline", &pid)
+		return pid, err
+	}
+	return 0, errors.New("no API server runs")
+}
+
+// serves waits until there is an API server.
+func (m *master) serves() {
+	m.t.Helper()
+	m.eventually(time.Minute, "the API server is ready", func(ctx context.Context) error {
+		return m.Kube.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	})
+}
+
+// A master comes up with minimal flags and an init file, and its API server with it; then it is configured as any node.
+func TestAMasterComesUpBeforeItsAPIServerAndThenTakesUpItsConfigMap(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t, "master", "--config-trial-duration=2s", "--crash-loop-threshold=0")
+	const unread = "using current (%s): failed to sync, desired config unclear, cause: ConfigMap kube-system/kubelet-master cannot be read: "
+
+	// Nobody listens where the kubeconfig points; the init file's static pods run.
+	m.place(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "first"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "sleep", Image: localcluster.SleepImage}}},
+	})
+	m.start()
+	m.healthyOn(30*time.Second, "/init/kubelet")
+	if z := m.agentSays(10*time.Second, "Unknown", "SyncFailed", fmt.Sprintf(unread, "init")+"the API server refuses connections ("); z.Source.Kind != "init" || z.Effective["maxPods"] != 110.0 {
+		t.Errorf("the source is %+v, maxPods %v", z.Source, z.Effective["maxPods"])
+	}
+	m.eventually(time.Minute, "the first static pod runs", func(context.Context) error {
+		logs, err := filepath.Glob(filepath.Join(m.Node.Dir(), "log", "pods", "kube-system_first-master_*", "sleep", "0.log"))
+		if err == nil && len(logs) != 1 {
+			err = fmt.Errorf("its logs are %q", logs)
+		}
+		return err
+	})
+	if pid, err := m.apiServerPID(); err == nil {
+		t.Fatalf("an API server runs already, process %d", pid)
+	}
+
+	// The API server is one of them. It has to be given evenkeel's kinds, and the node the right to read its ConfigMap.
+	kubelet := m.steadyFromNow()
+	m.place(m.apiServer())
+	m.serves()
+	if err := m.Cluster.SetUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m.eventually(90*time.Second, "the node is Ready", m.ready)
+	m.says(90*time.Second, "Unknown", "SyncFailed", fmt.Sprintf(unread, "init")+
+		"forbidden to this node (403): apply what `evenkeel-agent rbac master --config-namespace=kube-system` prints")
+	m.rights()
+	nc := m.says(60*time.Second, "True", "LocalInit", localInit.message+": "+localInit.cause)
+	m.eventually(10*time.Second, "the Node says so too", func(ctx context.Context) error { return m.nodeSays(ctx, localInit) })
+	if nc.Status.RemoteConfig != v1alpha1.RemoteConfigConfigMap || nc.Status.Active != nil {
+		t.Errorf("remoteConfig is %s, active %+v", nc.Status.RemoteConfig, nc.Status.Active)
+	}
+	server, err := m.apiServerPID()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// Its administrator configures it. The API server does not notice that its kubelet is restarted.
+	kubelet.end(t)
+	first := m.edit(map[string]any{"maxPods": 120})
+	m.runsRevision(first, 120)
+	m.promoted(first)
+	second := m.edit(map[string]any{"maxPods": 121})
+	m.runsRevision(second, 121)
+	m.promoted(second)
+
+	// An edit that would cost the master its API server is refused; one that only shows when it runs is rolled back.
+	kubelet = m.steady()
+	refused := m.edit(map[string]any{"staticPodPath": nil})
+	m.says(20*time.Second, "False", "ProtectedFields", fmt.Sprintf("using last-known-good (UID: %s): refused current (UID: %s): protected field staticPodPath would be ", second, refused))
+	kubelet.end(t)
+	crash := m.edit(noCgroup(122))
+	m.says(40*time.Second, "False", "CrashLooped", fmt.Sprintf("using last-known-good (UID: %s): current (UID: %s) crash-looped: 1 starts in its trial", second, crash))
+	m.healthyOn(30*time.Second, second)
+	m.runsRevision(m.edit(map[string]any{"maxPods": 121}), 121)
+	m.recorded(second, second)
+	if now, err := m.apiServerPID(); err != nil || now != server {
+		t.Errorf("the API server is process %d, was %d, error %v", now, server, err)
+	}
+
+	// The machine goes down, and comes up without its API server: it runs what its ConfigMap said.
+	m.stop()
+	if err := os.Rename(m.manifest("kube-apiserver"), m.manifest("kube-apiserver")+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(server, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	m.start()
+	m.healthyOn(30*time.Second, second)
+	m.agentSays(10*time.Second, "Unknown", "SyncFailed", fmt.Sprintf(unread, "UID: "+second)+"the API server refuses connections (")
+	m.recorded(second, second)
+	kubelet = m.steadyFromNow()
+	m.place(m.apiServer())
+	m.serves()
+	m.agentSays(60*time.Second, "True", "AllChecksPassed", fmt.Sprintf("using current (UID: %s): all checks passed", second))
+	m.runsRevision(second, 121)
+	kubelet.end(t)
+
+	m.remove()
+	nc = m.says(30*time.Second, "True", "LocalInit", localInit.message)
+	if nc.Status.Active != nil || nc.Status.LastKnownGood != nil {
+		t.Errorf("in the end active is %+v, last-known-good %+v", nc.Status.Active, nc.Status.LastKnownGood)
+	}
+	m.healthyOn(30*time.Second, "/init/kubelet")
+}
+
+// noCgroup is a configuration that every dry run accepts and with which the kubelet ends when it starts its container
+// manager.
+func noCgroup(maxPods int) map[string]any {
+	return map[string]any{"maxPods": maxPods, "enforceNodeAllocatable": []string{"pods", "kube-reserved"}, "kubeReservedCgroup": "/no-such-cgroup", "kubeReserved": map[string]string{"memory": "50Mi"}}
+}
+
+// rights gives the node what `rbac` prints.
+func (m *master) rights() {
+	m.t.Helper()
+	manifest, code := m.Run(m.t.Context(), "", "rbac", m.Node.Name())
+	if code != 0 {
+		m.t.Fatalf("rbac: exit code %d: %s", code, manifest)
+	}
+	kubectl := exec.CommandContext(m.t.Context(), tool("kubectl"), "--kubeconfig="+m.Cluster.AdminKubeconfig(), "apply", "-f", "-")
+	kubectl.Stdin = strings.NewReader(manifest)
+	if out, err := kubectl.CombinedOutput(); err != nil {
+		m.t.Fatalf("kubectl apply: %v: %s", err, out)
+	}
+}
