@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -210,19 +211,28 @@ func TestACorrectSourceStaysCorrectWhateverBecomesOfItsObject(t *testing.T) {
 		cm.Annotations = map[string]string{"note": "nothing that the kubelet reads"}
 	})
 	n.edit(second, func(cm *corev1.ConfigMap) { cm.Data["kubelet"] += "podPidsLimit: 1000\n" })
-	n.is(10*time.Second, notice(second, "ConfigMap evenkeel-system/drift-second was edited after it was taken up; the node keeps the checkpointed content: create a new ConfigMap to change it"))
+	const edited = "ConfigMap evenkeel-system/drift-second was edited after it was taken up; the node keeps the checkpointed content: create a new ConfigMap to change it"
+	n.is(10*time.Second, notice(second, edited))
+	n.status("Why: "+using(second)+": all checks passed", "Error: "+edited, fmt.Sprintf("Runs: evenkeel-system/drift-second (UID: %s)", second.UID))
+	kubelet.end(t)
+	n.keepsThrough(second, func() {}, edited)
+	n.keepsThrough(second, func() { // while nobody looks
+		n.edit(second, func(cm *corev1.ConfigMap) { cm.Data["kubelet"] += "podPidsLimit: 1001\n" })
+	}, edited)
+	kubelet = n.steady()
 	n.edit(second, func(cm *corev1.ConfigMap) { cm.Data = second.Data })
 	n.is(10*time.Second, allChecksPassed(second))
 	n.deleteConfigMap(second)
 	n.is(10*time.Second, notice(second, "ConfigMap evenkeel-system/drift-second was deleted after it was taken up; the node keeps the checkpointed content"))
 	kubelet.end(t)
-	n.stop()
-	n.up()
-	n.is(10*time.Second, notice(second, "ConfigMap evenkeel-system/drift-second was deleted after it was taken up; the node keeps the checkpointed content"))
+	n.keepsThrough(second, func() {}, "ConfigMap evenkeel-system/drift-second was deleted after it was taken up; the node keeps the checkpointed content")
 	kubelet = n.steady()
 	again := n.create("second", map[string]string{"kubelet": second.Data["kubelet"] + "podPidsLimit: 2000\n"})
-	n.is(10*time.Second, notice(second, fmt.Sprintf("ConfigMap evenkeel-system/drift-second was replaced by an object with uid %s; the node keeps the checkpointed content: assign the new uid to use it", again.UID)))
-	kubelet.check(t)
+	replaced := fmt.Sprintf("ConfigMap evenkeel-system/drift-second was replaced by an object with uid %s; the node keeps the checkpointed content: assign the new uid to use it", again.UID)
+	n.is(10*time.Second, notice(second, replaced))
+	kubelet.end(t)
+	n.keepsThrough(second, func() {}, replaced)
+	kubelet = n.steady()
 
 	// The first one is on record as promoted, but nothing names its checkpoint any
 	// more: what is downloaded under its UID must be what it was.
@@ -240,6 +250,26 @@ func TestACorrectSourceStaysCorrectWhateverBecomesOfItsObject(t *testing.T) {
 	n.is(20*time.Second, allChecksPassed(again))
 	n.lastKnownGood(20*time.Second, again)
 	n.nodeConfigDeleted(again)
+}
+
+// keepsThrough restarts the agent; what happens while it is away, and what
+// became of the object before, changes neither the records nor what runs.
+func (n *node) keepsThrough(cm *corev1.ConfigMap, away func(), says string) {
+	n.t.Helper()
+	n.stop()
+	before := n.records()
+	away()
+	n.up()
+	n.resumes(cm, notice(cm, says))
+	after := n.records()
+	for _, records := range []map[string]string{before, after} { // checkpoints that nothing names are collected
+		maps.DeleteFunc(records, func(name, _ string) bool {
+			return strings.HasPrefix(name, "checkpoints/") && name != "checkpoints/"+string(cm.UID)
+		})
+	}
+	if !maps.Equal(before, after) {
+		n.t.Errorf("the records are %q, were %q", after, before)
+	}
 }
 
 // nodeConfigDeleted deletes the NodeConfig that assigns cm, in several ways.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,8 +14,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/test/bed"
 )
 
@@ -253,17 +256,45 @@ func TestCheckSaysWhatTheKubeletOfThisNodeSays(t *testing.T) {
 		}
 		return data
 	}
+	grouped := func(changes map[string]any) string {
+		var fields map[string]any
+		if err := yaml.Unmarshal([]byte(config(changes)), &fields); err != nil {
+			t.Fatal(err)
+		}
+		out, err := yaml.Marshal(payload.Group(fields))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
 	good := config(map[string]any{"maxPods": 131})
 	local := slices.DeleteFunc(slices.Clone(n.Kubelet), func(arg string) bool { return strings.HasPrefix(arg, "--config=") })
 	broken := append(slices.Clone(local), "--config="+write("broken", config(map[string]any{"imageGCHighThresholdPercent": 101})))
+	const groupedHeader = "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\n"
 	for _, c := range []struct {
 		name    string
 		code    int
 		stdin   string
-		file    string
+		file    string // and flags of check
 		kubelet []string
 		words   string
 	}{
+		{"a drop-in, accepted", 0, dropinHeader + "maxPods: 131\n", "- --drop-in", n.Kubelet, "accepted\n"},
+		{"a drop-in, rejected", 1, dropinHeader + "MaxPods: 131\n", "- --drop-in", n.Kubelet, `evenkeel-agent: rejected: strict decoding error: unknown field "MaxPods"`},
+		{"a drop-in, refused", 1, dropinHeader + "readOnlyPort: 10255\n", "- --drop-in", n.Kubelet, "evenkeel-agent: refused: protected field readOnlyPort would be 10255, but is 0 locally\n"},
+		{"grouped, accepted", 0, groupedHeader + "trial: {configTrialDuration: 1m}\nresources: {maxPods: 131}\n", "- --drop-in", n.Kubelet, "accepted\n"},
+		{"grouped, rejected by its names", 1, groupedHeader + "networking: {maxPods: 131}\n", "- --drop-in", n.Kubelet, `evenkeel-agent: rejected: key "kubelet-dropin": networking.maxPods: maxPods belongs in resources: resources.maxPods`},
+		{"grouped, rejected by the kubelet", 1, groupedHeader + "resources: {maxPods: -1}\n", "- --drop-in", n.Kubelet, "evenkeel-agent: rejected: invalid configuration: maxPods"},
+		{"grouped, refused", 1, groupedHeader + "server: {readOnlyPort: 10255}\n", "- --drop-in", n.Kubelet, "evenkeel-agent: refused: protected field readOnlyPort would be 10255"},
+		{"grouped, whole, accepted", 0, grouped(map[string]any{"maxPods": 131}), "-", n.Kubelet, "accepted\n"},
+		{"grouped, whole, that leaves out what local sets", 1, grouped(map[string]any{"staticPodPath": nil}), "-", n.Kubelet, `evenkeel-agent: refused: protected field staticPodPath would be "", but is "`},
+		{"refused", 1, config(map[string]any{"readOnlyPort": 10255}), "-", n.Kubelet, "evenkeel-agent: refused: protected field readOnlyPort would be 10255, but is 0 locally\n"},
+		{"a protected field that this node frees", 0, config(map[string]any{"readOnlyPort": 10255}), "- --protected-fields=-readOnlyPort", n.Kubelet, "accepted\n"},
+		{"nothing is protected", 0, config(map[string]any{"readOnlyPort": 10255}), "- --protected-fields=", n.Kubelet, "accepted\n"},
+		{"a field that this node protects besides", 1, good, "- --protected-fields=+maxPods", n.Kubelet, "evenkeel-agent: refused: protected field maxPods would be 131, but is 110 locally\n"},
+		{"no such field to protect", 3, good, "- --protected-fields=bogus", n.Kubelet, `evenkeel-agent: --protected-fields: no field is named "bogus"`},
+		{"a drop-in of a kube-proxy", 3, good, "- --component=kube-proxy --drop-in", []string{tool("kube-proxy")}, "evenkeel-agent: --drop-in is for the kubelet: a kube-proxy is judged without a node\n"},
+		{"protected fields of a kube-proxy", 3, good, "- --component=kube-proxy --protected-fields=", []string{tool("kube-proxy")}, "evenkeel-agent: --protected-fields is for the kubelet: a kube-proxy is judged without a node\n"},
 		{"accepted, from a file", 0, "", write("good", good), n.Kubelet, "accepted\n"},
 		{"accepted, from the standard input", 0, good, "-", n.Kubelet, "accepted\n"},
 		{"a flag that overrides", 0, good, "-", append(slices.Clone(n.Kubelet), "--max-pods=50"), "overridden by a flag of the kubelet: maxPods\naccepted\n"},
@@ -275,7 +306,7 @@ func TestCheckSaysWhatTheKubeletOfThisNodeSays(t *testing.T) {
 		{"no such kubelet", 3, good, "-", []string{"/not/there"}, "evenkeel-agent: there is no kubelet at /not/there"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n.in(t).runs(c.code, c.stdin, append([]string{"check", c.file, "--"}, c.kubelet...), c.words)
+			n.in(t).runs(c.code, c.stdin, slices.Concat([]string{"check"}, strings.Fields(c.file), []string{"--"}, c.kubelet), c.words)
 		})
 	}
 
@@ -355,4 +386,93 @@ func TestANodeThatOptedOutFetchesNothing(t *testing.T) {
 	if nc.Status.RemoteConfig != v1alpha1.RemoteConfigNodeConfig {
 		t.Errorf("remoteConfig is %s", nc.Status.RemoteConfig)
 	}
+}
+
+// records returns what the node remembers, as it is on disk.
+func (n *node) records() map[string]string {
+	n.t.Helper()
+	records := map[string]string{}
+	err := filepath.WalkDir(n.Dir, func(path string, d os.DirEntry, err error) error {
+		name, _ := filepath.Rel(n.Dir, path)
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && name == "rendered":
+			return filepath.SkipDir // made anew at each start
+		case d.IsDir(), name == "running", filepath.Ext(name) == ".lock":
+			return nil
+		}
+		raw, err := os.ReadFile(path)
+		records[name] = string(raw)
+		return err
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return records
+}
+
+func TestANodeThatOptsOutForgetsNothingAndComesBackAtOnce(t *testing.T) {
+	n := newNode(t, "pause", "--config-trial-duration=1s")
+	n.up()
+	cm := n.configMap("a", map[string]any{"maxPods": 133})
+	n.assign(cm)
+	n.is(20*time.Second, allChecksPassed(cm))
+	n.lastKnownGood(20*time.Second, cm)
+	bad := n.configMap("bad", map[string]any{"maxPodz": 3})
+	n.assign(bad)
+	n.is(20*time.Second, rejected(bad, fmt.Sprintf("using last-known-good (UID: %s)", cm.UID), `strict decoding error: unknown field "maxPodz"`))
+	n.assign(cm)
+	n.is(20*time.Second, allChecksPassed(cm))
+	n.stop()
+	flags, dir, before := n.Flags, n.Dir, n.records()
+	if before["current"] == "" || before["checkpoints/"+string(cm.UID)] == "" || before["v1.36.3/bad-configs"] == "" {
+		t.Fatalf("the records are %q", before)
+	}
+
+	off := func() {
+		t.Helper()
+		n.up()
+		nc := &v1alpha1.NodeConfig{}
+		n.eventually(20*time.Second, "it runs local, and says that remote configuration is off", func(ctx context.Context) (err error) {
+			if nc, err = n.Get(ctx); err != nil {
+				return err
+			}
+			if c := bed.ConfigOK(nc); nc.Status.RemoteConfig != v1alpha1.RemoteConfigDisabled || c.Reason != localInit.reason || c.Message != localInit.message+": "+localInit.cause {
+				return fmt.Errorf("remoteConfig is %s, ConfigOK %+v", nc.Status.RemoteConfig, c)
+			}
+			return n.nodeSays(ctx, localInit)
+		})
+		if st := nc.Status; st.Active != nil || st.Assigned != nil || st.LastKnownGood != nil || st.Error != "" || len(st.BadConfigs) != 0 {
+			t.Errorf("status is %+v", st)
+		}
+		n.healthyWith(10*time.Second, nil)
+		if z := n.page(""); z.Source.Kind != "init" || z.Remote != v1alpha1.RemoteConfigDisabled || z.Effective["maxPods"] != 110.0 || z.Origins["maxPods"] != "local" {
+			t.Errorf("/configz says %+v, %s, maxPods %v from %s", z.Source, z.Remote, z.Effective["maxPods"], z.Origins["maxPods"])
+		}
+	}
+	n.Flags = append(slices.Clone(flags), "--remote-config=false")
+	off()
+	named := fmt.Sprintf("evenkeel-system/pause-a (UID: %s), since ", cm.UID)
+	n.status("Runs: the local configuration", "Why: using current (init): "+localInit.cause, "Source: Disabled", "Current: "+named, "Last known good: "+named, "Agent: runs")
+	n.stop()
+	if after := n.records(); !maps.Equal(before, after) {
+		t.Errorf("the records are %q, were %q", after, before)
+	}
+
+	n.Flags, n.Dir = flags, ""
+	off()
+	n.stop()
+	n.Dir = dir
+	if after := n.records(); !maps.Equal(before, after) {
+		t.Errorf("the records are %q, were %q", after, before)
+	}
+
+	n.up()
+	n.resumes(cm, allChecksPassed(cm))
+	nc, err := n.Get(t.Context())
+	if err != nil || nc.Status.RemoteConfig != v1alpha1.RemoteConfigNodeConfig || len(nc.Status.BadConfigs) != 1 {
+		t.Errorf("remoteConfig is %s, badConfigs %+v, %v", nc.Status.RemoteConfig, nc.Status.BadConfigs, err)
+	}
+	n.status("Runs: "+strings.TrimSuffix(named, ", since "), "Why: "+using(cm)+": all checks passed", "Source: NodeConfig")
 }

@@ -254,7 +254,7 @@ func TestTheNodeSaysWhichFieldsItProtects(t *testing.T) {
 
 	// Nothing: it comes back, and needs no trial.
 	n.withFlags("--protected-fields=")
-	n.resumes(ro)
+	n.resumes(ro, allChecksPassed(ro))
 	n.assign(both)
 	n.is(20*time.Second, allChecksPassed(both))
 	n.lastKnownGood(20*time.Second, both)
@@ -263,7 +263,7 @@ func TestTheNodeSaysWhichFieldsItProtects(t *testing.T) {
 	n.assign(ro)
 	n.is(20*time.Second, allChecksPassed(ro))
 	n.withFlags("--protected-fields=maxPods")
-	n.resumes(ro)
+	n.resumes(ro, allChecksPassed(ro))
 	n.assign(both)
 	n.is(20*time.Second, protectedField(both, fmt.Sprintf("using last-known-good (UID: %s)", ro.UID), "maxPods would be 120, but is 110 locally"))
 
@@ -290,9 +290,9 @@ func TestTheNodeSaysWhichFieldsItProtects(t *testing.T) {
 
 // resumes demands that the agent, just started, has gone on with what was
 // last-known-good already.
-func (n *node) resumes(cm *corev1.ConfigMap) {
+func (n *node) resumes(cm *corev1.ConfigMap, w want) {
 	n.t.Helper()
-	nc := n.is(20*time.Second, allChecksPassed(cm))
+	nc := n.is(20*time.Second, w)
 	if l := nc.Status.LastKnownGood; l == nil || l.UID != cm.UID || nc.Status.Trial != nil {
 		n.t.Errorf("last-known-good is %+v, trial %+v", l, nc.Status.Trial)
 	}
