@@ -1,6 +1,7 @@
 package payload
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -84,7 +85,7 @@ func ParseProtection(value string) (Protection, error) {
 		}
 		path, err := resolveEntry(path)
 		// A field that only a newer kubelet has is protected without being named, but must be named to be freed.
-		if err != nil && sign != '-' {
+		if err != nil && (sign != '-' || !errors.Is(err, errNotKnown)) {
 			return Protection{}, err
 		}
 		lists[sign] = append(lists[sign], path)
@@ -123,8 +124,11 @@ func (p Protection) with(added, removed []string) Protection {
 	return Protection{rules: rules}
 }
 
+// errNotKnown is of an entry that resembles no field that this agent knows.
+var errNotKnown = errors.New("a field that this agent does not know is protected anyway")
+
 // resolveEntry returns the path of --protected-fields in the case of the names it means. If there is no such field, it
-// returns the path as it is, and an error that says which one may be meant.
+// returns the path as it is, and an error that says which one may be meant; errNotKnown if it may be a newer kubelet's.
 func resolveEntry(path string) (string, error) {
 	at, rest := names, path
 	for rest != "" && at.inner != nil {
@@ -163,7 +167,7 @@ func unknownEntry(path string) error {
 	if best != "" {
 		return fmt.Errorf("no field is named %s: is %s meant?", quote(path), best)
 	}
-	return fmt.Errorf("no field is named %s; a field that this agent does not know is protected anyway", quote(path))
+	return fmt.Errorf("no field is named %s; %w", quote(path), errNotKnown)
 }
 
 // namedPaths are all paths that an entry can be, but for feature gates.
@@ -201,19 +205,6 @@ func editDistance(a, b string) int {
 
 // Empty tells whether nothing is protected, so that no dump is needed.
 func (p Protection) Empty() bool { return len(p.rules) == 0 }
-
-// Fields returns the paths that are protected, with all below them, sorted. Fields that are unknown are protected too,
-// unless Empty.
-func (p Protection) Fields() []string {
-	var paths []string
-	for path, protected := range p.rules {
-		if protected {
-			paths = append(paths, path)
-		}
-	}
-	slices.Sort(paths)
-	return paths
-}
 
 // protects tells whether a difference at path matters. It does as well if something below path is protected: where
 // there is no mapping, nobody can tell what of it differs.
@@ -266,17 +257,27 @@ func (p Protection) Violations(effective, local map[string]any, hidden []string)
 		}
 	})
 	for _, path := range hidden {
-		seen := false
-		for other := range found {
-			seen = seen || covers(path, other)
-		}
-		if !seen && p.protects(path) {
+		if _, seen := found[path]; !seen && p.protects(path) {
 			found[path] = Difference{Field: shownPath(path), Value: masked, Local: masked}
 		}
 	}
+	paths := slices.Sorted(maps.Keys(found))
 	var violations []Difference
-	for _, path := range slices.Sorted(maps.Keys(found)) {
-		violations = append(violations, found[path])
+	for _, path := range paths {
+		// A field that is hidden as a whole says no more than what is found below it.
+		if d := found[path]; d.Value != masked || d.Local != masked || !anyBelow(path, paths) {
+			violations = append(violations, d)
+		}
 	}
 	return violations
+}
+
+// anyBelow tells whether there is a path below this one; all are sorted.
+func anyBelow(path string, all []string) bool {
+	for _, start := range []string{path + ".", path + "["} {
+		if i, _ := slices.BinarySearch(all, start); i < len(all) && strings.HasPrefix(all[i], start) {
+			return true
+		}
+	}
+	return false
 }
