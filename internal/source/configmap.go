@@ -49,7 +49,7 @@ type ConfigMapSource struct {
 	view view[corev1.ConfigMap] // under mu
 
 	// Of Run alone.
-	found  Answer // Assigned, or zero
+	found  Answer // Assigned, Invalid, or zero
 	digest string // what found is about, besides the revision
 }
 
@@ -121,14 +121,16 @@ func (s *ConfigMapSource) resolve(cm *corev1.ConfigMap, again bool) {
 		return
 	}
 	s.digest = digest
-	s.found = Answer{
-		Kind: trial.Assigned,
-		Config: trial.Config{
-			Revision: revision, Namespace: s.own.Namespace, Name: s.own.Name, UID: string(cm.UID),
-			Payload: p.SHA256, Asked: asked(p.Trial),
-		},
-		Payload: p, PayloadErr: err,
+	c := trial.Config{Revision: revision, Namespace: s.own.Namespace, Name: s.own.Name, UID: string(cm.UID)}
+	// A revision has only the beginning of the digest.
+	if recorded := s.records.Payload(revision); recorded != "" && recorded != digest {
+		s.found = Answer{Kind: trial.Invalid, Config: c, Changed: true, Cause: fmt.Sprintf(
+			"%s (UID: %s) was changed: this node has the payload %s on record as revision %s, but it now is %s; change it again, a comment will do",
+			s.own, cm.UID, recorded, revision, orNone(p.SHA256))}
+		return
 	}
+	c.Payload, c.Asked = p.SHA256, asked(p.Trial)
+	s.found = Answer{Kind: trial.Assigned, Config: c, Payload: p, PayloadErr: err}
 	if again || !s.kept(cm, revision, digest) {
 		s.found.ConfigMap = whole(cm)
 	}

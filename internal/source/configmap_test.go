@@ -148,6 +148,32 @@ func TestTheAnswerIsTheSameWhateverMetadataTheObjectHas(t *testing.T) {
 	}
 }
 
+func TestAnOwnConfigMapWithAnotherPayloadThanItsRevisionHasOnRecordIsInvalidUntilItIsEdited(t *testing.T) {
+	own := ownOf(t, newName("node"))
+	cm := &corev1.ConfigMap{Data: map[string]string{"kubelet": kubelet110}}
+	cm.Namespace, cm.Name, cm.UID = own.Namespace, own.Name, "uid-1"
+	digest := payload.Digest("kubelet", []byte(kubelet110))
+	recorded := digest[:12] + strings.Repeat("0", 52)
+	s := NewConfigMapSource(admin, own, &disk{payloads: map[string]string{revisionOf(cm, kubelet110): recorded}})
+	s.see(cm, nil)
+	a, ok := s.compose()
+	want := Answer{
+		Kind: trial.Invalid, Changed: true,
+		Config: trial.Config{Revision: revisionOf(cm, kubelet110), Namespace: own.Namespace, Name: own.Name, UID: "uid-1"},
+		Cause: own.String() + " (UID: uid-1) was changed: this node has the payload " + recorded + " on record as revision uid-1-" + digest[:12] +
+			", but it now is " + digest + "; change it again, a comment will do",
+	}
+	if !ok || !same(a, want) {
+		t.Errorf("answer %+v, want %+v", a, want)
+	}
+	edited := cm.DeepCopy()
+	edited.Data["kubelet"] = kubelet120
+	s.see(edited, nil)
+	if a, _ := s.compose(); a.Kind != trial.Assigned || a.Changed || string(a.Payload.Data) != kubelet120 {
+		t.Errorf("after an edit the answer is %+v", a)
+	}
+}
+
 // seenObject is what a source looks at.
 func seenObject(s *ConfigMapSource) *corev1.ConfigMap {
 	s.mu.Lock()
