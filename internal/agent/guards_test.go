@@ -98,8 +98,8 @@ func TestManyProtectedFieldsAreNamedInAFewWords(t *testing.T) {
 	for i := range 7 {
 		v.Effective[fmt.Sprintf("new%d", i)] = true
 	}
-	got := Protects(payload.DefaultProtection(), v)
-	if !strings.HasPrefix(got, "protected field new0 would be true, but is unset locally; protected field new1") || !strings.HasSuffix(got, "; 2 more") {
+	got, compared := Protects(payload.DefaultProtection(), v)
+	if !compared || !strings.HasPrefix(got, "protected field new0 would be true, but is unset locally; protected field new1") || !strings.HasSuffix(got, "; 2 more") {
 		t.Error(got)
 	}
 }

@@ -174,6 +174,8 @@ func (k *simKubelet) Local() trial.Local                      { return trial.Ini
 
 func (k *simKubelet) CheckLocal(ctx context.Context) component.Verdict { return k.judge(ctx, "") }
 
+func (k *simKubelet) LocalDigest() string { return fmt.Sprint(k.get().confs[""]) }
+
 func (k *simKubelet) Check(ctx context.Context, p payload.Payload) component.Verdict {
 	return k.judge(ctx, nameOf(p.Upstream))
 }
@@ -218,7 +220,9 @@ func (k *simKubelet) judge(ctx context.Context, name string) component.Verdict {
 	}
 	if name != "" {
 		k.mu.Lock()
-		v.Local = k.s.confs[""].effective()
+		if local := k.s.confs[""]; local.rejected == "" && !local.doubtful && !local.hangs {
+			v.Local = local.effective()
+		}
 		k.mu.Unlock()
 		v.Overridden = []string{"clusterDNS"}
 		v.Origins = map[string]component.Origin{"maxPods": "remote"}
