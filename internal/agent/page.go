@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -97,12 +98,23 @@ func (c Configz) Config() trial.Config {
 	return trial.Config{Revision: s.Revision, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Payload: s.SHA256}
 }
 
-// Grouped returns it with the configurations in the grouped form.
+// Grouped returns it in the grouped form, paths and all.
 func (c Configz) Grouped() Configz {
 	for _, e := range []*component.Effective{&c.Effective, &c.Kubelet} {
 		if *e != nil {
 			*e = payload.Group(*e)
 		}
+	}
+	origins := map[string]component.Origin{}
+	for field, origin := range c.Origins {
+		origins[payload.GroupedPath(field)] = origin
+	}
+	c.Origins, c.Differs, c.Overridden = origins, slices.Clone(c.Differs), slices.Clone(c.Overridden)
+	for i := range c.Differs {
+		c.Differs[i].Field = payload.GroupedPath(c.Differs[i].Field)
+	}
+	for i := range c.Overridden {
+		c.Overridden[i] = payload.GroupedPath(c.Overridden[i])
 	}
 	return c
 }
