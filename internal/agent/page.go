@@ -122,8 +122,16 @@ func (c Configz) Grouped() Configz {
 func (s pageState) configz() Configz {
 	return Configz{
 		Source: sourceOf(s.status), Remote: s.remote, ConfigOK: s.status.Condition, Error: s.status.Error, Component: s.version,
-		Effective: s.runs.Effective, Origins: s.runs.Origins, Differs: s.runs.differs, Overridden: s.overridden,
+		Effective: shown(s.runs.Effective), Origins: s.runs.Origins, Differs: s.runs.differs, Overridden: s.overridden,
 	}
+}
+
+// shown is a configuration for people's eyes; nil stays nil.
+func shown(e component.Effective) component.Effective {
+	if e == nil {
+		return nil
+	}
+	return payload.Mask(e)
 }
 
 // Handler serves /healthz, /metrics and /configz. ask asks the running kubelet
@@ -154,7 +162,7 @@ func (a *Agent) Handler(ask func(context.Context, component.Effective) (componen
 		} else if effective, err := ask(r.Context(), s.runs.Effective); err != nil {
 			out.KubeletSays = err.Error()
 		} else {
-			out.Kubelet = effective
+			out.Kubelet = shown(effective)
 		}
 		if form == "grouped" {
 			out = out.Grouped()

@@ -92,7 +92,7 @@ func TestConfigzShowsEitherFormWithOriginsAndDifferences(t *testing.T) {
 		refuses = false
 		w.pass(15 * time.Second)
 		ask := func(_ context.Context, e component.Effective) (component.Effective, error) {
-			return component.Effective{"maxPods": e["maxPods"]}, nil
+			return component.Effective{"maxPods": e["maxPods"], "staticPodURL": "https://user:pass@pods.example/t0ken?key=s3cret"}, nil
 		}
 		for form, path := range map[string]string{"": "maxPods", "flat": "maxPods", "grouped": "resources.maxPods"} {
 			r := get(t, w.agent.Handler(ask), "/configz?form="+form)
@@ -105,6 +105,11 @@ func TestConfigzShowsEitherFormWithOriginsAndDifferences(t *testing.T) {
 				maxPods = z.Effective["resources"].(map[string]any)["maxPods"]
 				if z.Kubelet["resources"].(map[string]any)["maxPods"] != 50.0 || !slices.Contains(z.Overridden, "networking.clusterDNS") {
 					t.Errorf("grouped: the kubelet says %v, overridden %q", z.Kubelet, z.Overridden)
+				}
+			}
+			for _, secret := range []string{"user:pass", "t0ken", "s3cret"} {
+				if strings.Contains(r.Body.String(), secret) {
+					t.Errorf("%q shows %s", form, secret)
 				}
 			}
 			differs := payload.Difference{Field: path, Value: "50", Local: "110"}
