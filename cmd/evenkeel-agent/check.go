@@ -108,7 +108,11 @@ func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key
 	return inScratch(func(scratch string) error {
 		host := &agent.HostKubelet{Kubelet: k, Harness: component.NewHarness(k, scratch, slog.New(slog.DiscardHandler)), InitFile: initFile}
 		v := host.Check(ctx, p)
-		if words := agent.Protects(protected, v); v.Outcome == component.Accepted && words != "" {
+		switch words, compared := agent.Protects(protected, v); {
+		case v.Outcome != component.Accepted:
+		case !compared:
+			return &exit{exitCouldNotTell, fmt.Errorf("could not tell: %s", words)}
+		case words != "":
 			return &exit{exitError, fmt.Errorf("refused: %s", words)}
 		}
 		return say(out, v)

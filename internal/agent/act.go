@@ -18,26 +18,26 @@ func (a *Agent) render(action trial.Action) (component.Run, error) {
 	if action.Kind == trial.None || c.IsLocal() {
 		return component.Run{}, nil
 	}
-	r, err := a.write(c)
+	p, err := a.payload(c)
 	if err != nil {
 		a.cannotUse(c.Revision, err)
 		return component.Run{}, err
 	}
+	dir, err := a.write(c.Revision, p)
+	if err != nil {
+		a.unusable(c.Revision, err) // no other copy of it would help
+		return component.Run{}, err
+	}
 	a.ranRemote = true
-	return r, nil
+	return component.Run{Dir: dir, Dropin: p.Key == payload.KeyKubeletDropin}, nil
 }
 
-func (a *Agent) write(c trial.Config) (component.Run, error) {
-	p, err := a.payload(c)
-	if err != nil {
-		return component.Run{}, err
-	}
+func (a *Agent) write(revision string, p payload.Payload) (dir string, err error) {
 	files, err := a.p.Kubelet.Files(p)
 	if err != nil {
-		return component.Run{}, err
+		return "", err
 	}
-	dir, err := a.store.Render(c.Revision, files)
-	return component.Run{Dir: dir, Dropin: p.Key == payload.KeyKubeletDropin}, err
+	return a.store.Render(revision, files)
 }
 
 // carryOut starts or restarts the kubelet as decided. A kubelet that cannot be

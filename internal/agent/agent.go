@@ -31,6 +31,8 @@ type Kubelet interface {
 	// Local says what "local" is on this node.
 	Local() trial.Local
 	CheckLocal(ctx context.Context) component.Verdict
+	// LocalDigest changes when the local configuration does.
+	LocalDigest() string
 	Check(ctx context.Context, p payload.Payload) component.Verdict
 	// Files are what a payload is rendered as, for Start.
 	Files(p payload.Payload) (map[string][]byte, error)
@@ -169,6 +171,7 @@ type Agent struct {
 	asked       time.Time       // when the newest assignment was seen; zero: it has been dealt with
 	config      trial.Config    // that the answer names
 	put         trial.Config    // that was checkpointed last
+	anew        time.Time       // when the source was asked for what is on disk no more
 	unavailable map[string]bool // revisions whose checkpoint cannot be used
 	ranRemote   bool            // in this agent's life
 
@@ -180,6 +183,7 @@ type Agent struct {
 	objects    map[string][2]string // resource version and key, by revision
 	page       page
 	recorded   string // what the last record was about
+	unrecorded bool   // it could not be kept
 }
 
 // New returns an agent that has not started anything.

@@ -9,9 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// doubtful is how long "could not tell", and what this node refuses to protect
-// itself, stand before they are asked again: twice as long after each time, up
-// to doubtfulMost.
+// doubtful is how long "could not tell" stands before it is asked again: twice
+// as long after each time, up to doubtfulMost.
 const (
 	doubtful     = 30 * time.Second
 	doubtfulMost = 8 * time.Minute
@@ -25,15 +24,22 @@ type checks struct {
 	mu      *sync.Mutex
 	byRev   map[string]*check
 	doubts  map[string]int // how often a revision could not be judged
+	said    map[string]string
 }
 
 // verdict is what the dry run says of a configuration, and what this node does.
 type verdict struct {
 	component.Verdict
-	// protected says why it may not run here, although the kubelet accepts it.
+	// protected says why it is not to be taken up here, although the kubelet
+	// accepts it.
 	protected string
+	// incomparable: the reason is that nobody could tell what differs.
+	incomparable bool
 	// differs lists what would not be as it is locally.
 	differs []payload.Difference
+	// local is the digest of the local configuration that it was judged beside;
+	// empty of the verdict on local itself.
+	local string
 }
 
 type check struct {
@@ -44,7 +50,7 @@ type check struct {
 }
 
 func newChecks(found func(component.Verdict, time.Duration)) checks {
-	return checks{changed: make(chan struct{}, 1), found: found, mu: &sync.Mutex{}, byRev: map[string]*check{}, doubts: map[string]int{}}
+	return checks{changed: make(chan struct{}, 1), found: found, mu: &sync.Mutex{}, byRev: map[string]*check{}, doubts: map[string]int{}, said: map[string]string{}}
 }
 
 // has tells whether the verdict on a revision is there, or being found.
@@ -119,15 +125,15 @@ func (c *checks) get(revision string) (verdict, bool) {
 
 // all returns the verdicts that there are. Doubtful ones that are old are
 // dropped, so that they are found anew; but not the one on what was started
-// last, whose restart must not wait for that.
-func (c *checks) all(now time.Time, started string) map[string]verdict {
+// last, whose restart must not wait for that, and none while no kubelet runs.
+func (c *checks) all(now time.Time, started string, alive bool) map[string]verdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	verdicts := map[string]verdict{}
 	for revision, entry := range c.byRev {
 		switch {
 		case entry.at.IsZero():
-		case (entry.verdict.Outcome == component.CouldNotTell || entry.verdict.protected != "") && revision != started && now.Sub(entry.at) > min(doubtful<<min(c.doubts[revision], 5), doubtfulMost):
+		case alive && (entry.verdict.Outcome == component.CouldNotTell || entry.verdict.incomparable) && revision != started && now.Sub(entry.at) > min(doubtful<<min(c.doubts[revision], 5), doubtfulMost):
 			delete(c.byRev, revision)
 			c.doubts[revision]++
 		default:
@@ -135,6 +141,29 @@ func (c *checks) all(now time.Time, started string) map[string]verdict {
 		}
 	}
 	return verdicts
+}
+
+// stale forgets the verdicts that were found beside another local configuration.
+func (c *checks) stale(local string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for revision, entry := range c.byRev {
+		if !entry.at.IsZero() && entry.verdict.local != "" && entry.verdict.local != local {
+			delete(c.byRev, revision)
+		}
+	}
+}
+
+// news tells whether something else was said of a revision the last time.
+func (c *checks) news(revision, words string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.said) > 20 {
+		clear(c.said)
+	}
+	was, ok := c.said[revision]
+	c.said[revision] = words
+	return !ok || was != words
 }
 
 // drop forgets the verdict on a revision, so that it is found anew.

@@ -47,6 +47,9 @@ func (h *HostKubelet) CheckLocal(ctx context.Context) component.Verdict {
 	return h.Harness.CheckLocal(ctx, h.InitFile)
 }
 
+// LocalDigest implements Kubelet.
+func (h *HostKubelet) LocalDigest() string { return h.Kubelet.LocalDigest(h.InitFile) }
+
 // Check implements Kubelet.
 func (h *HostKubelet) Check(ctx context.Context, p payload.Payload) component.Verdict {
 	return h.Harness.Check(ctx, candidate(p), h.InitFile)

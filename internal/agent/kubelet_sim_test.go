@@ -56,6 +56,7 @@ type kubeletState struct {
 	identity, version string
 	identityErr       error
 	spawnErr          error
+	filesErr          error
 	confs             map[string]conf // by name; "" is local
 	conflicts         map[string][]component.Conflict
 	runtimeDown       bool
@@ -174,12 +175,14 @@ func (k *simKubelet) Local() trial.Local                      { return trial.Ini
 
 func (k *simKubelet) CheckLocal(ctx context.Context) component.Verdict { return k.judge(ctx, "") }
 
+func (k *simKubelet) LocalDigest() string { return fmt.Sprint(k.get().confs[""]) }
+
 func (k *simKubelet) Check(ctx context.Context, p payload.Payload) component.Verdict {
 	return k.judge(ctx, nameOf(p.Upstream))
 }
 
 func (k *simKubelet) Files(p payload.Payload) (map[string][]byte, error) {
-	return map[string][]byte{"kubelet": p.Upstream}, nil
+	return map[string][]byte{"kubelet": p.Upstream}, k.get().filesErr
 }
 
 func nameOf(data []byte) string {
@@ -218,7 +221,9 @@ func (k *simKubelet) judge(ctx context.Context, name string) component.Verdict {
 	}
 	if name != "" {
 		k.mu.Lock()
-		v.Local = k.s.confs[""].effective()
+		if local := k.s.confs[""]; local.rejected == "" && !local.doubtful && !local.hangs {
+			v.Local = local.effective()
+		}
 		k.mu.Unlock()
 		v.Overridden = []string{"clusterDNS"}
 		v.Origins = map[string]component.Origin{"maxPods": "remote"}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -53,6 +54,9 @@ func (a *Agent) observe(ctx context.Context) trial.Observed {
 		o.Revoked = a.answer.Revoked
 	}
 	o.Node = a.node(ctx)
+	if a.process == nil || o.Intent.Kind == trial.Assigned && !a.runs(o.Intent.Config.Revision) {
+		a.checks.stale(a.p.Kubelet.LocalDigest()) // something may be started
+	}
 	o.Verdicts = a.verdicts(now, o.Intent)
 	return o
 }
@@ -192,7 +196,7 @@ func lostPods(pods []source.Pod, before []string) []string {
 // is to be adopted.
 func (a *Agent) verdicts(now time.Time, in trial.Intent) map[string]trial.Verdict {
 	verdicts := map[string]trial.Verdict{}
-	for revision, v := range a.checks.all(now, a.state.Run.Config.Revision) {
+	for revision, v := range a.checks.all(now, a.state.Run.Config.Revision, a.process != nil) {
 		verdicts[revision] = trialVerdict(v)
 		if a.unavailable[revision] {
 			verdicts[revision] = trial.Verdict{Outcome: trial.Unavailable, Words: v.Words}
@@ -209,6 +213,8 @@ func (a *Agent) verdicts(now time.Time, in trial.Intent) map[string]trial.Verdic
 func trialVerdict(v verdict) trial.Verdict {
 	out := trial.Verdict{Outcome: trial.CouldNotTell, Words: v.Words}
 	switch {
+	case v.incomparable:
+		out = trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonProtectedFields, Words: v.protected}
 	case v.protected != "":
 		out = trial.Verdict{Outcome: trial.Protected, Guard: v1alpha1.ReasonProtectedFields, Words: v.protected}
 	case v.Outcome == component.Accepted:
@@ -299,30 +305,40 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 		// on record must not wait for the API.
 		count := !a.state.Current.Same(c) && !a.state.LastKnownGood.Same(c)
 		a.checks.begin(ctx, c.Revision, func(ctx context.Context) verdict {
-			counted := a.countPods(ctx)
-			v := a.p.Kubelet.Check(ctx, p)
+			counted, local := a.countPods(ctx), a.p.Kubelet.LocalDigest()
+			v := a.compared(a.judged(c.Revision, a.p.Kubelet.Check(ctx, p)))
+			v.local = local
 			if count {
 				<-counted
 			}
-			return a.compared(a.judged(c.Revision, v))
+			return v
 		})
 	}
 }
 
 // cannotUse takes note that a checkpoint cannot be used, and has it downloaded
-// anew if it is what is assigned.
+// anew if it is what is assigned: now and then, for the disk may be at fault.
 func (a *Agent) cannotUse(revision string, err error) {
-	a.unavailable[revision] = true
-	a.checks.put(revision, component.Verdict{Outcome: component.CouldNotTell, Words: err.Error()})
-	if a.p.Source != nil && a.config.Revision == revision {
-		a.put = trial.Config{}
+	a.unusable(revision, err)
+	if a.p.Source != nil && a.config.Revision == revision && time.Since(a.anew) > storageRetry {
+		a.put, a.anew = trial.Config{}, time.Now()
 		a.p.Source.Again()
 	}
 }
 
+// unusable takes note that a configuration cannot be run now.
+func (a *Agent) unusable(revision string, err error) {
+	a.unavailable[revision] = true
+	a.checks.put(revision, component.Verdict{Outcome: component.CouldNotTell, Words: err.Error()})
+}
+
 // judged logs a verdict, and returns it.
 func (a *Agent) judged(uid string, v component.Verdict) component.Verdict {
-	a.o.Log.Info("validated", "uid", uid, "verdict", v.Outcome.String(), "stage", v.Stage, "words", v.Words, "warnings", v.Warnings)
+	level := slog.LevelDebug
+	if a.checks.news(uid, v.Outcome.String()+v.Words) {
+		level = slog.LevelInfo
+	}
+	a.o.Log.Log(context.Background(), level, "validated", "uid", uid, "verdict", v.Outcome.String(), "stage", v.Stage, "words", v.Words, "warnings", v.Warnings)
 	return v
 }
 
@@ -332,20 +348,27 @@ func (a *Agent) compared(v component.Verdict) verdict {
 	out := verdict{Verdict: v, differs: payload.Diff(v.Effective, v.Local)}
 	out.Local = nil
 	if v.Outcome == component.Accepted {
-		out.protected = Protects(a.o.Protected, v)
+		words, compared := Protects(a.o.Protected, v)
+		out.protected, out.incomparable = words, !compared
 	}
 	return out
 }
 
 // Protects returns why protected fields forbid a configuration that the kubelet
-// accepted, empty if they do not.
-func Protects(p payload.Protection, v component.Verdict) string {
+// accepted, empty if they do not; and whether they could be compared.
+func Protects(p payload.Protection, v component.Verdict) (words string, compared bool) {
 	switch {
 	case p.Empty():
-		return ""
-	case v.Effective == nil || v.Local == nil:
-		return "the kubelet did not print what its configuration would be, so that protected fields cannot be compared; see --protected-fields"
+		return "", true
+	case v.Effective == nil:
+		return "the kubelet did not print what its configuration would be, so that protected fields cannot be compared; see --protected-fields", false
+	case v.Local == nil:
+		return "the kubelet did not print what the local configuration is, so that protected fields cannot be compared; see whether that is valid", false
 	}
+	return protects(p, v), true
+}
+
+func protects(p payload.Protection, v component.Verdict) string {
 	var words []string
 	violations := p.Violations(v.Effective, v.Local, v.Hidden)
 	for i, violation := range violations {

@@ -98,10 +98,12 @@ func (a *Agent) record() {
 	if err == nil {
 		err = a.o.Record(text)
 	}
-	if err != nil {
-		a.o.Log.Warn("cannot keep what runs for evenkeel-agent status; it will say less", "err", err)
+	if err != nil && !a.unrecorded {
+		a.o.Log.Warn("cannot keep what runs for evenkeel-agent status; it says less until it can be", "err", err)
 	}
-	a.recorded = about
+	if a.unrecorded = err != nil; err == nil {
+		a.recorded = about
+	}
 }
 
 // refusals are the reasons that are no verdict and no transition, and worth an

@@ -1,6 +1,8 @@
 package component
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"os"
@@ -167,6 +169,23 @@ func (k *Kubelet) ownDropins(local Run) ([]dropin, error) {
 	return own, nil
 }
 
+// LocalDigest is over all that the local configuration is read from, what cannot be read included. Two that are not the
+// same mean that it has changed, or may have.
+func (k *Kubelet) LocalDigest(initFile string) string {
+	h := sha256.New()
+	local := Run{InitFile: initFile}
+	if file, _ := k.sources(local); file != "" {
+		data, err := os.ReadFile(file)
+		fmt.Fprintf(h, "%s %d %v\n%s", file, len(data), err, data)
+	}
+	own, err := k.ownDropins(local)
+	fmt.Fprintf(h, "%d %v\n", len(own), err)
+	for _, d := range own {
+		fmt.Fprintf(h, "%q %d\n%s", d.name, len(d.data), d.data)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
 // readBounded reads a regular file, or what a link to one leads to.
 func readBounded(path string, most int64) ([]byte, error) {
 	info, err := os.Stat(path)
@@ -181,11 +200,11 @@ func readBounded(path string, most int64) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-var unsafe = regexp.MustCompile(`[^A-Za-z0-9._-]`)
+var notSafe = regexp.MustCompile(`[^A-Za-z0-9._-]`)
 
 // copyName is a safe name that sorts by the number and tells which file it is a copy of.
 func copyName(number int, name string) string {
 	const most = 100 // bytes
-	name = unsafe.ReplaceAllString(strings.ReplaceAll(strings.TrimSuffix(name, ".conf"), "/", "-"), "_")
+	name = notSafe.ReplaceAllString(strings.ReplaceAll(strings.TrimSuffix(name, ".conf"), "/", "-"), "_")
 	return fmt.Sprintf("%03d-%.*s.conf", number, most, name)
 }

@@ -323,7 +323,7 @@ func (d *decider) choose() bool {
 			}
 			continue
 		}
-		if v.Outcome == Unavailable || v.Outcome == Protected && !d.degraded(c) {
+		if v.Outcome == Unavailable || v.Outcome == Protected {
 			if s.Current.Same(c) && d.hold.status == "" {
 				d.hold = hold{status: "Unknown", reason: "SyncFailed", cause: "failed to sync, desired config unclear, cause: " + v.Words}
 				if v.Outcome == Protected {
@@ -346,13 +346,6 @@ func (d *decider) choose() bool {
 		d.action = Action{Kind: Refuse, Words: d.o.Verdicts[""].Words}
 	}
 	return false
-}
-
-// degraded tells whether c runs although its protected fields could not be
-// compared: local is invalid, so that there is nothing to compare them with, and
-// the operator wants what is proven to run then.
-func (d *decider) degraded(c Config) bool {
-	return d.o.Limits.DegradeLocal && d.o.Verdicts[""].Outcome == RejectedOutcome && d.next.LastKnownGood.Same(c)
 }
 
 // act turns the choice into an action.
