@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -53,8 +52,12 @@ Exit codes: 0 said, 1 the directory cannot be read, 3 usage.`,
 			if err != nil {
 				return err
 			}
+			if s.Running != nil && form == formGrouped {
+				grouped := s.Running.Grouped()
+				s.Running = &grouped
+			}
 			if output == "json" {
-				return s.encode(cmd.OutOrStdout(), form)
+				return s.encode(cmd.OutOrStdout())
 			}
 			return s.print(cmd.OutOrStdout(), form)
 		},
@@ -138,11 +141,7 @@ func summarize(dir string) (summary, error) {
 	return out, nil
 }
 
-func (s summary) encode(out io.Writer, form string) error {
-	if s.Running != nil && form == formGrouped {
-		grouped := s.Running.Grouped()
-		s.Running = &grouped
-	}
+func (s summary) encode(out io.Writer) error {
 	enc := json.NewEncoder(out)
 	enc.SetIndent("", "  ")
 	return enc.Encode(s)
@@ -185,7 +184,7 @@ func (s summary) print(w io.Writer, form string) error {
 		printDifferences(line, s.Running)
 	}
 	if form != "" {
-		if err := printEffective(out, s.Running, form); err != nil {
+		if err := printEffective(out, s.Running); err != nil {
 			return err
 		}
 	}
@@ -203,16 +202,10 @@ func printDifferences(line func(key, format string, args ...any), c *agent.Confi
 }
 
 // printEffective prints every field that is effective.
-func printEffective(out io.Writer, c *agent.Configz, form string) error {
+func printEffective(out io.Writer, c *agent.Configz) error {
 	if c == nil || c.Effective == nil {
 		_, err := fmt.Fprintln(out, "\nThe effective configuration is not known: no agent runs here, or its kubelet did not print it.")
 		return err
-	}
-	fields := payload.Diff(c.Effective, nil) // from nothing
-	path := func(field string) string { return field }
-	if form == formGrouped {
-		path = payload.GroupedPath
-		slices.SortFunc(fields, func(a, b payload.Difference) int { return strings.Compare(path(a.Field), path(b.Field)) })
 	}
 	local := map[string]string{}
 	for _, d := range c.Differs {
@@ -221,8 +214,11 @@ func printEffective(out io.Writer, c *agent.Configz, form string) error {
 	fmt.Fprintln(out)
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "FIELD\tVALUE\tFROM\tDIFFERS")
-	for _, f := range fields {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", path(f.Field), f.Value, origin(c, f.Field), local[f.Field])
+	for _, f := range payload.Diff(c.Effective, nil) { // from nothing
+		if f.Field == "apiVersion" || f.Field == "kind" {
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", f.Field, f.Value, origin(c, f.Field), local[f.Field])
 	}
 	return w.Flush()
 }

@@ -106,6 +106,7 @@ type simSource struct {
 
 	mu     sync.Mutex
 	once   sync.Once
+	agains int
 	looks  int // an answer of the newest look alone counts
 	answer source.Answer
 	found  source.Answer // of the reference that is resolved
@@ -125,8 +126,16 @@ func newSimSource(ctx context.Context, api *simAPI, records *Records) *simSource
 func (s *simSource) Again() {
 	s.mu.Lock()
 	s.about = v1alpha1.ConfigMapReference{}
+	s.agains++
 	s.mu.Unlock()
 	go s.look()
+}
+
+// asked is how often what is assigned was to be resolved anew.
+func (s *simSource) asked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.agains
 }
 
 // look makes an answer of what the API has.

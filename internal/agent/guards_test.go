@@ -104,6 +104,78 @@ func TestManyProtectedFieldsAreNamedInAFewWords(t *testing.T) {
 	}
 }
 
+func TestALocalConfigurationThatCannotBePrintedMovesNobodyOffWhatWasTakenUp(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.options = func(o *Options) { o.Protected = payload.DefaultProtection() }
+		w.start()
+		w.assign("uid-good", good)
+		w.runs("good")
+		w.promoted("uid-good")
+		w.stop()
+		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{doubtful: true} })
+		w.start()
+		w.runs("good")
+		w.assign("uid-other", conf{name: "other"})
+		w.pass(5 * time.Second)
+		w.wantConfigOK("False | using last-known-good (UID: uid-good): refused current (UID: uid-other): the kubelet did not print what the local configuration is, so that protected fields cannot be compared; see whether that is valid (ProtectedFields)")
+		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{} })
+		w.runs("other")
+		w.wantStarts("good", "good", "other")
+	})
+}
+
+func TestWithAnInvalidLocalConfigurationWhatIsProvenRunsIfItIsToldSo(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.options = func(o *Options) { o.Protected, o.Limits.DegradeLocal = payload.DefaultProtection(), true }
+		w.start()
+		w.assign("uid-good", good)
+		w.runs("good")
+		w.promoted("uid-good")
+		w.stop()
+		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{rejected: "no"} })
+		w.start()
+		w.runs("good")
+		w.wantStarts("good", "good")
+	})
+}
+
+func TestALocalConfigurationThatWasEditedHasWhatIsStartedJudgedAnew(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.assign("uid-good", good)
+		w.runs("good")
+		w.promoted("uid-good")
+		w.dies(exitOne)
+		w.runs("good")
+		if n := w.kubelet.checked("good"); n != 1 {
+			t.Errorf("%d dry runs", n)
+		}
+		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{maxPods: 90} })
+		w.pass(time.Minute)
+		if n := w.kubelet.checked("good"); n != 1 {
+			t.Errorf("%d dry runs while it runs", n)
+		}
+		w.dies(exitOne)
+		w.runs("good")
+		if n := w.kubelet.checked("good"); n != 2 {
+			t.Errorf("%d dry runs after local was edited", n)
+		}
+	})
+}
+
+func TestARefusalIsAskedAgainOnlyWhenLocalChanges(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.options = func(o *Options) { o.Protected = payload.DefaultProtection() }
+		w.start()
+		w.runs("")
+		w.assign("uid-open", conf{name: "open", readOnlyPort: 10255})
+		w.pass(time.Hour)
+		if n := w.kubelet.checked("open"); n != 1 {
+			t.Errorf("%d dry runs", n)
+		}
+	})
+}
+
 func TestWhatRunsIsNotStartedAgainOnceItsFieldsAreProtected(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()

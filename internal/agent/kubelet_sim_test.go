@@ -56,6 +56,7 @@ type kubeletState struct {
 	identity, version string
 	identityErr       error
 	spawnErr          error
+	filesErr          error
 	confs             map[string]conf // by name; "" is local
 	conflicts         map[string][]component.Conflict
 	runtimeDown       bool
@@ -181,7 +182,7 @@ func (k *simKubelet) Check(ctx context.Context, p payload.Payload) component.Ver
 }
 
 func (k *simKubelet) Files(p payload.Payload) (map[string][]byte, error) {
-	return map[string][]byte{"kubelet": p.Upstream}, nil
+	return map[string][]byte{"kubelet": p.Upstream}, k.get().filesErr
 }
 
 func nameOf(data []byte) string {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -97,12 +98,23 @@ func (c Configz) Config() trial.Config {
 	return trial.Config{Revision: s.Revision, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Payload: s.SHA256}
 }
 
-// Grouped returns it with the configurations in the grouped form.
+// Grouped returns it in the grouped form, paths and all.
 func (c Configz) Grouped() Configz {
 	for _, e := range []*component.Effective{&c.Effective, &c.Kubelet} {
 		if *e != nil {
 			*e = payload.Group(*e)
 		}
+	}
+	origins := map[string]component.Origin{}
+	for field, origin := range c.Origins {
+		origins[payload.GroupedPath(field)] = origin
+	}
+	c.Origins, c.Differs, c.Overridden = origins, slices.Clone(c.Differs), slices.Clone(c.Overridden)
+	for i := range c.Differs {
+		c.Differs[i].Field = payload.GroupedPath(c.Differs[i].Field)
+	}
+	for i := range c.Overridden {
+		c.Overridden[i] = payload.GroupedPath(c.Overridden[i])
 	}
 	return c
 }
@@ -110,8 +122,16 @@ func (c Configz) Grouped() Configz {
 func (s pageState) configz() Configz {
 	return Configz{
 		Source: sourceOf(s.status), Remote: s.remote, ConfigOK: s.status.Condition, Error: s.status.Error, Component: s.version,
-		Effective: s.runs.Effective, Origins: s.runs.Origins, Differs: s.runs.differs, Overridden: s.overridden,
+		Effective: shown(s.runs.Effective), Origins: s.runs.Origins, Differs: s.runs.differs, Overridden: s.overridden,
 	}
+}
+
+// shown is a configuration for people's eyes; nil stays nil.
+func shown(e component.Effective) component.Effective {
+	if e == nil {
+		return nil
+	}
+	return payload.Mask(e)
 }
 
 // Handler serves /healthz, /metrics and /configz. ask asks the running kubelet
@@ -142,7 +162,7 @@ func (a *Agent) Handler(ask func(context.Context, component.Effective) (componen
 		} else if effective, err := ask(r.Context(), s.runs.Effective); err != nil {
 			out.KubeletSays = err.Error()
 		} else {
-			out.Kubelet = effective
+			out.Kubelet = shown(effective)
 		}
 		if form == "grouped" {
 			out = out.Grouped()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 type asker = func(context.Context, component.Effective) (component.Effective, error)
@@ -64,6 +66,67 @@ func TestConfigzSaysWhatRunsAndWhereItCameFrom(t *testing.T) {
 		})
 		if got["kubeletConfigzError"] != "403 Forbidden" || got["kubeletConfigz"] != nil {
 			t.Errorf("%v", got)
+		}
+	})
+}
+
+func TestConfigzShowsEitherFormWithOriginsAndDifferences(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var kept []string
+		refuses := true
+		w.options = func(o *Options) {
+			o.Record = func(about []byte) error {
+				if refuses {
+					return errors.New("no space left on device")
+				}
+				kept = append(kept, string(about))
+				return nil
+			}
+		}
+		w.start()
+		w.assign("uid-good", conf{name: "good", maxPods: 50})
+		w.runs("good")
+		if n := w.log.count("cannot keep what runs"); n != 1 || len(kept) != 0 {
+			t.Errorf("warned %d times, kept %q", n, kept)
+		}
+		refuses = false
+		w.pass(15 * time.Second)
+		ask := func(_ context.Context, e component.Effective) (component.Effective, error) {
+			return component.Effective{"maxPods": e["maxPods"], "staticPodURL": "https://user:pass@pods.example/t0ken?key=s3cret"}, nil
+		}
+		for form, path := range map[string]string{"": "maxPods", "flat": "maxPods", "grouped": "resources.maxPods"} {
+			r := get(t, w.agent.Handler(ask), "/configz?form="+form)
+			var z Configz
+			if err := json.Unmarshal(r.Body.Bytes(), &z); err != nil {
+				t.Fatal(err)
+			}
+			maxPods := z.Effective["maxPods"]
+			if form == "grouped" {
+				maxPods = z.Effective["resources"].(map[string]any)["maxPods"]
+				if z.Kubelet["resources"].(map[string]any)["maxPods"] != 50.0 || !slices.Contains(z.Overridden, "networking.clusterDNS") {
+					t.Errorf("grouped: the kubelet says %v, overridden %q", z.Kubelet, z.Overridden)
+				}
+			}
+			for _, secret := range []string{"user:pass", "t0ken", "s3cret"} {
+				if strings.Contains(r.Body.String(), secret) {
+					t.Errorf("%q shows %s", form, secret)
+				}
+			}
+			differs := payload.Difference{Field: path, Value: "50", Local: "110"}
+			if maxPods != 50.0 || z.Origins[path] != "remote" || !slices.Contains(z.Differs, differs) || z.Remote != "NodeConfig" || z.Config().Revision != "uid-good" {
+				t.Errorf("%q: %s", form, r.Body)
+			}
+		}
+		if r := get(t, w.agent.Handler(ask), "/configz?form=pretty"); r.Code != http.StatusBadRequest || r.Body.String() != "form must be flat or grouped, not \"pretty\"\n" {
+			t.Errorf("%d %s", r.Code, r.Body)
+		}
+		if len(kept) != 1 || !strings.Contains(kept[0], `"revision":"uid-good"`) || strings.Contains(kept[0], "kubeletConfigz") {
+			t.Errorf("kept %q", kept)
+		}
+		w.assignLocal()
+		w.runs("")
+		if last := kept[len(kept)-1]; !strings.Contains(last, `"kind":"init"`) {
+			t.Errorf("kept last %s", last)
 		}
 	})
 }

@@ -261,3 +261,26 @@ func TestAnInvalidLocalConfigurationEndsTheAgentBeforeAnyKubelet(t *testing.T) {
 		}
 	})
 }
+
+// Whatever keeps a configuration from being written out, no copy of it helps.
+func TestWhatCannotBeRenderedIsNotDownloadedAgainAndAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.assign("uid-good", good)
+		w.runs("good")
+		w.promoted("uid-good")
+		w.kubelet.set(func(s *kubeletState) {
+			s.filesErr = errors.New("the node's own drop-in directory /etc/x: there are more than 1000 files")
+		})
+		w.dies(exitOne)
+		w.runs("")
+		w.wantConfigOK("Unknown | using (init): failed to sync, desired config unclear, cause: the node's own drop-in directory /etc/x: there are more than 1000 files (SyncFailed)")
+		w.pass(10 * time.Minute)
+		w.wantStarts("good", "")
+		if n := w.source.asked(); n != 0 {
+			t.Errorf("downloaded %d times", n)
+		}
+		w.kubelet.set(func(s *kubeletState) { s.filesErr = nil })
+		w.runs("good")
+	})
+}

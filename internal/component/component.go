@@ -131,10 +131,13 @@ func (b *binary) complete(e Effective) Effective {
 }
 
 // neverShown says why no binary should be asked: what is empty has no words of the component's, and of two documents it
-// would read the first and say nothing of the second. "" if it may be.
+// would read the first and say nothing of the second; a few aliases can take all memory. "" if it may be.
 func (b *binary) neverShown(data []byte) string {
 	if len(data) > payload.MaxSize {
 		return "larger than 1 MiB"
+	}
+	if words := payload.TooManyAliases(data); words != "" {
+		return words
 	}
 	documents := yamlv2.NewDecoder(bytes.NewReader(data))
 	var document any

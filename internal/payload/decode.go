@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"unicode"
 
@@ -48,6 +49,9 @@ func toJSON(data []byte) ([]byte, *Error) {
 			return data, nil
 		}
 	}
+	if words := TooManyAliases(data); words != "" {
+		return nil, &Error{Problem: ProblemTooLarge, Words: words}
+	}
 	if refused := oneDocument(data); refused != nil {
 		return nil, refused
 	}
@@ -66,6 +70,34 @@ func toJSON(data []byte) ([]byte, *Error) {
 
 func notRead(err error) *Error {
 	return &Error{Problem: ProblemSyntax, Words: "neither JSON nor YAML: " + bound(err.Error())}
+}
+
+var yamlName = regexp.MustCompile(`[&*][-0-9A-Z_a-z]+`)
+
+// TooManyAliases says why data is not to be decoded as YAML: with its aliases written out it might be larger than
+// MaxSize. "" if it may be. A decoder's own guard counts the aliases, but not how long a value it repeats.
+//
+// An alias stands for something before it, so that each at most doubles the whole. What only looks like an alias, in a
+// string or a comment, counts as well: only a parser could tell, and that is what must not be asked.
+func TooManyAliases(data []byte) string {
+	data = bytes.ReplaceAll(data, []byte{0}, nil) // in UTF-16 there is one beside each letter of a name
+	anchors, uses := map[string]bool{}, map[string]int{}
+	for _, found := range yamlName.FindAll(data, -1) {
+		if name := string(found[1:]); found[0] == '&' {
+			anchors[name] = true
+		} else {
+			uses[name]++
+		}
+	}
+	aliases := 0
+	for name := range anchors {
+		aliases += uses[name]
+	}
+	const most = 20 // doubled as often, one byte is MaxSize
+	if aliases == 0 || aliases <= most && len(data)<<aliases <= MaxSize {
+		return ""
+	}
+	return "its YAML aliases may expand to more than 1 MiB: write out what they stand for"
 }
 
 // oneDocument refuses a second YAML document: the kubelet would ignore it without a word.

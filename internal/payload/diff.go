@@ -20,11 +20,12 @@ type Difference struct {
 }
 
 func newDifference(path string, value, local any) Difference {
-	return Difference{Field: shownPath(path), Value: render(path, value), Local: render(path, local)}
+	d := Difference{Field: shownPath(path), Value: render(path, value), Local: render(path, local)}
+	if d.Value == d.Local && covers(urlField, path) {
+		d.Value, d.Local = masked, masked // they differ in what is not shown
+	}
+	return d
 }
-
-// masked stands for a value that is a secret.
-const masked = "masked"
 
 // String returns what would be wrong, in words for people.
 func (v Difference) String() string {
@@ -141,13 +142,15 @@ func number(v any) (string, bool) {
 
 // render returns a value as a status can show it.
 func render(path string, v any) string {
-	text, isString := v.(string)
 	switch {
 	case v == nil:
 		return "unset"
-	case covers("staticPodURLHeader", path),
-		covers("staticPodURL", path) && isString && strings.ContainsAny(text, "@?"): // credentials may be in it
+	case covers(headerField, path):
 		return masked
+	case covers(urlField, path):
+		if v = maskURL(v); v == masked {
+			return masked
+		}
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -48,7 +48,7 @@ type Problem string
 const (
 	ProblemKeys           Problem = "Keys"              // not exactly one known key, or anything besides it
 	ProblemEmpty          Problem = "Empty"             // nothing but white space and comments
-	ProblemTooLarge       Problem = "TooLarge"          // over MaxSize
+	ProblemTooLarge       Problem = "TooLarge"          // over MaxSize, or it might be with its YAML aliases written out
 	ProblemSyntax         Problem = "Syntax"            // neither JSON nor YAML, or not a mapping
 	ProblemDocuments      Problem = "Documents"         // more than one YAML document
 	ProblemDuplicate      Problem = "DuplicateKey"      // a key twice in one mapping

@@ -2,6 +2,8 @@ package payload
 
 import (
 	"errors"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -143,6 +145,10 @@ func TestAValueIsRefusedInPlainWords(t *testing.T) {
 		{"an apiVersion that is no string", "apiVersion: [a]\nkind: 7\n", ProblemKind,
 			k + `apiVersion is "" and kind is "", but must be "kubelet.config.k8s.io/v1beta1" or "evenkeel.dev/v1alpha1", and "KubeletConfiguration"`},
 		{"over 1 MiB", head + "#" + strings.Repeat("x", MaxSize), ProblemTooLarge, k + "larger than 1 MiB"},
+		{"a long value with many aliases", head + "clusterDomain: &a " + strings.Repeat("x", 1<<18) + "\nclusterDNS: [*a,*a,*a]\n", ProblemTooLarge,
+			k + "its YAML aliases may expand to more than 1 MiB: write out what they stand for"},
+		{"a short value with many aliases", head + "clusterDomain: &a x\nclusterDNS: [*a" + strings.Repeat(",*a", 20) + "]\n", ProblemTooLarge,
+			k + "its YAML aliases may expand to more than 1 MiB: write out what they stand for"},
 		{"a relative path", head + "staticPodPath: manifests\n", ProblemRelativePath,
 			k + `staticPodPath is the relative path "manifests"; paths must be absolute`},
 		{"a relative path that climbs", head + "tlsCertFile: ../x\n", ProblemRelativePath,
@@ -195,6 +201,8 @@ func TestWhatIsTheKubeletsToJudgeIsTaken(t *testing.T) {
 		"authentication that is no object": head + "authentication: 7\n",
 		"absolute paths":                   head + "staticPodPath: /m\nresolvConf: /etc/resolv.conf\n",
 		"another health port":              head + "healthzPort: 10249\n",
+		"a few aliases":                    head + "evictionSoft: &a {memory.available: 1Gi}\nevictionHard: *a\nevictionMinimumReclaim: *a\n",
+		"stars and ands that are no names": head + "clusterDomain: '&a * & **'\nclusterDNS: ['*b" + strings.Repeat("*b", 100) + "']\n",
 		"exactly 1 MiB":                    head + "#" + strings.Repeat("x", MaxSize-len(head)-1),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -204,6 +212,40 @@ func TestWhatIsTheKubeletsToJudgeIsTaken(t *testing.T) {
 			}
 			if p.Fields["kind"] != "KubeletConfiguration" {
 				t.Errorf("fields = %v", p.Fields)
+			}
+		})
+	}
+}
+
+func TestAliasesDoNotTakeTheMemoryOfTheNode(t *testing.T) {
+	long, many := strings.Repeat("A", 400_000), strings.Repeat(",*a", 30_000)
+	laughs := "a: &a [x,x,x,x,x,x,x,x]\n"
+	for c := 'b'; c < 'z'; c++ {
+		laughs += fmt.Sprintf("%c: &%[1]c [%s]\n", c, strings.Repeat(fmt.Sprintf("*%c,", c-1), 8))
+	}
+	utf16 := []byte("\xff\xfe")
+	for _, c := range []byte("a: &a " + long + "\nb: [*a" + many + "]\n") {
+		utf16 = append(utf16, c, 0)
+	}
+	for name, data := range map[string]string{
+		"values":                        "a: &a " + long + "\nb: [*a" + many + "]\n",
+		"binary values":                 "a: &a !!binary " + long + "\nb: [*a" + many + "]\n",
+		"keys that are there twice":     "a: &a " + long + "\nb: {*a : 1" + strings.ReplaceAll(many, "a", "a : 1") + "}\n",
+		"aliases of aliases":            laughs,
+		"in a second document":          "---\na: &a " + long + "\nb: [*a" + many + "]\n",
+		"an anchor that is there twice": "a: &a " + long + " # &a *a\nb: [*a" + many + "]\n",
+		"in UTF-16":                     string(utf16),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, refused := toJSON([]byte(data))
+			runtime.ReadMemStats(&after)
+			if refused == nil || refused.Problem != ProblemTooLarge {
+				t.Errorf("refused: %v", refused)
+			}
+			if took := after.TotalAlloc - before.TotalAlloc; took > 32<<20 {
+				t.Errorf("it took %d MiB to refuse it", took>>20)
 			}
 		})
 	}

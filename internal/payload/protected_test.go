@@ -239,7 +239,14 @@ func TestCredentialsOfTheStaticPodSourceAreNeverShown(t *testing.T) {
 		"staticPodURL is masked, and is not, or not known to be, as it is locally",
 		"staticPodURLHeader.A is masked, and is not, or not known to be, as it is locally")
 	expect(t, p, object{"staticPodURL": "http://host/"}, object{"staticPodURL": "http://me@host/"}, nil,
-		`staticPodURL would be "http://host/", but is masked locally`)
+		`staticPodURL would be "http://host/", but is "http://host/masked" locally`)
+	expect(t, p, object{"staticPodURL": "http://host/token-1"}, object{"staticPodURL": "http://host/token-2"}, nil,
+		"staticPodURL is masked, and is not, or not known to be, as it is locally")
+	expect(t, p, object{"staticPodURL": "http://a/secret"}, object{"staticPodURL": "http://b/secret"}, nil,
+		`staticPodURL would be "http://a/masked", but is "http://b/masked" locally`)
+	expect(t, p, object{"staticPodURL": []any{"secret"}}, object{"staticPodURL": object{"x": "secret"}}, nil,
+		"staticPodURL is masked, and is not, or not known to be, as it is locally")
+	expect(t, p, object{"staticPodURL": "secret"}, object{}, nil, "staticPodURL would be masked, but is unset locally")
 }
 
 func TestAViolationIsShortAndPrintable(t *testing.T) {

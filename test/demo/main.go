@@ -1,7 +1,8 @@
-// Command demo shows evenkeel at work on a real local node: a good change, two
-// bad ones that never reach the kubelet, one that crash-loops and is rolled
-// back, and a node that keeps its configuration without the API. It ends with
-// exit status 0 only if each step really happened.
+// Command demo shows evenkeel at work on a real local node: a good change,
+// three bad ones that never reach the kubelet, one that crash-loops and is
+// rolled back, and a node that keeps its configuration without the API. All are
+// drop-ins, laid over the node's own configuration. It ends with exit status 0
+// only if each step really happened.
 package main
 
 import (
@@ -17,6 +18,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/localcluster"
@@ -72,7 +74,7 @@ func demo(ctx context.Context, keep bool) (err error) {
 		err = errors.Join(err, agent.Stop(time.Minute))
 	}()
 	for _, step := range []func(context.Context) error{
-		s.start, s.good, s.typo, s.badValue, s.crashLoop, s.noAPI,
+		s.start, s.good, s.typo, s.badValue, s.protected, s.crashLoop, s.noAPI,
 	} {
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("step %d: %w", s.step, err)
@@ -105,7 +107,7 @@ func (s *show) start(ctx context.Context) error {
 }
 
 func (s *show) good(ctx context.Context) error {
-	s.title("A good change: maxPods 110 -> 120")
+	s.title("A good change, laid over the node's own configuration: maxPods 110 -> 120")
 	cm, err := s.push(ctx, "more-pods", map[string]any{"maxPods": 120})
 	if err != nil {
 		return err
@@ -135,16 +137,21 @@ func (s *show) good(ctx context.Context) error {
 
 func (s *show) typo(ctx context.Context) error {
 	s.title("A typo: maxPodz")
-	return s.rejected(ctx, "typo", map[string]any{"maxPodz": 130})
+	return s.rejected(ctx, "ValidationFailed", "typo", map[string]any{"maxPodz": 130})
 }
 
 func (s *show) badValue(ctx context.Context) error {
 	s.title("A value that decodes, but would kill the kubelet at its start: an eviction threshold of banana")
-	return s.rejected(ctx, "banana", map[string]any{"evictionHard": map[string]any{"memory.available": "banana"}})
+	return s.rejected(ctx, "ValidationFailed", "banana", map[string]any{"evictionHard": map[string]any{"memory.available": "banana"}})
+}
+
+func (s *show) protected(ctx context.Context) error {
+	s.title("A field that who may write ConfigMaps may not change: who is let in")
+	return s.rejected(ctx, "ProtectedFields", "open", map[string]any{"authentication": map[string]any{"anonymous": map[string]any{"enabled": true}}})
 }
 
 // rejected pushes a configuration that must never reach the running kubelet.
-func (s *show) rejected(ctx context.Context, name string, changes map[string]any) error {
+func (s *show) rejected(ctx context.Context, reason, name string, changes map[string]any) error {
 	before, err := s.agent.Children()
 	if err != nil {
 		return err
@@ -152,7 +159,7 @@ func (s *show) rejected(ctx context.Context, name string, changes map[string]any
 	if _, err := s.push(ctx, name, changes); err != nil {
 		return err
 	}
-	nc, err := s.until(ctx, "False", "ValidationFailed")
+	nc, err := s.until(ctx, "False", reason)
 	if err != nil {
 		return err
 	}
@@ -229,13 +236,17 @@ func (s *show) noAPI(ctx context.Context) error {
 	return err
 }
 
-// push creates a ConfigMap and assigns it.
+// push creates a ConfigMap with changes as a drop-in, and assigns it.
 func (s *show) push(ctx context.Context, name string, changes map[string]any) (*corev1.ConfigMap, error) {
-	data, err := s.Config(changes)
+	data, err := yaml.Marshal(changes)
 	if err != nil {
 		return nil, err
 	}
-	cm, err := s.Create(ctx, name, map[string]string{"kubelet": data})
+	for line := range strings.Lines(string(data)) {
+		say("| %s", strings.TrimRight(line, "\n"))
+	}
+	const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+	cm, err := s.Create(ctx, name, map[string]string{"kubelet-dropin": head + string(data)})
 	if err != nil {
 		return nil, err
 	}

@@ -194,8 +194,11 @@ func (n *node) seen(whole *corev1.ConfigMap) {
 			}
 		}
 	}
-	if !slices.Equal(grouped.Differs, differs) || grouped.Origins["podPidsLimit"] != "remote" {
-		n.t.Errorf("grouped: differs %v, podPidsLimit from %s", grouped.Differs, grouped.Origins["podPidsLimit"])
+	for i := range differs {
+		differs[i].Field = payload.GroupedPath(differs[i].Field)
+	}
+	if !slices.Equal(grouped.Differs, differs) || grouped.Origins["resources.podPidsLimit"] != "remote" {
+		n.t.Errorf("grouped: differs %v, podPidsLimit from %s", grouped.Differs, grouped.Origins["resources.podPidsLimit"])
 	}
 	if flat, _ := n.statusOf(); flat == nil || flat.Effective["maxPods"] != 50.0 || flat.Source.UID != string(whole.UID) {
 		n.t.Errorf("status says %+v", flat)

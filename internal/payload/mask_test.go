@@ -1,0 +1,61 @@
+package payload
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestOfAURLOnlySchemeAndHostAreShown(t *testing.T) {
+	for value, want := range map[any]any{
+		"https://host/":           "https://host/",
+		"https://host:8443":       "https://host:8443",
+		"https://host/t0ken":      "https://host/masked",
+		"https://me:t0ken@host":   "https://host/masked",
+		"https://t0ken@[::1]:80/": "https://[::1]:80/masked",
+		"https://host?t0ken":      "https://host/masked",
+		"https://host#t0ken":      "https://host/masked",
+		"https:t0ken":             "masked",
+		"host/t0ken":              "masked",
+		"//host/t0ken":            "masked",
+		"https://ho st/t0ken":     "masked",
+		"https://host/%zz":        "masked",
+		"":                        "",
+		nil:                       nil,
+		7:                         "masked",
+	} {
+		got := Mask(object{"staticPodURL": value, "StaticPodURL": value, "maxPods": 7})
+		if diff := cmp.Diff(object{"staticPodURL": want, "StaticPodURL": want, "maxPods": 7}, got); diff != "" {
+			t.Errorf("%v: %s", value, diff)
+		}
+	}
+}
+
+func TestOfHeadersOnlyTheNamesAreShown(t *testing.T) {
+	for name, tt := range map[string]struct{ value, want any }{
+		"headers":    {object{"A": []any{"t0ken", "t0ken"}, "B": "t0ken", "C": []any{}}, object{"A": []any{"masked"}, "B": []any{"masked"}, "C": []any{}}},
+		"none":       {object{}, object{}},
+		"nothing":    {nil, nil},
+		"no mapping": {[]any{"t0ken"}, "masked"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(object{"staticPodURLHeader": tt.want}, Mask(object{"staticPodURLHeader": tt.value})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestWhatIsMaskedIsACopy(t *testing.T) {
+	config := func() object {
+		return object{"staticPodURL": "https://host/t0ken", "staticPodURLHeader": object{"A": []any{"t0ken"}}}
+	}
+	given := config()
+	Mask(given)
+	if diff := cmp.Diff(config(), given); diff != "" {
+		t.Error(diff)
+	}
+	if got := Mask(nil); got != nil {
+		t.Errorf("of nothing it makes %v", got)
+	}
+}
