@@ -130,7 +130,7 @@ func TestAPayloadThatChangesAProtectedFieldIsRefusedAndDisturbsNothing(t *testin
 			"staticPodURLHeader.X-Token is masked, and is not, or not known to be, as it is locally"},
 		{"another header, through a drop-in", dropin("staticPodURLHeader: {X-Other: [s3cret-of-a-drop-in]}\n"),
 			"staticPodURLHeader.X-Other would be masked, but is unset locally"},
-		{"the static pod URL, which holds credentials", dropin("staticPodURL: https://me:s3cret-of-a-url@example.com/\n"), `staticPodURL would be masked, but is "" locally`},
+		{"the static pod URL, which holds credentials", dropin("staticPodURL: https://me:s3cret-of-a-url@example.com/s3cret-path?t=s3cret-token\n"), `staticPodURL would be "https://example.com/masked", but is "" locally`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := n.in(t)
