@@ -27,9 +27,13 @@ func (n *node) onDiskOfItsOwn() {
 	}
 }
 
-// fill leaves nothing of the disk, and returns what gives it back.
+// fill leaves nothing of the disk, and returns what gives it back. What the agent
+// says for status goes first: it gives up that itself, and there would be room.
 func (n *node) fill() (empty func()) {
 	n.t.Helper()
+	if err := os.Remove(filepath.Join(n.Dir, "running")); err != nil {
+		n.t.Fatal(err)
+	}
 	ballast := filepath.Join(n.Dir, "ballast")
 	f, err := os.Create(ballast)
 	if err != nil {

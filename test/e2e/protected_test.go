@@ -130,7 +130,7 @@ func TestAPayloadThatChangesAProtectedFieldIsRefusedAndDisturbsNothing(t *testin
 			"staticPodURLHeader.X-Token is masked, and is not, or not known to be, as it is locally"},
 		{"another header, through a drop-in", dropin("staticPodURLHeader: {X-Other: [s3cret-of-a-drop-in]}\n"),
 			"staticPodURLHeader.X-Other would be masked, but is unset locally"},
-		{"the static pod URL, which holds credentials", dropin("staticPodURL: https://me:s3cret-of-a-url@example.com/\n"), `staticPodURL would be masked, but is "" locally`},
+		{"the static pod URL, which holds credentials", dropin("staticPodURL: https://me:s3cret-of-a-url@example.com/s3cret-path?t=s3cret-token\n"), `staticPodURL would be "https://example.com/masked", but is "" locally`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := n.in(t)
@@ -232,7 +232,7 @@ func TestTheNodeSaysWhichFieldsItProtects(t *testing.T) {
 
 	// More than what runs allows: back to local, and nothing is forgotten.
 	n.withFlags("--protected-fields=+maxPods")
-	nc := n.is(20*time.Second, protectedField(ro, "using last-known-good (init)", opens))
+	nc := n.is(20*time.Second, protectedField(ro, "using (init)", opens))
 	if nc.Status.Active != nil || nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.UID != ro.UID || len(nc.Status.BadConfigs) != 0 {
 		t.Errorf("active is %+v, last-known-good %+v, bad %+v", nc.Status.Active, nc.Status.LastKnownGood, nc.Status.BadConfigs)
 	}
@@ -244,13 +244,13 @@ func TestTheNodeSaysWhichFieldsItProtects(t *testing.T) {
 	}
 	more := n.configMap("more", map[string]any{"maxPods": 120})
 	n.assign(more)
-	n.is(20*time.Second, protectedField(more, "using last-known-good (init)", "maxPods would be 120, but is 110 locally"))
+	n.is(20*time.Second, protectedField(more, "using (init)", "maxPods would be 120, but is 110 locally"))
 	both := n.configMap("both", map[string]any{"maxPods": 120, "readOnlyPort": port})
 	n.assign(both)
-	n.is(20*time.Second, protectedField(both, "using last-known-good (init)", "maxPods would be 120, but is 110 locally; protected field "+opens))
+	n.is(20*time.Second, protectedField(both, "using (init)", "maxPods would be 120, but is 110 locally; protected field "+opens))
 	n.recorded(string(ro.UID), string(ro.UID))
 	n.assign(ro)
-	n.is(20*time.Second, protectedField(ro, "using last-known-good (init)", opens))
+	n.is(20*time.Second, protectedField(ro, "using (init)", opens))
 
 	// Nothing: it comes back, and needs no trial.
 	n.withFlags("--protected-fields=")
