@@ -277,12 +277,12 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 		}
 		if c.IsLocal() {
 			a.checks.begin(ctx, "", func(ctx context.Context) verdict {
-				return verdict{Verdict: a.judged(string(a.p.Kubelet.Local()), a.p.Kubelet.CheckLocal(ctx))}
+				return verdict{Verdict: a.judged(ctx, string(a.p.Kubelet.Local()), a.p.Kubelet.CheckLocal(ctx))}
 			})
 			continue
 		}
 		if a.answer.PayloadErr != nil && a.config.Revision == c.Revision {
-			verdict := a.judged(c.Revision, component.Verdict{Outcome: component.Rejected, Words: a.answer.PayloadErr.Error()})
+			verdict := a.judged(ctx, c.Revision, component.Verdict{Outcome: component.Rejected, Words: a.answer.PayloadErr.Error()})
 			a.o.Metrics.validated(verdict, 0)
 			a.checks.put(c.Revision, verdict)
 			signal(a.checks.changed)
@@ -306,7 +306,7 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 		count := !a.state.Current.Same(c) && !a.state.LastKnownGood.Same(c)
 		a.checks.begin(ctx, c.Revision, func(ctx context.Context) verdict {
 			counted, local := a.countPods(ctx), a.p.Kubelet.LocalDigest()
-			v := a.compared(a.judged(c.Revision, a.p.Kubelet.Check(ctx, p)))
+			v := a.compared(a.judged(ctx, c.Revision, a.p.Kubelet.Check(ctx, p)))
 			v.local = local
 			if count {
 				<-counted
@@ -332,13 +332,13 @@ func (a *Agent) unusable(revision string, err error) {
 	a.checks.put(revision, component.Verdict{Outcome: component.CouldNotTell, Words: err.Error()})
 }
 
-// judged logs a verdict, and returns it.
-func (a *Agent) judged(uid string, v component.Verdict) component.Verdict {
+// judged logs a verdict that is news and still wanted, and returns it.
+func (a *Agent) judged(ctx context.Context, uid string, v component.Verdict) component.Verdict {
 	level := slog.LevelDebug
-	if a.checks.news(uid, v.Outcome.String()+v.Words) {
+	if ctx.Err() == nil && a.checks.news(uid, v.Outcome.String()+v.Words) {
 		level = slog.LevelInfo
 	}
-	a.o.Log.Log(context.Background(), level, "validated", "uid", uid, "verdict", v.Outcome.String(), "stage", v.Stage, "words", v.Words, "warnings", v.Warnings)
+	a.o.Log.Log(ctx, level, "validated", "uid", uid, "verdict", v.Outcome.String(), "stage", v.Stage, "words", v.Words, "warnings", v.Warnings)
 	return v
 }
 

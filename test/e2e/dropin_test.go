@@ -269,7 +269,7 @@ func TestAKubeletThatIsTooOldForDropInsRejectsThemAndTakesWholePayloads(t *testi
 	n.start()
 	n.healthyWith(30*time.Second, nil)
 	n.kubeletHas(map[string]any{"maxPods": 110})
-	nc = n.is(20*time.Second, rejected(over, "using last-known-good (init)", tooOld))
+	nc = n.is(20*time.Second, rejected(over, "using (init)", tooOld))
 	if nc.Status.Active != nil || nc.Status.ComponentVersion != "v1.29.15" {
 		t.Errorf("active is %+v, of version %q", nc.Status.Active, nc.Status.ComponentVersion)
 	}

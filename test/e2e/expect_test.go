@@ -268,7 +268,7 @@ func (s *steady) end(t *testing.T) {
 // event waits for an Event on the Node, whose message holds words.
 func (n *node) event(severity, reason, words string) {
 	n.t.Helper()
-	n.eventually(10*time.Second, fmt.Sprintf("event %s %s, %q", severity, reason, words), func(ctx context.Context) error {
+	n.eventually(30*time.Second, fmt.Sprintf("event %s %s, %q", severity, reason, words), func(ctx context.Context) error {
 		list, err := n.Kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
 			FieldSelector: fields.SelectorFromSet(fields.Set{"involvedObject.kind": "Node", "involvedObject.name": n.Node.Name(), "reason": reason}).String(),
 		})

@@ -201,7 +201,7 @@ func TestABadConfigurationIsLiftedByAHigherAttempt(t *testing.T) {
 	if revoked := n.onDisk().Revoked; !slices.Equal(revoked, []string{"some-other-uid", string(cm.UID)}) {
 		t.Errorf("revoked on disk are %q", revoked)
 	}
-	n.status("Runs: the local configuration", "Why: using last-known-good (init): "+cause, fmt.Sprintf("Revoked: %s", cm.UID))
+	n.status("Runs: the local configuration", "Why: using (init): "+cause, fmt.Sprintf("Revoked: %s", cm.UID))
 	n.eventually(20*time.Second, "the kubelet runs with local", func(ctx context.Context) error {
 		config, err := n.KubeletConfigz(ctx)
 		if err == nil && config["tlsCertFile"] == crt {
