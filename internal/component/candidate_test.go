@@ -256,3 +256,50 @@ func TestADryRunWithoutRoomForItsFilesGivesNoVerdict(t *testing.T) {
 		t.Errorf("got %s: %s", got.outcome, got.words)
 	}
 }
+
+func TestTheDigestOfLocalChangesWithAllThatItIsReadFrom(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		t.Helper()
+		file := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	config, init := write("config.yaml", "maxPods: 1"), write("init/kubelet", "maxPods: 2")
+	write("conf.d/10.conf", "a")
+	k := &Kubelet{Config: config, ConfigDir: filepath.Join(dir, "conf.d")}
+	seen := map[string]string{}
+	must := func(step, initFile string) {
+		t.Helper()
+		digest := k.LocalDigest(initFile)
+		if digest != k.LocalDigest(initFile) {
+			t.Errorf("%s: it is not the same twice", step)
+		}
+		if before, ok := seen[digest]; ok {
+			t.Errorf("%s: it is as it was: %s", step, before)
+		}
+		seen[digest] = step
+	}
+	must("as it is", "")
+	must("an init file", init)
+	write("config.yaml", "maxPods: 3")
+	must("the file was edited", "")
+	write("conf.d/10.conf", "b")
+	must("a drop-in was edited", "")
+	write("conf.d/20.conf", "b")
+	must("a drop-in was added", "")
+	if err := os.Rename(filepath.Join(dir, "conf.d/20.conf"), filepath.Join(dir, "conf.d/05.conf")); err != nil {
+		t.Fatal(err)
+	}
+	must("a drop-in was renamed", "")
+	if err := os.Symlink("nowhere", filepath.Join(dir, "conf.d/30.conf")); err != nil {
+		t.Fatal(err)
+	}
+	must("a drop-in cannot be read", "")
+	if err := os.Remove(config); err != nil {
+		t.Fatal(err)
+	}
+	must("the file is gone", "")
+}
