@@ -22,7 +22,7 @@ const kubelet = "kubelet"
 func checkCommand() *cobra.Command {
 	o := &options{}
 	var name string
-	var dropin bool
+	var dropin, anywhere bool
 	cmd := &cobra.Command{
 		Use:   "check FILE|- [flags] -- BINARY [KUBELET FLAGS]",
 		Short: "Ask a component's own binary whether it accepts a configuration",
@@ -35,6 +35,7 @@ kubelet     The dry run that a configuration goes through before it is taken up,
             with this node's kubelet, flags, local configuration and protected
             fields. What depends on the pods that run is not judged. The file
             may also be in the grouped form or, with --drop-in, a drop-in.
+            With --anywhere it is judged as any other component's.
 any other   The component's own validation, with its defaults laid under the
             configuration. No flags are taken, and nothing of this host is
             judged or changed: any version's binary will do.
@@ -45,6 +46,9 @@ Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage.`,
 		Example: `  # Would this node take it up?
   evenkeel-agent check kubelet.yaml -- /usr/bin/kubelet --config=/var/lib/kubelet/config.yaml
 
+  # Would the kubelet that the nodes are to be upgraded to?
+  evenkeel-agent check --anywhere kubelet.yaml -- ./kubelet-v1.36.3
+
   # Would the kube-proxy that the cluster is to be upgraded to still accept what is in use?
   kubectl -n kube-system get configmap kube-proxy -o 'jsonpath={.data.config\.conf}' |
     evenkeel-agent check --component=kube-proxy - -- ./kube-proxy-v1.36.3`,
@@ -54,7 +58,7 @@ Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage.`,
 				return usage("check takes one FILE (or -), then -- and the %s's command line", name)
 			}
 			file, argv := args[0], args[1:]
-			if name == kubelet {
+			if name == kubelet && !anywhere {
 				key := payload.KeyKubelet
 				if dropin {
 					key = payload.KeyKubeletDropin
@@ -63,7 +67,7 @@ Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage.`,
 			}
 			for _, flag := range []string{"init-config-dir", "drop-in", "protected-fields"} {
 				if cmd.Flags().Changed(flag) {
-					return usage("--%s is for the kubelet: a %s is judged without a node", flag, name)
+					return usage("--%s is for the kubelet of this node: nothing of a node is judged here", flag)
 				}
 			}
 			return checkAnywhere(cmd.Context(), cmd.OutOrStdout(), cmd.InOrStdin(), name, file, argv)
@@ -71,6 +75,7 @@ Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage.`,
 	}
 	cmd.Flags().StringVar(&o.initConfigDir, "init-config-dir", "", "as the agent has it; for the kubelet")
 	cmd.Flags().BoolVar(&dropin, "drop-in", false, "FILE is laid over the local configuration, as the data key kubelet-dropin is; for the kubelet")
+	cmd.Flags().BoolVar(&anywhere, "anywhere", false, "judge the configuration alone, with nothing of this host: any version's kubelet will do")
 	o.bindProtected(cmd.Flags())
 	addComponentFlag(cmd.Flags(), &name)
 	return cmd
@@ -111,6 +116,7 @@ func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key
 		switch words, compared := agent.Protects(protected, v); {
 		case v.Outcome != component.Accepted:
 		case !compared:
+			warn(out, v)
 			return &exit{exitCouldNotTell, fmt.Errorf("could not tell: %s", words)}
 		case words != "":
 			return &exit{exitError, fmt.Errorf("refused: %s", words)}
@@ -125,6 +131,13 @@ func checkAnywhere(ctx context.Context, out io.Writer, in io.Reader, name, file 
 		data, err := readConfig(in, file)
 		if err != nil {
 			return err
+		}
+		if name == kubelet { // it may be in the grouped form
+			p, err := payload.Decode(payload.KeyKubelet, data)
+			if err != nil {
+				return &exit{exitError, fmt.Errorf("rejected: %w", err)}
+			}
+			data = p.Upstream
 		}
 		return say(out, c.Validate(ctx, data))
 	})
@@ -176,9 +189,7 @@ func say(out io.Writer, v component.Verdict) error {
 	for _, field := range v.Overridden {
 		fmt.Fprintf(out, "overridden by a flag of the kubelet: %s\n", field)
 	}
-	for _, warning := range v.Warnings {
-		fmt.Fprintf(out, "warning: %s\n", warning)
-	}
+	warn(out, v)
 	switch v.Outcome {
 	case component.Accepted:
 		if v.Words != "" {
@@ -191,5 +202,11 @@ func say(out io.Writer, v component.Verdict) error {
 		return &exit{exitError, fmt.Errorf("rejected: %s", v.Words)}
 	default:
 		return &exit{exitCouldNotTell, fmt.Errorf("could not tell: %s", v.Words)}
+	}
+}
+
+func warn(out io.Writer, v component.Verdict) {
+	for _, warning := range v.Warnings {
+		fmt.Fprintf(out, "warning: %s\n", warning)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -93,7 +94,11 @@ configuration is invalid, 5 another agent works on --dynamic-config-dir.`,
 	}
 	o.bind(root.Flags())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage("%w; see %s --help", err, cmd.CommandPath())
+		hint := ""
+		if name := cmd.Name(); (name == "evenkeel-agent" || name == "check") && !slices.Contains(os.Args, "--") {
+			hint = " (the kubelet's command line goes after --)"
+		}
+		return usage("%w; see %s --help%s", err, cmd.CommandPath(), hint)
 	})
 	root.AddCommand(statusCommand(), checkCommand(), defaultsCommand(), forgetCommand(), rbacCommand(), versionCommand())
 	root.CompletionOptions.DisableDefaultCmd = true

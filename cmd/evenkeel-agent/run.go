@@ -101,6 +101,8 @@ func (o *options) protection() (payload.Protection, error) {
 // check returns what is wrong with the flags.
 func (o *options) check() error {
 	switch {
+	case o.dynamicConfigDir != "" && !filepath.IsAbs(o.dynamicConfigDir):
+		return usage("--dynamic-config-dir must be an absolute path, not %q", o.dynamicConfigDir)
 	case o.configSource != fromNodeConfig && o.configSource != fromConfigMap:
 		return usage("--config-source must be nodeconfig or configmap, not %q", o.configSource)
 	case o.configSource != fromConfigMap && o.given("config-namespace"):

@@ -165,9 +165,6 @@ func (s summary) print(w io.Writer, form string) error {
 	if t := s.Trial; t != nil && t.Revision == s.Runs.Revision {
 		line("Trial", "%s: observed healthy for %s of %s, %d counted starts", t.Revision, t.Healthy.Round(time.Second), t.Terms.Duration, len(s.Starts))
 	}
-	for _, bad := range s.Bad {
-		line("Bad", "%s (%s/%s) since %s: %s", bad.Revision, bad.Namespace, bad.Name, bad.Time.Format(time.RFC3339), bad.BadConfig)
-	}
 	for _, uid := range s.Revoked {
 		line("Revoked", "%s", uid)
 	}
@@ -183,6 +180,14 @@ func (s summary) print(w io.Writer, form string) error {
 	if s.Running != nil {
 		printDifferences(line, s.Running)
 	}
+	const most = 3
+	for i, bad := range s.Bad {
+		if i == most {
+			line("Bad", "and %d more; -o json lists them", len(s.Bad)-i)
+			break
+		}
+		line("Bad", "%s (%s/%s) since %s: %s", bad.Revision, bad.Namespace, bad.Name, bad.Time.Format(time.RFC3339), bad.BadConfig)
+	}
 	if form != "" {
 		if err := printEffective(out, s.Running); err != nil {
 			return err
@@ -191,10 +196,13 @@ func (s summary) print(w io.Writer, form string) error {
 	return out.Flush()
 }
 
-// printDifferences says what is not as it is locally.
+// printDifferences says what is not as it is locally, or not as it was meant.
 func printDifferences(line func(key, format string, args ...any), c *agent.Configz) {
 	if c.Source.Kind == "remote" && len(c.Differs) == 0 {
 		line("Differs", "in nothing from the local configuration")
+	}
+	for _, field := range c.Overridden {
+		line("Overridden", "%s, by a flag of the kubelet", field)
 	}
 	for _, d := range c.Differs {
 		line("Differs", "%s is %s, locally %s (from: %s)", d.Field, d.Value, d.Local, origin(c, d.Field))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -126,12 +127,15 @@ func (s pageState) configz() Configz {
 	}
 }
 
-// shown is a configuration for people's eyes; nil stays nil.
+// shown is a configuration for people's eyes: without secrets, and without what is
+// unset. nil stays nil.
 func shown(e component.Effective) component.Effective {
 	if e == nil {
 		return nil
 	}
-	return payload.Mask(e)
+	seen := payload.Mask(e)
+	maps.DeleteFunc(seen, func(_ string, value any) bool { return value == nil })
+	return seen
 }
 
 // Handler serves /healthz, /metrics and /configz. ask asks the running kubelet

@@ -173,7 +173,7 @@ func TestWhatAFakeKubeletSaysOfADropIn(t *testing.T) {
 		{"rejected in stage 2", `case "$stage$dropins" in 2*OURS) end "no good";; esac; accept`, Rejected, 2, "no good"},
 		{"a local configuration that is strange", `case "$config" in LOCAL) ` + lenient + `;; esac; accept`, Accepted, 2, ""},
 		{"a local configuration that fails", `case "$config" in LOCAL) end "no good";; esac; accept`, CouldNotTell, 1,
-			"no good (but the local configuration does not pass the dry run either: no good)"},
+			"no good (but the local configuration does not pass the dry run either, for the same reason)"},
 		{"the wrapping of errors", `for a in "$@"; do case "$a" in --config-dir=*scratch*) d="${a#--config-dir=}"
 			end "failed to merge kubelet configs: failed to walk through kubelet dropin directory \\\"$d\\\": failed to load kubelet dropin file, path: $d/evenkeel.conf, error: $d is no good";; esac; done; accept`,
 			Rejected, 1, "kubelet.conf.d is no good"},

@@ -94,7 +94,7 @@ func (h *Harness) CheckLocal(ctx context.Context, initFile string) Verdict {
 	case Rejected:
 		if empty := h.runEmpty(ctx); empty.outcome != Accepted {
 			v.Outcome = CouldNotTell
-			v.Words = clip(fmt.Sprintf("%s (but an empty configuration does not pass the dry run either: %s)", a.words, empty.words), maxWords)
+			v.Words = butSoDoes(a.words, "an empty configuration", empty.words)
 		}
 	}
 	return v
@@ -232,9 +232,19 @@ func (c *check) refused(ctx context.Context, a answer) Verdict {
 		return v
 	}
 	if local := c.h.run(ctx, dryRun{stage: 1, of: c.local, nodeFlags: true}); local.outcome != Accepted {
-		v.Words = clip(fmt.Sprintf("%s (but the local configuration does not pass the dry run either: %s)", words, local.words), maxWords)
+		v.Words = butSoDoes(words, theLocal, local.words)
 		return v
 	}
 	v.Outcome = Rejected
 	return v
+}
+
+const theLocal = "the local configuration"
+
+// butSoDoes says of a configuration's failure that another one fails as well, so that it proves nothing.
+func butSoDoes(words, other, its string) string {
+	if words == its {
+		return clip(fmt.Sprintf("%s (but %s does not pass the dry run either, for the same reason)", words, other), maxWords)
+	}
+	return clip(fmt.Sprintf("%s (but %s does not pass the dry run either: %s)", words, other, its), maxWords)
 }

@@ -97,7 +97,7 @@ func (b *binary) Validate(ctx context.Context, data []byte) Verdict {
 		v.Outcome, v.Words = Rejected, words
 		if empty, _ := b.ask(ctx, emptyConfig(b.apiVersion, b.kind)); empty.outcome != Accepted {
 			v.Outcome = CouldNotTell
-			v.Words = clip(fmt.Sprintf("%s (but an empty configuration does not pass the dry run either: %s)", words, empty.words), maxWords)
+			v.Words = butSoDoes(words, "an empty configuration", empty.words)
 		}
 		return v
 	}

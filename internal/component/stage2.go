@@ -1,9 +1,6 @@
 package component
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // runStage2 runs the candidate as far as it can go without being a kubelet, if this binary was seen to stop there with
 // the local configuration.
@@ -68,7 +65,7 @@ func (c *check) judgeStage2(ctx context.Context, v *Verdict, a answer) {
 			return
 		default:
 			v.Outcome, v.Stage = CouldNotTell, 2
-			v.Words = clip(fmt.Sprintf("%s (but the local configuration does not pass the dry run either: %s)", a.words, local.words), maxWords)
+			v.Words = butSoDoes(a.words, theLocal, local.words)
 			return
 		}
 	}

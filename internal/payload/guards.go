@@ -24,7 +24,11 @@ func checkKind(fields map[string]any) string {
 	if known {
 		must = quote(apiVersion)
 	}
-	return fmt.Sprintf("apiVersion is %s and kind is %s, but must be %s and %q", quote(apiVersion), quote(kind), must, KubeletKind)
+	hint := ""
+	if kind == "ConfigMap" {
+		hint = "; give what stands under its data key, not the ConfigMap itself"
+	}
+	return fmt.Sprintf("apiVersion is %s and kind is %s, but must be %s and %q%s", quote(apiVersion), quote(kind), must, KubeletKind, hint)
 }
 
 // pathFields are the fields that the kubelet resolves against the directory of its configuration file when they are

@@ -80,8 +80,10 @@ func demo(ctx context.Context, keep bool) (err error) {
 			return fmt.Errorf("step %d: %w", s.step, err)
 		}
 	}
-	fmt.Println("\nEach step happened as told. `make demo KEEP=1` leaves the node running.")
-	if keep {
+	fmt.Println("\nEach step happened as told.")
+	if !keep {
+		fmt.Println("`make demo KEEP=1` leaves the node running.")
+	} else {
 		s.keep(ctx)
 	}
 	return nil
