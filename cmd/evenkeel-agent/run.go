@@ -294,11 +294,10 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 			all.Go(func() { intended.Run(background) })
 			parts.Source = intended
 		case v1alpha1.RemoteConfigConfigMap:
-			intended := source.NewConfigMapSource(client, own, parts.Records)
+			intended := source.NewConfigMapSource(client, own, parts.Records, log)
 			all.Go(func() { intended.Run(background) })
 			parts.Source = intended
-		}
-		if ao.Remote != v1alpha1.RemoteConfigNodeConfig {
+		default:
 			all.Go(func() { source.Announce(background, client, node, log) })
 		}
 	}

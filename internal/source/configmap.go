@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -39,12 +40,13 @@ func (m NodeConfigMap) String() string { return "ConfigMap " + m.Namespace + "/"
 
 // ConfigMapSource finds what a node's own ConfigMap asks for. Each content of each object is a revision of its own, so
 // that an edit is a change; that there is no object is intentional, and means local. It implements the precedence of
-// the proposal dynamic-kubelet-settings.
+// the proposal dynamic-kubelet-settings. Of the NodeConfig it minds what is revoked; that is created where there is none.
 type ConfigMapSource struct {
 	answers
-	client  *Client
-	own     NodeConfigMap
-	records Records
+	client     *Client
+	own        NodeConfigMap
+	records    Records
+	nodeConfig *NodeConfigSource
 
 	view view[corev1.ConfigMap] // under mu
 
@@ -54,11 +56,13 @@ type ConfigMapSource struct {
 }
 
 // NewConfigMapSource returns a source that answers nothing until Run.
-func NewConfigMapSource(client *Client, own NodeConfigMap, records Records) *ConfigMapSource {
-	return &ConfigMapSource{answers: newAnswers(own.String()), client: client, own: own, records: records}
+func NewConfigMapSource(client *Client, own NodeConfigMap, records Records, log *slog.Logger) *ConfigMapSource {
+	nodeConfig := NewNodeConfigSource(client, own.Node, records, log)
+	nodeConfig.beside = true
+	return &ConfigMapSource{answers: newAnswers(own.String()), client: client, own: own, records: records, nodeConfig: nodeConfig}
 }
 
-// Run watches the ConfigMap until ctx ends.
+// Run watches the ConfigMap, and the NodeConfig beside it, until ctx ends.
 func (s *ConfigMapSource) Run(ctx context.Context) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -70,13 +74,17 @@ func (s *ConfigMapSource) Run(ctx context.Context) {
 		fail:    func(err error) { s.see(nil, err) },
 	}, s.own.Name, func(cm *corev1.ConfigMap) { s.see(cm, nil) })
 	watching.Go(func() { f.run(ctx) })
+	watching.Go(func() { s.nodeConfig.Run(ctx) })
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.wake:
+		case <-s.nodeConfig.Changed():
 		}
 		if answer, ok := s.compose(); ok {
+			beside := s.nodeConfig.Current()
+			answer.NodeConfigUID, answer.Revoked = beside.NodeConfigUID, beside.Revoked
 			s.publish(answer)
 		}
 	}

@@ -38,7 +38,7 @@ func createOwn(t *testing.T, node, kubelet string) *corev1.ConfigMap {
 
 func startOwn(t *testing.T, c *Client, own NodeConfigMap, records Records) *ConfigMapSource {
 	t.Helper()
-	s := NewConfigMapSource(c, own, records)
+	s := NewConfigMapSource(c, own, records, quiet())
 	background(t, s.Run)
 	return s
 }
@@ -52,6 +52,12 @@ func revision(r string) func(Answer) bool {
 	return func(a Answer) bool { return a.Kind == trial.Assigned && a.Config.Revision == r }
 }
 
+// sameOwn compares answers but for what is of the NodeConfig.
+func sameOwn(a, b Answer) bool {
+	a.NodeConfigUID, a.Revoked, b.NodeConfigUID, b.Revoked = "", nil, "", nil
+	return same(a, b)
+}
+
 // awaitEdit changes the content, and waits for the answer.
 func awaitEdit(t *testing.T, s *ConfigMapSource, cm *corev1.ConfigMap, kubelet string) Answer {
 	t.Helper()
@@ -62,8 +68,8 @@ func awaitEdit(t *testing.T, s *ConfigMapSource, cm *corev1.ConfigMap, kubelet s
 func TestTheNodesOwnConfigMapChangesTheNodeWhenItIsCreatedEditedAndDeleted(t *testing.T) {
 	node := newName("node")
 	s := startOwn(t, newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{})
-	if a := s.First(t.Context()); !same(a, Answer{Kind: trial.Nil}) {
-		t.Errorf("without an object the first answer is %+v, want nil and nothing else", a)
+	if a := s.First(t.Context()); a.Kind != trial.Nil || a.Config != (trial.Config{}) || a.Cause != "" || a.Generation != 0 {
+		t.Errorf("without an object the first answer is %+v, want nil", a)
 	}
 	cm := createOwn(t, node, kubelet110)
 	a := awaitAnswer(t, s, "the object", kind(trial.Assigned))
@@ -74,8 +80,8 @@ func TestTheNodesOwnConfigMapChangesTheNodeWhenItIsCreatedEditedAndDeleted(t *te
 	if diff := cmp.Diff(want, a.Config); diff != "" {
 		t.Errorf("the configuration (- want, + got)\n%s", diff)
 	}
-	if string(a.Payload.Data) != kubelet110 || a.PayloadErr != nil || a.Revoked != nil || a.Generation != 0 || a.NodeConfigUID != "" {
-		t.Errorf("answer %+v, want the payload, and nothing of a NodeConfig", a)
+	if string(a.Payload.Data) != kubelet110 || a.PayloadErr != nil || a.Generation != 0 {
+		t.Errorf("answer %+v, want the payload, and no generation", a)
 	}
 	if a := awaitEdit(t, s, cm, kubelet120); string(a.Payload.Data) != kubelet120 || !strings.Contains(string(a.ConfigMap), "maxPods: 120") {
 		t.Errorf("answer %+v, want the edited object", a)
@@ -84,7 +90,7 @@ func TestTheNodesOwnConfigMapChangesTheNodeWhenItIsCreatedEditedAndDeleted(t *te
 		t.Errorf("back to the first content it is %+v, want %+v", a.Config, want)
 	}
 	deleteConfigMap(t, cm)
-	if a := awaitAnswer(t, s, "the deletion", kind(trial.Nil)); !same(a, Answer{Kind: trial.Nil}) {
+	if a := awaitAnswer(t, s, "the deletion", kind(trial.Nil)); !sameOwn(a, Answer{Kind: trial.Nil}) {
 		t.Errorf("after the deletion %+v, want nil and nothing else", a)
 	}
 	again := createOwn(t, node, kubelet110)
@@ -116,7 +122,7 @@ func TestAnEditOfMetadataIsNoNews(t *testing.T) {
 	cm := createOwn(t, node, kubelet110)
 	records := &disk{checkpoints: map[string][]byte{}}
 	s := startOwn(t, newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), records)
-	before := awaitAnswer(t, s, "the object", kind(trial.Assigned))
+	before := awaitAnswer(t, s, "the object, and a NodeConfig", func(a Answer) bool { return a.Kind == trial.Assigned && a.NodeConfigUID != "" })
 	<-s.Changed()
 	// By then the node has it: that must not make an answer that says something else.
 	records.put(before.Config.Revision, before.ConfigMap)
@@ -136,7 +142,7 @@ func TestTheAnswerIsTheSameWhateverMetadataTheObjectHas(t *testing.T) {
 	node := newName("node")
 	cm := createOwn(t, node, kubelet110)
 	records := &disk{checkpoints: map[string][]byte{}}
-	s := NewConfigMapSource(admin, ownOf(t, node), records)
+	s := NewConfigMapSource(admin, ownOf(t, node), records, quiet())
 	s.see(cm, nil)
 	before, _ := s.compose()
 	records.put(before.Config.Revision, before.ConfigMap)
@@ -154,7 +160,7 @@ func TestAnOwnConfigMapWithAnotherPayloadThanItsRevisionHasOnRecordIsInvalidUnti
 	cm.Namespace, cm.Name, cm.UID = own.Namespace, own.Name, "uid-1"
 	digest := payload.Digest("kubelet", []byte(kubelet110))
 	recorded := digest[:12] + strings.Repeat("0", 52)
-	s := NewConfigMapSource(admin, own, &disk{payloads: map[string]string{revisionOf(cm, kubelet110): recorded}})
+	s := NewConfigMapSource(admin, own, &disk{payloads: map[string]string{revisionOf(cm, kubelet110): recorded}}, quiet())
 	s.see(cm, nil)
 	a, ok := s.compose()
 	want := Answer{
@@ -356,7 +362,7 @@ func TestAnOutageOfAnOwnConfigMapIsUnclearAndChangesNothing(t *testing.T) {
 			t.Errorf("answer %+v, want %q", a, want)
 		}
 		p.fail(nil)
-		if a := awaitAnswer(t, s, "the recovery", kind(trial.Assigned)); !same(a, before) {
+		if a := awaitAnswer(t, s, "the recovery", kind(trial.Assigned)); !sameOwn(a, before) {
 			t.Errorf("after it %+v, before it %+v", a, before)
 		}
 	}
@@ -455,12 +461,34 @@ func TestTheFirstAnswerAboutAnOwnConfigMapIsWaitedForUnlessThereIsNobodyToGiveIt
 
 	node := newName("node")
 	cm := createOwn(t, node, kubelet110)
-	s = NewConfigMapSource(newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{})
+	s = NewConfigMapSource(newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{}, quiet())
 	if a := s.Current(); a.Kind != trial.Unanswered || a.Cause != "ConfigMap evenkeel-system/kubelet-"+node+" cannot be read: no answer from the API server yet" {
 		t.Errorf("before it runs the answer is %+v", a)
 	}
 	background(t, s.Run)
 	if a := s.First(t.Context()); a.Config.Revision != revisionOf(cm, kubelet110) {
 		t.Errorf("the first answer is %+v", a)
+	}
+}
+
+func TestBesideItsOwnConfigMapANodeMindsItsNodeConfigButNotWhatThatAssigns(t *testing.T) {
+	node, other := newName("node"), newConfigMap(t)
+	s := startOwn(t, newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{})
+	cm := createOwn(t, node, kubelet110)
+	first := awaitAnswer(t, s, "a NodeConfig that was created", func(a Answer) bool { return a.NodeConfigUID != "" && a.Kind == trial.Assigned })
+	if first.NodeConfigUID != getNodeConfig(t, node).UID {
+		t.Errorf("NodeConfig %s, want the one that there is", first.NodeConfigUID)
+	}
+	assign(t, node, refTo(other))
+	asAdmin(t, request{verb: "PATCH", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node, contentType: "application/merge-patch+json",
+		body: map[string]any{"spec": map[string]any{"revoked": []string{string(cm.UID)}}}})
+	a := awaitAnswer(t, s, "what is revoked", func(a Answer) bool { return a.Revoked != nil && len(*a.Revoked) == 1 })
+	if (*a.Revoked)[0] != string(cm.UID) || a.Config.Revision != revisionOf(cm, kubelet110) || a.Generation != 0 {
+		t.Errorf("answer %+v, want the node's own, revoked", a)
+	}
+	asAdmin(t, request{verb: "DELETE", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node})
+	a = awaitAnswer(t, s, "another NodeConfig", func(a Answer) bool { return a.NodeConfigUID != "" && a.NodeConfigUID != first.NodeConfigUID })
+	if a.Kind != trial.Assigned || a.Config.Revision != revisionOf(cm, kubelet110) || a.Revoked == nil || len(*a.Revoked) != 0 {
+		t.Errorf("answer %+v, want the node's own, and nothing revoked", a)
 	}
 }

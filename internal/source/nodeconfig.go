@@ -19,6 +19,7 @@ type NodeConfigSource struct {
 	node    string
 	records Records
 	log     *slog.Logger
+	beside  bool // another source says what is intended: configSource is not looked at
 
 	// Under mu, besides what answers has there.
 	view      view[v1alpha1.NodeConfig]
@@ -71,7 +72,7 @@ func (s *NodeConfigSource) Run(ctx context.Context) {
 		s.mu.Unlock()
 		if v.err == nil && v.synced {
 			switch ref := wanted(v.object); {
-			case ref == nil:
+			case ref == nil || s.beside:
 				stop(&fetching)
 				s.forget()
 			case fetching == nil || *ref != s.ref || again:
@@ -180,6 +181,9 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 	revoked := make([]string, 0, len(object.Spec.Revoked))
 	for _, uid := range object.Spec.Revoked {
 		revoked = append(revoked, string(uid))
+	}
+	if s.beside {
+		return Answer{NodeConfigUID: object.UID, Revoked: &revoked}, true
 	}
 	a := Answer{Config: configOf(object.Spec.ConfigSource), Generation: object.Generation, NodeConfigUID: object.UID, Revoked: &revoked}
 	a.Kind, a.Cause = judge(object.Generation, object.Spec.ConfigSource)
