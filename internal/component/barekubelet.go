@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // bareKubelet asks a kubelet without a node: stage 1 of the dry run, no flags, no local configuration. On a host with
@@ -15,18 +17,13 @@ type bareKubelet struct {
 	tolerant *Harness // with --fail-cgroupv1=false
 }
 
-const (
-	kubeletAPIVersion = "kubelet.config.k8s.io/v1beta1"
-	kubeletKind       = "KubeletConfiguration"
-)
-
 func newBareKubelet(path, scratchDir string, log *slog.Logger) *binary {
 	// With no CertDir a certificate of the dry run shows as a relative path, which no configuration can have: the
 	// kubelet makes those absolute.
 	plain := &Kubelet{Path: path}
 	tolerant := &Kubelet{Path: path, flags: []flag{{name: "fail-cgroupv1", value: "false", tokens: []string{"--fail-cgroupv1=false"}}}}
 	return &binary{
-		name: "kubelet", path: path, apiVersion: kubeletAPIVersion, kind: kubeletKind,
+		name: "kubelet", path: path, apiVersion: payload.UpstreamAPIVersion, kind: payload.KubeletKind,
 		asker: &bareKubelet{NewHarness(plain, scratchDir, log), NewHarness(tolerant, scratchDir, log)},
 	}
 }
@@ -39,7 +36,7 @@ func (k *bareKubelet) ask(ctx context.Context, data []byte) (answer, string) {
 	if a.outcome != Rejected {
 		return a, ""
 	}
-	empty := emptyConfig(kubeletAPIVersion, kubeletKind)
+	empty := emptyConfig(payload.UpstreamAPIVersion, payload.KubeletKind)
 	if bare := k.run(ctx, k.plain, empty); bare.outcome != Rejected {
 		return a, "" // the configuration's fault, not the host's
 	}

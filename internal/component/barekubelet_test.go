@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // cgroupV1 makes a fake kubelet's host one with cgroup v1.
@@ -80,7 +82,7 @@ func hasCgroupV1(t *testing.T) bool {
 }
 
 func bareConfig(more string) []byte {
-	return append(emptyConfig(kubeletAPIVersion, kubeletKind), more...)
+	return append(emptyConfig(payload.UpstreamAPIVersion, payload.KubeletKind), more...)
 }
 
 func TestTheRealKubeletWithoutANodeJudgesNothingOfTheHost(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // prove makes sure that this kubelet binary stops where stage 1 of the dry run ends, with a configuration that could
@@ -33,8 +35,8 @@ func (h *Harness) prove(ctx context.Context) (Identity, error) {
 
 func (h *Harness) runEmpty(ctx context.Context) answer {
 	data, err := json.Marshal(map[string]any{
-		"apiVersion": "kubelet.config.k8s.io/v1beta1",
-		"kind":       "KubeletConfiguration",
+		"apiVersion": payload.UpstreamAPIVersion,
+		"kind":       payload.KubeletKind,
 		// Without this no configuration is accepted on a host with cgroup v1.
 		"failCgroupV1": false,
 		// There is none: a kubelet that does not stop where it should cannot go far.

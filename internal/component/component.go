@@ -3,16 +3,13 @@ package component
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	yamlv2 "go.yaml.in/yaml/v2"
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -136,22 +133,14 @@ func (b *binary) neverShown(data []byte) string {
 	if len(data) > payload.MaxSize {
 		return "larger than 1 MiB"
 	}
-	if words := payload.TooManyAliases(data); words != "" {
-		return words
+	switch refused := payload.OneDocument(data); {
+	case refused == nil, refused.Problem == payload.ProblemSyntax: // that is the component's to refuse
+		return ""
+	case refused.Problem == payload.ProblemDocuments:
+		return fmt.Sprintf("%s: the %s would read the first only", refused.Words, b.name)
+	default:
+		return refused.Words
 	}
-	documents := yamlv2.NewDecoder(bytes.NewReader(data))
-	var document any
-	err := documents.Decode(&document)
-	if errors.Is(err, io.EOF) {
-		return "empty"
-	}
-	for err == nil {
-		document = nil
-		if err = documents.Decode(&document); err == nil && document != nil || err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Sprintf("more than one YAML document: the %s would read the first only", b.name)
-		}
-	}
-	return "" // what is no YAML at all is the component's to refuse
 }
 
 func emptyConfig(apiVersion, kind string) []byte {

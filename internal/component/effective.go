@@ -1,6 +1,7 @@
 package component
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -88,31 +89,29 @@ func splitPath(path string) []segment {
 	return segments
 }
 
-func joinPath(path []segment) string {
-	var b strings.Builder
-	for i, s := range path {
-		switch {
-		case strings.Contains(s.name, "."):
-			b.WriteString("[" + s.name + "]")
-		case i > 0:
-			b.WriteString("." + s.name)
-		default:
-			b.WriteString(s.name)
-		}
+func joinPath(path []segment) (joined string) {
+	for _, s := range path {
+		joined = payload.JoinPath(joined, s.name)
 	}
-	return b.String()
+	return joined
 }
 
 // decodeEffective reads what a component printed: a dry run has the Go field names of the internal type, /configz those
 // of the API.
 func decodeEffective(text []byte) (Effective, error) {
-	dec := json.NewDecoder(strings.NewReader(string(text)))
-	dec.UseNumber()
-	var e Effective
-	if err := dec.Decode(&e); err != nil {
+	e, err := decodeJSON(text)
+	if err != nil {
 		return nil, err
 	}
 	return payload.Canonical(e), nil
+}
+
+// decodeJSON leaves numbers as they are written.
+func decodeJSON(text []byte) (e Effective, err error) {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	err = dec.Decode(&e)
+	return e, err
 }
 
 // leaves calls visit for every field that a configuration sets, with the path of its names; a mapping is walked, a list

@@ -2,7 +2,6 @@ package component
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -129,10 +128,8 @@ func decodeWritten(text []byte) (Effective, error) {
 	if err != nil {
 		return nil, err
 	}
-	dec := json.NewDecoder(strings.NewReader(string(asJSON)))
-	dec.UseNumber()
-	var e Effective
-	if err := dec.Decode(&e); err != nil {
+	e, err := decodeJSON(asJSON)
+	if err != nil {
 		return nil, err
 	}
 	if e["kind"] != kubeProxyKind {

@@ -49,17 +49,14 @@ func toJSON(data []byte) ([]byte, *Error) {
 			return data, nil
 		}
 	}
-	if words := TooManyAliases(data); words != "" {
-		return nil, &Error{Problem: ProblemTooLarge, Words: words}
-	}
-	if refused := oneDocument(data); refused != nil {
+	if refused := OneDocument(data); refused != nil {
 		return nil, refused
 	}
 	text, err := yaml.YAMLToJSONStrict(data)
 	switch {
 	case err == nil:
 		return text, nil
-	// oneDocument has parsed it already, so that what is left is a key that is there twice, or one that cannot be a
+	// OneDocument has parsed it already, so that what is left is a key that is there twice, or one that cannot be a
 	// JSON key.
 	case strings.Contains(err.Error(), "already set in map"):
 		return nil, &Error{Problem: ProblemDuplicate, Words: "duplicate key: " + bound(err.Error())}
@@ -74,12 +71,12 @@ func notRead(err error) *Error {
 
 var yamlName = regexp.MustCompile(`[&*][-0-9A-Z_a-z]+`)
 
-// TooManyAliases says why data is not to be decoded as YAML: with its aliases written out it might be larger than
+// tooManyAliases says why data is not to be decoded as YAML: with its aliases written out it might be larger than
 // MaxSize. "" if it may be. A decoder's own guard counts the aliases, but not how long a value it repeats.
 //
 // An alias stands for something before it, so that each at most doubles the whole. What only looks like an alias, in a
 // string or a comment, counts as well: only a parser could tell, and that is what must not be asked.
-func TooManyAliases(data []byte) string {
+func tooManyAliases(data []byte) string {
 	data = bytes.ReplaceAll(data, []byte{0}, nil) // in UTF-16 there is one beside each letter of a name
 	anchors, uses := map[string]bool{}, map[string]int{}
 	for _, found := range yamlName.FindAll(data, -1) {
@@ -100,8 +97,12 @@ func TooManyAliases(data []byte) string {
 	return "its YAML aliases may expand to more than 1 MiB: write out what they stand for"
 }
 
-// oneDocument refuses a second YAML document: the kubelet would ignore it without a word.
-func oneDocument(data []byte) *Error {
+// OneDocument returns what is wrong with data as one YAML document, nil if nothing is: more than one, of which a kubelet
+// or kube-proxy would read the first without a word; none; no YAML; or aliases that may take all memory.
+func OneDocument(data []byte) *Error {
+	if words := tooManyAliases(data); words != "" {
+		return &Error{Problem: ProblemTooLarge, Words: words}
+	}
 	dec := yamlv2.NewDecoder(bytes.NewReader(data))
 	for n := 1; ; n++ {
 		var doc any

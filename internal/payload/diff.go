@@ -57,7 +57,7 @@ func compare(path string, a, b any, differ func(path string, a, b any)) bool {
 	}
 	differs := false
 	for _, key := range eitherKeys(inA, inB) {
-		if compare(below(path, key), inA[key], inB[key], differ) {
+		if compare(JoinPath(path, key), inA[key], inB[key], differ) {
 			differs = true
 		}
 	}
@@ -84,7 +84,8 @@ func eitherKeys(a, b map[string]any) []string {
 	return slices.Sorted(maps.Keys(both))
 }
 
-func below(path, key string) string {
+// JoinPath returns the path of a key below a path: with a dot between, or in brackets if it could be taken for a path.
+func JoinPath(path, key string) string {
 	switch {
 	case key == "" || strings.ContainsAny(key, ".[]"):
 		return path + "[" + key + "]"
@@ -161,7 +162,7 @@ func render(path string, v any) string {
 	return bound(b.String())
 }
 
-// shown returns a path as a status can show it; keys come from the payload.
+// shownPath returns a path as a status can show it; keys come from the payload.
 func shownPath(path string) string {
 	return bound(strings.Trim(strconv.Quote(path), `"`))
 }
