@@ -217,6 +217,11 @@ type BadConfig struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Reason string `json:"reason,omitempty"`
+
+	// provisional says that the verdict is taken back if last-known-good fails
+	// in the same way before it was healthy. Written by the agent.
+	// +optional
+	Provisional bool `json:"provisional,omitempty"`
 }
 
 // LocalConfig is what "local" means on a node.

@@ -164,4 +164,32 @@ type RolloutReference struct {
 	// controller.
 	// +required
 	AssignedAt metav1.Time `json:"assignedAt"`
+
+	// previous is the source that the node had when it was given this revision;
+	// absent: none. The controller goes back to it where there is no better
+	// place to go. It comes from the controller.
+	// +optional
+	Previous *PreviousSource `json:"previous,omitempty"`
+}
+
+// PreviousSource is a source that a rollout assigned before.
+type PreviousSource struct {
+	// configMapRef names the ConfigMap. It comes from the controller.
+	// +required
+	ConfigMapRef ConfigMapReference `json:"configMapRef"`
+
+	// rollout that assigned it. It comes from the controller.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	Rollout string `json:"rollout"`
+
+	// revision of that rollout. It comes from the controller.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	Revision int64 `json:"revision"`
+
+	// attempt at that revision. It comes from the controller.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	Attempt int64 `json:"attempt"`
 }

@@ -24,7 +24,7 @@ var (
 )
 
 func addKnownTypes(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion, &NodeConfig{}, &NodeConfigList{})
+	scheme.AddKnownTypes(GroupVersion, &NodeConfig{}, &NodeConfigList{}, &NodeConfigRollout{}, &NodeConfigRolloutList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

@@ -64,7 +64,7 @@ func nodeConfigStatus(st trial.Status, f facts) v1alpha1.NodeConfigStatus {
 		when := metav1.NewTime(b.Time)
 		out.BadConfigs = append(out.BadConfigs, v1alpha1.BadConfig{
 			UID: types.UID(b.UID), Revision: b.Revision, Namespace: b.Namespace, Name: b.Name, Time: &when,
-			Reason: b.String(),
+			Reason: b.String(), Provisional: b.Provisional,
 		})
 	}
 	return out

@@ -1,0 +1,54 @@
+package controller
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+// Content is what a template holds: one payload, as it goes into the ConfigMap of a revision.
+type Content struct {
+	Key    string // payload.KeyKubelet or payload.KeyKubeletDropin
+	Data   string
+	SHA256 string
+}
+
+// ContentOf returns what a template holds. It needs what the template's configMapRef names, if it has one. The error says
+// what is wrong with the configuration.
+func ContentOf(t v1alpha1.RolloutTemplate, named *corev1.ConfigMap) (Content, error) {
+	var c Content
+	switch {
+	case t.Kubelet != nil:
+		return inline(payload.KeyKubelet, "kubelet", t.Kubelet)
+	case t.KubeletDropIn != nil:
+		return inline(payload.KeyKubeletDropin, "kubeletDropIn", t.KubeletDropIn)
+	case t.ConfigMapRef == nil:
+		return c, fmt.Errorf("spec.template has none of kubelet, kubeletDropIn and configMapRef")
+	}
+	p, err := payload.FromConfigMap(named)
+	if err != nil {
+		return c, fmt.Errorf("ConfigMap %s/%s: %w", named.Namespace, named.Name, err)
+	}
+	return Content{p.Key, string(p.Data), p.SHA256}, nil
+}
+
+// inline writes an object of the template as YAML, the same bytes for the same content.
+func inline(key, field string, raw *runtime.RawExtension) (Content, error) {
+	data, err := yaml.JSONToYAML(raw.Raw)
+	if err != nil {
+		return Content{}, fmt.Errorf("spec.template.%s: %w", field, err)
+	}
+	p, err := payload.Decode(key, data)
+	if err != nil {
+		return Content{}, fmt.Errorf("spec.template.%s: %w", field, err)
+	}
+	return Content{key, string(data), p.SHA256}, nil
+}
+
+// RevisionName is the name of the ConfigMap that holds a content of a rollout.
+func RevisionName(rollout, sha256 string) string { return rollout + "-" + sha256[:10] }

@@ -1,0 +1,264 @@
+package rollout
+
+import "time"
+
+// Amount is a number, or a percentage.
+type Amount struct {
+	Value   int
+	Percent bool
+}
+
+// Claim is what decides which of several rollouts has a node.
+type Claim struct {
+	Name     string
+	Priority int32
+	Created  time.Time
+}
+
+// Revision is one content of a rollout's template, in its immutable ConfigMap. Zero: there is none.
+type Revision struct {
+	Number          int64
+	Namespace, Name string
+	UID             string
+	SHA256          string // of the payload
+	Gone            bool   // its ConfigMap is no more, and cannot be returned to
+}
+
+// Step is so many nodes, or a pause.
+type Step struct {
+	Nodes Amount        // zero: a pause
+	Pause time.Duration // of a pause; 0: until it is approved
+}
+
+// IsPause tells a pause from a number of nodes.
+func (s Step) IsPause() bool { return s.Nodes == Amount{} }
+
+// Approval lets a revision pass a step and all before it.
+type Approval struct {
+	Revision int64
+	Step     int
+}
+
+// Abort stops a revision.
+type Abort struct {
+	Revision int64
+	Rollback bool
+}
+
+// Retry has nodes try a revision again.
+type Retry struct {
+	Revision int64
+	Attempt  int64
+	Nodes    []string // empty: all that failed
+}
+
+// Policy is what an operator wants of one rollout, and the time at which that is looked at.
+type Policy struct {
+	Claim
+	Now time.Time
+
+	Target        Revision // zero: the template cannot be used; Invalid says why
+	Invalid       string
+	LastSucceeded Revision
+
+	Paused, Frozen bool
+	NewNodesTarget bool // nodes that join get Target, not LastSucceeded
+
+	MaxUnavailable          Amount
+	MaxUnavailablePerDomain *Amount
+	MaxDomainsInFlight      int // 0: no limit
+	Steps                   []Step
+	Soak                    time.Duration
+	NodeTimeout             time.Duration // beyond the trial's own length
+	ProgressDeadline        time.Duration
+
+	MaxFailures            Amount
+	RollbackOnFailure      bool
+	RollbackMaxUnavailable Amount
+
+	Approval Approval // zero: none; so below
+	Abort    Abort
+	Retry    Retry
+
+	AgentTimeout  time.Duration // to take up an assignment, while the Node is Ready
+	NotReadyGrace time.Duration // that a node may be NotReady for before it has failed
+}
+
+// SourceKind is what a NodeConfig's spec.configSource holds.
+type SourceKind int
+
+const (
+	SourceNone      SourceKind = iota // nil
+	SourceLocal                       // local: {}
+	SourceConfigMap                   // a ConfigMap
+)
+
+// Source is a NodeConfig's spec.configSource. Without a Rollout, and not None, a person wrote it.
+type Source struct {
+	Kind            SourceKind
+	Namespace, Name string
+	UID, SHA256     string
+
+	Rollout    string
+	Revision   int64
+	Attempt    int64
+	AssignedAt time.Time
+	Previous   *Source // that the node had before; nil: none. It has no Previous of its own.
+}
+
+// Ref is a configuration as a node reports it. Zero: local.
+type Ref struct{ UID, SHA256 string }
+
+// Node is all that is observed about one node.
+type Node struct {
+	Name    string
+	Created time.Time // of the Node
+	Domain  string    // value of the topology key
+	Stratum string    // architecture, OS, kubelet version and instance type, in one
+	Canary  bool
+	Last    bool   // it goes last: the controller runs there
+	Owner   string // the rollout that has it instead of this one; empty: this one
+
+	Ready        bool
+	ReadyChanged time.Time // when Ready became what it is
+
+	// Of its NodeConfig.
+	HasConfig  bool
+	Generation int64  // of spec
+	Observed   int64  // the generation that the status answers
+	Reported   bool   // an agent has written a status
+	Elsewhere  string // ConfigMap or Disabled, if it does not take configuration from its NodeConfig
+	Source     Source
+	Revoked    []string
+
+	// Of its status.
+	Active        Ref
+	LastKnownGood Ref
+	Promoted      time.Time // since when LastKnownGood is that
+	InTrial       bool
+	TrialLength   time.Duration
+	OK            string // status of ConfigOK: True, False, Unknown or empty
+	Reason        string // of ConfigOK
+	OKChanged     time.Time
+	Provisional   bool // the verdict on Source may yet be taken back
+	Error         string
+}
+
+// State is how a node stands to the target.
+type State uint8
+
+const (
+	Pending State = iota
+	Assigned
+	Trial
+	Soaking
+	Updated
+	Failed
+	Skipped
+	Stale
+	Conflicted
+	Manual
+)
+
+var stateNames = [...]string{"Pending", "Assigned", "Trial", "Soaking", "Updated", "Failed", "Skipped", "Stale", "Conflicted", "Manual"}
+
+func (s State) String() string { return stateNames[s] }
+
+// Standing is a node's state and, in words, why.
+type Standing struct {
+	State  State
+	Reason string // one word of a failure
+	Why    string
+}
+
+// Halt is a stop of a revision.
+type Halt struct {
+	Revision, Attempt int64
+	Reason            string // HaltTooManyFailures, ...
+	Message           string
+	Time              time.Time
+	Rollback          bool
+}
+
+// Why a revision was stopped.
+const (
+	HaltTooManyFailures = "TooManyFailures"
+	HaltInconclusive    = "Inconclusive"
+	HaltAborted         = "Aborted"
+)
+
+// Progress is what a rollout remembers about its target.
+type Progress struct {
+	Revision  int64 // that all of this is about
+	Attempt   int64
+	Step      int
+	StepTime  time.Time // when the step began
+	Started   time.Time
+	Moved     time.Time // when something moved last; it stands still while nothing may
+	Updated   int       // nodes then
+	Waiting   bool      // for a person, or for time to pass
+	Halt      *Halt
+	Succeeded bool // it has been complete once
+}
+
+// MoveKind is what a write to a NodeConfig is for.
+type MoveKind uint8
+
+const (
+	Assign   MoveKind = iota // the target
+	Join                     // what a node that has joined gets
+	TakeBack                 // an assignment that was not taken up goes back to what was before
+	GoBack                   // a node leaves a revision that was stopped
+)
+
+var moveNames = [...]string{"Assign", "Join", "TakeBack", "GoBack"}
+
+func (k MoveKind) String() string { return moveNames[k] }
+
+// Move is one write to one NodeConfig: all of its spec.
+type Move struct {
+	Node    int // index into what Plan was given
+	Kind    MoveKind
+	Source  Source
+	Revoked []string
+}
+
+// Counts counts nodes by state.
+type Counts struct {
+	Selected, Pending, Assigned, Trial, Soaking, Updated, Failed, Skipped, Stale, Conflicted, Manual int
+	// Members are those that can be this rollout's: what percentages are of.
+	Members int
+	// Unavailable is what the budget is spent on, Budget how much there is.
+	Unavailable, Budget int
+	RollingBack         int
+}
+
+// Event is worth telling once.
+type Event struct {
+	Warning         bool
+	Reason, Message string
+}
+
+// Condition is one of the rollout's conditions.
+type Condition struct {
+	Type, Status, Reason, Message string
+}
+
+// Result is what Plan decides: first Next is to be recorded, then Moves are to be made, in their order. Making them
+// twice does no harm.
+type Result struct {
+	Next       Progress
+	Moves      []Move
+	Standing   func(i int) Standing // of a node
+	States     []State              // of all
+	Counts     Counts
+	Failed     []int // indexes of the failed nodes, at most MostFailed
+	Phase      string
+	Message    string
+	Conditions []Condition
+	Events     []Event
+	Wake       time.Duration // plan again after this long, even if nothing happens; 0: nothing will change by itself
+}
+
+// MostFailed is how many failed nodes a Result names.
+const MostFailed = 10
