@@ -70,6 +70,7 @@ type NodeConfigRolloutSpec struct {
 	// nodeSelector selects nodes by their labels. An empty one is refused unless
 	// allNodes is true.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))",message="matchExpressions: operators are In and NotIn, with values, and Exists and DoesNotExist, without"
 	NodeSelector metav1.LabelSelector `json:"nodeSelector,omitempty"`
 
 	// allNodes must be true for an empty nodeSelector: every node is meant.
@@ -262,6 +263,7 @@ type RolloutStrategy struct {
 
 	// canarySelector selects those among the rollout's nodes that go first.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))",message="matchExpressions: operators are In and NotIn, with values, and Exists and DoesNotExist, without"
 	CanarySelector *metav1.LabelSelector `json:"canarySelector,omitempty"`
 }
 
