@@ -14,7 +14,7 @@ const (
 	LabelRevision = "evenkeel.dev/revision"
 )
 
-// Bounds of a NodeConfigRollout, as its CRD has them.
+// Bounds of a NodeConfigRollout, texts in characters, as its CRD has them. Who writes a status must keep to them.
 const (
 	MaxSteps             = 30
 	MaxFailedNodes       = 10
@@ -22,6 +22,8 @@ const (
 	MaxRetryNodes        = 1000
 	MaxRolloutNameLength = 63
 	MaxRolloutMessage    = 4096
+	MaxOutcomeMessage    = 1024
+	MaxFailedMessage     = 1024
 )
 
 // NodeConfigRollout is one kubelet configuration for all the nodes that a selector matches, and how it reaches them. It
@@ -83,7 +85,8 @@ type NodeConfigRolloutSpec struct {
 	// +optional
 	Priority int32 `json:"priority,omitempty"`
 
-	// template is the configuration. A new content is a new revision.
+	// template is the configuration: exactly one of kubelet, kubeletDropIn and
+	// configMapRef. A new content is a new revision.
 	// +required
 	Template RolloutTemplate `json:"template"`
 
@@ -224,7 +227,7 @@ type TemplateConfigMap struct {
 
 // RolloutStrategy is the order and the pace of a rollout.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.topologyKey) && self.topologyKey != '') || (!has(self.maxUnavailablePerDomain) && !has(self.maxDomainsInFlight))",message="maxUnavailablePerDomain and maxDomainsInFlight need a topologyKey, such as topology.kubernetes.io/zone"
+// +kubebuilder:validation:XValidation:rule="(has(self.topologyKey) && size(self.topologyKey) > 0) || (!has(self.maxUnavailablePerDomain) && !has(self.maxDomainsInFlight))",message="maxUnavailablePerDomain and maxDomainsInFlight need a topologyKey, such as topology.kubernetes.io/zone"
 type RolloutStrategy struct {
 	// maxUnavailable is how many nodes may be in flight, soaking, failed or gone
 	// NotReady at a time: a number, or a percentage of the rollout's nodes,
@@ -254,7 +257,8 @@ type RolloutStrategy struct {
 	// +kubebuilder:validation:Minimum=1
 	MaxDomainsInFlight *int32 `json:"maxDomainsInFlight,omitempty"`
 
-	// steps are gone through one after another. Absent: 1 node, 10%, all.
+	// steps are gone through one after another, each with exactly one of nodes
+	// and pause. Absent: 1 node, 10%, all.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
