@@ -61,7 +61,7 @@ func revoked(list, add []string, without string) []string {
 
 // goBack takes nodes off a revision that was stopped: broken ones at once, the others newest first, a few at a time.
 func (d *planner) goBack() {
-	if h := d.next.Halt; h == nil || !h.Rollback || d.p.Frozen || d.unreturnable() {
+	if h := d.next.Halt; h == nil || !h.Rollback || d.p.Frozen || d.good().Gone {
 		return
 	}
 	var healthy []int
@@ -100,17 +100,20 @@ func (d *planner) takenBack() int {
 	return n
 }
 
-// unreturnable tells whether the revision to go back to is gone.
-func (d *planner) unreturnable() bool {
+// good is the last revision that succeeded, zero if that is the target, or was stopped later.
+func (d *planner) good() Revision {
 	l := d.p.LastSucceeded
-	return l.Number != 0 && l.SHA256 != d.p.Target.SHA256 && l.Gone
+	if l.SHA256 == d.p.Target.SHA256 || slices.Contains(d.p.Stopped, l.UID) {
+		return Revision{}
+	}
+	return l
 }
 
 // destination is where a node goes back to: the last revision that succeeded, else what it had. Where that is nothing,
 // it is said explicitly, so that it can be seen when it was assigned.
 func (d *planner) destination(n *Node) Source {
-	l, previous := d.p.LastSucceeded, n.Source.Previous
-	if l.Number == 0 || l.SHA256 == d.p.Target.SHA256 {
+	l, previous := d.good(), n.Source.Previous
+	if l.Number == 0 {
 		if previous == nil {
 			return Source{Kind: SourceLocal, Rollout: d.p.Name, Revision: n.Source.Revision, Attempt: n.Source.Attempt, AssignedAt: d.p.Now}
 		}
@@ -135,12 +138,9 @@ func (d *planner) join() {
 	if d.p.Frozen || d.next.Revision == 0 {
 		return
 	}
-	to := d.p.LastSucceeded
-	switch {
-	case d.p.NewNodesTarget && !d.stopped():
+	to := d.good()
+	if d.p.NewNodesTarget && !d.stopped() || d.next.Succeeded && d.next.Halt == nil {
 		to = d.p.Target
-	case to.Number == d.next.Revision && d.next.Halt != nil:
-		return // it succeeded, and was stopped later
 	}
 	if to.Number == 0 || to.Gone {
 		return
