@@ -4,7 +4,12 @@ import (
 	"cmp"
 	"hash/fnv"
 	"slices"
+	"time"
 )
+
+// mostPicked is how many nodes are given the target at a time: while they are being written to, nothing is decided, and
+// what they do may be a reason to stop.
+const mostPicked = 1000
 
 // mostRevoked is how many revisions a NodeConfig can revoke.
 const mostRevoked = 10
@@ -248,6 +253,10 @@ func (d *planner) pick(candidates []int, room int) int {
 	picked := 0
 	for _, i := range d.order(candidates) {
 		if picked == room {
+			break
+		}
+		if picked == mostPicked {
+			d.at(d.p.Now.Add(time.Millisecond))
 			break
 		}
 		n := &d.nodes[i]
