@@ -354,7 +354,7 @@ func (d *planner) represent(all []candidate) {
 // hash mixes a name with the revision.
 func (d *planner) hash(name string) uint64 {
 	h := fnv.New64a()
-	h.Write([]byte(d.p.Target.SHA256))
+	h.Write([]byte(d.p.Target.SHA256[:min(12, len(d.p.Target.SHA256))]))
 	h.Write([]byte(name))
 	x := h.Sum64() // names that differ in their last letter alone are neighbours still
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd
