@@ -258,7 +258,8 @@ type RolloutStrategy struct {
 	MaxDomainsInFlight *int32 `json:"maxDomainsInFlight,omitempty"`
 
 	// steps are gone through one after another, each with exactly one of nodes
-	// and pause. Absent: 1 node, 10%, all.
+	// and pause. After the last one all other nodes get it too. Absent: 1 node,
+	// 10%, all.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1

@@ -185,7 +185,7 @@ func TestEveryPercentageOfAStepIsToldFromWhatIsNone(t *testing.T) {
 func TestTheNameOfARolloutMustFitInALabel(t *testing.T) {
 	const want = `metadata.name must have at most 63 characters and no dots, because revisions are labelled with it: choose another name`
 	for name, valid := range map[string]bool{
-		strings.Repeat("a", 63): true, "4-workers": true, strings.Repeat("a", 64): false, "workers.v2": false,
+		strings.Repeat("a", v1alpha1.MaxRolloutNameLength): true, "4-workers": true, strings.Repeat("a", 64): false, "workers.v2": false,
 	} {
 		_, err := rolloutsAsAdmin(t).Create(t.Context(), rollout(name, ""), dryRun)
 		if valid && err != nil {
