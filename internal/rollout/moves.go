@@ -314,7 +314,15 @@ func (d *planner) order(nodes []int) []int {
 	}
 	d.represent(all)
 	slices.SortFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.domain, b.domain), cmp.Compare(a.hash, b.hash), cmp.Compare(d.nodes[a.node].Name, d.nodes[b.node].Name))
+		switch { // not cmp.Or: names are compared where all else is the same alone
+		case a.rank != b.rank:
+			return a.rank - b.rank
+		case a.domain != b.domain:
+			return cmp.Compare(a.domain, b.domain)
+		case a.hash != b.hash:
+			return cmp.Compare(a.hash, b.hash)
+		}
+		return cmp.Compare(d.nodes[a.node].Name, d.nodes[b.node].Name)
 	})
 	for k := range all {
 		nodes[k] = all[k].node
