@@ -45,6 +45,7 @@ type member struct {
 
 // rolling is one rollout.
 type rolling struct {
+	name     string
 	object   *v1alpha1.NodeConfigRollout
 	nodes    labels.Selector // nil: it selects nothing; invalid says why
 	canaries labels.Selector
@@ -198,7 +199,7 @@ func rolloutNode(m *member, last bool) rollout.Node {
 func (f *fleet) selects(r *rolling, name string, m *member) {
 	_, was := r.members[name]
 	is := m.node != nil && r.nodes != nil && r.nodes.Matches(labels.Set(m.node.Labels))
-	m.claims = slices.DeleteFunc(m.claims, func(c rollout.Claim) bool { return c.Name == r.object.Name })
+	m.claims = slices.DeleteFunc(m.claims, func(c rollout.Claim) bool { return c.Name == r.name })
 	if is {
 		m.claims = append(m.claims, claimOf(r.object))
 		r.members[name] = m
@@ -236,7 +237,7 @@ func (f *fleet) setRollout(o *v1alpha1.NodeConfigRollout) {
 		return
 	}
 	if r == nil || r.object.UID != o.UID {
-		r = &rolling{members: map[string]*member{}}
+		r = &rolling{name: o.Name, members: map[string]*member{}}
 		f.rollouts[o.Name] = r
 	}
 	r.object = o
@@ -272,7 +273,7 @@ func (f *fleet) setRevision(cm *corev1.ConfigMap) {
 		of = map[string]*corev1.ConfigMap{}
 		f.revisions[owner] = of
 	}
-	if was := of[cm.Name]; was != nil && older(cm.ResourceVersion, was.ResourceVersion) {
+	if was := of[cm.Name]; was != nil && (was.ResourceVersion == cm.ResourceVersion || older(cm.ResourceVersion, was.ResourceVersion)) {
 		return
 	}
 	of[cm.Name] = cm
@@ -309,7 +310,7 @@ func (f *fleet) compose(r *rolling, nodes []rollout.Node) []rollout.Node {
 		set := labels.Set(m.node.Labels)
 		n.Domain = set[key]
 		n.Canary = r.canaries != nil && r.canaries.Matches(set)
-		if m.holder != r.object.Name {
+		if m.holder != r.name {
 			n.Owner = m.holder
 		}
 		nodes = append(nodes, n)

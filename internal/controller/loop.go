@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -89,29 +91,31 @@ func (c *Controller) passes(ctx context.Context) time.Time {
 // pass looks at one rollout. What fails is tried again, later and later.
 func (c *Controller) pass(ctx context.Context, r *rolling) {
 	again, err := c.step(ctx, r)
-	c.fleet.mu.Lock()
-	defer c.fleet.mu.Unlock()
-	name := r.object.Name
-	if c.fleet.rollouts[name] != r {
-		return // deleted meanwhile
+	if ctx.Err() != nil {
+		return
 	}
-	if err != nil && ctx.Err() == nil {
+	name, unread := r.name, errors.Is(err, errUnread)
+	c.fleet.mu.Lock()
+	known := c.fleet.rollouts[name] == r
+	if err == nil {
+		r.failures = 0
+	} else {
 		r.failures++
-		wait := min(longestWait, 250*time.Millisecond<<min(r.failures, 10))
-		c.fleet.markAt(r, c.fleet.now().Add(wait))
-		if errors.Is(err, errUnread) {
-			return
-		}
-		c.log.Warn("cannot go on with a rollout; it is tried again", "rollout", name, "err", err, "in", wait)
+		again = c.fleet.now().Add(min(longestWait, 250*time.Millisecond<<min(r.failures, 10)))
+	}
+	if known && !again.IsZero() {
+		c.fleet.markAt(r, again)
+	}
+	c.fleet.mu.Unlock()
+	switch {
+	case !known || unread: // deleted meanwhile; or read soon
+	case err == nil:
+		c.failing.note(name, nil)
+	default:
+		c.log.Warn("cannot go on with a rollout; it is tried again", "rollout", name, "err", err, "failures", r.failures)
 		if r.failures >= lasting {
 			c.failing.note(name, fmt.Errorf("rollout %s: %w", name, err))
 		}
-		return
-	}
-	r.failures = 0
-	c.failing.note(name, nil)
-	if !again.IsZero() {
-		c.fleet.markAt(r, again)
 	}
 }
 
@@ -239,10 +243,14 @@ func (c *Controller) record(ctx context.Context, r *rolling, o *v1alpha1.NodeCon
 		return due, nil
 	}
 	if news {
-		got := o.DeepCopy()
-		got.Status = st
-		patch := client.MergeFromWithOptions(o, client.MergeFromWithOptimisticLock{})
-		if err := c.client.Status().Patch(ctx, got, patch, fieldManager); err != nil {
+		data, err := json.Marshal([]operation{
+			{"test", "/metadata/uid", o.UID}, {"test", "/metadata/resourceVersion", o.ResourceVersion}, {"add", "/status", st},
+		})
+		if err != nil {
+			return time.Time{}, fmt.Errorf("encode the status of NodeConfigRollout %s: %w", o.Name, err)
+		}
+		got := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: o.Name}}
+		if err := c.client.Status().Patch(ctx, got, client.RawPatch(types.JSONPatchType, data), fieldManager); err != nil {
 			return time.Time{}, c.unrecorded(ctx, o, err)
 		}
 		c.metrics.wrote("rollout", "ok")

@@ -33,7 +33,7 @@ import (
 // What the tests share: one cluster, agents that are played by hand, and a controller that has no right but its own.
 
 const (
-	within = 30 * time.Second
+	within = 15 * time.Second
 	often  = 20 * time.Millisecond
 )
 

@@ -201,7 +201,7 @@ func (c *Controller) ensure(ctx context.Context, r *rolling) error {
 	var missing []string
 	c.fleet.mu.Lock()
 	for name, m := range r.members {
-		if m.config == nil && m.holder == r.object.Name {
+		if m.config == nil && m.holder == r.name {
 			missing = append(missing, name)
 		}
 	}
