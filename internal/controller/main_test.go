@@ -7,15 +7,18 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,7 +67,7 @@ func run(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
 		return 0, err
 	}
 	config := cluster.AdminConfig()
@@ -88,14 +91,16 @@ func own() *rest.Config {
 // running is a controller that runs.
 type running struct {
 	*Controller
-	stop func()
+	registry *prometheus.Registry
+	stop     func()
 }
 
 // start runs a controller until the test ends, or it is stopped.
 func start(t *testing.T, config *rest.Config, change ...func(*Options)) *running {
 	t.Helper()
+	registry := prometheus.NewRegistry()
 	o := Options{
-		MetricsAddress: "0", ProbeAddress: "0", Tick: 20 * time.Millisecond, Registry: prometheus.NewRegistry(),
+		MetricsAddress: "0", ProbeAddress: "0", Tick: 20 * time.Millisecond, Registry: registry,
 		Log: slog.New(slog.NewTextHandler(testLog(t), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range change {
@@ -115,7 +120,7 @@ func start(t *testing.T, config *rest.Config, change ...func(*Options)) *running
 		}
 	})
 	t.Cleanup(stop)
-	return &running{c, stop}
+	return &running{c, registry, stop}
 }
 
 // testLog shows what is logged if the test fails.
@@ -349,4 +354,103 @@ func agents(t *testing.T, bad func(configMap string) bool, names ...string) {
 		}
 	}()
 	t.Cleanup(func() { cancel(); <-ended })
+}
+
+func contentOf(t *testing.T, of v1alpha1.RolloutTemplate) Content {
+	t.Helper()
+	content, err := ContentOf(of, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// writes counts a client's writes, but for Events and leases.
+type writes struct {
+	count atomic.Int64
+	mu    sync.Mutex
+	seen  []string
+}
+
+func (w *writes) wrap(next http.RoundTripper) http.RoundTripper {
+	return tripper(func(r *http.Request) (*http.Response, error) {
+		if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events") && !strings.Contains(r.URL.Path, "/leases") {
+			w.count.Add(1)
+			w.mu.Lock()
+			w.seen = append(w.seen, r.Method+" "+r.URL.Path)
+			w.mu.Unlock()
+		}
+		return next.RoundTrip(r)
+	})
+}
+
+func (w *writes) paths() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.seen)
+}
+
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// quiet waits until nothing was written for two seconds, and counts from there.
+func quiet(t *testing.T, w *writes) {
+	t.Helper()
+	last, since := w.count.Load(), time.Now()
+	eventually(t, func() error {
+		if n := w.count.Load(); n != last {
+			last, since = n, time.Now()
+		}
+		if time.Since(since) < 2*time.Second {
+			return fmt.Errorf("writes go on: %v", w.paths())
+		}
+		return nil
+	})
+	w.mu.Lock()
+	w.seen = nil
+	w.mu.Unlock()
+	w.count.Store(0)
+}
+
+// idle tells whether a controller has looked at all that was due.
+func idle(c *running) error {
+	c.fleet.mu.Lock()
+	defer c.fleet.mu.Unlock()
+	for name, r := range c.fleet.rollouts {
+		if !r.due.IsZero() && r.due.Before(time.Now().Add(time.Second)) {
+			return fmt.Errorf("%s is due", name)
+		}
+	}
+	return nil
+}
+
+// told looks for an Event of a rollout.
+func told(t *testing.T, rollout, want string) error {
+	t.Helper()
+	list := &corev1.EventList{}
+	if err := admin.List(t.Context(), list, client.InNamespace("default")); err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, e := range list.Items {
+		if e.InvolvedObject.Name == rollout && strings.Contains(e.Message, want) {
+			return nil
+		}
+		all = append(all, e.InvolvedObject.Name+": "+e.Message)
+	}
+	return fmt.Errorf("no Event says %q of %s, but:\n%s", want, rollout, strings.Join(all, "\n"))
+}
+
+// holds tells whether somebody has the lease.
+func holds(t *testing.T) error {
+	t.Helper()
+	lease := &coordinationv1.Lease{}
+	if err := admin.Get(t.Context(), types.NamespacedName{Namespace: DefaultNamespace, Name: leaseName}, lease); err != nil {
+		return err
+	}
+	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+		return errors.New("nobody has the lease")
+	}
+	return nil
 }
