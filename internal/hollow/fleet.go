@@ -22,6 +22,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/agent"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/trial"
 )
 
@@ -49,14 +50,17 @@ type Options struct {
 
 // Fleet is a running fleet. Its methods may be called concurrently.
 type Fleet struct {
-	o       Options
-	api     *api
-	metrics *agent.Metrics // shared: nobody looks at them
-	dir     string
-	ours    bool // dir is
-	ctx     context.Context
-	cancel  context.CancelFunc
-	all     sync.WaitGroup // of what is done in the background
+	o      Options
+	api    *api
+	dir    string
+	ours   bool // dir is
+	ctx    context.Context
+	cancel context.CancelFunc
+	all    sync.WaitGroup // of what is done in the background
+
+	// Of all agents: thousands of each would be large.
+	metrics   *agent.Metrics // nobody looks at them
+	protected payload.Protection
 
 	mu      sync.Mutex
 	next    int
@@ -77,7 +81,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 		}
 	}
 	o = o.withDefaults()
-	f := &Fleet{o: o, metrics: agent.NewMetrics(), nodes: map[string]*node{}, made: map[string]bool{}}
+	f := &Fleet{o: o, metrics: agent.NewMetrics(), protected: payload.DefaultProtection(), nodes: map[string]*node{}, made: map[string]bool{}}
 	var err error
 	if f.api, err = newAPI(o.Config); err != nil {
 		return nil, err

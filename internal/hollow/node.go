@@ -13,7 +13,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/agent"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/checkpoint"
-	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/source"
 )
 
@@ -111,12 +110,15 @@ func (n *node) stop() {
 	n.cancel = nil
 }
 
+// patience is the agents' sync timeout: the API server that they all ask at once is a small one.
+const patience = 15 * time.Second
+
 func (n *node) options(log *slog.Logger) agent.Options {
 	o := n.fleet.o
 	return agent.Options{
-		Limits: o.Limits, APILoss: "off", SyncTimeout: 2 * time.Second, StopGrace: time.Second, AgentVersion: o.Version,
+		Limits: o.Limits, APILoss: "off", SyncTimeout: patience, StopGrace: time.Second, AgentVersion: o.Version,
 		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost, BootID: "hollow", Log: log, Metrics: n.fleet.metrics, Init: noInit{},
-		Protected: payload.DefaultProtection(),
+		Protected: n.fleet.protected,
 		OpenStore: func(version string) (agent.Store, error) {
 			return checkpoint.Open(atomicfile.OS{}, n.dir, version, log)
 		},
