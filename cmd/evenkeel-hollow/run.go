@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 
 	"github.com/evenkeel/evenkeel/internal/hollow"
 	"github.com/evenkeel/evenkeel/internal/trial"
@@ -156,11 +157,14 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	fo.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if o.verbose {
 		fo.AgentLog = fo.Log
+	} else {
+		klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // client-go's own, of every request that an agent gives up
 	}
 	f, err := hollow.Start(ctx, fo)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil // told to stop
+			fo.Log.Info("told to stop while nodes were joining", "err", err)
+			return nil
 		}
 		return err
 	}

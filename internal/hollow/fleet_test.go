@@ -1,12 +1,15 @@
 package hollow
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -293,4 +296,98 @@ func TestASuccessfulChangeCostsAtMostThreeWritesAndTwoEvents(t *testing.T) {
 			t.Errorf("%s: %d writes\n%s\nand %d events\n%s", text, len(others), strings.Join(others, "\n"), len(events), strings.Join(events, "\n"))
 		}
 	}
+}
+
+func TestALeaseIsRenewedAsOftenAsToldAlsoOfASilentAgent(t *testing.T) {
+	o := options(1)
+	o.LeasePeriod = 100 * time.Millisecond
+	f := start(t, o)
+	name := f.Names()[0]
+	renewed := map[string]bool{}
+	watch := func() {
+		clear(renewed)
+		until(t, "its Lease is renewed again and again", func() (string, bool) {
+			lease, err := f.api.leases.Leases("kube-node-lease").Get(t.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				return err.Error(), false
+			}
+			renewed[lease.Spec.RenewTime.String()] = true
+			return lease.Spec.RenewTime.String(), len(renewed) > 3
+		})
+	}
+	watch()
+	if err := f.Silence(name); err != nil {
+		t.Fatal(err)
+	}
+	watch()
+}
+
+func TestAFleetGoesOnWithWhatAnotherLeft(t *testing.T) {
+	o := options(1)
+	o.Dir = t.TempDir()
+	before, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := before.Names()[0]
+	ref := configMap(t, "maxPods: 63")
+	assign(t, name, ref)
+	lastKnownGood(t, name, ref)
+	if err := before.SetReady(name, false); err != nil {
+		t.Fatal(err)
+	}
+	isReady(t, name, corev1.ConditionFalse)
+	if err := before.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	after := start(t, o)
+	if st, told := after.Status(name); !told || st.LastKnownGood == nil || st.LastKnownGood.UID != ref.UID {
+		t.Errorf("it reports %+v", st)
+	}
+	isReady(t, name, corev1.ConditionTrue)
+}
+
+// What the user may not do is said, with the object.
+func TestWhatIsRefusedIsNamed(t *testing.T) {
+	for _, tt := range []struct {
+		method, path, want string
+		do                 func(t *testing.T, f *Fleet) error
+	}{
+		{http.MethodGet, "/api/v1/nodes", "list the Nodes that there are", func(t *testing.T, f *Fleet) error { _, err := f.Add(t.Context(), 1); return err }},
+		{http.MethodPost, "/api/v1/nodes", "register Node", func(t *testing.T, f *Fleet) error { _, err := f.Add(t.Context(), 1); return err }},
+		{http.MethodPost, "/leases", "create the Lease of Node", func(t *testing.T, f *Fleet) error { _, err := f.Add(t.Context(), 1); return err }},
+		{http.MethodDelete, "/api/v1/nodes/", "delete Node", func(t *testing.T, f *Fleet) error { return f.Remove(t.Context(), f.Names()[0]) }},
+		{http.MethodDelete, "/leases/", "delete the Lease of Node", func(t *testing.T, f *Fleet) error { return f.Remove(t.Context(), f.Names()[0]) }},
+		{http.MethodDelete, "/nodeconfigs/", "delete NodeConfig", func(t *testing.T, f *Fleet) error { return f.Cleanup(t.Context()) }},
+	} {
+		t.Run(tt.want, func(t *testing.T) {
+			o := options(1)
+			refuse := &refusing{method: tt.method, path: tt.path}
+			o.Config.WrapTransport = func(next http.RoundTripper) http.RoundTripper { return &refuser{refuse, next} }
+			f := start(t, o)
+			refuse.on.Store(true)
+			if err := tt.do(t, f); err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "refused by the test") {
+				t.Errorf("got %v", err)
+			}
+			refuse.on.Store(false)
+		})
+	}
+}
+
+type refusing struct {
+	method, path string
+	on           atomic.Bool
+}
+
+// refuser is a transport that lets some of a fleet's own requests fail.
+type refuser struct {
+	*refusing
+	next http.RoundTripper
+}
+
+func (r *refuser) RoundTrip(q *http.Request) (*http.Response, error) {
+	if r.on.Load() && q.UserAgent() == "evenkeel-hollow" && q.Method == r.method && strings.Contains(q.URL.Path, r.path) {
+		return nil, errors.New("refused by the test")
+	}
+	return r.next.RoundTrip(q)
 }

@@ -84,7 +84,8 @@ func (h *heart) arm() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.timer = nil
-		if h.due = h.period > 0 || h.close; h.due {
+		if h.period > 0 || h.close {
+			h.due = true
 			h.write()
 			h.arm()
 		}
