@@ -165,7 +165,7 @@ func as(ts *testscript.TestScript, neg bool, args []string) {
 func bare(ts *testscript.TestScript, _ bool, _ []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	c, err := localcluster.Start(ctx, localcluster.Options{Manifests: ts.MkAbs(".")})
+	c, err := localcluster.Start(ctx, localcluster.Options{Manifests: ts.Getenv("TMPDIR")})
 	ts.Check(err)
 	ts.Defer(func() { ts.Check(c.Stop()) })
 	ts.Setenv("KUBECONFIG", c.AdminKubeconfig())
