@@ -4,7 +4,12 @@ import (
 	"cmp"
 	"hash/fnv"
 	"slices"
+	"time"
 )
+
+// mostPicked is how many nodes are given the target at a time: while they are being written to, nothing is decided, and
+// what they do may be a reason to stop.
+const mostPicked = 1000
 
 // mostRevoked is how many revisions a NodeConfig can revoke.
 const mostRevoked = 10
@@ -61,7 +66,7 @@ func revoked(list, add []string, without string) []string {
 
 // goBack takes nodes off a revision that was stopped: broken ones at once, the others newest first, a few at a time.
 func (d *planner) goBack() {
-	if h := d.next.Halt; h == nil || !h.Rollback || d.p.Frozen || d.unreturnable() {
+	if h := d.next.Halt; h == nil || !h.Rollback || d.p.Frozen || d.good().Gone {
 		return
 	}
 	var healthy []int
@@ -100,48 +105,47 @@ func (d *planner) takenBack() int {
 	return n
 }
 
-// unreturnable tells whether the revision to go back to is gone.
-func (d *planner) unreturnable() bool {
+// good is the last revision that succeeded, zero if that is the target, or was stopped later.
+func (d *planner) good() Revision {
 	l := d.p.LastSucceeded
-	return l.Number != 0 && l.SHA256 != d.p.Target.SHA256 && l.Gone
+	if l.SHA256 == d.p.Target.SHA256 || slices.Contains(d.p.Stopped, l.UID) {
+		return Revision{}
+	}
+	return l
 }
 
 // destination is where a node goes back to: the last revision that succeeded, else what it had. Where that is nothing,
 // it is said explicitly, so that it can be seen when it was assigned.
 func (d *planner) destination(n *Node) Source {
-	l, previous := d.p.LastSucceeded, n.Source.Previous
-	if l.Number == 0 || l.SHA256 == d.p.Target.SHA256 {
+	l, previous := d.good(), n.Source.Previous
+	if l.Number == 0 {
 		if previous == nil {
 			return Source{Kind: SourceLocal, Rollout: d.p.Name, Revision: n.Source.Revision, Attempt: n.Source.Attempt, AssignedAt: d.p.Now}
 		}
 		return d.before(n)
-	}
-	if previous != nil && previous.SHA256 == l.SHA256 {
-		previous = nil
 	}
 	return d.source(l, 1, previous)
 }
 
 // source assigns a revision now.
 func (d *planner) source(r Revision, attempt int64, previous *Source) Source {
+	if previous != nil && previous.SHA256 == r.SHA256 {
+		previous = nil
+	}
 	return Source{
 		Kind: SourceConfigMap, Namespace: r.Namespace, Name: r.Name, UID: r.UID, SHA256: r.SHA256,
 		Rollout: d.p.Name, Revision: r.Number, Attempt: attempt, AssignedAt: d.p.Now, Previous: previous,
 	}
 }
 
-// join serves nodes that came after the rollout did and have nothing yet. They do not wait for their turn, and cost
-// nothing.
+// join serves nodes that came after the rollout did and have nothing yet. They do not wait for their turn.
 func (d *planner) join() {
 	if d.p.Frozen || d.next.Revision == 0 {
 		return
 	}
-	to := d.p.LastSucceeded
-	switch {
-	case d.p.NewNodesTarget && !d.stopped():
+	to := d.good()
+	if d.p.NewNodesTarget && !d.stopped() || d.next.Succeeded && d.next.Halt == nil {
 		to = d.p.Target
-	case to.Number == d.next.Revision && d.next.Halt != nil:
-		return // it succeeded, and was stopped later
 	}
 	if to.Number == 0 || to.Gone {
 		return
@@ -150,8 +154,20 @@ func (d *planner) join() {
 		n := &d.nodes[i]
 		if d.states[i] == Pending && n.Observed == n.Generation && n.Source.Kind == SourceNone && n.Created.After(d.p.Created) {
 			d.give(i, Join, to)
+			d.spend(n, 1) // no budget holds it up, but it holds others up
+			if to.Number == d.next.Revision {
+				d.given++
+			}
 		}
 	}
+}
+
+// spend takes a node that begins to move into account.
+func (d *planner) spend(n *Node, cost int) {
+	dom := d.domain(n)
+	d.counts.Unavailable += cost
+	dom.unavailable += cost
+	dom.inFlight++
 }
 
 // give assigns a revision to a node.
@@ -188,23 +204,20 @@ func (d *planner) assign() {
 		joined[m.Node] = true
 	}
 	var candidates []int
-	given := 0
 	for i := range d.nodes {
 		n, s := &d.nodes[i], d.states[i]
 		switch {
 		case joined[i]:
-		case s == Pending && n.Observed == n.Generation:
+		case s == Pending && n.Observed == n.Generation, s == Failed && n.Ready && d.retries(n):
 			candidates = append(candidates, i)
-		case s == Failed && n.Ready && d.retries(n):
-			d.give(i, Assign, d.p.Target) // it costs what it has cost before
-			given++
-		case d.has(n) && s != Failed && s != Stale && s != Skipped && n.Source.UID != d.p.Target.UID:
+		case s >= Assigned && s <= Updated && n.Source.UID != d.p.Target.UID:
 			d.give(i, Assign, d.p.Target) // its ConfigMap was made anew: an equal payload needs no restart
 		}
 	}
 	room := d.allowed() - (d.given - d.counts.Failed)
+	given := 0
 	if len(candidates) > 0 && room > 0 && d.counts.Budget > 0 {
-		given += d.pick(candidates, room)
+		given = d.pick(candidates, room)
 	}
 	switch {
 	case given > 0:
@@ -234,7 +247,7 @@ func (d *planner) pick(candidates []int, room int) int {
 			flying++
 		}
 	}
-	if c.Unavailable >= c.Budget && !slices.ContainsFunc(candidates, func(i int) bool { return d.costs(&d.nodes[i], Pending) }) {
+	if c.Unavailable >= c.Budget && !slices.ContainsFunc(candidates, func(i int) bool { return d.costs(&d.nodes[i], d.states[i]) }) {
 		return 0
 	}
 	picked := 0
@@ -242,9 +255,13 @@ func (d *planner) pick(candidates []int, room int) int {
 		if picked == room {
 			break
 		}
+		if picked == mostPicked {
+			d.at(d.p.Now.Add(time.Millisecond))
+			break
+		}
 		n := &d.nodes[i]
 		dom, cost := d.domain(n), 1
-		if d.costs(n, Pending) {
+		if d.costs(n, d.states[i]) {
 			cost = 0 // it is unavailable already
 		}
 		switch {
@@ -258,9 +275,7 @@ func (d *planner) pick(candidates []int, room int) int {
 		if dom.inFlight == 0 {
 			flying++
 		}
-		c.Unavailable += cost
-		dom.unavailable += cost
-		dom.inFlight++
+		d.spend(n, cost)
 		d.give(i, Assign, d.p.Target)
 		picked++
 	}
@@ -275,7 +290,7 @@ type candidate struct {
 	hash   uint64
 }
 
-// order sorts candidates: canaries; then one of each kind of machine that no canary is of; then domain by domain; in
+// order sorts candidates: those that try again; canaries; then one of each kind of machine that no canary is of; then domain by domain; in
 // each by a hash with the revision, so that it is not always the same nodes. The controller's own node comes last.
 func (d *planner) order(nodes []int) []int {
 	all := make([]candidate, len(nodes))
@@ -289,6 +304,8 @@ func (d *planner) order(nodes []int) []int {
 		}
 		all[k] = candidate{node: i, rank: 2, domain: h, hash: d.hash(n.Name)}
 		switch {
+		case d.states[i] == Failed:
+			all[k].rank = -1
 		case n.Last:
 			all[k].rank = 3
 		case n.Canary:
@@ -297,7 +314,15 @@ func (d *planner) order(nodes []int) []int {
 	}
 	d.represent(all)
 	slices.SortFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.domain, b.domain), cmp.Compare(a.hash, b.hash), cmp.Compare(d.nodes[a.node].Name, d.nodes[b.node].Name))
+		switch { // not cmp.Or: names are compared where all else is the same alone
+		case a.rank != b.rank:
+			return a.rank - b.rank
+		case a.domain != b.domain:
+			return cmp.Compare(a.domain, b.domain)
+		case a.hash != b.hash:
+			return cmp.Compare(a.hash, b.hash)
+		}
+		return cmp.Compare(d.nodes[a.node].Name, d.nodes[b.node].Name)
 	})
 	for k := range all {
 		nodes[k] = all[k].node
@@ -314,7 +339,7 @@ func (d *planner) represent(all []candidate) {
 		}
 	}
 	for _, c := range all {
-		if c.rank == 0 {
+		if c.rank <= 0 {
 			first[d.nodes[c.node].Stratum] = -1
 		}
 	}
@@ -337,7 +362,7 @@ func (d *planner) represent(all []candidate) {
 // hash mixes a name with the revision.
 func (d *planner) hash(name string) uint64 {
 	h := fnv.New64a()
-	h.Write([]byte(d.p.Target.SHA256))
+	h.Write([]byte(d.p.Target.SHA256[:min(12, len(d.p.Target.SHA256))]))
 	h.Write([]byte(name))
 	x := h.Sum64() // names that differ in their last letter alone are neighbours still
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd
