@@ -1,6 +1,174 @@
 package rollout
 
-// Plan decides what one rollout does next.
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Plan decides what one rollout does next. It is called again and again with what is observed then; with nothing changed
+// it decides the same, and that is in the end: nothing.
 func Plan(p Policy, was Progress, nodes []Node) Result {
-	return Result{}
+	d := &planner{p: p, was: was, next: was, nodes: nodes, states: make([]State, len(nodes)), domains: map[string]*domain{}}
+	d.target()   // another revision starts anew
+	d.attempt()  // a retry lifts a stop, and what failed before counts no more
+	d.stand()    // how each node stands to the revision
+	d.judge()    // too many failures stop it, and so does a person
+	d.advance()  // steps that are done, approved or over
+	d.takeBack() // what silent agents, or any after a stop, have not taken up
+	d.goBack()   // from a revision that was stopped
+	d.join()     // nodes that came later are served
+	d.assign()   // the next nodes, as far as the budgets allow
+	d.deadline() // how long nothing has moved
+	return d.result()
+}
+
+// planner is one call of Plan.
+type planner struct {
+	p         Policy
+	was, next Progress
+	nodes     []Node
+
+	states  []State
+	counts  Counts
+	domains map[string]*domain
+	// Of the nodes that have the target:
+	given    int // all of them
+	failures int // those that count towards the stop
+	moving   int // GoBack in flight
+
+	moves    []Move
+	events   []Event
+	failed   []int
+	wake     time.Duration
+	complete bool
+	stuck    bool
+	held     string // why no candidate moves, if there are any
+}
+
+// domain is the nodes of one value of the topology key.
+type domain struct {
+	members, unavailable, inFlight int
+}
+
+func (d *planner) event(warning bool, reason, format string, args ...any) {
+	d.events = append(d.events, Event{warning, reason, fmt.Sprintf(format, args...)})
+}
+
+// at has Plan called again at a time, if that is to come.
+func (d *planner) at(t time.Time) {
+	if left := t.Sub(d.p.Now); left > 0 && (d.wake == 0 || left < d.wake) {
+		d.wake = left
+	}
+}
+
+func (d *planner) target() {
+	if d.p.Target.Number == d.was.Revision {
+		return
+	}
+	now := d.p.Now
+	d.next = Progress{Revision: d.p.Target.Number, Attempt: 1, Started: now, StepTime: now, Moved: now}
+	d.event(false, "RolloutStarted", "revision %d (%s) is the target", d.p.Target.Number, d.p.Target.Name)
+}
+
+func (d *planner) attempt() {
+	r := d.p.Retry
+	if r.Revision != d.next.Revision || r.Attempt <= d.next.Attempt {
+		return
+	}
+	d.next.Attempt, d.next.Moved = r.Attempt, d.p.Now
+	if d.next.Halt != nil {
+		d.next.Halt = nil
+		d.event(false, "RolloutRetried", "revision %d is tried again (attempt %d)", r.Revision, r.Attempt)
+	}
+}
+
+// stopped tells whether nothing may move forward.
+func (d *planner) stopped() bool {
+	return d.next.Halt != nil || d.p.Paused || d.p.Frozen || d.p.Invalid != ""
+}
+
+// advance goes on to the step that the rollout is in.
+func (d *planner) advance() {
+	if d.next.Revision == 0 || d.stopped() {
+		return
+	}
+	for d.next.Step < len(d.p.Steps) && d.passes(d.p.Steps[d.next.Step]) {
+		d.next.Step++
+		d.next.StepTime, d.next.Moved = d.p.Now, d.p.Now
+	}
+	c := d.counts
+	d.complete = d.next.Step == len(d.p.Steps) && c.Pending+c.Assigned+c.Trial+c.Soaking == 0 && c.Updated > 0
+	if d.complete && !d.next.Succeeded {
+		d.next.Succeeded = true
+		d.event(false, "RolloutComplete", "revision %d is complete: %s", d.next.Revision, d.tally())
+	}
+}
+
+func (d *planner) passes(s Step) bool {
+	c := d.counts
+	switch {
+	case d.p.Approval.Revision == d.next.Revision && d.p.Approval.Step >= d.next.Step:
+		return true
+	case s.IsPause() && s.Pause == 0:
+		return false
+	case s.IsPause():
+		end := d.next.StepTime.Add(s.Pause)
+		d.at(end)
+		return !d.p.Now.Before(end)
+	}
+	reachable := c.Updated + c.Assigned + c.Trial + c.Soaking + c.Pending
+	return c.Updated > 0 && c.Updated >= min(s.Nodes.up(c.Members), reachable)
+}
+
+// allowed is how many nodes may have the target by now, besides those on which it failed.
+func (d *planner) allowed() int {
+	if d.next.Step >= len(d.p.Steps) {
+		return len(d.nodes)
+	}
+	most := 0
+	for _, s := range d.p.Steps[:d.next.Step+1] {
+		if !s.IsPause() {
+			most = max(most, s.Nodes.up(d.counts.Members))
+		}
+	}
+	return most
+}
+
+func (d *planner) deadline() {
+	now := d.p.Now
+	d.next.Waiting = d.p.Paused || d.p.Frozen || d.p.Invalid != "" || d.pausing()
+	moved := d.next.Step != d.was.Step || d.was.Waiting && !d.next.Waiting || d.counts.Updated != d.was.Updated ||
+		slices.ContainsFunc(d.moves, func(m Move) bool { return m.Kind == Assign })
+	if moved && d.next.Revision == d.was.Revision {
+		d.next.Moved = now
+	}
+	d.next.Updated = d.counts.Updated
+	if d.next.Waiting || d.next.Halt != nil || d.complete || d.counts.Members == 0 || d.p.ProgressDeadline == 0 {
+		return
+	}
+	end := d.next.Moved.Add(d.p.ProgressDeadline)
+	d.stuck = !now.Before(end)
+	d.at(end)
+}
+
+// pausing tells whether the rollout is in a pause.
+func (d *planner) pausing() bool {
+	return d.next.Step < len(d.p.Steps) && d.p.Steps[d.next.Step].IsPause()
+}
+
+// up is the amount of all, rounded up; at least 1 unless it is nothing.
+func (a Amount) up(all int) int {
+	if !a.Percent {
+		return a.Value
+	}
+	return (a.Value*all + 99) / 100
+}
+
+// down is the amount of all, rounded down, but at least 1 unless it is nothing.
+func (a Amount) down(all int) int {
+	if !a.Percent || a.Value == 0 {
+		return a.Value
+	}
+	return max(1, a.Value*all/100)
 }

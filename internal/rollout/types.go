@@ -60,6 +60,9 @@ type Policy struct {
 	Target        Revision // zero: the template cannot be used; Invalid says why
 	Invalid       string
 	LastSucceeded Revision
+	// Stopped are the UIDs of earlier revisions that were stopped because they were bad, or by a person: a node that is
+	// given another one must never fall back to them.
+	Stopped []string
 
 	Paused, Frozen bool
 	NewNodesTarget bool // nodes that join get Target, not LastSucceeded

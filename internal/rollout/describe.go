@@ -1,0 +1,157 @@
+package rollout
+
+import "fmt"
+
+// The phases, as the API has them.
+const (
+	PhaseInvalid          = "Invalid"
+	PhaseFrozen           = "Frozen"
+	PhaseRollingBack      = "RollingBack"
+	PhaseRolledBack       = "RolledBack"
+	PhaseHalted           = "Halted"
+	PhaseComplete         = "Complete"
+	PhasePaused           = "Paused"
+	PhaseAwaitingApproval = "AwaitingApproval"
+	PhaseWaiting          = "Waiting"
+	PhaseStuck            = "Stuck"
+	PhaseNoNodes          = "NoNodes"
+	PhaseProgressing      = "Progressing"
+)
+
+// result says what was decided.
+func (d *planner) result() Result {
+	d.counts.RollingBack = d.moving
+	phase, message := d.describe()
+	return Result{
+		Next: d.next, Moves: d.moves, States: d.states, Counts: d.counts, Failed: d.failed,
+		Standing: func(i int) Standing { return d.standing(&d.nodes[i]) },
+		Phase:    phase, Message: message, Conditions: d.conditions(phase, message), Events: d.events, Wake: d.wake,
+	}
+}
+
+// describe sums up what the rollout does, and what a person can do about it.
+func (d *planner) describe() (phase, message string) {
+	revision := fmt.Sprintf("revision %d", d.next.Revision)
+	h := d.next.Halt
+	switch {
+	case d.p.Invalid != "":
+		return PhaseInvalid, d.p.Invalid
+	case d.p.Frozen:
+		return PhaseFrozen, "spec.frozen: nothing moves, nodes that join included; " + d.tally()
+	case h != nil:
+		return d.describeHalt(revision, h)
+	case d.counts.Members == 0:
+		return PhaseNoNodes, d.nobody()
+	case d.complete:
+		return PhaseComplete, revision + ": " + d.tally()
+	case d.p.Paused:
+		return PhasePaused, fmt.Sprintf("spec.paused; %s: %s", revision, d.tally())
+	case d.pausing() && d.p.Steps[d.next.Step].Pause == 0:
+		return PhaseAwaitingApproval, fmt.Sprintf("%s waits at step %d of %d until somebody approves: kubectl evenkeel rollout promote %s; %s", revision, d.next.Step+1, len(d.p.Steps), d.p.Name, d.tally())
+	case d.pausing():
+		return PhaseWaiting, fmt.Sprintf("%s waits at step %d of %d until %s; %s", revision, d.next.Step+1, len(d.p.Steps), d.next.StepTime.Add(d.p.Steps[d.next.Step].Pause).UTC().Format("15:04:05 MST"), d.tally())
+	case d.stuck:
+		return PhaseStuck, fmt.Sprintf("%s: nothing has moved for %s: %s%s", revision, d.p.ProgressDeadline, d.tally(), d.holding())
+	}
+	return PhaseProgressing, revision + ": " + d.tally() + d.holding()
+}
+
+func (d *planner) holding() string {
+	if d.held == "" {
+		return ""
+	}
+	return "; " + d.held
+}
+
+func (d *planner) describeHalt(revision string, h *Halt) (phase, message string) {
+	what := fmt.Sprintf("%s was stopped (%s): %s", revision, h.Reason, h.Message)
+	again := fmt.Sprintf("; change the template, or: kubectl evenkeel rollout retry %s", d.p.Name)
+	switch {
+	case !h.Rollback:
+		return PhaseHalted, what + again
+	case d.unreturnable():
+		return PhaseHalted, fmt.Sprintf("%s; cannot go back: ConfigMap %s/%s of revision %d is gone%s", what, d.p.LastSucceeded.Namespace, d.p.LastSucceeded.Name, d.p.LastSucceeded.Number, again)
+	case d.given > 0 || d.moving > 0:
+		return PhaseRollingBack, fmt.Sprintf("%s; %d nodes have it still, %d are on their way back", what, d.given, d.moving)
+	}
+	return PhaseRolledBack, what + "; no node has it any more" + again
+}
+
+// nobody says why there are no nodes.
+func (d *planner) nobody() string {
+	c := d.counts
+	if c.Selected == 0 {
+		return "the selector matches no node: compare spec.nodeSelector with kubectl get nodes --show-labels"
+	}
+	return fmt.Sprintf("none of the %d selected nodes can be this rollout's: %d belong to others, %d have a source that a person wrote, %d take theirs from elsewhere: kubectl evenkeel nodes", c.Selected, c.Conflicted, c.Manual, c.Skipped)
+}
+
+// tally counts, and leaves out what is nothing.
+func (d *planner) tally() string {
+	c := d.counts
+	out := fmt.Sprintf("%d of %d nodes updated", c.Updated, c.Members)
+	for _, x := range []struct {
+		n    int
+		what string
+	}{
+		{c.Assigned + c.Trial, "in flight"}, {c.Soaking, "soaking"}, {c.Failed, "failed"}, {c.Skipped, "skipped"},
+		{c.Stale, "with a silent agent"}, {c.Conflicted, "of other rollouts"}, {c.Manual, "set by hand"},
+	} {
+		if x.n > 0 {
+			out += fmt.Sprintf(", %d %s", x.n, x.what)
+		}
+	}
+	return out
+}
+
+// full says which budget is spent.
+func (d *planner) full() string {
+	if c := d.counts; c.Unavailable >= c.Budget {
+		return fmt.Sprintf("maxUnavailable is spent: %d of %d", c.Unavailable, c.Budget)
+	}
+	return "the budget of the domains is spent"
+}
+
+// steps is how many of the steps are done.
+func (d *planner) steps() string { return fmt.Sprintf("%d/%d", d.next.Step, len(d.p.Steps)) }
+
+func (d *planner) conditions(phase, message string) []Condition {
+	h, c := d.next.Halt, d.counts
+	say := func(kind string, is bool, reason, otherwise, message string) Condition {
+		if !is {
+			return Condition{kind, "False", otherwise, ""}
+		}
+		return Condition{kind, "True", reason, message}
+	}
+	moving := phase == PhaseProgressing || phase == PhaseRollingBack || phase == PhaseWaiting
+	out := []Condition{
+		say("Progressing", moving, phase, phase, message),
+		say("Available", c.Unavailable <= c.Budget, "WithinBudget", "OverBudget", fmt.Sprintf("%d nodes are unavailable, %d may be", c.Unavailable, c.Budget)),
+		d.degraded(),
+		say("Halted", h != nil, "", "NotHalted", ""),
+		say("Complete", phase == PhaseComplete, "AllUpdated", phase, message),
+	}
+	if h != nil {
+		out[3].Reason, out[3].Message = h.Reason, h.Message
+	}
+	return out
+}
+
+// degraded says what is in the way.
+func (d *planner) degraded() Condition {
+	c := d.counts
+	switch {
+	case d.p.Invalid != "":
+		return Condition{"Degraded", "True", "TemplateInvalid", d.p.Invalid}
+	case c.Failed > 0:
+		return Condition{"Degraded", "True", "NodesFailed", "failed: " + d.examples()}
+	case d.stuck:
+		return Condition{"Degraded", "True", "ProgressDeadlineExceeded", fmt.Sprintf("nothing has moved for %s", d.p.ProgressDeadline)}
+	case d.p.LastSucceeded.Gone:
+		l := d.p.LastSucceeded
+		return Condition{"Degraded", "True", "RevisionGone", fmt.Sprintf("ConfigMap %s/%s of revision %d is gone; it cannot be returned to", l.Namespace, l.Name, l.Number)}
+	case c.Stale > 0:
+		return Condition{"Degraded", "True", "AgentsSilent", fmt.Sprintf("%d nodes have a silent agent: kubectl evenkeel nodes --problems", c.Stale)}
+	}
+	return Condition{"Degraded", "False", "AsExpected", ""}
+}

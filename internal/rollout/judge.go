@@ -1,0 +1,130 @@
+package rollout
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// judge stops a revision that a person aborts, or that failed on too many nodes.
+func (d *planner) judge() {
+	if d.next.Revision == 0 {
+		return
+	}
+	h := d.next.Halt
+	if a := d.p.Abort; a.Revision == d.next.Revision {
+		switch {
+		case h == nil:
+			d.halt(HaltAborted, "stopped by a person", a.Rollback)
+		case a.Rollback && !h.Rollback:
+			stop := *h
+			stop.Rollback, stop.Time = true, d.p.Now
+			d.next.Halt = &stop
+			d.event(true, "RolloutRollback", "revision %d goes back, as a person asks", stop.Revision)
+		}
+		return
+	}
+	limit := max(1, d.p.MaxFailures.up(d.counts.Members))
+	if h != nil || d.failures < limit {
+		return
+	}
+	excused, where := d.excused()
+	if d.failures-excused < limit {
+		d.halt(HaltInconclusive, fmt.Sprintf("%d nodes are NotReady, but so are nodes without the revision in %s: something else is wrong there", excused, where), false)
+		return
+	}
+	d.halt(HaltTooManyFailures, fmt.Sprintf("failed on %d nodes, %d stop it: %s", d.failures, limit, d.examples()), d.p.RollbackOnFailure)
+}
+
+func (d *planner) halt(reason, message string, rollback bool) {
+	d.next.Halt = &Halt{Revision: d.next.Revision, Attempt: d.next.Attempt, Reason: reason, Message: message, Time: d.p.Now, Rollback: rollback}
+	d.event(true, "RolloutHalted", "revision %d is stopped (%s): %s", d.next.Revision, reason, message)
+}
+
+// examples names a few failed nodes.
+func (d *planner) examples() string {
+	const most = 3
+	var out []string
+	for _, i := range d.failed {
+		if len(out) == most {
+			out = append(out, "...")
+			break
+		}
+		out = append(out, d.nodes[i].Name+" "+d.standing(&d.nodes[i]).Reason)
+	}
+	return strings.Join(out, ", ")
+}
+
+// outageWindow is how far apart nodes may go NotReady for the same cause.
+const outageWindow = 5 * time.Minute
+
+// outage is what one domain tells about whether the revision is to blame.
+type outage struct {
+	given, failed, untouched, alike int
+	from, to                        time.Time // when those that failed went NotReady
+}
+
+// excused counts failed nodes for which the revision is not to blame, and names their domains: they went NotReady, and
+// nodes of their domain that do not have the revision did so at that time, at half the rate at least.
+func (d *planner) excused() (n int, where string) {
+	all := map[string]*outage{}
+	for i := range d.nodes {
+		node := &d.nodes[i]
+		if !d.notReadyFailure(node, d.states[i]) {
+			continue
+		}
+		o := all[node.Domain]
+		if o == nil {
+			o = &outage{from: node.ReadyChanged, to: node.ReadyChanged}
+			all[node.Domain] = o
+		}
+		o.failed++
+		if node.ReadyChanged.Before(o.from) {
+			o.from = node.ReadyChanged
+		}
+		if node.ReadyChanged.After(o.to) {
+			o.to = node.ReadyChanged
+		}
+	}
+	if len(all) == 0 {
+		return 0, ""
+	}
+	for i := range d.nodes {
+		node, o := &d.nodes[i], all[d.nodes[i].Domain]
+		switch {
+		case o == nil:
+		case d.has(node):
+			o.given++
+		default:
+			o.untouched++
+			if !node.Ready && !node.ReadyChanged.Before(o.from.Add(-outageWindow)) && !node.ReadyChanged.After(o.to.Add(outageWindow)) {
+				o.alike++
+			}
+		}
+	}
+	for name, o := range all {
+		if o.alike > 0 && 2*o.alike*o.given >= o.failed*o.untouched {
+			n += o.failed
+			if name = domainName(name); where == "" || name < where {
+				where = name
+			}
+		}
+	}
+	return n, where
+}
+
+// notReadyFailure tells whether a node failed by being NotReady, which an outage does as well.
+func (d *planner) notReadyFailure(n *Node, s State) bool {
+	if s != Failed || !d.counted(n) {
+		return false
+	}
+	reason := d.standing(n).Reason
+	return reason == FailedNotReady || reason == agentNotReady
+}
+
+func domainName(value string) string {
+	if value == "" {
+		return "the same place"
+	}
+	return value
+}

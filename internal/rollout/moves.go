@@ -1,0 +1,339 @@
+package rollout
+
+import (
+	"cmp"
+	"hash/fnv"
+	"slices"
+)
+
+// mostRevoked is how many revisions a NodeConfig can revoke.
+const mostRevoked = 10
+
+// takeBack takes assignments back that were not taken up.
+func (d *planner) takeBack() {
+	if d.p.Frozen {
+		return
+	}
+	for i := range d.nodes {
+		n := &d.nodes[i]
+		if !d.has(n) || d.states[i] == Conflicted || d.states[i] == Manual || n.Observed == n.Generation {
+			continue
+		}
+		if stop := d.next.Halt; stop != nil && !d.proven(n) {
+			d.leave(i, TakeBack, d.before(n), stop.Reason != HaltInconclusive)
+		} else if d.states[i] == Stale {
+			d.leave(i, TakeBack, d.before(n), false)
+		}
+	}
+}
+
+// before is the source that a node had before the target.
+func (d *planner) before(n *Node) Source {
+	if n.Source.Previous == nil {
+		return Source{}
+	}
+	s := *n.Source.Previous
+	s.AssignedAt = d.p.Now
+	return s
+}
+
+// leave takes a node off the target.
+func (d *planner) leave(i int, kind MoveKind, to Source, revoke bool) {
+	n := &d.nodes[i]
+	var add []string
+	if revoke {
+		add = append(add, n.Source.UID)
+	}
+	d.moves = append(d.moves, Move{Node: i, Kind: kind, Source: to, Revoked: revoked(n.Revoked, add, to.UID)})
+}
+
+// revoked is a node's list with some more on it, and without what it is to run.
+func revoked(list, add []string, without string) []string {
+	drop := append([]string{without}, add...)
+	out := slices.DeleteFunc(slices.Clone(list), func(uid string) bool { return slices.Contains(drop, uid) })
+	for _, uid := range add {
+		if uid != without {
+			out = append(out, uid)
+		}
+	}
+	return out[max(0, len(out)-mostRevoked):]
+}
+
+// goBack takes nodes off a revision that was stopped: broken ones at once, the others newest first, a few at a time.
+func (d *planner) goBack() {
+	if h := d.next.Halt; h == nil || !h.Rollback || d.p.Frozen || d.unreturnable() {
+		return
+	}
+	var healthy []int
+	for i := range d.nodes {
+		n := &d.nodes[i]
+		switch s := d.states[i]; {
+		case !d.has(n) || s == Conflicted || s == Manual || n.Elsewhere != "" || d.taken(i):
+		case s == Failed || !n.Ready:
+			d.leave(i, GoBack, d.destination(n), true)
+		default:
+			healthy = append(healthy, i)
+		}
+	}
+	slices.SortFunc(healthy, func(a, b int) int {
+		x, y := &d.nodes[a], &d.nodes[b]
+		return cmp.Or(y.Source.AssignedAt.Compare(x.Source.AssignedAt), cmp.Compare(x.Name, y.Name))
+	})
+	room := max(1, d.p.RollbackMaxUnavailable.down(d.counts.Members)) - d.moving
+	for _, i := range healthy[:min(max(0, room), len(healthy))] {
+		d.leave(i, GoBack, d.destination(&d.nodes[i]), true)
+		d.moving++
+	}
+}
+
+// taken tells whether a node has been moved already: TakeBack goes by the order of the nodes.
+func (d *planner) taken(i int) bool {
+	_, found := slices.BinarySearchFunc(d.moves[:d.takenBack()], i, func(m Move, i int) int { return cmp.Compare(m.Node, i) })
+	return found
+}
+
+func (d *planner) takenBack() int {
+	n := slices.IndexFunc(d.moves, func(m Move) bool { return m.Kind != TakeBack })
+	if n < 0 {
+		return len(d.moves)
+	}
+	return n
+}
+
+// unreturnable tells whether the revision to go back to is gone.
+func (d *planner) unreturnable() bool {
+	l := d.p.LastSucceeded
+	return l.Number != 0 && l.SHA256 != d.p.Target.SHA256 && l.Gone
+}
+
+// destination is where a node goes back to: the last revision that succeeded, else what it had.
+func (d *planner) destination(n *Node) Source {
+	l, previous := d.p.LastSucceeded, n.Source.Previous
+	if l.Number == 0 || l.SHA256 == d.p.Target.SHA256 {
+		return d.before(n)
+	}
+	if previous != nil && previous.SHA256 == l.SHA256 {
+		previous = nil
+	}
+	return d.source(l, 1, previous)
+}
+
+// source assigns a revision now.
+func (d *planner) source(r Revision, attempt int64, previous *Source) Source {
+	return Source{
+		Kind: SourceConfigMap, Namespace: r.Namespace, Name: r.Name, UID: r.UID, SHA256: r.SHA256,
+		Rollout: d.p.Name, Revision: r.Number, Attempt: attempt, AssignedAt: d.p.Now, Previous: previous,
+	}
+}
+
+// join serves nodes that came after the rollout did and have nothing yet. They do not wait for their turn, and cost
+// nothing.
+func (d *planner) join() {
+	if d.p.Frozen || d.next.Revision == 0 {
+		return
+	}
+	to := d.p.LastSucceeded
+	switch {
+	case d.p.NewNodesTarget && !d.stopped():
+		to = d.p.Target
+	case to.Number == d.next.Revision && d.next.Halt != nil:
+		return // it succeeded, and was stopped later
+	}
+	if to.Number == 0 || to.Gone {
+		return
+	}
+	for i := range d.nodes {
+		n := &d.nodes[i]
+		if d.states[i] == Pending && n.Source.Kind == SourceNone && n.Created.After(d.p.Created) {
+			d.give(i, Join, to)
+		}
+	}
+}
+
+// give assigns a revision to a node.
+func (d *planner) give(i int, kind MoveKind, to Revision) {
+	n := &d.nodes[i]
+	var previous *Source
+	var revoke []string
+	switch {
+	case n.Source.Kind != SourceConfigMap:
+	case n.Source.SHA256 == to.SHA256, slices.Contains(d.p.Stopped, n.Source.UID):
+		previous = n.Source.Previous
+		if n.Source.SHA256 != to.SHA256 {
+			revoke = []string{n.Source.UID}
+		}
+	default:
+		s := n.Source
+		s.Previous, s.AssignedAt = nil, d.p.Now
+		previous = &s
+	}
+	attempt := int64(1)
+	if to.Number == d.next.Revision {
+		attempt = d.next.Attempt
+	}
+	d.moves = append(d.moves, Move{Node: i, Kind: kind, Source: d.source(to, attempt, previous), Revoked: revoked(n.Revoked, revoke, to.UID)})
+}
+
+// assign gives the target to the next nodes.
+func (d *planner) assign() {
+	if d.next.Revision == 0 || d.stopped() {
+		return
+	}
+	joined := map[int]bool{}
+	for _, m := range d.moves {
+		joined[m.Node] = true
+	}
+	var candidates []int
+	given := 0
+	for i := range d.nodes {
+		n, s := &d.nodes[i], d.states[i]
+		switch {
+		case joined[i]:
+		case s == Pending:
+			candidates = append(candidates, i)
+		case s == Failed && n.Ready && d.retries(n):
+			d.give(i, Assign, d.p.Target) // it costs what it has cost before
+			given++
+		case d.has(n) && (s == Updated || s == Soaking) && n.Source.UID != d.p.Target.UID:
+			d.give(i, Assign, d.p.Target) // made anew: an equal payload needs no restart
+		}
+	}
+	room := d.allowed() - (d.given - d.counts.Failed)
+	if len(candidates) > 0 && room > 0 && d.counts.Budget > 0 {
+		given += d.pick(candidates, room)
+	}
+	switch {
+	case given > 0:
+		d.event(false, "NodesAssigned", "revision %d was given to %d nodes (step %s)", d.next.Revision, given, d.steps())
+	case len(candidates) == 0:
+	case d.counts.Budget == 0:
+		d.held = "maxUnavailable is 0: nothing moves"
+	case room <= 0:
+		d.held = "the step allows no more"
+	default:
+		d.held = d.full()
+	}
+}
+
+// retries tells whether a node on which the target failed is to try it again.
+func (d *planner) retries(n *Node) bool {
+	r := d.p.Retry
+	return n.Source.Attempt < d.next.Attempt && r.Revision == d.next.Revision && (len(r.Nodes) == 0 || slices.Contains(r.Nodes, n.Name))
+}
+
+// pick gives the target to the first candidates for whom there is room, and returns how many.
+func (d *planner) pick(candidates []int, room int) int {
+	c := &d.counts
+	flying := 0
+	for _, dom := range d.domains {
+		if dom.inFlight > 0 {
+			flying++
+		}
+	}
+	if c.Unavailable >= c.Budget && !slices.ContainsFunc(candidates, func(i int) bool { return d.costs(&d.nodes[i], Pending) }) {
+		return 0
+	}
+	picked := 0
+	for _, i := range d.order(candidates) {
+		if picked == room {
+			break
+		}
+		n := &d.nodes[i]
+		dom, cost := d.domain(n), 1
+		if d.costs(n, Pending) {
+			cost = 0 // it is unavailable already
+		}
+		switch {
+		case c.Unavailable+cost > c.Budget:
+			continue
+		case d.p.MaxUnavailablePerDomain != nil && dom.unavailable+cost > d.p.MaxUnavailablePerDomain.down(dom.members):
+			continue
+		case d.p.MaxDomainsInFlight > 0 && dom.inFlight == 0 && flying >= d.p.MaxDomainsInFlight:
+			continue
+		}
+		if dom.inFlight == 0 {
+			flying++
+		}
+		c.Unavailable += cost
+		dom.unavailable += cost
+		dom.inFlight++
+		d.give(i, Assign, d.p.Target)
+		picked++
+	}
+	return picked
+}
+
+// candidate is what the order goes by.
+type candidate struct {
+	node   int
+	rank   int
+	domain uint64
+	hash   uint64
+}
+
+// order sorts candidates: canaries; then one of each kind of machine that no canary is of; then domain by domain; in
+// each by a hash with the revision, so that it is not always the same nodes. The controller's own node comes last.
+func (d *planner) order(nodes []int) []int {
+	all := make([]candidate, len(nodes))
+	domains := map[string]uint64{}
+	for k, i := range nodes {
+		n := &d.nodes[i]
+		h, ok := domains[n.Domain]
+		if !ok {
+			h = d.hash(n.Domain)
+			domains[n.Domain] = h
+		}
+		all[k] = candidate{node: i, rank: 2, domain: h, hash: d.hash(n.Name)}
+		switch {
+		case n.Last:
+			all[k].rank = 3
+		case n.Canary:
+			all[k].rank = 0
+		}
+	}
+	d.represent(all)
+	slices.SortFunc(all, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.domain, b.domain), cmp.Compare(a.hash, b.hash), cmp.Compare(d.nodes[a.node].Name, d.nodes[b.node].Name))
+	})
+	for k := range all {
+		nodes[k] = all[k].node
+	}
+	return nodes
+}
+
+// represent moves one candidate up for each kind of machine of which no node has the target or is a canary.
+func (d *planner) represent(all []candidate) {
+	first := map[string]int{} // index into all; -1: there is one
+	for i := range d.nodes {
+		if d.has(&d.nodes[i]) {
+			first[d.nodes[i].Stratum] = -1
+		}
+	}
+	for _, c := range all {
+		if c.rank == 0 {
+			first[d.nodes[c.node].Stratum] = -1
+		}
+	}
+	for k, c := range all {
+		if c.rank != 2 {
+			continue
+		}
+		stratum := d.nodes[c.node].Stratum
+		if best, ok := first[stratum]; !ok || best >= 0 && c.hash < all[best].hash {
+			first[stratum] = k
+		}
+	}
+	for _, k := range first {
+		if k >= 0 {
+			all[k].rank = 1
+		}
+	}
+}
+
+// hash mixes a name with the revision.
+func (d *planner) hash(name string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(d.p.Target.SHA256))
+	h.Write([]byte(name))
+	return h.Sum64()
+}
