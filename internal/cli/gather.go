@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// pageSize is how many objects a list asks for at once.
-	pageSize = 500
+	// listPage is how many objects a list asks for at once.
+	listPage = 500
 	// revisionNamespace holds the ConfigMaps of all revisions.
 	revisionNamespace = "evenkeel-system"
 	// unmadeUID stands for the UID of a revision that the controller has not made yet.
@@ -30,14 +30,15 @@ const (
 )
 
 // pages yields the objects of a list, page by page, in the order of their names. An error ends it.
-func pages[T any](ctx context.Context, c client.Reader, list client.ObjectList, items func() []T, options ...client.ListOption) iter.Seq2[*T, error] {
+func pages[T any, L client.ObjectList](ctx context.Context, c client.Reader, empty func() L, items func(L) []T, options ...client.ListOption) iter.Seq2[*T, error] {
 	return func(yield func(*T, error) bool) {
 		for token := ""; ; {
-			if err := c.List(ctx, list, append([]client.ListOption{client.Limit(pageSize), client.Continue(token)}, options...)...); err != nil {
+			list := empty()
+			if err := c.List(ctx, list, append([]client.ListOption{client.Limit(listPage), client.Continue(token)}, options...)...); err != nil {
 				yield(nil, err)
 				return
 			}
-			all := items()
+			all := items(list)
 			for i := range all {
 				if !yield(&all[i], nil) {
 					return
@@ -60,11 +61,11 @@ type pair struct {
 // also NodeConfigs without a node. It never holds more than a page of each.
 func pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.Seq2[pair, error] {
 	return func(yield func(pair, error) bool) {
-		var nodes corev1.NodeList
-		nextNode, stopNodes := iter.Pull2(pages(ctx, c, &nodes, func() []corev1.Node { return nodes.Items }, client.MatchingLabelsSelector{Selector: selector}))
+		nextNode, stopNodes := iter.Pull2(pages(ctx, c, func() *corev1.NodeList { return &corev1.NodeList{} },
+			func(l *corev1.NodeList) []corev1.Node { return l.Items }, client.MatchingLabelsSelector{Selector: selector}))
 		defer stopNodes()
-		var configs v1alpha1.NodeConfigList
-		nextConfig, stopConfigs := iter.Pull2(pages(ctx, c, &configs, func() []v1alpha1.NodeConfig { return configs.Items }))
+		nextConfig, stopConfigs := iter.Pull2(pages(ctx, c, func() *v1alpha1.NodeConfigList { return &v1alpha1.NodeConfigList{} },
+			func(l *v1alpha1.NodeConfigList) []v1alpha1.NodeConfig { return l.Items }))
 		defer stopConfigs()
 
 		node, err, _ := nextNode()
@@ -146,9 +147,9 @@ type fleet struct {
 
 // listRollouts returns all rollouts.
 func listRollouts(ctx context.Context, c client.Reader) ([]v1alpha1.NodeConfigRollout, error) {
-	var list v1alpha1.NodeConfigRolloutList
 	var out []v1alpha1.NodeConfigRollout
-	for r, err := range pages(ctx, c, &list, func() []v1alpha1.NodeConfigRollout { return list.Items }) {
+	for r, err := range pages(ctx, c, func() *v1alpha1.NodeConfigRolloutList { return &v1alpha1.NodeConfigRolloutList{} },
+		func(l *v1alpha1.NodeConfigRolloutList) []v1alpha1.NodeConfigRollout { return l.Items }) {
 		if err != nil {
 			return nil, fmt.Errorf("list NodeConfigRollouts (is evenkeel's API installed?): %w", err)
 		}
@@ -237,15 +238,15 @@ type revision struct {
 
 // listRevisions returns the revisions of a rollout that are there, oldest first.
 func listRevisions(ctx context.Context, c client.Reader, name string) ([]revision, error) {
-	var list corev1.ConfigMapList
 	var out []revision
-	for cm, err := range pages(ctx, c, &list, func() []corev1.ConfigMap { return list.Items },
+	for cm, err := range pages(ctx, c, func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} },
+		func(l *corev1.ConfigMapList) []corev1.ConfigMap { return l.Items },
 		client.InNamespace(revisionNamespace), client.MatchingLabels{v1alpha1.LabelRollout: name}) {
 		if err != nil {
 			return nil, fmt.Errorf("list the revisions of rollout %s (ConfigMaps in %s): %w", name, revisionNamespace, err)
 		}
 		if n, err := strconv.ParseInt(cm.Labels[v1alpha1.LabelRevision], 10, 64); err == nil && n > 0 {
-			out = append(out, revision{n, cm.DeepCopy()})
+			out = append(out, revision{n, cm})
 		}
 	}
 	slices.SortFunc(out, func(a, b revision) int { return int(a.number - b.number) })

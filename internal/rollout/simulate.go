@@ -22,6 +22,8 @@ type Model struct {
 
 	Approve bool          // whatever waits for approval gets it
 	Limit   time.Duration // of simulated time; 0: none
+	// Interrupted, if not nil, is asked again and again whether to leave off.
+	Interrupted func() bool
 }
 
 // Run is what Simulate saw.
@@ -36,7 +38,7 @@ type Run struct {
 	Touched int    // nodes that were given the target
 	// Approvals is how often somebody was asked to approve, and did.
 	Approvals int
-	Limited   bool // it came to no end by itself
+	Limited   bool // it was cut short
 }
 
 // Sample is how a rollout is at a time.
@@ -179,7 +181,7 @@ func (s *simulation) pass() bool {
 		return false
 	}
 	s.atOnce = 0
-	if r.Phase == "AwaitingApproval" && s.model.Approve {
+	if r.Phase == PhaseAwaitingApproval && s.model.Approve {
 		approval := Approval{Revision: r.Next.Revision, Step: r.Next.Step}
 		if s.policy.Approval != approval {
 			s.policy.Approval = approval
@@ -198,7 +200,7 @@ func (s *simulation) pass() bool {
 
 // settled tells whether a rollout goes no further by itself, once no node does.
 func settled(r Result) bool {
-	return r.Wake == 0 || r.Phase == "Complete" || r.Phase == "AwaitingApproval" ||
+	return r.Wake == 0 || r.Phase == PhaseComplete || r.Phase == PhaseAwaitingApproval ||
 		r.Next.Halt != nil && r.Counts.RollingBack == 0
 }
 
@@ -209,7 +211,7 @@ func (s *simulation) advance(wake time.Duration) bool {
 	if len(s.events) > 0 && (wake == 0 || s.events[0].at.Before(next)) {
 		next = s.events[0].at
 	}
-	if s.idle == mostIdle || s.model.Limit > 0 && next.Sub(s.run.Start) > s.model.Limit {
+	if s.idle == mostIdle || s.model.Interrupted != nil && s.model.Interrupted() || s.model.Limit > 0 && next.Sub(s.run.Start) > s.model.Limit {
 		s.run.Limited = true
 		return false
 	}
