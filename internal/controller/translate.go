@@ -215,17 +215,24 @@ func specOf(m rollout.Move) v1alpha1.NodeConfigSpec {
 	for _, uid := range m.Revoked {
 		out.Revoked = append(out.Revoked, types.UID(uid))
 	}
-	if s := m.Source; s.Kind == rollout.SourceConfigMap {
-		ref := refTo(s)
-		out.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: &ref, RolloutRef: &v1alpha1.RolloutReference{
-			Name: s.Rollout, Revision: s.Revision, Attempt: s.Attempt, AssignedAt: metav1.NewTime(s.AssignedAt),
-		}}
-		if p := s.Previous; p != nil {
-			out.ConfigSource.RolloutRef.Previous = &v1alpha1.PreviousSource{
-				ConfigMapRef: refTo(*p), Rollout: p.Rollout, Revision: p.Revision, Attempt: p.Attempt,
-			}
+	s := m.Source
+	if s.Kind == rollout.SourceNone {
+		return out
+	}
+	out.ConfigSource = &v1alpha1.NodeConfigSource{RolloutRef: &v1alpha1.RolloutReference{
+		Name: s.Rollout, Revision: s.Revision, Attempt: s.Attempt, AssignedAt: metav1.NewTime(s.AssignedAt),
+	}}
+	if p := s.Previous; p != nil {
+		out.ConfigSource.RolloutRef.Previous = &v1alpha1.PreviousSource{
+			ConfigMapRef: refTo(*p), Rollout: p.Rollout, Revision: p.Revision, Attempt: p.Attempt,
 		}
 	}
+	if s.Kind == rollout.SourceLocal {
+		out.ConfigSource.Local = &v1alpha1.LocalSource{}
+		return out
+	}
+	ref := refTo(s)
+	out.ConfigSource.ConfigMapRef = &ref
 	return out
 }
 

@@ -72,7 +72,7 @@ func (d *planner) describeHalt(revision string, h *Halt) (phase, message string)
 	case d.unreturnable():
 		return PhaseHalted, fmt.Sprintf("%s; cannot go back: ConfigMap %s/%s of revision %d is gone%s", what, d.p.LastSucceeded.Namespace, d.p.LastSucceeded.Name, d.p.LastSucceeded.Number, again)
 	case d.given > 0 || d.moving > 0:
-		return PhaseRollingBack, fmt.Sprintf("%s; %d nodes have it still, %d are on their way back", what, d.given, d.moving)
+		return PhaseRollingBack, fmt.Sprintf("%s; %s to go back, %d on their way", what, count(d.given, "node"), d.moving)
 	}
 	return PhaseRolledBack, what + "; no node has it any more" + again
 }
@@ -112,6 +112,14 @@ func (d *planner) full() string {
 	return "the budget of the domains is spent"
 }
 
+// count says how many of something there are.
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
 // steps is how many of the steps are done.
 func (d *planner) steps() string { return fmt.Sprintf("%d/%d", d.next.Step, len(d.p.Steps)) }
 
@@ -126,7 +134,7 @@ func (d *planner) conditions(phase, message string) []Condition {
 	moving := phase == PhaseProgressing || phase == PhaseRollingBack || phase == PhaseWaiting
 	out := []Condition{
 		say("Progressing", moving, phase, phase, message),
-		say("Available", c.Unavailable <= c.Budget, "WithinBudget", "OverBudget", fmt.Sprintf("%d nodes are unavailable, %d may be", c.Unavailable, c.Budget)),
+		say("Available", c.Unavailable <= c.Budget, "WithinBudget", "OverBudget", fmt.Sprintf("%d unavailable, %d may be", c.Unavailable, c.Budget)),
 		d.degraded(),
 		say("Halted", h != nil, "", "NotHalted", ""),
 		say("Complete", phase == PhaseComplete, "AllUpdated", phase, message),
@@ -151,7 +159,7 @@ func (d *planner) degraded() Condition {
 		l := d.p.LastSucceeded
 		return Condition{"Degraded", "True", "RevisionGone", fmt.Sprintf("ConfigMap %s/%s of revision %d is gone; it cannot be returned to", l.Namespace, l.Name, l.Number)}
 	case c.Stale > 0:
-		return Condition{"Degraded", "True", "AgentsSilent", fmt.Sprintf("%d nodes have a silent agent: kubectl evenkeel nodes --problems", c.Stale)}
+		return Condition{"Degraded", "True", "AgentsSilent", fmt.Sprintf("%s with a silent agent: kubectl evenkeel nodes --problems", count(c.Stale, "node"))}
 	}
 	return Condition{"Degraded", "False", "AsExpected", ""}
 }

@@ -30,10 +30,10 @@ func (d *planner) judge() {
 	}
 	excused, where := d.excused()
 	if d.failures-excused < limit {
-		d.halt(HaltInconclusive, fmt.Sprintf("%d nodes are NotReady, but so are nodes without the revision in %s: something else is wrong there", excused, where), false)
+		d.halt(HaltInconclusive, fmt.Sprintf("%s went NotReady, but so did nodes without the revision in %s: something else is wrong there", count(excused, "node"), where), false)
 		return
 	}
-	d.halt(HaltTooManyFailures, fmt.Sprintf("failed on %d nodes, %d stop it: %s", d.failures, limit, d.examples()), d.p.RollbackOnFailure)
+	d.halt(HaltTooManyFailures, fmt.Sprintf("it failed on %s, and %d stop it: %s", count(d.failures, "node"), limit, d.examples()), d.p.RollbackOnFailure)
 }
 
 func (d *planner) halt(reason, message string, rollback bool) {

@@ -106,10 +106,14 @@ func (d *planner) unreturnable() bool {
 	return l.Number != 0 && l.SHA256 != d.p.Target.SHA256 && l.Gone
 }
 
-// destination is where a node goes back to: the last revision that succeeded, else what it had.
+// destination is where a node goes back to: the last revision that succeeded, else what it had. Where that is nothing,
+// it is said explicitly, so that it can be seen when it was assigned.
 func (d *planner) destination(n *Node) Source {
 	l, previous := d.p.LastSucceeded, n.Source.Previous
 	if l.Number == 0 || l.SHA256 == d.p.Target.SHA256 {
+		if previous == nil {
+			return Source{Kind: SourceLocal, Rollout: d.p.Name, Revision: n.Source.Revision, Attempt: n.Source.Attempt, AssignedAt: d.p.Now}
+		}
 		return d.before(n)
 	}
 	if previous != nil && previous.SHA256 == l.SHA256 {
@@ -144,7 +148,7 @@ func (d *planner) join() {
 	}
 	for i := range d.nodes {
 		n := &d.nodes[i]
-		if d.states[i] == Pending && n.Source.Kind == SourceNone && n.Created.After(d.p.Created) {
+		if d.states[i] == Pending && n.Observed == n.Generation && n.Source.Kind == SourceNone && n.Created.After(d.p.Created) {
 			d.give(i, Join, to)
 		}
 	}
@@ -189,13 +193,13 @@ func (d *planner) assign() {
 		n, s := &d.nodes[i], d.states[i]
 		switch {
 		case joined[i]:
-		case s == Pending:
+		case s == Pending && n.Observed == n.Generation:
 			candidates = append(candidates, i)
 		case s == Failed && n.Ready && d.retries(n):
 			d.give(i, Assign, d.p.Target) // it costs what it has cost before
 			given++
-		case d.has(n) && (s == Updated || s == Soaking) && n.Source.UID != d.p.Target.UID:
-			d.give(i, Assign, d.p.Target) // made anew: an equal payload needs no restart
+		case d.has(n) && s != Failed && s != Stale && s != Skipped && n.Source.UID != d.p.Target.UID:
+			d.give(i, Assign, d.p.Target) // its ConfigMap was made anew: an equal payload needs no restart
 		}
 	}
 	room := d.allowed() - (d.given - d.counts.Failed)
@@ -204,7 +208,7 @@ func (d *planner) assign() {
 	}
 	switch {
 	case given > 0:
-		d.event(false, "NodesAssigned", "revision %d was given to %d nodes (step %s)", d.next.Revision, given, d.steps())
+		d.event(false, "NodesAssigned", "revision %d was given to %s (step %s)", d.next.Revision, count(given, "node"), d.steps())
 	case len(candidates) == 0:
 	case d.counts.Budget == 0:
 		d.held = "maxUnavailable is 0: nothing moves"
@@ -335,5 +339,7 @@ func (d *planner) hash(name string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(d.p.Target.SHA256))
 	h.Write([]byte(name))
-	return h.Sum64()
+	x := h.Sum64() // names that differ in their last letter alone are neighbours still
+	x = (x ^ x>>33) * 0xff51afd7ed558ccd
+	return x ^ x>>33
 }

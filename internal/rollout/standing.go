@@ -114,7 +114,7 @@ func (d *planner) standingOfGiven(n *Node) Standing {
 	case n.Reason == agentInconclusive || n.Reason == agentLostAPI:
 		return Standing{State: Trial, Why: "the node itself cannot tell: " + n.Error}
 	case late:
-		return Standing{Failed, FailedTimeout, fmt.Sprintf("its trial has not ended %s after it was assigned (%s beyond the trial's own length): %s", now.Sub(assigned), d.p.NodeTimeout, n.Error)}
+		return Standing{Failed, FailedTimeout, fmt.Sprintf("its trial had not ended by %s, %s after it was assigned: %s", end.UTC().Format(time.RFC3339), end.Sub(assigned), n.Error)}
 	case n.InTrial:
 		return Standing{State: Trial, Why: "in its trial"}
 	}
@@ -208,6 +208,6 @@ func (d *planner) counted(n *Node) bool {
 // goesBack tells whether a healthy node is on its way back after the stop.
 func (d *planner) goesBack(n *Node) bool {
 	h := d.next.Halt
-	return h != nil && h.Rollback && n.Ready && n.Source.Rollout == d.p.Name && n.inFlight() &&
+	return h != nil && h.Rollback && n.Ready && n.Source.Rollout == d.p.Name && n.inFlight() && // local has a rolloutRef, too
 		!n.Source.AssignedAt.Before(h.Time.Truncate(time.Second)) && d.p.Now.Before(n.Source.AssignedAt.Add(d.p.NodeTimeout))
 }

@@ -1,0 +1,313 @@
+package rollout
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestWhateverHappensNoRuleIsBroken lets fleets and operators do what they like, and has a referee look at every plan.
+func TestWhateverHappensNoRuleIsBroken(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := randomWorld(t)
+		for range rapid.IntRange(5, 60).Draw(t, "passes") {
+			for range rapid.IntRange(0, 2).Draw(t, "happenings") {
+				w.happen(t)
+			}
+			w.act()
+			w.referee(t)
+			w.now = w.now.Add(time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * time.Second)
+		}
+	})
+}
+
+// TestEveryHealthyFleetCompletes holds whatever the steps and the budgets are.
+func TestEveryHealthyFleetCompletes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := randomWorld(t)
+		for _, a := range w.agents {
+			clear(a.does)
+		}
+		w.policy.MaxUnavailable.Value = max(1, w.policy.MaxUnavailable.Value)
+		if a := w.policy.MaxUnavailablePerDomain; a != nil {
+			a.Value = max(1, a.Value)
+		}
+		w.target("r1")
+		w.policy.Approval = Approval{Revision: 1, Step: rapid.IntRange(0, 9).Draw(t, "approved")}
+		for pass := 0; ; pass++ {
+			w.act()
+			r := w.plan()
+			if r.Phase == PhaseComplete {
+				break
+			}
+			if r.Phase == PhaseAwaitingApproval {
+				w.policy.Approval.Step = r.Next.Step
+			}
+			if pass == 5000 {
+				t.Fatalf("it does not complete: %s: %s", r.Phase, r.Message)
+			}
+			if r.Next.Halt != nil {
+				t.Fatalf("it was stopped: %s", r.Message)
+			}
+			w.now = w.now.Add(10 * time.Second)
+		}
+		for _, n := range w.nodes {
+			if n.LastKnownGood.SHA256 != "r1" {
+				t.Fatalf("%s was left behind", n.Name)
+			}
+		}
+	})
+}
+
+func randomWorld(t *rapid.T) *world {
+	w := newWorld()
+	p := &w.policy
+	amount := func(name string) Amount {
+		return Amount{rapid.IntRange(0, 100).Draw(t, name), rapid.Bool().Draw(t, name+" is a percentage")}
+	}
+	w.add(rapid.IntRange(1, 25).Draw(t, "nodes"), rapid.IntRange(1, 4).Draw(t, "zones"))
+	p.MaxUnavailable = amount("maxUnavailable")
+	if !p.MaxUnavailable.Percent {
+		p.MaxUnavailable.Value /= 10
+	}
+	if rapid.Bool().Draw(t, "per domain") {
+		a := amount("maxUnavailablePerDomain")
+		p.MaxUnavailablePerDomain = &a
+	}
+	p.MaxDomainsInFlight = rapid.IntRange(0, 3).Draw(t, "maxDomainsInFlight")
+	p.MaxFailures = Amount{rapid.IntRange(1, 4).Draw(t, "maxFailures"), false}
+	p.RollbackOnFailure = rapid.Bool().Draw(t, "rollback")
+	p.Soak = time.Duration(rapid.IntRange(0, 120).Draw(t, "soak")) * time.Second
+	p.Steps = nil
+	for range rapid.IntRange(1, 5).Draw(t, "steps") {
+		switch rapid.IntRange(0, 3).Draw(t, "step") {
+		case 0:
+			p.Steps = append(p.Steps, Step{Pause: time.Duration(rapid.IntRange(0, 3).Draw(t, "minutes")) * time.Minute})
+		default:
+			a := amount("nodes of step")
+			a.Value = max(1, a.Value)
+			p.Steps = append(p.Steps, Step{Nodes: a})
+		}
+	}
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		n.Canary = rapid.IntRange(0, 9).Draw(t, "canary") == 0
+		n.Stratum = rapid.SampledFrom([]string{"amd64", "arm64"}).Draw(t, "stratum")
+		for _, content := range contents {
+			if ends := rapid.SampledFrom([]string{"", "", "", "", "reject", "crash", "hang", "notready"}).Draw(t, "ends"); ends != "" {
+				w.agents[n.Name].does[content] = ends
+			}
+		}
+	}
+	return w
+}
+
+var contents = []string{"r1", "r2", "r3"}
+
+// happen does one thing to the world.
+func (w *world) happen(t *rapid.T) {
+	p := &w.policy
+	var n *Node
+	if len(w.nodes) > 0 {
+		n = &w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(t, "node")]
+	}
+	yes := rapid.Bool().Draw(t, "yes")
+	switch what := rapid.IntRange(0, 15).Draw(t, "what"); what {
+	case 0, 1:
+		w.target(rapid.SampledFrom(contents).Draw(t, "content"))
+	case 2:
+		p.Paused = yes
+	case 3:
+		p.Frozen = yes
+	case 4:
+		p.Abort = Abort{p.Target.Number, yes}
+	case 5:
+		p.Abort, p.Retry = Abort{}, Retry{Revision: p.Target.Number, Attempt: w.progress.Attempt + 1}
+	case 6:
+		p.Approval = Approval{p.Target.Number, rapid.IntRange(0, 5).Draw(t, "step")}
+	case 7:
+		w.add(1, 2)
+		w.nodes[len(w.nodes)-1].Created = w.now
+	case 8:
+		p.NewNodesTarget = yes
+	case 9:
+		p.LastSucceeded.Gone = yes && p.LastSucceeded.Number != 0
+	case 10, 11:
+		if n != nil && n.Ready != yes {
+			n.Ready, n.ReadyChanged = yes, w.now
+		}
+	case 12, 13:
+		if n != nil {
+			w.agents[n.Name].silent = yes
+		}
+	case 14:
+		if n != nil {
+			n.Elsewhere = map[bool]string{true: "Disabled"}[yes]
+		}
+	case 15:
+		if n != nil {
+			n.Owner = map[bool]string{true: "another"}[yes]
+		}
+	}
+}
+
+// referee plans once and holds what was decided against the rules.
+func (w *world) referee(t *rapid.T) {
+	p := &w.policy
+	p.Now = w.now
+	r := Plan(*p, w.progress, w.nodes)
+	before := w.spent()
+	old := slices.Clone(w.nodes)
+	for _, m := range r.Moves {
+		if wrong := w.wrong(m, r); wrong != "" {
+			t.Fatalf("%s %s to %q: %s\n%+v", m.Kind, w.nodes[m.Node].Name, m.Source.SHA256, wrong, w.nodes[m.Node])
+		}
+	}
+	w.progress = r.Next
+	w.write(r.Moves)
+	after := w.spent()
+	if slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Kind == Assign }) {
+		w.withinBudgets(t, before, after, old)
+	}
+	if room := max(1, p.RollbackMaxUnavailable.down(r.Counts.Members)); slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Kind == GoBack && w.healthy(&old[m.Node]) }) && r.Counts.RollingBack > room {
+		t.Fatalf("%d healthy nodes go back, %d may", r.Counts.RollingBack, room)
+	}
+	again := Plan(*p, w.progress, w.nodes)
+	if len(again.Moves) > 0 || len(again.Events) > 0 {
+		t.Fatalf("deciding again moves %+v and says %+v after %+v", again.Moves, again.Events, r.Moves)
+	}
+	if !reflect.DeepEqual(again.Next, r.Next) {
+		t.Fatalf("deciding again remembers %+v, not %+v", again.Next, r.Next)
+	}
+	if sum := r.Counts.Pending + r.Counts.Assigned + r.Counts.Trial + r.Counts.Soaking + r.Counts.Updated + r.Counts.Failed + r.Counts.Skipped + r.Counts.Stale + r.Counts.Conflicted + r.Counts.Manual; sum != len(w.nodes) {
+		t.Fatalf("the states of %d nodes add up to %d", len(w.nodes), sum)
+	}
+	if r.Next.Succeeded {
+		p.LastSucceeded = p.Target
+	}
+	if r.Next.Halt != nil && !slices.Contains(p.Stopped, p.Target.UID) {
+		p.Stopped = append(p.Stopped, p.Target.UID)
+	}
+}
+
+// wrong says which rule a move breaks.
+func (w *world) wrong(m Move, r Result) string {
+	p, n := &w.policy, &w.nodes[m.Node]
+	given := n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256
+	for _, uid := range m.Revoked {
+		if !slices.Contains(n.Revoked, uid) && uid != n.Source.UID {
+			return fmt.Sprintf("%s is revoked, which it did not have", uid)
+		}
+	}
+	switch {
+	case p.Frozen:
+		return "the rollout is frozen"
+	case n.Elsewhere != "" && m.Kind != TakeBack, n.Owner != "", n.Source.Kind != SourceNone && n.Source.Rollout == "":
+		return "the node is not the rollout's"
+	case len(m.Revoked) > mostRevoked:
+		return "too much is revoked"
+	case m.Source.UID != "" && slices.Contains(m.Revoked, m.Source.UID):
+		return "what it is given is revoked"
+	case r.Next.Halt != nil && m.Source.SHA256 == p.Target.SHA256:
+		return "the revision is stopped"
+	case p.Paused && m.Kind == Assign:
+		return "the rollout is paused"
+	case (m.Kind == TakeBack || m.Kind == GoBack) && !given:
+		return "it does not have the revision"
+	case m.Kind == TakeBack && n.Observed == n.Generation:
+		return "it has taken it up"
+	case (m.Kind == Assign || m.Kind == Join) && !n.Ready && !given: // given: its ConfigMap was made anew
+		return "the node is NotReady"
+	case m.Kind == GoBack && (r.Next.Halt == nil || !r.Next.Halt.Rollback):
+		return "nobody asked for it"
+	}
+	return ""
+}
+
+// spending is what the budgets are spent on, counted in another way than the planner does.
+type spending struct {
+	all      int
+	domain   map[string]int
+	inFlight map[string]bool
+	members  map[string]int
+}
+
+func (w *world) spent() spending {
+	s := spending{domain: map[string]int{}, inFlight: map[string]bool{}, members: map[string]int{}}
+	p := &w.policy
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		if n.Owner != "" || n.Elsewhere != "" || n.Source.Kind != SourceNone && n.Source.Rollout == "" {
+			continue
+		}
+		s.members[n.Domain]++
+		if n.Source.Rollout != p.Name || n.Source.Kind != SourceConfigMap || n.Source.SHA256 != p.Target.SHA256 {
+			continue // in flight for an earlier revision, at most: it was counted then
+		}
+		if !n.Ready && n.ReadyChanged.Before(n.Source.AssignedAt) {
+			continue
+		}
+		passed := n.Active.SHA256 == p.Target.SHA256 && n.LastKnownGood.SHA256 == p.Target.SHA256 && !n.InTrial
+		if passed && n.Ready && (n.OK != "False" || n.Observed != n.Generation) && (w.progress.Succeeded || w.soaked(n)) {
+			continue
+		}
+		s.all++
+		s.domain[n.Domain]++
+		failed := n.Observed == n.Generation && n.OK == "False" || !n.Ready && !w.now.Before(n.ReadyChanged.Add(p.NotReadyGrace))
+		s.inFlight[n.Domain] = s.inFlight[n.Domain] || !failed
+	}
+	return s
+}
+
+func (w *world) soaked(n *Node) bool {
+	for _, since := range []time.Time{n.Promoted, n.ReadyChanged, n.OKChanged} {
+		if w.now.Before(since.Add(w.policy.Soak)) {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *world) healthy(n *Node) bool {
+	return n.Ready && n.OK == "True"
+}
+
+// withinBudgets compares what is spent after an assignment with what may be, and with what was spent before.
+func (w *world) withinBudgets(t *rapid.T, before, after spending, old []Node) {
+	p := &w.policy
+	members := 0
+	for _, n := range after.members {
+		members += n
+	}
+	if most := max(p.MaxUnavailable.down(members), before.all+w.superseded(old, "")); after.all > most {
+		t.Fatalf("%d nodes are unavailable, %d may be (%+v of %d, %d before)", after.all, most, p.MaxUnavailable, members, before.all)
+	}
+	for domain, n := range after.domain {
+		if p.MaxUnavailablePerDomain == nil {
+			break
+		}
+		if most := max(p.MaxUnavailablePerDomain.down(after.members[domain]), before.domain[domain]+w.superseded(old, domain)); n > most {
+			t.Fatalf("%d nodes of %s are unavailable, %d may be", n, domain, most)
+		}
+	}
+}
+
+// superseded counts nodes that were in flight for an earlier revision, or free of cost because they run the payload
+// already: giving them the new one costs nothing more.
+func (w *world) superseded(old []Node, domain string) int {
+	n := 0
+	for i := range old {
+		o := &old[i]
+		if domain != "" && o.Domain != domain || o.Source.Rollout != w.policy.Name {
+			continue
+		}
+		if o.Source.SHA256 != w.policy.Target.SHA256 && (o.InTrial || o.Observed != o.Generation) && w.nodes[i].Source.SHA256 == w.policy.Target.SHA256 {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,202 @@
+package rollout
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// TestTranscripts tells stories: each command changes the world, and `run` writes down what the rollout makes of it.
+// Rewrite them with: go test ./internal/rollout -run Transcripts -rewrite
+func TestTranscripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		w := newWorld()
+		datadriven.RunTest(t, path, func(t *testing.T, td *datadriven.TestData) string {
+			var out strings.Builder
+			if err := w.command(t, td, &out); err != nil {
+				t.Fatalf("%s: %v", td.Pos, err)
+			}
+			return out.String()
+		})
+	})
+}
+
+func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Builder) error {
+	for _, arg := range td.CmdArgs {
+		value := strings.Join(arg.Vals, ",")
+		if err := w.set(td.Cmd, arg.Key, value); err != nil {
+			return fmt.Errorf("%s %s: %w", td.Cmd, arg.Key, err)
+		}
+	}
+	switch td.Cmd {
+	case "run":
+		most, until := 2*time.Hour, ""
+		for _, arg := range td.CmdArgs {
+			switch arg.Key {
+			case "for":
+				most, _ = time.ParseDuration(arg.Vals[0])
+			case "until":
+				until = arg.Vals[0]
+			}
+		}
+		w.run(out, most, until)
+	case "fleet":
+		n, zones := 0, 1
+		td.ScanArgs(t, "nodes", &n)
+		if td.HasArg("zones") {
+			td.ScanArgs(t, "zones", &zones)
+		}
+		w.add(n, zones)
+	case "nodes":
+		for i := range w.nodes {
+			s := w.last.Standing(i)
+			fmt.Fprintf(out, "%s %s %s\n", w.nodes[i].Name, s.State, strings.TrimSpace(s.Reason+" "+s.Why))
+		}
+	case "conditions":
+		for _, c := range w.last.Conditions {
+			fmt.Fprintf(out, "%s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
+		}
+	}
+	return nil
+}
+
+// set carries one argument out.
+func (w *world) set(cmd, key, value string) error {
+	p := &w.policy
+	switch cmd {
+	case "run", "fleet", "nodes", "conditions":
+		return nil
+	case "policy":
+		return w.setPolicy(key, value)
+	case "target":
+		w.target(key)
+	case "approve":
+		step, err := strconv.Atoi(key)
+		p.Approval = Approval{p.Target.Number, step}
+		return err
+	case "abort":
+		p.Abort = Abort{p.Target.Number, key == "rollback"}
+	case "retry":
+		p.Abort = Abort{}
+		p.Retry = Retry{p.Target.Number, w.progress.Attempt + 1, nil}
+		if key != "all" {
+			p.Retry.Nodes = strings.Split(key, "+")
+		}
+	case "gone":
+		p.LastSucceeded.Gone = true
+	case "zone":
+		for i := range w.nodes {
+			if n := &w.nodes[i]; n.Domain == key && n.Ready != (value == "up") {
+				n.Ready, n.ReadyChanged = value == "up", w.now
+			}
+		}
+	case "node":
+		return w.setNode(key, value)
+	case "leave":
+		for i := range w.nodes {
+			if w.nodes[i].Name == key {
+				w.nodes = append(w.nodes[:i:i], w.nodes[i+1:]...)
+				break
+			}
+		}
+	case "join":
+		w.add(1, 1)
+		w.nodes[len(w.nodes)-1].Created = w.now
+	default:
+		return fmt.Errorf("unknown")
+	}
+	return nil
+}
+
+func (w *world) setPolicy(key, value string) error {
+	p := &w.policy
+	switch key {
+	case "max-unavailable":
+		p.MaxUnavailable = parseAmount(value)
+	case "per-domain":
+		a := parseAmount(value)
+		p.MaxUnavailablePerDomain = &a
+	case "max-domains":
+		p.MaxDomainsInFlight, _ = strconv.Atoi(value)
+	case "max-failures":
+		p.MaxFailures = parseAmount(value)
+	case "action":
+		p.RollbackOnFailure = value == "rollback"
+	case "rollback":
+		p.RollbackMaxUnavailable = parseAmount(value)
+	case "paused":
+		p.Paused = value == "true"
+	case "frozen":
+		p.Frozen = value == "true"
+	case "new-nodes":
+		p.NewNodesTarget = value == "target"
+	case "soak":
+		p.Soak, _ = time.ParseDuration(value)
+	case "deadline":
+		p.ProgressDeadline, _ = time.ParseDuration(value)
+	case "invalid":
+		p.Invalid = value
+	case "steps":
+		p.Steps = nil
+		for _, s := range strings.Split(value, ",") {
+			pause, isPause := strings.CutPrefix(s, "pause")
+			step := Step{}
+			if !isPause {
+				step.Nodes = parseAmount(s)
+			} else if pause != "" {
+				step.Pause, _ = time.ParseDuration(pause[1:])
+			}
+			p.Steps = append(p.Steps, step)
+		}
+	default:
+		return fmt.Errorf("unknown")
+	}
+	return nil
+}
+
+func (w *world) setNode(name, value string) error {
+	n, a := w.node(name), w.agents[name]
+	verb, content, _ := strings.Cut(value, ":")
+	switch verb {
+	case "crash", "reject", "hang", "notready", "well":
+		a.does[content] = verb
+	case "silent", "speaks":
+		a.silent = verb == "silent"
+	case "down", "up":
+		n.Ready, n.ReadyChanged = verb == "up", w.now
+	case "canary":
+		n.Canary = true
+	case "last":
+		n.Last = true
+	case "stratum":
+		n.Stratum = content
+	case "manual":
+		n.Source = Source{Kind: SourceConfigMap, UID: "by-hand", SHA256: "by-hand"}
+	case "disabled":
+		n.Elsewhere = "Disabled"
+	case "owner":
+		n.Owner = content
+	case "unreported":
+		n.Reported = false
+	case "inconclusive":
+		n.OK, n.Reason = "Unknown", "Inconclusive"
+	case "provisional":
+		n.Provisional = content == "true"
+	default:
+		return fmt.Errorf("unknown %q", value)
+	}
+	return nil
+}
+
+func parseAmount(s string) Amount {
+	number, percent := strings.CutSuffix(s, "%")
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		panic(err)
+	}
+	return Amount{n, percent}
+}

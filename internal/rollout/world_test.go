@@ -1,0 +1,209 @@
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// world is a fleet with agents that do what agents do, in a time of its own.
+type world struct {
+	policy   Policy
+	progress Progress
+	nodes    []Node
+	agents   map[string]*agent
+	now      time.Time
+	last     Result
+	objects  int // ConfigMaps that were made
+}
+
+// agent is the part of a node that no controller sees.
+type agent struct {
+	silent  bool
+	does    map[string]string // how a payload ends here: reject, crash, hang, notready; else well
+	bad     map[string]int64  // attempts by payload
+	adopted time.Time
+}
+
+const trialLength = time.Minute
+
+var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func newWorld() *world {
+	w := &world{now: epoch, agents: map[string]*agent{}}
+	w.policy = Policy{
+		Claim:          Claim{Name: "workers", Created: epoch},
+		MaxUnavailable: Amount{10, true}, MaxFailures: Amount{Value: 1}, RollbackMaxUnavailable: Amount{25, true},
+		Steps:       []Step{{Nodes: Amount{Value: 1}}, {Nodes: Amount{10, true}}, {Nodes: Amount{100, true}}},
+		NodeTimeout: 15 * time.Minute, ProgressDeadline: time.Hour, AgentTimeout: time.Minute, NotReadyGrace: 30 * time.Second,
+	}
+	return w
+}
+
+// add adds n nodes that have run their local configuration since before.
+func (w *world) add(n, zones int) {
+	for range n {
+		i := len(w.agents) + 1
+		name := fmt.Sprintf("n%d", i)
+		w.agents[name] = &agent{does: map[string]string{}, bad: map[string]int64{}}
+		w.nodes = append(w.nodes, Node{
+			Name: name, Created: w.now.Add(-time.Hour), Domain: fmt.Sprintf("z%d", i%zones), Stratum: "amd64",
+			Ready: true, ReadyChanged: w.now.Add(-time.Hour), HasConfig: true, Generation: 1, Observed: 1, Reported: true, OK: "True",
+		})
+	}
+}
+
+// target makes a content the target; one that there was takes the next number, as the controller has it.
+func (w *world) target(content string) {
+	w.objects++
+	uid := "uid-" + content
+	if w.policy.Target.SHA256 == content {
+		uid = fmt.Sprintf("%s-%d", uid, w.objects)
+	}
+	number := w.policy.Target.Number + 1
+	if w.policy.Target.SHA256 == content {
+		number--
+	}
+	w.policy.Target = Revision{Number: number, Namespace: "ns", Name: "workers-" + content, UID: uid, SHA256: content}
+}
+
+func (w *world) node(name string) *Node {
+	i := slices.IndexFunc(w.nodes, func(n Node) bool { return n.Name == name })
+	return &w.nodes[i]
+}
+
+// plan lets the rollout decide once, and writes what it decides.
+func (w *world) plan() Result {
+	w.policy.Now = w.now
+	r := Plan(w.policy, w.progress, w.nodes)
+	w.progress = r.Next
+	if r.Next.Succeeded {
+		w.policy.LastSucceeded = w.policy.Target
+	}
+	if h := r.Next.Halt; h != nil && h.Reason != HaltInconclusive && !slices.Contains(w.policy.Stopped, w.policy.Target.UID) {
+		w.policy.Stopped = append(w.policy.Stopped, w.policy.Target.UID)
+	}
+	w.write(r.Moves)
+	w.last = r
+	return r
+}
+
+func (w *world) write(moves []Move) {
+	for _, m := range moves {
+		n := &w.nodes[m.Node]
+		n.Source, n.Revoked = m.Source, m.Revoked
+		n.Generation++
+	}
+}
+
+// act lets every agent do what it has to do by now.
+func (w *world) act() {
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		if a := w.agents[n.Name]; !a.silent {
+			a.act(n, w.now)
+		}
+	}
+}
+
+func (a *agent) act(n *Node, now time.Time) {
+	if n.Observed != n.Generation {
+		n.Observed = n.Generation
+		a.takeUp(n, now)
+	}
+	if !n.InTrial || now.Before(a.adopted.Add(trialLength)) {
+		return
+	}
+	switch content := n.Active.SHA256; a.does[content] {
+	case "hang":
+	case "crash":
+		n.Active, n.InTrial = n.LastKnownGood, false
+		a.fail(n, now, content, "CrashLooped")
+	default:
+		n.LastKnownGood, n.Promoted, n.InTrial = n.Active, now, false
+	}
+}
+
+func (a *agent) takeUp(n *Node, now time.Time) {
+	s := n.Source
+	switch ref := (Ref{s.UID, s.SHA256}); {
+	case s.Kind != SourceConfigMap:
+		n.Active, n.LastKnownGood, n.InTrial = Ref{}, Ref{}, false
+	case slices.Contains(n.Revoked, s.UID):
+		a.say(n, now, "False", "Revoked", "revoked")
+		return
+	case a.bad[s.SHA256] >= s.Attempt:
+		a.say(n, now, "False", "CrashLooped", "it is bad")
+		return
+	case a.does[s.SHA256] == "reject":
+		a.fail(n, now, s.SHA256, "ValidationFailed")
+		return
+	case n.Active.SHA256 == s.SHA256:
+		n.Active = ref
+	case n.LastKnownGood.SHA256 == s.SHA256:
+		n.Active, n.LastKnownGood, n.InTrial = ref, ref, false
+	default:
+		n.Active, n.InTrial, n.TrialLength, a.adopted = ref, true, trialLength, now
+		if a.does[s.SHA256] == "notready" {
+			n.Ready, n.ReadyChanged = false, now
+		}
+	}
+	a.say(n, now, "True", "AllChecksPassed", "")
+}
+
+func (a *agent) fail(n *Node, now time.Time, content, reason string) {
+	a.bad[content] = n.Source.Attempt
+	a.say(n, now, "False", reason, content+" failed")
+}
+
+func (a *agent) say(n *Node, now time.Time, status, reason, words string) {
+	if n.OK != status {
+		n.OKChanged = now
+	}
+	n.OK, n.Reason, n.Error = status, reason, words
+}
+
+// run plans and acts until a condition holds, or for that long, and writes down what happened.
+func (w *world) run(out *strings.Builder, most time.Duration, until string) {
+	const tick = 10 * time.Second
+	said := ""
+	for end := w.now.Add(most); ; w.now = w.now.Add(tick) {
+		w.act()
+		r := w.plan()
+		for _, line := range w.describe(r) {
+			if line != said {
+				fmt.Fprintf(out, "%6s  %s\n", w.now.Sub(epoch), line)
+			}
+			if strings.HasPrefix(line, r.Phase) {
+				said = line
+			}
+		}
+		if until != "" && r.Phase == until || !w.now.Before(end) {
+			return
+		}
+	}
+}
+
+// describe is what is new in a result: events, moves, and how things are.
+func (w *world) describe(r Result) []string {
+	var out []string
+	for _, e := range r.Events {
+		out = append(out, "! "+e.Reason+": "+e.Message)
+	}
+	moves := map[MoveKind][]string{}
+	for _, m := range r.Moves {
+		to := cmp.Or(m.Source.SHA256, "nothing")
+		if len(m.Revoked) > 0 {
+			to += " revoked=" + strings.Join(m.Revoked, ",")
+		}
+		moves[m.Kind] = append(moves[m.Kind], w.nodes[m.Node].Name+"->"+to)
+	}
+	for _, k := range []MoveKind{TakeBack, GoBack, Join, Assign} {
+		if len(moves[k]) > 0 {
+			out = append(out, fmt.Sprintf("> %s %s", k, strings.Join(moves[k], " ")))
+		}
+	}
+	return append(out, fmt.Sprintf("%s step %d/%d: %s", r.Phase, r.Next.Step, len(w.policy.Steps), r.Message))
+}
