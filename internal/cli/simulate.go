@@ -147,8 +147,10 @@ func (v *simulationView) print(w io.Writer, colors bool) {
 	}
 	line("", "%s", printable(v.Message))
 	line("Updated", "%s", v.share(v.Updated))
-	line("Touched", "%s: the blast radius", v.share(v.Touched))
-	if v.StoppedAfter != nil {
+	if v.StoppedAfter == nil {
+		line("Touched", "%s", v.share(v.Touched))
+	} else {
+		line("Touched", "%s: the blast radius", v.share(v.Touched))
 		line("Stopped after", "%s", longSpan(*v.StoppedAfter))
 		line("Failed at the stop", "%s", v.share(v.FailedAtStop))
 	}
@@ -191,7 +193,8 @@ func (v *simulationView) plot(colors bool) string {
 	}
 	plot := asciigraph.PlotMany([][]float64{unavailable[:], updated[:], failed[:]}, options...)
 	end := longSpan(v.DurationSeconds)
-	indent := strings.Repeat(" ", len(strconv.Itoa(v.Members))+2)
+	labels, _, _ := strings.Cut(plot, "┤")
+	indent := strings.Repeat(" ", len(labels)+1)
 	return plot + "\n" + indent + "0s" + strings.Repeat(" ", max(1, plotWidth-2-len(end))) + end +
 		"\n" + indent + "nodes over time: ─ updated   . unavailable   x failed"
 }
