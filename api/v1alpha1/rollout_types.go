@@ -16,7 +16,7 @@ const (
 
 // Bounds of a NodeConfigRollout, as its CRD has them.
 const (
-	MaxSteps             = 50
+	MaxSteps             = 30
 	MaxFailedNodes       = 10
 	MaxHistory           = 50
 	MaxRetryNodes        = 1000
@@ -38,7 +38,7 @@ const (
 // +kubebuilder:printcolumn:name=Failed,type=integer,JSONPath=`.status.nodes.failed`,description="Nodes on which the revision failed"
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name=Message,type=string,priority=1,JSONPath=`.status.message`,description="The same as a sentence, and what to do next"
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",message="metadata.name must be a DNS label of at most 63 characters (lower-case letters, digits and dashes): revisions are labelled with it"
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')",message="metadata.name must have at most 63 characters and no dots, because revisions are labelled with it: choose another name"
 type NodeConfigRollout struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -63,12 +63,14 @@ type NodeConfigRolloutList struct {
 
 // NodeConfigRolloutSpec is what shall be on which nodes, and how fast.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.allNodes) && self.allNodes) || (has(self.nodeSelector) && ((has(self.nodeSelector.matchLabels) && size(self.nodeSelector.matchLabels) > 0) || (has(self.nodeSelector.matchExpressions) && size(self.nodeSelector.matchExpressions) > 0)))",message="nodeSelector is empty and would select every node: give it labels, or set allNodes: true if every node is meant"
-// +kubebuilder:validation:XValidation:rule="!(has(self.allNodes) && self.allNodes) || !has(self.nodeSelector) || ((!has(self.nodeSelector.matchLabels) || size(self.nodeSelector.matchLabels) == 0) && (!has(self.nodeSelector.matchExpressions) || size(self.nodeSelector.matchExpressions) == 0))",message="allNodes: true and a nodeSelector contradict each other: remove one"
+// +kubebuilder:validation:XValidation:rule="(has(self.allNodes) && self.allNodes) || (has(self.nodeSelector) && ((has(self.nodeSelector.matchLabels) && size(self.nodeSelector.matchLabels) > 0) || (has(self.nodeSelector.matchExpressions) && size(self.nodeSelector.matchExpressions) > 0)))",message="nodeSelector is empty and would select every node: give it labels, or set allNodes: true if every node is meant",fieldPath=".nodeSelector"
+// +kubebuilder:validation:XValidation:rule="!(has(self.allNodes) && self.allNodes) || !has(self.nodeSelector) || ((!has(self.nodeSelector.matchLabels) || size(self.nodeSelector.matchLabels) == 0) && (!has(self.nodeSelector.matchExpressions) || size(self.nodeSelector.matchExpressions) == 0))",message="allNodes: true and a nodeSelector contradict each other: remove one",fieldPath=".allNodes"
+// +kubebuilder:validation:XValidation:rule="!has(self.soakSeconds) || !has(self.progressDeadlineSeconds) || self.soakSeconds < self.progressDeadlineSeconds",message="progressDeadlineSeconds must be longer than soakSeconds, or nodes that soak would look stuck: raise the one or lower the other",fieldPath=".progressDeadlineSeconds"
 type NodeConfigRolloutSpec struct {
 	// nodeSelector selects nodes by their labels. An empty one is refused unless
 	// allNodes is true.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))",message="matchExpressions: operators are In and NotIn, with values, and Exists and DoesNotExist, without"
 	NodeSelector metav1.LabelSelector `json:"nodeSelector,omitempty"`
 
 	// allNodes must be true for an empty nodeSelector: every node is meant.
@@ -103,10 +105,12 @@ type NodeConfigRolloutSpec struct {
 
 	// strategy is the order and the pace.
 	// +optional
+	// +kubebuilder:default={}
 	Strategy RolloutStrategy `json:"strategy,omitempty"`
 
 	// soakSeconds is how long a node must be fine after its own trial has passed
-	// before it counts as updated.
+	// before it counts as updated. It must be shorter than
+	// progressDeadlineSeconds.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=604800
@@ -114,28 +118,30 @@ type NodeConfigRolloutSpec struct {
 
 	// nodeTimeoutSeconds is how long a node may take from its assignment to the
 	// end of its trial, beyond the length of the trial itself. A node that takes
-	// longer has failed.
+	// longer has failed. At least 10.
 	// +optional
 	// +kubebuilder:default=900
-	// +kubebuilder:validation:Minimum=10
+	// +kubebuilder:validation:XValidation:rule="self >= 10",message="must be at least 10: a node needs that long to try the configuration, restart its kubelet and renew its Lease"
 	// +kubebuilder:validation:Maximum=604800
 	NodeTimeoutSeconds int32 `json:"nodeTimeoutSeconds,omitempty"`
 
 	// progressDeadlineSeconds is how long nothing may move before the rollout
 	// says that it is stuck. It stands still while the rollout waits for a
-	// person or for time to pass.
+	// person or for time to pass. At least 10, and more than soakSeconds.
 	// +optional
 	// +kubebuilder:default=3600
-	// +kubebuilder:validation:Minimum=10
+	// +kubebuilder:validation:XValidation:rule="self >= 10",message="must be at least 10: no node is quicker"
 	// +kubebuilder:validation:Maximum=31536000
 	ProgressDeadlineSeconds int32 `json:"progressDeadlineSeconds,omitempty"`
 
 	// failurePolicy is when to stop, and what to do then.
 	// +optional
+	// +kubebuilder:default={}
 	FailurePolicy FailurePolicy `json:"failurePolicy,omitempty"`
 
 	// rollback is the pace of going back.
 	// +optional
+	// +kubebuilder:default={}
 	Rollback RollbackStrategy `json:"rollback,omitempty"`
 
 	// revisionHistoryLimit is how many revisions are kept that no node names,
@@ -173,13 +179,15 @@ const (
 
 // RolloutTemplate is a configuration. Exactly one of its fields must be set.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.kubelet) ? 1 : 0) + (has(self.kubeletDropIn) ? 1 : 0) + (has(self.configMapRef) ? 1 : 0) == 1",message="template must have exactly one of kubelet, kubeletDropIn and configMapRef"
+// +kubebuilder:validation:XValidation:rule="(has(self.kubelet) ? 1 : 0) + (has(self.kubeletDropIn) ? 1 : 0) + (has(self.configMapRef) ? 1 : 0) == 1",messageExpression="'template must have exactly one of kubelet, kubeletDropIn and configMapRef, but ' + (has(self.kubelet) || has(self.kubeletDropIn) || has(self.configMapRef) ? 'has more: remove all but one' : 'has none')"
 type RolloutTemplate struct {
 	// kubelet is a whole KubeletConfiguration, upstream or grouped.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
-	// +kubebuilder:validation:XValidation:rule="has(self.kind) && has(self.apiVersion)",message="it needs apiVersion and kind: kubelet.config.k8s.io/v1beta1 (upstream) or evenkeel.dev/v1alpha1 (grouped), KubeletConfiguration"
+	// +kubebuilder:validation:EmbeddedResource
+	// +kubebuilder:validation:XValidation:rule="!has(self.kind) || self.kind == 'KubeletConfiguration'",message="kind must be KubeletConfiguration"
+	// +kubebuilder:validation:XValidation:rule="!has(self.apiVersion) || self.apiVersion == 'kubelet.config.k8s.io/v1beta1' || self.apiVersion == 'evenkeel.dev/v1alpha1'",message="apiVersion must be kubelet.config.k8s.io/v1beta1 (upstream), or evenkeel.dev/v1alpha1 (grouped)"
 	Kubelet *runtime.RawExtension `json:"kubelet,omitempty"`
 
 	// kubeletDropIn is a partial one, laid over each node's local configuration
@@ -187,7 +195,9 @@ type RolloutTemplate struct {
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
-	// +kubebuilder:validation:XValidation:rule="has(self.kind) && has(self.apiVersion)",message="it needs apiVersion and kind: kubelet.config.k8s.io/v1beta1 (upstream) or evenkeel.dev/v1alpha1 (grouped), KubeletConfiguration"
+	// +kubebuilder:validation:EmbeddedResource
+	// +kubebuilder:validation:XValidation:rule="!has(self.kind) || self.kind == 'KubeletConfiguration'",message="kind must be KubeletConfiguration"
+	// +kubebuilder:validation:XValidation:rule="!has(self.apiVersion) || self.apiVersion == 'kubelet.config.k8s.io/v1beta1' || self.apiVersion == 'evenkeel.dev/v1alpha1'",message="apiVersion must be kubelet.config.k8s.io/v1beta1 (upstream), or evenkeel.dev/v1alpha1 (grouped)"
 	KubeletDropIn *runtime.RawExtension `json:"kubeletDropIn,omitempty"`
 
 	// configMapRef names a ConfigMap that somebody edits, with one of the keys
@@ -201,14 +211,14 @@ type TemplateConfigMap struct {
 	// namespace of the ConfigMap: evenkeel-system, unless the controller was
 	// given the right to read another.
 	// +required
-	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",messageExpression="self == '' ? 'namespace must be non-empty' : 'namespace must be a DNS label: lower-case letters, digits and dashes'"
 	Namespace string `json:"namespace"`
 
 	// name of the ConfigMap.
 	// +required
-	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",messageExpression="self == '' ? 'name must be non-empty' : 'name must be a DNS name: lower-case letters, digits, dashes and dots'"
 	Name string `json:"name"`
 }
 
@@ -222,19 +232,20 @@ type RolloutStrategy struct {
 	// +optional
 	// +kubebuilder:default="10%"
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^(0|[1-9][0-9]?|100)%$')",message="must be a number that is not negative, or a percentage from 0% to 100%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^(0|[1-9][0-9]?|100)%$')",message="must be a number from 0, without quotes, or a percentage from 0% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
 	// topologyKey is the node label whose value is the node's domain.
 	// +optional
 	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:XValidation:rule="self == '' || self.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')",message="topologyKey must be the key of a node label, such as topology.kubernetes.io/zone"
 	TopologyKey string `json:"topologyKey,omitempty"`
 
 	// maxUnavailablePerDomain is the same as maxUnavailable for the nodes of one
 	// domain.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^(0|[1-9][0-9]?|100)%$')",message="must be a number that is not negative, or a percentage from 0% to 100%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^(0|[1-9][0-9]?|100)%$')",message="must be a number from 0, without quotes, or a percentage from 0% to 100%"
 	MaxUnavailablePerDomain *intstr.IntOrString `json:"maxUnavailablePerDomain,omitempty"`
 
 	// maxDomainsInFlight is in how many domains nodes may be in flight or
@@ -247,23 +258,25 @@ type RolloutStrategy struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:MaxItems=30
 	Steps []RolloutStep `json:"steps,omitempty"`
 
 	// canarySelector selects those among the rollout's nodes that go first.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))",message="matchExpressions: operators are In and NotIn, with values, and Exists and DoesNotExist, without"
 	CanarySelector *metav1.LabelSelector `json:"canarySelector,omitempty"`
 }
 
 // RolloutStep is one step: so many nodes, or a pause.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.nodes) != has(self.pause)",message="a step must have exactly one of nodes and pause"
+// +kubebuilder:validation:XValidation:rule="has(self.nodes) != has(self.pause)",messageExpression="'a step must have exactly one of nodes and pause, but has ' + (has(self.nodes) ? 'both: make two steps of it' : 'neither')"
 type RolloutStep struct {
 	// nodes is how many nodes shall be updated when this step is done: a number,
-	// or a percentage of the rollout's nodes, rounded up.
+	// or a percentage of the rollout's nodes, rounded up. Numbers never fall, and
+	// neither do percentages.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="must be a number from 1, or a percentage from 1% to 100%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self == '100%' || (self.endsWith('%') && (size(self) == 2 ? '1%' <= self && self <= '9%' : size(self) == 3 && '10%' <= self && self <= '99%' && self.charAt(1) in ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9']))",message="must be a number from 1, without quotes, or a percentage from 1% to 100%"
 	Nodes *intstr.IntOrString `json:"nodes,omitempty"`
 
 	// pause waits: for its duration, or without one until somebody approves.
@@ -275,7 +288,9 @@ type RolloutStep struct {
 type RolloutPause struct {
 	// duration such as 10m or 1h30m. Absent: until somebody approves.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be a duration of more than nothing, such as 10m"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,9})?(h|m|s|ms))+$') && duration(self) > duration('0s')",message="must be a duration of more than nothing in h, m and s, such as 10m or 1h30m; leave it out to wait for an approval"
 	Duration *metav1.Duration `json:"duration,omitempty"`
 }
 
@@ -297,7 +312,7 @@ type FailurePolicy struct {
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="must be a number from 1, or a percentage from 1% to 100%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="must be a number from 1, without quotes, or a percentage from 1% to 100%"
 	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
 
 	// action is Pause, or Rollback to the last revision that succeeded.
@@ -314,7 +329,7 @@ type RollbackStrategy struct {
 	// +optional
 	// +kubebuilder:default="25%"
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="must be a number from 1, or a percentage from 1% to 100%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="must be a number from 1, without quotes, or a percentage from 1% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 }
 
@@ -354,13 +369,14 @@ type RolloutRetry struct {
 	// attempt counts the tries; the first one is 1, and a higher one than before
 	// begins another.
 	// +required
-	// +kubebuilder:validation:Minimum=2
+	// +kubebuilder:validation:XValidation:rule="self >= 2",message="must be at least 2, because the first attempt is 1: set it to status.attempt + 1"
 	Attempt int64 `json:"attempt"`
 
 	// nodes to try it on. Absent: all on which it failed.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=253
 	Nodes []string `json:"nodes,omitempty"`
 }

@@ -70,18 +70,29 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// awaitEnforcement waits until the CRD is served and the admission policy refuses: the API has no other sign for that.
+// awaitEnforcement waits until the CRDs are served and the admission policies refuse: the API has no other sign for that.
 func awaitEnforcement(ctx context.Context) error {
-	client, err := clientFor("system:node:one", "system:nodes")
+	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	node, err := configFor("system:node:one", "system:nodes")
 	if err != nil {
 		return err
 	}
-	err = wait.PollUntilContextTimeout(ctx, pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
-		_, err := client.Create(ctx, parse("metadata: {name: another}"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy"), nil
-	})
-	if err != nil {
-		return fmt.Errorf("the admission policy is not enforced: %w", err)
+	for policy, create := range map[string]func(context.Context) error{
+		"evenkeel-node": func(ctx context.Context) error {
+			return errorOf(dynamic.NewForConfigOrDie(node).Resource(nodeConfigs).Create(ctx, parse("metadata: {name: another}"), dryRun))
+		},
+		"evenkeel-rollout": func(ctx context.Context) error {
+			o := rollout("refused", "nodeSelector: {matchLabels: {no label: a}}")
+			return errorOf(dynamic.NewForConfigOrDie(cluster.AdminConfig()).Resource(rollouts).Create(ctx, o, dryRun))
+		},
+	} {
+		err := wait.PollUntilContextTimeout(ctx, pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
+			err := create(ctx)
+			return err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy '"+policy+"'"), nil
+		})
+		if err != nil {
+			return fmt.Errorf("the admission policy %s is not enforced: %w", policy, err)
+		}
 	}
 	return nil
 }

@@ -1,0 +1,159 @@
+package api_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// bound gives a user a role in the whole cluster until the test ends, and waits until it has it. The commands are those
+// of the role's own comment.
+func bound(t *testing.T, user, clusterRole string) (*kubernetes.Clientset, *dynamic.DynamicClient) {
+	t.Helper()
+	mustKubectl(t, "create", "clusterrolebinding", user, "--clusterrole="+clusterRole, "--user="+user)
+	t.Cleanup(func() {
+		if _, err := kubectl(context.Background(), "delete", "clusterrolebinding", user); err != nil {
+			t.Error(err)
+		}
+	})
+	config, err := configFor(user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1
+	client := dynamic.NewForConfigOrDie(config)
+	err = wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
+		_, err := client.Resource(nodeConfigs).List(ctx, metav1.ListOptions{Limit: 1})
+		return !apierrors.IsForbidden(err), nil
+	})
+	if err != nil {
+		t.Fatalf("waiting for %s to have %s: %v", user, clusterRole, err)
+	}
+	return kubernetes.NewForConfigOrDie(config), client
+}
+
+func TestAnOperatorDoesWhatTheCommandLineNeedsAndNoMore(t *testing.T) {
+	const user = "olga"
+	mustKubectl(t, "create", "rolebinding", user, "-n", v1alpha1.SystemNamespace, "--role=evenkeel-operator", "--user="+user)
+	t.Cleanup(func() {
+		if _, err := kubectl(context.Background(), "delete", "rolebinding", user, "-n", v1alpha1.SystemNamespace); err != nil {
+			t.Error(err)
+		}
+	})
+	core, client := bound(t, user, "evenkeel-operator")
+	operated, assigned := client.Resource(rollouts), client.Resource(nodeConfigs)
+	configMaps := core.CoreV1().ConfigMaps(v1alpha1.SystemNamespace)
+	given(t, "metadata: {name: self}")
+	ctx, all, pause := t.Context(), metav1.ListOptions{}, []byte(`{"spec":{"paused":true}}`)
+
+	for _, request := range []struct {
+		name    string
+		send    func() error
+		refused string
+	}{
+		{"create a rollout", func() error { return errorOf(operated.Create(ctx, rollout("operated", ""), metav1.CreateOptions{})) }, ""},
+		{"patch it", func() error {
+			return errorOf(operated.Patch(ctx, "operated", types.MergePatchType, pause, metav1.PatchOptions{}))
+		}, ""},
+		{"update it", func() error {
+			o, err := operated.Get(ctx, "operated", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			return errorOf(operated.Update(ctx, o, metav1.UpdateOptions{}))
+		}, ""},
+		{"list rollouts", func() error { return errorOf(operated.List(ctx, all)) }, ""},
+		{"watch rollouts", func() error { return stop(operated.Watch(ctx, all)) }, ""},
+		{"write its status", func() error {
+			return errorOf(operated.Patch(ctx, "operated", types.MergePatchType, []byte(`{"status":{"phase":"Complete"}}`), metav1.PatchOptions{}, "status"))
+		}, `cannot patch resource "nodeconfigrollouts/status"`},
+		{"delete it", func() error { return operated.Delete(ctx, "operated", metav1.DeleteOptions{}) }, ""},
+
+		{"get a NodeConfig", func() error { return errorOf(assigned.Get(ctx, "self", metav1.GetOptions{})) }, ""},
+		{"watch NodeConfigs", func() error { return stop(assigned.Watch(ctx, all)) }, ""},
+		{"write a NodeConfig", func() error {
+			return errorOf(assigned.Patch(ctx, "self", types.MergePatchType, []byte(`{"spec":{"revoked":["u"]}}`), metav1.PatchOptions{}))
+		}, `cannot patch resource "nodeconfigs"`},
+
+		{"list Nodes", func() error { return errorOf(core.CoreV1().Nodes().List(ctx, all)) }, ""},
+		{"read a node's configz", func() error {
+			return core.CoreV1().RESTClient().Get().Resource("nodes").Name("self").SubResource("proxy", "configz").Do(ctx).Error()
+		}, `cannot get resource "nodes/proxy"`},
+
+		{"list revisions", func() error { return errorOf(configMaps.List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.LabelRollout})) }, ""},
+		{"delete revisions", func() error { return configMaps.Delete(ctx, "workers-1", metav1.DeleteOptions{}) }, `cannot delete resource "configmaps"`},
+		{"list other ConfigMaps", func() error { return errorOf(core.CoreV1().ConfigMaps("kube-system").List(ctx, all)) }, `cannot list resource "configmaps"`},
+	} {
+		t.Run(request.name, func(t *testing.T) {
+			err := request.send()
+			if request.refused != "" {
+				wantRefused(t, err, http.StatusForbidden, request.refused)
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestWhoMayLookAtTheClusterSeesRolloutsAndWritesNone(t *testing.T) {
+	core, client := bound(t, "vera", "evenkeel-view")
+	given(t, "metadata: {name: self}")
+	givenRollout(t, "seen", "")
+	ctx := t.Context()
+	for what, err := range map[string]error{
+		"get a rollout":      errorOf(client.Resource(rollouts).Get(ctx, "seen", metav1.GetOptions{})),
+		"watch rollouts":     stop(client.Resource(rollouts).Watch(ctx, metav1.ListOptions{})),
+		"get a NodeConfig":   errorOf(client.Resource(nodeConfigs).Get(ctx, "self", metav1.GetOptions{})),
+		"list all rollouts":  errorOf(client.Resource(rollouts).List(ctx, metav1.ListOptions{})),
+		"watch all NodeConf": stop(client.Resource(nodeConfigs).Watch(ctx, metav1.ListOptions{})),
+	} {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	err := client.Resource(rollouts).Delete(ctx, "seen", metav1.DeleteOptions{})
+	wantRefused(t, err, http.StatusForbidden, `cannot delete resource "nodeconfigrollouts"`)
+	_, err = core.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	wantRefused(t, err, http.StatusForbidden, `cannot list resource "nodes"`)
+}
+
+// The label is Kubernetes' contract: a controller of it, which does not run here, adds the rules to the built-in role.
+func TestTheRoleToLookIsPartOfViewAndTheRoleToRollOutOfNone(t *testing.T) {
+	roles := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).RbacV1().ClusterRoles()
+	viewed, err := roles.List(t.Context(), metav1.ListOptions{LabelSelector: "rbac.authorization.k8s.io/aggregate-to-view=true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found bool
+	for _, r := range viewed.Items {
+		found = found || r.Name == "evenkeel-view"
+	}
+	if !found {
+		t.Error("evenkeel-view is not aggregated to view")
+	}
+	operator, err := roles.Get(t.Context(), "evenkeel-operator", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	view, err := roles.Get(t.Context(), "view", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(operator.Labels) != 0 {
+		t.Errorf("evenkeel-operator has labels %v, want none that would add it to another role", operator.Labels)
+	}
+	if want := (&rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{
+		"rbac.authorization.k8s.io/aggregate-to-view": "true"}}}}); view.AggregationRule == nil || view.AggregationRule.String() != want.String() {
+		t.Errorf("view is made of %v, want %v", view.AggregationRule, want)
+	}
+}
