@@ -116,22 +116,21 @@ func (d *planner) destination(n *Node) Source {
 		}
 		return d.before(n)
 	}
-	if previous != nil && previous.SHA256 == l.SHA256 {
-		previous = nil
-	}
 	return d.source(l, 1, previous)
 }
 
 // source assigns a revision now.
 func (d *planner) source(r Revision, attempt int64, previous *Source) Source {
+	if previous != nil && previous.SHA256 == r.SHA256 {
+		previous = nil
+	}
 	return Source{
 		Kind: SourceConfigMap, Namespace: r.Namespace, Name: r.Name, UID: r.UID, SHA256: r.SHA256,
 		Rollout: d.p.Name, Revision: r.Number, Attempt: attempt, AssignedAt: d.p.Now, Previous: previous,
 	}
 }
 
-// join serves nodes that came after the rollout did and have nothing yet. They do not wait for their turn, and cost
-// nothing.
+// join serves nodes that came after the rollout did and have nothing yet. They do not wait for their turn.
 func (d *planner) join() {
 	if d.p.Frozen || d.next.Revision == 0 {
 		return
@@ -150,8 +149,20 @@ func (d *planner) join() {
 		n := &d.nodes[i]
 		if d.states[i] == Pending && n.Observed == n.Generation && n.Source.Kind == SourceNone && n.Created.After(d.p.Created) {
 			d.give(i, Join, to)
+			d.spend(n, 1) // no budget holds it up, but it holds others up
+			if to.Number == d.next.Revision {
+				d.given++
+			}
 		}
 	}
+}
+
+// spend takes a node that begins to move into account.
+func (d *planner) spend(n *Node, cost int) {
+	dom := d.domain(n)
+	d.counts.Unavailable += cost
+	dom.unavailable += cost
+	dom.inFlight++
 }
 
 // give assigns a revision to a node.
@@ -188,23 +199,20 @@ func (d *planner) assign() {
 		joined[m.Node] = true
 	}
 	var candidates []int
-	given := 0
 	for i := range d.nodes {
 		n, s := &d.nodes[i], d.states[i]
 		switch {
 		case joined[i]:
-		case s == Pending && n.Observed == n.Generation:
+		case s == Pending && n.Observed == n.Generation, s == Failed && n.Ready && d.retries(n):
 			candidates = append(candidates, i)
-		case s == Failed && n.Ready && d.retries(n):
-			d.give(i, Assign, d.p.Target) // it costs what it has cost before
-			given++
-		case d.has(n) && s != Failed && s != Stale && s != Skipped && n.Source.UID != d.p.Target.UID:
+		case s >= Assigned && s <= Updated && n.Source.UID != d.p.Target.UID:
 			d.give(i, Assign, d.p.Target) // its ConfigMap was made anew: an equal payload needs no restart
 		}
 	}
 	room := d.allowed() - (d.given - d.counts.Failed)
+	given := 0
 	if len(candidates) > 0 && room > 0 && d.counts.Budget > 0 {
-		given += d.pick(candidates, room)
+		given = d.pick(candidates, room)
 	}
 	switch {
 	case given > 0:
@@ -234,7 +242,7 @@ func (d *planner) pick(candidates []int, room int) int {
 			flying++
 		}
 	}
-	if c.Unavailable >= c.Budget && !slices.ContainsFunc(candidates, func(i int) bool { return d.costs(&d.nodes[i], Pending) }) {
+	if c.Unavailable >= c.Budget && !slices.ContainsFunc(candidates, func(i int) bool { return d.costs(&d.nodes[i], d.states[i]) }) {
 		return 0
 	}
 	picked := 0
@@ -244,7 +252,7 @@ func (d *planner) pick(candidates []int, room int) int {
 		}
 		n := &d.nodes[i]
 		dom, cost := d.domain(n), 1
-		if d.costs(n, Pending) {
+		if d.costs(n, d.states[i]) {
 			cost = 0 // it is unavailable already
 		}
 		switch {
@@ -258,9 +266,7 @@ func (d *planner) pick(candidates []int, room int) int {
 		if dom.inFlight == 0 {
 			flying++
 		}
-		c.Unavailable += cost
-		dom.unavailable += cost
-		dom.inFlight++
+		d.spend(n, cost)
 		d.give(i, Assign, d.p.Target)
 		picked++
 	}
@@ -275,7 +281,7 @@ type candidate struct {
 	hash   uint64
 }
 
-// order sorts candidates: canaries; then one of each kind of machine that no canary is of; then domain by domain; in
+// order sorts candidates: those that try again; canaries; then one of each kind of machine that no canary is of; then domain by domain; in
 // each by a hash with the revision, so that it is not always the same nodes. The controller's own node comes last.
 func (d *planner) order(nodes []int) []int {
 	all := make([]candidate, len(nodes))
@@ -289,6 +295,8 @@ func (d *planner) order(nodes []int) []int {
 		}
 		all[k] = candidate{node: i, rank: 2, domain: h, hash: d.hash(n.Name)}
 		switch {
+		case d.states[i] == Failed:
+			all[k].rank = -1
 		case n.Last:
 			all[k].rank = 3
 		case n.Canary:
@@ -314,7 +322,7 @@ func (d *planner) represent(all []candidate) {
 		}
 	}
 	for _, c := range all {
-		if c.rank == 0 {
+		if c.rank <= 0 {
 			first[d.nodes[c.node].Stratum] = -1
 		}
 	}

@@ -79,7 +79,7 @@ func (d *planner) standing(n *Node) Standing {
 func (d *planner) standingOfGiven(n *Node) Standing {
 	now, assigned := d.p.Now, n.Source.AssignedAt
 	answered, proven := n.Observed == n.Generation, d.proven(n)
-	if d.next.Succeeded && proven && (!answered || n.OK != "False") {
+	if d.next.Succeeded && proven && n.OK != "False" {
 		return Standing{State: Updated} // what happens to it later is not the rollout's fault
 	}
 	if !n.Ready {
@@ -97,8 +97,8 @@ func (d *planner) standingOfGiven(n *Node) Standing {
 		return Standing{State: Trial, Why: "the node's verdict is provisional: " + n.Error}
 	case answered && n.OK == "False":
 		return Standing{Failed, n.Reason, n.Error}
-	case proven:
-		return d.soaking(n, answered)
+	case proven && n.OK != "False":
+		return d.soaking(n)
 	case !answered:
 		end := assigned.Add(d.p.AgentTimeout)
 		if n.Ready && !now.Before(end) {
@@ -122,13 +122,12 @@ func (d *planner) standingOfGiven(n *Node) Standing {
 }
 
 // soaking tells a node that has proven the target from one that is to be watched longer.
-func (d *planner) soaking(n *Node, answered bool) Standing {
+func (d *planner) soaking(n *Node) Standing {
 	since := n.Promoted
-	if n.ReadyChanged.After(since) {
-		since = n.ReadyChanged
-	}
-	if answered && n.OKChanged.After(since) {
-		since = n.OKChanged
+	for _, t := range []time.Time{n.ReadyChanged, n.OKChanged} {
+		if t.After(since) {
+			since = t
+		}
 	}
 	end := since.Add(d.p.Soak)
 	if n.Ready && !d.p.Now.Before(end) {
