@@ -28,8 +28,9 @@ func (a *app) configCommand() *cobra.Command {
 
 // diffOptions is what the flags of config diff ask for.
 type diffOptions struct {
-	live         bool
-	form, output string
+	live   bool
+	form   string
+	output format
 }
 
 func (a *app) configDiffCommand() *cobra.Command {
@@ -65,7 +66,7 @@ The exit code is 0 whether there are differences or not; scripts read -o json.`,
 	f := cmd.Flags()
 	f.BoolVar(&o.live, "live", false, "ask the kubelet of a node for what is effective there")
 	f.StringVar(&o.form, "form", "flat", "names of fields: flat, as upstream has them, or grouped")
-	f.StringVarP(&o.output, "output", "o", "", "json or yaml")
+	formatFlag(cmd, &o.output, formatJSON, formatYAML)
 	return cmd
 }
 
@@ -94,9 +95,9 @@ func (e extent) String() string {
 
 // comparison is what config diff prints.
 type comparison struct {
-	A           side     `json:"a"`
-	B           side     `json:"b"`
-	Differences []change `json:"differences"`
+	A           side         `json:"a"`
+	B           side         `json:"b"`
+	Differences []difference `json:"differences"`
 	// NotCompared counts fields that only the one names which names more.
 	NotCompared int `json:"notCompared,omitempty"`
 }
@@ -105,8 +106,6 @@ func (a *app) configDiff(ctx context.Context, nameA, nameB string, o diffOptions
 	switch {
 	case o.form != "flat" && o.form != "grouped":
 		return fmt.Errorf("unknown form %q: use flat or grouped", o.form)
-	case o.output != "" && o.output != "json" && o.output != "yaml":
-		return fmt.Errorf("unknown output %q: use json or yaml", o.output)
 	case o.live && !strings.HasPrefix(nameA, "node/") && !strings.HasPrefix(nameB, "node/"):
 		return errors.New("--live is for nodes: neither is node/NAME")
 	}
@@ -137,7 +136,7 @@ func (a *app) configDiff(ctx context.Context, nameA, nameB string, o diffOptions
 
 // compare fills in the differences.
 func (d *comparison) compare(form string) {
-	d.Differences = []change{}
+	d.Differences = []difference{}
 	for _, c := range changes(d.A.fields, d.B.fields) {
 		if d.A.extent < d.B.extent && c.A == unset || d.B.extent < d.A.extent && c.B == unset {
 			d.NotCompared++
@@ -238,49 +237,28 @@ func (a *app) rolloutPayload(ctx context.Context, arg string) (payload.Payload, 
 	if err != nil {
 		return p, "", err
 	}
-	r, err := getRollout(ctx, c, name)
+	r, err := get(ctx, c, name)
 	if err != nil {
 		return p, "", err
 	}
+	var content controller.Content
+	source := "spec.template"
 	if !numbered {
-		named, err := contentSource(ctx, c, r)
+		if content, err = contentIn(ctx, c, r.Spec.Template); err != nil {
+			return p, "", fmt.Errorf("rollout %s: %w", name, err)
+		}
+	} else {
+		all, err := pasts(ctx, c, r)
 		if err != nil {
 			return p, "", err
 		}
-		content, err := controller.ContentOf(r.Spec.Template, named)
-		if err != nil {
-			return p, "", fmt.Errorf("rollout %s: %w", name, err)
+		if content, err = contentAt(r, all, wanted); err != nil {
+			return p, "", err
 		}
-		p, err = payloadOf(content)
-		return p, "spec.template", err
+		source = fmt.Sprintf("ConfigMap %s/%s", v1alpha1.SystemNamespace, controller.RevisionName(name, content.SHA256))
 	}
-	revisions, err := listRevisions(ctx, c, name)
-	if err != nil {
-		return p, "", err
-	}
-	var there []string
-	for _, v := range revisions {
-		if v.number == wanted {
-			p, err = payload.FromConfigMap(v.cm)
-			return p, fmt.Sprintf("ConfigMap %s/%s", v.cm.Namespace, v.cm.Name), err
-		}
-		there = append(there, strconv.FormatInt(v.number, 10))
-	}
-	return p, "", fmt.Errorf("rollout %s has %s; see `kubectl evenkeel rollout history %s`", name, missing(r, wanted, there), name)
-}
-
-// missing says that a revision is not there, and whether it ever was.
-func missing(r *v1alpha1.NodeConfigRollout, wanted int64, there []string) string {
-	words := "no revision " + strconv.FormatInt(wanted, 10)
-	for _, h := range r.Status.History {
-		if h.Revision == wanted {
-			words = fmt.Sprintf("no revision %d any more: ConfigMap %s/%s is gone, or has become a newer revision", wanted, revisionNamespace, h.ConfigMap)
-		}
-	}
-	if len(there) == 0 {
-		return words + " (nor any other)"
-	}
-	return words + " (there are: " + strings.Join(there, ", ") + ")"
+	p, err = payloadOf(content)
+	return p, source, err
 }
 
 // liveSide asks a node's kubelet what is effective.

@@ -9,23 +9,23 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// change is a field that is not the same in two configurations.
-type change struct {
+// difference is a field that is not the same in two configurations.
+type difference struct {
 	Field string `json:"field"`
 	A     string `json:"a"` // JSON, "unset" or "masked"
 	B     string `json:"b"`
 }
 
-func (c change) String() string { return fmt.Sprintf("%s: %s -> %s", c.Field, c.A, c.B) }
+func (c difference) String() string { return fmt.Sprintf("%s: %s -> %s", c.Field, c.A, c.B) }
 
 // unset is how payload.Diff shows a field that is not there.
 const unset = "unset"
 
 // changes returns the fields that are not the same, by path. What is secret is masked.
-func changes(a, b map[string]any) []change {
-	var out []change
+func changes(a, b map[string]any) []difference {
+	var out []difference
 	for _, d := range payload.Diff(fieldsOf(a), fieldsOf(b)) {
-		out = append(out, change{Field: d.Field, A: d.Value, B: d.Local})
+		out = append(out, difference{Field: d.Field, A: d.Value, B: d.Local})
 	}
 	return out
 }
@@ -54,7 +54,7 @@ func trialFields(t payload.Trial) map[string]any {
 }
 
 // trialChanges returns what is not the same in what two payloads ask of their trials.
-func trialChanges(a, b payload.Trial) []change {
+func trialChanges(a, b payload.Trial) []difference {
 	out := changes(trialFields(a), trialFields(b))
 	for i := range out {
 		out[i].Field = "trial." + out[i].Field

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,21 +18,15 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
-const (
-	// listPage is how many objects a list asks for at once.
-	listPage = 500
-	// revisionNamespace holds the ConfigMaps of all revisions.
-	revisionNamespace = "evenkeel-system"
-	// unmadeUID stands for the UID of a revision that the controller has not made yet.
-	unmadeUID = "not made yet"
-)
+// unmadeUID stands for the UID of a revision that the controller has not made yet.
+const unmadeUID = "not made yet"
 
 // pages yields the objects of a list, page by page, in the order of their names. An error ends it.
-func pages[T any, L client.ObjectList](ctx context.Context, c client.Reader, empty func() L, items func(L) []T, options ...client.ListOption) iter.Seq2[*T, error] {
+func pages[T any, L client.ObjectList](ctx context.Context, c client.Client, empty func() L, items func(L) []T, options ...client.ListOption) iter.Seq2[*T, error] {
 	return func(yield func(*T, error) bool) {
 		for token := ""; ; {
 			list := empty()
-			if err := c.List(ctx, list, append([]client.ListOption{client.Limit(listPage), client.Continue(token)}, options...)...); err != nil {
+			if err := c.List(ctx, list, append([]client.ListOption{client.Limit(pageSize), client.Continue(token)}, options...)...); err != nil {
 				yield(nil, err)
 				return
 			}
@@ -59,7 +51,7 @@ type pair struct {
 
 // pairs yields the nodes that a selector selects with their NodeConfigs, by name; for a selector that selects every node
 // also NodeConfigs without a node. It never holds more than a page of each.
-func pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.Seq2[pair, error] {
+func pairs(ctx context.Context, c client.Client, selector labels.Selector) iter.Seq2[pair, error] {
 	return func(yield func(pair, error) bool) {
 		nextNode, stopNodes := iter.Pull2(pages(ctx, c, func() *corev1.NodeList { return &corev1.NodeList{} },
 			func(l *corev1.NodeList) []corev1.Node { return l.Items }, client.MatchingLabelsSelector{Selector: selector}))
@@ -145,37 +137,26 @@ type fleet struct {
 	content  controller.Content
 }
 
-// listRollouts returns all rollouts.
-func listRollouts(ctx context.Context, c client.Reader) ([]v1alpha1.NodeConfigRollout, error) {
-	var out []v1alpha1.NodeConfigRollout
-	for r, err := range pages(ctx, c, func() *v1alpha1.NodeConfigRolloutList { return &v1alpha1.NodeConfigRolloutList{} },
-		func(l *v1alpha1.NodeConfigRolloutList) []v1alpha1.NodeConfigRollout { return l.Items }) {
-		if err != nil {
-			return nil, fmt.Errorf("list NodeConfigRollouts (is evenkeel's API installed?): %w", err)
-		}
-		out = append(out, *r)
-	}
-	return out, nil
-}
-
 // gather reads what the plan of a rollout needs. A rollout that is not stored takes the place of the one of its name.
 // each, if not nil, is called for every node that the rollout selects, in the order of the nodes.
-func gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout, each func(pair)) (*fleet, error) {
-	all, err := listRollouts(ctx, c)
+func gather(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout, each func(pair)) (*fleet, error) {
+	list, err := rollouts(ctx, c)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list rollouts: %w", err)
 	}
 	now := time.Now()
-	r, all = inPlace(r, all, now)
-	named, err := contentSource(ctx, c, r)
+	r, all := inPlace(r, list.Items, now)
+	var source *corev1.ConfigMap
+	if ref := r.Spec.Template.ConfigMapRef; ref != nil {
+		if source, err = named(ctx, c, ref); err != nil {
+			return nil, fmt.Errorf("the template of rollout %s: %w", r.Name, err)
+		}
+	}
+	revisions, numbers, err := revisionObjects(ctx, c, r.Name)
 	if err != nil {
 		return nil, err
 	}
-	revisions, err := listRevisions(ctx, c, r.Name)
-	if err != nil {
-		return nil, err
-	}
-	f, canaries, selector, err := policyOf(r, named, revisions, now)
+	f, canaries, selector, err := policyOf(r, source, revisions, numbers, now)
 	if err != nil {
 		return nil, err
 	}
@@ -217,45 +198,9 @@ func inPlace(r *v1alpha1.NodeConfigRollout, all []v1alpha1.NodeConfigRollout, no
 	return r, all
 }
 
-// contentSource returns the ConfigMap that a template names; nil if it names none.
-func contentSource(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout) (*corev1.ConfigMap, error) {
-	ref := r.Spec.Template.ConfigMapRef
-	if ref == nil {
-		return nil, nil
-	}
-	var cm corev1.ConfigMap
-	if err := c.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &cm); err != nil {
-		return nil, fmt.Errorf("the template of rollout %s names ConfigMap %s/%s: create it, or name another: %w", r.Name, ref.Namespace, ref.Name, err)
-	}
-	return &cm, nil
-}
-
-// revision is a ConfigMap that holds a revision.
-type revision struct {
-	number int64
-	cm     *corev1.ConfigMap
-}
-
-// listRevisions returns the revisions of a rollout that are there, oldest first.
-func listRevisions(ctx context.Context, c client.Reader, name string) ([]revision, error) {
-	var out []revision
-	for cm, err := range pages(ctx, c, func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} },
-		func(l *corev1.ConfigMapList) []corev1.ConfigMap { return l.Items },
-		client.InNamespace(revisionNamespace), client.MatchingLabels{v1alpha1.LabelRollout: name}) {
-		if err != nil {
-			return nil, fmt.Errorf("list the revisions of rollout %s (ConfigMaps in %s): %w", name, revisionNamespace, err)
-		}
-		if n, err := strconv.ParseInt(cm.Labels[v1alpha1.LabelRevision], 10, 64); err == nil && n > 0 {
-			out = append(out, revision{n, cm})
-		}
-	}
-	slices.SortFunc(out, func(a, b revision) int { return int(a.number - b.number) })
-	return out, nil
-}
-
 // policyOf returns a fleet without its nodes: what the rollout wants, and what it remembers. An error is for what no plan
 // can be made of; a template that cannot be used is in the policy.
-func policyOf(r *v1alpha1.NodeConfigRollout, named *corev1.ConfigMap, revisions []revision, now time.Time) (f *fleet, canaries, selector labels.Selector, err error) {
+func policyOf(r *v1alpha1.NodeConfigRollout, source *corev1.ConfigMap, revisions map[string]*corev1.ConfigMap, numbers map[string]int64, now time.Time) (f *fleet, canaries, selector labels.Selector, err error) {
 	selector, canaries, selectErr := controller.Selectors(&r.Spec)
 	p, policyErr := controller.PolicyOf(r, controller.DefaultTimes, now)
 	if err := errors.Join(selectErr, policyErr); err != nil {
@@ -264,13 +209,14 @@ func policyOf(r *v1alpha1.NodeConfigRollout, named *corev1.ConfigMap, revisions 
 	f = &fleet{policy: p, progress: controller.ProgressOf(&r.Status)}
 	if current := r.Status.CurrentRevision; current != nil {
 		f.policy.LastSucceeded = revisionOf(*current)
-		f.policy.LastSucceeded.Gone = !slices.ContainsFunc(revisions, func(v revision) bool { return v.cm.UID == current.ConfigMapRef.UID })
+		cm := revisions[current.ConfigMapRef.Name]
+		f.policy.LastSucceeded.Gone = cm == nil || cm.UID != current.ConfigMapRef.UID
 	}
-	if f.content, err = controller.ContentOf(r.Spec.Template, named); err != nil {
+	if f.content, err = controller.ContentOf(r.Spec.Template, source); err != nil {
 		f.policy.Invalid = err.Error()
 		return f, canaries, selector, nil
 	}
-	f.policy.Target = targetOf(r, f.content, revisions)
+	f.policy.Target = targetOf(r, f.content, revisions, numbers)
 	return f, canaries, selector, nil
 }
 
@@ -280,37 +226,24 @@ func revisionOf(v v1alpha1.RolloutRevision) rollout.Revision {
 }
 
 // targetOf returns the revision that a content is, or will be: the one that is rolled out already, else the next one.
-func targetOf(r *v1alpha1.NodeConfigRollout, content controller.Content, revisions []revision) rollout.Revision {
+func targetOf(r *v1alpha1.NodeConfigRollout, content controller.Content, revisions map[string]*corev1.ConfigMap, numbers map[string]int64) rollout.Revision {
 	var newest int64
 	if u := r.Status.UpdateRevision; u != nil {
 		if newest = u.Number; u.ConfigMapRef.SHA256 == content.SHA256 {
 			return revisionOf(*u)
 		}
 	}
-	target := rollout.Revision{Namespace: revisionNamespace, Name: controller.RevisionName(r.Name, content.SHA256), UID: unmadeUID, SHA256: content.SHA256}
-	for _, v := range revisions {
-		newest = max(newest, v.number)
-		if v.cm.Name == target.Name {
-			target.UID, target.Number = string(v.cm.UID), v.number
-		}
+	target := rollout.Revision{Namespace: v1alpha1.SystemNamespace, Name: controller.RevisionName(r.Name, content.SHA256), UID: unmadeUID, SHA256: content.SHA256}
+	for _, number := range numbers {
+		newest = max(newest, number)
+	}
+	if cm := revisions[target.Name]; cm != nil {
+		target.UID, target.Number = string(cm.UID), numbers[target.Name]
 	}
 	if target.Number != newest || newest == 0 {
 		target.Number = newest + 1
 	}
 	return target
-}
-
-// getRollout returns a rollout. The error names it and the next step.
-func getRollout(ctx context.Context, c client.Reader, name string) (*v1alpha1.NodeConfigRollout, error) {
-	var r v1alpha1.NodeConfigRollout
-	err := c.Get(ctx, client.ObjectKey{Name: name}, &r)
-	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("there is no rollout %q; see `kubectl evenkeel rollout list`: %w", name, err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("get rollout %s: %w", name, err)
-	}
-	return &r, nil
 }
 
 // payloadOf returns the payload of a revision's content.

@@ -170,7 +170,7 @@ func givenRevision(t *testing.T, name string, number int64, config string) *core
 	data := header + config
 	return create(t, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: revisionNamespace, Name: controller.RevisionName(name, payload.Digest(payload.KeyKubelet, []byte(data))),
+			Namespace: v1alpha1.SystemNamespace, Name: controller.RevisionName(name, payload.Digest(payload.KeyKubelet, []byte(data))),
 			Labels: map[string]string{v1alpha1.LabelRollout: name, v1alpha1.LabelRevision: fmt.Sprint(number)},
 		},
 		Data: map[string]string{payload.KeyKubelet: data},

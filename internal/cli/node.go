@@ -22,7 +22,7 @@ import (
 )
 
 func (a *app) nodeCommand() *cobra.Command {
-	var output string
+	var output format
 	cmd := &cobra.Command{
 		Use:   "node NAME",
 		Short: "Say why a node is as it is, and what happens next",
@@ -31,16 +31,11 @@ func (a *app) nodeCommand() *cobra.Command {
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.node(cmd.Context(), args[0], output) },
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json or yaml")
+	formatFlag(cmd, &output, formatJSON, formatYAML)
 	return cmd
 }
 
-func (a *app) node(ctx context.Context, name, output string) error {
-	switch output {
-	case "", "json", "yaml":
-	default:
-		return fmt.Errorf("unknown output %q: use json or yaml", output)
-	}
+func (a *app) node(ctx context.Context, name string, output format) error {
 	c, err := a.client()
 	if err != nil {
 		return err
@@ -66,7 +61,7 @@ func (a *app) node(ctx context.Context, name, output string) error {
 }
 
 // getPair returns a node and its NodeConfig, as far as they are there. The error is for what is neither.
-func getPair(ctx context.Context, c client.Reader, name string) (pair, error) {
+func getPair(ctx context.Context, c client.Client, name string) (pair, error) {
 	var p pair
 	var node corev1.Node
 	var config v1alpha1.NodeConfig
@@ -110,11 +105,12 @@ type nodeView struct {
 }
 
 // place finds out which rollouts select the node, which one has it, and how that one sees it.
-func (v *nodeView) place(ctx context.Context, c client.Reader) error {
-	all, err := listRollouts(ctx, c)
+func (v *nodeView) place(ctx context.Context, c client.Client) error {
+	list, err := rollouts(ctx, c)
 	if err != nil {
-		return err
+		return fmt.Errorf("list rollouts: %w", err)
 	}
+	all := list.Items
 	claims := claimsOn(claimants(all), v.pair.node)
 	n := controller.NodeOf(v.pair.node, v.pair.config)
 	v.Rollout = rollout.Holder(claims, &n)
@@ -248,7 +244,7 @@ func (v *nodeView) print(w io.Writer, now time.Time) error {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	line := func(key, format string, args ...any) {
 		if text := fmt.Sprintf(format, args...); text != "" {
-			fmt.Fprintf(tw, "%s:\t%s\n", key, printable(text))
+			fmt.Fprintf(tw, "%s:\t%s\n", key, oneLine(text))
 		}
 	}
 	ago := func(t metav1.Time) string { return duration.HumanDuration(now.Sub(t.Time)) + " ago" }
@@ -274,7 +270,7 @@ func (v *nodeView) print(w io.Writer, now time.Time) error {
 	}
 	fmt.Fprintln(w, "\nWhat happens next:")
 	for _, s := range v.Next {
-		fmt.Fprintf(w, "  - %s\n", printable(s))
+		fmt.Fprintf(w, "  - %s\n", oneLine(s))
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -27,8 +26,9 @@ import (
 
 // nodesOptions is what the flags of nodes ask for.
 type nodesOptions struct {
-	selector, rollout, output string
-	failed, problems          bool
+	selector, rollout string
+	failed, problems  bool
+	output            format
 }
 
 func (a *app) nodesCommand() *cobra.Command {
@@ -58,18 +58,16 @@ SINCE is how long CONFIGOK has been what it is. Nodes without an agent are shown
 	f.StringVar(&o.rollout, "rollout", "", "only nodes that this rollout selects, and how they stand to it")
 	f.BoolVar(&o.failed, "failed", false, "only nodes whose configuration failed: ConfigOK is False, or with --rollout those that failed in it")
 	f.BoolVar(&o.problems, "problems", false, "only nodes that are not fine, whatever the reason")
-	f.StringVarP(&o.output, "output", "o", "", "wide, json, yaml or name")
+	formatFlag(cmd, &o.output, formatWide, formatJSON, formatYAML, formatName)
+	_ = cmd.RegisterFlagCompletionFunc("rollout", func(cmd *cobra.Command, _ []string, so string) ([]string, cobra.ShellCompDirective) {
+		return a.completeRollout(cmd, nil, so)
+	})
 	cmd.MarkFlagsMutuallyExclusive("failed", "problems")
 	cmd.MarkFlagsMutuallyExclusive("selector", "rollout")
 	return cmd
 }
 
 func (a *app) nodes(ctx context.Context, o nodesOptions) error {
-	switch o.output {
-	case "", "wide", "json", "yaml", "name":
-	default:
-		return fmt.Errorf("unknown output %q: use wide, json, yaml or name", o.output)
-	}
 	selector, err := labels.Parse(o.selector)
 	if err != nil {
 		return fmt.Errorf("--selector %q: %w", o.selector, err)
@@ -108,8 +106,8 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 }
 
 // rolloutNodes shows the nodes that a rollout selects, and how they stand to it.
-func (a *app) rolloutNodes(ctx context.Context, c client.Reader, name string, show func(nodeRow) error) error {
-	r, err := getRollout(ctx, c, name)
+func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, show func(nodeRow) error) error {
+	r, err := get(ctx, c, name)
 	if err != nil {
 		return err
 	}
@@ -301,7 +299,7 @@ func isReady(node *corev1.Node) bool {
 // nodeRows prints nodes: a table page by page, JSON and YAML when all are there.
 type nodeRows struct {
 	w        io.Writer
-	format   string
+	format   format
 	standing bool
 	table    interface {
 		io.Writer
@@ -314,10 +312,10 @@ type nodeRows struct {
 func (r *nodeRows) add(row nodeRow) error {
 	r.n++
 	switch r.format {
-	case "json", "yaml":
+	case formatJSON, formatYAML:
 		r.Items = append(r.Items, row)
 		return nil
-	case "name":
+	case formatName:
 		_, err := fmt.Fprintf(r.w, "node/%s\n", row.Name)
 		return err
 	}
@@ -327,7 +325,7 @@ func (r *nodeRows) add(row nodeRow) error {
 		fmt.Fprintln(tw, strings.Join(r.header(), "\t"))
 	}
 	fmt.Fprintln(r.table, strings.Join(r.cells(row), "\t"))
-	if r.n%listPage == 0 {
+	if r.n%pageSize == 0 {
 		return r.table.Flush()
 	}
 	return nil
@@ -335,9 +333,9 @@ func (r *nodeRows) add(row nodeRow) error {
 
 func (r *nodeRows) end(errOut io.Writer) error {
 	switch {
-	case r.format == "json" || r.format == "yaml":
+	case r.format == formatJSON || r.format == formatYAML:
 		return encode(r.w, r.format, r)
-	case r.n == 0 && r.format != "name":
+	case r.n == 0 && r.format != formatName:
 		fmt.Fprintln(errOut, "no nodes")
 	case r.table != nil:
 		return r.table.Flush()
@@ -350,7 +348,7 @@ func (r *nodeRows) header() []string {
 	if r.standing {
 		out = append(out, "STATE")
 	}
-	if r.format == "wide" {
+	if r.format == formatWide {
 		out = append(out, "ZONE", "KUBELET", "AGENT", "SOURCE", "RUN-MODE", "PROBLEMS")
 	}
 	return out
@@ -373,7 +371,7 @@ func (r *nodeRows) cells(row nodeRow) []string {
 	if r.standing {
 		out = append(out, row.State)
 	}
-	if r.format == "wide" {
+	if r.format == formatWide {
 		out = append(out, dash(row.Zone), dash(row.ComponentVersion), dash(row.AgentVersion), dash(row.RemoteConfig), dash(row.RunMode), dash(cell(strings.Join(row.Problems, "; "))))
 	}
 	return out
@@ -383,17 +381,12 @@ func dash(s string) string { return cmp.Or(s, "-") }
 
 // cell keeps what may have many lines and tabs to one of a bounded length.
 func cell(s string) string {
-	s = printable(s)
+	s = oneLine(s)
 	const most = 120
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "..."
 	}
 	return s
-}
-
-// printable makes what others wrote fit for a terminal: one line, and nothing that the terminal would obey.
-func printable(s string) string {
-	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
 }
 
 // span is a duration to the second, without zeros at its end: 10m, 3m12s.
@@ -409,8 +402,8 @@ func span(d time.Duration) string {
 }
 
 // encode writes a value as JSON or YAML.
-func encode(w io.Writer, format string, v any) error {
-	if format == "yaml" {
+func encode(w io.Writer, f format, v any) error {
+	if f == formatYAML {
 		text, err := yaml.Marshal(v)
 		if err == nil {
 			_, err = w.Write(text)

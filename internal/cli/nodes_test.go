@@ -93,7 +93,7 @@ func TestNodesOfARolloutHaveTheirStateInIt(t *testing.T) {
 
 func TestNodesAndTheirConfigsMeetOverPages(t *testing.T) {
 	const pool = "many"
-	for i := range listPage + 5 {
+	for i := range pageSize + 5 {
 		name := fmt.Sprintf("many-%04d", i)
 		create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": pool}}})
 		if i%2 == 0 {
@@ -103,7 +103,7 @@ func TestNodesAndTheirConfigsMeetOverPages(t *testing.T) {
 	}
 	got := evenkeel(t, "nodes", "-l", "pool="+pool)
 	lines := strings.Split(strings.TrimSpace(got.out), "\n")
-	if len(lines) != listPage+6 {
+	if len(lines) != pageSize+6 {
 		t.Fatalf("%d lines, exit %d: %s", len(lines), got.code, got.err)
 	}
 	for i, line := range lines[1:] {
@@ -116,8 +116,8 @@ func TestNodesAndTheirConfigsMeetOverPages(t *testing.T) {
 		}
 	}
 	all := evenkeel(t, "nodes", "-o", "name")
-	if n := strings.Count(all.out, "-gone\n"); n != listPage+5 {
-		t.Errorf("%d NodeConfigs without a Node are shown, want %d", n, listPage+5)
+	if n := strings.Count(all.out, "-gone\n"); n != pageSize+5 {
+		t.Errorf("%d NodeConfigs without a Node are shown, want %d", n, pageSize+5)
 	}
 }
 

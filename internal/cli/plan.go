@@ -24,7 +24,8 @@ import (
 
 // planOptions is what the flags of rollout plan ask for.
 type planOptions struct {
-	file, output                string
+	file                        string
+	output                      format
 	simulate                    bool
 	failing, notReady, silent   string
 	trial                       time.Duration
@@ -57,7 +58,7 @@ same result.`,
 
   # How far a configuration gets that breaks one node in twenty, on 5000 nodes in 3 zones
   kubectl evenkeel rollout plan -f workers.yaml --simulate --fail-rate 5% --nodes 5000 --zones 3`,
-		Args: cobra.MaximumNArgs(1),
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRollout,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.simulationFlag = slices.ContainsFunc(onlySimulated, cmd.Flags().Changed)
 			o.madeUpNodes = cmd.Flags().Changed("nodes")
@@ -69,7 +70,7 @@ same result.`,
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "filename", "f", "", "a file with a NodeConfigRollout")
-	f.StringVarP(&o.output, "output", "o", "", "json or yaml, with every node of every batch")
+	formatFlag(cmd, &o.output, formatJSON, formatYAML) // with every node of every batch
 	f.BoolVar(&o.simulate, "simulate", false, "let nodes fail as often as the flags say")
 	f.StringVar(&o.failing, "fail-rate", "0%", "share of nodes that fail their trial")
 	f.StringVar(&o.notReady, "not-ready-rate", "0%", "share of nodes that go NotReady in their trial")
@@ -87,8 +88,6 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 		return err
 	}
 	switch {
-	case o.output != "" && o.output != "json" && o.output != "yaml":
-		return fmt.Errorf("unknown output %q: use json or yaml", o.output)
 	case (len(args) == 0) == (o.file == ""):
 		return errors.New("give either the name of a rollout, or -f with a file that holds one")
 	case o.madeUpNodes && o.file == "":
@@ -116,7 +115,8 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 	}
 	v.print(a.Out)
 	if o.simulate {
-		v.Simulation.print(a.Out, colorful(a.Out))
+		_, _, colors := a.screen()
+		v.Simulation.print(a.Out, colors)
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ func (a *app) planned(ctx context.Context, args []string, o planOptions) (*fleet
 		return nil, err
 	}
 	if r == nil {
-		if r, err = getRollout(ctx, c, args[0]); err != nil {
+		if r, err = get(ctx, c, args[0]); err != nil {
 			return nil, err
 		}
 	}
@@ -315,7 +315,7 @@ func (v *planView) print(w io.Writer) {
 	fmt.Fprintf(w, "Rollout %s, revision %d%s: %d nodes selected, %d of them updated, %d to come, %d passed over\n",
 		v.Rollout, v.Revision, made, v.Nodes.Selected, v.Nodes.Updated, v.Nodes.Pending, v.passed())
 	if len(v.Batches) == 0 {
-		fmt.Fprintf(w, "Nothing moves: %s: %s\n", v.Phase, printable(v.Message))
+		fmt.Fprintf(w, "Nothing moves: %s: %s\n", v.Phase, oneLine(v.Message))
 	} else {
 		v.printBatches(w)
 	}
@@ -330,7 +330,7 @@ func (v *planView) print(w io.Writer) {
 	if len(v.PassedOver) > 0 {
 		fmt.Fprintln(w, "\nPassed over:")
 		for _, p := range v.PassedOver {
-			fmt.Fprintf(w, "  %d %s (%s): %s\n", len(p.Nodes), p.State, someOf(p.Nodes), printable(p.Why))
+			fmt.Fprintf(w, "  %d %s (%s): %s\n", len(p.Nodes), p.State, someOf(p.Nodes), oneLine(p.Why))
 		}
 	}
 }

@@ -4,13 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/guptarohit/asciigraph"
-	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -66,7 +64,7 @@ func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*fleet, error) {
 		}
 		r.Spec.Template = v1alpha1.RolloutTemplate{KubeletDropIn: &runtime.RawExtension{Raw: empty}}
 	}
-	f, _, _, err := policyOf(r, nil, nil, now)
+	f, _, _, err := policyOf(r, nil, nil, nil, now)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +143,7 @@ func (v *simulationView) print(w io.Writer, colors bool) {
 	if v.Limited {
 		line("", "it was not over then")
 	}
-	line("", "%s", printable(v.Message))
+	line("", "%s", oneLine(v.Message))
 	line("Updated", "%s", v.share(v.Updated))
 	if v.StoppedAfter == nil {
 		line("Touched", "%s", v.share(v.Touched))
@@ -197,10 +195,4 @@ func (v *simulationView) plot(colors bool) string {
 	indent := strings.Repeat(" ", len(labels)+1)
 	return plot + "\n" + indent + "0s" + strings.Repeat(" ", max(1, plotWidth-2-len(end))) + end +
 		"\n" + indent + "nodes over time: ─ updated   . unavailable   x failed"
-}
-
-// colorful tells whether colors may be written.
-func colorful(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(f.Fd()))
 }
