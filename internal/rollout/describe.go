@@ -69,7 +69,7 @@ func (d *planner) describeHalt(revision string, h *Halt) (phase, message string)
 	switch {
 	case !h.Rollback:
 		return PhaseHalted, what + again
-	case d.unreturnable():
+	case d.good().Gone:
 		return PhaseHalted, fmt.Sprintf("%s; cannot go back: ConfigMap %s/%s of revision %d is gone%s", what, d.p.LastSucceeded.Namespace, d.p.LastSucceeded.Name, d.p.LastSucceeded.Number, again)
 	case d.given > 0 || d.moving > 0:
 		return PhaseRollingBack, fmt.Sprintf("%s; %s to go back, %d on their way", what, count(d.given, "node"), d.moving)

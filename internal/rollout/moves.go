@@ -4,7 +4,12 @@ import (
 	"cmp"
 	"hash/fnv"
 	"slices"
+	"time"
 )
+
+// mostPicked is how many nodes are given the target at a time: while they are being written to, nothing is decided, and
+// what they do may be a reason to stop.
+const mostPicked = 1000
 
 // mostRevoked is how many revisions a NodeConfig can revoke.
 const mostRevoked = 10
@@ -61,7 +66,7 @@ func revoked(list, add []string, without string) []string {
 
 // goBack takes nodes off a revision that was stopped: broken ones at once, the others newest first, a few at a time.
 func (d *planner) goBack() {
-	if h := d.next.Halt; h == nil || !h.Rollback || d.p.Frozen || d.unreturnable() {
+	if h := d.next.Halt; h == nil || !h.Rollback || d.p.Frozen || d.good().Gone {
 		return
 	}
 	var healthy []int
@@ -100,17 +105,20 @@ func (d *planner) takenBack() int {
 	return n
 }
 
-// unreturnable tells whether the revision to go back to is gone.
-func (d *planner) unreturnable() bool {
+// good is the last revision that succeeded, zero if that is the target, or was stopped later.
+func (d *planner) good() Revision {
 	l := d.p.LastSucceeded
-	return l.Number != 0 && l.SHA256 != d.p.Target.SHA256 && l.Gone
+	if l.SHA256 == d.p.Target.SHA256 || slices.Contains(d.p.Stopped, l.UID) {
+		return Revision{}
+	}
+	return l
 }
 
 // destination is where a node goes back to: the last revision that succeeded, else what it had. Where that is nothing,
 // it is said explicitly, so that it can be seen when it was assigned.
 func (d *planner) destination(n *Node) Source {
-	l, previous := d.p.LastSucceeded, n.Source.Previous
-	if l.Number == 0 || l.SHA256 == d.p.Target.SHA256 {
+	l, previous := d.good(), n.Source.Previous
+	if l.Number == 0 {
 		if previous == nil {
 			return Source{Kind: SourceLocal, Rollout: d.p.Name, Revision: n.Source.Revision, Attempt: n.Source.Attempt, AssignedAt: d.p.Now}
 		}
@@ -135,12 +143,9 @@ func (d *planner) join() {
 	if d.p.Frozen || d.next.Revision == 0 {
 		return
 	}
-	to := d.p.LastSucceeded
-	switch {
-	case d.p.NewNodesTarget && !d.stopped():
+	to := d.good()
+	if d.p.NewNodesTarget && !d.stopped() || d.next.Succeeded && d.next.Halt == nil {
 		to = d.p.Target
-	case to.Number == d.next.Revision && d.next.Halt != nil:
-		return // it succeeded, and was stopped later
 	}
 	if to.Number == 0 || to.Gone {
 		return
@@ -250,6 +255,10 @@ func (d *planner) pick(candidates []int, room int) int {
 		if picked == room {
 			break
 		}
+		if picked == mostPicked {
+			d.at(d.p.Now.Add(time.Millisecond))
+			break
+		}
 		n := &d.nodes[i]
 		dom, cost := d.domain(n), 1
 		if d.costs(n, d.states[i]) {
@@ -305,7 +314,15 @@ func (d *planner) order(nodes []int) []int {
 	}
 	d.represent(all)
 	slices.SortFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.domain, b.domain), cmp.Compare(a.hash, b.hash), cmp.Compare(d.nodes[a.node].Name, d.nodes[b.node].Name))
+		switch { // not cmp.Or: names are compared where all else is the same alone
+		case a.rank != b.rank:
+			return a.rank - b.rank
+		case a.domain != b.domain:
+			return cmp.Compare(a.domain, b.domain)
+		case a.hash != b.hash:
+			return cmp.Compare(a.hash, b.hash)
+		}
+		return cmp.Compare(d.nodes[a.node].Name, d.nodes[b.node].Name)
 	})
 	for k := range all {
 		nodes[k] = all[k].node
@@ -345,7 +362,7 @@ func (d *planner) represent(all []candidate) {
 // hash mixes a name with the revision.
 func (d *planner) hash(name string) uint64 {
 	h := fnv.New64a()
-	h.Write([]byte(d.p.Target.SHA256))
+	h.Write([]byte(d.p.Target.SHA256[:min(12, len(d.p.Target.SHA256))]))
 	h.Write([]byte(name))
 	x := h.Sum64() // names that differ in their last letter alone are neighbours still
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd

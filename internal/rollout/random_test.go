@@ -200,12 +200,7 @@ func (w *world) referee(t *rapid.T) int {
 	if sum := r.Counts.Pending + r.Counts.Assigned + r.Counts.Trial + r.Counts.Soaking + r.Counts.Updated + r.Counts.Failed + r.Counts.Skipped + r.Counts.Stale + r.Counts.Conflicted + r.Counts.Manual; sum != len(w.nodes) {
 		t.Fatalf("the states of %d nodes add up to %d", len(w.nodes), sum)
 	}
-	if r.Next.Succeeded {
-		p.LastSucceeded = p.Target
-	}
-	if r.Next.Halt != nil && !slices.Contains(p.Stopped, p.Target.UID) {
-		p.Stopped = append(p.Stopped, p.Target.UID)
-	}
+	w.remember(r)
 	w.last = r
 	return len(r.Moves)
 }

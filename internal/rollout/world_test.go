@@ -79,15 +79,22 @@ func (w *world) plan() Result {
 	w.policy.Now = w.now
 	r := Plan(w.policy, w.progress, w.nodes)
 	w.progress = r.Next
-	if r.Next.Succeeded {
-		w.policy.LastSucceeded = w.policy.Target
-	}
-	if h := r.Next.Halt; h != nil && h.Reason != HaltInconclusive && !slices.Contains(w.policy.Stopped, w.policy.Target.UID) {
-		w.policy.Stopped = append(w.policy.Stopped, w.policy.Target.UID)
-	}
+	w.remember(r)
 	w.write(r.Moves)
 	w.last = r
 	return r
+}
+
+// remember keeps what the controller keeps of a result, besides Progress.
+func (w *world) remember(r Result) {
+	p := &w.policy
+	if r.Next.Succeeded {
+		p.LastSucceeded = p.Target
+	}
+	p.Stopped = slices.DeleteFunc(p.Stopped, func(uid string) bool { return uid == p.Target.UID })
+	if h := r.Next.Halt; h != nil && h.Reason != HaltInconclusive {
+		p.Stopped = append(p.Stopped, p.Target.UID)
+	}
 }
 
 func (w *world) write(moves []Move) {
