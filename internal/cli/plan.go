@@ -320,7 +320,7 @@ func (v *planView) print(w io.Writer) {
 		v.printBatches(w)
 	}
 	if v.Limited {
-		fmt.Fprintf(w, "After %s it is not done yet; a higher strategy.maxUnavailable would be faster.\n", longSpan(v.DurationSeconds))
+		fmt.Fprintf(w, "It is not done within %s; a higher strategy.maxUnavailable would be faster.\n", span(mostTime))
 	} else if len(v.Batches) > 0 {
 		fmt.Fprintf(w, "If every node is healthy, it ends after about %s: %s. A trial takes %s.\n", longSpan(v.DurationSeconds), v.End, longSpan(v.TrialSeconds))
 	}

@@ -72,11 +72,11 @@ func Simulate(p Policy, was Progress, nodes []Node, m Model) Run {
 	s := simulation{
 		model: m, policy: p, was: was,
 		run:    Run{Start: p.Now, Nodes: slices.Clone(nodes)},
-		agents: make([]agent, len(nodes)),
+		agents: make([]player, len(nodes)),
 	}
 	for i := range s.run.Nodes {
 		n := &s.run.Nodes[i]
-		s.agents[i] = agent{fate: m.fateOf(n), proven: []string{n.LastKnownGood.SHA256}}
+		s.agents[i] = player{fate: m.fateOf(n), proven: []string{n.LastKnownGood.SHA256}}
 		if n.Observed == n.Generation {
 			s.agents[i].taken = n.Source.key()
 		} else {
@@ -129,8 +129,8 @@ type sourceKey struct {
 
 func (s Source) key() sourceKey { return sourceKey{s.UID, s.Attempt} }
 
-// agent is what the simulation remembers of a node beside what the node reports.
-type agent struct {
+// player is a node's agent: what the simulation remembers of a node beside what the node reports.
+type player struct {
 	fate   fate
 	taken  sourceKey
 	trial  int      // counts trials, so that what was to happen in an earlier one does not
@@ -158,7 +158,7 @@ type simulation struct {
 	policy Policy // its Now is the simulated time
 	was    Progress
 	run    Run
-	agents []agent
+	agents []player
 	events eventQueue
 	seq    int
 	given  map[int]bool // nodes that were given the target
