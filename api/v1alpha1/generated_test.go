@@ -18,6 +18,8 @@ import (
 const (
 	root    = "../.."
 	crdFile = "evenkeel.dev_nodeconfigs.yaml"
+
+	rolloutCRDFile = "evenkeel.dev_nodeconfigrollouts.yaml"
 )
 
 func TestGeneratedFilesAreWhatTheGeneratorMakesOfTheTypes(t *testing.T) {
@@ -36,8 +38,9 @@ func TestGeneratedFilesAreWhatTheGeneratorMakesOfTheTypes(t *testing.T) {
 		t.Fatalf("controller-gen: %v\n%s", err, out)
 	}
 	for committed, generated := range map[string]string{
-		filepath.Join(root, "config/api/crd", crdFile): crdFile,
-		"zz_generated.deepcopy.go":                     "zz_generated.deepcopy.go",
+		filepath.Join(root, "config/api/crd", crdFile):        crdFile,
+		filepath.Join(root, "config/api/crd", rolloutCRDFile): rolloutCRDFile,
+		"zz_generated.deepcopy.go":                            "zz_generated.deepcopy.go",
 	} {
 		if diff := cmp.Diff(read(t, filepath.Join(dir, generated)), read(t, committed)); diff != "" {
 			t.Errorf("%s is stale: run `make generate` (- generated now, + on disk)\n%s", committed, diff)
@@ -46,33 +49,47 @@ func TestGeneratedFilesAreWhatTheGeneratorMakesOfTheTypes(t *testing.T) {
 }
 
 func TestBoundsInTheCodeAreThoseOfTheCRD(t *testing.T) {
+	spec, status := schemaOf(t, crdFile)
+	rollout, progress := schemaOf(t, rolloutCRDFile)
+	outcome, failed := progress["history"].Items.Schema.Properties, progress["failedNodes"].Items.Schema.Properties
+	for name, bound := range map[string]struct {
+		code int64
+		crd  *int64
+	}{
+		"MaxRevoked":               {v1alpha1.MaxRevoked, spec["revoked"].MaxItems},
+		"MaxBadConfigs":            {v1alpha1.MaxBadConfigs, status["badConfigs"].MaxItems},
+		"MaxBadReasonLength":       {v1alpha1.MaxBadReasonLength, status["badConfigs"].Items.Schema.Properties["reason"].MaxLength},
+		"MaxOverriddenFields":      {v1alpha1.MaxOverriddenFields, status["overriddenFields"].MaxItems},
+		"MaxOverriddenFieldLength": {v1alpha1.MaxOverriddenFieldLength, status["overriddenFields"].Items.Schema.MaxLength},
+		"MaxErrorLength":           {v1alpha1.MaxErrorLength, status["error"].MaxLength},
+
+		"MaxSteps":               {v1alpha1.MaxSteps, rollout["strategy"].Properties["steps"].MaxItems},
+		"MaxRetryNodes":          {v1alpha1.MaxRetryNodes, rollout["retry"].Properties["nodes"].MaxItems},
+		"MaxFailedNodes":         {v1alpha1.MaxFailedNodes, progress["failedNodes"].MaxItems},
+		"MaxHistory":             {v1alpha1.MaxHistory, progress["history"].MaxItems},
+		"MaxRolloutMessage":      {v1alpha1.MaxRolloutMessage, progress["message"].MaxLength},
+		"MaxRolloutMessage, why": {v1alpha1.MaxRolloutMessage, progress["halt"].Properties["message"].MaxLength},
+		"MaxOutcomeMessage":      {v1alpha1.MaxOutcomeMessage, outcome["message"].MaxLength},
+		"MaxFailedMessage":       {v1alpha1.MaxFailedMessage, failed["message"].MaxLength},
+	} {
+		if bound.crd == nil || *bound.crd != bound.code {
+			t.Errorf("%s differs (- code, + CRD)\n%s", name, cmp.Diff(&bound.code, bound.crd))
+		}
+	}
+	if most := rollout["revisionHistoryLimit"].Maximum; most == nil || *most != v1alpha1.MaxHistory {
+		t.Errorf("revisionHistoryLimit may be more than the MaxHistory outcomes that the status holds: %v", most)
+	}
+}
+
+// schemaOf returns the properties of a CRD's spec and status.
+func schemaOf(t *testing.T, file string) (spec, status map[string]apiextensionsv1.JSONSchemaProps) {
+	t.Helper()
 	var crd apiextensionsv1.CustomResourceDefinition
-	if err := yaml.UnmarshalStrict([]byte(read(t, filepath.Join(root, "config/api/crd", crdFile))), &crd); err != nil {
+	if err := yaml.UnmarshalStrict([]byte(read(t, filepath.Join(root, "config/api/crd", file))), &crd); err != nil {
 		t.Fatal(err)
 	}
-	schema := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
-	spec, status := schema.Properties["spec"].Properties, schema.Properties["status"].Properties
-
-	got := map[string]*int64{
-		"MaxRevoked":               spec["revoked"].MaxItems,
-		"MaxBadConfigs":            status["badConfigs"].MaxItems,
-		"MaxBadReasonLength":       status["badConfigs"].Items.Schema.Properties["reason"].MaxLength,
-		"MaxOverriddenFields":      status["overriddenFields"].MaxItems,
-		"MaxOverriddenFieldLength": status["overriddenFields"].Items.Schema.MaxLength,
-		"MaxErrorLength":           status["error"].MaxLength,
-	}
-	bound := func(n int64) *int64 { return &n }
-	want := map[string]*int64{
-		"MaxRevoked":               bound(v1alpha1.MaxRevoked),
-		"MaxBadConfigs":            bound(v1alpha1.MaxBadConfigs),
-		"MaxBadReasonLength":       bound(v1alpha1.MaxBadReasonLength),
-		"MaxOverriddenFields":      bound(v1alpha1.MaxOverriddenFields),
-		"MaxOverriddenFieldLength": bound(v1alpha1.MaxOverriddenFieldLength),
-		"MaxErrorLength":           bound(v1alpha1.MaxErrorLength),
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("bounds differ (- code, + CRD)\n%s", diff)
-	}
+	properties := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties
+	return properties["spec"].Properties, properties["status"].Properties
 }
 
 func read(t *testing.T, path string) string {

@@ -24,7 +24,10 @@ func TestNodeConfigSurvivesJSON(t *testing.T) {
 	revision := v1alpha1.ConfigRevision{
 		Namespace: "evenkeel-system", Name: "workers", UID: "6d1e", SHA256: "ab", Revision: "6d1e",
 	}
-	rollout := &v1alpha1.RolloutReference{Name: "workers", Revision: 4, Attempt: 1, AssignedAt: at}
+	rollout := &v1alpha1.RolloutReference{Name: "workers", Revision: 4, Attempt: 1, AssignedAt: at, Previous: &v1alpha1.PreviousSource{
+		ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: "evenkeel-system", Name: "workers-1", UID: "5c0d"},
+		Rollout:      "workers", Revision: 3, Attempt: 1,
+	}}
 	want := &v1alpha1.NodeConfig{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "evenkeel.dev/v1alpha1", Kind: "NodeConfig"},
 		ObjectMeta: metav1.ObjectMeta{Name: "worker-1"},
@@ -49,6 +52,7 @@ func TestNodeConfigSurvivesJSON(t *testing.T) {
 			},
 			BadConfigs: []v1alpha1.BadConfig{{
 				UID: "77aa", Revision: "77aa", Namespace: "evenkeel-system", Name: "bad", Time: &at, Reason: "crash-looped",
+				Provisional: true,
 			}},
 			OverriddenFields: []string{"maxPods"},
 			RemoteConfig:     v1alpha1.RemoteConfigNodeConfig,

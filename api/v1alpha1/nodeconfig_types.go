@@ -181,6 +181,7 @@ type PreviousSource struct {
 	// rollout that assigned it. It comes from the controller.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",messageExpression="self == '' ? 'rollout must be non-empty' : 'rollout must be a DNS name: lower-case letters, digits, dashes and dots'"
 	Rollout string `json:"rollout"`
 
 	// revision of that rollout. It comes from the controller.

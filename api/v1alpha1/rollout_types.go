@@ -14,7 +14,7 @@ const (
 	LabelRevision = "evenkeel.dev/revision"
 )
 
-// Bounds of a NodeConfigRollout, as its CRD has them.
+// Bounds of a NodeConfigRollout, texts in characters, as its CRD has them. Who writes a status must keep to them.
 const (
 	MaxSteps             = 30
 	MaxFailedNodes       = 10
@@ -22,6 +22,8 @@ const (
 	MaxRetryNodes        = 1000
 	MaxRolloutNameLength = 63
 	MaxRolloutMessage    = 4096
+	MaxOutcomeMessage    = 1024
+	MaxFailedMessage     = 1024
 )
 
 // NodeConfigRollout is one kubelet configuration for all the nodes that a selector matches, and how it reaches them. It
@@ -83,7 +85,8 @@ type NodeConfigRolloutSpec struct {
 	// +optional
 	Priority int32 `json:"priority,omitempty"`
 
-	// template is the configuration. A new content is a new revision.
+	// template is the configuration: exactly one of kubelet, kubeletDropIn and
+	// configMapRef. A new content is a new revision.
 	// +required
 	Template RolloutTemplate `json:"template"`
 
@@ -181,7 +184,9 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.kubelet) ? 1 : 0) + (has(self.kubeletDropIn) ? 1 : 0) + (has(self.configMapRef) ? 1 : 0) == 1",messageExpression="'template must have exactly one of kubelet, kubeletDropIn and configMapRef, but ' + (has(self.kubelet) || has(self.kubeletDropIn) || has(self.configMapRef) ? 'has more: remove all but one' : 'has none')"
 type RolloutTemplate struct {
-	// kubelet is a whole KubeletConfiguration, upstream or grouped.
+	// kubelet is a whole KubeletConfiguration, with the apiVersion
+	// kubelet.config.k8s.io/v1beta1 (upstream) or evenkeel.dev/v1alpha1
+	// (grouped).
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -224,7 +229,7 @@ type TemplateConfigMap struct {
 
 // RolloutStrategy is the order and the pace of a rollout.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.topologyKey) && self.topologyKey != '') || (!has(self.maxUnavailablePerDomain) && !has(self.maxDomainsInFlight))",message="maxUnavailablePerDomain and maxDomainsInFlight need a topologyKey, such as topology.kubernetes.io/zone"
+// +kubebuilder:validation:XValidation:rule="(has(self.topologyKey) && size(self.topologyKey) > 0) || (!has(self.maxUnavailablePerDomain) && !has(self.maxDomainsInFlight))",message="maxUnavailablePerDomain and maxDomainsInFlight need a topologyKey, such as topology.kubernetes.io/zone"
 type RolloutStrategy struct {
 	// maxUnavailable is how many nodes may be in flight, soaking, failed or gone
 	// NotReady at a time: a number, or a percentage of the rollout's nodes,
@@ -232,7 +237,7 @@ type RolloutStrategy struct {
 	// +optional
 	// +kubebuilder:default="10%"
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^(0|[1-9][0-9]?|100)%$')",message="must be a number from 0, without quotes, or a percentage from 0% to 100%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000000 : self.matches('^(0|[1-9][0-9]?|100)%$')",message="must be a number from 0 to 1000000, without quotes, or a percentage from 0% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
 	// topologyKey is the node label whose value is the node's domain.
@@ -245,7 +250,7 @@ type RolloutStrategy struct {
 	// domain.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^(0|[1-9][0-9]?|100)%$')",message="must be a number from 0, without quotes, or a percentage from 0% to 100%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000000 : self.matches('^(0|[1-9][0-9]?|100)%$')",message="must be a number from 0 to 1000000, without quotes, or a percentage from 0% to 100%"
 	MaxUnavailablePerDomain *intstr.IntOrString `json:"maxUnavailablePerDomain,omitempty"`
 
 	// maxDomainsInFlight is in how many domains nodes may be in flight or
@@ -254,7 +259,9 @@ type RolloutStrategy struct {
 	// +kubebuilder:validation:Minimum=1
 	MaxDomainsInFlight *int32 `json:"maxDomainsInFlight,omitempty"`
 
-	// steps are gone through one after another. Absent: 1 node, 10%, all.
+	// steps are gone through one after another, each with exactly one of nodes
+	// and pause. After the last one all other nodes get it too. Absent: 1 node,
+	// 10%, all.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -276,7 +283,7 @@ type RolloutStep struct {
 	// neither do percentages.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self == '100%' || (self.endsWith('%') && (size(self) == 2 ? '1%' <= self && self <= '9%' : size(self) == 3 && '10%' <= self && self <= '99%' && self.charAt(1) in ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9']))",message="must be a number from 1, without quotes, or a percentage from 1% to 100%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self == '100%' || (self.endsWith('%') && (size(self) == 2 ? '1%' <= self && self <= '9%' : size(self) == 3 && '10%' <= self && self <= '99%' && self.charAt(1) in ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9']))",message="must be a number from 1 to 1000000, without quotes, or a percentage from 1% to 100%"
 	Nodes *intstr.IntOrString `json:"nodes,omitempty"`
 
 	// pause waits: for its duration, or without one until somebody approves.
@@ -290,7 +297,7 @@ type RolloutPause struct {
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,9})?(h|m|s|ms))+$') && duration(self) > duration('0s')",message="must be a duration of more than nothing in h, m and s, such as 10m or 1h30m; leave it out to wait for an approval"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}([.][0-9]{1,9})?(h|m|s|ms))+$') && duration(self) > duration('0s')",message="must be a duration of more than nothing in h, m and s, such as 10m or 1h30m; leave it out to wait for an approval"
 	Duration *metav1.Duration `json:"duration,omitempty"`
 }
 
@@ -312,7 +319,7 @@ type FailurePolicy struct {
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="must be a number from 1, without quotes, or a percentage from 1% to 100%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self.matches('^([1-9][0-9]?|100)%$')",message="must be a number from 1 to 1000000, without quotes, or a percentage from 1% to 100%"
 	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
 
 	// action is Pause, or Rollback to the last revision that succeeded.
@@ -329,7 +336,7 @@ type RollbackStrategy struct {
 	// +optional
 	// +kubebuilder:default="25%"
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="must be a number from 1, without quotes, or a percentage from 1% to 100%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self.matches('^([1-9][0-9]?|100)%$')",message="must be a number from 1 to 1000000, without quotes, or a percentage from 1% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 }
 

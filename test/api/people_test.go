@@ -90,7 +90,9 @@ func TestAnOperatorDoesWhatTheCommandLineNeedsAndNoMore(t *testing.T) {
 			return core.CoreV1().RESTClient().Get().Resource("nodes").Name("self").SubResource("proxy", "configz").Do(ctx).Error()
 		}, `cannot get resource "nodes/proxy"`},
 
-		{"list revisions", func() error { return errorOf(configMaps.List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.LabelRollout})) }, ""},
+		{"list revisions", func() error {
+			return errorOf(configMaps.List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.LabelRollout}))
+		}, ""},
 		{"delete revisions", func() error { return configMaps.Delete(ctx, "workers-1", metav1.DeleteOptions{}) }, `cannot delete resource "configmaps"`},
 		{"list other ConfigMaps", func() error { return errorOf(core.CoreV1().ConfigMaps("kube-system").List(ctx, all)) }, `cannot list resource "configmaps"`},
 	} {

@@ -111,6 +111,21 @@ func TestAnInvalidSpecIsRefusedInWords(t *testing.T) {
 			`configSource: {local: {}, rolloutRef: {name: w, revision: 0, attempt: 0, assignedAt: "2026-01-02T03:04:05Z"}}`, 422,
 			[]string{`revision in body should be greater than or equal to 1`, `attempt in body should be greater than or equal to 1`},
 		},
+		"a previous source without its object and rollout": {
+			`configSource: {local: {}, rolloutRef: {name: w, revision: 1, attempt: 1, assignedAt: "2026-01-02T03:04:05Z", previous: {}}}`, 422,
+			[]string{`rolloutRef.previous.configMapRef: Required value`, `rolloutRef.previous.rollout: Required value`},
+		},
+		"a previous source that leaves its directory": {
+			`configSource: {local: {}, rolloutRef: {name: w, revision: 1, attempt: 1, assignedAt: "2026-01-02T03:04:05Z", previous:
+				{configMapRef: {namespace: ns, name: m, uid: ../u}, rollout: ../w, revision: 0, attempt: 0}}}`, 422,
+			[]string{`rolloutRef.previous.rollout: Invalid value: "../w": rollout must be a DNS name`, `uid must begin with a letter or digit`,
+				`previous.revision in body should be greater than or equal to 1`, `previous.attempt in body should be greater than or equal to 1`},
+		},
+		"a previous source of no rollout": {
+			`configSource: {local: {}, rolloutRef: {name: w, revision: 1, attempt: 1, assignedAt: "2026-01-02T03:04:05Z", previous:
+				{configMapRef: {namespace: ns, name: m, uid: u}, rollout: "", revision: 1, attempt: 1}}}`, 422,
+			[]string{`rolloutRef.previous.rollout: Invalid value: "": rollout must be non-empty`},
+		},
 		"a uid revoked twice": {
 			`revoked: [u, u]`, 422, []string{`spec.revoked[1]: Duplicate value: "u"`},
 		},
@@ -142,6 +157,9 @@ func TestAValidSpecIsStoredAsItWasWritten(t *testing.T) {
 			strings.Repeat("0a", 32) + `}}}`,
 		"a ConfigMap that a rollout assigned": `{configSource: {configMapRef: {namespace: ns, name: m, uid: u},
 			rolloutRef: {name: w, revision: 4, attempt: 1, assignedAt: "2026-01-02T03:04:05Z"}}}`,
+		"a ConfigMap that a rollout assigned after another": `{configSource: {configMapRef: {namespace: ns, name: m, uid: u},
+			rolloutRef: {name: w, revision: 4, attempt: 1, assignedAt: "2026-01-02T03:04:05Z", previous:
+				{configMapRef: {namespace: ns, name: l, uid: t}, rollout: v, revision: 3, attempt: 2}}}}`,
 		"local that a rollout assigned": `{configSource: {local: {},
 			rolloutRef: {name: w, revision: 4, attempt: 2, assignedAt: "2026-01-02T03:04:05Z"}}}`,
 		"ten revoked": `{revoked: [a, b, c, d, e, f, g, h, i, j]}`,
@@ -238,7 +256,10 @@ func fullStatus() *v1alpha1.NodeConfigStatus {
 		ObservedGeneration: 1,
 		Assigned: &v1alpha1.AssignedConfig{
 			ConfigRevision: revision,
-			RolloutRef:     &v1alpha1.RolloutReference{Name: "workers", Revision: 4, Attempt: 1, AssignedAt: at},
+			RolloutRef: &v1alpha1.RolloutReference{Name: "workers", Revision: 4, Attempt: 1, AssignedAt: at, Previous: &v1alpha1.PreviousSource{
+				ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: "evenkeel-system", Name: "workers-1", UID: "5c0d"},
+				Rollout:      "workers", Revision: 3, Attempt: 1,
+			}},
 		},
 		Active:        &revision,
 		LastKnownGood: &v1alpha1.LastKnownGoodConfig{ConfigRevision: revision, Since: &at},
@@ -260,7 +281,7 @@ func fullStatus() *v1alpha1.NodeConfigStatus {
 	for range v1alpha1.MaxBadConfigs {
 		status.BadConfigs = append(status.BadConfigs, v1alpha1.BadConfig{
 			UID: "77aa", Revision: "77aa", Namespace: "evenkeel-system", Name: "bad", Time: &at,
-			Reason: strings.Repeat("ä", v1alpha1.MaxBadReasonLength),
+			Reason: strings.Repeat("ä", v1alpha1.MaxBadReasonLength), Provisional: true,
 		})
 	}
 	for range v1alpha1.MaxOverriddenFields {

@@ -1,0 +1,217 @@
+package api_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+func TestKubectlGetShowsHowFarARolloutIs(t *testing.T) {
+	givenRollout(t, "shown", "")
+	writeStatus(t, "shown", v1alpha1.NodeConfigRolloutStatus{
+		Phase: v1alpha1.RolloutAwaitingApproval, Message: "waits for an approval", StepsDone: "2/5", Updated: "812/5000",
+		UpdateRevision: fullRolloutStatus().UpdateRevision, Nodes: v1alpha1.RolloutCounts{Failed: 3},
+	})
+	for _, test := range []struct {
+		args string
+		want [2]string
+	}{
+		{"get ncr shown", [2]string{
+			"NAME REVISION STATUS STEP UPDATED FAILED AGE",
+			"shown 4 AwaitingApproval 2/5 812/5000 3 (age)",
+		}},
+		{"get nodeconfigrollouts.evenkeel.dev shown -o wide", [2]string{
+			"NAME REVISION STATUS STEP UPDATED FAILED AGE MESSAGE",
+			"shown 4 AwaitingApproval 2/5 812/5000 3 (age) waits for an approval",
+		}},
+	} {
+		lines := strings.Split(strings.TrimSpace(mustKubectl(t, strings.Fields(test.args)...)), "\n")
+		if len(lines) != 2 {
+			t.Fatalf("got %d lines, want 2: %q", len(lines), lines)
+		}
+		header, row := strings.Fields(lines[0]), strings.Fields(lines[1])
+		if len(row) > 6 {
+			row[6] = "(age)"
+		}
+		if diff := cmp.Diff(test.want, [2]string{strings.Join(header, " "), strings.Join(row, " ")}); diff != "" {
+			t.Errorf("kubectl %s (- want, + got)\n%s", test.args, diff)
+		}
+	}
+}
+
+func writeStatus(t *testing.T, name string, status v1alpha1.NodeConfigRolloutStatus) *v1alpha1.NodeConfigRollout {
+	t.Helper()
+	patch, err := json.Marshal(map[string]any{"status": status})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := rolloutsAsAdmin(t).Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{FieldValidation: "Strict"}, "status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := &v1alpha1.NodeConfigRollout{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, got); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// fullRolloutStatus has every field set, and every list and text as long as it may be.
+func fullRolloutStatus() v1alpha1.NodeConfigRolloutStatus {
+	at := metav1.NewTime(time.Date(2026, 3, 4, 5, 6, 7, 0, time.Local))
+	long := func(n int) string { return strings.Repeat("ä", n) }
+	revision := &v1alpha1.RolloutRevision{Number: 4, ConfigMapRef: v1alpha1.ConfigMapReference{
+		Namespace: "evenkeel-system", Name: "shown-0123456789", UID: "6d1e", SHA256: strings.Repeat("0a", 32),
+	}}
+	s := v1alpha1.NodeConfigRolloutStatus{
+		ObservedGeneration: 7, Phase: v1alpha1.RolloutHalted, Message: long(v1alpha1.MaxRolloutMessage),
+		CurrentRevision: revision, UpdateRevision: revision, Attempt: 2, StartTime: &at, Step: 30, StepsDone: "30/30", StepTime: &at,
+		ProgressTime: &at, Updated: "812/5000",
+		Nodes: v1alpha1.RolloutCounts{
+			Selected: 1, Pending: 2, Assigned: 3, Trial: 4, Soaking: 5, Updated: 6, Failed: 7, Skipped: 8, Stale: 9, Conflicted: 10,
+			Manual: 11, Unavailable: 12, RollingBack: 13,
+		},
+		Halt: &v1alpha1.RolloutHalt{
+			Revision: 4, Attempt: 2, Reason: "TooManyFailures", Message: long(v1alpha1.MaxRolloutMessage), Time: at, Rollback: true,
+		},
+	}
+	for i := range v1alpha1.MaxFailedNodes {
+		s.FailedNodes = append(s.FailedNodes, v1alpha1.FailedNode{
+			Name: "node-" + string(rune('a'+i)), Reason: v1alpha1.ReasonCrashLooped, Message: long(v1alpha1.MaxFailedMessage),
+		})
+	}
+	for range v1alpha1.MaxHistory {
+		s.History = append(s.History, v1alpha1.RolloutOutcome{
+			Revision: 3, ConfigMap: "shown-1", Outcome: "RolledBack", Message: long(v1alpha1.MaxOutcomeMessage), StartTime: &at, EndTime: &at,
+			Updated: 1, Failed: 2,
+		})
+	}
+	for _, c := range []string{
+		v1alpha1.ConditionProgressing, v1alpha1.ConditionAvailable, v1alpha1.ConditionDegraded, v1alpha1.ConditionHalted, v1alpha1.ConditionComplete,
+	} {
+		s.Conditions = append(s.Conditions, metav1.Condition{
+			Type: c, Status: metav1.ConditionTrue, Reason: "Halted", Message: "said", ObservedGeneration: 7, LastTransitionTime: at,
+		})
+	}
+	return s
+}
+
+func TestTheStatusOfARolloutIsASubresourceAndSurvives(t *testing.T) {
+	before := givenRollout(t, "full", "")
+	want := fullRolloutStatus()
+	written := writeStatus(t, "full", want)
+	if diff := cmp.Diff(want, written.Status); diff != "" {
+		t.Errorf("status (- want, + got)\n%s", diff)
+	}
+
+	// Whoever writes the status changes nothing else.
+	o, err := rolloutsAsAdmin(t).Get(t.Context(), "full", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.SetLabels(map[string]string{"by": "status"})
+	o.Object["spec"].(map[string]any)["paused"] = true
+	if o, err = rolloutsAsAdmin(t).UpdateStatus(t.Context(), o, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before.Object["spec"], o.Object["spec"]); diff != "" || o.GetGeneration() != 1 || len(o.GetLabels()) != 0 {
+		t.Errorf("writing the status changed more, to generation %d and labels %v\n%s", o.GetGeneration(), o.GetLabels(), diff)
+	}
+
+	// Whoever writes the spec leaves the status as it is.
+	status := o.DeepCopy().Object["status"]
+	o.Object["spec"].(map[string]any)["paused"] = true
+	o.Object["status"] = map[string]any{"phase": "Complete"}
+	if o, err = rolloutsAsAdmin(t).Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(status, o.Object["status"]); diff != "" || o.GetGeneration() != 2 {
+		t.Errorf("writing the spec, to generation %d, changed the status\n%s", o.GetGeneration(), diff)
+	}
+}
+
+func TestAStatusOfARolloutBeyondItsBoundsIsRefused(t *testing.T) {
+	givenRollout(t, "bounds", "")
+	for name, test := range map[string]struct{ status, want string }{
+		"failed nodes":         {`{"failedNodes":[` + strings.Repeat(`{"name":"a"},`, 10) + `{"name":"b"}]}`, `status.failedNodes: Too many: 11`},
+		"a failed node, twice": {`{"failedNodes":[{"name":"a"},{"name":"a"}]}`, `status.failedNodes[1]: Duplicate value`},
+		"history":              {`{"history":[` + strings.Repeat(`{"revision":1,"outcome":"Halted"},`, 50) + `{"revision":1,"outcome":"Halted"}]}`, `status.history: Too many: 51`},
+		"message":              {`{"message":"` + strings.Repeat("a", 4097) + `"}`, `status.message: Too long`},
+		"revision":             {`{"updateRevision":{"number":1}}`, `status.updateRevision.configMapRef: Required value`},
+	} {
+		_, err := rolloutsAsAdmin(t).Patch(t.Context(), "bounds", types.MergePatchType, []byte(`{"status":`+test.status+`}`), metav1.PatchOptions{}, "status")
+		t.Run(name, func(t *testing.T) { wantRefused(t, err, 422, test.want) })
+	}
+}
+
+func TestKubectlExplainsRollouts(t *testing.T) {
+	for path, want := range map[string][]string{
+		"ncr": {"one kubelet configuration for all the nodes that a selector matches", "The spec is written by a person"},
+		"ncr.spec": {
+			"An empty one is refused unless allNodes is true.", "soakSeconds <integer>", "longer has failed. At least 10.",
+			"newNodes <string> enum: LastSucceeded, Target",
+		},
+		"ncr.spec.strategy": {
+			"maxUnavailable <Object>", "rounded down and at least 1. 0 stops the rollout.", "steps <[]Object>", "After the last one all other nodes get it too. Absent: 1 node, 10%, all.",
+			"topologyKey is the node label whose value is the node's domain.",
+		},
+		"ncr.spec.strategy.steps":       {"each with exactly one of nodes and pause. After", "Numbers never fall, and neither do percentages."},
+		"ncr.spec.strategy.steps.pause": {"duration such as 10m or 1h30m. Absent: until somebody approves."},
+		"ncr.spec.template":             {"exactly one of kubelet, kubeletDropIn and configMapRef.", "kubeletDropIn is a partial one"},
+		"ncr.status":                    {"Written by evenkeel-controller alone.", "halt is the stop of updateRevision"},
+		"ncr.status.nodes":              {"unavailable is what maxUnavailable is spent on."},
+	} {
+		out := strings.Join(strings.Fields(mustKubectl(t, "explain", path)), " ")
+		for _, w := range want {
+			if !strings.Contains(out, w) {
+				t.Errorf("kubectl explain %s lacks %q:\n%s", path, w, out)
+			}
+		}
+	}
+}
+
+func TestTheExamplesAreAcceptedAndHoldConfigurationsThatCanBeRead(t *testing.T) {
+	examples, err := filepath.Glob(filepath.Join(root, "config/examples/*.yaml"))
+	if err != nil || len(examples) != 2 {
+		t.Fatalf("got examples %q, error %v, want 2", examples, err)
+	}
+	for _, file := range examples {
+		out := mustKubectl(t, "apply", "--server-side", "--validate=strict", "--dry-run=server", "-o", "yaml", "-f", file)
+		var applied v1alpha1.NodeConfigRollout
+		if err := yaml.Unmarshal([]byte(out), &applied); err != nil {
+			t.Fatal(err)
+		}
+		template := applied.Spec.Template
+		key, raw := payload.KeyKubelet, template.Kubelet
+		if raw == nil {
+			key, raw = payload.KeyKubeletDropin, template.KubeletDropIn
+		}
+		if _, err := payload.Decode(key, raw.Raw); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		// What is written in the file is what the server keeps: no field is misspelt or has another meaning there.
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var written v1alpha1.NodeConfigRollout
+		if err := yaml.UnmarshalStrict(data, &written); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		if diff := cmp.Diff(written.Spec.Strategy.Steps, applied.Spec.Strategy.Steps); diff != "" {
+			t.Errorf("%s: steps (- file, + server)\n%s", file, diff)
+		}
+	}
+}
