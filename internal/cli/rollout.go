@@ -69,7 +69,7 @@ func (a *app) listCommand() *cobra.Command {
 
 // rollouts reads all rollouts: there are few of them.
 func rollouts(ctx context.Context, c client.Client) (*v1alpha1.NodeConfigRolloutList, error) {
-	all := &v1alpha1.NodeConfigRolloutList{}
+	all := &v1alpha1.NodeConfigRolloutList{Items: []v1alpha1.NodeConfigRollout{}}
 	all.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeConfigRolloutList"))
 	for next := ""; ; {
 		var page v1alpha1.NodeConfigRolloutList

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -92,7 +93,19 @@ func resume(r *v1alpha1.NodeConfigRollout) (string, error) {
 func haltedError(r *v1alpha1.NodeConfigRollout) error {
 	h := r.Status.Halt
 	return fmt.Errorf("is %s at revision %d (%s): push a fixed configuration, or kubectl evenkeel rollout retry %s, or undo %s",
-		strings.ToLower(orUnknown(r.Status.Phase)), h.Revision, h.Reason, r.Name, r.Name)
+		phaseWords(r.Status.Phase), h.Revision, h.Reason, r.Name, r.Name)
+}
+
+// phaseWords is a phase within a sentence.
+func phaseWords(p v1alpha1.RolloutPhase) string {
+	var b strings.Builder
+	for i, r := range orUnknown(p) {
+		if i > 0 && unicode.IsUpper(r) {
+			b.WriteByte(' ')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
 }
 
 // intend edits a rollout by what its status says. It waits a little until that answers the spec; if it does not, only an
@@ -217,7 +230,7 @@ func abort(r *v1alpha1.NodeConfigRollout, rollback bool) (string, error) {
 	case there && (r.Spec.Abort.Rollback || !rollback):
 		return fmt.Sprintf("has the abort of revision %d already: nothing changes", revision), nil
 	case st.Halt != nil && (st.Halt.Rollback || !rollback):
-		return fmt.Sprintf("is %s at revision %d already (%s): nothing changes", strings.ToLower(orUnknown(st.Phase)), revision, st.Halt.Reason), nil
+		return fmt.Sprintf("is %s at revision %d already (%s): nothing changes", phaseWords(st.Phase), revision, st.Halt.Reason), nil
 	case st.Phase == v1alpha1.RolloutComplete:
 		return "", fmt.Errorf("is complete: there is nothing to abort; go back with: kubectl evenkeel rollout undo %s", r.Name)
 	}
