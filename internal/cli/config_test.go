@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/controller"
@@ -49,6 +50,14 @@ func TestConfigDiffComparesANodeWithARolloutAndItsRevisions(t *testing.T) {
 	if len(d.Differences) != 1 || d.Differences[0] != (difference{"maxPods", "110", "130"}) || d.A.Name != "rollout/compared@1" {
 		t.Errorf("as JSON: %+v", d)
 	}
+}
+
+func TestConfigDiffOfADropInComparesWhatItNames(t *testing.T) {
+	givenRollout(t, "dropped", "dropped", "", func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template = v1alpha1.RolloutTemplate{KubeletDropIn: &runtime.RawExtension{Raw: []byte(pods(120))}}
+	})
+	evenkeel(t, "config", "diff", "rollout/dropped", write(t, header+"maxPods: 110\npodsPerCore: 7\n")).says(t,
+		"maxPods: 120 -> 110\nnot compared: 1 fields that are only in one, since a configuration as it is written is set beside a drop-in\n")
 }
 
 func TestConfigDiffComparesFilesOfEitherFormAndHidesSecrets(t *testing.T) {
@@ -109,6 +118,12 @@ func TestConfigDiffRefusesWhatItCannotRead(t *testing.T) {
 	evenkeel(t, "config", "diff", fine, fine, "--form", "round").refuses(t, `unknown form "round"`)
 	evenkeel(t, "config", "diff", fine, fine, "--live").refuses(t, "neither is node/NAME")
 	evenkeel(t, "config", "diff", fine, fine, "-o", "xml").refuses(t, "json")
+	grant(t, "sees-rollouts-only", "nodeconfigrollouts", v1alpha1.GroupVersion.Group)
+	evenkeelAs(t, userOf(t, "sees-rollouts-only"), "config", "diff", fine, "rollout/unreadable@3").refuses(t, "list the ConfigMaps of the revisions", "forbidden")
+	for _, what := range []string{"node/x", "rollout/x"} {
+		evenkeelAs(t, fine, "config", "diff", fine, what).refuses(t, fine)
+		evenkeelAs(t, fine, "config", "diff", fine, "--live", "node/x").refuses(t, fine)
+	}
 	evenkeelAs(t, userOf(t, "nobody"), "config", "diff", fine, "node/x").refuses(t, "get node x", "forbidden")
 	grant(t, "sees-nodes-too", "nodes", "")
 	grant(t, "sees-no-maps", "nodeconfigs", v1alpha1.GroupVersion.Group)

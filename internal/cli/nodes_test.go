@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
@@ -115,6 +119,15 @@ func TestNodesAndTheirConfigsMeetOverPages(t *testing.T) {
 			t.Fatalf("line %d: got %q, want %q", i, squeeze(line), want)
 		}
 	}
+	for failing := 1; failing <= 4; failing++ { // two pages of each
+		c, err := &failingList{Client: admin, left: failing}, error(nil)
+		for _, e := range pairs(t.Context(), c, labels.SelectorFromSet(labels.Set{"pool": pool})) {
+			err = e
+		}
+		if !errors.Is(err, errList) {
+			t.Errorf("list %d fails, but not all: %v", failing, err)
+		}
+	}
 	all := evenkeel(t, "nodes", "-o", "name")
 	if n := strings.Count(all.out, "-gone\n"); n != pageSize+5 {
 		t.Errorf("%d NodeConfigs without a Node are shown, want %d", n, pageSize+5)
@@ -129,4 +142,39 @@ func TestNodesRefusesWhatItCannotDo(t *testing.T) {
 	evenkeelAs(t, userOf(t, "nobody"), "nodes").refuses(t, "list nodes", "forbidden")
 	grant(t, "sees-nodes", "nodes", "")
 	evenkeelAs(t, userOf(t, "sees-nodes"), "nodes").refuses(t, "list NodeConfigs", "forbidden")
+}
+
+var errList = errors.New("the list fails")
+
+// failingList fails one list.
+type failingList struct {
+	client.Client
+	left int // lists until then
+}
+
+func (f *failingList) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	if f.left--; f.left == 0 {
+		return errList
+	}
+	return f.Client.List(ctx, list, options...)
+}
+
+func TestNodesWithoutARolloutThatCanBePlannedSayWhy(t *testing.T) {
+	givenRollout(t, "unplanned", "unplanned", "", func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: "evenkeel-system", Name: "nowhere"}}
+	})
+	evenkeel(t, "nodes", "--rollout", "unplanned").refuses(t, "the template of rollout unplanned", "evenkeel-system/nowhere")
+}
+
+func TestNodesNameAConfigMapOfTheNodesOwn(t *testing.T) {
+	own := create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "evenkeel-system", Name: "kubelet-owner-a"}, Data: map[string]string{"kubelet": header}})
+	givenNode(t, "owner-a", "owner", "z1")
+	givenNode(t, "owner-b", "owner", "z1")
+	givenConfig(t, "owner-a", nil, func(st *v1alpha1.NodeConfigStatus) {
+		st.RemoteConfig, st.Active, st.Assigned = v1alpha1.RemoteConfigConfigMap, runs(own), &v1alpha1.AssignedConfig{ConfigRevision: *runs(own)}
+	})
+	givenConfig(t, "owner-b", nil, func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigConfigMap })
+	evenkeel(t, "nodes", "-l", "pool=owner", "-o", "wide").says(t,
+		"owner-a kubelet-owner-a kubelet-owner-a local True/AllChecksPassed", "ConfigMap Host", "owner-b local local local", "ConfigMap Host")
+	evenkeel(t, "node", "owner-a").says(t, "Assigned: kubelet-owner-a, not by its NodeConfig\n", "Runs: kubelet-owner-a: ConfigMap evenkeel-system/kubelet-owner-a")
 }

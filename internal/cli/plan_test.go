@@ -2,7 +2,10 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +98,8 @@ func TestPlanSimulatesFailuresAndShowsHowFarTheyReach(t *testing.T) {
 	if other := evenkeel(t, append(args, "--seed", "8")...); other.out == got.out {
 		t.Error("another seed gives the same")
 	}
+	named := strings.Replace(planned, "kubelet: {apiVersion", "configMapRef: {namespace: x, name: y}\n    # {", 1)
+	evenkeel(t, "rollout", "plan", "-f", write(t, strings.Replace(named, "topologyKey: topology.kubernetes.io/zone\n    maxDomainsInFlight: 1", "", 1)), "--nodes", "5").says(t, "A trial takes 10m.\n")
 	evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "50", "--simulate", "--silent-rate", "100%").says(t, "100% have a silent agent", "Updated 0 of 50 (0.0%)\n")
 	evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "50", "--simulate", "--not-ready-rate", "100%").says(t, "In the end Halted", "Touched 1 of 50 (2.0%): the blast radius\n", "Failed at the stop 1 of 50 (2.0%)\n")
 	evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "50", "--simulate").says(t, "In the end Complete", "Touched 50 of 50 (100.0%)\n", "Failed in the end 0 of 50 (0.0%)\n")
@@ -219,6 +224,22 @@ func TestPlanRefusesWhatItCannotPlan(t *testing.T) {
 		})
 	}
 	evenkeelAs(t, userOf(t, "nobody"), "rollout", "plan", "-f", file).refuses(t, "list rollouts", "forbidden")
+	if err := (&app{}).showPlan(t.Context(), admin, &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "unsaid"}}, io.Discard); err == nil || !strings.Contains(err.Error(), "rollout unsaid: spec.nodeSelector is empty") {
+		t.Errorf("of a rollout without a selector: %v", err)
+	}
+	stop, cancel := context.WithCancel(t.Context())
+	cancel()
+	r, err := parseRollout([]byte(planned))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := makeUp(r, 5, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newPlanView(stop, f, rollout.Model{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
 	grant(t, "sees-rollouts", "nodeconfigrollouts", v1alpha1.GroupVersion.Group)
 	evenkeelAs(t, userOf(t, "sees-rollouts"), "rollout", "plan", "-f", file).refuses(t, "revisions of rollout", "forbidden")
 	create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "planned-a", Labels: map[string]string{"pool": "planned"}}})

@@ -57,12 +57,8 @@ type Batch struct {
 	Nodes []int // indexes, in their order
 }
 
-const (
-	// mostAtOnce is how often Plan may move something at one time.
-	mostAtOnce = 100
-	// mostIdle is how often Plan may ask to be woken for nothing.
-	mostIdle = 100
-)
+// mostIdle is how often Plan may ask to be woken for nothing.
+const mostIdle = 100
 
 // Simulate plays a rollout with simulated nodes, from p.Now on, until it is complete, is stopped and has settled, waits
 // for a person, or nothing happens any more. It is deterministic, and leaves nodes as they are.
@@ -162,25 +158,23 @@ type simulation struct {
 	events eventQueue
 	seq    int
 	given  map[int]bool // nodes that were given the target
-	atOnce int
 	idle   int
 }
 
 // pass plans once, does what the plan says, and goes on to the time at which something happens next. It tells whether
 // there is one.
 func (s *simulation) pass() bool {
+	if s.model.Interrupted != nil && s.model.Interrupted() {
+		s.run.Limited = true
+		return false
+	}
 	r := Plan(s.policy, s.was, s.run.Nodes)
 	changed := s.note(r)
 	s.was, s.run.Final = r.Next, r
 	if len(r.Moves) > 0 {
 		s.move(r)
-		if s.atOnce++; s.atOnce < mostAtOnce {
-			return true
-		}
-		s.run.Limited = true
-		return false
+		return true
 	}
-	s.atOnce = 0
 	if r.Phase == PhaseAwaitingApproval && s.model.Approve {
 		approval := Approval{Revision: r.Next.Revision, Step: r.Next.Step}
 		if s.policy.Approval != approval {
@@ -211,7 +205,7 @@ func (s *simulation) advance(wake time.Duration) bool {
 	if len(s.events) > 0 && (wake == 0 || s.events[0].at.Before(next)) {
 		next = s.events[0].at
 	}
-	if s.idle == mostIdle || s.model.Interrupted != nil && s.model.Interrupted() || s.model.Limit > 0 && next.Sub(s.run.Start) > s.model.Limit {
+	if s.idle == mostIdle || s.model.Limit > 0 && next.Sub(s.run.Start) > s.model.Limit {
 		s.run.Limited = true
 		return false
 	}
@@ -303,10 +297,6 @@ func (s *simulation) takeUp(i int) {
 	ref := Ref{}
 	if n.Source.Kind == SourceConfigMap {
 		ref = Ref{UID: n.Source.UID, SHA256: n.Source.SHA256}
-	}
-	if n.Active.SHA256 == ref.SHA256 && n.InTrial { // it goes on
-		n.Active = ref
-		return
 	}
 	a.trial++
 	n.InTrial, n.Provisional, n.Error = false, false, ""

@@ -100,7 +100,7 @@ func TestASimulatedRolloutGoesAsItsNodesDo(t *testing.T) {
 			"0s step 0 Assign 1", "10m5s step 1 Assign 1", "10m10s Progressing: 2 touched, 1 updated, 0 failed, 0 stale",
 		}},
 		{"interrupted", 20, nil, func(m *Model) { m.Interrupted = func() bool { return true } }, []string{
-			"0s step 0 Assign 1", "0s Progressing: 1 touched, 0 updated, 0 failed, 0 stale",
+			"0s : 0 touched, 0 updated, 0 failed, 0 stale",
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -159,6 +159,25 @@ func TestASimulationGoesOnFromWhereNodesAre(t *testing.T) {
 	}
 	if c := at(11 * time.Minute); c.Updated != 4 || c.Stale != 1 {
 		t.Errorf("after 11m: %+v", c)
+	}
+}
+
+func TestWhatASimulatedAgentHasNotTakenUpIsTakenBackForNothing(t *testing.T) {
+	p, nodes := simulatedFleet(1, func(p *Policy) {
+		p.Target = Revision{Number: 2, Namespace: "evenkeel-system", Name: "workers-2", UID: "u2", SHA256: "s2"}
+		p.Abort = Abort{Revision: 2}
+	})
+	before := Source{Kind: SourceConfigMap, UID: "u1", SHA256: "s1", Rollout: "workers", Revision: 1, Attempt: 1}
+	n := &nodes[0]
+	n.Active, n.LastKnownGood = Ref{"u1", "s1"}, Ref{"u1", "s1"}
+	n.Source = Source{Kind: SourceConfigMap, UID: "u2", SHA256: "s2", Rollout: "workers", Revision: 2, Attempt: 1, AssignedAt: simulationStart, Previous: &before}
+	n.Generation = 2
+	r := Simulate(p, Progress{}, nodes, simulatedModel)
+	if got, want := told(r), []string{"0s step 0 TakeBack 1", "0s stopped: 0 failed, 0 updated", "5s Halted: 0 touched, 0 updated, 0 failed, 0 stale"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if end := r.Nodes[0]; end.Active != n.Active || end.InTrial || end.Observed != 3 || end.Source.UID != "u1" {
+		t.Errorf("in the end %+v", end)
 	}
 }
 
