@@ -28,7 +28,7 @@ type Agent struct {
 	binary string
 	runDir string
 	cmd    *exec.Cmd
-	done   chan struct{}
+	done   <-chan struct{}
 }
 
 // Agent returns an agent for the node, with a dynamic directory and a log of
@@ -85,6 +85,16 @@ func (a *Agent) Start() error {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "NOTIFY_SOCKET=") }), "RUNTIME_DIRECTORY="+a.runDir)
 	cmd.Env = append(cmd.Env, a.Env...)
+	done, err := begin(cmd)
+	if err != nil {
+		return err
+	}
+	a.cmd, a.done = cmd, done
+	return nil
+}
+
+// begin starts a program, which dies with the process that started it. The channel is closed when it has ended.
+func begin(cmd *exec.Cmd) (<-chan struct{}, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started, done := make(chan error), make(chan struct{})
 	go func() {
@@ -98,10 +108,24 @@ func (a *Agent) Start() error {
 		}
 	}()
 	if err := <-started; err != nil {
+		return nil, err
+	}
+	return done, nil
+}
+
+// end ends a program as an init system does, and waits.
+func end(what string, cmd *exec.Cmd, done <-chan struct{}, within time.Duration) error {
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
-	a.cmd, a.done = cmd, done
-	return nil
+	select {
+	case <-done:
+		return nil
+	case <-time.After(within):
+		_ = cmd.Process.Kill()
+		<-done
+		return fmt.Errorf("%s did not stop within %s", what, within)
+	}
 }
 
 // Pid is the agent's process ID.
@@ -118,17 +142,7 @@ func (a *Agent) Stop(within time.Duration) error {
 	if a.cmd == nil {
 		return nil
 	}
-	if err := a.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	select {
-	case <-a.done:
-		return nil
-	case <-time.After(within):
-		_ = a.cmd.Process.Kill()
-		<-a.done
-		return fmt.Errorf("the agent did not stop within %s", within)
-	}
+	return end("the agent", a.cmd, a.done, within)
 }
 
 // Kill kills the agent with SIGKILL, and waits.

@@ -58,7 +58,7 @@ func On(ctx context.Context, cluster *localcluster.Cluster, name string) (*Bed, 
 	admin := rest.CopyConfig(cluster.AdminConfig())
 	admin.QPS = -1 // polling in tests is bounded by deadlines
 	var err error
-	if b.Binary, err = agentBinary(); err != nil {
+	if b.Binary, err = program("evenkeel-agent"); err != nil {
 		return nil, err
 	}
 	if b.Kube, err = kubernetes.NewForConfig(admin); err != nil {
@@ -81,8 +81,8 @@ func On(ctx context.Context, cluster *localcluster.Cluster, name string) (*Bed, 
 // Down stops everything.
 func (b *Bed) Down() error { return b.Cluster.Stop() }
 
-// agentBinary finds bin/evenkeel-agent of this module.
-func agentBinary() (string, error) {
+// program finds one of this module's programs in bin.
+func program(name string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
@@ -91,7 +91,7 @@ func agentBinary() (string, error) {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
 			continue
 		}
-		binary := filepath.Join(dir, "bin", "evenkeel-agent")
+		binary := filepath.Join(dir, "bin", name)
 		if _, err := os.Stat(binary); err != nil {
 			return "", fmt.Errorf("%w; run make build", err)
 		}

@@ -1,0 +1,95 @@
+package bed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// Controller is an evenkeel-controller process. It has the rights that config/controller grants, and no others.
+type Controller struct {
+	Log string // file that it writes to
+
+	cmd  *exec.Cmd
+	done <-chan struct{}
+}
+
+// Controller starts one, and returns when it is ready. It dies with the process that started it.
+func (b *Bed) Controller(ctx context.Context, flags ...string) (*Controller, error) {
+	binary, err := program("evenkeel-controller")
+	if err != nil {
+		return nil, err
+	}
+	root := filepath.Dir(filepath.Dir(binary))
+	if err := b.Cluster.Apply(ctx, filepath.Join(root, "config", "controller")); err != nil {
+		return nil, err
+	}
+	kubeconfig, err := b.Cluster.ClientKubeconfig("system:serviceaccount:evenkeel-system:evenkeel-controller",
+		"system:serviceaccounts", "system:serviceaccounts:evenkeel-system")
+	if err != nil {
+		return nil, err
+	}
+	probes, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	c := &Controller{Log: filepath.Join(b.Cluster.Dir(), "log", "evenkeel-controller.log")}
+	log, err := os.Create(c.Log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	c.cmd = exec.Command(binary, append([]string{
+		"--kubeconfig=" + kubeconfig, "--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=" + probes, "-v=1",
+	}, flags...)...)
+	c.cmd.Stdout, c.cmd.Stderr = log, log
+	if c.done, err = begin(c.cmd); err != nil {
+		return nil, err
+	}
+	err = Eventually(ctx, time.Minute, func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+probes+"/readyz", nil)
+		if err != nil {
+			return err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("the controller is not ready: %s", response.Status)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, c.Stop(time.Minute))
+	}
+	return c, nil
+}
+
+// Stop stops the controller as its Deployment does, and waits. Calling it again does nothing.
+func (c *Controller) Stop(within time.Duration) error {
+	return end("the controller", c.cmd, c.done, within)
+}
+
+// Evenkeel runs `kubectl evenkeel` as the administrator and returns its exit code. The error is that it did not run.
+func (b *Bed) Evenkeel(ctx context.Context, out io.Writer, args ...string) (int, error) {
+	binary, err := program("kubectl-evenkeel")
+	if err != nil {
+		return 0, err
+	}
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+b.Cluster.AdminKubeconfig())
+	cmd.Stdout, cmd.Stderr = out, out
+	err = cmd.Run()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
+		return exit.ExitCode(), nil
+	}
+	return 0, err
+}
