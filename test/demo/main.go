@@ -1,8 +1,9 @@
 // Command demo shows evenkeel at work on a real local node: a good change,
 // three bad ones that never reach the kubelet, one that crash-loops and is
-// rolled back, and a node that keeps its configuration without the API. All are
-// drop-ins, laid over the node's own configuration. It ends with exit status 0
-// only if each step really happened.
+// rolled back, and a node that keeps its configuration without the API; then a
+// fleet that takes a good change, and stops at its first node at a bad one. All
+// are drop-ins, laid over the node's own configuration. It ends with exit status
+// 0 only if each step really happened.
 package main
 
 import (
@@ -16,8 +17,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -30,6 +33,7 @@ func main() {
 	defer stop()
 	keep := flag.Bool("keep", false, "leave the node running until ctrl-C")
 	flag.Parse()
+	klog.SetLogger(logr.Discard()) // what client-go says of connections that are closed
 	err := demo(ctx, *keep)
 	switch {
 	case err == nil:
@@ -49,6 +53,7 @@ func main() {
 type show struct {
 	*bed.Bed
 	agent *bed.Agent
+	fleet fleet
 	step  int
 }
 
@@ -71,10 +76,11 @@ func demo(ctx context.Context, keep bool) (err error) {
 		if err != nil && ctx.Err() == nil {
 			s.tail()
 		}
-		err = errors.Join(err, agent.Stop(time.Minute))
+		err = errors.Join(err, s.fleet.stop(), agent.Stop(time.Minute))
 	}()
 	for _, step := range []func(context.Context) error{
 		s.start, s.good, s.typo, s.badValue, s.protected, s.crashLoop, s.noAPI,
+		s.gather, s.goodRollout, s.badRollout,
 	} {
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("step %d: %w", s.step, err)
@@ -305,6 +311,7 @@ The node keeps running; press ctrl-C to end it. In another shell:
 
    export KUBECONFIG=%s
    bin/tools/kubectl get nodeconfigs,nodes
+   bin/kubectl-evenkeel nodes
    bin/evenkeel-agent status --dynamic-config-dir=%s
    curl http://%s/configz
    less +F %s
