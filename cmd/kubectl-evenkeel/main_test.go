@@ -181,4 +181,3 @@ func expect(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%s of rollout %s is %q, want %q", args[1], args[0], got, args[2])
 	}
 }
-

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -254,11 +253,5 @@ func TestTheVerdictOfEachPhase(t *testing.T) {
 		if code, over := verdict(r, paused); code != 0 || over {
 			t.Errorf("%s of an older spec is %d, over %v, want nothing to be believed", tt.phase, code, over)
 		}
-	}
-}
-
-func TestErrorsThatMayPassAreWaitedOut(t *testing.T) {
-	if passing(errors.New("no")) {
-		t.Error("an error that nobody knows is waited out")
 	}
 }

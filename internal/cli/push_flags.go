@@ -87,7 +87,7 @@ func parseSteps(s string) ([]v1alpha1.RolloutStep, error) {
 		default:
 			v, err := parseAmount(word, 1)
 			if err != nil {
-				return nil, fmt.Errorf("--steps: step %d: %w, pause, or pause:10m", i, err)
+				return nil, fmt.Errorf("--steps: step %d: %w; nor is it pause or pause:10m", i, err)
 			}
 			steps = append(steps, v1alpha1.RolloutStep{Nodes: &v})
 		}

@@ -139,7 +139,9 @@ func TestAPushOfWhatSomebodyElseHasJustCreatedWritesNothing(t *testing.T) {
 
 func TestAnOlderCRDIsNamed(t *testing.T) {
 	refused := apierrors.NewBadRequest(`strict decoding error: unknown field "spec.frozen"`)
-	c := fakeAPI(t, interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error { return refused }})
+	c := fakeAPI(t, interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+		return refused
+	}})
 	a, _ := quiet()
 	err := a.edit(t.Context(), c, "workers", func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		r.Spec.Frozen = true

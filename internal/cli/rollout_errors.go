@@ -20,7 +20,7 @@ import (
 func (a *app) explain(err error) error {
 	var noGroup *discovery.ErrGroupDiscoveryFailed
 	var unreachable *url.Error
-	var network net.Error
+	var network *net.OpError
 	switch {
 	case meta.IsNoMatchError(err), errors.As(err, &noGroup):
 		return fmt.Errorf("%w\nthis cluster does not know %s: install evenkeel's API with: kubectl apply -k config/default", err, v1alpha1.GroupVersion)
@@ -39,7 +39,7 @@ func (a *app) explain(err error) error {
 // passing tells an error that may go away by itself, such as an API server that restarts, from one that will not.
 func passing(err error) bool {
 	var unreachable *url.Error
-	var network net.Error
+	var network *net.OpError
 	var status apierrors.APIStatus
 	switch {
 	case errors.As(err, &status):

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -50,11 +49,12 @@ func (a *app) undo(ctx context.Context, name string, number int64, inline bool) 
 	if err != nil {
 		return err
 	}
-	// Which revision is the last one is the status's to say; a revision that is named needs nobody's word.
-	r, err := getSeen(ctx, c, name)
-	if errors.Is(err, errUnseen) && number != 0 {
-		err = nil
+	// Which revision was the last one is the status's to say; a revision that is named needs nobody's word.
+	look := get
+	if number == 0 {
+		look = getSeen
 	}
+	r, err := look(ctx, c, name)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/evenkeel/evenkeel/internal/controller"
+)
+
+// options are the controller's flags.
+type options struct {
+	kubeconfig     string
+	namespace      string
+	nodeName       string
+	leaderElect    bool
+	leaseDuration  time.Duration
+	metricsAddress string
+	probeAddress   string
+	agentTimeout   time.Duration
+	notReadyGrace  time.Duration
+	writers        int
+	verbosity      int
+	logFormat      string
+}
+
+func (o *options) bind(f *pflag.FlagSet) {
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig to talk to the API with; else the ServiceAccount of the pod")
+	f.StringVar(&o.namespace, "namespace", controller.DefaultNamespace, "namespace of the revisions' ConfigMaps and of the lease; nodes must have the right to read ConfigMaps there")
+	f.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of the node that this controller runs on: it is given a revision last (default: the environment's NODE_NAME)")
+	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the lease evenkeel-controller; without it there must be no other controller")
+	f.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", controller.DefaultLeaseDuration, "how long a lease lasts that nobody renews; its holder stops after two thirds of that")
+	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address for /metrics; 0: none")
+	f.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address for /healthz and /readyz; 0: none")
+	f.DurationVar(&o.agentTimeout, "agent-timeout", controller.DefaultTimes.Agent, "how long a node's agent has to take an assignment up while the Node is Ready; then it is silent, and the assignment is taken back")
+	f.DurationVar(&o.notReadyGrace, "not-ready-grace", controller.DefaultTimes.NotReady, "how long a node may be NotReady after it was assigned something, before that has failed there")
+	f.IntVar(&o.writers, "writers", controller.DefaultWriters, "how many NodeConfigs are written at the same time")
+	f.IntVarP(&o.verbosity, "verbosity", "v", 0, "log level: 0 info, 1 and more debug")
+	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
+}
+
+// shortestLease leaves a holder that cannot renew the time that a write takes.
+const shortestLease = 15 * time.Second
+
+// check returns what is wrong with the flags.
+func (o *options) check() error {
+	switch {
+	case len(validation.IsDNS1123Label(o.namespace)) > 0:
+		return usage("--namespace must be the name of a namespace, not %q", o.namespace)
+	case o.leaderElect && o.leaseDuration < shortestLease:
+		return usage("--leader-elect-lease-duration must be at least %s, is %s", shortestLease, o.leaseDuration)
+	case o.agentTimeout <= 0:
+		return usage("--agent-timeout must be more than nothing, is %s", o.agentTimeout)
+	case o.notReadyGrace < 0:
+		return usage("--not-ready-grace must not be negative, is %s", o.notReadyGrace)
+	case o.writers < 1 || o.writers > 1000:
+		return usage("--writers must be 1 to 1000, not %d", o.writers)
+	case o.logFormat != "text" && o.logFormat != "json":
+		return usage("--log-format must be text or json, not %q", o.logFormat)
+	}
+	for flag, address := range map[string]string{"metrics-bind-address": o.metricsAddress, "health-probe-bind-address": o.probeAddress} {
+		if _, _, err := net.SplitHostPort(address); address != "0" && err != nil {
+			return usage("--%s must be host:port, :port or 0, not %q", flag, address)
+		}
+	}
+	return nil
+}
+
+func (o *options) logger() *slog.Logger {
+	level := slog.LevelInfo
+	if o.verbosity > 0 {
+		level = slog.LevelDebug
+	}
+	ho := &slog.HandlerOptions{Level: level}
+	if o.logFormat == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, ho))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, ho))
+}
+
+func (o *options) config() (*rest.Config, error) {
+	if o.kubeconfig == "" {
+		config, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, fmt.Errorf("no --kubeconfig, and not in a pod: %w", err)
+		}
+		return config, nil
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig: %w", err)
+	}
+	return config, nil
+}
+
+func run(ctx context.Context, o *options) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	config, err := o.config()
+	if err != nil {
+		return err
+	}
+	config.UserAgent = "evenkeel-controller/" + version
+	log := o.logger()
+	// What the libraries say, too.
+	libraries := logr.FromSlogHandler(log.Handler())
+	ctrllog.SetLogger(libraries)
+	klog.SetLogger(libraries)
+	c, err := controller.New(config, controller.Options{
+		Namespace: o.namespace, NodeName: o.nodeName, Writers: o.writers,
+		Times:          controller.Times{Agent: o.agentTimeout, NotReady: o.notReadyGrace},
+		LeaderElection: o.leaderElect, LeaseDuration: o.leaseDuration,
+		MetricsAddress: o.metricsAddress, ProbeAddress: o.probeAddress,
+		Log: log, Registry: metrics.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	log.Info("evenkeel-controller", "version", version, "namespace", o.namespace, "node", o.nodeName)
+	if err := c.Run(ctx); err != nil {
+		return fmt.Errorf("stopped: %w", err)
+	}
+	return nil
+}

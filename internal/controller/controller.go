@@ -1,0 +1,206 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+// Options are what a controller can be told. Log and Registry are required.
+type Options struct {
+	Namespace string // of revisions and of the lease; empty: evenkeel-system
+	NodeName  string // of the node that the controller runs on: it goes last
+	Times     Times  // zero: DefaultTimes
+	Writers   int    // parallel writes; 0: DefaultWriters
+	Tick      time.Duration
+
+	LeaderElection bool
+	LeaseDuration  time.Duration // 0: 15s; a leader that cannot renew for two thirds of it stops
+
+	MetricsAddress, ProbeAddress string // "0": none
+
+	Log      *slog.Logger
+	Registry prometheus.Registerer // where the metrics go
+}
+
+// Defaults of Options.
+const (
+	DefaultNamespace     = "evenkeel-system"
+	DefaultWriters       = 32
+	DefaultTick          = 200 * time.Millisecond
+	DefaultLeaseDuration = 15 * time.Second
+	leaseName            = "evenkeel-controller"
+)
+
+// Controller rolls configurations out.
+type Controller struct {
+	namespace string
+	times     Times
+	writers   int
+	log       *slog.Logger
+
+	manager  manager.Manager
+	client   client.Client // without a cache: what is read with it is read from the API server
+	recorder events.EventRecorder
+	metrics  *meters
+	fleet    *fleet
+	named    *named
+	blind    *problems // what cannot be watched
+	failing  *problems // rollouts that cannot be written, by name
+	nodes    []rollout.Node
+}
+
+// New makes a controller. It does not speak to the API server yet. The error is about the options, an address that is
+// taken, or a config that makes no client.
+func New(config *rest.Config, o Options) (*Controller, error) {
+	o.Namespace = cmp.Or(o.Namespace, DefaultNamespace)
+	lease := cmp.Or(o.LeaseDuration, DefaultLeaseDuration)
+	renew, retry := lease*2/3, lease*2/15
+	c := &Controller{
+		namespace: o.Namespace, times: cmp.Or(o.Times, DefaultTimes), writers: cmp.Or(o.Writers, DefaultWriters),
+		log: o.Log, fleet: newFleet(o.NodeName, cmp.Or(o.Tick, DefaultTick)),
+	}
+	c.blind, c.failing = c.newProblems("cannot see"), c.newProblems("cannot write")
+	var err error
+	if c.metrics, err = newMeters(o.Registry); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("make a scheme: %w", err)
+	}
+	caches, err := cacheOptions(o.Namespace, c.blind)
+	if err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	config.QPS = -1 // the writers are the limit, and the API server's own fairness
+	// With connections of its own, so that no load loses the lease.
+	election := rest.CopyConfig(config)
+	election.QPS, election.Burst = 5, 10
+	if election.Dial == nil {
+		election.Dial = (&net.Dialer{Timeout: renew / 2, KeepAlive: lease}).DialContext
+	}
+	c.manager, err = manager.New(config, manager.Options{
+		Scheme: scheme, Cache: caches, Logger: logr.FromSlogHandler(o.Log.Handler()),
+		LeaderElection: o.LeaderElection, LeaderElectionID: leaseName, LeaderElectionNamespace: o.Namespace,
+		LeaderElectionConfig: election, LeaderElectionReleaseOnCancel: true,
+		LeaseDuration: &lease, RenewDeadline: &renew, RetryPeriod: &retry,
+		Metrics: metricsserver.Options{BindAddress: o.MetricsAddress}, HealthProbeBindAddress: o.ProbeAddress,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make a manager: %w", err)
+	}
+	c.recorder = c.manager.GetEventRecorder("evenkeel-controller")
+	writing := rest.CopyConfig(config)
+	writing.Timeout = writeTimeout
+	if c.client, err = client.New(writing, client.Options{Scheme: scheme, Mapper: c.manager.GetRESTMapper()}); err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	core, err := typedcorev1.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for ConfigMaps: %w", err)
+	}
+	c.named = newNamed(core.RESTClient(), c.fleet.markAll)
+	return c, errors.Join(
+		c.manager.Add(manager.RunnableFunc(c.lead)),
+		c.manager.AddHealthzCheck("ping", func(*http.Request) error { return nil }),
+		c.manager.AddReadyzCheck("api", func(*http.Request) error { return errors.Join(c.blind.all(), c.failing.all()) }),
+	)
+}
+
+func (c *Controller) newProblems(prefix string) *problems {
+	return &problems{now: map[string]error{}, news: func(what string, err error) {
+		if err != nil {
+			c.log.Error(prefix+"; it is tried again", "what", what, "err", err)
+			return
+		}
+		c.log.Info("mended", "what", what)
+		c.fleet.markAll()
+	}}
+}
+
+// Run runs the controller until ctx ends or it loses its lease, which is an error.
+func (c *Controller) Run(ctx context.Context) error { return c.manager.Start(ctx) }
+
+// watchEvery is how often it is tried to watch what the API server does not serve.
+const watchEvery = 2 * time.Second
+
+// lead is what the one leader does. Only it watches, so that what it sees is newer than all that leaders before it wrote.
+func (c *Controller) lead(ctx context.Context) error {
+	c.log.Info("leading")
+	for _, watch := range []struct {
+		object  client.Object
+		handler toolscache.ResourceEventHandler
+	}{
+		{&v1alpha1.NodeConfigRollout{}, handler(c.fleet.setRollout, c.fleet.deleteRollout)},
+		{&v1alpha1.NodeConfig{}, handler(c.fleet.setConfig, func(nc *v1alpha1.NodeConfig) { c.fleet.deleteConfig(nc.Name, nc.UID) })},
+		{&corev1.Node{}, handler(c.fleet.setNode, func(n *corev1.Node) { c.fleet.deleteNode(n.Name) })},
+		{&corev1.ConfigMap{}, handler(c.fleet.setRevision, c.fleet.deleteRevision)},
+	} {
+		if !c.watch(ctx, watch.object, watch.handler) {
+			return nil // told to stop
+		}
+	}
+	c.log.Info("everything is seen")
+	c.loop(ctx)
+	return nil
+}
+
+// watch has every object of a kind handled, and those that there are already before it returns. It tries until ctx ends;
+// then it returns false.
+func (c *Controller) watch(ctx context.Context, object client.Object, h toolscache.ResourceEventHandler) bool {
+	what := resourceOf(object)
+	for {
+		informer, err := c.manager.GetCache().GetInformer(ctx, object, cache.BlockUntilSynced(false))
+		if err == nil {
+			var seen toolscache.ResourceEventHandlerRegistration
+			if seen, err = informer.AddEventHandler(h); err == nil {
+				return toolscache.WaitForCacheSync(ctx.Done(), seen.HasSynced)
+			}
+		}
+		c.blind.note(what, advise(what, err))
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(watchEvery):
+		}
+	}
+}
+
+// handler hands objects of one type on.
+func handler[T client.Object](set, remove func(T)) toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { set(o.(T)) },
+		UpdateFunc: func(_, o any) { set(o.(T)) },
+		DeleteFunc: func(o any) {
+			if last, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+				o = last.Obj
+			}
+			if o, ok := o.(T); ok {
+				remove(o)
+			}
+		},
+	}
+}

@@ -1,0 +1,284 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+const (
+	countsEvery = time.Second      // a status of which only counts have changed is written this often
+	sweepEvery  = time.Minute      // garbage is looked for
+	clashEvery  = 30 * time.Second // what is in the way of a template, and is not watched, is looked for
+	longestWait = 30 * time.Second // between tries of what fails
+	lasting     = 3                // failures in a row that are not just bad luck
+)
+
+// loop looks at rollouts that are due until ctx ends.
+func (c *Controller) loop(ctx context.Context) {
+	sweep := time.NewTicker(sweepEvery)
+	defer sweep.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.fleet.changed:
+		case <-timer.C:
+		case <-sweep.C:
+			c.sweep(ctx, time.Now())
+		}
+		c.bury()
+		if c.blind.all() != nil {
+			continue // what cannot be seen must not be decided on; when it can, everything is looked at
+		}
+		if next := c.passes(ctx); !next.IsZero() {
+			timer.Reset(time.Until(next))
+		}
+	}
+}
+
+// passes looks at every rollout that is due, and returns when the next one is; zero: none is.
+func (c *Controller) passes(ctx context.Context) time.Time {
+	c.fleet.mu.Lock()
+	now := c.fleet.now()
+	var due []*rolling
+	wanted := map[types.NamespacedName]bool{}
+	for _, name := range slices.Sorted(maps.Keys(c.fleet.rollouts)) {
+		r := c.fleet.rollouts[name]
+		if ref := r.object.Spec.Template.ConfigMapRef; ref != nil {
+			wanted[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}] = true
+		}
+		if !r.due.IsZero() && !now.Before(r.due) {
+			r.due = time.Time{}
+			due = append(due, r)
+		}
+	}
+	c.fleet.mu.Unlock()
+	c.named.watch(ctx, wanted)
+	for _, r := range due {
+		if ctx.Err() != nil {
+			return time.Time{}
+		}
+		began := time.Now()
+		c.pass(ctx, r)
+		c.metrics.pass.Observe(time.Since(began).Seconds())
+	}
+	c.fleet.mu.Lock()
+	defer c.fleet.mu.Unlock()
+	var next time.Time
+	for _, r := range c.fleet.rollouts {
+		if !r.due.IsZero() && (next.IsZero() || r.due.Before(next)) {
+			next = r.due
+		}
+	}
+	return next
+}
+
+// pass looks at one rollout. What fails is tried again, later and later.
+func (c *Controller) pass(ctx context.Context, r *rolling) {
+	again, err := c.step(ctx, r)
+	if ctx.Err() != nil {
+		return
+	}
+	name, unread := r.name, errors.Is(err, errUnread)
+	c.fleet.mu.Lock()
+	known := c.fleet.rollouts[name] == r
+	if err == nil {
+		r.failures = 0
+	} else {
+		r.failures++
+		again = c.fleet.now().Add(min(longestWait, 250*time.Millisecond<<min(r.failures, 10)))
+	}
+	if known && !again.IsZero() {
+		c.fleet.markAt(r, again)
+	}
+	c.fleet.mu.Unlock()
+	switch {
+	case !known || unread: // deleted meanwhile; or read soon
+	case err == nil:
+		c.failing.note(name, nil)
+	default:
+		c.log.Warn("cannot go on with a rollout; it is tried again", "rollout", name, "err", err, "failures", r.failures)
+		if r.failures >= lasting {
+			c.failing.note(name, fmt.Errorf("rollout %s: %w", name, err))
+		}
+	}
+}
+
+// step decides what a rollout does next, records it, and does it. It returns when to look again if nothing happens until
+// then; zero: nothing will.
+func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err error) {
+	c.fleet.mu.Lock()
+	o := r.object
+	c.fleet.mu.Unlock()
+	if later, err := c.settle(ctx, r); err != nil || !later.IsZero() {
+		return later, err
+	}
+	if !o.Spec.Frozen {
+		if err := c.ensure(ctx, r); err != nil {
+			return time.Time{}, err
+		}
+	}
+	policy, err := c.policy(ctx, r, o)
+	if err != nil {
+		return time.Time{}, err
+	}
+	c.fleet.mu.Lock()
+	if r.object.Generation != o.Generation {
+		c.fleet.mu.Unlock()
+		return c.fleet.now(), nil // edited meanwhile
+	}
+	was := ProgressOf(&o.Status)
+	if r.progress != nil {
+		was = *r.progress
+	}
+	c.nodes = c.fleet.compose(r, c.nodes[:0])
+	c.fleet.mu.Unlock()
+
+	began := time.Now()
+	result := rollout.Plan(policy, was, c.nodes)
+	c.metrics.plan.Observe(time.Since(began).Seconds())
+
+	again, err = c.record(ctx, r, o, &policy, &result)
+	if err != nil {
+		return time.Time{}, err
+	}
+	c.metrics.report(o.Name, &result)
+	c.tell(o, result.Events)
+	if result.Wake > 0 {
+		again = earliest(again, policy.Now.Add(result.Wake))
+	}
+	if policy.Invalid != "" {
+		again = earliest(again, policy.Now.Add(clashEvery))
+	}
+	if len(result.Moves) == 0 {
+		return again, nil
+	}
+	deadline := time.Now().Add(slice)
+	err = c.each(ctx, len(result.Moves), deadline, func(ctx context.Context, i int) error {
+		m := result.Moves[i]
+		err := c.move(context.WithoutCancel(ctx), c.nodes[m.Node].Name, m) // what is begun is finished: it is short
+		if errors.Is(err, errConflict) {
+			c.log.Debug("somebody else was faster; it is decided anew", "rollout", o.Name, "err", err)
+			return nil
+		}
+		return err
+	})
+	if time.Now().After(deadline) {
+		again = time.Now()
+	}
+	c.log.Debug("moved", "rollout", o.Name, "nodes", len(result.Moves), "took", time.Since(began), "err", err)
+	if err != nil {
+		if r.failures == 0 {
+			c.tell(o, []rollout.Event{{Warning: true, Reason: "WriteFailed", Message: err.Error()}})
+		}
+		return time.Time{}, err
+	}
+	return again, nil
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// policy returns what an operator wants of a rollout. A template that cannot be used leaves the target as it is.
+func (c *Controller) policy(ctx context.Context, r *rolling, o *v1alpha1.NodeConfigRollout) (rollout.Policy, error) {
+	// The API keeps whole seconds: what is remembered is then the same before and after a restart.
+	policy, err := PolicyOf(o, c.times, time.Now().Truncate(time.Second))
+	if err == nil {
+		c.fleet.mu.Lock()
+		err = r.invalid
+		c.fleet.mu.Unlock()
+	}
+	if err != nil {
+		err = unusablef("%w", err)
+	} else {
+		var content Content
+		if content, err = c.content(r, o); err == nil {
+			policy.Target, err = c.target(ctx, o, content)
+		}
+	}
+	wrong := (*unusable)(nil)
+	switch {
+	case errors.As(err, &wrong):
+		policy.Invalid = wrong.Error()
+		policy.Target = revisionOf(o.Status.UpdateRevision)
+	case err != nil:
+		return policy, err
+	}
+	policy.LastSucceeded = c.lastSucceeded(o, policy.Target)
+	policy.Stopped = c.stopped(o, policy.Target)
+	if gone := policy.LastSucceeded.Gone; gone && r.told != policy.LastSucceeded.UID {
+		r.told = policy.LastSucceeded.UID
+		c.tell(o, []rollout.Event{{Warning: true, Reason: "RevisionGone", Message: fmt.Sprintf(
+			"ConfigMap %s/%s of revision %d is gone: nodes that have it keep it, and nothing can be rolled back to it",
+			policy.LastSucceeded.Namespace, policy.LastSucceeded.Name, policy.LastSucceeded.Number)}})
+	}
+	return policy, nil
+}
+
+// record writes what was decided into the rollout's status. It returns when counts that are held back are to be written.
+func (c *Controller) record(ctx context.Context, r *rolling, o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.Result) (time.Time, error) {
+	st := statusOf(o, p, result, c.nodes)
+	news, matters := newsOf(&o.Status, &st)
+	if due := r.written.Add(countsEvery); news && !matters && time.Now().Before(due) {
+		r.progress = &result.Next
+		return due, nil
+	}
+	if news {
+		data, err := json.Marshal([]operation{
+			{"test", "/metadata/uid", o.UID}, {"test", "/metadata/resourceVersion", o.ResourceVersion}, {"add", "/status", st},
+		})
+		if err != nil {
+			return time.Time{}, fmt.Errorf("encode the status of NodeConfigRollout %s: %w", o.Name, err)
+		}
+		got := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: o.Name}}
+		if err := c.client.Status().Patch(ctx, got, client.RawPatch(types.JSONPatchType, data), fieldManager); err != nil {
+			return time.Time{}, c.unrecorded(ctx, o, err)
+		}
+		c.metrics.wrote("rollout", "ok")
+		stripRollout(got)
+		c.fleet.setRollout(got)
+		if _, lost := newsOf(&st, &got.Status); lost {
+			return time.Time{}, errOldRolloutCRD
+		}
+		r.written = time.Now()
+	}
+	r.progress = &result.Next
+	return time.Time{}, nil
+}
+
+// errOldRolloutCRD is a status of which the API server has dropped something.
+var errOldRolloutCRD = errors.New("the API server dropped fields of the status that it does not know: its CRD nodeconfigrollouts.evenkeel.dev is older than this controller: kubectl apply -k config/default")
+
+// unrecorded deals with a status that could not be written: nothing was decided then.
+func (c *Controller) unrecorded(ctx context.Context, o *v1alpha1.NodeConfigRollout, err error) error {
+	if apierrors.IsForbidden(err) {
+		c.metrics.wrote("rollout", "error")
+		return advise("patch nodeconfigrollouts.evenkeel.dev/v1alpha1 status", err)
+	}
+	c.metrics.wrote("rollout", "conflict")
+	got := &v1alpha1.NodeConfigRollout{}
+	if c.client.Get(ctx, types.NamespacedName{Name: o.Name}, got) == nil {
+		stripRollout(got)
+		c.fleet.setRollout(got)
+	}
+	return fmt.Errorf("write the status of NodeConfigRollout %s: %w", o.Name, err)
+}

@@ -1,0 +1,456 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+)
+
+// What the tests share: one cluster, agents that are played by hand, and a controller that has no right but its own.
+
+const (
+	within = 15 * time.Second
+	often  = 20 * time.Millisecond
+)
+
+var (
+	cluster *localcluster.Cluster
+	admin   client.Client
+)
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	ctrllog.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
+	if cluster, err = localcluster.Start(ctx, localcluster.Options{}); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, cluster.Stop()) }()
+	if err := cluster.Apply(ctx, "../../config/controller"); err != nil {
+		return 0, err
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
+		return 0, err
+	}
+	config := cluster.AdminConfig()
+	config.QPS = -1
+	if admin, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
+		return 0, err
+	}
+	return m.Run(), nil
+}
+
+// own is the configuration of the controller's own ServiceAccount.
+func own() *rest.Config {
+	config := cluster.AdminConfig()
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:evenkeel-system:evenkeel-controller",
+		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:evenkeel-system", "system:authenticated"},
+	}
+	return config
+}
+
+// running is a controller that runs.
+type running struct {
+	*Controller
+	registry *prometheus.Registry
+	stop     func()
+}
+
+// start runs a controller until the test ends, or it is stopped.
+func start(t *testing.T, config *rest.Config, change ...func(*Options)) *running {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	o := Options{
+		MetricsAddress: "0", ProbeAddress: "0", Tick: 20 * time.Millisecond, Registry: registry,
+		Log: slog.New(slog.NewTextHandler(testLog(t), &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	c, err := New(config, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the controller ended with: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return &running{c, registry, stop}
+}
+
+// testLog shows what is logged if the test fails.
+func testLog(t *testing.T) io.Writer {
+	w := &lines{}
+	t.Cleanup(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if t.Failed() {
+			t.Log("the controller's log:\n" + w.text.String())
+		}
+	})
+	return w
+}
+
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// eventually polls until check is happy.
+func eventually(t *testing.T, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after %s: %v", within, err)
+		}
+		time.Sleep(often)
+	}
+}
+
+// world is a clean cluster: what a test makes in it goes with the test.
+func world(t *testing.T) {
+	t.Helper()
+	clean := func() {
+		ctx := context.Background()
+		for _, o := range []client.Object{&v1alpha1.NodeConfigRollout{}, &v1alpha1.NodeConfig{}, &corev1.Node{}} {
+			if err := admin.DeleteAllOf(ctx, o); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := admin.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(DefaultNamespace)); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(clean)
+}
+
+// addNodes makes nodes that are Ready, with labels such as a=b.
+func addNodes(t *testing.T, labels string, names ...string) {
+	t.Helper()
+	set := map[string]string{}
+	for pair := range strings.SplitSeq(labels, ",") {
+		key, value, _ := strings.Cut(pair, "=")
+		set[key] = value
+	}
+	for _, name := range names {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: set}}
+		if err := admin.Create(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour))}}
+		n.Status.NodeInfo.Architecture = "amd64"
+		if err := admin.Status().Update(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// template is a configuration.
+func template(maxPods int) v1alpha1.RolloutTemplate {
+	return v1alpha1.RolloutTemplate{KubeletDropIn: &runtime.RawExtension{Raw: fmt.Appendf(nil,
+		`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":%d}`, maxPods)}}
+}
+
+// roll makes a rollout for nodes with pool=NAME, all at once unless it is changed.
+func roll(t *testing.T, name string, change ...func(*v1alpha1.NodeConfigRolloutSpec)) *v1alpha1.NodeConfigRollout {
+	t.Helper()
+	all := intOrString("100%")
+	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NodeConfigRolloutSpec{
+		NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": name}},
+		Template:     template(100),
+		Strategy:     v1alpha1.RolloutStrategy{MaxUnavailable: &all, Steps: []v1alpha1.RolloutStep{{Nodes: &all}}},
+	}}
+	for _, f := range change {
+		f(&r.Spec)
+	}
+	if err := admin.Create(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// edit changes a rollout's spec.
+func edit(t *testing.T, name string, change func(*v1alpha1.NodeConfigRolloutSpec)) {
+	t.Helper()
+	eventually(t, func() error {
+		r := rolloutNamed(t, name)
+		change(&r.Spec)
+		return admin.Update(t.Context(), r)
+	})
+}
+
+func rolloutNamed(t *testing.T, name string) *v1alpha1.NodeConfigRollout {
+	t.Helper()
+	r := &v1alpha1.NodeConfigRollout{}
+	if err := admin.Get(t.Context(), types.NamespacedName{Name: name}, r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// awaitRollout waits until a rollout's status answers its spec and is as check wants it.
+func awaitRollout(t *testing.T, name string, check func(*v1alpha1.NodeConfigRolloutStatus) error) *v1alpha1.NodeConfigRollout {
+	t.Helper()
+	var r *v1alpha1.NodeConfigRollout
+	eventually(t, func() error {
+		r = rolloutNamed(t, name)
+		st := &r.Status
+		if st.ObservedGeneration != r.Generation {
+			return fmt.Errorf("status of generation %d, not %d", st.ObservedGeneration, r.Generation)
+		}
+		if err := check(st); err != nil {
+			return fmt.Errorf("%w: %s: %s; %+v", err, st.Phase, st.Message, st.Nodes)
+		}
+		return nil
+	})
+	return r
+}
+
+func phase(want v1alpha1.RolloutPhase) func(*v1alpha1.NodeConfigRolloutStatus) error {
+	return func(st *v1alpha1.NodeConfigRolloutStatus) error {
+		if st.Phase != want {
+			return fmt.Errorf("phase %s, want %s", st.Phase, want)
+		}
+		return nil
+	}
+}
+
+func completeAt(revision int64) func(*v1alpha1.NodeConfigRolloutStatus) error {
+	return func(st *v1alpha1.NodeConfigRolloutStatus) error {
+		if st.UpdateRevision == nil || st.UpdateRevision.Number != revision {
+			return fmt.Errorf("revision %+v, want %d", st.UpdateRevision, revision)
+		}
+		return phase(v1alpha1.RolloutComplete)(st)
+	}
+}
+
+func nodeConfig(t *testing.T, name string) *v1alpha1.NodeConfig {
+	t.Helper()
+	nc := &v1alpha1.NodeConfig{}
+	if err := admin.Get(t.Context(), types.NamespacedName{Name: name}, nc); err != nil {
+		t.Fatal(err)
+	}
+	return nc
+}
+
+// revisions are the ConfigMaps of a rollout, by number.
+func revisions(t *testing.T, rollout string) map[string]corev1.ConfigMap {
+	t.Helper()
+	list := &corev1.ConfigMapList{}
+	if err := admin.List(t.Context(), list, client.InNamespace(DefaultNamespace), client.MatchingLabels{v1alpha1.LabelRollout: rollout}); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]corev1.ConfigMap{}
+	for _, cm := range list.Items {
+		out[cm.Labels[v1alpha1.LabelRevision]] = cm
+	}
+	return out
+}
+
+// answer writes what an agent would that has taken its assignment up, and tried it.
+func answer(ctx context.Context, nc *v1alpha1.NodeConfig, bad bool) error {
+	now := metav1.Now()
+	st := v1alpha1.NodeConfigStatus{ObservedGeneration: nc.Generation, AgentVersion: "v0", Conditions: []metav1.Condition{{
+		Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAllChecksPassed, LastTransitionTime: now,
+	}}}
+	if s := nc.Spec.ConfigSource; s != nil && s.ConfigMapRef != nil {
+		runs := v1alpha1.ConfigRevision{Namespace: s.ConfigMapRef.Namespace, Name: s.ConfigMapRef.Name, UID: s.ConfigMapRef.UID, SHA256: s.ConfigMapRef.SHA256}
+		st.Assigned = &v1alpha1.AssignedConfig{ConfigRevision: runs, RolloutRef: s.RolloutRef}
+		if bad {
+			st.Conditions[0].Status, st.Conditions[0].Reason = metav1.ConditionFalse, v1alpha1.ReasonCrashLooped
+			st.Error = "it crashed"
+		} else {
+			st.Active, st.LastKnownGood = &runs, &v1alpha1.LastKnownGoodConfig{ConfigRevision: runs, Since: &now}
+		}
+	}
+	data, err := json.Marshal(map[string]any{"status": st})
+	if err != nil {
+		return err
+	}
+	return admin.Status().Patch(ctx, nc, client.RawPatch(types.MergePatchType, data))
+}
+
+// agents play nodes' agents until the test ends. What they find bad is named by its ConfigMap.
+func agents(t *testing.T, bad func(configMap string) bool, names ...string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			list := &v1alpha1.NodeConfigList{}
+			if err := admin.List(ctx, list); err != nil && ctx.Err() == nil {
+				t.Error(err)
+				return
+			}
+			for i := range list.Items {
+				nc := &list.Items[i]
+				if !slices.Contains(names, nc.Name) || nc.Status.ObservedGeneration == nc.Generation {
+					continue
+				}
+				s := nc.Spec.ConfigSource
+				isBad := bad != nil && s != nil && s.ConfigMapRef != nil && bad(s.ConfigMapRef.Name)
+				if err := answer(ctx, nc, isBad); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+					t.Error(err)
+				}
+			}
+			time.Sleep(often)
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+}
+
+func contentOf(t *testing.T, of v1alpha1.RolloutTemplate) Content {
+	t.Helper()
+	content, err := ContentOf(of, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// writes counts a client's writes, but for Events and leases.
+type writes struct {
+	count atomic.Int64
+	mu    sync.Mutex
+	seen  []string
+}
+
+func (w *writes) wrap(next http.RoundTripper) http.RoundTripper {
+	return tripper(func(r *http.Request) (*http.Response, error) {
+		if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events") && !strings.Contains(r.URL.Path, "/leases") {
+			w.count.Add(1)
+			w.mu.Lock()
+			w.seen = append(w.seen, r.Method+" "+r.URL.Path)
+			w.mu.Unlock()
+		}
+		return next.RoundTrip(r)
+	})
+}
+
+func (w *writes) paths() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.seen)
+}
+
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// quiet waits until nothing was written for two seconds, and counts from there.
+func quiet(t *testing.T, w *writes) {
+	t.Helper()
+	last, since := w.count.Load(), time.Now()
+	eventually(t, func() error {
+		if n := w.count.Load(); n != last {
+			last, since = n, time.Now()
+		}
+		if time.Since(since) < 2*time.Second {
+			return fmt.Errorf("writes go on: %v", w.paths())
+		}
+		return nil
+	})
+	w.mu.Lock()
+	w.seen = nil
+	w.mu.Unlock()
+	w.count.Store(0)
+}
+
+// idle tells whether a controller has looked at all that was due.
+func idle(c *running) error {
+	c.fleet.mu.Lock()
+	defer c.fleet.mu.Unlock()
+	for name, r := range c.fleet.rollouts {
+		if !r.due.IsZero() && r.due.Before(time.Now().Add(time.Second)) {
+			return fmt.Errorf("%s is due", name)
+		}
+	}
+	return nil
+}
+
+// told looks for an Event of a rollout.
+func told(t *testing.T, rollout, want string) error {
+	t.Helper()
+	list := &corev1.EventList{}
+	if err := admin.List(t.Context(), list, client.InNamespace("default")); err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, e := range list.Items {
+		if e.InvolvedObject.Name == rollout && strings.Contains(e.Message, want) {
+			return nil
+		}
+		all = append(all, e.InvolvedObject.Name+": "+e.Message)
+	}
+	return fmt.Errorf("no Event says %q of %s, but:\n%s", want, rollout, strings.Join(all, "\n"))
+}
+
+// holds tells whether somebody has the lease.
+func holds(t *testing.T) error {
+	t.Helper()
+	lease := &coordinationv1.Lease{}
+	if err := admin.Get(t.Context(), types.NamespacedName{Namespace: DefaultNamespace, Name: leaseName}, lease); err != nil {
+		return err
+	}
+	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+		return errors.New("nobody has the lease")
+	}
+	return nil
+}

@@ -1,0 +1,312 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+// annotationSHA256 of a revision's ConfigMap is the digest of its payload.
+const annotationSHA256 = "evenkeel.dev/payload-sha256"
+
+// defaultHistory is spec.revisionHistoryLimit where it is absent.
+const defaultHistory = 10
+
+// unusable is why a template cannot be rolled out, in words for its status.
+type unusable struct{ err error }
+
+func (u *unusable) Error() string { return u.err.Error() }
+func (u *unusable) Unwrap() error { return u.err }
+
+func unusablef(format string, args ...any) error { return &unusable{fmt.Errorf(format, args...)} }
+
+// resolved is what a template was found to hold, and of what that is true.
+type resolved struct {
+	generation int64
+	version    string // of the ConfigMap that it names
+	content    Content
+	err        error
+}
+
+// content returns what a rollout's template holds. It is decoded once.
+func (c *Controller) content(r *rolling, o *v1alpha1.NodeConfigRollout) (Content, error) {
+	var named *corev1.ConfigMap
+	version := ""
+	if ref := o.Spec.Template.ConfigMapRef; ref != nil {
+		var err error
+		if named, err = c.named.get(ref.Namespace, ref.Name); err != nil {
+			return Content{}, err
+		}
+		version = named.ResourceVersion
+	}
+	if t := r.template; t == nil || t.generation != o.Generation || t.version != version {
+		content, err := ContentOf(o.Spec.Template, named)
+		if err != nil {
+			err = unusablef("%w; nothing changes until the template is mended", err)
+		}
+		r.template = &resolved{o.Generation, version, content, err}
+	}
+	return r.template.content, r.template.err
+}
+
+// target returns the revision that a content is, and makes its ConfigMap if there is none. An error that is not an
+// unusable one may pass by itself.
+func (c *Controller) target(ctx context.Context, o *v1alpha1.NodeConfigRollout, content Content) (rollout.Revision, error) {
+	key := client.ObjectKey{Namespace: c.namespace, Name: RevisionName(o.Name, content.SHA256)}
+	c.fleet.mu.Lock()
+	have := c.fleet.revisions[o.Name][key.Name]
+	highest := highestNumber(o, c.fleet.revisions[o.Name], key.Name)
+	c.fleet.mu.Unlock()
+
+	number := highest + 1
+	current := o.Status.UpdateRevision
+	if current != nil && current.ConfigMapRef.SHA256 == content.SHA256 {
+		number = current.Number
+	} else {
+		current = nil
+	}
+	var err error
+	if have == nil {
+		have, err = c.createRevision(ctx, o, key, content, number)
+	} else if current == nil || current.ConfigMapRef.UID != have.UID {
+		have, err = c.adoptRevision(ctx, o, key, content) // who knows who made it
+		if apierrors.IsNotFound(err) {
+			have, err = c.createRevision(ctx, o, key, content, number)
+		}
+	}
+	if err != nil {
+		return rollout.Revision{}, err
+	}
+	// A content that comes back takes the next number, unless this was done already and not recorded.
+	if n := numberOf(have); n != number && (current != nil || n <= highest) {
+		if have, err = c.number(ctx, have, number); err != nil {
+			return rollout.Revision{}, err
+		}
+	}
+	return rollout.Revision{
+		Number: numberOf(have), Namespace: key.Namespace, Name: key.Name, UID: string(have.UID), SHA256: content.SHA256,
+	}, nil
+}
+
+// numberOf is a revision's number as its label has it; 0 if that is none.
+func numberOf(cm *corev1.ConfigMap) int64 {
+	n, err := strconv.ParseInt(cm.Labels[v1alpha1.LabelRevision], 10, 64)
+	if err != nil || n < 1 {
+		return 0
+	}
+	return n
+}
+
+// highestNumber is the highest number that a rollout has used, for other contents than that of one ConfigMap.
+func highestNumber(o *v1alpha1.NodeConfigRollout, revisions map[string]*corev1.ConfigMap, but string) int64 {
+	var highest int64
+	for name, cm := range revisions {
+		if name != but {
+			highest = max(highest, numberOf(cm))
+		}
+	}
+	for _, r := range []*v1alpha1.RolloutRevision{o.Status.UpdateRevision, o.Status.CurrentRevision} {
+		if r != nil {
+			highest = max(highest, r.Number)
+		}
+	}
+	for _, h := range o.Status.History {
+		highest = max(highest, h.Revision)
+	}
+	return highest
+}
+
+func (c *Controller) createRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, key client.ObjectKey, content Content, number int64) (*corev1.ConfigMap, error) {
+	immutable := true
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: key.Namespace, Name: key.Name,
+			Labels:      map[string]string{v1alpha1.LabelRollout: o.Name, v1alpha1.LabelRevision: strconv.FormatInt(number, 10)},
+			Annotations: map[string]string{annotationSHA256: content.SHA256},
+		},
+		Immutable: &immutable,
+		Data:      map[string]string{content.Key: content.Data},
+	}
+	err := c.client.Create(ctx, cm, fieldManager)
+	if apierrors.IsAlreadyExists(err) {
+		return c.adoptRevision(ctx, o, key, content)
+	}
+	if err != nil {
+		c.metrics.wrote("revision", "error")
+		if refused(err) && !apierrors.IsTooManyRequests(err) {
+			return nil, unusablef("cannot create ConfigMap %s for the revision: %w; kubectl apply -k config/default grants the controller what it needs", key, err)
+		}
+		return nil, fmt.Errorf("create ConfigMap %s: %w", key, err)
+	}
+	c.metrics.wrote("revision", "ok")
+	c.log.Info("revision created", "rollout", o.Name, "revision", number, "configMap", key.String(), "uid", cm.UID)
+	stripRevision(cm)
+	c.fleet.setRevision(cm)
+	return cm, nil
+}
+
+// adoptRevision reads a ConfigMap that bears a revision's name, and takes it as that if it is.
+func (c *Controller) adoptRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, key client.ObjectKey, content Content) (*corev1.ConfigMap, error) {
+	cm := &corev1.ConfigMap{}
+	if err := c.client.Get(ctx, key, cm); err != nil {
+		if apierrors.IsNotFound(err) {
+			c.fleet.forgetRevision(o.Name, key.Name)
+		}
+		return nil, fmt.Errorf("read ConfigMap %s: %w", key, err)
+	}
+	data, whole := cm.Data[content.Key]
+	switch {
+	case cm.Labels[v1alpha1.LabelRollout] != o.Name:
+		return nil, unusablef("ConfigMap %s exists, and its label %s is %q: it is none of this rollout's revisions; delete it, or give the rollout another name", key, v1alpha1.LabelRollout, cm.Labels[v1alpha1.LabelRollout])
+	case !whole || len(cm.Data) != 1 || len(cm.BinaryData) != 0 || payload.Digest(content.Key, []byte(data)) != content.SHA256:
+		return nil, unusablef("ConfigMap %s bears the name of a revision, but holds another configuration; delete it, and the controller makes it anew", key)
+	case cm.Immutable == nil || !*cm.Immutable:
+		return nil, unusablef("ConfigMap %s bears the name of a revision, but is not immutable; delete it, and the controller makes it anew", key)
+	}
+	stripRevision(cm)
+	c.fleet.setRevision(cm)
+	return cm, nil
+}
+
+func (f *fleet) forgetRevision(rollout, name string) {
+	f.mu.Lock()
+	cm := f.revisions[rollout][name]
+	f.mu.Unlock()
+	if cm != nil {
+		f.deleteRevision(cm)
+	}
+}
+
+// number gives a revision's ConfigMap another number.
+func (c *Controller) number(ctx context.Context, cm *corev1.ConfigMap, number int64) (*corev1.ConfigMap, error) {
+	data, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": cm.UID, "resourceVersion": cm.ResourceVersion,
+		"labels": map[string]string{v1alpha1.LabelRevision: strconv.FormatInt(number, 10)},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("encode a label: %w", err)
+	}
+	got := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cm.Namespace, Name: cm.Name}}
+	if err := c.client.Patch(ctx, got, client.RawPatch(types.MergePatchType, data), fieldManager); err != nil {
+		c.metrics.wrote("revision", "error")
+		return nil, advise("patch configmaps/v1", err)
+	}
+	c.metrics.wrote("revision", "ok")
+	c.log.Info("revision is the target again", "rollout", cm.Labels[v1alpha1.LabelRollout], "revision", number, "was", numberOf(cm), "configMap", cm.Name)
+	stripRevision(got)
+	c.fleet.setRevision(got)
+	return got, nil
+}
+
+// lastSucceeded returns the newest revision that has succeeded, and whether it can still be returned to.
+func (c *Controller) lastSucceeded(o *v1alpha1.NodeConfigRollout, target rollout.Revision) rollout.Revision {
+	r := o.Status.CurrentRevision
+	switch {
+	case r == nil:
+		return rollout.Revision{}
+	case r.Number == target.Number:
+		return target
+	}
+	out := revisionOf(r)
+	c.fleet.mu.Lock()
+	defer c.fleet.mu.Unlock()
+	// A ConfigMap of that name with another UID is not the one that was proven, and may hold anything.
+	have := c.fleet.revisions[o.Name][out.Name]
+	out.Gone = have == nil || string(have.UID) != out.UID
+	return out
+}
+
+func revisionOf(r *v1alpha1.RolloutRevision) rollout.Revision {
+	if r == nil {
+		return rollout.Revision{}
+	}
+	ref := r.ConfigMapRef
+	return rollout.Revision{Number: r.Number, Namespace: ref.Namespace, Name: ref.Name, UID: string(ref.UID), SHA256: ref.SHA256}
+}
+
+// stopped are the UIDs of revisions before the target that were stopped because they were bad, or by a person.
+func (c *Controller) stopped(o *v1alpha1.NodeConfigRollout, target rollout.Revision) []string {
+	bad := map[string]bool{} // by the ConfigMap's name, as its content fared last
+	if h, r := o.Status.Halt, o.Status.UpdateRevision; h != nil && r != nil {
+		bad[r.ConfigMapRef.Name] = h.Reason != rollout.HaltInconclusive
+	}
+	for _, h := range o.Status.History {
+		if _, known := bad[h.ConfigMap]; !known {
+			bad[h.ConfigMap] = (h.Outcome == outcomeHalted || h.Outcome == outcomeRolledBack) && !inconclusive(h)
+		}
+	}
+	c.fleet.mu.Lock()
+	defer c.fleet.mu.Unlock()
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(bad)) {
+		if cm := c.fleet.revisions[o.Name][name]; bad[name] && cm != nil && string(cm.UID) != target.UID {
+			out = append(out, string(cm.UID))
+		}
+	}
+	return out
+}
+
+// collect deletes revisions that nothing names any more, beyond the newest that a rollout keeps.
+func (c *Controller) collect(ctx context.Context) error {
+	c.fleet.mu.Lock()
+	var garbage []*corev1.ConfigMap
+	named := c.fleet.named()
+	for _, owner := range slices.Sorted(maps.Keys(c.fleet.revisions)) {
+		keep := 0
+		used := maps.Clone(named)
+		if r := c.fleet.rollouts[owner]; r != nil {
+			keep = historyLimit(r.object)
+			for _, x := range []*v1alpha1.RolloutRevision{r.object.Status.UpdateRevision, r.object.Status.CurrentRevision} {
+				if x != nil {
+					used[x.ConfigMapRef.UID] = true
+				}
+			}
+			if r.progress == nil || r.object.Status.UpdateRevision == nil {
+				continue // it may be about to be given one of them
+			}
+		}
+		unused := slices.DeleteFunc(slices.Collect(maps.Values(c.fleet.revisions[owner])), func(cm *corev1.ConfigMap) bool { return used[cm.UID] })
+		slices.SortFunc(unused, func(a, b *corev1.ConfigMap) int { return cmp.Compare(numberOf(b), numberOf(a)) })
+		if len(unused) > keep {
+			garbage = append(garbage, unused[keep:]...)
+		}
+	}
+	c.fleet.mu.Unlock()
+	var errs []error
+	for _, cm := range garbage {
+		err := c.client.Delete(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cm.Namespace, Name: cm.Name}},
+			client.Preconditions{UID: &cm.UID, ResourceVersion: &cm.ResourceVersion})
+		switch {
+		case err == nil:
+			c.metrics.wrote("revision", "ok")
+			c.log.Info("revision collected: no node names it", "rollout", cm.Labels[v1alpha1.LabelRollout], "revision", numberOf(cm), "configMap", cm.Name)
+			c.fleet.deleteRevision(cm)
+		case !apierrors.IsNotFound(err) && !apierrors.IsConflict(err):
+			c.metrics.wrote("revision", "error")
+			errs = append(errs, advise("delete configmaps/v1", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func historyLimit(o *v1alpha1.NodeConfigRollout) int {
+	if l := o.Spec.RevisionHistoryLimit; l != nil {
+		return int(*l)
+	}
+	return defaultHistory
+}

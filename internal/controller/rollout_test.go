@@ -1,0 +1,290 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+func intOrString(s string) intstr.IntOrString { return intstr.Parse(s) }
+
+func TestAFirstRolloutReachesAllItsNodes(t *testing.T) {
+	world(t)
+	names := []string{"a1", "a2", "a3"}
+	addNodes(t, "pool=first", names...)
+	agents(t, nil, names...)
+	start(t, own())
+	roll(t, "first", func(s *v1alpha1.NodeConfigRolloutSpec) {
+		one, all := intOrString("1"), intOrString("100%")
+		s.Strategy.MaxUnavailable = &one
+		s.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: &one}, {Nodes: &all}}
+	})
+	r := awaitRollout(t, "first", completeAt(1))
+
+	st := r.Status
+	if st.Updated != "3/3" || st.StepsDone != "2/2" || st.Nodes.Updated != 3 || st.CurrentRevision == nil || *st.CurrentRevision != *st.UpdateRevision {
+		t.Errorf("the status says %+v", st)
+	}
+	if len(st.History) != 1 || st.History[0].Outcome != "Succeeded" || st.History[0].Revision != 1 || st.History[0].Updated != 3 {
+		t.Errorf("the history says %+v", st.History)
+	}
+	cm, ok := revisions(t, "first")["1"]
+	if !ok || cm.Immutable == nil || !*cm.Immutable || len(cm.OwnerReferences) != 0 || len(cm.Finalizers) != 0 {
+		t.Fatalf("revision 1 is %+v", cm.ObjectMeta)
+	}
+	ref := st.UpdateRevision.ConfigMapRef
+	if ref.UID != cm.UID || ref.Name != cm.Name || cm.Name != RevisionName("first", ref.SHA256) || cm.Annotations[annotationSHA256] != ref.SHA256 {
+		t.Errorf("the status names %+v, the ConfigMap is %+v", ref, cm.ObjectMeta)
+	}
+	for _, name := range names {
+		nc := nodeConfig(t, name)
+		if s := nc.Spec.ConfigSource; s == nil || *s.ConfigMapRef != ref || s.RolloutRef.Name != "first" || s.RolloutRef.Revision != 1 {
+			t.Errorf("NodeConfig %s has %+v", name, s)
+		}
+	}
+}
+
+func TestARolloutThatIsThereDoesNothing(t *testing.T) {
+	world(t)
+	names := []string{"f1", "f2"}
+	addNodes(t, "pool=fixed", names...)
+	agents(t, nil, names...)
+	counted := &writes{}
+	config := own()
+	config.Wrap(counted.wrap)
+	c := start(t, config)
+	roll(t, "fixed")
+	awaitRollout(t, "fixed", completeAt(1))
+
+	quiet(t, counted)
+	c.fleet.markAll()
+	eventually(t, func() error { return idle(c) })
+	if n := counted.count.Load(); n != 0 {
+		t.Errorf("%d writes, of a rollout that has nothing to do: %v", n, counted.paths())
+	}
+}
+
+func TestAConfigurationThatFailsStopsTheRolloutAndIsTakenBack(t *testing.T) {
+	world(t)
+	names := []string{"b1", "b2", "b3"}
+	addNodes(t, "pool=bad", names...)
+	worst := RevisionName("bad", contentOf(t, template(3)).SHA256)
+	agents(t, func(cm string) bool { return cm == worst }, names...)
+	start(t, own())
+	roll(t, "bad", func(s *v1alpha1.NodeConfigRolloutSpec) {
+		one, all := intOrString("1"), intOrString("100%")
+		s.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: &one}, {Nodes: &all}}
+		s.FailurePolicy.Action = v1alpha1.FailureActionRollback
+	})
+	good := awaitRollout(t, "bad", completeAt(1)).Status.UpdateRevision.ConfigMapRef
+
+	edit(t, "bad", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Template = template(3) })
+	r := awaitRollout(t, "bad", phase(v1alpha1.RolloutRolledBack))
+	if h := r.Status.Halt; h == nil || h.Revision != 2 || h.Reason != "TooManyFailures" || !h.Rollback {
+		t.Errorf("the stop is %+v", h)
+	}
+	if h := r.Status.History; len(h) != 2 || h[0].Outcome != "RolledBack" || h[0].Failed > 1 || h[1].Outcome != "Succeeded" {
+		t.Errorf("the history is %+v", h)
+	}
+	bad := r.Status.UpdateRevision.ConfigMapRef.UID
+	revoked := 0
+	for _, name := range names {
+		nc := nodeConfig(t, name)
+		if *nc.Spec.ConfigSource.ConfigMapRef != good {
+			t.Errorf("%s has %+v", name, nc.Spec.ConfigSource)
+		}
+		revoked += len(nc.Spec.Revoked)
+		if len(nc.Spec.Revoked) == 1 && nc.Spec.Revoked[0] != bad {
+			t.Errorf("%s revokes %v", name, nc.Spec.Revoked)
+		}
+	}
+	if revoked != 1 {
+		t.Errorf("%d nodes revoke the bad revision, want the one that had it", revoked)
+	}
+
+	edit(t, "bad", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Template = template(50) })
+	r = awaitRollout(t, "bad", completeAt(3))
+	if r.Status.Halt != nil || r.Status.CurrentRevision.Number != 3 {
+		t.Errorf("after the fix the status says %+v", r.Status)
+	}
+}
+
+func TestANodeThatAPersonSetIsShownAndLeftAlone(t *testing.T) {
+	world(t)
+	names := []string{"m1", "m2"}
+	addNodes(t, "pool=manual", names...)
+	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "m1"}, Spec: v1alpha1.NodeConfigSpec{ConfigSource: &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}}}
+	if err := admin.Create(t.Context(), nc); err != nil {
+		t.Fatal(err)
+	}
+	agents(t, nil, names...)
+	start(t, own())
+	roll(t, "manual")
+	r := awaitRollout(t, "manual", completeAt(1))
+	if r.Status.Nodes.Manual != 1 || r.Status.Updated != "1/1" {
+		t.Errorf("the status says %+v", r.Status)
+	}
+	if nc := nodeConfig(t, "m1"); nc.Generation != 1 {
+		t.Errorf("the node's spec was written: %+v", nc.Spec)
+	}
+}
+
+func TestOneOfTwoControllersLeadsAndTheOtherTakesOver(t *testing.T) {
+	world(t)
+	names := []string{"l1", "l2", "l3"}
+	addNodes(t, "pool=led", names...)
+	elected := func(o *Options) { o.LeaderElection, o.LeaseDuration = true, 3*time.Second }
+	first := start(t, own(), elected)
+	eventually(t, func() error { return holds(t) })
+	second := start(t, own(), elected)
+	one, all := intOrString("1"), intOrString("100%")
+	roll(t, "led", func(s *v1alpha1.NodeConfigRolloutSpec) {
+		s.Strategy.MaxUnavailable = &one
+		s.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: &all}}
+	})
+	awaitRollout(t, "led", func(st *v1alpha1.NodeConfigRolloutStatus) error {
+		if st.Nodes.Assigned+st.Nodes.Stale == 0 {
+			return errors.New("nothing is assigned")
+		}
+		return nil
+	})
+	second.fleet.mu.Lock()
+	seen := len(second.fleet.nodes)
+	second.fleet.mu.Unlock()
+	if seen != 0 {
+		t.Errorf("who waits has read %d nodes; what it has read would be old when it leads", seen)
+	}
+	first.stop()
+	agents(t, nil, names...)
+	r := awaitRollout(t, "led", completeAt(1))
+	if r.Status.Attempt != 1 || len(revisions(t, "led")) != 1 {
+		t.Errorf("the second one did not carry on: %+v", r.Status)
+	}
+}
+
+func TestAControllerThatIsKilledInTheMiddleIsCarriedOnFrom(t *testing.T) {
+	world(t)
+	var names []string
+	for i := range 12 {
+		names = append(names, fmt.Sprintf("k%d", i))
+	}
+	addNodes(t, "pool=killed", names...)
+	agents(t, nil, names...)
+	two, all := intOrString("2"), intOrString("100%")
+	roll(t, "killed", func(s *v1alpha1.NodeConfigRolloutSpec) {
+		s.Strategy.MaxUnavailable = &two
+		s.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: &two}, {Nodes: &all}}
+	})
+	for i := range 3 {
+		c := start(t, own())
+		awaitRollout(t, "killed", func(st *v1alpha1.NodeConfigRolloutStatus) error {
+			if st.Nodes.Updated < int32(3*i+1) {
+				return errors.New("too few nodes are updated")
+			}
+			return nil
+		})
+		c.stop()
+		inFlight := 0
+		for _, name := range names {
+			if nc := nodeConfig(t, name); nc.Spec.ConfigSource != nil && nc.Status.ObservedGeneration != nc.Generation {
+				inFlight++
+			}
+		}
+		if inFlight > 2 {
+			t.Errorf("%d nodes are in flight, of a budget of 2", inFlight)
+		}
+	}
+	start(t, own())
+	r := awaitRollout(t, "killed", completeAt(1))
+	if r.Status.UpdateRevision.Number != 1 || len(r.Status.History) != 1 {
+		t.Errorf("the status says %+v", r.Status)
+	}
+}
+
+func TestADeletedRolloutLeavesItsNodesWhereTheyAreAndSaysSo(t *testing.T) {
+	world(t)
+	names := []string{"d1", "d2"}
+	addNodes(t, "pool=deleted", names...)
+	agents(t, nil, names...)
+	c := start(t, own())
+	roll(t, "deleted")
+	r := awaitRollout(t, "deleted", completeAt(1))
+	if err := admin.Delete(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error { return told(t, "deleted", "its nodes stay as they are: 2 nodes keep revision 1") })
+	c.sweep(t.Context(), time.Now())
+	if got := revisions(t, "deleted"); len(got) != 1 {
+		t.Errorf("%d revisions are left, want the one that nodes name", len(got))
+	}
+	for _, name := range names {
+		if s := nodeConfig(t, name).Spec.ConfigSource; s == nil || s.RolloutRef.Name != "deleted" {
+			t.Errorf("%s has %+v", name, s)
+		}
+	}
+	families, err := c.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if strings.HasPrefix(f.GetName(), "evenkeel_rollout_") {
+			t.Errorf("a rollout that is gone is measured still: %s", f)
+		}
+	}
+}
+
+func TestANodeThatLeavesLosesItsNodeConfigAfterAnHour(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=leaving", "g1", "g2")
+	agents(t, nil, "g1", "g2", "byhand")
+	byHand := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "byhand"}, Spec: v1alpha1.NodeConfigSpec{ConfigSource: &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}}}
+	if err := admin.Create(t.Context(), byHand); err != nil {
+		t.Fatal(err)
+	}
+	c := start(t, own())
+	roll(t, "leaving")
+	awaitRollout(t, "leaving", completeAt(1))
+	if err := admin.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "g1"}}); err != nil {
+		t.Fatal(err)
+	}
+	awaitRollout(t, "leaving", func(st *v1alpha1.NodeConfigRolloutStatus) error {
+		if st.Updated != "1/1" {
+			return fmt.Errorf("updated: %s", st.Updated)
+		}
+		return nil
+	})
+	c.sweep(t.Context(), time.Now().Add(59*time.Minute))
+	nodeConfig(t, "g1")
+	c.sweep(t.Context(), time.Now().Add(61*time.Minute))
+	nodeConfig(t, "g2")
+	nodeConfig(t, "byhand")
+	err := admin.Get(t.Context(), types.NamespacedName{Name: "g1"}, &v1alpha1.NodeConfig{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("NodeConfig g1 of a Node that is gone: %v", err)
+	}
+}
+
+func TestAFrozenRolloutDoesNotEvenCreateNodeConfigs(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=frozen", "z1")
+	agents(t, nil, "z1")
+	start(t, own())
+	roll(t, "frozen", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Frozen = true })
+	awaitRollout(t, "frozen", phase(v1alpha1.RolloutFrozen))
+	err := admin.Get(t.Context(), types.NamespacedName{Name: "z1"}, &v1alpha1.NodeConfig{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("a frozen rollout made a NodeConfig: %v", err)
+	}
+	edit(t, "frozen", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Frozen = false })
+	awaitRollout(t, "frozen", completeAt(1))
+}

@@ -1,0 +1,168 @@
+package controller
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+// What becomes of a revision, in status.history.
+const (
+	outcomeSucceeded  = "Succeeded"
+	outcomeHalted     = "Halted"
+	outcomeRolledBack = "RolledBack"
+	outcomeSuperseded = "Superseded"
+)
+
+// statusOf returns a rollout's status after a plan.
+func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.Result, nodes []rollout.Node) v1alpha1.NodeConfigRolloutStatus {
+	st := *o.Status.DeepCopy()
+	next, c := &result.Next, &result.Counts
+	supersede(&st, p)
+	st.ObservedGeneration = o.Generation
+	st.Phase, st.Message = v1alpha1.RolloutPhase(result.Phase), cut(result.Message, v1alpha1.MaxRolloutMessage)
+	if p.Target.Number != 0 {
+		st.UpdateRevision = apiRevision(p.Target)
+		if next.Succeeded {
+			st.CurrentRevision = apiRevision(p.Target)
+		}
+	}
+	st.Attempt, st.Step, st.StepsDone = next.Attempt, int32(next.Step), fmt.Sprintf("%d/%d", min(next.Step, len(p.Steps)), len(p.Steps))
+	st.StartTime, st.StepTime, st.ProgressTime = apiTime(next.Started), apiTime(next.StepTime), apiTime(next.Moved)
+	st.Updated = fmt.Sprintf("%d/%d", c.Updated, c.Members)
+	st.Nodes = v1alpha1.RolloutCounts{
+		Selected: int32(c.Selected), Pending: int32(c.Pending), Assigned: int32(c.Assigned), Trial: int32(c.Trial),
+		Soaking: int32(c.Soaking), Updated: int32(c.Updated), Failed: int32(c.Failed), Skipped: int32(c.Skipped),
+		Stale: int32(c.Stale), Conflicted: int32(c.Conflicted), Manual: int32(c.Manual),
+		Unavailable: int32(c.Unavailable), RollingBack: int32(c.RollingBack),
+	}
+	st.FailedNodes = nil
+	for _, i := range result.Failed[:min(len(result.Failed), v1alpha1.MaxFailedNodes)] {
+		standing := result.Standing(i)
+		st.FailedNodes = append(st.FailedNodes, v1alpha1.FailedNode{
+			Name: nodes[i].Name, Reason: standing.Reason, Message: cut(standing.Why, maxErrorKept),
+		})
+	}
+	st.Halt = nil
+	if h := next.Halt; h != nil {
+		st.Halt = &v1alpha1.RolloutHalt{
+			Revision: h.Revision, Attempt: h.Attempt, Reason: h.Reason, Message: cut(h.Message, v1alpha1.MaxRolloutMessage),
+			Time: metav1.NewTime(h.Time), Rollback: h.Rollback,
+		}
+	}
+	for _, x := range result.Conditions {
+		meta.SetStatusCondition(&st.Conditions, metav1.Condition{
+			Type: x.Type, Status: metav1.ConditionStatus(x.Status), Reason: x.Reason, Message: cut(x.Message, v1alpha1.MaxRolloutMessage),
+			ObservedGeneration: o.Generation, LastTransitionTime: metav1.NewTime(p.Now),
+		})
+	}
+	record(&st, p, result)
+	st.History = st.History[:min(len(st.History), historyLimit(o), v1alpha1.MaxHistory)]
+	if len(st.History) == 0 {
+		st.History = nil
+	}
+	return st
+}
+
+// supersede closes the entry of a revision that another one replaces before its outcome was clear.
+func supersede(st *v1alpha1.NodeConfigRolloutStatus, p *rollout.Policy) {
+	was := st.UpdateRevision
+	if was == nil || was.Number == p.Target.Number || p.Target.Number == 0 {
+		return
+	}
+	i := slices.IndexFunc(st.History, func(h v1alpha1.RolloutOutcome) bool { return h.Revision == was.Number })
+	if i >= 0 && (st.Halt != nil || st.History[i].Outcome == outcomeSucceeded) {
+		return
+	}
+	enter(st, v1alpha1.RolloutOutcome{
+		Revision: was.Number, ConfigMap: was.ConfigMapRef.Name, Outcome: outcomeSuperseded,
+		Message:   fmt.Sprintf("revision %d took its place", p.Target.Number),
+		StartTime: st.StartTime, EndTime: apiTime(p.Now), Updated: st.Nodes.Updated, Failed: st.Nodes.Failed,
+	})
+}
+
+// record enters the outcome of the target when it is clear.
+func record(st *v1alpha1.NodeConfigRolloutStatus, p *rollout.Policy, result *rollout.Result) {
+	next := &result.Next
+	out := v1alpha1.RolloutOutcome{
+		Revision: next.Revision, ConfigMap: p.Target.Name, StartTime: st.StartTime, EndTime: apiTime(p.Now),
+		Updated: st.Nodes.Updated, Failed: st.Nodes.Failed,
+	}
+	switch h := next.Halt; {
+	case next.Revision == 0:
+		return
+	case h != nil && result.Phase == rollout.PhaseRolledBack:
+		out.Outcome, out.Message = outcomeRolledBack, haltMessage(h)
+	case h != nil:
+		out.Outcome, out.Message = outcomeHalted, haltMessage(h)
+	case next.Succeeded:
+		out.Outcome = outcomeSucceeded
+	default:
+		return
+	}
+	enter(st, out)
+}
+
+func haltMessage(h *rollout.Halt) string { return cut(h.Reason+": "+h.Message, maxErrorKept) }
+
+// inconclusive tells a revision that was stopped without being to blame.
+func inconclusive(h v1alpha1.RolloutOutcome) bool {
+	return strings.HasPrefix(h.Message, rollout.HaltInconclusive+":")
+}
+
+// enter puts an outcome into the history, newest first, one of each revision. It stays as it was when it became clear.
+func enter(st *v1alpha1.NodeConfigRolloutStatus, out v1alpha1.RolloutOutcome) {
+	for i, h := range st.History {
+		if h.Revision != out.Revision {
+			continue
+		}
+		if h.Outcome != out.Outcome && !(h.Outcome == outcomeRolledBack && out.Outcome == outcomeHalted) {
+			st.History[i] = out
+		}
+		return
+	}
+	st.History = append(st.History, out)
+	slices.SortStableFunc(st.History, func(a, b v1alpha1.RolloutOutcome) int { return cmp.Compare(b.Revision, a.Revision) })
+}
+
+func apiRevision(r rollout.Revision) *v1alpha1.RolloutRevision {
+	return &v1alpha1.RolloutRevision{Number: r.Number, ConfigMapRef: v1alpha1.ConfigMapReference{
+		Namespace: r.Namespace, Name: r.Name, UID: types.UID(r.UID), SHA256: r.SHA256,
+	}}
+}
+
+func apiTime(t time.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return new(metav1.NewTime(t))
+}
+
+// newsOf tells what has changed in a status: anything, and something that must be on record before anything is moved. The
+// rest are counts, which may be late.
+func newsOf(was, is *v1alpha1.NodeConfigRolloutStatus) (any, matters bool) {
+	if equality.Semantic.DeepEqual(was, is) {
+		return false, false
+	}
+	return true, !equality.Semantic.DeepEqual(decided(was), decided(is))
+}
+
+// decided is a status without what is merely observed.
+func decided(st *v1alpha1.NodeConfigRolloutStatus) *v1alpha1.NodeConfigRolloutStatus {
+	out := st.DeepCopy()
+	out.Message, out.Updated, out.Nodes, out.ProgressTime, out.FailedNodes = "", "", v1alpha1.RolloutCounts{}, nil, nil
+	for i := range out.Conditions {
+		out.Conditions[i].Message = ""
+	}
+	return out
+}
