@@ -256,21 +256,15 @@ func (c *Controller) record(ctx context.Context, r *rolling, o *v1alpha1.NodeCon
 		c.metrics.wrote("rollout", "ok")
 		stripRollout(got)
 		c.fleet.setRollout(got)
-		if _, lost := newsOf(&st, &got.Status); lost {
-			return time.Time{}, errOldRolloutCRD
-		}
 		r.written = time.Now()
 	}
 	r.progress = &result.Next
 	return time.Time{}, nil
 }
 
-// errOldRolloutCRD is a status of which the API server has dropped something.
-var errOldRolloutCRD = errors.New("the API server dropped fields of the status that it does not know: its CRD nodeconfigrollouts.evenkeel.dev is older than this controller: kubectl apply -k config/default")
-
 // unrecorded deals with a status that could not be written: nothing was decided then.
 func (c *Controller) unrecorded(ctx context.Context, o *v1alpha1.NodeConfigRollout, err error) error {
-	if apierrors.IsForbidden(err) {
+	if apierrors.IsForbidden(err) || unknownField(err) {
 		c.metrics.wrote("rollout", "error")
 		return advise("patch nodeconfigrollouts.evenkeel.dev/v1alpha1 status", err)
 	}
