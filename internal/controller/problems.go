@@ -47,8 +47,10 @@ func (p *problems) all() error {
 // unknownField tells whether the API server refuses a field that its CRD does not have. Writes ask it to: what it dropped
 // silently would be half an assignment.
 func unknownField(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "unknown field")
+	return err != nil && strings.Contains(err.Error(), fieldUnknown)
 }
+
+const fieldUnknown = "unknown field"
 
 // advise says of an error of the API server what to do about it, where that is known. What is the resource that was
 // asked for, with its version.
@@ -59,7 +61,8 @@ func advise(what string, err error) error {
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("the API server does not serve %s: kubectl apply -k config/default (%w)", what, err)
 	case unknownField(err):
-		return fmt.Errorf("cannot %s: the CRD that the API server has is older than this controller: kubectl apply -k config/default (%w)", what, err)
+		_, which, _ := strings.Cut(err.Error(), fieldUnknown) // the rest is the whole object
+		return fmt.Errorf("cannot %s: the CRD that the API server has is older than this controller: kubectl apply -k config/default (%s%s)", what, fieldUnknown, cut(which, 200))
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("the controller lacks a right to %s: kubectl apply -k config/default grants all that it needs (%w)", what, err)
 	}

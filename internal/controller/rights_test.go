@@ -76,6 +76,7 @@ func TestWhatTheClusterLacksIsSaidUntilItIsThere(t *testing.T) {
 	agents(t, nil, "e1")
 	t.Run("an old CRD of rollouts", func(t *testing.T) {
 		undo := without(t, "nodeconfigrollouts.evenkeel.dev", "status", "properties", "attempt")
+		defer undo()
 		roll(t, "lacks")
 		eventually(t, func() error {
 			return says(ready(), "rollout lacks: cannot patch nodeconfigrollouts.evenkeel.dev/v1alpha1 status", "older than this controller: kubectl apply -k config/default", `unknown field "status.attempt"`)
@@ -83,10 +84,10 @@ func TestWhatTheClusterLacksIsSaidUntilItIsThere(t *testing.T) {
 		if nc := nodeConfig(t, "e1"); nc.Spec.ConfigSource != nil {
 			t.Errorf("something was assigned that is not on record: %+v", nc.Spec)
 		}
-		undo()
 	})
 	t.Run("an old CRD of NodeConfigs", func(t *testing.T) {
 		undo := without(t, "nodeconfigs.evenkeel.dev", "spec", "properties", "configSource", "properties", "rolloutRef", "properties", "attempt")
+		defer undo()
 		eventually(t, func() error {
 			return says(ready(), "cannot patch nodeconfigs.evenkeel.dev/v1alpha1", "older than this controller", `unknown field "spec.configSource.rolloutRef.attempt"`)
 		})
@@ -94,7 +95,6 @@ func TestWhatTheClusterLacksIsSaidUntilItIsThere(t *testing.T) {
 			t.Errorf("half of an assignment was made: %+v", nc.Spec)
 		}
 		eventually(t, func() error { return told(t, "lacks", "older than this controller: kubectl apply -k config/default") })
-		undo()
 	})
 	t.Run("a right that is taken away", func(t *testing.T) {
 		addNodes(t, "pool=lacks", "e2")
