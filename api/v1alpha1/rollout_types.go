@@ -184,7 +184,9 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.kubelet) ? 1 : 0) + (has(self.kubeletDropIn) ? 1 : 0) + (has(self.configMapRef) ? 1 : 0) == 1",messageExpression="'template must have exactly one of kubelet, kubeletDropIn and configMapRef, but ' + (has(self.kubelet) || has(self.kubeletDropIn) || has(self.configMapRef) ? 'has more: remove all but one' : 'has none')"
 type RolloutTemplate struct {
-	// kubelet is a whole KubeletConfiguration, upstream or grouped.
+	// kubelet is a whole KubeletConfiguration, with the apiVersion
+	// kubelet.config.k8s.io/v1beta1 (upstream) or evenkeel.dev/v1alpha1
+	// (grouped).
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -235,7 +237,7 @@ type RolloutStrategy struct {
 	// +optional
 	// +kubebuilder:default="10%"
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^(0|[1-9][0-9]?|100)%$')",message="must be a number from 0, without quotes, or a percentage from 0% to 100%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000000 : self.matches('^(0|[1-9][0-9]?|100)%$')",message="must be a number from 0 to 1000000, without quotes, or a percentage from 0% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
 	// topologyKey is the node label whose value is the node's domain.
@@ -248,7 +250,7 @@ type RolloutStrategy struct {
 	// domain.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^(0|[1-9][0-9]?|100)%$')",message="must be a number from 0, without quotes, or a percentage from 0% to 100%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000000 : self.matches('^(0|[1-9][0-9]?|100)%$')",message="must be a number from 0 to 1000000, without quotes, or a percentage from 0% to 100%"
 	MaxUnavailablePerDomain *intstr.IntOrString `json:"maxUnavailablePerDomain,omitempty"`
 
 	// maxDomainsInFlight is in how many domains nodes may be in flight or
@@ -258,7 +260,8 @@ type RolloutStrategy struct {
 	MaxDomainsInFlight *int32 `json:"maxDomainsInFlight,omitempty"`
 
 	// steps are gone through one after another, each with exactly one of nodes
-	// and pause. Absent: 1 node, 10%, all.
+	// and pause. After the last one all other nodes get it too. Absent: 1 node,
+	// 10%, all.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -280,7 +283,7 @@ type RolloutStep struct {
 	// neither do percentages.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self == '100%' || (self.endsWith('%') && (size(self) == 2 ? '1%' <= self && self <= '9%' : size(self) == 3 && '10%' <= self && self <= '99%' && self.charAt(1) in ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9']))",message="must be a number from 1, without quotes, or a percentage from 1% to 100%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self == '100%' || (self.endsWith('%') && (size(self) == 2 ? '1%' <= self && self <= '9%' : size(self) == 3 && '10%' <= self && self <= '99%' && self.charAt(1) in ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9']))",message="must be a number from 1 to 1000000, without quotes, or a percentage from 1% to 100%"
 	Nodes *intstr.IntOrString `json:"nodes,omitempty"`
 
 	// pause waits: for its duration, or without one until somebody approves.
@@ -294,7 +297,7 @@ type RolloutPause struct {
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,9})?(h|m|s|ms))+$') && duration(self) > duration('0s')",message="must be a duration of more than nothing in h, m and s, such as 10m or 1h30m; leave it out to wait for an approval"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}([.][0-9]{1,9})?(h|m|s|ms))+$') && duration(self) > duration('0s')",message="must be a duration of more than nothing in h, m and s, such as 10m or 1h30m; leave it out to wait for an approval"
 	Duration *metav1.Duration `json:"duration,omitempty"`
 }
 
@@ -316,7 +319,7 @@ type FailurePolicy struct {
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="must be a number from 1, without quotes, or a percentage from 1% to 100%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self.matches('^([1-9][0-9]?|100)%$')",message="must be a number from 1 to 1000000, without quotes, or a percentage from 1% to 100%"
 	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
 
 	// action is Pause, or Rollback to the last revision that succeeded.
@@ -333,7 +336,7 @@ type RollbackStrategy struct {
 	// +optional
 	// +kubebuilder:default="25%"
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="must be a number from 1, without quotes, or a percentage from 1% to 100%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self.matches('^([1-9][0-9]?|100)%$')",message="must be a number from 1 to 1000000, without quotes, or a percentage from 1% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 }
 

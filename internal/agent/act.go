@@ -112,7 +112,8 @@ func (a *Agent) collect() {
 // leaseBase is the node's Lease as it was when a kubelet was started. What was
 // renewed since was renewed by that kubelet; clocks are not compared.
 type leaseBase struct {
-	since time.Time // of the start
+	since  time.Time // of the start
+	looked bool      // the watch was told to look closely once more
 
 	mu   sync.Mutex
 	seen bool
@@ -135,6 +136,16 @@ func (l *leaseBase) set(renewed string) {
 	if !l.seen {
 		l.seen, l.time = true, renewed
 	}
+}
+
+// overtaken tells, once, that the Lease is overdue: it may have been renewed before what it was could be seen, so that
+// only the next renewal counts.
+func (l *leaseBase) overtaken() bool {
+	if l.looked || time.Since(l.since) <= leaseGrace {
+		return false
+	}
+	l.looked = true
+	return true
 }
 
 // renewed tells whether the Lease was renewed since the start.

@@ -426,3 +426,22 @@ type fixedNodes struct {
 func (n fixedNodes) Snapshot(context.Context) source.NodeState {
 	return source.NodeState{Reachable: true, Complete: true, LeaseRenewed: n.renewed}
 }
+
+// It may have been renewed before anybody could see what it was; then the watch, having seen that, looks once a minute.
+func TestALeaseThatIsOverdueIsLookedAtCloselyOnceMore(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.runs("")
+		w.assign("r1", conf{name: "late", loses: true})
+		w.runs("late")
+		before := w.nodes.starts
+		w.pass(leaseGrace - time.Second)
+		if got := w.nodes.starts - before; got != 0 {
+			t.Errorf("within the time that it has, it was asked for %d times", got)
+		}
+		w.pass(2 * leaseGrace)
+		if got := w.nodes.starts - before; got != 1 {
+			t.Errorf("it was asked for %d times, want once", got)
+		}
+	})
+}

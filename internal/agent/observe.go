@@ -147,7 +147,11 @@ func (a *Agent) node(ctx context.Context) trial.Node {
 	if a.p.Nodes != nil {
 		s := a.seen.now(a.p.Nodes)
 		n.API = s.Reachable
-		n.Ready = s.Ready && (a.state.Trial == nil || a.lease.renewed(s))
+		renewed := a.state.Trial == nil || a.lease.renewed(s)
+		if !renewed && a.watching && a.lease.overtaken() {
+			a.p.Nodes.Start(ctx) // the watch has seen its renewal, and looks rarely
+		}
+		n.Ready = s.Ready && renewed
 		n.Pressure = s.Pressure
 		for _, p := range s.Pods {
 			if active(p) {

@@ -11,7 +11,10 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -55,24 +58,45 @@ func Run(ctx context.Context, version string, args []string, streams genericclio
 	root := a.root()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	var e *exit
-	switch {
-	case err == nil:
+	if err == nil {
 		return ExitComplete
-	case errors.As(err, &e):
-		if e.err != nil {
-			fmt.Fprintln(a.ErrOut, "error:", e.err)
-		}
-		return e.code
 	}
-	fmt.Fprintln(a.ErrOut, "error:", err)
-	return ExitError
+	code := ExitError
+	var e *exit
+	if errors.As(err, &e) {
+		code, err = e.code, e.err
+	}
+	if err != nil {
+		fmt.Fprintln(a.ErrOut, "error:", a.explain(err))
+	}
+	return code
 }
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "kubectl-evenkeel",
-		Short:         "Roll kubelet configuration over a fleet, and see how it is",
+		Use:   "kubectl-evenkeel",
+		Short: "Roll kubelet configuration over a fleet, and see how it is",
+		Long: `Roll kubelet configuration over a fleet, and see how it is.
+
+Exit codes:
+  0  done; of "rollout status": complete, or without -w still going
+  1  wrong usage, or the API server refuses or does not answer
+  2  the rollout is halted, rolled back, invalid or stuck
+  3  --timeout is over
+  4  the rollout waits for somebody to approve ("rollout promote")
+
+kubectl's flags for the connection work here too: --server, --token, --as, --request-timeout and the others.
+Output has colors on a terminal only, and none if NO_COLOR is set.`,
+		Example: `  # Give the nodes of a pool a configuration, one node first
+  kubectl evenkeel push workers -f kubelet.yaml --selector pool=workers --steps 1,pause,10%,100%
+
+  # Watch it, and let it go on
+  kubectl evenkeel rollout status workers -w
+  kubectl evenkeel rollout promote workers
+
+  # Complete the names of rollouts in this shell
+  source <(kubectl-evenkeel completion bash)`,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl evenkeel"},
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       a.version,
@@ -80,7 +104,11 @@ func (a *app) root() *cobra.Command {
 	root.SetIn(a.In)
 	root.SetOut(a.Out)
 	root.SetErr(a.ErrOut)
-	a.config.AddFlags(root.PersistentFlags())
+	connection := pflag.NewFlagSet("", pflag.ContinueOnError)
+	a.config.Namespace = nil // nothing here is in one that could be chosen
+	a.config.AddFlags(connection)
+	connection.VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "kubeconfig" && f.Name != "context" })
+	root.PersistentFlags().AddFlagSet(connection)
 	root.AddCommand(a.rolloutCommand(), a.pushCommand(), a.nodesCommand(), a.nodeCommand(), a.configCommand())
 	return root
 }
@@ -95,7 +123,7 @@ func (a *app) client() (client.WithWatch, error) {
 	config.UserAgent = "kubectl-evenkeel/" + a.version
 	config.QPS, config.Burst = 50, 100
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), metav1.AddMetaToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	return client.NewWithWatch(config, client.Options{Scheme: scheme})
@@ -104,10 +132,16 @@ func (a *app) client() (client.WithWatch, error) {
 // interactive tells whether somebody could answer a question.
 func (a *app) interactive() bool {
 	f, ok := a.In.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
+// screen returns the size of the terminal that output goes to; ok is false if it goes elsewhere, or if the environment
+// asks for plain output.
+func (a *app) screen() (width, height int, ok bool) {
+	f, isFile := a.Out.(*os.File)
+	if !isFile || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return 0, 0, false
+	}
+	width, height, err := term.GetSize(int(f.Fd()))
+	return width, height, err == nil
+}

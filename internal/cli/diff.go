@@ -1,6 +1,100 @@
 package cli
 
-import "github.com/evenkeel/evenkeel/internal/controller"
+import (
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/controller"
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+// difference is a field that is not the same in two configurations.
+type difference struct {
+	Field string `json:"field"`
+	A     string `json:"a"` // JSON, "unset" or "masked"
+	B     string `json:"b"`
+}
+
+func (c difference) String() string { return fmt.Sprintf("%s: %s -> %s", c.Field, c.A, c.B) }
+
+// unset is how payload.Diff shows a field that is not there.
+const unset = "unset"
+
+// changes returns the fields that are not the same, by path. What is secret is masked.
+func changes(a, b map[string]any) []difference {
+	var out []difference
+	for _, d := range payload.Diff(fieldsOf(a), fieldsOf(b)) {
+		out = append(out, difference{Field: d.Field, A: d.Value, B: d.Local})
+	}
+	return out
+}
+
+// fieldsOf is a configuration without what only says that it is one.
+func fieldsOf(fields map[string]any) map[string]any {
+	fields = maps.Clone(payload.Canonical(fields))
+	delete(fields, "apiVersion")
+	delete(fields, "kind")
+	return fields
+}
+
+// trialFields are what a payload asks of its own trial, as fields.
+func trialFields(t payload.Trial) map[string]any {
+	trial := map[string]any{}
+	if t.Duration != nil {
+		trial["configTrialDuration"] = t.Duration.String()
+	}
+	if t.CrashLoopThreshold != nil {
+		trial["crashLoopThreshold"] = *t.CrashLoopThreshold
+	}
+	if t.AllowPodLoss {
+		trial["allowPodLoss"] = true
+	}
+	return trial
+}
+
+// trialChanges returns what is not the same in what two payloads ask of their trials.
+func trialChanges(a, b payload.Trial) []difference {
+	out := changes(trialFields(a), trialFields(b))
+	for i := range out {
+		out[i].Field = "trial." + out[i].Field
+	}
+	return out
+}
 
 // contentDiff is what changes, field by field, a line each, empty if nothing does. A zero content is local.
-func contentDiff(before, after controller.Content) (string, error) { return "", nil }
+func contentDiff(before, after controller.Content) (string, error) {
+	var b strings.Builder
+	if before.Key != after.Key {
+		fmt.Fprintf(&b, "%s -> %s\n", contentKind(before), contentKind(after))
+	}
+	old, err := contentPayload(before)
+	if err != nil {
+		return "", err
+	}
+	now, err := contentPayload(after)
+	if err != nil {
+		return "", err
+	}
+	for _, c := range append(changes(old.Fields, now.Fields), trialChanges(old.Trial, now.Trial)...) {
+		fmt.Fprintln(&b, c)
+	}
+	return b.String(), nil
+}
+
+func contentKind(c controller.Content) string {
+	switch c.Key {
+	case "":
+		return "the local configuration of each node"
+	case payload.KeyKubeletDropin:
+		return "a drop-in, laid over the local configuration of each node"
+	}
+	return "a whole configuration"
+}
+
+func contentPayload(c controller.Content) (payload.Payload, error) {
+	if c.Key == "" {
+		return payload.Payload{}, nil
+	}
+	return payloadOf(c)
+}

@@ -1,5 +1,230 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
 
-func (a *app) rolloutCommand() *cobra.Command { return &cobra.Command{Use: "rollout"} }
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// pageSize is how many objects are read at a time.
+const pageSize = 500
+
+func (a *app) rolloutCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rollout",
+		Short: "See and steer rollouts",
+		Long: `See and steer rollouts.
+
+What steers a rollout is written into its spec, and evenkeel-controller does it: each command says what was written and
+what comes next, and doing it twice changes nothing.`,
+		Example: `  kubectl evenkeel rollout list
+  kubectl evenkeel rollout status workers -w
+  kubectl evenkeel rollout promote workers`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("unknown command %q for %q: see kubectl evenkeel rollout --help", args[0], cmd.CommandPath())
+			}
+			return cmd.Help()
+		},
+	}
+	cmd.AddCommand(a.listCommand(), a.statusCommand(), a.historyCommand(), a.diffCommand(), a.planCommand())
+	cmd.AddCommand(a.pauseCommands()...)
+	cmd.AddCommand(a.promoteCommand(), a.abortCommand(), a.retryCommand(), a.undoCommand())
+	return cmd
+}
+
+func (a *app) listCommand() *cobra.Command {
+	var f format
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the rollouts",
+		Example: `  kubectl evenkeel rollout list
+  kubectl evenkeel rollout list -o wide`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			list, err := rollouts(cmd.Context(), c)
+			if err != nil {
+				return fmt.Errorf("list rollouts: %w", err)
+			}
+			return a.printList(f, list)
+		},
+	}
+	formatFlag(cmd, &f, formatWide, formatJSON, formatYAML, formatName)
+	return cmd
+}
+
+// rollouts reads all rollouts: there are few of them.
+func rollouts(ctx context.Context, c client.Client) (*v1alpha1.NodeConfigRolloutList, error) {
+	all := &v1alpha1.NodeConfigRolloutList{Items: []v1alpha1.NodeConfigRollout{}}
+	all.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeConfigRolloutList"))
+	for next := ""; ; {
+		var page v1alpha1.NodeConfigRolloutList
+		if err := c.List(ctx, &page, client.Limit(pageSize), client.Continue(next)); err != nil {
+			return nil, err
+		}
+		for i := range page.Items {
+			fromServer(&page.Items[i])
+		}
+		all.Items = append(all.Items, page.Items...)
+		if next = page.Continue; next == "" {
+			return all, nil
+		}
+	}
+}
+
+func (a *app) printList(f format, list *v1alpha1.NodeConfigRolloutList) error {
+	switch {
+	case f == formatName:
+		for i := range list.Items {
+			if err := printObject(a.Out, f, &list.Items[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	case f != "" && f != formatWide:
+		return printObject(a.Out, f, list)
+	case len(list.Items) == 0:
+		fmt.Fprintln(a.ErrOut, "There are no rollouts: make one with: kubectl evenkeel push")
+		return nil
+	}
+	header := []string{"NAME", "REVISION", "STATUS", "STEP", "UPDATED", "FAILED", "AGE"}
+	if f == formatWide {
+		header = append(header, "NODES", "MESSAGE")
+	}
+	var rows [][]string
+	for i := range list.Items {
+		r := &list.Items[i]
+		st := &r.Status
+		revision := ""
+		if st.UpdateRevision != nil {
+			revision = fmt.Sprint(st.UpdateRevision.Number)
+		}
+		phase, message := string(st.Phase), st.Message
+		if !seen(r) {
+			phase, message = "Unseen", unseen
+		}
+		row := []string{r.Name, revision, phase, st.StepsDone, st.Updated, fmt.Sprint(st.Nodes.Failed), age(r.CreationTimestamp, time.Now())}
+		if f == formatWide {
+			row = append(row, selectorWords(&r.Spec), message)
+		}
+		rows = append(rows, row)
+	}
+	return table(a.Out, header, rows)
+}
+
+func selectorWords(s *v1alpha1.NodeConfigRolloutSpec) string {
+	if s.AllNodes {
+		return "all"
+	}
+	return metav1.FormatLabelSelector(&s.NodeSelector)
+}
+
+// rolloutNames returns the names of all rollouts.
+func rolloutNames(ctx context.Context, c client.Client) ([]string, error) {
+	var names []string
+	for next := ""; ; {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeConfigRolloutList"))
+		if err := c.List(ctx, list, client.Limit(pageSize), client.Continue(next)); err != nil {
+			return nil, err
+		}
+		for i := range list.Items {
+			names = append(names, list.Items[i].Name)
+		}
+		if next = list.Continue; next == "" {
+			return names, nil
+		}
+	}
+}
+
+// get reads one rollout.
+func get(ctx context.Context, c client.Client, name string) (*v1alpha1.NodeConfigRollout, error) {
+	r := &v1alpha1.NodeConfigRollout{}
+	err := c.Get(ctx, client.ObjectKey{Name: name}, r)
+	if apierrors.IsNotFound(err) {
+		return nil, notFound(ctx, c, name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read rollout %q: %w", name, err)
+	}
+	fromServer(r)
+	return r, nil
+}
+
+// oneRollout is for commands that need the name of one rollout, and rolloutAndMore for those that take others after it.
+func oneRollout(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return fmt.Errorf("%s takes one rollout, not %s", cmd.CommandPath(), strings.Join(args, " "))
+	}
+	return rolloutAndMore(cmd, args)
+}
+
+func rolloutAndMore(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 || args[0] == "" {
+		return fmt.Errorf("%s needs the name of a rollout: kubectl evenkeel rollout list shows them", cmd.CommandPath())
+	}
+	return nil
+}
+
+// completeRollout completes the name of a rollout as the first argument.
+func (a *app) completeRollout(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	c, err := a.client()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
+	defer cancel()
+	names, err := rolloutNames(ctx, c)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// unseen is what is said of a status that answers an older spec.
+const unseen = "the controller has not seen this change yet; is evenkeel-controller running?"
+
+// seen tells whether the status answers the spec.
+func seen(r *v1alpha1.NodeConfigRollout) bool { return r.Status.ObservedGeneration >= r.Generation }
+
+// seenWithin is how long a command waits for the controller to see a change that was just made.
+const seenWithin = 5 * time.Second
+
+var errUnseen = errors.New(unseen)
+
+// getSeen reads a rollout whose status answers its spec, waiting a little for that. The error is errUnseen, beside the
+// rollout, if it does not.
+func getSeen(ctx context.Context, c client.Client, name string) (*v1alpha1.NodeConfigRollout, error) {
+	deadline := time.Now().Add(seenWithin)
+	for {
+		r, err := get(ctx, c, name)
+		if err != nil || seen(r) {
+			return r, err
+		}
+		if time.Now().After(deadline) {
+			return r, fmt.Errorf("rollout %q: %w", name, errUnseen)
+		}
+		select {
+		case <-ctx.Done():
+			return r, ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}

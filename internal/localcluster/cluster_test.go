@@ -314,3 +314,10 @@ func TestATakenPortIsTriedOnceMoreWithAnother(t *testing.T) {
 		t.Errorf("when all ports are taken: %v", err)
 	}
 }
+
+func TestFlagsOfTheAPIServerAreAddedToOurs(t *testing.T) {
+	c := startCluster(t, Options{APIServerLater: true, APIServerFlags: []string{"--profiling=true"}})
+	if argv := c.APIServerArgv(); argv[len(argv)-1] != "--profiling=true" {
+		t.Errorf("the command line is %q", argv)
+	}
+}

@@ -129,7 +129,7 @@ func (c *Cluster) APIServerArgv() []string {
 }
 
 func (c *Cluster) apiServerArgv() []string {
-	return []string{
+	return append([]string{
 		c.tool("kube-apiserver"),
 		fmt.Sprintf("--etcd-servers=http://127.0.0.1:%d", c.etcdPort),
 		"--bind-address=127.0.0.1",
@@ -150,7 +150,7 @@ func (c *Cluster) apiServerArgv() []string {
 		"--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged=true",
 		"--profiling=false",
-	}
+	}, c.flags...)
 }
 
 // StopAPIServer stops the API server and leaves etcd running. It does nothing if the API server is stopped.

@@ -38,6 +38,9 @@ type Options struct {
 	// APIServerLater leaves the API server and the manifests to StartAPIServer and SetUp: only etcd is started, and
 	// files and ports are as they will be, so that nodes can be made that find nobody there yet.
 	APIServerLater bool
+	// APIServerFlags are added to the API server's command line, and win over what is there: an audit log, limits for a
+	// large fleet.
+	APIServerFlags []string
 	// Log gets a line for everything that is done; nil discards them.
 	Log io.Writer
 }
@@ -52,6 +55,7 @@ type Cluster struct {
 	lock      *os.File
 	ca        *authority
 	manifests string
+	flags     []string // of the API server, besides ours
 	ports     ports
 	guard     *guard
 	admin     *rest.Config
@@ -88,6 +92,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 		tools:     o.Tools,
 		module:    module,
 		manifests: o.Manifests,
+		flags:     o.APIServerFlags,
 		log:       slog.New(slog.NewTextHandler(o.Log, nil)),
 		nodes:     map[string]*Node{},
 	}

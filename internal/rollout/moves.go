@@ -4,7 +4,12 @@ import (
 	"cmp"
 	"hash/fnv"
 	"slices"
+	"time"
 )
+
+// mostPicked is how many nodes are given the target at a time: while they are being written to, nothing is decided, and
+// what they do may be a reason to stop.
+const mostPicked = 1000
 
 // mostRevoked is how many revisions a NodeConfig can revoke.
 const mostRevoked = 10
@@ -250,6 +255,10 @@ func (d *planner) pick(candidates []int, room int) int {
 		if picked == room {
 			break
 		}
+		if picked == mostPicked {
+			d.at(d.p.Now.Add(time.Millisecond))
+			break
+		}
 		n := &d.nodes[i]
 		dom, cost := d.domain(n), 1
 		if d.costs(n, d.states[i]) {
@@ -305,7 +314,15 @@ func (d *planner) order(nodes []int) []int {
 	}
 	d.represent(all)
 	slices.SortFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.domain, b.domain), cmp.Compare(a.hash, b.hash), cmp.Compare(d.nodes[a.node].Name, d.nodes[b.node].Name))
+		switch { // not cmp.Or: names are compared where all else is the same alone
+		case a.rank != b.rank:
+			return a.rank - b.rank
+		case a.domain != b.domain:
+			return cmp.Compare(a.domain, b.domain)
+		case a.hash != b.hash:
+			return cmp.Compare(a.hash, b.hash)
+		}
+		return cmp.Compare(d.nodes[a.node].Name, d.nodes[b.node].Name)
 	})
 	for k := range all {
 		nodes[k] = all[k].node
@@ -345,7 +362,7 @@ func (d *planner) represent(all []candidate) {
 // hash mixes a name with the revision.
 func (d *planner) hash(name string) uint64 {
 	h := fnv.New64a()
-	h.Write([]byte(d.p.Target.SHA256))
+	h.Write([]byte(d.p.Target.SHA256[:min(12, len(d.p.Target.SHA256))]))
 	h.Write([]byte(name))
 	x := h.Sum64() // names that differ in their last letter alone are neighbours still
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd

@@ -24,7 +24,7 @@ import (
 // it is looked at before every request, and the newest one that can be used is used. Certificates that it names as
 // files may be replaced in place; client-go sees that within five minutes. Its methods may be called concurrently.
 type Client struct {
-	path      string
+	path      string // empty: config and http were given
 	userAgent string
 	timeout   time.Duration // of every request, and until a watch has shown what there is
 
@@ -42,6 +42,27 @@ func NewClient(kubeconfig, userAgent string) (*Client, error) {
 		return nil, errors.New("a client needs the path of a kubeconfig and a user agent")
 	}
 	return &Client{path: kubeconfig, userAgent: userAgent, timeout: 15 * time.Second, up: make(chan struct{})}, nil
+}
+
+// NewClientFor returns a client for the API server that a configuration names, which makes its requests with an HTTP client
+// that is there: that brings credentials, identity and user agent, and many may share its connections. The only error is
+// a missing argument.
+func NewClientFor(config *rest.Config, client *http.Client) (*Client, error) {
+	if config == nil || client == nil {
+		return nil, errors.New("a client needs a configuration and an HTTP client")
+	}
+	return &Client{config: adapted(config), http: client, timeout: 15 * time.Second, up: make(chan struct{})}, nil
+}
+
+// adapted is a configuration for what the agent asks, with a rate limit of its own.
+func adapted(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.ContentType = runtime.ContentTypeJSON
+	config.AcceptContentTypes = runtime.ContentTypeJSON
+	config.NegotiatedSerializer = codecs.WithoutConversion()
+	config.DisableCompression = true
+	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(10, 50) // some ten a change
+	return config
 }
 
 // kubeconfigError means that no request could be made, because there is no kubeconfig to make it with.
@@ -72,6 +93,9 @@ func (c *Client) rest(gv schema.GroupVersion) (*rest.RESTClient, error) {
 // load reads the kubeconfig if it has changed. An error leaves the client with what it had: a kubeconfig that is just
 // being written is not a reason to lose the one before.
 func (c *Client) load() error {
+	if c.path == "" {
+		return nil // it was given a configuration
+	}
 	info, err := os.Stat(c.path)
 	if err != nil {
 		return err
@@ -83,12 +107,8 @@ func (c *Client) load() error {
 	if err != nil {
 		return err
 	}
+	config = adapted(config)
 	config.UserAgent = c.userAgent
-	config.ContentType = runtime.ContentTypeJSON
-	config.AcceptContentTypes = runtime.ContentTypeJSON
-	config.NegotiatedSerializer = codecs.WithoutConversion()
-	config.DisableCompression = true
-	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(10, 50) // some ten a change
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return err

@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 func TestAClientNeedsAKubeconfigAndAName(t *testing.T) {
@@ -79,3 +82,36 @@ func TestWithoutAKubeconfigThereIsNoCertificateToShow(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 }
+
+func TestManyNodesShareOneConnection(t *testing.T) {
+	for _, err := range []error{errOf(NewClientFor(nil, http.DefaultClient)), errOf(NewClientFor(&rest.Config{}, nil))} {
+		if err == nil || !strings.Contains(err.Error(), "needs a configuration and an HTTP client") {
+			t.Errorf("with something missing: %v", err)
+		}
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", nodeKubeconfig(t, newName("shared")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		c, err := NewClientFor(config, shared)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := c.Snapshot(t.Context(), newName("nobody")); !s.Reachable && !strings.Contains(s.Cause, "forbidden") {
+			t.Errorf("it is not answered: %+v", s)
+		}
+		if c.http != shared {
+			t.Error("it has connections of its own")
+		}
+		if _, err := c.KubeletTransport(); err != nil {
+			t.Errorf("to a kubelet: %v", err)
+		}
+	}
+}
+
+func errOf(_ *Client, err error) error { return err }

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
@@ -139,6 +141,42 @@ func TestANodesReportChangesNothingButTheStatus(t *testing.T) {
 	}
 	if _, local, _ := unstructured.NestedMap(after.Object, "spec", "configSource", "local"); !local {
 		t.Errorf("the report changed the spec: %v", after.Object["spec"])
+	}
+}
+
+// Who reads all NodeConfigs, as the controller does, reads none if one cannot be decoded.
+func TestANodeCannotReportWhatNoClientCanRead(t *testing.T) {
+	given(t, "metadata: {name: self}")
+	const refused = `system:node:self reported a time that is not written as 2006-01-02T15:04:05Z in the status of NodeConfig self`
+	report := func(status string) error {
+		_, err := asNode(t, "self").Patch(t.Context(), "self", types.MergePatchType, []byte(`{"status":`+status+`}`), metav1.PatchOptions{}, "status")
+		return err
+	}
+	for _, status := range []string{
+		`{"lastKnownGood":{"since":"%s"}}`,
+		`{"trial":{"startTime":"%s","healthySeconds":0,"restarts":0}}`,
+		`{"assigned":{"rolloutRef":{"name":"w","revision":1,"attempt":1,"assignedAt":"%s"}}}`,
+		`{"badConfigs":[{"uid":"u"},{"uid":"v","time":"%s"}]}`,
+		`{"conditions":[{"type":"ConfigOK","status":"True","reason":"A","message":"","lastTransitionTime":"%s"}]}`,
+	} {
+		for _, at := range []string{"2026-01-02t03:04:05z", "2026-01-02T03:04:05x1Z", "2026-01-02T03:04:05+99:99"} {
+			wantRefused(t, report(fmt.Sprintf(status, at)), http.StatusUnprocessableEntity, refused)
+		}
+		for _, at := range []string{"2026-01-02T03:04:05Z", "2026-01-02T03:04:05.123456789+01:00"} {
+			if err := report(fmt.Sprintf(status, at)); err != nil {
+				t.Errorf("%s at %s: %v", status, at, err)
+			}
+		}
+	}
+	for _, status := range []string{
+		`{"observedGeneration":1e30}`, `{"observedGeneration":92233720368547758070}`, `{"observedGeneration":1.5}`,
+		`{"trial":{"healthySeconds":1e30,"restarts":0}}`,
+	} {
+		wantRefused(t, report(status), http.StatusUnprocessableEntity, `must be of type integer`)
+	}
+	var read v1alpha1.NodeConfig
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(get(t, "self").Object, &read); err != nil {
+		t.Error(err)
 	}
 }
 

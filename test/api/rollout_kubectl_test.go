@@ -164,10 +164,10 @@ func TestKubectlExplainsRollouts(t *testing.T) {
 			"newNodes <string> enum: LastSucceeded, Target",
 		},
 		"ncr.spec.strategy": {
-			"maxUnavailable <Object>", "rounded down and at least 1. 0 stops the rollout.", "steps <[]Object>", "Absent: 1 node, 10%, all.",
+			"maxUnavailable <Object>", "rounded down and at least 1. 0 stops the rollout.", "steps <[]Object>", "After the last one all other nodes get it too. Absent: 1 node, 10%, all.",
 			"topologyKey is the node label whose value is the node's domain.",
 		},
-		"ncr.spec.strategy.steps":       {"each with exactly one of nodes and pause.", "Numbers never fall, and neither do percentages."},
+		"ncr.spec.strategy.steps":       {"each with exactly one of nodes and pause. After", "Numbers never fall, and neither do percentages."},
 		"ncr.spec.strategy.steps.pause": {"duration such as 10m or 1h30m. Absent: until somebody approves."},
 		"ncr.spec.template":             {"exactly one of kubelet, kubeletDropIn and configMapRef.", "kubeletDropIn is a partial one"},
 		"ncr.status":                    {"Written by evenkeel-controller alone.", "halt is the stop of updateRevision"},

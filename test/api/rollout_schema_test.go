@@ -69,8 +69,8 @@ const upstream = `apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfig
 
 func TestARolloutThatCannotWorkIsRefusedInWords(t *testing.T) {
 	const (
-		fromZero  = `must be a number from 0, without quotes, or a percentage from 0% to 100%`
-		fromOne   = `must be a number from 1, without quotes, or a percentage from 1% to 100%`
+		fromZero  = `must be a number from 0 to 1000000, without quotes, or a percentage from 0% to 100%`
+		fromOne   = `must be a number from 1 to 1000000, without quotes, or a percentage from 1% to 100%`
 		operators = `matchExpressions: operators are In and NotIn, with values, and Exists and DoesNotExist, without`
 		duration  = `must be a duration of more than nothing in h, m and s, such as 10m or 1h30m; leave it out to wait for an approval`
 	)
@@ -125,7 +125,14 @@ func TestARolloutThatCannotWorkIsRefusedInWords(t *testing.T) {
 		"a pause that is a number":   {`strategy: {steps: [{pause: {duration: "10"}}]}`, []string{`spec.strategy.steps[0].pause.duration: `, duration}},
 		"a pause of a day":           {`strategy: {steps: [{pause: {duration: 1d}}]}`, []string{duration}},
 		"a pause into the past":      {`strategy: {steps: [{pause: {duration: -1h}}]}`, []string{duration}},
-		"a pause that would be long": {`strategy: {steps: [{pause: {duration: 9999999h}}]}`, []string{duration}},
+		"a pause that would be long": {`strategy: {steps: [{pause: {duration: 999999h}}]}`, []string{duration}},
+
+		// What no client could decode would blind the controller to all rollouts.
+		"more nodes than are counted":   {`strategy: {maxUnavailable: 3000000000}`, []string{`spec.strategy.maxUnavailable: `, fromZero}},
+		"more of a step than counted":   {`strategy: {steps: [{nodes: 3000000000}]}`, []string{`spec.strategy.steps[0].nodes: `, fromOne}},
+		"a priority beyond its number":  {`priority: 3000000000`, []string{`spec.priority`}},
+		"domains beyond their number":   {`strategy: {topologyKey: zone, maxDomainsInFlight: 3000000000}`, []string{`spec.strategy.maxDomainsInFlight`}},
+		"an approval beyond its number": {`approval: {revision: 1, step: 3000000000}, strategy: {steps: [{nodes: 1}]}`, []string{`spec.approval.step`}},
 
 		"an unknown newNodes":               {`newNodes: Latest`, []string{`spec.newNodes: Unsupported value: "Latest": supported values: "LastSucceeded", "Target"`}},
 		"a soak below zero":                 {`soakSeconds: -1`, []string{`spec.soakSeconds in body should be greater than or equal to 0`}},
@@ -177,7 +184,7 @@ func TestEveryPercentageOfAStepIsToldFromWhatIsNone(t *testing.T) {
 			t.Errorf("%q: %v", nodes, err)
 		}
 		if !valid {
-			wantRefused(t, err, http.StatusUnprocessableEntity, `spec.strategy.steps[0].nodes: `, `must be a number from 1, without quotes, or a percentage from 1% to 100%`)
+			wantRefused(t, err, http.StatusUnprocessableEntity, `spec.strategy.steps[0].nodes: `, `must be a number from 1 to 1000000, without quotes, or a percentage from 1% to 100%`)
 		}
 	}
 }
@@ -185,7 +192,7 @@ func TestEveryPercentageOfAStepIsToldFromWhatIsNone(t *testing.T) {
 func TestTheNameOfARolloutMustFitInALabel(t *testing.T) {
 	const want = `metadata.name must have at most 63 characters and no dots, because revisions are labelled with it: choose another name`
 	for name, valid := range map[string]bool{
-		strings.Repeat("a", 63): true, "4-workers": true, strings.Repeat("a", 64): false, "workers.v2": false,
+		strings.Repeat("a", v1alpha1.MaxRolloutNameLength): true, "4-workers": true, strings.Repeat("a", 64): false, "workers.v2": false,
 	} {
 		_, err := rolloutsAsAdmin(t).Create(t.Context(), rollout(name, ""), dryRun)
 		if valid && err != nil {

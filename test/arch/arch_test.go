@@ -26,7 +26,7 @@ var floors = [][]string{
 	1: {"internal/payload", "internal/atomicfile"},
 	2: {"internal/source", "internal/checkpoint", "internal/component", "internal/supervisor", "internal/lockfile"},
 	3: {"internal/dashboard", "internal/agent", "internal/controller", "internal/componentconfig", "internal/install"},
-	4: {"internal/cli"},
+	4: {"internal/cli", "internal/hollow"},
 	5: {"cmd"},
 }
 

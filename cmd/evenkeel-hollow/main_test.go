@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+)
+
+// asMain makes this test binary the program.
+const asMain = "EVENKEEL_HOLLOW_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asMain) != "" {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func program(t *testing.T, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asMain+"=1", "KUBECONFIG="+filepath.Join(t.TempDir(), "none"), "HOME="+t.TempDir())
+	return cmd
+}
+
+func TestWrongUsageIsToldWithWhatIsRight(t *testing.T) {
+	for _, tt := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"--fault=lazy", exitUsage, `--fault: fault "lazy": unknown kind "lazy"; there are reject, crashloop`},
+		{"--fault=slow", exitUsage, "slow needs a duration: slow=5s"},
+		{"--fault=crashloop=5s", exitUsage, "only slow takes a value"},
+		{"--fault=reject,share=200%", exitUsage, "share must be a percentage above 0% and up to 100%"},
+		{"--join=5", exitUsage, "--join must be NODES@AFTER, such as 50@1m"},
+		{"--leave=0@1m", exitUsage, "--leave must be NODES@AFTER"},
+		{"--nodes=-1", exitUsage, "--nodes must not be negative"},
+		{"--zones=-1", exitUsage, "--zones must not be negative"},
+		{"--trial-duration=0s", exitUsage, "--trial-duration must be more than nothing"},
+		{"--lease-period=-1s", exitUsage, "--lease-period must not be negative"},
+		{"--crash-loop-threshold=11", exitUsage, "must be 0 to 10"},
+		{"--name-prefix=Big_", exitUsage, `--name-prefix "Big_"`},
+		{"--label=pool", exitUsage, `--label "pool": it is not key=value`},
+		{"--label=a=b/c", exitUsage, `--label "a=b/c": a valid label`},
+		{"--bogus", exitUsage, "unknown flag: --bogus; see evenkeel-hollow --help"},
+		{"run", exitUsage, `it takes no arguments, got "run"`},
+		{"--kubeconfig=/nonexistent", exitError, "read the kubeconfig, see --kubeconfig"},
+	} {
+		t.Run(tt.args, func(t *testing.T) {
+			out, err := program(t, tt.args).CombinedOutput()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != tt.code || !strings.Contains(string(out), tt.want) {
+				t.Errorf("got %v and %q, want %d and %q", err, out, tt.code, tt.want)
+			}
+		})
+	}
+}
+
+func TestItSaysItsVersionAndWhatItCan(t *testing.T) {
+	for arg, want := range map[string]string{"--version": version, "--help": "--fault=crashloop,share=10%"} {
+		out, err := program(t, arg).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v: %s", arg, err, out)
+		}
+	}
+}
+
+func TestNodesComeAndGoAndNothingIsLeftBehind(t *testing.T) {
+	cluster, err := localcluster.Start(t.Context(), localcluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	scheme := runtime.NewScheme()
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	kube, err := client.New(cluster.AdminConfig(), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "state")
+	cmd := program(t, "--kubeconfig="+cluster.AdminKubeconfig(), "--nodes=5", "--zones=2", "--label=pool=a", "--dir="+dir,
+		"--fault=silent,node=hollow-4", "--join=2@1s", "--leave=1@2s")
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	seen := bufio.NewScanner(stdout)
+	for _, want := range []string{"5 nodes: 4 LocalDefault, 1 silent", "6 nodes: 5 LocalDefault, 1 silent"} {
+		found := ""
+		for found != want && seen.Scan() {
+			_, found, _ = strings.Cut(strings.TrimSpace(seen.Text()), "  ")
+		}
+		if found != want {
+			t.Fatalf("never: %q\n%s", want, stderr.String())
+		}
+	}
+	nodes := &corev1.NodeList{}
+	if err := kube.List(t.Context(), nodes, client.MatchingLabels{"pool": "a", "evenkeel.dev/hollow": "true"}); err != nil || len(nodes.Items) != 6 {
+		t.Errorf("there are %d Nodes: %v", len(nodes.Items), err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	for seen.Scan() { // Wait closes the pipe
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ended with %v\n%s", err, stderr.String())
+	}
+	if left := left(t.Context(), kube); left != "" {
+		t.Errorf("left behind: %s", left)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "hollow-1")); err != nil {
+		t.Errorf("the state that was to be kept: %v", err)
+	}
+}
+
+// left is what there is of hollow nodes, once that does not change any more.
+func left(ctx context.Context, kube client.Client) string {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for {
+		nodes, configs := &corev1.NodeList{}, &v1alpha1.NodeConfigList{}
+		leases := &metav1.PartialObjectMetadataList{}
+		leases.SetGroupVersionKind(leaseList)
+		err := errors.Join(kube.List(ctx, nodes), kube.List(ctx, configs), kube.List(ctx, leases, client.InNamespace("kube-node-lease")))
+		if err == nil && len(nodes.Items)+len(configs.Items)+len(leases.Items) == 0 {
+			return ""
+		}
+		if ctx.Err() != nil {
+			return fmt.Sprintf("%d Nodes, %d NodeConfigs, %d Leases, %v", len(nodes.Items), len(configs.Items), len(leases.Items), err)
+		}
+	}
+}
+
+var leaseList = schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "LeaseList"}

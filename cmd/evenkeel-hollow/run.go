@@ -1,0 +1,241 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/evenkeel/evenkeel/internal/hollow"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+// options are the flags.
+type options struct {
+	kubeconfig    string
+	nodes         int
+	prefix        string
+	zones         int
+	labels        []string
+	faults        []string
+	trialDuration time.Duration
+	healthTimeout time.Duration
+	readyTimeout  time.Duration
+	threshold     int
+	leasePeriod   time.Duration
+	join, leave   []string
+	dir           string
+	cleanup       bool
+	verbose       bool
+}
+
+func (o *options) bind(f *pflag.FlagSet) {
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster; else as kubectl finds it")
+	f.IntVar(&o.nodes, "nodes", 10, "how many nodes there are at first")
+	f.StringVar(&o.prefix, "name-prefix", "hollow-", "what the nodes' names begin with; a number follows")
+	f.IntVar(&o.zones, "zones", 0, "how many zones they are in: zone-0, zone-1, ...; 0: none")
+	f.StringArrayVar(&o.labels, "label", nil, "label of every Node, key=value; repeatable")
+	f.StringArrayVar(&o.faults, "fault", nil, "what goes wrong; see above; repeatable")
+	f.DurationVar(&o.trialDuration, "trial-duration", 5*time.Second, "how long a kubelet must be healthy with a configuration for it to become last-known-good")
+	f.DurationVar(&o.healthTimeout, "health-timeout", 5*time.Second, "how long a kubelet may be unhealthy in a trial")
+	f.DurationVar(&o.readyTimeout, "ready-timeout", 15*time.Second, "how long a node may be not Ready in a trial")
+	f.IntVar(&o.threshold, "crash-loop-threshold", 3, "unexpected restarts that a trial tolerates, 0 to 10")
+	f.DurationVar(&o.leasePeriod, "lease-period", 0, "how often Leases are renewed; 0: only when a kubelet starts and in trials")
+	f.StringArrayVar(&o.join, "join", nil, "NODES@AFTER, such as 50@1m: so many more nodes join then; repeatable")
+	f.StringArrayVar(&o.leave, "leave", nil, "NODES@AFTER: so many nodes leave then; repeatable")
+	f.StringVar(&o.dir, "dir", "", "directory for the agents' state, kept; else a temporary one")
+	f.BoolVar(&o.cleanup, "cleanup", true, "at the end, delete the Nodes, Leases and NodeConfigs of these nodes")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "log what each agent says")
+}
+
+// change is so many nodes that join, or leave if negative, after some time.
+type change struct {
+	nodes int
+	after time.Duration
+}
+
+func (o *options) changes() ([]change, error) {
+	var changes []change
+	for _, flag := range []struct {
+		name   string
+		values []string
+		sign   int
+	}{{"join", o.join, 1}, {"leave", o.leave, -1}} {
+		for _, value := range flag.values {
+			number, after, _ := strings.Cut(value, "@")
+			n, err := strconv.Atoi(number)
+			d, err2 := time.ParseDuration(after)
+			if err != nil || err2 != nil || n <= 0 || d < 0 {
+				return nil, usage("--%s must be NODES@AFTER, such as 50@1m, not %q", flag.name, value)
+			}
+			changes = append(changes, change{flag.sign * n, d})
+		}
+	}
+	slices.SortStableFunc(changes, func(a, b change) int { return int(a.after - b.after) })
+	return changes, nil
+}
+
+// fleet is what the flags say of the fleet, without what is read from files.
+func (o *options) fleet() (hollow.Options, error) {
+	out := hollow.Options{
+		Nodes: o.nodes, Prefix: o.prefix, Zones: o.zones, Labels: map[string]string{}, LeasePeriod: o.leasePeriod, Version: version,
+		Limits: trial.Limits{TrialDuration: o.trialDuration, HealthTimeout: o.healthTimeout, ReadyTimeout: o.readyTimeout, CrashLoopThreshold: o.threshold},
+	}
+	for name, n := range map[string]int{"nodes": o.nodes, "zones": o.zones} {
+		if n < 0 {
+			return out, usage("--%s must not be negative, is %d", name, n)
+		}
+	}
+	for name, d := range map[string]time.Duration{"trial-duration": o.trialDuration, "health-timeout": o.healthTimeout, "ready-timeout": o.readyTimeout} {
+		if d <= 0 {
+			return out, usage("--%s must be more than nothing, is %s", name, d)
+		}
+	}
+	if o.leasePeriod < 0 {
+		return out, usage("--lease-period must not be negative, is %s", o.leasePeriod)
+	}
+	if o.threshold < 0 || o.threshold > 10 {
+		return out, usage("--crash-loop-threshold must be 0 to 10, not %d", o.threshold)
+	}
+	if wrong := validation.IsDNS1123Subdomain(o.prefix + "0"); len(wrong) > 0 {
+		return out, usage("--name-prefix %q: %s", o.prefix, strings.Join(wrong, "; "))
+	}
+	for _, label := range o.labels {
+		key, value, ok := strings.Cut(label, "=")
+		wrong := slices.Concat(validation.IsQualifiedName(key), validation.IsValidLabelValue(value))
+		if !ok {
+			wrong = []string{"it is not key=value"}
+		}
+		if len(wrong) > 0 {
+			return out, usage("--label %q: %s", label, strings.Join(wrong, "; "))
+		}
+		out.Labels[key] = value
+	}
+	for _, text := range o.faults {
+		f, err := hollow.ParseFault(text)
+		if err != nil {
+			return out, usage("--fault: %w", err)
+		}
+		out.Faults = append(out.Faults, f)
+	}
+	return out, nil
+}
+
+func (o *options) run(ctx context.Context, out io.Writer) (err error) {
+	fo, err := o.fleet()
+	if err != nil {
+		return err
+	}
+	changes, err := o.changes()
+	if err != nil {
+		return err
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	fo.Config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return fmt.Errorf("read the kubeconfig, see --kubeconfig: %w", err)
+	}
+	if o.dir != "" {
+		if fo.Dir, err = filepath.Abs(o.dir); err != nil {
+			return fmt.Errorf("--dir: %w", err)
+		}
+	}
+	fo.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if o.verbose {
+		fo.AgentLog = fo.Log
+	} else {
+		klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // client-go's own, of every request that an agent gives up
+	}
+	f, err := hollow.Start(ctx, fo)
+	if err != nil {
+		if ctx.Err() != nil {
+			fo.Log.Info("told to stop while nodes were joining", "err", err)
+			return nil
+		}
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, f.Stop())
+		if o.cleanup {
+			fo.Log.Info("cleaning up")
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
+			defer cancel()
+			err = errors.Join(err, f.Cleanup(ctx))
+		}
+	}()
+	return play(ctx, f, changes, out)
+}
+
+// every is how often the nodes are counted.
+const every = 2 * time.Second
+
+// play carries the changes out when their time comes, and prints what becomes of the nodes, until ctx ends.
+func play(ctx context.Context, f *hollow.Fleet, changes []change, out io.Writer) error {
+	begin, before := time.Now(), ""
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		if now := summary(f.States()); now != before {
+			if _, err := fmt.Fprintf(out, "%7s  %s\n", time.Since(begin).Round(time.Second), now); err != nil {
+				return fmt.Errorf("print: %w", err)
+			}
+			before = now
+		}
+		var due <-chan time.Time
+		if len(changes) > 0 {
+			due = time.After(changes[0].after - time.Since(begin))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-due:
+			if err := carryOut(ctx, f, changes[0]); err != nil && ctx.Err() == nil {
+				return err
+			}
+			changes = changes[1:]
+		}
+	}
+}
+
+func carryOut(ctx context.Context, f *hollow.Fleet, c change) error {
+	if c.nodes > 0 {
+		_, err := f.Add(ctx, c.nodes)
+		return err
+	}
+	names := f.Names()
+	return f.Remove(ctx, names[:min(-c.nodes, len(names))]...)
+}
+
+// summary is one line about all nodes, the most frequent state first.
+func summary(states map[string]int) string {
+	names := slices.SortedFunc(maps.Keys(states), func(a, b string) int {
+		if states[a] != states[b] {
+			return states[b] - states[a]
+		}
+		return strings.Compare(a, b)
+	})
+	sum, parts := 0, make([]string, 0, len(names))
+	for _, name := range names {
+		sum += states[name]
+		parts = append(parts, fmt.Sprintf("%d %s", states[name], name))
+	}
+	if sum == 0 {
+		return "0 nodes"
+	}
+	return fmt.Sprintf("%d nodes: %s", sum, strings.Join(parts, ", "))
+}

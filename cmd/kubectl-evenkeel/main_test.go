@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+)
+
+// The transcripts in testdata run the command line through its main, against a real API server. There is no controller:
+// the command "status" plays its part.
+
+var (
+	cluster *localcluster.Cluster
+	admin   client.Client
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(withCluster{m}, map[string]func(){"kubectl-evenkeel": main})
+}
+
+// withCluster runs tests beside a cluster.
+type withCluster struct{ m *testing.M }
+
+func (w withCluster) Run() int {
+	code, err := w.run()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+func (w withCluster) run() (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	if cluster, err = localcluster.Start(ctx, localcluster.Options{}); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, cluster.Stop()) }()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+		return 0, err
+	}
+	if admin, err = client.New(cluster.AdminConfig(), client.Options{Scheme: scheme}); err != nil {
+		return 0, err
+	}
+	return w.m.Run(), nil
+}
+
+func TestCommandLine(t *testing.T) {
+	tools, err := filepath.Abs("../../bin/tools")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.RunT(inTurn{t}, testscript.Params{
+		Dir: "testdata",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("KUBECONFIG", cluster.AdminKubeconfig())
+			env.Setenv("PATH", tools+string(filepath.ListSeparator)+env.Getenv("PATH"))
+			env.Setenv("TERM", "xterm")
+			return empty(t.Context())
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":  exits,
+			"status": status,
+			"as":     as,
+			"bare":   bare,
+			"expect": expect,
+			"down":   func(ts *testscript.TestScript, _ bool, _ []string) { ts.Check(cluster.StopAPIServer()) },
+			"up": func(ts *testscript.TestScript, _ bool, _ []string) {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				defer cancel()
+				ts.Check(cluster.StartAPIServer(ctx))
+			},
+		},
+	})
+}
+
+// inTurn runs scripts one after another: they share a cluster, and some list all that there is.
+type inTurn struct{ *testing.T }
+
+func (t inTurn) Run(name string, f func(testscript.T)) {
+	t.T.Run(name, func(t *testing.T) { f(inTurn{t}) })
+}
+func (inTurn) Parallel()     {}
+func (inTurn) Verbose() bool { return testing.Verbose() }
+
+// empty removes what an earlier script left.
+func empty(ctx context.Context) error {
+	system := client.InNamespace(v1alpha1.SystemNamespace)
+	return errors.Join(
+		admin.DeleteAllOf(ctx, &v1alpha1.NodeConfigRollout{}), admin.DeleteAllOf(ctx, &v1alpha1.NodeConfig{}),
+		admin.DeleteAllOf(ctx, &corev1.Node{}), admin.DeleteAllOf(ctx, &corev1.ConfigMap{}, system),
+	)
+}
+
+// exits N program args...: runs a program that must end with this code.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits N program [args...]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	code := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%v", err)
+		}
+		code = exit.ExitCode()
+	}
+	if code != want {
+		ts.Fatalf("exit code %d, want %d", code, want)
+	}
+}
+
+// status NAME FILE: writes the status of a rollout, as the controller would; it answers the newest spec unless the file
+// has an observedGeneration.
+func status(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: status NAME FILE")
+	}
+	text := ts.ReadFile(args[1])
+	ts.Check(retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		r := &v1alpha1.NodeConfigRollout{}
+		if err := admin.Get(context.Background(), client.ObjectKey{Name: args[0]}, r); err != nil {
+			return err
+		}
+		r.Status = v1alpha1.NodeConfigRolloutStatus{ObservedGeneration: r.Generation}
+		if err := yaml.UnmarshalStrict([]byte(text), &r.Status); err != nil {
+			return err
+		}
+		return admin.Status().Update(context.Background(), r)
+	}))
+}
+
+// as USER: goes on as a user without any rights.
+func as(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: as USER")
+	}
+	path, err := cluster.ClientKubeconfig(args[0])
+	ts.Check(err)
+	ts.Setenv("KUBECONFIG", path)
+}
+
+// bare: goes on with a cluster that has nothing of evenkeel.
+func bare(ts *testscript.TestScript, _ bool, _ []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c, err := localcluster.Start(ctx, localcluster.Options{Manifests: ts.Getenv("TMPDIR")})
+	ts.Check(err)
+	ts.Defer(func() { ts.Check(c.Stop()) })
+	ts.Setenv("KUBECONFIG", c.AdminKubeconfig())
+}
+
+// expect NAME PATH VALUE: a field of a rollout's spec, by a JSON path of kubectl's; "" is one that there is not.
+func expect(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: expect NAME PATH VALUE")
+	}
+	ts.Check(ts.Exec("kubectl", "get", "ncr", args[0], "-o", "jsonpath={"+args[1]+"}"))
+	if got := strings.TrimSpace(ts.ReadFile("stdout")); got != args[2] {
+		ts.Fatalf("%s of rollout %s is %q, want %q", args[1], args[0], got, args[2])
+	}
+}

@@ -1,0 +1,223 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/controller"
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubelet.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestConfigDiffComparesANodeWithARolloutAndItsRevisions(t *testing.T) {
+	first, second := givenRevision(t, "compared", 1, "maxPods: 110\n"), givenRevision(t, "compared", 2, "maxPods: 120\npodsPerCore: 7\n")
+	givenRollout(t, "compared", "compared", pods(130), nil)
+	givenNode(t, "compared-a", "compared", "z1")
+	givenConfig(t, "compared-a", byRollout("compared", 2, second, first), func(st *v1alpha1.NodeConfigStatus) { st.Active = runs(first) })
+
+	got := evenkeel(t, "config", "diff", "node/compared-a", "rollout/compared@2")
+	want := fmt.Sprintf("--- node/compared-a (ConfigMap evenkeel-system/%s)\n+++ rollout/compared@2 (ConfigMap evenkeel-system/%s)\nmaxPods: 110 -> 120\npodsPerCore: unset -> 7\n", first.Name, second.Name)
+	if got.out != want || got.code != 0 {
+		t.Errorf("got %+v, want %s", got, want)
+	}
+	evenkeel(t, "config", "diff", "rollout/compared@2", "rollout/compared", "--form", "grouped").says(t,
+		"+++ rollout/compared (spec.template)\n", "resources.maxPods: 120 -> 130\n", "resources.podsPerCore: 7 -> unset\n")
+	evenkeel(t, "config", "diff", "node/compared-a", "rollout/compared@1").says(t, "no differences\n")
+	var d comparison
+	if err := json.Unmarshal([]byte(evenkeel(t, "config", "diff", "rollout/compared@1", "rollout/compared", "-o", "json").out), &d); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Differences) != 1 || d.Differences[0] != (difference{"maxPods", "110", "130"}) || d.A.Name != "rollout/compared@1" {
+		t.Errorf("as JSON: %+v", d)
+	}
+}
+
+func TestConfigDiffOfADropInComparesWhatItNames(t *testing.T) {
+	givenRollout(t, "dropped", "dropped", "", func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template = v1alpha1.RolloutTemplate{KubeletDropIn: &runtime.RawExtension{Raw: []byte(pods(120))}}
+	})
+	evenkeel(t, "config", "diff", "rollout/dropped", write(t, header+"maxPods: 110\npodsPerCore: 7\n")).says(t,
+		"maxPods: 120 -> 110\nnot compared: 1 fields that are only in one, since a configuration as it is written is set beside a drop-in\n")
+}
+
+func TestConfigDiffComparesFilesOfEitherFormAndHidesSecrets(t *testing.T) {
+	upstream := write(t, header+"maxPods: 110\nstaticPodURL: https://pods.example/a?token=hush\nstaticPodURLHeader: {Authorization: [hush]}\n")
+	grouped := write(t, "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nresources: {maxPods: 120}\ntrial: {configTrialDuration: 5m, crashLoopThreshold: 1, allowPodLoss: true}\n"+
+		"staticPods: {staticPodURL: 'https://pods.example/a?token=shout', staticPodURLHeader: {Authorization: [shout]}}\n")
+	got := evenkeel(t, "config", "diff", upstream, grouped)
+	got.says(t, "maxPods: 110 -> 120\n", "staticPodURL: masked -> masked\n", "staticPodURLHeader.Authorization: masked -> masked\n",
+		"trial.allowPodLoss: unset -> true\n", "trial.configTrialDuration: unset -> \"5m0s\"\n", "trial.crashLoopThreshold: unset -> 1\n")
+	if strings.Contains(got.out, "hush") || strings.Contains(got.out, "shout") {
+		t.Errorf("a secret is shown: %s", got.out)
+	}
+}
+
+func TestConfigDiffRefusesWhatItCannotRead(t *testing.T) {
+	rev := givenRevision(t, "unreadable", 3, "maxPods: 110\n")
+	givenRollout(t, "unreadable", "unreadable", pods(130), func(r *v1alpha1.NodeConfigRollout) {
+		r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 2, ConfigMap: "unreadable-0000000000", Outcome: "Succeeded"}}
+	})
+	fine := write(t, header)
+	gone, edited, broken, anew := *runs(rev), *runs(rev), *runs(rev), *runs(rev)
+	gone.Name = "nowhere"
+	edited.SHA256 = strings.Repeat("0", 64)
+	anew.UID = "another"
+	bad := create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: rev.Namespace, Name: "broken-payload"}, Data: map[string]string{"kubelet": "a: ["}})
+	broken.Name, broken.UID = bad.Name, bad.UID
+	for name, active := range map[string]*v1alpha1.ConfigRevision{"runs-gone": &gone, "runs-edited": &edited, "runs-broken": &broken, "runs-anew": &anew, "runs-local": nil} {
+		givenNode(t, name, "unreadable", "z1")
+		givenConfig(t, name, nil, func(st *v1alpha1.NodeConfigStatus) { st.Active = active })
+	}
+	givenNode(t, "runs-nothing", "unreadable", "z1")
+	for _, tt := range []struct {
+		a    string
+		want []string
+	}{
+		{"nowhere.yaml", []string{"nowhere.yaml", "node/NAME"}},
+		{write(t, "kind: Pod\napiVersion: v1\n"), []string{"is no KubeletConfiguration"}},
+		{write(t, "a: ["), []string{"is no KubeletConfiguration"}},
+		{"node/nowhere", []string{`there is no node "nowhere"`}},
+		{"node/runs-nothing", []string{"node runs-nothing has no agent yet", "--live"}},
+		{"node/runs-local", []string{"node runs-local runs its local configuration", "--live"}},
+		{"node/runs-gone", []string{"node runs-gone runs ConfigMap evenkeel-system/nowhere", "which is gone", "--live"}},
+		{"node/runs-anew", []string{"UID: another", "which is gone", "--live"}},
+		{"node/runs-edited", []string{"as it was before somebody edited it", "--live"}},
+		{"node/runs-broken", []string{"evenkeel-system/broken-payload", "which was edited since", "--live"}},
+		{"rollout/nowhere", []string{`"nowhere"`}},
+		{"rollout/unreadable@2", []string{"unreadable-0000000000", "is gone", "3"}},
+		{"rollout/unreadable@7", []string{"no revision 7", "3"}},
+		{"rollout/unreadable@x", []string{`"x" is no number of a revision`}},
+	} {
+		evenkeel(t, "config", "diff", tt.a, fine).refuses(t, tt.want...)
+		evenkeel(t, "config", "diff", fine, tt.a).refuses(t, tt.want...)
+	}
+	givenRollout(t, "templateless", "unreadable", "", func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: "evenkeel-system", Name: "nowhere"}}
+	})
+	evenkeel(t, "config", "diff", fine, "rollout/templateless").refuses(t, "templateless", "evenkeel-system/nowhere")
+	evenkeel(t, "config", "diff", fine, fine, "--form", "round").refuses(t, `unknown form "round"`)
+	evenkeel(t, "config", "diff", fine, fine, "--live").refuses(t, "neither is node/NAME")
+	evenkeel(t, "config", "diff", fine, fine, "-o", "xml").refuses(t, "json")
+	grant(t, "sees-rollouts-only", "nodeconfigrollouts", v1alpha1.GroupVersion.Group)
+	evenkeelAs(t, userOf(t, "sees-rollouts-only"), "config", "diff", fine, "rollout/unreadable@3").refuses(t, "list the ConfigMaps of the revisions", "forbidden")
+	for _, what := range []string{"node/x", "rollout/x"} {
+		evenkeelAs(t, fine, "config", "diff", fine, what).refuses(t, fine)
+		evenkeelAs(t, fine, "config", "diff", fine, "--live", "node/x").refuses(t, fine)
+	}
+	evenkeelAs(t, userOf(t, "nobody"), "config", "diff", fine, "node/x").refuses(t, "get node x", "forbidden")
+	grant(t, "sees-nodes-too", "nodes", "")
+	grant(t, "sees-no-maps", "nodeconfigs", v1alpha1.GroupVersion.Group)
+	bind(t, "sees-no-maps", "sees-nodes-too", "nodes", "")
+	evenkeelAs(t, userOf(t, "sees-no-maps"), "config", "diff", fine, "node/runs-edited").refuses(t, "get what node runs-edited runs", "forbidden")
+}
+
+// kubelet answers /configz like a kubelet, at an address that the API server connects to.
+func kubelet(t *testing.T, answer string) (address string, port int32) {
+	t.Helper()
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addresses {
+		if ip, ok := a.(*net.IPNet); ok && ip.IP.IsGlobalUnicast() && ip.IP.To4() != nil {
+			address = ip.IP.String()
+		}
+	}
+	if address == "" {
+		t.Skip("no address but loopback ones: the API server proxies to none of these")
+	}
+	listener, err := net.Listen("tcp4", net.JoinHostPort(address, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/configz" {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprint(w, answer)
+	}))
+	server.Listener.Close()
+	server.Listener = listener
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return address, int32(listener.Addr().(*net.TCPAddr).Port)
+}
+
+// answering makes a Node one that the API server finds a kubelet at.
+func answering(t *testing.T, node *corev1.Node, answer string) {
+	t.Helper()
+	address, port := kubelet(t, answer)
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = port
+	if err := admin.Status().Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestConfigDiffAsksAKubeletWhatIsEffective(t *testing.T) {
+	answering(t, givenNode(t, "lively", "lively", "z1"), `{"kubeletconfig": {"maxPods": 110, "podsPerCore": 0, "evictionHard": {"memory.available": "1Mi", "nodefs.available": "10%"}}}`)
+	file := write(t, header+"maxPods: 120\nevictionHard: {memory.available: 1Mi}\nserializeImagePulls: false\n")
+	evenkeel(t, "config", "diff", "--live", "node/lively", file).says(t,
+		"--- node/lively (its kubelet's /configz)\n", "maxPods: 110 -> 120\n", "serializeImagePulls: unset -> false\n",
+		"not compared: 2 fields that are only in one, since what is effective is set beside a configuration as it is written\n")
+	evenkeel(t, "config", "diff", "--live", file, "node/lively").says(t, "maxPods: 120 -> 110\n", "serializeImagePulls: false -> unset\n", "not compared: 2 fields")
+
+	answering(t, givenNode(t, "odd", "lively", "z1"), `hello`)
+	evenkeel(t, "config", "diff", "--live", "node/odd", file).refuses(t, "node odd does not answer /configz with a configuration", "hello")
+	evenkeel(t, "config", "diff", "--live", "node/nowhere", file).refuses(t, `there is no node "nowhere"`)
+	givenNode(t, "silent", "lively", "z1")
+	evenkeel(t, "config", "diff", "--live", "node/silent", file).refuses(t, "does not get an answer from the kubelet of node silent", "leave --live out")
+	grant(t, "sees-all-nodes", "nodes", "")
+	evenkeelAs(t, userOf(t, "sees-all-nodes"), "config", "diff", "--live", "node/lively", file).refuses(t, "--live needs the right to get nodes/proxy of node lively", "ask an administrator")
+}
+
+func TestContentDiffSaysWhatChanges(t *testing.T) {
+	whole := func(text string) controller.Content {
+		return controller.Content{Key: payload.KeyKubelet, Data: header + text}
+	}
+	dropin := controller.Content{Key: payload.KeyKubeletDropin, Data: header + "maxPods: 110\n"}
+	for _, tt := range []struct {
+		name          string
+		before, after controller.Content
+		want          string
+	}{
+		{"from local", controller.Content{}, whole("maxPods: 110\n"), "the local configuration of each node -> a whole configuration\nmaxPods: unset -> 110\n"},
+		{"nothing", whole("maxPods: 110\n"), whole("maxPods: 110 # the same\n"), ""},
+		{"a field", whole("maxPods: 110\n"), whole("maxPods: 120\n"), "maxPods: 110 -> 120\n"},
+		{"a kind", whole("maxPods: 110\n"), dropin, "a whole configuration -> a drop-in, laid over the local configuration of each node\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got, err := contentDiff(tt.before, tt.after); got != tt.want || err != nil {
+				t.Errorf("got %q, %v, want %q", got, err, tt.want)
+			}
+		})
+	}
+	bad := controller.Content{Key: payload.KeyKubelet, Data: "a: ["}
+	if _, err := contentDiff(bad, dropin); err == nil || !strings.Contains(err.Error(), "neither JSON nor YAML") {
+		t.Errorf("before: %v", err)
+	}
+	if _, err := contentDiff(dropin, bad); err == nil || !strings.Contains(err.Error(), "neither JSON nor YAML") {
+		t.Errorf("after: %v", err)
+	}
+}

@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// rolledOut creates a rollout of a ConfigMap that is its revision 1 and its target, for a pool of its own name.
+func rolledOut(t *testing.T, name string, change func(*v1alpha1.NodeConfigRollout)) *corev1.ConfigMap {
+	t.Helper()
+	rev := givenRevision(t, name, 1, "maxPods: 110\n")
+	givenRollout(t, name, name, "", func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: rev.Namespace, Name: rev.Name}}
+		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: refTo(rev)}
+		r.Status.Attempt = 1
+		if change != nil {
+			change(r)
+		}
+	})
+	return rev
+}
+
+func TestNodeInItsTrialSaysWhenItEndsAndWhatThen(t *testing.T) {
+	rev := rolledOut(t, "trying", nil)
+	givenRollout(t, "other", "trying", pods(1), nil)
+	givenNode(t, "trying-a", "trying", "z1")
+	start := metav1.NewTime(time.Now().Add(-7 * time.Minute))
+	givenConfig(t, "trying-a", byRollout("trying", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
+		st.Active = runs(rev)
+		st.Trial = &v1alpha1.Trial{StartTime: &start, HealthySeconds: 60, DurationSeconds: 600, Restarts: 1, CrashLoopThreshold: 3}
+		st.OverriddenFields = []string{"maxPods", "podsPerCore"}
+	})
+	evenkeel(t, "node", "trying-a").says(t,
+		"Node: trying-a\nZone: z1\n",
+		"Assigned: revision 1 of rollout trying, attempt 1, 60s ago: ConfigMap evenkeel-system/"+rev.Name+" (UID: "+string(rev.UID)+")\n",
+		"Runs: trying/1: ConfigMap evenkeel-system/"+rev.Name,
+		"Last-known-good: local: its own file (init)\n",
+		"ConfigOK: True, AllChecksPassed, since 120m ago: using current: all checks passed\n",
+		"Trial: 7m", "of 10m, healthy for 1m as last reported, 1 of 3 restarts\n",
+		"Overridden: maxPods, podsPerCore\n",
+		"Agent: v0.1.0, kubelet v1.36.3, source NodeConfig, run mode Host\n",
+		"Problems: 2 fields have no effect: command-line flags of the kubelet override them\n",
+		"Rollout: trying\nState: Trial: in its trial\nAlso selected by: other (without effect)\n",
+		"What happens next:\n",
+		"- the trial ends in about ", " if the kubelet stays healthy; then trying/1 is last-known-good\n",
+		"- if it fails, the node goes back to local\n",
+		"- rollout trying waits for it: in its trial\n")
+}
+
+func TestNodeThatFailedSaysHowToTryAgain(t *testing.T) {
+	halted := metav1.NewTime(time.Now().Add(-time.Minute))
+	rev := rolledOut(t, "broken", func(r *v1alpha1.NodeConfigRollout) {
+		r.Status.Halt = &v1alpha1.RolloutHalt{Revision: 1, Attempt: 1, Reason: "TooManyFailures", Message: "failed on 1 node", Time: halted}
+	})
+	givenNode(t, "broken-a", "broken", "z1")
+	givenNode(t, "broken-b", "broken", "z1")
+	givenConfig(t, "broken-a", byRollout("broken", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
+		failing(st, v1alpha1.ReasonCrashLooped, "the kubelet exited:\n\x1b[31m4 times")
+		st.BadConfigs = []v1alpha1.BadConfig{{UID: rev.UID, Revision: string(rev.UID), Namespace: rev.Namespace, Name: rev.Name, Time: &halted, Reason: "crash-looped"}}
+	})
+	givenConfig(t, "broken-b", nil, nil)
+	evenkeel(t, "node", "broken-a").says(t,
+		"Runs: local: its own file (init)\n",
+		"ConfigOK: False, CrashLooped,",
+		"Error: the kubelet exited: [31m4 times\n",
+		"Bad: evenkeel-system/"+rev.Name+" (UID: "+string(rev.UID)+"), 60s ago: crash-looped\n",
+		"State: Failed: CrashLooped: the kubelet exited: [31m4 times\n",
+		"- rollout broken leaves it as it is; to have it try again: kubectl evenkeel rollout retry broken broken-a\n",
+		"- rollout broken is Halted: ")
+	evenkeel(t, "node", "broken-b").says(t,
+		"Assigned: local (nothing is assigned)\n", "State: Pending: its turn has not come\n",
+		"- rollout broken gives it revision 1 when its turn comes\n", "- rollout broken is Halted: ")
+
+	var v nodeView
+	if err := json.Unmarshal([]byte(evenkeel(t, "node", "broken-a", "-o", "json").out), &v); err != nil {
+		t.Fatal(err)
+	}
+	if v.Name != "broken-a" || v.Rollout != "broken" || v.State != "Failed" || v.Phase != "Halted" || v.Spec == nil || v.Status == nil || len(v.Next) != 2 {
+		t.Errorf("as JSON: %+v", v)
+	}
+	evenkeel(t, "node", "broken-a", "-o", "yaml").says(t, "name: broken-a\n", "rollout: broken\n", "state: Failed\n")
+}
+
+func TestNodeSaysWhatHappensNextInEveryCase(t *testing.T) {
+	rev := rolledOut(t, "cases", nil)
+	report := func(reason string) func(*v1alpha1.NodeConfigStatus) {
+		return func(st *v1alpha1.NodeConfigStatus) { failing(st, reason, "why") }
+	}
+	fine := func(st *v1alpha1.NodeConfigStatus) { st.Active, st.LastKnownGood = runs(rev), proven(rev) }
+	for _, tt := range []struct {
+		name, pool string
+		source     *v1alpha1.NodeConfigSource
+		report     func(*v1alpha1.NodeConfigStatus)
+		want       string
+	}{
+		{"updated", "cases", byRollout("cases", 1, rev, nil), fine, "- nothing: it has what rollout cases wants (revision 1)\n"},
+		{"by-hand", "cases", byPerson(rev), fine, "- rollout cases passes it over: a person wrote its source; remove spec.configSource"},
+		{"alone", "nobody", byPerson(rev), fine, "- no rollout selects it: its configuration changes when a person changes"},
+		{"explicit", "nobody", &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}, nil, "Assigned: local, said so by a person\n"},
+		{"opted-out", "cases", nil, func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigDisabled }, "- nothing: its agent has opted out of remote configuration"},
+		{"its-own", "cases", nil, func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigConfigMap }, "- whatever its own ConfigMap, kubelet-its-own, says next; rollouts pass it over\n"},
+		{"too-full", "cases", byRollout("cases", 1, rev, nil), report(v1alpha1.ReasonWouldEvictPods), "- refused as long as more pods run than the new maxPods allows"},
+		{"undrained", "cases", byRollout("cases", 1, rev, nil), report(v1alpha1.ReasonNeedsDrain), "- refused until the node is cordoned and drained: kubectl drain undrained\n"},
+		{"protected", "cases", byRollout("cases", 1, rev, nil), report(v1alpha1.ReasonProtectedFields), "- refused as long as the configuration changes fields that this node protects"},
+		{"revoked", "cases", byRollout("cases", 1, rev, nil), report(v1alpha1.ReasonRevoked), "- nothing, until another configuration is assigned: this one is revoked here\n"},
+		{"dead-end", "cases", byRollout("cases", 1, rev, nil), report(v1alpha1.ReasonDeadEnd), "- a person must look at this node"},
+		{"unclear", "cases", byRollout("cases", 1, rev, nil), report(v1alpha1.ReasonSyncFailed), "- its agent tries again by itself when something changes\n"},
+		{"behind", "cases", byRollout("cases", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) { st.ObservedGeneration-- }, "- its agent answers the newest spec, which takes seconds where it runs\n"},
+		{"never-healthy", "cases", byRollout("cases", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
+			start := metav1.NewTime(time.Now().Add(-time.Hour))
+			st.Active, st.Trial = runs(rev), &v1alpha1.Trial{StartTime: &start, DurationSeconds: 600}
+		}, "- the trial ends when the kubelet has been healthy for 10m in all; it has not been, so far\n"},
+		{"forgettable", "nobody", byPerson(rev), func(st *v1alpha1.NodeConfigStatus) {
+			failing(st, v1alpha1.ReasonCrashLooped, "why")
+			st.BadConfigs = []v1alpha1.BadConfig{{UID: rev.UID, Revision: "r1"}}
+		}, "- it keeps local until another configuration is assigned; to try this one again, on the node: evenkeel-agent forget r1\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			givenNode(t, tt.name, tt.pool, "z1")
+			givenConfig(t, tt.name, tt.source, tt.report)
+			evenkeel(t, "node", tt.name).says(t, tt.want)
+		})
+	}
+	t.Run("no agent", func(t *testing.T) {
+		givenNode(t, "bare", "cases", "z1")
+		evenkeel(t, "node", "bare").says(t, "Assigned: nothing: it has no NodeConfig\n", "Problems: no agent yet: no NodeConfig\n",
+			"State: Stale", "- nothing, until evenkeel-agent runs there and reports\n", "- rollout cases passes it over: it has no NodeConfig")
+	})
+	t.Run("no Node", func(t *testing.T) {
+		givenConfig(t, "left", nil, nil)
+		evenkeel(t, "node", "left").says(t, "Problems: there is no Node of this name\n", "- nothing: there is no Node of this name.")
+	})
+	t.Run("a rollout without its template", func(t *testing.T) {
+		givenRollout(t, "hollow", "hollow", "", func(r *v1alpha1.NodeConfigRollout) {
+			r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: "evenkeel-system", Name: "nowhere"}}
+		})
+		givenNode(t, "hollow-a", "hollow", "z1")
+		givenConfig(t, "hollow-a", nil, nil)
+		evenkeel(t, "node", "hollow-a").says(t, "- what rollout hollow does cannot be told: the template of rollout hollow: ", "evenkeel-system/nowhere")
+	})
+}
+
+func TestNodeRefusesWhatItCannotShow(t *testing.T) {
+	evenkeel(t, "node", "nowhere").refuses(t, `there is no node "nowhere"`, "kubectl evenkeel nodes")
+	evenkeel(t, "node").refuses(t, "arg")
+	evenkeel(t, "node", "x", "-o", "wide").refuses(t, "json")
+	evenkeelAs(t, userOf(t, "nobody"), "node", "x").refuses(t, "get node x", "forbidden")
+	grant(t, "sees-nodes-only", "nodes", "")
+	evenkeelAs(t, userOf(t, "sees-nodes-only"), "node", "x").refuses(t, "get NodeConfig x", "forbidden")
+	givenNode(t, "seen", "seen", "z1")
+	givenConfig(t, "seen", nil, nil)
+	grant(t, "sees-configs", "nodeconfigs", v1alpha1.GroupVersion.Group)
+	bind(t, "sees-configs", "sees-nodes-only", "nodes", "")
+	evenkeelAs(t, userOf(t, "sees-configs"), "node", "seen").refuses(t, "list rollouts", "forbidden")
+}

@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+func TestNodesShowsWhatEachIsAssignedRunsAndFallsBackTo(t *testing.T) {
+	const pool = "table"
+	old, current := givenRevision(t, "table", 1, "maxPods: 110\n"), givenRevision(t, "table", 2, "maxPods: 120\n")
+	manual := givenRevision(t, "by-hand", 1, "maxPods: 130\n")
+	for _, name := range []string{"table-a", "table-b", "table-c", "table-d", "table-e"} {
+		givenNode(t, name, pool, "z1")
+	}
+	start := metav1.NewTime(time.Now().Add(-3*time.Minute - 12*time.Second))
+	givenConfig(t, "table-a", byRollout("table", 2, current, old), func(st *v1alpha1.NodeConfigStatus) {
+		st.Active, st.LastKnownGood = runs(current), proven(old)
+		st.Trial = &v1alpha1.Trial{StartTime: &start, HealthySeconds: 180, DurationSeconds: 600, CrashLoopThreshold: 3}
+	})
+	givenConfig(t, "table-b", byPerson(manual), func(st *v1alpha1.NodeConfigStatus) {
+		st.Active, st.LastKnownGood = runs(old), proven(old)
+		failing(st, v1alpha1.ReasonCrashLooped, "the kubelet exited 4 times")
+	})
+	givenConfig(t, "table-d", nil, nil)
+	create(t, &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "table-e"}})
+
+	got := evenkeel(t, "nodes", "-l", "pool="+pool)
+	got.says(t,
+		"NAME ASSIGNED ACTIVE LAST-KNOWN-GOOD CONFIGOK TRIAL SINCE\n",
+		"table-a table/2 table/2 table/1 True/AllChecksPassed 3m1",
+		"s/10m 120m\n",
+		"table-b "+manual.Name+" "+old.Name+" "+old.Name+" False/CrashLooped - 120m\n",
+		"table-c - - - no agent yet - -\n",
+		"table-d local local local True/AllChecksPassed - 120m\n",
+		"table-e local - - no agent yet - -\n",
+	)
+	evenkeel(t, "nodes", "-l", "pool="+pool, "-o", "wide").says(t,
+		"ZONE KUBELET AGENT SOURCE RUN-MODE PROBLEMS\n", "table-b", "z1 v1.36.3 v0.1.0 NodeConfig Host ConfigOK is not True\n",
+		"table-c", "z1 v1.36.3 - - - no agent yet: no NodeConfig\n")
+	if got := evenkeel(t, "nodes", "-l", "pool="+pool, "-o", "name", "--failed"); got.out != "node/table-b\n" {
+		t.Errorf("failed: %+v", got)
+	}
+	if got := evenkeel(t, "nodes", "-l", "pool="+pool, "-o", "name", "--problems"); got.out != "node/table-b\nnode/table-c\nnode/table-e\n" {
+		t.Errorf("problems: %+v", got)
+	}
+	evenkeel(t, "nodes", "-l", "pool="+pool, "-o", "yaml", "--failed").says(t,
+		"items:\n- active: "+old.Name, "configOK:", "reason: CrashLooped", "name: table-b")
+	if got := evenkeel(t, "nodes", "-l", "pool=nobody"); got.code != 0 || got.out != "" || got.err != "no nodes\n" {
+		t.Errorf("no nodes: %+v", got)
+	}
+}
+
+func TestNodesOfARolloutHaveTheirStateInIt(t *testing.T) {
+	const pool = "standing"
+	rev := givenRevision(t, "standing", 1, "maxPods: 110\n")
+	givenRollout(t, "standing", pool, pods(110), func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: rev.Namespace, Name: rev.Name}}
+		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: refTo(rev)}
+		r.Status.Attempt = 1
+	})
+	for _, name := range []string{"standing-a", "standing-b", "standing-c"} {
+		givenNode(t, name, pool, "z1")
+	}
+	givenNode(t, "unselected", "another", "z1")
+	givenConfig(t, "standing-a", byRollout("standing", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
+		st.Active, st.LastKnownGood = runs(rev), proven(rev)
+	})
+	givenConfig(t, "standing-b", byRollout("standing", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
+		failing(st, v1alpha1.ReasonNotHealthy, "it was not healthy for 2m")
+	})
+	evenkeel(t, "nodes", "--rollout", "standing").says(t,
+		"NAME ASSIGNED ACTIVE LAST-KNOWN-GOOD CONFIGOK TRIAL SINCE STATE\n",
+		"standing-a standing/1 standing/1 standing/1 True/AllChecksPassed - 120m Updated\n",
+		"standing-b standing/1 local local False/NotHealthy - 120m Failed\n",
+		"standing-c - - - no agent yet - - Stale\n")
+	var list struct{ Items []nodeRow }
+	got := evenkeel(t, "nodes", "--rollout", "standing", "--failed", "-o", "json")
+	if err := json.Unmarshal([]byte(got.out), &list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) != 1 || list.Items[0].Name != "standing-b" || list.Items[0].Why != "NotHealthy: it was not healthy for 2m" {
+		t.Errorf("failed: %s", got.out)
+	}
+}
+
+func TestNodesAndTheirConfigsMeetOverPages(t *testing.T) {
+	const pool = "many"
+	for i := range pageSize + 5 {
+		name := fmt.Sprintf("many-%04d", i)
+		create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": pool}}})
+		if i%2 == 0 {
+			create(t, &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		}
+		create(t, &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name + "-gone"}})
+	}
+	got := evenkeel(t, "nodes", "-l", "pool="+pool)
+	lines := strings.Split(strings.TrimSpace(got.out), "\n")
+	if len(lines) != pageSize+6 {
+		t.Fatalf("%d lines, exit %d: %s", len(lines), got.code, got.err)
+	}
+	for i, line := range lines[1:] {
+		want := fmt.Sprintf("many-%04d - - - no agent yet - -", i)
+		if i%2 == 0 {
+			want = fmt.Sprintf("many-%04d local - - no agent yet - -", i)
+		}
+		if squeeze(line) != want {
+			t.Fatalf("line %d: got %q, want %q", i, squeeze(line), want)
+		}
+	}
+	for failing := 1; failing <= 4; failing++ { // two pages of each
+		c, err := &failingList{Client: admin, left: failing}, error(nil)
+		for _, e := range pairs(t.Context(), c, labels.SelectorFromSet(labels.Set{"pool": pool})) {
+			err = e
+		}
+		if !errors.Is(err, errList) {
+			t.Errorf("list %d fails, but not all: %v", failing, err)
+		}
+	}
+	all := evenkeel(t, "nodes", "-o", "name")
+	if n := strings.Count(all.out, "-gone\n"); n != pageSize+5 {
+		t.Errorf("%d NodeConfigs without a Node are shown, want %d", n, pageSize+5)
+	}
+}
+
+func TestNodesRefusesWhatItCannotDo(t *testing.T) {
+	evenkeel(t, "nodes", "-l", "a in (").refuses(t, `--selector "a in ("`)
+	evenkeel(t, "nodes", "-o", "xml").refuses(t, `xml`)
+	evenkeel(t, "nodes", "--rollout", "nowhere").refuses(t, `"nowhere"`)
+	evenkeel(t, "nodes", "--failed", "--problems").refuses(t, "failed", "problems")
+	evenkeelAs(t, userOf(t, "nobody"), "nodes").refuses(t, "list nodes", "forbidden")
+	grant(t, "sees-nodes", "nodes", "")
+	evenkeelAs(t, userOf(t, "sees-nodes"), "nodes").refuses(t, "list NodeConfigs", "forbidden")
+}
+
+var errList = errors.New("the list fails")
+
+// failingList fails one list.
+type failingList struct {
+	client.Client
+	left int // lists until then
+}
+
+func (f *failingList) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	if f.left--; f.left == 0 {
+		return errList
+	}
+	return f.Client.List(ctx, list, options...)
+}
+
+func TestNodesWithoutARolloutThatCanBePlannedSayWhy(t *testing.T) {
+	givenRollout(t, "unplanned", "unplanned", "", func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: "evenkeel-system", Name: "nowhere"}}
+	})
+	evenkeel(t, "nodes", "--rollout", "unplanned").refuses(t, "the template of rollout unplanned", "evenkeel-system/nowhere")
+}
+
+func TestNodesNameAConfigMapOfTheNodesOwn(t *testing.T) {
+	own := create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "evenkeel-system", Name: "kubelet-owner-a"}, Data: map[string]string{"kubelet": header}})
+	givenNode(t, "owner-a", "owner", "z1")
+	givenNode(t, "owner-b", "owner", "z1")
+	givenConfig(t, "owner-a", nil, func(st *v1alpha1.NodeConfigStatus) {
+		st.RemoteConfig, st.Active, st.Assigned = v1alpha1.RemoteConfigConfigMap, runs(own), &v1alpha1.AssignedConfig{ConfigRevision: *runs(own)}
+	})
+	givenConfig(t, "owner-b", nil, func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigConfigMap })
+	evenkeel(t, "nodes", "-l", "pool=owner", "-o", "wide").says(t,
+		"owner-a kubelet-owner-a kubelet-owner-a local True/AllChecksPassed", "ConfigMap Host", "owner-b local local local", "ConfigMap Host")
+	evenkeel(t, "node", "owner-a").says(t, "Assigned: kubelet-owner-a, not by its NodeConfig\n", "Runs: kubelet-owner-a: ConfigMap evenkeel-system/kubelet-owner-a")
+}

@@ -1,0 +1,249 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+const planned = `apiVersion: evenkeel.dev/v1alpha1
+kind: NodeConfigRollout
+metadata: {name: planned}
+spec:
+  nodeSelector: {matchLabels: {pool: planned}}
+  template:
+    kubelet: {apiVersion: evenkeel.dev/v1alpha1, kind: KubeletConfiguration, resources: {maxPods: 120}, trial: {configTrialDuration: 2m}}
+  strategy:
+    maxUnavailable: 20%
+    topologyKey: topology.kubernetes.io/zone
+    maxDomainsInFlight: 1
+    steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]
+`
+
+func TestPlanWithoutAClusterShowsOrderBatchesAndTime(t *testing.T) {
+	file := write(t, planned)
+	evenkeelAs(t, "/nowhere", "rollout", "plan", "-f", file, "--nodes", "20", "--zones", "2").says(t,
+		"Rollout planned, revision 1 (new): 20 nodes selected, 0 of them updated, 20 to come, 0 passed over\n",
+		"BATCH STEP AFTER NODES ZONES WHICH\n",
+		"1 1/3 0s 1 zone-",
+		"2 3/3 2m5s 4 zone-",
+		"3 3/3 4m10s 4 zone-",
+		"4 3/3 6m15s ",
+		"If every node is healthy, it ends after about ", ": Complete. A trial takes 2m.\n",
+		"Somebody must approve once on the way (kubectl evenkeel rollout promote planned); the time until then comes on top.\n")
+	var v planView
+	if err := json.Unmarshal([]byte(evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "20", "--zones", "2", "-o", "json").out), &v); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, b := range v.Batches {
+		if len(b.Zones) != 1 || len(b.Nodes) > 4 {
+			t.Errorf("a batch of %d nodes in %v", len(b.Nodes), b.Zones)
+		}
+		for _, n := range b.Nodes {
+			seen[n] = true
+		}
+	}
+	if len(seen) != 20 || v.End != rollout.PhaseComplete || v.Approvals != 1 || v.TrialSeconds != 120 || v.Nodes.Pending != 20 || v.Simulation != nil {
+		t.Errorf("%d nodes in batches, plan %+v", len(seen), v)
+	}
+}
+
+func TestPlanOfMoreBatchesThanFitShowsTheFirstAndTheLast(t *testing.T) {
+	file := write(t, strings.Replace(planned, "maxUnavailable: 20%", "maxUnavailable: 1", 1))
+	got := evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "40")
+	got.says(t, "\n19 3/3 ", "... 20 batches more; -o json shows all\n", "40 3/3 ")
+	if n := strings.Count(got.out, "zone-1:1"); n != 20 {
+		t.Errorf("%d batches are shown, want 20:\n%s", n, got.out)
+	}
+	evenkeel(t, "rollout", "plan", "-f", write(t, strings.Replace(planned, "maxUnavailable: 20%", "maxUnavailable: 0", 1)), "--nodes", "5").says(t,
+		"Nothing moves: Progressing: ", "maxUnavailable is 0")
+	slow := strings.NewReplacer("maxUnavailable: 20%", "maxUnavailable: 1", "configTrialDuration: 2m", "configTrialDuration: 24h").Replace(planned)
+	evenkeel(t, "rollout", "plan", "-f", write(t, slow), "--nodes", "40").says(t, "It is not done within 720h; a higher strategy.maxUnavailable would be faster.\n")
+}
+
+func TestPlanSimulatesFailuresAndShowsHowFarTheyReach(t *testing.T) {
+	file := write(t, planned+"  failurePolicy: {maxFailures: 2%}\n")
+	args := []string{"rollout", "plan", "-f", file, "--nodes", "500", "--zones", "3", "--simulate", "--fail-rate", "20%", "--seed", "7"}
+	var v planView
+	if err := json.Unmarshal([]byte(evenkeel(t, append(args, "-o", "json")...).out), &v); err != nil {
+		t.Fatal(err)
+	}
+	s := v.Simulation
+	if s == nil || s.Phase != rollout.PhaseHalted || s.StoppedAfter == nil || s.FailedAtStop < 10 || s.Touched < s.FailedInTheEnd || s.Touched > 101 || s.Members != 500 || len(s.Samples) < 4 {
+		t.Fatalf("simulated: %+v", s)
+	}
+	got := evenkeel(t, args...)
+	got.says(t, "Simulated: 20% of the nodes fail their trial, 0% go NotReady in it, 0% have a silent agent (seed 7)\n",
+		"nodes over time: ─ updated . unavailable x failed\n", "In the end Halted, after ", "Updated ", "Touched ", ": the blast radius\n",
+		"Stopped after "+longSpan(*s.StoppedAfter)+"\n", "Failed at the stop ", "Failed in the end ")
+	if again := evenkeel(t, args...); again.out != got.out {
+		t.Errorf("the same seed gives something else: %s", again.out)
+	}
+	if strings.Contains(got.out, "\x1b") {
+		t.Error("colors are written to what is no terminal")
+	}
+	if other := evenkeel(t, append(args, "--seed", "8")...); other.out == got.out {
+		t.Error("another seed gives the same")
+	}
+	named := strings.Replace(planned, "kubelet: {apiVersion", "configMapRef: {namespace: x, name: y}\n    # {", 1)
+	evenkeel(t, "rollout", "plan", "-f", write(t, strings.Replace(named, "topologyKey: topology.kubernetes.io/zone\n    maxDomainsInFlight: 1", "", 1)), "--nodes", "5").says(t, "A trial takes 10m.\n")
+	evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "50", "--simulate", "--silent-rate", "100%").says(t, "100% have a silent agent", "Updated 0 of 50 (0.0%)\n")
+	evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "50", "--simulate", "--not-ready-rate", "100%").says(t, "In the end Halted", "Touched 1 of 50 (2.0%): the blast radius\n", "Failed at the stop 1 of 50 (2.0%)\n")
+	evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "50", "--simulate").says(t, "In the end Complete", "Touched 50 of 50 (100.0%)\n", "Failed in the end 0 of 50 (0.0%)\n")
+}
+
+func TestPlanDrawsWithColorsWhereTheyAreWanted(t *testing.T) {
+	m := rollout.Model{TakeUp: time.Second, Trial: time.Minute, Fail: time.Second, Failing: 0.5}
+	r, err := parseRollout([]byte(planned))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := makeUp(r, 10, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var plain, colored bytes.Buffer
+	v := newSimulationView(rollout.Simulate(f.policy, f.progress, f.nodes, m), m)
+	v.print(&plain, false)
+	v.print(&colored, true)
+	if strings.Contains(plain.String(), "\x1b") || !strings.Contains(colored.String(), "\x1b") {
+		t.Errorf("plain:\n%q\ncolored:\n%q", plain.String(), colored.String())
+	}
+}
+
+func TestPlanOfWhatIsStoredGoesOnFromWhereItIs(t *testing.T) {
+	first, second := givenRevision(t, "stored", 1, "maxPods: 110\n"), givenRevision(t, "stored", 2, "maxPods: 120\n")
+	givenRollout(t, "stored", "stored", "", func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: second.Namespace, Name: second.Name}}
+		all := intstr.FromString("100%")
+		r.Spec.Strategy = v1alpha1.RolloutStrategy{MaxUnavailable: &all, Steps: []v1alpha1.RolloutStep{{Nodes: &all}}}
+		r.Status.CurrentRevision = &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: refTo(first)}
+		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: refTo(second)}
+		r.Status.Attempt = 1
+	})
+	givenRollout(t, "first-come", "stored", pods(5), func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Priority = 9
+		r.Spec.NodeSelector.MatchLabels["taken"] = "yes"
+	})
+	now := func(st *v1alpha1.NodeConfigStatus) { st.Active, st.LastKnownGood = runs(second), proven(second) }
+	for _, name := range []string{"stored-a", "stored-b", "stored-c", "stored-d", "stored-e", "stored-f"} {
+		node := givenNode(t, name, "stored", "z1")
+		switch name {
+		case "stored-a":
+			givenConfig(t, name, byRollout("stored", 2, second, first), now)
+		case "stored-b":
+			givenConfig(t, name, byPerson(first), nil)
+		case "stored-c":
+			givenConfig(t, name, nil, nil)
+			node.Labels["taken"] = "yes"
+			if err := admin.Update(t.Context(), node); err != nil {
+				t.Fatal(err)
+			}
+		case "stored-d": // it has no agent
+		default:
+			givenConfig(t, name, nil, nil)
+		}
+	}
+	evenkeel(t, "rollout", "plan", "stored").says(t,
+		"Rollout stored, revision 2: 6 nodes selected, 1 of them updated, 2 to come, 3 passed over\n",
+		"1 1/1 0s 2 z1:2 stored-", "If every node is healthy, it ends after about 10m5s: Complete. A trial takes 10m.\n",
+		"Passed over:\n", "1 Manual (stored-b): a person wrote its source", "1 Conflicted (stored-c): rollout first-come has it\n", "1 Stale (stored-d): it has no NodeConfig")
+
+	file := write(t, strings.ReplaceAll(planned, "planned", "stored"))
+	evenkeel(t, "rollout", "plan", "-f", file, "--trial-duration", "1h").says(t, "Rollout stored, revision 3 (new): 6 nodes selected, 0 of them updated, 3 to come, 3 passed over\n", "A trial takes 2m.\n")
+	evenkeel(t, "rollout", "plan", "-f", write(t, strings.ReplaceAll(planned, "planned", "stored")+"  paused: true\n")).says(t, "Nothing moves: Paused: spec.paused")
+
+	var shown bytes.Buffer
+	a := &app{}
+	r, err := parseRollout([]byte(strings.NewReplacer("name: planned", "name: fresh", "planned", "stored").Replace(planned)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.showPlan(t.Context(), admin, r, &shown); err != nil || !strings.Contains(shown.String(), "Rollout fresh, revision 1 (new): 6 nodes selected") || !strings.Contains(squeeze(shown.String()), " Conflicted (stored-") {
+		t.Errorf("%v: %s", err, shown.String())
+	}
+}
+
+func TestPlanOfARevisionThatComesBackTakesTheNextNumber(t *testing.T) {
+	first, second := givenRevision(t, "returning", 1, "maxPods: 110\n"), givenRevision(t, "returning", 2, "maxPods: 120\n")
+	givenRollout(t, "returning", "returning", "", func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: first.Namespace, Name: first.Name}}
+		r.Status.CurrentRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: refTo(second)}
+		r.Status.UpdateRevision = r.Status.CurrentRevision
+	})
+	evenkeel(t, "rollout", "plan", "returning").says(t, "Rollout returning, revision 3: 0 nodes selected", "Nothing moves: NoNodes: ")
+}
+
+func TestPlanRefusesWhatItCannotPlan(t *testing.T) {
+	file := write(t, planned)
+	edit := func(old, new string) string { return write(t, strings.Replace(planned, old, new, 1)) }
+	for _, tt := range []struct {
+		args string
+		want []string
+	}{
+		{"", []string{"give either the name of a rollout, or -f"}},
+		{"x -f " + file, []string{"give either the name of a rollout, or -f"}},
+		{"nowhere", []string{`"nowhere"`}},
+		{"-f /nowhere.yaml", []string{"/nowhere.yaml"}},
+		{"-f " + write(t, ""), []string{"kubelet.yaml: empty"}},
+		{"-f " + write(t, "- a"), []string{"it is no NodeConfigRollout"}},
+		{"-f " + write(t, "kind: Pod\napiVersion: v1"), []string{"but v1 Pod"}},
+		{"-f " + edit("spec:", "spec:\n  nonsense: 1"), []string{"unknown field", "nonsense"}},
+		{"-f " + edit("name: planned", "labels: {}"), []string{"metadata.name is missing"}},
+		{"-f " + edit("nodeSelector: {matchLabels: {pool: planned}}", "priority: 1"), []string{"rollout planned: spec.nodeSelector is empty"}},
+		{"-f " + edit("20%", "200%"), []string{"spec.strategy.maxUnavailable", "200%"}},
+		{"-f " + edit("20%", "200%") + " --nodes 5", []string{"spec.strategy.maxUnavailable", "200%"}},
+		{"-f " + edit("resources: {maxPods: 120}", "nonsense: {}") + " --nodes 5", []string{"rollout planned: the template cannot be used: spec.template.kubelet", "nonsense"}},
+		{"-f " + edit("kubelet: {apiVersion", "configMapRef: {namespace: evenkeel-system, name: nowhere}\n    #"), []string{"the template of rollout planned", "evenkeel-system/nowhere"}},
+		{"planned --nodes 5", []string{"--nodes needs -f"}},
+		{"-f " + file + " --nodes 0", []string{"--nodes 0: use 1 to 100000"}},
+		{"-f " + file + " --zones 3", []string{"--zones needs --nodes"}},
+		{"-f " + file + " --nodes 2 --zones 3", []string{"--zones 3"}},
+		{"-f " + file + " --fail-rate 5%", []string{"need --simulate"}},
+		{"-f " + file + " --simulate --fail-rate 5", []string{`--fail-rate "5": use a percentage`}},
+		{"-f " + file + " --simulate --silent-rate 101%", []string{`--silent-rate "101%"`}},
+		{"-f " + file + " --simulate --fail-rate 60% --silent-rate 60%", []string{"120% together"}},
+		{"-f " + file + " --trial-duration -1m", []string{"is negative"}},
+		{"-f " + file + " -o wide", []string{"json"}},
+	} {
+		t.Run(tt.args, func(t *testing.T) {
+			evenkeel(t, append([]string{"rollout", "plan"}, strings.Fields(tt.args)...)...).refuses(t, tt.want...)
+		})
+	}
+	evenkeelAs(t, userOf(t, "nobody"), "rollout", "plan", "-f", file).refuses(t, "list rollouts", "forbidden")
+	if err := (&app{}).showPlan(t.Context(), admin, &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "unsaid"}}, io.Discard); err == nil || !strings.Contains(err.Error(), "rollout unsaid: spec.nodeSelector is empty") {
+		t.Errorf("of a rollout without a selector: %v", err)
+	}
+	stop, cancel := context.WithCancel(t.Context())
+	cancel()
+	r, err := parseRollout([]byte(planned))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := makeUp(r, 5, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newPlanView(stop, f, rollout.Model{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
+	grant(t, "sees-rollouts", "nodeconfigrollouts", v1alpha1.GroupVersion.Group)
+	evenkeelAs(t, userOf(t, "sees-rollouts"), "rollout", "plan", "-f", file).refuses(t, "revisions of rollout", "forbidden")
+	create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "planned-a", Labels: map[string]string{"pool": "planned"}}})
+	grant(t, "sees-maps", "configmaps", "")
+	bind(t, "sees-maps", "sees-rollouts", "nodeconfigrollouts", v1alpha1.GroupVersion.Group)
+	evenkeelAs(t, userOf(t, "sees-maps"), "rollout", "plan", "-f", file).refuses(t, "list nodes", "forbidden")
+}

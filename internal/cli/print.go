@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/cli-runtime/pkg/printers"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// format is the value of -o. Empty is for people.
+type format string
+
+const (
+	formatWide format = "wide"
+	formatJSON format = "json"
+	formatYAML format = "yaml"
+	formatName format = "name"
+)
+
+// formatFlag adds -o to a command that can print in these formats. A value that is none of them is wrong usage.
+func formatFlag(cmd *cobra.Command, f *format, all ...format) {
+	names := make([]string, len(all))
+	for i, one := range all {
+		names[i] = string(one)
+	}
+	cmd.Flags().VarP(&formatValue{f, names}, "output", "o", "output format: "+strings.Join(names, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+}
+
+type formatValue struct {
+	f   *format
+	all []string
+}
+
+func (v *formatValue) String() string { return string(*v.f) }
+func (v *formatValue) Type() string   { return "format" }
+func (v *formatValue) Set(s string) error {
+	if !slices.Contains(v.all, s) {
+		return fmt.Errorf("must be one of %s", strings.Join(v.all, ", "))
+	}
+	*v.f = format(s)
+	return nil
+}
+
+// printObject prints an object, or a list of them, as JSON, YAML or names.
+func printObject(w io.Writer, f format, object runtime.Object) error {
+	var p printers.ResourcePrinter
+	switch f {
+	case formatJSON:
+		p = &printers.JSONPrinter{}
+	case formatYAML:
+		p = &printers.YAMLPrinter{}
+	default:
+		p = &printers.NamePrinter{}
+	}
+	return (&printers.OmitManagedFieldsPrinter{Delegate: p}).PrintObj(object, w)
+}
+
+// table prints rows as kubectl does.
+func table(w io.Writer, header []string, rows [][]string) error {
+	out := printers.GetNewTabWriter(w)
+	fmt.Fprintln(out, strings.Join(header, "\t"))
+	for _, row := range rows {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			if cells[i] = oneLine(cell); cell == "" {
+				cells[i] = "-"
+			}
+		}
+		fmt.Fprintln(out, strings.Join(cells, "\t"))
+	}
+	return out.Flush()
+}
+
+// oneLine makes what others wrote fit for a terminal: one line, and nothing that the terminal would obey.
+func oneLine(s string) string {
+	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+}
+
+// age is the time since t in a few characters.
+func age(t metav1.Time, now time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return duration.HumanDuration(max(now.Sub(t.Time), 0))
+}
+
+// fromServer gives an object that was read as a Go type its kind back, which decoding drops.
+func fromServer(r *v1alpha1.NodeConfigRollout) client.Object {
+	r.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeConfigRollout"))
+	return r
+}
+
+// style colors words; its zero value leaves them as they are.
+type style bool
+
+func (s style) with(code, words string) string {
+	if !s {
+		return words
+	}
+	return "\x1b[" + code + "m" + words + "\x1b[0m"
+}
+
+func (s style) bold(words string) string   { return s.with("1", words) }
+func (s style) dim(words string) string    { return s.with("2", words) }
+func (s style) red(words string) string    { return s.with("31", words) }
+func (s style) green(words string) string  { return s.with("32", words) }
+func (s style) yellow(words string) string { return s.with("33", words) }
+
+// phase colors a phase by how good it is.
+func (s style) phase(p v1alpha1.RolloutPhase) string {
+	switch p {
+	case v1alpha1.RolloutComplete:
+		return s.green(string(p))
+	case v1alpha1.RolloutInvalid, v1alpha1.RolloutHalted, v1alpha1.RolloutRollingBack, v1alpha1.RolloutRolledBack, v1alpha1.RolloutStuck:
+		return s.red(string(p))
+	}
+	return s.yellow(string(p))
+}

@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+func TestStepsAreReadAsTheyAreWritten(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{"1", `[{"nodes":1}]`},
+		{"1,pause:10m,10%,pause,100%", `[{"nodes":1},{"pause":{"duration":"10m0s"}},{"nodes":"10%"},{"pause":{}},{"nodes":"100%"}]`},
+		{" 5 , pause:1h30m , 100% ", `[{"nodes":5},{"pause":{"duration":"1h30m0s"}},{"nodes":"100%"}]`},
+	} {
+		steps, err := parseSteps(tt.in)
+		if err != nil {
+			t.Errorf("%q: %v", tt.in, err)
+		}
+		got, err := json.Marshal(steps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != tt.want {
+			t.Errorf("%q is %s, want %s", tt.in, got, tt.want)
+		}
+	}
+}
+
+func TestStepsThatMakeNoSenseAreRefusedByTheirPlace(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{"", `step 0: "" is neither`},
+		{"1,,2", `step 1: "" is neither`},
+		{"0", `step 0: "0" is neither`},
+		{"1,0%", `step 1: "0%" is neither`},
+		{"101%", `step 0: "101%" is neither`},
+		{"-1", `step 0: "-1" is neither`},
+		{"1.5", `step 0: "1.5" is neither`},
+		{"+1", `step 0: "+1" is neither`},
+		{"01%", `step 0: "01%" is neither`},
+		{"99999999999", `is neither`},
+		{"1,pause:", `step 1 ("pause:"): "" is no duration`},
+		{"1,pause:10", `step 1 ("pause:10"): "10" is no duration`},
+		{"1,pause:0s", `"0s" is no duration`},
+		{"1,pause:-5m", `"-5m" is no duration`},
+		{"pauses", `step 0: "pauses" is neither`},
+		{strings.Repeat("1,", v1alpha1.MaxSteps) + "1", fmt.Sprintf("%d steps are more than %d", v1alpha1.MaxSteps+1, v1alpha1.MaxSteps)},
+	} {
+		steps, err := parseSteps(tt.in)
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q is %v with error %v, want %q", tt.in, steps, err, tt.want)
+		}
+	}
+}
+
+func TestAnEditTouchesOnlyWhatDiffers(t *testing.T) {
+	read := func(s string) map[string]any {
+		var m map[string]any
+		if err := json.Unmarshal([]byte(s), &m); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	for _, tt := range []struct{ name, before, after, want string }{
+		{"nothing", `{"a":{"b":1}}`, `{"a":{"b":1}}`, `null`},
+		{"a field within", `{"a":{"b":1,"c":2}}`, `{"a":{"b":3,"c":2}}`, `[{"op":"add","path":"/spec/a/b","value":3}]`},
+		{"a field that goes", `{"a":{"b":1,"c":2}}`, `{"a":{"c":2}}`, `[{"op":"remove","path":"/spec/a/b"}]`},
+		{"into an object that may not be there", `{"a":{}}`, `{"a":{"b":1}}`, `[{"op":"add","path":"/spec/a","value":{"b":1}}]`},
+		{"a template as a whole", `{"template":{"kubelet":{"a":1}}}`, `{"template":{"kubelet":{"a":null}}}`,
+			`[{"op":"add","path":"/spec/template","value":{"kubelet":{"a":null}}}]`},
+		{"a key with a slash", `{"a":{"x/y~z":"1"}}`, `{"a":{"x/y~z":"2"}}`, `[{"op":"add","path":"/spec/a/x~1y~0z","value":"2"}]`},
+		{"false is a value", `{"a":{"b":true}}`, `{"a":{"b":false}}`, `[{"op":"add","path":"/spec/a/b","value":false}]`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := json.Marshal(operations("/spec", read(tt.before), read(tt.after)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, string(got)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// explain adds to an error of the API, which says what was refused, what to do next.
+func (a *app) explain(err error) error {
+	var noGroup *discovery.ErrGroupDiscoveryFailed
+	var unreachable *url.Error
+	var network *net.OpError
+	switch {
+	case meta.IsNoMatchError(err), errors.As(err, &noGroup):
+		return fmt.Errorf("%w\nthis cluster does not know %s: install evenkeel's API with: kubectl apply -k config/default", err, v1alpha1.GroupVersion)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%w\nlog in again, or choose another --context or --kubeconfig", err)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w\nask an administrator for this right; kubectl auth can-i --list shows which you have", err)
+	case strings.Contains(err.Error(), "strict decoding error: unknown field"):
+		return fmt.Errorf("%w\nthe cluster's CRDs are older than this kubectl-evenkeel (%s): kubectl apply -k config/default", err, a.version)
+	case errors.As(err, &unreachable), errors.As(err, &network):
+		return fmt.Errorf("%w\nthe API server cannot be reached: is it up, and are --context and --kubeconfig right?", err)
+	}
+	return err
+}
+
+// passing tells an error that may go away by itself, such as an API server that restarts, from one that will not.
+func passing(err error) bool {
+	var unreachable *url.Error
+	var network *net.OpError
+	var status apierrors.APIStatus
+	switch {
+	case errors.As(err, &status):
+		code := status.Status().Code
+		return code >= 500 || code == 429 || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
+	case errors.Is(err, context.Canceled):
+		return false
+	}
+	return errors.As(err, &unreachable) || errors.As(err, &network)
+}
+
+// notFound is the error for a rollout that there is not: it says which there are.
+func notFound(ctx context.Context, c client.Client, name string) error {
+	names, err := rolloutNames(ctx, c)
+	if err != nil {
+		return fmt.Errorf("rollout %q does not exist", name)
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("rollout %q does not exist, and no other: make one with: kubectl evenkeel push", name)
+	}
+	return fmt.Errorf("rollout %q does not exist; these do: %s", name, few(names))
+}
+
+// few joins names, but not more than a person reads.
+func few(names []string) string {
+	const most = 10
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}

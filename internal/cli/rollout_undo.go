@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/controller"
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+func (a *app) undoCommand() *cobra.Command {
+	var number int64
+	var inline bool
+	cmd := &cobra.Command{
+		Use:   "undo NAME",
+		Short: "Make the content of an older revision the target again",
+		Long: `Make the content of an older revision the target again.
+
+It takes the next number and is rolled out by the same steps. Without --to-revision it is the revision that succeeded
+last, or, if that is the target itself, the one that succeeded before it. To take nodes off a revision at once, without
+steps: abort --rollback.
+
+A rollout whose template names a ConfigMap follows that ConfigMap: restore its content instead, or give --inline to put
+the old content into the rollout, in place of the reference.`,
+		Example: `  kubectl evenkeel rollout undo workers
+  kubectl evenkeel rollout undo workers --to-revision 3`,
+		Args: oneRollout, ValidArgsFunction: a.completeRollout,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("to-revision") && number < 1 {
+				return fmt.Errorf("--to-revision must be a number from 1, not %d", number)
+			}
+			return a.undo(cmd.Context(), args[0], number, inline)
+		},
+	}
+	cmd.Flags().Int64Var(&number, "to-revision", 0, "number of the revision to return to")
+	cmd.Flags().BoolVar(&inline, "inline", false, "put the content into the rollout in place of a reference to a ConfigMap")
+	return cmd
+}
+
+func (a *app) undo(ctx context.Context, name string, number int64, inline bool) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	// Which revision was the last one is the status's to say; a revision that is named needs nobody's word.
+	look := get
+	if number == 0 {
+		look = getSeen
+	}
+	r, err := look(ctx, c, name)
+	if err != nil {
+		return err
+	}
+	all, err := pasts(ctx, c, r)
+	if err != nil {
+		return err
+	}
+	if number == 0 {
+		if number, err = before(r, all); err != nil {
+			return err
+		}
+	}
+	content, err := contentAt(r, all, number)
+	if err != nil {
+		return err
+	}
+	template, err := templateOf(content.Key, []byte(content.Data))
+	if err != nil {
+		return err
+	}
+	return a.edit(ctx, c, name, func(r *v1alpha1.NodeConfigRollout) (string, error) {
+		if ref := r.Spec.Template.ConfigMapRef; ref != nil && !inline {
+			return "", fmt.Errorf("follows ConfigMap %s/%s: restore its content (kubectl evenkeel rollout history %s --revision %d shows it), "+
+				"or give --inline to put that into the rollout in place of the reference", ref.Namespace, ref.Name, r.Name, number)
+		}
+		if same(r.Spec.Template, content) {
+			return fmt.Sprintf("has the content of revision %d already: nothing changes", number), nil
+		}
+		r.Spec.Template = template
+		return fmt.Sprintf("undone: the content of revision %d is the target again, under the next number; follow it with: kubectl evenkeel rollout status %s -w",
+			number, r.Name), nil
+	})
+}
+
+// before returns the revision that an undo means that names none.
+func before(r *v1alpha1.NodeConfigRollout, all []past) (int64, error) {
+	target, current := r.Status.UpdateRevision, r.Status.CurrentRevision
+	if target == nil {
+		return 0, fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", r.Name, orUnknown(r.Status.Phase), r.Name)
+	}
+	if current != nil && current.Number != target.Number {
+		return current.Number, nil
+	}
+	for _, p := range slices.Backward(all) {
+		if p.Revision < target.Number && p.Outcome == "Succeeded" && p.ConfigMap != target.ConfigMapRef.Name {
+			return p.Revision, nil
+		}
+	}
+	return 0, fmt.Errorf("rollout %q has no revision that succeeded before revision %d: choose one with --to-revision (there are %s), or push another configuration",
+		r.Name, target.Number, kept(all))
+}
+
+// same tells whether a template holds a content.
+func same(t v1alpha1.RolloutTemplate, content controller.Content) bool {
+	if t.ConfigMapRef != nil {
+		return false
+	}
+	has, err := controller.ContentOf(t, nil)
+	return err == nil && has.Key == content.Key && sameData(has.Data, content.Data)
+}
+
+// sameData tells whether two texts of YAML or JSON say the same.
+func sameData(a, b string) bool {
+	inA, errA := yaml.YAMLToJSON([]byte(a))
+	inB, errB := yaml.YAMLToJSON([]byte(b))
+	return errA == nil && errB == nil && string(inA) == string(inB)
+}
+
+// templateOf makes a template of a payload.
+func templateOf(key string, data []byte) (v1alpha1.RolloutTemplate, error) {
+	object, err := yaml.YAMLToJSON(data)
+	if err != nil {
+		return v1alpha1.RolloutTemplate{}, fmt.Errorf("turn the configuration into JSON: %w", err)
+	}
+	raw := &runtime.RawExtension{Raw: object}
+	if key == payload.KeyKubeletDropin {
+		return v1alpha1.RolloutTemplate{KubeletDropIn: raw}, nil
+	}
+	return v1alpha1.RolloutTemplate{Kubelet: raw}, nil
+}
+
+// contentIn returns what a rollout's template holds now, reading the ConfigMap that it names if it names one.
+func contentIn(ctx context.Context, c client.Client, t v1alpha1.RolloutTemplate) (controller.Content, error) {
+	if t.ConfigMapRef == nil {
+		return controller.ContentOf(t, nil)
+	}
+	named, err := named(ctx, c, t.ConfigMapRef)
+	if err != nil {
+		return controller.Content{}, err
+	}
+	return controller.ContentOf(t, named)
+}

@@ -1,0 +1,196 @@
+package hollow
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+// Kind is one way in which a simulated kubelet, or its agent, misbehaves.
+type Kind string
+
+// The kinds of faults.
+const (
+	Reject    Kind = "reject"    // the dry run rejects the configuration
+	CrashLoop Kind = "crashloop" // the kubelet exits soon after each start
+	Unhealthy Kind = "unhealthy" // the kubelet is alive and never healthy
+	NotReady  Kind = "notready"  // the kubelet is healthy, and its Node not Ready
+	Silent    Kind = "silent"    // the agent does not run; the Node stays Ready
+	Slow      Kind = "slow"      // the kubelet takes longer until it is healthy
+)
+
+var kinds = []Kind{Reject, CrashLoop, Unhealthy, NotReady, Silent, Slow}
+
+// Fault is what goes wrong, where, and with which configurations. Silent and Slow are the node's own; the others meet
+// configurations from the API alone: a node's local configuration always works.
+type Fault struct {
+	Kind  Kind
+	Delay time.Duration // of Slow: how much longer
+
+	// The nodes that have it: those named, or this share of all, up to 1, by a hash of kind and name, so that it is always
+	// the same ones. Neither: all.
+	Share float64
+	Nodes []string
+
+	// The payloads that it meets: those that contain this text, and those with this value in this field, such as
+	// "logging.verbosity". Empty: all.
+	Payload      string
+	Field, Value string
+}
+
+// ParseFault reads KIND[=DURATION][,share=PERCENT%][,node=NAME]...[,payload=TEXT][,field=PATH:VALUE]. A comma in a value is
+// written "\,". The error says what is wrong with it.
+func ParseFault(text string) (Fault, error) {
+	f, err := parseFault(text)
+	if err == nil {
+		err = f.check()
+	}
+	if err != nil {
+		return Fault{}, fmt.Errorf("fault %q: %w", text, err)
+	}
+	return f, nil
+}
+
+func parseFault(text string) (Fault, error) {
+	parts := splitEscaped(text)
+	kind, delay, delayed := strings.Cut(parts[0], "=")
+	f := Fault{Kind: Kind(kind)}
+	if delayed {
+		var err error
+		if f.Delay, err = time.ParseDuration(delay); err != nil || f.Kind != Slow {
+			return f, fmt.Errorf("only slow takes a value, a duration: slow=5s")
+		}
+	}
+	for _, part := range parts[1:] {
+		key, value, ok := strings.Cut(part, "=")
+		if !ok || value == "" {
+			return f, fmt.Errorf("%q is not key=value", part)
+		}
+		switch key {
+		case "share":
+			number, percent := strings.CutSuffix(value, "%")
+			share, err := strconv.ParseFloat(number, 64)
+			if err != nil || !percent || !(share > 0 && share <= 100) {
+				return f, fmt.Errorf("share must be a percentage above 0%% and up to 100%%, not %q", value)
+			}
+			f.Share = share / 100
+		case "node":
+			f.Nodes = append(f.Nodes, value)
+		case "payload":
+			f.Payload = value
+		case "field":
+			path, want, ok := strings.Cut(value, ":")
+			if !ok || path == "" {
+				return f, fmt.Errorf("field must be PATH:VALUE, such as maxPods:7, not %q", value)
+			}
+			f.Field, f.Value = path, strings.TrimSpace(want)
+		default:
+			return f, fmt.Errorf("unknown key %q; there are share, node, payload and field", key)
+		}
+	}
+	return f, nil
+}
+
+// splitEscaped splits at commas that no backslash precedes.
+func splitEscaped(text string) []string {
+	parts := []string{""}
+	for i := 0; i < len(text); i++ {
+		last := &parts[len(parts)-1]
+		switch {
+		case text[i] == '\\' && i+1 < len(text) && text[i+1] == ',':
+			i++
+			*last += ","
+		case text[i] == ',':
+			parts = append(parts, "")
+		default:
+			*last += string(text[i])
+		}
+	}
+	return parts
+}
+
+func (f Fault) check() error {
+	switch {
+	case !slices.Contains(kinds, f.Kind):
+		return fmt.Errorf("unknown kind %q; there are reject, crashloop, unhealthy, notready, silent and slow=DURATION", f.Kind)
+	case f.Kind == Slow && f.Delay <= 0:
+		return errors.New("slow needs a duration: slow=5s")
+	case f.Share > 0 && len(f.Nodes) > 0:
+		return errors.New("either a share of the nodes or names, not both")
+	case f.Share < 0 || f.Share > 1 || math.IsNaN(f.Share):
+		return fmt.Errorf("the share must be between 0 and 1, not %v", f.Share)
+	case f.Kind == Silent && (f.Payload != "" || f.Field != ""):
+		return errors.New("an agent that is silent sees no payload")
+	}
+	return nil
+}
+
+// hits tells whether a node has the fault.
+func (f Fault) hits(node string) bool {
+	switch {
+	case len(f.Nodes) > 0:
+		return slices.Contains(f.Nodes, node)
+	case f.Share == 0:
+		return true
+	}
+	sum := sha256.Sum256([]byte(string(f.Kind) + "/" + node))
+	return float64(binary.BigEndian.Uint64(sum[:8]))/math.Exp2(64) < f.Share
+}
+
+// meets tells whether the fault shows with a configuration; nil is the local one.
+func (f Fault) meets(p *payload.Payload) bool {
+	if p == nil {
+		return f.Kind == Slow && f.Payload == "" && f.Field == ""
+	}
+	if !strings.Contains(string(p.Data), f.Payload) {
+		return false
+	}
+	if f.Field == "" {
+		return true
+	}
+	var value any = p.Fields
+	for name := range strings.SplitSeq(f.Field, ".") {
+		fields, ok := value.(map[string]any)
+		if value, ok = fields[name], ok && fields[name] != nil; !ok {
+			return false
+		}
+	}
+	return fmt.Sprint(value) == f.Value
+}
+
+// behaviour is how a kubelet behaves with one configuration.
+type behaviour struct {
+	rejects, crashes, sick, notReady bool
+	slower                           time.Duration
+}
+
+// behave is what these faults, which all hit the node, amount to.
+func behave(faults []Fault, p *payload.Payload) behaviour {
+	var b behaviour
+	for _, f := range faults {
+		if !f.meets(p) {
+			continue
+		}
+		switch f.Kind {
+		case Reject:
+			b.rejects = true
+		case CrashLoop:
+			b.crashes = true
+		case Unhealthy:
+			b.sick = true
+		case NotReady:
+			b.notReady = true
+		case Slow:
+			b.slower += f.Delay
+		}
+	}
+	return b
+}

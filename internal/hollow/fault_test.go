@@ -1,0 +1,128 @@
+package hollow
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+func TestAFaultIsReadAsItIsWritten(t *testing.T) {
+	for text, want := range map[string]Fault{
+		"silent":                               {Kind: Silent},
+		"crashloop,share=10%":                  {Kind: CrashLoop, Share: 0.1},
+		"reject,payload=maxPods: 7":            {Kind: Reject, Payload: "maxPods: 7"},
+		`reject,payload=a\,b`:                  {Kind: Reject, Payload: "a,b"},
+		"slow=1m,node=a,node=b":                {Kind: Slow, Delay: time.Minute, Nodes: []string{"a", "b"}},
+		"unhealthy,field=logging.verbosity: 4": {Kind: Unhealthy, Field: "logging.verbosity", Value: "4"},
+	} {
+		if got, err := ParseFault(text); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, %v", text, got, err)
+		}
+	}
+}
+
+func TestAFaultThatCannotBeReadSaysWhy(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                         `unknown kind ""; there are reject,`,
+		"lazy":                     `unknown kind "lazy"`,
+		"slow":                     "slow needs a duration: slow=5s",
+		"slow=soon":                "only slow takes a value, a duration",
+		"slow=-5s":                 "slow needs a duration",
+		"reject=5s":                "only slow takes a value, a duration",
+		"reject,share=10":          "share must be a percentage",
+		"reject,share=0%":          "share must be a percentage",
+		"reject,share=NaN%":        "share must be a percentage",
+		"reject,share=1%,node=a":   "either a share of the nodes or names",
+		"reject,zone=a":            `unknown key "zone"`,
+		"reject,payload":           `"payload" is not key=value`,
+		"reject,node=":             `"node=" is not key=value`,
+		"reject,field=maxPods":     "field must be PATH:VALUE",
+		"silent,payload=maxPods":   "an agent that is silent sees no payload",
+		"silent,field=maxPods:110": "an agent that is silent sees no payload",
+	} {
+		if got, err := ParseFault(text); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), fmt.Sprintf("%q", text)) {
+			t.Errorf("%s: got %+v, %v; want %s", text, got, err, want)
+		}
+	}
+	if err := (Fault{Kind: Reject, Share: 2}).check(); err == nil || !strings.Contains(err.Error(), "between 0 and 1") {
+		t.Errorf("a share of 2: %v", err)
+	}
+}
+
+func TestAShareIsOfTheSameNodesAndGrowsByOthers(t *testing.T) {
+	tenth, third := Fault{Kind: CrashLoop, Share: .1}, Fault{Kind: CrashLoop, Share: .3}
+	n, m, alike := 0, 0, 0
+	for i := range 5000 {
+		name := fmt.Sprint("hollow-", i)
+		if tenth.hits(name) {
+			n++
+			if !third.hits(name) {
+				t.Errorf("%s is in a tenth and not in a third", name)
+			}
+			if (Fault{Kind: Reject, Share: .1}).hits(name) {
+				alike++
+			}
+		}
+		if third.hits(name) {
+			m++
+		}
+	}
+	if n < 400 || n > 600 || m < 1350 || m > 1650 || alike > 100 {
+		t.Errorf("%d and %d of 5000, %d by another fault too", n, m, alike)
+	}
+}
+
+func TestAFaultMeetsThePayloadsThatItNames(t *testing.T) {
+	const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+	p, err := payload.Decode("kubelet", []byte(head+"maxPods: 7\nlogging: {verbosity: 4}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		f              Fault
+		payload, local bool
+	}{
+		{Fault{Kind: Reject}, true, false},
+		{Fault{Kind: Slow}, true, true},
+		{Fault{Kind: Slow, Field: "maxPods", Value: "7"}, true, false},
+		{Fault{Kind: Reject, Payload: "maxPods: 7"}, true, false},
+		{Fault{Kind: Reject, Payload: "maxPods: 8"}, false, false},
+		{Fault{Kind: Reject, Field: "logging.verbosity", Value: "4"}, true, false},
+		{Fault{Kind: Reject, Field: "logging.verbosity.deep", Value: "4"}, false, false},
+		{Fault{Kind: Reject, Field: "podPidsLimit", Value: "4"}, false, false},
+		{Fault{Kind: Reject, Field: "maxPods", Value: "8"}, false, false},
+	} {
+		if got, local := tt.f.meets(&p), tt.f.meets(nil); got != tt.payload || local != tt.local {
+			t.Errorf("%+v: meets the payload %t, the local configuration %t", tt.f, got, local)
+		}
+	}
+}
+
+func TestAPayloadLiesOverTheDefaults(t *testing.T) {
+	e, err := overlaid(map[string]any{"kind": "KubeletConfiguration", "MaxPods": int64(7), "authentication": map[string]any{"anonymous": map[string]any{"enabled": true}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, ok := e.Int("maxPods"); !ok || n != 7 {
+		t.Errorf("maxPods is %v", e["maxPods"])
+	}
+	if webhook, ok := e.Field("authentication.webhook.enabled"); !ok || webhook != true {
+		t.Errorf("the default beside what was set is %v", webhook)
+	}
+	if anonymous, _ := e.Field("authentication.anonymous.enabled"); anonymous != true {
+		t.Errorf("what was set is %v", anonymous)
+	}
+	if _, ok := e["kind"]; ok {
+		t.Error("its kind is taken for a field")
+	}
+	if n := defaults["maxPods"]; fmt.Sprint(n) != "110" {
+		t.Errorf("the defaults were changed: %v", n)
+	}
+	if _, err := overlaid(map[string]any{"x": func() {}}); err == nil || !strings.Contains(err.Error(), "encode the payload") {
+		t.Errorf("what cannot be encoded: %v", err)
+	}
+}

@@ -1,0 +1,393 @@
+package hollow
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+func TestAHollowNodeTakesUpWhatIsAssigned(t *testing.T) {
+	o := options(2)
+	o.Zones, o.Labels = 2, map[string]string{"pool": "workers"}
+	f := start(t, o)
+	name := f.Names()[1]
+	node := &corev1.Node{}
+	if err := kube.Get(t.Context(), client.ObjectKey{Name: name}, node); err != nil {
+		t.Fatal(err)
+	}
+	if l := node.Labels; l["topology.kubernetes.io/zone"] != "zone-1" || l["pool"] != "workers" || l[Label] != "true" || l["kubernetes.io/hostname"] != name {
+		t.Errorf("its labels are %v", l)
+	}
+	configOK(t, name, v1alpha1.ReasonLocalDefault, "")
+	ref := configMap(t, "maxPods: 50")
+	assign(t, name, ref)
+	lastKnownGood(t, name, ref)
+	configOK(t, name, v1alpha1.ReasonAllChecksPassed, "")
+	if states := f.States(); states[v1alpha1.ReasonAllChecksPassed] != 1 || states[v1alpha1.ReasonLocalDefault] != 1 {
+		t.Errorf("the states are %v", states)
+	}
+}
+
+func TestEachFaultShowsAsItsReason(t *testing.T) {
+	o := options(4)
+	names := []string{o.Prefix + "0", o.Prefix + "1", o.Prefix + "2", o.Prefix + "3"}
+	o.Faults = []Fault{
+		{Kind: Reject, Nodes: names[:1], Field: "maxPods", Value: "7"},
+		{Kind: CrashLoop, Nodes: names[1:2], Payload: "maxPods: 7"},
+		{Kind: Unhealthy, Nodes: names[2:3], Payload: "maxPods: 7"},
+		{Kind: NotReady, Nodes: names[3:], Payload: "maxPods: 7"},
+	}
+	start(t, o)
+	good, bad := configMap(t, "maxPods: 8"), configMap(t, "maxPods: 7")
+	for _, name := range names {
+		assign(t, name, good)
+	}
+	for _, name := range names {
+		lastKnownGood(t, name, good)
+		assign(t, name, bad)
+	}
+	for i, want := range []struct{ reason, words string }{
+		{v1alpha1.ReasonValidationFailed, "told to reject it"},
+		{v1alpha1.ReasonCrashLooped, ""},
+		{v1alpha1.ReasonNotHealthy, ""},
+		{v1alpha1.ReasonNotReady, ""},
+	} {
+		st := configOK(t, names[i], want.reason, want.words)
+		if st.Active == nil || st.Active.UID != good.UID || st.LastKnownGood == nil || st.LastKnownGood.UID != good.UID {
+			t.Errorf("%s: it runs %+v, not last-known-good", want.reason, st.Active)
+		}
+	}
+	isReady(t, names[3], corev1.ConditionTrue)
+}
+
+func TestASilentAgentTakesNothingUpUntilItIsBack(t *testing.T) {
+	o := options(2)
+	o.Faults = []Fault{{Kind: Silent, Nodes: []string{o.Prefix + "0"}}}
+	f := start(t, o)
+	first, second := f.Names()[0], f.Names()[1]
+	if err := f.SetFault(second, Fault{Kind: Silent}); err != nil {
+		t.Fatal(err)
+	}
+	ref := configMap(t, "maxPods: 60")
+	for _, name := range f.Names() {
+		assign(t, name, ref)
+		isReady(t, name, corev1.ConditionTrue)
+	}
+	if states := f.States(); states["silent"] != 2 {
+		t.Errorf("the states are %v", states)
+	}
+	for _, name := range []string{first, second} {
+		if st, told := f.Status(name); told && st.ObservedGeneration > 1 {
+			t.Errorf("%s is silent and has seen generation %d", name, st.ObservedGeneration)
+		}
+		if err := f.Unsilence(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+		lastKnownGood(t, name, ref)
+	}
+	// It goes on from what it has on disk.
+	if err := f.Silence(first); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Unsilence(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if st, told := f.Status(first); !told || st.LastKnownGood == nil || st.LastKnownGood.UID != ref.UID {
+		t.Errorf("back again it reports %+v", st)
+	}
+}
+
+func TestNodesJoinAndLeave(t *testing.T) {
+	f := start(t, options(1))
+	joined, err := f.Add(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if names := f.Names(); len(names) != 3 || !slices.Contains(names, joined[1]) {
+		t.Errorf("%v joined, now there are %v", joined, names)
+	}
+	configOK(t, joined[1], v1alpha1.ReasonLocalDefault, "")
+	if err := f.Remove(t.Context(), joined[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := kube.Get(t.Context(), client.ObjectKey{Name: joined[0]}, &corev1.Node{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the Node that left is there: %v", err)
+	}
+	if err := kube.Get(t.Context(), client.ObjectKey{Name: joined[0]}, &v1alpha1.NodeConfig{}); err != nil {
+		t.Errorf("the NodeConfig of the node that left: %v", err)
+	}
+	if err := f.Remove(t.Context(), joined[0]); err == nil || !strings.Contains(err.Error(), "no hollow node "+joined[0]) {
+		t.Errorf("leaving twice: %v", err)
+	}
+}
+
+func TestANodeIsReadyAsTold(t *testing.T) {
+	f := start(t, options(1))
+	name := f.Names()[0]
+	for _, ready := range []bool{false, true} {
+		if err := f.SetReady(name, ready); err != nil {
+			t.Fatal(err)
+		}
+		want := corev1.ConditionFalse
+		if ready {
+			want = corev1.ConditionTrue
+		}
+		isReady(t, name, want)
+	}
+}
+
+func TestAFaultCanComeAndGo(t *testing.T) {
+	f := start(t, options(1))
+	name := f.Names()[0]
+	if err := f.SetFault(name, Fault{Kind: Reject}); err != nil {
+		t.Fatal(err)
+	}
+	bad := configMap(t, "maxPods: 61")
+	assign(t, name, bad)
+	configOK(t, name, v1alpha1.ReasonValidationFailed, "")
+	if err := f.ClearFault(name); err != nil {
+		t.Fatal(err)
+	}
+	good := configMap(t, "maxPods: 62")
+	assign(t, name, good)
+	lastKnownGood(t, name, good)
+	if err := f.SetFault(name, Fault{Kind: "lazy"}); err == nil || !strings.Contains(err.Error(), `unknown kind "lazy"`) {
+		t.Errorf("an unknown fault: %v", err)
+	}
+	nobody := "nobody"
+	for what, err := range map[string]error{
+		"SetFault": f.SetFault(nobody, Fault{Kind: Reject}), "ClearFault": f.ClearFault(nobody), "SetReady": f.SetReady(nobody, true),
+		"Silence": f.Silence(nobody), "Unsilence": f.Unsilence(t.Context(), nobody),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "no hollow node nobody") {
+			t.Errorf("%s of a node that there is not: %v", what, err)
+		}
+	}
+}
+
+func TestANodeThatIsNotHollowIsLeftAlone(t *testing.T) {
+	o := options(3)
+	real := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Prefix + "1"}}
+	if err := kube.Create(t.Context(), real); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = kube.Delete(t.Context(), real) })
+	_, err := Start(t.Context(), o)
+	if err == nil || !strings.Contains(err.Error(), "Node "+real.Name+" exists and is not hollow") {
+		t.Errorf("starting: %v", err)
+	}
+	got := &corev1.Node{}
+	if err := kube.Get(t.Context(), client.ObjectKey{Name: real.Name}, got); err != nil || got.ResourceVersion != real.ResourceVersion {
+		t.Errorf("the Node was touched: %v", err)
+	}
+	if err := kube.Get(t.Context(), client.ObjectKey{Name: o.Prefix + "0"}, got); !apierrors.IsNotFound(err) {
+		t.Errorf("another one was left behind: %v", err)
+	}
+}
+
+func TestWhoMayNotActAsNodesIsToldSo(t *testing.T) {
+	path, err := cluster.ClientKubeconfig("rehearser", "rehearsers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := options(1)
+	if o.Config, err = clientcmd.BuildConfigFromFlags("", path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), "grant it the verb impersonate") {
+		t.Errorf("without any right: %v", err)
+	}
+}
+
+func TestHowAFleetCannotBeStarted(t *testing.T) {
+	for want, change := range map[string]func(*Options){
+		"needs the configuration":   func(o *Options) { o.Config = nil },
+		"not negative":              func(o *Options) { o.Nodes = -1 },
+		"unknown kind":              func(o *Options) { o.Faults = []Fault{{Kind: "odd"}} },
+		"connection refused":        func(o *Options) { o.Config.Host = "https://127.0.0.1:1" },
+		"make the directory of the": func(o *Options) { o.Dir = "/dev/null/x" },
+		"connect to the API server": func(o *Options) { o.Config.CAFile, o.Config.CAData = "/dev/null/x", nil },
+	} {
+		o := options(1)
+		change(&o)
+		if _, err := Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+// counter counts the writes of agents.
+type counter struct {
+	mu     sync.Mutex
+	writes []string
+}
+
+func (c *counter) take() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	taken := c.writes
+	c.writes = nil
+	return taken
+}
+
+// counting is a transport that counts.
+type counting struct {
+	*counter
+	next http.RoundTripper
+}
+
+func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodGet && strings.HasPrefix(r.UserAgent(), "evenkeel-agent/") {
+		line := r.Method + " " + r.URL.Path
+		if r.GetBody != nil {
+			if body, err := r.GetBody(); err == nil {
+				text, _ := io.ReadAll(body)
+				line += " " + string(text)
+			}
+		}
+		c.mu.Lock()
+		c.writes = append(c.writes, line)
+		c.mu.Unlock()
+	}
+	return c.next.RoundTrip(r)
+}
+
+func TestASuccessfulChangeCostsAtMostThreeWritesAndTwoEvents(t *testing.T) {
+	o := options(1)
+	count := &counter{}
+	o.Config.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
+		return &counting{count, next}
+	}
+	f := start(t, o)
+	name := f.Names()[0]
+	for _, text := range []string{"maxPods: 70", "maxPods: 71"} { // from local, and from a last-known-good
+		count.take()
+		ref := configMap(t, text)
+		assign(t, name, ref)
+		lastKnownGood(t, name, ref)
+		until(t, "all is written", func() (string, bool) {
+			n, _ := f.node(name)
+			return "not yet", n.state() == v1alpha1.ReasonAllChecksPassed
+		})
+		var events, others []string
+		for _, write := range count.take() {
+			if strings.Contains(write, "/events") {
+				events = append(events, write)
+			} else {
+				others = append(others, write)
+			}
+		}
+		t.Logf("%d writes, %d events:\n%s", len(others), len(events), strings.Join(append(others, events...), "\n"))
+		if len(others) > 3 || len(events) > 2 {
+			t.Errorf("%s: %d writes\n%s\nand %d events\n%s", text, len(others), strings.Join(others, "\n"), len(events), strings.Join(events, "\n"))
+		}
+	}
+}
+
+func TestALeaseIsRenewedAsOftenAsToldAlsoOfASilentAgent(t *testing.T) {
+	o := options(1)
+	o.LeasePeriod = 100 * time.Millisecond
+	f := start(t, o)
+	name := f.Names()[0]
+	renewed := map[string]bool{}
+	watch := func() {
+		clear(renewed)
+		until(t, "its Lease is renewed again and again", func() (string, bool) {
+			lease, err := f.api.leases.Leases("kube-node-lease").Get(t.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				return err.Error(), false
+			}
+			renewed[lease.Spec.RenewTime.String()] = true
+			return lease.Spec.RenewTime.String(), len(renewed) > 3
+		})
+	}
+	watch()
+	if err := f.Silence(name); err != nil {
+		t.Fatal(err)
+	}
+	watch()
+}
+
+func TestAFleetGoesOnWithWhatAnotherLeft(t *testing.T) {
+	o := options(1)
+	o.Dir = t.TempDir()
+	before, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := before.Names()[0]
+	ref := configMap(t, "maxPods: 63")
+	assign(t, name, ref)
+	lastKnownGood(t, name, ref)
+	if err := before.SetReady(name, false); err != nil {
+		t.Fatal(err)
+	}
+	isReady(t, name, corev1.ConditionFalse)
+	if err := before.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	after := start(t, o)
+	if st, told := after.Status(name); !told || st.LastKnownGood == nil || st.LastKnownGood.UID != ref.UID {
+		t.Errorf("it reports %+v", st)
+	}
+	isReady(t, name, corev1.ConditionTrue)
+}
+
+// What the user may not do is said, with the object.
+func TestWhatIsRefusedIsNamed(t *testing.T) {
+	for _, tt := range []struct {
+		method, path, want string
+		do                 func(t *testing.T, f *Fleet) error
+	}{
+		{http.MethodGet, "/api/v1/nodes", "list the Nodes that there are", func(t *testing.T, f *Fleet) error { _, err := f.Add(t.Context(), 1); return err }},
+		{http.MethodPost, "/api/v1/nodes", "register Node", func(t *testing.T, f *Fleet) error { _, err := f.Add(t.Context(), 1); return err }},
+		{http.MethodPost, "/leases", "create the Lease of Node", func(t *testing.T, f *Fleet) error { _, err := f.Add(t.Context(), 1); return err }},
+		{http.MethodDelete, "/api/v1/nodes/", "delete Node", func(t *testing.T, f *Fleet) error { return f.Remove(t.Context(), f.Names()[0]) }},
+		{http.MethodDelete, "/leases/", "delete the Lease of Node", func(t *testing.T, f *Fleet) error { return f.Remove(t.Context(), f.Names()[0]) }},
+		{http.MethodDelete, "/nodeconfigs/", "delete NodeConfig", func(t *testing.T, f *Fleet) error { return f.Cleanup(t.Context()) }},
+	} {
+		t.Run(tt.want, func(t *testing.T) {
+			o := options(1)
+			refuse := &refusing{method: tt.method, path: tt.path}
+			o.Config.WrapTransport = func(next http.RoundTripper) http.RoundTripper { return &refuser{refuse, next} }
+			f := start(t, o)
+			refuse.on.Store(true)
+			if err := tt.do(t, f); err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "refused by the test") {
+				t.Errorf("got %v", err)
+			}
+			refuse.on.Store(false)
+		})
+	}
+}
+
+type refusing struct {
+	method, path string
+	on           atomic.Bool
+}
+
+// refuser is a transport that lets some of a fleet's own requests fail.
+type refuser struct {
+	*refusing
+	next http.RoundTripper
+}
+
+func (r *refuser) RoundTrip(q *http.Request) (*http.Response, error) {
+	if r.on.Load() && q.UserAgent() == "evenkeel-hollow" && q.Method == r.method && strings.Contains(q.URL.Path, r.path) {
+		return nil, errors.New("refused by the test")
+	}
+	return r.next.RoundTrip(q)
+}

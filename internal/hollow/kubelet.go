@@ -1,0 +1,290 @@
+package hollow
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/agent"
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/supervisor"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+// KubeletVersion is what simulated kubelets say they are.
+const KubeletVersion = "v1.36.3"
+
+const (
+	startTakes = 500 * time.Millisecond // until a kubelet is healthy
+	crashTakes = 100 * time.Millisecond // until it crashes, if it does
+)
+
+// defaults are what a kubelet is configured as with no configuration at all, as far as the agent's guards look at it.
+var defaults = map[string]any{
+	"address": "0.0.0.0", "port": json.Number("10250"), "readOnlyPort": json.Number("0"),
+	"healthzBindAddress": "127.0.0.1", "healthzPort": json.Number("10248"),
+	"authentication": map[string]any{
+		"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": true, "cacheTTL": "2m0s"}, "x509": map[string]any{},
+	},
+	"authorization":            map[string]any{"mode": "Webhook"},
+	"maxPods":                  json.Number("110"),
+	"cgroupDriver":             "systemd",
+	"cpuManagerPolicy":         "none",
+	"memoryManagerPolicy":      "None",
+	"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+}
+
+// kubelet is the program of one node, and the one that runs of it. It implements agent.Kubelet.
+type kubelet struct {
+	name  string
+	heart *heart
+
+	mu      sync.Mutex
+	faults  []Fault // that hit this node
+	process *process
+}
+
+var _ agent.Kubelet = (*kubelet)(nil)
+
+// setFaults changes how it behaves from now on, what runs included.
+func (k *kubelet) setFaults(faults []Fault) {
+	k.mu.Lock()
+	k.faults = faults
+	p := k.process
+	k.mu.Unlock()
+	if p != nil {
+		p.become(k.behave(p.payload))
+	}
+}
+
+func (k *kubelet) behave(p *payload.Payload) behaviour {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return behave(k.faults, p)
+}
+
+// Identity implements agent.Kubelet.
+func (k *kubelet) Identity() (string, error) { return KubeletVersion, nil }
+
+// Version implements agent.Kubelet.
+func (k *kubelet) Version(context.Context) (string, error) { return KubeletVersion, nil }
+
+// Local implements agent.Kubelet.
+func (k *kubelet) Local() trial.Local { return trial.Default }
+
+// LocalDigest implements agent.Kubelet.
+func (k *kubelet) LocalDigest() string { return "defaults" }
+
+// CheckLocal implements agent.Kubelet.
+func (k *kubelet) CheckLocal(context.Context) component.Verdict {
+	return component.Verdict{Outcome: component.Accepted, Stage: 2, Effective: defaults}
+}
+
+// Check implements agent.Kubelet.
+func (k *kubelet) Check(_ context.Context, p payload.Payload) component.Verdict {
+	if k.behave(&p).rejects {
+		return component.Verdict{Outcome: component.Rejected, Stage: 1, Words: "this hollow node was told to reject it"}
+	}
+	effective, err := overlaid(p.Fields)
+	if err != nil {
+		return component.Verdict{Outcome: component.Rejected, Stage: 1, Words: err.Error()}
+	}
+	return component.Verdict{Outcome: component.Accepted, Stage: 2, Effective: effective, Local: defaults}
+}
+
+// overlaid is what a payload makes of the defaults.
+func overlaid(fields map[string]any) (component.Effective, error) {
+	text, err := json.Marshal(fields)
+	if err != nil {
+		return nil, fmt.Errorf("encode the payload: %w", err)
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	var over map[string]any
+	if err := dec.Decode(&over); err != nil {
+		return nil, fmt.Errorf("decode the payload: %w", err)
+	}
+	over = payload.Canonical(over)
+	delete(over, "apiVersion")
+	delete(over, "kind")
+	return overlay(defaults, over), nil
+}
+
+func overlay(under, over map[string]any) map[string]any {
+	out := maps.Clone(under)
+	for name, value := range over {
+		if fields, ok := value.(map[string]any); ok {
+			below, _ := under[name].(map[string]any)
+			value = overlay(maps.Clone(below), fields)
+		}
+		if out == nil {
+			out = map[string]any{}
+		}
+		out[name] = value
+	}
+	return out
+}
+
+// Files implements agent.Kubelet.
+func (k *kubelet) Files(p payload.Payload) (map[string][]byte, error) {
+	return map[string][]byte{p.Key: p.Data}, nil
+}
+
+// Start implements agent.Kubelet.
+func (k *kubelet) Start(_ context.Context, run component.Run, _ component.Effective) (agent.Process, error) {
+	p := &process{kubelet: k, done: make(chan struct{}), changed: make(chan struct{}, 1)}
+	if run.Dir != "" {
+		key := payload.KeyKubelet
+		if run.Dropin {
+			key = payload.KeyKubeletDropin
+		}
+		data, err := os.ReadFile(filepath.Join(run.Dir, key))
+		if err != nil {
+			return nil, fmt.Errorf("read what was rendered: %w", err)
+		}
+		decoded, err := payload.Decode(key, data)
+		if err != nil {
+			return nil, fmt.Errorf("decode what was rendered: %w", err)
+		}
+		p.payload = &decoded
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k.mu.Lock()
+	k.process = p
+	k.mu.Unlock()
+	b := k.behave(p.payload)
+	p.timer = time.AfterFunc(startTakes+b.slower, p.up)
+	p.settle(b)
+	return p, nil
+}
+
+// Conflicts implements agent.Kubelet.
+func (k *kubelet) Conflicts(component.Effective) ([]component.Conflict, error) { return nil, nil }
+
+// MoveAside implements agent.Kubelet.
+func (k *kubelet) MoveAside([]component.Conflict, time.Time) ([]string, error) { return nil, nil }
+
+// RuntimeReachable implements agent.Kubelet.
+func (k *kubelet) RuntimeReachable(string) error { return nil }
+
+// RunsStaticPods implements agent.Kubelet.
+func (k *kubelet) RunsStaticPods(component.Effective) bool { return false }
+
+// process is one run of a kubelet. It has timers and no goroutine.
+type process struct {
+	kubelet *kubelet
+	payload *payload.Payload // nil: local
+	done    chan struct{}
+	changed chan struct{}
+
+	mu      sync.Mutex
+	b       behaviour
+	timer   *time.Timer // until it is up
+	crash   *time.Timer
+	isUp    bool
+	healthy bool
+	ended   bool
+	exit    supervisor.Exit
+}
+
+// up is what happens when it has started.
+func (p *process) up() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.isUp = true
+	p.settle(p.b)
+}
+
+// become changes how it behaves.
+func (p *process) become(b behaviour) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.settle(b)
+}
+
+// settle makes it as it is to be. The caller holds mu.
+func (p *process) settle(b behaviour) {
+	if p.ended {
+		return
+	}
+	p.b = b
+	switch {
+	case b.crashes && p.crash == nil:
+		p.crash = time.AfterFunc(crashTakes, func() { p.end(supervisor.Exit{Code: 1}) })
+	case !b.crashes && p.crash != nil:
+		p.crash.Stop()
+		p.crash = nil
+	}
+	healthy := p.isUp && !b.sick && !b.crashes
+	if healthy {
+		p.kubelet.heart.beats(!p.healthy, !b.notReady)
+	}
+	if healthy != p.healthy {
+		p.healthy = healthy
+		p.signal()
+	}
+}
+
+func (p *process) signal() {
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
+
+// end is its exit; only the first one counts.
+func (p *process) end(exit supervisor.Exit) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return
+	}
+	exit.At = time.Now()
+	p.ended, p.healthy, p.exit = true, false, exit
+	p.timer.Stop()
+	if p.crash != nil {
+		p.crash.Stop()
+	}
+	p.kubelet.heart.watch(false)
+	close(p.done)
+}
+
+// Done implements agent.Process.
+func (p *process) Done() <-chan struct{} { return p.done }
+
+// Changed implements agent.Process.
+func (p *process) Changed() <-chan struct{} { return p.changed }
+
+// Exit implements agent.Process.
+func (p *process) Exit() supervisor.Exit {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.exit
+}
+
+// Stop implements agent.Process.
+func (p *process) Stop(time.Duration) supervisor.Exit {
+	p.end(supervisor.Exit{Code: -1, Signal: "terminated", Stopped: true})
+	return p.Exit()
+}
+
+// Healthy implements agent.Process.
+func (p *process) Healthy() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.healthy
+}
+
+// Waiting implements agent.Process.
+func (p *process) Waiting() bool { return false }
+
+// Watch implements agent.Process: who looks closely wants to see the Lease renewed.
+func (p *process) Watch(closely bool) { p.kubelet.heart.watch(closely) }

@@ -1,0 +1,173 @@
+package hollow
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/agent"
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
+	"github.com/evenkeel/evenkeel/internal/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/source"
+)
+
+// node is one hollow node: a simulated kubelet, and the agent above it while that runs.
+type node struct {
+	fleet   *Fleet
+	name    string
+	dir     string // of the agent's state
+	kubelet *kubelet
+	heart   *heart
+
+	control sync.Mutex // of start and stop
+	cancel  context.CancelFunc
+	done    chan struct{}
+
+	mu     sync.Mutex
+	silent bool
+	told   bool // something has been reported
+	status v1alpha1.NodeConfigStatus
+	ended  error // why the agent ended by itself
+}
+
+func newHollowNode(f *Fleet, name string) *node {
+	h := &heart{fleet: f, name: name, period: f.o.LeasePeriod}
+	n := &node{fleet: f, name: name, dir: filepath.Join(f.dir, name), heart: h, kubelet: &kubelet{name: name, heart: h}}
+	n.faults(nil)
+	return n
+}
+
+// faults sets the node's own, and returns whether it is silent by one of those that hit it.
+func (n *node) faults(own []Fault) (silent bool) {
+	var hit []Fault
+	for _, f := range append(own, n.fleet.o.Faults...) {
+		if f.hits(n.name) {
+			hit = append(hit, f)
+			silent = silent || f.Kind == Silent
+		}
+	}
+	n.kubelet.setFaults(hit)
+	return silent
+}
+
+// start starts the agent, with the state that it has. It returns nil if one runs.
+func (n *node) start() (*source.Reporter, error) {
+	n.control.Lock()
+	defer n.control.Unlock()
+	if n.cancel != nil {
+		return nil, nil
+	}
+	client, err := source.NewClientFor(n.fleet.api.config, n.fleet.api.as(n.name))
+	if err != nil {
+		return nil, err
+	}
+	log := n.fleet.o.AgentLog.With("node", n.name)
+	reporter := source.NewReporter(client, n.name, "evenkeel-agent", log)
+	records := &agent.Records{}
+	intended := source.NewNodeConfigSource(client, n.name, records, log)
+	a := agent.New(n.options(log), agent.Parts{
+		Kubelet: n.kubelet, Source: intended, Nodes: source.NewNodeWatch(client, n.name),
+		Reporter: witness{reporter, n}, Records: records,
+	})
+	ctx, cancel := context.WithCancel(n.fleet.ctx)
+	done := make(chan struct{})
+	n.cancel, n.done = cancel, done
+	n.mu.Lock()
+	n.silent, n.told, n.ended = false, false, nil
+	n.mu.Unlock()
+	go func() {
+		defer close(done)
+		var all sync.WaitGroup
+		defer all.Wait()
+		background, stop := context.WithCancel(context.WithoutCancel(ctx))
+		defer stop()
+		all.Go(func() { reporter.Run(background) })
+		all.Go(func() { intended.Run(background) })
+		if err := a.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			n.fleet.o.Log.Error("an agent ended", "node", n.name, "err", err)
+			n.mu.Lock()
+			n.ended = err
+			n.mu.Unlock()
+		}
+	}()
+	return reporter, nil
+}
+
+// stop stops the agent, and the kubelet with it, and returns when they have ended.
+func (n *node) stop() {
+	n.control.Lock()
+	defer n.control.Unlock()
+	if n.cancel == nil {
+		return
+	}
+	n.cancel()
+	<-n.done
+	n.cancel = nil
+}
+
+// patience is the agents' sync timeout: the API server that they all ask at once is a small one.
+const patience = 15 * time.Second
+
+func (n *node) options(log *slog.Logger) agent.Options {
+	o := n.fleet.o
+	return agent.Options{
+		Limits: o.Limits, APILoss: "off", SyncTimeout: patience, StopGrace: time.Second, AgentVersion: o.Version,
+		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost, BootID: "hollow", Log: log, Metrics: n.fleet.metrics, Init: noInit{},
+		Protected: n.fleet.protected,
+		OpenStore: func(version string) (agent.Store, error) {
+			return checkpoint.Open(atomicfile.OS{}, n.dir, version, log)
+		},
+	}
+}
+
+// remove removes the agent's state.
+func (n *node) remove() error { return os.RemoveAll(n.dir) }
+
+// witness is the agent's reporter; it remembers what was reported.
+type witness struct {
+	*source.Reporter
+	node *node
+}
+
+// Report implements agent.Reporter.
+func (w witness) Report(r source.Report) {
+	w.node.mu.Lock()
+	w.node.status, w.node.told = r.Status, true
+	w.node.mu.Unlock()
+	w.Reporter.Report(r)
+}
+
+// state is how the node is, in a word.
+func (n *node) state() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.silent:
+		return "silent"
+	case n.ended != nil:
+		return "ended"
+	case !n.told:
+		return "starting"
+	case n.status.Trial != nil:
+		return "in trial"
+	}
+	for _, c := range n.status.Conditions {
+		if c.Type == v1alpha1.ConditionConfigOK {
+			return c.Reason
+		}
+	}
+	return "unknown"
+}
+
+// noInit is a system without an init system.
+type noInit struct{}
+
+func (noInit) Ready() error        { return nil }
+func (noInit) Stopping() error     { return nil }
+func (noInit) Status(string) error { return nil }
+func (noInit) Cover(bool)          {}

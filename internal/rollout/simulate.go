@@ -1,0 +1,375 @@
+package rollout
+
+import (
+	"container/heap"
+	"encoding/binary"
+	"hash/fnv"
+	"slices"
+	"time"
+)
+
+// Model is how simulated nodes behave. A node's fate is drawn from Seed and its name: it is silent, breaks, fails or is
+// healthy, by these shares of all nodes, from 0 to 1.
+type Model struct {
+	Seed   uint64
+	TakeUp time.Duration // from a write to its NodeConfig to the agent's answer
+	Trial  time.Duration // how long a trial takes
+	Fail   time.Duration // how far into their trial nodes fail or break
+
+	Silent  float64 // agents that never answer
+	Breaks  float64 // nodes that go NotReady in the target's trial, and come back with another configuration
+	Failing float64 // nodes that fail the target's trial
+
+	Approve bool          // whatever waits for approval gets it
+	Limit   time.Duration // of simulated time; 0: none
+	// Interrupted, if not nil, is asked again and again whether to leave off.
+	Interrupted func() bool
+}
+
+// Run is what Simulate saw.
+type Run struct {
+	Start   time.Time
+	End     time.Time
+	Samples []Sample // whenever something changed, oldest first
+	Batches []Batch
+	Stopped *Sample // as it was when the target was stopped; nil: it was not
+	Final   Result
+	Nodes   []Node // as they are in the end
+	Touched int    // nodes that were given the target
+	// Approvals is how often somebody was asked to approve, and did.
+	Approvals int
+	Limited   bool // it was cut short
+}
+
+// Sample is how a rollout is at a time.
+type Sample struct {
+	At     time.Time
+	Phase  string
+	Step   int
+	Counts Counts
+}
+
+// Batch is nodes that are written to at the same time.
+type Batch struct {
+	At    time.Time
+	Step  int
+	Kind  MoveKind
+	Nodes []int // indexes, in their order
+}
+
+// mostIdle is how often Plan may ask to be woken for nothing.
+const mostIdle = 100
+
+// Simulate plays a rollout with simulated nodes, from p.Now on, until it is complete, is stopped and has settled, waits
+// for a person, or nothing happens any more. It is deterministic, and leaves nodes as they are.
+//
+// An agent that has never reported is silent. Nodes that are in their trial already begin it anew.
+func Simulate(p Policy, was Progress, nodes []Node, m Model) Run {
+	s := simulation{
+		model: m, policy: p, was: was,
+		run:    Run{Start: p.Now, Nodes: slices.Clone(nodes)},
+		agents: make([]player, len(nodes)),
+	}
+	for i := range s.run.Nodes {
+		n := &s.run.Nodes[i]
+		s.agents[i] = player{fate: m.fateOf(n), proven: []string{n.LastKnownGood.SHA256}}
+		if n.Observed == n.Generation {
+			s.agents[i].taken = n.Source.key()
+		} else {
+			s.schedule(i, takesUp, m.TakeUp)
+		}
+		if n.InTrial {
+			s.beginTrial(i)
+		}
+	}
+	for s.pass() {
+	}
+	s.run.End = s.policy.Now
+	return s.run
+}
+
+// fate is what becomes of a node.
+type fate uint8
+
+const (
+	healthy fate = iota
+	silent
+	breaks
+	fails
+)
+
+func (m Model) fateOf(n *Node) fate {
+	h := fnv.New64a()
+	h.Write(binary.LittleEndian.AppendUint64(nil, m.Seed))
+	h.Write([]byte(n.Name))
+	x := h.Sum64() // its high bits are alike for names that are
+	x = (x ^ x>>33) * 0xff51afd7ed558ccd
+	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
+	x ^= x >> 33
+	switch drawn := float64(x>>11) / (1 << 53); {
+	case n.HasConfig && !n.Reported || !n.HasConfig || drawn < m.Silent:
+		return silent
+	case drawn < m.Silent+m.Breaks:
+		return breaks
+	case drawn < m.Silent+m.Breaks+m.Failing:
+		return fails
+	}
+	return healthy
+}
+
+// sourceKey tells one assignment from another, as an agent does.
+type sourceKey struct {
+	uid     string
+	attempt int64
+}
+
+func (s Source) key() sourceKey { return sourceKey{s.UID, s.Attempt} }
+
+// player is a node's agent: what the simulation remembers of a node beside what the node reports.
+type player struct {
+	fate   fate
+	taken  sourceKey
+	trial  int      // counts trials, so that what was to happen in an earlier one does not
+	proven []string // payloads that were last-known-good
+}
+
+type eventKind uint8
+
+const (
+	takesUp eventKind = iota
+	endsTrial
+)
+
+type event struct {
+	at   time.Time
+	seq  int // keeps the order of what happens at the same time
+	node int
+	kind eventKind
+	// of is the generation that is taken up, or the trial that ends.
+	of int64
+}
+
+type simulation struct {
+	model  Model
+	policy Policy // its Now is the simulated time
+	was    Progress
+	run    Run
+	agents []player
+	events eventQueue
+	seq    int
+	given  map[int]bool // nodes that were given the target
+	idle   int
+}
+
+// pass plans once, does what the plan says, and goes on to the time at which something happens next. It tells whether
+// there is one.
+func (s *simulation) pass() bool {
+	if s.model.Interrupted != nil && s.model.Interrupted() {
+		s.run.Limited = true
+		return false
+	}
+	r := Plan(s.policy, s.was, s.run.Nodes)
+	changed := s.note(r)
+	s.was, s.run.Final = r.Next, r
+	if len(r.Moves) > 0 {
+		s.move(r)
+		return true
+	}
+	if r.Phase == PhaseAwaitingApproval && s.model.Approve {
+		approval := Approval{Revision: r.Next.Revision, Step: r.Next.Step}
+		if s.policy.Approval != approval {
+			s.policy.Approval = approval
+			s.run.Approvals++
+			return true
+		}
+	}
+	if len(s.events) == 0 && settled(r) {
+		return false
+	}
+	if s.idle++; changed || len(s.events) > 0 {
+		s.idle = 0
+	}
+	return s.advance(r.Wake)
+}
+
+// settled tells whether a rollout goes no further by itself, once no node does.
+func settled(r Result) bool {
+	return r.Wake == 0 || r.Phase == PhaseComplete || r.Phase == PhaseAwaitingApproval ||
+		r.Next.Halt != nil && r.Counts.RollingBack == 0
+}
+
+// advance goes on to the next event, or to when the plan wants to be woken.
+func (s *simulation) advance(wake time.Duration) bool {
+	now := s.policy.Now
+	next := now.Add(wake)
+	if len(s.events) > 0 && (wake == 0 || s.events[0].at.Before(next)) {
+		next = s.events[0].at
+	}
+	if s.idle == mostIdle || s.model.Limit > 0 && next.Sub(s.run.Start) > s.model.Limit {
+		s.run.Limited = true
+		return false
+	}
+	s.policy.Now = next
+	for len(s.events) > 0 && !s.events[0].at.After(next) {
+		s.happens(heap.Pop(&s.events).(event))
+	}
+	return true
+}
+
+// note takes a sample if something has changed since the last one, and tells whether it has.
+func (s *simulation) note(r Result) bool {
+	sample := Sample{At: s.policy.Now, Phase: r.Phase, Step: r.Next.Step, Counts: r.Counts}
+	if s.run.Stopped == nil && r.Next.Halt != nil {
+		stopped := sample
+		s.run.Stopped = &stopped
+	}
+	all := &s.run.Samples
+	if len(*all) > 0 {
+		last := &(*all)[len(*all)-1]
+		if last.Phase == sample.Phase && last.Step == sample.Step && last.Counts == sample.Counts {
+			return false
+		}
+		if last.At.Equal(sample.At) {
+			*last = sample
+			return true
+		}
+	}
+	*all = append(*all, sample)
+	return true
+}
+
+// move writes to NodeConfigs what the plan says.
+func (s *simulation) move(r Result) {
+	for _, move := range r.Moves {
+		n := &s.run.Nodes[move.Node]
+		n.HasConfig, n.Source, n.Revoked = true, move.Source, move.Revoked
+		n.Generation++
+		s.schedule(move.Node, takesUp, s.model.TakeUp)
+		if s.targets(n) && !s.given[move.Node] {
+			if s.given == nil {
+				s.given = map[int]bool{}
+			}
+			s.given[move.Node] = true
+			s.run.Touched++
+		}
+		batch := len(s.run.Batches) - 1
+		if batch < 0 || !s.run.Batches[batch].At.Equal(s.policy.Now) || s.run.Batches[batch].Kind != move.Kind || s.run.Batches[batch].Step != r.Next.Step {
+			s.run.Batches = append(s.run.Batches, Batch{At: s.policy.Now, Step: r.Next.Step, Kind: move.Kind})
+			batch++
+		}
+		s.run.Batches[batch].Nodes = append(s.run.Batches[batch].Nodes, move.Node)
+	}
+}
+
+func (s *simulation) targets(n *Node) bool {
+	return n.Source.Kind == SourceConfigMap && n.Source.SHA256 == s.policy.Target.SHA256
+}
+
+func (s *simulation) schedule(i int, kind eventKind, after time.Duration) {
+	e := event{at: s.policy.Now.Add(after), seq: s.seq, node: i, kind: kind, of: s.run.Nodes[i].Generation}
+	if kind == endsTrial {
+		e.of = int64(s.agents[i].trial)
+	}
+	s.seq++
+	if s.agents[i].fate != silent {
+		heap.Push(&s.events, e)
+	}
+}
+
+func (s *simulation) happens(e event) {
+	n, a := &s.run.Nodes[e.node], &s.agents[e.node]
+	switch {
+	case e.kind == takesUp && e.of == n.Generation:
+		s.takeUp(e.node)
+	case e.kind == endsTrial && e.of == int64(a.trial) && n.InTrial:
+		s.endTrial(e.node)
+	}
+}
+
+// takeUp is an agent's answer to what is written in its NodeConfig.
+func (s *simulation) takeUp(i int) {
+	n, a := &s.run.Nodes[i], &s.agents[i]
+	n.Observed, n.Reported = n.Generation, true
+	if a.taken == n.Source.key() {
+		return
+	}
+	a.taken = n.Source.key()
+	ref := Ref{}
+	if n.Source.Kind == SourceConfigMap {
+		ref = Ref{UID: n.Source.UID, SHA256: n.Source.SHA256}
+	}
+	a.trial++
+	n.InTrial, n.Provisional, n.Error = false, false, ""
+	if !n.Ready && a.fate == breaks && !s.targets(n) {
+		n.Ready, n.ReadyChanged = true, s.policy.Now
+	}
+	n.Active = ref
+	s.say(n, "True", "AllChecksPassed")
+	if ref == (Ref{}) || slices.Contains(a.proven, ref.SHA256) {
+		s.promote(i)
+		return
+	}
+	s.beginTrial(i)
+}
+
+func (s *simulation) beginTrial(i int) {
+	n, a := &s.run.Nodes[i], &s.agents[i]
+	n.InTrial, n.TrialLength = true, s.model.Trial
+	after := s.model.Trial
+	if s.targets(n) && (a.fate == fails || a.fate == breaks) {
+		after = min(after, s.model.Fail)
+	}
+	s.schedule(i, endsTrial, after)
+}
+
+func (s *simulation) endTrial(i int) {
+	n, a := &s.run.Nodes[i], &s.agents[i]
+	switch {
+	case s.targets(n) && a.fate == breaks:
+		n.Ready, n.ReadyChanged = false, s.policy.Now
+	case s.targets(n) && a.fate == fails:
+		n.InTrial, n.Active = false, n.LastKnownGood
+		s.say(n, "False", "CrashLooped")
+		n.Error = "the simulated kubelet crash-looped"
+	default:
+		s.promote(i)
+	}
+}
+
+// promote makes what runs last-known-good.
+func (s *simulation) promote(i int) {
+	n, a := &s.run.Nodes[i], &s.agents[i]
+	n.InTrial = false
+	if n.LastKnownGood != n.Active {
+		n.LastKnownGood, n.Promoted = n.Active, s.policy.Now
+	}
+	if !slices.Contains(a.proven, n.Active.SHA256) {
+		a.proven = append(a.proven, n.Active.SHA256)
+	}
+}
+
+// say sets ConfigOK.
+func (s *simulation) say(n *Node, status, reason string) {
+	if n.OK != status {
+		n.OKChanged = s.policy.Now
+	}
+	n.OK, n.Reason = status, reason
+}
+
+// eventQueue is a heap of what is to happen, the next first.
+type eventQueue []event
+
+func (q eventQueue) Len() int { return len(q) }
+func (q eventQueue) Less(i, j int) bool {
+	if c := q[i].at.Compare(q[j].at); c != 0 {
+		return c < 0
+	}
+	return q[i].seq < q[j].seq
+}
+func (q eventQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *eventQueue) Push(e any)   { *q = append(*q, e.(event)) }
+func (q *eventQueue) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
+}

@@ -1,0 +1,196 @@
+package rollout
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+var simulationStart = time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+
+// simulatedFleet returns a rollout of revision 1 for n nodes in three zones that run their local configuration.
+func simulatedFleet(n int, change func(*Policy)) (Policy, []Node) {
+	p := Policy{
+		Claim: Claim{Name: "workers", Created: simulationStart}, Now: simulationStart,
+		Target:         Revision{Number: 1, Namespace: "evenkeel-system", Name: "workers-1", UID: "u1", SHA256: "s1"},
+		MaxUnavailable: Amount{Value: 10, Percent: true},
+		Steps:          []Step{{Nodes: Amount{Value: 1}}, {Nodes: Amount{Value: 10, Percent: true}}, {Nodes: Amount{Value: 100, Percent: true}}},
+		NodeTimeout:    15 * time.Minute, ProgressDeadline: time.Hour,
+		MaxFailures: Amount{Value: 1}, RollbackMaxUnavailable: Amount{Value: 25, Percent: true},
+		AgentTimeout: time.Minute, NotReadyGrace: 30 * time.Second,
+	}
+	if change != nil {
+		change(&p)
+	}
+	nodes := make([]Node, n)
+	for i := range nodes {
+		nodes[i] = Node{
+			Name: fmt.Sprintf("node-%05d", i), Created: simulationStart.Add(-time.Hour), Domain: fmt.Sprintf("zone-%d", i%3), Stratum: "amd64",
+			Ready: true, ReadyChanged: simulationStart.Add(-time.Hour),
+			HasConfig: true, Generation: 1, Observed: 1, Reported: true, OK: "True", Reason: "LocalInit",
+		}
+	}
+	return p, nodes
+}
+
+var simulatedModel = Model{Seed: 1, TakeUp: 5 * time.Second, Trial: 10 * time.Minute, Fail: time.Minute}
+
+// told sums a run up: its batches, how it was stopped, and its end.
+func told(r Run) []string {
+	var out []string
+	for _, b := range r.Batches {
+		out = append(out, fmt.Sprintf("%s step %d %s %d", b.At.Sub(r.Start), b.Step, b.Kind, len(b.Nodes)))
+	}
+	if s := r.Stopped; s != nil {
+		out = append(out, fmt.Sprintf("%s stopped: %d failed, %d updated", s.At.Sub(r.Start), s.Counts.Failed, s.Counts.Updated))
+	}
+	c := r.Final.Counts
+	return append(out, fmt.Sprintf("%s %s: %d touched, %d updated, %d failed, %d stale", r.End.Sub(r.Start), r.Final.Phase, r.Touched, c.Updated, c.Failed, c.Stale))
+}
+
+func TestASimulatedRolloutGoesAsItsNodesDo(t *testing.T) {
+	rollback := func(p *Policy) {
+		p.RollbackOnFailure, p.MaxFailures, p.MaxUnavailable = true, Amount{Value: 3}, Amount{Value: 5}
+	}
+	pauses := func(p *Policy) {
+		p.Steps = []Step{{Nodes: Amount{Value: 1}}, {}, {Nodes: Amount{Value: 2}}, {Pause: time.Hour}, {Nodes: Amount{Value: 100, Percent: true}}}
+		p.MaxUnavailable = Amount{Value: 9}
+	}
+	for _, tt := range []struct {
+		name   string
+		nodes  int
+		policy func(*Policy)
+		model  func(*Model)
+		want   []string
+	}{
+		{"healthy", 20, nil, nil, []string{
+			"0s step 0 Assign 1", "10m5s step 1 Assign 1", "20m10s step 2 Assign 2", "30m15s step 2 Assign 2", "40m20s step 2 Assign 2",
+			"50m25s step 2 Assign 2", "1h0m30s step 2 Assign 2", "1h10m35s step 2 Assign 2", "1h20m40s step 2 Assign 2", "1h30m45s step 2 Assign 2",
+			"1h40m50s step 2 Assign 2", "1h50m55s Complete: 20 touched, 20 updated, 0 failed, 0 stale",
+		}},
+		{"soaking", 2, func(p *Policy) { p.Soak = 5 * time.Minute }, nil, []string{
+			"0s step 0 Assign 1", "15m5s step 2 Assign 1", "30m10s Complete: 2 touched, 2 updated, 0 failed, 0 stale",
+		}},
+		{"every one fails", 20, nil, func(m *Model) { m.Failing = 1 }, []string{
+			"0s step 0 Assign 1", "1m5s stopped: 1 failed, 0 updated", "1m5s Halted: 1 touched, 0 updated, 1 failed, 0 stale",
+		}},
+		{"some fail, and all go back", 20, rollback, func(m *Model) { m.Failing = .25 }, []string{
+			"0s step 0 Assign 1", "1m5s step 0 Assign 1", "11m10s step 1 Assign 1", "12m15s step 1 Assign 1", "22m20s step 2 Assign 3", "23m25s step 2 GoBack 7",
+			"23m25s stopped: 4 failed, 2 updated", "32m25s RolledBack: 7 touched, 0 updated, 0 failed, 0 stale",
+		}},
+		{"every one breaks, and is mended by going back", 20, rollback, func(m *Model) { m.Breaks = 1 }, []string{
+			"0s step 0 Assign 1", "1m35s step 0 Assign 1", "3m10s step 0 Assign 1", "4m45s step 0 GoBack 3",
+			"4m45s stopped: 3 failed, 0 updated", "4m50s RolledBack: 3 touched, 0 updated, 0 failed, 0 stale",
+		}},
+		{"every one is silent", 3, nil, func(m *Model) { m.Silent = 1 }, []string{
+			"0s step 0 Assign 1", "1m0s step 0 TakeBack 1", "1m0s step 0 Assign 1", "2m0s step 0 TakeBack 1", "2m0s step 0 Assign 1", "3m0s step 0 TakeBack 1",
+			"1h2m0s Stuck: 3 touched, 0 updated, 0 failed, 3 stale",
+		}},
+		{"a pause that nobody ends", 10, pauses, nil, []string{
+			"0s step 0 Assign 1", "10m5s AwaitingApproval: 1 touched, 1 updated, 0 failed, 0 stale",
+		}},
+		{"pauses that end", 10, pauses, func(m *Model) { m.Approve = true }, []string{
+			"0s step 0 Assign 1", "10m5s step 2 Assign 1", "1h20m10s step 4 Assign 8", "1h30m15s Complete: 10 touched, 10 updated, 0 failed, 0 stale",
+		}},
+		{"paused", 10, func(p *Policy) { p.Paused = true }, nil, []string{"0s Paused: 0 touched, 0 updated, 0 failed, 0 stale"}},
+		{"cut short", 20, nil, func(m *Model) { m.Limit = 15 * time.Minute }, []string{
+			"0s step 0 Assign 1", "10m5s step 1 Assign 1", "10m10s Progressing: 2 touched, 1 updated, 0 failed, 0 stale",
+		}},
+		{"interrupted", 20, nil, func(m *Model) { m.Interrupted = func() bool { return true } }, []string{
+			"0s : 0 touched, 0 updated, 0 failed, 0 stale",
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, nodes := simulatedFleet(tt.nodes, tt.policy)
+			m := simulatedModel
+			if tt.model != nil {
+				tt.model(&m)
+			}
+			r := Simulate(p, Progress{}, nodes, m)
+			if got := told(r); !slices.Equal(got, tt.want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
+			}
+			if wanted := m.Limit > 0 || m.Interrupted != nil; r.Limited != wanted {
+				t.Errorf("limited: %v", r.Limited)
+			}
+			again := Simulate(p, Progress{}, nodes, m)
+			if !slices.Equal(told(again), told(r)) || !slices.Equal(again.Samples, r.Samples) {
+				t.Error("the same again goes another way")
+			}
+			if _, before := simulatedFleet(tt.nodes, tt.policy); !reflect.DeepEqual(nodes, before) {
+				t.Error("the nodes that were given have changed")
+			}
+		})
+	}
+}
+
+func TestASimulationGoesOnFromWhereNodesAre(t *testing.T) {
+	p, nodes := simulatedFleet(5, func(p *Policy) { p.Steps = []Step{{Nodes: Amount{Value: 100, Percent: true}}} })
+	p.MaxUnavailable = Amount{Value: 5}
+	target := Source{Kind: SourceConfigMap, UID: "u1", SHA256: "s1", Rollout: "workers", Revision: 1, Attempt: 1, AssignedAt: simulationStart}
+	nodes[0].Source, nodes[0].Generation = target, 2 // not taken up
+	nodes[1].Source, nodes[1].Active, nodes[1].InTrial, nodes[1].TrialLength = target, Ref{"u1", "s1"}, true, time.Minute
+	nodes[2].LastKnownGood = Ref{"u0", "s1"} // it has proven the same content
+	nodes[2].Active = nodes[2].LastKnownGood
+	nodes[3].HasConfig, nodes[3].Reported = false, false // it has no agent
+	was := Progress{Revision: 1, Attempt: 1, Started: simulationStart, StepTime: simulationStart, Moved: simulationStart}
+	r := Simulate(p, was, nodes, simulatedModel)
+	want := []string{"0s step 0 Assign 2", "10m5s Complete: 2 touched, 4 updated, 0 failed, 1 stale"}
+	if got := told(r); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if n := r.Nodes[2]; n.LastKnownGood != (Ref{"u1", "s1"}) || !n.Promoted.Equal(simulationStart.Add(5*time.Second)) {
+		t.Errorf("what was proven is tried again: %+v", n)
+	}
+	at := func(after time.Duration) Counts {
+		var c Counts
+		for _, s := range r.Samples {
+			if !s.At.After(r.Start.Add(after)) {
+				c = s.Counts
+			}
+		}
+		return c
+	}
+	if c := at(6 * time.Second); c.Updated != 1 || c.Trial != 3 || c.Stale != 1 {
+		t.Errorf("after 6s: %+v", c)
+	}
+	if c := at(11 * time.Minute); c.Updated != 4 || c.Stale != 1 {
+		t.Errorf("after 11m: %+v", c)
+	}
+}
+
+func TestWhatASimulatedAgentHasNotTakenUpIsTakenBackForNothing(t *testing.T) {
+	p, nodes := simulatedFleet(1, func(p *Policy) {
+		p.Target = Revision{Number: 2, Namespace: "evenkeel-system", Name: "workers-2", UID: "u2", SHA256: "s2"}
+		p.Abort = Abort{Revision: 2}
+	})
+	before := Source{Kind: SourceConfigMap, UID: "u1", SHA256: "s1", Rollout: "workers", Revision: 1, Attempt: 1}
+	n := &nodes[0]
+	n.Active, n.LastKnownGood = Ref{"u1", "s1"}, Ref{"u1", "s1"}
+	n.Source = Source{Kind: SourceConfigMap, UID: "u2", SHA256: "s2", Rollout: "workers", Revision: 2, Attempt: 1, AssignedAt: simulationStart, Previous: &before}
+	n.Generation = 2
+	r := Simulate(p, Progress{}, nodes, simulatedModel)
+	if got, want := told(r), []string{"0s step 0 TakeBack 1", "0s stopped: 0 failed, 0 updated", "5s Halted: 0 touched, 0 updated, 0 failed, 0 stale"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if end := r.Nodes[0]; end.Active != n.Active || end.InTrial || end.Observed != 3 || end.Source.UID != "u1" {
+		t.Errorf("in the end %+v", end)
+	}
+}
+
+func TestSharesOfASimulationAreKept(t *testing.T) {
+	m := Model{Seed: 3, Silent: .1, Breaks: .2, Failing: .3}
+	_, nodes := simulatedFleet(10_000, nil)
+	var counts [4]int
+	for i := range nodes {
+		counts[m.fateOf(&nodes[i])]++
+	}
+	for f, want := range map[fate]int{healthy: 4000, silent: 1000, breaks: 2000, fails: 3000} {
+		if got := counts[f]; got < want-150 || got > want+150 {
+			t.Errorf("fate %d: %d nodes of 10000, want about %d", f, got, want)
+		}
+	}
+}
