@@ -257,7 +257,11 @@ func (w *world) spent() spending {
 		}
 		s.members[n.Domain]++
 		if n.Source.Rollout != p.Name || n.Source.Kind != SourceConfigMap || n.Source.SHA256 != p.Target.SHA256 {
-			continue // in flight for an earlier revision, at most: it was counted then
+			// In flight for an earlier revision, at most: it was counted then.
+			if n.Ready && n.Source.Rollout == p.Name && (n.Observed == n.Generation && n.InTrial || n.Observed != n.Generation && w.now.Before(n.Source.AssignedAt.Add(p.AgentTimeout))) {
+				s.inFlight[n.Domain] = true
+			}
+			continue
 		}
 		if !n.Ready && n.ReadyChanged.Before(n.Source.AssignedAt) {
 			continue
@@ -301,7 +305,7 @@ func (w *world) withinBudgets(t *rapid.T, before, after spending, old []Node) {
 	}
 	fresh := 0 // domains in which something begins to move now
 	for domain := range after.inFlight {
-		if after.inFlight[domain] && !before.inFlight[domain] && w.superseded(old, domain) == 0 {
+		if !before.inFlight[domain] {
 			fresh++
 		}
 	}

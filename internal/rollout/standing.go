@@ -154,6 +154,9 @@ func (d *planner) count(n *Node, s Standing) {
 	if d.flies(n, s.State) {
 		dom.inFlight++
 	}
+	if s.State == Skipped || s.State == Stale {
+		d.missing++
+	}
 	if !d.has(n) {
 		if d.goesBack(n) {
 			d.moving++
