@@ -1,0 +1,139 @@
+package fleet_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// approve lets a revision pass a step.
+func (r *rollout) approve(revision int64, step int32) {
+	r.t.Helper()
+	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) {
+		s.Approval = &v1alpha1.RolloutApproval{Revision: revision, Step: step}
+	})
+}
+
+// join adds nodes.
+func (s *scenario) join(n int) []string {
+	s.t.Helper()
+	names, err := s.fleet.Add(s.t.Context(), n)
+	s.do(err)
+	return names
+}
+
+// selects wants so many nodes to be selected, and each to be counted once.
+func selects(n int32) check {
+	return func(st *v1alpha1.NodeConfigRolloutStatus) error {
+		c := st.Nodes
+		sum := c.Pending + c.Assigned + c.Trial + c.Soaking + c.Updated + c.Failed + c.Skipped + c.Stale + c.Conflicted + c.Manual
+		if c.Selected != n || sum != n {
+			return fmt.Errorf("%d nodes are selected, want %d, and the states count %d", c.Selected, n, sum)
+		}
+		return nil
+	}
+}
+
+func TestNodesThatJoinAreServedBeforeDuringAndAfterARollout(t *testing.T) {
+	t.Parallel()
+	s := play(t, "joining", 3)
+	r := s.roll("maxPods: 101", `
+strategy:
+  maxUnavailable: 100%
+  steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]
+`)
+	r.await(at(1, v1alpha1.RolloutAwaitingApproval), selects(3))
+
+	// Before anything has succeeded there is nothing for it but to wait for its turn.
+	early := s.join(1)
+	r.await(at(1, v1alpha1.RolloutAwaitingApproval), selects(4), updated(1))
+	st := r.looked()
+	first := st.UpdateRevision.ConfigMapRef
+	if given := s.given(first); len(given) != 1 || given[0] == early[0] {
+		t.Errorf("given the first revision: %v", given)
+	}
+	r.approve(1, 1)
+	r.complete(1)
+	s.same("run the first revision", s.running(first), s.nodes(0, 4))
+
+	// While another one is under way it gets what is proven, at once, and the other one in its turn.
+	r.push("maxPods: 102")
+	second := r.await(at(2, v1alpha1.RolloutAwaitingApproval), updated(1)).UpdateRevision.ConfigMapRef
+	late := s.join(1)
+	s.until("it runs the first revision", func() (string, bool) {
+		on := s.running(first)
+		return fmt.Sprint(on), slices.Contains(on, late[0])
+	})
+	st = r.await(at(2, v1alpha1.RolloutAwaitingApproval), selects(5), updated(1))
+	if st.Step != 1 {
+		t.Errorf("the rollout is at step %d", st.Step)
+	}
+	if nc := s.nodeConfig(late[0]); nc.Spec.ConfigSource.RolloutRef.Revision != 1 {
+		t.Errorf("it has %+v", nc.Spec.ConfigSource.RolloutRef)
+	}
+	r.approve(2, 1)
+	r.await(at(2, v1alpha1.RolloutComplete), updated(5))
+	s.same("run the second revision", s.running(second), s.nodes(0, 5))
+
+	// Afterwards it gets the target, whatever the steps are.
+	last := s.join(2)
+	r.await(at(2, v1alpha1.RolloutComplete), selects(7), updated(7))
+	s.same("run the second revision", s.running(second), s.nodes(0, 7))
+	for _, name := range last {
+		if given := s.everGiven(first); slices.Contains(given, name) {
+			t.Errorf("%s was given the first revision: %v", name, given)
+		}
+	}
+}
+
+func TestNodesMayLeaveInEveryStateAndTheRolloutCompletes(t *testing.T) {
+	t.Parallel()
+	s := play(t, "leaving", 8, faulty("crashloop,node=leaving-4", "silent,node=leaving-7"), longTrials)
+	// The five canaries each leave in another state.
+	s.label("canary", "yes", s.nodes(0, 5)...)
+	s.do(s.fleet.Silence(s.node(0)))
+	r := s.roll("maxPods: 101", `
+soakSeconds: 4
+strategy:
+  maxUnavailable: 100%
+  canarySelector: {matchLabels: {canary: "yes"}}
+  steps: [{nodes: 5}, {nodes: 100%}]
+failurePolicy: {maxFailures: 5}
+`)
+	leave := func(i int, left int32) {
+		t.Helper()
+		s.do(s.fleet.Remove(t.Context(), s.node(i)))
+		r.await(selects(left))
+	}
+	r.await(that("a node waits", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Pending > 0 }))
+	leave(5, 7)
+
+	s.until("it is assigned something", func() (string, bool) {
+		nc := s.nodeConfig(s.node(0))
+		return "not yet", nc.Spec.ConfigSource != nil && nc.Status.ObservedGeneration != nc.Generation
+	})
+	leave(0, 6)
+	s.until("it is in its trial", func() (string, bool) {
+		return "not yet", s.nodeConfig(s.node(1)).Status.Trial != nil
+	})
+	leave(1, 5)
+	r.await(that("a node soaks", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Soaking > 0 }))
+	leave(2, 4)
+	r.await(that("it has failed", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+		return len(st.FailedNodes) == 1 && st.FailedNodes[0].Name == s.node(4)
+	}))
+	leave(4, 3)
+	r.await(that("nobody has failed", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+		return st.Nodes.Failed == 0 && len(st.FailedNodes) == 0
+	}))
+	r.await(that("a node is updated", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Updated > 0 }))
+	leave(3, 2)
+	// A node whose agent never ran, too.
+	leave(7, 1)
+	st := r.await(at(1, v1alpha1.RolloutComplete), selects(1), updated(1))
+	if st.Updated != "1/1" || st.Nodes.Unavailable != 0 {
+		t.Errorf("the status says %+v", st)
+	}
+}

@@ -1,0 +1,135 @@
+package fleet_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// alone has no controller run but those that the test starts.
+func alone(t *testing.T) {
+	t.Helper()
+	if err := shared.stop(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		var err error
+		if shared, err = startController("--leader-elect=false"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestAControllerThatIsKilledFiftyTimesNeverOverspendsItsBudget(t *testing.T) { // nobody else has a controller meanwhile
+	const kills, budget = 50, 3
+	s := play(t, "killed", 30)
+	alone(t)
+	r := s.roll("maxPods: 101", `
+strategy: {maxUnavailable: 3, steps: [{nodes: 1}, {nodes: 100%}]}
+`)
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, 0))
+	revisions := int64(1)
+	for range kills {
+		p, err := spawnController("--leader-elect=false")
+		s.do(err)
+		// It is up after some 100 ms, and a node is updated within two seconds.
+		time.Sleep(time.Duration(random.Int64N(int64(1500 * time.Millisecond)))) // the moment is the test
+		s.do(p.kill())
+		if st := r.object().Status; at(revisions, v1alpha1.RolloutComplete)(&st) == nil {
+			revisions++
+			r.push("maxPods: " + strings.Repeat("1", int(revisions)))
+		}
+	}
+	last, err := startController("--leader-elect=false")
+	s.do(err)
+	defer func() { s.do(last.stop()) }()
+	st := r.await(at(revisions, v1alpha1.RolloutComplete), updated(30))
+	t.Logf("%d revisions, seed %d", revisions, seed)
+	if st.Halt != nil || st.Attempt != 1 || len(st.History) != int(revisions) {
+		t.Errorf("seed %d: the status says %+v", seed, st)
+	}
+	if most := s.most(unproven); most > budget {
+		t.Errorf("seed %d: %d nodes were in flight at once, of a budget of %d", seed, most, budget)
+	}
+	for name, nc := range s.nodeConfigs() {
+		if nc.Generation != 1+revisions { // made empty, and one assignment for each revision
+			t.Errorf("seed %d: %s was written to %d times, for %d revisions", seed, name, nc.Generation-1, revisions)
+		}
+	}
+}
+
+func TestOfTwoControllersOneWritesAndTheOtherTakesOver(t *testing.T) { // nobody else has a controller meanwhile
+	s := play(t, "leaders", 16)
+	alone(t)
+	begin := func() *process {
+		t.Helper()
+		p, err := startController("--leader-elect-lease-duration=15s")
+		s.do(err)
+		t.Cleanup(func() {
+			if err := p.kill(); err != nil {
+				t.Error(err)
+			}
+		})
+		return p
+	}
+	leads := func(p *process) bool { return strings.Contains(p.said(""), "msg=leading") }
+	wrote := func(p *process) bool { return strings.Contains(p.said(""), "msg=moved") }
+	until := func(p *process, most time.Duration) {
+		t.Helper()
+		began := time.Now()
+		s.until("it leads", func() (string, bool) { return p.said(""), leads(p) })
+		if took := time.Since(began); took > most {
+			t.Errorf("it leads after %s, of at most %s", took, most)
+		}
+	}
+	first := begin()
+	until(first, 10*time.Second)
+	second := begin()
+	r := s.roll("maxPods: 101", `
+strategy: {maxUnavailable: 1, steps: [{nodes: 100%}]}
+`)
+	progress := func(n int32) {
+		t.Helper()
+		r.await(that("more nodes are updated", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Updated >= n }))
+	}
+	progress(2)
+	if leads(second) || wrote(second) || !wrote(first) {
+		t.Errorf("the one that waits says:\n%s", second.said(""))
+	}
+
+	// One that dies is followed when its lease is over.
+	s.do(first.kill())
+	until(second, 25*time.Second)
+	progress(5)
+
+	// One that is stopped hands over at once.
+	third := begin()
+	if leads(third) {
+		t.Error("two lead")
+	}
+	began := time.Now()
+	s.do(second.stop())
+	until(third, 10*time.Second)
+	t.Logf("handed over within %s", time.Since(began))
+	lease := &coordinationv1.Lease{}
+	s.do(kube.Get(t.Context(), types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: "evenkeel-controller"}, lease))
+	if n := lease.Spec.LeaseTransitions; n == nil || *n < 2 {
+		t.Errorf("the lease changed hands %v times", n)
+	}
+	r.await(at(1, v1alpha1.RolloutComplete), updated(16))
+	if most := s.most(unproven); most != 1 {
+		t.Errorf("%d nodes were in flight at once, of a budget of 1", most)
+	}
+	for name, nc := range s.nodeConfigs() {
+		if nc.Generation != 2 {
+			t.Errorf("%s was written to %d times", name, nc.Generation-1)
+		}
+	}
+}

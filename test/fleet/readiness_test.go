@@ -1,0 +1,152 @@
+package fleet_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/hollow"
+)
+
+// longTrials last long enough to be caught in.
+func longTrials(o *hollow.Options) { o.Limits.TrialDuration = 3 * time.Second }
+
+// ready makes Nodes Ready, or not, and waits until the API says so.
+func (s *scenario) ready(ready bool, nodes ...string) {
+	s.t.Helper()
+	for _, name := range nodes {
+		s.do(s.fleet.SetReady(name, ready))
+	}
+	want := corev1.ConditionFalse
+	if ready {
+		want = corev1.ConditionTrue
+	}
+	for _, name := range nodes {
+		s.until("the Node is as Ready as it should be", func() (string, bool) {
+			n := &corev1.Node{}
+			s.do(kube.Get(s.t.Context(), types.NamespacedName{Name: name}, n))
+			for _, c := range n.Status.Conditions {
+				if c.Type == corev1.NodeReady {
+					return string(c.Status), c.Status == want
+				}
+			}
+			return "unknown", false
+		})
+	}
+}
+
+func TestANodeThatIsNotReadyBeforeIsPassedOverAndServedWhenItIs(t *testing.T) {
+	t.Parallel()
+	s := play(t, "notready-before", 4)
+	s.ready(false, s.node(0))
+	r := s.roll("maxPods: 101", `
+strategy: {maxUnavailable: 1, steps: [{nodes: 100%}]}
+`)
+	st := r.await(at(1, v1alpha1.RolloutComplete), updated(3))
+	if c := st.Nodes; c.Skipped != 1 || c.Unavailable != 0 || c.Failed != 0 || st.Updated != "3/4" {
+		t.Errorf("the counts are %s, %+v", st.Updated, c)
+	}
+	ref := st.UpdateRevision.ConfigMapRef
+	s.same("ever given the revision", s.everGiven(ref), s.nodes(1, 4))
+
+	s.ready(true, s.node(0))
+	r.await(at(1, v1alpha1.RolloutComplete), updated(4))
+	s.same("run the revision", s.running(ref), s.nodes(0, 4))
+	if most := s.most(unproven); most != 1 {
+		t.Errorf("%d nodes were in flight at once", most)
+	}
+}
+
+func TestANodeThatGoesNotReadyAfterItWasAssignedHasFailed(t *testing.T) {
+	t.Parallel()
+	s := play(t, "notready-after", 4)
+	s.label("canary", "yes", s.node(2))
+	// Its agent cannot say it: it goes with the machine.
+	s.do(s.fleet.Silence(s.node(2)))
+	r := s.roll("maxPods: 101", `
+strategy:
+  maxUnavailable: 100%
+  canarySelector: {matchLabels: {canary: "yes"}}
+  steps: [{nodes: 1}, {nodes: 100%}]
+`)
+	s.until("it is assigned the revision", func() (string, bool) {
+		return "not yet", s.nodeConfig(s.node(2)).Spec.ConfigSource != nil
+	})
+	s.ready(false, s.node(2))
+	st := r.await(at(1, v1alpha1.RolloutHalted))
+	if h := st.Halt; h.Reason != "TooManyFailures" {
+		t.Errorf("the stop is %+v", h)
+	}
+	if f := st.FailedNodes; len(f) != 0 && (f[0].Name != s.node(2) || f[0].Reason != "NodeNotReady") {
+		t.Errorf("failed: %+v", f)
+	}
+	s.same("ever given the revision", s.everGiven(st.UpdateRevision.ConfigMapRef), []string{s.node(2)})
+	// It did not take it up, and what was stopped must not reach it when it comes back.
+	s.until("the assignment is taken back", func() (string, bool) {
+		nc := s.nodeConfig(s.node(2))
+		return "not yet", nc.Spec.ConfigSource == nil && slices.Contains(nc.Spec.Revoked, st.UpdateRevision.ConfigMapRef.UID)
+	})
+}
+
+func TestAnOutageOfADomainStopsTheRolloutAndBlamesNobody(t *testing.T) {
+	t.Parallel()
+	s := play(t, "outage", 12, zones(2))
+	r := s.roll("maxPods: 101", `
+strategy: {maxUnavailable: 4, topologyKey: topology.kubernetes.io/zone, steps: [{nodes: 100%}]}
+failurePolicy: {maxFailures: 1, action: Rollback}
+`)
+	first := r.complete(1)
+	r.edit(func(spec *v1alpha1.NodeConfigRolloutSpec) {
+		spec.SoakSeconds, spec.Template = 600, s.template("maxPods: 102")
+	})
+	second := r.await(at(2, v1alpha1.RolloutProgressing), that("four nodes soak", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+		return st.Nodes.Soaking == 4
+	})).UpdateRevision.ConfigMapRef
+	given := s.given(second)
+	zones := map[string][]string{}
+	for _, name := range s.fleet.Names() {
+		n := &corev1.Node{}
+		s.do(kube.Get(t.Context(), types.NamespacedName{Name: name}, n))
+		zone := n.Labels[corev1.LabelTopologyZone]
+		zones[zone] = append(zones[zone], name)
+	}
+	in := func(zone string) (n int) {
+		for _, name := range zones[zone] {
+			if slices.Contains(given, name) {
+				n++
+			}
+		}
+		return n
+	}
+	down := "zone-0"
+	if in("zone-1") > in(down) {
+		down = "zone-1"
+	}
+	s.ready(false, zones[down]...)
+	st := r.await(at(2, v1alpha1.RolloutHalted))
+	if h := st.Halt; h.Reason != "Inconclusive" || h.Rollback {
+		t.Errorf("the stop is %+v", h)
+	}
+	st = r.looked()
+	if x := condition(st, v1alpha1.ConditionHalted); x.Status != "True" || x.Reason != "Inconclusive" {
+		t.Errorf("Halted is %+v", x)
+	}
+	s.same("have the second revision", s.given(second), given)
+	s.same("revoke the second revision", s.revoking(second), nil)
+	s.same("revoke the first revision", s.revoking(first), nil)
+
+	s.ready(true, zones[down]...)
+	r.looked()
+	s.same("have the second revision when the zone is back", s.given(second), given)
+	r.edit(func(spec *v1alpha1.NodeConfigRolloutSpec) {
+		spec.SoakSeconds, spec.Retry = 0, &v1alpha1.RolloutRetry{Revision: 2, Attempt: 2}
+	})
+	st = r.await(at(2, v1alpha1.RolloutComplete), updated(12))
+	if st.Halt != nil || st.Attempt != 2 {
+		t.Errorf("after the retry the status says %+v", st)
+	}
+}
