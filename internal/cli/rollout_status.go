@@ -184,12 +184,9 @@ func (a *app) status(ctx context.Context, name string, f format) error {
 	if f != "" && f != formatWide {
 		err = printObject(a.Out, f, r)
 	} else {
-		width, _, colored := a.screen()
-		if !colored {
-			width = unlimited
-		}
+		_, _, colored := a.screen()
 		v := view{rollout: r, now: time.Now(), style: style(colored), wide: f == formatWide}
-		_, err = fmt.Fprintln(a.Out, strings.Join(v.lines(width), "\n"))
+		_, err = fmt.Fprintln(a.Out, strings.Join(v.lines(unlimited), "\n"))
 	}
 	if err != nil {
 		return err

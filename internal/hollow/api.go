@@ -134,7 +134,7 @@ func (a *api) existing(ctx context.Context) (map[string]bool, error) {
 func isHollow(n *corev1.Node) bool { return n.Labels[Label] == "true" }
 
 func errNotHollow(name string) error {
-	return fmt.Errorf("Node %s exists and is not hollow (it has no label %s=true): it is left alone; choose another name prefix", name, Label)
+	return fmt.Errorf("node %s exists and is not hollow (it has no label %s=true): it is left alone; choose another name prefix", name, Label)
 }
 
 // register creates the Node and its Lease. One that is there and hollow is taken over: adopted.

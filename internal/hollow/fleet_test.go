@@ -187,7 +187,7 @@ func TestANodeThatIsNotHollowIsLeftAlone(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = kube.Delete(t.Context(), real) })
 	_, err := Start(t.Context(), o)
-	if err == nil || !strings.Contains(err.Error(), "Node "+real.Name+" exists and is not hollow") {
+	if err == nil || !strings.Contains(err.Error(), "node "+real.Name+" exists and is not hollow") {
 		t.Errorf("starting: %v", err)
 	}
 	got := &corev1.Node{}
