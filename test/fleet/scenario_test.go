@@ -42,7 +42,9 @@ func play(t *testing.T, name string, nodes int, with ...func(*hollow.Options)) *
 	}
 	o := hollow.Options{
 		Config: cluster.AdminConfig(), Nodes: nodes, Prefix: name + "-", Labels: map[string]string{"pool": name},
-		Limits: trial.Limits{TrialDuration: time.Second, CrashLoopThreshold: 1, HealthTimeout: 3 * time.Second, ReadyTimeout: 2 * time.Second},
+		// An agent looks at an overdue Lease every 2s: one that it cannot tell for longer than ReadyTimeout is blamed.
+		Limits:      trial.Limits{TrialDuration: time.Second, CrashLoopThreshold: 1, HealthTimeout: 4 * time.Second, ReadyTimeout: 8 * time.Second},
+		LeasePeriod: 2 * time.Second,
 	}
 	for _, f := range with {
 		f(&o)
@@ -318,6 +320,9 @@ func (r *rollout) object() *v1alpha1.NodeConfigRollout {
 }
 
 // check tells whether a status is as it should be: nil, or what it is instead.
+// status is a rollout's.
+type status = v1alpha1.NodeConfigRolloutStatus
+
 type check func(*v1alpha1.NodeConfigRolloutStatus) error
 
 // at wants a revision in a phase.
