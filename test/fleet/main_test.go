@@ -19,9 +19,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -73,6 +75,7 @@ func given(name string) bool {
 func run(m *testing.M) (code int, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	klog.SetLogger(logr.Discard()) // watches that end with their test
 	starting, started := context.WithTimeout(ctx, 2*time.Minute)
 	defer started()
 	if cluster, err = localcluster.Start(starting, localcluster.Options{}); err != nil {

@@ -307,6 +307,14 @@ func (r *rollout) push(fields string) {
 	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) { s.Template = r.template(fields) })
 }
 
+// approve lets a revision pass a step, and all before it.
+func (r *rollout) approve(revision int64, step int32) {
+	r.t.Helper()
+	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) {
+		s.Approval = &v1alpha1.RolloutApproval{Revision: revision, Step: step}
+	})
+}
+
 func (r *rollout) delete() {
 	r.t.Helper()
 	r.do(kube.Delete(r.t.Context(), r.object()))
