@@ -182,7 +182,7 @@ func (d *planner) domain(n *Node) *domain {
 // since it was assigned.
 func (d *planner) costs(n *Node, s State) bool {
 	switch {
-	case s == Failed, d.has(n) && s == Stale:
+	case s == Failed:
 		return true
 	case s == Updated:
 		return !n.Ready
@@ -197,6 +197,8 @@ func (d *planner) flies(n *Node, s State) bool {
 		return true
 	case Pending:
 		return n.Source.Rollout == d.p.Name && n.inFlight()
+	case Stale:
+		return d.has(n) // until it is taken back
 	}
 	return false
 }
