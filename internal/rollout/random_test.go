@@ -274,7 +274,8 @@ func (w *world) spent() spending {
 		}
 		s.all++
 		s.domain[n.Domain]++
-		failed := n.Observed == n.Generation && n.OK == "False" || !n.Ready && !w.now.Before(n.ReadyChanged.Add(p.NotReadyGrace))
+		failed := n.Observed == n.Generation && n.OK == "False" || !n.Ready && !w.now.Before(n.ReadyChanged.Add(p.NotReadyGrace)) ||
+			!w.now.Before(n.Source.AssignedAt.Add(p.NodeTimeout+n.TrialLength))
 		if !failed {
 			s.inFlight[n.Domain] = true
 		}
