@@ -86,14 +86,14 @@ strategy: {maxUnavailable: 2, steps: [{nodes: 100%}]}
 }
 
 func TestAnAPIServerThatGoesAwayInTheMiddleIsNobodysFault(t *testing.T) { // nobody else can use it meanwhile
-	s := play(t, "apigone", 10, longTrials)
+	s := play(t, "apigone", 8)
 	r := s.roll("maxPods: 101", `
 strategy: {maxUnavailable: 3, steps: [{nodes: 100%}]}
 `)
 	r.await(that("some nodes are updated", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Updated >= 2 }))
 	s.do(cluster.StopAPIServer())
-	// Longer than agents may be silent, nodes NotReady, and a node's trial unhealthy.
-	gone := time.NewTimer(agentTimeout + notReadyGrace)
+	// Longer than agents may be silent, Nodes NotReady, and kubelets unhealthy.
+	gone := time.NewTimer(max(agentTimeout, notReadyGrace) + time.Second)
 	defer gone.Stop()
 	select {
 	case <-gone.C:
@@ -101,12 +101,12 @@ strategy: {maxUnavailable: 3, steps: [{nodes: 100%}]}
 		t.Fatal(t.Context().Err())
 	}
 	s.do(cluster.StartAPIServer(t.Context()))
-	st := r.await(at(1, v1alpha1.RolloutComplete), updated(10))
+	st := r.await(at(1, v1alpha1.RolloutComplete), updated(8))
 	if st.Nodes.Failed != 0 || st.Attempt != 1 || len(st.History) != 1 || st.History[0].Failed != 0 {
 		t.Errorf("the status says %+v", st)
 	}
 	s.same("blame a configuration", s.those(func(nc *v1alpha1.NodeConfig) bool { return len(nc.Status.BadConfigs) > 0 }), nil)
-	s.same("run the revision", s.running(st.UpdateRevision.ConfigMapRef), s.nodes(0, 10))
+	s.same("run the revision", s.running(st.UpdateRevision.ConfigMapRef), s.nodes(0, 8))
 	if most := s.most(unproven); most > 3 {
 		t.Errorf("%d nodes were in flight at once, of a budget of 3", most)
 	}

@@ -8,14 +8,6 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// approve lets a revision pass a step.
-func (r *rollout) approve(revision int64, step int32) {
-	r.t.Helper()
-	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) {
-		s.Approval = &v1alpha1.RolloutApproval{Revision: revision, Step: step}
-	})
-}
-
 // join adds nodes.
 func (s *scenario) join(n int) []string {
 	s.t.Helper()

@@ -40,7 +40,7 @@ strategy: {maxUnavailable: 3, steps: [{nodes: 1}, {nodes: 100%}]}
 		p, err := spawnController("--leader-elect=false")
 		s.do(err)
 		// It is up after some 100 ms, and a node is updated within two seconds.
-		time.Sleep(time.Duration(random.Int64N(int64(1500 * time.Millisecond)))) // the moment is the test
+		time.Sleep(time.Duration(random.Int64N(int64(1100 * time.Millisecond)))) // the moment is the test
 		s.do(p.kill())
 		if st := r.object().Status; at(revisions, v1alpha1.RolloutComplete)(&st) == nil {
 			revisions++
@@ -66,7 +66,7 @@ strategy: {maxUnavailable: 3, steps: [{nodes: 1}, {nodes: 100%}]}
 }
 
 func TestOfTwoControllersOneWritesAndTheOtherTakesOver(t *testing.T) { // nobody else has a controller meanwhile
-	s := play(t, "leaders", 16)
+	s := play(t, "leaders", 10)
 	alone(t)
 	begin := func() *process {
 		t.Helper()
@@ -99,7 +99,7 @@ strategy: {maxUnavailable: 1, steps: [{nodes: 100%}]}
 		t.Helper()
 		r.await(that("more nodes are updated", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Updated >= n }))
 	}
-	progress(2)
+	progress(1)
 	if leads(second) || wrote(second) || !wrote(first) {
 		t.Errorf("the one that waits says:\n%s", second.said(""))
 	}
@@ -107,7 +107,7 @@ strategy: {maxUnavailable: 1, steps: [{nodes: 100%}]}
 	// One that dies is followed when its lease is over.
 	s.do(first.kill())
 	until(second, 25*time.Second)
-	progress(5)
+	progress(3)
 
 	// One that is stopped hands over at once.
 	third := begin()
@@ -123,7 +123,7 @@ strategy: {maxUnavailable: 1, steps: [{nodes: 100%}]}
 	if n := lease.Spec.LeaseTransitions; n == nil || *n < 2 {
 		t.Errorf("the lease changed hands %v times", n)
 	}
-	r.await(at(1, v1alpha1.RolloutComplete), updated(16))
+	r.await(at(1, v1alpha1.RolloutComplete), updated(10))
 	if most := s.most(unproven); most != 1 {
 		t.Errorf("%d nodes were in flight at once, of a budget of 1", most)
 	}

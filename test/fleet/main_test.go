@@ -114,9 +114,20 @@ type process struct {
 	done chan struct{}
 }
 
-// startController starts one with these flags besides its usual ones, and returns when it is ready. It dies with the
-// test.
+// startController starts one with these flags besides its usual ones, and returns when it is ready.
 func startController(flags ...string) (*process, error) {
+	p, err := spawnController(flags...)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.ready(); err != nil {
+		return nil, errors.Join(err, p.kill())
+	}
+	return p, nil
+}
+
+// spawnController starts one, which dies with the test.
+func spawnController(flags ...string) (*process, error) {
 	if _, err := os.Stat(binary); err != nil {
 		return nil, fmt.Errorf("%w: run make build", err)
 	}
@@ -161,9 +172,6 @@ func startController(flags ...string) (*process, error) {
 	}()
 	if err := <-started; err != nil {
 		return nil, err
-	}
-	if err := p.ready(); err != nil {
-		return nil, errors.Join(err, p.kill())
 	}
 	return p, nil
 }
