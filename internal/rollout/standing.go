@@ -155,7 +155,7 @@ func (d *planner) count(n *Node, s Standing) {
 		dom.inFlight++
 	}
 	if !d.has(n) {
-		if d.goesBack(n) {
+		if d.goesBack(n, s.State) {
 			d.moving++
 		}
 		return
@@ -204,9 +204,10 @@ func (d *planner) counted(n *Node) bool {
 	return n.Source.Attempt >= d.next.Attempt && !(d.next.Succeeded && n.Created.After(d.next.Started))
 }
 
-// goesBack tells whether a healthy node is on its way back after the stop.
-func (d *planner) goesBack(n *Node) bool {
+// goesBack tells whether a healthy node is on its way back after the stop. One whose agent is silent is not: the others
+// would wait for it.
+func (d *planner) goesBack(n *Node, s State) bool {
 	h := d.next.Halt
-	return h != nil && h.Rollback && n.Ready && n.Source.Rollout == d.p.Name && n.inFlight() && // local has a rolloutRef, too
+	return s != Stale && h != nil && h.Rollback && n.Ready && n.Source.Rollout == d.p.Name && n.inFlight() && // local has a rolloutRef, too
 		!n.Source.AssignedAt.Before(h.Time.Truncate(time.Second)) && d.p.Now.Before(n.Source.AssignedAt.Add(d.p.NodeTimeout))
 }
