@@ -18,6 +18,9 @@ const (
 	PhaseProgressing      = "Progressing"
 )
 
+// DegradedTooMany is why a rollout is Degraded that has more failed nodes than its policy tolerates.
+const DegradedTooMany = "TooManyFailures"
+
 // result says what was decided.
 func (d *planner) result() Result {
 	d.counts.RollingBack = d.moving
@@ -134,11 +137,12 @@ func (d *planner) conditions(phase, message string) []Condition {
 	moving := phase == PhaseProgressing || phase == PhaseRollingBack || phase == PhaseWaiting
 	out := []Condition{
 		say("Progressing", moving, phase, phase, message),
-		say("Available", c.Unavailable <= c.Budget, "WithinBudget", "OverBudget", fmt.Sprintf("%d unavailable, %d may be", c.Unavailable, c.Budget)),
+		say("Available", c.Unavailable <= c.Budget, "WithinBudget", "OverBudget", ""),
 		d.degraded(),
 		say("Halted", h != nil, "", "NotHalted", ""),
 		say("Complete", phase == PhaseComplete, "AllUpdated", phase, message),
 	}
+	out[1].Message = fmt.Sprintf("%d unavailable, %d may be", c.Unavailable, c.Budget)
 	if h != nil {
 		out[3].Reason, out[3].Message = h.Reason, h.Message
 	}
@@ -151,6 +155,8 @@ func (d *planner) degraded() Condition {
 	switch {
 	case d.p.Invalid != "":
 		return Condition{"Degraded", "True", "TemplateInvalid", d.p.Invalid}
+	case c.Failed >= d.limit():
+		return Condition{"Degraded", "True", DegradedTooMany, "failed: " + d.examples()}
 	case c.Failed > 0:
 		return Condition{"Degraded", "True", "NodesFailed", "failed: " + d.examples()}
 	case d.stuck:

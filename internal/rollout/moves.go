@@ -222,6 +222,8 @@ func (d *planner) assign() {
 	switch {
 	case given > 0:
 		d.event(false, "NodesAssigned", "revision %d was given to %s (step %s)", d.next.Revision, count(given, "node"), d.steps())
+	case len(candidates) == 0 && d.missing > 0 && !d.complete && d.counts.Unavailable == 0:
+		d.held = "too many nodes are NotReady or have a silent agent for this to be complete"
 	case len(candidates) == 0:
 	case d.counts.Budget == 0:
 		d.held = "maxUnavailable is 0: nothing moves"

@@ -34,6 +34,7 @@ type planner struct {
 	domains map[string]*domain
 	// Of the nodes that have the target:
 	given    int // all of them
+	missing  int // members that cannot be given it now
 	failures int // those that count towards the stop
 	moving   int // GoBack in flight
 
@@ -98,7 +99,9 @@ func (d *planner) advance() {
 		d.next.StepTime, d.next.Moved = d.p.Now, d.p.Now
 	}
 	c := d.counts
-	d.complete = d.next.Step == len(d.p.Steps) && c.Pending+c.Assigned+c.Trial+c.Soaking == 0 && c.Updated > 0
+	// A node more or less is always down, or silent. Many of them are news.
+	d.complete = d.next.Step == len(d.p.Steps) && c.Pending+c.Assigned+c.Trial+c.Soaking == 0 && c.Updated > 0 &&
+		d.missing <= min(c.Budget, c.Members/2)
 	if d.complete && !d.next.Succeeded {
 		d.next.Succeeded = true
 		d.event(false, "RolloutComplete", "revision %d is complete: %s", d.next.Revision, d.tally())

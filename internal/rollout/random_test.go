@@ -163,7 +163,9 @@ func (w *world) settle(t *rapid.T) {
 		}
 	}
 	again := Plan(w.policy, w.progress, w.nodes)
-	again.Next.Updated = w.progress.Updated // what is written may show at once
+	if again.Next.Updated != w.progress.Updated { // what was written may show at once
+		again.Next.Updated, again.Next.Moved = w.progress.Updated, w.progress.Moved
+	}
 	if len(again.Events) > 0 || !reflect.DeepEqual(again.Next, w.progress) {
 		t.Fatalf("deciding again says %+v, and remembers %+v, not %+v", again.Events, again.Next, w.progress)
 	}
@@ -257,7 +259,11 @@ func (w *world) spent() spending {
 		}
 		s.members[n.Domain]++
 		if n.Source.Rollout != p.Name || n.Source.Kind != SourceConfigMap || n.Source.SHA256 != p.Target.SHA256 {
-			continue // in flight for an earlier revision, at most: it was counted then
+			// In flight for an earlier revision, at most: it was counted then.
+			if n.Ready && n.Source.Rollout == p.Name && (n.Observed == n.Generation && n.InTrial || n.Observed != n.Generation && w.now.Before(n.Source.AssignedAt.Add(p.AgentTimeout))) {
+				s.inFlight[n.Domain] = true
+			}
+			continue
 		}
 		if !n.Ready && n.ReadyChanged.Before(n.Source.AssignedAt) {
 			continue
@@ -268,7 +274,8 @@ func (w *world) spent() spending {
 		}
 		s.all++
 		s.domain[n.Domain]++
-		failed := n.Observed == n.Generation && n.OK == "False" || !n.Ready && !w.now.Before(n.ReadyChanged.Add(p.NotReadyGrace))
+		failed := n.Observed == n.Generation && n.OK == "False" || !n.Ready && !w.now.Before(n.ReadyChanged.Add(p.NotReadyGrace)) ||
+			!w.now.Before(n.Source.AssignedAt.Add(p.NodeTimeout+n.TrialLength))
 		if !failed {
 			s.inFlight[n.Domain] = true
 		}
@@ -301,7 +308,7 @@ func (w *world) withinBudgets(t *rapid.T, before, after spending, old []Node) {
 	}
 	fresh := 0 // domains in which something begins to move now
 	for domain := range after.inFlight {
-		if after.inFlight[domain] && !before.inFlight[domain] && w.superseded(old, domain) == 0 {
+		if !before.inFlight[domain] {
 			fresh++
 		}
 	}

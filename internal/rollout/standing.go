@@ -154,6 +154,9 @@ func (d *planner) count(n *Node, s Standing) {
 	if d.flies(n, s.State) {
 		dom.inFlight++
 	}
+	if s.State == Skipped || s.State == Stale {
+		d.missing++
+	}
 	if !d.has(n) {
 		if d.goesBack(n, s.State) {
 			d.moving++
@@ -179,7 +182,7 @@ func (d *planner) domain(n *Node) *domain {
 // since it was assigned.
 func (d *planner) costs(n *Node, s State) bool {
 	switch {
-	case s == Failed, d.has(n) && s == Stale:
+	case s == Failed:
 		return true
 	case s == Updated:
 		return !n.Ready
@@ -194,6 +197,8 @@ func (d *planner) flies(n *Node, s State) bool {
 		return true
 	case Pending:
 		return n.Source.Rollout == d.p.Name && n.inFlight()
+	case Stale:
+		return d.has(n) // until it is taken back
 	}
 	return false
 }

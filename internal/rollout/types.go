@@ -57,8 +57,8 @@ type Policy struct {
 	Claim
 	Now time.Time
 
-	Target        Revision // zero: the template cannot be used; Invalid says why
-	Invalid       string
+	Target        Revision // of the template as it could be used last; zero: it never could
+	Invalid       string   // why the template cannot be used; empty: it can
 	LastSucceeded Revision
 	// Stopped are the UIDs of earlier revisions that were stopped because they were bad, or by a person: a node that is
 	// given another one must never fall back to them.
