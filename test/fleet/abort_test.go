@@ -10,6 +10,7 @@ import (
 )
 
 func TestAnAbortTakesBackWhatWasNotTakenUpAndGoesBackIfAsked(t *testing.T) {
+	t.Parallel()
 	for _, rollback := range []bool{false, true} {
 		t.Run(fmt.Sprintf("rollback=%t", rollback), func(t *testing.T) {
 			t.Parallel()

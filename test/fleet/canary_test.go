@@ -9,6 +9,7 @@ import (
 )
 
 func TestACanaryCatchesABadConfigurationAndNobodyElseEverGetsIt(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		kind    string
 		reasons []string
@@ -47,7 +48,7 @@ strategy:
 			if x := condition(st, v1alpha1.ConditionHalted); x.Status != "True" || x.Reason != "TooManyFailures" {
 				t.Errorf("Halted is %+v", x)
 			}
-			if x := condition(st, v1alpha1.ConditionDegraded); x.Status != "True" || x.Reason != "NodesFailed" {
+			if x := condition(st, v1alpha1.ConditionDegraded); x.Status != "True" || x.Reason != "TooManyFailures" {
 				t.Errorf("Degraded is %+v", x)
 			}
 			if len(st.FailedNodes) == 0 {

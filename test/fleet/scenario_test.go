@@ -46,6 +46,7 @@ func play(t *testing.T, name string, nodes int, with ...func(*hollow.Options)) *
 		Limits:      trial.Limits{TrialDuration: time.Second, CrashLoopThreshold: 1, HealthTimeout: 4 * time.Second, ReadyTimeout: 8 * time.Second},
 		LeasePeriod: 2 * time.Second,
 	}
+	t.Cleanup(func() { names.Delete(name) })
 	for _, f := range with {
 		f(&o)
 	}
@@ -279,7 +280,10 @@ func (s *scenario) rollAs(name, fields, spec string) *rollout {
 	s.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), within)
 		defer cancel()
-		if err := client.IgnoreNotFound(kube.Delete(ctx, &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: name}})); err != nil {
+		err := client.IgnoreNotFound(kube.Delete(ctx, &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+		// Another rollout of that name would go on counting where this one's revisions ended.
+		err = errors.Join(err, kube.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{v1alpha1.LabelRollout: name}))
+		if err != nil {
 			s.t.Error(err)
 		}
 	})

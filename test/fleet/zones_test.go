@@ -9,6 +9,7 @@ import (
 )
 
 func TestTheCapsOfZonesHold(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, spec                    string
 		zones, perZone, nodes, atMost int
