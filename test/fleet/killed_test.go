@@ -66,7 +66,7 @@ strategy: {maxUnavailable: 3, steps: [{nodes: 1}, {nodes: 100%}]}
 }
 
 func TestOfTwoControllersOneWritesAndTheOtherTakesOver(t *testing.T) { // nobody else has a controller meanwhile
-	s := play(t, "leaders", 10)
+	s := play(t, "leaders", 6)
 	alone(t)
 	begin := func() *process {
 		t.Helper()
@@ -107,7 +107,7 @@ strategy: {maxUnavailable: 1, steps: [{nodes: 100%}]}
 	// One that dies is followed when its lease is over.
 	s.do(first.kill())
 	until(second, 25*time.Second)
-	progress(3)
+	progress(2)
 
 	// One that is stopped hands over at once.
 	third := begin()
@@ -123,7 +123,7 @@ strategy: {maxUnavailable: 1, steps: [{nodes: 100%}]}
 	if n := lease.Spec.LeaseTransitions; n == nil || *n < 2 {
 		t.Errorf("the lease changed hands %v times", n)
 	}
-	r.await(at(1, v1alpha1.RolloutComplete), updated(10))
+	r.await(at(1, v1alpha1.RolloutComplete), updated(6))
 	if most := s.most(unproven); most != 1 {
 		t.Errorf("%d nodes were in flight at once, of a budget of 1", most)
 	}
