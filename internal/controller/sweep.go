@@ -65,7 +65,11 @@ func (c *Controller) bury() {
 		if counts := left[o.Name]; len(counts) > 0 {
 			var parts []string
 			for _, revision := range slices.Sorted(maps.Keys(counts)) {
-				parts = append(parts, fmt.Sprintf("%d nodes keep revision %d", counts[revision], revision))
+				keep := "nodes keep"
+				if counts[revision] == 1 {
+					keep = "node keeps"
+				}
+				parts = append(parts, fmt.Sprintf("%d %s revision %d", counts[revision], keep, revision))
 			}
 			message = "the rollout was deleted; its nodes stay as they are: " + strings.Join(parts, ", ")
 		}

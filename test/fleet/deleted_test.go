@@ -60,7 +60,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]
 	before := s.nodeConfigs()
 
 	r.delete()
-	r.told("RolloutDeleted", "its nodes stay as they are: 3 nodes keep revision 1, 1 nodes keep revision 2")
+	r.told("RolloutDeleted", "its nodes stay as they are: 3 nodes keep revision 1, 1 node keeps revision 2")
 	// Another rollout that is served meanwhile shows that the controller has gone on.
 	other := s.rollAs("deleted-other", "maxPods: 103", `
 nodeSelector: {matchLabels: {pool: deleted-nobody}}

@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/hollow"
 )
 
 // byHand replaces what a node is to run, as a person does.
@@ -86,7 +86,9 @@ strategy: {maxUnavailable: 2, steps: [{nodes: 100%}]}
 }
 
 func TestAnAPIServerThatGoesAwayInTheMiddleIsNobodysFault(t *testing.T) { // nobody else can use it meanwhile
-	s := play(t, "apigone", 8)
+	// A simulated kubelet that cannot write tries again within 10s, and until then its Node and Lease are old.
+	patient := func(o *hollow.Options) { o.Limits.ReadyTimeout = 30 * time.Second }
+	s := play(t, "apigone", 8, patient)
 	r := s.roll("maxPods: 101", `
 strategy: {maxUnavailable: 3, steps: [{nodes: 100%}]}
 `)
