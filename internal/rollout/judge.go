@@ -118,11 +118,11 @@ func (d *planner) excused() (n int, where string) {
 
 // notReadyFailure tells whether a node failed by being NotReady, which an outage does as well.
 func (d *planner) notReadyFailure(n *Node, s State) bool {
-	if s != Failed || !d.counted(n) {
+	if s != Failed {
 		return false
 	}
-	reason := d.standing(n).Reason
-	return reason == FailedNotReady || reason == agentNotReady
+	standing := d.standing(n)
+	return d.counted(n, standing) && (standing.Reason == FailedNotReady || standing.Reason == agentNotReady)
 }
 
 func domainName(value string) string {
