@@ -72,7 +72,7 @@ strategy:
 `)
 	st := r.await(at(1, v1alpha1.RolloutAwaitingApproval))
 	ref := st.UpdateRevision.ConfigMapRef
-	if st.StepsDone != "1/7" || st.Step != 1 || !strings.Contains(st.Message, "waits at step 2 of 7 until somebody approves: kubectl evenkeel rollout promote promote") {
+	if st.StepsDone != "1/7" || st.Step != 1 || !strings.Contains(st.Message, "1/7 steps are done, now it waits until somebody approves: kubectl evenkeel rollout promote promote") {
 		t.Errorf("step %d, %s: %s", st.Step, st.StepsDone, st.Message)
 	}
 	r.approve(2, 6) // of a revision that there is not
@@ -83,7 +83,7 @@ strategy:
 
 	r.approve(1, 1)
 	st = r.await(at(1, v1alpha1.RolloutWaiting))
-	if st.StepsDone != "3/7" || !strings.Contains(st.Message, "waits at step 4 of 7 until ") || len(s.everGiven(ref)) != 2 {
+	if st.StepsDone != "3/7" || !strings.Contains(st.Message, "3/7 steps are done, now it waits until ") || len(s.everGiven(ref)) != 2 {
 		t.Errorf("%s: %s; %v were given it", st.StepsDone, st.Message, s.everGiven(ref))
 	}
 	began := st.StepTime
