@@ -88,8 +88,8 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 			t.Errorf("%s was written to: %+v", name, is.Spec)
 		}
 	}
-	// What was in the way is looked for now and then.
 	s.removeConfigMap(clashName)
+	r.looked() // at once: what is in the way is looked for now and then only
 	s.same("run the second revision", s.running(r.complete(2)), s.nodes(0, 3))
 }
 
