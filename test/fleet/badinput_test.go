@@ -190,7 +190,9 @@ strategy: {maxUnavailable: 1, steps: [{nodes: 100%}]}
 	s.patch(crd, "", "nodeconfigs.evenkeel.dev", `[{"op":"remove","path":"`+crdSchema+`/spec/properties/configSource/properties/rolloutRef/properties/previous"}]`)
 	s.until("the API server has taken it up", func() (string, bool) {
 		nc := s.nodeConfig(s.node(0))
-		nc.Spec.ConfigSource.RolloutRef.Previous = &v1alpha1.PreviousSource{ConfigMapRef: *nc.Spec.ConfigSource.ConfigMapRef}
+		nc.Spec.ConfigSource.RolloutRef.Previous = &v1alpha1.PreviousSource{
+			ConfigMapRef: *nc.Spec.ConfigSource.ConfigMapRef, Rollout: r.as, Revision: 1, Attempt: 1,
+		}
 		s.do(kube.Update(t.Context(), nc, client.DryRunAll))
 		return "it keeps the field", nc.Spec.ConfigSource.RolloutRef.Previous == nil
 	})
