@@ -93,6 +93,9 @@ func TestAConfigurationThatFailsStopsTheRolloutAndIsTakenBack(t *testing.T) {
 	if h := r.Status.Halt; h == nil || h.Revision != 2 || h.Reason != "TooManyFailures" || !h.Rollback {
 		t.Errorf("the stop is %+v", h)
 	}
+	if f := r.Status.FailedNodes; len(f) != 1 || f[0].Reason != v1alpha1.ReasonCrashLooped {
+		t.Errorf("after it has gone back, the nodes on which it failed are %+v", f)
+	}
 	if h := r.Status.History; len(h) != 2 || h[0].Outcome != "RolledBack" || h[0].Failed != 1 || h[1].Outcome != "Succeeded" {
 		t.Errorf("the history is %+v", h)
 	}

@@ -53,6 +53,9 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 			Name: nodes[i].Name, Reason: standing.Reason, Message: cut(standing.Why, maxErrorKept),
 		})
 	}
+	if next.Halt != nil && o.Status.Halt != nil && len(st.FailedNodes) < len(o.Status.FailedNodes) {
+		st.FailedNodes = o.Status.FailedNodes // they have gone back; why it was stopped is still to be seen
+	}
 	st.Halt = nil
 	if h := next.Halt; h != nil {
 		st.Halt = &v1alpha1.RolloutHalt{
