@@ -69,6 +69,11 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 			ObservedGeneration: o.Generation, LastTransitionTime: metav1.NewTime(p.Now),
 		})
 	}
+	if was := o.Status.Halt; was != nil && next.Halt == nil { // retried: its outcome is open again
+		st.History = slices.DeleteFunc(st.History, func(h v1alpha1.RolloutOutcome) bool {
+			return h.Revision == next.Revision && h.Outcome != outcomeSucceeded
+		})
+	}
 	record(&st, p, result)
 	st.History = st.History[:min(len(st.History), historyLimit(o), v1alpha1.MaxHistory)]
 	if len(st.History) == 0 {

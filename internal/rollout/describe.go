@@ -136,19 +136,18 @@ func (d *planner) conditions(phase, message string) []Condition {
 	h, c := d.next.Halt, d.counts
 	say := func(kind string, is bool, reason, otherwise, message string) Condition {
 		if !is {
-			return Condition{kind, "False", otherwise, ""}
+			return Condition{kind, "False", otherwise, message}
 		}
 		return Condition{kind, "True", reason, message}
 	}
 	moving := phase == PhaseProgressing || phase == PhaseRollingBack || phase == PhaseWaiting
 	out := []Condition{
 		say("Progressing", moving, phase, phase, message),
-		say("Available", c.Unavailable <= c.Budget, "WithinBudget", "OverBudget", ""),
+		say("Available", c.Unavailable <= c.Budget, "WithinBudget", "OverBudget", fmt.Sprintf("%d unavailable, %d may be", c.Unavailable, c.Budget)),
 		d.degraded(),
 		say("Halted", h != nil, "", "NotHalted", ""),
 		say("Complete", phase == PhaseComplete, "AllUpdated", phase, message),
 	}
-	out[1].Message = fmt.Sprintf("%d unavailable, %d may be", c.Unavailable, c.Budget)
 	if h != nil {
 		out[3].Reason, out[3].Message = h.Reason, h.Message
 	}
@@ -162,9 +161,9 @@ func (d *planner) degraded() Condition {
 	case d.p.Invalid != "":
 		return Condition{"Degraded", "True", "TemplateInvalid", d.p.Invalid}
 	case c.Failed >= d.limit():
-		return Condition{"Degraded", "True", DegradedTooMany, "failed: " + d.examples()}
+		return Condition{"Degraded", "True", DegradedTooMany, "failed: " + d.examples(false)}
 	case c.Failed > 0:
-		return Condition{"Degraded", "True", "NodesFailed", "failed: " + d.examples()}
+		return Condition{"Degraded", "True", "NodesFailed", "failed: " + d.examples(false)}
 	case d.stuck:
 		return Condition{"Degraded", "True", "ProgressDeadlineExceeded", fmt.Sprintf("nothing has moved for %s", d.p.ProgressDeadline)}
 	case d.p.LastSucceeded.Gone:

@@ -25,7 +25,13 @@ func (d *planner) judge() {
 		return
 	}
 	limit := d.limit()
-	if h != nil || d.failures < limit {
+	switch again := d.again(); {
+	case h != nil:
+		return
+	case again != "":
+		d.halt(HaltTooManyFailures, fmt.Sprintf("it failed again on %s", again), d.p.RollbackOnFailure)
+		return
+	case d.failures < limit:
 		return
 	}
 	excused, where := d.excused()
@@ -33,7 +39,17 @@ func (d *planner) judge() {
 		d.halt(HaltInconclusive, fmt.Sprintf("%s went NotReady, but so did nodes without the revision in %s: something else is wrong there", count(excused, "node"), where), false)
 		return
 	}
-	d.halt(HaltTooManyFailures, fmt.Sprintf("it failed on %s, and %d stop it: %s", count(d.failures, "node"), limit, d.examples()), d.p.RollbackOnFailure)
+	d.halt(HaltTooManyFailures, fmt.Sprintf("it failed on %s, and %d stop it: %s", count(d.failures, "node"), limit, d.examples(true)), d.p.RollbackOnFailure)
+}
+
+// again returns the name of a node that a retry names and on which the target has failed again, empty if there is none.
+func (d *planner) again() string {
+	for i, s := range d.states {
+		if n := &d.nodes[i]; s == Failed && d.named(n) && n.Source.Attempt == d.next.Attempt && d.counted(n, d.standing(n)) {
+			return n.Name
+		}
+	}
+	return ""
 }
 
 // limit is how many failures stop a revision.
@@ -44,16 +60,23 @@ func (d *planner) halt(reason, message string, rollback bool) {
 	d.event(true, "RolloutHalted", "revision %d is stopped (%s): %s", d.next.Revision, reason, message)
 }
 
-// examples names a few failed nodes.
-func (d *planner) examples() string {
+// examples names a few failed nodes: of all, or of those that count towards the stop.
+func (d *planner) examples(counted bool) string {
 	const most = 3
 	var out []string
-	for _, i := range d.failed {
+	for i, s := range d.states {
+		if s != Failed {
+			continue
+		}
+		standing := d.standing(&d.nodes[i])
+		if counted && !d.counted(&d.nodes[i], standing) {
+			continue
+		}
 		if len(out) == most {
 			out = append(out, "...")
 			break
 		}
-		out = append(out, d.nodes[i].Name+" "+d.standing(&d.nodes[i]).Reason)
+		out = append(out, d.nodes[i].Name+" "+standing.Reason)
 	}
 	return strings.Join(out, ", ")
 }

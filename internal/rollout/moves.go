@@ -201,10 +201,11 @@ func (d *planner) assign() {
 		return
 	}
 	var candidates []int
+	probing := d.probing()
 	for i := range d.nodes {
 		n, s := &d.nodes[i], d.states[i]
 		switch {
-		case d.moved[i]:
+		case d.moved[i], probing && !d.named(n):
 		case s == Pending && n.Observed == n.Generation, s == Failed && n.Ready && d.retries(n):
 			candidates = append(candidates, i)
 		case s >= Assigned && s <= Updated && n.Source.UID != d.p.Target.UID:
@@ -219,6 +220,8 @@ func (d *planner) assign() {
 	switch {
 	case given > 0:
 		d.event(false, "NodesAssigned", "revision %d was given to %s (step %s)", d.next.Revision, count(given, "node"), d.steps())
+	case probing:
+		d.held = "the others wait for the nodes that try again"
 	case len(candidates) == 0 && !d.tolerable() && d.counts.Assigned+d.counts.Trial+d.counts.Soaking == 0 && !d.next.Succeeded:
 		d.held = "too many nodes are NotReady or have a silent agent to go on without them"
 	case len(candidates) == 0:
@@ -231,10 +234,26 @@ func (d *planner) assign() {
 	}
 }
 
+// probing tells whether nodes that a retry names have not proven the target yet: until then no other is given it. What
+// cannot have it now is not waited for.
+func (d *planner) probing() bool {
+	for i := range d.nodes {
+		if s := d.states[i]; d.named(&d.nodes[i]) && (s <= Soaking || s == Failed) {
+			return true
+		}
+	}
+	return false
+}
+
+// named tells whether the retry that runs names a node.
+func (d *planner) named(n *Node) bool {
+	r := d.p.Retry
+	return r.Revision == d.next.Revision && r.Attempt == d.next.Attempt && slices.Contains(r.Nodes, n.Name)
+}
+
 // retries tells whether a node on which the target failed is to try it again.
 func (d *planner) retries(n *Node) bool {
-	r := d.p.Retry
-	return n.Source.Attempt < d.next.Attempt && r.Revision == d.next.Revision && (len(r.Nodes) == 0 || slices.Contains(r.Nodes, n.Name))
+	return n.Source.Attempt < d.next.Attempt && d.p.Retry.Revision == d.next.Revision && (len(d.p.Retry.Nodes) == 0 || d.named(n))
 }
 
 // pick gives the target to the first candidates for whom there is room, and returns how many.

@@ -86,6 +86,9 @@ func (d *planner) standing(n *Node) Standing {
 		}
 		return Standing{State: Stale, Why: "its agent does not answer; it is tried again when the agent writes"}
 	}
+	if d.next.Halt != nil {
+		return Standing{State: Pending, Why: "the revision is stopped"}
+	}
 	return Standing{State: Pending, Why: "its turn has not come"}
 }
 
