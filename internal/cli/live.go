@@ -363,6 +363,9 @@ func (l *live) show(r *v1alpha1.NodeConfigRollout) {
 }
 
 func (l *live) redraw() {
+	if l.view.rollout == nil {
+		return
+	}
 	select {
 	case <-l.wanted: // an older one that nobody has looked at
 	default:

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -252,6 +253,17 @@ func TestTheVerdictOfEachPhase(t *testing.T) {
 		r.Generation++
 		if code, over := verdict(r, paused); code != 0 || over {
 			t.Errorf("%s of an older spec is %d, over %v, want nothing to be believed", tt.phase, code, over)
+		}
+	}
+}
+
+func TestACompleteRolloutWithTooManyFailedNodesIsNoSuccess(t *testing.T) {
+	r := moving()
+	r.Status.Phase = v1alpha1.RolloutComplete
+	for reason, want := range map[string]int{"NodesFailed": ExitComplete, rollout.DegradedTooMany: ExitHalted} {
+		r.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionDegraded, Status: metav1.ConditionTrue, Reason: reason}}
+		if code, over := verdict(r, goal{}); code != want || !over {
+			t.Errorf("%s is %d, over %v, want %d", reason, code, over, want)
 		}
 	}
 }

@@ -190,11 +190,11 @@ func refTo(cm *corev1.ConfigMap) v1alpha1.ConfigMapReference {
 	return v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: digestOf(cm)}
 }
 
-// byRollout is a source that a rollout assigned a minute ago; previous, which may be nil, was assigned before.
+// byRollout is a source that a rollout assigned 12 minutes ago; previous, which may be nil, was assigned before.
 func byRollout(name string, number int64, cm, previous *corev1.ConfigMap) *v1alpha1.NodeConfigSource {
 	ref := refTo(cm)
 	s := &v1alpha1.NodeConfigSource{ConfigMapRef: &ref, RolloutRef: &v1alpha1.RolloutReference{
-		Name: name, Revision: number, Attempt: 1, AssignedAt: metav1.NewTime(time.Now().Add(-time.Minute)),
+		Name: name, Revision: number, Attempt: 1, AssignedAt: metav1.NewTime(time.Now().Add(-12*time.Minute - 30*time.Second)),
 	}}
 	if previous != nil {
 		s.RolloutRef.Previous = &v1alpha1.PreviousSource{ConfigMapRef: refTo(previous), Rollout: name, Revision: number - 1, Attempt: 1}

@@ -18,7 +18,8 @@ func rolledOut(t *testing.T, name string, change func(*v1alpha1.NodeConfigRollou
 	givenRollout(t, name, name, "", func(r *v1alpha1.NodeConfigRollout) {
 		r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: rev.Namespace, Name: rev.Name}}
 		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: refTo(rev)}
-		r.Status.Attempt = 1
+		begun := metav1.NewTime(time.Now().Add(-10 * time.Minute))
+		r.Status.Attempt, r.Status.StartTime, r.Status.StepTime, r.Status.ProgressTime = 1, &begun, &begun, &begun
 		if change != nil {
 			change(r)
 		}
@@ -36,9 +37,10 @@ func TestNodeInItsTrialSaysWhenItEndsAndWhatThen(t *testing.T) {
 		st.Trial = &v1alpha1.Trial{StartTime: &start, HealthySeconds: 60, DurationSeconds: 600, Restarts: 1, CrashLoopThreshold: 3}
 		st.OverriddenFields = []string{"maxPods", "podsPerCore"}
 	})
+	evenkeel(t, "rollout", "plan", "trying").says(t, "1 nodes selected, 0 of them updated, 1 in flight, 0 to come, 0 passed over\n", "Nothing is assigned: Progressing: ")
 	evenkeel(t, "node", "trying-a").says(t,
 		"Node: trying-a\nZone: z1\n",
-		"Assigned: revision 1 of rollout trying, attempt 1, 60s ago: ConfigMap evenkeel-system/"+rev.Name+" (UID: "+string(rev.UID)+")\n",
+		"Assigned: revision 1 of rollout trying, attempt 1, 12m ago: ConfigMap evenkeel-system/"+rev.Name+" (UID: "+string(rev.UID)+")\n",
 		"Runs: trying/1: ConfigMap evenkeel-system/"+rev.Name,
 		"Last-known-good: local: its own file (init)\n",
 		"ConfigOK: True, AllChecksPassed, since 120m ago: using current: all checks passed\n",
@@ -54,7 +56,7 @@ func TestNodeInItsTrialSaysWhenItEndsAndWhatThen(t *testing.T) {
 }
 
 func TestNodeThatFailedSaysHowToTryAgain(t *testing.T) {
-	halted := metav1.NewTime(time.Now().Add(-time.Minute))
+	halted := metav1.NewTime(time.Now().Add(-12*time.Minute - 30*time.Second))
 	rev := rolledOut(t, "broken", func(r *v1alpha1.NodeConfigRollout) {
 		r.Status.Halt = &v1alpha1.RolloutHalt{Revision: 1, Attempt: 1, Reason: "TooManyFailures", Message: "failed on 1 node", Time: halted}
 	})
@@ -69,7 +71,7 @@ func TestNodeThatFailedSaysHowToTryAgain(t *testing.T) {
 		"Runs: local: its own file (init)\n",
 		"ConfigOK: False, CrashLooped,",
 		"Error: the kubelet exited: [31m4 times\n",
-		"Bad: evenkeel-system/"+rev.Name+" (UID: "+string(rev.UID)+"), 60s ago: crash-looped\n",
+		"Bad: evenkeel-system/"+rev.Name+" (UID: "+string(rev.UID)+"), 12m ago: crash-looped\n",
 		"State: Failed: CrashLooped: the kubelet exited: [31m4 times\n",
 		"- rollout broken leaves it as it is; to have it try again: kubectl evenkeel rollout retry broken broken-a\n",
 		"- rollout broken is Halted: ")

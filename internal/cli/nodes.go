@@ -350,6 +350,9 @@ func (r *nodeRows) header() []string {
 	}
 	if r.format == formatWide {
 		out = append(out, "ZONE", "KUBELET", "AGENT", "SOURCE", "RUN-MODE", "PROBLEMS")
+		if r.standing {
+			out = append(out, "WHY")
+		}
 	}
 	return out
 }
@@ -373,6 +376,9 @@ func (r *nodeRows) cells(row nodeRow) []string {
 	}
 	if r.format == formatWide {
 		out = append(out, dash(row.Zone), dash(row.ComponentVersion), dash(row.AgentVersion), dash(row.RemoteConfig), dash(row.RunMode), dash(cell(strings.Join(row.Problems, "; "))))
+		if r.standing {
+			out = append(out, dash(cell(row.Why)))
+		}
 	}
 	return out
 }

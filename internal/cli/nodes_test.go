@@ -85,6 +85,7 @@ func TestNodesOfARolloutHaveTheirStateInIt(t *testing.T) {
 		"standing-a standing/1 standing/1 standing/1 True/AllChecksPassed - 120m Updated\n",
 		"standing-b standing/1 local local False/NotHealthy - 120m Failed\n",
 		"standing-c - - - no agent yet - - Stale\n")
+	evenkeel(t, "nodes", "--rollout", "standing", "-o", "wide").says(t, "PROBLEMS WHY\n", "ConfigOK is not True NotHealthy: it was not healthy for 2m\n")
 	var list struct{ Items []nodeRow }
 	got := evenkeel(t, "nodes", "--rollout", "standing", "--failed", "-o", "json")
 	if err := json.Unmarshal([]byte(got.out), &list); err != nil {

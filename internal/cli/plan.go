@@ -312,10 +312,14 @@ func (v *planView) print(w io.Writer) {
 	if v.New {
 		made = " (new)"
 	}
-	fmt.Fprintf(w, "Rollout %s, revision %d%s: %d nodes selected, %d of them updated, %d to come, %d passed over\n",
-		v.Rollout, v.Revision, made, v.Nodes.Selected, v.Nodes.Updated, v.Nodes.Pending, v.passed())
+	flying := ""
+	if n := v.Nodes.Assigned + v.Nodes.Trial + v.Nodes.Soaking; n > 0 {
+		flying = fmt.Sprintf(", %d in flight", n)
+	}
+	fmt.Fprintf(w, "Rollout %s, revision %d%s: %d nodes selected, %d of them updated%s, %d to come, %d passed over\n",
+		v.Rollout, v.Revision, made, v.Nodes.Selected, v.Nodes.Updated, flying, v.Nodes.Pending, v.passed())
 	if len(v.Batches) == 0 {
-		fmt.Fprintf(w, "Nothing moves: %s: %s\n", v.Phase, oneLine(v.Message))
+		fmt.Fprintf(w, "Nothing is assigned: %s: %s\n", v.Phase, oneLine(v.Message))
 	} else {
 		v.printBatches(w)
 	}

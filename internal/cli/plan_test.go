@@ -69,7 +69,7 @@ func TestPlanOfMoreBatchesThanFitShowsTheFirstAndTheLast(t *testing.T) {
 		t.Errorf("%d batches are shown, want 20:\n%s", n, got.out)
 	}
 	evenkeel(t, "rollout", "plan", "-f", write(t, strings.Replace(planned, "maxUnavailable: 20%", "maxUnavailable: 0", 1)), "--nodes", "5").says(t,
-		"Nothing moves: Progressing: ", "maxUnavailable is 0")
+		"Nothing is assigned: Progressing: ", "maxUnavailable is 0")
 	slow := strings.NewReplacer("maxUnavailable: 20%", "maxUnavailable: 1", "configTrialDuration: 2m", "configTrialDuration: 24h").Replace(planned)
 	evenkeel(t, "rollout", "plan", "-f", write(t, slow), "--nodes", "40").says(t, "It is not done within 720h; a higher strategy.maxUnavailable would be faster.\n")
 }
@@ -164,7 +164,7 @@ func TestPlanOfWhatIsStoredGoesOnFromWhereItIs(t *testing.T) {
 
 	file := write(t, strings.ReplaceAll(planned, "planned", "stored"))
 	evenkeel(t, "rollout", "plan", "-f", file, "--trial-duration", "1h").says(t, "Rollout stored, revision 3 (new): 6 nodes selected, 0 of them updated, 3 to come, 3 passed over\n", "A trial takes 2m.\n")
-	evenkeel(t, "rollout", "plan", "-f", write(t, strings.ReplaceAll(planned, "planned", "stored")+"  paused: true\n")).says(t, "Nothing moves: Paused: spec.paused")
+	evenkeel(t, "rollout", "plan", "-f", write(t, strings.ReplaceAll(planned, "planned", "stored")+"  paused: true\n")).says(t, "Nothing is assigned: Paused: spec.paused")
 
 	var shown bytes.Buffer
 	a := &app{}
@@ -184,7 +184,7 @@ func TestPlanOfARevisionThatComesBackTakesTheNextNumber(t *testing.T) {
 		r.Status.CurrentRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: refTo(second)}
 		r.Status.UpdateRevision = r.Status.CurrentRevision
 	})
-	evenkeel(t, "rollout", "plan", "returning").says(t, "Rollout returning, revision 3: 0 nodes selected", "Nothing moves: NoNodes: ")
+	evenkeel(t, "rollout", "plan", "returning").says(t, "Rollout returning, revision 3: 0 nodes selected", "Nothing is assigned: NoNodes: ")
 }
 
 func TestPlanRefusesWhatItCannotPlan(t *testing.T) {

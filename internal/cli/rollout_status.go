@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -27,7 +29,7 @@ func (a *app) statusCommand() *cobra.Command {
 		Long: `Show how far a rollout is, or wait for it.
 
 Without -w and --for it prints what is and ends: with 0 if the rollout is complete or still going, with 2 if it is
-halted, rolled back, invalid or stuck, with 4 if it waits for approval.
+halted, rolled back, invalid or stuck, or complete with more failed nodes than its policy tolerates, with 4 if it waits for approval.
 
 With -w it goes on until the rollout is complete (0), halted, rolled back, invalid or stuck (2), or waits for approval
 (4); a rollback is followed to its end. --for ends it earlier, with 0, and implies -w:
@@ -147,11 +149,19 @@ func stopped(p v1alpha1.RolloutPhase) bool {
 	return false
 }
 
+// tooManyFailed tells whether more nodes have failed than the rollout's policy tolerates.
+func tooManyFailed(r *v1alpha1.NodeConfigRollout) bool {
+	c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionDegraded)
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == rollout.DegradedTooMany
+}
+
 // verdict is the exit code of a rollout's status, and whether waiting for it is over.
 func verdict(r *v1alpha1.NodeConfigRollout, g goal) (code int, over bool) {
 	switch p := r.Status.Phase; {
 	case !seen(r):
 		return ExitComplete, false
+	case p == v1alpha1.RolloutComplete && tooManyFailed(r):
+		return ExitHalted, true // on nodes that came later
 	case g.reached(r):
 		return ExitComplete, true
 	case stopped(p):
@@ -219,7 +229,12 @@ func (a *app) await(ctx context.Context, name string, f format, w waiting) error
 		return a.ended(interrupted, ctx, w, name, nil, err)
 	}
 	out := a.follower(follow, c, f)
-	out.show(r)
+	var late <-chan time.Time
+	if seen(r) {
+		out.show(r)
+	} else {
+		late = time.After(time.Second) // the controller is given its moment
+	}
 	for updates := watchRollout(follow, c, r); ; {
 		if code, over := verdict(r, w.until); over {
 			out.end()
@@ -241,6 +256,10 @@ func (a *app) await(ctx context.Context, name string, f format, w waiting) error
 				out.trouble(u.err)
 			default:
 				r = u.rollout
+				out.show(r)
+			}
+		case <-late:
+			if !seen(r) {
 				out.show(r)
 			}
 		case <-out.tick():

@@ -69,7 +69,9 @@ func consistent(lw toolscache.ListerWatcher, what string, p *problems) toolscach
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			w, err := inner.WatchWithContext(ctx, o)
-			p.note(what, advise(what, err))
+			if err == nil || o.SendInitialEvents == nil { // else a list follows, and says the same
+				p.note(what, advise(what, err))
+			}
 			return w, err
 		},
 	}

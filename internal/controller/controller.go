@@ -13,6 +13,8 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -103,7 +105,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		election.Dial = (&net.Dialer{Timeout: renew / 2, KeepAlive: lease}).DialContext
 	}
 	c.manager, err = manager.New(config, manager.Options{
-		Scheme: scheme, Cache: caches, Logger: logr.FromSlogHandler(o.Log.Handler()),
+		Scheme: scheme, MapperProvider: mapper, Cache: caches, Logger: logr.FromSlogHandler(o.Log.Handler()),
 		LeaderElection: o.LeaderElection, LeaderElectionID: leaseName, LeaderElectionNamespace: o.Namespace,
 		LeaderElectionConfig: election, LeaderElectionReleaseOnCancel: true,
 		LeaseDuration: &lease, RenewDeadline: &renew, RetryPeriod: &retry,
@@ -115,9 +117,11 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	c.recorder = c.manager.GetEventRecorder("evenkeel-controller")
 	writing := rest.CopyConfig(config)
 	writing.Timeout = writeTimeout
-	if c.client, err = client.New(writing, client.Options{Scheme: scheme, Mapper: c.manager.GetRESTMapper()}); err != nil {
+	direct, err := client.New(writing, client.Options{Scheme: scheme, Mapper: c.manager.GetRESTMapper()})
+	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
+	c.client = client.WithFieldValidation(direct, metav1.FieldValidationStrict)
 	core, err := typedcorev1.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client for ConfigMaps: %w", err)
@@ -126,9 +130,12 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	return c, errors.Join(
 		c.manager.Add(manager.RunnableFunc(c.lead)),
 		c.manager.AddHealthzCheck("ping", func(*http.Request) error { return nil }),
-		c.manager.AddReadyzCheck("api", func(*http.Request) error { return errors.Join(c.blind.all(), c.failing.all()) }),
+		c.manager.AddReadyzCheck("api", c.ready),
 	)
 }
+
+// ready says what the controller lacks to do its work.
+func (c *Controller) ready(*http.Request) error { return errors.Join(c.blind.all(), c.failing.all()) }
 
 func (c *Controller) newProblems(prefix string) *problems {
 	return &problems{now: map[string]error{}, news: func(what string, err error) {
@@ -144,8 +151,16 @@ func (c *Controller) newProblems(prefix string) *problems {
 // Run runs the controller until ctx ends or it loses its lease, which is an error.
 func (c *Controller) Run(ctx context.Context) error { return c.manager.Start(ctx) }
 
-// watchEvery is how often it is tried to watch what the API server does not serve.
-const watchEvery = 2 * time.Second
+// mapper knows how the API calls what the controller reads. It does not ask: that the API server does not answer yet, or
+// does not serve one of them, is no reason not to start, and shows when it is watched.
+func mapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+	m := meta.NewDefaultRESTMapper(nil)
+	m.Add(v1alpha1.GroupVersion.WithKind("NodeConfig"), meta.RESTScopeRoot)
+	m.Add(v1alpha1.GroupVersion.WithKind("NodeConfigRollout"), meta.RESTScopeRoot)
+	m.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
+	m.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
+	return m, nil
+}
 
 // lead is what the one leader does. Only it watches, so that what it sees is newer than all that leaders before it wrote.
 func (c *Controller) lead(ctx context.Context) error {
@@ -159,34 +174,21 @@ func (c *Controller) lead(ctx context.Context) error {
 		{&corev1.Node{}, handler(c.fleet.setNode, func(n *corev1.Node) { c.fleet.deleteNode(n.Name) })},
 		{&corev1.ConfigMap{}, handler(c.fleet.setRevision, c.fleet.deleteRevision)},
 	} {
-		if !c.watch(ctx, watch.object, watch.handler) {
+		informer, err := c.manager.GetCache().GetInformer(ctx, watch.object, cache.BlockUntilSynced(false))
+		if err != nil {
+			return fmt.Errorf("watch %s: %w", resourceOf(watch.object), err)
+		}
+		seen, err := informer.AddEventHandler(watch.handler)
+		if err != nil {
+			return fmt.Errorf("watch %s: %w", resourceOf(watch.object), err)
+		}
+		if !toolscache.WaitForCacheSync(ctx.Done(), seen.HasSynced) {
 			return nil // told to stop
 		}
 	}
 	c.log.Info("everything is seen")
 	c.loop(ctx)
 	return nil
-}
-
-// watch has every object of a kind handled, and those that there are already before it returns. It tries until ctx ends;
-// then it returns false.
-func (c *Controller) watch(ctx context.Context, object client.Object, h toolscache.ResourceEventHandler) bool {
-	what := resourceOf(object)
-	for {
-		informer, err := c.manager.GetCache().GetInformer(ctx, object, cache.BlockUntilSynced(false))
-		if err == nil {
-			var seen toolscache.ResourceEventHandlerRegistration
-			if seen, err = informer.AddEventHandler(h); err == nil {
-				return toolscache.WaitForCacheSync(ctx.Done(), seen.HasSynced)
-			}
-		}
-		c.blind.note(what, advise(what, err))
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(watchEvery):
-		}
-	}
 }
 
 // handler hands objects of one type on.

@@ -45,19 +45,21 @@ type member struct {
 
 // rolling is one rollout.
 type rolling struct {
-	name     string
-	object   *v1alpha1.NodeConfigRollout
-	nodes    labels.Selector // nil: it selects nothing; invalid says why
-	canaries labels.Selector
-	invalid  error
-	members  map[string]*member
-	order    []string // names of the members, sorted; nil: to be made
-	due      time.Time
-	progress *rollout.Progress // nil: what the status remembers
-	written  time.Time         // the status, last
-	failures int               // passes in a row that could not write
-	template *resolved         // what the template was last found to hold
-	told     string            // of what is wrong, so that it is told once
+	name      string
+	object    *v1alpha1.NodeConfigRollout
+	nodes     labels.Selector // nil: it selects nothing; invalid says why
+	canaries  labels.Selector
+	invalid   error
+	members   map[string]*member
+	order     []string // names of the members, sorted; nil: to be made
+	due       time.Time
+	progress  *rollout.Progress // nil: what the status remembers
+	written   time.Time         // the status, last
+	failures  int               // passes in a row that could not write
+	template  *resolved         // what the template was last found to hold
+	told      string            // the revision of which it was said that it is gone
+	complaint string            // the write that failed last, told already
+	given     int               // assignments of a batch that is not over
 }
 
 func newFleet(self string, tick time.Duration) *fleet {

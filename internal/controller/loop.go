@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,7 +23,7 @@ const (
 	countsEvery = time.Second      // a status of which only counts have changed is written this often
 	sweepEvery  = time.Minute      // garbage is looked for
 	clashEvery  = 30 * time.Second // what is in the way of a template, and is not watched, is looked for
-	longestWait = 30 * time.Second // between tries of what fails
+	longestWait = 10 * time.Second // between tries of what fails
 	lasting     = 3                // failures in a row that are not just bad luck
 )
 
@@ -158,7 +159,14 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 		return time.Time{}, err
 	}
 	c.metrics.report(o.Name, &result)
-	c.tell(o, result.Events)
+	var assigned []rollout.Event // told when it is so
+	for _, e := range result.Events {
+		if e.Reason == "NodesAssigned" {
+			assigned = append(assigned, e)
+			continue
+		}
+		c.tell(o, []rollout.Event{e})
+	}
 	if result.Wake > 0 {
 		again = earliest(again, policy.Now.Add(result.Wake))
 	}
@@ -168,6 +176,7 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 	if len(result.Moves) == 0 {
 		return again, nil
 	}
+	var made atomic.Int64
 	deadline := time.Now().Add(slice)
 	err = c.each(ctx, len(result.Moves), deadline, func(ctx context.Context, i int) error {
 		m := result.Moves[i]
@@ -176,18 +185,29 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 			c.log.Debug("somebody else was faster; it is decided anew", "rollout", o.Name, "err", err)
 			return nil
 		}
+		if err == nil && m.Kind == rollout.Assign {
+			made.Add(1)
+		}
 		return err
 	})
-	if time.Now().After(deadline) {
-		again = time.Now()
-	}
 	c.log.Debug("moved", "rollout", o.Name, "nodes", len(result.Moves), "took", time.Since(began), "err", err)
-	if err != nil {
-		if r.failures == 0 {
-			c.tell(o, []rollout.Event{{Warning: true, Reason: "WriteFailed", Message: err.Error()}})
-		}
+	r.given += int(made.Load())
+	switch {
+	case err != nil && err.Error() != r.complaint:
+		r.complaint = err.Error()
+		c.tell(o, []rollout.Event{{Warning: true, Reason: "WriteFailed", Message: err.Error()}})
 		return time.Time{}, err
+	case err != nil:
+		return time.Time{}, err
+	case time.Now().After(deadline):
+		return time.Now(), nil // the batch goes on
 	}
+	r.complaint = ""
+	if len(assigned) > 0 && r.given > len(result.Moves) {
+		assigned[0].Message = fmt.Sprintf("revision %d was given to %d nodes", result.Next.Revision, r.given)
+	}
+	r.given = 0
+	c.tell(o, assigned)
 	return again, nil
 }
 
@@ -256,21 +276,15 @@ func (c *Controller) record(ctx context.Context, r *rolling, o *v1alpha1.NodeCon
 		c.metrics.wrote("rollout", "ok")
 		stripRollout(got)
 		c.fleet.setRollout(got)
-		if _, lost := newsOf(&st, &got.Status); lost {
-			return time.Time{}, errOldRolloutCRD
-		}
 		r.written = time.Now()
 	}
 	r.progress = &result.Next
 	return time.Time{}, nil
 }
 
-// errOldRolloutCRD is a status of which the API server has dropped something.
-var errOldRolloutCRD = errors.New("the API server dropped fields of the status that it does not know: its CRD nodeconfigrollouts.evenkeel.dev is older than this controller: kubectl apply -k config/default")
-
 // unrecorded deals with a status that could not be written: nothing was decided then.
 func (c *Controller) unrecorded(ctx context.Context, o *v1alpha1.NodeConfigRollout, err error) error {
-	if apierrors.IsForbidden(err) {
+	if apierrors.IsForbidden(err) || unknownField(err) {
 		c.metrics.wrote("rollout", "error")
 		return advise("patch nodeconfigrollouts.evenkeel.dev/v1alpha1 status", err)
 	}

@@ -36,7 +36,7 @@ import (
 // What the tests share: one cluster, agents that are played by hand, and a controller that has no right but its own.
 
 const (
-	within = 15 * time.Second
+	within = 30 * time.Second
 	often  = 20 * time.Millisecond
 )
 
@@ -319,11 +319,11 @@ func answer(ctx context.Context, nc *v1alpha1.NodeConfig, bad bool) error {
 			st.Active, st.LastKnownGood = &runs, &v1alpha1.LastKnownGoodConfig{ConfigRevision: runs, Since: &now}
 		}
 	}
-	data, err := json.Marshal(map[string]any{"status": st})
+	data, err := json.Marshal([]operation{{"add", "/status", st}})
 	if err != nil {
 		return err
 	}
-	return admin.Status().Patch(ctx, nc, client.RawPatch(types.MergePatchType, data))
+	return admin.Status().Patch(ctx, nc, client.RawPatch(types.JSONPatchType, data))
 }
 
 // agents play nodes' agents until the test ends. What they find bad is named by its ConfigMap.

@@ -33,7 +33,6 @@ type named struct {
 // watched is one of them.
 type watched struct {
 	stop   context.CancelFunc
-	wanted bool
 	read   bool
 	object *corev1.ConfigMap // nil: there is none
 	err    error             // of the last try to read it

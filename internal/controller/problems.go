@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 )
 
 // problems are what keeps the controller from seeing or writing what it must, by what it is about.
@@ -44,14 +44,25 @@ func (p *problems) all() error {
 	return errors.Join(errs...)
 }
 
+// unknownField tells whether the API server refuses a field that its CRD does not have. Writes ask it to: what it dropped
+// silently would be half an assignment.
+func unknownField(err error) bool {
+	return err != nil && strings.Contains(err.Error(), fieldUnknown)
+}
+
+const fieldUnknown = "unknown field"
+
 // advise says of an error of the API server what to do about it, where that is known. What is the resource that was
 // asked for, with its version.
 func advise(what string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err):
 		return fmt.Errorf("the API server does not serve %s: kubectl apply -k config/default (%w)", what, err)
+	case unknownField(err):
+		_, which, _ := strings.Cut(err.Error(), fieldUnknown) // the rest is the whole object
+		return fmt.Errorf("cannot %s: the CRD that the API server has is older than this controller: kubectl apply -k config/default (%s%s)", what, fieldUnknown, cut(which, 200))
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("the controller lacks a right to %s: kubectl apply -k config/default grants all that it needs (%w)", what, err)
 	}

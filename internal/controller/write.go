@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -28,9 +27,6 @@ const (
 	// slice is how long moves are made before it is decided anew: a stop must not wait for thousands of them.
 	slice = 2 * time.Second
 )
-
-// errOldCRD is a write of which the API server has dropped something.
-var errOldCRD = errors.New("the API server dropped fields that it does not know: its CRD nodeconfigs.evenkeel.dev is older than this controller: kubectl apply -k config/default")
 
 // errConflict is a NodeConfig that has changed since it was read.
 var errConflict = errors.New("it has changed meanwhile")
@@ -76,15 +72,12 @@ func (c *Controller) move(ctx context.Context, name string, m rollout.Move) erro
 		c.metrics.wrote("nodeconfig", "ok")
 		stripNodeConfig(got)
 		c.fleet.setConfig(got)
-		if !sameSpec(&got.Spec, &spec) {
-			return fmt.Errorf("NodeConfig %s: %w", name, errOldCRD)
-		}
 		return nil
 	case !refused(err):
 		c.metrics.wrote("nodeconfig", "unknown")
 		c.fleet.doubt(name, began.Add(writeTimeout+time.Second))
 		return fmt.Errorf("NodeConfig %s: nobody knows whether the write took effect: %w", name, err)
-	case apierrors.IsForbidden(err):
+	case apierrors.IsForbidden(err), unknownField(err):
 		c.metrics.wrote("nodeconfig", "error")
 		return advise("patch nodeconfigs.evenkeel.dev/v1alpha1", err)
 	}
@@ -98,17 +91,6 @@ func (c *Controller) move(ctx context.Context, name string, m rollout.Move) erro
 		return fmt.Errorf("NodeConfig %s: %w", name, errConflict)
 	}
 	return fmt.Errorf("write the spec of NodeConfig %s: %w", name, err)
-}
-
-// sameSpec compares what was written with what is stored, which has times in whole seconds.
-func sameSpec(got, want *v1alpha1.NodeConfigSpec) bool {
-	got, want = got.DeepCopy(), want.DeepCopy()
-	for _, s := range []*v1alpha1.NodeConfigSpec{got, want} {
-		if s.ConfigSource != nil && s.ConfigSource.RolloutRef != nil {
-			s.ConfigSource.RolloutRef.AssignedAt = metav1.Time{}
-		}
-	}
-	return equality.Semantic.DeepEqual(got, want)
 }
 
 // refused tells a write that the API server has certainly not carried out from one that it may have.

@@ -18,6 +18,9 @@ const (
 	PhaseProgressing      = "Progressing"
 )
 
+// DegradedTooMany is why a rollout is Degraded that has more failed nodes than its policy tolerates.
+const DegradedTooMany = "TooManyFailures"
+
 // result says what was decided.
 func (d *planner) result() Result {
 	d.counts.RollingBack = d.moving
@@ -34,12 +37,15 @@ func (d *planner) describe() (phase, message string) {
 	revision := fmt.Sprintf("revision %d", d.next.Revision)
 	h := d.next.Halt
 	switch {
+	case d.p.Invalid != "" && h != nil:
+		_, message := d.describeHalt(revision, h)
+		return PhaseInvalid, d.p.Invalid + "; " + message
 	case d.p.Invalid != "":
 		return PhaseInvalid, d.p.Invalid
-	case d.p.Frozen:
-		return PhaseFrozen, "spec.frozen: nothing moves, nodes that join included; " + d.tally()
 	case h != nil:
 		return d.describeHalt(revision, h)
+	case d.p.Frozen:
+		return PhaseFrozen, "spec.frozen: nothing moves, nodes that join included; " + d.tally()
 	case d.counts.Members == 0:
 		return PhaseNoNodes, d.nobody()
 	case d.complete:
@@ -47,9 +53,9 @@ func (d *planner) describe() (phase, message string) {
 	case d.p.Paused:
 		return PhasePaused, fmt.Sprintf("spec.paused; %s: %s", revision, d.tally())
 	case d.pausing() && d.p.Steps[d.next.Step].Pause == 0:
-		return PhaseAwaitingApproval, fmt.Sprintf("%s waits at step %d of %d until somebody approves: kubectl evenkeel rollout promote %s; %s", revision, d.next.Step+1, len(d.p.Steps), d.p.Name, d.tally())
+		return PhaseAwaitingApproval, fmt.Sprintf("%s: %s steps are done, now it waits until somebody approves: kubectl evenkeel rollout promote %s; %s", revision, d.steps(), d.p.Name, d.tally())
 	case d.pausing():
-		return PhaseWaiting, fmt.Sprintf("%s waits at step %d of %d until %s; %s", revision, d.next.Step+1, len(d.p.Steps), d.next.StepTime.Add(d.p.Steps[d.next.Step].Pause).UTC().Format("15:04:05 MST"), d.tally())
+		return PhaseWaiting, fmt.Sprintf("%s: %s steps are done, now it waits until %s; %s", revision, d.steps(), d.next.StepTime.Add(d.p.Steps[d.next.Step].Pause).UTC().Format("15:04:05 MST"), d.tally())
 	case d.stuck:
 		return PhaseStuck, fmt.Sprintf("%s: nothing has moved for %s: %s%s", revision, d.p.ProgressDeadline, d.tally(), d.holding())
 	}
@@ -65,16 +71,19 @@ func (d *planner) holding() string {
 
 func (d *planner) describeHalt(revision string, h *Halt) (phase, message string) {
 	what := fmt.Sprintf("%s was stopped (%s): %s", revision, h.Reason, h.Message)
+	if d.p.Frozen {
+		what += "; spec.frozen: nothing moves"
+	}
 	again := fmt.Sprintf("; change the template, or: kubectl evenkeel rollout retry %s", d.p.Name)
 	switch {
 	case !h.Rollback:
 		return PhaseHalted, what + again
 	case d.good().Gone:
 		return PhaseHalted, fmt.Sprintf("%s; cannot go back: ConfigMap %s/%s of revision %d is gone%s", what, d.p.LastSucceeded.Namespace, d.p.LastSucceeded.Name, d.p.LastSucceeded.Number, again)
-	case d.given > 0 || d.moving > 0:
-		return PhaseRollingBack, fmt.Sprintf("%s; %s to go back, %d on their way", what, count(d.given, "node"), d.moving)
+	case d.leaving > 0:
+		return PhaseRollingBack, fmt.Sprintf("%s; %s to go back, %d of them on their way", what, count(d.leaving, "node"), d.moving)
 	}
-	return PhaseRolledBack, what + "; no node has it any more" + again
+	return PhaseRolledBack, what + "; the nodes that were given it have gone back" + again
 }
 
 // nobody says why there are no nodes.
@@ -134,11 +143,12 @@ func (d *planner) conditions(phase, message string) []Condition {
 	moving := phase == PhaseProgressing || phase == PhaseRollingBack || phase == PhaseWaiting
 	out := []Condition{
 		say("Progressing", moving, phase, phase, message),
-		say("Available", c.Unavailable <= c.Budget, "WithinBudget", "OverBudget", fmt.Sprintf("%d unavailable, %d may be", c.Unavailable, c.Budget)),
+		say("Available", c.Unavailable <= c.Budget, "WithinBudget", "OverBudget", ""),
 		d.degraded(),
 		say("Halted", h != nil, "", "NotHalted", ""),
 		say("Complete", phase == PhaseComplete, "AllUpdated", phase, message),
 	}
+	out[1].Message = fmt.Sprintf("%d unavailable, %d may be", c.Unavailable, c.Budget)
 	if h != nil {
 		out[3].Reason, out[3].Message = h.Reason, h.Message
 	}
@@ -151,6 +161,8 @@ func (d *planner) degraded() Condition {
 	switch {
 	case d.p.Invalid != "":
 		return Condition{"Degraded", "True", "TemplateInvalid", d.p.Invalid}
+	case c.Failed >= d.limit():
+		return Condition{"Degraded", "True", DegradedTooMany, "failed: " + d.examples()}
 	case c.Failed > 0:
 		return Condition{"Degraded", "True", "NodesFailed", "failed: " + d.examples()}
 	case d.stuck:

@@ -24,7 +24,7 @@ func (d *planner) judge() {
 		}
 		return
 	}
-	limit := max(1, d.p.MaxFailures.up(d.counts.Members))
+	limit := d.limit()
 	if h != nil || d.failures < limit {
 		return
 	}
@@ -35,6 +35,9 @@ func (d *planner) judge() {
 	}
 	d.halt(HaltTooManyFailures, fmt.Sprintf("it failed on %s, and %d stop it: %s", count(d.failures, "node"), limit, d.examples()), d.p.RollbackOnFailure)
 }
+
+// limit is how many failures stop a revision.
+func (d *planner) limit() int { return max(1, d.p.MaxFailures.up(d.counts.Members)) }
 
 func (d *planner) halt(reason, message string, rollback bool) {
 	d.next.Halt = &Halt{Revision: d.next.Revision, Attempt: d.next.Attempt, Reason: reason, Message: message, Time: d.p.Now, Rollback: rollback}
@@ -115,11 +118,11 @@ func (d *planner) excused() (n int, where string) {
 
 // notReadyFailure tells whether a node failed by being NotReady, which an outage does as well.
 func (d *planner) notReadyFailure(n *Node, s State) bool {
-	if s != Failed || !d.counted(n) {
+	if s != Failed {
 		return false
 	}
-	reason := d.standing(n).Reason
-	return reason == FailedNotReady || reason == agentNotReady
+	standing := d.standing(n)
+	return d.counted(n, standing) && (standing.Reason == FailedNotReady || standing.Reason == agentNotReady)
 }
 
 func domainName(value string) string {

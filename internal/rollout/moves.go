@@ -20,14 +20,17 @@ func (d *planner) takeBack() {
 		return
 	}
 	for i := range d.nodes {
-		n := &d.nodes[i]
-		if !d.has(n) || d.states[i] == Conflicted || d.states[i] == Manual || n.Observed == n.Generation {
+		n, s, stop := &d.nodes[i], d.states[i], d.next.Halt
+		if !d.ours(n) || s == Conflicted || s == Manual || n.Observed == n.Generation {
 			continue
 		}
-		if stop := d.next.Halt; stop != nil && !d.proven(n) {
-			d.leave(i, TakeBack, d.before(n), stop.Reason != HaltInconclusive)
-		} else if d.states[i] == Stale {
-			d.leave(i, TakeBack, d.before(n), false)
+		to := d.before(n)
+		switch {
+		case to.SHA256 == d.p.Target.SHA256: // that would change nothing
+		case stop != nil && !d.proven(n):
+			d.leave(i, TakeBack, to, stop.Reason != HaltInconclusive)
+		case s == Stale:
+			d.leave(i, TakeBack, to, false)
 		}
 	}
 }
@@ -46,10 +49,18 @@ func (d *planner) before(n *Node) Source {
 func (d *planner) leave(i int, kind MoveKind, to Source, revoke bool) {
 	n := &d.nodes[i]
 	var add []string
-	if revoke {
-		add = append(add, n.Source.UID)
+	switch {
+	case revoke && n.Source.Kind == SourceConfigMap:
+		add = []string{n.Source.UID}
+	case revoke:
+		add = []string{n.Active.UID}
 	}
-	d.moves = append(d.moves, Move{Node: i, Kind: kind, Source: to, Revoked: revoked(n.Revoked, add, to.UID)})
+	d.move(Move{Node: i, Kind: kind, Source: to, Revoked: revoked(n.Revoked, add, to.UID)})
+}
+
+func (d *planner) move(m Move) {
+	d.moves = append(d.moves, m)
+	d.moved[m.Node] = true
 }
 
 // revoked is a node's list with some more on it, and without what it is to run.
@@ -64,16 +75,23 @@ func revoked(list, add []string, without string) []string {
 	return out[max(0, len(out)-mostRevoked):]
 }
 
-// goBack takes nodes off a revision that was stopped: broken ones at once, the others newest first, a few at a time.
+// goBack takes nodes off a revision that was stopped: broken ones at once, the others newest first, a few at a time. What
+// had the content before it became the target keeps it.
 func (d *planner) goBack() {
-	if h := d.next.Halt; h == nil || !h.Rollback || d.p.Frozen || d.good().Gone {
+	d.leaving = d.moving
+	if h := d.next.Halt; h == nil || !h.Rollback || d.good().Gone {
 		return
 	}
 	var healthy []int
 	for i := range d.nodes {
-		n := &d.nodes[i]
-		switch s := d.states[i]; {
-		case !d.has(n) || s == Conflicted || s == Manual || n.Elsewhere != "" || d.taken(i):
+		n, s := &d.nodes[i], d.states[i]
+		runs := n.Source.Kind == SourceNone && n.Active.SHA256 == d.p.Target.SHA256 // its NodeConfig was made anew
+		if !d.ours(n) && !runs || s == Conflicted || n.Elsewhere != "" || d.moved[i] || d.destination(n).SHA256 == d.p.Target.SHA256 {
+			continue
+		}
+		d.leaving++
+		switch {
+		case d.p.Frozen:
 		case s == Failed || !n.Ready:
 			d.leave(i, GoBack, d.destination(n), true)
 		default:
@@ -91,24 +109,10 @@ func (d *planner) goBack() {
 	}
 }
 
-// taken tells whether a node has been moved already: TakeBack goes by the order of the nodes.
-func (d *planner) taken(i int) bool {
-	_, found := slices.BinarySearchFunc(d.moves[:d.takenBack()], i, func(m Move, i int) int { return cmp.Compare(m.Node, i) })
-	return found
-}
-
-func (d *planner) takenBack() int {
-	n := slices.IndexFunc(d.moves, func(m Move) bool { return m.Kind != TakeBack })
-	if n < 0 {
-		return len(d.moves)
-	}
-	return n
-}
-
-// good is the last revision that succeeded, zero if that is the target, or was stopped later.
+// good is the last revision that succeeded before the target, zero if there is none, or it was stopped later.
 func (d *planner) good() Revision {
 	l := d.p.LastSucceeded
-	if l.SHA256 == d.p.Target.SHA256 || slices.Contains(d.p.Stopped, l.UID) {
+	if l.SHA256 == d.p.Target.SHA256 || slices.Contains(d.p.Stopped, l.Name) {
 		return Revision{}
 	}
 	return l
@@ -117,21 +121,18 @@ func (d *planner) good() Revision {
 // destination is where a node goes back to: the last revision that succeeded, else what it had. Where that is nothing,
 // it is said explicitly, so that it can be seen when it was assigned.
 func (d *planner) destination(n *Node) Source {
-	l, previous := d.good(), n.Source.Previous
-	if l.Number == 0 {
-		if previous == nil {
-			return Source{Kind: SourceLocal, Rollout: d.p.Name, Revision: n.Source.Revision, Attempt: n.Source.Attempt, AssignedAt: d.p.Now}
-		}
-		return d.before(n)
+	previous := n.Source.Previous
+	if l := d.good(); l.Number != 0 {
+		return d.source(l, 1, previous)
 	}
-	return d.source(l, 1, previous)
+	if previous == nil {
+		return Source{Kind: SourceLocal, Rollout: d.p.Name, Revision: d.p.Target.Number, Attempt: d.next.Attempt, AssignedAt: d.p.Now}
+	}
+	return d.before(n)
 }
 
 // source assigns a revision now.
 func (d *planner) source(r Revision, attempt int64, previous *Source) Source {
-	if previous != nil && previous.SHA256 == r.SHA256 {
-		previous = nil
-	}
 	return Source{
 		Kind: SourceConfigMap, Namespace: r.Namespace, Name: r.Name, UID: r.UID, SHA256: r.SHA256,
 		Rollout: d.p.Name, Revision: r.Number, Attempt: attempt, AssignedAt: d.p.Now, Previous: previous,
@@ -177,7 +178,7 @@ func (d *planner) give(i int, kind MoveKind, to Revision) {
 	var revoke []string
 	switch {
 	case n.Source.Kind != SourceConfigMap:
-	case n.Source.SHA256 == to.SHA256, slices.Contains(d.p.Stopped, n.Source.UID):
+	case n.Source.SHA256 == to.SHA256, slices.Contains(d.p.Stopped, n.Source.Name):
 		previous = n.Source.Previous
 		if n.Source.SHA256 != to.SHA256 {
 			revoke = []string{n.Source.UID}
@@ -191,7 +192,7 @@ func (d *planner) give(i int, kind MoveKind, to Revision) {
 	if to.Number == d.next.Revision {
 		attempt = d.next.Attempt
 	}
-	d.moves = append(d.moves, Move{Node: i, Kind: kind, Source: d.source(to, attempt, previous), Revoked: revoked(n.Revoked, revoke, to.UID)})
+	d.move(Move{Node: i, Kind: kind, Source: d.source(to, attempt, previous), Revoked: revoked(n.Revoked, revoke, to.UID)})
 }
 
 // assign gives the target to the next nodes.
@@ -199,15 +200,11 @@ func (d *planner) assign() {
 	if d.next.Revision == 0 || d.stopped() {
 		return
 	}
-	joined := map[int]bool{}
-	for _, m := range d.moves {
-		joined[m.Node] = true
-	}
 	var candidates []int
 	for i := range d.nodes {
 		n, s := &d.nodes[i], d.states[i]
 		switch {
-		case joined[i]:
+		case d.moved[i]:
 		case s == Pending && n.Observed == n.Generation, s == Failed && n.Ready && d.retries(n):
 			candidates = append(candidates, i)
 		case s >= Assigned && s <= Updated && n.Source.UID != d.p.Target.UID:
@@ -222,6 +219,8 @@ func (d *planner) assign() {
 	switch {
 	case given > 0:
 		d.event(false, "NodesAssigned", "revision %d was given to %s (step %s)", d.next.Revision, count(given, "node"), d.steps())
+	case len(candidates) == 0 && !d.complete && !d.tolerable() && d.counts.Unavailable == 0:
+		d.held = "too many nodes are NotReady or have a silent agent to go on without them"
 	case len(candidates) == 0:
 	case d.counts.Budget == 0:
 		d.held = "maxUnavailable is 0: nothing moves"

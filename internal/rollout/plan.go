@@ -9,7 +9,7 @@ import (
 // Plan decides what one rollout does next. It is called again and again with what is observed then; with nothing changed
 // it decides the same, and that is in the end: nothing.
 func Plan(p Policy, was Progress, nodes []Node) Result {
-	d := &planner{p: p, was: was, next: was, nodes: nodes, states: make([]State, len(nodes)), domains: map[string]*domain{}}
+	d := &planner{p: p, was: was, next: was, nodes: nodes, states: make([]State, len(nodes)), moved: make([]bool, len(nodes)), domains: map[string]*domain{}}
 	d.target()   // another revision starts anew
 	d.attempt()  // a retry lifts a stop, and what failed before counts no more
 	d.stand()    // how each node stands to the revision
@@ -33,11 +33,14 @@ type planner struct {
 	counts  Counts
 	domains map[string]*domain
 	// Of the nodes that have the target:
-	given    int // all of them
+	given    int // those whose step counts them
+	missing  int // members that cannot be given it now
 	failures int // those that count towards the stop
-	moving   int // GoBack in flight
+	moving   int // on their way back
+	leaving  int // to go back, or on their way
 
 	moves    []Move
+	moved    []bool // which nodes move
 	events   []Event
 	failed   []int
 	wake     time.Duration
@@ -67,7 +70,7 @@ func (d *planner) target() {
 		return
 	}
 	now := d.p.Now
-	d.next = Progress{Revision: d.p.Target.Number, Attempt: 1, Started: now, StepTime: now, Moved: now}
+	d.next = Progress{Revision: d.p.Target.Number, Attempt: 1, Tried: now, Started: now, StepTime: now, Moved: now}
 	d.event(false, "RolloutStarted", "revision %d (%s) is the target", d.p.Target.Number, d.p.Target.Name)
 }
 
@@ -76,7 +79,7 @@ func (d *planner) attempt() {
 	if r.Revision != d.next.Revision || r.Attempt <= d.next.Attempt {
 		return
 	}
-	d.next.Attempt, d.next.Moved = r.Attempt, d.p.Now
+	d.next.Attempt, d.next.Tried, d.next.Moved = r.Attempt, d.p.Now, d.p.Now
 	if d.next.Halt != nil {
 		d.next.Halt = nil
 		d.event(false, "RolloutRetried", "revision %d is tried again (attempt %d)", r.Revision, r.Attempt)
@@ -93,12 +96,16 @@ func (d *planner) advance() {
 	if d.next.Revision == 0 || d.stopped() {
 		return
 	}
+	if d.next.Succeeded || d.next.Step > len(d.p.Steps) {
+		d.next.Step = len(d.p.Steps) // whoever edits the steps of what is done does not undo it
+	}
 	for d.next.Step < len(d.p.Steps) && d.passes(d.p.Steps[d.next.Step]) {
 		d.next.Step++
 		d.next.StepTime, d.next.Moved = d.p.Now, d.p.Now
 	}
 	c := d.counts
-	d.complete = d.next.Step == len(d.p.Steps) && c.Pending+c.Assigned+c.Trial+c.Soaking == 0 && c.Updated > 0
+	d.complete = d.next.Step == len(d.p.Steps) && c.Pending+c.Assigned+c.Trial+c.Soaking == 0 && c.Updated > 0 &&
+		(d.next.Succeeded || d.tolerable())
 	if d.complete && !d.next.Succeeded {
 		d.next.Succeeded = true
 		d.event(false, "RolloutComplete", "revision %d is complete: %s", d.next.Revision, d.tally())
@@ -117,8 +124,16 @@ func (d *planner) passes(s Step) bool {
 		d.at(end)
 		return !d.p.Now.Before(end)
 	}
-	reachable := c.Updated + c.Assigned + c.Trial + c.Soaking + c.Pending
-	return c.Updated > 0 && c.Updated >= min(s.Nodes.up(c.Members), reachable)
+	if c.Updated >= s.Nodes.up(c.Members) {
+		return c.Updated > 0
+	}
+	return c.Updated > 0 && c.Pending+c.Assigned+c.Trial+c.Soaking == 0 && d.tolerable()
+}
+
+// tolerable tells whether so few nodes are missing that the rollout can go on, or be complete, without them: a node more
+// or less is always down, or has a silent agent. Many of them are an outage, or a mistake.
+func (d *planner) tolerable() bool {
+	return d.missing <= max(1, d.counts.Members/10)
 }
 
 // allowed is how many nodes may have the target by now, besides those on which it failed.
@@ -137,14 +152,13 @@ func (d *planner) allowed() int {
 
 func (d *planner) deadline() {
 	now := d.p.Now
-	d.next.Waiting = d.p.Paused || d.p.Frozen || d.p.Invalid != "" || d.pausing()
-	moved := d.next.Step != d.was.Step || d.was.Waiting && !d.next.Waiting || d.counts.Updated != d.was.Updated ||
-		slices.ContainsFunc(d.moves, func(m Move) bool { return m.Kind == Assign })
-	if moved && d.next.Revision == d.was.Revision {
+	d.next.Waiting = d.stopped() || d.complete || d.pausing() || d.counts.Members == 0
+	begun := slices.ContainsFunc(d.moves, func(m Move) bool { return m.Kind == Assign || m.Kind == Join })
+	if begun || d.was.Waiting && !d.next.Waiting || d.counts.Updated != d.was.Updated && d.next.Revision == d.was.Revision {
 		d.next.Moved = now
 	}
 	d.next.Updated = d.counts.Updated
-	if d.next.Waiting || d.next.Halt != nil || d.complete || d.counts.Members == 0 || d.p.ProgressDeadline == 0 {
+	if d.next.Waiting || d.p.ProgressDeadline == 0 {
 		return
 	}
 	end := d.next.Moved.Add(d.p.ProgressDeadline)

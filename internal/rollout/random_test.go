@@ -116,7 +116,7 @@ func (w *world) happen(t *rapid.T) {
 		n = &w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(t, "node")]
 	}
 	yes := rapid.Bool().Draw(t, "yes")
-	switch what := rapid.IntRange(0, 15).Draw(t, "what"); what {
+	switch what := rapid.IntRange(0, 18).Draw(t, "what"); what {
 	case 0, 1:
 		w.target(rapid.SampledFrom(contents).Draw(t, "content"))
 	case 2:
@@ -148,6 +148,16 @@ func (w *world) happen(t *rapid.T) {
 		if n != nil {
 			n.Elsewhere = map[bool]string{true: "Disabled"}[yes]
 		}
+	case 16: // a machine is made anew under its name
+		if n != nil {
+			n.Created, n.Ready, n.ReadyChanged = w.now, false, w.now
+		}
+	case 17: // its NodeConfig was deleted
+		if n != nil {
+			n.Source, n.Revoked, n.Generation, n.Observed = Source{}, nil, 1, 1
+		}
+	case 18:
+		p.Steps = p.Steps[:rapid.IntRange(1, len(p.Steps)).Draw(t, "steps left")]
 	case 15:
 		if n != nil {
 			n.Owner = map[bool]string{true: "another"}[yes]
@@ -163,7 +173,9 @@ func (w *world) settle(t *rapid.T) {
 		}
 	}
 	again := Plan(w.policy, w.progress, w.nodes)
-	again.Next.Updated = w.progress.Updated // what is written may show at once
+	if again.Next.Updated != w.progress.Updated { // what was written may show at once
+		again.Next.Updated, again.Next.Moved = w.progress.Updated, w.progress.Moved
+	}
 	if len(again.Events) > 0 || !reflect.DeepEqual(again.Next, w.progress) {
 		t.Fatalf("deciding again says %+v, and remembers %+v, not %+v", again.Events, again.Next, w.progress)
 	}
@@ -180,6 +192,9 @@ func (w *world) referee(t *rapid.T) int {
 		if wrong := w.wrong(m, r); wrong != "" {
 			t.Fatalf("%s %s to %q: %s\n%+v", m.Kind, w.nodes[m.Node].Name, m.Source.SHA256, wrong, w.nodes[m.Node])
 		}
+	}
+	if h := r.Next.Halt; h != nil && r.Next.Succeeded && h.Reason != HaltAborted {
+		t.Fatalf("a revision that has succeeded was stopped: %s", h.Message)
 	}
 	w.progress = r.Next
 	w.write(r.Moves)
@@ -208,9 +223,9 @@ func (w *world) referee(t *rapid.T) int {
 // wrong says which rule a move breaks.
 func (w *world) wrong(m Move, r Result) string {
 	p, n := &w.policy, &w.nodes[m.Node]
-	given := n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256
+	given := n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256 || m.Kind == GoBack && n.Active.SHA256 == p.Target.SHA256
 	for _, uid := range m.Revoked {
-		if !slices.Contains(n.Revoked, uid) && uid != n.Source.UID {
+		if !slices.Contains(n.Revoked, uid) && uid != n.Source.UID && uid != n.Active.UID {
 			return fmt.Sprintf("%s is revoked, which it did not have", uid)
 		}
 	}
@@ -233,6 +248,8 @@ func (w *world) wrong(m Move, r Result) string {
 		return "it has taken it up"
 	case (m.Kind == Assign || m.Kind == Join) && !n.Ready && !given: // given: its ConfigMap was made anew
 		return "the node is NotReady"
+	case m.Kind == TakeBack && m.Source.Kind == SourceNone && n.Source.Previous != nil:
+		return "it is taken to nothing, and had something"
 	case m.Kind == GoBack && (r.Next.Halt == nil || !r.Next.Halt.Rollback):
 		return "nobody asked for it"
 	}
@@ -257,10 +274,14 @@ func (w *world) spent() spending {
 		}
 		s.members[n.Domain]++
 		if n.Source.Rollout != p.Name || n.Source.Kind != SourceConfigMap || n.Source.SHA256 != p.Target.SHA256 {
-			continue // in flight for an earlier revision, at most: it was counted then
-		}
-		if !n.Ready && n.ReadyChanged.Before(n.Source.AssignedAt) {
+			// In flight for an earlier revision, at most: it was counted then.
+			if n.Ready && n.Source.Rollout == p.Name && (n.Observed == n.Generation && n.InTrial || n.Observed != n.Generation && w.now.Before(n.Source.AssignedAt.Add(p.AgentTimeout))) {
+				s.inFlight[n.Domain] = true
+			}
 			continue
+		}
+		if !n.Ready && (n.Source.AssignedAt.Before(w.progress.Started) || n.Created.After(n.Source.AssignedAt)) && (n.OK != "False" || n.Observed != n.Generation) {
+			continue // it was NotReady before, as far as this revision goes
 		}
 		passed := n.Active.SHA256 == p.Target.SHA256 && n.LastKnownGood.SHA256 == p.Target.SHA256 && !n.InTrial
 		if passed && n.Ready && n.OK != "False" && (w.progress.Succeeded || w.soaked(n)) {
@@ -268,7 +289,9 @@ func (w *world) spent() spending {
 		}
 		s.all++
 		s.domain[n.Domain]++
-		failed := n.Observed == n.Generation && n.OK == "False" || !n.Ready && !w.now.Before(n.ReadyChanged.Add(p.NotReadyGrace))
+		down := !n.Ready && (n.ReadyChanged.Before(n.Source.AssignedAt) || !w.now.Before(n.ReadyChanged.Add(p.NotReadyGrace)))
+		failed := down || n.Observed == n.Generation && n.OK == "False" ||
+			!w.now.Before(n.Source.AssignedAt.Add(p.NodeTimeout+n.TrialLength))
 		if !failed {
 			s.inFlight[n.Domain] = true
 		}
@@ -301,7 +324,7 @@ func (w *world) withinBudgets(t *rapid.T, before, after spending, old []Node) {
 	}
 	fresh := 0 // domains in which something begins to move now
 	for domain := range after.inFlight {
-		if after.inFlight[domain] && !before.inFlight[domain] && w.superseded(old, domain) == 0 {
+		if !before.inFlight[domain] {
 			fresh++
 		}
 	}

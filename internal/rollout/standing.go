@@ -39,6 +39,20 @@ func (d *planner) has(n *Node) bool {
 	return t.Number != 0 && n.Source.Kind == SourceConfigMap && n.Source.Rollout == d.p.Name && n.Source.SHA256 == t.SHA256
 }
 
+// ours tells whether a node was given the target since it is that: a content that has been the target before may be on
+// nodes already, and how they fare is old news.
+func (d *planner) ours(n *Node) bool {
+	return d.has(n) && !n.Source.AssignedAt.Before(d.next.Started.Truncate(time.Second))
+}
+
+// since is when something began that was seen from then on.
+func (d *planner) since(t time.Time) time.Time {
+	if t.Before(d.p.Since) {
+		return d.p.Since
+	}
+	return t
+}
+
 // proven tells whether a node runs the target and has passed its trial.
 func (d *planner) proven(n *Node) bool {
 	return n.Active.SHA256 == d.p.Target.SHA256 && n.LastKnownGood.SHA256 == d.p.Target.SHA256 && !n.InTrial
@@ -65,7 +79,7 @@ func (d *planner) standing(n *Node) Standing {
 		return Standing{State: Stale, Why: "no agent has ever written to its NodeConfig: is evenkeel-agent installed there?"}
 	case n.Observed != n.Generation:
 		// Just written to, or by an agent that was found silent before.
-		answer := n.Source.AssignedAt.Add(d.p.AgentTimeout)
+		answer := d.since(n.Source.AssignedAt).Add(d.p.AgentTimeout)
 		if n.Source.Kind != SourceNone && d.p.Now.Before(answer) {
 			d.at(answer)
 			return Standing{State: Pending, Why: "its agent has not answered what it was given before"}
@@ -77,27 +91,26 @@ func (d *planner) standing(n *Node) Standing {
 
 // standingOfGiven is standing of a node whose spec holds the target.
 func (d *planner) standingOfGiven(n *Node) Standing {
-	now, assigned := d.p.Now, n.Source.AssignedAt
-	answered, proven := n.Observed == n.Generation, d.proven(n)
-	if d.next.Succeeded && proven && n.OK != "False" {
-		return Standing{State: Updated} // what happens to it later is not the rollout's fault
-	}
-	if !n.Ready {
-		if n.ReadyChanged.Before(assigned) {
-			return Standing{State: Skipped, Why: "NotReady before it was given the revision"}
-		}
-		if end := n.ReadyChanged.Add(d.p.NotReadyGrace); now.Before(end) {
-			d.at(end)
-		} else {
-			return Standing{Failed, FailedNotReady, fmt.Sprintf("the Node has been NotReady since %s, after it was given the revision", n.ReadyChanged.UTC().Format(time.RFC3339))}
-		}
-	}
+	now, assigned := d.p.Now, d.since(n.Source.AssignedAt)
+	answered, proven := n.Observed == n.Generation, d.proven(n) && n.OK != "False"
 	switch {
 	case answered && n.OK == "False" && n.Provisional:
 		return Standing{State: Trial, Why: "the node's verdict is provisional: " + n.Error}
 	case answered && n.OK == "False":
-		return Standing{Failed, n.Reason, n.Error}
-	case proven && n.OK != "False":
+		return Standing{Failed, n.Reason, n.Error, n.OKChanged}
+	case d.next.Succeeded && proven:
+		return Standing{State: Updated} // what happens to it later is not the rollout's fault
+	case !n.Ready && (!d.ours(n) || n.ReadyChanged.Before(n.Source.AssignedAt) || n.Created.After(n.Source.AssignedAt)):
+		return Standing{State: Skipped, Why: "NotReady before it was given the revision, or made anew since"}
+	case !n.Ready:
+		if end := d.since(n.ReadyChanged).Add(d.p.NotReadyGrace); now.Before(end) {
+			d.at(end)
+			break
+		}
+		return Standing{Failed, FailedNotReady, fmt.Sprintf("the Node has been NotReady since %s, after it was given the revision", n.ReadyChanged.UTC().Format(time.RFC3339)), n.ReadyChanged}
+	}
+	switch {
+	case proven:
 		return d.soaking(n)
 	case !answered:
 		end := assigned.Add(d.p.AgentTimeout)
@@ -114,7 +127,7 @@ func (d *planner) standingOfGiven(n *Node) Standing {
 	case n.Reason == agentInconclusive || n.Reason == agentLostAPI:
 		return Standing{State: Trial, Why: "the node itself cannot tell: " + n.Error}
 	case late:
-		return Standing{Failed, FailedTimeout, fmt.Sprintf("its trial had not ended by %s, %s after it was assigned: %s", end.UTC().Format(time.RFC3339), end.Sub(assigned), n.Error)}
+		return Standing{Failed, FailedTimeout, fmt.Sprintf("its trial had not ended by %s, %s after it was assigned: %s", end.UTC().Format(time.RFC3339), end.Sub(assigned), n.Error), end}
 	case n.InTrial:
 		return Standing{State: Trial, Why: "in its trial"}
 	}
@@ -154,14 +167,20 @@ func (d *planner) count(n *Node, s Standing) {
 	if d.flies(n, s.State) {
 		dom.inFlight++
 	}
-	if !d.has(n) {
+	if s.State == Skipped || s.State == Stale {
+		d.missing++
+	}
+	switch {
+	case !d.has(n):
 		if d.goesBack(n) {
 			d.moving++
 		}
 		return
+	case s.State == Skipped:
+		return
 	}
 	d.given++
-	if s.State == Failed && d.counted(n) {
+	if s.State == Failed && d.counted(n, s) {
 		d.failures++
 	}
 }
@@ -179,10 +198,12 @@ func (d *planner) domain(n *Node) *domain {
 // since it was assigned.
 func (d *planner) costs(n *Node, s State) bool {
 	switch {
-	case s == Failed, d.has(n) && s == Stale:
+	case s == Failed:
 		return true
 	case s == Updated:
 		return !n.Ready
+	case s == Skipped:
+		return d.ours(n) && !n.Created.After(n.Source.AssignedAt) // it was Ready when that was decided
 	}
 	return d.flies(n, s)
 }
@@ -194,19 +215,30 @@ func (d *planner) flies(n *Node, s State) bool {
 		return true
 	case Pending:
 		return n.Source.Rollout == d.p.Name && n.inFlight()
+	case Stale:
+		return d.has(n) // until it is taken back
 	}
 	return false
 }
 
-// counted tells whether a failed node counts towards the stop. What failed before the newest attempt does not; nor does,
-// once the revision has succeeded, a node that came after it did.
-func (d *planner) counted(n *Node) bool {
-	return n.Source.Attempt >= d.next.Attempt && !(d.next.Succeeded && n.Created.After(d.next.Started))
+// counted tells whether a failed node counts towards the stop. What failed before the newest attempt does not, nor what
+// had the content before it became the target, nor anything once the revision has succeeded: a node that fails then is
+// one node, and spends the budget of those to come.
+func (d *planner) counted(n *Node, s Standing) bool {
+	return !d.next.Succeeded && d.ours(n) && (n.Source.Attempt >= d.next.Attempt || s.Since.After(d.next.Tried))
 }
 
-// goesBack tells whether a healthy node is on its way back after the stop.
+// goesBack tells whether a healthy node is on its way back after the stop. A silent agent does not hold the others up.
 func (d *planner) goesBack(n *Node) bool {
 	h := d.next.Halt
-	return h != nil && h.Rollback && n.Ready && n.Source.Rollout == d.p.Name && n.inFlight() && // local has a rolloutRef, too
-		!n.Source.AssignedAt.Before(h.Time.Truncate(time.Second)) && d.p.Now.Before(n.Source.AssignedAt.Add(d.p.NodeTimeout))
+	if h == nil || !h.Rollback || !n.Ready || n.Source.Rollout != d.p.Name || !n.inFlight() || n.Source.AssignedAt.Before(h.Time.Truncate(time.Second)) {
+		return false
+	}
+	most := d.p.NodeTimeout + n.TrialLength
+	if n.Observed != n.Generation {
+		most = d.p.AgentTimeout
+	}
+	end := d.since(n.Source.AssignedAt).Add(most)
+	d.at(end)
+	return d.p.Now.Before(end)
 }

@@ -57,12 +57,14 @@ type Policy struct {
 	Claim
 	Now time.Time
 
-	Target        Revision // zero: the template cannot be used; Invalid says why
-	Invalid       string
-	LastSucceeded Revision
-	// Stopped are the UIDs of earlier revisions that were stopped because they were bad, or by a person: a node that is
-	// given another one must never fall back to them.
+	Target        Revision // of the template as it could be used last; zero: it never could
+	Invalid       string   // why the template cannot be used; empty: it can
+	LastSucceeded Revision // the newest that has, other than the target
+	// Stopped are the names of the ConfigMaps of revisions that were stopped because they were bad, or by a person: a node
+	// that is given another one must never fall back to them.
 	Stopped []string
+	// Since is when the fleet has been seen without a gap: nobody is late by what could not be seen.
+	Since time.Time
 
 	Paused, Frozen bool
 	NewNodesTarget bool // nodes that join get Target, not LastSucceeded
@@ -172,6 +174,7 @@ type Standing struct {
 	State  State
 	Reason string // one word of a failure
 	Why    string
+	Since  time.Time // of a failure
 }
 
 // Halt is a stop of a revision.
@@ -194,12 +197,13 @@ const (
 type Progress struct {
 	Revision  int64 // that all of this is about
 	Attempt   int64
+	Tried     time.Time // when the attempt began
 	Step      int
 	StepTime  time.Time // when the step began
 	Started   time.Time
-	Moved     time.Time // when something moved last; it stands still while nothing may
+	Moved     time.Time // when the rollout got on last
 	Updated   int       // nodes then
-	Waiting   bool      // for a person, or for time to pass
+	Waiting   bool      // it could not get on: it was done, or waited for a person or for time to pass
 	Halt      *Halt
 	Succeeded bool // it has been complete once
 }

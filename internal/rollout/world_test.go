@@ -17,6 +17,8 @@ type world struct {
 	now      time.Time
 	last     Result
 	objects  int // ConfigMaps that were made
+
+	succeeded []Revision // newest last
 }
 
 // agent is the part of a node that no controller sees.
@@ -67,6 +69,12 @@ func (w *world) target(content string) {
 		number--
 	}
 	w.policy.Target = Revision{Number: number, Namespace: "ns", Name: "workers-" + content, UID: uid, SHA256: content}
+	w.policy.LastSucceeded = Revision{}
+	for _, r := range w.succeeded {
+		if r.SHA256 != content {
+			w.policy.LastSucceeded = r
+		}
+	}
 }
 
 func (w *world) node(name string) *Node {
@@ -89,11 +97,12 @@ func (w *world) plan() Result {
 func (w *world) remember(r Result) {
 	p := &w.policy
 	if r.Next.Succeeded {
-		p.LastSucceeded = p.Target
+		w.succeeded = slices.DeleteFunc(w.succeeded, func(r Revision) bool { return r.SHA256 == p.Target.SHA256 })
+		w.succeeded = append(w.succeeded, p.Target)
 	}
-	p.Stopped = slices.DeleteFunc(p.Stopped, func(uid string) bool { return uid == p.Target.UID })
+	p.Stopped = slices.DeleteFunc(p.Stopped, func(name string) bool { return name == p.Target.Name })
 	if h := r.Next.Halt; h != nil && h.Reason != HaltInconclusive {
-		p.Stopped = append(p.Stopped, p.Target.UID)
+		p.Stopped = append(p.Stopped, p.Target.Name)
 	}
 }
 

@@ -1,0 +1,279 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// What keeps a controller from acting on what is no longer so.
+
+func config(version string, generation int64, uid string) *v1alpha1.NodeConfig {
+	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", ResourceVersion: version, Generation: generation}}
+	if uid != "" {
+		nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{
+			ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: "s", Name: "c", UID: "cm"},
+			RolloutRef:   &v1alpha1.RolloutReference{Name: "r", Revision: 1},
+		}
+	}
+	return nc
+}
+
+func TestAWatchThatLagsBehindTakesNoWriteBack(t *testing.T) {
+	f := newFleet("", time.Second)
+	f.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+	f.setConfig(config("10", 1, ""))
+	f.setConfig(config("20", 2, "cm")) // what the API server answered
+	f.setConfig(config("15", 1, ""))   // what the watch tells later
+	if m := f.nodes["n"]; m.seen.Generation != 2 || m.seen.Source.UID != "cm" {
+		t.Errorf("the node is seen as %+v", m.seen)
+	}
+	again := config("30", 1, "")
+	again.UID = "v"
+	f.setConfig(again)
+	f.deleteConfig("n", "u") // the old one's end is told late
+	if m := f.nodes["n"]; !m.seen.HasConfig || m.seen.Generation != 1 {
+		t.Errorf("the node is seen as %+v", m.seen)
+	}
+	f.deleteConfig("n", "v")
+	f.deleteNode("n")
+	if len(f.nodes) != 0 {
+		t.Errorf("of a node without anything, this is kept: %+v", f.nodes["n"])
+	}
+}
+
+func TestAnOlderRolloutOrRevisionTakesNothingBack(t *testing.T) {
+	f := newFleet("", time.Second)
+	all := func(version string, generation int64) *v1alpha1.NodeConfigRollout {
+		return &v1alpha1.NodeConfigRollout{
+			ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "u", ResourceVersion: version, Generation: generation},
+			Spec:       v1alpha1.NodeConfigRolloutSpec{AllNodes: true},
+		}
+	}
+	f.setRollout(all("20", 2))
+	f.setRollout(all("10", 1))
+	if r := f.rollouts["r"]; r.object.Generation != 2 {
+		t.Errorf("the rollout is of generation %d", r.object.Generation)
+	}
+	cm := func(version, number string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "c", ResourceVersion: version, Labels: map[string]string{v1alpha1.LabelRollout: "r", v1alpha1.LabelRevision: number}}}
+	}
+	f.setRevision(cm("21", "3"))
+	f.setRevision(cm("11", "1"))
+	if got := numberOf(f.revisions["r"]["c"]); got != 3 {
+		t.Errorf("the revision is %d", got)
+	}
+	leaving := all("30", 3)
+	leaving.DeletionTimestamp = new(metav1.Now())
+	f.setRollout(leaving)
+	if len(f.rollouts) != 0 || len(f.deleted) != 1 {
+		t.Errorf("a rollout that is being deleted is kept")
+	}
+}
+
+func TestAStaleCacheDoesNotOverspendTheBudget(t *testing.T) {
+	world(t)
+	var names []string
+	for i := range 6 {
+		names = append(names, fmt.Sprintf("s%d", i))
+	}
+	addNodes(t, "pool=stale", names...)
+	agents(t, nil, names...)
+	two, all := intOrString("2"), intOrString("100%")
+	c := start(t, own())
+	roll(t, "stale", func(s *v1alpha1.NodeConfigRolloutSpec) {
+		s.Strategy.MaxUnavailable, s.Paused = &two, true
+		s.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: &all}}
+		s.SoakSeconds = 600
+	})
+	awaitRollout(t, "stale", func(st *v1alpha1.NodeConfigRolloutStatus) error {
+		if st.Nodes.Pending != 6 {
+			return errors.New("not all are pending")
+		}
+		return nil
+	})
+	var old []*v1alpha1.NodeConfig
+	for _, name := range names {
+		nc := nodeConfig(t, name)
+		stripNodeConfig(nc)
+		old = append(old, nc)
+	}
+	edit(t, "stale", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = false })
+	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); time.Sleep(often) {
+		for _, nc := range old {
+			c.fleet.setConfig(nc) // as a watch that lags behind would
+		}
+		c.fleet.markAll()
+		given := 0
+		for _, name := range names {
+			if nodeConfig(t, name).Spec.ConfigSource != nil {
+				given++
+			}
+		}
+		if given > 2 {
+			t.Fatalf("%d nodes have it, of a budget of 2", given)
+		}
+	}
+	awaitRollout(t, "stale", func(st *v1alpha1.NodeConfigRolloutStatus) error {
+		if st.Nodes.Soaking != 2 || st.Nodes.Unavailable != 2 {
+			return errors.New("want two nodes that soak")
+		}
+		return nil
+	})
+}
+
+// answering has a request answered by what it returns, unless that is nil.
+func answering(f func(r *http.Request, next http.RoundTripper) (*http.Response, error)) func(http.RoundTripper) http.RoundTripper {
+	return func(next http.RoundTripper) http.RoundTripper {
+		return tripper(func(r *http.Request) (*http.Response, error) {
+			if response, err := f(r, next); response != nil || err != nil {
+				return response, err
+			}
+			return next.RoundTrip(r)
+		})
+	}
+}
+
+func patchesSpec(r *http.Request) bool {
+	return r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/nodeconfigs/")
+}
+
+func TestAWriteThatNobodyKnowsTheOutcomeOfIsLookedUpBeforeAnythingElse(t *testing.T) {
+	world(t)
+	names := []string{"q1", "q2", "q3"}
+	addNodes(t, "pool=unknown", names...)
+	var lost atomic.Int64
+	refuse := own()
+	refuse.Wrap(answering(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if !patchesSpec(r) || lost.Add(1) > 1 {
+			return nil, nil
+		}
+		if response, err := next.RoundTrip(r); err == nil {
+			response.Body.Close()
+		}
+		return nil, errors.New("the connection was lost") // after it took effect
+	}))
+	for _, name := range names {
+		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := admin.Create(t.Context(), nc); err != nil {
+			t.Fatal(err)
+		}
+		if err := answer(t.Context(), nc, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := start(t, refuse)
+	one, all := intOrString("1"), intOrString("100%")
+	roll(t, "unknown", func(s *v1alpha1.NodeConfigRolloutSpec) {
+		s.Strategy.MaxUnavailable = &one
+		s.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: &all}}
+	})
+	awaitRollout(t, "unknown", func(st *v1alpha1.NodeConfigRolloutStatus) error {
+		if st.Nodes.Assigned != 1 {
+			return errors.New("want one node in flight")
+		}
+		return nil
+	})
+	eventually(t, func() error { return idle(c) })
+	given := 0
+	for _, name := range names {
+		if nodeConfig(t, name).Spec.ConfigSource != nil {
+			given++
+		}
+	}
+	if given != 1 || lost.Load() != 1 {
+		t.Errorf("%d nodes have it after %d writes, of a budget of 1", given, lost.Load())
+	}
+	agents(t, nil, names...)
+	awaitRollout(t, "unknown", completeAt(1))
+}
+
+func TestASpecThatSomebodyElseWritesMeanwhileIsNotOverwritten(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=conflict", "v1")
+	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "v1"}}
+	if err := admin.Create(t.Context(), nc); err != nil {
+		t.Fatal(err)
+	}
+	if err := answer(t.Context(), nc, false); err != nil {
+		t.Fatal(err)
+	}
+	var first atomic.Bool
+	config := own()
+	config.Wrap(answering(func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
+		if patchesSpec(r) && first.CompareAndSwap(false, true) {
+			nc := nodeConfig(t, "v1")
+			nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}
+			return nil, admin.Update(t.Context(), nc)
+		}
+		return nil, nil
+	}))
+	start(t, config)
+	roll(t, "conflict")
+	r := awaitRollout(t, "conflict", phase(v1alpha1.RolloutNoNodes))
+	if s := nodeConfig(t, "v1").Spec.ConfigSource; s == nil || s.Local == nil || r.Status.Nodes.Manual != 1 {
+		t.Errorf("the node has %+v, the status says %+v", s, r.Status.Nodes)
+	}
+	if err := told(t, "conflict", "could not"); err == nil {
+		t.Error("a conflict is nothing to tell")
+	}
+}
+
+func TestAnAgentThatReportsMeanwhileIsNoConflict(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=busy", "y1")
+	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "y1"}}
+	if err := admin.Create(t.Context(), nc); err != nil {
+		t.Fatal(err)
+	}
+	if err := answer(t.Context(), nc, false); err != nil {
+		t.Fatal(err)
+	}
+	var patches atomic.Int64
+	config := own()
+	config.Wrap(answering(func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
+		if patchesSpec(r) && patches.Add(1) == 1 {
+			return nil, answer(t.Context(), nodeConfig(t, "y1"), false)
+		}
+		return nil, nil
+	}))
+	start(t, config)
+	roll(t, "busy")
+	awaitRollout(t, "busy", func(st *v1alpha1.NodeConfigRolloutStatus) error {
+		if st.Nodes.Assigned != 1 {
+			return errors.New("nothing is assigned")
+		}
+		return nil
+	})
+	if n := patches.Load(); n != 1 {
+		t.Errorf("it took %d writes", n)
+	}
+}
+
+func TestAnAnswerTellsWhetherAWriteTookEffect(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		want bool
+	}{
+		{apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("nodeconfigs").GroupResource(), "n", nil), true},
+		{apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("nodeconfigs").GroupResource(), "n", nil), true},
+		{apierrors.NewTooManyRequests("", 1), true},
+		{apierrors.NewInternalError(errors.New("etcd")), false},
+		{apierrors.NewTimeoutError("", 1), false},
+		{errors.New("unexpected EOF"), false},
+	} {
+		if got := refused(test.err); got != test.want {
+			t.Errorf("%v: certainly refused: %t, want %t", test.err, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,303 @@
+package controller
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+func use(maxPods int) func(*v1alpha1.NodeConfigRolloutSpec) {
+	return func(s *v1alpha1.NodeConfigRolloutSpec) { s.Template = template(maxPods) }
+}
+
+func TestAContentThatComesBackTakesTheNextNumberInTheSameConfigMap(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=undo", "u1")
+	agents(t, nil, "u1")
+	start(t, own())
+	roll(t, "undo")
+	first := awaitRollout(t, "undo", completeAt(1)).Status.UpdateRevision.ConfigMapRef
+	edit(t, "undo", use(200))
+	awaitRollout(t, "undo", completeAt(2))
+	edit(t, "undo", use(100))
+	r := awaitRollout(t, "undo", completeAt(3))
+	if got := r.Status.UpdateRevision.ConfigMapRef; got != first {
+		t.Errorf("revision 3 is %+v, want the ConfigMap of revision 1, %+v", got, first)
+	}
+	got := revisions(t, "undo")
+	if len(got) != 2 || got["3"].UID != first.UID || got["2"].UID == "" {
+		t.Errorf("the revisions are %v", got)
+	}
+	if h := r.Status.History; len(h) != 3 || h[0].Revision != 3 || h[1].Revision != 2 || h[2].Revision != 1 {
+		t.Errorf("the history is %+v", h)
+	}
+}
+
+func TestATargetThatIsDeletedIsMadeAgainAndNodesAreToldWithoutARestart(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=again", "r1")
+	agents(t, nil, "r1")
+	start(t, own())
+	roll(t, "again")
+	first := awaitRollout(t, "again", completeAt(1)).Status.UpdateRevision.ConfigMapRef
+	if err := admin.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: first.Namespace, Name: first.Name}}); err != nil {
+		t.Fatal(err)
+	}
+	r := awaitRollout(t, "again", func(st *v1alpha1.NodeConfigRolloutStatus) error {
+		if st.UpdateRevision.ConfigMapRef.UID == first.UID {
+			return fmt.Errorf("it has the UID of what was deleted")
+		}
+		return completeAt(1)(st)
+	})
+	now := r.Status.UpdateRevision.ConfigMapRef
+	if now.SHA256 != first.SHA256 || now.Name != first.Name || r.Status.CurrentRevision.ConfigMapRef != now || len(r.Status.History) != 1 {
+		t.Errorf("the status says %+v", r.Status)
+	}
+	eventually(t, func() error {
+		if got := *nodeConfig(t, "r1").Spec.ConfigSource.ConfigMapRef; got != now {
+			return fmt.Errorf("the node has %+v", got)
+		}
+		return nil
+	})
+}
+
+func TestARevisionThatIsGoneIsReported(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=gone", "o1", "o2")
+	worst := RevisionName("gone", contentOf(t, template(3)).SHA256)
+	agents(t, func(cm string) bool { return cm == worst }, "o1", "o2")
+	start(t, own())
+	one := intOrString("1")
+	roll(t, "gone", func(s *v1alpha1.NodeConfigRolloutSpec) {
+		s.Strategy.MaxUnavailable = &one
+		s.FailurePolicy.Action = v1alpha1.FailureActionRollback
+		s.Paused = true
+	})
+	awaitRollout(t, "gone", phase(v1alpha1.RolloutPaused))
+	edit(t, "gone", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = false })
+	good := awaitRollout(t, "gone", completeAt(1)).Status.UpdateRevision.ConfigMapRef
+	edit(t, "gone", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Template, s.Paused = template(3), true })
+	awaitRollout(t, "gone", phase(v1alpha1.RolloutPaused))
+	if err := admin.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: good.Namespace, Name: good.Name}}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error { return told(t, "gone", good.Name+" of revision 1 is gone") })
+	edit(t, "gone", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = false })
+	r := awaitRollout(t, "gone", phase(v1alpha1.RolloutHalted))
+	if !strings.Contains(r.Status.Message, "cannot go back: ConfigMap evenkeel-system/"+good.Name+" of revision 1 is gone") {
+		t.Errorf("the message is %q", r.Status.Message)
+	}
+}
+
+func TestSomebodyElsesConfigMapIsNotTakenForARevision(t *testing.T) {
+	sha := contentOf(t, template(100)).SHA256
+	content := contentOf(t, template(100))
+	yes := true
+	for _, test := range []struct {
+		name string
+		cm   func(*corev1.ConfigMap)
+		want string
+	}{
+		{"without-label", func(cm *corev1.ConfigMap) { cm.Labels = nil }, `its label evenkeel.dev/rollout is "": it is none of this rollout's revisions; delete it, or give the rollout another name`},
+		{"of-another", func(cm *corev1.ConfigMap) { cm.Labels[v1alpha1.LabelRollout] = "another" }, `its label evenkeel.dev/rollout is "another"`},
+		{"edited", func(cm *corev1.ConfigMap) { cm.Data[content.Key] += "\n" }, "holds another configuration; delete it, and the controller makes it anew"},
+		{"mutable", func(cm *corev1.ConfigMap) { cm.Immutable = nil }, "is not immutable; delete it, and the controller makes it anew"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			world(t)
+			node := "n-" + test.name
+			addNodes(t, "pool="+test.name, node)
+			agents(t, nil, node)
+			cm := &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: DefaultNamespace, Name: RevisionName(test.name, sha),
+					Labels: map[string]string{v1alpha1.LabelRollout: test.name, v1alpha1.LabelRevision: "1"},
+				},
+				Immutable: &yes, Data: map[string]string{content.Key: content.Data},
+			}
+			test.cm(cm)
+			if err := admin.Create(t.Context(), cm); err != nil {
+				t.Fatal(err)
+			}
+			c := start(t, own())
+			roll(t, test.name)
+			r := awaitRollout(t, test.name, phase(v1alpha1.RolloutInvalid))
+			if !strings.Contains(r.Status.Message, "ConfigMap evenkeel-system/"+cm.Name) || !strings.Contains(r.Status.Message, test.want) {
+				t.Errorf("the message is %q", r.Status.Message)
+			}
+			if s := nodeConfig(t, node).Spec.ConfigSource; s != nil || r.Status.UpdateRevision != nil {
+				t.Errorf("something was assigned: %+v", s)
+			}
+			if err := admin.Delete(t.Context(), cm); err != nil {
+				t.Fatal(err)
+			}
+			c.fleet.markAll() // a ConfigMap without the label is not watched, but looked for now and then
+			awaitRollout(t, test.name, completeAt(1))
+		})
+	}
+}
+
+func TestARevisionThatSomebodyBroughtBackByHandIsTakenUp(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=byhand", "h1")
+	agents(t, nil, "h1")
+	c := start(t, own())
+	roll(t, "byhand")
+	awaitRollout(t, "byhand", completeAt(1))
+	cm := revisions(t, "byhand")["1"]
+	c.stop()
+	if err := admin.Delete(t.Context(), &cm); err != nil {
+		t.Fatal(err)
+	}
+	again := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cm.Namespace, Name: cm.Name, Labels: map[string]string{v1alpha1.LabelRollout: "byhand", v1alpha1.LabelRevision: "x"}}, Immutable: cm.Immutable, Data: cm.Data}
+	if err := admin.Create(t.Context(), &again); err != nil {
+		t.Fatal(err)
+	}
+	start(t, own())
+	awaitRollout(t, "byhand", func(st *v1alpha1.NodeConfigRolloutStatus) error {
+		if st.UpdateRevision.ConfigMapRef.UID != again.UID {
+			return fmt.Errorf("the target is %+v", st.UpdateRevision)
+		}
+		return completeAt(1)(st)
+	})
+	if got := revisions(t, "byhand")["1"]; got.UID != again.UID {
+		t.Errorf("its label is not 1: %v", revisions(t, "byhand"))
+	}
+}
+
+func TestRevisionsThatNobodyNamesAreCollectedBeyondTheLimit(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=many", "c1", "c2")
+	agents(t, nil, "c1", "c2")
+	c := start(t, own())
+	limit := int32(1)
+	roll(t, "many", func(s *v1alpha1.NodeConfigRolloutSpec) { s.RevisionHistoryLimit = &limit })
+	awaitRollout(t, "many", completeAt(1))
+	// c2 keeps running revision 1, and nothing else speaks of it.
+	nc := nodeConfig(t, "c2")
+	nc.Spec.ConfigSource.RolloutRef = nil
+	if err := admin.Update(t.Context(), nc); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		edit(t, "many", use(200+i))
+		awaitRollout(t, "many", completeAt(int64(i+2)))
+	}
+	eventually(t, func() error {
+		c.sweep(t.Context(), time.Now())
+		got := revisions(t, "many")
+		_, first := got["1"]
+		_, second := got["2"]
+		if len(got) != 4 || !first || second { // 5 is the target, 4 is what c1 had before, 3 the one that is kept
+			return fmt.Errorf("the revisions are %v", got)
+		}
+		return nil
+	})
+	if h := rolloutNamed(t, "many").Status.History; len(h) != 1 || h[0].Revision != 5 {
+		t.Errorf("the history is %+v, want one entry", h)
+	}
+	r := rolloutNamed(t, "many")
+	if err := admin.Delete(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"c1", "c2"} {
+		nc := nodeConfig(t, name)
+		nc.Spec.ConfigSource = nil
+		if err := admin.Update(t.Context(), nc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, func() error {
+		c.sweep(t.Context(), time.Now())
+		if got := revisions(t, "many"); len(got) > 0 {
+			return fmt.Errorf("of a deleted rollout that no node names, these are left: %v", got)
+		}
+		return nil
+	})
+}
+
+func TestATemplateThatNamesAConfigMapFollowsItsContent(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=follows", "t1")
+	agents(t, nil, "t1")
+	start(t, own())
+	roll(t, "follows", func(s *v1alpha1.NodeConfigRolloutSpec) {
+		s.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: DefaultNamespace, Name: "source"}}
+	})
+	r := awaitRollout(t, "follows", phase(v1alpha1.RolloutInvalid))
+	if want := "ConfigMap evenkeel-system/source does not exist: create it, or name another"; !strings.Contains(r.Status.Message, want) {
+		t.Errorf("the message is %q", r.Status.Message)
+	}
+	source := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: "source"}, Data: map[string]string{"kubelet-dropin": contentOf(t, template(100)).Data}}
+	if err := admin.Create(t.Context(), source); err != nil {
+		t.Fatal(err)
+	}
+	first := awaitRollout(t, "follows", completeAt(1)).Status.UpdateRevision
+	source.Data["kubelet-dropin"] = contentOf(t, template(101)).Data
+	if err := admin.Update(t.Context(), source); err != nil {
+		t.Fatal(err)
+	}
+	second := awaitRollout(t, "follows", completeAt(2)).Status.UpdateRevision
+	source.Data["kubelet-dropin"] = "maxPods: [" // nobody can read that
+	if err := admin.Update(t.Context(), source); err != nil {
+		t.Fatal(err)
+	}
+	r = awaitRollout(t, "follows", phase(v1alpha1.RolloutInvalid))
+	if want := "ConfigMap evenkeel-system/source: "; !strings.Contains(r.Status.Message, want) || *r.Status.UpdateRevision != *second {
+		t.Errorf("the message is %q, the target %+v", r.Status.Message, r.Status.UpdateRevision)
+	}
+	source.Data["kubelet-dropin"] = contentOf(t, template(101)).Data
+	if err := admin.Update(t.Context(), source); err != nil {
+		t.Fatal(err)
+	}
+	awaitRollout(t, "follows", completeAt(2))
+	if err := admin.Delete(t.Context(), source); err != nil {
+		t.Fatal(err)
+	}
+	r = awaitRollout(t, "follows", phase(v1alpha1.RolloutInvalid))
+	if *r.Status.UpdateRevision != *second || first.ConfigMapRef == second.ConfigMapRef {
+		t.Errorf("the target is %+v", r.Status.UpdateRevision)
+	}
+	if got := *nodeConfig(t, "t1").Spec.ConfigSource.ConfigMapRef; got != second.ConfigMapRef {
+		t.Errorf("the node has %+v, want what it had", got)
+	}
+}
+
+func TestATemplateThatNamesAConfigMapNobodyMayReadSaysWhatToGrant(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=forbidden", "x1")
+	start(t, own())
+	roll(t, "forbidden", func(s *v1alpha1.NodeConfigRolloutSpec) {
+		s.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: "kube-system", Name: "secret"}}
+	})
+	r := awaitRollout(t, "forbidden", phase(v1alpha1.RolloutInvalid))
+	for _, want := range []string{"ConfigMap kube-system/secret cannot be read", "system:serviceaccount:evenkeel-system:evenkeel-controller", "get, list and watch on it"} {
+		if !strings.Contains(r.Status.Message, want) {
+			t.Errorf("the message lacks %q: %s", want, r.Status.Message)
+		}
+	}
+}
+
+func TestATemplateThatIsNoKubeletConfigurationChangesNothing(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=wrong", "w1")
+	agents(t, nil, "w1")
+	start(t, own())
+	roll(t, "wrong")
+	good := awaitRollout(t, "wrong", completeAt(1)).Status.UpdateRevision
+	edit(t, "wrong", func(s *v1alpha1.NodeConfigRolloutSpec) {
+		s.Template.KubeletDropIn.Raw = []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","staticPodPath":"relative"}`)
+	})
+	r := awaitRollout(t, "wrong", phase(v1alpha1.RolloutInvalid))
+	if !strings.Contains(r.Status.Message, "spec.template.kubeletDropIn") || *r.Status.UpdateRevision != *good || r.Status.History[0].Outcome != "Succeeded" {
+		t.Errorf("the status says %+v", r.Status)
+	}
+	edit(t, "wrong", use(100))
+	awaitRollout(t, "wrong", completeAt(1))
+}

@@ -1,0 +1,181 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+)
+
+func says(err error, want ...string) error {
+	if err == nil {
+		return fmt.Errorf("nothing is wrong, want: %s", want)
+	}
+	for _, w := range want {
+		if !strings.Contains(err.Error(), w) {
+			return fmt.Errorf("it says %w, want: %s", err, w)
+		}
+	}
+	return nil
+}
+
+func TestWhatTheClusterLacksIsSaidUntilItIsThere(t *testing.T) {
+	bare, err := localcluster.Start(t.Context(), localcluster.Options{Manifests: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := bare.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	was, wasAdmin := cluster, admin
+	cluster = bare
+	t.Cleanup(func() { cluster, admin = was, wasAdmin })
+	if admin, err = client.New(bare.AdminConfig(), client.Options{Scheme: wasAdmin.Scheme()}); err != nil {
+		t.Fatal(err)
+	}
+	c := start(t, own())
+	ready := func() error { return c.ready(nil) }
+	eventually(t, func() error {
+		return says(ready(), "lacks a right to nodeconfigrollouts.evenkeel.dev/v1alpha1: kubectl apply -k config/default", "system:serviceaccount:evenkeel-system:evenkeel-controller")
+	})
+	rights := t.TempDir()
+	for _, file := range []string{"api/namespace.yaml", "controller/rbac.yaml"} {
+		data, err := os.ReadFile("../../config/" + file)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(rights, filepath.Base(file)), data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := bare.Apply(t.Context(), rights); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		return says(ready(), "the API server does not serve nodeconfigrollouts.evenkeel.dev/v1alpha1: kubectl apply -k config/default")
+	})
+	if err := bare.Apply(t.Context(), "../../config/api"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, ready)
+
+	addNodes(t, "pool=lacks", "e1")
+	agents(t, nil, "e1")
+	t.Run("an old CRD of rollouts", func(t *testing.T) {
+		undo := without(t, "nodeconfigrollouts.evenkeel.dev", "status", "properties", "attempt")
+		defer undo()
+		roll(t, "lacks")
+		eventually(t, func() error {
+			return says(ready(), "rollout lacks: cannot patch nodeconfigrollouts.evenkeel.dev/v1alpha1 status", "older than this controller: kubectl apply -k config/default", `unknown field "status.attempt"`)
+		})
+		if nc := nodeConfig(t, "e1"); nc.Spec.ConfigSource != nil {
+			t.Errorf("something was assigned that is not on record: %+v", nc.Spec)
+		}
+	})
+	t.Run("an old CRD of NodeConfigs", func(t *testing.T) {
+		undo := without(t, "nodeconfigs.evenkeel.dev", "spec", "properties", "configSource", "properties", "rolloutRef", "properties", "attempt")
+		defer undo()
+		eventually(t, func() error {
+			return says(ready(), "cannot patch nodeconfigs.evenkeel.dev/v1alpha1", "older than this controller", `unknown field "spec.configSource.rolloutRef.attempt"`)
+		})
+		if nc := nodeConfig(t, "e1"); nc.Spec.ConfigSource != nil {
+			t.Errorf("half of an assignment was made: %+v", nc.Spec)
+		}
+		eventually(t, func() error { return told(t, "lacks", "older than this controller: kubectl apply -k config/default") })
+	})
+	t.Run("a right that is taken away", func(t *testing.T) {
+		addNodes(t, "pool=lacks", "e2")
+		agents(t, nil, "e2")
+		awaitRollout(t, "lacks", completeAt(1))
+		role := object("rbac.authorization.k8s.io", "ClusterRole", "evenkeel-controller")
+		change(t, role, func(o *unstructured.Unstructured) {
+			rules, _, _ := unstructured.NestedSlice(o.Object, "rules")
+			rules[len(rules)-1].(map[string]any)["verbs"] = []any{"get", "list", "watch"}
+			if err := unstructured.SetNestedSlice(o.Object, rules, "rules"); err != nil {
+				t.Fatal(err)
+			}
+		})
+		edit(t, "lacks", use(7))
+		eventually(t, func() error {
+			return says(ready(), "lacks a right to patch nodeconfigs.evenkeel.dev/v1alpha1: kubectl apply -k config/default")
+		})
+		if err := bare.Apply(t.Context(), rights); err != nil {
+			t.Fatal(err)
+		}
+		awaitRollout(t, "lacks", completeAt(2))
+		eventually(t, ready)
+	})
+}
+
+func object(group, kind, name string) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(schema.GroupVersionKind{Group: group, Version: "v1", Kind: kind})
+	o.SetName(name)
+	return o
+}
+
+func change(t *testing.T, o *unstructured.Unstructured, f func(*unstructured.Unstructured)) {
+	t.Helper()
+	eventually(t, func() error {
+		if err := admin.Get(t.Context(), types.NamespacedName{Name: o.GetName()}, o); err != nil {
+			return err
+		}
+		f(o)
+		return admin.Update(t.Context(), o)
+	})
+}
+
+// without takes a field out of a CRD's schema, as if it were of a time when there was none, and waits until that is in
+// force. It returns what brings it back.
+func without(t *testing.T, crd string, path ...string) (undo func()) {
+	t.Helper()
+	o := object("apiextensions.k8s.io", "CustomResourceDefinition", crd)
+	change(t, o, func(o *unstructured.Unstructured) {
+		versions, _, _ := unstructured.NestedSlice(o.Object, "spec", "versions")
+		version := versions[0].(map[string]any)
+		root := []string{"schema", "openAPIV3Schema", "properties"}
+		unstructured.RemoveNestedField(version, append(root, path...)...)
+		parent := append(root, path[:len(path)-2]...)
+		if required, ok, _ := unstructured.NestedStringSlice(version, append(parent, "required")...); ok {
+			var rest []any
+			for _, name := range required {
+				if name != path[len(path)-1] {
+					rest = append(rest, name)
+				}
+			}
+			if err := unstructured.SetNestedSlice(version, rest, append(parent, "required")...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := unstructured.SetNestedSlice(o.Object, versions, "spec", "versions"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return func() {
+		if err := cluster.Apply(context.Background(), "../../config/api"); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestEveryAnswerOfTheAPIServerHasItsAdvice(t *testing.T) {
+	if advise("nodes/v1", nil) != nil {
+		t.Error("advice where nothing is wrong")
+	}
+	if err := says(advise("nodes/v1", errors.New("no route")), "nodes/v1: no route"); err != nil {
+		t.Error(err)
+	}
+}
