@@ -48,6 +48,13 @@ func (b *bench) report(ctx context.Context, f *fleet) error {
 		note("CPU of "+name, "%.2f ms per node and rollout (%.1f s in all); when patched by hand %.2f ms",
 			roll.Seconds()*1000/n/float64(rounds), (roll / rounds).Seconds(), hand.Seconds()*1000/n/float64(rounds))
 	}
+	for name, pid := range map[string]int{"evenkeel-hollow": f.hollow.pid(), "kube-apiserver": f.servers["kube-apiserver"], "etcd": f.servers["etcd"]} {
+		now, most, err := figures.Memory(pid)
+		if err != nil {
+			return err
+		}
+		note("memory of "+name, "%s, at most %s", figures.MiB(now), figures.MiB(most))
+	}
 	for _, r := range f.rests {
 		requests := []string{}
 		for _, k := range sorted(r.requests) {
