@@ -32,6 +32,10 @@ type NodeConfigRolloutStatus struct {
 	// +optional
 	Attempt int64 `json:"attempt,omitempty"`
 
+	// attemptTime is when that attempt began.
+	// +optional
+	AttemptTime *metav1.Time `json:"attemptTime,omitempty"`
+
 	// startTime is when updateRevision became the target.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
@@ -109,17 +113,17 @@ type RolloutPhase string
 // The phases. Where several fit, the first one here is said.
 const (
 	RolloutInvalid          RolloutPhase = "Invalid"          // the template cannot be used; nothing moves
-	RolloutFrozen           RolloutPhase = "Frozen"           // spec.frozen
 	RolloutRollingBack      RolloutPhase = "RollingBack"      // stopped, and nodes are going back
 	RolloutRolledBack       RolloutPhase = "RolledBack"       // stopped, and no node has the revision any more
 	RolloutHalted           RolloutPhase = "Halted"           // stopped
+	RolloutFrozen           RolloutPhase = "Frozen"           // spec.frozen
+	RolloutNoNodes          RolloutPhase = "NoNodes"          // the selector matches no node that this rollout may touch
 	RolloutComplete         RolloutPhase = "Complete"         // every node that can have it has proven it
 	RolloutPaused           RolloutPhase = "Paused"           // spec.paused
 	RolloutAwaitingApproval RolloutPhase = "AwaitingApproval" // at a pause without a duration
 	RolloutWaiting          RolloutPhase = "Waiting"          // at a pause that ends by itself
 	RolloutStuck            RolloutPhase = "Stuck"            // nothing has moved for progressDeadlineSeconds
 	RolloutProgressing      RolloutPhase = "Progressing"      // nodes are moving, or could be
-	RolloutNoNodes          RolloutPhase = "NoNodes"          // the selector matches no node that this rollout may touch
 )
 
 // Conditions of a NodeConfigRollout.

@@ -322,6 +322,10 @@ func (in *NodeConfigRolloutStatus) DeepCopyInto(out *NodeConfigRolloutStatus) {
 		*out = new(RolloutRevision)
 		**out = **in
 	}
+	if in.AttemptTime != nil {
+		in, out := &in.AttemptTime, &out.AttemptTime
+		*out = (*in).DeepCopy()
+	}
 	if in.StartTime != nil {
 		in, out := &in.StartTime, &out.StartTime
 		*out = (*in).DeepCopy()

@@ -167,11 +167,14 @@ func stripRevisionOf(r *v1alpha1.ConfigRevision) {
 func stripRollout(r *v1alpha1.NodeConfigRollout) { stripMeta(&r.ObjectMeta, nil) }
 
 func stripRevision(cm *corev1.ConfigMap) {
-	sum := cm.Annotations[annotationSHA256]
+	kept := map[string]string{annotationSHA256: cm.Annotations[annotationSHA256]}
+	if stopped, ok := cm.Annotations[annotationStopped]; ok {
+		kept[annotationStopped] = stopped
+	}
 	stripMeta(&cm.ObjectMeta, map[string]string{
 		v1alpha1.LabelRollout: cm.Labels[v1alpha1.LabelRollout], v1alpha1.LabelRevision: cm.Labels[v1alpha1.LabelRevision],
 	})
-	cm.Annotations = map[string]string{annotationSHA256: sum}
+	cm.Annotations = kept
 	cm.Data, cm.BinaryData = nil, nil
 }
 

@@ -144,7 +144,7 @@ func (c *Controller) newProblems(prefix string) *problems {
 			return
 		}
 		c.log.Info("mended", "what", what)
-		c.fleet.markAll()
+		c.fleet.sighted()
 	}}
 }
 
@@ -187,6 +187,7 @@ func (c *Controller) lead(ctx context.Context) error {
 		}
 	}
 	c.log.Info("everything is seen")
+	c.fleet.sighted()
 	c.loop(ctx)
 	return nil
 }

@@ -26,6 +26,7 @@ type fleet struct {
 	self     string        // the controller's own node
 	nodes    map[string]*member
 	rollouts map[string]*rolling
+	since    time.Time // when the fleet could be seen, and written to, without a gap
 	// revisions are their ConfigMaps, without content, by rollout and name.
 	revisions map[string]map[string]*corev1.ConfigMap
 	deleted   []*v1alpha1.NodeConfigRollout // and not told of yet
@@ -53,6 +54,7 @@ type rolling struct {
 	members   map[string]*member
 	order     []string // names of the members, sorted; nil: to be made
 	due       time.Time
+	earliest  time.Time         // after what failed
 	progress  *rollout.Progress // nil: what the status remembers
 	written   time.Time         // the status, last
 	failures  int               // passes in a row that could not write
@@ -79,6 +81,9 @@ func older(a, b string) bool {
 func (f *fleet) mark(r *rolling) { f.markAt(r, f.now().Add(f.tick)) }
 
 func (f *fleet) markAt(r *rolling, t time.Time) {
+	if t.Before(r.earliest) {
+		t = r.earliest
+	}
 	if !r.due.IsZero() && !t.Before(r.due) {
 		return
 	}
@@ -91,6 +96,14 @@ func (f *fleet) wake() {
 	case f.changed <- struct{}{}:
 	default:
 	}
+}
+
+// sighted has every rollout looked at soon, after a time in which not everything could be seen or done.
+func (f *fleet) sighted() {
+	f.mu.Lock()
+	f.since = f.now()
+	f.mu.Unlock()
+	f.markAll()
 }
 
 // markAll has every rollout looked at soon.

@@ -98,11 +98,15 @@ func (c *Controller) pass(ctx context.Context, r *rolling) {
 	name, unread := r.name, errors.Is(err, errUnread)
 	c.fleet.mu.Lock()
 	known := c.fleet.rollouts[name] == r
-	if err == nil {
-		r.failures = 0
-	} else {
+	switch {
+	case err == nil:
+		r.failures, r.earliest = 0, time.Time{}
+	case unread:
+		again = c.fleet.now().Add(longestWait)
+	default:
 		r.failures++
 		again = c.fleet.now().Add(min(longestWait, 250*time.Millisecond<<min(r.failures, 10)))
+		r.earliest = again
 	}
 	if known && !again.IsZero() {
 		c.fleet.markAt(r, again)
@@ -156,6 +160,9 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 
 	again, err = c.record(ctx, r, o, &policy, &result)
 	if err != nil {
+		return time.Time{}, err
+	}
+	if err := c.brand(ctx, o, policy.Target, result.Next.Halt); err != nil {
 		return time.Time{}, err
 	}
 	c.metrics.report(o.Name, &result)
@@ -245,6 +252,9 @@ func (c *Controller) policy(ctx context.Context, r *rolling, o *v1alpha1.NodeCon
 	}
 	policy.LastSucceeded = c.lastSucceeded(o, policy.Target)
 	policy.Stopped = c.stopped(o, policy.Target)
+	c.fleet.mu.Lock()
+	policy.Since = c.fleet.since
+	c.fleet.mu.Unlock()
 	if gone := policy.LastSucceeded.Gone; gone && r.told != policy.LastSucceeded.UID {
 		r.told = policy.LastSucceeded.UID
 		c.tell(o, []rollout.Event{{Warning: true, Reason: "RevisionGone", Message: fmt.Sprintf(
@@ -271,6 +281,7 @@ func (c *Controller) record(ctx context.Context, r *rolling, o *v1alpha1.NodeCon
 		}
 		got := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: o.Name}}
 		if err := c.client.Status().Patch(ctx, got, client.RawPatch(types.JSONPatchType, data), fieldManager); err != nil {
+			r.progress = nil // what is stored now, is
 			return time.Time{}, c.unrecorded(ctx, o, err)
 		}
 		c.metrics.wrote("rollout", "ok")

@@ -51,6 +51,8 @@ func (n *named) get(namespace, name string) (*corev1.ConfigMap, error) {
 	switch {
 	case w != nil && apierrors.IsForbidden(w.err):
 		return nil, unusablef("%s cannot be read: %w; give the controller's ServiceAccount get, list and watch on it, or name one in the controller's own namespace", what, w.err)
+	case w != nil && !w.read && w.err != nil:
+		return nil, fmt.Errorf("%s cannot be read: %w", what, w.err)
 	case w == nil || !w.read:
 		return nil, fmt.Errorf("%s: %w", what, errUnread)
 	case w.object == nil:

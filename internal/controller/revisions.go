@@ -24,6 +24,9 @@ import (
 // annotationSHA256 of a revision's ConfigMap is the digest of its payload.
 const annotationSHA256 = "evenkeel.dev/payload-sha256"
 
+// annotationStopped of a revision's ConfigMap is why it was stopped; absent if it was not, or was retried.
+const annotationStopped = "evenkeel.dev/stopped"
+
 // defaultHistory is spec.revisionHistoryLimit where it is absent.
 const defaultHistory = 10
 
@@ -194,12 +197,19 @@ func (f *fleet) forgetRevision(rollout, name string) {
 
 // number gives a revision's ConfigMap another number.
 func (c *Controller) number(ctx context.Context, cm *corev1.ConfigMap, number int64) (*corev1.ConfigMap, error) {
-	data, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": cm.UID, "resourceVersion": cm.ResourceVersion,
-		"labels": map[string]string{v1alpha1.LabelRevision: strconv.FormatInt(number, 10)},
-	}})
+	got, err := c.patchRevision(ctx, cm, map[string]any{"labels": map[string]string{v1alpha1.LabelRevision: strconv.FormatInt(number, 10)}})
+	if err == nil {
+		c.log.Info("revision is the target again", "rollout", cm.Labels[v1alpha1.LabelRollout], "revision", number, "was", numberOf(cm), "configMap", cm.Name)
+	}
+	return got, err
+}
+
+// patchRevision changes the metadata of a revision's ConfigMap, if nobody else has.
+func (c *Controller) patchRevision(ctx context.Context, cm *corev1.ConfigMap, metadata map[string]any) (*corev1.ConfigMap, error) {
+	metadata["uid"], metadata["resourceVersion"] = cm.UID, cm.ResourceVersion
+	data, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
-		return nil, fmt.Errorf("encode a label: %w", err)
+		return nil, fmt.Errorf("encode metadata: %w", err)
 	}
 	got := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cm.Namespace, Name: cm.Name}}
 	if err := c.client.Patch(ctx, got, client.RawPatch(types.MergePatchType, data), fieldManager); err != nil {
@@ -207,28 +217,59 @@ func (c *Controller) number(ctx context.Context, cm *corev1.ConfigMap, number in
 		return nil, advise("patch configmaps/v1", err)
 	}
 	c.metrics.wrote("revision", "ok")
-	c.log.Info("revision is the target again", "rollout", cm.Labels[v1alpha1.LabelRollout], "revision", number, "was", numberOf(cm), "configMap", cm.Name)
 	stripRevision(got)
 	c.fleet.setRevision(got)
 	return got, nil
 }
 
-// lastSucceeded returns the newest revision that has succeeded, and whether it can still be returned to.
+// lastSucceeded returns the newest revision other than the target that has succeeded, and whether it can still be returned
+// to.
 func (c *Controller) lastSucceeded(o *v1alpha1.NodeConfigRollout, target rollout.Revision) rollout.Revision {
-	r := o.Status.CurrentRevision
-	switch {
-	case r == nil:
-		return rollout.Revision{}
-	case r.Number == target.Number:
-		return target
-	}
-	out := revisionOf(r)
 	c.fleet.mu.Lock()
 	defer c.fleet.mu.Unlock()
-	// A ConfigMap of that name with another UID is not the one that was proven, and may hold anything.
-	have := c.fleet.revisions[o.Name][out.Name]
-	out.Gone = have == nil || string(have.UID) != out.UID
-	return out
+	revisions := c.fleet.revisions[o.Name]
+	if r := revisionOf(o.Status.CurrentRevision); r.Number != 0 && r.SHA256 != target.SHA256 {
+		// A ConfigMap of that name with another UID is not the one that was proven, and may hold anything.
+		have := revisions[r.Name]
+		r.Gone = have == nil || string(have.UID) != r.UID
+		return r
+	}
+	for _, h := range o.Status.History {
+		if have := revisions[h.ConfigMap]; h.Outcome == outcomeSucceeded && have != nil && isRevision(have) && h.ConfigMap != target.Name {
+			return rollout.Revision{
+				Number: h.Revision, Namespace: have.Namespace, Name: have.Name, UID: string(have.UID), SHA256: have.Annotations[annotationSHA256],
+			}
+		}
+	}
+	return rollout.Revision{}
+}
+
+// isRevision tells a ConfigMap that the controller has made from one that somebody has given its labels.
+func isRevision(cm *corev1.ConfigMap) bool {
+	sum := cm.Annotations[annotationSHA256]
+	return len(sum) == 64 && cm.Name == RevisionName(cm.Labels[v1alpha1.LabelRollout], sum) && cm.Immutable != nil && *cm.Immutable
+}
+
+// brand marks the ConfigMap of a target that was stopped, and unmarks that of one that was retried: the history is short,
+// and is deleted with the rollout.
+func (c *Controller) brand(ctx context.Context, o *v1alpha1.NodeConfigRollout, target rollout.Revision, h *rollout.Halt) error {
+	c.fleet.mu.Lock()
+	cm := c.fleet.revisions[o.Name][target.Name]
+	c.fleet.mu.Unlock()
+	if cm == nil {
+		return nil
+	}
+	var reason any // nil removes it
+	_, is := cm.Annotations[annotationStopped]
+	stopped := h != nil && h.Reason != rollout.HaltInconclusive
+	if stopped == is {
+		return nil
+	}
+	if stopped {
+		reason = h.Reason
+	}
+	_, err := c.patchRevision(ctx, cm, map[string]any{"annotations": map[string]any{annotationStopped: reason}})
+	return err
 }
 
 func revisionOf(r *v1alpha1.RolloutRevision) rollout.Revision {
@@ -239,9 +280,16 @@ func revisionOf(r *v1alpha1.RolloutRevision) rollout.Revision {
 	return rollout.Revision{Number: r.Number, Namespace: ref.Namespace, Name: ref.Name, UID: string(ref.UID), SHA256: ref.SHA256}
 }
 
-// stopped are the UIDs of revisions before the target that were stopped because they were bad, or by a person.
+// stopped are the ConfigMaps of revisions before the target that were stopped because they were bad, or by a person.
 func (c *Controller) stopped(o *v1alpha1.NodeConfigRollout, target rollout.Revision) []string {
 	bad := map[string]bool{} // by the ConfigMap's name, as its content fared last
+	c.fleet.mu.Lock()
+	for name, cm := range c.fleet.revisions[o.Name] {
+		if _, stopped := cm.Annotations[annotationStopped]; stopped {
+			bad[name] = true
+		}
+	}
+	c.fleet.mu.Unlock()
 	if h, r := o.Status.Halt, o.Status.UpdateRevision; h != nil && r != nil {
 		bad[r.ConfigMapRef.Name] = h.Reason != rollout.HaltInconclusive
 	}
@@ -250,15 +298,8 @@ func (c *Controller) stopped(o *v1alpha1.NodeConfigRollout, target rollout.Revis
 			bad[h.ConfigMap] = (h.Outcome == outcomeHalted || h.Outcome == outcomeRolledBack) && !inconclusive(h)
 		}
 	}
-	c.fleet.mu.Lock()
-	defer c.fleet.mu.Unlock()
-	var out []string
-	for _, name := range slices.Sorted(maps.Keys(bad)) {
-		if cm := c.fleet.revisions[o.Name][name]; bad[name] && cm != nil && string(cm.UID) != target.UID {
-			out = append(out, string(cm.UID))
-		}
-	}
-	return out
+	maps.DeleteFunc(bad, func(name string, is bool) bool { return !is || name == target.Name })
+	return slices.Sorted(maps.Keys(bad))
 }
 
 // collect deletes revisions that nothing names any more, beyond the newest that a rollout keeps.
@@ -280,7 +321,7 @@ func (c *Controller) collect(ctx context.Context) error {
 				continue // it may be about to be given one of them
 			}
 		}
-		unused := slices.DeleteFunc(slices.Collect(maps.Values(c.fleet.revisions[owner])), func(cm *corev1.ConfigMap) bool { return used[cm.UID] })
+		unused := slices.DeleteFunc(slices.Collect(maps.Values(c.fleet.revisions[owner])), func(cm *corev1.ConfigMap) bool { return used[cm.UID] || !isRevision(cm) })
 		slices.SortFunc(unused, func(a, b *corev1.ConfigMap) int { return cmp.Compare(numberOf(b), numberOf(a)) })
 		if len(unused) > keep {
 			garbage = append(garbage, unused[keep:]...)

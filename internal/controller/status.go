@@ -38,7 +38,7 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 		}
 	}
 	st.Attempt, st.Step, st.StepsDone = next.Attempt, int32(next.Step), fmt.Sprintf("%d/%d", min(next.Step, len(p.Steps)), len(p.Steps))
-	st.StartTime, st.StepTime, st.ProgressTime = apiTime(next.Started), apiTime(next.StepTime), apiTime(next.Moved)
+	st.AttemptTime, st.StartTime, st.StepTime, st.ProgressTime = apiTime(next.Tried), apiTime(next.Started), apiTime(next.StepTime), apiTime(next.Moved)
 	st.Updated = fmt.Sprintf("%d/%d", c.Updated, c.Members)
 	st.Nodes = v1alpha1.RolloutCounts{
 		Selected: int32(c.Selected), Pending: int32(c.Pending), Assigned: int32(c.Assigned), Trial: int32(c.Trial),

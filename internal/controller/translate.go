@@ -244,16 +244,13 @@ func refTo(s rollout.Source) v1alpha1.ConfigMapReference {
 func ProgressOf(st *v1alpha1.NodeConfigRolloutStatus) rollout.Progress {
 	p := rollout.Progress{
 		Attempt: st.Attempt, Step: int(st.Step), Updated: int(st.Nodes.Updated),
-		Started: timeOf(st.StartTime), StepTime: timeOf(st.StepTime), Moved: timeOf(st.ProgressTime),
+		Tried: timeOf(st.AttemptTime), Started: timeOf(st.StartTime), StepTime: timeOf(st.StepTime), Moved: timeOf(st.ProgressTime),
 	}
 	if r := st.UpdateRevision; r != nil {
 		p.Revision = r.Number
 		p.Succeeded = st.CurrentRevision != nil && st.CurrentRevision.Number == r.Number
 	}
-	switch st.Phase {
-	case v1alpha1.RolloutPaused, v1alpha1.RolloutFrozen, v1alpha1.RolloutAwaitingApproval, v1alpha1.RolloutWaiting:
-		p.Waiting = true
-	}
+	p.Waiting = st.Phase != v1alpha1.RolloutProgressing && st.Phase != v1alpha1.RolloutStuck
 	if h := st.Halt; h != nil {
 		p.Halt = &rollout.Halt{Revision: h.Revision, Attempt: h.Attempt, Reason: h.Reason, Message: h.Message, Time: h.Time.Time, Rollback: h.Rollback}
 	}

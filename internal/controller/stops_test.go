@@ -1,0 +1,105 @@
+package controller
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+func TestAStopIsRememberedWithTheRevisionWhateverTheHistoryKeeps(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=brand", "s1", "s2")
+	worst := RevisionName("brand", contentOf(t, template(3)).SHA256)
+	agents(t, func(cm string) bool { return cm == worst }, "s1", "s2")
+	start(t, own())
+	none := int32(0)
+	roll(t, "brand", func(s *v1alpha1.NodeConfigRolloutSpec) {
+		s.Template = template(3)
+		s.RevisionHistoryLimit = &none
+	})
+	bad := awaitRollout(t, "brand", phase(v1alpha1.RolloutHalted)).Status.UpdateRevision.ConfigMapRef
+	eventually(t, func() error {
+		if cm := revisions(t, "brand")["1"]; cm.Annotations[annotationStopped] != "TooManyFailures" {
+			return fmt.Errorf("the stopped revision bears %v", cm.Annotations)
+		}
+		return nil
+	})
+	failed := rolloutNamed(t, "brand").Status.FailedNodes[0].Name
+
+	edit(t, "brand", use(50))
+	awaitRollout(t, "brand", completeAt(2))
+	nc := nodeConfig(t, failed)
+	if !slices.Contains(nc.Spec.Revoked, bad.UID) || nc.Spec.ConfigSource.RolloutRef.Previous != nil {
+		t.Errorf("%s left the stopped revision, and revokes %v and has %+v before", failed, nc.Spec.Revoked, nc.Spec.ConfigSource.RolloutRef.Previous)
+	}
+}
+
+func TestARetryTakesTheMarkOfTheStopAway(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=again", "t1")
+	tried := 0
+	agents(t, func(string) bool { tried++; return tried == 1 }, "t1")
+	start(t, own())
+	roll(t, "again")
+	awaitRollout(t, "again", phase(v1alpha1.RolloutHalted))
+	edit(t, "again", func(s *v1alpha1.NodeConfigRolloutSpec) {
+		s.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
+	})
+	st := awaitRollout(t, "again", completeAt(1)).Status
+	if st.Attempt != 2 || st.AttemptTime == nil {
+		t.Errorf("the status has attempt %d of %v", st.Attempt, st.AttemptTime)
+	}
+	if cm := revisions(t, "again")["1"]; cm.Annotations[annotationStopped] != "" {
+		t.Errorf("the revision bears %v", cm.Annotations)
+	}
+}
+
+func TestWhatIsAbortedAfterItSucceededGoesBackToWhatSucceededBefore(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=late", "u1", "u2")
+	agents(t, nil, "u1", "u2")
+	start(t, own())
+	roll(t, "late")
+	first := awaitRollout(t, "late", completeAt(1)).Status.UpdateRevision.ConfigMapRef
+	edit(t, "late", use(50))
+	awaitRollout(t, "late", completeAt(2))
+	edit(t, "late", func(s *v1alpha1.NodeConfigRolloutSpec) {
+		s.Abort = &v1alpha1.RolloutAbort{Revision: 2, Rollback: true}
+	})
+	awaitRollout(t, "late", phase(v1alpha1.RolloutRolledBack))
+	for _, name := range []string{"u1", "u2"} {
+		if s := nodeConfig(t, name).Spec.ConfigSource; s == nil || s.ConfigMapRef == nil || *s.ConfigMapRef != first {
+			t.Errorf("%s has %+v", name, s)
+		}
+	}
+}
+
+func TestAConfigMapThatIsNotTheControllersIsNotCollected(t *testing.T) {
+	world(t)
+	c := start(t, own())
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Namespace: DefaultNamespace, Name: "precious", Labels: map[string]string{v1alpha1.LabelRollout: "nobody", v1alpha1.LabelRevision: "7"},
+	}}
+	if err := admin.Create(t.Context(), cm); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = admin.Delete(t.Context(), cm) })
+	eventually(t, func() error {
+		c.fleet.mu.Lock()
+		defer c.fleet.mu.Unlock()
+		if c.fleet.revisions["nobody"]["precious"] == nil {
+			return fmt.Errorf("it has not been seen")
+		}
+		return nil
+	})
+	c.sweep(t.Context(), time.Now())
+	if len(revisions(t, "nobody")) != 1 {
+		t.Error("it was deleted")
+	}
+}
