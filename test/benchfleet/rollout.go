@@ -32,13 +32,21 @@ type fleet struct {
 	nodes   int
 	changes int // that there were: each has another payload
 
-	hands, rollouts []phase
-	rests           []calm
+	hands, rollouts []phase // all at once
+	paced           phase   // a rollout as people do it
+	rest            calm    // after that
 }
+
+// Budgets of rollouts.
+const (
+	unlimited = "100%"
+	usual     = "10%"
+)
 
 // phase is a change of the whole fleet.
 type phase struct {
-	written time.Duration // from the start to the answer to the last patch
+	first   time.Duration // from the start to the answer to the first patch
+	written time.Duration // and to the last one
 	settled time.Duration // until the last node had proven it
 	used    spent
 	counts  map[key]int // writes
@@ -88,27 +96,30 @@ func (b *bench) rollouts(ctx context.Context, nodes, rounds int, idle time.Durat
 		return err
 	}
 	for round := range rounds {
-		order := []func(context.Context, time.Duration) error{f.measureHand, f.measureRollout}
+		order := []func(context.Context) error{f.measureHand, f.measureRollout}
 		if round%2 == 1 {
 			slices.Reverse(order)
 		}
 		for _, measure := range order {
-			if err := measure(ctx, idle); err != nil {
+			if err := measure(ctx); err != nil {
 				return err
 			}
 		}
 	}
+	if f.paced, err = f.roll(ctx, usual, idle); err != nil {
+		return err
+	}
 	return b.report(ctx, f)
 }
 
-func (f *fleet) measureHand(ctx context.Context, _ time.Duration) error {
+func (f *fleet) measureHand(ctx context.Context) error {
 	p, err := f.byHand(ctx)
 	f.hands = append(f.hands, p)
 	return err
 }
 
-func (f *fleet) measureRollout(ctx context.Context, idle time.Duration) error {
-	p, err := f.roll(ctx, idle)
+func (f *fleet) measureRollout(ctx context.Context) error {
+	p, err := f.roll(ctx, unlimited, 0)
 	f.rollouts = append(f.rollouts, p)
 	return err
 }
@@ -184,20 +195,21 @@ func (f *fleet) assign(ctx context.Context, name string, known seen, ref v1alpha
 	return f.hand.Patch(ctx, &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch(types.JSONPatchType, patch))
 }
 
-// roll rolls a configuration out with no limit but the API server's, by a controller that has just started.
-func (f *fleet) roll(ctx context.Context, idle time.Duration) (p phase, err error) {
+// roll rolls a configuration out by a controller that has just started, in one step; then it watches the controller at
+// rest.
+func (f *fleet) roll(ctx context.Context, budget string, idle time.Duration) (p phase, err error) {
 	c, started, err := f.controller(ctx)
 	if err != nil {
 		return phase{}, err
 	}
 	defer func() { err = errors.Join(err, c.stop()) }()
-	everything := intstr.FromString("100%")
+	most, everything := intstr.FromString(budget), intstr.FromString("100%")
 	data := f.kubelet()
 	o := &v1alpha1.NodeConfigRollout{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("rollout-%d", f.changes)},
 		Spec: v1alpha1.NodeConfigRolloutSpec{
 			AllNodes: true, Template: v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(data)}},
-			Strategy:           v1alpha1.RolloutStrategy{MaxUnavailable: &everything, Steps: []v1alpha1.RolloutStep{{Nodes: &everything}}},
+			Strategy:           v1alpha1.RolloutStrategy{MaxUnavailable: &most, Steps: []v1alpha1.RolloutStep{{Nodes: &everything}}},
 			FailurePolicy:      v1alpha1.FailurePolicy{MaxFailures: new(intstr.FromInt32(1))},
 			NodeTimeoutSeconds: 3600, ProgressDeadlineSeconds: 7200,
 		},
@@ -226,12 +238,8 @@ func (f *fleet) roll(ctx context.Context, idle time.Duration) (p phase, err erro
 		return phase{}, err
 	}
 	p.started = started
-	if len(f.rests) == 0 {
-		r, err := f.rest(ctx, idle, c)
-		if err != nil {
-			return phase{}, err
-		}
-		f.rests = append(f.rests, r)
+	if f.rest, err = f.calm(ctx, idle, c); err != nil {
+		return phase{}, err
 	}
 	if p.now, p.most, err = figures.Memory(c.pid()); err != nil {
 		return phase{}, err
@@ -261,6 +269,9 @@ func (f *fleet) end(ctx context.Context, begin time.Time, before spent, writer s
 	p.refused = f.audit.count(begin, end, func(r *request) bool { return r.write() && !r.taken() })
 	f.audit.count(begin, end, func(r *request) bool {
 		if r.program == writer && r.verb == "patch" && r.resource == "nodeconfigs" && r.taken() {
+			if p.written == 0 {
+				p.first = r.answered.Sub(begin)
+			}
 			p.written = max(p.written, r.answered.Sub(begin))
 		}
 		return false
@@ -268,8 +279,8 @@ func (f *fleet) end(ctx context.Context, begin time.Time, before spent, writer s
 	return p, nil
 }
 
-// rest watches the controller while nothing happens.
-func (f *fleet) rest(ctx context.Context, idle time.Duration, c *child) (calm, error) {
+// calm watches the controller while nothing happens.
+func (f *fleet) calm(ctx context.Context, idle time.Duration, c *child) (calm, error) {
 	before, err := figures.CPUTime(c.pid())
 	if err != nil {
 		return calm{}, err
