@@ -37,7 +37,7 @@ func TestWhatIsKeptOfANodeIsSmall(t *testing.T) {
 			Message: "using current (UID: " + string(ref.UID) + "): all checks passed",
 		}},
 	}
-	config.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "evenkeel-agent", FieldsV1: &metav1.FieldsV1{Raw: []byte(`"` + strings.Repeat("x", 2000) + `"`)}}}
+	config.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "evenkeel-agent", FieldsV1: metav1.NewFieldsV1(`"` + strings.Repeat("x", 2000) + `"`)}}
 	node := corev1.Node{Status: corev1.NodeStatus{Images: []corev1.ContainerImage{{Names: []string{strings.Repeat("x", 5000)}}}}}
 	node.Labels = map[string]string{"pool": "workers", corev1.LabelArchStable: "amd64", corev1.LabelOSStable: "linux", corev1.LabelTopologyZone: "zone-1"}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: now, Message: "kubelet is posting ready status"}}

@@ -40,7 +40,6 @@ type request struct {
 	program  string // of the user agent: evenkeel-controller, evenkeel-agent, ...
 	verb     string
 	resource string // with the subresource
-	name     string
 	code     int
 	received time.Time
 	answered time.Time
@@ -89,7 +88,6 @@ func parse(line []byte) (request, error) {
 		ObjectRef struct {
 			Resource    string `json:"resource"`
 			Subresource string `json:"subresource"`
-			Name        string `json:"name"`
 		} `json:"objectRef"`
 		ResponseStatus struct {
 			Code int `json:"code"`
@@ -100,7 +98,7 @@ func parse(line []byte) (request, error) {
 	if err := json.Unmarshal(line, &event); err != nil {
 		return request{}, fmt.Errorf("%w in %.80q", err, line)
 	}
-	r := request{verb: event.Verb, resource: event.ObjectRef.Resource, name: event.ObjectRef.Name, code: event.ResponseStatus.Code, received: event.Received, answered: event.Stage}
+	r := request{verb: event.Verb, resource: event.ObjectRef.Resource, code: event.ResponseStatus.Code, received: event.Received, answered: event.Stage}
 	r.program, _, _ = strings.Cut(event.UserAgent, "/")
 	if sub := event.ObjectRef.Subresource; sub != "" {
 		r.resource += "/" + sub

@@ -45,7 +45,7 @@ func TestRequestsAreCountedOnceByWhoMadeThem(t *testing.T) {
 			t.Errorf("%s: %v, want %v", tt.what, got, tt.want)
 		}
 	}
-	if r := a.requests[0]; r.name != "hollow-7" || r.answered.Sub(begin) != 2500*time.Millisecond {
+	if r := a.requests[0]; r.answered.Sub(begin) != 2500*time.Millisecond {
 		t.Errorf("a request is %+v", r)
 	}
 }
