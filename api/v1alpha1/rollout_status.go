@@ -114,7 +114,7 @@ type RolloutPhase string
 const (
 	RolloutInvalid          RolloutPhase = "Invalid"          // the template cannot be used; nothing moves
 	RolloutRollingBack      RolloutPhase = "RollingBack"      // stopped, and nodes are going back
-	RolloutRolledBack       RolloutPhase = "RolledBack"       // stopped, and no node has the revision any more
+	RolloutRolledBack       RolloutPhase = "RolledBack"       // stopped, and the nodes that were given the revision have gone back
 	RolloutHalted           RolloutPhase = "Halted"           // stopped
 	RolloutFrozen           RolloutPhase = "Frozen"           // spec.frozen
 	RolloutNoNodes          RolloutPhase = "NoNodes"          // the selector matches no node that this rollout may touch

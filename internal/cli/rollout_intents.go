@@ -210,7 +210,7 @@ func (a *app) abortCommand() *cobra.Command {
 		Long: `Stop a revision for good.
 
 Nodes that run it keep it; with --rollback they go back to the revision that succeeded last. A rollout that is stopped
-already can be rolled back with it too.`,
+already, or complete, can be rolled back with it too.`,
 		Example: `  kubectl evenkeel rollout abort workers
   kubectl evenkeel rollout abort workers --rollback`,
 		Args: oneRollout, ValidArgsFunction: a.completeRollout,
@@ -231,8 +231,8 @@ func abort(r *v1alpha1.NodeConfigRollout, rollback bool) (string, error) {
 		return fmt.Sprintf("has the abort of revision %d already: nothing changes", revision), nil
 	case st.Halt != nil && (st.Halt.Rollback || !rollback):
 		return fmt.Sprintf("is %s at revision %d already (%s): nothing changes", phaseWords(st.Phase), revision, st.Halt.Reason), nil
-	case st.Phase == v1alpha1.RolloutComplete:
-		return "", fmt.Errorf("is complete: there is nothing to abort; go back with: kubectl evenkeel rollout undo %s", r.Name)
+	case st.Phase == v1alpha1.RolloutComplete && !rollback:
+		return "", fmt.Errorf("is complete: there is nothing to stop; go back by the steps with kubectl evenkeel rollout undo %[1]s, or at the pace of a rollback with kubectl evenkeel rollout abort %[1]s --rollback", r.Name)
 	}
 	r.Spec.Abort = &v1alpha1.RolloutAbort{Revision: revision, Rollback: rollback}
 	words := fmt.Sprintf("aborted: revision %d stops, nodes that run it keep it; ", revision)

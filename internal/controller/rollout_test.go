@@ -93,7 +93,7 @@ func TestAConfigurationThatFailsStopsTheRolloutAndIsTakenBack(t *testing.T) {
 	if h := r.Status.Halt; h == nil || h.Revision != 2 || h.Reason != "TooManyFailures" || !h.Rollback {
 		t.Errorf("the stop is %+v", h)
 	}
-	if h := r.Status.History; len(h) != 2 || h[0].Outcome != "RolledBack" || h[0].Failed > 1 || h[1].Outcome != "Succeeded" {
+	if h := r.Status.History; len(h) != 2 || h[0].Outcome != "RolledBack" || h[0].Failed != 1 || h[1].Outcome != "Succeeded" {
 		t.Errorf("the history is %+v", h)
 	}
 	bad := r.Status.UpdateRevision.ConfigMapRef.UID

@@ -127,6 +127,9 @@ func enter(st *v1alpha1.NodeConfigRolloutStatus, out v1alpha1.RolloutOutcome) {
 			continue
 		}
 		if h.Outcome != out.Outcome && !(h.Outcome == outcomeRolledBack && out.Outcome == outcomeHalted) {
+			if h.Outcome == outcomeHalted && out.Outcome == outcomeRolledBack {
+				out.Updated, out.Failed = h.Updated, h.Failed // when it was stopped: now no node has it
+			}
 			st.History[i] = out
 		}
 		return

@@ -219,7 +219,7 @@ func (d *planner) assign() {
 	switch {
 	case given > 0:
 		d.event(false, "NodesAssigned", "revision %d was given to %s (step %s)", d.next.Revision, count(given, "node"), d.steps())
-	case len(candidates) == 0 && !d.complete && !d.tolerable() && d.counts.Unavailable == 0:
+	case len(candidates) == 0 && !d.tolerable() && d.counts.Assigned+d.counts.Trial+d.counts.Soaking == 0 && !d.next.Succeeded:
 		d.held = "too many nodes are NotReady or have a silent agent to go on without them"
 	case len(candidates) == 0:
 	case d.counts.Budget == 0:

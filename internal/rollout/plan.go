@@ -161,7 +161,7 @@ func (d *planner) deadline() {
 	if d.next.Waiting || d.p.ProgressDeadline == 0 {
 		return
 	}
-	end := d.next.Moved.Add(d.p.ProgressDeadline)
+	end := d.since(d.next.Moved).Add(d.p.ProgressDeadline)
 	d.stuck = !now.Before(end)
 	d.at(end)
 }

@@ -1,0 +1,193 @@
+package fleet_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+func TestAnAbortTakesBackWhatWasNotTakenUpAndGoesBackIfAsked(t *testing.T) {
+	t.Parallel()
+	for _, rollback := range []bool{false, true} {
+		t.Run(fmt.Sprintf("rollback=%t", rollback), func(t *testing.T) {
+			t.Parallel()
+			s := play(t, fmt.Sprintf("abort-%t", rollback), 5)
+			silent := s.node(0)
+			s.label("canary", "yes", s.nodes(0, 2)...)
+			r := s.roll("maxPods: 101", `
+strategy:
+  maxUnavailable: 5
+  canarySelector: {matchLabels: {canary: "yes"}}
+  steps: [{nodes: 2}, {pause: {}}, {nodes: 100%}]
+approval: {revision: 1, step: 2}
+`)
+			first := r.complete(1)
+			s.do(s.fleet.Silence(silent))
+			r.push("maxPods: 102")
+			st := r.await(that("the second revision is on a canary", func(st *status) bool { return st.UpdateRevision.Number == 2 && st.Nodes.Updated >= 1 }))
+			second := st.UpdateRevision.ConfigMapRef
+			if got := s.everGiven(second); !slices.Contains(got, silent) {
+				t.Errorf("the silent node was not given it: %v", got)
+			}
+
+			r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) {
+				s.Abort = &v1alpha1.RolloutAbort{Revision: 2, Rollback: rollback}
+			})
+			phase := v1alpha1.RolloutHalted
+			if rollback {
+				phase = v1alpha1.RolloutRolledBack
+			}
+			st = r.await(at(2, phase))
+			if h := st.Halt; h.Reason != "Aborted" || h.Message != "stopped by a person" || h.Rollback != rollback {
+				t.Errorf("the stop is %+v", h)
+			}
+			st = r.looked()
+			src := s.nodeConfig(silent).Spec.ConfigSource
+			if src == nil || src.ConfigMapRef.UID != first.UID || src.RolloutRef.Name != r.as || src.RolloutRef.Revision != 1 {
+				t.Errorf("the silent node has %+v, want what it had: %+v", src, first)
+			}
+			updated := s.everGiven(second)
+			updated = slices.DeleteFunc(updated, func(n string) bool { return n == silent })
+			if rollback {
+				s.same("have the second revision", s.given(second), nil)
+				for _, name := range updated {
+					if !slices.Contains(s.revoking(second), name) {
+						t.Errorf("%s left the second revision and does not revoke it", name)
+					}
+				}
+			} else {
+				s.same("keep the second revision", s.running(second), updated)
+				for _, name := range updated {
+					if slices.Contains(s.revoking(second), name) {
+						t.Errorf("%s keeps the second revision and revokes it", name)
+					}
+				}
+			}
+			s.do(s.fleet.Unsilence(t.Context(), silent))
+			s.until("the silent node speaks and runs the first revision", func() (string, bool) {
+				nc := s.nodeConfig(silent)
+				return nameOf(nc.Status.Active), runs(nc, first.UID) && !unsettled(nc)
+			})
+			if st = r.looked(); st.Phase != phase {
+				t.Errorf("it did not stay stopped: %s", st.Message)
+			}
+		})
+	}
+}
+
+func TestAnAbortOfTheFirstRevisionLeavesNodesAsTheyWere(t *testing.T) {
+	t.Parallel()
+	s := play(t, "abort-first", 4)
+	silent := s.node(0)
+	s.do(s.fleet.Silence(silent))
+	s.label("canary", "yes", s.nodes(0, 2)...)
+	r := s.roll("maxPods: 101", `
+strategy:
+  maxUnavailable: 5
+  canarySelector: {matchLabels: {canary: "yes"}}
+  steps: [{nodes: 2}, {pause: {}}, {nodes: 100%}]
+`)
+	st := r.await(that("a canary is updated", func(st *status) bool { return st.Nodes.Updated >= 1 }))
+	ref := st.UpdateRevision.ConfigMapRef
+	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) {
+		s.Abort = &v1alpha1.RolloutAbort{Revision: 1, Rollback: true}
+	})
+	st = r.await(at(1, v1alpha1.RolloutRolledBack))
+	if st.CurrentRevision != nil || st.Halt.Reason != "Aborted" {
+		t.Errorf("the status says %+v", st)
+	}
+	given := s.everGiven(ref)
+	if !slices.Contains(given, silent) || !slices.Contains(given, s.node(1)) {
+		t.Fatalf("given to %v", given)
+	}
+	for name, nc := range s.nodeConfigs() {
+		src := nc.Spec.ConfigSource
+		switch {
+		case name == silent || !slices.Contains(given, name): // it had nothing, and never took anything up
+			if src != nil {
+				t.Errorf("%s has %+v, want nothing, as it had", name, src)
+			}
+		case src == nil || src.Local == nil || src.RolloutRef == nil || src.RolloutRef.Name != r.as:
+			t.Errorf("%s has %+v, want local, said explicitly", name, src)
+		}
+	}
+	s.until("all run local", func() (string, bool) {
+		on := s.running(ref)
+		return strings.Join(on, " "), len(on) == 0
+	})
+}
+
+func TestUndoIsAnOldContentWithTheNextNumberAndCostsNoTrial(t *testing.T) {
+	t.Parallel()
+	s := play(t, "undo", 4)
+	s.label("canary", "yes", s.nodes(0, 2)...)
+	r := s.roll("maxPods: 101", `
+strategy:
+  maxUnavailable: 4
+  canarySelector: {matchLabels: {canary: "yes"}}
+  steps: [{nodes: 2}, {pause: {}}, {nodes: 100%}]
+rollback: {maxUnavailable: 4}
+approval: {revision: 1, step: 2}
+`)
+	first := r.complete(1)
+	r.push("maxPods: 102")
+	second := r.await(at(2, v1alpha1.RolloutAwaitingApproval), updated(2)).UpdateRevision.ConfigMapRef
+	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) {
+		s.Abort = &v1alpha1.RolloutAbort{Revision: 2, Rollback: true}
+	})
+	r.await(at(2, v1alpha1.RolloutRolledBack))
+	s.same("revoke the second revision", s.revoking(second), s.nodes(0, 2))
+	s.until("all run the first revision", func() (string, bool) {
+		on := s.running(first)
+		return strings.Join(on, " "), slices.Equal(on, s.nodes(0, 4))
+	})
+
+	// Back to the first content: every node has it, so that nothing is to be done.
+	r.push("maxPods: 101")
+	r.await(at(3, v1alpha1.RolloutAwaitingApproval), updated(4)) // the steps stand
+	r.approve(3, 2)
+	st := r.await(at(3, v1alpha1.RolloutComplete))
+	if st.UpdateRevision.ConfigMapRef != first {
+		t.Errorf("the first content is %+v now, was %+v", st.UpdateRevision.ConfigMapRef, first)
+	}
+
+	// And to the second one, that two nodes have proven and were told never to run.
+	before := len(watched.of(s))
+	r.push("maxPods: 102")
+	r.await(that("it is the fourth revision", func(st *status) bool { return st.UpdateRevision.Number == 4 }))
+	r.approve(4, 2)
+	st = r.await(at(4, v1alpha1.RolloutComplete))
+	if st.UpdateRevision.ConfigMapRef != second {
+		t.Errorf("the second content is %+v now, was %+v", st.UpdateRevision.ConfigMapRef, second)
+	}
+	s.same("run the second content", s.running(second), s.nodes(0, 4))
+	s.same("revoke it", s.revoking(second), nil)
+	s.caughtUp()
+	tried := map[string]bool{}
+	for _, v := range watched.of(s)[before:] {
+		if v.config != nil && v.config.Status.Trial != nil {
+			tried[v.name] = true
+		}
+	}
+	if tried[s.node(0)] || tried[s.node(1)] {
+		t.Errorf("nodes that had proven it tried it again: %v", tried)
+	}
+	if !tried[s.node(2)] || !tried[s.node(3)] {
+		t.Errorf("nodes that had never run it did not try it: %v", tried)
+	}
+	for _, name := range s.nodes(0, 4) {
+		if ref := s.nodeConfig(name).Spec.ConfigSource.RolloutRef; ref.Revision != 4 {
+			t.Errorf("%s has revision %d", name, ref.Revision)
+		}
+	}
+	var outcomes []string
+	for _, h := range st.History {
+		outcomes = append(outcomes, fmt.Sprint(h.Revision, " ", h.Outcome))
+	}
+	if want := []string{"4 Succeeded", "3 Succeeded", "2 RolledBack", "1 Succeeded"}; !slices.Equal(outcomes, want) {
+		t.Errorf("the history is %v, want %v", outcomes, want)
+	}
+}

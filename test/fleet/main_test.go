@@ -1,0 +1,242 @@
+// Package fleet_test rehearses rollouts: the real evenkeel-controller and real agents over simulated kubelets, against a
+// real API server. Each scenario has nodes and a rollout of its own, and most share one controller. What must never
+// happen is judged by all that a watch has seen, not by how it ends.
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+)
+
+const (
+	root   = "../.."
+	binary = root + "/bin/evenkeel-controller"
+	often  = 50 * time.Millisecond
+	within = time.Minute
+
+	// The controller's times, for nodes that answer within a second unless the machine is busy.
+	agentTimeout  = 5 * time.Second
+	notReadyGrace = 5 * time.Second
+
+	// atOnce is how many scenarios run at the same time: they wait most of the time.
+	atOnce = "6"
+)
+
+var (
+	cluster *localcluster.Cluster
+	kube    client.WithWatch
+	watched *recorder
+	shared  *process // the controller of all scenarios that do not say otherwise
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if !given("test.parallel") {
+		if err := flag.Set("test.parallel", atOnce); err != nil {
+			panic(err)
+		}
+	}
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func given(name string) bool {
+	found := false
+	flag.Visit(func(f *flag.Flag) { found = found || f.Name == name })
+	return found
+}
+
+func run(m *testing.M) (code int, err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	klog.SetLogger(logr.Discard()) // watches that end with their test
+	starting, started := context.WithTimeout(ctx, 2*time.Minute)
+	defer started()
+	if cluster, err = localcluster.Start(starting, localcluster.Options{}); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, cluster.Stop()) }()
+	if err := cluster.Apply(starting, filepath.Join(root, "config/controller")); err != nil {
+		return 0, err
+	}
+	scheme := kruntime.NewScheme()
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
+		return 0, err
+	}
+	config := cluster.AdminConfig()
+	config.QPS = -1
+	if kube, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
+		return 0, err
+	}
+	if watched, err = record(ctx); err != nil {
+		return 0, err
+	}
+	if shared, err = startController("--leader-elect=false"); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, shared.stop()) }()
+	return m.Run(), nil
+}
+
+// process is a controller, as it is deployed but for its times. It has no right but its own.
+type process struct {
+	log     string // file
+	metrics string // URL
+	probes  string // URL, without path
+
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+// startController starts one with these flags besides its usual ones, and returns when it is ready. It dies with the
+// test.
+func startController(flags ...string) (*process, error) {
+	if _, err := os.Stat(binary); err != nil {
+		return nil, fmt.Errorf("%w: run make build", err)
+	}
+	kubeconfig, err := cluster.ClientKubeconfig("system:serviceaccount:evenkeel-system:evenkeel-controller",
+		"system:serviceaccounts", "system:serviceaccounts:evenkeel-system", "system:authenticated")
+	if err != nil {
+		return nil, err
+	}
+	metrics, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	probes, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	p := &process{
+		log:     filepath.Join(cluster.Dir(), fmt.Sprintf("controller-%s.log", strings.ReplaceAll(probes, ":", "-"))),
+		metrics: "http://" + metrics + "/metrics", probes: "http://" + probes, done: make(chan struct{}),
+	}
+	log, err := os.Create(p.log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	p.cmd = exec.Command(binary, append([]string{
+		"--kubeconfig=" + kubeconfig, "--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + probes,
+		"--agent-timeout=" + agentTimeout.String(), "--not-ready-grace=" + notReadyGrace.String(), "-v=1",
+	}, flags...)...)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // Pdeathsig goes by thread
+		defer runtime.UnlockOSThread()
+		defer close(p.done)
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = p.cmd.Wait() // the state is in cmd.ProcessState
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	if err := p.ready(); err != nil {
+		return nil, errors.Join(err, p.kill())
+	}
+	return p, nil
+}
+
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// ready waits until the controller says that it is.
+func (p *process) ready() error {
+	for deadline := time.Now().Add(within); ; {
+		said := "nothing"
+		if r, err := http.Get(p.probes + "/readyz"); err != nil {
+			said = err.Error()
+		} else {
+			r.Body.Close()
+			if said = r.Status; r.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("the controller has ended: %s\n%s", p.cmd.ProcessState, p.said(""))
+		case <-time.After(often):
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the controller is not ready: %s\n%s", said, p.said(""))
+		}
+	}
+}
+
+// stop stops it as its Deployment does, and waits.
+func (p *process) stop() error {
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	select {
+	case <-p.done:
+	case <-time.After(20 * time.Second):
+		return errors.Join(errors.New("the controller did not stop"), p.kill())
+	}
+	if code := p.cmd.ProcessState.ExitCode(); code > 0 {
+		return fmt.Errorf("the controller's exit code is %d\n%s", code, p.said(""))
+	}
+	return nil
+}
+
+// kill kills it, and waits.
+func (p *process) kill() error {
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	<-p.done
+	return nil
+}
+
+// said is the end of what it has logged about something.
+func (p *process) said(about string) string {
+	const most = 60
+	data, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	var out []string
+	for line := range strings.Lines(string(data)) {
+		if strings.Contains(line, about) {
+			out = append(out, line)
+		}
+	}
+	return strings.Join(out[max(0, len(out)-most):], "")
+}

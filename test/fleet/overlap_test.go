@@ -1,0 +1,66 @@
+package fleet_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+func TestOfTwoRolloutsTheHigherPriorityHasTheNodesButForThoseInFlight(t *testing.T) {
+	t.Parallel()
+	s := play(t, "overlap", 5, faulty("slow=3s,field=maxPods:101"))
+	low := s.roll("maxPods: 101", `
+strategy: {maxUnavailable: 2, steps: [{nodes: 100%}]}
+`)
+	low.await(that("two nodes are in flight", func(st *status) bool { return st.Nodes.Assigned+st.Nodes.Trial == 2 }))
+	first := low.object().Status.UpdateRevision.ConfigMapRef
+	flying := s.given(first)
+	high := s.rollAs("overlap-high", "maxPods: 102", `
+priority: 10
+strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
+`)
+	// It is done with the others, and has to wait for the two.
+	st := high.await(that("three are updated, and two are the other one's", func(st *status) bool { return st.Nodes.Updated == 3 && st.Nodes.Conflicted <= 2 }))
+	second := st.UpdateRevision.ConfigMapRef
+	high.await(at(1, v1alpha1.RolloutComplete), updated(5))
+	s.same("run the second configuration", s.running(second), s.nodes(0, 5))
+	s.same("were ever given the first one", s.everGiven(first), flying)
+	was := map[string]*v1alpha1.NodeConfig{}
+	s.replay(func(name string, now map[string]*v1alpha1.NodeConfig) {
+		if old, nc := was[name], now[name]; old != nil && nc != nil && gives(old, first.UID) && gives(nc, second.UID) && unsettled(old) {
+			t.Errorf("%s was taken away in flight: generation %d, observed %d, trial %+v", name, old.Generation, old.Status.ObservedGeneration, old.Status.Trial)
+		}
+		was[name] = now[name]
+	})
+
+	st = low.await(at(1, v1alpha1.RolloutNoNodes), that("all are conflicted", func(st *status) bool { return st.Nodes.Conflicted == 5 && st.Updated == "0/0" }))
+	if !strings.Contains(st.Message, "none of the 5 selected nodes can be this rollout's: 5 belong to others") {
+		t.Errorf("it says: %s", st.Message)
+	}
+
+	high.delete()
+	low.await(at(1, v1alpha1.RolloutComplete), updated(5))
+	s.same("run the first configuration", s.running(first), s.nodes(0, 5))
+	if got := s.most(func(nc *v1alpha1.NodeConfig) bool { return gives(nc, first.UID) && unproven(nc) }); got != 2 {
+		t.Errorf("%d nodes were in flight at a time, of a budget of 2", got)
+	}
+}
+
+func TestOfEqualRolloutsTheOlderOneHasTheNodes(t *testing.T) {
+	t.Parallel()
+	s := play(t, "older", 2)
+	spec := `
+strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
+`
+	older := s.roll("maxPods: 101", spec)
+	ref := older.complete(1)
+	younger := s.rollAs("another", "maxPods: 102", spec)
+	st := younger.await(at(1, v1alpha1.RolloutNoNodes))
+	if st.Nodes.Conflicted != 2 {
+		t.Errorf("the younger one says %+v", st.Nodes)
+	}
+	younger.looked()
+	s.same("run the older one's", s.running(ref), s.nodes(0, 2))
+	s.same("were ever given the younger one's", s.everGiven(st.UpdateRevision.ConfigMapRef), nil)
+}

@@ -1,0 +1,430 @@
+package fleet_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/hollow"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+// scenario is a pool of hollow nodes, NAME-0 and so on, all with the label pool=NAME. Its methods fail the test.
+type scenario struct {
+	t     *testing.T
+	name  string
+	fleet *hollow.Fleet
+}
+
+var names sync.Map // of the scenarios
+
+// play makes a pool. It goes with the test, and so do the rollouts that the scenario makes.
+func play(t *testing.T, name string, nodes int, with ...func(*hollow.Options)) *scenario {
+	t.Helper()
+	if _, twice := names.LoadOrStore(name, true); twice {
+		t.Fatalf("there is another scenario with the name %s", name)
+	}
+	o := hollow.Options{
+		Config: cluster.AdminConfig(), Nodes: nodes, Prefix: name + "-", Labels: map[string]string{"pool": name},
+		// An agent looks at an overdue Lease every 2s: one that it cannot tell for longer than ReadyTimeout is blamed.
+		Limits:      trial.Limits{TrialDuration: time.Second, CrashLoopThreshold: 1, HealthTimeout: 4 * time.Second, ReadyTimeout: 8 * time.Second},
+		LeasePeriod: 2 * time.Second,
+	}
+	t.Cleanup(func() { names.Delete(name) })
+	for _, f := range with {
+		f(&o)
+	}
+	// Not t.Context(): the agents are stopped after the rollouts are gone.
+	fleet, err := hollow.Start(context.WithoutCancel(t.Context()), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), within)
+		defer cancel()
+		if err := errors.Join(fleet.Stop(), fleet.Cleanup(ctx)); err != nil {
+			t.Error(err)
+		}
+	})
+	return &scenario{t: t, name: name, fleet: fleet}
+}
+
+func zones(n int) func(*hollow.Options) { return func(o *hollow.Options) { o.Zones = n } }
+
+// faulty nodes have these faults, in the words that evenkeel-hollow's --fault takes.
+func faulty(faults ...string) func(*hollow.Options) {
+	return func(o *hollow.Options) {
+		for _, text := range faults {
+			f, err := hollow.ParseFault(text)
+			if err != nil {
+				panic(err)
+			}
+			o.Faults = append(o.Faults, f)
+		}
+	}
+}
+
+// node is the name of the node with this number.
+func (s *scenario) node(i int) string { return fmt.Sprintf("%s-%d", s.name, i) }
+
+// nodes are the names of the nodes from one number up to, and without, another one, sorted.
+func (s *scenario) nodes(from, to int) []string {
+	var out []string
+	for i := from; i < to; i++ {
+		out = append(out, s.node(i))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// do fails the test with an error.
+func (s *scenario) do(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// fault gives nodes a fault, in the words of evenkeel-hollow.
+func (s *scenario) fault(text string, nodes ...string) {
+	s.t.Helper()
+	f, err := hollow.ParseFault(text)
+	s.do(err)
+	for _, name := range nodes {
+		s.do(s.fleet.SetFault(name, f))
+	}
+}
+
+// label gives nodes a label.
+func (s *scenario) label(key, value string, nodes ...string) {
+	s.t.Helper()
+	for _, name := range nodes {
+		patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, key, value)
+		s.do(kube.Patch(s.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch(types.MergePatchType, []byte(patch))))
+	}
+}
+
+// until polls until something is so.
+func (s *scenario) until(what string, so func() (is string, ok bool)) {
+	s.t.Helper()
+	for deadline := time.Now().Add(within); ; {
+		is, ok := so()
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("never within %s: %s; it is: %s\n%s", within, what, is, s.table())
+		}
+		select {
+		case <-s.t.Context().Done():
+			s.t.Fatal(s.t.Context().Err())
+		case <-time.After(often):
+		}
+	}
+}
+
+// nodeConfigs are those of the scenario's nodes, by name.
+func (s *scenario) nodeConfigs() map[string]*v1alpha1.NodeConfig {
+	s.t.Helper()
+	list := &v1alpha1.NodeConfigList{}
+	s.do(kube.List(s.t.Context(), list))
+	out := map[string]*v1alpha1.NodeConfig{}
+	for i := range list.Items {
+		if nc := &list.Items[i]; s.owns(nc.Name) {
+			out[nc.Name] = nc
+		}
+	}
+	return out
+}
+
+func (s *scenario) nodeConfig(node string) *v1alpha1.NodeConfig {
+	s.t.Helper()
+	nc := &v1alpha1.NodeConfig{}
+	s.do(kube.Get(s.t.Context(), types.NamespacedName{Name: node}, nc))
+	return nc
+}
+
+// those are the nodes of which something is so now, sorted.
+func (s *scenario) those(what func(*v1alpha1.NodeConfig) bool) []string {
+	s.t.Helper()
+	all := s.nodeConfigs()
+	maps.DeleteFunc(all, func(_ string, nc *v1alpha1.NodeConfig) bool { return !what(nc) })
+	return slices.Sorted(maps.Keys(all))
+}
+
+// given are the nodes that are assigned a ConfigMap now.
+func (s *scenario) given(ref v1alpha1.ConfigMapReference) []string {
+	s.t.Helper()
+	return s.those(func(nc *v1alpha1.NodeConfig) bool { return gives(nc, ref.UID) })
+}
+
+// running are the nodes whose kubelet runs a ConfigMap now.
+func (s *scenario) running(ref v1alpha1.ConfigMapReference) []string {
+	s.t.Helper()
+	return s.those(func(nc *v1alpha1.NodeConfig) bool { return runs(nc, ref.UID) })
+}
+
+// revoking are the nodes that must not fall back to a ConfigMap.
+func (s *scenario) revoking(ref v1alpha1.ConfigMapReference) []string {
+	s.t.Helper()
+	return s.those(func(nc *v1alpha1.NodeConfig) bool { return slices.Contains(nc.Spec.Revoked, ref.UID) })
+}
+
+// same compares sorted lists of nodes.
+func (s *scenario) same(what string, got, want []string) {
+	s.t.Helper()
+	if !slices.Equal(got, want) {
+		s.t.Errorf("%s: %v, want %v\n%s", what, got, want, s.table())
+	}
+}
+
+// table shows the nodes, for a test that has failed.
+func (s *scenario) table() string {
+	var out strings.Builder
+	ctx := context.WithoutCancel(s.t.Context())
+	list, configs := &corev1.NodeList{}, &v1alpha1.NodeConfigList{}
+	if err := errors.Join(kube.List(ctx, list, client.MatchingLabels{"pool": s.name}), kube.List(ctx, configs)); err != nil {
+		return err.Error()
+	}
+	for _, n := range list.Items {
+		ready := "?"
+		for _, c := range n.Status.Conditions {
+			if c.Type == corev1.NodeReady {
+				ready = string(c.Status)
+			}
+		}
+		fmt.Fprintf(&out, "%s ready=%s labels=%v\n", n.Name, ready, n.Labels)
+	}
+	for _, nc := range configs.Items {
+		if !s.owns(nc.Name) {
+			continue
+		}
+		spec, err := json.Marshal(nc.Spec)
+		if err != nil {
+			return err.Error()
+		}
+		st := nc.Status
+		fmt.Fprintf(&out, "%s generation=%d observed=%d spec=%s\n    active=%s last-known-good=%s trial=%t error=%q", nc.Name, nc.Generation, st.ObservedGeneration, spec, nameOf(st.Active), nameOfGood(st.LastKnownGood), st.Trial != nil, st.Error)
+		for _, c := range st.Conditions {
+			fmt.Fprintf(&out, " %s=%s %s since %s", c.Type, c.Status, c.Reason, c.LastTransitionTime.UTC().Format(time.TimeOnly))
+		}
+		out.WriteString("\n")
+	}
+	return out.String()
+}
+
+func nameOf(r *v1alpha1.ConfigRevision) string {
+	if r == nil {
+		return "local"
+	}
+	return r.Name
+}
+
+func nameOfGood(r *v1alpha1.LastKnownGoodConfig) string {
+	if r == nil {
+		return "local"
+	}
+	return r.Name
+}
+
+// rollout is one of a scenario's rollouts.
+type rollout struct {
+	*scenario
+	as string // its name
+}
+
+// template is a whole configuration with these fields.
+func (s *scenario) template(fields string) v1alpha1.RolloutTemplate {
+	s.t.Helper()
+	data, err := yaml.YAMLToJSON([]byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + fields + "\n"))
+	s.do(err)
+	return v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{Raw: data}}
+}
+
+// roll makes the rollout of the scenario's name: a configuration with these fields for its pool, and the rest of the spec
+// as YAML.
+func (s *scenario) roll(fields, spec string) *rollout {
+	s.t.Helper()
+	return s.rollAs(s.name, fields, spec)
+}
+
+// rollAs is roll under another name.
+func (s *scenario) rollAs(name, fields, spec string) *rollout {
+	s.t.Helper()
+	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	s.do(yaml.UnmarshalStrict([]byte(spec), &o.Spec))
+	if o.Spec.Template == (v1alpha1.RolloutTemplate{}) {
+		o.Spec.Template = s.template(fields)
+	}
+	if len(o.Spec.NodeSelector.MatchLabels) == 0 {
+		o.Spec.NodeSelector.MatchLabels = map[string]string{"pool": s.name}
+	}
+	s.do(kube.Create(s.t.Context(), o))
+	r := &rollout{s, name}
+	s.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), within)
+		defer cancel()
+		err := client.IgnoreNotFound(kube.Delete(ctx, &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+		// Another rollout of that name would go on counting where this one's revisions ended.
+		err = errors.Join(err, kube.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{v1alpha1.LabelRollout: name}))
+		if err != nil {
+			s.t.Error(err)
+		}
+	})
+	return r
+}
+
+// edit changes the spec.
+func (r *rollout) edit(change func(*v1alpha1.NodeConfigRolloutSpec)) {
+	r.t.Helper()
+	r.until("the rollout can be edited", func() (string, bool) {
+		o := r.object()
+		change(&o.Spec)
+		err := kube.Update(r.t.Context(), o)
+		if apierrors.IsConflict(err) {
+			return err.Error(), false
+		}
+		r.do(err)
+		return "", true
+	})
+}
+
+// push changes the configuration.
+func (r *rollout) push(fields string) {
+	r.t.Helper()
+	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) { s.Template = r.template(fields) })
+}
+
+// approve lets a revision pass a step, and all before it.
+func (r *rollout) approve(revision int64, step int32) {
+	r.t.Helper()
+	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) {
+		s.Approval = &v1alpha1.RolloutApproval{Revision: revision, Step: step}
+	})
+}
+
+func (r *rollout) delete() {
+	r.t.Helper()
+	r.do(kube.Delete(r.t.Context(), r.object()))
+}
+
+func (r *rollout) object() *v1alpha1.NodeConfigRollout {
+	r.t.Helper()
+	o := &v1alpha1.NodeConfigRollout{}
+	r.do(kube.Get(r.t.Context(), types.NamespacedName{Name: r.as}, o))
+	return o
+}
+
+// check tells whether a status is as it should be: nil, or what it is instead.
+// status is a rollout's.
+type status = v1alpha1.NodeConfigRolloutStatus
+
+type check func(*v1alpha1.NodeConfigRolloutStatus) error
+
+// at wants a revision in a phase.
+func at(revision int64, phase v1alpha1.RolloutPhase) check {
+	return func(st *v1alpha1.NodeConfigRolloutStatus) error {
+		if st.UpdateRevision == nil || st.UpdateRevision.Number != revision || st.Phase != phase {
+			return fmt.Errorf("revision %d is not %s", revision, phase)
+		}
+		return nil
+	}
+}
+
+// that wants something to be so.
+func that(what string, so func(*v1alpha1.NodeConfigRolloutStatus) bool) check {
+	return func(st *v1alpha1.NodeConfigRolloutStatus) error {
+		if !so(st) {
+			return fmt.Errorf("not: %s", what)
+		}
+		return nil
+	}
+}
+
+// updated wants so many nodes to be updated.
+func updated(n int32) check {
+	return that(fmt.Sprintf("%d nodes are updated", n), func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Updated == n })
+}
+
+// await waits until the status answers the spec and passes the checks, and returns it.
+func (r *rollout) await(checks ...check) *v1alpha1.NodeConfigRolloutStatus {
+	r.t.Helper()
+	var st *v1alpha1.NodeConfigRolloutStatus
+	for deadline := time.Now().Add(within); ; {
+		o := r.object()
+		st = &o.Status
+		var err error
+		if st.ObservedGeneration != o.Generation {
+			err = fmt.Errorf("it answers generation %d, not %d", st.ObservedGeneration, o.Generation)
+		}
+		for _, c := range checks {
+			if err == nil {
+				err = c(st)
+			}
+		}
+		if err == nil {
+			return st
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("after %s: %v\n%s", within, err, r.dump(st))
+		}
+		select {
+		case <-r.t.Context().Done():
+			r.t.Fatal(r.t.Context().Err())
+		case <-time.After(often):
+		}
+	}
+}
+
+// complete waits until a revision is complete, and returns its ConfigMap.
+func (r *rollout) complete(revision int64) v1alpha1.ConfigMapReference {
+	r.t.Helper()
+	return r.await(at(revision, v1alpha1.RolloutComplete)).UpdateRevision.ConfigMapRef
+}
+
+// dump shows all there is about a rollout, for a test that has failed.
+func (r *rollout) dump(st *v1alpha1.NodeConfigRolloutStatus) string {
+	text, err := yaml.Marshal(st)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%s\n%s\nthe controller says:\n%s", text, r.table(), shared.said(r.as))
+}
+
+// looked returns when the controller has decided, and done, all that follows from what there is now: two harmless edits
+// have been answered, the second one after what was decided at the first one was done.
+func (r *rollout) looked() *v1alpha1.NodeConfigRolloutStatus {
+	r.t.Helper()
+	var st *v1alpha1.NodeConfigRolloutStatus
+	for range 2 {
+		r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) { *s.RevisionHistoryLimit = 20 + (*s.RevisionHistoryLimit+1)%2 })
+		st = r.await()
+	}
+	return st
+}
+
+// condition is one of a status.
+func condition(st *v1alpha1.NodeConfigRolloutStatus, kind string) metav1.Condition {
+	for _, c := range st.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return metav1.Condition{}
+}
