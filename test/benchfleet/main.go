@@ -35,6 +35,10 @@ func main() {
 	rounds := flag.Int("rounds", 2, "how often it is patched by hand and rolled out, in alternating order")
 	idle := flag.Duration("idle", 2*time.Minute, "how long the controller is watched at rest")
 	only := flag.String("only", "", "measure only plan, memory or rollout")
+	flag.Func("apiserver", "flag for the API server, such as --max-requests-inflight=100; repeatable", func(f string) error {
+		b.apiserver = append(b.apiserver, f)
+		return nil
+	})
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := b.run(ctx, *nodes, *rounds, *idle, *only)
@@ -47,7 +51,8 @@ func main() {
 
 // bench is one run.
 type bench struct {
-	over []string // limits that were broken
+	apiserver []string // more flags for it
+	over      []string // limits that were broken
 }
 
 func (b *bench) run(ctx context.Context, nodes, rounds int, idle time.Duration, only string) error {
@@ -55,6 +60,9 @@ func (b *bench) run(ctx context.Context, nodes, rounds int, idle time.Duration, 
 		return errors.New("-nodes and -rounds must be at least 1")
 	}
 	fmt.Printf("evenkeel-controller: %d nodes, %d rounds, %d processors, %s\n", nodes, rounds, runtime.NumCPU(), runtime.Version())
+	if len(b.apiserver) > 0 {
+		note("the API server has", "%q", b.apiserver)
+	}
 	for _, part := range []struct {
 		name string
 		run  func() error

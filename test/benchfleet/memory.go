@@ -23,7 +23,7 @@ import (
 // growth measures how the controller grows with what there is to see: Nodes as large as real ones, and NodeConfigs as
 // agents leave them. A rollout that is paused has all of them looked at.
 func (b *bench) growth(ctx context.Context, nodes int) (err error) {
-	w, err := up(ctx)
+	w, err := up(ctx, b.apiserver)
 	defer func() { err = errors.Join(err, w.down()) }()
 	if err != nil {
 		return err

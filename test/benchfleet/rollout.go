@@ -64,7 +64,7 @@ type calm struct {
 }
 
 func (b *bench) rollouts(ctx context.Context, nodes, rounds int, idle time.Duration) (err error) {
-	w, err := up(ctx)
+	w, err := up(ctx, b.apiserver)
 	defer func() { err = errors.Join(err, w.down()) }()
 	if err != nil {
 		return err

@@ -40,7 +40,7 @@ type world struct {
 }
 
 // up starts an API server. Call down in any case.
-func up(ctx context.Context) (w *world, err error) {
+func up(ctx context.Context, more []string) (w *world, err error) {
 	ctrllog.SetLogger(logr.Discard())
 	w = &world{servers: map[string]int{}}
 	if w.dir, err = os.MkdirTemp("", "evenkeel-benchfleet-"); err != nil {
@@ -53,7 +53,7 @@ func up(ctx context.Context) (w *world, err error) {
 	if w.audit, flags, err = newAuditLog(w.dir); err != nil {
 		return w, err
 	}
-	if w.cluster, err = localcluster.Start(ctx, localcluster.Options{Dir: filepath.Join(w.dir, "cluster"), APIServerFlags: flags}); err != nil {
+	if w.cluster, err = localcluster.Start(ctx, localcluster.Options{Dir: filepath.Join(w.dir, "cluster"), APIServerFlags: append(flags, more...)}); err != nil {
 		return w, err
 	}
 	if err := w.cluster.Apply(ctx, filepath.Join("config", "controller")); err != nil {
