@@ -14,10 +14,10 @@ AS_ROOT := $(if $(SUDO),$(SUDO) env PATH="$$PATH" CGO_ENABLED=0 GOMODCACHE="$$(g
 
 export CGO_ENABLED := 0
 
-.PHONY: help build tools deps demo test bench lint generate clean
+.PHONY: help build tools deps demo test bench bench-fleet lint generate clean
 
 help: ## say what each target does
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build evenkeel's programs into bin/
 	@for cmd in $(CMDS); do \
@@ -67,6 +67,10 @@ test: tools deps build ## set everything up and pass every test
 
 bench: tools deps build ## measure speed and size, each beside its floor
 	@$(AS_ROOT) go run ./test/bench
+
+NODES ?= 5000
+bench-fleet: tools build ## measure the controller with NODES hollow nodes (5000; half an hour), and fail over its limits
+	@go run ./test/benchfleet -nodes=$(NODES)
 
 lint: tools ## gofmt, go vet, staticcheck
 	@test -z "$$(gofmt -l $$(git ls-files '*.go') | tee /dev/stderr)"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"time"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -105,20 +106,61 @@ func stripNode(n *corev1.Node) {
 		}
 	}
 	n.Status = corev1.NodeStatus{Conditions: ready, NodeInfo: corev1.NodeSystemInfo{
-		KubeletVersion: info.KubeletVersion, Architecture: info.Architecture, OperatingSystem: info.OperatingSystem,
+		KubeletVersion: once(info.KubeletVersion), Architecture: once(info.Architecture), OperatingSystem: once(info.OperatingSystem),
 	}}
 }
 
+// once returns the one copy of a text that nodes have in common.
+func once[T ~string](s T) T { return T(unique.Make(string(s)).Value()) }
+
 func stripNodeConfig(nc *v1alpha1.NodeConfig) {
 	stripMeta(&nc.ObjectMeta, nil)
+	if s := nc.Spec.ConfigSource; s != nil {
+		stripReference(s.ConfigMapRef)
+		stripRolloutRef(s.RolloutRef)
+	}
 	st := &nc.Status
+	if st.Assigned != nil {
+		st.Assigned.RolloutRef = nil
+		stripRevisionOf(&st.Assigned.ConfigRevision)
+	}
+	stripRevisionOf(st.Active)
+	if st.LastKnownGood != nil {
+		stripRevisionOf(&st.LastKnownGood.ConfigRevision)
+	}
+	st.AgentVersion, st.ComponentVersion = once(st.AgentVersion), ""
 	st.OverriddenFields = nil
 	st.Error = cut(st.Error, maxErrorKept)
 	for i := range st.Conditions {
-		st.Conditions[i].Message = cut(st.Conditions[i].Message, maxErrorKept)
+		c := &st.Conditions[i]
+		c.Type, c.Reason, c.Message = once(c.Type), once(c.Reason), once(cut(c.Message, maxErrorKept))
 	}
 	for i, b := range st.BadConfigs {
 		st.BadConfigs[i] = v1alpha1.BadConfig{UID: b.UID, Provisional: b.Provisional}
+	}
+}
+
+func stripReference(ref *v1alpha1.ConfigMapReference) {
+	if ref != nil {
+		ref.Namespace, ref.Name, ref.UID, ref.SHA256 = once(ref.Namespace), once(ref.Name), once(ref.UID), once(ref.SHA256)
+	}
+}
+
+func stripRolloutRef(r *v1alpha1.RolloutReference) {
+	if r == nil {
+		return
+	}
+	r.Name = once(r.Name)
+	if p := r.Previous; p != nil {
+		p.Rollout = once(p.Rollout)
+		stripReference(&p.ConfigMapRef)
+	}
+}
+
+// stripRevisionOf keeps which object and which content it was.
+func stripRevisionOf(r *v1alpha1.ConfigRevision) {
+	if r != nil {
+		*r = v1alpha1.ConfigRevision{UID: once(r.UID), SHA256: once(r.SHA256)}
 	}
 }
 

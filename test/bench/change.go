@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/test/bed"
+	"github.com/evenkeel/evenkeel/test/figures"
 )
 
 // pulse asks a kubelet's healthz every few milliseconds and remembers when it
@@ -112,7 +113,7 @@ func changes(ctx context.Context, b *bed.Bed, runs int) error {
 	defer a.Stop(time.Minute)
 	p := feelPulse(ctx, b.Node.HealthzPort())
 	defer p.end()
-	var whole, dropin figures
+	var whole, dropin timings
 	for i := range runs + 1 { // the first ones prove the harness to the agent
 		data, err := b.Config(map[string]any{"maxPods": 130 + i})
 		if err != nil {
@@ -134,22 +135,22 @@ func changes(ctx context.Context, b *bed.Bed, runs int) error {
 	return nil
 }
 
-// figures are those of one way to change a node.
-type figures struct{ totals, downs []time.Duration }
+// timings are those of one way to change a node.
+type timings struct{ totals, downs []time.Duration }
 
 // add takes down a change, unless it is the first one.
-func (f *figures) add(i int, total, down time.Duration) {
+func (f *timings) add(i int, total, down time.Duration) {
 	if i > 0 {
 		f.totals, f.downs = append(f.totals, total), append(f.downs, down)
 	}
 }
 
-func (f *figures) show(what string, floorTotal, floorDown time.Duration) {
-	total, down := median(f.totals), median(f.downs)
+func (f *timings) show(what string, floorTotal, floorDown time.Duration) {
+	total, down := figures.Median(f.totals), figures.Median(f.downs)
 	limit := floorTotal + 900*time.Millisecond
-	row(what+": patch to healthy kubelet", ms(total), ms(floorTotal), "floor+0.9 s = "+ms(limit), total <= limit)
+	figures.Row(what+": patch to healthy kubelet", ms(total), ms(floorTotal), "floor+0.9 s = "+ms(limit), total <= limit)
 	ratio := down.Seconds() / floorDown.Seconds()
-	row(what+": time without a healthy kubelet", ms(down), ms(floorDown), fmt.Sprintf("1.10 x (is %.2f x)", ratio), ratio <= 1.10)
+	figures.Row(what+": time without a healthy kubelet", ms(down), ms(floorDown), fmt.Sprintf("1.10 x (is %.2f x)", ratio), ratio <= 1.10)
 }
 
 // change assigns a new ConfigMap and waits until it runs. It returns how long
@@ -259,7 +260,7 @@ func byHand(ctx context.Context, b *bed.Bed, runs int) (total, down time.Duratio
 			totals, downs = append(totals, up.Sub(begin)), append(downs, gap)
 		}
 	}
-	return median(totals), median(downs), nil
+	return figures.Median(totals), figures.Median(downs), nil
 }
 
 func terminate(cmd *exec.Cmd) error {

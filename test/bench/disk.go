@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/test/figures"
 )
 
 // diskBench measures checkpointing and adopting a configuration on disk,
@@ -58,9 +59,9 @@ func diskBench(ctx context.Context) error {
 		}
 		theirs = append(theirs, time.Since(begin))
 	}
-	figure, floor := median(ours), median(theirs)
+	figure, floor := figures.Median(ours), figures.Median(theirs)
 	ratio := figure.Seconds() / floor.Seconds()
-	row("checkpoint and adopt on disk", fmt.Sprintf("%.2f ms", figure.Seconds()*1000), fmt.Sprintf("%.2f ms", floor.Seconds()*1000),
+	figures.Row("checkpoint and adopt on disk", fmt.Sprintf("%.2f ms", figure.Seconds()*1000), fmt.Sprintf("%.2f ms", floor.Seconds()*1000),
 		fmt.Sprintf("1.5 x (is %.2f x)", ratio), ratio <= 1.5)
 	return nil
 }

@@ -1,17 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
 	"os"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/evenkeel/evenkeel/test/bed"
+	"github.com/evenkeel/evenkeel/test/figures"
 )
 
 // idling takes the agent's size after it had nothing to do for a while.
@@ -58,7 +56,7 @@ func idling(ctx context.Context, b *bed.Bed, idle time.Duration) error {
 		return err
 	}
 	requestsBefore := requests.Load()
-	cpuBefore, err := cpuTime(a.Pid())
+	cpuBefore, err := figures.CPUTime(a.Pid())
 	if err != nil {
 		return err
 	}
@@ -68,12 +66,12 @@ func idling(ctx context.Context, b *bed.Bed, idle time.Duration) error {
 		return ctx.Err()
 	case <-time.After(idle):
 	}
-	cpu, err := cpuTime(a.Pid())
+	cpu, err := figures.CPUTime(a.Pid())
 	if err != nil {
 		return err
 	}
 	elapsed := time.Since(begin)
-	rss, err := vmRSS(a.Pid())
+	rss, _, err := figures.Memory(a.Pid())
 	if err != nil {
 		return err
 	}
@@ -83,43 +81,9 @@ func idling(ctx context.Context, b *bed.Bed, idle time.Duration) error {
 	if err != nil {
 		return err
 	}
-	mib := func(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }
-	row("idle: resident memory (VmRSS)", mib(rss), "-", "25 MiB", rss <= 25<<20)
-	row("idle: share of a core", fmt.Sprintf("%.3f %%", share), "-", "0.2 %", share <= 0.2)
-	row("idle: API requests beside the watches", fmt.Sprintf("%.2f / min", perMinute), "-", "1 / min", perMinute <= 1)
-	row("binary, stripped", fmt.Sprintf("%.1f MB", float64(info.Size())/1e6), "-", "40 MB", info.Size() <= 40e6)
+	figures.Row("idle: resident memory (VmRSS)", figures.MiB(rss), "-", "25 MiB", rss <= 25<<20)
+	figures.Row("idle: share of a core", fmt.Sprintf("%.3f %%", share), "-", "0.2 %", share <= 0.2)
+	figures.Row("idle: API requests beside the watches", fmt.Sprintf("%.2f / min", perMinute), "-", "1 / min", perMinute <= 1)
+	figures.Row("binary, stripped", fmt.Sprintf("%.1f MB", float64(info.Size())/1e6), "-", "40 MB", info.Size() <= 40e6)
 	return nil
-}
-
-// cpuTime is what a process has used, of user and system time.
-func cpuTime(pid int) (time.Duration, error) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
-	var ticks int64
-	for _, field := range fields[11:13] {
-		n, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			return 0, err
-		}
-		ticks += n
-	}
-	const perSecond = 100 // USER_HZ, the same on every Linux that Go knows
-	return time.Duration(ticks) * time.Second / perSecond, nil
-}
-
-func vmRSS(pid int) (int64, error) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(raw)) {
-		var kib int64
-		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &kib); err == nil {
-			return kib << 10, nil
-		}
-	}
-	return 0, fmt.Errorf("no VmRSS of process %d", pid)
 }

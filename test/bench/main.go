@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
 	"time"
 
@@ -60,20 +59,6 @@ func bench(ctx context.Context, runs int, idle time.Duration, only string) error
 		}
 	}
 	return nil
-}
-
-// row prints one figure, its floor and what it may be.
-func row(what, figure, floor, limit string, ok bool) {
-	verdict := "within"
-	if !ok {
-		verdict = "OVER"
-	}
-	fmt.Printf("%-58s %12s   floor %-12s limit %-22s %s\n", what, figure, floor, limit, verdict)
-}
-
-func median[T int | int64 | float64 | time.Duration](values []T) T {
-	slices.Sort(values)
-	return values[len(values)/2]
 }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.0f ms", d.Seconds()*1000) }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/test/bed"
+	"github.com/evenkeel/evenkeel/test/figures"
 )
 
 // rejections measures how long a verdict takes, and that the kubelet does not
@@ -60,13 +61,13 @@ func rejections(ctx context.Context, b *bed.Bed, runs int) error {
 				took = append(took, time.Since(begin))
 			}
 		}
-		m := median(took)
-		row(kind.name+": patch to verdict", ms(m), "-", ms(kind.limit), m <= kind.limit)
+		m := figures.Median(took)
+		figures.Row(kind.name+": patch to verdict", ms(m), "-", ms(kind.limit), m <= kind.limit)
 	}
 	if err := b.Assign(ctx, nil); err != nil {
 		return err
 	}
 	failures := p.failed()
-	row("rejected: failures of the kubelet's healthz", fmt.Sprint(failures), "0", "0", failures == 0)
+	figures.Row("rejected: failures of the kubelet's healthz", fmt.Sprint(failures), "0", "0", failures == 0)
 	return nil
 }

@@ -1,0 +1,111 @@
+// Command benchfleet measures evenkeel-controller with a fleet of hollow nodes: what a rollout costs the API server, how
+// soon it is written, how large the controller grows, how long a plan takes. Each figure stands beside a floor or a limit
+// from the same run; it ends with an error if a limit is broken.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/evenkeel/evenkeel/test/figures"
+)
+
+// The limits.
+const (
+	mostWrites  = 4.0       // to the API per node and successful rollout, Events apart
+	mostEvents  = 2.0       // the same
+	mostRatio   = 1.5       // of an unlimited rollout to patching by hand
+	mostMemory  = 150 << 20 // of the controller, with memoryNodes
+	memoryNodes = 5000
+	mostPlan    = 100 * time.Millisecond // for planNodes
+	planNodes   = 100_000
+)
+
+func main() {
+	b := &bench{}
+	nodes := flag.Int("nodes", 5000, "how many hollow nodes there are")
+	rounds := flag.Int("rounds", 2, "how often it is patched by hand and rolled out, in alternating order")
+	idle := flag.Duration("idle", 2*time.Minute, "how long the controller is watched at rest")
+	only := flag.String("only", "", "measure only plan, memory or rollout")
+	flag.Func("apiserver", "flag for the API server, such as --max-requests-inflight=100; repeatable", func(f string) error {
+		b.apiserver = append(b.apiserver, f)
+		return nil
+	})
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := b.run(ctx, *nodes, *rounds, *idle, *only)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "benchfleet:", err)
+		os.Exit(1)
+	}
+}
+
+// bench is one run.
+type bench struct {
+	apiserver []string // more flags for it
+	over      []string // limits that were broken
+}
+
+func (b *bench) run(ctx context.Context, nodes, rounds int, idle time.Duration, only string) error {
+	if nodes < 1 || rounds < 1 {
+		return errors.New("-nodes and -rounds must be at least 1")
+	}
+	fmt.Printf("evenkeel-controller: %d nodes, %d rounds, %d processors, %s\n", nodes, rounds, runtime.NumCPU(), runtime.Version())
+	if len(b.apiserver) > 0 {
+		note("the API server has", "%q", b.apiserver)
+	}
+	for _, part := range []struct {
+		name string
+		run  func() error
+	}{
+		{"plan", func() error { return b.plans(ctx) }},
+		{"rollout", func() error { return b.rollouts(ctx, nodes, rounds, idle) }},
+		{"memory", func() error { return b.growth(ctx, nodes) }},
+	} {
+		if only != "" && only != part.name {
+			continue
+		}
+		fmt.Printf("\n%s\n", part.name)
+		if err := part.run(); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+	}
+	if len(b.over) > 0 {
+		return fmt.Errorf("over their limits: %q", b.over)
+	}
+	return nil
+}
+
+// limited prints a figure that has a limit, and remembers if it is over.
+func (b *bench) limited(what, figure, floor, limit string, ok bool) {
+	figures.Row(what, figure, floor, limit, ok)
+	if !ok {
+		b.over = append(b.over, what)
+	}
+}
+
+// note prints a figure that has none.
+func note(what, format string, args ...any) {
+	fmt.Printf("%-58s %s\n", what, fmt.Sprintf(format, args...))
+}
+
+// program is one of evenkeel's own, as make build leaves it.
+func program(name string) (string, error) {
+	path, err := filepath.Abs(filepath.Join("bin", name))
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("%w; run make build, and this in the module's directory", err)
+	}
+	return path, nil
+}

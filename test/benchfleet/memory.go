@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/test/figures"
+)
+
+// growth measures how the controller grows with what there is to see: Nodes as large as real ones, and NodeConfigs as
+// agents leave them. A rollout that is paused has all of them looked at.
+func (b *bench) growth(ctx context.Context, nodes int) (err error) {
+	w, err := up(ctx, b.apiserver)
+	defer func() { err = errors.Join(err, w.down()) }()
+	if err != nil {
+		return err
+	}
+	o := &v1alpha1.NodeConfigRollout{
+		ObjectMeta: metav1.ObjectMeta{Name: "paused"},
+		Spec: v1alpha1.NodeConfigRolloutSpec{
+			AllNodes: true, Paused: true,
+			Template: v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":120}`)}},
+		},
+	}
+	if err := w.admin.Create(ctx, o); err != nil {
+		return err
+	}
+	made := 0
+	var first int64
+	for i, size := range []int{max(1, nodes/5), nodes, 4 * nodes} {
+		if err := w.populate(ctx, made, size); err != nil {
+			return err
+		}
+		made = size
+		now, most, started, err := w.look(ctx, o, size)
+		if err != nil {
+			return err
+		}
+		limit, ok := "-", true
+		if size <= memoryNodes {
+			limit, ok = figures.MiB(mostMemory), most <= mostMemory
+		}
+		b.limited(fmt.Sprintf("controller: most memory, %d Nodes, %d NodeConfigs", size, size), figures.MiB(most), "-", limit, ok)
+		note("", "%s after half a minute; everything was seen after %s", figures.MiB(now), seconds(started))
+		if i == 0 {
+			first = now
+		} else {
+			note("", "%.1f KiB for each node more", float64(now-first)/1024/float64(size-max(1, nodes/5)))
+		}
+	}
+	return w.storage(ctx, nodeName(0))
+}
+
+// look has a controller see everything, and returns how large it is.
+func (w *world) look(ctx context.Context, o *v1alpha1.NodeConfigRollout, nodes int) (now, most int64, started time.Duration, err error) {
+	c, started, err := w.controller(ctx)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	defer func() { err = errors.Join(err, c.stop()) }()
+	if err := eventually(ctx, 2*time.Minute, time.Second, func() error {
+		if err := w.admin.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+			return err
+		}
+		if int(o.Status.Nodes.Selected) != nodes {
+			return fmt.Errorf("%d of %d nodes are selected: %s", o.Status.Nodes.Selected, nodes, o.Status.Message)
+		}
+		return nil
+	}, c.done); err != nil {
+		return 0, 0, 0, err
+	}
+	select {
+	case <-ctx.Done():
+		return 0, 0, 0, ctx.Err()
+	case <-time.After(30 * time.Second): // what is free goes back to the kernel by and by
+	}
+	now, most, err = figures.Memory(c.pid())
+	return now, most, started, err
+}
+
+// populate makes Nodes and NodeConfigs, from one number to another.
+func (w *world) populate(ctx context.Context, from, to int) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	work := make(chan int)
+	var all sync.WaitGroup
+	for range patchers {
+		all.Go(func() {
+			for i := range work {
+				if err := w.make(ctx, i); err != nil && ctx.Err() == nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for i := from; i < to && ctx.Err() == nil; i++ {
+		work <- i
+	}
+	close(work)
+	all.Wait()
+	return context.Cause(ctx)
+}
+
+func nodeName(i int) string { return fmt.Sprintf("node-%06d.example.com", i) }
+
+func (w *world) make(ctx context.Context, i int) error {
+	name := nodeName(i)
+	if err := w.admin.Create(ctx, realistic(name, i)); err != nil {
+		return err
+	}
+	ref := v1alpha1.ConfigMapReference{Namespace: v1alpha1.SystemNamespace, Name: "paused-0123456789ab", UID: "7f1d2c3b-0000-4000-8000-0123456789ab", SHA256: strings.Repeat("0123456789abcdef", 4)}
+	before := ref
+	before.Name, before.UID, before.SHA256 = "paused-ba9876543210", "7f1d2c3b-0000-4000-8000-ba9876543210", strings.Repeat("fedcba9876543210", 4)
+	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NodeConfigSpec{ConfigSource: &v1alpha1.NodeConfigSource{
+		ConfigMapRef: &ref,
+		RolloutRef: &v1alpha1.RolloutReference{
+			Name: "paused", Revision: 2, Attempt: 1, AssignedAt: metav1.Now(),
+			Previous: &v1alpha1.PreviousSource{ConfigMapRef: before, Rollout: "paused", Revision: 1, Attempt: 1},
+		},
+	}}}
+	if err := w.admin.Create(ctx, nc); err != nil {
+		return err
+	}
+	runs := v1alpha1.ConfigRevision{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID, SHA256: ref.SHA256}
+	nc.Status = v1alpha1.NodeConfigStatus{
+		ObservedGeneration: 1, Assigned: &v1alpha1.AssignedConfig{ConfigRevision: runs, RolloutRef: nc.Spec.ConfigSource.RolloutRef}, Active: &runs,
+		LastKnownGood: &v1alpha1.LastKnownGoodConfig{ConfigRevision: runs, Since: new(metav1.Now())},
+		AgentVersion:  "v0.1.0", ComponentVersion: "v1.36.3",
+		Conditions: []metav1.Condition{{
+			Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue, Reason: "AllChecksPassed",
+			Message: "using current (UID: " + string(ref.UID) + "): all checks passed", LastTransitionTime: metav1.Now(), ObservedGeneration: 1,
+		}},
+	}
+	return w.admin.Status().Update(ctx, nc)
+}
+
+// realistic is a Node as large as those of real clusters: it lists images.
+func realistic(name string, i int) *corev1.Node {
+	now := metav1.Now()
+	n := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name,
+			Labels: map[string]string{
+				corev1.LabelHostname: name, corev1.LabelArchStable: "amd64", corev1.LabelOSStable: "linux", corev1.LabelInstanceTypeStable: "large",
+				corev1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%3), corev1.LabelTopologyRegion: "region", "pool": "workers",
+			},
+			Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true", "node.alpha.kubernetes.io/ttl": "0"},
+		},
+		Spec: corev1.NodeSpec{ProviderID: "example:///zone/" + name, PodCIDR: "10.0.0.0/24"},
+	}
+	for _, c := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure, corev1.NodeReady} {
+		status := corev1.ConditionFalse
+		if c == corev1.NodeReady {
+			status = corev1.ConditionTrue
+		}
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
+			Type: c, Status: status, Reason: "Kubelet" + string(c), Message: "kubelet says so of " + string(c), LastHeartbeatTime: now, LastTransitionTime: now,
+		})
+	}
+	n.Status.Capacity = corev1.ResourceList{}
+	for name, amount := range map[corev1.ResourceName]string{"cpu": "16", "memory": "65843040Ki", "pods": "110", "ephemeral-storage": "203056560Ki", "hugepages-2Mi": "0"} {
+		n.Status.Capacity[name] = resource.MustParse(amount)
+	}
+	n.Status.Allocatable = n.Status.Capacity
+	n.Status.NodeInfo = corev1.NodeSystemInfo{
+		KubeletVersion: "v1.36.3", Architecture: "amd64", OperatingSystem: "linux", KernelVersion: "6.12.0-1-amd64", OSImage: "A Distribution 12",
+		ContainerRuntimeVersion: "containerd://2.1.4", MachineID: strings.Repeat("a", 32), SystemUUID: strings.Repeat("b", 36), BootID: strings.Repeat("c", 36),
+	}
+	for image := range 40 {
+		repository := fmt.Sprintf("registry.example.com/team/service-%02d", image)
+		n.Status.Images = append(n.Status.Images, corev1.ContainerImage{
+			Names: []string{repository + "@sha256:" + strings.Repeat("0123456789abcdef", 4), fmt.Sprintf("%s:v1.%d", repository, image)}, SizeBytes: 123456789,
+		})
+	}
+	return n
+}
+
+// storage prints how large what is stored is: the API server keeps custom resources as JSON.
+func (w *world) storage(ctx context.Context, nodeConfig string) error {
+	kube, err := kubernetes.NewForConfig(w.cluster.AdminConfig())
+	if err != nil {
+		return err
+	}
+	raw, err := kube.RESTClient().Get().AbsPath("/apis", v1alpha1.GroupVersion.String(), "nodeconfigs", nodeConfig).DoRaw(ctx)
+	if err != nil {
+		return err
+	}
+	note("stored: a NodeConfig", "%d bytes", len(raw))
+	metrics, err := kube.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(metrics)) {
+		if name, value, _ := strings.Cut(line, " "); strings.HasPrefix(name, "apiserver_storage_size_bytes{") {
+			size, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			note("stored: etcd's database, with what is not compacted yet", "%s", figures.MiB(int64(size)))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// child is a program that runs, and dies with this one.
+type child struct {
+	name string
+	cmd  *exec.Cmd
+	log  string
+	done chan struct{}
+	err  error
+}
+
+// start starts a program. What it says goes to a file.
+func start(log string, argv ...string) (*child, error) {
+	out, err := os.Create(log)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	c := &child{name: filepath.Base(argv[0]), cmd: exec.Command(argv[0], argv[1:]...), log: log, done: make(chan struct{})}
+	c.cmd.Stdout, c.cmd.Stderr = out, out
+	// SIGTERM, so that it cleans up behind itself even then.
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	if err := c.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		c.err = c.cmd.Wait()
+		close(c.done)
+	}()
+	return c, nil
+}
+
+func (c *child) pid() int { return c.cmd.Process.Pid }
+
+// says waits until it has said something.
+func (c *child) says(ctx context.Context, text string, within time.Duration) error {
+	return eventually(ctx, within, 50*time.Millisecond, func() error {
+		raw, err := os.ReadFile(c.log)
+		if err != nil {
+			return err
+		}
+		if bytes.Contains(raw, []byte(text)) {
+			return nil
+		}
+		return fmt.Errorf("%s has not said %q; its last words: %s", c.name, text, raw[max(0, len(raw)-500):])
+	}, c.done)
+}
+
+// stop has it end, and returns what it ended with.
+func (c *child) stop() error {
+	_ = c.cmd.Process.Signal(syscall.SIGTERM) // one that has ended is waited for all the same
+	select {
+	case <-c.done:
+	case <-time.After(2 * time.Minute):
+		_ = c.cmd.Process.Kill()
+		<-c.done
+	}
+	if c.err != nil {
+		raw, _ := os.ReadFile(c.log)
+		return fmt.Errorf("%s: %w: %s", c.name, c.err, raw[max(0, len(raw)-500):])
+	}
+	return nil
+}
+
+// eventually tries until there is no error, over gives up, or the time is over.
+func eventually(ctx context.Context, within, every time.Duration, try func() error, over <-chan struct{}) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
+		case <-over:
+			return fmt.Errorf("it has ended: %w", err)
+		case <-tick.C:
+		}
+	}
+}
+
+// find returns the process of a program that has something on its command line.
+func find(name, argument string) (int, error) {
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return 0, err
+	}
+	for _, path := range all {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has just ended
+		}
+		argv0, rest, _ := bytes.Cut(raw, []byte{0})
+		if filepath.Base(string(argv0)) == name && bytes.Contains(rest, []byte(argument)) {
+			return strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		}
+	}
+	return 0, errors.New("no process " + name)
+}

@@ -1,0 +1,316 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/test/figures"
+)
+
+// fleet is a world with agents, and what was measured of it.
+type fleet struct {
+	*world
+	*view
+	hollow  *child
+	nodes   int
+	changes int // that there were: each has another payload
+
+	hands, rollouts []phase // all at once
+	paced           phase   // a rollout as people do it
+	rest            calm    // after that
+}
+
+// Budgets of rollouts.
+const (
+	unlimited = "100%"
+	usual     = "10%"
+)
+
+// phase is a change of the whole fleet.
+type phase struct {
+	first   time.Duration // from the start to the answer to the first patch
+	written time.Duration // and to the last one
+	settled time.Duration // until the last node had proven it
+	used    spent
+	counts  map[key]int // writes
+	refused map[key]int
+	now     int64 // of the controller, in bytes, in the end
+	most    int64 // and at most
+	started time.Duration
+}
+
+// calm is a while in which nothing happened.
+type calm struct {
+	share    float64 // of a processor, that the controller used
+	requests map[key]int
+	took     time.Duration
+}
+
+func (b *bench) rollouts(ctx context.Context, nodes, rounds int, idle time.Duration) (err error) {
+	w, err := up(ctx, b.apiserver)
+	defer func() { err = errors.Join(err, w.down()) }()
+	if err != nil {
+		return err
+	}
+	f := &fleet{world: w, nodes: nodes}
+	begin := time.Now()
+	f.hollow, err = w.run("evenkeel-hollow", "--kubeconfig="+w.cluster.AdminKubeconfig(), fmt.Sprintf("--nodes=%d", nodes),
+		"--zones=3", "--cleanup=false", "--trial-duration=5s", "--ready-timeout=10m", "--health-timeout=10m")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.hollow.stop()) }()
+	if err := f.hollow.says(ctx, "nodes have joined", 2*time.Minute+time.Duration(nodes)*patience); err != nil {
+		return err
+	}
+	_, most, err := figures.Memory(f.hollow.pid())
+	if err != nil {
+		return err
+	}
+	note("nodes joined in", "%.1f s; evenkeel-hollow takes %s", time.Since(begin).Seconds(), figures.MiB(most))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	f.view = w.view(ctx)
+	if err := f.all(ctx, nodes, func(seen) bool { return true }); err != nil {
+		return err
+	}
+	// So that everything that is measured begins with nodes that have proven a ConfigMap.
+	if _, err := f.byHand(ctx); err != nil {
+		return err
+	}
+	for round := range rounds {
+		order := []func(context.Context) error{f.measureHand, f.measureRollout}
+		if round%2 == 1 {
+			slices.Reverse(order)
+		}
+		for _, measure := range order {
+			if err := measure(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if f.paced, err = f.roll(ctx, usual, idle); err != nil {
+		return err
+	}
+	return b.report(ctx, f)
+}
+
+func (f *fleet) measureHand(ctx context.Context) error {
+	p, err := f.byHand(ctx)
+	f.hands = append(f.hands, p)
+	return err
+}
+
+func (f *fleet) measureRollout(ctx context.Context) error {
+	p, err := f.roll(ctx, unlimited, 0)
+	f.rollouts = append(f.rollouts, p)
+	return err
+}
+
+// kubelet is a payload that no node has had.
+func (f *fleet) kubelet() string {
+	f.changes++
+	return fmt.Sprintf(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":%d}`, 110+f.changes)
+}
+
+// byHand gives every node the same, as fast as the API server allows, and waits until the agents have answered.
+func (f *fleet) byHand(ctx context.Context) (phase, error) {
+	data := f.kubelet()
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: fmt.Sprintf("by-hand-%d", f.changes)},
+		Immutable:  new(true), Data: map[string]string{"kubelet": data},
+	}
+	if err := f.admin.Create(ctx, cm); err != nil {
+		return phase{}, err
+	}
+	ref := v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: payload.Digest("kubelet", []byte(data))}
+	f.mu.Lock()
+	nodes := maps.Clone(f.view.nodes)
+	f.mu.Unlock()
+	before, err := f.spent(f.hollow)
+	if err != nil {
+		return phase{}, err
+	}
+	begin := time.Now()
+	work := make(chan string)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	for range patchers {
+		all.Go(func() {
+			for name := range work {
+				if err := f.assign(ctx, name, nodes[name], ref); err != nil {
+					mu.Lock()
+					errs = append(errs, err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for name := range nodes {
+		work <- name
+	}
+	close(work)
+	all.Wait()
+	if len(errs) > 0 {
+		return phase{}, errs[0]
+	}
+	if err := f.all(ctx, f.nodes, func(s seen) bool { return s.proven == cm.UID }); err != nil {
+		return phase{}, err
+	}
+	return f.end(ctx, begin, before, "benchfleet", nil)
+}
+
+// assign writes what the controller would write.
+func (f *fleet) assign(ctx context.Context, name string, known seen, ref v1alpha1.ConfigMapReference) error {
+	by := &v1alpha1.RolloutReference{Name: "by-hand", Revision: int64(f.changes), Attempt: 1, AssignedAt: metav1.Now()}
+	if s := known.spec.ConfigSource; s != nil {
+		by.Previous = &v1alpha1.PreviousSource{ConfigMapRef: *s.ConfigMapRef, Rollout: s.RolloutRef.Name, Revision: s.RolloutRef.Revision, Attempt: 1}
+	}
+	patch, err := json.Marshal([]map[string]any{
+		{"op": "test", "path": "/metadata/uid", "value": known.uid},
+		{"op": "test", "path": "/metadata/generation", "value": known.generation},
+		{"op": "add", "path": "/spec", "value": v1alpha1.NodeConfigSpec{ConfigSource: &v1alpha1.NodeConfigSource{ConfigMapRef: &ref, RolloutRef: by}}},
+	})
+	if err != nil {
+		return err
+	}
+	return f.hand.Patch(ctx, &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch(types.JSONPatchType, patch))
+}
+
+// roll rolls a configuration out by a controller that has just started, in one step; then it watches the controller at
+// rest.
+func (f *fleet) roll(ctx context.Context, budget string, idle time.Duration) (p phase, err error) {
+	c, started, err := f.controller(ctx)
+	if err != nil {
+		return phase{}, err
+	}
+	defer func() { err = errors.Join(err, c.stop()) }()
+	most, everything := intstr.FromString(budget), intstr.FromString("100%")
+	data := f.kubelet()
+	o := &v1alpha1.NodeConfigRollout{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("rollout-%d", f.changes)},
+		Spec: v1alpha1.NodeConfigRolloutSpec{
+			AllNodes: true, Template: v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(data)}},
+			Strategy:           v1alpha1.RolloutStrategy{MaxUnavailable: &most, Steps: []v1alpha1.RolloutStep{{Nodes: &everything}}},
+			FailurePolicy:      v1alpha1.FailurePolicy{MaxFailures: new(intstr.FromInt32(1))},
+			NodeTimeoutSeconds: 3600, ProgressDeadlineSeconds: 7200,
+		},
+	}
+	before, err := f.spent(f.hollow, c)
+	if err != nil {
+		return phase{}, err
+	}
+	begin := time.Now()
+	if err := f.admin.Create(ctx, o); err != nil {
+		return phase{}, err
+	}
+	err = eventually(ctx, 2*time.Minute+time.Duration(f.nodes)*patience, 250*time.Millisecond, func() error {
+		if err := f.admin.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+			return err
+		}
+		if o.Status.Phase != v1alpha1.RolloutComplete || int(o.Status.Nodes.Updated) != f.nodes {
+			return fmt.Errorf("the rollout is %s, %s updated: %s", o.Status.Phase, o.Status.Updated, o.Status.Message)
+		}
+		return nil
+	}, c.done)
+	if err != nil {
+		return phase{}, err
+	}
+	if p, err = f.end(ctx, begin, before, "evenkeel-controller", c); err != nil {
+		return phase{}, err
+	}
+	p.started = started
+	if f.rest, err = f.calm(ctx, idle, c); err != nil {
+		return phase{}, err
+	}
+	if p.now, p.most, err = figures.Memory(c.pid()); err != nil {
+		return phase{}, err
+	}
+	return p, f.admin.Delete(ctx, o)
+}
+
+// end waits until everything has settled, and takes down what it took.
+func (f *fleet) end(ctx context.Context, begin time.Time, before spent, writer string, c *child) (phase, error) {
+	p := phase{settled: time.Since(begin)}
+	if err := f.quiet(ctx); err != nil {
+		return phase{}, err
+	}
+	end := time.Now()
+	children := []*child{f.hollow}
+	if c != nil {
+		children = append(children, c)
+	}
+	var err error
+	if p.used, err = f.spent(children...); err != nil {
+		return phase{}, err
+	}
+	for name := range p.used {
+		p.used[name] -= before[name]
+	}
+	p.counts = f.audit.count(begin, end, (*request).write)
+	p.refused = f.audit.count(begin, end, func(r *request) bool { return r.write() && !r.taken() })
+	f.audit.count(begin, end, func(r *request) bool {
+		if r.program == writer && r.verb == "patch" && r.resource == "nodeconfigs" && r.taken() {
+			if p.written == 0 {
+				p.first = r.answered.Sub(begin)
+			}
+			p.written = max(p.written, r.answered.Sub(begin))
+		}
+		return false
+	})
+	return p, nil
+}
+
+// calm watches the controller while nothing happens.
+func (f *fleet) calm(ctx context.Context, idle time.Duration, c *child) (calm, error) {
+	before, err := figures.CPUTime(c.pid())
+	if err != nil {
+		return calm{}, err
+	}
+	begin := time.Now()
+	select {
+	case <-ctx.Done():
+		return calm{}, ctx.Err()
+	case <-time.After(idle):
+	}
+	after, err := figures.CPUTime(c.pid())
+	if err != nil {
+		return calm{}, err
+	}
+	r := calm{took: time.Since(begin)}
+	r.share = (after - before).Seconds() / r.took.Seconds()
+	if err := f.audit.read(); err != nil {
+		return calm{}, err
+	}
+	r.requests = f.audit.count(begin, time.Now(), func(r *request) bool { return r.program == "evenkeel-controller" && r.verb != "watch" })
+	return r, nil
+}
+
+// sorted are keys by their count, the highest first.
+func sorted(counts map[key]int) []key {
+	return slices.SortedFunc(maps.Keys(counts), func(a, b key) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a.program+a.verb+a.resource, b.program+b.verb+b.resource))
+	})
+}
+
+func (k key) String() string {
+	return strings.TrimPrefix(k.program, "evenkeel-") + " " + k.verb + " " + k.resource
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/controller"
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+	"github.com/evenkeel/evenkeel/test/figures"
+)
+
+// world is an API server with what is measured in front of it.
+type world struct {
+	dir     string
+	cluster *localcluster.Cluster
+	admin   client.WithWatch
+	hand    client.Client // what patches by hand, with the controller's identity: the API server treats both alike
+	audit   *auditLog
+	config  string         // the controller's kubeconfig
+	servers map[string]int // process IDs of the API server and etcd
+	logs    int
+}
+
+// up starts an API server. Call down in any case.
+func up(ctx context.Context, more []string) (w *world, err error) {
+	ctrllog.SetLogger(logr.Discard())
+	w = &world{servers: map[string]int{}}
+	if w.dir, err = os.MkdirTemp("", "evenkeel-benchfleet-"); err != nil {
+		return w, err
+	}
+	if w.dir, err = filepath.EvalSymlinks(w.dir); err != nil {
+		return w, err
+	}
+	var flags []string
+	if w.audit, flags, err = newAuditLog(w.dir); err != nil {
+		return w, err
+	}
+	if w.cluster, err = localcluster.Start(ctx, localcluster.Options{Dir: filepath.Join(w.dir, "cluster"), APIServerFlags: append(flags, more...)}); err != nil {
+		return w, err
+	}
+	if err := w.cluster.Apply(ctx, filepath.Join("config", "controller")); err != nil {
+		return w, err
+	}
+	for _, name := range []string{"kube-apiserver", "etcd"} {
+		if w.servers[name], err = find(name, w.cluster.Dir()); err != nil {
+			return w, err
+		}
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+		return w, err
+	}
+	own := func(config *rest.Config) *rest.Config {
+		config.UserAgent, config.QPS = "benchfleet", -1
+		return config
+	}
+	if w.admin, err = client.NewWithWatch(own(w.cluster.AdminConfig()), client.Options{Scheme: scheme}); err != nil {
+		return w, err
+	}
+	if w.config, err = w.cluster.ClientKubeconfig(asController, "system:serviceaccounts", "system:serviceaccounts:evenkeel-system"); err != nil {
+		return w, err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", w.config)
+	if err != nil {
+		return w, err
+	}
+	w.hand, err = client.New(own(config), client.Options{Scheme: scheme})
+	return w, err
+}
+
+func (w *world) down() error {
+	var err error
+	if w.cluster != nil {
+		err = w.cluster.Stop()
+	}
+	return errors.Join(err, os.RemoveAll(w.dir))
+}
+
+// run starts one of evenkeel's programs.
+func (w *world) run(name string, args ...string) (*child, error) {
+	path, err := program(name)
+	if err != nil {
+		return nil, err
+	}
+	w.logs++
+	return start(filepath.Join(w.dir, fmt.Sprintf("%s-%d.log", name, w.logs)), append([]string{path}, args...)...)
+}
+
+// controller starts the controller, and returns when it has seen everything, and after how long.
+func (w *world) controller(ctx context.Context) (*child, time.Duration, error) {
+	begin := time.Now()
+	c, err := w.run("evenkeel-controller", "--kubeconfig="+w.config, "--metrics-bind-address=0", "--health-probe-bind-address=0",
+		"--agent-timeout=30m") // all agents at once are more than a small API server answers in a minute
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := c.says(ctx, "everything is seen", 5*time.Minute); err != nil {
+		return nil, 0, errors.Join(err, c.stop())
+	}
+	return c, time.Since(begin), nil
+}
+
+// seen is what is known of one NodeConfig.
+type seen struct {
+	uid        types.UID
+	generation int64
+	spec       v1alpha1.NodeConfigSpec
+	proven     types.UID // its last-known-good, once that is active and the status answers the spec
+}
+
+// view is every NodeConfig, by one watch.
+type view struct {
+	mu    sync.Mutex
+	nodes map[string]seen
+}
+
+func (w *world) view(ctx context.Context) *view {
+	v := &view{nodes: map[string]seen{}}
+	set := func(o any) {
+		nc := o.(*v1alpha1.NodeConfig)
+		s := seen{uid: nc.UID, generation: nc.Generation, spec: nc.Spec}
+		st := &nc.Status
+		if st.ObservedGeneration == nc.Generation && st.LastKnownGood != nil && st.Active != nil && st.Active.UID == st.LastKnownGood.UID && st.Trial == nil {
+			s.proven = st.Active.UID
+		}
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.nodes[nc.Name] = s
+	}
+	_, informer := toolscache.NewInformerWithOptions(toolscache.InformerOptions{
+		ListerWatcher: &toolscache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				list := &v1alpha1.NodeConfigList{}
+				return list, w.admin.List(ctx, list, &client.ListOptions{Raw: &o})
+			},
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				return w.admin.Watch(ctx, &v1alpha1.NodeConfigList{}, &client.ListOptions{Raw: &o})
+			},
+		},
+		ObjectType: &v1alpha1.NodeConfig{},
+		Handler:    toolscache.ResourceEventHandlerFuncs{AddFunc: set, UpdateFunc: func(_, o any) { set(o) }},
+	})
+	go informer.RunWithContext(ctx)
+	return v
+}
+
+// all waits until there are so many nodes of which something is true.
+func (v *view) all(ctx context.Context, nodes int, is func(seen) bool) error {
+	return eventually(ctx, time.Duration(nodes)*patience+2*time.Minute, 200*time.Millisecond, func() error {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		n := 0
+		for _, s := range v.nodes {
+			if is(s) {
+				n++
+			}
+		}
+		if n != nodes {
+			return fmt.Errorf("%d of %d nodes are so far", n, nodes)
+		}
+		return nil
+	}, nil)
+}
+
+// patience is how long each node may take at most, of what all do at once.
+const patience = 150 * time.Millisecond
+
+// quiet waits until nobody has written anything for some seconds but Leases.
+func (w *world) quiet(ctx context.Context) error {
+	const still = 3 * time.Second
+	return eventually(ctx, 5*time.Minute, 500*time.Millisecond, func() error {
+		if err := w.audit.read(); err != nil {
+			return err
+		}
+		for i := len(w.audit.requests) - 1; i >= 0; i-- {
+			if r := &w.audit.requests[i]; r.write() && r.resource != "leases" {
+				if ago := time.Since(r.answered); ago < still {
+					return fmt.Errorf("%s wrote %s %s ago", r.program, r.resource, ago)
+				}
+				return nil
+			}
+		}
+		return nil
+	}, nil)
+}
+
+// spent is what processes have used of the processors.
+type spent map[string]time.Duration
+
+func (w *world) spent(children ...*child) (spent, error) {
+	out := spent{}
+	pids := map[string]int{}
+	for name, pid := range w.servers {
+		pids[name] = pid
+	}
+	for _, c := range children {
+		pids[c.name] = c.pid()
+	}
+	for name, pid := range pids {
+		used, err := figures.CPUTime(pid)
+		if err != nil {
+			return nil, err
+		}
+		out[name] = used
+	}
+	return out, nil
+}
+
+// patchers is how many patch by hand at a time: as many as the controller.
+const patchers = controller.DefaultWriters
