@@ -20,11 +20,12 @@ import (
 )
 
 const (
-	countsEvery = time.Second      // a status of which only counts have changed is written this often
-	sweepEvery  = time.Minute      // garbage is looked for
-	clashEvery  = 30 * time.Second // what is in the way of a template, and is not watched, is looked for
-	longestWait = 10 * time.Second // between tries of what fails
-	lasting     = 3                // failures in a row that are not just bad luck
+	countsEvery       = time.Second      // a status of which only counts have changed is written this often
+	countsWhileMoving = 5 * time.Second  // and this often while nodes wait to be written to
+	sweepEvery        = time.Minute      // garbage is looked for
+	clashEvery        = 30 * time.Second // what is in the way of a template, and is not watched, is looked for
+	longestWait       = 10 * time.Second // between tries of what fails
+	lasting           = 3                // failures in a row that are not just bad luck
 )
 
 // loop looks at rollouts that are due until ctx ends.
@@ -268,7 +269,11 @@ func (c *Controller) policy(ctx context.Context, r *rolling, o *v1alpha1.NodeCon
 func (c *Controller) record(ctx context.Context, r *rolling, o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.Result) (time.Time, error) {
 	st := statusOf(o, p, result, c.nodes)
 	news, matters := newsOf(&o.Status, &st)
-	if due := r.written.Add(countsEvery); news && !matters && time.Now().Before(due) {
+	every := countsEvery
+	if len(result.Moves) > 0 {
+		every = countsWhileMoving
+	}
+	if due := r.written.Add(every); news && !matters && time.Now().Before(due) {
 		r.progress = &result.Next
 		return due, nil
 	}
