@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -37,7 +38,7 @@ type options struct {
 }
 
 func (o *options) bind(f *pflag.FlagSet) {
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig to talk to the API with; else the ServiceAccount of the pod")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig to talk to the API with; else $KUBECONFIG, else the ServiceAccount of the pod")
 	f.StringVar(&o.namespace, "namespace", controller.DefaultNamespace, "namespace of the revisions' ConfigMaps and of the lease; nodes must have the right to read ConfigMaps there")
 	f.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of the node that this controller runs on: it is given a revision last (default: the environment's NODE_NAME)")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the lease evenkeel-controller; without it there must be no other controller")
@@ -91,10 +92,11 @@ func (o *options) logger() *slog.Logger {
 }
 
 func (o *options) config() (*rest.Config, error) {
+	o.kubeconfig = cmp.Or(o.kubeconfig, os.Getenv(clientcmd.RecommendedConfigPathEnvVar))
 	if o.kubeconfig == "" {
 		config, err := rest.InClusterConfig()
 		if err != nil {
-			return nil, fmt.Errorf("no --kubeconfig, and not in a pod: %w", err)
+			return nil, fmt.Errorf("no --kubeconfig, no $KUBECONFIG, and not in a pod: %w", err)
 		}
 		return config, nil
 	}
@@ -130,7 +132,7 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	log.Info("evenkeel-controller", "version", version, "namespace", o.namespace, "node", o.nodeName)
-	if err := c.Run(ctx); err != nil {
+	if err := c.Run(ctx); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("stopped: %w", err)
 	}
 	return nil

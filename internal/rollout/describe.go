@@ -45,13 +45,13 @@ func (d *planner) describe() (phase, message string) {
 	case h != nil:
 		return d.describeHalt(revision, h)
 	case d.p.Frozen:
-		return PhaseFrozen, "spec.frozen: nothing moves, nodes that join included; " + d.tally()
+		return PhaseFrozen, "spec.frozen: nothing moves, nodes that join included; " + d.tally() + "; go on with: kubectl evenkeel rollout unfreeze " + d.p.Name
 	case d.counts.Members == 0:
 		return PhaseNoNodes, d.nobody()
 	case d.complete:
 		return PhaseComplete, revision + ": " + d.tally()
 	case d.p.Paused:
-		return PhasePaused, fmt.Sprintf("spec.paused; %s: %s", revision, d.tally())
+		return PhasePaused, fmt.Sprintf("spec.paused; %s: %s; go on with: kubectl evenkeel rollout resume %s", revision, d.tally(), d.p.Name)
 	case d.pausing() && d.p.Steps[d.next.Step].Pause == 0:
 		return PhaseAwaitingApproval, fmt.Sprintf("%s: %s steps are done, now it waits until somebody approves: kubectl evenkeel rollout promote %s; %s", revision, d.steps(), d.p.Name, d.tally())
 	case d.pausing():
@@ -74,7 +74,10 @@ func (d *planner) describeHalt(revision string, h *Halt) (phase, message string)
 	if d.p.Frozen {
 		what += "; spec.frozen: nothing moves"
 	}
-	again := fmt.Sprintf("; change the template, or: kubectl evenkeel rollout retry %s", d.p.Name)
+	again := fmt.Sprintf("; push a fixed configuration, or: kubectl evenkeel rollout retry %s", d.p.Name)
+	if d.good().Number != 0 && !d.good().Gone {
+		again += ", or undo " + d.p.Name
+	}
 	switch {
 	case !h.Rollback:
 		return PhaseHalted, what + again
