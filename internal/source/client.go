@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -228,6 +229,18 @@ func (c *Client) KubeletTransport() (http.RoundTripper, error) {
 // retries is the pace of what is tried again: from half a second up to most, with jitter.
 func retries(most time.Duration) wait.Backoff {
 	return wait.Backoff{Duration: 400 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 30, Cap: most}
+}
+
+// busyPause is the least that passes before an API server is asked again that has too much to do; up to three times that.
+const busyPause = 5 * time.Second
+
+// polite is how long to wait after err, if it would be d otherwise: thousands of agents that ask again at once are what
+// keeps an API server busy.
+func polite(err error, d time.Duration) time.Duration {
+	if apierrors.IsTooManyRequests(err) {
+		return max(d, wait.Jitter(busyPause, 2))
+	}
+	return d
 }
 
 // afresh begins a pace anew if the API server, having been away, has answered since recovered was asked for: what one

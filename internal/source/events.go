@@ -105,7 +105,7 @@ func (r *Reporter) writeEvents(ctx context.Context) {
 				continue
 			}
 			r.log.Debug("cannot write an event yet", "reason", e.reason, "err", err)
-			if !pause(ctx, retry.Step(), recovered, nil) {
+			if !pause(ctx, polite(err, retry.Step()), recovered, nil) {
 				return
 			}
 		}

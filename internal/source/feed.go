@@ -52,7 +52,7 @@ func (f *feed) run(ctx context.Context) {
 			f.client.note(err)
 			f.fail(err)
 		}
-		if !pause(ctx, retry.Step(), recovered, nil) {
+		if !pause(ctx, polite(err, retry.Step()), recovered, nil) {
 			return
 		}
 		afresh(&retry, f.slowest, recovered)

@@ -124,7 +124,7 @@ func (f *fetch) download(ctx context.Context) (finding, *corev1.ConfigMap) {
 			cause: explain(err, f.object(), fmt.Sprintf(
 				"grant the group system:nodes get, list and watch on configmaps in namespace %s", f.ref.Namespace)),
 		})
-		if !pause(ctx, retry.Step(), recovered, nil) {
+		if !pause(ctx, polite(err, retry.Step()), recovered, nil) {
 			return finding{}, nil
 		}
 		afresh(&retry, time.Minute, recovered)

@@ -1,8 +1,12 @@
 package source
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 func TestWhenTheAPIServerIsBackThePaceBeginsAnew(t *testing.T) {
@@ -19,5 +23,20 @@ func TestWhenTheAPIServerIsBackThePaceBeginsAnew(t *testing.T) {
 	afresh(&retry, time.Minute, back)
 	if d := retry.Step(); d > time.Second {
 		t.Errorf("now that it is back, the next attempt is after %s", d)
+	}
+}
+
+func TestAnAPIServerThatHasTooMuchToDoIsGivenTime(t *testing.T) {
+	busy := fmt.Errorf("report: %w", apierrors.NewTooManyRequests("please wait", 1))
+	for range 20 {
+		if d := polite(busy, time.Second); d < busyPause || d > 3*busyPause {
+			t.Errorf("the next attempt is after %s", d)
+		}
+	}
+	if d := polite(busy, time.Minute); d != time.Minute {
+		t.Errorf("what would be later anyway is after %s", d)
+	}
+	if d := polite(errors.New("refused"), time.Second); d != time.Second {
+		t.Errorf("after another failure the next attempt is after %s", d)
 	}
 }

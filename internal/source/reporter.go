@@ -157,7 +157,7 @@ func (w *writer) run(ctx context.Context) {
 				w.log.Warn("cannot report yet, trying again", "err", err)
 				warned = true
 			}
-			if !pause(ctx, retry.Step(), recovered, w.signal) {
+			if !pause(ctx, polite(err, retry.Step()), recovered, w.signal) {
 				return
 			}
 			afresh(&retry, time.Minute, recovered)
