@@ -117,6 +117,17 @@ func stepWords(s rollout.Step) string {
 	return "pause " + duration.HumanDuration(s.Pause)
 }
 
+// stepName is a step within a sentence, a pause by what is before it.
+func stepName(steps []rollout.Step, i int) string {
+	switch {
+	case !steps[i].IsPause():
+		return "the step of " + stepWords(steps[i])
+	case i == 0:
+		return "the " + stepWords(steps[i]) + " at the beginning"
+	}
+	return "the " + stepWords(steps[i]) + " after " + stepWords(steps[i-1])
+}
+
 func (v view) counts() string {
 	n := &v.rollout.Status.Nodes
 	parts := []string{cmp.Or(v.rollout.Status.Updated, fmt.Sprint(n.Updated)) + " updated"}

@@ -222,13 +222,17 @@ func (v *nodeView) nextOfRollout() []string {
 	var out []string
 	switch v.State {
 	case rollout.Pending.String():
-		out = append(out, fmt.Sprintf("rollout %s gives it %s when its turn comes", v.Rollout, target))
+		words := fmt.Sprintf("rollout %s gives it %s when its turn comes", v.Rollout, target)
+		if stopped(v1alpha1.RolloutPhase(v.Phase)) {
+			words = fmt.Sprintf("rollout %s does not give it %s while it is %s", v.Rollout, target, v.Phase)
+		}
+		out = append(out, words)
 	case rollout.Assigned.String(), rollout.Trial.String(), rollout.Soaking.String():
 		out = append(out, fmt.Sprintf("rollout %s waits for it: %s", v.Rollout, v.Why))
 	case rollout.Updated.String():
 		return append(out, fmt.Sprintf("nothing: it has what rollout %s wants (%s)", v.Rollout, target))
 	case rollout.Failed.String():
-		out = append(out, fmt.Sprintf("rollout %s leaves it as it is; to have it try again: kubectl evenkeel rollout retry %s %s", v.Rollout, v.Rollout, v.Name))
+		out = append(out, fmt.Sprintf("rollout %s leaves it as it is; to have it try again, and other nodes wait until it has: kubectl evenkeel rollout retry %s %s", v.Rollout, v.Rollout, v.Name))
 	default:
 		out = append(out, fmt.Sprintf("rollout %s passes it over: %s", v.Rollout, v.Why))
 	}

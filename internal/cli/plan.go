@@ -205,7 +205,7 @@ type planView struct {
 	Limited         bool                   `json:"limited,omitempty"` // it is not the end
 	Simulation      *simulationView        `json:"simulation,omitempty"`
 
-	steps int
+	steps []rollout.Step
 	run   rollout.Run // with the model's failures
 }
 
@@ -235,7 +235,7 @@ func newPlanView(ctx context.Context, f *fleet, m rollout.Model) (*planView, err
 	m.Fail = min(m.Fail, m.Trial/2)
 	v := &planView{
 		Rollout: f.policy.Name, Revision: f.policy.Target.Number, New: f.policy.Target.UID == unmadeUID, Batches: []batchView{},
-		TrialSeconds: int64(m.Trial.Seconds()), steps: len(f.policy.Steps),
+		TrialSeconds: int64(m.Trial.Seconds()), steps: f.policy.Steps,
 	}
 	now := rollout.Plan(f.policy, f.progress, f.nodes)
 	v.Phase, v.Message, v.Nodes = now.Phase, now.Message, countsOf(now.Counts)
@@ -364,7 +364,7 @@ func (v *planView) printBatches(w io.Writer) {
 		if b.Kind != rollout.Assign.String() {
 			number += " " + b.Kind
 		}
-		fmt.Fprintf(tw, "%s\t%d/%d\t%s\t%d\t%s\t%s\n", number, b.Step, v.steps, longSpan(b.AfterSeconds), len(b.Nodes), zoneCounts(b.Zones), someOf(b.Nodes))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\n", number, stepWords(v.steps[b.Step-1]), longSpan(b.AfterSeconds), len(b.Nodes), zoneCounts(b.Zones), someOf(b.Nodes))
 	}
 	tw.Flush()
 	fmt.Fprintln(w)

@@ -314,14 +314,7 @@ func (a *app) write(ctx context.Context, c client.Client, name string, old, want
 			}
 		}
 	}
-	next := "follow it with: kubectl evenkeel rollout status " + name + " -w"
-	switch {
-	case wanted.Spec.Frozen:
-		next = "it is frozen: kubectl evenkeel rollout unfreeze " + name
-	case wanted.Spec.Paused:
-		next = "it is paused: kubectl evenkeel rollout resume " + name
-	}
-	fmt.Fprintf(a.Out, "rollout %s %s; %s\n", name, did, next)
+	fmt.Fprintf(a.Out, "rollout %s %s; %s\n", name, did, next(wanted))
 	return nil
 }
 

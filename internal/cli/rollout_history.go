@@ -67,7 +67,10 @@ func pasts(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) 
 	}
 	if v := r.Status.UpdateRevision; v != nil {
 		p, st := at(v.Number, v.ConfigMapRef.Name), &r.Status
-		if p.Outcome == "" || p.EndTime == nil {
+		// What became of it in an attempt before this one is no news while it goes on.
+		again := st.Halt == nil && st.Phase != v1alpha1.RolloutComplete && (st.CurrentRevision == nil || st.CurrentRevision.Number != v.Number)
+		if p.Outcome == "" || p.EndTime == nil || again {
+			p.EndTime = nil
 			p.Outcome, p.StartTime, p.Message = orUnknown(st.Phase), st.StartTime, st.Message
 			p.Updated, p.Failed = st.Nodes.Updated, st.Nodes.Failed
 		}

@@ -299,7 +299,7 @@ func plainLine(r *v1alpha1.NodeConfigRollout) string {
 	}
 	fmt.Fprintf(&b, ": %s", orUnknown(st.Phase))
 	if st.StepsDone != "" {
-		fmt.Fprintf(&b, ", step %s", st.StepsDone)
+		fmt.Fprintf(&b, ", %s steps done", st.StepsDone)
 	}
 	if st.Updated != "" {
 		fmt.Fprintf(&b, ", %s updated", st.Updated)
