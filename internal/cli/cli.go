@@ -67,7 +67,7 @@ func Run(ctx context.Context, version string, args []string, streams genericclio
 		code, err = e.code, e.err
 	}
 	if err != nil {
-		fmt.Fprintln(a.ErrOut, "error:", a.explain(err))
+		fmt.Fprintln(a.ErrOut, "error:", printable(a.explain(err).Error()))
 	}
 	return code
 }

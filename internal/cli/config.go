@@ -121,9 +121,9 @@ func (a *app) configDiff(ctx context.Context, nameA, nameB string, o diffOptions
 	if o.output != "" {
 		return encode(a.Out, o.output, d)
 	}
-	fmt.Fprintf(a.Out, "--- %s (%s)\n+++ %s (%s)\n", d.A.Name, d.A.Source, d.B.Name, d.B.Source)
+	fmt.Fprintf(a.Out, "--- %s\n+++ %s\n", oneLine(d.A.Name+" ("+d.A.Source+")"), oneLine(d.B.Name+" ("+d.B.Source+")"))
 	for _, c := range d.Differences {
-		fmt.Fprintln(a.Out, c)
+		fmt.Fprintln(a.Out, oneLine(c.String()))
 	}
 	if len(d.Differences) == 0 {
 		fmt.Fprintln(a.Out, "no differences")

@@ -64,12 +64,12 @@ func (v view) title() string {
 	st := &v.rollout.Status
 	title := v.style.bold(v.rollout.Name)
 	if r := st.UpdateRevision; r != nil {
-		title += fmt.Sprintf("  revision %d (%s)", r.Number, r.ConfigMapRef.Name)
+		title += fmt.Sprintf("  revision %d (%s)", r.Number, oneLine(r.ConfigMapRef.Name))
 		if st.Attempt > 1 {
 			title += fmt.Sprintf(", attempt %d", st.Attempt)
 		}
 	}
-	title += "  " + v.style.phase(v1alpha1.RolloutPhase(orUnknown(st.Phase)))
+	title += "  " + v.style.phase(v1alpha1.RolloutPhase(oneLine(orUnknown(st.Phase))))
 	if st.StartTime != nil {
 		title += v.style.dim("  for " + age(*st.StartTime, v.now))
 	}
@@ -130,7 +130,7 @@ func stepName(steps []rollout.Step, i int) string {
 
 func (v view) counts() string {
 	n := &v.rollout.Status.Nodes
-	parts := []string{cmp.Or(v.rollout.Status.Updated, fmt.Sprint(n.Updated)) + " updated"}
+	parts := []string{cmp.Or(oneLine(v.rollout.Status.Updated), fmt.Sprint(n.Updated)) + " updated"}
 	for _, c := range []struct {
 		n     int32
 		words string
@@ -158,7 +158,7 @@ func (v view) conditions() []string {
 		lines = append(lines, fmt.Sprintf("%-12s %-8s %s: %s", c.Type, c.Status, c.Reason, oneLine(c.Message)))
 	}
 	if r := v.rollout.Status.CurrentRevision; r != nil {
-		lines = append(lines, fmt.Sprintf("Succeeded last: revision %d (%s)", r.Number, r.ConfigMapRef.Name))
+		lines = append(lines, fmt.Sprintf("Succeeded last: revision %d (%s)", r.Number, oneLine(r.ConfigMapRef.Name)))
 	}
 	return lines
 }
@@ -170,7 +170,7 @@ func (v view) failed() []string {
 		if i == 0 {
 			lines = append(lines, "")
 		}
-		lines = append(lines, fmt.Sprintf("%s  %s  %s", n.Name, v.style.red(oneLine(n.Reason)), oneLine(n.Message)))
+		lines = append(lines, fmt.Sprintf("%s  %s  %s", oneLine(n.Name), v.style.red(oneLine(n.Reason)), oneLine(n.Message)))
 	}
 	if more := int(v.rollout.Status.Nodes.Failed) - len(v.rollout.Status.FailedNodes); more > 0 && len(lines) > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more that failed", more))

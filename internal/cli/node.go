@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -251,7 +250,7 @@ func (v *nodeView) print(w io.Writer, now time.Time) error {
 			fmt.Fprintf(tw, "%s:\t%s\n", key, oneLine(text))
 		}
 	}
-	ago := func(t metav1.Time) string { return duration.HumanDuration(now.Sub(t.Time)) + " ago" }
+	ago := func(t metav1.Time) string { return age(t, now) + " ago" }
 	line("Node", "%s", v.Name)
 	line("Zone", "%s", v.Zone)
 	line("Assigned", "%s", v.assignment(ago))

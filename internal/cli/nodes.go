@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -324,7 +323,11 @@ func (r *nodeRows) add(row nodeRow) error {
 		r.table = tw
 		fmt.Fprintln(tw, strings.Join(r.header(), "\t"))
 	}
-	fmt.Fprintln(r.table, strings.Join(r.cells(row), "\t"))
+	cells := r.cells(row)
+	for i := range cells {
+		cells[i] = dash(oneLine(cells[i]))
+	}
+	fmt.Fprintln(r.table, strings.Join(cells, "\t"))
 	if r.n%pageSize == 0 {
 		return r.table.Flush()
 	}
@@ -366,18 +369,18 @@ func (r *nodeRows) cells(row nodeRow) []string {
 	if t := row.Trial; t != nil {
 		trial = span(time.Duration(t.ElapsedSeconds)*time.Second) + "/" + span(time.Duration(t.DurationSeconds)*time.Second)
 	}
-	since := "-"
+	since := ""
 	if t := row.ConfigOK.Since; t != nil {
-		since = duration.HumanDuration(time.Since(t.Time))
+		since = age(*t, time.Now())
 	}
-	out := []string{row.Name, dash(row.Assigned), dash(row.Active), dash(row.LastKnownGood), ok, trial, since}
+	out := []string{row.Name, row.Assigned, row.Active, row.LastKnownGood, ok, trial, since}
 	if r.standing {
 		out = append(out, row.State)
 	}
 	if r.format == formatWide {
-		out = append(out, dash(row.Zone), dash(row.ComponentVersion), dash(row.AgentVersion), dash(row.RemoteConfig), dash(row.RunMode), dash(cell(strings.Join(row.Problems, "; "))))
+		out = append(out, row.Zone, row.ComponentVersion, row.AgentVersion, row.RemoteConfig, row.RunMode, cell(strings.Join(row.Problems, "; ")))
 		if r.standing {
-			out = append(out, dash(cell(row.Why)))
+			out = append(out, cell(row.Why))
 		}
 	}
 	return out

@@ -84,7 +84,7 @@ func (a *app) push(ctx context.Context, p push) error {
 	if problems := validation.IsDNS1123Label(p.name); len(problems) > 0 {
 		return fmt.Errorf("%q cannot be the name of a rollout: %s", p.name, problems[0])
 	}
-	data, err := a.read(p.file)
+	data, err := a.read(ctx, p.file)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (a *app) push(ctx context.Context, p push) error {
 }
 
 // read returns the bytes of the file that -f names.
-func (a *app) read(file string) ([]byte, error) {
+func (a *app) read(ctx context.Context, file string) ([]byte, error) {
 	var in io.Reader = a.In
 	switch file {
 	case "":
@@ -121,11 +121,30 @@ func (a *app) read(file string) ([]byte, error) {
 		defer f.Close()
 		in = f
 	}
-	data, err := io.ReadAll(io.LimitReader(in, payload.MaxSize+1))
+	data, err := reading(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(in, payload.MaxSize+1)) })
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration from %s: %w", file, err)
 	}
 	return data, nil
+}
+
+// reading reads what somebody may never write, until it is interrupted.
+func reading[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	type result struct {
+		got T
+		err error
+	}
+	done := make(chan result, 1)
+	go func() { // a read cannot be called off: it ends with the program
+		got, err := read()
+		done <- result{got, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return *new(T), errors.New("interrupted: nothing was written")
+	case r := <-done:
+		return r.got, r.err
+	}
 }
 
 // apply returns the rollout that a push makes of the one that there is, nil if there is none, and its content. It leaves
@@ -184,7 +203,7 @@ func (a *app) carryOut(ctx context.Context, c client.Client, p push, old, wanted
 		if err == nil {
 			before, err = contentIn(ctx, c, old.Spec.Template)
 			if err != nil { // what was wrong with it is no reason not to replace it
-				fmt.Fprintf(a.ErrOut, "note: what there is now cannot be compared: %v\n", err)
+				fmt.Fprintf(a.ErrOut, "note: what there is now cannot be compared: %s\n", oneLine(err.Error()))
 				before, err = controller.Content{}, nil
 			}
 		}
@@ -202,7 +221,7 @@ func (a *app) carryOut(ctx context.Context, c client.Client, p push, old, wanted
 		fmt.Fprintln(a.Out, "dry run: nothing was written")
 		return nil
 	}
-	if err := a.confirm(p, old == nil); err != nil {
+	if err := a.confirm(ctx, p, old == nil); err != nil {
 		return err
 	}
 	return a.write(ctx, c, p.name, old, wanted)
@@ -247,7 +266,7 @@ func (a *app) showChanges(isNew bool, changes []operation, before, after control
 	a.printDiff(words)
 	for _, change := range changes {
 		if !strings.HasPrefix(change.Path, "/spec/template") {
-			fmt.Fprintf(a.Out, "%s: %s -> %s\n", strings.ReplaceAll(change.Path[1:], "/", "."), shown(change.From), shown(change.Value))
+			fmt.Fprintf(a.Out, "%s: %s -> %s\n", oneLine(strings.ReplaceAll(change.Path[1:], "/", ".")), oneLine(shown(change.From)), oneLine(shown(change.Value)))
 		}
 	}
 	return nil
@@ -265,7 +284,7 @@ func shown(v any) string {
 }
 
 // confirm asks, unless --yes was given. The error says why nothing is done.
-func (a *app) confirm(p push, isNew bool) error {
+func (a *app) confirm(ctx context.Context, p push, isNew bool) error {
 	if p.yes {
 		return nil
 	}
@@ -277,7 +296,7 @@ func (a *app) confirm(p push, isNew bool) error {
 		verb = "Create"
 	}
 	fmt.Fprintf(a.Out, "%s rollout %s? [y/N] ", verb, p.name)
-	answer, err := bufio.NewReader(a.In).ReadString('\n')
+	answer, err := reading(ctx, func() (string, error) { return bufio.NewReader(a.In).ReadString('\n') })
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read the answer: %w", err)
 	}

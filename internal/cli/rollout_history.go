@@ -325,5 +325,5 @@ func (a *app) printDiff(words string) {
 	if words == "" {
 		words = "no field differs"
 	}
-	fmt.Fprintln(a.Out, strings.TrimSuffix(words, "\n"))
+	fmt.Fprintln(a.Out, printable(strings.TrimSuffix(words, "\n")))
 }

@@ -311,9 +311,9 @@ func plainLine(r *v1alpha1.NodeConfigRollout) string {
 		fmt.Fprintf(&b, ", %d failed", st.Nodes.Failed)
 	}
 	if st.Message != "" {
-		fmt.Fprintf(&b, ": %s", oneLine(st.Message))
+		fmt.Fprintf(&b, ": %s", st.Message)
 	}
-	return b.String()
+	return oneLine(b.String())
 }
 
 func orUnknown(p v1alpha1.RolloutPhase) string {
