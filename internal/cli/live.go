@@ -27,6 +27,7 @@ type view struct {
 	rollout *v1alpha1.NodeConfigRollout
 	nodes   []liveNode // nil: not asked for, or not known yet
 	trouble string     // why this may be old
+	noNodes string     // why nodes cannot be shown
 	now     time.Time
 	style   style
 	wide    bool
@@ -43,6 +44,9 @@ func (v view) lines(width int) []string {
 	}
 	if v.trouble != "" {
 		lines = append(lines, v.style.yellow("the API server does not answer, what is shown is old: "+oneLine(v.trouble)))
+	}
+	if v.noNodes != "" {
+		lines = append(lines, v.style.yellow("nodes are not shown: "+oneLine(v.noNodes)))
 	}
 	if st.UpdateRevision == nil {
 		return clipped(lines, width)
@@ -70,8 +74,10 @@ func (v view) title() string {
 		}
 	}
 	title += "  " + v.style.phase(v1alpha1.RolloutPhase(oneLine(orUnknown(st.Phase))))
-	if st.StartTime != nil {
-		title += v.style.dim("  for " + age(*st.StartTime, v.now))
+	if st.Halt != nil {
+		title += v.style.dim("  stopped " + age(st.Halt.Time, v.now) + " ago")
+	} else if st.StartTime != nil {
+		title += v.style.dim("  started " + age(*st.StartTime, v.now) + " ago")
 	}
 	return title
 }
@@ -384,11 +390,14 @@ func (l *live) redraw() {
 	l.wanted <- l.view.rollout
 	select {
 	case f := <-l.found:
-		l.nodesErr = ""
-		if f.err != nil {
-			l.nodesErr = f.err.Error()
-		} else {
+		l.nodesErr, l.view.noNodes = "", ""
+		switch {
+		case f.err == nil:
 			l.view.nodes = f.nodes
+		case passing(f.err):
+			l.nodesErr = f.err.Error()
+		default:
+			l.view.noNodes = f.err.Error()
 		}
 	default:
 	}

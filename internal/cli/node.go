@@ -27,8 +27,14 @@ func (a *app) nodeCommand() *cobra.Command {
 		Short: "Say why a node is as it is, and what happens next",
 		Example: `  kubectl evenkeel node worker-17
   kubectl evenkeel node worker-17 -o json`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.node(cmd.Context(), args[0], output) },
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 || args[0] == "" {
+				return fmt.Errorf("%s needs the name of one node: kubectl evenkeel nodes shows them", cmd.CommandPath())
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeNode,
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.node(cmd.Context(), args[0], output) },
 	}
 	formatFlag(cmd, &output, formatJSON, formatYAML)
 	return cmd

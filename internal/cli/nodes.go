@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -61,12 +62,16 @@ SINCE is how long CONFIGOK has been what it is. Nodes without an agent are shown
 	_ = cmd.RegisterFlagCompletionFunc("rollout", func(cmd *cobra.Command, _ []string, so string) ([]string, cobra.ShellCompDirective) {
 		return a.completeRollout(cmd, nil, so)
 	})
-	cmd.MarkFlagsMutuallyExclusive("failed", "problems")
-	cmd.MarkFlagsMutuallyExclusive("selector", "rollout")
 	return cmd
 }
 
 func (a *app) nodes(ctx context.Context, o nodesOptions) error {
+	switch {
+	case o.failed && o.problems:
+		return errors.New("--failed and --problems are two questions: give one; --problems has the failed nodes too")
+	case o.selector != "" && o.rollout != "":
+		return errors.New("--selector and --rollout both choose nodes: give one")
+	}
 	selector, err := labels.Parse(o.selector)
 	if err != nil {
 		return fmt.Errorf("--selector %q: %w", o.selector, err)

@@ -247,3 +247,15 @@ func TestPlanRefusesWhatItCannotPlan(t *testing.T) {
 	bind(t, "sees-maps", "sees-rollouts", "nodeconfigrollouts", v1alpha1.GroupVersion.Group)
 	evenkeelAs(t, userOf(t, "sees-maps"), "rollout", "plan", "-f", file).refuses(t, "list nodes", "forbidden")
 }
+
+func TestThePlotOfOneNodeIsOneLineHigh(t *testing.T) {
+	v := simulationView{DurationSeconds: 600, Samples: []sampleView{{}, {AfterSeconds: 300, Nodes: v1alpha1.RolloutCounts{Updated: 1}}}}
+	lines := strings.Split(v.plot(false), "\n")
+	if len(lines) != 4 || !strings.Contains(lines[0], "1┤") || !strings.Contains(lines[1], "0┼") || !strings.HasPrefix(lines[2], "    0s ") {
+		t.Errorf("the plot is\n%s", strings.Join(lines, "\n"))
+	}
+	done := simulationView{DurationSeconds: 1, Samples: []sampleView{{Nodes: v1alpha1.RolloutCounts{Updated: 1}}}}
+	if lines := strings.Split(done.plot(false), "\n"); !strings.HasPrefix(lines[len(lines)-2], "    0s ") {
+		t.Errorf("the plot of what is done is\n%s", strings.Join(lines, "\n"))
+	}
+}

@@ -162,6 +162,9 @@ func (p push) apply(old *v1alpha1.NodeConfigRollout, data []byte) (*v1alpha1.Nod
 	}
 	decoded, err := payload.Decode(key, data)
 	if err != nil {
+		if _, no := parseRollout(data); no == nil {
+			return nil, none, fmt.Errorf("%[1]s is a NodeConfigRollout, not what it rolls out: kubectl apply -f %[1]s, after a look with kubectl evenkeel rollout plan -f %[1]s; nothing was changed", p.file)
+		}
 		return nil, none, fmt.Errorf("%s: %w; nothing was changed", p.file, err)
 	}
 	if ref := r.Spec.Template.ConfigMapRef; ref != nil && !p.inline {

@@ -286,7 +286,7 @@ func (a *app) retryCommand() *cobra.Command {
 Without nodes all try it again on which it failed.`,
 		Example: `  kubectl evenkeel rollout retry workers
   kubectl evenkeel rollout retry workers node-7 node-12`,
-		Args: rolloutAndMore, ValidArgsFunction: a.completeRollout,
+		Args: rolloutAndMore, ValidArgsFunction: a.completeRetry,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			nodes := slices.Compact(slices.Sorted(slices.Values(args[1:])))
 			if len(nodes) > v1alpha1.MaxRetryNodes {
