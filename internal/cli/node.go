@@ -62,6 +62,9 @@ func (a *app) node(ctx context.Context, name string, output format) error {
 	if output != "" {
 		return encode(a.Out, output, v)
 	}
+	if v.AgentVersion != "" && v.AgentVersion != a.version {
+		fmt.Fprintf(a.ErrOut, "note: the agent is of another version (%s) than this program (%s)\n", oneLine(v.AgentVersion), a.version)
+	}
 	return v.print(a.Out, time.Now())
 }
 

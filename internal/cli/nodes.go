@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,7 +82,7 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 	if err != nil {
 		return err
 	}
-	out := &nodeRows{w: a.Out, format: o.output, standing: o.rollout != "", Items: []nodeRow{}}
+	out := &nodeRows{w: a.Out, format: o.output, standing: o.rollout != "", agents: map[string]int{}, Items: []nodeRow{}}
 	show := func(row nodeRow) error {
 		failed := row.ConfigOK.Status == string(metav1.ConditionFalse)
 		if o.rollout != "" {
@@ -309,12 +311,17 @@ type nodeRows struct {
 		io.Writer
 		Flush() error
 	}
-	n     int
-	Items []nodeRow `json:"items"`
+	n int
+	// agents counts nodes by the version of their agent.
+	agents map[string]int
+	Items  []nodeRow `json:"items"`
 }
 
 func (r *nodeRows) add(row nodeRow) error {
 	r.n++
+	if row.AgentVersion != "" {
+		r.agents[row.AgentVersion]++
+	}
 	switch r.format {
 	case formatJSON, formatYAML:
 		r.Items = append(r.Items, row)
@@ -346,9 +353,31 @@ func (r *nodeRows) end(errOut io.Writer) error {
 	case r.n == 0 && r.format != formatName:
 		fmt.Fprintln(errOut, "no nodes")
 	case r.table != nil:
-		return r.table.Flush()
+		if err := r.table.Flush(); err != nil {
+			return err
+		}
+		if note := versionNote(r.agents); note != "" {
+			fmt.Fprintln(errOut, note)
+		}
 	}
 	return nil
+}
+
+// versionNote says which agents run another version than most; "" if they all run one.
+func versionNote(agents map[string]int) string {
+	versions := slices.SortedFunc(maps.Keys(agents), func(a, b string) int {
+		return cmp.Or(cmp.Compare(agents[b], agents[a]), cmp.Compare(a, b))
+	})
+	if len(versions) < 2 {
+		return ""
+	}
+	others, all := 0, 0
+	for i, v := range versions {
+		if all += agents[v]; i > 0 {
+			others += agents[v]
+		}
+	}
+	return oneLine(fmt.Sprintf("note: %d of %d agents run another version (%s) than most (%s): -o wide shows which", others, all, few(versions[1:]), versions[0]))
 }
 
 func (r *nodeRows) header() []string {

@@ -75,7 +75,7 @@ same result.`,
 	f.StringVar(&o.failing, "fail-rate", "0%", "share of nodes that fail their trial")
 	f.StringVar(&o.notReady, "not-ready-rate", "0%", "share of nodes that go NotReady in their trial")
 	f.StringVar(&o.silent, "silent-rate", "0%", "share of nodes whose agent does not answer")
-	f.DurationVar(&o.trial, "trial-duration", 0, "how long a trial takes, if the configuration does not say (default 10m)")
+	f.DurationVar(&o.trial, "trial-duration", 0, "how long a trial takes, if the configuration does not say (default: as agents report, or 10m)")
 	f.Uint64Var(&o.seed, "seed", 1, "which nodes fail")
 	f.IntVar(&o.nodes, "nodes", 0, "make up so many nodes instead of reading them from the cluster")
 	f.IntVar(&o.zones, "zones", 1, "in so many zones")
@@ -253,12 +253,17 @@ func newPlanView(ctx context.Context, f *fleet, m rollout.Model) (*planView, err
 	return v, ctx.Err()
 }
 
-// trialOf is how long a trial takes: what the configuration says, else what is asked for, else the agents' default.
+// trialOf is how long a trial takes: what the configuration says, else what is asked for, else the longest that an agent
+// has reported of a trial, else the agents' default.
 func trialOf(f *fleet, otherwise time.Duration) time.Duration {
 	if p, err := payloadOf(f.content); err == nil && p.Trial.Duration != nil {
 		return *p.Trial.Duration
 	}
-	return cmp.Or(otherwise, 10*time.Minute)
+	var seen time.Duration
+	for i := range f.nodes {
+		seen = max(seen, f.nodes[i].TrialLength)
+	}
+	return cmp.Or(otherwise, seen, 10*time.Minute)
 }
 
 func batchOf(f *fleet, run rollout.Run, b rollout.Batch) batchView {

@@ -259,3 +259,16 @@ func TestThePlotOfOneNodeIsOneLineHigh(t *testing.T) {
 		t.Errorf("the plot of what is done is\n%s", strings.Join(lines, "\n"))
 	}
 }
+
+func TestATrialTakesAsLongAsAgentsReport(t *testing.T) {
+	f := &fleet{nodes: []rollout.Node{{TrialLength: time.Minute}, {TrialLength: 2 * time.Minute}, {}}}
+	if got := trialOf(f, 0); got != 2*time.Minute {
+		t.Errorf("it is %s, want the longest", got)
+	}
+	if got := trialOf(f, 5*time.Minute); got != 5*time.Minute {
+		t.Errorf("it is %s, want what is asked for", got)
+	}
+	if got := trialOf(&fleet{}, 0); got != 10*time.Minute {
+		t.Errorf("it is %s, want the default", got)
+	}
+}

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -103,7 +105,34 @@ func (a *app) push(ctx context.Context, p push) error {
 	if err != nil {
 		return err
 	}
+	if decoded, err := payloadOf(content); err == nil {
+		for _, note := range unknownFields(decoded.Fields) {
+			fmt.Fprintln(a.ErrOut, note)
+		}
+	}
 	return a.carryOut(ctx, c, p, old, wanted, content)
+}
+
+// unknownFields says which fields no kubelet has that is known here. One of another version may have them.
+func unknownFields(fields map[string]any) []string {
+	known := map[string]string{"apiversion": "apiVersion", "kind": "kind"} // by lower case
+	for _, f := range payload.Fields {
+		top, _, _ := strings.Cut(f.Path, ".")
+		known[strings.ToLower(top)] = top
+	}
+	var notes []string
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		like := known[strings.ToLower(name)]
+		if like == name {
+			continue
+		}
+		hint := ""
+		if like != "" {
+			hint = ", " + like + " is meant, perhaps"
+		}
+		notes = append(notes, fmt.Sprintf("note: no field %q is known of a KubeletConfiguration%s: a kubelet that does not know it refuses it, on the first node", oneLine(name), hint))
+	}
+	return notes
 }
 
 // read returns the bytes of the file that -f names.
