@@ -55,7 +55,7 @@ deps:
 	    echo "could not install $${missing[*]}: what needs a real node will be skipped"; \
 	fi
 
-demo: tools deps build ## show a node being changed, broken and rolled back (KEEP=1 keeps it running)
+demo: tools deps build ## show a node and a fleet being changed, broken and rolled back (KEEP=1 keeps the node running)
 	@go build -o bin/demo ./test/demo
 	@exec $(SUDO) bin/demo $(if $(KEEP),-keep)
 

@@ -168,8 +168,11 @@ func (f *Fleet) Add(ctx context.Context, n int) ([]string, error) {
 	names := make([]string, n)
 	for i := range names {
 		names[i] = f.o.Prefix + strconv.Itoa(first+i)
-		if hollow, there := existing[names[i]]; there && !hollow {
+		switch hollow, there := existing[names[i]]; {
+		case there && !hollow:
 			return nil, errNotHollow(names[i])
+		case there && f.ours: // without the state that its agent had
+			return nil, fmt.Errorf("node %s exists: another evenkeel-hollow may run it; choose another name prefix, or delete what one has left behind: kubectl delete nodes -l %s=true", names[i], Label)
 		}
 	}
 	done := 0

@@ -199,6 +199,19 @@ func TestANodeThatIsNotHollowIsLeftAlone(t *testing.T) {
 	}
 }
 
+func TestTheNodesOfAnotherFleetAreLeftToIt(t *testing.T) {
+	o := options(2)
+	first := start(t, o)
+	if _, err := Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), "another evenkeel-hollow may run it") {
+		t.Errorf("starting: %v", err)
+	}
+	for _, name := range first.Names() {
+		if err := kube.Get(t.Context(), client.ObjectKey{Name: name}, &corev1.Node{}); err != nil {
+			t.Errorf("its node %s: %v", name, err)
+		}
+	}
+}
+
 func TestWhoMayNotActAsNodesIsToldSo(t *testing.T) {
 	path, err := cluster.ClientKubeconfig("rehearser", "rehearsers")
 	if err != nil {

@@ -32,7 +32,7 @@ const (
 func main() {
 	b := &bench{}
 	nodes := flag.Int("nodes", 5000, "how many hollow nodes there are")
-	rounds := flag.Int("rounds", 2, "how often it is patched by hand and rolled out, in alternating order")
+	rounds := flag.Int("rounds", 2, "how often it is patched by hand and rolled out at once, in alternating order; 0: never, for an API server that is too small for so many agents")
 	idle := flag.Duration("idle", 2*time.Minute, "how long the controller is watched at rest")
 	only := flag.String("only", "", "measure only plan, memory or rollout")
 	flag.Func("apiserver", "flag for the API server, such as --max-requests-inflight=100; repeatable", func(f string) error {
@@ -56,8 +56,8 @@ type bench struct {
 }
 
 func (b *bench) run(ctx context.Context, nodes, rounds int, idle time.Duration, only string) error {
-	if nodes < 1 || rounds < 1 {
-		return errors.New("-nodes and -rounds must be at least 1")
+	if nodes < 1 || rounds < 0 {
+		return errors.New("-nodes must be at least 1, and -rounds not negative")
 	}
 	fmt.Printf("evenkeel-controller: %d nodes, %d rounds, %d processors, %s\n", nodes, rounds, runtime.NumCPU(), runtime.Version())
 	if len(b.apiserver) > 0 {

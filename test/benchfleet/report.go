@@ -14,26 +14,15 @@ import (
 // report prints what rollouts have cost.
 func (b *bench) report(ctx context.Context, f *fleet) error {
 	n := float64(f.nodes)
-	var byHand, rolled time.Duration
-	for _, p := range f.hands {
-		byHand += p.written
+	if len(f.rollouts) > 0 {
+		b.ratio(f)
 	}
-	for _, p := range f.rollouts {
-		rolled += p.written
-	}
-	ratio := rolled.Seconds() / byHand.Seconds()
-	for i := range f.rollouts {
-		h, r := &f.hands[i], &f.rollouts[i]
-		note(fmt.Sprintf("round %d: last NodeConfig written", i+1), "by hand %.1f s, by a rollout %.1f s (the first after %.1f s); all nodes done after %.1f s and %.1f s",
-			h.written.Seconds(), r.written.Seconds(), r.first.Seconds(), h.settled.Seconds(), r.settled.Seconds())
-	}
-	rounds := time.Duration(len(f.rollouts))
-	b.limited("unlimited rollout: created to last assignment", seconds(rolled/rounds), seconds(byHand/rounds),
-		fmt.Sprintf("%.1f x (is %.2f x)", mostRatio, ratio), ratio <= mostRatio)
 	fmt.Printf("\nwrites of a rollout, %s at a time\n", usual)
 	b.writes(f.nodes, []phase{f.paced}, true)
-	fmt.Printf("\nwrites of a rollout, all at once: a saturated API server refuses some, and agents say that they cannot tell\n")
-	b.writes(f.nodes, f.rollouts, false)
+	if len(f.rollouts) > 0 {
+		fmt.Printf("\nwrites of a rollout, all at once: a saturated API server refuses some, and agents say that they cannot tell\n")
+		b.writes(f.nodes, f.rollouts, false)
+	}
 	fmt.Println()
 	var most, now int64
 	var started time.Duration
@@ -48,6 +37,9 @@ func (b *bench) report(ctx context.Context, f *fleet) error {
 		what   string
 		phases []phase
 	}{{"by hand", f.hands}, {"rolled out at once", f.rollouts}, {"rolled out " + usual + " at a time", []phase{f.paced}}} {
+		if len(kind.phases) == 0 {
+			continue
+		}
 		var parts []string
 		for _, name := range slices.Sorted(maps.Keys(kind.phases[0].used)) {
 			var all time.Duration
@@ -72,6 +64,26 @@ func (b *bench) report(ctx context.Context, f *fleet) error {
 	note("at rest: the controller's share of a core", "%.3f %% over %s", f.rest.share*100, f.rest.took.Round(time.Second))
 	note("at rest: its requests per minute", "%s", strings.Join(requests, ", "))
 	return f.storage(ctx, "hollow-0")
+}
+
+// ratio prints how soon rollouts were written that nothing limits, beside patching by hand.
+func (b *bench) ratio(f *fleet) {
+	var byHand, rolled time.Duration
+	for _, p := range f.hands {
+		byHand += p.written
+	}
+	for _, p := range f.rollouts {
+		rolled += p.written
+	}
+	ratio := rolled.Seconds() / byHand.Seconds()
+	for i := range f.rollouts {
+		h, r := &f.hands[i], &f.rollouts[i]
+		note(fmt.Sprintf("round %d: last NodeConfig written", i+1), "by hand %.1f s, by a rollout %.1f s (the first after %.1f s); all nodes done after %.1f s and %.1f s",
+			h.written.Seconds(), r.written.Seconds(), r.first.Seconds(), h.settled.Seconds(), r.settled.Seconds())
+	}
+	rounds := time.Duration(len(f.rollouts))
+	b.limited("unlimited rollout: created to last assignment", seconds(rolled/rounds), seconds(byHand/rounds),
+		fmt.Sprintf("%.1f x (is %.2f x)", mostRatio, ratio), ratio <= mostRatio)
 }
 
 // writes prints what was written in rollouts, as the API server has counted it.

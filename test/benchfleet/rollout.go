@@ -92,7 +92,12 @@ func (b *bench) rollouts(ctx context.Context, nodes, rounds int, idle time.Durat
 		return err
 	}
 	// So that everything that is measured begins with nodes that have proven a ConfigMap.
-	if _, err := f.byHand(ctx); err != nil {
+	if rounds > 0 {
+		_, err = f.byHand(ctx)
+	} else {
+		_, err = f.roll(ctx, usual, 0)
+	}
+	if err != nil {
 		return err
 	}
 	for round := range rounds {

@@ -44,7 +44,7 @@ approval: {revision: 1, step: 2}
 			if h := st.Halt; h.Reason != "Aborted" || h.Message != "stopped by a person" || h.Rollback != rollback {
 				t.Errorf("the stop is %+v", h)
 			}
-			st = r.looked()
+			r.looked()
 			src := s.nodeConfig(silent).Spec.ConfigSource
 			if src == nil || src.ConfigMapRef.UID != first.UID || src.RolloutRef.Name != r.as || src.RolloutRef.Revision != 1 {
 				t.Errorf("the silent node has %+v, want what it had: %+v", src, first)

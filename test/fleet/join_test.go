@@ -25,7 +25,6 @@ strategy: {maxUnavailable: 4, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}
 			s.do(err)
 			if target {
 				r.await(updated(2))
-				canary = s.nodes(3, 4)
 			} else {
 				r.await(that("it waits for its turn", func(st *status) bool { return st.Nodes.Selected == 4 && st.Nodes.Pending == 3 }))
 				r.looked()
