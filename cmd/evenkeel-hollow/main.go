@@ -31,6 +31,7 @@ func (e usageError) Unwrap() error { return e.error }
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 func main() {
+	signal.Ignore(syscall.SIGPIPE) // a reader that has had enough is no reason to leave nodes behind
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	err := command().ExecuteContext(ctx)
 	stop()

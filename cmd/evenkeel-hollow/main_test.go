@@ -162,3 +162,82 @@ func left(ctx context.Context, kube client.Client) string {
 }
 
 var leaseList = schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "LeaseList"}
+
+func TestNothingIsLeftBehindWhenTheReaderGoesOrTheAPIServerIsAwayForAWhile(t *testing.T) {
+	cluster, err := localcluster.Start(t.Context(), localcluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	scheme := runtime.NewScheme()
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	kube, err := client.New(cluster.AdminConfig(), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := func(args ...string) (cmd *exec.Cmd, stdout, stderr *bufio.Scanner) {
+		cmd = program(t, append(args, "--kubeconfig="+cluster.AdminKubeconfig())...)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		errOut, err := cmd.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd, bufio.NewScanner(out), bufio.NewScanner(errOut)
+	}
+
+	cmd, stdout, stderr := start("--nodes=2", "--join=1@3s")
+	for stdout.Scan() && !strings.Contains(stdout.Text(), "2 nodes: 2 ") {
+	}
+	if err := cluster.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	told := false
+	for !told && stderr.Scan() {
+		told = strings.Contains(stderr.Text(), "not all nodes have joined or left that should")
+	}
+	if !told {
+		t.Error("it does not tell that no node could join")
+	}
+	if err := cluster.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	for stderr.Scan() {
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	if left := left(t.Context(), kube); left != "" {
+		t.Errorf("left behind after the API server was away: %s", left)
+	}
+
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader.Close()
+	defer writer.Close()
+	cmd = program(t, "--nodes=2", "--kubeconfig="+cluster.AdminKubeconfig())
+	cmd.Stdout = writer
+	var exit *exec.ExitError
+	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != exitError {
+		t.Errorf("without a reader it ended with %v, want exit code %d", err, exitError)
+	}
+	if left := left(t.Context(), kube); left != "" {
+		t.Errorf("left behind without a reader: %s", left)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -67,7 +68,7 @@ func Run(ctx context.Context, version string, args []string, streams genericclio
 		code, err = e.code, e.err
 	}
 	if err != nil {
-		fmt.Fprintln(a.ErrOut, "error:", a.explain(err))
+		fmt.Fprintln(a.ErrOut, "error:", printable(a.explain(err).Error()))
 	}
 	return code
 }
@@ -110,7 +111,27 @@ Output has colors on a terminal only, and none if NO_COLOR is set.`,
 	connection.VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "kubeconfig" && f.Name != "context" })
 	root.PersistentFlags().AddFlagSet(connection)
 	root.AddCommand(a.rolloutCommand(), a.pushCommand(), a.nodesCommand(), a.nodeCommand(), a.configCommand())
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "completion":
+			group(cmd)
+		case "help":
+			cmd.Run, cmd.RunE = nil, help
+		}
+	}
 	return root
+}
+
+// help is cobra's, but to ask for what there is not is wrong usage.
+func help(cmd *cobra.Command, args []string) error {
+	about, rest, err := cmd.Root().Find(args)
+	if err != nil || len(rest) > 0 {
+		return fmt.Errorf("there is no command %q: see kubectl evenkeel --help", strings.Join(args, " "))
+	}
+	about.InitDefaultHelpFlag()
+	return about.Help()
 }
 
 // client returns a client for evenkeel's objects, nodes and ConfigMaps, as the kubeconfig and the flags say. It has no

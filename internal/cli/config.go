@@ -21,7 +21,11 @@ import (
 )
 
 func (a *app) configCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Look at configurations"}
+	cmd := group(&cobra.Command{
+		Use: "config", Short: "Look at configurations",
+		Example: `  kubectl evenkeel config diff node/worker-17 rollout/workers
+  kubectl evenkeel config diff old.yaml new.yaml`,
+	})
 	cmd.AddCommand(a.configDiffCommand())
 	return cmd
 }
@@ -60,7 +64,12 @@ The exit code is 0 whether there are differences or not; scripts read -o json.`,
 
   # Whether a node's kubelet really has what the file says
   kubectl evenkeel config diff --live node/worker-17 kubelet.yaml`,
-		Args: cobra.ExactArgs(2),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return fmt.Errorf("%s needs two configurations, such as node/NAME kubelet.yaml: see its --help", cmd.CommandPath())
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error { return a.configDiff(cmd.Context(), args[0], args[1], o) },
 	}
 	f := cmd.Flags()
@@ -121,9 +130,9 @@ func (a *app) configDiff(ctx context.Context, nameA, nameB string, o diffOptions
 	if o.output != "" {
 		return encode(a.Out, o.output, d)
 	}
-	fmt.Fprintf(a.Out, "--- %s (%s)\n+++ %s (%s)\n", d.A.Name, d.A.Source, d.B.Name, d.B.Source)
+	fmt.Fprintf(a.Out, "--- %s\n+++ %s\n", oneLine(d.A.Name+" ("+d.A.Source+")"), oneLine(d.B.Name+" ("+d.B.Source+")"))
 	for _, c := range d.Differences {
-		fmt.Fprintln(a.Out, c)
+		fmt.Fprintln(a.Out, oneLine(c.String()))
 	}
 	if len(d.Differences) == 0 {
 		fmt.Fprintln(a.Out, "no differences")
@@ -159,6 +168,8 @@ func (a *app) readSide(ctx context.Context, name string, live bool) (side, error
 	var p payload.Payload
 	var err error
 	switch {
+	case (kind == "node" || kind == "rollout") && rest == "" && name != kind:
+		return s, fmt.Errorf("%q lacks a name: %s/NAME", name, kind)
 	case kind == "node" && live:
 		return a.liveSide(ctx, s, rest)
 	case kind == "node":

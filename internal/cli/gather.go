@@ -9,7 +9,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -43,6 +45,22 @@ func pages[T any, L client.ObjectList](ctx context.Context, c client.Client, emp
 	}
 }
 
+// metadata yields of the objects of a list what is the same for all kinds.
+func metadata(ctx context.Context, c client.Client, kind schema.GroupVersionKind, options ...client.ListOption) iter.Seq2[*metav1.PartialObjectMetadata, error] {
+	empty := func() *metav1.PartialObjectMetadataList {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(kind)
+		return list
+	}
+	return pages(ctx, c, empty, func(l *metav1.PartialObjectMetadataList) []metav1.PartialObjectMetadata { return l.Items }, options...)
+}
+
+// configs yields all NodeConfigs.
+func configs(ctx context.Context, c client.Client) iter.Seq2[*v1alpha1.NodeConfig, error] {
+	return pages(ctx, c, func() *v1alpha1.NodeConfigList { return &v1alpha1.NodeConfigList{} },
+		func(l *v1alpha1.NodeConfigList) []v1alpha1.NodeConfig { return l.Items })
+}
+
 // pair is a node and its NodeConfig. Either may be nil, not both.
 type pair struct {
 	node   *corev1.Node
@@ -56,8 +74,7 @@ func pairs(ctx context.Context, c client.Client, selector labels.Selector) iter.
 		nextNode, stopNodes := iter.Pull2(pages(ctx, c, func() *corev1.NodeList { return &corev1.NodeList{} },
 			func(l *corev1.NodeList) []corev1.Node { return l.Items }, client.MatchingLabelsSelector{Selector: selector}))
 		defer stopNodes()
-		nextConfig, stopConfigs := iter.Pull2(pages(ctx, c, func() *v1alpha1.NodeConfigList { return &v1alpha1.NodeConfigList{} },
-			func(l *v1alpha1.NodeConfigList) []v1alpha1.NodeConfig { return l.Items }))
+		nextConfig, stopConfigs := iter.Pull2(configs(ctx, c))
 		defer stopConfigs()
 
 		node, err, _ := nextNode()

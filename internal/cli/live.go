@@ -27,6 +27,7 @@ type view struct {
 	rollout *v1alpha1.NodeConfigRollout
 	nodes   []liveNode // nil: not asked for, or not known yet
 	trouble string     // why this may be old
+	noNodes string     // why nodes cannot be shown
 	now     time.Time
 	style   style
 	wide    bool
@@ -43,6 +44,9 @@ func (v view) lines(width int) []string {
 	}
 	if v.trouble != "" {
 		lines = append(lines, v.style.yellow("the API server does not answer, what is shown is old: "+oneLine(v.trouble)))
+	}
+	if v.noNodes != "" {
+		lines = append(lines, v.style.yellow("nodes are not shown: "+oneLine(v.noNodes)))
 	}
 	if st.UpdateRevision == nil {
 		return clipped(lines, width)
@@ -64,14 +68,16 @@ func (v view) title() string {
 	st := &v.rollout.Status
 	title := v.style.bold(v.rollout.Name)
 	if r := st.UpdateRevision; r != nil {
-		title += fmt.Sprintf("  revision %d (%s)", r.Number, r.ConfigMapRef.Name)
+		title += fmt.Sprintf("  revision %d (%s)", r.Number, oneLine(r.ConfigMapRef.Name))
 		if st.Attempt > 1 {
 			title += fmt.Sprintf(", attempt %d", st.Attempt)
 		}
 	}
-	title += "  " + v.style.phase(v1alpha1.RolloutPhase(orUnknown(st.Phase)))
-	if st.StartTime != nil {
-		title += v.style.dim("  for " + age(*st.StartTime, v.now))
+	title += "  " + v.style.phase(v1alpha1.RolloutPhase(oneLine(orUnknown(st.Phase))))
+	if st.Halt != nil {
+		title += v.style.dim("  stopped " + age(st.Halt.Time, v.now) + " ago")
+	} else if st.StartTime != nil {
+		title += v.style.dim("  started " + age(*st.StartTime, v.now) + " ago")
 	}
 	return title
 }
@@ -117,9 +123,20 @@ func stepWords(s rollout.Step) string {
 	return "pause " + duration.HumanDuration(s.Pause)
 }
 
+// stepName is a step within a sentence, a pause by what is before it.
+func stepName(steps []rollout.Step, i int) string {
+	switch {
+	case !steps[i].IsPause():
+		return "the step of " + stepWords(steps[i])
+	case i == 0:
+		return "the " + stepWords(steps[i]) + " at the beginning"
+	}
+	return "the " + stepWords(steps[i]) + " after " + stepWords(steps[i-1])
+}
+
 func (v view) counts() string {
 	n := &v.rollout.Status.Nodes
-	parts := []string{cmp.Or(v.rollout.Status.Updated, fmt.Sprint(n.Updated)) + " updated"}
+	parts := []string{cmp.Or(oneLine(v.rollout.Status.Updated), fmt.Sprint(n.Updated)) + " updated"}
 	for _, c := range []struct {
 		n     int32
 		words string
@@ -147,7 +164,7 @@ func (v view) conditions() []string {
 		lines = append(lines, fmt.Sprintf("%-12s %-8s %s: %s", c.Type, c.Status, c.Reason, oneLine(c.Message)))
 	}
 	if r := v.rollout.Status.CurrentRevision; r != nil {
-		lines = append(lines, fmt.Sprintf("Succeeded last: revision %d (%s)", r.Number, r.ConfigMapRef.Name))
+		lines = append(lines, fmt.Sprintf("Succeeded last: revision %d (%s)", r.Number, oneLine(r.ConfigMapRef.Name)))
 	}
 	return lines
 }
@@ -159,7 +176,7 @@ func (v view) failed() []string {
 		if i == 0 {
 			lines = append(lines, "")
 		}
-		lines = append(lines, fmt.Sprintf("%s  %s  %s", n.Name, v.style.red(oneLine(n.Reason)), oneLine(n.Message)))
+		lines = append(lines, fmt.Sprintf("%s  %s  %s", oneLine(n.Name), v.style.red(oneLine(n.Reason)), oneLine(n.Message)))
 	}
 	if more := int(v.rollout.Status.Nodes.Failed) - len(v.rollout.Status.FailedNodes); more > 0 && len(lines) > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more that failed", more))
@@ -373,11 +390,14 @@ func (l *live) redraw() {
 	l.wanted <- l.view.rollout
 	select {
 	case f := <-l.found:
-		l.nodesErr = ""
-		if f.err != nil {
-			l.nodesErr = f.err.Error()
-		} else {
+		l.nodesErr, l.view.noNodes = "", ""
+		switch {
+		case f.err == nil:
 			l.view.nodes = f.nodes
+		case passing(f.err):
+			l.nodesErr = f.err.Error()
+		default:
+			l.view.noNodes = f.err.Error()
 		}
 	default:
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -87,34 +86,19 @@ func liveNodes(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollo
 	}
 	key := cmp.Or(r.Spec.Strategy.TopologyKey, corev1.LabelTopologyZone)
 	nodes, index := []liveNode{}, map[string]int{}
-	for next := ""; ; {
-		page := &metav1.PartialObjectMetadataList{}
-		page.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
-		err := c.List(ctx, page, client.MatchingLabelsSelector{Selector: selector}, client.Limit(pageSize), client.Continue(next))
+	for n, err := range metadata(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"), client.MatchingLabelsSelector{Selector: selector}) {
 		if err != nil {
 			return nil, fmt.Errorf("list Nodes: %w", err)
 		}
-		for i := range page.Items {
-			n := &page.Items[i]
-			index[n.Name] = len(nodes)
-			nodes = append(nodes, liveNode{name: n.Name, zone: n.Labels[key]})
-		}
-		if next = page.Continue; next == "" {
-			break
-		}
+		index[n.Name] = len(nodes)
+		nodes = append(nodes, liveNode{name: n.Name, zone: n.Labels[key]})
 	}
-	for next := ""; ; {
-		var page v1alpha1.NodeConfigList
-		if err := c.List(ctx, &page, client.Limit(pageSize), client.Continue(next)); err != nil {
+	for nc, err := range configs(ctx, c) {
+		if err != nil {
 			return nil, fmt.Errorf("list NodeConfigs: %w", err)
 		}
-		for i := range page.Items {
-			if at, ok := index[page.Items[i].Name]; ok {
-				nodes[at].look(r, &page.Items[i])
-			}
-		}
-		if next = page.Continue; next == "" {
-			break
+		if at, ok := index[nc.Name]; ok {
+			nodes[at].look(r, nc)
 		}
 	}
 	for _, f := range r.Status.FailedNodes {

@@ -1,13 +1,17 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -65,7 +69,7 @@ func check(t *testing.T, got []string, want string) {
 
 func TestTheLiveViewOpensOnlyNodesThatFailedOrAreInFlight(t *testing.T) {
 	check(t, view{rollout: moving(), nodes: fleet120(), now: noon}.lines(100), `
-workers  revision 4 (workers-7f9c4d1a2b), attempt 2  Progressing  for 12m
+workers  revision 4 (workers-7f9c4d1a2b), attempt 2  Progressing  started 12m ago
 3 nodes are in flight
 
 Steps  ✓ 1 node  ✓ pause 10m  ▶ 10%  pause
@@ -125,10 +129,36 @@ func TestTheViewSaysWhatCannotBeBelieved(t *testing.T) {
 	r.Generation = 4
 	v := view{rollout: r, now: noon, trouble: "connection refused"}
 	check(t, v.lines(unlimited)[:3], `
-workers  revision 4 (workers-7f9c4d1a2b), attempt 2  Progressing  for 12m
+workers  revision 4 (workers-7f9c4d1a2b), attempt 2  Progressing  started 12m ago
 the controller has not seen this change yet; is evenkeel-controller running?
 the API server does not answer, what is shown is old: connection refused
 `)
+}
+
+func TestAStopShowsHowLongAgoItWas(t *testing.T) {
+	r := moving()
+	r.Status.Phase, r.Status.Halt = v1alpha1.RolloutHalted, &v1alpha1.RolloutHalt{Time: *ago(6 * time.Second)}
+	if got, want := (view{rollout: r, now: noon}).title(), "workers  revision 4 (workers-7f9c4d1a2b), attempt 2  Halted  stopped 6s ago"; got != want {
+		t.Errorf("the title is %q, want %q", got, want)
+	}
+}
+
+func TestOnlyWhatMayPassIsAnAPIServerThatDoesNotAnswer(t *testing.T) {
+	for _, tt := range []struct {
+		err              error
+		noNodes, trouble string
+	}{
+		{apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no")), "nodes is forbidden: no", ""},
+		{apierrors.NewTooManyRequestsError("busy"), "", "Too many requests: busy"},
+	} {
+		news := make(chan found, 1)
+		news <- found{err: tt.err}
+		l := &live{out: io.Discard, screen: func() (int, int, bool) { return 80, 24, true }, found: news, wanted: make(chan *v1alpha1.NodeConfigRollout, 1)}
+		l.show(moving())
+		if l.view.noNodes != tt.noNodes || l.view.trouble != tt.trouble {
+			t.Errorf("nodes are not shown for %q, and the server does not answer for %q; want %q and %q", l.view.noNodes, l.view.trouble, tt.noNodes, tt.trouble)
+		}
+	}
 }
 
 func TestAPauseShowsWhatIsLeftOfIt(t *testing.T) {

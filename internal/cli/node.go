@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -28,8 +27,14 @@ func (a *app) nodeCommand() *cobra.Command {
 		Short: "Say why a node is as it is, and what happens next",
 		Example: `  kubectl evenkeel node worker-17
   kubectl evenkeel node worker-17 -o json`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.node(cmd.Context(), args[0], output) },
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 || args[0] == "" {
+				return fmt.Errorf("%s needs the name of one node: kubectl evenkeel nodes shows them", cmd.CommandPath())
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeNode,
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.node(cmd.Context(), args[0], output) },
 	}
 	formatFlag(cmd, &output, formatJSON, formatYAML)
 	return cmd
@@ -56,6 +61,9 @@ func (a *app) node(ctx context.Context, name string, output format) error {
 	}
 	if output != "" {
 		return encode(a.Out, output, v)
+	}
+	if v.AgentVersion != "" && v.AgentVersion != a.version {
+		fmt.Fprintf(a.ErrOut, "note: the agent is of another version (%s) than this program (%s)\n", oneLine(v.AgentVersion), a.version)
 	}
 	return v.print(a.Out, time.Now())
 }
@@ -222,13 +230,17 @@ func (v *nodeView) nextOfRollout() []string {
 	var out []string
 	switch v.State {
 	case rollout.Pending.String():
-		out = append(out, fmt.Sprintf("rollout %s gives it %s when its turn comes", v.Rollout, target))
+		words := fmt.Sprintf("rollout %s gives it %s when its turn comes", v.Rollout, target)
+		if stopped(v1alpha1.RolloutPhase(v.Phase)) {
+			words = fmt.Sprintf("rollout %s does not give it %s while it is %s", v.Rollout, target, v.Phase)
+		}
+		out = append(out, words)
 	case rollout.Assigned.String(), rollout.Trial.String(), rollout.Soaking.String():
 		out = append(out, fmt.Sprintf("rollout %s waits for it: %s", v.Rollout, v.Why))
 	case rollout.Updated.String():
 		return append(out, fmt.Sprintf("nothing: it has what rollout %s wants (%s)", v.Rollout, target))
 	case rollout.Failed.String():
-		out = append(out, fmt.Sprintf("rollout %s leaves it as it is; to have it try again: kubectl evenkeel rollout retry %s %s", v.Rollout, v.Rollout, v.Name))
+		out = append(out, fmt.Sprintf("rollout %s leaves it as it is; to have it try again, and other nodes wait until it has: kubectl evenkeel rollout retry %s %s", v.Rollout, v.Rollout, v.Name))
 	default:
 		out = append(out, fmt.Sprintf("rollout %s passes it over: %s", v.Rollout, v.Why))
 	}
@@ -247,7 +259,7 @@ func (v *nodeView) print(w io.Writer, now time.Time) error {
 			fmt.Fprintf(tw, "%s:\t%s\n", key, oneLine(text))
 		}
 	}
-	ago := func(t metav1.Time) string { return duration.HumanDuration(now.Sub(t.Time)) + " ago" }
+	ago := func(t metav1.Time) string { return age(t, now) + " ago" }
 	line("Node", "%s", v.Name)
 	line("Zone", "%s", v.Zone)
 	line("Assigned", "%s", v.assignment(ago))

@@ -73,11 +73,11 @@ func TestNodeThatFailedSaysHowToTryAgain(t *testing.T) {
 		"Error: the kubelet exited: [31m4 times\n",
 		"Bad: evenkeel-system/"+rev.Name+" (UID: "+string(rev.UID)+"), 12m ago: crash-looped\n",
 		"State: Failed: CrashLooped: the kubelet exited: [31m4 times\n",
-		"- rollout broken leaves it as it is; to have it try again: kubectl evenkeel rollout retry broken broken-a\n",
+		"- rollout broken leaves it as it is; to have it try again, and other nodes wait until it has: kubectl evenkeel rollout retry broken broken-a\n",
 		"- rollout broken is Halted: ")
 	evenkeel(t, "node", "broken-b").says(t,
-		"Assigned: local (nothing is assigned)\n", "State: Pending: its turn has not come\n",
-		"- rollout broken gives it revision 1 when its turn comes\n", "- rollout broken is Halted: ")
+		"Assigned: local (nothing is assigned)\n", "State: Pending: the revision is stopped\n",
+		"- rollout broken does not give it revision 1 while it is Halted\n", "- rollout broken is Halted: ")
 
 	var v nodeView
 	if err := json.Unmarshal([]byte(evenkeel(t, "node", "broken-a", "-o", "json").out), &v); err != nil {
@@ -150,7 +150,7 @@ func TestNodeSaysWhatHappensNextInEveryCase(t *testing.T) {
 
 func TestNodeRefusesWhatItCannotShow(t *testing.T) {
 	evenkeel(t, "node", "nowhere").refuses(t, `there is no node "nowhere"`, "kubectl evenkeel nodes")
-	evenkeel(t, "node").refuses(t, "arg")
+	evenkeel(t, "node").refuses(t, "needs the name of one node")
 	evenkeel(t, "node", "x", "-o", "wide").refuses(t, "json")
 	evenkeelAs(t, userOf(t, "nobody"), "node", "x").refuses(t, "get node x", "forbidden")
 	grant(t, "sees-nodes-only", "nodes", "")

@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -62,12 +64,16 @@ SINCE is how long CONFIGOK has been what it is. Nodes without an agent are shown
 	_ = cmd.RegisterFlagCompletionFunc("rollout", func(cmd *cobra.Command, _ []string, so string) ([]string, cobra.ShellCompDirective) {
 		return a.completeRollout(cmd, nil, so)
 	})
-	cmd.MarkFlagsMutuallyExclusive("failed", "problems")
-	cmd.MarkFlagsMutuallyExclusive("selector", "rollout")
 	return cmd
 }
 
 func (a *app) nodes(ctx context.Context, o nodesOptions) error {
+	switch {
+	case o.failed && o.problems:
+		return errors.New("--failed and --problems are two questions: give one; --problems has the failed nodes too")
+	case o.selector != "" && o.rollout != "":
+		return errors.New("--selector and --rollout both choose nodes: give one")
+	}
 	selector, err := labels.Parse(o.selector)
 	if err != nil {
 		return fmt.Errorf("--selector %q: %w", o.selector, err)
@@ -76,7 +82,7 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 	if err != nil {
 		return err
 	}
-	out := &nodeRows{w: a.Out, format: o.output, standing: o.rollout != "", Items: []nodeRow{}}
+	out := &nodeRows{w: a.Out, format: o.output, standing: o.rollout != "", agents: map[string]int{}, Items: []nodeRow{}}
 	show := func(row nodeRow) error {
 		failed := row.ConfigOK.Status == string(metav1.ConditionFalse)
 		if o.rollout != "" {
@@ -305,12 +311,17 @@ type nodeRows struct {
 		io.Writer
 		Flush() error
 	}
-	n     int
-	Items []nodeRow `json:"items"`
+	n int
+	// agents counts nodes by the version of their agent.
+	agents map[string]int
+	Items  []nodeRow `json:"items"`
 }
 
 func (r *nodeRows) add(row nodeRow) error {
 	r.n++
+	if row.AgentVersion != "" {
+		r.agents[row.AgentVersion]++
+	}
 	switch r.format {
 	case formatJSON, formatYAML:
 		r.Items = append(r.Items, row)
@@ -324,7 +335,11 @@ func (r *nodeRows) add(row nodeRow) error {
 		r.table = tw
 		fmt.Fprintln(tw, strings.Join(r.header(), "\t"))
 	}
-	fmt.Fprintln(r.table, strings.Join(r.cells(row), "\t"))
+	cells := r.cells(row)
+	for i := range cells {
+		cells[i] = dash(oneLine(cells[i]))
+	}
+	fmt.Fprintln(r.table, strings.Join(cells, "\t"))
 	if r.n%pageSize == 0 {
 		return r.table.Flush()
 	}
@@ -338,9 +353,31 @@ func (r *nodeRows) end(errOut io.Writer) error {
 	case r.n == 0 && r.format != formatName:
 		fmt.Fprintln(errOut, "no nodes")
 	case r.table != nil:
-		return r.table.Flush()
+		if err := r.table.Flush(); err != nil {
+			return err
+		}
+		if note := versionNote(r.agents); note != "" {
+			fmt.Fprintln(errOut, note)
+		}
 	}
 	return nil
+}
+
+// versionNote says which agents run another version than most; "" if they all run one.
+func versionNote(agents map[string]int) string {
+	versions := slices.SortedFunc(maps.Keys(agents), func(a, b string) int {
+		return cmp.Or(cmp.Compare(agents[b], agents[a]), cmp.Compare(a, b))
+	})
+	if len(versions) < 2 {
+		return ""
+	}
+	others, all := 0, 0
+	for i, v := range versions {
+		if all += agents[v]; i > 0 {
+			others += agents[v]
+		}
+	}
+	return oneLine(fmt.Sprintf("note: %d of %d agents run another version (%s) than most (%s): -o wide shows which", others, all, few(versions[1:]), versions[0]))
 }
 
 func (r *nodeRows) header() []string {
@@ -366,18 +403,18 @@ func (r *nodeRows) cells(row nodeRow) []string {
 	if t := row.Trial; t != nil {
 		trial = span(time.Duration(t.ElapsedSeconds)*time.Second) + "/" + span(time.Duration(t.DurationSeconds)*time.Second)
 	}
-	since := "-"
+	since := ""
 	if t := row.ConfigOK.Since; t != nil {
-		since = duration.HumanDuration(time.Since(t.Time))
+		since = age(*t, time.Now())
 	}
-	out := []string{row.Name, dash(row.Assigned), dash(row.Active), dash(row.LastKnownGood), ok, trial, since}
+	out := []string{row.Name, row.Assigned, row.Active, row.LastKnownGood, ok, trial, since}
 	if r.standing {
 		out = append(out, row.State)
 	}
 	if r.format == formatWide {
-		out = append(out, dash(row.Zone), dash(row.ComponentVersion), dash(row.AgentVersion), dash(row.RemoteConfig), dash(row.RunMode), dash(cell(strings.Join(row.Problems, "; "))))
+		out = append(out, row.Zone, row.ComponentVersion, row.AgentVersion, row.RemoteConfig, row.RunMode, cell(strings.Join(row.Problems, "; ")))
 		if r.standing {
-			out = append(out, dash(cell(row.Why)))
+			out = append(out, cell(row.Why))
 		}
 	}
 	return out

@@ -179,3 +179,26 @@ func TestNodesNameAConfigMapOfTheNodesOwn(t *testing.T) {
 		"owner-a kubelet-owner-a kubelet-owner-a local True/AllChecksPassed", "ConfigMap Host", "owner-b local local local", "ConfigMap Host")
 	evenkeel(t, "node", "owner-a").says(t, "Assigned: kubelet-owner-a, not by its NodeConfig\n", "Runs: kubelet-owner-a: ConfigMap evenkeel-system/kubelet-owner-a")
 }
+
+func TestAgentsOfAnotherVersionAreTold(t *testing.T) {
+	for i, version := range []string{"v0.2.0", "v0.2.0", "v0.1.0"} {
+		name := fmt.Sprintf("versions-%d", i)
+		givenNode(t, name, "versions", "z1")
+		givenConfig(t, name, nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = version })
+	}
+	const want = "note: 1 of 3 agents run another version (v0.1.0) than most (v0.2.0): -o wide shows which\n"
+	if got := evenkeel(t, "nodes", "-l", "pool=versions"); got.err != want || got.code != 0 {
+		t.Errorf("got %+v, want %q", got, want)
+	}
+	if got := evenkeel(t, "nodes", "-l", "pool=versions", "-o", "json"); got.err != "" {
+		t.Errorf("as JSON: %q", got.err)
+	}
+	if got := evenkeel(t, "node", "versions-2"); got.err != "note: the agent is of another version (v0.1.0) than this program (v0.0.0-test)\n" {
+		t.Errorf("of one node: %q", got.err)
+	}
+	givenNode(t, "same-version", "same-version", "z1")
+	givenConfig(t, "same-version", nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = "v0.0.0-test" })
+	if got := evenkeel(t, "node", "same-version"); got.err != "" {
+		t.Errorf("of the same version: %q", got.err)
+	}
+}

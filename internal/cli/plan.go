@@ -75,7 +75,7 @@ same result.`,
 	f.StringVar(&o.failing, "fail-rate", "0%", "share of nodes that fail their trial")
 	f.StringVar(&o.notReady, "not-ready-rate", "0%", "share of nodes that go NotReady in their trial")
 	f.StringVar(&o.silent, "silent-rate", "0%", "share of nodes whose agent does not answer")
-	f.DurationVar(&o.trial, "trial-duration", 0, "how long a trial takes, if the configuration does not say (default 10m)")
+	f.DurationVar(&o.trial, "trial-duration", 0, "how long a trial takes, if the configuration does not say (default: as agents report, or 10m)")
 	f.Uint64Var(&o.seed, "seed", 1, "which nodes fail")
 	f.IntVar(&o.nodes, "nodes", 0, "make up so many nodes instead of reading them from the cluster")
 	f.IntVar(&o.zones, "zones", 1, "in so many zones")
@@ -205,7 +205,7 @@ type planView struct {
 	Limited         bool                   `json:"limited,omitempty"` // it is not the end
 	Simulation      *simulationView        `json:"simulation,omitempty"`
 
-	steps int
+	steps []rollout.Step
 	run   rollout.Run // with the model's failures
 }
 
@@ -235,7 +235,7 @@ func newPlanView(ctx context.Context, f *fleet, m rollout.Model) (*planView, err
 	m.Fail = min(m.Fail, m.Trial/2)
 	v := &planView{
 		Rollout: f.policy.Name, Revision: f.policy.Target.Number, New: f.policy.Target.UID == unmadeUID, Batches: []batchView{},
-		TrialSeconds: int64(m.Trial.Seconds()), steps: len(f.policy.Steps),
+		TrialSeconds: int64(m.Trial.Seconds()), steps: f.policy.Steps,
 	}
 	now := rollout.Plan(f.policy, f.progress, f.nodes)
 	v.Phase, v.Message, v.Nodes = now.Phase, now.Message, countsOf(now.Counts)
@@ -253,12 +253,17 @@ func newPlanView(ctx context.Context, f *fleet, m rollout.Model) (*planView, err
 	return v, ctx.Err()
 }
 
-// trialOf is how long a trial takes: what the configuration says, else what is asked for, else the agents' default.
+// trialOf is how long a trial takes: what the configuration says, else what is asked for, else the longest that an agent
+// has reported of a trial, else the agents' default.
 func trialOf(f *fleet, otherwise time.Duration) time.Duration {
 	if p, err := payloadOf(f.content); err == nil && p.Trial.Duration != nil {
 		return *p.Trial.Duration
 	}
-	return cmp.Or(otherwise, 10*time.Minute)
+	var seen time.Duration
+	for i := range f.nodes {
+		seen = max(seen, f.nodes[i].TrialLength)
+	}
+	return cmp.Or(otherwise, seen, 10*time.Minute)
 }
 
 func batchOf(f *fleet, run rollout.Run, b rollout.Batch) batchView {
@@ -364,7 +369,7 @@ func (v *planView) printBatches(w io.Writer) {
 		if b.Kind != rollout.Assign.String() {
 			number += " " + b.Kind
 		}
-		fmt.Fprintf(tw, "%s\t%d/%d\t%s\t%d\t%s\t%s\n", number, b.Step, v.steps, longSpan(b.AfterSeconds), len(b.Nodes), zoneCounts(b.Zones), someOf(b.Nodes))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\n", number, stepWords(v.steps[b.Step-1]), longSpan(b.AfterSeconds), len(b.Nodes), zoneCounts(b.Zones), someOf(b.Nodes))
 	}
 	tw.Flush()
 	fmt.Fprintln(w)

@@ -37,10 +37,10 @@ func TestPlanWithoutAClusterShowsOrderBatchesAndTime(t *testing.T) {
 	evenkeelAs(t, "/nowhere", "rollout", "plan", "-f", file, "--nodes", "20", "--zones", "2").says(t,
 		"Rollout planned, revision 1 (new): 20 nodes selected, 0 of them updated, 20 to come, 0 passed over\n",
 		"BATCH STEP AFTER NODES ZONES WHICH\n",
-		"1 1/3 0s 1 zone-",
-		"2 3/3 2m5s 4 zone-",
-		"3 3/3 4m10s 4 zone-",
-		"4 3/3 6m15s ",
+		"1 1 node 0s 1 zone-",
+		"2 100% 2m5s 4 zone-",
+		"3 100% 4m10s 4 zone-",
+		"4 100% 6m15s ",
 		"If every node is healthy, it ends after about ", ": Complete. A trial takes 2m.\n",
 		"Somebody must approve once on the way (kubectl evenkeel rollout promote planned); the time until then comes on top.\n")
 	var v planView
@@ -64,7 +64,7 @@ func TestPlanWithoutAClusterShowsOrderBatchesAndTime(t *testing.T) {
 func TestPlanOfMoreBatchesThanFitShowsTheFirstAndTheLast(t *testing.T) {
 	file := write(t, strings.Replace(planned, "maxUnavailable: 20%", "maxUnavailable: 1", 1))
 	got := evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "40")
-	got.says(t, "\n19 3/3 ", "... 20 batches more; -o json shows all\n", "40 3/3 ")
+	got.says(t, "\n19 100% ", "... 20 batches more; -o json shows all\n", "40 100% ")
 	if n := strings.Count(got.out, "zone-1:1"); n != 20 {
 		t.Errorf("%d batches are shown, want 20:\n%s", n, got.out)
 	}
@@ -159,7 +159,7 @@ func TestPlanOfWhatIsStoredGoesOnFromWhereItIs(t *testing.T) {
 	}
 	evenkeel(t, "rollout", "plan", "stored").says(t,
 		"Rollout stored, revision 2: 6 nodes selected, 1 of them updated, 2 to come, 3 passed over\n",
-		"1 1/1 0s 2 z1:2 stored-", "If every node is healthy, it ends after about 10m5s: Complete. A trial takes 10m.\n",
+		"1 100% 0s 2 z1:2 stored-", "If every node is healthy, it ends after about 10m5s: Complete. A trial takes 10m.\n",
 		"Passed over:\n", "1 Manual (stored-b): a person wrote its source", "1 Conflicted (stored-c): rollout first-come has it\n", "1 Stale (stored-d): it has no NodeConfig")
 
 	file := write(t, strings.ReplaceAll(planned, "planned", "stored"))
@@ -246,4 +246,29 @@ func TestPlanRefusesWhatItCannotPlan(t *testing.T) {
 	grant(t, "sees-maps", "configmaps", "")
 	bind(t, "sees-maps", "sees-rollouts", "nodeconfigrollouts", v1alpha1.GroupVersion.Group)
 	evenkeelAs(t, userOf(t, "sees-maps"), "rollout", "plan", "-f", file).refuses(t, "list nodes", "forbidden")
+}
+
+func TestThePlotOfOneNodeIsOneLineHigh(t *testing.T) {
+	v := simulationView{DurationSeconds: 600, Samples: []sampleView{{}, {AfterSeconds: 300, Nodes: v1alpha1.RolloutCounts{Updated: 1}}}}
+	lines := strings.Split(v.plot(false), "\n")
+	if len(lines) != 4 || !strings.Contains(lines[0], "1┤") || !strings.Contains(lines[1], "0┼") || !strings.HasPrefix(lines[2], "    0s ") {
+		t.Errorf("the plot is\n%s", strings.Join(lines, "\n"))
+	}
+	done := simulationView{DurationSeconds: 1, Samples: []sampleView{{Nodes: v1alpha1.RolloutCounts{Updated: 1}}}}
+	if lines := strings.Split(done.plot(false), "\n"); !strings.HasPrefix(lines[len(lines)-2], "    0s ") {
+		t.Errorf("the plot of what is done is\n%s", strings.Join(lines, "\n"))
+	}
+}
+
+func TestATrialTakesAsLongAsAgentsReport(t *testing.T) {
+	f := &fleet{nodes: []rollout.Node{{TrialLength: time.Minute}, {TrialLength: 2 * time.Minute}, {}}}
+	if got := trialOf(f, 0); got != 2*time.Minute {
+		t.Errorf("it is %s, want the longest", got)
+	}
+	if got := trialOf(f, 5*time.Minute); got != 5*time.Minute {
+		t.Errorf("it is %s, want what is asked for", got)
+	}
+	if got := trialOf(&fleet{}, 0); got != 10*time.Minute {
+		t.Errorf("it is %s, want the default", got)
+	}
 }

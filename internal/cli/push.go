@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -84,7 +86,7 @@ func (a *app) push(ctx context.Context, p push) error {
 	if problems := validation.IsDNS1123Label(p.name); len(problems) > 0 {
 		return fmt.Errorf("%q cannot be the name of a rollout: %s", p.name, problems[0])
 	}
-	data, err := a.read(p.file)
+	data, err := a.read(ctx, p.file)
 	if err != nil {
 		return err
 	}
@@ -103,11 +105,38 @@ func (a *app) push(ctx context.Context, p push) error {
 	if err != nil {
 		return err
 	}
+	if decoded, err := payloadOf(content); err == nil {
+		for _, note := range unknownFields(decoded.Fields) {
+			fmt.Fprintln(a.ErrOut, note)
+		}
+	}
 	return a.carryOut(ctx, c, p, old, wanted, content)
 }
 
+// unknownFields says which fields no kubelet has that is known here. One of another version may have them.
+func unknownFields(fields map[string]any) []string {
+	known := map[string]string{"apiversion": "apiVersion", "kind": "kind"} // by lower case
+	for _, f := range payload.Fields {
+		top, _, _ := strings.Cut(f.Path, ".")
+		known[strings.ToLower(top)] = top
+	}
+	var notes []string
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		like := known[strings.ToLower(name)]
+		if like == name {
+			continue
+		}
+		hint := ""
+		if like != "" {
+			hint = ", " + like + " is meant, perhaps"
+		}
+		notes = append(notes, fmt.Sprintf("note: no field %q is known of a KubeletConfiguration%s: a kubelet that does not know it refuses it, on the first node", oneLine(name), hint))
+	}
+	return notes
+}
+
 // read returns the bytes of the file that -f names.
-func (a *app) read(file string) ([]byte, error) {
+func (a *app) read(ctx context.Context, file string) ([]byte, error) {
 	var in io.Reader = a.In
 	switch file {
 	case "":
@@ -121,11 +150,30 @@ func (a *app) read(file string) ([]byte, error) {
 		defer f.Close()
 		in = f
 	}
-	data, err := io.ReadAll(io.LimitReader(in, payload.MaxSize+1))
+	data, err := reading(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(in, payload.MaxSize+1)) })
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration from %s: %w", file, err)
 	}
 	return data, nil
+}
+
+// reading reads what somebody may never write, until it is interrupted.
+func reading[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	type result struct {
+		got T
+		err error
+	}
+	done := make(chan result, 1)
+	go func() { // a read cannot be called off: it ends with the program
+		got, err := read()
+		done <- result{got, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return *new(T), errors.New("interrupted: nothing was written")
+	case r := <-done:
+		return r.got, r.err
+	}
 }
 
 // apply returns the rollout that a push makes of the one that there is, nil if there is none, and its content. It leaves
@@ -143,6 +191,9 @@ func (p push) apply(old *v1alpha1.NodeConfigRollout, data []byte) (*v1alpha1.Nod
 	}
 	decoded, err := payload.Decode(key, data)
 	if err != nil {
+		if _, no := parseRollout(data); no == nil {
+			return nil, none, fmt.Errorf("%[1]s is a NodeConfigRollout, not what it rolls out: kubectl apply -f %[1]s, after a look with kubectl evenkeel rollout plan -f %[1]s; nothing was changed", p.file)
+		}
 		return nil, none, fmt.Errorf("%s: %w; nothing was changed", p.file, err)
 	}
 	if ref := r.Spec.Template.ConfigMapRef; ref != nil && !p.inline {
@@ -184,7 +235,7 @@ func (a *app) carryOut(ctx context.Context, c client.Client, p push, old, wanted
 		if err == nil {
 			before, err = contentIn(ctx, c, old.Spec.Template)
 			if err != nil { // what was wrong with it is no reason not to replace it
-				fmt.Fprintf(a.ErrOut, "note: what there is now cannot be compared: %v\n", err)
+				fmt.Fprintf(a.ErrOut, "note: what there is now cannot be compared: %s\n", oneLine(err.Error()))
 				before, err = controller.Content{}, nil
 			}
 		}
@@ -202,7 +253,7 @@ func (a *app) carryOut(ctx context.Context, c client.Client, p push, old, wanted
 		fmt.Fprintln(a.Out, "dry run: nothing was written")
 		return nil
 	}
-	if err := a.confirm(p, old == nil); err != nil {
+	if err := a.confirm(ctx, p, old == nil); err != nil {
 		return err
 	}
 	return a.write(ctx, c, p.name, old, wanted)
@@ -247,7 +298,7 @@ func (a *app) showChanges(isNew bool, changes []operation, before, after control
 	a.printDiff(words)
 	for _, change := range changes {
 		if !strings.HasPrefix(change.Path, "/spec/template") {
-			fmt.Fprintf(a.Out, "%s: %s -> %s\n", strings.ReplaceAll(change.Path[1:], "/", "."), shown(change.From), shown(change.Value))
+			fmt.Fprintf(a.Out, "%s: %s -> %s\n", oneLine(strings.ReplaceAll(change.Path[1:], "/", ".")), oneLine(shown(change.From)), oneLine(shown(change.Value)))
 		}
 	}
 	return nil
@@ -265,7 +316,7 @@ func shown(v any) string {
 }
 
 // confirm asks, unless --yes was given. The error says why nothing is done.
-func (a *app) confirm(p push, isNew bool) error {
+func (a *app) confirm(ctx context.Context, p push, isNew bool) error {
 	if p.yes {
 		return nil
 	}
@@ -277,7 +328,7 @@ func (a *app) confirm(p push, isNew bool) error {
 		verb = "Create"
 	}
 	fmt.Fprintf(a.Out, "%s rollout %s? [y/N] ", verb, p.name)
-	answer, err := bufio.NewReader(a.In).ReadString('\n')
+	answer, err := reading(ctx, func() (string, error) { return bufio.NewReader(a.In).ReadString('\n') })
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read the answer: %w", err)
 	}
@@ -314,14 +365,7 @@ func (a *app) write(ctx context.Context, c client.Client, name string, old, want
 			}
 		}
 	}
-	next := "follow it with: kubectl evenkeel rollout status " + name + " -w"
-	switch {
-	case wanted.Spec.Frozen:
-		next = "it is frozen: kubectl evenkeel rollout unfreeze " + name
-	case wanted.Spec.Paused:
-		next = "it is paused: kubectl evenkeel rollout resume " + name
-	}
-	fmt.Fprintf(a.Out, "rollout %s %s; %s\n", name, did, next)
+	fmt.Fprintf(a.Out, "rollout %s %s; %s\n", name, did, next(wanted))
 	return nil
 }
 

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -19,7 +21,7 @@ import (
 const pageSize = 500
 
 func (a *app) rolloutCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := group(&cobra.Command{
 		Use:   "rollout",
 		Short: "See and steer rollouts",
 		Long: `See and steer rollouts.
@@ -29,17 +31,22 @@ what comes next, and doing it twice changes nothing.`,
 		Example: `  kubectl evenkeel rollout list
   kubectl evenkeel rollout status workers -w
   kubectl evenkeel rollout promote workers`,
-		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("unknown command %q for %q: see kubectl evenkeel rollout --help", args[0], cmd.CommandPath())
-			}
-			return cmd.Help()
-		},
-	}
+	})
 	cmd.AddCommand(a.listCommand(), a.statusCommand(), a.historyCommand(), a.diffCommand(), a.planCommand())
 	cmd.AddCommand(a.pauseCommands()...)
 	cmd.AddCommand(a.promoteCommand(), a.abortCommand(), a.retryCommand(), a.undoCommand())
+	return cmd
+}
+
+// group has a command that only holds others say what it does not hold.
+func group(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("unknown command %q for %q: see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
+		}
+		return cmd.Help()
+	}
 	return cmd
 }
 
@@ -71,19 +78,15 @@ func (a *app) listCommand() *cobra.Command {
 func rollouts(ctx context.Context, c client.Client) (*v1alpha1.NodeConfigRolloutList, error) {
 	all := &v1alpha1.NodeConfigRolloutList{Items: []v1alpha1.NodeConfigRollout{}}
 	all.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeConfigRolloutList"))
-	for next := ""; ; {
-		var page v1alpha1.NodeConfigRolloutList
-		if err := c.List(ctx, &page, client.Limit(pageSize), client.Continue(next)); err != nil {
+	for r, err := range pages(ctx, c, func() *v1alpha1.NodeConfigRolloutList { return &v1alpha1.NodeConfigRolloutList{} },
+		func(l *v1alpha1.NodeConfigRolloutList) []v1alpha1.NodeConfigRollout { return l.Items }) {
+		if err != nil {
 			return nil, err
 		}
-		for i := range page.Items {
-			fromServer(&page.Items[i])
-		}
-		all.Items = append(all.Items, page.Items...)
-		if next = page.Continue; next == "" {
-			return all, nil
-		}
+		fromServer(r)
+		all.Items = append(all.Items, *r)
 	}
+	return all, nil
 }
 
 func (a *app) printList(f format, list *v1alpha1.NodeConfigRolloutList) error {
@@ -135,20 +138,22 @@ func selectorWords(s *v1alpha1.NodeConfigRolloutSpec) string {
 
 // rolloutNames returns the names of all rollouts.
 func rolloutNames(ctx context.Context, c client.Client) ([]string, error) {
+	return namesOf(ctx, c, v1alpha1.GroupVersion.WithKind("NodeConfigRolloutList"))
+}
+
+func nodeNames(ctx context.Context, c client.Client) ([]string, error) {
+	return namesOf(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"))
+}
+
+func namesOf(ctx context.Context, c client.Client, list schema.GroupVersionKind) ([]string, error) {
 	var names []string
-	for next := ""; ; {
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeConfigRolloutList"))
-		if err := c.List(ctx, list, client.Limit(pageSize), client.Continue(next)); err != nil {
+	for object, err := range metadata(ctx, c, list) {
+		if err != nil {
 			return nil, err
 		}
-		for i := range list.Items {
-			names = append(names, list.Items[i].Name)
-		}
-		if next = list.Continue; next == "" {
-			return names, nil
-		}
+		names = append(names, object.Name)
 	}
+	return names, nil
 }
 
 // get reads one rollout.
@@ -185,13 +190,33 @@ func (a *app) completeRollout(cmd *cobra.Command, args []string, _ string) ([]st
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+	return a.complete(cmd, rolloutNames)
+}
+
+// completeNode completes the name of a node as the first argument.
+func (a *app) completeNode(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.complete(cmd, nodeNames)
+}
+
+// completeRetry completes the name of a rollout, and after it those of nodes.
+func (a *app) completeRetry(cmd *cobra.Command, args []string, so string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return a.completeRollout(cmd, nil, so)
+	}
+	return a.completeNode(cmd, nil, so)
+}
+
+func (a *app) complete(cmd *cobra.Command, all func(context.Context, client.Client) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	c, err := a.client()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
 	defer cancel()
-	names, err := rolloutNames(ctx, c)
+	names, err := all(ctx, c)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

@@ -49,7 +49,7 @@ func (a *app) edit(ctx context.Context, c client.Client, name string, change cha
 		if err != nil {
 			return fmt.Errorf("write rollout %q: %w", name, err)
 		}
-		fmt.Fprintf(a.Out, "rollout %s %s\n", name, words)
+		fmt.Fprintf(a.Out, "rollout %s %s\n", name, oneLine(words))
 		return nil
 	}
 }

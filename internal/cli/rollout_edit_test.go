@@ -217,3 +217,17 @@ func TestATemplateIsTheSameInWhateverFormItIsWritten(t *testing.T) {
 		t.Error("another content is the same")
 	}
 }
+
+func TestAnUndoOverwritesNoPushThatItHasNotSeen(t *testing.T) {
+	c := fakeAPI(t, between(1, func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template.Kubelet = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":7}`)}
+	}))
+	a, out := quiet()
+	err := a.putBack(t.Context(), c, read(t, c), controller.Content{Key: "kubelet", Data: header + "maxPods: 5\n"}, 3, false)
+	if err == nil || !strings.Contains(err.Error(), `rollout "workers" was changed by somebody else meanwhile`) || out.Len() > 0 {
+		t.Errorf("the error is %v, and it prints %q", err, out)
+	}
+	if got := string(read(t, c).Spec.Template.Kubelet.Raw); !strings.Contains(got, `"maxPods":7`) {
+		t.Errorf("the template is %s, want what was pushed", got)
+	}
+}

@@ -67,7 +67,10 @@ func pasts(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) 
 	}
 	if v := r.Status.UpdateRevision; v != nil {
 		p, st := at(v.Number, v.ConfigMapRef.Name), &r.Status
-		if p.Outcome == "" || p.EndTime == nil {
+		// What became of it in an attempt before this one is no news while it goes on.
+		again := st.Halt == nil && st.Phase != v1alpha1.RolloutComplete && (st.CurrentRevision == nil || st.CurrentRevision.Number != v.Number)
+		if p.Outcome == "" || p.EndTime == nil || again {
+			p.EndTime = nil
 			p.Outcome, p.StartTime, p.Message = orUnknown(st.Phase), st.StartTime, st.Message
 			p.Updated, p.Failed = st.Nodes.Updated, st.Nodes.Failed
 		}
@@ -86,23 +89,16 @@ func pasts(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) 
 // revisionObjects returns the ConfigMaps of a rollout's revisions and their numbers, by name.
 func revisionObjects(ctx context.Context, c client.Client, name string) (map[string]*corev1.ConfigMap, map[string]int64, error) {
 	objects, numbers := map[string]*corev1.ConfigMap{}, map[string]int64{}
-	for next := ""; ; {
-		var page corev1.ConfigMapList
-		err := c.List(ctx, &page, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{v1alpha1.LabelRollout: name},
-			client.Limit(pageSize), client.Continue(next))
+	for cm, err := range pages(ctx, c, func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} }, func(l *corev1.ConfigMapList) []corev1.ConfigMap { return l.Items },
+		client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{v1alpha1.LabelRollout: name}) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("list the ConfigMaps of the revisions of rollout %q in %s: %w", name, v1alpha1.SystemNamespace, err)
 		}
-		for i := range page.Items {
-			cm := &page.Items[i]
-			if number, err := strconv.ParseInt(cm.Labels[v1alpha1.LabelRevision], 10, 64); err == nil {
-				objects[cm.Name], numbers[cm.Name] = cm, number
-			}
-		}
-		if next = page.Continue; next == "" {
-			return objects, numbers, nil
+		if number, err := strconv.ParseInt(cm.Labels[v1alpha1.LabelRevision], 10, 64); err == nil {
+			objects[cm.Name], numbers[cm.Name] = cm, number
 		}
 	}
+	return objects, numbers, nil
 }
 
 // contentAt returns a revision's content. The error says which revisions there are.
@@ -322,5 +318,5 @@ func (a *app) printDiff(words string) {
 	if words == "" {
 		words = "no field differs"
 	}
-	fmt.Fprintln(a.Out, strings.TrimSuffix(words, "\n"))
+	fmt.Fprintln(a.Out, printable(strings.TrimSuffix(words, "\n")))
 }

@@ -9,12 +9,11 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // change edits a rollout's spec and says in words, after the rollout's name, what that did and what comes next. Its error
@@ -45,6 +44,9 @@ func (a *app) pauseCommands() []*cobra.Command {
 					return "is paused already: nothing changes", nil
 				}
 				r.Spec.Paused = true
+				if halted(r) {
+					return "paused; it is " + haltWords(r), nil
+				}
 				return "paused: nodes in flight go on, no others begin; go on with: kubectl evenkeel rollout resume " + r.Name, nil
 			}),
 		a.intentCommand("resume NAME", "Take back a pause", "It does not lift a stop, an approval that is missing, or a freeze.",
@@ -63,24 +65,18 @@ func (a *app) pauseCommands() []*cobra.Command {
 					return "is not frozen: nothing changes", nil
 				}
 				r.Spec.Frozen = false
-				if r.Spec.Paused {
-					return "unfrozen; it is still paused: kubectl evenkeel rollout resume " + r.Name, nil
-				}
-				return "unfrozen: it goes on; follow it with: kubectl evenkeel rollout status " + r.Name + " -w", nil
+				return "unfrozen; " + onward(r), nil
 			}),
 	}
 }
 
 func resume(r *v1alpha1.NodeConfigRollout) (string, error) {
-	switch h := r.Status.Halt; {
-	case h != nil && seen(r):
-		return "", haltedError(r)
-	case r.Spec.Paused && r.Spec.Frozen:
-		r.Spec.Paused = false
-		return "resumed; it is still frozen: kubectl evenkeel rollout unfreeze " + r.Name, nil
+	switch {
 	case r.Spec.Paused:
 		r.Spec.Paused = false
-		return "resumed: it goes on; follow it with: kubectl evenkeel rollout status " + r.Name + " -w", nil
+		return "resumed; " + onward(r), nil
+	case halted(r):
+		return "", haltedError(r)
 	case r.Spec.Frozen:
 		return "", fmt.Errorf("is frozen, not paused: kubectl evenkeel rollout unfreeze %s", r.Name)
 	case seen(r) && r.Status.Phase == v1alpha1.RolloutAwaitingApproval:
@@ -89,11 +85,42 @@ func resume(r *v1alpha1.NodeConfigRollout) (string, error) {
 	return "is not paused: nothing changes", nil
 }
 
-// haltedError says that a rollout was stopped, and what can be done about that.
-func haltedError(r *v1alpha1.NodeConfigRollout) error {
+// next says what comes after an edit: what is still in the way, or how to follow it.
+func next(r *v1alpha1.NodeConfigRollout) string {
+	switch {
+	case r.Spec.Frozen:
+		return "it is still frozen: kubectl evenkeel rollout unfreeze " + r.Name
+	case r.Spec.Paused:
+		return "it is still paused: kubectl evenkeel rollout resume " + r.Name
+	}
+	return "follow it with: kubectl evenkeel rollout status " + r.Name + " -w"
+}
+
+// onward is next of an edit that leaves the revision stopped if it was.
+func onward(r *v1alpha1.NodeConfigRollout) string {
+	if halted(r) && !r.Spec.Frozen && !r.Spec.Paused {
+		return "it is still " + haltWords(r)
+	}
+	return next(r)
+}
+
+func halted(r *v1alpha1.NodeConfigRollout) bool { return r.Status.Halt != nil && seen(r) }
+
+// haltWords says that a rollout was stopped, and what can be done about that.
+func haltWords(r *v1alpha1.NodeConfigRollout) string {
 	h := r.Status.Halt
-	return fmt.Errorf("is %s at revision %d (%s): push a fixed configuration, or kubectl evenkeel rollout retry %s, or undo %s",
-		phaseWords(r.Status.Phase), h.Revision, h.Reason, r.Name, r.Name)
+	return fmt.Sprintf("%s at revision %d (%s): push a fixed configuration, or kubectl evenkeel rollout retry %s%s",
+		phaseWords(r.Status.Phase), h.Revision, h.Reason, r.Name, orUndo(r))
+}
+
+func haltedError(r *v1alpha1.NodeConfigRollout) error { return errors.New("is " + haltWords(r)) }
+
+// orUndo offers an undo where there is something to go back to.
+func orUndo(r *v1alpha1.NodeConfigRollout) string {
+	if before(r) == 0 {
+		return ""
+	}
+	return ", or kubectl evenkeel rollout undo " + r.Name
 }
 
 // phaseWords is a phase within a sentence.
@@ -108,9 +135,14 @@ func phaseWords(p v1alpha1.RolloutPhase) string {
 	return b.String()
 }
 
+// revisionFlag adds --revision to a command that is about the revision that is rolled out.
+func revisionFlag(cmd *cobra.Command, revision *int64) {
+	cmd.Flags().Int64Var(revision, "revision", 0, "only if this is the revision that is rolled out")
+}
+
 // intend edits a rollout by what its status says. It waits a little until that answers the spec; if it does not, only an
-// intent that is there already is fine.
-func (a *app) intend(ctx context.Context, name string, change change) error {
+// intent that is there already is fine. It refuses another revision than the one that is asked for; 0 is any.
+func (a *app) intend(ctx context.Context, name string, revision int64, change change) error {
 	c, err := a.client()
 	if err != nil {
 		return err
@@ -128,6 +160,9 @@ func (a *app) intend(ctx context.Context, name string, change change) error {
 				return "", fmt.Errorf("has no revision (%s: %s)", r.Status.Phase, oneLine(r.Status.Message))
 			}
 			return "", fmt.Errorf("has no revision: kubectl evenkeel rollout status %s", r.Name)
+		}
+		if now := r.Status.UpdateRevision.Number; revision != 0 && revision != now {
+			return "", fmt.Errorf("is at revision %d, not %d: kubectl evenkeel rollout status %s", now, revision, r.Name)
 		}
 		before := r.DeepCopy()
 		words, err := change(r)
@@ -147,6 +182,7 @@ func (a *app) intend(ctx context.Context, name string, change change) error {
 
 func (a *app) promoteCommand() *cobra.Command {
 	var full bool
+	var revision int64
 	cmd := &cobra.Command{
 		Use:   "promote NAME",
 		Short: "Let a rollout that waits at a pause go on",
@@ -158,10 +194,11 @@ budgets and the failure policy still hold.`,
   kubectl evenkeel rollout promote workers --full`,
 		Args: oneRollout, ValidArgsFunction: a.completeRollout,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.intend(cmd.Context(), args[0], func(r *v1alpha1.NodeConfigRollout) (string, error) { return promote(r, full) })
+			return a.intend(cmd.Context(), args[0], revision, func(r *v1alpha1.NodeConfigRollout) (string, error) { return promote(r, full) })
 		},
 	}
 	cmd.Flags().BoolVar(&full, "full", false, "pass every later pause as well")
+	revisionFlag(cmd, &revision)
 	return cmd
 }
 
@@ -178,32 +215,26 @@ func promote(r *v1alpha1.NodeConfigRollout, full bool) (string, error) {
 	case st.Phase == v1alpha1.RolloutComplete || step > last:
 		return "", fmt.Errorf("has nothing that waits: revision %d is through all its steps", revision)
 	case !full && !steps[step].IsPause():
-		return "", fmt.Errorf("has nothing that waits: it is %s, at step %d of %d (%s); --full passes later pauses ahead",
-			orUnknown(st.Phase), step, len(steps), stepWords(steps[step]))
+		return "", fmt.Errorf("has nothing that waits: it is %s, at %s; --full passes later pauses ahead", orUnknown(st.Phase), stepName(steps, step))
 	}
 	target := step
 	if full {
 		target = last
 	}
 	if p := r.Spec.Approval; p != nil && p.Revision == revision && int(p.Step) >= target {
-		return fmt.Sprintf("has the approval of revision %d up to step %d already: nothing changes", revision, p.Step), nil
+		return fmt.Sprintf("has the approval of revision %d up to %s already: nothing changes", revision, stepName(steps, min(int(p.Step), last))), nil
 	}
 	r.Spec.Approval = &v1alpha1.RolloutApproval{Revision: revision, Step: int32(target)}
-	words := fmt.Sprintf("promoted: revision %d passes step %d (%s)", revision, target, stepWords(steps[target]))
+	words := fmt.Sprintf("promoted: revision %d passes %s", revision, stepName(steps, target))
 	if full {
 		words = fmt.Sprintf("promoted: revision %d passes every pause", revision)
 	}
-	switch {
-	case r.Spec.Frozen:
-		return words + "; it is frozen: kubectl evenkeel rollout unfreeze " + r.Name, nil
-	case r.Spec.Paused:
-		return words + "; it is paused: kubectl evenkeel rollout resume " + r.Name, nil
-	}
-	return words + "; follow it with: kubectl evenkeel rollout status " + r.Name + " -w", nil
+	return words + "; " + next(r), nil
 }
 
 func (a *app) abortCommand() *cobra.Command {
 	var rollback bool
+	var revision int64
 	cmd := &cobra.Command{
 		Use:   "abort NAME",
 		Short: "Stop a revision for good",
@@ -215,10 +246,11 @@ already, or complete, can be rolled back with it too.`,
   kubectl evenkeel rollout abort workers --rollback`,
 		Args: oneRollout, ValidArgsFunction: a.completeRollout,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.intend(cmd.Context(), args[0], func(r *v1alpha1.NodeConfigRollout) (string, error) { return abort(r, rollback) })
+			return a.intend(cmd.Context(), args[0], revision, func(r *v1alpha1.NodeConfigRollout) (string, error) { return abort(r, rollback) })
 		},
 	}
 	cmd.Flags().BoolVar(&rollback, "rollback", false, "take the nodes back to the revision that succeeded last")
+	revisionFlag(cmd, &revision)
 	return cmd
 }
 
@@ -232,7 +264,7 @@ func abort(r *v1alpha1.NodeConfigRollout, rollback bool) (string, error) {
 	case st.Halt != nil && (st.Halt.Rollback || !rollback):
 		return fmt.Sprintf("is %s at revision %d already (%s): nothing changes", phaseWords(st.Phase), revision, st.Halt.Reason), nil
 	case st.Phase == v1alpha1.RolloutComplete && !rollback:
-		return "", fmt.Errorf("is complete: there is nothing to stop; go back by the steps with kubectl evenkeel rollout undo %[1]s, or at the pace of a rollback with kubectl evenkeel rollout abort %[1]s --rollback", r.Name)
+		return "", fmt.Errorf("is complete: there is nothing to stop; kubectl evenkeel rollout abort %s --rollback goes back at the pace of a rollback%s", r.Name, orUndo(r))
 	}
 	r.Spec.Abort = &v1alpha1.RolloutAbort{Revision: revision, Rollback: rollback}
 	words := fmt.Sprintf("aborted: revision %d stops, nodes that run it keep it; ", revision)
@@ -240,9 +272,9 @@ func abort(r *v1alpha1.NodeConfigRollout, rollback bool) (string, error) {
 		words = fmt.Sprintf("aborted: revision %d stops and its nodes go back; ", revision)
 	}
 	if r.Spec.Frozen && rollback {
-		return words + "it is frozen: kubectl evenkeel rollout unfreeze " + r.Name, nil
+		return words + next(r), nil
 	}
-	return words + "push a fixed configuration, or kubectl evenkeel rollout undo " + r.Name, nil
+	return words + "push a fixed configuration" + orUndo(r), nil
 }
 
 func (a *app) retryCommand() *cobra.Command {
@@ -254,40 +286,64 @@ func (a *app) retryCommand() *cobra.Command {
 Without nodes all try it again on which it failed.`,
 		Example: `  kubectl evenkeel rollout retry workers
   kubectl evenkeel rollout retry workers node-7 node-12`,
-		Args: rolloutAndMore, ValidArgsFunction: a.completeRollout,
+		Args: rolloutAndMore, ValidArgsFunction: a.completeRetry,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			nodes := slices.Compact(slices.Sorted(slices.Values(args[1:])))
 			if len(nodes) > v1alpha1.MaxRetryNodes {
 				return fmt.Errorf("%d nodes are more than the %d that can be named: name none to retry all that failed", len(nodes), v1alpha1.MaxRetryNodes)
 			}
-			if err := a.checkNodes(cmd.Context(), nodes); err != nil {
+			c, err := a.client()
+			if err != nil {
 				return err
 			}
-			return a.intend(cmd.Context(), args[0], func(r *v1alpha1.NodeConfigRollout) (string, error) { return retry(r, nodes) })
+			return a.intend(cmd.Context(), args[0], 0, func(r *v1alpha1.NodeConfigRollout) (string, error) {
+				before := r.DeepCopy()
+				words, err := retry(r, nodes)
+				if err == nil && len(nodes) > 0 && !equality.Semantic.DeepEqual(before.Spec, r.Spec) {
+					err = checkRetry(cmd.Context(), c, before, nodes)
+				}
+				return words, err
+			})
 		},
 	}
 	return cmd
 }
 
-// checkNodes says which of these nodes do not exist.
-func (a *app) checkNodes(ctx context.Context, nodes []string) error {
-	c, err := a.client()
+// checkRetry says on which of these nodes the revision did not fail. It is as good as failed on a node that went back and
+// remembers it as bad.
+func checkRetry(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout, nodes []string) error {
+	var all []pair
+	f, err := gather(ctx, c, r, func(p pair) { all = append(all, p) })
 	if err != nil {
-		return err
+		return fmt.Errorf("cannot be looked at: %w", err)
 	}
-	var missing []string
-	for _, name := range nodes {
-		node := &metav1.PartialObjectMetadata{}
-		node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
-		switch err := c.Get(ctx, client.ObjectKey{Name: name}, node); {
-		case apierrors.IsNotFound(err):
-			missing = append(missing, name)
-		case err != nil:
-			return fmt.Errorf("read Node %q: %w", name, err)
+	target := r.Status.UpdateRevision
+	plan := rollout.Plan(f.policy, f.progress, f.nodes)
+	why := map[string]string{}
+	for i, p := range all {
+		bad := p.config != nil && slices.ContainsFunc(p.config.Status.BadConfigs, func(b v1alpha1.BadConfig) bool { return b.UID == target.ConfigMapRef.UID })
+		switch s := plan.Standing(i); {
+		case s.State == rollout.Conflicted || s.State == rollout.Manual:
+			why[p.node.Name] = s.Why
+		case s.State == rollout.Failed || bad:
+			why[p.node.Name] = ""
+		default:
+			why[p.node.Name] = "it is " + s.State.String()
 		}
 	}
-	if len(missing) > 0 {
-		return fmt.Errorf("no such nodes: %s; kubectl evenkeel nodes lists them; nothing was changed", few(missing))
+	var wrong []string
+	for _, name := range nodes {
+		words, selected := why[name]
+		if !selected {
+			words = "the rollout does not select it"
+		}
+		if words != "" {
+			wrong = append(wrong, name+" ("+words+")")
+		}
+	}
+	if len(wrong) > 0 {
+		return fmt.Errorf("cannot retry revision %d on nodes on which it did not fail: %s; kubectl evenkeel nodes --rollout %s --failed lists those on which it did",
+			target.Number, few(wrong), r.Name)
 	}
 	return nil
 }
@@ -308,14 +364,10 @@ func retry(r *v1alpha1.NodeConfigRollout, nodes []string) (string, error) {
 	}
 	which := "all nodes on which it failed try it again"
 	if len(nodes) > 0 {
-		which = few(nodes) + " try it again"
+		which = few(nodes) + " try it again; other nodes wait until those have tried"
 	}
-	words := fmt.Sprintf("retried: attempt %d at revision %d begins, %s; ", attempt, revision, which)
-	switch {
-	case r.Spec.Frozen:
-		return words + "it is frozen: kubectl evenkeel rollout unfreeze " + r.Name, nil
-	case r.Spec.Paused:
-		return words + "it is paused: kubectl evenkeel rollout resume " + r.Name, nil
+	if st.Halt != nil {
+		which += "; the stop is lifted"
 	}
-	return words + "follow it with: kubectl evenkeel rollout status " + r.Name + " -w", nil
+	return fmt.Sprintf("retried: attempt %d at revision %d begins, %s; %s", attempt, revision, which, next(r)), nil
 }

@@ -299,7 +299,7 @@ func plainLine(r *v1alpha1.NodeConfigRollout) string {
 	}
 	fmt.Fprintf(&b, ": %s", orUnknown(st.Phase))
 	if st.StepsDone != "" {
-		fmt.Fprintf(&b, ", step %s", st.StepsDone)
+		fmt.Fprintf(&b, ", %s steps done", st.StepsDone)
 	}
 	if st.Updated != "" {
 		fmt.Fprintf(&b, ", %s updated", st.Updated)
@@ -311,9 +311,9 @@ func plainLine(r *v1alpha1.NodeConfigRollout) string {
 		fmt.Fprintf(&b, ", %d failed", st.Nodes.Failed)
 	}
 	if st.Message != "" {
-		fmt.Fprintf(&b, ": %s", oneLine(st.Message))
+		fmt.Fprintf(&b, ": %s", st.Message)
 	}
-	return b.String()
+	return oneLine(b.String())
 }
 
 func orUnknown(p v1alpha1.RolloutPhase) string {
@@ -325,18 +325,21 @@ func orUnknown(p v1alpha1.RolloutPhase) string {
 
 func inFlight(n *v1alpha1.RolloutCounts) int32 { return n.Assigned + n.Trial + n.Soaking }
 
+// bare is a rollout without what only servers read.
+func bare(r *v1alpha1.NodeConfigRollout) *v1alpha1.NodeConfigRollout {
+	r = r.DeepCopy()
+	r.ManagedFields = nil
+	return r
+}
+
 // jsonLine is a rollout as one line of JSON.
 func jsonLine(r *v1alpha1.NodeConfigRollout) (string, error) {
-	bare := r.DeepCopy()
-	bare.ManagedFields = nil
-	line, err := json.Marshal(bare)
+	line, err := json.Marshal(bare(r))
 	return string(line), err
 }
 
 // yamlDocument is a rollout as a YAML document of a stream.
 func yamlDocument(r *v1alpha1.NodeConfigRollout) (string, error) {
-	bare := r.DeepCopy()
-	bare.ManagedFields = nil
-	text, err := yaml.Marshal(bare)
+	text, err := yaml.Marshal(bare(r))
 	return "---\n" + strings.TrimSuffix(string(text), "\n"), err
 }

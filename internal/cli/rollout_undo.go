@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -63,19 +65,32 @@ func (a *app) undo(ctx context.Context, name string, number int64, inline bool) 
 		return err
 	}
 	if number == 0 {
-		if number, err = before(r, all); err != nil {
-			return err
+		if number = before(r); number == 0 {
+			return nothingBefore(r, all)
 		}
 	}
 	content, err := contentAt(r, all, number)
 	if err != nil {
 		return err
 	}
+	for _, p := range all {
+		if p.Revision == number && stopped(v1alpha1.RolloutPhase(p.Outcome)) {
+			fmt.Fprintf(a.ErrOut, "note: revision %d did not succeed, it was %s: %s\n", number, p.Outcome, oneLine(cmp.Or(p.Message, "nobody knows why any more")))
+		}
+	}
+	return a.putBack(ctx, c, r, content, number, inline)
+}
+
+// putBack makes the content of a revision the template of a rollout, if that is still the one that is known.
+func (a *app) putBack(ctx context.Context, c client.Client, known *v1alpha1.NodeConfigRollout, content controller.Content, number int64, inline bool) error {
 	template, err := templateOf(content.Key, []byte(content.Data))
 	if err != nil {
 		return err
 	}
-	return a.edit(ctx, c, name, func(r *v1alpha1.NodeConfigRollout) (string, error) {
+	return a.edit(ctx, c, known.Name, func(r *v1alpha1.NodeConfigRollout) (string, error) {
+		if r.UID != known.UID || !equality.Semantic.DeepEqual(r.Spec.Template, known.Spec.Template) {
+			return "", fmt.Errorf("was changed by somebody else meanwhile; see kubectl evenkeel rollout diff %s, and undo again if that is still wanted", r.Name)
+		}
 		if ref := r.Spec.Template.ConfigMapRef; ref != nil && !inline {
 			return "", fmt.Errorf("follows ConfigMap %s/%s: restore its content (kubectl evenkeel rollout history %s --revision %d shows it), "+
 				"or give --inline to put that into the rollout in place of the reference", ref.Namespace, ref.Name, r.Name, number)
@@ -84,27 +99,40 @@ func (a *app) undo(ctx context.Context, name string, number int64, inline bool) 
 			return fmt.Sprintf("has the content of revision %d already: nothing changes", number), nil
 		}
 		r.Spec.Template = template
-		return fmt.Sprintf("undone: the content of revision %d is the target again, under the next number; follow it with: kubectl evenkeel rollout status %s -w",
-			number, r.Name), nil
+		return fmt.Sprintf("undone: the content of revision %d is the target again, under the next number; %s", number, next(r)), nil
 	})
 }
 
-// before returns the revision that an undo means that names none.
-func before(r *v1alpha1.NodeConfigRollout, all []past) (int64, error) {
+// before returns the revision that an undo means that names none; 0 if there is none.
+func before(r *v1alpha1.NodeConfigRollout) int64 {
 	target, current := r.Status.UpdateRevision, r.Status.CurrentRevision
 	if target == nil {
-		return 0, fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", r.Name, orUnknown(r.Status.Phase), r.Name)
+		return 0
 	}
 	if current != nil && current.Number != target.Number {
-		return current.Number, nil
+		return current.Number
 	}
-	for _, p := range slices.Backward(all) {
-		if p.Revision < target.Number && p.Outcome == "Succeeded" && p.ConfigMap != target.ConfigMapRef.Name {
-			return p.Revision, nil
+	var newest int64
+	for _, o := range r.Status.History {
+		if o.Revision < target.Number && o.Outcome == "Succeeded" && o.ConfigMap != target.ConfigMapRef.Name {
+			newest = max(newest, o.Revision)
 		}
 	}
-	return 0, fmt.Errorf("rollout %q has no revision that succeeded before revision %d: choose one with --to-revision (there are %s), or push another configuration",
-		r.Name, target.Number, kept(all))
+	return newest
+}
+
+// nothingBefore is the error of an undo that finds nothing to go back to.
+func nothingBefore(r *v1alpha1.NodeConfigRollout, all []past) error {
+	target := r.Status.UpdateRevision
+	if target == nil {
+		return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", r.Name, orUnknown(r.Status.Phase), r.Name)
+	}
+	others := slices.DeleteFunc(slices.Clone(all), func(p past) bool { return p.Gone || p.ConfigMap == target.ConfigMapRef.Name })
+	advice := "push another configuration"
+	if len(others) > 0 {
+		advice = fmt.Sprintf("choose one with --to-revision (there are %s), or %s", kept(others), advice)
+	}
+	return fmt.Errorf("rollout %q has no revision that succeeded before revision %d: %s", r.Name, target.Number, advice)
 }
 
 // same tells whether a template holds a content.

@@ -164,7 +164,7 @@ func (o *follower) trouble(err error) {
 		o.live.trouble = err.Error()
 		o.live.redraw()
 	} else if !o.troubled {
-		fmt.Fprintf(o.errOut, "waiting for the API server: %v\n", err)
+		fmt.Fprintf(o.errOut, "waiting for the API server: %s\n", oneLine(err.Error()))
 	}
 	o.troubled = true
 }

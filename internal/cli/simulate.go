@@ -173,6 +173,7 @@ func (v *simulationView) plot(colors bool) string {
 		return ""
 	}
 	var updated, unavailable, failed [plotWidth]float64
+	most := 1.0
 	sample := 0
 	for x := range plotWidth {
 		at := v.DurationSeconds * int64(x) / (plotWidth - 1)
@@ -181,9 +182,10 @@ func (v *simulationView) plot(colors bool) string {
 		}
 		n := v.Samples[sample].Nodes
 		updated[x], unavailable[x], failed[x] = float64(n.Updated), float64(n.Unavailable), float64(n.Failed)
+		most = max(most, updated[x], unavailable[x], failed[x])
 	}
 	options := []asciigraph.Option{
-		asciigraph.Height(plotHeight), asciigraph.Precision(0), asciigraph.LowerBound(0),
+		asciigraph.Height(min(plotHeight, int(most))), asciigraph.Precision(0), asciigraph.LowerBound(0),
 		asciigraph.SeriesChars(asciigraph.CreateCharSet("."), asciigraph.DefaultCharSet, asciigraph.CreateCharSet("x")),
 	}
 	if colors {
@@ -191,8 +193,7 @@ func (v *simulationView) plot(colors bool) string {
 	}
 	plot := asciigraph.PlotMany([][]float64{unavailable[:], updated[:], failed[:]}, options...)
 	end := longSpan(v.DurationSeconds)
-	labels, _, _ := strings.Cut(plot, "┤")
-	indent := strings.Repeat(" ", len(labels)+1)
+	indent := strings.Repeat(" ", max(0, strings.IndexAny(plot, "┤┼"))+1)
 	return plot + "\n" + indent + "0s" + strings.Repeat(" ", max(1, plotWidth-2-len(end))) + end +
 		"\n" + indent + "nodes over time: ─ updated   . unavailable   x failed"
 }

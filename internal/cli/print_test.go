@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+func TestNothingThatAnAgentReportsReachesTheTerminalAsACommand(t *testing.T) {
+	const evil = "v1\x1b[31m\n\u009b2Jx"
+	rev := rolledOut(t, "hostile", func(r *v1alpha1.NodeConfigRollout) {
+		r.Status.Message, r.Status.Updated, r.Status.Phase = evil, evil, v1alpha1.RolloutProgressing
+		r.Status.FailedNodes = []v1alpha1.FailedNode{{Name: evil, Reason: evil, Message: evil}}
+		r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 7, ConfigMap: "hostile-7", Outcome: "Halted", Message: evil}}
+	})
+	givenNode(t, "hostile-a", "hostile", "z1")
+	givenConfig(t, "hostile-a", byRollout("hostile", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
+		failing(st, v1alpha1.ReasonCrashLooped, evil)
+		st.Conditions[0].Message, st.AgentVersion, st.ComponentVersion = evil, evil, evil
+		st.Active = &v1alpha1.ConfigRevision{Namespace: evil, Name: evil, UID: "u", SHA256: strings.Repeat("0", 64), Revision: evil}
+		st.LastKnownGood = &v1alpha1.LastKnownGoodConfig{ConfigRevision: *st.Active}
+		st.Trial = &v1alpha1.Trial{DurationSeconds: 600}
+		st.BadConfigs = []v1alpha1.BadConfig{{UID: "u", Namespace: evil, Name: evil, Revision: evil, Reason: evil}}
+		st.OverriddenFields = []string{evil}
+	})
+	for _, command := range []string{
+		"nodes", "nodes -o wide", "nodes --rollout hostile -o wide", "node hostile-a", "config diff node/hostile-a rollout/hostile", "config diff rollout/hostile@7 rollout/hostile",
+		"rollout status hostile", "rollout status hostile -o wide", "rollout status hostile -w --timeout 1s", "rollout list -o wide", "rollout history hostile -o wide",
+		"rollout diff hostile", "rollout plan hostile", "rollout undo hostile --to-revision 7",
+	} {
+		got := evenkeel(t, strings.Fields(command)...)
+		if said := got.out + got.err; strings.ContainsAny(said, "\x1b\u009b") || said == "" {
+			t.Errorf("%s: %q", command, said)
+		}
+	}
+}
+
+func TestAClockThatIsBehindShowsNoTimeBelowZero(t *testing.T) {
+	givenNode(t, "ahead", "ahead", "z1")
+	givenConfig(t, "ahead", nil, func(st *v1alpha1.NodeConfigStatus) {
+		st.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Add(time.Minute))
+	})
+	evenkeel(t, "nodes", "-l", "pool=ahead").says(t, "True/AllChecksPassed - 0s\n")
+	evenkeel(t, "node", "ahead").says(t, "AllChecksPassed, since 0s ago: ")
+}
+
+func TestReadingStandardInputEndsWhenItIsInterrupted(t *testing.T) {
+	a, _ := quiet()
+	in, out := io.Pipe()
+	defer out.Close()
+	a.In = in
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := a.read(ctx, "-"); err == nil || !strings.Contains(err.Error(), "interrupted: nothing was written") {
+		t.Errorf("the error is %v", err)
+	}
+}
