@@ -50,7 +50,8 @@ func newAuditLog(dir string) (*auditLog, []string, error) {
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		return nil, nil, err
 	}
-	return &auditLog{path: path}, []string{"--audit-policy-file=" + policy, "--audit-log-path=" + path}, nil
+	// A log that is rotated away (the default is after 100 MB) would not be counted.
+	return &auditLog{path: path}, []string{"--audit-policy-file=" + policy, "--audit-log-path=" + path, "--audit-log-maxsize=100000"}, nil
 }
 
 // read reads what has been added.
