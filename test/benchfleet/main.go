@@ -32,16 +32,17 @@ const (
 func main() {
 	b := &bench{}
 	nodes := flag.Int("nodes", 5000, "how many hollow nodes there are")
-	rounds := flag.Int("rounds", 2, "how often it is patched by hand and rolled out at once, in alternating order; 0: never, for an API server that is too small for so many agents")
+	atOnce := flag.Int("at-once", 1000, "how many of them are patched by hand and rolled out at once: a small API server does not bear many")
+	rounds := flag.Int("rounds", 2, "how often that is done, in alternating order")
 	idle := flag.Duration("idle", 2*time.Minute, "how long the controller is watched at rest")
-	only := flag.String("only", "", "measure only plan, memory or rollout")
+	only := flag.String("only", "", "measure only plan, at-once, rollout or memory")
 	flag.Func("apiserver", "flag for the API server, such as --max-requests-inflight=100; repeatable", func(f string) error {
 		b.apiserver = append(b.apiserver, f)
 		return nil
 	})
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := b.run(ctx, *nodes, *rounds, *idle, *only)
+	err := b.run(ctx, *nodes, min(*nodes, *atOnce), *rounds, *idle, *only)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "benchfleet:", err)
@@ -55,9 +56,9 @@ type bench struct {
 	over      []string // limits that were broken
 }
 
-func (b *bench) run(ctx context.Context, nodes, rounds int, idle time.Duration, only string) error {
-	if nodes < 1 || rounds < 0 {
-		return errors.New("-nodes must be at least 1, and -rounds not negative")
+func (b *bench) run(ctx context.Context, nodes, atOnce, rounds int, idle time.Duration, only string) error {
+	if atOnce < 1 || rounds < 1 {
+		return errors.New("-nodes, -at-once and -rounds must be at least 1")
 	}
 	fmt.Printf("evenkeel-controller: %d nodes, %d rounds, %d processors, %s\n", nodes, rounds, runtime.NumCPU(), runtime.Version())
 	if len(b.apiserver) > 0 {
@@ -68,7 +69,8 @@ func (b *bench) run(ctx context.Context, nodes, rounds int, idle time.Duration, 
 		run  func() error
 	}{
 		{"plan", func() error { return b.plans(ctx) }},
-		{"rollout", func() error { return b.rollouts(ctx, nodes, rounds, idle) }},
+		{"at-once", func() error { return b.rollouts(ctx, atOnce, rounds, idle) }},
+		{"rollout", func() error { return b.rollouts(ctx, nodes, 0, idle) }},
 		{"memory", func() error { return b.growth(ctx, nodes) }},
 	} {
 		if only != "" && only != part.name {

@@ -63,6 +63,7 @@ type calm struct {
 	took     time.Duration
 }
 
+// rollouts patches nodes by hand and rolls out at once in rounds, if there are any; then, 10% at a time, as is usual.
 func (b *bench) rollouts(ctx context.Context, nodes, rounds int, idle time.Duration) (err error) {
 	w, err := up(ctx, b.apiserver)
 	defer func() { err = errors.Join(err, w.down()) }()
