@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -191,6 +193,7 @@ func (a *app) status(ctx context.Context, name string, f format) error {
 	if err != nil {
 		return err
 	}
+	a.noteController(ctx, c)
 	if f != "" && f != formatWide {
 		err = printObject(a.Out, f, r)
 	} else {
@@ -205,6 +208,20 @@ func (a *app) status(ctx context.Context, name string, f format) error {
 		return &exit{code: code}
 	}
 	return nil
+}
+
+// silence is how long a controller may leave its lease alone; it renews it every few seconds.
+const silence = time.Minute
+
+// noteController says if evenkeel-controller seems to be gone: nothing that is shown would change then. Where it holds no
+// lease, or that may not be read, there is nothing to say.
+func (a *app) noteController(ctx context.Context, c client.Client) {
+	lease := &coordinationv1.Lease{}
+	err := c.Get(ctx, client.ObjectKey{Namespace: controller.DefaultNamespace, Name: controller.LeaseName}, lease)
+	if err != nil || lease.Spec.RenewTime == nil || time.Since(lease.Spec.RenewTime.Time) < silence {
+		return
+	}
+	fmt.Fprintf(a.ErrOut, "note: evenkeel-controller has not renewed its lease for %s: is it running? kubectl -n %s get pods\n", age(metav1.NewTime(lease.Spec.RenewTime.Time), time.Now()), controller.DefaultNamespace)
 }
 
 // await follows a rollout until the goal is reached, it cannot be any more, or time is up.
@@ -228,6 +245,7 @@ func (a *app) await(ctx context.Context, name string, f format, w waiting) error
 	if err != nil {
 		return a.ended(interrupted, ctx, w, name, nil, err)
 	}
+	a.noteController(ctx, c)
 	out := a.follower(follow, c, f)
 	var late <-chan time.Time
 	if seen(r) {

@@ -52,7 +52,7 @@ const (
 	DefaultWriters       = 32
 	DefaultTick          = 200 * time.Millisecond
 	DefaultLeaseDuration = 15 * time.Second
-	leaseName            = "evenkeel-controller"
+	LeaseName            = "evenkeel-controller" // in the namespace, with leader election
 )
 
 // Controller rolls configurations out.
@@ -106,7 +106,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	}
 	c.manager, err = manager.New(config, manager.Options{
 		Scheme: scheme, MapperProvider: mapper, Cache: caches, Logger: logr.FromSlogHandler(o.Log.Handler()),
-		LeaderElection: o.LeaderElection, LeaderElectionID: leaseName, LeaderElectionNamespace: o.Namespace,
+		LeaderElection: o.LeaderElection, LeaderElectionID: LeaseName, LeaderElectionNamespace: o.Namespace,
 		LeaderElectionConfig: election, LeaderElectionReleaseOnCancel: true,
 		LeaseDuration: &lease, RenewDeadline: &renew, RetryPeriod: &retry,
 		Metrics: metricsserver.Options{BindAddress: o.MetricsAddress}, HealthProbeBindAddress: o.ProbeAddress,

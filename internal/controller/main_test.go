@@ -446,7 +446,7 @@ func told(t *testing.T, rollout, want string) error {
 func holds(t *testing.T) error {
 	t.Helper()
 	lease := &coordinationv1.Lease{}
-	if err := admin.Get(t.Context(), types.NamespacedName{Namespace: DefaultNamespace, Name: leaseName}, lease); err != nil {
+	if err := admin.Get(t.Context(), types.NamespacedName{Namespace: DefaultNamespace, Name: LeaseName}, lease); err != nil {
 		return err
 	}
 	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
