@@ -235,9 +235,10 @@ func retries(most time.Duration) wait.Backoff {
 const busyPause = 5 * time.Second
 
 // polite is how long to wait after err, if it would be d otherwise: thousands of agents that ask again at once are what
-// keeps an API server busy.
+// keeps an API server busy. The first few times it is asked soon all the same: one that has just been given a CRD says
+// the same, and is ready a second later.
 func polite(err error, d time.Duration) time.Duration {
-	if apierrors.IsTooManyRequests(err) {
+	if apierrors.IsTooManyRequests(err) && d > time.Second {
 		return max(d, wait.Jitter(busyPause, 2))
 	}
 	return d

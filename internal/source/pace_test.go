@@ -29,9 +29,12 @@ func TestWhenTheAPIServerIsBackThePaceBeginsAnew(t *testing.T) {
 func TestAnAPIServerThatHasTooMuchToDoIsGivenTime(t *testing.T) {
 	busy := fmt.Errorf("report: %w", apierrors.NewTooManyRequests("please wait", 1))
 	for range 20 {
-		if d := polite(busy, time.Second); d < busyPause || d > 3*busyPause {
+		if d := polite(busy, 2*time.Second); d < busyPause || d > 3*busyPause {
 			t.Errorf("the next attempt is after %s", d)
 		}
+	}
+	if d := polite(busy, time.Second); d != time.Second {
+		t.Errorf("at first the next attempt is after %s", d)
 	}
 	if d := polite(busy, time.Minute); d != time.Minute {
 		t.Errorf("what would be later anyway is after %s", d)
