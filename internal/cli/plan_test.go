@@ -126,18 +126,6 @@ func TestPlanDrawsWithColorsWhereTheyAreWanted(t *testing.T) {
 
 func TestPlanOfWhatIsStoredGoesOnFromWhereItIs(t *testing.T) {
 	first, second := givenRevision(t, "stored", 1, "maxPods: 110\n"), givenRevision(t, "stored", 2, "maxPods: 120\n")
-	givenRollout(t, "stored", "stored", "", func(r *v1alpha1.NodeConfigRollout) {
-		r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: second.Namespace, Name: second.Name}}
-		all := intstr.FromString("100%")
-		r.Spec.Strategy = v1alpha1.RolloutStrategy{MaxUnavailable: &all, Steps: []v1alpha1.RolloutStep{{Nodes: &all}}}
-		r.Status.CurrentRevision = &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: refTo(first)}
-		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: refTo(second)}
-		r.Status.Attempt = 1
-	})
-	givenRollout(t, "first-come", "stored", pods(5), func(r *v1alpha1.NodeConfigRollout) {
-		r.Spec.Priority = 9
-		r.Spec.NodeSelector.MatchLabels["taken"] = "yes"
-	})
 	now := func(st *v1alpha1.NodeConfigStatus) { st.Active, st.LastKnownGood = runs(second), proven(second) }
 	for _, name := range []string{"stored-a", "stored-b", "stored-c", "stored-d", "stored-e", "stored-f"} {
 		node := givenNode(t, name, "stored", "z1")
@@ -157,6 +145,19 @@ func TestPlanOfWhatIsStoredGoesOnFromWhereItIs(t *testing.T) {
 			givenConfig(t, name, nil, nil)
 		}
 	}
+	// The nodes are older than the rollout: they do not join it.
+	givenRollout(t, "stored", "stored", "", func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: second.Namespace, Name: second.Name}}
+		all := intstr.FromString("100%")
+		r.Spec.Strategy = v1alpha1.RolloutStrategy{MaxUnavailable: &all, Steps: []v1alpha1.RolloutStep{{Nodes: &all}}}
+		r.Status.CurrentRevision = &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: refTo(first)}
+		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: refTo(second)}
+		r.Status.Attempt = 1
+	})
+	givenRollout(t, "first-come", "stored", pods(5), func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Priority = 9
+		r.Spec.NodeSelector.MatchLabels["taken"] = "yes"
+	})
 	evenkeel(t, "rollout", "plan", "stored").says(t,
 		"Rollout stored, revision 2: 6 nodes selected, 1 of them updated, 2 to come, 3 passed over\n",
 		"1 100% 0s 2 z1:2 stored-", "If every node is healthy, it ends after about 10m5s: Complete. A trial takes 10m.\n",

@@ -154,7 +154,7 @@ func (d *planner) deadline() {
 	now := d.p.Now
 	d.next.Waiting = d.stopped() || d.complete || d.pausing() || d.counts.Members == 0
 	begun := slices.ContainsFunc(d.moves, func(m Move) bool { return m.Kind == Assign || m.Kind == Join })
-	if begun || d.was.Waiting && !d.next.Waiting || d.counts.Updated != d.was.Updated && d.next.Revision == d.was.Revision {
+	if d.next.Moved.IsZero() || begun || d.was.Waiting && !d.next.Waiting || d.counts.Updated != d.was.Updated && d.next.Revision == d.was.Revision {
 		d.next.Moved = now
 	}
 	d.next.Updated = d.counts.Updated
