@@ -86,14 +86,18 @@ func (d *planner) goBack() {
 	for i := range d.nodes {
 		n, s := &d.nodes[i], d.states[i]
 		runs := n.Source.Kind == SourceNone && n.Active.SHA256 == d.p.Target.SHA256 // its NodeConfig was made anew
-		if !d.ours(n) && !runs || s == Conflicted || n.Elsewhere != "" || d.moved[i] || d.destination(n).SHA256 == d.p.Target.SHA256 {
+		if !d.ours(n) && !runs || s == Conflicted || n.Elsewhere != "" || d.moved[i] {
+			continue
+		}
+		to := d.destination(n)
+		if to.SHA256 == d.p.Target.SHA256 {
 			continue
 		}
 		d.leaving++
 		switch {
 		case d.p.Frozen:
 		case s == Failed || !n.Ready:
-			d.leave(i, GoBack, d.destination(n), true)
+			d.leave(i, GoBack, to, true)
 		default:
 			healthy = append(healthy, i)
 		}
@@ -238,7 +242,7 @@ func (d *planner) assign() {
 // cannot have it now is not waited for.
 func (d *planner) probing() bool {
 	for i := range d.nodes {
-		if s := d.states[i]; d.named(&d.nodes[i]) && (s <= Soaking || s == Failed) {
+		if s := d.states[i]; (s <= Soaking || s == Failed) && d.named(&d.nodes[i]) {
 			return true
 		}
 	}
@@ -308,8 +312,9 @@ type candidate struct {
 	hash   uint64
 }
 
-// order sorts candidates: those that try again; canaries; then one of each kind of machine that no canary is of; then domain by domain; in
-// each by a hash with the revision, so that it is not always the same nodes. The controller's own node comes last.
+// order sorts candidates: those that try again; canaries; then one of each kind of machine that no canary is of; then
+// domain by domain; in each by a hash with the revision, so that it is not always the same nodes. The controller's own
+// node comes last.
 func (d *planner) order(nodes []int) []int {
 	all := make([]candidate, len(nodes))
 	domains := map[string]uint64{}
