@@ -83,7 +83,9 @@ func TestItSaysItsVersionAndWhatItCan(t *testing.T) {
 	}
 }
 
-func TestNodesComeAndGoAndNothingIsLeftBehind(t *testing.T) {
+// aCluster is one of the test's own, and a client of its administrator.
+func aCluster(t *testing.T) (*localcluster.Cluster, client.Client) {
+	t.Helper()
 	cluster, err := localcluster.Start(t.Context(), localcluster.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -101,6 +103,11 @@ func TestNodesComeAndGoAndNothingIsLeftBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return cluster, kube
+}
+
+func TestNodesComeAndGoAndNothingIsLeftBehind(t *testing.T) {
+	cluster, kube := aCluster(t)
 	dir := filepath.Join(t.TempDir(), "state")
 	cmd := program(t, "--kubeconfig="+cluster.AdminKubeconfig(), "--nodes=5", "--zones=2", "--label=pool=a", "--dir="+dir,
 		"--fault=silent,node=hollow-4", "--join=2@1s", "--leave=1@2s")
@@ -164,23 +171,7 @@ func left(ctx context.Context, kube client.Client) string {
 var leaseList = schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "LeaseList"}
 
 func TestNothingIsLeftBehindWhenTheReaderGoesOrTheAPIServerIsAwayForAWhile(t *testing.T) {
-	cluster, err := localcluster.Start(t.Context(), localcluster.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
-	kube, err := client.New(cluster.AdminConfig(), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cluster, kube := aCluster(t)
 	start := func(args ...string) (cmd *exec.Cmd, stdout, stderr *bufio.Scanner) {
 		cmd = program(t, append(args, "--kubeconfig="+cluster.AdminKubeconfig())...)
 		out, err := cmd.StdoutPipe()
