@@ -10,36 +10,46 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 )
 
-// writeImages writes an archive for `ctr images import`: one image of one static program, which has both names.
-func (n *Node) writeImages(ctx context.Context) (string, error) {
-	program, err := n.cluster.buildHelper(ctx, "sleep")
-	if err != nil {
-		return "", err
+// ImportImage makes an image of one static program of this machine, and gives it to the node's containerd, where the
+// kubelet's images are. The error names the image.
+func (n *Node) ImportImage(ctx context.Context, reference, pathInImage, program string) error {
+	if err := n.importImage(ctx, pathInImage, program, reference); err != nil {
+		return fmt.Errorf("import image %s: %w", reference, err)
 	}
+	return nil
+}
+
+// importImage imports an image that has all of the names.
+func (n *Node) importImage(ctx context.Context, pathInImage, program string, names ...string) error {
 	binary, err := os.ReadFile(program)
 	if err != nil {
-		return "", err
+		return err
 	}
-	archive, err := imageArchive(binary, PauseImage, SleepImage)
+	archive, err := imageArchive(binary, pathInImage, names...)
 	if err != nil {
-		return "", fmt.Errorf("make images: %w", err)
+		return err
 	}
-	path := filepath.Join(n.dir, "images.tar")
-	return path, os.WriteFile(path, archive, 0o644)
+	file := filepath.Join(n.dir, filepath.Base(program)+".tar")
+	defer os.Remove(file)
+	if err := os.WriteFile(file, archive, 0o644); err != nil {
+		return err
+	}
+	return n.ctr(ctx, "images", "import", "--snapshotter=overlayfs", file)
 }
 
 // imageArchive is an image in the format of `docker save`, whose entrypoint is the program.
-func imageArchive(program []byte, names ...string) ([]byte, error) {
-	layer, err := tarball(entry{"sleep", 0o755, program})
+func imageArchive(program []byte, path string, names ...string) ([]byte, error) {
+	layer, err := tarball(entry{strings.TrimPrefix(path, "/"), 0o755, program})
 	if err != nil {
 		return nil, err
 	}
 	config, err := json.Marshal(map[string]any{
 		"architecture": runtime.GOARCH,
 		"os":           "linux",
-		"config":       map[string]any{"Entrypoint": []string{"/sleep"}},
+		"config":       map[string]any{"Entrypoint": []string{path}},
 		"rootfs":       map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer))}},
 	})
 	if err != nil {

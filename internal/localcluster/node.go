@@ -103,14 +103,14 @@ func (n *Node) start(ctx context.Context) error {
 	if err := n.writeContainerdConfig(); err != nil {
 		return err
 	}
-	archive, err := n.writeImages(ctx)
+	program, err := n.cluster.buildHelper(ctx, "sleep")
 	if err != nil {
 		return err
 	}
 	if err := n.StartRuntime(ctx); err != nil {
 		return err
 	}
-	if err := n.ctr(ctx, "images", "import", "--snapshotter=overlayfs", archive); err != nil {
+	if err := n.importImage(ctx, "/sleep", program, PauseImage, SleepImage); err != nil {
 		return err
 	}
 	n.cluster.log.Info("node is prepared", "node", n.name, "after", time.Since(begin).Round(time.Millisecond))
