@@ -2,9 +2,11 @@ package component
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
@@ -15,7 +17,14 @@ import (
 type bareKubelet struct {
 	plain    *Harness
 	tolerant *Harness // with --fail-cgroupv1=false
+
+	mu        sync.Mutex
+	proven    Identity
+	preferred string // by the one that is proven
 }
+
+// kubeletVersions are those that a kubelet is asked for, in the order in which Kubernetes prefers versions.
+var kubeletVersions = []string{"v2", "v1", "v1beta3", "v1beta2", "v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"}
 
 func newBareKubelet(path, scratchDir string, log *slog.Logger) *binary {
 	// With no CertDir a certificate of the dry run shows as a relative path, which no configuration can have: the
@@ -23,20 +32,56 @@ func newBareKubelet(path, scratchDir string, log *slog.Logger) *binary {
 	plain := &Kubelet{Path: path}
 	tolerant := &Kubelet{Path: path, flags: []flag{{name: "fail-cgroupv1", value: "false", tokens: []string{"--fail-cgroupv1=false"}}}}
 	return &binary{
-		name: "kubelet", path: path, apiVersion: payload.UpstreamAPIVersion, kind: payload.KubeletKind,
-		asker: &bareKubelet{NewHarness(plain, scratchDir, log), NewHarness(tolerant, scratchDir, log)},
+		name: "kubelet", kind: payload.KubeletKind, runner: program{"kubelet", path},
+		asker: &bareKubelet{plain: NewHarness(plain, scratchDir, log), tolerant: NewHarness(tolerant, scratchDir, log)},
 	}
 }
 
+// prove asks the kubelet, which does not say what it prefers, for an empty configuration of one version after the other.
+// The first that it accepts is also the proof that it stops where stage 1 ends.
+func (k *bareKubelet) prove(ctx context.Context) (string, error) {
+	id, err := k.plain.k.Identity()
+	if err != nil {
+		return "", err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.proven == id {
+		return k.preferred, nil
+	}
+	removeLeftovers(k.plain.scratch, k.plain.log)
+	group, _, _ := strings.Cut(payload.UpstreamAPIVersion, "/")
+	var a answer
+	for _, version := range kubeletVersions {
+		apiVersion := group + "/" + version
+		if a = k.plain.runEmpty(ctx, apiVersion); a.outcome == Accepted {
+			k.proven, k.preferred = id, apiVersion
+			return apiVersion, nil
+		}
+		if !strings.Contains(a.words, fmt.Sprintf("is registered for version %q", apiVersion)) {
+			break
+		}
+	}
+	return "", fmt.Errorf("the dry run does not work with this kubelet: %s", a.words)
+}
+
 func (k *bareKubelet) ask(ctx context.Context, data []byte) (answer, string) {
-	if _, err := k.plain.prove(ctx); err != nil {
+	version, err := k.prove(ctx)
+	if err != nil {
 		return answer{words: err.Error()}, ""
 	}
+	a, unjudged := k.askHere(ctx, data, emptyConfig(version, payload.KubeletKind))
+	if a.effective != nil {
+		a.effective["apiVersion"], a.effective["kind"] = version, payload.KubeletKind
+	}
+	return a, unjudged
+}
+
+func (k *bareKubelet) askHere(ctx context.Context, data, empty []byte) (answer, string) {
 	a := k.run(ctx, k.plain, data)
 	if a.outcome != Rejected {
 		return a, ""
 	}
-	empty := emptyConfig(payload.UpstreamAPIVersion, payload.KubeletKind)
 	if bare := k.run(ctx, k.plain, empty); bare.outcome != Rejected {
 		return a, "" // the configuration's fault, not the host's
 	}

@@ -15,7 +15,7 @@ import (
 
 // Identity tells one program file from another. It is comparable, so that a replaced binary can be noticed.
 type Identity struct {
-	Path   string // absolute, symbolic links resolved
+	Path   string // absolute, symbolic links resolved; of an image, its digest, and nothing else
 	Device uint64
 	Inode  uint64
 	Size   int64
@@ -68,13 +68,13 @@ var versionLine = regexp.MustCompile(`^Kubernetes (v[0-9]+\.[0-9]+\.[0-9]+[0-9A-
 const versionTimeout = 10 * time.Second
 
 // askVersion asks a binary for its version, such as "v1.36.3". It is safe as a single path element.
-func askVersion(ctx context.Context, name, path string) (string, error) {
-	id, err := identify(name, path)
+func askVersion(ctx context.Context, name string, r runner) (string, error) {
+	id, err := r.identify(ctx)
 	if err != nil {
 		return "", err
 	}
 	out := &transcript{}
-	end := execute(ctx, process{path: id.Path, args: []string{"--version"}, env: dryRunEnv(""), deadline: versionTimeout}, out)
+	end := r.run(ctx, id, process{args: []string{"--version"}, env: dryRunEnv(""), deadline: versionTimeout}, out)
 	if end.err != nil {
 		return "", fmt.Errorf("%s --version: %w", name, end.err)
 	}

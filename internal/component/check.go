@@ -26,16 +26,16 @@ func (h *Harness) prove(ctx context.Context) (Identity, error) {
 		return id, nil
 	}
 	removeLeftovers(h.scratch, h.log)
-	if a := h.runEmpty(ctx); a.outcome != Accepted {
+	if a := h.runEmpty(ctx, payload.UpstreamAPIVersion); a.outcome != Accepted {
 		return id, fmt.Errorf("the dry run does not work with this kubelet: %s", a.words)
 	}
 	h.proven = id
 	return id, nil
 }
 
-func (h *Harness) runEmpty(ctx context.Context) answer {
+func (h *Harness) runEmpty(ctx context.Context, apiVersion string) answer {
 	data, err := json.Marshal(map[string]any{
-		"apiVersion": payload.UpstreamAPIVersion,
+		"apiVersion": apiVersion,
 		"kind":       payload.KubeletKind,
 		// Without this no configuration is accepted on a host with cgroup v1.
 		"failCgroupV1": false,
@@ -94,7 +94,7 @@ func (h *Harness) CheckLocal(ctx context.Context, initFile string) Verdict {
 	case Accepted:
 		h.explain(&v, local, unflagged)
 	case Rejected:
-		if empty := h.runEmpty(ctx); empty.outcome != Accepted {
+		if empty := h.runEmpty(ctx, payload.UpstreamAPIVersion); empty.outcome != Accepted {
 			v.Outcome = CouldNotTell
 			v.Words = butSoDoes(a.words, "an empty configuration", empty.words)
 		}

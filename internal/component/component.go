@@ -33,6 +33,9 @@ type Component interface {
 	// Defaults returns what an empty configuration amounts to; see Verdict.Effective. The error says why the binary
 	// could not tell.
 	Defaults(ctx context.Context) (Effective, error)
+	// PreferredVersion returns the apiVersion that the binary itself would write a configuration in, such as
+	// "kubelet.config.k8s.io/v1beta1". It is found by asking. The error says why the binary could not tell.
+	PreferredVersion(ctx context.Context) (string, error)
 }
 
 // asker is what differs between components.
@@ -40,6 +43,9 @@ type asker interface {
 	// ask has the binary decode and validate a configuration, of which nothing is left when it returns. The answer is
 	// CouldNotTell where the binary cannot be asked at all. unjudged says what this host kept from being judged.
 	ask(ctx context.Context, data []byte) (a answer, unjudged string)
+	// prove makes sure that this binary ends where its dry run should, and returns the apiVersion that it prefers. Both
+	// hold until the binary is replaced.
+	prove(ctx context.Context) (preferred string, err error)
 }
 
 // components is all that there is. A new one is a line here, and an asker in a file of its own.
@@ -56,7 +62,7 @@ func Names() []string { return slices.Sorted(maps.Keys(components)) }
 func New(name, path, scratchDir string, log *slog.Logger) (Component, error) {
 	component, ok := components[name]
 	if !ok {
-		return nil, fmt.Errorf("there is no component %q; there are %s", name, strings.Join(Names(), ", "))
+		return nil, unknown(name)
 	}
 	if _, err := identify(name, path); err != nil {
 		return nil, err
@@ -68,17 +74,29 @@ func New(name, path, scratchDir string, log *slog.Logger) (Component, error) {
 	return component(path, scratchDir, log), nil
 }
 
+func unknown(name string) error {
+	return fmt.Errorf("there is no component %q; there are %s", name, strings.Join(Names(), ", "))
+}
+
 // binary is a component's program, and what it calls its configuration.
 type binary struct {
-	name, path       string
-	apiVersion, kind string
+	name, kind string
+	runner     runner
 	asker
 }
 
 func (b *binary) Name() string { return b.name }
 
 func (b *binary) Version(ctx context.Context) (string, error) {
-	return askVersion(ctx, b.name, b.path)
+	return askVersion(ctx, b.name, b.runner)
+}
+
+func (b *binary) PreferredVersion(ctx context.Context) (string, error) {
+	version, err := b.prove(ctx)
+	if err != nil {
+		return "", fmt.Errorf("no preferred version of the %s's configuration: %w", b.name, err)
+	}
+	return version, nil
 }
 
 func (b *binary) Validate(ctx context.Context, data []byte) Verdict {
@@ -92,7 +110,7 @@ func (b *binary) Validate(ctx context.Context, data []byte) Verdict {
 	v := Verdict{Outcome: Accepted, Stage: 1}
 	if words := a.objection(); words != "" {
 		v.Outcome, v.Words = Rejected, words
-		if empty, _ := b.ask(ctx, emptyConfig(b.apiVersion, b.kind)); empty.outcome != Accepted {
+		if empty := b.askEmpty(ctx); empty.outcome != Accepted {
 			v.Outcome = CouldNotTell
 			v.Words = butSoDoes(words, "an empty configuration", empty.words)
 		}
@@ -101,30 +119,30 @@ func (b *binary) Validate(ctx context.Context, data []byte) Verdict {
 	if unjudged != "" {
 		v.Warnings = append(v.Warnings, "not judged: "+unjudged)
 	}
-	if v.Effective = b.complete(a.effective); v.Effective == nil {
+	if v.Effective = a.effective; v.Effective == nil {
 		v.Warnings = append(v.Warnings, fmt.Sprintf("the %s did not print the configuration with its defaults", b.name))
 	}
 	return v
 }
 
 func (b *binary) Defaults(ctx context.Context) (Effective, error) {
-	a, _ := b.ask(ctx, emptyConfig(b.apiVersion, b.kind))
+	a := b.askEmpty(ctx)
 	if a.outcome != Accepted {
 		return nil, fmt.Errorf("no defaults of the %s: %s", b.name, a.words)
 	}
-	e := b.complete(a.effective)
-	if e == nil {
+	if a.effective == nil {
 		return nil, fmt.Errorf("no defaults of the %s: it did not print them", b.name)
 	}
-	return e, nil
+	return a.effective, nil
 }
 
-// complete makes a document of what the binary printed.
-func (b *binary) complete(e Effective) Effective {
-	if e != nil {
-		e["apiVersion"], e["kind"] = b.apiVersion, b.kind
+func (b *binary) askEmpty(ctx context.Context) answer {
+	version, err := b.prove(ctx)
+	if err != nil {
+		return answer{words: err.Error()}
 	}
-	return e
+	a, _ := b.ask(ctx, emptyConfig(version, b.kind))
+	return a
 }
 
 // neverShown says why no binary should be asked: what is empty has no words of the component's, and of two documents it

@@ -91,5 +91,5 @@ func (k *Kubelet) Identity() (Identity, error) { return identify("kubelet", k.Pa
 
 // Version asks the kubelet for its version, such as "v1.36.3". It is safe as a single path element.
 func (k *Kubelet) Version(ctx context.Context) (string, error) {
-	return askVersion(ctx, "kubelet", k.Path)
+	return askVersion(ctx, "kubelet", program{"kubelet", k.Path})
 }

@@ -2,6 +2,7 @@ package component
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -17,71 +18,88 @@ import (
 // kubeProxy asks a kube-proxy with --write-config-to: it decodes and validates its --config, writes what that amounts
 // to and exits. Up to there it reads its configuration and changes nothing: no rule, no sysctl, no socket, no API.
 type kubeProxy struct {
-	path    string
+	runner
 	scratch string // the directory for its throw-away files
 	log     *slog.Logger
 
-	mu     sync.Mutex
-	proven Identity // the binary that was seen to end where it should
+	mu        sync.Mutex
+	proven    Identity // the binary that was seen to end where it should
+	preferred string   // the apiVersion that it wrote then
 }
 
-const (
-	kubeProxyAPIVersion = "kubeproxy.config.k8s.io/v1alpha1"
-	kubeProxyKind       = "KubeProxyConfiguration"
-)
+const kubeProxyKind = "KubeProxyConfiguration"
 
 func newKubeProxy(path, scratchDir string, log *slog.Logger) *binary {
+	return kubeProxyBy(program{"kube-proxy", path}, scratchDir, log)
+}
+
+// newKubeProxyImage has it where kubeadm's DaemonSet runs it.
+func newKubeProxyImage(reference, scratchDir string, log *slog.Logger) *binary {
+	r := &image{reference: reference, path: "/usr/local/bin/kube-proxy", scratch: scratchDir, log: log}
+	return kubeProxyBy(r, scratchDir, log)
+}
+
+func kubeProxyBy(r runner, scratchDir string, log *slog.Logger) *binary {
 	return &binary{
-		name: "kube-proxy", path: path, apiVersion: kubeProxyAPIVersion, kind: kubeProxyKind,
-		asker: &kubeProxy{path: path, scratch: scratchDir, log: log},
+		name: "kube-proxy", kind: kubeProxyKind, runner: r,
+		asker: &kubeProxy{runner: r, scratch: scratchDir, log: log},
 	}
 }
 
 func (p *kubeProxy) ask(ctx context.Context, data []byte) (answer, string) {
-	id, err := identify("kube-proxy", p.path)
+	id, _, err := p.proof(ctx)
 	if err != nil {
 		return answer{words: err.Error()}, ""
 	}
-	if a := p.prove(ctx, id); a.outcome != Accepted {
-		return answer{words: "the dry run does not work with this kube-proxy: " + a.words}, ""
-	}
-	return p.run(ctx, id, data), ""
+	return p.dryRun(ctx, id, data), ""
 }
 
-// prove makes sure that this binary ends where it should, with a configuration that names no kubeconfig that is there:
-// one that went on would end before it is a kube-proxy.
-func (p *kubeProxy) prove(ctx context.Context, id Identity) answer {
+func (p *kubeProxy) prove(ctx context.Context) (string, error) {
+	_, preferred, err := p.proof(ctx)
+	return preferred, err
+}
+
+// proof makes sure that this binary ends where it should, with no configuration at all: one that went on would end before
+// it is a kube-proxy, for it has no kubeconfig. It writes its defaults, in the version that it prefers.
+func (p *kubeProxy) proof(ctx context.Context) (Identity, string, error) {
+	id, err := p.identify(ctx)
+	if err != nil {
+		return id, "", err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.proven == id {
-		return answer{outcome: Accepted}
+		return id, p.preferred, nil
 	}
 	removeLeftovers(p.scratch, p.log)
-	a := p.run(ctx, id, fmt.Appendf(emptyConfig(kubeProxyAPIVersion, kubeProxyKind),
-		"clientConnection: {kubeconfig: %q}\n", filepath.Join(p.scratch, "no-kubeconfig")))
-	if a.outcome == Accepted {
-		p.proven = id
+	a := p.dryRun(ctx, id, nil)
+	if a.outcome != Accepted {
+		return id, "", fmt.Errorf("the dry run does not work with this kube-proxy: %s", a.words)
 	}
-	return a
+	p.proven, p.preferred = id, a.effective.String("apiVersion")
+	return id, p.preferred, nil
 }
 
-func (p *kubeProxy) run(ctx context.Context, id Identity, data []byte) answer {
+// dryRun has the defaults written if there is no data.
+func (p *kubeProxy) dryRun(ctx context.Context, id Identity, data []byte) answer {
 	dir, err := makeScratch(p.scratch, "tmp")
 	if err != nil {
 		return answer{words: fmt.Sprintf("no scratch directory for the dry run: %v", err)}
 	}
 	defer removeScratch(dir, p.log)
-	config, result := filepath.Join(dir, "kube-proxy"), filepath.Join(dir, "effective")
-	if err := os.WriteFile(config, data, 0o600); err != nil {
-		return answer{words: fmt.Sprintf("no scratch file for the dry run: %v", err)}
+	args := []string{"--write-config-to=" + filepath.Join(p.inside(dir), resultFile)}
+	if data != nil {
+		if err := os.WriteFile(filepath.Join(dir, configFile), data, 0o600); err != nil {
+			return answer{words: fmt.Sprintf("no scratch file for the dry run: %v", err)}
+		}
+		args = append(args, "--config="+filepath.Join(p.inside(dir), configFile))
 	}
 	out := &transcript{}
 	began := time.Now()
-	end := execute(ctx, process{
-		path: id.Path, args: []string{"--config=" + config, "--write-config-to=" + result},
-		env: kubeProxyEnv(filepath.Join(dir, "tmp")), deadline: dryRunDeadline,
+	end := p.run(ctx, id, process{
+		args: args, env: kubeProxyEnv(filepath.Join(dir, "tmp")), dir: dir, deadline: dryRunDeadline,
 	}, out)
-	a := p.read(dir, result, out, end)
+	a := p.read(dir, out, end)
 	p.log.Debug("dry run of kube-proxy", "outcome", a.outcome, "words", a.words, "took", time.Since(began))
 	return a
 }
@@ -95,7 +113,13 @@ func kubeProxyEnv(tmp string) []string {
 	return append(env, "PATH="+tmp)
 }
 
-func (p *kubeProxy) read(dir, result string, out *transcript, end ending) answer {
+// The files of a dry run.
+const (
+	configFile = "kube-proxy.config"
+	resultFile = "effective"
+)
+
+func (p *kubeProxy) read(dir string, out *transcript, end ending) answer {
 	if end.err != nil {
 		return answer{words: "the dry run of the kube-proxy: " + end.err.Error()}
 	}
@@ -105,12 +129,12 @@ func (p *kubeProxy) read(dir, result string, out *transcript, end ending) answer
 		for _, wrapping := range []string{"failed complete: ", "failed validate: "} {
 			a.words = strings.TrimPrefix(a.words, wrapping)
 		}
-		if a.words = oneLine(strings.ReplaceAll(a.words, dir+"/", "")); a.words == "" {
+		if a.words = oneLine(strings.ReplaceAll(a.words, p.inside(dir)+"/", "")); a.words == "" {
 			a.words = fmt.Sprintf("the kube-proxy ended with exit code %d and no word", end.code)
 		}
 		return a
 	}
-	text, err := os.ReadFile(result)
+	text, err := os.ReadFile(filepath.Join(dir, resultFile))
 	if err != nil {
 		a.words = "the kube-proxy ended with exit code 0, but wrote no configuration"
 		return a
@@ -134,6 +158,9 @@ func decodeWritten(text []byte) (Effective, error) {
 	}
 	if e["kind"] != kubeProxyKind {
 		return nil, fmt.Errorf("its kind is %v", e["kind"])
+	}
+	if e.String("apiVersion") == "" {
+		return nil, errors.New("it has no apiVersion")
 	}
 	return e, nil
 }

@@ -22,7 +22,8 @@ for a in "$@"; do case "$a" in
 esac; done
 log() { echo "I1121 07:10:36.358684   21610 options.go:502] $1" >&2; }
 end() { echo "E1121 07:10:36.358684   21610 run.go:72] \"command failed\" err=\"$1\"" >&2; exit 1; }
-accept() { echo 'kind: KubeProxyConfiguration
+accept() { echo 'apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
 mode: iptables
 oomScoreAdj: -999' >"$out"; exit 0; }
 `
@@ -55,9 +56,11 @@ func TestWhatAFakeKubeProxySaysOfAConfiguration(t *testing.T) {
 			"the configuration that the kube-proxy wrote cannot be read: yaml: mapping values are not allowed in this context"},
 		{"a list written", `case "$config" in CANDIDATE) echo "[]" >"$out"; exit 0;; esac; accept`, CouldNotTell, 0,
 			"the configuration that the kube-proxy wrote cannot be read: json: cannot unmarshal array into Go value of type component.Effective"},
+		{"no apiVersion written", `case "$config" in CANDIDATE) echo "kind: KubeProxyConfiguration" >"$out"; exit 0;; esac; accept`, CouldNotTell, 0,
+			"the configuration that the kube-proxy wrote cannot be read: it has no apiVersion"},
 		{"something else written", `case "$config" in CANDIDATE) echo "kind: x" >"$out"; exit 0;; esac; accept`, CouldNotTell, 0,
 			"the configuration that the kube-proxy wrote cannot be read: its kind is x"},
-		{"an empty one is refused too", `case "$config" in *no-kubeconfig*) accept;; CANDIDATE) end "no good";; esac; end "no luck"`, CouldNotTell, 1,
+		{"an empty one is refused too", `case "$config" in "") accept;; CANDIDATE) end "no good";; esac; end "no luck"`, CouldNotTell, 1,
 			"no good (but an empty configuration does not pass the dry run either: no luck)"},
 		{"nothing is accepted", `end "no luck"`, CouldNotTell, 0, "the dry run does not work with this kube-proxy: no luck"},
 	}
@@ -83,9 +86,9 @@ accept`))
 	checkVerdict(t, c.Validate(context.Background(), []byte("x")), Accepted, 1, "")
 }
 
-func TestAKubeProxyIsProvenOnceWithNoWayToTheAPI(t *testing.T) {
+func TestAKubeProxyIsProvenOnceWithoutAConfiguration(t *testing.T) {
 	count := filepath.Join(t.TempDir(), "count")
-	body := `case "$config" in *"kubeconfig: "*/scratch/no-kubeconfig*) echo x >>` + count + `;; esac; accept`
+	body := `case "$config" in "") echo x >>` + count + `;; esac; accept`
 	path := fakeProxy(t, body)
 	c := component(t, "kube-proxy", path)
 	proofs := func(want int) {
@@ -131,14 +134,16 @@ func TestOldLeftoversOfAKubeProxyAreClearedAway(t *testing.T) {
 func TestWithoutThrowAwayFilesAKubeProxyGivesNoVerdict(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	write(t, file, "", 0o600)
-	// A path that leaves room for the directory of a dry run and what is in it, but not for a file of a longer name.
+	// A path that leaves room for the directory of a dry run and what the kube-proxy writes, but not for a file of a
+	// longer name, such as what it reads.
+	const room = 4095 - len("/dryrun-0123456789/effective")
 	long := t.TempDir()
-	for len(long) < 4072-200 {
+	for len(long) < room-200 {
 		long += "/" + strings.Repeat("x", 99)
 	}
-	long += "/" + strings.Repeat("x", 4072-len(long)-1)
+	long += "/" + strings.Repeat("x", room-len(long)-1)
 	for scratch, want := range map[string]string{
-		filepath.Join(file, "scratch"): "no scratch directory for the dry run: mkdir " + file + ": not a directory",
+		filepath.Join(file, "scratch"): "the dry run does not work with this kube-proxy: no scratch directory for the dry run: mkdir " + file + ": not a directory",
 		long:                           "no scratch file for the dry run: open " + long + "/dryrun-",
 	} {
 		c, err := New("kube-proxy", fakeProxy(t, "accept"), scratch, slogDiscard())
@@ -146,14 +151,14 @@ func TestWithoutThrowAwayFilesAKubeProxyGivesNoVerdict(t *testing.T) {
 			t.Fatal(err)
 		}
 		v := c.Validate(context.Background(), []byte("x"))
-		if v.Outcome != CouldNotTell || !strings.HasPrefix(v.Words, "the dry run does not work with this kube-proxy: "+want) {
+		if v.Outcome != CouldNotTell || !strings.HasPrefix(v.Words, want) {
 			t.Errorf("got %s: %.200s ... %s", v.Outcome, v.Words, v.Words[max(0, len(v.Words)-100):])
 		}
 	}
 }
 
 func proxyConfig(more string) []byte {
-	return append(emptyConfig(kubeProxyAPIVersion, kubeProxyKind), more...)
+	return append(emptyConfig("kubeproxy.config.k8s.io/v1alpha1", kubeProxyKind), more...)
 }
 
 func TestTheRealKubeProxyJudgesAConfiguration(t *testing.T) {

@@ -18,8 +18,11 @@ import (
 type process struct {
 	path     string
 	args     []string
-	env      []string
+	env      []string // of a program in an image, the image's stands
+	dir      string   // the one directory that is for it; "" if it needs none
 	deadline time.Duration
+	// stop has it end by itself, soon, if it is still running; with an error, or without a stop, it is killed.
+	stop func(running func() bool) error
 }
 
 // ending is how a process came to its end.
@@ -49,8 +52,17 @@ func execute(ctx context.Context, p process, out *transcript) ending {
 	cmd.Env = p.env
 	cmd.Stdout, cmd.Stderr = io.Writer(out), io.Writer(out)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
+	cmd.Cancel = func() error {
+		running := func() bool { return cmd.Process.Signal(syscall.Signal(0)) == nil }
+		if p.stop != nil && p.stop(running) == nil {
+			return nil
+		}
+		return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
+	if p.stop != nil {
+		cmd.WaitDelay = stopGrace
+	}
 	if err := cmd.Start(); err != nil {
 		return ending{err: fmt.Errorf("it cannot be run: %w", err)}
 	}

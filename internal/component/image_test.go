@@ -1,0 +1,458 @@
+package component
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+)
+
+const proxyImage = "registry.k8s.io/kube-proxy:v1.36.3"
+
+// startNode starts a containerd that has no images but its own yet, and has ctr find it.
+func startNode(t *testing.T) *localcluster.Node {
+	t.Helper()
+	cluster, err := localcluster.Start(t.Context(), localcluster.Options{Manifests: t.TempDir(), APIServerLater: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	n, err := cluster.NewNode(t.Context(), "node-a")
+	if errors.Is(err, localcluster.ErrNoNode) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CONTAINERD_ADDRESS", strings.TrimPrefix(n.RuntimeEndpoint(), "unix://"))
+	t.Setenv("CONTAINERD_SNAPSHOTTER", "overlayfs")
+	t.Setenv("CONTAINERD_NAMESPACE", "")
+	return n
+}
+
+// importProxy gives the node an image whose kube-proxy is a program of this host.
+func importProxy(t *testing.T, n *localcluster.Node, reference, program string) {
+	t.Helper()
+	if err := n.ImportImage(t.Context(), reference, "/usr/local/bin/kube-proxy", program); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// imageComponent returns the kube-proxy of an image; nothing may be left of its runs when the test ends.
+func imageComponent(t *testing.T, reference string) Component {
+	t.Helper()
+	scratch := filepath.Join(t.TempDir(), "scratch")
+	t.Cleanup(func() {
+		if left, _ := os.ReadDir(scratch); len(left) > 0 {
+			t.Errorf("a dry run left %v in its scratch directory", left)
+		}
+	})
+	c, err := NewImage("kube-proxy", reference, scratch, slogDiscard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func ctr(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("ctr", append([]string{"--namespace=k8s.io"}, args...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("ctr %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// mustHaveNoContainers looks for what is left of a dry run in containerd, and on the host.
+func mustHaveNoContainers(t *testing.T) {
+	t.Helper()
+	var left []string
+	for _, list := range []string{"containers ls -q", "tasks ls -q", "leases ls -q"} {
+		left = append(left, strings.Fields(ctr(t, strings.Fields(list)...))...)
+	}
+	for line := range strings.Lines(ctr(t, "snapshots", "ls")) {
+		if f := strings.Fields(line); strings.HasPrefix(line, containerPrefix) || f[len(f)-1] == "Active" {
+			left = append(left, "snapshot "+f[0])
+		}
+	}
+	for _, pattern := range []string{"/sys/fs/cgroup/" + containerPrefix + "*", "/sys/fs/cgroup/*/" + containerPrefix + "*"} {
+		paths, _ := filepath.Glob(pattern)
+		left = append(left, paths...)
+	}
+	if len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+func TestAComponentThatHasNoImageIsNotAskedByOne(t *testing.T) {
+	for _, tt := range []struct{ name, reference, want string }{
+		{"kubelet", proxyImage, "there is no image of a kubelet: name its program, --component-binary kubelet=PATH"},
+		{"kube-dns", proxyImage, `there is no component "kube-dns"; there are kube-proxy, kubelet`},
+		{"kube-proxy", "", `"" is no reference of an image, such as registry.k8s.io/kube-proxy:v1.36.3`},
+		{"kube-proxy", "--privileged", `"--privileged" is no reference of an image, such as registry.k8s.io/kube-proxy:v1.36.3`},
+		{"kube-proxy", "a b", `"a b" is no reference of an image, such as registry.k8s.io/kube-proxy:v1.36.3`},
+	} {
+		if _, err := NewImage(tt.name, tt.reference, t.TempDir(), slogDiscard()); err == nil || err.Error() != tt.want {
+			t.Errorf("%s by %q: got %v, want %s", tt.name, tt.reference, err, tt.want)
+		}
+	}
+}
+
+func TestWithoutContainerdAnImageGivesNoVerdict(t *testing.T) {
+	const cannot = "containerd cannot be asked for the image " + proxyImage + ": "
+	t.Run("no ctr", func(t *testing.T) {
+		t.Setenv("PATH", t.TempDir())
+		c := imageComponent(t, proxyImage)
+		const want = cannot + "there is no ctr in PATH; it comes with containerd"
+		checkVerdict(t, c.Validate(t.Context(), proxyConfig("")), CouldNotTell, 0, want)
+		for name, err := range map[string]error{
+			"version":   second(c.Version(t.Context())),
+			"defaults":  second(c.Defaults(t.Context())),
+			"preferred": second(c.PreferredVersion(t.Context())),
+		} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %s", name, err, want)
+			}
+		}
+	})
+	if _, err := exec.LookPath("ctr"); err != nil {
+		t.Skip("there is no ctr in PATH")
+	}
+	t.Run("nobody at the address", func(t *testing.T) {
+		socket := filepath.Join(t.TempDir(), "none.sock")
+		t.Setenv("CONTAINERD_ADDRESS", socket)
+		v := imageComponent(t, proxyImage).Validate(t.Context(), proxyConfig(""))
+		if v.Outcome != CouldNotTell || !strings.HasPrefix(v.Words, cannot+fmt.Sprintf("failed to dial %q: ", socket)) ||
+			!strings.HasSuffix(v.Words, " (CONTAINERD_ADDRESS says where it is; it takes root)") {
+			t.Errorf("got %s: %s", v.Outcome, v.Words)
+		}
+	})
+	t.Run("cancelled", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		checkVerdict(t, imageComponent(t, proxyImage).Validate(ctx, proxyConfig("")), CouldNotTell, 0, cannot+"context canceled")
+	})
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestTheRealKubeProxyOfAnImageJudgesAConfiguration(t *testing.T) {
+	n := startNode(t)
+	t.Run("that is not there", func(t *testing.T) {
+		const none = "containerd has no image " + proxyImage + " in its namespace k8s.io: ctr -n k8s.io images pull " + proxyImage
+		c := imageComponent(t, proxyImage)
+		checkVerdict(t, c.Validate(t.Context(), proxyConfig("")), CouldNotTell, 0, none)
+		if _, err := c.Version(t.Context()); err == nil || err.Error() != none {
+			t.Errorf("version: %v", err)
+		}
+	})
+	tools := filepath.Dir(realKubelet(t))
+	importProxy(t, n, proxyImage, filepath.Join(tools, "kube-proxy"))
+	c := imageComponent(t, proxyImage)
+	for _, tt := range []struct {
+		name, data string
+		words      string // "" means accepted
+	}{
+		{"accepted", "mode: nftables\nclientConnection: {kubeconfig: /not/there}\n", ""},
+		{"an unknown field", "bogus: 1\n", `strict decoding error: unknown field "bogus"`},
+		{"an unknown feature gate", "featureGates: {Nope: true}\n", "unrecognized feature gate: Nope"},
+		{"a wrong type", "oomScoreAdj: lots\n", "failed to decode: json: cannot unmarshal string into Go struct field KubeProxyConfiguration.oomScoreAdj of type int32"},
+		{"out of range", "iptables: {masqueradeBit: 99}\n",
+			"KubeProxyConfiguration.KubeProxyIPTablesConfiguration.MasqueradeBit: Invalid value: 99: must be within the range [0, 31]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			v := c.Validate(t.Context(), proxyConfig(tt.data))
+			mustNotWarn(t, v)
+			if tt.words != "" {
+				checkVerdict(t, v, Rejected, 1, tt.words)
+				return
+			}
+			checkVerdict(t, v, Accepted, 1, "")
+			if v.Effective["mode"] != "nftables" || v.Effective["healthzBindAddress"] != "0.0.0.0:10256" {
+				t.Errorf("it means %v", v.Effective)
+			}
+		})
+	}
+	t.Run("its version", func(t *testing.T) {
+		if version, err := c.Version(t.Context()); err != nil || version != "v1.36.3" {
+			t.Errorf("got %s, %v", version, err)
+		}
+	})
+	t.Run("the version that it prefers", func(t *testing.T) {
+		if version, err := c.PreferredVersion(t.Context()); err != nil || version != "kubeproxy.config.k8s.io/v1alpha1" {
+			t.Errorf("got %s, %v", version, err)
+		}
+	})
+	t.Run("its identity", func(t *testing.T) {
+		id, err := c.(*binary).runner.identify(t.Context())
+		if listed := ctr(t, "images", "ls"); err != nil || !strings.HasPrefix(id.Path, "sha256:") || !strings.Contains(listed, id.Path) {
+			t.Errorf("got %v, %v of %s", id, err, listed)
+		}
+	})
+	t.Run("in another namespace", func(t *testing.T) {
+		t.Setenv("CONTAINERD_NAMESPACE", "elsewhere")
+		checkVerdict(t, imageComponent(t, proxyImage).Validate(t.Context(), proxyConfig("")), CouldNotTell, 0,
+			"containerd has no image "+proxyImage+" in its namespace elsewhere: ctr -n elsewhere images pull "+proxyImage)
+	})
+	mustHaveNoContainers(t)
+
+	t.Run("another program in its place", func(t *testing.T) {
+		importProxy(t, n, "evenkeel.dev/kubelet:1", filepath.Join(tools, "kubelet"))
+		checkVerdict(t, imageComponent(t, "evenkeel.dev/kubelet:1").Validate(t.Context(), proxyConfig("")), CouldNotTell, 0,
+			"the dry run does not work with this kube-proxy: failed to parse kubelet flag: unknown flag: --write-config-to")
+	})
+	t.Run("no kube-proxy in it", func(t *testing.T) {
+		v := imageComponent(t, localcluster.SleepImage).Validate(t.Context(), proxyConfig(""))
+		const want = "the dry run does not work with this kube-proxy: the dry run of the kube-proxy: containerd did not run the image " + localcluster.SleepImage + ": "
+		if v.Outcome != CouldNotTell || !strings.HasPrefix(v.Words, want) || !strings.Contains(v.Words, "/usr/local/bin/kube-proxy") {
+			t.Errorf("got %s: %s", v.Outcome, v.Words)
+		}
+	})
+	mustHaveNoContainers(t)
+}
+
+// The program sleeps until it is killed.
+func TestADryRunInAnImageEndsWithItsContext(t *testing.T) {
+	n := startNode(t)
+	importProxy(t, n, "evenkeel.dev/hangs:1", filepath.Join(filepath.Dir(realKubelet(t)), "localcluster-sleep"))
+	c := imageComponent(t, "evenkeel.dev/hangs:1")
+	t.Run("while it runs", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var spec string
+		go func() {
+			defer cancel()
+			for ctx.Err() == nil {
+				if strings.Contains(ctrOutput("tasks", "ls"), "RUNNING") {
+					spec = ctrOutput("containers", "info", strings.TrimSpace(ctrOutput("containers", "ls", "-q")))
+					return
+				}
+			}
+		}()
+		checkVerdict(t, c.Validate(ctx, proxyConfig("")), CouldNotTell, 0,
+			"the dry run does not work with this kube-proxy: the dry run of the kube-proxy: context canceled")
+		mustHaveNoContainers(t)
+		mustBeConfined(t, spec)
+	})
+	// Also while there is no container yet, no task, or none any more.
+	for after := time.Duration(0); after < 300*time.Millisecond; after += 30 * time.Millisecond {
+		t.Run(fmt.Sprint("after ", after), func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), after)
+			defer cancel()
+			if v := c.Validate(ctx, proxyConfig("")); v.Outcome != CouldNotTell {
+				t.Errorf("got %s: %s", v.Outcome, v.Words)
+			}
+			mustHaveNoContainers(t)
+		})
+	}
+	t.Run("at its deadline", func(t *testing.T) {
+		r := c.(*binary).runner
+		id, err := r.identify(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := r.run(t.Context(), id, process{deadline: 700 * time.Millisecond}, &transcript{})
+		if end.err == nil || end.err.Error() != "it did not come to an end within 700ms and was killed" {
+			t.Errorf("got %+v", end)
+		}
+		mustHaveNoContainers(t)
+	})
+	t.Run("killed by somebody", func(t *testing.T) {
+		go func() {
+			for t.Context().Err() == nil {
+				for _, container := range strings.Fields(ctrOutput("tasks", "ls", "-q")) {
+					_ = ctrOutput("tasks", "kill", "--signal=SIGKILL", container)
+				}
+			}
+		}()
+		checkVerdict(t, c.Validate(t.Context(), proxyConfig("")), CouldNotTell, 0,
+			"the dry run does not work with this kube-proxy: the dry run of the kube-proxy: it died: signal: killed")
+		mustHaveNoContainers(t)
+	})
+}
+
+// mustBeConfined checks what a container may, by what containerd says of it.
+func mustBeConfined(t *testing.T, info string) {
+	t.Helper()
+	var c struct {
+		Spec struct {
+			Process struct {
+				NoNewPrivileges bool
+				Capabilities    map[string][]string
+			}
+			Root   struct{ Readonly bool }
+			Mounts []struct{ Type, Source, Destination string }
+			Linux  struct {
+				Namespaces []struct{ Type, Path string }
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(info), &c); err != nil {
+		t.Fatalf("%v in %s", err, info)
+	}
+	var namespaces, mounts []string
+	for _, n := range c.Spec.Linux.Namespaces {
+		namespaces = append(namespaces, n.Type+n.Path)
+	}
+	for _, m := range c.Spec.Mounts {
+		if strings.HasPrefix(m.Source, "/") {
+			mounts = append(mounts, filepath.Dir(m.Source)+" at "+filepath.Dir(m.Destination))
+		}
+	}
+	may := fmt.Sprint(c.Spec.Process.Capabilities)
+	if !c.Spec.Root.Readonly || !c.Spec.Process.NoNewPrivileges || strings.Contains(may, "ADMIN") || strings.Contains(may, "SYS_MODULE") {
+		t.Errorf("a container may do too much: %s", info)
+	}
+	for _, own := range []string{"ipc", "mount", "network", "pid"} {
+		if !slices.Contains(namespaces, own) {
+			t.Errorf("namespaces of its own are %q, without %s", namespaces, own)
+		}
+	}
+	if len(mounts) != 1 || !strings.HasSuffix(mounts[0], "/scratch at /") {
+		t.Errorf("what it sees of the host is %q", mounts)
+	}
+}
+
+// fakeCtr puts a ctr into the PATH that a test wrote: a shell script whose first argument is the command.
+func fakeCtr(t *testing.T, body string) {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "ctr"), "#!/bin/sh\nshift\n"+body+"\n", 0o755)
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+func TestWhatACtrThatWasKilledLeftIsRemoved(t *testing.T) {
+	n := startNode(t)
+	importProxy(t, n, "evenkeel.dev/hangs:1", filepath.Join(filepath.Dir(realKubelet(t)), "localcluster-sleep"))
+	real, err := exec.LookPath("ctr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("killed", func(t *testing.T) {
+		fakeCtr(t, `case "$1" in
+run) `+real+` "$@" & until `+real+` tasks ls | grep -q RUNNING; do :; done; kill -9 $! $$;;
+esac
+exec `+real+` "$@"`)
+		checkVerdict(t, imageComponent(t, "evenkeel.dev/hangs:1").Validate(t.Context(), proxyConfig("")), CouldNotTell, 0,
+			"the dry run does not work with this kube-proxy: the dry run of the kube-proxy: it died: signal: killed")
+	})
+	mustHaveNoContainers(t)
+}
+
+func TestWhatCannotBeRemovedIsSaid(t *testing.T) {
+	fakeCtr(t, `case "$1 $2" in
+"images ls") echo `+proxyImage+` x sha256:1;;
+run*) kill -9 $$;;
+"containers rm") echo "ctr: no luck" >&2; exit 1;;
+"containers ls") exit 1;;
+esac`)
+	var log bytes.Buffer
+	c, err := NewImage("kube-proxy", proxyImage, filepath.Join(t.TempDir(), "scratch"), slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkVerdict(t, c.Validate(t.Context(), proxyConfig("")), CouldNotTell, 0,
+		"the dry run does not work with this kube-proxy: the dry run of the kube-proxy: it died: signal: killed")
+	if said := log.String(); !strings.Contains(said, `msg="could not remove the container of a dry run" container=`+containerPrefix) ||
+		!strings.Contains(said, `error="no luck"`) {
+		t.Errorf("the log has %s", said)
+	}
+}
+
+func TestWhatContainerdSaysIsPassedOn(t *testing.T) {
+	for body, want := range map[string]string{
+		`echo "ctr: no luck" >&2; exit 1`: "no luck",
+		`exit 3`:                          "exit status 3",
+		`kill -9 $$`:                      "signal: killed",
+	} {
+		fakeCtr(t, body)
+		checkVerdict(t, imageComponent(t, proxyImage).Validate(t.Context(), proxyConfig("")), CouldNotTell, 0,
+			"containerd cannot be asked for the image "+proxyImage+": "+want)
+	}
+}
+
+func TestAProcessThatCannotBeStoppedIsKilled(t *testing.T) {
+	asked := 0
+	end := execute(t.Context(), process{
+		path: "/bin/sleep", args: []string{"600"}, deadline: 10 * time.Millisecond,
+		stop: func(running func() bool) error {
+			if running() {
+				asked++
+			}
+			return errors.New("no luck")
+		},
+	}, &transcript{})
+	if end.err == nil || end.err.Error() != "it did not come to an end within 10ms and was killed" || asked != 1 {
+		t.Errorf("got %+v, asked %d times", end, asked)
+	}
+}
+
+func ctrOutput(args ...string) string {
+	out, _ := exec.Command("ctr", append([]string{"--namespace=k8s.io"}, args...)...).Output()
+	return string(out)
+}
+
+func TestWhatKilledProcessesLeftInContainerdIsClearedAwayLater(t *testing.T) {
+	n := startNode(t)
+	importProxy(t, n, proxyImage, filepath.Join(filepath.Dir(realKubelet(t)), "kube-proxy"))
+	old := containerPrefix + strconv.FormatInt(time.Now().Add(-2*time.Hour).Unix(), 10) + "-0"
+	young := containerPrefix + strconv.FormatInt(time.Now().Unix(), 10) + "-0"
+	for _, container := range []string{old, young, "somebodys"} {
+		ctr(t, "containers", "create", proxyImage, container)
+	}
+	checkVerdict(t, imageComponent(t, proxyImage).Validate(t.Context(), proxyConfig("")), Accepted, 1, "")
+	if left := strings.Fields(ctr(t, "containers", "ls", "-q")); len(left) != 2 || left[0] != young || left[1] != "somebodys" {
+		t.Errorf("containers are %q", left)
+	}
+	if snapshots := ctr(t, "snapshots", "ls"); strings.Contains(snapshots, old) || !strings.Contains(snapshots, young) {
+		t.Errorf("snapshots are %s", snapshots)
+	}
+}
+
+func TestADirectoryThatIsGoneGivesNoImage(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PWD", "") // or it would be believed
+	_, err := NewImage("kube-proxy", proxyImage, "scratch", slogDiscard())
+	if err == nil || !strings.HasPrefix(err.Error(), "scratch directory: getwd: ") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestNothingIsKilledOnceTheCtrHasEnded(t *testing.T) {
+	fakeCtr(t, "exit 1")
+	runs := 3
+	running := func() bool { runs--; return runs >= 0 }
+	if err := (&image{}).kill("x", running); err != nil || runs != -1 {
+		t.Errorf("got %v, %d", err, runs)
+	}
+}
+
+func TestWithoutThrowAwayFilesAnImageGivesNoVerdict(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	write(t, file, "", 0o600)
+	i := &image{reference: proxyImage, scratch: filepath.Join(file, "scratch"), log: slog.New(slog.DiscardHandler)}
+	end := i.run(t.Context(), Identity{}, process{}, &transcript{})
+	if end.err == nil || end.err.Error() != "no scratch directory: mkdir "+file+": not a directory" {
+		t.Errorf("got %+v", end)
+	}
+}

@@ -1,0 +1,115 @@
+package component
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// scripted answers with a verdict for each time that it is asked, and remembers what for.
+type scripted struct {
+	Component
+	verdicts []Verdict
+	asked    []string
+}
+
+func (s *scripted) Validate(_ context.Context, data []byte) Verdict {
+	s.asked = append(s.asked, string(data))
+	v := s.verdicts[min(len(s.asked), len(s.verdicts))-1]
+	return v
+}
+
+func rejected(words string) Verdict { return Verdict{Outcome: Rejected, Stage: 1, Words: words} }
+
+func TestObjectionsAreCollectedOneGateAfterTheOther(t *testing.T) {
+	const data = "featureGates: {B: true, A: true, L: false}\nm: 7.5\n"
+	const ofB, ofA, ofL = "unrecognized feature gate: B", "unrecognized feature gate: A", "cannot set feature gate L to false, feature is locked to true"
+	const strict = `strict decoding error: unknown field "m"`
+	accepted := Verdict{Outcome: Accepted}
+	unknown := Verdict{Words: "no luck"}
+	for _, tt := range []struct {
+		name, data string
+		verdicts   []Verdict
+		want       []string
+		last       string // what was asked last
+	}{
+		{"accepted", data, []Verdict{accepted}, nil, data},
+		{"could not tell", data, []Verdict{unknown}, nil, data},
+		{"no gate", data, []Verdict{rejected("x; " + strict)}, []string{"x", strict}, data},
+		{"unknown fields only", data, []Verdict{rejected(strict)}, []string{strict}, data},
+		{"one gate", data, []Verdict{rejected(ofB), accepted}, []string{ofB}, `{"featureGates":{"A":true,"L":false},"m":7.5}`},
+		{"all gates", data, []Verdict{rejected(ofB), rejected("[" + ofL + ", " + ofA + "]"), accepted}, []string{ofL, ofA, ofB}, `{"featureGates":{},"m":7.5}`},
+		{"gates and the rest", data, []Verdict{rejected(ofB), rejected(ofA + "; " + strict), rejected("x; " + strict)},
+			[]string{ofA, ofB, "x", strict}, `{"featureGates":{"L":false},"m":7.5}`},
+		{"the first of what a strict decoder says", data, []Verdict{rejected(ofB + "; " + strict + " (line 1)"), rejected(strict + " (line 2)")},
+			[]string{ofB, strict + " (line 1)"}, `{"featureGates":{"A":true,"L":false},"m":7.5}`},
+		{"an answer of no use", data, []Verdict{rejected(ofB), rejected(ofA), unknown}, []string{ofA, ofB}, `{"featureGates":{"L":false},"m":7.5}`},
+		{"a gate that is not there", data, []Verdict{rejected("unrecognized feature gate: C")}, []string{"unrecognized feature gate: C"}, data},
+		{"JSON", `{"featureGates":{"B":true}}`, []Verdict{rejected(ofB), accepted}, []string{ofB}, `{"featureGates":{}}`},
+		{"no YAML", ": : :", []Verdict{rejected(ofB)}, []string{ofB}, ": : :"},
+		{"a list", "[]", []Verdict{rejected(ofB)}, []string{ofB}, "[]"},
+		{"no gates at all", "featureGates: x", []Verdict{rejected(ofB)}, []string{ofB}, "featureGates: x"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := &scripted{verdicts: tt.verdicts}
+			v, got := Objections(t.Context(), c, []byte(tt.data))
+			if diff := cmp.Diff(tt.verdicts[0], v); diff != "" {
+				t.Errorf("the verdict: -want +got\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("the objections: -want +got\n%s", diff)
+			}
+			if last := c.asked[len(c.asked)-1]; last != tt.last || len(c.asked) != len(tt.verdicts) {
+				t.Errorf("asked %d times, last for %s; want %s", len(c.asked), last, tt.last)
+			}
+		})
+	}
+}
+
+func TestObjectionsAreNotAskedForWithoutEnd(t *testing.T) {
+	var data strings.Builder
+	data.WriteString("featureGates:\n")
+	c := &scripted{}
+	for i := range 100 {
+		fmt.Fprintf(&data, "  Gate%02d: true\n", i)
+		c.verdicts = append(c.verdicts, rejected(fmt.Sprintf("unrecognized feature gate: Gate%02d", i)))
+	}
+	if _, words := Objections(t.Context(), c, []byte(data.String())); len(words) != maxRounds || len(c.asked) != maxRounds+1 {
+		t.Errorf("%d objections after %d rounds", len(words), len(c.asked))
+	}
+}
+
+func TestEveryGateThatARealComponentRefusesIsNamed(t *testing.T) {
+	const gates = "featureGates: {Foo: true, AllAlpha: false, WinOverlay: false, Bar: false, WinDSR: false}\nbogus: 1\n"
+	refused := []string{
+		"cannot set feature gate WinDSR to false, feature is locked to true",
+		"cannot set feature gate WinOverlay to false, feature is locked to true",
+		"unrecognized feature gate: Bar",
+		"unrecognized feature gate: Foo",
+	}
+	for _, tt := range []struct {
+		name, data string
+		want       []string
+	}{
+		{"kube-proxy", string(proxyConfig(gates + "oomScoreAdj: 2000\n")), append(refused[:4:4],
+			"KubeProxyConfiguration.KubeProxyLinuxConfiguration.OOMScoreAdj: Invalid value: 2000: must be within the range [-1000, 1000]",
+			`strict decoding error: unknown field "bogus"`)},
+		{"kube-proxy", `{"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "featureGates": {"Foo": true, "Bar": true}}`, refused[2:]},
+		{"kubelet", string(config(gates + "maxPods: -1\n")), append(refused[:4:4],
+			"invalid configuration: maxPods (--max-pods) -1 must not be a negative number", `strict decoding error: unknown field "bogus"`)},
+		{"kubelet", `{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "failCgroupV1": false, "featureGates": {"Foo": true, "Bar": true}}`, refused[2:]},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			v, got := Objections(t.Context(), realComponent(t, tt.name), []byte(tt.data))
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+			if v.Outcome != Rejected || !strings.Contains(v.Words, "feature gate") {
+				t.Errorf("the verdict is %s: %s", v.Outcome, v.Words)
+			}
+		})
+	}
+}
