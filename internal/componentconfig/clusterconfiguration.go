@@ -1,5 +1,22 @@
 package componentconfig
 
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	netutils "k8s.io/utils/net"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
 // ClusterConfiguration is what component configurations are derived from, of kubeadm's kind of that name, v1beta3 or
 // v1beta4, with kubeadm's defaults for what is not set.
 type ClusterConfiguration struct {
@@ -14,8 +31,123 @@ type ClusterConfiguration struct {
 	Document             []byte // as it was read
 }
 
+const (
+	kubeadmV1beta3 = "kubeadm.k8s.io/v1beta3"
+	kubeadmV1beta4 = "kubeadm.k8s.io/v1beta4"
+)
+
 // parseClusterConfiguration returns what a document of the kind ClusterConfiguration says. The error names the field that
-// is wrong.
+// is wrong; fields from which nothing is derived are kubeadm's to judge.
 func parseClusterConfiguration(document []byte) (*ClusterConfiguration, error) {
-	panic("TODO")
+	read := struct {
+		APIVersion           string `json:"apiVersion"`
+		Kind                 string `json:"kind"`
+		KubernetesVersion    string `json:"kubernetesVersion"`
+		ControlPlaneEndpoint string `json:"controlPlaneEndpoint"`
+		CertificatesDir      string `json:"certificatesDir"`
+		Networking           struct {
+			ServiceSubnet string `json:"serviceSubnet"`
+			PodSubnet     string `json:"podSubnet"`
+			DNSDomain     string `json:"dnsDomain"`
+		} `json:"networking"`
+		Proxy struct {
+			Disabled bool `json:"disabled"`
+		} `json:"proxy"`
+	}{}
+	if refused := payload.OneDocument(document); refused != nil {
+		return nil, fmt.Errorf("ClusterConfiguration: %w", refused)
+	}
+	text, err := yaml.YAMLToJSONStrict(document)
+	if err == nil {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(text, &read)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ClusterConfiguration: %w", err)
+	}
+	if !slices.Contains([]string{kubeadmV1beta3, kubeadmV1beta4}, read.APIVersion) || read.Kind != "ClusterConfiguration" {
+		return nil, fmt.Errorf("%s %q is no ClusterConfiguration of %s or %s; \"kubeadm config migrate\" makes one of an older",
+			read.Kind, read.APIVersion, kubeadmV1beta3, kubeadmV1beta4)
+	}
+	cc := &ClusterConfiguration{
+		APIVersion:           read.APIVersion,
+		KubernetesVersion:    read.KubernetesVersion,
+		ControlPlaneEndpoint: read.ControlPlaneEndpoint,
+		CertificatesDir:      cmp.Or(read.CertificatesDir, "/etc/kubernetes/pki"),
+		ServiceSubnet:        cmp.Or(read.Networking.ServiceSubnet, "10.96.0.0/12"),
+		PodSubnet:            read.Networking.PodSubnet,
+		DNSDomain:            cmp.Or(read.Networking.DNSDomain, "cluster.local"),
+		ProxyDisabled:        read.Proxy.Disabled && read.APIVersion == kubeadmV1beta4,
+		Document:             document,
+	}
+	if err := cc.check(); err != nil {
+		return nil, fmt.Errorf("ClusterConfiguration: %w", err)
+	}
+	return cc, nil
+}
+
+// check returns an error that names the first field from which nothing right could be derived.
+func (cc *ClusterConfiguration) check() error {
+	if _, err := cc.dnsAddress(); err != nil {
+		return err
+	}
+	if cc.PodSubnet != "" {
+		if _, err := subnets(cc.PodSubnet); err != nil {
+			return fmt.Errorf("networking.podSubnet %q: %w", cc.PodSubnet, err)
+		}
+	}
+	if wrong := validation.IsDNS1123Subdomain(cc.DNSDomain); len(wrong) > 0 {
+		return fmt.Errorf("networking.dnsDomain %q: %s", cc.DNSDomain, wrong[0])
+	}
+	if !filepath.IsAbs(cc.CertificatesDir) {
+		return fmt.Errorf("certificatesDir %q is not an absolute path", cc.CertificatesDir)
+	}
+	if cc.ControlPlaneEndpoint != "" {
+		if _, _, err := hostPort(cc.ControlPlaneEndpoint); err != nil {
+			return fmt.Errorf("controlPlaneEndpoint %q: %w", cc.ControlPlaneEndpoint, err)
+		}
+	}
+	return nil
+}
+
+// dnsAddress returns the address that kubeadm gives to the cluster's DNS service: the tenth of the first service subnet.
+func (cc *ClusterConfiguration) dnsAddress() (net.IP, error) {
+	cidrs, err := subnets(cc.ServiceSubnet)
+	if err != nil {
+		return nil, fmt.Errorf("networking.serviceSubnet %q: %w", cc.ServiceSubnet, err)
+	}
+	address, err := netutils.GetIndexedIP(cidrs[0], 10)
+	if err != nil {
+		return nil, fmt.Errorf("networking.serviceSubnet %q is too small: it has no tenth address, which the cluster's DNS gets",
+			cc.ServiceSubnet)
+	}
+	return address, nil
+}
+
+// subnets returns what is in a list of CIDRs: one, or one of each address family.
+func subnets(list string) ([]*net.IPNet, error) {
+	var cidrs []*net.IPNet
+	for text := range strings.SplitSeq(list, ",") {
+		_, cidr, err := netutils.ParseCIDRSloppy(text)
+		if err != nil {
+			return nil, err
+		}
+		cidrs = append(cidrs, cidr)
+	}
+	if len(cidrs) > 2 || len(cidrs) == 2 && netutils.IsIPv6CIDR(cidrs[0]) == netutils.IsIPv6CIDR(cidrs[1]) {
+		return nil, errors.New("it must be one CIDR, or one of IPv4 and one of IPv6 with a comma between")
+	}
+	return cidrs, nil
+}
+
+// hostPort splits what is an IP address or a DNS name, with or without a port; of an IPv6 address with a port, brackets
+// are around the address. port is "" if there is none.
+func hostPort(endpoint string) (host, port string, err error) {
+	if host, port, err = net.SplitHostPort(endpoint); err != nil {
+		host, port = endpoint, ""
+	}
+	hostOK := netutils.ParseIPSloppy(host) != nil || len(validation.IsDNS1123Subdomain(host)) == 0
+	if _, err = netutils.ParsePort(port, false); !hostOK || port != "" && err != nil {
+		return "", "", errors.New("it must be an IP address or a DNS name, or either with a colon and a port from 1 to 65535")
+	}
+	return host, port, nil
 }

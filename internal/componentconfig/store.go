@@ -2,21 +2,258 @@ package componentconfig
 
 import (
 	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Write is a ConfigMap that changes.
+// Write is a ConfigMap that changes. Of one that exists, data, binaryData and signatures are written; its labels and its
+// other annotations stay as they are.
 type Write struct {
 	Old *corev1.ConfigMap // as it was read; nil: there was none
 	New *corev1.ConfigMap // nil: it is deleted
 }
 
-// Store writes ConfigMaps in their order, so that Undo can restore what was there before. Nothing is written if the API
-// server would refuse one of them. A ConfigMap that was changed since it was read is an error that names it; what was
-// written before it stays and is part of what Undo restores, also after the same or another Store has carried on. why
-// stands in the record: what the writes are for, such as "v1.37.0".
+// Store writes ConfigMaps in their order, each at most once, so that undo can restore what was there before. why stands in
+// the record: what the writes are for, such as "v1.37.0". Writes that change nothing are passed over; if there are no
+// others, nothing is recorded.
+//
+// Nothing is written if the API server would refuse one of them. A ConfigMap that was changed since it was read is an error
+// that names it; what was written before it stays and is part of what undo restores. After any error, and after an end at
+// any point, the same or another Store carries on: undo restores what was there before the first.
 func Store(ctx context.Context, c client.Client, why string, writes []Write) error {
-	panic("TODO")
+	writes = slices.DeleteFunc(slices.Clone(writes), func(w Write) bool { return state(w.Old) == state(w.New) })
+	if len(writes) == 0 {
+		return nil
+	}
+	r, older, err := intend(ctx, c, why, writes)
+	if err != nil {
+		return fmt.Errorf("nothing was written: %w", err)
+	}
+	if err := Rehearse(ctx, c, writes); err != nil {
+		return fmt.Errorf("nothing was written: %w", err)
+	}
+	if err := r.save(ctx, c); err != nil {
+		return fmt.Errorf("nothing was written: %w", err)
+	}
+	for i, w := range writes {
+		if _, err := w.carryOut(ctx, c); err != nil {
+			return fmt.Errorf("%d of %d ConfigMaps were written: %w", i, len(writes), r.stop(ctx, c, writes[i:], err))
+		}
+	}
+	r.progress = applied
+	if err := r.save(ctx, c); err != nil {
+		return fmt.Errorf("everything was written, but its record could not be completed: %w", err)
+	}
+	if err := prune(ctx, c, older); err != nil {
+		return fmt.Errorf("everything was written, but an old record is left: %w", err)
+	}
+	return nil
+}
+
+// intend returns the record of writes that are about to be made, and the records of earlier ones, the oldest first. It is
+// the record of an apply that was interrupted, if the newest is that: what it saved is what undo is to restore.
+func intend(ctx context.Context, c client.Client, why string, writes []Write) (r *Record, older []corev1.ConfigMap, err error) {
+	if older, err = records(ctx, c); err != nil {
+		return nil, nil, err
+	}
+	number := 1
+	if last := len(older) - 1; last >= 0 {
+		newest, err := decode(&older[last])
+		if err != nil {
+			return nil, nil, err
+		}
+		number = numberOf(newest.stored) + 1
+		now, err := newest.gather(ctx, c)
+		if err != nil {
+			return nil, nil, err
+		}
+		if newest.interrupted(now) {
+			r, older = newest, older[:last]
+			for key, cm := range now { // what these writes leave alone is wanted as it is
+				r.intend(key, cm, cm)
+			}
+		}
+	}
+	if r == nil {
+		r = &Record{Name: fmt.Sprintf("%s%05d", recordPrefix, number)}
+	}
+	r.Why, r.Time, r.progress = why, time.Now().UTC(), begun
+	for _, w := range writes {
+		r.intend(w.key(), w.Old, w.New)
+	}
+	return r, older, nil
+}
+
+// stop completes the error of a write that failed, the first of those that are not carried out. What was refused for
+// certain is taken out of the record, so that undo does not take for an edit of what was written what was never written.
+func (r *Record) stop(ctx context.Context, c client.Client, left []Write, err error) error {
+	certain := refused(err)
+	err = left[0].explain(err)
+	if !certain {
+		return err
+	}
+	r.progress = stopped
+	for _, w := range left {
+		r.forget(w)
+	}
+	if saveErr := r.save(ctx, c); saveErr != nil {
+		return fmt.Errorf("%w (and its record lists it all the same: %v)", err, saveErr)
+	}
+	return err
+}
+
+// Rehearse has the API server try writes without carrying them out. The error is of the first that it refuses.
+func Rehearse(ctx context.Context, c client.Client, writes []Write) error {
+	try := client.NewDryRunClient(c)
+	for _, w := range writes {
+		if w.Old != nil && w.Old.ResourceVersion == "" {
+			return fmt.Errorf("ConfigMap %s has no resourceVersion: it was not read from the cluster", w.key())
+		}
+		if _, err := w.send(ctx, try); err != nil {
+			return w.explain(err)
+		}
+	}
+	return nil
+}
+
+// carryOut makes a write, and returns the ConfigMap as it is then: nil if there is none. A failure that leaves it open
+// whether the write was made is none if a look shows that it was.
+func (w Write) carryOut(ctx context.Context, c client.Client) (*corev1.ConfigMap, error) {
+	written, err := w.send(ctx, c)
+	if err == nil {
+		return written, nil
+	}
+	now, readErr := read(ctx, c, w.key())
+	switch {
+	case readErr != nil && !refused(err):
+		// Only one is wrapped: that the look was refused does not mean that the write was.
+		return nil, fmt.Errorf("%w (it may have been all the same: %v)", err, readErr)
+	case readErr != nil || state(now) != state(w.New):
+		return nil, err
+	}
+	return now, nil
+}
+
+// send makes the request, on condition that the ConfigMap is still the one that was read.
+func (w Write) send(ctx context.Context, c client.Client) (*corev1.ConfigMap, error) {
+	switch {
+	case w.Old == nil:
+		cm := bare(w.New)
+		return cm, c.Create(ctx, cm)
+	case w.New == nil:
+		return nil, c.Delete(ctx, w.Old.DeepCopy(), client.Preconditions{UID: &w.Old.UID, ResourceVersion: &w.Old.ResourceVersion})
+	default:
+		cm := w.Old.DeepCopy()
+		put(cm, w.New)
+		return cm, c.Update(ctx, cm)
+	}
+}
+
+// explain says what a failure means, and what to do next.
+func (w Write) explain(err error) error {
+	const next = "run it again to see what changes now"
+	var verb string
+	switch {
+	case w.Old == nil:
+		verb = "created"
+		if apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("ConfigMap %s was created by somebody else since it was looked for (%w): %s", w.key(), err, next)
+		}
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("ConfigMap %s was deleted by somebody else since it was read (%w): %s", w.key(), err, next)
+	case apierrors.IsConflict(err):
+		return fmt.Errorf("ConfigMap %s was changed by somebody else since it was read (%w): %s", w.key(), err, next)
+	case w.New == nil:
+		verb = "deleted"
+	case apierrors.IsInvalid(err) && w.Old.Immutable != nil && *w.Old.Immutable:
+		return fmt.Errorf("ConfigMap %s is immutable (%w): delete it, create it again without immutable: true, and run this again", w.key(), err)
+	default:
+		verb = "updated"
+	}
+	return fmt.Errorf("ConfigMap %s cannot be %s: %w: run it again when that is mended", w.key(), verb, err)
+}
+
+// refused tells a failure that is the API server's word that nothing was done from one that leaves it open.
+func refused(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500
+}
+
+// Name returns the ConfigMap's name.
+func (w Write) Name() string { return w.key().Name }
+
+func (w Write) key() client.ObjectKey {
+	if w.Old != nil {
+		return client.ObjectKeyFromObject(w.Old)
+	}
+	return client.ObjectKeyFromObject(w.New)
+}
+
+// read returns a ConfigMap as it is now; nil if there is none.
+func read(ctx context.Context, c client.Reader, key client.ObjectKey) (*corev1.ConfigMap, error) {
+	cm := &corev1.ConfigMap{}
+	there, err := get(ctx, c, "ConfigMap", key, cm)
+	if !there {
+		return nil, err
+	}
+	return cm, nil
+}
+
+var signatures = []string{ProposalSignature, KubeadmSignature}
+
+// put makes the content of a ConfigMap that of another.
+func put(cm, content *corev1.ConfigMap) {
+	cm.Data, cm.BinaryData = maps.Clone(content.Data), maps.Clone(content.BinaryData)
+	Unsign(cm)
+	for _, annotation := range signatures {
+		if signature, there := content.Annotations[annotation]; there {
+			if cm.Annotations == nil {
+				cm.Annotations = map[string]string{}
+			}
+			cm.Annotations[annotation] = signature
+		}
+	}
+}
+
+// bare returns what a user could have created of a ConfigMap: nothing that the API server adds; nil of nil.
+func bare(cm *corev1.ConfigMap) *corev1.ConfigMap {
+	if cm == nil {
+		return nil
+	}
+	cm = cm.DeepCopy()
+	return &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: cm.Namespace, Name: cm.Name, Labels: cm.Labels, Annotations: cm.Annotations},
+		Immutable:  cm.Immutable, Data: cm.Data, BinaryData: cm.BinaryData,
+	}
+}
+
+// state returns a digest of what put copies, by which records know it again; it must not change from version to version.
+// That of no ConfigMap, nil, is "absent".
+func state(cm *corev1.ConfigMap) string {
+	if cm == nil {
+		return "absent"
+	}
+	digest := sha256.New()
+	for _, key := range slices.Sorted(maps.Keys(cm.Data)) {
+		fmt.Fprintf(digest, "data %x %x\n", key, cm.Data[key])
+	}
+	for _, key := range slices.Sorted(maps.Keys(cm.BinaryData)) {
+		fmt.Fprintf(digest, "binaryData %x %x\n", key, cm.BinaryData[key])
+	}
+	for _, annotation := range signatures {
+		if signature, there := cm.Annotations[annotation]; there {
+			fmt.Fprintf(digest, "annotation %x %x\n", annotation, signature)
+		}
+	}
+	return fmt.Sprintf("sha256:%x", digest.Sum(nil))
 }

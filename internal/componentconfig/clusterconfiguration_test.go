@@ -1,0 +1,106 @@
+package componentconfig
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestWhatAClusterConfigurationSaysAndItsDefaults(t *testing.T) {
+	const v4, v3 = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n", "apiVersion: kubeadm.k8s.io/v1beta3\nkind: ClusterConfiguration\n"
+	const all = `
+kubernetesVersion: v1.36.3
+controlPlaneEndpoint: api.example.org:443
+certificatesDir: /srv/pki
+networking: {serviceSubnet: "10.96.0.0/16,fd00:10::/112", podSubnet: "10.244.0.0/16,fd00:20::/56", dnsDomain: example.org}
+proxy: {disabled: true}
+`
+	everything := ClusterConfiguration{
+		APIVersion: "kubeadm.k8s.io/v1beta4", KubernetesVersion: "v1.36.3", ControlPlaneEndpoint: "api.example.org:443", CertificatesDir: "/srv/pki",
+		ServiceSubnet: "10.96.0.0/16,fd00:10::/112", PodSubnet: "10.244.0.0/16,fd00:20::/56", DNSDomain: "example.org", ProxyDisabled: true,
+	}
+	inV1beta3 := everything
+	inV1beta3.APIVersion, inV1beta3.ProxyDisabled = "kubeadm.k8s.io/v1beta3", false
+	nothing := ClusterConfiguration{
+		APIVersion: "kubeadm.k8s.io/v1beta4", CertificatesDir: "/etc/kubernetes/pki", ServiceSubnet: "10.96.0.0/12", DNSDomain: "cluster.local",
+	}
+	for _, tt := range []struct {
+		name, document string
+		want           ClusterConfiguration
+	}{
+		{"everything", v4 + all, everything},
+		{"in v1beta3, which cannot disable kube-proxy", v3 + all, inV1beta3},
+		{"nothing", v4, nothing},
+		{"null is not set", v4 + "networking: null\ncertificatesDir: null\nproxy: {disabled: null}\n", nothing},
+		{"what is not read is not judged", v4 + "etcd: 5\nnetworking: {mtu: [1]}\nfeatureGates: {Nonsense: perhaps}\n", nothing},
+		{"names in another case are others", v4 + "Networking: {serviceSubnet: 10.0.0.0/8}\nCertificatesDir: x\nnetworking: {DNSDomain: example.org}\n", nothing},
+		{"JSON", `{"apiVersion":"kubeadm.k8s.io/v1beta4","kind":"ClusterConfiguration"}`, nothing},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := parseClusterConfiguration([]byte(tt.document))
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.want.Document = []byte(tt.document)
+			if diff := cmp.Diff(&tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestAClusterConfigurationFromWhichNothingRightIsDerivedIsAnErrorThatNamesTheField(t *testing.T) {
+	const (
+		oneOrTwo = ": it must be one CIDR, or one of IPv4 and one of IPv6 with a comma between"
+		endpoint = ": it must be an IP address or a DNS name, or either with a colon and a port from 1 to 65535"
+	)
+	for _, tt := range []struct{ name, more, want string }{
+		{"no CIDR", "networking: {serviceSubnet: 10.96.0.0}", `networking.serviceSubnet "10.96.0.0": invalid CIDR address: 10.96.0.0`},
+		{"no CIDR for pods", "networking: {podSubnet: all}", `networking.podSubnet "all": invalid CIDR address: all`},
+		{"a blank after the comma", "networking: {podSubnet: '10.244.0.0/16, fd00::/56'}", `networking.podSubnet "10.244.0.0/16, fd00::/56": invalid CIDR address:  fd00::/56`},
+		{"three", "networking: {serviceSubnet: '10.0.0.0/16,fd00::/112,10.1.0.0/16'}", `networking.serviceSubnet "10.0.0.0/16,fd00::/112,10.1.0.0/16"` + oneOrTwo},
+		{"two of IPv4", "networking: {podSubnet: '10.0.0.0/16,10.1.0.0/16'}", `networking.podSubnet "10.0.0.0/16,10.1.0.0/16"` + oneOrTwo},
+		{"two of IPv6", "networking: {serviceSubnet: 'fd00::/112,fd01::/112'}", `networking.serviceSubnet "fd00::/112,fd01::/112"` + oneOrTwo},
+		{"too small", "networking: {serviceSubnet: 10.96.0.0/29}", `networking.serviceSubnet "10.96.0.0/29" is too small: it has no tenth address, which the cluster's DNS gets`},
+		{"no domain", "networking: {dnsDomain: Cluster_local}", `networking.dnsDomain "Cluster_local": a lowercase RFC 1123 subdomain must consist of`},
+		{"a relative directory", "certificatesDir: pki", `certificatesDir "pki" is not an absolute path`},
+		{"a URL", "controlPlaneEndpoint: https://api.example.org", `controlPlaneEndpoint "https://api.example.org"` + endpoint},
+		{"brackets without a port", "controlPlaneEndpoint: '[2001:db8::99]'", `controlPlaneEndpoint "[2001:db8::99]"` + endpoint},
+		{"a port that is a name", "controlPlaneEndpoint: api.example.org:https", `controlPlaneEndpoint "api.example.org:https"` + endpoint},
+		{"a port out of range", "controlPlaneEndpoint: api.example.org:65536", `controlPlaneEndpoint "api.example.org:65536"` + endpoint},
+		{"port 0", "controlPlaneEndpoint: api.example.org:0", `controlPlaneEndpoint "api.example.org:0"` + endpoint},
+		{"a number", "networking: {dnsDomain: 5}", "networking.dnsDomain of type string"},
+		{"a list", "networking: [serviceSubnet]", "networking of type struct"},
+		{"a key that is there twice", "certificatesDir: /a\ncertificatesDir: /b", `key "certificatesDir" already set in map`},
+		{"a second document", "---\nkind: x", "more than one YAML document"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cc, err := parseClusterConfiguration([]byte(v1beta4(tt.more)))
+			if cc != nil || err == nil || !strings.HasPrefix(err.Error(), "ClusterConfiguration: ") || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v\nwant ClusterConfiguration: %s", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestWhatIsNoClusterConfigurationIsAnErrorThatSaysSo(t *testing.T) {
+	const older = `; "kubeadm config migrate" makes one of an older`
+	for _, tt := range []struct{ name, document, want string }{
+		{"an older one", "apiVersion: kubeadm.k8s.io/v1beta2\nkind: ClusterConfiguration\n",
+			`ClusterConfiguration "kubeadm.k8s.io/v1beta2" is no ClusterConfiguration of kubeadm.k8s.io/v1beta3 or kubeadm.k8s.io/v1beta4` + older},
+		{"another kind", "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\n",
+			`InitConfiguration "kubeadm.k8s.io/v1beta4" is no ClusterConfiguration of`},
+		{"another group", "apiVersion: v1\nkind: ClusterConfiguration\n", `ClusterConfiguration "v1" is no ClusterConfiguration of`},
+		{"a text", "nonsense\n", "ClusterConfiguration: json: cannot unmarshal string"},
+		{"nothing", "# nothing\n", "ClusterConfiguration: empty"},
+		{"no YAML", "a: [\n", "ClusterConfiguration: neither JSON nor YAML"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cc, err := parseClusterConfiguration([]byte(tt.document))
+			if cc != nil || err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+				t.Errorf("%v\nwant %s", err, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,249 @@
+package componentconfig
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// Action is what an upgrade does with one configuration.
+type Action string
+
+const (
+	Keep       Action = "keep"       // what a user supplied or modified stays as it is
+	Regenerate Action = "regenerate" // what is there is replaced by what is generated from the ClusterConfiguration
+	Generate   Action = "generate"   // there is none: the same
+	Replace    Action = "replace"    // with what the user gives
+	Skip       Action = "skip"       // the component is not installed
+)
+
+// Change is what an upgrade makes of one component's configuration.
+type Change struct {
+	Component Component
+	Origin    Origin // of what the cluster has; "" if it has none
+	OriginWhy string
+	Now       []byte // what the cluster has; nil if there is none
+	Damage    string // why that is no configuration at all; "" if it may be one
+	Action    Action
+	Why       string
+	Next      []byte // what there will be; nil if there will be none
+	Write     *Write // what is to be stored for that; nil: nothing
+}
+
+// Options change what Decide does.
+type Options struct {
+	// Init is for a cluster that is being made: what is missing is generated, whether or not it is installed already.
+	Init bool
+}
+
+// Decide returns what will be there of each component, in the order of Components, and what is to be stored of the
+// ClusterConfiguration, nil if nothing. What the user gave replaces what the cluster has; what was generated is generated
+// anew, by the ClusterConfiguration given, else by the cluster's. A ClusterConfiguration that is given replaces everything:
+// a component configuration that does not come with it is generated, whatever the cluster has (proposal: "kubeadm upgrade
+// plan changes"). Given may be nil. The error says what is missing.
+func Decide(have *Cluster, given *Given, o Options) ([]Change, *Write, error) {
+	d, err := newDecider(have, given, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	var changes []Change
+	for _, component := range Components() {
+		change, err := d.decide(component)
+		if err != nil {
+			return nil, nil, err
+		}
+		changes = append(changes, change)
+	}
+	write, err := d.clusterConfiguration()
+	return changes, write, err
+}
+
+type decider struct {
+	have     *Cluster
+	given    *Given
+	options  Options
+	cluster  *ClusterConfiguration // that configurations are generated from
+	endpoint string
+}
+
+// newDecider chooses the ClusterConfiguration. The error says that there is none.
+func newDecider(have *Cluster, given *Given, o Options) (*decider, error) {
+	if given == nil {
+		given = &Given{}
+	}
+	d := &decider{
+		have: have, given: given, options: o,
+		cluster: cmp.Or(given.Cluster, have.Configuration), endpoint: cmp.Or(given.Endpoint, have.Endpoint),
+	}
+	if d.cluster == nil {
+		return nil, fmt.Errorf("there is no ConfigMap %s/%s, so this is no cluster of kubeadm's, or it was deleted: give a ClusterConfiguration with --config",
+			metav1.NamespaceSystem, KubeadmConfigMap)
+	}
+	return d, nil
+}
+
+func (d *decider) decide(c Component) (Change, error) {
+	change := Change{Component: c}
+	old := d.have.ConfigMaps[c.ConfigMap]
+	if old != nil {
+		change.Origin, change.OriginWhy = OriginOf(old)
+		text, ok := old.Data[c.Key]
+		if !ok {
+			change.Damage = fmt.Sprintf("ConfigMap %s has no key %s", nameOf(old), c.Key)
+		} else {
+			change.Now = []byte(text)
+			change.Damage = damage(change.Now)
+		}
+	}
+	if document, ok := d.given.Configs[c.Name]; ok {
+		return d.replace(change, old, document)
+	}
+	switch {
+	case d.given.Cluster != nil && old != nil && change.Origin != Generated:
+		change.Action, change.Why = Regenerate, fmt.Sprintf("%s has a ClusterConfiguration and no %s: what is %s gives way to a generated one",
+			d.given.File, c.Kind, change.Origin)
+	case old != nil && change.Origin != Generated:
+		change.Action, change.Why, change.Next = Keep, change.OriginWhy, change.Now
+		return change, nil
+	case old != nil:
+		change.Action, change.Why = Regenerate, "generated, and nobody has changed it"
+	case c.Tier == AddOn && d.cluster.ProxyDisabled:
+		change.Action, change.Why = Skip, "not installed: the ClusterConfiguration has it disabled"
+		return change, nil
+	case c.Tier == AddOn && d.given.Cluster == nil && !d.options.Init && d.have.ProxyImage == "":
+		change.Action, change.Why = Skip, fmt.Sprintf("not installed: there is neither a ConfigMap nor a DaemonSet %s/%s", metav1.NamespaceSystem, c.Name)
+		return change, nil
+	default:
+		change.Action, change.Why = Generate, fmt.Sprintf("there is no ConfigMap %s/%s", metav1.NamespaceSystem, c.ConfigMap)
+	}
+	generated, err := generate(c, d.cluster, d.endpoint)
+	if err != nil {
+		return change, err
+	}
+	change.Next = []byte(generated.Data[c.Key])
+	change.Write = writeOf(old, generated)
+	return change, nil
+}
+
+// replace stores what the user gave, unsigned. Beside it stands what is there, or what would be generated.
+func (d *decider) replace(change Change, old *corev1.ConfigMap, document Document) (Change, error) {
+	c := change.Component
+	change.Action, change.Next = Replace, document.Text
+	change.Why = fmt.Sprintf("given in %s", document.Place)
+	var next *corev1.ConfigMap
+	if old != nil {
+		next = old.DeepCopy()
+	}
+	if old == nil || d.given.Cluster != nil {
+		generated, err := generate(c, d.cluster, d.endpoint)
+		if err != nil {
+			return change, err
+		}
+		if next == nil {
+			next = generated
+		} else {
+			if next.Data == nil {
+				next.Data = map[string]string{}
+			}
+			maps.Copy(next.Data, generated.Data)
+		}
+	}
+	if next.Data == nil {
+		next.Data = map[string]string{}
+	}
+	next.Data[c.Key] = string(document.Text)
+	Unsign(next)
+	change.Write = writeOf(old, next)
+	return change, nil
+}
+
+// clusterConfiguration is what is stored of the ClusterConfiguration that was given. Its kubernetesVersion stays the
+// cluster's: that is what the control plane runs, and what kubeadm gives the next node; kubeadm changes it.
+func (d *decider) clusterConfiguration() (*Write, error) {
+	if d.given.Cluster == nil {
+		return nil, nil
+	}
+	text := d.given.Cluster.Document
+	old := d.have.ConfigMaps[KubeadmConfigMap]
+	if old == nil {
+		if d.given.Cluster.KubernetesVersion == "" {
+			return nil, fmt.Errorf("the ClusterConfiguration in %s has no kubernetesVersion, and there is no ConfigMap %s/%s that has it: add it",
+				d.given.File, metav1.NamespaceSystem, KubeadmConfigMap)
+		}
+		return &Write{New: &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: KubeadmConfigMap},
+			Data:       map[string]string{KubeadmConfigKey: string(text)},
+		}}, nil
+	}
+	if is := d.have.Configuration.KubernetesVersion; is != "" && is != d.given.Cluster.KubernetesVersion {
+		var fields map[string]any
+		if err := yaml.Unmarshal(text, &fields); err != nil {
+			return nil, fmt.Errorf("the ClusterConfiguration in %s: %w", d.given.File, err)
+		}
+		fields["kubernetesVersion"] = is
+		var err error
+		if text, err = yaml.Marshal(fields); err != nil {
+			return nil, fmt.Errorf("the ClusterConfiguration in %s: %w", d.given.File, err)
+		}
+	}
+	next := old.DeepCopy()
+	next.Data[KubeadmConfigKey] = string(text)
+	return writeOf(old, next), nil
+}
+
+// writeOf returns what makes of an old ConfigMap a new one, nil if nothing does.
+func writeOf(old, wanted *corev1.ConfigMap) *Write {
+	if state(old) == state(wanted) {
+		return nil
+	}
+	return &Write{Old: old, New: wanted}
+}
+
+// damage says why text cannot be any configuration; "" if its component may be asked.
+func damage(text []byte) string {
+	if len(bytes.TrimSpace(text)) == 0 {
+		return "it is empty"
+	}
+	var fields map[string]any
+	if err := yaml.Unmarshal(text, &fields); err != nil {
+		return fmt.Sprintf("it cannot be read: %v", err)
+	}
+	return ""
+}
+
+// apiVersionOf returns the apiVersion of a configuration; "" if it has none.
+func apiVersionOf(text []byte) string {
+	var meta metav1.TypeMeta
+	if err := yaml.Unmarshal(text, &meta); err != nil {
+		return ""
+	}
+	return meta.APIVersion
+}
+
+// Defaults returns the configurations, as YAML documents, that are generated from the ClusterConfiguration that the user
+// gave, else from the cluster's; of the components named, of all if none is (proposal: "kubeadm alpha config print
+// component-defaults"). The error says what is missing.
+func Defaults(have *Cluster, given *Given, names []string) ([]byte, error) {
+	d, err := newDecider(have, given, Options{})
+	if err != nil {
+		return nil, err
+	}
+	var documents bytes.Buffer
+	for _, c := range Components() {
+		if len(names) > 0 && !slices.Contains(names, c.Name) {
+			continue
+		}
+		text, err := derive(c, d.cluster)
+		if err != nil {
+			return nil, err
+		}
+		documents.WriteString("---\n" + text)
+	}
+	return documents.Bytes(), nil
+}

@@ -1,0 +1,274 @@
+package componentconfig
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"pgregory.net/rapid"
+)
+
+const (
+	kubeletDocument   = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+	kubeProxyDocument = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
+)
+
+// kubeadms is a document of one of kubeadm's kinds.
+func kubeadms(version, kind, more string) string {
+	return "apiVersion: kubeadm.k8s.io/" + version + "\nkind: " + kind + "\n" + more
+}
+
+func documents(t *testing.T, data string) []Document {
+	t.Helper()
+	all, err := Documents("f.yaml", []byte(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestADocumentKeepsEveryByte(t *testing.T) {
+	first := "# why: a comment\r\n" + strings.ReplaceAll(kubeletDocument, "\n", "\r\n") + "maxPods: 7 # and this\r\n\r\n"
+	second := strings.TrimSuffix(kubeProxyDocument, "\n")
+	all := documents(t, "# license\n---\n"+first+"--- # the second\r\n"+second)
+	want := []Document{
+		{[]byte(first), "kubelet.config.k8s.io/v1beta1", "kubelet.config.k8s.io", "v1beta1", "KubeletConfiguration", "f.yaml, document 1"},
+		{[]byte(second), "kubeproxy.config.k8s.io/v1alpha1", "kubeproxy.config.k8s.io", "v1alpha1", "KubeProxyConfiguration", "f.yaml, document 2"},
+	}
+	if diff := cmp.Diff(want, all); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAPlaceNamesTheDocumentOnlyAmongSeveral(t *testing.T) {
+	for _, data := range []string{kubeletDocument, "---\n" + kubeletDocument + "---\n# nothing\n...\n---\n", "\ufeff# nothing\n---\n" + kubeletDocument} {
+		if all := documents(t, data); len(all) != 1 || all[0].Place != "f.yaml" {
+			t.Errorf("%q: %+v", data, all)
+		}
+	}
+}
+
+func TestAFileOfCommentsHasNoDocuments(t *testing.T) {
+	for _, data := range []string{"", "\n", "# one\n---\n  # two\n---"} {
+		if all := documents(t, data); len(all) != 0 {
+			t.Errorf("%q: %+v", data, all)
+		}
+	}
+}
+
+func TestADocumentMayBeJSONThatIsNoYAML(t *testing.T) {
+	text := "{\"apiVersion\": \"v1\",\n\t\"kind\": \"A\", \"b\": \"\\ud83d\\ude00\"}"
+	all := documents(t, text+"\n---\n"+kubeletDocument)
+	if string(all[0].Text) != text+"\n" || all[0].Kind != "A" || all[0].Group != "" || all[0].Version != "v1" || len(all) != 2 {
+		t.Errorf("%+v", all)
+	}
+}
+
+// Kubeadm has apimachinery's reader, which makes \n of every end of a line.
+func TestDocumentsAreCutWhereKubeadmCutsThem(t *testing.T) {
+	lines := []string{"---", "--- ", "--- # c", "# c", "", " ---", "a: b", "  c", "...", "\t", "- x"}
+	rapid.Check(t, func(t *rapid.T) {
+		var text strings.Builder
+		for range rapid.IntRange(0, 12).Draw(t, "lines") {
+			text.WriteString(rapid.SampledFrom(lines).Draw(t, "line") + rapid.SampledFrom([]string{"\n", "\r\n"}).Draw(t, "end"))
+		}
+		text.WriteString(rapid.SampledFrom(append(lines, "")).Draw(t, "last"))
+		var want, got []string
+		for reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text.String()))); ; {
+			doc, err := reader.Read()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if bytes.HasPrefix(doc, []byte("---")) { // it leaves the line in what has nothing before it
+				_, doc, _ = bytes.Cut(doc, []byte("\n"))
+			}
+			if !isEmpty(doc) {
+				want = append(want, string(doc))
+			}
+		}
+		for _, doc := range split([]byte(text.String())) {
+			doc = bytes.ReplaceAll(doc, []byte("\r\n"), []byte("\n"))
+			got = append(got, strings.TrimSuffix(string(doc), "\n")+"\n")
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+func TestADocumentThatCannotBeReadIsNamed(t *testing.T) {
+	for _, tt := range []struct{ name, data, want string }{
+		{"no YAML", kubeletDocument + "---\n" + kubeletDocument + "maxPods: [\n", "f.yaml, document 2: neither JSON nor YAML: yaml: line 3: did not find expected node content"},
+		{"a list", "- a\n", "f.yaml: it is no mapping of fields"},
+		{"null", "null", "f.yaml: it is no mapping of fields"},
+		{"a word", "word\n---\n" + kubeletDocument, "f.yaml, document 1: it is no mapping of fields"},
+		{"no apiVersion", "kind: A\n", "f.yaml: it has no apiVersion, or one that is no string"},
+		{"no kind", "apiVersion: v1\n", "f.yaml: it has no kind, or one that is no string"},
+		{"a kind that is a number", "apiVersion: v1\nkind: 1\n", "f.yaml: it has no kind, or one that is no string"},
+		{"a bad apiVersion", "apiVersion: a/b/c\nkind: A\n", `f.yaml: its apiVersion "a/b/c" is none`},
+		{"a key twice", kubeletDocument + "kind: B\n", `f.yaml: yaml: unmarshal errors: line 3: key "kind" already set in map`},
+		{"a key twice, JSON", `{"apiVersion": "v1", "kind": "A", "kind": "B"}`, `f.yaml: duplicate field "kind"`},
+		{"text after the line between", kubeletDocument + "--- {kind: A}\n", "f.yaml, document 2: in a line that begins with --- only a comment may follow"},
+		{"no line between", kubeletDocument + "...\n" + kubeletDocument, "f.yaml: another document follows it without a line --- between them"},
+		{"aliases", kubeletDocument + "a: &a [x]\nb: [" + strings.Repeat("*a,", 30) + "]\n", "f.yaml: its YAML aliases may expand to more than 1 MiB: write out what they stand for"},
+		{"UTF-16", "a\x00:\x00\xff\xfe", "f.yaml: it is not in UTF-8"},
+		{"too large", strings.Repeat("#", MaxFile+1), "f.yaml: larger than 4 MiB"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, read := range []func() error{
+				func() error { _, err := Documents("f.yaml", []byte(tt.data)); return err },
+				func() error { _, err := ParseFile("f.yaml", []byte(tt.data)); return err },
+			} {
+				if err := read(); err == nil || err.Error() != tt.want {
+					t.Errorf("got %v, want %s", err, tt.want)
+				}
+			}
+		})
+	}
+}
+
+func TestWhatFollowsAnUnreadableDocumentIsYieldedAllTheSame(t *testing.T) {
+	var got []string
+	for d, err := range EachDocument("f.yaml", []byte("a: [\n---\n"+kubeletDocument+"---\n- b\n---\n"+kubeProxyDocument)) {
+		if err != nil {
+			d.Kind = err.Error()
+		}
+		got = append(got, d.Place+": "+d.Kind)
+		if len(got) == 3 {
+			break
+		}
+	}
+	want := []string{
+		"f.yaml, document 1: neither JSON nor YAML: yaml: line 1: did not find expected node content",
+		"f.yaml, document 2: KubeletConfiguration",
+		"f.yaml, document 3: it is no mapping of fields",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestParseFileTakesComponentConfigurationsOfAnyVersion(t *testing.T) {
+	future := strings.ReplaceAll(kubeProxyDocument, "v1alpha1", "v2")
+	g, err := ParseFile("f.yaml", []byte(kubeletDocument+"maxPods: 7 # seven\n---\n"+future))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.File != "f.yaml" || g.Cluster != nil || g.Endpoint != "" || len(g.Notes) != 0 || len(g.Configs) != 2 {
+		t.Errorf("%+v", g)
+	}
+	if got := string(g.Configs["kubelet"].Text); got != kubeletDocument+"maxPods: 7 # seven\n" {
+		t.Errorf("the kubelet's is %q", got)
+	}
+	if got := g.Configs["kube-proxy"]; string(got.Text) != future || got.Version != "v2" || got.Place != "f.yaml, document 2" {
+		t.Errorf("kube-proxy's is %+v", got)
+	}
+}
+
+func TestParseFileReadsTheClusterConfigurationOfBothVersions(t *testing.T) {
+	for _, version := range []string{"v1beta3", "v1beta4"} {
+		document := kubeadms(version, "ClusterConfiguration", "networking: {dnsDomain: other.example}\n")
+		g, err := ParseFile("f.yaml", []byte(kubeletDocument+"---\n"+document))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := g.Cluster; c == nil || c.APIVersion != "kubeadm.k8s.io/"+version || c.DNSDomain != "other.example" || string(c.Document) != document {
+			t.Errorf("%+v", g.Cluster)
+		}
+		if len(g.Configs) != 1 {
+			t.Errorf("configs are %v", g.Configs)
+		}
+	}
+}
+
+func TestParseFileNamesTheClusterConfigurationThatIsWrong(t *testing.T) {
+	_, err := ParseFile("f.yaml", []byte(kubeletDocument+"---\n"+kubeadms("v1beta4", "ClusterConfiguration", "networking: 7\n")))
+	if err == nil || !strings.HasPrefix(err.Error(), "f.yaml, document 2: ") {
+		t.Error(err)
+	}
+}
+
+func TestParseFileTakesTheEndpointOfAnInitConfiguration(t *testing.T) {
+	for _, tt := range []struct{ init, want string }{
+		{"localAPIEndpoint: {advertiseAddress: 192.0.2.7, bindPort: 7443}\nnodeRegistration: {name: a}\n", "192.0.2.7:7443"},
+		{"localAPIEndpoint: {advertiseAddress: 192.0.2.7}\n", "192.0.2.7:6443"},
+		{"localAPIEndpoint: {advertiseAddress: '2001:db8::7'}\n", "[2001:db8::7]:6443"},
+		{"localAPIEndpoint: {bindPort: 7443}\n", ""},
+		{"localapiendpoint: {advertiseAddress: 192.0.2.7}\n", ""},
+		{"", ""},
+	} {
+		for _, version := range kubeadmVersions {
+			g, err := ParseFile("f.yaml", []byte(kubeadms(version, "InitConfiguration", tt.init)+"---\n"+kubeletDocument))
+			if err != nil || g.Endpoint != tt.want {
+				t.Errorf("%q: %+v, %v, want %s", tt.init, g, err, tt.want)
+			}
+		}
+	}
+}
+
+func TestParseFilePassesOverWhatSaysNothingOfComponents(t *testing.T) {
+	join, upgrade := kubeadms("v1beta4", "JoinConfiguration", ""), kubeadms("v1beta9", "UpgradeConfiguration", "")
+	g, err := ParseFile("f.yaml", []byte(strings.Join([]string{join, kubeletDocument, upgrade, kubeadms("v1beta3", "ResetConfiguration", ""), join}, "---\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"f.yaml, document 1: JoinConfiguration says nothing of components: it is passed over",
+		"f.yaml, document 3: UpgradeConfiguration says nothing of components: it is passed over",
+		"f.yaml, document 4: ResetConfiguration says nothing of components: it is passed over",
+		"f.yaml, document 5: JoinConfiguration says nothing of components: it is passed over",
+	}
+	if diff := cmp.Diff(want, g.Notes); diff != "" || len(g.Configs) != 1 {
+		t.Errorf("%v, %s", g.Configs, diff)
+	}
+}
+
+func TestParseFileRefusesWhatIsNotMeantForIt(t *testing.T) {
+	nothing := "f.yaml has neither a ClusterConfiguration nor a component's configuration"
+	old := " cannot be read, only of v1beta3 and v1beta4; kubeadm config migrate turns old ones into new ones"
+	for _, tt := range []struct{ name, data, want string }{
+		{"nothing", "# nothing\n", nothing},
+		{"an InitConfiguration alone", kubeadms("v1beta4", "InitConfiguration", ""), nothing},
+		{"a JoinConfiguration alone", kubeadms("v1beta4", "JoinConfiguration", ""), nothing},
+		{"an old ClusterConfiguration", kubeadms("v1beta2", "ClusterConfiguration", ""), "f.yaml: ClusterConfiguration of kubeadm.k8s.io/v1beta2" + old},
+		{"a future InitConfiguration", kubeletDocument + "---\n" + kubeadms("v1", "InitConfiguration", ""),
+			"f.yaml, document 2: InitConfiguration of kubeadm.k8s.io/v1" + old},
+		{"an endpoint that is none", kubeadms("v1beta4", "InitConfiguration", "localAPIEndpoint: {advertiseAddress: a.example}\n"),
+			`f.yaml: its localAPIEndpoint.advertiseAddress "a.example" is no IP address`},
+		{"a port that is none", kubeadms("v1beta4", "InitConfiguration", "localAPIEndpoint: {advertiseAddress: 192.0.2.7, bindPort: 65536}\n"),
+			"f.yaml: its localAPIEndpoint.bindPort 65536 is no port"},
+		{"an endpoint of another type", kubeadms("v1beta4", "InitConfiguration", "localAPIEndpoint: [a]\n"),
+			"f.yaml: it cannot be read: json: cannot unmarshal array into Go struct field initConfiguration.localAPIEndpoint of type componentconfig.localAPIEndpoint"},
+		{"another kind of kubeadm's", kubeadms("v1beta4", "ClusterStatus", ""), "f.yaml: ClusterStatus of kubeadm.k8s.io/v1beta4 is no kubeadm or component configuration"},
+		{"another kind of a component's", strings.Replace(kubeletDocument, "KubeletConfiguration", "CredentialProviderConfig", 1),
+			"f.yaml: CredentialProviderConfig of kubelet.config.k8s.io/v1beta1 is no kubeadm or component configuration"},
+		{"a component's kind of another group", "apiVersion: example.com/v1\nkind: KubeletConfiguration\n",
+			"f.yaml: KubeletConfiguration of example.com/v1 is no kubeadm or component configuration"},
+		{"a ConfigMap", "apiVersion: v1\nkind: ConfigMap\n",
+			"f.yaml: ConfigMap of v1 is no kubeadm or component configuration; give what stands under one of its keys, not the ConfigMap itself"},
+		{"grouped", kubeProxyDocument + "---\napiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\n",
+			"f.yaml, document 2 is in evenkeel's grouped form, which the kubelet does not read and kubeadm does not store; turn it into upstream's with: kubectl evenkeel config convert --form=flat FILE"},
+		{"two of a component", kubeletDocument + "---\n" + kubeProxyDocument + "---\n" + kubeletDocument,
+			"f.yaml, document 3: there is a second KubeletConfiguration, besides f.yaml, document 1: which one is meant? Remove the other"},
+		{"two versions of a component", kubeProxyDocument + "---\n" + strings.Replace(kubeProxyDocument, "v1alpha1", "v1", 1),
+			"f.yaml, document 2: there is a KubeProxyConfiguration of both v1alpha1 (f.yaml, document 1) and v1: which one is meant? Remove the other"},
+		{"two ClusterConfigurations", kubeadms("v1beta4", "ClusterConfiguration", "") + "---\n" + kubeadms("v1beta4", "ClusterConfiguration", ""),
+			"f.yaml, document 2: there is a second ClusterConfiguration, besides f.yaml, document 1: which one is meant? Remove the other"},
+		{"both versions", kubeadms("v1beta3", "ClusterConfiguration", "") + "---\n" + kubeadms("v1beta4", "ClusterConfiguration", ""),
+			"f.yaml, document 2: there is a ClusterConfiguration of both v1beta3 (f.yaml, document 1) and v1beta4: which one is meant? Remove the other"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := ParseFile("f.yaml", []byte(tt.data)); err == nil || err.Error() != tt.want {
+				t.Errorf("got  %v\nwant %s", err, tt.want)
+			}
+		})
+	}
+}

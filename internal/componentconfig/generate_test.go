@@ -1,0 +1,165 @@
+package componentconfig
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// derivedFrom is a ClusterConfiguration with kubeadm's defaults but for what is changed.
+func derivedFrom(change func(*ClusterConfiguration)) *ClusterConfiguration {
+	cc := &ClusterConfiguration{CertificatesDir: "/etc/kubernetes/pki", ServiceSubnet: "10.96.0.0/12", DNSDomain: "cluster.local"}
+	if change != nil {
+		change(cc)
+	}
+	return cc
+}
+
+func TestTheKubeletGetsWhatIsDerivedAndNoDefaults(t *testing.T) {
+	cm, err := generate(Components()[0], derivedFrom(nil), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kubelet-config"},
+		Data: map[string]string{"kubelet": `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication:
+  anonymous:
+    enabled: false
+  webhook:
+    enabled: true
+  x509:
+    clientCAFile: /etc/kubernetes/pki/ca.crt
+authorization:
+  mode: Webhook
+cgroupDriver: systemd
+clusterDNS:
+- 10.96.0.10
+clusterDomain: cluster.local
+healthzBindAddress: 127.0.0.1
+healthzPort: 10248
+rotateCertificates: true
+staticPodPath: /etc/kubernetes/manifests
+`},
+	}
+	Sign(want)
+	if diff := cmp.Diff(want, cm); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestKubeProxyGetsWhatIsDerivedAndNoDefaults(t *testing.T) {
+	cm, err := generate(Components()[1], derivedFrom(func(cc *ClusterConfiguration) {
+		cc.ServiceSubnet, cc.PodSubnet = "fd00:10::/112,10.96.0.0/16", "fd00:20::/56,10.244.0.0/16"
+	}), "[2001:db8::10]:6443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy", Labels: map[string]string{"app": "kube-proxy"}},
+		Data: map[string]string{"config.conf": `apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+bindAddress: '::'
+clientConnection:
+  kubeconfig: /var/lib/kube-proxy/kubeconfig.conf
+clusterCIDR: fd00:20::/56,10.244.0.0/16
+`, "kubeconfig.conf": `apiVersion: v1
+kind: Config
+clusters:
+- cluster:
+    certificate-authority: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt
+    server: https://[2001:db8::10]:6443
+  name: default
+contexts:
+- context:
+    cluster: default
+    namespace: default
+    user: default
+  name: default
+current-context: default
+users:
+- name: default
+  user:
+    tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
+`},
+	}
+	Sign(want)
+	if diff := cmp.Diff(want, cm); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWithoutAPodSubnetKubeProxyIsToldNone(t *testing.T) {
+	cm, err := generate(Components()[1], derivedFrom(nil), addressV4+":6443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := cm.Data["config.conf"]; strings.Contains(got, "clusterCIDR") || !strings.Contains(got, "bindAddress: 0.0.0.0\n") {
+		t.Error(got)
+	}
+}
+
+func TestWhereKubeProxyReachesTheControlPlane(t *testing.T) {
+	for _, tt := range []struct{ name, endpoint, controlPlaneEndpoint, want string }{
+		{"the endpoint", "192.0.2.10:7443", "", "https://192.0.2.10:7443"},
+		{"an endpoint of IPv6", "[2001:db8::10]:7443", "", "https://[2001:db8::10]:7443"},
+		{"a name", "", "api.example.org:443", "https://api.example.org:443"},
+		{"a name before the endpoint", "192.0.2.10:7443", "api.example.org:443", "https://api.example.org:443"},
+		{"a name at the endpoint's port", "192.0.2.10:7443", "api.example.org", "https://api.example.org:7443"},
+		{"a name alone", "", "api.example.org", "https://api.example.org:6443"},
+		{"an address alone", "", "192.0.2.99", "https://192.0.2.99:6443"},
+		{"an address of IPv6 alone", "", "2001:db8::99", "https://[2001:db8::99]:6443"},
+		{"an address of IPv6 with a port", "", "[2001:db8::99]:443", "https://[2001:db8::99]:443"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cm, err := generate(Components()[1], derivedFrom(func(cc *ClusterConfiguration) { cc.ControlPlaneEndpoint = tt.controlPlaneEndpoint }), tt.endpoint)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var kubeconfig struct {
+				Clusters []struct{ Cluster struct{ Server string } }
+			}
+			if err := yaml.Unmarshal([]byte(cm.Data["kubeconfig.conf"]), &kubeconfig); err != nil {
+				t.Fatal(err)
+			}
+			if got := kubeconfig.Clusters[0].Cluster.Server; got != tt.want {
+				t.Errorf("%s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestWhatCannotBeGeneratedIsAnErrorThatSaysWhy(t *testing.T) {
+	badSubnet := func(cc *ClusterConfiguration) { cc.ServiceSubnet = "10.96.0.0" }
+	for _, tt := range []struct {
+		name      string
+		component Component
+		change    func(*ClusterConfiguration)
+		endpoint  string
+		want      string
+	}{
+		{"no control plane", Components()[1], nil, "",
+			"generate the configuration of kube-proxy: the address of the control plane is not known: add controlPlaneEndpoint to the " +
+				"ClusterConfiguration, or an InitConfiguration with localAPIEndpoint, to the file"},
+		{"a bad endpoint", Components()[1], nil, "192.0.2.10:http",
+			`generate the configuration of kube-proxy: the control plane's endpoint "192.0.2.10:http": it must be an IP address or a DNS name, or either with a colon and a port from 1 to 65535`},
+		{"a bad controlPlaneEndpoint", Components()[1], func(cc *ClusterConfiguration) { cc.ControlPlaneEndpoint = "https://api" }, "",
+			`generate the configuration of kube-proxy: the control plane's endpoint "https://api": it must be an IP address or a DNS name, or either with a colon and a port from 1 to 65535`},
+		{"no service subnet for kube-proxy", Components()[1], badSubnet, "192.0.2.10:6443",
+			`generate the configuration of kube-proxy: networking.serviceSubnet "10.96.0.0": invalid CIDR address: 10.96.0.0`},
+		{"no service subnet for the kubelet", Components()[0], badSubnet, "",
+			`generate the configuration of kubelet: networking.serviceSubnet "10.96.0.0": invalid CIDR address: 10.96.0.0`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cm, err := generate(tt.component, derivedFrom(tt.change), tt.endpoint)
+			if cm != nil || err == nil || err.Error() != tt.want {
+				t.Errorf("%v\nwant %s\n%v", err, tt.want, cm)
+			}
+		})
+	}
+}

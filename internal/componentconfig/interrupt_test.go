@@ -1,0 +1,352 @@
+package componentconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// cut is what becomes of one request of a client, and of those that follow.
+type cut struct {
+	at      int  // the request's number, from 1; 0: none is cut
+	carried bool // the API server carries it out, and only the answer is lost
+	dead    bool // none that follows is made: the process was killed, or the API is gone
+}
+
+func (c cut) String() string {
+	return fmt.Sprintf("request %d, carried out %t, the last %t", c.at, c.carried, c.dead)
+}
+
+var errCut = errors.New("the connection is lost")
+
+// line is the connection of one client, whose requests come one after another.
+type line struct {
+	next http.RoundTripper
+	cut  cut
+	each func(n int) // is called before each request; may be nil
+
+	seen      int  // requests so far
+	lostWrite bool // the one that was cut would write
+}
+
+func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
+	l.seen++
+	if l.each != nil {
+		l.each(l.seen)
+	}
+	if l.cut.at == 0 || l.seen < l.cut.at || l.seen > l.cut.at && !l.cut.dead {
+		return l.next.RoundTrip(r)
+	}
+	if l.seen == l.cut.at {
+		var err error
+		if l.lostWrite, err = isWrite(r); err != nil {
+			return nil, err
+		}
+		if l.cut.carried {
+			answer, err := l.next.RoundTrip(r)
+			if err != nil {
+				return nil, err
+			}
+			_, err = io.Copy(io.Discard, answer.Body)
+			return nil, errors.Join(errCut, err, answer.Body.Close())
+		}
+	}
+	if r.Body != nil {
+		return nil, errors.Join(errCut, r.Body.Close())
+	}
+	return nil, errCut
+}
+
+// isWrite tells a request that would change something from one that reads, or only tries: a DELETE says that in its body.
+func isWrite(r *http.Request) (bool, error) {
+	if r.Method == http.MethodGet || strings.Contains(r.URL.RawQuery, "dryRun") {
+		return false, nil
+	}
+	body, err := r.GetBody()
+	if err != nil {
+		return false, err
+	}
+	text, err := io.ReadAll(body)
+	return !strings.Contains(string(text), metav1.DryRunAll), err
+}
+
+// over returns an administrator's client whose connection is this line.
+func over(t *testing.T, l *line) client.Client {
+	t.Helper()
+	_, cluster := apiServer(t)
+	config := cluster.AdminConfig()
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		l.next = next
+		return l
+	})
+	return clientOf(t, config)
+}
+
+// everyCut calls a function with every cut, of these kinds, that there can be, until it says that there was no such
+// request any more.
+func everyCut(t *testing.T, kinds []cut, f func(*testing.T, cut) bool) {
+	for _, kind := range kinds {
+		for kind.at = 1; ; kind.at++ {
+			more := false
+			if !t.Run(kind.String(), func(t *testing.T) { more = f(t, kind) }) {
+				return
+			}
+			if !more {
+				if kind.at < 5 {
+					t.Errorf("only %d requests were cut", kind.at-1)
+				}
+				break
+			}
+		}
+	}
+}
+
+var (
+	allCuts  = []cut{{carried: true, dead: true}, {dead: true}, {carried: true}, {}}
+	deadCuts = []cut{{carried: true, dead: true}, {dead: true}}
+)
+
+// The contents of these tests: of v1.35.0, v1.36.0 and v1.37.0.
+var (
+	oldest = contents{"kubelet-config": "a0", "kube-proxy": "user's"}
+	before = contents{"kubelet-config": "a1", "kube-proxy": "user's"}
+	wanted = contents{"kubelet-config": "a2", "kube-proxy": "", "kubeadm-config": "c2"}
+)
+
+// unwind undoes what is recorded until all is as it was before, and then before that.
+func unwind(t *testing.T, c client.Client) {
+	t.Helper()
+	for _, want := range []contents{before, oldest} {
+		if err := undo(t.Context(), c, false); err != nil {
+			t.Fatal(err)
+		}
+		has(t, c, want)
+	}
+	recorded(t, c)
+}
+
+func TestAnApplyThatIsInterruptedAtAnyRequestIsCarriedOnAndUndone(t *testing.T) {
+	everyCut(t, allCuts, func(t *testing.T, cut cut) bool {
+		c := world(t, oldest)
+		store(t, c, "v1.36.0", before)
+		l := &line{cut: cut}
+		err := Store(t.Context(), over(t, l), "v1.37.0", to(t, c, wanted))
+		if err == nil && l.seen >= cut.at && cut.dead || err != nil && !errors.Is(err, errCut) {
+			t.Errorf("not the error of a cut: %v", err)
+		}
+		if l.lostWrite && cut.carried && !cut.dead && err != nil {
+			t.Errorf("what a look shows to be done is no error: %v", err)
+		}
+		store(t, c, "v1.37.0", wanted)
+		has(t, c, wanted)
+		unwind(t, c)
+		return l.seen >= cut.at
+	})
+}
+
+func TestAnApplyThatIsInterruptedAtAnyRequestIsUndone(t *testing.T) {
+	everyCut(t, deadCuts, func(t *testing.T, cut cut) bool {
+		c := world(t, before)
+		l := &line{cut: cut}
+		err := Store(t.Context(), over(t, l), "v1.37.0", to(t, c, wanted))
+		if r, readErr := Latest(t.Context(), c); readErr != nil || r != nil {
+			if err := errors.Join(readErr, undo(t.Context(), c, false)); err != nil {
+				t.Fatal(err)
+			}
+		} else if err == nil {
+			t.Error("there is no record")
+		}
+		has(t, c, before)
+		return l.seen >= cut.at
+	})
+}
+
+// Each apply wants something else than the one before, and the last is not interrupted. Those before it that had all
+// written have records of their own; those that had not are undone with it.
+func TestAppliesThatAreInterruptedOneAfterAnotherAreUndone(t *testing.T) {
+	other := contents{"kubelet-config": "a3", "kube-proxy": "b3"}
+	carried := false
+	everyCut(t, []cut{{dead: true}}, func(t *testing.T, first cut) bool {
+		more := false
+		everyCut(t, []cut{{dead: true}}, func(t *testing.T, second cut) bool {
+			c := world(t, oldest)
+			store(t, c, "v1.36.0", before)
+			want := 2
+			carried = !carried
+			first.carried, second.carried = carried, carried
+			one, two := &line{cut: first}, &line{cut: second}
+			_ = Store(t.Context(), over(t, one), "v1.37.0", to(t, c, wanted)) // whatever it says
+			want += complete(t, c, wanted)
+			_ = Store(t.Context(), over(t, two), "v1.37.1", to(t, c, other)) // whatever it says
+			want += complete(t, c, other)
+			store(t, c, "v1.37.2", contents{"kubelet-config": "a4"})
+			if got := countRecords(t, c); got != want {
+				t.Errorf("%d records, want %d", got, want)
+			}
+			unwindAll(t, c)
+			more = one.seen >= first.at
+			return two.seen >= second.at
+		})
+		return more
+	})
+}
+
+// complete returns 1 if these are among the contents.
+func complete(t *testing.T, c client.Client, want contents) int {
+	t.Helper()
+	for _, w := range to(t, c, want) {
+		if state(w.Old) != state(w.New) {
+			return 0
+		}
+	}
+	return 1
+}
+
+func TestAnUndoThatIsInterruptedAtAnyRequestIsCarriedOn(t *testing.T) {
+	everyCut(t, allCuts, func(t *testing.T, cut cut) bool {
+		c := world(t, oldest)
+		store(t, c, "v1.36.0", before)
+		store(t, c, "v1.37.0", wanted)
+		l := &line{cut: cut}
+		err := undo(t.Context(), over(t, l), false)
+		if err == nil && l.seen >= cut.at && cut.dead || err != nil && !errors.Is(err, errCut) {
+			t.Errorf("not the error of a cut: %v", err)
+		}
+		if latest(t, c).Why == "v1.37.0" {
+			if err := undo(t.Context(), c, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		has(t, c, before)
+		if err := undo(t.Context(), c, false); err != nil {
+			t.Fatal(err)
+		}
+		has(t, c, oldest)
+		return l.seen >= cut.at
+	})
+}
+
+func TestAnApplyAfterAnUndoThatWasInterruptedLosesNothing(t *testing.T) {
+	everyCut(t, deadCuts, func(t *testing.T, cut cut) bool {
+		c := world(t, oldest)
+		store(t, c, "v1.36.0", before)
+		store(t, c, "v1.37.0", wanted)
+		l := &line{cut: cut}
+		_ = undo(t.Context(), over(t, l), false) // whatever it says
+		store(t, c, "v1.38.0", contents{"kubelet-config": "a3", "kube-proxy": "b3"})
+		unwindAll(t, c)
+		return l.seen >= cut.at
+	})
+}
+
+// unwindAll undoes all that is recorded, however it was recorded.
+func unwindAll(t *testing.T, c client.Client) {
+	t.Helper()
+	for countRecords(t, c) > 0 {
+		if err := undo(t.Context(), c, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	has(t, c, oldest)
+}
+
+func countRecords(t *testing.T, c client.Client) int {
+	t.Helper()
+	all, err := records(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+func latest(t *testing.T, c client.Client) *Record {
+	t.Helper()
+	r, err := Latest(t.Context(), c)
+	if err != nil || r == nil {
+		t.Fatalf("record %v, error %v", r, err)
+	}
+	return r
+}
+
+// amid calls a function before each request of an apply in turn, each time in a world made anew, then runs the apply again
+// if it failed, and then looks.
+func amid(t *testing.T, happens, look func(*testing.T, client.Client)) {
+	for at := 1; ; at++ {
+		last := false
+		if !t.Run(fmt.Sprint("before request ", at), func(t *testing.T) {
+			c := world(t, oldest)
+			store(t, c, "v1.36.0", before)
+			l := &line{each: func(n int) {
+				if n == at {
+					happens(t, c)
+				}
+			}}
+			err := Store(t.Context(), over(t, l), "v1.37.0", to(t, c, wanted))
+			if last = l.seen < at; last {
+				return
+			}
+			if err != nil {
+				store(t, c, "v1.37.0", wanted)
+			}
+			look(t, c)
+		}) || last {
+			return
+		}
+	}
+}
+
+func TestAnEditAmidAnApplyIsNeverLost(t *testing.T) {
+	amid(t, func(t *testing.T, c client.Client) {
+		edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { put(cm, configMap("kubelet-config", "theirs")) })
+	}, func(t *testing.T, c client.Client) {
+		if snapshot(t, c)["kubelet-config"].Data["config"] == "theirs" {
+			says(t, undo(t.Context(), c, false), "changed by somebody else", "kube-system/kubelet-config")
+			return
+		}
+		if err := undo(t.Context(), c, false); err != nil {
+			t.Fatal(err)
+		}
+		has(t, c, contents{"kubelet-config": "theirs", "kube-proxy": "user's"})
+	})
+}
+
+func TestAnUndoAmidAnApplyLosesNothing(t *testing.T) {
+	amid(t, func(t *testing.T, c client.Client) {
+		if err := undo(t.Context(), c, false); err != nil {
+			t.Fatal(err)
+		}
+	}, unwindAll)
+}
+
+func TestAnotherApplyAmidAnApplyLosesNothing(t *testing.T) {
+	amid(t, func(t *testing.T, c client.Client) {
+		store(t, c, "v1.37.1", contents{"kubelet-config": "a3", "kube-proxy": "b3"})
+	}, unwindAll)
+}
+
+func TestAnApplyGoesOnWhenTheAPIServerIsBack(t *testing.T) {
+	c := world(t, oldest)
+	store(t, c, "v1.36.0", before)
+	_, cluster := apiServer(t)
+	stopped := between(t, "kube-proxy", cluster.StopAPIServer)
+	says(t, Store(t.Context(), stopped, "v1.37.0", to(t, c, wanted)),
+		"1 of 3 ConfigMaps were written: ConfigMap kube-system/kube-proxy cannot be deleted: ",
+		"(it may have been all the same: read ConfigMap kube-system/kube-proxy: ", "run it again")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := cluster.StartAPIServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	store(t, c, "v1.37.0", wanted)
+	has(t, c, wanted)
+	unwind(t, c)
+}

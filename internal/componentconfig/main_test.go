@@ -1,0 +1,94 @@
+package componentconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+)
+
+// What the tests share: a bare API server, into which the real kubeadm uploads.
+var (
+	cluster *localcluster.Cluster
+	admin   client.Client
+)
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	ctrllog.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
+	if cluster, err = localcluster.Start(ctx, localcluster.Options{}); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, cluster.Stop()) }()
+	config := cluster.AdminConfig()
+	config.QPS = -1
+	if admin, err = client.New(config, client.Options{}); err != nil {
+		return 0, err
+	}
+	return m.Run(), nil
+}
+
+// The addresses of the control plane that kubeadm is told of.
+const (
+	addressV4 = "192.0.2.10"
+	addressV6 = "2001:db8::10"
+)
+
+// v1beta4 is a ClusterConfiguration with these fields more.
+func v1beta4(more string) string {
+	return "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.36.3\n" + more
+}
+
+// upload has the real kubeadm upload what it generates of its configuration file, and returns it by the names of the
+// ConfigMaps, which go with the test.
+func upload(t *testing.T, config string) map[string]*corev1.ConfigMap {
+	t.Helper()
+	t.Cleanup(func() {
+		for _, name := range []string{KubeadmConfigMap, "kubelet-config", "kube-proxy"} {
+			cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name}}
+			if err := client.IgnoreNotFound(admin.Delete(context.Background(), cm)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if err := cluster.Kubeadm(t.Context(), config, "init phase upload-config all", "init phase addon kube-proxy"); err != nil {
+		t.Fatal(err)
+	}
+	return configMaps(t)
+}
+
+// configMaps returns those of kube-system by their names.
+func configMaps(t *testing.T) map[string]*corev1.ConfigMap {
+	t.Helper()
+	list := &corev1.ConfigMapList{}
+	if err := admin.List(t.Context(), list, client.InNamespace(metav1.NamespaceSystem)); err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]*corev1.ConfigMap{}
+	for i, cm := range list.Items {
+		found[cm.Name] = &list.Items[i]
+	}
+	return found
+}

@@ -1,0 +1,233 @@
+package componentconfig
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/evenkeel/evenkeel/internal/component"
+)
+
+// Validation is what the target version's own binary says of a configuration.
+type Validation string
+
+const (
+	Accepted     Validation = "Accepted"
+	Rejected     Validation = "Rejected"
+	CouldNotTell Validation = "CouldNotTell"
+	Unvalidated  Validation = "Unvalidated" // nobody was asked
+)
+
+// Manual tells whether somebody has to migrate a configuration by hand before the upgrade.
+type Manual string
+
+const (
+	ManualYes     Manual = "Yes"
+	ManualNo      Manual = "No"
+	ManualUnknown Manual = "Unknown"
+)
+
+// Plan is what an upgrade makes of all component configurations (proposal: "kubeadm upgrade plan changes").
+type Plan struct {
+	Target     string   `json:"targetVersion,omitempty"`  // v1.37.0; "" if none was named, and no binary told one
+	Current    string   `json:"currentVersion,omitempty"` // of the ClusterConfiguration
+	Components []Row    `json:"components"`
+	Notes      []string `json:"notes,omitempty"`
+
+	Changes              []Change `json:"-"` // of Components, in their order
+	ClusterConfiguration *Write   `json:"-"` // nil: it stays
+}
+
+// Row is what an upgrade makes of one component's configuration.
+type Row struct {
+	Component        string     `json:"component"`
+	Tier             Tier       `json:"tier"`
+	ConfigMap        string     `json:"configMap"`
+	Origin           Origin     `json:"origin,omitempty"`           // of what the cluster has; empty if it has none
+	Action           Action     `json:"action,omitempty"`           // empty: not touched
+	CurrentVersion   string     `json:"currentVersion,omitempty"`   // apiVersion of what the cluster has
+	NextVersion      string     `json:"nextVersion,omitempty"`      // apiVersion of what there will be
+	PreferredVersion string     `json:"preferredVersion,omitempty"` // apiVersion that the target prefers; empty: unknown
+	Validation       Validation `json:"validation,omitempty"`       // of what there will be
+	ValidatedBy      string     `json:"validatedBy,omitempty"`      // kubelet v1.37.0
+	ManualUpgrade    Manual     `json:"manualUpgrade,omitempty"`    // empty: not managed
+	Why              string     `json:"why"`
+	Objections       []string   `json:"objections,omitempty"` // in the component's own words
+	Warnings         []string   `json:"warnings,omitempty"`
+}
+
+// NeedsHands tells whether something has to be migrated by hand before the upgrade.
+func (p *Plan) NeedsHands() bool {
+	for _, row := range p.Components {
+		if row.ManualUpgrade == ManualYes {
+			return true
+		}
+	}
+	return false
+}
+
+// Writes returns what the plan stores, in the order in which it is stored: first what the rest is derived from.
+func (p *Plan) Writes() []Write {
+	var writes []Write
+	if p.ClusterConfiguration != nil {
+		writes = append(writes, *p.ClusterConfiguration)
+	}
+	for _, change := range p.Changes {
+		if change.Write != nil {
+			writes = append(writes, *change.Write)
+		}
+	}
+	return writes
+}
+
+// MakePlan decides (see Decide) and has the target version's binaries judge what there will be. judges are by the
+// component's name; one that is missing leaves its configuration unvalidated, and its row says so. target may be empty: it
+// is what the judges are, then. The error names what is missing or contradicts; a configuration that is rejected is none.
+func MakePlan(ctx context.Context, have *Cluster, given *Given, target string, judges map[string]component.Component, o Options) (*Plan, error) {
+	changes, cluster, err := Decide(have, given, o)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{Changes: changes, ClusterConfiguration: cluster}
+	if have.Configuration != nil {
+		p.Current = have.Configuration.KubernetesVersion
+	}
+	versions := map[string]string{}
+	for _, c := range Components() {
+		if judge := judges[c.Name]; judge != nil {
+			if versions[c.Name], err = judge.Version(ctx); err != nil {
+				return nil, err
+			}
+			if target, err = agree(target, c.Name, versions[c.Name]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	p.Target = target
+	if given != nil {
+		p.Notes = given.Notes
+	}
+	for _, change := range changes {
+		row := judged(ctx, change, judges[change.Component.Name], versions[change.Component.Name])
+		if change.Component.Name == "kube-proxy" && change.Write != nil && have.ProxyImage != "" {
+			row.Warnings = append(row.Warnings, fmt.Sprintf("the kube-proxies that run now (%s) read what is stored within minutes, on all nodes, and restart by themselves", have.ProxyImage))
+		}
+		p.Components = append(p.Components, row)
+	}
+	if have.ConfigMaps[CoreDNSConfigMap] != nil {
+		p.Components = append(p.Components, Row{
+			Component: "coredns", Tier: AddOn, ConfigMap: CoreDNSConfigMap, CurrentVersion: CorefileKey,
+			Why: "not managed: its Corefile is shown, and never touched or judged",
+		})
+	}
+	return p, nil
+}
+
+// agree returns the target that a judge's version and what is known of the target so far amount to: they must be of the
+// same minor version.
+func agree(target, name, of string) (string, error) {
+	if target == "" {
+		return of, nil
+	}
+	wanted, err := version.ParseGeneric(target)
+	if err != nil {
+		return "", fmt.Errorf("target version: %w", err)
+	}
+	is, err := version.ParseGeneric(of)
+	if err != nil {
+		return "", fmt.Errorf("version of the %s: %w", name, err)
+	}
+	if is.Major() != wanted.Major() || is.Minor() != wanted.Minor() {
+		return "", fmt.Errorf("the %s that was given is %s, and the target is %s: give the target version's own binary", name, of, target)
+	}
+	return target, nil
+}
+
+// judged is a change with what the target's binary says of it.
+func judged(ctx context.Context, change Change, judge component.Component, of string) Row {
+	c := change.Component
+	row := Row{
+		Component: c.Name, Tier: c.Tier, ConfigMap: c.ConfigMap, Origin: change.Origin, Action: change.Action,
+		CurrentVersion: apiVersionOf(change.Now), NextVersion: apiVersionOf(change.Next), ManualUpgrade: ManualNo, Why: change.Why,
+	}
+	if change.Action == Skip {
+		return row
+	}
+	if judge == nil {
+		row.Validation = Unvalidated
+		row.Warnings = append(row.Warnings, "unvalidated: "+means(c.Name))
+	} else {
+		row.ValidatedBy = c.Name + " " + of
+		row.ask(ctx, change.Next, judge)
+	}
+	switch {
+	case change.Action == Keep && change.Damage != "":
+		row.ManualUpgrade = ManualYes
+		row.Objections = append([]string{change.Damage}, row.Objections...)
+	case row.Validation == Rejected:
+		row.ManualUpgrade = ManualYes
+	case row.Validation != Accepted && (change.Action == Keep || change.Action == Replace):
+		row.ManualUpgrade = ManualUnknown
+	}
+	return row
+}
+
+// ask has the target's binary judge what there will be.
+func (r *Row) ask(ctx context.Context, document []byte, judge component.Component) {
+	var err error
+	if r.PreferredVersion, err = judge.PreferredVersion(ctx); err != nil {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the preferred version is not known: %v", err))
+	}
+	verdict, objections := component.Objections(ctx, judge, document)
+	r.Warnings = append(r.Warnings, verdict.Warnings...)
+	switch verdict.Outcome {
+	case component.Accepted:
+		r.Validation = Accepted
+	case component.Rejected:
+		r.Validation, r.Objections = Rejected, objections
+	default:
+		r.Validation = CouldNotTell
+		r.Warnings = append(r.Warnings, "could not tell: "+verdict.Words)
+	}
+}
+
+// means says how a component's configuration could be validated.
+func means(name string) string {
+	how := fmt.Sprintf("give the target version's binary, --component-binary %s=PATH", name)
+	if name == "kube-proxy" {
+		how += ", or its image, --component-image kube-proxy=REF"
+	}
+	return how
+}
+
+// Unsettled returns the rows whose validation was asked for and could not be had.
+func (p *Plan) Unsettled() []Row {
+	var rows []Row
+	for _, row := range p.Components {
+		if row.Validation == CouldNotTell {
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// Preferred returns the preferred version in words: also that it is not known.
+func (r *Row) Preferred() string {
+	switch {
+	case r.PreferredVersion != "" || r.Validation == "":
+		return r.PreferredVersion
+	case r.Validation == Unvalidated:
+		return "unknown, unvalidated"
+	}
+	return "unknown"
+}
+
+// ParseTarget returns the version that a user named, as v1.37.0. The error says what it should look like.
+func ParseTarget(s string) (string, error) {
+	v, err := version.ParseSemantic(s)
+	if err != nil {
+		return "", fmt.Errorf("%q is no version of Kubernetes such as v1.36.3", s)
+	}
+	return "v" + v.String(), nil
+}

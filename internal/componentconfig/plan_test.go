@@ -1,0 +1,171 @@
+package componentconfig
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+)
+
+// judges are the real programs.
+func judges(t *testing.T) map[string]component.Component {
+	t.Helper()
+	all := map[string]component.Component{}
+	for _, c := range Components() {
+		judge, err := component.New(c.Name, "../../bin/tools/"+c.Name, t.TempDir(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[c.Name] = judge
+	}
+	return all
+}
+
+// makePlan plans for what the cluster has now.
+func makePlan(t *testing.T, given *Given, judges map[string]component.Component) *Plan {
+	t.Helper()
+	have, err := Gather(t.Context(), admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := MakePlan(t.Context(), have, given, "v1.36.3", judges, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// rewrite puts text in the place of a configuration, and makes it of an origin.
+func rewrite(t *testing.T, cm *corev1.ConfigMap, c Component, text string, origin Origin) {
+	t.Helper()
+	signed := cm.DeepCopy()
+	cm.Data[c.Key] = text
+	switch origin {
+	case Generated: // as a kubeadm of then would have done it
+		signed.Data[c.Key] = text
+		cm.Annotations = map[string]string{KubeadmSignature: Signature(signed)}
+	case UserSupplied:
+		Unsign(cm)
+	case UserModified:
+		cm.Data[c.Key] += "# by hand\n"
+	}
+	if err := admin.Update(t.Context(), cm); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// gone are fields that were in a version of the format and are in no other any more.
+var gone = map[string]string{"kubelet": "dynamicConfigDir: /var/lib/kubelet/dynamic\n", "kube-proxy": "udpIdleTimeout: 0s\n"}
+
+func TestEveryOriginOfEveryComponentInEveryState(t *testing.T) {
+	judges := judges(t)
+	for _, c := range Components() {
+		for _, origin := range []Origin{Generated, UserSupplied, UserModified} {
+			for _, state := range []struct {
+				name    string
+				of      func(text string) string
+				version string // of the format that the cluster has; "" is the preferred one
+				words   string // of the component, if nothing was generated anew
+			}{
+				{"supported", func(text string) string { return text }, "", ""},
+				{"an unsupported version", func(text string) string {
+					return strings.Replace(text, c.Group+"/v1", c.Group+"/v3", 1)
+				}, "v3", fmt.Sprintf("no kind %q is registered for version \"%s/v3", c.Kind, c.Group)},
+				{"a field that is gone", func(text string) string { return text + gone[c.Name] }, "", "unknown field " + `"` + strings.SplitN(gone[c.Name], ":", 2)[0] + `"`},
+			} {
+				t.Run(fmt.Sprintf("%s %s, %s", origin, c.Name, state.name), func(t *testing.T) {
+					uploaded := upload(t, localcluster.KubeadmConfig(addressV4, v1beta4("")))
+					cm := uploaded[c.ConfigMap]
+					text := strings.TrimSuffix(cm.Data[c.Key], "\n") + "\n"
+					preferred := apiVersionOf([]byte(text))
+					rewrite(t, cm, c, state.of(text), origin)
+
+					p := makePlan(t, nil, judges)
+					i := slices.IndexFunc(p.Components, func(r Row) bool { return r.Component == c.Name })
+					row, change := p.Components[i], p.Changes[i]
+					if row.Origin != origin || row.PreferredVersion != preferred || !strings.HasPrefix(row.CurrentVersion, c.Group+"/"+state.version) {
+						t.Errorf("it is %s, %s, preferred %s", row.Origin, row.CurrentVersion, row.PreferredVersion)
+					}
+					byHand := origin != Generated && state.words != ""
+					switch {
+					case byHand:
+						if row.ManualUpgrade != ManualYes || row.Validation != Rejected || row.Action != Keep || change.Write != nil ||
+							!strings.Contains(strings.Join(row.Objections, "\n"), state.words) {
+							t.Errorf("%+v", row)
+						}
+					case origin == Generated:
+						if row.ManualUpgrade != ManualNo || row.Validation != Accepted || row.Action != Regenerate || row.NextVersion != preferred || change.Write == nil {
+							t.Errorf("%+v", row)
+						}
+					default:
+						if row.ManualUpgrade != ManualNo || row.Validation != Accepted || row.Action != Keep || change.Write != nil {
+							t.Errorf("%+v", row)
+						}
+					}
+					if p.NeedsHands() != byHand {
+						t.Errorf("it says %v of whether hands are needed", p.NeedsHands())
+					}
+					if err := Store(t.Context(), admin, "v1.36.3", p.Writes()); err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { forgetRecords(t) })
+					if is, why := OriginOf(configMaps(t)[c.ConfigMap]); is != origin {
+						t.Errorf("after it was stored it is %s: %s", is, why)
+					}
+					if again := makePlan(t, nil, judges).Writes(); len(again) > 0 {
+						t.Errorf("planned again it would write %v", again)
+					}
+				})
+			}
+		}
+	}
+}
+
+func forgetRecords(t *testing.T) {
+	t.Helper()
+	all, err := records(context.Background(), admin)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, r := range all {
+		if err := admin.Delete(context.Background(), &r); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestABinaryOfAnotherVersionIsNoJudge(t *testing.T) {
+	have := &Cluster{Configuration: clusterConfiguration(t, "")}
+	for target, want := range map[string]string{
+		"v1.37.0": "the kubelet that was given is v1.36.3, and the target is v1.37.0: give the target version's own binary",
+		"v1.36.9": "", // the format does not change within a minor version
+		"":        "",
+	} {
+		p, err := MakePlan(t.Context(), have, &Given{Endpoint: "192.0.2.10:6443"}, target, judges(t), Options{Init: true})
+		if want != "" {
+			if err == nil || err.Error() != want {
+				t.Errorf("%s: %v", target, err)
+			}
+			continue
+		}
+		if err != nil || p.Components[0].ValidatedBy != "kubelet v1.36.3" {
+			t.Errorf("%s: %v", target, err)
+		}
+	}
+}
+
+func TestParseTargetReadsVersionsOfKubernetesAlone(t *testing.T) {
+	for s, want := range map[string]string{"v1.36.3": "v1.36.3", "1.37.0": "v1.37.0", "v1.37.0-rc.1": "v1.37.0-rc.1", "1.37": "", "stable": "", "": ""} {
+		got, err := ParseTarget(s)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v", s, got, err)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package componentconfig
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestTheNewestTenRecordsAreKept(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "0"})
+	var want []string
+	for i := 1; i <= 12; i++ {
+		store(t, c, fmt.Sprintf("v1.%d", i), contents{"kubelet-config": fmt.Sprint(i)})
+		want = append(want, fmt.Sprintf("%05d v1.%d applied", i, i))
+	}
+	recorded(t, c, want[2:]...)
+	for range mostRecords {
+		if err := undo(t.Context(), c, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	has(t, c, contents{"kubelet-config": "2"})
+}
+
+func TestAnOldRecordThatCannotBeDeletedIsNamedAndDeletedLater(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "0"})
+	for i := 1; i <= mostRecords; i++ {
+		store(t, c, fmt.Sprintf("v1.%d", i), contents{"kubelet-config": fmt.Sprint(i)})
+	}
+	cut := between(t, "evenkeel-upgrade-00001", func() error { return errors.New("gone") })
+	says(t, Store(t.Context(), cut, "v1.11", to(t, c, contents{"kubelet-config": "11"})),
+		"everything was written, but an old record is left: ConfigMap kube-system/evenkeel-upgrade-00001 cannot be deleted: gone")
+	store(t, c, "v1.12", contents{"kubelet-config": "12"})
+	all, err := records(t.Context(), c)
+	if err != nil || len(all) != mostRecords || all[0].Name != "evenkeel-upgrade-00003" {
+		t.Errorf("%d records, the first is %s; %v", len(all), all[0].Name, err)
+	}
+}
+
+func TestACopyOfARecordByAnotherNameIsNoRecord(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "a"})
+	store(t, c, "v1.37.0", contents{"kubelet-config": "b"})
+	r, err := Latest(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := bare(r.stored)
+	theirs.Name = "evenkeel-upgrade-copy"
+	if err := c.Create(t.Context(), theirs); err != nil {
+		t.Fatal(err)
+	}
+	recorded(t, c, "00001 v1.37.0 applied")
+}
+
+func TestARecordWithoutItsLabelIsSaidToMissIt(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "a"})
+	store(t, c, "v1.37.0", contents{"kubelet-config": "b"})
+	edit(t, c, "evenkeel-upgrade-00001", func(cm *corev1.ConfigMap) { cm.Labels = nil })
+	says(t, Store(t.Context(), c, "v1.38.0", to(t, c, contents{"kubelet-config": "c"})),
+		"nothing was written: ConfigMap kube-system/evenkeel-upgrade-00001 is there already", "label evenkeel.dev/upgrade-record is missing, give it that back")
+	has(t, c, contents{"kubelet-config": "b"})
+	edit(t, c, "evenkeel-upgrade-00001", func(cm *corev1.ConfigMap) { cm.Labels = map[string]string{LabelRecord: ""} })
+	store(t, c, "v1.38.0", contents{"kubelet-config": "c"})
+}
+
+func zipped(t *testing.T, text string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, err := z.Write([]byte(text))
+	if err = errors.Join(err, z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func TestARecordThatCannotBeReadIsNamedAndNothingIsWritten(t *testing.T) {
+	const giveUp = "give up what it saved with: kubectl -n kube-system delete configmap evenkeel-upgrade-00001"
+	for _, tt := range []struct {
+		name  string
+		harm  func(*corev1.ConfigMap)
+		words []string
+	}{
+		{"another format", func(cm *corev1.ConfigMap) { cm.Data["format"] = "2" },
+			[]string{`record kube-system/evenkeel-upgrade-00001 has format "2", and this version knows "1": use the kubectl evenkeel that wrote it`}},
+		{"no time", func(cm *corev1.ConfigMap) { cm.Data["time"] = "noon" }, []string{"evenkeel-upgrade-00001 is broken", `"noon"`, giveUp}},
+		{"not there", func(cm *corev1.ConfigMap) { cm.BinaryData = nil }, []string{"is broken (saved.json.gz: EOF)", giveUp}},
+		{"cut off", func(cm *corev1.ConfigMap) {
+			b := cm.BinaryData["saved.json.gz"]
+			cm.BinaryData["saved.json.gz"] = b[:len(b)/2]
+		},
+			[]string{"is broken (saved.json.gz: unexpected EOF)", giveUp}},
+		{"a bit flipped", func(cm *corev1.ConfigMap) { b := cm.BinaryData["saved.json.gz"]; b[len(b)-6] ^= 1 },
+			[]string{"is broken (saved.json.gz: gzip: invalid checksum)", giveUp}},
+		{"no JSON", func(cm *corev1.ConfigMap) { cm.BinaryData["saved.json.gz"] = zipped(t, "{") },
+			[]string{"is broken (saved.json.gz: unexpected end of JSON input)", giveUp}},
+		{"an empty entry", func(cm *corev1.ConfigMap) { cm.BinaryData["saved.json.gz"] = zipped(t, "[{}]") },
+			[]string{"is broken (saved.json.gz: an entry says not what it is of)", giveUp}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := world(t, contents{"kubelet-config": "a"})
+			store(t, c, "v1.37.0", contents{"kubelet-config": "b"})
+			edit(t, c, "evenkeel-upgrade-00001", tt.harm)
+			says(t, undo(t.Context(), c, false), tt.words...)
+			says(t, Store(t.Context(), c, "v1.38.0", to(t, c, contents{"kubelet-config": "c"})), append(tt.words, "nothing was written: ")...)
+			has(t, c, contents{"kubelet-config": "b"})
+		})
+	}
+}
+
+// What older versions wrote must be known again by newer ones: the digest stays what it is.
+func TestTheStateOfAConfigMapIsTheSameInEveryVersion(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		cm   *corev1.ConfigMap
+		want string
+	}{
+		{"none", nil, "absent"},
+		{"empty", &corev1.ConfigMap{}, "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+		{"all", &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "any", Labels: map[string]string{"any": "any"},
+				Annotations: map[string]string{ProposalSignature: "x", KubeadmSignature: "", "any": "any"},
+			},
+			Data: map[string]string{"b": "", "a": "1"}, BinaryData: map[string][]byte{"c": {0, 255}},
+		}, "sha256:59a4b791d004eac9fae6f3b2fcbf2ed84f7bc5f530f0169362c37b39d57ff12f"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := state(tt.cm); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,231 @@
+package componentconfig
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+)
+
+// apiServer returns a real API server's cluster, and its administrator.
+func apiServer(*testing.T) (client.Client, *localcluster.Cluster) { return admin, cluster }
+
+// clientOf makes a client that has no need to ask the API server what there is.
+func clientOf(t *testing.T, config *rest.Config) client.WithWatch {
+	t.Helper()
+	admin, _ := apiServer(t)
+	config.QPS = -1
+	c, err := client.NewWithWatch(config, client.Options{Mapper: admin.RESTMapper()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// The ConfigMaps of these tests, and what they hold: contents by name.
+var managed = []string{"kubelet-config", "kube-proxy", "kubeadm-config"}
+
+type contents map[string]string
+
+// world is kube-system with these contents, and no records. What a test makes in it goes with the test.
+func world(t *testing.T, has contents) client.Client {
+	t.Helper()
+	c, _ := apiServer(t)
+	clean := func() {
+		ctx := context.Background()
+		for _, name := range managed {
+			if err := client.IgnoreNotFound(c.Delete(ctx, &corev1.ConfigMap{ObjectMeta: system(name)})); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := c.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(metav1.NamespaceSystem), client.HasLabels{LabelRecord}); err != nil {
+			t.Error(err)
+		}
+	}
+	clean()
+	t.Cleanup(clean)
+	for name, text := range has {
+		if err := c.Create(t.Context(), configMap(name, text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+func system(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name}
+}
+
+// configMap is one with data, binaryData, labels, signatures and an annotation of somebody's.
+func configMap(name, text string) *corev1.ConfigMap {
+	cm := &corev1.ConfigMap{
+		ObjectMeta: system(name),
+		Data:       map[string]string{"config": text, "other": "ü \n"}, BinaryData: map[string][]byte{"bytes": {0, 255, '\n'}},
+	}
+	cm.Labels, cm.Annotations = map[string]string{"app": name}, map[string]string{"somebody.example/says": "mine"}
+	if !strings.HasPrefix(text, "user") {
+		Sign(cm)
+	}
+	return cm
+}
+
+// to returns the writes from what is there now to these contents; an empty one is none.
+func to(t *testing.T, c client.Client, wanted contents) []Write {
+	t.Helper()
+	var writes []Write
+	for _, name := range managed {
+		text, there := wanted[name]
+		if !there {
+			continue
+		}
+		old, err := read(t.Context(), c, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := Write{Old: old}
+		if text != "" {
+			w.New = configMap(name, text)
+		}
+		writes = append(writes, w)
+	}
+	return writes
+}
+
+func store(t *testing.T, c client.Client, why string, wanted contents) {
+	t.Helper()
+	if err := Store(t.Context(), c, why, to(t, c, wanted)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// snapshot returns the ConfigMaps of these tests that there are, without what the API server adds.
+func snapshot(t *testing.T, c client.Client) map[string]*corev1.ConfigMap {
+	t.Helper()
+	all := map[string]*corev1.ConfigMap{}
+	for _, name := range managed {
+		cm, err := read(t.Context(), c, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cm != nil {
+			all[name] = bare(cm)
+		}
+	}
+	return all
+}
+
+// has fails unless these are the contents, wholly.
+func has(t *testing.T, c client.Client, want contents) {
+	t.Helper()
+	all := map[string]*corev1.ConfigMap{}
+	for name, text := range want {
+		if text != "" {
+			all[name] = bare(configMap(name, text))
+		}
+	}
+	if diff := cmp.Diff(all, snapshot(t, c)); diff != "" {
+		t.Errorf("other than wanted (-want +got):\n%s", diff)
+	}
+}
+
+// recorded fails unless these are the records, by name and reason, the oldest first.
+func recorded(t *testing.T, c client.Client, want ...string) {
+	t.Helper()
+	all, err := records(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, cm := range all {
+		got = append(got, strings.TrimPrefix(cm.Name, recordPrefix)+" "+cm.Data[keyWhy]+" "+cm.Data[keyProgress])
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("other records (-want +got):\n%s", diff)
+	}
+}
+
+// undo is the command.
+func undo(ctx context.Context, c client.Client, overwrite bool) error {
+	r, err := Latest(ctx, c)
+	if err != nil {
+		return err
+	}
+	if r == nil {
+		return errors.New("nothing to undo")
+	}
+	writes, err := r.Undo(ctx, c, overwrite)
+	if err != nil {
+		return err
+	}
+	return Restore(ctx, c, r, writes)
+}
+
+// says fails unless an error has all of these words.
+func says(t *testing.T, err error, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error; want one that says %q", words)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("no %q in: %v", w, err)
+		}
+	}
+}
+
+// between is an administrator's client that calls a function before its first request to write a ConfigMap of this name
+// that is no dry run. If that returns an error, it is the request's, which is not made.
+func between(t *testing.T, name string, f func() error) client.Client {
+	t.Helper()
+	_, cluster := apiServer(t)
+	before := func(o client.Object, dryRun []string) error {
+		if o.GetName() != name || len(dryRun) > 0 || f == nil {
+			return nil
+		}
+		once := f
+		f = nil
+		return once()
+	}
+	return interceptor.NewClient(clientOf(t, cluster.AdminConfig()), interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if err := before(o, (&client.CreateOptions{}).ApplyOptions(opts).DryRun); err != nil {
+				return err
+			}
+			return c.Create(ctx, o, opts...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			if err := before(o, (&client.UpdateOptions{}).ApplyOptions(opts).DryRun); err != nil {
+				return err
+			}
+			return c.Update(ctx, o, opts...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if err := before(o, (&client.DeleteOptions{}).ApplyOptions(opts).DryRun); err != nil {
+				return err
+			}
+			return c.Delete(ctx, o, opts...)
+		},
+	})
+}
+
+// edit is what somebody else does to a ConfigMap.
+func edit(t *testing.T, c client.Client, name string, change func(*corev1.ConfigMap)) {
+	t.Helper()
+	cm := &corev1.ConfigMap{}
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name}, cm); err != nil {
+		t.Fatal(err)
+	}
+	change(cm)
+	if err := c.Update(t.Context(), cm); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,281 @@
+package componentconfig
+
+import (
+	"crypto/rand"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+func TestStoreCreatesUpdatesAndDeletesAndRecordsIt(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
+	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "", "kubeadm-config": "c"})
+	has(t, c, contents{"kubelet-config": "a2", "kubeadm-config": "c"})
+	recorded(t, c, "00001 v1.37.0 applied")
+}
+
+func TestStoreRemovesTheSignatureOfWhatAUserSupplied(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "a"})
+	store(t, c, "v1.37.0", contents{"kubelet-config": "user's"})
+	cm := snapshot(t, c)["kubelet-config"]
+	if origin, why := OriginOf(cm); origin != UserSupplied {
+		t.Errorf("it is %s: %s", origin, why)
+	}
+}
+
+func TestStoreSignsAConfigMapThatHasNoAnnotationsYet(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "user's"})
+	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { cm.Annotations = nil })
+	store(t, c, "v1.37.0", contents{"kubelet-config": "a"})
+	cm := snapshot(t, c)["kubelet-config"]
+	if origin, why := OriginOf(cm); origin != Generated || len(cm.Annotations) != 2 {
+		t.Errorf("it is %s: %s; annotations %v", origin, why, cm.Annotations)
+	}
+}
+
+func TestStoreRecordsNothingWhenNothingChanges(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "a"})
+	store(t, c, "v1.37.0", contents{"kubelet-config": "a", "kube-proxy": ""})
+	recorded(t, c)
+}
+
+func TestStoreLeavesLabelsAndAnnotationsOfOthersAlone(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "a"})
+	writes := to(t, c, contents{"kubelet-config": "b"})
+	writes[0].New.Labels, writes[0].New.Annotations["somebody.example/says"] = nil, "yours"
+	if err := Store(t.Context(), c, "v1.37.0", writes); err != nil {
+		t.Fatal(err)
+	}
+	has(t, c, contents{"kubelet-config": "b"})
+}
+
+func TestStoreWritesNothingIfOneOfTheConfigMapsIsImmutable(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
+	edit(t, c, "kube-proxy", func(cm *corev1.ConfigMap) { cm.Immutable = new(bool); *cm.Immutable = true })
+	before := snapshot(t, c)
+	err := Store(t.Context(), c, "v1.37.0", to(t, c, contents{"kubelet-config": "a2", "kube-proxy": "b2"}))
+	says(t, err, "nothing was written: ConfigMap kube-system/kube-proxy is immutable", "create it again without immutable: true")
+	unchanged(t, c, before)
+	recorded(t, c)
+}
+
+func TestStoreWritesNothingWithoutTheRightToWriteAll(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		rule   rbacv1.PolicyRule
+		wanted contents
+		words  string
+	}{
+		{"update", rbacv1.PolicyRule{Verbs: []string{"get", "list", "create", "delete"}}, contents{"kube-proxy": "b2", "kubeadm-config": "c"},
+			"ConfigMap kube-system/kube-proxy cannot be updated: "},
+		{"create", rbacv1.PolicyRule{Verbs: []string{"get", "list", "update", "delete"}}, contents{"kube-proxy": "b2", "kubeadm-config": "c"},
+			"ConfigMap kube-system/kubeadm-config cannot be created: "},
+		{"delete", rbacv1.PolicyRule{Verbs: []string{"get", "list", "update", "create"}}, contents{"kubelet-config": "a2", "kube-proxy": ""},
+			"ConfigMap kube-system/kube-proxy cannot be deleted: "},
+		{"record", rbacv1.PolicyRule{Verbs: []string{"get", "list", "update"}}, contents{"kube-proxy": "b2"},
+			"record kube-system/evenkeel-upgrade-00001 cannot be written: "},
+		{"list", rbacv1.PolicyRule{Verbs: []string{"get", "update"}}, contents{"kube-proxy": "b2"}, "list the records of upgrades in kube-system: "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
+			before := snapshot(t, c)
+			err := Store(t.Context(), userWith(t, "no-"+tt.name, tt.rule), "v1.37.0", to(t, c, tt.wanted))
+			says(t, err, "nothing was written: "+tt.words, `configmaps`, `is forbidden: User "no-`+tt.name+`" cannot `)
+			unchanged(t, c, before)
+			recorded(t, c)
+		})
+	}
+}
+
+func unchanged(t *testing.T, c client.Client, before map[string]*corev1.ConfigMap) {
+	t.Helper()
+	if diff := cmp.Diff(before, snapshot(t, c)); diff != "" {
+		t.Errorf("changed (-before +now):\n%s", diff)
+	}
+}
+
+// userWith returns the client of a user who has these rights on ConfigMaps of kube-system, once the API server knows.
+func userWith(t *testing.T, user string, rule rbacv1.PolicyRule) client.Client {
+	t.Helper()
+	admin, cluster := apiServer(t)
+	rule.APIGroups, rule.Resources = []string{""}, []string{"configmaps"}
+	for _, o := range []client.Object{
+		&rbacv1.Role{ObjectMeta: system(user), Rules: []rbacv1.PolicyRule{rule}},
+		&rbacv1.RoleBinding{
+			ObjectMeta: system(user), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
+		},
+	} {
+		if err := admin.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	attributes := &authorizationv1.ResourceAttributes{Namespace: metav1.NamespaceSystem, Verb: "get", Resource: "configmaps"}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: attributes}}
+		if err := admin.Create(t.Context(), review); err != nil {
+			t.Fatal(err)
+		}
+		if review.Status.Allowed {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s has no rights yet", user)
+		}
+	}
+	kubeconfig, err := cluster.ClientKubeconfig(user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return clientOf(t, config)
+}
+
+func TestStoreWritesNothingOverWhatSomebodyElseChangedSinceItWasRead(t *testing.T) {
+	const next = "run it again to see what changes now"
+	for _, tt := range []struct {
+		name, wanted string
+		happens      func(*testing.T, client.Client)
+		words        string
+	}{
+		{"changed", "b2", func(t *testing.T, c client.Client) {
+			edit(t, c, "kube-proxy", func(cm *corev1.ConfigMap) { cm.Data["config"] = "theirs" })
+		}, "was changed by somebody else since it was read"},
+		{"changed, and was to be deleted", "", func(t *testing.T, c client.Client) {
+			edit(t, c, "kube-proxy", func(cm *corev1.ConfigMap) { cm.Data["config"] = "theirs" })
+		}, "was changed by somebody else since it was read"},
+		{"deleted", "b2", func(t *testing.T, c client.Client) {
+			if err := c.Delete(t.Context(), configMap("kube-proxy", "")); err != nil {
+				t.Fatal(err)
+			}
+		}, "was deleted by somebody else since it was read"},
+		{"made anew", "b2", func(t *testing.T, c client.Client) {
+			if err := errors.Join(c.Delete(t.Context(), configMap("kube-proxy", "")), c.Create(t.Context(), configMap("kube-proxy", "theirs"))); err != nil {
+				t.Fatal(err)
+			}
+		}, "was changed by somebody else since it was read"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
+			writes := to(t, c, contents{"kubelet-config": "a2", "kube-proxy": tt.wanted})
+			tt.happens(t, c)
+			before := snapshot(t, c)
+			says(t, Store(t.Context(), c, "v1.37.0", writes), "nothing was written: ConfigMap kube-system/kube-proxy "+tt.words, next)
+			unchanged(t, c, before)
+			recorded(t, c)
+		})
+	}
+}
+
+func TestStoreDoesNotWriteOverWhatSomebodyElseCreated(t *testing.T) {
+	c := world(t, nil)
+	writes := to(t, c, contents{"kube-proxy": "b"})
+	if err := c.Create(t.Context(), configMap("kube-proxy", "theirs")); err != nil {
+		t.Fatal(err)
+	}
+	says(t, Store(t.Context(), c, "v1.37.0", writes),
+		"nothing was written: ConfigMap kube-system/kube-proxy was created by somebody else since it was looked for", "run it again")
+	has(t, c, contents{"kube-proxy": "theirs"})
+}
+
+func TestStoreTakesNoConfigMapThatWasNotRead(t *testing.T) {
+	c := world(t, contents{"kube-proxy": "b"})
+	err := Store(t.Context(), c, "v1.37.0", []Write{{Old: configMap("kube-proxy", "b"), New: configMap("kube-proxy", "b2")}})
+	says(t, err, "nothing was written: ConfigMap kube-system/kube-proxy has no resourceVersion")
+	has(t, c, contents{"kube-proxy": "b"})
+}
+
+// A change that comes after the dry run is found by the write itself. What was written stays, the record lists that alone,
+// and the next Store carries on: one undo restores all.
+func TestAConflictAfterTheDryRunIsCarriedOnAndTheEditIsKept(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
+	wanted := contents{"kubelet-config": "a2", "kube-proxy": "b2", "kubeadm-config": "c"}
+	late := between(t, "kube-proxy", func() error {
+		edit(t, c, "kube-proxy", func(cm *corev1.ConfigMap) { put(cm, configMap("kube-proxy", "user's")) })
+		return nil
+	})
+	says(t, Store(t.Context(), late, "v1.37.0", to(t, c, wanted)),
+		"1 of 3 ConfigMaps were written: ConfigMap kube-system/kube-proxy was changed by somebody else since it was read")
+	has(t, c, contents{"kubelet-config": "a2", "kube-proxy": "user's"})
+	recorded(t, c, "00001 v1.37.0 stopped")
+
+	store(t, c, "v1.37.0", wanted)
+	has(t, c, wanted)
+	recorded(t, c, "00001 v1.37.0 applied")
+	if err := undo(t.Context(), c, false); err != nil {
+		t.Fatal(err)
+	}
+	has(t, c, contents{"kubelet-config": "a", "kube-proxy": "user's"})
+}
+
+func TestAConflictBeforeAnythingWasWrittenLeavesNoRecord(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "a"})
+	late := between(t, "kubelet-config", func() error {
+		edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { put(cm, configMap("kubelet-config", "user's")) })
+		return nil
+	})
+	says(t, Store(t.Context(), late, "v1.37.0", to(t, c, contents{"kubelet-config": "a2"})),
+		"0 of 1 ConfigMaps were written", "was changed by somebody else")
+	has(t, c, contents{"kubelet-config": "user's"})
+	recorded(t, c)
+}
+
+// The write that is refused was not made, but one before it was, by the apply that is carried on.
+func TestAConflictDoesNotForgetWhatAnInterruptedApplyHadWrittenOver(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
+	cut := between(t, "kube-proxy", func() error { return errors.New("gone") })
+	says(t, Store(t.Context(), cut, "v1.37.0", to(t, c, contents{"kubelet-config": "a2", "kube-proxy": "b2"})), "1 of 2 ConfigMaps were written", "gone")
+	recorded(t, c, "00001 v1.37.0 begun")
+	late := between(t, "kubelet-config", func() error {
+		edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { put(cm, configMap("kubelet-config", "theirs")) })
+		return nil
+	})
+	says(t, Store(t.Context(), late, "v1.37.1", to(t, c, contents{"kubelet-config": "a3"})), "0 of 1 ConfigMaps were written", "was changed by somebody else")
+	recorded(t, c, "00001 v1.37.1 stopped")
+	says(t, undo(t.Context(), c, false), "changed by somebody else since the apply of v1.37.1", "kube-system/kubelet-config")
+	if err := undo(t.Context(), c, true); err != nil {
+		t.Fatal(err)
+	}
+	has(t, c, contents{"kubelet-config": "a", "kube-proxy": "b"})
+}
+
+func TestOfTwoAtOnceOneIsToldAndWritesNothing(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
+	writes := to(t, c, contents{"kubelet-config": "a2"})
+	slow := between(t, "evenkeel-upgrade-00001", func() error {
+		store(t, c, "theirs", contents{"kube-proxy": "b2"})
+		return nil
+	})
+	says(t, Store(t.Context(), slow, "ours", writes),
+		"nothing was written: ConfigMap kube-system/evenkeel-upgrade-00001 is there already", "run it again")
+	has(t, c, contents{"kubelet-config": "a", "kube-proxy": "b2"})
+	recorded(t, c, "00001 theirs applied")
+	store(t, c, "ours", contents{"kubelet-config": "a2"})
+	recorded(t, c, "00001 theirs applied", "00002 ours applied")
+}
+
+func TestWhatDoesNotFitIntoARecordIsRefusedBeforeAnythingIsWritten(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
+	for _, name := range []string{"kubelet-config", "kube-proxy"} {
+		edit(t, c, name, func(cm *corev1.ConfigMap) {
+			cm.BinaryData["bytes"] = make([]byte, 600<<10)
+			_, _ = rand.Read(cm.BinaryData["bytes"]) // never fails
+		})
+	}
+	before := snapshot(t, c)
+	err := Store(t.Context(), c, "v1.37.0", to(t, c, contents{"kubelet-config": "a2", "kube-proxy": "b2"}))
+	says(t, err, "nothing was written: what was there before has 1", "bytes, compressed", "holds 1048576: change fewer or smaller ConfigMaps at a time")
+	unchanged(t, c, before)
+	recorded(t, c)
+}

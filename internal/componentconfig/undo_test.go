@@ -1,0 +1,160 @@
+package componentconfig
+
+import (
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestUndoRestoresWhatWasThereBeforeByteForByte(t *testing.T) {
+	before := contents{"kubelet-config": "a", "kube-proxy": "user's"}
+	c := world(t, before)
+	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "", "kubeadm-config": "c"})
+	if err := undo(t.Context(), c, false); err != nil {
+		t.Fatal(err)
+	}
+	has(t, c, before)
+	recorded(t, c)
+}
+
+func TestUndoTwiceWalksBackTwo(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "a"})
+	store(t, c, "v1.37.0", contents{"kubelet-config": "b"})
+	store(t, c, "v1.38.0", contents{"kubelet-config": "c", "kube-proxy": "d"})
+	recorded(t, c, "00001 v1.37.0 applied", "00002 v1.38.0 applied")
+	for _, want := range []contents{{"kubelet-config": "b"}, {"kubelet-config": "a"}} {
+		if err := undo(t.Context(), c, false); err != nil {
+			t.Fatal(err)
+		}
+		has(t, c, want)
+	}
+	if r, err := Latest(t.Context(), c); r != nil || err != nil {
+		t.Errorf("a record is left: %v, %v", r, err)
+	}
+}
+
+func TestUndoNamesAllThatSomebodyElseChangedAndOverwritesOnRequest(t *testing.T) {
+	before := contents{"kubelet-config": "a", "kube-proxy": "b", "kubeadm-config": "c"}
+	c := world(t, before)
+	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "b2", "kubeadm-config": "c2"})
+	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { put(cm, configMap("kubelet-config", "theirs")) })
+	if err := c.Delete(t.Context(), configMap("kubeadm-config", "")); err != nil {
+		t.Fatal(err)
+	}
+	says(t, undo(t.Context(), c, false), "changed by somebody else since the apply of v1.37.0 at 2",
+		"ConfigMap kube-system/kubeadm-config, kube-system/kubelet-config: ", "--overwrite")
+	has(t, c, contents{"kubelet-config": "theirs", "kube-proxy": "b2"})
+	recorded(t, c, "00001 v1.37.0 applied")
+
+	if err := undo(t.Context(), c, true); err != nil {
+		t.Fatal(err)
+	}
+	has(t, c, before)
+	recorded(t, c)
+}
+
+func TestUndoTakesWhatSomebodyElseRestoredAsItIs(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
+	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "b2"})
+	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { put(cm, configMap("kubelet-config", "a")) })
+	if err := undo(t.Context(), c, false); err != nil {
+		t.Fatal(err)
+	}
+	has(t, c, contents{"kubelet-config": "a", "kube-proxy": "b"})
+}
+
+// That somebody restored by hand what an apply had changed does not make it one that was interrupted.
+func TestAnApplyAfterARestoreByHandHasARecordOfItsOwn(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
+	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "b2"})
+	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { put(cm, configMap("kubelet-config", "a")) })
+	store(t, c, "v1.38.0", contents{"kube-proxy": "b3"})
+	recorded(t, c, "00001 v1.37.0 applied", "00002 v1.38.0 applied")
+	if err := undo(t.Context(), c, false); err != nil {
+		t.Fatal(err)
+	}
+	has(t, c, contents{"kubelet-config": "a", "kube-proxy": "b2"})
+}
+
+func TestUndoLeavesLabelsAndAnnotationsThatOthersSetSince(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "user's"})
+	store(t, c, "v1.37.0", contents{"kubelet-config": "a"})
+	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { cm.Labels["their"], cm.Annotations["their"] = "label", "annotation" })
+	if err := undo(t.Context(), c, false); err != nil {
+		t.Fatal(err)
+	}
+	cm := snapshot(t, c)["kubelet-config"]
+	if cm.Data["config"] != "user's" || cm.Labels["their"] != "label" || cm.Annotations["their"] != "annotation" || len(cm.Annotations) != 2 {
+		t.Errorf("not as it was, with what others have set: %+v", cm)
+	}
+}
+
+func TestNothingIsRestoredIfOneOfTheConfigMapsIsImmutable(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
+	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "b2"})
+	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { cm.Immutable = new(bool); *cm.Immutable = true })
+	before := snapshot(t, c)
+	says(t, undo(t.Context(), c, false), "nothing was restored: ConfigMap kube-system/kubelet-config is immutable")
+	unchanged(t, c, before)
+	recorded(t, c, "00001 v1.37.0 applied")
+}
+
+func TestAnUndoThatIsOvertakenByAnEditIsToldAndKeepsItsRecord(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
+	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "b2"})
+	late := between(t, "kubelet-config", func() error {
+		edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { put(cm, configMap("kubelet-config", "theirs")) })
+		return nil
+	})
+	says(t, undo(t.Context(), late, false), "1 of 2 ConfigMaps were restored: ConfigMap kube-system/kubelet-config was changed by somebody else")
+	has(t, c, contents{"kubelet-config": "theirs", "kube-proxy": "b"})
+	recorded(t, c, "00001 v1.37.0 applied")
+}
+
+func TestAnUndoThatIsOvertakenByAnotherRestoresNothing(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "a"})
+	store(t, c, "v1.37.0", contents{"kubelet-config": "a2"})
+	r, err := Latest(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writes, err := r.Undo(t.Context(), c, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := undo(t.Context(), c, false); err != nil {
+		t.Fatal(err)
+	}
+	says(t, Restore(t.Context(), c, r, writes),
+		"nothing was restored: record kube-system/evenkeel-upgrade-00001 was changed by another apply or undo", "run it again")
+	has(t, c, contents{"kubelet-config": "a"})
+}
+
+func TestAnUndoThatCannotDeleteItsRecordSaysWhatThatMeans(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "a"})
+	store(t, c, "v1.37.0", contents{"kubelet-config": "a2"})
+	cut := between(t, "evenkeel-upgrade-00001", func() error { return errors.New("gone") })
+	says(t, undo(t.Context(), cut, false),
+		"everything was restored, but record evenkeel-upgrade-00001 may be left, and the next undo then finds nothing to do: gone")
+	has(t, c, contents{"kubelet-config": "a"})
+	if err := undo(t.Context(), c, false); err != nil {
+		t.Fatal(err)
+	}
+	has(t, c, contents{"kubelet-config": "a"})
+	recorded(t, c)
+}
+
+// The undo finds that nothing was written yet, and deletes the record: the apply must not go on without one.
+func TestAnUndoInTheMidstOfAnApplyDoesNotLoseWhatWasThereBefore(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "a"})
+	slow := between(t, "kubelet-config", func() error { return undo(t.Context(), c, false) })
+	if err := Store(t.Context(), slow, "v1.37.0", to(t, c, contents{"kubelet-config": "a2"})); err != nil {
+		t.Fatal(err)
+	}
+	has(t, c, contents{"kubelet-config": "a2"})
+	if err := undo(t.Context(), c, false); err != nil {
+		t.Fatal(err)
+	}
+	has(t, c, contents{"kubelet-config": "a"})
+}
