@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -55,7 +57,7 @@ func (w withCluster) run() (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, cluster.Stop()) }()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), rbacv1.AddToScheme(scheme)); err != nil {
 		return 0, err
 	}
 	if admin, err = client.New(cluster.AdminConfig(), client.Options{Scheme: scheme}); err != nil {
@@ -78,12 +80,17 @@ func TestCommandLine(t *testing.T) {
 			return empty(t.Context())
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits":  exits,
-			"status": status,
-			"as":     as,
-			"bare":   bare,
-			"expect": expect,
-			"down":   func(ts *testscript.TestScript, _ bool, _ []string) { ts.Check(cluster.StopAPIServer()) },
+			"exits":   exits,
+			"kubeadm": kubeadm,
+			"edit":    edit,
+			"old":     old,
+			"supply":  supply,
+			"reader":  reader,
+			"status":  status,
+			"as":      as,
+			"bare":    bare,
+			"expect":  expect,
+			"down":    func(ts *testscript.TestScript, _ bool, _ []string) { ts.Check(cluster.StopAPIServer()) },
 			"up": func(ts *testscript.TestScript, _ bool, _ []string) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				defer cancel()
@@ -108,6 +115,7 @@ func empty(ctx context.Context) error {
 	return errors.Join(
 		admin.DeleteAllOf(ctx, &v1alpha1.NodeConfigRollout{}), admin.DeleteAllOf(ctx, &v1alpha1.NodeConfig{}),
 		admin.DeleteAllOf(ctx, &corev1.Node{}), admin.DeleteAllOf(ctx, &corev1.ConfigMap{}, system),
+		emptyOfKubeadm(ctx),
 	)
 }
 

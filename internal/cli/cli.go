@@ -14,8 +14,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -78,14 +80,15 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-evenkeel",
 		Short: "Roll kubelet configuration over a fleet, and see how it is",
-		Long: `Roll kubelet configuration over a fleet, and see how it is.
+		Long: `Roll kubelet configuration over a fleet, see how it is, and manage the component configurations of kubeadm.
 
 Exit codes:
   0  done; of "rollout status": complete, or without -w still going
   1  wrong usage, or the API server refuses or does not answer
-  2  the rollout is halted, rolled back, invalid or stuck
+  2  the rollout is halted, rolled back, invalid or stuck; of "upgrade": something has to be migrated by hand
   3  --timeout is over
   4  the rollout waits for somebody to approve ("rollout promote")
+"config validate" has codes of its own.
 
 kubectl's flags for the connection work here too: --server, --token, --as, --request-timeout and the others.
 Output has colors on a terminal only, and none if NO_COLOR is set.`,
@@ -111,7 +114,7 @@ Output has colors on a terminal only, and none if NO_COLOR is set.`,
 	a.config.AddFlags(connection)
 	connection.VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "kubeconfig" && f.Name != "context" })
 	root.PersistentFlags().AddFlagSet(connection)
-	root.AddCommand(a.rolloutCommand(), a.pushCommand(), a.nodesCommand(), a.nodeCommand(), a.configCommand())
+	root.AddCommand(a.rolloutCommand(), a.pushCommand(), a.nodesCommand(), a.nodeCommand(), a.configCommand(), a.upgradeCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
@@ -145,8 +148,12 @@ func (a *app) client() (client.WithWatch, error) {
 	config.UserAgent = "kubectl-evenkeel/" + a.version
 	config.QPS, config.Burst = 50, 100
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), metav1.AddMetaToScheme(scheme)); err != nil {
-		return nil, err
+	for _, add := range []func(*runtime.Scheme) error{
+		v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme, metav1.AddMetaToScheme, appsv1.AddToScheme, discoveryv1.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
 	}
 	return client.NewWithWatch(config, client.Options{Scheme: scheme})
 }

@@ -22,11 +22,14 @@ import (
 
 func (a *app) configCommand() *cobra.Command {
 	cmd := group(&cobra.Command{
-		Use: "config", Short: "Look at configurations",
+		Use: "config", Short: "Look at configurations, judge, convert and generate them",
 		Example: `  kubectl evenkeel config diff node/worker-17 rollout/workers
-  kubectl evenkeel config diff old.yaml new.yaml`,
+  kubectl evenkeel config diff old.yaml new.yaml
+  kubectl evenkeel config validate kubelet.yaml --component-binary kubelet=/usr/bin/kubelet
+  kubectl evenkeel config convert --form=grouped kubelet.yaml`,
 	})
-	cmd.AddCommand(a.configDiffCommand())
+	cmd.AddCommand(a.configDiffCommand(), a.configValidateCommand(), a.configConvertCommand())
+	cmd.AddCommand(a.configViewCommand(), a.configPrintCommand(), a.configUploadCommand())
 	return cmd
 }
 

@@ -60,17 +60,11 @@ Steps are numbers of nodes, percentages, and pauses, with commas between them. "
 	f := cmd.Flags()
 	f.StringVarP(&p.file, "filename", "f", "", "file with the configuration; - is standard input")
 	f.BoolVar(&p.dropIn, "drop-in", false, "the file is partial: lay it over each node's local configuration")
-	f.StringVarP(&p.selector, "selector", "l", "", "labels of the nodes, such as pool=workers")
-	f.BoolVar(&p.allNodes, "all-nodes", false, "every node is meant")
-	f.StringVar(&p.steps, "steps", "", "steps, such as 1,pause:10m,10%,pause,100%")
-	f.StringVar(&p.maxUnavailable, "max-unavailable", "", "how many nodes may be in flight or failed at a time, such as 5 or 10%")
-	f.StringVar(&p.maxFailures, "max-failures", "", "how many failed nodes stop the rollout, such as 1 or 2%")
-	f.StringVar(&p.onFailure, "on-failure", "", "what a stop does: pause or rollback")
+	p.addStrategy(cmd)
 	f.BoolVar(&p.inline, "inline", false, "replace a template that names a ConfigMap")
 	f.BoolVarP(&p.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&p.dryRun, "dry-run", false, "show what it would do, and write nothing")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
-	_ = cmd.RegisterFlagCompletionFunc("on-failure", cobra.FixedCompletions([]string{"pause", "rollback"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -221,6 +215,27 @@ func (p push) apply(old *v1alpha1.NodeConfigRollout, data []byte) (*v1alpha1.Nod
 
 // carryOut shows what a push changes, asks, and writes it.
 func (a *app) carryOut(ctx context.Context, c client.Client, p push, old, wanted *v1alpha1.NodeConfigRollout, content controller.Content) error {
+	changes, err := a.rehearsePush(ctx, c, p, old, wanted, content)
+	if err != nil || old != nil && len(changes) == 0 {
+		return err
+	}
+	if p.dryRun {
+		fmt.Fprintln(a.Out, "dry run: nothing was written")
+		return nil
+	}
+	verb := "Update"
+	if old == nil {
+		verb = "Create"
+	}
+	if err := a.confirm(ctx, fmt.Sprintf("%s rollout %s?", verb, p.name), p.yes, p.file == "-"); err != nil {
+		return err
+	}
+	return a.write(ctx, c, p.name, old, wanted)
+}
+
+// rehearsePush has the API server judge what a push makes of a rollout, and shows what changes. It returns the changes of
+// a rollout that there is; none means that nothing changes, which it has said then.
+func (a *app) rehearsePush(ctx context.Context, c client.Client, p push, old, wanted *v1alpha1.NodeConfigRollout, content controller.Content) ([]operation, error) {
 	var changes []operation
 	var before controller.Content
 	var err error
@@ -230,7 +245,7 @@ func (a *app) carryOut(ctx context.Context, c client.Client, p push, old, wanted
 		changes, err = rehearse(ctx, c, p.name, old, wanted)
 		if err == nil && len(changes) == 0 {
 			fmt.Fprintf(a.Out, "rollout %s has this already: nothing changes; kubectl evenkeel rollout status %s\n", p.name, p.name)
-			return nil
+			return nil, nil
 		}
 		if err == nil {
 			before, err = contentIn(ctx, c, old.Spec.Template)
@@ -241,22 +256,15 @@ func (a *app) carryOut(ctx context.Context, c client.Client, p push, old, wanted
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("the API server refuses rollout %q: %w", p.name, err)
+		return nil, fmt.Errorf("the API server refuses rollout %q: %w", p.name, err)
 	}
 	if err := a.showChanges(old == nil, changes, before, content); err != nil {
-		return err
+		return nil, err
 	}
 	if err := a.showPlan(ctx, c, wanted, a.Out); err != nil {
-		return fmt.Errorf("plan rollout %q: %w", p.name, err)
+		return nil, fmt.Errorf("plan rollout %q: %w", p.name, err)
 	}
-	if p.dryRun {
-		fmt.Fprintln(a.Out, "dry run: nothing was written")
-		return nil
-	}
-	if err := a.confirm(ctx, p, old == nil); err != nil {
-		return err
-	}
-	return a.write(ctx, c, p.name, old, wanted)
+	return changes, nil
 }
 
 // rehearse has the API server judge a change that it does not store.
@@ -315,19 +323,16 @@ func shown(v any) string {
 	return string(text)
 }
 
-// confirm asks, unless --yes was given. The error says why nothing is done.
-func (a *app) confirm(ctx context.Context, p push, isNew bool) error {
-	if p.yes {
+// confirm asks a question, unless --yes was given. The error says why nothing is done. used says that standard input holds
+// something else.
+func (a *app) confirm(ctx context.Context, question string, yes, used bool) error {
+	if yes {
 		return nil
 	}
-	if p.file == "-" || !a.interactive() {
+	if used || !a.interactive() {
 		return errors.New("nobody can be asked here, standard input is no terminal: give --yes to do it, or --dry-run; nothing was written")
 	}
-	verb := "Update"
-	if isNew {
-		verb = "Create"
-	}
-	fmt.Fprintf(a.Out, "%s rollout %s? [y/N] ", verb, p.name)
+	fmt.Fprintf(a.Out, "%s [y/N] ", question)
 	answer, err := reading(ctx, func() (string, error) { return bufio.NewReader(a.In).ReadString('\n') })
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read the answer: %w", err)

@@ -7,11 +7,27 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
+
+// strategyFlags are the flags of addStrategy.
+var strategyFlags = []string{"drop-in", "selector", "all-nodes", "steps", "max-unavailable", "max-failures", "on-failure"}
+
+// addStrategy adds the flags that say to which nodes a rollout goes, and how.
+func (p *push) addStrategy(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVarP(&p.selector, "selector", "l", "", "labels of the nodes, such as pool=workers")
+	f.BoolVar(&p.allNodes, "all-nodes", false, "every node is meant")
+	f.StringVar(&p.steps, "steps", "", "steps, such as 1,pause:10m,10%,pause,100%")
+	f.StringVar(&p.maxUnavailable, "max-unavailable", "", "how many nodes may be in flight or failed at a time, such as 5 or 10%")
+	f.StringVar(&p.maxFailures, "max-failures", "", "how many failed nodes stop the rollout, such as 1 or 2%")
+	f.StringVar(&p.onFailure, "on-failure", "", "what a stop does: pause or rollback")
+	_ = cmd.RegisterFlagCompletionFunc("on-failure", cobra.FixedCompletions([]string{"pause", "rollback"}, cobra.ShellCompDirectiveNoFileComp))
+}
 
 // flags writes what was given into a spec. The error names the flag.
 func (p push) flags(s *v1alpha1.NodeConfigRolloutSpec) error {

@@ -28,7 +28,7 @@ func (a *app) explain(err error) error {
 		return fmt.Errorf("%w\nlog in again, or choose another --context or --kubeconfig", err)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w\nask an administrator for this right; kubectl auth can-i --list shows which you have", err)
-	case strings.Contains(err.Error(), "strict decoding error: unknown field"):
+	case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "strict decoding error: unknown field"):
 		return fmt.Errorf("%w\nthe cluster's CRDs are older than this kubectl-evenkeel (%s): kubectl apply -k config/default", err, a.version)
 	case errors.As(err, &unreachable), errors.As(err, &network):
 		return fmt.Errorf("%w\nthe API server cannot be reached: is it up, and are --context and --kubeconfig right?", err)

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/internal/componentconfig"
+)
+
+// kubeadm FILE: has the real kubeadm upload all that it keeps in kube-system.
+func kubeadm(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: kubeadm FILE")
+	}
+	ts.Check(cluster.Kubeadm(context.Background(), ts.ReadFile(args[0]), "init phase upload-config all", "init phase addon all"))
+}
+
+// emptyOfKubeadm removes what kubeadm, and evenkeel beside it, leave in kube-system.
+func emptyOfKubeadm(ctx context.Context) error {
+	if err := admin.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(metav1.NamespaceSystem)); err != nil {
+		return err
+	}
+	return admin.DeleteAllOf(ctx, &appsv1.DaemonSet{}, client.InNamespace(metav1.NamespaceSystem))
+}
+
+// change changes a ConfigMap of kube-system.
+func change(ts *testscript.TestScript, name string, change func(*corev1.ConfigMap)) {
+	ts.Check(retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		cm := &corev1.ConfigMap{}
+		if err := admin.Get(context.Background(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name}, cm); err != nil {
+			return err
+		}
+		change(cm)
+		return admin.Update(context.Background(), cm)
+	}))
+}
+
+// edit NAME KEY OLD NEW: replaces a word in what a ConfigMap of kube-system holds, as somebody does by hand.
+func edit(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 4 {
+		ts.Fatalf("usage: edit NAME KEY OLD NEW")
+	}
+	change(ts, args[0], func(cm *corev1.ConfigMap) {
+		before := cm.Data[args[1]]
+		if cm.Data[args[1]] = strings.Replace(before, args[2], strings.ReplaceAll(args[3], `\n`, "\n"), 1); cm.Data[args[1]] == before {
+			ts.Fatalf("there is no %q in it", args[2])
+		}
+	})
+}
+
+// old NAME KEY OLD NEW: the same, as an old kubeadm would have generated it: with its signature.
+func old(ts *testscript.TestScript, neg bool, args []string) {
+	edit(ts, neg, args)
+	change(ts, args[0], func(cm *corev1.ConfigMap) {
+		cm.Annotations[componentconfig.KubeadmSignature] = componentconfig.Signature(cm)
+	})
+}
+
+// supply NAME KEY FILE: puts a user's own into a ConfigMap of kube-system, without a signature.
+func supply(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: supply NAME KEY FILE")
+	}
+	change(ts, args[0], func(cm *corev1.ConfigMap) {
+		componentconfig.Unsign(cm)
+		cm.Data[args[1]] = ts.ReadFile(args[2])
+	})
+}
+
+// reader: gives the user "nobody" the rights to plan, and no more.
+func reader(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: reader")
+	}
+	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "reader"}
+	role := &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list"}},
+		{APIGroups: []string{"apps"}, Resources: []string{"daemonsets"}, Verbs: []string{"get"}},
+	}}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: meta,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "reader"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "nobody"}},
+	}
+	ts.Check(admin.Create(context.Background(), role))
+	ts.Check(admin.Create(context.Background(), binding))
+	ts.Defer(func() {
+		ts.Check(admin.Delete(context.Background(), role))
+		ts.Check(admin.Delete(context.Background(), binding))
+	})
+}

@@ -1,0 +1,339 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/componentconfig"
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+// upgrade is what the command line of an upgrade asks for.
+type upgrade struct {
+	upgradeFlags
+	target      string
+	init        bool
+	yes, dryRun bool
+	rollout     push // its name is empty: none
+}
+
+func (a *app) upgradeApplyCommand() *cobra.Command {
+	var u upgrade
+	cmd := &cobra.Command{
+		Use:   "apply VERSION",
+		Short: "Store the component configurations for another version of Kubernetes",
+		Long: `Store the component configurations for another version of Kubernetes.
+
+It does what "upgrade plan" shows, with the same --config: what was generated is generated anew and signed; what is given
+is stored as the user's, unsigned; what a user supplied or changed stays. It refuses, with exit code 2, while something
+has to be migrated by hand. It shows what changes, field by field, asks, and writes. To run it again does no harm, also
+after it was interrupted. "upgrade undo" restores what was there before.
+
+kubelet-config is what kubeadm gives to nodes that join or are upgraded; kubelets that run do not read it. With --rollout
+the new kubelet configuration is handed to a NodeConfigRollout, which takes it to the nodes step by step, judged, tried
+and rolled back by each of them. A rollout that there is keeps its nodes and steps, and is a drop-in or not as it was. A
+new one needs --selector or --all-nodes, and lays the configuration over what each node has (as --drop-in does for push),
+since kubeadm sets some fields on each node itself, such as resolvConf.
+
+kube-proxies that run read what is stored within minutes, on all nodes at a time.`,
+		Example: `  # See what it would do
+  kubectl evenkeel upgrade apply v1.37.0 --dry-run
+
+  # Migrate the kubelet's configuration, and take it to the workers by a rollout
+  kubectl evenkeel upgrade apply v1.37.0 --config kubelet.yaml --component-binary kubelet=./kubelet \
+    --rollout workers --selector pool=workers --steps 1,pause,10%,100%`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("%s needs the version of Kubernetes, such as v1.37.0: see its --help", cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var err error
+			if u.target, err = componentconfig.ParseTarget(args[0]); err != nil {
+				return err
+			}
+			u.rollout.given = cmd.Flags().Changed
+			return a.upgrade(cmd.Context(), u)
+		},
+	}
+	f := cmd.Flags()
+	u.add(cmd)
+	f.BoolVarP(&u.yes, "yes", "y", false, "do not ask")
+	f.BoolVar(&u.dryRun, "dry-run", false, "show what it would do, and write nothing")
+	f.StringVar(&u.rollout.name, "rollout", "", "name of the rollout that takes the kubelet's configuration to the nodes")
+	f.BoolVar(&u.rollout.dropIn, "drop-in", true, "the rollout lays the configuration over each node's local one; false: it takes its place")
+	u.rollout.addStrategy(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("rollout", a.completeRollout)
+	return cmd
+}
+
+func (a *app) configUploadCommand() *cobra.Command {
+	u := upgrade{init: true}
+	cmd := &cobra.Command{
+		Use:   "upload",
+		Short: "Store the component configurations of a cluster that is being made",
+		Long: `Store the component configurations of a cluster that is being made: what "upgrade apply" does, at the version that the
+cluster has, and also where kube-proxy is not installed yet.
+
+They are generated from the ClusterConfiguration of --config, else of the cluster's ConfigMap kubeadm-config, and signed;
+component configurations that --config holds are stored as the user's, unsigned. It shows what changes, asks, and writes.
+The rights by which joining nodes read the ConfigMaps are made by kubeadm's phases upload-config and addon.`,
+		Example: `  kubectl evenkeel config upload --config cluster.yaml --component-binary kubelet=/usr/bin/kubelet`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("%s takes no arguments: see its --help", cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.upgrade(cmd.Context(), u) },
+	}
+	f := cmd.Flags()
+	u.add(cmd)
+	f.BoolVarP(&u.yes, "yes", "y", false, "do not ask")
+	f.BoolVar(&u.dryRun, "dry-run", false, "show what it would do, and write nothing")
+	return cmd
+}
+
+func (a *app) upgrade(ctx context.Context, u upgrade) error {
+	if err := u.check(); err != nil {
+		return err
+	}
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	plan, err := a.makePlan(ctx, c, u.target, u.upgradeFlags, componentconfig.Options{Init: u.init})
+	if err != nil {
+		return err
+	}
+	if err := a.showUpgrade(plan); err != nil {
+		return err
+	}
+	if err := settled(plan); err != nil {
+		return err
+	}
+	writes := plan.Writes()
+	a.showWrites(plan, writes)
+	if err := componentconfig.Rehearse(ctx, c, writes); err != nil {
+		return err
+	}
+	r, err := a.handOver(ctx, c, &u, plan)
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(writes) == 0 && (r == nil || len(r.changes) == 0 && r.old != nil):
+		return nil // that nothing changes was said
+	case u.dryRun:
+		fmt.Fprintln(a.Out, "dry run: nothing was written")
+		return nil
+	}
+	if err := a.confirm(ctx, question(writes, r), u.yes, u.config == "-"); err != nil {
+		return err
+	}
+	if len(writes) > 0 {
+		if err := componentconfig.Store(ctx, c, plan.Target, writes); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.Out, "stored: %s; kubectl evenkeel upgrade undo restores what was there\n", names(writes))
+	}
+	if r == nil {
+		return nil
+	}
+	return a.write(ctx, c, u.rollout.name, r.old, r.wanted)
+}
+
+// check looks at flags alone.
+func (u *upgrade) check() error {
+	if u.init {
+		return nil
+	}
+	if u.rollout.name == "" {
+		for _, flag := range strategyFlags {
+			if u.rollout.given(flag) {
+				return fmt.Errorf("--%s is for the rollout: name it with --rollout", flag)
+			}
+		}
+		return nil
+	}
+	if problems := validation.IsDNS1123Label(u.rollout.name); len(problems) > 0 {
+		return fmt.Errorf("--rollout: %q cannot be the name of a rollout: %s", u.rollout.name, problems[0])
+	}
+	return nil
+}
+
+// showWrites prints what each ConfigMap's documents become, field by field.
+func (a *app) showWrites(plan *componentconfig.Plan, writes []componentconfig.Write) {
+	if len(writes) == 0 {
+		fmt.Fprintln(a.Out, "The cluster has all of this already: no ConfigMap changes.")
+		return
+	}
+	generated := map[string]bool{}
+	for _, change := range plan.Changes {
+		generated[change.Component.ConfigMap] = change.Origin == componentconfig.Generated && change.Action == componentconfig.Regenerate
+	}
+	for _, w := range writes {
+		a.showWrite(w, generated[w.Name()])
+	}
+}
+
+// showWrite prints what becomes of one ConfigMap. Of one that is generated anew, values that say nothing are left out.
+func (a *app) showWrite(w componentconfig.Write, generated bool) {
+	old, now := orEmpty(w.Old), orEmpty(w.New)
+	switch {
+	case w.Old == nil:
+		fmt.Fprintf(a.Out, "\nConfigMap kube-system/%s, new:\n", w.Name())
+	case w.New == nil:
+		fmt.Fprintf(a.Out, "\nConfigMap kube-system/%s is deleted\n", w.Name())
+		return
+	default:
+		fmt.Fprintf(a.Out, "\nConfigMap kube-system/%s:\n", w.Name())
+	}
+	shown := false
+	keys := maps.Clone(old.Data)
+	if keys == nil {
+		keys = map[string]string{}
+	}
+	maps.Copy(keys, now.Data)
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if old.Data[key] == now.Data[key] {
+			continue
+		}
+		shown = true
+		silent := 0
+		before, after := documentFields(old.Data[key]), documentFields(now.Data[key])
+		all := changes(before, after)
+		for _, c := range all {
+			if generated && c.B == unset && saysNothing(c.A) {
+				silent++
+				continue
+			}
+			fmt.Fprintf(a.Out, "  %s: %s\n", oneLine(key), oneLine(c.String()))
+		}
+		if silent > 0 {
+			fmt.Fprintf(a.Out, "  %s: %d fields that said nothing (0s, 0, null, \"\") are left out; they have the component's defaults, as before\n", oneLine(key), silent)
+		}
+		if len(all) == 0 {
+			fmt.Fprintf(a.Out, "  %s: the text alone, no field\n", oneLine(key))
+		}
+	}
+	was, _ := componentconfig.OriginOf(old)
+	is, _ := componentconfig.OriginOf(now)
+	if w.Name() != componentconfig.KubeadmConfigMap && (w.Old == nil || was != is) {
+		shown = true
+		fmt.Fprintf(a.Out, "  marked as %s\n", is)
+	}
+	if !shown {
+		fmt.Fprintln(a.Out, "  its signatures or labels alone")
+	}
+}
+
+func orEmpty(cm *corev1.ConfigMap) *corev1.ConfigMap {
+	if cm == nil {
+		return &corev1.ConfigMap{}
+	}
+	return cm
+}
+
+// documentFields are the fields of a document, all of its text under one name if it has none.
+func documentFields(text string) map[string]any {
+	var fields map[string]any
+	if err := yaml.Unmarshal([]byte(text), &fields); err != nil {
+		return map[string]any{"text": text}
+	}
+	return fields
+}
+
+// saysNothing tells whether a value is what Go writes for a field that nobody has set.
+func saysNothing(value string) bool {
+	return slices.Contains([]string{`"0s"`, `"0"`, `0`, `""`, `null`, `false`, `{}`, `[]`}, value)
+}
+
+func names(writes []componentconfig.Write) string {
+	var all []string
+	for _, w := range writes {
+		all = append(all, "kube-system/"+w.Name())
+	}
+	return strings.Join(all, ", ")
+}
+
+func question(writes []componentconfig.Write, r *handedOver) string {
+	var parts []string
+	if len(writes) > 0 {
+		parts = append(parts, "Store "+names(writes))
+	}
+	if r != nil {
+		verb := "update"
+		if r.old == nil {
+			verb = "create"
+		}
+		parts = append(parts, verb+" rollout "+r.wanted.Name)
+	}
+	words := strings.Join(parts, ", ")
+	return strings.ToUpper(words[:1]) + words[1:] + "?"
+}
+
+// handedOver is what becomes of the rollout that takes the kubelet's configuration to the nodes.
+type handedOver struct {
+	old, wanted *v1alpha1.NodeConfigRollout
+	changes     []operation
+}
+
+// handOver rehearses what becomes of the rollout, and shows it; nil if none was asked for.
+func (a *app) handOver(ctx context.Context, c client.Client, u *upgrade, plan *componentconfig.Plan) (*handedOver, error) {
+	p := u.rollout
+	if p.name == "" {
+		return nil, nil
+	}
+	var kubelet *componentconfig.Change
+	for i := range plan.Changes {
+		if plan.Changes[i].Component.Name == "kubelet" {
+			kubelet = &plan.Changes[i]
+		}
+	}
+	old := &v1alpha1.NodeConfigRollout{}
+	switch err := c.Get(ctx, client.ObjectKey{Name: p.name}, old); {
+	case apierrors.IsNotFound(err):
+		old = nil
+	case err != nil:
+		return nil, fmt.Errorf("read rollout %q: %w", p.name, err)
+	}
+	p.file = "the kubelet configuration"
+	p.dropIn = p.dropIn && (old == nil || p.given("drop-in"))
+	wanted, content, err := p.apply(old, kubelet.Next)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(a.Out, "\nRollout %s:\n", p.name)
+	r := &handedOver{old: old, wanted: wanted}
+	if r.changes, err = a.rehearsePush(ctx, c, p, old, wanted, content); err != nil {
+		return nil, err
+	}
+	if content.Key == payload.KeyKubeletDropin {
+		var stay []string
+		for _, gone := range changes(documentFields(string(kubelet.Now)), documentFields(string(kubelet.Next))) {
+			if gone.B == unset && !saysNothing(gone.A) {
+				stay = append(stay, oneLine(gone.Field))
+			}
+		}
+		if len(stay) > 0 {
+			fmt.Fprintf(a.Out, "note: the new configuration no longer has %s: what a node has there stays, since the rollout lays it over\n", strings.Join(stay, ", "))
+		}
+	}
+	return r, nil
+}
+
+var errNothingToUndo = errors.New("there is nothing to undo: no upgrade has changed a ConfigMap, or all were undone")
