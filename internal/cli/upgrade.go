@@ -152,7 +152,10 @@ func (a *app) showUpgrade(p *componentconfig.Plan) error {
 	fmt.Fprintln(a.Out)
 	var rows [][]string
 	for _, r := range p.Components {
-		rows = append(rows, []string{r.Component, string(r.Tier), string(r.Origin), r.CurrentVersion, r.Preferred(), string(r.Action), strings.ToLower(string(r.ManualUpgrade)), r.Why})
+		rows = append(rows, []string{
+			r.Component, string(r.Tier), string(r.Origin), r.Short(r.CurrentVersion), r.Short(r.Preferred()),
+			string(r.Action), strings.ToLower(string(r.ManualUpgrade)), r.Why,
+		})
 	}
 	if err := table(a.Out, []string{"COMPONENT", "TIER", "ORIGIN", "VERSION", "PREFERRED", "ACTION", "MANUAL UPGRADE", "WHY"}, rows); err != nil {
 		return err

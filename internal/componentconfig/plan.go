@@ -3,6 +3,7 @@ package componentconfig
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/version"
 
@@ -221,6 +222,16 @@ func (r *Row) Preferred() string {
 		return "unknown, unvalidated"
 	}
 	return "unknown"
+}
+
+// Short returns an apiVersion without the group, if that is the component's.
+func (r *Row) Short(apiVersion string) string {
+	for _, c := range Components() {
+		if c.Name == r.Component {
+			return strings.TrimPrefix(apiVersion, c.Group+"/")
+		}
+	}
+	return apiVersion
 }
 
 // ParseTarget returns the version that a user named, as v1.37.0. The error says what it should look like.
