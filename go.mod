@@ -27,7 +27,10 @@ require (
 	sigs.k8s.io/yaml v1.6.0
 )
 
-require golang.org/x/time v0.14.0 // indirect
+require (
+	golang.org/x/time v0.14.0 // indirect
+	k8s.io/kube-proxy v0.36.3 // indirect
+)
 
 require (
 	github.com/Azure/go-ansiterm v0.0.0-20230124172434-306776ec8161 // indirect

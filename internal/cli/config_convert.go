@@ -89,7 +89,7 @@ func oneKubeletConfiguration(file string, data []byte) (componentconfig.Document
 		return none, fmt.Errorf("%s holds %d documents: convert takes one, a KubeletConfiguration; put it into a file of its own",
 			file, len(all))
 	case all[0].Kind != payload.KubeletKind:
-		return none, fmt.Errorf("%s holds a %s of %s: there is a grouped form of the KubeletConfiguration only",
+		return none, fmt.Errorf("%s holds %s of %s: there is a grouped form of the KubeletConfiguration only",
 			file, all[0].Kind, all[0].APIVersion)
 	}
 	return all[0], nil

@@ -212,7 +212,7 @@ func judge(ctx context.Context, s submission, components map[string]component.Co
 		j.Verdict, j.Words = rejected, s.unreadable.Error()
 		return j
 	case s.IsKubeadms():
-		j.Verdict, j.Words = notJudged, "it is kubeadm's own"
+		j.Verdict, j.Words = notJudged, "it is kubeadm's own, kubeadm config validate judges it"
 		return j
 	case isComponents:
 		j.Component = known.Name
@@ -230,8 +230,11 @@ func judge(ctx context.Context, s submission, components map[string]component.Co
 		j.Verdict, j.Words = unvalidated, fmt.Sprintf("give --%s %s=PATH", componentBinary, j.Component)
 		return j
 	}
-	v := c.Validate(ctx, text)
+	v, objections := component.Objections(ctx, c, text)
 	j.Verdict, j.Words, j.Warnings = outcome(v.Outcome.String()), v.Words, v.Warnings
+	if len(objections) > 0 {
+		j.Words = strings.Join(objections, "; ")
+	}
 	var err error
 	if j.Version, err = c.Version(ctx); err != nil {
 		j.Warnings = append(j.Warnings, fmt.Sprintf("the version of this %s is not known: %v", j.Component, err))

@@ -37,8 +37,22 @@ type upgradeFlags struct {
 }
 
 func (u *upgradeFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&u.config, "config", "", "file with a ClusterConfiguration, component configurations, or both; - is standard input")
+	cmd.Flags().Var(&onceFlag{value: &u.config}, "config", "file with a ClusterConfiguration, component configurations, or both; - is standard input")
+	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json")
 	u.components.add(cmd)
+}
+
+// onceFlag is a file's name, given once: a second one would take the first one's place without a word.
+type onceFlag struct{ value *string }
+
+func (f *onceFlag) String() string { return "" }
+func (f *onceFlag) Type() string   { return "FILE" }
+func (f *onceFlag) Set(s string) error {
+	if *f.value != "" {
+		return fmt.Errorf("%s is given already: put all documents into one file", *f.value)
+	}
+	*f.value = s
+	return nil
 }
 
 // optionalVersion is the target that the arguments name, "" if none.
@@ -135,7 +149,7 @@ func (a *app) upgradePlan(ctx context.Context, target string, u upgradeFlags, ou
 	if output != "" {
 		err = encode(a.Out, output, p)
 	} else {
-		err = a.showUpgrade(p)
+		err = a.showUpgrade(p, u.config)
 	}
 	switch {
 	case err != nil:
@@ -147,38 +161,53 @@ func (a *app) upgradePlan(ctx context.Context, target string, u upgradeFlags, ou
 }
 
 // showUpgrade prints a plan for people: a table, then what is to be said of each, then what to do.
-func (a *app) showUpgrade(p *componentconfig.Plan) error {
+func (a *app) showUpgrade(p *componentconfig.Plan, given string) error {
 	fmt.Fprintln(a.Out, oneLine(headline(p)))
 	fmt.Fprintln(a.Out)
 	var rows [][]string
 	for _, r := range p.Components {
 		rows = append(rows, []string{
 			r.Component, string(r.Tier), string(r.Origin), r.Short(r.CurrentVersion), r.Short(r.Preferred()),
-			string(r.Action), strings.ToLower(string(r.ManualUpgrade)), r.Why,
+			string(r.Action), strings.ToLower(string(r.ManualUpgrade)),
 		})
 	}
-	if err := table(a.Out, []string{"COMPONENT", "TIER", "ORIGIN", "VERSION", "PREFERRED", "ACTION", "MANUAL UPGRADE", "WHY"}, rows); err != nil {
+	if err := table(a.Out, []string{"COMPONENT", "TIER", "ORIGIN", "VERSION", "PREFERRED", "ACTION", "MANUAL UPGRADE"}, rows); err != nil {
 		return err
 	}
-	var hands []string
+	fmt.Fprintln(a.Out)
+	by := map[componentconfig.Manual][]string{}
+	view := false
 	for _, r := range p.Components {
+		fmt.Fprintf(a.Out, "%s: %s\n", r.Component, oneLine(r.Why))
 		if len(r.Objections) > 0 {
-			fmt.Fprintf(a.Out, "\n%s: %s:\n", r.Component, refusal(r))
+			fmt.Fprintf(a.Out, "  %s:\n", refusal(r))
 			for _, words := range r.Objections {
-				fmt.Fprintf(a.Out, "  %s\n", oneLine(words))
+				fmt.Fprintf(a.Out, "    %s\n", oneLine(words))
 			}
 		}
-		if r.ManualUpgrade == componentconfig.ManualYes {
-			hands = append(hands, r.Component)
-		}
+		by[r.ManualUpgrade] = append(by[r.ManualUpgrade], r.Component)
+		view = view || r.ManualUpgrade == componentconfig.ManualYes && r.Action == componentconfig.Keep
 	}
 	a.warn(p)
 	fmt.Fprintln(a.Out)
-	if len(hands) == 0 {
-		fmt.Fprintln(a.Out, "Nothing needs hands, as far as could be told.")
-		return nil
+	hands, unknown := by[componentconfig.ManualYes], by[componentconfig.ManualUnknown]
+	switch {
+	case len(hands) > 0:
+		fmt.Fprintf(a.Out, "By hand, before the upgrade: %s.\n", strings.Join(hands, ", "))
+	case len(unknown) == 0:
+		fmt.Fprintln(a.Out, "Nothing needs hands.")
 	}
-	fmt.Fprintf(a.Out, "By hand, before the upgrade: %s. kubectl evenkeel config view upgradeable prints what is in the cluster;\nwhat becomes of it goes to upgrade plan and upgrade apply with --config.\n", strings.Join(hands, ", "))
+	if len(unknown) > 0 {
+		fmt.Fprintf(a.Out, "Whether it needs hands could not be told: %s.\n", strings.Join(unknown, ", "))
+	}
+	switch {
+	case view:
+		fmt.Fprintln(a.Out, "kubectl evenkeel config view upgradeable prints what is in the cluster; migrated, it goes to --config.")
+	case len(hands) > 0 && given != "":
+		fmt.Fprintf(a.Out, "Mend %s, and try again.\n", oneLine(given))
+	case len(hands) > 0:
+		fmt.Fprintln(a.Out, "Mend the ClusterConfiguration, or give the configuration with --config.")
+	}
 	return nil
 }
 
@@ -207,7 +236,7 @@ func headline(p *componentconfig.Plan) string {
 
 // refusal says who has something against a configuration.
 func refusal(r componentconfig.Row) string {
-	what := "what there is"
+	what := "what the cluster has"
 	switch r.Action {
 	case componentconfig.Replace:
 		what = "what is given"
@@ -215,7 +244,7 @@ func refusal(r componentconfig.Row) string {
 		what = "what is generated from the ClusterConfiguration"
 	}
 	if r.ValidatedBy == "" {
-		return what
+		return what + " is none"
 	}
 	return fmt.Sprintf("%s is rejected by %s", what, r.ValidatedBy)
 }

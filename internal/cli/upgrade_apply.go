@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -119,14 +121,17 @@ func (a *app) upgrade(ctx context.Context, u upgrade) error {
 	if err != nil {
 		return err
 	}
-	if err := a.showUpgrade(plan); err != nil {
+	if err := a.showUpgrade(plan, u.config); err != nil {
 		return err
 	}
 	if err := settled(plan); err != nil {
 		return err
 	}
 	writes := plan.Writes()
-	a.showWrites(plan, writes)
+	if len(writes) == 0 {
+		fmt.Fprintln(a.Out, "The cluster has all of this already: no ConfigMap changes.")
+	}
+	a.showWrites(writes, plan.RunningProxy != "")
 	if err := componentconfig.Rehearse(ctx, c, writes); err != nil {
 		return err
 	}
@@ -145,7 +150,7 @@ func (a *app) upgrade(ctx context.Context, u upgrade) error {
 		return err
 	}
 	if len(writes) > 0 {
-		if err := componentconfig.Store(ctx, c, plan.Target, writes); err != nil {
+		if err := componentconfig.Store(ctx, c, cmp.Or(plan.Target, plan.Current), writes); err != nil {
 			return err
 		}
 		fmt.Fprintf(a.Out, "stored: %s; kubectl evenkeel upgrade undo restores what was there\n", names(writes))
@@ -172,26 +177,23 @@ func (u *upgrade) check() error {
 	if problems := validation.IsDNS1123Label(u.rollout.name); len(problems) > 0 {
 		return fmt.Errorf("--rollout: %q cannot be the name of a rollout: %s", u.rollout.name, problems[0])
 	}
-	return nil
+	return u.rollout.flags(&v1alpha1.NodeConfigRolloutSpec{})
 }
 
 // showWrites prints what each ConfigMap's documents become, field by field.
-func (a *app) showWrites(plan *componentconfig.Plan, writes []componentconfig.Write) {
-	if len(writes) == 0 {
-		fmt.Fprintln(a.Out, "The cluster has all of this already: no ConfigMap changes.")
-		return
-	}
-	generated := map[string]bool{}
-	for _, change := range plan.Changes {
-		generated[change.Component.ConfigMap] = change.Origin == componentconfig.Generated && change.Action == componentconfig.Regenerate
+func (a *app) showWrites(writes []componentconfig.Write, proxies bool) {
+	for _, w := range writes {
+		a.showWrite(w)
 	}
 	for _, w := range writes {
-		a.showWrite(w, generated[w.Name()])
+		if proxies && w.Name() == "kube-proxy" {
+			fmt.Fprintln(a.ErrOut, "warning: the kube-proxies that run read kube-system/kube-proxy within minutes of a change, on all nodes, and restart by themselves")
+		}
 	}
 }
 
-// showWrite prints what becomes of one ConfigMap. Of one that is generated anew, values that say nothing are left out.
-func (a *app) showWrite(w componentconfig.Write, generated bool) {
+// showWrite prints what becomes of one ConfigMap.
+func (a *app) showWrite(w componentconfig.Write) {
 	old, now := orEmpty(w.Old), orEmpty(w.New)
 	switch {
 	case w.Old == nil:
@@ -202,42 +204,45 @@ func (a *app) showWrite(w componentconfig.Write, generated bool) {
 	default:
 		fmt.Fprintf(a.Out, "\nConfigMap kube-system/%s:\n", w.Name())
 	}
-	shown := false
 	keys := maps.Clone(old.Data)
 	if keys == nil {
 		keys = map[string]string{}
 	}
 	maps.Copy(keys, now.Data)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		if old.Data[key] == now.Data[key] {
-			continue
-		}
-		shown = true
-		silent := 0
-		before, after := documentFields(old.Data[key]), documentFields(now.Data[key])
-		all := changes(before, after)
-		for _, c := range all {
-			if generated && c.B == unset && saysNothing(c.A) {
-				silent++
-				continue
-			}
-			fmt.Fprintf(a.Out, "  %s: %s\n", oneLine(key), oneLine(c.String()))
-		}
-		if silent > 0 {
-			fmt.Fprintf(a.Out, "  %s: %d fields that said nothing (0s, 0, null, \"\") are left out; they have the component's defaults, as before\n", oneLine(key), silent)
-		}
-		if len(all) == 0 {
-			fmt.Fprintf(a.Out, "  %s: the text alone, no field\n", oneLine(key))
+		if old.Data[key] != now.Data[key] {
+			a.showDocument(w.Name(), key, old.Data[key], now.Data[key])
 		}
 	}
 	was, _ := componentconfig.OriginOf(old)
 	is, _ := componentconfig.OriginOf(now)
-	if w.Name() != componentconfig.KubeadmConfigMap && (w.Old == nil || was != is) {
-		shown = true
+	switch {
+	case w.Name() == componentconfig.KubeadmConfigMap:
+	case w.Old == nil || was != is:
 		fmt.Fprintf(a.Out, "  marked as %s\n", is)
+	case maps.Equal(old.Data, now.Data):
+		fmt.Fprintln(a.Out, "  its signatures alone")
 	}
-	if !shown {
-		fmt.Fprintln(a.Out, "  its signatures or labels alone")
+}
+
+// showDocument prints what becomes of one document. What only says that a field has its default is counted.
+func (a *app) showDocument(name, key, old, now string) {
+	before, after := documentFields(old), documentFields(now)
+	all := changes(before, after)
+	for _, c := range componentconfig.Components() {
+		if c.ConfigMap == name && c.Key == key {
+			before, after = componentconfig.WithoutZeroes(c, before), componentconfig.WithoutZeroes(c, after)
+		}
+	}
+	said := changes(before, after)
+	for _, c := range said {
+		fmt.Fprintf(a.Out, "  %s: %s\n", oneLine(key), oneLine(c.String()))
+	}
+	if silent := len(all) - len(said); silent > 0 {
+		fmt.Fprintf(a.Out, "  %s: %d more that say nothing, before or after (0s, null, \"\"): they have the component's defaults\n", oneLine(key), silent)
+	}
+	if len(all) == 0 {
+		fmt.Fprintf(a.Out, "  %s: only comments, order or formatting\n", oneLine(key))
 	}
 }
 
@@ -255,11 +260,6 @@ func documentFields(text string) map[string]any {
 		return map[string]any{"text": text}
 	}
 	return fields
-}
-
-// saysNothing tells whether a value is what Go writes for a field that nobody has set.
-func saysNothing(value string) bool {
-	return slices.Contains([]string{`"0s"`, `"0"`, `0`, `""`, `null`, `false`, `{}`, `[]`}, value)
 }
 
 func names(writes []componentconfig.Write) string {
@@ -305,7 +305,8 @@ func (a *app) handOver(ctx context.Context, c client.Client, u *upgrade, plan *c
 		}
 	}
 	old := &v1alpha1.NodeConfigRollout{}
-	switch err := c.Get(ctx, client.ObjectKey{Name: p.name}, old); {
+	err := c.Get(ctx, client.ObjectKey{Name: p.name}, old)
+	switch {
 	case apierrors.IsNotFound(err):
 		old = nil
 	case err != nil:
@@ -313,7 +314,13 @@ func (a *app) handOver(ctx context.Context, c client.Client, u *upgrade, plan *c
 	}
 	p.file = "the kubelet configuration"
 	p.dropIn = p.dropIn && (old == nil || p.given("drop-in"))
-	wanted, content, err := p.apply(old, kubelet.Next)
+	data := kubelet.Next
+	if p.dropIn || old != nil && old.Spec.Template.KubeletDropIn != nil && !p.given("drop-in") {
+		if data, err = overlay(kubelet); err != nil {
+			return nil, err
+		}
+	}
+	wanted, content, err := p.apply(old, data)
 	if err != nil {
 		return nil, err
 	}
@@ -324,8 +331,9 @@ func (a *app) handOver(ctx context.Context, c client.Client, u *upgrade, plan *c
 	}
 	if content.Key == payload.KeyKubeletDropin {
 		var stay []string
-		for _, gone := range changes(documentFields(string(kubelet.Now)), documentFields(string(kubelet.Next))) {
-			if gone.B == unset && !saysNothing(gone.A) {
+		before, after := documentFields(string(kubelet.Now)), documentFields(string(kubelet.Next))
+		for _, gone := range changes(componentconfig.WithoutZeroes(kubelet.Component, before), after) {
+			if gone.B == unset {
 				stay = append(stay, oneLine(gone.Field))
 			}
 		}
@@ -334,6 +342,17 @@ func (a *app) handOver(ctx context.Context, c client.Client, u *upgrade, plan *c
 		}
 	}
 	return r, nil
+}
+
+// overlay is what is laid over the nodes' own configurations: not the values by which kubeadm says that it has set nothing,
+// which would take away what a node has.
+func overlay(kubelet *componentconfig.Change) ([]byte, error) {
+	fields := documentFields(string(kubelet.Next))
+	set := componentconfig.WithoutZeroes(kubelet.Component, fields)
+	if reflect.DeepEqual(fields, set) {
+		return kubelet.Next, nil // with its comments
+	}
+	return yaml.Marshal(set)
 }
 
 var errNothingToUndo = errors.New("there is nothing to undo: no upgrade has changed a ConfigMap, or all were undone")

@@ -55,9 +55,7 @@ func (a *app) upgradeUndo(ctx context.Context, yes, dryRun, overwrite bool) erro
 		return err
 	}
 	fmt.Fprintf(a.Out, "Back to what was there before %s\n", oneLine(record.String()))
-	for _, w := range writes {
-		a.showWrite(w, false)
-	}
+	a.showWrites(writes, true)
 	if len(writes) == 0 {
 		fmt.Fprintln(a.Out, "All of it is there already: only the record of that apply goes.")
 	}
@@ -68,12 +66,18 @@ func (a *app) upgradeUndo(ctx context.Context, yes, dryRun, overwrite bool) erro
 		fmt.Fprintln(a.Out, "dry run: nothing was written")
 		return nil
 	}
-	if err := a.confirm(ctx, "Restore this?", yes, false); err != nil {
+	question := "Remove the record?"
+	if len(writes) > 0 {
+		question = "Restore " + names(writes) + "?"
+	}
+	if err := a.confirm(ctx, question, yes, false); err != nil {
 		return err
 	}
 	if err := componentconfig.Restore(ctx, c, record, writes); err != nil {
 		return err
 	}
-	fmt.Fprintln(a.Out, "restored")
+	if len(writes) > 0 {
+		fmt.Fprintf(a.Out, "restored: %s\n", names(writes))
+	}
 	return nil
 }

@@ -92,7 +92,7 @@ func (k *bareKubelet) askHere(ctx context.Context, data, empty []byte) (answer, 
 		if a.effective != nil {
 			a.effective["failCgroupV1"] = true
 		}
-		return a, "failCgroupV1 is true, with which the kubelet would not run on this host, which has cgroup v1"
+		return a, "whether failCgroupV1: true, which is the default, suits the node: on this host, which has cgroup v1, a kubelet would not run with it"
 	case a.outcome == Rejected && strings.Contains(a.words, "cgroup v1"):
 		return answer{words: a.words + " (which is this host's, and may not be the node's)"}, ""
 	default:

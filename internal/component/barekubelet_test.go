@@ -21,7 +21,7 @@ const dump = `printf 'I1121 07:10:36.358684   21610 server.go:301] "KubeletConfi
 
 func TestWhatAFakeKubeletWithoutANodeSaysOfAConfiguration(t *testing.T) {
 	const notPrinted = "[the kubelet did not print the configuration with its defaults]"
-	const notJudged = "[not judged: failCgroupV1 is true, with which the kubelet would not run on this host, which has cgroup v1]"
+	const notJudged = "[not judged: whether failCgroupV1: true, which is the default, suits the node: on this host, which has cgroup v1, a kubelet would not run with it]"
 	for _, tt := range []struct {
 		name, body string
 		outcome    Outcome

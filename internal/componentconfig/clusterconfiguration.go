@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"path/filepath"
 	"slices"
@@ -28,7 +29,19 @@ type ClusterConfiguration struct {
 	PodSubnet            string // the same, or ""
 	DNSDomain            string
 	ProxyDisabled        bool
-	Document             []byte // as it was read
+	Document             []byte   // as it was read
+	Unknown              []string // paths of fields that kubeadm has none of, as far as is known here
+}
+
+// knownFields are those of kubeadm's kind, in either version, and of its networking: a typo there derives something else.
+var knownFields = map[string][]string{
+	"": {
+		"apiVersion", "kind", "etcd", "networking", "kubernetesVersion", "controlPlaneEndpoint", "apiServer", "controllerManager",
+		"scheduler", "dns", "proxy", "certificatesDir", "imageRepository", "featureGates", "clusterName", "encryptionAlgorithm",
+		"certificateValidityPeriod", "caCertificateValidityPeriod",
+	},
+	"networking": {"serviceSubnet", "podSubnet", "dnsDomain"},
+	"proxy":      {"disabled"},
 }
 
 const (
@@ -78,6 +91,22 @@ func parseClusterConfiguration(document []byte) (*ClusterConfiguration, error) {
 		DNSDomain:            cmp.Or(read.Networking.DNSDomain, "cluster.local"),
 		ProxyDisabled:        read.Proxy.Disabled && read.APIVersion == kubeadmV1beta4,
 		Document:             document,
+	}
+	var all map[string]any
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &all); err != nil {
+		return nil, fmt.Errorf("ClusterConfiguration: %w", err)
+	}
+	for _, path := range slices.Sorted(maps.Keys(knownFields)) {
+		within := all
+		if path != "" {
+			within, _ = all[path].(map[string]any)
+			path += "."
+		}
+		for _, name := range slices.Sorted(maps.Keys(within)) {
+			if !slices.Contains(knownFields[strings.TrimSuffix(path, ".")], name) {
+				cc.Unknown = append(cc.Unknown, path+name)
+			}
+		}
 	}
 	if err := cc.check(); err != nil {
 		return nil, fmt.Errorf("ClusterConfiguration: %w", err)

@@ -5,7 +5,9 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,6 +36,7 @@ type Change struct {
 	Why       string
 	Next      []byte // what there will be; nil if there will be none
 	Write     *Write // what is to be stored for that; nil: nothing
+	Warnings  []string
 }
 
 // Options change what Decide does.
@@ -82,7 +85,7 @@ func newDecider(have *Cluster, given *Given, o Options) (*decider, error) {
 		cluster: cmp.Or(given.Cluster, have.Configuration), endpoint: cmp.Or(given.Endpoint, have.Endpoint),
 	}
 	if d.cluster == nil {
-		return nil, fmt.Errorf("there is no ConfigMap %s/%s, so this is no cluster of kubeadm's, or it was deleted: give a ClusterConfiguration with --config",
+		return nil, fmt.Errorf("there is no ConfigMap %s/%s, so this is no cluster of kubeadm's, or it was deleted: give a ClusterConfiguration with --config (upgrade plan, upgrade apply, config upload)",
 			metav1.NamespaceSystem, KubeadmConfigMap)
 	}
 	return d, nil
@@ -111,6 +114,8 @@ func (d *decider) decide(c Component) (Change, error) {
 	case old != nil && change.Origin != Generated:
 		change.Action, change.Why, change.Next = Keep, change.OriginWhy, change.Now
 		return change, nil
+	case old != nil && d.given.Cluster != nil:
+		change.Action, change.Why = Regenerate, fmt.Sprintf("generated, and nobody has changed it; now from the ClusterConfiguration in %s", d.given.File)
 	case old != nil:
 		change.Action, change.Why = Regenerate, "generated, and nobody has changed it"
 	case c.Tier == AddOn && d.cluster.ProxyDisabled:
@@ -160,7 +165,47 @@ func (d *decider) replace(change Change, old *corev1.ConfigMap, document Documen
 	next.Data[c.Key] = string(document.Text)
 	Unsign(next)
 	change.Write = writeOf(old, next)
-	return change, nil
+	return change, change.compare(d.cluster, document)
+}
+
+// compare warns of what a document that is given leaves out, beside what would be generated.
+func (c *Change) compare(cc *ClusterConfiguration, document Document) error {
+	text, err := derive(c.Component, cc)
+	if err != nil {
+		return err
+	}
+	var derived, given map[string]any
+	if err := yaml.Unmarshal([]byte(text), &derived); err != nil {
+		return fmt.Errorf("what is generated: %w", err)
+	}
+	if err := yaml.Unmarshal(document.Text, &given); err != nil {
+		return fmt.Errorf("%s: %w", document.Place, err)
+	}
+	if missing := missing("", derived, given); len(missing) > 0 {
+		c.Warnings = append(c.Warnings, fmt.Sprintf("%s leaves out what would be generated: %s (config print component-defaults has it): nobody adds it",
+			document.Place, strings.Join(missing, ", ")))
+	} else if reflect.DeepEqual(derived, given) {
+		c.Warnings = append(c.Warnings, fmt.Sprintf("%s is what would be generated: stored as a user's, it stays as it is at later upgrades; without it, it is generated anew each time",
+			document.Place))
+	}
+	return nil
+}
+
+// missing are the paths of fields that one document has and the other has not.
+func missing(path string, of, in map[string]any) []string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		value, there := in[name]
+		inner, isMap := of[name].(map[string]any)
+		within, _ := value.(map[string]any)
+		switch {
+		case isMap:
+			all = append(all, missing(path+name+".", inner, within)...)
+		case !there:
+			all = append(all, path+name)
+		}
+	}
+	return all
 }
 
 // clusterConfiguration is what is stored of the ClusterConfiguration that was given. Its kubernetesVersion stays the

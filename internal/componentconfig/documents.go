@@ -282,6 +282,10 @@ func (g *Given) take(d Document) error {
 	} else {
 		g.Cluster, err = parseClusterConfiguration(d.Text)
 	}
+	if err == nil && g.Cluster != nil && len(g.Cluster.Unknown) > 0 {
+		err = fmt.Errorf("a ClusterConfiguration has no field %s, as far as is known here: kubeadm config validate --config FILE tells",
+			strings.Join(g.Cluster.Unknown, ", "))
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", d.Place, err)
 	}

@@ -1,6 +1,7 @@
 package componentconfig
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -38,6 +39,7 @@ type Plan struct {
 
 	Changes              []Change `json:"-"` // of Components, in their order
 	ClusterConfiguration *Write   `json:"-"` // nil: it stays
+	RunningProxy         string   `json:"-"` // image of the kube-proxies that run; "" if there are none
 }
 
 // Row is what an upgrade makes of one component's configuration.
@@ -53,8 +55,8 @@ type Row struct {
 	Validation       Validation `json:"validation,omitempty"`       // of what there will be
 	ValidatedBy      string     `json:"validatedBy,omitempty"`      // kubelet v1.37.0
 	ManualUpgrade    Manual     `json:"manualUpgrade,omitempty"`    // empty: not managed
-	Why              string     `json:"why"`
-	Objections       []string   `json:"objections,omitempty"` // in the component's own words
+	Why              string     `json:"why"`                        // of the action
+	Objections       []string   `json:"objections,omitempty"`       // in the component's own words
 	Warnings         []string   `json:"warnings,omitempty"`
 }
 
@@ -90,15 +92,21 @@ func MakePlan(ctx context.Context, have *Cluster, given *Given, target string, j
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Changes: changes, ClusterConfiguration: cluster}
+	p := &Plan{Changes: changes, ClusterConfiguration: cluster, RunningProxy: have.ProxyImage}
 	if have.Configuration != nil {
 		p.Current = have.Configuration.KubernetesVersion
+	}
+	if given != nil {
+		p.Notes = given.notes(have, cluster != nil)
+		if target == "" && given.Cluster != nil {
+			target = cmp.Or(p.Current, given.Cluster.KubernetesVersion)
+		}
 	}
 	versions := map[string]string{}
 	for _, c := range Components() {
 		if judge := judges[c.Name]; judge != nil {
 			if versions[c.Name], err = judge.Version(ctx); err != nil {
-				return nil, err
+				return nil, fmt.Errorf("the program given for the %s: %w", c.Name, err)
 			}
 			if target, err = agree(target, c.Name, versions[c.Name]); err != nil {
 				return nil, err
@@ -106,15 +114,11 @@ func MakePlan(ctx context.Context, have *Cluster, given *Given, target string, j
 		}
 	}
 	p.Target = target
-	if given != nil {
-		p.Notes = given.Notes
+	if note := jump(p.Current, p.Target); note != "" {
+		p.Notes = append(p.Notes, note)
 	}
 	for _, change := range changes {
-		row := judged(ctx, change, judges[change.Component.Name], versions[change.Component.Name])
-		if change.Component.Name == "kube-proxy" && change.Write != nil && have.ProxyImage != "" {
-			row.Warnings = append(row.Warnings, fmt.Sprintf("the kube-proxies that run now (%s) read what is stored within minutes, on all nodes, and restart by themselves", have.ProxyImage))
-		}
-		p.Components = append(p.Components, row)
+		p.Components = append(p.Components, judged(ctx, change, judges[change.Component.Name], versions[change.Component.Name]))
 	}
 	if have.ConfigMaps[CoreDNSConfigMap] != nil {
 		p.Components = append(p.Components, Row{
@@ -122,7 +126,41 @@ func MakePlan(ctx context.Context, have *Cluster, given *Given, target string, j
 			Why: "not managed: its Corefile is shown, and never touched or judged",
 		})
 	}
+	if err := ctx.Err(); err != nil { // what was not judged for that is no finding
+		return nil, err
+	}
 	return p, nil
+}
+
+// notes say what of a file counts for less than one might think.
+func (g *Given) notes(have *Cluster, stored bool) []string {
+	notes := g.Notes
+	if !stored || have.Configuration == nil {
+		return notes
+	}
+	notes = append(notes, fmt.Sprintf("the ClusterConfiguration in %s takes the place of the cluster's", g.File))
+	if is, new := have.Configuration.KubernetesVersion, g.Cluster.KubernetesVersion; is != "" && new != "" && is != new {
+		notes = append(notes, fmt.Sprintf("its kubernetesVersion stays the cluster's, %s: that of %s (%s) is for kubeadm to write, when it upgrades the control plane", is, g.File, new))
+	}
+	return notes
+}
+
+// jump says what is odd about the way from one version to another; "" if nothing is.
+func jump(from, to string) string {
+	current, err := version.ParseGeneric(from)
+	if err != nil {
+		return ""
+	}
+	target, err := version.ParseGeneric(to)
+	switch {
+	case err != nil:
+		return ""
+	case target.LessThan(current):
+		return fmt.Sprintf("%s is older than %s, which the cluster has", to, from)
+	case target.Major() != current.Major() || target.Minor() > current.Minor()+1:
+		return fmt.Sprintf("%s is more than one minor version ahead of %s, which the cluster has: kubeadm goes one at a time", to, from)
+	}
+	return ""
 }
 
 // agree returns the target that a judge's version and what is known of the target so far amount to: they must be of the
@@ -151,6 +189,7 @@ func judged(ctx context.Context, change Change, judge component.Component, of st
 	row := Row{
 		Component: c.Name, Tier: c.Tier, ConfigMap: c.ConfigMap, Origin: change.Origin, Action: change.Action,
 		CurrentVersion: apiVersionOf(change.Now), NextVersion: apiVersionOf(change.Next), ManualUpgrade: ManualNo, Why: change.Why,
+		Warnings: change.Warnings,
 	}
 	if change.Action == Skip {
 		return row

@@ -67,7 +67,7 @@ func OriginOf(cm *corev1.ConfigMap) (Origin, string) {
 		switch {
 		case !there:
 		case !wellFormed.MatchString(signature):
-			return UserModified, fmt.Sprintf("its annotation %s is no signature: sha256: and 64 hex digits", annotation)
+			return UserModified, fmt.Sprintf("its annotation %s is no signature, which is sha256: and 64 hex digits", annotation)
 		case signature != Signature(cm):
 			return UserModified, fmt.Sprintf("its annotation %s does not fit its content: it was edited since it was generated", annotation)
 		default:

@@ -49,7 +49,7 @@ func TestTheOriginOfAConfigMapAndWhy(t *testing.T) {
 		missing  = "-"
 		isRight  = "its signature is right"
 		hasNone  = "it has no signature"
-		notAs    = "its annotation kubeadm.kubernetes.io/%s is no signature: sha256: and 64 hex digits"
+		notAs    = "its annotation kubeadm.kubernetes.io/%s is no signature, which is sha256: and 64 hex digits"
 		notFit   = "its annotation kubeadm.kubernetes.io/%s does not fit its content: it was edited since it was generated"
 		proposal = "autogen-checksum"
 		kubeadm  = "component-config.hash"

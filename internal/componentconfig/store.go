@@ -34,6 +34,12 @@ func Store(ctx context.Context, c client.Client, why string, writes []Write) err
 	if len(writes) == 0 {
 		return nil
 	}
+	// From here on it is quicker to finish than to find out how far it came.
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("nothing was written: %w", err)
+	}
+	ctx, cancel := toTheEnd(ctx)
+	defer cancel()
 	r, older, err := intend(ctx, c, why, writes)
 	if err != nil {
 		return fmt.Errorf("nothing was written: %w", err)
@@ -57,6 +63,11 @@ func Store(ctx context.Context, c client.Client, why string, writes []Write) err
 		return fmt.Errorf("everything was written, but an old record is left: %w", err)
 	}
 	return nil
+}
+
+// toTheEnd is a context that does not end with ctx, but after a time in which any API server answers that does.
+func toTheEnd(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 }
 
 // intend returns the record of writes that are about to be made, and the records of earlier ones, the oldest first. It is

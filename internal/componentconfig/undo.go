@@ -47,6 +47,11 @@ func (r *Record) undo(now map[client.ObjectKey]*corev1.ConfigMap, overwrite bool
 // Nothing is written if the API server would refuse one of them. After any error, and after an end at any point, another
 // Undo and Restore carry on.
 func Restore(ctx context.Context, c client.Client, r *Record, writes []Write) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("nothing was restored: %w", err)
+	}
+	ctx, cancel := toTheEnd(ctx)
+	defer cancel()
 	done := Write{Old: r.stored}
 	if _, err := done.send(ctx, client.NewDryRunClient(c)); err != nil {
 		return fmt.Errorf("nothing was restored: %w", r.explain(err))
