@@ -244,7 +244,11 @@ func (a *app) rehearsePush(ctx context.Context, c client.Client, p push, old, wa
 	} else {
 		changes, err = rehearse(ctx, c, p.name, old, wanted)
 		if err == nil && len(changes) == 0 {
-			fmt.Fprintf(a.Out, "rollout %s has this already: nothing changes; kubectl evenkeel rollout status %s\n", p.name, p.name)
+			hint := "kubectl evenkeel rollout status " + p.name
+			if halted(old) { // nobody gets it
+				hint = "it is " + haltWords(old)
+			}
+			fmt.Fprintf(a.Out, "rollout %s has this already: nothing changes; %s\n", p.name, oneLine(hint))
 			return nil, nil
 		}
 		if err == nil {

@@ -132,6 +132,9 @@ func nothingBefore(r *v1alpha1.NodeConfigRollout, all []past) error {
 	if len(others) > 0 {
 		advice = fmt.Sprintf("choose one with --to-revision (there are %s), or %s", kept(others), advice)
 	}
+	if r.Status.Halt == nil || !r.Status.Halt.Rollback {
+		advice += fmt.Sprintf("; kubectl evenkeel rollout abort %s --rollback takes the nodes back to what they had", r.Name)
+	}
 	return fmt.Errorf("rollout %q has no revision that succeeded before revision %d: %s", r.Name, target.Number, advice)
 }
 

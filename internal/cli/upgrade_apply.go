@@ -140,7 +140,7 @@ func (a *app) upgrade(ctx context.Context, u upgrade) error {
 		return err
 	}
 	switch {
-	case len(writes) == 0 && (r == nil || len(r.changes) == 0 && r.old != nil):
+	case len(writes) == 0 && r == nil:
 		return nil // that nothing changes was said
 	case u.dryRun:
 		fmt.Fprintln(a.Out, "dry run: nothing was written")
@@ -289,10 +289,9 @@ func question(writes []componentconfig.Write, r *handedOver) string {
 // handedOver is what becomes of the rollout that takes the kubelet's configuration to the nodes.
 type handedOver struct {
 	old, wanted *v1alpha1.NodeConfigRollout
-	changes     []operation
 }
 
-// handOver rehearses what becomes of the rollout, and shows it; nil if none was asked for.
+// handOver rehearses what becomes of the rollout, and shows it; nil if none was asked for, or nothing changes.
 func (a *app) handOver(ctx context.Context, c client.Client, u *upgrade, plan *componentconfig.Plan) (*handedOver, error) {
 	p := u.rollout
 	if p.name == "" {
@@ -325,8 +324,8 @@ func (a *app) handOver(ctx context.Context, c client.Client, u *upgrade, plan *c
 		return nil, err
 	}
 	fmt.Fprintf(a.Out, "\nRollout %s:\n", p.name)
-	r := &handedOver{old: old, wanted: wanted}
-	if r.changes, err = a.rehearsePush(ctx, c, p, old, wanted, content); err != nil {
+	changed, err := a.rehearsePush(ctx, c, p, old, wanted, content)
+	if err != nil || old != nil && len(changed) == 0 {
 		return nil, err
 	}
 	if content.Key == payload.KeyKubeletDropin {
@@ -341,7 +340,7 @@ func (a *app) handOver(ctx context.Context, c client.Client, u *upgrade, plan *c
 			fmt.Fprintf(a.Out, "note: the new configuration no longer has %s: what a node has there stays, since the rollout lays it over\n", strings.Join(stay, ", "))
 		}
 	}
-	return r, nil
+	return &handedOver{old, wanted}, nil
 }
 
 // overlay is what is laid over the nodes' own configurations: not the values by which kubeadm says that it has set nothing,

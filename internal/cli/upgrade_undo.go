@@ -18,7 +18,8 @@ func (a *app) upgradeUndoCommand() *cobra.Command {
 that there was none of is deleted. Done again, it restores what the one before changed: the last ten are kept.
 
 It shows what changes, asks, and writes. If somebody has changed a ConfigMap since, it refuses, unless --overwrite is given.
-A rollout that was handed the kubelet's configuration goes its own way back: kubectl evenkeel rollout undo.`,
+A rollout that was handed the kubelet's configuration goes its own way back: kubectl evenkeel rollout undo, or, if that was
+its first revision, rollout abort --rollback.`,
 		Example: `  kubectl evenkeel upgrade undo --dry-run
   kubectl evenkeel upgrade undo`,
 		Args: func(cmd *cobra.Command, args []string) error {
