@@ -23,7 +23,7 @@ func (a *app) explain(err error) error {
 	var network *net.OpError
 	switch {
 	case errors.Is(err, context.Canceled):
-		return fmt.Errorf("interrupted: %w", err)
+		return fmt.Errorf("%w\nit was interrupted: run it again", err)
 	case meta.IsNoMatchError(err), errors.As(err, &noGroup):
 		return fmt.Errorf("%w\nthis cluster does not know %s: install evenkeel's API with: kubectl apply -k config/default", err, v1alpha1.GroupVersion)
 	case apierrors.IsUnauthorized(err):

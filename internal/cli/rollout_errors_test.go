@@ -35,7 +35,7 @@ func TestErrorsSayWhatToDoNextAndWhetherTheyMayPass(t *testing.T) {
 		{"overloaded", apierrors.NewTooManyRequests("later", 1), "", true},
 		{"broken", apierrors.NewInternalError(errors.New("etcd")), "", true},
 		{"an old version", apierrors.NewResourceExpired("too old"), "", true},
-		{"interrupted", fmt.Errorf("get: %w", context.Canceled), "", false},
+		{"interrupted", fmt.Errorf("get: %w", context.Canceled), "it was interrupted", false},
 		{"anything else", errors.New("no"), "", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
