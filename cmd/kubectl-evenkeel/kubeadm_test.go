@@ -75,6 +75,17 @@ func supply(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
+// credentials: puts into the ConfigMap of kube-proxy what nobody should see.
+func credentials(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: credentials")
+	}
+	change(ts, "kube-proxy", func(cm *corev1.ConfigMap) {
+		cm.Data["kubeconfig.conf"] += "- name: mallory\n  user: {token: TOPSECRET}\n"
+		cm.BinaryData = map[string][]byte{"extra": {0, 1}}
+	})
+}
+
 // reader: gives the user "nobody" the rights to plan, and no more.
 func reader(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {

@@ -80,17 +80,18 @@ func TestCommandLine(t *testing.T) {
 			return empty(t.Context())
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits":   exits,
-			"kubeadm": kubeadm,
-			"edit":    edit,
-			"old":     old,
-			"supply":  supply,
-			"reader":  reader,
-			"status":  status,
-			"as":      as,
-			"bare":    bare,
-			"expect":  expect,
-			"down":    func(ts *testscript.TestScript, _ bool, _ []string) { ts.Check(cluster.StopAPIServer()) },
+			"exits":       exits,
+			"kubeadm":     kubeadm,
+			"edit":        edit,
+			"old":         old,
+			"supply":      supply,
+			"reader":      reader,
+			"credentials": credentials,
+			"status":      status,
+			"as":          as,
+			"bare":        bare,
+			"expect":      expect,
+			"down":        func(ts *testscript.TestScript, _ bool, _ []string) { ts.Check(cluster.StopAPIServer()) },
 			"up": func(ts *testscript.TestScript, _ bool, _ []string) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				defer cancel()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -69,7 +70,16 @@ func (a *app) configViewUpgradeable(ctx context.Context, target string, componen
 		for _, words := range row.Objections {
 			fmt.Fprintf(&documents, "#   %s\n", oneLine(words))
 		}
-		documents.WriteString(strings.TrimSuffix(string(change.Now), "\n") + "\n")
+		text := string(change.Now)
+		if change.Damage != "" { // what can be read holds nothing that a terminal would obey
+			text = strings.Map(func(r rune) rune {
+				if r == '\n' || r == '\t' || unicode.IsPrint(r) {
+					return r
+				}
+				return -1
+			}, text)
+		}
+		documents.WriteString(strings.TrimSuffix(text, "\n") + "\n")
 	}
 	if documents.Len() == 0 {
 		return nil

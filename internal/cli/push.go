@@ -61,7 +61,6 @@ Steps are numbers of nodes, percentages, and pauses, with commas between them. "
 	f.StringVarP(&p.file, "filename", "f", "", "file with the configuration; - is standard input")
 	f.BoolVar(&p.dropIn, "drop-in", false, "the file is partial: lay it over each node's local configuration")
 	p.addStrategy(cmd)
-	f.BoolVar(&p.inline, "inline", false, "replace a template that names a ConfigMap")
 	f.BoolVarP(&p.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&p.dryRun, "dry-run", false, "show what it would do, and write nothing")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")

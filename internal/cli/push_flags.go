@@ -15,7 +15,7 @@ import (
 )
 
 // strategyFlags are the flags of addStrategy.
-var strategyFlags = []string{"drop-in", "selector", "all-nodes", "steps", "max-unavailable", "max-failures", "on-failure"}
+var strategyFlags = []string{"drop-in", "selector", "all-nodes", "steps", "max-unavailable", "max-failures", "on-failure", "inline"}
 
 // addStrategy adds the flags that say to which nodes a rollout goes, and how.
 func (p *push) addStrategy(cmd *cobra.Command) {
@@ -26,6 +26,7 @@ func (p *push) addStrategy(cmd *cobra.Command) {
 	f.StringVar(&p.maxUnavailable, "max-unavailable", "", "how many nodes may be in flight or failed at a time, such as 5 or 10%")
 	f.StringVar(&p.maxFailures, "max-failures", "", "how many failed nodes stop the rollout, such as 1 or 2%")
 	f.StringVar(&p.onFailure, "on-failure", "", "what a stop does: pause or rollback")
+	f.BoolVar(&p.inline, "inline", false, "replace a template that names a ConfigMap")
 	_ = cmd.RegisterFlagCompletionFunc("on-failure", cobra.FixedCompletions([]string{"pause", "rollback"}, cobra.ShellCompDirectiveNoFileComp))
 }
 

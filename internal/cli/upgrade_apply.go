@@ -1,12 +1,13 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -15,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/componentconfig"
@@ -158,7 +158,10 @@ func (a *app) upgrade(ctx context.Context, u upgrade) error {
 	if r == nil {
 		return nil
 	}
-	return a.write(ctx, c, u.rollout.name, r.old, r.wanted)
+	if err := a.write(ctx, c, u.rollout.name, r.old, r.wanted); err != nil {
+		return fmt.Errorf("the ConfigMaps are as they should be; the rollout is not, run it again: %w", err)
+	}
+	return nil
 }
 
 // check looks at flags alone.
@@ -214,13 +217,30 @@ func (a *app) showWrite(w componentconfig.Write) {
 			a.showDocument(w.Name(), key, old.Data[key], now.Data[key])
 		}
 	}
+	binary := map[string]string{}
+	for key := range old.BinaryData {
+		binary[key] = "is gone"
+	}
+	for key, value := range now.BinaryData {
+		switch before, there := old.BinaryData[key]; {
+		case !there:
+			binary[key] = "is new"
+		case bytes.Equal(before, value):
+			delete(binary, key)
+		default:
+			binary[key] = "is another"
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(binary)) {
+		fmt.Fprintf(a.Out, "  %s, binary, %s\n", oneLine(key), binary[key])
+	}
 	was, _ := componentconfig.OriginOf(old)
 	is, _ := componentconfig.OriginOf(now)
 	switch {
 	case w.Name() == componentconfig.KubeadmConfigMap:
 	case w.Old == nil || was != is:
 		fmt.Fprintf(a.Out, "  marked as %s\n", is)
-	case maps.Equal(old.Data, now.Data):
+	case maps.Equal(old.Data, now.Data) && len(binary) == 0:
 		fmt.Fprintln(a.Out, "  its signatures alone")
 	}
 }
@@ -234,11 +254,19 @@ func (a *app) showDocument(name, key, old, now string) {
 			before, after = componentconfig.WithoutZeroes(c, before), componentconfig.WithoutZeroes(c, after)
 		}
 	}
-	said := changes(before, after)
-	for _, c := range said {
+	said := map[string]bool{}
+	for _, c := range changes(before, after) {
+		said[c.Field] = true
+	}
+	silent := 0
+	for _, c := range all {
+		if !said[c.Field] {
+			silent++
+			continue
+		}
 		fmt.Fprintf(a.Out, "  %s: %s\n", oneLine(key), oneLine(c.String()))
 	}
-	if silent := len(all) - len(said); silent > 0 {
+	if silent > 0 {
 		fmt.Fprintf(a.Out, "  %s: %d more that say nothing, before or after (0s, null, \"\"): they have the component's defaults\n", oneLine(key), silent)
 	}
 	if len(all) == 0 {
@@ -253,11 +281,21 @@ func orEmpty(cm *corev1.ConfigMap) *corev1.ConfigMap {
 	return cm
 }
 
-// documentFields are the fields of a document, all of its text under one name if it has none.
+// documentFields are the fields of a document, or all of the text under one name. Of a kubeconfig nothing is shown of who
+// its users are but for their names.
 func documentFields(text string) map[string]any {
-	var fields map[string]any
-	if err := yaml.Unmarshal([]byte(text), &fields); err != nil {
+	fields, err := componentconfig.Fields([]byte(text))
+	if err != nil {
 		return map[string]any{"text": text}
+	}
+	if users, ok := fields["users"].([]any); ok && fields["kind"] == "Config" {
+		delete(fields, "users")
+		for _, u := range users {
+			if user, ok := u.(map[string]any); ok {
+				digest := sha256.Sum256(fmt.Append(nil, user["user"]))
+				fields[fmt.Sprintf("users %v", user["name"])] = fmt.Sprintf("masked, with the digest %x", digest[:4])
+			}
+		}
 	}
 	return fields
 }
@@ -315,7 +353,7 @@ func (a *app) handOver(ctx context.Context, c client.Client, u *upgrade, plan *c
 	p.dropIn = p.dropIn && (old == nil || p.given("drop-in"))
 	data := kubelet.Next
 	if p.dropIn || old != nil && old.Spec.Template.KubeletDropIn != nil && !p.given("drop-in") {
-		if data, err = overlay(kubelet); err != nil {
+		if data, err = kubelet.Overlay(); err != nil {
 			return nil, err
 		}
 	}
@@ -330,7 +368,7 @@ func (a *app) handOver(ctx context.Context, c client.Client, u *upgrade, plan *c
 	}
 	if content.Key == payload.KeyKubeletDropin {
 		var stay []string
-		before, after := documentFields(string(kubelet.Now)), documentFields(string(kubelet.Next))
+		before, after := documentFields(string(kubelet.Now)), documentFields(string(data))
 		for _, gone := range changes(componentconfig.WithoutZeroes(kubelet.Component, before), after) {
 			if gone.B == unset {
 				stay = append(stay, oneLine(gone.Field))
@@ -341,17 +379,6 @@ func (a *app) handOver(ctx context.Context, c client.Client, u *upgrade, plan *c
 		}
 	}
 	return &handedOver{old, wanted}, nil
-}
-
-// overlay is what is laid over the nodes' own configurations: not the values by which kubeadm says that it has set nothing,
-// which would take away what a node has.
-func overlay(kubelet *componentconfig.Change) ([]byte, error) {
-	fields := documentFields(string(kubelet.Next))
-	set := componentconfig.WithoutZeroes(kubelet.Component, fields)
-	if reflect.DeepEqual(fields, set) {
-		return kubelet.Next, nil // with its comments
-	}
-	return yaml.Marshal(set)
 }
 
 var errNothingToUndo = errors.New("there is nothing to undo: no upgrade has changed a ConfigMap, or all were undone")

@@ -56,7 +56,11 @@ func (a *app) upgradeUndo(ctx context.Context, yes, dryRun, overwrite bool) erro
 		return err
 	}
 	fmt.Fprintf(a.Out, "Back to what was there before %s\n", oneLine(record.String()))
-	a.showWrites(writes, true)
+	have, err := componentconfig.Gather(ctx, c)
+	if err != nil {
+		return err
+	}
+	a.showWrites(writes, have.ProxyImage != "")
 	if len(writes) == 0 {
 		fmt.Fprintln(a.Out, "All of it is there already: only the record of that apply goes.")
 	}

@@ -13,9 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	netutils "k8s.io/utils/net"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
-
-	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // ClusterConfiguration is what component configurations are derived from, of kubeadm's kind of that name, v1beta3 or
@@ -67,10 +64,7 @@ func parseClusterConfiguration(document []byte) (*ClusterConfiguration, error) {
 			Disabled bool `json:"disabled"`
 		} `json:"proxy"`
 	}{}
-	if refused := payload.OneDocument(document); refused != nil {
-		return nil, fmt.Errorf("ClusterConfiguration: %w", refused)
-	}
-	text, err := yaml.YAMLToJSONStrict(document)
+	text, err := toJSON(document)
 	if err == nil {
 		err = kjson.UnmarshalCaseSensitivePreserveInts(text, &read)
 	}

@@ -25,6 +25,11 @@ proxy: {disabled: true}
 	nothing := ClusterConfiguration{
 		APIVersion: "kubeadm.k8s.io/v1beta4", CertificatesDir: "/etc/kubernetes/pki", ServiceSubnet: "10.96.0.0/12", DNSDomain: "cluster.local",
 	}
+	odd := func(unknown ...string) ClusterConfiguration {
+		cc := nothing
+		cc.Unknown = unknown
+		return cc
+	}
 	for _, tt := range []struct {
 		name, document string
 		want           ClusterConfiguration
@@ -33,8 +38,8 @@ proxy: {disabled: true}
 		{"in v1beta3, which cannot disable kube-proxy", v3 + all, inV1beta3},
 		{"nothing", v4, nothing},
 		{"null is not set", v4 + "networking: null\ncertificatesDir: null\nproxy: {disabled: null}\n", nothing},
-		{"what is not read is not judged", v4 + "etcd: 5\nnetworking: {mtu: [1]}\nfeatureGates: {Nonsense: perhaps}\n", nothing},
-		{"names in another case are others", v4 + "Networking: {serviceSubnet: 10.0.0.0/8}\nCertificatesDir: x\nnetworking: {DNSDomain: example.org}\n", nothing},
+		{"what is not read is not judged", v4 + "etcd: 5\nnetworking: {mtu: [1]}\nfeatureGates: {Nonsense: perhaps}\n", odd("networking.mtu")},
+		{"names in another case are others", v4 + "Networking: {serviceSubnet: 10.0.0.0/8}\nCertificatesDir: x\nnetworking: {DNSDomain: example.org}\n", odd("CertificatesDir", "Networking", "networking.DNSDomain")},
 		{"JSON", `{"apiVersion":"kubeadm.k8s.io/v1beta4","kind":"ClusterConfiguration"}`, nothing},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -73,7 +78,7 @@ func TestAClusterConfigurationFromWhichNothingRightIsDerivedIsAnErrorThatNamesTh
 		{"a number", "networking: {dnsDomain: 5}", "networking.dnsDomain of type string"},
 		{"a list", "networking: [serviceSubnet]", "networking of type struct"},
 		{"a key that is there twice", "certificatesDir: /a\ncertificatesDir: /b", `key "certificatesDir" already set in map`},
-		{"a second document", "---\nkind: x", "more than one YAML document"},
+		{"a second document", "---\nkind: x", "another document follows it without a line --- between them"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cc, err := parseClusterConfiguration([]byte(v1beta4(tt.more)))

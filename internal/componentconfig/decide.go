@@ -80,14 +80,22 @@ func newDecider(have *Cluster, given *Given, o Options) (*decider, error) {
 	if given == nil {
 		given = &Given{}
 	}
-	d := &decider{
-		have: have, given: given, options: o,
-		cluster: cmp.Or(given.Cluster, have.Configuration), endpoint: cmp.Or(given.Endpoint, have.Endpoint),
-	}
-	if d.cluster == nil {
+	d := &decider{have: have, given: given, options: o, cluster: cmp.Or(given.Cluster, have.Configuration)}
+	switch {
+	case d.cluster == nil && have.Damage != nil:
+		return nil, fmt.Errorf("ConfigMap %s/%s: %w: mend it, or give a ClusterConfiguration with --config (upgrade plan, upgrade apply, config upload)",
+			metav1.NamespaceSystem, KubeadmConfigMap, have.Damage)
+	case d.cluster == nil:
 		return nil, fmt.Errorf("there is no ConfigMap %s/%s, so this is no cluster of kubeadm's, or it was deleted: give a ClusterConfiguration with --config (upgrade plan, upgrade apply, config upload)",
 			metav1.NamespaceSystem, KubeadmConfigMap)
+	case given.Cluster != nil:
+		d.endpoint = given.Endpoint
 	}
+	// What kube-proxies are told now holds as long as the control plane is where it was.
+	if have.Configuration != nil && d.cluster.ControlPlaneEndpoint == have.Configuration.ControlPlaneEndpoint {
+		d.endpoint = cmp.Or(d.endpoint, have.ProxyServer)
+	}
+	d.endpoint = cmp.Or(d.endpoint, have.Endpoint)
 	return d, nil
 }
 
@@ -101,8 +109,11 @@ func (d *decider) decide(c Component) (Change, error) {
 			change.Damage = fmt.Sprintf("ConfigMap %s has no key %s", nameOf(old), c.Key)
 		} else {
 			change.Now = []byte(text)
-			change.Damage = damage(change.Now)
+			change.Damage = damage(c, change.Now)
 		}
+	}
+	if c.Tier == AddOn {
+		change.Warnings = d.proxyWarnings(old)
 	}
 	if document, ok := d.given.Configs[c.Name]; ok {
 		return d.replace(change, old, document)
@@ -134,6 +145,18 @@ func (d *decider) decide(c Component) (Change, error) {
 	change.Next = []byte(generated.Data[c.Key])
 	change.Write = writeOf(old, generated)
 	return change, nil
+}
+
+// proxyWarnings say what is odd about a kube-proxy.
+func (d *decider) proxyWarnings(old *corev1.ConfigMap) []string {
+	_, given := d.given.Configs["kube-proxy"]
+	switch {
+	case d.cluster.ProxyDisabled && (old != nil || given):
+		return []string{"the ClusterConfiguration has it disabled, and it has a configuration all the same: kubeadm leaves it alone"}
+	case !d.options.Init && !d.cluster.ProxyDisabled && d.have.ProxyImage == "" && (old != nil || given || d.given.Cluster != nil):
+		return []string{"there is no DaemonSet kube-system/kube-proxy that would read its configuration"}
+	}
+	return nil
 }
 
 // replace stores what the user gave, unsigned. Beside it stands what is there, or what would be generated.
@@ -174,11 +197,12 @@ func (c *Change) compare(cc *ClusterConfiguration, document Document) error {
 	if err != nil {
 		return err
 	}
-	var derived, given map[string]any
-	if err := yaml.Unmarshal([]byte(text), &derived); err != nil {
+	derived, err := Fields([]byte(text))
+	if err != nil {
 		return fmt.Errorf("what is generated: %w", err)
 	}
-	if err := yaml.Unmarshal(document.Text, &given); err != nil {
+	given, err := Fields(document.Text)
+	if err != nil {
 		return fmt.Errorf("%s: %w", document.Place, err)
 	}
 	if missing := missing("", derived, given); len(missing) > 0 {
@@ -216,28 +240,31 @@ func (d *decider) clusterConfiguration() (*Write, error) {
 	}
 	text := d.given.Cluster.Document
 	old := d.have.ConfigMaps[KubeadmConfigMap]
-	if old == nil {
-		if d.given.Cluster.KubernetesVersion == "" {
-			return nil, fmt.Errorf("the ClusterConfiguration in %s has no kubernetesVersion, and there is no ConfigMap %s/%s that has it: add it",
-				d.given.File, metav1.NamespaceSystem, KubeadmConfigMap)
-		}
-		return &Write{New: &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: KubeadmConfigMap},
-			Data:       map[string]string{KubeadmConfigKey: string(text)},
-		}}, nil
+	is := "" // the control plane's version
+	if d.have.Configuration != nil {
+		is = d.have.Configuration.KubernetesVersion
 	}
-	if is := d.have.Configuration.KubernetesVersion; is != "" && is != d.given.Cluster.KubernetesVersion {
-		var fields map[string]any
-		if err := yaml.Unmarshal(text, &fields); err != nil {
+	switch {
+	case is == "" && d.given.Cluster.KubernetesVersion == "":
+		return nil, fmt.Errorf("the ClusterConfiguration in %s has no kubernetesVersion, and there is no ConfigMap %s/%s that has it: add it",
+			d.given.File, metav1.NamespaceSystem, KubeadmConfigMap)
+	case is != "" && is != d.given.Cluster.KubernetesVersion:
+		fields, err := Fields(text)
+		if err != nil {
 			return nil, fmt.Errorf("the ClusterConfiguration in %s: %w", d.given.File, err)
 		}
 		fields["kubernetesVersion"] = is
-		var err error
 		if text, err = yaml.Marshal(fields); err != nil {
 			return nil, fmt.Errorf("the ClusterConfiguration in %s: %w", d.given.File, err)
 		}
 	}
-	next := old.DeepCopy()
+	next := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: KubeadmConfigMap}}
+	if old != nil {
+		next = old.DeepCopy()
+	}
+	if next.Data == nil {
+		next.Data = map[string]string{}
+	}
 	next.Data[KubeadmConfigKey] = string(text)
 	return writeOf(old, next), nil
 }
@@ -250,25 +277,26 @@ func writeOf(old, wanted *corev1.ConfigMap) *Write {
 	return &Write{Old: old, New: wanted}
 }
 
-// damage says why text cannot be any configuration; "" if its component may be asked.
-func damage(text []byte) string {
-	if len(bytes.TrimSpace(text)) == 0 {
-		return "it is empty"
-	}
-	var fields map[string]any
-	if err := yaml.Unmarshal(text, &fields); err != nil {
+// damage says why text cannot be a component's configuration; "" if its component may be asked.
+func damage(c Component, text []byte) string {
+	fields, err := Fields(text)
+	switch {
+	case err != nil:
 		return fmt.Sprintf("it cannot be read: %v", err)
+	case fields["kind"] != c.Kind || !strings.HasPrefix(apiVersionOf(text), c.Group+"/"):
+		return fmt.Sprintf("it is no %s of %s, but %v of %v", c.Kind, c.Group, fields["kind"], fields["apiVersion"])
 	}
 	return ""
 }
 
 // apiVersionOf returns the apiVersion of a configuration; "" if it has none.
 func apiVersionOf(text []byte) string {
-	var meta metav1.TypeMeta
-	if err := yaml.Unmarshal(text, &meta); err != nil {
+	fields, err := Fields(text)
+	if err != nil {
 		return ""
 	}
-	return meta.APIVersion
+	version, _ := fields["apiVersion"].(string)
+	return version
 }
 
 // Defaults returns the configurations, as YAML documents, that are generated from the ClusterConfiguration that the user

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/evenkeel/evenkeel/internal/localcluster"
@@ -82,7 +81,7 @@ func TestWhatBecomesOfAConfiguration(t *testing.T) {
 		{name: "kube-proxy, disabled", c: proxy, cc: disabled, image: "kube-proxy:v1", options: Options{Init: true}, action: Skip, why: "the ClusterConfiguration has it disabled"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			have := &Cluster{Configuration: tt.cc, ConfigMaps: map[string]*corev1.ConfigMap{}, ProxyImage: tt.image, Endpoint: endpoint}
+			have := &Cluster{Configuration: tt.cc, ConfigMaps: map[string]*corev1.ConfigMap{}, ProxyImage: tt.image, ProxyServer: endpoint, Endpoint: endpoint}
 			if tt.cc == nil {
 				have.Configuration = clusterConfiguration(t, "")
 			}
@@ -124,7 +123,7 @@ func TestWhatElseIsInAConfigMapStaysWithWhatAUserGives(t *testing.T) {
 	old := holding(proxy, "old")
 	old.Data["mine"] = "stays"
 	old.Data[proxyKubeconfig] = "stays"
-	given := &Given{File: "new.yaml", Configs: map[string]Document{"kube-proxy": {Text: []byte("new")}}}
+	given := &Given{File: "new.yaml", Configs: map[string]Document{"kube-proxy": {Text: []byte("new: 1")}}}
 	have := &Cluster{Configuration: clusterConfiguration(t, ""), ConfigMaps: map[string]*corev1.ConfigMap{"kube-proxy": old}, Endpoint: "192.0.2.10:6443"}
 	data := func() map[string]string {
 		changes, _, err := Decide(have, given, Options{})
@@ -133,11 +132,11 @@ func TestWhatElseIsInAConfigMapStaysWithWhatAUserGives(t *testing.T) {
 		}
 		return changes[1].Write.New.Data
 	}
-	if got := data(); got[proxy.Key] != "new" || got["mine"] != "stays" || got[proxyKubeconfig] != "stays" {
+	if got := data(); got[proxy.Key] != "new: 1" || got["mine"] != "stays" || got[proxyKubeconfig] != "stays" {
 		t.Errorf("%v", got)
 	}
 	given.Cluster = clusterConfiguration(t, "controlPlaneEndpoint: new.example\n")
-	if got := data(); got[proxy.Key] != "new" || got["mine"] != "stays" || !strings.Contains(got[proxyKubeconfig], "https://new.example:6443") {
+	if got := data(); got[proxy.Key] != "new: 1" || got["mine"] != "stays" || !strings.Contains(got[proxyKubeconfig], "https://new.example:6443") {
 		t.Errorf("with a ClusterConfiguration: %v", got)
 	}
 	if old.Data[proxyKubeconfig] != "stays" {
@@ -175,9 +174,126 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 	if _, _, err := Decide(have, nil, Options{Init: true}); err == nil || !strings.Contains(err.Error(), "the address of the control plane is not known") {
 		t.Errorf("%v", err)
 	}
-	given := &Given{Configs: map[string]Document{"kube-proxy": {Text: []byte("x")}}}
+	given := &Given{Configs: map[string]Document{"kube-proxy": {Text: []byte("x: 1")}}}
 	if _, _, err := Decide(have, given, Options{}); err == nil || !strings.Contains(err.Error(), "the address of the control plane is not known") {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestKubeProxiesFollowTheControlPlane(t *testing.T) {
+	proxy := Components()[1]
+	const at = "controlPlaneEndpoint: old.example:8443\n"
+	old, err := generate(proxy, clusterConfiguration(t, at), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, given, advertised, init, want string
+	}{
+		{"nothing is given", "", "192.0.2.10:7443", "", "old.example:8443"},
+		{"the same is given", at, "192.0.2.10:7443", "", "old.example:8443"},
+		{"another is given", "controlPlaneEndpoint: new.example\n", "192.0.2.10:7443", "", "new.example:7443"},
+		{"another is given, and nothing is known of the port", "controlPlaneEndpoint: new.example\n", "", "", "new.example:6443"},
+		{"none any more is given", "clusterName: x\n", "192.0.2.10:7443", "", "192.0.2.10:7443"},
+		{"none any more is given, with an InitConfiguration", "clusterName: x\n", "192.0.2.10:7443", "192.0.2.11:6443", "192.0.2.11:6443"},
+		{"an InitConfiguration without a ClusterConfiguration", "", "", "192.0.2.11:6443", "old.example:8443"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			have := &Cluster{
+				Configuration: clusterConfiguration(t, at), ConfigMaps: map[string]*corev1.ConfigMap{proxy.ConfigMap: old},
+				ProxyServer: serverOf(old.Data[proxyKubeconfig]), Endpoint: tt.advertised,
+			}
+			given := &Given{Endpoint: tt.init}
+			if tt.given != "" {
+				given.Cluster = clusterConfiguration(t, tt.given)
+			}
+			changes, _, err := Decide(have, given, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			is := old
+			if w := changes[1].Write; w != nil {
+				is = w.New
+			}
+			if got := serverOf(is.Data[proxyKubeconfig]); got != tt.want {
+				t.Errorf("they follow %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestServerOfFollowsTheCurrentContext(t *testing.T) {
+	const two = `{clusters: [{name: a, cluster: {server: 'https://a:1'}}, {name: b, cluster: {server: 'https://b:2'}}], contexts: [{name: one, context: {cluster: b}}, {name: two, context: {cluster: c}}]`
+	for kubeconfig, want := range map[string]string{
+		two + ", current-context: one}": "b:2", two + ", current-context: two}": "", two + "}": "", "a: b: c": "",
+		"{clusters: [{name: a, cluster: {server: 'https://a'}}], contexts: [{name: one, context: {cluster: a}}], current-context: one}": "",
+	} {
+		if got := serverOf(kubeconfig); got != want {
+			t.Errorf("%s: %q, want %q", kubeconfig, got, want)
+		}
+	}
+}
+
+func TestWhatIsNoConfigurationAtAll(t *testing.T) {
+	kubelet := Components()[0]
+	for text, want := range map[string]string{
+		"apiVersion: kubelet.config.k8s.io/v9\nkind: KubeletConfiguration\n":                                                             "",
+		`{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "staticPodURLHeader": {"x": ["\ud83d\ude00"]}}`: "",
+		"apiVersion: v1\nkind: ConfigMap\n": "it is no KubeletConfiguration of kubelet.config.k8s.io, but ConfigMap of v1",
+		"null":                              "it cannot be read: it is no mapping of fields",
+		"a: b: c":                           "it cannot be read: neither JSON nor YAML",
+		"":                                  "it cannot be read: empty",
+	} {
+		if got := damage(kubelet, []byte(text)); want == "" && got != "" || !strings.HasPrefix(got, want) {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestADamagedClusterConfigurationIsReplacedByOneThatIsGiven(t *testing.T) {
+	for _, data := range []map[string]string{{KubeadmConfigKey: "a: b: c"}, {"x": ""}, nil} {
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: KubeadmConfigMap}, Data: data}
+		have, err := Gather(t.Context(), fake.NewClientBuilder().WithObjects(cm).Build())
+		if err != nil || have.Damage == nil {
+			t.Fatalf("%+v, %v", have, err)
+		}
+		if _, _, err := Decide(have, nil, Options{}); err == nil || !strings.HasPrefix(err.Error(), "ConfigMap kube-system/kubeadm-config: ") || !strings.Contains(err.Error(), "mend it, or give a ClusterConfiguration with --config") {
+			t.Errorf("%v", err)
+		}
+		_, write, err := Decide(have, &Given{Cluster: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}, Options{})
+		if err != nil || write.Old == nil || write.New.Data[KubeadmConfigKey] != v1beta4("") {
+			t.Errorf("%+v, %v", write, err)
+		}
+	}
+}
+
+func TestWhatIsOddAboutAKubeProxyIsSaid(t *testing.T) {
+	proxy := Components()[1]
+	cluster := func(more string) *Given {
+		return &Given{Cluster: clusterConfiguration(t, more), Endpoint: "192.0.2.10:6443"}
+	}
+	for _, tt := range []struct {
+		name  string
+		has   *corev1.ConfigMap
+		image string
+		given *Given
+		want  string
+	}{
+		{"disabled, and there", holding(proxy, ""), "x", cluster("proxy: {disabled: true}\n"), "the ClusterConfiguration has it disabled"},
+		{"no DaemonSet", nil, "", cluster(""), "there is no DaemonSet kube-system/kube-proxy"},
+		{"nothing", holding(proxy, ""), "x", cluster(""), ""},
+	} {
+		have := &Cluster{ConfigMaps: map[string]*corev1.ConfigMap{}, ProxyImage: tt.image}
+		if tt.has != nil {
+			have.ConfigMaps[proxy.ConfigMap] = tt.has
+		}
+		changes, _, err := Decide(have, tt.given, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(changes[1].Warnings, "\n"); tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %q", tt.name, got)
+		}
 	}
 }
 
@@ -187,7 +303,7 @@ func TestGatherFindsWhereTheControlPlaneIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if have.Endpoint != "api.example:443" || have.ProxyImage != "registry.k8s.io/kube-proxy:v1.36.3" || have.Configuration.KubernetesVersion != "v1.36.3" {
+	if have.ProxyServer != "api.example:443" || have.Endpoint != "" || have.ProxyImage != "registry.k8s.io/kube-proxy:v1.36.3" || have.Configuration.KubernetesVersion != "v1.36.3" {
 		t.Errorf("%+v", have)
 	}
 	// What the API server says of itself counts where no kube-proxy is told. An API server on loopback says nothing of
@@ -198,14 +314,14 @@ func TestGatherFindsWhereTheControlPlaneIs(t *testing.T) {
 		AddressType: discoveryv1.AddressTypeIPv6, Ports: []discoveryv1.EndpointPort{{Port: &port}},
 		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{addressV6}}},
 	}
-	for _, objects := range [][]client.Object{{slice}, {slice, holding(Components()[1], "")}} {
-		have, err := Gather(t.Context(), fake.NewClientBuilder().WithObjects(objects...).Build())
-		if err != nil || have.Endpoint != "[2001:db8::10]:6443" || have.Configuration != nil {
-			t.Errorf("%+v, %v", have, err)
-		}
+	have, err = Gather(t.Context(), fake.NewClientBuilder().WithObjects(slice, holding(Components()[1], "")).Build())
+	if err != nil || have.Endpoint != "[2001:db8::10]:6443" || have.Configuration != nil || have.ProxyServer != "" {
+		t.Errorf("%+v, %v", have, err)
 	}
-	have, err = Gather(t.Context(), fake.NewClientBuilder().WithObjects(&appsv1.DaemonSet{}).Build())
-	if err != nil || have.Endpoint != "" || have.ProxyImage != "" {
+	sidecar := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-proxy"}}
+	sidecar.Spec.Template.Spec.Containers = []corev1.Container{{Name: "log", Image: "log:1"}, {Name: "kube-proxy", Image: "proxy:1"}, {Name: "other", Image: "other:1"}}
+	have, err = Gather(t.Context(), fake.NewClientBuilder().WithObjects(sidecar).Build())
+	if err != nil || have.Endpoint != "" || have.ProxyImage != "proxy:1" {
 		t.Errorf("%+v, %v", have, err)
 	}
 }

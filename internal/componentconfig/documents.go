@@ -123,13 +123,9 @@ func isEmpty(text []byte) bool {
 
 // read takes over a document's text. The error says why it is no configuration.
 func (d *Document) read(text []byte) error {
-	asJSON, err := toJSON(text)
+	fields, err := Fields(text)
 	if err != nil {
 		return err
-	}
-	var fields map[string]any
-	if err := json.Unmarshal(asJSON, &fields); err != nil || fields == nil {
-		return errors.New("it is no mapping of fields")
 	}
 	header := func(name string) string {
 		value, _ := fields[name].(string)
@@ -175,6 +171,19 @@ func toJSON(text []byte) ([]byte, error) {
 		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " ")) // a line for each key
 	}
 	return asJSON, nil
+}
+
+// Fields returns the fields of one document, YAML or JSON. The error says why it is none.
+func Fields(text []byte) (map[string]any, error) {
+	asJSON, err := toJSON(text)
+	if err != nil {
+		return nil, err
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(asJSON, &fields); err != nil || fields == nil {
+		return nil, errors.New("it is no mapping of fields")
+	}
+	return fields, nil
 }
 
 // Component returns the component that a document configures; ok is false if it is none's. Whether there is such a version

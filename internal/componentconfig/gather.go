@@ -18,14 +18,15 @@ import (
 
 // Cluster is what a cluster has of kubeadm's configurations.
 type Cluster struct {
-	Configuration *ClusterConfiguration        // nil: there is no ConfigMap kubeadm-config
+	Configuration *ClusterConfiguration        // nil: there is none, or none that can be read
+	Damage        error                        // why the ConfigMap kubeadm-config cannot be read; nil if it can, or there is none
 	ConfigMaps    map[string]*corev1.ConfigMap // what there is of kubeadm-config, coredns and those of Components, by name
 	ProxyImage    string                       // of the DaemonSet kube-proxy; "" if there is none
-	Endpoint      string                       // host:port of the control plane, as far as the cluster tells; "" if it does not
+	ProxyServer   string                       // host:port of the control plane that kube-proxies are told of; "" if they are not
+	Endpoint      string                       // host:port that the API server says of itself; "" if it does not, or not to this user
 }
 
-// Gather reads what a cluster has. What is missing is no error; what cannot be read is, and so is a kubeadm-config that
-// makes no sense.
+// Gather reads what a cluster has. What is missing is no error; what cannot be read is.
 func Gather(ctx context.Context, c client.Reader) (*Cluster, error) {
 	names := []string{KubeadmConfigMap, CoreDNSConfigMap}
 	for _, component := range Components() {
@@ -42,13 +43,10 @@ func Gather(ctx context.Context, c client.Reader) (*Cluster, error) {
 		}
 	}
 	if cm := found.ConfigMaps[KubeadmConfigMap]; cm != nil {
-		text, ok := cm.Data[KubeadmConfigKey]
-		if !ok {
-			return nil, fmt.Errorf("ConfigMap %s has no key %s: it is none of kubeadm's, or it was damaged", nameOf(cm), KubeadmConfigKey)
-		}
-		var err error
-		if found.Configuration, err = parseClusterConfiguration([]byte(text)); err != nil {
-			return nil, fmt.Errorf("ConfigMap %s: %w", nameOf(cm), err)
+		if text, ok := cm.Data[KubeadmConfigKey]; ok {
+			found.Configuration, found.Damage = parseClusterConfiguration([]byte(text))
+		} else {
+			found.Damage = fmt.Errorf("it has no key %s", KubeadmConfigKey)
 		}
 	}
 	proxy := &appsv1.DaemonSet{}
@@ -60,20 +58,22 @@ func Gather(ctx context.Context, c client.Reader) (*Cluster, error) {
 			found.ProxyImage = container.Image
 		}
 	}
+	if cm := found.ConfigMaps["kube-proxy"]; cm != nil {
+		found.ProxyServer = serverOf(cm.Data[proxyKubeconfig])
+	}
 	var err error
-	found.Endpoint, err = endpoint(ctx, c, found.ConfigMaps["kube-proxy"])
+	found.Endpoint, err = endpoint(ctx, c)
 	return found, err
 }
 
-// endpoint returns where the control plane is: as the kube-proxies are told, else as the API server says of itself.
-func endpoint(ctx context.Context, c client.Reader, proxy *corev1.ConfigMap) (string, error) {
-	if proxy != nil {
-		if host := serverOf(proxy.Data[proxyKubeconfig]); host != "" {
-			return host, nil
-		}
-	}
+// endpoint returns where the API server says that it is.
+func endpoint(ctx context.Context, c client.Reader) (string, error) {
 	slice := &discoveryv1.EndpointSlice{}
-	if there, err := get(ctx, c, "EndpointSlice", client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, slice); !there {
+	there, err := get(ctx, c, "EndpointSlice", client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, slice)
+	if apierrors.IsForbidden(err) { // few need it: that it is missing is said then
+		return "", nil
+	}
+	if !there {
 		return "", err
 	}
 	for _, port := range slice.Ports {
@@ -86,18 +86,21 @@ func endpoint(ctx context.Context, c client.Reader, proxy *corev1.ConfigMap) (st
 	return "", nil
 }
 
-// serverOf returns host:port of the API server that a kubeconfig names; "" if it cannot be told.
+// serverOf returns host:port of the API server that a kubeconfig is for; "" if it cannot be told.
 func serverOf(kubeconfig string) string {
 	config, err := clientcmd.Load([]byte(kubeconfig))
-	if err != nil {
+	if err != nil || config.Contexts[config.CurrentContext] == nil {
 		return ""
 	}
-	for _, cluster := range config.Clusters {
-		if server, err := url.Parse(cluster.Server); err == nil && server.Port() != "" {
-			return server.Host
-		}
+	cluster := config.Clusters[config.Contexts[config.CurrentContext].Cluster]
+	if cluster == nil {
+		return ""
 	}
-	return ""
+	server, err := url.Parse(cluster.Server)
+	if err != nil || server.Port() == "" {
+		return ""
+	}
+	return server.Host
 }
 
 // get reads an object; there is false if there is none.

@@ -1,7 +1,6 @@
 package componentconfig
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -58,6 +57,7 @@ type Row struct {
 	Why              string     `json:"why"`                        // of the action
 	Objections       []string   `json:"objections,omitempty"`       // in the component's own words
 	Warnings         []string   `json:"warnings,omitempty"`
+	Corefile         string     `json:"corefile,omitempty"` // of CoreDNS alone
 }
 
 // NeedsHands tells whether something has to be migrated by hand before the upgrade.
@@ -98,19 +98,24 @@ func MakePlan(ctx context.Context, have *Cluster, given *Given, target string, j
 	}
 	if given != nil {
 		p.Notes = given.notes(have, cluster != nil)
-		if target == "" && given.Cluster != nil {
-			target = cmp.Or(p.Current, given.Cluster.KubernetesVersion)
+	}
+	if o.Init && target == "" {
+		target = p.Current
+		if target == "" && given != nil && given.Cluster != nil {
+			target = given.Cluster.KubernetesVersion
 		}
 	}
-	versions := map[string]string{}
+	versions, mute := map[string]string{}, map[string]error{}
 	for _, c := range Components() {
-		if judge := judges[c.Name]; judge != nil {
-			if versions[c.Name], err = judge.Version(ctx); err != nil {
-				return nil, fmt.Errorf("the program given for the %s: %w", c.Name, err)
-			}
-			if target, err = agree(target, c.Name, versions[c.Name]); err != nil {
-				return nil, err
-			}
+		judge := judges[c.Name]
+		if judge == nil {
+			continue
+		}
+		if versions[c.Name], mute[c.Name] = judge.Version(ctx); mute[c.Name] != nil {
+			continue
+		}
+		if target, err = agree(target, c.Name, versions[c.Name]); err != nil {
+			return nil, err
 		}
 	}
 	p.Target = target
@@ -118,12 +123,13 @@ func MakePlan(ctx context.Context, have *Cluster, given *Given, target string, j
 		p.Notes = append(p.Notes, note)
 	}
 	for _, change := range changes {
-		p.Components = append(p.Components, judged(ctx, change, judges[change.Component.Name], versions[change.Component.Name]))
+		name := change.Component.Name
+		p.Components = append(p.Components, judged(ctx, change, judges[name], versions[name], mute[name]))
 	}
 	if have.ConfigMaps[CoreDNSConfigMap] != nil {
 		p.Components = append(p.Components, Row{
 			Component: "coredns", Tier: AddOn, ConfigMap: CoreDNSConfigMap, CurrentVersion: CorefileKey,
-			Why: "not managed: its Corefile is shown, and never touched or judged",
+			Why: "not managed: its Corefile is never touched or judged (-o yaml shows it)", Corefile: have.ConfigMaps[CoreDNSConfigMap].Data[CorefileKey],
 		})
 	}
 	if err := ctx.Err(); err != nil { // what was not judged for that is no finding
@@ -183,8 +189,8 @@ func agree(target, name, of string) (string, error) {
 	return target, nil
 }
 
-// judged is a change with what the target's binary says of it.
-func judged(ctx context.Context, change Change, judge component.Component, of string) Row {
+// judged is a change with what the target's binary says of it; mute says why that cannot even tell its version.
+func judged(ctx context.Context, change Change, judge component.Component, of string, mute error) Row {
 	c := change.Component
 	row := Row{
 		Component: c.Name, Tier: c.Tier, ConfigMap: c.ConfigMap, Origin: change.Origin, Action: change.Action,
@@ -194,20 +200,24 @@ func judged(ctx context.Context, change Change, judge component.Component, of st
 	if change.Action == Skip {
 		return row
 	}
-	if judge == nil {
+	users := change.Action == Keep || change.Action == Replace
+	switch {
+	case judge == nil:
 		row.Validation = Unvalidated
 		row.Warnings = append(row.Warnings, "unvalidated: "+means(c.Name))
-	} else {
+	case mute != nil:
+		row.Validation = CouldNotTell
+		row.Warnings = append(row.Warnings, "could not tell: "+mute.Error())
+	default:
 		row.ValidatedBy = c.Name + " " + of
 		row.ask(ctx, change.Next, judge)
 	}
 	switch {
-	case change.Action == Keep && change.Damage != "":
-		row.ManualUpgrade = ManualYes
-		row.Objections = append([]string{change.Damage}, row.Objections...)
 	case row.Validation == Rejected:
 		row.ManualUpgrade = ManualYes
-	case row.Validation != Accepted && (change.Action == Keep || change.Action == Replace):
+	case change.Action == Keep && change.Damage != "" && row.Validation != Accepted:
+		row.ManualUpgrade, row.Objections, row.ValidatedBy = ManualYes, []string{change.Damage}, ""
+	case row.Validation == CouldNotTell, row.Validation == Unvalidated && users:
 		row.ManualUpgrade = ManualUnknown
 	}
 	return row

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -142,13 +144,13 @@ func forgetRecords(t *testing.T) {
 }
 
 func TestABinaryOfAnotherVersionIsNoJudge(t *testing.T) {
-	have := &Cluster{Configuration: clusterConfiguration(t, "")}
+	have := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
 	for target, want := range map[string]string{
 		"v1.37.0": "the kubelet that was given is v1.36.3, and the target is v1.37.0: give the target version's own binary",
 		"v1.36.9": "", // the format does not change within a minor version
 		"":        "",
 	} {
-		p, err := MakePlan(t.Context(), have, &Given{Endpoint: "192.0.2.10:6443"}, target, judges(t), Options{Init: true})
+		p, err := MakePlan(t.Context(), have, nil, target, judges(t), Options{Init: true})
 		if want != "" {
 			if err == nil || err.Error() != want {
 				t.Errorf("%s: %v", target, err)
@@ -167,5 +169,52 @@ func TestParseTargetReadsVersionsOfKubernetesAlone(t *testing.T) {
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q, %v", s, got, err)
 		}
+	}
+}
+
+// mute is a kubelet that cannot be asked.
+const mute = "#!/bin/sh\ncase \"$*\" in *--version*) echo 'Kubernetes v1.36.3'; exit 0;; esac\necho 'not today' >&2\nexit 1\n"
+
+func TestWhatNobodyCouldBeAskedIsNotSaidToBeGood(t *testing.T) {
+	stub := func(script string) map[string]component.Component {
+		path := filepath.Join(t.TempDir(), "kubelet")
+		if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		judge, err := component.New("kubelet", path, t.TempDir(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return map[string]component.Component{"kubelet": judge}
+	}
+	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+	given := &Given{Configs: map[string]Document{"kubelet": {Text: []byte(text)}}, Endpoint: "192.0.2.10:6443"}
+	for _, tt := range []struct {
+		name       string
+		judges     map[string]component.Component
+		given      *Given
+		validation Validation
+		manual     Manual
+	}{
+		{"generated, and nobody is there", nil, nil, Unvalidated, ManualNo},
+		{"generated, and it does not answer", stub(mute), nil, CouldNotTell, ManualUnknown},
+		{"generated, and it has no version", stub("#!/bin/sh\nexit 1\n"), nil, CouldNotTell, ManualUnknown},
+		{"given, and nobody is there", nil, given, Unvalidated, ManualUnknown},
+		{"given, and it does not answer", stub(mute), given, CouldNotTell, ManualUnknown},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			have := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
+			p, err := MakePlan(t.Context(), have, tt.given, "v1.36.3", tt.judges, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			row := p.Components[0]
+			if row.Validation != tt.validation || row.ManualUpgrade != tt.manual || row.PreferredVersion != "" || len(row.Warnings) == 0 || p.NeedsHands() {
+				t.Errorf("%+v", row)
+			}
+			if (len(p.Unsettled()) > 0) != (tt.validation == CouldNotTell) {
+				t.Errorf("%d are not settled", len(p.Unsettled()))
+			}
+		})
 	}
 }

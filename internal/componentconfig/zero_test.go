@@ -1,6 +1,7 @@
 package componentconfig
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -42,5 +43,30 @@ func TestWhatIsZeroOnPurposeStays(t *testing.T) {
 	}
 	if diff := cmp.Diff(tree(t, text), fields); diff != "" {
 		t.Errorf("what was given changed: %s", diff)
+	}
+}
+
+func TestAnOverlayTakesAwayOnlyWhatAUserMeansToTakeAway(t *testing.T) {
+	const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+	for _, tt := range []struct {
+		name, now, next, want string
+		action                Action
+	}{
+		{"kept, of a kubeadm", head + "maxPods: 5\nsyncFrequency: 0s\n", head + "maxPods: 5\nsyncFrequency: 0s\n", head + "maxPods: 5\n", Keep},
+		{"given, as somebody edited what kubeadm wrote", head + "syncFrequency: 0s\nmemorySwap: {}\n", head + "maxPods: 5\nsyncFrequency: 0s\nmemorySwap: {}\n", head + "maxPods: 5\n", Replace},
+		{"given, to take back a value", head + "shutdownGracePeriod: 30s\n", head + "shutdownGracePeriod: 0s\n", head + "shutdownGracePeriod: 0s\n", Replace},
+		{"given, where there is none", "", head + "shutdownGracePeriod: 0s\n", head + "shutdownGracePeriod: 0s\n", Replace},
+		{"given, with comments", head, "# ours\n" + head, "# ours\n" + head, Replace},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			change := Change{Component: Components()[0], Now: []byte(tt.now), Next: []byte(tt.next), Action: tt.action}
+			got, err := change.Overlay()
+			if err != nil || string(got) != tt.want {
+				t.Errorf("%s, %v; want %s", got, err, tt.want)
+			}
+		})
+	}
+	if _, err := (&Change{Component: Components()[0], Next: []byte("a: b: c")}).Overlay(); err == nil || !strings.Contains(err.Error(), "mapping values are not allowed") {
+		t.Errorf("%v", err)
 	}
 }
