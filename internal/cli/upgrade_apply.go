@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -380,5 +379,3 @@ func (a *app) handOver(ctx context.Context, c client.Client, u *upgrade, plan *c
 	}
 	return &handedOver{old, wanted}, nil
 }
-
-var errNothingToUndo = errors.New("there is nothing to undo: no upgrade has changed a ConfigMap, or all were undone")

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -49,7 +50,7 @@ func (a *app) upgradeUndo(ctx context.Context, yes, dryRun, overwrite bool) erro
 		return err
 	}
 	if record == nil {
-		return errNothingToUndo
+		return errors.New("there is nothing to undo: no upgrade has changed a ConfigMap, or all were undone")
 	}
 	writes, err := record.Undo(ctx, c, overwrite)
 	if err != nil {
