@@ -220,7 +220,7 @@ func TestTheKubeProxyOfAnImageJudgesWhatAnUpgradeBrings(t *testing.T) {
 	n.evenkeel(0, []string{"upgrade", "plan", by}, "Component configurations for v1.36.3", "Nothing needs hands")
 	n.evenkeel(0, []string{"upgrade", "plan", by, "--config=" + good}, "Nothing needs hands")
 	n.evenkeel(2, []string{"upgrade", "plan", by, "--config=" + bad},
-		"kube-proxy: what is given is rejected by kube-proxy v1.36.3:\n  "+words, "By hand, before the upgrade: kube-proxy.")
+		"  what is given is rejected by kube-proxy v1.36.3:\n    "+words, "By hand, before the upgrade: kube-proxy.")
 	n.evenkeel(0, []string{"config", "validate", by, good}, ": kube-proxy v1.36.3: accepted\n")
 	n.evenkeel(1, []string{"config", "validate", by, bad}, ": kube-proxy v1.36.3: rejected: "+words)
 
