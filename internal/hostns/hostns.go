@@ -47,7 +47,13 @@ func CheckPIDs(inPod bool) error {
 	case pid == First:
 		return refuse("this is process %d, the first of a container, not of the node; %s", pid, needsPIDs)
 	}
-	switch top, err := ancestor(os.Getppid()); {
+	top, err := ancestor(os.Getppid())
+	for range 3 { // one that starts containers may end while it is looked at
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+			top, err = ancestor(os.Getppid())
+		}
+	}
+	switch {
 	case err != nil:
 		return refuse("/proc hides the processes of others: %w", err)
 	case top != First: // one that does not come from the first process was put here from outside

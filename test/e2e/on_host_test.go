@@ -13,6 +13,10 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/evenkeel/evenkeel/test/bed"
 )
 
@@ -34,22 +38,39 @@ func newMachine(t *testing.T) *machine {
 			t.Skip("no container can run here: ", err)
 		}
 	}
-	m := &machine{t: t, dir: t.TempDir()}
-	m.alone = filepath.Join(m.dir, "alone")
+	dir := t.TempDir()
 	config := fmt.Sprintf("version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\naddress = %q\n",
-		m.dir+"/root", m.dir+"/state", m.dir+"/containerd.sock")
-	if err := errors.Join(os.Mkdir(m.alone, 0o755), os.WriteFile(m.dir+"/containerd.toml", []byte(config), 0o600)); err != nil {
+		dir+"/root", dir+"/state", dir+"/containerd.sock")
+	if err := os.WriteFile(dir+"/containerd.toml", []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	log, err := os.Create(m.dir + "/containerd.log")
-	if err != nil {
+	t.Cleanup(func() {
+		groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + machineName)
+		for _, dir := range append(groups, "/sys/fs/cgroup/"+machineName) {
+			inside, _ := filepath.Glob(dir + "/*/cgroup.procs")
+			for _, file := range append(inside, dir+"/cgroup.procs") {
+				_ = os.Remove(filepath.Dir(file))
+			}
+		}
+	})
+	return boot(t, dir)
+}
+
+// boot starts a machine with the containerd that is configured in dir, and what else is to run there. The first process
+// waits for what others leave behind, and starts again what has ended, as an init system does.
+func boot(t *testing.T, dir string, argv ...string) *machine {
+	t.Helper()
+	m := &machine{t: t, dir: dir, alone: filepath.Join(dir, "alone")}
+	log, err := os.Create(dir + "/machine.log")
+	if err := errors.Join(err, os.Mkdir(m.alone, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	// The first process waits for what others leave behind, as an init system does.
-	cmd := exec.Command("/bin/sh", "-ec", `mount --make-rprivate /; mount -t proc none /proc
+	cmd := exec.Command("/bin/sh", append([]string{"-ec", `mount --make-rprivate /; mount -t proc none /proc
 		mount -t tmpfs -o mode=755 none "$0/alone"; echo the host >"$0/alone/file"
-		containerd --config "$0/containerd.toml" & while :; do sleep 1; done`, m.dir)
+		containerd --config "$0/containerd.toml" &
+		if [ $# -gt 0 ]; then while :; do "$@" || true; sleep 1; done & fi
+		while :; do sleep 1; done`, dir}, argv...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
 	if err := cmd.Start(); err != nil {
@@ -59,16 +80,9 @@ func newMachine(t *testing.T) *machine {
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // and with it everything inside
 		_ = cmd.Wait()
-		groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + machineName)
-		for _, dir := range append(groups, "/sys/fs/cgroup/"+machineName) {
-			inside, _ := filepath.Glob(dir + "/*/cgroup.procs")
-			for _, file := range append(inside, dir+"/cgroup.procs") {
-				_ = os.Remove(filepath.Dir(file))
-			}
-		}
 		if t.Failed() {
-			said, _ := os.ReadFile(m.dir + "/containerd.log")
-			t.Logf("%s", said)
+			said, _ := os.ReadFile(log.Name())
+			t.Logf("%s", said[max(0, len(said)-4000):])
 		}
 	})
 	m.eventually("containerd answers", func(ctx context.Context) error { return m.ctr(ctx, "version").Run() })
@@ -227,5 +241,76 @@ func TestAContainerThatMayNotGetOnTheHostSaysWhatItLacks(t *testing.T) {
 				t.Errorf("the host's directory holds %q", got)
 			}
 		})
+	}
+}
+
+func TestAPodGoesOnOnTheHostOfItsNode(t *testing.T) {
+	n := newNode(t, "on-host")
+	const image = "evenkeel.dev/on-host:1"
+	if err := n.Node.ImportImage(t.Context(), image, "/evenkeel-agent", n.Binary); err != nil {
+		t.Fatal(err)
+	}
+	programs := filepath.Join(n.Node.Dir(), "programs")
+	for name, content := range map[string]string{"agent": hostAgent, "kubelet": "#!/bin/sh\n"} {
+		if err := errors.Join(os.MkdirAll(programs, 0o755), os.WriteFile(filepath.Join(programs, name), []byte(content), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The node's containerd and stock kubelet, as processes of a machine of their own.
+	if err := n.Node.StopRuntime(); err != nil {
+		t.Fatal(err)
+	}
+	m := boot(t, n.Node.Dir(), append([]string{n.Node.KubeletPath()}, n.Node.KubeletArgs()...)...)
+	n.eventually(time.Minute, "the node is Ready", n.ready)
+
+	privileged, automount := true, false
+	pods := n.Kube.CoreV1().Pods("default")
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "on-host"},
+		Spec: corev1.PodSpec{
+			NodeName: n.Node.Name(), HostPID: true, HostNetwork: true, AutomountServiceAccountToken: &automount,
+			Volumes: []corev1.Volume{{Name: "programs", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: programs}}}},
+			Containers: []corev1.Container{{
+				Name: "kubelet", Image: image,
+				Command:         []string{"/evenkeel-agent", "on-host", "--bin-dir=" + m.alone + "/bin", "--", "/programs/agent", m.alone, "--", "/programs/kubelet"},
+				SecurityContext: &corev1.SecurityContext{Privileged: &privileged},
+				VolumeMounts:    []corev1.VolumeMount{{Name: "programs", MountPath: "/programs"}},
+			}},
+		},
+	}
+	pod, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := fmt.Sprintf("/proc/%d/root%s", m.first, m.alone)
+	n.eventually(time.Minute, "it is on the host", func(context.Context) error {
+		_, err := os.Stat(seen + "/ready")
+		return err
+	})
+	said := m.inside("cat", m.alone+"/said")
+	var pid int
+	if _, err := fmt.Sscanf(said, "in the host, process %d "+m.alone+" -- "+m.alone+"/bin/kubelet-", &pid); err != nil {
+		t.Fatalf("it says %q: %v", said, err)
+	}
+	if got := m.inside("cat", fmt.Sprintf("/proc/%d/cgroup", pid)); !strings.Contains(got, "pod"+string(pod.UID)) {
+		t.Errorf("it is not in the cgroup of its pod:\n%s", got)
+	}
+	if got := m.inside("cat", m.alone+"/mounted/file"); got != "hello\n" {
+		t.Errorf("what it has mounted holds %q on the host", got)
+	}
+	if err := pods.Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually(time.Minute, "the pod has gone", func(ctx context.Context) error {
+		if _, err := pods.Get(ctx, pod.Name, getOptions); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is still there: %v", err)
+		}
+		return nil
+	})
+	if got := m.processes(); strings.Contains(got, m.alone+" -- ") || strings.Contains(got, "sleep 4711") {
+		t.Errorf("processes of the pod live on:\n%s", got)
+	}
+	if got := m.inside("cat", m.alone+"/mounted/file"); got != "hello\n" {
+		t.Errorf("what it has mounted is gone with the pod: %q", got)
 	}
 }
