@@ -100,7 +100,7 @@ configuration is invalid, 5 another agent works on --dynamic-config-dir.`,
 		}
 		return usage("%w; see %s --help%s", err, cmd.CommandPath(), hint)
 	})
-	root.AddCommand(statusCommand(), checkCommand(), defaultsCommand(), forgetCommand(), rbacCommand(), versionCommand())
+	root.AddCommand(statusCommand(), checkCommand(), defaultsCommand(), forgetCommand(), rbacCommand(), onHostCommand(), versionCommand())
 	root.CompletionOptions.DisableDefaultCmd = true
 	return root
 }

@@ -346,7 +346,18 @@ func (v *nodeView) printStatus(line func(key, format string, args ...any), ago f
 	for _, uid := range v.pair.config.Spec.Revoked {
 		line("Revoked", "UID: %s", uid)
 	}
-	line("Agent", "%s, kubelet %s, source %s, run mode %s", dash(v.AgentVersion), dash(v.ComponentVersion), cmp.Or(v.RemoteConfig, "NodeConfig"), dash(v.RunMode))
+	line("Agent", "%s, kubelet %s, source %s, run mode %s", dash(v.AgentVersion), dash(v.ComponentVersion), cmp.Or(v.RemoteConfig, "NodeConfig"), runMode(st.RunMode))
+}
+
+// runMode explains what kind of agent runs, where that is not the only one there may be.
+func runMode(mode v1alpha1.RunMode) string {
+	switch mode {
+	case v1alpha1.RunModeBootstrap:
+		return "Bootstrap: on the host, until a self-hosted kubelet takes over"
+	case v1alpha1.RunModeSelfHosted:
+		return "SelfHosted: in a pod"
+	}
+	return dash(string(mode))
 }
 
 // objectOf names what a configuration comes from, after its label.

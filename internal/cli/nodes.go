@@ -42,7 +42,10 @@ func (a *app) nodesCommand() *cobra.Command {
 
 ASSIGNED is a rollout and its revision, the name of a ConfigMap that a person assigned, or local. CONFIGOK is the status
 of the node's condition and its reason. TRIAL is how long the trial has been going on, and how long it takes at least.
-SINCE is how long CONFIGOK has been what it is. Nodes without an agent are shown too.`,
+SINCE is how long CONFIGOK has been what it is. Nodes without an agent are shown too.
+
+-o wide adds the versions of kubelet and agent, where the agent takes configuration from, and what kind of agent runs:
+Host, started by the init system for good; Bootstrap, until a self-hosted one takes over; SelfHosted, in a pod.`,
 		Example: `  # All nodes
   kubectl evenkeel nodes
 
@@ -82,7 +85,7 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 	if err != nil {
 		return err
 	}
-	out := &nodeRows{w: a.Out, format: o.output, standing: o.rollout != "", agents: map[string]int{}, Items: []nodeRow{}}
+	out := &nodeRows{w: a.Out, format: o.output, standing: o.rollout != "", agents: map[string]int{}, modes: map[string]int{}, Items: []nodeRow{}}
 	show := func(row nodeRow) error {
 		failed := row.ConfigOK.Status == string(metav1.ConditionFalse)
 		if o.rollout != "" {
@@ -314,13 +317,18 @@ type nodeRows struct {
 	n int
 	// agents counts nodes by the version of their agent.
 	agents map[string]int
-	Items  []nodeRow `json:"items"`
+	// modes counts nodes by what kind of agent runs there.
+	modes map[string]int
+	Items []nodeRow `json:"items"`
 }
 
 func (r *nodeRows) add(row nodeRow) error {
 	r.n++
 	if row.AgentVersion != "" {
 		r.agents[row.AgentVersion]++
+	}
+	if row.RunMode != "" {
+		r.modes[row.RunMode]++
 	}
 	switch r.format {
 	case formatJSON, formatYAML:
@@ -356,8 +364,10 @@ func (r *nodeRows) end(errOut io.Writer) error {
 		if err := r.table.Flush(); err != nil {
 			return err
 		}
-		if note := versionNote(r.agents); note != "" {
-			fmt.Fprintln(errOut, note)
+		for _, note := range []string{versionNote(r.agents), bootstrapNote(r.modes)} {
+			if note != "" {
+				fmt.Fprintln(errOut, note)
+			}
 		}
 	}
 	return nil
@@ -378,6 +388,19 @@ func versionNote(agents map[string]int) string {
 		}
 	}
 	return oneLine(fmt.Sprintf("note: %d of %d agents run another version (%s) than most (%s): -o wide shows which", others, all, few(versions[1:]), versions[0]))
+}
+
+// bootstrapNote says on how many nodes the self-hosted kubelet does not run; "" if there are none.
+func bootstrapNote(modes map[string]int) string {
+	waits := modes[string(v1alpha1.RunModeBootstrap)]
+	if waits == 0 {
+		return ""
+	}
+	all := 0
+	for _, n := range modes {
+		all += n
+	}
+	return fmt.Sprintf("note: the bootstrap kubelet runs on %d of %d nodes, and no self-hosted one: -o wide shows which", waits, all)
 }
 
 func (r *nodeRows) header() []string {

@@ -202,3 +202,34 @@ func TestAgentsOfAnotherVersionAreTold(t *testing.T) {
 		t.Errorf("of the same version: %q", got.err)
 	}
 }
+
+func TestWhichKindOfAgentRunsIsShownWithItsVersions(t *testing.T) {
+	for name, mode := range map[string]v1alpha1.RunMode{
+		"kinds-a": v1alpha1.RunModeSelfHosted, "kinds-b": v1alpha1.RunModeBootstrap, "kinds-c": v1alpha1.RunModeHost,
+	} {
+		givenNode(t, name, "kinds", "z1")
+		givenConfig(t, name, nil, func(st *v1alpha1.NodeConfigStatus) {
+			if st.RunMode = mode; mode == v1alpha1.RunModeSelfHosted {
+				st.ComponentVersion = "v1.37.0" // newer than what the Node says
+			}
+		})
+	}
+	givenNode(t, "kinds-d", "kinds", "z1") // without an agent
+	wide := evenkeel(t, "nodes", "-l", "pool=kinds", "-o", "wide")
+	wide.says(t, "ZONE KUBELET AGENT SOURCE RUN-MODE PROBLEMS\n", "z1 v1.37.0 v0.1.0 NodeConfig SelfHosted -\n",
+		"z1 v1.36.3 v0.1.0 NodeConfig Bootstrap -\n", "z1 v1.36.3 v0.1.0 NodeConfig Host -\n")
+	const want = "note: the bootstrap kubelet runs on 1 of 3 nodes, and no self-hosted one: -o wide shows which\n"
+	if got := evenkeel(t, "nodes", "-l", "pool=kinds"); got.err != want || wide.err != want {
+		t.Errorf("the notes are %q and %q, want %q", got.err, wide.err, want)
+	}
+	got := evenkeel(t, "nodes", "-l", "pool=kinds", "-o", "json")
+	var list struct{ Items []nodeRow }
+	if err := json.Unmarshal([]byte(got.out), &list); err != nil || len(list.Items) != 4 || got.err != "" {
+		t.Fatalf("as JSON: %+v, %v", got, err)
+	}
+	if row := list.Items[0]; row.RunMode != "SelfHosted" || row.ComponentVersion != "v1.37.0" || row.AgentVersion != "v0.1.0" {
+		t.Errorf("as JSON: %+v", row)
+	}
+	evenkeel(t, "node", "kinds-a").says(t, "Agent: v0.1.0, kubelet v1.37.0, source NodeConfig, run mode SelfHosted: in a pod\n")
+	evenkeel(t, "node", "kinds-b").says(t, "Agent: v0.1.0, kubelet v1.36.3, source NodeConfig, run mode Bootstrap: on the host, until a self-hosted kubelet takes over\n")
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evenkeel/evenkeel/internal/hostns"
+)
+
+// exitNotOnHost says that on-host cannot get on the host.
+const exitNotOnHost = 6
+
+func onHostCommand() *cobra.Command {
+	var o onHostOptions
+	cmd := &cobra.Command{
+		Use:   "on-host [flags] -- AGENT [AGENT FLAGS] -- KUBELET [KUBELET FLAGS]",
+		Short: "In a pod: go on as an agent on the host, with programs of the image",
+		Long: `on-host is the first thing that a pod with a self-hosted kubelet runs. It copies
+agent and kubelet of the pod's image to --bin-dir on the host, enters the
+namespaces of the host's first process, and becomes the agent there: the same
+process, with the same process ID and the same standard output, in the cgroup of
+its container. So it stops with its pod.
+
+The pod needs hostPID: true and securityContext.privileged: true. No directory
+of the host has to be mounted. AGENT and KUBELET are absolute paths in the image,
+of programs that need no libraries.
+
+The environment is kept, but for KUBERNETES_SERVICE_* and KUBERNETES_PORT*, and
+for PATH, which becomes that of the host's services.
+
+Exit codes: those of the agent; before it runs 1 error, 3 usage, 6 it cannot get
+on the host, and what the pod lacks for it.`,
+		Example: `  evenkeel-agent on-host -- \
+    /evenkeel-agent --dynamic-config-dir=/var/lib/evenkeel --lock-file=/var/run/lock/kubelet.lock -- \
+    /kubelet --kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			second := slices.Index(args, "--")
+			if cmd.ArgsLenAtDash() != 0 || second < 1 || second+1 == len(args) {
+				return usage("on-host takes the agent's and the kubelet's command line: evenkeel-agent on-host [flags] -- AGENT [its flags] -- KUBELET [its flags]")
+			}
+			return o.run(cmd.Context(), args, second)
+		},
+	}
+	cmd.Flags().StringVar(&o.binDir, "bin-dir", "/var/lib/evenkeel/bin", "directory on the host for the copies of agent and kubelet")
+	cmd.Flags().IntVar(&o.keep, "keep", 3, "how many copies of each to keep; what runs stays anyway")
+	return cmd
+}
+
+type onHostOptions struct {
+	binDir string
+	keep   int
+}
+
+// run becomes the agent of a command line. It returns only if that fails.
+func (o *onHostOptions) run(ctx context.Context, argv []string, second int) error {
+	switch {
+	case !filepath.IsAbs(o.binDir):
+		return usage("--bin-dir must be an absolute path, not %q", o.binDir)
+	case o.keep < 1:
+		return usage("--keep must be 1 or more, not %d", o.keep)
+	}
+	var programs []*hostns.Program
+	for _, i := range []int{0, second + 1} {
+		p, err := hostns.OpenProgram(argv[i])
+		if err != nil {
+			return usage("%w", err)
+		}
+		defer p.Close()
+		programs = append(programs, p)
+	}
+	// From here on a signal ends the process, which leaves nothing half-done: caught, one that comes just before the
+	// exec would be lost.
+	signal.Reset(syscall.SIGTERM, syscall.SIGINT)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err := o.enter(); err != nil {
+		return err
+	}
+	bin, err := hostns.OpenBin(filepath.Clean(o.binDir))
+	if err != nil {
+		return notOnHost(err)
+	}
+	defer bin.Close()
+	argv = slices.Clone(argv)
+	for k, i := range []int{0, second + 1} {
+		if argv[i], err = bin.Put(programs[k]); err != nil {
+			return notOnHost(err)
+		}
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if err := bin.Prune(o.keep, programs...); err != nil {
+		log.Warn("cannot remove old copies of programs", "err", err)
+	}
+	log.Info("going on on the host", "agent", argv[0], "kubelet", argv[second+1])
+	err = syscall.Exec(argv[0], argv, hostns.Environ(os.Environ()))
+	return notOnHost(fmt.Errorf("run %s on the host (it must need no libraries of the image's): %w", argv[0], err))
+}
+
+// enter takes this goroutine to the host.
+func (o *onHostOptions) enter() error {
+	if err := hostns.CheckPIDs(os.Getenv("KUBERNETES_SERVICE_HOST") != ""); err != nil {
+		return notOnHost(err)
+	}
+	host, err := hostns.Open(hostns.First)
+	if err != nil {
+		return notOnHost(err)
+	}
+	defer host.Close()
+	if err := host.Enter(); err != nil {
+		return notOnHost(err)
+	}
+	return nil
+}
+
+func notOnHost(err error) error { return &exit{exitNotOnHost, err} }

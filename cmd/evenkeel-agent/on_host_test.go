@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// argsVar has the arguments, as JSON, with which this test binary, started again, is evenkeel-agent.
+const argsVar = "EVENKEEL_AGENT_TEST_ARGS"
+
+func TestTheAgentItselfStartedByAnotherTest(t *testing.T) {
+	raw := os.Getenv(argsVar)
+	if raw == "" {
+		return
+	}
+	var args []string
+	if err := json.Unmarshal([]byte(raw), &args); err != nil {
+		t.Fatal(err)
+	}
+	_ = os.Unsetenv(argsVar)
+	os.Args = append(os.Args[:1], args...)
+	main()
+	os.Exit(0)
+}
+
+// onNode runs a script that is the first process of a node with its own processes and mounts; $DIR, dir, is a directory
+// with a file system of the node's alone, and "$@" is evenkeel-agent on-host. It returns what was said, and the exit status.
+func onNode(t *testing.T, dir, script string, args ...string) (said string, code int) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs namespaces and mounts of its own, and so root")
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `set -e; mount --make-rprivate /; mount -t proc none /proc
+		mount -t tmpfs -o mode=755 none "$DIR"; echo the host >"$DIR/file"; `+script, "sh",
+		exe, "-test.run=^TestTheAgentItselfStartedByAnotherTest$")
+	cmd.Env = append(os.Environ(), argsVar+"="+string(raw), "DIR="+dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// image is a directory with an agent that says how it was started, and a kubelet.
+func image(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"agent":   "#!/bin/sh\necho \"agent $0 $* in $(cat \"$DIR/file\"), API ${KUBERNETES_SERVICE_HOST-none}\"; exit 9\n",
+		"broken":  "#!/not/there\n",
+		"kubelet": "#!/bin/sh\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// A container: with mounts of its own, in which the file says so.
+const container = `export KUBERNETES_SERVICE_HOST=10.0.0.1; unshare --mount --uts --ipc --net --cgroup \
+	sh -ec 'mount -t tmpfs none "$DIR"; echo the container >"$DIR/file"; exec "$@"' sh "$@"; `
+
+func TestOnHostBecomesTheAgentOnTheHostWithTheCopiedKubelet(t *testing.T) {
+	dir := image(t)
+	for _, tt := range []struct{ name, script, entered string }{
+		{"in a pod", container, "the host, API none"},
+		{"in a pod that is started again", container + container, "the host, API none"},
+		{"on the host already", `"$@"; `, "the host, API none"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bin := filepath.Join(t.TempDir(), "bin")
+			said, code := onNode(t, t.TempDir(), "set +e; "+tt.script+"exit", "on-host", "--bin-dir="+bin, "--",
+				dir+"/agent", "--lock-file=/l", "--", dir+"/kubelet", "--v=2", "--", "more")
+			copies, err := filepath.Glob(bin + "/*")
+			if err != nil || len(copies) != 2 {
+				t.Fatalf("copies: %q, %v; it said %s", copies, err, said)
+			}
+			want := fmt.Sprintf("agent %s --lock-file=/l -- %s --v=2 -- more in %s\n", copies[0], copies[1], tt.entered)
+			if !strings.Contains(said, want) || code != 9 {
+				t.Errorf("exit status %d, and it said\n%swant %s", code, said, want)
+			}
+			if want := fmt.Sprintf("level=INFO msg=\"going on on the host\" agent=%s kubelet=%s\n", copies[0], copies[1]); !strings.Contains(said, want) {
+				t.Errorf("it does not say %s", want)
+			}
+		})
+	}
+}
+
+func TestOnHostSaysWhatThePodLacksWithAnExitCodeOfItsOwn(t *testing.T) {
+	dir := image(t)
+	for _, tt := range []struct{ name, script, agent, words string }{
+		{"no hostPID", `export KUBERNETES_SERVICE_HOST=10.0.0.1; exec "$@"`, "agent",
+			"evenkeel-agent: cannot go on on the host: this is process 1, the first of a container, not of the node; the pod needs hostPID: true\n"},
+		{"not privileged", `unshare --mount setpriv --bounding-set=-sys_admin "$@"; exit`, "agent",
+			"evenkeel-agent: cannot go on on the host: enter the mnt namespace; the container needs securityContext.privileged: true: operation not permitted\n"},
+		{"without any capability", `unshare --mount setpriv --bounding-set=-all "$@"; exit`, "agent",
+			"evenkeel-agent: cannot go on on the host: process 1 may not be looked at; the container needs securityContext.privileged: true: "},
+		{"noexec", `mount -o remount,noexec "$DIR"; unshare --mount "$@"; exit`, "agent", "is on a file system of the host that is mounted noexec: take another one\n"},
+		{"full", `mount -o remount,size=4k "$DIR"; unshare --mount "$@"; exit`, "agent", "no space left on device\n"},
+		{"a program that needs what the image has", `"$@"; exit`, "broken", "(it must need no libraries of the image's): no such file or directory\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			host := t.TempDir()
+			said, code := onNode(t, host, "set +e; "+tt.script, "on-host", "--bin-dir="+host+"/bin", "--", dir+"/"+tt.agent, "--", dir+"/kubelet")
+			if !strings.Contains(said, tt.words) || code != exitNotOnHost {
+				t.Errorf("exit status %d, and it said %q, want %d and %q", code, said, exitNotOnHost, tt.words)
+			}
+		})
+	}
+}
+
+func TestOnHostTakesTwoCommandLinesOfProgramsThatAreThere(t *testing.T) {
+	dir := image(t)
+	agent, kubelet := dir+"/agent", dir+"/kubelet"
+	const shape = "on-host takes the agent's and the kubelet's command line: "
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, shape},
+		{[]string{"--", agent}, shape},
+		{[]string{"--", agent, "--"}, shape},
+		{[]string{"--", "--", kubelet}, shape},
+		{[]string{agent, "--", kubelet, "--", kubelet}, shape},
+		{[]string{"--bin-dir=bin", "--", agent, "--", kubelet}, `--bin-dir must be an absolute path, not "bin"`},
+		{[]string{"--keep=0", "--", agent, "--", kubelet}, "--keep must be 1 or more, not 0"},
+		{[]string{"--", "agent", "--", kubelet}, `program "agent": not an absolute path`},
+		{[]string{"--", agent, "--", dir + "/none"}, "program: open " + dir + "/none: no such file or directory"},
+		{[]string{"--pid=1", "--", agent, "--", kubelet}, "unknown flag: --pid; see evenkeel-agent on-host --help"},
+	} {
+		_, err := runs(t, append([]string{"on-host"}, c.args...)...)
+		wantUsage(t, err, c.want)
+	}
+}
+
+func TestOnHostThatIsToldToStopBeforeItIsThereStops(t *testing.T) {
+	dir := image(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c := command()
+	c.SetArgs([]string{"on-host", "--", dir + "/agent", "--", dir + "/kubelet"})
+	if err := c.ExecuteContext(ctx); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,314 @@
+package hostns
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func openProgram(t *testing.T, path string) *Program {
+	t.Helper()
+	p, err := OpenProgram(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+func openBin(t *testing.T, dir string) *Bin {
+	t.Helper()
+	b, err := OpenBin(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+// put puts a program of a name and a content.
+func put(t *testing.T, b *Bin, name, content string) (path string, p *Program) {
+	t.Helper()
+	p = openProgram(t, write(t, filepath.Join(t.TempDir(), name), content))
+	path, err := b.Put(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path, p
+}
+
+func TestACopyIsNamedAfterItsContentAndIsMadeOnce(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "made", "bin")
+	b := openBin(t, dir)
+	path, p := put(t, b, "kubelet", "a kubelet")
+	if want := fmt.Sprintf("%s/kubelet-%.12s", dir, fmt.Sprintf("%x", sha256.Sum256([]byte("a kubelet")))); path != want {
+		t.Errorf("the copy is %s, want %s", path, want)
+	}
+	first, err := os.Stat(path)
+	if err != nil || first.Mode() != 0o755 {
+		t.Fatalf("the copy is %v, %v, want mode 0755", first.Mode(), err)
+	}
+	old := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(path, old, old); err != nil {
+		t.Fatal(err)
+	}
+	again, err := b.Put(p)
+	if err != nil || again != path {
+		t.Fatalf("again it is %s, %v", again, err)
+	}
+	if second, err := os.Stat(path); err != nil || !os.SameFile(first, second) || time.Since(second.ModTime()) > time.Minute {
+		t.Errorf("again it is another file, or of %v, %v", second.ModTime(), err)
+	}
+}
+
+func TestACopyThatIsNotWhatItsNameSaysIsReplaced(t *testing.T) {
+	for name, spoil := range map[string]func(path string) error{
+		"other content":    func(path string) error { return os.WriteFile(path, []byte("a kobold!"), 0o755) },
+		"cut off":          func(path string) error { return os.Truncate(path, 3) },
+		"not executable":   func(path string) error { return os.Chmod(path, 0o644) },
+		"others may write": func(path string) error { return os.Chmod(path, 0o777) },
+		"a symbolic link": func(path string) error {
+			return errors.Join(os.Rename(path, path+".elsewhere"), os.Symlink(path+".elsewhere", path))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := openBin(t, t.TempDir())
+			path, p := put(t, b, "kubelet", "a kubelet")
+			if err := spoil(path); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.Put(p); err != nil {
+				t.Fatal(err)
+			}
+			info, err := os.Lstat(path)
+			content, readErr := os.ReadFile(path)
+			if err := errors.Join(err, readErr); err != nil || info.Mode() != 0o755 || string(content) != "a kubelet" {
+				t.Errorf("the copy is %v and holds %q, %v", info.Mode(), content, err)
+			}
+		})
+	}
+}
+
+func TestACopyThatCannotBeMadeLeavesNothing(t *testing.T) {
+	dir := mount(t, 0, "size=64k,mode=755")
+	b := openBin(t, dir)
+	p := openProgram(t, write(t, filepath.Join(t.TempDir(), "kubelet"), strings.Repeat("large", 20_000)))
+	path, err := b.Put(p)
+	if !errors.Is(err, unix.ENOSPC) || path != "" {
+		t.Errorf("got %q, %v", path, err)
+	}
+	says(t, err.Error(), "copy "+p.file.Name()+" to the host: replace "+dir+"/kubelet-")
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// mount is a directory with a file system of its own.
+func mount(t *testing.T, flags uintptr, data string) string {
+	t.Helper()
+	needRoot(t)
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", flags, data); err != nil {
+		t.Skipf("cannot mount: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
+func TestADirectoryFromWhichNothingCanOrMayRunIsRefused(t *testing.T) {
+	needRoot(t)
+	own := func(change func(dir string) error) string {
+		dir := t.TempDir()
+		if err := change(dir); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	file := write(t, filepath.Join(t.TempDir(), "file"), "x")
+	for _, tt := range []struct{ name, dir, words string }{
+		{"noexec", mount(t, unix.MS_NOEXEC, "size=64k,mode=755"), "is on a file system of the host that is mounted noexec"},
+		{"read-only", mount(t, unix.MS_RDONLY, "size=64k,mode=755"), "is on a file system of the host that is mounted read-only"},
+		{"below read-only", mount(t, unix.MS_RDONLY, "size=64k,mode=755") + "/bin", "read-only file system"},
+		{"others may write", own(func(dir string) error { return os.Chmod(dir, 0o777) }), "mode 0777): others than user 0 may write to it, and so choose what runs here"},
+		{"another owner", own(func(dir string) error { return os.Chown(dir, 65534, 0) }), "(owner 65534, "},
+		{"a file", file, "not a directory"},
+		{"below a file", file + "/bin", file + ": not a directory"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b, err := OpenBin(tt.dir)
+			if b != nil {
+				t.Error("it is open")
+			}
+			wantRefused(t, err, tt.words)
+		})
+	}
+}
+
+func TestOneProcessAtATimeHasTheDirectory(t *testing.T) {
+	dir := t.TempDir()
+	first := openBin(t, dir)
+	second := make(chan error)
+	go func() {
+		b, err := OpenBin(dir)
+		if err == nil {
+			err = b.Close()
+		}
+		second <- err
+	}()
+	waits := fmt.Sprintf("-> FLOCK  ADVISORY  WRITE %d ", os.Getpid())
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if locks, err := os.ReadFile("/proc/locks"); err != nil || strings.Contains(string(locks), waits) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nobody waits for the directory")
+		}
+	}
+	select {
+	case err := <-second:
+		t.Fatalf("two have it: %v", err)
+	default:
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-second; err != nil {
+		t.Errorf("the second: %v", err)
+	}
+}
+
+func TestOldCopiesGoExceptWhatRunsOrIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	real, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary, err := os.ReadFile(real)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := openBin(t, dir)
+	running, _ := put(t, b, "kubelet", string(binary))
+	named, _ := put(t, b, "kubelet", "an agent that waits will start it")
+	var more []string
+	for i := range 4 {
+		path, _ := put(t, b, "kubelet", fmt.Sprint("kubelet ", i))
+		more = append(more, path)
+	}
+	for i, path := range append([]string{running, named}, more...) { // the later, the newer
+		when := time.Now().Add(time.Duration(i-10) * time.Hour)
+		if err := os.Chtimes(path, when, when); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leftover := more[0] + ".0123abcd.tmp"
+	others := []string{dir + "/agent-0123456789ab", dir + "/kubelet", dir + "/kubelet-0123456789ab.mine", dir + "/mykubelet-0123456789ab"}
+	for _, path := range append(others, leftover) {
+		write(t, path, "x")
+	}
+	runs := exec.Command(running, "600")
+	runs.Args[0] = "another name"
+	names := exec.Command("sh", "-c", "read line", named)
+	if in, err := names.StdinPipe(); err != nil {
+		t.Fatal(err)
+	} else {
+		t.Cleanup(func() { _ = in.Close() })
+	}
+	for _, cmd := range []*exec.Cmd{runs, names} {
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		})
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	b = openBin(t, dir)
+	// A second program of the same name is put at the same time, and may not go either.
+	oldest, p := put(t, b, "kubelet", "kubelet 0")
+	latest, q := put(t, b, "kubelet", "the latest")
+	if oldest != more[0] {
+		t.Fatalf("%s is not %s", oldest, more[0])
+	}
+	if err := b.Prune(1, p, q); err != nil {
+		t.Fatal(err)
+	}
+	kept := append([]string{running, named, oldest, latest}, others...)
+	for _, path := range kept {
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("gone: %v", err)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != len(kept) {
+		t.Errorf("left: %v, %v, want %q", left, err, kept)
+	}
+	if err := names.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = names.Wait()
+	if err := b.Prune(2, p); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(named); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what nobody names any more: %v", err)
+	}
+}
+
+func TestWhatIsNotAProgramIsSaid(t *testing.T) {
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
+	if err := unix.Mkfifo(pipe, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	data := write(t, filepath.Join(dir, "data"), "x")
+	if err := os.Chmod(data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"kubelet":                  `program "kubelet": not an absolute path`,
+		dir + "/none":              "program: open " + dir + "/none: no such file or directory",
+		dir:                        "program " + dir + ": not a regular file",
+		pipe:                       "program " + pipe + ": not a regular file",
+		data:                       "program " + data + ": not executable",
+		write(t, dir+"/empty", ""): "program " + dir + "/empty: empty",
+	} {
+		if p, err := OpenProgram(path); p != nil || err == nil || err.Error() != want {
+			t.Errorf("%s: got %v, want %s", path, err, want)
+		}
+	}
+}
+
+func TestADirectoryThatWasClosedOrIsGoneIsAnError(t *testing.T) {
+	dir := t.TempDir()
+	b := openBin(t, dir)
+	p := openProgram(t, write(t, filepath.Join(t.TempDir(), "kubelet"), "a kubelet"))
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Prune(1, p); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Prune: %v", err)
+	}
+	if _, err := b.Put(p); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Put: %v", err)
+	}
+	_ = p.Close()
+	if _, err := b.Put(p); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("Put of a closed program: %v", err)
+	}
+	if err := fit(p.file); err == nil {
+		t.Error("a closed directory is fit")
+	}
+}

@@ -1,0 +1,199 @@
+package hostns
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// program is what is taken to the host: it says where it is, and ends in its own way on SIGTERM.
+const program = `#!/bin/sh
+trap 'echo told to stop; exit 7' TERM
+echo "process $$ $0 $*"
+echo "environment $PATH $KUBERNETES_SERVICE_HOST $MINE"
+echo "$(cat "$1") in $(pwd) as $(hostname)"
+echo ready
+while :; do sleep 600 & wait $!; done
+`
+
+// onHost starts the program in a container, from where it goes to a host; it has said where it is.
+func onHost(t *testing.T, host *process, dir string) (p *process, said []string) {
+	t.Helper()
+	image := t.TempDir()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := write(t, filepath.Join(t.TempDir(), "program"), program)
+	// What is in the image is not to be seen on the host; and the other way round.
+	cmd := exec.Command("/bin/sh", "-ec", `mount --make-rprivate /
+		mount -t tmpfs none "$0"; cp "$1" "$0/program"; hostname container; cd "$0"; shift; exec "$@"`,
+		image, script, exe, strconv.Itoa(host.Process.Pid), dir+"/bin", image+"/program", dir+"/file", "argument")
+	cmd.Env = append(os.Environ(), doVar+"=exec", "KUBERNETES_SERVICE_HOST=10.0.0.1", "MINE=kept")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWUTS |
+		syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC | syscall.CLONE_NEWCGROUP}
+	p = start(t, cmd)
+	for line := p.line(t); line != "ready"; line = p.line(t) {
+		if said = append(said, line); line == "" {
+			t.Fatalf("it says %q and ends", said)
+		}
+	}
+	return p, said
+}
+
+func TestAProgramOfAContainerGoesOnOnTheHostAsTheSameProcess(t *testing.T) {
+	dir := t.TempDir()
+	host := shell(t, syscall.CLONE_NEWUTS|syscall.CLONE_NEWIPC,
+		fmt.Sprintf("mount -t tmpfs -o mode=755 none %[1]s; echo from the host >%[1]s/file; hostname the-host; echo ready; exec sleep 600", dir))
+	p, said := onHost(t, host, dir)
+
+	copied, err := filepath.Glob(fmt.Sprintf("/proc/%d/root%s/bin/*", host.Process.Pid, dir))
+	if err != nil || len(copied) != 1 || !strings.HasPrefix(filepath.Base(copied[0]), "program-") {
+		t.Fatalf("copies on the host: %q, %v", copied, err)
+	}
+	want := []string{
+		fmt.Sprintf("process %d %s/bin/%s %s/file argument", p.Process.Pid, dir, filepath.Base(copied[0]), dir),
+		"environment " + Path + "  kept",
+		"from the host in / as the-host",
+	}
+	if diff := cmp.Diff(want, said); diff != "" {
+		t.Errorf("(- want, + got)\n%s", diff)
+	}
+	for _, ns := range entered {
+		theirs, _ := os.Readlink(namespacePath(strconv.Itoa(host.Process.Pid), ns.name))
+		if got, err := os.Readlink(namespacePath(strconv.Itoa(p.Process.Pid), ns.name)); err != nil || got != theirs {
+			t.Errorf("it is in %s (%v), the host in %s", got, err, theirs)
+		}
+	}
+	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.line(t); got != "told to stop" {
+		t.Errorf("on SIGTERM it says %q", got)
+	}
+	if err := p.Wait(); p.ProcessState.ExitCode() != 7 {
+		t.Errorf("it ended with %v, want its own exit status 7", err)
+	}
+}
+
+func TestTheRootDirectoryIsThatOfTheHostsFirstProcess(t *testing.T) {
+	dir := t.TempDir()
+	root := filepath.Join(dir, "root")
+	host := shell(t, 0, fmt.Sprintf(`mkdir %[2]s; mount --bind / %[2]s; mount -t tmpfs -o mode=755 none %[2]s%[1]s
+		echo in its root >%[2]s%[1]s/file; mount -t proc none %[2]s/proc; echo ready; exec chroot %[2]s sleep 600`, dir, root))
+	_, said := onHost(t, host, dir)
+	if want := "in its root in / as "; len(said) != 3 || !strings.HasPrefix(said[2], want) {
+		t.Errorf("it says %q, want %q", said, want)
+	}
+}
+
+func TestOnTheHostThereIsNothingToEnter(t *testing.T) {
+	host, err := Open(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := host.Enters(); len(got) > 0 {
+		t.Errorf("enters %q", got)
+	}
+	done := make(chan error)
+	go func() { done <- host.Enter() }() // its thread ends with it
+	if err := <-done; err != nil {
+		t.Errorf("Enter: %v", err)
+	}
+	if err := host.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if err := CheckPIDs(false); err != nil {
+		t.Errorf("CheckPIDs: %v", err)
+	}
+}
+
+func TestAProcessWhoseFirstProcessIsNotTheNodesIsRefused(t *testing.T) {
+	inside := shell(t, syscall.CLONE_NEWPID, "mount -t proc none /proc; echo ready; exec sleep 600") // a pod that shares its processes
+	pod := strconv.Itoa(inside.Process.Pid)
+	const own = `mount --make-rprivate /; mount -t proc none /proc; `
+	for _, tt := range []struct {
+		name, do string
+		before   []string
+		flags    uintptr
+		words    []string
+	}{
+		{"the container's first process", "check", []string{"/bin/sh", "-ec", own + `exec "$0"`}, syscall.CLONE_NEWPID,
+			[]string{"this is process 1, the first of a container", "hostPID: true"}},
+		{"below a container's shell", "check in a pod", []string{"/bin/sh", "-ec", own + `"$0"; exit`}, syscall.CLONE_NEWPID,
+			[]string{"process 1 is the container's, not the node's", "hostPID: true"}},
+		{"below a node's first process that is itself in a container", "check", []string{"/bin/sh", "-ec", own + `"$0"; exit`}, syscall.CLONE_NEWPID,
+			[]string{"<nil>"}},
+		{"a pod that shares its processes", "check", []string{"nsenter", "--target=" + pod, "--pid", "--mount"}, 0,
+			[]string{"process 1 is not the node's first, but one of the pod's", "hostPID: true"}},
+		{"the host's /proc without its processes", "check", []string{"/bin/sh", "-ec", `exec "$0"`}, syscall.CLONE_NEWPID,
+			[]string{"/proc shows the processes of another PID namespace, where this one (1) is ", "hostPID: true"}},
+		{"no /proc", "check", []string{"/bin/sh", "-ec", `mount --make-rprivate /; mount -t tmpfs none /proc; exec "$0"`}, 0,
+			[]string{"/proc is not to be seen", "no such file"}},
+		{"a /proc that hides others", "check", []string{"/bin/sh", "-ec", `mount --make-rprivate /; mount -t proc -o hidepid=2 none /proc; exec setpriv --reuid=65534 --regid=65534 --clear-groups "$0"`}, 0,
+			[]string{"/proc hides the processes of others", "no such file"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cmd := again(t, tt.do, tt.before...)
+			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: tt.flags | syscall.CLONE_NEWNS}
+			p := start(t, cmd)
+			says(t, p.line(t), slices.Concat([]string{"refused: "}, tt.words)...)
+		})
+	}
+}
+
+func TestAHostThatCannotBeEnteredIsRefused(t *testing.T) {
+	host := shell(t, 0, "echo ready; exec sleep 600")
+	pod := shell(t, syscall.CLONE_NEWPID, "echo ready; exec sleep 600")
+	pid := strconv.Itoa(host.Process.Pid)
+	for _, tt := range []struct {
+		name   string
+		before []string
+		pid    string
+		words  []string
+	}{
+		{"no capabilities", []string{"setpriv", "--bounding-set=-sys_admin"}, pid, []string{"enter the mnt namespace", "privileged: true", "operation not permitted"}},
+		{"another user", []string{"setpriv", "--reuid=65534", "--clear-groups"}, pid, []string{"process " + pid + " may not be looked at", "privileged: true", "permission denied"}},
+		{"no such process", []string{"env"}, "999999999", []string{"process 999999999 is not to be seen in /proc", "no such file"}},
+		{"another PID namespace", []string{"env"}, strconv.Itoa(pod.Process.Pid), []string{"is in another PID namespace", "hostPID: true"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cmd := again(t, "enter", tt.before...)
+			cmd.Args = append(cmd.Args, tt.pid)
+			p := start(t, cmd)
+			says(t, p.line(t), slices.Concat([]string{"refused: cannot go on on the host: "}, tt.words)...)
+		})
+	}
+}
+
+func TestTheEnvironmentLosesWhatIsTrueInAPodOnly(t *testing.T) {
+	got := Environ([]string{"A=1", "PATH=/bin", "KUBERNETES_SERVICE_HOST=10.0.0.1", "KUBERNETES_SERVICE_PORT_HTTPS=443", "KUBERNETES_PORT=tcp://10.0.0.1:443",
+		"KUBERNETES_PORT_443_TCP=x", "KUBERNETES_PORTAL=mine", "HOME=/", "PATHS=x"})
+	want := []string{"A=1", "KUBERNETES_PORTAL=mine", "HOME=/", "PATHS=x", "PATH=" + Path}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(- want, + got)\n%s", diff)
+	}
+}
+
+func TestAHostIsClosedTwiceWithoutHarm(t *testing.T) {
+	host := shell(t, 0, "echo ready; exec sleep 600")
+	h, err := Open(host.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := h.Enters(); !slices.Equal(got, []string{"mnt"}) {
+		t.Errorf("enters %q, want the mounts alone", got)
+	}
+	if err := errors.Join(h.Close(), h.Close()); err != nil {
+		t.Error(err)
+	}
+}

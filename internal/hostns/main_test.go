@@ -1,0 +1,160 @@
+package hostns
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// doVar tells this test binary, started again, to do one of the things below and not the tests.
+const doVar = "HOSTNS_TEST"
+
+func TestMain(m *testing.M) {
+	if do := os.Getenv(doVar); do != "" {
+		fmt.Println("refused:", carryOut(do, os.Args[1:]))
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// carryOut does what a container's first process would: check; or enter PID; or exec PID DIR PROGRAM ARG...
+func carryOut(do string, args []string) error {
+	if do == "check" || do == "check in a pod" {
+		return CheckPIDs(do != "check")
+	}
+	pid, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	host, err := Open(pid)
+	if err != nil {
+		return err
+	}
+	if do == "enter" {
+		return host.Enter()
+	}
+	p, err := OpenProgram(args[2])
+	if err != nil {
+		return err
+	}
+	if err := host.Enter(); err != nil {
+		return err
+	}
+	bin, err := OpenBin(args[1])
+	if err != nil {
+		return err
+	}
+	path, err := bin.Put(p)
+	if err != nil {
+		return err
+	}
+	return syscall.Exec(path, append([]string{path}, args[3:]...), Environ(os.Environ()))
+}
+
+// again is a command that starts this test binary to do something.
+func again(t *testing.T, do string, before ...string) *exec.Cmd {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	argv := append(before, exe)
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), doVar+"="+do)
+	return cmd
+}
+
+// process is one that has started, and lives until the test ends.
+type process struct {
+	*exec.Cmd
+	said *bufio.Reader
+}
+
+func start(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	needRoot(t)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with what it has started
+	t.Cleanup(func() {
+		kill()
+		_ = cmd.Wait()
+	})
+	stop := time.AfterFunc(30*time.Second, kill) // so that no test hangs on what it says
+	t.Cleanup(func() { stop.Stop() })
+	return &process{cmd, bufio.NewReader(out)}
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs namespaces and mounts of its own, and so root")
+	}
+}
+
+// line is the next line that the process says.
+func (p *process) line(t *testing.T) string {
+	t.Helper()
+	line, err := p.said.ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(line)
+}
+
+// write makes an executable of the test's own.
+func write(t *testing.T, path, content string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// shell starts a process in namespaces of its own that ends its preparations with saying "ready".
+func shell(t *testing.T, flags uintptr, script string) *process {
+	t.Helper()
+	cmd := exec.Command("/bin/sh", "-ec", "mount --make-rprivate /\n"+script)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags | syscall.CLONE_NEWNS}
+	p := start(t, cmd)
+	if got := p.line(t); got != "ready" {
+		t.Fatalf("a process with namespaces of its own says %q", got)
+	}
+	return p
+}
+
+// wantRefused checks that an error is ErrRefused and says why.
+func wantRefused(t *testing.T, err error, words ...string) {
+	t.Helper()
+	if !errors.Is(err, ErrRefused) {
+		t.Fatalf("error %v, want one that is ErrRefused", err)
+	}
+	says(t, err.Error(), words...)
+}
+
+func says(t *testing.T, got string, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if !strings.Contains(got, w) {
+			t.Errorf("%q does not say %q", got, w)
+		}
+	}
+}
