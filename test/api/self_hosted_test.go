@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -14,8 +15,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/evenkeel/evenkeel/internal/localcluster"
 )
 
 // selfHosted is the DaemonSet that the API server makes of a kustomization; it is not kept.
@@ -145,5 +150,57 @@ func TestTheSelfHostedKubeletGoesAndComesAsOneThing(t *testing.T) {
 	mustKubectl(t, "delete", "-k", filepath.Join(root, "config/self-hosted"))
 	if _, err := daemonSets.Get(t.Context(), "evenkeel-kubelet", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Error(errors.Join(errors.New("it is still there"), err))
+	}
+}
+
+func TestTheSelfHostedKubeletIsBoundToTheNodesWhoseOwnGivesWayAndToNoOther(t *testing.T) {
+	c, err := localcluster.Start(t.Context(), localcluster.Options{Manifests: filepath.Join(root, "config/self-hosted")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := c.StartControllers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	client := kubernetes.NewForConfigOrDie(c.AdminConfig())
+	for _, name := range []string{"stays", "pivots"} {
+		labels := map[string]string{"kubernetes.io/os": "linux"}
+		if name == "pivots" {
+			labels["evenkeel.dev/kubelet"] = "self-hosted"
+		}
+		// As a bootstrap kubelet registers it.
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{
+			{Key: "component", Value: "kubelet", Effect: corev1.TaintEffectNoSchedule},
+			{Key: "component", Value: "kubelet", Effect: corev1.TaintEffectNoExecute},
+		}}}
+		if node, err = client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		node.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi"), "pods": resource.MustParse("10")}
+		node.Status.Capacity = node.Status.Allocatable
+		if _, err := client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
+		d, err := client.AppsV1().DaemonSets("kube-system").Get(ctx, "evenkeel-kubelet", metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		pods, err := client.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{})
+		if err != nil || len(pods.Items) == 0 || pods.Items[0].Spec.NodeName == "" || d.Status.CurrentNumberScheduled == 0 {
+			return false, err
+		}
+		if at := pods.Items[0].Spec.NodeName; len(pods.Items) != 1 || at != "pivots" || d.Status.DesiredNumberScheduled != 1 {
+			t.Errorf("%d pods, the first on %s, %d are wanted; want one on pivots", len(pods.Items), at, d.Status.DesiredNumberScheduled)
+		}
+		return true, nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
