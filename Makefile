@@ -14,7 +14,7 @@ AS_ROOT := $(if $(SUDO),$(SUDO) env PATH="$$PATH" CGO_ENABLED=0 GOMODCACHE="$$(g
 
 export CGO_ENABLED := 0
 
-.PHONY: help build tools deps demo test bench bench-fleet lint generate clean
+.PHONY: help build tools image deps demo test bench bench-fleet lint generate clean
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,16 @@ $(TOOLS)/.built: tools/go.mod tools/go.sum
 	  (cd tools && go build -trimpath -ldflags "$(K8S_LDFLAGS)" -o ../$(TOOLS)/$$name "$$pkg"); \
 	done
 	@touch $@
+
+# The images: the tag of each, and the programs in it, of which the first is what it runs. `make image` needs no Docker.
+REGISTRY ?= evenkeel.dev
+IMAGES := kubelet
+kubelet_TAG ?= $(KUBE_VERSION)
+kubelet_PROGRAMS := bin/evenkeel-agent $(TOOLS)/kubelet
+
+image: build tools ## make dist/evenkeel-kubelet-*.tar: agent and kubelet for a self-hosted kubelet (REGISTRY=..., kubelet_TAG=...)
+	@$(foreach image,$(IMAGES),go run ./internal/image/build -label org.opencontainers.image.version=$($(image)_TAG) \
+	  -label dev.evenkeel.version=$(VERSION) $(REGISTRY)/$(image):$($(image)_TAG) $($(image)_PROGRAMS);)
 
 # A real node needs containerd and friends; with root they are installed when missing.
 DEPS := containerd:containerd runc:runc iptables:iptables /usr/lib/cni/bridge:containernetworking-plugins systemd-analyze:systemd

@@ -110,8 +110,25 @@ func fit(d *os.File) error {
 func (b *Bin) Close() error { return b.lock.Close() }
 
 // Put returns the path of a copy of the program, which it makes, durably and with mode 0755, unless it is there with
-// the right content.
+// the right content. A link of the program's own name leads to it, for whom any version will do.
 func (b *Bin) Put(p *Program) (string, error) {
+	path, err := b.copy(p)
+	if err != nil {
+		return "", err
+	}
+	link := filepath.Join(b.path, p.name)
+	next := link + ".next"
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("link to %s: %w", path, err)
+	}
+	if err := errors.Join(os.Symlink(filepath.Base(path), next), os.Rename(next, link)); err != nil {
+		return "", fmt.Errorf("link to %s: %w", path, err)
+	}
+	return path, nil
+}
+
+// copy returns the path of the copy; see Put.
+func (b *Bin) copy(p *Program) (string, error) {
 	info, err := p.file.Stat()
 	if err != nil {
 		return "", err

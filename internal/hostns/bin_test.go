@@ -312,3 +312,37 @@ func TestADirectoryThatWasClosedOrIsGoneIsAnError(t *testing.T) {
 		t.Error("a closed directory is fit")
 	}
 }
+
+func TestALinkLeadsToTheNewestCopyWhateverIsInItsWay(t *testing.T) {
+	dir := t.TempDir()
+	b := openBin(t, dir)
+	link := filepath.Join(dir, "agent")
+	if err := os.Symlink("nowhere", link+".next"); err != nil { // of one that was interrupted
+		t.Fatal(err)
+	}
+	for _, content := range []string{"one", "two", "one"} {
+		path, _ := put(t, b, "agent", content)
+		if to, err := os.Readlink(link); err != nil || filepath.Join(dir, to) != path {
+			t.Errorf("it leads to %s, %v, want %s", to, err, path)
+		}
+	}
+	if err := os.Remove(link); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(link, "in the way"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p := openProgram(t, write(t, filepath.Join(t.TempDir(), "agent"), "three"))
+	if _, err := b.Put(p); err == nil || !strings.Contains(err.Error(), "link to "+dir) {
+		t.Errorf("%v", err)
+	}
+	if err := errors.Join(os.RemoveAll(link), os.Remove(link+".next")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(link+".next", "in the way"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Put(p); err == nil || !strings.Contains(err.Error(), "link to "+dir) {
+		t.Errorf("%v", err)
+	}
+}

@@ -56,7 +56,7 @@ func TestAProgramOfAContainerGoesOnOnTheHostAsTheSameProcess(t *testing.T) {
 		fmt.Sprintf("mount -t tmpfs -o mode=755 none %[1]s; echo from the host >%[1]s/file; hostname the-host; echo ready; exec sleep 600", dir))
 	p, said := onHost(t, host, dir)
 
-	copied, err := filepath.Glob(fmt.Sprintf("/proc/%d/root%s/bin/*", host.Process.Pid, dir))
+	copied, err := filepath.Glob(fmt.Sprintf("/proc/%d/root%s/bin/program-*", host.Process.Pid, dir))
 	if err != nil || len(copied) != 1 || !strings.HasPrefix(filepath.Base(copied[0]), "program-") {
 		t.Fatalf("copies on the host: %q, %v", copied, err)
 	}

@@ -244,7 +244,7 @@ func tools(t *testing.T, scripts map[string]string) string {
 		t.Fatal(err)
 	}
 	real, dir := filepath.Join(module, "bin", "tools"), t.TempDir()
-	for _, tool := range []string{"etcd", "kube-apiserver", "kubelet"} {
+	for _, tool := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"} {
 		if script, ok := scripts[tool]; ok {
 			script = "#!/bin/sh\nreal=" + filepath.Join(real, tool) + "\n" + script + "\n"
 			err = os.WriteFile(filepath.Join(dir, tool), []byte(script), 0o755)

@@ -1,30 +1,112 @@
 package localcluster
 
 import (
+	"context"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestAnImageIsMadeOfAProgramThatIsThere(t *testing.T) {
-	dir := t.TempDir()
+	dir, none := t.TempDir(), filepath.Join(t.TempDir(), "none")
 	program := filepath.Join(dir, "program")
-	for _, tt := range []struct{ dir, want string }{
-		{dir, "import image evenkeel.dev/x:1: open " + program + ": no such file or directory"},
-		{dir + "/none", "import image evenkeel.dev/x:1: open " + dir + "/none/program.tar: no such file or directory"},
-		{dir, "import image evenkeel.dev/x:1: ctr images import --snapshotter=overlayfs " + dir + "/program.tar: exit status 1"},
+	static := smallProgram(t)
+	for _, tt := range []struct{ dir, program, want string }{
+		{dir, program, "import image evenkeel.dev/x:1: open " + program + ": no such file or directory"},
+		{dir, "images_test.go", "import image evenkeel.dev/x:1: images_test.go is no program: "},
+		{none, static, "import image evenkeel.dev/x:1: open " + none + "/image.tar: no such file or directory"},
+		{dir, static, "import image evenkeel.dev/x:1: ctr images import --snapshotter=overlayfs " + dir + "/image.tar: exit status 1"},
 	} {
 		n := &Node{dir: tt.dir, programs: programs{ctr: "/bin/false"}}
-		err := n.ImportImage(t.Context(), "evenkeel.dev/x:1", "/x", program)
+		err := n.ImportImage(t.Context(), "evenkeel.dev/x:1", "/x", tt.program)
 		if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("got %v, want %s", err, tt.want)
 		}
-		if err := os.WriteFile(program, []byte("x"), 0o755); err != nil {
-			t.Fatal(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// smallProgram is a small static program.
+func smallProgram(t *testing.T) string {
+	t.Helper()
+	module, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Cluster{module: module, tools: filepath.Join(module, "bin", "tools")}
+	program, err := c.buildHelper(t.Context(), "sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
+
+func TestTheImageOfTheSelfHostedKubeletRunsItsTwoPrograms(t *testing.T) {
+	c := startCluster(t, Options{})
+	n := startNode(t, c, "node-a")
+	dir := t.TempDir()
+	for _, args := range [][]string{
+		{"build", "-trimpath", "-ldflags", "-s -w -X main.version=v9.9.9", "-o", filepath.Join(dir, "evenkeel-agent"), "./cmd/evenkeel-agent"},
+		{"run", "./internal/image/build", "-dir", dir, "evenkeel.dev/kubelet:v9.9.9", filepath.Join(dir, "evenkeel-agent"), n.KubeletPath()},
+	} {
+		cmd := exec.CommandContext(t.Context(), "go", args...)
+		cmd.Dir, cmd.Env = c.module, append(os.Environ(), "CGO_ENABLED=0")
+		if said, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, said)
 		}
 	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
-		t.Errorf("left: %v, %v", left, err)
+	archives, err := filepath.Glob(filepath.Join(dir, "evenkeel-kubelet-v9.9.9-*.tar"))
+	if err != nil || len(archives) != 1 {
+		t.Fatalf("archives: %v, %v", archives, err)
+	}
+	if err := n.ImportArchive(t.Context(), archives[0]); err != nil {
+		t.Fatal(err)
+	}
+	client := admin(t, c)
+	kubelet, err := runKubelet(t.Context(), n, client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { kubelet.stop(time.Second) })
+	pods := client.CoreV1().Pods("default")
+	for name, tt := range map[string]struct {
+		args, command []string
+		want          string
+	}{
+		"agent":   {args: []string{"version"}, want: "evenkeel-agent v9.9.9\n"}, // the image's own entrypoint
+		"kubelet": {command: []string{"/kubelet", "--version"}, want: "Kubernetes v1."},
+	} {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.PodSpec{
+				NodeName: n.Name(), AutomountServiceAccountToken: new(bool), RestartPolicy: corev1.RestartPolicyNever,
+				Containers: []corev1.Container{{
+					Name: name, Image: "evenkeel.dev/kubelet:v9.9.9", ImagePullPolicy: corev1.PullNever, Command: tt.command, Args: tt.args,
+				}},
+			},
+		}
+		if _, err := pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, time.Minute, func(ctx context.Context) error {
+			pod, err := pods.Get(ctx, name, metav1.GetOptions{})
+			if err == nil && pod.Status.Phase != corev1.PodSucceeded {
+				err = fmt.Errorf("%s: %s", name, pod.Status.String())
+			}
+			return err
+		})
+		said, err := pods.GetLogs(name, &corev1.PodLogOptions{}).DoRaw(t.Context())
+		if err != nil || !strings.HasPrefix(string(said), tt.want) {
+			t.Errorf("%s says %q, want %q (%v)", name, said, tt.want, err)
+		}
 	}
 }

@@ -1,9 +1,9 @@
 // Package localcluster runs a real etcd and kube-apiserver, and nodes made of a real containerd and CNI, on loopback.
 // It is for the end-to-end tests and the demo: what they see is what an unmodified Kubernetes does.
 //
-// It must not know what runs on its nodes: it prepares everything a stock kubelet needs, and starts none. There is no
-// scheduler and no controller-manager either: tests bind pods to a node by spec.nodeName, with
-// automountServiceAccountToken: false.
+// It must not know what runs on its nodes: it prepares everything a stock kubelet needs, and starts none. Scheduler and
+// controller manager are for who asks for them (StartControllers); without, tests bind pods to a node by spec.nodeName,
+// with automountServiceAccountToken: false.
 //
 // Everything that it starts dies with the process that called Start, however that ends: children carry a parent-death
 // signal, and a guard process cleans up behind what leaves its parent (containerd's shims, pods, mounts).
@@ -68,6 +68,8 @@ type Cluster struct {
 	peerPort  int
 	nodes     map[string]*Node
 	stopped   bool
+
+	controllers map[string]*process // by their names
 }
 
 // Start starts etcd and kube-apiserver, waits until the API is ready, and applies the manifests. If it fails, what it
@@ -197,7 +199,7 @@ func (c *Cluster) takeDir(dir string) error {
 	return nil
 }
 
-// Stop stops the nodes, the API server and etcd, and removes a temporary directory. Calling it again does nothing.
+// Stop stops the nodes, the controllers, the API server and etcd, and removes a temporary directory. Calling it again does nothing.
 func (c *Cluster) Stop() error {
 	c.mu.Lock()
 	if c.stopped {
@@ -215,6 +217,7 @@ func (c *Cluster) Stop() error {
 	for _, n := range nodes {
 		errs = append(errs, n.Stop())
 	}
+	c.StopControllers()
 	c.stopControlPlane()
 	c.ports.release()
 	if c.guard != nil {

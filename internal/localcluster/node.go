@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/image"
 	"github.com/evenkeel/evenkeel/internal/localcluster/sweep"
 )
 
@@ -110,7 +111,8 @@ func (n *Node) start(ctx context.Context) error {
 	if err := n.StartRuntime(ctx); err != nil {
 		return err
 	}
-	if err := n.importImage(ctx, "/sleep", program, PauseImage, SleepImage); err != nil {
+	sleep := image.Image{References: []string{PauseImage, SleepImage}, Programs: []image.Program{{Path: "/sleep", File: program}}}
+	if err := n.importImage(ctx, sleep); err != nil {
 		return err
 	}
 	n.cluster.log.Info("node is prepared", "node", n.name, "after", time.Since(begin).Round(time.Millisecond))

@@ -33,8 +33,8 @@ var floors = [][]string{
 // core is on the standard library alone.
 var core = []string{"internal/trial", "internal/rollout"}
 
-// servants serve tests and the demo, and nothing else.
-var servants = []string{"internal/crashfs", "internal/localcluster"}
+// servants serve tests, the demo and the build, and nothing else.
+var servants = []string{"internal/crashfs", "internal/localcluster", "internal/image"}
 
 // tests may import what they like.
 const tests = "test"

@@ -1,0 +1,63 @@
+// Command build writes an image of static programs into a directory, as an archive named after the image: `make image`.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/image"
+)
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "image:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("build [flags] REFERENCE PROGRAM...", flag.ContinueOnError)
+	dir := flags.String("dir", "dist", "directory to write the archive to")
+	i := image.Image{Labels: map[string]string{}}
+	flags.Func("label", "NAME=VALUE, as often as needed", func(label string) error {
+		name, value, ok := strings.Cut(label, "=")
+		if !ok {
+			return fmt.Errorf("%q is not NAME=VALUE", label)
+		}
+		i.Labels[name] = value
+		return nil
+	})
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() < 2 {
+		return fmt.Errorf("give a reference and at least one program, not %q", flags.Args())
+	}
+	reference := flags.Arg(0)
+	name, tag, ok := strings.Cut(path.Base(reference), ":")
+	if !ok || strings.Contains(reference, "@") {
+		return fmt.Errorf("the reference %s has no tag: REGISTRY/NAME:TAG is needed", reference)
+	}
+	i.References = []string{reference}
+	for _, program := range flags.Args()[1:] {
+		i.Programs = append(i.Programs, image.Program{Path: "/" + filepath.Base(program), File: program})
+	}
+	archive, architecture, err := i.Archive()
+	if err != nil {
+		return fmt.Errorf("make %s: %w", reference, err)
+	}
+	if err := os.MkdirAll(*dir, 0o755); err != nil {
+		return fmt.Errorf("make %s: %w", reference, err)
+	}
+	file := filepath.Join(*dir, fmt.Sprintf("evenkeel-%s-%s-%s.tar", name, tag, architecture))
+	if err := os.WriteFile(file, archive, 0o644); err != nil {
+		return fmt.Errorf("make %s: %w", reference, err)
+	}
+	_, err = fmt.Fprintln(out, "built", file, reference)
+	return err
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestAnArchiveIsNamedAfterImageAndArchitecture(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("main.go", []byte("package main\n\nfunc main() {}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	compile := exec.Command("go", "build", "-o", "agent", "main.go")
+	compile.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH=arm64")
+	if said, err := compile.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	var out bytes.Buffer
+	if err := run([]string{"-dir", "new/dist", "-label", "a=b=c", "evenkeel.dev:5000/kubelet:v1", "agent"}, &out); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join("new/dist", "evenkeel-kubelet-v1-arm64.tar")
+	if want := "built " + file + " evenkeel.dev:5000/kubelet:v1\n"; out.String() != want {
+		t.Errorf("it says %q, want %q", out.String(), want)
+	}
+	archive, err := os.ReadFile(file)
+	if err != nil || !bytes.Contains(archive, []byte(`"Labels":{"a":"b=c"}`)) || !bytes.Contains(archive, []byte(`"Entrypoint":["/agent"]`)) {
+		t.Errorf("the archive lacks label or entrypoint, %v", err)
+	}
+
+	for _, tt := range []struct {
+		args string
+		want string
+	}{
+		{"evenkeel.dev/kubelet:v1", "give a reference and at least one program"},
+		{"evenkeel.dev/kubelet agent", "the reference evenkeel.dev/kubelet has no tag"},
+		{"evenkeel.dev:5000/kubelet agent", "the reference evenkeel.dev:5000/kubelet has no tag"},
+		{"evenkeel.dev/kubelet:v1@sha256:0 agent", "has no tag"},
+		{"-label a evenkeel.dev/kubelet:v1 agent", `"a" is not NAME=VALUE`},
+		{"evenkeel.dev/kubelet:v1 none", "make evenkeel.dev/kubelet:v1: open none: no such file or directory"},
+		{"-dir agent/below evenkeel.dev/kubelet:v1 agent", "make evenkeel.dev/kubelet:v1: mkdir agent: not a directory"},
+		{"-dir occupied evenkeel.dev/kubelet:v1 agent", "make evenkeel.dev/kubelet:v1: open occupied/evenkeel-kubelet-v1-arm64.tar: is a directory"},
+	} {
+		if err := os.MkdirAll("occupied/evenkeel-kubelet-v1-arm64.tar", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := run(strings.Fields(tt.args), &out); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want %s", tt.args, err, tt.want)
+		}
+	}
+}

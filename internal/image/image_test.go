@@ -1,0 +1,194 @@
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"debug/elf"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// program writes the smallest file that is a program of this machine, and says something after its headers.
+func program(t *testing.T, machine elf.Machine, says string, parts ...elf.Prog64) string {
+	t.Helper()
+	var out bytes.Buffer
+	head := elf.Header64{
+		Ident: [16]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
+		Type:  uint16(elf.ET_EXEC), Machine: uint16(machine), Version: uint32(elf.EV_CURRENT),
+		Ehsize: 64, Phentsize: 56, Phnum: uint16(len(parts)), Phoff: 64, Shentsize: 64,
+	}
+	if err := errors.Join(binary.Write(&out, binary.LittleEndian, head), binary.Write(&out, binary.LittleEndian, parts)); err != nil {
+		t.Fatal(err)
+	}
+	out.WriteString(says)
+	path := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(path, out.Bytes(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// unpack returns what a tar archive holds, and the names in their order.
+func unpack(t *testing.T, archive []byte) (files map[string][]byte, names []string) {
+	t.Helper()
+	files = map[string][]byte{}
+	for r := tar.NewReader(bytes.NewReader(archive)); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files, names
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !h.ModTime.Equal(time.Unix(0, 0)) || h.Uid != 0 || h.Gid != 0 || h.Uname != "" {
+			t.Errorf("%s is of %v and of %d:%d %s", h.Name, h.ModTime, h.Uid, h.Gid, h.Uname)
+		}
+		data, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[h.Name] = data
+		names = append(names, h.Name)
+	}
+}
+
+func TestAnImageIsAnOCILayoutWithALayerForEachProgram(t *testing.T) {
+	one, two := program(t, elf.EM_AARCH64, "one"), program(t, elf.EM_AARCH64, "two")
+	archive, architecture, err := Image{
+		References: []string{"evenkeel.dev/x:1", "evenkeel.dev/y:1"},
+		Programs:   []Program{{"/one", one}, {"/usr/bin/two", two}},
+		Labels:     map[string]string{"a": "b"},
+	}.Archive()
+	if err != nil || architecture != "arm64" {
+		t.Fatalf("got %s, %v", architecture, err)
+	}
+	files, names := unpack(t, archive)
+	if !slices.IsSorted(names) || string(files["oci-layout"]) != `{"imageLayoutVersion":"1.0.0"}` {
+		t.Errorf("the archive has %q, and says %s", names, files["oci-layout"])
+	}
+	read := func(d descriptor, into any) []byte {
+		t.Helper()
+		data := files["blobs/"+strings.Replace(d.Digest, ":", "/", 1)]
+		if len(data) != d.Size || digest(data) != d.Digest {
+			t.Fatalf("%s has %d bytes with %s, want %d", d.Digest, len(data), digest(data), d.Size)
+		}
+		if into == nil {
+			return data
+		}
+		if err := json.Unmarshal(data, into); err != nil {
+			t.Fatal(err)
+		}
+		return nil
+	}
+	var index struct{ Manifests []descriptor }
+	if err := json.Unmarshal(files["index.json"], &index); err != nil {
+		t.Fatal(err)
+	}
+	var called []string
+	for _, m := range index.Manifests {
+		if m.Annotations[annotationRef] != m.Annotations[annotationName] || m.Platform["architecture"] != "arm64" || m.MediaType != typeManifest {
+			t.Errorf("an image is %+v", m)
+		}
+		called = append(called, m.Annotations[annotationName])
+	}
+	if diff := cmp.Diff([]string{"evenkeel.dev/x:1", "evenkeel.dev/y:1"}, called); diff != "" {
+		t.Fatal(diff)
+	}
+	var manifest struct {
+		Config descriptor
+		Layers []descriptor
+	}
+	read(index.Manifests[0], &manifest)
+	var config struct {
+		OS, Architecture string
+		Config           struct {
+			Entrypoint, Env []string
+			Labels          map[string]string
+		}
+		Rootfs struct {
+			DiffIDs []string `json:"diff_ids"`
+		}
+	}
+	read(manifest.Config, &config)
+	if config.OS != "linux" || config.Architecture != "arm64" || config.Config.Labels["a"] != "b" ||
+		!slices.Equal(config.Config.Entrypoint, []string{"/one"}) || !slices.Equal(config.Config.Env, []string{searchPath}) {
+		t.Errorf("the config is %+v", config)
+	}
+	for i, want := range []struct{ path, file string }{{"one", one}, {"usr/bin/two", two}} {
+		layer, err := gzip.NewReader(bytes.NewReader(read(manifest.Layers[i], nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		unzipped, err := io.ReadAll(layer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if digest(unzipped) != config.Rootfs.DiffIDs[i] {
+			t.Errorf("layer %d is %s, the config says %s", i, digest(unzipped), config.Rootfs.DiffIDs[i])
+		}
+		inside, _ := unpack(t, unzipped)
+		original, err := os.ReadFile(want.file)
+		if err != nil || len(inside) != 1 || !bytes.Equal(inside[want.path], original) {
+			t.Errorf("layer %d has not %s alone (%v)", i, want.path, err)
+		}
+	}
+}
+
+func TestTheSameProgramsMakeTheSameBytes(t *testing.T) {
+	i := Image{References: []string{"evenkeel.dev/x:1"}, Labels: map[string]string{"a": "1", "b": "2", "c": "3"}}
+	var first []byte
+	for range 5 {
+		// Written anew: a file's time is nothing that counts.
+		i.Programs = []Program{{"/one", program(t, elf.EM_X86_64, "one")}, {"/same", program(t, elf.EM_X86_64, "one")}}
+		archive, _, err := i.Archive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == nil {
+			first = archive
+		}
+		if !bytes.Equal(first, archive) {
+			t.Fatal("they differ")
+		}
+	}
+}
+
+func TestAnImageIsRefusedForWhatWouldNotRunInIt(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	amd64, arm64 := program(t, elf.EM_X86_64, ""), program(t, elf.EM_AARCH64, "")
+	dynamic := program(t, elf.EM_X86_64, "", elf.Prog64{Type: uint32(elf.PT_INTERP)})
+	odd := program(t, elf.EM_RISCV, "")
+	for _, tt := range []struct {
+		programs []string
+		want     string
+	}{
+		{nil, "an image needs a name and a program"},
+		{[]string{"/none/such"}, "open /none/such: no such file or directory"},
+		{[]string{script}, script + " is no program: "},
+		{[]string{amd64, dynamic}, dynamic + " needs a dynamic linker, which the image has not: build it with CGO_ENABLED=0"},
+		{[]string{odd}, odd + " is for EM_RISCV, of which no node is known"},
+		{[]string{amd64, arm64}, arm64 + " is for arm64, " + amd64 + " for amd64"},
+	} {
+		i := Image{References: []string{"evenkeel.dev/x:1"}}
+		for _, p := range tt.programs {
+			i.Programs = append(i.Programs, Program{"/x", p})
+		}
+		if _, _, err := i.Archive(); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("%q: got %v, want %s", tt.programs, err, tt.want)
+		}
+	}
+}

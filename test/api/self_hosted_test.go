@@ -1,0 +1,206 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+)
+
+// selfHosted is the DaemonSet that the API server makes of a kustomization; it is not kept.
+func selfHosted(t *testing.T, dir string) *appsv1.DaemonSet {
+	t.Helper()
+	out := mustKubectl(t, "apply", "--dry-run=server", "--validate=strict", "-o", "json", "-k", filepath.Join(root, dir))
+	var list struct{ Items []json.RawMessage }
+	if err := json.Unmarshal([]byte(out), &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, item := range list.Items {
+		d := &appsv1.DaemonSet{}
+		if err := json.Unmarshal(item, d); err != nil {
+			t.Fatal(err)
+		}
+		if d.Kind == "DaemonSet" {
+			return d
+		}
+	}
+	t.Fatalf("%s has no DaemonSet:\n%s", dir, out)
+	return nil
+}
+
+func TestTheSelfHostedKubeletIsWhatTheAPIServerTakes(t *testing.T) {
+	d := selfHosted(t, "config/self-hosted")
+	pod := d.Spec.Template.Spec
+	c := pod.Containers[0]
+	if u := d.Spec.UpdateStrategy.RollingUpdate; u == nil || u.MaxSurge.IntValue() != 1 || u.MaxUnavailable.IntValue() != 0 {
+		t.Errorf("the update strategy is %+v, want a pod more, and none less", u)
+	}
+	if !pod.HostPID || !pod.HostNetwork || !pod.HostIPC || c.SecurityContext.Privileged == nil || !*c.SecurityContext.Privileged {
+		t.Error("it lacks what on-host needs: the host's processes, network and IPC, and privileges")
+	}
+	if pod.PriorityClassName != "system-node-critical" || *pod.AutomountServiceAccountToken {
+		t.Errorf("priority %q, token %v", pod.PriorityClassName, *pod.AutomountServiceAccountToken)
+	}
+	if len(c.Ports) > 0 || c.Resources.Limits != nil {
+		t.Errorf("ports %v, which keep a second pod from the node; limits %v, which take the node's kubelet away", c.Ports, c.Resources.Limits)
+	}
+	for _, taint := range []corev1.Taint{
+		{Key: "component", Value: "kubelet", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "component", Value: "kubelet", Effect: corev1.TaintEffectNoExecute},
+		{Key: "anything", Value: "else", Effect: corev1.TaintEffectNoExecute},
+	} {
+		if !slices.ContainsFunc(pod.Tolerations, func(tol corev1.Toleration) bool { return tolerates(tol, taint) }) {
+			t.Errorf("%s is not tolerated", taint.ToString())
+		}
+	}
+	if want := map[string]string{"kubernetes.io/os": "linux", "evenkeel.dev/kubelet": "self-hosted"}; !cmp.Equal(pod.NodeSelector, want) {
+		t.Errorf("it runs on %v, want %v: not where the host's kubelet does not give way", pod.NodeSelector, want)
+	}
+}
+
+func tolerates(tol corev1.Toleration, taint corev1.Taint) bool {
+	return (tol.Effect == "" || tol.Effect == taint.Effect) &&
+		(tol.Operator == corev1.TolerationOpExists && (tol.Key == "" || tol.Key == taint.Key) || tol.Key == taint.Key && tol.Value == taint.Value)
+}
+
+func TestTheSelfHostedKubeletIsTheOneOfTheImageThatIsMade(t *testing.T) {
+	mod, err := os.ReadFile(filepath.Join(root, "tools/go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pinned := regexp.MustCompile(`k8s\.io/kubernetes (v[0-9.]+)`).FindSubmatch(mod)
+	if pinned == nil {
+		t.Fatal("tools/go.mod names no k8s.io/kubernetes")
+	}
+	if got, want := selfHosted(t, "config/self-hosted").Spec.Template.Spec.Containers[0].Image, "evenkeel.dev/kubelet:"+string(pinned[1]); got != want {
+		t.Errorf("the image is %s, make image makes %s", got, want)
+	}
+}
+
+// What the agent's part of the command line names is on the host, and where a probe or the lock is, the kubelet makes it.
+func TestTheSelfHostedKubeletsPathsAreThoseOfTheHost(t *testing.T) {
+	c := selfHosted(t, "config/self-hosted").Spec.Template.Spec
+	for _, volume := range c.Volumes {
+		at := slices.IndexFunc(c.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume.Name })
+		if at < 0 || c.Containers[0].VolumeMounts[at].MountPath != volume.HostPath.Path || *volume.HostPath.Type != corev1.HostPathDirectoryOrCreate {
+			t.Errorf("volume %s is not mounted under its path on the host, or not made", volume.Name)
+		}
+	}
+	mounted := func(path string) bool {
+		return slices.ContainsFunc(c.Volumes, func(v corev1.Volume) bool { return v.HostPath.Path == filepath.Dir(path) })
+	}
+	command := strings.Join(c.Containers[0].Command, " ")
+	_, lock, _ := strings.Cut(command, "--lock-file=")
+	lock, _, _ = strings.Cut(lock, " ")
+	socket := c.Containers[0].Env[slices.IndexFunc(c.Containers[0].Env, func(e corev1.EnvVar) bool { return e.Name == "EVENKEEL_PROBE_SOCKET" })].Value
+	probe := c.Containers[0].LivenessProbe.Exec.Command[0]
+	for _, path := range []string{lock, socket, probe} {
+		if !mounted(path) {
+			t.Errorf("the directory of %q is not mounted", path)
+		}
+	}
+	if _, bin, _ := strings.Cut(command, "--bin-dir="); !strings.HasPrefix(bin, filepath.Dir(probe)+" ") {
+		t.Errorf("the probes run %s, and on-host puts programs elsewhere: %s", probe, command)
+	}
+}
+
+func TestTheExampleReplacesTheKubeletsCommandLineAndKeepsTheAgents(t *testing.T) {
+	base := selfHosted(t, "config/self-hosted").Spec.Template.Spec.Containers[0]
+	example := selfHosted(t, "config/examples/self-hosted").Spec.Template.Spec.Containers[0]
+	if diff := cmp.Diff(base.Command, example.Command); diff != "" {
+		t.Error(diff)
+	}
+	want := []string{
+		"/kubelet", "--kubeconfig=/var/lib/kubelet/kubeconfig", "--config=/etc/kubernetes/kubelet.yaml",
+		"--config-dir=/etc/kubernetes/kubelet.conf.d", "--hostname-override=$(NODE_NAME)", "--node-ip=$(HOST_IP)",
+	}
+	if diff := cmp.Diff(want, example.Args); diff != "" {
+		t.Error(diff)
+	}
+	if example.Image != "registry.example.com/evenkeel/kubelet:v1.36.3" || len(example.Env) != len(base.Env)+1 {
+		t.Errorf("image %s, environment %v", example.Image, example.Env)
+	}
+}
+
+func TestTheSelfHostedKubeletGoesAndComesAsOneThing(t *testing.T) {
+	daemonSets := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).AppsV1().DaemonSets("kube-system")
+	mustKubectl(t, "apply", "-k", filepath.Join(root, "config/self-hosted"))
+	if _, err := daemonSets.Get(t.Context(), "evenkeel-kubelet", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	if out := mustKubectl(t, "apply", "-k", filepath.Join(root, "config/self-hosted")); strings.Count(out, " unchanged\n") != 2 {
+		t.Errorf("again:\n%s", out)
+	}
+	mustKubectl(t, "delete", "-k", filepath.Join(root, "config/self-hosted"))
+	if _, err := daemonSets.Get(t.Context(), "evenkeel-kubelet", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Error(errors.Join(errors.New("it is still there"), err))
+	}
+}
+
+func TestTheSelfHostedKubeletIsBoundToTheNodesWhoseOwnGivesWayAndToNoOther(t *testing.T) {
+	c, err := localcluster.Start(t.Context(), localcluster.Options{Manifests: filepath.Join(root, "config/self-hosted")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := c.StartControllers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	client := kubernetes.NewForConfigOrDie(c.AdminConfig())
+	for _, name := range []string{"stays", "pivots"} {
+		labels := map[string]string{"kubernetes.io/os": "linux"}
+		if name == "pivots" {
+			labels["evenkeel.dev/kubelet"] = "self-hosted"
+		}
+		// As a bootstrap kubelet registers it.
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{
+			{Key: "component", Value: "kubelet", Effect: corev1.TaintEffectNoSchedule},
+			{Key: "component", Value: "kubelet", Effect: corev1.TaintEffectNoExecute},
+		}}}
+		if node, err = client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		node.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi"), "pods": resource.MustParse("10")}
+		node.Status.Capacity = node.Status.Allocatable
+		if _, err := client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
+		d, err := client.AppsV1().DaemonSets("kube-system").Get(ctx, "evenkeel-kubelet", metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		pods, err := client.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{})
+		if err != nil || len(pods.Items) == 0 || pods.Items[0].Spec.NodeName == "" || d.Status.CurrentNumberScheduled == 0 {
+			return false, err
+		}
+		if at := pods.Items[0].Spec.NodeName; len(pods.Items) != 1 || at != "pivots" || d.Status.DesiredNumberScheduled != 1 {
+			t.Errorf("%d pods, the first on %s, %d are wanted; want one on pivots", len(pods.Items), at, d.Status.DesiredNumberScheduled)
+		}
+		return true, nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
