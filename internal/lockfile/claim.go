@@ -136,19 +136,20 @@ func (k *Claim) retake() (lost bool) {
 	if pid := peek(k.c.Path); pid > 0 { // not opened: its holder might give way to us, who are about to leave
 		return k.lose(pid)
 	}
+	var w *watch
 	file, err := open(k.c.Path)
-	if err != nil {
-		k.notice(fmt.Errorf("%w; it was deleted or replaced, the lock on the old file is kept; trying again", err))
-		return false
+	if err == nil {
+		w = k.c.watch(file)
+		err = flock(file)
 	}
-	w := k.c.watch(file)
-	switch err := flock(file); {
+	switch {
 	case errors.Is(err, ErrHeld):
 		lost = k.lose(holder(file))
 	case err != nil:
-		k.notice(fmt.Errorf("%w; it was deleted or replaced, the lock on the old file is kept; trying again", err))
+		k.notice(fmt.Errorf("%w: what was locked there was deleted or replaced; its lock is kept, and this tried again", err))
 	case isAt(k.c.Path, file):
-		k.notice(fmt.Errorf("lock file %s was deleted or replaced: the lock was taken on the new one too", k.c.Path))
+		k.noticed = ""
+		k.c.notice(fmt.Errorf("lock file %s was deleted or replaced: the lock was taken on the new one too", k.c.Path))
 		k.watch.close()
 		k.hold(file, w)
 		return false
@@ -163,7 +164,7 @@ func (k *Claim) lose(pid int) bool {
 	return true
 }
 
-// notice says what happens, once and not at every look.
+// notice says what goes on, once and not at every look.
 func (k *Claim) notice(err error) {
 	if words := err.Error(); words != k.noticed {
 		k.noticed = words

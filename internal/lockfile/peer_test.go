@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,9 @@ func contend(text string) {
 	os.Exit(0)
 }
 
+// tracedVar makes a process stop when it has started, traced by the thread that started it.
+const tracedVar = "LOCKFILE_TEST_TRACED"
+
 // starveVar makes a contender have one file descriptor: enough for the file, and none for inotify.
 const starveVar = "LOCKFILE_TEST_STARVE"
 
@@ -90,19 +94,28 @@ const patience = 30 * time.Second
 // startPeer starts a contender in another process.
 func startPeer(t *testing.T, c Contender, env ...string) *peer {
 	t.Helper()
+	return startPeerAs(t, c, []string{"/proc/self/exe"}, env...)
+}
+
+// startPeerAs starts a contender with a command line that ends in this test binary.
+func startPeerAs(t *testing.T, c Contender, argv []string, env ...string) *peer {
+	t.Helper()
 	text, err := json.Marshal(map[string]any{"Path": c.Path, "Yield": c.Yield, "Poke": c.Poke})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return startSelf(t, append(env, contendVar+"="+string(text))...)
+	return start(t, argv, append(env, contendVar+"="+string(text))...)
 }
 
-// startSelf starts this test binary again.
-func startSelf(t *testing.T, env ...string) *peer {
+// start starts a process.
+func start(t *testing.T, argv []string, env ...string) *peer {
 	t.Helper()
-	cmd := exec.Command("/proc/self/exe")
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = os.Stderr
+	if slices.Contains(env, tracedVar+"=1") {
+		cmd.SysProcAttr = &unix.SysProcAttr{Ptrace: true, Setpgid: true}
+	}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
