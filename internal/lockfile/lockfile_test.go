@@ -24,6 +24,9 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(contendVar); text != "" {
 		contend(text)
 	}
+	if text := os.Getenv(runVar); text != "" {
+		runStandIn(text)
+	}
 	os.Exit(m.Run())
 }
 
