@@ -120,7 +120,10 @@ func (k *Claim) keep(lost bool) {
 // look looks for those who wait for the lock, and whether its file is still there. It returns whether the lock is lost.
 func (k *Claim) look() (lost bool) {
 	for _, file := range k.files {
-		if pids := waiters(file); k.c.Yield && len(pids) > 0 {
+		if !k.c.Yield {
+			break
+		}
+		if pids := waiters(file); len(pids) > 0 {
 			k.want(fmt.Errorf("lock file %s: %w: %s waits for it", k.c.Path, ErrWanted, process(pids[0])))
 		}
 	}

@@ -26,14 +26,15 @@ type Contender struct {
 	// Poke is how often the file is opened anew while waiting, so that one who gives way does; 0: it is opened once.
 	// Not for who gives way itself: it could not tell its own opens from another's.
 	Poke time.Duration
-	// Notice is told what its user can do nothing about but should know; it may be nil. It is called from a goroutine of
-	// the claim, until Release.
+	// Notice, which may be nil, is told what the holder need not act on but its user should know: the file was replaced and
+	// the lock taken on the new one too, or cannot be; there is no inotify. It is called by Acquire, and until Release by a
+	// goroutine of the claim.
 	Notice func(error)
 }
 
 // Acquire waits for the lock, in the kernel's queue, until ctx ends. waiting, which may be nil, is called when it has to
-// wait, and again when that changes, with ErrHeld, which names the process that has the lock. The error is of opening the file, as with
-// TryAcquire, or ctx's.
+// wait, and again when that changes, with ErrHeld, which names the process that has the lock. The error is of opening
+// the file, as with TryAcquire, or ctx's.
 //
 // A file that is replaced meanwhile is still waited for, and then the new one is: who has the old one's lock may not know
 // yet, and two would believe to have it.

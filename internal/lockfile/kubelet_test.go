@@ -123,7 +123,7 @@ func TestTheStockKubeletAndAContenderExcludeEachOther(t *testing.T) {
 		bootstrap.release()
 		holds(t, path, kubelet)
 	})
-	t.Run("it does not notice that its file is replaced, and others do not believe that they have the lock", func(t *testing.T) {
+	t.Run("it does not notice that its file is replaced, and others wait on", func(t *testing.T) {
 		path := lockPath(t)
 		kubelet := k.start(t, "--lock-file="+path)
 		holds(t, path, kubelet)

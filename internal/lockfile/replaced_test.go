@@ -154,7 +154,9 @@ func TestTwoNeverHaveTheLockBecauseItsFileIsReplaced(t *testing.T) {
 			path := nestedPath(t)
 			holder := startPeer(t, Contender{Path: path})
 			holder.hears("held")
-			waiters := []*peer{startPeer(t, Contender{Path: path, Yield: true}), startPeer(t, Contender{Path: path, Poke: 50 * time.Millisecond})}
+			waiters := []*peer{
+				startPeer(t, Contender{Path: path, Yield: true}), startPeer(t, Contender{Path: path, Poke: 50 * time.Millisecond}),
+			}
 			for _, w := range waiters {
 				queued(t, w.pid())
 			}
