@@ -21,6 +21,12 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv(holdVar); path != "" {
 		hold(path)
 	}
+	if text := os.Getenv(contendVar); text != "" {
+		contend(text)
+	}
+	if text := os.Getenv(runVar); text != "" {
+		runStandIn(text)
+	}
 	os.Exit(m.Run())
 }
 
@@ -191,9 +197,12 @@ func TestWhatCannotBeALockFileIsSaidClearly(t *testing.T) {
 		{"a missing directory", filepath.Join(dir, "no", "lock"), fs.ErrNotExist, "its directory does not exist"},
 		{"a symbolic link", link, unix.ELOOP, "it is a symbolic link, and that is not followed"},
 		{"a file as directory", "/dev/null/lock", unix.ENOTDIR, "not a directory"},
+		{"a device", "/dev/null", errNotRegular, "it is not a regular file"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := TryAcquire(tt.path)
+			wantError(t, err, tt.kind, tt.path, tt.words)
+			_, err = Contender{Path: tt.path}.Acquire(t.Context(), nil)
 			wantError(t, err, tt.kind, tt.path, tt.words)
 		})
 	}
@@ -214,6 +223,8 @@ func TestAReadOnlyFileSystemIsSaidClearly(t *testing.T) {
 	path := filepath.Join(dir, "lock")
 	_, err := TryAcquire(path)
 	wantError(t, err, unix.EROFS, path, "read-only file system")
+	_, err = Contender{Path: path}.Acquire(t.Context(), nil)
+	wantError(t, err, unix.EROFS, path, "read-only file system")
 }
 
 func TestAFileThatMayNotBeWrittenIsSaidClearly(t *testing.T) {
@@ -229,6 +240,8 @@ func TestAFileThatMayNotBeWrittenIsSaidClearly(t *testing.T) {
 		t.Cleanup(func() { _ = setImmutable(path, false) })
 	}
 	_, err := TryAcquire(path)
+	wantError(t, err, kind, path)
+	_, err = Contender{Path: path}.Acquire(t.Context(), nil)
 	wantError(t, err, kind, path)
 }
 

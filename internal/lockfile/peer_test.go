@@ -1,0 +1,239 @@
+package lockfile
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// contendVar has a Contender, in JSON, for this test binary, started again.
+const contendVar = "LOCKFILE_TEST_CONTEND"
+
+// contend says what happens to a contender: "waiting ...", "held", "wanted ...", "notice ...". A line of input makes it
+// release the lock, the end of its input makes it end.
+func contend(text string) {
+	var c Contender
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		fmt.Println("failed", err)
+		os.Exit(1)
+	}
+	starve := os.Getenv(starveVar) != ""
+	c.Notice = func(err error) { fmt.Println("notice", err) }
+	if starve {
+		starveOfFiles()
+	}
+	claim, err := c.Acquire(context.Background(), func(err error) {
+		if starve {
+			feed()
+		}
+		fmt.Println("waiting", err)
+	})
+	if err != nil {
+		fmt.Println("failed", err)
+		os.Exit(1)
+	}
+	fmt.Println("held")
+	go func() {
+		<-claim.Wanted()
+		fmt.Println("wanted", claim.Why())
+	}()
+	in := bufio.NewReader(os.Stdin)
+	if _, err := in.ReadString('\n'); err == nil {
+		fmt.Println("released", claim.Release())
+		_, _ = in.ReadString('\n')
+	}
+	os.Exit(0)
+}
+
+// tracedVar makes a process stop when it has started, traced by the thread that started it.
+const tracedVar = "LOCKFILE_TEST_TRACED"
+
+// starveVar makes a contender have one file descriptor: enough for the file, and none for inotify.
+const starveVar = "LOCKFILE_TEST_STARVE"
+
+var plenty unix.Rlimit
+
+func starveOfFiles() {
+	if r, w, err := os.Pipe(); err == nil { // Go's own files are open from now on
+		_, _ = r.Close(), w.Close()
+	}
+	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &plenty)
+	next, err := unix.Dup(0) // the lowest that is free
+	if err != nil {
+		panic(err)
+	}
+	_ = unix.Close(next)
+	_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(next) + 1, Max: plenty.Max})
+}
+
+func feed() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &plenty) }
+
+// peer is another process.
+type peer struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	lines chan string
+	said  []string
+}
+
+// patience is how long anything may take on a busy machine.
+const patience = 30 * time.Second
+
+// startPeer starts a contender in another process.
+func startPeer(t *testing.T, c Contender, env ...string) *peer {
+	t.Helper()
+	return startPeerAs(t, c, []string{"/proc/self/exe"}, env...)
+}
+
+// startPeerAs starts a contender with a command line that ends in this test binary.
+func startPeerAs(t *testing.T, c Contender, argv []string, env ...string) *peer {
+	t.Helper()
+	text, err := json.Marshal(map[string]any{"Path": c.Path, "Yield": c.Yield, "Poke": c.Poke})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return start(t, argv, append(env, contendVar+"="+string(text))...)
+}
+
+// start starts a process.
+func start(t *testing.T, argv []string, env ...string) *peer {
+	t.Helper()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stderr = os.Stderr
+	if slices.Contains(env, tracedVar+"=1") {
+		cmd.SysProcAttr = &unix.SysProcAttr{Ptrace: true, Setpgid: true}
+	}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &peer{t: t, cmd: cmd, stdin: stdin, lines: make(chan string, 1000)}
+	go func() {
+		for scanner := bufio.NewScanner(stdout); scanner.Scan(); {
+			p.lines <- scanner.Text()
+		}
+		close(p.lines)
+	}()
+	t.Cleanup(p.kill)
+	return p
+}
+
+func (p *peer) pid() int { return p.cmd.Process.Pid }
+
+// kill ends it with SIGKILL.
+func (p *peer) kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+}
+
+func (p *peer) signal(s unix.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *peer) release() {
+	p.t.Helper()
+	if _, err := io.WriteString(p.stdin, "\n"); err != nil {
+		p.t.Fatal(err)
+	}
+	p.hears("released <nil>")
+}
+
+// hears returns the next line that begins like this.
+func (p *peer) hears(prefix string, words ...string) string {
+	p.t.Helper()
+	deadline := time.After(patience)
+	for {
+		select {
+		case line, ok := <-p.lines:
+			if !ok {
+				p.t.Fatalf("ended before it said %q; it said %q", prefix, p.said)
+			}
+			p.said = append(p.said, line)
+			if strings.HasPrefix(line, prefix) {
+				for _, w := range words {
+					if !strings.Contains(line, w) {
+						p.t.Errorf("it said %q, and nothing of %q", line, w)
+					}
+				}
+				return line
+			}
+		case <-deadline:
+			p.t.Fatalf("never said %q; it said %q", prefix, p.said)
+		}
+	}
+}
+
+// saidNothingOf fails if it has said what begins like this by now.
+func (p *peer) saidNothingOf(prefix string) {
+	p.t.Helper()
+	for {
+		select {
+		case line, ok := <-p.lines:
+			if ok {
+				p.said = append(p.said, line)
+				continue
+			}
+		default:
+		}
+		break
+	}
+	for _, line := range p.said {
+		if strings.HasPrefix(line, prefix) {
+			p.t.Errorf("it said %q", line)
+		}
+	}
+}
+
+// queued waits until a process waits for a lock.
+func queued(t *testing.T, pid int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("process %d waits for the lock", pid), func() bool { return Waiting(pid) })
+}
+
+// eventually polls.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !is(); <-time.After(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func lockPath(t *testing.T) string {
+	t.Helper()
+	return filepath.Join(t.TempDir(), "lock")
+}
+
+// touchOpen opens and closes the file, as any process may.
+func touchOpen(t *testing.T, path string) {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = file.Close()
+}

@@ -1,0 +1,376 @@
+package lockfile
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// runVar has a standIn, in JSON, for this test binary, started again.
+const runVar = "LOCKFILE_TEST_RUN"
+
+// standIn is an agent and its kubelet in one: it has the lock, and runs while it has it.
+type standIn struct {
+	Kind  string
+	Path  string
+	Yield bool
+	Poke  time.Duration
+	// Strict is the file of a second lock, which nobody waits for: not to get it is two at once. It is a POSIX lock: the
+	// kernel drops those of a process that is killed before it drops any flock(2).
+	Strict string
+	Record string        // who did what, and when
+	Stop   time.Duration // how long it takes to stop
+}
+
+// write appends to the record what a process did.
+func (s standIn) write(pid int, what string) {
+	file, err := os.OpenFile(s.Record, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = fmt.Fprintln(file, pid, s.Kind, what, monotonic())
+	}
+	if err != nil {
+		panic(err)
+	}
+	_ = file.Close()
+}
+
+// monotonic is the same clock for all processes.
+func monotonic() int64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		panic(err)
+	}
+	return now.Nano()
+}
+
+func runStandIn(text string) {
+	var s standIn
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		panic(err)
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), unix.SIGTERM)
+	defer cancel()
+	strict, err := os.OpenFile(s.Strict, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		panic(err)
+	}
+	c := Contender{Path: s.Path, Yield: s.Yield, Poke: s.Poke}
+	claim, err := c.Acquire(ctx, func(error) { s.write(os.Getpid(), "waits") })
+	if errors.Is(err, context.Canceled) {
+		os.Exit(0)
+	}
+	if err != nil {
+		panic(err)
+	}
+	select {
+	case <-claim.Wanted(): // before it began to run
+	default:
+		if err := unix.FcntlFlock(strict.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}); err != nil {
+			s.write(os.Getpid(), "TWO")
+			os.Exit(3)
+		}
+		s.write(os.Getpid(), "on")
+		select {
+		case <-claim.Wanted():
+		case <-ctx.Done():
+		}
+		<-time.After(s.Stop)
+		s.write(os.Getpid(), "off")
+		_ = strict.Close()
+	}
+	_ = claim.Release()
+	os.Exit(0)
+}
+
+// The race's measures. A hand-over may take the restarts, the wait of the init system and a poke; ten times that is for
+// a busy machine.
+const (
+	initDelay = 20 * time.Millisecond // from a bootstrap's end to its restart
+	podDelay  = 30 * time.Millisecond // the longest for one in a pod
+	racePoke  = 50 * time.Millisecond
+	bound     = 10 * (initDelay + podDelay + racePoke)
+)
+
+// actor is a contender that is restarted whenever it ends.
+type actor struct {
+	standIn standIn
+	delay   func() time.Duration
+	cmds    chan *exec.Cmd // the one that runs; taken out to do something to it
+}
+
+func (a *actor) run(ctx context.Context, t *testing.T) {
+	text, err := json.Marshal(a.standIn)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for ctx.Err() == nil {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), runVar+"="+string(text))
+		cmd.Stderr = os.Stderr
+		cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
+		if err := cmd.Start(); err != nil {
+			t.Error(err)
+			return
+		}
+		a.cmds <- cmd
+		state, _ := cmd.Process.Wait()
+		<-a.cmds
+		a.standIn.write(cmd.Process.Pid, "gone")
+		if state.ExitCode() > 0 {
+			t.Errorf("%s, process %d: %s", a.standIn.Kind, cmd.Process.Pid, state)
+		}
+		<-time.After(a.delay())
+	}
+}
+
+// signal sends a signal, and records it before it has an effect.
+func (a *actor) signal(s unix.Signal) {
+	select {
+	case cmd := <-a.cmds:
+		a.standIn.write(cmd.Process.Pid, unix.SignalName(s))
+		_ = cmd.Process.Signal(s) // to nobody, if it has ended
+		a.cmds <- cmd
+	default: // does not run
+	}
+}
+
+// life is what the record says of a process, by the words of the record.
+type life struct {
+	kind string
+	at   map[string]time.Duration // the first time of each
+}
+
+// first is the earliest of these.
+func (l life) first(words ...string) time.Duration {
+	earliest := time.Duration(math.MaxInt64)
+	for _, w := range words {
+		if at, ok := l.at[w]; ok {
+			earliest = min(earliest, at)
+		}
+	}
+	return earliest
+}
+
+func (l life) has(word string) bool { _, ok := l.at[word]; return ok }
+
+// lives are those of the record.
+func lives(record string) []life {
+	var all []life
+	current := map[string]int{} // by process; numbers are used again
+	for line := range strings.Lines(record) {
+		var pid, kind, what string
+		var at time.Duration
+		if n, _ := fmt.Sscan(line, &pid, &kind, &what, &at); n < 4 {
+			continue // is being written
+		}
+		if _, ok := current[pid]; !ok {
+			current[pid] = len(all)
+			all = append(all, life{kind, map[string]time.Duration{}})
+		}
+		if l := all[current[pid]]; !l.has(what) {
+			l.at[what] = at
+		}
+		if what == "gone" {
+			delete(current, pid)
+		}
+	}
+	return all
+}
+
+// figures are the longest times of what happened, and who ran how often.
+type figures struct {
+	none time.Duration // nobody ran
+	wake time.Duration // nobody ran, though the next one waited when the one before it ended
+	slow time.Duration // a bootstrap did not give way
+	runs map[string]int
+}
+
+// verdict is what is wrong with a record.
+func verdict(record string) (wrong []string, f figures) {
+	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	all := lives(record)
+	f.runs = map[string]int{}
+	var ran []life
+	for _, l := range all {
+		if l.has("TWO") {
+			say("%s could not have the second lock at %s: two at once", l.kind, l.at["TWO"])
+		}
+		if l.has("on") {
+			ran = append(ran, l)
+			f.runs[l.kind]++
+		}
+	}
+	slices.SortFunc(ran, func(a, b life) int { return cmp.Compare(a.at["on"], b.at["on"]) })
+	for i, l := range ran {
+		end := max(l.at["on"], l.first("off", "SIGKILL", "gone"))
+		if i+1 < len(ran) {
+			gap := ran[i+1].at["on"] - end
+			f.none = max(f.none, gap)
+			if ran[i+1].first("waits") <= end {
+				f.wake = max(f.wake, gap)
+			}
+			if off := l.first("off"); off != math.MaxInt64 && ran[i+1].at["on"] < off {
+				say("%s ran from %s while %s ran until %s: two at once", ran[i+1].kind, ran[i+1].at["on"], l.kind, off)
+			}
+			if gap > bound {
+				say("nobody ran from %s for %s", end, gap)
+			}
+		}
+		if l.kind != "bootstrap" {
+			continue
+		}
+		for _, other := range all {
+			if other.kind == "bootstrap" || !other.has("waits") {
+				continue
+			}
+			late := min(end, other.first("on", "SIGKILL", "SIGTERM", "gone")) - max(l.at["on"], other.at["waits"])
+			f.slow = max(f.slow, late)
+			if late > bound {
+				say("%s waited %s for a bootstrap to give way, from %s", other.kind, late, other.at["waits"])
+			}
+		}
+	}
+	return wrong, f
+}
+
+// race lets contenders contend, and kills, stops and ends them at random, until so many have run.
+func race(t *testing.T, random *rand.Rand, kinds []string, handOvers int) {
+	dir := t.TempDir()
+	record := filepath.Join(dir, "record")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var actors []*actor
+	var ended sync.WaitGroup
+	for _, kind := range kinds {
+		a := &actor{cmds: make(chan *exec.Cmd, 1), delay: func() time.Duration { return initDelay }}
+		a.standIn = standIn{Kind: kind, Path: filepath.Join(dir, "lock"), Yield: true, Strict: filepath.Join(dir, "strict"),
+			Record: record, Stop: 2 * time.Millisecond}
+		if kind != "bootstrap" {
+			a.standIn.Yield, a.standIn.Poke = false, racePoke
+			delays := rand.New(rand.NewPCG(random.Uint64(), 0))
+			a.delay = func() time.Duration { return time.Duration(delays.Int64N(int64(podDelay))) }
+		}
+		actors = append(actors, a)
+		ended.Go(func() { a.run(ctx, t) })
+	}
+	deadline := time.Now().Add(2 * time.Minute)
+	done := 0
+	for n := 1; done < handOvers && !t.Failed(); n++ {
+		a := actors[random.IntN(len(actors))]
+		switch random.IntN(10) {
+		case 0, 1, 2, 3:
+			a.signal(unix.SIGKILL)
+		case 4, 5, 6:
+			a.signal(unix.SIGTERM)
+		case 7:
+			a.signal(unix.SIGSTOP)
+			<-time.After(time.Duration(random.Int64N(int64(10 * time.Millisecond))))
+			a.signal(unix.SIGCONT)
+		}
+		<-time.After(time.Duration(random.Int64N(int64(8 * time.Millisecond)))) // the race's own pace
+		if n%20 == 0 {
+			text, _ := os.ReadFile(record)
+			done = strings.Count(string(text), " on ")
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("only %d hand-overs", done)
+		}
+	}
+	cancel()
+	all := make(chan struct{})
+	go func() { ended.Wait(); close(all) }()
+	for over := false; !over; {
+		for _, a := range actors {
+			a.signal(unix.SIGKILL)
+		}
+		select {
+		case <-all:
+			over = true
+		case <-time.After(5 * time.Millisecond): // one may just have started
+		}
+	}
+	text, err := os.ReadFile(record)
+	do(t, err)
+	wrong, f := verdict(string(text))
+	t.Logf("%d hand-overs, by kind %v; longest: nobody %s, nobody though one waited %s, a bootstrap to give way %s; each may be %s",
+		done, f.runs, f.none, f.wake, f.slow, bound)
+	for _, w := range wrong {
+		t.Error(w)
+	}
+	for _, kind := range kinds {
+		if f.runs[kind] < handOvers/20 {
+			t.Errorf("%s ran only %d times: the race is not one", kind, f.runs[kind])
+		}
+	}
+}
+
+func TestNeverTwoAndNeverNone(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("LOCKFILE_TEST_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	handOvers := 520 // more than 1,000 in all
+	if testing.Short() {
+		handOvers = 60
+	}
+	for _, kinds := range [][]string{{"bootstrap", "v1"}, {"bootstrap", "v1", "v2"}} {
+		t.Run(strings.Join(kinds, ", "), func(t *testing.T) {
+			t.Parallel()
+			t.Logf("LOCKFILE_TEST_SEED=%d", seed)
+			race(t, rand.New(rand.NewPCG(seed, uint64(len(kinds)))), kinds, handOvers)
+		})
+	}
+}
+
+func TestTheRaceWouldShowWhatIsWrong(t *testing.T) {
+	for _, tt := range []struct{ name, record, want string }{
+		{"all is well", "1 v1 on 1\n1 v1 off 5\n2 v2 on 6\n2 v2 SIGKILL 9\n3 v1 on 10\n", "[]"},
+		{"the second lock", "1 v1 TWO 7\n", "[v1 could not have the second lock at 7ns: two at once]"},
+		{"two by the clock", "1 v1 on 1\n2 v2 on 4\n1 v1 off 5\n", "[v2 ran from 4ns while v1 ran until 5ns: two at once]"},
+		{"none", "1 v1 on 1\n1 v1 off 5\n2 v2 on 2000000005\n", "[nobody ran from 5ns for 2s]"},
+		{"a missed open", "1 bootstrap on 1\n2 v1 waits 5\n1 bootstrap off 2000000005\n2 v1 on 2000000006\n",
+			"[v1 waited 2s for a bootstrap to give way, from 5ns]"},
+		{"a number that is used again", "1 bootstrap on 1\n1 bootstrap gone 2\n1 v1 on 3\n1 v1 gone 4\n", "[]"},
+	} {
+		if wrong, _ := verdict(tt.record); fmt.Sprint(wrong) != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, wrong, tt.want)
+		}
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"one", "two"} { // they contend for nothing
+		s := standIn{Kind: name, Path: filepath.Join(dir, name), Strict: filepath.Join(dir, "strict"),
+			Record: filepath.Join(dir, "record")}
+		text, err := json.Marshal(s)
+		do(t, err)
+		start(t, []string{"/proc/self/exe"}, runVar+"="+string(text))
+		eventually(t, name+" is on record", func() bool {
+			record, _ := os.ReadFile(s.Record)
+			return strings.Contains(string(record), " "+name+" ")
+		})
+	}
+	record, err := os.ReadFile(filepath.Join(dir, "record"))
+	do(t, err)
+	if wrong, _ := verdict(string(record)); len(wrong) != 1 || !strings.HasPrefix(wrong[0], "two could not have") {
+		t.Errorf("got %q", wrong)
+	}
+}
