@@ -49,11 +49,16 @@ type queue struct {
 	path   string
 	teller teller
 	log    *slog.Logger
+	said   bool // who is waited for
 }
 
 // look says who has the lock now.
-func (q queue) look() {
+func (q *queue) look() {
 	h := holderOf(q.path)
+	if h.pid == 0 && q.said {
+		return // it has just been given back
+	}
+	q.said = true
 	q.teller.waiting(fmt.Sprintf("waiting for the lock %s, held by %s", q.path, h))
 	q.log.Info("waiting for the node's lock", "file", q.path, "holder", h.String())
 	if h.name != "" { // else it has just ended
@@ -65,7 +70,7 @@ func (q queue) look() {
 const complainEvery = time.Minute
 
 // watch complains, as long as the wait goes on, of a holder that will not run the node.
-func (q queue) watch(ctx context.Context) {
+func (q *queue) watch(ctx context.Context) {
 	tick := time.NewTicker(complainEvery)
 	defer tick.Stop()
 	for {
@@ -78,7 +83,7 @@ func (q queue) watch(ctx context.Context) {
 	}
 }
 
-func (q queue) complain(h holder) {
+func (q *queue) complain(h holder) {
 	if h.foreign() {
 		q.log.Error("the node's lock is held by what is neither a kubelet nor an evenkeel-agent, so that this node may have no kubelet: "+
 			"end that process, or give kubelets and agents another --lock-file", "file", q.path, "holder", h.String())

@@ -98,7 +98,11 @@ func (o *options) hold(ctx context.Context, c contention, t teller, log *slog.Lo
 	go func() {
 		select {
 		case <-claim.Wanted():
-			log.Warn("stopping the kubelet, as asked: another is to run this node", "why", claim.Why())
+			level := slog.LevelInfo
+			if errors.Is(claim.Why(), lockfile.ErrLost) {
+				level = slog.LevelError
+			}
+			log.Log(ctx, level, "stopping the kubelet: another is to run this node", "why", claim.Why())
 			letGo()
 		case <-ctx.Done():
 		}
@@ -124,7 +128,7 @@ func (c contention) acquire(ctx context.Context, t teller, log *slog.Logger) (*l
 	if !c.bootstrap {
 		contender.Poke = poke
 	}
-	q := queue{path: c.path, teller: t, log: log}
+	q := &queue{path: c.path, teller: t, log: log}
 	waiting, served := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	var once sync.Once

@@ -104,7 +104,7 @@ func TestALockFileThatCannotBeUsedHasAnExitCodeOfItsOwn(t *testing.T) {
 		})
 		var coded *exit
 		if !errors.As(err, &coded) || coded.code != exitLock || !strings.HasPrefix(err.Error(), "--lock-file cannot be used: lock file: ") || !strings.Contains(err.Error(), words) {
-			t.Errorf("%s: %v, want exit code 6 and %q", path, err, words)
+			t.Errorf("%s: %v, want exit code 7 and %q", path, err, words)
 		}
 		if _, err := os.Stat(o.dynamicConfigDir); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: the directory was made: %v", path, err)
@@ -194,7 +194,7 @@ func TestAHolderThatIsNoKubeletIsComplainedOfNowAndThen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	cmd := foreign(t, path)
 	var log bytes.Buffer
-	q := queue{path: path, teller: quiet(t), log: slog.New(slog.NewTextHandler(&log, nil))}
+	q := &queue{path: path, teller: quiet(t), log: slog.New(slog.NewTextHandler(&log, nil))}
 	words := "is held by what is neither a kubelet nor an evenkeel-agent, so that this node may have no kubelet: end that process, or give kubelets and agents another --lock-file"
 	named := holder{cmd.Process.Pid, "sleep"}.String()
 	q.look()
@@ -216,6 +216,14 @@ func TestAHolderThatIsNoKubeletIsComplainedOfNowAndThen(t *testing.T) {
 		synctest.Wait()
 	})
 	complaints(3)
+
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	q.look()
+	complaints(3)
+	if state := q.teller.probe.state; !strings.HasSuffix(state, named) {
+		t.Errorf("when the lock was given back the probe says %q", state)
+	}
 }
 
 func TestAKubeletOrAnAgentOfAnyVersionIsNoForeigner(t *testing.T) {

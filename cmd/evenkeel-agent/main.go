@@ -17,15 +17,15 @@ import (
 // version is set by the linker.
 var version = "v0.0.0-unknown"
 
-// Exit codes of every command. check uses 1 and 2 for its verdicts.
+// Exit codes of every command. check uses 1 and 2 for its verdicts; 6 is what on-host has before it becomes an agent.
 const (
 	exitError        = 1
 	exitCouldNotTell = 2
 	exitUsage        = 3
 	exitLocalInvalid = 4
 	exitHeld         = 5
-	exitLock         = 6
-	exitLost         = 7
+	exitLock         = 7
+	exitLost         = 8
 )
 
 // exit is an error with an exit code of its own.
@@ -72,14 +72,14 @@ Put it in front of the kubelet's command line; nothing else changes.
 Exit codes: 0 stopped as asked, 1 error, 3 usage, 4 the node's local
 configuration is invalid, 5 another agent works on --dynamic-config-dir.
 With --lock-file also: 0 left because another kubelet wants the node
-(--bootstrap), 6 the lock file cannot be used, 7 the lock file was replaced, and
+(--bootstrap), 7 the lock file cannot be used, 8 the lock file was replaced, and
 another process has the new one.`,
 		Example: `  # What the unit of a kubeadm node becomes:
   evenkeel-agent --dynamic-config-dir=/var/lib/evenkeel -- \
     /usr/bin/kubelet --kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml
 
   # Until a self-hosted kubelet, whose agent has the same --lock-file and no --bootstrap, wants the node:
-  evenkeel-agent --dynamic-config-dir=/var/lib/evenkeel --lock-file=/run/evenkeel-lock/kubelet.lock --bootstrap -- \
+  evenkeel-agent --dynamic-config-dir=/var/lib/evenkeel --lock-file=/run/evenkeel/lock/kubelet.lock --bootstrap -- \
     /usr/bin/kubelet --kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml
 
   # What runs, and why; no API needed:

@@ -105,8 +105,14 @@ func TestAProbeThatCannotBeAnsweredDoesNotKeepTheNodeFromItsKubelet(t *testing.T
 }
 
 func TestProbeTakesASocket(t *testing.T) {
+	t.Setenv("EVENKEEL_PROBE_SOCKET", "")
 	_, err := runs(t, "probe")
-	wantUsage(t, err, "--socket is missing: give the --probe-socket that the agent has")
+	wantUsage(t, err, "--socket is missing, and there is no EVENKEEL_PROBE_SOCKET: give the --probe-socket that the agent has")
+	socket := filepath.Join(t.TempDir(), "probe.sock")
+	t.Setenv("EVENKEEL_PROBE_SOCKET", socket)
+	if _, err := runs(t, "probe"); err == nil || !strings.HasPrefix(err.Error(), "no agent answers on "+socket+": ") {
+		t.Errorf("with the variable: %v", err)
+	}
 	_, err = runs(t, "probe", "--socket=/s", "more")
 	wantUsage(t, err, "evenkeel-agent probe takes no arguments")
 }
