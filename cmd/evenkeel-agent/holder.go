@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,9 +25,17 @@ func holderOf(path string) holder {
 		return h
 	}
 	if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", h.pid)); err == nil {
-		h.name = strings.TrimSpace(string(comm))
+		h.name = strings.Map(printable, strings.TrimSuffix(string(comm), "\n"))
 	}
 	return h
+}
+
+// printable keeps what a process may call itself from spoiling a log or a terminal.
+func printable(r rune) rune {
+	if strconv.IsPrint(r) {
+		return r
+	}
+	return '?'
 }
 
 func (h holder) String() string {
@@ -49,18 +58,13 @@ type queue struct {
 	path   string
 	teller teller
 	log    *slog.Logger
-	said   bool // who is waited for
 }
 
-// look says who has the lock now.
-func (q *queue) look() {
+// look says who has the lock now; held is what the lock says of it.
+func (q queue) look(held error) {
 	h := holderOf(q.path)
-	if h.pid == 0 && q.said {
-		return // it has just been given back
-	}
-	q.said = true
 	q.teller.waiting(fmt.Sprintf("waiting for the lock %s, held by %s", q.path, h))
-	q.log.Info("waiting for the node's lock", "file", q.path, "holder", h.String())
+	q.log.Info("waiting for the node's lock", "holder", h.String(), "err", held)
 	if h.name != "" { // else it has just ended
 		q.complain(h)
 	}
@@ -70,7 +74,7 @@ func (q *queue) look() {
 const complainEvery = time.Minute
 
 // watch complains, as long as the wait goes on, of a holder that will not run the node.
-func (q *queue) watch(ctx context.Context) {
+func (q queue) watch(ctx context.Context) {
 	tick := time.NewTicker(complainEvery)
 	defer tick.Stop()
 	for {
@@ -83,7 +87,7 @@ func (q *queue) watch(ctx context.Context) {
 	}
 }
 
-func (q *queue) complain(h holder) {
+func (q queue) complain(h holder) {
 	if h.foreign() {
 		q.log.Error("the node's lock is held by what is neither a kubelet nor an evenkeel-agent, so that this node may have no kubelet: "+
 			"end that process, or give kubelets and agents another --lock-file", "file", q.path, "holder", h.String())

@@ -115,7 +115,7 @@ func (o *options) hold(ctx context.Context, c contention, t teller, log *slog.Lo
 	}
 	switch why := claim.Why(); {
 	case errors.Is(why, lockfile.ErrLost):
-		return &exit{exitLost, fmt.Errorf("%s %s: %w", c.flag, c.path, why)}
+		return &exit{exitLost, fmt.Errorf("%s: %w", c.flag, why)}
 	case errors.Is(err, context.Canceled):
 		return nil // asked to leave before there was anything to stop
 	}
@@ -128,13 +128,13 @@ func (c contention) acquire(ctx context.Context, t teller, log *slog.Logger) (*l
 	if !c.bootstrap {
 		contender.Poke = poke
 	}
-	q := &queue{path: c.path, teller: t, log: log}
+	q := queue{path: c.path, teller: t, log: log}
 	waiting, served := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	var once sync.Once
 	begin := time.Now()
-	claim, err := contender.Acquire(ctx, func(error) {
-		q.look()
+	claim, err := contender.Acquire(ctx, func(held error) {
+		q.look(held)
 		once.Do(func() { all.Go(func() { q.watch(waiting) }) })
 	})
 	served()

@@ -194,10 +194,10 @@ func TestAHolderThatIsNoKubeletIsComplainedOfNowAndThen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	cmd := foreign(t, path)
 	var log bytes.Buffer
-	q := &queue{path: path, teller: quiet(t), log: slog.New(slog.NewTextHandler(&log, nil))}
+	q := queue{path: path, teller: quiet(t), log: slog.New(slog.NewTextHandler(&log, nil))}
 	words := "is held by what is neither a kubelet nor an evenkeel-agent, so that this node may have no kubelet: end that process, or give kubelets and agents another --lock-file"
 	named := holder{cmd.Process.Pid, "sleep"}.String()
-	q.look()
+	q.look(lockfile.ErrHeld)
 	if state := "waiting for the lock " + path + ", held by " + named; q.teller.probe.state != state || !q.teller.probe.ready {
 		t.Errorf("the probe is %+v", q.teller.probe)
 	}
@@ -219,10 +219,10 @@ func TestAHolderThatIsNoKubeletIsComplainedOfNowAndThen(t *testing.T) {
 
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	q.look()
+	q.look(lockfile.ErrHeld) // it has just been given back
 	complaints(3)
-	if state := q.teller.probe.state; !strings.HasSuffix(state, named) {
-		t.Errorf("when the lock was given back the probe says %q", state)
+	if state := "waiting for the lock " + path + ", held by another process"; q.teller.probe.state != state {
+		t.Errorf("the probe says %q, want %q", q.teller.probe.state, state)
 	}
 }
 
@@ -235,6 +235,9 @@ func TestAKubeletOrAnAgentOfAnyVersionIsNoForeigner(t *testing.T) {
 		}
 	}
 	if got, want := (holder{7, ""}).String(), "process 7, which has ended: another one has the file from it"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := strings.Map(printable, "a\x1b[2J\n"), "a?[2J?"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got, want := (holder{}).String(), "another process"; got != want {

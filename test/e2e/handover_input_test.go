@@ -197,7 +197,7 @@ func TestALockFileThatIsReplacedAndTakenEndsTheKubeletWithAnExitCodeOfItsOwn(t *
 	}
 	foreign := n.run("foreign", "flock", "--no-fork", n.lockFile(), "sleep", "600")
 	n.exitsWith(30*time.Second, 8)
-	n.lastWord("--lock-file " + n.lockFile() + ": the lock file was replaced, and another process has the lock on the new one")
+	n.lastWord("the lock file was replaced, and another process has the lock on the new one")
 	if left := n.kubelets(); len(left) > 0 {
 		t.Errorf("the kubelets %v are left", left)
 	}
