@@ -89,7 +89,7 @@ func (q queue) watch(ctx context.Context) {
 
 func (q queue) complain(h holder) {
 	if h.foreign() {
-		q.log.Error("the node's lock is held by what is neither a kubelet nor an evenkeel-agent, so that this node may have no kubelet: "+
-			"end that process, or give kubelets and agents another --lock-file", "file", q.path, "holder", h.String())
+		q.log.Error("the node's lock is held by what is neither a kubelet nor an evenkeel-agent, "+
+			"so that this node may have no kubelet: end that process, or give kubelets and agents another --lock-file", "file", q.path, "holder", h.String())
 	}
 }

@@ -37,10 +37,12 @@ type contention struct {
 // contention returns the node's lock: the agent's --lock-file or the kubelet's own, which becomes the agent's, as the
 // kubelet's --exit-on-lock-contention becomes --bootstrap: it is the same feature.
 func (o *options) contention(k *component.Kubelet) (contention, error) {
-	c := contention{flag: "--lock-file", path: o.lockFile, bootstrap: o.bootstrap || k.ExitOnLockContention, mode: v1alpha1.RunModeHost}
+	c := contention{flag: "--lock-file", path: o.lockFile, mode: v1alpha1.RunModeHost}
+	c.bootstrap = o.bootstrap || k.ExitOnLockContention
 	switch {
 	case o.lockFile != "" && k.LockFile != "":
-		return c, usage("--lock-file is given twice: to the agent, and to its kubelet (%s), whose lock the agent takes: give one", k.LockFile)
+		return c, usage("--lock-file is given twice: to the agent, and to its kubelet (%s), whose lock the agent takes: give one",
+			k.LockFile)
 	case o.lockFile != "" && !filepath.IsAbs(o.lockFile):
 		return c, usage("--lock-file must be an absolute path, not %q", o.lockFile)
 	case o.lockFile != "":
@@ -61,26 +63,33 @@ func (o *options) contention(k *component.Kubelet) (contention, error) {
 	}
 	switch path := filepath.Clean(c.path); {
 	case o.dynamicConfigDir == "" || c.path == "":
-	case path == o.kubeletLock():
+	case path == o.kubeletLock(c):
 		return c, usage("%s %s is the one that the agent gives it: choose another path", c.flag, c.path)
 	case filepath.Dir(path) == filepath.Clean(o.dynamicConfigDir):
-		return c, usage("%s %s is in --dynamic-config-dir, where only who has the lock may write: choose another directory", c.flag, c.path)
+		return c, usage("%s %s is in --dynamic-config-dir, where only who has the lock may write: choose another directory",
+			c.flag, c.path)
 	}
 	return c, nil
 }
 
-// kubeletLock is what every kubelet of this node takes, so that the kernel keeps two apart whatever becomes of agents;
-// empty: there is no directory for it.
-func (o *options) kubeletLock() string {
-	if o.dynamicConfigDir == "" {
-		return ""
+// kubeletLock is what every kubelet of this node takes, so that the kernel keeps two apart whatever becomes of agents: a
+// killed agent's lock is free before its kubelet has gone. Empty: there is no directory for it.
+func (o *options) kubeletLock(c contention) string {
+	switch {
+	case o.dynamicConfigDir != "":
+		return filepath.Join(o.dynamicConfigDir, kubeletLock)
+	case c.path != "":
+		return filepath.Clean(c.path) + ".kubelet"
 	}
-	return filepath.Join(o.dynamicConfigDir, kubeletLock)
+	return ""
 }
 
-// hold has do run while this agent, and no other, may run the node's kubelet. do's context ends when the lock is to be
-// given up. Locks are given back in reverse, the node's last: who has that one may write, and start a kubelet.
-func (o *options) hold(ctx context.Context, c contention, t teller, log *slog.Logger, do func(context.Context) error) error {
+// underLock is what is done while locks are held. Its context ends when they are to be given up.
+type underLock func(context.Context) error
+
+// hold has do run while this agent, and no other, may run the node's kubelet. Locks are given back in reverse, the
+// node's last: who has that one may write, and start a kubelet.
+func (o *options) hold(ctx context.Context, c contention, t teller, log *slog.Logger, do underLock) error {
 	if c.path == "" {
 		return o.holdDirectory(ctx, 0, t, log, do)
 	}
@@ -151,7 +160,7 @@ func (c contention) acquire(ctx context.Context, t teller, log *slog.Logger) (*l
 }
 
 // holdDirectory has do run while no other agent works on the directory, and waits as long as patience for one that does.
-func (o *options) holdDirectory(ctx context.Context, patience time.Duration, t teller, log *slog.Logger, do func(context.Context) error) error {
+func (o *options) holdDirectory(ctx context.Context, patience time.Duration, t teller, log *slog.Logger, do underLock) error {
 	if o.dynamicConfigDir == "" {
 		return do(ctx)
 	}

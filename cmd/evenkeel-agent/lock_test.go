@@ -75,6 +75,17 @@ func TestWhichLockAnAgentContendsForAndAsWhat(t *testing.T) {
 	}
 }
 
+func TestAKubeletHasALockOfItsOwnWhereverTheAgentHasAny(t *testing.T) {
+	for _, c := range []struct{ dir, lock, want string }{
+		{"", "", ""}, {"/var/lib/evenkeel/", "", "/var/lib/evenkeel/kubelet.lock"},
+		{"/var/lib/evenkeel", "/run/a", "/var/lib/evenkeel/kubelet.lock"}, {"", "/run/a", "/run/a.kubelet"},
+	} {
+		if got := (&options{dynamicConfigDir: c.dir}).kubeletLock(contention{path: c.lock}); got != c.want {
+			t.Errorf("with the directory %q and the lock %q: %q, want %q", c.dir, c.lock, got, c.want)
+		}
+	}
+}
+
 // quiet is a teller without an init system.
 func quiet(t *testing.T) teller {
 	t.Helper()
@@ -109,6 +120,82 @@ func TestALockFileThatCannotBeUsedHasAnExitCodeOfItsOwn(t *testing.T) {
 		if _, err := os.Stat(o.dynamicConfigDir); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: the directory was made: %v", path, err)
 		}
+	}
+}
+
+func TestWhoIsAskedToLeaveHasDoneWhatItWasAskedFor(t *testing.T) {
+	odd := errors.New("odd")
+	for _, c := range []struct {
+		name      string
+		err, want error // that what is done under the lock ends with
+	}{{"cleanly", nil, nil}, {"before there was anything to stop", context.Canceled, nil}, {"with an error", odd, odd}} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "lock")
+			o, log := &options{dynamicConfigDir: t.TempDir()}, slog.New(slog.DiscardHandler)
+			err := o.hold(t.Context(), contention{flag: "--lock-file", path: path, bootstrap: true}, quiet(t), log, func(ctx context.Context) error {
+				if _, err := lockfile.TryAcquire(filepath.Join(o.dynamicConfigDir, agentLock)); !errors.Is(err, lockfile.ErrHeld) {
+					t.Errorf("the directory is not held: %v", err)
+				}
+				if err := exec.Command("cat", path).Run(); err != nil { // an open is all that it takes
+					t.Error(err)
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(20 * time.Second):
+					t.Error("nobody told it to leave")
+				}
+				return c.err
+			})
+			if !errors.Is(err, c.want) || c.want == nil && err != nil {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+			for _, lock := range []string{path, filepath.Join(o.dynamicConfigDir, agentLock)} {
+				if l, err := lockfile.TryAcquire(lock); err != nil {
+					t.Errorf("it was not given back: %v", err)
+				} else {
+					_ = l.Release()
+				}
+			}
+		})
+	}
+}
+
+func TestALockThatIsLostHasAnExitCodeOfItsOwn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	log := slog.New(slog.DiscardHandler)
+	err := (&options{}).hold(t.Context(), contention{flag: "--lock-file", path: path}, quiet(t), log, func(ctx context.Context) error {
+		foreign(t, path+".new")
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Second):
+			t.Error("nobody told it to leave")
+		}
+		return nil
+	})
+	var coded *exit
+	if !errors.As(err, &coded) || coded.code != exitLost || !errors.Is(err, lockfile.ErrLost) || !strings.HasPrefix(err.Error(), "--lock-file: ") {
+		t.Errorf("got %v, want exit code 8", err)
+	}
+}
+
+func TestWhoIsToldToStopWhileItWaitsForTheLockStops(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	foreign(t, path)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	tell := quiet(t)
+	err := (&options{}).hold(ctx, contention{flag: "--lock-file", path: path}, tell, slog.New(slog.DiscardHandler), func(context.Context) error {
+		t.Error("something was done without the lock")
+		return nil
+	})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want that time is up", err)
+	}
+	if state := tell.probe.state; !strings.HasPrefix(state, "waiting for the lock "+path+", held by process ") {
+		t.Errorf("it said %q", state)
 	}
 }
 

@@ -208,7 +208,7 @@ func start(ctx context.Context, o *options, argv []string) error {
 		Kubelet:  kubelet,
 		Harness:  component.NewHarness(kubelet, filepath.Join(runDir.path, "dry-run"), log),
 		InitFile: initFile,
-		LockFile: o.kubeletLock(),
+		LockFile: o.kubeletLock(contended),
 		Notifier: notifier,
 		Log:      log,
 	}

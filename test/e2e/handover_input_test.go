@@ -192,10 +192,16 @@ func TestALockFileThatIsReplacedAndTakenEndsTheKubeletWithAnExitCodeOfItsOwn(t *
 	n := newNode(t, "lost")
 	n.contends()
 	n.up()
-	if err := os.Remove(n.lockFile()); err != nil {
+	foreign := n.run("foreign", "flock", "--no-fork", n.lockFile()+".new", "sleep", "600")
+	n.eventually(10*time.Second, "the new file is locked", func(context.Context) error {
+		if !lockfile.Held(n.lockFile() + ".new") {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	if err := os.Rename(n.lockFile()+".new", n.lockFile()); err != nil {
 		t.Fatal(err)
 	}
-	foreign := n.run("foreign", "flock", "--no-fork", n.lockFile(), "sleep", "600")
 	n.exitsWith(30*time.Second, 8)
 	n.lastWord("the lock file was replaced, and another process has the lock on the new one")
 	if left := n.kubelets(); len(left) > 0 {
