@@ -110,27 +110,32 @@ func (n *node) logTime(words string) time.Time {
 	return at
 }
 
-// gap measures for how long the kubelet's health endpoint did not answer, from now until end is called.
+// gap measures for how long the kubelet's health endpoint did not answer, from now until end is called, when it does.
 func (n *node) gap() (end func() time.Duration) {
-	ctx, stop := context.WithCancel(n.t.Context())
-	longest := make(chan time.Duration, 1)
+	ended, longest := make(chan struct{}), make(chan time.Duration, 1)
 	go func() {
 		last, most := time.Now(), time.Duration(0)
 		tick := time.NewTicker(5 * time.Millisecond)
 		defer tick.Stop()
-		for ctx.Err() == nil {
-			if n.Healthy(ctx) == nil {
+		for {
+			ending := false
+			select {
+			case <-ended:
+				ending = true
+			case <-tick.C:
+			}
+			answers := n.Healthy(n.t.Context()) == nil
+			if answers {
 				now := time.Now()
 				most, last = max(most, now.Sub(last)), now
 			}
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
+			if ending && answers || n.t.Context().Err() != nil {
+				longest <- most
+				return
 			}
 		}
-		longest <- most
 	}()
-	return func() time.Duration { stop(); return <-longest }
+	return func() time.Duration { close(ended); return <-longest }
 }
 
 // takesOver waits until the agent's kubelet is healthy, and the API says which kind of agent runs it.
