@@ -17,13 +17,15 @@ import (
 // version is set by the linker.
 var version = "v0.0.0-unknown"
 
-// Exit codes of every command. check uses 1 and 2 for its verdicts.
+// Exit codes of every command. check uses 1 and 2 for its verdicts; 6 is what on-host has before it becomes an agent.
 const (
 	exitError        = 1
 	exitCouldNotTell = 2
 	exitUsage        = 3
 	exitLocalInvalid = 4
 	exitHeld         = 5
+	exitLock         = 7
+	exitLost         = 8
 )
 
 // exit is an error with an exit code of its own.
@@ -68,9 +70,16 @@ bad.
 Put it in front of the kubelet's command line; nothing else changes.
 
 Exit codes: 0 stopped as asked, 1 error, 3 usage, 4 the node's local
-configuration is invalid, 5 another agent works on --dynamic-config-dir.`,
+configuration is invalid, 5 another agent works on --dynamic-config-dir.
+With --lock-file also: 0 left because another kubelet wants the node
+(--bootstrap), 7 the lock file cannot be used, 8 the lock file was replaced, and
+another process has the new one.`,
 		Example: `  # What the unit of a kubeadm node becomes:
   evenkeel-agent --dynamic-config-dir=/var/lib/evenkeel -- \
+    /usr/bin/kubelet --kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml
+
+  # Until a self-hosted kubelet, whose agent has the same --lock-file and no --bootstrap, wants the node:
+  evenkeel-agent --dynamic-config-dir=/var/lib/evenkeel --lock-file=/run/evenkeel/lock/kubelet.lock --bootstrap -- \
     /usr/bin/kubelet --kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml
 
   # What runs, and why; no API needed:
@@ -100,7 +109,7 @@ configuration is invalid, 5 another agent works on --dynamic-config-dir.`,
 		}
 		return usage("%w; see %s --help%s", err, cmd.CommandPath(), hint)
 	})
-	root.AddCommand(statusCommand(), checkCommand(), defaultsCommand(), forgetCommand(), rbacCommand(), onHostCommand(), versionCommand())
+	root.AddCommand(statusCommand(), checkCommand(), defaultsCommand(), forgetCommand(), onHostCommand(), probeCommand(), rbacCommand(), versionCommand())
 	root.CompletionOptions.DisableDefaultCmd = true
 	return root
 }

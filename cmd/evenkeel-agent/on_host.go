@@ -49,7 +49,7 @@ on the host, and what the pod lacks for it.`,
 			return o.run(cmd.Context(), args, second)
 		},
 	}
-	cmd.Flags().StringVar(&o.binDir, "bin-dir", "/var/lib/evenkeel/bin", "directory on the host for the copies of agent and kubelet")
+	cmd.Flags().StringVar(&o.binDir, "bin-dir", "/var/lib/evenkeel-bin", "directory on the host for the copies of agent and kubelet")
 	cmd.Flags().IntVar(&o.keep, "keep", 3, "how many copies of each to keep; what runs stays anyway")
 	return cmd
 }

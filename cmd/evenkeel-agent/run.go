@@ -15,13 +15,13 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/agent"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/lockfile"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/source"
 	"github.com/evenkeel/evenkeel/internal/supervisor"
@@ -49,6 +49,9 @@ type options struct {
 	localInvalid     string
 	verbosity        int
 	logFormat        string
+	lockFile         string
+	bootstrap        bool
+	probeSocket      string
 
 	given func(flag string) bool // on the command line
 }
@@ -77,6 +80,9 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.DurationVar(&o.stopGrace, "stop-grace", 30*time.Second, "how long the kubelet has to stop before it is killed")
 	f.StringVar(&o.apiLoss, "api-loss-rollback", "auto", "go back to last-known-good once if the API is lost soon after a change: on, off, or auto (where static pods run)")
 	f.StringVar(&o.localInvalid, "local-invalid", "refuse", "what to do if the node's local configuration is invalid: refuse to start, or degrade to a proven configuration")
+	f.StringVar(&o.lockFile, "lock-file", "", "run a kubelet only while holding flock(2) on this file, as a kubelet with the same flag would: of all agents and kubelets that are given it one runs, the others wait; its directory must be there")
+	f.BoolVar(&o.bootstrap, "bootstrap", false, "leave, with exit code 0, as soon as another process opens the --lock-file: this kubelet runs until a self-hosted one wants the node")
+	f.StringVar(&o.probeSocket, "probe-socket", "", "Unix socket to answer evenkeel-agent probe on, also while waiting for the lock; empty: none")
 	f.IntVarP(&o.verbosity, "verbosity", "v", 0, "log level: 0 info, 1 and more debug")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
 }
@@ -103,6 +109,8 @@ func (o *options) check() error {
 	switch {
 	case o.dynamicConfigDir != "" && !filepath.IsAbs(o.dynamicConfigDir):
 		return usage("--dynamic-config-dir must be an absolute path, not %q", o.dynamicConfigDir)
+	case o.probeSocket != "" && (!filepath.IsAbs(o.probeSocket) || len(o.probeSocket) > maxSocketPath):
+		return usage("--probe-socket must be an absolute path of at most %d bytes, not %q", maxSocketPath, o.probeSocket)
 	case o.configSource != fromNodeConfig && o.configSource != fromConfigMap:
 		return usage("--config-source must be nodeconfig or configmap, not %q", o.configSource)
 	case o.configSource != fromConfigMap && o.given("config-namespace"):
@@ -160,6 +168,10 @@ func start(ctx context.Context, o *options, argv []string) error {
 	if err != nil {
 		return usage("%w", err)
 	}
+	contended, err := o.contention(kubelet)
+	if err != nil {
+		return err
+	}
 	node, err := o.node(kubelet)
 	if err != nil {
 		return err
@@ -177,16 +189,6 @@ func start(ctx context.Context, o *options, argv []string) error {
 	if err != nil {
 		return err
 	}
-	locks, err := o.lock(ctx, kubelet, log)
-	if err != nil {
-		return err
-	}
-	defer locks.release()
-	if o.dynamicConfigDir != "" {
-		if err := checkpoint.ClearRunning(atomicfile.OS{}, o.dynamicConfigDir); err != nil {
-			log.Warn("cannot remove what the agent before has said; status may repeat it", "err", err)
-		}
-	}
 	runDir, err := runtimeDir()
 	if err != nil {
 		return err
@@ -199,20 +201,55 @@ func start(ctx context.Context, o *options, argv []string) error {
 	}
 	defer notifier.Close()
 
+	tell := teller{notifier, &probe{}}
+	tell.starting("looking at the local configuration")
+	defer tell.probe.serve(o.probeSocket, log)()
 	host := &agent.HostKubelet{
 		Kubelet:  kubelet,
 		Harness:  component.NewHarness(kubelet, filepath.Join(runDir.path, "dry-run"), log),
 		InitFile: initFile,
-		LockFile: locks.kubelet,
+		LockFile: o.kubeletLock(contended),
 		Notifier: notifier,
 		Log:      log,
 	}
-	ao := o.agentOptions(notifier, log)
-	ao.Protected = protected
-	return o.serve(ctx, ao, host, node, own, log)
+	if contended.path != "" {
+		if err := o.prepare(ctx, host, log); err != nil {
+			return err
+		}
+	}
+	return o.hold(ctx, contended, tell, log, func(ctx context.Context) error {
+		if o.dynamicConfigDir != "" {
+			if err := checkpoint.ClearRunning(atomicfile.OS{}, o.dynamicConfigDir); err != nil {
+				log.Warn("cannot remove what the agent before has said; status may repeat it", "err", err)
+			}
+		}
+		ao := o.agentOptions(tell, contended.mode, log)
+		ao.Protected = protected
+		return o.serve(ctx, ao, host, node, own, tell, log)
+	})
 }
 
-func (o *options) agentOptions(notifier *supervisor.Notifier, log *slog.Logger) agent.Options {
+// prepare does what needs no lock, so that an agent that could not run a kubelet takes it from nobody.
+func (o *options) prepare(ctx context.Context, host *agent.HostKubelet, log *slog.Logger) error {
+	v, err := host.Prepare(ctx)
+	switch {
+	case err != nil:
+		return err
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case v.Outcome == component.Rejected && o.localInvalid != "degrade":
+		return o.refuse(fmt.Errorf("%w: %s", agent.ErrLocalInvalid, v.Words), host.Kubelet)
+	}
+	log.Info("looked at the local configuration", "verdict", v.Outcome.String(), "words", v.Words, "warnings", v.Warnings)
+	return nil
+}
+
+// refuse is the error for a node that has nothing to fall back to.
+func (o *options) refuse(invalid error, k *component.Kubelet) error {
+	return &exit{exitLocalInvalid, fmt.Errorf("%w\nthis is what the node would fall back to: mend it (%s), or see --local-invalid", invalid, o.localFile(k))}
+}
+
+func (o *options) agentOptions(tell teller, mode v1alpha1.RunMode, log *slog.Logger) agent.Options {
 	bootID, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		log.Warn("cannot tell one boot from another", "err", err)
@@ -223,8 +260,8 @@ func (o *options) agentOptions(notifier *supervisor.Notifier, log *slog.Logger) 
 			HealthTimeout: o.healthTimeout, ReadyTimeout: o.readyTimeout, DegradeLocal: o.localInvalid == "degrade",
 		},
 		APILoss: o.apiLoss, SyncTimeout: o.syncTimeout, StopGrace: o.stopGrace, AgentVersion: version,
-		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost, BootID: strings.TrimSpace(string(bootID)),
-		Log: log, Init: notifier, ShuttingDown: supervisor.ShuttingDown, Metrics: agent.NewMetrics(),
+		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: mode, BootID: strings.TrimSpace(string(bootID)),
+		Log: log, Init: tell, ShuttingDown: supervisor.ShuttingDown, Metrics: agent.NewMetrics(),
 	}
 	if o.dynamicConfigDir != "" {
 		out.Record = func(about []byte) error {
@@ -239,6 +276,7 @@ func (o *options) agentOptions(notifier *supervisor.Notifier, log *slog.Logger) 
 		out.Remote = v1alpha1.RemoteConfigConfigMap
 	}
 	out.OpenStore = func(version string) (agent.Store, error) {
+		warnIfOlder(o.dynamicConfigDir, version, log)
 		return checkpoint.Open(atomicfile.OS{}, o.dynamicConfigDir, version, log)
 	}
 	return out
@@ -260,7 +298,7 @@ func (o *options) own(node string) (source.NodeConfigMap, error) {
 }
 
 // serve runs the agent and what serves it until ctx ends or the agent gives up.
-func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostKubelet, node string, own source.NodeConfigMap, log *slog.Logger) error {
+func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostKubelet, node string, own source.NodeConfigMap, tell teller, log *slog.Logger) error {
 	switch {
 	case o.dynamicConfigDir == "":
 		log.Warn("DYNAMIC CONFIGURATION IS OFF: --dynamic-config-dir is not set; this node runs its local configuration only")
@@ -302,10 +340,11 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 		}
 	}
 	a := agent.New(ao, parts)
+	tell.running(a.Health)
 	o.listenAndServe(background, &all, a, client, log)
 	err := a.Run(ctx)
 	if errors.Is(err, agent.ErrLocalInvalid) {
-		return &exit{exitLocalInvalid, fmt.Errorf("%w\nthis is what the node would fall back to: mend it (%s), or see --local-invalid", err, o.localFile(host.Kubelet))}
+		return o.refuse(err, host.Kubelet)
 	}
 	return err
 }
@@ -385,89 +424,32 @@ func (o *options) localFile(k *component.Kubelet) string {
 	return "the kubelet's flags"
 }
 
-// locks are what keeps two agents, and two kubelets, apart.
-type locks struct {
-	kubelet string // that every kubelet takes; empty: none
-	held    []*lockfile.Lock
-}
-
-func (l *locks) release() {
-	for _, lock := range l.held {
-		_ = lock.Release() // the process ends
-	}
-}
-
-// lockRetry is how often a lock that the kubelet would have waited for is tried.
-const lockRetry = time.Second
-
-// lock takes the node's own --lock-file first, which may take long, as it may
-// for the kubelet; then the directory, which nobody else should work on then.
-func (o *options) lock(ctx context.Context, k *component.Kubelet, log *slog.Logger) (*locks, error) {
-	l := &locks{}
-	if o.dynamicConfigDir != "" {
-		dir, err := filepath.Abs(o.dynamicConfigDir)
-		if err != nil {
-			return nil, err
-		}
-		o.dynamicConfigDir, l.kubelet = dir, filepath.Join(dir, "kubelet.lock")
-	}
-	if k.LockFile != "" {
-		if same, _ := filepath.Abs(k.LockFile); same == l.kubelet {
-			return nil, usage("the kubelet's --lock-file %s is the one that the agent gives it: choose another path", k.LockFile)
-		}
-		if err := l.await(ctx, k.LockFile, log); err != nil {
-			return nil, err
-		}
-	}
-	if o.dynamicConfigDir == "" {
-		return l, nil
-	}
-	if err := l.takeDirectory(o.dynamicConfigDir); err != nil {
-		l.release()
-		return nil, err
-	}
-	return l, nil
-}
-
-// await takes the lock that the kubelet would have waited for.
-func (l *locks) await(ctx context.Context, path string, log *slog.Logger) error {
-	for said := false; ; said = true {
-		lock, err := lockfile.TryAcquire(path)
-		if err == nil {
-			l.held = append(l.held, lock)
-			return nil
-		}
-		if !errors.Is(err, lockfile.ErrHeld) {
-			return fmt.Errorf("the kubelet's --lock-file: %w", err)
-		}
-		if !said {
-			log.Info("waiting for the lock, as the kubelet would", "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(lockRetry):
-		}
-	}
-}
-
-func (l *locks) takeDirectory(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("--dynamic-config-dir: %w", err)
-	}
-	lock, err := lockfile.TryAcquire(filepath.Join(dir, agentLock))
-	if errors.Is(err, lockfile.ErrHeld) {
-		return &exit{exitHeld, fmt.Errorf("another agent works on %s: %w", dir, err)}
-	}
+// warnIfOlder says what it means that a newer kubelet has run here.
+func warnIfOlder(dir, ours string, log *slog.Logger) {
+	view, err := checkpoint.ReadOnly(atomicfile.OS{}, dir, "")
 	if err != nil {
-		return fmt.Errorf("--dynamic-config-dir: %w", err)
+		return // it is opened next, which says what is wrong with it
 	}
-	l.held = append(l.held, lock)
-	return nil
+	if newest := newerThan(ours, view.Versions); newest != "" {
+		log.Warn("this kubelet is older than another that has run on this node: it goes on with the same configuration, which it judges anew; "+
+			"what the newer one found bad or proven does not count for it, and is kept", "version", ours, "newer", newest)
+	}
 }
 
-// agentLock is held by the agent that works on a directory.
-const agentLock = "agent.lock"
+// newerThan returns the newest of versions if that is newer than ours, else "". What is no version counts for nothing.
+func newerThan(ours string, versions []string) string {
+	most, err := utilversion.ParseSemantic(ours)
+	if err != nil {
+		return ""
+	}
+	newest := ""
+	for _, v := range versions {
+		if parsed, err := utilversion.ParseSemantic(v); err == nil && most.LessThan(parsed) {
+			most, newest = parsed, v
+		}
+	}
+	return newest
+}
 
 // rundir is where what need not last is kept: on a tmpfs, so that a full disk
 // stops neither a kubelet nor a dry run.

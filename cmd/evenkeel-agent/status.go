@@ -159,6 +159,7 @@ func (s summary) print(w io.Writer, form string) error {
 			line("Error", "%s", r.Error)
 		}
 		line("Source", "%s", r.Remote)
+		line("Run mode", "%s", r.RunMode)
 	}
 	line("Current", "%s%s", describe(s.Current.Config), since(s.Current.Since))
 	line("Last known good", "%s%s", describe(s.LastKnownGood.Config), since(s.LastKnownGood.Since))

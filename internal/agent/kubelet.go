@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +27,54 @@ type HostKubelet struct {
 	LockFile string // that each kubelet takes; empty: none
 	Notifier *supervisor.Notifier
 	Log      *slog.Logger
+
+	mu       sync.Mutex
+	prepared prepared
+}
+
+// prepared is what Prepare found, of a kubelet and a local configuration as they were then.
+type prepared struct {
+	identity, version string
+	local             string // the digest; empty: the verdict was taken, or there was none
+	verdict           component.Verdict
+}
+
+// Prepare asks before its time what every start asks first, so that a node that waits for its kubelet does not wait for
+// that too: the kubelet's version, and the verdict on the local configuration, which it returns. Version and the next
+// CheckLocal answer with it unless the kubelet or the configuration is another then. The error says why this kubelet
+// cannot be run.
+func (h *HostKubelet) Prepare(ctx context.Context) (component.Verdict, error) {
+	identity, err := h.Identity()
+	if err != nil {
+		return component.Verdict{}, err
+	}
+	version, err := h.Kubelet.Version(ctx)
+	if err != nil {
+		return component.Verdict{}, err
+	}
+	local := h.LocalDigest() // before it is judged: what is written meanwhile is to be judged again
+	found := prepared{identity: identity, version: version, local: local, verdict: h.Harness.CheckLocal(ctx, h.InitFile)}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.prepared = found
+	return found.verdict, nil
+}
+
+// stillPrepared is what Prepare found, zero if the kubelet is another now. Of what it found on the local configuration
+// it is the last time that it counts, if that is taken.
+func (h *HostKubelet) stillPrepared(take bool) prepared {
+	identity, err := h.Identity()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	found := h.prepared
+	if err != nil || identity != found.identity {
+		h.prepared = prepared{}
+		return prepared{}
+	}
+	if take {
+		h.prepared.local, h.prepared.verdict = "", component.Verdict{}
+	}
+	return found
 }
 
 // Identity implements Kubelet.
@@ -42,8 +91,20 @@ func (h *HostKubelet) Local() trial.Local {
 	return trial.Default
 }
 
+// Version implements Kubelet.
+func (h *HostKubelet) Version(ctx context.Context) (string, error) {
+	if found := h.stillPrepared(false); found.version != "" {
+		return found.version, nil
+	}
+	return h.Kubelet.Version(ctx)
+}
+
 // CheckLocal implements Kubelet.
 func (h *HostKubelet) CheckLocal(ctx context.Context) component.Verdict {
+	found := h.stillPrepared(true)
+	if found.verdict.Outcome != component.CouldNotTell && found.local == h.LocalDigest() {
+		return found.verdict
+	}
 	return h.Harness.CheckLocal(ctx, h.InitFile)
 }
 

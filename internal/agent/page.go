@@ -29,6 +29,7 @@ type pageState struct {
 	overridden []string
 	version    string
 	remote     v1alpha1.RemoteConfig
+	runMode    v1alpha1.RunMode
 	running    bool
 }
 
@@ -67,6 +68,7 @@ const stuckAfter = 2 * time.Minute
 type Configz struct {
 	Source    ConfigzSource         `json:"source"`
 	Remote    v1alpha1.RemoteConfig `json:"remoteConfig"`
+	RunMode   v1alpha1.RunMode      `json:"runMode"`
 	ConfigOK  trial.Condition       `json:"configOK"`
 	Error     string                `json:"error,omitempty"`
 	Component string                `json:"componentVersion"`
@@ -122,7 +124,7 @@ func (c Configz) Grouped() Configz {
 
 func (s pageState) configz() Configz {
 	return Configz{
-		Source: sourceOf(s.status), Remote: s.remote, ConfigOK: s.status.Condition, Error: s.status.Error, Component: s.version,
+		Source: sourceOf(s.status), Remote: s.remote, RunMode: s.runMode, ConfigOK: s.status.Condition, Error: s.status.Error, Component: s.version,
 		Effective: shown(s.runs.Effective), Origins: s.runs.Origins, Differs: s.runs.differs, Overridden: s.overridden,
 	}
 }
@@ -138,13 +140,21 @@ func shown(e component.Effective) component.Effective {
 	return seen
 }
 
+// Health returns an error if the agent has not decided anything for too long. It says nothing of the kubelet.
+func (a *Agent) Health() error {
+	if age, stuck := a.page.stuck(); stuck {
+		return fmt.Errorf("no decision for %s", age.Round(time.Second))
+	}
+	return nil
+}
+
 // Handler serves /healthz, /metrics and /configz. ask asks the running kubelet
 // for its own /configz; it may be nil.
 func (a *Agent) Handler(ask func(context.Context, component.Effective) (component.Effective, error)) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		if age, stuck := a.page.stuck(); stuck {
-			http.Error(w, fmt.Sprintf("no decision for %s", age.Round(time.Second)), http.StatusInternalServerError)
+		if err := a.Health(); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
 		fmt.Fprintln(w, "ok")

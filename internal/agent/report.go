@@ -80,7 +80,7 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 		}
 		a.condition = st.Condition
 	}
-	a.page.set(pageState{status: st, runs: runs, overridden: overridden, version: a.version, remote: a.o.Remote, running: a.state.Run.Started})
+	a.page.set(pageState{status: st, runs: runs, overridden: overridden, version: a.version, remote: a.o.Remote, runMode: a.o.RunMode, running: a.state.Run.Started})
 	a.record()
 }
 

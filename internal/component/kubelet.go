@@ -67,11 +67,11 @@ func ParseKubelet(argv []string) (*Kubelet, error) {
 }
 
 // Argv returns the command line to run, path included. An init file or a candidate replaces the node's --config and
-// --config-dir; else both stay as they are. A lockFile replaces the node's --lock-file; "" removes it, and
-// --exit-on-lock-contention with it, which the kubelet refuses without a lock file. Everything else stays, in order.
-// Ours come first, where no half-written flag at the end can take them for its value.
+// --config-dir; else both stay as they are. A lockFile replaces the node's --lock-file; "" removes it. The node's own
+// --exit-on-lock-contention goes: who gives way on what lock is for who runs the kubelet. Everything else stays, in
+// order. Ours come first, where no half-written flag at the end can take them for its value.
 func (k *Kubelet) Argv(run Run, lockFile string) []string {
-	drop := []string{"lock-file"}
+	drop := []string{"lock-file", "exit-on-lock-contention"}
 	argv := []string{k.Path}
 	if run.InitFile != "" || run.Dir != "" {
 		drop = append(drop, "config", "config-dir")
@@ -79,8 +79,6 @@ func (k *Kubelet) Argv(run Run, lockFile string) []string {
 	}
 	if lockFile != "" {
 		argv = append(argv, "--lock-file="+lockFile)
-	} else {
-		drop = append(drop, "exit-on-lock-contention")
 	}
 	return append(argv, without(k.flags, drop...)...)
 }

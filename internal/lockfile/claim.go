@@ -136,7 +136,7 @@ func (k *Claim) look() (lost bool) {
 // retake takes the lock on the file that is at the path now. It returns whether another process has it: then who has
 // only the old one's must let go. Before anybody has it there is nothing to let go for.
 func (k *Claim) retake() (lost bool) {
-	if pid := peek(k.c.Path); pid > 0 { // not opened: its holder might give way to us, who are about to leave
+	if pid := WhoHolds(k.c.Path); pid > 0 { // not opened: its holder might give way to us, who are about to leave
 		return k.lose(pid)
 	}
 	var w *watch

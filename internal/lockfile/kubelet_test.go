@@ -58,7 +58,7 @@ func (k *kubelets) start(t *testing.T, flags ...string) *peer {
 
 func holds(t *testing.T, path string, p *peer) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("process %d has the lock", p.pid()), func() bool { return peek(path) == p.pid() })
+	eventually(t, fmt.Sprintf("process %d has the lock", p.pid()), func() bool { return WhoHolds(path) == p.pid() })
 }
 
 func TestTheStockKubeletAndAContenderExcludeEachOther(t *testing.T) {
@@ -93,7 +93,7 @@ func TestTheStockKubeletAndAContenderExcludeEachOther(t *testing.T) {
 		kubelet := k.start(t, "--lock-file="+path)
 		bootstrap.hears("wanted", ErrWanted.Error())
 		queued(t, kubelet.pid())
-		if pid := peek(path); pid != bootstrap.pid() {
+		if pid := WhoHolds(path); pid != bootstrap.pid() {
 			t.Errorf("process %d has the lock before it is released", pid)
 		}
 		bootstrap.release()

@@ -138,10 +138,11 @@ func findWaiter(locks io.Reader, pid string) bool {
 
 // Held tells whether a process has the lock on the file at path, without taking it, and without a word to those who
 // watch for the file being opened. It says no when that cannot be told.
-func Held(path string) bool { return peek(path) > 0 }
+func Held(path string) bool { return WhoHolds(path) > 0 }
 
-// peek is the process that has the lock on the file at path, 0 if that is not to be found. It does not open the file.
-func peek(path string) int {
+// WhoHolds returns the process that has the lock on the file at path, 0 if nobody has it or the kernel does not tell. It does
+// not open the file.
+func WhoHolds(path string) int {
 	file, err := os.OpenFile(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0

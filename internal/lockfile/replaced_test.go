@@ -54,7 +54,7 @@ func TestAHolderWhoseFileIsGoneHasTheLockOnTheNewOneToo(t *testing.T) {
 			holder.hears("held")
 			do(t, way.do(path))
 			holder.hears("notice", path, "was deleted or replaced", "the lock was taken on the new one too")
-			if pid := peek(path); pid != holder.pid() {
+			if pid := WhoHolds(path); pid != holder.pid() {
 				t.Errorf("process %d has the lock, want %d", pid, holder.pid())
 			}
 			holder.saidNothingOf("wanted")
@@ -98,7 +98,7 @@ func TestAHolderIsToldThatAnotherHasTheLockOnTheNewFile(t *testing.T) {
 	holder.saidNothingOf("notice")
 	holder.release()
 	other.saidNothingOf("wanted") // the other must not make way for one who leaves
-	if pid := peek(path); pid != other.pid() {
+	if pid := WhoHolds(path); pid != other.pid() {
 		t.Errorf("process %d has the lock, want %d", pid, other.pid())
 	}
 }
@@ -142,7 +142,7 @@ func TestAHolderKeepsTheOldLockWhereItCannotHaveTheNewOne(t *testing.T) {
 	holder.saidNothingOf("wanted")
 	do(t, os.Remove(path))
 	holder.hears("notice", "taken on the new one too")
-	if pid := peek(path); pid != holder.pid() {
+	if pid := WhoHolds(path); pid != holder.pid() {
 		t.Errorf("process %d has the lock, want %d", pid, holder.pid())
 	}
 }
@@ -173,7 +173,7 @@ func TestTwoNeverHaveTheLockBecauseItsFileIsReplaced(t *testing.T) {
 			holder.kill()
 			waiters[0].kill()
 			waiters[1].hears("held") // what is at the path, not what it waited for
-			if pid := peek(path); pid != waiters[1].pid() {
+			if pid := WhoHolds(path); pid != waiters[1].pid() {
 				t.Errorf("process %d has the lock, want %d", pid, waiters[1].pid())
 			}
 		})

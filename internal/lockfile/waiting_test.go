@@ -1,12 +1,15 @@
 package lockfile
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestAProcessThatWaitsForALockIsSeen(t *testing.T) {
@@ -67,5 +70,31 @@ func TestALockThatIsHeldIsSeenWithoutTakingIt(t *testing.T) {
 	}
 	if Held(path) {
 		t.Error("held, though it was released")
+	}
+}
+
+func TestWhoHoldsALockIsToldWithoutOpeningTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	if pid := WhoHolds(path); pid != 0 {
+		t.Errorf("process %d holds a file that is not there", pid)
+	}
+	pid, end := startHolder(t, path)
+	watch, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(watch)
+	if _, err := unix.InotifyAddWatch(watch, path, unix.IN_OPEN); err != nil {
+		t.Fatal(err)
+	}
+	if got := WhoHolds(path); got != pid {
+		t.Errorf("process %d holds it, want %d", got, pid)
+	}
+	if n, err := unix.Read(watch, make([]byte, 256)); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("the file was opened: %d bytes, %v", n, err)
+	}
+	end()
+	if got := WhoHolds(path); got != 0 {
+		t.Errorf("process %d holds it, though its holder is gone", got)
 	}
 }

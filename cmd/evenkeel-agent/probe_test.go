@@ -1,0 +1,118 @@
+package main
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// asked is what the probe command says, and its error.
+func asked(t *testing.T, socket string, flags ...string) (string, string) {
+	t.Helper()
+	out, err := runs(t, append([]string{"probe", "--socket=" + socket}, flags...)...)
+	if err != nil {
+		return out, err.Error()
+	}
+	return out, ""
+}
+
+func TestAnAgentThatWaitsIsAliveAndReadyAndOneThatStartsIsAlive(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "new", "probe.sock")
+	tell := quiet(t)
+	stuck := errors.New("no decision for 3m0s")
+	var health error
+	stop := tell.probe.serve(socket, slog.New(slog.DiscardHandler))
+	defer stop()
+	for _, c := range []struct {
+		do                 func()
+		alive, ready, what string // what each says; what: why it is not so
+	}{
+		{func() { tell.starting("looking") }, "looking\n", "", "not ready: looking"},
+		{func() { tell.waiting("waiting for the lock") }, "waiting for the lock\n", "waiting for the lock\n", ""},
+		{func() { tell.starting("has the lock") }, "has the lock\n", "", "not ready: has the lock"},
+		{func() { tell.running(func() error { return health }) }, "running, the kubelet is not healthy yet\n", "", "not ready: running, the kubelet is not healthy yet"},
+		{func() { _ = tell.Ready() }, "running\n", "running\n", ""},
+		{func() { health = stuck }, "", "", "not alive: no decision for 3m0s (running)"},
+		{func() { _ = tell.Stopping() }, "stopping\n", "", "not ready: stopping"},
+	} {
+		c.do()
+		out, words := asked(t, socket)
+		if out != c.alive || c.alive == "" && words != c.what {
+			t.Errorf("alive says %q, %q, want %q", out, words, c.alive)
+		}
+		if out, words := asked(t, socket, "--ready"); out != c.ready || words != c.what {
+			t.Errorf("ready says %q, %q, want %q, %q", out, words, c.ready, c.what)
+		}
+	}
+	for path, mode := range map[string]os.FileMode{socket: os.ModeSocket | 0o600, filepath.Dir(socket): os.ModeDir | 0o700} {
+		if info, err := os.Stat(path); err != nil || info.Mode() != mode {
+			t.Errorf("%s is %v, %v, want %v", path, info, err, mode)
+		}
+	}
+	if err := askProbe(t.Context(), &strings.Builder{}, socket, "/metrics"); err == nil || err.Error() != "404 page not found" {
+		t.Errorf("another path: %v", err)
+	}
+	stop()
+	if _, words := asked(t, socket); !strings.HasPrefix(words, "no agent answers on "+socket+": dial unix "+socket+": ") {
+		t.Errorf("after its end: %q", words)
+	}
+}
+
+func TestASocketThatIsLeftBehindIsReplacedAndOneInUseIsNot(t *testing.T) {
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "probe.sock")
+	old, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	if _, err := listenUnix(socket); err == nil || err.Error() != "--probe-socket: another process answers on "+socket+": give each agent a path of its own" {
+		t.Errorf("in use: %v", err)
+	}
+	old.SetUnlinkOnClose(false) // as one that was killed
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := listenUnix(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(socket, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listenUnix(socket); err == nil || err.Error() != "--probe-socket: "+socket+" is there and is no socket: name another path" {
+		t.Errorf("a file: %v", err)
+	}
+	if _, err := listenUnix(filepath.Join(socket, "a", "probe.sock")); err == nil || !strings.HasPrefix(err.Error(), "--probe-socket: mkdir ") {
+		t.Errorf("a file as directory: %v", err)
+	}
+}
+
+func TestAProbeThatCannotBeAnsweredDoesNotKeepTheNodeFromItsKubelet(t *testing.T) {
+	var log strings.Builder
+	(&probe{}).serve("/proc/version/probe.sock", slog.New(slog.NewTextHandler(&log, nil)))()
+	if !strings.Contains(log.String(), "cannot answer probes; going on without") {
+		t.Errorf("the log is %s", log.String())
+	}
+	(&probe{}).serve("", nil)() // no socket: nothing
+}
+
+func TestProbeTakesASocket(t *testing.T) {
+	t.Setenv("EVENKEEL_PROBE_SOCKET", "")
+	_, err := runs(t, "probe")
+	wantUsage(t, err, "--socket is missing, and there is no EVENKEEL_PROBE_SOCKET: give the --probe-socket that the agent has")
+	socket := filepath.Join(t.TempDir(), "probe.sock")
+	t.Setenv("EVENKEEL_PROBE_SOCKET", socket)
+	if _, err := runs(t, "probe"); err == nil || !strings.HasPrefix(err.Error(), "no agent answers on "+socket+": ") {
+		t.Errorf("with the variable: %v", err)
+	}
+	_, err = runs(t, "probe", "--socket=/s", "more")
+	wantUsage(t, err, "evenkeel-agent probe takes no arguments")
+}

@@ -1,0 +1,136 @@
+package agent
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/internal/component"
+)
+
+// askedKubelet is the real kubelet, behind a script that writes down how often it was asked for what.
+type askedKubelet struct {
+	t    *testing.T
+	dir  string
+	host *HostKubelet
+}
+
+func newAskedKubelet(t *testing.T) *askedKubelet {
+	t.Helper()
+	real, err := filepath.Abs("../../bin/tools/kubelet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(real); err != nil {
+		t.Fatalf("%v; run make tools", err)
+	}
+	c := &askedKubelet{t: t, dir: t.TempDir()}
+	c.write("kubelet", fmt.Sprintf("#!/bin/sh\ncase $1 in --version) echo version ;; *) echo judge ;; esac >>%s/asked\nexec %s \"$@\"\n", c.dir, real))
+	if err := os.Chmod(c.file("kubelet"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c.local("maxPods: 111")
+	k, err := component.ParseKubelet([]string{c.file("kubelet"), "--config=" + c.file("config")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	c.host = &HostKubelet{Kubelet: k, Harness: component.NewHarness(k, filepath.Join(c.dir, "scratch"), log), Log: log}
+	return c
+}
+
+func (c *askedKubelet) file(name string) string { return filepath.Join(c.dir, name) }
+
+func (c *askedKubelet) write(name, content string) {
+	c.t.Helper()
+	if err := os.WriteFile(c.file(name), []byte(content), 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *askedKubelet) local(field string) {
+	c.write("config", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\n"+field+"\n")
+}
+
+// asked tells how often the kubelet was run since it was asked last.
+func (c *askedKubelet) asked() int {
+	c.t.Helper()
+	raw, err := os.ReadFile(c.file("asked"))
+	if err != nil && !os.IsNotExist(err) {
+		c.t.Fatal(err)
+	}
+	c.write("asked", "")
+	return strings.Count(string(raw), "\n")
+}
+
+func (c *askedKubelet) prepare(want component.Outcome) {
+	c.t.Helper()
+	if v, err := c.host.Prepare(c.t.Context()); err != nil || v.Outcome != want {
+		c.t.Fatalf("prepared: %+v, %v, want %s", v, err, want)
+	}
+	c.asked()
+}
+
+// judged demands what the local configuration is held for, and whether the kubelet was asked.
+func (c *askedKubelet) judged(want component.Outcome, words string, anew bool) {
+	c.t.Helper()
+	v := c.host.CheckLocal(c.t.Context())
+	if v.Outcome != want || !strings.Contains(v.Words, words) {
+		c.t.Errorf("judged %s, %q, want %s, %q", v.Outcome, v.Words, want, words)
+	}
+	if asked := c.asked(); (asked > 0) != anew {
+		c.t.Errorf("the kubelet was asked %d times, want some: %t", asked, anew)
+	}
+}
+
+func TestWhatWasPreparedIsNotAskedAgainOnce(t *testing.T) {
+	c := newAskedKubelet(t)
+	c.prepare(component.Accepted)
+	for range 2 {
+		if version, err := c.host.Version(t.Context()); err != nil || version != "v1.36.3" || c.asked() != 0 {
+			t.Errorf("the version is %q, %v, or the kubelet was asked for it", version, err)
+		}
+	}
+	c.judged(component.Accepted, "", false)
+	c.judged(component.Accepted, "", true) // the next start's
+}
+
+func TestAConfigurationThatWasEditedSinceItWasPreparedIsJudgedAnew(t *testing.T) {
+	c := newAskedKubelet(t)
+	c.prepare(component.Accepted)
+	c.local("maxPods: -1")
+	c.judged(component.Rejected, "maxPods", true)
+
+	c.prepare(component.Rejected)
+	c.judged(component.Rejected, "maxPods", false)
+}
+
+func TestAKubeletThatWasReplacedSinceItWasPreparedIsAskedAnew(t *testing.T) {
+	c := newAskedKubelet(t)
+	c.prepare(component.Accepted)
+	c.write("kubelet", "#!/bin/sh\necho >>"+c.file("asked")+"\n[ \"$1\" = --version ] && echo Kubernetes v1.36.99\n")
+	if version, err := c.host.Version(t.Context()); err != nil || version != "v1.36.99" || c.asked() == 0 {
+		t.Errorf("the version is %q, %v", version, err)
+	}
+	c.judged(component.CouldNotTell, "the dry run does not work with this kubelet", true)
+
+	c.prepare(component.CouldNotTell)
+	c.judged(component.CouldNotTell, "", true) // nothing to keep
+}
+
+func TestAKubeletThatCannotBeRunCannotBePrepared(t *testing.T) {
+	c := newAskedKubelet(t)
+	c.write("kubelet", "#!/bin/sh\nexit 1\n")
+	if _, err := c.host.Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), "version") {
+		t.Errorf("without a version: %v", err)
+	}
+	if err := os.Remove(c.file("kubelet")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.host.Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), "there is no kubelet at "+c.file("kubelet")) {
+		t.Errorf("without a kubelet: %v", err)
+	}
+}

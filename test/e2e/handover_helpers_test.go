@@ -1,0 +1,175 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// lockFile is what this node's agents, and kubelets, contend for.
+func (n *node) lockFile() string {
+	n.t.Helper()
+	dir := filepath.Join(n.Node.Dir(), "lock")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		n.t.Fatal(err)
+	}
+	return filepath.Join(dir, "kubelet.lock")
+}
+
+// socket is where the agent answers probes.
+func (n *node) socket() string { return n.Log + ".sock" }
+
+// contends gives the agent the node's lock, and a socket for probes.
+func (n *node) contends(flags ...string) {
+	n.t.Helper()
+	n.Flags = append(n.Flags, append(flags, "--lock-file="+n.lockFile(), "--probe-socket="+n.socket())...)
+}
+
+// rival is another agent of the same node, with the same directory and kubelet; it is not started yet.
+func (n *node) rival(name string, flags ...string) *node {
+	n.t.Helper()
+	a, err := n.Bed.Agent(flags...)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	run := filepath.Join(n.Node.Dir(), "run-"+name)
+	if err := os.MkdirAll(run, 0o700); err != nil {
+		n.t.Fatal(err)
+	}
+	a.Env = append(a.Env, "RUNTIME_DIRECTORY="+run)
+	a.Log = filepath.Join(n.Node.Dir(), name+".log")
+	a.Kubelet[0] = n.Kubelet[0]
+	r := &node{n.Bed, a, n.t}
+	r.contends()
+	n.t.Cleanup(func() {
+		if err := a.Stop(time.Minute); err != nil {
+			n.t.Error(err)
+		}
+		if n.t.Failed() {
+			n.t.Log("the agent ", name)
+			r.showLog()
+		}
+	})
+	return r
+}
+
+// handover is a node whose init system runs a bootstrap agent, and a self-hosted agent for it.
+func handover(t *testing.T, n *node, flags ...string) (boot, self *node) {
+	t.Helper()
+	n.contends("--bootstrap")
+	n.Flags = append(n.Flags, flags...)
+	return n, n.rival("self-hosted", flags...)
+}
+
+// strict has each kubelet hold a second lock for as long as it lives, which nobody waits for, and write down when it
+// could not be had and when it was started.
+const strict = `if [ $mode = run ]; then
+	date +%s%N >>"$dir/begun"
+	exec 9>>"$dir/strict"
+	flock -n 9 || echo $$ >>"$dir/two"
+fi
+`
+
+// neverTwo demands that no kubelet was started while another one lived.
+func (n *node) neverTwo() {
+	n.t.Helper()
+	if two, err := os.ReadFile(n.beside("two")); !errors.Is(err, os.ErrNotExist) {
+		n.t.Errorf("these kubelets were started beside another one, %v: %s", err, two)
+	}
+	if _, err := os.Stat(n.beside("strict")); err != nil {
+		n.t.Errorf("no kubelet took the second lock: %v", err)
+	}
+}
+
+// logTime is when the agent logged the last line that has the words.
+func (n *node) logTime(words string) time.Time {
+	n.t.Helper()
+	raw, err := os.ReadFile(n.Log)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	var at time.Time
+	for line := range strings.Lines(string(raw)) {
+		if stamp, ok := strings.CutPrefix(line, "time="); ok && strings.Contains(line, words) {
+			stamp, _, _ = strings.Cut(stamp, " ")
+			if at, err = time.Parse(time.RFC3339, stamp); err != nil {
+				n.t.Fatal(err)
+			}
+		}
+	}
+	if at.IsZero() {
+		n.t.Fatalf("the log of %s has no line with %q", filepath.Base(n.Log), words)
+	}
+	return at
+}
+
+// gap measures for how long the kubelet's health endpoint did not answer, from now until end is called, when it does.
+func (n *node) gap() (end func() time.Duration) {
+	ended, longest := make(chan struct{}), make(chan time.Duration, 1)
+	go func() {
+		last, most := time.Now(), time.Duration(0)
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			ending := false
+			select {
+			case <-ended:
+				ending = true
+			case <-tick.C:
+			}
+			answers := n.Healthy(n.t.Context()) == nil
+			if answers {
+				now := time.Now()
+				most, last = max(most, now.Sub(last)), now
+			}
+			if ending && answers || n.t.Context().Err() != nil {
+				longest <- most
+				return
+			}
+		}
+	}()
+	return func() time.Duration { close(ended); return <-longest }
+}
+
+// takesOver waits until the agent's kubelet is healthy, and the API says which kind of agent runs it.
+func (n *node) takesOver(within time.Duration, mode v1alpha1.RunMode) {
+	n.t.Helper()
+	n.eventually(within, "the kubelet of "+filepath.Base(n.Log)+" is healthy, and the node is run as "+string(mode), func(ctx context.Context) error {
+		if _, err := n.KubeletPID(); err != nil {
+			return err
+		}
+		if err := n.Healthy(ctx); err != nil {
+			return err
+		}
+		nc, err := n.Get(ctx)
+		if err == nil && nc.Status.RunMode != mode {
+			err = fmt.Errorf("the run mode is %s", nc.Status.RunMode)
+		}
+		return err
+	})
+}
+
+// waits waits until the agent waits for its turn, behind a process, and demands that it does nothing else.
+func (n *node) waits(behind int, name string) {
+	n.t.Helper()
+	want := fmt.Sprintf("waiting for the lock %s, held by process %d (%s)\n", n.lockFile(), behind, name)
+	n.eventually(20*time.Second, "the agent waits", func(ctx context.Context) error {
+		if out, code := n.Run(ctx, "", "probe", "--ready", "--socket="+n.socket()); code != 0 || out != want {
+			return fmt.Errorf("it says %q, exit code %d, want %q", out, code, want)
+		}
+		return nil
+	})
+	if children, err := n.Children(); err != nil || len(children) > 0 {
+		n.t.Errorf("it has the children %v, %v", children, err)
+	}
+	if _, err := n.askAgent(n.t.Context(), "/healthz"); err == nil {
+		n.t.Error("it has bound its port")
+	}
+}

@@ -1,0 +1,213 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/lockfile"
+)
+
+// run starts a program on the node, besides agents.
+func (n *node) run(name string, argv ...string) *exec.Cmd {
+	n.t.Helper()
+	log, err := os.Create(filepath.Join(n.Node.Dir(), name+".log"))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { n.end(cmd) })
+	return cmd
+}
+
+// end ends a program, and waits. Again, it does nothing.
+func (n *node) end(cmd *exec.Cmd) {
+	n.t.Helper()
+	if cmd.ProcessState == nil {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait() // however it ends
+	}
+}
+
+// holds waits until a process has the node's lock.
+func (n *node) holds(pid int) {
+	n.t.Helper()
+	n.eventually(20*time.Second, "the lock's holder", func(context.Context) error {
+		if got := lockfile.WhoHolds(n.lockFile()); got != pid {
+			return fmt.Errorf("it is process %d, want %d", got, pid)
+		}
+		return nil
+	})
+}
+
+func TestAStockKubeletAndAnAgentWithTheSameLockFileExcludeEachOther(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "stocklock")
+	n.contends()
+	stock := slices.Concat(n.Kubelet, []string{"--lock-file=" + n.lockFile()})
+
+	// The kubelet has it: the agent waits until it has ended.
+	first := n.run("first", stock...)
+	n.holds(first.Process.Pid)
+	n.eventually(20*time.Second, "the stock kubelet is healthy", n.Healthy)
+	n.start()
+	n.waits(first.Process.Pid, "kubelet")
+	if err := n.Healthy(t.Context()); err != nil {
+		t.Error(err)
+	}
+	n.end(first)
+	n.takesOver(30*time.Second, v1alpha1.RunModeSelfHosted)
+
+	// The agent has it: the kubelet waits. It leaves when another one comes, as its own flag says.
+	steady := n.steadyFromNow()
+	second := n.run("second", append(stock, "--exit-on-lock-contention")...)
+	n.eventually(20*time.Second, "the stock kubelet waits", func(context.Context) error {
+		if !lockfile.Waiting(second.Process.Pid) {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	steady.end(t)
+	n.stop()
+	n.holds(second.Process.Pid)
+	n.eventually(20*time.Second, "the stock kubelet is healthy", n.Healthy)
+	n.start()
+	n.takesOver(30*time.Second, v1alpha1.RunModeSelfHosted)
+	n.holds(n.Pid())
+	if err := second.Wait(); err != nil {
+		t.Errorf("the stock kubelet ended with %v, want exit code 0", err)
+	}
+}
+
+func TestAKubeletsOwnLockFlagsAreTheAgents(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "ownlock")
+	other := n.rival("other")
+	n.Kubelet = append(n.Kubelet, "--lock-file="+n.lockFile(), "--exit-on-lock-contention")
+	n.start()
+	n.takesOver(30*time.Second, v1alpha1.RunModeBootstrap)
+	n.holds(n.Pid())
+	argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", n.kubeletPID()))
+	if err != nil || !strings.Contains(string(argv), "\x00--lock-file="+n.Dir+"/kubelet.lock\x00") || strings.Contains(string(argv), "contention") {
+		t.Errorf("the kubelet's command line is %q, %v", argv, err)
+	}
+	other.start()
+	n.exitsWith(30*time.Second, 0)
+	other.takesOver(30*time.Second, v1alpha1.RunModeSelfHosted)
+}
+
+func TestAnAgentThatCouldNotRunAKubeletTakesItFromNobody(t *testing.T) {
+	t.Parallel()
+	boot, self := handover(t, newNode(t, "handinput"))
+	boot.up()
+	steady := boot.steady()
+	flags, argv := self.Flags, self.Kubelet
+	without := func(prefix string) []string {
+		return slices.DeleteFunc(slices.Clone(flags), func(f string) bool { return strings.HasPrefix(f, prefix) })
+	}
+	missing := filepath.Join(boot.Node.Dir(), "not", "there")
+	config := filepath.Join(boot.Node.Dir(), "broken.yaml")
+	if err := os.WriteFile(config, []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: -1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name    string
+		flags   []string
+		kubelet []string
+		code    int
+		words   string
+	}{
+		{"bootstrap without a lock", append(without("--lock-file"), "--bootstrap"), argv, 3, "evenkeel-agent: --bootstrap needs --lock-file"},
+		{"a directory as lock file", append(without("--lock-file"), "--lock-file="+boot.Node.Dir()), argv, 7, "evenkeel-agent: --lock-file cannot be used: lock file: "},
+		{"a lock file whose directory is missing", append(without("--lock-file"), "--lock-file="+missing+"/lock"), argv, 7, "its directory does not exist"},
+		{"no such kubelet", flags, slices.Concat([]string{missing}, argv[1:]), 1, "there is no kubelet at " + missing},
+		{"an invalid local configuration", flags, append(slices.Clone(argv), "--config="+config), 4, "this is what the node would fall back to: mend it (" + config + ")"},
+		{"without the lock", without("--lock-file"), argv, 5, "evenkeel-agent: another agent works on " + boot.Dir},
+	} {
+		self.Flags, self.Kubelet = c.flags, c.kubelet
+		self.in(t).ends(c.code, c.words)
+		if t.Failed() {
+			t.Fatal(c.name)
+		}
+	}
+	steady.end(t)
+	boot.holds(boot.Pid())
+	boot.runs(1, "", []string{"probe", "--socket=" + self.socket()}, "evenkeel-agent: no agent answers on "+self.socket())
+	boot.runs(0, "", []string{"probe", "--socket=" + boot.socket(), "--ready"}, "running\n")
+	boot.runs(0, "", []string{"--help"}, "--lock-file", "--bootstrap", "--probe-socket", "7 the lock file cannot be used", "8 the lock file was replaced")
+	boot.runs(0, "", []string{"probe", "--help"}, "Exit codes: 0 it is, 1 it is not or does not answer, 3 usage.", "maxSurge")
+}
+
+func TestALockThatIsHeldByNoKubeletIsSaidLoudlyAndTakenWhenItIsFree(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "foreign")
+	n.contends()
+	foreign := n.run("foreign", "flock", "--no-fork", n.lockFile(), "sleep", "600") // of util-linux
+	n.holds(foreign.Process.Pid)
+	n.start()
+	n.waits(foreign.Process.Pid, "sleep")
+	n.logged(5*time.Second, "level=ERROR", "held by what is neither a kubelet nor an evenkeel-agent", fmt.Sprintf(`holder="process %d (sleep)"`, foreign.Process.Pid))
+	if _, err := os.Stat(n.Dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("who waits has made %s: %v", n.Dir, err)
+	}
+	n.end(foreign)
+	n.takesOver(30*time.Second, v1alpha1.RunModeSelfHosted)
+}
+
+func TestAnAgentThatWaitsLeavesAtOnceWhenItIsTold(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "waitstop")
+	n.contends()
+	foreign := n.run("foreign", "flock", "--no-fork", n.lockFile(), "sleep", "600")
+	n.holds(foreign.Process.Pid)
+	n.start()
+	n.waits(foreign.Process.Pid, "sleep")
+	begin := time.Now()
+	n.stop()
+	n.exitsWith(time.Second, 0)
+	if took := time.Since(begin); took > 2*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if _, err := os.Stat(n.socket()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it left its socket: %v", err)
+	}
+}
+
+func TestALockFileThatIsReplacedAndTakenEndsTheKubeletWithAnExitCodeOfItsOwn(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "lost")
+	n.contends()
+	n.up()
+	foreign := n.run("foreign", "flock", "--no-fork", n.lockFile()+".new", "sleep", "600")
+	n.eventually(10*time.Second, "the new file is locked", func(context.Context) error {
+		if !lockfile.Held(n.lockFile() + ".new") {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	if err := os.Rename(n.lockFile()+".new", n.lockFile()); err != nil {
+		t.Fatal(err)
+	}
+	n.exitsWith(30*time.Second, 8)
+	n.lastWord("the lock file was replaced, and another process has the lock on the new one")
+	if left := n.kubelets(); len(left) > 0 {
+		t.Errorf("the kubelets %v are left", left)
+	}
+	n.end(foreign)
+	n.start()
+	n.takesOver(30*time.Second, v1alpha1.RunModeSelfHosted)
+}

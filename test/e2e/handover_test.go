@@ -1,0 +1,175 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestABootstrapKubeletHandsOverAndComesBackWithTheUpdatedConfigurationWithoutTheAPI(t *testing.T) {
+	t.Parallel()
+	flags := []string{"--config-trial-duration=1s", "--crash-loop-threshold=0", "--sync-timeout=1m"}
+	boot, self := handover(t, newCluster(t, "handover"), flags...)
+	boot.wrap(strict)
+	self.Kubelet[0] = boot.Kubelet[0]
+	boot.up()
+	boot.takesOver(30*time.Second, v1alpha1.RunModeBootstrap)
+
+	// The self-hosted one asks the bootstrap one to leave.
+	gap := boot.gap()
+	self.start()
+	boot.exitsWith(30*time.Second, 0)
+	self.takesOver(30*time.Second, v1alpha1.RunModeSelfHosted)
+	t.Logf("bootstrap to self-hosted: the health endpoint was away for %s", gap().Round(time.Millisecond))
+	boot.said("another is to run this node")
+	if stopped, started := boot.logTime(`msg="kubelet stopped"`), self.logTime(`msg="kubelet started"`); !stopped.Before(started) {
+		t.Errorf("one kubelet stopped at %s, the next was started at %s", stopped, started)
+	}
+	self.status("Run mode: SelfHosted", "Agent: runs")
+
+	// The init system starts bootstrap again, which waits and touches nothing.
+	steady, before := self.steady(), self.records()
+	boot.start()
+	boot.waits(self.Pid(), "evenkeel-agent")
+	cm := self.configMap("a", map[string]any{"maxPods": 120})
+	if diff := cmp.Diff(before, self.records()); diff != "" {
+		t.Errorf("the records have changed:\n%s", diff)
+	}
+	steady.end(t)
+	self.assign(cm)
+	self.lastKnownGood(30*time.Second, cm)
+
+	// The pod is gone, and so is the API.
+	if err := boot.Cluster.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	gap = boot.gap()
+	self.stop()
+	boot.healthyWith(20*time.Second, cm)
+	t.Logf("self-hosted to bootstrap: the health endpoint was away for %s", gap().Round(time.Millisecond))
+	boot.agentSays(10*time.Second, "Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear", cm.UID))
+	if err := boot.Cluster.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	boot.takesOver(60*time.Second, v1alpha1.RunModeBootstrap)
+	boot.is(60*time.Second, allChecksPassed(cm))
+	boot.neverTwo()
+}
+
+func TestATrialOutlivesAHandOverAndNothingIsHeldAgainstIt(t *testing.T) {
+	t.Parallel()
+	boot, self := handover(t, newNode(t, "handtrial"), "--config-trial-duration=5m", "--crash-loop-threshold=0")
+	boot.wrap(strict)
+	self.Kubelet[0] = boot.Kubelet[0]
+	boot.up()
+	cm := boot.configMap("a", map[string]any{"maxPods": 120})
+	boot.assign(cm)
+	boot.is(20*time.Second, allChecksPassed(cm))
+	boot.healthyWith(10*time.Second, cm)
+	boot.counted(1, false)
+
+	self.start()
+	boot.exitsWith(30*time.Second, 0)
+	self.healthyWith(20*time.Second, cm)
+	self.counted(1, false)
+	self.is(20*time.Second, allChecksPassed(cm))
+
+	// And back, as when the pod is deleted; and once more, as when it is killed.
+	boot.start()
+	boot.waits(self.Pid(), "evenkeel-agent")
+	self.stop()
+	boot.healthyWith(20*time.Second, cm)
+	boot.counted(1, false)
+	self.start()
+	boot.exitsWith(30*time.Second, 0)
+	self.healthyWith(20*time.Second, cm)
+	boot.start()
+	boot.waits(self.Pid(), "evenkeel-agent")
+	if err := self.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	boot.healthyWith(20*time.Second, cm)
+	boot.counted(1, false)
+	boot.is(20*time.Second, allChecksPassed(cm))
+	boot.neverTwo()
+}
+
+func TestABadConfigurationIsRolledBackByTheSelfHostedKubeletAndStaysBadForBootstrap(t *testing.T) {
+	t.Parallel()
+	flags := []string{"--config-trial-duration=1s", "--crash-loop-threshold=1"}
+	boot, self := handover(t, newNode(t, "handbad"), flags...)
+	boot.wrap(crashes + "\n" + strict)
+	self.Kubelet[0] = boot.Kubelet[0]
+	boot.up()
+	good := boot.configMap("good", map[string]any{"maxPods": 120})
+	boot.assign(good)
+	boot.lastKnownGood(30*time.Second, good)
+
+	self.start()
+	boot.exitsWith(30*time.Second, 0)
+	self.healthyWith(20*time.Second, good)
+	boot.start()
+	boot.waits(self.Pid(), "evenkeel-agent")
+	bad := self.configMap("bad", map[string]any{"maxPods": 123})
+	self.assign(bad)
+	w := rolledBack(bad, "CrashLooped", fmt.Sprintf("(UID: %s)", good.UID), "crash-looped: 2 starts in its trial, last: exit status 7")
+	self.is(30*time.Second, w)
+	self.healthyWith(10*time.Second, good)
+
+	self.stop()
+	boot.healthyWith(20*time.Second, good)
+	boot.takesOver(20*time.Second, v1alpha1.RunModeBootstrap)
+	boot.throughout(2*time.Second, "bootstrap runs what is good", func(ctx context.Context) error {
+		if starts := boot.starts(bad); starts != 2 {
+			return fmt.Errorf("the bad one was started %d times", starts)
+		}
+		return boot.Healthy(ctx)
+	})
+	boot.neverTwo()
+}
+
+func TestAConfigurationThatIsAssignedDuringAHandOverIsTakenUpByTheNext(t *testing.T) {
+	t.Parallel()
+	flags := []string{"--config-trial-duration=1s", "--crash-loop-threshold=0"}
+	boot, self := handover(t, newNode(t, "handchange"), flags...)
+	boot.wrap(strict)
+	self.Kubelet[0] = boot.Kubelet[0]
+	boot.up()
+	cm := boot.configMap("a", map[string]any{"maxPods": 120})
+	self.start()
+	boot.said("another is to run this node")
+	boot.assign(cm)
+	boot.exitsWith(30*time.Second, 0)
+	self.is(30*time.Second, allChecksPassed(cm))
+	self.healthyWith(20*time.Second, cm)
+	self.lastKnownGood(20*time.Second, cm)
+	boot.neverTwo()
+}
+
+func TestAnOlderKubeletThanTheStateSaysSoAndRunsTheNode(t *testing.T) {
+	t.Parallel()
+	flags := []string{"--config-trial-duration=1s", "--crash-loop-threshold=0"}
+	boot, self := handover(t, newNode(t, "handold"), flags...)
+	boot.wrap(`[ $mode = version ] && echo 'Kubernetes v1.36.99' && exit 0`)
+	self.Kubelet[0] = boot.Kubelet[0]
+	boot.Kubelet[0] = boot.Node.KubeletPath()
+	self.start()
+	self.takesOver(30*time.Second, v1alpha1.RunModeSelfHosted)
+	cm := self.configMap("a", map[string]any{"maxPods": 120})
+	self.assign(cm)
+	self.lastKnownGood(30*time.Second, cm)
+	boot.start()
+	boot.waits(self.Pid(), "evenkeel-agent")
+
+	self.stop()
+	boot.healthyWith(20*time.Second, cm)
+	boot.logged(5*time.Second, "level=WARN", "this kubelet is older than another that has run on this node", "version=v1.36.3", "newer=v1.36.99")
+	boot.is(20*time.Second, allChecksPassed(cm))
+	if n := self.countLog("this kubelet is older"); n != 0 {
+		t.Errorf("the newer one says %d times that it is older", n)
+	}
+}
