@@ -333,7 +333,7 @@ func race(t *testing.T, random *rand.Rand, kinds []string, handOvers int) {
 	text, err := os.ReadFile(record)
 	do(t, err)
 	wrong, f := verdict(string(text), bound)
-	t.Logf("%d hand-overs, by kind %v; longest: nobody %s, nobody though one waited %s, a bootstrap to leave %s; each may be %s",
+	t.Logf("%d hand-overs, by kind %v; nobody for %s, though one waited %s, a bootstrap to leave %s; each may be %s",
 		done, f.runs, f.none, f.wake, f.slow, bound)
 	for _, w := range wrong {
 		t.Error(w)
