@@ -115,8 +115,8 @@ func (c Contender) queue(ctx context.Context, file *os.File, w *watch, waiting f
 			knock(c.Path)
 		case <-look.C:
 			w.look()
-			// The kernel wakes the first in the queue and leaves it to that one to wake others: if it is stopped, the lock
-			// may be free and nobody come. On the same open file, so that it makes no difference who of us two gets it.
+			// Who has it now? If nobody does (the kernel wakes the first in the queue, and that one the next) we do: it is
+			// the same open file, so that it makes no difference who of us two gets the lock.
 			held := flock(file)
 			if !errors.Is(held, ErrHeld) {
 				return held

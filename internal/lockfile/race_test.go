@@ -70,6 +70,7 @@ func runStandIn(text string) {
 	if err != nil {
 		panic(err)
 	}
+	_, _ = os.Stdout.WriteString("u") // up
 	c := Contender{Path: s.Path, Yield: s.Yield, Poke: s.Poke}
 	claim, err := c.Acquire(ctx, func(error) { s.write(os.Getpid(), "waits") })
 	if errors.Is(err, context.Canceled) {
@@ -98,34 +99,51 @@ func runStandIn(text string) {
 	os.Exit(0)
 }
 
-// The race's measures. A hand-over may take the restarts, the wait of the init system and a poke; ten times that is for
-// a busy machine.
+// The race's measures. A hand-over may take a restart, with the wait of the init system or of the pod, and a poke; ten
+// times that is for a busy machine.
 const (
 	initDelay = 20 * time.Millisecond // from a bootstrap's end to its restart
 	podDelay  = 30 * time.Millisecond // the longest for one in a pod
 	racePoke  = 50 * time.Millisecond
-	bound     = 10 * (initDelay + podDelay + racePoke)
 )
+
+// raceBound is how long nobody may run, or a bootstrap may not give way: start is how long a process takes to start here.
+func raceBound(start time.Duration) time.Duration {
+	return 10 * (initDelay + podDelay + racePoke + start)
+}
 
 // actor is a contender that is restarted whenever it ends.
 type actor struct {
 	standIn standIn
 	delay   func() time.Duration
-	cmds    chan *exec.Cmd // the one that runs; taken out to do something to it
+	cmds    chan *exec.Cmd // the one that is up; taken out to do something to it
+}
+
+// up starts a stand-in, and returns when it has started: a kill before that would be no race but a crash loop.
+func (s standIn) up() (*exec.Cmd, error) {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), runVar+"="+string(text))
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	_, err = stdout.Read(make([]byte, 1))
+	return cmd, errors.Join(err, stdout.Close())
 }
 
 func (a *actor) run(ctx context.Context, t *testing.T) {
-	text, err := json.Marshal(a.standIn)
-	if err != nil {
-		t.Error(err)
-		return
-	}
 	for ctx.Err() == nil {
-		cmd := exec.Command("/proc/self/exe")
-		cmd.Env = append(os.Environ(), runVar+"="+string(text))
-		cmd.Stderr = os.Stderr
-		cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
-		if err := cmd.Start(); err != nil {
+		cmd, err := a.standIn.up()
+		if err != nil {
 			t.Error(err)
 			return
 		}
@@ -203,7 +221,7 @@ type figures struct {
 }
 
 // verdict is what is wrong with a record.
-func verdict(record string) (wrong []string, f figures) {
+func verdict(record string, bound time.Duration) (wrong []string, f figures) {
 	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	all := lives(record)
 	f.runs = map[string]int{}
@@ -254,6 +272,12 @@ func verdict(record string) (wrong []string, f figures) {
 func race(t *testing.T, random *rand.Rand, kinds []string, handOvers int) {
 	dir := t.TempDir()
 	record := filepath.Join(dir, "record")
+	begin := time.Now()
+	first, err := standIn{Kind: "first", Path: record + ".no", Strict: record + ".none", Record: record + ".first"}.up()
+	do(t, err)
+	bound := raceBound(time.Since(begin))
+	_ = first.Process.Kill()
+	_ = first.Wait()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var actors []*actor
@@ -308,8 +332,8 @@ func race(t *testing.T, random *rand.Rand, kinds []string, handOvers int) {
 	}
 	text, err := os.ReadFile(record)
 	do(t, err)
-	wrong, f := verdict(string(text))
-	t.Logf("%d hand-overs, by kind %v; longest: nobody %s, nobody though one waited %s, a bootstrap to give way %s; each may be %s",
+	wrong, f := verdict(string(text), bound)
+	t.Logf("%d hand-overs, by kind %v; nobody for %s, though one waited %s, a bootstrap to leave %s; each may be %s",
 		done, f.runs, f.none, f.wake, f.slow, bound)
 	for _, w := range wrong {
 		t.Error(w)
@@ -352,7 +376,7 @@ func TestTheRaceWouldShowWhatIsWrong(t *testing.T) {
 			"[v1 waited 2s for a bootstrap to give way, from 5ns]"},
 		{"a number that is used again", "1 bootstrap on 1\n1 bootstrap gone 2\n1 v1 on 3\n1 v1 gone 4\n", "[]"},
 	} {
-		if wrong, _ := verdict(tt.record); fmt.Sprint(wrong) != tt.want {
+		if wrong, _ := verdict(tt.record, time.Second); fmt.Sprint(wrong) != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, wrong, tt.want)
 		}
 	}
@@ -370,7 +394,7 @@ func TestTheRaceWouldShowWhatIsWrong(t *testing.T) {
 	}
 	record, err := os.ReadFile(filepath.Join(dir, "record"))
 	do(t, err)
-	if wrong, _ := verdict(string(record)); len(wrong) != 1 || !strings.HasPrefix(wrong[0], "two could not have") {
+	if wrong, _ := verdict(string(record), time.Second); len(wrong) != 1 || !strings.HasPrefix(wrong[0], "two could not have") {
 		t.Errorf("got %q", wrong)
 	}
 }

@@ -180,6 +180,25 @@ func TestTwoNeverHaveTheLockBecauseItsFileIsReplaced(t *testing.T) {
 	}
 }
 
+func TestAWaiterGoesOnToWaitForTheNewFile(t *testing.T) {
+	path := lockPath(t)
+	_, killOld := startHolder(t, path)
+	waiter := startPeer(t, Contender{Path: path})
+	queued(t, waiter.pid())
+	pid, killNew := startHolder(t, path+".new")
+	do(t, os.Rename(path+".new", path))
+	killOld()
+	waiter.hears("waiting", path) // the first
+	waiter.hears("waiting", fmt.Sprintf("process %d (", pid))
+	queued(t, waiter.pid())
+	waiter.saidNothingOf("held")
+	killNew()
+	waiter.hears("held")
+	if got := peek(path); got != waiter.pid() {
+		t.Errorf("process %d has the lock, want %d", got, waiter.pid())
+	}
+}
+
 func TestAWaiterIsToldWhyItCannotLockWhatIsAtThePathThen(t *testing.T) {
 	path := lockPath(t)
 	_, kill := startHolder(t, path)
