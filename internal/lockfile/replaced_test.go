@@ -194,7 +194,7 @@ func TestAWaiterGoesOnToWaitForTheNewFile(t *testing.T) {
 	waiter.saidNothingOf("held")
 	killNew()
 	waiter.hears("held")
-	if got := peek(path); got != waiter.pid() {
+	if got := WhoHolds(path); got != waiter.pid() {
 		t.Errorf("process %d has the lock, want %d", got, waiter.pid())
 	}
 }
