@@ -102,6 +102,12 @@ func (o *options) hold(ctx context.Context, c contention, t teller, log *slog.Lo
 			log.Error("cannot give the lock back; it is free when this process has ended", "err", err)
 		}
 	}()
+	select {
+	case <-claim.Wanted(): // somebody was in line behind us: there is nothing to stop yet
+		log.Info("giving the lock on at once: another is to run this node", "why", claim.Why())
+		return c.gaveWay(claim, nil)
+	default:
+	}
 	ctx, letGo := context.WithCancel(ctx)
 	defer letGo()
 	go func() {
@@ -122,6 +128,11 @@ func (o *options) hold(ctx context.Context, c contention, t teller, log *slog.Lo
 	default:
 		return err
 	}
+	return c.gaveWay(claim, err)
+}
+
+// gaveWay is how an agent ends that was told to let go of the lock; err is what it ended with.
+func (c contention) gaveWay(claim *lockfile.Claim, err error) error {
 	switch why := claim.Why(); {
 	case errors.Is(why, lockfile.ErrLost):
 		return &exit{exitLost, fmt.Errorf("%s: %w", c.flag, why)}

@@ -39,7 +39,7 @@ for PATH, which becomes that of the host's services.
 Exit codes: those of the agent; before it runs 1 error, 3 usage, 6 it cannot get
 on the host, and what the pod lacks for it.`,
 		Example: `  evenkeel-agent on-host -- \
-    /evenkeel-agent --dynamic-config-dir=/var/lib/evenkeel --lock-file=/var/run/lock/kubelet.lock -- \
+    /evenkeel-agent --dynamic-config-dir=/var/lib/evenkeel --lock-file=/run/evenkeel/lock/kubelet.lock -- \
     /kubelet --kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			second := slices.Index(args, "--")
