@@ -21,32 +21,71 @@ const waitingFor = time.Minute
 type pair struct {
 	bed        *bed.Bed
 	boot, self *bed.Agent
-	p          *pulse
 }
 
 // handovers measures the time without a kubelet when agents hand a node over, and what an agent costs that waits for it.
-func handovers(ctx context.Context, b *bed.Bed, runs int) error {
-	b, err := bed.On(ctx, b.Cluster, "bench-handover") // with nothing assigned: no other change may fall into a gap
-	if err != nil {
+func handovers(ctx context.Context, b *bed.Bed, runs int) (err error) {
+	h := pair{}
+	if h.bed, err = bed.On(ctx, b.Cluster, "bench-handover"); err != nil { // with nothing assigned: no change falls into a gap
 		return err
 	}
-	// The floor is taken on both sides, half and half, so that it has the same share in what else the machine does.
-	floor, err := byHand(ctx, b, (runs+1)/2)
-	if err != nil {
-		return fmt.Errorf("the floor: %w", err)
-	}
-	toSelf, toBoot, err := betweenAgents(ctx, b, runs)
-	if err != nil {
+	if h.boot, err = h.agent("bootstrap", "--bootstrap"); err != nil {
 		return err
 	}
-	after, err := byHand(ctx, b, (runs+1)/2)
-	if err != nil {
-		return fmt.Errorf("the floor: %w", err)
+	if h.self, err = h.agent("self-hosted"); err != nil {
+		return err
 	}
-	floor.downs = append(floor.downs, after.downs...)
-	showGap("hand-over to the self-hosted", toSelf, floor.downs)
-	showGap("hand-over back to bootstrap", toBoot, floor.downs)
+	defer func() { err = errors.Join(err, h.self.Stop(time.Minute), h.boot.Stop(time.Minute)) }()
+	var floors, there, back []time.Duration
+	failures := 0
+	for i := range runs + 1 { // the first ones prove the harness to the agents
+		// The floor is taken in each round: the machine is not always as busy.
+		floor, err := byHand(ctx, h.bed, 1)
+		if err != nil {
+			return fmt.Errorf("the floor: %w", err)
+		}
+		toSelf, toBoot, failed, err := h.round(ctx, i == 0)
+		if err != nil {
+			return err
+		}
+		failures += failed
+		if i > 0 {
+			floors, there, back = append(floors, floor.downs...), append(there, toSelf), append(back, toBoot)
+		}
+	}
+	showGap("hand-over to the self-hosted", there, floors)
+	showGap("hand-over back to bootstrap", back, floors)
+	want := 2 * (runs + 1)
+	figures.Row("hand-overs: times that the kubelet was away", fmt.Sprint(failures), "-", fmt.Sprintf("%d, once in each", want), failures == want)
 	return nil
+}
+
+// round hands the node over and back, and returns both gaps and how often the kubelet was away. It can take the agents'
+// size in between.
+func (h *pair) round(ctx context.Context, size bool) (toSelf, toBoot time.Duration, failed int, err error) {
+	if err := start(ctx, h.bed, h.boot); err != nil {
+		return 0, 0, 0, err
+	}
+	p := feelPulse(ctx, h.bed.Node.HealthzPort())
+	defer p.end()
+	if err := pause(ctx, time.Second); err != nil {
+		return 0, 0, 0, err
+	}
+	if toSelf, err = gap(ctx, p, h.self.Start); err != nil {
+		return 0, 0, 0, fmt.Errorf("to the self-hosted: %w", err)
+	}
+	if err := h.bootWaits(ctx); err != nil {
+		return 0, 0, 0, err
+	}
+	if size {
+		if err := waiting(ctx, h.boot.Pid(), h.self.Pid()); err != nil {
+			return 0, 0, 0, err
+		}
+	}
+	if toBoot, err = gap(ctx, p, func() error { return h.self.Stop(time.Minute) }); err != nil {
+		return 0, 0, 0, fmt.Errorf("back to bootstrap: %w", err)
+	}
+	return toSelf, toBoot, p.failed(), h.boot.Stop(time.Minute)
 }
 
 func showGap(what string, gaps, floors []time.Duration) {
@@ -55,47 +94,6 @@ func showGap(what string, gaps, floors []time.Duration) {
 	figures.Row(what+": time without a kubelet", ms(gap), ms(floor), fmt.Sprintf("1.25 x (is %.2f x)", ratio), ratio <= 1.25)
 	gap, floor = slices.Max(gaps), slices.Max(floors)
 	figures.Row("the longest of these", ms(gap), ms(floor), fmt.Sprintf("- (is %.2f x)", gap.Seconds()/floor.Seconds()), true)
-}
-
-// betweenAgents hands the node over and back, and returns the gaps.
-func betweenAgents(ctx context.Context, b *bed.Bed, runs int) (toSelf, toBoot []time.Duration, err error) {
-	h := pair{bed: b}
-	if h.boot, err = h.agent("bootstrap", "--bootstrap"); err != nil {
-		return nil, nil, err
-	}
-	if h.self, err = h.agent("self-hosted"); err != nil {
-		return nil, nil, err
-	}
-	defer func() { err = errors.Join(err, h.self.Stop(time.Minute), h.boot.Stop(time.Minute)) }()
-	if err := start(ctx, b, h.boot); err != nil {
-		return nil, nil, err
-	}
-	h.p = feelPulse(ctx, b.Node.HealthzPort())
-	defer h.p.end()
-	for i := range runs + 1 { // the first ones prove the harness to the agents
-		there, err := h.gap(ctx, h.self.Start)
-		if err != nil {
-			return nil, nil, fmt.Errorf("to the self-hosted: %w", err)
-		}
-		if err := h.bootWaits(ctx); err != nil {
-			return nil, nil, err
-		}
-		if i == 0 {
-			if err := waiting(ctx, h.boot.Pid(), h.self.Pid()); err != nil {
-				return nil, nil, err
-			}
-		}
-		back, err := h.gap(ctx, func() error { return h.self.Stop(time.Minute) })
-		if err != nil {
-			return nil, nil, fmt.Errorf("back to bootstrap: %w", err)
-		}
-		if i > 0 {
-			toSelf, toBoot = append(toSelf, there), append(toBoot, back)
-		}
-	}
-	failures, want := h.p.failed(), 2*(runs+1)
-	figures.Row("hand-overs: times that the kubelet was away", fmt.Sprint(failures), "-", fmt.Sprintf("%d, once in each", want), failures == want)
-	return toSelf, toBoot, nil
 }
 
 // agent is one of the two, with a log and a runtime directory of its own.
@@ -117,16 +115,17 @@ func (h *pair) agent(name string, flags ...string) (*bed.Agent, error) {
 }
 
 // gap is how long the kubelet is away when something is done to an agent. It returns when the next one has settled.
-func (h *pair) gap(ctx context.Context, do func() error) (time.Duration, error) {
+func gap(ctx context.Context, p *pulse, do func() error) (time.Duration, error) {
 	begin := time.Now()
 	if err := do(); err != nil {
 		return 0, err
 	}
-	_, down, err := h.p.next(ctx, begin)
+	_, down, err := p.next(ctx, begin)
 	return down, errors.Join(err, pause(ctx, time.Second))
 }
 
-// bootWaits starts the bootstrap agent again when it has gone, as its init system does, and returns when it waits.
+// bootWaits starts the bootstrap agent again when it has gone, as its init system does, and returns when it waits
+// and has settled.
 func (h *pair) bootWaits(ctx context.Context) error {
 	select {
 	case <-h.boot.Done():
@@ -139,12 +138,15 @@ func (h *pair) bootWaits(ctx context.Context) error {
 	if err := h.boot.Start(); err != nil {
 		return err
 	}
-	return bed.Eventually(ctx, time.Minute, func(context.Context) error {
+	if err := bed.Eventually(ctx, time.Minute, func(context.Context) error {
 		if !lockfile.Waiting(h.boot.Pid()) {
 			return errors.New("the bootstrap agent does not wait for the lock")
 		}
 		return nil
-	})
+	}); err != nil {
+		return err
+	}
+	return pause(ctx, time.Second)
 }
 
 // waiting takes the size of an agent that waits, and of the agent that it waits for.
