@@ -23,6 +23,8 @@ import (
 type pulse struct {
 	mu       sync.Mutex
 	healthy  bool
+	answered time.Time // when it last was healthy
+	goneFrom time.Time // when it last was healthy before downAt
 	downAt   time.Time
 	upAt     time.Time
 	failures int
@@ -64,8 +66,11 @@ func (p *pulse) note(ok bool, now time.Time) {
 	case ok && !p.healthy:
 		p.upAt = now
 	case !ok && p.healthy:
-		p.downAt = now
+		p.goneFrom, p.downAt = p.answered, now
 		p.failures++
+	}
+	if ok {
+		p.answered = now
 	}
 	p.healthy = ok
 }
@@ -82,7 +87,7 @@ func (p *pulse) failed() int {
 }
 
 // next waits until the kubelet has been down and up again since a time, and
-// returns when it was up and how long it was down.
+// returns when it was up and how long it was down, from its last answer on.
 func (p *pulse) next(ctx context.Context, since time.Time) (up time.Time, down time.Duration, err error) {
 	err = bed.Eventually(ctx, time.Minute, func(context.Context) error {
 		p.mu.Lock()
@@ -90,7 +95,7 @@ func (p *pulse) next(ctx context.Context, since time.Time) (up time.Time, down t
 		if !p.healthy || p.downAt.Before(since) || p.upAt.Before(p.downAt) {
 			return errors.New("the kubelet was not restarted")
 		}
-		up, down = p.upAt, p.upAt.Sub(p.downAt)
+		up, down = p.upAt, p.upAt.Sub(p.goneFrom)
 		return nil
 	})
 	return up, down, err
@@ -99,7 +104,7 @@ func (p *pulse) next(ctx context.Context, since time.Time) (up time.Time, down t
 // changes measures from the patch to a healthy kubelet, and the time without
 // one.
 func changes(ctx context.Context, b *bed.Bed, runs int) error {
-	floorTotal, floorDown, err := byHand(ctx, b, runs)
+	floor, err := byHand(ctx, b, runs)
 	if err != nil {
 		return fmt.Errorf("the floor: %w", err)
 	}
@@ -130,8 +135,8 @@ func changes(ctx context.Context, b *bed.Bed, runs int) error {
 		}
 		dropin.add(i, took, down)
 	}
-	whole.show("change", floorTotal, floorDown)
-	dropin.show("change by a drop-in", floorTotal, floorDown)
+	whole.show("change", floor)
+	dropin.show("change by a drop-in", floor)
 	return nil
 }
 
@@ -145,8 +150,9 @@ func (f *timings) add(i int, total, down time.Duration) {
 	}
 }
 
-func (f *timings) show(what string, floorTotal, floorDown time.Duration) {
+func (f *timings) show(what string, floor timings) {
 	total, down := figures.Median(f.totals), figures.Median(f.downs)
+	floorTotal, floorDown := figures.Median(floor.totals), figures.Median(floor.downs)
 	limit := floorTotal + 900*time.Millisecond
 	figures.Row(what+": patch to healthy kubelet", ms(total), ms(floorTotal), "floor+0.9 s = "+ms(limit), total <= limit)
 	ratio := down.Seconds() / floorDown.Seconds()
@@ -171,11 +177,8 @@ func change(ctx context.Context, b *bed.Bed, p *pulse, name string, data map[str
 	if err := settle(ctx, b, string(cm.UID)); err != nil {
 		return 0, 0, err
 	}
-	select { // no node is changed all the time: the agent's ten requests a second are not what is measured
-	case <-time.After(time.Second):
-	case <-ctx.Done():
-	}
-	return up.Sub(begin), down, ctx.Err()
+	// No node is changed all the time: the agent's ten requests a second are not what is measured.
+	return up.Sub(begin), down, pause(ctx, time.Second)
 }
 
 // settle waits until the change is reported, so that the next one is not
@@ -213,7 +216,7 @@ func start(ctx context.Context, b *bed.Bed, a *bed.Agent) error {
 }
 
 // byHand is the floor: the same kubelet stopped and started with a new file.
-func byHand(ctx context.Context, b *bed.Bed, runs int) (total, down time.Duration, err error) {
+func byHand(ctx context.Context, b *bed.Bed, runs int) (t timings, err error) {
 	p := feelPulse(ctx, b.Node.HealthzPort())
 	defer p.end()
 	var kubelet *exec.Cmd
@@ -222,20 +225,19 @@ func byHand(ctx context.Context, b *bed.Bed, runs int) (total, down time.Duratio
 			err = errors.Join(err, terminate(kubelet))
 		}
 	}()
-	var totals, downs []time.Duration
 	for i := range runs + 1 {
 		data, err := b.Config(map[string]any{"maxPods": 130 + i})
 		if err != nil {
-			return 0, 0, err
+			return timings{}, err
 		}
 		file := filepath.Join(b.Node.Dir(), fmt.Sprintf("by-hand-%d.yaml", i))
 		if err := os.WriteFile(file, []byte(data), 0o600); err != nil {
-			return 0, 0, err
+			return timings{}, err
 		}
 		begin := time.Now()
 		if kubelet != nil {
 			if err := terminate(kubelet); err != nil {
-				return 0, 0, err
+				return timings{}, err
 			}
 		}
 		args := []string{}
@@ -246,7 +248,7 @@ func byHand(ctx context.Context, b *bed.Bed, runs int) (total, down time.Duratio
 		}
 		kubelet = exec.CommandContext(ctx, b.Node.KubeletPath(), append(args, "--config="+file)...)
 		if err := kubelet.Start(); err != nil {
-			return 0, 0, err
+			return timings{}, err
 		}
 		since := begin
 		if i == 0 {
@@ -254,13 +256,11 @@ func byHand(ctx context.Context, b *bed.Bed, runs int) (total, down time.Duratio
 		}
 		up, gap, err := p.next(ctx, since)
 		if err != nil {
-			return 0, 0, err
+			return timings{}, err
 		}
-		if i > 0 {
-			totals, downs = append(totals, up.Sub(begin)), append(downs, gap)
-		}
+		t.add(i, up.Sub(begin), gap)
 	}
-	return figures.Median(totals), figures.Median(downs), nil
+	return t, nil
 }
 
 func terminate(cmd *exec.Cmd) error {

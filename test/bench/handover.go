@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/lockfile"
+	"github.com/evenkeel/evenkeel/test/bed"
+	"github.com/evenkeel/evenkeel/test/figures"
+)
+
+// waitingFor is how long processor time is taken of an agent that waits: a hundredth of a second is all that can be told.
+const waitingFor = time.Minute
+
+// pair is the two agents of a node: the one of its init system, and a self-hosted one without its pod.
+type pair struct {
+	bed        *bed.Bed
+	boot, self *bed.Agent
+}
+
+// handovers measures the time without a kubelet when agents hand a node over, and what an agent costs that waits for it.
+func handovers(ctx context.Context, b *bed.Bed, runs int) (err error) {
+	h := pair{}
+	if h.bed, err = bed.On(ctx, b.Cluster, "bench-handover"); err != nil { // with nothing assigned: no change falls into a gap
+		return err
+	}
+	if h.boot, err = h.agent("bootstrap", "--bootstrap"); err != nil {
+		return err
+	}
+	if h.self, err = h.agent("self-hosted"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.self.Stop(time.Minute), h.boot.Stop(time.Minute)) }()
+	var floors, there, back []time.Duration
+	failures := 0
+	for i := range runs + 1 { // the first ones prove the harness to the agents
+		// The floor is taken in each round: the machine is not always as busy.
+		floor, err := byHand(ctx, h.bed, 1)
+		if err != nil {
+			return fmt.Errorf("the floor: %w", err)
+		}
+		toSelf, toBoot, failed, err := h.round(ctx, i == 0)
+		if err != nil {
+			return err
+		}
+		failures += failed
+		if i > 0 {
+			floors, there, back = append(floors, floor.downs...), append(there, toSelf), append(back, toBoot)
+		}
+	}
+	showGap("hand-over to the self-hosted", there, floors)
+	showGap("hand-over back to bootstrap", back, floors)
+	want := 2 * (runs + 1)
+	figures.Row("hand-overs: times that the kubelet was away", fmt.Sprint(failures), "-", fmt.Sprintf("%d, once in each", want), failures == want)
+	return nil
+}
+
+// round hands the node over and back, and returns both gaps and how often the kubelet was away. It can take the agents'
+// size in between.
+func (h *pair) round(ctx context.Context, size bool) (toSelf, toBoot time.Duration, failed int, err error) {
+	if err := start(ctx, h.bed, h.boot); err != nil {
+		return 0, 0, 0, err
+	}
+	p := feelPulse(ctx, h.bed.Node.HealthzPort())
+	defer p.end()
+	if err := pause(ctx, time.Second); err != nil {
+		return 0, 0, 0, err
+	}
+	if toSelf, err = gap(ctx, p, h.self.Start); err != nil {
+		return 0, 0, 0, fmt.Errorf("to the self-hosted: %w", err)
+	}
+	if err := h.bootWaits(ctx); err != nil {
+		return 0, 0, 0, err
+	}
+	if size {
+		if err := waiting(ctx, h.boot.Pid(), h.self.Pid()); err != nil {
+			return 0, 0, 0, err
+		}
+	}
+	if toBoot, err = gap(ctx, p, func() error { return h.self.Stop(time.Minute) }); err != nil {
+		return 0, 0, 0, fmt.Errorf("back to bootstrap: %w", err)
+	}
+	return toSelf, toBoot, p.failed(), h.boot.Stop(time.Minute)
+}
+
+func showGap(what string, gaps, floors []time.Duration) {
+	gap, floor := figures.Median(gaps), figures.Median(floors)
+	ratio := gap.Seconds() / floor.Seconds()
+	figures.Row(what+": time without a kubelet", ms(gap), ms(floor), fmt.Sprintf("1.25 x (is %.2f x)", ratio), ratio <= 1.25)
+	gap, floor = slices.Max(gaps), slices.Max(floors)
+	figures.Row("the longest of these", ms(gap), ms(floor), fmt.Sprintf("- (is %.2f x)", gap.Seconds()/floor.Seconds()), true)
+}
+
+// agent is one of the two, with a log and a runtime directory of its own.
+func (h *pair) agent(name string, flags ...string) (*bed.Agent, error) {
+	dir := filepath.Join(h.bed.Node.Dir(), "run-"+name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	lock := filepath.Join(h.bed.Node.Dir(), "lock")
+	if err := os.MkdirAll(lock, 0o700); err != nil {
+		return nil, err
+	}
+	a, err := h.bed.Agent(append(flags, "--lock-file="+filepath.Join(lock, "kubelet.lock"), "--probe-socket="+filepath.Join(dir, "probe.sock"))...)
+	if err != nil {
+		return nil, err
+	}
+	a.Env, a.Log = append(a.Env, "RUNTIME_DIRECTORY="+dir), filepath.Join(h.bed.Node.Dir(), name+".log")
+	return a, nil
+}
+
+// gap is how long the kubelet is away when something is done to an agent. It returns when the next one has settled.
+func gap(ctx context.Context, p *pulse, do func() error) (time.Duration, error) {
+	begin := time.Now()
+	if err := do(); err != nil {
+		return 0, err
+	}
+	_, down, err := p.next(ctx, begin)
+	return down, errors.Join(err, pause(ctx, time.Second))
+}
+
+// bootWaits starts the bootstrap agent again when it has gone, as its init system does, and returns when it waits
+// and has settled.
+func (h *pair) bootWaits(ctx context.Context) error {
+	select {
+	case <-h.boot.Done():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if code := h.boot.ExitCode(); code != 0 {
+		return fmt.Errorf("the bootstrap agent left with exit code %d, see %s", code, h.boot.Log)
+	}
+	if err := h.boot.Start(); err != nil {
+		return err
+	}
+	if err := bed.Eventually(ctx, time.Minute, func(context.Context) error {
+		if !lockfile.Waiting(h.boot.Pid()) {
+			return errors.New("the bootstrap agent does not wait for the lock")
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	return pause(ctx, time.Second)
+}
+
+// waiting takes the size of an agent that waits, and of the agent that it waits for.
+func waiting(ctx context.Context, waiter, holder int) error {
+	if err := pause(ctx, 5*time.Second); err != nil { // both have just been started
+		return err
+	}
+	agents := []struct {
+		what string
+		pid  int
+	}{{"waiting for the lock", waiter}, {"beside it, the one that has it", holder}}
+	var before []time.Duration
+	for _, a := range agents {
+		cpu, err := figures.CPUTime(a.pid)
+		if err != nil {
+			return err
+		}
+		before = append(before, cpu)
+	}
+	if err := pause(ctx, waitingFor); err != nil {
+		return err
+	}
+	for i, a := range agents {
+		cpu, err := figures.CPUTime(a.pid)
+		if err != nil {
+			return err
+		}
+		rss, _, err := figures.Memory(a.pid)
+		if err != nil {
+			return err
+		}
+		share := (cpu - before[i]).Seconds() / waitingFor.Seconds() * 100
+		figures.Row(a.what+": share of a core", fmt.Sprintf("%.3f %%", share), "-", "0.2 %", share <= 0.2)
+		figures.Row(a.what+": resident memory (VmRSS)", figures.MiB(rss), "-", "25 MiB", rss <= 25<<20)
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
