@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,12 +36,14 @@ const (
 // bootstrap agent. It has a /var/lib that lasts, a /run that does not, and the paths of the unit and of the DaemonSet.
 type pivot struct {
 	*node
-	m      *machine
-	flags  []string // of every agent of this node, beside those of the unit and the DaemonSet
-	argv   []string // of the kubelet, without its path
-	boots  int
-	two    *twoAtOnce
-	worker workload
+	m     *machine
+	flags []string // of every agent of this node, beside those of the unit and the DaemonSet
+	argv  []string // of the kubelet, without its path
+	boots int
+	two   *twoAtOnce
+
+	current *corev1.ConfigMap // that is assigned
+	worker  workload
 }
 
 // workload is what runs on the node all the time.
@@ -51,9 +53,11 @@ func newPivot(t *testing.T, name string, flags ...string) *pivot {
 	t.Helper()
 	n := newCluster(t, name)
 	p := &pivot{node: n, flags: append(flags, "--listen="+n.Listen), m: &machine{t: t, dir: n.Node.Dir()}}
-	p.argv = append(n.Node.KubeletArgs(), "--node-labels=evenkeel.dev/kubelet=self-hosted", "--register-with-taints=component=kubelet:NoSchedule")
+	p.argv = append(n.Node.KubeletArgs(),
+		"--node-labels=evenkeel.dev/kubelet=self-hosted", "--register-with-taints=component=kubelet:NoSchedule")
 	p.Dir, p.Log = filepath.Join(p.m.dir, "var-lib", "evenkeel"), filepath.Join(p.m.dir, "bootstrap.log")
-	if err := errors.Join(os.Mkdir(filepath.Join(p.m.dir, "var-lib"), 0o755), n.Cluster.StartControllers(t.Context())); err != nil {
+	err := errors.Join(os.Mkdir(filepath.Join(p.m.dir, "var-lib"), 0o755), n.Cluster.StartControllers(t.Context()))
+	if err != nil {
 		t.Fatal(err)
 	}
 	p.importImage()
@@ -195,10 +199,12 @@ func (p *pivot) apply(suffix, tag string) {
 		kustomization["labels"] = []any{map[string]any{"pairs": map[string]any{"kubelet": suffix[1:]}, "includeSelectors": true}}
 	}
 	content, err := json.Marshal(kustomization)
-	if err := errors.Join(err, os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "kustomization.yaml"), content, 0o644)); err != nil {
+	err = errors.Join(err, os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "kustomization.yaml"), content, 0o644))
+	if err != nil {
 		p.t.Fatal(err)
 	}
-	kubectl := exec.CommandContext(p.t.Context(), "../../bin/tools/kubectl", "--kubeconfig="+p.Cluster.AdminKubeconfig(), "apply", "-k", dir)
+	kubectl := exec.CommandContext(p.t.Context(), "../../bin/tools/kubectl", "apply", "-k", dir)
+	kubectl.Env = append(os.Environ(), "KUBECONFIG="+p.Cluster.AdminKubeconfig())
 	if out, err := kubectl.CombinedOutput(); err != nil {
 		p.t.Fatalf("kubectl apply: %v: %s", err, out)
 	}
@@ -223,14 +229,16 @@ func (p *pivot) labelled(yes bool) {
 
 func (p *pivot) patchNode(patch string) {
 	p.t.Helper()
-	if _, err := p.Kube.CoreV1().Nodes().Patch(p.t.Context(), p.Node.Name(), types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+	nodes, how := p.Kube.CoreV1().Nodes(), types.StrategicMergePatchType
+	if _, err := nodes.Patch(p.t.Context(), p.Node.Name(), how, []byte(patch), metav1.PatchOptions{}); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
 // pods are the self-hosted kubelets of an image's tag.
 func (p *pivot) pods(ctx context.Context, tag string) ([]corev1.Pod, error) {
-	list, err := p.Kube.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=evenkeel-kubelet"})
+	ours := metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=evenkeel-kubelet"}
+	list, err := p.Kube.CoreV1().Pods("kube-system").List(ctx, ours)
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +251,7 @@ func (p *pivot) pods(ctx context.Context, tag string) ([]corev1.Pod, error) {
 	return found, nil
 }
 
-// ready waits until one pod of a tag is there, and ready, and returns its UID.
+// podReady waits until one pod of a tag is there, and ready, and returns its UID.
 func (p *pivot) podReady(within time.Duration, tag string) types.UID {
 	p.t.Helper()
 	var uid types.UID
@@ -290,7 +298,8 @@ func (p *pivot) processesOf(name string) []nodeProcess {
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
 		argv := strings.Split(string(raw), "\x00")
-		if err != nil || !strings.HasPrefix(filepath.Base(argv[0]), name) || !bytes.Contains(raw, []byte("--kubeconfig="+p.Node.Kubeconfig())) {
+		ours := slices.Contains(argv, "--kubeconfig="+p.Node.Kubeconfig()) // a dry run has none
+		if err != nil || !ours || !strings.HasPrefix(filepath.Base(argv[0]), name) {
 			continue
 		}
 		cgroup, err := os.ReadFile(filepath.Join(filepath.Dir(file), "cgroup"))
@@ -310,8 +319,27 @@ func (q nodeProcess) of(uid types.UID) bool {
 	return strings.Contains(q.cgroup, "/pod"+string(uid))
 }
 
-// runBy waits until the node's kubelet is healthy, a pod's (without a UID: bootstrap's), and runs with a ConfigMap (nil: the
-// local configuration).
+// agentOf is the process of a pod's agent.
+func (p *pivot) agentOf(uid types.UID) int {
+	p.t.Helper()
+	for _, q := range p.processesOf("evenkeel-agent") {
+		if q.of(uid) {
+			return q.pid
+		}
+	}
+	p.t.Fatalf("the pod %s has no agent", uid)
+	return 0
+}
+
+func (p *pivot) signal(pid int, sig syscall.Signal) {
+	p.t.Helper()
+	if err := syscall.Kill(pid, sig); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// runBy waits until the node's kubelet is healthy, a pod's (without a UID: bootstrap's), and runs with a ConfigMap (nil:
+// the local configuration).
 func (p *pivot) runBy(within time.Duration, uid types.UID, cm *corev1.ConfigMap) {
 	p.t.Helper()
 	want := "--config=" + p.Node.KubeletConfig()
@@ -357,9 +385,6 @@ func (p *pivot) bootstrapWaits(within time.Duration) {
 	})
 }
 
-// bootstrapSaid counts lines of the bootstrap agents and of who starts them again.
-func (p *pivot) bootstrapSaid(words string) int { return p.countLog(words) }
-
 // startsWork creates the pod that is to run whatever becomes of kubelets.
 func (p *pivot) startsWork() {
 	p.t.Helper()
@@ -382,11 +407,13 @@ func (p *pivot) work(ctx context.Context) (workload, error) {
 	if err != nil {
 		return workload{}, err
 	}
-	if pod.Status.Phase != corev1.PodRunning || len(pod.Status.ContainerStatuses) != 1 || pod.Status.ContainerStatuses[0].State.Running == nil {
+	containers := pod.Status.ContainerStatuses
+	if pod.Status.Phase != corev1.PodRunning || len(containers) != 1 || containers[0].State.Running == nil {
 		return workload{}, fmt.Errorf("it does not run: %s", pod.Status.String())
 	}
-	id := strings.TrimPrefix(pod.Status.ContainerStatuses[0].ContainerID, "containerd://")
-	out, err := exec.CommandContext(ctx, "ctr", "--address="+p.m.dir+"/containerd.sock", "--namespace=k8s.io", "tasks", "ls").CombinedOutput()
+	id := strings.TrimPrefix(containers[0].ContainerID, "containerd://")
+	ctr := exec.CommandContext(ctx, "ctr", "--address="+p.m.dir+"/containerd.sock", "--namespace=k8s.io", "tasks", "ls")
+	out, err := ctr.CombinedOutput()
 	if err != nil {
 		return workload{}, fmt.Errorf("ctr: %w: %s", err, out)
 	}
@@ -417,7 +444,7 @@ func (p *pivot) watchKubelets() {
 	ctx, end := context.WithCancel(context.Background())
 	p.two = &twoAtOnce{end: end}
 	p.two.all.Go(func() {
-		tick := time.NewTicker(50 * time.Millisecond)
+		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
 		for ctx.Err() == nil {
 			if running := p.processesOf("kubelet"); len(running) > 1 {
