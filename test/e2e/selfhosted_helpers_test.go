@@ -284,6 +284,24 @@ func (p *pivot) podsGo(within time.Duration, tag string) {
 	})
 }
 
+// neverRestarted demands that no kubelet's container ended before its pod: whoever waits is alive.
+func (p *pivot) neverRestarted() {
+	p.t.Helper()
+	for _, tag := range []string{versionOne, versionTwo} {
+		pods, err := p.pods(p.t.Context(), tag)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		for _, pod := range pods {
+			for _, c := range pod.Status.ContainerStatuses {
+				if c.RestartCount > 0 {
+					p.t.Errorf("%s was restarted %d times, last: %+v", pod.Name, c.RestartCount, c.LastTerminationState.Terminated)
+				}
+			}
+		}
+	}
+}
+
 // nodeProcess is one of the node's.
 type nodeProcess struct {
 	pid    int

@@ -32,6 +32,9 @@ func TestASelfHostedKubeletFromBootstrapToReboot(t *testing.T) {
 			q := p.in(t)
 			defer func() { p.worker, p.current, p.boots, p.m.first = q.worker, q.current, q.boots, q.m.first }()
 			do(q)
+			if q.boots == 1 {
+				q.neverRestarted()
+			}
 		})
 		t.Logf("%s: %s", name, time.Since(begin).Round(100*time.Millisecond))
 	}
@@ -41,6 +44,7 @@ func TestASelfHostedKubeletFromBootstrapToReboot(t *testing.T) {
 	step("without its pod the node is bootstrap's again, and with it the pod's", labelGoesAndComes)
 	step("a pod that is deleted is replaced at the price of two hand-overs", deletedPodIsReplaced)
 	step("an update of the DaemonSet brings the new one to the lock before the old one goes", updateSurges)
+	step("two DaemonSets: the old one is removed, and whoever is first has the lock", backByRace)
 	step("two DaemonSets: bootstrap wins the race and is asked to leave", bootstrapWinsTheRace)
 	step("two DaemonSets: the old one is removed first", oldOneFirst)
 	step("a configuration that is assigned in a hand-over is taken up by the next", changeInAHandOver)
@@ -156,15 +160,30 @@ func updateSurges(p *pivot) {
 	p.untouched()
 }
 
-// bootstrapWinsTheRace is the proposal's upgrade, in the order in which there is a race.
-func bootstrapWinsTheRace(p *pivot) {
-	p.apply("-v1", versionOne) // here the newer one is the one that runs
+// backByRace is the proposal's upgrade in its first order, here back to v1: whoever is first at the lock.
+func backByRace(p *pivot) {
+	p.apply("-v1", versionOne)
 	uid := p.podReady(time.Minute, versionOne)
+	had := p.countLog("this agent has the node's lock")
+	gap := p.gap()
+	p.deleteDaemonSet("evenkeel-kubelet")
+	p.podsGo(time.Minute, versionTwo)
+	p.isRun(30*time.Second, v1alpha1.RunModeSelfHosted, uid, p.current)
+	p.bootstrapWaits(20 * time.Second)
+	won := p.countLog("this agent has the node's lock") - had
+	p.t.Logf("a race, which bootstrap won %d times: the health endpoint was away for %s", won, gap().Round(time.Millisecond))
+	p.untouched()
+}
+
+// bootstrapWinsTheRace is the same order, to v2, with the other end of the race.
+func bootstrapWinsTheRace(p *pivot) {
+	p.apply("", versionTwo)
+	uid := p.podReady(time.Minute, versionTwo)
 	// Its agent sleeps through the moment in which the lock is free.
 	agent := p.agentOf(uid)
 	p.signal(agent, syscall.SIGSTOP)
 	gap := p.gap()
-	p.deleteDaemonSet("evenkeel-kubelet")
+	p.deleteDaemonSet("evenkeel-kubelet-v1")
 	p.runBy(30*time.Second, "", p.current)
 	p.t.Logf("bootstrap wins the race: the health endpoint was away for %s", gap().Round(time.Millisecond))
 	// That agent was in line before it fell asleep: bootstrap may have left for it once, in vain.
@@ -177,17 +196,17 @@ func bootstrapWinsTheRace(p *pivot) {
 		p.t.Errorf("bootstrap was asked to leave %d times, want 1", got-left)
 	}
 	p.bootstrapWaits(20 * time.Second)
-	p.podsGo(30*time.Second, versionTwo)
+	p.podsGo(30*time.Second, versionOne)
 	p.untouched()
 }
 
 func oldOneFirst(p *pivot) {
-	p.deleteDaemonSet("evenkeel-kubelet-v1")
+	p.deleteDaemonSet("evenkeel-kubelet")
 	p.isRun(30*time.Second, v1alpha1.RunModeBootstrap, "", p.current)
-	p.podsGo(30*time.Second, versionOne)
+	p.podsGo(30*time.Second, versionTwo)
 	p.untouched()
-	p.apply("", versionTwo)
-	uid := p.podReady(time.Minute, versionTwo)
+	p.apply("-v1", versionOne)
+	uid := p.podReady(time.Minute, versionOne)
 	p.isRun(30*time.Second, v1alpha1.RunModeSelfHosted, uid, p.current)
 	p.bootstrapWaits(20 * time.Second)
 	p.untouched()
@@ -206,7 +225,7 @@ func changeInAHandOver(p *pivot) {
 	p.assign(cm)
 	p.lastKnownGood(30*time.Second, cm)
 	p.isRun(30*time.Second, v1alpha1.RunModeBootstrap, "", cm)
-	p.podsGo(30*time.Second, versionTwo)
+	p.podsGo(30*time.Second, versionOne)
 
 	// And the other way.
 	p.current = p.configMap("c", map[string]any{"maxPods": 140})
@@ -220,20 +239,20 @@ func changeInAHandOver(p *pivot) {
 	})
 	p.assign(p.current)
 	p.lastKnownGood(30*time.Second, p.current)
-	p.isRun(30*time.Second, v1alpha1.RunModeSelfHosted, p.podReady(30*time.Second, versionTwo), p.current)
+	p.isRun(30*time.Second, v1alpha1.RunModeSelfHosted, p.podReady(30*time.Second, versionOne), p.current)
 	p.bootstrapWaits(20 * time.Second)
 	p.untouched()
 }
 
 func badOneIsRolledBack(p *pivot) {
-	uid := p.podReady(10*time.Second, versionTwo)
+	uid := p.podReady(10*time.Second, versionOne)
 	missing := filepath.Join(p.Node.Dir(), "missing")
 	bad := p.configMap("bad", map[string]any{"tlsCertFile": missing + ".crt", "tlsPrivateKeyFile": missing + ".key"})
 	p.assign(bad)
 	good, how := fmt.Sprintf("(UID: %s)", p.current.UID), "crash-looped: 1 starts in its trial, last: exit status 1"
 	p.is(30*time.Second, rolledBack(bad, "CrashLooped", good, how))
 	p.isRun(20*time.Second, v1alpha1.RunModeSelfHosted, uid, p.current)
-	if again := p.podReady(10*time.Second, versionTwo); again != uid {
+	if again := p.podReady(10*time.Second, versionOne); again != uid {
 		p.t.Errorf("the pod is another one: %s, was %s", again, uid)
 	}
 	p.untouched()
@@ -245,8 +264,10 @@ func powerCut(p *pivot) {
 	}
 	p.powerOff()
 	had := p.countLog("this agent has the node's lock")
+	begin := time.Now()
 	p.boot()
 	p.runBy(time.Minute, "", p.current)
+	p.t.Logf("bootstrap's kubelet was healthy %s after power came back", time.Since(begin).Round(time.Millisecond))
 	if got := p.countLog("this agent has the node's lock"); got != had+1 {
 		p.t.Errorf("bootstrap has had the lock %d times, want 1", got-had)
 	}
@@ -257,7 +278,7 @@ func powerCut(p *pivot) {
 		p.t.Fatal(err)
 	}
 	// The API has the node's pods still, and so the node runs them again, the kubelet's among them.
-	p.isRun(time.Minute, v1alpha1.RunModeSelfHosted, p.podReady(time.Minute, versionTwo), p.current)
+	p.isRun(time.Minute, v1alpha1.RunModeSelfHosted, p.podReady(time.Minute, versionOne), p.current)
 	p.bootstrapWaits(20 * time.Second)
 	p.eventually(30*time.Second, "the workload runs again", func(ctx context.Context) error {
 		again, err := p.work(ctx)
