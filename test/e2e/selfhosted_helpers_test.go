@@ -1,0 +1,497 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/image"
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+)
+
+// What the self-hosted kubelet is called before and after an update: the same programs.
+const (
+	versionOne = "v1.36.3"
+	versionTwo = "v1.36.3-2"
+)
+
+// pivot is a node whose first process stands in for the init system: it runs containerd and, as the unit says, the
+// bootstrap agent. It has a /var/lib that lasts, a /run that does not, and the paths of the unit and of the DaemonSet.
+type pivot struct {
+	*node
+	m     *machine
+	flags []string // of every agent of this node, beside those of the unit and the DaemonSet
+	argv  []string // of the kubelet, without its path
+	boots int
+	two   *twoAtOnce
+
+	current *corev1.ConfigMap // that is assigned
+	worker  workload
+}
+
+// workload is what runs on the node all the time.
+type workload struct{ container, task string }
+
+func newPivot(t *testing.T, name string, flags ...string) *pivot {
+	t.Helper()
+	n := newCluster(t, name)
+	p := &pivot{node: n, flags: append(flags, "--listen="+n.Listen), m: &machine{t: t, dir: n.Node.Dir()}}
+	p.argv = append(n.Node.KubeletArgs(),
+		"--node-labels=evenkeel.dev/kubelet=self-hosted", "--register-with-taints=component=kubelet:NoSchedule")
+	p.Dir, p.Log = filepath.Join(p.m.dir, "var-lib", "evenkeel"), filepath.Join(p.m.dir, "bootstrap.log")
+	err := errors.Join(os.Mkdir(filepath.Join(p.m.dir, "var-lib"), 0o755), n.Cluster.StartControllers(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.importImage()
+	if err := n.Node.StopRuntime(); err != nil { // it goes on inside
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			p.showPods()
+		}
+	})
+	return p
+}
+
+func (p *pivot) in(t *testing.T) *pivot {
+	q, m := *p, *p.m
+	q.node, q.m, m.t = p.node.in(t), &m, t
+	return &q
+}
+
+// importImage gives the node the image of `make image`, under both names.
+func (p *pivot) importImage() {
+	p.t.Helper()
+	i := image.Image{
+		References: []string{"evenkeel.dev/kubelet:" + versionOne, "evenkeel.dev/kubelet:" + versionTwo},
+		Programs:   []image.Program{{Path: "/evenkeel-agent", File: p.Binary}, {Path: "/kubelet", File: p.Node.KubeletPath()}},
+	}
+	archive, _, err := i.Archive()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	file := filepath.Join(p.t.TempDir(), "kubelet.tar")
+	if err := errors.Join(os.WriteFile(file, archive, 0o644), p.Node.ImportArchive(p.t.Context(), file)); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// initSystem is the machine's first process. A boot is one that the kernel tells from others.
+const initSystem = `dir=$0 delay=$1; shift
+mount --make-rprivate /; mount -t proc none /proc
+mount --bind "$dir/boot_id" /proc/sys/kernel/random/boot_id
+mount --bind "$dir/var-lib" /var/lib; mount -t tmpfs -o mode=755 none /run
+mkdir -m 700 /run/evenkeel /run/evenkeel/lock /run/evenkeel/probe
+containerd --config "$dir/containerd.toml" >>"$dir/log/containerd.log" 2>&1 &
+export RUNTIME_DIRECTORY=/run/evenkeel:/run/evenkeel/lock:/run/evenkeel/probe
+while :; do
+	"$@" && code=0 || code=$?
+	echo "init: the bootstrap agent ended with $code"
+	sleep "$delay"
+done`
+
+// unit returns the agent's flags in the bootstrap unit, and its RestartSec.
+func (p *pivot) unit() (flags []string, restart string) {
+	p.t.Helper()
+	raw, err := os.ReadFile("../../config/systemd/evenkeel-bootstrap.service")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	_, line, _ := strings.Cut(strings.ReplaceAll(string(raw), "\\\n", ""), "\nExecStart=/usr/local/bin/evenkeel-agent ")
+	line, _, found := strings.Cut(line, " -- ")
+	_, restart, _ = strings.Cut(string(raw), "\nRestartSec=")
+	restart, _, _ = strings.Cut(restart, "\n")
+	if !found || restart == "" {
+		p.t.Fatalf("the unit has the flags %q and RestartSec=%s", line, restart)
+	}
+	return strings.Fields(line), restart
+}
+
+// boot starts the node, and with it its bootstrap agent alone.
+func (p *pivot) boot() {
+	p.t.Helper()
+	p.boots++
+	id := fmt.Sprintf("00000000-0000-4000-8000-%012d\n", p.boots)
+	log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err := errors.Join(err, os.WriteFile(filepath.Join(p.m.dir, "boot_id"), []byte(id), 0o644)); err != nil {
+		p.t.Fatal(err)
+	}
+	defer log.Close()
+	flags, restart := p.unit()
+	argv := append([]string{"-ec", initSystem, p.m.dir, restart, p.Binary}, append(flags, p.flags...)...)
+	argv = append(append(argv, "--", p.Node.KubeletPath()), p.argv...)
+	cmd := exec.Command("/bin/sh", argv...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
+	if err := cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.m.first = cmd.Process.Pid
+}
+
+// powerOff ends everything of the node at once; what is in /run is lost.
+func (p *pivot) powerOff() {
+	p.t.Helper()
+	if p.m.first == 0 {
+		return
+	}
+	if err := syscall.Kill(p.m.first, syscall.SIGKILL); err != nil {
+		p.t.Fatal(err)
+	}
+	if _, err := syscall.Wait4(p.m.first, nil, 0, nil); err != nil {
+		p.t.Fatal(err)
+	}
+	p.m.first = 0
+	if err := os.RemoveAll(filepath.Join(p.m.dir, "containerd", "state")); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// apply gives the cluster the DaemonSet for this node's kubelet. One of another name than the base's is beside it.
+func (p *pivot) apply(suffix, tag string) {
+	p.t.Helper()
+	dir := filepath.Join(p.t.TempDir(), "kustomize")
+	base, err := filepath.Abs("../../config/self-hosted")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if base, err = filepath.Rel(dir, base); err != nil {
+		p.t.Fatal(err)
+	}
+	args := append([]string{"/kubelet"}, p.argv...)
+	for i, arg := range args {
+		args[i] = strings.Replace(arg, "--hostname-override="+p.Node.Name(), "--hostname-override=$(NODE_NAME)", 1)
+	}
+	patch := []any{map[string]any{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": args}}
+	for _, flag := range p.flags { // before the agent's first flag
+		patch = append(patch, map[string]any{"op": "add", "path": "/spec/template/spec/containers/0/command/5", "value": flag})
+	}
+	said, err := json.Marshal(patch)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	kustomization := map[string]any{
+		"resources": []string{base},
+		"images":    []any{map[string]any{"name": "evenkeel.dev/kubelet", "newTag": tag}},
+		"patches":   []any{map[string]any{"target": map[string]any{"kind": "DaemonSet"}, "patch": string(said)}},
+	}
+	if suffix != "" {
+		kustomization["nameSuffix"] = suffix
+		kustomization["labels"] = []any{map[string]any{"pairs": map[string]any{"kubelet": suffix[1:]}, "includeSelectors": true}}
+	}
+	content, err := json.Marshal(kustomization)
+	err = errors.Join(err, os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "kustomization.yaml"), content, 0o644))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	kubectl := exec.CommandContext(p.t.Context(), "../../bin/tools/kubectl", "apply", "-k", dir)
+	kubectl.Env = append(os.Environ(), "KUBECONFIG="+p.Cluster.AdminKubeconfig())
+	if out, err := kubectl.CombinedOutput(); err != nil {
+		p.t.Fatalf("kubectl apply: %v: %s", err, out)
+	}
+}
+
+func (p *pivot) deleteDaemonSet(name string) {
+	p.t.Helper()
+	if err := p.Kube.AppsV1().DaemonSets("kube-system").Delete(p.t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// labelled gives the node the label that calls for the pod, or takes it away.
+func (p *pivot) labelled(yes bool) {
+	p.t.Helper()
+	value := `null`
+	if yes {
+		value = `"self-hosted"`
+	}
+	p.patchNode(`{"metadata":{"labels":{"evenkeel.dev/kubelet":` + value + `}}}`)
+}
+
+func (p *pivot) patchNode(patch string) {
+	p.t.Helper()
+	nodes, how := p.Kube.CoreV1().Nodes(), types.StrategicMergePatchType
+	if _, err := nodes.Patch(p.t.Context(), p.Node.Name(), how, []byte(patch), metav1.PatchOptions{}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// pods are the self-hosted kubelets of an image's tag.
+func (p *pivot) pods(ctx context.Context, tag string) ([]corev1.Pod, error) {
+	ours := metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=evenkeel-kubelet"}
+	list, err := p.Kube.CoreV1().Pods("kube-system").List(ctx, ours)
+	if err != nil {
+		return nil, err
+	}
+	var found []corev1.Pod
+	for _, pod := range list.Items {
+		if strings.HasSuffix(pod.Spec.Containers[0].Image, ":"+tag) {
+			found = append(found, pod)
+		}
+	}
+	return found, nil
+}
+
+// podReady waits until one pod of a tag is there, and ready, and returns its UID.
+func (p *pivot) podReady(within time.Duration, tag string) types.UID {
+	p.t.Helper()
+	var uid types.UID
+	p.eventually(within, "a pod of "+tag+" is ready", func(ctx context.Context) error {
+		pods, err := p.pods(ctx, tag)
+		if err != nil || len(pods) != 1 {
+			return fmt.Errorf("%d pods: %w", len(pods), err)
+		}
+		for _, c := range pods[0].Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue && pods[0].DeletionTimestamp == nil {
+				uid = pods[0].UID
+				return nil
+			}
+		}
+		status, err := json.Marshal(pods[0].Status)
+		return fmt.Errorf("its status is %s: %w", status, err)
+	})
+	return uid
+}
+
+// podsGo waits until no pod of a tag is left.
+func (p *pivot) podsGo(within time.Duration, tag string) {
+	p.t.Helper()
+	p.eventually(within, "no pod of "+tag+" is left", func(ctx context.Context) error {
+		pods, err := p.pods(ctx, tag)
+		if err == nil && len(pods) > 0 {
+			err = fmt.Errorf("there is %s, deleted at %v", pods[0].Name, pods[0].DeletionTimestamp)
+		}
+		return err
+	})
+}
+
+// neverRestarted demands that no kubelet's container ended before its pod: whoever waits is alive.
+func (p *pivot) neverRestarted() {
+	p.t.Helper()
+	for _, tag := range []string{versionOne, versionTwo} {
+		pods, err := p.pods(p.t.Context(), tag)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		for _, pod := range pods {
+			for _, c := range pod.Status.ContainerStatuses {
+				if c.RestartCount > 0 {
+					p.t.Errorf("%s was restarted %d times, last: %+v", pod.Name, c.RestartCount, c.LastTerminationState.Terminated)
+				}
+			}
+		}
+	}
+}
+
+// nodeProcess is one of the node's.
+type nodeProcess struct {
+	pid    int
+	argv   []string
+	cgroup string
+}
+
+// processesOf are those of the node whose program's name begins with this.
+func (p *pivot) processesOf(name string) []nodeProcess {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	var found []nodeProcess
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		argv := strings.Split(string(raw), "\x00")
+		ours := slices.Contains(argv, "--kubeconfig="+p.Node.Kubeconfig()) // a dry run has none
+		if err != nil || !ours || !strings.HasPrefix(filepath.Base(argv[0]), name) {
+			continue
+		}
+		cgroup, err := os.ReadFile(filepath.Join(filepath.Dir(file), "cgroup"))
+		pid, numErr := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err == nil && numErr == nil {
+			found = append(found, nodeProcess{pid, argv, string(cgroup)})
+		}
+	}
+	return found
+}
+
+// of tells whether a process is a pod's; without a UID, whether it is of no pod.
+func (q nodeProcess) of(uid types.UID) bool {
+	if uid == "" {
+		return !strings.Contains(q.cgroup, "/pod")
+	}
+	return strings.Contains(q.cgroup, "/pod"+string(uid))
+}
+
+// agentOf is the process of a pod's agent.
+func (p *pivot) agentOf(uid types.UID) int {
+	p.t.Helper()
+	for _, q := range p.processesOf("evenkeel-agent") {
+		if q.of(uid) {
+			return q.pid
+		}
+	}
+	p.t.Fatalf("the pod %s has no agent", uid)
+	return 0
+}
+
+func (p *pivot) signal(pid int, sig syscall.Signal) {
+	p.t.Helper()
+	if err := syscall.Kill(pid, sig); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// runBy waits until the node's kubelet is healthy, a pod's (without a UID: bootstrap's), and runs with a ConfigMap (nil:
+// the local configuration).
+func (p *pivot) runBy(within time.Duration, uid types.UID, cm *corev1.ConfigMap) {
+	p.t.Helper()
+	want := "--config=" + p.Node.KubeletConfig()
+	if cm != nil {
+		want = string(cm.UID)
+	}
+	p.eventually(within, fmt.Sprintf("the kubelet of %q is healthy with %s", uid, want), func(ctx context.Context) error {
+		running := p.processesOf("kubelet")
+		if len(running) != 1 || !running[0].of(uid) || !strings.Contains(strings.Join(running[0].argv, " "), want) {
+			return fmt.Errorf("there are %+v", running)
+		}
+		return p.Healthy(ctx)
+	})
+}
+
+// isRun waits for that, and until the API says so.
+func (p *pivot) isRun(within time.Duration, mode v1alpha1.RunMode, uid types.UID, cm *corev1.ConfigMap) {
+	p.t.Helper()
+	p.runBy(within, uid, cm)
+	p.eventually(within, "the node is Ready and run as "+string(mode), func(ctx context.Context) error {
+		nc, err := p.Get(ctx)
+		if err != nil {
+			return err
+		}
+		if nc.Status.RunMode != mode {
+			return fmt.Errorf("the run mode is %s", nc.Status.RunMode)
+		}
+		return p.ready(ctx)
+	})
+}
+
+// bootstrapWaits waits until the bootstrap agent, brought back, waits for a pod's agent.
+func (p *pivot) bootstrapWaits(within time.Duration) {
+	p.t.Helper()
+	const want = "waiting for the lock /run/evenkeel/lock/kubelet.lock, held by process "
+	p.eventually(within, "bootstrap waits", func(ctx context.Context) error {
+		out, err := exec.CommandContext(ctx, "nsenter", fmt.Sprintf("--target=%d", p.m.first), "--pid", "--mount",
+			p.Binary, "probe", "--ready", "--socket=/run/evenkeel/probe/bootstrap.sock").CombinedOutput()
+		if err != nil || !strings.HasPrefix(string(out), want) || !strings.Contains(string(out), "(evenkeel-agent") {
+			return fmt.Errorf("%w: it says %q", err, out)
+		}
+		return nil
+	})
+}
+
+// startsWork creates the pod that is to run whatever becomes of kubelets.
+func (p *pivot) startsWork() {
+	p.t.Helper()
+	automount := false
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "work"}, Spec: corev1.PodSpec{
+		AutomountServiceAccountToken: &automount, Containers: []corev1.Container{{Name: "sleep", Image: localcluster.SleepImage}},
+	}}
+	p.eventually(10*time.Second, "the pod is created", func(ctx context.Context) error {
+		_, err := p.Kube.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	})
+}
+
+// work is the container of it, and the process that containerd knows.
+func (p *pivot) work(ctx context.Context) (workload, error) {
+	pod, err := p.Kube.CoreV1().Pods("default").Get(ctx, "work", getOptions)
+	if err != nil {
+		return workload{}, err
+	}
+	containers := pod.Status.ContainerStatuses
+	if pod.Status.Phase != corev1.PodRunning || len(containers) != 1 || containers[0].State.Running == nil {
+		return workload{}, fmt.Errorf("it does not run: %s", pod.Status.String())
+	}
+	id := strings.TrimPrefix(containers[0].ContainerID, "containerd://")
+	ctr := exec.CommandContext(ctx, "ctr", "--address="+p.m.dir+"/containerd.sock", "--namespace=k8s.io", "tasks", "ls")
+	out, err := ctr.CombinedOutput()
+	if err != nil {
+		return workload{}, fmt.Errorf("ctr: %w: %s", err, out)
+	}
+	for line := range strings.Lines(string(out)) {
+		if strings.HasPrefix(line, id) && strings.Contains(line, "RUNNING") {
+			return workload{id, strings.Join(strings.Fields(line), " ")}, nil
+		}
+	}
+	return workload{}, fmt.Errorf("containerd runs no %s:\n%s", id, out)
+}
+
+// untouched demands that the workload is the container and the process that it was.
+func (p *pivot) untouched() {
+	p.t.Helper()
+	if got, err := p.work(p.t.Context()); err != nil || got != p.worker {
+		p.t.Errorf("the workload is %+v, was %+v: %v", got, p.worker, err)
+	}
+}
+
+// twoAtOnce looks for two kubelets of the node that run at the same time.
+type twoAtOnce struct {
+	end  context.CancelFunc
+	all  sync.WaitGroup
+	seen []string
+}
+
+func (p *pivot) watchKubelets() {
+	ctx, end := context.WithCancel(context.Background())
+	p.two = &twoAtOnce{end: end}
+	p.two.all.Go(func() {
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			if running := p.processesOf("kubelet"); len(running) > 1 {
+				p.two.seen = append(p.two.seen, fmt.Sprintf("%+v", running))
+			}
+			<-tick.C
+		}
+	})
+}
+
+// neverTwoKubelets demands that there were none.
+func (p *pivot) neverTwoKubelets() {
+	p.t.Helper()
+	p.two.end()
+	p.two.all.Wait()
+	if len(p.two.seen) > 0 {
+		p.t.Errorf("two kubelets at once, %d times; first %s", len(p.two.seen), p.two.seen[0])
+	}
+}
+
+// showPods prints what the agents in pods, and on-host, said.
+func (p *pivot) showPods() {
+	files, _ := filepath.Glob(filepath.Join(p.m.dir, "log/pods/kube-system_*/*/*.log"))
+	for _, file := range files {
+		raw, _ := os.ReadFile(file)
+		for line := range strings.Lines(string(raw)) {
+			if strings.Contains(line, " F time=") || strings.Contains(line, " F evenkeel-agent:") {
+				p.t.Logf("%s: %.500s", strings.TrimPrefix(file, p.m.dir+"/log/pods/kube-system_")[:28], strings.TrimSpace(line))
+			}
+		}
+	}
+}

@@ -1,0 +1,290 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+func TestASelfHostedKubeletFromBootstrapToReboot(t *testing.T) {
+	t.Parallel()
+	p := newPivot(t, "pivot",
+		"--config-trial-duration=1s", "--crash-loop-threshold=0", "--protected-fields=-tlsCertFile,-tlsPrivateKeyFile")
+	t.Cleanup(p.powerOff)
+	p.boot()
+	p.watchKubelets()
+	step := func(name string, do func(*pivot)) {
+		t.Helper()
+		if t.Failed() {
+			return
+		}
+		begin := time.Now()
+		t.Run(name, func(t *testing.T) {
+			q := p.in(t)
+			defer func() { p.worker, p.current, p.boots, p.m.first = q.worker, q.current, q.boots, q.m.first }()
+			do(q)
+			if q.boots == 1 {
+				q.neverRestarted()
+			}
+		})
+		t.Logf("%s: %s", name, time.Since(begin).Round(100*time.Millisecond))
+	}
+	step("the bootstrap kubelet runs the node and keeps it for its successor", bootstrapRuns)
+	step("the pod takes the node over and bootstrap waits", podTakesOver)
+	step("a configuration is taken up by the self-hosted kubelet", selfHostedTakesUp)
+	step("without its pod the node is bootstrap's again, and with it the pod's", labelGoesAndComes)
+	step("a pod that is deleted is replaced at the price of two hand-overs", deletedPodIsReplaced)
+	step("an update of the DaemonSet brings the new one to the lock before the old one goes", updateSurges)
+	step("two DaemonSets: the old one is removed, and whoever is first has the lock", backByRace)
+	step("two DaemonSets: bootstrap wins the race and is asked to leave", bootstrapWinsTheRace)
+	step("two DaemonSets: the old one is removed first", oldOneFirst)
+	step("a configuration that is assigned in a hand-over is taken up by the next", changeInAHandOver)
+	step("a bad configuration is rolled back by the self-hosted kubelet", badOneIsRolledBack)
+	step("after a power cut bootstrap runs what the self-hosted kubelet had, without the API", powerCut)
+	p.neverTwoKubelets()
+}
+
+func bootstrapRuns(p *pivot) {
+	p.isRun(time.Minute, v1alpha1.RunModeBootstrap, "", nil)
+	obj, err := p.Kube.CoreV1().Nodes().Get(p.t.Context(), p.Node.Name(), getOptions)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if obj.Labels["evenkeel.dev/kubelet"] != "self-hosted" {
+		p.t.Errorf("it has the labels %v", obj.Labels)
+	}
+	p.startsWork()
+	p.eventually(20*time.Second, "nothing else is scheduled to it", func(ctx context.Context) error {
+		pod, err := p.Kube.CoreV1().Pods("default").Get(ctx, "work", getOptions)
+		if err != nil {
+			return err
+		}
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable {
+				return nil
+			}
+		}
+		return errors.New("the scheduler has not said so")
+	})
+}
+
+func podTakesOver(p *pivot) {
+	gap := p.gap()
+	p.apply("", versionOne)
+	uid := p.podReady(time.Minute, versionOne)
+	p.isRun(30*time.Second, v1alpha1.RunModeSelfHosted, uid, nil)
+	p.t.Logf("bootstrap to self-hosted: the health endpoint was away for %s", gap().Round(time.Millisecond))
+	p.bootstrapWaits(20 * time.Second)
+	for _, words := range []string{"another is to run this node", "init: the bootstrap agent ended with 0"} {
+		if got := p.countLog(words); got != 1 {
+			p.t.Errorf("the log says %q %d times, want once", words, got)
+		}
+	}
+	p.patchNode(`{"spec":{"taints":null}}`) // kubectl taint node NODE component-
+	p.eventually(30*time.Second, "the workload runs", func(ctx context.Context) (err error) {
+		p.worker, err = p.work(ctx)
+		return err
+	})
+	if again := p.podReady(10*time.Second, versionOne); again != uid {
+		p.t.Errorf("the pod is another one: %s, was %s", again, uid)
+	}
+}
+
+func selfHostedTakesUp(p *pivot) {
+	cm := p.configMap("a", map[string]any{"maxPods": 120})
+	p.assign(cm)
+	p.lastKnownGood(30*time.Second, cm)
+	p.isRun(10*time.Second, v1alpha1.RunModeSelfHosted, p.podReady(10*time.Second, versionOne), cm)
+	p.current = cm
+	p.untouched()
+}
+
+func labelGoesAndComes(p *pivot) {
+	gap := p.gap()
+	p.labelled(false)
+	p.isRun(30*time.Second, v1alpha1.RunModeBootstrap, "", p.current)
+	p.t.Logf("self-hosted to bootstrap, as the label goes: the health endpoint was away for %s", gap().Round(time.Millisecond))
+	p.untouched()
+	p.podsGo(30*time.Second, versionOne)
+
+	gap = p.gap()
+	p.labelled(true)
+	uid := p.podReady(30*time.Second, versionOne)
+	p.isRun(30*time.Second, v1alpha1.RunModeSelfHosted, uid, p.current)
+	p.t.Logf("bootstrap to self-hosted, as the label comes: the health endpoint was away for %s", gap().Round(time.Millisecond))
+	p.bootstrapWaits(20 * time.Second)
+	p.untouched()
+}
+
+func deletedPodIsReplaced(p *pivot) {
+	before, had := p.podReady(10*time.Second, versionOne), p.countLog("this agent has the node's lock")
+	pods, err := p.pods(p.t.Context(), versionOne)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := p.Kube.CoreV1().Pods("kube-system").Delete(p.t.Context(), pods[0].Name, metav1.DeleteOptions{}); err != nil {
+		p.t.Fatal(err)
+	}
+	p.eventually(30*time.Second, "another pod has its place", func(ctx context.Context) error {
+		pods, err := p.pods(ctx, versionOne)
+		if err != nil || len(pods) != 1 || pods[0].UID == before {
+			return fmt.Errorf("there are %d pods, the first may be the old one: %v", len(pods), err)
+		}
+		return nil
+	})
+	p.isRun(30*time.Second, v1alpha1.RunModeSelfHosted, p.podReady(30*time.Second, versionOne), p.current)
+	if got := p.countLog("this agent has the node's lock"); got != had+1 {
+		p.t.Errorf("bootstrap has had the lock %d times, want 1", got-had)
+	}
+	p.bootstrapWaits(20 * time.Second)
+	p.untouched()
+}
+
+func updateSurges(p *pivot) {
+	gap := p.gap()
+	p.apply("", versionTwo)
+	uid := p.podReady(time.Minute, versionTwo)
+	p.podsGo(time.Minute, versionOne)
+	p.isRun(30*time.Second, v1alpha1.RunModeSelfHosted, uid, p.current)
+	p.t.Logf("an update: the health endpoint was away for %s", gap().Round(time.Millisecond))
+	p.bootstrapWaits(20 * time.Second)
+	p.untouched()
+}
+
+// backByRace is the proposal's upgrade in its first order, here back to v1: whoever is first at the lock.
+func backByRace(p *pivot) {
+	p.apply("-v1", versionOne)
+	uid := p.podReady(time.Minute, versionOne)
+	had := p.countLog("this agent has the node's lock")
+	gap := p.gap()
+	p.deleteDaemonSet("evenkeel-kubelet")
+	p.podsGo(time.Minute, versionTwo)
+	p.isRun(30*time.Second, v1alpha1.RunModeSelfHosted, uid, p.current)
+	p.bootstrapWaits(20 * time.Second)
+	won := p.countLog("this agent has the node's lock") - had
+	p.t.Logf("a race, which bootstrap won %d times: the health endpoint was away for %s", won, gap().Round(time.Millisecond))
+	p.untouched()
+}
+
+// bootstrapWinsTheRace is the same order, to v2, with the other end of the race.
+func bootstrapWinsTheRace(p *pivot) {
+	p.apply("", versionTwo)
+	uid := p.podReady(time.Minute, versionTwo)
+	// Its agent sleeps through the moment in which the lock is free.
+	agent := p.agentOf(uid)
+	p.signal(agent, syscall.SIGSTOP)
+	gap := p.gap()
+	p.deleteDaemonSet("evenkeel-kubelet-v1")
+	p.runBy(30*time.Second, "", p.current)
+	p.t.Logf("bootstrap wins the race: the health endpoint was away for %s", gap().Round(time.Millisecond))
+	// That agent was in line before it fell asleep: bootstrap may have left for it once, in vain.
+	left := p.countLog("another is to run this node")
+	gap = p.gap()
+	p.signal(agent, syscall.SIGCONT)
+	p.isRun(30*time.Second, v1alpha1.RunModeSelfHosted, uid, p.current)
+	p.t.Logf("bootstrap is asked to leave: the health endpoint was away for %s", gap().Round(time.Millisecond))
+	if got := p.countLog("another is to run this node"); got != left+1 {
+		p.t.Errorf("bootstrap was asked to leave %d times, want 1", got-left)
+	}
+	p.bootstrapWaits(20 * time.Second)
+	p.podsGo(30*time.Second, versionOne)
+	p.untouched()
+}
+
+func oldOneFirst(p *pivot) {
+	p.deleteDaemonSet("evenkeel-kubelet")
+	p.isRun(30*time.Second, v1alpha1.RunModeBootstrap, "", p.current)
+	p.podsGo(30*time.Second, versionTwo)
+	p.untouched()
+	p.apply("-v1", versionOne)
+	uid := p.podReady(time.Minute, versionOne)
+	p.isRun(30*time.Second, v1alpha1.RunModeSelfHosted, uid, p.current)
+	p.bootstrapWaits(20 * time.Second)
+	p.untouched()
+}
+
+func changeInAHandOver(p *pivot) {
+	cm := p.configMap("b", map[string]any{"maxPods": 130})
+	ends := p.processesOf("kubelet")
+	p.labelled(false)
+	p.eventually(20*time.Second, "the kubelet is told to stop", func(context.Context) error {
+		if now := p.processesOf("kubelet"); len(now) == 1 && now[0].pid == ends[0].pid {
+			return errors.New("it runs")
+		}
+		return nil
+	})
+	p.assign(cm)
+	p.lastKnownGood(30*time.Second, cm)
+	p.isRun(30*time.Second, v1alpha1.RunModeBootstrap, "", cm)
+	p.podsGo(30*time.Second, versionOne)
+
+	// And the other way.
+	p.current = p.configMap("c", map[string]any{"maxPods": 140})
+	left := p.countLog("another is to run this node")
+	p.labelled(true)
+	p.eventually(30*time.Second, "bootstrap is asked to leave", func(context.Context) error {
+		if p.countLog("another is to run this node") == left {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	p.assign(p.current)
+	p.lastKnownGood(30*time.Second, p.current)
+	p.isRun(30*time.Second, v1alpha1.RunModeSelfHosted, p.podReady(30*time.Second, versionOne), p.current)
+	p.bootstrapWaits(20 * time.Second)
+	p.untouched()
+}
+
+func badOneIsRolledBack(p *pivot) {
+	uid := p.podReady(10*time.Second, versionOne)
+	missing := filepath.Join(p.Node.Dir(), "missing")
+	bad := p.configMap("bad", map[string]any{"tlsCertFile": missing + ".crt", "tlsPrivateKeyFile": missing + ".key"})
+	p.assign(bad)
+	good, how := fmt.Sprintf("(UID: %s)", p.current.UID), "crash-looped: 1 starts in its trial, last: exit status 1"
+	p.is(30*time.Second, rolledBack(bad, "CrashLooped", good, how))
+	p.isRun(20*time.Second, v1alpha1.RunModeSelfHosted, uid, p.current)
+	if again := p.podReady(10*time.Second, versionOne); again != uid {
+		p.t.Errorf("the pod is another one: %s, was %s", again, uid)
+	}
+	p.untouched()
+}
+
+func powerCut(p *pivot) {
+	if err := p.Cluster.StopAPIServer(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.powerOff()
+	had := p.countLog("this agent has the node's lock")
+	begin := time.Now()
+	p.boot()
+	p.runBy(time.Minute, "", p.current)
+	p.t.Logf("bootstrap's kubelet was healthy %s after power came back", time.Since(begin).Round(time.Millisecond))
+	if got := p.countLog("this agent has the node's lock"); got != had+1 {
+		p.t.Errorf("bootstrap has had the lock %d times, want 1", got-had)
+	}
+	// What is assigned is still the bad one.
+	words := fmt.Sprintf("using last-known-good (UID: %s): failed to sync", p.current.UID)
+	p.agentSays(10*time.Second, "Unknown", "SyncFailed", words)
+	if err := p.Cluster.StartAPIServer(p.t.Context()); err != nil {
+		p.t.Fatal(err)
+	}
+	// The API has the node's pods still, and so the node runs them again, the kubelet's among them.
+	p.isRun(time.Minute, v1alpha1.RunModeSelfHosted, p.podReady(time.Minute, versionOne), p.current)
+	p.bootstrapWaits(20 * time.Second)
+	p.eventually(30*time.Second, "the workload runs again", func(ctx context.Context) error {
+		again, err := p.work(ctx)
+		if err == nil && again == p.worker {
+			err = errors.New("the containers of before the power cut are there")
+		}
+		return err
+	})
+}
