@@ -31,12 +31,7 @@ that says why, and go, once migrated, to "upgrade apply --config". If there are 
 
 What is unvalidated, since neither the target's binary nor its image was given, is said on standard error.`,
 		Example: `  kubectl evenkeel config view upgradeable --component-binary kubelet=./kubelet --output old.yaml`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return fmt.Errorf("%s needs one version at most, such as v1.37.0: see its --help", cmd.CommandPath())
-			}
-			return nil
-		},
+		Args:    oneVersionAtMost,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			target, err := optionalVersion(args)
 			if err != nil {

@@ -55,6 +55,20 @@ func (f *onceFlag) Set(s string) error {
 	return nil
 }
 
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes no arguments: see its --help", cmd.CommandPath())
+	}
+	return nil
+}
+
+func oneVersionAtMost(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return fmt.Errorf("%s needs one version at most, such as v1.37.0: see its --help", cmd.CommandPath())
+	}
+	return nil
+}
+
 // optionalVersion is the target that the arguments name, "" if none.
 func optionalVersion(args []string) (string, error) {
 	if len(args) == 0 {
@@ -118,12 +132,7 @@ Exit codes:
 
   # The same with a new kubelet configuration
   kubectl evenkeel upgrade plan v1.37.0 --config kubelet.yaml --component-binary kubelet=./kubelet`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return fmt.Errorf("%s needs one version at most, such as v1.37.0: see its --help", cmd.CommandPath())
-			}
-			return nil
-		},
+		Args: oneVersionAtMost,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			target, err := optionalVersion(args)
 			if err != nil {

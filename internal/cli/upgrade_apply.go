@@ -93,13 +93,8 @@ They are generated from the ClusterConfiguration of --config, else of the cluste
 component configurations that --config holds are stored as the user's, unsigned. It shows what changes, asks, and writes.
 The rights by which joining nodes read the ConfigMaps are made by kubeadm's phases upload-config and addon.`,
 		Example: `  kubectl evenkeel config upload --config cluster.yaml --component-binary kubelet=/usr/bin/kubelet`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("%s takes no arguments: see its --help", cmd.CommandPath())
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.upgrade(cmd.Context(), u) },
+		Args:    noArguments,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.upgrade(cmd.Context(), u) },
 	}
 	f := cmd.Flags()
 	u.add(cmd)

@@ -23,12 +23,7 @@ A rollout that was handed the kubelet's configuration goes its own way back: kub
 its first revision, rollout abort --rollback.`,
 		Example: `  kubectl evenkeel upgrade undo --dry-run
   kubectl evenkeel upgrade undo`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("%s takes no arguments: see its --help", cmd.CommandPath())
-			}
-			return nil
-		},
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.upgradeUndo(cmd.Context(), yes, dryRun, overwrite)
 		},
