@@ -329,12 +329,7 @@ func (a *app) handOver(ctx context.Context, c client.Client, u *upgrade, plan *c
 	if p.name == "" {
 		return nil, nil
 	}
-	var kubelet *componentconfig.Change
-	for i := range plan.Changes {
-		if plan.Changes[i].Component.Name == "kubelet" {
-			kubelet = &plan.Changes[i]
-		}
-	}
+	kubelet := &plan.Changes[slices.IndexFunc(plan.Changes, func(c componentconfig.Change) bool { return c.Component.Name == "kubelet" })]
 	old := &v1alpha1.NodeConfigRollout{}
 	err := c.Get(ctx, client.ObjectKey{Name: p.name}, old)
 	switch {

@@ -164,26 +164,19 @@ func (d *decider) replace(change Change, old *corev1.ConfigMap, document Documen
 	c := change.Component
 	change.Action, change.Next = Replace, document.Text
 	change.Why = fmt.Sprintf("given in %s", document.Place)
-	var next *corev1.ConfigMap
-	if old != nil {
-		next = old.DeepCopy()
-	}
+	var generated *corev1.ConfigMap
 	if old == nil || d.given.Cluster != nil {
-		generated, err := generate(c, d.cluster, d.endpoint)
-		if err != nil {
+		var err error
+		if generated, err = generate(c, d.cluster, d.endpoint); err != nil {
 			return change, err
 		}
-		if next == nil {
-			next = generated
-		} else {
-			if next.Data == nil {
-				next.Data = map[string]string{}
-			}
-			maps.Copy(next.Data, generated.Data)
-		}
 	}
+	next := cmp.Or(old.DeepCopy(), generated)
 	if next.Data == nil {
 		next.Data = map[string]string{}
+	}
+	if generated != nil {
+		maps.Copy(next.Data, generated.Data)
 	}
 	next.Data[c.Key] = string(document.Text)
 	Unsign(next)

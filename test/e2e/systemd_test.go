@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -182,19 +183,6 @@ func TestAHungKubeletOnTrialIsTheAgentsToJudgeNotSystemds(t *testing.T) {
 
 func TestTheUnitOfTheReadmeIsOneThatSystemdTakes(t *testing.T) {
 	t.Parallel()
-	analyze, err := exec.LookPath("systemd-analyze")
-	if err != nil {
-		t.Skip("no systemd-analyze here")
-	}
-	raw, err := os.ReadFile("../../config/systemd/evenkeel-agent-kubelet.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	agent := filepath.Join(dir, "evenkeel-agent")
-	if err := os.Symlink("/bin/true", agent); err != nil { // systemd wants a program that is there
-		t.Fatal(err)
-	}
 	const base = `[Unit]
 Description=kubelet: The Kubernetes Node Agent
 Wants=network-online.target
@@ -217,29 +205,47 @@ EnvironmentFile=-/etc/default/kubelet
 ExecStart=
 ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
 `
+	systemdTakes(t, "evenkeel-agent-kubelet.conf", "kubelet.service.d/20-evenkeel.conf", "kubelet.service",
+		map[string]string{"kubelet.service": base, "kubelet.service.d/10-kubeadm.conf": kubeadm},
+		"Type=notify", "NotifyAccess=main", "KillMode=mixed", "Restart=always", "RuntimeDirectory=evenkeel", "TimeoutStopSec=60", "TimeoutStartSec=10min",
+	)
+}
+
+// systemdTakes has systemd verify a unit that a file of config/systemd makes, under the name "as" and beside others, and
+// looks for settings in that file.
+func systemdTakes(t *testing.T, file, as, unit string, others map[string]string, settings ...string) {
+	t.Helper()
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("no systemd-analyze here")
+	}
+	raw, err := os.ReadFile("../../config/systemd/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	agent := filepath.Join(dir, "evenkeel-agent")
+	if err := os.Symlink("/bin/true", agent); err != nil { // systemd wants a program that is there
+		t.Fatal(err)
+	}
 	ours := strings.Replace(string(raw), "/usr/local/bin/evenkeel-agent", agent, 1)
 	if ours == string(raw) {
 		t.Fatal("it does not run /usr/local/bin/evenkeel-agent")
 	}
-	if err := os.Mkdir(filepath.Join(dir, "kubelet.service.d"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for name, content := range map[string]string{
-		"kubelet.service": base, "kubelet.service.d/10-kubeadm.conf": kubeadm, "kubelet.service.d/20-evenkeel.conf": ours,
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+	files := map[string]string{as: ours}
+	maps.Copy(files, others)
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", "kubelet.service")
+	cmd := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", unit)
 	cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":") // the default ones follow
-	out, err := cmd.CombinedOutput()
-	if err != nil || len(out) > 0 {
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
-	for _, setting := range []string{
-		"Type=notify", "NotifyAccess=main", "KillMode=mixed", "Restart=always", "RuntimeDirectory=evenkeel", "TimeoutStopSec=60", "TimeoutStartSec=10min",
-	} {
+	for _, setting := range settings {
 		if !slices.Contains(strings.Split(string(raw), "\n"), setting) {
 			t.Errorf("there is no %s", setting)
 		}
