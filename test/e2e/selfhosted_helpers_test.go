@@ -217,6 +217,18 @@ func (p *pivot) deleteDaemonSet(name string) {
 	}
 }
 
+// daemonSetAvailable waits until the DaemonSet's pod has been ready for its minReadySeconds.
+func (p *pivot) daemonSetAvailable(within time.Duration) {
+	p.t.Helper()
+	p.eventually(within, "the DaemonSet's pod is available", func(ctx context.Context) error {
+		ds, err := p.Kube.AppsV1().DaemonSets("kube-system").Get(ctx, "evenkeel-kubelet", getOptions)
+		if err == nil && ds.Status.NumberAvailable != 1 {
+			err = fmt.Errorf("its status is %s", ds.Status.String())
+		}
+		return err
+	})
+}
+
 // labelled gives the node the label that calls for the pod, or takes it away.
 func (p *pivot) labelled(yes bool) {
 	p.t.Helper()

@@ -150,6 +150,8 @@ func deletedPodIsReplaced(p *pivot) {
 }
 
 func updateSurges(p *pivot) {
+	// A controller that waits for an old pod's minReadySeconds forgets to come back for those of a new one.
+	p.daemonSetAvailable(30 * time.Second)
 	gap := p.gap()
 	p.apply("", versionTwo)
 	uid := p.podReady(time.Minute, versionTwo)
