@@ -26,6 +26,7 @@ const (
 	exitHeld         = 5
 	exitLock         = 7
 	exitLost         = 8
+	exitGaveUp       = 9
 )
 
 // exit is an error with an exit code of its own.
@@ -73,7 +74,8 @@ Exit codes: 0 stopped as asked, 1 error, 3 usage, 4 the node's local
 configuration is invalid, 5 another agent works on --dynamic-config-dir.
 With --lock-file also: 0 left because another kubelet wants the node
 (--bootstrap), 7 the lock file cannot be used, 8 the lock file was replaced, and
-another process has the new one.`,
+another process has the new one, 9 no kubelet was healthy for --give-up-after, so
+that the node was left to the agent that waits for it.`,
 		Example: `  # What the unit of a kubeadm node becomes:
   evenkeel-agent --dynamic-config-dir=/var/lib/evenkeel -- \
     /usr/bin/kubelet --kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml

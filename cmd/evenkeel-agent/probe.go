@@ -91,10 +91,16 @@ func askProbe(ctx context.Context, out io.Writer, socket, path string) error {
 
 // probe is how this agent is, for who asks on its socket.
 type probe struct {
-	mu     sync.Mutex
-	state  string
-	ready  bool
-	health func() error // nil: nothing is decided yet
+	mu    sync.Mutex
+	state string
+	ready bool
+	agent running // once it decides; nil: not yet, or not any more
+}
+
+// running is an agent that decides.
+type running interface {
+	Health() error
+	Healthy() bool // its kubelet
 }
 
 func (p *probe) set(change func(*probe)) {
@@ -105,10 +111,13 @@ func (p *probe) set(change func(*probe)) {
 
 func (p *probe) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
-	state, ready, health := p.state, p.ready, p.health
+	state, ready, agent := p.state, p.ready, p.agent
 	p.mu.Unlock()
-	if health != nil {
-		if err := health(); err != nil {
+	if agent != nil {
+		if state, ready = "running", agent.Healthy(); !ready {
+			state += ", the kubelet is not healthy"
+		}
+		if err := agent.Health(); err != nil {
 			http.Error(w, fmt.Sprintf("not alive: %v (%s)", err, state), http.StatusInternalServerError)
 			return
 		}
@@ -197,19 +206,11 @@ func (t teller) say(state string, ready bool) {
 	_ = t.Notifier.Status(state) // for people's eyes only, and it is in the log
 }
 
-// running says that from now on the agent decides.
-func (t teller) running(health func() error) {
-	t.probe.set(func(p *probe) { p.state, p.ready, p.health = "running, the kubelet is not healthy yet", false, health })
-}
-
-// Ready implements agent.InitSystem: the kubelet is healthy.
-func (t teller) Ready() error {
-	t.probe.set(func(p *probe) { p.state, p.ready = "running", true })
-	return t.Notifier.Ready()
-}
+// decides says that from now on an agent decides, and knows how its kubelet is.
+func (t teller) decides(agent running) { t.probe.set(func(p *probe) { p.agent = agent }) }
 
 // Stopping implements agent.InitSystem.
 func (t teller) Stopping() error {
-	t.probe.set(func(p *probe) { p.state, p.ready, p.health = "stopping", false, nil })
+	t.probe.set(func(p *probe) { p.state, p.ready, p.agent = "stopping", false, nil })
 	return t.Notifier.Stopping()
 }

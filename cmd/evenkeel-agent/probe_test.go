@@ -20,11 +20,20 @@ func asked(t *testing.T, socket string, flags ...string) (string, string) {
 	return out, ""
 }
 
+// decider is how an agent says it is.
+type decider struct {
+	health  error
+	healthy bool
+}
+
+func (d *decider) Health() error { return d.health }
+func (d *decider) Healthy() bool { return d.healthy }
+
 func TestAnAgentThatWaitsIsAliveAndReadyAndOneThatStartsIsAlive(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "new", "probe.sock")
 	tell := quiet(t)
 	stuck := errors.New("no decision for 3m0s")
-	var health error
+	agent := &decider{}
 	stop := tell.probe.serve(socket, slog.New(slog.DiscardHandler))
 	defer stop()
 	for _, c := range []struct {
@@ -34,9 +43,10 @@ func TestAnAgentThatWaitsIsAliveAndReadyAndOneThatStartsIsAlive(t *testing.T) {
 		{func() { tell.starting("looking") }, "looking\n", "", "not ready: looking"},
 		{func() { tell.waiting("waiting for the lock") }, "waiting for the lock\n", "waiting for the lock\n", ""},
 		{func() { tell.starting("has the lock") }, "has the lock\n", "", "not ready: has the lock"},
-		{func() { tell.running(func() error { return health }) }, "running, the kubelet is not healthy yet\n", "", "not ready: running, the kubelet is not healthy yet"},
-		{func() { _ = tell.Ready() }, "running\n", "running\n", ""},
-		{func() { health = stuck }, "", "", "not alive: no decision for 3m0s (running)"},
+		{func() { tell.decides(agent) }, "running, the kubelet is not healthy\n", "", "not ready: running, the kubelet is not healthy"},
+		{func() { agent.healthy = true }, "running\n", "running\n", ""},
+		{func() { agent.healthy = false }, "running, the kubelet is not healthy\n", "", "not ready: running, the kubelet is not healthy"},
+		{func() { agent.healthy, agent.health = true, stuck }, "", "", "not alive: no decision for 3m0s (running)"},
 		{func() { _ = tell.Stopping() }, "stopping\n", "", "not ready: stopping"},
 	} {
 		c.do()

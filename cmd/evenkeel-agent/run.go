@@ -22,6 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/lockfile"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/source"
 	"github.com/evenkeel/evenkeel/internal/supervisor"
@@ -51,6 +52,7 @@ type options struct {
 	logFormat        string
 	lockFile         string
 	bootstrap        bool
+	giveUp           time.Duration
 	probeSocket      string
 
 	given func(flag string) bool // on the command line
@@ -82,6 +84,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.localInvalid, "local-invalid", "refuse", "what to do if the node's local configuration is invalid: refuse to start, or degrade to a proven configuration")
 	f.StringVar(&o.lockFile, "lock-file", "", "run a kubelet only while holding flock(2) on this file, as a kubelet with the same flag would: of all agents and kubelets that are given it one runs, the others wait; its directory must be there")
 	f.BoolVar(&o.bootstrap, "bootstrap", false, "leave, with exit code 0, as soon as another process opens the --lock-file: this kubelet runs until a self-hosted one wants the node")
+	f.DurationVar(&o.giveUp, "give-up-after", defaultGiveUp, "with --lock-file and without --bootstrap: after how long without a healthy kubelet the node is left to another agent that waits for the lock, with exit code 9; 0: never (default: twice the --health-timeout if that is longer)")
 	f.StringVar(&o.probeSocket, "probe-socket", "", "Unix socket to answer evenkeel-agent probe on, also while waiting for the lock; empty: none")
 	f.IntVarP(&o.verbosity, "verbosity", "v", 0, "log level: 0 info, 1 and more debug")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
@@ -115,6 +118,8 @@ func (o *options) check() error {
 		return usage("--config-source must be nodeconfig or configmap, not %q", o.configSource)
 	case o.configSource != fromConfigMap && o.given("config-namespace"):
 		return usage("--config-namespace is for --config-source=configmap only: the NodeConfig names the namespace itself")
+	case o.given("give-up-after") && o.giveUp != 0 && o.giveUp <= o.healthTimeout:
+		return usage("--give-up-after (%s) must be longer than --health-timeout (%s): a trial is to be rolled back first", o.giveUp, o.healthTimeout)
 	case o.threshold < 0 || o.threshold > 10:
 		return usage("--crash-loop-threshold must be 0 to 10, not %d", o.threshold)
 	case o.apiLoss != "auto" && o.apiLoss != "on" && o.apiLoss != "off":
@@ -217,15 +222,27 @@ func start(ctx context.Context, o *options, argv []string) error {
 			return err
 		}
 	}
+	ao := o.agentOptions(tell, contended.mode, log)
+	ao.Protected = protected
+	ended := func(err error) error { return err }
+	if contended.mode == v1alpha1.RunModeSelfHosted {
+		try, err := o.attempt(host, ao.BootID, log)
+		if err == nil {
+			err = try.mayTry(time.Now())
+		}
+		if err != nil {
+			return err
+		}
+		ao.GiveBack = agent.GiveBack{After: o.giveUpAfter(), Waited: func() bool { return lockfile.Waited(contended.path) }}
+		ended = func(err error) error { return try.ended(err, time.Now()) }
+	}
 	return o.hold(ctx, contended, tell, log, func(ctx context.Context) error {
 		if o.dynamicConfigDir != "" {
 			if err := checkpoint.ClearRunning(atomicfile.OS{}, o.dynamicConfigDir); err != nil {
 				log.Warn("cannot remove what the agent before has said; status may repeat it", "err", err)
 			}
 		}
-		ao := o.agentOptions(tell, contended.mode, log)
-		ao.Protected = protected
-		return o.serve(ctx, ao, host, node, own, tell, log)
+		return ended(o.serve(ctx, ao, host, node, own, tell, log))
 	})
 }
 
@@ -340,7 +357,7 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 		}
 	}
 	a := agent.New(ao, parts)
-	tell.running(a.Health)
+	tell.decides(a)
 	o.listenAndServe(background, &all, a, client, log)
 	err := a.Run(ctx)
 	if errors.Is(err, agent.ErrLocalInvalid) {

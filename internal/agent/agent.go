@@ -115,6 +115,7 @@ type Options struct {
 	RunMode      v1alpha1.RunMode
 	BootID       string
 	Log          *slog.Logger
+	GiveBack     GiveBack
 	// Protected are the fields that no payload may change.
 	Protected payload.Protection
 	// Record keeps what runs and why, as JSON, for people who ask while the agent
@@ -177,6 +178,8 @@ type Agent struct {
 
 	seen       view // the node, as it was seen last
 	watching   bool
+	healthy    time.Time // since when the kubelet is; zero: it is not
+	unhealthy  time.Time // since when none was for long
 	wasHealthy bool
 	toldReady  bool
 	condition  trial.Condition      // that was logged last
@@ -202,7 +205,7 @@ func New(o Options, p Parts) *Agent {
 }
 
 // Run runs the kubelet until ctx ends, then stops it cleanly and returns nil.
-// It returns ErrLocalInvalid, or an error that says why no kubelet can be run.
+// It returns ErrLocalInvalid, ErrGivesBack, or an error that says why no kubelet can be run.
 func (a *Agent) Run(ctx context.Context) error {
 	err := a.refreshVersion(ctx)
 	a.p.Records.open()
@@ -241,6 +244,10 @@ func (a *Agent) step(ctx context.Context) error {
 		}
 	}
 	o, before := a.observe(ctx), a.state.Run
+	if err := a.givesBack(o.Now, o.Child.Healthy); err != nil {
+		a.flush(ctx)
+		return err
+	}
 	d := trial.Decide(a.state, o)
 	if !a.save(d.Next) && (d.Next.Current != a.state.Current || len(o.Forget) > 0) {
 		o.Storage, o.Forget = a.storage, nil // what cannot be recorded is not taken up

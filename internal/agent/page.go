@@ -18,9 +18,10 @@ import (
 
 // page is what the agent tells who asks it over HTTP.
 type page struct {
-	mu    sync.Mutex
-	state pageState
-	last  time.Time // of the decisions
+	mu      sync.Mutex
+	state   pageState
+	last    time.Time // of the decisions
+	healthy bool      // as it was then
 }
 
 type pageState struct {
@@ -39,10 +40,10 @@ func (p *page) set(s pageState) {
 	p.state = s
 }
 
-func (p *page) decided(now time.Time) {
+func (p *page) decided(now time.Time, healthy bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.last = now
+	p.last, p.healthy = now, healthy
 }
 
 // stuck is how long ago the last decision was, if that is too long.
@@ -146,6 +147,13 @@ func (a *Agent) Health() error {
 		return fmt.Errorf("no decision for %s", age.Round(time.Second))
 	}
 	return nil
+}
+
+// Healthy tells whether the kubelet was healthy when the agent decided last.
+func (a *Agent) Healthy() bool {
+	a.page.mu.Lock()
+	defer a.page.mu.Unlock()
+	return a.page.healthy
 }
 
 // Handler serves /healthz, /metrics and /configz. ask asks the running kubelet

@@ -15,7 +15,7 @@ import (
 
 // happened tells what has just happened.
 func (a *Agent) happened(d trial.Decision, o trial.Observed) {
-	a.page.decided(o.Now)
+	a.page.decided(o.Now, o.Child.Healthy)
 	for _, e := range d.Events {
 		a.tell(e)
 		if e.Failure != "" {

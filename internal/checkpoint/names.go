@@ -35,7 +35,7 @@ func checkName(what, name string) error {
 func checkRevision(revision string) error { return checkName("revision", revision) }
 
 func checkVersion(version string) error {
-	reserved := slices.Contains([]string{checkpointsDir, renderedDir, requestsDir, runningFile, versionRecord.name}, version) ||
+	reserved := slices.Contains([]string{checkpointsDir, renderedDir, requestsDir, runningFile, givenUpFile, versionRecord.name}, version) ||
 		strings.HasSuffix(version, ".lock") ||
 		slices.ContainsFunc(records, func(r record) bool { return r.name == version })
 	if reserved {

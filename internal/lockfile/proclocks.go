@@ -34,6 +34,17 @@ func waiters(file *os.File) []int {
 	return findWaiters(locks, id, os.Getpid())
 }
 
+// Waited tells whether another process waits for the lock on the file at path. It is for the one that has it: others are
+// shown no waiters.
+func Waited(path string) bool {
+	file, err := os.OpenFile(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	return len(waiters(file)) > 0
+}
+
 // kernelID is what a file is called in /proc/locks: device and inode number as the file system itself has them, which
 // on btrfs and overlayfs is not what stat(2) says. "" if that cannot be told.
 func kernelID(file *os.File) string {

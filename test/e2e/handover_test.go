@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -172,4 +174,51 @@ func TestAnOlderKubeletThanTheStateSaysSoAndRunsTheNode(t *testing.T) {
 	if n := self.countLog("this kubelet is older"); n != 0 {
 		t.Errorf("the newer one says %d times that it is older", n)
 	}
+}
+
+func TestASelfHostedKubeletThatIsNeverHealthyIsLeftAndDoesNotTakeTheNodeAgain(t *testing.T) {
+	t.Parallel()
+	boot, self := handover(t, newNode(t, "giveup"), "--health-timeout=2s")
+	boot.wrap(strict + "\n[ $mode = run ] && [ -e \"$dir/sick\" ] && exec sleep 1000")
+	self.Kubelet[0] = boot.Kubelet[0]
+	self.Flags = append(self.Flags, "--give-up-after=5s")
+	boot.up()
+	if err := os.WriteFile(boot.beside("sick"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	// Nobody waits: it is all that the node has.
+	self.start()
+	boot.exitsWith(30*time.Second, 0)
+	self.holds(self.Pid())
+	self.throughout(8*time.Second, "it keeps the node", func(context.Context) error {
+		select {
+		case <-self.Done():
+			return errors.New("it has ended")
+		default:
+			return nil
+		}
+	})
+	// The init system starts bootstrap, whose kubelet has what the other one lacks.
+	boot.start()
+	boot.waits(self.Pid(), "evenkeel-agent")
+	if err := os.Remove(boot.beside("sick")); err != nil {
+		t.Fatal(err)
+	}
+	self.exitsWith(30*time.Second, 9)
+	self.said("no kubelet was healthy for 5s")
+	boot.takesOver(30*time.Second, v1alpha1.RunModeBootstrap)
+
+	// The kubelet that is healthy now would start the container anew.
+	steady := boot.steady()
+	self.start()
+	self.exitsWith(20*time.Second, 9)
+	self.said("had the node and was never healthy, so that it was given up at ")
+	steady.end(t)
+	// Another attempt is free to.
+	self.Flags = append(self.Flags, "-v=1")
+	self.start()
+	boot.exitsWith(30*time.Second, 0)
+	self.takesOver(30*time.Second, v1alpha1.RunModeSelfHosted)
+	boot.neverTwo()
 }
