@@ -151,7 +151,7 @@ func (c contention) acquire(ctx context.Context, t teller, log *slog.Logger) (*l
 	if !c.bootstrap {
 		contender.Poke = poke
 	}
-	q := queue{path: c.path, teller: t, log: log}
+	q := &queue{path: c.path, teller: t, log: log}
 	waiting, served := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	var once sync.Once

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -123,6 +123,37 @@ func TestALockFileThatCannotBeUsedHasAnExitCodeOfItsOwn(t *testing.T) {
 	}
 }
 
+func TestALockThatOthersCouldTakeIsNotUsed(t *testing.T) {
+	dir, err := os.MkdirTemp("/tmp", "lock-") // others may enter it, unlike a test's own
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "lock")
+	var log strings.Builder
+	hold := func(mode os.FileMode) (done bool, err error) {
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		log.Reset()
+		err = (&options{}).hold(t.Context(), contention{flag: "--lock-file", path: path}, quiet(t), slog.New(slog.NewTextHandler(&log, nil)), func(context.Context) error {
+			done = true
+			return nil
+		})
+		return done, err
+	}
+	done, err := hold(0o777)
+	var coded *exit
+	want := fmt.Sprintf("--lock-file cannot be used: lock file %s: others could take it: everybody may write to its directory %s, and replace the file: chmod o-w %[2]s, or choose another directory", path, dir)
+	if done || !errors.As(err, &coded) || coded.code != exitLock || err.Error() != want {
+		t.Errorf("everybody's directory: done is %t, %v, want exit code 7 and %q", done, err, want)
+	}
+	done, err = hold(os.ModeSticky | 0o777)
+	if !done || err != nil || !strings.Contains(log.String(), `level=WARN msg="the node's lock" err="lock file `+path+": everybody may write to its directory "+dir) {
+		t.Errorf("a sticky directory: done is %t, %v, and the log is\n%s", done, err, log.String())
+	}
+}
+
 func TestWhoIsAskedToLeaveHasDoneWhatItWasAskedFor(t *testing.T) {
 	odd := errors.New("odd")
 	for _, c := range []struct {
@@ -157,6 +188,50 @@ func TestWhoIsAskedToLeaveHasDoneWhatItWasAskedFor(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestWhoIsAskedToLeaveAsItGetsTheLockStartsNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	before := foreign(t, path)
+	var log bytes.Buffer
+	o := &options{dynamicConfigDir: filepath.Join(t.TempDir(), "evenkeel")}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- o.hold(t.Context(), contention{flag: "--lock-file", path: path, bootstrap: true}, quiet(t), slog.New(slog.NewTextHandler(&log, nil)), func(context.Context) error {
+			t.Error("something was started")
+			return nil
+		})
+	}()
+	waits(t, os.Getpid())
+	next := locker(t, path)
+	waits(t, next.Process.Pid) // behind us
+	if err := before.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("it ended with %v, want exit code 0", err)
+	}
+	if words := `msg="giving the lock on at once: another is to run this node" why="lock file ` + path; !strings.Contains(log.String(), words) {
+		t.Errorf("the log does not say %s:\n%s", words, &log)
+	}
+	if _, err := os.Stat(o.dynamicConfigDir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory was made: %v", err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); lockfile.WhoHolds(path) != next.Process.Pid; <-time.After(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d has the lock, want %d", lockfile.WhoHolds(path), next.Process.Pid)
+		}
+	}
+}
+
+// waits returns when a process is in line for a lock.
+func waits(t *testing.T, pid int) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !lockfile.Waiting(pid); <-time.After(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d does not wait", pid)
+		}
 	}
 }
 
@@ -258,8 +333,8 @@ func TestAnAgentThatDoesNotLeaveTheDirectoryIsNotWaitedForForEver(t *testing.T) 
 	}
 }
 
-// foreign is a process that is no kubelet and has the lock.
-func foreign(t *testing.T, path string) *exec.Cmd {
+// locker is a process that is no kubelet, and asks for the lock and keeps it.
+func locker(t *testing.T, path string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("flock", "--no-fork", path, "sleep", "600") // of util-linux
 	if err := cmd.Start(); err != nil {
@@ -269,66 +344,27 @@ func foreign(t *testing.T, path string) *exec.Cmd {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	for deadline := time.Now().Add(10 * time.Second); holderOf(path).name != "sleep"; <-time.After(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("the holder is %s", holderOf(path))
-		}
-	}
 	return cmd
 }
 
-func TestAHolderThatIsNoKubeletIsComplainedOfNowAndThen(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
-	cmd := foreign(t, path)
-	var log bytes.Buffer
-	q := queue{path: path, teller: quiet(t), log: slog.New(slog.NewTextHandler(&log, nil))}
-	words := "is held by what is neither a kubelet nor an evenkeel-agent, so that this node may have no kubelet: end that process, or give kubelets and agents another --lock-file"
-	named := holder{cmd.Process.Pid, "sleep"}.String()
-	q.look(lockfile.ErrHeld)
-	if state := "waiting for the lock " + path + ", held by " + named; q.teller.probe.state != state || !q.teller.probe.ready {
-		t.Errorf("the probe is %+v", q.teller.probe)
-	}
-	complaints := func(want int) {
-		t.Helper()
-		if got := strings.Count(log.String(), words); got != want || strings.Count(log.String(), `holder="`+named+`"`) != want+1 {
-			t.Errorf("%d complaints, want %d:\n%s", got, want, &log)
+// foreign is one that has the lock.
+func foreign(t *testing.T, path string) *exec.Cmd {
+	t.Helper()
+	cmd := locker(t, path)
+	var err error
+	for deadline := time.Now().Add(10 * time.Second); ; <-time.After(5 * time.Millisecond) {
+		var lock *lockfile.Lock
+		lock, err = lockfile.TryAcquire(path)
+		var held *lockfile.HeldError
+		if errors.As(err, &held) && held.By == (lockfile.Process{PID: cmd.Process.Pid, Name: "sleep"}) {
+			return cmd
 		}
-	}
-	complaints(1)
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		go q.watch(ctx)
-		time.Sleep(complainEvery*3 - time.Second)
-		cancel()
-		synctest.Wait()
-	})
-	complaints(3)
-
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
-	q.look(lockfile.ErrHeld) // it has just been given back
-	complaints(3)
-	if state := "waiting for the lock " + path + ", held by another process"; q.teller.probe.state != state {
-		t.Errorf("the probe says %q, want %q", q.teller.probe.state, state)
-	}
-}
-
-func TestAKubeletOrAnAgentOfAnyVersionIsNoForeigner(t *testing.T) {
-	for h, want := range map[holder]bool{
-		{7, "kubelet"}: false, {7, "kubelet-v1.36.3"}: false, {7, "evenkeel-agent"}: false, {0, ""}: false, {7, "sleep"}: true, {7, ""}: true,
-	} {
-		if got := h.foreign(); got != want {
-			t.Errorf("%s: foreign is %t, want %t", h, got, want)
+		if err == nil {
+			err = lock.Release()
 		}
-	}
-	if got, want := (holder{7, ""}).String(), "process 7, which has ended: another one has the file from it"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got, want := strings.Map(printable, "a\x1b[2J\n"), "a?[2J?"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got, want := (holder{}).String(), "another process"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d does not have the lock: %v", cmd.Process.Pid, err)
+		}
 	}
 }
 

@@ -136,6 +136,10 @@ func (k *Claim) look() (lost bool) {
 // retake takes the lock on the file that is at the path now. It returns whether another process has it: then who has
 // only the old one's must let go. Before anybody has it there is nothing to let go for.
 func (k *Claim) retake() (lost bool) {
+	if _, unsafe := trust(k.c.Path); unsafe != nil { // nobody's reason to let go
+		k.keepOld(unsafe)
+		return false
+	}
 	if pid := WhoHolds(k.c.Path); pid > 0 { // not opened: its holder might give way to us, who are about to leave
 		return k.lose(pid)
 	}
@@ -149,7 +153,7 @@ func (k *Claim) retake() (lost bool) {
 	case errors.Is(err, ErrHeld):
 		lost = k.lose(holder(file))
 	case err != nil:
-		k.notice(fmt.Errorf("%w: what was locked there was deleted or replaced; its lock is kept, and this tried again", err))
+		k.keepOld(err)
 	case isAt(k.c.Path, file):
 		k.noticed = ""
 		k.c.notice(fmt.Errorf("lock file %s was deleted or replaced: the lock was taken on the new one too", k.c.Path))
@@ -165,6 +169,11 @@ func (k *Claim) retake() (lost bool) {
 func (k *Claim) lose(pid int) bool {
 	k.want(fmt.Errorf("lock file %s: %w: %s", k.c.Path, ErrLost, process(pid)))
 	return true
+}
+
+// keepOld says why the lock on the file that is at the path now is not taken.
+func (k *Claim) keepOld(err error) {
+	k.notice(fmt.Errorf("%w: what was locked there was deleted or replaced; its lock is kept, and this tried again", err))
 }
 
 // notice says what goes on, once and not at every look.

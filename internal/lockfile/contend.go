@@ -1,6 +1,7 @@
 package lockfile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,15 +27,15 @@ type Contender struct {
 	// Poke is how often the file is opened anew while waiting, so that one who gives way does; 0: it is opened once.
 	// Not for who gives way itself: it could not tell its own opens from another's.
 	Poke time.Duration
-	// Notice, which may be nil, is told what the holder need not act on but its user should know: the file was replaced and
-	// the lock taken on the new one too, or cannot be; there is no inotify. It is called by Acquire, and until Release by a
-	// goroutine of the claim.
+	// Notice, which may be nil, is told what the holder need not act on but its user should know: others could take the lock;
+	// the file was replaced and the lock taken on the new one too, or cannot be; there is no inotify. It is called by Acquire,
+	// and until Release by a goroutine of the claim.
 	Notice func(error)
 }
 
 // Acquire waits for the lock, in the kernel's queue, until ctx ends. waiting, which may be nil, is called when it has to
-// wait, and again when that changes, with ErrHeld, which names the process that has the lock. The error is of opening
-// the file, as with TryAcquire, or ctx's.
+// wait, and again when that changes, with a HeldError, which names the process that has the lock. The error is of opening
+// the file, as with TryAcquire, ErrUnsafe, or ctx's.
 //
 // A file that is replaced meanwhile is still waited for, and then the new one is: who has the old one's lock may not know
 // yet, and two would believe to have it.
@@ -42,8 +43,12 @@ func (c Contender) Acquire(ctx context.Context, waiting func(error)) (*Claim, er
 	if c.Yield && c.Poke > 0 {
 		return nil, fmt.Errorf("lock file %s: who gives way (Yield) must not open it anew (Poke)", c.Path)
 	}
+	doubts, unsafe := trust(c.Path)
+	for _, doubt := range doubts {
+		c.notice(doubt)
+	}
 	for {
-		if err := ctx.Err(); err != nil {
+		if err := cmp.Or(unsafe, ctx.Err()); err != nil {
 			return nil, err
 		}
 		file, err := open(c.Path)
@@ -56,12 +61,12 @@ func (c Contender) Acquire(ctx context.Context, waiting func(error)) (*Claim, er
 			_ = file.Close() // which gives the lock back, should it come after all
 			return nil, err
 		}
-		if !isAt(c.Path, file) {
-			w.close()
-			_ = unlock(file) // of use to nobody any more
-			continue
+		_, unsafe = trust(c.Path) // what was made or changed since
+		if unsafe == nil && isAt(c.Path, file) {
+			return c.claim(file, w), nil
 		}
-		return c.claim(file, w), nil
+		w.close()
+		_ = unlock(file) // of use to nobody any more
 	}
 }
 

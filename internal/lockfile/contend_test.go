@@ -383,11 +383,13 @@ func TestOnlyThoseWhoWaitForThisFileAreWaiters(t *testing.T) {
 	if got := fmt.Sprint(findWaiters(strings.NewReader(locks), "fd:01:7", 99)); got != "[12 13 0]" {
 		t.Errorf("waiters %s", got)
 	}
-	if got := process(0); got != "another process" {
-		t.Errorf("got %q", got)
-	}
-	if got := process(1 << 30); got != "process 1073741824" {
-		t.Errorf("got %q", got)
+	for pid, want := range map[int]string{
+		0: "another process", -1: "another process", 1 << 30: "process 1073741824, which has ended",
+		os.Getpid(): fmt.Sprintf("process %d (lockfile.test)", os.Getpid()),
+	} {
+		if got := process(pid).String(); got != want {
+			t.Errorf("process %d is called %q, want %q", pid, got, want)
+		}
 	}
 	if got := printable("a\x1b[2Jb"); got != "a?[2Jb" {
 		t.Errorf("got %q", got)

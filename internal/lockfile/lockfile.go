@@ -13,8 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrHeld says that the lock is taken: by another process, or by this one through another Lock.
+// ErrHeld says that the lock is taken: by another process, or by this one through another Lock. It is always a HeldError.
 var ErrHeld = errors.New("the lock is held")
+
+// HeldError is ErrHeld with who has the lock. That was looked up in passing: to look at the path of the file once more
+// could find another file.
+type HeldError struct {
+	Path string
+	By   Process
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("lock file %s: %v by %s", e.Path, ErrHeld, e.By)
+}
+func (e *HeldError) Unwrap() error { return ErrHeld }
 
 // Lock is a lock that is held until Release, or until the process is gone, however it ends.
 type Lock struct {
@@ -23,7 +35,7 @@ type Lock struct {
 }
 
 // TryAcquire takes the lock on the file at path, creating the file if there is none, and does not wait. If the lock
-// is taken the error is ErrHeld and names the file and, where the kernel tells it, the process that took it.
+// is taken the error is a HeldError, which names the file and, where the kernel tells it, the process that took it.
 //
 // Any other error is one of opening the file: fs.ErrNotExist for a directory that is missing, EISDIR, ELOOP for a
 // symbolic link (which is not followed: who may write the directory must not choose another file to lock), EROFS,
@@ -92,7 +104,7 @@ func flock(file *os.File) error {
 		if again && pid == os.Getpid() {
 			continue // who had it is gone, and a thread of ours that waited on this file may have it now
 		}
-		return fmt.Errorf("lock file %s: %w by %s", file.Name(), ErrHeld, process(pid))
+		return &HeldError{Path: file.Name(), By: process(pid)}
 	}
 }
 

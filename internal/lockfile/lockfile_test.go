@@ -104,7 +104,15 @@ func TestALockHeldByAnotherProcessIsRefusedAndItsHolderNamed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	pid, _ := startHolder(t, path)
 	_, err := TryAcquire(path)
-	wantError(t, err, ErrHeld, path, "the lock is held by process", fmt.Sprint(pid))
+	wantError(t, err, ErrHeld)
+	var held *HeldError
+	want := HeldError{path, Process{pid, "lockfile.test"}}
+	if !errors.As(err, &held) || *held != want {
+		t.Errorf("got %+v, want %+v", held, want)
+	}
+	if words := fmt.Sprintf("lock file %s: the lock is held by process %d (lockfile.test)", path, pid); err.Error() != words {
+		t.Errorf("it says %q, want %q", err, words)
+	}
 }
 
 func TestALockHeldByThisProcessIsRefused(t *testing.T) {

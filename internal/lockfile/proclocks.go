@@ -12,8 +12,9 @@ import (
 )
 
 // holder is the process that took the lock on file, 0 if that is not to be found.
-func holder(file *os.File) int {
-	id := kernelID(file)
+func holder(file *os.File) int { return holderOf(kernelID(file)) }
+
+func holderOf(id string) int {
 	locks, err := os.Open("/proc/locks")
 	if id == "" || err != nil {
 		return 0
@@ -24,8 +25,9 @@ func holder(file *os.File) int {
 
 // waiters are the processes, other than this one, that wait for the lock on file; 0 is one in another PID namespace.
 // Only who has the lock can rely on it: the kernel shows no waiters to those that do not see the holder.
-func waiters(file *os.File) []int {
-	id := kernelID(file)
+func waiters(file *os.File) []int { return waitersFor(kernelID(file)) }
+
+func waitersFor(id string) []int {
 	locks, err := os.Open("/proc/locks")
 	if id == "" || err != nil {
 		return nil
@@ -35,35 +37,28 @@ func waiters(file *os.File) []int {
 }
 
 // Waited tells whether another process waits for the lock on the file at path. It is for the one that has it: others are
-// shown no waiters.
-func Waited(path string) bool {
-	file, err := os.OpenFile(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return false
-	}
-	defer file.Close()
-	return len(waiters(file)) > 0
-}
+// shown no waiters. It does not open the file.
+func Waited(path string) bool { return len(waitersFor(kernelIDAt(path))) > 0 }
 
-// kernelID is what a file is called in /proc/locks: device and inode number as the file system itself has them, which
-// on btrfs and overlayfs is not what stat(2) says. "" if that cannot be told.
-func kernelID(file *os.File) string {
-	var stat unix.Stat_t
-	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {
+// kernelID is what an open file is called in /proc/locks; "" if that cannot be told.
+func kernelID(file *os.File) string { return statID(int(file.Fd()), "", unix.AT_EMPTY_PATH) }
+
+// kernelIDAt is what the file at path is called there. The file is not opened: not with O_PATH either, which older kernels
+// tell those of who watch it.
+func kernelIDAt(path string) string { return statID(unix.AT_FDCWD, path, 0) }
+
+// statID has the inode number and the device, as the file system itself has them: stat(2) says another device on btrfs
+// and overlayfs, so that the mount is asked.
+func statID(dir int, path string, flags int) string {
+	var stat unix.Statx_t
+	if err := unix.Statx(dir, path, flags|unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_INO|unix.STATX_MNT_ID, &stat); err != nil {
 		return ""
 	}
-	major, minor, ino := unix.Major(uint64(stat.Dev)), unix.Minor(uint64(stat.Dev)), stat.Ino
-	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", file.Fd()))
-	if err != nil {
-		return fmt.Sprintf("%02x:%02x:%d", major, minor, ino)
-	}
-	mount := ""
-	for line := range strings.Lines(string(info)) {
-		_, _ = fmt.Sscanf(line, "mnt_id: %s", &mount)
-		_, _ = fmt.Sscanf(line, "ino: %d", &ino) // since Linux 5.14
-	}
-	if mounts, err := os.Open("/proc/self/mountinfo"); err == nil {
+	major, minor := stat.Dev_major, stat.Dev_minor
+	mounts, err := os.Open("/proc/self/mountinfo")
+	if stat.Mask&unix.STATX_MNT_ID != 0 && err == nil { // since Linux 5.8
 		defer mounts.Close()
+		mount := strconv.FormatUint(stat.Mnt_id, 10)
 		for scanner := bufio.NewScanner(mounts); scanner.Scan(); {
 			if field := strings.Fields(scanner.Text()); len(field) > 2 && field[0] == mount {
 				_, _ = fmt.Sscanf(field[2], "%d:%d", &major, &minor)
@@ -71,7 +66,7 @@ func kernelID(file *os.File) string {
 			}
 		}
 	}
-	return fmt.Sprintf("%02x:%02x:%d", major, minor, ino)
+	return fmt.Sprintf("%02x:%02x:%d", major, minor, stat.Ino)
 }
 
 // findHolder reads lines such as "5: FLOCK  ADVISORY  WRITE 4711 fd:01:131078 0 EOF". Those who wait have "->" in
@@ -104,16 +99,30 @@ func findWaiters(locks io.Reader, id string, self int) []int {
 	return pids
 }
 
-// process is what a process is called in a message, by its number and its name.
-func process(pid int) string {
-	if pid <= 0 {
+// Process is one that has a lock, or waits for one.
+type Process struct {
+	PID  int    // 0: it is not to be seen, as in another PID namespace
+	Name string // empty: there is no such process any more; if the lock stays taken, another one has the file from it
+}
+
+// process adds the name that a process has now.
+func process(pid int) Process {
+	p := Process{PID: max(pid, 0)}
+	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.PID)); err == nil {
+		p.Name = printable(strings.TrimSuffix(string(name), "\n"))
+	}
+	return p
+}
+
+// String is what the process is called in a message.
+func (p Process) String() string {
+	switch {
+	case p.PID == 0:
 		return "another process"
+	case p.Name == "":
+		return fmt.Sprintf("process %d, which has ended", p.PID)
 	}
-	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-	if err != nil {
-		return fmt.Sprintf("process %d", pid)
-	}
-	return fmt.Sprintf("process %d (%s)", pid, printable(strings.TrimSuffix(string(name), "\n")))
+	return fmt.Sprintf("process %d (%s)", p.PID, p.Name)
 }
 
 // printable is a name without what a process could put there to spoil a log or a terminal.
@@ -151,13 +160,6 @@ func findWaiter(locks io.Reader, pid string) bool {
 // watch for the file being opened. It says no when that cannot be told.
 func Held(path string) bool { return WhoHolds(path) > 0 }
 
-// WhoHolds returns the process that has the lock on the file at path, 0 if nobody has it or the kernel does not tell. It does
-// not open the file.
-func WhoHolds(path string) int {
-	file, err := os.OpenFile(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return 0
-	}
-	defer file.Close()
-	return holder(file)
-}
+// WhoHolds returns the process that has the lock on the file at path, 0 if nobody has it or the kernel does not tell. It
+// does not open the file.
+func WhoHolds(path string) int { return holderOf(kernelIDAt(path)) }

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/lockfile"
+)
+
+// waitsFor is how the lock tells who has it.
+func waitsFor(pid int, name string) error {
+	return fmt.Errorf("%w, as ever", &lockfile.HeldError{Path: "/run/lock/kubelet", By: lockfile.Process{PID: pid, Name: name}})
+}
+
+// newQueue is where an agent waits, and its log.
+func newQueue(t *testing.T) (*queue, *bytes.Buffer) {
+	t.Helper()
+	log := &bytes.Buffer{}
+	return &queue{path: "/run/lock/kubelet", teller: quiet(t), log: slog.New(slog.NewTextHandler(log, nil))}, log
+}
+
+const (
+	foreignWords = `msg="the node's lock is held by what is neither a kubelet nor an evenkeel-agent, so that this node may have no kubelet: end that process, or give kubelets and agents another --lock-file" file=/run/lock/kubelet holder="process 7 (sleep)"`
+	endedWords   = `msg="the node's lock was taken by a process that has ended, and another one has the file from it, so that this node may have no kubelet: find that one (fuser -v FILE), and end it" file=/run/lock/kubelet took="process 7, which has ended"`
+)
+
+// complaints are the lines with ERROR after looks, and the minutes that are waited then.
+func (q *queue) complaints(t *testing.T, log *bytes.Buffer, minutes time.Duration, foreign, ended int) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		go q.watch(ctx)
+		time.Sleep(complainEvery*minutes + time.Second)
+		cancel()
+		synctest.Wait()
+	})
+	text := log.String()
+	if strings.Count(text, foreignWords) != foreign || strings.Count(text, endedWords) != ended || strings.Count(text, "level=ERROR") != foreign+ended {
+		t.Errorf("want %d and %d complaints:\n%s", foreign, ended, text)
+	}
+}
+
+func TestAHolderThatIsNoKubeletIsComplainedOfNowAndThen(t *testing.T) {
+	q, log := newQueue(t)
+	q.look(waitsFor(7, "sleep"))
+	if state := "waiting for the lock /run/lock/kubelet, held by process 7 (sleep)"; q.teller.probe.state != state || !q.teller.probe.ready {
+		t.Errorf("the probe is %+v", q.teller.probe)
+	}
+	if line := `level=INFO msg="waiting for the node's lock" err="lock file /run/lock/kubelet: the lock is held by process 7 (sleep), as ever"`; !strings.Contains(log.String(), line) {
+		t.Errorf("no line %s in\n%s", line, log)
+	}
+	q.complaints(t, log, 0, 1, 0)
+	q.complaints(t, log, 2, 3, 0)
+	q.look(waitsFor(8, "kubelet"))
+	q.complaints(t, log, 2, 3, 0)
+}
+
+func TestAHolderThatHasJustEndedIsNotComplainedOfAndOneWhoseLockStaysIs(t *testing.T) {
+	q, log := newQueue(t)
+	q.look(waitsFor(7, ""))
+	if state := "waiting for the lock /run/lock/kubelet, held by process 7, which has ended"; q.teller.probe.state != state {
+		t.Errorf("the probe is %+v", q.teller.probe)
+	}
+	q.complaints(t, log, 1, 0, 0)
+	q.complaints(t, log, 3, 0, 2)
+	q.look(waitsFor(0, ""))
+	q.complaints(t, log, 3, 0, 2)
+}
+
+func TestAKubeletOrAnAgentOfAnyVersionIsNoForeigner(t *testing.T) {
+	for by, want := range map[lockfile.Process]bool{
+		{PID: 7, Name: "kubelet"}: false, {PID: 7, Name: "kubelet-v1.36.3"}: false, {PID: 7, Name: "evenkeel-agent"}: false,
+		{}: false, {PID: 7}: false, {PID: 7, Name: "sleep"}: true,
+	} {
+		if got := isForeign(by); got != want {
+			t.Errorf("%s: foreign is %t, want %t", by, got, want)
+		}
+	}
+}
