@@ -186,6 +186,7 @@ func listenUnix(path string) (net.Listener, error) {
 		_ = listener.Close()
 		return nil, wrap(err)
 	}
+	sweepSockets(filepath.Dir(path))
 	return listener, nil
 }
 

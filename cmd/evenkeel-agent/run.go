@@ -467,29 +467,3 @@ func newerThan(ours string, versions []string) string {
 	}
 	return newest
 }
-
-// rundir is where what need not last is kept: on a tmpfs, so that a full disk
-// stops neither a kubelet nor a dry run.
-type rundir struct {
-	path string
-	ours bool
-}
-
-func runtimeDir() (rundir, error) {
-	if dir := os.Getenv("RUNTIME_DIRECTORY"); dir != "" {
-		dir, _, _ = strings.Cut(dir, ":")
-		return rundir{path: dir}, os.MkdirAll(dir, 0o700)
-	}
-	for _, parent := range []string{"/run", os.TempDir()} {
-		if dir, err := os.MkdirTemp(parent, "evenkeel-"); err == nil {
-			return rundir{dir, true}, nil
-		}
-	}
-	return rundir{}, errors.New("cannot make a directory in /run or for temporary files; set RUNTIME_DIRECTORY")
-}
-
-func (r rundir) remove() {
-	if r.ours {
-		_ = os.RemoveAll(r.path)
-	}
-}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/lockfile"
+)
+
+func there(t *testing.T, path string) bool {
+	t.Helper()
+	_, err := os.Lstat(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// rundirVar names the directory where this test binary, started again, makes a rundir, says so, and is killed.
+const rundirVar = "EVENKEEL_TEST_RUNDIR"
+
+func TestMain(m *testing.M) {
+	if parent := os.Getenv(rundirVar); parent != "" {
+		dir, err := makeRundir(parent)
+		if err == nil {
+			fmt.Print(dir.path)
+			err = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
+		fmt.Print(err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func TestADirectoryOfAnAgentThatWasKilledIsSweptByTheNextOne(t *testing.T) {
+	t.Setenv("RUNTIME_DIRECTORY", "")
+	alive, err := runtimeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alive.remove()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), rundirVar+"="+filepath.Dir(alive.path))
+	out, err := cmd.Output()
+	killed := string(out)
+	if err == nil || err.Error() != "signal: killed" || !there(t, killed) {
+		t.Fatalf("it was not killed: %v, %s", err, killed)
+	}
+	if err := os.MkdirAll(filepath.Join(killed, "dry-run", "dryrun-1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	next, err := runtimeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.remove()
+	if there(t, killed) || !there(t, alive.path) || !there(t, next.path) {
+		t.Errorf("killed: %t, alive: %t, next: %t", there(t, killed), there(t, alive.path), there(t, next.path))
+	}
+}
+
+func TestADirectoryThatNoAgentMadeForItselfIsLeftAlone(t *testing.T) {
+	parent := t.TempDir()
+	dir := func(name string, mode fs.FileMode, file string) {
+		t.Helper()
+		path := filepath.Join(parent, name)
+		if err := errors.Join(os.Mkdir(path, 0o700), os.WriteFile(filepath.Join(path, file), nil, 0o600), os.Chmod(path, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir("evenkeel-123", 0o700, "notify.sock") // of an agent that is older than the lock, and may be alive
+	dir("evenkeel-state", 0o700, agentLock)   // somebody's --dynamic-config-dir
+	dir("evenkeel-all", 0o777, rundirLock)    // everybody's
+	dir("other", 0o700, rundirLock)
+	dir("evenkeel-left", 0o700, rundirLock)
+	if err := os.Symlink("other", filepath.Join(parent, "evenkeel-link")); err != nil {
+		t.Fatal(err)
+	}
+	if os.Getuid() == 0 {
+		dir("evenkeel-theirs", 0o700, rundirLock)
+		if err := os.Chown(filepath.Join(parent, "evenkeel-theirs"), 54321, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, err := os.ReadDir(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sweepRundirs(parent)
+	for _, e := range before {
+		if got, want := there(t, filepath.Join(parent, e.Name())), e.Name() != "evenkeel-left"; got != want {
+			t.Errorf("%s is there: %t, want %t", e.Name(), got, want)
+		}
+	}
+	if !there(t, filepath.Join(parent, "other", rundirLock)) {
+		t.Error("a link was followed")
+	}
+}
+
+func TestARuntimeDirectoryIsTheInitSystemsOrOurs(t *testing.T) {
+	given := filepath.Join(t.TempDir(), "given")
+	t.Setenv("RUNTIME_DIRECTORY", given+":/run/more")
+	dir, err := runtimeDir()
+	if err != nil || dir.path != given {
+		t.Fatalf("got %s, %v, want %s", dir.path, err, given)
+	}
+	dir.remove()
+	if !there(t, given) {
+		t.Error("what the init system made was removed")
+	}
+	t.Setenv("RUNTIME_DIRECTORY", "")
+	dir, err = runtimeDir()
+	if err != nil || !strings.HasPrefix(filepath.Base(dir.path), "evenkeel-") {
+		t.Fatalf("got %s, %v", dir.path, err)
+	}
+	if info, err := os.Stat(dir.path); err != nil || info.Mode() != fs.ModeDir|0o700 {
+		t.Errorf("it is %v, %v", info, err)
+	}
+	if _, err := lockfile.TryAcquire(filepath.Join(dir.path, rundirLock)); !errors.Is(err, lockfile.ErrHeld) {
+		t.Errorf("it is not held: %v", err)
+	}
+	dir.remove()
+	if there(t, dir.path) {
+		t.Error("it is there after its end")
+	}
+}
+
+func TestADirectoryThatCannotBeHeldIsNotLeftBehind(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs to mount")
+	}
+	full := t.TempDir()
+	if err := syscall.Mount("tmpfs", full, "tmpfs", 0, "size=64k,nr_inodes=2"); err != nil { // room for a directory
+		t.Skipf("cannot mount: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(full, syscall.MNT_DETACH) })
+	if _, err := makeRundir(full); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("got %v, want that there is no space", err)
+	}
+	if left, err := os.ReadDir(full); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+	if _, err := makeRundir(filepath.Join(full, "missing")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("in a directory that is missing: %v", err)
+	}
+}
+
+// leave makes a socket as old as it says, and returns its path.
+func leave(t *testing.T, dir, name string, mode fs.FileMode, old time.Duration, alive bool) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	when := time.Now().Add(-old)
+	if err := errors.Join(os.Chmod(path, mode), os.Chtimes(path, when, when)); err != nil {
+		t.Fatal(err)
+	}
+	if !alive {
+		listener.SetUnlinkOnClose(false) // as one that was killed
+		if err := listener.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return path
+}
+
+func TestProbeSocketsOfAgentsThatWereKilledAreSweptByTheNextOne(t *testing.T) {
+	dir := t.TempDir()
+	want := map[string]bool{
+		leave(t, dir, "killed.sock", 0o600, time.Hour, false):            false,
+		leave(t, dir, "alive.sock", 0o600, time.Hour, true):              true,
+		leave(t, dir, "about-to-listen.sock", 0o600, time.Second, false): true,
+		leave(t, dir, "not-an-agents.sock", 0o666, time.Hour, false):     true,
+	}
+	listener, err := listenUnix(filepath.Join(dir, "new.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	want[filepath.Join(dir, "new.sock")] = true
+	for path, want := range want {
+		if got := there(t, path); got != want {
+			t.Errorf("%s is there: %t, want %t", filepath.Base(path), got, want)
+		}
+	}
+}
+
+func TestSocketsAreSweptOnlyWhereThereIsNothingElse(t *testing.T) {
+	dir := t.TempDir()
+	killed := leave(t, dir, "killed.sock", 0o600, time.Hour, false)
+	other := filepath.Join(dir, "zz")
+	if err := os.WriteFile(other, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sweepSockets(dir)
+	if !there(t, killed) {
+		t.Error("a socket was removed from a directory that is not for sockets alone")
+	}
+	if err := os.Remove(other); err != nil {
+		t.Fatal(err)
+	}
+	sweepSockets(dir)
+	if there(t, killed) {
+		t.Error("a socket that nobody answers on is left")
+	}
+	sweepSockets(filepath.Join(dir, "missing")) // nothing to sweep
+}
