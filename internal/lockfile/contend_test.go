@@ -340,6 +340,11 @@ func TestAWaiterIsSeenWhateverTheFileSystemCallsTheFile(t *testing.T) {
 			if pid := waiters(claim.files[0])[0]; pid != waiter.pid() {
 				t.Errorf("process %d waits, want %d", pid, waiter.pid())
 			}
+			if !Waited(path) {
+				t.Error("not waited for")
+			}
+			waiter.kill()
+			eventually(t, "nobody waits", func() bool { return !Waited(path) })
 		})
 	}
 }
