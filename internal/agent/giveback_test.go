@@ -74,7 +74,9 @@ func TestWhoComesToWaitLaterGetsTheNodeAfterAnotherWhile(t *testing.T) {
 
 func TestABadConfigurationIsRolledBackAndTheNodeKept(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.options = func(o *Options) { o.GiveBack = GiveBack{After: 2 * limits.HealthTimeout, Waited: func() bool { return true }} }
+		w.options = func(o *Options) {
+			o.GiveBack = GiveBack{After: 2 * limits.HealthTimeout, Waited: func() bool { return true }}
+		}
 		w.start()
 		w.runs("")
 		w.assign("uid-sick", conf{name: "sick", sick: true})
