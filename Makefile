@@ -4,7 +4,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.0.0-unknown)
-KUBE_VERSION := $(shell awk '$$1 == "require" && $$2 == "k8s.io/kubernetes" {print $$3} $$1 == "k8s.io/kubernetes" {print $$2}' tools/go.mod | head -1)
+# The version of Kubernetes that a module of tools/ pins.
+kube_version = $(shell sed -n 's|^require k8s.io/kubernetes \(v[^ ]*\).*|\1|p' $(1))
+KUBE_VERSION := $(call kube_version,tools/go.mod)
 TOOLS := bin/tools
 CMDS := $(notdir $(wildcard cmd/*))
 # What needs root: nothing to prefix for root itself; through sudo, Go gets a
@@ -14,7 +16,7 @@ AS_ROOT := $(if $(SUDO),$(SUDO) env PATH="$$PATH" CGO_ENABLED=0 GOMODCACHE="$$(g
 
 export CGO_ENABLED := 0
 
-.PHONY: help build tools image deps demo test bench bench-fleet lint generate clean
+.PHONY: help build tools kubelets image deps demo test e2e bench bench-fleet lint generate clean
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,20 +28,32 @@ build: ## build evenkeel's programs into bin/
 
 tools: $(TOOLS)/.built ## build the pinned upstream programs into bin/tools/ (once; some minutes)
 
+# k8s_build VERSION, MODULE, OUTPUT, PACKAGE: builds a program of a module that pins that version of Kubernetes.
 K8S_VERSION_PKG := k8s.io/component-base/version
-K8S_LDFLAGS := -s -w -X $(K8S_VERSION_PKG).gitVersion=$(KUBE_VERSION) \
-  -X $(K8S_VERSION_PKG).gitMajor=$(word 1,$(subst ., ,$(KUBE_VERSION:v%=%))) \
-  -X $(K8S_VERSION_PKG).gitMinor=$(word 2,$(subst ., ,$(KUBE_VERSION))) \
-  -X $(K8S_VERSION_PKG).gitTreeState=clean -X $(K8S_VERSION_PKG).gitCommit=unknown
+k8s_build = go -C $(2) build -trimpath -o $(CURDIR)/$(3) -ldflags "-s -w -X $(K8S_VERSION_PKG).gitVersion=$(1) \
+  -X $(K8S_VERSION_PKG).gitMajor=$(word 1,$(subst ., ,$(1:v%=%))) -X $(K8S_VERSION_PKG).gitMinor=$(word 2,$(subst ., ,$(1))) \
+  -X $(K8S_VERSION_PKG).gitTreeState=clean -X $(K8S_VERSION_PKG).gitCommit=unknown" $(4)
 
 $(TOOLS)/.built: tools/go.mod tools/go.sum
 	@mkdir -p $(TOOLS)
 	@for pkg in $$(sed -n '/^tool (/,/^)/s/^\t//p' tools/go.mod); do \
 	  name=$$(basename "$$pkg"); [ "$$name" != v3 ] || name=etcd; \
 	  echo "building $$name"; \
-	  (cd tools && go build -trimpath -ldflags "$(K8S_LDFLAGS)" -o ../$(TOOLS)/$$name "$$pkg"); \
+	  $(call k8s_build,$(KUBE_VERSION),tools,$(TOOLS)/$$name,"$$pkg"); \
 	done
 	@touch $@
+
+# A kubelet of each version that a module of tools/kubelets pins, such as bin/tools/kubelets/v1.33.13/kubelet.
+kubelet_of = $(TOOLS)/kubelets/$(call kube_version,$(1)/go.mod)/kubelet
+define kubelet_rule
+kubelets: $(call kubelet_of,$(1))
+$(call kubelet_of,$(1)): $(1)/go.mod $(1)/go.sum
+	@echo "building kubelet $(call kube_version,$(1)/go.mod)"
+	@mkdir -p $$(@D)
+	@$(call k8s_build,$(call kube_version,$(1)/go.mod),$(1),$$@,k8s.io/kubernetes/cmd/kubelet)
+endef
+kubelets: ## build the older kubelets that the tests run beside the newest (once; some minutes each)
+$(foreach module,$(wildcard tools/kubelets/*),$(eval $(call kubelet_rule,$(module))))
 
 # The images: the tag of each, and the programs in it, of which the first is what it runs. `make image` needs no Docker.
 REGISTRY ?= evenkeel.dev
@@ -69,11 +83,16 @@ demo: tools deps build ## show a node and a fleet being changed, broken and roll
 	@go build -o bin/demo ./test/demo
 	@exec $(SUDO) bin/demo $(if $(KEEP),-keep)
 
-test: tools deps build ## set everything up and pass every test
+test: tools kubelets deps build ## set everything up and pass every test
 	@if [ "$$(id -u)" != 0 ] && [ -z "$(SUDO)" ]; then \
 	  echo "SKIPPED, for lack of root: every test that needs a real node"; fi
 	@go vet ./...
 	@$(AS_ROOT) go test -timeout 45m -p 1 ./...
+
+# KUBELET is a version that `make kubelets` builds, or a path.
+KUBELET ?= $(TOOLS)/kubelet
+e2e: tools kubelets deps build ## run every end-to-end test with one kubelet (KUBELET=v1.33.13, or a path; the newest)
+	@$(AS_ROOT) go test -timeout 45m -count=1 ./test/e2e -kubelet=$(if $(findstring /,$(KUBELET)),$(abspath $(KUBELET)),$(CURDIR)/$(TOOLS)/kubelets/$(KUBELET)/kubelet)
 
 bench: tools deps build ## measure speed and size, each beside its floor
 	@$(AS_ROOT) go run ./test/bench

@@ -77,6 +77,7 @@ func TestCommandLine(t *testing.T) {
 			env.Setenv("KUBECONFIG", cluster.AdminKubeconfig())
 			env.Setenv("PATH", tools+string(filepath.ListSeparator)+env.Getenv("PATH"))
 			env.Setenv("TERM", "xterm")
+			env.Setenv("OLDEST", filepath.Join(tools, "kubelets", "v1.33.13", "kubelet"))
 			return empty(t.Context())
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

@@ -32,6 +32,8 @@ type Options struct {
 	// Tools is the directory of the upstream binaries; empty means bin/tools of the module that holds the working
 	// directory.
 	Tools string
+	// Kubelet is the kubelet of the nodes, of any version that the API server takes; empty means that of Tools.
+	Kubelet string
 	// Manifests is a directory of YAML manifests to apply after start; empty means config/api of the module, if it
 	// exists.
 	Manifests string
@@ -50,6 +52,7 @@ type Cluster struct {
 	dir       string
 	temporary bool
 	tools     string
+	kubelet   string
 	module    string
 	log       *slog.Logger
 	lock      *os.File
@@ -82,6 +85,9 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Tools == "" {
 		o.Tools = filepath.Join(module, "bin", "tools")
 	}
+	if o.Kubelet == "" {
+		o.Kubelet = filepath.Join(o.Tools, "kubelet")
+	}
 	if o.Manifests == "" {
 		if dir := filepath.Join(module, "config", "api"); isDir(dir) {
 			o.Manifests = dir
@@ -92,6 +98,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	c := &Cluster{
 		tools:     o.Tools,
+		kubelet:   o.Kubelet,
 		module:    module,
 		manifests: o.Manifests,
 		flags:     o.APIServerFlags,

@@ -50,7 +50,7 @@ func (c *Cluster) NewNode(ctx context.Context, name string) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(c.tool("kubelet")); err != nil {
+	if _, err := os.Stat(c.kubelet); err != nil {
 		return nil, fmt.Errorf("%w: run `make tools`: %w", ErrNoNode, err)
 	}
 	n := &Node{cluster: c, name: name, dir: filepath.Join(c.dir, "nodes", name), programs: found}
@@ -126,7 +126,7 @@ func (n *Node) Name() string { return n.name }
 func (n *Node) Dir() string { return n.dir }
 
 // KubeletPath is the path of the stock kubelet.
-func (n *Node) KubeletPath() string { return n.cluster.tool("kubelet") }
+func (n *Node) KubeletPath() string { return n.cluster.kubelet }
 
 // KubeletConfig is the path of the KubeletConfiguration that KubeletArgs names.
 func (n *Node) KubeletConfig() string { return filepath.Join(n.dir, "kubelet.yaml") }

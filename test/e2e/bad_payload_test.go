@@ -73,7 +73,7 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 		{"a mebibyte of unknown fields", one(whole + fields.String()), `strict decoding error: unknown field "unknownField000000"`},
 		{"only this host: a threshold that is no quantity", one(config(map[string]any{"evictionHard": map[string]string{"memory.available": "banana"}})), `quantities must match the regular expression`},
 		{"only this host: CPUs that it does not have", one(config(map[string]any{"reservedSystemCPUs": "0-99"})), `reserved-cpus: 0-99 is not a subset of online-cpus: `},
-		{"only this host: a file that is missing", one(config(map[string]any{"authentication": map[string]any{"x509": map[string]any{"clientCAFile": missing}}})), "open " + missing + ": no such file or directory"},
+		{"only this host: a file that is missing", one(config(map[string]any{"authentication": map[string]any{"x509": map[string]any{"clientCAFile": missing}}})), saysOf(t, "open %s: no such file or directory", missing)},
 		{"only this host: a cgroup that is missing", one(config(map[string]any{"cgroupRoot": "/evenkeel-not-there"})), `invalid configuration: cgroup ["evenkeel-not-there"] has some missing paths: `},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -117,7 +117,7 @@ func TestTheCommandsTellWhatRunsAndRepairIt(t *testing.T) {
 	n.runs(1, "", []string{"status", "--dynamic-config-dir=" + n.Dir}, "evenkeel-agent: ", "no agent ever worked in "+n.Dir)
 	n.up()
 	if s := n.status("Runs: the local configuration", "Why: using current (init): "+localInit.cause, "Current: the local configuration",
-		"Last known good: the local configuration", "Kubelet: v1.36.3", "Agent: runs"); !s.AgentRuns || s.ComponentVersion != "v1.36.3" || s.Runs.Revision != "" {
+		"Last known good: the local configuration", "Kubelet: "+underTest.version, "Agent: runs"); !s.AgentRuns || s.ComponentVersion != underTest.version || s.Runs.Revision != "" {
 		t.Errorf("status is %+v", s)
 	}
 
@@ -155,7 +155,7 @@ func TestTheCommandsTellWhatRunsAndRepairIt(t *testing.T) {
 	// forget, with an agent that runs: it tries again.
 	kubelet := n.steady()
 	dir := "--dynamic-config-dir=" + n.Dir
-	n.runs(1, "", []string{"forget", string(good.UID), dir}, fmt.Sprintf("no record of revision %s being bad in %s (kubelet v1.36.3)", good.UID, n.Dir))
+	n.runs(1, "", []string{"forget", string(good.UID), dir}, fmt.Sprintf("no record of revision %s being bad in %s (kubelet %s)", good.UID, n.Dir, underTest.version))
 	kubelet.end(t)
 	for from, to := range map[string]string{"kubelet.crt": crt, "kubelet.key": key} {
 		if err := os.Link(filepath.Join(n.Node.Dir(), "pki", from), to); err != nil {
@@ -294,11 +294,11 @@ func TestCheckSaysWhatTheKubeletOfThisNodeSays(t *testing.T) {
 		{"a field that this node protects besides", 1, good, "- --protected-fields=+maxPods", n.Kubelet, "evenkeel-agent: refused: protected field maxPods would be 131, but is 110 locally\n"},
 		{"no such field to protect", 3, good, "- --protected-fields=bogus", n.Kubelet, `evenkeel-agent: --protected-fields: no field is named "bogus"`},
 		{"a drop-in of a kube-proxy", 3, good, "- --component=kube-proxy --drop-in", []string{tool("kube-proxy")}, "evenkeel-agent: --drop-in is for the kubelet of this node: nothing of a node is judged here\n"},
-		{"anywhere, grouped", 0, "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nresources: {maxPods: 7, cgroups: {failCgroupV1: false}}\n", "- --anywhere", []string{tool("kubelet")}, "accepted\n"},
-		{"anywhere, with what is wrong", 1, "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nmaxPods: 7\n", "- --anywhere", []string{tool("kubelet")}, `evenkeel-agent: rejected: key "kubelet": maxPods: maxPods belongs in resources: resources.maxPods` + "\n"},
-		{"anywhere, with flags of a node", 3, good, "- --anywhere", []string{tool("kubelet"), "--v=2"}, `evenkeel-agent: the kubelet is run with no flags but our own here: leave ["--v=2"] away` + "\n"},
-		{"a drop-in, anywhere", 3, good, "- --anywhere --drop-in", []string{tool("kubelet")}, "evenkeel-agent: --drop-in is for the kubelet of this node: nothing of a node is judged here\n"},
-		{"a ConfigMap", 1, "apiVersion: v1\nkind: ConfigMap\n", "-", []string{tool("kubelet")}, "give what stands under its data key, not the ConfigMap itself\n"},
+		{"anywhere, grouped", 0, "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nresources: {maxPods: 7, cgroups: {failCgroupV1: false}}\n", "- --anywhere", []string{underTest.path}, "accepted\n"},
+		{"anywhere, with what is wrong", 1, "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nmaxPods: 7\n", "- --anywhere", []string{underTest.path}, `evenkeel-agent: rejected: key "kubelet": maxPods: maxPods belongs in resources: resources.maxPods` + "\n"},
+		{"anywhere, with flags of a node", 3, good, "- --anywhere", []string{underTest.path, "--v=2"}, `evenkeel-agent: the kubelet is run with no flags but our own here: leave ["--v=2"] away` + "\n"},
+		{"a drop-in, anywhere", 3, good, "- --anywhere --drop-in", []string{underTest.path}, "evenkeel-agent: --drop-in is for the kubelet of this node: nothing of a node is judged here\n"},
+		{"a ConfigMap", 1, "apiVersion: v1\nkind: ConfigMap\n", "-", []string{underTest.path}, "give what stands under its data key, not the ConfigMap itself\n"},
 		{"protected fields of a kube-proxy", 3, good, "- --component=kube-proxy --protected-fields=", []string{tool("kube-proxy")}, "evenkeel-agent: --protected-fields is for the kubelet of this node: nothing of a node is judged here\n"},
 		{"accepted, from a file", 0, "", write("good", good), n.Kubelet, "accepted\n"},
 		{"accepted, from the standard input", 0, good, "-", n.Kubelet, "accepted\n"},
@@ -433,7 +433,7 @@ func TestANodeThatOptsOutForgetsNothingAndComesBackAtOnce(t *testing.T) {
 	n.is(20*time.Second, allChecksPassed(cm))
 	n.stop()
 	flags, dir, before := n.Flags, n.Dir, n.records()
-	if before["current"] == "" || before["checkpoints/"+string(cm.UID)] == "" || before["v1.36.3/bad-configs"] == "" {
+	if before["current"] == "" || before["checkpoints/"+string(cm.UID)] == "" || before[underTest.version+"/bad-configs"] == "" {
 		t.Fatalf("the records are %q", before)
 	}
 

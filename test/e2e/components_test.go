@@ -78,7 +78,7 @@ func TestCheckSaysWhatAKubeProxySays(t *testing.T) {
 			"evenkeel-agent: rejected: more than one YAML document: the kube-proxy would read the first only\n"},
 		{"nothing", 1, "", []string{"-", "--", proxy}, "", "evenkeel-agent: rejected: empty\n"},
 		{"too much", 1, strings.Repeat("#", 2<<20), []string{"-", "--", proxy}, "", "evenkeel-agent: rejected: larger than 1 MiB\n"},
-		{"another component's binary", 2, proxyHeader, []string{"-", "--", tool("kubelet")}, "",
+		{"another component's binary", 2, proxyHeader, []string{"-", "--", underTest.path}, "",
 			"evenkeel-agent: could not tell: the dry run does not work with this kube-proxy: failed to parse kubelet flag: unknown flag: --write-config-to\n"},
 		{"with flags", 3, proxyHeader, []string{"-", "--", proxy, "--v=2"}, "",
 			`evenkeel-agent: the kube-proxy is run with no flags but our own here: leave ["--v=2"] away` + "\n"},
@@ -96,7 +96,7 @@ func TestCheckSaysWhatAKubeProxySays(t *testing.T) {
 		})
 	}
 	b.runs(3, proxyHeader, `evenkeel-agent: there is no component "kube-dns"; there are kube-proxy, kubelet`, "check", "--component=kube-dns", "-", "--", proxy)
-	b.runs(1, "maxPods: 3\n", `evenkeel-agent: rejected: key "kubelet": `, "check", "--component=kubelet", "-", "--", tool("kubelet"))
+	b.runs(1, "maxPods: 3\n", `evenkeel-agent: rejected: key "kubelet": `, "check", "--component=kubelet", "-", "--", underTest.path)
 	for _, words := range []string{"Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage.", "Examples:", "whose configuration it is: kube-proxy or kubelet"} {
 		if help := b.runs(0, "", "", "check", "--help"); !strings.Contains(help, words) {
 			t.Errorf("the help does not say %q but:\n%s", words, help)
@@ -106,15 +106,15 @@ func TestCheckSaysWhatAKubeProxySays(t *testing.T) {
 
 func TestDefaultsAreAConfigurationOfTheComponentThatPrintedThem(t *testing.T) {
 	b := newBench(t)
-	for name, begin := range map[string]string{
-		"kubelet": "# The defaults of kubelet v1.36.3, as it printed them.\n" +
-			"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\naddress: 0.0.0.0\n",
-		"kube-proxy": "# The defaults of kube-proxy v1.36.3, as it printed them.\n" + proxyHeader + "bindAddress: 0.0.0.0\n",
+	for name, c := range map[string]struct{ path, begin string }{
+		"kubelet": {underTest.path, "# The defaults of kubelet " + underTest.version + ", as it printed them.\n" +
+			"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\naddress: 0.0.0.0\n"},
+		"kube-proxy": {tool("kube-proxy"), "# The defaults of kube-proxy v1.36.3, as it printed them.\n" + proxyHeader + "bindAddress: 0.0.0.0\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &bench{t, b.tmp}
-			document := b.runs(0, "", "", "defaults", "--component="+name, "--", tool(name))
-			if !strings.HasPrefix(document, begin) {
+			document := b.runs(0, "", "", "defaults", "--component="+name, "--", c.path)
+			if !strings.HasPrefix(document, c.begin) {
 				t.Errorf("it begins %.300q", document)
 			}
 			var fields map[string]any
@@ -124,7 +124,7 @@ func TestDefaultsAreAConfigurationOfTheComponentThatPrintedThem(t *testing.T) {
 			if strings.Contains(document, b.tmp) {
 				t.Errorf("there is something of the dry run in it:\n%s", document)
 			}
-			args := []string{"check", "--component=" + name, "-", "--", tool(name)}
+			args := []string{"check", "--component=" + name, "-", "--", c.path}
 			if name == "kubelet" {
 				args = slices.Insert(args, 1, "--anywhere") // a kubelet without any file lets everybody in
 			}
@@ -133,7 +133,7 @@ func TestDefaultsAreAConfigurationOfTheComponentThatPrintedThem(t *testing.T) {
 			}
 		})
 	}
-	if document := b.runs(0, "", "", "defaults", "--", tool("kubelet")); !strings.Contains(document, "\nkind: KubeletConfiguration\n") {
+	if document := b.runs(0, "", "", "defaults", "--", underTest.path); !strings.Contains(document, "\nkind: KubeletConfiguration\n") {
 		t.Errorf("without a name it printed %.300q", document)
 	}
 
@@ -149,11 +149,11 @@ func TestDefaultsAreAConfigurationOfTheComponentThatPrintedThem(t *testing.T) {
 		{2, []string{"--", tool("kube-proxy")}, "could not tell: no defaults of the kubelet: the dry run does not work with this kubelet: unknown flag: --cert-dir"},
 		{2, []string{"--", "/bin/true"}, `could not tell: kubelet --version: exit code 0, "`},
 		{2, []string{"--component=kube-proxy", "--", script}, "could not tell: no defaults of the kube-proxy: the dry run does not work with this kube-proxy: the kube-proxy ended with exit code 0, but wrote no configuration"},
-		{3, []string{"--component=kube-dns", "--", tool("kubelet")}, `there is no component "kube-dns"; there are kube-proxy, kubelet`},
+		{3, []string{"--component=kube-dns", "--", underTest.path}, `there is no component "kube-dns"; there are kube-proxy, kubelet`},
 		{3, []string{"--", "/not/there"}, "there is no kubelet at /not/there"},
-		{3, []string{"--", tool("kubelet"), "--v=2"}, `the kubelet is run with no flags but our own here: leave ["--v=2"] away`},
+		{3, []string{"--", underTest.path, "--v=2"}, `the kubelet is run with no flags but our own here: leave ["--v=2"] away`},
 		{3, []string{"--component=kube-proxy"}, "defaults takes -- and the path of a kube-proxy"},
-		{3, []string{"kubelet", "--", tool("kubelet")}, "defaults takes -- and the path of a kubelet"},
+		{3, []string{"kubelet", "--", underTest.path}, "defaults takes -- and the path of a kubelet"},
 	} {
 		if out := b.runs(c.code, "", "evenkeel-agent: "+c.words, append([]string{"defaults"}, c.args...)...); out != "" {
 			t.Errorf("%q: it printed %.300q", c.args, out)

@@ -215,9 +215,10 @@ var damages = []struct {
 
 // stateFiles are what a node keeps, relative to its directory.
 func stateFiles(cm *corev1.ConfigMap) []string {
+	v := underTest.version
 	return []string{
 		"current", "last-known-good", "revoked", "component-version",
-		"v1.36.3/bad-configs", "v1.36.3/promoted", "v1.36.3/startups", "v1.36.3/trial",
+		v + "/bad-configs", v + "/promoted", v + "/startups", v + "/trial",
 		"checkpoints/" + string(cm.UID), "rendered/" + string(cm.UID) + "/kubelet",
 	}
 }

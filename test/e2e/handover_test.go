@@ -169,7 +169,7 @@ func TestAnOlderKubeletThanTheStateSaysSoAndRunsTheNode(t *testing.T) {
 
 	self.stop()
 	boot.healthyWith(20*time.Second, cm)
-	boot.logged(5*time.Second, "level=WARN", "this kubelet is older than another that has run on this node", "version=v1.36.3", "newer=v1.36.99")
+	boot.logged(5*time.Second, "level=WARN", "this kubelet is older than another that has run on this node", "version="+underTest.version, "newer=v1.36.99")
 	boot.is(20*time.Second, allChecksPassed(cm))
 	if n := self.countLog("this kubelet is older"); n != 0 {
 		t.Errorf("the newer one says %d times that it is older", n)

@@ -252,7 +252,7 @@ func TestAnotherVersionOfTheKubeletStartsWithACleanSlate(t *testing.T) {
 	n.assign(cm)
 	bad := rolledBack(cm, "CrashLooped", "(init)", "crash-looped: 1 starts in its trial, last: exit status 7")
 	nc := n.is(20*time.Second, bad)
-	if nc.Status.ComponentVersion != "v1.36.3" {
+	if nc.Status.ComponentVersion != underTest.version {
 		t.Errorf("the version is %q", nc.Status.ComponentVersion)
 	}
 	n.healthyWith(10*time.Second, nil)
@@ -270,7 +270,7 @@ func TestAnotherVersionOfTheKubeletStartsWithACleanSlate(t *testing.T) {
 		t.Errorf("the version is %q, bad are %+v", nc.Status.ComponentVersion, nc.Status.BadConfigs)
 	}
 	n.lastKnownGood(20*time.Second, cm)
-	raw, err := os.ReadFile(filepath.Join(n.Dir, "v1.36.3", "bad-configs"))
+	raw, err := os.ReadFile(filepath.Join(n.Dir, underTest.version, "bad-configs"))
 	if err != nil || !strings.Contains(string(raw), string(cm.UID)) {
 		t.Errorf("the records of the old version: %v\n%s", err, raw)
 	}
@@ -282,7 +282,7 @@ func TestAnotherVersionOfTheKubeletStartsWithACleanSlate(t *testing.T) {
 	n.healthyWith(30*time.Second, nil)
 	bad.message = "using (init)" // last-known-good is the same one, by the other version
 	nc = n.is(30*time.Second, bad)
-	if nc.Status.ComponentVersion != "v1.36.3" || len(nc.Status.BadConfigs) != 1 {
+	if nc.Status.ComponentVersion != underTest.version || len(nc.Status.BadConfigs) != 1 {
 		t.Errorf("after the downgrade the version is %q, bad are %+v", nc.Status.ComponentVersion, nc.Status.BadConfigs)
 	}
 	if got := n.starts(cm); got != 2 { // once with each version

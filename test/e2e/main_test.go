@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -28,6 +29,12 @@ var shared struct {
 }
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	var err error
+	if underTest, err = askKubelet(*kubeletFlag); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	code := m.Run()
 	if shared.cluster != nil {
 		if err := shared.cluster.Stop(); err != nil {
@@ -49,7 +56,7 @@ type node struct {
 func newNode(t *testing.T, name string, flags ...string) *node {
 	t.Helper()
 	shared.once.Do(func() {
-		shared.cluster, shared.err = localcluster.Start(context.Background(), localcluster.Options{})
+		shared.cluster, shared.err = localcluster.Start(context.Background(), localcluster.Options{Kubelet: underTest.path})
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
@@ -60,7 +67,7 @@ func newNode(t *testing.T, name string, flags ...string) *node {
 // newCluster starts a cluster of the test's own, with a node.
 func newCluster(t *testing.T, name string, flags ...string) *node {
 	t.Helper()
-	cluster, err := localcluster.Start(t.Context(), localcluster.Options{})
+	cluster, err := localcluster.Start(t.Context(), localcluster.Options{Kubelet: underTest.path})
 	if err != nil {
 		t.Fatal(err)
 	}

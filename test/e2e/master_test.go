@@ -30,7 +30,7 @@ type master struct {
 // newMaster makes a node that finds no API server yet: it has minimal flags and an init file.
 func newMaster(t *testing.T, name string, flags ...string) *master {
 	t.Helper()
-	cluster, err := localcluster.Start(t.Context(), localcluster.Options{APIServerLater: true})
+	cluster, err := localcluster.Start(t.Context(), localcluster.Options{APIServerLater: true, Kubelet: underTest.path})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -164,7 +164,7 @@ func TestWhatTheAgentTellsOfAChangeAndHowOften(t *testing.T) {
 		t.Errorf("/healthz says %q", said)
 	}
 	page := n.page("")
-	if page.Source.Kind != "init" || page.Source.UID != "" || page.Component != "v1.36.3" || page.Effective["maxPods"] != 110.0 || page.ConfigOK.Message != localInit.message || page.Error != "" {
+	if page.Source.Kind != "init" || page.Source.UID != "" || page.Component != underTest.version || page.Effective["maxPods"] != 110.0 || page.ConfigOK.Message != localInit.message || page.Error != "" {
 		t.Errorf("/configz says %+v, %+v, maxPods %v, error %q", page.Source, page.ConfigOK, page.Effective["maxPods"], page.Error)
 	}
 	// A node may not read its own kubelet's /configz, unless somebody lets it.
@@ -201,7 +201,7 @@ func TestWhatTheAgentTellsOfAChangeAndHowOften(t *testing.T) {
 	if len(conditions) != 1 || conditions[0].LastHeartbeatTime.Time.Before(began) || conditions[0].LastTransitionTime.Time.Before(began) {
 		t.Errorf("the Node's condition was written %d times, want once, with new times: %+v", len(conditions), conditions)
 	}
-	if nc.Status.ComponentVersion != "v1.36.3" || nc.Status.AgentVersion == "" || nc.Status.RunMode != v1alpha1.RunModeHost ||
+	if nc.Status.ComponentVersion != underTest.version || nc.Status.AgentVersion == "" || nc.Status.RunMode != v1alpha1.RunModeHost ||
 		nc.Status.RemoteConfig != v1alpha1.RemoteConfigNodeConfig || nc.Status.Local != v1alpha1.LocalConfigInit || nc.Status.Trial != nil {
 		t.Errorf("status is %+v", nc.Status)
 	}

@@ -1,0 +1,203 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// kubeletFlag is how `make e2e KUBELET=...` has the tests run with another kubelet.
+var kubeletFlag = flag.String("kubelet", tool("kubelet"), "the `path` of the kubelet of every node")
+
+// kubeletProgram is a kubelet that can be run.
+type kubeletProgram struct{ path, version string }
+
+// underTest is the kubelet of every node.
+var underTest kubeletProgram
+
+// askKubelet returns the kubelet at a path. One that is not there would else look like a machine without nodes, on which
+// tests are skipped.
+func askKubelet(path string) (kubeletProgram, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return kubeletProgram{}, err
+	}
+	out, err := exec.Command(path, "--version").CombinedOutput()
+	if err != nil {
+		return kubeletProgram{}, fmt.Errorf("no kubelet at %s: run `make tools`, or `make kubelets` for older ones: %w", path, err)
+	}
+	version, ok := strings.CutPrefix(strings.TrimSpace(string(out)), "Kubernetes ")
+	if !ok {
+		return kubeletProgram{}, fmt.Errorf("%s is no kubelet: its --version says %q", path, out)
+	}
+	return kubeletProgram{path, version}, nil
+}
+
+// lacks is all that a kubelet lacks of what tests of this package rely on, or does in another way: by the first minor
+// version that is as the newest one is.
+var lacks = []struct {
+	until int // 1.until
+	words string
+	other string // what the kubelets before it say instead
+}{
+	{36, "open %s: no such file or directory", "failed to construct kubelet dependencies: unable to load client CA file %[1]s: open %[1]s: no such file or directory"},
+}
+
+// saysOf returns what the kubelet under test says where the newest one says words, of something.
+func saysOf(t *testing.T, words, of string) string {
+	t.Helper()
+	minor := 0
+	if _, err := fmt.Sscanf(underTest.version, "v1.%d.", &minor); err != nil {
+		t.Fatalf("the kubelet's version is %q: %v", underTest.version, err)
+	}
+	for _, l := range lacks {
+		if l.words == words && minor < l.until {
+			words = l.other
+		}
+	}
+	return fmt.Sprintf(words, of)
+}
+
+// olderKubelets are those that the modules of tools/kubelets pin, the oldest first.
+func olderKubelets(t *testing.T) []kubeletProgram {
+	t.Helper()
+	modules, err := filepath.Glob("../../tools/kubelets/*/go.mod")
+	if err != nil || len(modules) == 0 {
+		t.Fatalf("no module pins an older kubelet: %v", err)
+	}
+	slices.Sort(modules)
+	var all []kubeletProgram
+	for _, module := range modules {
+		raw, err := os.ReadFile(module)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pin := regexp.MustCompile(`(?m)^require k8s\.io/kubernetes (\S+)`).FindSubmatch(raw)
+		if pin == nil {
+			t.Fatalf("%s pins no kubelet", module)
+		}
+		k, err := askKubelet(tool(filepath.Join("kubelets", string(pin[1]), "kubelet")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k.version != string(pin[1]) {
+			t.Fatalf("%s is %s", k.path, k.version)
+		}
+		all = append(all, k)
+	}
+	return all
+}
+
+// core are the tests that depend most on what a kubelet does and says. Every version that is named in docs/kubelets.md
+// passes them in `make test`.
+var core = []string{
+	"TestAGoodChangeShowsInTheNodeAndBecomesLastKnownGood",
+	"TestARejectedPayloadNeverTouchesTheKubelet",
+	"TestWhatNoDryRunCanSeeIsRolledBackInItsTrial",
+	"TestADropInIsLaidOverWhatTheNodeHas",
+	"TestAPayloadThatChangesAProtectedFieldIsRefusedAndDisturbsNothing",
+	"TestSystemdHearsReadyWhenTheKubeletIsHealthyAndIsFedAllTheTime",
+	"TestAStockKubeletAndAnAgentWithTheSameLockFileExcludeEachOther",
+	"TestDefaultsAreAConfigurationOfTheComponentThatPrintedThem",
+}
+
+func TestOlderKubeletsPassTheCoreOfThisSuite(t *testing.T) {
+	if *kubeletFlag != tool("kubelet") {
+		t.Skip("one kubelet was chosen with -kubelet")
+	}
+	t.Parallel()
+	for _, k := range olderKubelets(t) {
+		t.Run(k.version, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^("+strings.Join(core, "|")+")$", "-test.v", "-test.timeout=15m", "-kubelet="+k.path)
+			var out bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &out
+			cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+			err := cmd.Run()
+			for _, name := range core {
+				switch {
+				case strings.Contains(out.String(), "\n--- PASS: "+name+" "):
+				case strings.Contains(out.String(), "no real node can run here: "):
+					t.Skip("no real node can run here")
+				default:
+					err = errors.Join(err, fmt.Errorf("%s did not pass", name))
+				}
+			}
+			if err != nil {
+				t.Errorf("%v\n%s", err, &out)
+			}
+		})
+	}
+}
+
+// TestARealUpgradeOverThreeVersionsAndBack has the node's kubelet replaced by one that lacks what the old one knew, and
+// knows what that one lacks.
+func TestARealUpgradeOverThreeVersionsAndBack(t *testing.T) {
+	t.Parallel()
+	oldest := olderKubelets(t)[0]
+	newest, err := askKubelet(tool("kubelet"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t, "versions", "--config-trial-duration=1s")
+	runs := func(k kubeletProgram) {
+		t.Helper()
+		n.stop()
+		n.Kubelet[0] = k.path
+		n.start()
+	}
+	n.Kubelet[0] = oldest.path
+	n.up()
+	both := n.configMap("both", map[string]any{"maxPods": 120})
+	n.assign(both)
+	n.lastKnownGood(20*time.Second, both)
+	gone := n.configMap("gone", map[string]any{"maxPods": 121, "featureGates": map[string]any{"MemoryManager": true}})
+	n.assign(gone)
+	n.lastKnownGood(20*time.Second, gone)
+	comes := n.configMap("comes", map[string]any{"maxPods": 122, "memoryReservationPolicy": "None"})
+	n.assign(comes)
+	unknown := `strict decoding error: unknown field "memoryReservationPolicy"`
+	n.is(20*time.Second, rejected(comes, fmt.Sprintf("using last-known-good (UID: %s)", gone.UID), unknown))
+	n.assign(gone)
+	n.is(20*time.Second, allChecksPassed(gone))
+
+	// What was proven is nothing to the new one, which has no such gate.
+	runs(newest)
+	n.healthyWith(30*time.Second, nil)
+	nc := n.is(20*time.Second, rejected(gone, "using (init)", "unrecognized feature gate: MemoryManager"))
+	if nc.Status.ComponentVersion != newest.version || nc.Status.Active != nil {
+		t.Errorf("the version is %q, active %+v", nc.Status.ComponentVersion, nc.Status.Active)
+	}
+	n.assign(both)
+	n.is(20*time.Second, allChecksPassed(both))
+	n.lastKnownGood(20*time.Second, both)
+	n.assign(comes)
+	n.is(20*time.Second, allChecksPassed(comes))
+	n.lastKnownGood(20*time.Second, comes)
+	n.kubeletHas(map[string]any{"maxPods": 122, "memoryReservationPolicy": "None"})
+
+	// Back: its own verdicts are those of the old one again, and nothing of it needs a second trial.
+	runs(oldest)
+	nc = n.is(30*time.Second, rejected(comes, "using (init)", unknown))
+	if nc.Status.ComponentVersion != oldest.version || len(nc.Status.BadConfigs) != 1 {
+		t.Errorf("the version is %q, bad are %+v", nc.Status.ComponentVersion, nc.Status.BadConfigs)
+	}
+	n.healthyWith(20*time.Second, nil)
+	n.logged(time.Second, "level=WARN", "this kubelet is older than another that has run on this node", "version="+oldest.version, "newer="+newest.version)
+	n.assign(gone)
+	nc = n.is(20*time.Second, allChecksPassed(gone))
+	if l := nc.Status.LastKnownGood; nc.Status.Trial != nil || l == nil || l.UID != gone.UID {
+		t.Errorf("last-known-good is %+v, trial %+v", l, nc.Status.Trial)
+	}
+	n.healthyWith(20*time.Second, gone)
+	n.kubeletHas(map[string]any{"maxPods": 121})
+}
