@@ -26,7 +26,7 @@ build: ## build evenkeel's programs into bin/
 	  go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/$$cmd ./cmd/$$cmd; echo "built bin/$$cmd"; \
 	done
 
-tools: $(TOOLS)/.built ## build the pinned upstream programs into bin/tools/ (once; some minutes)
+tools: $(TOOLS)/.built $(TOOLS)/crd-ref-docs ## build the pinned upstream programs into bin/tools/ (once; some minutes)
 
 # k8s_build VERSION, MODULE, OUTPUT, PACKAGE: builds a program of a module that pins that version of Kubernetes.
 K8S_VERSION_PKG := k8s.io/component-base/version
@@ -42,6 +42,10 @@ $(TOOLS)/.built: tools/go.mod tools/go.sum
 	  $(call k8s_build,$(KUBE_VERSION),tools,$(TOOLS)/$$name,"$$pkg"); \
 	done
 	@touch $@
+
+$(TOOLS)/crd-ref-docs: tools/docs/go.mod tools/docs/go.sum
+	@echo "building crd-ref-docs"
+	@go -C tools/docs build -trimpath -o $(CURDIR)/$@ github.com/elastic/crd-ref-docs
 
 # A kubelet of each version that a module of tools/kubelets pins, such as bin/tools/kubelets/v1.33.13/kubelet.
 kubelet_of = $(TOOLS)/kubelets/$(call kube_version,$(1)/go.mod)/kubelet
@@ -106,8 +110,10 @@ lint: tools ## gofmt, go vet, staticcheck
 	go vet ./...
 	$(TOOLS)/staticcheck ./...
 
-generate: tools ## generate CRDs and deep copies from the API types
+generate: tools ## generate CRDs, deep copies and the API reference from the API types
 	$(TOOLS)/controller-gen object paths=./api/... crd paths=./api/... output:crd:dir=config/api/crd
+	$(TOOLS)/crd-ref-docs --source-path=api/v1alpha1 --config=tools/docs/config.yaml --templates-dir=tools/docs/templates \
+	  --renderer=markdown --output-path=docs/api.md --log-level=ERROR
 
 clean: ## remove what was built (the Go caches stay)
 	$(AS_ROOT) rm -rf bin dist

@@ -22,29 +22,37 @@ const (
 	rolloutCRDFile = "evenkeel.dev_nodeconfigrollouts.yaml"
 )
 
-func TestGeneratedFilesAreWhatTheGeneratorMakesOfTheTypes(t *testing.T) {
-	generator, err := filepath.Abs(filepath.Join(root, "bin/tools/controller-gen"))
+func TestGeneratedFilesAreWhatTheGeneratorsMakeOfTheTypes(t *testing.T) {
+	dir := t.TempDir()
+	generate(t, "controller-gen", "object", "crd", "paths=./api/...", "output:crd:dir="+dir, "output:object:dir="+dir)
+	generate(t, "crd-ref-docs", "--source-path=api/v1alpha1", "--config=tools/docs/config.yaml", "--templates-dir=tools/docs/templates",
+		"--renderer=markdown", "--output-path="+filepath.Join(dir, "api.md"))
+	for committed, generated := range map[string]string{
+		filepath.Join(root, "config/api/crd", crdFile):        crdFile,
+		filepath.Join(root, "config/api/crd", rolloutCRDFile): rolloutCRDFile,
+		filepath.Join(root, "docs/api.md"):                    "api.md",
+		"zz_generated.deepcopy.go":                            "zz_generated.deepcopy.go",
+	} {
+		if diff := cmp.Diff(read(t, filepath.Join(dir, generated)), read(t, committed)); diff != "" {
+			t.Errorf("%s is stale: run `make generate` (- generated now, + on disk)\n%s", committed, diff)
+		}
+	}
+}
+
+// generate runs one of the tools from the root.
+func generate(t *testing.T, tool string, args ...string) {
+	t.Helper()
+	generator, err := filepath.Abs(filepath.Join(root, "bin/tools", tool))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(generator); errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("%s is missing: run `make tools`", generator)
 	}
-	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), generator, "object", "crd", "paths=./api/...",
-		"output:crd:dir="+dir, "output:object:dir="+dir)
+	cmd := exec.CommandContext(t.Context(), generator, args...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("controller-gen: %v\n%s", err, out)
-	}
-	for committed, generated := range map[string]string{
-		filepath.Join(root, "config/api/crd", crdFile):        crdFile,
-		filepath.Join(root, "config/api/crd", rolloutCRDFile): rolloutCRDFile,
-		"zz_generated.deepcopy.go":                            "zz_generated.deepcopy.go",
-	} {
-		if diff := cmp.Diff(read(t, filepath.Join(dir, generated)), read(t, committed)); diff != "" {
-			t.Errorf("%s is stale: run `make generate` (- generated now, + on disk)\n%s", committed, diff)
-		}
+		t.Fatalf("%s: %v\n%s", tool, err, out)
 	}
 }
 

@@ -35,7 +35,7 @@ In
 | --- | --- | --- |
 {{ range $type.Members -}}
 {{ if ne .Name "metadata" -}}
-| `{{ .Name }}` | {{ markdownRenderType .Type }}{{ template "bounds" . }} | {{ template "words" markdownRenderFieldDoc .Doc }} |
+| `{{ .Name }}` | {{ regexReplaceAll "\\[UID\\]\\([^)]*\\)" (markdownRenderType .Type) "string (a UID)" }}{{ template "bounds" . }} | {{ template "words" markdownRenderFieldDoc .Doc }} |
 {{ end -}}
 {{ end -}}
 {{ end -}}
