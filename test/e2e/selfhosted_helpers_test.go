@@ -26,10 +26,10 @@ import (
 	"github.com/evenkeel/evenkeel/internal/localcluster"
 )
 
-// What the self-hosted kubelet is called before and after an update: the same programs.
+// The self-hosted kubelet's versions before and after an update; the bootstrap kubelet is the node's own.
 const (
-	versionOne = "v1.36.3"
-	versionTwo = "v1.36.3-2"
+	versionOne = "v1.35.4"
+	versionTwo = "v1.36.3"
 )
 
 // pivot is a node whose first process stands in for the init system: it runs containerd and, as the unit says, the
@@ -60,7 +60,7 @@ func newPivot(t *testing.T, name string, flags ...string) *pivot {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.importImage()
+	p.importImages()
 	if err := n.Node.StopRuntime(); err != nil { // it goes on inside
 		t.Fatal(err)
 	}
@@ -78,20 +78,24 @@ func (p *pivot) in(t *testing.T) *pivot {
 	return &q
 }
 
-// importImage gives the node the image of `make image`, under both names.
-func (p *pivot) importImage() {
+// importImages gives the node the image of `make image`, of each version.
+func (p *pivot) importImages() {
 	p.t.Helper()
-	i := image.Image{
-		References: []string{"evenkeel.dev/kubelet:" + versionOne, "evenkeel.dev/kubelet:" + versionTwo},
-		Programs:   []image.Program{{Path: "/evenkeel-agent", File: p.Binary}, {Path: "/kubelet", File: p.Node.KubeletPath()}},
-	}
-	archive, _, err := i.Archive()
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	file := filepath.Join(p.t.TempDir(), "kubelet.tar")
-	if err := errors.Join(os.WriteFile(file, archive, 0o644), p.Node.ImportArchive(p.t.Context(), file)); err != nil {
-		p.t.Fatal(err)
+	for tag, kubelet := range map[string]string{
+		versionOne: "../../bin/tools/kubelets/" + versionOne + "/kubelet", versionTwo: "../../bin/tools/kubelet",
+	} {
+		i := image.Image{
+			References: []string{"evenkeel.dev/kubelet:" + tag},
+			Programs:   []image.Program{{Path: "/evenkeel-agent", File: p.Binary}, {Path: "/kubelet", File: kubelet}},
+		}
+		archive, _, err := i.Archive()
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		file := filepath.Join(p.t.TempDir(), "kubelet.tar")
+		if err := errors.Join(os.WriteFile(file, archive, 0o644), p.Node.ImportArchive(p.t.Context(), file)); err != nil {
+			p.t.Fatal(err)
+		}
 	}
 }
 
@@ -316,12 +320,13 @@ func (p *pivot) neverRestarted() {
 
 // nodeProcess is one of the node's.
 type nodeProcess struct {
-	pid    int
-	argv   []string
-	cgroup string
+	pid, parent int
+	argv        []string
+	cgroup      string
 }
 
-// processesOf are those of the node whose program's name begins with this.
+// processesOf are those of the node whose program's name begins with this, without the children of such: what a program
+// starts looks like the program itself at first.
 func (p *pivot) processesOf(name string) []nodeProcess {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	var found []nodeProcess
@@ -333,12 +338,17 @@ func (p *pivot) processesOf(name string) []nodeProcess {
 			continue
 		}
 		cgroup, err := os.ReadFile(filepath.Join(filepath.Dir(file), "cgroup"))
-		pid, numErr := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if err == nil && numErr == nil {
-			found = append(found, nodeProcess{pid, argv, string(cgroup)})
+		stat, statErr := os.ReadFile(filepath.Join(filepath.Dir(file), "stat"))
+		q := nodeProcess{argv: argv, cgroup: string(cgroup)}
+		_, numErr := fmt.Sscanf(string(stat[strings.LastIndex(string(stat), ")")+1:]), " %1s %d", new(string), &q.parent)
+		q.pid, _ = strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if errors.Join(err, statErr, numErr) == nil {
+			found = append(found, q)
 		}
 	}
-	return found
+	return slices.DeleteFunc(slices.Clone(found), func(q nodeProcess) bool {
+		return slices.ContainsFunc(found, func(p nodeProcess) bool { return p.pid == q.parent })
+	})
 }
 
 // of tells whether a process is a pod's; without a UID, whether it is of no pod.
@@ -398,6 +408,18 @@ func (p *pivot) isRun(within time.Duration, mode v1alpha1.RunMode, uid types.UID
 			return fmt.Errorf("the run mode is %s", nc.Status.RunMode)
 		}
 		return p.ready(ctx)
+	})
+}
+
+// isVersion waits until the API has the kubelet's version.
+func (p *pivot) isVersion(want string) {
+	p.t.Helper()
+	p.eventually(20*time.Second, "the kubelet is "+want, func(ctx context.Context) error {
+		nc, err := p.Get(ctx)
+		if err == nil && nc.Status.ComponentVersion != want {
+			err = fmt.Errorf("it is %s", nc.Status.ComponentVersion)
+		}
+		return err
 	})
 }
 

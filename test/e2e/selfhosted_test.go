@@ -104,6 +104,7 @@ func selfHostedTakesUp(p *pivot) {
 	p.assign(cm)
 	p.lastKnownGood(30*time.Second, cm)
 	p.isRun(10*time.Second, v1alpha1.RunModeSelfHosted, p.podReady(10*time.Second, versionOne), cm)
+	p.isVersion(versionOne)
 	p.current = cm
 	p.untouched()
 }
@@ -158,6 +159,7 @@ func updateSurges(p *pivot) {
 	p.podsGo(time.Minute, versionOne)
 	p.isRun(30*time.Second, v1alpha1.RunModeSelfHosted, uid, p.current)
 	p.t.Logf("an update: the health endpoint was away for %s", gap().Round(time.Millisecond))
+	p.isVersion(versionTwo)
 	p.bootstrapWaits(20 * time.Second)
 	p.untouched()
 }
@@ -172,6 +174,7 @@ func backByRace(p *pivot) {
 	p.podsGo(time.Minute, versionTwo)
 	p.isRun(30*time.Second, v1alpha1.RunModeSelfHosted, uid, p.current)
 	p.bootstrapWaits(20 * time.Second)
+	p.isVersion(versionOne)
 	won := p.countLog("this agent has the node's lock") - had
 	p.t.Logf("a race, which bootstrap won %d times: the health endpoint was away for %s", won, gap().Round(time.Millisecond))
 	p.untouched()
