@@ -223,7 +223,7 @@ func start(ctx context.Context, o *options, argv []string) error {
 				log.Warn("cannot remove what the agent before has said; status may repeat it", "err", err)
 			}
 		}
-		ao := o.agentOptions(tell, contended.mode, log)
+		ao := o.agentOptions(node, tell, contended.mode, log)
 		ao.Protected = protected
 		return o.serve(ctx, ao, host, node, own, tell, log)
 	})
@@ -249,7 +249,7 @@ func (o *options) refuse(invalid error, k *component.Kubelet) error {
 	return &exit{exitLocalInvalid, fmt.Errorf("%w\nthis is what the node would fall back to: mend it (%s), or see --local-invalid", invalid, o.localFile(k))}
 }
 
-func (o *options) agentOptions(tell teller, mode v1alpha1.RunMode, log *slog.Logger) agent.Options {
+func (o *options) agentOptions(node string, tell teller, mode v1alpha1.RunMode, log *slog.Logger) agent.Options {
 	bootID, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		log.Warn("cannot tell one boot from another", "err", err)
@@ -261,7 +261,7 @@ func (o *options) agentOptions(tell teller, mode v1alpha1.RunMode, log *slog.Log
 		},
 		APILoss: o.apiLoss, SyncTimeout: o.syncTimeout, StopGrace: o.stopGrace, AgentVersion: version,
 		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: mode, BootID: strings.TrimSpace(string(bootID)),
-		Log: log, Init: tell, ShuttingDown: supervisor.ShuttingDown, Metrics: agent.NewMetrics(),
+		Log: log, Init: tell, ShuttingDown: supervisor.ShuttingDown, Metrics: agent.NewMetrics(node, version),
 	}
 	if o.dynamicConfigDir != "" {
 		out.Record = func(about []byte) error {
