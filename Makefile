@@ -83,11 +83,22 @@ deps:
 	    echo "could not install $${missing[*]}: what needs a real node will be skipped"; \
 	fi
 
+# Of Prometheus only its programs are wanted, to test the alerts with: to install the package would start a server.
+PROMETHEUS := bin/prometheus
+.PHONY: prometheus
+prometheus:
+	@if command -v promtool >/dev/null && command -v prometheus >/dev/null || [ -x $(PROMETHEUS)/promtool ]; then exit 0; fi; \
+	rm -rf $(PROMETHEUS).new; mkdir -p $(PROMETHEUS).new; cd $(PROMETHEUS).new; echo "unpacking prometheus"; \
+	if { apt-get download -qq prometheus || { $(SUDO) apt-get update -qq && apt-get download -qq prometheus; }; } >/dev/null 2>&1 && \
+	  dpkg-deb -x prometheus_*.deb . && mv usr/bin/prometheus usr/bin/promtool . && rm -rf usr etc lib var *.deb; then \
+	  cd $(CURDIR) && mv $(PROMETHEUS).new $(PROMETHEUS); \
+	else cd $(CURDIR) && rm -rf $(PROMETHEUS).new; echo "cannot get prometheus: what tests alerts will be skipped"; fi
+
 demo: tools deps build ## show a node and a fleet being changed, broken and rolled back (KEEP=1 keeps the node running)
 	@go build -o bin/demo ./test/demo
 	@exec $(SUDO) bin/demo $(if $(KEEP),-keep)
 
-test: tools kubelets deps build ## set everything up and pass every test
+test: tools kubelets deps prometheus build ## set everything up and pass every test
 	@if [ "$$(id -u)" != 0 ] && [ -z "$(SUDO)" ]; then \
 	  echo "SKIPPED, for lack of root: every test that needs a real node"; fi
 	@go vet ./...
@@ -110,10 +121,11 @@ lint: tools ## gofmt, go vet, staticcheck
 	go vet ./...
 	$(TOOLS)/staticcheck ./...
 
-generate: tools ## generate CRDs, deep copies and the API reference from the API types
+generate: tools ## generate CRDs, deep copies and the API reference from the API types, and the PrometheusRule from the rules
 	$(TOOLS)/controller-gen object paths=./api/... crd paths=./api/... output:crd:dir=config/api/crd
 	$(TOOLS)/crd-ref-docs --source-path=api/v1alpha1 --config=tools/docs/config.yaml --templates-dir=tools/docs/templates \
 	  --renderer=markdown --output-path=docs/api.md --log-level=ERROR
+	go generate ./test/monitoring
 
 clean: ## remove what was built (the Go caches stay)
 	$(AS_ROOT) rm -rf bin dist

@@ -82,3 +82,12 @@ const (
 	// one all the same instead of stopping. False.
 	ReasonLocalInvalid = "LocalInvalid"
 )
+
+// ConfigOKReasons are all reasons of ConfigOK in NodeConfig.status.
+var ConfigOKReasons = []string{
+	ReasonAllChecksPassed, ReasonLocalInit, ReasonLocalDefault,
+	ReasonSyncFailed, ReasonObjectChanged, ReasonCouldNotValidate, ReasonInconclusive,
+	ReasonValidationFailed, ReasonWouldEvictPods, ReasonNeedsDrain, ReasonProtectedFields,
+	ReasonCrashLooped, ReasonNotHealthy, ReasonNotReady, ReasonWorkloadHarmed, ReasonLostAPI,
+	ReasonRevoked, ReasonDeadEnd, ReasonLocalInvalid,
+}

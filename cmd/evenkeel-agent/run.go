@@ -222,7 +222,7 @@ func start(ctx context.Context, o *options, argv []string) error {
 			return err
 		}
 	}
-	ao := o.agentOptions(tell, contended.mode, log)
+	ao := o.agentOptions(node, tell, contended.mode, log)
 	ao.Protected = protected
 	ended := func(err error) error { return err }
 	if contended.mode == v1alpha1.RunModeSelfHosted {
@@ -266,7 +266,7 @@ func (o *options) refuse(invalid error, k *component.Kubelet) error {
 	return &exit{exitLocalInvalid, fmt.Errorf("%w\nthis is what the node would fall back to: mend it (%s), or see --local-invalid", invalid, o.localFile(k))}
 }
 
-func (o *options) agentOptions(tell teller, mode v1alpha1.RunMode, log *slog.Logger) agent.Options {
+func (o *options) agentOptions(node string, tell teller, mode v1alpha1.RunMode, log *slog.Logger) agent.Options {
 	bootID, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		log.Warn("cannot tell one boot from another", "err", err)
@@ -278,7 +278,7 @@ func (o *options) agentOptions(tell teller, mode v1alpha1.RunMode, log *slog.Log
 		},
 		APILoss: o.apiLoss, SyncTimeout: o.syncTimeout, StopGrace: o.stopGrace, AgentVersion: version,
 		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: mode, BootID: strings.TrimSpace(string(bootID)),
-		Log: log, Init: tell, ShuttingDown: supervisor.ShuttingDown, Metrics: agent.NewMetrics(),
+		Log: log, Init: tell, ShuttingDown: supervisor.ShuttingDown, Metrics: agent.NewMetrics(node, version),
 	}
 	if o.dynamicConfigDir != "" {
 		out.Record = func(about []byte) error {

@@ -122,7 +122,7 @@ func run(ctx context.Context, o *options) error {
 	ctrllog.SetLogger(libraries)
 	klog.SetLogger(libraries)
 	c, err := controller.New(config, controller.Options{
-		Namespace: o.namespace, NodeName: o.nodeName, Writers: o.writers,
+		Namespace: o.namespace, NodeName: o.nodeName, Version: version, Writers: o.writers,
 		Times:          controller.Times{Agent: o.agentTimeout, NotReady: o.notReadyGrace},
 		LeaderElection: o.leaderElect, LeaseDuration: o.leaseDuration,
 		MetricsAddress: o.metricsAddress, ProbeAddress: o.probeAddress,

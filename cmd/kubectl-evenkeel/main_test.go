@@ -91,6 +91,7 @@ func TestCommandLine(t *testing.T) {
 			"status":      status,
 			"as":          as,
 			"bare":        bare,
+			"own":         own,
 			"expect":      expect,
 			"down":        func(ts *testscript.TestScript, _ bool, _ []string) { ts.Check(cluster.StopAPIServer()) },
 			"up": func(ts *testscript.TestScript, _ bool, _ []string) {
@@ -169,6 +170,23 @@ func as(ts *testscript.TestScript, neg bool, args []string) {
 	path, err := cluster.ClientKubeconfig(args[0])
 	ts.Check(err)
 	ts.Setenv("KUBECONFIG", path)
+}
+
+// own: goes on with a cluster that is this script's alone, with evenkeel's API. $CONFIG is where its manifests are, and
+// $NOBODY the kubeconfig of a user without any rights.
+func own(ts *testscript.TestScript, _ bool, _ []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c, err := localcluster.Start(ctx, localcluster.Options{})
+	ts.Check(err)
+	ts.Defer(func() { ts.Check(c.Stop()) })
+	nobody, err := c.ClientKubeconfig("nobody")
+	ts.Check(err)
+	manifests, err := filepath.Abs("../../config")
+	ts.Check(err)
+	ts.Setenv("KUBECONFIG", c.AdminKubeconfig())
+	ts.Setenv("NOBODY", nobody)
+	ts.Setenv("CONFIG", manifests)
 }
 
 // bare: goes on with a cluster that has nothing of evenkeel.

@@ -22,15 +22,18 @@ type Metrics struct {
 	validations                     *prometheus.CounterVec
 	validation, change              prometheus.Histogram
 	trialHealthy, trialDuration     prometheus.Gauge
-	restartsInTrial                 prometheus.Gauge
+	trialStart, restartsInTrial     prometheus.Gauge
+	kubeletHealthy                  prometheus.Gauge
+	node                            string
+	info, condition                 *prometheus.GaugeVec
 }
 
 // sourceLabels are the labels that the kubelet's own metrics of the same
 // meaning had until dynamic configuration was removed from it.
 var sourceLabels = []string{"node_config_source", "node_config_uid", "node_config_resource_version", "node_config_kubelet_key"}
 
-// NewMetrics returns the metrics of one agent, in a registry of their own.
-func NewMetrics() *Metrics {
+// NewMetrics returns the metrics of the agent of a node, in a registry of their own.
+func NewMetrics(node, version string) *Metrics {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "evenkeel_" + name, Help: help})
 	}
@@ -39,6 +42,9 @@ func NewMetrics() *Metrics {
 	}
 	counter := func(name, help, label string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "evenkeel_" + name, Help: help}, []string{label})
+	}
+	labeled := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "evenkeel_" + name, Help: help}, labels)
 	}
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "evenkeel_" + name, Help: help, Buckets: buckets})
@@ -56,10 +62,17 @@ func NewMetrics() *Metrics {
 		change:          histogram("change_duration_seconds", "From seeing an assignment to the kubelet healthy with it.", []float64{.5, 1, 1.5, 2, 3, 5, 10, 30, 120}),
 		trialHealthy:    gauge("trial_healthy_seconds", "How long the kubelet was observed healthy in the trial that is going on; 0 if none is."),
 		trialDuration:   gauge("trial_duration_seconds", "How long it must be; 0 if no trial is going on."),
+		trialStart:      gauge("trial_start_time_seconds", "When the trial that is going on began, in Unix time; 0 if none is."),
 		restartsInTrial: gauge("trial_restarts", "Unexpected restarts in the trial that is going on."),
+		kubeletHealthy:  gauge("kubelet_healthy", "1 if a kubelet runs and is healthy, else 0."),
+		node:            node,
+		info:            labeled("node_info", "Which node this is, and how its agent works. Always 1.", "node", "run_mode", "remote_config", "kubelet_version"),
+		condition:       labeled("node_config_condition", "How ConfigOK is, and which rollout assigned what is assigned. Always 1.", "node", "status", "reason", "rollout"),
 	}
+	build := labeled("build_info", "Which program of evenkeel this is. Always 1.", "program", "version")
+	build.WithLabelValues("evenkeel-agent", version).Set(1)
 	m.registry.MustRegister(m.assigned, m.active, m.lastKnownGood, m.failing, m.restarts, m.rollbacks, m.validations,
-		m.validation, m.change, m.trialHealthy, m.trialDuration, m.restartsInTrial)
+		m.validation, m.change, m.trialHealthy, m.trialDuration, m.trialStart, m.restartsInTrial, m.kubeletHealthy, m.info, m.condition, build)
 	for vec, labels := range map[*prometheus.CounterVec][]string{ // from 0, so that the first one counts as an increase
 		m.restarts:    {string(trial.CauseBoot), string(trial.CauseChange), string(trial.CauseCrash), string(trial.CauseRollback), string(trial.CauseResume)},
 		m.rollbacks:   {string(trial.CrashLooped), string(trial.NotHealthy), string(trial.NotReady), string(trial.WorkloadHarmed), string(trial.LostAPI)},
@@ -88,9 +101,17 @@ func (m *Metrics) validated(v component.Verdict, took time.Duration) {
 
 func (m *Metrics) rolledBack(f trial.Failure) { m.rollbacks.WithLabelValues(string(f)).Inc() }
 
+// health says how the kubelet is.
+func (m *Metrics) health(healthy bool) {
+	m.kubeletHealthy.Set(0)
+	if healthy {
+		m.kubeletHealthy.Set(1)
+	}
+}
+
 // status sets the gauges; object says which version of its object a configuration
 // was read from, and which key.
-func (m *Metrics) status(st trial.Status, object func(trial.Config) (resourceVersion, key string)) {
+func (m *Metrics) status(st trial.Status, f facts, object func(trial.Config) (resourceVersion, key string)) {
 	set := func(g *prometheus.GaugeVec, c *trial.Config) {
 		g.Reset()
 		switch {
@@ -114,9 +135,19 @@ func (m *Metrics) status(st trial.Status, object func(trial.Config) (resourceVer
 	if st.Condition.Status != "True" {
 		m.failing.Set(1)
 	}
+	rollout := ""
+	if st.Assigned != nil {
+		rollout = st.Assigned.Rollout.Name
+	}
+	m.condition.Reset()
+	m.condition.WithLabelValues(m.node, st.Condition.Status, st.Condition.Reason, rollout).Set(1)
+	m.info.Reset()
+	m.info.WithLabelValues(m.node, string(f.runMode), string(f.remote), f.componentVersion).Set(1)
+	m.trialStart.Set(0)
 	var p trial.Progress
 	if st.Trial != nil {
 		p = *st.Trial
+		m.trialStart.Set(float64(p.StartTime.Unix()))
 	}
 	m.trialHealthy.Set(p.Healthy.Seconds())
 	m.trialDuration.Set(p.Duration.Seconds())

@@ -16,6 +16,7 @@ import (
 // happened tells what has just happened.
 func (a *Agent) happened(d trial.Decision, o trial.Observed) {
 	a.page.decided(o.Now, o.Child.Healthy)
+	a.o.Metrics.health(o.Child.Healthy)
 	for _, e := range d.Events {
 		a.tell(e)
 		if e.Failure != "" {
@@ -69,7 +70,7 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 			Condition: source.NodeCondition{Status: metav1.ConditionStatus(st.Condition.Status), Reason: st.Condition.Cause, Message: st.Condition.Message},
 		})
 	}
-	a.o.Metrics.status(st, a.object)
+	a.o.Metrics.status(st, f, a.object)
 	if st.Condition != a.condition {
 		if slices.Contains(refusals, st.Condition.Reason) {
 			a.tell(trial.Event{Warning: true, Reason: "ConfigRefused", Message: st.Condition.Cause})

@@ -88,7 +88,7 @@ Exit codes:
   2  the rollout is halted, rolled back, invalid or stuck; of "upgrade": something has to be migrated by hand
   3  --timeout is over
   4  the rollout waits for somebody to approve ("rollout promote")
-"config validate" has codes of its own.
+"config validate" and "doctor" have codes of their own.
 
 kubectl's flags for the connection work here too: --server, --token, --as, --request-timeout and the others.
 Output has colors on a terminal only, and none if NO_COLOR is set.`,
@@ -114,7 +114,7 @@ Output has colors on a terminal only, and none if NO_COLOR is set.`,
 	a.config.AddFlags(connection)
 	connection.VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "kubeconfig" && f.Name != "context" })
 	root.PersistentFlags().AddFlagSet(connection)
-	root.AddCommand(a.rolloutCommand(), a.pushCommand(), a.nodesCommand(), a.nodeCommand(), a.configCommand(), a.upgradeCommand())
+	root.AddCommand(a.rolloutCommand(), a.pushCommand(), a.nodesCommand(), a.nodeCommand(), a.doctorCommand(), a.configCommand(), a.upgradeCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

@@ -33,6 +33,7 @@ import (
 type Options struct {
 	Namespace string // of revisions and of the lease; empty: evenkeel-system
 	NodeName  string // of the node that the controller runs on: it goes last
+	Version   string // of the controller
 	Times     Times  // zero: DefaultTimes
 	Writers   int    // parallel writes; 0: DefaultWriters
 	Tick      time.Duration
@@ -85,7 +86,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	}
 	c.blind, c.failing = c.newProblems("cannot see"), c.newProblems("cannot write")
 	var err error
-	if c.metrics, err = newMeters(o.Registry); err != nil {
+	if c.metrics, err = newMeters(o.Registry, o.Version, newCensus(c.fleet, c.blind, c.failing)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	scheme := runtime.NewScheme()

@@ -16,8 +16,8 @@ type meters struct {
 	plan, pass           prometheus.Histogram
 }
 
-// newMeters makes the metrics and registers them.
-func newMeters(registry prometheus.Registerer) (*meters, error) {
+// newMeters makes the metrics of a controller of a version and registers them.
+func newMeters(registry prometheus.Registerer, version string, others ...prometheus.Collector) (*meters, error) {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
@@ -34,8 +34,17 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 		plan: histogram("evenkeel_controller_plan_duration_seconds", "How long it took to decide what one rollout does next."),
 		pass: histogram("evenkeel_controller_pass_duration_seconds", "How long it took to look at one rollout, writes included."),
 	}
+	for object, results := range map[string][]string{ // from 0, so that the first one counts as an increase
+		"nodeconfig": {"ok", "conflict", "error", "unknown"}, "rollout": {"ok", "conflict", "error"}, "revision": {"ok", "error"},
+	} {
+		for _, result := range results {
+			m.writes.WithLabelValues(object, result)
+		}
+	}
+	build := gauge("evenkeel_build_info", "Which program of evenkeel this is. Always 1.", "program", "version")
+	build.WithLabelValues("evenkeel-controller", version).Set(1)
 	var errs []error
-	for _, c := range []prometheus.Collector{m.nodes, m.phase, m.halted, m.writes, m.plan, m.pass} {
+	for _, c := range append(others, m.nodes, m.phase, m.halted, m.writes, m.plan, m.pass, build) {
 		errs = append(errs, registry.Register(c))
 	}
 	return m, errors.Join(errs...)

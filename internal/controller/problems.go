@@ -44,6 +44,13 @@ func (p *problems) all() error {
 	return errors.Join(errs...)
 }
 
+// count returns how many things are wrong.
+func (p *problems) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.now)
+}
+
 // unknownField tells whether the API server refuses a field that its CRD does not have. Writes ask it to: what it dropped
 // silently would be half an assignment.
 func unknownField(err error) bool {

@@ -46,6 +46,8 @@ type Options struct {
 	Version     string // of the agents
 	Log         *slog.Logger
 	AgentLog    *slog.Logger // of the agents; nil: discarded
+	// Metrics returns those of a node's agent; nil: all agents have the same ones, and nobody looks at them.
+	Metrics func(node string) *agent.Metrics
 }
 
 // Fleet is a running fleet. Its methods may be called concurrently.
@@ -58,8 +60,7 @@ type Fleet struct {
 	cancel context.CancelFunc
 	all    sync.WaitGroup // of what is done in the background
 
-	// Of all agents: thousands of each would be large.
-	metrics   *agent.Metrics // nobody looks at them
+	// Of all agents: thousands of it would be large.
 	protected payload.Protection
 
 	mu      sync.Mutex
@@ -81,7 +82,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 		}
 	}
 	o = o.withDefaults()
-	f := &Fleet{o: o, metrics: agent.NewMetrics(), protected: payload.DefaultProtection(), nodes: map[string]*node{}, made: map[string]bool{}}
+	f := &Fleet{o: o, protected: payload.DefaultProtection(), nodes: map[string]*node{}, made: map[string]bool{}}
 	var err error
 	if f.api, err = newAPI(o.Config); err != nil {
 		return nil, err
@@ -113,6 +114,10 @@ func (o Options) withDefaults() Options {
 	}
 	if o.AgentLog == nil {
 		o.AgentLog = slog.New(slog.DiscardHandler)
+	}
+	if o.Metrics == nil {
+		shared := agent.NewMetrics("", o.Version) // thousands of them would be large
+		o.Metrics = func(string) *agent.Metrics { return shared }
 	}
 	for _, d := range []*time.Duration{&o.Limits.TrialDuration, &o.Limits.HealthTimeout, &o.Limits.ReadyTimeout} {
 		if *d == 0 {

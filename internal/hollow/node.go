@@ -117,7 +117,7 @@ func (n *node) options(log *slog.Logger) agent.Options {
 	o := n.fleet.o
 	return agent.Options{
 		Limits: o.Limits, APILoss: "off", SyncTimeout: patience, StopGrace: time.Second, AgentVersion: o.Version,
-		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost, BootID: "hollow", Log: log, Metrics: n.fleet.metrics, Init: noInit{},
+		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost, BootID: "hollow", Log: log, Metrics: o.Metrics(n.name), Init: noInit{},
 		Protected: n.fleet.protected,
 		OpenStore: func(version string) (agent.Store, error) {
 			return checkpoint.Open(atomicfile.OS{}, n.dir, version, log)

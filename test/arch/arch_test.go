@@ -22,10 +22,10 @@ const module = "github.com/evenkeel/evenkeel/"
 // floors is the house of docs/design.md: what is on a floor imports what is
 // below it, and nothing beside it.
 var floors = [][]string{
-	0: {"api", "internal/trial", "internal/rollout"},
+	0: {"api", "config", "internal/trial", "internal/rollout"},
 	1: {"internal/payload", "internal/atomicfile"},
 	2: {"internal/source", "internal/checkpoint", "internal/component", "internal/supervisor", "internal/lockfile", "internal/hostns"},
-	3: {"internal/dashboard", "internal/agent", "internal/controller", "internal/componentconfig", "internal/install"},
+	3: {"internal/dashboard", "internal/doctor", "internal/agent", "internal/controller", "internal/componentconfig", "internal/install"},
 	4: {"internal/cli", "internal/hollow"},
 	5: {"cmd"},
 }

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/controller"
+	"github.com/evenkeel/evenkeel/internal/doctor"
+)
+
+// givenLease creates the controller's lease, last renewed an hour ago.
+func givenLease(t *testing.T, c client.Client, holder string, seconds int32) *coordinationv1.Lease {
+	t.Helper()
+	renewed := metav1.NewMicroTime(time.Now().Add(-time.Hour))
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: controller.DefaultNamespace, Name: controller.LeaseName},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &renewed, LeaseDurationSeconds: &seconds},
+	}
+	if err := c.Create(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Delete(context.Background(), lease); err != nil {
+			t.Error(err)
+		}
+	})
+	return lease
+}
+
+// diagnose runs doctor, which must end with this code, and returns what it found, by check.
+func diagnose(t *testing.T, code int) map[string]doctor.Finding {
+	t.Helper()
+	a := evenkeel(t, "doctor", "-o", "json")
+	if a.code != code || a.err != "" {
+		t.Fatalf("exit %d, want %d: %s%s", a.code, code, a.out, a.err)
+	}
+	var d diagnosis
+	if err := json.Unmarshal([]byte(a.out), &d); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]doctor.Finding{}
+	for _, f := range d.Findings {
+		if f.Check != "controller-rights" { // config/controller is not installed here
+			out[f.Check] = f
+		}
+	}
+	return out
+}
+
+func TestDoctorTellsAControllerThatDiedFromAClockThatIsWrong(t *testing.T) {
+	if doctor.LeaseName != controller.LeaseName || v1alpha1.SystemNamespace != controller.DefaultNamespace {
+		t.Fatal("doctor looks for another lease than the controller's")
+	}
+	scheme := admin.Scheme()
+	if err := coordinationv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	lease := givenLease(t, admin, "pod-1_42", 1)
+	if f := diagnose(t, exitHands)["controller"]; f.Severity != doctor.Error || !strings.HasPrefix(f.Wrong, "pod-1_42 has not renewed it since ") {
+		t.Errorf("of a lease that nobody renews: %+v", f)
+	}
+
+	// Somebody renews it whose clock is an hour behind.
+	thirty := int32(30)
+	lease.Spec.LeaseDurationSeconds = &thirty
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			next := metav1.NewMicroTime(lease.Spec.RenewTime.Add(time.Second))
+			lease.Spec.RenewTime = &next
+			err := admin.Update(ctx, lease)
+			select {
+			case <-ctx.Done():
+				ended <- nil
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+			if err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	f, found := diagnose(t, exitHands)["controller"] // its rights are missing
+	if found {
+		t.Errorf("of a controller that works: %+v", f)
+	}
+	cancel()
+	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestDoctorSaysWhichAgentsAreSilentAndWhichConfigMapsWereMadeAnew(t *testing.T) {
+	cm := givenRevision(t, "doctored", 1, "maxPods: 7\n")
+	givenNode(t, "patient-1", "doctored", "")
+	givenConfig(t, "patient-1", byPerson(cm), nil)
+	if f := diagnose(t, exitWell); f["sources"].Nodes != 0 || f["silent"].Nodes != 0 || f["no-agent"].Nodes != 0 {
+		t.Errorf("of a node that is well: %v", f)
+	}
+	givenNode(t, "patient-2", "doctored", "")
+	other := byPerson(cm)
+	other.ConfigMapRef.UID, other.ConfigMapRef.SHA256 = "another", ""
+	givenConfig(t, "patient-2", other, nil)
+	givenNode(t, "patient-3", "doctored", "")
+	found := diagnose(t, exitHands)
+	if f := found["sources"]; f.Nodes != 1 || f.Names[0] != "patient-2" || !strings.Contains(f.Wrong, "was made anew: it has the UID "+string(cm.UID)+", not another") {
+		t.Errorf("of a ConfigMap that was made anew: %+v", f)
+	}
+	if f := found["no-agent"]; f.Severity != doctor.Note || f.Names[0] != "patient-3" {
+		t.Errorf("of a node without an agent: %+v", f)
+	}
+	givenRollout(t, "doctored", "doctored", pods(7), nil)
+	if f := diagnose(t, exitHands)["no-agent"]; f.Severity != doctor.Warning || f.Names[0] != "patient-3" {
+		t.Errorf("of a node without an agent that a rollout selects: %+v", f)
+	}
+}

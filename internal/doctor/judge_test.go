@@ -1,0 +1,257 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func ago(d time.Duration) time.Time { return now.Add(-d) }
+
+// fine is a node of which nothing is to be said, changed.
+func fine(name string, change ...func(*Node)) Node {
+	n := Node{
+		Name: name, Exists: true, Ready: true, Config: true, Reported: true, Agent: "v0.1.0",
+		Status: "True", Reason: v1alpha1.ReasonAllChecksPassed, Message: "using current", Since: ago(time.Hour),
+	}
+	for _, f := range change {
+		f(&n)
+	}
+	return n
+}
+
+func condition(status, reason, message string, since time.Duration) func(*Node) {
+	return func(n *Node) { n.Status, n.Reason, n.Message, n.Since = status, reason, message, ago(since) }
+}
+
+func assigned(uid string) func(*Node) {
+	return func(n *Node) {
+		n.Source = &v1alpha1.ConfigMapReference{Namespace: "evenkeel-system", Name: "workers-1", UID: types.UID(uid)}
+	}
+}
+
+func rollout(name string, phase v1alpha1.RolloutPhase, message string, conditions ...metav1.Condition) v1alpha1.NodeConfigRollout {
+	return v1alpha1.NodeConfigRollout{
+		ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(ago(time.Hour))},
+		Status:     v1alpha1.NodeConfigRolloutStatus{Phase: phase, Message: message, Conditions: conditions},
+	}
+}
+
+// well are facts of which nothing is to be said, changed.
+func well(t *testing.T, change func(*Facts)) *Facts {
+	t.Helper()
+	parts, err := Wanted()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range parts {
+		parts[i].Got = parts[i].Want.DeepCopy()
+	}
+	f := &Facts{
+		Now: now, Parts: parts, HasConfig: true, Nodes: []Node{fine("a"), fine("b")},
+		Lease:   Lease{Found: true, Alive: true, Holder: "pod-1", Version: "v0.1.0", Renewed: ago(time.Second)},
+		Sources: map[types.NamespacedName]types.UID{{Namespace: "evenkeel-system", Name: "workers-1"}: "uid-1"},
+		Read:    map[string]bool{"evenkeel-system": true},
+	}
+	if change != nil {
+		change(f)
+	}
+	return f
+}
+
+// part returns the object of a kind and name of an installation.
+func part(f *Facts, kind, name string) *Part {
+	i := slices.IndexFunc(f.Parts, func(p Part) bool { return p.Want.GetKind() == kind && p.Want.GetName() == name })
+	return &f.Parts[i]
+}
+
+func set(o *unstructured.Unstructured, value any, path ...string) {
+	if err := unstructured.SetNestedField(o.Object, value, path...); err != nil {
+		panic(err)
+	}
+}
+
+func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
+	const showWorkers = "kubectl evenkeel rollout status workers"
+	const logs = "kubectl -n evenkeel-system get pods; kubectl -n evenkeel-system logs deployment/evenkeel-controller"
+	nodes := func(all ...Node) func(*Facts) { return func(f *Facts) { f.Nodes = all } }
+	for _, tt := range []struct {
+		name   string
+		change func(*Facts)
+		want   []string // severity check: about: what is wrong -> what to do
+	}{
+		{"all is well", nil, nil},
+		{"nothing is installed", func(f *Facts) {
+			*f = Facts{Now: now, Parts: f.Parts}
+			for i := range f.Parts {
+				if p := &f.Parts[i]; p.Want.GetKind() == "CustomResourceDefinition" {
+					p.Got = nil
+				}
+			}
+		}, []string{
+			"error api: CustomResourceDefinition nodeconfigrollouts.evenkeel.dev: is missing: the API server does not take what this build writes and reads -> kubectl apply -k config/api",
+			"error api: CustomResourceDefinition nodeconfigs.evenkeel.dev: is missing: the API server does not take what this build writes and reads -> kubectl apply -k config/api",
+			"note controller: Lease evenkeel-system/evenkeel-controller: is missing: there is no controller, and no rollout that needs one -> kubectl apply -k config/default if you want rollouts",
+		}},
+		{"a CRD that does not serve the version", func(f *Facts) {
+			set(part(f, "CustomResourceDefinition", "nodeconfigs.evenkeel.dev").Got, []any{map[string]any{"name": "v1alpha1", "served": false}}, "spec", "versions")
+		}, []string{"error api: CustomResourceDefinition nodeconfigs.evenkeel.dev: does not serve v1alpha1: the API server does not take what this build writes and reads -> kubectl apply -k config/api"}},
+		{"an old cluster", func(f *Facts) {
+			p := part(f, "ValidatingAdmissionPolicy", "evenkeel-node")
+			p.Got, p.Unserved = nil, true
+		}, []string{"error api: ValidatingAdmissionPolicy evenkeel-node: the API server does not know admissionregistration.k8s.io/v1: nothing keeps a node from writing what is another node's -> upgrade Kubernetes"}},
+		{"a policy that ignores its failures", func(f *Facts) {
+			set(part(f, "ValidatingAdmissionPolicy", "evenkeel-node").Got, "Ignore", "spec", "failurePolicy")
+		}, []string{"error api: ValidatingAdmissionPolicy evenkeel-node: its spec.failurePolicy is not what this build expects: nothing keeps a node from writing what is another node's -> kubectl apply -k config/api"}},
+		{"what the API server adds is nothing", func(f *Facts) {
+			set(part(f, "ValidatingAdmissionPolicyBinding", "evenkeel-node").Got, "Equivalent", "spec", "matchPolicy")
+		}, nil},
+		{"a binding that binds somebody else", func(f *Facts) {
+			set(part(f, "ClusterRoleBinding", "evenkeel-node").Got, []any{map[string]any{"kind": "User", "name": "me", "apiGroup": "rbac.authorization.k8s.io"}}, "subjects")
+		}, []string{"error api: ClusterRoleBinding evenkeel-node: does not bind Group system:nodes: agents cannot read what is assigned, or not report -> kubectl apply -k config/api"}},
+		{"a role with a star", func(f *Facts) {
+			set(part(f, "ClusterRole", "evenkeel-node").Got, []any{map[string]any{"apiGroups": []any{"*"}, "resources": []any{"*"}, "verbs": []any{"*"}}}, "rules")
+		}, nil},
+		{"a role for one object only", func(f *Facts) {
+			set(part(f, "Role", "evenkeel-node").Got, []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"configmaps"}, "resourceNames": []any{"one"}, "verbs": []any{"get", "list", "watch"}}}, "rules")
+		}, []string{"error api: Role evenkeel-system/evenkeel-node: does not give get, list, watch of configmaps: agents cannot read what is assigned, or not report -> kubectl apply -k config/api"}},
+		{"people's roles are people's", func(f *Facts) { part(f, "ClusterRole", "evenkeel-view").Got = nil },
+			[]string{"note api: ClusterRole evenkeel-view: is missing: people cannot be given the right to look or to roll out by it -> kubectl apply -k config/api"}},
+		{"a controller without a right", func(f *Facts) { part(f, "ClusterRoleBinding", "evenkeel-controller").Got = nil },
+			[]string{"error controller-rights: ClusterRoleBinding evenkeel-controller: is missing: the controller lacks a right that it uses -> kubectl apply -k config/default"}},
+		{"a flow schema", func(f *Facts) { part(f, "FlowSchema", "evenkeel-controller").Got = nil },
+			[]string{"warning controller-rights: FlowSchema evenkeel-controller: is missing: under load the controller waits behind all others -> kubectl apply -k config/default"}},
+		{"rollouts, and nobody who has ever rolled out", func(f *Facts) {
+			f.Lease, f.Rollouts = Lease{}, []v1alpha1.NodeConfigRollout{rollout("workers", "", "")}
+		}, []string{"error controller: Lease evenkeel-system/evenkeel-controller: is missing: no controller has ever led, or it runs with --leader-elect=false; without one no rollout moves, and none is stopped -> " + logs}},
+		{"a controller that has stopped", func(f *Facts) { f.Lease.Alive, f.Lease.Holder = false, "" },
+			[]string{"error controller: Lease evenkeel-system/evenkeel-controller: nobody holds it: no controller runs; no rollout moves, and none is stopped -> " + logs}},
+		{"a controller that has died", func(f *Facts) { f.Lease.Alive, f.Lease.Renewed = false, ago(12*time.Minute) },
+			[]string{"error controller: Lease evenkeel-system/evenkeel-controller: pod-1 has not renewed it since 2026-01-02T02:52:05Z: no rollout moves, and none is stopped -> " + logs}},
+		{"a lease that may not be read", func(f *Facts) {
+			f.Lease, f.Denied = Lease{Denied: true}, []Denied{{"the Lease", "forbidden"}}
+		}, []string{"unknown rights: the Lease: you may not look at it: forbidden -> ask an administrator, who may look at everything here; evenkeel-operator gives the rights for nodes and rollouts"}},
+		{"a part that may not be read", func(f *Facts) {
+			p := part(f, "ClusterRole", "evenkeel-node")
+			p.Got, p.Denied = nil, true
+		}, nil},
+
+		{"a dead end", nodes(fine("a"), fine("b", condition("False", "DeadEnd", "using current\n(init)", time.Minute))),
+			[]string{"error dead-end: node b: what runs keeps failing, and there is nothing to fall back to (DeadEnd): using current (init) -> kubectl evenkeel node b; journalctl -u kubelet there"}},
+		{"failed trials, by reason, the most first", nodes(
+			fine("a", condition("False", "NotReady", "x", 0)), fine("b", condition("False", "CrashLooped", "crash-looped", 0)), fine("c", condition("False", "CrashLooped", "y", 0)),
+		), []string{
+			"warning fallen-back: 2 nodes (b, c): went back to last-known-good (CrashLooped): crash-looped -> kubectl evenkeel node b; push a fixed configuration, or mend the node and retry",
+			"warning fallen-back: node a: went back to last-known-good (NotReady): x -> kubectl evenkeel node a; push a fixed configuration, or mend the node and retry",
+		}},
+		{"refused", nodes(fine("a", condition("False", "NeedsDrain", "cpu manager", time.Hour))),
+			[]string{"warning refused: node a: does not take what is assigned, and runs on as before (NeedsDrain): cpu manager -> kubectl evenkeel node a; it says what would help"}},
+		{"unclear for long", nodes(fine("a", condition("Unknown", "SyncFailed", "not found", 6*time.Minute))),
+			[]string{"warning unclear: node a: cannot tell what it is to run, or whether that is valid (SyncFailed): not found -> kubectl evenkeel node a; mend what it names"}},
+		{"unclear for a moment", nodes(fine("a", condition("Unknown", "SyncFailed", "not found", 4*time.Minute))), nil},
+		{"a trial that does not end", nodes(fine("a", func(n *Node) { n.TrialStart, n.TrialDuration = ago(71*time.Minute), 10*time.Minute })),
+			[]string{"warning trial: node a: its trial should have ended an hour ago -> look for what comes and goes there: the API, the container runtime, the kubelet's health"}},
+		{"a long trial", nodes(fine("a", func(n *Node) { n.TrialStart, n.TrialDuration = ago(71*time.Minute), time.Hour })), nil},
+		{"a silent agent", nodes(fine("a", func(n *Node) { n.Unanswered = ago(2 * time.Minute) })),
+			[]string{"warning silent: node a: the Node is Ready, but its agent has not answered the newest spec of its NodeConfig -> systemctl status kubelet there; docs/troubleshooting.md, The agent does not start"}},
+		{"an agent that has just been asked", nodes(fine("a", func(n *Node) { n.Unanswered = ago(30 * time.Second) })), nil},
+		{"a node that is down", nodes(fine("a", func(n *Node) { n.Unanswered, n.Ready = ago(time.Hour), false })), nil},
+		{"nodes without an agent", nodes(Node{Name: "a", Exists: true, Selected: true}, Node{Name: "b", Exists: true, Config: true}, fine("c")), []string{
+			"warning no-agent: node a: a rollout selects it, but no agent has ever reported -> install evenkeel-agent there, or keep the rollout off it",
+			"note no-agent: node b: no agent has ever reported, and no rollout wants one -> ",
+		}},
+		{"NodeConfigs that may not be read", func(f *Facts) { f.HasConfig, f.Nodes = false, []Node{{Name: "a", Exists: true, Selected: true}} }, nil},
+		{"a ConfigMap that is there", nodes(fine("a", assigned("uid-1"))), nil},
+		{"a ConfigMap that was made anew", nodes(fine("a", assigned("uid-0")), fine("b", assigned("uid-0")), fine("c", assigned("uid-0")), fine("d", assigned("uid-0"))),
+			[]string{"warning sources: 4 nodes (a, b, c, ...): ConfigMap evenkeel-system/workers-1, which is assigned, was made anew: it has the UID uid-1, not uid-0; who has it runs on from the checkpoint, nobody else can get it -> push again, or assign a ConfigMap that there is"}},
+		{"a ConfigMap that is gone", func(f *Facts) { clear(f.Sources); f.Nodes = []Node{fine("a", assigned("uid-1"))} },
+			[]string{"warning sources: node a: ConfigMap evenkeel-system/workers-1 (UID: uid-1), which is assigned, is gone; who has it runs on from the checkpoint, nobody else can get it -> push again, or assign a ConfigMap that there is"}},
+		{"ConfigMaps that may not be read", func(f *Facts) { clear(f.Sources); clear(f.Read); f.Nodes = []Node{fine("a", assigned("uid-1"))} }, nil},
+		{"rollouts", func(f *Facts) {
+			degraded := metav1.Condition{Type: "Degraded", Status: "True", Reason: "NodesFailed", Message: "1 node failed"}
+			f.Rollouts = []v1alpha1.NodeConfigRollout{
+				rollout("a", v1alpha1.RolloutComplete, "done"), rollout("b", v1alpha1.RolloutProgressing, "on its way"),
+				rollout("workers", v1alpha1.RolloutHalted, "revision 2 was stopped", degraded),
+				rollout("workers", v1alpha1.RolloutComplete, "done", degraded),
+				rollout("workers", v1alpha1.RolloutAwaitingApproval, "step 1"),
+				rollout("workers", "", ""),
+			}
+		}, []string{
+			"warning rollouts: NodeConfigRollout workers: is Halted: revision 2 was stopped -> " + showWorkers,
+			"warning rollouts: NodeConfigRollout workers: is degraded (NodesFailed): 1 node failed -> " + showWorkers,
+			"warning rollouts: NodeConfigRollout workers: the controller has not looked at it: see its log -> " + showWorkers,
+			"note rollouts: NodeConfigRollout workers: is AwaitingApproval: step 1 -> " + showWorkers,
+		}},
+		{"agents of several versions", nodes(fine("a"), fine("b", func(n *Node) { n.Agent = "v0.0.9" }), fine("c")),
+			[]string{"note versions: node b: runs another version of the agent than most: v0.1.0 on 2, v0.0.9 on 1 -> kubectl evenkeel nodes -o wide shows which; upgrade them if no upgrade is going on"}},
+		{"a controller of another version", func(f *Facts) { f.Lease.Version = "v0.2.0" },
+			[]string{"note versions: the controller: is v0.2.0, the agents are v0.1.0 -> upgrade the older ones"}},
+		{"a NodeConfig that is left over", nodes(fine("a", func(n *Node) { n.Exists, n.Since = false, ago(48*time.Hour) })),
+			[]string{"note left-over: node a: there is a NodeConfig, and no Node of this name -> kubectl delete nodeconfig NAME, if it will not come back"}},
+		{"a node that has just left", nodes(fine("a", func(n *Node) { n.Exists = false })), nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var got []string
+			for _, f := range Judge(well(t, tt.change)) {
+				got = append(got, fmt.Sprintf("%s %s: %s: %s -> %s", f.Severity, f.Check, f.About(), strings.Join(strings.Fields(f.Wrong), " "), f.Do))
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
+			}
+		})
+	}
+}
+
+func TestAnOlderOrNewerCRDIsToldByItsFieldsAndRules(t *testing.T) {
+	crd := func(schema map[string]any) map[string]any {
+		return map[string]any{"spec": map[string]any{"versions": []any{map[string]any{"name": "v1alpha1", "served": true, "schema": map[string]any{"openAPIV3Schema": schema}}}}}
+	}
+	fields := func(names ...string) map[string]any {
+		out := map[string]any{}
+		for _, n := range names {
+			out[n] = map[string]any{"type": "string"}
+		}
+		return map[string]any{"properties": out}
+	}
+	deep := map[string]any{"properties": map[string]any{"list": map[string]any{"items": fields("a", "b")}, "map": map[string]any{"additionalProperties": fields("c")}}}
+	rule := func(text string) map[string]any {
+		return map[string]any{"x-kubernetes-validations": []any{map[string]any{"rule": text, "message": "x"}}, "properties": map[string]any{}}
+	}
+	for _, tt := range []struct {
+		name        string
+		want, got   map[string]any
+		lacks, more string
+	}{
+		{"the same", deep, deep, "", ""},
+		{"a field less", fields("a", "b"), fields("a"), "is older than this build: it lacks b", ""},
+		{"a field more", fields("a"), fields("a", "b"), "", "b"},
+		{"what is below it goes without saying", deep, fields("map"), "is older than this build: it lacks list; is older than this build: it lacks map.c", ""},
+		{"a rule less", rule("a  ==\n b"), fields(), `is older than this build: it lacks the rule "a == b" of the whole`, ""},
+		{"a rule more is its own affair", fields(), rule("a"), "", ""},
+	} {
+		lacks, more := compareCRDs(crd(tt.want), crd(tt.got))
+		if strings.Join(lacks, "; ") != tt.lacks || strings.Join(more, "; ") != tt.more {
+			t.Errorf("%s: lacks %q, more %q", tt.name, lacks, more)
+		}
+	}
+}
+
+func TestEveryCheckSaysWhy(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range checks {
+		if c.name == "" || c.why == "" || seen[c.name] {
+			t.Errorf("check %q: %q", c.name, c.why)
+		}
+		seen[c.name] = true
+	}
+}

@@ -1,0 +1,279 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+const (
+	applyAPI = "kubectl apply -k config/api"
+	applyAll = "kubectl apply -k config/default"
+)
+
+// nameOf is an object by its kind and name.
+func nameOf(o *unstructured.Unstructured) string {
+	if o.GetNamespace() == "" {
+		return o.GetKind() + " " + o.GetName()
+	}
+	return fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName())
+}
+
+// without is what is not so as long as a part is missing, or is not what it should be.
+func without(p *Part) string {
+	kind, name := p.Want.GetKind(), p.Want.GetName()
+	switch {
+	case kind == "CustomResourceDefinition":
+		return "the API server does not take what this build writes and reads"
+	case strings.HasPrefix(kind, "ValidatingAdmissionPolicy") && name == "evenkeel-node":
+		return "nothing keeps a node from writing what is another node's"
+	case strings.HasPrefix(kind, "ValidatingAdmissionPolicy"):
+		return "a rollout with a mistake is not refused when it is written"
+	case kind == "Namespace":
+		return "revisions and the controller have no place"
+	case name == "evenkeel-node":
+		return "agents cannot read what is assigned, or not report"
+	case name == "evenkeel-view", name == "evenkeel-operator":
+		return "people cannot be given the right to look or to roll out by it"
+	case kind == "FlowSchema":
+		return "under load the controller waits behind all others"
+	}
+	return "the controller lacks a right that it uses"
+}
+
+// api judges CRDs, admission policies and the rights of nodes and people.
+func api(f *Facts) []Finding { return ofParts(f, "api", applyAPI) }
+
+// controllerRights judges the rights of the controller, where one is wanted.
+func controllerRights(f *Facts) []Finding {
+	wanted := f.Lease.Found || len(f.Rollouts) > 0 || slices.ContainsFunc(f.Parts, func(p Part) bool { return p.Of == "controller" && p.Got != nil })
+	if !wanted {
+		return nil
+	}
+	return ofParts(f, "controller", applyAll)
+}
+
+func ofParts(f *Facts, of, do string) []Finding {
+	var out []Finding
+	for i := range f.Parts {
+		p := &f.Parts[i]
+		if p.Of != of || p.Denied {
+			continue
+		}
+		severity := Error
+		switch name := p.Want.GetName(); {
+		case name == "evenkeel-view", name == "evenkeel-operator":
+			severity = Note
+		case p.Want.GetKind() == "FlowSchema":
+			severity = Warning
+		}
+		say := func(severity Severity, format string, args ...any) {
+			out = append(out, Finding{Severity: severity, Object: nameOf(p.Want), Wrong: fmt.Sprintf(format, args...), Do: do})
+		}
+		switch {
+		case p.Unserved:
+			out = append(out, Finding{Severity: severity, Object: nameOf(p.Want), Do: "upgrade Kubernetes",
+				Wrong: fmt.Sprintf("the API server does not know %s: %s", p.Want.GetAPIVersion(), without(p))})
+		case p.Got == nil:
+			say(severity, "is missing: %s", without(p))
+		default:
+			lacks, more := compare(p.Want, p.Got)
+			if len(lacks) > 0 {
+				say(severity, "%s: %s", some(lacks), without(p))
+			} else if len(more) > 0 {
+				out = append(out, Finding{Severity: Note, Object: nameOf(p.Want),
+					Wrong: "is newer than this kubectl-evenkeel, which does not know " + some(more), Do: "upgrade kubectl-evenkeel"})
+			}
+		}
+	}
+	return out
+}
+
+// some are the first of what is different.
+func some(words []string) string {
+	const most = 3
+	if len(words) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(words[:most], "; "), len(words)-most)
+	}
+	return strings.Join(words, "; ")
+}
+
+// compare says what an object lacks of what is wanted, and what of a CRD it has beyond that.
+func compare(want, got *unstructured.Unstructured) (lacks, more []string) {
+	switch want.GetKind() {
+	case "CustomResourceDefinition":
+		return compareCRDs(want.Object, got.Object)
+	case "ClusterRole", "Role":
+		return compareRules(rulesOf(want), rulesOf(got)), nil
+	case "ClusterRoleBinding", "RoleBinding":
+		return compareBindings(want, got), nil
+	case "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "FlowSchema":
+		if path := differs("spec", want.Object["spec"], got.Object["spec"]); path != "" {
+			return []string{"its " + path + " is not what this build expects"}, nil
+		}
+	}
+	return nil, nil
+}
+
+// differs returns the path of the first field that is wanted and not so; empty if all are. What the API server adds is
+// nobody's business; lists must be the same.
+func differs(path string, want, got any) string {
+	switch want := want.(type) {
+	case map[string]any:
+		got, _ := got.(map[string]any)
+		for _, key := range slices.Sorted(maps.Keys(want)) {
+			if d := differs(path+"."+key, want[key], got[key]); d != "" {
+				return d
+			}
+		}
+		return ""
+	case []any:
+		got, _ := got.([]any)
+		if len(want) != len(got) {
+			return path
+		}
+		for i := range want {
+			if d := differs(fmt.Sprintf("%s[%d]", path, i), want[i], got[i]); d != "" {
+				return d
+			}
+		}
+		return ""
+	}
+	if !reflect.DeepEqual(want, got) {
+		return path
+	}
+	return ""
+}
+
+// compareCRDs compares what two CRDs take of this version: their fields and their validation rules.
+func compareCRDs(want, got map[string]any) (lacks, more []string) {
+	served := false
+	wants, has := schemaOf(want, nil), schemaOf(got, &served)
+	if !served {
+		return []string{"does not serve " + v1alpha1.GroupVersion.Version}, nil
+	}
+	only := func(a, b map[string]bool) []string {
+		var out []string
+		for _, path := range slices.Sorted(maps.Keys(a)) {
+			parent := path[:max(0, strings.LastIndexAny(path, ".!"))]
+			if !b[path] && (parent == "" || b[parent]) { // what is below it goes without saying
+				out = append(out, path)
+			}
+		}
+		return out
+	}
+	for _, path := range only(wants, has) {
+		if field, rule, isRule := strings.Cut(path, "!"); isRule {
+			lacks = append(lacks, fmt.Sprintf("is older than this build: it lacks the rule %q of %s", rule, cmp.Or(field, "the whole")))
+		} else {
+			lacks = append(lacks, "is older than this build: it lacks "+path)
+		}
+	}
+	for _, path := range only(has, wants) {
+		if !strings.Contains(path, "!") {
+			more = append(more, path)
+		}
+	}
+	return lacks, more
+}
+
+// schemaOf returns the paths of all fields of a CRD, and with a ! their validation rules.
+func schemaOf(crd map[string]any, served *bool) map[string]bool {
+	out := map[string]bool{}
+	versions, _, _ := unstructured.NestedSlice(crd, "spec", "versions")
+	for _, v := range versions {
+		v, _ := v.(map[string]any)
+		if v["name"] != v1alpha1.GroupVersion.Version {
+			continue
+		}
+		if served != nil {
+			*served, _ = v["served"].(bool)
+		}
+		schema, _, _ := unstructured.NestedMap(v, "schema", "openAPIV3Schema")
+		paths(schema, "", out)
+	}
+	return out
+}
+
+func paths(schema map[string]any, path string, out map[string]bool) {
+	rules, _ := schema["x-kubernetes-validations"].([]any)
+	for _, r := range rules {
+		if r, ok := r.(map[string]any); ok {
+			out[fmt.Sprintf("%s!%s", path, strings.Join(strings.Fields(fmt.Sprint(r["rule"])), " "))] = true
+		}
+	}
+	properties, _ := schema["properties"].(map[string]any)
+	for name, p := range properties {
+		below := strings.TrimPrefix(path+"."+name, ".")
+		out[below] = true
+		if p, ok := p.(map[string]any); ok {
+			paths(p, below, out)
+		}
+	}
+	for _, key := range []string{"items", "additionalProperties"} {
+		if p, ok := schema[key].(map[string]any); ok {
+			paths(p, path, out)
+		}
+	}
+}
+
+func rulesOf(o *unstructured.Unstructured) []rbacv1.PolicyRule {
+	role := &rbacv1.ClusterRole{} // a Role has its rules in the same place
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, role); err != nil {
+		return nil
+	}
+	return role.Rules
+}
+
+// compareRules says which rights are not given.
+func compareRules(want, got []rbacv1.PolicyRule) []string {
+	var lacks []string
+	for _, w := range want {
+		for _, group := range w.APIGroups {
+			for _, resource := range w.Resources {
+				var verbs []string
+				for _, verb := range w.Verbs {
+					if !slices.ContainsFunc(got, func(g rbacv1.PolicyRule) bool { return gives(g, group, resource, verb, w.ResourceNames) }) {
+						verbs = append(verbs, verb)
+					}
+				}
+				if len(verbs) > 0 {
+					lacks = append(lacks, fmt.Sprintf("does not give %s of %s", strings.Join(verbs, ", "), strings.TrimSuffix(resource+"."+group, ".")))
+				}
+			}
+		}
+	}
+	return lacks
+}
+
+func gives(r rbacv1.PolicyRule, group, resource, verb string, names []string) bool {
+	has := func(all []string, one string) bool { return slices.Contains(all, one) || slices.Contains(all, "*") }
+	named := len(r.ResourceNames) == 0 || len(names) > 0 && !slices.ContainsFunc(names, func(n string) bool { return !slices.Contains(r.ResourceNames, n) })
+	return has(r.APIGroups, group) && has(r.Resources, resource) && has(r.Verbs, verb) && named
+}
+
+// compareBindings says what a binding does not bind.
+func compareBindings(want, got *unstructured.Unstructured) []string {
+	var lacks []string
+	if path := differs("roleRef", want.Object["roleRef"], got.Object["roleRef"]); path != "" {
+		lacks = append(lacks, "its "+path+" is another one; delete it first")
+	}
+	wants, _, _ := unstructured.NestedSlice(want.Object, "subjects")
+	has, _, _ := unstructured.NestedSlice(got.Object, "subjects")
+	for _, w := range wants {
+		if !slices.ContainsFunc(has, func(g any) bool { return differs("", w, g) == "" }) {
+			subject, _ := w.(map[string]any)
+			lacks = append(lacks, fmt.Sprintf("does not bind %v %v", subject["kind"], subject["name"]))
+		}
+	}
+	return lacks
+}

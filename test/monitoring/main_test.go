@@ -1,0 +1,197 @@
+package monitoring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/agent"
+	"github.com/evenkeel/evenkeel/internal/controller"
+	"github.com/evenkeel/evenkeel/internal/hollow"
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+const root = "../.."
+
+// What the tests look at: a controller and the agents of three nodes, of which one was given a configuration that its
+// kubelet crashes with.
+var (
+	exporter *httptest.Server // /controller/metrics, /NODE/metrics
+	nodes    = []string{"watched-0", "watched-1", "watched-2"}
+)
+
+const bad = `
+apiVersion: evenkeel.dev/v1alpha1
+kind: NodeConfigRollout
+metadata:
+  name: workers
+spec:
+  nodeSelector: {matchLabels: {pool: workers}}
+  template:
+    kubeletDropIn: {apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, maxPods: 7}
+  strategy:
+    steps: [{nodes: 1}, {nodes: 100%}]
+`
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	klog.SetLogger(logr.Discard())
+	ctrllog.SetLogger(logr.Discard())
+	cluster, err := localcluster.Start(ctx, localcluster.Options{})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, cluster.Stop()) }()
+
+	agents := map[string]*agent.Metrics{}
+	mux := http.NewServeMux()
+	mux.Handle("/controller/metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{}))
+	for _, name := range nodes {
+		agents[name] = agent.NewMetrics(name, "v0.1.0")
+		mux.Handle("/"+name+"/metrics", agents[name].Handler())
+	}
+	exporter = httptest.NewServer(mux)
+	defer exporter.Close()
+
+	c, err := controller.New(cluster.AdminConfig(), controller.Options{
+		Version: "v0.1.0", LeaderElection: true, MetricsAddress: "0", ProbeAddress: "0",
+		Log: slog.New(slog.DiscardHandler), Registry: metrics.Registry,
+	})
+	if err != nil {
+		return 0, err
+	}
+	leading, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(leading) }()
+	defer func() { stop(); err = errors.Join(err, <-ended) }()
+
+	fault, err := hollow.ParseFault("crashloop,field=maxPods:7")
+	if err != nil {
+		return 0, err
+	}
+	fleet, err := hollow.Start(ctx, hollow.Options{
+		Config: cluster.AdminConfig(), Nodes: len(nodes), Prefix: "watched-", Labels: map[string]string{"pool": "workers"},
+		Faults: []hollow.Fault{fault}, Version: "v0.1.0", Metrics: func(node string) *agent.Metrics { return agents[node] },
+		Limits: trial.Limits{TrialDuration: time.Second, CrashLoopThreshold: 1},
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, fleet.Stop()) }()
+
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return 0, err
+	}
+	admin, err := client.New(cluster.AdminConfig(), client.Options{Scheme: scheme})
+	if err != nil {
+		return 0, err
+	}
+	r := &v1alpha1.NodeConfigRollout{}
+	if err := errors.Join(yaml.UnmarshalStrict([]byte(bad), r), admin.Create(ctx, r)); err != nil {
+		return 0, err
+	}
+	if err := eventually(time.Minute, func() error {
+		text, err := scrape("controller")
+		if err == nil && !strings.Contains(text, `evenkeel_rollout_halted{rollout="workers"} 1`) {
+			err = errors.New("the rollout is not halted")
+		}
+		return err
+	}); err != nil {
+		return 0, err
+	}
+	return m.Run(), nil
+}
+
+// eventually tries until there is no error, or the time is over.
+func eventually(within time.Duration, try func() error) error {
+	for deadline := time.Now().Add(within); ; time.Sleep(50 * time.Millisecond) {
+		if err := try(); err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+// scrape returns what the controller, or the agent of a node, says.
+func scrape(of string) (string, error) {
+	response, err := http.Get(exporter.URL + "/" + of + "/metrics")
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", response.Status, text)
+	}
+	return string(text), err
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var missing sync.Once
+
+// prometheus returns the path of prometheus or promtool. Where they cannot be had, the test is skipped.
+func prometheus(t *testing.T, name string) string {
+	t.Helper()
+	if path, err := exec.LookPath(name); err == nil {
+		return path
+	}
+	path, err := filepath.Abs(filepath.Join(root, "bin/prometheus", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		missing.Do(func() { fmt.Println("SKIPPED, for lack of Prometheus (make prometheus): what tests alerts") })
+		t.Skipf("there is no %s: make prometheus", name)
+	}
+	return path
+}
+
+// promtool runs promtool, which must agree.
+func promtool(t *testing.T, stdin string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), prometheus(t, "promtool"), args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}

@@ -1,0 +1,41 @@
+// Package monitoring holds what evenkeel measures, its alerts, its dashboard and their documentation together.
+//
+// It must not know how anything is measured.
+package monitoring
+
+import "bytes"
+
+//go:generate go run ./generate
+
+// Rules and PrometheusRule are the alerts: the source, and what the Prometheus Operator takes.
+const (
+	Rules              = "config/monitoring/rules.yaml"
+	PrometheusRuleFile = "config/monitoring/prometheusrule.yaml"
+)
+
+const head = `# Made of rules.yaml by make generate: edit that one.
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: evenkeel
+  namespace: evenkeel-system
+  labels:
+    app.kubernetes.io/name: evenkeel
+    app.kubernetes.io/part-of: evenkeel
+spec:
+`
+
+// PrometheusRule returns the operator's object for a rule file: its spec is that file.
+func PrometheusRule(rules []byte) []byte {
+	out := bytes.NewBufferString(head)
+	for line := range bytes.Lines(rules) {
+		if bytes.HasPrefix(line, []byte("#")) {
+			continue
+		}
+		if len(bytes.TrimSpace(line)) > 0 {
+			out.WriteString("  ")
+		}
+		out.Write(line)
+	}
+	return out.Bytes()
+}

@@ -1,0 +1,131 @@
+package monitoring
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// firing is an alert as Prometheus has it.
+type firing struct {
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+	State       string            `json:"state"`
+}
+
+// A Prometheus scrapes a controller and the agents of three nodes, one of which went back from a configuration.
+func TestARealPrometheusSaysWhichNodeWentBackAndWhichRolloutWasStopped(t *testing.T) {
+	address := startPrometheus(t)
+	var got map[string]firing
+	err := eventually(time.Minute, func() error {
+		response, err := http.Get("http://" + address + "/api/v1/alerts")
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		var answer struct {
+			Data struct {
+				Alerts []firing `json:"alerts"`
+			} `json:"data"`
+		}
+		if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+			return err
+		}
+		got = map[string]firing{}
+		for _, a := range answer.Data.Alerts {
+			if a.State == "firing" {
+				got[a.Labels["alertname"]] = a
+			}
+		}
+		for _, want := range []string{"EvenkeelFallenBack", "EvenkeelRolloutHalted", "EvenkeelAgentSilent"} {
+			if _, ok := got[want]; !ok {
+				return fmt.Errorf("%s does not fire, but %v", want, got)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	back := got["EvenkeelFallenBack"]
+	node := back.Labels["node"]
+	if back.Labels["rollout"] != "workers" || back.Labels["reason"] != "CrashLooped" || !strings.HasPrefix(node, "watched-") {
+		t.Errorf("the node that went back: %v", back.Labels)
+	}
+	for name, want := range map[string]string{
+		"EvenkeelFallenBack":    "Node " + node + " went back to last-known-good (CrashLooped).",
+		"EvenkeelRolloutHalted": "Rollout workers was stopped.",
+		"EvenkeelAgentSilent":   "The agent of watched-gone does not answer.",
+	} {
+		if got[name].Annotations["summary"] != want {
+			t.Errorf("%s says %q, want %q", name, got[name].Annotations["summary"], want)
+		}
+	}
+	if want := "The trial of what is assigned to node " + node + " by rollout workers failed: CrashLooped."; !strings.HasPrefix(back.Annotations["description"], want) {
+		t.Errorf("it says %q", back.Annotations["description"])
+	}
+	for _, name := range []string{
+		"EvenkeelDeadEnd", "EvenkeelKubeletNotHealthy", "EvenkeelRefused", "EvenkeelUnclear", "EvenkeelTrialStuck", "EvenkeelNodesNotOK",
+		"EvenkeelRolloutNodesFailed", "EvenkeelControllerAbsent", "EvenkeelControllerBlocked",
+	} {
+		if a, is := got[name]; is {
+			t.Errorf("%s fires: %v", name, a.Labels)
+		}
+	}
+}
+
+// startPrometheus runs a Prometheus until the test ends, with the rules as they are, but that nothing has to last for long,
+// and returns its address.
+func startPrometheus(t *testing.T) string {
+	t.Helper()
+	binary, dir := prometheus(t, "prometheus"), t.TempDir()
+	rules := regexp.MustCompile(`(?m)^(\s+for:) .*$`).ReplaceAllString(read(t, Rules), "$1 1s")
+	host := strings.TrimPrefix(exporter.URL, "http://")
+	config := fmt.Sprintf("global: {scrape_interval: 500ms, evaluation_interval: 500ms}\nrule_files: [rules.yaml]\nscrape_configs:\n"+
+		"- {job_name: evenkeel-controller, metrics_path: /controller/metrics, static_configs: [{targets: [%q]}]}\n"+
+		"- job_name: evenkeel-agent\n  static_configs:\n", host)
+	for _, node := range append([]string{"watched-gone"}, nodes...) {
+		config += fmt.Sprintf("  - {targets: [%q], labels: {node: %s, instance: %s, __metrics_path__: /%s/metrics}}\n", host, node, node, node)
+	}
+	for name, text := range map[string]string{"rules.yaml": rules, "prometheus.yaml": config} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, "--config.file="+filepath.Join(dir, "prometheus.yaml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
+		"--web.listen-address="+address, "--storage.tsdb.retention.size=64MB")
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		err := errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait(), log.Close())
+		if text, _ := os.ReadFile(log.Name()); err != nil || t.Failed() {
+			t.Errorf("prometheus: %v\n%s", err, text)
+		}
+	})
+	return address
+}

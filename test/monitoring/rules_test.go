@@ -1,0 +1,312 @@
+package monitoring
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// alert is one of the rule file.
+type alert struct {
+	Alert       string            `json:"alert"`
+	Expr        string            `json:"expr"`
+	For         string            `json:"for"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+type ruleFile struct {
+	Groups []struct {
+		Name  string  `json:"name"`
+		Rules []alert `json:"rules"`
+	} `json:"groups"`
+}
+
+func decode[T any](t *testing.T, text string) T {
+	t.Helper()
+	var out T
+	if err := yaml.UnmarshalStrict([]byte(text), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func alerts(t *testing.T) []alert {
+	t.Helper()
+	var out []alert
+	for _, g := range decode[ruleFile](t, read(t, Rules)).Groups {
+		out = append(out, g.Rules...)
+	}
+	return out
+}
+
+func TestPrometheusTakesTheRulesAndEachAlertFiresWhenItShould(t *testing.T) {
+	promtool(t, "", "check", "rules", filepath.Join(root, Rules))
+	promtool(t, "", "test", "rules", "testdata/rules.test.yaml")
+}
+
+func TestEachAlertIsTestedWhereItFiresAndWhereItDoesNot(t *testing.T) {
+	text, err := os.ReadFile("testdata/rules.test.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases struct {
+		Tests []struct {
+			Name  string `json:"name"`
+			Exprs []struct {
+				Expr    string           `json:"expr"`
+				Samples []map[string]any `json:"exp_samples"`
+			} `json:"promql_expr_test"`
+		} `json:"tests"`
+	}
+	if err := yaml.Unmarshal(text, &cases); err != nil {
+		t.Fatal(err)
+	}
+	fires, harmless := map[string]int{}, map[string]int{}
+	for _, c := range cases.Tests {
+		name, _, _ := strings.Cut(c.Name, ": ")
+		for _, e := range c.Exprs {
+			if want := fmt.Sprintf(`ALERTS{alertname=%q, alertstate="firing"}`, name); e.Expr != want {
+				t.Errorf("%q asks for %s, want %s", c.Name, e.Expr, want)
+			}
+			if len(e.Samples) > 0 {
+				fires[name]++
+			} else {
+				harmless[name]++
+			}
+		}
+	}
+	for _, a := range alerts(t) {
+		if fires[a.Alert] == 0 || harmless[a.Alert] == 0 {
+			t.Errorf("%s fires in %d cases and does not in %d: want both", a.Alert, fires[a.Alert], harmless[a.Alert])
+		}
+	}
+}
+
+func TestEachAlertSaysWhatItIsAndWhatToDo(t *testing.T) {
+	anchors := map[string]bool{}
+	for line := range strings.Lines(read(t, "docs/troubleshooting.md")) {
+		if title := strings.TrimLeft(line, "#"); title != line {
+			title = regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(strings.TrimSpace(title)), "")
+			anchors[strings.ReplaceAll(title, " ", "-")] = true
+		}
+	}
+	const runbooks = "https://github.com/evenkeel/evenkeel/blob/main/docs/troubleshooting.md#"
+	table, rows := known(t), ""
+	for _, a := range alerts(t) {
+		if s := a.Labels["severity"]; s != "critical" && s != "warning" || len(a.Labels) != 1 {
+			t.Errorf("%s has the labels %v, want a severity", a.Alert, a.Labels)
+		}
+		summary, description := a.Annotations["summary"], a.Annotations["description"]
+		if summary == "" || len(summary) > 100 || !strings.HasSuffix(summary, ".") || len(description) <= len(summary) {
+			t.Errorf("%s says %q and %q", a.Alert, summary, description)
+		}
+		anchor, ok := strings.CutPrefix(a.Annotations["runbook_url"], runbooks)
+		if !ok || !anchors[anchor] {
+			t.Errorf("%s has the runbook %q, which is none", a.Alert, a.Annotations["runbook_url"])
+		}
+		for _, wrong := range complaints(a.Expr, table) {
+			t.Errorf("%s: %s", a.Alert, wrong)
+		}
+		rows += fmt.Sprintf("%s %s\n", a.Alert, a.Labels["severity"])
+	}
+	documented := ""
+	for _, match := range regexp.MustCompile("(?m)^\\| `(Evenkeel\\w+)` \\| (\\w+) \\| .+ \\|$").FindAllStringSubmatch(read(t, "docs/metrics.md"), -1) {
+		documented += match[1] + " " + match[2] + "\n"
+	}
+	if diff := cmp.Diff(documented, rows); diff != "" {
+		t.Errorf("docs/metrics.md has other alerts than the rules (- the table, + the rules):\n%s", diff)
+	}
+}
+
+// Every reason of ConfigOK that says that something is wrong is some alert's.
+func TestNoReasonGoesUnnoticed(t *testing.T) {
+	noticed := regexp.MustCompile(`reason=~?"([^"]*)"`)
+	var reasons []string
+	for _, a := range alerts(t) {
+		for _, match := range noticed.FindAllStringSubmatch(a.Expr, -1) {
+			reasons = append(reasons, strings.Split(match[1], "|")...)
+		}
+	}
+	fine := []string{v1alpha1.ReasonAllChecksPassed, v1alpha1.ReasonLocalInit, v1alpha1.ReasonLocalDefault}
+	// These are always Unknown, and EvenkeelUnclear is for all that is.
+	unclear := []string{v1alpha1.ReasonSyncFailed, v1alpha1.ReasonObjectChanged, v1alpha1.ReasonCouldNotValidate, v1alpha1.ReasonInconclusive}
+	want := slices.Sorted(slices.Values(slices.DeleteFunc(slices.Clone(v1alpha1.ConfigOKReasons), func(r string) bool {
+		return slices.Contains(fine, r) || slices.Contains(unclear, r)
+	})))
+	if diff := cmp.Diff(want, slices.Sorted(slices.Values(reasons))); diff != "" {
+		t.Errorf("reasons of ConfigOK False and those of the alerts (- the API, + the alerts):\n%s", diff)
+	}
+}
+
+func TestThePrometheusRuleIsTheRuleFile(t *testing.T) {
+	text := read(t, PrometheusRuleFile)
+	if text != string(PrometheusRule([]byte(read(t, Rules)))) {
+		t.Error(PrometheusRuleFile + " is not what rules.yaml makes: make generate")
+	}
+	object := decode[struct {
+		APIVersion string         `json:"apiVersion"`
+		Kind       string         `json:"kind"`
+		Metadata   map[string]any `json:"metadata"`
+		Spec       ruleFile       `json:"spec"`
+	}](t, text)
+	if diff := cmp.Diff(decode[ruleFile](t, read(t, Rules)), object.Spec); diff != "" || object.Kind != "PrometheusRule" || len(object.Spec.Groups) == 0 {
+		t.Errorf("%s %v\n%s", object.Kind, object.Metadata, diff)
+	}
+}
+
+// Debian's Prometheus knows no service discovery of Kubernetes: all else in the example is for promtool to judge.
+func TestPrometheusTakesTheScrapeConfiguration(t *testing.T) {
+	var config map[string]any
+	if err := yaml.Unmarshal([]byte(read(t, "config/monitoring/scrape.yaml")), &config); err != nil {
+		t.Fatal(err)
+	}
+	var jobs []string
+	for _, job := range config["scrape_configs"].([]any) {
+		job := job.(map[string]any)
+		jobs = append(jobs, job["job_name"].(string))
+		if job["kubernetes_sd_configs"] == nil {
+			t.Errorf("%s finds nothing", job["job_name"])
+		}
+		delete(job, "kubernetes_sd_configs")
+		job["static_configs"] = []any{map[string]any{"targets": []string{"127.0.0.1:1"}}}
+	}
+	if want := []string{"evenkeel-controller", "evenkeel-agent"}; !slices.Equal(jobs, want) {
+		t.Errorf("the jobs are %q, the rules know %q", jobs, want)
+	}
+	config["rule_files"] = []string{}
+	text, err := yaml.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "prometheus.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, "", "check", "config", "--syntax-only", file)
+}
+
+func TestTheMonitorsFindWhatThereIs(t *testing.T) {
+	type monitor struct {
+		Spec struct {
+			Selector struct {
+				MatchLabels map[string]string `json:"matchLabels"`
+			} `json:"selector"`
+			Endpoints []struct {
+				Port        string           `json:"port"`
+				Relabelings []map[string]any `json:"relabelings"`
+			} `json:"podMetricsEndpoints"`
+		} `json:"spec"`
+	}
+	type workload struct {
+		Spec struct {
+			Template struct {
+				Metadata struct {
+					Labels map[string]string `json:"labels"`
+				} `json:"metadata"`
+				Spec struct {
+					Containers []struct {
+						Ports []struct {
+							Name string `json:"name"`
+						} `json:"ports"`
+					} `json:"containers"`
+				} `json:"spec"`
+			} `json:"template"`
+		} `json:"spec"`
+	}
+	for monitored, of := range map[string][2]string{
+		"evenkeel-controller": {"config/monitoring/podmonitor.yaml", "config/controller/deployment.yaml"},
+		"evenkeel-agent":      {"config/monitoring/agents/podmonitor.yaml", "config/monitoring/agents/proxy.yaml"},
+	} {
+		var m monitor
+		var w workload
+		first, _, _ := strings.Cut(read(t, of[1]), "\n---\n")
+		for text, into := range map[string]any{read(t, of[0]): &m, first: &w} {
+			if err := yaml.Unmarshal([]byte(text), into); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for label, value := range m.Spec.Selector.MatchLabels {
+			if got := w.Spec.Template.Metadata.Labels[label]; got != value {
+				t.Errorf("%s looks for %s=%s, the pods have %q", of[0], label, value, got)
+			}
+		}
+		ports := w.Spec.Template.Spec.Containers[0].Ports
+		endpoint := m.Spec.Endpoints[0]
+		if len(ports) == 0 || ports[0].Name != endpoint.Port || endpoint.Relabelings[0]["replacement"] != monitored {
+			t.Errorf("%s: %+v, the container's ports are %v", of[0], endpoint, ports)
+		}
+	}
+}
+
+func TestTheDashboardAsksForWhatThereIs(t *testing.T) {
+	var dashboard struct {
+		Panels []struct {
+			ID      int    `json:"id"`
+			Type    string `json:"type"`
+			Title   string `json:"title"`
+			GridPos struct{ X, Y, W, H int }
+			Targets []struct{ Expr string }
+		}
+		Templating struct{ List []struct{ Name string } }
+	}
+	if err := json.Unmarshal([]byte(read(t, "config/monitoring/dashboard.json")), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	table, ids, rules := known(t), map[int]string{}, "groups:\n- name: dashboard\n  rules:\n"
+	taken := map[[2]int]string{}
+	used := map[string]bool{}
+	for _, p := range dashboard.Panels {
+		if other, twice := ids[p.ID]; twice {
+			t.Errorf("%q and %q have one id", p.Title, other)
+		}
+		ids[p.ID] = p.Title
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				if other, is := taken[[2]int{x, y}]; is || x >= 24 {
+					t.Fatalf("%q is where %q is, or beyond the edge", p.Title, other)
+				}
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
+		if len(p.Targets) == 0 && p.Type != "row" {
+			t.Errorf("%q shows nothing", p.Title)
+		}
+		for _, target := range p.Targets {
+			expr := strings.NewReplacer("$__rate_interval", "5m", `rollout=~"$rollout"`, `rollout=~"workers"`).Replace(target.Expr)
+			if strings.Contains(expr, "$") {
+				t.Errorf("%q asks with a variable that is not known: %s", p.Title, expr)
+			}
+			for _, wrong := range complaints(expr, table) {
+				t.Errorf("%q: %s", p.Title, wrong)
+			}
+			for _, match := range selector.FindAllStringSubmatch(expr, -1) {
+				used[match[1]] = true
+			}
+			text, err := json.Marshal(expr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rules += fmt.Sprintf("  - record: panel%d\n    expr: %s\n    labels: {n: \"%d\"}\n", p.ID, text, len(rules))
+		}
+	}
+	if len(used) < 15 {
+		t.Errorf("it shows only %q", slices.Sorted(maps.Keys(used)))
+	}
+	file := filepath.Join(t.TempDir(), "dashboard.yaml")
+	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, "", "check", "rules", file)
+}

@@ -1,0 +1,225 @@
+package monitoring
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// metric is what is said of one, in the documentation or by a program.
+type metric struct {
+	Type   string
+	Labels map[string][]string // and their values; nil: any
+}
+
+var quoted = regexp.MustCompile("`([^`]+)`")
+
+// documented returns the metrics that docs/metrics.md says a program has.
+func documented(t *testing.T, program string) map[string]metric {
+	t.Helper()
+	out := map[string]metric{}
+	for line := range strings.Lines(read(t, "docs/metrics.md")) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if len(cells) != 6 || !strings.HasPrefix(line, "| `evenkeel_") {
+			continue
+		}
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		name := strings.Trim(cells[0], "`")
+		if of := cells[1]; of != program && of != "both" {
+			continue
+		}
+		if _, twice := out[name]; twice {
+			t.Errorf("%s is in the table twice", name)
+		}
+		m := metric{Type: cells[2], Labels: map[string][]string{}}
+		for label := range strings.SplitSeq(cells[4], ";") {
+			var words []string
+			for _, match := range quoted.FindAllStringSubmatch(label, -1) {
+				words = append(words, match[1])
+			}
+			if len(words) > 0 {
+				m.Labels[words[0]] = words[1:]
+			}
+		}
+		unit := cells[3]
+		switch {
+		case strings.HasSuffix(name, "_time_seconds") && unit != "Unix time",
+			strings.HasSuffix(name, "_seconds") && !strings.HasSuffix(name, "_time_seconds") && unit != "seconds",
+			m.Type == "counter" && unit == "":
+			t.Errorf("%s has the unit %q", name, unit)
+		case cells[5] == "":
+			t.Errorf("nothing says what %s means", name)
+		}
+		out[name] = m
+	}
+	return out
+}
+
+var (
+	typed  = regexp.MustCompile(`^# TYPE (evenkeel_\w+) (\w+)`)
+	sample = regexp.MustCompile(`^(evenkeel_\w+?)(?:_bucket|_sum|_count)?(?:\{(.*)\})? \S+$`)
+	pair   = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
+)
+
+// told returns the metrics of which a program says something.
+func told(t *testing.T, text string) map[string]metric {
+	t.Helper()
+	out := map[string]metric{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if match := typed.FindStringSubmatch(line); match != nil {
+			out[match[1]] = metric{Type: match[2], Labels: map[string][]string{}}
+			continue
+		}
+		match := sample.FindStringSubmatch(line)
+		if match == nil {
+			continue
+		}
+		m, ok := out[match[1]]
+		if !ok {
+			t.Fatalf("nothing says what %s is", line)
+		}
+		for _, label := range pair.FindAllStringSubmatch(match[2], -1) {
+			if label[1] != "le" && !slices.Contains(m.Labels[label[1]], label[2]) {
+				m.Labels[label[1]] = append(m.Labels[label[1]], label[2])
+			}
+		}
+	}
+	return out
+}
+
+func TestTheTableIsWhatTheProgramsSay(t *testing.T) {
+	for program, of := range map[string]string{"agent": nodes[0], "controller": "controller"} {
+		t.Run(program, func(t *testing.T) {
+			text, err := scrape(of)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, got := documented(t, program), told(t, text)
+			if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))); diff != "" {
+				t.Fatalf("docs/metrics.md has other metrics than evenkeel-%s (- the table, + the program):\n%s", program, diff)
+			}
+			for name, m := range want {
+				said := got[name]
+				if m.Type != said.Type {
+					t.Errorf("%s is a %s, and a %s in the table", name, said.Type, m.Type)
+				}
+				if diff := cmp.Diff(slices.Sorted(maps.Keys(m.Labels)), slices.Sorted(maps.Keys(said.Labels))); diff != "" {
+					t.Errorf("the labels of %s (- the table, + the program):\n%s", name, diff)
+				}
+				for label, values := range m.Labels {
+					for _, value := range said.Labels[label] {
+						if len(values) > 0 && !slices.Contains(values, value) {
+							t.Errorf("%s has %s=%q, which the table does not", name, label, value)
+						}
+					}
+					// What is there from the beginning is there in full.
+					if all := slices.Sorted(slices.Values(said.Labels[label])); len(values) > 0 && full[name] && !slices.Equal(all, slices.Sorted(slices.Values(values))) {
+						t.Errorf("%s has %s=%q, the table %q", name, label, all, values)
+					}
+				}
+			}
+			promtool(t, ours(text), "check", "metrics")
+		})
+	}
+}
+
+// full are the metrics that have all their values from the beginning.
+var full = map[string]bool{
+	"evenkeel_kubelet_starts_total": true, "evenkeel_rollbacks_total": true, "evenkeel_validations_total": true,
+	"evenkeel_rollout_nodes": true, "evenkeel_rollout_phase": true, "evenkeel_controller_writes_total": true, "evenkeel_controller_problems": true,
+}
+
+// ours are the lines about metrics of evenkeel's.
+func ours(text string) string {
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(strings.TrimPrefix(strings.TrimPrefix(line, "# HELP "), "# TYPE "), "evenkeel_") {
+			out.WriteString(line)
+		}
+	}
+	return out.String()
+}
+
+// known returns all metrics of the table, and what others than evenkeel export and its alerts and dashboard need.
+func known(t *testing.T) map[string]metric {
+	t.Helper()
+	out := map[string]metric{
+		"up": {Type: "gauge"}, "leader_election_master_status": {Type: "gauge", Labels: map[string][]string{"name": {controllerLease}}},
+		"process_resident_memory_bytes": {Type: "gauge"},
+	}
+	for _, program := range []string{"agent", "controller"} {
+		maps.Copy(out, documented(t, program))
+	}
+	return out
+}
+
+const controllerLease = "evenkeel-controller"
+
+var (
+	selector = regexp.MustCompile(`\b(evenkeel_\w+|up|leader_election_\w+|process_\w+|go_\w+)\b(?:\{([^}]*)\})?`)
+	matcher  = regexp.MustCompile(`(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"`)
+)
+
+// complaints says what in an expression is not in the table: a metric, a label, or the value of a label.
+func complaints(expr string, known map[string]metric) []string {
+	var out []string
+	for _, match := range selector.FindAllStringSubmatch(expr, -1) {
+		name := match[1]
+		m, ok := known[name]
+		if !ok {
+			base := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")
+			if m, ok = known[base]; !ok || m.Type != "histogram" {
+				out = append(out, "there is no metric "+name)
+				continue
+			}
+		}
+		for _, match := range matcher.FindAllStringSubmatch(match[2], -1) {
+			label, is, value := match[1], match[2], match[3]
+			values, ok := m.Labels[label]
+			if !ok {
+				if label != "job" {
+					out = append(out, fmt.Sprintf("%s has no label %s", name, label))
+				}
+				continue
+			}
+			parts := []string{value}
+			if strings.HasSuffix(is, "~") {
+				parts = strings.Split(value, "|")
+			}
+			for _, part := range parts {
+				if len(values) > 0 && !slices.Contains(values, part) {
+					out = append(out, fmt.Sprintf("%s never has %s=%q", name, label, part))
+				}
+			}
+		}
+	}
+	return out
+}
+
+func TestWhatIsNotInTheTableIsFound(t *testing.T) {
+	table := map[string]metric{
+		"evenkeel_nodes":        {Type: "gauge", Labels: map[string][]string{"status": {"True", "False"}, "reason": nil}},
+		"evenkeel_took_seconds": {Type: "histogram", Labels: map[string][]string{}},
+	}
+	for expr, want := range map[string]string{
+		`evenkeel_nodes{status=~"True|False", reason="DeadEnd", job="x"} > 0`: "",
+		`rate(evenkeel_took_seconds_bucket[5m])`:                              "",
+		`evenkeel_node > 0`:                                                   "there is no metric evenkeel_node",
+		`rate(evenkeel_nodes_count[5m])`:                                      "there is no metric evenkeel_nodes_count",
+		`evenkeel_nodes{stat="True"}`:                                         "evenkeel_nodes has no label stat",
+		`sum(evenkeel_nodes{status!~"True|Unknown"})`:                         `evenkeel_nodes never has status="Unknown"`,
+		`evenkeel_nodes * on (job) sum(go_goroutines)`:                        "there is no metric go_goroutines",
+	} {
+		if got := strings.Join(complaints(expr, table), "; "); got != want {
+			t.Errorf("%s: %q, want %q", expr, got, want)
+		}
+	}
+}
