@@ -123,8 +123,8 @@ func run(ctx context.Context, o *options) error {
 	klog.SetLogger(libraries)
 	c, err := controller.New(config, controller.Options{
 		Namespace: o.namespace, NodeName: o.nodeName, Writers: o.writers,
-		Times:          controller.Times{Agent: o.agentTimeout, NotReady: o.notReadyGrace},
-		LeaderElection: o.leaderElect, LeaseDuration: o.leaseDuration,
+		Times:   controller.Times{Agent: o.agentTimeout, NotReady: o.notReadyGrace},
+		Version: version, LeaderElection: o.leaderElect, LeaseDuration: o.leaseDuration,
 		MetricsAddress: o.metricsAddress, ProbeAddress: o.probeAddress,
 		Log: log, Registry: metrics.Registry,
 	})

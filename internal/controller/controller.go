@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -39,6 +40,7 @@ type Options struct {
 
 	LeaderElection bool
 	LeaseDuration  time.Duration // 0: 15s; a leader that cannot renew for two thirds of it stops
+	Version        string        // the program's, for the lease to show which one leads
 
 	MetricsAddress, ProbeAddress string // "0": none
 
@@ -52,7 +54,8 @@ const (
 	DefaultWriters       = 32
 	DefaultTick          = 200 * time.Millisecond
 	DefaultLeaseDuration = 15 * time.Second
-	LeaseName            = "evenkeel-controller" // in the namespace, with leader election
+	LeaseName            = "evenkeel-controller"  // in the namespace, with leader election
+	VersionLabel         = "evenkeel.dev/version" // of the lease: that of the controller that holds it, or held it last
 )
 
 // Controller rolls configurations out.
@@ -107,7 +110,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	c.manager, err = manager.New(config, manager.Options{
 		Scheme: scheme, MapperProvider: mapper, Cache: caches, Logger: logr.FromSlogHandler(o.Log.Handler()),
 		LeaderElection: o.LeaderElection, LeaderElectionID: LeaseName, LeaderElectionNamespace: o.Namespace,
-		LeaderElectionConfig: election, LeaderElectionReleaseOnCancel: true,
+		LeaderElectionConfig: election, LeaderElectionReleaseOnCancel: true, LeaderElectionLabels: leaseLabels(o.Version),
 		LeaseDuration: &lease, RenewDeadline: &renew, RetryPeriod: &retry,
 		Metrics: metricsserver.Options{BindAddress: o.MetricsAddress}, HealthProbeBindAddress: o.ProbeAddress,
 	})
@@ -146,6 +149,15 @@ func (c *Controller) newProblems(prefix string) *problems {
 		c.log.Info("mended", "what", what)
 		c.fleet.sighted()
 	}}
+}
+
+// leaseLabels are what the lease shows. A version that is no value of a label is left out: what says who leads must not
+// keep anybody from leading.
+func leaseLabels(version string) map[string]string {
+	if len(validation.IsValidLabelValue(version)) > 0 {
+		version = ""
+	}
+	return map[string]string{VersionLabel: version}
 }
 
 // Run runs the controller until ctx ends or it loses its lease, which is an error.
