@@ -12,10 +12,15 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/evenkeel/evenkeel/internal/release"
 )
 
-// version is set by the linker.
-var version = "v0.0.0-unknown"
+// version and commit are set by the linker.
+var (
+	version = "v0.0.0-unknown"
+	commit  string
+)
 
 // Exit codes of every command. check uses 1 and 2 for its verdicts; 6 is what on-host has before it becomes an agent.
 const (
@@ -111,21 +116,10 @@ that the node was left to the agent that waits for it.`,
 		}
 		return usage("%w; see %s --help%s", err, cmd.CommandPath(), hint)
 	})
-	root.AddCommand(statusCommand(), checkCommand(), defaultsCommand(), forgetCommand(), onHostCommand(), probeCommand(), rbacCommand(), versionCommand())
+	root.AddCommand(statusCommand(), checkCommand(), defaultsCommand(), forgetCommand(), onHostCommand(), probeCommand(), rbacCommand(),
+		release.Of("evenkeel-agent", version, commit).Command(noArgs))
 	root.CompletionOptions.DisableDefaultCmd = true
 	return root
-}
-
-func versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the agent's version",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "evenkeel-agent", version)
-			return err
-		},
-	}
 }
 
 func noArgs(cmd *cobra.Command, args []string) error {

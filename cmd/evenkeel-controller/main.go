@@ -11,10 +11,16 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	_ "golang.org/x/crypto/x509roots/fallback" // the image has no certificates: where the host has none, these are trusted
+
+	"github.com/evenkeel/evenkeel/internal/release"
 )
 
-// version is set by the linker.
-var version = "v0.0.0-unknown"
+// version and commit are set by the linker.
+var (
+	version = "v0.0.0-unknown"
+	commit  string
+)
 
 // Exit codes, as evenkeel-agent has them.
 const (
@@ -90,15 +96,7 @@ Exit codes: 0 stopped as asked, 1 error (such as the lease being lost), 3 usage.
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(&cobra.Command{
-		Use:   "version",
-		Short: "Print the controller's version",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "evenkeel-controller", version)
-			return err
-		},
-	})
+	root.AddCommand(release.Of("evenkeel-controller", version, commit).Command(noArgs))
 	root.CompletionOptions.DisableDefaultCmd = true
 	return root
 }

@@ -11,13 +11,19 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"github.com/evenkeel/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/release"
 )
 
-var version = "v0.0.0-unknown" // set by the linker
+// version and commit are set by the linker.
+var (
+	version = "v0.0.0-unknown"
+	commit  string
+)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := cli.Run(ctx, version, os.Args[1:], genericclioptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
+	program := release.Of("kubectl-evenkeel", version, commit)
+	code := cli.Run(ctx, program, os.Args[1:], genericclioptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
 	stop()
 	os.Exit(code)
 }

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/release"
 )
 
 // Exit codes, for scripts.
@@ -53,12 +54,13 @@ func (e *exit) Unwrap() error { return e.err }
 type app struct {
 	genericclioptions.IOStreams
 	config  *genericclioptions.ConfigFlags
-	version string
+	program release.Info
+	version string // the program's
 }
 
 // Run runs the command line and returns its exit code.
-func Run(ctx context.Context, version string, args []string, streams genericclioptions.IOStreams) int {
-	a := &app{IOStreams: streams, config: genericclioptions.NewConfigFlags(true), version: version}
+func Run(ctx context.Context, program release.Info, args []string, streams genericclioptions.IOStreams) int {
+	a := &app{IOStreams: streams, config: genericclioptions.NewConfigFlags(true), program: program, version: program.Version}
 	root := a.root()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
@@ -114,7 +116,8 @@ Output has colors on a terminal only, and none if NO_COLOR is set.`,
 	a.config.AddFlags(connection)
 	connection.VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "kubeconfig" && f.Name != "context" })
 	root.PersistentFlags().AddFlagSet(connection)
-	root.AddCommand(a.rolloutCommand(), a.pushCommand(), a.nodesCommand(), a.nodeCommand(), a.doctorCommand(), a.configCommand(), a.upgradeCommand())
+	root.AddCommand(a.rolloutCommand(), a.pushCommand(), a.nodesCommand(), a.nodeCommand(), a.doctorCommand(), a.configCommand(),
+		a.upgradeCommand(), a.versionCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

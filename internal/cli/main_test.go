@@ -11,6 +11,7 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +24,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/controller"
 	"github.com/evenkeel/evenkeel/internal/localcluster"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/release"
 )
 
 // cluster has evenkeel's API, and neither agents nor a controller: the tests play their parts.
@@ -48,7 +50,8 @@ func runTests(m *testing.M) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, cluster.Stop()) }()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), rbacv1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), rbacv1.AddToScheme(scheme),
+		authorizationv1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
 		return 0, err
 	}
 	if admin, err = client.New(cluster.AdminConfig(), client.Options{Scheme: scheme}); err != nil {
@@ -73,7 +76,7 @@ func evenkeelAs(t *testing.T, kubeconfig string, args ...string) answer {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	streams := genericclioptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut}
-	code := Run(t.Context(), "v0.0.0-test", append(args, "--kubeconfig", kubeconfig), streams)
+	code := Run(t.Context(), release.Of("kubectl-evenkeel", "v0.0.0-test", "0123abcd"), append(args, "--kubeconfig", kubeconfig), streams)
 	return answer{code, out.String(), errOut.String()}
 }
 

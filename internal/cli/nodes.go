@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -375,9 +373,7 @@ func (r *nodeRows) end(errOut io.Writer) error {
 
 // versionNote says which agents run another version than most; "" if they all run one.
 func versionNote(agents map[string]int) string {
-	versions := slices.SortedFunc(maps.Keys(agents), func(a, b string) int {
-		return cmp.Or(cmp.Compare(agents[b], agents[a]), cmp.Compare(a, b))
-	})
+	versions := mostFirst(agents)
 	if len(versions) < 2 {
 		return ""
 	}

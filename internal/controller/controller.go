@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -33,7 +34,7 @@ import (
 type Options struct {
 	Namespace string // of revisions and of the lease; empty: evenkeel-system
 	NodeName  string // of the node that the controller runs on: it goes last
-	Version   string // of the controller
+	Version   string // of the program: the lease shows which one leads, and a metric which one runs
 	Times     Times  // zero: DefaultTimes
 	Writers   int    // parallel writes; 0: DefaultWriters
 	Tick      time.Duration
@@ -53,7 +54,8 @@ const (
 	DefaultWriters       = 32
 	DefaultTick          = 200 * time.Millisecond
 	DefaultLeaseDuration = 15 * time.Second
-	LeaseName            = "evenkeel-controller" // in the namespace, with leader election
+	LeaseName            = "evenkeel-controller"  // in the namespace, with leader election
+	VersionLabel         = "evenkeel.dev/version" // of the lease: that of the controller that holds it, or held it last
 )
 
 // Controller rolls configurations out.
@@ -108,7 +110,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	c.manager, err = manager.New(config, manager.Options{
 		Scheme: scheme, MapperProvider: mapper, Cache: caches, Logger: logr.FromSlogHandler(o.Log.Handler()),
 		LeaderElection: o.LeaderElection, LeaderElectionID: LeaseName, LeaderElectionNamespace: o.Namespace,
-		LeaderElectionConfig: election, LeaderElectionReleaseOnCancel: true,
+		LeaderElectionConfig: election, LeaderElectionReleaseOnCancel: true, LeaderElectionLabels: leaseLabels(o.Version),
 		LeaseDuration: &lease, RenewDeadline: &renew, RetryPeriod: &retry,
 		Metrics: metricsserver.Options{BindAddress: o.MetricsAddress}, HealthProbeBindAddress: o.ProbeAddress,
 	})
@@ -147,6 +149,15 @@ func (c *Controller) newProblems(prefix string) *problems {
 		c.log.Info("mended", "what", what)
 		c.fleet.sighted()
 	}}
+}
+
+// leaseLabels are what the lease shows. A version that is no value of a label is left out: what says who leads must not
+// keep anybody from leading.
+func leaseLabels(version string) map[string]string {
+	if len(validation.IsValidLabelValue(version)) > 0 {
+		version = ""
+	}
+	return map[string]string{VersionLabel: version}
 }
 
 // Run runs the controller until ctx ends or it loses its lease, which is an error.

@@ -442,8 +442,8 @@ func told(t *testing.T, rollout, want string) error {
 	return fmt.Errorf("no Event says %q of %s, but:\n%s", want, rollout, strings.Join(all, "\n"))
 }
 
-// holds tells whether somebody has the lease.
-func holds(t *testing.T) error {
+// holds tells whether somebody has the lease who says to be of this version.
+func holds(t *testing.T, version string) error {
 	t.Helper()
 	lease := &coordinationv1.Lease{}
 	if err := admin.Get(t.Context(), types.NamespacedName{Namespace: DefaultNamespace, Name: LeaseName}, lease); err != nil {
@@ -451,6 +451,9 @@ func holds(t *testing.T) error {
 	}
 	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
 		return errors.New("nobody has the lease")
+	}
+	if said, ok := lease.Labels[VersionLabel]; !ok || said != version {
+		return fmt.Errorf("the lease has the labels %q, want version %q", lease.Labels, version)
 	}
 	return nil
 }

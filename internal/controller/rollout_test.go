@@ -146,10 +146,12 @@ func TestOneOfTwoControllersLeadsAndTheOtherTakesOver(t *testing.T) {
 	world(t)
 	names := []string{"l1", "l2", "l3"}
 	addNodes(t, "pool=led", names...)
-	elected := func(o *Options) { o.LeaderElection, o.LeaseDuration = true, 3*time.Second }
-	first := start(t, own(), elected)
-	eventually(t, func() error { return holds(t) })
-	second := start(t, own(), elected)
+	elected := func(version string) func(*Options) {
+		return func(o *Options) { o.LeaderElection, o.LeaseDuration, o.Version = true, 3*time.Second, version }
+	}
+	first := start(t, own(), elected("v0.3.0"))
+	eventually(t, func() error { return holds(t, "v0.3.0") })
+	second := start(t, own(), elected("no value of a label"))
 	one, all := intOrString("1"), intOrString("100%")
 	roll(t, "led", func(s *v1alpha1.NodeConfigRolloutSpec) {
 		s.Strategy.MaxUnavailable = &one
@@ -172,6 +174,9 @@ func TestOneOfTwoControllersLeadsAndTheOtherTakesOver(t *testing.T) {
 	r := awaitRollout(t, "led", completeAt(1))
 	if r.Status.Attempt != 1 || len(revisions(t, "led")) != 1 {
 		t.Errorf("the second one did not carry on: %+v", r.Status)
+	}
+	if err := holds(t, ""); err != nil {
+		t.Errorf("after the second one took over: %v", err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -22,8 +23,11 @@ type Image struct {
 	// References are its names, with registry and tag: evenkeel.dev/kubelet:v1.36.3.
 	References []string
 	// Programs are all that is in it, a layer each: what did not change is not pulled again. The first is its entrypoint.
+	// Those of other architectures make it an image for all of them; each has the same paths, in the same order.
 	Programs []Program
-	Labels   map[string]string
+	// User is who runs them, as UID:GID; empty: root.
+	User   string
+	Labels map[string]string
 }
 
 // Program is a static program, of this machine's file File.
@@ -53,69 +57,112 @@ type descriptor struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// Archive returns the image as an archive, and the architecture of its programs. The error names the program that cannot
-// be read, is not static, or is of another architecture than those before it.
-func (i Image) Archive() (archive []byte, architecture string, err error) {
+// Archive returns the image as an archive, and the architectures of its programs, sorted. The error names the program that
+// cannot be read, is not static, or is there for one architecture and not for another.
+func (i Image) Archive() (archive []byte, architectures []string, err error) {
 	if len(i.Programs) == 0 || len(i.References) == 0 {
-		return nil, "", errors.New("an image needs a name and a program")
+		return nil, nil, errors.New("an image needs a name and a program")
 	}
+	variants := map[string]*variant{}
 	var blobs blobs
-	var layers []descriptor
-	var unpacked []string
 	for _, p := range i.Programs {
 		program, err := os.ReadFile(p.File)
 		if err != nil {
-			return nil, "", err
+			return nil, nil, err
 		}
-		is, err := architectureOf(program)
+		architecture, err := architectureOf(program)
 		if err != nil {
-			return nil, "", fmt.Errorf("%s %w", p.File, err)
+			return nil, nil, fmt.Errorf("%s %w", p.File, err)
 		}
-		if architecture = cmp.Or(architecture, is); is != architecture {
-			return nil, "", fmt.Errorf("%s is for %s, %s for %s", p.File, is, i.Programs[0].File, architecture)
+		if variants[architecture] == nil {
+			variants[architecture] = &variant{}
 		}
-		layer, err := tarball(entry{strings.TrimPrefix(p.Path, "/"), 0o755, program})
+		if slices.Contains(variants[architecture].paths, p.Path) {
+			return nil, nil, fmt.Errorf("for %s there are two programs at %s", architecture, p.Path)
+		}
+		if err := variants[architecture].add(&blobs, p.Path, program); err != nil {
+			return nil, nil, err
+		}
+	}
+	architectures = slices.Sorted(maps.Keys(variants))
+	first := variants[architectures[0]]
+	var manifests []descriptor
+	for _, architecture := range architectures {
+		if paths := variants[architecture].paths; !slices.Equal(paths, first.paths) {
+			return nil, nil, fmt.Errorf("for %s there is %s, for %s %s", architectures[0], strings.Join(first.paths, " "), architecture, strings.Join(paths, " "))
+		}
+		manifest, err := i.manifest(&blobs, architecture, variants[architecture])
 		if err != nil {
-			return nil, "", err
+			return nil, nil, err
 		}
-		packed, err := compress(layer)
-		if err != nil {
-			return nil, "", err
+		manifests = append(manifests, manifest)
+	}
+	image := manifests[0]
+	if len(manifests) > 1 {
+		if image, err = blobs.addJSON(typeIndex, index(manifests)); err != nil {
+			return nil, nil, err
 		}
-		layers = append(layers, blobs.add(typeLayer, packed))
-		unpacked = append(unpacked, digest(layer))
 	}
-	platform := map[string]string{"os": "linux", "architecture": architecture}
-	config, err := blobs.addJSON(typeConfig, map[string]any{
-		"os":           "linux",
-		"architecture": architecture,
-		"config":       map[string]any{"Entrypoint": []string{i.Programs[0].Path}, "Env": []string{searchPath}, "Labels": i.Labels},
-		"rootfs":       map[string]any{"type": "layers", "diff_ids": unpacked},
-	})
-	if err != nil {
-		return nil, "", err
-	}
-	manifest, err := blobs.addJSON(typeManifest, map[string]any{
-		"schemaVersion": 2, "mediaType": typeManifest, "config": config, "layers": layers,
-	})
-	if err != nil {
-		return nil, "", err
-	}
-	manifest.Platform = platform
 	var named []descriptor
 	for _, name := range i.References {
-		manifest.Annotations = map[string]string{annotationName: name, annotationRef: name}
-		named = append(named, manifest)
+		image.Annotations = map[string]string{annotationName: name, annotationRef: name}
+		named = append(named, image)
 	}
-	index, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": typeIndex, "manifests": named})
+	all, err := json.Marshal(index(named))
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	entries := append(blobs,
-		entry{"index.json", 0o644, index},
+		entry{"index.json", 0o644, all},
 		entry{"oci-layout", 0o644, []byte(`{"imageLayoutVersion":"1.0.0"}`)})
 	archive, err = tarball(entries...)
-	return archive, architecture, err
+	return archive, architectures, err
+}
+
+// variant is what the image is for one architecture.
+type variant struct {
+	paths    []string
+	layers   []descriptor
+	unpacked []string // the layers' digests before they were compressed
+}
+
+// add adds a layer with one program.
+func (v *variant) add(blobs *blobs, path string, program []byte) error {
+	layer, err := tarball(entry{strings.TrimPrefix(path, "/"), 0o755, program})
+	if err != nil {
+		return err
+	}
+	packed, err := compress(layer)
+	if err != nil {
+		return err
+	}
+	v.paths = append(v.paths, path)
+	v.layers = append(v.layers, blobs.add(typeLayer, packed))
+	v.unpacked = append(v.unpacked, digest(layer))
+	return nil
+}
+
+func (i Image) manifest(blobs *blobs, architecture string, v *variant) (descriptor, error) {
+	runs := map[string]any{"Entrypoint": v.paths[:1], "Env": []string{searchPath}, "Labels": i.Labels}
+	if i.User != "" {
+		runs["User"] = i.User
+	}
+	config, err := blobs.addJSON(typeConfig, map[string]any{
+		"os": "linux", "architecture": architecture, "config": runs,
+		"rootfs": map[string]any{"type": "layers", "diff_ids": v.unpacked},
+	})
+	if err != nil {
+		return descriptor{}, err
+	}
+	manifest, err := blobs.addJSON(typeManifest, map[string]any{
+		"schemaVersion": 2, "mediaType": typeManifest, "config": config, "layers": v.layers,
+	})
+	manifest.Platform = map[string]string{"os": "linux", "architecture": architecture}
+	return manifest, err
+}
+
+func index(manifests []descriptor) map[string]any {
+	return map[string]any{"schemaVersion": 2, "mediaType": typeIndex, "manifests": manifests}
 }
 
 // architectureOf is what a program runs on, as images call it. The error says why it would not run in an image that has

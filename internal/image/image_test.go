@@ -65,13 +65,14 @@ func unpack(t *testing.T, archive []byte) (files map[string][]byte, names []stri
 
 func TestAnImageIsAnOCILayoutWithALayerForEachProgram(t *testing.T) {
 	one, two := program(t, elf.EM_AARCH64, "one"), program(t, elf.EM_AARCH64, "two")
-	archive, architecture, err := Image{
+	archive, architectures, err := Image{
 		References: []string{"evenkeel.dev/x:1", "evenkeel.dev/y:1"},
 		Programs:   []Program{{"/one", one}, {"/usr/bin/two", two}},
+		User:       "65532:65532",
 		Labels:     map[string]string{"a": "b"},
 	}.Archive()
-	if err != nil || architecture != "arm64" {
-		t.Fatalf("got %s, %v", architecture, err)
+	if err != nil || !slices.Equal(architectures, []string{"arm64"}) {
+		t.Fatalf("got %s, %v", architectures, err)
 	}
 	files, names := unpack(t, archive)
 	if !slices.IsSorted(names) || string(files["oci-layout"]) != `{"imageLayoutVersion":"1.0.0"}` {
@@ -79,17 +80,7 @@ func TestAnImageIsAnOCILayoutWithALayerForEachProgram(t *testing.T) {
 	}
 	read := func(d descriptor, into any) []byte {
 		t.Helper()
-		data := files["blobs/"+strings.Replace(d.Digest, ":", "/", 1)]
-		if len(data) != d.Size || digest(data) != d.Digest {
-			t.Fatalf("%s has %d bytes with %s, want %d", d.Digest, len(data), digest(data), d.Size)
-		}
-		if into == nil {
-			return data
-		}
-		if err := json.Unmarshal(data, into); err != nil {
-			t.Fatal(err)
-		}
-		return nil
+		return blob(t, files, d, into)
 	}
 	var index struct{ Manifests []descriptor }
 	if err := json.Unmarshal(files["index.json"], &index); err != nil {
@@ -114,6 +105,7 @@ func TestAnImageIsAnOCILayoutWithALayerForEachProgram(t *testing.T) {
 		OS, Architecture string
 		Config           struct {
 			Entrypoint, Env []string
+			User            string
 			Labels          map[string]string
 		}
 		Rootfs struct {
@@ -121,7 +113,7 @@ func TestAnImageIsAnOCILayoutWithALayerForEachProgram(t *testing.T) {
 		}
 	}
 	read(manifest.Config, &config)
-	if config.OS != "linux" || config.Architecture != "arm64" || config.Config.Labels["a"] != "b" ||
+	if config.OS != "linux" || config.Architecture != "arm64" || config.Config.Labels["a"] != "b" || config.Config.User != "65532:65532" ||
 		!slices.Equal(config.Config.Entrypoint, []string{"/one"}) || !slices.Equal(config.Config.Env, []string{searchPath}) {
 		t.Errorf("the config is %+v", config)
 	}
@@ -142,6 +134,63 @@ func TestAnImageIsAnOCILayoutWithALayerForEachProgram(t *testing.T) {
 		if err != nil || len(inside) != 1 || !bytes.Equal(inside[want.path], original) {
 			t.Errorf("layer %d has not %s alone (%v)", i, want.path, err)
 		}
+	}
+}
+
+// blob returns what a descriptor names, or decodes it.
+func blob(t *testing.T, files map[string][]byte, d descriptor, into any) []byte {
+	t.Helper()
+	data := files["blobs/"+strings.Replace(d.Digest, ":", "/", 1)]
+	if len(data) != d.Size || digest(data) != d.Digest {
+		t.Fatalf("%s has %d bytes with %s, want %d", d.Digest, len(data), digest(data), d.Size)
+	}
+	if into == nil {
+		return data
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		t.Fatal(err)
+	}
+	return nil
+}
+
+func TestProgramsOfTwoArchitecturesAreOneImageOfBoth(t *testing.T) {
+	i := Image{References: []string{"evenkeel.dev/x:1"}, Programs: []Program{
+		{"/one", program(t, elf.EM_X86_64, "one")}, {"/two", program(t, elf.EM_X86_64, "two")},
+		{"/one", program(t, elf.EM_AARCH64, "one")}, {"/two", program(t, elf.EM_AARCH64, "two")},
+	}}
+	archive, architectures, err := i.Archive()
+	if err != nil || !slices.Equal(architectures, []string{"amd64", "arm64"}) {
+		t.Fatalf("got %s, %v", architectures, err)
+	}
+	files, _ := unpack(t, archive)
+	var all, platforms struct{ Manifests []descriptor }
+	if err := json.Unmarshal(files["index.json"], &all); err != nil || len(all.Manifests) != 1 {
+		t.Fatalf("the archive has %s, %v", files["index.json"], err)
+	}
+	named := all.Manifests[0]
+	if named.MediaType != typeIndex || named.Platform != nil || named.Annotations[annotationName] != "evenkeel.dev/x:1" {
+		t.Fatalf("the image is %+v", named)
+	}
+	blob(t, files, named, &platforms)
+	var seen []string
+	for _, m := range platforms.Manifests {
+		if m.MediaType != typeManifest || m.Platform["os"] != "linux" || m.Annotations != nil {
+			t.Errorf("one of its platforms is %+v", m)
+		}
+		var manifest struct {
+			Config descriptor
+			Layers []descriptor
+		}
+		blob(t, files, m, &manifest)
+		var config struct{ Architecture string }
+		blob(t, files, manifest.Config, &config)
+		if config.Architecture != m.Platform["architecture"] || len(manifest.Layers) != 2 {
+			t.Errorf("what is called %s is for %s, and has %d layers", m.Platform["architecture"], config.Architecture, len(manifest.Layers))
+		}
+		seen = append(seen, config.Architecture)
+	}
+	if !slices.Equal(seen, architectures) {
+		t.Errorf("it is for %q, want %q", seen, architectures)
 	}
 }
 
@@ -172,6 +221,11 @@ func TestAnImageIsRefusedForWhatWouldNotRunInIt(t *testing.T) {
 	amd64, arm64 := program(t, elf.EM_X86_64, ""), program(t, elf.EM_AARCH64, "")
 	dynamic := program(t, elf.EM_X86_64, "", elf.Prog64{Type: uint32(elf.PT_INTERP)})
 	odd := program(t, elf.EM_RISCV, "")
+	inTwo := []Program{{"/x", amd64}, {"/x", arm64}, {"/y", amd64}}
+	if _, _, err := (Image{References: []string{"evenkeel.dev/x:1"}, Programs: inTwo}).Archive(); err == nil ||
+		err.Error() != "for amd64 there is /x /y, for arm64 /x" {
+		t.Errorf("with a program that one architecture lacks: %v", err)
+	}
 	for _, tt := range []struct {
 		programs []string
 		want     string
@@ -181,7 +235,7 @@ func TestAnImageIsRefusedForWhatWouldNotRunInIt(t *testing.T) {
 		{[]string{script}, script + " is no program: "},
 		{[]string{amd64, dynamic}, dynamic + " needs a dynamic linker, which the image has not: build it with CGO_ENABLED=0"},
 		{[]string{odd}, odd + " is for EM_RISCV, of which no node is known"},
-		{[]string{amd64, arm64}, arm64 + " is for arm64, " + amd64 + " for amd64"},
+		{[]string{amd64, amd64}, "for amd64 there are two programs at /x"},
 	} {
 		i := Image{References: []string{"evenkeel.dev/x:1"}}
 		for _, p := range tt.programs {

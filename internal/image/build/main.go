@@ -1,4 +1,5 @@
-// Command build writes an image of static programs into a directory, as an archive named after the image: `make image`.
+// Command build writes an image of static programs into a directory, as an archive named after the image and what it runs
+// on: `make image`. A program is there once for each architecture, under the same name in different directories.
 package main
 
 import (
@@ -24,6 +25,7 @@ func run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("build [flags] REFERENCE PROGRAM...", flag.ContinueOnError)
 	dir := flags.String("dir", "dist", "directory to write the archive to")
 	i := image.Image{Labels: map[string]string{}}
+	flags.StringVar(&i.User, "user", "", "UID:GID that its programs run as; empty: root")
 	flags.Func("label", "NAME=VALUE, as often as needed", func(label string) error {
 		name, value, ok := strings.Cut(label, "=")
 		if !ok {
@@ -47,14 +49,14 @@ func run(args []string, out io.Writer) error {
 	for _, program := range flags.Args()[1:] {
 		i.Programs = append(i.Programs, image.Program{Path: "/" + filepath.Base(program), File: program})
 	}
-	archive, architecture, err := i.Archive()
+	archive, architectures, err := i.Archive()
 	if err != nil {
 		return fmt.Errorf("make %s: %w", reference, err)
 	}
 	if err := os.MkdirAll(*dir, 0o755); err != nil {
 		return fmt.Errorf("make %s: %w", reference, err)
 	}
-	file := filepath.Join(*dir, fmt.Sprintf("evenkeel-%s-%s-%s.tar", name, tag, architecture))
+	file := filepath.Join(*dir, fmt.Sprintf("evenkeel-%s-%s-%s.tar", name, tag, strings.Join(architectures, "-")))
 	if err := os.WriteFile(file, archive, 0o644); err != nil {
 		return fmt.Errorf("make %s: %w", reference, err)
 	}

@@ -32,6 +32,26 @@ func TestAnArchiveIsNamedAfterImageAndArchitecture(t *testing.T) {
 		t.Errorf("the archive lacks label or entrypoint, %v", err)
 	}
 
+	// The other architecture's is in another directory, under the same name.
+	if err := os.Mkdir("amd64", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	compile = exec.Command("go", "build", "-o", "amd64/agent", "main.go")
+	compile.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH=amd64")
+	if said, err := compile.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	out.Reset()
+	if err := run([]string{"-user", "1:1", "evenkeel.dev/agent:v1", "agent", "amd64/agent"}, &out); err != nil {
+		t.Fatal(err)
+	}
+	if want := "built dist/evenkeel-agent-v1-amd64-arm64.tar evenkeel.dev/agent:v1\n"; out.String() != want {
+		t.Errorf("it says %q, want %q", out.String(), want)
+	}
+	if archive, err = os.ReadFile("dist/evenkeel-agent-v1-amd64-arm64.tar"); err != nil || bytes.Count(archive, []byte(`"User":"1:1"`)) != 2 {
+		t.Errorf("the archive has not two configs with the user, %v", err)
+	}
+
 	for _, tt := range []struct {
 		args string
 		want string
