@@ -109,7 +109,7 @@ another process has the new one.`,
 		}
 		return usage("%w; see %s --help%s", err, cmd.CommandPath(), hint)
 	})
-	root.AddCommand(statusCommand(), checkCommand(), defaultsCommand(), forgetCommand(), onHostCommand(), probeCommand(), rbacCommand(), versionCommand())
+	root.AddCommand(statusCommand(), checkCommand(), defaultsCommand(), forgetCommand(), installCommand(), onHostCommand(), probeCommand(), rbacCommand(), uninstallCommand(), versionCommand())
 	root.CompletionOptions.DisableDefaultCmd = true
 	return root
 }
