@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -312,4 +314,10 @@ func (c *crew) went(most int, order ...string) {
 		c.t.Errorf("pods became ready on %q, at most %d at a time; want %q and %d", c.order, c.most, order, most)
 	}
 	c.order, c.most = nil, 0
+}
+
+var rawMaxPods = runtime.RawExtension{Raw: []byte(pods(120))}
+
+func configOf(kubeconfig string) (*rest.Config, error) {
+	return clientcmd.BuildConfigFromFlags("", kubeconfig)
 }
