@@ -121,21 +121,19 @@ func (c *nodeChange) run(ctx context.Context, out io.Writer, do func(*install.Ho
 	}
 	words, err := do(host, ctx, c.request)
 	if errors.Is(err, install.ErrTakenBack) {
-		err = &exit{exitTakenBack, err}
-		words = err.Error()
-	} else if err != nil {
+		return &exit{exitTakenBack, err} // also with --stay: whoever has started it sees by the code that it is over
+	}
+	if err != nil {
 		return err
-	} else if _, err := fmt.Fprintln(out, words); err != nil {
+	}
+	if _, err := fmt.Fprintln(out, words); err != nil {
 		return err
 	}
 	if c.stay && !c.request.DryRun {
-		if err != nil {
-			log.Error(words)
-		}
-		p.set(func(p *probe) { p.state, p.ready = words, err == nil })
+		p.set(func(p *probe) { p.state, p.ready = words, true })
 		<-ctx.Done()
 	}
-	return err
+	return nil
 }
 
 // withMemory gives the agent a place for what it remembers, without which it does nothing.

@@ -145,7 +145,7 @@ var finalExits = map[int32]string{
 }
 
 // mostRestarts is how often an installer may end with an error that has changed nothing.
-const mostRestarts = 3
+const mostRestarts = 2
 
 // troubleOf says what a pod that is not ready does, or why it never will be.
 func troubleOf(pod *corev1.Pod) standing {
