@@ -70,7 +70,7 @@ image: build tools ## make dist/evenkeel-kubelet-*.tar: agent and kubelet for a 
 	  -label dev.evenkeel.version=$(VERSION) $(REGISTRY)/$(image):$($(image)_TAG) $($(image)_PROGRAMS);)
 
 # A real node needs containerd and friends; with root they are installed when missing.
-DEPS := containerd:containerd runc:runc iptables:iptables /usr/lib/cni/bridge:containernetworking-plugins systemd-analyze:systemd
+DEPS := containerd:containerd runc:runc iptables:iptables /usr/lib/cni/bridge:containernetworking-plugins systemd-analyze:systemd dbus-daemon:dbus busctl:systemd
 deps:
 	@missing=(); for d in $(DEPS); do \
 	  bin=$${d%%:*}; PATH=$$PATH:/usr/sbin:/sbin command -v "$$bin" >/dev/null || missing+=("$${d#*:}"); done; \

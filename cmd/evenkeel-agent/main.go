@@ -116,8 +116,8 @@ that the node was left to the agent that waits for it.`,
 		}
 		return usage("%w; see %s --help%s", err, cmd.CommandPath(), hint)
 	})
-	root.AddCommand(statusCommand(), checkCommand(), defaultsCommand(), forgetCommand(), onHostCommand(), probeCommand(), rbacCommand(),
-		release.Of("evenkeel-agent", version, commit).Command(noArgs))
+	root.AddCommand(statusCommand(), checkCommand(), defaultsCommand(), forgetCommand(), installCommand(), uninstallCommand(), onHostCommand(),
+		probeCommand(), rbacCommand(), release.Of("evenkeel-agent", version, commit).Command(noArgs))
 	root.CompletionOptions.DisableDefaultCmd = true
 	return root
 }

@@ -106,6 +106,23 @@ func TestOnHostBecomesTheAgentOnTheHostWithTheCopiedKubelet(t *testing.T) {
 	}
 }
 
+func TestOnHostCarriesOutACommandOfTheAgentWithTheAgentAlone(t *testing.T) {
+	dir, bin := image(t), filepath.Join(t.TempDir(), "bin")
+	said, code := onNode(t, t.TempDir(), "set +e; "+container+"exit", "on-host", "--bin-dir="+bin, "--",
+		dir+"/agent", "install", "--stay", "--", "--listen=:1", "--", dir+"/kubelet")
+	copies, err := filepath.Glob(bin + "/*-*")
+	if err != nil || len(copies) != 1 {
+		t.Fatalf("copies: %q, %v; it said %s", copies, err, said)
+	}
+	want := fmt.Sprintf("agent %s install --stay -- --listen=:1 -- %s/kubelet in the host, API none\n", copies[0], dir)
+	if !strings.Contains(said, want) || code != 9 {
+		t.Errorf("exit status %d, and it said\n%swant %s", code, said, want)
+	}
+	if want := fmt.Sprintf("level=INFO msg=\"going on on the host\" agent=%s command=install\n", copies[0]); !strings.Contains(said, want) {
+		t.Errorf("it does not say %s", want)
+	}
+}
+
 func TestOnHostSaysWhatThePodLacksWithAnExitCodeOfItsOwn(t *testing.T) {
 	dir := image(t)
 	for _, tt := range []struct{ name, script, agent, words string }{
@@ -141,6 +158,9 @@ func TestOnHostTakesTwoCommandLinesOfProgramsThatAreThere(t *testing.T) {
 		{[]string{"--", agent}, shape},
 		{[]string{"--", agent, "--"}, shape},
 		{[]string{"--", "--", kubelet}, shape},
+		{[]string{"--", agent, ""}, shape},
+		{[]string{agent, "install"}, shape},
+		{[]string{"--", agent, "--stay"}, shape},
 		{[]string{agent, "--", kubelet, "--", kubelet}, shape},
 		{[]string{"--bin-dir=bin", "--", agent, "--", kubelet}, `--bin-dir must be an absolute path, not "bin"`},
 		{[]string{"--keep=0", "--", agent, "--", kubelet}, "--keep must be 1 or more, not 0"},

@@ -87,7 +87,7 @@ func (a *app) root() *cobra.Command {
 Exit codes:
   0  done; of "rollout status": complete, or without -w still going
   1  wrong usage, or the API server refuses or does not answer
-  2  the rollout is halted, rolled back, invalid or stuck; of "upgrade": something has to be migrated by hand
+  2  the rollout is halted, rolled back, invalid or stuck; of "upgrade": something has to be migrated by hand; of "install" and "uninstall": a node has failed
   3  --timeout is over
   4  the rollout waits for somebody to approve ("rollout promote")
 "config validate" and "doctor" have codes of their own.
@@ -116,8 +116,8 @@ Output has colors on a terminal only, and none if NO_COLOR is set.`,
 	a.config.AddFlags(connection)
 	connection.VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "kubeconfig" && f.Name != "context" })
 	root.PersistentFlags().AddFlagSet(connection)
-	root.AddCommand(a.rolloutCommand(), a.pushCommand(), a.nodesCommand(), a.nodeCommand(), a.doctorCommand(), a.configCommand(),
-		a.upgradeCommand(), a.versionCommand())
+	root.AddCommand(a.rolloutCommand(), a.pushCommand(), a.nodesCommand(), a.nodeCommand(), a.installCommand(), a.uninstallCommand(),
+		a.doctorCommand(), a.configCommand(), a.upgradeCommand(), a.versionCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

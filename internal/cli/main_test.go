@@ -48,7 +48,12 @@ func runTests(m *testing.M) (code int, err error) {
 	if cluster, err = localcluster.Start(ctx, localcluster.Options{}); err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, cluster.Stop()) }()
+	defer func() {
+		err = errors.Join(err, cluster.Stop())
+		if crews.cluster != nil {
+			err = errors.Join(err, crews.cluster.Stop())
+		}
+	}()
 	scheme := runtime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), rbacv1.AddToScheme(scheme),
 		authorizationv1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
@@ -102,6 +107,23 @@ func (a answer) refuses(t *testing.T, words ...string) {
 	if a.code != ExitError || a.out != "" {
 		t.Errorf("exit %d, want %d, and nothing but errors: %s", a.code, ExitError, a.out)
 	}
+	for _, w := range words {
+		if !strings.Contains(a.err, w) {
+			t.Errorf("no %q in: %s", w, a.err)
+		}
+	}
+}
+
+// halts fails unless the command ended with this code, printed these lines, white space apart, in this order, and then all of
+// these words as its error.
+func (a answer) halts(t *testing.T, code int, lines []string, words ...string) {
+	t.Helper()
+	if a.code != code {
+		t.Errorf("exit %d, want %d: %s", a.code, code, a.err)
+	}
+	printed := a
+	printed.code = 0
+	printed.says(t, lines...)
 	for _, w := range words {
 		if !strings.Contains(a.err, w) {
 			t.Errorf("no %q in: %s", w, a.err)

@@ -16,8 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/release"
 )
 
-// givenLease is the controller's, as its holder of a version renews it; nobody holds it if holder is "".
-func givenLease(t *testing.T, holder string, labels map[string]string) {
+// leaseOf is the controller's, as its holder of a version renews it; nobody holds it if holder is "".
+func leaseOf(t *testing.T, holder string, labels map[string]string) {
 	t.Helper()
 	now := metav1.NewMicroTime(time.Now())
 	create(t, &coordinationv1.Lease{
@@ -48,7 +48,7 @@ func TestTheVersionsOfTheClusterAreThoseOfWhoLeadsAndOfTheAgents(t *testing.T) {
 	for i, version := range []string{"v0.2.0", "v0.3.0", "v0.3.0", ""} {
 		givenConfig(t, fmt.Sprintf("counted-%d", i), nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = version })
 	}
-	givenLease(t, "pod-1_42", map[string]string{controller.VersionLabel: "v0.3.0"})
+	leaseOf(t, "pod-1_42", map[string]string{controller.VersionLabel: "v0.3.0"})
 	want := versions{
 		Controller: &controllerVersion{"v0.3.0"}, Agents: []agentVersion{{"v0.3.0", 2}, {"", 1}, {"v0.2.0", 1}},
 	}
@@ -78,7 +78,7 @@ func TestAControllerIsShownThatHoldsTheLeaseWhateverItSaysOfItself(t *testing.T)
 		{"one that has gone", "", map[string]string{controller.VersionLabel: "v0.3.0"}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			givenLease(t, tt.holder, tt.labels)
+			leaseOf(t, tt.holder, tt.labels)
 			if diff := cmp.Diff(tt.want, inCluster(t).Controller); diff != "" {
 				t.Error(diff)
 			}

@@ -127,20 +127,44 @@ func (b *Bin) Put(p *Program) (string, error) {
 	return path, nil
 }
 
-// copy returns the path of the copy; see Put.
-func (b *Bin) copy(p *Program) (string, error) {
+// mapped is the program's content, which unmap lets go of. It is not read: a kubelet in memory is more than many pods may
+// have.
+func (p *Program) mapped() (data []byte, unmap func(), err error) {
 	info, err := p.file.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	data, err = unix.Mmap(int(p.file.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_PRIVATE)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read %s: %w", p.file.Name(), err)
+	}
+	return data, func() { _ = unix.Munmap(data) }, nil
+}
+
+// pathIn is where a program of this digest is copied to.
+func (p *Program) pathIn(dir string, sum [sha256.Size]byte) string {
+	return filepath.Join(dir, fmt.Sprintf("%s-%x", p.name, sum[:6]))
+}
+
+// In returns the path of the program's copy in a directory, which need not be there.
+func (p *Program) In(dir string) (string, error) {
+	data, unmap, err := p.mapped()
 	if err != nil {
 		return "", err
 	}
-	// Mapped and not read: a kubelet in memory is more than many pods may have.
-	data, err := unix.Mmap(int(p.file.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_PRIVATE)
+	defer unmap()
+	return p.pathIn(dir, sha256.Sum256(data)), nil
+}
+
+// copy returns the path of the copy; see Put.
+func (b *Bin) copy(p *Program) (string, error) {
+	data, unmap, err := p.mapped()
 	if err != nil {
-		return "", fmt.Errorf("read %s: %w", p.file.Name(), err)
+		return "", err
 	}
-	defer unix.Munmap(data)
+	defer unmap()
 	sum := sha256.Sum256(data)
-	path := filepath.Join(b.path, fmt.Sprintf("%s-%x", p.name, sum[:6]))
+	path := p.pathIn(b.path, sum)
 	b.put = append(b.put, path)
 	if has(path, sum[:]) {
 		now := time.Now()

@@ -93,7 +93,7 @@ func (r *Reporter) writeEvents(ctx context.Context) {
 				break
 			}
 			recovered := r.client.recovered()
-			err := r.writeEvent(ctx, e)
+			err := r.client.writeEvent(ctx, r.node, r.component, e)
 			if ctx.Err() != nil {
 				return
 			}
@@ -118,16 +118,21 @@ func worthRetrying(err error) bool {
 	return code == 0 || code == http.StatusUnauthorized || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
 }
 
-func (r *Reporter) writeEvent(ctx context.Context, e queuedEvent) error {
+// Event writes one event on a node now, and once: for who does not stay to try again.
+func (c *Client) Event(ctx context.Context, node, component string, severity Severity, reason, message string) error {
+	return c.writeEvent(ctx, node, component, queuedEvent{at: time.Now(), severity: severity, reason: reason, message: message})
+}
+
+func (c *Client) writeEvent(ctx context.Context, node, component string, e queuedEvent) error {
 	at := metav1.NewTime(e.at)
-	_, err := r.client.do(ctx, request{verb: "POST", gv: coreV1, namespace: metav1.NamespaceDefault, resource: "events", body: event{
+	_, err := c.do(ctx, request{verb: "POST", gv: coreV1, namespace: metav1.NamespaceDefault, resource: "events", body: event{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x.%d", r.node, e.at.UnixNano(), e.serial), Namespace: metav1.NamespaceDefault},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x.%d", node, e.at.UnixNano(), e.serial), Namespace: metav1.NamespaceDefault},
 		// The UID of a Node is its name in events: kubectl describe finds the kubelet's own by that.
-		InvolvedObject: objectReference{Kind: "Node", Name: r.node, UID: types.UID(r.node)},
+		InvolvedObject: objectReference{Kind: "Node", Name: node, UID: types.UID(node)},
 		Reason:         e.reason,
 		Message:        cut(e.message, maxEventWords),
-		Source:         eventSource{Component: r.component, Host: r.node},
+		Source:         eventSource{Component: component, Host: node},
 		FirstTimestamp: at, LastTimestamp: at, Count: 1,
 		Type: string(e.severity),
 	}}, nil)

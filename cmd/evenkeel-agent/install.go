@@ -1,0 +1,265 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/evenkeel/evenkeel/internal/agent"
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/install"
+	"github.com/evenkeel/evenkeel/internal/source"
+)
+
+// exitTakenBack is that of install and uninstall when they have put back what was there; else 2 is check's.
+const exitTakenBack = 2
+
+// The places of a node.
+const (
+	systemBus      = "/run/dbus/system_bus_socket"
+	systemdPrivate = "/run/systemd/private"
+	unitDir        = "/etc/systemd/system"
+	installDir     = "/var/lib/evenkeel-install"
+	memoryDir      = "/var/lib/evenkeel"
+	selinuxEnforce = "/sys/fs/selinux/enforce"
+)
+
+// settleTime is how long a kubelet must be healthy to be back.
+const settleTime = 10 * time.Second
+
+// nodeChange are the flags of install and uninstall.
+type nodeChange struct {
+	request     install.Request
+	binDir      string
+	stay        bool
+	probeSocket string
+}
+
+func (c *nodeChange) bind(f *pflag.FlagSet) {
+	f.StringVar(&c.request.Unit, "unit", "kubelet.service", "the kubelet's unit")
+	f.DurationVar(&c.request.Pace.Timeout, "timeout", 2*time.Minute, "how long the kubelet has to come back; then what was there before is put back")
+	f.BoolVar(&c.request.DryRun, "dry-run", false, "say what would be done, and change nothing")
+	f.StringVar(&c.request.Attempt, "attempt", "", "name of this attempt: one that was taken back is not repeated under the same name; in a pod, its UID")
+	f.BoolVar(&c.stay, "stay", false, "when it is done, stay until SIGTERM; in a pod of a DaemonSet")
+	f.StringVar(&c.probeSocket, "probe-socket", "", "Unix socket to answer evenkeel-agent probe on; empty: none")
+}
+
+func installCommand() *cobra.Command {
+	c := &nodeChange{}
+	cmd := &cobra.Command{
+		Use:   "install [flags] [-- AGENT FLAGS]",
+		Short: "Put the agent in front of this node's kubelet; taken back if that does not work",
+		Long: `install makes evenkeel-agent the parent of the kubelet that systemd runs here. It
+writes one file, /etc/systemd/system/UNIT.d/90-evenkeel.conf, in which the
+agent is given the very command line that the unit has for its kubelet, has
+systemd read it, restarts the unit, and watches the kubelet come back and its
+node be Ready. If that does not happen within --timeout the file is taken away
+again and the kubelet restarted without it.
+
+Nothing is changed on a node that is not healthy before, with a unit that cannot
+be wrapped, or with a kubelet or flags that the agent would not take. Run again
+it changes nothing, or brings the file up to date. A run that was interrupted is
+completed or taken back by the next one.
+
+AGENT FLAGS are put in front of the kubelet's command line; see evenkeel-agent
+--help. Without -- those of an earlier install stay. --dynamic-config-dir is
+` + memoryDir + ` if they do not say.
+
+Exit codes: 0 done, or nothing to do, 1 error and nothing was changed, 2 tried and
+taken back, 3 usage.`,
+		Example: `  evenkeel-agent install --dry-run
+  evenkeel-agent install
+  evenkeel-agent install -- --config-trial-duration=5m --protected-fields=+maxPods`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dash := cmd.ArgsLenAtDash()
+			if dash > 0 || dash < 0 && len(args) > 0 {
+				return usage("install takes no arguments, got %q (flags of the agent go after --)", args[0])
+			}
+			c.request.Keep, c.request.Flags = dash < 0, args
+			return c.run(cmd.Context(), cmd.OutOrStdout(), (*install.Host).Install)
+		},
+	}
+	c.bind(cmd.Flags())
+	cmd.Flags().StringVar(&c.binDir, "bin-dir", "", "directory for the agent's program (default: where it is if programs stay there, else /usr/local/bin)")
+	return cmd
+}
+
+// run changes the node, and stays if that is asked for.
+func (c *nodeChange) run(ctx context.Context, out io.Writer, do func(*install.Host, context.Context, install.Request) (string, error)) error {
+	if c.request.Pace.Timeout <= 0 {
+		return usage("--timeout must be more than nothing, is %s", c.request.Pace.Timeout)
+	}
+	c.request.Pace.Settle, c.request.Pace.Poll = min(settleTime, c.request.Pace.Timeout/2), time.Second
+	if c.request.Flags = withMemory(c.request.Flags); !c.request.Keep {
+		if _, err := parseAgentFlags(c.request.Flags); err != nil {
+			return err
+		}
+	}
+	p := &probe{state: "at work on the node"}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	defer p.serve(c.probeSocket, log)()
+	manager, err := install.Dial(ctx, systemBus, systemdPrivate)
+	if err != nil {
+		return err
+	}
+	defer manager.Close()
+	host, err := c.host(manager, out)
+	if err != nil {
+		return err
+	}
+	words, err := do(host, ctx, c.request)
+	if errors.Is(err, install.ErrTakenBack) {
+		return &exit{exitTakenBack, err} // also with --stay: whoever has started it sees by the code that it is over
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(out, words); err != nil {
+		return err
+	}
+	if c.stay && !c.request.DryRun {
+		p.set(func(p *probe) { p.state, p.ready = words, true })
+		<-ctx.Done()
+	}
+	return nil
+}
+
+// withMemory gives the agent a place for what it remembers, without which it does nothing.
+func withMemory(flags []string) []string {
+	const name = "--dynamic-config-dir"
+	if slices.ContainsFunc(flags, func(f string) bool { return f == name || strings.HasPrefix(f, name+"=") }) {
+		return flags
+	}
+	return append([]string{name + "=" + memoryDir}, flags...)
+}
+
+// parseAgentFlags reads flags as the agent would.
+func parseAgentFlags(flags []string) (*options, error) {
+	o := &options{}
+	set := pflag.NewFlagSet("evenkeel-agent", pflag.ContinueOnError)
+	set.Usage = func() {}
+	o.bind(set)
+	if err := set.Parse(flags); err != nil {
+		return nil, usage("flags of the agent: %w", err)
+	}
+	switch {
+	case set.NArg() > 0:
+		return nil, usage("flags of the agent: %q is none", set.Arg(0))
+	case o.bootstrap || o.lockFile != "":
+		return nil, usage("flags of the agent: --lock-file and --bootstrap are for the unit of a self-hosted kubelet's node, which install does not make")
+	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	_, err := o.protection()
+	return o, err
+}
+
+func (c *nodeChange) host(manager install.Manager, out io.Writer) (*install.Host, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("which program this is: %w", err)
+	}
+	return &install.Host{
+		Manager: manager,
+		Check:   checkAgent,
+		API: func(t install.Target) (install.API, error) {
+			client, err := source.NewClient(t.Kubeconfig, "evenkeel-agent/"+version)
+			return nodeAPI{client, t.Node}, err
+		},
+		Healthy: func(ctx context.Context, healthz string) error {
+			health := component.NewHealth(healthz)
+			defer health.Close()
+			return health.Healthz(ctx)
+		},
+		Journal: journal,
+		Place:   install.Program{Path: self, BinDir: c.binDir, Enforce: selinuxEnforce}.Place,
+		FS:      atomicfile.OS{}, UnitDir: unitDir, StateDir: installDir, Memory: memoryDir, Proc: "/proc", Out: out,
+	}, nil
+}
+
+// checkAgent judges what the agent would at its start, and changes nothing.
+func checkAgent(ctx context.Context, flags, argv []string) (install.Checked, error) {
+	var checked install.Checked
+	o, err := parseAgentFlags(flags)
+	if err != nil {
+		return checked, err
+	}
+	k, err := component.ParseKubelet(argv)
+	if err != nil {
+		return checked, err
+	}
+	c, err := o.contention(k)
+	if err != nil {
+		return checked, err
+	}
+	if c.bootstrap {
+		return checked, errors.New("the kubelet has --exit-on-lock-contention: it gives its node away to who asks, and install is for a kubelet that stays")
+	}
+	checked.Limits = install.Limits{StopGrace: o.stopGrace, HealthTimeout: o.healthTimeout, StateDir: o.dynamicConfigDir}
+	if checked.Target.Node, err = o.node(k); err != nil {
+		return checked, err
+	}
+	if checked.Target.Kubeconfig = k.Kubeconfig; o.kubeconfig != "" {
+		checked.Target.Kubeconfig = o.kubeconfig
+	}
+	initFile, err := o.initFile()
+	if err != nil {
+		return checked, err
+	}
+	err = inScratch(func(scratch string) error {
+		host := &agent.HostKubelet{Kubelet: k, Harness: component.NewHarness(k, scratch, slog.New(slog.DiscardHandler)), InitFile: initFile}
+		v, err := host.Prepare(ctx)
+		switch {
+		case err != nil:
+			return err
+		case v.Outcome == component.Rejected && o.localInvalid != "degrade":
+			return fmt.Errorf("its local configuration (%s) is rejected: %s", o.localFile(k), v.Words)
+		case v.Outcome == component.CouldNotTell:
+			return fmt.Errorf("it cannot be told whether its local configuration (%s) is valid: %s", o.localFile(k), v.Words)
+		}
+		checked.Target.Healthz, checked.Warnings = k.HealthzURL(v.Effective), v.Warnings
+		return nil
+	})
+	return checked, err
+}
+
+// nodeAPI is the API server, asked as this node.
+type nodeAPI struct {
+	*source.Client
+	node string
+}
+
+func (a nodeAPI) Snapshot(ctx context.Context) source.NodeState {
+	return a.Client.Snapshot(ctx, a.node)
+}
+
+func (a nodeAPI) Event(ctx context.Context, severity source.Severity, reason, message string) error {
+	return a.Client.Event(ctx, a.node, "evenkeel-agent", severity, reason, message)
+}
+
+// journalLines are enough to see why a service has ended.
+const journalLines = 20
+
+// journal is the end of what a unit has written, if there is a journal.
+func journal(ctx context.Context, u install.Unit) string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	text, err := exec.CommandContext(ctx, "journalctl", "--unit="+u.Name, "--boot", "--lines="+strconv.Itoa(journalLines), "--no-pager", "--output=cat", "--quiet").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}

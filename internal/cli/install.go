@@ -1,0 +1,371 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// installFlags are what install and uninstall have in common.
+type installFlags struct {
+	selector       string
+	allNodes       bool
+	maxUnavailable string
+	timeout        time.Duration
+	retry          bool
+	dryRun, yes    bool
+	version        string // of agents
+	output         format
+}
+
+func (o *installFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVarP(&o.selector, "selector", "l", "", "labels of the nodes, such as pool=workers")
+	f.StringVar(&o.maxUnavailable, "max-unavailable", "1", "how many nodes at a time, such as 5 or 10%")
+	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long one node may take; longer than it takes its agent to go back, which is some minutes")
+	f.BoolVar(&o.retry, "retry", false, "try nodes again on which it has failed")
+	f.BoolVar(&o.dryRun, "dry-run", false, "show which nodes it would go to, and change nothing")
+	f.BoolVar(&o.yes, "yes", false, "do not ask")
+	formatFlag(cmd, &o.output, formatJSON, formatYAML)
+}
+
+func (a *app) installCommand() *cobra.Command {
+	var o installFlags
+	cmd := &cobra.Command{
+		Use:   "install [NODE...]",
+		Short: "Put evenkeel's agent in front of the kubelets of nodes, one node after another",
+		Long: `Put evenkeel's agent in front of the kubelets of nodes, one node after another; or upgrade it there.
+
+A node is given the label evenkeel.dev/agent=install. That brings the installer's pod to it, which restarts the kubelet
+once, sees it come back healthy and the Node Ready, and else puts everything back as it was. Only when the Node is Ready
+and its agent has reported does the next node have its turn. The first node that does not come back stops it.
+
+Nodes that are done are seen as done, so that to run it again is to go on where it stopped. A node on which it has failed
+is left alone until --retry. A node that is cordoned or not Ready is passed over, and named. Without nodes, --selector and
+--all-nodes it goes to those that are labelled already. To upgrade evenkeel, apply the next version's manifests, then run
+that: no kubelet restarts before.
+
+Interrupt it at any time: a node on which nothing has begun is let go, one that is in the middle of it comes to its end by
+itself.
+
+Exit codes:
+  0  every node that could be gone to is done
+  1  wrong usage, the cluster lacks something, or the API server refuses or does not answer
+  2  a node has failed, now or before
+  3  a node has not come to its end within --timeout`,
+		Example: `  # One node, to see
+  kubectl evenkeel install worker-1
+
+  # A pool, three at a time
+  kubectl evenkeel install --selector pool=workers --max-unavailable 3
+
+  # Go on after a stop, or upgrade
+  kubectl evenkeel install`,
+		ValidArgsFunction: a.completeNodes,
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.install(cmd.Context(), args, o) },
+	}
+	o.add(cmd)
+	cmd.Flags().BoolVar(&o.allNodes, "all-nodes", false, "every node is meant")
+	cmd.Flags().StringVar(&o.version, "agent-version", "", "the version that agents are to report, if the image's tag does not name it; any is any")
+	return cmd
+}
+
+// completeNodes completes names of nodes.
+func (a *app) completeNodes(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return a.complete(cmd, nodeNames)
+}
+
+func (a *app) install(ctx context.Context, names []string, o installFlags) error {
+	selector, err := o.choice(names)
+	if err != nil {
+		return err
+	}
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	if err := checkCRD(ctx, c); err != nil {
+		return err
+	}
+	w, err := wantedOf(ctx, c, installing)
+	if err != nil {
+		return err
+	}
+	switch o.version {
+	case "":
+	case "any":
+		w.version = ""
+	default:
+		w.version = o.version
+	}
+	return a.carry(ctx, c, installing, w, names, selector, o)
+}
+
+// choice returns which nodes are chosen beside those that are named; those that have been before, if nothing is said.
+func (o installFlags) choice(names []string) (labels.Selector, error) {
+	given := 0
+	for _, one := range []bool{len(names) > 0, o.selector != "", o.allNodes} {
+		if one {
+			given++
+		}
+	}
+	if given > 1 {
+		return nil, errors.New("names of nodes, --selector and --all-nodes each choose nodes: give one of them")
+	}
+	if _, err := parseAmount(o.maxUnavailable, 1); err != nil {
+		return nil, fmt.Errorf("--max-unavailable: %w", err)
+	}
+	if o.timeout <= 0 {
+		return nil, fmt.Errorf("--timeout must be more than 0, not %s", o.timeout)
+	}
+	switch {
+	case len(names) > 0:
+		return nil, nil
+	case o.allNodes:
+		return labels.Everything(), nil
+	case o.selector == "":
+		return labels.Parse(v1alpha1.LabelAgent)
+	}
+	selector, err := labels.Parse(o.selector)
+	if err != nil {
+		return nil, fmt.Errorf("--selector %q: %w", o.selector, err)
+	}
+	return selector, nil
+}
+
+// carry takes the chosen nodes through a mission, when that is confirmed, and shows how.
+func (a *app) carry(ctx context.Context, c client.Client, m mission, w wanted, names []string, selector labels.Selector, o installFlags) error {
+	nodes, err := m.chosen(ctx, c, w, names, selector)
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(nodes) > 0:
+	case o.selector != "":
+		return fmt.Errorf("--selector %s selects no node", o.selector)
+	case m == installing && !o.allNodes:
+		return fmt.Errorf("no node is labelled %s yet: name nodes, or give --selector or --all-nodes", v1alpha1.LabelAgent)
+	}
+	out := a.Out // what people read, as long as it is not in the way of what programs do
+	if o.output != "" {
+		out = a.ErrOut
+	}
+	if o.retry {
+		for _, n := range nodes {
+			if n.standing.stage == stageFailed {
+				n.standing = standing{stage: stageToDo}
+			}
+		}
+	}
+	most, err := parseAmount(o.maxUnavailable, 1)
+	if err != nil {
+		return err
+	}
+	budget, err := intstr.GetScaledValueFromIntOrPercent(&most, len(nodes), false)
+	if err != nil {
+		return fmt.Errorf("--max-unavailable: %w", err)
+	}
+	p := &pace{c: c, m: m, w: w, most: max(1, budget), timeout: o.timeout, nodes: nodes, say: func(n *work) { sayNode(out, m, n) }}
+	showWork(out, p)
+	if count(nodes, stageToDo)+count(nodes, stageDoing) > 0 && !o.dryRun {
+		if err := a.confirmRestarts(ctx, p, o.yes); err != nil {
+			return err
+		}
+		if err := p.run(ctx); err != nil {
+			return interrupted(out, p, err)
+		}
+	}
+	if o.output != "" {
+		if err := encode(a.Out, o.output, report(p)); err != nil {
+			return err
+		}
+	}
+	if o.dryRun {
+		return nil
+	}
+	return a.conclude(ctx, c, out, p)
+}
+
+// confirmRestarts asks, unless nothing is to begin.
+func (a *app) confirmRestarts(ctx context.Context, p *pace, yes bool) error {
+	n := count(p.nodes, stageToDo)
+	if n == 0 {
+		return nil
+	}
+	question := fmt.Sprintf("%s evenkeel's agent on %s, %d at a time? Each kubelet restarts once; pods go on.", strings.ToUpper(p.m.verb[:1])+p.m.verb[1:], nodesWord(n), p.most)
+	return a.confirm(ctx, question, yes, false)
+}
+
+// chosen returns the nodes that are named, or selected, and how they stand; those of the control plane last.
+func (m mission) chosen(ctx context.Context, c client.Client, w wanted, names []string, selector labels.Selector) ([]*work, error) {
+	pods := map[string][]corev1.Pod{}
+	for pod, err := range pages(ctx, c, func() *corev1.PodList { return &corev1.PodList{} }, func(l *corev1.PodList) []corev1.Pod { return l.Items },
+		client.InNamespace(v1alpha1.InstallNamespace), client.MatchingLabels{"app.kubernetes.io/name": m.daemonSet}) {
+		if err != nil {
+			return nil, fmt.Errorf("list the pods in %s: %w", v1alpha1.InstallNamespace, err)
+		}
+		if pod.DeletionTimestamp == nil {
+			pods[pod.Spec.NodeName] = append(pods[pod.Spec.NodeName], *pod)
+		}
+	}
+	var first, last []*work
+	missing := map[string]bool{}
+	for _, name := range names {
+		missing[name] = true
+	}
+	add := func(p pair) {
+		n := &work{name: p.node.Name, standing: m.judge(target{p, pods[p.node.Name]}, w)}
+		if _, ok := p.node.Labels["node-role.kubernetes.io/control-plane"]; ok {
+			last = append(last, n)
+		} else {
+			first = append(first, n)
+		}
+	}
+	if selector == nil {
+		selector = labels.Everything()
+	}
+	for p, err := range m.pairs(ctx, c, selector) {
+		switch {
+		case err != nil:
+			return nil, err
+		case p.node != nil && (len(names) == 0 || missing[p.node.Name]):
+			delete(missing, p.node.Name)
+			add(p)
+		}
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("there is no node %s; see `kubectl get nodes`; nothing was changed", few(slices.Sorted(maps.Keys(missing))))
+	}
+	return append(first, last...), nil
+}
+
+// pairs yields nodes, and what their agents report where that matters: to uninstall, the CRD need not be there.
+func (m mission) pairs(ctx context.Context, c client.Client, selector labels.Selector) iter.Seq2[pair, error] {
+	if m == installing {
+		return pairs(ctx, c, selector)
+	}
+	return func(yield func(pair, error) bool) {
+		for node, err := range pages(ctx, c, func() *corev1.NodeList { return &corev1.NodeList{} },
+			func(l *corev1.NodeList) []corev1.Node { return l.Items }, client.MatchingLabelsSelector{Selector: selector}) {
+			if !yield(pair{node: node}, err) {
+				return
+			}
+		}
+	}
+}
+
+// sayNode tells what a node does.
+func sayNode(out io.Writer, m mission, n *work) {
+	took := ""
+	if !n.begin.IsZero() {
+		took = ", after " + span(time.Since(n.begin))
+	}
+	switch s := n.standing; s.stage {
+	case stageDone:
+		fmt.Fprintf(out, "%s: %s\n", n.name, oneLine(joinWith(m.done, s.why))+took)
+	case stageFailed:
+		fmt.Fprintf(out, "%s: FAILED: %s\n", n.name, oneLine(s.why)+took)
+	case stageSkipped:
+		fmt.Fprintf(out, "%s: passed over: %s\n", n.name, oneLine(s.why))
+	default:
+		fmt.Fprintf(out, "%s: %s\n", n.name, oneLine(s.why))
+	}
+}
+
+// joinWith puts what is known more about something after it.
+func joinWith(what, more string) string {
+	if more == "" {
+		return what
+	}
+	return what + " " + more
+}
+
+// showWork says what is to be done, and what is not.
+func showWork(out io.Writer, p *pace) {
+	counts := []string{}
+	for _, s := range []struct {
+		stage stage
+		words string
+	}{
+		{stageToDo, "to " + p.m.verb}, {stageDoing, "in the middle of it"}, {stageDone, p.m.done + " already"},
+		{stageFailed, "failed before"}, {stageSkipped, "passed over"},
+	} {
+		if n := count(p.nodes, s.stage); n > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", n, s.words))
+		}
+	}
+	fmt.Fprintf(out, "%s, %d at a time, with %s: %s\n", nodesWord(len(p.nodes)), p.most, p.w.image, cmp.Or(strings.Join(counts, ", "), "nothing to do"))
+	for _, n := range p.nodes {
+		if s := n.standing; s.stage == stageSkipped || s.stage == stageFailed || s.stage == stageDoing {
+			sayNode(out, p.m, n)
+		}
+	}
+	if names := namesAt(p.nodes, stageToDo); len(names) > 0 {
+		fmt.Fprintf(out, "in this order: %s\n", few(names))
+	}
+}
+
+func nodesWord(n int) string {
+	if n == 1 {
+		return "1 node"
+	}
+	return fmt.Sprintf("%d nodes", n)
+}
+
+func count(nodes []*work, s stage) int { return len(namesAt(nodes, s)) }
+
+func namesAt(nodes []*work, s stage) []string {
+	var names []string
+	for _, n := range nodes {
+		if n.standing.stage == s {
+			names = append(names, n.name)
+		}
+	}
+	return names
+}
+
+// interrupted adds to why a command ended before its nodes what becomes of those.
+func interrupted(out io.Writer, p *pace, why error) error {
+	if on := namesAt(p.nodes, stageDoing); len(on) > 0 {
+		fmt.Fprintf(out, "%s: comes to its end without this command: %s, or back as before\n", few(on), p.m.done)
+	}
+	if left := namesAt(p.nodes, stageToDo); len(left) > 0 {
+		fmt.Fprintf(out, "%s: nothing has begun there\n", few(left))
+	}
+	return why
+}
+
+// workReport is what -o prints.
+type workReport struct {
+	Image string       `json:"image"`
+	Nodes []nodeReport `json:"nodes"`
+}
+
+type nodeReport struct {
+	Name  string `json:"name"`
+	State stage  `json:"state"`
+	Why   string `json:"why,omitempty"`
+}
+
+func report(p *pace) workReport {
+	r := workReport{Image: p.w.image, Nodes: []nodeReport{}}
+	for _, n := range p.nodes {
+		r.Nodes = append(r.Nodes, nodeReport{n.name, n.standing.stage, n.standing.why})
+	}
+	return r
+}

@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// errApplyFirst says that the cluster lacks what evenkeel's manifests bring.
+var errApplyFirst = errors.New("apply evenkeel's manifests first: kubectl apply -k config/default")
+
+// crdName is the object that agents report to.
+const crdName = "nodeconfigs." + v1alpha1.GroupName
+
+// checkCRD returns nil if the cluster has a place for all that agents report and take: an older CRD would drop of it what it
+// does not know.
+func checkCRD(ctx context.Context, c client.Client) error {
+	crd := &unstructured.Unstructured{}
+	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	err := c.Get(ctx, client.ObjectKey{Name: crdName}, crd)
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("the cluster has no CustomResourceDefinition %s, and agents nowhere to report to: %w", crdName, errApplyFirst)
+	case err != nil:
+		return fmt.Errorf("read the CustomResourceDefinition %s: %w", crdName, err)
+	}
+	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	if err != nil {
+		return fmt.Errorf("the CustomResourceDefinition %s: %w", crdName, err)
+	}
+	for _, v := range versions {
+		version, _ := v.(map[string]any)
+		if version["name"] != v1alpha1.GroupVersion.Version {
+			continue
+		}
+		known, _, err := unstructured.NestedMap(version, "schema", "openAPIV3Schema")
+		if err != nil {
+			return fmt.Errorf("the CustomResourceDefinition %s: %w", crdName, err)
+		}
+		if lacks := fieldsMissing("", reflect.TypeFor[v1alpha1.NodeConfig](), known); len(lacks) > 0 {
+			return fmt.Errorf("the CustomResourceDefinition %s is older than this program, and lacks %s: %w", crdName, few(lacks), errApplyFirst)
+		}
+		return nil
+	}
+	return fmt.Errorf("the CustomResourceDefinition %s has no version %s: %w", crdName, v1alpha1.GroupVersion.Version, errApplyFirst)
+}
+
+// fieldsMissing returns the fields of a type of ours that a schema does not have.
+func fieldsMissing(path string, t reflect.Type, known map[string]any) []string {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		if t.Kind() == reflect.Slice {
+			known, _ = known["items"].(map[string]any)
+		}
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct || t.PkgPath() != reflect.TypeFor[v1alpha1.NodeConfig]().PkgPath() {
+		return nil
+	}
+	properties, _ := known["properties"].(map[string]any)
+	var missing []string
+	for f := range t.Fields() {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name == "" && (options == "inline" || f.Anonymous):
+			if f.Type.PkgPath() == t.PkgPath() { // not the kind and version, which every object has
+				missing = append(missing, fieldsMissing(path, f.Type, known)...)
+			}
+			continue
+		case name == "metadata":
+			continue
+		}
+		inner, has := properties[name].(map[string]any)
+		at := strings.TrimPrefix(path+"."+name, ".")
+		if !has {
+			missing = append(missing, at)
+			continue
+		}
+		missing = append(missing, fieldsMissing(at, f.Type, inner)...)
+	}
+	return missing
+}
+
+// wantedOf returns what a mission's DaemonSet is now. It waits a little until the controller manager has seen that.
+func wantedOf(ctx context.Context, c client.Client, m mission) (wanted, error) {
+	deadline := time.Now().Add(seenWithin)
+	for {
+		w, err := newestOf(ctx, c, m)
+		if err != nil || w.revision != "" {
+			return w, err
+		}
+		if time.Now().After(deadline) {
+			return w, fmt.Errorf("kube-controller-manager has not seen the newest DaemonSet %s/%s: is it running?", v1alpha1.InstallNamespace, m.daemonSet)
+		}
+		select {
+		case <-ctx.Done():
+			return w, ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// newestOf returns the same, without a revision if the controller manager has not seen the DaemonSet as it is.
+func newestOf(ctx context.Context, c client.Client, m mission) (wanted, error) {
+	d := &appsv1.DaemonSet{}
+	err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.InstallNamespace, Name: m.daemonSet}, d)
+	if apierrors.IsNotFound(err) {
+		return wanted{}, fmt.Errorf("there is no DaemonSet %s/%s: %w", v1alpha1.InstallNamespace, m.daemonSet, errApplyFirst)
+	}
+	if err != nil {
+		return wanted{}, fmt.Errorf("read the DaemonSet %s/%s: %w", v1alpha1.InstallNamespace, m.daemonSet, err)
+	}
+	w := wanted{image: d.Spec.Template.Spec.Containers[0].Image}
+	w.version = imageVersion(w.image)
+	if d.Status.ObservedGeneration < d.Generation {
+		return w, nil
+	}
+	revisions := &appsv1.ControllerRevisionList{}
+	err = c.List(ctx, revisions, client.InNamespace(v1alpha1.InstallNamespace), client.MatchingLabels(d.Spec.Selector.MatchLabels))
+	if err != nil {
+		return w, fmt.Errorf("list the revisions of the DaemonSet %s/%s: %w", v1alpha1.InstallNamespace, m.daemonSet, err)
+	}
+	newest := int64(-1)
+	for _, r := range revisions.Items {
+		owned := len(r.OwnerReferences) > 0 && r.OwnerReferences[0].UID == d.UID
+		if owned && r.Revision > newest {
+			newest, w.revision = r.Revision, r.Labels[appsv1.ControllerRevisionHashLabelKey]
+		}
+	}
+	return w, nil
+}

@@ -1,0 +1,323 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+)
+
+// crew is a cluster with all of evenkeel's manifests and Kubernetes' own controllers. Nodes, their kubelets and what runs in
+// the installer's pods are the test's.
+type crew struct {
+	client.Client
+	cluster *localcluster.Cluster
+	t       *testing.T
+
+	mu     sync.Mutex
+	play   map[string]part // by node
+	most   int             // pods that were not ready at a time
+	order  []string        // nodes, as their pods became ready
+	failed error
+}
+
+// part is what a node's kubelet reports of a pod.
+type part struct {
+	ready    bool
+	version  string // that the agent reports; empty: none does
+	exit     int32
+	said     string
+	waiting  string
+	restarts int32
+}
+
+var (
+	comesBack = part{ready: true, version: "v1.0.0"}
+	takenBack = part{exit: 2, said: "level=INFO msg=restarting\nevenkeel-agent: the kubelet did not come back: /healthz: connection refused", restarts: 1}
+)
+
+var crews struct {
+	once    sync.Once
+	cluster *localcluster.Cluster
+	client  client.Client
+	err     error
+}
+
+// newCrew begins with no node. The cluster is that of all tests that use one.
+func newCrew(t *testing.T) *crew {
+	t.Helper()
+	crews.once.Do(func() { crews.cluster, crews.client, crews.err = crewCluster() })
+	if crews.err != nil {
+		t.Fatal(crews.err)
+	}
+	c := &crew{Client: crews.client, cluster: crews.cluster, t: t, play: map[string]part{}}
+	if err := c.cluster.Apply(t.Context(), "../../config/installer"); err != nil {
+		t.Fatal(err)
+	}
+	c.image("evenkeel.dev/agent:v1.0.0")
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() {
+		for ctx.Err() == nil {
+			if err := c.kubelets(ctx); err != nil && ctx.Err() == nil {
+				c.mu.Lock()
+				c.failed = errors.Join(c.failed, err)
+				c.mu.Unlock()
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	})
+	t.Cleanup(func() {
+		background := context.Background()
+		err := errors.Join(c.DeleteAllOf(background, &corev1.Node{}), c.DeleteAllOf(background, &v1alpha1.NodeConfig{}),
+			c.DeleteAllOf(background, &v1alpha1.NodeConfigRollout{}), c.DeleteAllOf(background, &corev1.Event{}, client.InNamespace("default")))
+		err = errors.Join(err, wait.PollUntilContextTimeout(background, 100*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
+			pods := &corev1.PodList{}
+			err := c.List(ctx, pods, client.InNamespace(v1alpha1.InstallNamespace))
+			for _, pod := range pods.Items {
+				err = errors.Join(err, client.IgnoreNotFound(c.Delete(ctx, &pod, client.GracePeriodSeconds(0))))
+			}
+			return len(pods.Items) == 0, err
+		}))
+		cancel()
+		all.Wait()
+		if err := errors.Join(err, c.failed); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func crewCluster() (*localcluster.Cluster, client.Client, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	cluster, err := localcluster.Start(ctx, localcluster.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	scheme := runtime.NewScheme()
+	err = errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), rbacv1.AddToScheme(scheme), cluster.StartControllers(ctx))
+	config := *cluster.AdminConfig()
+	config.QPS = -1
+	c, newErr := client.New(&config, client.Options{Scheme: scheme})
+	return cluster, c, errors.Join(err, newErr)
+}
+
+// node adds a node that is Ready, and says what its kubelet will report of an installer.
+func (c *crew) node(name string, play part, change ...func(*corev1.Node)) {
+	c.t.Helper()
+	c.plays(name, play)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "workers", corev1.LabelOSStable: "linux"}}}
+	node.Status.Allocatable = corev1.ResourceList{"cpu": quantity("4"), "memory": quantity("8Gi"), "pods": quantity("110")}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()}}
+	for _, change := range change {
+		change(node)
+	}
+	if err := c.Create(c.t.Context(), node); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *crew) plays(name string, play part) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.play[name] = play
+}
+
+// kubelets reports of all pods of installers what their nodes' parts are, once.
+func (c *crew) kubelets(ctx context.Context) error {
+	pods := &corev1.PodList{}
+	if err := c.List(ctx, pods, client.InNamespace(v1alpha1.InstallNamespace)); err != nil {
+		return err
+	}
+	busy := 0
+	for _, pod := range pods.Items {
+		c.mu.Lock()
+		play, ok := c.play[pod.Spec.NodeName]
+		c.mu.Unlock()
+		switch {
+		case pod.DeletionTimestamp != nil:
+			if err := client.IgnoreNotFound(c.Delete(ctx, &pod, client.GracePeriodSeconds(0))); err != nil {
+				return err
+			}
+			continue
+		case !ok, podReady(&pod):
+			continue
+		}
+		busy++
+		if err := client.IgnoreNotFound(c.report(ctx, &pod, play)); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.most = max(c.most, busy)
+	return nil
+}
+
+// report writes a pod's status, and what an agent that comes back with it reports.
+func (c *crew) report(ctx context.Context, pod *corev1.Pod, play part) error {
+	if play.version != "" && pod.Labels["app.kubernetes.io/name"] == installing.daemonSet {
+		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: pod.Spec.NodeName}}
+		if err := c.Get(ctx, client.ObjectKeyFromObject(nc), nc); client.IgnoreNotFound(err) != nil {
+			return err
+		} else if err != nil {
+			if err := c.Create(ctx, nc); err != nil {
+				return err
+			}
+		}
+		nc.Status = v1alpha1.NodeConfigStatus{ObservedGeneration: nc.Generation, Local: v1alpha1.LocalConfigInit, AgentVersion: play.version}
+		if err := c.Status().Update(ctx, nc); err != nil {
+			return err
+		}
+	}
+	container := corev1.ContainerStatus{Name: pod.Spec.Containers[0].Name, Image: pod.Spec.Containers[0].Image, RestartCount: play.restarts, Ready: play.ready}
+	switch {
+	case play.waiting != "":
+		reason, message, _ := strings.Cut(play.waiting, ": ")
+		container.State.Waiting = &corev1.ContainerStateWaiting{Reason: reason, Message: message}
+	case play.exit != 0:
+		container.ContainerID = "containerd://1"
+		container.State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}
+		container.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: play.exit, Message: play.said, ContainerID: "containerd://1"}
+	case play == part{}:
+		return nil // its kubelet has not seen it
+	default:
+		container.ContainerID = "containerd://1"
+		container.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.Now()}
+	}
+	before := pod.DeepCopy()
+	pod.Status.Phase, pod.Status.ContainerStatuses = corev1.PodRunning, []corev1.ContainerStatus{container}
+	if play.ready {
+		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue})
+		c.mu.Lock()
+		c.order = append(c.order, pod.Spec.NodeName)
+		c.mu.Unlock()
+	}
+	return c.Status().Patch(ctx, pod, client.MergeFrom(before))
+}
+
+// image gives both DaemonSets an image, as the next manifests do, and waits until the controllers have seen it.
+func (c *crew) image(image string) {
+	c.t.Helper()
+	patch := fmt.Sprintf(`[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":%q}]`, image)
+	for _, m := range []mission{installing, uninstalling} {
+		d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.InstallNamespace, Name: m.daemonSet}}
+		if err := c.Patch(c.t.Context(), d, client.RawPatch(types.JSONPatchType, []byte(patch))); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	c.eventually("the controllers have seen the image", func(ctx context.Context) (bool, error) {
+		w, err := newestOf(ctx, c, installing)
+		return w.image == image && w.revision != "", err
+	})
+}
+
+func (c *crew) eventually(what string, check func(context.Context) (bool, error)) {
+	c.t.Helper()
+	if err := wait.PollUntilContextTimeout(c.t.Context(), 50*time.Millisecond, 20*time.Second, true, check); err != nil {
+		c.t.Fatalf("waiting until %s: %v", what, err)
+	}
+}
+
+// evenkeel runs a command line as administrator.
+func (c *crew) evenkeel(args ...string) answer {
+	c.t.Helper()
+	return evenkeelAs(c.t, c.cluster.AdminKubeconfig(), args...)
+}
+
+// running is a command that runs beside the test.
+type running struct {
+	interrupt context.CancelFunc
+	ended     chan answer
+}
+
+func (c *crew) begin(args ...string) running {
+	ctx, cancel := context.WithCancel(c.t.Context())
+	r := running{cancel, make(chan answer, 1)}
+	go func() {
+		var out, errOut bytes.Buffer
+		streams := genericclioptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut}
+		code := Run(ctx, "v0.0.0-test", append(args, "--kubeconfig", c.cluster.AdminKubeconfig()), streams)
+		r.ended <- answer{code, out.String(), errOut.String()}
+	}()
+	return r
+}
+
+// labels are the values of LabelAgent, by node.
+func (c *crew) labels() map[string]string {
+	c.t.Helper()
+	list := &corev1.NodeList{}
+	if err := c.List(c.t.Context(), list); err != nil {
+		c.t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, node := range list.Items {
+		if value, ok := node.Labels[v1alpha1.LabelAgent]; ok {
+			found[node.Name] = value
+		}
+	}
+	return found
+}
+
+func (c *crew) wantLabels(want map[string]string) {
+	c.t.Helper()
+	if got := c.labels(); !maps.Equal(got, want) {
+		c.t.Errorf("labels are %v, want %v", got, want)
+	}
+}
+
+// pods are the UIDs of the pods of installers, by node.
+func (c *crew) pods() map[string]types.UID {
+	c.t.Helper()
+	list := &corev1.PodList{}
+	if err := c.List(c.t.Context(), list, client.InNamespace(v1alpha1.InstallNamespace)); err != nil {
+		c.t.Fatal(err)
+	}
+	found := map[string]types.UID{}
+	for _, pod := range list.Items {
+		found[pod.Spec.NodeName] = pod.UID
+	}
+	return found
+}
+
+// went demands that pods became ready in an order, and never more than so many were busy at a time.
+func (c *crew) went(most int, order ...string) {
+	c.t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Equal(c.order, order) || c.most != most {
+		c.t.Errorf("pods became ready on %q, at most %d at a time; want %q and %d", c.order, c.most, order, most)
+	}
+	c.order, c.most = nil, 0
+}
+
+var rawMaxPods = runtime.RawExtension{Raw: []byte(pods(120))}
+
+func configOf(kubeconfig string) (*rest.Config, error) {
+	return clientcmd.BuildConfigFromFlags("", kubeconfig)
+}

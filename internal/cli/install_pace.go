@@ -1,0 +1,250 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// lookEvery is how often a node that is waited for is looked at.
+const lookEvery = time.Second
+
+// work is one node, and what became of it.
+type work struct {
+	name     string
+	standing standing
+	begin    time.Time // when this command took it up, or found it taken up; zero: it has not
+	label    *string   // that it had before this command gave it another; nil: it has not
+	late     bool      // it failed because time was up
+	words    string    // what was said of it last
+}
+
+// pace takes nodes through a mission, some at a time, and none after one has failed.
+type pace struct {
+	c       client.Client
+	m       mission
+	w       wanted
+	most    int // at a time
+	timeout time.Duration
+	nodes   []*work
+	// say tells people what a node does, once.
+	say func(*work)
+}
+
+// run ends when no node is left that is to be done, or one has failed and those beside it have come to their end, or with
+// the error of ctx. The nodes' standings say what became of them.
+func (p *pace) run(ctx context.Context) error {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	stopped := false
+	for {
+		inFlight := 0
+		for _, n := range p.nodes {
+			if n.standing.stage != stageDoing {
+				continue
+			}
+			if n.begin.IsZero() {
+				n.begin = time.Now()
+			}
+			if err := p.look(ctx, n); err != nil {
+				return p.end(ctx, err)
+			}
+			switch n.standing.stage {
+			case stageFailed:
+				stopped = true
+			case stageDoing:
+				inFlight++
+			}
+		}
+		for _, n := range p.nodes {
+			if stopped || inFlight >= p.most || n.standing.stage != stageToDo {
+				continue
+			}
+			switch err := p.start(ctx, n); {
+			case err != nil:
+				return p.end(ctx, fmt.Errorf("begin with node %s: %w", n.name, err))
+			case n.standing.stage == stageDoing:
+				inFlight++
+			}
+		}
+		if inFlight == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return p.end(ctx, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+// look looks at a node that is waited for, and ends what has come to its end.
+func (p *pace) look(ctx context.Context, n *work) error {
+	t, err := p.target(ctx, n.name)
+	switch {
+	case apierrors.IsNotFound(err):
+		n.standing = standing{stage: stageSkipped, why: "the Node is gone"}
+		p.tell(n)
+		return nil
+	case err != nil && !passing(err):
+		return fmt.Errorf("look at node %s: %w", n.name, err)
+	case err != nil: // the API server may be on the node whose kubelet restarts
+		n.standing.why = "the API server does not answer: " + err.Error()
+	default:
+		n.standing = p.m.judge(t, p.w)
+		if n.standing.stage == stageToDo || n.standing.stage == stageSkipped {
+			n.standing = standing{stage: stageSkipped, why: "somebody else has changed its label " + v1alpha1.LabelAgent + " meanwhile"}
+		}
+	}
+	if n.standing.stage == stageDoing && time.Since(n.begin) > p.timeout {
+		n.late = true
+		n.standing.stage, n.standing.why = stageFailed, fmt.Sprintf("it has not come to its end within %s: %s", p.timeout, n.standing.why)
+	}
+	p.tell(n)
+	switch {
+	case n.standing.stage == stageFailed:
+		return p.giveUp(ctx, n)
+	case n.standing.stage == stageDone && p.m == uninstalling:
+		if err := setLabel(ctx, p.c, n.name, "", ""); err != nil {
+			return fmt.Errorf("take the label %s from node %s, which is done: %w", v1alpha1.LabelAgent, n.name, err)
+		}
+	}
+	return nil
+}
+
+// start begins with a node, unless it is not as it was.
+func (p *pace) start(ctx context.Context, n *work) error {
+	t, err := p.target(ctx, n.name)
+	if err != nil {
+		return err
+	}
+	if n.standing = p.m.judge(t, p.w); n.standing.stage == stageFailed { // it is to be tried again
+		n.standing = p.m.untouched(t)
+	}
+	if n.standing.stage == stageToDo {
+		if t.node.Labels[v1alpha1.LabelAgent] == p.m.label {
+			for _, pod := range t.pods { // of an older revision: the DaemonSet makes another one
+				err := p.c.Delete(ctx, &pod, client.Preconditions{UID: &pod.UID})
+				if err := client.IgnoreNotFound(err); err != nil {
+					return err
+				}
+			}
+		} else {
+			if err := setLabel(ctx, p.c, n.name, p.m.label, ""); err != nil {
+				return err
+			}
+			n.label = new(t.node.Labels[v1alpha1.LabelAgent])
+		}
+		n.standing = standing{stage: stageDoing, why: "its turn has come"}
+		n.begin = time.Now()
+	}
+	p.tell(n)
+	return nil
+}
+
+func (p *pace) tell(n *work) {
+	if words := string(n.standing.stage) + n.standing.why; words != n.words {
+		n.words = words
+		p.say(n)
+	}
+}
+
+// target reads a node and what is on it.
+func (p *pace) target(ctx context.Context, name string) (target, error) {
+	t := target{pair: pair{node: &corev1.Node{}, config: &v1alpha1.NodeConfig{}}}
+	if err := p.c.Get(ctx, client.ObjectKey{Name: name}, t.node); err != nil {
+		return t, err
+	}
+	if p.m != installing {
+		t.config = nil // not asked for: its CRD may be gone
+	} else if err := p.c.Get(ctx, client.ObjectKey{Name: name}, t.config); apierrors.IsNotFound(err) {
+		t.config = nil
+	} else if err != nil {
+		return t, err
+	}
+	pods := &corev1.PodList{}
+	err := p.c.List(ctx, pods, client.InNamespace(v1alpha1.InstallNamespace), client.MatchingLabels{"app.kubernetes.io/name": p.m.daemonSet},
+		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("spec.nodeName", name)})
+	for _, pod := range pods.Items {
+		if pod.DeletionTimestamp == nil {
+			t.pods = append(t.pods, pod)
+		}
+	}
+	return t, err
+}
+
+// giveUp has nothing more done on a node that has failed, and remembers why: it is not for a pod to try again when nobody
+// looks.
+func (p *pace) giveUp(ctx context.Context, n *work) error {
+	ctx, cancel := afterwards(ctx)
+	defer cancel()
+	if err := setLabel(ctx, p.c, n.name, p.m.failed, n.standing.why); err != nil {
+		return fmt.Errorf("node %s has failed (%s), and that cannot be noted: %w", n.name, oneLine(n.standing.why), err)
+	}
+	return nil
+}
+
+// end gives nodes on which nothing has begun the label back that they had, when the command is to end before them. The others
+// come to their end without it.
+func (p *pace) end(ctx context.Context, why error) error {
+	ctx, cancel := afterwards(ctx)
+	defer cancel()
+	errs := []error{why}
+	for _, n := range p.nodes {
+		if n.standing.stage != stageDoing || n.label == nil {
+			continue
+		}
+		t, err := p.target(ctx, n.name)
+		if err == nil && p.m.judge(t, p.w).stage == stageDoing && !t.begun() {
+			if err = setLabel(ctx, p.c, n.name, *n.label, ""); err == nil {
+				n.standing = standing{stage: stageToDo}
+			}
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("node %s stays labelled: %w", n.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// afterwards is a little time for what must be done though the command was interrupted.
+func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+}
+
+// mostWords is how much of why it failed a Node keeps.
+const mostWords = 500
+
+// setLabel gives a node's label a value, or takes it away, and says why it failed, or takes that away.
+func setLabel(ctx context.Context, c client.Client, node, value, failed string) error {
+	orNone := func(s string) any {
+		if s == "" {
+			return nil
+		}
+		return s
+	}
+	if failed = oneLine(failed); len(failed) > mostWords {
+		failed = strings.ToValidUTF8(failed[:mostWords], "") + "..."
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"labels":      map[string]any{v1alpha1.LabelAgent: orNone(value)},
+		"annotations": map[string]any{v1alpha1.AnnotationAgentFailed: orNone(failed)},
+	}})
+	if err != nil {
+		return err
+	}
+	object := &corev1.Node{}
+	object.Name = node
+	return c.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch))
+}

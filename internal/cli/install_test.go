@@ -1,0 +1,239 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+var quantity = resource.MustParse
+
+func withLabel(key, value string) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Labels[key] = value }
+}
+
+func TestInstallGoesToOneNodeAfterAnother(t *testing.T) {
+	c := newCrew(t)
+	c.node("a-control", comesBack, withLabel("node-role.kubernetes.io/control-plane", ""))
+	c.node("b", comesBack)
+	c.node("c", comesBack)
+	c.node("cordoned", comesBack, func(n *corev1.Node) { n.Spec.Unschedulable = true })
+	c.node("down", comesBack, func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionFalse })
+	c.node("pivoted", comesBack, withLabel("evenkeel.dev/kubelet", "self-hosted"))
+	c.node("windows", comesBack, withLabel(corev1.LabelOSStable, "windows"))
+	c.node("other", comesBack, withLabel("pool", "others"))
+
+	c.evenkeel("install", "-l", "pool=workers", "--dry-run").says(t,
+		"7 nodes, 1 at a time, with evenkeel.dev/agent:v1.0.0: 3 to install, 4 passed over",
+		"cordoned: passed over: it is cordoned",
+		"down: passed over: it is not Ready",
+		"pivoted: passed over: its kubelet runs in a pod that has the agent already",
+		`windows: passed over: its label kubernetes.io/os is "windows", and evenkeel is for linux`,
+		"in this order: b, c, a-control")
+	c.wantLabels(nil)
+
+	c.evenkeel("install", "-l", "pool=workers").halts(t, ExitError, nil, "give --yes to do it, or --dry-run; nothing was written")
+	c.wantLabels(nil)
+
+	c.evenkeel("install", "-l", "pool=workers", "--yes").says(t,
+		"b: its turn has come", "b: installed v1.0.0, after", "c: installed v1.0.0, after", "a-control: installed v1.0.0, after",
+		"3 of 7 nodes installed, 4 passed over")
+	c.wantLabels(map[string]string{"a-control": "install", "b": "install", "c": "install"})
+	c.went(1, "b", "c", "a-control")
+
+	// Again: they are done. And without a choice it is about those that are labelled.
+	again := c.evenkeel("install", "--yes")
+	again.says(t, "3 nodes, 1 at a time, with evenkeel.dev/agent:v1.0.0: 3 installed already", "3 of 3 nodes installed")
+	c.went(0)
+}
+
+func TestSeveralNodesAtATimeAreNeverMore(t *testing.T) {
+	c := newCrew(t)
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		c.node(name, comesBack)
+	}
+	c.evenkeel("install", "--all-nodes", "--max-unavailable", "40%", "--yes", "-o", "json").says(t, `"state": "Done"`)
+	c.mu.Lock()
+	if c.most != 2 || len(c.order) != 5 {
+		t.Errorf("%d at a time, %q; want 2 and all", c.most, c.order)
+	}
+	c.mu.Unlock()
+}
+
+func TestTheFirstNodeThatDoesNotComeBackStopsIt(t *testing.T) {
+	c := newCrew(t)
+	c.node("a", comesBack)
+	c.node("b", takenBack)
+	c.node("c", comesBack)
+	event := &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: "default", Name: "b.1"},
+		InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "b"}, Type: "Warning", Reason: "EvenkeelInstallFailed",
+		Message: "the kubelet was not healthy for 2m0s", LastTimestamp: metav1.NewTime(time.Now().Add(time.Hour)),
+	}
+	if err := c.Create(t.Context(), event); err != nil {
+		t.Fatal(err)
+	}
+	got := c.evenkeel("install", "--all-nodes", "--yes")
+	const why = "it was tried and taken back: the kubelet did not come back: /healthz: connection refused"
+	got.halts(t, ExitHalted,
+		[]string{"a: installed v1.0.0", "b: FAILED: " + why, "what its pod said at its end:", "level=INFO msg=restarting", "the Node's last Events:",
+			"Warning EvenkeelInstallFailed the kubelet was not healthy for 2m0s"},
+		"1 of 3 nodes installed, 1 not begun with; failed on b", "kubectl evenkeel install --retry b")
+	c.wantLabels(map[string]string{"a": "install", "b": "install-failed"})
+	node := &corev1.Node{}
+	if err := c.Get(t.Context(), client.ObjectKey{Name: "b"}, node); err != nil || node.Annotations[v1alpha1.AnnotationAgentFailed] != why {
+		t.Errorf("its annotations are %v (%v), want why", node.Annotations, err)
+	}
+	c.eventually("its pod is gone", func(context.Context) (bool, error) { return len(c.pods()) == 1, nil })
+
+	// Again it goes on with the others, and leaves that one alone.
+	c.evenkeel("install", "--all-nodes", "--yes").halts(t, ExitHalted, []string{"b: FAILED: " + why, "in this order: c", "c: installed v1.0.0"}, "2 of 3 nodes installed; failed on b")
+	c.wantLabels(map[string]string{"a": "install", "b": "install-failed", "c": "install"})
+	c.went(1, "a", "c")
+
+	c.plays("b", comesBack)
+	c.evenkeel("install", "--retry", "b", "--yes").says(t, "b: installed v1.0.0", "1 of 1 node installed")
+	c.wantLabels(map[string]string{"a": "install", "b": "install", "c": "install"})
+	if err := c.Get(t.Context(), client.ObjectKey{Name: "b"}, node); err != nil || len(node.Annotations[v1alpha1.AnnotationAgentFailed]) > 0 {
+		t.Errorf("its annotations are %v (%v), want none of why", node.Annotations, err)
+	}
+}
+
+func TestANodeThatIsNotDoneInTimeStopsItToo(t *testing.T) {
+	for name, tt := range map[string]struct {
+		play  part
+		words string
+	}{
+		"no-report": {part{ready: true}, "its kubelet is back, no agent has reported to the API"},
+		"old-agent": {part{ready: true, version: "v0.9.0"}, "its kubelet is back, and the agent that reports is v0.9.0, not v1.0.0"},
+		"slow":      {part{waiting: "ContainerCreating"}, "its pod waits: ContainerCreating"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCrew(t)
+			c.node(name, tt.play)
+			c.node("z", comesBack)
+			c.evenkeel("install", "--all-nodes", "--yes", "--timeout", "3s").halts(t, ExitTimeout,
+				[]string{name + ": FAILED: it has not come to its end within 3s: " + tt.words}, "failed on "+name)
+			c.wantLabels(map[string]string{name: "install-failed"})
+		})
+	}
+}
+
+func TestAnImageThatCannotBeHadStopsItBeforeAnyKubeletIsTouched(t *testing.T) {
+	c := newCrew(t)
+	c.node("a", part{waiting: "ImagePullBackOff: Back-off pulling image"})
+	c.evenkeel("install", "a", "--yes").halts(t, ExitHalted, []string{"a: FAILED: its pod waits: ImagePullBackOff: Back-off pulling image"}, "failed on a")
+	c.wantLabels(map[string]string{"a": "install-failed"})
+}
+
+func TestAnUpgradeRestartsNoKubeletBeforeItsTurn(t *testing.T) {
+	c := newCrew(t)
+	c.node("a", comesBack)
+	c.node("b", comesBack)
+	c.evenkeel("install", "--all-nodes", "--yes").says(t, "2 of 2 nodes installed")
+	before := c.pods()
+	c.went(1, "a", "b")
+
+	next := comesBack
+	next.version = "v1.1.0"
+	c.plays("a", next)
+	c.plays("b", next)
+	c.image("evenkeel.dev/agent:v1.1.0")
+	if got := c.pods(); got["a"] != before["a"] || got["b"] != before["b"] {
+		t.Errorf("pods were %v, and are %v with the next manifests", before, got)
+	}
+	c.evenkeel("install", "--yes").says(t, "with evenkeel.dev/agent:v1.1.0: 2 to install", "a: installed v1.1.0", "b: installed v1.1.0", "2 of 2 nodes installed")
+	c.went(1, "a", "b")
+	if got := c.pods(); got["a"] == before["a"] || got["b"] == before["b"] {
+		t.Errorf("pods were %v, and are %v after the upgrade", before, got)
+	}
+	c.wantLabels(map[string]string{"a": "install", "b": "install"})
+}
+
+func TestWhoInterruptsItLeavesWhatHasBegunAndNothingElse(t *testing.T) {
+	c := newCrew(t)
+	c.node("begun", part{said: "runs"})
+	c.node("pending", part{})
+	c.node("waiting", comesBack)
+	r := c.begin("install", "--all-nodes", "--yes", "--max-unavailable", "2")
+	c.eventually("one has begun, and another has a pod", func(ctx context.Context) (bool, error) {
+		list := &corev1.PodList{}
+		err := c.List(ctx, list, client.InNamespace(v1alpha1.InstallNamespace))
+		begun := false
+		for _, pod := range list.Items {
+			begun = begun || len(pod.Status.ContainerStatuses) > 0
+		}
+		return begun && len(list.Items) == 2, err
+	})
+	r.interrupt()
+	got := <-r.ended
+	got.halts(t, ExitError, []string{"begun: comes to its end without this command: installed, or back as before", "pending, waiting: nothing has begun there"},
+		"it was interrupted: run it again")
+	c.wantLabels(map[string]string{"begun": "install"})
+
+	// It has come to its end, and the next time is found there.
+	c.plays("begun", comesBack)
+	c.plays("pending", comesBack)
+	c.evenkeel("install", "--all-nodes", "--yes").says(t, "begun: ", "3 of 3 nodes installed")
+}
+
+func TestWhatIsInTheMiddleOfItIsWaitedForFirst(t *testing.T) {
+	c := newCrew(t)
+	c.node("a", comesBack)
+	c.node("m", part{said: "runs"})
+	if err := setLabel(t.Context(), c, "m", v1alpha1.AgentInstall, ""); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("it has a pod", func(context.Context) (bool, error) { return len(c.pods()) == 1, nil })
+	r := c.begin("install", "--all-nodes", "--yes")
+	c.eventually("it was looked at", func(context.Context) (bool, error) { c.mu.Lock(); defer c.mu.Unlock(); return c.most == 1, nil })
+	c.plays("m", comesBack)
+	(<-r.ended).says(t, "1 to install, 1 in the middle of it", "m: ", "m: installed v1.0.0", "a: its turn has come", "2 of 2 nodes installed")
+	c.went(1, "m", "a")
+}
+
+func TestANodeThatChangesBeforeItsTurnIsJudgedAgain(t *testing.T) {
+	c := newCrew(t)
+	c.node("a", part{said: "runs"})
+	c.node("b", comesBack)
+	r := c.begin("install", "--all-nodes", "--yes")
+	c.eventually("the first has begun", func(context.Context) (bool, error) { return c.labels()["a"] == "install", nil })
+	node := &corev1.Node{}
+	if err := c.Get(t.Context(), client.ObjectKey{Name: "b"}, node); err != nil {
+		t.Fatal(err)
+	}
+	before := node.DeepCopy()
+	node.Spec.Unschedulable = true
+	if err := c.Patch(t.Context(), node, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	c.plays("a", comesBack)
+	(<-r.ended).says(t, "a: installed", "b: passed over: it is cordoned", "1 of 2 nodes installed, 1 passed over")
+}
+
+func TestInstallPrintsWhatBecameOfNodesForPrograms(t *testing.T) {
+	c := newCrew(t)
+	c.node("a", comesBack)
+	c.node("b", takenBack)
+	got := c.evenkeel("install", "a", "b", "--yes", "-o", "json")
+	var r workReport
+	if err := json.Unmarshal([]byte(got.out), &r); err != nil {
+		t.Fatalf("%v: %s", err, got.out)
+	}
+	if got.code != ExitHalted || len(r.Nodes) != 2 || r.Nodes[0] != (nodeReport{"a", stageDone, "v1.0.0"}) ||
+		r.Nodes[1].State != stageFailed || !strings.HasPrefix(r.Nodes[1].Why, "it was tried and taken back") || r.Image != "evenkeel.dev/agent:v1.0.0" {
+		t.Errorf("exit %d, %+v", got.code, r)
+	}
+	if !strings.Contains(got.err, "a: installed v1.0.0") {
+		t.Errorf("what people read is not on stderr: %s", got.err)
+	}
+}

@@ -1,0 +1,142 @@
+package install
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// DropInName is the file that install writes beside the unit's own drop-ins.
+const DropInName = "90-evenkeel.conf"
+
+// The first line of a drop-in of ours ends with the digest of all that follows: so an edited one is told from one that
+// an older evenkeel has written.
+const marker = "# Written by `evenkeel-agent install`; `evenkeel-agent uninstall` takes it away. sha256:"
+
+// flagsMark begins the line with the agent's flags, as JSON.
+const flagsMark = "# The agent's flags: "
+
+// settled are the settings that do not depend on the node.
+//
+// Nothing here takes anything away from the kubelet. Whatever makes a mount namespace of the unit's own (ProtectSystem=,
+// PrivateTmp=, ProtectProc= and the like) keeps volumes from the pods; system call filters, NoNewPrivileges= and
+// capabilities reach the kubelet, its mount helpers and its credential plugins; RestrictSUIDSGID= breaks fsGroup.
+const settled = `[Unit]
+# A node without a kubelet is lost: systemd must never give up on it.
+StartLimitIntervalSec=0
+
+[Service]
+# Up means that the kubelet is healthy. The agent passes the kubelet's own messages on; nobody else has a say.
+Type=notify
+NotifyAccess=main
+
+ExecStart=
+ExecStart=%s
+
+# Only the agent gets SIGTERM, and stops the kubelet; what is left after TimeoutStopSec is killed.
+KillMode=mixed
+
+# The kubelet dies with its agent: bring both back, soon.
+Restart=always
+RestartSec=1
+
+# When memory runs out the agent and the kubelet go last, and a dry run that is killed ends neither.
+OOMScoreAdjust=-999
+OOMPolicy=continue
+
+# Longer than --stop-grace, so that the kubelet has its time to stop.
+TimeoutStopSec=%d
+
+# Longer than it takes to find that a configuration on trial does not work, to go back, and to find that the one
+# before does not either: a dry run and --health-timeout for each. A trial at boot must come to its end.
+TimeoutStartSec=%d
+
+# What need not last, on a tmpfs: a full disk stops neither a kubelet nor a dry run. Below, what must last: writable also
+# where the unit protects the system from its service.
+RuntimeDirectory=evenkeel
+RuntimeDirectoryMode=0700
+`
+
+// wrap is what is put in front of a kubelet.
+type wrap struct {
+	agent  string   // its path
+	flags  []string // of the agent
+	limits Limits
+	before command
+}
+
+// Limits are times of the agent that its unit must leave it.
+type Limits struct {
+	StopGrace     time.Duration
+	HealthTimeout time.Duration
+	StateDir      string // what the agent remembers; empty: nothing
+}
+
+// render returns the drop-in.
+func (w wrap) render() (string, error) {
+	line := w.before.prefix + w.agent
+	expands := !strings.Contains(w.before.prefix, ":")
+	for _, f := range w.flags {
+		word, err := quote(f, expands)
+		if err != nil {
+			return "", fmt.Errorf("flag of the agent: %w", err)
+		}
+		line += " " + word
+	}
+	line += " -- " + w.before.text
+	flags, err := json.Marshal(w.flags)
+	if err != nil {
+		return "", err
+	}
+	body := "# Do not edit: what you want to add goes into a file of your own, such as 95-local.conf beside this one. Changed the\n" +
+		"# kubelet's own unit? Run `evenkeel-agent install` again: this has a copy of its command line, from\n" +
+		"# " + w.before.file + "\n" + flagsMark + string(flags) + "\n\n" +
+		fmt.Sprintf(settled, line, max(60, seconds(w.limits.StopGrace)+30), max(600, 5*seconds(w.limits.HealthTimeout)))
+	if name, err := filepath.Rel("/var/lib", w.limits.StateDir); w.limits.StateDir != "" && err == nil && filepath.IsLocal(name) {
+		body += "StateDirectory=" + strings.ReplaceAll(name, "%", "%%") + "\nStateDirectoryMode=0700\n"
+	}
+	return sign(body), nil
+}
+
+func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
+
+func sign(body string) string {
+	return fmt.Sprintf("%s%x\n%s", marker, sha256.Sum256([]byte(body)), body)
+}
+
+// origin says who wrote a drop-in.
+type origin int
+
+const (
+	foreign origin = iota
+	edited         // ours, and changed since
+	ours
+)
+
+func originOf(content string) origin {
+	line, body, _ := strings.Cut(content, "\n")
+	switch {
+	case !strings.HasPrefix(line, marker):
+		return foreign
+	case sign(body) != content:
+		return edited
+	}
+	return ours
+}
+
+// flagsOf are the agent's flags in a drop-in of ours.
+func flagsOf(content string) ([]string, error) {
+	for line := range strings.Lines(content) {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(line), strings.TrimSpace(flagsMark)); ok {
+			var flags []string
+			if err := json.Unmarshal([]byte(text), &flags); err != nil {
+				return nil, fmt.Errorf("the agent's flags in %s: %w", DropInName, err)
+			}
+			return flags, nil
+		}
+	}
+	return nil, fmt.Errorf("there are no flags of the agent in %s", DropInName)
+}

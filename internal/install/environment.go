@@ -1,0 +1,186 @@
+package install
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// EnvironmentFile is a file of variables of a unit.
+type EnvironmentFile struct {
+	Path     string // may be a pattern
+	Optional bool   // it need not be there
+}
+
+// environment is what a unit's command line is expanded with. Files win over what the unit says itself, later ones over
+// those before.
+func environment(own []string, files []EnvironmentFile) (map[string]string, error) {
+	env := map[string]string{}
+	for _, v := range own {
+		name, value, _ := strings.Cut(v, "=")
+		env[name] = value
+	}
+	for _, f := range files {
+		paths, err := filepath.Glob(f.Path)
+		if err == nil && len(paths) == 0 {
+			err = fs.ErrNotExist
+		}
+		for _, path := range paths {
+			var data []byte
+			if data, err = os.ReadFile(path); err != nil {
+				break
+			}
+			parseEnvironment(string(data), env)
+		}
+		if err != nil && !f.Optional {
+			return nil, fmt.Errorf("EnvironmentFile=%s: %w: systemd would not start it", f.Path, errors.Unwrap(err))
+		}
+	}
+	return env, nil
+}
+
+// parseEnvironment reads a file of variables as systemd does: quotes of both kinds, a backslash before the end of a line
+// joins it with the next, comments begin with # or ;.
+func parseEnvironment(data string, env map[string]string) {
+	for len(data) > 0 {
+		data = strings.TrimLeft(data, " \t\r\n")
+		if strings.HasPrefix(data, "#") || strings.HasPrefix(data, ";") {
+			_, data, _ = strings.Cut(data, "\n")
+			continue
+		}
+		end := strings.IndexAny(data, "=\n")
+		if end < 0 || data[end] == '\n' {
+			_, data, _ = strings.Cut(data, "\n")
+			continue
+		}
+		name := strings.TrimSpace(data[:end])
+		var value string
+		value, data = environmentValue(data[end+1:])
+		if isVariable(name) {
+			env[name] = value
+		}
+	}
+}
+
+// environmentValue reads a value up to the end of its line, and returns what follows.
+func environmentValue(data string) (value, rest string) {
+	var out strings.Builder
+	data = strings.TrimLeft(data, " \t")
+	kept := 0 // without the blanks at the end
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; c {
+		case '\n':
+			return out.String()[:kept], data[i+1:]
+		case '\\':
+			if i++; i < len(data) && data[i] != '\n' {
+				out.WriteByte(data[i])
+				kept = out.Len()
+			}
+		case '\'', '"':
+			for i++; i < len(data) && data[i] != c; i++ {
+				if c == '"' && data[i] == '\\' && i+1 < len(data) {
+					if i++; data[i] == '\n' {
+						continue
+					}
+					if !strings.ContainsRune("\"\\`$", rune(data[i])) {
+						out.WriteByte('\\')
+					}
+				}
+				out.WriteByte(data[i])
+			}
+			kept = out.Len()
+		default:
+			out.WriteByte(c)
+			if c != ' ' && c != '\t' && c != '\r' {
+				kept = out.Len()
+			}
+		}
+	}
+	return out.String()[:kept], ""
+}
+
+func isVariable(name string) bool {
+	return name != "" && strings.IndexFunc(name, func(r rune) bool { return !nameRune(r) }) < 0 && (name[0] < '0' || name[0] > '9')
+}
+
+func nameRune(r rune) bool {
+	return r == '_' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
+}
+
+// expand puts variables in a command line's words as systemd does: $NAME as a word of its own becomes as many words as
+// there are in it, ${NAME} becomes its value wherever it is, $$ is a $. The program is taken as it is.
+func expand(argv []string, env map[string]string) []string {
+	out := argv[:1:1]
+	for _, word := range argv[1:] {
+		if name, ok := strings.CutPrefix(word, "$"); ok && isVariable(name) {
+			out = append(out, words(env[name])...)
+			continue
+		}
+		out = append(out, expandWord(word, env))
+	}
+	return out
+}
+
+func expandWord(word string, env map[string]string) string {
+	var out strings.Builder
+	for {
+		before, after, found := strings.Cut(word, "$")
+		out.WriteString(before)
+		if !found {
+			return out.String()
+		}
+		if rest, ok := strings.CutPrefix(after, "$"); ok {
+			out.WriteByte('$')
+			word = rest
+			continue
+		}
+		if name, rest, closed := strings.Cut(strings.TrimPrefix(after, "{"), "}"); closed && after[0] == '{' && isVariable(name) {
+			out.WriteString(env[name])
+			word = rest
+			continue
+		}
+		name := after[:len(after)-len(strings.TrimLeftFunc(after, nameRune))]
+		if isVariable(name) {
+			out.WriteString(env[name])
+		} else {
+			out.WriteString("$" + name)
+		}
+		word = after[len(name):]
+	}
+}
+
+// words splits a variable's value at blanks, but for what is quoted.
+func words(value string) []string {
+	var out []string
+	var word strings.Builder
+	inWord, quoted := false, byte(0)
+	for i := 0; i < len(value); i++ {
+		c := value[i]
+		switch {
+		case c == '\\' && quoted != '\'' && i+1 < len(value):
+			i++
+			word.WriteByte(value[i])
+			inWord = true
+		case quoted != 0 && c == quoted:
+			quoted = 0
+		case quoted == 0 && (c == '"' || c == '\''):
+			quoted, inWord = c, true
+		case quoted == 0 && (c == ' ' || c == '\t' || c == '\n' || c == '\r'):
+			if inWord {
+				out = append(out, word.String())
+				word.Reset()
+			}
+			inWord = false
+		default:
+			word.WriteByte(c)
+			inWord = true
+		}
+	}
+	if inWord {
+		out = append(out, word.String())
+	}
+	return out
+}

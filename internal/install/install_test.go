@@ -1,0 +1,147 @@
+package install
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// kubeadmCommand is what a kubeadm node's kubelet runs with.
+func (n *node) kubeadmCommand() string {
+	return strings.NewReplacer("DIR", n.dir, "HEALTHZ", n.healthz).Replace(
+		"DIR/kubelet|--kubeconfig=DIR/kubelet.conf|--healthz=HEALTHZ|--node-ip=192.0.2.1|--label=a b")
+}
+
+func TestTheKubeletComesBackBehindTheAgentWithTheVerySameCommandLine(t *testing.T) {
+	n := newNode(t)
+	before, tree := n.command(), n.digest()
+	if before != n.kubeadmCommand() {
+		t.Fatalf("the kubelet runs as %s", before)
+	}
+	n.installs()
+	if got, want := n.command(), n.dir+"/evenkeel-agent|--|"+before; got != want {
+		t.Errorf("runs %s\nwant %s", got, want)
+	}
+	raw, err := os.ReadFile(n.DropIn(n.unit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := "\nExecStart=" + n.dir + "/evenkeel-agent -- " + n.dir + "/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS  $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS\n"
+	if !strings.Contains(string(raw), line) {
+		t.Errorf("its command line is not as it is written in the kubelet's own unit:\n%s", raw)
+	}
+	if want := []string{"Normal EvenkeelInstalled evenkeel-agent runs the kubelet of " + n.unit}; len(n.events) != 1 || n.events[0] != want[0] {
+		t.Errorf("events %q, want %q", n.events, want)
+	}
+
+	running := n.invocation()
+	words, err := n.install()
+	if want := "evenkeel-agent runs the kubelet of " + n.unit + " already (" + n.DropIn(n.unit) + "): nothing to do"; err != nil || words != want {
+		t.Errorf("again: %q, %v, want %q", words, err, want)
+	}
+	if n.invocation() != running {
+		t.Error("the second install has restarted the unit")
+	}
+
+	words, err = n.uninstall()
+	if want := "the kubelet of " + n.unit + " runs without evenkeel-agent: healthy, node n Ready"; err != nil || words != want {
+		t.Errorf("uninstall: %q, %v, want %q", words, err, want)
+	}
+	if n.command() != before || n.digest() != tree {
+		t.Errorf("after uninstall it runs %s, unit files changed: %t", n.command(), n.digest() != tree)
+	}
+	running = n.invocation()
+	words, err = n.uninstall()
+	if want := "there is no " + n.DropIn(n.unit) + ": nothing to do"; err != nil || words != want || n.invocation() != running {
+		t.Errorf("uninstall again: %q, %v, want %q", words, err, want)
+	}
+}
+
+func TestADryRunSaysWhatWouldBeWrittenAndWritesNothing(t *testing.T) {
+	n := newNode(t)
+	tree, running := n.digest(), n.invocation()
+	r := n.request()
+	r.DryRun = true
+	words, err := n.Install(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"# The kubelet of " + n.unit + ", from " + n.m.Path("/usr/lib/systemd/system/"+n.unit+".d/10-kubeadm.conf") + ": " + strings.ReplaceAll(n.kubeadmCommand(), "|", " ") + "\n",
+		"# " + n.DropIn(n.unit) + " would be written, then systemctl daemon-reload, systemctl restart " + n.unit + ". Nothing was changed.\n",
+		"\nExecStart=\nExecStart=" + n.dir + "/evenkeel-agent -- ",
+	} {
+		if !strings.Contains(words, want) {
+			t.Errorf("it does not say %q:\n%s", want, words)
+		}
+	}
+	if _, err := os.Stat(n.StateDir); !errors.Is(err, os.ErrNotExist) || n.digest() != tree || n.invocation() != running {
+		t.Errorf("something was changed: %v", err)
+	}
+}
+
+func TestWhatDoesNotComeUpIsTakenBackByteForByte(t *testing.T) {
+	for _, tt := range []struct{ name, agent, kubelet, words string }{
+		{"an agent that exits", "exit", "", `the result of the job is "failed"`},
+		{"an agent that is never ready", "never ready", "", "it has not come up: not within 3s"},
+		{"a kubelet that is never healthy", "", "unwell with agent", "not well within 3s: not well"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t)
+			tree, before := n.digest(), n.command()
+			n.beside("agent.mode", tt.agent)
+			n.beside("kubelet.mode", tt.kubelet)
+			r := n.request()
+			r.Attempt, r.Pace.Timeout = "pod-1", 3*time.Second
+			_, err := n.Install(t.Context(), r)
+			if !errors.Is(err, ErrTakenBack) || !strings.Contains(err.Error(), tt.words) {
+				t.Errorf("error %v, want %q, taken back", err, tt.words)
+			}
+			n.well()
+			if n.digest() != tree || n.command() != before {
+				t.Errorf("runs %s, unit files changed: %t", n.command(), n.digest() != tree)
+			}
+			if len(n.events) != 1 || !strings.HasPrefix(n.events[0], "Warning EvenkeelInstallFailed install of evenkeel-agent in front of "+n.unit+" was taken back: ") {
+				t.Errorf("events %q", n.events)
+			}
+
+			n.beside("agent.mode", "")
+			n.beside("kubelet.mode", "")
+			running := n.invocation()
+			if _, err := n.Install(t.Context(), r); !errors.Is(err, ErrTakenBack) || !strings.Contains(err.Error(), "this attempt (pod-1) has failed before and is not repeated: ") || n.invocation() != running {
+				t.Errorf("the same attempt again: %v", err)
+			}
+			r.Attempt = "pod-2"
+			if _, err := n.Install(t.Context(), r); err != nil {
+				t.Errorf("another attempt: %v", err)
+			}
+		})
+	}
+}
+
+func TestTwoInstallersAreNotAtWorkAtOnce(t *testing.T) {
+	n := newNode(t)
+	tree := n.digest()
+	if err := os.Mkdir(n.StateDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	second := make(chan error, 1)
+	n.Place = func(dry bool) (string, error) { // the first is at work
+		if !dry {
+			other := n.Host
+			_, err := other.Install(t.Context(), n.request())
+			second <- err
+		}
+		return filepath.Join(n.dir, "evenkeel-agent"), nil
+	}
+	n.installs()
+	if err := <-second; !errors.Is(err, ErrBusy) {
+		t.Errorf("the second one: %v", err)
+	}
+	if tree == n.digest() {
+		t.Error("nothing was installed")
+	}
+}

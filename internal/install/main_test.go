@@ -1,0 +1,428 @@
+package install
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
+	"github.com/evenkeel/evenkeel/internal/localcluster/machine"
+	"github.com/evenkeel/evenkeel/internal/source"
+)
+
+// shared is the machine of all tests.
+var shared struct {
+	once sync.Once
+	dir  string
+	m    *machine.Machine
+	err  error
+}
+
+// TestMain makes this test binary, under another name, the agent or the kubelet that a machine runs.
+func TestMain(m *testing.M) {
+	switch base := filepath.Base(os.Args[0]); {
+	case strings.HasPrefix(base, "evenkeel-agent"):
+		beAgent()
+	case base == "kubelet":
+		beKubelet()
+	}
+	code := m.Run()
+	if shared.m != nil {
+		if err := shared.m.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	_ = os.RemoveAll(shared.dir)
+	os.Exit(code)
+}
+
+func fail(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(9)
+	}
+}
+
+// mode is how a stand-in is to behave, from a file beside its program.
+func mode(name string) string {
+	raw, err := os.ReadFile(filepath.Join(filepath.Dir(os.Args[0]), name+".mode"))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(raw))
+}
+
+// flagValue is that of a stand-in's flag.
+func flagValue(args []string, name string) string {
+	for _, arg := range args {
+		if value, ok := strings.CutPrefix(arg, "--"+name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// beKubelet answers for its health, or not.
+func beKubelet() {
+	if mode("kubelet") == "exit" {
+		fmt.Println("kubelet: failed to run: no such thing")
+		os.Exit(1)
+	}
+	var listener net.Listener
+	for deadline := time.Now().Add(10 * time.Second); ; { // the one before may still be there
+		var err error
+		if listener, err = net.Listen("tcp", flagValue(os.Args, "healthz")); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			fail(err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, syscall.SIGTERM)
+	go func() {
+		<-term
+		os.Exit(0)
+	}()
+	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
+	fail(http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if mode("kubelet") == "unwell" || mode("kubelet") == "unwell with agent" && os.Getenv("AGENT") != "" {
+			http.Error(w, "not well", http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprint(w, "ok")
+	})))
+}
+
+// beAgent runs a kubelet.
+func beAgent() {
+	switch mode("agent") {
+	case "exit":
+		fmt.Println("evenkeel-agent: no, not here")
+		os.Exit(1)
+	case "never ready":
+		select {}
+	}
+	var kubelet []string
+	for i, arg := range os.Args {
+		if arg == "--" {
+			kubelet = os.Args[i+1:]
+		}
+	}
+	cmd := exec.Command(kubelet[0], kubelet[1:]...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), "AGENT=1", "NOTIFY_SOCKET=")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	fail(cmd.Start())
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, syscall.SIGTERM)
+	go func() {
+		<-term
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+	}()
+	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
+		fail(err)
+	}
+	_ = cmd.Wait()
+	os.Exit(0)
+}
+
+// node is a unit on the machine, and the host of an installer for it.
+type node struct {
+	Host
+	t       *testing.T
+	m       *machine.Machine
+	unit    string
+	dir     string // with the programs
+	healthz string
+	out     *strings.Builder
+	manager *Systemd
+
+	mu     sync.Mutex
+	state  source.NodeState
+	renews bool // the Lease, each time that it is looked at
+	events []string
+}
+
+// pace is that of a machine whose programs start at once.
+var pace = Pace{Timeout: 5 * time.Second, Settle: 50 * time.Millisecond, Poll: 10 * time.Millisecond}
+
+var units = 0
+
+// newMachine returns the machine of all tests.
+func newMachine(t *testing.T) *machine.Machine {
+	t.Helper()
+	shared.once.Do(func() {
+		if shared.dir, shared.err = os.MkdirTemp("", "evki-"); shared.err == nil {
+			shared.m, shared.err = machine.Start(context.Background(), shared.dir, machine.Outside)
+		}
+	})
+	if errors.Is(shared.err, machine.ErrNone) {
+		t.Skip(shared.err)
+	}
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return shared.m
+}
+
+// kubeadm is the kubelet's unit of a kubeadm node, and its drop-in.
+const (
+	kubeadmUnit = `[Unit]
+Description=kubelet: The Kubernetes Node Agent
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+ExecStart=/usr/bin/kubelet
+Restart=always
+StartLimitInterval=0
+RestartSec=10
+
+[Install]
+WantedBy=multi-user.target
+`
+	kubeadmDropIn = `# Note: This dropin only works with kubeadm and kubelet v1.11+
+[Service]
+Environment="KUBELET_KUBECONFIG_ARGS=--kubeconfig=DIR/kubelet.conf"
+Environment="KUBELET_CONFIG_ARGS=--healthz=HEALTHZ"
+EnvironmentFile=-DIR/kubeadm-flags.env
+EnvironmentFile=-DIR/default
+ExecStart=
+ExecStart=DIR/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS \
+  $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
+`
+)
+
+// newNode makes a kubeadm node whose kubelet runs.
+func newNode(t *testing.T) *node {
+	n := bareNode(t)
+	n.write(machine.Lib+"/"+n.unit, kubeadmUnit)
+	n.write(machine.Lib+"/"+n.unit+".d/10-kubeadm.conf", kubeadmDropIn)
+	n.beside("kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=\"--node-ip=192.0.2.1 --label='a b'\"\n")
+	n.start()
+	return n
+}
+
+// bareNode has programs, and no unit yet.
+func bareNode(t *testing.T) *node {
+	t.Helper()
+	m := newMachine(t)
+	units++
+	n := &node{t: t, m: m, unit: fmt.Sprintf("kubelet%d.service", units), dir: filepath.Join(shared.dir, fmt.Sprintf("node%d", units)), out: &strings.Builder{}}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(n.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"kubelet", "evenkeel-agent"} {
+		if out, err := exec.Command("cp", "--reflink=auto", self, filepath.Join(n.dir, name)).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.healthz = l.Addr().String()
+	_ = l.Close()
+	n.manager, err = Dial(t.Context(), m.Bus(), "/nonexistent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.state = source.NodeState{Reachable: true, Complete: true, Exists: true, Ready: true, LeaseRenewed: "0"}
+	n.renews = true
+	n.Host = Host{
+		Manager: n.manager, Check: n.check, API: func(Target) (API, error) { return n, nil }, Healthy: healthy,
+		Journal: func(context.Context, Unit) string { return "" },
+		Place:   Program{Path: filepath.Join(n.dir, "evenkeel-agent"), BinDir: n.dir}.Place,
+		FS:      atomicfile.OS{}, UnitDir: m.Path(machine.Etc), StateDir: filepath.Join(n.dir, "record"), Proc: m.Proc(), Out: n.out,
+		Memory: filepath.Join(n.dir, "memory"),
+	}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		_ = n.manager.Close()
+		_, _ = m.Systemctl(ctx, "stop", n.unit)
+		for _, d := range []string{machine.Etc, machine.Run, machine.Lib} {
+			_ = os.Remove(m.Path(d + "/" + n.unit))
+			_ = os.RemoveAll(m.Path(d + "/" + n.unit + ".d"))
+		}
+		_ = os.RemoveAll(n.dir)
+		if t.Failed() {
+			t.Log(n.out.String())
+		}
+	})
+	return n
+}
+
+// write writes a file of the machine's own.
+func (n *node) write(inside, content string) {
+	n.t.Helper()
+	n.put(n.m.Path(inside), content)
+}
+
+// beside writes a file beside the programs; empty: it is removed.
+func (n *node) beside(name, content string) {
+	n.t.Helper()
+	n.put(filepath.Join(n.dir, name), content)
+}
+
+func (n *node) put(path, content string) {
+	n.t.Helper()
+	content = strings.NewReplacer("DIR", n.dir, "HEALTHZ", n.healthz).Replace(content)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) systemctl(args ...string) string {
+	n.t.Helper()
+	out, err := n.m.Systemctl(n.t.Context(), args...)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return strings.TrimSpace(out)
+}
+
+// start starts the unit as it is on disk, and waits for its health.
+func (n *node) start() {
+	n.t.Helper()
+	n.systemctl("daemon-reload")
+	n.systemctl("restart", n.unit)
+	n.well()
+}
+
+// well waits until the kubelet is healthy.
+func (n *node) well() {
+	n.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		err := healthy(n.t.Context(), n.healthz)
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			n.t.Fatal(err)
+		}
+	}
+}
+
+func healthy(ctx context.Context, address string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address, nil)
+	if err != nil {
+		return err
+	}
+	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	res, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return errors.New("not well")
+	}
+	return nil
+}
+
+// check stands in for the agent's own judgement.
+func (n *node) check(_ context.Context, flags, kubelet []string) (Checked, error) {
+	if flagValue(kubelet, "bad") != "" {
+		return Checked{}, errors.New("bad is no flag of a kubelet")
+	}
+	return Checked{
+		Target: Target{Node: "n", Kubeconfig: flagValue(kubelet, "kubeconfig"), Healthz: flagValue(kubelet, "healthz")},
+		Limits: Limits{StopGrace: 30 * time.Second, HealthTimeout: 2 * time.Minute, StateDir: flagValue(flags, "dynamic-config-dir")},
+	}, nil
+}
+
+// Snapshot and Event make it the API server.
+func (n *node) Snapshot(context.Context) source.NodeState {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	state := n.state
+	if n.renews {
+		n.state.LeaseRenewed += "+"
+	}
+	return state
+}
+
+func (n *node) Event(_ context.Context, severity source.Severity, reason, message string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.events = append(n.events, fmt.Sprintf("%s %s %s", severity, reason, message))
+	return nil
+}
+
+func (n *node) request() Request { return Request{Unit: n.unit, Keep: true, Pace: pace} }
+
+func (n *node) install() (string, error) {
+	return n.Install(n.t.Context(), n.request())
+}
+
+func (n *node) uninstall() (string, error) {
+	return n.Uninstall(n.t.Context(), n.request())
+}
+
+// installs installs, and wants it to work.
+func (n *node) installs() {
+	n.t.Helper()
+	if words, err := n.install(); err != nil || words != "evenkeel-agent runs the kubelet of "+n.unit+": healthy, node n Ready" {
+		n.t.Fatalf("%q, %v", words, err)
+	}
+}
+
+// command is what runs: the words of the unit's main process.
+func (n *node) command() string {
+	n.t.Helper()
+	pid := n.systemctl("show", n.unit, "--property=MainPID", "--value")
+	raw, err := os.ReadFile(filepath.Join(n.m.Proc(), pid, "cmdline"))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return strings.ReplaceAll(strings.TrimSuffix(string(raw), "\x00"), "\x00", "|")
+}
+
+func (n *node) invocation() string {
+	n.t.Helper()
+	return n.systemctl("show", n.unit, "--property=InvocationID", "--value")
+}
+
+// digest is that of all unit files of the machine.
+func (n *node) digest() string {
+	n.t.Helper()
+	h := sha256.New()
+	for _, dir := range []string{machine.Etc, machine.Run, machine.Lib} {
+		err := filepath.WalkDir(n.m.Path(dir), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				fmt.Fprintln(h, path)
+				return err
+			}
+			raw, err := os.ReadFile(path)
+			info, statErr := d.Info()
+			fmt.Fprintln(h, path, string(raw), info.Mode())
+			return errors.Join(err, statErr)
+		})
+		if err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	return fmt.Sprintf("%x", h.Sum(nil))
+}

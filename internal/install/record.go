@@ -1,0 +1,178 @@
+package install
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
+)
+
+// operation is what is done to a node.
+type operation string
+
+const (
+	installing   operation = "install"
+	uninstalling operation = "uninstall"
+)
+
+// outcome is how it ended; empty: it goes on, or was interrupted.
+type outcome string
+
+const (
+	done      outcome = "done"
+	takenBack outcome = "taken back"
+)
+
+// record is written before a node is changed, and again when it is known how that ended. With it a run that was
+// interrupted, by whatever, is completed or taken back by the next one.
+type record struct {
+	Version   int       `json:"version"`
+	Operation operation `json:"operation"`
+	Unit      string    `json:"unit"`
+	Attempt   string    `json:"attempt,omitempty"`
+	Begun     time.Time `json:"begun"`
+
+	DropIn     string  `json:"dropIn"`         // its path
+	From       *string `json:"from,omitempty"` // what was there; nil: no file
+	To         *string `json:"to,omitempty"`   // what is to be there
+	Invocation string  `json:"invocation"`     // of the unit, before
+	Healthy    bool    `json:"healthy"`        // the kubelet was, before
+	Target     Target  `json:"target"`         // the kubelet
+
+	// What systemd is to run, for an install: the agent with its flags, and the kubelet's words as systemd reads them.
+	Agent   []string `json:"agent,omitempty"`
+	Kubelet []string `json:"kubelet,omitempty"`
+	Prefix  string   `json:"prefix,omitempty"`
+
+	Back    bool    `json:"back,omitempty"` // it is being taken back
+	Outcome outcome `json:"outcome,omitempty"`
+	Reason  string  `json:"reason,omitempty"` // why it is taken back
+}
+
+const recordVersion = 1
+
+// open tells that it is not known how it ended.
+func (r *record) open() bool { return r != nil && r.Outcome == "" }
+
+// repeats returns ErrTakenBack for an attempt that has failed: a pod that is started again is no reason to restart a
+// kubelet again.
+func (r *record) repeats(o operation, attempt string) error {
+	if r == nil || attempt == "" || r.Attempt != attempt || r.Operation != o || r.Outcome != takenBack {
+		return nil
+	}
+	return fmt.Errorf("%s of %s: %w: this attempt (%s) has failed before and is not repeated: %s", o, r.Unit, ErrTakenBack, attempt, r.Reason)
+}
+
+// wanted is what the drop-in is to be now.
+func (r *record) wanted() *string {
+	if r.Back {
+		return r.From
+	}
+	return r.To
+}
+
+// store is where the record and the lock are.
+type store struct {
+	fsys atomicfile.FS
+	dir  string
+}
+
+func (s store) path(unit string) string { return filepath.Join(s.dir, unit+".json") }
+
+// load returns the record of a unit, nil if there is none.
+func (s store) load(unit string) (*record, error) {
+	data, err := s.fsys.ReadFile(s.path(unit))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var r record
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	if err == nil && r.Version != recordVersion {
+		err = fmt.Errorf("it is of version %d, this is for version %d: use the evenkeel-agent that wrote it", r.Version, recordVersion)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("record %s: %w", s.path(unit), err)
+	}
+	return &r, nil
+}
+
+func (s store) save(r *record) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(s.fsys, s.path(r.Unit), append(data, '\n'), 0o600)
+}
+
+// drop forgets a record that nothing came of.
+func (s store) drop(unit string) error {
+	if err := s.fsys.Remove(s.path(unit)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return s.fsys.SyncDir(s.dir)
+}
+
+// readDropIn returns the content of a file, nil if there is none.
+func readDropIn(fsys atomicfile.FS, path string) (*string, error) {
+	data, err := fsys.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	content := string(data)
+	return &content, nil
+}
+
+// putDropIn makes the file what is wanted, durably. A directory that is left empty goes as well.
+func putDropIn(fsys atomicfile.FS, path string, wanted *string) error {
+	dir := filepath.Dir(path)
+	if wanted != nil {
+		if err := fsys.Mkdir(dir, 0o755); err == nil {
+			if err := fsys.SyncDir(filepath.Dir(dir)); err != nil {
+				return err
+			}
+		} else if !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		return atomicfile.Write(fsys, path, []byte(*wanted), 0o644)
+	}
+	if err := fsys.Remove(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if err := fsys.Remove(dir); err == nil {
+		dir = filepath.Dir(dir)
+	}
+	return fsys.SyncDir(dir)
+}
+
+// sweep removes what an interrupted write of the drop-in has left.
+func sweep(fsys atomicfile.FS, path string) error {
+	leftovers, err := filepath.Glob(path + ".*" + atomicfile.TempSuffix)
+	for _, l := range leftovers {
+		err = errors.Join(err, fsys.Remove(l))
+	}
+	return err
+}
+
+func same(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }
+
+// makeStateDir makes the directory of the record, durably.
+func makeStateDir(dir string) error {
+	if err := os.Mkdir(dir, 0o700); errors.Is(err, fs.ErrExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return atomicfile.OS{}.SyncDir(filepath.Dir(dir))
+}

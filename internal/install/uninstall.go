@@ -1,0 +1,149 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Uninstall takes the agent away: the drop-in goes, and the kubelet runs as it did before. It returns what is to be said
+// of it. An error that is not ErrTakenBack means that nothing was changed.
+func (h *Host) Uninstall(ctx context.Context, r Request) (string, error) {
+	return h.locked(ctx, r, func() (string, error) { return h.uninstall(ctx, r) })
+}
+
+func (h *Host) uninstall(ctx context.Context, r Request) (string, error) {
+	if !strings.HasSuffix(r.Unit, ".service") {
+		r.Unit += ".service"
+	}
+	u, err := h.Manager.Unit(ctx, r.Unit)
+	if err != nil {
+		return "", err
+	}
+	before, err := h.store().load(u.Name)
+	if err != nil {
+		return "", err
+	}
+	if before.open() && before.Operation == uninstalling && !r.DryRun {
+		if err := h.resume(ctx, before, r.Pace); err != nil {
+			return "", err
+		}
+		if u, err = h.Manager.Unit(ctx, u.Name); err != nil {
+			return "", err
+		}
+	} // an install that was interrupted is undone by what follows
+	if err := before.repeats(uninstalling, r.Attempt); err != nil {
+		return "", err
+	}
+	rec := &record{
+		Version: recordVersion, Operation: uninstalling, Unit: u.Name, Attempt: r.Attempt, Begun: time.Now().UTC(),
+		DropIn: h.DropIn(u.Name), Invocation: u.Invocation,
+	}
+	if rec.From, err = readDropIn(h.FS, rec.DropIn); err != nil {
+		return "", err
+	}
+	memory := h.Memory
+	switch {
+	case rec.From == nil && !slices.Contains(u.DropIns, rec.DropIn):
+		return h.gone(u, r, memory)
+	case rec.From == nil:
+	case originOf(*rec.From) == foreign:
+		return "", fmt.Errorf("%s is not evenkeel's: it stays; move it yourself if it is to go", rec.DropIn)
+	case originOf(*rec.From) == edited && !r.Force:
+		return "", fmt.Errorf("%s was edited since evenkeel wrote it: look whether it has something to keep, then uninstall with --force", rec.DropIn)
+	default:
+		checked, err := h.without(ctx, u, *rec.From)
+		if err != nil && !r.Force {
+			return "", fmt.Errorf("without evenkeel the kubelet of %s would not do, nothing was changed (--force uninstalls all the same): %w", u.Name, err)
+		}
+		if err == nil {
+			rec.Target, memory = checked.Target, checked.Limits.StateDir
+		}
+		rec.Healthy = err == nil && !r.Force && u.Running() && h.healthz(ctx, rec.Target) == nil
+	}
+	if r.DryRun {
+		return fmt.Sprintf("%s would be removed, then systemctl daemon-reload, systemctl restart %s. Nothing was changed.", rec.DropIn, u.Name), nil
+	}
+	if u.LoadState != "loaded" || u.ActiveState == "inactive" {
+		return h.removeQuietly(ctx, u, r, rec, memory)
+	}
+	if err := h.begin(ctx, rec, r.Pace); err != nil {
+		return "", err
+	}
+	words, err := h.purge(r, memory)
+	return fmt.Sprintf("the kubelet of %s runs without evenkeel-agent: healthy%s%s", u.Name, readyWords(rec.Target), words), err
+}
+
+// without has the kubelet judged as it would be started without the agent.
+func (h *Host) without(ctx context.Context, u Unit, content string) (Checked, error) {
+	flags, err := flagsOf(content)
+	if err != nil {
+		return Checked{}, err
+	}
+	files, err := h.filesBut(u, h.DropIn(u.Name))
+	if err != nil {
+		return Checked{}, err
+	}
+	start, err := startOf(files)
+	if err != nil {
+		return Checked{}, err
+	}
+	if len(u.Exec) != 1 || len(u.Exec[0]) == 0 {
+		return Checked{}, errors.New("systemd has no command for it")
+	}
+	argv := u.Exec[0]
+	if inner := wrapped(argv); inner != nil {
+		argv = inner
+	}
+	kubelet, err := u.expand(argv, start.prefix)
+	if err != nil {
+		return Checked{}, err
+	}
+	return h.Check(ctx, flags, kubelet)
+}
+
+// removeQuietly removes the drop-in of a unit that does not run, which is not started for it.
+func (h *Host) removeQuietly(ctx context.Context, u Unit, r Request, rec *record, memory string) (string, error) {
+	if err := putDropIn(h.FS, rec.DropIn, nil); err != nil {
+		return "", fmt.Errorf("remove %s: %w", rec.DropIn, err)
+	}
+	if err := h.Manager.Reload(ctx); err != nil {
+		return "", err
+	}
+	if err := h.store().drop(u.Name); err != nil {
+		return "", err
+	}
+	words, err := h.purge(r, memory)
+	return fmt.Sprintf("%s is gone; %s does not run (%s), and was not started%s", rec.DropIn, u.Name, u.state(), words), err
+}
+
+// gone is what is said where there is no drop-in.
+func (h *Host) gone(u Unit, r Request, memory string) (string, error) {
+	if r.DryRun {
+		return fmt.Sprintf("there is no %s: nothing to do", h.DropIn(u.Name)), nil
+	}
+	words, err := h.purge(r, memory)
+	return fmt.Sprintf("there is no %s: nothing to do%s", h.DropIn(u.Name), words), err
+}
+
+// purge removes what the agent remembers, if that is what it is.
+func (h *Host) purge(r Request, memory string) (string, error) {
+	if !r.Purge || memory == "" {
+		return "", nil
+	}
+	if _, err := os.Lstat(filepath.Join(memory, "agent.lock")); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Sprintf("; %s is no agent's directory, or not there: it was left alone", memory), nil
+	} else if err != nil {
+		return "", err
+	}
+	if err := os.RemoveAll(memory); err != nil {
+		return "", fmt.Errorf("the agent is gone, but not what it remembers: %w", err)
+	}
+	return "; " + memory + " is gone", nil
+}
