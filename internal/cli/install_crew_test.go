@@ -26,6 +26,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/localcluster"
+	"github.com/evenkeel/evenkeel/internal/release"
 )
 
 // crew is a cluster with all of evenkeel's manifests and Kubernetes' own controllers. Nodes, their kubelets and what runs in
@@ -262,7 +263,7 @@ func (c *crew) begin(args ...string) running {
 	go func() {
 		var out, errOut bytes.Buffer
 		streams := genericclioptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut}
-		code := Run(ctx, "v0.0.0-test", append(args, "--kubeconfig", c.cluster.AdminKubeconfig()), streams)
+		code := Run(ctx, release.Of("kubectl-evenkeel", "v0.0.0-test", "0123abcd"), append(args, "--kubeconfig", c.cluster.AdminKubeconfig()), streams)
 		r.ended <- answer{code, out.String(), errOut.String()}
 	}()
 	return r
