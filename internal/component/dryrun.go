@@ -229,8 +229,9 @@ const (
 )
 
 // effective decodes the dump of a dry run and puts right what only the dry run made of it: the throw-away certificate
-// directory, -v=5, and the one flag of a bare run; and what a dump leaves out: the kubelet takes the flag
-// --seccomp-default or the field. It returns nil if there is no dump.
+// directory, -v=5, and the one flag of a bare run; what is no field: a kubelet of 1.30 prints kind and apiVersion if it was
+// given drop-ins; and what a dump leaves out: the kubelet takes the flag --seccomp-default or the field. It returns nil if
+// there is no dump.
 func (h *Harness) effective(dump []byte, dir string, want dryRun) Effective {
 	if len(dump) == 0 {
 		return nil
@@ -240,6 +241,8 @@ func (h *Harness) effective(dump []byte, dir string, want dryRun) Effective {
 		h.log.Warn("could not read the configuration that the kubelet printed", "error", err)
 		return nil
 	}
+	delete(e, "apiVersion")
+	delete(e, "kind")
 	for _, name := range []string{"tlsCertFile", "tlsPrivateKeyFile"} {
 		if rest, ok := strings.CutPrefix(e.String(name), filepath.Join(dir, "pki")+"/"); ok {
 			e[name] = filepath.Join(h.k.CertDir, rest)

@@ -204,6 +204,17 @@ func TestTheLocalConfigurationIsPrintedByTheSameCheck(t *testing.T) {
 	}
 }
 
+// A kubelet of 1.30 prints them with --config-dir only: what differs from local by nothing else would be refused.
+func TestKindAndVersionAreNoFieldsOfWhatIsEffective(t *testing.T) {
+	h := harness(t, fake(t, `[ -z "$dropins" ] && { dump '{"MaxPods": 1}'; accept; }
+dump '{"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1", "MaxPods": 2}'; accept`))
+	v := h.Check(context.Background(), Candidate{Data: []byte("maxPods: 2"), Dropin: true}, "")
+	checkVerdict(t, v, Accepted, 2, "")
+	if got := fmt.Sprint(v.Effective, v.Local); got != "map[maxPods:2] map[maxPods:1]" {
+		t.Errorf("got %s", got)
+	}
+}
+
 func TestALocalConfigurationThatCannotBePrintedIsAWarning(t *testing.T) {
 	for body, want := range map[string]string{
 		`case "$stage$config" in 1*LOCAL*) end "no good";; esac; ` + printing + "accept": "what the local configuration amounts to is unknown: no good",
