@@ -46,7 +46,7 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 	if action.Kind != trial.Start && action.Kind != trial.Restart || ctx.Err() != nil {
 		return // told to end: the next start decides the same again
 	}
-	log := a.o.Log.With("uid", action.Config.Revision, "cause", action.Cause)
+	log := a.log(action.Config).With("cause", action.Cause)
 	if a.process != nil {
 		begin := time.Now()
 		exit := a.process.Stop(a.o.StopGrace)
@@ -66,7 +66,7 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 		return
 	}
 	a.last = time.Now() // how long the one before took to stop says nothing of this one
-	log.Info("kubelet started", "name", action.Config.Name, "namespace", action.Config.Namespace)
+	log.Info("kubelet started")
 	a.o.Metrics.started(action.Cause)
 	a.collect()
 }
@@ -182,7 +182,7 @@ func (a *Agent) setAsideState(action trial.Action, effective component.Effective
 		a.o.Log.Error("cannot move the managers' state aside", "err", err)
 	}
 	for _, file := range moved {
-		a.tell(trial.Event{Warning: true, Reason: "StateMovedAside", Message: "the CPU or memory manager's state contradicted the configuration and was moved to " + file})
+		a.tell(a.log(action.Config), trial.Event{Warning: true, Reason: "StateMovedAside", Message: "the CPU or memory manager's state contradicted the configuration and was moved to " + file})
 	}
 }
 

@@ -199,7 +199,7 @@ func New(o Options, p Parts) *Agent {
 	}
 	a := &Agent{o: o, p: p, checks: newChecks(o.Metrics.validated), unavailable: map[string]bool{}, objects: map[string][2]string{}, lease: &leaseBase{}}
 	p.Records.problem = func(err error) { // before it is opened
-		a.tell(trial.Event{Warning: true, Reason: "StateProblem", Message: err.Error() + "; it is downloaded anew"})
+		a.tell(a.o.Log, trial.Event{Warning: true, Reason: "StateProblem", Message: err.Error() + "; it is downloaded anew"})
 	}
 	return a
 }
@@ -267,7 +267,7 @@ func (a *Agent) step(ctx context.Context) error {
 	a.happened(d, o)
 	run, err := a.render(d.Action)
 	if err != nil {
-		a.o.Log.Error("a configuration cannot be started; going on without it", "uid", d.Action.Config.Revision, "err", err)
+		a.log(d.Action.Config).Error("a configuration cannot be started; going on without it", "err", err)
 		if a.state.Run = before; a.process == nil {
 			a.state.Run = trial.Run{} // as at the agent's start
 		}
@@ -396,7 +396,7 @@ func (a *Agent) load(store Store) {
 	a.p.Records.set(a.store, a.state)
 	for _, p := range problems {
 		a.o.Log.Warn("the state on disk had a problem", "file", p.File, "what", p.What, "setAside", p.SetAside)
-		a.tell(trial.Event{Warning: true, Reason: "StateProblem", Message: p.String()})
+		a.tell(a.o.Log, trial.Event{Warning: true, Reason: "StateProblem", Message: p.String()})
 	}
 }
 
@@ -456,6 +456,6 @@ func (a *Agent) exited(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	a.o.Log.Warn("the kubelet exited unexpectedly", "exit", exit.String(), "uid", a.state.Run.Config.Revision)
+	a.log(a.state.Run.Config).Warn("the kubelet exited unexpectedly", "exit", exit.String())
 	a.exit = &trial.Child{Exited: true, Spawned: true, Exit: exit.String()}
 }

@@ -44,6 +44,6 @@ func (a *Agent) givesBack(now time.Time, healthy bool) error {
 		return nil
 	}
 	err := fmt.Errorf("%w for %s", ErrGivesBack, after)
-	a.tell(trial.Event{Warning: true, Reason: "KubeletGivenUp", Message: err.Error() + ": the node is left to the agent that waits for its lock"})
+	a.tell(a.o.Log, trial.Event{Warning: true, Reason: "KubeletGivenUp", Message: err.Error() + ": the node is left to the agent that waits for its lock"})
 	return err
 }

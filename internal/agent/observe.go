@@ -80,8 +80,7 @@ func (a *Agent) takeAnswer() {
 		answer.Cause == before.Cause && answer.Notice == before.Notice {
 		return
 	}
-	a.o.Log.Info("the source says", "intent", answer.Kind.String(), "uid", config.Revision, "namespace", config.Namespace, "name", config.Name,
-		"rollout", config.Rollout.Name, "generation", answer.Generation, "cause", answer.Cause, "notice", answer.Notice)
+	a.log(config).Info("the source says", "intent", answer.Kind.String(), "generation", answer.Generation, "cause", answer.Cause, "notice", answer.Notice)
 	if answer.Kind == trial.Nil && before.Kind != trial.Nil {
 		a.checks.drop("") // the file may have been edited since the start
 	}
@@ -298,7 +297,7 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 		}
 		if err != nil {
 			if !a.unavailable[c.Revision] {
-				a.o.Log.Error("a checkpoint cannot be used", "uid", c.Revision, "err", err)
+				a.log(c).Error("a checkpoint cannot be used", "err", err)
 			}
 			a.cannotUse(c.Revision, err)
 			signal(a.checks.changed)

@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -18,13 +19,13 @@ func (a *Agent) happened(d trial.Decision, o trial.Observed) {
 	a.page.decided(o.Now, o.Child.Healthy)
 	a.o.Metrics.health(o.Child.Healthy)
 	for _, e := range d.Events {
-		a.tell(e)
+		a.tell(a.log(a.config), e)
 		if e.Failure != "" {
 			a.o.Metrics.rolledBack(e.Failure)
 		}
 	}
 	if o.Child.Healthy && !a.wasHealthy {
-		a.o.Log.Info("the kubelet is healthy", "uid", a.state.Run.Config.Revision, "took", o.Now.Sub(a.started))
+		a.log(a.state.Run.Config).Info("the kubelet is healthy", "took", o.Now.Sub(a.started))
 	}
 	a.wasHealthy = o.Child.Healthy
 	if o.Child.Healthy && d.Action.Kind == trial.None && !a.asked.IsZero() && a.runs(a.config.Revision) {
@@ -73,9 +74,9 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	a.o.Metrics.status(st, f, a.object)
 	if st.Condition != a.condition {
 		if slices.Contains(refusals, st.Condition.Reason) {
-			a.tell(trial.Event{Warning: true, Reason: "ConfigRefused", Message: st.Condition.Cause})
+			a.tell(a.log(a.config), trial.Event{Warning: true, Reason: "ConfigRefused", Message: st.Condition.Cause})
 		}
-		a.o.Log.Info("ConfigOK", "status", st.Condition.Status, "reason", st.Condition.Reason, "message", st.Condition.Message+": "+st.Condition.Cause, "error", st.Error)
+		a.log(a.config).Info("ConfigOK", "status", st.Condition.Status, "reason", st.Condition.Reason, "message", st.Condition.Message+": "+st.Condition.Cause, "words", st.Error)
 		if err := a.o.Init.Status(st.Condition.Message + ": " + st.Condition.Cause); err != nil {
 			a.o.Log.Debug("cannot tell the init system", "err", err)
 		}
@@ -112,11 +113,11 @@ func (a *Agent) record() {
 var refusals = []string{v1alpha1.ReasonWouldEvictPods, v1alpha1.ReasonNeedsDrain, v1alpha1.ReasonProtectedFields, v1alpha1.ReasonRevoked}
 
 // tell says something once: in the log and as an Event on the Node.
-func (a *Agent) tell(e trial.Event) {
+func (a *Agent) tell(log *slog.Logger, e trial.Event) {
 	if e.Warning {
-		a.o.Log.Warn(e.Message, "event", e.Reason)
+		log.Warn(e.Message, "event", e.Reason)
 	} else {
-		a.o.Log.Info(e.Message, "event", e.Reason)
+		log.Info(e.Message, "event", e.Reason)
 	}
 	if a.p.Reporter != nil {
 		severity := source.Normal

@@ -50,7 +50,7 @@ func (s *Store) Load() (trial.State, []Problem) {
 	l.load()
 	s.durable = l.good
 	if syncErr != nil {
-		s.log.Warn("what is on disk may not be durable; the next change is written with all records", "error", syncErr)
+		s.log.Warn("what is on disk may not be durable; the next change is written with all records", "err", syncErr)
 		s.durable = map[string][]byte{}
 	}
 	s.unreadable, s.currentLost = l.unreadable, l.lost["current"]

@@ -102,7 +102,7 @@ func (s *Store) swap(temp, dir string) error {
 		return errors.Join(err, s.fsys.Rename(old, dir))
 	}
 	if err := s.removeTree(old, info.IsDir()); err != nil {
-		s.log.Warn("could not remove what was rendered before", "directory", old, "error", err)
+		s.log.Warn("could not remove what was rendered before", "directory", old, "err", err)
 	}
 	return nil
 }

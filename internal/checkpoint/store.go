@@ -82,7 +82,7 @@ func Open(fsys atomicfile.FS, dir, version string, log *slog.Logger) (*Store, er
 	}
 	s := &Store{fsys: fsys, dir: dir, version: version, log: log, durable: map[string][]byte{}, unreadable: map[string]error{}}
 	if err := s.ensureDirs(); takesNothing(err) {
-		log.Error("the disk takes nothing; going by what is there", "error", err)
+		log.Error("the disk takes nothing; going by what is there", "err", err)
 		s.lacking = true
 	} else if err != nil {
 		return nil, err
@@ -201,7 +201,7 @@ func (s *Store) removeLeftovers(dir string) {
 		}
 	}
 	if err != nil {
-		s.log.Warn("could not remove leftovers", "directory", dir, "error", err)
+		s.log.Warn("could not remove leftovers", "directory", dir, "err", err)
 	}
 }
 

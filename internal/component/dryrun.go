@@ -238,7 +238,7 @@ func (h *Harness) effective(dump []byte, dir string, want dryRun) Effective {
 	}
 	e, err := decodeEffective(dump)
 	if err != nil {
-		h.log.Warn("could not read the configuration that the kubelet printed", "error", err)
+		h.log.Warn("could not read the configuration that the kubelet printed", "err", err)
 		return nil
 	}
 	delete(e, "apiVersion")

@@ -134,7 +134,7 @@ func (i *image) remove(container string) {
 		_, _ = i.ctr(ctx, "tasks", "rm", "--force", container) // fails if there is none
 		_, err = i.ctr(ctx, "containers", "rm", container)
 		if err != nil {
-			i.log.Warn("could not remove the container of a dry run", "container", container, "error", err)
+			i.log.Warn("could not remove the container of a dry run", "container", container, "err", err)
 		}
 	}
 	_, _ = i.ctr(ctx, "snapshots", "rm", container) // what is made before the container

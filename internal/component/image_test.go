@@ -370,7 +370,7 @@ esac`)
 	checkVerdict(t, c.Validate(t.Context(), proxyConfig("")), CouldNotTell, 0,
 		"the dry run does not work with this kube-proxy: the dry run of the kube-proxy: it died: signal: killed")
 	if said := log.String(); !strings.Contains(said, `msg="could not remove the container of a dry run" container=`+containerPrefix) ||
-		!strings.Contains(said, `error="no luck"`) {
+		!strings.Contains(said, `err="no luck"`) {
 		t.Errorf("the log has %s", said)
 	}
 }

@@ -89,7 +89,7 @@ func writeServingCert(dir string) error {
 // removeScratch removes the directory of a dry run that is done.
 func removeScratch(dir string, log *slog.Logger) {
 	if err := os.RemoveAll(dir); err != nil {
-		log.Warn("could not remove the scratch directory of a dry run", "dir", dir, "error", err)
+		log.Warn("could not remove the scratch directory of a dry run", "dir", dir, "err", err)
 	}
 }
 
@@ -100,7 +100,7 @@ func removeLeftovers(parent string, log *slog.Logger) {
 	for _, dir := range dirs {
 		if info, err := os.Stat(dir); err == nil && time.Since(info.ModTime()) > time.Hour {
 			if err := os.RemoveAll(dir); err != nil {
-				log.Warn("could not remove an old scratch directory", "dir", dir, "error", err)
+				log.Warn("could not remove an old scratch directory", "dir", dir, "err", err)
 			}
 		}
 	}

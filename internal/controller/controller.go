@@ -86,7 +86,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		namespace: o.Namespace, times: cmp.Or(o.Times, DefaultTimes), writers: cmp.Or(o.Writers, DefaultWriters),
 		log: o.Log, fleet: newFleet(o.NodeName, cmp.Or(o.Tick, DefaultTick)),
 	}
-	c.blind, c.failing = c.newProblems("cannot see"), c.newProblems("cannot write")
+	c.blind, c.failing = c.newProblems("cannot see", "what"), c.newProblems("cannot write", "rollout")
 	var err error
 	if c.metrics, err = newMeters(o.Registry, o.Version, newCensus(c.fleet, c.blind, c.failing)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
@@ -140,13 +140,14 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 // ready says what the controller lacks to do its work.
 func (c *Controller) ready(*http.Request) error { return errors.Join(c.blind.all(), c.failing.all()) }
 
-func (c *Controller) newProblems(prefix string) *problems {
+// newProblems returns problems of a kind; each is about something of this attribute.
+func (c *Controller) newProblems(prefix, attribute string) *problems {
 	return &problems{now: map[string]error{}, news: func(what string, err error) {
 		if err != nil {
-			c.log.Error(prefix+"; it is tried again", "what", what, "err", err)
+			c.log.Error(prefix+"; it is tried again", attribute, what, "err", err)
 			return
 		}
-		c.log.Info("mended", "what", what)
+		c.log.Info("mended", attribute, what)
 		c.fleet.sighted()
 	}}
 }

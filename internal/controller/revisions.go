@@ -157,7 +157,7 @@ func (c *Controller) createRevision(ctx context.Context, o *v1alpha1.NodeConfigR
 		return nil, fmt.Errorf("create ConfigMap %s: %w", key, err)
 	}
 	c.metrics.wrote("revision", "ok")
-	c.log.Info("revision created", "rollout", o.Name, "revision", number, "configMap", key.String(), "uid", cm.UID)
+	c.log.Info("revision created", "rollout", o.Name, "revision", number, "namespace", key.Namespace, "name", key.Name, "uid", cm.UID)
 	stripRevision(cm)
 	c.fleet.setRevision(cm)
 	return cm, nil
@@ -199,7 +199,7 @@ func (f *fleet) forgetRevision(rollout, name string) {
 func (c *Controller) number(ctx context.Context, cm *corev1.ConfigMap, number int64) (*corev1.ConfigMap, error) {
 	got, err := c.patchRevision(ctx, cm, map[string]any{"labels": map[string]string{v1alpha1.LabelRevision: strconv.FormatInt(number, 10)}})
 	if err == nil {
-		c.log.Info("revision is the target again", "rollout", cm.Labels[v1alpha1.LabelRollout], "revision", number, "was", numberOf(cm), "configMap", cm.Name)
+		c.log.Info("revision is the target again", "rollout", cm.Labels[v1alpha1.LabelRollout], "revision", number, "was", numberOf(cm), "namespace", cm.Namespace, "name", cm.Name, "uid", cm.UID)
 	}
 	return got, err
 }
@@ -335,7 +335,7 @@ func (c *Controller) collect(ctx context.Context) error {
 		switch {
 		case err == nil:
 			c.metrics.wrote("revision", "ok")
-			c.log.Info("revision collected: no node names it", "rollout", cm.Labels[v1alpha1.LabelRollout], "revision", numberOf(cm), "configMap", cm.Name)
+			c.log.Info("revision collected: no node names it", "rollout", cm.Labels[v1alpha1.LabelRollout], "revision", numberOf(cm), "namespace", cm.Namespace, "name", cm.Name, "uid", cm.UID)
 			c.fleet.deleteRevision(cm)
 		case !apierrors.IsNotFound(err) && !apierrors.IsConflict(err):
 			c.metrics.wrote("revision", "error")

@@ -34,7 +34,7 @@ func (c *Controller) tell(o *v1alpha1.NodeConfigRollout, events []rollout.Event)
 			kind = corev1.EventTypeWarning
 		}
 		c.recorder.Eventf(o, nil, kind, e.Reason, "Rollout", "%s", cut(e.Message, maxNote))
-		c.log.Info(e.Message, "rollout", o.Name, "reason", e.Reason)
+		c.log.Info(e.Message, "rollout", o.Name, "event", e.Reason)
 	}
 }
 

@@ -2,13 +2,21 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // book has pages of so many objects.
@@ -62,6 +70,83 @@ func TestAnInstallationIsWhatTheManifestsHave(t *testing.T) {
 	} {
 		if kinds[kind] == 0 {
 			t.Errorf("no %s among %v", kind, kinds)
+		}
+	}
+}
+
+// empty is a cluster that has a node with an assignment and a lease that nobody renews. It does not answer the failing-th time.
+type empty struct {
+	failing, calls int
+}
+
+var errAway = errors.New("the API server went away")
+
+func (e *empty) answers() error {
+	if e.calls++; e.calls == e.failing {
+		return errAway
+	}
+	return nil
+}
+
+func (e *empty) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	if err := e.answers(); err != nil {
+		return err
+	}
+	lease, ok := o.(*coordinationv1.Lease)
+	if !ok {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "things"}, key.Name)
+	}
+	holder, seconds, renewed := "pod-1", int32(1), metav1.NewMicroTime(time.Now().Add(-time.Hour).Truncate(time.Hour))
+	lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &renewed}
+	return nil
+}
+
+func (e *empty) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if configs, ok := list.(*v1alpha1.NodeConfigList); ok {
+		nc := v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+		nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: "ns", Name: "x", UID: "y"}}
+		configs.Items = append(configs.Items, nc)
+	}
+	return e.answers()
+}
+
+func TestAnAPIServerThatGoesAwayInTheMiddleIsNoDiagnosis(t *testing.T) {
+	whole := &empty{}
+	f, err := Look(t.Context(), whole)
+	if err != nil || f.Lease.Alive || len(f.Nodes) != 1 {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	parts, err := Wanted()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := len(parts) + 5 // the lease first; then the parts; rollouts, NodeConfigs, nodes, ConfigMaps; then the lease again
+	for _, n := range []int{1, 2, len(parts) + 1, before - 3, before - 2, before - 1, before, before + 1} {
+		if f, err := Look(t.Context(), &empty{failing: n}); !errors.Is(err, errAway) || !strings.Contains(err.Error(), "get ") && !strings.Contains(err.Error(), "list ") {
+			t.Errorf("call %d of %d fails: %v, %v", n, whole.calls, f, err)
+		}
+	}
+}
+
+func TestAnAgentOwesAnAnswerSinceTheSpecWasWritten(t *testing.T) {
+	made, written, reported := metav1.NewTime(now.Add(-time.Hour)), metav1.NewTime(now.Add(-time.Minute)), metav1.NewTime(now)
+	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Generation: 2, CreationTimestamp: made, ManagedFields: []metav1.ManagedFieldsEntry{
+		{Manager: "controller", Time: &written}, {Manager: "agent", Subresource: "status", Time: &reported}, {Manager: "nobody"},
+	}}}
+	for _, tt := range []struct {
+		name   string
+		change func(*v1alpha1.NodeConfig)
+		want   time.Time
+	}{
+		{"it has not answered", func(*v1alpha1.NodeConfig) {}, written.Time},
+		{"it has", func(nc *v1alpha1.NodeConfig) { nc.Status.ObservedGeneration = 2 }, time.Time{}},
+		{"it takes its configuration from elsewhere", func(nc *v1alpha1.NodeConfig) { nc.Status.RemoteConfig = v1alpha1.RemoteConfigConfigMap }, time.Time{}},
+		{"who wrote it is not known", func(nc *v1alpha1.NodeConfig) { nc.ManagedFields = nil }, made.Time},
+	} {
+		n, nc := &Node{}, nc.DeepCopy()
+		tt.change(nc)
+		if n.reported(nc); !n.Unanswered.Equal(tt.want) {
+			t.Errorf("%s: since %s, want %s", tt.name, n.Unanswered, tt.want)
 		}
 	}
 }

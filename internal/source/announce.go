@@ -45,7 +45,7 @@ func (c *creation) run(ctx context.Context, delay time.Duration) {
 			return
 		}
 		if err == nil {
-			c.log.Info("created the NodeConfig of this node", "name", c.node)
+			c.log.Info("created the NodeConfig of this node")
 		} else if apierrors.IsAlreadyExists(err) {
 			err = nil
 		}

@@ -100,11 +100,11 @@ func (r *Reporter) writeEvents(ctx context.Context) {
 			if err == nil || !worthRetrying(err) {
 				r.events.done(e)
 				if err != nil {
-					r.log.Warn("an event was refused", "reason", e.reason, "message", e.message, "err", err)
+					r.log.Warn("an event was refused", "event", e.reason, "message", e.message, "err", err)
 				}
 				continue
 			}
-			r.log.Debug("cannot write an event yet", "reason", e.reason, "err", err)
+			r.log.Debug("cannot write an event yet", "event", e.reason, "err", err)
 			if !pause(ctx, polite(err, retry.Step()), recovered, nil) {
 				return
 			}

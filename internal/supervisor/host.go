@@ -19,7 +19,7 @@ func ProtectFromOOM(log *slog.Logger) { protectFromOOM("/proc/self/oom_score_adj
 
 func protectFromOOM(path string, log *slog.Logger) {
 	if err := os.WriteFile(path, []byte(strconv.Itoa(oomScoreAdj)), 0); err != nil {
-		log.Warn("not protected from the kernel's OOM killer", "error", err)
+		log.Warn("not protected from the kernel's OOM killer", "err", err)
 	}
 }
 

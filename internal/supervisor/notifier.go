@@ -66,7 +66,7 @@ func NewNotifier(dir string, log *slog.Logger) (*Notifier, error) {
 	if n.systemd != "" {
 		interval, err := daemon.SdWatchdogEnabled(false)
 		if err != nil { // no reason to leave the node without its kubelet
-			log.Warn("not feeding the service manager's watchdog", "error", err)
+			log.Warn("not feeding the service manager's watchdog", "err", err)
 		}
 		n.interval = interval
 	}
@@ -192,7 +192,7 @@ func (n *Notifier) forward(state string) {
 	n.mu.Unlock()
 	switch {
 	case turned && err != nil:
-		n.log.Warn("the service manager cannot be notified", "error", err)
+		n.log.Warn("the service manager cannot be notified", "err", err)
 	case turned:
 		n.log.Info("the service manager is notified again")
 	}

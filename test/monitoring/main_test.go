@@ -40,6 +40,8 @@ const root = "../.."
 var (
 	exporter *httptest.Server // /controller/metrics, /NODE/metrics
 	nodes    = []string{"watched-0", "watched-1", "watched-2"}
+
+	kubeconfig string
 )
 
 const bad = `
@@ -74,6 +76,7 @@ func run(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, cluster.Stop()) }()
+	kubeconfig = cluster.AdminKubeconfig()
 
 	agents := map[string]*agent.Metrics{}
 	mux := http.NewServeMux()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -246,6 +247,33 @@ func TestTheMonitorsFindWhatThereIs(t *testing.T) {
 		endpoint := m.Spec.Endpoints[0]
 		if len(ports) == 0 || ports[0].Name != endpoint.Port || endpoint.Relabelings[0]["replacement"] != monitored {
 			t.Errorf("%s: %+v, the container's ports are %v", of[0], endpoint, ports)
+		}
+	}
+}
+
+// What is not the Prometheus Operator's, the API server judges.
+func TestTheProxyIsTakenByTheAPIServer(t *testing.T) {
+	kubectl := func(args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), filepath.Join(root, "bin/tools/kubectl"), append(args, "--kubeconfig", kubeconfig)...)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("kubectl %q: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	said := kubectl("apply", "--dry-run=server", "-f", filepath.Join(root, "config/monitoring/agents/proxy.yaml"))
+	if n := strings.Count(said, "created (server dry run)"); n != 5 {
+		t.Errorf("%d objects are taken: %s", n, said)
+	}
+	for dir, kinds := range map[string][]string{
+		"config/monitoring": {"PrometheusRule", "PodMonitor"}, "config/monitoring/agents": {"DaemonSet", "PodMonitor", "ClusterRole"},
+	} {
+		built := kubectl("kustomize", filepath.Join(root, dir))
+		for _, kind := range kinds {
+			if !strings.Contains(built, "\nkind: "+kind+"\n") {
+				t.Errorf("%s has no %s:\n%s", dir, kind, built)
+			}
 		}
 	}
 }

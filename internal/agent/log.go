@@ -1,0 +1,19 @@
+package agent
+
+import (
+	"log/slog"
+
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+// log is the logger for what is about a configuration: docs/operating.md, Logs, says what its attributes are called.
+func (a *Agent) log(c trial.Config) *slog.Logger {
+	if c.IsLocal() {
+		return a.o.Log.With("uid", "")
+	}
+	log := a.o.Log.With("uid", c.Revision, "namespace", c.Namespace, "name", c.Name)
+	if c.Rollout.Name != "" {
+		log = log.With("rollout", c.Rollout.Name, "revision", c.Rollout.Revision)
+	}
+	return log
+}

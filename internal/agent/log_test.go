@@ -1,0 +1,45 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTheStoryOfAConfigurationIsFoundByItsUIDAndItsRollout(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withGood(w)
+		w.assign("uid-crasher", crasher, 1)
+		w.pass(30 * time.Second)
+		for _, about := range []string{"uid=uid-crasher", "namespace=evenkeel-system", "name=crasher", "rollout="} {
+			for _, line := range []string{
+				`msg="the source says"`, `msg="kubelet started"`, `msg="the kubelet exited unexpectedly"`, "event=ConfigChanged", "event=ConfigRolledBack", "msg=ConfigOK",
+			} {
+				if w.found(line, about) == 0 {
+					t.Errorf("no line has %s and %s:\n%s", line, about, w.tail())
+				}
+			}
+		}
+		if w.found(`msg="kubelet started"`, "uid=uid-good", "name=good") == 0 || w.found(`msg="kubelet started"`, `uid=""`, "name=") != 0 {
+			t.Errorf("starts of the good and of the local one:\n%s", w.tail())
+		}
+	})
+}
+
+// found counts the lines that were logged and have all of these parts.
+func (w *world) found(parts ...string) int {
+	w.log.mu.Lock()
+	defer w.log.mu.Unlock()
+	n := 0
+	for _, line := range w.log.text {
+		all := true
+		for _, part := range parts {
+			all = all && strings.Contains(line, part)
+		}
+		if all {
+			n++
+		}
+	}
+	return n
+}
