@@ -8,4 +8,5 @@ for d in /etc/systemd/system /usr/lib/systemd/system; do
   mkdir -p "$d" && mount --bind "$DIR$d" "$d"
 done
 exec env -i PATH="$PATH" container=other SYSTEMD_UNIT_PATH="$UNITS" \
+  SYSTEMD_GENERATOR_PATH=/run/none SYSTEMD_ENVIRONMENT_GENERATOR_PATH=/run/none \
   "$SYSTEMD" --system --unit=machine.target --show-status=no --log-target=console --log-level=info
