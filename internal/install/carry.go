@@ -34,18 +34,31 @@ func (h *Host) resume(ctx context.Context, rec *record, pace Pace) error {
 	if err != nil {
 		return err
 	}
-	if err := sweep(h.FS, rec.DropIn); err != nil {
-		return err
-	}
 	switch {
 	case !same(there, rec.From) && !same(there, rec.To):
 		return fmt.Errorf("%s of %s was interrupted (begun %s), and %s was changed since by somebody else: make it what it is to be, remove %s, and begin again",
 			rec.Operation, rec.Unit, rec.Begun.Format("2006-01-02 15:04:05Z"), rec.DropIn, h.store().path(rec.Unit))
 	case !rec.Back && same(there, rec.From) && !same(rec.From, rec.To):
-		return h.store().drop(rec.Unit) // it had not begun
+		return h.forget(rec)
+	}
+	if err := sweep(h.FS, rec.DropIn); err != nil {
+		return err
 	}
 	h.say("%s of %s was interrupted (begun %s): going on with it", rec.Operation, rec.Unit, rec.Begun.Format("2006-01-02 15:04:05Z"))
 	return h.finish(ctx, rec, pace, true)
+}
+
+// forget removes what is left of a change that had not begun: what systemd reads is as it was.
+func (h *Host) forget(rec *record) error {
+	if err := sweep(h.FS, rec.DropIn); err != nil {
+		return err
+	}
+	if rec.From == nil {
+		if err := putDropIn(h.FS, rec.DropIn, nil); err != nil { // its directory
+			return err
+		}
+	}
+	return h.store().drop(rec.Unit)
 }
 
 // finish carries a recorded change out, and takes it back if it fails.
@@ -105,7 +118,7 @@ func (h *Host) carry(ctx context.Context, rec *record, pace Pace, resumed bool) 
 	if err != nil {
 		return err
 	}
-	if !same(there, wanted) {
+	if !same(there, wanted) || wanted == nil { // that may be left half-way: without the file, with its directory
 		if err := putDropIn(h.FS, rec.DropIn, wanted); err != nil {
 			return fmt.Errorf("write %s: %w", rec.DropIn, explainReadOnly(err))
 		}
@@ -147,6 +160,11 @@ func (h *Host) verify(ctx context.Context, rec *record, u Unit) error {
 		return fmt.Errorf("systemd does not take %s (%s): %s", rec.DropIn, u.LoadState, u.LoadError)
 	}
 	agent := append(slices.Clone(rec.Agent), "--")
+	if !strings.Contains(rec.Prefix, ":") {
+		for i, word := range agent {
+			agent[i] = strings.ReplaceAll(word, "$", "$$") // as it is before variables are put in
+		}
+	}
 	if len(u.Exec[0]) <= len(agent) || !slices.Equal(u.Exec[0][:len(agent)], agent) {
 		return fmt.Errorf("systemd reads the command line as %q, which does not begin with %q", u.Exec[0], agent)
 	}

@@ -1,7 +1,6 @@
 package install
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -36,7 +35,7 @@ func environment(own []string, files []EnvironmentFile) (map[string]string, erro
 			parseEnvironment(string(data), env)
 		}
 		if err != nil && !f.Optional {
-			return nil, fmt.Errorf("EnvironmentFile=%s: %w: systemd would not start it", f.Path, errors.Unwrap(err))
+			return nil, fmt.Errorf("EnvironmentFile=%s: %w: systemd would not start it", f.Path, err)
 		}
 	}
 	return env, nil
@@ -65,42 +64,55 @@ func parseEnvironment(data string, env map[string]string) {
 	}
 }
 
-// environmentValue reads a value up to the end of its line, and returns what follows.
+// environmentValue reads a value up to the end of its line, and returns what follows. A quote is one only where nothing
+// has begun; blanks there, so also after a closing quote, do not count, nor do those at the end.
 func environmentValue(data string) (value, rest string) {
 	var out strings.Builder
-	data = strings.TrimLeft(data, " \t")
-	kept := 0 // without the blanks at the end
+	begun, kept := false, 0
 	for i := 0; i < len(data); i++ {
-		switch c := data[i]; c {
-		case '\n':
+		switch c := data[i]; {
+		case c == '\n':
 			return out.String()[:kept], data[i+1:]
-		case '\\':
+		case c == '\\':
+			begun = true
 			if i++; i < len(data) && data[i] != '\n' {
 				out.WriteByte(data[i])
 				kept = out.Len()
 			}
-		case '\'', '"':
-			for i++; i < len(data) && data[i] != c; i++ {
-				if c == '"' && data[i] == '\\' && i+1 < len(data) {
-					if i++; data[i] == '\n' {
-						continue
-					}
-					if !strings.ContainsRune("\"\\`$", rune(data[i])) {
-						out.WriteByte('\\')
-					}
-				}
-				out.WriteByte(data[i])
-			}
+		case !begun && (c == '\'' || c == '"'):
+			i = quotedValue(data, i, &out)
 			kept = out.Len()
-		default:
-			out.WriteByte(c)
-			if c != ' ' && c != '\t' && c != '\r' {
-				kept = out.Len()
+		case isBlank(c):
+			if begun {
+				out.WriteByte(c)
 			}
+		default:
+			begun = true
+			out.WriteByte(c)
+			kept = out.Len()
 		}
 	}
 	return out.String()[:kept], ""
 }
+
+// quotedValue reads what is in quotes, from the first one on, and returns where the other one is.
+func quotedValue(data string, i int, out *strings.Builder) int {
+	quote := data[i]
+	for i++; i < len(data) && data[i] != quote; i++ {
+		if quote == '"' && data[i] == '\\' && i+1 < len(data) {
+			if i++; data[i] == '\n' {
+				continue
+			}
+			if !strings.ContainsRune("\"\\`$", rune(data[i])) {
+				out.WriteByte('\\')
+			}
+		}
+		out.WriteByte(data[i])
+	}
+	return i
+}
+
+func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\r' }
 
 func isVariable(name string) bool {
 	return name != "" && strings.IndexFunc(name, func(r rune) bool { return !nameRune(r) }) < 0 && (name[0] < '0' || name[0] > '9')
@@ -142,13 +154,8 @@ func expandWord(word string, env map[string]string) string {
 			word = rest
 			continue
 		}
-		name := after[:len(after)-len(strings.TrimLeftFunc(after, nameRune))]
-		if isVariable(name) {
-			out.WriteString(env[name])
-		} else {
-			out.WriteString("$" + name)
-		}
-		word = after[len(name):]
+		out.WriteByte('$')
+		word = after
 	}
 }
 
@@ -168,7 +175,7 @@ func words(value string) []string {
 			quoted = 0
 		case quoted == 0 && (c == '"' || c == '\''):
 			quoted, inWord = c, true
-		case quoted == 0 && (c == ' ' || c == '\t' || c == '\n' || c == '\r'):
+		case quoted == 0 && (isBlank(c) || c == '\n'):
 			if inWord {
 				out = append(out, word.String())
 				word.Reset()

@@ -159,7 +159,9 @@ func (h *Host) plan(ctx context.Context, u Unit, r Request) (*plan, error) {
 				return nil, err
 			}
 		}
-	} else if u.NeedDaemonReload {
+	} else if unread, err := h.unread(u); err != nil {
+		return nil, err
+	} else if unread {
 		return nil, fmt.Errorf("the files of %s are not what systemd has read: systemctl daemon-reload && systemctl restart %[1]s, see that the kubelet is well, and install again", u.Name)
 	}
 	files, err := h.filesBut(u, p.path)
@@ -183,6 +185,13 @@ func (h *Host) plan(ctx context.Context, u Unit, r Request) (*plan, error) {
 	}
 	p.to, err = wrap{agent: p.agent, flags: p.flags, limits: p.checked.Limits, before: p.start}.render()
 	return p, err
+}
+
+// unread tells that systemd has not read the unit's files as they are. It does not see itself a drop-in in a directory
+// that was not there when it looked last.
+func (h *Host) unread(u Unit) (bool, error) {
+	files, err := filepath.Glob(filepath.Join(h.UnitDir, u.Name+".d", "*.conf"))
+	return u.NeedDaemonReload || slices.ContainsFunc(files, func(f string) bool { return !slices.Contains(u.DropIns, f) }), err
 }
 
 // filesBut are the files of a unit in systemd's order, but for one.

@@ -51,8 +51,8 @@ func unusual(r rune) bool { return !nameRune(r) && !strings.ContainsRune("./-", 
 
 // bare is what hostns says without what it is about there.
 func bare(err error) error {
-	if many, ok := err.(interface{ Unwrap() []error }); ok && errors.Is(err, hostns.ErrRefused) {
-		return many.Unwrap()[1]
+	if words, ok := strings.CutPrefix(err.Error(), hostns.ErrRefused.Error()+": "); ok {
+		return errors.New(words)
 	}
 	return err
 }

@@ -145,14 +145,12 @@ func putDropIn(fsys atomicfile.FS, path string, wanted *string) error {
 		}
 		return atomicfile.Write(fsys, path, []byte(*wanted), 0o644)
 	}
-	if err := fsys.Remove(path); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	} else if err != nil {
+	if err := fsys.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := fsys.Remove(dir); err == nil {
+	if err := fsys.Remove(dir); err == nil || errors.Is(err, fs.ErrNotExist) {
 		dir = filepath.Dir(dir)
-	}
+	} // else there are other files in it
 	return fsys.SyncDir(dir)
 }
 

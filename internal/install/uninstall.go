@@ -37,7 +37,7 @@ func (h *Host) uninstall(ctx context.Context, r Request) (string, error) {
 		if u, err = h.Manager.Unit(ctx, u.Name); err != nil {
 			return "", err
 		}
-	} // an install that was interrupted is undone by what follows
+	}
 	if err := before.repeats(uninstalling, r.Attempt); err != nil {
 		return "", err
 	}
@@ -49,6 +49,16 @@ func (h *Host) uninstall(ctx context.Context, r Request) (string, error) {
 		return "", err
 	}
 	memory := h.Memory
+	if before.open() && before.Operation == installing && !r.DryRun { // what there is of it is undone here
+		if err := sweep(h.FS, rec.DropIn); err != nil {
+			return "", err
+		}
+		if rec.From == nil && !slices.Contains(u.DropIns, rec.DropIn) {
+			if err := h.forget(before); err != nil {
+				return "", err
+			}
+		}
+	}
 	switch {
 	case rec.From == nil && !slices.Contains(u.DropIns, rec.DropIn):
 		return h.gone(u, r, memory)

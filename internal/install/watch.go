@@ -1,6 +1,7 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,26 +28,22 @@ func (h *Host) watch(ctx context.Context, rec *record, pace Pace) error {
 	defer tick.Stop()
 	for {
 		look.again(ctx)
-		if look.err == nil && time.Since(look.since) >= pace.Settle {
-			if look.node == nil {
-				return nil
-			}
+		settled := look.err == nil && time.Since(look.since) >= pace.Settle
+		if settled && look.node == nil {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("interrupted: %w", context.Cause(ctx))
 		case <-deadline.C:
-			if look.err != nil {
-				return fmt.Errorf("not well within %s: %w", pace.Timeout, look.err)
-			}
-			if time.Since(look.since) < pace.Settle {
-				return fmt.Errorf("not well for %s within %s: it was restarted, or its health comes and goes", pace.Settle, pace.Timeout)
-			}
-			if errors.Is(look.node, errUnseen) {
-				h.say("%s is healthy; whether its node is Ready was not seen: %v", rec.Unit, look.node)
+			switch why := cmp.Or(look.err, look.node); {
+			case settled && errors.Is(why, errUnseen):
+				h.say("%s is healthy; whether its node is Ready was not seen: %v", rec.Unit, why)
 				return nil
+			case why != nil:
+				return fmt.Errorf("not well within %s: %w", pace.Timeout, why)
 			}
-			return fmt.Errorf("not well within %s: %w", pace.Timeout, look.node)
+			return fmt.Errorf("not well for %s within %s: it was restarted, or its health comes and goes", pace.Settle, pace.Timeout)
 		case <-tick.C:
 		}
 	}

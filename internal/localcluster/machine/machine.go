@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -76,9 +77,10 @@ type Machine struct {
 	init    int
 }
 
-// Start boots a machine whose own files, and what systemd says, are in dir, which must be short: it holds sockets. Stop
-// ends it, and so does the end of this process. The error wraps ErrNone where none can run.
-func Start(ctx context.Context, dir string, view View) (*Machine, error) {
+// Start boots a machine whose own files, and what systemd says, are in dir, which must be short: it holds sockets. Cgroups
+// are those of the host that its programs may use. Stop ends it, and so does the end of this process. The error wraps
+// ErrNone where none can run.
+func Start(ctx context.Context, dir string, view View, cgroups ...string) (*Machine, error) {
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("%w: it needs root", ErrNone)
 	}
@@ -107,10 +109,10 @@ func Start(ctx context.Context, dir string, view View) (*Machine, error) {
 	if err := m.makeBus(); err != nil {
 		return nil, err
 	}
-	if err := m.makeCgroups(); err != nil {
+	if err := m.makeCgroups(len(cgroups) > 0); err != nil {
 		return nil, errors.Join(err, m.removeCgroups())
 	}
-	if err := m.start(systemd, view); err != nil {
+	if err := m.start(systemd, view, cgroups); err != nil {
 		return nil, errors.Join(err, m.removeCgroups())
 	}
 	if err := m.waitForBoot(ctx); err != nil {
@@ -156,12 +158,19 @@ func (m *Machine) busctl(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// hierarchies are where a second cgroup version may be mounted, and the one of systemd's own in the first version.
-var hierarchies = []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"}
-
-// makeCgroups makes the cgroup that is the machine's root of all cgroups.
-func (m *Machine) makeCgroups() error {
-	for _, h := range hierarchies {
+// makeCgroups makes the cgroup that is the machine's root of all cgroups: with controllers of the first version in each of
+// their hierarchies, else where systemd has its own.
+func (m *Machine) makeCgroups(controllers bool) error {
+	hierarchies := []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"}
+	if entries, err := os.ReadDir("/sys/fs/cgroup"); err != nil {
+		return fmt.Errorf("%w: %w", ErrNone, err)
+	} else if _, second := os.Stat("/sys/fs/cgroup/cgroup.procs"); controllers && second != nil {
+		for _, e := range entries {
+			hierarchies = append(hierarchies, filepath.Join("/sys/fs/cgroup", e.Name()))
+		}
+	}
+	slices.Sort(hierarchies)
+	for _, h := range slices.Compact(hierarchies) {
 		if _, err := os.Stat(filepath.Join(h, "cgroup.procs")); err != nil {
 			continue
 		}
@@ -170,6 +179,11 @@ func (m *Machine) makeCgroups() error {
 			return fmt.Errorf("%w: %w", ErrNone, err)
 		}
 		m.cgroups = append(m.cgroups, path)
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // without, nothing can run in a cpuset of the first version
+			if data, err := os.ReadFile(filepath.Join(h, file)); err == nil {
+				_ = os.WriteFile(filepath.Join(path, file), data, 0o644) // then joining it fails, which says so
+			}
+		}
 	}
 	if len(m.cgroups) == 0 {
 		return fmt.Errorf("%w: no cgroups are mounted", ErrNone)
@@ -177,7 +191,7 @@ func (m *Machine) makeCgroups() error {
 	return nil
 }
 
-func (m *Machine) start(systemd string, view View) error {
+func (m *Machine) start(systemd string, view View, cgroups []string) error {
 	var units []string
 	for _, d := range []string{Etc, Run, Lib} {
 		if view == Outside {
@@ -193,7 +207,7 @@ func (m *Machine) start(systemd string, view View) error {
 	script := `for c in $CGROUPS; do echo 0 >"$c/cgroup.procs"; done
 		exec unshare --kill-child --fork --pid --mount --cgroup --ipc --uts /bin/sh -c "$BOOT"`
 	m.cmd = exec.Command("/bin/sh", "-ec", script)
-	m.cmd.Env = append(os.Environ(), "DIR="+m.dir, "CGROUPS="+strings.Join(m.cgroups, " "), "BOOT="+boot, "SYSTEMD="+systemd, "UNITS="+strings.Join(units, ":"))
+	m.cmd.Env = append(os.Environ(), "DIR="+m.dir, "CGROUPS="+strings.Join(m.cgroups, " "), "BOOT="+boot, "SYSTEMD="+systemd, "UNITS="+strings.Join(units, ":"), "SHARED="+strings.Join(cgroups, " "))
 	m.cmd.Stdout, m.cmd.Stderr = log, log
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)

@@ -1,0 +1,299 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
+)
+
+// errKilled is what a run panics with that is killed.
+var errKilled = errors.New("killed")
+
+// kill ends a run before one of its steps: a change to the disk, or to systemd, or after the latter.
+type kill struct {
+	at, steps int
+}
+
+func (k *kill) step() {
+	if k.steps++; k.steps == k.at {
+		panic(errKilled)
+	}
+}
+
+type killedFS struct {
+	atomicfile.OS
+	*kill
+}
+
+func (f killedFS) Create(name string, mode fs.FileMode) (atomicfile.File, error) {
+	f.step()
+	return f.OS.Create(name, mode)
+}
+
+func (f killedFS) Mkdir(name string, mode fs.FileMode) error { f.step(); return f.OS.Mkdir(name, mode) }
+func (f killedFS) Rename(from, to string) error              { f.step(); return f.OS.Rename(from, to) }
+func (f killedFS) Remove(name string) error                  { f.step(); return f.OS.Remove(name) }
+func (f killedFS) SyncDir(name string) error                 { f.step(); return f.OS.SyncDir(name) }
+
+type killedManager struct {
+	Manager
+	*kill
+}
+
+func (m killedManager) Reload(ctx context.Context) error {
+	m.step()
+	defer m.step()
+	return m.Manager.Reload(ctx)
+}
+
+func (m killedManager) Restart(ctx context.Context, name string) error {
+	m.step()
+	defer m.step()
+	return m.Manager.Restart(ctx, name)
+}
+
+// killed runs something that is killed before step at; false: it had no such step.
+func killed(h *Host, at int, do func(*Host) error) (was bool, err error) {
+	k := &kill{at: at}
+	host := *h
+	host.FS, host.Manager = killedFS{kill: k}, killedManager{h.Manager, k}
+	defer func() {
+		if r := recover(); r == errKilled {
+			was = true
+		} else if r != nil {
+			panic(r)
+		}
+	}()
+	return false, do(&host)
+}
+
+// model is systemd with one unit, at no cost: what it has read, and what it has started.
+type model struct {
+	Host
+	t     *testing.T
+	dir   string
+	agent string // how it behaves: exit, or well
+
+	read       []string // the unit's command line, as of the last reload
+	running    []string // that of what runs; nil: it is in a crash loop
+	invocation int
+}
+
+func newModel(t *testing.T) *model {
+	t.Helper()
+	m := &model{t: t, dir: t.TempDir()}
+	kubelet := filepath.Join(m.dir, "kubelet")
+	m.Host = Host{
+		Manager: m,
+		Check: func(_ context.Context, _, kubelet []string) (Checked, error) {
+			return Checked{Target: Target{Node: "n", Healthz: "here"}}, nil
+		},
+		Healthy: func(context.Context, string) error {
+			if m.running == nil {
+				return errors.New("nobody answers")
+			}
+			return nil
+		},
+		Journal: func(context.Context, Unit) string { return "" },
+		Place:   func(bool) (string, error) { return filepath.Join(m.dir, "evenkeel-agent"), nil },
+		FS:      atomicfile.OS{}, UnitDir: filepath.Join(m.dir, "etc"), StateDir: filepath.Join(m.dir, "record"), Proc: filepath.Join(m.dir, "proc"),
+		Out: t.Output(),
+	}
+	err := errors.Join(os.Mkdir(m.UnitDir, 0o755), os.MkdirAll(filepath.Join(m.Proc, "1"), 0o755), os.WriteFile(kubelet, []byte("\x7fELF"), 0o755),
+		os.WriteFile(m.fragment(), []byte("[Service]\nExecStart="+kubelet+" --v=2 $MORE\n"), 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.boots()
+	return m
+}
+
+func (m *model) fragment() string { return filepath.Join(m.dir, "kubelet.service") }
+
+// onDisk is the command line of the unit's files.
+func (m *model) onDisk() []string {
+	files := []file{}
+	for _, path := range []string{m.fragment(), m.DropIn("kubelet.service")} {
+		data, err := os.ReadFile(path)
+		if err == nil {
+			files = append(files, file{path, data})
+		}
+	}
+	c, err := startOf(files)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return strings.Fields(c.text)
+}
+
+// starts starts the unit as it was read.
+func (m *model) starts() {
+	m.invocation++
+	m.running = m.read
+	if m.agent == "exit" && isAgent(m.read[0]) {
+		m.running = nil
+	}
+	line := strings.Join(m.running, "\x00") + "\x00"
+	if err := os.WriteFile(filepath.Join(m.Proc, "1", "cmdline"), []byte(line), 0o644); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *model) boots() {
+	m.read = m.onDisk()
+	m.starts()
+}
+
+func (m *model) Unit(context.Context, string) (Unit, error) {
+	u := Unit{
+		Name: "kubelet.service", LoadState: "loaded", ActiveState: "active", SubState: "running", Fragment: m.fragment(), MainPID: 1,
+		NeedDaemonReload: !slices.Equal(m.read, m.onDisk()), Invocation: fmt.Sprint(m.invocation), Exec: [][]string{m.read},
+	}
+	if m.running == nil {
+		u.ActiveState, u.SubState = "activating", "auto-restart"
+	}
+	if isAgent(m.read[0]) {
+		u.DropIns = []string{m.DropIn(u.Name)}
+	}
+	return u, nil
+}
+
+func (m *model) Kubelets(context.Context) ([]string, error) { return nil, nil }
+
+func (m *model) Reload(context.Context) error {
+	m.read = m.onDisk()
+	return nil
+}
+
+func (m *model) Restart(context.Context, string) error {
+	m.starts()
+	if m.running == nil {
+		return errors.New("the job has failed")
+	}
+	return nil
+}
+
+func (m *model) request() Request {
+	return Request{Unit: "kubelet", Keep: true, Pace: Pace{Timeout: 20 * time.Second, Settle: time.Microsecond, Poll: time.Millisecond}}
+}
+
+// tree is what is on disk for the unit, by path.
+func (m *model) tree() string {
+	var out strings.Builder
+	err := filepath.WalkDir(m.UnitDir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			fmt.Fprintln(&out, path)
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		fmt.Fprintln(&out, path, string(raw))
+		return err
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return out.String()
+}
+
+// good demands that the drop-in is whole or not there.
+func (m *model) good() {
+	m.t.Helper()
+	raw, err := os.ReadFile(m.DropIn("kubelet.service"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) || err == nil && originOf(string(raw)) != ours {
+		m.t.Errorf("the drop-in is %q, %v", raw, err)
+	}
+}
+
+func TestARunThatIsKilledBetweenAnyTwoStepsIsCompletedOrTakenBackByTheNext(t *testing.T) {
+	install, uninstall := (*Host).Install, (*Host).Uninstall
+	for _, tt := range []struct {
+		name     string
+		agent    string                                                // how it behaves
+		before   []string                                              // the agent's flags of an install before; nil: there was none
+		do, next func(*Host, context.Context, Request) (string, error) // what is killed, and what is run then
+		flags    []string
+		wrapped  []string // in the end, with which flags; nil: it is not
+	}{
+		{"install", "", nil, install, install, []string{"--a"}, []string{"--a"}},
+		{"install, then uninstall", "", nil, install, uninstall, []string{"--a"}, nil},
+		{"install of an agent that exits", "exit", nil, install, install, []string{"--a"}, nil},
+		{"upgrade", "", []string{"--a"}, install, install, []string{"--b"}, []string{"--b"}},
+		{"uninstall", "", []string{"--a"}, uninstall, uninstall, nil, nil},
+		{"uninstall, then install", "", []string{"--a"}, uninstall, install, []string{"--a"}, []string{"--a"}},
+	} {
+		for _, reboot := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, rebooted %t", tt.name, reboot), func(t *testing.T) {
+				for at := 1; ; at++ {
+					m := newModel(t)
+					empty, r := m.tree(), m.request()
+					if tt.before != nil {
+						r.Flags, r.Keep = tt.before, false
+						if _, err := m.Install(t.Context(), r); err != nil {
+							t.Fatal(err)
+						}
+					}
+					r.Flags, r.Keep, m.agent = tt.flags, false, tt.agent
+					was, err := killed(&m.Host, at, func(h *Host) error {
+						_, err := tt.do(h, t.Context(), r)
+						return err
+					})
+					if was {
+						m.good()
+						if reboot {
+							m.boots()
+						}
+						_, err = tt.next(&m.Host, t.Context(), r)
+					} else if at < 10 {
+						t.Errorf("it had %d steps only", at-1)
+					}
+					if tt.agent == "exit" && !errors.Is(err, ErrTakenBack) || tt.agent == "" && err != nil {
+						t.Fatalf("killed before step %d, then: %v", at, err)
+					}
+					want := []string{m.dir + "/kubelet", "--v=2", "$MORE"}
+					if tt.wrapped != nil {
+						want = slices.Concat([]string{m.dir + "/evenkeel-agent"}, tt.wrapped, []string{"--"}, want)
+					}
+					if was && !slices.Equal(m.running, want) || !slices.Equal(m.read, m.running) || !slices.Equal(m.read, m.onDisk()) {
+						t.Errorf("killed before step %d: it runs %q, has read %q, want %q", at, m.running, m.read, want)
+					}
+					if tt.wrapped == nil && was && m.tree() != empty {
+						t.Errorf("killed before step %d: left\n%s", at, m.tree())
+					}
+					if !was {
+						t.Logf("%d steps", at-1)
+						return
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestARunIsNotGoneOnWithWhereSomebodyHasChangedTheFileSince(t *testing.T) {
+	m := newModel(t)
+	was, err := killed(&m.Host, 9, func(h *Host) error { // the drop-in is written
+		_, err := h.Install(t.Context(), m.request())
+		return err
+	})
+	path := m.DropIn("kubelet.service")
+	if _, missing := os.Stat(path); !was || err != nil || missing != nil {
+		t.Fatalf("killed: %t, %v, %v", was, err, missing)
+	}
+	if err := os.WriteFile(path, []byte("# mine\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err = m.Install(t.Context(), m.request())
+	want := path + " was changed since by somebody else: make it what it is to be, remove " + filepath.Join(m.StateDir, "kubelet.service.json") + ", and begin again"
+	if raw, _ := os.ReadFile(path); err == nil || !strings.Contains(err.Error(), want) || string(raw) != "# mine\n" {
+		t.Errorf("error %v, want %q; the file holds %q", err, want, raw)
+	}
+}

@@ -1,0 +1,237 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/localcluster/machine"
+	"github.com/evenkeel/evenkeel/internal/source"
+)
+
+// refused demands an error with words, and that nothing was changed.
+func (n *node) refused(words ...string) {
+	n.t.Helper()
+	tree := n.digest()
+	before := n.systemctl("show", n.unit, "--property=InvocationID", "--value")
+	_, err := n.install()
+	for _, w := range words {
+		w = strings.NewReplacer("UNIT", n.unit, "DIR", n.dir, "ETC", n.m.Path(machine.Etc), "LIB", n.m.Path(machine.Lib)).Replace(w)
+		if err == nil || !strings.Contains(err.Error(), w) {
+			n.t.Errorf("error %v\nwant %s", err, w)
+		}
+	}
+	if errors.Is(err, ErrTakenBack) {
+		n.t.Errorf("something was changed: %v", err)
+	}
+	if after := n.systemctl("show", n.unit, "--property=InvocationID", "--value"); n.digest() != tree || after != before {
+		n.t.Errorf("unit files changed: %t, invocation %s, before %s", n.digest() != tree, after, before)
+	}
+}
+
+func TestAUnitThatCannotBeWrappedIsLeftAloneAndSaysWhy(t *testing.T) {
+	for _, tt := range []struct{ name, dropin, words string }{
+		{"a script", "[Service]\nExecStart=\nExecStart=DIR/kubelet-wrapper --healthz=HEALTHZ\n", "UNIT runs DIR/kubelet-wrapper, which is a script (ETC/UNIT.d/50-a.conf): evenkeel-agent must be given the kubelet itself; have the script exec `evenkeel-agent -- /path/to/kubelet ...`, or the unit run the kubelet"},
+		{"another program", "[Service]\nExecStart=\nExecStart=/usr/bin/env DIR/kubelet --healthz=HEALTHZ\n", "UNIT runs /usr/bin/env, which is no kubelet (ETC/UNIT.d/50-a.conf): evenkeel-agent must be given the kubelet itself;"},
+		{"k3s", "[Service]\nExecStart=\nExecStart=DIR/k3s agent\n", "UNIT runs DIR/k3s: k3s has its kubelet inside and cannot be wrapped"},
+		{"evenkeel, by hand", "[Service]\nExecStart=\nExecStart=DIR/evenkeel-agent -- DIR/kubelet --healthz=HEALTHZ\n", "ETC/UNIT.d/50-a.conf puts an evenkeel-agent in front of the kubelet of UNIT already: remove that"},
+		{"another name", "[Service]\nExecStart=\nExecStart=@DIR/kubelet k --healthz=HEALTHZ\n", "UNIT cannot be wrapped: ExecStart= in ETC/UNIT.d/50-a.conf begins with \"@\""},
+		{"a prefix in quotes", "[Service]\nExecStart=\nExecStart=\"-DIR/kubelet\" --healthz=HEALTHZ\n", "UNIT cannot be wrapped: ExecStart= in ETC/UNIT.d/50-a.conf has a prefix within quotes"},
+		{"no path", "[Service]\nExecStart=\nExecStart=kubelet --healthz=HEALTHZ\n", "UNIT runs \"kubelet\": write it with its absolute path in ETC/UNIT.d/50-a.conf"},
+		{"a $ in the path", "[Service]\nExecStart=\nExecStart=DIR/kubelet$$x --healthz=HEALTHZ\n", "and a $ cannot be kept as it is"},
+		{"flags that the agent refuses", "[Service]\nEnvironment=KUBELET_EXTRA_ARGS=--bad=1\n", "the agent would not take the kubelet of UNIT: bad is no flag of a kubelet"},
+		{"a root of its own", "[Service]\nRootDirectory=/srv\n", "UNIT runs in a root of its own (/srv), in which there is no agent"},
+		{"Type=forking", "[Service]\nType=forking\n", "UNIT is of Type=forking, which no kubelet is"},
+		{"two commands", "[Service]\nExecStart=DIR/kubelet\n", "systemd cannot load UNIT (bad-setting): "},
+		{"variables that are missing", "[Service]\nEnvironmentFile=DIR/none.env\n", "UNIT: EnvironmentFile=DIR/none.env: file does not exist: systemd would not start it"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t)
+			n.beside("kubelet-wrapper", "#!/bin/sh\nexec DIR/kubelet \"$@\"\n")
+			n.write(machine.Etc+"/"+n.unit+".d/50-a.conf", tt.dropin)
+			n.systemctl("daemon-reload")
+			n.refused(tt.words)
+		})
+	}
+}
+
+func TestADropInThatWouldWinIsNamed(t *testing.T) {
+	n := newNode(t)
+	n.write(machine.Etc+"/"+n.unit+".d/95-a.conf", "[Service]\nKillMode=process\n")
+	n.write(machine.Etc+"/"+n.unit+".d/96-harmless.conf", "[Service]\nNice=3\n")
+	n.systemctl("daemon-reload")
+	n.refused("ETC/UNIT.d/95-a.conf would win over evenkeel's 90-evenkeel.conf: give it a name that sorts before that")
+}
+
+func TestAUnitThatIsNotThereNamesThoseThatAre(t *testing.T) {
+	n := newNode(t)
+	n.write(machine.Lib+"/k3s-agent.service", "[Service]\nExecStart=/usr/local/bin/k3s agent\n")
+	n.systemctl("daemon-reload")
+	kubelet := n.unit
+	n.unit = "nothing.service"
+	n.refused("there is no nothing.service; there is ", kubelet, "k3s-agent.service (k3s has its kubelet inside and cannot be wrapped)", ": name the kubelet's with --unit")
+	if err := os.Remove(n.m.Path(machine.Lib + "/k3s-agent.service")); err != nil {
+		t.Fatal(err)
+	}
+	n.unit = kubelet
+	n.systemctl("stop", n.unit)
+	n.systemctl("mask", n.unit)
+	defer n.systemctl("unmask", n.unit)
+	n.refused("UNIT is masked: unmask it (systemctl unmask UNIT), or name the unit that runs the kubelet with --unit")
+}
+
+func TestANodeThatIsNotWellBeforeIsLeftAlone(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		do    func(*node)
+		words string
+	}{
+		{"the unit is stopped", func(n *node) { n.systemctl("stop", n.unit) }, "UNIT is inactive (dead) before anything was done: nothing was changed; mend that first, then install"},
+		{"the kubelet is not healthy", func(n *node) { n.beside("kubelet.mode", "unwell") }, "the kubelet of UNIT is not healthy before anything was done (not well): nothing was changed"},
+		{"the node is not Ready", func(n *node) { n.state.Ready = false }, "node n is not Ready before anything was done"},
+		{"the API server does not answer", func(n *node) { n.state = source.NodeState{Cause: "connection refused"} }, "cannot see whether node n is Ready (connection refused)"},
+		{"there is no such Node", func(n *node) { n.state.Exists = false }, "there is no Node n in the API: give the agent the name that the kubelet has (-- --node-name=NAME)"},
+		{"systemd has not read its files", func(n *node) {
+			n.write(machine.Etc+"/"+n.unit+".d/50-a.conf", "[Service]\nNice=3\n")
+		}, "the files of UNIT are not what systemd has read: systemctl daemon-reload && systemctl restart UNIT"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t)
+			tt.do(n)
+			n.refused(tt.words)
+			if len(n.events) > 0 {
+				t.Errorf("events %q", n.events)
+			}
+		})
+	}
+}
+
+func TestWhatSystemdMayNotBeToldLeavesTheKubeletAlone(t *testing.T) {
+	for member, words := range map[string]string{
+		"Reload":      "have systemd read its files (daemon-reload): it is not allowed by the policy of D-Bus, polkit or SELinux: ",
+		"RestartUnit": "have systemd restart UNIT: it is not allowed by the policy of D-Bus, polkit or SELinux: ",
+	} {
+		t.Run(member, func(t *testing.T) {
+			n := newNode(t)
+			deny := `<policy context="mandatory"><deny send_destination="org.freedesktop.systemd1" send_interface="org.freedesktop.systemd1.Manager" send_member="` + member + `"/></policy>`
+			if err := n.m.Policy(t.Context(), deny); err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := n.m.Policy(context.Background(), ""); err != nil {
+					t.Error(err)
+				}
+			}()
+			n.refused(words, "nothing was changed: the kubelet was not restarted")
+			if _, err := os.Stat(filepath.Join(n.StateDir, n.unit+".json")); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the record is left: %v", err)
+			}
+		})
+	}
+}
+
+func TestWithoutDBusItSaysWhatWasTried(t *testing.T) {
+	dir := t.TempDir()
+	_, err := Dial(t.Context(), dir+"/bus", dir+"/private")
+	if want := dir + "/private: dial unix " + dir + "/private: connect: no such file or directory: this is for nodes whose kubelet systemd runs"; !errors.Is(err, ErrNoSystemd) || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %q", err, want)
+	}
+}
+
+func TestADirectoryThatTakesNoProgramIsToldWithTheWayOut(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs mounts, and so root")
+	}
+	n := newNode(t)
+	dir := filepath.Join(n.dir, "bin")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for options, words := range map[string]string{
+		"ro":     "directory " + dir + " is on a file system of the host that is mounted read-only: take another one",
+		"noexec": "directory " + dir + " is on a file system of the host that is mounted noexec: take another one",
+	} {
+		if out, err := exec.Command("mount", "-t", "tmpfs", "-o", options+",mode=755", "none", dir).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		n.Place = Program{Path: filepath.Join(n.dir, "evenkeel-agent"), BinDir: dir}.Place
+		n.refused("the agent cannot be copied to " + dir + " (another directory: --bin-dir): " + words)
+		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	n.Place = Program{Path: filepath.Join(n.dir, "evenkeel-agent"), BinDir: "bin"}.Place
+	n.refused(`--bin-dir: "bin" is no absolute path of letters, digits and ./_-`)
+}
+
+func TestAFileThatIsNotOursOrNotAsWeLeftItStays(t *testing.T) {
+	n := newNode(t)
+	n.put(n.DropIn(n.unit), "[Service]\nNice=3\n")
+	n.systemctl("daemon-reload")
+	n.refused("ETC/UNIT.d/90-evenkeel.conf is there and is not evenkeel's: move it to another name")
+	r := n.request()
+	r.Force = true
+	if _, err := n.Uninstall(t.Context(), r); err == nil || err.Error() != n.DropIn(n.unit)+" is not evenkeel's: it stays; move it yourself if it is to go" {
+		t.Errorf("uninstall: %v", err)
+	}
+	if err := os.RemoveAll(filepath.Dir(n.DropIn(n.unit))); err != nil {
+		t.Fatal(err)
+	}
+	n.systemctl("daemon-reload")
+	command, tree := n.command(), n.digest()
+	n.installs()
+	raw, err := os.ReadFile(n.DropIn(n.unit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.put(n.DropIn(n.unit), string(raw)+"Nice=3\n")
+	n.systemctl("daemon-reload")
+	n.refused("ETC/UNIT.d/90-evenkeel.conf was edited since evenkeel wrote it: move the changes to a file of your own")
+	r.Force = false
+	if _, err := n.Uninstall(t.Context(), r); err == nil || !strings.Contains(err.Error(), "was edited since evenkeel wrote it: look whether it has something to keep, then uninstall with --force") {
+		t.Errorf("uninstall: %v", err)
+	}
+	r.Force = true
+	if _, err := n.Uninstall(t.Context(), r); err != nil || n.command() != command {
+		t.Errorf("uninstall --force: %v, runs %s", err, n.command())
+	}
+	if n.digest() != tree {
+		t.Error("unit files are not what they were")
+	}
+}
+
+func TestAnInterruptTakesItBack(t *testing.T) {
+	n := newNode(t)
+	tree, command := n.digest(), n.command()
+	n.beside("agent.mode", "never ready")
+	ctx, cancel := context.WithCancel(t.Context())
+	r := n.request()
+	r.Pace.Timeout = time.Minute
+	n.Manager = cancelling{n.manager, cancel}
+	_, err := n.Install(ctx, r)
+	if !errors.Is(err, ErrTakenBack) || !strings.Contains(err.Error(), "context canceled") || n.digest() != tree || n.command() != command {
+		t.Errorf("error %v, runs %s", err, n.command())
+	}
+}
+
+// cancelling interrupts a run when the unit is being restarted.
+type cancelling struct {
+	Manager
+	cancel context.CancelFunc
+}
+
+func (c cancelling) Restart(ctx context.Context, name string) error {
+	go func() {
+		for ctx.Err() == nil {
+			if u, err := c.Unit(ctx, name); err == nil && u.ActiveState == "activating" {
+				c.cancel()
+			}
+		}
+	}()
+	return c.Manager.Restart(ctx, name)
+}

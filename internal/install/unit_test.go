@@ -1,0 +1,160 @@
+package install
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/localcluster/machine"
+)
+
+// In each unit the kubelet is to run behind the agent with the very words that it has without, and systemd-analyze is to
+// have nothing to say.
+func TestEveryKindOfUnitIsWrappedWithTheCommandLineThatSystemdMakesOfIt(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		files map[string]string // by directory and name; UNIT is the unit
+		env   string            // kubeadm-flags.env
+	}{
+		{"plain", map[string]string{machine.Lib + "/UNIT": "[Service]\nExecStart=DIR/kubelet --healthz=HEALTHZ --v=2\n"}, ""},
+		{"etc over lib, run between", map[string]string{
+			machine.Lib + "/UNIT":              "[Service]\nExecStart=/bin/false\n",
+			machine.Etc + "/UNIT":              "[Service]\nExecStart=DIR/kubelet --healthz=HEALTHZ $A $B\n",
+			machine.Run + "/UNIT.d/20-a.conf":  "[Service]\nEnvironment=A=run B=run\n",
+			machine.Lib + "/UNIT.d/20-a.conf":  "[Service]\nEnvironment=A=lib\n",
+			machine.Etc + "/UNIT.d/10-a.conf":  "[Service]\nEnvironment=A=early\n",
+			machine.Etc + "/UNIT.d/a.disabled": "[Service]\nExecStart=/bin/false\n",
+		}, ""},
+		{"resets and continuations", map[string]string{
+			machine.Lib + "/UNIT":             "[Service]\nExecStart=/bin/false\n",
+			machine.Lib + "/UNIT.d/10-a.conf": "[X-Other]\nExecStart=/bin/false\n[Service]\n ExecStart =\nExecStart=-DIR/kubelet \\\n  # a comment within\n  --healthz=HEALTHZ \\\n; another\n  --last\n",
+		}, ""},
+		{"specifiers and quotes", map[string]string{
+			machine.Lib + "/UNIT": "[Service]\nExecStart=\"DIR/kubelet\" --healthz=HEALTHZ --unit=%n --percent=100%% \"two words\" 'single \"in\"' --tab=\\x2d a\\sb\n",
+		}, ""},
+		{"variables of all kinds", map[string]string{
+			machine.Lib + "/UNIT": "[Service]\nEnvironment=\"ONE=a b\" \"TWO=x\" EMPTY=\nEnvironmentFile=DIR/kubeadm-flags.env\nExecStart=DIR/kubelet --healthz=HEALTHZ $ONE ${ONE} --x=$TWO --y=${TWO}z $EMPTY ${EMPTY} $NONE $$TWO $${TWO} $QUOTED $LONG $TWICE ${SPACED} $INNER ${INNER} --pid=$\n",
+		}, "# comment\nQUOTED='a b' \"c d\"\nLONG=--one \\\n  --two\nTWO=file\n; also a comment\nTWICE=\"x\" 'y z'\nSPACED=  in front and behind  \nINNER=x\"y z\"\\$\n1BAD=x\n"},
+		{"no expansion", map[string]string{machine.Lib + "/UNIT": "[Service]\nEnvironment=A=1\nExecStart=:DIR/kubelet --healthz=HEALTHZ --x=$A ${A}\n"}, ""},
+		{"what it has of its own", map[string]string{
+			machine.Lib + "/UNIT": "[Service]\nType=notify\nNotifyAccess=all\nWatchdogSec=30\nRuntimeDirectory=kubelet\nProtectSystem=full\nExecStart=+DIR/kubelet --healthz=HEALTHZ\nTimeoutStopSec=5\nRestartPreventExitStatus=4\n",
+		}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := bareNode(t)
+			for name, content := range tt.files {
+				n.write(strings.ReplaceAll(name, "UNIT", n.unit), content)
+			}
+			n.beside("kubeadm-flags.env", tt.env)
+			n.start()
+			before, tree := n.command(), n.digest()
+			r := n.request()
+			r.Flags, r.Keep = []string{"--dynamic-config-dir=/var/lib/evenkeel", "--odd=$A 100% \"q\" 'x' \\ é"}, false
+			// What the installer has expanded is what systemd has.
+			seen := ""
+			check := n.check
+			n.Check = func(ctx context.Context, flags, kubelet []string) (Checked, error) {
+				seen = strings.Join(kubelet, "|")
+				return check(ctx, flags, kubelet)
+			}
+			if _, err := n.Install(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			if seen != before {
+				t.Errorf("the installer has expanded %s\nbut it ran as %s", seen, before)
+			}
+			if want := n.dir + "/evenkeel-agent|" + strings.Join(r.Flags, "|") + "|--|" + before; n.command() != want {
+				t.Errorf("runs %s\nwant %s", n.command(), want)
+			}
+			n.verified()
+			if _, err := n.uninstall(); err != nil || n.command() != before || n.digest() != tree {
+				t.Errorf("uninstall: %v; runs %s, unit files changed: %t", err, n.command(), n.digest() != tree)
+			}
+		})
+	}
+}
+
+// verified demands that systemd-analyze takes the unit as it is now.
+func (n *node) verified() {
+	n.t.Helper()
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		n.t.Skip("no systemd-analyze here")
+	}
+	cmd := exec.CommandContext(n.t.Context(), analyze, "verify", "--man=no", n.unit)
+	var dirs []string
+	for _, d := range []string{machine.Etc, machine.Run, machine.Lib} {
+		dirs = append(dirs, n.m.Path(d))
+	}
+	cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+strings.Join(dirs, ":"))
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+		n.t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+	settings := n.systemctl("show", n.unit, "--property=Type,NotifyAccess,KillMode,Restart,OOMPolicy,OOMScoreAdjust,StartLimitIntervalUSec,TimeoutStopUSec,TimeoutStartUSec,StateDirectory,StateDirectoryMode,RuntimeDirectoryMode")
+	for _, want := range []string{
+		"Type=notify", "NotifyAccess=main", "KillMode=mixed", "Restart=always", "OOMPolicy=continue", "OOMScoreAdjust=-999", "StartLimitIntervalUSec=0",
+		"TimeoutStopUSec=1min", "TimeoutStartUSec=10min", "StateDirectory=evenkeel", "StateDirectoryMode=0700", "RuntimeDirectoryMode=0700",
+	} {
+		if !strings.Contains("\n"+settings+"\n", "\n"+want+"\n") {
+			n.t.Errorf("there is no %s in\n%s", want, settings)
+		}
+	}
+}
+
+func TestAnUpgradeIsTriedAndTakenBackToWhatWasThereBefore(t *testing.T) {
+	n := newNode(t)
+	n.installs()
+	old, tree := n.command(), n.digest()
+
+	n.beside("agent.mode", "exit")
+	r := n.request()
+	r.Flags, r.Keep, r.Pace.Timeout = []string{"--new"}, false, 5*time.Second
+	// The old agent does not read its mode again until it is started: the new one has a directory of its own.
+	n.beside("new/agent.mode", "exit")
+	n.beside("agent.mode", "")
+	if err := os.Link(filepath.Join(n.dir, "evenkeel-agent"), filepath.Join(n.dir, "new", "evenkeel-agent")); err != nil {
+		t.Fatal(err)
+	}
+	place := n.Place
+	n.Place = Program{Path: filepath.Join(n.dir, "new", "evenkeel-agent"), BinDir: filepath.Join(n.dir, "new")}.Place
+	if _, err := n.Install(t.Context(), r); err == nil || !strings.Contains(err.Error(), "taken back") {
+		t.Fatalf("error %v", err)
+	}
+	if n.command() != old || n.digest() != tree {
+		t.Errorf("runs %s, unit files changed: %t", n.command(), n.digest() != tree)
+	}
+
+	n.Place = place
+	if _, err := n.Install(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.Replace(old, "|--|", "|--new|--|", 1); n.command() != want {
+		t.Errorf("runs %s\nwant %s", n.command(), want)
+	}
+	// Without flags they stay.
+	words, err := n.install()
+	if err != nil || !strings.HasSuffix(words, "nothing to do") {
+		t.Errorf("%q, %v", words, err)
+	}
+
+	// The kubelet's own unit gets another flag: the drop-in follows when it is asked to.
+	n.write(machine.Lib+"/"+n.unit+".d/10-kubeadm.conf", kubeadmDropIn+"# more\n[Service]\nExecStart=\nExecStart=DIR/kubelet --kubeconfig=k --healthz=HEALTHZ --newer\n")
+	n.systemctl("daemon-reload")
+	if _, err := n.install(); err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("%s/evenkeel-agent|--new|--|%[1]s/kubelet|--kubeconfig=k|--healthz=%s|--newer", n.dir, n.healthz); n.command() != want {
+		t.Errorf("runs %s\nwant %s", n.command(), want)
+	}
+	running := n.invocation()
+	n.write(machine.Lib+"/"+n.unit+".d/10-kubeadm.conf", kubeadmDropIn+"# more\n[Service]\nExecStart=\nExecStart=DIR/kubelet --healthz=HEALTHZ --bad=1\n")
+	n.systemctl("daemon-reload")
+	if _, err := n.install(); err == nil || !strings.Contains(err.Error(), "the agent would not take the kubelet's new command line: bad is no flag of a kubelet") || n.invocation() != running {
+		t.Errorf("a command line that the agent refuses: %v", err)
+	}
+}
