@@ -4,6 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.0.0-unknown)
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
 # The version of Kubernetes that a module of tools/ pins.
 kube_version = $(shell sed -n 's|^require k8s.io/kubernetes \(v[^ ]*\).*|\1|p' $(1))
 KUBE_VERSION := $(call kube_version,tools/go.mod)
@@ -16,14 +17,17 @@ AS_ROOT := $(if $(SUDO),$(SUDO) env PATH="$$PATH" CGO_ENABLED=0 GOMODCACHE="$$(g
 
 export CGO_ENABLED := 0
 
-.PHONY: help build tools kubelets image deps demo test e2e bench bench-fleet lint generate clean
+.PHONY: help build tools kubelets programs cli-programs image release deps demo test e2e bench bench-fleet lint generate clean
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# The commit is stamped, and not noted by Go: so the same source makes the same bytes, whatever it was got with.
+BUILD_FLAGS = -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)"
+
 build: ## build evenkeel's programs into bin/
 	@for cmd in $(CMDS); do \
-	  go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/$$cmd ./cmd/$$cmd; echo "built bin/$$cmd"; \
+	  go build $(BUILD_FLAGS) -o bin/$$cmd ./cmd/$$cmd; echo "built bin/$$cmd"; \
 	done
 
 tools: $(TOOLS)/.built $(TOOLS)/crd-ref-docs ## build the pinned upstream programs into bin/tools/ (once; some minutes)
@@ -59,18 +63,58 @@ endef
 kubelets: ## build the older kubelets that the tests run beside the newest (once; some minutes each)
 $(foreach module,$(wildcard tools/kubelets/*),$(eval $(call kubelet_rule,$(module))))
 
-# The images: the tag of each, and the programs in it, of which the first is what it runs. `make image` needs no Docker.
-REGISTRY ?= evenkeel.dev
-IMAGES := kubelet
-kubelet_TAG ?= $(KUBE_VERSION)
-kubelet_PROGRAMS := bin/evenkeel-agent $(TOOLS)/kubelet
+# What is released, for what: all programs for nodes, the plugin also for the machines that people sit at.
+PLATFORMS ?= linux/amd64 linux/arm64
+CLI_PLATFORMS ?= darwin/amd64 darwin/arm64 windows/amd64
+PROGRAMS := bin/programs
+# $(call compile,OS/ARCH,NAMES) into bin/programs/OS_ARCH/, with nothing of this machine's environment.
+compile = mkdir -p $(PROGRAMS)/$(subst /,_,$(1)); GOOS=$(firstword $(subst /, ,$(1))) GOARCH=$(lastword $(subst /, ,$(1))) \
+  GOFLAGS= GOEXPERIMENT= GOAMD64=v1 GOARM64=v8.0 go build $(BUILD_FLAGS) -o $(PROGRAMS)/$(subst /,_,$(1))/ $(addprefix ./cmd/,$(2));
 
-image: build tools ## make dist/evenkeel-kubelet-*.tar: agent and kubelet for a self-hosted kubelet (REGISTRY=..., kubelet_TAG=...)
-	@$(foreach image,$(IMAGES),go run ./internal/image/build -label org.opencontainers.image.version=$($(image)_TAG) \
+programs:
+	@$(foreach platform,$(PLATFORMS),$(call compile,$(platform),$(CMDS)))
+
+cli-programs:
+	@$(foreach platform,$(CLI_PLATFORMS),$(call compile,$(platform),kubectl-evenkeel))
+
+# The images: the tag of each, and the programs in it, of which the first is what it runs. `make image` needs no Docker.
+# A program that is given for two architectures makes an image for both. Of the kubelet there is this machine's alone;
+# with another's:  make image kubelet_PROGRAMS="bin/programs/linux_arm64/evenkeel-agent PATH/TO/kubelet"
+REGISTRY ?= evenkeel.dev
+DIST ?= dist
+IMAGES ?= agent controller kubelet
+of_platforms = $(foreach platform,$(filter linux/%,$(PLATFORMS)),$(PROGRAMS)/$(subst /,_,$(platform))/$(1))
+agent_TAG ?= $(VERSION)
+agent_PROGRAMS ?= $(call of_platforms,evenkeel-agent)
+agent_IS := Puts evenkeel-agent in front of a node's kubelet
+controller_TAG ?= $(VERSION)
+controller_PROGRAMS ?= $(call of_platforms,evenkeel-controller)
+controller_IS := Rolls kubelet configurations out over a fleet
+controller_USER := 65532:65532
+kubelet_TAG ?= $(KUBE_VERSION)
+kubelet_PROGRAMS ?= bin/evenkeel-agent $(TOOLS)/kubelet
+kubelet_IS := A self-hosted kubelet under evenkeel-agent
+OCI := org.opencontainers.image
+
+in_images := $(foreach image,$(IMAGES),$($(image)_PROGRAMS))
+image: $(if $(filter $(PROGRAMS)/%,$(in_images)),programs) $(if $(filter $(TOOLS)/%,$(in_images)),build tools) ## make dist/evenkeel-*.tar, images as OCI archives (IMAGES=..., REGISTRY=..., kubelet_TAG=...)
+	@$(foreach image,$(IMAGES),go run ./internal/image/build -dir $(DIST) -user "$($(image)_USER)" \
+	  -label $(OCI).title=evenkeel-$(image) -label "$(OCI).description=$($(image)_IS)" -label $(OCI).version=$($(image)_TAG) \
+	  -label $(OCI).revision=$(COMMIT) -label $(OCI).source=https://github.com/evenkeel/evenkeel -label $(OCI).licenses=Apache-2.0 \
 	  -label dev.evenkeel.version=$(VERSION) $(REGISTRY)/$(image):$($(image)_TAG) $($(image)_PROGRAMS);)
 
+# All times in what is released are the commit's.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
+release: ## make all that is released into dist/VERSION: of the tag that is checked out, or of VERSION=v1.2.3
+	@go build -C tools/release -trimpath -o $(CURDIR)/bin/make-release .
+	@bin/make-release -check -version="$(VERSION)" -tagged=$(if $(filter file,$(origin VERSION)),true,false)
+	@rm -rf $(PROGRAMS) dist/$(VERSION)
+	@$(MAKE) --no-print-directory cli-programs image VERSION=$(VERSION) DIST=dist/$(VERSION) IMAGES="agent controller"
+	@bin/make-release -version="$(VERSION)" -registry=$(REGISTRY) -programs=$(PROGRAMS) -out=dist/$(VERSION) -time=$(SOURCE_DATE_EPOCH)
+	@echo "made dist/$(VERSION): see SHA256SUMS there"
+
 # A real node needs containerd and friends; with root they are installed when missing.
-DEPS := containerd:containerd runc:runc iptables:iptables /usr/lib/cni/bridge:containernetworking-plugins systemd-analyze:systemd dbus-daemon:dbus busctl:systemd
+DEPS := containerd:containerd runc:runc iptables:iptables /usr/lib/cni/bridge:containernetworking-plugins systemd-analyze:systemd dbus-daemon:dbus busctl:systemd rpm:rpm
 deps:
 	@missing=(); for d in $(DEPS); do \
 	  bin=$${d%%:*}; PATH=$$PATH:/usr/sbin:/sbin command -v "$$bin" >/dev/null || missing+=("$${d#*:}"); done; \

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -50,26 +51,38 @@ func smallProgram(t *testing.T) string {
 	return program
 }
 
-func TestTheImageOfTheSelfHostedKubeletRunsItsTwoPrograms(t *testing.T) {
+func TestTheImagesThatAreMadeRunTheirPrograms(t *testing.T) {
 	c := startCluster(t, Options{})
 	n := startNode(t, c, "node-a")
 	dir := t.TempDir()
-	for _, args := range [][]string{
-		{"build", "-trimpath", "-ldflags", "-s -w -X main.version=v9.9.9", "-o", filepath.Join(dir, "evenkeel-agent"), "./cmd/evenkeel-agent"},
-		{"run", "./internal/image/build", "-dir", dir, "evenkeel.dev/kubelet:v9.9.9", filepath.Join(dir, "evenkeel-agent"), n.KubeletPath()},
-	} {
+	command := func(env []string, args ...string) {
+		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "go", args...)
-		cmd.Dir, cmd.Env = c.module, append(os.Environ(), "CGO_ENABLED=0")
+		cmd.Dir, cmd.Env = c.module, append(append(os.Environ(), "CGO_ENABLED=0"), env...)
 		if said, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, said)
 		}
 	}
-	archives, err := filepath.Glob(filepath.Join(dir, "evenkeel-kubelet-v9.9.9-*.tar"))
-	if err != nil || len(archives) != 1 {
-		t.Fatalf("archives: %v, %v", archives, err)
+	for _, program := range []string{"evenkeel-agent", "evenkeel-controller"} {
+		command(nil, "build", "-trimpath", "-ldflags", "-s -w -X main.version=v9.9.9", "-o", filepath.Join(dir, program), "./cmd/"+program)
 	}
-	if err := n.ImportArchive(t.Context(), archives[0]); err != nil {
-		t.Fatal(err)
+	// What another architecture runs is not for this machine to run: any program will do, if it is never taken.
+	other := "arm64"
+	if runtime.GOARCH == other {
+		other = "amd64"
+	}
+	foreign := filepath.Join(dir, other, "evenkeel-controller")
+	command([]string{"GOARCH=" + other}, "build", "-o", foreign, "./internal/localcluster/sleep")
+	for _, args := range [][]string{
+		{"evenkeel.dev/kubelet:v9.9.9", filepath.Join(dir, "evenkeel-agent"), n.KubeletPath()},
+		{"-user", "65532:65532", "evenkeel.dev/controller:v9.9.9", filepath.Join(dir, "evenkeel-controller"), foreign},
+	} {
+		command(nil, append([]string{"run", "./internal/image/build", "-dir", dir}, args...)...)
+	}
+	for _, name := range []string{"evenkeel-kubelet-v9.9.9-" + runtime.GOARCH, "evenkeel-controller-v9.9.9-amd64-arm64"} {
+		if err := n.ImportArchive(t.Context(), filepath.Join(dir, name+".tar")); err != nil {
+			t.Fatal(err)
+		}
 	}
 	client := admin(t, c)
 	kubelet, err := runKubelet(t.Context(), n, client)
@@ -78,19 +91,24 @@ func TestTheImageOfTheSelfHostedKubeletRunsItsTwoPrograms(t *testing.T) {
 	}
 	t.Cleanup(func() { kubelet.stop(time.Second) })
 	pods := client.CoreV1().Pods("default")
+	notRoot := true // the kubelet refuses an image that does not say so
 	for name, tt := range map[string]struct {
+		image         string
 		args, command []string
 		want          string
+		security      *corev1.SecurityContext
 	}{
-		"agent":   {args: []string{"version"}, want: "evenkeel-agent v9.9.9\n"}, // the image's own entrypoint
-		"kubelet": {command: []string{"/kubelet", "--version"}, want: "Kubernetes v1."},
+		"agent":      {image: "kubelet", args: []string{"version"}, want: "evenkeel-agent v9.9.9\n"}, // the image's own entrypoint
+		"kubelet":    {image: "kubelet", command: []string{"/kubelet", "--version"}, want: "Kubernetes v1."},
+		"controller": {image: "controller", args: []string{"version"}, want: "evenkeel-controller v9.9.9\n", security: &corev1.SecurityContext{RunAsNonRoot: &notRoot}},
 	} {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: corev1.PodSpec{
 				NodeName: n.Name(), AutomountServiceAccountToken: new(bool), RestartPolicy: corev1.RestartPolicyNever,
 				Containers: []corev1.Container{{
-					Name: name, Image: "evenkeel.dev/kubelet:v9.9.9", ImagePullPolicy: corev1.PullNever, Command: tt.command, Args: tt.args,
+					Name: name, Image: "evenkeel.dev/" + tt.image + ":v9.9.9", ImagePullPolicy: corev1.PullNever, Command: tt.command, Args: tt.args,
+					SecurityContext: tt.security,
 				}},
 			},
 		}

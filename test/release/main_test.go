@@ -1,0 +1,118 @@
+// Package release holds what is released to what is said of it: that the same source makes the same bytes, that
+// packages come and go as they should, and that nothing unknown is in it.
+package release
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+const (
+	version = "v9.8.7-rc.1"
+	commit  = "0123456789abcdef0123456789abcdef01234567"
+	root    = "../.."
+)
+
+// made is a release of this source, for this machine's architecture alone.
+var made string
+
+func TestMain(m *testing.M) {
+	code, err := runTests(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runTests(m *testing.M) (code int, err error) {
+	dir, err := os.MkdirTemp("", "release-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if made, err = release(filepath.Join(dir, "source"), "umask 022; export TZ=UTC"); err != nil {
+		return 0, err
+	}
+	return m.Run(), nil
+}
+
+// release copies the source to a directory that is not there yet, makes the release there, in a shell that was prepared,
+// and returns the directory that it is in.
+func release(dir, prepare string) (string, error) {
+	if err := copySource(dir); err != nil {
+		return "", err
+	}
+	cmd := exec.Command("bash", "-ec", prepare+`; exec make --no-print-directory -C "$0" release "$@"`, dir,
+		"VERSION="+version, "COMMIT="+commit, "SOURCE_DATE_EPOCH=1700000000", "PLATFORMS=linux/"+runtime.GOARCH, "CLI_PLATFORMS=")
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("make release: %w: %s", err, said)
+	}
+	return filepath.Join(dir, "dist", version), nil
+}
+
+// copySource copies what could be committed. A file's time is that of the copy.
+func copySource(to string) error {
+	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		switch {
+		case name == ".git" || name == "bin" || name == "dist":
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case entry.IsDir():
+			return os.MkdirAll(filepath.Join(to, name), 0o755)
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, name), data, info.Mode().Perm())
+	})
+}
+
+// files returns what is in a directory of a release, by name.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, entry := range entries {
+		data, err := os.ReadFile(filepath.Join(dir, entry.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[entry.Name()] = string(data)
+	}
+	return all
+}
+
+// says runs a program that must succeed and returns its output.
+func says(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v: %s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}

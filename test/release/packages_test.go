@@ -1,0 +1,243 @@
+package release
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// manager is a package manager that works on a machine of its own: a directory, which scripts take for the root.
+type manager struct {
+	t    *testing.T
+	name string // dpkg or rpm
+	root string
+}
+
+// newManager makes a machine that has a shell, and nothing else.
+func newManager(t *testing.T, name string) *manager {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("only root can install a package")
+	}
+	if _, err := exec.LookPath(name); err != nil {
+		t.Skip(err)
+	}
+	m := &manager{t, name, t.TempDir()}
+	says(t, "bash", "-ec", `cd "$0"; mkdir -p bin etc tmp var/lib/dpkg/info var/lib/dpkg/updates var/lib/rpm; touch var/lib/dpkg/status
+for program in /bin/sh /bin/rm; do
+	cp "$(readlink -f $program)" bin/${program##*/}
+	for library in $(ldd $program | grep -o '/[^ ]*'); do mkdir -p ".${library%/*}"; cp -L $library ".$library"; done
+done`, m.root)
+	if out, err := exec.Command("chroot", m.root, "/bin/sh", "-c", ":").CombinedOutput(); err != nil {
+		t.Skipf("no other root can be had here: %v: %s", err, out)
+	}
+	return m
+}
+
+// of returns a package's file in the release.
+func (m *manager) of(name string) string {
+	m.t.Helper()
+	file := fmt.Sprintf("%s_9.8.7~rc.1_%s.deb", name, runtime.GOARCH)
+	if m.name == "rpm" {
+		arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
+		file = fmt.Sprintf("%s-9.8.7~rc.1-1.%s.rpm", name, arch)
+	}
+	return filepath.Join(made, file)
+}
+
+// does installs, replaces or removes a package, and returns what was said.
+func (m *manager) does(what, name string) (string, error) {
+	args := map[string][]string{
+		"dpkg install": {"--root=" + m.root, "--force-bad-path", "-i", m.of(name)},
+		"dpkg replace": {"--root=" + m.root, "--force-bad-path", "-i", m.of(name)},
+		"dpkg remove":  {"--root=" + m.root, "--force-bad-path", "-r", name},
+		"rpm install":  {"--root=" + m.root, "--nodeps", "-i", m.of(name)},
+		"rpm replace":  {"--root=" + m.root, "--nodeps", "-U", "--replacepkgs", m.of(name)},
+		"rpm remove":   {"--root=" + m.root, "--nodeps", "-e", name},
+	}[m.name+" "+what]
+	said, err := exec.Command(m.name, args...).CombinedOutput()
+	return string(said), err
+}
+
+// must does, and wants it to succeed and to say something.
+func (m *manager) must(what, name string, words ...string) string {
+	m.t.Helper()
+	said, err := m.does(what, name)
+	if err != nil {
+		m.t.Fatalf("%s %s %s: %v: %s", m.name, what, name, err, said)
+	}
+	for _, w := range words {
+		if !strings.Contains(said, w) {
+			m.t.Errorf("%s %s %s does not say %q: %s", m.name, what, name, w, said)
+		}
+	}
+	return said
+}
+
+func (m *manager) has(path string) bool {
+	m.t.Helper()
+	_, err := os.Lstat(filepath.Join(m.root, path))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		m.t.Fatal(err)
+	}
+	return err == nil
+}
+
+// agent is put where the package has the agent. It notes what it is asked for, and answers.
+func (m *manager) agent(answer string) {
+	m.t.Helper()
+	m.writes("/usr/bin/evenkeel-agent", "#!/bin/sh\necho \"$@\" >>/asked\n"+answer+"\n", 0o755)
+}
+
+func (m *manager) writes(path, text string, mode os.FileMode) {
+	m.t.Helper()
+	path = filepath.Join(m.root, path)
+	err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.RemoveAll(path), os.WriteFile(path, []byte(text), mode))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// asked returns what the agent was asked for since the last time.
+func (m *manager) asked() string {
+	m.t.Helper()
+	path := filepath.Join(m.root, "asked")
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	if err := errors.Join(err, os.Remove(path)); err != nil {
+		m.t.Fatal(err)
+	}
+	return string(text)
+}
+
+const (
+	dropIn   = "/etc/systemd/system/kubelet.service.d/90-evenkeel.conf"
+	takeAway = "rm /etc/systemd/system/*.d/90-evenkeel.conf"
+)
+
+func TestThePackageOfAnAgentThatRunsAKubeletGoesOnlyWhenTheAgentHasGone(t *testing.T) {
+	for _, name := range []string{"dpkg", "rpm"} {
+		t.Run(name, func(t *testing.T) {
+			m := newManager(t, name)
+			m.must("install", "evenkeel-agent", "nothing of this node was changed. To run its kubelet with the agent: evenkeel-agent install\n")
+			if said := says(t, "chroot", m.root, "/usr/bin/evenkeel-agent", "version"); !strings.HasPrefix(said, "evenkeel-agent "+version+"\n") {
+				t.Errorf("what was installed says %s", said)
+			}
+			if !m.has("/usr/share/doc/evenkeel-agent/copyright") || !m.has("/usr/share/doc/evenkeel-agent/operating.md") {
+				t.Error("it comes without its documents")
+			}
+			// No kubelet is run by an agent: there is nothing to tell, and nobody to ask.
+			if said := m.must("replace", "evenkeel-agent"); strings.Contains(said, "evenkeel-agent install") {
+				t.Errorf("a package that nobody uses says %s", said)
+			}
+
+			m.writes(dropIn, "[Service]\n", 0o644)
+			m.agent("exit 0")
+			m.must("replace", "evenkeel-agent", "kubelet.service still runs with the agent from before.", "\n  evenkeel-agent install --unit=kubelet.service\n")
+			if asked := m.asked(); asked != "" || !m.has(dropIn) {
+				t.Errorf("an upgrade asked the agent %q", asked)
+			}
+
+			for answer, why := range map[string]string{
+				"echo no D-Bus >&2; exit 2": "no D-Bus\n", "exit 0 # and has taken nothing away": "evenkeel-agent: taking the agent away from kubelet.service\n",
+			} {
+				m.agent(answer)
+				said, err := m.does("remove", "evenkeel-agent")
+				if err == nil || !strings.Contains(said, why) || !strings.Contains(said, "kubelet.service still starts the agent, so the package stays.") ||
+					!strings.Contains(said, "\n  evenkeel-agent uninstall --unit=kubelet.service\n") {
+					t.Errorf("with an agent that says %q: %v: %s", answer, err, said)
+				}
+				if asked := m.asked(); asked != "uninstall --unit=kubelet.service\n" || !m.has(dropIn) || !m.has("/usr/bin/evenkeel-agent") {
+					t.Errorf("the agent was asked %q; drop-in: %t, agent: %t", asked, m.has(dropIn), m.has("/usr/bin/evenkeel-agent"))
+				}
+				m.must("replace", "evenkeel-agent") // it is there as before
+			}
+
+			m.writes("/etc/systemd/system/k3s agent.service.d/90-evenkeel.conf", "[Service]\n", 0o644)
+			m.agent(`rm "/etc/systemd/system/${2#--unit=}.d/90-evenkeel.conf"`)
+			m.must("remove", "evenkeel-agent", "taking the agent away from kubelet.service", "taking the agent away from k3s agent.service")
+			if asked := m.asked(); asked != "uninstall --unit=k3s agent.service\nuninstall --unit=kubelet.service\n" {
+				t.Errorf("the agent was asked %q", asked)
+			}
+			if m.has("/usr/bin/evenkeel-agent") || m.has(dropIn) || m.has("/usr/share/doc/evenkeel-agent") {
+				t.Error("something of it is left")
+			}
+			m.must("install", "evenkeel-agent")
+			m.must("remove", "evenkeel-agent") // that nobody uses
+		})
+	}
+}
+
+func TestThePackageOfThePluginBringsItsCompletions(t *testing.T) {
+	for name, zsh := range map[string]string{"dpkg": "vendor-completions", "rpm": "site-functions"} {
+		t.Run(name, func(t *testing.T) {
+			m := newManager(t, name)
+			m.must("install", "kubectl-evenkeel")
+			if said := says(t, "chroot", m.root, "/usr/bin/kubectl-evenkeel", "version", "--client"); !strings.HasPrefix(said, "kubectl-evenkeel "+version+"\n") {
+				t.Errorf("what was installed says %s", said)
+			}
+			said := says(t, "chroot", m.root, "/bin/sh", "-c", "PATH=/usr/bin kubectl_complete-evenkeel rollout und")
+			if !strings.HasPrefix(said, "undo\t") {
+				t.Errorf("kubectl is offered %q", said)
+			}
+			for path, want := range map[string]string{
+				"/usr/share/bash-completion/completions/kubectl-evenkeel":    "__start_kubectl-evenkeel",
+				"/usr/share/fish/vendor_completions.d/kubectl-evenkeel.fish": "complete -c kubectl-evenkeel",
+				"/usr/share/zsh/" + zsh + "/_kubectl-evenkeel":               "#compdef kubectl-evenkeel",
+				"/usr/share/doc/kubectl-evenkeel/copyright":                  "Apache-2.0",
+			} {
+				text, err := os.ReadFile(filepath.Join(m.root, path))
+				if err != nil || !strings.Contains(string(text), want) {
+					t.Errorf("%s has no %q (%v)", path, want, err)
+				}
+			}
+			m.must("remove", "kubectl-evenkeel")
+			if m.has("/usr/bin/kubectl-evenkeel") || m.has("/usr/bin/kubectl_complete-evenkeel") {
+				t.Error("something of it is left")
+			}
+		})
+	}
+}
+
+func TestAPackageSaysWhatItIs(t *testing.T) {
+	for _, tt := range []struct {
+		program string
+		args    []string
+		want    []string
+	}{
+		{"dpkg-deb", []string{"--field", (&manager{t: t, name: "dpkg"}).of("evenkeel-agent")}, []string{
+			"Package: evenkeel-agent\n", "Version: 9.8.7~rc.1\n", "Architecture: " + runtime.GOARCH + "\n", "Description: Live, safe configuration",
+			"Maintainer: The evenkeel authors", "Homepage: https://",
+		}},
+		{"rpm", []string{"-qip", (&manager{t: t, name: "rpm"}).of("evenkeel-agent")}, []string{
+			"Name        : evenkeel-agent\n", "Version     : 9.8.7~rc.1\n", "License     : Apache-2.0\n", "Build Date  : Tue Nov 14 22:13:20 2023\n", "Build Host  : evenkeel.dev\n",
+		}},
+		{"dpkg-deb", []string{"--contents", (&manager{t: t, name: "dpkg"}).of("evenkeel-agent")}, []string{
+			"-rwxr-xr-x root/root ", " 2023-11-14 22:13 ./usr/bin/evenkeel-agent\n", "-rw-r--r-- root/root ", " ./usr/share/doc/evenkeel-agent/copyright\n",
+		}},
+	} {
+		if _, err := exec.LookPath(tt.program); err != nil {
+			t.Log("skipped: ", err)
+			continue
+		}
+		cmd := exec.Command(tt.program, tt.args...)
+		cmd.Env = append(os.Environ(), "TZ=UTC", "LC_ALL=C")
+		said, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, said)
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(string(said), want) {
+				t.Errorf("%s %s: there is no %q in:\n%s", tt.program, tt.args[0], want, said)
+			}
+		}
+	}
+}

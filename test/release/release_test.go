@@ -1,0 +1,266 @@
+package release
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestTheSameSourceMakesTheSameBytes(t *testing.T) {
+	// Elsewhere, later, under another mask and clock, and by way of a path of another length.
+	again, err := release(filepath.Join(t.TempDir(), "in", "another", "place"), "umask 077; export TZ=Pacific/Chatham LC_ALL=C HOSTNAME=other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := files(t, made), files(t, again)
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(first)), slices.Sorted(maps.Keys(second))); diff != "" {
+		t.Fatal(diff)
+	}
+	for name := range first {
+		if first[name] != second[name] {
+			t.Errorf("%s differs: %d and %d bytes", name, len(first[name]), len(second[name]))
+		}
+		one, two := mode(t, filepath.Join(made, name)), mode(t, filepath.Join(again, name))
+		if !strings.HasSuffix(name, ".tar") && one != two {
+			t.Errorf("%s has mode %s, and then %s", name, one, two)
+		}
+	}
+}
+
+func mode(t *testing.T, path string) os.FileMode {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Mode()
+}
+
+func TestWhatIsReleasedIsCountedAndSummed(t *testing.T) {
+	all := slices.Sorted(maps.Keys(files(t, made)))
+	of := "-" + version + "-linux-" + runtime.GOARCH
+	for _, want := range []string{
+		"SHA256SUMS", "evenkeel-agent" + of, "evenkeel-agent" + of + ".cdx.json", "evenkeel-controller" + of, "kubectl-evenkeel" + of,
+		"evenkeel-agent-" + version + "-" + runtime.GOARCH + ".tar", "evenkeel-controller-" + version + "-" + runtime.GOARCH + ".tar",
+		"evenkeel-agent_9.8.7~rc.1_" + runtime.GOARCH + ".deb", "kubectl-evenkeel_9.8.7~rc.1_" + runtime.GOARCH + ".deb",
+		"evenkeel-default-" + version + ".yaml", "evenkeel-api-" + version + ".yaml", "evenkeel-self-hosted-" + version + ".yaml",
+	} {
+		if !slices.Contains(all, want) {
+			t.Errorf("there is no %s in %q", want, all)
+		}
+	}
+	check := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
+	check.Dir = made
+	said, err := check.CombinedOutput()
+	if lines := strings.Count(string(said), ": OK\n"); err != nil || lines != len(all)-1 {
+		t.Errorf("%d of %d files have their digest: %v: %s", lines, len(all)-1, err, said)
+	}
+}
+
+func TestAProgramIsStaticAndSaysWhatItWasMadeOf(t *testing.T) {
+	for _, name := range []string{"evenkeel-agent", "evenkeel-controller", "kubectl-evenkeel"} {
+		program := filepath.Join(made, name+"-"+version+"-linux-"+runtime.GOARCH)
+		args := []string{"version", "-o", "json"}
+		if name == "kubectl-evenkeel" {
+			args = append(args, "--client")
+		}
+		if said := says(t, program, args...); !strings.Contains(said, `"`+version+`"`) || !strings.Contains(said, `"`+commit+`"`) {
+			t.Errorf("%s says %s", name, said)
+		}
+		var bill struct {
+			BOMFormat string
+			Metadata  struct {
+				Timestamp string
+				Component struct {
+					Name, Version, Purl string
+					Hashes              []struct{ Alg, Content string }
+				}
+			}
+			Components []struct{ Name, Version, Purl string }
+		}
+		if err := json.Unmarshal([]byte(files(t, made)[filepath.Base(program)+".cdx.json"]), &bill); err != nil {
+			t.Fatal(err)
+		}
+		sum, _, _ := strings.Cut(says(t, "sha256sum", program), " ")
+		self := bill.Metadata.Component
+		if bill.BOMFormat != "CycloneDX" || bill.Metadata.Timestamp != "2023-11-14T22:13:20Z" || self.Name != filepath.Base(program) ||
+			self.Version != version || len(self.Hashes) != 1 || self.Hashes[0].Alg != "SHA-256" || self.Hashes[0].Content != sum {
+			t.Errorf("the bill of %s, which has %s, is of %+v", program, sum, bill.Metadata)
+		}
+		// All that Go itself says is in it, and nothing else.
+		var want, got []string
+		for line := range strings.Lines(says(t, "go", "version", "-m", program)) {
+			if f := strings.Fields(line); len(f) > 2 && f[0] == "dep" {
+				want = append(want, f[1]+" "+f[2])
+			}
+		}
+		for _, c := range bill.Components[1:] {
+			got = append(got, c.Name+" "+c.Version)
+		}
+		if diff := cmp.Diff(want, got); diff != "" || len(got) < 10 {
+			t.Errorf("%s:\n%s", name, diff)
+		}
+		if std := bill.Components[0]; std.Purl != "pkg:golang/std@"+strings.TrimPrefix(runtime.Version(), "go") {
+			t.Errorf("the standard library of %s is %+v", name, std)
+		}
+	}
+}
+
+func TestManifestsNameTheImagesOfTheRelease(t *testing.T) {
+	all := files(t, made)
+	for name, want := range map[string][]string{
+		"default":     {"image: evenkeel.dev/controller:" + version + "\n", "kind: CustomResourceDefinition\n", "kind: PodDisruptionBudget\n"},
+		"self-hosted": {"image: evenkeel.dev/kubelet:v1."}, // which has the kubelet's version
+	} {
+		text := all["evenkeel-"+name+"-"+version+".yaml"]
+		for _, words := range want {
+			if !strings.Contains(text, words) {
+				t.Errorf("%s has no %q", name, words)
+			}
+		}
+		if !strings.HasPrefix(text, "# evenkeel "+version+", config/"+name+":") {
+			t.Errorf("%s begins with %.80s", name, text)
+		}
+	}
+	for name, text := range all {
+		if strings.HasSuffix(name, ".yaml") && strings.Contains(text, ":latest") {
+			for line := range strings.Lines(text) {
+				if strings.Contains(line, "evenkeel.dev/") && strings.Contains(line, ":latest") {
+					t.Errorf("%s has %s", name, line)
+				}
+			}
+		}
+	}
+}
+
+// makeRelease is the program that `make release` runs, in a directory.
+func makeRelease(t *testing.T, dir string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(made, "../../bin/make-release"), args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
+	said, err := cmd.CombinedOutput()
+	return string(said), err
+}
+
+func TestOnlyWhatIsTaggedAndCommittedIsReleasedUnlessAVersionIsGiven(t *testing.T) {
+	dir := t.TempDir()
+	git := func(args ...string) {
+		t.Helper()
+		says(t, "git", append([]string{"-C", dir, "-c", "user.name=x", "-c", "user.email=x@example.com", "-c", "init.defaultBranch=main"}, args...)...)
+	}
+	refused := func(want string, args ...string) {
+		t.Helper()
+		if said, err := makeRelease(t, dir, args...); err == nil || !strings.Contains(said, want) {
+			t.Errorf("%q: %v, %s, want %s", args, err, said, want)
+		}
+	}
+	accepted := func(args ...string) {
+		t.Helper()
+		if said, err := makeRelease(t, dir, args...); err != nil || said != "" {
+			t.Errorf("%q: %v, %s", args, err, said)
+		}
+	}
+	for _, version := range []string{"", "e7cd8bc", "1.2.3", "v1.2", "v1.2.3-4-gabcdef0", "v1.2.3-dirty-", "v01.2.3", "v1.2.3+x", "v1.2.3\n"} {
+		refused("is no version to release: check out a tag such as v1.2.3, or give VERSION=v1.2.3", "-check", "-version="+version)
+	}
+	accepted("-check", "-version=v1.2.3-rc.1")
+	refused("git status --porcelain: fatal: not a git repository", "-check", "-tagged", "-version=v1.2.3")
+	git("init", "-q")
+	git("commit", "-q", "--allow-empty", "-m", "x")
+	refused("what is checked out has not the tag v1.2.3: git tag v1.2.3, or give VERSION=v1.2.3 (git describe", "-check", "-tagged", "-version=v1.2.3")
+	git("tag", "v1.2.3")
+	accepted("-check", "-tagged", "-version=v1.2.3")
+	refused("what is checked out has the tag v1.2.3, not v1.2.4", "-check", "-tagged", "-version=v1.2.4")
+	if err := os.WriteFile(filepath.Join(dir, "new.go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	refused("not committed:\n?? new.go\ncommit it, or give VERSION=v1.2.3", "-check", "-tagged", "-version=v1.2.3")
+}
+
+func TestAReleaseFailsBeforeItIsHalf(t *testing.T) {
+	programs, source := filepath.Join(made, "../../bin/programs"), filepath.Join(made, "../..")
+	here := "linux_" + runtime.GOARCH
+	for _, tt := range []struct {
+		name, want string
+		prepare    string // in a directory of its own, whose programs/ is a copy of the links to the real ones
+	}{
+		{"no programs", "programs: open programs: no such file or directory", "rm -r programs"},
+		{"a directory that is no platform", "programs: programs/linux is no platform: OS_ARCH is needed", "mkdir programs/linux"},
+		{"what is no program", "programs: evenkeel-agent: unrecognized file format", "rm programs/" + here + "/evenkeel-agent; echo x >programs/" + here + "/evenkeel-agent"},
+		{"no plugin to ask for completions", "packages: completions come from the plugin of this machine's platform, which has to be there", "rm programs/" + here + "/kubectl-evenkeel"},
+		{"no program for a package", "packages: packaging/evenkeel-agent/nfpm.yaml for " + here, "rm programs/" + here + "/evenkeel-agent"},
+		{"a kustomization that names what is not there", "manifests: config/api: ", "rm config/api/namespace.yaml"},
+		{"a chart that is none", "chart: Chart.yaml: ", "mkdir -p charts/evenkeel; echo '{' >charts/evenkeel/Chart.yaml"},
+		{"a chart with a link", "chart: charts/evenkeel/x is no plain file", "mkdir -p charts/evenkeel; echo 'name: evenkeel' >charts/evenkeel/Chart.yaml; ln -s / charts/evenkeel/x"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			says(t, "bash", "-ec", `cd "$0"; cp -r "$1/config" "$1/packaging" "$1/docs" .; cp -rs "$2" programs; mkdir out; `+tt.prepare, dir, source, programs)
+			said, err := makeRelease(t, dir, "-version="+version, "-programs=programs", "-out=out", "-time=1700000000")
+			if err == nil || !strings.Contains(said, "release: "+tt.want) {
+				t.Errorf("%v, %s, want %s", err, said, tt.want)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "out", "SHA256SUMS")); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("there are digests of half a release: %v", err)
+			}
+		})
+	}
+	if said, err := makeRelease(t, t.TempDir(), "-version="+version); err == nil || !strings.Contains(said, "-programs, -out and -time are needed") {
+		t.Errorf("without a directory: %v, %s", err, said)
+	}
+}
+
+func TestTheChartIsPackedWithTheVersionOfTheRelease(t *testing.T) {
+	dir := t.TempDir()
+	says(t, "bash", "-ec", `cd "$0"; cp -r "$1/config" "$1/packaging" "$1/docs" .; mkdir -p out charts/evenkeel/templates
+printf 'apiVersion: v2\nname: evenkeel\nversion: 0.0.0\nappVersion: v0.0.0\n' >charts/evenkeel/Chart.yaml
+echo '# {{ .Chart.AppVersion }}' >charts/evenkeel/templates/x.yaml; echo '*.bak' >charts/evenkeel/.helmignore`, dir, filepath.Join(made, "../.."))
+	said, err := makeRelease(t, dir, "-version="+version, "-programs="+filepath.Join(made, "../../bin/programs"), "-out=out", "-time=1700000000")
+	if err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	f, err := os.Open(filepath.Join(dir, "out", "evenkeel-9.8.7-rc.1.tgz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	packed, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for archive := tar.NewReader(packed); ; {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		data, readErr := io.ReadAll(archive)
+		if err := errors.Join(err, readErr); err != nil {
+			t.Fatal(err)
+		}
+		if h.ModTime.Unix() != 1700000000 || h.Mode != 0o644 || h.Uname != "" {
+			t.Errorf("%s is of %s, %o, %s", h.Name, h.ModTime, h.Mode, h.Uname)
+		}
+		got[h.Name] = string(data)
+	}
+	want := map[string]string{
+		"evenkeel/Chart.yaml":       "apiVersion: v2\nappVersion: v9.8.7-rc.1\nname: evenkeel\nversion: 9.8.7-rc.1\n",
+		"evenkeel/templates/x.yaml": "# {{ .Chart.AppVersion }}\n",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
