@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
 // Exit codes, for scripts.
@@ -71,7 +72,7 @@ func Run(ctx context.Context, version string, args []string, streams genericclio
 		code, err = e.code, e.err
 	}
 	if err != nil {
-		fmt.Fprintln(a.ErrOut, "error:", printable(a.explain(err).Error()))
+		fmt.Fprintln(a.ErrOut, "error:", report.Printable(report.Explain(err, a.version).Error()))
 	}
 	return code
 }
