@@ -51,18 +51,18 @@ image: build tools ## make dist/evenkeel-kubelet-*.tar: agent and kubelet for a 
 	@$(foreach image,$(IMAGES),go run ./internal/image/build -label org.opencontainers.image.version=$($(image)_TAG) \
 	  -label dev.evenkeel.version=$(VERSION) $(REGISTRY)/$(image):$($(image)_TAG) $($(image)_PROGRAMS);)
 
-# A real node needs containerd and friends; with root they are installed when missing.
-DEPS := containerd:containerd runc:runc iptables:iptables /usr/lib/cni/bridge:containernetworking-plugins systemd-analyze:systemd
+# A real node needs containerd and friends, and the page is tried in a browser; with root they are installed when missing.
+DEPS := containerd:containerd runc:runc iptables:iptables /usr/lib/cni/bridge:containernetworking-plugins systemd-analyze:systemd chromium:chromium
 deps:
 	@missing=(); for d in $(DEPS); do \
 	  bin=$${d%%:*}; PATH=$$PATH:/usr/sbin:/sbin command -v "$$bin" >/dev/null || missing+=("$${d#*:}"); done; \
 	if [ $${#missing[@]} -gt 0 ]; then \
 	  if [ "$$(id -u)" != 0 ] && [ -z "$(SUDO)" ] || ! command -v apt-get >/dev/null; then \
-	    echo "cannot install $${missing[*]} (no root, or no apt-get): what needs a real node will be skipped"; exit 0; fi; \
+	    echo "cannot install $${missing[*]} (no root, or no apt-get): what needs a real node, or a browser, will be skipped"; exit 0; fi; \
 	  echo "installing $${missing[*]}"; \
 	  $(SUDO) apt-get update -qq >/dev/null || true; \
 	  DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends "$${missing[@]}" >/dev/null || \
-	    echo "could not install $${missing[*]}: what needs a real node will be skipped"; \
+	    echo "could not install $${missing[*]}: what needs a real node, or a browser, will be skipped"; \
 	fi
 
 demo: tools deps build ## show a node and a fleet being changed, broken and rolled back (KEEP=1 keeps the node running)
