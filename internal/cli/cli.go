@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/release"
 )
 
@@ -73,7 +74,7 @@ func Run(ctx context.Context, program release.Info, args []string, streams gener
 		code, err = e.code, e.err
 	}
 	if err != nil {
-		fmt.Fprintln(a.ErrOut, "error:", printable(a.explain(err).Error()))
+		fmt.Fprintln(a.ErrOut, "error:", report.Printable(report.Explain(err, a.version).Error()))
 	}
 	return code
 }
@@ -117,7 +118,7 @@ Output has colors on a terminal only, and none if NO_COLOR is set.`,
 	connection.VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "kubeconfig" && f.Name != "context" })
 	root.PersistentFlags().AddFlagSet(connection)
 	root.AddCommand(a.rolloutCommand(), a.pushCommand(), a.nodesCommand(), a.nodeCommand(), a.installCommand(), a.uninstallCommand(),
-		a.doctorCommand(), a.configCommand(), a.upgradeCommand(), a.versionCommand())
+		a.dashboardCommand(), a.doctorCommand(), a.configCommand(), a.upgradeCommand(), a.versionCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/internal/controller"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/release"
 )
 
@@ -89,7 +90,7 @@ func (a *app) showVersions(ctx context.Context, clientOnly bool, f format) error
 // ask fills in what runs in the cluster.
 func (v *versions) ask(ctx context.Context, c client.Client) error {
 	nodes := map[string]int{}
-	for nc, err := range configs(ctx, c) {
+	for nc, err := range report.Configs(ctx, c) {
 		if err != nil {
 			return err
 		}
