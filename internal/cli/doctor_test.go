@@ -57,7 +57,7 @@ func diagnose(t *testing.T, code int) map[string]doctor.Finding {
 }
 
 func TestDoctorTellsAControllerThatDiedFromAClockThatIsWrong(t *testing.T) {
-	if doctor.LeaseName != controller.LeaseName || v1alpha1.SystemNamespace != controller.DefaultNamespace {
+	if doctor.LeaseName != controller.LeaseName || doctor.VersionLabel != controller.VersionLabel || v1alpha1.SystemNamespace != controller.DefaultNamespace {
 		t.Fatal("doctor looks for another lease than the controller's")
 	}
 	scheme := admin.Scheme()
@@ -112,10 +112,17 @@ func TestDoctorSaysWhichAgentsAreSilentAndWhichConfigMapsWereMadeAnew(t *testing
 	other := byPerson(cm)
 	other.ConfigMapRef.UID, other.ConfigMapRef.SHA256 = "another", ""
 	givenConfig(t, "patient-2", other, nil)
-	givenNode(t, "patient-3", "doctored", "")
+	failed := givenNode(t, "patient-3", "doctored", "")
+	failed.Labels[v1alpha1.LabelAgent], failed.Annotations = v1alpha1.AgentInstallFailed, map[string]string{v1alpha1.AnnotationAgentFailed: "no systemd"}
+	if err := admin.Update(t.Context(), failed); err != nil {
+		t.Fatal(err)
+	}
 	found := diagnose(t, exitHands)
 	if f := found["sources"]; f.Nodes != 1 || f.Names[0] != "patient-2" || !strings.Contains(f.Wrong, "was made anew: it has the UID "+string(cm.UID)+", not another") {
 		t.Errorf("of a ConfigMap that was made anew: %+v", f)
+	}
+	if f := found["install"]; f.Severity != doctor.Warning || f.Names[0] != "patient-3" || f.Wrong != "kubectl evenkeel install failed: no systemd" {
+		t.Errorf("of an installation that failed: %+v", f)
 	}
 	if f := found["no-agent"]; f.Severity != doctor.Note || f.Names[0] != "patient-3" {
 		t.Errorf("of a node without an agent: %+v", f)

@@ -65,7 +65,12 @@ type group struct {
 
 // example is what one node of a group says.
 func (g group) example() string {
-	words := strings.Join(strings.Fields(g.nodes[0].Message), " ")
+	return cut(g.nodes[0].Message)
+}
+
+// cut keeps what may be long to one line of a bounded length.
+func cut(words string) string {
+	words = strings.Join(strings.Fields(words), " ")
 	const most = 200
 	if len(words) > most {
 		words = strings.ToValidUTF8(words[:most], "") + "..."
@@ -144,13 +149,23 @@ func silent(f *Facts) []Finding {
 		})
 }
 
+func installFailed(f *Facts) []Finding {
+	var out []Finding
+	for _, g := range grouped(f, func(n *Node) string { return n.Failed }) {
+		command := "kubectl evenkeel " + strings.TrimSuffix(g.key, "-failed")
+		out = append(out, of(Warning, g.nodes, fmt.Sprintf("%s failed: %s", command, cut(g.nodes[0].Because)),
+			"mend what it names, then "+command+" --retry "+g.nodes[0].Name))
+	}
+	return out
+}
+
 func noAgent(f *Facts) []Finding {
 	if !f.HasConfig {
 		return nil
 	}
 	bare := func(n *Node) bool { return n.Exists && !n.Reported }
 	return append(
-		one(f, Warning, "a rollout selects it, but no agent has ever reported", "install evenkeel-agent there, or keep the rollout off it",
+		one(f, Warning, "a rollout selects it, but no agent has ever reported", "kubectl evenkeel install, or keep the rollout off it",
 			func(n *Node) bool { return bare(n) && n.Selected }),
 		one(f, Note, "no agent has ever reported, and no rollout wants one", "", func(n *Node) bool { return bare(n) && !n.Selected })...)
 }

@@ -28,7 +28,7 @@ type Denied struct{ What, Why string }
 
 // Part is an object that an installation has.
 type Part struct {
-	Of        string // api or controller
+	Of        string // api, people or controller
 	Want, Got *unstructured.Unstructured
 	Unserved  bool // the API server does not know its kind
 	Denied    bool
@@ -50,9 +50,11 @@ type Node struct {
 	Name     string
 	Exists   bool // there is a Node
 	Ready    bool
-	Selected bool // by a rollout
-	Config   bool // there is a NodeConfig
-	Reported bool // and an agent has written its status
+	Selected bool   // by a rollout
+	Config   bool   // there is a NodeConfig
+	Failed   string // how the agent's installation ended there: install-failed or uninstall-failed; empty: it did not fail
+	Because  string // why
+	Reported bool   // and an agent has written its status
 
 	Agent                   string // its version
 	Status, Reason, Message string // of ConfigOK

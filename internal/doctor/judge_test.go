@@ -126,7 +126,7 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			set(part(f, "Role", "evenkeel-node").Got, []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"configmaps"}, "resourceNames": []any{"one"}, "verbs": []any{"get", "list", "watch"}}}, "rules")
 		}, []string{"error api: Role evenkeel-system/evenkeel-node: does not give get, list, watch of configmaps: agents cannot read what is assigned, or not report -> kubectl apply -k config/api"}},
 		{"people's roles are people's", func(f *Facts) { part(f, "ClusterRole", "evenkeel-view").Got = nil },
-			[]string{"note api: ClusterRole evenkeel-view: is missing: people cannot be given the right to look or to roll out by it -> kubectl apply -k config/api"}},
+			[]string{"note api: ClusterRole evenkeel-view: is missing: people cannot be given rights by it -> kubectl apply -k config/api"}},
 		{"a controller without a right", func(f *Facts) { part(f, "ClusterRoleBinding", "evenkeel-controller").Got = nil },
 			[]string{"error controller-rights: ClusterRoleBinding evenkeel-controller: is missing: the controller lacks a right that it uses -> kubectl apply -k config/default"}},
 		{"a flow schema", func(f *Facts) { part(f, "FlowSchema", "evenkeel-controller").Got = nil },
@@ -166,8 +166,13 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			[]string{"warning silent: node a: the Node is Ready, but its agent has not answered the newest spec of its NodeConfig -> systemctl status kubelet there; docs/troubleshooting.md, The agent does not start"}},
 		{"an agent that has just been asked", nodes(fine("a", func(n *Node) { n.Unanswered = ago(30 * time.Second) })), nil},
 		{"a node that is down", nodes(fine("a", func(n *Node) { n.Unanswered, n.Ready = ago(time.Hour), false })), nil},
+		{"installations that failed", nodes(fine("a", func(n *Node) { n.Failed, n.Because = "install-failed", "the kubelet did not\nbecome healthy" }),
+			fine("b", func(n *Node) { n.Failed = "uninstall-failed" }), fine("c", func(n *Node) { n.Failed = "install-failed" })), []string{
+			"warning install: 2 nodes (a, c): kubectl evenkeel install failed: the kubelet did not become healthy -> mend what it names, then kubectl evenkeel install --retry a",
+			"warning install: node b: kubectl evenkeel uninstall failed: -> mend what it names, then kubectl evenkeel uninstall --retry b",
+		}},
 		{"nodes without an agent", nodes(Node{Name: "a", Exists: true, Selected: true}, Node{Name: "b", Exists: true, Config: true}, fine("c")), []string{
-			"warning no-agent: node a: a rollout selects it, but no agent has ever reported -> install evenkeel-agent there, or keep the rollout off it",
+			"warning no-agent: node a: a rollout selects it, but no agent has ever reported -> kubectl evenkeel install, or keep the rollout off it",
 			"note no-agent: node b: no agent has ever reported, and no rollout wants one -> ",
 		}},
 		{"NodeConfigs that may not be read", func(f *Facts) { f.HasConfig, f.Nodes = false, []Node{{Name: "a", Exists: true, Selected: true}} }, nil},

@@ -32,8 +32,9 @@ import (
 const (
 	pageSize = 500
 	// LeaseName is the controllers' lease, in evenkeel-system.
-	LeaseName    = "evenkeel-controller"
-	versionLabel = "evenkeel.dev/version" // of the lease
+	LeaseName = "evenkeel-controller"
+	// VersionLabel of the lease is the version of who holds it.
+	VersionLabel = "evenkeel.dev/version"
 )
 
 // Look gathers the facts. It writes nothing. What the user may not read is a fact as well; an error is that the API server
@@ -84,6 +85,9 @@ func Wanted() ([]Part, error) {
 			return err
 		}
 		part, _, _ := strings.Cut(path, "/")
+		if strings.HasSuffix(path, "/people-rbac.yaml") {
+			part = "people"
+		}
 		for documents := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096); ; {
 			object := &unstructured.Unstructured{}
 			if err := documents.Decode(object); errors.Is(err, io.EOF) {
@@ -182,6 +186,9 @@ func (l *look) nodes(ctx context.Context) error {
 		func(n *corev1.Node) {
 			of := node(n.Name)
 			of.Exists = true
+			if l := n.Labels[v1alpha1.LabelAgent]; l == v1alpha1.AgentInstallFailed || l == v1alpha1.AgentUninstallFailed {
+				of.Failed, of.Because = l, n.Annotations[v1alpha1.AnnotationAgentFailed]
+			}
 			of.Selected = slices.ContainsFunc(selects, func(s labels.Selector) bool { return s.Matches(labels.Set(n.Labels)) })
 			for _, c := range n.Status.Conditions {
 				if c.Type == corev1.NodeReady {
@@ -279,7 +286,7 @@ func (l *look) lease(ctx context.Context) (Lease, error) {
 	case err != nil:
 		return Lease{}, fmt.Errorf("get the controller's lease: %w", err)
 	}
-	out := Lease{Found: true, Version: lease.Labels[versionLabel], Duration: 15 * time.Second}
+	out := Lease{Found: true, Version: lease.Labels[VersionLabel], Duration: 15 * time.Second}
 	if h := lease.Spec.HolderIdentity; h != nil {
 		out.Holder = *h
 	}

@@ -65,7 +65,7 @@ func TestAnInstallationIsWhatTheManifestsHave(t *testing.T) {
 		kinds[p.Of+" "+p.Want.GetKind()]++
 	}
 	for _, kind := range []string{
-		"api CustomResourceDefinition", "api Namespace", "api ClusterRole", "api ClusterRoleBinding", "api Role", "api RoleBinding",
+		"api CustomResourceDefinition", "api Namespace", "api ClusterRole", "api ClusterRoleBinding", "api Role", "api RoleBinding", "people ClusterRole",
 		"api ValidatingAdmissionPolicy", "api ValidatingAdmissionPolicyBinding", "controller ServiceAccount", "controller ClusterRole", "controller FlowSchema",
 	} {
 		if kinds[kind] == 0 {

@@ -42,8 +42,8 @@ func without(p *Part) string {
 		return "revisions and the controller have no place"
 	case name == "evenkeel-node":
 		return "agents cannot read what is assigned, or not report"
-	case name == "evenkeel-view", name == "evenkeel-operator":
-		return "people cannot be given the right to look or to roll out by it"
+	case p.Of == "people":
+		return "people cannot be given rights by it"
 	case kind == "FlowSchema":
 		return "under load the controller waits behind all others"
 	}
@@ -51,7 +51,9 @@ func without(p *Part) string {
 }
 
 // api judges CRDs, admission policies and the rights of nodes and people.
-func api(f *Facts) []Finding { return ofParts(f, "api", applyAPI) }
+func api(f *Facts) []Finding {
+	return append(ofParts(f, "api", applyAPI), ofParts(f, "people", applyAPI)...)
+}
 
 // controllerRights judges the rights of the controller, where one is wanted.
 func controllerRights(f *Facts) []Finding {
@@ -70,8 +72,8 @@ func ofParts(f *Facts, of, do string) []Finding {
 			continue
 		}
 		severity := Error
-		switch name := p.Want.GetName(); {
-		case name == "evenkeel-view", name == "evenkeel-operator":
+		switch {
+		case of == "people":
 			severity = Note
 		case p.Want.GetKind() == "FlowSchema":
 			severity = Warning
