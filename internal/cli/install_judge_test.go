@@ -84,7 +84,7 @@ func TestHowANodeStandsAndWhy(t *testing.T) {
 		"uninstalled":                   {m: uninstalling, node: node("uninstall", nil), config: reports("v0.9.0"), pods: []corev1.Pod{pod("new", true)}, want: standing{stage: stageDone}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := tt.m.judge(target{report.Pair{tt.node, tt.config}, tt.pods}, w); got != tt.want {
+			if got := tt.m.judge(target{report.Pair{Node: tt.node, Config: tt.config}, tt.pods}, w); got != tt.want {
 				t.Errorf("got  %+v\nwant %+v", got, tt.want)
 			}
 		})
