@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	if err == nil {
 		helm = filepath.Join(dir, "helm")
 		build := exec.Command("go", "build", "-C", root+"/tools/helm", "-trimpath", "-o", helm, "helm.sh/helm/v3/cmd/helm")
-		build.Stderr = os.Stderr
+		build.Env, build.Stderr = append(os.Environ(), "CGO_ENABLED=0"), os.Stderr
 		err = build.Run()
 	}
 	code := 1
@@ -224,7 +224,7 @@ func TestValuesAreWhatTheySay(t *testing.T) {
 		{installer, container("imagePullPolicy"), "Always"},
 		{uninstaller, append(slices.Clone(pod), "imagePullSecrets"), []any{map[string]any{"name": "s"}}},
 		{controller, append(slices.Clone(pod), "imagePullSecrets"), []any{map[string]any{"name": "s"}}},
-		{controller, []string{"spec", "replicas"}, int64(1)},
+		{controller, []string{"spec", "replicas"}, float64(1)},
 		{controller, container("args"), []any{"--log-format=json", "--a=1", "--b"}},
 		{controller, container("resources", "limits", "memory"), "1Gi"},
 		{installer, container("args"), []any{"--", "--config-trial-duration=20m"}},
