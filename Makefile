@@ -165,11 +165,12 @@ lint: tools ## gofmt, go vet, staticcheck
 	go vet ./...
 	$(TOOLS)/staticcheck ./...
 
-generate: tools ## generate CRDs, deep copies and the API reference from the API types, and the PrometheusRule from the rules
+generate: tools ## generate CRDs, deep copies and the API reference from the API types, the PrometheusRule from the rules, the chart from the manifests
 	$(TOOLS)/controller-gen object paths=./api/... crd paths=./api/... output:crd:dir=config/api/crd
 	$(TOOLS)/crd-ref-docs --source-path=api/v1alpha1 --config=tools/docs/config.yaml --templates-dir=tools/docs/templates \
 	  --renderer=markdown --output-path=docs/api.md --log-level=ERROR
 	go generate ./test/monitoring
+	go run ./test/chart
 
 clean: ## remove what was built (the Go caches stay)
 	$(AS_ROOT) rm -rf bin dist

@@ -121,8 +121,12 @@ func newestOf(ctx context.Context, c client.Client, m mission) (wanted, error) {
 	if err != nil {
 		return wanted{}, fmt.Errorf("read the DaemonSet %s/%s: %w", v1alpha1.InstallNamespace, m.daemonSet, err)
 	}
-	w := wanted{image: d.Spec.Template.Spec.Containers[0].Image}
-	w.version = imageVersion(w.image)
+	container := &d.Spec.Template.Spec.Containers[0]
+	w := wanted{image: container.Image, version: imageVersion(container.Image)}
+	if probe := container.ReadinessProbe; probe != nil {
+		// A kubelet that was just started calls a pod ready, for what it was before, until it has asked it itself.
+		w.settle = 2 * time.Duration(probe.PeriodSeconds) * time.Second
+	}
 	if d.Status.ObservedGeneration < d.Generation {
 		return w, nil
 	}

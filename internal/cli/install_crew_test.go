@@ -51,6 +51,7 @@ type part struct {
 	said     string
 	waiting  string
 	restarts int32
+	falters  bool // it was ready for the kubelet before, and is not for this one
 }
 
 var (
@@ -166,7 +167,7 @@ func (c *crew) kubelets(ctx context.Context) error {
 				return err
 			}
 			continue
-		case !ok, podReady(&pod):
+		case !ok, podReady(&pod) && !play.falters:
 			continue
 		}
 		busy++
@@ -212,6 +213,9 @@ func (c *crew) report(ctx context.Context, pod *corev1.Pod, play part) error {
 		container.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.Now()}
 	}
 	before := pod.DeepCopy()
+	if play.falters {
+		pod.Status.Conditions = nil
+	}
 	pod.Status.Phase, pod.Status.ContainerStatuses = corev1.PodRunning, []corev1.ContainerStatus{container}
 	if play.ready {
 		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue})
@@ -225,7 +229,8 @@ func (c *crew) report(ctx context.Context, pod *corev1.Pod, play part) error {
 // image gives both DaemonSets an image, as the next manifests do, and waits until the controllers have seen it.
 func (c *crew) image(image string) {
 	c.t.Helper()
-	patch := fmt.Sprintf(`[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":%q}]`, image)
+	patch := fmt.Sprintf(`[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":%q},
+		{"op":"replace","path":"/spec/template/spec/containers/0/readinessProbe/periodSeconds","value":1}]`, image)
 	for _, m := range []mission{installing, uninstalling} {
 		d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.InstallNamespace, Name: m.daemonSet}}
 		if err := c.Patch(c.t.Context(), d, client.RawPatch(types.JSONPatchType, []byte(patch))); err != nil {

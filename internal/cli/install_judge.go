@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -28,7 +29,8 @@ var (
 type wanted struct {
 	revision string // of its pods
 	image    string
-	version  string // that agents are to report; empty: whatever
+	version  string        // that agents are to report; empty: whatever
+	settle   time.Duration // that a pod must have been ready for
 }
 
 // target is what the API says of a node and of its pods of the mission's DaemonSet, those that are being deleted left out.

@@ -27,6 +27,7 @@ type work struct {
 	standing standing
 	begin    time.Time // when this command took it up, or found it taken up; zero: it has not
 	label    *string   // that it had before this command gave it another; nil: it has not
+	done     time.Time // since when it has looked as if it were done; zero: it does not
 	late     bool      // it failed because time was up
 	words    string    // what was said of it last
 }
@@ -108,6 +109,7 @@ func (p *pace) look(ctx context.Context, n *work) error {
 			n.standing = standing{stage: stageSkipped, why: "somebody else has changed its label " + v1alpha1.LabelAgent + " meanwhile"}
 		}
 	}
+	p.settle(n)
 	if n.standing.stage == stageDoing && time.Since(n.begin) > p.timeout {
 		n.late = true
 		n.standing.stage, n.standing.why = stageFailed, fmt.Sprintf("it has not come to its end within %s: %s", p.timeout, n.standing.why)
@@ -122,6 +124,20 @@ func (p *pace) look(ctx context.Context, n *work) error {
 		}
 	}
 	return nil
+}
+
+// settle has a node wait that is done, until it has been for some time.
+func (p *pace) settle(n *work) {
+	switch {
+	case n.standing.stage != stageDone:
+		n.done = time.Time{}
+		return
+	case n.done.IsZero():
+		n.done = time.Now()
+	}
+	if time.Since(n.done) < p.w.settle {
+		n.standing = standing{stage: stageDoing, why: fmt.Sprintf("its kubelet is back, and is to be so for %s", p.w.settle)}
+	}
 }
 
 // start begins with a node, unless it is not as it was.

@@ -128,6 +128,17 @@ func TestANodeThatIsNotDoneInTimeStopsItToo(t *testing.T) {
 	}
 }
 
+func TestANodeIsDoneWhenItHasBeenForAWhile(t *testing.T) {
+	c := newCrew(t)
+	c.node("a", comesBack)
+	r := c.begin("install", "a", "--yes", "-o", "json")
+	c.eventually("its pod was ready", func(context.Context) (bool, error) { c.mu.Lock(); defer c.mu.Unlock(); return len(c.order) == 1, nil })
+	falters := takenBack
+	falters.falters = true
+	c.plays("a", falters)
+	(<-r.ended).halts(t, ExitHalted, []string{`"state": "Failed"`}, "a: its turn has come", "a: FAILED: it was tried and taken back", "failed on a")
+}
+
 func TestAnImageThatCannotBeHadStopsItBeforeAnyKubeletIsTouched(t *testing.T) {
 	c := newCrew(t)
 	c.node("a", part{waiting: "ImagePullBackOff: Back-off pulling image"})

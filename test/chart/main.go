@@ -1,0 +1,122 @@
+// Command chart makes the templates of charts/evenkeel of the manifests in config: so there is one source of both.
+//
+// It must not know what the manifests are for: only which words of them are values.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// value is a part of a manifest that the chart's user chooses. It occurs once.
+type value struct{ from, to string }
+
+// template is one of the chart's, made of a manifest.
+type template struct {
+	file   string // in the chart's templates, and after config/ of the manifest
+	source string
+	when   string // the condition for it; empty: always
+	values []value
+}
+
+// keep has Helm leave an object when the release goes: with it would go what people have written.
+const keep = "    helm.sh/resource-policy: keep\n"
+
+func image(name string) []value {
+	return []value{
+		{"image: evenkeel.dev/" + name + ":latest", "image: {{ printf \"%s/" + name + ":%s\" .Values.image.registry (.Values.image.tag | default .Chart.AppVersion) | quote }}"},
+		{"imagePullPolicy: IfNotPresent", "imagePullPolicy: {{ .Values.image.pullPolicy }}"},
+	}
+}
+
+func secrets(account string) value {
+	line := "      serviceAccountName: " + account + "\n"
+	return value{line, line + "      {{- with .Values.image.pullSecrets }}\n      imagePullSecrets: {{ toJson . }}\n      {{- end }}\n"}
+}
+
+func resources(of, block string) value {
+	return value{"        resources:\n" + block, "        resources: {{ toJson .Values." + of + ".resources }}\n"}
+}
+
+const small = "          requests:\n            cpu: 10m\n            memory: 32Mi\n"
+
+func join(lists ...[]value) []value {
+	var all []value
+	for _, l := range lists {
+		all = append(all, l...)
+	}
+	return all
+}
+
+var templates = []template{
+	{file: "namespace.yaml", source: "api/namespace.yaml", when: `ne .Release.Namespace "evenkeel-system"`, values: []value{
+		{"  name: evenkeel-system\n", "  name: evenkeel-system\n  annotations:\n" + keep},
+	}},
+	{file: "crd-nodeconfigs.yaml", source: "api/crd/evenkeel.dev_nodeconfigs.yaml", when: ".Values.crds.enabled", values: []value{{"  annotations:\n", "  annotations:\n" + keep}}},
+	{file: "crd-nodeconfigrollouts.yaml", source: "api/crd/evenkeel.dev_nodeconfigrollouts.yaml", when: ".Values.crds.enabled", values: []value{{"  annotations:\n", "  annotations:\n" + keep}}},
+	{file: "node-rbac.yaml", source: "api/node-rbac.yaml"},
+	{file: "node-admission.yaml", source: "api/node-admission.yaml"},
+	{file: "people-rbac.yaml", source: "api/people-rbac.yaml"},
+	{file: "rollout-admission.yaml", source: "api/rollout-admission.yaml"},
+	{file: "controller-rbac.yaml", source: "controller/rbac.yaml"},
+	{file: "controller-flowschema.yaml", source: "controller/flowschema.yaml"},
+	{file: "controller-deployment.yaml", source: "controller/deployment.yaml", values: join(image("controller"), []value{
+		secrets("evenkeel-controller"),
+		{"  replicas: 2\n", "  replicas: {{ .Values.controller.replicas }}\n"},
+		{"        - --log-format=json\n", "        - --log-format=json\n        {{- range .Values.controller.args }}\n        - {{ quote . }}\n        {{- end }}\n"},
+		resources("controller", "          requests:\n            cpu: 50m\n            memory: 128Mi\n          limits:\n            memory: 256Mi\n"),
+	})},
+	{file: "installer-namespace.yaml", source: "installer/namespace.yaml", when: ".Values.installer.enabled"},
+	{file: "installer-people-rbac.yaml", source: "installer/people-rbac.yaml", when: ".Values.installer.enabled"},
+	{file: "installer.yaml", source: "installer/installer.yaml", when: ".Values.installer.enabled", values: join(image("agent"), []value{
+		secrets("evenkeel-installer"), resources("installer", small),
+		{"        args: []\n", "        args: {{ if .Values.installer.agentFlags }}{{ toJson (prepend .Values.installer.agentFlags \"--\") }}{{ else }}[]{{ end }}\n"},
+	})},
+	{file: "uninstaller.yaml", source: "installer/uninstaller.yaml", when: ".Values.installer.enabled", values: join(image("agent"), []value{
+		secrets("evenkeel-installer"), resources("installer", small),
+	})},
+}
+
+// render returns the templates by their names. The error names the manifest that has changed.
+func render(config string) (map[string]string, error) {
+	made := map[string]string{}
+	for _, t := range templates {
+		raw, err := os.ReadFile(filepath.Join(config, t.source))
+		if err != nil {
+			return nil, err
+		}
+		text := string(raw)
+		if strings.Contains(text, "{{") {
+			return nil, fmt.Errorf("%s has a {{ of its own", t.source)
+		}
+		for _, v := range t.values {
+			if n := strings.Count(text, v.from); n != 1 {
+				return nil, fmt.Errorf("%s has %q %d times, and it is to be a value", t.source, v.from, n)
+			}
+			text = strings.Replace(text, v.from, v.to, 1)
+		}
+		if !strings.HasSuffix(text, "\n") {
+			text += "\n"
+		}
+		if t.when != "" {
+			text = "{{- if " + t.when + " }}\n" + text + "{{- end }}\n"
+		}
+		made[t.file] = "{{- /* Made of config/" + t.source + ": make generate */}}\n" + text
+	}
+	return made, nil
+}
+
+func main() {
+	made, err := render("config")
+	for name, text := range made {
+		if err == nil {
+			err = os.WriteFile(filepath.Join("charts/evenkeel/templates", name), []byte(text), 0o644)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chart:", err)
+		os.Exit(1)
+	}
+}

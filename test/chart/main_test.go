@@ -1,0 +1,300 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+)
+
+const (
+	root  = "../.."
+	chart = root + "/charts/evenkeel"
+)
+
+// helm is the real one, built from tools/helm.
+var helm string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "evk-chart-")
+	if err == nil {
+		helm = filepath.Join(dir, "helm")
+		build := exec.Command("go", "build", "-C", root+"/tools/helm", "-trimpath", "-o", helm, "helm.sh/helm/v3/cmd/helm")
+		build.Env, build.Stderr = append(os.Environ(), "CGO_ENABLED=0"), os.Stderr
+		err = build.Run()
+	}
+	code := 1
+	if err == nil {
+		code = m.Run()
+	} else {
+		fmt.Fprintln(os.Stderr, "build helm:", err)
+	}
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// run runs a program with no configuration of the user's.
+func run(t *testing.T, kubeconfig, program string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	home := t.TempDir()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(os.Environ(), "HOME="+home, "KUBECONFIG="+kubeconfig)
+	for _, name := range []string{"CACHE", "CONFIG", "DATA"} {
+		cmd.Env = append(cmd.Env, "HELM_"+name+"_HOME="+home)
+	}
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	err = cmd.Run()
+	return out.String(), errOut.String(), err
+}
+
+func must(t *testing.T, kubeconfig, program string, args ...string) string {
+	t.Helper()
+	out, said, err := run(t, kubeconfig, program, args...)
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", filepath.Base(program), strings.Join(args, " "), err, said)
+	}
+	return out
+}
+
+// rendered are the objects that helm makes of the chart, by kind and name.
+func rendered(t *testing.T, args ...string) map[string]map[string]any {
+	t.Helper()
+	return objects(t, must(t, os.DevNull, helm, append([]string{"template", "evenkeel", chart, "--kube-version=v1.36.0"}, args...)...))
+}
+
+func objects(t *testing.T, text string) map[string]map[string]any {
+	t.Helper()
+	all := map[string]map[string]any{}
+	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
+	for {
+		o := unstructured.Unstructured{}
+		if err := decoder.Decode(&o.Object); err != nil {
+			break
+		}
+		if len(o.Object) == 0 {
+			continue
+		}
+		key := fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName())
+		if _, ok := all[key]; ok {
+			t.Errorf("%s is there twice", key)
+		}
+		annotations := o.GetAnnotations()
+		if kept := annotations["helm.sh/resource-policy"]; kept == "keep" {
+			delete(annotations, "helm.sh/resource-policy")
+			if len(annotations) == 0 {
+				annotations = nil
+			}
+			o.SetAnnotations(annotations)
+		}
+		all[key] = unfolded(o.Object).(map[string]any)
+	}
+	return all
+}
+
+// unfolded is a value whose texts have one space for each run of white space with a line's end in it: of a folded text that
+// has lines kustomize makes one with more of them, and white space is nothing in expressions.
+func unfolded(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for key := range v {
+			v[key] = unfolded(v[key])
+		}
+	case []any:
+		for i := range v {
+			v[i] = unfolded(v[i])
+		}
+	case string:
+		return strings.TrimSpace(lineEnds.ReplaceAllString(v, " "))
+	}
+	return v
+}
+
+var lineEnds = regexp.MustCompile(`\s*\n\s*`)
+
+func TestTheChartIsMadeOfTheManifestsAsTheyAre(t *testing.T) {
+	made, err := render(root + "/config")
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(chart + "/templates")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if _, ok := made[e.Name()]; !ok && e.Name() != "NOTES.txt" {
+			t.Errorf("templates/%s is made of no manifest", e.Name())
+		}
+	}
+	for name, want := range made {
+		got, err := os.ReadFile(filepath.Join(chart, "templates", name))
+		if diff := cmp.Diff(want, string(got)); err != nil || diff != "" {
+			t.Errorf("templates/%s is not what make generate makes (- made, + there): %v\n%s", name, err, diff)
+		}
+	}
+}
+
+func TestAManifestThatChangesUnderAValueIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(root+"/config")); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "controller/deployment.yaml")
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		strings.Replace(string(raw), "replicas: 2", "replicas: 3", 1): `controller/deployment.yaml has "  replicas: 2\n" 0 times, and it is to be a value`,
+		string(raw) + "# {{ }}\n":                                     "controller/deployment.yaml has a {{ of its own",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := render(dir); err == nil || err.Error() != want {
+			t.Errorf("the error is %v, want %s", err, want)
+		}
+	}
+}
+
+func TestHelmAndKustomizeMakeTheSameObjects(t *testing.T) {
+	want := objects(t, must(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/default"))
+	got := rendered(t)
+	if len(want) < 20 {
+		t.Fatalf("kustomize makes only %d objects", len(want))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(- kustomize, + helm)\n%s", diff)
+	}
+}
+
+func TestHelmHasNothingToSayAgainstTheChart(t *testing.T) {
+	if out := must(t, os.DevNull, helm, "lint", "--strict", chart); !strings.Contains(out, "0 chart(s) failed") {
+		t.Error(out)
+	}
+}
+
+// at is a field of an object.
+func at(t *testing.T, o map[string]any, fields ...string) any {
+	t.Helper()
+	for _, f := range fields[:len(fields)-1] {
+		switch inner := o[f].(type) {
+		case map[string]any:
+			o = inner
+		case []any:
+			o = inner[0].(map[string]any)
+		default:
+			t.Fatalf("there is no %s", strings.Join(fields, "."))
+		}
+	}
+	return o[fields[len(fields)-1]]
+}
+
+func TestValuesAreWhatTheySay(t *testing.T) {
+	const installer, uninstaller, controller = "DaemonSet evenkeel-install/evenkeel-installer", "DaemonSet evenkeel-install/evenkeel-uninstaller", "Deployment evenkeel-system/evenkeel-controller"
+	pod := []string{"spec", "template", "spec"}
+	container := func(fields ...string) []string { return append(append(slices.Clone(pod), "containers"), fields...) }
+	all := rendered(t, "--set", "image.registry=r.example.com:5000/x,image.tag=v1,image.pullPolicy=Always,image.pullSecrets[0].name=s",
+		"--set", "controller.replicas=1,controller.args={--a=1,--b},controller.resources.limits.memory=1Gi",
+		"--set", "installer.agentFlags={--config-trial-duration=20m},installer.resources.requests.cpu=20m")
+	for _, tt := range []struct {
+		object string
+		fields []string
+		want   any
+	}{
+		{installer, container("image"), "r.example.com:5000/x/agent:v1"},
+		{uninstaller, container("image"), "r.example.com:5000/x/agent:v1"},
+		{controller, container("image"), "r.example.com:5000/x/controller:v1"},
+		{installer, container("imagePullPolicy"), "Always"},
+		{uninstaller, append(slices.Clone(pod), "imagePullSecrets"), []any{map[string]any{"name": "s"}}},
+		{controller, append(slices.Clone(pod), "imagePullSecrets"), []any{map[string]any{"name": "s"}}},
+		{controller, []string{"spec", "replicas"}, float64(1)},
+		{controller, container("args"), []any{"--log-format=json", "--a=1", "--b"}},
+		{controller, container("resources", "limits", "memory"), "1Gi"},
+		{installer, container("args"), []any{"--", "--config-trial-duration=20m"}},
+		{installer, container("resources", "requests", "cpu"), "20m"},
+	} {
+		if diff := cmp.Diff(tt.want, at(t, all[tt.object], tt.fields...)); diff != "" {
+			t.Errorf("%s, %s: (- want, + got)\n%s", tt.object, strings.Join(tt.fields, "."), diff)
+		}
+	}
+	for key := range rendered(t, "--set", "installer.enabled=false,crds.enabled=false", "-n", "evenkeel-system") {
+		if strings.HasPrefix(key, "CustomResourceDefinition") || strings.HasPrefix(key, "DaemonSet") || strings.Contains(key, "Namespace ") || strings.Contains(key, "evenkeel-install/") {
+			t.Errorf("%s is there, without installer and CRDs, in a namespace that helm has made", key)
+		}
+	}
+}
+
+func TestAValueThatThereIsNotIsRefused(t *testing.T) {
+	for set, want := range map[string]string{
+		"image.tga=v1":                   "tga",
+		"namespace=mine":                 "namespace",
+		"controller.replicas=two":        "replicas",
+		"installer.agentFlags={kubelet}": "agentFlags",
+	} {
+		if _, said, err := run(t, os.DevNull, helm, "template", "evenkeel", chart, "--kube-version=v1.36.0", "--set", set); err == nil || !strings.Contains(said, want) {
+			t.Errorf("--set %s: %v, %q, want an error about %s", set, err, said, want)
+		}
+	}
+}
+
+func TestARealClusterTakesTheChartUpgradesItsCRDsAndKeepsThem(t *testing.T) {
+	c, err := localcluster.Start(t.Context(), localcluster.Options{Manifests: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	kubectl := func(args ...string) string { return must(t, c.AdminKubeconfig(), root+"/bin/tools/kubectl", args...) }
+	must(t, c.AdminKubeconfig(), helm, "install", "evenkeel", chart, "-n", "kube-system", "--timeout", "1m")
+	kubectl("wait", "--for=condition=Established", "crd/nodeconfigs.evenkeel.dev", "--timeout=30s")
+
+	// The CRD of an older version, and the next one's.
+	kubectl("patch", "crd", "nodeconfigs.evenkeel.dev", "--type=json", "-p",
+		`[{"op": "remove", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/runMode"}]`)
+	const runMode = "jsonpath={.spec.versions[0].schema.openAPIV3Schema.properties.status.properties.runMode.type}"
+	if got := kubectl("get", "crd", "nodeconfigs.evenkeel.dev", "-o", runMode); got != "" {
+		t.Fatalf("the older CRD has runMode: %s", got)
+	}
+	must(t, c.AdminKubeconfig(), helm, "upgrade", "evenkeel", chart, "-n", "kube-system", "--set", "controller.replicas=1")
+	if got := kubectl("get", "crd", "nodeconfigs.evenkeel.dev", "-o", runMode); got != "string" {
+		t.Errorf("after the upgrade the CRD has runMode %q, want a string", got)
+	}
+
+	kubectl("create", "-f", writeFile(t, "apiVersion: evenkeel.dev/v1alpha1\nkind: NodeConfig\nmetadata: {name: a}\n"))
+	must(t, c.AdminKubeconfig(), helm, "uninstall", "evenkeel", "-n", "kube-system")
+	if got := kubectl("get", "nodeconfigs,namespaces", "-o", "name"); !strings.Contains(got, "/a\n") || !strings.Contains(got, "namespace/evenkeel-system\n") {
+		t.Errorf("what people have written is gone with the release: %s", got)
+	}
+	if _, said, err := run(t, c.AdminKubeconfig(), root+"/bin/tools/kubectl", "-n", "evenkeel-system", "get", "deployment", "evenkeel-controller"); err == nil || !strings.Contains(said, "not found") {
+		t.Errorf("the controller is still there: %s", errors.Join(err, errors.New(said)))
+	}
+}
+
+func writeFile(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file.yaml")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,260 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/image"
+	systemd "github.com/evenkeel/evenkeel/internal/localcluster/machine"
+)
+
+// systemdNode is a node of a cluster whose init system is the real systemd. It runs the node's containerd and its kubelet as
+// units, the kubelet's being of the shape that packages bring.
+type systemdNode struct {
+	*node
+	m   *systemd.Machine
+	dir string // of the machine; short, as sockets are in it
+}
+
+// cgroupsOfHost gives the machine the host's cgroups once more, beside its own: a container's limits need controllers that
+// systemd, where the host has the first version, does not see. The other directories are the machine's alone.
+const cgroupsOfHost = `mkdir -p "$0/var-lib" /run/host-cgroup
+mount --bind "$0/var-lib" /var/lib
+mount -t tmpfs -o mode=755 none /run/host-cgroup
+while read -r _ at type options _; do
+	name=$(basename "$at")
+	case $type in
+	cgroup) mkdir "/run/host-cgroup/$name"; case $options in
+		*name=*) mount -t cgroup -o "none,name=${options##*name=}" cgroup "/run/host-cgroup/$name";;
+		*) mount -t cgroup -o "${options##*relatime,}" cgroup "/run/host-cgroup/$name";;
+		esac;;
+	cgroup2) case $at in
+		/sys/fs/cgroup) umount /run/host-cgroup; mount -t cgroup2 cgroup2 /run/host-cgroup; exit;;
+		*) mkdir "/run/host-cgroup/$name"; mount -t cgroup2 cgroup2 "/run/host-cgroup/$name";;
+		esac;;
+	esac
+done`
+
+const serviceUnit = `[Unit]
+StartLimitIntervalSec=0
+[Service]
+ExecStart=%s
+Restart=always
+RestartSec=1
+KillMode=%s
+BindPaths=/run/host-cgroup:/sys/fs/cgroup
+StandardOutput=append:%s
+StandardError=inherit
+Environment=PATH=%s
+`
+
+// newSystemdNode boots a machine that a node is moved to.
+func newSystemdNode(n *node) *systemdNode {
+	t := n.t
+	t.Helper()
+	dir, err := os.MkdirTemp("", "evkm-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &systemdNode{node: n, dir: dir}
+	n.t.Cleanup(func() {
+		if t.Failed() {
+			s.show()
+		}
+		if s.m != nil {
+			if err := s.m.Stop(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := n.Node.StopRuntime(); err != nil { // it goes on inside
+		t.Fatal(err)
+	}
+	s.m, err = systemd.Start(t.Context(), dir, systemd.Inside)
+	if errors.Is(err, systemd.ErrNone) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A hierarchy is mounted from where who mounts it is: not in the machine's cgroups, but in the host's.
+	prepare := exec.CommandContext(t.Context(), "nsenter", "--target="+strings.Split(s.m.Proc(), "/")[2], "--mount", "--pid", "sh", "-ec", cgroupsOfHost, dir)
+	prepare.Stdin = bytes.NewReader(mounts)
+	if out, err := prepare.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	at := n.Node.Dir()
+	path := os.Getenv("PATH") + ":/usr/local/sbin:/usr/sbin:/sbin"
+	s.unit("containerd", "/usr/bin/containerd --config "+at+"/containerd.toml", "process", path)
+	s.unit("kubelet", n.Node.KubeletPath()+" "+strings.Join(n.Node.KubeletArgs(), " "), "process", path)
+	s.systemctl("daemon-reload")
+	s.systemctl("start", "containerd", "kubelet")
+	return s
+}
+
+// unit writes a service's unit file.
+func (s *systemdNode) unit(name, argv, kill, path string) {
+	s.t.Helper()
+	content := fmt.Sprintf(serviceUnit, argv, kill, s.log(name), path)
+	if err := os.WriteFile(s.m.Path(systemd.Lib+"/"+name+".service"), []byte(content), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *systemdNode) log(unit string) string { return filepath.Join(s.dir, unit+".log") }
+
+func (s *systemdNode) systemctl(args ...string) string {
+	s.t.Helper()
+	out, err := s.m.Systemctl(s.t.Context(), args...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return strings.TrimSpace(out)
+}
+
+// runs returns the command line of the process that systemd has for the kubelet, and its process ID.
+func (s *systemdNode) runs() (argv []string, pid string) {
+	s.t.Helper()
+	pid = s.systemctl("show", "kubelet", "--property=MainPID", "--value")
+	raw, err := os.ReadFile(s.m.Proc() + "/" + pid + "/cmdline")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00"), pid
+}
+
+// wantsPlain demands that the kubelet's unit runs the kubelet, as its file says, and that nothing else is in its directory.
+func (s *systemdNode) wantsPlain() {
+	s.t.Helper()
+	argv, _ := s.runs()
+	if argv[0] != s.Node.KubeletPath() {
+		s.t.Errorf("%s: the kubelet's unit runs %q, want the kubelet", s.Node.Name(), argv)
+	}
+	if _, err := os.Stat(s.m.Path(systemd.Etc + "/kubelet.service.d")); !errors.Is(err, os.ErrNotExist) {
+		s.t.Errorf("%s: there is a directory with drop-ins: %v", s.Node.Name(), err)
+	}
+}
+
+// wantsWrapped demands that the unit runs the agent of the image, and that the kubelet is its child.
+func (s *systemdNode) wantsWrapped() {
+	s.t.Helper()
+	argv, pid := s.runs()
+	if !strings.HasPrefix(argv[0], "/var/lib/evenkeel-bin/evenkeel-agent-") {
+		s.t.Errorf("%s: the kubelet's unit runs %q, want the agent", s.Node.Name(), argv)
+	}
+	children, err := filepath.Glob(s.m.Proc() + "/" + pid + "/task/*/children")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, file := range children {
+		raw, _ := os.ReadFile(file)
+		for _, child := range strings.Fields(string(raw)) {
+			if exe, err := os.Readlink(s.m.Proc() + "/" + child + "/exe"); err == nil && exe == s.realKubelet() {
+				return
+			}
+		}
+	}
+	s.t.Errorf("%s: the agent, process %s, has no kubelet", s.Node.Name(), pid)
+}
+
+func (s *systemdNode) realKubelet() string {
+	path, err := filepath.EvalSymlinks(s.Node.KubeletPath())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return path
+}
+
+func (s *systemdNode) show() {
+	for _, name := range []string{"kubelet", "containerd"} {
+		raw, _ := os.ReadFile(s.log(name))
+		for line := range strings.Lines(string(raw[max(0, len(raw)-100000):])) {
+			if name == "containerd" && !strings.Contains(line, "level=error") || strings.HasPrefix(line, "I") {
+				continue
+			}
+			s.t.Logf("%s %s: %.300s", s.Node.Name(), name, strings.TrimSpace(line))
+		}
+	}
+	files, _ := filepath.Glob(filepath.Join(s.Node.Dir(), "log/pods/evenkeel-install_*/*/*.log"))
+	for _, file := range files {
+		raw, _ := os.ReadFile(file)
+		s.t.Logf("%s: %s", filepath.Base(filepath.Dir(filepath.Dir(file))), raw[max(0, len(raw)-3000):])
+	}
+	raw, _ := os.ReadFile(s.m.Log())
+	s.t.Logf("systemd: %s", raw[max(0, len(raw)-1500):])
+}
+
+// agentImage imports the image of `make image` to a node whose containerd still runs outside.
+func agentImage(t *testing.T, n *node) {
+	t.Helper()
+	i := image.Image{References: []string{"evenkeel.dev/agent:test"}, Programs: []image.Program{{Path: "/evenkeel-agent", File: n.Binary}}}
+	archive, _, err := i.Archive()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "agent.tar")
+	if err := errors.Join(os.WriteFile(file, archive, 0o644), n.Node.ImportArchive(t.Context(), file)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// applyInstaller gives the cluster the installer's manifests, with flags for agents that share a network.
+func applyInstaller(t *testing.T, n *node) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "kustomize")
+	base, err := filepath.Abs("../../config/installer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if base, err = filepath.Rel(dir, base); err != nil {
+		t.Fatal(err)
+	}
+	args := `[{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": ["--", "--listen="]}]`
+	content, err := json.Marshal(map[string]any{
+		"resources": []string{base},
+		"images":    []any{map[string]any{"name": "evenkeel.dev/agent", "newTag": "test"}},
+		"patches":   []any{map[string]any{"target": map[string]any{"kind": "DaemonSet", "name": "evenkeel-installer"}, "patch": args}},
+	})
+	err = errors.Join(err, os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "kustomization.yaml"), content, 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubectl := exec.CommandContext(t.Context(), "../../bin/tools/kubectl", "apply", "-k", dir)
+	kubectl.Env = append(os.Environ(), "KUBECONFIG="+n.Cluster.AdminKubeconfig())
+	if out, err := kubectl.CombinedOutput(); err != nil {
+		t.Fatalf("kubectl apply: %v: %s", err, out)
+	}
+}
+
+// plugin runs kubectl evenkeel and returns what it said, to people and as its error, and its exit code.
+func plugin(t *testing.T, n *node, args ...string) (out, errOut string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "../../bin/kubectl-evenkeel", append(args, "--kubeconfig="+n.Cluster.AdminKubeconfig())...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	begin := time.Now()
+	err := cmd.Run()
+	t.Logf("kubectl evenkeel %s: %s\n%s%s", strings.Join(args, " "), time.Since(begin).Round(time.Second), stdout.String(), stderr.String())
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
+}

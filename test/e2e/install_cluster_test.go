@@ -1,0 +1,109 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The real installer, DaemonSets, controllers, scheduler, containerd, kubelets and systemd: two nodes, of which the second
+// does not come back under the agent.
+func TestEvenkeelIsInstalledOnAClusterNodeByNodeAndTakenAwayAgain(t *testing.T) {
+	t.Parallel()
+	first := newCluster(t, "ci-a")
+	second := nodeOn(t, first.Cluster, "ci-b")
+	if err := first.Cluster.StartControllers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	applyInstaller(t, first)
+	var nodes []*systemdNode
+	for _, n := range []*node{first, second} {
+		agentImage(t, n)
+		s := newSystemdNode(n)
+		nodes = append(nodes, s)
+		n.eventually(time.Minute, "the node is Ready", n.ready)
+		s.wantsPlain()
+	}
+	a, b := nodes[0], nodes[1]
+	before := unitFiles(t, b)
+
+	// What the agent remembers cannot be where it is to be.
+	obstacle := filepath.Join(b.dir, "var-lib", "evenkeel")
+	if err := os.WriteFile(obstacle, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, said, code := plugin(t, first, "install", "--all-nodes", "--yes")
+	if code != 2 || !strings.Contains(out, a.Node.Name()+": installed") || !strings.Contains(out, b.Node.Name()+": FAILED: it was tried and taken back") ||
+		!strings.Contains(out, "EvenkeelInstallFailed") || !strings.Contains(said, "failed on "+b.Node.Name()) {
+		t.Errorf("exit code %d", code)
+	}
+	a.wantsWrapped()
+	b.eventually(30*time.Second, "it is Ready with its plain kubelet", b.ready)
+	b.wantsPlain()
+	if after := unitFiles(t, b); after != before {
+		t.Errorf("its unit's files were\n%sand are\n%s", before, after)
+	}
+
+	// Again: it goes on, and that one is left alone; repaired, it is tried again.
+	_, pid := b.runs()
+	if _, _, code := plugin(t, first, "install", "--all-nodes", "--yes"); code != 2 {
+		t.Errorf("exit code %d, want 2: one has failed before", code)
+	}
+	if _, now := b.runs(); now != pid {
+		t.Error("the kubelet of the node that has failed was restarted")
+	}
+	if err := os.Remove(obstacle); err != nil {
+		t.Fatal(err)
+	}
+	if out, _, code := plugin(t, first, "install", "--retry", "--yes"); code != 0 || !strings.Contains(out, "2 of 2 nodes installed") {
+		t.Errorf("exit code %d", code)
+	}
+	for _, s := range nodes {
+		s.wantsWrapped()
+		if _, err := s.Get(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+
+	if out, _, code := plugin(t, first, "uninstall", "--yes"); code != 0 || !strings.Contains(out, "2 of 2 nodes uninstalled") || !strings.Contains(out, "evenkeel-installer deleted") {
+		t.Errorf("exit code %d", code)
+	}
+	for _, s := range nodes {
+		s.wantsPlain()
+		s.eventually(30*time.Second, "it is Ready", s.ready)
+		obj, err := s.Kube.CoreV1().Nodes().Get(t.Context(), s.Node.Name(), getOptions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := obj.Labels["evenkeel.dev/agent"]; ok {
+			t.Errorf("%s has the labels %v", s.Node.Name(), obj.Labels)
+		}
+	}
+	if after := unitFiles(t, b); after != before {
+		t.Errorf("its unit's files were\n%sand are\n%s", before, after)
+	}
+	first.eventually(time.Minute, "no pod is left", func(ctx context.Context) error {
+		pods, err := first.Kube.CoreV1().Pods("evenkeel-install").List(ctx, metav1.ListOptions{})
+		if err == nil && len(pods.Items) > 0 {
+			err = errors.New("there is " + pods.Items[0].Name + ": " + string(corev1.PodPhase(pods.Items[0].Status.Phase)))
+		}
+		return err
+	})
+}
+
+// unitFiles is what systemd shows of the kubelet's unit, file by file.
+func unitFiles(t *testing.T, s *systemdNode) string {
+	t.Helper()
+	out, err := s.m.Systemctl(t.Context(), "cat", "kubelet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
