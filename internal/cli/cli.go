@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/release"
 )
 
@@ -73,7 +74,7 @@ func Run(ctx context.Context, program release.Info, args []string, streams gener
 		code, err = e.code, e.err
 	}
 	if err != nil {
-		fmt.Fprintln(a.ErrOut, "error:", printable(a.explain(err).Error()))
+		fmt.Fprintln(a.ErrOut, "error:", report.Printable(report.Explain(err, a.version).Error()))
 	}
 	return code
 }

@@ -2,21 +2,14 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/controller"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -82,38 +75,6 @@ The exit code is 0 whether there are differences or not; scripts read -o json.`,
 	return cmd
 }
 
-// side is one of two configurations that are compared.
-type side struct {
-	Name   string `json:"name"`
-	Source string `json:"source"` // where it comes from
-
-	fields map[string]any
-	trial  payload.Trial
-	// extent is how much of a whole it names.
-	extent extent
-}
-
-type extent int
-
-const (
-	partial   extent = iota // a drop-in
-	whole                   // a configuration that replaces the local one; what it does not name has its default
-	effective               // every field
-)
-
-func (e extent) String() string {
-	return [...]string{"a drop-in", "a configuration as it is written", "what is effective"}[e]
-}
-
-// comparison is what config diff prints.
-type comparison struct {
-	A           side         `json:"a"`
-	B           side         `json:"b"`
-	Differences []difference `json:"differences"`
-	// NotCompared counts fields that only the one names which names more.
-	NotCompared int `json:"notCompared,omitempty"`
-}
-
 func (a *app) configDiff(ctx context.Context, nameA, nameB string, o diffOptions) error {
 	switch {
 	case o.form != "flat" && o.form != "grouped":
@@ -121,7 +82,7 @@ func (a *app) configDiff(ctx context.Context, nameA, nameB string, o diffOptions
 	case o.live && !strings.HasPrefix(nameA, "node/") && !strings.HasPrefix(nameB, "node/"):
 		return errors.New("--live is for nodes: neither is node/NAME")
 	}
-	var d comparison
+	var d report.Comparison
 	var err error
 	if d.A, err = a.readSide(ctx, nameA, o.live); err != nil {
 		return err
@@ -129,65 +90,47 @@ func (a *app) configDiff(ctx context.Context, nameA, nameB string, o diffOptions
 	if d.B, err = a.readSide(ctx, nameB, o.live); err != nil {
 		return err
 	}
-	d.compare(o.form)
+	d.Compare(o.form)
 	if o.output != "" {
 		return encode(a.Out, o.output, d)
 	}
-	fmt.Fprintf(a.Out, "--- %s\n+++ %s\n", oneLine(d.A.Name+" ("+d.A.Source+")"), oneLine(d.B.Name+" ("+d.B.Source+")"))
+	fmt.Fprintf(a.Out, "--- %s\n+++ %s\n", report.OneLine(d.A.Name+" ("+d.A.Source+")"), report.OneLine(d.B.Name+" ("+d.B.Source+")"))
 	for _, c := range d.Differences {
-		fmt.Fprintln(a.Out, oneLine(c.String()))
+		fmt.Fprintln(a.Out, report.OneLine(c.String()))
 	}
 	if len(d.Differences) == 0 {
 		fmt.Fprintln(a.Out, "no differences")
 	}
 	if d.NotCompared > 0 {
-		fmt.Fprintf(a.Out, "not compared: %d fields that are only in one, since %s is set beside %s\n", d.NotCompared, max(d.A.extent, d.B.extent), min(d.A.extent, d.B.extent))
+		fmt.Fprintf(a.Out, "not compared: %d fields that are only in one, since %s is set beside %s\n", d.NotCompared, max(d.A.Extent, d.B.Extent), min(d.A.Extent, d.B.Extent))
 	}
 	return nil
 }
 
-// compare fills in the differences.
-func (d *comparison) compare(form string) {
-	d.Differences = []difference{}
-	for _, c := range changes(d.A.fields, d.B.fields) {
-		if d.A.extent < d.B.extent && c.A == unset || d.B.extent < d.A.extent && c.B == unset {
-			d.NotCompared++
-			continue
-		}
-		if form == "grouped" {
-			c.Field = payload.GroupedPath(c.Field)
-		}
-		d.Differences = append(d.Differences, c)
-	}
-	if d.A.extent != effective && d.B.extent != effective {
-		d.Differences = append(d.Differences, trialChanges(d.A.trial, d.B.trial)...)
-	}
-}
-
 // readSide reads the configuration that an argument names.
-func (a *app) readSide(ctx context.Context, name string, live bool) (side, error) {
-	s := side{Name: name}
+func (a *app) readSide(ctx context.Context, name string, live bool) (report.Side, error) {
 	kind, rest, _ := strings.Cut(name, "/")
-	var p payload.Payload
-	var err error
 	switch {
 	case (kind == "node" || kind == "rollout") && rest == "" && name != kind:
-		return s, fmt.Errorf("%q lacks a name: %s/NAME", name, kind)
+		return report.Side{}, fmt.Errorf("%q lacks a name: %s/NAME", name, kind)
 	case kind == "node" && live:
-		return a.liveSide(ctx, s, rest)
-	case kind == "node":
-		p, s.Source, err = a.nodePayload(ctx, rest)
-	case kind == "rollout":
-		p, s.Source, err = a.rolloutPayload(ctx, rest)
-	default:
-		s.Source = "file"
-		p, err = filePayload(name)
+		config, err := a.config.ToRESTConfig()
+		if err != nil {
+			return report.Side{}, err
+		}
+		return report.LiveSide(ctx, config, rest)
+	case kind == "node", kind == "rollout":
+		c, err := a.client()
+		if err != nil {
+			return report.Side{}, err
+		}
+		if kind == "rollout" {
+			return report.RolloutSide(ctx, c, rest)
+		}
+		return report.NodeSide(ctx, c, rest)
 	}
-	s.fields, s.trial, s.extent = p.Fields, p.Trial, whole
-	if p.Key == payload.KeyKubeletDropin {
-		s.extent = partial
-	}
-	return s, err
+	p, err := filePayload(name)
+	return report.SideOf(name, "file", p), err
 }
 
 func filePayload(path string) (payload.Payload, error) {
@@ -200,106 +143,4 @@ func filePayload(path string) (payload.Payload, error) {
 		return p, fmt.Errorf("file %s is no KubeletConfiguration: %s", path, refused.Words)
 	}
 	return p, err
-}
-
-// nodePayload returns what a node runs, as its NodeConfig says, and where that comes from.
-func (a *app) nodePayload(ctx context.Context, name string) (payload.Payload, string, error) {
-	var p payload.Payload
-	c, err := a.client()
-	if err != nil {
-		return p, "", err
-	}
-	found, err := getPair(ctx, c, name)
-	if err != nil {
-		return p, "", err
-	}
-	nc := found.config
-	if nc == nil || !hasReported(nc) {
-		return p, "", fmt.Errorf("node %s has no agent yet that could say what it runs: use --live", name)
-	}
-	active := nc.Status.Active
-	if active == nil {
-		return p, "", fmt.Errorf("node %s runs its local configuration, which only the node knows: use --live", name)
-	}
-	source := fmt.Sprintf("ConfigMap %s/%s", active.Namespace, active.Name)
-	var cm corev1.ConfigMap
-	err = c.Get(ctx, client.ObjectKey{Namespace: active.Namespace, Name: active.Name}, &cm)
-	switch {
-	case apierrors.IsNotFound(err) || err == nil && cm.UID != active.UID:
-		return p, "", fmt.Errorf("node %s runs %s (UID: %s), which is gone; it keeps a copy of its own: use --live", name, source, active.UID)
-	case err != nil:
-		return p, "", fmt.Errorf("get what node %s runs, %s: %w", name, source, err)
-	}
-	if p, err = payload.FromConfigMap(&cm); err != nil {
-		return p, "", fmt.Errorf("node %s runs %s, which was edited since: use --live: %w", name, source, err)
-	}
-	if p.SHA256 != active.SHA256 {
-		return p, "", fmt.Errorf("node %s runs %s as it was before somebody edited it: use --live", name, source)
-	}
-	return p, source, nil
-}
-
-// rolloutPayload returns what a rollout's template holds, or one of its revisions: NAME or NAME@REVISION.
-func (a *app) rolloutPayload(ctx context.Context, arg string) (payload.Payload, string, error) {
-	var p payload.Payload
-	name, number, numbered := strings.Cut(arg, "@")
-	wanted, err := strconv.ParseInt(number, 10, 64)
-	if numbered && (err != nil || wanted < 1) {
-		return p, "", fmt.Errorf("rollout/%s: %q is no number of a revision; see `kubectl evenkeel rollout history %s`", arg, number, name)
-	}
-	c, err := a.client()
-	if err != nil {
-		return p, "", err
-	}
-	r, err := get(ctx, c, name)
-	if err != nil {
-		return p, "", err
-	}
-	var content controller.Content
-	source := "spec.template"
-	if !numbered {
-		if content, err = contentIn(ctx, c, r.Spec.Template); err != nil {
-			return p, "", fmt.Errorf("rollout %s: %w", name, err)
-		}
-	} else {
-		all, err := pasts(ctx, c, r)
-		if err != nil {
-			return p, "", err
-		}
-		if content, err = contentAt(r, all, wanted); err != nil {
-			return p, "", err
-		}
-		source = fmt.Sprintf("ConfigMap %s/%s", v1alpha1.SystemNamespace, controller.RevisionName(name, content.SHA256))
-	}
-	p, err = payloadOf(content)
-	return p, source, err
-}
-
-// liveSide asks a node's kubelet what is effective.
-func (a *app) liveSide(ctx context.Context, s side, node string) (side, error) {
-	config, err := a.config.ToRESTConfig()
-	if err != nil {
-		return s, err
-	}
-	api, err := typedcorev1.NewForConfig(config)
-	if err != nil {
-		return s, err
-	}
-	text, err := api.RESTClient().Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("configz").DoRaw(ctx)
-	switch {
-	case apierrors.IsNotFound(err):
-		return s, fmt.Errorf("there is no node %q; see `kubectl evenkeel nodes`: %w", node, err)
-	case apierrors.IsForbidden(err):
-		return s, fmt.Errorf("--live needs the right to get nodes/proxy of node %s; without --live, a NodeConfig is enough: %w", node, err)
-	case err != nil:
-		return s, fmt.Errorf("the API server does not get an answer from the kubelet of node %s (leave --live out to see what its NodeConfig says): %w", node, err)
-	}
-	var answer struct {
-		Kubelet map[string]any `json:"kubeletconfig"`
-	}
-	if err := json.Unmarshal(text, &answer); err != nil || answer.Kubelet == nil {
-		return s, fmt.Errorf("the kubelet of node %s does not answer /configz with a configuration: %.100q", node, text)
-	}
-	s.Source, s.fields, s.extent = "its kubelet's /configz", answer.Kubelet, effective
-	return s, nil
 }

@@ -16,7 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/controller"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -43,11 +44,11 @@ func TestConfigDiffComparesANodeWithARolloutAndItsRevisions(t *testing.T) {
 	evenkeel(t, "config", "diff", "rollout/compared@2", "rollout/compared", "--form", "grouped").says(t,
 		"+++ rollout/compared (spec.template)\n", "resources.maxPods: 120 -> 130\n", "resources.podsPerCore: 7 -> unset\n")
 	evenkeel(t, "config", "diff", "node/compared-a", "rollout/compared@1").says(t, "no differences\n")
-	var d comparison
+	var d report.Comparison
 	if err := json.Unmarshal([]byte(evenkeel(t, "config", "diff", "rollout/compared@1", "rollout/compared", "-o", "json").out), &d); err != nil {
 		t.Fatal(err)
 	}
-	if len(d.Differences) != 1 || d.Differences[0] != (difference{"maxPods", "110", "130"}) || d.A.Name != "rollout/compared@1" {
+	if len(d.Differences) != 1 || d.Differences[0] != (report.Difference{Field: "maxPods", A: "110", B: "130"}) || d.A.Name != "rollout/compared@1" {
 		t.Errorf("as JSON: %+v", d)
 	}
 }
@@ -193,31 +194,31 @@ func TestConfigDiffAsksAKubeletWhatIsEffective(t *testing.T) {
 }
 
 func TestContentDiffSaysWhatChanges(t *testing.T) {
-	whole := func(text string) controller.Content {
-		return controller.Content{Key: payload.KeyKubelet, Data: header + text}
+	whole := func(text string) terms.Content {
+		return terms.Content{Key: payload.KeyKubelet, Data: header + text}
 	}
-	dropin := controller.Content{Key: payload.KeyKubeletDropin, Data: header + "maxPods: 110\n"}
+	dropin := terms.Content{Key: payload.KeyKubeletDropin, Data: header + "maxPods: 110\n"}
 	for _, tt := range []struct {
 		name          string
-		before, after controller.Content
+		before, after terms.Content
 		want          string
 	}{
-		{"from local", controller.Content{}, whole("maxPods: 110\n"), "the local configuration of each node -> a whole configuration\nmaxPods: unset -> 110\n"},
+		{"from local", terms.Content{}, whole("maxPods: 110\n"), "the local configuration of each node -> a whole configuration\nmaxPods: unset -> 110\n"},
 		{"nothing", whole("maxPods: 110\n"), whole("maxPods: 110 # the same\n"), ""},
 		{"a field", whole("maxPods: 110\n"), whole("maxPods: 120\n"), "maxPods: 110 -> 120\n"},
 		{"a kind", whole("maxPods: 110\n"), dropin, "a whole configuration -> a drop-in, laid over the local configuration of each node\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got, err := contentDiff(tt.before, tt.after); got != tt.want || err != nil {
+			if got, err := report.ContentDiff(tt.before, tt.after); got != tt.want || err != nil {
 				t.Errorf("got %q, %v, want %q", got, err, tt.want)
 			}
 		})
 	}
-	bad := controller.Content{Key: payload.KeyKubelet, Data: "a: ["}
-	if _, err := contentDiff(bad, dropin); err == nil || !strings.Contains(err.Error(), "neither JSON nor YAML") {
+	bad := terms.Content{Key: payload.KeyKubelet, Data: "a: ["}
+	if _, err := report.ContentDiff(bad, dropin); err == nil || !strings.Contains(err.Error(), "neither JSON nor YAML") {
 		t.Errorf("before: %v", err)
 	}
-	if _, err := contentDiff(dropin, bad); err == nil || !strings.Contains(err.Error(), "neither JSON nor YAML") {
+	if _, err := report.ContentDiff(dropin, bad); err == nil || !strings.Contains(err.Error(), "neither JSON nor YAML") {
 		t.Errorf("after: %v", err)
 	}
 }

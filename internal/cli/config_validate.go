@@ -11,6 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/componentconfig"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
 // Exit codes of config validate.
@@ -106,7 +107,7 @@ func (j judgement) String() string {
 		by = j.Kind
 	}
 	parts := []string{j.Place, by, string(j.Verdict), j.Words}
-	return oneLine(strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": "))
+	return report.OneLine(strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": "))
 }
 
 // judgements is what config validate prints as JSON.
@@ -245,6 +246,6 @@ func judge(ctx context.Context, s submission, components map[string]component.Co
 func (a *app) printJudgement(j judgement) {
 	fmt.Fprintln(a.Out, j)
 	for _, warning := range j.Warnings {
-		fmt.Fprintln(a.Out, " ", oneLine(warning))
+		fmt.Fprintln(a.Out, " ", report.OneLine(warning))
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evenkeel/evenkeel/internal/componentconfig"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
 func (a *app) configViewCommand() *cobra.Command {
@@ -61,9 +62,9 @@ func (a *app) configViewUpgradeable(ctx context.Context, target string, componen
 		if change.Action != componentconfig.Keep || row.ManualUpgrade != componentconfig.ManualYes {
 			continue
 		}
-		fmt.Fprintf(&documents, "---\n# ConfigMap kube-system/%s, %s: %s:\n", row.ConfigMap, row.Origin, oneLine(refusal(row)))
+		fmt.Fprintf(&documents, "---\n# ConfigMap kube-system/%s, %s: %s:\n", row.ConfigMap, row.Origin, report.OneLine(refusal(row)))
 		for _, words := range row.Objections {
-			fmt.Fprintf(&documents, "#   %s\n", oneLine(words))
+			fmt.Fprintf(&documents, "#   %s\n", report.OneLine(words))
 		}
 		text := string(change.Now)
 		if change.Damage != "" { // what can be read holds nothing that a terminal would obey
@@ -148,7 +149,7 @@ func (a *app) configPrintDefaults(ctx context.Context, only []string, file, outp
 		return fmt.Errorf("%s holds no ClusterConfiguration, which the component configurations are generated from", file)
 	default:
 		for _, note := range given.Notes {
-			fmt.Fprintln(a.ErrOut, "note:", oneLine(note))
+			fmt.Fprintln(a.ErrOut, "note:", report.OneLine(note))
 		}
 	}
 	documents, err := componentconfig.Defaults(have, given, only)

@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
+
 	"github.com/spf13/cobra"
 
 	"github.com/evenkeel/evenkeel/internal/doctor"
@@ -124,9 +126,9 @@ func (d diagnosis) code() int {
 func (d diagnosis) print(w io.Writer) error {
 	var out strings.Builder
 	for _, f := range d.Findings {
-		fmt.Fprintf(&out, "%-8s %s: %s\n", f.Severity, oneLine(f.About()), oneLine(f.Wrong))
+		fmt.Fprintf(&out, "%-8s %s: %s\n", f.Severity, report.OneLine(f.About()), report.OneLine(f.Wrong))
 		if f.Do != "" {
-			fmt.Fprintf(&out, "         -> %s\n", oneLine(f.Do))
+			fmt.Fprintf(&out, "         -> %s\n", report.OneLine(f.Do))
 		}
 	}
 	if len(d.Findings) > 0 {

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
 // installFlags are what install and uninstall have in common.
@@ -87,7 +88,7 @@ Exit codes:
 
 // completeNodes completes names of nodes.
 func (a *app) completeNodes(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return a.complete(cmd, nodeNames)
+	return a.complete(cmd, report.NodeNames)
 }
 
 func (a *app) install(ctx context.Context, names []string, o installFlags) error {
@@ -191,7 +192,7 @@ func (a *app) carry(ctx context.Context, c client.Client, m mission, w wanted, n
 		}
 	}
 	if o.output != "" {
-		if err := encode(a.Out, o.output, report(p)); err != nil {
+		if err := encode(a.Out, o.output, workReportOf(p)); err != nil {
 			return err
 		}
 	}
@@ -214,7 +215,7 @@ func (a *app) confirmRestarts(ctx context.Context, p *pace, yes bool) error {
 // chosen returns the nodes that are named, or selected, and how they stand; those of the control plane last.
 func (m mission) chosen(ctx context.Context, c client.Client, w wanted, names []string, selector labels.Selector) ([]*work, error) {
 	pods := map[string][]corev1.Pod{}
-	for pod, err := range pages(ctx, c, func() *corev1.PodList { return &corev1.PodList{} }, func(l *corev1.PodList) []corev1.Pod { return l.Items },
+	for pod, err := range report.Pages(ctx, c, func() *corev1.PodList { return &corev1.PodList{} }, func(l *corev1.PodList) []corev1.Pod { return l.Items },
 		client.InNamespace(v1alpha1.InstallNamespace), client.MatchingLabels{"app.kubernetes.io/name": m.daemonSet}) {
 		if err != nil {
 			return nil, fmt.Errorf("list the pods in %s: %w", v1alpha1.InstallNamespace, err)
@@ -228,9 +229,9 @@ func (m mission) chosen(ctx context.Context, c client.Client, w wanted, names []
 	for _, name := range names {
 		missing[name] = true
 	}
-	add := func(p pair) {
-		n := &work{name: p.node.Name, standing: m.judge(target{p, pods[p.node.Name]}, w)}
-		if _, ok := p.node.Labels["node-role.kubernetes.io/control-plane"]; ok {
+	add := func(p report.Pair) {
+		n := &work{name: p.Node.Name, standing: m.judge(target{p, pods[p.Node.Name]}, w)}
+		if _, ok := p.Node.Labels["node-role.kubernetes.io/control-plane"]; ok {
 			last = append(last, n)
 		} else {
 			first = append(first, n)
@@ -243,26 +244,26 @@ func (m mission) chosen(ctx context.Context, c client.Client, w wanted, names []
 		switch {
 		case err != nil:
 			return nil, err
-		case p.node != nil && (len(names) == 0 || missing[p.node.Name]):
-			delete(missing, p.node.Name)
+		case p.Node != nil && (len(names) == 0 || missing[p.Node.Name]):
+			delete(missing, p.Node.Name)
 			add(p)
 		}
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("there is no node %s; see `kubectl get nodes`; nothing was changed", few(slices.Sorted(maps.Keys(missing))))
+		return nil, fmt.Errorf("there is no node %s; see `kubectl get nodes`; nothing was changed", report.Few(slices.Sorted(maps.Keys(missing))))
 	}
 	return append(first, last...), nil
 }
 
 // pairs yields nodes, and what their agents report where that matters: to uninstall, the CRD need not be there.
-func (m mission) pairs(ctx context.Context, c client.Client, selector labels.Selector) iter.Seq2[pair, error] {
+func (m mission) pairs(ctx context.Context, c client.Client, selector labels.Selector) iter.Seq2[report.Pair, error] {
 	if m == installing {
-		return pairs(ctx, c, selector)
+		return report.Pairs(ctx, c, selector)
 	}
-	return func(yield func(pair, error) bool) {
-		for node, err := range pages(ctx, c, func() *corev1.NodeList { return &corev1.NodeList{} },
+	return func(yield func(report.Pair, error) bool) {
+		for node, err := range report.Pages(ctx, c, func() *corev1.NodeList { return &corev1.NodeList{} },
 			func(l *corev1.NodeList) []corev1.Node { return l.Items }, client.MatchingLabelsSelector{Selector: selector}) {
-			if !yield(pair{node: node}, err) {
+			if !yield(report.Pair{Node: node}, err) {
 				return
 			}
 		}
@@ -273,17 +274,17 @@ func (m mission) pairs(ctx context.Context, c client.Client, selector labels.Sel
 func sayNode(out io.Writer, m mission, n *work) {
 	took := ""
 	if !n.begin.IsZero() {
-		took = ", after " + span(time.Since(n.begin))
+		took = ", after " + report.Span(time.Since(n.begin))
 	}
 	switch s := n.standing; s.stage {
 	case stageDone:
-		fmt.Fprintf(out, "%s: %s\n", n.name, oneLine(joinWith(m.done, s.why))+took)
+		fmt.Fprintf(out, "%s: %s\n", n.name, report.OneLine(joinWith(m.done, s.why))+took)
 	case stageFailed:
-		fmt.Fprintf(out, "%s: FAILED: %s\n", n.name, oneLine(s.why)+took)
+		fmt.Fprintf(out, "%s: FAILED: %s\n", n.name, report.OneLine(s.why)+took)
 	case stageSkipped:
-		fmt.Fprintf(out, "%s: passed over: %s\n", n.name, oneLine(s.why))
+		fmt.Fprintf(out, "%s: passed over: %s\n", n.name, report.OneLine(s.why))
 	default:
-		fmt.Fprintf(out, "%s: %s\n", n.name, oneLine(s.why))
+		fmt.Fprintf(out, "%s: %s\n", n.name, report.OneLine(s.why))
 	}
 }
 
@@ -316,7 +317,7 @@ func showWork(out io.Writer, p *pace) {
 		}
 	}
 	if names := namesAt(p.nodes, stageToDo); len(names) > 0 {
-		fmt.Fprintf(out, "in this order: %s\n", few(names))
+		fmt.Fprintf(out, "in this order: %s\n", report.Few(names))
 	}
 }
 
@@ -342,10 +343,10 @@ func namesAt(nodes []*work, s stage) []string {
 // interrupted adds to why a command ended before its nodes what becomes of those.
 func interrupted(out io.Writer, p *pace, why error) error {
 	if on := namesAt(p.nodes, stageDoing); len(on) > 0 {
-		fmt.Fprintf(out, "%s: comes to its end without this command: %s, or back as before\n", few(on), p.m.done)
+		fmt.Fprintf(out, "%s: comes to its end without this command: %s, or back as before\n", report.Few(on), p.m.done)
 	}
 	if left := namesAt(p.nodes, stageToDo); len(left) > 0 {
-		fmt.Fprintf(out, "%s: nothing has begun there\n", few(left))
+		fmt.Fprintf(out, "%s: nothing has begun there\n", report.Few(left))
 	}
 	return why
 }
@@ -362,7 +363,7 @@ type nodeReport struct {
 	Why   string `json:"why,omitempty"`
 }
 
-func report(p *pace) workReport {
+func workReportOf(p *pace) workReport {
 	r := workReport{Image: p.w.image, Nodes: []nodeReport{}}
 	for _, n := range p.nodes {
 		r.Nodes = append(r.Nodes, nodeReport{n.name, n.standing.stage, n.standing.why})

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
 // errApplyFirst says that the cluster lacks what evenkeel's manifests bring.
@@ -49,7 +50,7 @@ func checkCRD(ctx context.Context, c client.Client) error {
 			return fmt.Errorf("the CustomResourceDefinition %s: %w", crdName, err)
 		}
 		if lacks := fieldsMissing("", reflect.TypeFor[v1alpha1.NodeConfig](), known); len(lacks) > 0 {
-			return fmt.Errorf("the CustomResourceDefinition %s is older than this program, and lacks %s: %w", crdName, few(lacks), errApplyFirst)
+			return fmt.Errorf("the CustomResourceDefinition %s is older than this program, and lacks %s: %w", crdName, report.Few(lacks), errApplyFirst)
 		}
 		return nil
 	}
@@ -93,7 +94,7 @@ func fieldsMissing(path string, t reflect.Type, known map[string]any) []string {
 
 // wantedOf returns what a mission's DaemonSet is now. It waits a little until the controller manager has seen that.
 func wantedOf(ctx context.Context, c client.Client, m mission) (wanted, error) {
-	deadline := time.Now().Add(seenWithin)
+	deadline := time.Now().Add(report.SeenWithin)
 	for {
 		w, err := newestOf(ctx, c, m)
 		if err != nil || w.revision != "" {

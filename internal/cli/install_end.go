@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -41,7 +43,7 @@ func (a *app) conclude(ctx context.Context, c client.Client, out io.Writer, p *p
 	}
 	verdict := fmt.Errorf("%s; failed on %s, which %s unless it says otherwise\n"+
 		"see `journalctl -u kubelet` there; when it is repaired: kubectl evenkeel %s --retry %s; without --retry the command goes on with the other nodes",
-		words, few(failed), kept, p.m.verb, strings.Join(failed[:min(len(failed), 10)], " "))
+		words, report.Few(failed), kept, p.m.verb, strings.Join(failed[:min(len(failed), 10)], " "))
 	if now && late {
 		return &exit{ExitTimeout, verdict}
 	}
@@ -56,19 +58,19 @@ func showFailure(ctx context.Context, c client.Client, out io.Writer, n *work) {
 	if n.standing.said != "" {
 		fmt.Fprintf(out, "what its pod said at its end:\n")
 		for line := range strings.Lines(n.standing.said) {
-			fmt.Fprintf(out, "  %s\n", oneLine(line))
+			fmt.Fprintf(out, "  %s\n", report.OneLine(line))
 		}
 	}
 	events, err := eventsOf(ctx, c, n.name, n.begin)
 	if err != nil {
-		fmt.Fprintf(out, "its Events cannot be read: %s\n", oneLine(err.Error()))
+		fmt.Fprintf(out, "its Events cannot be read: %s\n", report.OneLine(err.Error()))
 		return
 	}
 	for i, e := range events {
 		if i == 0 {
 			fmt.Fprintf(out, "the Node's last Events:\n")
 		}
-		fmt.Fprintf(out, "  %s  %s  %s\n", oneLine(e.Type), oneLine(e.Reason), cell(e.Message))
+		fmt.Fprintf(out, "  %s  %s  %s\n", report.OneLine(e.Type), report.OneLine(e.Reason), cell(e.Message))
 	}
 }
 

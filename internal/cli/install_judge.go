@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
 // mission is what the commands install and uninstall differ in.
@@ -32,7 +33,7 @@ type wanted struct {
 
 // target is what the API says of a node and of its pods of the mission's DaemonSet, those that are being deleted left out.
 type target struct {
-	pair
+	report.Pair
 	pods []corev1.Pod
 }
 
@@ -56,9 +57,9 @@ type standing struct {
 
 // judge says how a node stands.
 func (m mission) judge(t target, w wanted) standing {
-	switch label := t.node.Labels[v1alpha1.LabelAgent]; {
+	switch label := t.Node.Labels[v1alpha1.LabelAgent]; {
 	case label == m.failed:
-		return standing{stage: stageFailed, why: cmp.Or(t.node.Annotations[v1alpha1.AnnotationAgentFailed], "it is labelled so, and not why")}
+		return standing{stage: stageFailed, why: cmp.Or(t.Node.Annotations[v1alpha1.AnnotationAgentFailed], "it is labelled so, and not why")}
 	case label != m.label:
 		return m.untouched(t)
 	case len(t.pods) > 0 && t.podOf(w.revision) == nil:
@@ -69,20 +70,20 @@ func (m mission) judge(t target, w wanted) standing {
 
 // untouched is how a node stands that nothing has been asked of.
 func (m mission) untouched(t target) standing {
-	labels := t.node.Labels
+	labels := t.Node.Labels
 	skip := func(why string) standing { return standing{stage: stageSkipped, why: why} }
 	switch {
-	case t.node.DeletionTimestamp != nil:
+	case t.Node.DeletionTimestamp != nil:
 		return skip("it is being deleted")
 	case labels[corev1.LabelOSStable] != "linux":
 		return skip(fmt.Sprintf("its label %s is %q, and evenkeel is for linux", corev1.LabelOSStable, labels[corev1.LabelOSStable]))
 	case m == installing && labels["evenkeel.dev/kubelet"] == "self-hosted":
 		return skip("its kubelet runs in a pod that has the agent already (evenkeel.dev/kubelet=self-hosted)")
 	case m == installing && labels[v1alpha1.LabelAgent] == v1alpha1.AgentUninstall:
-		return skip("it is being uninstalled: kubectl evenkeel uninstall " + t.node.Name)
-	case t.node.Spec.Unschedulable:
+		return skip("it is being uninstalled: kubectl evenkeel uninstall " + t.Node.Name)
+	case t.Node.Spec.Unschedulable:
 		return skip("it is cordoned")
-	case !isReady(t.node):
+	case !report.IsReady(t.Node):
 		return skip("it is not Ready")
 	}
 	return standing{stage: stageToDo}
@@ -101,16 +102,16 @@ func (m mission) underWay(t target, w wanted) standing {
 		return troubleOf(pod)
 	}
 	switch {
-	case !isReady(t.node):
+	case !report.IsReady(t.Node):
 		return wait("its kubelet is back, the Node is not Ready")
 	case m != installing:
 		return standing{stage: stageDone}
-	case t.config == nil || !hasReported(t.config):
+	case t.Config == nil || !report.HasReported(t.Config):
 		return wait("its kubelet is back, no agent has reported to the API")
-	case w.version != "" && t.config.Status.AgentVersion != w.version:
-		return wait("its kubelet is back, and the agent that reports is %s, not %s", cmp.Or(t.config.Status.AgentVersion, "of no version"), w.version)
+	case w.version != "" && t.Config.Status.AgentVersion != w.version:
+		return wait("its kubelet is back, and the agent that reports is %s, not %s", cmp.Or(t.Config.Status.AgentVersion, "of no version"), w.version)
 	}
-	return standing{stage: stageDone, why: t.config.Status.AgentVersion}
+	return standing{stage: stageDone, why: t.Config.Status.AgentVersion}
 }
 
 func (t target) podOf(revision string) *corev1.Pod {
@@ -161,14 +162,14 @@ func troubleOf(pod *corev1.Pod) standing {
 		}
 	}
 	if len(pod.Status.ContainerStatuses) == 0 {
-		return say(false, "its pod is "+strings.ToLower(cmp.Or(joinWords(string(pod.Status.Phase), pod.Status.Message), "new")))
+		return say(false, "its pod is "+strings.ToLower(cmp.Or(report.JoinWords(string(pod.Status.Phase), pod.Status.Message), "new")))
 	}
 	c := &pod.Status.ContainerStatuses[0]
 	ended := cmp.Or(c.State.Terminated, c.LastTerminationState.Terminated)
 	if ended != nil {
 		s := standing{stage: stageDoing, said: strings.TrimSpace(ended.Message)}
 		words, final := finalExits[ended.ExitCode]
-		s.why = joinWords(cmp.Or(words, fmt.Sprintf("its installer ended with %d", ended.ExitCode)), lastWords(s.said))
+		s.why = report.JoinWords(cmp.Or(words, fmt.Sprintf("its installer ended with %d", ended.ExitCode)), lastWords(s.said))
 		if final || c.RestartCount >= mostRestarts {
 			s.stage = stageFailed
 		}
@@ -177,7 +178,7 @@ func troubleOf(pod *corev1.Pod) standing {
 	if w := c.State.Waiting; w != nil {
 		// The first of these may pass; who backs off has tried again.
 		final := w.Reason == "ImagePullBackOff" || w.Reason == "InvalidImageName" || w.Reason == "ErrImageNeverPull"
-		return say(final, "its pod waits: "+joinWords(w.Reason, w.Message))
+		return say(final, "its pod waits: "+report.JoinWords(w.Reason, w.Message))
 	}
 	return say(false, "its pod runs, and has not seen the kubelet come back yet")
 }
@@ -185,7 +186,7 @@ func troubleOf(pod *corev1.Pod) standing {
 // lastWords is the last line of what a program said, without what the agent's main begins it with.
 func lastWords(said string) string {
 	lines := strings.Split(said, "\n")
-	return strings.TrimPrefix(oneLine(lines[len(lines)-1]), "evenkeel-agent: ")
+	return strings.TrimPrefix(report.OneLine(lines[len(lines)-1]), "evenkeel-agent: ")
 }
 
 // imageVersion is the version that an image's tag names; empty if it names none, as latest and digests do.

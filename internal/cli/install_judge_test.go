@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
 func TestHowANodeStandsAndWhy(t *testing.T) {
@@ -83,7 +84,7 @@ func TestHowANodeStandsAndWhy(t *testing.T) {
 		"uninstalled":                   {m: uninstalling, node: node("uninstall", nil), config: reports("v0.9.0"), pods: []corev1.Pod{pod("new", true)}, want: standing{stage: stageDone}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := tt.m.judge(target{pair{tt.node, tt.config}, tt.pods}, w); got != tt.want {
+			if got := tt.m.judge(target{report.Pair{Node: tt.node, Config: tt.config}, tt.pods}, w); got != tt.want {
 				t.Errorf("got  %+v\nwant %+v", got, tt.want)
 			}
 		})

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
 // lookEvery is how often a node that is waited for is looked at.
@@ -97,7 +98,7 @@ func (p *pace) look(ctx context.Context, n *work) error {
 		n.standing = standing{stage: stageSkipped, why: "the Node is gone"}
 		p.tell(n)
 		return nil
-	case err != nil && !passing(err):
+	case err != nil && !report.Passing(err):
 		return fmt.Errorf("look at node %s: %w", n.name, err)
 	case err != nil: // the API server may be on the node whose kubelet restarts
 		n.standing.why = "the API server does not answer: " + err.Error()
@@ -133,7 +134,7 @@ func (p *pace) start(ctx context.Context, n *work) error {
 		n.standing = p.m.untouched(t)
 	}
 	if n.standing.stage == stageToDo {
-		if t.node.Labels[v1alpha1.LabelAgent] == p.m.label {
+		if t.Node.Labels[v1alpha1.LabelAgent] == p.m.label {
 			for _, pod := range t.pods { // of an older revision: the DaemonSet makes another one
 				err := p.c.Delete(ctx, &pod, client.Preconditions{UID: &pod.UID})
 				if err := client.IgnoreNotFound(err); err != nil {
@@ -144,7 +145,7 @@ func (p *pace) start(ctx context.Context, n *work) error {
 			if err := setLabel(ctx, p.c, n.name, p.m.label, ""); err != nil {
 				return err
 			}
-			n.label = new(t.node.Labels[v1alpha1.LabelAgent])
+			n.label = new(t.Node.Labels[v1alpha1.LabelAgent])
 		}
 		n.standing = standing{stage: stageDoing, why: "its turn has come"}
 		n.begin = time.Now()
@@ -162,14 +163,14 @@ func (p *pace) tell(n *work) {
 
 // target reads a node and what is on it.
 func (p *pace) target(ctx context.Context, name string) (target, error) {
-	t := target{pair: pair{node: &corev1.Node{}, config: &v1alpha1.NodeConfig{}}}
-	if err := p.c.Get(ctx, client.ObjectKey{Name: name}, t.node); err != nil {
+	t := target{Pair: report.Pair{Node: &corev1.Node{}, Config: &v1alpha1.NodeConfig{}}}
+	if err := p.c.Get(ctx, client.ObjectKey{Name: name}, t.Node); err != nil {
 		return t, err
 	}
 	if p.m != installing {
-		t.config = nil // not asked for: its CRD may be gone
-	} else if err := p.c.Get(ctx, client.ObjectKey{Name: name}, t.config); apierrors.IsNotFound(err) {
-		t.config = nil
+		t.Config = nil // not asked for: its CRD may be gone
+	} else if err := p.c.Get(ctx, client.ObjectKey{Name: name}, t.Config); apierrors.IsNotFound(err) {
+		t.Config = nil
 	} else if err != nil {
 		return t, err
 	}
@@ -190,7 +191,7 @@ func (p *pace) giveUp(ctx context.Context, n *work) error {
 	ctx, cancel := afterwards(ctx)
 	defer cancel()
 	if err := setLabel(ctx, p.c, n.name, p.m.failed, n.standing.why); err != nil {
-		return fmt.Errorf("node %s has failed (%s), and that cannot be noted: %w", n.name, oneLine(n.standing.why), err)
+		return fmt.Errorf("node %s has failed (%s), and that cannot be noted: %w", n.name, report.OneLine(n.standing.why), err)
 	}
 	return nil
 }
@@ -234,7 +235,7 @@ func setLabel(ctx context.Context, c client.Client, node, value, failed string) 
 		}
 		return s
 	}
-	if failed = oneLine(failed); len(failed) > mostWords {
+	if failed = report.OneLine(failed); len(failed) > mostWords {
 		failed = strings.ToValidUTF8(failed[:mostWords], "") + "..."
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/rollout"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
 const (
@@ -37,16 +37,16 @@ type view struct {
 func (v view) lines(width int) []string {
 	st := &v.rollout.Status
 	lines := []string{v.title()}
-	if !seen(v.rollout) {
-		lines = append(lines, wrap(v.style.yellow, unseen, width)...)
+	if !report.Seen(v.rollout) {
+		lines = append(lines, wrap(v.style.yellow, report.Unseen, width)...)
 	} else if st.Message != "" {
-		lines = append(lines, wrap(func(s string) string { return s }, oneLine(st.Message), width)...)
+		lines = append(lines, wrap(func(s string) string { return s }, report.OneLine(st.Message), width)...)
 	}
 	if v.trouble != "" {
-		lines = append(lines, v.style.yellow("the API server does not answer, what is shown is old: "+oneLine(v.trouble)))
+		lines = append(lines, v.style.yellow("the API server does not answer, what is shown is old: "+report.OneLine(v.trouble)))
 	}
 	if v.noNodes != "" {
-		lines = append(lines, v.style.yellow("nodes are not shown: "+oneLine(v.noNodes)))
+		lines = append(lines, v.style.yellow("nodes are not shown: "+report.OneLine(v.noNodes)))
 	}
 	if st.UpdateRevision == nil {
 		return clipped(lines, width)
@@ -68,30 +68,30 @@ func (v view) title() string {
 	st := &v.rollout.Status
 	title := v.style.bold(v.rollout.Name)
 	if r := st.UpdateRevision; r != nil {
-		title += fmt.Sprintf("  revision %d (%s)", r.Number, oneLine(r.ConfigMapRef.Name))
+		title += fmt.Sprintf("  revision %d (%s)", r.Number, report.OneLine(r.ConfigMapRef.Name))
 		if st.Attempt > 1 {
 			title += fmt.Sprintf(", attempt %d", st.Attempt)
 		}
 	}
-	title += "  " + v.style.phase(v1alpha1.RolloutPhase(oneLine(orUnknown(st.Phase))))
+	title += "  " + v.style.phase(v1alpha1.RolloutPhase(report.OneLine(report.OrUnknown(st.Phase))))
 	if st.Halt != nil {
-		title += v.style.dim("  stopped " + age(st.Halt.Time, v.now) + " ago")
+		title += v.style.dim("  stopped " + report.Age(st.Halt.Time, v.now) + " ago")
 	} else if st.StartTime != nil {
-		title += v.style.dim("  started " + age(*st.StartTime, v.now) + " ago")
+		title += v.style.dim("  started " + report.Age(*st.StartTime, v.now) + " ago")
 	}
 	return title
 }
 
 // steps shows the steps, those that are done and the current one marked.
 func (v view) steps() string {
-	all, err := stepsOf(v.rollout)
+	all, err := report.StepsOf(v.rollout)
 	if err != nil {
-		return oneLine(err.Error())
+		return report.OneLine(err.Error())
 	}
 	st := &v.rollout.Status
 	words := make([]string, len(all))
 	for i, s := range all {
-		w := stepWords(s)
+		w := report.StepWords(s)
 		switch {
 		case i < int(st.Step):
 			words[i] = v.style.green("✓ " + w)
@@ -109,34 +109,9 @@ func (v view) steps() string {
 	return strings.Join(words, "  ")
 }
 
-func stepWords(s rollout.Step) string {
-	switch {
-	case !s.IsPause() && s.Nodes.Percent:
-		return fmt.Sprintf("%d%%", s.Nodes.Value)
-	case !s.IsPause() && s.Nodes.Value == 1:
-		return "1 node"
-	case !s.IsPause():
-		return fmt.Sprintf("%d nodes", s.Nodes.Value)
-	case s.Pause == 0:
-		return "pause"
-	}
-	return "pause " + duration.HumanDuration(s.Pause)
-}
-
-// stepName is a step within a sentence, a pause by what is before it.
-func stepName(steps []rollout.Step, i int) string {
-	switch {
-	case !steps[i].IsPause():
-		return "the step of " + stepWords(steps[i])
-	case i == 0:
-		return "the " + stepWords(steps[i]) + " at the beginning"
-	}
-	return "the " + stepWords(steps[i]) + " after " + stepWords(steps[i-1])
-}
-
 func (v view) counts() string {
 	n := &v.rollout.Status.Nodes
-	parts := []string{cmp.Or(oneLine(v.rollout.Status.Updated), fmt.Sprint(n.Updated)) + " updated"}
+	parts := []string{cmp.Or(report.OneLine(v.rollout.Status.Updated), fmt.Sprint(n.Updated)) + " updated"}
 	for _, c := range []struct {
 		n     int32
 		words string
@@ -161,10 +136,10 @@ func (v view) counts() string {
 func (v view) conditions() []string {
 	lines := []string{""}
 	for _, c := range v.rollout.Status.Conditions {
-		lines = append(lines, fmt.Sprintf("%-12s %-8s %s: %s", c.Type, c.Status, c.Reason, oneLine(c.Message)))
+		lines = append(lines, fmt.Sprintf("%-12s %-8s %s: %s", c.Type, c.Status, c.Reason, report.OneLine(c.Message)))
 	}
 	if r := v.rollout.Status.CurrentRevision; r != nil {
-		lines = append(lines, fmt.Sprintf("Succeeded last: revision %d (%s)", r.Number, oneLine(r.ConfigMapRef.Name)))
+		lines = append(lines, fmt.Sprintf("Succeeded last: revision %d (%s)", r.Number, report.OneLine(r.ConfigMapRef.Name)))
 	}
 	return lines
 }
@@ -176,7 +151,7 @@ func (v view) failed() []string {
 		if i == 0 {
 			lines = append(lines, "")
 		}
-		lines = append(lines, fmt.Sprintf("%s  %s  %s", oneLine(n.Name), v.style.red(oneLine(n.Reason)), oneLine(n.Message)))
+		lines = append(lines, fmt.Sprintf("%s  %s  %s", report.OneLine(n.Name), v.style.red(report.OneLine(n.Reason)), report.OneLine(n.Message)))
 	}
 	if more := int(v.rollout.Status.Nodes.Failed) - len(v.rollout.Status.FailedNodes); more > 0 && len(lines) > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more that failed", more))
@@ -190,7 +165,7 @@ type zone struct {
 	all, updated, open, failed int
 }
 
-func (z *zone) label() string { return cmp.Or(oneLine(z.name), "no zone") }
+func (z *zone) label() string { return cmp.Or(report.OneLine(z.name), "no zone") }
 
 // zones draws a bar for each zone; of many zones those with something open.
 func (v view) zones() []string {
@@ -287,7 +262,7 @@ func (v view) open() []string {
 		if !n.since.IsZero() {
 			line += fmt.Sprintf(" %5s", duration.HumanDuration(max(0, v.now.Sub(n.since))))
 		}
-		lines = append(lines, strings.TrimRight(line+"  "+oneLine(n.why), " "))
+		lines = append(lines, strings.TrimRight(line+"  "+report.OneLine(n.why), " "))
 	}
 	if more := len(open) - len(shown); more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more: kubectl evenkeel nodes", more))
@@ -394,7 +369,7 @@ func (l *live) redraw() {
 		switch {
 		case f.err == nil:
 			l.view.nodes = f.nodes
-		case passing(f.err):
+		case report.Passing(f.err):
 			l.nodesErr = f.err.Error()
 		default:
 			l.view.noNodes = f.err.Error()

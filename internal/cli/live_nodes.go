@@ -10,7 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/controller"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
 
 // nodeState is how a node looks in the live view, by what its NodeConfig says alone. The controller, who knows more,
@@ -80,20 +81,20 @@ func lookAtNodes(ctx context.Context, c client.Client, wanted <-chan *v1alpha1.N
 
 // liveNodes reads a rollout's nodes: of the Nodes their metadata, and NodeConfigs, in pages.
 func liveNodes(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) ([]liveNode, error) {
-	selector, _, err := controller.Selectors(&r.Spec)
+	selector, _, err := terms.Selectors(&r.Spec)
 	if err != nil {
 		return nil, err
 	}
 	key := cmp.Or(r.Spec.Strategy.TopologyKey, corev1.LabelTopologyZone)
 	nodes, index := []liveNode{}, map[string]int{}
-	for n, err := range metadata(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"), client.MatchingLabelsSelector{Selector: selector}) {
+	for n, err := range report.Metadata(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"), client.MatchingLabelsSelector{Selector: selector}) {
 		if err != nil {
 			return nil, fmt.Errorf("list Nodes: %w", err)
 		}
 		index[n.Name] = len(nodes)
 		nodes = append(nodes, liveNode{name: n.Name, zone: n.Labels[key]})
 	}
-	for nc, err := range configs(ctx, c) {
+	for nc, err := range report.Configs(ctx, c) {
 		if err != nil {
 			return nil, fmt.Errorf("list NodeConfigs: %w", err)
 		}

@@ -1,23 +1,14 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"io"
-	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/controller"
-	"github.com/evenkeel/evenkeel/internal/rollout"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
 func (a *app) nodeCommand() *cobra.Command {
@@ -45,330 +36,27 @@ func (a *app) node(ctx context.Context, name string, output format) error {
 	if err != nil {
 		return err
 	}
-	p, err := getPair(ctx, c, name)
+	now := time.Now()
+	v, err := report.Look(ctx, c, name, now)
 	if err != nil {
 		return err
-	}
-	v := nodeView{nodeRow: rowOf(p, time.Now()), pair: p}
-	if p.node != nil {
-		if err := v.place(ctx, c); err != nil {
-			return err
-		}
-	}
-	v.Next = v.next(time.Now())
-	if p.config != nil {
-		v.Spec, v.Status = &p.config.Spec, &p.config.Status
 	}
 	if output != "" {
 		return encode(a.Out, output, v)
 	}
 	if v.AgentVersion != "" && v.AgentVersion != a.version {
-		fmt.Fprintf(a.ErrOut, "note: the agent is of another version (%s) than this program (%s)\n", oneLine(v.AgentVersion), a.version)
+		fmt.Fprintf(a.ErrOut, "note: the agent is of another version (%s) than this program (%s)\n", report.OneLine(v.AgentVersion), a.version)
 	}
-	return v.print(a.Out, time.Now())
-}
-
-// getPair returns a node and its NodeConfig, as far as they are there. The error is for what is neither.
-func getPair(ctx context.Context, c client.Client, name string) (pair, error) {
-	var p pair
-	var node corev1.Node
-	var config v1alpha1.NodeConfig
-	key := client.ObjectKey{Name: name}
-	err := c.Get(ctx, key, &node)
-	switch {
-	case err == nil:
-		p.node = &node
-	case !apierrors.IsNotFound(err):
-		return p, fmt.Errorf("get node %s: %w", name, err)
-	}
-	notThere := err
-	err = c.Get(ctx, key, &config)
-	switch {
-	case err == nil:
-		p.config = &config
-	case !apierrors.IsNotFound(err):
-		return p, fmt.Errorf("get NodeConfig %s (is evenkeel's API installed?): %w", name, err)
-	}
-	if p.node == nil && p.config == nil {
-		return p, fmt.Errorf("there is no node %q; see `kubectl evenkeel nodes`: %w", name, notThere)
-	}
-	return p, nil
-}
-
-// nodeView is a node with the rollouts that select it, as it is printed.
-type nodeView struct {
-	nodeRow  `json:",inline"`
-	Rollouts []string                   `json:"rollouts,omitempty"` // that select it, the one that has it first
-	Rollout  string                     `json:"rollout,omitempty"`  // that has it
-	Phase    string                     `json:"rolloutPhase,omitempty"`
-	Next     []string                   `json:"next"`
-	Spec     *v1alpha1.NodeConfigSpec   `json:"spec,omitempty"`
-	Status   *v1alpha1.NodeConfigStatus `json:"status,omitempty"`
-
-	pair   pair
-	plan   *rollout.Result // of the rollout that has it
-	policy rollout.Policy
-	// planless says why there is no plan of the rollout that has it.
-	planless string
-}
-
-// place finds out which rollouts select the node, which one has it, and how that one sees it.
-func (v *nodeView) place(ctx context.Context, c client.Client) error {
-	list, err := rollouts(ctx, c)
-	if err != nil {
-		return fmt.Errorf("list rollouts: %w", err)
-	}
-	all := list.Items
-	claims := claimsOn(claimants(all), v.pair.node)
-	n := controller.NodeOf(v.pair.node, v.pair.config)
-	v.Rollout = rollout.Holder(claims, &n)
-	for _, claim := range claims {
-		if claim.Name != v.Rollout {
-			v.Rollouts = append(v.Rollouts, claim.Name)
-		}
-	}
-	if v.Rollout == "" {
-		return nil
-	}
-	v.Rollouts = append([]string{v.Rollout}, v.Rollouts...)
-	for i := range all {
-		if all[i].Name != v.Rollout {
-			continue
-		}
-		f, err := gather(ctx, c, &all[i], nil)
-		if err != nil {
-			v.planless = err.Error()
-			return nil
-		}
-		v.policy = f.policy
-		plan := rollout.Plan(f.policy, f.progress, f.nodes)
-		for k := range f.nodes {
-			if f.nodes[k].Name == v.Name {
-				s := plan.Standing(k)
-				v.State, v.Why = s.State.String(), joinWords(s.Reason, s.Why)
-			}
-		}
-		v.plan, v.Phase = &plan, plan.Phase
-	}
-	return nil
-}
-
-// next says what happens to the node from here on, in sentences.
-func (v *nodeView) next(now time.Time) []string {
-	var out []string
-	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	nc := v.pair.config
-	switch {
-	case v.pair.node == nil:
-		say("nothing: there is no Node of this name. The NodeConfig of a node that is gone is deleted after an hour, unless a person wrote its source")
-		return out
-	case nc == nil || !hasReported(nc):
-		say("nothing, until evenkeel-agent runs there and reports")
-		return append(out, v.nextOfRollout()...)
-	case nc.Status.RemoteConfig == v1alpha1.RemoteConfigDisabled:
-		say("nothing: its agent has opted out of remote configuration (--remote-config=false, or no --dynamic-config-dir)")
-		return out
-	case nc.Status.RemoteConfig == v1alpha1.RemoteConfigConfigMap:
-		say("whatever its own ConfigMap, kubelet-%s, says next; rollouts pass it over", v.Name)
-	}
-	st := &nc.Status
-	if takesFromNodeConfig(nc) && st.ObservedGeneration != nc.Generation {
-		say("its agent answers the newest spec, which takes seconds where it runs")
-	}
-	if t := v.Trial; t != nil {
-		left := time.Duration(t.DurationSeconds-max(t.ElapsedSeconds, t.HealthySeconds)) * time.Second
-		switch {
-		case left > 0:
-			say("the trial ends in about %s if the kubelet stays healthy; then %s is last-known-good", span(left), v.Active)
-		default:
-			say("the trial ends when the kubelet has been healthy for %s in all; it has not been, so far", span(time.Duration(t.DurationSeconds)*time.Second))
-		}
-		say("if it fails, the node goes back to %s", v.LastKnownGood)
-	}
-	if advice := v.advice(st); advice != "" {
-		say("%s", advice)
-	}
-	return append(out, v.nextOfRollout()...)
-}
-
-// advice is what to do about a ConfigOK that is not True.
-func (v *nodeView) advice(st *v1alpha1.NodeConfigStatus) string {
-	if v.ConfigOK.Status == string(metav1.ConditionTrue) {
-		return ""
-	}
-	switch v.ConfigOK.Reason {
-	case v1alpha1.ReasonWouldEvictPods:
-		return "refused as long as more pods run than the new maxPods allows: move some away, or let the payload say trial.allowPodLoss"
-	case v1alpha1.ReasonNeedsDrain:
-		return "refused until the node is cordoned and drained: kubectl drain " + v.Name
-	case v1alpha1.ReasonProtectedFields:
-		return "refused as long as the configuration changes fields that this node protects: change the configuration, or the agent's --protected-fields"
-	case v1alpha1.ReasonRevoked:
-		return "nothing, until another configuration is assigned: this one is revoked here"
-	case v1alpha1.ReasonDeadEnd, v1alpha1.ReasonLocalInvalid:
-		return "a person must look at this node; its agent keeps trying, and `evenkeel-agent status` there tells more"
-	case v1alpha1.ReasonSyncFailed, v1alpha1.ReasonObjectChanged, v1alpha1.ReasonCouldNotValidate, v1alpha1.ReasonInconclusive:
-		return "its agent tries again by itself when something changes"
-	}
-	for _, b := range st.BadConfigs {
-		if src := v.pair.config.Spec.ConfigSource; src != nil && src.ConfigMapRef != nil && src.ConfigMapRef.UID == b.UID && v.Rollout == "" {
-			return "it keeps " + v.Active + " until another configuration is assigned; to try this one again, on the node: evenkeel-agent forget " + b.Revision
-		}
-	}
-	return ""
-}
-
-// nextOfRollout says what the rollout that has the node is about to do with it.
-func (v *nodeView) nextOfRollout() []string {
-	switch {
-	case v.Rollout == "":
-		return []string{"no rollout selects it: its configuration changes when a person changes the spec of its NodeConfig"}
-	case v.plan == nil:
-		return []string{fmt.Sprintf("what rollout %s does cannot be told: %s", v.Rollout, v.planless)}
-	}
-	target := fmt.Sprintf("revision %d", v.policy.Target.Number)
-	var out []string
-	switch v.State {
-	case rollout.Pending.String():
-		words := fmt.Sprintf("rollout %s gives it %s when its turn comes", v.Rollout, target)
-		if stopped(v1alpha1.RolloutPhase(v.Phase)) {
-			words = fmt.Sprintf("rollout %s does not give it %s while it is %s", v.Rollout, target, v.Phase)
-		}
-		out = append(out, words)
-	case rollout.Assigned.String(), rollout.Trial.String(), rollout.Soaking.String():
-		out = append(out, fmt.Sprintf("rollout %s waits for it: %s", v.Rollout, v.Why))
-	case rollout.Updated.String():
-		return append(out, fmt.Sprintf("nothing: it has what rollout %s wants (%s)", v.Rollout, target))
-	case rollout.Failed.String():
-		out = append(out, fmt.Sprintf("rollout %s leaves it as it is; to have it try again, and other nodes wait until it has: kubectl evenkeel rollout retry %s %s", v.Rollout, v.Rollout, v.Name))
-	default:
-		out = append(out, fmt.Sprintf("rollout %s passes it over: %s", v.Rollout, v.Why))
-	}
-	switch v.Phase {
-	case rollout.PhaseProgressing, rollout.PhaseComplete:
-	default:
-		out = append(out, fmt.Sprintf("rollout %s is %s: %s", v.Rollout, v.Phase, v.plan.Message))
-	}
-	return out
-}
-
-func (v *nodeView) print(w io.Writer, now time.Time) error {
-	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	line := func(key, format string, args ...any) {
-		if text := fmt.Sprintf(format, args...); text != "" {
-			fmt.Fprintf(tw, "%s:\t%s\n", key, oneLine(text))
-		}
-	}
-	ago := func(t metav1.Time) string { return age(t, now) + " ago" }
-	line("Node", "%s", v.Name)
-	line("Zone", "%s", v.Zone)
-	line("Assigned", "%s", v.assignment(ago))
-	if nc := v.pair.config; nc != nil && hasReported(nc) {
-		v.printStatus(line, ago)
-	}
-	line("Problems", "%s", strings.Join(v.Problems, "; "))
-	switch {
-	case len(v.Rollouts) > 0:
-		line("Rollout", "%s", v.Rollout)
-		line("State", "%s", joinWords(v.State, v.Why))
-		if others := v.Rollouts[1:]; len(others) > 0 {
-			line("Also selected by", "%s (without effect)", strings.Join(others, ", "))
-		}
-	case v.pair.node != nil:
-		line("Rollout", "none selects it")
+	tw := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
+	for _, l := range v.Lines(now) {
+		fmt.Fprintf(tw, "%s:\t%s\n", l.Key, l.Text)
 	}
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintln(w, "\nWhat happens next:")
+	fmt.Fprintln(a.Out, "\nWhat happens next:")
 	for _, s := range v.Next {
-		fmt.Fprintf(w, "  - %s\n", oneLine(s))
+		fmt.Fprintf(a.Out, "  - %s\n", report.OneLine(s))
 	}
 	return nil
-}
-
-// assignment says what is assigned, and by whom.
-func (v *nodeView) assignment(ago func(metav1.Time) string) string {
-	nc := v.pair.config
-	if nc == nil {
-		return "nothing: it has no NodeConfig"
-	}
-	if !takesFromNodeConfig(nc) {
-		return v.Assigned + ", not by its NodeConfig"
-	}
-	s := nc.Spec.ConfigSource
-	switch {
-	case s == nil:
-		return "local (nothing is assigned)"
-	case s.ConfigMapRef == nil:
-		return "local, said so by a person"
-	}
-	object := s.ConfigMapRef.Namespace + "/" + s.ConfigMapRef.Name
-	r := s.RolloutRef
-	if r == nil {
-		return fmt.Sprintf("ConfigMap %s (UID: %s), by a person", object, s.ConfigMapRef.UID)
-	}
-	return fmt.Sprintf("revision %d of rollout %s, attempt %d, %s: ConfigMap %s (UID: %s)", r.Revision, r.Name, r.Attempt, ago(r.AssignedAt), object, s.ConfigMapRef.UID)
-}
-
-// printStatus prints what the agent has reported.
-func (v *nodeView) printStatus(line func(key, format string, args ...any), ago func(metav1.Time) string) {
-	st := &v.pair.config.Status
-	line("Runs", "%s%s", v.Active, objectOf(st.Active, st.Local))
-	if good := st.LastKnownGood; good == nil {
-		line("Last-known-good", "%s%s", v.LastKnownGood, objectOf(nil, st.Local))
-	} else {
-		since := ""
-		if good.Since != nil {
-			since = ", since " + ago(*good.Since)
-		}
-		line("Last-known-good", "%s%s%s", v.LastKnownGood, objectOf(&good.ConfigRevision, st.Local), since)
-	}
-	if ok := v.ConfigOK; ok.Status != "" {
-		line("ConfigOK", "%s, %s, since %s: %s", ok.Status, ok.Reason, ago(*ok.Since), ok.Message)
-	}
-	line("Error", "%s", st.Error)
-	if t := v.Trial; t != nil {
-		line("Trial", "%s of %s, healthy for %s as last reported, %d of %d restarts", span(time.Duration(t.ElapsedSeconds)*time.Second),
-			span(time.Duration(t.DurationSeconds)*time.Second), span(time.Duration(t.HealthySeconds)*time.Second), t.Restarts, t.MostRestarts)
-	}
-	for _, b := range st.BadConfigs {
-		when := ""
-		if b.Time != nil {
-			when = ", " + ago(*b.Time)
-		}
-		if b.Provisional {
-			when += ", provisional"
-		}
-		line("Bad", "%s/%s (UID: %s)%s: %s", b.Namespace, b.Name, b.UID, when, b.Reason)
-	}
-	line("Overridden", "%s", strings.Join(st.OverriddenFields, ", "))
-	for _, uid := range v.pair.config.Spec.Revoked {
-		line("Revoked", "UID: %s", uid)
-	}
-	line("Agent", "%s, kubelet %s, source %s, run mode %s", dash(v.AgentVersion), dash(v.ComponentVersion), cmp.Or(v.RemoteConfig, "NodeConfig"), runMode(st.RunMode))
-}
-
-// runMode explains what kind of agent runs, where that is not the only one there may be.
-func runMode(mode v1alpha1.RunMode) string {
-	switch mode {
-	case v1alpha1.RunModeBootstrap:
-		return "Bootstrap: on the host, until a self-hosted kubelet takes over"
-	case v1alpha1.RunModeSelfHosted:
-		return "SelfHosted: in a pod"
-	}
-	return dash(string(mode))
-}
-
-// objectOf names what a configuration comes from, after its label.
-func objectOf(r *v1alpha1.ConfigRevision, l v1alpha1.LocalConfig) string {
-	switch {
-	case r != nil:
-		return fmt.Sprintf(": ConfigMap %s/%s (UID: %s)", r.Namespace, r.Name, r.UID)
-	case l == v1alpha1.LocalConfigInit:
-		return ": its own file (init)"
-	case l == v1alpha1.LocalConfigDefault:
-		return ": the kubelet's defaults and flags"
-	}
-	return ""
 }

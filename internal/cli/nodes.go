@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,16 +10,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -83,8 +80,8 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 	if err != nil {
 		return err
 	}
-	out := &nodeRows{w: a.Out, format: o.output, standing: o.rollout != "", agents: map[string]int{}, modes: map[string]int{}, Items: []nodeRow{}}
-	show := func(row nodeRow) error {
+	out := &nodeRows{w: a.Out, format: o.output, standing: o.rollout != "", agents: map[string]int{}, modes: map[string]int{}, Items: []report.Row{}}
+	show := func(row report.Row) error {
 		failed := row.ConfigOK.Status == string(metav1.ConditionFalse)
 		if o.rollout != "" {
 			failed = row.State == rollout.Failed.String()
@@ -101,11 +98,11 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 		}
 		return out.end(a.ErrOut)
 	}
-	for p, err := range pairs(ctx, c, selector) {
+	for p, err := range report.Pairs(ctx, c, selector) {
 		if err != nil {
 			return err
 		}
-		if err := show(rowOf(p, time.Now())); err != nil {
+		if err := show(report.RowOf(p, time.Now())); err != nil {
 			return err
 		}
 	}
@@ -113,194 +110,25 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 }
 
 // rolloutNodes shows the nodes that a rollout selects, and how they stand to it.
-func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, show func(nodeRow) error) error {
-	r, err := get(ctx, c, name)
+func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, show func(report.Row) error) error {
+	r, err := report.Rollout(ctx, c, name)
 	if err != nil {
 		return err
 	}
-	var rows []nodeRow
-	f, err := gather(ctx, c, r, func(p pair) { rows = append(rows, rowOf(p, time.Now())) })
+	var rows []report.Row
+	f, err := report.Gather(ctx, c, r, func(p report.Pair) { rows = append(rows, report.RowOf(p, time.Now())) })
 	if err != nil {
 		return err
 	}
-	plan := rollout.Plan(f.policy, f.progress, f.nodes)
+	plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
 	for i, row := range rows {
 		s := plan.Standing(i)
-		row.State, row.Why = s.State.String(), joinWords(s.Reason, s.Why)
+		row.State, row.Why = s.State.String(), report.JoinWords(s.Reason, s.Why)
 		if err := show(row); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// joinWords puts a reason before the words that explain it; either may be empty.
-func joinWords(reason, why string) string {
-	if reason == "" || why == "" {
-		return reason + why
-	}
-	return reason + ": " + why
-}
-
-// nodeRow is one node, as it is printed.
-type nodeRow struct {
-	Name             string    `json:"name"`
-	Zone             string    `json:"zone,omitempty"`
-	Assigned         string    `json:"assigned,omitempty"`
-	Active           string    `json:"active,omitempty"`
-	LastKnownGood    string    `json:"lastKnownGood,omitempty"`
-	ConfigOK         rowStatus `json:"configOK"`
-	Trial            *rowTrial `json:"trial,omitempty"`
-	RemoteConfig     string    `json:"remoteConfig,omitempty"`
-	RunMode          string    `json:"runMode,omitempty"`
-	ComponentVersion string    `json:"componentVersion,omitempty"`
-	AgentVersion     string    `json:"agentVersion,omitempty"`
-	State            string    `json:"state,omitempty"` // in a rollout
-	Why              string    `json:"why,omitempty"`
-	Problems         []string  `json:"problems,omitempty"`
-}
-
-// rowStatus is ConfigOK.
-type rowStatus struct {
-	Status  string       `json:"status,omitempty"`
-	Reason  string       `json:"reason,omitempty"`
-	Message string       `json:"message,omitempty"`
-	Since   *metav1.Time `json:"since,omitempty"`
-}
-
-// rowTrial is a trial: how long it has been going on, and how long it takes at least.
-type rowTrial struct {
-	ElapsedSeconds  int64 `json:"elapsedSeconds"`
-	HealthySeconds  int64 `json:"healthySeconds"` // as last reported
-	DurationSeconds int64 `json:"durationSeconds"`
-	Restarts        int64 `json:"restarts"`
-	MostRestarts    int64 `json:"crashLoopThreshold"`
-}
-
-const local = "local"
-
-// rowOf sums a node up.
-func rowOf(p pair, now time.Time) nodeRow {
-	row := nodeRow{Problems: problemsOf(p)}
-	if p.node != nil {
-		row.Name, row.Zone = p.node.Name, p.node.Labels[corev1.LabelTopologyZone]
-		row.ComponentVersion = p.node.Status.NodeInfo.KubeletVersion
-	}
-	nc := p.config
-	if nc == nil {
-		return row
-	}
-	st := &nc.Status
-	row.Name = nc.Name
-	row.Assigned = assignedName(nc)
-	if !hasReported(nc) {
-		return row
-	}
-	row.Active, row.LastKnownGood = revisionLabel(nc, st.Active), local
-	if l := st.LastKnownGood; l != nil {
-		row.LastKnownGood = revisionLabel(nc, &l.ConfigRevision)
-	}
-	row.RemoteConfig, row.RunMode, row.AgentVersion = string(st.RemoteConfig), string(st.RunMode), st.AgentVersion
-	row.ComponentVersion = cmp.Or(st.ComponentVersion, row.ComponentVersion)
-	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionConfigOK); c != nil {
-		row.ConfigOK = rowStatus{Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: &c.LastTransitionTime}
-	}
-	if t := st.Trial; t != nil {
-		row.Trial = &rowTrial{HealthySeconds: t.HealthySeconds, DurationSeconds: t.DurationSeconds, Restarts: t.Restarts, MostRestarts: t.CrashLoopThreshold}
-		if t.StartTime != nil {
-			row.Trial.ElapsedSeconds = int64(max(0, now.Sub(t.StartTime.Time)).Seconds())
-		}
-	}
-	return row
-}
-
-// hasReported tells whether an agent has ever written the status.
-func hasReported(nc *v1alpha1.NodeConfig) bool {
-	return nc.Status.AgentVersion != "" || len(nc.Status.Conditions) > 0
-}
-
-// assignedName is what a node shall run, in a word: workers/4, the name of a ConfigMap, or local.
-func assignedName(nc *v1alpha1.NodeConfig) string {
-	if nc.Status.RemoteConfig == v1alpha1.RemoteConfigConfigMap {
-		if assigned := nc.Status.Assigned; assigned != nil {
-			return assigned.Name
-		}
-		return local
-	}
-	s := nc.Spec.ConfigSource
-	if s == nil || s.ConfigMapRef == nil || nc.Status.RemoteConfig == v1alpha1.RemoteConfigDisabled {
-		return local
-	}
-	return refLabel(nc, s.ConfigMapRef.UID, s.ConfigMapRef.Name)
-}
-
-func revisionLabel(nc *v1alpha1.NodeConfig, r *v1alpha1.ConfigRevision) string {
-	if r == nil {
-		return local
-	}
-	return refLabel(nc, r.UID, r.Name)
-}
-
-// refLabel is a ConfigMap by its rollout and revision, if its NodeConfig tells them, else by its name.
-func refLabel(nc *v1alpha1.NodeConfig, uid types.UID, name string) string {
-	s := nc.Spec.ConfigSource
-	if s == nil || s.RolloutRef == nil || s.ConfigMapRef == nil {
-		return name
-	}
-	ref := s.RolloutRef
-	switch {
-	case s.ConfigMapRef.UID == uid:
-		return fmt.Sprintf("%s/%d", ref.Name, ref.Revision)
-	case ref.Previous != nil && ref.Previous.ConfigMapRef.UID == uid:
-		return fmt.Sprintf("%s/%d", ref.Previous.Rollout, ref.Previous.Revision)
-	}
-	return name
-}
-
-// problemsOf says what is not fine about a node.
-func problemsOf(p pair) []string {
-	var out []string
-	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	if p.node == nil {
-		say("there is no Node of this name")
-	} else if !isReady(p.node) {
-		say("the Node is not Ready")
-	}
-	nc := p.config
-	switch {
-	case nc == nil:
-		say("no agent yet: no NodeConfig")
-		return out
-	case !hasReported(nc):
-		say("no agent yet: nothing has written the status of its NodeConfig")
-		return out
-	}
-	st := &nc.Status
-	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionConfigOK); c == nil || c.Status != metav1.ConditionTrue {
-		say("ConfigOK is not True")
-	} else if st.Error != "" {
-		say("%s", st.Error)
-	}
-	if takesFromNodeConfig(nc) && st.ObservedGeneration != nc.Generation {
-		say("its agent has not answered the newest spec")
-	}
-	if n := len(st.OverriddenFields); n > 0 {
-		say("%d fields have no effect: command-line flags of the kubelet override them", n)
-	}
-	return out
-}
-
-func takesFromNodeConfig(nc *v1alpha1.NodeConfig) bool {
-	return nc.Status.RemoteConfig == "" || nc.Status.RemoteConfig == v1alpha1.RemoteConfigNodeConfig
-}
-
-func isReady(node *corev1.Node) bool {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }
 
 // nodeRows prints nodes: a table page by page, JSON and YAML when all are there.
@@ -317,10 +145,10 @@ type nodeRows struct {
 	agents map[string]int
 	// modes counts nodes by what kind of agent runs there.
 	modes map[string]int
-	Items []nodeRow `json:"items"`
+	Items []report.Row `json:"items"`
 }
 
-func (r *nodeRows) add(row nodeRow) error {
+func (r *nodeRows) add(row report.Row) error {
 	r.n++
 	if row.AgentVersion != "" {
 		r.agents[row.AgentVersion]++
@@ -343,10 +171,10 @@ func (r *nodeRows) add(row nodeRow) error {
 	}
 	cells := r.cells(row)
 	for i := range cells {
-		cells[i] = dash(oneLine(cells[i]))
+		cells[i] = report.Dash(report.OneLine(cells[i]))
 	}
 	fmt.Fprintln(r.table, strings.Join(cells, "\t"))
-	if r.n%pageSize == 0 {
+	if r.n%report.PageSize == 0 {
 		return r.table.Flush()
 	}
 	return nil
@@ -383,7 +211,7 @@ func versionNote(agents map[string]int) string {
 			others += agents[v]
 		}
 	}
-	return oneLine(fmt.Sprintf("note: %d of %d agents run another version (%s) than most (%s): -o wide shows which", others, all, few(versions[1:]), versions[0]))
+	return report.OneLine(fmt.Sprintf("note: %d of %d agents run another version (%s) than most (%s): -o wide shows which", others, all, report.Few(versions[1:]), versions[0]))
 }
 
 // bootstrapNote says on how many nodes the self-hosted kubelet does not run; "" if there are none.
@@ -413,18 +241,18 @@ func (r *nodeRows) header() []string {
 	return out
 }
 
-func (r *nodeRows) cells(row nodeRow) []string {
+func (r *nodeRows) cells(row report.Row) []string {
 	ok := "no agent yet"
 	if row.ConfigOK.Status != "" {
 		ok = row.ConfigOK.Status + "/" + row.ConfigOK.Reason
 	}
 	trial := "-"
 	if t := row.Trial; t != nil {
-		trial = span(time.Duration(t.ElapsedSeconds)*time.Second) + "/" + span(time.Duration(t.DurationSeconds)*time.Second)
+		trial = report.Span(time.Duration(t.ElapsedSeconds)*time.Second) + "/" + report.Span(time.Duration(t.DurationSeconds)*time.Second)
 	}
 	since := ""
 	if t := row.ConfigOK.Since; t != nil {
-		since = age(*t, time.Now())
+		since = report.Age(*t, time.Now())
 	}
 	out := []string{row.Name, row.Assigned, row.Active, row.LastKnownGood, ok, trial, since}
 	if r.standing {
@@ -439,26 +267,12 @@ func (r *nodeRows) cells(row nodeRow) []string {
 	return out
 }
 
-func dash(s string) string { return cmp.Or(s, "-") }
-
 // cell keeps what may have many lines and tabs to one of a bounded length.
 func cell(s string) string {
-	s = oneLine(s)
+	s = report.OneLine(s)
 	const most = 120
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "..."
-	}
-	return s
-}
-
-// span is a duration to the second, without zeros at its end: 10m, 3m12s.
-func span(d time.Duration) string {
-	s := d.Round(time.Second).String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
 	}
 	return s
 }

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
@@ -122,7 +123,7 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 }
 
 // planned reads what the arguments name.
-func (a *app) planned(ctx context.Context, args []string, o planOptions) (*fleet, error) {
+func (a *app) planned(ctx context.Context, args []string, o planOptions) (*report.Fleet, error) {
 	var r *v1alpha1.NodeConfigRollout
 	if o.file != "" {
 		data, err := os.ReadFile(o.file)
@@ -141,11 +142,11 @@ func (a *app) planned(ctx context.Context, args []string, o planOptions) (*fleet
 		return nil, err
 	}
 	if r == nil {
-		if r, err = get(ctx, c, args[0]); err != nil {
+		if r, err = report.Rollout(ctx, c, args[0]); err != nil {
 			return nil, err
 		}
 	}
-	return gather(ctx, c, r, nil)
+	return report.Gather(ctx, c, r, nil)
 }
 
 // parseRollout reads a manifest. The error says what is wrong with it.
@@ -158,7 +159,7 @@ func parseRollout(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 		return nil, fmt.Errorf("it is no NodeConfigRollout: %w", err)
 	}
 	if r.APIVersion != v1alpha1.GroupVersion.String() || r.Kind != "NodeConfigRollout" {
-		return nil, fmt.Errorf("it is no NodeConfigRollout of %s, but %s %s", v1alpha1.GroupVersion, dash(r.APIVersion), dash(r.Kind))
+		return nil, fmt.Errorf("it is no NodeConfigRollout of %s, but %s %s", v1alpha1.GroupVersion, report.Dash(r.APIVersion), report.Dash(r.Kind))
 	}
 	if err := yaml.UnmarshalStrict(data, &r); err != nil {
 		return nil, err
@@ -171,7 +172,7 @@ func parseRollout(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 
 // showPlan writes what a rollout, stored or not yet, would do: order, batches, time, conflicts.
 func (a *app) showPlan(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout, w io.Writer) error {
-	f, err := gather(ctx, c, r, nil)
+	f, err := report.Gather(ctx, c, r, nil)
 	if err != nil {
 		return err
 	}
@@ -226,57 +227,57 @@ type passedOver struct {
 }
 
 // newPlanView plans for a fleet of which every node is healthy, and plays the model as well.
-func newPlanView(ctx context.Context, f *fleet, m rollout.Model) (*planView, error) {
-	if f.policy.Invalid != "" {
-		return nil, fmt.Errorf("rollout %s: the template cannot be used: %s", f.policy.Name, f.policy.Invalid)
+func newPlanView(ctx context.Context, f *report.Fleet, m rollout.Model) (*planView, error) {
+	if f.Policy.Invalid != "" {
+		return nil, fmt.Errorf("rollout %s: the template cannot be used: %s", f.Policy.Name, f.Policy.Invalid)
 	}
 	m.Interrupted = func() bool { return ctx.Err() != nil }
 	m.Trial = trialOf(f, m.Trial)
 	m.Fail = min(m.Fail, m.Trial/2)
 	v := &planView{
-		Rollout: f.policy.Name, Revision: f.policy.Target.Number, New: f.policy.Target.UID == unmadeUID, Batches: []batchView{},
-		TrialSeconds: int64(m.Trial.Seconds()), steps: f.policy.Steps,
+		Rollout: f.Policy.Name, Revision: f.Policy.Target.Number, New: f.Policy.Target.UID == report.UnmadeUID, Batches: []batchView{},
+		TrialSeconds: int64(m.Trial.Seconds()), steps: f.Policy.Steps,
 	}
-	now := rollout.Plan(f.policy, f.progress, f.nodes)
+	now := rollout.Plan(f.Policy, f.Progress, f.Nodes)
 	v.Phase, v.Message, v.Nodes = now.Phase, now.Message, countsOf(now.Counts)
 	v.passOver(f, now)
 
 	healthy := m
 	healthy.Failing, healthy.Breaks, healthy.Silent = 0, 0, 0
-	run := rollout.Simulate(f.policy, f.progress, f.nodes, healthy)
+	run := rollout.Simulate(f.Policy, f.Progress, f.Nodes, healthy)
 	v.DurationSeconds, v.Approvals = int64(run.End.Sub(run.Start).Seconds()), run.Approvals
 	v.End, v.EndMessage, v.Limited = run.Final.Phase, run.Final.Message, run.Limited
 	for _, b := range run.Batches {
 		v.Batches = append(v.Batches, batchOf(f, run, b))
 	}
-	v.run = rollout.Simulate(f.policy, f.progress, f.nodes, m)
+	v.run = rollout.Simulate(f.Policy, f.Progress, f.Nodes, m)
 	return v, ctx.Err()
 }
 
 // trialOf is how long a trial takes: what the configuration says, else what is asked for, else the longest that an agent
 // has reported of a trial, else the agents' default.
-func trialOf(f *fleet, otherwise time.Duration) time.Duration {
-	if p, err := payloadOf(f.content); err == nil && p.Trial.Duration != nil {
+func trialOf(f *report.Fleet, otherwise time.Duration) time.Duration {
+	if p, err := report.PayloadOf(f.Content); err == nil && p.Trial.Duration != nil {
 		return *p.Trial.Duration
 	}
 	var seen time.Duration
-	for i := range f.nodes {
-		seen = max(seen, f.nodes[i].TrialLength)
+	for i := range f.Nodes {
+		seen = max(seen, f.Nodes[i].TrialLength)
 	}
 	return cmp.Or(otherwise, seen, 10*time.Minute)
 }
 
-func batchOf(f *fleet, run rollout.Run, b rollout.Batch) batchView {
-	out := batchView{AfterSeconds: int64(b.At.Sub(run.Start).Seconds()), Step: min(b.Step+1, len(f.policy.Steps)), Kind: b.Kind.String(), Zones: map[string]int{}}
+func batchOf(f *report.Fleet, run rollout.Run, b rollout.Batch) batchView {
+	out := batchView{AfterSeconds: int64(b.At.Sub(run.Start).Seconds()), Step: min(b.Step+1, len(f.Policy.Steps)), Kind: b.Kind.String(), Zones: map[string]int{}}
 	for _, i := range b.Nodes {
-		out.Nodes = append(out.Nodes, f.nodes[i].Name)
-		out.Zones[dash(f.zones[i])]++
+		out.Nodes = append(out.Nodes, f.Nodes[i].Name)
+		out.Zones[report.Dash(f.Zones[i])]++
 	}
 	return out
 }
 
 // passOver fills in the nodes that the rollout does not touch now.
-func (v *planView) passOver(f *fleet, now rollout.Result) {
+func (v *planView) passOver(f *report.Fleet, now rollout.Result) {
 	index := map[passedKey]int{}
 	for i, state := range now.States {
 		switch state {
@@ -293,9 +294,9 @@ func (v *planView) passOver(f *fleet, now rollout.Result) {
 		if !ok {
 			at = len(v.PassedOver)
 			index[key] = at
-			v.PassedOver = append(v.PassedOver, passedOver{State: state.String(), Why: joinWords(s.Reason, s.Why)})
+			v.PassedOver = append(v.PassedOver, passedOver{State: state.String(), Why: report.JoinWords(s.Reason, s.Why)})
 		}
-		v.PassedOver[at].Nodes = append(v.PassedOver[at].Nodes, f.nodes[i].Name)
+		v.PassedOver[at].Nodes = append(v.PassedOver[at].Nodes, f.Nodes[i].Name)
 	}
 }
 
@@ -324,12 +325,12 @@ func (v *planView) print(w io.Writer) {
 	fmt.Fprintf(w, "Rollout %s, revision %d%s: %d nodes selected, %d of them updated%s, %d to come, %d passed over\n",
 		v.Rollout, v.Revision, made, v.Nodes.Selected, v.Nodes.Updated, flying, v.Nodes.Pending, v.passed())
 	if len(v.Batches) == 0 {
-		fmt.Fprintf(w, "Nothing is assigned: %s: %s\n", v.Phase, oneLine(v.Message))
+		fmt.Fprintf(w, "Nothing is assigned: %s: %s\n", v.Phase, report.OneLine(v.Message))
 	} else {
 		v.printBatches(w)
 	}
 	if v.Limited {
-		fmt.Fprintf(w, "It is not done within %s; a higher strategy.maxUnavailable would be faster.\n", span(mostTime))
+		fmt.Fprintf(w, "It is not done within %s; a higher strategy.maxUnavailable would be faster.\n", report.Span(mostTime))
 	} else if len(v.Batches) > 0 {
 		fmt.Fprintf(w, "If every node is healthy, it ends after about %s: %s. A trial takes %s.\n", longSpan(v.DurationSeconds), v.End, longSpan(v.TrialSeconds))
 	}
@@ -339,7 +340,7 @@ func (v *planView) print(w io.Writer) {
 	if len(v.PassedOver) > 0 {
 		fmt.Fprintln(w, "\nPassed over:")
 		for _, p := range v.PassedOver {
-			fmt.Fprintf(w, "  %d %s (%s): %s\n", len(p.Nodes), p.State, someOf(p.Nodes), oneLine(p.Why))
+			fmt.Fprintf(w, "  %d %s (%s): %s\n", len(p.Nodes), p.State, someOf(p.Nodes), report.OneLine(p.Why))
 		}
 	}
 }
@@ -369,7 +370,7 @@ func (v *planView) printBatches(w io.Writer) {
 		if b.Kind != rollout.Assign.String() {
 			number += " " + b.Kind
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\n", number, stepWords(v.steps[b.Step-1]), longSpan(b.AfterSeconds), len(b.Nodes), zoneCounts(b.Zones), someOf(b.Nodes))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\n", number, report.StepWords(v.steps[b.Step-1]), longSpan(b.AfterSeconds), len(b.Nodes), zoneCounts(b.Zones), someOf(b.Nodes))
 	}
 	tw.Flush()
 	fmt.Fprintln(w)
@@ -395,7 +396,7 @@ func someOf(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-func longSpan(seconds int64) string { return span(time.Duration(seconds) * time.Second) }
+func longSpan(seconds int64) string { return report.Span(time.Duration(seconds) * time.Second) }
 
 func times(n int) string {
 	if n == 1 {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -116,7 +117,7 @@ func TestPlanDrawsWithColorsWhereTheyAreWanted(t *testing.T) {
 		t.Fatal(err)
 	}
 	var plain, colored bytes.Buffer
-	v := newSimulationView(rollout.Simulate(f.policy, f.progress, f.nodes, m), m)
+	v := newSimulationView(rollout.Simulate(f.Policy, f.Progress, f.Nodes, m), m)
 	v.print(&plain, false)
 	v.print(&colored, true)
 	if strings.Contains(plain.String(), "\x1b") || !strings.Contains(colored.String(), "\x1b") {
@@ -262,14 +263,14 @@ func TestThePlotOfOneNodeIsOneLineHigh(t *testing.T) {
 }
 
 func TestATrialTakesAsLongAsAgentsReport(t *testing.T) {
-	f := &fleet{nodes: []rollout.Node{{TrialLength: time.Minute}, {TrialLength: 2 * time.Minute}, {}}}
+	f := &report.Fleet{Nodes: []rollout.Node{{TrialLength: time.Minute}, {TrialLength: 2 * time.Minute}, {}}}
 	if got := trialOf(f, 0); got != 2*time.Minute {
 		t.Errorf("it is %s, want the longest", got)
 	}
 	if got := trialOf(f, 5*time.Minute); got != 5*time.Minute {
 		t.Errorf("it is %s, want what is asked for", got)
 	}
-	if got := trialOf(&fleet{}, 0); got != 10*time.Minute {
+	if got := trialOf(&report.Fleet{}, 0); got != 10*time.Minute {
 		t.Errorf("it is %s, want the default", got)
 	}
 }

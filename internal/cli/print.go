@@ -5,17 +5,13 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
 // format is the value of -o. Empty is for people.
@@ -74,41 +70,13 @@ func table(w io.Writer, header []string, rows [][]string) error {
 	for _, row := range rows {
 		cells := make([]string, len(row))
 		for i, cell := range row {
-			if cells[i] = oneLine(cell); cell == "" {
+			if cells[i] = report.OneLine(cell); cell == "" {
 				cells[i] = "-"
 			}
 		}
 		fmt.Fprintln(out, strings.Join(cells, "\t"))
 	}
 	return out.Flush()
-}
-
-// oneLine makes what others wrote fit for a terminal: one line, and nothing that the terminal would obey.
-func oneLine(s string) string {
-	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
-}
-
-// printable is oneLine of each line.
-func printable(s string) string {
-	lines := strings.Split(s, "\n")
-	for i := range lines {
-		lines[i] = oneLine(lines[i])
-	}
-	return strings.Join(lines, "\n")
-}
-
-// age is the time since t in a few characters.
-func age(t metav1.Time, now time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return duration.HumanDuration(max(now.Sub(t.Time), 0))
-}
-
-// fromServer gives an object that was read as a Go type its kind back, which decoding drops.
-func fromServer(r *v1alpha1.NodeConfigRollout) client.Object {
-	r.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeConfigRollout"))
-	return r
 }
 
 // style colors words; its zero value leaves them as they are.

@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/controller"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/steer"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -98,7 +99,7 @@ func (a *app) push(ctx context.Context, p push) error {
 	if err != nil {
 		return err
 	}
-	if decoded, err := payloadOf(content); err == nil {
+	if decoded, err := report.PayloadOf(content); err == nil {
 		for _, note := range unknownFields(decoded.Fields) {
 			fmt.Fprintln(a.ErrOut, note)
 		}
@@ -123,7 +124,7 @@ func unknownFields(fields map[string]any) []string {
 		if like != "" {
 			hint = ", " + like + " is meant, perhaps"
 		}
-		notes = append(notes, fmt.Sprintf("note: no field %q is known of a KubeletConfiguration%s: a kubelet that does not know it refuses it, on the first node", oneLine(name), hint))
+		notes = append(notes, fmt.Sprintf("note: no field %q is known of a KubeletConfiguration%s: a kubelet that does not know it refuses it, on the first node", report.OneLine(name), hint))
 	}
 	return notes
 }
@@ -171,8 +172,8 @@ func reading[T any](ctx context.Context, read func() (T, error)) (T, error) {
 
 // apply returns the rollout that a push makes of the one that there is, nil if there is none, and its content. It leaves
 // what was not given. The error says what is wrong with a flag or with the configuration.
-func (p push) apply(old *v1alpha1.NodeConfigRollout, data []byte) (*v1alpha1.NodeConfigRollout, controller.Content, error) {
-	none := controller.Content{}
+func (p push) apply(old *v1alpha1.NodeConfigRollout, data []byte) (*v1alpha1.NodeConfigRollout, terms.Content, error) {
+	none := terms.Content{}
 	r := &v1alpha1.NodeConfigRollout{}
 	r.Name = p.name
 	if old != nil {
@@ -193,7 +194,7 @@ func (p push) apply(old *v1alpha1.NodeConfigRollout, data []byte) (*v1alpha1.Nod
 		return nil, none, fmt.Errorf("rollout %q follows ConfigMap %s/%s: change that one, or give --inline to put %s into the rollout in place of the reference",
 			p.name, ref.Namespace, ref.Name, p.file)
 	}
-	content := controller.Content{Key: decoded.Key, Data: string(decoded.Data), SHA256: decoded.SHA256}
+	content := terms.Content{Key: decoded.Key, Data: string(decoded.Data), SHA256: decoded.SHA256}
 	if !same(r.Spec.Template, content) {
 		if r.Spec.Template, err = templateOf(key, data); err != nil {
 			return nil, none, fmt.Errorf("%s: %w", p.file, err)
@@ -202,10 +203,10 @@ func (p push) apply(old *v1alpha1.NodeConfigRollout, data []byte) (*v1alpha1.Nod
 	if err := p.flags(&r.Spec); err != nil {
 		return nil, none, err
 	}
-	if _, err := stepsOf(r); err != nil {
+	if _, err := report.StepsOf(r); err != nil {
 		return nil, none, err
 	}
-	_, _, err = controller.Selectors(&r.Spec)
+	_, _, err = terms.Selectors(&r.Spec)
 	if err != nil && old == nil && !p.given("selector") {
 		return nil, none, fmt.Errorf("rollout %q does not exist yet: give --selector for its nodes, or --all-nodes if every node is meant", p.name)
 	}
@@ -213,7 +214,7 @@ func (p push) apply(old *v1alpha1.NodeConfigRollout, data []byte) (*v1alpha1.Nod
 }
 
 // carryOut shows what a push changes, asks, and writes it.
-func (a *app) carryOut(ctx context.Context, c client.Client, p push, old, wanted *v1alpha1.NodeConfigRollout, content controller.Content) error {
+func (a *app) carryOut(ctx context.Context, c client.Client, p push, old, wanted *v1alpha1.NodeConfigRollout, content terms.Content) error {
 	changes, err := a.rehearsePush(ctx, c, p, old, wanted, content)
 	if err != nil || old != nil && len(changes) == 0 {
 		return err
@@ -234,9 +235,9 @@ func (a *app) carryOut(ctx context.Context, c client.Client, p push, old, wanted
 
 // rehearsePush has the API server judge what a push makes of a rollout, and shows what changes. It returns the changes of
 // a rollout that there is; none means that nothing changes, which it has said then.
-func (a *app) rehearsePush(ctx context.Context, c client.Client, p push, old, wanted *v1alpha1.NodeConfigRollout, content controller.Content) ([]operation, error) {
-	var changes []operation
-	var before controller.Content
+func (a *app) rehearsePush(ctx context.Context, c client.Client, p push, old, wanted *v1alpha1.NodeConfigRollout, content terms.Content) ([]steer.Operation, error) {
+	var changes []steer.Operation
+	var before terms.Content
 	var err error
 	if old == nil {
 		err = c.Create(ctx, wanted.DeepCopy(), client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
@@ -244,17 +245,17 @@ func (a *app) rehearsePush(ctx context.Context, c client.Client, p push, old, wa
 		changes, err = rehearse(ctx, c, p.name, old, wanted)
 		if err == nil && len(changes) == 0 {
 			hint := "kubectl evenkeel rollout status " + p.name
-			if halted(old) { // nobody gets it
-				hint = "it is " + haltWords(old)
+			if steer.Halted(old) { // nobody gets it
+				hint = "it is " + steer.HaltWords(old)
 			}
-			fmt.Fprintf(a.Out, "rollout %s has this already: nothing changes; %s\n", p.name, oneLine(hint))
+			fmt.Fprintf(a.Out, "rollout %s has this already: nothing changes; %s\n", p.name, report.OneLine(hint))
 			return nil, nil
 		}
 		if err == nil {
-			before, err = contentIn(ctx, c, old.Spec.Template)
+			before, err = report.ContentIn(ctx, c, old.Spec.Template)
 			if err != nil { // what was wrong with it is no reason not to replace it
-				fmt.Fprintf(a.ErrOut, "note: what there is now cannot be compared: %s\n", oneLine(err.Error()))
-				before, err = controller.Content{}, nil
+				fmt.Fprintf(a.ErrOut, "note: what there is now cannot be compared: %s\n", report.OneLine(err.Error()))
+				before, err = terms.Content{}, nil
 			}
 		}
 	}
@@ -271,10 +272,10 @@ func (a *app) rehearsePush(ctx context.Context, c client.Client, p push, old, wa
 }
 
 // rehearse has the API server judge a change that it does not store.
-func rehearse(ctx context.Context, c client.Client, name string, old, wanted *v1alpha1.NodeConfigRollout) ([]operation, error) {
+func rehearse(ctx context.Context, c client.Client, name string, old, wanted *v1alpha1.NodeConfigRollout) ([]steer.Operation, error) {
 	for try := 1; ; try++ {
-		changes, err := patch(ctx, c, old, wanted, client.DryRunAll)
-		if !apierrors.IsConflict(err) || try == mostConflicts {
+		changes, err := steer.Patch(ctx, c, old, wanted, client.DryRunAll)
+		if !apierrors.IsConflict(err) || try == steer.MostConflicts {
 			return changes, err
 		}
 		if err := refresh(ctx, c, name, old); err != nil {
@@ -296,8 +297,8 @@ func refresh(ctx context.Context, c client.Client, name string, known *v1alpha1.
 	return nil
 }
 
-func (a *app) showChanges(isNew bool, changes []operation, before, after controller.Content) error {
-	words, err := contentDiff(before, after)
+func (a *app) showChanges(isNew bool, changes []steer.Operation, before, after terms.Content) error {
+	words, err := report.ContentDiff(before, after)
 	if err != nil {
 		return fmt.Errorf("compare the configurations: %w", err)
 	}
@@ -309,7 +310,7 @@ func (a *app) showChanges(isNew bool, changes []operation, before, after control
 	a.printDiff(words)
 	for _, change := range changes {
 		if !strings.HasPrefix(change.Path, "/spec/template") {
-			fmt.Fprintf(a.Out, "%s: %s -> %s\n", oneLine(strings.ReplaceAll(change.Path[1:], "/", ".")), oneLine(shown(change.From)), oneLine(shown(change.Value)))
+			fmt.Fprintf(a.Out, "%s: %s -> %s\n", report.OneLine(strings.ReplaceAll(change.Path[1:], "/", ".")), report.OneLine(shown(change.From)), report.OneLine(shown(change.Value)))
 		}
 	}
 	return nil
@@ -361,11 +362,11 @@ func (a *app) write(ctx context.Context, c client.Client, name string, old, want
 	} else {
 		did = "updated"
 		for try := 1; ; try++ {
-			_, err := patch(ctx, c, old, wanted)
+			_, err := steer.Patch(ctx, c, old, wanted)
 			if err == nil {
 				break
 			}
-			if !apierrors.IsConflict(err) || try == mostConflicts {
+			if !apierrors.IsConflict(err) || try == steer.MostConflicts {
 				return fmt.Errorf("write rollout %q: %w", name, err)
 			}
 			if err := refresh(ctx, c, name, old); err != nil {
@@ -373,15 +374,6 @@ func (a *app) write(ctx context.Context, c client.Client, name string, old, want
 			}
 		}
 	}
-	fmt.Fprintf(a.Out, "rollout %s %s; %s\n", name, did, next(wanted))
+	fmt.Fprintf(a.Out, "rollout %s %s; %s\n", name, did, steer.Next(wanted))
 	return nil
-}
-
-// named reads the ConfigMap that a template names.
-func named(ctx context.Context, c client.Client, ref *v1alpha1.TemplateConfigMap) (*corev1.ConfigMap, error) {
-	cm := &corev1.ConfigMap{}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, cm); err != nil {
-		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", ref.Namespace, ref.Name, err)
-	}
-	return cm, nil
 }

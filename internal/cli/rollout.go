@@ -2,23 +2,17 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
-
-// pageSize is how many objects are read at a time.
-const pageSize = 500
 
 func (a *app) rolloutCommand() *cobra.Command {
 	cmd := group(&cobra.Command{
@@ -63,7 +57,7 @@ func (a *app) listCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := rollouts(cmd.Context(), c)
+			list, err := report.Rollouts(cmd.Context(), c)
 			if err != nil {
 				return fmt.Errorf("list rollouts: %w", err)
 			}
@@ -72,21 +66,6 @@ func (a *app) listCommand() *cobra.Command {
 	}
 	formatFlag(cmd, &f, formatWide, formatJSON, formatYAML, formatName)
 	return cmd
-}
-
-// rollouts reads all rollouts: there are few of them.
-func rollouts(ctx context.Context, c client.Client) (*v1alpha1.NodeConfigRolloutList, error) {
-	all := &v1alpha1.NodeConfigRolloutList{Items: []v1alpha1.NodeConfigRollout{}}
-	all.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeConfigRolloutList"))
-	for r, err := range pages(ctx, c, func() *v1alpha1.NodeConfigRolloutList { return &v1alpha1.NodeConfigRolloutList{} },
-		func(l *v1alpha1.NodeConfigRolloutList) []v1alpha1.NodeConfigRollout { return l.Items }) {
-		if err != nil {
-			return nil, err
-		}
-		fromServer(r)
-		all.Items = append(all.Items, *r)
-	}
-	return all, nil
 }
 
 func (a *app) printList(f format, list *v1alpha1.NodeConfigRolloutList) error {
@@ -117,10 +96,10 @@ func (a *app) printList(f format, list *v1alpha1.NodeConfigRolloutList) error {
 			revision = fmt.Sprint(st.UpdateRevision.Number)
 		}
 		phase, message := string(st.Phase), st.Message
-		if !seen(r) {
-			phase, message = "Unseen", unseen
+		if !report.Seen(r) {
+			phase, message = "Unseen", report.Unseen
 		}
-		row := []string{r.Name, revision, phase, st.StepsDone, st.Updated, fmt.Sprint(st.Nodes.Failed), age(r.CreationTimestamp, time.Now())}
+		row := []string{r.Name, revision, phase, st.StepsDone, st.Updated, fmt.Sprint(st.Nodes.Failed), report.Age(r.CreationTimestamp, time.Now())}
 		if f == formatWide {
 			row = append(row, selectorWords(&r.Spec), message)
 		}
@@ -134,40 +113,6 @@ func selectorWords(s *v1alpha1.NodeConfigRolloutSpec) string {
 		return "all"
 	}
 	return metav1.FormatLabelSelector(&s.NodeSelector)
-}
-
-// rolloutNames returns the names of all rollouts.
-func rolloutNames(ctx context.Context, c client.Client) ([]string, error) {
-	return namesOf(ctx, c, v1alpha1.GroupVersion.WithKind("NodeConfigRolloutList"))
-}
-
-func nodeNames(ctx context.Context, c client.Client) ([]string, error) {
-	return namesOf(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"))
-}
-
-func namesOf(ctx context.Context, c client.Client, list schema.GroupVersionKind) ([]string, error) {
-	var names []string
-	for object, err := range metadata(ctx, c, list) {
-		if err != nil {
-			return nil, err
-		}
-		names = append(names, object.Name)
-	}
-	return names, nil
-}
-
-// get reads one rollout.
-func get(ctx context.Context, c client.Client, name string) (*v1alpha1.NodeConfigRollout, error) {
-	r := &v1alpha1.NodeConfigRollout{}
-	err := c.Get(ctx, client.ObjectKey{Name: name}, r)
-	if apierrors.IsNotFound(err) {
-		return nil, notFound(ctx, c, name)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read rollout %q: %w", name, err)
-	}
-	fromServer(r)
-	return r, nil
 }
 
 // oneRollout is for commands that need the name of one rollout, and rolloutAndMore for those that take others after it.
@@ -190,7 +135,7 @@ func (a *app) completeRollout(cmd *cobra.Command, args []string, _ string) ([]st
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return a.complete(cmd, rolloutNames)
+	return a.complete(cmd, report.RolloutNames)
 }
 
 // completeNode completes the name of a node as the first argument.
@@ -198,7 +143,7 @@ func (a *app) completeNode(cmd *cobra.Command, args []string, _ string) ([]strin
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return a.complete(cmd, nodeNames)
+	return a.complete(cmd, report.NodeNames)
 }
 
 // completeRetry completes the name of a rollout, and after it those of nodes.
@@ -209,7 +154,7 @@ func (a *app) completeRetry(cmd *cobra.Command, args []string, so string) ([]str
 	return a.completeNode(cmd, nil, so)
 }
 
-func (a *app) complete(cmd *cobra.Command, all func(context.Context, client.Client) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+func (a *app) complete(cmd *cobra.Command, all func(context.Context, client.Reader) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	c, err := a.client()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
@@ -221,35 +166,4 @@ func (a *app) complete(cmd *cobra.Command, all func(context.Context, client.Clie
 		return nil, cobra.ShellCompDirectiveError
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
-// unseen is what is said of a status that answers an older spec.
-const unseen = "the controller has not seen this change yet; is evenkeel-controller running?"
-
-// seen tells whether the status answers the spec.
-func seen(r *v1alpha1.NodeConfigRollout) bool { return r.Status.ObservedGeneration >= r.Generation }
-
-// seenWithin is how long a command waits for the controller to see a change that was just made.
-const seenWithin = 5 * time.Second
-
-var errUnseen = errors.New(unseen)
-
-// getSeen reads a rollout whose status answers its spec, waiting a little for that. The error is errUnseen, beside the
-// rollout, if it does not.
-func getSeen(ctx context.Context, c client.Client, name string) (*v1alpha1.NodeConfigRollout, error) {
-	deadline := time.Now().Add(seenWithin)
-	for {
-		r, err := get(ctx, c, name)
-		if err != nil || seen(r) {
-			return r, err
-		}
-		if time.Now().After(deadline) {
-			return r, fmt.Errorf("rollout %q: %w", name, errUnseen)
-		}
-		select {
-		case <-ctx.Done():
-			return r, ctx.Err()
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
 }

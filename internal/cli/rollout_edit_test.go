@@ -20,7 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/controller"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/steer"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
 
 // Here are the races that no transcript can provoke; the API is the fake one of controller-runtime.
@@ -73,10 +75,10 @@ func read(t *testing.T, c client.Client) *v1alpha1.NodeConfigRollout {
 func TestAnEditKeepsWhatSomebodyElseWroteMeanwhile(t *testing.T) {
 	c := fakeAPI(t, between(3, func(r *v1alpha1.NodeConfigRollout) { r.Spec.Priority++ }))
 	a, out := quiet()
-	err := a.edit(t.Context(), c, "workers", func(r *v1alpha1.NodeConfigRollout) (string, error) {
+	err := a.said(steer.Edit(t.Context(), c, "workers", func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		r.Spec.Paused = true
 		return "paused", nil
-	})
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,10 +93,10 @@ func TestAnEditKeepsWhatSomebodyElseWroteMeanwhile(t *testing.T) {
 func TestAnEditThatAlwaysComesTooLateSaysSo(t *testing.T) {
 	c := fakeAPI(t, between(1000, func(r *v1alpha1.NodeConfigRollout) { r.Spec.Priority++ }))
 	a, _ := quiet()
-	err := a.edit(t.Context(), c, "workers", func(r *v1alpha1.NodeConfigRollout) (string, error) {
+	err := a.said(steer.Edit(t.Context(), c, "workers", func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		r.Spec.Paused = true
 		return "paused", nil
-	})
+	}))
 	if !apierrors.IsConflict(err) || read(t, c).Spec.Paused {
 		t.Errorf("the error is %v and paused %v, want a conflict and nothing written", err, read(t, c).Spec.Paused)
 	}
@@ -143,11 +145,11 @@ func TestAnOlderCRDIsNamed(t *testing.T) {
 		return refused
 	}})
 	a, _ := quiet()
-	err := a.edit(t.Context(), c, "workers", func(r *v1alpha1.NodeConfigRollout) (string, error) {
+	err := a.said(steer.Edit(t.Context(), c, "workers", func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		r.Spec.Frozen = true
 		return "frozen", nil
-	})
-	if err == nil || !strings.Contains(a.explain(err).Error(), "the cluster's CRDs are older than this kubectl-evenkeel") {
+	}))
+	if err == nil || !strings.Contains(report.Explain(err, a.version).Error(), "the cluster's CRDs are older than this kubectl-evenkeel") {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -207,13 +209,13 @@ func TestATemplateIsTheSameInWhateverFormItIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	json := `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":5}`
-	if !same(template, controller.Content{Key: "kubelet", Data: json}) {
+	if !same(template, terms.Content{Key: "kubelet", Data: json}) {
 		t.Error("JSON and YAML of one content differ")
 	}
-	if same(template, controller.Content{Key: "kubelet-dropin", Data: json}) {
+	if same(template, terms.Content{Key: "kubelet-dropin", Data: json}) {
 		t.Error("a drop-in is the same as a whole configuration")
 	}
-	if same(template, controller.Content{Key: "kubelet", Data: strings.Replace(json, "5", "6", 1)}) {
+	if same(template, terms.Content{Key: "kubelet", Data: strings.Replace(json, "5", "6", 1)}) {
 		t.Error("another content is the same")
 	}
 }
@@ -223,7 +225,7 @@ func TestAnUndoOverwritesNoPushThatItHasNotSeen(t *testing.T) {
 		r.Spec.Template.Kubelet = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":7}`)}
 	}))
 	a, out := quiet()
-	err := a.putBack(t.Context(), c, read(t, c), controller.Content{Key: "kubelet", Data: header + "maxPods: 5\n"}, 3, false)
+	err := a.putBack(t.Context(), c, read(t, c), terms.Content{Key: "kubelet", Data: header + "maxPods: 5\n"}, 3, false)
 	if err == nil || !strings.Contains(err.Error(), `rollout "workers" was changed by somebody else meanwhile`) || out.Len() > 0 {
 		t.Errorf("the error is %v, and it prints %q", err, out)
 	}

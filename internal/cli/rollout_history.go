@@ -1,141 +1,22 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/controller"
-	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
-
-// past is one revision of a rollout as far as anything remembers it: its ConfigMap, its outcome in the status, or both.
-type past struct {
-	Revision  int64        `json:"revision"`
-	ConfigMap string       `json:"configMap,omitempty"`
-	Gone      bool         `json:"gone,omitempty"` // the ConfigMap is no more
-	Outcome   string       `json:"outcome,omitempty"`
-	Updated   int32        `json:"updated,omitempty"`
-	Failed    int32        `json:"failed,omitempty"`
-	StartTime *metav1.Time `json:"startTime,omitempty"`
-	EndTime   *metav1.Time `json:"endTime,omitempty"`
-	Message   string       `json:"message,omitempty"`
-
-	object *corev1.ConfigMap
-}
-
-// pasts returns a rollout's revisions, the oldest first.
-func pasts(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) ([]past, error) {
-	objects, numbers, err := revisionObjects(ctx, c, r.Name)
-	if err != nil {
-		return nil, err
-	}
-	all := map[int64]*past{}
-	at := func(number int64, name string) *past {
-		p := all[number]
-		if p == nil {
-			p = &past{Revision: number}
-			all[number] = p
-		}
-		p.ConfigMap = cmp.Or(p.ConfigMap, name)
-		return p
-	}
-	for name, number := range numbers {
-		at(number, name)
-	}
-	for _, o := range r.Status.History {
-		p := at(o.Revision, o.ConfigMap)
-		p.Outcome, p.Updated, p.Failed, p.Message = o.Outcome, o.Updated, o.Failed, o.Message
-		p.StartTime, p.EndTime = o.StartTime, o.EndTime
-	}
-	if v := r.Status.CurrentRevision; v != nil {
-		p := at(v.Number, v.ConfigMapRef.Name)
-		p.Outcome = cmp.Or(p.Outcome, "Succeeded")
-	}
-	if v := r.Status.UpdateRevision; v != nil {
-		p, st := at(v.Number, v.ConfigMapRef.Name), &r.Status
-		// What became of it in an attempt before this one is no news while it goes on.
-		again := st.Halt == nil && st.Phase != v1alpha1.RolloutComplete && (st.CurrentRevision == nil || st.CurrentRevision.Number != v.Number)
-		if p.Outcome == "" || p.EndTime == nil || again {
-			p.EndTime = nil
-			p.Outcome, p.StartTime, p.Message = orUnknown(st.Phase), st.StartTime, st.Message
-			p.Updated, p.Failed = st.Nodes.Updated, st.Nodes.Failed
-		}
-	}
-	var out []past
-	for _, number := range slices.Sorted(maps.Keys(all)) {
-		p := all[number]
-		// A content that has become the target again keeps its ConfigMap, which then bears the newer number.
-		p.object = objects[p.ConfigMap]
-		p.Gone = p.object == nil
-		out = append(out, *p)
-	}
-	return out, nil
-}
-
-// revisionObjects returns the ConfigMaps of a rollout's revisions and their numbers, by name.
-func revisionObjects(ctx context.Context, c client.Client, name string) (map[string]*corev1.ConfigMap, map[string]int64, error) {
-	objects, numbers := map[string]*corev1.ConfigMap{}, map[string]int64{}
-	for cm, err := range pages(ctx, c, func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} }, func(l *corev1.ConfigMapList) []corev1.ConfigMap { return l.Items },
-		client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{v1alpha1.LabelRollout: name}) {
-		if err != nil {
-			return nil, nil, fmt.Errorf("list the ConfigMaps of the revisions of rollout %q in %s: %w", name, v1alpha1.SystemNamespace, err)
-		}
-		if number, err := strconv.ParseInt(cm.Labels[v1alpha1.LabelRevision], 10, 64); err == nil {
-			objects[cm.Name], numbers[cm.Name] = cm, number
-		}
-	}
-	return objects, numbers, nil
-}
-
-// contentAt returns a revision's content. The error says which revisions there are.
-func contentAt(r *v1alpha1.NodeConfigRollout, all []past, number int64) (controller.Content, error) {
-	at := slices.IndexFunc(all, func(p past) bool { return p.Revision == number })
-	if at < 0 {
-		return controller.Content{}, fmt.Errorf("rollout %q has no revision %d; it has %s", r.Name, number, kept(all))
-	}
-	p := all[at]
-	if p.Gone {
-		return controller.Content{}, fmt.Errorf("ConfigMap %s/%s of revision %d of rollout %q is gone, and with it what the revision was; there are still %s",
-			v1alpha1.SystemNamespace, cmp.Or(p.ConfigMap, "(unknown)"), number, r.Name, kept(all))
-	}
-	content, err := payload.FromConfigMap(p.object)
-	if err != nil {
-		return controller.Content{}, fmt.Errorf("revision %d of rollout %q: %w", number, r.Name, err)
-	}
-	if want := controller.RevisionName(r.Name, content.SHA256); p.object.Name != want {
-		return controller.Content{}, fmt.Errorf("ConfigMap %s/%s does not hold what revision %d of rollout %q was: that content would be in %s; there are %s",
-			p.object.Namespace, p.object.Name, number, r.Name, want, kept(all))
-	}
-	return controller.Content{Key: content.Key, Data: string(content.Data), SHA256: content.SHA256}, nil
-}
-
-// kept lists the revisions whose content is still there.
-func kept(all []past) string {
-	var numbers []string
-	for _, p := range slices.Backward(all) {
-		if !p.Gone {
-			numbers = append(numbers, fmt.Sprint(p.Revision))
-		}
-	}
-	if len(numbers) == 0 {
-		return "none"
-	}
-	return few(numbers)
-}
 
 func (a *app) historyCommand() *cobra.Command {
 	var f format
@@ -155,11 +36,11 @@ func (a *app) historyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := get(cmd.Context(), c, args[0])
+			r, err := report.Rollout(cmd.Context(), c, args[0])
 			if err != nil {
 				return err
 			}
-			all, err := pasts(cmd.Context(), c, r)
+			all, err := report.Pasts(cmd.Context(), c, r)
 			if err != nil {
 				return err
 			}
@@ -174,14 +55,14 @@ func (a *app) historyCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) printRevision(f format, r *v1alpha1.NodeConfigRollout, all []past, number int64) error {
-	content, err := contentAt(r, all, number)
+func (a *app) printRevision(f format, r *v1alpha1.NodeConfigRollout, all []report.Past, number int64) error {
+	content, err := report.ContentAt(r, all, number)
 	if err != nil {
 		return err
 	}
 	if f != "" && f != formatWide {
-		at := slices.IndexFunc(all, func(p past) bool { return p.Revision == number })
-		object := all[at].object
+		at := slices.IndexFunc(all, func(p report.Past) bool { return p.Revision == number })
+		object := all[at].Object
 		object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 		return printObject(a.Out, f, object)
 	}
@@ -190,7 +71,7 @@ func (a *app) printRevision(f format, r *v1alpha1.NodeConfigRollout, all []past,
 	return err
 }
 
-func (a *app) printHistory(f format, r *v1alpha1.NodeConfigRollout, all []past) error {
+func (a *app) printHistory(f format, r *v1alpha1.NodeConfigRollout, all []report.Past) error {
 	switch f {
 	case formatJSON:
 		data, err := json.MarshalIndent(all, "", "    ")
@@ -222,7 +103,7 @@ func (a *app) printHistory(f format, r *v1alpha1.NodeConfigRollout, all []past) 
 		if t == nil {
 			return ""
 		}
-		return age(*t, now) + " ago"
+		return report.Age(*t, now) + " ago"
 	}
 	for _, p := range all {
 		name := p.ConfigMap
@@ -269,25 +150,25 @@ func (a *app) diffRevisions(ctx context.Context, name string, from, to int64) er
 	if err != nil {
 		return err
 	}
-	r, err := get(ctx, c, name)
+	r, err := report.Rollout(ctx, c, name)
 	if err != nil {
 		return err
 	}
-	all, err := pasts(ctx, c, r)
+	all, err := report.Pasts(ctx, c, r)
 	if err != nil {
 		return err
 	}
-	if !seen(r) {
-		fmt.Fprintf(a.ErrOut, "note: %s\n", unseen)
+	if !report.Seen(r) {
+		fmt.Fprintf(a.ErrOut, "note: %s\n", report.Unseen)
 	}
 	if to == 0 {
 		if r.Status.UpdateRevision == nil {
-			return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", name, orUnknown(r.Status.Phase), name)
+			return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", name, report.OrUnknown(r.Status.Phase), name)
 		}
 		to = r.Status.UpdateRevision.Number
 	}
-	var before, after controller.Content
-	if after, err = contentAt(r, all, to); err != nil {
+	var before, after terms.Content
+	if after, err = report.ContentAt(r, all, to); err != nil {
 		return err
 	}
 	older := "local (no revision has succeeded)"
@@ -295,16 +176,16 @@ func (a *app) diffRevisions(ctx context.Context, name string, from, to int64) er
 		from = r.Status.CurrentRevision.Number
 	}
 	if from == to {
-		fmt.Fprintf(a.Out, "revision %d is both: it has succeeded, and nothing else is being rolled out; compare with an older one by --from (%s)\n", to, kept(all))
+		fmt.Fprintf(a.Out, "revision %d is both: it has succeeded, and nothing else is being rolled out; compare with an older one by --from (%s)\n", to, report.Kept(all))
 		return nil
 	}
 	if from != 0 {
 		older = fmt.Sprintf("revision %d", from)
-		if before, err = contentAt(r, all, from); err != nil {
+		if before, err = report.ContentAt(r, all, from); err != nil {
 			return err
 		}
 	}
-	words, err := contentDiff(before, after)
+	words, err := report.ContentDiff(before, after)
 	if err != nil {
 		return err
 	}
@@ -318,5 +199,5 @@ func (a *app) printDiff(words string) {
 	if words == "" {
 		words = "no field differs"
 	}
-	fmt.Fprintln(a.Out, printable(strings.TrimSuffix(words, "\n")))
+	fmt.Fprintln(a.Out, report.Printable(strings.TrimSuffix(words, "\n")))
 }

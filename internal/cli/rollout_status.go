@@ -10,14 +10,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/controller"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -113,7 +112,7 @@ func parseGoal(s string) (goal, error) {
 
 // check says what is wrong with a goal for this rollout.
 func (g goal) check(r *v1alpha1.NodeConfigRollout) error {
-	steps, err := stepsOf(r)
+	steps, err := report.StepsOf(r)
 	if err != nil {
 		return err
 	}
@@ -128,7 +127,7 @@ func (g goal) reached(r *v1alpha1.NodeConfigRollout) bool {
 	switch {
 	case r.Status.Phase == v1alpha1.RolloutComplete:
 		return true
-	case stopped(r.Status.Phase):
+	case report.Stopped(r.Status.Phase):
 		return false
 	case g.steps:
 		return int(r.Status.Step) >= g.step
@@ -142,15 +141,6 @@ func (g goal) reached(r *v1alpha1.NodeConfigRollout) bool {
 	return r.Spec.Paused
 }
 
-// stopped tells whether a phase needs a person who changes something: exit code 2.
-func stopped(p v1alpha1.RolloutPhase) bool {
-	switch p {
-	case v1alpha1.RolloutInvalid, v1alpha1.RolloutRollingBack, v1alpha1.RolloutRolledBack, v1alpha1.RolloutHalted, v1alpha1.RolloutStuck:
-		return true
-	}
-	return false
-}
-
 // tooManyFailed tells whether more nodes have failed than the rollout's policy tolerates.
 func tooManyFailed(r *v1alpha1.NodeConfigRollout) bool {
 	c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionDegraded)
@@ -160,27 +150,18 @@ func tooManyFailed(r *v1alpha1.NodeConfigRollout) bool {
 // verdict is the exit code of a rollout's status, and whether waiting for it is over.
 func verdict(r *v1alpha1.NodeConfigRollout, g goal) (code int, over bool) {
 	switch p := r.Status.Phase; {
-	case !seen(r):
+	case !report.Seen(r):
 		return ExitComplete, false
 	case p == v1alpha1.RolloutComplete && tooManyFailed(r):
 		return ExitHalted, true // on nodes that came later
 	case g.reached(r):
 		return ExitComplete, true
-	case stopped(p):
+	case report.Stopped(p):
 		return ExitHalted, p != v1alpha1.RolloutRollingBack
 	case p == v1alpha1.RolloutAwaitingApproval:
 		return ExitApproval, true
 	}
 	return ExitComplete, false
-}
-
-// stepsOf returns a rollout's steps, those that it has without any included.
-func stepsOf(r *v1alpha1.NodeConfigRollout) ([]rollout.Step, error) {
-	p, err := controller.PolicyOf(r, controller.DefaultTimes, time.Now())
-	if err != nil {
-		return nil, fmt.Errorf("rollout %q: %w", r.Name, err)
-	}
-	return p.Steps, nil
 }
 
 // status shows a rollout once.
@@ -189,7 +170,7 @@ func (a *app) status(ctx context.Context, name string, f format) error {
 	if err != nil {
 		return err
 	}
-	r, err := get(ctx, c, name)
+	r, err := report.Rollout(ctx, c, name)
 	if err != nil {
 		return err
 	}
@@ -210,20 +191,6 @@ func (a *app) status(ctx context.Context, name string, f format) error {
 	return nil
 }
 
-// silence is how long a controller may leave its lease alone; it renews it every few seconds.
-const silence = time.Minute
-
-// noteController says if evenkeel-controller seems to be gone: nothing that is shown would change then. Where it holds no
-// lease, or that may not be read, there is nothing to say.
-func (a *app) noteController(ctx context.Context, c client.Client) {
-	lease := &coordinationv1.Lease{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: controller.DefaultNamespace, Name: controller.LeaseName}, lease)
-	if err != nil || lease.Spec.RenewTime == nil || time.Since(lease.Spec.RenewTime.Time) < silence {
-		return
-	}
-	fmt.Fprintf(a.ErrOut, "note: evenkeel-controller has not renewed its lease for %s: is it running? kubectl -n %s get pods\n", age(metav1.NewTime(lease.Spec.RenewTime.Time), time.Now()), controller.DefaultNamespace)
-}
-
 // await follows a rollout until the goal is reached, it cannot be any more, or time is up.
 func (a *app) await(ctx context.Context, name string, f format, w waiting) error {
 	c, err := a.client()
@@ -238,7 +205,7 @@ func (a *app) await(ctx context.Context, name string, f format, w waiting) error
 	}
 	follow, stop := context.WithCancel(ctx)
 	defer stop()
-	r, err := get(ctx, c, name)
+	r, err := report.Rollout(ctx, c, name)
 	if err == nil {
 		err = w.until.check(r)
 	}
@@ -248,7 +215,7 @@ func (a *app) await(ctx context.Context, name string, f format, w waiting) error
 	a.noteController(ctx, c)
 	out := a.follower(follow, c, f)
 	var late <-chan time.Time
-	if seen(r) {
+	if report.Seen(r) {
 		out.show(r)
 	} else {
 		late = time.After(time.Second) // the controller is given its moment
@@ -277,7 +244,7 @@ func (a *app) await(ctx context.Context, name string, f format, w waiting) error
 				out.show(r)
 			}
 		case <-late:
-			if !seen(r) {
+			if !report.Seen(r) {
 				out.show(r)
 			}
 		case <-out.tick():
@@ -304,8 +271,8 @@ func (a *app) ended(interrupted, ctx context.Context, w waiting, name string, r 
 // plainLine sums a rollout up in one line.
 func plainLine(r *v1alpha1.NodeConfigRollout) string {
 	st := &r.Status
-	if !seen(r) {
-		return fmt.Sprintf("%s: %s", r.Name, unseen)
+	if !report.Seen(r) {
+		return fmt.Sprintf("%s: %s", r.Name, report.Unseen)
 	}
 	var b strings.Builder
 	b.WriteString(r.Name)
@@ -315,7 +282,7 @@ func plainLine(r *v1alpha1.NodeConfigRollout) string {
 			fmt.Fprintf(&b, " attempt %d", st.Attempt)
 		}
 	}
-	fmt.Fprintf(&b, ": %s", orUnknown(st.Phase))
+	fmt.Fprintf(&b, ": %s", report.OrUnknown(st.Phase))
 	if st.StepsDone != "" {
 		fmt.Fprintf(&b, ", %s steps done", st.StepsDone)
 	}
@@ -331,14 +298,7 @@ func plainLine(r *v1alpha1.NodeConfigRollout) string {
 	if st.Message != "" {
 		fmt.Fprintf(&b, ": %s", st.Message)
 	}
-	return oneLine(b.String())
-}
-
-func orUnknown(p v1alpha1.RolloutPhase) string {
-	if p == "" {
-		return "Unknown"
-	}
-	return string(p)
+	return report.OneLine(b.String())
 }
 
 func inFlight(n *v1alpha1.RolloutCounts) int32 { return n.Assigned + n.Trial + n.Soaking }
@@ -360,4 +320,11 @@ func jsonLine(r *v1alpha1.NodeConfigRollout) (string, error) {
 func yamlDocument(r *v1alpha1.NodeConfigRollout) (string, error) {
 	text, err := yaml.Marshal(bare(r))
 	return "---\n" + strings.TrimSuffix(string(text), "\n"), err
+}
+
+// noteController says if evenkeel-controller seems to be gone: nothing that is shown would change then.
+func (a *app) noteController(ctx context.Context, c client.Client) {
+	if words := report.ControllerSilent(ctx, c, time.Now()); words != "" {
+		fmt.Fprintln(a.ErrOut, "note:", words)
+	}
 }

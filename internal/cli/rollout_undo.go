@@ -13,7 +13,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/controller"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/steer"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -52,42 +54,42 @@ func (a *app) undo(ctx context.Context, name string, number int64, inline bool) 
 		return err
 	}
 	// Which revision was the last one is the status's to say; a revision that is named needs nobody's word.
-	look := get
+	look := report.Rollout
 	if number == 0 {
-		look = getSeen
+		look = report.SeenRollout
 	}
 	r, err := look(ctx, c, name)
 	if err != nil {
 		return err
 	}
-	all, err := pasts(ctx, c, r)
+	all, err := report.Pasts(ctx, c, r)
 	if err != nil {
 		return err
 	}
 	if number == 0 {
-		if number = before(r); number == 0 {
+		if number = steer.Before(r); number == 0 {
 			return nothingBefore(r, all)
 		}
 	}
-	content, err := contentAt(r, all, number)
+	content, err := report.ContentAt(r, all, number)
 	if err != nil {
 		return err
 	}
 	for _, p := range all {
-		if p.Revision == number && stopped(v1alpha1.RolloutPhase(p.Outcome)) {
-			fmt.Fprintf(a.ErrOut, "note: revision %d did not succeed, it was %s: %s\n", number, p.Outcome, oneLine(cmp.Or(p.Message, "nobody knows why any more")))
+		if p.Revision == number && report.Stopped(v1alpha1.RolloutPhase(p.Outcome)) {
+			fmt.Fprintf(a.ErrOut, "note: revision %d did not succeed, it was %s: %s\n", number, p.Outcome, report.OneLine(cmp.Or(p.Message, "nobody knows why any more")))
 		}
 	}
 	return a.putBack(ctx, c, r, content, number, inline)
 }
 
 // putBack makes the content of a revision the template of a rollout, if that is still the one that is known.
-func (a *app) putBack(ctx context.Context, c client.Client, known *v1alpha1.NodeConfigRollout, content controller.Content, number int64, inline bool) error {
+func (a *app) putBack(ctx context.Context, c client.Client, known *v1alpha1.NodeConfigRollout, content terms.Content, number int64, inline bool) error {
 	template, err := templateOf(content.Key, []byte(content.Data))
 	if err != nil {
 		return err
 	}
-	return a.edit(ctx, c, known.Name, func(r *v1alpha1.NodeConfigRollout) (string, error) {
+	return a.said(steer.Edit(ctx, c, known.Name, func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		if r.UID != known.UID || !equality.Semantic.DeepEqual(r.Spec.Template, known.Spec.Template) {
 			return "", fmt.Errorf("was changed by somebody else meanwhile; see kubectl evenkeel rollout diff %s, and undo again if that is still wanted", r.Name)
 		}
@@ -99,38 +101,20 @@ func (a *app) putBack(ctx context.Context, c client.Client, known *v1alpha1.Node
 			return fmt.Sprintf("has the content of revision %d already: nothing changes", number), nil
 		}
 		r.Spec.Template = template
-		return fmt.Sprintf("undone: the content of revision %d is the target again, under the next number; %s", number, next(r)), nil
-	})
-}
-
-// before returns the revision that an undo means that names none; 0 if there is none.
-func before(r *v1alpha1.NodeConfigRollout) int64 {
-	target, current := r.Status.UpdateRevision, r.Status.CurrentRevision
-	if target == nil {
-		return 0
-	}
-	if current != nil && current.Number != target.Number {
-		return current.Number
-	}
-	var newest int64
-	for _, o := range r.Status.History {
-		if o.Revision < target.Number && o.Outcome == "Succeeded" && o.ConfigMap != target.ConfigMapRef.Name {
-			newest = max(newest, o.Revision)
-		}
-	}
-	return newest
+		return fmt.Sprintf("undone: the content of revision %d is the target again, under the next number; %s", number, steer.Next(r)), nil
+	}))
 }
 
 // nothingBefore is the error of an undo that finds nothing to go back to.
-func nothingBefore(r *v1alpha1.NodeConfigRollout, all []past) error {
+func nothingBefore(r *v1alpha1.NodeConfigRollout, all []report.Past) error {
 	target := r.Status.UpdateRevision
 	if target == nil {
-		return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", r.Name, orUnknown(r.Status.Phase), r.Name)
+		return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", r.Name, report.OrUnknown(r.Status.Phase), r.Name)
 	}
-	others := slices.DeleteFunc(slices.Clone(all), func(p past) bool { return p.Gone || p.ConfigMap == target.ConfigMapRef.Name })
+	others := slices.DeleteFunc(slices.Clone(all), func(p report.Past) bool { return p.Gone || p.ConfigMap == target.ConfigMapRef.Name })
 	advice := "push another configuration"
 	if len(others) > 0 {
-		advice = fmt.Sprintf("choose one with --to-revision (there are %s), or %s", kept(others), advice)
+		advice = fmt.Sprintf("choose one with --to-revision (there are %s), or %s", report.Kept(others), advice)
 	}
 	if r.Status.Halt == nil || !r.Status.Halt.Rollback {
 		advice += fmt.Sprintf("; kubectl evenkeel rollout abort %s --rollback takes the nodes back to what they had", r.Name)
@@ -139,11 +123,11 @@ func nothingBefore(r *v1alpha1.NodeConfigRollout, all []past) error {
 }
 
 // same tells whether a template holds a content.
-func same(t v1alpha1.RolloutTemplate, content controller.Content) bool {
+func same(t v1alpha1.RolloutTemplate, content terms.Content) bool {
 	if t.ConfigMapRef != nil {
 		return false
 	}
-	has, err := controller.ContentOf(t, nil)
+	has, err := terms.ContentOf(t, nil)
 	return err == nil && has.Key == content.Key && sameData(has.Data, content.Data)
 }
 
@@ -165,16 +149,4 @@ func templateOf(key string, data []byte) (v1alpha1.RolloutTemplate, error) {
 		return v1alpha1.RolloutTemplate{KubeletDropIn: raw}, nil
 	}
 	return v1alpha1.RolloutTemplate{Kubelet: raw}, nil
-}
-
-// contentIn returns what a rollout's template holds now, reading the ConfigMap that it names if it names one.
-func contentIn(ctx context.Context, c client.Client, t v1alpha1.RolloutTemplate) (controller.Content, error) {
-	if t.ConfigMapRef == nil {
-		return controller.ContentOf(t, nil)
-	}
-	named, err := named(ctx, c, t.ConfigMapRef)
-	if err != nil {
-		return controller.Content{}, err
-	}
-	return controller.ContentOf(t, named)
 }

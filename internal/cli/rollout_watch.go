@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
 // update is what became of a followed rollout: a newer version of it, or an error. With over nothing comes after it.
@@ -46,7 +47,7 @@ func watchRollout(ctx context.Context, c client.WithWatch, from *v1alpha1.NodeCo
 			err := watchOnce(ctx, c, from.Name, &version, tell)
 			if err == nil && version == "" { // what is missing between two watches is read
 				var r *v1alpha1.NodeConfigRollout
-				if r, err = get(ctx, c, from.Name); err == nil {
+				if r, err = report.Rollout(ctx, c, from.Name); err == nil {
 					version = r.ResourceVersion
 					if !tell(update{rollout: r}) {
 						return
@@ -58,7 +59,7 @@ func watchRollout(ctx context.Context, c client.WithWatch, from *v1alpha1.NodeCo
 				return
 			case err == nil:
 				wait = 0
-			case passing(err):
+			case report.Passing(err):
 				version = ""
 				wait = min(max(2*wait, 500*time.Millisecond), 5*time.Second)
 				if !tell(update{err: err}) {
@@ -95,7 +96,7 @@ func watchOnce(ctx context.Context, c client.WithWatch, name string, version *st
 			if !ok {
 				return fmt.Errorf("watch rollout %q: the server sent a %T", name, event.Object)
 			}
-			fromServer(r)
+			report.FromServer(r)
 			if !tell(update{rollout: r}) {
 				return nil
 			}
@@ -164,7 +165,7 @@ func (o *follower) trouble(err error) {
 		o.live.trouble = err.Error()
 		o.live.redraw()
 	} else if !o.troubled {
-		fmt.Fprintf(o.errOut, "waiting for the API server: %s\n", oneLine(err.Error()))
+		fmt.Fprintf(o.errOut, "waiting for the API server: %s\n", report.OneLine(err.Error()))
 	}
 	o.troubled = true
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
@@ -53,7 +54,7 @@ func (o planOptions) model() (rollout.Model, error) {
 
 // makeUp returns a fleet of healthy nodes that run their local configuration, for a rollout that has not begun. What a
 // ConfigMap holds that the template names does not matter then.
-func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*fleet, error) {
+func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*report.Fleet, error) {
 	now := time.Now()
 	r = r.DeepCopy()
 	r.CreationTimestamp.Time, r.Status = now, v1alpha1.NodeConfigRolloutStatus{}
@@ -64,7 +65,7 @@ func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*fleet, error) {
 		}
 		r.Spec.Template = v1alpha1.RolloutTemplate{KubeletDropIn: &runtime.RawExtension{Raw: empty}}
 	}
-	f, _, _, err := policyOf(r, nil, nil, nil, now)
+	f, _, _, err := report.PolicyOf(r, nil, nil, nil, now)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +79,7 @@ func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*fleet, error) {
 		if r.Spec.Strategy.TopologyKey != "" {
 			n.Domain = zone
 		}
-		f.nodes, f.zones = append(f.nodes, n), append(f.zones, zone)
+		f.Nodes, f.Zones = append(f.Nodes, n), append(f.Zones, zone)
 	}
 	return f, nil
 }
@@ -143,7 +144,7 @@ func (v *simulationView) print(w io.Writer, colors bool) {
 	if v.Limited {
 		line("", "it was not over then")
 	}
-	line("", "%s", oneLine(v.Message))
+	line("", "%s", report.OneLine(v.Message))
 	line("Updated", "%s", v.share(v.Updated))
 	if v.StoppedAfter == nil {
 		line("Touched", "%s", v.share(v.Touched))

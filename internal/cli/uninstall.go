@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
 // uninstallFlags are what uninstall has beside the others.
@@ -78,7 +79,7 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 	}
 	if going := goingOn(rollouts); len(going) > 0 && !o.force {
 		return fmt.Errorf("rollouts are going on (%s): pause them first (kubectl evenkeel rollout pause %s), or give --force; nothing was changed",
-			few(going), going[0])
+			report.Few(going), going[0])
 	}
 	out := a.Out
 	if o.output != "" {
@@ -102,7 +103,7 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 		return lookErr
 	} else if len(left) > 0 && !o.dryRun {
 		return errors.Join(err, fmt.Errorf("%s still labelled %s (%s): the controller and the installer stay until they are done; run it again then",
-			nodesWord(len(left)), v1alpha1.LabelAgent, few(left)))
+			nodesWord(len(left)), v1alpha1.LabelAgent, report.Few(left)))
 	}
 	if o.dryRun {
 		fmt.Fprintln(out, "then rollouts would be paused, and the controller and the installer deleted")
@@ -113,7 +114,7 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 
 // rolloutsIfAny reads all rollouts; there are none where their CRD is not.
 func rolloutsIfAny(ctx context.Context, c client.Client) ([]v1alpha1.NodeConfigRollout, error) {
-	list, err := rollouts(ctx, c)
+	list, err := report.Rollouts(ctx, c)
 	if meta.IsNoMatchError(err) {
 		return nil, nil
 	}
@@ -141,7 +142,7 @@ func goingOn(rollouts []v1alpha1.NodeConfigRollout) []string {
 // showLoss says what --purge deletes for good.
 func showLoss(ctx context.Context, c client.Client, out io.Writer, rollouts []v1alpha1.NodeConfigRollout) error {
 	all, assigned := 0, []string{}
-	for nc, err := range configs(ctx, c) {
+	for nc, err := range report.Configs(ctx, c) {
 		if meta.IsNoMatchError(err) {
 			break
 		}
@@ -155,7 +156,7 @@ func showLoss(ctx context.Context, c client.Client, out io.Writer, rollouts []v1
 	}
 	fmt.Fprintf(out, "--purge deletes for good: %d NodeConfigs", all)
 	if len(assigned) > 0 {
-		fmt.Fprintf(out, ", of which %d assign a configuration (%s)", len(assigned), few(assigned))
+		fmt.Fprintf(out, ", of which %d assign a configuration (%s)", len(assigned), report.Few(assigned))
 	}
 	names := []string{}
 	for _, r := range rollouts {
@@ -163,7 +164,7 @@ func showLoss(ctx context.Context, c client.Client, out io.Writer, rollouts []v1
 	}
 	fmt.Fprintf(out, "; %d rollouts", len(names))
 	if len(names) > 0 {
-		fmt.Fprintf(out, " (%s)", few(names))
+		fmt.Fprintf(out, " (%s)", report.Few(names))
 	}
 	fmt.Fprintf(out, "\nkeep them with: kubectl get nodeconfigs,nodeconfigrollouts -o yaml > evenkeel.yaml\n")
 	return nil
@@ -172,7 +173,7 @@ func showLoss(ctx context.Context, c client.Client, out io.Writer, rollouts []v1
 // labelled are the names of the nodes that are not done.
 func labelled(ctx context.Context, c client.Client) ([]string, error) {
 	var names []string
-	for node, err := range metadata(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"), client.HasLabels{v1alpha1.LabelAgent}) {
+	for node, err := range report.Metadata(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"), client.HasLabels{v1alpha1.LabelAgent}) {
 		if err != nil {
 			return nil, fmt.Errorf("list nodes: %w", err)
 		}

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/internal/componentconfig"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
 func (a *app) upgradeCommand() *cobra.Command {
@@ -171,7 +172,7 @@ func (a *app) upgradePlan(ctx context.Context, target string, u upgradeFlags, ou
 
 // showUpgrade prints a plan for people: a table, then what is to be said of each, then what to do.
 func (a *app) showUpgrade(p *componentconfig.Plan, given string) error {
-	fmt.Fprintln(a.Out, oneLine(headline(p)))
+	fmt.Fprintln(a.Out, report.OneLine(headline(p)))
 	fmt.Fprintln(a.Out)
 	var rows [][]string
 	for _, r := range p.Components {
@@ -187,11 +188,11 @@ func (a *app) showUpgrade(p *componentconfig.Plan, given string) error {
 	by := map[componentconfig.Manual][]string{}
 	view := false
 	for _, r := range p.Components {
-		fmt.Fprintf(a.Out, "%s: %s\n", r.Component, oneLine(r.Why))
+		fmt.Fprintf(a.Out, "%s: %s\n", r.Component, report.OneLine(r.Why))
 		if len(r.Objections) > 0 {
 			fmt.Fprintf(a.Out, "  %s:\n", refusal(r))
 			for _, words := range r.Objections {
-				fmt.Fprintf(a.Out, "    %s\n", oneLine(words))
+				fmt.Fprintf(a.Out, "    %s\n", report.OneLine(words))
 			}
 		}
 		by[r.ManualUpgrade] = append(by[r.ManualUpgrade], r.Component)
@@ -213,7 +214,7 @@ func (a *app) showUpgrade(p *componentconfig.Plan, given string) error {
 	case view:
 		fmt.Fprintln(a.Out, "kubectl evenkeel config view upgradeable prints what is in the cluster; migrated, it goes to --config.")
 	case len(hands) > 0 && given != "":
-		fmt.Fprintf(a.Out, "Mend %s, and try again.\n", oneLine(given))
+		fmt.Fprintf(a.Out, "Mend %s, and try again.\n", report.OneLine(given))
 	case len(hands) > 0:
 		fmt.Fprintln(a.Out, "Mend the ClusterConfiguration, or give the configuration with --config.")
 	}
@@ -223,11 +224,11 @@ func (a *app) showUpgrade(p *componentconfig.Plan, given string) error {
 // warn prints what a plan could not find out, and what it passed over.
 func (a *app) warn(p *componentconfig.Plan) {
 	for _, note := range p.Notes {
-		fmt.Fprintln(a.ErrOut, "note:", oneLine(note))
+		fmt.Fprintln(a.ErrOut, "note:", report.OneLine(note))
 	}
 	for _, r := range p.Components {
 		for _, words := range r.Warnings {
-			fmt.Fprintf(a.ErrOut, "warning: %s: %s\n", r.Component, oneLine(words))
+			fmt.Fprintf(a.ErrOut, "warning: %s: %s\n", r.Component, report.OneLine(words))
 		}
 	}
 }

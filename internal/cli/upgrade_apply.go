@@ -18,6 +18,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/componentconfig"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -226,7 +227,7 @@ func (a *app) showWrite(w componentconfig.Write) {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(binary)) {
-		fmt.Fprintf(a.Out, "  %s, binary, %s\n", oneLine(key), binary[key])
+		fmt.Fprintf(a.Out, "  %s, binary, %s\n", report.OneLine(key), binary[key])
 	}
 	was, _ := componentconfig.OriginOf(old)
 	is, _ := componentconfig.OriginOf(now)
@@ -242,14 +243,14 @@ func (a *app) showWrite(w componentconfig.Write) {
 // showDocument prints what becomes of one document. What only says that a field has its default is counted.
 func (a *app) showDocument(name, key, old, now string) {
 	before, after := documentFields(old), documentFields(now)
-	all := changes(before, after)
+	all := report.Changes(before, after)
 	for _, c := range componentconfig.Components() {
 		if c.ConfigMap == name && c.Key == key {
 			before, after = componentconfig.WithoutZeroes(c, before), componentconfig.WithoutZeroes(c, after)
 		}
 	}
 	said := map[string]bool{}
-	for _, c := range changes(before, after) {
+	for _, c := range report.Changes(before, after) {
 		said[c.Field] = true
 	}
 	silent := 0
@@ -258,13 +259,13 @@ func (a *app) showDocument(name, key, old, now string) {
 			silent++
 			continue
 		}
-		fmt.Fprintf(a.Out, "  %s: %s\n", oneLine(key), oneLine(c.String()))
+		fmt.Fprintf(a.Out, "  %s: %s\n", report.OneLine(key), report.OneLine(c.String()))
 	}
 	if silent > 0 {
-		fmt.Fprintf(a.Out, "  %s: %d more that say nothing, before or after (0s, null, \"\"): they have the component's defaults\n", oneLine(key), silent)
+		fmt.Fprintf(a.Out, "  %s: %d more that say nothing, before or after (0s, null, \"\"): they have the component's defaults\n", report.OneLine(key), silent)
 	}
 	if len(all) == 0 {
-		fmt.Fprintf(a.Out, "  %s: only comments, order or formatting\n", oneLine(key))
+		fmt.Fprintf(a.Out, "  %s: only comments, order or formatting\n", report.OneLine(key))
 	}
 }
 
@@ -358,9 +359,9 @@ func (a *app) handOver(ctx context.Context, c client.Client, u *upgrade, plan *c
 	if content.Key == payload.KeyKubeletDropin {
 		var stay []string
 		before, after := documentFields(string(kubelet.Now)), documentFields(string(data))
-		for _, gone := range changes(componentconfig.WithoutZeroes(kubelet.Component, before), after) {
-			if gone.B == unset {
-				stay = append(stay, oneLine(gone.Field))
+		for _, gone := range report.Changes(componentconfig.WithoutZeroes(kubelet.Component, before), after) {
+			if gone.B == report.Unset {
+				stay = append(stay, report.OneLine(gone.Field))
 			}
 		}
 		if len(stay) > 0 {

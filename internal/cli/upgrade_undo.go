@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evenkeel/evenkeel/internal/componentconfig"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
 func (a *app) upgradeUndoCommand() *cobra.Command {
@@ -51,7 +52,7 @@ func (a *app) upgradeUndo(ctx context.Context, yes, dryRun, overwrite bool) erro
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Out, "Back to what was there before %s\n", oneLine(record.String()))
+	fmt.Fprintf(a.Out, "Back to what was there before %s\n", report.OneLine(record.String()))
 	have, err := componentconfig.Gather(ctx, c)
 	if err != nil {
 		return err

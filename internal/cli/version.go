@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
+
 	"github.com/spf13/cobra"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -89,7 +91,7 @@ func (a *app) showVersions(ctx context.Context, clientOnly bool, f format) error
 // ask fills in what runs in the cluster.
 func (v *versions) ask(ctx context.Context, c client.Client) error {
 	nodes := map[string]int{}
-	for nc, err := range configs(ctx, c) {
+	for nc, err := range report.Configs(ctx, c) {
 		if err != nil {
 			return err
 		}

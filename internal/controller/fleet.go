@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -205,7 +206,7 @@ func (f *fleet) look(name string, m *member) {
 }
 
 func rolloutNode(m *member, last bool) rollout.Node {
-	n := NodeOf(m.node, m.config)
+	n := terms.NodeOf(m.node, m.config)
 	n.Last = last
 	return n
 }
@@ -216,7 +217,7 @@ func (f *fleet) selects(r *rolling, name string, m *member) {
 	is := m.node != nil && r.nodes != nil && r.nodes.Matches(labels.Set(m.node.Labels))
 	m.claims = slices.DeleteFunc(m.claims, func(c rollout.Claim) bool { return c.Name == r.name })
 	if is {
-		m.claims = append(m.claims, claimOf(r.object))
+		m.claims = append(m.claims, terms.ClaimOf(r.object))
 		r.members[name] = m
 	} else {
 		delete(r.members, name)
@@ -256,7 +257,7 @@ func (f *fleet) setRollout(o *v1alpha1.NodeConfigRollout) {
 		f.rollouts[o.Name] = r
 	}
 	r.object = o
-	r.nodes, r.canaries, r.invalid = Selectors(&o.Spec)
+	r.nodes, r.canaries, r.invalid = terms.Selectors(&o.Spec)
 	for name, m := range f.nodes {
 		f.selects(r, name, m)
 	}

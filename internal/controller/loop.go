@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -148,7 +149,7 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 		c.fleet.mu.Unlock()
 		return c.fleet.now(), nil // edited meanwhile
 	}
-	was := ProgressOf(&o.Status)
+	was := terms.ProgressOf(&o.Status)
 	if r.progress != nil {
 		was = *r.progress
 	}
@@ -229,7 +230,7 @@ func earliest(a, b time.Time) time.Time {
 // policy returns what an operator wants of a rollout. A template that cannot be used leaves the target as it is.
 func (c *Controller) policy(ctx context.Context, r *rolling, o *v1alpha1.NodeConfigRollout) (rollout.Policy, error) {
 	// The API keeps whole seconds: what is remembered is then the same before and after a restart.
-	policy, err := PolicyOf(o, c.times, time.Now().Truncate(time.Second))
+	policy, err := terms.PolicyOf(o, c.times, time.Now().Truncate(time.Second))
 	if err == nil {
 		c.fleet.mu.Lock()
 		err = r.invalid
@@ -238,7 +239,7 @@ func (c *Controller) policy(ctx context.Context, r *rolling, o *v1alpha1.NodeCon
 	if err != nil {
 		err = unusablef("%w", err)
 	} else {
-		var content Content
+		var content terms.Content
 		if content, err = c.content(r, o); err == nil {
 			policy.Target, err = c.target(ctx, o, content)
 		}

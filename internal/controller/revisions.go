@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
@@ -42,23 +43,23 @@ func unusablef(format string, args ...any) error { return &unusable{fmt.Errorf(f
 type resolved struct {
 	generation int64
 	version    string // of the ConfigMap that it names
-	content    Content
+	content    terms.Content
 	err        error
 }
 
 // content returns what a rollout's template holds. It is decoded once.
-func (c *Controller) content(r *rolling, o *v1alpha1.NodeConfigRollout) (Content, error) {
+func (c *Controller) content(r *rolling, o *v1alpha1.NodeConfigRollout) (terms.Content, error) {
 	var named *corev1.ConfigMap
 	version := ""
 	if ref := o.Spec.Template.ConfigMapRef; ref != nil {
 		var err error
 		if named, err = c.named.get(ref.Namespace, ref.Name); err != nil {
-			return Content{}, err
+			return terms.Content{}, err
 		}
 		version = named.ResourceVersion
 	}
 	if t := r.template; t == nil || t.generation != o.Generation || t.version != version {
-		content, err := ContentOf(o.Spec.Template, named)
+		content, err := terms.ContentOf(o.Spec.Template, named)
 		if err != nil {
 			err = unusablef("%w; nothing changes until the template is mended", err)
 		}
@@ -69,8 +70,8 @@ func (c *Controller) content(r *rolling, o *v1alpha1.NodeConfigRollout) (Content
 
 // target returns the revision that a content is, and makes its ConfigMap if there is none. An error that is not an
 // unusable one may pass by itself.
-func (c *Controller) target(ctx context.Context, o *v1alpha1.NodeConfigRollout, content Content) (rollout.Revision, error) {
-	key := client.ObjectKey{Namespace: c.namespace, Name: RevisionName(o.Name, content.SHA256)}
+func (c *Controller) target(ctx context.Context, o *v1alpha1.NodeConfigRollout, content terms.Content) (rollout.Revision, error) {
+	key := client.ObjectKey{Namespace: c.namespace, Name: terms.RevisionName(o.Name, content.SHA256)}
 	c.fleet.mu.Lock()
 	have := c.fleet.revisions[o.Name][key.Name]
 	highest := highestNumber(o, c.fleet.revisions[o.Name], key.Name)
@@ -134,7 +135,7 @@ func highestNumber(o *v1alpha1.NodeConfigRollout, revisions map[string]*corev1.C
 	return highest
 }
 
-func (c *Controller) createRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, key client.ObjectKey, content Content, number int64) (*corev1.ConfigMap, error) {
+func (c *Controller) createRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, key client.ObjectKey, content terms.Content, number int64) (*corev1.ConfigMap, error) {
 	immutable := true
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
@@ -164,7 +165,7 @@ func (c *Controller) createRevision(ctx context.Context, o *v1alpha1.NodeConfigR
 }
 
 // adoptRevision reads a ConfigMap that bears a revision's name, and takes it as that if it is.
-func (c *Controller) adoptRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, key client.ObjectKey, content Content) (*corev1.ConfigMap, error) {
+func (c *Controller) adoptRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, key client.ObjectKey, content terms.Content) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{}
 	if err := c.client.Get(ctx, key, cm); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -247,7 +248,7 @@ func (c *Controller) lastSucceeded(o *v1alpha1.NodeConfigRollout, target rollout
 // isRevision tells a ConfigMap that the controller has made from one that somebody has given its labels.
 func isRevision(cm *corev1.ConfigMap) bool {
 	sum := cm.Annotations[annotationSHA256]
-	return len(sum) == 64 && cm.Name == RevisionName(cm.Labels[v1alpha1.LabelRollout], sum) && cm.Immutable != nil && *cm.Immutable
+	return len(sum) == 64 && cm.Name == terms.RevisionName(cm.Labels[v1alpha1.LabelRollout], sum) && cm.Immutable != nil && *cm.Immutable
 }
 
 // brand marks the ConfigMap of a target that was stopped, and unmarks that of one that was retried: the history is short,

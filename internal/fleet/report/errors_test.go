@@ -1,4 +1,4 @@
-package cli
+package report
 
 import (
 	"context"
@@ -22,7 +22,7 @@ func TestErrorsSayWhatToDoNextAndWhetherTheyMayPass(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		err    error
-		next   string // what explain adds; empty: nothing
+		next   string // what Explain adds; empty: nothing
 		passes bool
 	}{
 		{"no CRD", &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "evenkeel.dev", Kind: "NodeConfigRollout"}}, "kubectl apply -k config/default", false},
@@ -40,12 +40,12 @@ func TestErrorsSayWhatToDoNextAndWhetherTheyMayPass(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := fmt.Errorf("read rollout: %w", tt.err)
-			words := (&app{}).explain(err).Error()
+			words := Explain(err, "v1").Error()
 			added, ok := strings.CutPrefix(words, err.Error())
 			if !ok || tt.next == "" && added != "" || !strings.Contains(added, tt.next) {
 				t.Errorf("it is explained as %q, want %q added", words, tt.next)
 			}
-			if got := passing(err); got != tt.passes {
+			if got := Passing(err); got != tt.passes {
 				t.Errorf("passing is %v, want %v", got, tt.passes)
 			}
 		})

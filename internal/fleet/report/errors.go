@@ -1,4 +1,4 @@
-package cli
+package report
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// explain adds to an error of the API, which says what was refused, what to do next.
-func (a *app) explain(err error) error {
+// Explain adds to an error of the API, which says what was refused, what to do next. The version is that of the program.
+func Explain(err error, version string) error {
 	var noGroup *discovery.ErrGroupDiscoveryFailed
 	var unreachable *url.Error
 	var network *net.OpError
@@ -31,15 +31,15 @@ func (a *app) explain(err error) error {
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w\nask an administrator for this right; kubectl auth can-i --list shows which you have", err)
 	case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "strict decoding error: unknown field"):
-		return fmt.Errorf("%w\nthe cluster's CRDs are older than this kubectl-evenkeel (%s): kubectl apply -k config/default", err, a.version)
+		return fmt.Errorf("%w\nthe cluster's CRDs are older than this kubectl-evenkeel (%s): kubectl apply -k config/default", err, version)
 	case errors.As(err, &unreachable), errors.As(err, &network):
 		return fmt.Errorf("%w\nthe API server cannot be reached: is it up, and are --context and --kubeconfig right?", err)
 	}
 	return err
 }
 
-// passing tells an error that may go away by itself, such as an API server that restarts, from one that will not.
-func passing(err error) bool {
+// Passing tells an error that may go away by itself, such as an API server that restarts, from one that will not.
+func Passing(err error) bool {
 	var unreachable *url.Error
 	var network *net.OpError
 	var status apierrors.APIStatus
@@ -54,22 +54,13 @@ func passing(err error) bool {
 }
 
 // notFound is the error for a rollout that there is not: it says which there are.
-func notFound(ctx context.Context, c client.Client, name string) error {
-	names, err := rolloutNames(ctx, c)
+func notFound(ctx context.Context, c client.Reader, name string) error {
+	names, err := RolloutNames(ctx, c)
 	if err != nil {
 		return fmt.Errorf("rollout %q does not exist", name)
 	}
 	if len(names) == 0 {
 		return fmt.Errorf("rollout %q does not exist, and no other: make one with: kubectl evenkeel push", name)
 	}
-	return fmt.Errorf("rollout %q does not exist; these do: %s", name, few(names))
-}
-
-// few joins names, but not more than a person reads.
-func few(names []string) string {
-	const most = 10
-	if len(names) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-	}
-	return strings.Join(names, ", ")
+	return fmt.Errorf("rollout %q does not exist; these do: %s", name, Few(names))
 }

@@ -1,31 +1,31 @@
-package cli
+package report
 
 import (
 	"fmt"
 	"maps"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/controller"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// difference is a field that is not the same in two configurations.
-type difference struct {
+// Difference is a field that is not the same in two configurations.
+type Difference struct {
 	Field string `json:"field"`
 	A     string `json:"a"` // JSON, "unset" or "masked"
 	B     string `json:"b"`
 }
 
-func (c difference) String() string { return fmt.Sprintf("%s: %s -> %s", c.Field, c.A, c.B) }
+func (c Difference) String() string { return fmt.Sprintf("%s: %s -> %s", c.Field, c.A, c.B) }
 
-// unset is how payload.Diff shows a field that is not there.
-const unset = "unset"
+// Unset is how payload.Diff shows a field that is not there.
+const Unset = "unset"
 
-// changes returns the fields that are not the same, by path. What is secret is masked.
-func changes(a, b map[string]any) []difference {
-	var out []difference
+// Changes returns the fields that are not the same, by path. What is secret is masked.
+func Changes(a, b map[string]any) []Difference {
+	var out []Difference
 	for _, d := range payload.Diff(fieldsOf(a), fieldsOf(b)) {
-		out = append(out, difference{Field: d.Field, A: d.Value, B: d.Local})
+		out = append(out, Difference{Field: d.Field, A: d.Value, B: d.Local})
 	}
 	return out
 }
@@ -54,16 +54,16 @@ func trialFields(t payload.Trial) map[string]any {
 }
 
 // trialChanges returns what is not the same in what two payloads ask of their trials.
-func trialChanges(a, b payload.Trial) []difference {
-	out := changes(trialFields(a), trialFields(b))
+func trialChanges(a, b payload.Trial) []Difference {
+	out := Changes(trialFields(a), trialFields(b))
 	for i := range out {
 		out[i].Field = "trial." + out[i].Field
 	}
 	return out
 }
 
-// contentDiff is what changes, field by field, a line each, empty if nothing does. A zero content is local.
-func contentDiff(before, after controller.Content) (string, error) {
+// ContentDiff is what changes, field by field, a line each, empty if nothing does. A zero content is local.
+func ContentDiff(before, after terms.Content) (string, error) {
 	var b strings.Builder
 	if before.Key != after.Key {
 		fmt.Fprintf(&b, "%s -> %s\n", contentKind(before), contentKind(after))
@@ -76,13 +76,13 @@ func contentDiff(before, after controller.Content) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, c := range append(changes(old.Fields, now.Fields), trialChanges(old.Trial, now.Trial)...) {
+	for _, c := range append(Changes(old.Fields, now.Fields), trialChanges(old.Trial, now.Trial)...) {
 		fmt.Fprintln(&b, c)
 	}
 	return b.String(), nil
 }
 
-func contentKind(c controller.Content) string {
+func contentKind(c terms.Content) string {
 	switch c.Key {
 	case "":
 		return "the local configuration of each node"
@@ -92,9 +92,9 @@ func contentKind(c controller.Content) string {
 	return "a whole configuration"
 }
 
-func contentPayload(c controller.Content) (payload.Payload, error) {
+func contentPayload(c terms.Content) (payload.Payload, error) {
 	if c.Key == "" {
 		return payload.Payload{}, nil
 	}
-	return payloadOf(c)
+	return PayloadOf(c)
 }

@@ -1,0 +1,169 @@
+package report
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+// Side is one of two configurations that are compared.
+type Side struct {
+	Name   string `json:"name"`
+	Source string `json:"source"` // where it comes from
+
+	Fields map[string]any `json:"-"`
+	Trial  payload.Trial  `json:"-"`
+	// Extent is how much of a whole it names.
+	Extent Extent `json:"-"`
+}
+
+// Extent is how much of a whole a configuration names.
+type Extent int
+
+const (
+	Partial   Extent = iota // a drop-in
+	Whole                   // a configuration that replaces the local one; what it does not name has its default
+	Effective               // every field
+)
+
+func (e Extent) String() string {
+	return [...]string{"a drop-in", "a configuration as it is written", "what is effective"}[e]
+}
+
+// Comparison is what config diff prints.
+type Comparison struct {
+	A           Side         `json:"a"`
+	B           Side         `json:"b"`
+	Differences []Difference `json:"differences"`
+	// NotCompared counts fields that only the one names which names more.
+	NotCompared int `json:"notCompared,omitempty"`
+}
+
+// Compare fills in the differences.
+func (d *Comparison) Compare(form string) {
+	d.Differences = []Difference{}
+	for _, c := range Changes(d.A.Fields, d.B.Fields) {
+		if d.A.Extent < d.B.Extent && c.A == Unset || d.B.Extent < d.A.Extent && c.B == Unset {
+			d.NotCompared++
+			continue
+		}
+		if form == "grouped" {
+			c.Field = payload.GroupedPath(c.Field)
+		}
+		d.Differences = append(d.Differences, c)
+	}
+	if d.A.Extent != Effective && d.B.Extent != Effective {
+		d.Differences = append(d.Differences, trialChanges(d.A.Trial, d.B.Trial)...)
+	}
+}
+
+// SideOf is a payload, and where it comes from.
+func SideOf(name, source string, p payload.Payload) Side {
+	s := Side{Name: name, Source: source, Fields: p.Fields, Trial: p.Trial, Extent: Whole}
+	if p.Key == payload.KeyKubeletDropin {
+		s.Extent = Partial
+	}
+	return s
+}
+
+// NodeSide is what a node runs, as its NodeConfig says.
+func NodeSide(ctx context.Context, c client.Reader, name string) (Side, error) {
+	found, err := GetPair(ctx, c, name)
+	if err != nil {
+		return Side{}, err
+	}
+	nc := found.Config
+	if nc == nil || !HasReported(nc) {
+		return Side{}, fmt.Errorf("node %s has no agent yet that could say what it runs: use --live", name)
+	}
+	active := nc.Status.Active
+	if active == nil {
+		return Side{}, fmt.Errorf("node %s runs its local configuration, which only the node knows: use --live", name)
+	}
+	source := fmt.Sprintf("ConfigMap %s/%s", active.Namespace, active.Name)
+	var cm corev1.ConfigMap
+	err = c.Get(ctx, client.ObjectKey{Namespace: active.Namespace, Name: active.Name}, &cm)
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && cm.UID != active.UID:
+		return Side{}, fmt.Errorf("node %s runs %s (UID: %s), which is gone; it keeps a copy of its own: use --live", name, source, active.UID)
+	case err != nil:
+		return Side{}, fmt.Errorf("get what node %s runs, %s: %w", name, source, err)
+	}
+	p, err := payload.FromConfigMap(&cm)
+	if err != nil {
+		return Side{}, fmt.Errorf("node %s runs %s, which was edited since: use --live: %w", name, source, err)
+	}
+	if p.SHA256 != active.SHA256 {
+		return Side{}, fmt.Errorf("node %s runs %s as it was before somebody edited it: use --live", name, source)
+	}
+	return SideOf("node/"+name, source, p), nil
+}
+
+// RolloutSide is what a rollout's template holds, or one of its revisions: NAME or NAME@REVISION.
+func RolloutSide(ctx context.Context, c client.Reader, arg string) (Side, error) {
+	name, number, numbered := strings.Cut(arg, "@")
+	wanted, err := strconv.ParseInt(number, 10, 64)
+	if numbered && (err != nil || wanted < 1) {
+		return Side{}, fmt.Errorf("rollout/%s: %q is no number of a revision; see `kubectl evenkeel rollout history %s`", arg, number, name)
+	}
+	r, err := Rollout(ctx, c, name)
+	if err != nil {
+		return Side{}, err
+	}
+	var content terms.Content
+	source := "spec.template"
+	if !numbered {
+		if content, err = ContentIn(ctx, c, r.Spec.Template); err != nil {
+			return Side{}, fmt.Errorf("rollout %s: %w", name, err)
+		}
+	} else {
+		all, err := Pasts(ctx, c, r)
+		if err != nil {
+			return Side{}, err
+		}
+		if content, err = ContentAt(r, all, wanted); err != nil {
+			return Side{}, err
+		}
+		source = fmt.Sprintf("ConfigMap %s/%s", v1alpha1.SystemNamespace, terms.RevisionName(name, content.SHA256))
+	}
+	p, err := PayloadOf(content)
+	return SideOf("rollout/"+arg, source, p), err
+}
+
+// LiveSide asks a node's kubelet, through the API server, what is effective there.
+func LiveSide(ctx context.Context, config *rest.Config, node string) (Side, error) {
+	s := Side{Name: "node/" + node}
+	api, err := typedcorev1.NewForConfig(config)
+	if err != nil {
+		return s, err
+	}
+	text, err := api.RESTClient().Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("configz").DoRaw(ctx)
+	switch {
+	case apierrors.IsNotFound(err):
+		return s, fmt.Errorf("there is no node %q; see `kubectl evenkeel nodes`: %w", node, err)
+	case apierrors.IsForbidden(err):
+		return s, fmt.Errorf("--live needs the right to get nodes/proxy of node %s; without --live, a NodeConfig is enough: %w", node, err)
+	case err != nil:
+		return s, fmt.Errorf("the API server does not get an answer from the kubelet of node %s (leave --live out to see what its NodeConfig says): %w", node, err)
+	}
+	var answer struct {
+		Kubelet map[string]any `json:"kubeletconfig"`
+	}
+	if err := json.Unmarshal(text, &answer); err != nil || answer.Kubelet == nil {
+		return s, fmt.Errorf("the kubelet of node %s does not answer /configz with a configuration: %.100q", node, text)
+	}
+	s.Source, s.Fields, s.Extent = "its kubelet's /configz", answer.Kubelet, Effective
+	return s, nil
+}

@@ -1,0 +1,346 @@
+package report
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+// GetPair returns a node and its NodeConfig, as far as they are there. The error is for what is neither.
+func GetPair(ctx context.Context, c client.Reader, name string) (Pair, error) {
+	var p Pair
+	var node corev1.Node
+	var config v1alpha1.NodeConfig
+	key := client.ObjectKey{Name: name}
+	err := c.Get(ctx, key, &node)
+	switch {
+	case err == nil:
+		p.Node = &node
+	case !apierrors.IsNotFound(err):
+		return p, fmt.Errorf("get node %s: %w", name, err)
+	}
+	notThere := err
+	err = c.Get(ctx, key, &config)
+	switch {
+	case err == nil:
+		p.Config = &config
+	case !apierrors.IsNotFound(err):
+		return p, fmt.Errorf("get NodeConfig %s (is evenkeel's API installed?): %w", name, err)
+	}
+	if p.Node == nil && p.Config == nil {
+		return p, fmt.Errorf("there is no node %q; see `kubectl evenkeel nodes`: %w", name, notThere)
+	}
+	return p, nil
+}
+
+// Node is a node with the rollouts that select it, as it is printed.
+type Node struct {
+	Row
+
+	Rollouts []string                   `json:"rollouts,omitempty"` // that select it, the one that has it first
+	Rollout  string                     `json:"rollout,omitempty"`  // that has it
+	Phase    string                     `json:"rolloutPhase,omitempty"`
+	Next     []string                   `json:"next"`
+	Spec     *v1alpha1.NodeConfigSpec   `json:"spec,omitempty"`
+	Status   *v1alpha1.NodeConfigStatus `json:"status,omitempty"`
+
+	pair   Pair
+	plan   *rollout.Result // of the rollout that has it
+	policy rollout.Policy
+	// planless says why there is no plan of the rollout that has it.
+	planless string
+}
+
+// Look finds out all that there is to say about a node.
+func Look(ctx context.Context, c client.Reader, name string, now time.Time) (*Node, error) {
+	p, err := GetPair(ctx, c, name)
+	if err != nil {
+		return nil, err
+	}
+	v := &Node{Row: RowOf(p, now), pair: p}
+	if p.Node != nil {
+		if err := v.place(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	v.Next = v.next(now)
+	if p.Config != nil {
+		v.Spec, v.Status = &p.Config.Spec, &p.Config.Status
+	}
+	return v, nil
+}
+
+// place finds out which rollouts select the node, which one has it, and how that one sees it.
+func (v *Node) place(ctx context.Context, c client.Reader) error {
+	list, err := Rollouts(ctx, c)
+	if err != nil {
+		return fmt.Errorf("list rollouts: %w", err)
+	}
+	all := list.Items
+	claims := claimsOn(claimants(all), v.pair.Node)
+	n := terms.NodeOf(v.pair.Node, v.pair.Config)
+	v.Rollout = rollout.Holder(claims, &n)
+	for _, claim := range claims {
+		if claim.Name != v.Rollout {
+			v.Rollouts = append(v.Rollouts, claim.Name)
+		}
+	}
+	if v.Rollout == "" {
+		return nil
+	}
+	v.Rollouts = append([]string{v.Rollout}, v.Rollouts...)
+	for i := range all {
+		if all[i].Name != v.Rollout {
+			continue
+		}
+		f, err := Gather(ctx, c, &all[i], nil)
+		if err != nil {
+			v.planless = err.Error()
+			return nil
+		}
+		v.policy = f.Policy
+		plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
+		for k := range f.Nodes {
+			if f.Nodes[k].Name == v.Name {
+				s := plan.Standing(k)
+				v.State, v.Why = s.State.String(), JoinWords(s.Reason, s.Why)
+			}
+		}
+		v.plan, v.Phase = &plan, plan.Phase
+	}
+	return nil
+}
+
+// Next says what happens to the node from here on, in sentences.
+func (v *Node) next(now time.Time) []string {
+	var out []string
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	nc := v.pair.Config
+	switch {
+	case v.pair.Node == nil:
+		say("nothing: there is no Node of this name. The NodeConfig of a node that is gone is deleted after an hour, unless a person wrote its source")
+		return out
+	case nc == nil || !HasReported(nc):
+		say("nothing, until evenkeel-agent runs there and reports")
+		return append(out, v.nextOfRollout()...)
+	case nc.Status.RemoteConfig == v1alpha1.RemoteConfigDisabled:
+		say("nothing: its agent has opted out of remote configuration (--remote-config=false, or no --dynamic-config-dir)")
+		return out
+	case nc.Status.RemoteConfig == v1alpha1.RemoteConfigConfigMap:
+		say("whatever its own ConfigMap, kubelet-%s, says next; rollouts pass it over", v.Name)
+	}
+	st := &nc.Status
+	if takesFromNodeConfig(nc) && st.ObservedGeneration != nc.Generation {
+		say("its agent answers the newest spec, which takes seconds where it runs")
+	}
+	if t := v.Trial; t != nil {
+		left := time.Duration(t.DurationSeconds-max(t.ElapsedSeconds, t.HealthySeconds)) * time.Second
+		switch {
+		case left > 0:
+			say("the trial ends in about %s if the kubelet stays healthy; then %s is last-known-good", Span(left), v.Active)
+		default:
+			say("the trial ends when the kubelet has been healthy for %s in all; it has not been, so far", Span(time.Duration(t.DurationSeconds)*time.Second))
+		}
+		say("if it fails, the node goes back to %s", v.LastKnownGood)
+	}
+	if advice := v.advice(st); advice != "" {
+		say("%s", advice)
+	}
+	return append(out, v.nextOfRollout()...)
+}
+
+// advice is what to do about a ConfigOK that is not True.
+func (v *Node) advice(st *v1alpha1.NodeConfigStatus) string {
+	if v.ConfigOK.Status == string(metav1.ConditionTrue) {
+		return ""
+	}
+	switch v.ConfigOK.Reason {
+	case v1alpha1.ReasonWouldEvictPods:
+		return "refused as long as more pods run than the new maxPods allows: move some away, or let the payload say trial.allowPodLoss"
+	case v1alpha1.ReasonNeedsDrain:
+		return "refused until the node is cordoned and drained: kubectl drain " + v.Name
+	case v1alpha1.ReasonProtectedFields:
+		return "refused as long as the configuration changes fields that this node protects: change the configuration, or the agent's --protected-fields"
+	case v1alpha1.ReasonRevoked:
+		return "nothing, until another configuration is assigned: this one is revoked here"
+	case v1alpha1.ReasonDeadEnd, v1alpha1.ReasonLocalInvalid:
+		return "a person must look at this node; its agent keeps trying, and `evenkeel-agent status` there tells more"
+	case v1alpha1.ReasonSyncFailed, v1alpha1.ReasonObjectChanged, v1alpha1.ReasonCouldNotValidate, v1alpha1.ReasonInconclusive:
+		return "its agent tries again by itself when something changes"
+	}
+	for _, b := range st.BadConfigs {
+		if src := v.pair.Config.Spec.ConfigSource; src != nil && src.ConfigMapRef != nil && src.ConfigMapRef.UID == b.UID && v.Rollout == "" {
+			return "it keeps " + v.Active + " until another configuration is assigned; to try this one again, on the node: evenkeel-agent forget " + b.Revision
+		}
+	}
+	return ""
+}
+
+// nextOfRollout says what the rollout that has the node is about to do with it.
+func (v *Node) nextOfRollout() []string {
+	switch {
+	case v.Rollout == "":
+		return []string{"no rollout selects it: its configuration changes when a person changes the spec of its NodeConfig"}
+	case v.plan == nil:
+		return []string{fmt.Sprintf("what rollout %s does cannot be told: %s", v.Rollout, v.planless)}
+	}
+	target := fmt.Sprintf("revision %d", v.policy.Target.Number)
+	var out []string
+	switch v.State {
+	case rollout.Pending.String():
+		words := fmt.Sprintf("rollout %s gives it %s when its turn comes", v.Rollout, target)
+		if Stopped(v1alpha1.RolloutPhase(v.Phase)) {
+			words = fmt.Sprintf("rollout %s does not give it %s while it is %s", v.Rollout, target, v.Phase)
+		}
+		out = append(out, words)
+	case rollout.Assigned.String(), rollout.Trial.String(), rollout.Soaking.String():
+		out = append(out, fmt.Sprintf("rollout %s waits for it: %s", v.Rollout, v.Why))
+	case rollout.Updated.String():
+		return append(out, fmt.Sprintf("nothing: it has what rollout %s wants (%s)", v.Rollout, target))
+	case rollout.Failed.String():
+		out = append(out, fmt.Sprintf("rollout %s leaves it as it is; to have it try again, and other nodes wait until it has: kubectl evenkeel rollout retry %s %s", v.Rollout, v.Rollout, v.Name))
+	default:
+		out = append(out, fmt.Sprintf("rollout %s passes it over: %s", v.Rollout, v.Why))
+	}
+	switch v.Phase {
+	case rollout.PhaseProgressing, rollout.PhaseComplete:
+	default:
+		out = append(out, fmt.Sprintf("rollout %s is %s: %s", v.Rollout, v.Phase, v.plan.Message))
+	}
+	return out
+}
+
+// Line is one thing that is said of a node.
+type Line struct {
+	Key  string `json:"key"`
+	Text string `json:"text"`
+}
+
+// Lines says what there is to say of a node, in the order in which people read it. What comes next is in Next.
+func (v *Node) Lines(now time.Time) []Line {
+	var out []Line
+	line := func(key, format string, args ...any) {
+		if text := fmt.Sprintf(format, args...); text != "" {
+			out = append(out, Line{key, OneLine(text)})
+		}
+	}
+	ago := func(t metav1.Time) string { return Age(t, now) + " ago" }
+	line("Node", "%s", v.Name)
+	line("Zone", "%s", v.Zone)
+	line("Assigned", "%s", v.assignment(ago))
+	if nc := v.pair.Config; nc != nil && HasReported(nc) {
+		v.statusLines(line, ago)
+	}
+	line("Problems", "%s", strings.Join(v.Problems, "; "))
+	switch {
+	case len(v.Rollouts) > 0:
+		line("Rollout", "%s", v.Rollout)
+		line("State", "%s", JoinWords(v.State, v.Why))
+		if others := v.Rollouts[1:]; len(others) > 0 {
+			line("Also selected by", "%s (without effect)", strings.Join(others, ", "))
+		}
+	case v.pair.Node != nil:
+		line("Rollout", "none selects it")
+	}
+	return out
+}
+
+// assignment says what is assigned, and by whom.
+func (v *Node) assignment(ago func(metav1.Time) string) string {
+	nc := v.pair.Config
+	if nc == nil {
+		return "nothing: it has no NodeConfig"
+	}
+	if !takesFromNodeConfig(nc) {
+		return v.Assigned + ", not by its NodeConfig"
+	}
+	s := nc.Spec.ConfigSource
+	switch {
+	case s == nil:
+		return "local (nothing is assigned)"
+	case s.ConfigMapRef == nil:
+		return "local, said so by a person"
+	}
+	object := s.ConfigMapRef.Namespace + "/" + s.ConfigMapRef.Name
+	r := s.RolloutRef
+	if r == nil {
+		return fmt.Sprintf("ConfigMap %s (UID: %s), by a person", object, s.ConfigMapRef.UID)
+	}
+	return fmt.Sprintf("revision %d of rollout %s, attempt %d, %s: ConfigMap %s (UID: %s)", r.Revision, r.Name, r.Attempt, ago(r.AssignedAt), object, s.ConfigMapRef.UID)
+}
+
+// statusLines says what the agent has reported.
+func (v *Node) statusLines(line func(key, format string, args ...any), ago func(metav1.Time) string) {
+	st := &v.pair.Config.Status
+	line("Runs", "%s%s", v.Active, objectOf(st.Active, st.Local))
+	if good := st.LastKnownGood; good == nil {
+		line("Last-known-good", "%s%s", v.LastKnownGood, objectOf(nil, st.Local))
+	} else {
+		since := ""
+		if good.Since != nil {
+			since = ", since " + ago(*good.Since)
+		}
+		line("Last-known-good", "%s%s%s", v.LastKnownGood, objectOf(&good.ConfigRevision, st.Local), since)
+	}
+	if ok := v.ConfigOK; ok.Status != "" {
+		line("ConfigOK", "%s, %s, since %s: %s", ok.Status, ok.Reason, ago(*ok.Since), ok.Message)
+	}
+	line("Error", "%s", st.Error)
+	if t := v.Trial; t != nil {
+		line("Trial", "%s of %s, healthy for %s as last reported, %d of %d restarts", Span(time.Duration(t.ElapsedSeconds)*time.Second),
+			Span(time.Duration(t.DurationSeconds)*time.Second), Span(time.Duration(t.HealthySeconds)*time.Second), t.Restarts, t.MostRestarts)
+	}
+	for _, b := range st.BadConfigs {
+		when := ""
+		if b.Time != nil {
+			when = ", " + ago(*b.Time)
+		}
+		if b.Provisional {
+			when += ", provisional"
+		}
+		line("Bad", "%s/%s (UID: %s)%s: %s", b.Namespace, b.Name, b.UID, when, b.Reason)
+	}
+	line("Overridden", "%s", strings.Join(st.OverriddenFields, ", "))
+	for _, uid := range v.pair.Config.Spec.Revoked {
+		line("Revoked", "UID: %s", uid)
+	}
+	line("Agent", "%s, kubelet %s, source %s, run mode %s", Dash(v.AgentVersion), Dash(v.ComponentVersion), cmp.Or(v.RemoteConfig, "NodeConfig"), runMode(st.RunMode))
+}
+
+// runMode explains what kind of agent runs, where that is not the only one there may be.
+func runMode(mode v1alpha1.RunMode) string {
+	switch mode {
+	case v1alpha1.RunModeBootstrap:
+		return "Bootstrap: on the host, until a self-hosted kubelet takes over"
+	case v1alpha1.RunModeSelfHosted:
+		return "SelfHosted: in a pod"
+	}
+	return Dash(string(mode))
+}
+
+// objectOf names what a configuration comes from, after its label.
+func objectOf(r *v1alpha1.ConfigRevision, l v1alpha1.LocalConfig) string {
+	switch {
+	case r != nil:
+		return fmt.Sprintf(": ConfigMap %s/%s (UID: %s)", r.Namespace, r.Name, r.UID)
+	case l == v1alpha1.LocalConfigInit:
+		return ": its own file (init)"
+	case l == v1alpha1.LocalConfigDefault:
+		return ": the kubelet's defaults and flags"
+	}
+	return ""
+}
+
+// Dash stands for what is empty.
+func Dash(s string) string { return cmp.Or(s, "-") }

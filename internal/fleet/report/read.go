@@ -1,0 +1,224 @@
+// Package report says how a fleet is: what each node was assigned, runs and falls back to, why it is as it is and what
+// happens next, what became of revisions, and what differs between configurations. The command line and the page say the
+// same because both ask here.
+//
+// It reads, through whatever reader it is given, and decides and writes nothing.
+package report
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// Pages yields the objects of a list, page by page, in the order of their names. An error ends it.
+func Pages[T any, L client.ObjectList](ctx context.Context, c client.Reader, empty func() L, items func(L) []T, options ...client.ListOption) iter.Seq2[*T, error] {
+	return func(yield func(*T, error) bool) {
+		for token := ""; ; {
+			list := empty()
+			if err := c.List(ctx, list, append([]client.ListOption{client.Limit(PageSize), client.Continue(token)}, options...)...); err != nil {
+				yield(nil, err)
+				return
+			}
+			all := items(list)
+			for i := range all {
+				if !yield(&all[i], nil) {
+					return
+				}
+			}
+			if token = list.GetContinue(); token == "" {
+				return
+			}
+		}
+	}
+}
+
+// Metadata yields of the objects of a list what is the same for all kinds.
+func Metadata(ctx context.Context, c client.Reader, kind schema.GroupVersionKind, options ...client.ListOption) iter.Seq2[*metav1.PartialObjectMetadata, error] {
+	empty := func() *metav1.PartialObjectMetadataList {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(kind)
+		return list
+	}
+	return Pages(ctx, c, empty, func(l *metav1.PartialObjectMetadataList) []metav1.PartialObjectMetadata { return l.Items }, options...)
+}
+
+// Configs yields all NodeConfigs.
+func Configs(ctx context.Context, c client.Reader) iter.Seq2[*v1alpha1.NodeConfig, error] {
+	return Pages(ctx, c, func() *v1alpha1.NodeConfigList { return &v1alpha1.NodeConfigList{} },
+		func(l *v1alpha1.NodeConfigList) []v1alpha1.NodeConfig { return l.Items })
+}
+
+// Pair is a node and its NodeConfig. Either may be nil, not both.
+type Pair struct {
+	Node   *corev1.Node
+	Config *v1alpha1.NodeConfig
+}
+
+// Pairs yields the nodes that a selector selects with their NodeConfigs, by name; for a selector that selects every node
+// also NodeConfigs without a node. It never holds more than a page of each.
+func Pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.Seq2[Pair, error] {
+	return func(yield func(Pair, error) bool) {
+		nextNode, stopNodes := iter.Pull2(Pages(ctx, c, func() *corev1.NodeList { return &corev1.NodeList{} },
+			func(l *corev1.NodeList) []corev1.Node { return l.Items }, client.MatchingLabelsSelector{Selector: selector}))
+		defer stopNodes()
+		nextConfig, stopConfigs := iter.Pull2(Configs(ctx, c))
+		defer stopConfigs()
+
+		node, err, _ := nextNode()
+		if err != nil {
+			yield(Pair{}, fmt.Errorf("list nodes: %w", err))
+			return
+		}
+		config, err, _ := nextConfig()
+		for {
+			switch {
+			case err != nil:
+				yield(Pair{}, fmt.Errorf("list NodeConfigs (is evenkeel's API installed?): %w", err))
+				return
+			case node == nil && config == nil:
+				return
+			case config == nil || node != nil && node.Name < config.Name:
+				if !yield(Pair{Node: node}, nil) {
+					return
+				}
+			case node == nil || config.Name < node.Name:
+				if selector.Empty() && !yield(Pair{Config: config}, nil) {
+					return
+				}
+				config, err, _ = nextConfig()
+				continue
+			default:
+				if !yield(Pair{node, config}, nil) {
+					return
+				}
+				config, err, _ = nextConfig()
+			}
+			var nodeErr error
+			if node, nodeErr, _ = nextNode(); nodeErr != nil {
+				yield(Pair{}, fmt.Errorf("list nodes: %w", nodeErr))
+				return
+			}
+		}
+	}
+}
+
+// FromServer gives an object that was read as a Go type its kind back, which decoding drops.
+func FromServer(r *v1alpha1.NodeConfigRollout) client.Object {
+	r.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeConfigRollout"))
+	return r
+}
+
+// PageSize is how many objects are read at a time.
+const PageSize = 500
+
+// Rollouts reads all rollouts: there are few of them.
+func Rollouts(ctx context.Context, c client.Reader) (*v1alpha1.NodeConfigRolloutList, error) {
+	all := &v1alpha1.NodeConfigRolloutList{Items: []v1alpha1.NodeConfigRollout{}}
+	all.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeConfigRolloutList"))
+	for r, err := range Pages(ctx, c, func() *v1alpha1.NodeConfigRolloutList { return &v1alpha1.NodeConfigRolloutList{} },
+		func(l *v1alpha1.NodeConfigRolloutList) []v1alpha1.NodeConfigRollout { return l.Items }) {
+		if err != nil {
+			return nil, err
+		}
+		FromServer(r)
+		all.Items = append(all.Items, *r)
+	}
+	return all, nil
+}
+
+// RolloutNames returns the names of all rollouts.
+func RolloutNames(ctx context.Context, c client.Reader) ([]string, error) {
+	return namesOf(ctx, c, v1alpha1.GroupVersion.WithKind("NodeConfigRolloutList"))
+}
+
+// NodeNames returns the names of all nodes.
+func NodeNames(ctx context.Context, c client.Reader) ([]string, error) {
+	return namesOf(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"))
+}
+
+func namesOf(ctx context.Context, c client.Reader, list schema.GroupVersionKind) ([]string, error) {
+	var names []string
+	for object, err := range Metadata(ctx, c, list) {
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, object.Name)
+	}
+	return names, nil
+}
+
+// Rollout reads one rollout.
+func Rollout(ctx context.Context, c client.Reader, name string) (*v1alpha1.NodeConfigRollout, error) {
+	r := &v1alpha1.NodeConfigRollout{}
+	err := c.Get(ctx, client.ObjectKey{Name: name}, r)
+	if apierrors.IsNotFound(err) {
+		return nil, notFound(ctx, c, name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read rollout %q: %w", name, err)
+	}
+	FromServer(r)
+	return r, nil
+}
+
+// Unseen is what is said of a status that answers an older spec.
+const Unseen = "the controller has not seen this change yet; is evenkeel-controller running?"
+
+// Seen tells whether the status answers the spec.
+func Seen(r *v1alpha1.NodeConfigRollout) bool { return r.Status.ObservedGeneration >= r.Generation }
+
+// SeenWithin is how long a command waits for the controller to see a change that was just made.
+const SeenWithin = 5 * time.Second
+
+var ErrUnseen = errors.New(Unseen)
+
+// SeenRollout reads a rollout whose status answers its spec, waiting a little for that. The error is errUnseen, beside the
+// rollout, if it does not.
+func SeenRollout(ctx context.Context, c client.Reader, name string) (*v1alpha1.NodeConfigRollout, error) {
+	deadline := time.Now().Add(SeenWithin)
+	for {
+		r, err := Rollout(ctx, c, name)
+		if err != nil || Seen(r) {
+			return r, err
+		}
+		if time.Now().After(deadline) {
+			return r, fmt.Errorf("rollout %q: %w", name, ErrUnseen)
+		}
+		select {
+		case <-ctx.Done():
+			return r, ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// silence is how long a controller may leave its lease alone; it renews it every few seconds.
+const silence = time.Minute
+
+// leaseName is the lease that evenkeel-controller holds while it leads.
+const leaseName = "evenkeel-controller"
+
+// ControllerSilent says if evenkeel-controller seems to be gone. Where it holds no lease, or that may not be read, there is
+// nothing to say.
+func ControllerSilent(ctx context.Context, c client.Reader, now time.Time) string {
+	lease := &coordinationv1.Lease{}
+	err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: leaseName}, lease)
+	if err != nil || lease.Spec.RenewTime == nil || now.Sub(lease.Spec.RenewTime.Time) < silence {
+		return ""
+	}
+	return fmt.Sprintf("evenkeel-controller has not renewed its lease for %s: is it running? kubectl -n %s get pods",
+		Age(metav1.NewTime(lease.Spec.RenewTime.Time), now), v1alpha1.SystemNamespace)
+}

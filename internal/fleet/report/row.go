@@ -1,0 +1,175 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// Row is one node, as it is printed.
+type Row struct {
+	Name             string    `json:"name"`
+	Zone             string    `json:"zone,omitempty"`
+	Assigned         string    `json:"assigned,omitempty"`
+	Active           string    `json:"active,omitempty"`
+	LastKnownGood    string    `json:"lastKnownGood,omitempty"`
+	ConfigOK         RowStatus `json:"configOK"`
+	Trial            *RowTrial `json:"trial,omitempty"`
+	RemoteConfig     string    `json:"remoteConfig,omitempty"`
+	RunMode          string    `json:"runMode,omitempty"`
+	ComponentVersion string    `json:"componentVersion,omitempty"`
+	AgentVersion     string    `json:"agentVersion,omitempty"`
+	State            string    `json:"state,omitempty"` // in a rollout
+	Why              string    `json:"why,omitempty"`
+	Problems         []string  `json:"problems,omitempty"`
+}
+
+// RowStatus is ConfigOK.
+type RowStatus struct {
+	Status  string       `json:"status,omitempty"`
+	Reason  string       `json:"reason,omitempty"`
+	Message string       `json:"message,omitempty"`
+	Since   *metav1.Time `json:"since,omitempty"`
+}
+
+// RowTrial is a trial: how long it has been going on, and how long it takes at least.
+type RowTrial struct {
+	ElapsedSeconds  int64 `json:"elapsedSeconds"`
+	HealthySeconds  int64 `json:"healthySeconds"` // as last reported
+	DurationSeconds int64 `json:"durationSeconds"`
+	Restarts        int64 `json:"restarts"`
+	MostRestarts    int64 `json:"crashLoopThreshold"`
+}
+
+const Local = "local"
+
+// RowOf sums a node up.
+func RowOf(p Pair, now time.Time) Row {
+	row := Row{Problems: problemsOf(p)}
+	if p.Node != nil {
+		row.Name, row.Zone = p.Node.Name, p.Node.Labels[corev1.LabelTopologyZone]
+		row.ComponentVersion = p.Node.Status.NodeInfo.KubeletVersion
+	}
+	nc := p.Config
+	if nc == nil {
+		return row
+	}
+	st := &nc.Status
+	row.Name = nc.Name
+	row.Assigned = assignedName(nc)
+	if !HasReported(nc) {
+		return row
+	}
+	row.Active, row.LastKnownGood = revisionLabel(nc, st.Active), Local
+	if l := st.LastKnownGood; l != nil {
+		row.LastKnownGood = revisionLabel(nc, &l.ConfigRevision)
+	}
+	row.RemoteConfig, row.RunMode, row.AgentVersion = string(st.RemoteConfig), string(st.RunMode), st.AgentVersion
+	row.ComponentVersion = cmp.Or(st.ComponentVersion, row.ComponentVersion)
+	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionConfigOK); c != nil {
+		row.ConfigOK = RowStatus{Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: &c.LastTransitionTime}
+	}
+	if t := st.Trial; t != nil {
+		row.Trial = &RowTrial{HealthySeconds: t.HealthySeconds, DurationSeconds: t.DurationSeconds, Restarts: t.Restarts, MostRestarts: t.CrashLoopThreshold}
+		if t.StartTime != nil {
+			row.Trial.ElapsedSeconds = int64(max(0, now.Sub(t.StartTime.Time)).Seconds())
+		}
+	}
+	return row
+}
+
+// HasReported tells whether an agent has ever written the status.
+func HasReported(nc *v1alpha1.NodeConfig) bool {
+	return nc.Status.AgentVersion != "" || len(nc.Status.Conditions) > 0
+}
+
+// assignedName is what a node shall run, in a word: workers/4, the name of a ConfigMap, or local.
+func assignedName(nc *v1alpha1.NodeConfig) string {
+	if nc.Status.RemoteConfig == v1alpha1.RemoteConfigConfigMap {
+		if assigned := nc.Status.Assigned; assigned != nil {
+			return assigned.Name
+		}
+		return Local
+	}
+	s := nc.Spec.ConfigSource
+	if s == nil || s.ConfigMapRef == nil || nc.Status.RemoteConfig == v1alpha1.RemoteConfigDisabled {
+		return Local
+	}
+	return refLabel(nc, s.ConfigMapRef.UID, s.ConfigMapRef.Name)
+}
+
+func revisionLabel(nc *v1alpha1.NodeConfig, r *v1alpha1.ConfigRevision) string {
+	if r == nil {
+		return Local
+	}
+	return refLabel(nc, r.UID, r.Name)
+}
+
+// refLabel is a ConfigMap by its rollout and revision, if its NodeConfig tells them, else by its name.
+func refLabel(nc *v1alpha1.NodeConfig, uid types.UID, name string) string {
+	s := nc.Spec.ConfigSource
+	if s == nil || s.RolloutRef == nil || s.ConfigMapRef == nil {
+		return name
+	}
+	ref := s.RolloutRef
+	switch {
+	case s.ConfigMapRef.UID == uid:
+		return fmt.Sprintf("%s/%d", ref.Name, ref.Revision)
+	case ref.Previous != nil && ref.Previous.ConfigMapRef.UID == uid:
+		return fmt.Sprintf("%s/%d", ref.Previous.Rollout, ref.Previous.Revision)
+	}
+	return name
+}
+
+// problemsOf says what is not fine about a node.
+func problemsOf(p Pair) []string {
+	var out []string
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	if p.Node == nil {
+		say("there is no Node of this name")
+	} else if !isReady(p.Node) {
+		say("the Node is not Ready")
+	}
+	nc := p.Config
+	switch {
+	case nc == nil:
+		say("no agent yet: no NodeConfig")
+		return out
+	case !HasReported(nc):
+		say("no agent yet: nothing has written the status of its NodeConfig")
+		return out
+	}
+	st := &nc.Status
+	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionConfigOK); c == nil || c.Status != metav1.ConditionTrue {
+		say("ConfigOK is not True")
+	} else if st.Error != "" {
+		say("%s", st.Error)
+	}
+	if takesFromNodeConfig(nc) && st.ObservedGeneration != nc.Generation {
+		say("its agent has not answered the newest spec")
+	}
+	if n := len(st.OverriddenFields); n > 0 {
+		say("%d fields have no effect: command-line flags of the kubelet override them", n)
+	}
+	return out
+}
+
+func takesFromNodeConfig(nc *v1alpha1.NodeConfig) bool {
+	return nc.Status.RemoteConfig == "" || nc.Status.RemoteConfig == v1alpha1.RemoteConfigNodeConfig
+}
+
+func isReady(node *corev1.Node) bool {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

@@ -1,0 +1,56 @@
+package report
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+// StepWords is a step in few words.
+func StepWords(s rollout.Step) string {
+	switch {
+	case !s.IsPause() && s.Nodes.Percent:
+		return fmt.Sprintf("%d%%", s.Nodes.Value)
+	case !s.IsPause() && s.Nodes.Value == 1:
+		return "1 node"
+	case !s.IsPause():
+		return fmt.Sprintf("%d nodes", s.Nodes.Value)
+	case s.Pause == 0:
+		return "pause"
+	}
+	return "pause " + duration.HumanDuration(s.Pause)
+}
+
+// StepName is a step within a sentence, a pause by what is before it.
+func StepName(steps []rollout.Step, i int) string {
+	switch {
+	case !steps[i].IsPause():
+		return "the step of " + StepWords(steps[i])
+	case i == 0:
+		return "the " + StepWords(steps[i]) + " at the beginning"
+	}
+	return "the " + StepWords(steps[i]) + " after " + StepWords(steps[i-1])
+}
+
+// Stopped tells whether a phase needs a person who changes something: exit code 2.
+func Stopped(p v1alpha1.RolloutPhase) bool {
+	switch p {
+	case v1alpha1.RolloutInvalid, v1alpha1.RolloutRollingBack, v1alpha1.RolloutRolledBack, v1alpha1.RolloutHalted, v1alpha1.RolloutStuck:
+		return true
+	}
+	return false
+}
+
+// StepsOf returns a rollout's steps, those that it has without any included.
+func StepsOf(r *v1alpha1.NodeConfigRollout) ([]rollout.Step, error) {
+	p, err := terms.PolicyOf(r, terms.DefaultTimes, time.Now())
+	if err != nil {
+		return nil, fmt.Errorf("rollout %q: %w", r.Name, err)
+	}
+	return p.Steps, nil
+}

@@ -1,0 +1,84 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// JoinWords puts a reason before the words that explain it; either may be empty.
+func JoinWords(reason, why string) string {
+	if reason == "" || why == "" {
+		return reason + why
+	}
+	return reason + ": " + why
+}
+
+// Span is a duration to the second, without zeros at its end: 10m, 3m12s.
+func Span(d time.Duration) string {
+	s := d.Round(time.Second).String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// OneLine makes what others wrote fit for a terminal: one line, and nothing that the terminal would obey.
+func OneLine(s string) string {
+	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+}
+
+// Printable is oneLine of each line.
+func Printable(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = OneLine(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Age is the time since t in a few characters.
+func Age(t metav1.Time, now time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return duration.HumanDuration(max(now.Sub(t.Time), 0))
+}
+
+// Few joins names, but not more than a person reads.
+func Few(names []string) string {
+	const most = 10
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+// PhaseWords is a phase within a sentence.
+func PhaseWords(p v1alpha1.RolloutPhase) string {
+	var b strings.Builder
+	for i, r := range OrUnknown(p) {
+		if i > 0 && unicode.IsUpper(r) {
+			b.WriteByte(' ')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}
+
+// OrUnknown is a phase that may not be there yet.
+func OrUnknown(p v1alpha1.RolloutPhase) string {
+	if p == "" {
+		return "Unknown"
+	}
+	return string(p)
+}

@@ -1,0 +1,260 @@
+package steer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+// Change edits a rollout's spec and says in words, after the rollout's name, what that did and what comes next. Its error
+// goes on after the name too.
+type Change func(*v1alpha1.NodeConfigRollout) (string, error)
+
+// Pause stops giving nodes the revision.
+func Pause(r *v1alpha1.NodeConfigRollout) (string, error) {
+	if r.Spec.Paused {
+		return "is paused already: nothing changes", nil
+	}
+	r.Spec.Paused = true
+	if Halted(r) {
+		return "paused; it is " + HaltWords(r), nil
+	}
+	return "paused: nodes in flight go on, no others begin; go on with: kubectl evenkeel rollout resume " + r.Name, nil
+}
+
+// Freeze stops everything, rollback and nodes that join included.
+func Freeze(r *v1alpha1.NodeConfigRollout) (string, error) {
+	if r.Spec.Frozen {
+		return "is frozen already: nothing changes", nil
+	}
+	r.Spec.Frozen = true
+	return "frozen: no NodeConfig is written any more; go on with: kubectl evenkeel rollout unfreeze " + r.Name, nil
+}
+
+// Unfreeze takes back a freeze.
+func Unfreeze(r *v1alpha1.NodeConfigRollout) (string, error) {
+	if !r.Spec.Frozen {
+		return "is not frozen: nothing changes", nil
+	}
+	r.Spec.Frozen = false
+	return "unfrozen; " + onward(r), nil
+}
+
+// Resume takes back a pause.
+func Resume(r *v1alpha1.NodeConfigRollout) (string, error) {
+	switch {
+	case r.Spec.Paused:
+		r.Spec.Paused = false
+		return "resumed; " + onward(r), nil
+	case Halted(r):
+		return "", haltedError(r)
+	case r.Spec.Frozen:
+		return "", fmt.Errorf("is frozen, not paused: kubectl evenkeel rollout unfreeze %s", r.Name)
+	case report.Seen(r) && r.Status.Phase == v1alpha1.RolloutAwaitingApproval:
+		return "", fmt.Errorf("is not paused, it waits for approval: kubectl evenkeel rollout promote %s", r.Name)
+	}
+	return "is not paused: nothing changes", nil
+}
+
+// Next says what comes after an edit: what is still in the way, or how to follow it.
+func Next(r *v1alpha1.NodeConfigRollout) string {
+	switch {
+	case r.Spec.Frozen:
+		return "it is still frozen: kubectl evenkeel rollout unfreeze " + r.Name
+	case r.Spec.Paused:
+		return "it is still paused: kubectl evenkeel rollout resume " + r.Name
+	}
+	return "follow it with: kubectl evenkeel rollout status " + r.Name + " -w"
+}
+
+// onward is next of an edit that leaves the revision stopped if it was.
+func onward(r *v1alpha1.NodeConfigRollout) string {
+	if Halted(r) && !r.Spec.Frozen && !r.Spec.Paused {
+		return "it is still " + HaltWords(r)
+	}
+	return Next(r)
+}
+
+// Halted tells whether the revision was stopped.
+func Halted(r *v1alpha1.NodeConfigRollout) bool { return r.Status.Halt != nil && report.Seen(r) }
+
+// HaltWords says that a rollout was stopped, and what can be done about that.
+func HaltWords(r *v1alpha1.NodeConfigRollout) string {
+	h := r.Status.Halt
+	return fmt.Sprintf("%s at revision %d (%s): push a fixed configuration, or kubectl evenkeel rollout retry %s%s",
+		report.PhaseWords(r.Status.Phase), h.Revision, h.Reason, r.Name, orUndo(r))
+}
+
+func haltedError(r *v1alpha1.NodeConfigRollout) error { return errors.New("is " + HaltWords(r)) }
+
+// orUndo offers an undo where there is something to go back to.
+func orUndo(r *v1alpha1.NodeConfigRollout) string {
+	if Before(r) == 0 {
+		return ""
+	}
+	return ", or kubectl evenkeel rollout undo " + r.Name
+}
+
+// Promote lets a rollout that waits at a pause go on; full passes every later pause as well.
+func Promote(full bool) Change {
+	return func(r *v1alpha1.NodeConfigRollout) (string, error) { return promote(r, full) }
+}
+
+func promote(r *v1alpha1.NodeConfigRollout, full bool) (string, error) {
+	steps, err := report.StepsOf(r)
+	if err != nil {
+		return "", err
+	}
+	st := &r.Status
+	revision, step, last := st.UpdateRevision.Number, int(st.Step), len(steps)-1
+	switch {
+	case st.Halt != nil:
+		return "", haltedError(r)
+	case st.Phase == v1alpha1.RolloutComplete || step > last:
+		return "", fmt.Errorf("has nothing that waits: revision %d is through all its steps", revision)
+	case !full && !steps[step].IsPause():
+		return "", fmt.Errorf("has nothing that waits: it is %s, at %s; --full passes later pauses ahead", report.OrUnknown(st.Phase), report.StepName(steps, step))
+	}
+	target := step
+	if full {
+		target = last
+	}
+	if p := r.Spec.Approval; p != nil && p.Revision == revision && int(p.Step) >= target {
+		return fmt.Sprintf("has the approval of revision %d up to %s already: nothing changes", revision, report.StepName(steps, min(int(p.Step), last))), nil
+	}
+	r.Spec.Approval = &v1alpha1.RolloutApproval{Revision: revision, Step: int32(target)}
+	words := fmt.Sprintf("promoted: revision %d passes %s", revision, report.StepName(steps, target))
+	if full {
+		words = fmt.Sprintf("promoted: revision %d passes every pause", revision)
+	}
+	return words + "; " + Next(r), nil
+}
+
+// Abort stops the revision for good; rollback takes its nodes back.
+func Abort(rollback bool) Change {
+	return func(r *v1alpha1.NodeConfigRollout) (string, error) { return abort(r, rollback) }
+}
+
+func abort(r *v1alpha1.NodeConfigRollout, rollback bool) (string, error) {
+	st := &r.Status
+	revision := st.UpdateRevision.Number
+	there := r.Spec.Abort != nil && r.Spec.Abort.Revision == revision
+	switch {
+	case there && (r.Spec.Abort.Rollback || !rollback):
+		return fmt.Sprintf("has the abort of revision %d already: nothing changes", revision), nil
+	case st.Halt != nil && (st.Halt.Rollback || !rollback):
+		return fmt.Sprintf("is %s at revision %d already (%s): nothing changes", report.PhaseWords(st.Phase), revision, st.Halt.Reason), nil
+	case st.Phase == v1alpha1.RolloutComplete && !rollback:
+		return "", fmt.Errorf("is complete: there is nothing to stop; kubectl evenkeel rollout abort %s --rollback goes back at the pace of a rollback%s", r.Name, orUndo(r))
+	}
+	r.Spec.Abort = &v1alpha1.RolloutAbort{Revision: revision, Rollback: rollback}
+	words := fmt.Sprintf("aborted: revision %d stops, nodes that run it keep it; ", revision)
+	if rollback {
+		words = fmt.Sprintf("aborted: revision %d stops and its nodes go back; ", revision)
+	}
+	if r.Spec.Frozen && rollback {
+		return words + Next(r), nil
+	}
+	return words + "push a fixed configuration" + orUndo(r), nil
+}
+
+// checkRetry says on which of these nodes the revision did not fail. It is as good as failed on a node that went back and
+// remembers it as bad.
+func checkRetry(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout, nodes []string) error {
+	var all []report.Pair
+	f, err := report.Gather(ctx, c, r, func(p report.Pair) { all = append(all, p) })
+	if err != nil {
+		return fmt.Errorf("cannot be looked at: %w", err)
+	}
+	target := r.Status.UpdateRevision
+	plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
+	why := map[string]string{}
+	for i, p := range all {
+		bad := p.Config != nil && slices.ContainsFunc(p.Config.Status.BadConfigs, func(b v1alpha1.BadConfig) bool { return b.UID == target.ConfigMapRef.UID })
+		switch s := plan.Standing(i); {
+		case s.State == rollout.Conflicted || s.State == rollout.Manual:
+			why[p.Node.Name] = s.Why
+		case s.State == rollout.Failed || bad:
+			why[p.Node.Name] = ""
+		default:
+			why[p.Node.Name] = "it is " + s.State.String()
+		}
+	}
+	var wrong []string
+	for _, name := range nodes {
+		words, selected := why[name]
+		if !selected {
+			words = "the rollout does not select it"
+		}
+		if words != "" {
+			wrong = append(wrong, name+" ("+words+")")
+		}
+	}
+	if len(wrong) > 0 {
+		return fmt.Errorf("cannot retry revision %d on nodes on which it did not fail: %s; kubectl evenkeel nodes --rollout %s --failed lists those on which it did",
+			target.Number, report.Few(wrong), r.Name)
+	}
+	return nil
+}
+
+// Retry has nodes on which the revision failed try it again, and lifts its stop. Without nodes all try that failed.
+func Retry(ctx context.Context, c client.Reader, nodes []string) Change {
+	return func(r *v1alpha1.NodeConfigRollout) (string, error) {
+		before := r.DeepCopy()
+		words, err := retry(r, nodes)
+		if err == nil && len(nodes) > 0 && !equality.Semantic.DeepEqual(before.Spec, r.Spec) {
+			err = checkRetry(ctx, c, before, nodes)
+		}
+		return words, err
+	}
+}
+
+func retry(r *v1alpha1.NodeConfigRollout, nodes []string) (string, error) {
+	st := &r.Status
+	revision, attempt := st.UpdateRevision.Number, max(st.Attempt, 1)+1
+	aborted := r.Spec.Abort != nil && r.Spec.Abort.Revision == revision
+	if p := r.Spec.Retry; p != nil && p.Revision == revision && p.Attempt == attempt && slices.Equal(p.Nodes, nodes) && !aborted {
+		return fmt.Sprintf("has attempt %d at revision %d asked for already: nothing changes", attempt, revision), nil
+	}
+	if st.Halt == nil && st.Nodes.Failed == 0 && !aborted {
+		return "", fmt.Errorf("has nothing to retry: revision %d failed on no node, and it is %s", revision, report.OrUnknown(st.Phase))
+	}
+	r.Spec.Retry = &v1alpha1.RolloutRetry{Revision: revision, Attempt: attempt, Nodes: nodes}
+	if aborted {
+		r.Spec.Abort = nil
+	}
+	which := "all nodes on which it failed try it again"
+	if len(nodes) > 0 {
+		which = report.Few(nodes) + " try it again; other nodes wait until those have tried"
+	}
+	if st.Halt != nil {
+		which += "; the stop is lifted"
+	}
+	return fmt.Sprintf("retried: attempt %d at revision %d begins, %s; %s", attempt, revision, which, Next(r)), nil
+}
+
+// Before returns the revision that an undo means that names none; 0 if there is none.
+func Before(r *v1alpha1.NodeConfigRollout) int64 {
+	target, current := r.Status.UpdateRevision, r.Status.CurrentRevision
+	if target == nil {
+		return 0
+	}
+	if current != nil && current.Number != target.Number {
+		return current.Number
+	}
+	var newest int64
+	for _, o := range r.Status.History {
+		if o.Revision < target.Number && o.Outcome == "Succeeded" && o.ConfigMap != target.ConfigMapRef.Name {
+			newest = max(newest, o.Revision)
+		}
+	}
+	return newest
+}

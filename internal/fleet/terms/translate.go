@@ -1,0 +1,239 @@
+// Package terms puts what is in the API into the terms of the core of rollouts: objects become policies, nodes and progress, and
+// templates become contents.
+//
+// It must not know who asks, nor read anything: the controller, the command line and the page do that.
+package terms
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+// Times is how long the controller waits for nodes, in every rollout.
+type Times struct {
+	Agent    time.Duration // to take up an assignment, while the Node is Ready
+	NotReady time.Duration // that a node may be NotReady for before it has failed
+}
+
+// DefaultTimes are those of the flags.
+var DefaultTimes = Times{Agent: time.Minute, NotReady: 30 * time.Second}
+
+// defaultSteps are those of a strategy without any: 1 node, 10%, all.
+var defaultSteps = []rollout.Step{
+	{Nodes: rollout.Amount{Value: 1}},
+	{Nodes: rollout.Amount{Value: 10, Percent: true}},
+	{Nodes: rollout.Amount{Value: 100, Percent: true}},
+}
+
+// PolicyOf returns what a rollout's spec asks for, without Target and LastSucceeded, which are for who keeps revisions.
+// The error says which field makes no sense; the CRD refuses the same.
+func PolicyOf(r *v1alpha1.NodeConfigRollout, t Times, now time.Time) (rollout.Policy, error) {
+	s := &r.Spec
+	p := rollout.Policy{
+		Claim: ClaimOf(r), Now: now,
+		Paused: s.Paused, Frozen: s.Frozen, NewNodesTarget: s.NewNodes == v1alpha1.NewNodesTarget,
+		Soak:             time.Duration(s.SoakSeconds) * time.Second,
+		NodeTimeout:      time.Duration(cmp.Or(s.NodeTimeoutSeconds, 900)) * time.Second,
+		ProgressDeadline: time.Duration(cmp.Or(s.ProgressDeadlineSeconds, 3600)) * time.Second,
+
+		RollbackOnFailure: s.FailurePolicy.Action == v1alpha1.FailureActionRollback,
+		AgentTimeout:      t.Agent, NotReadyGrace: t.NotReady,
+	}
+	var err error
+	amount := func(field string, v *intstr.IntOrString, otherwise rollout.Amount) rollout.Amount {
+		if v == nil {
+			return otherwise
+		}
+		a, e := amountOf(*v)
+		if e != nil && err == nil {
+			err = fmt.Errorf("spec.%s: %w", field, e)
+		}
+		return a
+	}
+	p.MaxUnavailable = amount("strategy.maxUnavailable", s.Strategy.MaxUnavailable, rollout.Amount{Value: 10, Percent: true})
+	if v := s.Strategy.MaxUnavailablePerDomain; v != nil {
+		a := amount("strategy.maxUnavailablePerDomain", v, rollout.Amount{})
+		p.MaxUnavailablePerDomain = &a
+	}
+	if v := s.Strategy.MaxDomainsInFlight; v != nil {
+		p.MaxDomainsInFlight = int(*v)
+	}
+	p.MaxFailures = amount("failurePolicy.maxFailures", s.FailurePolicy.MaxFailures, rollout.Amount{Value: 1})
+	p.RollbackMaxUnavailable = amount("rollback.maxUnavailable", s.Rollback.MaxUnavailable, rollout.Amount{Value: 25, Percent: true})
+	p.Steps = defaultSteps
+	if len(s.Strategy.Steps) > 0 {
+		p.Steps = nil
+	}
+	for i, step := range s.Strategy.Steps {
+		var out rollout.Step
+		if step.Nodes != nil {
+			out.Nodes = amount(fmt.Sprintf("strategy.steps[%d].nodes", i), step.Nodes, rollout.Amount{})
+		} else if step.Pause != nil && step.Pause.Duration != nil {
+			out.Pause = step.Pause.Duration.Duration
+		}
+		p.Steps = append(p.Steps, out)
+	}
+	if a := s.Approval; a != nil {
+		p.Approval = rollout.Approval{Revision: a.Revision, Step: int(a.Step)}
+	}
+	if a := s.Abort; a != nil {
+		p.Abort = rollout.Abort{Revision: a.Revision, Rollback: a.Rollback}
+	}
+	if a := s.Retry; a != nil {
+		p.Retry = rollout.Retry{Revision: a.Revision, Attempt: a.Attempt, Nodes: a.Nodes}
+	}
+	return p, err
+}
+
+// ClaimOf is what decides whether a rollout has a node.
+func ClaimOf(r *v1alpha1.NodeConfigRollout) rollout.Claim {
+	return rollout.Claim{Name: r.Name, Priority: r.Spec.Priority, Created: r.CreationTimestamp.Time}
+}
+
+// amountOf reads a number or a percentage. The error says what is wrong with it.
+func amountOf(v intstr.IntOrString) (rollout.Amount, error) {
+	if v.Type == intstr.Int {
+		if v.IntVal < 0 {
+			return rollout.Amount{}, fmt.Errorf("%d is negative", v.IntVal)
+		}
+		return rollout.Amount{Value: int(v.IntVal)}, nil
+	}
+	n, err := intstr.GetScaledValueFromIntOrPercent(&v, 100, false)
+	if err != nil || !strings.HasSuffix(v.StrVal, "%") || n < 0 || n > 100 {
+		return rollout.Amount{}, fmt.Errorf("%q is neither a number nor a percentage from 0%% to 100%%", v.StrVal)
+	}
+	return rollout.Amount{Value: n, Percent: true}, nil
+}
+
+// Selectors returns which nodes a rollout selects, and which of them go first. The error says what is wrong with a
+// selector.
+func Selectors(s *v1alpha1.NodeConfigRolloutSpec) (nodes, canaries labels.Selector, err error) {
+	nodes, canaries = labels.Everything(), labels.Nothing()
+	if !s.AllNodes {
+		if nodes, err = metav1.LabelSelectorAsSelector(&s.NodeSelector); err != nil {
+			return nil, nil, fmt.Errorf("spec.nodeSelector: %w", err)
+		}
+		if nodes.Empty() {
+			return nil, nil, fmt.Errorf("spec.nodeSelector is empty: give it labels, or set allNodes: true if every node is meant")
+		}
+	}
+	if c := s.Strategy.CanarySelector; c != nil {
+		if canaries, err = metav1.LabelSelectorAsSelector(c); err != nil {
+			return nil, nil, fmt.Errorf("spec.strategy.canarySelector: %w", err)
+		}
+	}
+	return nodes, canaries, nil
+}
+
+// NodeOf returns what is observed about a node, without what depends on the rollout: Domain, Canary, Last and Owner. The
+// NodeConfig may be nil.
+func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
+	info := node.Status.NodeInfo
+	n := rollout.Node{
+		Name: node.Name, Created: node.CreationTimestamp.Time,
+		Stratum: info.Architecture + " " + info.OperatingSystem + " " + info.KubeletVersion + " " + node.Labels[corev1.LabelInstanceTypeStable],
+	}
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			n.Ready, n.ReadyChanged = c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time
+		}
+	}
+	if nc == nil {
+		return n
+	}
+	st := &nc.Status
+	n.HasConfig, n.Generation, n.Observed = true, nc.Generation, st.ObservedGeneration
+	n.Reported = st.AgentVersion != "" || len(st.Conditions) > 0
+	if st.RemoteConfig != "" && st.RemoteConfig != v1alpha1.RemoteConfigNodeConfig {
+		n.Elsewhere = string(st.RemoteConfig)
+	}
+	n.Source = sourceOf(nc.Spec.ConfigSource)
+	for _, uid := range nc.Spec.Revoked {
+		n.Revoked = append(n.Revoked, string(uid))
+	}
+	n.Active = refOf(st.Active)
+	if l := st.LastKnownGood; l != nil {
+		n.LastKnownGood = refOf(&l.ConfigRevision)
+		if l.Since != nil {
+			n.Promoted = l.Since.Time
+		}
+	}
+	if t := st.Trial; t != nil {
+		n.InTrial, n.TrialLength = true, time.Duration(t.DurationSeconds)*time.Second
+	}
+	for i := range st.Conditions {
+		if c := &st.Conditions[i]; c.Type == v1alpha1.ConditionConfigOK {
+			n.OK, n.Reason, n.OKChanged = string(c.Status), c.Reason, c.LastTransitionTime.Time
+			n.Error = cmp.Or(st.Error, c.Message)
+		}
+	}
+	for _, b := range st.BadConfigs {
+		n.Provisional = n.Provisional || b.Provisional && string(b.UID) == n.Source.UID
+	}
+	return n
+}
+
+func refOf(r *v1alpha1.ConfigRevision) rollout.Ref {
+	if r == nil {
+		return rollout.Ref{}
+	}
+	return rollout.Ref{UID: string(r.UID), SHA256: r.SHA256}
+}
+
+func sourceOf(s *v1alpha1.NodeConfigSource) rollout.Source {
+	if s == nil {
+		return rollout.Source{}
+	}
+	out := rollout.Source{Kind: rollout.SourceLocal}
+	if ref := s.ConfigMapRef; ref != nil {
+		out = configMapSource(*ref)
+	}
+	if r := s.RolloutRef; r != nil {
+		out.Rollout, out.Revision, out.Attempt, out.AssignedAt = r.Name, r.Revision, r.Attempt, r.AssignedAt.Time
+		if p := r.Previous; p != nil {
+			previous := configMapSource(p.ConfigMapRef)
+			previous.Rollout, previous.Revision, previous.Attempt = p.Rollout, p.Revision, p.Attempt
+			out.Previous = &previous
+		}
+	}
+	return out
+}
+
+func configMapSource(ref v1alpha1.ConfigMapReference) rollout.Source {
+	return rollout.Source{Kind: rollout.SourceConfigMap, Namespace: ref.Namespace, Name: ref.Name, UID: string(ref.UID), SHA256: ref.SHA256}
+}
+
+// ProgressOf returns what a rollout's status remembers.
+func ProgressOf(st *v1alpha1.NodeConfigRolloutStatus) rollout.Progress {
+	p := rollout.Progress{
+		Attempt: st.Attempt, Step: int(st.Step), Updated: int(st.Nodes.Updated),
+		Tried: TimeOf(st.AttemptTime), Started: TimeOf(st.StartTime), StepTime: TimeOf(st.StepTime), Moved: TimeOf(st.ProgressTime),
+	}
+	if r := st.UpdateRevision; r != nil {
+		p.Revision = r.Number
+		p.Succeeded = st.CurrentRevision != nil && st.CurrentRevision.Number == r.Number
+	}
+	p.Waiting = st.Phase != v1alpha1.RolloutProgressing && st.Phase != v1alpha1.RolloutStuck
+	if h := st.Halt; h != nil {
+		p.Halt = &rollout.Halt{Revision: h.Revision, Attempt: h.Attempt, Reason: h.Reason, Message: h.Message, Time: h.Time.Time, Rollback: h.Rollback}
+	}
+	return p
+}
+
+// TimeOf is a time that may not be there: zero then.
+func TimeOf(t *metav1.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.Time
+}
