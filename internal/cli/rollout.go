@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -101,18 +100,11 @@ func (a *app) printList(f format, list *v1alpha1.NodeConfigRolloutList) error {
 		}
 		row := []string{r.Name, revision, phase, st.StepsDone, st.Updated, fmt.Sprint(st.Nodes.Failed), report.Age(r.CreationTimestamp, time.Now())}
 		if f == formatWide {
-			row = append(row, selectorWords(&r.Spec), message)
+			row = append(row, report.SelectorWords(&r.Spec), message)
 		}
 		rows = append(rows, row)
 	}
 	return table(a.Out, header, rows)
-}
-
-func selectorWords(s *v1alpha1.NodeConfigRolloutSpec) string {
-	if s.AllNodes {
-		return "all"
-	}
-	return metav1.FormatLabelSelector(&s.NodeSelector)
 }
 
 // oneRollout is for commands that need the name of one rollout, and rolloutAndMore for those that take others after it.

@@ -134,7 +134,7 @@ func problemsOf(p Pair) []string {
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if p.Node == nil {
 		say("there is no Node of this name")
-	} else if !isReady(p.Node) {
+	} else if !IsReady(p.Node) {
 		say("the Node is not Ready")
 	}
 	nc := p.Config
@@ -165,7 +165,8 @@ func takesFromNodeConfig(nc *v1alpha1.NodeConfig) bool {
 	return nc.Status.RemoteConfig == "" || nc.Status.RemoteConfig == v1alpha1.RemoteConfigNodeConfig
 }
 
-func isReady(node *corev1.Node) bool {
+// IsReady tells whether a Node is Ready.
+func IsReady(node *corev1.Node) bool {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			return c.Status == corev1.ConditionTrue

@@ -82,3 +82,11 @@ func OrUnknown(p v1alpha1.RolloutPhase) string {
 	}
 	return string(p)
 }
+
+// SelectorWords says which nodes a rollout selects.
+func SelectorWords(s *v1alpha1.NodeConfigRolloutSpec) string {
+	if s.AllNodes {
+		return "all"
+	}
+	return metav1.FormatLabelSelector(&s.NodeSelector)
+}

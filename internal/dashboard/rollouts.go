@@ -1,0 +1,246 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+)
+
+// rolloutView is what the page shows of a rollout at once.
+type rolloutView struct {
+	Name     string       `json:"name"`
+	Revision int64        `json:"revision,omitempty"` // 0: it has none
+	Content  string       `json:"content,omitempty"`  // the ConfigMap of the revision
+	Attempt  int64        `json:"attempt,omitempty"`
+	Phase    string       `json:"phase"`
+	Tone     string       `json:"tone"` // good, busy, waits or bad
+	Message  string       `json:"message,omitempty"`
+	Selector string       `json:"selector"`
+	Steps    []stepView   `json:"steps,omitempty"`
+	Step     int32        `json:"step"`
+	Counts   []countView  `json:"counts,omitempty"`
+	Updated  string       `json:"updated,omitempty"`
+	Budget   *budget      `json:"budget,omitempty"` // nil: not known
+	Failures failuresView `json:"failures"`
+	Paused   bool         `json:"paused,omitempty"`
+	Started  *time.Time   `json:"started,omitempty"`
+	Stopped  *time.Time   `json:"stopped,omitempty"`
+	Version  string       `json:"version"` // of the object: what is shown more of it is read anew when it changes
+}
+
+type stepView struct {
+	Words string     `json:"words"`
+	State string     `json:"state"`           // done, now or next
+	Until *time.Time `json:"until,omitempty"` // of a pause that ends by itself
+}
+
+type countView struct {
+	State string `json:"state"`
+	N     int32  `json:"n"`
+}
+
+// budget is how many nodes are unavailable, and how many may be.
+type budget struct {
+	Used int `json:"used"`
+	Of   int `json:"of"`
+}
+
+type failuresView struct {
+	N     int32        `json:"n"`
+	Most  string       `json:"most"` // that stop it: a number or a percentage
+	Nodes []failedNode `json:"nodes,omitempty"`
+}
+
+type failedNode struct {
+	Name    string `json:"name"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+// viewOf sums a rollout up.
+func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
+	st := &r.Status
+	v := rolloutView{
+		Name: r.Name, Phase: report.OneLine(report.OrUnknown(st.Phase)), Tone: toneOf(st.Phase), Message: report.OneLine(st.Message), Attempt: st.Attempt,
+		Selector: report.SelectorWords(&r.Spec), Step: st.Step, Updated: report.OneLine(st.Updated), Paused: r.Spec.Paused, Version: r.ResourceVersion,
+	}
+	if !report.Seen(r) {
+		v.Phase, v.Tone, v.Message = "Unseen", "waits", report.Unseen
+	}
+	if u := st.UpdateRevision; u != nil {
+		v.Revision, v.Content = u.Number, report.OneLine(u.ConfigMapRef.Name)
+	}
+	if st.StartTime != nil {
+		v.Started = &st.StartTime.Time
+	}
+	if st.Halt != nil {
+		v.Stopped = &st.Halt.Time.Time
+	}
+	if steps, err := report.StepsOf(r); err != nil {
+		v.Message = report.OneLine(err.Error())
+	} else if v.Revision != 0 {
+		for i, s := range steps {
+			step := stepView{Words: report.StepWords(s), State: "next"}
+			switch {
+			case i < int(st.Step):
+				step.State = "done"
+			case i == int(st.Step):
+				step.State = "now"
+				if s.IsPause() && s.Pause > 0 && st.StepTime != nil && st.StepTime.Add(s.Pause).After(now) {
+					until := st.StepTime.Add(s.Pause)
+					step.Until = &until
+				}
+			}
+			v.Steps = append(v.Steps, step)
+		}
+	}
+	n := &st.Nodes
+	for _, c := range []countView{
+		{"Updated", n.Updated}, {"Soaking", n.Soaking}, {"Trial", n.Trial}, {"Assigned", n.Assigned}, {"Pending", n.Pending}, {"Failed", n.Failed},
+		{"Going back", n.RollingBack}, {"Silent", n.Stale}, {"Skipped", n.Skipped}, {"Of other rollouts", n.Conflicted}, {"Manual", n.Manual},
+	} {
+		if c.N > 0 {
+			v.Counts = append(v.Counts, c)
+		}
+	}
+	most := cmp.Or(r.Spec.FailurePolicy.MaxFailures, &intstr.IntOrString{Type: intstr.Int, IntVal: 1})
+	v.Failures = failuresView{N: n.Failed, Most: report.OneLine(most.String())}
+	for _, f := range st.FailedNodes {
+		v.Failures.Nodes = append(v.Failures.Nodes, failedNode{report.OneLine(f.Name), report.OneLine(f.Reason), brief(f.Message)})
+	}
+	return v
+}
+
+// toneOf is how good a phase is.
+func toneOf(p v1alpha1.RolloutPhase) string {
+	switch {
+	case p == v1alpha1.RolloutComplete:
+		return "good"
+	case report.Stopped(p):
+		return "bad"
+	case p == v1alpha1.RolloutProgressing:
+		return "busy"
+	}
+	return "waits"
+}
+
+// rolloutDetail is what the page shows of the rollout that somebody looks at.
+type rolloutDetail struct {
+	Name    string       `json:"name"`
+	Actions []actionView `json:"actions"`
+	// MayNot says why none of the actions may be taken; empty if they may.
+	MayNot    string        `json:"mayNot,omitempty"`
+	History   []pastView    `json:"history"`
+	NoHistory string        `json:"noHistory,omitempty"` // why there is none
+	Changes   *changesView  `json:"changes,omitempty"`
+	Notes     []string      `json:"notes,omitempty"`
+	Rules     []report.Line `json:"rules"`
+}
+
+type pastView struct {
+	report.Past
+	Ago   string `json:"ago,omitempty"`
+	Ended string `json:"ended,omitempty"`
+}
+
+// changesView is what the revision changes.
+type changesView struct {
+	From  string `json:"from"`
+	To    string `json:"to"`
+	Words string `json:"words"` // a line a field
+	Error string `json:"error,omitempty"`
+}
+
+// detail finds out what there is to say about one rollout.
+func (s *Server) detail(ctx context.Context, name string, now time.Time) (*rolloutDetail, error) {
+	r, err := report.Rollout(ctx, s.api, name)
+	if err != nil {
+		return nil, err
+	}
+	d := &rolloutDetail{Name: r.Name, History: []pastView{}, Rules: rulesOf(r)}
+	if d.MayNot, err = s.mayNot(ctx, name); err != nil {
+		return nil, err
+	}
+	d.Actions = offered(r, d.MayNot)
+	if words := report.ControllerSilent(ctx, s.api, now); words != "" {
+		d.Notes = append(d.Notes, words)
+	}
+	all, err := report.Pasts(ctx, s.api, r)
+	if err != nil {
+		d.NoHistory = report.OneLine(err.Error())
+		return d, nil
+	}
+	for _, p := range all {
+		v := pastView{Past: p}
+		if p.StartTime != nil {
+			v.Ago = report.Age(*p.StartTime, now) + " ago"
+		}
+		if p.EndTime != nil {
+			v.Ended = report.Age(*p.EndTime, now) + " ago"
+		}
+		d.History = append(d.History, v)
+	}
+	d.Changes = changesOf(r, all)
+	return d, nil
+}
+
+// rulesOf says by what a rollout goes.
+func rulesOf(r *v1alpha1.NodeConfigRollout) []report.Line {
+	p, err := terms.PolicyOf(r, terms.DefaultTimes, time.Time{})
+	if err != nil {
+		return []report.Line{{Key: "Invalid", Text: report.OneLine(err.Error())}}
+	}
+	amount := func(v *intstr.IntOrString, otherwise string) string {
+		if v == nil {
+			return otherwise
+		}
+		return v.String()
+	}
+	out := []report.Line{
+		{Key: "Nodes", Text: report.SelectorWords(&r.Spec)},
+		{Key: "Unavailable at most", Text: amount(r.Spec.Strategy.MaxUnavailable, "10%")},
+	}
+	if v := r.Spec.Strategy.MaxUnavailablePerDomain; v != nil {
+		out = append(out, report.Line{Key: "of one " + r.Spec.Strategy.TopologyKey, Text: v.String()})
+	}
+	then := "it stops"
+	if p.RollbackOnFailure {
+		then = "it stops, and its nodes go back"
+	}
+	out = append(out, report.Line{Key: "Failures", Text: "at " + amount(r.Spec.FailurePolicy.MaxFailures, "1") + " " + then})
+	if p.Soak > 0 {
+		out = append(out, report.Line{Key: "Soaking", Text: duration.HumanDuration(p.Soak)})
+	}
+	return out
+}
+
+// changesOf is what differs between what succeeded last and what is rolled out.
+func changesOf(r *v1alpha1.NodeConfigRollout, all []report.Past) *changesView {
+	target, current := r.Status.UpdateRevision, r.Status.CurrentRevision
+	if target == nil || current != nil && current.Number == target.Number {
+		return nil
+	}
+	v := &changesView{From: "local", To: fmt.Sprintf("revision %d", target.Number)}
+	var before terms.Content
+	after, err := report.ContentAt(r, all, target.Number)
+	if err == nil && current != nil {
+		v.From = fmt.Sprintf("revision %d", current.Number)
+		before, err = report.ContentAt(r, all, current.Number)
+	}
+	if err == nil {
+		v.Words, err = report.ContentDiff(before, after)
+	}
+	if err != nil {
+		v.Error = report.OneLine(err.Error())
+	}
+	v.Words = report.Printable(v.Words)
+	return v
+}

@@ -1,0 +1,209 @@
+// The page: what the server streams is kept here, and drawn by the other modules.
+
+import { h, $, redraw, ask, clock, count } from "./dom.js";
+import { states, picture } from "./states.js";
+import { FleetMap, urgent } from "./map.js";
+import { Rollouts } from "./rollouts.js";
+import { NodePanel } from "./node.js";
+
+const nodes = new Map();
+const wanted = new Set(); // states; empty: all
+let onlyDown = false, part = "", rows = 50;
+
+const panel = new NodePanel((name) => {
+  map.select("");
+  const row = document.getElementById("row-" + name);
+  (cameFrom === "map" || !row ? $("map") : row).focus();
+});
+let cameFrom = "map";
+const map = new FleetMap($("map"), (name) => look(name, "map"));
+const rollouts = new Rollouts($("rollouts"), (name) => look(name, "list"), say);
+
+function look(name, from) {
+  cameFrom = from;
+  map.select(name);
+  panel.open(name, true);
+}
+
+// What is said aloud: together, some seconds later, since a fleet moves faster than anybody listens.
+let sayings = [], moved = new Map(), saying = 0;
+function say(words) {
+  sayings.push(words);
+  saying ||= setTimeout(speak, 300);
+}
+function speak() {
+  saying = 0;
+  const words = [...new Set(sayings)];
+  for (const [state, names] of moved) {
+    const s = states[state];
+    words.push(names.length <= 3 ? `${names.join(", ")}: ${s.name}` : `${count(names.length, "node")}: ${s.name}`);
+  }
+  sayings = [];
+  moved = new Map();
+  if (words.length) $("said").textContent = words.join(". ") + ".";
+}
+
+function take(m) {
+  const changed = [];
+  let others = false;
+  if (m.all) {
+    nodes.clear();
+    others = true;
+  }
+  for (const [name, zone, owner, state, down, why] of m.nodes ?? []) {
+    const was = nodes.get(name);
+    const now = { name, zone: m.zones[zone], rollout: m.owners[owner], state, down: down === 1, why: why ?? "" };
+    nodes.set(name, now);
+    changed.push(name);
+    if (!was || was.zone !== now.zone) others = true;
+    if (was && was.state !== state && (states[state].bad || states[was.state].bad || state === 0)) {
+      if (!moved.has(state)) moved.set(state, []);
+      moved.get(state).push(name);
+      saying ||= setTimeout(speak, 4000);
+    }
+  }
+  for (const name of m.gone ?? []) {
+    nodes.delete(name);
+    others = true;
+  }
+  if (m.rest) {
+    rollouts.update(m.rest.rollouts);
+    troubles(m.rest.trouble);
+    redraw($("notes"), m.rest.notes.map((n) => h("p", { class: "banner waits" }, n)));
+  }
+  if (changed.length || others) {
+    map.update(nodes, changed, others);
+    legend();
+    table();
+    if (changed.includes(panel.name)) panel.changed();
+  }
+}
+
+function troubles(list) {
+  const away = list.filter((t) => t.away), refused = list.filter((t) => !t.away);
+  const since = away.map((t) => t.since).sort()[0];
+  redraw($("troubles"),
+    away.length > 0 && h("p", { class: "banner bad" }, h("strong", {}, `The API server does not answer since ${clock(since)}. What is shown is as it was then.`), h("span", { class: "clamp" }, away[0].why)),
+    refused.map((t) => h("p", { class: "banner bad" }, h("strong", {}, `${t.what} cannot be seen since ${clock(t.since)}.`), " ", t.why)));
+  document.body.classList.toggle("old", away.length > 0);
+  link(away.length ? "bad" : "good", away.length ? "the API server is away" : "live");
+}
+
+function link(state, words) {
+  $("link").dataset.state = state;
+  $("link-words").textContent = words;
+}
+
+const shown = (n) => (!wanted.size || wanted.has(n.state)) && (!onlyDown || n.down) && n.name.includes(part);
+
+/** How many nodes are how; each a switch that shows only these. */
+function legend() {
+  const numbers = states.map(() => 0);
+  let down = 0;
+  for (const n of nodes.values()) {
+    numbers[n.state]++;
+    if (n.down) down++;
+  }
+  const key = numbers.join() + down + [...wanted].join() + onlyDown;
+  if (legend.drawn !== key) {
+    legend.drawn = key;
+    redraw($("legend"),
+      states.map((s, i) => (numbers[i] > 0 || wanted.has(i)) && chip("state-" + s.id, picture(i), s.name, numbers[i], s.means, wanted.has(i), () => {
+        wanted.has(i) ? wanted.delete(i) : wanted.add(i);
+        refilter();
+      })),
+      (down > 0 || onlyDown) && chip("state-down", picture(0, true), "Not Ready", down, "the Node is not Ready, or is not there", onlyDown, () => { onlyDown = !onlyDown; refilter(); }));
+  }
+  const zones = new Set([...nodes.values()].map((n) => n.zone)).size;
+  $("fleet-words").textContent = `${count(nodes.size, "node")} in ${count(zones, "zone")}`;
+}
+
+function chip(id, sign, name, n, means, pressed, onclick) {
+  return h("button", { id, type: "button", class: "chip", "aria-pressed": String(pressed), title: means, onclick }, sign, name, h("span", { class: "n" }, n.toLocaleString("en")));
+}
+
+function refilter() {
+  rows = 50;
+  map.filter(shown);
+  legend();
+  table();
+}
+
+/** The nodes as a table, who needs a look first. Not all of thousands: who looks for one gives a part of its name. */
+function table() {
+  const all = [...nodes.values()].filter(shown).sort(urgent);
+  const list = all.slice(0, rows);
+  const key = JSON.stringify(list);
+  if (table.drawn !== key) {
+    table.drawn = key;
+    redraw($("nodes").tBodies[0], list.map((n) => h("tr", { "data-node": n.name },
+      h("th", { scope: "row" }, h("button", { id: "row-" + n.name, type: "button", class: "link-button", onclick: () => look(n.name, "table") }, n.name)),
+      h("td", { class: "state" }, picture(n.state, n.down), h("span", {}, states[n.state].name + (n.down ? ", not Ready" : ""))),
+      h("td", {}, n.zone), h("td", {}, n.rollout), h("td", { class: "why" }, n.why))));
+  }
+  $("nodes-words").textContent = all.length > list.length ? `${list.length} of ${all.length.toLocaleString("en")}, those first that need a look.` : count(all.length, "node");
+  $("more").hidden = all.length <= list.length;
+}
+
+$("more").addEventListener("click", () => { rows += 200; table(); });
+$("search").addEventListener("input", () => { part = $("search").value.trim(); refilter(); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { legend.drawn = table.drawn = ""; legend(); table(); });
+
+/** Reads the stream until it ends. Each event is one line of JSON. */
+async function listen(seen) {
+  const response = await ask("api/feed?seen=" + seen.version);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    // The server says something at least every ten seconds: silence is a connection that only seems to be there.
+    const { value, done } = await within(25000, reader.read());
+    if (done) return;
+    text += value;
+    for (let end; (end = text.indexOf("\n\n")) >= 0; text = text.slice(end + 2)) {
+      const line = text.slice(0, end);
+      if (!line.startsWith("data: ")) continue;
+      const m = JSON.parse(line.slice(6));
+      take(m);
+      if (!gone.since || m.rest) seen.version = m.version;
+      seen.version = m.version;
+      arrived();
+    }
+    arrived();
+  }
+}
+
+const within = (ms, promise) => Promise.race([promise, new Promise((_, no) => setTimeout(() => no(new Error("no answer")), ms))]);
+
+const gone = { since: 0 };
+function arrived() {
+  if (!gone.since) return;
+  gone.since = 0;
+  $("gone")?.remove();
+}
+
+async function live() {
+  const seen = { version: 0 };
+  for (;;) {
+    try {
+      await listen(seen);
+    } catch (e) {
+      if (e.status === 401) {
+        link("bad", "no token");
+        redraw($("troubles"), h("p", { class: "banner bad" }, e.message));
+        return;
+      }
+      console.debug(e);
+    }
+    gone.since ||= Date.now();
+    seen.version = 0; // it may be another one that answers next
+    link("bad", "not connected");
+    redraw($("troubles"), h("p", { class: "banner bad", id: "gone" }, h("strong", {}, `The command that serves this page does not answer since ${clock(gone.since)}.`), " Is kubectl evenkeel dashboard still running? Its address has another token each time."));
+    await new Promise((done) => setTimeout(done, 1000));
+  }
+}
+
+ask("api/about").then((r) => r.json()).then((about) => {
+  $("cluster").textContent = [about.context, about.cluster].filter(Boolean).join(" · ");
+  document.title = `evenkeel ${about.context}`;
+}).catch(() => {});
+live();

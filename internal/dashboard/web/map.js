@@ -1,0 +1,329 @@
+// The map: a cell a node, grouped by zone. It is one canvas, since thousands of cells are drawn faster than elements are
+// laid out, and a listbox with one option, the node that the keys are at, for who does not see it.
+
+import { states, rank, drawCell } from "./states.js";
+import { count } from "./dom.js";
+
+const sizes = [24, 20, 17, 15, 13, 11, 9, 7]; // of a cell, in CSS pixels
+const heading = 26;
+const between = 14; // zones
+
+export class FleetMap {
+  /** @param host the listbox @param look is called with the name of the node that somebody wants to look at */
+  constructor(host, look) {
+    this.host = host;
+    this.canvas = host.querySelector("canvas");
+    this.option = host.querySelector("[role=option]");
+    this.tip = host.querySelector(".tip");
+    this.look = look;
+    this.nodes = new Map();
+    this.zones = [];  // {name, top, first, count}
+    this.order = [];  // names, as they are drawn
+    this.place = new Map(); // name -> index in order
+    this.at = -1;     // where the keys are
+    this.shown = () => true;
+    this.stale = new Set();
+    this.due = 0;
+    new ResizeObserver(() => this.layOut()).observe(host);
+    for (const query of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) {
+      matchMedia(query).addEventListener("change", () => { this.sprites = null; this.layOut(); });
+    }
+    host.addEventListener("keydown", (e) => this.key(e));
+    host.addEventListener("focus", () => this.go(this.at < 0 ? 0 : this.at));
+    host.addEventListener("blur", () => this.later());
+    this.canvas.addEventListener("pointermove", (e) => this.point(e));
+    this.canvas.addEventListener("pointerleave", () => { this.tip.hidden = true; });
+    this.canvas.addEventListener("click", (e) => {
+      const i = this.under(e);
+      if (i >= 0) { this.at = i; this.tell(); this.later(); this.look(this.order[i]); }
+    });
+  }
+
+  /** Takes what is new: the map of all nodes, and the names of those that changed; others says that some came or went. */
+  update(nodes, changed, others) {
+    this.nodes = nodes;
+    if (others) { this.layOut(); return; }
+    for (const name of changed) this.stale.add(name);
+    this.later();
+  }
+
+  /** Shows only nodes of which this is true; the others are faint. */
+  filter(shown) {
+    this.shown = shown;
+    this.stale = null;
+    this.later();
+  }
+
+  select(name) {
+    this.selected = name;
+    const i = this.place.get(name);
+    if (i !== undefined) { this.at = i; this.tell(); }
+    this.later();
+  }
+
+  layOut() {
+    const current = this.order[this.at];
+    const zones = new Map();
+    for (const n of this.nodes.values()) {
+      if (!zones.has(n.zone)) zones.set(n.zone, []);
+      zones.get(n.zone).push(n.name);
+    }
+    const byName = new Intl.Collator("en", { numeric: true }).compare;
+    const names = [...zones.keys()].sort(byName);
+    for (const list of zones.values()) list.sort(byName);
+
+    const width = Math.max(120, this.host.clientWidth - 2);
+    const room = Math.max(360, innerHeight * 0.56);
+    for (const size of sizes) {
+      this.size = size;
+      this.gap = size > 12 ? 3 : 2;
+      this.pitch = size + this.gap;
+      this.perRow = Math.max(1, Math.floor((width + this.gap) / this.pitch));
+      this.zones = [];
+      let top = 0, first = 0;
+      for (const name of names) {
+        const n = zones.get(name).length;
+        this.zones.push({ name, top, first, count: n });
+        top += heading + Math.ceil(n / this.perRow) * this.pitch + between;
+        first += n;
+      }
+      this.height = Math.max(40, top - between);
+      if (this.height <= room) break;
+    }
+    this.order = names.flatMap((name) => zones.get(name));
+    this.place = new Map(this.order.map((name, i) => [name, i]));
+    this.at = current === undefined ? -1 : this.place.get(current) ?? Math.min(this.at, this.order.length - 1);
+    this.scale = Math.max(1, devicePixelRatio);
+    this.width = width;
+    this.canvas.width = Math.round(width * this.scale);
+    this.canvas.height = Math.round(this.height * this.scale);
+    this.canvas.style.width = width + "px";
+    this.canvas.style.height = this.height + "px";
+    this.sprites = null;
+    this.stale = null;
+    this.later();
+  }
+
+  zoneOf(i) { return this.zones.findLast((z) => z.first <= i); }
+
+  xy(i) {
+    const z = this.zoneOf(i), k = i - z.first;
+    return [(k % this.perRow) * this.pitch, z.top + heading + Math.floor(k / this.perRow) * this.pitch];
+  }
+
+  /** Every cell that there can be, drawn once. */
+  makeSprites() {
+    const style = getComputedStyle(document.documentElement);
+    this.color = (name) => style.getPropertyValue(name).trim();
+    const size = Math.round(this.size * this.scale);
+    const sheet = new OffscreenCanvas(size * states.length, size * 2);
+    const g = sheet.getContext("2d");
+    for (let i = 0; i < states.length; i++) {
+      for (const down of [0, 1]) {
+        // Each on a canvas of its own, so that a corner that is cut out cuts nothing else.
+        const one = new OffscreenCanvas(size, size);
+        drawCell(one.getContext("2d"), i, down === 1, 0, 0, size, this.color("--s-" + states[i].id), this.color("--s-ink"));
+        g.drawImage(one, i * size, down * size);
+      }
+    }
+    this.sprites = sheet;
+    this.spriteSize = size;
+  }
+
+  later() {
+    if (!this.due) this.due = requestAnimationFrame(() => { this.due = 0; this.draw(); });
+  }
+
+  draw() {
+    const start = performance.now();
+    if (!this.sprites) this.makeSprites();
+    const g = this.canvas.getContext("2d");
+    if (this.stale === null) {
+      g.clearRect(0, 0, this.canvas.width, this.canvas.height);
+      this.zones.forEach((z) => {
+        let at = z.first;
+        for (let top = z.top + heading; at < z.first + z.count; top += this.pitch) {
+          for (let k = 0; k < this.perRow && at < z.first + z.count; k++, at++) this.drawAt(g, at, k * this.pitch, top);
+        }
+      });
+    } else {
+      const ring = 3;
+      for (const name of this.stale) {
+        const i = this.place.get(name);
+        if (i === undefined) continue;
+        const [x, y] = this.xy(i);
+        g.clearRect(Math.round(x * this.scale), Math.round(y * this.scale), this.spriteSize, this.spriteSize);
+        this.drawAt(g, i, x, y);
+      }
+      if (this.ringed !== undefined) this.clean(g, this.ringed, ring);
+    }
+    this.drawHeadings(g);
+    const focused = this.host.matches(":focus") ? this.at : -1;
+    const selected = this.place.get(this.selected) ?? -1;
+    this.ringed = [...new Set([focused, selected])].filter((i) => i >= 0 && i < this.order.length);
+    for (const i of this.ringed) this.ring(g, i, i === focused);
+    this.stale = new Set();
+    performance.measure("draw", { start, detail: this.order.length });
+    performance.clearMeasures("draw"); // observers have it
+  }
+
+  drawAt(g, i, x, y) {
+    const n = this.nodes.get(this.order[i]);
+    if (!n) return;
+    const s = this.spriteSize;
+    g.globalAlpha = this.shown(n) ? 1 : 0.16;
+    g.drawImage(this.sprites, n.state * s, n.down ? s : 0, s, s, Math.round(x * this.scale), Math.round(y * this.scale), s, s);
+    g.globalAlpha = 1;
+  }
+
+  drawHeadings(g) {
+    g.save();
+    g.scale(this.scale, this.scale);
+    g.textBaseline = "middle";
+    for (const z of this.zones) {
+      g.clearRect(0, z.top, this.width, heading - 3);
+      g.font = "600 13px system-ui, sans-serif";
+      g.fillStyle = this.color("--text");
+      const words = z.name || "no zone";
+      g.fillText(words, 0, z.top + heading / 2 - 2);
+      const after = g.measureText(words).width + 8;
+      g.font = "13px system-ui, sans-serif";
+      g.fillStyle = this.color("--muted");
+      g.fillText(this.wordsOf(z), after, z.top + heading / 2 - 2);
+    }
+    g.restore();
+  }
+
+  wordsOf(z) {
+    let bad = 0, flight = 0;
+    for (let i = z.first; i < z.first + z.count; i++) {
+      const n = this.nodes.get(this.order[i]);
+      if (!n) continue;
+      if (states[n.state].bad) bad++;
+      if (states[n.state].flight) flight++;
+    }
+    return count(z.count, "node") + (flight ? ` · ${flight} in flight` : "") + (bad ? ` · ${bad} not fine` : "");
+  }
+
+  /** Takes rings away: the cells around are drawn anew. */
+  clean(g, ringed, reach) {
+    const s = this.scale;
+    for (const i of ringed) {
+      if (i >= this.order.length) continue;
+      const [x, y] = this.xy(i);
+      g.save();
+      g.beginPath();
+      g.rect((x - reach) * s, (y - reach) * s, (this.size + 2 * reach) * s, (this.size + 2 * reach) * s);
+      g.clip();
+      g.clearRect((x - reach) * s, (y - reach) * s, (this.size + 2 * reach) * s, (this.size + 2 * reach) * s);
+      for (const k of [i - this.perRow - 1, i - this.perRow, i - this.perRow + 1, i - 1, i, i + 1, i + this.perRow - 1, i + this.perRow, i + this.perRow + 1]) {
+        if (k >= 0 && k < this.order.length) this.drawAt(g, k, ...this.xy(k));
+      }
+      g.restore();
+    }
+  }
+
+  ring(g, i, focused) {
+    const [x, y] = this.xy(i), s = this.scale;
+    g.lineWidth = 2 * s;
+    g.strokeStyle = this.color(focused ? "--focus" : "--text");
+    g.beginPath();
+    g.roundRect((x - 1) * s, (y - 1) * s, (this.size + 2) * s, (this.size + 2) * s, 4 * s);
+    g.stroke();
+  }
+
+  under(e) {
+    const y = e.offsetY, x = e.offsetX;
+    const z = this.zones.findLast((z) => z.top + heading <= y);
+    if (!z) return -1;
+    const k = Math.floor((y - z.top - heading) / this.pitch) * this.perRow + Math.floor(x / this.pitch);
+    return x < this.perRow * this.pitch && k >= 0 && k < z.count ? z.first + k : -1;
+  }
+
+  point(e) {
+    const i = this.under(e);
+    this.canvas.style.cursor = i < 0 ? "default" : "pointer";
+    if (i < 0) { this.tip.hidden = true; return; }
+    const n = this.nodes.get(this.order[i]);
+    if (!n) return;
+    this.tip.textContent = this.words(n);
+    this.tip.hidden = false;
+    const [x, y] = this.xy(i);
+    const left = Math.min(x, Math.max(0, this.width - this.tip.offsetWidth));
+    this.tip.style.transform = `translate(${left}px, ${y + this.size + 6}px)`;
+  }
+
+  words(n) {
+    return `${n.name}, ${states[n.state].name}${n.down ? ", not Ready" : ""}${n.why ? ": " + n.why : ""}${n.rollout ? ", rollout " + n.rollout : ""}${n.zone ? ", " + n.zone : ""}`;
+  }
+
+  /** Says where the keys are. */
+  tell() {
+    const n = this.nodes.get(this.order[this.at]);
+    if (!n) return;
+    this.option.textContent = this.words(n);
+    this.option.setAttribute("aria-posinset", this.at + 1);
+    this.option.setAttribute("aria-setsize", this.order.length);
+    this.option.setAttribute("aria-selected", String(n.name === this.selected));
+    this.host.setAttribute("aria-activedescendant", "cell");
+  }
+
+  go(i) {
+    if (!this.order.length) return;
+    this.at = Math.max(0, Math.min(this.order.length - 1, i));
+    this.tell();
+    const [, y] = this.xy(this.at);
+    const top = this.canvas.getBoundingClientRect().top + y;
+    if (top < 0 || top + this.size > innerHeight) scrollBy({ top: top - innerHeight / 2 });
+    this.later();
+  }
+
+  key(e) {
+    if (e.ctrlKey || e.metaKey || e.altKey) return;
+    const z = this.zoneOf(Math.max(0, this.at));
+    const zone = this.zones.indexOf(z);
+    switch (e.key) {
+      case "ArrowRight": this.go(this.at + 1); break;
+      case "ArrowLeft": this.go(this.at - 1); break;
+      case "ArrowDown": this.vertically(1); break;
+      case "ArrowUp": this.vertically(-1); break;
+      case "Home": this.go(0); break;
+      case "End": this.go(this.order.length - 1); break;
+      case "PageDown": this.go(this.zones[Math.min(this.zones.length - 1, zone + 1)].first); break;
+      case "PageUp": this.go(this.at > z.first ? z.first : this.zones[Math.max(0, zone - 1)].first); break;
+      case "n": this.next(); break;
+      case "Enter": case " ": if (this.at >= 0) this.look(this.order[this.at]); break;
+      default: return;
+    }
+    e.preventDefault();
+  }
+
+  /** To the cell above or below, also of another zone. */
+  vertically(by) {
+    const z = this.zoneOf(this.at), k = this.at - z.first, column = k % this.perRow;
+    if (by > 0 && Math.floor(k / this.perRow) < Math.floor((z.count - 1) / this.perRow)) {
+      this.go(Math.min(this.at + this.perRow, z.first + z.count - 1));
+    } else if (by < 0 && k >= this.perRow) {
+      this.go(this.at - this.perRow);
+    } else {
+      const other = this.zones[this.zones.indexOf(z) + by];
+      if (!other) return;
+      const row = by > 0 ? 0 : Math.floor((other.count - 1) / this.perRow);
+      this.go(Math.min(other.first + row * this.perRow + column, other.first + other.count - 1));
+    }
+  }
+
+  /** To the next node that is not fine. */
+  next() {
+    for (let k = 1; k <= this.order.length; k++) {
+      const i = (this.at + k) % this.order.length;
+      const n = this.nodes.get(this.order[i]);
+      if (n && (states[n.state].bad || n.down)) { this.go(i); return; }
+    }
+  }
+}
+
+/** The order of nodes in the table: who needs a look first. */
+export function urgent(a, b) {
+  return rank[a.state] - rank[b.state] || Number(b.down) - Number(a.down) || (a.name < b.name ? -1 : a.name > b.name ? 1 : 0);
+}

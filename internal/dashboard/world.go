@@ -1,0 +1,343 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// world is what the watches have told of a cluster: of each object what is shown of all of them at once, and no more. It
+// is a reader for what internal/fleet asks: lists of what is watched come from memory, and what is asked for by its name
+// from the API, whole.
+type world struct {
+	api client.WithWatch
+
+	mu       sync.Mutex
+	nodes    map[string]*corev1.Node
+	configs  map[string]*v1alpha1.NodeConfig
+	rollouts map[string]*v1alpha1.NodeConfigRollout
+	// listed tells which kinds have been seen whole at least once.
+	listed map[string]bool
+	// failing is which kinds cannot be seen now.
+	failing map[string]failure
+	memory  map[string]remembered
+	changed chan struct{}
+}
+
+// failure is why a kind cannot be seen, and since when.
+type failure struct {
+	since time.Time
+	err   error
+}
+
+// The kinds that are watched.
+const (
+	kindNodes    = "Nodes"
+	kindConfigs  = "NodeConfigs"
+	kindRollouts = "rollouts"
+)
+
+func newWorld(api client.WithWatch) *world {
+	return &world{
+		api: api, nodes: map[string]*corev1.Node{}, configs: map[string]*v1alpha1.NodeConfig{}, rollouts: map[string]*v1alpha1.NodeConfigRollout{},
+		listed: map[string]bool{}, failing: map[string]failure{}, memory: map[string]remembered{}, changed: make(chan struct{}, 1),
+	}
+}
+
+// watch keeps the world up to date until ctx ends.
+func (w *world) watch(ctx context.Context) {
+	var all sync.WaitGroup
+	all.Go(func() {
+		follow(ctx, w, kindNodes, &corev1.Node{}, func() client.ObjectList { return &corev1.NodeList{} }, &table[*corev1.Node]{w, kindNodes, w.nodes, stripNode})
+	})
+	all.Go(func() {
+		follow(ctx, w, kindConfigs, &v1alpha1.NodeConfig{}, func() client.ObjectList { return &v1alpha1.NodeConfigList{} }, &table[*v1alpha1.NodeConfig]{w, kindConfigs, w.configs, stripConfig})
+	})
+	all.Go(func() {
+		follow(ctx, w, kindRollouts, &v1alpha1.NodeConfigRollout{}, func() client.ObjectList { return &v1alpha1.NodeConfigRolloutList{} }, &table[*v1alpha1.NodeConfigRollout]{w, kindRollouts, w.rollouts, stripRollout})
+	})
+	all.Go(func() { w.feel(ctx) })
+	all.Wait()
+}
+
+// follow lists and watches one kind until ctx ends. It never waits long before it tries again: somebody is looking.
+func follow(ctx context.Context, w *world, kind string, object client.Object, empty func() client.ObjectList, store toolscache.ReflectorStore) {
+	lw := &toolscache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list := empty()
+			err := w.api.List(ctx, list, &client.ListOptions{Raw: &o})
+			if err != nil {
+				w.note(kind, err)
+			}
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			got, err := w.api.Watch(ctx, empty(), &client.ListOptions{Raw: &o})
+			if err == nil || o.SendInitialEvents == nil { // else a list follows, and says the same
+				w.note(kind, err)
+			}
+			return got, err
+		},
+	}
+	r := toolscache.NewReflectorWithOptions(lw, object, store, toolscache.ReflectorOptions{
+		Name: kind, Backoff: &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Steps: 6, Jitter: 0.2, Cap: 3 * time.Second},
+	})
+	r.RunWithContext(ctx)
+}
+
+// feelEvery is how often the API server is asked whether it is there: a watch does not notice one that only hangs.
+const feelEvery = 3 * time.Second
+
+// kindAPI stands for the API server itself.
+const kindAPI = "the API server"
+
+// feel notes whether the API server answers.
+func (w *world) feel(ctx context.Context) {
+	for ctx.Err() == nil {
+		asking, cancel := context.WithTimeout(ctx, 2*feelEvery)
+		err := w.api.List(asking, &v1alpha1.NodeConfigRolloutList{}, client.Limit(1))
+		cancel()
+		if ctx.Err() == nil {
+			if err != nil && !away(err) {
+				err = nil // an answer, if no good one: who lists the kind tells
+			}
+			w.note(kindAPI, err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(feelEvery):
+		}
+	}
+}
+
+// note notes that a kind can be seen, or why not.
+func (w *world) note(kind string, err error) {
+	w.mu.Lock()
+	was, failing := w.failing[kind]
+	switch {
+	case err == nil:
+		delete(w.failing, kind)
+	case failing:
+		w.failing[kind] = failure{was.since, err}
+	default:
+		w.failing[kind] = failure{time.Now(), err}
+	}
+	w.mu.Unlock()
+	if failing || err != nil {
+		w.wake()
+	}
+}
+
+func (w *world) wake() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// table is one kind of the world, as a reflector fills it.
+type table[T client.Object] struct {
+	w     *world
+	kind  string
+	items map[string]T
+	strip func(T)
+}
+
+func (t *table[T]) set(object any) error {
+	o, ok := object.(T)
+	if !ok {
+		return fmt.Errorf("a %T among the %s", object, t.kind)
+	}
+	t.strip(o)
+	t.w.mu.Lock()
+	t.items[o.GetName()] = o
+	t.w.mu.Unlock()
+	t.w.wake()
+	return nil
+}
+
+func (t *table[T]) Add(object any) error    { return t.set(object) }
+func (t *table[T]) Update(object any) error { return t.set(object) }
+func (t *table[T]) Resync() error           { return nil }
+
+func (t *table[T]) Delete(object any) error {
+	o, ok := object.(T)
+	if !ok {
+		return fmt.Errorf("a %T among the %s", object, t.kind)
+	}
+	t.w.mu.Lock()
+	delete(t.items, o.GetName())
+	t.w.mu.Unlock()
+	t.w.wake()
+	return nil
+}
+
+func (t *table[T]) Replace(objects []any, _ string) error {
+	t.w.mu.Lock()
+	defer t.w.mu.Unlock()
+	clear(t.items)
+	for _, object := range objects {
+		o, ok := object.(T)
+		if !ok {
+			return fmt.Errorf("a %T among the %s", object, t.kind)
+		}
+		t.strip(o)
+		t.items[o.GetName()] = o
+	}
+	t.w.listed[t.kind] = true
+	t.w.wake()
+	return nil
+}
+
+// Get asks the API: what is looked at by its name is shown whole, and as it is now.
+func (w *world) Get(ctx context.Context, key client.ObjectKey, object client.Object, o ...client.GetOption) error {
+	return w.api.Get(ctx, key, object, o...)
+}
+
+// List answers from memory what is watched, in the order of the names and in one page.
+func (w *world) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	o := client.ListOptions{}
+	o.ApplyOptions(options)
+	switch l := list.(type) {
+	case *corev1.NodeList:
+		l.Items = listOf(w, w.nodes, o.LabelSelector)
+	case *v1alpha1.NodeConfigList:
+		l.Items = listOf(w, w.configs, o.LabelSelector)
+	case *v1alpha1.NodeConfigRolloutList:
+		l.Items = listOf(w, w.rollouts, o.LabelSelector)
+	default:
+		return w.api.List(ctx, list, options...)
+	}
+	return w.blind(list)
+}
+
+// blind is the error for a kind that was never seen whole.
+func (w *world) blind(list client.ObjectList) error {
+	kind := kindRollouts
+	switch list.(type) {
+	case *corev1.NodeList:
+		kind = kindNodes
+	case *v1alpha1.NodeConfigList:
+		kind = kindConfigs
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.listed[kind] {
+		return nil
+	}
+	if f, ok := w.failing[kind]; ok {
+		return f.err
+	}
+	return fmt.Errorf("the %s have not been seen yet", kind)
+}
+
+func listOf[T any, P interface {
+	*T
+	client.Object
+}](w *world, items map[string]P, selector labels.Selector) []T {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	found := make([]P, 0, len(items))
+	for _, o := range items {
+		if selector == nil || selector.Matches(labels.Set(o.GetLabels())) {
+			found = append(found, o)
+		}
+	}
+	slices.SortFunc(found, func(a, b P) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	out := make([]T, len(found))
+	for i, o := range found {
+		out[i] = *o // what it points to is shared, and never changed
+	}
+	return out
+}
+
+// troubles is what cannot be seen now.
+func (w *world) troubles() map[string]failure {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.failing)
+}
+
+// ready tells whether everything that can be seen has been.
+func (w *world) ready() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, kind := range []string{kindNodes, kindConfigs, kindRollouts} {
+		if _, failing := w.failing[kind]; !w.listed[kind] && !failing {
+			return false
+		}
+	}
+	return true
+}
+
+// mostKept is how much is kept of a text that a node wrote.
+const mostKept = 512
+
+// once returns the one copy of a text that many objects have in common.
+func once[T ~string](s T) T { return T(unique.Make(string(s)).Value()) }
+
+func stripMeta(m *metav1.ObjectMeta) {
+	*m = metav1.ObjectMeta{
+		Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation, Labels: m.Labels,
+		CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp,
+	}
+	for key, value := range m.Labels {
+		m.Labels[once(key)] = once(value)
+	}
+}
+
+func stripNode(n *corev1.Node) {
+	stripMeta(&n.ObjectMeta)
+	info := n.Status.NodeInfo
+	var ready []corev1.NodeCondition
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			ready = []corev1.NodeCondition{{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}}
+		}
+	}
+	n.Spec = corev1.NodeSpec{}
+	n.Status = corev1.NodeStatus{Conditions: ready, NodeInfo: corev1.NodeSystemInfo{
+		KubeletVersion: once(info.KubeletVersion), Architecture: once(info.Architecture), OperatingSystem: once(info.OperatingSystem),
+	}}
+}
+
+func stripConfig(nc *v1alpha1.NodeConfig) {
+	stripMeta(&nc.ObjectMeta)
+	nc.Labels = nil
+	st := &nc.Status
+	st.Error = shortened(st.Error)
+	st.OverriddenFields = nil
+	for i := range st.Conditions {
+		c := &st.Conditions[i]
+		c.Type, c.Reason, c.Message = once(c.Type), once(c.Reason), once(shortened(c.Message))
+	}
+	for i := range st.BadConfigs {
+		st.BadConfigs[i] = v1alpha1.BadConfig{UID: st.BadConfigs[i].UID, Provisional: st.BadConfigs[i].Provisional}
+	}
+}
+
+func stripRollout(r *v1alpha1.NodeConfigRollout) { r.ManagedFields = nil }
+
+func shortened(s string) string {
+	if len(s) <= mostKept {
+		return s
+	}
+	return strings.ToValidUTF8(s[:mostKept], "") + "…"
+}
