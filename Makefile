@@ -113,18 +113,18 @@ release: ## make all that is released into dist/VERSION: of the tag that is chec
 	@bin/make-release -version="$(VERSION)" -registry=$(REGISTRY) -programs=$(PROGRAMS) -out=dist/$(VERSION) -time=$(SOURCE_DATE_EPOCH)
 	@echo "made dist/$(VERSION): see SHA256SUMS there"
 
-# A real node needs containerd and friends; with root they are installed when missing.
-DEPS := containerd:containerd runc:runc iptables:iptables /usr/lib/cni/bridge:containernetworking-plugins systemd-analyze:systemd dbus-daemon:dbus busctl:systemd rpm:rpm
+# A real node needs containerd and friends, and the page is tried in a browser; with root they are installed when missing.
+DEPS := containerd:containerd runc:runc iptables:iptables /usr/lib/cni/bridge:containernetworking-plugins systemd-analyze:systemd dbus-daemon:dbus busctl:systemd rpm:rpm chromium:chromium
 deps:
 	@missing=(); for d in $(DEPS); do \
 	  bin=$${d%%:*}; PATH=$$PATH:/usr/sbin:/sbin command -v "$$bin" >/dev/null || missing+=("$${d#*:}"); done; \
 	if [ $${#missing[@]} -gt 0 ]; then \
 	  if [ "$$(id -u)" != 0 ] && [ -z "$(SUDO)" ] || ! command -v apt-get >/dev/null; then \
-	    echo "cannot install $${missing[*]} (no root, or no apt-get): what needs a real node will be skipped"; exit 0; fi; \
+	    echo "cannot install $${missing[*]} (no root, or no apt-get): what needs a real node, or a browser, will be skipped"; exit 0; fi; \
 	  echo "installing $${missing[*]}"; \
 	  $(SUDO) apt-get update -qq >/dev/null || true; \
 	  DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends "$${missing[@]}" >/dev/null || \
-	    echo "could not install $${missing[*]}: what needs a real node will be skipped"; \
+	    echo "could not install $${missing[*]}: what needs a real node, or a browser, will be skipped"; \
 	fi
 
 # Of Prometheus only its programs are wanted, to test the alerts with: to install the package would start a server.

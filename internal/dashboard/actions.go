@@ -37,7 +37,7 @@ var actions = []action{
 	{"promote", "Promote", "The rollout passes the pause that it waits at, and goes on with the next step. Budgets and the failure policy still hold.",
 		"promote", false, steer.Promote(false), true},
 	{"promote-full", "Promote to the end", "The rollout passes this and every later pause. Budgets and the failure policy still hold.",
-		"promote --full", true, steer.Promote(true), true},
+		"promote --full", false, steer.Promote(true), true},
 	{"abort", "Abort", "The revision is stopped for good. Nodes that run it keep it.",
 		"abort", true, steer.Abort(false), true},
 	{"abort-rollback", "Abort and roll back", "The revision is stopped for good, and its nodes go back to the revision that succeeded last.",

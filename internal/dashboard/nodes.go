@@ -115,7 +115,7 @@ func (s *Server) compare(ctx context.Context, p report.Pair, name string, live b
 	default:
 		local.Not = "only the node knows it: evenkeel-agent status --effective there"
 	}
-	return table4(local, active, assigned, effective)
+	return besideEachOther(local, active, assigned, effective)
 }
 
 // take fills a column.
@@ -156,8 +156,8 @@ func assignedSide(ctx context.Context, c client.Reader, p report.Pair) (report.S
 	return report.SideOf("node/"+p.Config.Name, where, content), err
 }
 
-// table4 sets columns beside each other: the fields that an assignment names, and those that are not the same.
-func table4(columns ...column) configView {
+// besideEachOther sets columns beside each other: the fields that an assignment names, and those that are not the same.
+func besideEachOther(columns ...column) configView {
 	v := configView{Columns: columns, Fields: []fieldRow{}}
 	names := map[string]bool{}
 	for _, c := range columns {

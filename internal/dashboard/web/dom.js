@@ -8,7 +8,7 @@ export function h(tag, attributes = {}, ...children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat().filter((c) => c !== undefined && c !== null && c !== false && c !== ""));
+  element.append(...children.flat(Infinity).filter((c) => c !== undefined && c !== null && c !== false && c !== ""));
   return element;
 }
 
@@ -18,7 +18,7 @@ export const $ = (id) => document.getElementById(id);
 export function redraw(element, ...children) {
   const focused = element.contains(document.activeElement) ? document.activeElement.id : "";
   const open = new Set([...element.querySelectorAll("details[open][id]")].map((d) => d.id));
-  element.replaceChildren(...children.flat().filter(Boolean));
+  element.replaceChildren(...children.flat(Infinity).filter(Boolean));
   for (const id of open) {
     const details = $(id);
     if (details) details.open = true;

@@ -164,7 +164,6 @@ async function listen(seen) {
       if (!line.startsWith("data: ")) continue;
       const m = JSON.parse(line.slice(6));
       take(m);
-      if (!gone.since || m.rest) seen.version = m.version;
       seen.version = m.version;
       arrived();
     }

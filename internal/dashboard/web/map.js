@@ -101,7 +101,7 @@ export class FleetMap {
     this.canvas.style.height = this.height + "px";
     this.sprites = null;
     this.stale = null;
-    this.later();
+    this.draw(); // at once: a canvas that is resized is empty
   }
 
   zoneOf(i) { return this.zones.findLast((z) => z.first <= i); }

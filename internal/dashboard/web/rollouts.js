@@ -1,6 +1,6 @@
 // The rollouts: a card each, and of the one that somebody looks at the rules, the actions, the changes and the history.
 
-import { h, $, redraw, ask, ago, clock, count } from "./dom.js";
+import { h, $, redraw, ask, ago, clock } from "./dom.js";
 
 export class Rollouts {
   /** @param look is called with the name of a node @param say with what is to be said aloud */
@@ -141,9 +141,9 @@ export class Rollouts {
 
   history(r, d) {
     return h("div", { class: "scroll" }, h("table", { class: "history", "aria-label": "Revisions of " + r.name },
-      h("thead", {}, h("tr", {}, ["Revision", "Outcome", "Updated", "Failed", "Started"].map((t) => h("th", { scope: "col" }, t)))),
+      h("thead", {}, h("tr", {}, ["Revision", "Outcome", "Nodes", "Started"].map((t) => h("th", { scope: "col" }, t)))),
       h("tbody", {}, [...d.history].reverse().map((p) => h("tr", {}, h("th", { scope: "row" }, String(p.revision)), h("td", { title: p.message }, p.outcome ?? "", p.gone ? " (gone)" : ""),
-        h("td", { class: "n" }, String(p.updated ?? 0)), h("td", { class: "n" }, String(p.failed ?? 0)), h("td", {}, p.ago ?? ""))))));
+        h("td", {}, [p.updated && `${p.updated} updated`, p.failed && `${p.failed} failed`].filter(Boolean).join(", ")), h("td", {}, p.ago ?? ""))))));
   }
 
   button(r, a) {

@@ -1,0 +1,149 @@
+package dashboard
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// waiting is a rollout that waits at the pause after its first step.
+func waiting() *v1alpha1.NodeConfigRollout {
+	one, all := intstr.FromInt32(1), intstr.FromString("100%")
+	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "workers", Generation: 2}}
+	r.Spec.AllNodes = true
+	r.Spec.Template.Kubelet = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration"}`)}
+	r.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: &one}, {Pause: &v1alpha1.RolloutPause{}}, {Nodes: &all}}
+	r.Status = v1alpha1.NodeConfigRolloutStatus{
+		ObservedGeneration: 2, Phase: v1alpha1.RolloutAwaitingApproval, Step: 1, Message: "revision 3: 1/3 steps are done",
+		UpdateRevision: &v1alpha1.RolloutRevision{Number: 3, ConfigMapRef: v1alpha1.ConfigMapReference{Name: "workers-1234567890", UID: "u3"}},
+		Nodes:          v1alpha1.RolloutCounts{Updated: 1, Pending: 9, Failed: 2},
+		FailedNodes:    []v1alpha1.FailedNode{{Name: "node-1", Reason: "CrashLooped", Message: "exit status 1"}},
+	}
+	return r
+}
+
+// reasons are why actions are not offered, by verb; empty: it is.
+func reasons(all []actionView) map[string]string {
+	out := map[string]string{}
+	for _, a := range all {
+		out[a.Verb] = a.Not
+	}
+	return out
+}
+
+func TestOnlyWhatHasAnEffectIsOfferedAndTheOthersSayWhyNot(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*v1alpha1.NodeConfigRollout)
+		mayNot string
+		want   map[string]string // begins of the reasons; empty: offered
+	}{
+		{"at a pause", func(*v1alpha1.NodeConfigRollout) {}, "", map[string]string{
+			"pause": "", "resume": "workers is not paused, it waits for approval", "promote": "", "promote-full": "", "abort": "", "abort-rollback": ""}},
+		{"paused by a person", func(r *v1alpha1.NodeConfigRollout) { r.Spec.Paused = true }, "", map[string]string{
+			"pause": "workers is paused already: nothing changes", "resume": ""}},
+		{"between pauses", func(r *v1alpha1.NodeConfigRollout) { r.Status.Step = 2 }, "", map[string]string{
+			"promote": "workers has nothing that waits: it is AwaitingApproval, at the step of 100%", "promote-full": ""}},
+		{"halted", func(r *v1alpha1.NodeConfigRollout) {
+			r.Status.Phase, r.Status.Halt = v1alpha1.RolloutHalted, &v1alpha1.RolloutHalt{Revision: 3, Reason: "TooManyFailures"}
+		}, "", map[string]string{"promote": "workers is halted at revision 3 (TooManyFailures)", "abort": "workers is halted at revision 3 already", "abort-rollback": ""}},
+		{"not seen by the controller", func(r *v1alpha1.NodeConfigRollout) { r.Generation = 3 }, "", map[string]string{
+			"pause": "", "promote": "the controller has not seen this change yet", "abort": "the controller has not seen this change yet"}},
+		{"without a revision", func(r *v1alpha1.NodeConfigRollout) { r.Status.UpdateRevision = nil }, "", map[string]string{
+			"pause": "", "promote": "workers has no revision", "abort": "workers has no revision"}},
+		{"without the right", func(*v1alpha1.NodeConfigRollout) {}, "you have no right", map[string]string{
+			"pause": "you have no right", "promote": "you have no right", "abort": "you have no right", "abort-rollback": "you have no right"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := waiting()
+			tt.change(r)
+			got := reasons(offered(r, tt.mayNot))
+			for verb, want := range tt.want {
+				if !strings.HasPrefix(got[verb], want) || want == "" && got[verb] != "" {
+					t.Errorf("%s is not offered because %q, want %q", verb, got[verb], want)
+				}
+			}
+		})
+	}
+}
+
+func TestAnActionWritesWhatTheCommandLineWrites(t *testing.T) {
+	for verb, want := range map[string]func(*v1alpha1.NodeConfigRolloutSpec) bool{
+		"pause":          func(s *v1alpha1.NodeConfigRolloutSpec) bool { return s.Paused },
+		"promote":        func(s *v1alpha1.NodeConfigRolloutSpec) bool { return *s.Approval == v1alpha1.RolloutApproval{Revision: 3, Step: 1} },
+		"promote-full":   func(s *v1alpha1.NodeConfigRolloutSpec) bool { return *s.Approval == v1alpha1.RolloutApproval{Revision: 3, Step: 2} },
+		"abort":          func(s *v1alpha1.NodeConfigRolloutSpec) bool { return *s.Abort == v1alpha1.RolloutAbort{Revision: 3} },
+		"abort-rollback": func(s *v1alpha1.NodeConfigRolloutSpec) bool { return *s.Abort == v1alpha1.RolloutAbort{Revision: 3, Rollback: true} },
+	} {
+		t.Run(verb, func(t *testing.T) {
+			s, _ := served(t, true, waiting())
+			if code, body := answer(s, asked(http.MethodPost, "/api/rollouts/workers/"+verb, `{"revision":3,"step":1}`)); code != 200 {
+				t.Fatalf("the answer is %d %s", code, body)
+			}
+			var r v1alpha1.NodeConfigRollout
+			if err := s.api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r); err != nil {
+				t.Fatal(err)
+			}
+			if !want(&r.Spec) {
+				t.Errorf("the spec is %+v", r.Spec)
+			}
+		})
+	}
+}
+
+func TestADetailSaysWhyNothingMayBeDone(t *testing.T) {
+	s, _ := served(t, false, waiting())
+	d, err := s.detail(t.Context(), "workers", metav1.Now().Time)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "you have no right to patch nodeconfigrollouts.evenkeel.dev: ask an administrator for the role evenkeel-operator"; d.MayNot != want {
+		t.Errorf("it says %q, want %q", d.MayNot, want)
+	}
+	if why := reasons(d.Actions)["abort"]; why != d.MayNot {
+		t.Errorf("abort is not offered because %q", why)
+	}
+	if len(d.History) != 1 || d.History[0].Revision != 3 || !d.History[0].Gone {
+		t.Errorf("the history is %+v", d.History)
+	}
+	if d.Changes == nil || !strings.Contains(d.Changes.Error, "of revision 3 of rollout workers is gone") && !strings.Contains(d.Changes.Error, "is gone, and with it") {
+		t.Errorf("the changes are %+v", d.Changes)
+	}
+	if _, err := s.detail(context.Background(), "others", metav1.Now().Time); err == nil || !strings.Contains(err.Error(), `rollout "others" does not exist`) {
+		t.Errorf("of another rollout: %v", err)
+	}
+}
+
+func TestARolloutIsSummedUp(t *testing.T) {
+	r := waiting()
+	v := viewOf(r, metav1.Now().Time)
+	if v.Phase != "AwaitingApproval" || v.Tone != "waits" || v.Revision != 3 || v.Failures.N != 2 || v.Failures.Most != "1" || v.Failures.Nodes[0].Name != "node-1" {
+		t.Errorf("it is %+v", v)
+	}
+	var steps []string
+	for _, s := range v.Steps {
+		steps = append(steps, s.Words+" "+s.State)
+	}
+	if got := strings.Join(steps, ", "); got != "1 node done, pause now, 100% next" {
+		t.Errorf("the steps are %s", got)
+	}
+	r.Generation = 3
+	if v := viewOf(r, metav1.Now().Time); v.Phase != "Unseen" || !strings.Contains(v.Message, "has not seen this change yet") {
+		t.Errorf("with a status that answers an older spec it is %+v", v)
+	}
+	for phase, want := range map[v1alpha1.RolloutPhase]string{
+		v1alpha1.RolloutComplete: "good", v1alpha1.RolloutProgressing: "busy", v1alpha1.RolloutHalted: "bad", v1alpha1.RolloutPaused: "waits", "": "waits",
+	} {
+		if got := toneOf(phase); got != want {
+			t.Errorf("the tone of %q is %s, want %s", phase, got, want)
+		}
+	}
+}

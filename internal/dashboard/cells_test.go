@@ -1,0 +1,252 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+func nodeOf(name, zone string, ready bool) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone, "pool": "workers"}}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}}
+	if ready {
+		n.Status.Conditions[0].Status = corev1.ConditionTrue
+	}
+	return n
+}
+
+func configOf(name string, ok metav1.ConditionStatus, reason string) *v1alpha1.NodeConfig {
+	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1}}
+	nc.Status = v1alpha1.NodeConfigStatus{ObservedGeneration: 1, AgentVersion: "v1", Conditions: []metav1.Condition{
+		{Type: v1alpha1.ConditionConfigOK, Status: ok, Reason: reason, Message: "words of " + name},
+	}}
+	return nc
+}
+
+// known makes objects known to a world, as its watches would.
+func known(t *testing.T, w *world, objects ...client.Object) {
+	t.Helper()
+	byKind := map[string][]any{kindNodes: {}, kindConfigs: {}, kindRollouts: {}}
+	for _, o := range objects {
+		switch o.(type) {
+		case *corev1.Node:
+			byKind[kindNodes] = append(byKind[kindNodes], o)
+		case *v1alpha1.NodeConfig:
+			byKind[kindConfigs] = append(byKind[kindConfigs], o)
+		case *v1alpha1.NodeConfigRollout:
+			byKind[kindRollouts] = append(byKind[kindRollouts], o)
+		}
+	}
+	for _, err := range []error{
+		(&table[*corev1.Node]{w, kindNodes, w.nodes, stripNode}).Replace(byKind[kindNodes], ""),
+		(&table[*v1alpha1.NodeConfig]{w, kindConfigs, w.configs, stripConfig}).Replace(byKind[kindConfigs], ""),
+		(&table[*v1alpha1.NodeConfigRollout]{w, kindRollouts, w.rollouts, stripRollout}).Replace(byKind[kindRollouts], ""),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestANodeOfNoRolloutIsShownAsItSaysItself(t *testing.T) {
+	s, _ := served(t, true)
+	trial := configOf("trial", metav1.ConditionTrue, "AllChecksPassed")
+	trial.Status.Trial = &v1alpha1.Trial{}
+	silent := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "unreported"}}
+	known(t, s.world,
+		nodeOf("fine", "z1", true), configOf("fine", metav1.ConditionTrue, "AllChecksPassed"),
+		nodeOf("down", "z2", false), configOf("down", metav1.ConditionTrue, "AllChecksPassed"),
+		nodeOf("failed", "z1", true), configOf("failed", metav1.ConditionFalse, "CrashLooped"),
+		nodeOf("unknown", "", true), configOf("unknown", metav1.ConditionUnknown, "SyncFailed"),
+		nodeOf("trial", "", true), trial, nodeOf("bare", "", true), nodeOf("unreported", "", true), silent,
+		configOf("orphan", metav1.ConditionTrue, "AllChecksPassed"))
+	got := s.world.look(t.Context(), time.Now())
+	for name, want := range map[string]cell{
+		"fine":       {Zone: "z1", State: stateFine},
+		"down":       {Zone: "z2", State: stateFine, Down: true},
+		"failed":     {Zone: "z1", State: stateFailed, Why: "CrashLooped: words of failed"},
+		"unknown":    {State: stateUnknown, Why: "SyncFailed: words of unknown"},
+		"trial":      {State: stateTrial},
+		"bare":       {State: stateNoAgent},
+		"unreported": {State: stateNoAgent},
+		"orphan":     {State: stateFine, Down: true},
+	} {
+		want.Name = name
+		if got.Cells[name] != want {
+			t.Errorf("%s is %+v, want %+v", name, got.Cells[name], want)
+		}
+	}
+	if len(got.Cells) != 8 || !got.Ready || len(got.Trouble)+len(got.Notes) > 0 {
+		t.Errorf("beside: %d cells, ready %v, %v %v", len(got.Cells), got.Ready, got.Trouble, got.Notes)
+	}
+}
+
+func TestANodeOfARolloutIsShownAsTheRolloutSeesIt(t *testing.T) {
+	s, _ := served(t, true)
+	r := waiting()
+	r.Spec.AllNodes, r.Spec.NodeSelector = false, metav1.LabelSelector{MatchLabels: map[string]string{"pool": "workers"}}
+	other := nodeOf("other", "z", true)
+	other.Labels["pool"] = "others"
+	known(t, s.world, r, nodeOf("worker", "z", true), configOf("worker", metav1.ConditionTrue, "AllChecksPassed"), other, configOf("other", metav1.ConditionTrue, "AllChecksPassed"),
+		nodeOf("new", "z", true))
+	got := s.world.look(t.Context(), time.Now())
+	for name, want := range map[string]cell{
+		"worker": {Name: "worker", Zone: "z", State: statePending, Rollout: "workers"},
+		"other":  {Name: "other", Zone: "z", State: stateFine},
+		"new":    {Name: "new", Zone: "z", State: stateNoAgent, Rollout: "workers", Why: got.Cells["new"].Why},
+	} {
+		if got.Cells[name] != want {
+			t.Errorf("%s is %+v, want %+v", name, got.Cells[name], want)
+		}
+	}
+	if len(got.Rollouts) != 1 || got.Rollouts[0].Budget == nil || got.Rollouts[0].Budget.Of != 1 {
+		t.Errorf("the rollouts are %+v, notes %q", got.Rollouts, got.Notes)
+	}
+}
+
+func TestWithoutTheRightToSeeNodesTheirConfigsAreShown(t *testing.T) {
+	s, _ := served(t, true)
+	known(t, s.world, configOf("worker", metav1.ConditionTrue, "AllChecksPassed"), waiting())
+	delete(s.world.listed, kindNodes)
+	s.world.note(kindNodes, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no")))
+	got := s.world.look(t.Context(), time.Now())
+	if got.Cells["worker"] != (cell{Name: "worker", State: stateFine}) {
+		t.Errorf("it is %+v", got.Cells["worker"])
+	}
+	if len(got.Notes) != 1 || !strings.HasPrefix(got.Notes[0], "Nodes cannot be listed and watched with your rights") {
+		t.Errorf("the notes are %q", got.Notes)
+	}
+	if len(got.Trouble) != 1 || got.Trouble[0].Away || !strings.Contains(got.Trouble[0].Why, "forbidden") {
+		t.Errorf("the trouble is %+v", got.Trouble)
+	}
+	if !got.Ready {
+		t.Error("it waits for what is refused")
+	}
+}
+
+func TestWhatIsKeptOfAnObjectIsWhatIsShownOfAll(t *testing.T) {
+	s, _ := served(t, true)
+	n := nodeOf("a", "z", true)
+	n.Annotations = map[string]string{"large": strings.Repeat("x", 1000)}
+	n.Status.Images = []corev1.ContainerImage{{Names: []string{"image"}}}
+	nc := configOf("a", metav1.ConditionFalse, "ValidationFailed")
+	nc.Status.Error = strings.Repeat("ä", 2000)
+	nc.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "agent"}}
+	known(t, s.world, n, nc)
+	kept, err := json.Marshal([]any{s.world.nodes["a"], s.world.configs["a"]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(kept) > 2000 || strings.Contains(string(kept), "image") || strings.Contains(string(kept), "agent\"") {
+		t.Errorf("%d bytes are kept: %s", len(kept), kept)
+	}
+}
+
+func TestTroubleHasTheTimeWhenItBeganUntilItIsOver(t *testing.T) {
+	s, _ := served(t, true)
+	s.world.note(kindAPI, context.DeadlineExceeded)
+	begin := s.world.troubles()[kindAPI].since
+	s.world.note(kindAPI, fmt.Errorf("again: %w", context.DeadlineExceeded))
+	if got := s.world.troubles()[kindAPI]; got.since != begin || !strings.HasPrefix(got.err.Error(), "again") {
+		t.Errorf("it is %+v, want it since %s, with the newest words", got, begin)
+	}
+	if got := s.world.look(t.Context(), time.Now()); len(got.Trouble) != 1 || !got.Trouble[0].Away || got.Ready {
+		t.Errorf("it is shown as %+v, ready %v", got.Trouble, got.Ready)
+	}
+	s.world.note(kindAPI, nil)
+	if got := s.world.troubles(); len(got) != 0 {
+		t.Errorf("it stays: %v", got)
+	}
+}
+
+func TestAPageGetsWhatIsNewerThanWhatItHasSeenAndNoMore(t *testing.T) {
+	f := newFeed(nil)
+	cells := func(states ...state) picture {
+		p := picture{Cells: map[string]cell{}}
+		for i, s := range states {
+			name := fmt.Sprintf("n%d", i)
+			p.Cells[name] = cell{Name: name, State: s}
+		}
+		return p
+	}
+	f.take(cells(stateFine, stateFine, stateFine))
+	all, next := f.since(0)
+	f.take(cells(stateFine, stateFine, stateFine))
+	select {
+	case <-next:
+		t.Error("nothing new is news")
+	default:
+	}
+	if m, _ := f.since(all.Version); m != nil {
+		t.Errorf("nothing new is sent: %+v", m)
+	}
+	f.take(cells(stateFine, stateTrial, stateFine))
+	f.take(cells(stateFine, stateFailed))
+	m, _ := f.since(all.Version)
+	if len(m.Nodes) != 1 || m.Nodes[0].State != stateFailed || len(m.Gone) != 1 || m.Gone[0] != "n2" || m.All || m.Rest != nil {
+		t.Errorf("two changes become %+v", m)
+	}
+	if m, _ := f.since(99); !m.All || len(m.Nodes) != 2 || len(m.Gone) != 0 {
+		t.Errorf("a page of an earlier server gets %+v", m)
+	}
+	text, err := json.Marshal(cellTuple{cell: cell{Name: "n", State: stateFailed, Down: true, Why: "no"}, zone: 2, owner: 1})
+	if err != nil || string(text) != `["n",2,1,5,1,"no"]` {
+		t.Errorf("a cell is sent as %s (%v)", text, err)
+	}
+}
+
+func TestNodesThatAreGoneAreForgottenInTheEnd(t *testing.T) {
+	f := newFeed(nil)
+	for i := range 2 * mostGone {
+		name := fmt.Sprint("n", i)
+		f.take(picture{Cells: map[string]cell{name: {Name: name}}})
+	}
+	if len(f.changed) > mostGone+1 {
+		t.Errorf("%d are remembered", len(f.changed))
+	}
+	if m, _ := f.since(1); !m.All || len(m.Nodes) != 1 {
+		t.Errorf("a page that has missed it gets %+v", m)
+	}
+}
+
+func TestConfigurationsAreSetBesideEachOther(t *testing.T) {
+	side := func(key, yaml string) report.Side {
+		p, err := payload.Decode(key, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+yaml))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report.SideOf("x", "ConfigMap a/b", p)
+	}
+	var active, assigned, effective column
+	active.take(side(payload.KeyKubeletDropin, "maxPods: 120\npodPidsLimit: 10\n"), nil)
+	assigned.take(side(payload.KeyKubeletDropin, "maxPods: 130\npodPidsLimit: 10\n"), nil)
+	effective.take(report.Side{Source: "configz", Extent: report.Effective, Fields: map[string]any{"maxPods": 120.0, "podPidsLimit": 10.0, "port": 1.0}}, nil)
+	v := besideEachOther(column{Title: "Local"}, active, assigned, effective)
+	var got []string
+	for _, f := range v.Fields {
+		got = append(got, fmt.Sprintf("%s %q %v", f.Field, f.Values, f.Differs))
+	}
+	want := `maxPods ["" "120" "130" "120"] true; podPidsLimit ["" "10" "10" "10"] false`
+	if strings.Join(got, "; ") != want || v.Same != 1 {
+		t.Errorf("got %s, and %d the same; want %s", strings.Join(got, "; "), v.Same, want)
+	}
+	var failed column
+	failed.take(report.Side{}, errors.New("no\nright"))
+	if failed.Not != "no right" || failed.known {
+		t.Errorf("what cannot be read becomes %+v", failed)
+	}
+}

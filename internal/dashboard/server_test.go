@@ -1,0 +1,259 @@
+package dashboard
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// served is a dashboard over the fake API of controller-runtime, and what it logs. Rights are as may says.
+func served(t *testing.T, may bool, objects ...client.Object) (*Server, *strings.Builder) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.NodeConfigRollout{}).
+		WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+			if review, ok := o.(*authorizationv1.SelfSubjectAccessReview); ok {
+				review.Status.Allowed = may
+				return nil
+			}
+			return c.Create(ctx, o, options...)
+		}}).Build()
+	var log strings.Builder
+	w := newWorld(api)
+	return &Server{o: Options{Config: &rest.Config{Host: "https://api"}, Context: "here", Version: "v1", Log: &log}, token: "SECRET", api: api, world: w, feed: newFeed(w)}, &log
+}
+
+// asked is a request of the page itself.
+func asked(method, path, body string) *http.Request {
+	r := httptest.NewRequest(method, "http://127.0.0.1:8085"+path, strings.NewReader(body))
+	r.Header.Set("Authorization", "Bearer SECRET")
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Origin", "http://127.0.0.1:8085")
+	}
+	return r
+}
+
+func answer(s *Server, r *http.Request) (int, string) {
+	w := httptest.NewRecorder()
+	s.handler().ServeHTTP(w, r)
+	return w.Code, w.Body.String()
+}
+
+func TestOnlyThePageItselfIsAnswered(t *testing.T) {
+	s, log := served(t, true, waiting())
+	for _, tt := range []struct {
+		name   string
+		change func(*http.Request)
+		code   int
+		says   string
+	}{
+		{"the page", func(*http.Request) {}, 200, "paused"},
+		{"without the token", func(r *http.Request) { r.Header.Del("Authorization") }, 401, "the token is missing or wrong"},
+		{"with another one", func(r *http.Request) { r.Header.Set("Authorization", "Bearer SECREU") }, 401, "the token is missing or wrong"},
+		{"with the token in the address alone", func(r *http.Request) { r.Header.Del("Authorization"); r.URL.RawQuery = "token=SECRET" }, 401, "missing"},
+		{"by a name that DNS leads here", func(r *http.Request) { r.Host = "evil.example:8085" }, 403, `not at \"evil.example\"`},
+		{"by a name that begins alike", func(r *http.Request) { r.Host = "127.0.0.1.evil.example" }, 403, "by DNS is refused"},
+		{"through a tunnel with another port", func(r *http.Request) { r.Host = "localhost:9999"; r.Header.Set("Origin", "http://localhost:9999") }, 200, "already"},
+		{"from a page elsewhere", func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") }, 403, "may not ask here"},
+		{"from a page of another port", func(r *http.Request) { r.Header.Set("Origin", "http://127.0.0.1:3000") }, 403, "may not ask here"},
+		{"from a file", func(r *http.Request) { r.Header.Set("Origin", "null") }, 403, "may not ask here"},
+		{"from elsewhere, as the browser says", func(r *http.Request) { r.Header.Del("Origin"); r.Header.Set("Sec-Fetch-Site", "cross-site") }, 403, "cross-site"},
+		{"as a form", func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }, 415, "is JSON"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := asked(http.MethodPost, "/api/rollouts/workers/pause", "{}")
+			tt.change(r)
+			code, body := answer(s, r)
+			if code != tt.code || !strings.Contains(body, tt.says) {
+				t.Errorf("the answer is %d %s, want %d and %q", code, body, tt.code, tt.says)
+			}
+		})
+	}
+	if got := strings.Count(log.String(), "rollout workers"); got != 2 {
+		t.Errorf("it logs %q, want the two that it did", log)
+	}
+}
+
+func TestReadingNeedsTheTokenTooAndThePageDoesNot(t *testing.T) {
+	s, _ := served(t, true, waiting())
+	for _, path := range []string{"/api/about", "/api/feed", "/api/nodes/a", "/api/nodes/a/config", "/api/rollouts/workers"} {
+		r := asked(http.MethodGet, path, "")
+		r.Header.Del("Authorization")
+		if code, body := answer(s, r); code != 401 {
+			t.Errorf("%s answers %d %s", path, code, body)
+		}
+	}
+	for path, kind := range map[string]string{"/": "text/html; charset=utf-8", "/main.js": "text/javascript; charset=utf-8", "/style.css": "text/css; charset=utf-8"} {
+		r := asked(http.MethodGet, path, "")
+		r.Header.Del("Authorization")
+		w := httptest.NewRecorder()
+		s.handler().ServeHTTP(w, r)
+		if w.Code != 200 || w.Header().Get("Content-Type") != kind {
+			t.Errorf("%s answers %d, %s", path, w.Code, w.Header().Get("Content-Type"))
+		}
+	}
+}
+
+func TestEveryAnswerSaysWhatABrowserMayDoWithIt(t *testing.T) {
+	s, _ := served(t, true)
+	for _, r := range []*http.Request{asked("GET", "/", ""), asked("GET", "/api/about", ""), httptest.NewRequest("GET", "http://evil.example/", nil)} {
+		w := httptest.NewRecorder()
+		s.handler().ServeHTTP(w, r)
+		for key, want := range map[string]string{
+			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+			"Cross-Origin-Resource-Policy": "same-origin", "Access-Control-Allow-Origin": "",
+		} {
+			if got := w.Header().Get(key); got != want {
+				t.Errorf("%s: %s is %q, want %q", r.URL, key, got, want)
+			}
+		}
+		policy := w.Header().Get("Content-Security-Policy")
+		if !strings.Contains(policy, "default-src 'none'; script-src 'self';") || strings.Contains(policy, "unsafe") {
+			t.Errorf("%s: the policy is %q", r.URL, policy)
+		}
+	}
+}
+
+func TestALinkFromElsewhereOpensThePageAndNothingElse(t *testing.T) {
+	s, _ := served(t, true)
+	for path, want := range map[string]int{"/": 200, "/api/about": 403} {
+		r := asked(http.MethodGet, path, "")
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+		r.Header.Set("Sec-Fetch-Mode", "navigate")
+		if code, body := answer(s, r); code != want {
+			t.Errorf("%s answers %d %s, want %d", path, code, body, want)
+		}
+	}
+}
+
+func TestWhatCannotBeReadIsRefusedAndChangesNothing(t *testing.T) {
+	s, _ := served(t, true, waiting())
+	for _, tt := range []struct {
+		path, body string
+		code       int
+		says       string
+	}{
+		{"/api/rollouts/workers/delete", "{}", 404, `there is no action \"delete\"`},
+		{"/api/rollouts/workers/pause", "paused", 400, "cannot be read"},
+		{"/api/rollouts/workers/pause", `{"paused":true}`, 400, "unknown field"},
+		{"/api/rollouts/workers/pause", `{"revision":` + strings.Repeat("1", 2000) + `}`, 400, "cannot be read"},
+		{"/api/rollouts/others/pause", "{}", 409, `rollout \"others\" does not exist; these do: workers`},
+		{"/api/rollouts/workers/promote", `{"revision":7,"step":1}`, 409, "is at revision 3, not 7"},
+		{"/api/rollouts/workers/promote", `{"revision":3,"step":0}`, 409, "has moved on since you looked"},
+		{"/api/rollouts/workers/resume", "{}", 409, "it waits for approval: kubectl evenkeel rollout promote workers"},
+	} {
+		if code, body := answer(s, asked(http.MethodPost, tt.path, tt.body)); code != tt.code || !strings.Contains(body, tt.says) {
+			t.Errorf("%s %.40s answers %d %s, want %d and %q", tt.path, tt.body, code, body, tt.code, tt.says)
+		}
+	}
+	var r v1alpha1.NodeConfigRollout
+	if err := s.api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Spec.Paused || r.Spec.Approval != nil || r.Spec.Abort != nil {
+		t.Errorf("the spec is %+v", r.Spec)
+	}
+	if code, body := answer(s, asked(http.MethodGet, "/api/feed?seen=-1", "")); code != 400 || !strings.Contains(body, "seen is no number") {
+		t.Errorf("the feed answers %d %s", code, body)
+	}
+}
+
+func TestErrorsOfTheAPIKeepTheirKind(t *testing.T) {
+	s, _ := served(t, true)
+	nodes := schema.GroupResource{Resource: "nodes"}
+	for _, tt := range []struct {
+		err  error
+		code int
+	}{
+		{apierrors.NewForbidden(nodes, "a", errors.New("no")), 403},
+		{apierrors.NewNotFound(nodes, "a"), 404},
+		{&url.Error{Op: "Get", URL: "https://api", Err: syscall.ECONNREFUSED}, 502},
+		{apierrors.NewInternalError(errors.New("etcd")), 502},
+		{context.DeadlineExceeded, 502},
+		{errors.New("something else"), 409},
+	} {
+		w := httptest.NewRecorder()
+		if s.fail(w, 409, tt.err); w.Code != tt.code {
+			t.Errorf("%v becomes %d, want %d", tt.err, w.Code, tt.code)
+		}
+	}
+}
+
+func TestTheStreamBeginsWithEverythingAndGoesOnWithWhatIsNew(t *testing.T) {
+	s, _ := served(t, true)
+	s.feed.take(picture{Cells: map[string]cell{"a": {Name: "a", Zone: "z"}, "b": {Name: "b", Zone: "z"}}, Ready: true})
+	server := httptest.NewServer(s.handler())
+	defer server.Close()
+	r, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+"/api/feed?seen=0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer SECRET")
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if kind := response.Header.Get("Content-Type"); kind != "text/event-stream" {
+		t.Errorf("it is a %s", kind)
+	}
+	next := reader(t, response.Body)
+	if m := next(); !m.All || len(m.Nodes) != 2 || m.Rest == nil || !m.Rest.Ready {
+		t.Errorf("it begins with %+v", m)
+	}
+	s.feed.take(picture{Cells: map[string]cell{"b": {Name: "b", Zone: "z", State: stateFailed, Why: "no"}}, Ready: true})
+	if m := next(); m.All || len(m.Nodes) != 1 || len(m.Gone) != 1 || m.Gone[0] != "a" || m.Rest != nil {
+		t.Errorf("it goes on with %+v", m)
+	}
+}
+
+// sent is a message as the page gets it.
+type sent struct {
+	All   bool
+	Nodes [][]any
+	Gone  []string
+	Rest  *messageRest
+}
+
+func reader(t *testing.T, body io.Reader) func() sent {
+	lines := bufio.NewScanner(body)
+	lines.Buffer(nil, 1<<20)
+	return func() sent {
+		t.Helper()
+		for lines.Scan() {
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				var m sent
+				if err := json.Unmarshal([]byte(data), &m); err != nil {
+					t.Fatal(err)
+				}
+				return m
+			}
+		}
+		t.Fatalf("the stream ends: %v", lines.Err())
+		return sent{}
+	}
+}
