@@ -24,7 +24,6 @@ require (
 	k8s.io/cli-runtime v0.36.3
 	k8s.io/client-go v0.36.3
 	k8s.io/component-base v0.36.3
-	k8s.io/kube-proxy v0.36.3
 	k8s.io/kubelet v0.36.3
 	pgregory.net/rapid v1.3.0
 	sigs.k8s.io/controller-runtime v0.24.1
@@ -35,6 +34,7 @@ require (
 require (
 	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
 	golang.org/x/time v0.14.0 // indirect
+	k8s.io/kube-proxy v0.36.3 // indirect
 )
 
 require (
