@@ -118,7 +118,7 @@ Output has colors on a terminal only, and none if NO_COLOR is set.`,
 	connection.VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "kubeconfig" && f.Name != "context" })
 	root.PersistentFlags().AddFlagSet(connection)
 	root.AddCommand(a.rolloutCommand(), a.pushCommand(), a.nodesCommand(), a.nodeCommand(), a.installCommand(), a.uninstallCommand(),
-		a.dashboardCommand(), a.doctorCommand(), a.configCommand(), a.upgradeCommand(), a.versionCommand())
+		a.doctorCommand(), a.configCommand(), a.upgradeCommand(), a.versionCommand(), a.dashboardCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

@@ -192,7 +192,7 @@ func (a *app) carry(ctx context.Context, c client.Client, m mission, w wanted, n
 		}
 	}
 	if o.output != "" {
-		if err := encode(a.Out, o.output, reportOf(p)); err != nil {
+		if err := encode(a.Out, o.output, workReportOf(p)); err != nil {
 			return err
 		}
 	}
@@ -363,7 +363,7 @@ type nodeReport struct {
 	Why   string `json:"why,omitempty"`
 }
 
-func reportOf(p *pace) workReport {
+func workReportOf(p *pace) workReport {
 	r := workReport{Image: p.w.image, Nodes: []nodeReport{}}
 	for _, n := range p.nodes {
 		r.Nodes = append(r.Nodes, nodeReport{n.name, n.standing.stage, n.standing.why})

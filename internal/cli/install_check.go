@@ -94,7 +94,7 @@ func fieldsMissing(path string, t reflect.Type, known map[string]any) []string {
 
 // wantedOf returns what a mission's DaemonSet is now. It waits a little until the controller manager has seen that.
 func wantedOf(ctx context.Context, c client.Client, m mission) (wanted, error) {
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(report.SeenWithin)
 	for {
 		w, err := newestOf(ctx, c, m)
 		if err != nil || w.revision != "" {

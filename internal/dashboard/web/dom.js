@@ -1,11 +1,11 @@
 // What the other modules draw elements and ask the server with.
 
-/** Makes an element: attributes by name, listeners by "on…", children as they are, texts as text. */
+/** Makes an element: attributes by name, what a click does, children as they are, texts as text. */
 export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (value === undefined || value === null || value === false) continue;
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    if (name === "onclick") element.onclick = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
   element.append(...children.flat(Infinity).filter((c) => c !== undefined && c !== null && c !== false && c !== ""));
@@ -14,16 +14,38 @@ export function h(tag, attributes = {}, ...children) {
 
 export const $ = (id) => document.getElementById(id);
 
-/** Draws the content of an element anew; the focus stays where it was, by its id. */
+/**
+ * Makes the content of an element what it shall be, changing no more than what differs: what the mouse is on, or the focus,
+ * stays where it is while a fleet moves. What a person has opened or closed stays so too.
+ */
 export function redraw(element, ...children) {
   const focused = element.contains(document.activeElement) ? document.activeElement.id : "";
-  const open = new Set([...element.querySelectorAll("details[open][id]")].map((d) => d.id));
-  element.replaceChildren(...children.flat(Infinity).filter(Boolean));
-  for (const id of open) {
-    const details = $(id);
-    if (details) details.open = true;
+  const wanted = h("div", {}, children);
+  morphChildren(element, [...wanted.childNodes]);
+  if (focused && document.activeElement?.id !== focused) $(focused)?.focus({ preventScroll: true });
+}
+
+function morphChildren(parent, wanted) {
+  wanted.forEach((to, i) => (parent.childNodes[i] ? morph(parent.childNodes[i], to) : parent.append(to)));
+  while (parent.childNodes.length > wanted.length) parent.lastChild.remove();
+}
+
+function morph(from, to) {
+  const other = from.nodeName !== to.nodeName || from.id !== to.id || (from.nodeName === "CANVAS" && from.dataset.picture !== to.dataset.picture);
+  if (other) {
+    from.replaceWith(to);
+    return;
   }
-  if (focused) $(focused)?.focus({ preventScroll: true });
+  if (from.nodeType !== Node.ELEMENT_NODE) {
+    if (from.data !== to.data) from.data = to.data;
+    return;
+  }
+  const ours = (name) => name !== "style" && !(name === "open" && from.nodeName === "DETAILS");
+  for (const { name } of [...from.attributes]) if (ours(name) && !to.hasAttribute(name)) from.removeAttribute(name);
+  for (const { name, value } of to.attributes) if (ours(name) && from.getAttribute(name) !== value) from.setAttribute(name, value);
+  if (from.style.cssText !== to.style.cssText) from.style.cssText = to.style.cssText;
+  from.onclick = to.onclick;
+  morphChildren(from, [...to.childNodes]);
 }
 
 // The token is behind the # of the address. It is taken out of there, so that it is in no history and on no screenshot; a

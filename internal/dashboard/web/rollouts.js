@@ -115,7 +115,7 @@ export class Rollouts {
       r.failures.nodes && h("ul", { class: "failures", "aria-label": "Nodes on which it failed" }, r.failures.nodes.map((f) =>
         h("li", {}, h("button", { type: "button", class: "link-button", id: `fail-${r.name}-${f.name}`, onclick: () => this.look(f.name) }, f.name), " ", h("strong", {}, f.reason), h("span", { class: "muted clamp" }, f.message)))),
       r.failures.n > (r.failures.nodes?.length ?? 0) && h("p", { class: "muted" }, `and ${r.failures.n - (r.failures.nodes?.length ?? 0)} more that failed`),
-      this.done && h("p", { class: "done", role: "status" }, this.done),
+      this.done && Date.now() - this.doneAt < 60000 && h("p", { class: "done" }, this.done),
       this.error && h("p", { class: "error" }, this.error),
       d ? this.more(r, d) : !this.error && h("p", { class: "muted" }, "Reading …"),
     ];
@@ -179,6 +179,7 @@ export class Rollouts {
         method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ revision: r.revision ?? 0, step: r.step }),
       });
       this.done = (await response.json()).words;
+      this.doneAt = Date.now();
       this.say(this.done);
       $("confirm").close();
       $(`do-${r.name}-${a.verb}`)?.focus();

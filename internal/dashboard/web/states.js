@@ -70,6 +70,8 @@ export function picture(state, down = false, size = 12) {
   canvas.className = "cell";
   canvas.setAttribute("aria-hidden", "true");
   const style = getComputedStyle(document.documentElement);
-  drawCell(canvas.getContext("2d"), state, down, 0, 0, canvas.width, style.getPropertyValue("--s-" + states[state].id).trim(), style.getPropertyValue("--s-ink").trim());
+  const color = style.getPropertyValue("--s-" + states[state].id).trim();
+  canvas.dataset.picture = [state, down, color].join();
+  drawCell(canvas.getContext("2d"), state, down, 0, 0, canvas.width, color, style.getPropertyValue("--s-ink").trim());
   return canvas;
 }

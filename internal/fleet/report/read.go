@@ -180,15 +180,15 @@ const Unseen = "the controller has not seen this change yet; is evenkeel-control
 // Seen tells whether the status answers the spec.
 func Seen(r *v1alpha1.NodeConfigRollout) bool { return r.Status.ObservedGeneration >= r.Generation }
 
-// seenWithin is how long a command waits for the controller to see a change that was just made.
-const seenWithin = 5 * time.Second
+// SeenWithin is how long a command waits for the controller to see a change that was just made.
+const SeenWithin = 5 * time.Second
 
 var ErrUnseen = errors.New(Unseen)
 
 // SeenRollout reads a rollout whose status answers its spec, waiting a little for that. The error is errUnseen, beside the
 // rollout, if it does not.
 func SeenRollout(ctx context.Context, c client.Reader, name string) (*v1alpha1.NodeConfigRollout, error) {
-	deadline := time.Now().Add(seenWithin)
+	deadline := time.Now().Add(SeenWithin)
 	for {
 		r, err := Rollout(ctx, c, name)
 		if err != nil || Seen(r) {

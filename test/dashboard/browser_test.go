@@ -1,0 +1,159 @@
+package dashboard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// browser is one page in a Chromium of its own.
+type browser struct {
+	t   *testing.T
+	ctx context.Context
+}
+
+// open opens an address in a new browser.
+func open(t *testing.T, address string) *browser {
+	t.Helper()
+	if chromium == "" {
+		t.Skip("there is no chromium")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(chromium), chromedp.NoSandbox, chromedp.WindowSize(1600, 1000), chromedp.Flag("disable-dev-shm-usage", true),
+		chromedp.UserDataDir(t.TempDir()))
+	alloc, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, cancel := chromedp.NewContext(alloc, chromedp.WithErrorf(func(string, ...any) {}))
+	b := &browser{t, ctx}
+	t.Cleanup(func() {
+		_ = chromedp.Cancel(ctx) // it may have died: the test says so already
+		cancel()
+		stop()
+	})
+	// The browser lives as long as the context of the first action.
+	if err := chromedp.Do(ctx, chromedp.Navigate("about:blank")); err != nil {
+		t.Fatal(err)
+	}
+	if err := chromedp.Listen(ctx, func(event any) {
+		if e, ok := event.(*runtime.EventExceptionThrown); ok {
+			t.Errorf("the page throws: %+v", e.ExceptionDetails)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	b.do(chromedp.Navigate(address))
+	return b
+}
+
+// do runs actions in the page.
+func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, within)
+	defer cancel()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// value evaluates JavaScript in the page.
+func value[T any](b *browser, script string) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, within)
+	defer cancel()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
+	if err != nil {
+		b.t.Fatalf("%s: %v", script, err)
+	}
+	return v
+}
+
+// text is what a person reads in an element; empty if it is not there.
+func (b *browser) text(selector string) string {
+	b.t.Helper()
+	return value[string](b, fmt.Sprintf("document.querySelector(%q)?.innerText ?? ''", selector))
+}
+
+// shows waits until an element shows all of these words.
+func (b *browser) shows(selector string, words ...string) {
+	b.t.Helper()
+	eventually(b.t, func() error {
+		text := b.text(selector)
+		for _, w := range words {
+			if !strings.Contains(text, w) {
+				return fmt.Errorf("no %q in %s: %q", w, selector, text)
+			}
+		}
+		return nil
+	})
+}
+
+// waits waits until a script says true.
+func (b *browser) waits(script string) {
+	b.t.Helper()
+	eventually(b.t, func() error {
+		if value[bool](b, script) {
+			return nil
+		}
+		return errors.New("not true: " + script)
+	})
+}
+
+func (b *browser) click(selector string) {
+	b.t.Helper()
+	b.do(chromedp.Click(chromedp.CSS(selector)))
+}
+
+// press presses keys, one after another.
+func (b *browser) press(keys ...string) {
+	b.t.Helper()
+	for _, k := range keys {
+		b.do(chromedp.KeyEvent(k))
+	}
+}
+
+// scheme sets whether the user likes it dark. Nothing moves, so that what is measured next is what stays.
+func (b *browser) scheme(name string) {
+	b.t.Helper()
+	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: name}, {Name: "prefers-reduced-motion", Value: "reduce"},
+	}})
+}
+
+// call calls a method of the browser's protocol.
+func call[P, R any](b *browser, command cdp.Command[P, R], params P) R {
+	b.t.Helper()
+	r, err := chromedp.Call(b.ctx, command, params)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return r
+}
+
+// picture keeps what the window shows, if pictures are wanted.
+func (b *browser) picture(name string) {
+	b.t.Helper()
+	if *pictures == "" {
+		return
+	}
+	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(*pictures, name+".png"), png, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func focus(selector string) chromedp.Action[chromedp.Void] {
+	return chromedp.Focus(chromedp.CSS(selector))
+}
+
+func reload() chromedp.Action[chromedp.Void] { return chromedp.Reload() }

@@ -1,0 +1,179 @@
+package dashboard_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// seeded is one node as it is created.
+type seeded struct {
+	name, zone string
+	ready      bool
+	report     func(*v1alpha1.NodeConfigStatus) // nil: there is no agent
+}
+
+// seed creates nodes in the API, without agents, many at a time.
+func seed(t *testing.T, c client.Client, nodes []seeded) {
+	t.Helper()
+	work := make(chan seeded)
+	failed := make(chan error, 1)
+	var all sync.WaitGroup
+	for range 24 {
+		all.Go(func() {
+			for n := range work {
+				if err := plant(t.Context(), c, n); err != nil {
+					select {
+					case failed <- fmt.Errorf("%s: %w", n.name, err):
+					default:
+					}
+				}
+			}
+		})
+	}
+	for _, n := range nodes {
+		work <- n
+	}
+	close(work)
+	all.Wait()
+	select {
+	case err := <-failed:
+		t.Fatal(err)
+	default:
+	}
+}
+
+func plant(ctx context.Context, c client.Client, n seeded) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: map[string]string{corev1.LabelTopologyZone: n.zone, "pool": "seeded"}}}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.Now()}}
+	if n.ready {
+		node.Status.Conditions[0].Status = corev1.ConditionTrue
+	}
+	if err := c.Create(ctx, node); err != nil {
+		return err
+	}
+	if n.report == nil {
+		return nil
+	}
+	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: n.name}}
+	if err := c.Create(ctx, nc); err != nil {
+		return err
+	}
+	nc.Status = v1alpha1.NodeConfigStatus{
+		ObservedGeneration: nc.Generation, Local: v1alpha1.LocalConfigInit, RemoteConfig: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost,
+		ComponentVersion: "v1.36.3", AgentVersion: "v0.1.0",
+		Conditions: []metav1.Condition{{
+			Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAllChecksPassed,
+			Message: "using current: all checks passed", LastTransitionTime: metav1.NewTime(time.Now().Add(-2 * time.Hour)),
+		}},
+	}
+	n.report(&nc.Status)
+	return c.Status().Update(ctx, nc)
+}
+
+func fine(*v1alpha1.NodeConfigStatus) {}
+
+func crashed(st *v1alpha1.NodeConfigStatus) {
+	st.Conditions[0].Status, st.Conditions[0].Reason = metav1.ConditionFalse, v1alpha1.ReasonCrashLooped
+	st.Error = "current (UID: 1234) crash-looped: 4 starts in its trial, last: exit status 1"
+}
+
+func inTrial(st *v1alpha1.NodeConfigStatus) {
+	began := metav1.Now()
+	st.Trial = &v1alpha1.Trial{StartTime: &began, HealthySeconds: 90, DurationSeconds: 600, CrashLoopThreshold: 3}
+}
+
+func push(t *testing.T, name string, pods int) {
+	t.Helper()
+	file := t.TempDir() + "/kubelet.yaml"
+	write(t, file, fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: %d\npodPidsLimit: 4096\n", pods))
+	c := spawn(t, "kubectl-evenkeel", "push", name, "-f", file, "--drop-in", "--selector=pool="+name, "--steps=1,pause,10%,pause,100%", "--yes", "--kubeconfig="+cluster.AdminKubeconfig())
+	<-c.done
+	if c.cmd.ProcessState.ExitCode() != 0 {
+		t.Fatal(c.said(t))
+	}
+}
+
+// rolloutNow is a rollout as it is stored now.
+func rolloutNow(t *testing.T, name string) *v1alpha1.NodeConfigRollout {
+	t.Helper()
+	r := &v1alpha1.NodeConfigRollout{}
+	if err := admin.Get(t.Context(), client.ObjectKey{Name: name}, r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// cleared removes all nodes and rollouts when the test ends.
+func cleared(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx := context.Background()
+		for _, o := range []client.Object{&v1alpha1.NodeConfigRollout{}, &v1alpha1.NodeConfig{}, &corev1.Node{}} {
+			if err := admin.DeleteAllOf(ctx, o); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// some is a small fleet with nodes that are fine, failed, in trial, without an agent, and not Ready.
+func some(prefix string, n int) []seeded {
+	var nodes []seeded
+	for i := range n {
+		s := seeded{fmt.Sprintf("%s-%03d", prefix, i), "zone-" + string(rune('a'+i%3)), i != 11, fine}
+		switch i {
+		case 4, 17:
+			s.report = crashed
+		case 7:
+			s.report = inTrial
+		case 9:
+			s.report = nil
+		}
+		nodes = append(nodes, s)
+	}
+	return nodes
+}
+
+// givenRollout creates a rollout that waits at its pause, as a controller would have left it.
+func givenRollout(t *testing.T, name string) {
+	t.Helper()
+	one, all := intstr.FromInt32(1), intstr.FromString("100%")
+	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	r.Spec.NodeSelector = metav1.LabelSelector{MatchLabels: map[string]string{"pool": "nobody"}}
+	r.Spec.Template.Kubelet = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":99}`)}
+	r.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: &one}, {Pause: &v1alpha1.RolloutPause{}}, {Nodes: &all}}
+	if err := admin.Create(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	now := metav1.Now()
+	r.Status = v1alpha1.NodeConfigRolloutStatus{
+		ObservedGeneration: r.Generation, Phase: v1alpha1.RolloutAwaitingApproval, Step: 1, Attempt: 1, StartTime: &now,
+		Message: "revision 1: 1/3 steps are done, now it waits until somebody approves", Updated: "1/12",
+		UpdateRevision: &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: v1alpha1.SystemNamespace, Name: name + "-1234567890", UID: "u1"}},
+		Nodes:          v1alpha1.RolloutCounts{Updated: 1, Pending: 10, Failed: 1},
+		FailedNodes:    []v1alpha1.FailedNode{{Name: "seen-004", Reason: "CrashLooped", Message: "exit status 1"}},
+	}
+	if err := admin.Status().Update(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func nodeConfig(t *testing.T, name string) *v1alpha1.NodeConfig {
+	t.Helper()
+	nc := &v1alpha1.NodeConfig{}
+	if err := admin.Get(t.Context(), client.ObjectKey{Name: name}, nc); err != nil {
+		t.Fatal(err)
+	}
+	return nc
+}

@@ -1,0 +1,211 @@
+// Package dashboard_test opens the page of `kubectl evenkeel dashboard` in a real browser, headless Chromium, in front of a
+// real API server, the real controller, and hollow nodes with real agents.
+package dashboard_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+)
+
+const (
+	root   = "../.."
+	often  = 50 * time.Millisecond
+	within = 45 * time.Second
+)
+
+var (
+	cluster  *localcluster.Cluster
+	admin    client.Client
+	chromium string // path; empty: there is none
+	pictures = flag.String("pictures", "", "directory to put pictures of the page into")
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	klog.SetLogger(logr.Discard()) // watches that end with their test
+	if chromium, err = exec.LookPath("chromium"); err != nil {
+		fmt.Fprintln(os.Stderr, "SKIPPED, for lack of chromium: every test that needs a browser")
+	}
+	if cluster, err = localcluster.Start(ctx, localcluster.Options{}); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, cluster.Stop()) }()
+	if err := cluster.Apply(ctx, filepath.Join(root, "config/controller")); err != nil {
+		return 0, err
+	}
+	if admin, err = clientOf(cluster); err != nil {
+		return 0, err
+	}
+	return m.Run(), nil
+}
+
+func clientOf(c *localcluster.Cluster) (client.Client, error) {
+	scheme := kruntime.NewScheme()
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), rbacv1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	config := c.AdminConfig()
+	config.QPS = -1
+	return client.New(config, client.Options{Scheme: scheme})
+}
+
+// child is a program that a test has started. It dies with the test.
+type child struct {
+	cmd  *exec.Cmd
+	log  string // file
+	done chan struct{}
+}
+
+func spawn(t *testing.T, name string, args ...string) *child {
+	t.Helper()
+	path := filepath.Join(root, "bin", name)
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%v: run make build", err)
+	}
+	c := &child{cmd: exec.Command(path, args...), log: filepath.Join(t.TempDir(), name+".log"), done: make(chan struct{})}
+	log, err := os.Create(c.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	c.cmd.Stdout, c.cmd.Stderr = log, log
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // Pdeathsig goes by thread
+		defer runtime.UnlockOSThread()
+		defer close(c.done)
+		err := c.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = c.cmd.Wait() // the state is in cmd.ProcessState
+		}
+	}()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.stop(t) })
+	return c
+}
+
+// stop asks it to end, and waits.
+func (c *child) stop(t *testing.T) {
+	t.Helper()
+	_ = c.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	select {
+	case <-c.done:
+	case <-time.After(within):
+		_ = c.cmd.Process.Kill()
+		t.Errorf("%s did not end:\n%s", c.cmd.Path, c.said(t))
+	}
+}
+
+func (c *child) said(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(c.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// serve starts `kubectl evenkeel dashboard` and returns the address that it prints.
+func serve(t *testing.T, kubeconfig string, args ...string) (string, *child) {
+	t.Helper()
+	c := spawn(t, "kubectl-evenkeel", append([]string{"dashboard", "--port=0", "--kubeconfig=" + kubeconfig}, args...)...)
+	var address string
+	eventually(t, func() error {
+		lines := bufio.NewScanner(strings.NewReader(c.said(t)))
+		for lines.Scan() {
+			if rest, ok := strings.CutPrefix(lines.Text(), "open "); ok {
+				address = rest
+				return nil
+			}
+		}
+		select {
+		case <-c.done:
+			t.Fatalf("the dashboard has ended:\n%s", c.said(t))
+		default:
+		}
+		return errors.New("it has printed no address")
+	})
+	return address, c
+}
+
+// eventually waits until there is no error any more.
+func eventually(t *testing.T, try func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(within); ; {
+		err := try()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatal(err)
+		case <-time.After(often):
+		}
+	}
+}
+
+// controller starts the controller and waits until it is ready.
+func controller(t *testing.T) {
+	t.Helper()
+	const probes = "127.0.0.1:18087"
+	spawn(t, "evenkeel-controller", "--kubeconfig="+cluster.AdminKubeconfig(), "--leader-elect=false", "--metrics-bind-address=0",
+		"--health-probe-bind-address="+probes, "--agent-timeout=10s")
+	eventually(t, func() error {
+		r, err := http.Get("http://" + probes + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer r.Body.Close()
+		if r.StatusCode != http.StatusOK {
+			return errors.New(r.Status)
+		}
+		return nil
+	})
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

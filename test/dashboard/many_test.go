@@ -1,0 +1,181 @@
+package dashboard_test
+
+import (
+	"flag"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/test/figures"
+)
+
+var measured = flag.Bool("figures", false, "print what the page costs with 5,000 nodes; all of them have agents then")
+
+const many = 5000
+
+// fleetOf is a fleet of which some are not fine. Agents beyond so many are left out: each costs two more requests.
+func fleetOf(n, agents int) []seeded {
+	zones := []string{"eu-west-1a", "eu-west-1b", "eu-west-1c"}
+	nodes := make([]seeded, n)
+	for i := range nodes {
+		nodes[i] = seeded{fmt.Sprintf("node-%04d", i), zones[i*3/n], i%911 != 7, nil}
+		switch {
+		case i >= agents && agents < n:
+		case i%467 == 17:
+			nodes[i].report = crashed
+		case i%83 == 5 && i < n/3:
+			nodes[i].report = inTrial
+		case i%701 != 3:
+			nodes[i].report = fine
+		}
+	}
+	return nodes
+}
+
+func TestFiveThousandNodesAreShownAndFollowed(t *testing.T) {
+	if chromium == "" {
+		t.Skip("there is no chromium")
+	}
+	cleared(t)
+	agents := 150
+	if *measured {
+		agents = many
+	}
+	begin := time.Now()
+	seed(t, admin, fleetOf(many, agents))
+	t.Logf("%d nodes after %s", many, time.Since(begin).Round(time.Millisecond))
+	address, served := serve(t, cluster.AdminKubeconfig())
+	b := open(t, address)
+	b.shows("#fleet-words", "5,000 nodes in 3 zones")
+	b.waits(`document.querySelector("#map canvas").width > 0 && document.querySelectorAll("#nodes tbody tr").length === 50`)
+	b.picture("many")
+
+	// What changes is on the page, alone.
+	observe(b)
+	nc := nodeConfig(t, "node-0017")
+	b.do(focus("#search"))
+	b.press("n", "o", "d", "e", "-", "0", "0", "1", "7")
+	b.shows("#nodes tbody", "node-0017", "Failed")
+	nc.Status.Conditions[0].Status, nc.Status.Conditions[0].Reason, nc.Status.Error = "True", v1alpha1.ReasonAllChecksPassed, ""
+	if err := admin.Status().Update(t.Context(), nc); err != nil {
+		t.Fatal(err)
+	}
+	b.shows("#nodes tbody", "Fine")
+	b.press(" ")
+	// Keys get everywhere without a stop.
+	b.do(focus("#map"))
+	b.press("\ue010") // End
+	if *measured {
+		cost(t, b, address, served)
+	}
+}
+
+// observe keeps how long each drawing of the map has taken.
+func observe(b *browser) {
+	b.do(chromedp.Evaluate[chromedp.Void](`void (window.draws = [], new PerformanceObserver((list) => draws.push(...list.getEntriesByName("draw").map((e) => [e.duration, e.detail]))).observe({ entryTypes: ["measure"] }))`))
+}
+
+// cost prints what the page costs.
+func cost(t *testing.T, b *browser, address string, served *child) {
+	t.Helper()
+	fmt.Printf("\nkubectl evenkeel dashboard: %d nodes, %s\n\n", many, "medians")
+
+	// From a patch to the cell's change, as the browser has drawn it.
+	b.do(chromedp.Evaluate[chromedp.Void](`void (document.getElementById("search").value = "node-0017", document.getElementById("search").dispatchEvent(new Event("input")))`))
+	b.do(chromedp.Evaluate[chromedp.Void](`void new MutationObserver(() => { window.changedAt = Date.now(); }).observe(document.querySelector("#nodes tbody"), { childList: true, subtree: true })`))
+	var delays []time.Duration
+	for i := range 11 {
+		nc := nodeConfig(t, "node-0017")
+		want := "Failed"
+		if i%2 == 0 {
+			crashed(&nc.Status)
+		} else {
+			nc.Status.Conditions[0].Status, nc.Status.Conditions[0].Reason, nc.Status.Error, want = "True", v1alpha1.ReasonAllChecksPassed, "", "Fine"
+		}
+		begin := time.Now()
+		if err := admin.Status().Update(t.Context(), nc); err != nil {
+			t.Fatal(err)
+		}
+		b.shows("#nodes tbody", want)
+		delays = append(delays, time.UnixMilli(value[int64](b, "window.changedAt")).Sub(begin))
+	}
+	row := func(what, figure, limit string, ok bool) { figures.Row(what, figure, "-", limit, ok) }
+	delay := figures.Median(delays)
+	row("from a patch to the cell's change", delay.Round(time.Millisecond).String(), "1s", delay < time.Second)
+
+	// What the page is sent first.
+	base, token, _ := strings.Cut(address, "#")
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"api/feed?seen=0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bytes := 0
+	for buffer := make([]byte, 1<<20); ; {
+		n, err := response.Body.Read(buffer)
+		bytes += n
+		if err != nil || strings.HasSuffix(string(buffer[:n]), "\n\n") {
+			break
+		}
+	}
+	response.Body.Close()
+	row("the snapshot", fmt.Sprintf("%d kB", bytes/1000), "512 kB", bytes < 512_000)
+
+	// All cells drawn anew, and the same as 5,000 elements, laid out.
+	b.do(chromedp.Evaluate[chromedp.Void](`void (document.getElementById("search").value = "", document.getElementById("search").dispatchEvent(new Event("input")))`))
+	script := `(async () => {
+	  const pause = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+	  const { states } = await import("./states.js");
+	  draws.length = 0;
+	  for (let i = 0; i < 30; i++) { document.getElementById("state-fine").click(); await pause(); await pause(); }
+	  const canvas = draws.map((d) => d[0]);
+	  const host = document.createElement("div");
+	  host.style.width = "900px";
+	  const cells = Array.from({ length: 5000 }, () => { const e = document.createElement("span"); e.style.cssText = "display:inline-block;width:9px;height:9px;margin:1px;border-radius:2px"; host.append(e); return e; });
+	  document.body.append(host);
+	  host.offsetHeight;
+	  const dom = [];
+	  for (let i = 0; i < 30; i++) {
+	    const start = performance.now();
+	    cells.forEach((e, k) => { e.style.background = "var(--s-" + states[(k + i) % states.length].id + ")"; e.setAttribute("aria-label", "node-" + k + " " + states[(k + i) % states.length].name); });
+	    host.offsetHeight;
+	    dom.push(performance.now() - start);
+	    await pause();
+	  }
+	  host.remove();
+	  return [canvas, dom];
+	})()`
+	times := value[[2][]float64](b, script)
+	if len(times[0]) < 10 {
+		t.Fatalf("only %d drawings were measured", len(times[0]))
+	}
+	canvas, dom := figures.Median(times[0]), figures.Median(times[1])
+	figures.Row("5,000 cells drawn anew: script", fmt.Sprintf("%.1f ms", canvas), "-", "16 ms", canvas < 16)
+	figures.Row("the same as 5,000 elements: script and styles, no paint", fmt.Sprintf("%.1f ms", dom), "-", "(not used)", true)
+	memory, most, err := figures.Memory(served.cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row("the command's memory", figures.MiB(memory), "200 MiB", most < 200<<20)
+	before, err := figures.CPUTime(served.cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rest = 20 * time.Second
+	time.Sleep(rest)
+	after, err := figures.CPUTime(served.cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	share := 100 * (after - before).Seconds() / rest.Seconds()
+	row("the command at rest, of a processor", fmt.Sprintf("%.1f%%", share), "5%", share < 5)
+}

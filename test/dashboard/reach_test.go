@@ -1,0 +1,206 @@
+package dashboard_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// small is a page with a small fleet and a rollout that waits.
+func small(t *testing.T) *browser {
+	t.Helper()
+	if chromium == "" {
+		t.Skip("there is no chromium")
+	}
+	cleared(t)
+	seed(t, admin, some("seen", 30))
+	givenRollout(t, "waiting")
+	address, _ := serve(t, cluster.AdminKubeconfig())
+	b := open(t, address)
+	b.shows("#fleet-words", "30 nodes in 3 zones")
+	b.shows("[data-rollout=waiting]", "Promote", "History")
+	return b
+}
+
+// focused is what the keys are at, by its id or its words.
+func (b *browser) focused() string {
+	b.t.Helper()
+	return value[string](b, `document.activeElement.id || document.activeElement.textContent`)
+}
+
+func TestEverythingIsDoneByKeysAlone(t *testing.T) {
+	b := small(t)
+	// Everything that can be clicked is come to, each with a focus that is seen.
+	var stops []string
+	for range 80 {
+		b.press(kb.Tab)
+		at := b.focused()
+		if len(stops) > 0 && at == stops[0] {
+			break
+		}
+		stops = append(stops, at)
+		if !value[bool](b, `document.activeElement === document.body || getComputedStyle(document.activeElement).outlineStyle !== "none"`) {
+			t.Errorf("the focus on %s is not seen", at)
+		}
+	}
+	for _, want := range []string{"Skip to the map", "rollout-waiting", "fail-waiting-seen-004", "do-waiting-pause", "do-waiting-resume", "do-waiting-promote", "do-waiting-abort", "state-fine", "map", "search", "row-seen-004"} {
+		if !slices.Contains(stops, want) {
+			t.Errorf("%s is not come to: %q", want, stops)
+		}
+	}
+	// The map: arrows, zones, the next that is not fine.
+	b.do(focus("#map"))
+	cell := func(want string) {
+		t.Helper()
+		if got := value[string](b, `document.getElementById(document.getElementById("map").getAttribute("aria-activedescendant")).textContent`); !strings.HasPrefix(got, want) {
+			t.Errorf("the keys are at %q, want %q", got, want)
+		}
+	}
+	cell("seen-000, Fine, zone-a")
+	b.press(kb.ArrowRight)
+	cell("seen-003, Fine")
+	b.press(kb.PageDown)
+	cell("seen-001, Fine, zone-b")
+	b.press(kb.ArrowUp)
+	cell("seen-000")
+	b.press(kb.ArrowDown, kb.End)
+	cell("seen-029")
+	b.press("n")
+	cell("seen-004, Failed: CrashLooped: current (UID: 1234) crash-looped")
+	b.press(kb.Enter)
+	b.shows("#node", "seen-004", "How it is")
+	if at := b.focused(); at != "node-title" {
+		t.Errorf("the focus is on %q, want it where the node is told of", at)
+	}
+	b.press(kb.Escape)
+	b.waits(`document.getElementById("node").hidden && document.activeElement.id === "map"`)
+
+	// An action: asked, taken back, asked, done; the focus comes back to where it was.
+	b.do(focus("[id='do-waiting-pause']"))
+	b.press(kb.Enter)
+	b.waits(`document.getElementById("confirm").open && document.activeElement.id === "confirm-no"`)
+	b.press(kb.Escape)
+	b.waits(`!document.getElementById("confirm").open`)
+	b.do(focus("[id='do-waiting-pause']"))
+	b.press(kb.Enter)
+	b.waits(`document.getElementById("confirm").open`)
+	b.press(kb.Tab)
+	b.press(kb.Enter)
+	b.waits(`!document.getElementById("confirm").open`)
+	eventually(t, func() error {
+		if !rolloutNow(t, "waiting").Spec.Paused {
+			return fmt.Errorf("it is not paused")
+		}
+		return nil
+	})
+	b.waits(`document.activeElement.id === "do-waiting-pause"`)
+	b.shows("#said", "rollout waiting paused")
+
+	// A filter, and a search.
+	b.do(focus("#state-failed"))
+	b.press(kb.Enter)
+	b.shows("#nodes-words", "2 nodes")
+	b.press(kb.Enter)
+	b.do(focus("#search"))
+	b.press("0", "1", "7")
+	b.shows("#nodes-words", "1 node")
+}
+
+func TestWhoDoesNotSeeThePageIsToldWhatIsOnIt(t *testing.T) {
+	b := small(t)
+	b.click("[id='row-seen-007']")
+	b.shows("#node", "How it is", "healthy for 90 s of 600 s")
+	tree := call(b, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
+	text := func(v *accessibility.Value) string {
+		var s string
+		if v != nil {
+			_ = json.Unmarshal(v.Value, &s) // not all are texts
+		}
+		return s
+	}
+	var all []string
+	for _, n := range tree.Nodes {
+		if n.Ignored {
+			continue
+		}
+		role, name := text(n.Role), text(n.Name)
+		all = append(all, role+" "+name)
+		switch role {
+		case "button", "link", "textbox", "searchbox", "listbox", "option", "table", "dialog", "progressbar", "main", "region", "article", "group", "img", "image":
+			if strings.TrimSpace(name) == "" && role != "group" {
+				t.Errorf("a %s has no name", role)
+			}
+		}
+	}
+	for _, want := range []string{
+		"heading evenkeel", "heading Rollouts", "heading Fleet", "heading Nodes", "heading seen-007", "listbox Map of the nodes", "searchbox Part of a node's name",
+		"button Promote", "button Abort and roll back", "table Nodes", "table Revisions of waiting", "progressbar Trial", "columnheader State", "region Rollouts", "main Fleet", "article waiting",
+	} {
+		if !slices.ContainsFunc(all, func(s string) bool { return strings.HasPrefix(s, want) }) {
+			t.Errorf("there is no %q in:\n%s", want, strings.Join(all, "\n"))
+		}
+	}
+	// What changes is said.
+	seed(t, admin, []seeded{{"joined-1", "zone-a", true, crashed}})
+	b.shows("#fleet-words", "31 nodes")
+	nc := nodeConfig(t, "seen-000")
+	crashed(&nc.Status)
+	if err := admin.Status().Update(t.Context(), nc); err != nil {
+		t.Fatal(err)
+	}
+	b.shows("#said", "seen-000: Failed")
+}
+
+func TestDarkAndLightAreBothRead(t *testing.T) {
+	b := small(t)
+	b.click("[id='row-seen-004']")
+	b.shows("#node", "How it is")
+	for _, scheme := range []string{"light", "dark"} {
+		b.scheme(scheme)
+		b.waits(fmt.Sprintf(`matchMedia("(prefers-color-scheme: %s)").matches`, scheme))
+		for _, complaint := range value[[]string](b, contrast) {
+			t.Errorf("%s: %s", scheme, complaint)
+		}
+	}
+	for _, width := range []int64{1600, 1280, 1000, 400} {
+		call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 900, DeviceScaleFactor: 1})
+		b.waits(fmt.Sprintf(`innerWidth === %d && document.documentElement.scrollWidth <= innerWidth`, width))
+	}
+	if moving := value[int](b, `[...document.querySelectorAll("*")].filter((e) => getComputedStyle(e).transitionDuration.split(", ").some((d) => d !== "0s") || getComputedStyle(e).animationName !== "none").length`); moving > 0 {
+		t.Errorf("%d elements move for who does not want it", moving)
+	}
+}
+
+// contrast says which texts have less than 4.5 to 1 to what is behind them, and which cells less than 3 to 1 (WCAG 2, AA).
+const contrast = `(() => {
+  const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const rgba = (color) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
+  const light = ([r, g, b]) => [r, g, b].map((v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const ratio = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
+  const behind = (e) => { for (; e; e = e.parentElement) { const c = rgba(getComputedStyle(e).backgroundColor); if (c[3] > 250) return c; } return [255, 255, 255]; };
+  const out = [];
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const seen = new Set();
+  while (texts.nextNode()) {
+    const e = texts.currentNode.parentElement;
+    if (!texts.currentNode.data.trim() || seen.has(e) || e.closest(".sr, script, noscript, dialog:not([open])") || !e.checkVisibility()) continue;
+    seen.add(e);
+    const r = ratio(rgba(getComputedStyle(e).color), behind(e));
+    if (r < 4.5) out.push(r.toFixed(2) + " for " + JSON.stringify(texts.currentNode.data.trim().slice(0, 40)) + " in " + (e.className || e.tagName));
+  }
+  if (seen.size < 60) out.push("only " + seen.size + " texts were looked at");
+  const style = getComputedStyle(document.documentElement), bg = behind(document.getElementById("map"));
+  for (const s of ["fine", "pending", "assigned", "trial", "soaking", "failed", "silent", "passed-over", "no-agent", "unknown"]) {
+    const r = ratio(rgba(style.getPropertyValue("--s-" + s)), bg);
+    if (r < 3) out.push(r.toFixed(2) + " for cells that are " + s);
+    const sign = ratio(rgba(style.getPropertyValue("--s-" + s)), rgba(style.getPropertyValue("--s-ink")));
+    if (sign < 3 && ["trial", "soaking", "failed", "silent"].includes(s)) out.push(sign.toFixed(2) + " for the sign of " + s);
+  }
+  return out;
+})()`

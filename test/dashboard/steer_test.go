@@ -1,0 +1,172 @@
+package dashboard_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
+	if chromium == "" {
+		t.Skip("there is no chromium")
+	}
+	cleared(t)
+	seed(t, admin, some("other", 24))
+	controller(t)
+	spawn(t, "evenkeel-hollow", "--kubeconfig="+cluster.AdminKubeconfig(), "--nodes=36", "--zones=3", "--label=pool=workers", "--trial-duration=2s",
+		"--fault=crashloop,field=maxPods:7,node=hollow-3")
+	address, served := serve(t, cluster.AdminKubeconfig())
+	b := open(t, address)
+	b.shows("#fleet-words", "60 nodes")
+	b.shows("#rollouts", "There are no rollouts")
+	b.waits(`!location.href.includes("#")`) // the token is in no history
+
+	// What happens is seen without anything being done.
+	push(t, "workers", 120)
+	b.shows("[data-rollout=workers]", "AwaitingApproval", "revision 1", "1 updated", "35 pending", "maxPods: unset -> 120", "0 of 3 that may be")
+	b.shows("#legend", "Pending\n35")
+	b.picture("waiting")
+
+	// Promote: cancelled, then confirmed.
+	b.take("promote")
+	b.shows("#confirm", "Promote: workers, revision 1?", "passes the pause that it waits at", "kubectl evenkeel rollout promote workers")
+	b.click("#confirm-no")
+	b.waits(`!document.getElementById("confirm").open`)
+	if a := rolloutNow(t, "workers").Spec.Approval; a != nil {
+		t.Errorf("what was cancelled has written %+v", a)
+	}
+	b.take("promote")
+	b.click("#confirm-yes")
+	b.shows("[data-rollout=workers] .done", "rollout workers promoted: revision 1 passes the pause after 1 node")
+	if a := rolloutNow(t, "workers").Spec.Approval; a == nil || a.Step != 1 || a.Revision != 1 {
+		t.Errorf("the approval is %+v", a)
+	}
+	if said := served.said(t); !strings.Contains(said, "rollout workers promoted") {
+		t.Errorf("the command does not say what was done: %s", said)
+	}
+
+	// Pause and resume.
+	b.shows("[data-rollout=workers]", "AwaitingApproval", "3/5 steps are done")
+	b.take("pause")
+	b.click("#confirm-yes")
+	b.shows("[data-rollout=workers] .done", "paused: nodes in flight go on")
+	if !rolloutNow(t, "workers").Spec.Paused {
+		t.Error("it is not paused")
+	}
+	b.waits(`document.getElementById("do-workers-pause").getAttribute("aria-disabled") === "true" && document.getElementById("do-workers-pause").title.includes("is paused already")`)
+	b.take("resume")
+	b.click("#confirm-yes")
+	b.shows("[data-rollout=workers] .done", "resumed")
+	if rolloutNow(t, "workers").Spec.Paused {
+		t.Error("it is still paused")
+	}
+
+	// To the end.
+	b.take("promote-full")
+	b.click("#confirm-yes")
+	b.shows("[data-rollout=workers]", "Complete", "36 updated")
+
+	// A bad one fails on one node: the page says why, in the words of the command line.
+	push(t, "workers", 7)
+	b.shows("[data-rollout=workers]", "revision 2")
+	b.take("promote-full")
+	b.click("#confirm-yes")
+	b.shows("[data-rollout=workers]", "Halted", "hollow-3", "CrashLooped")
+	b.click("[id='fail-workers-hollow-3']")
+	b.shows("#node", "hollow-3", "What happens next", "rollout retry workers hollow-3", "CrashLooped")
+	c := spawn(t, "kubectl-evenkeel", "node", "hollow-3", "--kubeconfig="+cluster.AdminKubeconfig())
+	<-c.done
+	page := strings.Join(strings.Fields(b.text("#node")), " ")
+	for _, line := range strings.Split(c.said(t), "\n") {
+		key, words, _ := strings.Cut(line, ":")
+		switch key {
+		case "Assigned", "Runs", "Last-known-good", "ConfigOK", "Bad", "note", "Node": // they tell how long ago, or are told elsewhere
+			continue
+		}
+		if words = strings.Join(strings.Fields(strings.TrimPrefix(words, "  - ")), " "); !strings.Contains(page, words) {
+			t.Errorf("the command line says %q, and the page does not:\n%s", line, page)
+		}
+	}
+	b.shows("#node table.config", "maxPods", "120", "7", "differs")
+	b.picture("node")
+	b.scheme("dark")
+	b.picture("dark")
+	b.scheme("light")
+	// Hollow nodes have no kubelet that could be asked: that is told, and what was known stays.
+	b.click("#ask-kubelet")
+	b.shows("#node", "Effective", "the API server does not get an answer from the kubelet of node hollow-3")
+	b.click("#node-close")
+	b.waits(`document.getElementById("node").hidden`)
+
+	b.take("abort-rollback")
+	b.shows("#confirm", "Abort and roll back: workers, revision 2?", "go back to the revision that succeeded last")
+	b.click("#confirm-yes")
+	b.shows("[data-rollout=workers]", "RolledBack")
+	if a := rolloutNow(t, "workers").Spec.Abort; a == nil || !a.Rollback || a.Revision != 2 {
+		t.Errorf("the abort is %+v", a)
+	}
+}
+
+// take begins an action on the rollout workers, once it is offered.
+func (b *browser) take(verb string) {
+	b.t.Helper()
+	b.waits(fmt.Sprintf(`(e => e && !e.hasAttribute("aria-disabled"))(document.getElementById("do-workers-%s")) ?? false`, verb))
+	b.click(fmt.Sprintf("[id='do-workers-%s']", verb))
+}
+
+func TestWithoutTheRightNothingIsOfferedAndThePageSaysWhy(t *testing.T) {
+	if chromium == "" {
+		t.Skip("there is no chromium")
+	}
+	cleared(t)
+	seed(t, admin, some("seen", 12))
+	givenRollout(t, "readonly")
+	kubeconfig := userWith(t, "looker", "evenkeel-view")
+	address, _ := serve(t, kubeconfig)
+	b := open(t, address)
+	b.shows("[data-rollout=readonly]", "AwaitingApproval", "Nothing can be changed from here: you have no right to patch nodeconfigrollouts.evenkeel.dev")
+	b.shows("#notes", "Nodes cannot be listed and watched with your rights")
+	b.shows("#fleet-words", "11 nodes in 1 zone") // of twelve: one has no NodeConfig
+	for _, verb := range []string{"pause", "resume", "promote", "promote-full", "abort", "abort-rollback"} {
+		b.click(fmt.Sprintf("[id='do-readonly-%s']", verb))
+		if value[bool](b, `document.getElementById("confirm").open`) {
+			t.Fatalf("%s is offered", verb)
+		}
+		why := value[string](b, fmt.Sprintf(`(e => e.getAttribute("aria-disabled") + " " + document.getElementById(e.getAttribute("aria-describedby")).textContent)(document.getElementById("do-readonly-%s"))`, verb))
+		if !strings.Contains(why, "true Not now: you have no right") {
+			t.Errorf("%s says %q", verb, why)
+		}
+	}
+	// Who asks all the same is refused by the API server.
+	refused := value[string](b, `fetch("api/rollouts/readonly/pause", {method: "POST", body: "{}", headers: {"Content-Type": "application/json", Authorization: "Bearer " + sessionStorage.getItem("token")}}).then(async (r) => r.status + " " + await r.text())`)
+	if !strings.HasPrefix(refused, "403 ") || !strings.Contains(refused, "cannot patch resource") {
+		t.Errorf("the answer is %s", refused)
+	}
+	if rolloutNow(t, "readonly").Spec.Paused {
+		t.Error("it was paused")
+	}
+}
+
+// userWith is the kubeconfig of a user who has these ClusterRoles.
+func userWith(t *testing.T, name string, roles ...string) string {
+	t.Helper()
+	for _, role := range roles {
+		binding := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name + "-" + role},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}},
+		}
+		if err := admin.Create(t.Context(), binding); client.IgnoreAlreadyExists(err) != nil {
+			t.Fatal(err)
+		}
+	}
+	kubeconfig, err := cluster.ClientKubeconfig(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kubeconfig
+}

@@ -1,0 +1,111 @@
+package dashboard_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+)
+
+func TestAnAPIServerThatGoesAwayIsSaidUntilItIsBack(t *testing.T) {
+	b := small(t)
+	b.shows("#link", "live")
+	if err := cluster.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	b.shows("#troubles", "The API server does not answer since ", "What is shown is as it was then.")
+	b.shows("#link", "the API server is away")
+	b.shows("#fleet-words", "30 nodes") // as it was
+	since := b.text("#troubles strong")
+	b.click("[id='do-waiting-pause']")
+	b.click("#confirm-yes")
+	b.shows("#confirm-error", "the API server cannot be reached")
+	b.click("#confirm-no")
+	if now := b.text("#troubles strong"); now != since {
+		t.Errorf("it is away %q, and then %q", since, now)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := cluster.StartAPIServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	seed(t, admin, []seeded{{"afterwards", "zone-a", true, fine}})
+	b.shows("#fleet-words", "31 nodes")
+	b.waits(`document.getElementById("troubles").textContent === "" && document.getElementById("link-words").textContent === "live"`)
+}
+
+func TestThePageSaysWhenItsCommandHasEndedAndWhenItHasNoToken(t *testing.T) {
+	if chromium == "" {
+		t.Skip("there is no chromium")
+	}
+	address, served := serve(t, cluster.AdminKubeconfig())
+	base, _, _ := strings.Cut(address, "#")
+	b := open(t, base)
+	b.shows("#troubles", "the token is missing or wrong: open the address that kubectl evenkeel dashboard has printed")
+	b = open(t, address)
+	b.shows("#link", "live")
+	b.do(reload())
+	b.shows("#link", "live") // a tab that is loaded again still knows it
+	served.stop(t)
+	b.shows("#troubles", "The command that serves this page does not answer since", "Is kubectl evenkeel dashboard still running?")
+	if code := served.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("it ended with %d:\n%s", code, served.said(t))
+	}
+}
+
+func TestWhatCannotBeShownIsSaidAtTheStart(t *testing.T) {
+	taken, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	port := taken.Addr().(*net.TCPAddr).Port
+	broken := t.TempDir() + "/kubeconfig"
+	write(t, broken, "clusters: [")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	bare, err := localcluster.Start(ctx, localcluster.Options{Manifests: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := bare.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, tt := range []struct {
+		name string
+		args []string
+		says []string
+	}{
+		{"a port that is taken", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), fmt.Sprintf("--port=%d", port)}, []string{fmt.Sprintf("port %d is taken: choose another with --port", port)}},
+		{"a port that there is not", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), "--port=70000"}, []string{"--port must be from 0 to 65535, not 70000"}},
+		{"a kubeconfig that is broken", []string{"--kubeconfig=" + broken}, []string{"error: error loading config file", broken}},
+		{"a kubeconfig that is not there", []string{"--kubeconfig=" + broken + "-not"}, []string{broken + "-not", "no such file"}},
+		{"a cluster without evenkeel's API", []string{"--kubeconfig=" + bare.AdminKubeconfig()}, []string{"list NodeConfigs", "this cluster does not know evenkeel.dev/v1alpha1: install evenkeel's API with: kubectl apply -k config/default"}},
+		{"a user without any right", []string{"--kubeconfig=" + userWith(t, "nobody")}, []string{"list NodeConfigs", `User "nobody" cannot list resource "nodeconfigs"`, "ask an administrator for this right"}},
+		{"an API server that is not there", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), "--server=https://127.0.0.1:1"}, []string{"the API server cannot be reached"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := spawn(t, "kubectl-evenkeel", append([]string{"dashboard"}, tt.args...)...)
+			select {
+			case <-c.done:
+			case <-time.After(within):
+				t.Fatalf("it goes on: %s", c.said(t))
+			}
+			said := c.said(t)
+			if code := c.cmd.ProcessState.ExitCode(); code != 1 {
+				t.Errorf("exit %d", code)
+			}
+			for _, w := range tt.says {
+				if !strings.Contains(said, w) {
+					t.Errorf("no %q in: %s", w, said)
+				}
+			}
+		})
+	}
+}
