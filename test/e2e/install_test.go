@@ -56,6 +56,9 @@ func newHost(t *testing.T, name string) *host {
 		t.Fatal(err)
 	}
 	m, err := sdmachine.Start(t.Context(), dir, sdmachine.Inside, strings.TrimSpace(string(cgroup)))
+	if err != nil {
+		_ = os.RemoveAll(dir)
+	}
 	if errors.Is(err, sdmachine.ErrNone) {
 		t.Skip(err)
 	}
