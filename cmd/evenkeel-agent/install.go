@@ -190,8 +190,17 @@ func (c *nodeChange) host(manager install.Manager, out io.Writer) (*install.Host
 	}, nil
 }
 
-// checkAgent judges what the agent would at its start, and changes nothing.
+// checkAgent judges what the agent would at its start, and changes nothing. What is wrong is the node's, and no wrong usage
+// of this command.
 func checkAgent(ctx context.Context, flags, argv []string) (install.Checked, error) {
+	checked, err := judgeAgent(ctx, flags, argv)
+	if coded := (*exit)(nil); errors.As(err, &coded) {
+		err = coded.err
+	}
+	return checked, err
+}
+
+func judgeAgent(ctx context.Context, flags, argv []string) (install.Checked, error) {
 	var checked install.Checked
 	o, err := parseAgentFlags(flags)
 	if err != nil {

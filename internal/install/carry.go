@@ -66,13 +66,11 @@ func (h *Host) finish(ctx context.Context, rec *record, pace Pace, resumed bool)
 	if !rec.Back {
 		err := h.carry(ctx, rec, pace, resumed)
 		if err == nil {
-			rec.Outcome = done
-			h.event(ctx, rec)
-			return h.store().save(rec)
+			return h.end(ctx, rec, done)
 		}
 		rec.Reason = err.Error()
-		if rec.Operation == uninstalling && !rec.Healthy {
-			return h.abandon(rec, err)
+		if rec.Operation == uninstalling && !rec.Healthy { // nor was it before: there is nothing to go back to
+			return h.end(ctx, rec, done)
 		}
 		rec.Back = true
 		h.say("%v: taking it back", err)
@@ -93,15 +91,14 @@ func (h *Host) finish(ctx context.Context, rec *record, pace Pace, resumed bool)
 		}
 		return fmt.Errorf("%s, nothing was changed: the kubelet was not restarted", rec.Reason)
 	}
-	rec.Outcome = takenBack
-	h.event(ctx, rec)
-	return errors.Join(fmt.Errorf("%s of %s: %w: %s", rec.Operation, rec.Unit, ErrTakenBack, rec.Reason), h.store().save(rec))
+	return errors.Join(fmt.Errorf("%s of %s: %w: %s", rec.Operation, rec.Unit, ErrTakenBack, rec.Reason), h.end(ctx, rec, takenBack))
 }
 
-// abandon leaves an uninstall as it is: the kubelet was not healthy before either.
-func (h *Host) abandon(rec *record, err error) error {
-	rec.Outcome = done
-	return errors.Join(fmt.Errorf("the drop-in is gone, and %s is as unwell as before: %w", rec.Unit, err), h.store().save(rec))
+// end tells and records how a change ended.
+func (h *Host) end(ctx context.Context, rec *record, how outcome) error {
+	rec.Outcome = how
+	h.event(ctx, rec)
+	return h.store().save(rec)
 }
 
 // touched tells whether the unit may have been started anew since a change began.

@@ -103,7 +103,8 @@ func beKubelet() {
 	}()
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
 	fail(http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if mode("kubelet") == "unwell" || mode("kubelet") == "unwell with agent" && os.Getenv("AGENT") != "" {
+		with := map[bool]string{true: "unwell with agent", false: "unwell without agent"}[os.Getenv("AGENT") != ""]
+		if is := mode("kubelet"); is == "unwell" || is == with {
 			http.Error(w, "not well", http.StatusInternalServerError)
 			return
 		}

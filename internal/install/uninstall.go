@@ -87,6 +87,9 @@ func (h *Host) uninstall(ctx context.Context, r Request) (string, error) {
 		return "", err
 	}
 	words, err := h.purge(r, memory)
+	if rec.Reason != "" {
+		return fmt.Sprintf("%s is gone, and %s is as unwell as before: %s%s", rec.DropIn, u.Name, rec.Reason, words), err
+	}
 	return fmt.Sprintf("the kubelet of %s runs without evenkeel-agent: healthy%s%s", u.Name, readyWords(rec.Target), words), err
 }
 

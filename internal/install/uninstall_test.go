@@ -1,0 +1,194 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel/evenkeel/internal/localcluster/machine"
+	"github.com/evenkeel/evenkeel/internal/source"
+)
+
+func TestWhatTheAPIServerSaysOfTheNodeCounts(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		then func(*node) // after the restart
+		back string      // why it is taken back; empty: it is not
+		said string
+	}{
+		{"the node is not Ready", func(n *node) { n.state.Ready = false }, "not well within 3s: node n is not Ready", ""},
+		{"its Lease is not renewed", func(n *node) { n.renews = false }, "not well within 3s: the Lease of node n is not renewed", ""},
+		{"the API server does not answer", func(n *node) { n.state = source.NodeState{Cause: "connection refused"} }, "",
+			"UNIT is healthy; whether its node is Ready was not seen: the API server does not answer: connection refused"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t)
+			tree := n.digest()
+			n.Place = func(dry bool) (string, error) {
+				if !dry {
+					n.mu.Lock()
+					defer n.mu.Unlock()
+					tt.then(n)
+				}
+				return filepath.Join(n.dir, "evenkeel-agent"), nil
+			}
+			r := n.request()
+			r.Pace.Timeout = 3 * time.Second
+			_, err := n.Install(t.Context(), r)
+			switch {
+			case tt.back == "":
+				if err != nil || !strings.Contains(n.out.String(), strings.ReplaceAll(tt.said, "UNIT", n.unit)) || n.digest() == tree {
+					t.Errorf("error %v, said %s", err, n.out)
+				}
+			case !errors.Is(err, ErrTakenBack) || !strings.Contains(err.Error(), tt.back) || n.digest() != tree:
+				t.Errorf("error %v, want %s", err, tt.back)
+			}
+		})
+	}
+}
+
+func TestAnUninstallThatWouldLeaveNoKubeletIsPutBackOrNotBegun(t *testing.T) {
+	n := newNode(t)
+	plain := n.digest()
+	n.installs()
+	with, tree := n.command(), n.digest()
+
+	n.beside("kubelet.mode", "unwell without agent")
+	r := n.request()
+	r.Attempt, r.Pace.Timeout = "pod-1", 3*time.Second
+	if _, err := n.Uninstall(t.Context(), r); !errors.Is(err, ErrTakenBack) || !strings.Contains(err.Error(), "uninstall of "+n.unit+": taken back: not well within 3s: not well") {
+		t.Errorf("error %v", err)
+	}
+	n.well()
+	if n.command() != with || n.digest() != tree {
+		t.Errorf("runs %s, unit files changed: %t", n.command(), n.digest() != tree)
+	}
+	running := n.invocation()
+	if _, err := n.Uninstall(t.Context(), r); !errors.Is(err, ErrTakenBack) || !strings.Contains(err.Error(), "is not repeated") || n.invocation() != running {
+		t.Errorf("the same attempt again: %v", err)
+	}
+
+	check := n.Check
+	n.Check = func(context.Context, []string, []string) (Checked, error) {
+		return Checked{}, errors.New("the configuration is no YAML")
+	}
+	want := "without evenkeel the kubelet of " + n.unit + " would not do, nothing was changed (--force uninstalls all the same): the configuration is no YAML"
+	r.Attempt = ""
+	if _, err := n.Uninstall(t.Context(), r); err == nil || err.Error() != want || n.invocation() != running {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	n.Check = check
+
+	// By force it goes whatever becomes of the kubelet.
+	n.beside("kubelet.mode", "exit")
+	r.Force = true
+	words, err := n.Uninstall(t.Context(), r)
+	if want := n.DropIn(n.unit) + " is gone, and " + n.unit + " is as unwell as before: "; err != nil || !strings.HasPrefix(words, want) || n.digest() != plain {
+		t.Errorf("%q, %v, want %q; unit files changed: %t", words, err, want, n.digest() != plain)
+	}
+	if words, err := n.uninstall(); err != nil || !strings.HasSuffix(words, "nothing to do") {
+		t.Errorf("again: %q, %v", words, err)
+	}
+}
+
+func TestUninstallOfAUnitThatDoesNotRunStartsNothing(t *testing.T) {
+	n := newNode(t)
+	plain := n.digest()
+	n.installs()
+	n.systemctl("stop", n.unit)
+	r := n.request()
+	r.DryRun = true
+	words, err := n.Uninstall(t.Context(), r)
+	if want := n.DropIn(n.unit) + " would be removed, then systemctl daemon-reload, systemctl restart " + n.unit + ". Nothing was changed."; err != nil || words != want || n.digest() == plain {
+		t.Errorf("dry run: %q, %v, want %q", words, err, want)
+	}
+	words, err = n.uninstall()
+	if want := n.DropIn(n.unit) + " is gone; " + n.unit + " does not run (inactive (dead)), and was not started"; err != nil || words != want || n.digest() != plain {
+		t.Errorf("%q, %v, want %q", words, err, want)
+	}
+	if state := n.systemctl("show", n.unit, "--property=ActiveState", "--value"); state != "inactive" {
+		t.Errorf("the unit is %s", state)
+	}
+
+	// The kubelet's package is gone before.
+	n.systemctl("start", n.unit)
+	n.well()
+	n.installs()
+	n.systemctl("stop", n.unit)
+	for _, name := range []string{n.unit, n.unit + ".d"} {
+		if err := os.RemoveAll(n.m.Path(machine.Lib + "/" + name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.systemctl("daemon-reload")
+	r.DryRun, r.Force = false, true
+	if words, err := n.Uninstall(t.Context(), r); err != nil || !strings.HasPrefix(words, n.DropIn(n.unit)+" is gone; ") {
+		t.Errorf("%q, %v", words, err)
+	}
+	if _, err := os.Stat(n.DropIn(n.unit)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the drop-in is left: %v", err)
+	}
+}
+
+func TestPurgeRemovesWhatAnAgentRemembersAndNothingElse(t *testing.T) {
+	n := newNode(t)
+	r := n.request()
+	r.Flags, r.Keep, r.Purge = []string{"--dynamic-config-dir=" + n.dir + "/state"}, false, true
+	if _, err := n.Install(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	n.beside("state/precious", "")
+	words, err := n.Uninstall(t.Context(), r)
+	if want := "healthy, node n Ready; " + n.dir + "/state is no agent's directory, or not there: it was left alone"; err != nil || !strings.HasSuffix(words, want) {
+		t.Errorf("%q, %v, want %q", words, err, want)
+	}
+	n.beside("memory/agent.lock", "")
+	words, err = n.uninstall()
+	if err != nil || !strings.HasSuffix(words, "nothing to do") {
+		t.Errorf("without --purge: %q, %v", words, err)
+	}
+	words, err = n.Uninstall(t.Context(), r)
+	if want := "nothing to do; " + n.dir + "/memory is gone"; err != nil || !strings.HasSuffix(words, want) {
+		t.Errorf("%q, %v, want %q", words, err, want)
+	}
+	if _, err := os.Stat(n.dir + "/memory"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is left: %v", err)
+	}
+}
+
+func TestWhereSELinuxEnforcesTheAgentMustHaveALabelThatSystemdMayRun(t *testing.T) {
+	dir := t.TempDir()
+	program, enforce := filepath.Join(dir, "evenkeel-agent"), filepath.Join(dir, "enforce")
+	if err := errors.Join(os.WriteFile(program, []byte("x"), 0o755), os.WriteFile(enforce, []byte("1"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	p := Program{Path: program, BinDir: dir, Enforce: enforce}
+	if _, err := p.Place(false); err == nil || !strings.HasPrefix(err.Error(), "SELinux enforces, and "+program+" has no label (no data available): restorecon "+program) {
+		t.Errorf("no label: %v", err)
+	}
+	for label, words := range map[string]string{
+		"system_u:object_r:bin_t:s0":             "",
+		"system_u:object_r:kubelet_exec_t:s0":    "",
+		"unconfined_u:object_r:var_lib_t:s0\x00": "SELinux enforces, and " + program + " is labelled unconfined_u:object_r:var_lib_t:s0, which systemd may not run: take --bin-dir=/usr/local/bin, or make it bin_t (semanage fcontext -a -t bin_t '" + dir + "(/.*)?' && restorecon -R " + dir + ")",
+	} {
+		if err := unix.Setxattr(program, "security.selinux", []byte(label), 0); err != nil {
+			t.Skip("a label cannot be set here: ", err)
+		}
+		path, err := p.Place(false)
+		if words == "" && (err != nil || path != program) || words != "" && (err == nil || err.Error() != words) {
+			t.Errorf("%q: %s, %v, want %q", label, path, err, words)
+		}
+	}
+	if err := os.WriteFile(enforce, []byte("0"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Place(false); err != nil {
+		t.Errorf("permissive: %v", err)
+	}
+}
