@@ -107,7 +107,7 @@ image: $(if $(filter $(PROGRAMS)/%,$(in_images)),programs) $(if $(filter $(TOOLS
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
 release: ## make all that is released into dist/VERSION: of the tag that is checked out, or of VERSION=v1.2.3
 	@go build -C tools/release -trimpath -o $(CURDIR)/bin/make-release .
-	@bin/make-release -check -version="$(VERSION)" -tagged=$(if $(filter file,$(origin VERSION)),true,false)
+	@bin/make-release -check -version="$(VERSION)" -time=$(or $(SOURCE_DATE_EPOCH),0) -tagged=$(if $(filter file,$(origin VERSION)),true,false)
 	@rm -rf $(PROGRAMS) dist/$(VERSION)
 	@$(MAKE) --no-print-directory cli-programs image VERSION=$(VERSION) DIST=dist/$(VERSION) IMAGES="agent controller"
 	@bin/make-release -version="$(VERSION)" -registry=$(REGISTRY) -programs=$(PROGRAMS) -out=dist/$(VERSION) -time=$(SOURCE_DATE_EPOCH)

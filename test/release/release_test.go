@@ -163,19 +163,20 @@ func TestOnlyWhatIsTaggedAndCommittedIsReleasedUnlessAVersionIsGiven(t *testing.
 	}
 	refused := func(want string, args ...string) {
 		t.Helper()
-		if said, err := makeRelease(t, dir, args...); err == nil || !strings.Contains(said, want) {
+		if said, err := makeRelease(t, dir, append([]string{"-time=1"}, args...)...); err == nil || !strings.Contains(said, want) {
 			t.Errorf("%q: %v, %s, want %s", args, err, said, want)
 		}
 	}
 	accepted := func(args ...string) {
 		t.Helper()
-		if said, err := makeRelease(t, dir, args...); err != nil || said != "" {
+		if said, err := makeRelease(t, dir, append([]string{"-time=1"}, args...)...); err != nil || said != "" {
 			t.Errorf("%q: %v, %s", args, err, said)
 		}
 	}
 	for _, version := range []string{"", "e7cd8bc", "1.2.3", "v1.2", "v1.2.3-4-gabcdef0", "v1.2.3-dirty-", "v01.2.3", "v1.2.3+x", "v1.2.3\n"} {
 		refused("is no version to release: check out a tag such as v1.2.3, or give VERSION=v1.2.3", "-check", "-version="+version)
 	}
+	refused("the time of the commit is not known: give SOURCE_DATE_EPOCH", "-check", "-version=v1.2.3", "-time=0")
 	accepted("-check", "-version=v1.2.3-rc.1")
 	refused("git status --porcelain: fatal: not a git repository", "-check", "-tagged", "-version=v1.2.3")
 	git("init", "-q")
@@ -218,7 +219,7 @@ func TestAReleaseFailsBeforeItIsHalf(t *testing.T) {
 			}
 		})
 	}
-	if said, err := makeRelease(t, t.TempDir(), "-version="+version); err == nil || !strings.Contains(said, "-programs, -out and -time are needed") {
+	if said, err := makeRelease(t, t.TempDir(), "-version="+version, "-time=1"); err == nil || !strings.Contains(said, "-programs and -out are needed") {
 		t.Errorf("without a directory: %v, %s", err, said)
 	}
 }

@@ -48,14 +48,17 @@ func run(args []string) error {
 	if err := checkVersion(r.version); err != nil {
 		return err
 	}
+	if *epoch <= 0 {
+		return errors.New("the time of the commit is not known: give SOURCE_DATE_EPOCH, in seconds since 1970")
+	}
 	if *check {
 		if *tagged {
 			return checkTag(r.version)
 		}
 		return nil
 	}
-	if r.programs == "" || r.out == "" || *epoch <= 0 {
-		return errors.New("-programs, -out and -time are needed")
+	if r.programs == "" || r.out == "" {
+		return errors.New("-programs and -out are needed")
 	}
 	r.time = time.Unix(*epoch, 0).UTC()
 	for _, step := range []struct {
