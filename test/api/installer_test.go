@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -79,7 +80,7 @@ func TestTheInstallersGoWhereALabelSaysSoAndNeverByThemselves(t *testing.T) {
 	}
 }
 
-func TestPrivilegedPodsAreTakenInTheirNamespaceAlone(t *testing.T) {
+func TestTheNamespaceOfTheInstallersTakesThemAndTheControllerKeepsToTheRestrictedProfile(t *testing.T) {
 	core := kubernetes.NewForConfigOrDie(cluster.AdminConfig())
 	create := func(namespace string, spec corev1.PodSpec) error {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "p-", Namespace: namespace}, Spec: *spec.DeepCopy()}
@@ -100,6 +101,16 @@ func TestPrivilegedPodsAreTakenInTheirNamespaceAlone(t *testing.T) {
 	if err := create(v1alpha1.InstallNamespace, installer); err != nil {
 		t.Error(err)
 	}
+	namespaces := core.CoreV1().Namespaces()
+	patch := func(value string) {
+		t.Helper()
+		words := `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":` + value + `}}}`
+		if _, err := namespaces.Patch(context.Background(), v1alpha1.SystemNamespace, types.MergePatchType, []byte(words), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	patch(`"restricted"`)
+	t.Cleanup(func() { patch(`null`) })
 	if err := create(v1alpha1.SystemNamespace, installer); err == nil || !strings.Contains(err.Error(), `violates PodSecurity "restricted`) {
 		t.Errorf("a privileged pod in %s: %v", v1alpha1.SystemNamespace, err)
 	}

@@ -50,7 +50,7 @@ StartLimitIntervalSec=0
 ExecStart=%s
 Restart=always
 RestartSec=1
-KillMode=%s
+KillMode=process
 BindPaths=/run/host-cgroup:/sys/fs/cgroup
 StandardOutput=append:%s
 StandardError=inherit
@@ -101,17 +101,21 @@ func newSystemdNode(n *node) *systemdNode {
 	}
 	at := n.Node.Dir()
 	path := os.Getenv("PATH") + ":/usr/local/sbin:/usr/sbin:/sbin"
-	s.unit("containerd", "/usr/bin/containerd --config "+at+"/containerd.toml", "process", path)
-	s.unit("kubelet", n.Node.KubeletPath()+" "+strings.Join(n.Node.KubeletArgs(), " "), "process", path)
+	containerd, err := exec.LookPath("containerd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.unit("containerd", containerd+" --config "+at+"/containerd.toml", path)
+	s.unit("kubelet", n.Node.KubeletPath()+" "+strings.Join(n.Node.KubeletArgs(), " "), path)
 	s.systemctl("daemon-reload")
 	s.systemctl("start", "containerd", "kubelet")
 	return s
 }
 
 // unit writes a service's unit file.
-func (s *systemdNode) unit(name, argv, kill, path string) {
+func (s *systemdNode) unit(name, argv, path string) {
 	s.t.Helper()
-	content := fmt.Sprintf(serviceUnit, argv, kill, s.log(name), path)
+	content := fmt.Sprintf(serviceUnit, argv, s.log(name), path)
 	if err := os.WriteFile(s.m.Path(systemd.Lib+"/"+name+".service"), []byte(content), 0o644); err != nil {
 		s.t.Fatal(err)
 	}

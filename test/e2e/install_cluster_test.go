@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -92,7 +91,7 @@ func TestEvenkeelIsInstalledOnAClusterNodeByNodeAndTakenAwayAgain(t *testing.T) 
 	first.eventually(time.Minute, "no pod is left", func(ctx context.Context) error {
 		pods, err := first.Kube.CoreV1().Pods("evenkeel-install").List(ctx, metav1.ListOptions{})
 		if err == nil && len(pods.Items) > 0 {
-			err = errors.New("there is " + pods.Items[0].Name + ": " + string(corev1.PodPhase(pods.Items[0].Status.Phase)))
+			err = errors.New("there is " + pods.Items[0].Name + ": " + string(pods.Items[0].Status.Phase))
 		}
 		return err
 	})
