@@ -45,7 +45,7 @@ func askKubelet(path string) (kubeletProgram, error) {
 }
 
 // said is all that tests must know of the version of a kubelet: what those before 1.minor say in other words than the
-// newest. Of what these tests ask for, none of the versions in docs/kubelets.md lacks anything.
+// newest. Of what these tests ask for, no version from 1.33 on lacks anything; docs/kubelets.md has what else they lack.
 var said = []struct {
 	before      int
 	words, then string
@@ -53,7 +53,7 @@ var said = []struct {
 }{
 	{36, "open %s: no such file or directory",
 		"failed to construct kubelet dependencies: unable to load client CA file %[1]s: open %[1]s: no such file or directory",
-		"the file was read twice, the first time with the serving certificate; 1.36 reads it where it is used"},
+		"until 1.35 what serves TLS read the file first, under these words"},
 }
 
 // saysOf returns what the kubelet under test says of something where the newest one says words.
