@@ -20,7 +20,7 @@ export CGO_ENABLED := 0
 .PHONY: help build tools kubelets programs cli-programs image release deps demo test e2e bench bench-fleet lint generate clean
 
 help: ## say what each target does
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The commit is stamped, and not noted by Go: so the same source makes the same bytes, whatever it was got with.
 BUILD_FLAGS = -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)"

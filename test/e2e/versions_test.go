@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -43,26 +44,29 @@ func askKubelet(path string) (kubeletProgram, error) {
 	return kubeletProgram{path, version}, nil
 }
 
-// lacks is all that a kubelet lacks of what tests of this package rely on, or does in another way: by the first minor
-// version that is as the newest one is.
-var lacks = []struct {
-	until int // 1.until
-	words string
-	other string // what the kubelets before it say instead
+// said is all that tests must know of the version of a kubelet: what those before 1.minor say in other words than the
+// newest. Of what these tests ask for, no version from 1.33 on lacks anything; docs/kubelets.md has what else they lack.
+var said = []struct {
+	before      int
+	words, then string
+	why         string
 }{
-	{36, "open %s: no such file or directory", "failed to construct kubelet dependencies: unable to load client CA file %[1]s: open %[1]s: no such file or directory"},
+	{36, "open %s: no such file or directory",
+		"failed to construct kubelet dependencies: unable to load client CA file %[1]s: open %[1]s: no such file or directory",
+		"until 1.35 what serves TLS read the file first, under these words"},
 }
 
-// saysOf returns what the kubelet under test says where the newest one says words, of something.
+// saysOf returns what the kubelet under test says of something where the newest one says words.
 func saysOf(t *testing.T, words, of string) string {
 	t.Helper()
-	minor := 0
+	var minor int
 	if _, err := fmt.Sscanf(underTest.version, "v1.%d.", &minor); err != nil {
 		t.Fatalf("the kubelet's version is %q: %v", underTest.version, err)
 	}
-	for _, l := range lacks {
-		if l.words == words && minor < l.until {
-			words = l.other
+	for _, s := range said {
+		if s.words == words && minor < s.before {
+			t.Logf("kubelet %s says it in other words: %s", underTest.version, s.why)
+			words = s.then
 		}
 	}
 	return fmt.Sprintf(words, of)
@@ -121,7 +125,9 @@ func TestOlderKubeletsPassTheCoreOfThisSuite(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^("+strings.Join(core, "|")+")$", "-test.v", "-test.timeout=15m", "-kubelet="+k.path)
 			var out bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &out
-			cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+			runtime.LockOSThread() // Pdeathsig goes by thread
+			defer runtime.UnlockOSThread()
 			err := cmd.Run()
 			for _, name := range core {
 				switch {
