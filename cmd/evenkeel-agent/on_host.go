@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -61,6 +62,10 @@ on the host, and what the pod lacks for it.`,
 	return cmd
 }
 
+// startReturns is what the runtime gets to tell the node's kubelet that this container has started. A bootstrap kubelet that
+// is asked for the node before it heard so leaves in the middle of that request, and the runtime takes the container away.
+const startReturns = 2 * time.Second
+
 type onHostOptions struct {
 	binDir string
 	keep   int
@@ -82,6 +87,7 @@ func programsOf(argv []string) []int {
 // run becomes the agent of a command line, in which the programs of the image are at these places. It returns only if that
 // fails.
 func (o *onHostOptions) run(ctx context.Context, argv []string, at []int) error {
+	begin := time.Now()
 	switch {
 	case !filepath.IsAbs(o.binDir):
 		return usage("--bin-dir must be an absolute path, not %q", o.binDir)
@@ -128,6 +134,9 @@ func (o *onHostOptions) run(ctx context.Context, argv []string, at []int) error 
 		said = append(said, "command", argv[1])
 	}
 	log.Info("going on on the host", said...)
+	if len(at) > 1 { // it will ask for the node
+		time.Sleep(startReturns - time.Since(begin))
+	}
 	err = syscall.Exec(argv[0], argv, hostns.Environ(os.Environ()))
 	return notOnHost(fmt.Errorf("run %s on the host (it must need no libraries of the image's): %w", argv[0], err))
 }
