@@ -97,7 +97,7 @@ func push(t *testing.T, name string, pods int) {
 	t.Helper()
 	file := t.TempDir() + "/kubelet.yaml"
 	write(t, file, fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: %d\npodPidsLimit: 4096\n", pods))
-	c := spawn(t, "kubectl-evenkeel", "push", name, "-f", file, "--drop-in", "--selector=pool="+name, "--steps=1,pause,10%,pause,100%", "--yes", "--kubeconfig="+cluster.AdminKubeconfig())
+	c := spawn(t, "kubectl-evenkeel", "push", name, "-f", file, "--drop-in", "--selector=pool="+name, "--steps=1,pause,10%,pause,100%", "--max-unavailable=50%", "--yes", "--kubeconfig="+cluster.AdminKubeconfig())
 	<-c.done
 	if c.cmd.ProcessState.ExitCode() != 0 {
 		t.Fatal(c.said(t))

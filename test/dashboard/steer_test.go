@@ -17,19 +17,18 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	cleared(t)
 	seed(t, admin, some("other", 24))
 	controller(t)
-	spawn(t, "evenkeel-hollow", "--kubeconfig="+cluster.AdminKubeconfig(), "--nodes=36", "--zones=3", "--label=pool=workers", "--trial-duration=2s",
+	spawn(t, "evenkeel-hollow", "--kubeconfig="+cluster.AdminKubeconfig(), "--nodes=18", "--zones=3", "--label=pool=workers", "--trial-duration=2s",
 		"--fault=crashloop,field=maxPods:7,node=hollow-3")
 	address, served := serve(t, cluster.AdminKubeconfig())
 	b := open(t, address)
-	b.shows("#fleet-words", "60 nodes")
+	b.shows("#fleet-words", "42 nodes")
 	b.shows("#rollouts", "There are no rollouts")
 	b.waits(`!location.href.includes("#")`) // the token is in no history
 
 	// What happens is seen without anything being done.
 	push(t, "workers", 120)
-	b.shows("[data-rollout=workers]", "AwaitingApproval", "revision 1", "1 updated", "35 pending", "maxPods: unset -> 120", "0 of 3 that may be")
-	b.shows("#legend", "Pending\n35")
-	b.picture("waiting")
+	b.shows("[data-rollout=workers]", "AwaitingApproval", "revision 1", "1 updated", "17 pending", "maxPods: unset -> 120", "0 of 9 that may be")
+	b.shows("#legend", "Pending\n17")
 
 	// Promote: cancelled, then confirmed.
 	b.take("promote")
@@ -68,7 +67,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	// To the end.
 	b.take("promote-full")
 	b.click("#confirm-yes")
-	b.shows("[data-rollout=workers]", "Complete", "36 updated")
+	b.shows("[data-rollout=workers]", "Complete", "18 updated")
 
 	// A bad one fails on one node: the page says why, in the words of the command line.
 	push(t, "workers", 7)
@@ -92,9 +91,9 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 		}
 	}
 	b.shows("#node table.config", "maxPods", "120", "7", "differs")
-	b.picture("node")
+	b.picture("dashboard")
 	b.scheme("dark")
-	b.picture("dark")
+	b.picture("dashboard-dark")
 	b.scheme("light")
 	// Hollow nodes have no kubelet that could be asked: that is told, and what was known stays.
 	b.click("#ask-kubelet")
