@@ -155,7 +155,7 @@ func (m *machine) run(name string, files map[string]string, flags []string, argv
 
 // hostAgent stands in for the agent: it says where it is, mounts something, and leaves a process behind.
 const hostAgent = `#!/bin/sh
-alone=$1
+alone=${1#--alone=}
 {
 	echo "in $(cat "$alone/file"), process $$ $*"
 	mkdir -p "$alone/mounted"; mount -t tmpfs made-by-the-pod "$alone/mounted"; echo hello >"$alone/mounted/file"
@@ -173,7 +173,7 @@ func TestAContainerGoesOnOnTheHost(t *testing.T) {
 	m := newMachine(t)
 	bin := m.alone + "/bin"
 	c := m.run("pod", map[string]string{"agent": hostAgent, "kubelet": "#!/bin/sh\n"}, []string{"--privileged", hostPIDs},
-		"/evenkeel-agent", "on-host", "--bin-dir="+bin, "--", "/agent", m.alone, "--", "/kubelet", "--v=2")
+		"/evenkeel-agent", "on-host", "--bin-dir="+bin, "--", "/agent", "--alone="+m.alone, "--", "/kubelet", "--v=2")
 	m.eventually("it is on the host", func(context.Context) error {
 		select {
 		case <-c.ended:
@@ -195,7 +195,7 @@ func TestAContainerGoesOnOnTheHost(t *testing.T) {
 		}
 	}
 	kubelet := strings.TrimSpace(m.inside("sh", "-c", "ls "+bin+"/kubelet-*"))
-	if want, got := fmt.Sprintf("in the host, process %s %s -- %s --v=2\n", pid, m.alone, kubelet), m.inside("cat", m.alone+"/said"); got != want {
+	if want, got := fmt.Sprintf("in the host, process %s --alone=%s -- %s --v=2\n", pid, m.alone, kubelet), m.inside("cat", m.alone+"/said"); got != want {
 		t.Errorf("it says %q, want %q", got, want)
 	}
 	if got := m.inside("cat", m.alone+"/mounted/file"); got != "hello\n" {
@@ -272,7 +272,7 @@ func TestAPodGoesOnOnTheHostOfItsNode(t *testing.T) {
 			Volumes: []corev1.Volume{{Name: "programs", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: programs}}}},
 			Containers: []corev1.Container{{
 				Name: "kubelet", Image: image,
-				Command:         []string{"/evenkeel-agent", "on-host", "--bin-dir=" + m.alone + "/bin", "--", "/programs/agent", m.alone, "--", "/programs/kubelet"},
+				Command:         []string{"/evenkeel-agent", "on-host", "--bin-dir=" + m.alone + "/bin", "--", "/programs/agent", "--alone=" + m.alone, "--", "/programs/kubelet"},
 				SecurityContext: &corev1.SecurityContext{Privileged: &privileged},
 				VolumeMounts:    []corev1.VolumeMount{{Name: "programs", MountPath: "/programs"}},
 			}},
@@ -289,7 +289,7 @@ func TestAPodGoesOnOnTheHostOfItsNode(t *testing.T) {
 	})
 	said := m.inside("cat", m.alone+"/said")
 	var pid int
-	if _, err := fmt.Sscanf(said, "in the host, process %d "+m.alone+" -- "+m.alone+"/bin/kubelet-", &pid); err != nil {
+	if _, err := fmt.Sscanf(said, "in the host, process %d --alone="+m.alone+" -- "+m.alone+"/bin/kubelet-", &pid); err != nil {
 		t.Fatalf("it says %q: %v", said, err)
 	}
 	if got := m.inside("cat", fmt.Sprintf("/proc/%d/cgroup", pid)); !strings.Contains(got, "pod"+string(pod.UID)) {
