@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/componentconfig"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
@@ -123,7 +124,7 @@ func convert(d componentconfig.Document) ([]byte, error) {
 			"leave it out, or stay with the flat form",
 			strings.Join(paths(ungrouped), ", "))
 	}
-	text, err := document(fields)
+	text, err := component.Effective(fields).YAML()
 	if err != nil {
 		return nil, err
 	}
@@ -149,21 +150,6 @@ func otherForm(d componentconfig.Document) string {
 		return "flat"
 	}
 	return "grouped"
-}
-
-// document returns fields as YAML, apiVersion and kind first.
-func document(fields map[string]any) ([]byte, error) {
-	var document []byte
-	rest := maps.Clone(fields)
-	for _, name := range []string{"apiVersion", "kind"} {
-		document = fmt.Appendf(document, "%s: %s\n", name, rest[name])
-		delete(rest, name)
-	}
-	if len(rest) == 0 {
-		return document, nil
-	}
-	text, err := yaml.Marshal(rest)
-	return append(document, text...), err
 }
 
 // decode is payload.Decode for a file: the error says what is wrong, and nothing of keys.

@@ -187,6 +187,9 @@ func (e Effective) YAML() ([]byte, error) {
 			delete(fields, name)
 		}
 	}
+	if len(fields) == 0 {
+		return document.Bytes(), nil
+	}
 	rest, err := yaml.Marshal(fields)
 	if err != nil {
 		return nil, err

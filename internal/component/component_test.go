@@ -131,6 +131,9 @@ func TestADocumentBeginsWithWhatItIs(t *testing.T) {
 	if diff := cmp.Diff("apiVersion: v1\nkind: KubeProxyConfiguration\na: 1\nnone: null\nzones:\n- \"1\"\n- 2.5\n", string(text)); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
+	if text, err = (Effective{"apiVersion": "v1", "kind": "K"}).YAML(); err != nil || string(text) != "apiVersion: v1\nkind: K\n" {
+		t.Errorf("without fields: %q, %v", text, err)
+	}
 	if text, err = (Effective{"a": 1}).YAML(); err != nil || string(text) != "a: 1\n" {
 		t.Errorf("got %q, %v", text, err)
 	}

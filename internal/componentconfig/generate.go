@@ -4,13 +4,15 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"path"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	netutils "k8s.io/utils/net"
-	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/internal/component"
 )
 
 // fields are a document's, by their JSON names.
@@ -125,6 +127,8 @@ func controlPlane(cc *ClusterConfiguration, endpoint string) (string, error) {
 
 // document returns a YAML document: apiVersion and kind, and then the fields by name.
 func document(apiVersion, kind string, f fields) (string, error) {
-	rest, err := yaml.Marshal(f)
-	return fmt.Sprintf("apiVersion: %s\nkind: %s\n%s", apiVersion, kind, rest), err
+	whole := component.Effective(maps.Clone(f))
+	whole["apiVersion"], whole["kind"] = apiVersion, kind
+	text, err := whole.YAML()
+	return string(text), err
 }
