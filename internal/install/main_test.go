@@ -119,7 +119,7 @@ func beAgent() {
 		fmt.Println("evenkeel-agent: no, not here")
 		os.Exit(1)
 	case "never ready":
-		select {}
+		time.Sleep(time.Hour) // select {} would be a deadlock, and an exit
 	}
 	var kubelet []string
 	for i, arg := range os.Args {
