@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -56,9 +55,7 @@ func identify(name, path string) (Identity, error) {
 		return Identity{}, fmt.Errorf("the %s at %s is not executable (mode %s)", name, path, info.Mode())
 	}
 	id := Identity{Path: resolved, Size: info.Size(), Mtime: info.ModTime().UnixNano()}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		id.Device, id.Inode = uint64(st.Dev), st.Ino
-	}
+	id.Device, id.Inode = numbers(info)
 	return id, nil
 }
 

@@ -162,7 +162,7 @@ func (i *image) ctr(ctx context.Context, args ...string) (string, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "ctr", append([]string{connectTimeout}, args...)...)
 	cmd.Env = ctrEnv()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt from the terminal must not end what removes
+	ownGroup(cmd) // an interrupt from the terminal must not end what removes
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	words := oneLine(strings.TrimPrefix(strings.TrimSpace(string(out)), "ctr: "))

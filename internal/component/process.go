@@ -51,14 +51,14 @@ func execute(ctx context.Context, p process, out *transcript) ending {
 	cmd := exec.CommandContext(ctx, p.path, p.args...)
 	cmd.Env = p.env
 	cmd.Stdout, cmd.Stderr = io.Writer(out), io.Writer(out)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	dieWithUs(cmd)
 	cmd.WaitDelay = time.Second
 	cmd.Cancel = func() error {
 		running := func() bool { return cmd.Process.Signal(syscall.Signal(0)) == nil }
 		if p.stop != nil && p.stop(running) == nil {
 			return nil
 		}
-		return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		return killGroup(cmd)
 	}
 	if p.stop != nil {
 		cmd.WaitDelay = stopGrace
@@ -69,7 +69,7 @@ func execute(ctx context.Context, p process, out *transcript) ending {
 	err := cmd.Wait()
 	// What it started itself goes with it. The group's number cannot be anybody else's while a member lives, and with
 	// none left there is nobody to hit but a new group, which would need this very number in the same instant.
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	_ = killGroup(cmd)
 	out.flush()
 	if ctx.Err() != nil {
 		return ending{err: context.Cause(ctx)}

@@ -4,11 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Conflict is a state file of the kubelet that its policy contradicts: the kubelet would exit over it.
@@ -87,8 +86,8 @@ func moveAside(from, to string) (string, error) {
 		if n > 0 {
 			name = fmt.Sprintf("%s-%d", to, n)
 		}
-		err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, name, unix.RENAME_NOREPLACE)
-		if errors.Is(err, unix.EEXIST) {
+		err := renameNew(from, name)
+		if errors.Is(err, fs.ErrExist) {
 			continue
 		}
 		if err != nil {

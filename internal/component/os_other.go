@@ -1,0 +1,18 @@
+//go:build !linux
+
+package component
+
+import (
+	"errors"
+	"io/fs"
+	"os/exec"
+)
+
+// Components run on Linux. Elsewhere kubectl-evenkeel is built all the same, for all that it does in a cluster: what it is
+// given to run there is run as far as that system can.
+
+func ownGroup(*exec.Cmd)                   {}
+func dieWithUs(*exec.Cmd)                  {}
+func killGroup(cmd *exec.Cmd) error        { return cmd.Process.Kill() }
+func numbers(fs.FileInfo) (uint64, uint64) { return 0, 0 }
+func renameNew(_, _ string) error          { return errors.ErrUnsupported }
