@@ -30,7 +30,7 @@ func controllerAlive(f *Facts) []Finding {
 	case l.Denied || l.Alive:
 		return nil
 	case !l.Found && len(f.Rollouts) == 0:
-		return []Finding{{Severity: Note, Object: object, Wrong: "is missing: there is no controller, and no rollout that needs one", Do: applyAll + " if you want rollouts"}}
+		return []Finding{{Severity: Note, Object: object, Wrong: "is missing: there is no controller, and no rollout that needs one", Do: applyAll + " if you want rollouts; if that is done: " + look}}
 	case !l.Found:
 		return []Finding{{Severity: Error, Object: object, Do: look,
 			Wrong: "is missing: no controller has ever led, or it runs with --leader-elect=false; without one no rollout moves, and none is stopped"}}

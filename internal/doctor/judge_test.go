@@ -1,7 +1,11 @@
 package doctor
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
@@ -101,7 +106,7 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		}, []string{
 			"error api: CustomResourceDefinition nodeconfigrollouts.evenkeel.dev: is missing: the API server does not take what this build writes and reads -> kubectl apply -k config/api",
 			"error api: CustomResourceDefinition nodeconfigs.evenkeel.dev: is missing: the API server does not take what this build writes and reads -> kubectl apply -k config/api",
-			"note controller: Lease evenkeel-system/evenkeel-controller: is missing: there is no controller, and no rollout that needs one -> kubectl apply -k config/default if you want rollouts",
+			"note controller: Lease evenkeel-system/evenkeel-controller: is missing: there is no controller, and no rollout that needs one -> kubectl apply -k config/default if you want rollouts; if that is done: kubectl -n evenkeel-system get pods; kubectl -n evenkeel-system logs deployment/evenkeel-controller",
 		}},
 		{"a CRD that does not serve the version", func(f *Facts) {
 			set(part(f, "CustomResourceDefinition", "nodeconfigs.evenkeel.dev").Got, []any{map[string]any{"name": "v1alpha1", "served": false}}, "spec", "versions")
@@ -113,6 +118,9 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		{"a policy that ignores its failures", func(f *Facts) {
 			set(part(f, "ValidatingAdmissionPolicy", "evenkeel-node").Got, "Ignore", "spec", "failurePolicy")
 		}, []string{"error api: ValidatingAdmissionPolicy evenkeel-node: its spec.failurePolicy is not what this build expects: nothing keeps a node from writing what is another node's -> kubectl apply -k config/api"}},
+		{"a policy without what it judges by", func(f *Facts) {
+			set(part(f, "ValidatingAdmissionPolicy", "evenkeel-node").Got, []any{}, "spec", "variables")
+		}, []string{"error api: ValidatingAdmissionPolicy evenkeel-node: its spec.variables is not what this build expects: nothing keeps a node from writing what is another node's -> kubectl apply -k config/api"}},
 		{"what the API server adds is nothing", func(f *Facts) {
 			set(part(f, "ValidatingAdmissionPolicyBinding", "evenkeel-node").Got, "Equivalent", "spec", "matchPolicy")
 		}, nil},
@@ -258,5 +266,31 @@ func TestEveryCheckSaysWhy(t *testing.T) {
 			t.Errorf("check %q: %q", c.name, c.why)
 		}
 		seen[c.name] = true
+	}
+}
+
+// What `kubectl apply -k` sends is what kustomize writes, which folds the lines of expressions anew.
+func TestWhatKustomizeMakesOfTheManifestsIsWhatIsExpected(t *testing.T) {
+	made := map[string]*unstructured.Unstructured{}
+	out, err := exec.CommandContext(t.Context(), "../../bin/tools/kubectl", "kustomize", "../../config/default").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(out), 4096); ; {
+		o := &unstructured.Unstructured{}
+		if err := decoder.Decode(o); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		made[nameOf(o)] = o
+	}
+	f := well(t, func(f *Facts) {
+		for i := range f.Parts {
+			f.Parts[i].Got = made[nameOf(f.Parts[i].Want)]
+		}
+	})
+	if found := Judge(f); len(found) > 0 {
+		t.Errorf("of what has just been applied: %v", found)
 	}
 }
