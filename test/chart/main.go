@@ -72,7 +72,7 @@ var templates = []template{
 	{file: "installer-people-rbac.yaml", source: "installer/people-rbac.yaml", when: ".Values.installer.enabled"},
 	{file: "installer.yaml", source: "installer/installer.yaml", when: ".Values.installer.enabled", values: join(image("agent"), []value{
 		secrets("evenkeel-installer"), resources("installer", small),
-		{"        args: []\n", "        args: {{ if .Values.installer.agentFlags }}{{ toJson (prepend .Values.installer.agentFlags \"--\") }}{{ else }}[]{{ end }}\n"},
+		{"        # [\"--\", \"--config-trial-duration=20m\"].\n", "        # [\"--\", \"--config-trial-duration=20m\"].\n        {{- with .Values.installer.agentFlags }}\n        args: {{ toJson (prepend . \"--\") }}\n        {{- end }}\n"},
 	})},
 	{file: "uninstaller.yaml", source: "installer/uninstaller.yaml", when: ".Values.installer.enabled", values: join(image("agent"), []value{
 		secrets("evenkeel-installer"), resources("installer", small),

@@ -229,7 +229,7 @@ func applyInstaller(t *testing.T, n *node) {
 	if base, err = filepath.Rel(dir, base); err != nil {
 		t.Fatal(err)
 	}
-	args := `[{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": ["--", "--listen="]}]`
+	args := `[{"op": "add", "path": "/spec/template/spec/containers/0/args", "value": ["--", "--listen="]}]`
 	content, err := json.Marshal(map[string]any{
 		"resources": []string{base},
 		"images":    []any{map[string]any{"name": "evenkeel.dev/agent", "newTag": "test"}},
