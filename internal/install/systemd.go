@@ -72,7 +72,7 @@ func Dial(ctx context.Context, bus, private string) (*Systemd, error) {
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", path, err))
 	}
-	return nil, fmt.Errorf("%w: %w: this is for nodes whose kubelet systemd runs; run it on the node itself, as root", ErrNoSystemd, errors.Join(errs...))
+	return nil, fmt.Errorf("%w: %w; %w: this is for nodes whose kubelet systemd runs; run it on the node itself, as root", ErrNoSystemd, errs[0], errs[1])
 }
 
 func dial(ctx context.Context, path string, direct bool) (*Systemd, error) {
