@@ -131,7 +131,7 @@ func TestThePackageOfAnAgentThatRunsAKubeletGoesOnlyWhenTheAgentHasGone(t *testi
 			if said := says(t, "chroot", m.root, "/usr/bin/evenkeel-agent", "version"); !strings.HasPrefix(said, "evenkeel-agent "+version+"\n") {
 				t.Errorf("what was installed says %s", said)
 			}
-			if !m.has("/usr/share/doc/evenkeel-agent/copyright") || !m.has("/usr/share/doc/evenkeel-agent/operating.md") {
+			if !m.has("/usr/share/doc/evenkeel-agent/copyright") || !m.has("/usr/share/doc/evenkeel-agent/install.md") {
 				t.Error("it comes without its documents")
 			}
 			// No kubelet is run by an agent: there is nothing to tell, and nobody to ask.
