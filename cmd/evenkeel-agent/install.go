@@ -36,6 +36,9 @@ const (
 	selinuxEnforce = "/sys/fs/selinux/enforce"
 )
 
+// unitDirs are where unit files are that may name a copy of the agent.
+var unitDirs = []string{unitDir, "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"}
+
 // settleTime is how long a kubelet must be healthy to be back.
 const settleTime = 10 * time.Second
 
