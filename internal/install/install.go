@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -91,7 +92,7 @@ func (h *Host) install(ctx context.Context, r Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if p.done(unit) {
+	if p.done(unit) && !h.replaced(unit, p.agent) {
 		return fmt.Sprintf("evenkeel-agent runs the kubelet of %s already (%s): nothing to do", unit.Name, p.path), nil
 	}
 	if err := h.healthyBefore(ctx, unit, p.checked.Target); err != nil {
@@ -137,6 +138,13 @@ type plan struct {
 // done tells that the unit is as it is wanted already, on disk and in systemd.
 func (p *plan) done(u Unit) bool {
 	return p.from != nil && *p.from == p.to && !u.NeedDaemonReload && slices.Contains(u.DropIns, p.path) && u.ActiveState == "active"
+}
+
+// replaced tells that another program is there than the one that runs: a package has brought the next one.
+func (h *Host) replaced(u Unit, program string) bool {
+	running, err := os.Stat(filepath.Join(h.Proc, fmt.Sprint(u.MainPID), "exe"))
+	there, thereErr := os.Stat(program)
+	return err == nil && thereErr == nil && !os.SameFile(running, there)
 }
 
 // plan looks at everything, and changes nothing.

@@ -60,6 +60,26 @@ func TestTheKubeletComesBackBehindTheAgentWithTheVerySameCommandLine(t *testing.
 	}
 }
 
+func TestAProgramThatWasReplacedInItsPlaceIsStartedByAnotherInstall(t *testing.T) {
+	n := newNode(t)
+	n.Place = func(bool) (string, error) { return filepath.Join(n.dir, "evenkeel-agent"), nil } // as a package's
+	n.installs()
+	tree, before := n.digest(), n.invocation()
+	raw, err := os.ReadFile(filepath.Join(n.dir, "evenkeel-agent"))
+	err = errors.Join(err, os.Remove(filepath.Join(n.dir, "evenkeel-agent")), os.WriteFile(filepath.Join(n.dir, "evenkeel-agent"), raw, 0o755))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.installs()
+	running := n.invocation()
+	if running == before || n.digest() != tree {
+		t.Errorf("it was restarted: %t, unit files changed: %t", running != before, n.digest() != tree)
+	}
+	if words, err := n.install(); err != nil || !strings.HasSuffix(words, ": nothing to do") || n.invocation() != running {
+		t.Errorf("again: %q, %v", words, err)
+	}
+}
+
 func TestADryRunSaysWhatWouldBeWrittenAndWritesNothing(t *testing.T) {
 	n := newNode(t)
 	tree, running := n.digest(), n.invocation()
