@@ -178,6 +178,7 @@ func (c *nodeChange) host(manager install.Manager, out io.Writer) (*install.Host
 	return &install.Host{
 		Manager: manager,
 		Check:   checkAgent,
+		Plain:   checkPlain,
 		API: func(t install.Target) (install.API, error) {
 			client, err := source.NewClient(t.Kubeconfig, "evenkeel-agent/"+version)
 			return nodeAPI{client, t.Node}, err
@@ -196,18 +197,30 @@ func (c *nodeChange) host(manager install.Manager, out io.Writer) (*install.Host
 // checkAgent judges what the agent would at its start, and changes nothing. What is wrong is the node's, and no wrong usage
 // of this command.
 func checkAgent(ctx context.Context, flags, argv []string) (install.Checked, error) {
-	checked, err := judgeAgent(ctx, flags, argv)
+	return judged(judgeAgent(ctx, flags, argv, false))
+}
+
+// checkPlain judges what the kubelet would at its start without the agent: it has its own file then, and nobody starts a
+// proven one if that is invalid.
+func checkPlain(ctx context.Context, flags, argv []string) (install.Checked, error) {
+	return judged(judgeAgent(ctx, flags, argv, true))
+}
+
+func judged(checked install.Checked, err error) (install.Checked, error) {
 	if coded := (*exit)(nil); errors.As(err, &coded) {
 		err = coded.err
 	}
 	return checked, err
 }
 
-func judgeAgent(ctx context.Context, flags, argv []string) (install.Checked, error) {
+func judgeAgent(ctx context.Context, flags, argv []string, plain bool) (install.Checked, error) {
 	var checked install.Checked
 	o, err := parseAgentFlags(flags)
 	if err != nil {
 		return checked, err
+	}
+	if plain {
+		o.initConfigDir, o.localInvalid = "", "refuse"
 	}
 	k, err := component.ParseKubelet(argv)
 	if err != nil {

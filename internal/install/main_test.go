@@ -253,7 +253,7 @@ func bareNode(t *testing.T) *node {
 	n.state = source.NodeState{Reachable: true, Complete: true, Exists: true, Ready: true, LeaseRenewed: "0"}
 	n.renews = true
 	n.Host = Host{
-		Manager: n.manager, Check: n.check, API: func(Target) (API, error) { return n, nil }, Healthy: healthy,
+		Manager: n.manager, Check: n.check, Plain: n.check, API: func(Target) (API, error) { return n, nil }, Healthy: healthy,
 		Journal: func(context.Context, Unit) string { return "" },
 		Place:   Program{Path: filepath.Join(n.dir, "evenkeel-agent"), BinDir: n.dir}.Place,
 		FS:      atomicfile.OS{}, UnitDir: m.Path(machine.Etc), StateDir: filepath.Join(n.dir, "record"), Proc: m.Proc(), Out: n.out,
