@@ -20,6 +20,8 @@ type Manager interface {
 // API is the API server, asked as this node.
 type API interface {
 	Snapshot(ctx context.Context) source.NodeState
+	// Turn is what the Node says of whose turn it is.
+	Turn(ctx context.Context) (string, error)
 	Event(ctx context.Context, severity source.Severity, reason, message string) error
 }
 

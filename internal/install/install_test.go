@@ -80,6 +80,37 @@ func TestAProgramThatWasReplacedInItsPlaceIsStartedByAnotherInstall(t *testing.T
 	}
 }
 
+func TestAnAgentThatIsThereIsChangedWhenItIsTheNodesTurn(t *testing.T) {
+	n := newNode(t)
+	r := n.request()
+	r.Turn = "new"
+	if _, err := n.Install(t.Context(), r); err != nil {
+		t.Fatalf("a node without an agent waits for nobody: %v", err)
+	}
+	tree, running := n.digest(), n.invocation()
+	if words, err := n.Install(t.Context(), r); err != nil || !strings.HasSuffix(words, ": nothing to do") {
+		t.Errorf("as it is wanted already: %q, %v", words, err)
+	}
+	r.Keep, r.Flags = false, []string{"--listen="}
+	for turn, words := range map[string]string{
+		"":     "not this node's turn: another agent, or one with other flags, is here, and stays until it is: kubectl evenkeel install",
+		"old":  "not this node's turn: another agent, or one with other flags, is here, and stays until it is: kubectl evenkeel install",
+		"away": "not this node's turn: whose it is cannot be seen, nothing was changed: connection refused",
+	} {
+		n.turn, n.state.Reachable, n.state.Cause = turn, turn != "away", "connection refused"
+		if _, err := n.Install(t.Context(), r); !errors.Is(err, ErrNotItsTurn) || err.Error() != words {
+			t.Errorf("turn %q: %v, want %s", turn, err, words)
+		}
+	}
+	if n.digest() != tree || n.invocation() != running {
+		t.Error("something was changed before its turn")
+	}
+	n.turn, n.state.Reachable = "new", true
+	if _, err := n.Install(t.Context(), r); err != nil || n.invocation() == running || n.digest() == tree {
+		t.Errorf("its turn has come: %v", err)
+	}
+}
+
 func TestADryRunSaysWhatWouldBeWrittenAndWritesNothing(t *testing.T) {
 	n := newNode(t)
 	tree, running := n.digest(), n.invocation()
