@@ -39,6 +39,7 @@ type pace struct {
 	w       wanted
 	most    int // at a time
 	timeout time.Duration
+	retry   bool // nodes that have failed before
 	nodes   []*work
 	// say tells people what a node does, once.
 	say func(*work)
@@ -150,7 +151,7 @@ func (p *pace) start(ctx context.Context, n *work) error {
 	if err != nil {
 		return err
 	}
-	if n.standing = p.m.judge(t, p.w); n.standing.stage == stageFailed { // it is to be tried again
+	if n.standing = p.m.judge(t, p.w); n.standing.stage == stageFailed && p.retry {
 		n.standing = p.m.untouched(t)
 	}
 	if n.standing.stage == stageToDo {

@@ -288,6 +288,20 @@ func TestANodeThatChangesBeforeItsTurnIsJudgedAgain(t *testing.T) {
 	(<-r.ended).says(t, "a: installed", "b: passed over: it is cordoned", "1 of 2 nodes installed, 1 passed over")
 }
 
+func TestANodeThatFailsElsewhereBeforeItsTurnIsLeftAloneWithoutRetry(t *testing.T) {
+	c := newCrew(t)
+	c.node("a", part{said: "runs"})
+	c.node("b", comesBack)
+	r := c.begin("install", "--all-nodes", "--yes")
+	c.eventually("the first has begun", func(context.Context) (bool, error) { return c.labels()["a"] == "install", nil })
+	if err := setLabel(t.Context(), c, "b", v1alpha1.AgentInstallFailed, "another command saw it fail"); err != nil {
+		t.Fatal(err)
+	}
+	c.plays("a", comesBack)
+	(<-r.ended).halts(t, ExitHalted, []string{"b: FAILED: another command saw it fail"}, "1 of 2 nodes installed", "failed on b")
+	c.wantLabels(map[string]string{"a": "install", "b": "install-failed"})
+}
+
 func TestInstallPrintsWhatBecameOfNodesForPrograms(t *testing.T) {
 	c := newCrew(t)
 	c.node("a", comesBack)
