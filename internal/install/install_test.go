@@ -15,6 +15,15 @@ func (n *node) kubeadmCommand() string {
 		"DIR/kubelet|--kubeconfig=DIR/kubelet.conf|--healthz=HEALTHZ|--node-ip=192.0.2.1|--label=a b")
 }
 
+func (n *node) dropIn() string {
+	n.t.Helper()
+	raw, err := os.ReadFile(n.DropIn(n.unit))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return string(raw)
+}
+
 func TestTheKubeletComesBackBehindTheAgentWithTheVerySameCommandLine(t *testing.T) {
 	n := newNode(t)
 	before, tree := n.command(), n.digest()
@@ -108,6 +117,34 @@ func TestAnAgentThatIsThereIsChangedWhenItIsTheNodesTurn(t *testing.T) {
 	n.turn, n.state.Reachable = "new", true
 	if _, err := n.Install(t.Context(), r); err != nil || n.invocation() == running || n.digest() == tree {
 		t.Errorf("its turn has come: %v", err)
+	}
+}
+
+func TestAnAgentWhoseProgramIsGoneIsNotPutBack(t *testing.T) {
+	n := newNode(t)
+	plain, before := n.digest(), n.command()
+	n.installs()
+	next := filepath.Join(n.dir, "next")
+	old := programOf(new(n.dropIn()))
+	if err := errors.Join(os.Mkdir(next, 0o755), os.Link(old, filepath.Join(next, "evenkeel-agent")),
+		os.WriteFile(filepath.Join(next, "agent.mode"), []byte("exit"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	n.Place = func(dry bool) (string, error) {
+		if !dry {
+			if err := os.Remove(old); err != nil {
+				t.Error(err)
+			}
+		}
+		return filepath.Join(next, "evenkeel-agent"), nil
+	}
+	_, err := n.install()
+	if !errors.Is(err, ErrTakenBack) || !strings.Contains(n.out.String(), old+", which ran the kubelet before, is gone: the kubelet is started without an agent\n") {
+		t.Errorf("error %v, said %s", err, n.out)
+	}
+	n.well()
+	if n.command() != before || n.digest() != plain {
+		t.Errorf("runs %s, unit files changed: %t", n.command(), n.digest() != plain)
 	}
 }
 
