@@ -10,6 +10,9 @@ const (
 	LabelAgent = "evenkeel.dev/agent"
 	// AnnotationAgentFailed is why it did not work, with the two values of LabelAgent that say so.
 	AnnotationAgentFailed = "evenkeel.dev/agent-failed"
+	// AnnotationAgentTurn is the revision of the installer (controller-revision-hash) that may change an agent which is there.
+	// A pod of another one, such as all those of an installer that was deleted and made anew, waits.
+	AnnotationAgentTurn = "evenkeel.dev/agent-turn"
 )
 
 // Values of LabelAgent. The last two bring no pod: what failed is tried again when a person says so, and not before.

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/agent"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/component"
@@ -36,8 +37,14 @@ const (
 	selinuxEnforce = "/sys/fs/selinux/enforce"
 )
 
+// unitDirs are where unit files are that may name a copy of the agent.
+var unitDirs = []string{unitDir, "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"}
+
 // settleTime is how long a kubelet must be healthy to be back.
 const settleTime = 10 * time.Second
+
+// lookForTurn is how often a node that waits for its turn looks: each time the kubelet's dry run costs a second of a CPU.
+const lookForTurn = 30 * time.Second
 
 // nodeChange are the flags of install and uninstall.
 type nodeChange struct {
@@ -92,6 +99,7 @@ taken back, 3 usage.`,
 		},
 	}
 	c.bind(cmd.Flags())
+	cmd.Flags().StringVar(&c.request.Turn, "turn", "", "change an agent that is there only when the Node's annotation "+v1alpha1.AnnotationAgentTurn+" is this, and with --stay wait for that; in a pod, its controller-revision-hash")
 	cmd.Flags().StringVar(&c.binDir, "bin-dir", "", "directory for the agent's program (default: where it is if programs stay there, else /usr/local/bin)")
 	return cmd
 }
@@ -120,6 +128,18 @@ func (c *nodeChange) run(ctx context.Context, out io.Writer, do func(*install.Ho
 		return err
 	}
 	words, err := do(host, ctx, c.request)
+	for said := ""; c.stay && errors.Is(err, install.ErrNotItsTurn); words, err = do(host, ctx, c.request) {
+		if said != err.Error() {
+			said = err.Error()
+			log.Info("waiting", "for", said)
+			p.set(func(p *probe) { p.state = said })
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(lookForTurn):
+		}
+	}
 	if errors.Is(err, install.ErrTakenBack) {
 		return &exit{exitTakenBack, err} // also with --stay: whoever has started it sees by the code that it is over
 	}
@@ -175,6 +195,7 @@ func (c *nodeChange) host(manager install.Manager, out io.Writer) (*install.Host
 	return &install.Host{
 		Manager: manager,
 		Check:   checkAgent,
+		Plain:   checkPlain,
 		API: func(t install.Target) (install.API, error) {
 			client, err := source.NewClient(t.Kubeconfig, "evenkeel-agent/"+version)
 			return nodeAPI{client, t.Node}, err
@@ -193,18 +214,30 @@ func (c *nodeChange) host(manager install.Manager, out io.Writer) (*install.Host
 // checkAgent judges what the agent would at its start, and changes nothing. What is wrong is the node's, and no wrong usage
 // of this command.
 func checkAgent(ctx context.Context, flags, argv []string) (install.Checked, error) {
-	checked, err := judgeAgent(ctx, flags, argv)
+	return judged(judgeAgent(ctx, flags, argv, false))
+}
+
+// checkPlain judges what the kubelet would at its start without the agent: it has its own file then, and nobody starts a
+// proven one if that is invalid.
+func checkPlain(ctx context.Context, flags, argv []string) (install.Checked, error) {
+	return judged(judgeAgent(ctx, flags, argv, true))
+}
+
+func judged(checked install.Checked, err error) (install.Checked, error) {
 	if coded := (*exit)(nil); errors.As(err, &coded) {
 		err = coded.err
 	}
 	return checked, err
 }
 
-func judgeAgent(ctx context.Context, flags, argv []string) (install.Checked, error) {
+func judgeAgent(ctx context.Context, flags, argv []string, plain bool) (install.Checked, error) {
 	var checked install.Checked
 	o, err := parseAgentFlags(flags)
 	if err != nil {
 		return checked, err
+	}
+	if plain {
+		o.initConfigDir, o.localInvalid = "", "refuse"
 	}
 	k, err := component.ParseKubelet(argv)
 	if err != nil {
@@ -253,6 +286,10 @@ type nodeAPI struct {
 
 func (a nodeAPI) Snapshot(ctx context.Context) source.NodeState {
 	return a.Client.Snapshot(ctx, a.node)
+}
+
+func (a nodeAPI) Turn(ctx context.Context) (string, error) {
+	return a.Client.NodeAnnotation(ctx, a.node, v1alpha1.AnnotationAgentTurn)
 }
 
 func (a nodeAPI) Event(ctx context.Context, severity source.Severity, reason, message string) error {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/install"
@@ -61,6 +62,34 @@ func TestACommandLineThatTheAgentWouldNotTakeIsNoWrongUsageOfInstall(t *testing.
 		_, err := checkAgent(t.Context(), []string{"--listen="}, c.argv)
 		if coded := (*exit)(nil); err == nil || err.Error() != c.want || errors.As(err, &coded) {
 			t.Errorf("%q: %v, want %s", c.argv, err, c.want)
+		}
+	}
+}
+
+func TestWhatTheAgentMakesUpForDoesNotCountWithoutIt(t *testing.T) {
+	kubelet, err := filepath.Abs("../../bin/tools/kubelet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\ncontainerRuntimeEndpoint: unix:///nowhere.sock\n"
+	dir := t.TempDir()
+	own, init := filepath.Join(dir, "own.yaml"), filepath.Join(dir, "init")
+	err = errors.Join(os.WriteFile(own, []byte(head+"maxPods: -5\n"), 0o600), os.Mkdir(init, 0o700),
+		os.WriteFile(filepath.Join(init, "kubelet"), []byte(head+"healthzPort: 10333\n"), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	argv := []string{kubelet, "--config=" + own, "--hostname-override=n"}
+	want := "its local configuration (" + own + ") is rejected: "
+	for _, c := range []struct{ flag, healthz string }{
+		{"--init-config-dir=" + init, "http://127.0.0.1:10333/healthz"},
+		{"--local-invalid=degrade", "http://127.0.0.1:10248/healthz"},
+	} {
+		if with, err := checkAgent(t.Context(), []string{c.flag}, argv); err != nil || with.Target.Healthz != c.healthz {
+			t.Errorf("%s, with the agent: %+v, %v", c.flag, with, err)
+		}
+		if _, err := checkPlain(t.Context(), []string{c.flag}, argv); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s, without it: %v, want %s", c.flag, err, want)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evenkeel/evenkeel/internal/hostns"
+	"github.com/evenkeel/evenkeel/internal/install"
 )
 
 // exitNotOnHost says that on-host cannot get on the host.
@@ -58,7 +59,7 @@ on the host, and what the pod lacks for it.`,
 		},
 	}
 	cmd.Flags().StringVar(&o.binDir, "bin-dir", "/var/lib/evenkeel-bin", "directory on the host for the copies of the programs")
-	cmd.Flags().IntVar(&o.keep, "keep", 3, "how many copies of each to keep; what runs stays anyway")
+	cmd.Flags().IntVar(&o.keep, "keep", 3, "how many copies of each to keep; what runs, or a unit names, stays anyway")
 	return cmd
 }
 
@@ -124,7 +125,11 @@ func (o *onHostOptions) run(ctx context.Context, argv []string, at []int) error 
 		}
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	if err := bin.Prune(o.keep, programs...); err != nil {
+	needed, err := install.Named(unitDirs, installDir)
+	if err == nil {
+		err = bin.Prune(o.keep, needed, programs...)
+	}
+	if err != nil {
 		log.Warn("cannot remove old copies of programs", "err", err)
 	}
 	said := []any{"agent", argv[0]}

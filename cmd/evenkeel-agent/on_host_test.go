@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -120,6 +121,35 @@ func TestOnHostCarriesOutACommandOfTheAgentWithTheAgentAlone(t *testing.T) {
 	}
 	if want := fmt.Sprintf("level=INFO msg=\"going on on the host\" agent=%s command=install\n", copies[0]); !strings.Contains(said, want) {
 		t.Errorf("it does not say %s", want)
+	}
+}
+
+func TestOnHostKeepsTheAgentsThatAUnitOrAChangeMayStartNext(t *testing.T) {
+	dir, host := image(t), t.TempDir()
+	bin := t.TempDir()
+	var names []string
+	for i, use := range []string{"a drop-in", "a unit", "a record", "nothing"} {
+		path := fmt.Sprintf("%s/agent-%012x", bin, i)
+		when := time.Now().Add(-time.Duration(i+1) * time.Hour)
+		if err := errors.Join(os.WriteFile(path, []byte(use), 0o755), os.Chtimes(path, when, when)); err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, path)
+	}
+	said, code := onNode(t, host, `mount -t tmpfs none /etc/systemd; mount -t tmpfs none /var/lib
+		mkdir -p /etc/systemd/system/kubelet.service.d /etc/systemd/system/other.service.d /var/lib/evenkeel-install
+		ln -s /nowhere /etc/systemd/system/gone.service
+		echo "ExecStart=`+names[0]+` -- /usr/bin/kubelet" >/etc/systemd/system/kubelet.service.d/90-evenkeel.conf
+		echo "ExecStart=-`+names[1]+`" >/etc/systemd/system/mine.service
+		echo '{"from": "ExecStart=`+names[2]+` -- /usr/bin/kubelet"}' >/var/lib/evenkeel-install/kubelet.service.json
+		set +e; `+container+`exit`, "on-host", "--bin-dir="+bin, "--keep=1", "--", dir+"/agent", "install")
+	if code != 9 {
+		t.Fatalf("exit status %d: %s", code, said)
+	}
+	for i, path := range names {
+		if _, err := os.Stat(path); (err == nil) != (i < 3) {
+			t.Errorf("%d: %v; it said %s", i, err, said)
+		}
 	}
 }
 

@@ -181,7 +181,7 @@ func (a *app) carry(ctx context.Context, c client.Client, m mission, w wanted, n
 	if err != nil {
 		return fmt.Errorf("--max-unavailable: %w", err)
 	}
-	p := &pace{c: c, m: m, w: w, most: max(1, budget), timeout: o.timeout, nodes: nodes, say: func(n *work) { sayNode(out, m, n) }}
+	p := &pace{c: c, m: m, w: w, most: max(1, budget), timeout: o.timeout, retry: o.retry, nodes: nodes, say: func(n *work) { sayNode(out, m, n) }}
 	showWork(out, p)
 	if count(nodes, stageToDo)+count(nodes, stageDoing) > 0 && !o.dryRun {
 		if err := a.confirmRestarts(ctx, p, o.yes); err != nil {

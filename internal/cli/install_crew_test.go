@@ -51,6 +51,7 @@ type part struct {
 	said     string
 	waiting  string
 	restarts int32
+	awaits   bool // its turn, if the Node does not name the pod's revision
 	falters  bool // it was ready for the kubelet before, and is not for this one
 }
 
@@ -170,7 +171,11 @@ func (c *crew) kubelets(ctx context.Context) error {
 		case !ok, podReady(&pod) && !play.falters:
 			continue
 		}
-		busy++
+		if play.awaits && c.turn(pod.Spec.NodeName) != pod.Labels[appsv1.ControllerRevisionHashLabelKey] {
+			play = part{said: "waits"}
+		} else {
+			busy++
+		}
 		if err := client.IgnoreNotFound(c.report(ctx, &pod, play)); err != nil {
 			return err
 		}
@@ -288,6 +293,15 @@ func (c *crew) labels() map[string]string {
 		}
 	}
 	return found
+}
+
+// turn is what a Node says of whose turn it is.
+func (c *crew) turn(name string) string {
+	node := &corev1.Node{}
+	if err := c.Get(context.Background(), client.ObjectKey{Name: name}, node); err != nil {
+		return err.Error()
+	}
+	return node.Annotations[v1alpha1.AnnotationAgentTurn]
 }
 
 func (c *crew) wantLabels(want map[string]string) {

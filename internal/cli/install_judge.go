@@ -66,6 +66,8 @@ func (m mission) judge(t target, w wanted) standing {
 		return m.untouched(t)
 	case len(t.pods) > 0 && t.podOf(w.revision) == nil:
 		return m.untouched(t) // by what the DaemonSet is now
+	case m == installing && t.waitsForItsTurn(w.revision):
+		return m.untouched(t)
 	}
 	return m.underWay(t, w)
 }
@@ -123,6 +125,14 @@ func (t target) podOf(revision string) *corev1.Pod {
 		}
 	}
 	return nil
+}
+
+// waitsForItsTurn tells whether a pod finds another agent there and may not change it: nobody has said that to this revision.
+func (t target) waitsForItsTurn(revision string) bool {
+	pod := t.podOf(revision)
+	return pod != nil && !podReady(pod) && t.Config != nil && report.HasReported(t.Config) &&
+		t.Node.Annotations[v1alpha1.AnnotationAgentTurn] != revision &&
+		slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.State.Running != nil })
 }
 
 // begun tells whether a process of the mission may have run on the node.

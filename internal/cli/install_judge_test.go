@@ -38,6 +38,10 @@ func TestHowANodeStandsAndWhy(t *testing.T) {
 	waits := func(reason, message string) corev1.ContainerStatus {
 		return corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}
 	}
+	runs := corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
+	turn := func(revision string) func(*corev1.Node) {
+		return func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.AnnotationAgentTurn: revision} }
+	}
 	unscheduled := pod("new", false)
 	unscheduled.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/1 nodes are available: 1 Insufficient cpu."}}
 	evicted := pod("new", false)
@@ -52,36 +56,40 @@ func TestHowANodeStandsAndWhy(t *testing.T) {
 		pods   []corev1.Pod
 		want   standing
 	}{
-		"nothing was asked of it":       {m: installing, node: node("", nil), want: standing{stage: stageToDo}},
-		"an agent reports without it":   {m: installing, node: node("", nil), config: reports("v1.0.0"), want: standing{stage: stageToDo}},
-		"being deleted":                 {m: installing, node: node("", func(n *corev1.Node) { now := metav1.Now(); n.DeletionTimestamp = &now }), want: standing{stage: stageSkipped, why: "it is being deleted"}},
-		"being uninstalled":             {m: installing, node: node("uninstall", nil), want: standing{stage: stageSkipped, why: "it is being uninstalled: kubectl evenkeel uninstall n"}},
-		"not Ready":                     {m: installing, node: node("", notReady), want: standing{stage: stageSkipped, why: "it is not Ready"}},
-		"failed before":                 {m: installing, node: node("install-failed", nil), want: standing{stage: stageFailed, why: "it is labelled so, and not why"}},
-		"failed to be uninstalled":      {m: installing, node: node("uninstall-failed", nil), want: standing{stage: stageToDo}},
-		"labelled":                      {m: installing, node: node("install", nil), want: standing{stage: stageDoing, why: "waits for its pod"}},
-		"of the version before":         {m: installing, node: node("install", nil), pods: []corev1.Pod{pod("old", true)}, want: standing{stage: stageToDo}},
-		"of the version before, down":   {m: installing, node: node("install", notReady), pods: []corev1.Pod{pod("old", true)}, want: standing{stage: stageSkipped, why: "it is not Ready"}},
-		"not scheduled":                 {m: installing, node: node("install", nil), pods: []corev1.Pod{unscheduled}, want: standing{stage: stageDoing, why: "its pod is not scheduled: 0/1 nodes are available: 1 Insufficient cpu."}},
-		"new":                           {m: installing, node: node("install", nil), pods: []corev1.Pod{pod("new", false)}, want: standing{stage: stageDoing, why: "its pod is pending"}},
-		"evicted":                       {m: installing, node: node("install", nil), pods: []corev1.Pod{evicted}, want: standing{stage: stageDoing, why: "its pod is failed: the node was low on resource: memory."}},
-		"pulling, once":                 {m: installing, node: node("install", nil), pods: []corev1.Pod{pod("new", false, waits("ErrImagePull", "no such host"))}, want: standing{stage: stageDoing, why: "its pod waits: ErrImagePull: no such host"}},
-		"pulling, again":                {m: installing, node: node("install", nil), pods: []corev1.Pod{pod("new", false, waits("ImagePullBackOff", "no such host"))}, want: standing{stage: stageFailed, why: "its pod waits: ImagePullBackOff: no such host"}},
-		"running":                       {m: installing, node: node("install", nil), pods: []corev1.Pod{pod("new", false, corev1.ContainerStatus{})}, want: standing{stage: stageDoing, why: "its pod runs, and has not seen the kubelet come back yet"}},
-		"an error, to be tried again":   {m: installing, node: node("install", nil), pods: []corev1.Pod{pod("new", false, ended(1, 1, "evenkeel-agent: no D-Bus"))}, want: standing{stage: stageDoing, why: "its installer ended with 1: no D-Bus", said: "evenkeel-agent: no D-Bus"}},
-		"an error, again and again":     {m: installing, node: node("install", nil), pods: []corev1.Pod{pod("new", false, ended(1, 2, "evenkeel-agent: no D-Bus"))}, want: standing{stage: stageFailed, why: "its installer ended with 1: no D-Bus", said: "evenkeel-agent: no D-Bus"}},
-		"taken back":                    {m: installing, node: node("install", nil), pods: []corev1.Pod{pod("new", false, ended(2, 0, "a\nb\n"))}, want: standing{stage: stageFailed, why: "it was tried and taken back: b", said: "a\nb"}},
-		"taken back, and said nothing":  {m: installing, node: node("install", nil), pods: []corev1.Pod{pod("new", false, ended(2, 1, ""))}, want: standing{stage: stageFailed, why: "it was tried and taken back"}},
-		"usage":                         {m: installing, node: node("install", nil), pods: []corev1.Pod{pod("new", false, ended(3, 0, "x"))}, want: standing{stage: stageFailed, why: "it was given a wrong command line: x", said: "x"}},
-		"not on the host":               {m: installing, node: node("install", nil), pods: []corev1.Pod{pod("new", false, ended(6, 0, "x"))}, want: standing{stage: stageFailed, why: "it cannot get on the host: x", said: "x"}},
-		"back, the Node not":            {m: installing, node: node("install", notReady), pods: []corev1.Pod{pod("new", true)}, want: standing{stage: stageDoing, why: "its kubelet is back, the Node is not Ready"}},
-		"no report":                     {m: installing, node: node("install", nil), config: &v1alpha1.NodeConfig{}, pods: []corev1.Pod{pod("new", true)}, want: standing{stage: stageDoing, why: "its kubelet is back, no agent has reported to the API"}},
-		"another agent reports":         {m: installing, node: node("install", nil), config: reports("v0.9.0"), pods: []corev1.Pod{pod("new", true)}, want: standing{stage: stageDoing, why: "its kubelet is back, and the agent that reports is v0.9.0, not v1.0.0"}},
-		"done":                          {m: installing, node: node("install", nil), config: reports("v1.0.0"), pods: []corev1.Pod{pod("new", true)}, want: standing{stage: stageDone, why: "v1.0.0"}},
-		"done, cordoned afterwards":     {m: installing, node: node("install", func(n *corev1.Node) { n.Spec.Unschedulable = true }), config: reports("v1.0.0"), pods: []corev1.Pod{pod("new", true)}, want: standing{stage: stageDone, why: "v1.0.0"}},
-		"to be uninstalled":             {m: uninstalling, node: node("install", nil), want: standing{stage: stageToDo}},
-		"to be uninstalled, after fail": {m: uninstalling, node: node("install-failed", nil), want: standing{stage: stageToDo}},
-		"uninstalled":                   {m: uninstalling, node: node("uninstall", nil), config: reports("v0.9.0"), pods: []corev1.Pod{pod("new", true)}, want: standing{stage: stageDone}},
+		"nothing was asked of it":      {m: installing, node: node("", nil), want: standing{stage: stageToDo}},
+		"an agent reports without it":  {m: installing, node: node("", nil), config: reports("v1.0.0"), want: standing{stage: stageToDo}},
+		"being deleted":                {m: installing, node: node("", func(n *corev1.Node) { now := metav1.Now(); n.DeletionTimestamp = &now }), want: standing{stage: stageSkipped, why: "it is being deleted"}},
+		"being uninstalled":            {m: installing, node: node("uninstall", nil), want: standing{stage: stageSkipped, why: "it is being uninstalled: kubectl evenkeel uninstall n"}},
+		"not Ready":                    {m: installing, node: node("", notReady), want: standing{stage: stageSkipped, why: "it is not Ready"}},
+		"failed before":                {m: installing, node: node("install-failed", nil), want: standing{stage: stageFailed, why: "it is labelled so, and not why"}},
+		"failed to be uninstalled":     {m: installing, node: node("uninstall-failed", nil), want: standing{stage: stageToDo}},
+		"labelled":                     {m: installing, node: node("install", nil), want: standing{stage: stageDoing, why: "waits for its pod"}},
+		"of the version before":        {m: installing, node: node("install", nil), pods: []corev1.Pod{pod("old", true)}, want: standing{stage: stageToDo}},
+		"of the version before, down":  {m: installing, node: node("install", notReady), pods: []corev1.Pod{pod("old", true)}, want: standing{stage: stageSkipped, why: "it is not Ready"}},
+		"not scheduled":                {m: installing, node: node("install", nil), pods: []corev1.Pod{unscheduled}, want: standing{stage: stageDoing, why: "its pod is not scheduled: 0/1 nodes are available: 1 Insufficient cpu."}},
+		"new":                          {m: installing, node: node("install", nil), pods: []corev1.Pod{pod("new", false)}, want: standing{stage: stageDoing, why: "its pod is pending"}},
+		"evicted":                      {m: installing, node: node("install", nil), pods: []corev1.Pod{evicted}, want: standing{stage: stageDoing, why: "its pod is failed: the node was low on resource: memory."}},
+		"pulling, once":                {m: installing, node: node("install", nil), pods: []corev1.Pod{pod("new", false, waits("ErrImagePull", "no such host"))}, want: standing{stage: stageDoing, why: "its pod waits: ErrImagePull: no such host"}},
+		"pulling, again":               {m: installing, node: node("install", nil), pods: []corev1.Pod{pod("new", false, waits("ImagePullBackOff", "no such host"))}, want: standing{stage: stageFailed, why: "its pod waits: ImagePullBackOff: no such host"}},
+		"running":                      {m: installing, node: node("install", nil), pods: []corev1.Pod{pod("new", false, corev1.ContainerStatus{})}, want: standing{stage: stageDoing, why: "its pod runs, and has not seen the kubelet come back yet"}},
+		"an error, to be tried again":  {m: installing, node: node("install", nil), pods: []corev1.Pod{pod("new", false, ended(1, 1, "evenkeel-agent: no D-Bus"))}, want: standing{stage: stageDoing, why: "its installer ended with 1: no D-Bus", said: "evenkeel-agent: no D-Bus"}},
+		"an error, again and again":    {m: installing, node: node("install", nil), pods: []corev1.Pod{pod("new", false, ended(1, 2, "evenkeel-agent: no D-Bus"))}, want: standing{stage: stageFailed, why: "its installer ended with 1: no D-Bus", said: "evenkeel-agent: no D-Bus"}},
+		"taken back":                   {m: installing, node: node("install", nil), pods: []corev1.Pod{pod("new", false, ended(2, 0, "a\nb\n"))}, want: standing{stage: stageFailed, why: "it was tried and taken back: b", said: "a\nb"}},
+		"taken back, and said nothing": {m: installing, node: node("install", nil), pods: []corev1.Pod{pod("new", false, ended(2, 1, ""))}, want: standing{stage: stageFailed, why: "it was tried and taken back"}},
+		"usage":                        {m: installing, node: node("install", nil), pods: []corev1.Pod{pod("new", false, ended(3, 0, "x"))}, want: standing{stage: stageFailed, why: "it was given a wrong command line: x", said: "x"}},
+		"not on the host":              {m: installing, node: node("install", nil), pods: []corev1.Pod{pod("new", false, ended(6, 0, "x"))}, want: standing{stage: stageFailed, why: "it cannot get on the host: x", said: "x"}},
+		"back, the Node not":           {m: installing, node: node("install", notReady), pods: []corev1.Pod{pod("new", true)}, want: standing{stage: stageDoing, why: "its kubelet is back, the Node is not Ready"}},
+		"no report":                    {m: installing, node: node("install", nil), config: &v1alpha1.NodeConfig{}, pods: []corev1.Pod{pod("new", true)}, want: standing{stage: stageDoing, why: "its kubelet is back, no agent has reported to the API"}},
+		"another agent reports":        {m: installing, node: node("install", nil), config: reports("v0.9.0"), pods: []corev1.Pod{pod("new", true)}, want: standing{stage: stageDoing, why: "its kubelet is back, and the agent that reports is v0.9.0, not v1.0.0"}},
+		"an older agent is there, and it is not its turn":     {m: installing, node: node("install", nil), config: reports("v0.9.0"), pods: []corev1.Pod{pod("new", false, runs)}, want: standing{stage: stageToDo}},
+		"an older agent is there, and its turn was another's": {m: installing, node: node("install", turn("old")), config: reports("v0.9.0"), pods: []corev1.Pod{pod("new", false, runs)}, want: standing{stage: stageToDo}},
+		"an older agent is there, and it is its turn":         {m: installing, node: node("install", turn("new")), config: reports("v0.9.0"), pods: []corev1.Pod{pod("new", false, runs)}, want: standing{stage: stageDoing, why: "its pod runs, and has not seen the kubelet come back yet"}},
+		"no agent is there, and nobody waits":                 {m: installing, node: node("install", nil), pods: []corev1.Pod{pod("new", false, runs)}, want: standing{stage: stageDoing, why: "its pod runs, and has not seen the kubelet come back yet"}},
+		"done":                                                {m: installing, node: node("install", nil), config: reports("v1.0.0"), pods: []corev1.Pod{pod("new", true)}, want: standing{stage: stageDone, why: "v1.0.0"}},
+		"done, cordoned afterwards":                           {m: installing, node: node("install", func(n *corev1.Node) { n.Spec.Unschedulable = true }), config: reports("v1.0.0"), pods: []corev1.Pod{pod("new", true)}, want: standing{stage: stageDone, why: "v1.0.0"}},
+		"to be uninstalled":                                   {m: uninstalling, node: node("install", nil), want: standing{stage: stageToDo}},
+		"to be uninstalled, after fail":                       {m: uninstalling, node: node("install-failed", nil), want: standing{stage: stageToDo}},
+		"uninstalled":                                         {m: uninstalling, node: node("uninstall", nil), config: reports("v0.9.0"), pods: []corev1.Pod{pod("new", true)}, want: standing{stage: stageDone}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := tt.m.judge(target{report.Pair{Node: tt.node, Config: tt.config}, tt.pods}, w); got != tt.want {

@@ -39,6 +39,7 @@ type pace struct {
 	w       wanted
 	most    int // at a time
 	timeout time.Duration
+	retry   bool // nodes that have failed before
 	nodes   []*work
 	// say tells people what a node does, once.
 	say func(*work)
@@ -105,6 +106,10 @@ func (p *pace) look(ctx context.Context, n *work) error {
 		n.standing.why = "the API server does not answer: " + err.Error()
 	default:
 		n.standing = p.m.judge(t, p.w)
+		if n.standing.stage == stageToDo && t.waitsForItsTurn(p.w.revision) {
+			n.begin = time.Time{} // its pod has come, and nothing has begun
+			return nil
+		}
 		if n.standing.stage == stageToDo || n.standing.stage == stageSkipped {
 			n.standing = standing{stage: stageSkipped, why: "somebody else has changed its label " + v1alpha1.LabelAgent + " meanwhile"}
 		}
@@ -146,21 +151,25 @@ func (p *pace) start(ctx context.Context, n *work) error {
 	if err != nil {
 		return err
 	}
-	if n.standing = p.m.judge(t, p.w); n.standing.stage == stageFailed { // it is to be tried again
+	if n.standing = p.m.judge(t, p.w); n.standing.stage == stageFailed && p.retry {
 		n.standing = p.m.untouched(t)
 	}
 	if n.standing.stage == stageToDo {
+		if err := p.giveTurn(ctx, n.name); err != nil {
+			return err
+		}
 		if t.Node.Labels[v1alpha1.LabelAgent] == p.m.label {
-			for _, pod := range t.pods { // of an older revision: the DaemonSet makes another one
+			for _, pod := range t.pods {
+				if pod.Labels["controller-revision-hash"] == p.w.revision {
+					continue // it has waited for this
+				}
+				// The DaemonSet makes another one.
 				err := p.c.Delete(ctx, &pod, client.Preconditions{UID: &pod.UID})
 				if err := client.IgnoreNotFound(err); err != nil {
 					return err
 				}
 			}
 		} else {
-			if err := setLabel(ctx, p.c, n.name, p.m.label, ""); err != nil {
-				return err
-			}
 			n.label = new(t.Node.Labels[v1alpha1.LabelAgent])
 		}
 		n.standing = standing{stage: stageDoing, why: "its turn has come"}
@@ -168,6 +177,15 @@ func (p *pace) start(ctx context.Context, n *work) error {
 	}
 	p.tell(n)
 	return nil
+}
+
+// giveTurn labels a node for the mission, and lets the installer as it is now change an agent that is there.
+func (p *pace) giveTurn(ctx context.Context, node string) error {
+	notes := map[string]any{v1alpha1.AnnotationAgentFailed: nil, v1alpha1.AnnotationAgentTurn: nil}
+	if p.m == installing {
+		notes[v1alpha1.AnnotationAgentTurn] = p.w.revision
+	}
+	return patchNode(ctx, p.c, node, p.m.label, notes)
 }
 
 func (p *pace) tell(n *work) {
@@ -245,18 +263,16 @@ const mostWords = 500
 
 // setLabel gives a node's label a value, or takes it away, and says why it failed, or takes that away.
 func setLabel(ctx context.Context, c client.Client, node, value, failed string) error {
-	orNone := func(s string) any {
-		if s == "" {
-			return nil
-		}
-		return s
-	}
 	if failed = report.OneLine(failed); len(failed) > mostWords {
 		failed = strings.ToValidUTF8(failed[:mostWords], "") + "..."
 	}
+	return patchNode(ctx, c, node, value, map[string]any{v1alpha1.AnnotationAgentFailed: orNone(failed)})
+}
+
+// patchNode gives a node's label a value, or takes it away if that is empty, and the same for annotations that are nil.
+func patchNode(ctx context.Context, c client.Client, node, value string, annotations map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"labels":      map[string]any{v1alpha1.LabelAgent: orNone(value)},
-		"annotations": map[string]any{v1alpha1.AnnotationAgentFailed: orNone(failed)},
+		"labels": map[string]any{v1alpha1.LabelAgent: orNone(value)}, "annotations": annotations,
 	}})
 	if err != nil {
 		return err
@@ -264,4 +280,11 @@ func setLabel(ctx context.Context, c client.Client, node, value, failed string) 
 	object := &corev1.Node{}
 	object.Name = node
 	return c.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch))
+}
+
+func orNone(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
 }

@@ -3,11 +3,14 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -170,6 +173,60 @@ func TestAnUpgradeRestartsNoKubeletBeforeItsTurn(t *testing.T) {
 	c.wantLabels(map[string]string{"a": "install", "b": "install"})
 }
 
+func TestAnInstallerThatWasDeletedAndMadeAnewWaitsOnEachNodeForItsTurn(t *testing.T) {
+	c := newCrew(t)
+	c.node("a", comesBack)
+	c.node("b", comesBack)
+	c.evenkeel("install", "--all-nodes", "--yes").says(t, "2 of 2 nodes installed")
+	c.went(1, "a", "b")
+	before := c.turn("a")
+	if before == "" || c.turn("b") != before {
+		t.Errorf("turns are %q and %q", before, c.turn("b"))
+	}
+
+	// Pods of the next image are on both nodes at once, where the agent of each waits.
+	waits := part{said: "waits", awaits: true, ready: true, version: "v1.1.0"}
+	c.plays("a", waits)
+	c.plays("b", waits)
+	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.InstallNamespace, Name: installing.daemonSet}}
+	if err := c.Delete(t.Context(), d, client.PropagationPolicy("Foreground")); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("the DaemonSet and its pods are gone", func(ctx context.Context) (bool, error) {
+		err := c.Get(ctx, client.ObjectKeyFromObject(d), &appsv1.DaemonSet{})
+		return apierrors.IsNotFound(err) && len(c.pods()) == 0, client.IgnoreNotFound(err)
+	})
+	if err := c.cluster.Apply(t.Context(), "../../config/installer"); err != nil {
+		t.Fatal(err)
+	}
+	c.image("evenkeel.dev/agent:v1.1.0")
+	w, err := newestOf(t.Context(), c, installing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := &corev1.PodList{}
+	c.eventually("both nodes have a pod of the new revision that runs", func(ctx context.Context) (bool, error) {
+		err := c.List(ctx, pods, client.InNamespace(v1alpha1.InstallNamespace))
+		running := 0
+		for _, pod := range pods.Items {
+			switch {
+			case pod.DeletionTimestamp != nil:
+			case pod.Labels[appsv1.ControllerRevisionHashLabelKey] != w.revision:
+				err = errors.Join(err, client.IgnoreNotFound(c.Delete(ctx, &pod)))
+			case len(pod.Status.ContainerStatuses) > 0:
+				running++
+			}
+		}
+		return running == 2 && len(pods.Items) == 2, err
+	})
+	c.went(0)
+	c.evenkeel("install", "--yes").says(t, "with evenkeel.dev/agent:v1.1.0: 2 to install", "a: installed v1.1.0", "b: installed v1.1.0", "2 of 2 nodes installed")
+	c.went(1, "a", "b")
+	if after := c.pods(); len(after) != 2 || c.turn("a") != w.revision || c.turn("b") != w.revision {
+		t.Errorf("turns are %q and %q, want %q; pods %v", c.turn("a"), c.turn("b"), w.revision, after)
+	}
+}
+
 func TestWhoInterruptsItLeavesWhatHasBegunAndNothingElse(t *testing.T) {
 	c := newCrew(t)
 	c.node("begun", part{said: "runs"})
@@ -229,6 +286,20 @@ func TestANodeThatChangesBeforeItsTurnIsJudgedAgain(t *testing.T) {
 	}
 	c.plays("a", comesBack)
 	(<-r.ended).says(t, "a: installed", "b: passed over: it is cordoned", "1 of 2 nodes installed, 1 passed over")
+}
+
+func TestANodeThatFailsElsewhereBeforeItsTurnIsLeftAloneWithoutRetry(t *testing.T) {
+	c := newCrew(t)
+	c.node("a", part{said: "runs"})
+	c.node("b", comesBack)
+	r := c.begin("install", "--all-nodes", "--yes")
+	c.eventually("the first has begun", func(context.Context) (bool, error) { return c.labels()["a"] == "install", nil })
+	if err := setLabel(t.Context(), c, "b", v1alpha1.AgentInstallFailed, "another command saw it fail"); err != nil {
+		t.Fatal(err)
+	}
+	c.plays("a", comesBack)
+	(<-r.ended).halts(t, ExitHalted, []string{"b: FAILED: another command saw it fail"}, "1 of 2 nodes installed", "failed on b")
+	c.wantLabels(map[string]string{"a": "install", "b": "install-failed"})
 }
 
 func TestInstallPrintsWhatBecameOfNodesForPrograms(t *testing.T) {

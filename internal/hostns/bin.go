@@ -193,8 +193,8 @@ func has(path string, sum []byte) bool {
 }
 
 // Prune removes copies of the programs but the newest keep of each, and what interrupted copies have left. What a
-// process runs, or names on its command line, stays.
-func (b *Bin) Prune(keep int, programs ...*Program) error {
+// process runs, or names on its command line, stays, and so does what is needed: it will run, though it does not now.
+func (b *Bin) Prune(keep int, needed func(path string) bool, programs ...*Program) error {
 	entries, err := os.ReadDir(b.path)
 	if err != nil {
 		return err
@@ -206,7 +206,7 @@ func (b *Bin) Prune(keep int, programs ...*Program) error {
 	var errs []error
 	for _, p := range programs {
 		for _, path := range b.old(entries, p.name, keep) {
-			if slices.Contains(b.put, path) || used(path) {
+			if slices.Contains(b.put, path) || used(path) || needed(path) {
 				continue
 			}
 			if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) { // two programs may have one name

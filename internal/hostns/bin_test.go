@@ -186,7 +186,7 @@ func TestOneProcessAtATimeHasTheDirectory(t *testing.T) {
 	}
 }
 
-func TestOldCopiesGoExceptWhatRunsOrIsNamed(t *testing.T) {
+func TestOldCopiesGoExceptWhatRunsOrIsNamedOrNeeded(t *testing.T) {
 	dir := t.TempDir()
 	real, err := exec.LookPath("sleep")
 	if err != nil {
@@ -199,12 +199,13 @@ func TestOldCopiesGoExceptWhatRunsOrIsNamed(t *testing.T) {
 	b := openBin(t, dir)
 	running, _ := put(t, b, "kubelet", string(binary))
 	named, _ := put(t, b, "kubelet", "an agent that waits will start it")
+	needed, _ := put(t, b, "kubelet", "a unit starts it, as soon as that is started")
 	var more []string
 	for i := range 4 {
 		path, _ := put(t, b, "kubelet", fmt.Sprint("kubelet ", i))
 		more = append(more, path)
 	}
-	for i, path := range append([]string{running, named}, more...) { // the later, the newer
+	for i, path := range append([]string{running, named, needed}, more...) { // the later, the newer
 		when := time.Now().Add(time.Duration(i-10) * time.Hour)
 		if err := os.Chtimes(path, when, when); err != nil {
 			t.Fatal(err)
@@ -243,10 +244,11 @@ func TestOldCopiesGoExceptWhatRunsOrIsNamed(t *testing.T) {
 	if oldest != more[0] {
 		t.Fatalf("%s is not %s", oldest, more[0])
 	}
-	if err := b.Prune(1, p, q); err != nil {
+	isNeeded := func(path string) bool { return path == needed }
+	if err := b.Prune(1, isNeeded, p, q); err != nil {
 		t.Fatal(err)
 	}
-	kept := append([]string{running, named, oldest, latest}, others...)
+	kept := append([]string{running, named, needed, oldest, latest}, others...)
 	for _, path := range kept {
 		if _, err := os.Stat(path); err != nil {
 			t.Errorf("gone: %v", err)
@@ -259,7 +261,7 @@ func TestOldCopiesGoExceptWhatRunsOrIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = names.Wait()
-	if err := b.Prune(2, p); err != nil {
+	if err := b.Prune(2, isNeeded, p); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(named); !errors.Is(err, fs.ErrNotExist) {
@@ -298,7 +300,7 @@ func TestADirectoryThatWasClosedOrIsGoneIsAnError(t *testing.T) {
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Prune(1, p); !errors.Is(err, fs.ErrNotExist) {
+	if err := b.Prune(1, func(string) bool { return false }, p); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Prune: %v", err)
 	}
 	if _, err := b.Put(p); !errors.Is(err, fs.ErrNotExist) {

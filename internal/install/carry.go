@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -74,6 +75,10 @@ func (h *Host) finish(ctx context.Context, rec *record, pace Pace, resumed bool)
 		}
 		rec.Back = true
 		h.say("%v: taking it back", err)
+		if program := programOf(rec.From); isGone(program) {
+			h.say("%s, which ran the kubelet before, is gone: the kubelet is started without an agent", program)
+			rec.From = nil
+		}
 		// Not recorded, it would be found out again: that is no reason to leave the node as it is.
 		_ = h.store().save(rec)
 		resumed = true
@@ -92,6 +97,23 @@ func (h *Host) finish(ctx context.Context, rec *record, pace Pace, resumed bool)
 		return fmt.Errorf("%s, nothing was changed: the kubelet was not restarted", rec.Reason)
 	}
 	return errors.Join(fmt.Errorf("%s of %s: %w: %s", rec.Operation, rec.Unit, ErrTakenBack, rec.Reason), h.end(ctx, rec, takenBack))
+}
+
+// programOf is the program that a drop-in starts; empty if there is no drop-in, or it starts none.
+func programOf(dropIn *string) string {
+	if dropIn == nil {
+		return ""
+	}
+	start, err := startOf([]file{{DropInName, []byte(*dropIn)}})
+	if err != nil {
+		return ""
+	}
+	return strings.Fields(start.text)[0]
+}
+
+func isGone(program string) bool {
+	_, err := os.Stat(program)
+	return program != "" && errors.Is(err, fs.ErrNotExist)
 }
 
 // end tells and records how a change ended.

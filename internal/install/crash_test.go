@@ -97,6 +97,9 @@ func newModel(t *testing.T) *model {
 		Check: func(_ context.Context, _, kubelet []string) (Checked, error) {
 			return Checked{Target: Target{Node: "n", Healthz: "here"}}, nil
 		},
+		Plain: func(context.Context, []string, []string) (Checked, error) {
+			return Checked{Target: Target{Node: "n", Healthz: "here"}}, nil
+		},
 		Healthy: func(context.Context, string) error {
 			if m.running == nil {
 				return errors.New("nobody answers")

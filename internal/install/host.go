@@ -20,6 +20,8 @@ type Manager interface {
 // API is the API server, asked as this node.
 type API interface {
 	Snapshot(ctx context.Context) source.NodeState
+	// Turn is what the Node says of whose turn it is.
+	Turn(ctx context.Context) (string, error)
 	Event(ctx context.Context, severity source.Severity, reason, message string) error
 }
 
@@ -42,6 +44,8 @@ type Host struct {
 	Manager Manager
 	// Check has the agent judge its flags and the kubelet's command line, as it would at its start, and changes nothing.
 	Check func(ctx context.Context, flags, kubelet []string) (Checked, error)
+	// Plain judges the same kubelet as it would be without the agent, of whose flags only those count that say who the node is.
+	Plain func(ctx context.Context, flags, kubelet []string) (Checked, error)
 	// API is for a kubelet that has a kubeconfig.
 	API func(Target) (API, error)
 	// Healthy asks a kubelet for its health.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,12 +19,16 @@ var ErrTakenBack = errors.New("taken back")
 // ErrBusy says that another run is at work.
 var ErrBusy = errors.New("another install or uninstall is at work on this node")
 
+// ErrNotItsTurn says that an agent that is there is to be changed, and that it is not this node's turn.
+var ErrNotItsTurn = errors.New("not this node's turn")
+
 // Request is what is asked for.
 type Request struct {
 	Unit    string   // name
 	Flags   []string // of the agent
 	Keep    bool     // no flags were given: those that a drop-in of ours has stay
 	Attempt string   // names what was tried, so that it is not tried again; empty: always
+	Turn    string   // that the Node must name before an agent that is there is changed; empty: whatever it names
 	DryRun  bool
 	Force   bool // of uninstall: also an edited drop-in, and with no way back
 	Purge   bool // of uninstall: also what the agent remembers
@@ -91,8 +96,13 @@ func (h *Host) install(ctx context.Context, r Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if p.done(unit) {
+	if p.done(unit) && !h.replaced(unit, p.agent) {
 		return fmt.Sprintf("evenkeel-agent runs the kubelet of %s already (%s): nothing to do", unit.Name, p.path), nil
+	}
+	if !r.DryRun {
+		if err := h.itsTurn(ctx, r, p); err != nil {
+			return "", err
+		}
 	}
 	if err := h.healthyBefore(ctx, unit, p.checked.Target); err != nil {
 		return "", err
@@ -112,6 +122,25 @@ func (h *Host) install(ctx context.Context, r Request) (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf("evenkeel-agent runs the kubelet of %s: healthy%s", unit.Name, readyWords(rec.Target)), nil
+}
+
+// itsTurn returns ErrNotItsTurn if an agent that is there is to be changed and nobody has said so. An installer may come to
+// many nodes at once, with another agent or other flags than they have: it was deleted and made anew, or its pods were.
+func (h *Host) itsTurn(ctx context.Context, r Request, p *plan) error {
+	if r.Turn == "" || p.from == nil || p.checked.Target.Kubeconfig == "" {
+		return nil
+	}
+	api, err := h.API(p.checked.Target)
+	if err != nil {
+		return err
+	}
+	switch turn, err := api.Turn(ctx); {
+	case err != nil:
+		return fmt.Errorf("%w: whose it is cannot be seen, nothing was changed: %w", ErrNotItsTurn, err)
+	case turn != r.Turn:
+		return fmt.Errorf("%w: another agent, or one with other flags, is here, and stays until it is: kubectl evenkeel install", ErrNotItsTurn)
+	}
+	return nil
 }
 
 func readyWords(t Target) string {
@@ -137,6 +166,13 @@ type plan struct {
 // done tells that the unit is as it is wanted already, on disk and in systemd.
 func (p *plan) done(u Unit) bool {
 	return p.from != nil && *p.from == p.to && !u.NeedDaemonReload && slices.Contains(u.DropIns, p.path) && u.ActiveState == "active"
+}
+
+// replaced tells that another program is there than the one that runs: a package has brought the next one.
+func (h *Host) replaced(u Unit, program string) bool {
+	running, err := os.Stat(filepath.Join(h.Proc, fmt.Sprint(u.MainPID), "exe"))
+	there, thereErr := os.Stat(program)
+	return err == nil && thereErr == nil && !os.SameFile(running, there)
 }
 
 // plan looks at everything, and changes nothing.

@@ -15,6 +15,15 @@ func (n *node) kubeadmCommand() string {
 		"DIR/kubelet|--kubeconfig=DIR/kubelet.conf|--healthz=HEALTHZ|--node-ip=192.0.2.1|--label=a b")
 }
 
+func (n *node) dropIn() string {
+	n.t.Helper()
+	raw, err := os.ReadFile(n.DropIn(n.unit))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return string(raw)
+}
+
 func TestTheKubeletComesBackBehindTheAgentWithTheVerySameCommandLine(t *testing.T) {
 	n := newNode(t)
 	before, tree := n.command(), n.digest()
@@ -57,6 +66,85 @@ func TestTheKubeletComesBackBehindTheAgentWithTheVerySameCommandLine(t *testing.
 	words, err = n.uninstall()
 	if want := "there is no " + n.DropIn(n.unit) + ": nothing to do"; err != nil || words != want || n.invocation() != running {
 		t.Errorf("uninstall again: %q, %v, want %q", words, err, want)
+	}
+}
+
+func TestAProgramThatWasReplacedInItsPlaceIsStartedByAnotherInstall(t *testing.T) {
+	n := newNode(t)
+	n.Place = func(bool) (string, error) { return filepath.Join(n.dir, "evenkeel-agent"), nil } // as a package's
+	n.installs()
+	tree, before := n.digest(), n.invocation()
+	raw, err := os.ReadFile(filepath.Join(n.dir, "evenkeel-agent"))
+	err = errors.Join(err, os.Remove(filepath.Join(n.dir, "evenkeel-agent")), os.WriteFile(filepath.Join(n.dir, "evenkeel-agent"), raw, 0o755))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.installs()
+	running := n.invocation()
+	if running == before || n.digest() != tree {
+		t.Errorf("it was restarted: %t, unit files changed: %t", running != before, n.digest() != tree)
+	}
+	if words, err := n.install(); err != nil || !strings.HasSuffix(words, ": nothing to do") || n.invocation() != running {
+		t.Errorf("again: %q, %v", words, err)
+	}
+}
+
+func TestAnAgentThatIsThereIsChangedWhenItIsTheNodesTurn(t *testing.T) {
+	n := newNode(t)
+	r := n.request()
+	r.Turn = "new"
+	if _, err := n.Install(t.Context(), r); err != nil {
+		t.Fatalf("a node without an agent waits for nobody: %v", err)
+	}
+	tree, running := n.digest(), n.invocation()
+	if words, err := n.Install(t.Context(), r); err != nil || !strings.HasSuffix(words, ": nothing to do") {
+		t.Errorf("as it is wanted already: %q, %v", words, err)
+	}
+	r.Keep, r.Flags = false, []string{"--listen="}
+	for turn, words := range map[string]string{
+		"":     "not this node's turn: another agent, or one with other flags, is here, and stays until it is: kubectl evenkeel install",
+		"old":  "not this node's turn: another agent, or one with other flags, is here, and stays until it is: kubectl evenkeel install",
+		"away": "not this node's turn: whose it is cannot be seen, nothing was changed: connection refused",
+	} {
+		n.turn, n.state.Reachable, n.state.Cause = turn, turn != "away", "connection refused"
+		if _, err := n.Install(t.Context(), r); !errors.Is(err, ErrNotItsTurn) || err.Error() != words {
+			t.Errorf("turn %q: %v, want %s", turn, err, words)
+		}
+	}
+	if n.digest() != tree || n.invocation() != running {
+		t.Error("something was changed before its turn")
+	}
+	n.turn, n.state.Reachable = "new", true
+	if _, err := n.Install(t.Context(), r); err != nil || n.invocation() == running || n.digest() == tree {
+		t.Errorf("its turn has come: %v", err)
+	}
+}
+
+func TestAnAgentWhoseProgramIsGoneIsNotPutBack(t *testing.T) {
+	n := newNode(t)
+	plain, before := n.digest(), n.command()
+	n.installs()
+	next := filepath.Join(n.dir, "next")
+	old := programOf(new(n.dropIn()))
+	if err := errors.Join(os.Mkdir(next, 0o755), os.Link(old, filepath.Join(next, "evenkeel-agent")),
+		os.WriteFile(filepath.Join(next, "agent.mode"), []byte("exit"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	n.Place = func(dry bool) (string, error) {
+		if !dry {
+			if err := os.Remove(old); err != nil {
+				t.Error(err)
+			}
+		}
+		return filepath.Join(next, "evenkeel-agent"), nil
+	}
+	_, err := n.install()
+	if !errors.Is(err, ErrTakenBack) || !strings.Contains(n.out.String(), old+", which ran the kubelet before, is gone: the kubelet is started without an agent\n") {
+		t.Errorf("error %v, said %s", err, n.out)
+	}
+	n.well()
+	if n.command() != before || n.digest() != plain {
+		t.Errorf("runs %s, unit files changed: %t", n.command(), n.digest() != plain)
 	}
 }
 

@@ -159,6 +159,7 @@ type node struct {
 	mu     sync.Mutex
 	state  source.NodeState
 	renews bool // the Lease, each time that it is looked at
+	turn   string
 	events []string
 }
 
@@ -253,7 +254,7 @@ func bareNode(t *testing.T) *node {
 	n.state = source.NodeState{Reachable: true, Complete: true, Exists: true, Ready: true, LeaseRenewed: "0"}
 	n.renews = true
 	n.Host = Host{
-		Manager: n.manager, Check: n.check, API: func(Target) (API, error) { return n, nil }, Healthy: healthy,
+		Manager: n.manager, Check: n.check, Plain: n.check, API: func(Target) (API, error) { return n, nil }, Healthy: healthy,
 		Journal: func(context.Context, Unit) string { return "" },
 		Place:   Program{Path: filepath.Join(n.dir, "evenkeel-agent"), BinDir: n.dir}.Place,
 		FS:      atomicfile.OS{}, UnitDir: m.Path(machine.Etc), StateDir: filepath.Join(n.dir, "record"), Proc: m.Proc(), Out: n.out,
@@ -355,7 +356,7 @@ func (n *node) check(_ context.Context, flags, kubelet []string) (Checked, error
 	}, nil
 }
 
-// Snapshot and Event make it the API server.
+// Snapshot, Turn and Event make it the API server.
 func (n *node) Snapshot(context.Context) source.NodeState {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -364,6 +365,15 @@ func (n *node) Snapshot(context.Context) source.NodeState {
 		n.state.LeaseRenewed += "+"
 	}
 	return state
+}
+
+func (n *node) Turn(context.Context) (string, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.state.Reachable {
+		return "", errors.New(n.state.Cause)
+	}
+	return n.turn, nil
 }
 
 func (n *node) Event(_ context.Context, severity source.Severity, reason, message string) error {

@@ -68,14 +68,14 @@ func (h *Host) uninstall(ctx context.Context, r Request) (string, error) {
 	case originOf(*rec.From) == edited && !r.Force:
 		return "", fmt.Errorf("%s was edited since evenkeel wrote it: look whether it has something to keep, then uninstall with --force", rec.DropIn)
 	default:
-		checked, err := h.without(ctx, u, *rec.From)
+		with, checked, err := h.without(ctx, u, *rec.From)
 		if err != nil && !r.Force {
 			return "", fmt.Errorf("without evenkeel the kubelet of %s would not do, nothing was changed (--force uninstalls all the same): %w", u.Name, err)
 		}
 		if err == nil {
 			rec.Target, memory = checked.Target, checked.Limits.StateDir
 		}
-		rec.Healthy = err == nil && !r.Force && u.Running() && h.healthz(ctx, rec.Target) == nil
+		rec.Healthy = err == nil && !r.Force && u.Running() && h.anyHealthy(ctx, rec.Target, with)
 	}
 	if r.DryRun {
 		return fmt.Sprintf("%s would be removed, then systemctl daemon-reload, systemctl restart %s. Nothing was changed.", rec.DropIn, u.Name), nil
@@ -93,22 +93,28 @@ func (h *Host) uninstall(ctx context.Context, r Request) (string, error) {
 	return fmt.Sprintf("the kubelet of %s runs without evenkeel-agent: healthy%s%s", u.Name, readyWords(rec.Target), words), err
 }
 
-// without has the kubelet judged as it would be started without the agent.
-func (h *Host) without(ctx context.Context, u Unit, content string) (Checked, error) {
+// anyHealthy tells whether a kubelet answers as one of these.
+func (h *Host) anyHealthy(ctx context.Context, as ...Target) bool {
+	return slices.ContainsFunc(as, func(t Target) bool { return h.healthz(ctx, t) == nil })
+}
+
+// without has the kubelet judged as it would be started without the agent. It also returns what it is with it, for as long
+// as that is there.
+func (h *Host) without(ctx context.Context, u Unit, content string) (with Target, checked Checked, err error) {
 	flags, err := flagsOf(content)
 	if err != nil {
-		return Checked{}, err
+		return with, checked, err
 	}
 	files, err := h.filesBut(u, h.DropIn(u.Name))
 	if err != nil {
-		return Checked{}, err
+		return with, checked, err
 	}
 	start, err := startOf(files)
 	if err != nil {
-		return Checked{}, err
+		return with, checked, err
 	}
 	if len(u.Exec) != 1 || len(u.Exec[0]) == 0 {
-		return Checked{}, errors.New("systemd has no command for it")
+		return with, checked, errors.New("systemd has no command for it")
 	}
 	argv := u.Exec[0]
 	if inner := wrapped(argv); inner != nil {
@@ -116,9 +122,16 @@ func (h *Host) without(ctx context.Context, u Unit, content string) (Checked, er
 	}
 	kubelet, err := u.expand(argv, start.prefix)
 	if err != nil {
-		return Checked{}, err
+		return with, checked, err
 	}
-	return h.Check(ctx, flags, kubelet)
+	if checked, err = h.Plain(ctx, flags, kubelet); err != nil {
+		return with, checked, err
+	}
+	with = checked.Target
+	if as, err := h.Check(ctx, flags, kubelet); err == nil { // else the agent does not take it any more, and is to go
+		with = as.Target
+	}
+	return with, checked, nil
 }
 
 // removeQuietly removes the drop-in of a unit that does not run, which is not started for it.

@@ -74,8 +74,7 @@ func TestAnUninstallThatWouldLeaveNoKubeletIsPutBackOrNotBegun(t *testing.T) {
 		t.Errorf("the same attempt again: %v", err)
 	}
 
-	check := n.Check
-	n.Check = func(context.Context, []string, []string) (Checked, error) {
+	n.Plain = func(context.Context, []string, []string) (Checked, error) {
 		return Checked{}, errors.New("the configuration is no YAML")
 	}
 	want := "without evenkeel the kubelet of " + n.unit + " would not do, nothing was changed (--force uninstalls all the same): the configuration is no YAML"
@@ -83,7 +82,7 @@ func TestAnUninstallThatWouldLeaveNoKubeletIsPutBackOrNotBegun(t *testing.T) {
 	if _, err := n.Uninstall(t.Context(), r); err == nil || err.Error() != want || n.invocation() != running {
 		t.Errorf("error %v, want %s", err, want)
 	}
-	n.Check = check
+	n.Plain = n.check
 
 	// By force it goes whatever becomes of the kubelet.
 	n.beside("kubelet.mode", "exit")

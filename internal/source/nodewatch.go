@@ -270,6 +270,13 @@ func (c *Client) Snapshot(ctx context.Context, name string) NodeState {
 	return state
 }
 
+// NodeAnnotation returns the value of an annotation of a Node, empty if it has none of that name.
+func (c *Client) NodeAnnotation(ctx context.Context, name, key string) (string, error) {
+	n := &node{}
+	_, err := c.do(ctx, request{verb: "GET", gv: coreV1, resource: "nodes", name: name}, n)
+	return n.Annotations[key], err
+}
+
 // lease returns when the node's Lease was renewed, empty if there is none.
 func (c *Client) lease(ctx context.Context, name string) (string, error) {
 	l := &lease{}

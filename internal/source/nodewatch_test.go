@@ -106,6 +106,13 @@ func TestANodeIsWatchedOnlyWhileTheWatchIsOn(t *testing.T) {
 		!slices.Equal(once.Pods, s.Pods) || !slices.Equal(once.Pressure, s.Pressure) {
 		t.Errorf("looking once gives %+v, watching %+v", once, s)
 	}
+	asAdmin(t, request{verb: "PATCH", gv: coreV1, resource: "nodes", name: node, contentType: string(types.MergePatchType),
+		body: map[string]any{"metadata": map[string]any{"annotations": map[string]any{"example.com/turn": "now"}}}})
+	for key, want := range map[string]string{"example.com/turn": "now", "example.com/none": ""} {
+		if got, err := c.NodeAnnotation(t.Context(), node, key); got != want || err != nil {
+			t.Errorf("annotation %s: %q, %v, want %q", key, got, err, want)
+		}
+	}
 	asAdmin(t, request{verb: "DELETE", gv: coreV1, namespace: "default", resource: "pods", name: name})
 	see("its end", func(s NodeState) bool { return len(s.Pods) == 0 })
 	asAdmin(t, request{verb: "DELETE", gv: coreV1, resource: "nodes", name: node})

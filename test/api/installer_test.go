@@ -59,6 +59,9 @@ func TestTheInstallersGoWhereALabelSaysSoAndNeverByThemselves(t *testing.T) {
 		}
 		want := []string{"/evenkeel-agent", "on-host", "--bin-dir=/var/lib/evenkeel-bin", "--", "/evenkeel-agent", verb, "--stay",
 			"--probe-socket=$(EVENKEEL_PROBE_SOCKET)", "--attempt=$(POD_UID)"}
+		if verb == "install" {
+			want = append(want, "--turn=$(POD_REVISION)")
+		}
 		if diff := cmp.Diff(want, c.Command); diff != "" {
 			t.Errorf("%s: %s", verb, diff)
 		}
@@ -68,7 +71,7 @@ func TestTheInstallersGoWhereALabelSaysSoAndNeverByThemselves(t *testing.T) {
 				t.Errorf("%s: volume %s is not mounted under its path on the host", verb, volume.Name)
 			}
 		}
-		for _, path := range []string{c.ReadinessProbe.Exec.Command[0], c.Env[1].Value} {
+		for _, path := range []string{c.ReadinessProbe.Exec.Command[0], c.Env[len(c.Env)-1].Value} {
 			if !slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.HostPath.Path == filepath.Dir(path) }) {
 				t.Errorf("%s: the directory of %s is not mounted", verb, path)
 			}

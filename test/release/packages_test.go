@@ -119,6 +119,10 @@ func (m *manager) asked() string {
 }
 
 const (
+	// ours starts the package's agent, and theirs one that the cluster has brought.
+	ours   = "[Service]\nExecStart=\nExecStart=-/usr/bin/evenkeel-agent --listen= -- /usr/bin/kubelet\n"
+	theirs = "[Service]\nExecStart=\nExecStart=/var/lib/evenkeel-bin/evenkeel-agent-0123456789ab -- /usr/bin/kubelet\n"
+
 	dropIn   = "/etc/systemd/system/kubelet.service.d/90-evenkeel.conf"
 	takeAway = "rm /etc/systemd/system/*.d/90-evenkeel.conf"
 )
@@ -139,7 +143,7 @@ func TestThePackageOfAnAgentThatRunsAKubeletGoesOnlyWhenTheAgentHasGone(t *testi
 				t.Errorf("a package that nobody uses says %s", said)
 			}
 
-			m.writes(dropIn, "[Service]\n", 0o644)
+			m.writes(dropIn, ours, 0o644)
 			m.agent("exit 0")
 			m.must("replace", "evenkeel-agent", "kubelet.service still runs with the agent from before.", "\n  systemctl restart kubelet.service\n")
 			if asked := m.asked(); asked != "" || !m.has(dropIn) {
@@ -161,7 +165,7 @@ func TestThePackageOfAnAgentThatRunsAKubeletGoesOnlyWhenTheAgentHasGone(t *testi
 				m.must("replace", "evenkeel-agent") // it is there as before
 			}
 
-			m.writes("/etc/systemd/system/k3s agent.service.d/90-evenkeel.conf", "[Service]\n", 0o644)
+			m.writes("/etc/systemd/system/k3s agent.service.d/90-evenkeel.conf", ours, 0o644)
 			m.agent(`rm "/etc/systemd/system/${2#--unit=}.d/90-evenkeel.conf"`)
 			m.must("remove", "evenkeel-agent", "taking the agent away from kubelet.service", "taking the agent away from k3s agent.service")
 			if asked := m.asked(); asked != "uninstall --unit=k3s agent.service\nuninstall --unit=kubelet.service\n" {
@@ -172,6 +176,31 @@ func TestThePackageOfAnAgentThatRunsAKubeletGoesOnlyWhenTheAgentHasGone(t *testi
 			}
 			m.must("install", "evenkeel-agent")
 			m.must("remove", "evenkeel-agent") // that nobody uses
+		})
+	}
+}
+
+func TestThePackageLeavesAgentsOfAnotherPlaceAloneAndStaysIfAPersonsUnitStartsIts(t *testing.T) {
+	for _, name := range []string{"dpkg", "rpm"} {
+		t.Run(name, func(t *testing.T) {
+			m := newManager(t, name)
+			m.must("install", "evenkeel-agent")
+			m.writes(dropIn, theirs, 0o644)
+			m.agent("exit 2")
+			if said := m.must("replace", "evenkeel-agent"); strings.Contains(said, "still runs") {
+				t.Errorf("of another's agent it says %s", said)
+			}
+			m.agent("exit 2")
+			m.writes("/etc/systemd/system/mine.service", ours, 0o644)
+			said, err := m.does("remove", "evenkeel-agent")
+			if err == nil || !strings.Contains(said, "evenkeel-agent: /etc/systemd/system/mine.service starts the agent, so the package stays.") || !m.has("/usr/bin/evenkeel-agent") {
+				t.Errorf("with a unit that starts its agent: %v: %s", err, said)
+			}
+			m.writes("/etc/systemd/system/mine.service", theirs, 0o644)
+			m.must("remove", "evenkeel-agent")
+			if asked := m.asked(); asked != "" || !m.has(dropIn) {
+				t.Errorf("the agent was asked %q; drop-in: %t", asked, m.has(dropIn))
+			}
 		})
 	}
 }
