@@ -80,6 +80,11 @@ func TestEverythingIsDoneByKeysAlone(t *testing.T) {
 	}
 	b.press(kb.Escape)
 	b.waits(`document.getElementById("node").hidden && document.activeElement.id === "map"`)
+	b.do(focus("[id='fail-waiting-seen-004']"))
+	b.press(kb.Enter)
+	b.waits(`document.activeElement.id === "node-title"`)
+	b.press(kb.Escape)
+	b.waits(`document.activeElement.id === "fail-waiting-seen-004"`)
 
 	// An action: asked, taken back, asked, done; the focus comes back to where it was.
 	b.do(focus("[id='do-waiting-pause']"))
