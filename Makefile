@@ -67,9 +67,11 @@ $(foreach module,$(wildcard tools/kubelets/*),$(eval $(call kubelet_rule,$(modul
 PLATFORMS ?= linux/amd64 linux/arm64
 CLI_PLATFORMS ?= darwin/amd64 darwin/arm64 windows/amd64
 PROGRAMS := bin/programs
-# $(call compile,OS/ARCH,NAMES) into bin/programs/OS_ARCH/, with nothing of this machine's environment.
+# Nothing of this machine's environment gets into what is released.
+UNMOVED := GOFLAGS= GOEXPERIMENT= GOAMD64=v1 GOARM64=v8.0 GOFIPS140=off
+# $(call compile,OS/ARCH,NAMES) into bin/programs/OS_ARCH/.
 compile = mkdir -p $(PROGRAMS)/$(subst /,_,$(1)); GOOS=$(firstword $(subst /, ,$(1))) GOARCH=$(lastword $(subst /, ,$(1))) \
-  GOFLAGS= GOEXPERIMENT= GOAMD64=v1 GOARM64=v8.0 go build $(BUILD_FLAGS) -o $(PROGRAMS)/$(subst /,_,$(1))/ $(addprefix ./cmd/,$(2));
+  $(UNMOVED) go build $(BUILD_FLAGS) -o $(PROGRAMS)/$(subst /,_,$(1))/ $(addprefix ./cmd/,$(2));
 
 programs:
 	@$(foreach platform,$(PLATFORMS),$(call compile,$(platform),$(CMDS)))
@@ -98,7 +100,7 @@ OCI := org.opencontainers.image
 
 in_images := $(foreach image,$(IMAGES),$($(image)_PROGRAMS))
 image: $(if $(filter $(PROGRAMS)/%,$(in_images)),programs) $(if $(filter $(TOOLS)/%,$(in_images)),build tools) ## make dist/evenkeel-*.tar, images as OCI archives (IMAGES=..., REGISTRY=..., kubelet_TAG=...)
-	@$(foreach image,$(IMAGES),go run ./internal/image/build -dir $(DIST) -user "$($(image)_USER)" \
+	@$(foreach image,$(IMAGES),$(UNMOVED) go run ./internal/image/build -dir $(DIST) -user "$($(image)_USER)" \
 	  -label $(OCI).title=evenkeel-$(image) -label "$(OCI).description=$($(image)_IS)" -label $(OCI).version=$($(image)_TAG) \
 	  -label $(OCI).revision=$(COMMIT) -label $(OCI).source=https://github.com/evenkeel/evenkeel -label $(OCI).licenses=Apache-2.0 \
 	  -label dev.evenkeel.version=$(VERSION) $(REGISTRY)/$(image):$($(image)_TAG) $($(image)_PROGRAMS);)
@@ -106,7 +108,7 @@ image: $(if $(filter $(PROGRAMS)/%,$(in_images)),programs) $(if $(filter $(TOOLS
 # All times in what is released are the commit's.
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
 release: ## make all that is released into dist/VERSION: of the tag that is checked out, or of VERSION=v1.2.3
-	@go build -C tools/release -trimpath -o $(CURDIR)/bin/make-release .
+	@$(UNMOVED) go build -C tools/release -trimpath -o $(CURDIR)/bin/make-release .
 	@bin/make-release -check -version="$(VERSION)" -time=$(or $(SOURCE_DATE_EPOCH),0) -tagged=$(if $(filter file,$(origin VERSION)),true,false)
 	@rm -rf $(PROGRAMS) dist/$(VERSION)
 	@$(MAKE) --no-print-directory cli-programs image VERSION=$(VERSION) DIST=dist/$(VERSION) IMAGES="agent controller"

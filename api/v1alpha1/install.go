@@ -3,6 +3,12 @@ package v1alpha1
 // InstallNamespace is where the installer's pods are. They are privileged, and nothing else of evenkeel is there.
 const InstallNamespace = "evenkeel-install"
 
+// The DaemonSets in InstallNamespace.
+const (
+	InstallerName   = "evenkeel-installer"
+	UninstallerName = "evenkeel-uninstaller"
+)
+
 // What says of a Node whether evenkeel's agent is put in front of its kubelet, or taken away. `kubectl evenkeel install` and
 // `uninstall` write both.
 const (

@@ -24,6 +24,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/lockfile"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/release"
 	"github.com/evenkeel/evenkeel/internal/source"
 	"github.com/evenkeel/evenkeel/internal/supervisor"
 	"github.com/evenkeel/evenkeel/internal/trial"
@@ -278,7 +279,7 @@ func (o *options) agentOptions(node string, tell teller, mode v1alpha1.RunMode, 
 		},
 		APILoss: o.apiLoss, SyncTimeout: o.syncTimeout, StopGrace: o.stopGrace, AgentVersion: version,
 		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: mode, BootID: strings.TrimSpace(string(bootID)),
-		Log: log, Init: tell, ShuttingDown: supervisor.ShuttingDown, Metrics: agent.NewMetrics(node, version),
+		Log: log, Init: tell, ShuttingDown: supervisor.ShuttingDown, Metrics: agent.NewMetrics(node, version, release.Of("evenkeel-agent", version, commit).Commit),
 	}
 	if o.dynamicConfigDir != "" {
 		out.Record = func(about []byte) error {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/controller"
 	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/release"
 )
 
 // options are the controller's flags.
@@ -123,7 +124,8 @@ func run(ctx context.Context, o *options) error {
 	ctrllog.SetLogger(libraries)
 	klog.SetLogger(libraries)
 	c, err := controller.New(config, controller.Options{
-		Namespace: o.namespace, NodeName: o.nodeName, Version: version, Writers: o.writers,
+		Namespace: o.namespace, NodeName: o.nodeName, Writers: o.writers,
+		Version: version, Commit: release.Of("evenkeel-controller", version, commit).Commit,
 		Times:          terms.Times{Agent: o.agentTimeout, NotReady: o.notReadyGrace},
 		LeaderElection: o.leaderElect, LeaseDuration: o.leaseDuration,
 		MetricsAddress: o.metricsAddress, ProbeAddress: o.probeAddress,

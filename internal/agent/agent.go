@@ -192,7 +192,7 @@ type Agent struct {
 // New returns an agent that has not started anything.
 func New(o Options, p Parts) *Agent {
 	if o.Metrics == nil {
-		o.Metrics = NewMetrics("", o.AgentVersion)
+		o.Metrics = NewMetrics("", o.AgentVersion, "")
 	}
 	if p.Records == nil {
 		p.Records = &Records{}

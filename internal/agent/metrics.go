@@ -33,7 +33,7 @@ type Metrics struct {
 var sourceLabels = []string{"node_config_source", "node_config_uid", "node_config_resource_version", "node_config_kubelet_key"}
 
 // NewMetrics returns the metrics of the agent of a node, in a registry of their own.
-func NewMetrics(node, version string) *Metrics {
+func NewMetrics(node, version, commit string) *Metrics {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "evenkeel_" + name, Help: help})
 	}
@@ -69,8 +69,8 @@ func NewMetrics(node, version string) *Metrics {
 		info:            labeled("node_info", "Which node this is, and how its agent works. Always 1.", "node", "run_mode", "remote_config", "kubelet_version"),
 		condition:       labeled("node_config_condition", "How ConfigOK is, and which rollout assigned what is assigned. Always 1.", "node", "status", "reason", "rollout"),
 	}
-	build := labeled("build_info", "Which program of evenkeel this is. Always 1.", "program", "version")
-	build.WithLabelValues("evenkeel-agent", version).Set(1)
+	build := labeled("build_info", "Which program of evenkeel this is. Always 1.", "program", "version", "commit")
+	build.WithLabelValues("evenkeel-agent", version, commit).Set(1)
 	m.registry.MustRegister(m.assigned, m.active, m.lastKnownGood, m.failing, m.restarts, m.rollbacks, m.validations,
 		m.validation, m.change, m.trialHealthy, m.trialDuration, m.trialStart, m.restartsInTrial, m.kubeletHealthy, m.info, m.condition, build)
 	for vec, labels := range map[*prometheus.CounterVec][]string{ // from 0, so that the first one counts as an increase

@@ -8,7 +8,7 @@ import (
 
 func TestMetricsSayWhichNodeItIsAndHowItIs(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.options = func(o *Options) { o.Metrics = NewMetrics("node-1", "v0.1.0") }
+		w.options = func(o *Options) { o.Metrics = NewMetrics("node-1", "v0.1.0", "0123abc") }
 		w.start()
 		want := func(name, value string) {
 			t.Helper()
@@ -21,7 +21,7 @@ func TestMetricsSayWhichNodeItIsAndHowItIs(t *testing.T) {
 		}
 		w.runs("")
 		w.pass(time.Second)
-		want(`evenkeel_build_info{program="evenkeel-agent",version="v0.1.0"}`, "1")
+		want(`evenkeel_build_info{commit="0123abc",program="evenkeel-agent",version="v0.1.0"}`, "1")
 		want(`evenkeel_node_info{kubelet_version="v1.36.3",node="node-1",remote_config="NodeConfig",run_mode="Host"}`, "1")
 		want(condition("True", "LocalInit"), "1")
 		want("evenkeel_kubelet_healthy", "1")

@@ -36,8 +36,8 @@ func givenLease(t *testing.T, c client.Client, holder string, seconds int32) *co
 	return lease
 }
 
-// diagnose runs doctor, which must end with this code, and returns what it found, by check.
-func diagnose(t *testing.T, code int) map[string]doctor.Finding {
+// findings runs doctor, which must end with this code, and returns what it found, by check.
+func findings(t *testing.T, code int) map[string][]doctor.Finding {
 	t.Helper()
 	a := evenkeel(t, "doctor", "-o", "json")
 	if a.code != code || a.err != "" {
@@ -47,11 +47,21 @@ func diagnose(t *testing.T, code int) map[string]doctor.Finding {
 	if err := json.Unmarshal([]byte(a.out), &d); err != nil {
 		t.Fatal(err)
 	}
-	out := map[string]doctor.Finding{}
+	out := map[string][]doctor.Finding{}
 	for _, f := range d.Findings {
 		if f.Check != "controller-rights" { // config/controller is not installed here
-			out[f.Check] = f
+			out[f.Check] = append(out[f.Check], f)
 		}
+	}
+	return out
+}
+
+// diagnose returns the last finding of each check.
+func diagnose(t *testing.T, code int) map[string]doctor.Finding {
+	t.Helper()
+	out := map[string]doctor.Finding{}
+	for check, all := range findings(t, code) {
+		out[check] = all[len(all)-1]
 	}
 	return out
 }
@@ -126,6 +136,14 @@ func TestDoctorSaysWhichAgentsAreSilentAndWhichConfigMapsWereMadeAnew(t *testing
 	}
 	if f := found["no-agent"]; f.Severity != doctor.Note || f.Names[0] != "patient-3" {
 		t.Errorf("of a node without an agent: %+v", f)
+	}
+	waits := givenNode(t, "patient-4", "doctored", "")
+	waits.Labels[v1alpha1.LabelAgent] = v1alpha1.AgentUninstall
+	if err := admin.Update(t.Context(), waits); err != nil {
+		t.Fatal(err)
+	}
+	if f := findings(t, exitHands)["install"]; len(f) != 2 || f[1].Names[0] != "patient-4" || f[1].Wrong != "is labelled evenkeel.dev/agent=uninstall, and there is no DaemonSet evenkeel-install/evenkeel-uninstaller" {
+		t.Errorf("of a node that waits for what is not there: %+v", f)
 	}
 	givenRollout(t, "doctored", "doctored", pods(7), nil)
 	if f := diagnose(t, exitHands)["no-agent"]; f.Severity != doctor.Warning || f.Names[0] != "patient-3" {

@@ -122,7 +122,7 @@ func newestOf(ctx context.Context, c client.Client, m mission) (wanted, error) {
 		return wanted{}, fmt.Errorf("read the DaemonSet %s/%s: %w", v1alpha1.InstallNamespace, m.daemonSet, err)
 	}
 	container := &d.Spec.Template.Spec.Containers[0]
-	w := wanted{image: container.Image, version: imageVersion(container.Image)}
+	w := wanted{image: container.Image, version: report.ImageVersion(container.Image)}
 	if probe := container.ReadinessProbe; probe != nil {
 		// A kubelet that was just started calls a pod ready, for what it was before, until it has asked it itself.
 		w.settle = 2 * time.Duration(probe.PeriodSeconds) * time.Second

@@ -21,8 +21,8 @@ type mission struct {
 }
 
 var (
-	installing   = mission{"install", "installing", "installed", "evenkeel-installer", v1alpha1.AgentInstall, v1alpha1.AgentInstallFailed}
-	uninstalling = mission{"uninstall", "uninstalling", "uninstalled", "evenkeel-uninstaller", v1alpha1.AgentUninstall, v1alpha1.AgentUninstallFailed}
+	installing   = mission{"install", "installing", "installed", v1alpha1.InstallerName, v1alpha1.AgentInstall, v1alpha1.AgentInstallFailed}
+	uninstalling = mission{"uninstall", "uninstalling", "uninstalled", v1alpha1.UninstallerName, v1alpha1.AgentUninstall, v1alpha1.AgentUninstallFailed}
 )
 
 // wanted is what the mission's DaemonSet is now.
@@ -199,15 +199,4 @@ func troubleOf(pod *corev1.Pod) standing {
 func lastWords(said string) string {
 	lines := strings.Split(said, "\n")
 	return strings.TrimPrefix(report.OneLine(lines[len(lines)-1]), "evenkeel-agent: ")
-}
-
-// imageVersion is the version that an image's tag names; empty if it names none, as latest and digests do.
-func imageVersion(image string) string {
-	name := image[strings.LastIndexByte(image, '/')+1:]
-	name, _, _ = strings.Cut(name, "@")
-	_, tag, _ := strings.Cut(name, ":")
-	if len(tag) < 2 || tag[0] != 'v' || tag[1] < '0' || tag[1] > '9' {
-		return ""
-	}
-	return tag
 }

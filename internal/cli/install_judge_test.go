@@ -110,7 +110,7 @@ func TestTheVersionIsInTheImagesTag(t *testing.T) {
 		"evenkeel.dev/agent@sha256:0123456789abcdef0123":        "",
 		"evenkeel.dev/agent:vendor":                             "",
 	} {
-		if got := imageVersion(image); got != want {
+		if got := report.ImageVersion(image); got != want {
 			t.Errorf("%s: %q, want %q", image, got, want)
 		}
 	}

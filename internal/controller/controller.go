@@ -36,6 +36,7 @@ type Options struct {
 	Namespace string      // of revisions and of the lease; empty: evenkeel-system
 	NodeName  string      // of the node that the controller runs on: it goes last
 	Version   string      // of the program: the lease shows which one leads, and a metric which one runs
+	Commit    string      // it was built from; for the metric
 	Times     terms.Times // zero: DefaultTimes
 	Writers   int         // parallel writes; 0: DefaultWriters
 	Tick      time.Duration
@@ -89,7 +90,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	}
 	c.blind, c.failing = c.newProblems("cannot see", "what"), c.newProblems("cannot write", "rollout")
 	var err error
-	if c.metrics, err = newMeters(o.Registry, o.Version, newCensus(c.fleet, c.blind, c.failing)); err != nil {
+	if c.metrics, err = newMeters(o.Registry, o.Version, o.Commit, newCensus(c.fleet, c.blind, c.failing)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	scheme := runtime.NewScheme()

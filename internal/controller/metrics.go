@@ -17,7 +17,7 @@ type meters struct {
 }
 
 // newMeters makes the metrics of a controller of a version and registers them.
-func newMeters(registry prometheus.Registerer, version string, others ...prometheus.Collector) (*meters, error) {
+func newMeters(registry prometheus.Registerer, version, commit string, others ...prometheus.Collector) (*meters, error) {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
@@ -41,8 +41,8 @@ func newMeters(registry prometheus.Registerer, version string, others ...prometh
 			m.writes.WithLabelValues(object, result)
 		}
 	}
-	build := gauge("evenkeel_build_info", "Which program of evenkeel this is. Always 1.", "program", "version")
-	build.WithLabelValues("evenkeel-controller", version).Set(1)
+	build := gauge("evenkeel_build_info", "Which program of evenkeel this is. Always 1.", "program", "version", "commit")
+	build.WithLabelValues("evenkeel-controller", version, commit).Set(1)
 	var errs []error
 	for _, c := range append(others, m.nodes, m.phase, m.halted, m.writes, m.plan, m.pass, build) {
 		errs = append(errs, registry.Register(c))

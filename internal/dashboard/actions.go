@@ -27,21 +27,33 @@ type action struct {
 	change  steer.Change
 	// judged tells that the change needs a status that answers the spec.
 	judged bool
+	// of is what must be as the person saw it. An emergency waits for nobody to look again: Pause holds for whatever is there,
+	// and an abort for the whole revision.
+	of scope
 }
+
+// scope is how much of a rollout an action is about.
+type scope int
+
+const (
+	ofRollout scope = iota
+	ofRevision
+	ofStep
+)
 
 var actions = []action{
 	{"pause", "Pause", "No further nodes are given the revision. Nodes in flight go on, nodes that join are served, and a rollback is finished.",
-		"pause", false, steer.Pause, false},
+		"pause", false, steer.Pause, false, ofRollout},
 	{"resume", "Resume", "The pause is taken back. It does not lift a stop, an approval that is missing, or a freeze.",
-		"resume", false, steer.Resume, false},
+		"resume", false, steer.Resume, false, ofRevision},
 	{"promote", "Promote", "The rollout passes the pause that it waits at, and goes on with the next step. Budgets and the failure policy still hold.",
-		"promote", false, steer.Promote(false), true},
+		"promote", false, steer.Promote(false), true, ofStep},
 	{"promote-full", "Promote to the end", "The rollout passes this and every later pause. Budgets and the failure policy still hold.",
-		"promote --full", false, steer.Promote(true), true},
+		"promote --full", false, steer.Promote(true), true, ofStep},
 	{"abort", "Abort", "The revision is stopped for good. Nodes that run it keep it.",
-		"abort", true, steer.Abort(false), true},
+		"abort", true, steer.Abort(false), true, ofRevision},
 	{"abort-rollback", "Abort and roll back", "The revision is stopped for good, and its nodes go back to the revision that succeeded last.",
-		"abort --rollback", true, steer.Abort(true), true},
+		"abort --rollback", true, steer.Abort(true), true, ofRevision},
 }
 
 // actionView is an action as the page offers it, or says why not.
@@ -134,7 +146,11 @@ var errMoved = errors.New("has moved on since you looked: look again, and decide
 // carryOut writes what an action means, if the rollout is still where the person saw it.
 func carryOut(ctx context.Context, c client.Client, name string, a action, o order) (string, error) {
 	change := func(r *v1alpha1.NodeConfigRollout) (string, error) {
-		if a.judged && r.Status.Step != o.Step {
+		now := order{Step: r.Status.Step}
+		if u := r.Status.UpdateRevision; u != nil {
+			now.Revision = u.Number
+		}
+		if a.of >= ofRevision && now.Revision != o.Revision || a.of == ofStep && now.Step != o.Step {
 			return "", errMoved
 		}
 		return a.change(r)

@@ -105,6 +105,15 @@ func TestAnActionWritesWhatTheCommandLineWrites(t *testing.T) {
 	}
 }
 
+func TestAnEmergencyDoesNotWaitForAStepThatHasPassed(t *testing.T) {
+	for verb, seen := range map[string]string{"pause": `{"revision":2}`, "abort": `{"revision":3,"step":0}`, "abort-rollback": `{"revision":3,"step":0}`} {
+		s, _ := served(t, true, waiting())
+		if code, body := answer(s, asked(http.MethodPost, "/api/rollouts/workers/"+verb, seen)); code != 200 {
+			t.Errorf("%s of %s answers %d %s", verb, seen, code, body)
+		}
+	}
+}
+
 func TestADetailSaysWhyNothingMayBeDone(t *testing.T) {
 	s, _ := served(t, false, waiting())
 	d, err := s.detail(t.Context(), "workers", metav1.Now().Time)

@@ -138,6 +138,16 @@ func TestWithoutTheRightToSeeNodesTheirConfigsAreShown(t *testing.T) {
 	}
 }
 
+func TestRolloutsThatCannotBeSeenAreNotNone(t *testing.T) {
+	s, _ := served(t, true)
+	known(t, s.world, configOf("worker", metav1.ConditionTrue, "AllChecksPassed"))
+	delete(s.world.listed, kindRollouts)
+	s.world.note(kindRollouts, apierrors.NewForbidden(schema.GroupResource{Resource: "nodeconfigrollouts"}, "", errors.New("no")))
+	if got := s.world.look(t.Context(), time.Now()); got.Ready || len(got.Trouble) != 1 || got.Trouble[0].What != kindRollouts {
+		t.Errorf("ready %v, trouble %+v: the page would say that there are none", got.Ready, got.Trouble)
+	}
+}
+
 func TestWhatIsKeptOfAnObjectIsWhatIsShownOfAll(t *testing.T) {
 	s, _ := served(t, true)
 	n := nodeOf("a", "z", true)

@@ -275,12 +275,12 @@ func (w *world) troubles() map[string]failure {
 	return maps.Clone(w.failing)
 }
 
-// ready tells whether everything that can be seen has been.
+// ready tells whether everything that can be seen has been. Without Nodes there is something to see.
 func (w *world) ready() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, kind := range []string{kindNodes, kindConfigs, kindRollouts} {
-		if _, failing := w.failing[kind]; !w.listed[kind] && !failing {
+		if _, failing := w.failing[kind]; !w.listed[kind] && !(failing && kind == kindNodes) {
 			return false
 		}
 	}

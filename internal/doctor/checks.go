@@ -20,6 +20,7 @@ const (
 	overdue = time.Hour        // a trial that has stood still for so long in all
 	left    = 24 * time.Hour   // a NodeConfig without a Node for less than that is the controller's to remove
 	unseen  = 30 * time.Second // a rollout that is new
+	labour  = 15 * time.Minute // more than install and uninstall give a node
 )
 
 // controllerAlive judges whether somebody rolls out.
@@ -107,25 +108,25 @@ var failures = []string{
 
 func fallenBack(f *Facts) []Finding {
 	return byReason(f, Warning, "went back to last-known-good", "push a fixed configuration, or mend the node and retry",
-		func(n *Node) bool { return n.Status == "False" && slices.Contains(failures, n.Reason) })
+		func(n *Node) bool { return n.Exists && n.Status == "False" && slices.Contains(failures, n.Reason) })
 }
 
 func refused(f *Facts) []Finding {
 	return byReason(f, Warning, "does not take what is assigned, and runs on as before", "it says what would help",
 		func(n *Node) bool {
-			return n.Status == "False" && n.Reason != v1alpha1.ReasonDeadEnd && !slices.Contains(failures, n.Reason)
+			return n.Exists && n.Status == "False" && n.Reason != v1alpha1.ReasonDeadEnd && !slices.Contains(failures, n.Reason)
 		})
 }
 
 func unclear(f *Facts) []Finding {
 	return byReason(f, Warning, "cannot tell what it is to run, or whether that is valid", "mend what it names",
-		func(n *Node) bool { return n.Status == "Unknown" && f.Now.Sub(n.Since) > patient })
+		func(n *Node) bool { return n.Exists && n.Status == "Unknown" && f.Now.Sub(n.Since) > patient })
 }
 
 func trialStuck(f *Facts) []Finding {
 	return one(f, Warning, "its trial should have ended an hour ago", "look for what comes and goes there: the API, the container runtime, the kubelet's health",
 		func(n *Node) bool {
-			return !n.TrialStart.IsZero() && f.Now.Sub(n.TrialStart) > n.TrialDuration+overdue
+			return n.Exists && !n.TrialStart.IsZero() && f.Now.Sub(n.TrialStart) > n.TrialDuration+overdue
 		})
 }
 
@@ -149,12 +150,38 @@ func silent(f *Facts) []Finding {
 		})
 }
 
-func installFailed(f *Facts) []Finding {
+// installation judges nodes by the label that install and uninstall give them.
+func installation(f *Facts) []Finding {
 	var out []Finding
-	for _, g := range grouped(f, func(n *Node) string { return n.Failed }) {
+	for _, g := range grouped(f, func(n *Node) string {
+		if n.Label == v1alpha1.AgentInstallFailed || n.Label == v1alpha1.AgentUninstallFailed {
+			return n.Label
+		}
+		return ""
+	}) {
 		command := "kubectl evenkeel " + strings.TrimSuffix(g.key, "-failed")
 		out = append(out, of(Warning, g.nodes, fmt.Sprintf("%s failed: %s", command, cut(g.nodes[0].Because)),
 			"mend what it names, then "+command+" --retry "+g.nodes[0].Name))
+	}
+	for _, label := range []string{v1alpha1.AgentInstall, v1alpha1.AgentUninstall} {
+		command := "kubectl evenkeel " + label
+		crew, known := f.Crews[label]
+		labelled := func(n *Node) bool { return n.Exists && n.Label == label }
+		// Where the installer has done its work it stays for the next version alone; the uninstaller's label goes with its work.
+		waits := func(n *Node) bool { return labelled(n) && (label == v1alpha1.AgentUninstall || !n.Reported) }
+		switch {
+		case known && !crew.Found:
+			wrong := fmt.Sprintf("is labelled %s=%s, and there is no %s", v1alpha1.LabelAgent, label, crew.Object)
+			const do = "kubectl apply -k config/installer, then "
+			out = append(out, one(f, Warning, wrong, do+command, waits)...)
+			out = append(out, one(f, Note, wrong+": no upgrade gets there", do+command, func(n *Node) bool { return labelled(n) && !waits(n) })...)
+			continue
+		case known && crew.Version != "" && f.Lease.Alive && f.Lease.Version != "" && crew.Version != f.Lease.Version:
+			out = append(out, Finding{Severity: Note, Object: crew.Object, Wrong: fmt.Sprintf("its image is %s, the controller is %s", crew.Version, f.Lease.Version),
+				Do: applyAll + " and -k config/installer of one version, then kubectl evenkeel install"})
+		}
+		out = append(out, one(f, Warning, fmt.Sprintf("%s was begun more than %d minutes ago, and has not come to its end", command, int(labour.Minutes())),
+			command+" goes on, and says what it waits for", func(n *Node) bool { return waits(n) && f.Now.Sub(n.LabelSince) > labour })...)
 	}
 	return out
 }
@@ -163,7 +190,8 @@ func noAgent(f *Facts) []Finding {
 	if !f.HasConfig {
 		return nil
 	}
-	bare := func(n *Node) bool { return n.Exists && !n.Reported }
+	// One that is labelled is the installation's.
+	bare := func(n *Node) bool { return n.Exists && !n.Reported && n.Label != v1alpha1.AgentInstall }
 	return append(
 		one(f, Warning, "a rollout selects it, but no agent has ever reported", "kubectl evenkeel install, or keep the rollout off it",
 			func(n *Node) bool { return bare(n) && n.Selected }),
@@ -173,7 +201,7 @@ func noAgent(f *Facts) []Finding {
 func sources(f *Facts) []Finding {
 	var out []Finding
 	for _, g := range grouped(f, func(n *Node) string {
-		if n.Source == nil || !f.Read[n.Source.Namespace] {
+		if !n.Exists || n.Source == nil || !f.Read[n.Source.Namespace] {
 			return ""
 		}
 		name := types.NamespacedName{Namespace: n.Source.Namespace, Name: n.Source.Name}

@@ -75,7 +75,7 @@ var checks = []struct {
 	{"unclear", "the node cannot tell what it is to run", unclear},
 	{"trial", "nothing is promoted as long as a trial lasts", trialStuck},
 	{"silent", "an agent that does not answer takes nothing up", silent},
-	{"install", "what failed is not tried again by itself", installFailed},
+	{"install", "what failed is not tried again by itself, and what was interrupted does not go on", installation},
 	{"no-agent", "a rollout passes it over", noAgent},
 	{"sources", "a node that comes back without its disk cannot get it any more", sources},
 	{"rollouts", "what the controller says for itself", rollouts},

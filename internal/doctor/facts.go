@@ -18,6 +18,7 @@ type Facts struct {
 	Nodes     []Node   // by name
 	Rollouts  []v1alpha1.NodeConfigRollout
 	Lease     Lease
+	Crews     map[string]Crew // the DaemonSets that nodes with a label wait for, by its value; none for a label that no node has
 	// Sources are the ConfigMaps of the namespaces that could be read, by what NodeConfigs call them.
 	Sources map[types.NamespacedName]types.UID
 	Read    map[string]bool // the namespaces of which Sources has all
@@ -45,16 +46,24 @@ type Lease struct {
 	Version  string // of its holder, if it says
 }
 
+// Crew is the installer or the uninstaller.
+type Crew struct {
+	Object  string
+	Found   bool
+	Version string // that its image's tag names; may be empty
+}
+
 // Node is a node of the cluster: its Node, its NodeConfig, or both.
 type Node struct {
-	Name     string
-	Exists   bool // there is a Node
-	Ready    bool
-	Selected bool   // by a rollout
-	Config   bool   // there is a NodeConfig
-	Failed   string // how the agent's installation ended there: install-failed or uninstall-failed; empty: it did not fail
-	Because  string // why
-	Reported bool   // and an agent has written its status
+	Name       string
+	Exists     bool // there is a Node
+	Ready      bool
+	Selected   bool   // by a rollout
+	Config     bool   // there is a NodeConfig
+	Label      string // of the agent's installation, such as install or install-failed; may be empty
+	LabelSince time.Time
+	Because    string // why it failed
+	Reported   bool   // and an agent has written its status
 
 	Agent                   string // its version
 	Status, Reason, Message string // of ConfigOK

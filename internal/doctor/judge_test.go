@@ -45,6 +45,27 @@ func assigned(uid string) func(*Node) {
 	}
 }
 
+// labelled is a node that install or uninstall has labelled, so long ago.
+func labelled(label string, since time.Duration) func(*Node) {
+	return func(n *Node) { n.Label, n.LabelSince = label, ago(since) }
+}
+
+// bare is one without an agent.
+func bare(name, label string, since time.Duration) Node {
+	n := Node{Name: name, Exists: true, Ready: true, Selected: true}
+	labelled(label, since)(&n)
+	return n
+}
+
+func gone(n *Node) { n.Exists, n.Ready = false, false }
+
+func crews(version string) map[string]Crew {
+	return map[string]Crew{
+		"install":   {"DaemonSet evenkeel-install/evenkeel-installer", true, version},
+		"uninstall": {"DaemonSet evenkeel-install/evenkeel-uninstaller", true, version},
+	}
+}
+
 func rollout(name string, phase v1alpha1.RolloutPhase, message string, conditions ...metav1.Condition) v1alpha1.NodeConfigRollout {
 	return v1alpha1.NodeConfigRollout{
 		ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(ago(time.Hour))},
@@ -174,11 +195,38 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			[]string{"warning silent: node a: the Node is Ready, but its agent has not answered the newest spec of its NodeConfig -> systemctl status kubelet there; docs/troubleshooting.md, The agent does not start"}},
 		{"an agent that has just been asked", nodes(fine("a", func(n *Node) { n.Unanswered = ago(30 * time.Second) })), nil},
 		{"a node that is down", nodes(fine("a", func(n *Node) { n.Unanswered, n.Ready = ago(time.Hour), false })), nil},
-		{"installations that failed", nodes(fine("a", func(n *Node) { n.Failed, n.Because = "install-failed", "the kubelet did not\nbecome healthy" }),
-			fine("b", func(n *Node) { n.Failed = "uninstall-failed" }), fine("c", func(n *Node) { n.Failed = "install-failed" })), []string{
+		{"installations that failed", nodes(fine("a", func(n *Node) { n.Label, n.Because = "install-failed", "the kubelet did not\nbecome healthy" }),
+			fine("b", func(n *Node) { n.Label = "uninstall-failed" }), fine("c", func(n *Node) { n.Label = "install-failed" })), []string{
 			"warning install: 2 nodes (a, c): kubectl evenkeel install failed: the kubelet did not become healthy -> mend what it names, then kubectl evenkeel install --retry a",
 			"warning install: node b: kubectl evenkeel uninstall failed: -> mend what it names, then kubectl evenkeel uninstall --retry b",
 		}},
+		{"installations that go on", func(f *Facts) {
+			f.Crews = crews("v0.1.0")
+			f.Nodes = []Node{bare("a", "install", 14*time.Minute), fine("b", labelled("install", time.Hour)), fine("c", labelled("uninstall", time.Minute))}
+		}, nil},
+		{"installations that were interrupted", func(f *Facts) {
+			f.Crews = crews("")
+			f.Nodes = []Node{bare("a", "install", 16*time.Minute), fine("b", labelled("install", time.Hour)), fine("c", labelled("uninstall", 16*time.Minute))}
+		}, []string{
+			"warning install: node a: kubectl evenkeel install was begun more than 15 minutes ago, and has not come to its end -> kubectl evenkeel install goes on, and says what it waits for",
+			"warning install: node c: kubectl evenkeel uninstall was begun more than 15 minutes ago, and has not come to its end -> kubectl evenkeel uninstall goes on, and says what it waits for",
+		}},
+		{"nodes that wait for an installer that is gone", func(f *Facts) {
+			f.Crews = map[string]Crew{"install": {Object: "DaemonSet evenkeel-install/evenkeel-installer"}}
+			f.Nodes = []Node{bare("a", "install", time.Hour), fine("b", labelled("install", time.Hour))}
+		}, []string{
+			"warning install: node a: is labelled evenkeel.dev/agent=install, and there is no DaemonSet evenkeel-install/evenkeel-installer -> kubectl apply -k config/installer, then kubectl evenkeel install",
+			"note install: node b: is labelled evenkeel.dev/agent=install, and there is no DaemonSet evenkeel-install/evenkeel-installer: no upgrade gets there -> kubectl apply -k config/installer, then kubectl evenkeel install",
+		}},
+		{"an installer of another version than the controller", func(f *Facts) {
+			f.Crews = map[string]Crew{"install": crews("v0.0.9")["install"]}
+			f.Nodes = []Node{fine("b", labelled("install", time.Hour))}
+		}, []string{"note install: DaemonSet evenkeel-install/evenkeel-installer: its image is v0.0.9, the controller is v0.1.0 -> kubectl apply -k config/default and -k config/installer of one version, then kubectl evenkeel install"}},
+		{"an installer that may not be read", nodes(fine("b", labelled("install", time.Hour))), nil},
+		{"a node that is gone is nobody's to mend", nodes(
+			fine("a", gone, condition("False", "CrashLooped", "x", 0)), fine("b", gone, condition("False", "NeedsDrain", "x", 0)), fine("c", gone, condition("Unknown", "SyncFailed", "x", time.Hour)),
+			fine("d", gone, func(n *Node) { n.TrialStart = ago(2 * time.Hour) }), fine("e", gone, assigned("uid-0")),
+		), nil},
 		{"nodes without an agent", nodes(Node{Name: "a", Exists: true, Selected: true}, Node{Name: "b", Exists: true, Config: true}, fine("c")), []string{
 			"warning no-agent: node a: a rollout selects it, but no agent has ever reported -> kubectl evenkeel install, or keep the rollout off it",
 			"note no-agent: node b: no agent has ever reported, and no rollout wants one -> ",

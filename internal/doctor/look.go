@@ -13,11 +13,11 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,10 +27,11 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/config"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
 
 const (
-	pageSize = 500
 	// LeaseName is the controllers' lease, in evenkeel-system.
 	LeaseName = "evenkeel-controller"
 	// VersionLabel of the lease is the version of who holds it.
@@ -40,12 +41,12 @@ const (
 // Look gathers the facts. It writes nothing. What the user may not read is a fact as well; an error is that the API server
 // does not answer.
 func Look(ctx context.Context, c client.Reader) (*Facts, error) {
-	l := &look{Reader: c, f: &Facts{Now: time.Now(), Sources: map[types.NamespacedName]types.UID{}, Read: map[string]bool{}}}
+	l := &look{Reader: c, f: &Facts{Now: time.Now(), Sources: map[types.NamespacedName]types.UID{}, Read: map[string]bool{}, Crews: map[string]Crew{}}}
 	first, err := l.lease(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, gather := range []func(context.Context) error{l.parts, l.rollouts, l.nodes, l.sources} {
+	for _, gather := range []func(context.Context) error{l.parts, l.rollouts, l.nodes, l.crews, l.sources} {
 		if err := gather(ctx); err != nil {
 			return nil, err
 		}
@@ -136,31 +137,17 @@ func (l *look) parts(ctx context.Context) error {
 	return nil
 }
 
-// each calls a function for every object of a list, page by page.
-func each[T any, L client.ObjectList](ctx context.Context, c client.Reader, empty func() L, items func(L) []T, options []client.ListOption, do func(*T)) error {
-	for token := ""; ; {
-		list := empty()
-		if err := c.List(ctx, list, append([]client.ListOption{client.Limit(pageSize), client.Continue(token)}, options...)...); err != nil {
-			return err
-		}
-		all := items(list)
-		for i := range all {
-			do(&all[i])
-		}
-		if token = list.GetContinue(); token == "" {
-			return nil
-		}
-	}
-}
-
 func (l *look) rollouts(ctx context.Context) error {
-	err := each(ctx, l, func() *v1alpha1.NodeConfigRolloutList { return &v1alpha1.NodeConfigRolloutList{} },
-		func(list *v1alpha1.NodeConfigRolloutList) []v1alpha1.NodeConfigRollout { return list.Items }, nil,
-		func(r *v1alpha1.NodeConfigRollout) { l.f.Rollouts = append(l.f.Rollouts, *r) })
-	if err == nil || unserved(err) || l.denied("NodeConfigRollouts", err) {
-		return nil
+	for r, err := range report.Pages(ctx, l, func() *v1alpha1.NodeConfigRolloutList { return &v1alpha1.NodeConfigRolloutList{} },
+		func(list *v1alpha1.NodeConfigRolloutList) []v1alpha1.NodeConfigRollout { return list.Items }) {
+		switch {
+		case err == nil:
+			l.f.Rollouts = append(l.f.Rollouts, *r)
+		case !unserved(err) && !l.denied("NodeConfigRollouts", err):
+			return fmt.Errorf("list NodeConfigRollouts: %w", err)
+		}
 	}
-	return fmt.Errorf("list NodeConfigRollouts: %w", err)
+	return nil
 }
 
 func (l *look) nodes(ctx context.Context) error {
@@ -171,37 +158,36 @@ func (l *look) nodes(ctx context.Context) error {
 		}
 		return nodes[name]
 	}
-	err := each(ctx, l, func() *v1alpha1.NodeConfigList { return &v1alpha1.NodeConfigList{} },
-		func(list *v1alpha1.NodeConfigList) []v1alpha1.NodeConfig { return list.Items }, nil,
-		func(nc *v1alpha1.NodeConfig) { node(nc.Name).reported(nc) })
-	switch {
-	case err == nil:
-		l.f.HasConfig = true
-	case !unserved(err) && !l.denied("NodeConfigs", err):
-		return fmt.Errorf("list NodeConfigs: %w", err)
+	l.f.HasConfig = true
+	for nc, err := range report.Configs(ctx, l) {
+		switch {
+		case err == nil:
+			node(nc.Name).reported(nc)
+		case unserved(err) || l.denied("NodeConfigs", err):
+			l.f.HasConfig = false
+		default:
+			return fmt.Errorf("list NodeConfigs: %w", err)
+		}
 	}
-	selects := l.selectors()
-	err = each(ctx, l, func() *corev1.NodeList { return &corev1.NodeList{} },
-		func(list *corev1.NodeList) []corev1.Node { return list.Items }, nil,
-		func(n *corev1.Node) {
+	var selects []labels.Selector
+	for i := range l.f.Rollouts {
+		if s, _, err := terms.Selectors(&l.f.Rollouts[i].Spec); err == nil { // else it selects nothing, and says so
+			selects = append(selects, s)
+		}
+	}
+	for n, err := range report.Pages(ctx, l, func() *corev1.NodeList { return &corev1.NodeList{} },
+		func(list *corev1.NodeList) []corev1.Node { return list.Items }) {
+		switch {
+		case err == nil:
 			of := node(n.Name)
-			of.Exists = true
-			if l := n.Labels[v1alpha1.LabelAgent]; l == v1alpha1.AgentInstallFailed || l == v1alpha1.AgentUninstallFailed {
-				of.Failed, of.Because = l, n.Annotations[v1alpha1.AnnotationAgentFailed]
-			}
+			of.is(n)
 			of.Selected = slices.ContainsFunc(selects, func(s labels.Selector) bool { return s.Matches(labels.Set(n.Labels)) })
-			for _, c := range n.Status.Conditions {
-				if c.Type == corev1.NodeReady {
-					of.Ready = c.Status == corev1.ConditionTrue
-				}
+		case l.denied("Nodes", err): // whether they exist, and are Ready, is not known
+			for _, n := range nodes {
+				n.Exists = true
 			}
-		})
-	if err != nil && !l.denied("Nodes", err) {
-		return fmt.Errorf("list nodes: %w", err)
-	}
-	if err != nil { // whether they exist, and are Ready, is not known
-		for _, n := range nodes {
-			n.Exists = true
+		default:
+			return fmt.Errorf("list nodes: %w", err)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
@@ -210,20 +196,37 @@ func (l *look) nodes(ctx context.Context) error {
 	return nil
 }
 
-// selectors are those of the rollouts that have a valid one.
-func (l *look) selectors() []labels.Selector {
-	var out []labels.Selector
-	for i := range l.f.Rollouts {
-		spec := &l.f.Rollouts[i].Spec
-		s, err := metav1.LabelSelectorAsSelector(&spec.NodeSelector)
-		if spec.AllNodes {
-			s, err = labels.Everything(), nil
-		} else if err != nil || s.Empty() {
-			continue // it selects nothing, and says so
+// is takes over what a Node says.
+func (n *Node) is(node *corev1.Node) {
+	n.Exists, n.Ready = true, report.IsReady(node)
+	n.Label, n.Because = node.Labels[v1alpha1.LabelAgent], node.Annotations[v1alpha1.AnnotationAgentFailed]
+	n.LabelSince = node.CreationTimestamp.Time
+	for _, m := range node.ManagedFields {
+		if m.Time != nil && m.FieldsV1 != nil && bytes.Contains(m.FieldsV1.GetRawBytes(), []byte(`"f:`+v1alpha1.LabelAgent+`"`)) {
+			n.LabelSince = m.Time.Time
 		}
-		out = append(out, s)
 	}
-	return out
+}
+
+// crews looks for the DaemonSets that labelled nodes wait for. Where no node is labelled, none is missed.
+func (l *look) crews(ctx context.Context) error {
+	for label, name := range map[string]string{v1alpha1.AgentInstall: v1alpha1.InstallerName, v1alpha1.AgentUninstall: v1alpha1.UninstallerName} {
+		if !slices.ContainsFunc(l.f.Nodes, func(n Node) bool { return n.Label == label }) {
+			continue
+		}
+		set := &appsv1.DaemonSet{}
+		err := l.Get(ctx, client.ObjectKey{Namespace: v1alpha1.InstallNamespace, Name: name}, set)
+		object := "DaemonSet " + v1alpha1.InstallNamespace + "/" + name
+		switch {
+		case err == nil:
+			l.f.Crews[label] = Crew{Object: object, Found: true, Version: report.ImageVersion(set.Spec.Template.Spec.Containers[0].Image)}
+		case apierrors.IsNotFound(err):
+			l.f.Crews[label] = Crew{Object: object}
+		case !l.denied(object, err):
+			return fmt.Errorf("get %s: %w", object, err)
+		}
+	}
+	return nil
 }
 
 // reported takes over what a NodeConfig says.
@@ -259,17 +262,17 @@ func (l *look) sources(ctx context.Context) error {
 		}
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(l.f.Read)) {
-		err := each(ctx, l, func() *metav1.PartialObjectMetadataList {
-			list := &metav1.PartialObjectMetadataList{}
-			list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
-			return list
-		}, func(list *metav1.PartialObjectMetadataList) []metav1.PartialObjectMetadata { return list.Items },
-			[]client.ListOption{client.InNamespace(namespace)},
-			func(cm *metav1.PartialObjectMetadata) { l.f.Sources[client.ObjectKeyFromObject(cm)] = cm.UID })
-		if err != nil && !l.denied("ConfigMaps of namespace "+namespace, err) {
-			return fmt.Errorf("list the ConfigMaps of namespace %s: %w", namespace, err)
+		l.f.Read[namespace] = true
+		for cm, err := range report.Metadata(ctx, l, corev1.SchemeGroupVersion.WithKind("ConfigMapList"), client.InNamespace(namespace)) {
+			switch {
+			case err == nil:
+				l.f.Sources[client.ObjectKeyFromObject(cm)] = cm.UID
+			case l.denied("ConfigMaps of namespace "+namespace, err):
+				l.f.Read[namespace] = false
+			default:
+				return fmt.Errorf("list the ConfigMaps of namespace %s: %w", namespace, err)
+			}
 		}
-		l.f.Read[namespace] = err == nil
 	}
 	return nil
 }

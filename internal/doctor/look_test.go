@@ -3,14 +3,12 @@ package doctor
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,42 +16,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
-
-// book has pages of so many objects.
-type book struct {
-	client.Reader
-	objects int
-	asked   []string // for which page
-}
-
-func (b *book) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
-	o := (&client.ListOptions{}).ApplyOptions(options)
-	b.asked = append(b.asked, fmt.Sprintf("%d from %q of %q", o.Limit, o.Continue, o.Namespace))
-	from, _ := strconv.Atoi(o.Continue)
-	out := list.(*metav1.PartialObjectMetadataList)
-	for i := from; i < min(b.objects, from+int(o.Limit)); i++ {
-		out.Items = append(out.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(i)}})
-	}
-	if next := from + int(o.Limit); next < b.objects {
-		out.Continue = fmt.Sprint(next)
-	}
-	return nil
-}
-
-func TestListsAreReadPageByPage(t *testing.T) {
-	b, seen := &book{objects: 1200}, 0
-	err := each(t.Context(), b, func() *metav1.PartialObjectMetadataList { return &metav1.PartialObjectMetadataList{} },
-		func(l *metav1.PartialObjectMetadataList) []metav1.PartialObjectMetadata { return l.Items },
-		[]client.ListOption{client.InNamespace("ns")}, func(o *metav1.PartialObjectMetadata) {
-			if o.Name != fmt.Sprint(seen) {
-				t.Fatalf("%s is the %dth", o.Name, seen)
-			}
-			seen++
-		})
-	if want := []string{`500 from "" of "ns"`, `500 from "500" of "ns"`, `500 from "1000" of "ns"`}; err != nil || seen != 1200 || !slices.Equal(b.asked, want) {
-		t.Errorf("%d objects, asked %q, %v", seen, b.asked, err)
-	}
-}
 
 func TestAnInstallationIsWhatTheManifestsHave(t *testing.T) {
 	parts, err := Wanted()
@@ -71,6 +33,23 @@ func TestAnInstallationIsWhatTheManifestsHave(t *testing.T) {
 		if kinds[kind] == 0 {
 			t.Errorf("no %s among %v", kind, kinds)
 		}
+	}
+}
+
+func TestALabelIsAsOldAsItsWriterSays(t *testing.T) {
+	made, written, later := metav1.NewTime(now.Add(-time.Hour)), metav1.NewTime(now.Add(-time.Minute)), metav1.NewTime(now)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: made, Labels: map[string]string{v1alpha1.LabelAgent: "install"}}}
+	n := &Node{}
+	if n.is(node); n.Label != "install" || !n.LabelSince.Equal(made.Time) {
+		t.Errorf("who wrote it is not known: %+v", n)
+	}
+	fields := func(text string) *metav1.FieldsV1 { return metav1.NewFieldsV1(text) }
+	node.ManagedFields = []metav1.ManagedFieldsEntry{
+		{Manager: "kubectl-evenkeel", Time: &written, FieldsV1: fields(`{"f:metadata":{"f:labels":{"f:evenkeel.dev/agent":{}}}}`)},
+		{Manager: "kubelet", Time: &later, FieldsV1: fields(`{"f:metadata":{"f:labels":{"f:evenkeel.dev/agent-failed":{}}}}`)}, {Manager: "nobody"},
+	}
+	if n.is(node); !n.LabelSince.Equal(written.Time) {
+		t.Errorf("since %s, want %s", n.LabelSince, written)
 	}
 }
 

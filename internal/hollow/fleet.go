@@ -116,7 +116,7 @@ func (o Options) withDefaults() Options {
 		o.AgentLog = slog.New(slog.DiscardHandler)
 	}
 	if o.Metrics == nil {
-		shared := agent.NewMetrics("", o.Version) // thousands of them would be large
+		shared := agent.NewMetrics("", o.Version, "") // thousands of them would be large
 		o.Metrics = func(string) *agent.Metrics { return shared }
 	}
 	for _, d := range []*time.Duration{&o.Limits.TrialDuration, &o.Limits.HealthTimeout, &o.Limits.ReadyTimeout} {

@@ -10,6 +10,8 @@ import (
 	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // small is a page with a small fleet and a rollout that waits.
@@ -80,6 +82,11 @@ func TestEverythingIsDoneByKeysAlone(t *testing.T) {
 	}
 	b.press(kb.Escape)
 	b.waits(`document.getElementById("node").hidden && document.activeElement.id === "map"`)
+	b.do(focus("[id='fail-waiting-seen-004']"))
+	b.press(kb.Enter)
+	b.waits(`document.activeElement.id === "node-title"`)
+	b.press(kb.Escape)
+	b.waits(`document.activeElement.id === "fail-waiting-seen-004"`)
 
 	// An action: asked, taken back, asked, done; the focus comes back to where it was.
 	b.do(focus("[id='do-waiting-pause']"))
@@ -146,9 +153,17 @@ func TestWhoDoesNotSeeThePageIsToldWhatIsOnIt(t *testing.T) {
 			t.Errorf("there is no %q in:\n%s", want, strings.Join(all, "\n"))
 		}
 	}
-	// What changes is said.
-	seed(t, admin, []seeded{{"joined-1", "zone-a", true, crashed}})
+	// What a node writes is text.
+	const hostile = `<img src=x onerror="document.title='taken'">`
+	seed(t, admin, []seeded{{"joined-1", "zone-a", true, func(st *v1alpha1.NodeConfigStatus) { crashed(st); st.Error = hostile }}})
 	b.shows("#fleet-words", "31 nodes")
+	b.shows("#nodes tbody", "CrashLooped: "+hostile)
+	b.click("[id='row-joined-1']")
+	b.shows("#node", hostile)
+	if n := value[int](b, `document.querySelectorAll("img:not(h1 img)").length`); n > 0 || value[string](b, "document.title") == "taken" {
+		t.Errorf("what a node has written became %d elements", n)
+	}
+	// What changes is said.
 	nc := nodeConfig(t, "seen-000")
 	crashed(&nc.Status)
 	if err := admin.Status().Update(t.Context(), nc); err != nil {

@@ -148,6 +148,11 @@ func TestWithoutTheRightNothingIsOfferedAndThePageSaysWhy(t *testing.T) {
 	if rolloutNow(t, "readonly").Spec.Paused {
 		t.Error("it was paused")
 	}
+	// Who is given the right need not load the page again.
+	userWith(t, "looker", "evenkeel-operator")
+	b.waits(`!document.getElementById("do-readonly-pause").hasAttribute("aria-disabled")`)
+	b.waits(`!document.getElementById("notes").textContent.includes("Nodes cannot be listed")`)
+	b.shows("#fleet-words", "12 nodes in 3 zones")
 }
 
 // userWith is the kubeconfig of a user who has these ClusterRoles.

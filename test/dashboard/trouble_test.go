@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
+
 	"github.com/evenkeel/evenkeel/internal/localcluster"
 )
 
@@ -36,6 +38,34 @@ func TestAnAPIServerThatGoesAwayIsSaidUntilItIsBack(t *testing.T) {
 	seed(t, admin, []seeded{{"afterwards", "zone-a", true, fine}})
 	b.shows("#fleet-words", "31 nodes")
 	b.waits(`document.getElementById("troubles").textContent === "" && document.getElementById("link-words").textContent === "live"`)
+}
+
+func TestATabThatNobodySeesKeepsNoConnectionAndGoesOnWhereItWas(t *testing.T) {
+	b := small(t)
+	b.do(chromedp.Evaluate[chromedp.Void](`void (() => {
+	  window.streams = [];
+	  const real = window.fetch;
+	  window.fetch = (path, options) => {
+	    if (path.startsWith("api/feed")) streams.push({ path, signal: options.signal });
+	    return real(path, options);
+	  };
+	  window.look = (away) => {
+	    Object.defineProperty(document, "hidden", { configurable: true, get: () => away });
+	    document.dispatchEvent(new Event("visibilitychange"));
+	  };
+	  look(true);
+	})()`))
+	b.do(chromedp.Evaluate[chromedp.Void](`void look(false)`))
+	b.waits(`streams.length === 1`)
+	if path := value[string](b, `streams[0].path`); path == "api/feed?seen=0" {
+		t.Error("it asks for everything once more")
+	}
+	b.do(chromedp.Evaluate[chromedp.Void](`void look(true)`))
+	b.waits(`streams[0].signal.aborted`)
+	seed(t, admin, []seeded{{"meanwhile", "zone-a", true, fine}})
+	b.do(chromedp.Evaluate[chromedp.Void](`void look(false)`))
+	b.shows("#fleet-words", "31 nodes")
+	b.shows("#link", "live")
 }
 
 func TestThePageSaysWhenItsCommandHasEndedAndWhenItHasNoToken(t *testing.T) {

@@ -82,7 +82,7 @@ func run(m *testing.M) (code int, err error) {
 	mux := http.NewServeMux()
 	mux.Handle("/controller/metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{}))
 	for _, name := range nodes {
-		agents[name] = agent.NewMetrics(name, "v0.1.0")
+		agents[name] = agent.NewMetrics(name, "v0.1.0", "0123abc")
 		mux.Handle("/"+name+"/metrics", agents[name].Handler())
 	}
 	exporter = httptest.NewServer(mux)

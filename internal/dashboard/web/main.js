@@ -10,34 +10,40 @@ const nodes = new Map();
 const wanted = new Set(); // states; empty: all
 let onlyDown = false, part = "", rows = 50;
 
-const panel = new NodePanel((name) => {
+const panel = new NodePanel(() => {
   map.select("");
-  const row = document.getElementById("row-" + name);
-  (cameFrom === "map" || !row ? $("map") : row).focus();
+  ($(cameFrom) ?? $("map")).focus();
 });
-let cameFrom = "map";
-const map = new FleetMap($("map"), (name) => look(name, "map"));
-const rollouts = new Rollouts($("rollouts"), (name) => look(name, "list"), say);
+let cameFrom = "map"; // the id of what the focus was on
+const map = new FleetMap($("map"), look);
+const rollouts = new Rollouts($("rollouts"), look, say);
 
-function look(name, from) {
-  cameFrom = from;
+function look(name) {
+  if (!$("node").contains(document.activeElement)) cameFrom = document.activeElement.id;
   map.select(name);
   panel.open(name, true);
 }
 
-// What is said aloud: together, some seconds later, since a fleet moves faster than anybody listens.
-let sayings = [], moved = new Map(), saying = 0;
+// What is said aloud: together, and later, since a fleet moves faster than anybody listens. Good news can wait the longest.
+let sayings = [], moved = new Map(), speaking = 0, due = Infinity; // moved: node -> state
 function say(words) {
   sayings.push(words);
-  saying ||= setTimeout(speak, 300);
+  speakIn(300);
+}
+function speakIn(ms) {
+  const at = Date.now() + ms;
+  if (at >= due) return;
+  clearTimeout(speaking);
+  due = at;
+  speaking = setTimeout(speak, ms);
 }
 function speak() {
-  saying = 0;
+  due = Infinity;
   const words = [...new Set(sayings)];
-  for (const [state, names] of moved) {
-    const s = states[state];
-    words.push(names.length <= 3 ? `${names.join(", ")}: ${s.name}` : `${count(names.length, "node")}: ${s.name}`);
-  }
+  states.forEach((s, state) => {
+    const names = [...moved.keys()].filter((name) => moved.get(name) === state);
+    if (names.length) words.push(names.length <= 3 ? `${names.join(", ")}: ${s.name}` : `${count(names.length, "node")}: ${s.name}`);
+  });
   sayings = [];
   moved = new Map();
   if (words.length) $("said").textContent = words.join(". ") + ".";
@@ -57,9 +63,8 @@ function take(m) {
     changed.push(name);
     if (!was || was.zone !== now.zone) others = true;
     if (was && was.state !== state && (states[state].bad || states[was.state].bad || state === 0)) {
-      if (!moved.has(state)) moved.set(state, []);
-      moved.get(state).push(name);
-      saying ||= setTimeout(speak, 4000);
+      moved.set(name, state);
+      speakIn(states[state].bad ? 4000 : 20000);
     }
   }
   for (const name of m.gone ?? []) {
@@ -67,7 +72,7 @@ function take(m) {
     others = true;
   }
   if (m.rest) {
-    rollouts.update(m.rest.rollouts);
+    rollouts.update(m.rest.rollouts, m.rest.ready);
     troubles(m.rest.trouble);
     redraw($("notes"), m.rest.notes.map((n) => h("p", { class: "banner waits" }, n)));
   }
@@ -75,7 +80,7 @@ function take(m) {
     map.update(nodes, changed, others);
     legend();
     table();
-    if (changed.includes(panel.name)) panel.changed();
+    if (panel.name && (changed.includes(panel.name) || m.gone?.includes(panel.name))) panel.changed();
   }
 }
 
@@ -150,8 +155,8 @@ $("search").addEventListener("input", () => { part = $("search").value.trim(); r
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { legend.drawn = table.drawn = ""; legend(); table(); });
 
 /** Reads the stream until it ends. Each event is one line of JSON. */
-async function listen(seen) {
-  const response = await ask("api/feed?seen=" + seen.version);
+async function listen(seen, signal) {
+  const response = await ask("api/feed?seen=" + seen.version, { signal });
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (;;) {
@@ -180,18 +185,40 @@ function arrived() {
   $("gone")?.remove();
 }
 
+const lookedAt = () => new Promise((done) => {
+  const see = () => {
+    if (document.hidden) return;
+    document.removeEventListener("visibilitychange", see);
+    done();
+  };
+  document.addEventListener("visibilitychange", see);
+  see();
+});
+
+/**
+ * Listens for ever, as long as somebody looks: a browser has six connections to a server, for all its tabs, and a tab that
+ * nobody sees would keep one. It goes on where it was.
+ */
 async function live() {
   const seen = { version: 0 };
   for (;;) {
+    await lookedAt();
+    const stream = new AbortController();
+    const hide = () => { if (document.hidden) stream.abort(); };
+    document.addEventListener("visibilitychange", hide);
     try {
-      await listen(seen);
+      await listen(seen, stream.signal);
     } catch (e) {
+      if (stream.signal.aborted) continue;
       if (e.status === 401) {
         link("bad", "no token");
         redraw($("troubles"), h("p", { class: "banner bad" }, e.message));
         return;
       }
       console.debug(e);
+    } finally {
+      document.removeEventListener("visibilitychange", hide);
+      stream.abort(); // what hangs keeps its connection else
     }
     gone.since ||= Date.now();
     seen.version = 0; // it may be another one that answers next

@@ -9,6 +9,7 @@ export class Rollouts {
     this.look = look;
     this.say = say;
     this.list = [];
+    this.ready = false; // the list is all that there are
     this.open = null; // the name of the one that is looked at
     this.detail = null;
     this.error = "";
@@ -16,9 +17,11 @@ export class Rollouts {
     $("confirm-yes").addEventListener("click", () => this.carryOut());
     $("confirm").addEventListener("close", () => { this.asked = null; });
     setInterval(() => this.draw(), 5000); // times go on
+    // What is not of the rollout itself changes too: your rights, and whether there is a controller.
+    setInterval(() => { if (!document.hidden && this.list.some((r) => r.name === this.open)) this.read(); }, 10000);
   }
 
-  update(list) {
+  update(list, ready) {
     if (this.open === null && list.length) {
       this.open = (list.find((r) => r.tone === "bad") ?? list.find((r) => r.tone !== "good") ?? list[0]).name;
     }
@@ -28,7 +31,8 @@ export class Rollouts {
       if (was && was.phase !== r.phase) this.say(`Rollout ${r.name} is ${r.phase}`);
     }
     this.list = list;
-    if (now && (!before || before.version !== now.version || !this.detail)) this.read();
+    this.ready = ready;
+    if (now && (!before || before.version !== now.version || !this.detail || this.error)) this.read();
     this.draw();
   }
 
@@ -61,7 +65,7 @@ export class Rollouts {
 
   draw() {
     if (!this.list.length) {
-      redraw(this.host, h("p", { class: "muted" }, "There are no rollouts. Make one with ", h("code", {}, "kubectl evenkeel push"), "."));
+      if (this.ready) redraw(this.host, h("p", { class: "muted" }, "There are no rollouts. Make one with ", h("code", {}, "kubectl evenkeel push"), "."));
       return;
     }
     const text = JSON.stringify([this.list, this.open, this.detail, this.error, this.done, Math.floor(Date.now() / 5000)]);

@@ -90,3 +90,14 @@ func SelectorWords(s *v1alpha1.NodeConfigRolloutSpec) string {
 	}
 	return metav1.FormatLabelSelector(&s.NodeSelector)
 }
+
+// ImageVersion is the version that an image's tag names; empty if it names none, as latest and digests do.
+func ImageVersion(image string) string {
+	name := image[strings.LastIndexByte(image, '/')+1:]
+	name, _, _ = strings.Cut(name, "@")
+	_, tag, _ := strings.Cut(name, ":")
+	if len(tag) < 2 || tag[0] != 'v' || tag[1] < '0' || tag[1] > '9' {
+		return ""
+	}
+	return tag
+}

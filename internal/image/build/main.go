@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -57,7 +58,7 @@ func run(args []string, out io.Writer) error {
 		return fmt.Errorf("make %s: %w", reference, err)
 	}
 	file := filepath.Join(*dir, fmt.Sprintf("evenkeel-%s-%s-%s.tar", name, tag, strings.Join(architectures, "-")))
-	if err := os.WriteFile(file, archive, 0o644); err != nil {
+	if err := errors.Join(os.WriteFile(file, archive, 0o644), os.Chmod(file, 0o644)); err != nil { // whatever the umask is
 		return fmt.Errorf("make %s: %w", reference, err)
 	}
 	_, err = fmt.Fprintln(out, "built", file, reference)
