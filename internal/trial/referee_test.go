@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -17,7 +18,7 @@ type referee struct {
 	exits   map[string]int           // by version: that count against the configuration on trial
 	torn    map[string]bool          // by version: a write was lost, so that exits may be counted again or not at all
 	booted  int                      // the boot of the last decision
-	terms   map[string]Terms         // by version: of the trial that goes on, as they must have been when it began
+	terms   map[string]Terms         // by trial: as they must have been when it began
 }
 
 func newReferee(n *randomNode) *referee {
@@ -80,12 +81,12 @@ func (r *referee) goodIsProven(before State, o Observed, d Decision) {
 	if d.Action.Kind != None {
 		r.was = false
 	}
-	good, begun := d.Next.LastKnownGood.Config, r.terms[n.version]
+	good := d.Next.LastKnownGood.Config
 	if t := d.Next.Trial; t != nil && (before.Trial == nil || !t.StartTime.Equal(before.Trial.StartTime) || before.Current.Payload != d.Next.Current.Payload) {
-		r.terms[n.version] = n.expectedTerms(d.Next.Current.Asked)
+		r.terms[n.trialKey(t)] = n.expectedTerms(d.Next.Current.Asked)
 	}
 	if !good.IsLocal() && good.Payload != before.LastKnownGood.Payload {
-		r.passed[key(good)] = r.passed[key(good)] || r.healthy[key(good)] >= begun.Duration
+		r.passed[key(good)] = r.passed[key(good)] || before.Trial != nil && r.healthy[key(good)] >= r.begun(before.Trial).Duration
 		n.must(r.passed[key(good)], "%s became last-known-good after %s of health", good.Revision, r.healthy[key(good)])
 		_, bad := before.BadEntry(good)
 		n.must(!bad, "%s became last-known-good while it was bad", good.Revision)
@@ -94,6 +95,19 @@ func (r *referee) goodIsProven(before State, o Observed, d Decision) {
 	if c := d.Next.Current.Config; c.Payload != before.Current.Payload && !slices.ContainsFunc(d.Next.Promoted, func(p Promotion) bool { return p.Payload == c.Payload }) {
 		delete(r.healthy, key(c))
 	}
+}
+
+// trialKey tells trials apart. After a crash an older one may go on.
+func (n *randomNode) trialKey(t *Trial) string {
+	return n.version + "/" + t.Revision + "/" + t.StartTime.String()
+}
+
+// begun are the terms that a trial must have begun with; its own, if nobody saw it begin.
+func (r *referee) begun(t *Trial) Terms {
+	if terms, seen := r.terms[r.n.trialKey(t)]; seen {
+		return terms
+	}
+	return t.Terms
 }
 
 // expectedTerms are what a trial must begin with.
@@ -121,7 +135,11 @@ func (r *referee) verdictsAreFair(before State, o Observed, d Decision) {
 	if unclean {
 		r.exits[n.version]++
 	}
-	exits, threshold := r.exits[n.version], r.terms[n.version].Threshold
+	var terms Terms
+	if t := cmp.Or(before.Trial, d.Next.Trial); t != nil {
+		terms = r.begun(t)
+	}
+	exits, threshold := r.exits[n.version], terms.Threshold
 	verdicts := 0
 	for _, b := range d.Next.Bad {
 		if slices.ContainsFunc(before.Bad, func(x BadConfig) bool {
@@ -144,7 +162,7 @@ func (r *referee) verdictsAreFair(before State, o Observed, d Decision) {
 			n.must(!first && !outage, "called not healthy at a start or in an outage: %+v", o.Node)
 			n.must(!o.Child.Healthy, "called not healthy while it is")
 		case NotReady, WorkloadHarmed:
-			n.must(len(o.Node.LostPods) == 0 || len(o.Node.Pressure) > 0 || b.Failure == NotReady || !r.terms[n.version].AllowPodLoss, "pods were lost, as was allowed")
+			n.must(len(o.Node.LostPods) == 0 || len(o.Node.Pressure) > 0 || b.Failure == NotReady || !terms.AllowPodLoss, "pods were lost, as was allowed")
 			n.must(!first && !outage && o.Node.API, "called %s at a start or in an outage: %+v", b.Failure, o.Node)
 		case LostAPI:
 			n.must(!first && o.Node.API && before.Trial != nil && before.Trial.APIProbed, "lost the API: %+v", o.Node)
