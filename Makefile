@@ -144,11 +144,12 @@ demo: tools deps build ## show a node and a fleet being changed, broken and roll
 	@go build -o bin/demo ./test/demo
 	@exec $(SUDO) bin/demo $(if $(KEEP),-keep)
 
+# The end-to-end tests begin first and mostly wait: beside them the others run, one package after another.
 test: tools kubelets deps prometheus build ## set everything up and pass every test
 	@if [ "$$(id -u)" != 0 ] && [ -z "$(SUDO)" ]; then \
 	  echo "SKIPPED, for lack of root: every test that needs a real node"; fi
 	@go vet ./...
-	@$(AS_ROOT) go test -timeout 45m -p 1 ./...
+	@$(AS_ROOT) go test -timeout 45m -p 2 ./test/e2e $$(go list ./... | grep -v /test/e2e$$)
 
 # KUBELET is a version that `make kubelets` builds, or a path.
 KUBELET ?= $(TOOLS)/kubelet
