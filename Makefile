@@ -115,8 +115,10 @@ release: ## make all that is released into dist/VERSION: of the tag that is chec
 	@bin/make-release -version="$(VERSION)" -registry=$(REGISTRY) -programs=$(PROGRAMS) -out=dist/$(VERSION) -time=$(SOURCE_DATE_EPOCH)
 	@echo "made dist/$(VERSION): see SHA256SUMS there"
 
-# A real node needs containerd and friends, and the page is tried in a browser; with root they are installed when missing.
-DEPS := containerd:containerd runc:runc iptables:iptables /usr/lib/cni/bridge:containernetworking-plugins systemd-analyze:systemd dbus-daemon:dbus busctl:systemd rpm:rpm chromium:chromium
+# A real node needs containerd and friends, tests also try units, packages and the page; with root they are installed when
+# missing.
+DEPS := containerd:containerd runc:runc iptables:iptables /usr/lib/cni/bridge:containernetworking-plugins
+test e2e: DEPS += systemd-analyze:systemd dbus-daemon:dbus busctl:systemd rpm:rpm chromium:chromium
 deps:
 	@missing=(); for d in $(DEPS); do \
 	  bin=$${d%%:*}; PATH=$$PATH:/usr/sbin:/sbin command -v "$$bin" >/dev/null || missing+=("$${d#*:}"); done; \
