@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/godbus/dbus/v5"
 )
@@ -65,18 +66,26 @@ const (
 // the second. The error is ErrNoSystemd and says what was tried.
 func Dial(ctx context.Context, bus, private string) (*Systemd, error) {
 	var errs []error
-	for _, path := range []string{bus, private} {
+	for _, path := range []string{bus, private, private} { // what is said first on systemd's own socket may go unanswered, rarely
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		s, err := dial(ctx, path, path == private)
 		if err == nil {
 			return s, nil
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", path, err))
 	}
-	return nil, fmt.Errorf("%w: %w; %w: this is for nodes whose kubelet systemd runs; run it on the node itself, as root", ErrNoSystemd, errs[0], errs[1])
+	return nil, fmt.Errorf("%w: %w; %w: this is for nodes whose kubelet systemd runs; run it on the node itself, as root", ErrNoSystemd, errs[0], errs[len(errs)-1])
 }
+
+// answerWithin is how long systemd has for an answer.
+const answerWithin = 30 * time.Second
 
 func dial(ctx context.Context, path string, direct bool) (*Systemd, error) {
 	conn, err := dbus.Dial("unix:path="+path, dbus.WithContext(context.WithoutCancel(ctx)))
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	if err != nil {
 		return nil, err
 	}
@@ -103,6 +112,8 @@ func (s *Systemd) Close() error { return s.conn.Close() }
 // Unit returns what systemd says of a unit, which it loads if need be. That there is no such unit is no error.
 func (s *Systemd) Unit(ctx context.Context, name string) (Unit, error) {
 	wrap := func(err error) error { return fmt.Errorf("ask systemd about %s: %w", name, plain(err)) }
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	var path dbus.ObjectPath
 	if err := s.manager.CallWithContext(ctx, managerName+".LoadUnit", 0, name).Store(&path); err != nil {
 		return Unit{}, wrap(err)
