@@ -2,11 +2,8 @@ package componentconfig
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -25,29 +22,17 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	ctrllog.SetLogger(logr.Discard())
-	klog.SetLogger(logr.Discard())
-	if cluster, err = localcluster.Start(ctx, localcluster.Options{}); err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, cluster.Stop()) }()
-	config := cluster.AdminConfig()
-	config.QPS = -1
-	if admin, err = client.New(config, client.Options{}); err != nil {
-		return 0, err
-	}
-	return m.Run(), nil
+	os.Exit(localcluster.ForTests(localcluster.Options{}, func(ctx context.Context, c *localcluster.Cluster) (_ int, err error) {
+		cluster = c
+		ctrllog.SetLogger(logr.Discard())
+		klog.SetLogger(logr.Discard())
+		config := cluster.AdminConfig()
+		config.QPS = -1
+		if admin, err = client.New(config, client.Options{}); err != nil {
+			return 0, err
+		}
+		return m.Run(), nil
+	}))
 }
 
 // The addresses of the control plane that kubeadm is told of.

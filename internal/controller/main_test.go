@@ -47,36 +47,24 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	ctrllog.SetLogger(logr.Discard())
-	klog.SetLogger(logr.Discard())
-	if cluster, err = localcluster.Start(ctx, localcluster.Options{}); err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, cluster.Stop()) }()
-	if err := cluster.Apply(ctx, "../../config/controller"); err != nil {
-		return 0, err
-	}
-	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
-		return 0, err
-	}
-	config := cluster.AdminConfig()
-	config.QPS = -1
-	if admin, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
-		return 0, err
-	}
-	return m.Run(), nil
+	os.Exit(localcluster.ForTests(localcluster.Options{}, func(ctx context.Context, c *localcluster.Cluster) (_ int, err error) {
+		cluster = c
+		ctrllog.SetLogger(logr.Discard())
+		klog.SetLogger(logr.Discard())
+		if err := cluster.Apply(ctx, "../../config/controller"); err != nil {
+			return 0, err
+		}
+		scheme := runtime.NewScheme()
+		if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
+			return 0, err
+		}
+		config := cluster.AdminConfig()
+		config.QPS = -1
+		if admin, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
+			return 0, err
+		}
+		return m.Run(), nil
+	}))
 }
 
 // own is the configuration of the controller's own ServiceAccount.

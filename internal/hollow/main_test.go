@@ -30,31 +30,19 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	if cluster, err = localcluster.Start(ctx, localcluster.Options{}); err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, cluster.Stop()) }()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
-		return 0, err
-	}
-	config := cluster.AdminConfig()
-	config.QPS = -1
-	if kube, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
-		return 0, err
-	}
-	return m.Run(), nil
+	os.Exit(localcluster.ForTests(localcluster.Options{}, func(ctx context.Context, c *localcluster.Cluster) (_ int, err error) {
+		cluster = c
+		scheme := runtime.NewScheme()
+		if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+			return 0, err
+		}
+		config := cluster.AdminConfig()
+		config.QPS = -1
+		if kube, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
+			return 0, err
+		}
+		return m.Run(), nil
+	}))
 }
 
 // options are those of a small, quick fleet.

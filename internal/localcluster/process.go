@@ -15,13 +15,35 @@ import (
 // errPortTaken means that a program stopped because somebody listens on its port.
 var errPortTaken = errors.New("port taken")
 
+// Begin starts a program, which dies with the process that started it. The channel is closed when it has ended; cmd's
+// ProcessState then says how.
+func Begin(cmd *exec.Cmd) (<-chan struct{}, error) {
+	// A group of its own: an interrupt from the terminal is for the parent, which stops its children in order.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	started, done := make(chan error), make(chan struct{})
+	go func() {
+		// The parent-death signal is sent when the *thread* that forked ends, so it must live as long as the child.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(done)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // the state is in cmd.ProcessState
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return done, nil
+}
+
 // process is a child that dies with this process.
 type process struct {
 	name string
 	log  string
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended; then err says how
-	err  error
+	done <-chan struct{}
 }
 
 // startProcess starts cmd with its output in a log file: a pipe of ours would keep `go test` waiting for survivors.
@@ -32,26 +54,11 @@ func startProcess(name, log string, cmd *exec.Cmd) (*process, error) {
 	}
 	defer out.Close()
 	cmd.Stdout, cmd.Stderr = out, out
-	// A group of its own: an interrupt from the terminal is for the parent, which stops its children in order.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	p := &process{name: name, log: log, cmd: cmd, done: make(chan struct{})}
-	started := make(chan error)
-	go func() {
-		// The parent-death signal is sent when the *thread* that forked ends, so it must live as long as the child.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		if err := cmd.Start(); err != nil {
-			started <- fmt.Errorf("start %s: %w", name, err)
-			return
-		}
-		started <- nil
-		p.err = cmd.Wait()
-		close(p.done)
-	}()
-	if err := <-started; err != nil {
-		return nil, err
+	done, err := Begin(cmd)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	return p, nil
+	return &process{name: name, log: log, cmd: cmd, done: done}, nil
 }
 
 // running tells if the process has not ended; a nil process is one that was never started.
@@ -96,7 +103,7 @@ func (p *process) wait(ctx context.Context, check func(context.Context) error) e
 	if bytes.Contains(tail, []byte("address already in use")) {
 		return fmt.Errorf("%s stopped: %w\n%s", p.name, errPortTaken, tail)
 	}
-	return fmt.Errorf("%s stopped: %w\n%s", p.name, errors.Join(errors.New("unexpected end"), p.err), tail)
+	return fmt.Errorf("%s stopped: unexpected end: %s\n%s", p.name, p.cmd.ProcessState, tail)
 }
 
 // tail is the end of the log, for an error that can be understood after the directory is gone.

@@ -42,18 +42,25 @@ func TestWaitingAndHoldingCostNextToNothing(t *testing.T) {
 	waiter := startPeer(t, Contender{Path: path, Poke: 2 * time.Second})
 	queued(t, waiter.pid())
 	<-time.After(lookEvery / 2) // so that what it started with is over
-	const looks = 4
 	for name, pid := range map[string]int{"waiting": waiter.pid(), "holding": holder.pid()} {
+		costsNextToNothing(t, name, pid)
+	}
+}
+
+// costsNextToNothing demands a few seconds in which a process does next to nothing. A busy machine gives it processors more
+// often, for less at a time, so more than one try is had: what it does of itself would be seen in all of them.
+func costsNextToNothing(t *testing.T, name string, pid int) {
+	t.Helper()
+	const looks, tries = 4, 5
+	for range tries {
 		before, timesBefore := ran(t, pid)
 		<-time.After(looks * lookEvery)
 		cpu, times := ran(t, pid)
 		cpu, times = cpu-before, times-timesBefore
 		t.Logf("%s for %s: %s of CPU, woken %d times, %d KiB resident", name, looks*lookEvery, cpu, times, resident(t, pid))
-		if cpu > 10*time.Millisecond { // a tick
-			t.Errorf("%s for %s took %s of CPU", name, looks*lookEvery, cpu)
-		}
-		if times > 50*looks { // some threads of Go's, a few times each
-			t.Errorf("%s for %s it was woken %d times", name, looks*lookEvery, times)
+		if cpu <= 10*time.Millisecond && times <= 50*looks { // a tick; some threads of Go's, a few times each
+			return
 		}
 	}
+	t.Errorf("%s always took more than a tick, or was woken more than %d times", name, 50*looks)
 }

@@ -32,24 +32,14 @@ var (
 	admin   *Client
 )
 
-func TestMain(m *testing.M) { os.Exit(testMain(m)) }
-
-func testMain(m *testing.M) int {
-	var err error
-	if cluster, err = localcluster.Start(context.Background(), localcluster.Options{}); err != nil {
-		fmt.Fprintln(os.Stderr, "start a cluster:", err)
-		return 1
-	}
-	defer func() {
-		if err := cluster.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "stop the cluster:", err)
+func TestMain(m *testing.M) {
+	os.Exit(localcluster.ForTests(localcluster.Options{}, func(_ context.Context, c *localcluster.Cluster) (_ int, err error) {
+		cluster = c
+		if admin, err = NewClient(cluster.AdminKubeconfig(), "test"); err != nil {
+			return 0, err
 		}
-	}()
-	if admin, err = NewClient(cluster.AdminKubeconfig(), "test"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
+		return m.Run(), nil
+	}))
 }
 
 const patience = 30 * time.Second

@@ -8,11 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/localcluster"
 )
 
 // Agent is an evenkeel-agent process on the node.
@@ -85,32 +86,12 @@ func (a *Agent) Start() error {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "NOTIFY_SOCKET=") }), "RUNTIME_DIRECTORY="+a.runDir)
 	cmd.Env = append(cmd.Env, a.Env...)
-	done, err := begin(cmd)
+	done, err := localcluster.Begin(cmd)
 	if err != nil {
 		return err
 	}
 	a.cmd, a.done = cmd, done
 	return nil
-}
-
-// begin starts a program, which dies with the process that started it. The channel is closed when it has ended.
-func begin(cmd *exec.Cmd) (<-chan struct{}, error) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	started, done := make(chan error), make(chan struct{})
-	go func() {
-		runtime.LockOSThread() // Pdeathsig goes by thread
-		defer runtime.UnlockOSThread()
-		defer close(done)
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // the state is in cmd.ProcessState
-		}
-	}()
-	if err := <-started; err != nil {
-		return nil, err
-	}
-	return done, nil
 }
 
 // end ends a program as an init system does, and waits.

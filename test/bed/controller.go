@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/localcluster"
 )
 
 // Controller is an evenkeel-controller process. It has the rights that config/controller grants, and no others.
@@ -49,7 +51,7 @@ func (b *Bed) Controller(ctx context.Context, flags ...string) (*Controller, err
 		"--kubeconfig=" + kubeconfig, "--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=" + probes, "-v=1",
 	}, flags...)...)
 	c.cmd.Stdout, c.cmd.Stderr = log, log
-	if c.done, err = begin(c.cmd); err != nil {
+	if c.done, err = localcluster.Begin(c.cmd); err != nil {
 		return nil, err
 	}
 	err = Eventually(ctx, time.Minute, func(ctx context.Context) error {

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,32 +43,20 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	klog.SetLogger(logr.Discard()) // watches that end with their test
-	if chromium, err = exec.LookPath("chromium"); err != nil {
-		fmt.Fprintln(os.Stderr, "SKIPPED, for lack of chromium: every test that needs a browser")
-	}
-	if cluster, err = localcluster.Start(ctx, localcluster.Options{}); err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, cluster.Stop()) }()
-	if err := cluster.Apply(ctx, filepath.Join(root, "config/controller")); err != nil {
-		return 0, err
-	}
-	if admin, err = clientOf(cluster); err != nil {
-		return 0, err
-	}
-	return m.Run(), nil
+	os.Exit(localcluster.ForTests(localcluster.Options{}, func(ctx context.Context, c *localcluster.Cluster) (_ int, err error) {
+		cluster = c
+		klog.SetLogger(logr.Discard()) // watches that end with their test
+		if chromium, err = exec.LookPath("chromium"); err != nil {
+			fmt.Fprintln(os.Stderr, "SKIPPED, for lack of chromium: every test that needs a browser")
+		}
+		if err := cluster.Apply(ctx, filepath.Join(root, "config/controller")); err != nil {
+			return 0, err
+		}
+		if admin, err = clientOf(cluster); err != nil {
+			return 0, err
+		}
+		return m.Run(), nil
+	}))
 }
 
 func clientOf(c *localcluster.Cluster) (client.Client, error) {
@@ -86,7 +73,7 @@ func clientOf(c *localcluster.Cluster) (client.Client, error) {
 type child struct {
 	cmd  *exec.Cmd
 	log  string // file
-	done chan struct{}
+	done <-chan struct{}
 }
 
 func spawn(t *testing.T, name string, args ...string) *child {
@@ -95,26 +82,14 @@ func spawn(t *testing.T, name string, args ...string) *child {
 	if _, err := os.Stat(path); err != nil {
 		t.Fatalf("%v: run make build", err)
 	}
-	c := &child{cmd: exec.Command(path, args...), log: filepath.Join(t.TempDir(), name+".log"), done: make(chan struct{})}
+	c := &child{cmd: exec.Command(path, args...), log: filepath.Join(t.TempDir(), name+".log")}
 	log, err := os.Create(c.log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
 	c.cmd.Stdout, c.cmd.Stderr = log, log
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread() // Pdeathsig goes by thread
-		defer runtime.UnlockOSThread()
-		defer close(c.done)
-		err := c.cmd.Start()
-		started <- err
-		if err == nil {
-			_ = c.cmd.Wait() // the state is in cmd.ProcessState
-		}
-	}()
-	if err := <-started; err != nil {
+	if c.done, err = localcluster.Begin(c.cmd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.stop(t) })

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -111,7 +110,7 @@ type process struct {
 	probes  string // URL, without path
 
 	cmd  *exec.Cmd
-	done chan struct{}
+	done <-chan struct{}
 }
 
 // startController starts one with these flags besides its usual ones, and returns when it is ready.
@@ -146,7 +145,7 @@ func spawnController(flags ...string) (*process, error) {
 	}
 	p := &process{
 		log:     filepath.Join(cluster.Dir(), fmt.Sprintf("controller-%s.log", strings.ReplaceAll(probes, ":", "-"))),
-		metrics: "http://" + metrics + "/metrics", probes: "http://" + probes, done: make(chan struct{}),
+		metrics: "http://" + metrics + "/metrics", probes: "http://" + probes,
 	}
 	log, err := os.Create(p.log)
 	if err != nil {
@@ -158,19 +157,7 @@ func spawnController(flags ...string) (*process, error) {
 		"--agent-timeout=" + agentTimeout.String(), "--not-ready-grace=" + notReadyGrace.String(), "-v=1",
 	}, flags...)...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread() // Pdeathsig goes by thread
-		defer runtime.UnlockOSThread()
-		defer close(p.done)
-		err := p.cmd.Start()
-		started <- err
-		if err == nil {
-			_ = p.cmd.Wait() // the state is in cmd.ProcessState
-		}
-	}()
-	if err := <-started; err != nil {
+	if p.done, err = localcluster.Begin(p.cmd); err != nil {
 		return nil, err
 	}
 	return p, nil

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/localcluster"
 )
 
 // firing is an alert as Prometheus has it.
@@ -117,14 +119,15 @@ func startPrometheus(t *testing.T) string {
 	cmd := exec.Command(binary, "--config.file="+filepath.Join(dir, "prometheus.yaml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+address, "--storage.tsdb.retention.size=64MB")
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	done, err := localcluster.Begin(cmd)
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		err := errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait(), log.Close())
-		if text, _ := os.ReadFile(log.Name()); err != nil || t.Failed() {
-			t.Errorf("prometheus: %v\n%s", err, text)
+		err := errors.Join(cmd.Process.Signal(syscall.SIGTERM), log.Close())
+		<-done
+		if text, _ := os.ReadFile(log.Name()); err != nil || !cmd.ProcessState.Success() || t.Failed() {
+			t.Errorf("prometheus: %v, %s\n%s", err, cmd.ProcessState, text)
 		}
 	})
 	return address

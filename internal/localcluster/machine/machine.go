@@ -13,11 +13,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/localcluster"
 )
 
 // ErrNone means that this machine cannot have another one in it; the error that wraps it says why.
@@ -73,7 +73,7 @@ type Machine struct {
 	dir     string
 	cgroups []string
 	cmd     *exec.Cmd
-	done    chan struct{}
+	done    <-chan struct{}
 	init    int
 }
 
@@ -95,7 +95,7 @@ func Start(ctx context.Context, dir string, view View, cgroups ...string) (*Mach
 			return nil, fmt.Errorf("%w: %w", ErrNone, err)
 		}
 	}
-	m := &Machine{dir: dir, done: make(chan struct{})}
+	m := &Machine{dir: dir}
 	for _, d := range []string{Etc, Run, Lib} {
 		if err := os.MkdirAll(m.Path(d), 0o755); err != nil {
 			return nil, err
@@ -209,19 +209,8 @@ func (m *Machine) start(systemd string, view View, cgroups []string) error {
 	m.cmd = exec.Command("/bin/sh", "-ec", script)
 	m.cmd.Env = append(os.Environ(), "DIR="+m.dir, "CGROUPS="+strings.Join(m.cgroups, " "), "BOOT="+boot, "SYSTEMD="+systemd, "UNITS="+strings.Join(units, ":"), "SHARED="+strings.Join(cgroups, " "))
 	m.cmd.Stdout, m.cmd.Stderr = log, log
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread() // Pdeathsig goes by thread
-		defer runtime.UnlockOSThread()
-		defer close(m.done)
-		err := m.cmd.Start()
-		started <- err
-		if err == nil {
-			_ = m.cmd.Wait() // how a machine ends is of no interest
-		}
-	}()
-	return <-started
+	m.done, err = localcluster.Begin(m.cmd)
+	return err
 }
 
 // bootTime is how long a boot may take.
