@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -30,7 +29,7 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 	n := newNode(t, "payload", "--config-trial-duration=1s", "--crash-loop-threshold=0")
 	n.Kubelet = append(n.Kubelet, "--max-pods=50")
 	n.up()
-	n.is(10*time.Second, localInit)
+	n.is(localInit)
 	kubelet := n.steady()
 
 	config := func(changes map[string]any) string {
@@ -80,7 +79,7 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 			n := n.in(t)
 			cm := n.create(fmt.Sprint(i), c.data)
 			n.assign(cm)
-			nc := n.is(15*time.Second, rejected(cm, "using last-known-good (init)", c.words))
+			nc := n.is(rejected(cm, "using last-known-good (init)", c.words))
 			t.Logf("%.300s", nc.Status.Error)
 			if nc.Status.Assigned == nil || nc.Status.Assigned.UID != cm.UID || nc.Status.Active != nil || nc.Status.LastKnownGood != nil {
 				t.Errorf("assigned is %+v, active %+v, last-known-good %+v", nc.Status.Assigned, nc.Status.Active, nc.Status.LastKnownGood)
@@ -107,7 +106,7 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 	}
 	n.event("Warning", "ConfigRejected", fmt.Sprintf("failed to validate current (UID: %s): ", last.UID))
 	n.assign(first)
-	n.is(10*time.Second, rejected(first, "using last-known-good (init)", ""))
+	n.is(rejected(first, "using last-known-good (init)", ""))
 	kubelet.end(t)
 	if t.Failed() {
 		return
@@ -118,12 +117,12 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 	data := config(map[string]any{"maxPods": 120, "podPidsLimit": 4096})
 	good := n.create("overridden", one(data+"#"+strings.Repeat(" all's well ", (aMebibyte-len(data))/12)+"\n"))
 	n.assign(good)
-	nc := n.is(20*time.Second, allChecksPassed(good))
+	nc := n.is(allChecksPassed(good))
 	if !slices.Equal(nc.Status.OverriddenFields, []string{"maxPods"}) {
 		t.Errorf("overriddenFields are %q, want maxPods", nc.Status.OverriddenFields)
 	}
-	n.lastKnownGood(20*time.Second, good)
-	n.eventually(10*time.Second, "the kubelet runs with both", func(ctx context.Context) error {
+	n.lastKnownGood(good)
+	n.eventually("the kubelet runs with both", func(ctx context.Context) error {
 		config, err := n.KubeletConfigz(ctx)
 		if err == nil && (config["maxPods"] != 50.0 || config["podPidsLimit"] != 4096.0) {
 			err = fmt.Errorf("maxPods is %v, podPidsLimit %v", config["maxPods"], config["podPidsLimit"])
@@ -148,8 +147,8 @@ func TestWhatNoDryRunCanSeeIsRolledBackInItsTrial(t *testing.T) {
 	n.up()
 	good := n.configMap("good", map[string]any{"maxPods": 119})
 	n.assign(good)
-	n.is(20*time.Second, allChecksPassed(good))
-	n.lastKnownGood(20*time.Second, good)
+	n.is(allChecksPassed(good))
+	n.lastKnownGood(good)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -170,13 +169,13 @@ func TestWhatNoDryRunCanSeeIsRolledBackInItsTrial(t *testing.T) {
 			cm := n.configMap(fmt.Sprint(i), c.changes)
 			n.assign(cm)
 			cause := fmt.Sprintf("current (UID: %s) %s", cm.UID, c.words)
-			nc := n.is(30*time.Second, want{"False", c.reason, fmt.Sprintf("using last-known-good (UID: %s)", good.UID), cause, cause})
+			nc := n.is(want{"False", c.reason, fmt.Sprintf("using last-known-good (UID: %s)", good.UID), cause, cause})
 			if nc.Status.Active == nil || nc.Status.Active.UID != good.UID || nc.Status.Trial != nil || nc.Status.BadConfigs[0].UID != cm.UID {
 				t.Errorf("active is %+v, trial %+v, badConfigs %+v", nc.Status.Active, nc.Status.Trial, nc.Status.BadConfigs)
 			}
 			n.recorded(string(cm.UID), string(good.UID))
 			n.event("Warning", "ConfigRolledBack", cause+fmt.Sprintf("; going back to last-known-good (UID: %s)", good.UID))
-			n.eventually(20*time.Second, "the kubelet is healthy, and its node Ready", func(ctx context.Context) error {
+			n.eventually("the kubelet is healthy, and its node Ready", func(ctx context.Context) error {
 				if err := n.Healthy(ctx); err != nil {
 					return err
 				}
@@ -184,11 +183,11 @@ func TestWhatNoDryRunCanSeeIsRolledBackInItsTrial(t *testing.T) {
 			})
 			kubelet := n.steady()
 			n.assignRef(v1alpha1.ConfigMapReference{Namespace: v1alpha1.SystemNamespace, Name: "trial-nowhere", UID: "no-uid"})
-			n.is(10*time.Second, unclear(fmt.Sprintf("using last-known-good (UID: %s)", good.UID), "referenced ConfigMap evenkeel-system/trial-nowhere not found"))
+			n.is(unclear(fmt.Sprintf("using last-known-good (UID: %s)", good.UID), "referenced ConfigMap evenkeel-system/trial-nowhere not found"))
 			n.assign(good)
-			n.is(10*time.Second, allChecksPassed(good))
+			n.is(allChecksPassed(good))
 			n.assign(cm)
-			n.is(10*time.Second, want{"False", c.reason, fmt.Sprintf("using last-known-good (UID: %s)", good.UID), cause, cause})
+			n.is(want{"False", c.reason, fmt.Sprintf("using last-known-good (UID: %s)", good.UID), cause, cause})
 			kubelet.end(t)
 		})
 	}

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -66,7 +65,7 @@ func (n *node) deleteConfigMap(cm *corev1.ConfigMap) {
 func TestASourceThatIsNotCorrectChangesNothing(t *testing.T) {
 	n := newNode(t, "source", "--config-trial-duration=1s")
 	n.up()
-	n.is(10*time.Second, localInit)
+	n.is(localInit)
 	kubelet := n.steady()
 
 	good := n.configMap("good", map[string]any{"maxPods": 101})
@@ -76,7 +75,7 @@ func TestASourceThatIsNotCorrectChangesNothing(t *testing.T) {
 		other := n.create("other", map[string]string{"kubelet": "maxPods: 3\n"})
 		ref.UID = other.UID
 		n.assignRef(ref)
-		n.is(10*time.Second, unclear("using current (init)", fmt.Sprintf(
+		n.is(unclear("using current (init)", fmt.Sprintf(
 			"invalid NodeConfigSource, uid %s names another object than ConfigMap evenkeel-system/source-good, whose uid is %s", other.UID, good.UID)))
 		kubelet.check(t)
 	})
@@ -84,9 +83,9 @@ func TestASourceThatIsNotCorrectChangesNothing(t *testing.T) {
 		n, ref := n.in(t), ref
 		ref.Name = "source-not-there"
 		n.assignRef(ref)
-		n.is(10*time.Second, unclear("using current (init)", "referenced ConfigMap evenkeel-system/source-not-there not found"))
+		n.is(unclear("using current (init)", "referenced ConfigMap evenkeel-system/source-not-there not found"))
 		late := n.create("not-there", map[string]string{"kubelet": "maxPods: 3\n"})
-		n.is(10*time.Second, unclear("using current (init)", fmt.Sprintf(
+		n.is(unclear("using current (init)", fmt.Sprintf(
 			"invalid NodeConfigSource, uid %s names another object than ConfigMap evenkeel-system/source-not-there, whose uid is %s", good.UID, late.UID)))
 		kubelet.check(t)
 	})
@@ -94,7 +93,7 @@ func TestASourceThatIsNotCorrectChangesNothing(t *testing.T) {
 		n, ref := n.in(t), ref
 		ref.SHA256 = strings.Repeat("0", 64)
 		n.assignRef(ref)
-		n.is(10*time.Second, unclear("using current (init)", fmt.Sprintf(
+		n.is(unclear("using current (init)", fmt.Sprintf(
 			"ConfigMap evenkeel-system/source-good (UID: %s) does not have the payload that is assigned: its sha256 is %s, not %s",
 			good.UID, payload.Digest("kubelet", []byte(good.Data["kubelet"])), ref.SHA256)))
 		kubelet.check(t)
@@ -125,19 +124,19 @@ func TestASourceThatIsNotCorrectChangesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.assign(elsewhere)
-		n.is(10*time.Second, unclear("using current (init)",
+		n.is(unclear("using current (init)",
 			"ConfigMap default/elsewhere cannot be read: forbidden to this node (403): grant the group system:nodes get, list and watch on configmaps in namespace default"))
 		kubelet.end(t)
 		n.open("default")
-		n.is(30*time.Second, allChecksPassed(elsewhere))
+		n.is(allChecksPassed(elsewhere))
 	})
 	if t.Failed() {
 		return
 	}
 	ref.SHA256 = payload.Digest("kubelet", []byte(good.Data["kubelet"]))
 	n.assignRef(ref)
-	n.is(20*time.Second, allChecksPassed(good))
-	n.lastKnownGood(20*time.Second, good)
+	n.is(allChecksPassed(good))
+	n.lastKnownGood(good)
 	n.stop()
 	n.Flags = []string{"--config-trial-duration=1m"}
 	n.up()
@@ -151,24 +150,24 @@ func (n *node) invalidAtStart(lastKnownGood *corev1.ConfigMap) {
 	n.t.Helper()
 	trying := n.configMap("trying", map[string]any{"maxPods": 107})
 	n.assign(trying)
-	n.is(20*time.Second, allChecksPassed(trying))
-	n.eventually(20*time.Second, "the kubelet is healthy with it", n.Healthy)
+	n.is(allChecksPassed(trying))
+	n.eventually("the kubelet is healthy with it", n.Healthy)
 	kubelet := n.steady()
 	ref := *bed.Ref(trying).ConfigMapRef
 	ref.Name = "source-nowhere"
 	n.assignRef(ref)
 	const cause = "invalid NodeConfigSource, uid %s names another object: ConfigMap evenkeel-system/source-trying, not evenkeel-system/source-nowhere"
-	n.is(10*time.Second, unclear(using(trying), fmt.Sprintf(cause, trying.UID)))
+	n.is(unclear(using(trying), fmt.Sprintf(cause, trying.UID)))
 	kubelet.end(n.t)
 	n.stop()
 	n.up()
-	nc := n.is(10*time.Second, unclear(fmt.Sprintf("using last-known-good (UID: %s)", lastKnownGood.UID), fmt.Sprintf(cause, trying.UID)))
+	nc := n.is(unclear(fmt.Sprintf("using last-known-good (UID: %s)", lastKnownGood.UID), fmt.Sprintf(cause, trying.UID)))
 	if nc.Status.Active == nil || nc.Status.Active.UID != lastKnownGood.UID || nc.Status.Trial != nil {
 		n.t.Errorf("active is %+v, trial %+v", nc.Status.Active, nc.Status.Trial)
 	}
 	n.recorded(string(trying.UID), string(lastKnownGood.UID))
 	n.assign(trying)
-	nc = n.is(20*time.Second, allChecksPassed(trying))
+	nc = n.is(allChecksPassed(trying))
 	if nc.Status.Trial == nil || nc.Status.Trial.Restarts != 0 {
 		n.t.Errorf("the trial is %+v", nc.Status.Trial)
 	}
@@ -199,12 +198,12 @@ func TestACorrectSourceStaysCorrectWhateverBecomesOfItsObject(t *testing.T) {
 	n.up()
 	first := n.configMap("first", map[string]any{"maxPods": 103})
 	n.assign(first)
-	n.is(20*time.Second, allChecksPassed(first))
-	n.lastKnownGood(20*time.Second, first)
+	n.is(allChecksPassed(first))
+	n.lastKnownGood(first)
 	second := n.configMap("second", map[string]any{"maxPods": 104})
 	n.assign(second)
-	n.is(20*time.Second, allChecksPassed(second))
-	n.lastKnownGood(20*time.Second, second)
+	n.is(allChecksPassed(second))
+	n.lastKnownGood(second)
 	kubelet := n.steady()
 
 	n.edit(second, func(cm *corev1.ConfigMap) {
@@ -212,7 +211,7 @@ func TestACorrectSourceStaysCorrectWhateverBecomesOfItsObject(t *testing.T) {
 	})
 	n.edit(second, func(cm *corev1.ConfigMap) { cm.Data["kubelet"] += "podPidsLimit: 1000\n" })
 	const edited = "ConfigMap evenkeel-system/drift-second was edited after it was taken up; the node keeps the checkpointed content: create a new ConfigMap to change it"
-	n.is(10*time.Second, notice(second, edited))
+	n.is(notice(second, edited))
 	n.status("Why: "+using(second)+": all checks passed", "Error: "+edited, fmt.Sprintf("Runs: evenkeel-system/drift-second (UID: %s)", second.UID))
 	kubelet.end(t)
 	n.keepsThrough(second, func() {}, edited)
@@ -221,15 +220,15 @@ func TestACorrectSourceStaysCorrectWhateverBecomesOfItsObject(t *testing.T) {
 	}, edited)
 	kubelet = n.steady()
 	n.edit(second, func(cm *corev1.ConfigMap) { cm.Data = second.Data })
-	n.is(10*time.Second, allChecksPassed(second))
+	n.is(allChecksPassed(second))
 	n.deleteConfigMap(second)
-	n.is(10*time.Second, notice(second, "ConfigMap evenkeel-system/drift-second was deleted after it was taken up; the node keeps the checkpointed content"))
+	n.is(notice(second, "ConfigMap evenkeel-system/drift-second was deleted after it was taken up; the node keeps the checkpointed content"))
 	kubelet.end(t)
 	n.keepsThrough(second, func() {}, "ConfigMap evenkeel-system/drift-second was deleted after it was taken up; the node keeps the checkpointed content")
 	kubelet = n.steady()
 	again := n.create("second", map[string]string{"kubelet": second.Data["kubelet"] + "podPidsLimit: 2000\n"})
 	replaced := fmt.Sprintf("ConfigMap evenkeel-system/drift-second was replaced by an object with uid %s; the node keeps the checkpointed content: assign the new uid to use it", again.UID)
-	n.is(10*time.Second, notice(second, replaced))
+	n.is(notice(second, replaced))
 	kubelet.end(t)
 	n.keepsThrough(second, func() {}, replaced)
 	kubelet = n.steady()
@@ -240,15 +239,15 @@ func TestACorrectSourceStaysCorrectWhateverBecomesOfItsObject(t *testing.T) {
 	n.assign(first)
 	cause := fmt.Sprintf("failed to sync, desired config unclear, cause: ConfigMap evenkeel-system/drift-first (UID: %s) was changed: this node has the payload %s on record under that UID, but it now is %s; create a new ConfigMap to change it",
 		first.UID, payload.Digest("kubelet", []byte(first.Data["kubelet"])), payload.Digest("kubelet", []byte(first.Data["kubelet"]+"podPidsLimit: 3000\n")))
-	n.is(10*time.Second, want{"Unknown", "ObjectChanged", using(second), cause, cause})
+	n.is(want{"Unknown", "ObjectChanged", using(second), cause, cause})
 	kubelet.check(t)
 	n.edit(first, func(cm *corev1.ConfigMap) { cm.Data = first.Data })
 	kubelet.end(t)
-	n.is(20*time.Second, allChecksPassed(first))
+	n.is(allChecksPassed(first))
 
 	n.assign(again)
-	n.is(20*time.Second, allChecksPassed(again))
-	n.lastKnownGood(20*time.Second, again)
+	n.is(allChecksPassed(again))
+	n.lastKnownGood(again)
 	n.nodeConfigDeleted(again)
 }
 
@@ -283,7 +282,7 @@ func (n *node) nodeConfigDeleted(cm *corev1.ConfigMap) {
 	if err := n.Delete(n.t.Context()); err != nil {
 		n.t.Fatal(err)
 	}
-	nc := n.is(20*time.Second, unclear(using(cm), "the NodeConfig is new and assigns nothing; assign a configuration, or `local: {}`"))
+	nc := n.is(unclear(using(cm), "the NodeConfig is new and assigns nothing; assign a configuration, or `local: {}`"))
 	if nc.UID == before.UID || nc.Generation != 1 || nc.Spec.ConfigSource != nil {
 		n.t.Errorf("the NodeConfig is not one that the agent made: %s (was %s), generation %d, %+v", nc.UID, before.UID, nc.Generation, nc.Spec)
 	}
@@ -292,7 +291,7 @@ func (n *node) nodeConfigDeleted(cm *corev1.ConfigMap) {
 	}
 	n.recorded(string(cm.UID), string(cm.UID))
 	n.assign(cm)
-	n.is(10*time.Second, allChecksPassed(cm))
+	n.is(allChecksPassed(cm))
 	kubelet.check(n.t)
 
 	// A person who replaces it, before the agent makes one again.
@@ -303,7 +302,7 @@ func (n *node) nodeConfigDeleted(cm *corev1.ConfigMap) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	nc = n.is(10*time.Second, allChecksPassed(cm))
+	nc = n.is(allChecksPassed(cm))
 	if nc.Generation != 1 || nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.UID != cm.UID {
 		n.t.Errorf("generation %d, last-known-good %+v", nc.Generation, nc.Status.LastKnownGood)
 	}
@@ -316,8 +315,8 @@ func TestACRDThatIsRemovedAndPutBackChangesNothing(t *testing.T) {
 	n.up()
 	cm := n.configMap("a", map[string]any{"maxPods": 105})
 	n.assign(cm)
-	n.is(20*time.Second, allChecksPassed(cm))
-	n.lastKnownGood(20*time.Second, cm)
+	n.is(allChecksPassed(cm))
+	n.lastKnownGood(cm)
 	kubelet := n.steady()
 
 	client, err := dynamic.NewForConfig(n.Cluster.AdminConfig())
@@ -328,10 +327,10 @@ func TestACRDThatIsRemovedAndPutBackChangesNothing(t *testing.T) {
 	if err := crds.Delete(t.Context(), "nodeconfigs.evenkeel.dev", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	n.eventually(40*time.Second, "the Node says that the CRD is gone", func(ctx context.Context) error {
+	n.eventually("the Node says that the CRD is gone", func(ctx context.Context) error {
 		return n.nodeSays(ctx, unclear(using(cm), "NodeConfig crd cannot be read: the API server does not know this kind of object (404): apply evenkeel's CRDs"))
 	})
-	n.eventually(20*time.Second, "the CRD is gone", func(ctx context.Context) error {
+	n.eventually("the CRD is gone", func(ctx context.Context) error {
 		if _, err := crds.Get(ctx, "nodeconfigs.evenkeel.dev", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("it is there: %v", err)
 		}
@@ -343,11 +342,11 @@ func TestACRDThatIsRemovedAndPutBackChangesNothing(t *testing.T) {
 	if err := n.Cluster.Apply(t.Context(), filepath.Join("..", "..", "config", "api")); err != nil {
 		t.Fatal(err)
 	}
-	nc := n.is(40*time.Second, unclear(using(cm), "the NodeConfig is new and assigns nothing; assign a configuration, or `local: {}`"))
+	nc := n.is(unclear(using(cm), "the NodeConfig is new and assigns nothing; assign a configuration, or `local: {}`"))
 	if nc.Generation != 1 || nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.UID != cm.UID {
 		t.Errorf("generation %d, last-known-good %+v", nc.Generation, nc.Status.LastKnownGood)
 	}
 	n.assign(cm)
-	n.is(10*time.Second, allChecksPassed(cm))
+	n.is(allChecksPassed(cm))
 	kubelet.end(t)
 }

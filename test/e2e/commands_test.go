@@ -74,7 +74,7 @@ func (n *node) status(lines ...string) agentStatus {
 // said waits until the agent's log holds words.
 func (n *node) said(words string) {
 	n.t.Helper()
-	n.eventually(5*time.Second, fmt.Sprintf("the log says %q", words), func(context.Context) error {
+	n.eventually(fmt.Sprintf("the log says %q", words), func(context.Context) error {
 		raw, err := os.ReadFile(n.Log)
 		if err == nil && !strings.Contains(string(raw), words) {
 			err = errors.New("it does not")
@@ -92,7 +92,7 @@ func (n *node) ends(code int, words string) {
 	}
 	select {
 	case <-n.Done():
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		n.t.Fatal("the agent goes on")
 	}
 	if n.ExitCode() != code {
@@ -123,13 +123,13 @@ func TestTheCommandsTellWhatRunsAndRepairIt(t *testing.T) {
 
 	good := n.configMap("good", map[string]any{"maxPods": 130})
 	n.assign(good)
-	n.is(20*time.Second, allChecksPassed(good))
+	n.is(allChecksPassed(good))
 	named := fmt.Sprintf("evenkeel-system/commands-good (UID: %s)", good.UID)
 	if s := n.status("Runs: "+named, fmt.Sprintf("Why: %s: all checks passed", using(good)), "Current: "+named+", since ",
 		"Last known good: the local configuration", fmt.Sprintf("Trial: %s: observed healthy for ", good.UID)); s.Trial == nil || s.Trial.Revision != string(good.UID) {
 		t.Errorf("the trial is %+v", s.Trial)
 	}
-	n.lastKnownGood(20*time.Second, good)
+	n.lastKnownGood(good)
 	if s := n.status("Runs: "+named, fmt.Sprintf("Why: %s: all checks passed", using(good)), "Last known good: "+named+", since "); s.Trial != nil || s.LastKnownGood.Revision != string(good.UID) {
 		t.Errorf("status is %+v", s)
 	}
@@ -139,8 +139,8 @@ func TestTheCommandsTellWhatRunsAndRepairIt(t *testing.T) {
 	n.assign(bad)
 	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 starts in its trial, last: exit status 1", bad.UID)
 	w := want{"False", "CrashLooped", fmt.Sprintf("using last-known-good (UID: %s)", good.UID), cause, cause}
-	n.is(20*time.Second, w)
-	n.eventually(20*time.Second, "the kubelet is healthy again", n.Healthy)
+	n.is(w)
+	n.eventually("the kubelet is healthy again", n.Healthy)
 	s := n.status("Runs: "+named, "Why: "+w.message+": "+cause, fmt.Sprintf("Current: evenkeel-system/commands-bad (UID: %s), since ", bad.UID),
 		"Last known good: "+named, fmt.Sprintf("Bad: %s (evenkeel-system/commands-bad) since ", bad.UID))
 	if len(s.BadConfigs) != 1 || s.BadConfigs[0].Revision != string(bad.UID) || s.BadConfigs[0].Reason != cause || s.BadConfigs[0].Failure != "CrashLooped" || s.Runs.Revision != string(good.UID) {
@@ -163,14 +163,14 @@ func TestTheCommandsTellWhatRunsAndRepairIt(t *testing.T) {
 		}
 	}
 	n.runs(0, "", []string{"forget", string(bad.UID), dir}, fmt.Sprintf("the running agent was asked to forget that %s is bad", bad.UID))
-	n.is(30*time.Second, allChecksPassed(bad))
+	n.is(allChecksPassed(bad))
 	n.event("Normal", "Forgotten", fmt.Sprintf("(UID: %s) is no longer held to be bad, by request", bad.UID))
-	n.lastKnownGood(20*time.Second, bad)
+	n.lastKnownGood(bad)
 
 	// And without one.
 	worse := n.configMap("worse", map[string]any{"maxPodz": 3})
 	n.assign(worse)
-	n.is(20*time.Second, rejected(worse, fmt.Sprintf("using last-known-good (UID: %s)", bad.UID), `strict decoding error: unknown field "maxPodz"`))
+	n.is(rejected(worse, fmt.Sprintf("using last-known-good (UID: %s)", bad.UID), `strict decoding error: unknown field "maxPodz"`))
 	n.stop()
 	if s := n.status("Agent: does not run", fmt.Sprintf("Bad: %s (evenkeel-system/commands-worse) since ", worse.UID)); s.AgentRuns || len(s.BadConfigs) != 1 {
 		t.Errorf("status is %+v", s)
@@ -213,21 +213,21 @@ func (n *node) localInvalid(proven *corev1.ConfigMap) {
 		n.t.Fatal(err)
 	}
 	const words = "invalid configuration: imageGCHighThresholdPercent (--image-gc-high-threshold) 101 must be between 0 and 100, inclusive"
-	n.is(20*time.Second, notice(proven, "failed to validate local (init): "+words))
-	n.eventually(20*time.Second, "the kubelet is healthy with last-known-good", n.Healthy)
+	n.is(notice(proven, "failed to validate local (init): "+words))
+	n.eventually("the kubelet is healthy with last-known-good", n.Healthy)
 	kubelet := n.steady()
 	// Nobody can tell whether that is the candidate's fault.
 	doubtful := n.configMap("doubtful", map[string]any{"imageGCHighThresholdPercent": 102})
 	n.assign(doubtful)
 	lastKnownGood := fmt.Sprintf("using last-known-good (UID: %s)", proven.UID)
 	cause := fmt.Sprintf("could not validate current (UID: %s): %s (but the local configuration does not pass the dry run either: %s)", doubtful.UID, strings.Replace(words, "101", "102", 1), words)
-	nc := n.is(20*time.Second, want{"Unknown", "CouldNotValidate", lastKnownGood, cause, cause})
+	nc := n.is(want{"Unknown", "CouldNotValidate", lastKnownGood, cause, cause})
 	if len(nc.Status.BadConfigs) != 0 {
 		n.t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
 	}
 	n.assign(nil)
 	cause = "failed to validate current (init)"
-	n.is(20*time.Second, want{"False", "LocalInvalid", lastKnownGood, cause, cause + ": " + words})
+	n.is(want{"False", "LocalInvalid", lastKnownGood, cause, cause + ": " + words})
 	n.recorded(string(proven.UID), string(proven.UID))
 	kubelet.end(n.t)
 	n.stop()
@@ -358,7 +358,7 @@ func TestANodeThatOptedOutFetchesNothing(t *testing.T) {
 		n.up()
 		w := localInit
 		nc, err := n.Get(t.Context())
-		n.eventually(10*time.Second, "it says that it is off", func(ctx context.Context) error {
+		n.eventually("it says that it is off", func(ctx context.Context) error {
 			if nc, err = n.Get(ctx); err != nil {
 				return err
 			}
@@ -389,7 +389,7 @@ func TestANodeThatOptedOutFetchesNothing(t *testing.T) {
 	// It opts in again: what was assigned all the time is taken up.
 	n.Flags, n.Dir = []string{"--config-trial-duration=1s"}, filepath.Join(n.Node.Dir(), "evenkeel")
 	n.up()
-	nc := n.is(20*time.Second, allChecksPassed(cm))
+	nc := n.is(allChecksPassed(cm))
 	if nc.Status.RemoteConfig != v1alpha1.RemoteConfigNodeConfig {
 		t.Errorf("remoteConfig is %s", nc.Status.RemoteConfig)
 	}
@@ -424,13 +424,13 @@ func TestANodeThatOptsOutForgetsNothingAndComesBackAtOnce(t *testing.T) {
 	n.up()
 	cm := n.configMap("a", map[string]any{"maxPods": 133})
 	n.assign(cm)
-	n.is(20*time.Second, allChecksPassed(cm))
-	n.lastKnownGood(20*time.Second, cm)
+	n.is(allChecksPassed(cm))
+	n.lastKnownGood(cm)
 	bad := n.configMap("bad", map[string]any{"maxPodz": 3})
 	n.assign(bad)
-	n.is(20*time.Second, rejected(bad, fmt.Sprintf("using last-known-good (UID: %s)", cm.UID), `strict decoding error: unknown field "maxPodz"`))
+	n.is(rejected(bad, fmt.Sprintf("using last-known-good (UID: %s)", cm.UID), `strict decoding error: unknown field "maxPodz"`))
 	n.assign(cm)
-	n.is(20*time.Second, allChecksPassed(cm))
+	n.is(allChecksPassed(cm))
 	n.stop()
 	flags, dir, before := n.Flags, n.Dir, n.records()
 	if before["current"] == "" || before["checkpoints/"+string(cm.UID)] == "" || before[underTest.version+"/bad-configs"] == "" {
@@ -441,7 +441,7 @@ func TestANodeThatOptsOutForgetsNothingAndComesBackAtOnce(t *testing.T) {
 		t.Helper()
 		n.up()
 		nc := &v1alpha1.NodeConfig{}
-		n.eventually(20*time.Second, "it runs local, and says that remote configuration is off", func(ctx context.Context) (err error) {
+		n.eventually("it runs local, and says that remote configuration is off", func(ctx context.Context) (err error) {
 			if nc, err = n.Get(ctx); err != nil {
 				return err
 			}
@@ -453,7 +453,7 @@ func TestANodeThatOptsOutForgetsNothingAndComesBackAtOnce(t *testing.T) {
 		if st := nc.Status; st.Active != nil || st.Assigned != nil || st.LastKnownGood != nil || st.Error != "" || len(st.BadConfigs) != 0 {
 			t.Errorf("status is %+v", st)
 		}
-		n.healthyWith(10*time.Second, nil)
+		n.healthyWith(nil)
 		if z := n.page(""); z.Source.Kind != "init" || z.Remote != v1alpha1.RemoteConfigDisabled || z.Effective["maxPods"] != 110.0 || z.Origins["maxPods"] != "local" {
 			t.Errorf("/configz says %+v, %s, maxPods %v from %s", z.Source, z.Remote, z.Effective["maxPods"], z.Origins["maxPods"])
 		}

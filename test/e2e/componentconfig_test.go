@@ -113,7 +113,7 @@ func TestAnUpgradesKubeletConfigurationReachesARealNodeAndComesBack(t *testing.T
 	n.byKubeadm()
 	n.controlled()
 	n.up()
-	n.is(10*time.Second, localInit)
+	n.is(localInit)
 	its := map[string]any{ // in its own file alone
 		"containerRuntimeEndpoint": n.Node.RuntimeEndpoint(), "healthzPort": n.Node.HealthzPort(),
 		"resolvConf": filepath.Join(n.Node.Dir(), "resolv.conf"),
@@ -124,7 +124,7 @@ func TestAnUpgradesKubeletConfigurationReachesARealNodeAndComesBack(t *testing.T
 		want := maps.Clone(its)
 		want["maxPods"], want["registryBurst"] = 95, 21
 		n.differ(n.kubeletHas(want), local, "maxPods", "registryBurst")
-		n.eventually(20*time.Second, "the Node has room for 95 pods", func(ctx context.Context) error {
+		n.eventually("the Node has room for 95 pods", func(ctx context.Context) error {
 			got, err := n.MaxPods(ctx)
 			if err == nil && got != 95 {
 				err = fmt.Errorf("it has room for %d", got)
@@ -150,7 +150,7 @@ func TestAnUpgradesKubeletConfigurationReachesARealNodeAndComesBack(t *testing.T
 	kubelet.end(t)
 	n.evenkeel(0, []string{"rollout", "abort", "workers", "--rollback"}, "revision 1 stops and its nodes go back")
 	n.rolled(2, "RolledBack")
-	n.is(20*time.Second, localInit)
+	n.is(localInit)
 	n.differ(n.kubeletHas(map[string]any{"maxPods": 110}), local)
 	n.evenkeel(1, []string{"rollout", "undo", "workers"}, nothing+"\n")
 

@@ -28,8 +28,8 @@ func TestACrashLoopRollsBackAfterThresholdPlusOneStarts(t *testing.T) {
 			n.assign(bad)
 			how := fmt.Sprintf("crash-looped: %d starts in its trial, last: exit status 7", threshold+1)
 			w := rolledBack(bad, "CrashLooped", "(init)", how)
-			nc := n.is(30*time.Second, w)
-			n.healthyWith(10*time.Second, nil)
+			nc := n.is(w)
+			n.healthyWith(nil)
 			if got := n.starts(bad); got != threshold+1 {
 				t.Errorf("the kubelet was started %d times with it, want %d", got, threshold+1)
 			}
@@ -47,7 +47,7 @@ func TestACrashLoopRollsBackAfterThresholdPlusOneStarts(t *testing.T) {
 			n.wantSample(`evenkeel_kubelet_starts_total{cause="crash"}`, float64(threshold))
 			n.wantSample(`evenkeel_kubelet_starts_total{cause="rollback"}`, 1)
 			n.wantSample(`evenkeel_node_config_error`, 1)
-			n.verdictIsFinal(10*time.Second, bad)
+			n.verdictIsFinal(bad)
 			out, code := n.Run(t.Context(), "", "status", "--dynamic-config-dir="+n.Dir)
 			if code != 0 || !strings.Contains(out, "the local configuration") || !strings.Contains(out, w.message+": "+w.cause) {
 				t.Errorf("status: exit code %d:\n%s", code, out)
@@ -55,14 +55,14 @@ func TestACrashLoopRollsBackAfterThresholdPlusOneStarts(t *testing.T) {
 
 			good := n.configMap("good", map[string]any{"maxPods": 124})
 			n.assign(good)
-			n.is(20*time.Second, allChecksPassed(good))
-			n.lastKnownGood(20*time.Second, good)
+			n.is(allChecksPassed(good))
+			n.lastKnownGood(good)
 			n.assign(bad)
-			n.is(20*time.Second, rolledBack(bad, "CrashLooped", fmt.Sprintf("(UID: %s)", good.UID), how))
+			n.is(rolledBack(bad, "CrashLooped", fmt.Sprintf("(UID: %s)", good.UID), how))
 			if got := n.starts(bad); got != threshold+1 {
 				t.Errorf("known to be bad, it was started again: %d times", got)
 			}
-			n.healthyWith(time.Second, good)
+			n.healthyWith(good)
 		})
 	}
 }
@@ -75,9 +75,9 @@ func rolledBack(cm *corev1.ConfigMap, reason, lastKnownGood, how string) want {
 }
 
 // verdictIsFinal waits until last-known-good was seen to do better.
-func (n *node) verdictIsFinal(within time.Duration, bad *corev1.ConfigMap) {
+func (n *node) verdictIsFinal(bad *corev1.ConfigMap) {
 	n.t.Helper()
-	n.eventually(within, "the verdict is final", func(context.Context) error {
+	n.eventually("the verdict is final", func(context.Context) error {
 		s := n.onDisk()
 		if len(s.Bad) != 1 || s.Bad[0].Revision != string(bad.UID) || s.Bad[0].Provisional || s.Trial != nil || s.Current.Revision != string(bad.UID) {
 			return fmt.Errorf("on disk: current %q, bad %+v, trial %+v", s.Current.Revision, s.Bad, s.Trial)
@@ -93,8 +93,8 @@ func TestAnExitWithStatusZeroIsACrashToo(t *testing.T) {
 	n.up()
 	bad := n.configMap("bad", map[string]any{"maxPods": 123})
 	n.assign(bad)
-	n.is(30*time.Second, rolledBack(bad, "CrashLooped", "(init)", "crash-looped: 2 starts in its trial, last: exit status 0"))
-	n.healthyWith(10*time.Second, nil)
+	n.is(rolledBack(bad, "CrashLooped", "(init)", "crash-looped: 2 starts in its trial, last: exit status 0"))
+	n.healthyWith(nil)
 }
 
 func TestAKubeletThatIsNeverHealthyRollsBack(t *testing.T) {
@@ -105,10 +105,10 @@ func TestAKubeletThatIsNeverHealthyRollsBack(t *testing.T) {
 	bad := n.configMap("bad", map[string]any{"maxPods": 123})
 	n.assign(bad)
 	w := rolledBack(bad, "NotHealthy", "(init)", "was not healthy for 3s")
-	n.is(30*time.Second, w)
-	n.healthyWith(10*time.Second, nil)
+	n.is(w)
+	n.healthyWith(nil)
 	n.event("Warning", "ConfigRolledBack", w.cause)
-	n.verdictIsFinal(10*time.Second, bad)
+	n.verdictIsFinal(bad)
 	n.wantSample(`evenkeel_rollbacks_total{reason="NotHealthy"}`, 1)
 	if got := n.starts(bad); got != 1 {
 		t.Errorf("it was started %d times", got)
@@ -140,14 +140,14 @@ elif [ $mode = run ] && [ -e "$kept" ]; then cp "$kept" "$net"; fi`, // the runt
 			n.up()
 			bad := n.configMap("bad", map[string]any{"maxPods": 123})
 			n.assign(bad)
-			n.healthyWith(20*time.Second, bad)
+			n.healthyWith(bad)
 			w := rolledBack(bad, "NotReady", "(init)", "left the node not ready for 5s")
-			n.is(40*time.Second, w)
+			n.is(w)
 			n.event("Warning", "ConfigRolledBack", w.cause)
 			n.wantSample(`evenkeel_rollbacks_total{reason="NotReady"}`, 1)
-			n.healthyWith(10*time.Second, nil)
-			n.verdictIsFinal(40*time.Second, bad) // not before the node is Ready again
-			n.is(time.Second, w)
+			n.healthyWith(nil)
+			n.verdictIsFinal(bad) // not before the node is Ready again
+			n.is(w)
 		})
 	}
 }
@@ -159,7 +159,7 @@ func TestAKubeletThatIgnoresSIGTERMIsKilledAfterItsGrace(t *testing.T) {
 	n.up()
 	stubborn := n.configMap("stubborn", map[string]any{"maxPods": 123})
 	n.assign(stubborn)
-	n.eventually(20*time.Second, "it was started", func(context.Context) error {
+	n.eventually("it was started", func(context.Context) error {
 		if n.starts(stubborn) != 1 {
 			return fmt.Errorf("%d times", n.starts(stubborn))
 		}
@@ -167,13 +167,13 @@ func TestAKubeletThatIgnoresSIGTERMIsKilledAfterItsGrace(t *testing.T) {
 	})
 	good := n.configMap("good", map[string]any{"maxPods": 124})
 	n.assign(good) // retargeted while the trial of a kubelet goes on that is not healthy
-	n.is(20*time.Second, allChecksPassed(good))
-	n.healthyWith(10*time.Second, good)
-	n.logged(time.Second, `msg="kubelet stopped for a change"`, `exit="signal: killed"`)
-	n.lastKnownGood(20*time.Second, good)
+	n.is(allChecksPassed(good))
+	n.healthyWith(good)
+	n.logged(`msg="kubelet stopped for a change"`, `exit="signal: killed"`)
+	n.lastKnownGood(good)
 
 	n.assign(stubborn)
-	n.eventually(20*time.Second, "it was started again", func(context.Context) error {
+	n.eventually("it was started again", func(context.Context) error {
 		if n.starts(stubborn) != 2 {
 			return fmt.Errorf("%d times", n.starts(stubborn))
 		}
@@ -187,7 +187,7 @@ func TestAKubeletThatIgnoresSIGTERMIsKilledAfterItsGrace(t *testing.T) {
 	if err := n.Stop(10 * time.Second); err != nil {
 		t.Fatal(err)
 	}
-	n.exitsWith(time.Second, 0)
+	n.exitsWith(0)
 	kubelet.gone(0)
 }
 
@@ -204,7 +204,7 @@ func TestADryRunThatHangsIsNoVerdictAndWhatRunsGoesOn(t *testing.T) {
 		cause: fmt.Sprintf("could not validate current (UID: %s): the dry run of the kubelet: it did not come to an end within 15s and was killed", hangs.UID),
 	}
 	w.err = w.cause
-	nc := n.is(40*time.Second, w)
+	nc := n.is(w)
 	if nc.Status.Active != nil || len(nc.Status.BadConfigs) != 0 || n.starts(hangs) != 0 {
 		t.Errorf("active %+v, bad %+v, %d starts", nc.Status.Active, nc.Status.BadConfigs, n.starts(hangs))
 	}
@@ -215,8 +215,8 @@ func TestADryRunThatHangsIsNoVerdictAndWhatRunsGoesOn(t *testing.T) {
 	}
 
 	n.wrap("") // repaired: another kubelet may judge otherwise
-	n.is(40*time.Second, allChecksPassed(hangs))
-	n.lastKnownGood(20*time.Second, hangs)
+	n.is(allChecksPassed(hangs))
+	n.lastKnownGood(hangs)
 }
 
 // crashesWith makes a kubelet that crashes with what $dir/crashing lists.
@@ -238,7 +238,7 @@ func TestIfLastKnownGoodCrashesAsWellTheTrialWasInconclusive(t *testing.T) {
 	n.crashing("kind: KubeletConfiguration") // whatever the configuration: the node is broken
 	cm := n.configMap("a", map[string]any{"maxPods": 123})
 	n.assign(cm)
-	n.is(30*time.Second, deadEnd("(init)", "exit status 9"))
+	n.is(deadEnd("(init)", "exit status 9"))
 	n.event("Warning", "ConfigRolledBack", fmt.Sprintf("current (UID: %s) crash-looped", cm.UID))
 	n.event("Warning", "Inconclusive", fmt.Sprintf("last-known-good (init) fails the same way as (UID: %s) did, which is no longer held to be bad", cm.UID))
 	if s := n.onDisk(); len(s.Bad) != 0 || s.Trial == nil || s.Trial.Fallback != trial.Inconclusive {
@@ -246,9 +246,9 @@ func TestIfLastKnownGoodCrashesAsWellTheTrialWasInconclusive(t *testing.T) {
 	}
 
 	n.crashing()
-	n.is(40*time.Second, allChecksPassed(cm))
+	n.is(allChecksPassed(cm))
 	n.event("Normal", "TrialResumed", fmt.Sprintf("last-known-good is healthy: the trial of current (UID: %s) goes on", cm.UID))
-	n.lastKnownGood(20*time.Second, cm)
+	n.lastKnownGood(cm)
 }
 
 // deadEnd is ConfigOK while last-known-good crashes too.
@@ -266,20 +266,20 @@ func TestADeadEndIsReportedAndForgetRepairsIt(t *testing.T) {
 	n.up()
 	good := n.configMap("good", map[string]any{"maxPods": 121})
 	n.assign(good)
-	n.lastKnownGood(20*time.Second, good)
+	n.lastKnownGood(good)
 	bad := n.configMap("bad", map[string]any{"maxPods": 123})
 	n.assign(bad)
 	lkg := fmt.Sprintf("(UID: %s)", good.UID)
-	n.is(20*time.Second, rolledBack(bad, "CrashLooped", lkg, "crash-looped: 1 starts in its trial, last: exit status 9"))
-	n.healthyWith(10*time.Second, good)
-	n.verdictIsFinal(10*time.Second, bad)
+	n.is(rolledBack(bad, "CrashLooped", lkg, "crash-looped: 1 starts in its trial, last: exit status 9"))
+	n.healthyWith(good)
+	n.verdictIsFinal(bad)
 
 	n.crashing("maxPods: 121") // what was good is not any more
 	n.kill(n.kubeletPID())
-	n.is(20*time.Second, deadEnd(lkg, "exit status 9"))
+	n.is(deadEnd(lkg, "exit status 9"))
 	n.event("Warning", "DeadEnd", lkg+" keeps failing and there is nothing to fall back to")
 	before := n.starts(good)
-	n.eventually(20*time.Second, "it is tried on", func(context.Context) error {
+	n.eventually("it is tried on", func(context.Context) error {
 		if now := n.starts(good); now < before+2 {
 			return fmt.Errorf("%d starts, then %d", before, now)
 		}
@@ -290,7 +290,7 @@ func TestADeadEndIsReportedAndForgetRepairsIt(t *testing.T) {
 	if code != 0 || !strings.Contains(out, fmt.Sprintf("the running agent was asked to forget that %s is bad", bad.UID)) {
 		t.Errorf("forget: exit code %d: %s", code, out)
 	}
-	n.is(30*time.Second, allChecksPassed(bad))
+	n.is(allChecksPassed(bad))
 	n.event("Normal", "Forgotten", fmt.Sprintf("(UID: %s) is no longer held to be bad, by request", bad.UID))
-	n.lastKnownGood(20*time.Second, bad)
+	n.lastKnownGood(bad)
 }

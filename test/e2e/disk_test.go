@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -72,14 +71,14 @@ func TestAFullDiskTakesUpNothingNewAndStopsNothing(t *testing.T) {
 	n.up()
 	good := n.configMap("good", map[string]any{"maxPods": 120})
 	n.assign(good)
-	n.lastKnownGood(30*time.Second, good)
+	n.lastKnownGood(good)
 
 	undisturbed := n.steady()
 	empty := n.fill()
 	next := n.configMap("next", map[string]any{"maxPods": 121})
 	n.assign(next)
 	status, reason, words := notRecorded(fmt.Sprintf("using current (UID: %s)", good.UID))
-	nc := n.says(20*time.Second, status, reason, words)
+	nc := n.says(status, reason, words)
 	if !strings.Contains(nc.Status.Error, "no space left on device") {
 		t.Errorf("error is %q", nc.Status.Error)
 	}
@@ -89,15 +88,15 @@ func TestAFullDiskTakesUpNothingNewAndStopsNothing(t *testing.T) {
 	// A kubelet that crashes, and an agent that is started, go on with what
 	// there is.
 	n.kill(n.kubeletPID())
-	n.healthyWith(20*time.Second, good)
+	n.healthyWith(good)
 	n.stop()
 	n.start()
-	n.healthyWith(20*time.Second, good)
-	n.says(20*time.Second, status, reason, words)
+	n.healthyWith(good)
+	n.says(status, reason, words)
 
 	empty()
-	n.is(40*time.Second, allChecksPassed(next))
-	n.lastKnownGood(20*time.Second, next)
+	n.is(allChecksPassed(next))
+	n.lastKnownGood(next)
 	n.recorded(string(next.UID), string(next.UID))
 }
 
@@ -108,7 +107,7 @@ func TestAReadOnlyDiskTakesUpNothingNewAndStopsNothing(t *testing.T) {
 	n.up()
 	good := n.configMap("good", map[string]any{"maxPods": 120})
 	n.assign(good)
-	n.lastKnownGood(30*time.Second, good)
+	n.lastKnownGood(good)
 
 	// The kubelet holds its lock file open for writing, so that the file system
 	// cannot be made read-only as a whole; for the agent it is.
@@ -122,7 +121,7 @@ func TestAReadOnlyDiskTakesUpNothingNewAndStopsNothing(t *testing.T) {
 	next := n.configMap("next", map[string]any{"maxPods": 121})
 	n.assign(next)
 	status, reason, words := notRecorded(fmt.Sprintf("using current (UID: %s)", good.UID))
-	nc := n.says(20*time.Second, status, reason, words)
+	nc := n.says(status, reason, words)
 	if !strings.Contains(nc.Status.Error, "read-only file system") {
 		t.Errorf("error is %q", nc.Status.Error)
 	}
@@ -131,15 +130,15 @@ func TestAReadOnlyDiskTakesUpNothingNewAndStopsNothing(t *testing.T) {
 	// An agent that cannot lock its directory must not start a second kubelet.
 	n.stop()
 	n.start()
-	n.exitsWith(20*time.Second, 1)
+	n.exitsWith(1)
 	n.lastWord("--dynamic-config-dir: lock file: open " + n.Dir + "/agent.lock: read-only file system")
 
 	if err := unix.Unmount(n.Dir, 0); err != nil {
 		t.Fatal(err)
 	}
 	n.start()
-	n.is(30*time.Second, allChecksPassed(next))
-	n.lastKnownGood(20*time.Second, next)
+	n.is(allChecksPassed(next))
+	n.lastKnownGood(next)
 }
 
 func TestADirectoryThatCannotBeTrustedOrUsedIsAClearErrorAtTheStart(t *testing.T) {
@@ -169,7 +168,7 @@ func TestADirectoryThatCannotBeTrustedOrUsedIsAClearErrorAtTheStart(t *testing.T
 				t.Fatal(err)
 			}
 			n.start()
-			n.exitsWith(20*time.Second, 1)
+			n.exitsWith(1)
 			n.lastWord(c.words)
 		})
 	}
@@ -179,12 +178,12 @@ func TestADirectoryThatCannotBeTrustedOrUsedIsAClearErrorAtTheStart(t *testing.T
 			t.Fatal(err)
 		}
 		n.start()
-		n.is(30*time.Second, localInit)
+		n.is(localInit)
 		info, err := os.Stat(n.Dir)
 		if err != nil || info.Mode().Perm() != 0o700 {
 			t.Errorf("the directory is %v, %v", info, err)
 		}
-		n.logged(time.Second, "tightened the mode of a directory that others could get at")
+		n.logged("tightened the mode of a directory that others could get at")
 	})
 }
 
@@ -230,16 +229,16 @@ func TestWhateverHappensToItsFilesANodeStartsSaysSoAndHeals(t *testing.T) {
 	n.up()
 	bad := n.configMap("bad", map[string]any{"maxPods": 123})
 	n.assign(bad)
-	n.is(30*time.Second, rolledBack(bad, "CrashLooped", "(init)", "crash-looped: 1 starts in its trial, last: exit status 7"))
+	n.is(rolledBack(bad, "CrashLooped", "(init)", "crash-looped: 1 starts in its trial, last: exit status 7"))
 	good := n.configMap("good", map[string]any{"maxPods": 120})
 	n.assign(good)
-	n.lastKnownGood(30*time.Second, good)
+	n.lastKnownGood(good)
 	heals := func(t *testing.T) {
 		t.Helper()
 		n := n.in(t)
 		n.start()
-		n.healthyWith(30*time.Second, good)
-		n.eventually(30*time.Second, "the records are whole again", func(ctx context.Context) error {
+		n.healthyWith(good)
+		n.eventually("the records are whole again", func(ctx context.Context) error {
 			for _, file := range stateFiles(good) {
 				info, err := os.Stat(filepath.Join(n.Dir, file))
 				if err != nil {
@@ -255,7 +254,7 @@ func TestWhateverHappensToItsFilesANodeStartsSaysSoAndHeals(t *testing.T) {
 			}
 			return err
 		})
-		n.is(10*time.Second, allChecksPassed(good))
+		n.is(allChecksPassed(good))
 		n.recorded(string(good.UID), string(good.UID))
 	}
 	for _, damage := range damages {
@@ -313,11 +312,11 @@ func TestWhateverHappensToItsFilesANodeStartsSaysSoAndHeals(t *testing.T) {
 		}
 		next := n.configMap("next", map[string]any{"maxPods": 121})
 		n.assign(next)
-		n.is(30*time.Second, allChecksPassed(next))
-		n.healthyWith(10*time.Second, next)
-		n.lastKnownGood(20*time.Second, next)
+		n.is(allChecksPassed(next))
+		n.healthyWith(next)
+		n.lastKnownGood(next)
 		n.recorded(string(next.UID), string(next.UID))
 		n.kill(n.kubeletPID())
-		n.healthyWith(20*time.Second, next)
+		n.healthyWith(next)
 	})
 }

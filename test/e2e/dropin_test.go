@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
@@ -48,7 +47,7 @@ func (n *node) own(name, fields string) {
 func (n *node) kubeletHas(want map[string]any) component.Effective {
 	n.t.Helper()
 	var all component.Effective
-	n.eventually(20*time.Second, fmt.Sprintf("the kubelet has %v", want), func(ctx context.Context) (err error) {
+	n.eventually(fmt.Sprintf("the kubelet has %v", want), func(ctx context.Context) (err error) {
 		if all, err = n.KubeletConfigz(ctx); err != nil {
 			return err
 		}
@@ -90,19 +89,19 @@ func TestADropInIsLaidOverWhatTheNodeHas(t *testing.T) {
 	n.own("10-pods.conf", "maxPods: 90\n")
 	n.own("20-registry.conf", "registryBurst: 21\n")
 	n.up()
-	n.is(10*time.Second, localInit)
+	n.is(localInit)
 	local := n.kubeletHas(map[string]any{"maxPods": 90, "registryBurst": 21})
 
 	over := n.dropin("over", "maxPods: 77\nevictionHard: {imagefs.available: 2%}\n")
 	n.assign(over)
-	nc := n.is(20*time.Second, allChecksPassed(over))
+	nc := n.is(allChecksPassed(over))
 	if a := nc.Status.Active; a == nil || a.UID != over.UID || a.SHA256 != payload.Digest("kubelet-dropin", []byte(over.Data["kubelet-dropin"])) {
 		t.Errorf("active is %+v", a)
 	}
-	n.healthyWith(20*time.Second, over)
+	n.healthyWith(over)
 	laidOver := map[string]any{"maxPods": 77, "registryBurst": 21, "evictionHard[imagefs.available]": "2%", "evictionHard[memory.available]": "50Mi", "clusterDomain": "cluster.local"}
 	n.differ(n.kubeletHas(laidOver), local, "evictionHard[imagefs.available]", "maxPods")
-	n.lastKnownGood(20*time.Second, over)
+	n.lastKnownGood(over)
 	n.event("Normal", "ConfigLastKnownGood", fmt.Sprintf("(UID: %s) became last-known-good after 2s of observed health", over.UID))
 	n.metrics(which("active", over), which("last_known_good", over), `evenkeel_kubelet_starts_total{cause="change"} 1`)
 
@@ -128,7 +127,7 @@ func TestADropInIsLaidOverWhatTheNodeHas(t *testing.T) {
 	n.stop()
 	n.own("20-registry.conf", "registryBurst: 22\n")
 	n.up()
-	n.is(10*time.Second, allChecksPassed(over))
+	n.is(allChecksPassed(over))
 	laidOver["registryBurst"] = 22
 	n.kubeletHas(laidOver)
 	n.stop()
@@ -140,39 +139,39 @@ func TestADropInIsLaidOverWhatTheNodeHas(t *testing.T) {
 		return true
 	})
 	n.start()
-	n.healthyWith(20*time.Second, over)
-	n.agentSays(10*time.Second, "Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig dropin cannot be read: the API server failed (503)", over.UID))
+	n.healthyWith(over)
+	n.agentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig dropin cannot be read: the API server failed (503)", over.UID))
 	laidOver["registryBurst"] = 23
 	n.kubeletHas(laidOver)
 	f.begin(nil)
-	n.is(40*time.Second, allChecksPassed(over))
+	n.is(allChecksPassed(over))
 
 	// A whole payload takes the place of all that the node has.
 	whole := n.configMap("whole", map[string]any{"maxPods": 120})
 	n.assign(whole)
-	n.is(20*time.Second, allChecksPassed(whole))
-	n.healthyWith(20*time.Second, whole)
+	n.is(allChecksPassed(whole))
+	n.healthyWith(whole)
 	n.kubeletHas(map[string]any{"maxPods": 120, "registryBurst": 10, "evictionHard[imagefs.available]": "1%"})
-	n.lastKnownGood(20*time.Second, whole)
+	n.lastKnownGood(whole)
 
 	// It was promoted once: there is no second trial.
 	n.assign(over)
-	nc = n.is(20*time.Second, allChecksPassed(over))
+	nc = n.is(allChecksPassed(over))
 	if l := nc.Status.LastKnownGood; nc.Status.Trial != nil || l == nil || l.UID != over.UID {
 		t.Errorf("last-known-good is %+v, trial %+v", l, nc.Status.Trial)
 	}
-	n.healthyWith(20*time.Second, over)
+	n.healthyWith(over)
 	n.kubeletHas(laidOver)
 
 	n.assign(nil)
-	nc = n.is(20*time.Second, localInit)
+	nc = n.is(localInit)
 	if nc.Status.Active != nil || nc.Status.LastKnownGood != nil {
 		t.Errorf("active is %+v, last-known-good %+v", nc.Status.Active, nc.Status.LastKnownGood)
 	}
-	n.healthyWith(20*time.Second, nil)
+	n.healthyWith(nil)
 	n.kubeletHas(map[string]any{"maxPods": 91, "registryBurst": 23, "evictionHard[imagefs.available]": "1%"})
 	n.recorded("", "")
-	n.eventually(10*time.Second, "nothing of it is left on disk", func(context.Context) error {
+	n.eventually("nothing of it is left on disk", func(context.Context) error {
 		left, err := filepath.Glob(filepath.Join(n.Dir, "*", "*"+string(over.UID)+"*"))
 		if err == nil && len(left) > 0 {
 			err = fmt.Errorf("there are %q", left)
@@ -188,8 +187,8 @@ func TestADropInThatIsNoGoodIsRejectedOrRolledBack(t *testing.T) {
 	n.up()
 	good := n.dropin("good", "maxPods: 77\n")
 	n.assign(good)
-	n.is(20*time.Second, allChecksPassed(good))
-	n.lastKnownGood(20*time.Second, good)
+	n.is(allChecksPassed(good))
+	n.lastKnownGood(good)
 	using := fmt.Sprintf("using last-known-good (UID: %s)", good.UID)
 	kubelet := n.steady()
 	for i, c := range []struct{ name, data, words string }{
@@ -205,7 +204,7 @@ func TestADropInThatIsNoGoodIsRejectedOrRolledBack(t *testing.T) {
 			n := n.in(t)
 			cm := n.create(fmt.Sprint(i), map[string]string{payload.KeyKubeletDropin: c.data})
 			n.assign(cm)
-			nc := n.is(20*time.Second, rejected(cm, using, c.words))
+			nc := n.is(rejected(cm, using, c.words))
 			if a := nc.Status.Active; a == nil || a.UID != good.UID || nc.Status.BadConfigs[0].UID != cm.UID || nc.Status.BadConfigs[0].Reason != nc.Status.Error {
 				t.Errorf("active is %+v, badConfigs %+v", a, nc.Status.BadConfigs)
 			}
@@ -220,9 +219,9 @@ func TestADropInThatIsNoGoodIsRejectedOrRolledBack(t *testing.T) {
 	crashes := n.dropin("crashes", "enforceNodeAllocatable: [pods, system-reserved]\nsystemReserved: {cpu: 100m}\nsystemReservedCgroup: /evenkeel-not-there\n")
 	n.assign(crashes)
 	w := rolledBack(crashes, "CrashLooped", fmt.Sprintf("(UID: %s)", good.UID), "crash-looped: 2 starts in its trial, last: exit status 1")
-	n.is(40*time.Second, w)
+	n.is(w)
 	n.event("Warning", "ConfigRolledBack", w.cause+fmt.Sprintf("; going back to last-known-good (UID: %s)", good.UID))
-	n.healthyWith(20*time.Second, good)
+	n.healthyWith(good)
 	n.kubeletHas(map[string]any{"maxPods": 77, "imageGCLowThresholdPercent": 95, "enforceNodeAllocatable": "[pods]"})
 	n.recorded(string(crashes.UID), string(good.UID))
 }
@@ -242,34 +241,34 @@ func TestAKubeletThatIsTooOldForDropInsRejectsThemAndTakesWholePayloads(t *testi
 	over := n.dropin("over", "maxPods: 77\n")
 	kubelet := n.steady()
 	n.assign(over)
-	nc := n.is(20*time.Second, rejected(over, "using last-known-good (init)", tooOld))
+	nc := n.is(rejected(over, "using last-known-good (init)", tooOld))
 	if nc.Status.ComponentVersion != "v1.29.15" {
 		t.Errorf("the version is %q", nc.Status.ComponentVersion)
 	}
 	kubelet.end(t)
 	whole := n.configMap("whole", map[string]any{"maxPods": 120})
 	n.assign(whole)
-	n.is(20*time.Second, allChecksPassed(whole))
-	n.lastKnownGood(20*time.Second, whole)
+	n.is(allChecksPassed(whole))
+	n.lastKnownGood(whole)
 	n.kubeletHas(map[string]any{"maxPods": 120})
 
 	// The verdict was on the old kubelet.
 	n.assign(over)
-	n.is(20*time.Second, rejected(over, fmt.Sprintf("using last-known-good (UID: %s)", whole.UID), tooOld))
+	n.is(rejected(over, fmt.Sprintf("using last-known-good (UID: %s)", whole.UID), tooOld))
 	n.stop()
 	n.wrap("")
 	n.start()
-	n.is(30*time.Second, allChecksPassed(over))
-	n.lastKnownGood(20*time.Second, over)
+	n.is(allChecksPassed(over))
+	n.lastKnownGood(over)
 	n.kubeletHas(map[string]any{"maxPods": 77})
 
 	// Back again: what was proven is nothing to that kubelet.
 	n.stop()
 	n.asVersion("v1.29.15")
 	n.start()
-	n.healthyWith(30*time.Second, nil)
+	n.healthyWith(nil)
 	n.kubeletHas(map[string]any{"maxPods": 110})
-	nc = n.is(20*time.Second, rejected(over, "using (init)", tooOld))
+	nc = n.is(rejected(over, "using (init)", tooOld))
 	if nc.Status.Active != nil || nc.Status.ComponentVersion != "v1.29.15" {
 		t.Errorf("active is %+v, of version %q", nc.Status.Active, nc.Status.ComponentVersion)
 	}
@@ -310,7 +309,7 @@ func TestADropInIsLaidOverFlagsWhereTheKubeletHasNoFile(t *testing.T) {
 	// does not know.
 	n.Prefix = []string{"unshare", "--mount", "--propagation=slave", "sh", "-c", `mount -t tmpfs none /var/log && exec "$0" "$@"`}
 	n.up()
-	n.is(10*time.Second, want{
+	n.is(want{
 		status: "True", reason: "LocalDefault", message: "using current (default)",
 		cause: "current is set to the local default, and no init config was provided",
 	})
@@ -318,16 +317,16 @@ func TestADropInIsLaidOverFlagsWhereTheKubeletHasNoFile(t *testing.T) {
 
 	over := n.dropin("over", "maxPods: 77\neventBurst: 44\nregistryBurst: 55\n")
 	n.assign(over)
-	nc := n.is(20*time.Second, allChecksPassed(over))
+	nc := n.is(allChecksPassed(over))
 	if !slices.Equal(nc.Status.OverriddenFields, []string{"registryBurst"}) || nc.Status.Local != "Default" {
 		t.Errorf("overriddenFields are %q, local is %s", nc.Status.OverriddenFields, nc.Status.Local)
 	}
-	n.lastKnownGood(20*time.Second, over)
+	n.lastKnownGood(over)
 	n.differ(n.kubeletHas(map[string]any{"maxPods": 77, "eventBurst": 44, "registryBurst": 31}), local, "eventBurst", "maxPods")
 	n.origins(n.page(""), map[string]component.Origin{"maxPods": "drop-in", "eventBurst": "drop-in", "registryBurst": "flag", "healthzPort": "flag", "kubeAPIBurst": ""})
 
 	n.assign(nil)
-	nc = n.is(20*time.Second, want{
+	nc = n.is(want{
 		status: "True", reason: "LocalDefault", message: "using current (default)",
 		cause: "current is set to the local default, and no init config was provided",
 	})

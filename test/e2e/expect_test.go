@@ -52,10 +52,10 @@ var localInit = want{
 
 // is waits until ConfigOK is exactly that, in the NodeConfig and on the Node,
 // and returns the NodeConfig.
-func (n *node) is(within time.Duration, w want) *v1alpha1.NodeConfig {
+func (n *node) is(w want) *v1alpha1.NodeConfig {
 	n.t.Helper()
 	var nc *v1alpha1.NodeConfig
-	n.eventually(within, fmt.Sprintf("ConfigOK is %+v", w), func(ctx context.Context) (err error) {
+	n.eventually(fmt.Sprintf("ConfigOK is %+v", w), func(ctx context.Context) (err error) {
 		if nc, err = n.Get(ctx); err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (n *node) nodeCondition(ctx context.Context) (corev1.NodeCondition, error) 
 func (n *node) kubeletPID() int {
 	n.t.Helper()
 	pid := 0
-	n.eventually(10*time.Second, "a kubelet runs", func(context.Context) (err error) {
+	n.eventually("a kubelet runs", func(context.Context) (err error) {
 		pid, err = n.KubeletPID()
 		return err
 	})
@@ -148,7 +148,7 @@ func (n *node) onDisk() trial.State {
 // revisions, "" being local.
 func (n *node) recorded(current, lastKnownGood string) {
 	n.t.Helper()
-	n.eventually(10*time.Second, "the records on disk", func(context.Context) error {
+	n.eventually("the records on disk", func(context.Context) error {
 		view, err := checkpoint.ReadOnly(atomicfile.OS{}, n.Dir, "")
 		if err == nil && (view.State.Current.Revision != current || view.State.LastKnownGood.Revision != lastKnownGood) {
 			err = fmt.Errorf("current is %q, last-known-good %q, want %q and %q", view.State.Current.Revision, view.State.LastKnownGood.Revision, current, lastKnownGood)
@@ -174,7 +174,7 @@ type steady struct {
 // the NodeConfig speaks of: ConfigOK is written before it is started.
 func (n *node) arrived() {
 	n.t.Helper()
-	n.eventually(20*time.Second, "the kubelet that was announced is there", func(ctx context.Context) error {
+	n.eventually("the kubelet that was announced is there", func(ctx context.Context) error {
 		nc, err := n.Get(ctx)
 		if err != nil {
 			return err
@@ -268,7 +268,7 @@ func (s *steady) end(t *testing.T) {
 // event waits for an Event on the Node, whose message holds words.
 func (n *node) event(severity, reason, words string) {
 	n.t.Helper()
-	n.eventually(30*time.Second, fmt.Sprintf("event %s %s, %q", severity, reason, words), func(ctx context.Context) error {
+	n.eventually(fmt.Sprintf("event %s %s, %q", severity, reason, words), func(ctx context.Context) error {
 		list, err := n.Kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
 			FieldSelector: fields.SelectorFromSet(fields.Set{"involvedObject.kind": "Node", "involvedObject.name": n.Node.Name(), "reason": reason}).String(),
 		})
@@ -307,7 +307,7 @@ func (n *node) runPods(names ...string) {
 			n.t.Fatal(err)
 		}
 	}
-	n.eventually(time.Minute, "the pods run", func(ctx context.Context) error {
+	n.eventually("the pods run", func(ctx context.Context) error {
 		for _, name := range names {
 			pod, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, n.Node.Name()+"-"+name, getOptions)
 			if err != nil {
@@ -331,7 +331,7 @@ func (n *node) deletePods(names ...string) {
 			n.t.Fatal(err)
 		}
 	}
-	n.eventually(time.Minute, "the pods are gone", func(ctx context.Context) error {
+	n.eventually("the pods are gone", func(ctx context.Context) error {
 		list, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Node.Name()})
 		if err != nil {
 			return err

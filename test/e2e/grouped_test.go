@@ -51,7 +51,7 @@ func (n *node) groupedConfigMap(name string, trial, changes map[string]any) *cor
 func (n *node) onTrial(cm *corev1.ConfigMap, duration time.Duration, threshold int64) {
 	n.t.Helper()
 	var p *v1alpha1.Trial
-	n.eventually(20*time.Second, cm.Name+" is on trial", func(ctx context.Context) error {
+	n.eventually(cm.Name+" is on trial", func(ctx context.Context) error {
 		nc, err := n.Get(ctx)
 		if err != nil {
 			return err
@@ -78,18 +78,18 @@ func TestAGroupedConfigurationIsWhatItsUpstreamTwinIs(t *testing.T) {
 	}
 	twin := n.configMap("twin", changes)
 	n.assign(twin)
-	n.is(20*time.Second, allChecksPassed(twin))
+	n.is(allChecksPassed(twin))
 	n.onTrial(twin, 10*time.Minute, 3)
-	n.healthyWith(20*time.Second, twin)
+	n.healthyWith(twin)
 	is := n.kubeletHas(map[string]any{"maxPods": 120, "clusterDomain": "twin.local", "logging.flushFrequency": "7s"})
 
 	ours := n.groupedConfigMap("ours", map[string]any{"configTrialDuration": "3s", "crashLoopThreshold": 0}, changes)
 	n.assign(ours)
-	n.is(20*time.Second, allChecksPassed(ours))
+	n.is(allChecksPassed(ours))
 	n.onTrial(ours, 3*time.Second, 0)
-	n.healthyWith(20*time.Second, ours)
+	n.healthyWith(ours)
 	n.differ(n.kubeletHas(map[string]any{"maxPods": 120}), is)
-	n.lastKnownGood(30*time.Second, ours) // though the flag says 10m
+	n.lastKnownGood(ours) // though the flag says 10m
 	n.event("Normal", "ConfigLastKnownGood", fmt.Sprintf("(UID: %s) became last-known-good after 3s of observed health", ours.UID))
 	page := n.page("")
 	n.origins(page, map[string]component.Origin{"maxPods": "remote", "logging.flushFrequency": "remote", "shutdownGracePeriod": "remote", "kubeAPIBurst": ""})
@@ -102,14 +102,14 @@ func TestAGroupedConfigurationIsWhatItsUpstreamTwinIs(t *testing.T) {
 	// The terms of a trial are those that it was begun with.
 	kept := n.groupedConfigMap("kept", map[string]any{"crashLoopThreshold": 2}, map[string]any{"maxPods": 121})
 	n.assign(kept)
-	n.is(20*time.Second, allChecksPassed(kept))
+	n.is(allChecksPassed(kept))
 	n.onTrial(kept, 10*time.Minute, 2)
-	n.healthyWith(20*time.Second, kept)
+	n.healthyWith(kept)
 	n.stop()
 	n.Flags = []string{"--config-trial-duration=1s", "--crash-loop-threshold=7"}
 	n.up()
 	n.onTrial(kept, 10*time.Minute, 2)
-	n.eventually(20*time.Second, "it is longer than the flag says", func(ctx context.Context) error {
+	n.eventually("it is longer than the flag says", func(ctx context.Context) error {
 		nc, err := n.Get(ctx)
 		if err != nil {
 			return err
@@ -146,7 +146,7 @@ func (n *node) refusesGrouped(running *corev1.ConfigMap) {
 	} {
 		cm := n.create(fmt.Sprint(i), map[string]string{c.key: grouped + c.data})
 		n.assign(cm)
-		nc := n.is(20*time.Second, rejected(cm, using, fmt.Sprintf("ConfigMap evenkeel-system/%s: key %q: %s", cm.Name, c.key, c.words)))
+		nc := n.is(rejected(cm, using, fmt.Sprintf("ConfigMap evenkeel-system/%s: key %q: %s", cm.Name, c.key, c.words)))
 		if nc.Status.Trial != nil || nc.Status.BadConfigs[0].UID != cm.UID {
 			n.t.Errorf("trial is %+v, badConfigs %+v", nc.Status.Trial, nc.Status.BadConfigs)
 		}
@@ -155,7 +155,7 @@ func (n *node) refusesGrouped(running *corev1.ConfigMap) {
 	// What it leaves to the kubelet is judged like the upstream form.
 	cm := n.groupedConfigMap("banana", nil, map[string]any{"evictionHard": map[string]string{"memory.available": "banana"}})
 	n.assign(cm)
-	n.is(20*time.Second, rejected(cm, using, "quantities must match the regular expression"))
+	n.is(rejected(cm, using, "quantities must match the regular expression"))
 	kubelet.end(n.t)
 }
 
@@ -174,15 +174,15 @@ logging:
   containerLogMaxSize: 20Mi
 `})
 	n.assign(cm)
-	nc := n.is(20*time.Second, allChecksPassed(cm))
+	nc := n.is(allChecksPassed(cm))
 	if fmt.Sprint(nc.Status.OverriddenFields) != "[logging.verbosity]" { // the node has --v=2
 		n.t.Errorf("overriddenFields are %q", nc.Status.OverriddenFields)
 	}
 	n.onTrial(cm, 3*time.Second, 7)
-	n.healthyWith(20*time.Second, cm)
+	n.healthyWith(cm)
 	n.differ(n.kubeletHas(map[string]any{"maxPods": 130, "evictionHard[memory.available]": "70Mi", "evictionHard[imagefs.available]": "1%"}), local,
 		"containerLogMaxSize", "evictionHard[memory.available]", "maxPods")
-	n.lastKnownGood(20*time.Second, cm)
+	n.lastKnownGood(cm)
 }
 
 func TestAPayloadThatToleratesNoCrashIsRolledBackAtTheFirst(t *testing.T) {
@@ -193,10 +193,10 @@ func TestAPayloadThatToleratesNoCrashIsRolledBackAtTheFirst(t *testing.T) {
 	cm := n.groupedConfigMap("a", map[string]any{"crashLoopThreshold": 0}, map[string]any{"maxPods": 123})
 	n.assign(cm)
 	w := rolledBack(cm, "CrashLooped", "(init)", "crash-looped: 1 starts in its trial, last: exit status 7")
-	n.is(30*time.Second, w)
+	n.is(w)
 	n.event("Warning", "ConfigRolledBack", w.cause+"; going back to last-known-good (init)")
-	n.healthyWith(20*time.Second, nil)
-	n.verdictIsFinal(20*time.Second, cm)
+	n.healthyWith(nil)
+	n.verdictIsFinal(cm)
 	if got := n.starts(cm); got != 1 {
 		t.Errorf("it was started %d times", got)
 	}

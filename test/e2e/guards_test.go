@@ -63,7 +63,7 @@ func (n *node) policies(static bool, aside int) []string {
 		if static {
 			policy = m.static
 		}
-		n.eventually(10*time.Second, m.file+" is of policy "+policy, func(context.Context) error {
+		n.eventually(m.file+" is of policy "+policy, func(context.Context) error {
 			raw, err := os.ReadFile(filepath.Join(n.Node.Dir(), "kubelet", m.file))
 			if err == nil && !strings.Contains(string(raw), fmt.Sprintf(`"policyName":%q`, policy)) {
 				err = errors.New(string(raw))
@@ -90,8 +90,8 @@ func TestPodsSurviveAChangeAndHoldOffOneThatWouldKillThem(t *testing.T) {
 
 	good := n.configMap("good", map[string]any{"maxPods": 106})
 	n.assign(good)
-	n.is(20*time.Second, allChecksPassed(good))
-	n.lastKnownGood(20*time.Second, good)
+	n.is(allChecksPassed(good))
+	n.lastKnownGood(good)
 	if after := n.containers(); !maps.Equal(before, after) {
 		t.Errorf("containers are %v, were %v", after, before)
 	}
@@ -100,19 +100,19 @@ func TestPodsSurviveAChangeAndHoldOffOneThatWouldKillThem(t *testing.T) {
 	few := n.configMap("few", map[string]any{"maxPods": 3})
 	n.assign(few)
 	lastKnownGood := fmt.Sprintf("using last-known-good (UID: %s)", good.UID)
-	nc := n.is(20*time.Second, refused(few, "WouldEvictPods", lastKnownGood,
+	nc := n.is(refused(few, "WouldEvictPods", lastKnownGood,
 		"5 pods run on this node and maxPods would be 3: the kubelet would kill the rest; move them away first, or say trial.allowPodLoss in the configuration"))
 	if len(nc.Status.BadConfigs) != 0 || len(n.onDisk().Bad) != 0 {
 		t.Errorf("a refusal is no verdict, but badConfigs are %+v, on disk %+v", nc.Status.BadConfigs, n.onDisk().Bad)
 	}
 	n.recorded(string(good.UID), string(good.UID))
 	n.deletePods("1")
-	n.is(20*time.Second, refused(few, "WouldEvictPods", lastKnownGood,
+	n.is(refused(few, "WouldEvictPods", lastKnownGood,
 		"4 pods run on this node and maxPods would be 3: the kubelet would kill the rest; move them away first, or say trial.allowPodLoss in the configuration"))
 	kubelet.end(t)
 	n.deletePods("2")
-	n.is(20*time.Second, allChecksPassed(few))
-	n.lastKnownGood(20*time.Second, few)
+	n.is(allChecksPassed(few))
+	n.lastKnownGood(few)
 	after := n.containers()
 	for _, gone := range []string{"pods-1", "pods-2"} {
 		delete(before, gone)
@@ -134,16 +134,16 @@ func TestPodsAreLostOnPurposeOnly(t *testing.T) {
 	kubelet := n.steady()
 	asked := n.groupedConfigMap("asked", nil, map[string]any{"maxPods": 2})
 	n.assign(asked)
-	n.is(20*time.Second, refused(asked, "WouldEvictPods", "using last-known-good (init)",
+	n.is(refused(asked, "WouldEvictPods", "using last-known-good (init)",
 		"4 pods run on this node and maxPods would be 2: the kubelet would kill the rest; move them away first, or say trial.allowPodLoss in the configuration"))
 	kubelet.end(t)
 
 	cm := n.groupedConfigMap("allowed", map[string]any{"allowPodLoss": true}, map[string]any{"maxPods": 2})
 	n.assign(cm)
-	n.is(20*time.Second, allChecksPassed(cm))
+	n.is(allChecksPassed(cm))
 	n.podsLeft(2, before)
-	n.lastKnownGood(40*time.Second, cm)
-	nc := n.is(10*time.Second, allChecksPassed(cm))
+	n.lastKnownGood(cm)
+	nc := n.is(allChecksPassed(cm))
 	if len(nc.Status.BadConfigs) != 0 {
 		t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
 	}
@@ -156,18 +156,18 @@ func TestPodsAreLostOnPurposeOnly(t *testing.T) {
 	harms := n.groupedConfigMap("harms", map[string]any{"configTrialDuration": "5m"},
 		map[string]any{"maxPods": 2, "systemReserved": map[string]string{"cpu": fmt.Sprintf("%dm", obj.Status.Capacity.Cpu().MilliValue()-podCPU*3/2)}})
 	n.assign(harms)
-	nc = n.says(60*time.Second, "False", "WorkloadHarmed", fmt.Sprintf("using last-known-good (UID: %s): current (UID: %s) harmed the workload: pod default/podloss-", cm.UID, harms.UID))
+	nc = n.says("False", "WorkloadHarmed", fmt.Sprintf("using last-known-good (UID: %s): current (UID: %s) harmed the workload: pod default/podloss-", cm.UID, harms.UID))
 	if why := bed.ConfigOK(nc).Message; !strings.HasSuffix(why, ": OutOfcpu") && !strings.HasSuffix(why, ": ended by the kubelet") {
 		t.Errorf("ConfigOK is %q", why)
 	}
-	n.healthyWith(20*time.Second, cm)
+	n.healthyWith(cm)
 	n.podsLeft(1, before)
 }
 
 // podsLeft waits until so many of the node's pods run, as they did before.
 func (n *node) podsLeft(want int, before map[string]string) {
 	n.t.Helper()
-	n.eventually(40*time.Second, fmt.Sprintf("%d pods are left", want), func(context.Context) error {
+	n.eventually(fmt.Sprintf("%d pods are left", want), func(context.Context) error {
 		now := n.containers()
 		left := 0
 		for pod, state := range now {
@@ -195,22 +195,22 @@ func (n *node) needsDrain(running *corev1.ConfigMap) {
 		words = append(words, fmt.Sprintf("%s is %q but %s was written by %q", m.field, m.static, filepath.Join(n.Node.Dir(), "kubelet", m.file), m.none))
 	}
 	w := refused(cm, "NeedsDrain", fmt.Sprintf("using last-known-good (UID: %s)", running.UID), strings.Join(words, "; ")+"; cordon and drain the node first")
-	n.is(20*time.Second, w)
+	n.is(w)
 	n.cordon(true)
 	n.deletePods("3", "4")
-	n.is(10*time.Second, w)
+	n.is(w)
 	n.policies(false, 0)
 	kubelet.end(n.t)
 	n.deletePods("5")
-	n.is(20*time.Second, allChecksPassed(cm))
-	n.lastKnownGood(20*time.Second, cm)
+	n.is(allChecksPassed(cm))
+	n.lastKnownGood(cm)
 	for _, file := range n.policies(true, 1) {
 		n.event("Warning", "StateMovedAside", "the CPU or memory manager's state contradicted the configuration and was moved to "+file)
 	}
 	n.assign(nil)
-	n.is(20*time.Second, localInit)
+	n.is(localInit)
 	n.policies(false, 2)
-	n.eventually(20*time.Second, "the kubelet is healthy with its old policies", n.Healthy)
+	n.eventually("the kubelet is healthy with its old policies", n.Healthy)
 	n.cordon(false)
 }
 
@@ -225,9 +225,9 @@ func (n *node) evicts() {
 	n.runPods("victim")
 	cm := n.configMap("evicts", map[string]any{"evictionHard": map[string]string{"memory.available": "99%"}})
 	n.assign(cm)
-	n.is(20*time.Second, allChecksPassed(cm))
+	n.is(allChecksPassed(cm))
 	var nc *v1alpha1.NodeConfig
-	n.eventually(40*time.Second, "the trial fails", func(ctx context.Context) (err error) {
+	n.eventually("the trial fails", func(ctx context.Context) (err error) {
 		if nc, err = n.Get(ctx); err != nil {
 			return err
 		}
@@ -242,8 +242,8 @@ func (n *node) evicts() {
 		n.t.Errorf("ConfigOK is %s, %q", c.Status, c.Message)
 	}
 	n.recorded(string(cm.UID), "")
-	n.eventually(20*time.Second, "the kubelet is healthy again", n.Healthy)
-	n.eventually(40*time.Second, "the pressure is gone", func(ctx context.Context) error {
+	n.eventually("the kubelet is healthy again", n.Healthy)
+	n.eventually("the pressure is gone", func(ctx context.Context) error {
 		obj, err := n.Kube.CoreV1().Nodes().Get(ctx, n.Node.Name(), getOptions)
 		if err != nil {
 			return err
@@ -290,10 +290,10 @@ exit 7
 	}
 	n.up()
 	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 starts in its trial, last: exit status 7", cm.UID)
-	n.is(20*time.Second, want{"False", "CrashLooped", "using last-known-good (init)", cause, cause})
+	n.is(want{"False", "CrashLooped", "using last-known-good (init)", cause, cause})
 	for _, file := range n.policies(false, 1) {
 		n.event("Warning", "StateMovedAside", "the CPU or memory manager's state contradicted the configuration and was moved to "+file)
 	}
 	n.recorded(string(cm.UID), "")
-	n.eventually(20*time.Second, "the kubelet is healthy", n.Healthy)
+	n.eventually("the kubelet is healthy", n.Healthy)
 }

@@ -139,9 +139,9 @@ func (n *node) gap() (end func() time.Duration) {
 }
 
 // takesOver waits until the agent's kubelet is healthy, and the API says which kind of agent runs it.
-func (n *node) takesOver(within time.Duration, mode v1alpha1.RunMode) {
+func (n *node) takesOver(mode v1alpha1.RunMode) {
 	n.t.Helper()
-	n.eventually(within, "the kubelet of "+filepath.Base(n.Log)+" is healthy, and the node is run as "+string(mode), func(ctx context.Context) error {
+	n.eventually("the kubelet of "+filepath.Base(n.Log)+" is healthy, and the node is run as "+string(mode), func(ctx context.Context) error {
 		if _, err := n.KubeletPID(); err != nil {
 			return err
 		}
@@ -160,7 +160,7 @@ func (n *node) takesOver(within time.Duration, mode v1alpha1.RunMode) {
 func (n *node) waits(behind int, name string) {
 	n.t.Helper()
 	want := fmt.Sprintf("waiting for the lock %s, held by process %d (%s)\n", n.lockFile(), behind, name)
-	n.eventually(20*time.Second, "the agent waits", func(ctx context.Context) error {
+	n.eventually("the agent waits", func(ctx context.Context) error {
 		if out, code := n.Run(ctx, "", "probe", "--ready", "--socket="+n.socket()); code != 0 || out != want {
 			return fmt.Errorf("it says %q, exit code %d, want %q", out, code, want)
 		}

@@ -46,7 +46,7 @@ func (n *node) end(cmd *exec.Cmd) {
 // holds waits until a process has the node's lock.
 func (n *node) holds(pid int) {
 	n.t.Helper()
-	n.eventually(20*time.Second, "the lock's holder", func(context.Context) error {
+	n.eventually("the lock's holder", func(context.Context) error {
 		if got := lockfile.WhoHolds(n.lockFile()); got != pid {
 			return fmt.Errorf("it is process %d, want %d", got, pid)
 		}
@@ -63,19 +63,19 @@ func TestAStockKubeletAndAnAgentWithTheSameLockFileExcludeEachOther(t *testing.T
 	// The kubelet has it: the agent waits until it has ended.
 	first := n.run("first", stock...)
 	n.holds(first.Process.Pid)
-	n.eventually(20*time.Second, "the stock kubelet is healthy", n.Healthy)
+	n.eventually("the stock kubelet is healthy", n.Healthy)
 	n.start()
 	n.waits(first.Process.Pid, "kubelet")
 	if err := n.Healthy(t.Context()); err != nil {
 		t.Error(err)
 	}
 	n.end(first)
-	n.takesOver(30*time.Second, v1alpha1.RunModeSelfHosted)
+	n.takesOver(v1alpha1.RunModeSelfHosted)
 
 	// The agent has it: the kubelet waits. It leaves when another one comes, as its own flag says.
 	steady := n.steadyFromNow()
 	second := n.run("second", append(stock, "--exit-on-lock-contention")...)
-	n.eventually(20*time.Second, "the stock kubelet waits", func(context.Context) error {
+	n.eventually("the stock kubelet waits", func(context.Context) error {
 		if !lockfile.Waiting(second.Process.Pid) {
 			return errors.New("it does not")
 		}
@@ -84,9 +84,9 @@ func TestAStockKubeletAndAnAgentWithTheSameLockFileExcludeEachOther(t *testing.T
 	steady.end(t)
 	n.stop()
 	n.holds(second.Process.Pid)
-	n.eventually(20*time.Second, "the stock kubelet is healthy", n.Healthy)
+	n.eventually("the stock kubelet is healthy", n.Healthy)
 	n.start()
-	n.takesOver(30*time.Second, v1alpha1.RunModeSelfHosted)
+	n.takesOver(v1alpha1.RunModeSelfHosted)
 	n.holds(n.Pid())
 	if err := second.Wait(); err != nil {
 		t.Errorf("the stock kubelet ended with %v, want exit code 0", err)
@@ -99,15 +99,15 @@ func TestAKubeletsOwnLockFlagsAreTheAgents(t *testing.T) {
 	other := n.rival("other")
 	n.Kubelet = append(n.Kubelet, "--lock-file="+n.lockFile(), "--exit-on-lock-contention")
 	n.start()
-	n.takesOver(30*time.Second, v1alpha1.RunModeBootstrap)
+	n.takesOver(v1alpha1.RunModeBootstrap)
 	n.holds(n.Pid())
 	argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", n.kubeletPID()))
 	if err != nil || !strings.Contains(string(argv), "\x00--lock-file="+n.Dir+"/kubelet.lock\x00") || strings.Contains(string(argv), "contention") {
 		t.Errorf("the kubelet's command line is %q, %v", argv, err)
 	}
 	other.start()
-	n.exitsWith(30*time.Second, 0)
-	other.takesOver(30*time.Second, v1alpha1.RunModeSelfHosted)
+	n.exitsWith(0)
+	other.takesOver(v1alpha1.RunModeSelfHosted)
 }
 
 func TestAnAgentThatCouldNotRunAKubeletTakesItFromNobody(t *testing.T) {
@@ -160,12 +160,12 @@ func TestALockThatIsHeldByNoKubeletIsSaidLoudlyAndTakenWhenItIsFree(t *testing.T
 	n.holds(foreign.Process.Pid)
 	n.start()
 	n.waits(foreign.Process.Pid, "sleep")
-	n.logged(5*time.Second, "level=ERROR", "held by what is neither a kubelet nor an evenkeel-agent", fmt.Sprintf(`holder="process %d (sleep)"`, foreign.Process.Pid))
+	n.logged("level=ERROR", "held by what is neither a kubelet nor an evenkeel-agent", fmt.Sprintf(`holder="process %d (sleep)"`, foreign.Process.Pid))
 	if _, err := os.Stat(n.Dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("who waits has made %s: %v", n.Dir, err)
 	}
 	n.end(foreign)
-	n.takesOver(30*time.Second, v1alpha1.RunModeSelfHosted)
+	n.takesOver(v1alpha1.RunModeSelfHosted)
 }
 
 func TestAnAgentThatWaitsLeavesAtOnceWhenItIsTold(t *testing.T) {
@@ -178,7 +178,7 @@ func TestAnAgentThatWaitsLeavesAtOnceWhenItIsTold(t *testing.T) {
 	n.waits(foreign.Process.Pid, "sleep")
 	begin := time.Now()
 	n.stop()
-	n.exitsWith(time.Second, 0)
+	n.exitsWith(0)
 	if took := time.Since(begin); took > 2*time.Second {
 		t.Errorf("it took %s", took)
 	}
@@ -193,7 +193,7 @@ func TestALockFileThatIsReplacedAndTakenEndsTheKubeletWithAnExitCodeOfItsOwn(t *
 	n.contends()
 	n.up()
 	foreign := n.run("foreign", "flock", "--no-fork", n.lockFile()+".new", "sleep", "600")
-	n.eventually(10*time.Second, "the new file is locked", func(context.Context) error {
+	n.eventually("the new file is locked", func(context.Context) error {
 		if !lockfile.Held(n.lockFile() + ".new") {
 			return errors.New("it is not")
 		}
@@ -202,12 +202,12 @@ func TestALockFileThatIsReplacedAndTakenEndsTheKubeletWithAnExitCodeOfItsOwn(t *
 	if err := os.Rename(n.lockFile()+".new", n.lockFile()); err != nil {
 		t.Fatal(err)
 	}
-	n.exitsWith(30*time.Second, 8)
+	n.exitsWith(8)
 	n.lastWord("the lock file was replaced, and another process has the lock on the new one")
 	if left := n.kubelets(); len(left) > 0 {
 		t.Errorf("the kubelets %v are left", left)
 	}
 	n.end(foreign)
 	n.start()
-	n.takesOver(30*time.Second, v1alpha1.RunModeSelfHosted)
+	n.takesOver(v1alpha1.RunModeSelfHosted)
 }

@@ -19,13 +19,13 @@ func TestABootstrapKubeletHandsOverAndComesBackWithTheUpdatedConfigurationWithou
 	boot.wrap(strict)
 	self.Kubelet[0] = boot.Kubelet[0]
 	boot.up()
-	boot.takesOver(30*time.Second, v1alpha1.RunModeBootstrap)
+	boot.takesOver(v1alpha1.RunModeBootstrap)
 
 	// The self-hosted one asks the bootstrap one to leave.
 	gap := boot.gap()
 	self.start()
-	boot.exitsWith(30*time.Second, 0)
-	self.takesOver(30*time.Second, v1alpha1.RunModeSelfHosted)
+	boot.exitsWith(0)
+	self.takesOver(v1alpha1.RunModeSelfHosted)
 	t.Logf("bootstrap to self-hosted: the health endpoint was away for %s", gap().Round(time.Millisecond))
 	boot.said("another is to run this node")
 	if stopped, started := boot.logTime(`msg="kubelet stopped"`), self.logTime(`msg="kubelet started"`); !stopped.Before(started) {
@@ -43,7 +43,7 @@ func TestABootstrapKubeletHandsOverAndComesBackWithTheUpdatedConfigurationWithou
 	}
 	steady.end(t)
 	self.assign(cm)
-	self.lastKnownGood(30*time.Second, cm)
+	self.lastKnownGood(cm)
 
 	// The pod is gone, and so is the API.
 	if err := boot.Cluster.StopAPIServer(); err != nil {
@@ -51,14 +51,14 @@ func TestABootstrapKubeletHandsOverAndComesBackWithTheUpdatedConfigurationWithou
 	}
 	gap = boot.gap()
 	self.stop()
-	boot.healthyWith(20*time.Second, cm)
+	boot.healthyWith(cm)
 	t.Logf("self-hosted to bootstrap: the health endpoint was away for %s", gap().Round(time.Millisecond))
-	boot.agentSays(10*time.Second, "Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear", cm.UID))
+	boot.agentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear", cm.UID))
 	if err := boot.Cluster.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	boot.takesOver(60*time.Second, v1alpha1.RunModeBootstrap)
-	boot.is(60*time.Second, allChecksPassed(cm))
+	boot.takesOver(v1alpha1.RunModeBootstrap)
+	boot.is(allChecksPassed(cm))
 	boot.neverTwo()
 }
 
@@ -70,33 +70,33 @@ func TestATrialOutlivesAHandOverAndNothingIsHeldAgainstIt(t *testing.T) {
 	boot.up()
 	cm := boot.configMap("a", map[string]any{"maxPods": 120})
 	boot.assign(cm)
-	boot.is(20*time.Second, allChecksPassed(cm))
-	boot.healthyWith(10*time.Second, cm)
+	boot.is(allChecksPassed(cm))
+	boot.healthyWith(cm)
 	boot.counted(1, false)
 
 	self.start()
-	boot.exitsWith(30*time.Second, 0)
-	self.healthyWith(20*time.Second, cm)
+	boot.exitsWith(0)
+	self.healthyWith(cm)
 	self.counted(1, false)
-	self.is(20*time.Second, allChecksPassed(cm))
+	self.is(allChecksPassed(cm))
 
 	// And back, as when the pod is deleted; and once more, as when it is killed.
 	boot.start()
 	boot.waits(self.Pid(), "evenkeel-agent")
 	self.stop()
-	boot.healthyWith(20*time.Second, cm)
+	boot.healthyWith(cm)
 	boot.counted(1, false)
 	self.start()
-	boot.exitsWith(30*time.Second, 0)
-	self.healthyWith(20*time.Second, cm)
+	boot.exitsWith(0)
+	self.healthyWith(cm)
 	boot.start()
 	boot.waits(self.Pid(), "evenkeel-agent")
 	if err := self.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	boot.healthyWith(20*time.Second, cm)
+	boot.healthyWith(cm)
 	boot.counted(1, false)
-	boot.is(20*time.Second, allChecksPassed(cm))
+	boot.is(allChecksPassed(cm))
 	boot.neverTwo()
 }
 
@@ -109,22 +109,22 @@ func TestABadConfigurationIsRolledBackByTheSelfHostedKubeletAndStaysBadForBootst
 	boot.up()
 	good := boot.configMap("good", map[string]any{"maxPods": 120})
 	boot.assign(good)
-	boot.lastKnownGood(30*time.Second, good)
+	boot.lastKnownGood(good)
 
 	self.start()
-	boot.exitsWith(30*time.Second, 0)
-	self.healthyWith(20*time.Second, good)
+	boot.exitsWith(0)
+	self.healthyWith(good)
 	boot.start()
 	boot.waits(self.Pid(), "evenkeel-agent")
 	bad := self.configMap("bad", map[string]any{"maxPods": 123})
 	self.assign(bad)
 	w := rolledBack(bad, "CrashLooped", fmt.Sprintf("(UID: %s)", good.UID), "crash-looped: 2 starts in its trial, last: exit status 7")
-	self.is(30*time.Second, w)
-	self.healthyWith(10*time.Second, good)
+	self.is(w)
+	self.healthyWith(good)
 
 	self.stop()
-	boot.healthyWith(20*time.Second, good)
-	boot.takesOver(20*time.Second, v1alpha1.RunModeBootstrap)
+	boot.healthyWith(good)
+	boot.takesOver(v1alpha1.RunModeBootstrap)
 	boot.throughout(2*time.Second, "bootstrap runs what is good", func(ctx context.Context) error {
 		if starts := boot.starts(bad); starts != 2 {
 			return fmt.Errorf("the bad one was started %d times", starts)
@@ -145,10 +145,10 @@ func TestAConfigurationThatIsAssignedDuringAHandOverIsTakenUpByTheNext(t *testin
 	self.start()
 	boot.said("another is to run this node")
 	boot.assign(cm)
-	boot.exitsWith(30*time.Second, 0)
-	self.is(30*time.Second, allChecksPassed(cm))
-	self.healthyWith(20*time.Second, cm)
-	self.lastKnownGood(20*time.Second, cm)
+	boot.exitsWith(0)
+	self.is(allChecksPassed(cm))
+	self.healthyWith(cm)
+	self.lastKnownGood(cm)
 	boot.neverTwo()
 }
 
@@ -160,17 +160,17 @@ func TestAnOlderKubeletThanTheStateSaysSoAndRunsTheNode(t *testing.T) {
 	self.Kubelet[0] = boot.Kubelet[0]
 	boot.Kubelet[0] = boot.Node.KubeletPath()
 	self.start()
-	self.takesOver(30*time.Second, v1alpha1.RunModeSelfHosted)
+	self.takesOver(v1alpha1.RunModeSelfHosted)
 	cm := self.configMap("a", map[string]any{"maxPods": 120})
 	self.assign(cm)
-	self.lastKnownGood(30*time.Second, cm)
+	self.lastKnownGood(cm)
 	boot.start()
 	boot.waits(self.Pid(), "evenkeel-agent")
 
 	self.stop()
-	boot.healthyWith(20*time.Second, cm)
-	boot.logged(5*time.Second, "level=WARN", "this kubelet is older than another that has run on this node", "version="+underTest.version, "newer=v1.36.99")
-	boot.is(20*time.Second, allChecksPassed(cm))
+	boot.healthyWith(cm)
+	boot.logged("level=WARN", "this kubelet is older than another that has run on this node", "version="+underTest.version, "newer=v1.36.99")
+	boot.is(allChecksPassed(cm))
 	if n := self.countLog("this kubelet is older"); n != 0 {
 		t.Errorf("the newer one says %d times that it is older", n)
 	}
@@ -189,7 +189,7 @@ func TestASelfHostedKubeletThatIsNeverHealthyIsLeftAndDoesNotTakeTheNodeAgain(t 
 
 	// Nobody waits: it is all that the node has.
 	self.start()
-	boot.exitsWith(30*time.Second, 0)
+	boot.exitsWith(0)
 	self.holds(self.Pid())
 	self.throughout(8*time.Second, "it keeps the node", func(context.Context) error {
 		select {
@@ -205,20 +205,20 @@ func TestASelfHostedKubeletThatIsNeverHealthyIsLeftAndDoesNotTakeTheNodeAgain(t 
 	if err := os.Remove(boot.beside("sick")); err != nil {
 		t.Fatal(err)
 	}
-	self.exitsWith(30*time.Second, 9)
+	self.exitsWith(9)
 	self.said("no kubelet was healthy for 5s")
-	boot.takesOver(30*time.Second, v1alpha1.RunModeBootstrap)
+	boot.takesOver(v1alpha1.RunModeBootstrap)
 
 	// The kubelet that is healthy now would start the container anew.
 	steady := boot.steady()
 	self.start()
-	self.exitsWith(20*time.Second, 9)
+	self.exitsWith(9)
 	self.said("had the node and was never healthy, so that it was given up at ")
 	steady.end(t)
 	// Another attempt is free to.
 	self.Flags = append(self.Flags, "-v=1")
 	self.start()
-	boot.exitsWith(30*time.Second, 0)
-	self.takesOver(30*time.Second, v1alpha1.RunModeSelfHosted)
+	boot.exitsWith(0)
+	self.takesOver(v1alpha1.RunModeSelfHosted)
 	boot.neverTwo()
 }

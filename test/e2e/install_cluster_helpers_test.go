@@ -249,7 +249,7 @@ func applyInstaller(t *testing.T, n *node) {
 // plugin runs kubectl evenkeel and returns what it said, to people and as its error, and its exit code.
 func plugin(t *testing.T, n *node, args ...string) (out, errOut string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "../../bin/kubectl-evenkeel", append(args, "--kubeconfig="+n.Cluster.AdminKubeconfig())...)
 	var stdout, stderr bytes.Buffer

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -27,7 +26,7 @@ func TestEvenkeelIsInstalledOnAClusterNodeByNodeAndTakenAwayAgain(t *testing.T) 
 		agentImage(t, n)
 		s := newSystemdNode(n)
 		nodes = append(nodes, s)
-		n.eventually(time.Minute, "the node is Ready", n.ready)
+		n.eventually("the node is Ready", n.ready)
 		s.wantsPlain()
 	}
 	a, b := nodes[0], nodes[1]
@@ -44,7 +43,7 @@ func TestEvenkeelIsInstalledOnAClusterNodeByNodeAndTakenAwayAgain(t *testing.T) 
 		t.Errorf("exit code %d", code)
 	}
 	a.wantsWrapped()
-	b.eventually(30*time.Second, "it is Ready with its plain kubelet", b.ready)
+	b.eventually("it is Ready with its plain kubelet", b.ready)
 	b.wantsPlain()
 	if after := unitFiles(t, b); after != before {
 		t.Errorf("its unit's files were\n%sand are\n%s", before, after)
@@ -76,7 +75,7 @@ func TestEvenkeelIsInstalledOnAClusterNodeByNodeAndTakenAwayAgain(t *testing.T) 
 	}
 	for _, s := range nodes {
 		s.wantsPlain()
-		s.eventually(30*time.Second, "it is Ready", s.ready)
+		s.eventually("it is Ready", s.ready)
 		obj, err := s.Kube.CoreV1().Nodes().Get(t.Context(), s.Node.Name(), getOptions)
 		if err != nil {
 			t.Fatal(err)
@@ -88,7 +87,7 @@ func TestEvenkeelIsInstalledOnAClusterNodeByNodeAndTakenAwayAgain(t *testing.T) 
 	if after := unitFiles(t, b); after != before {
 		t.Errorf("its unit's files were\n%sand are\n%s", before, after)
 	}
-	first.eventually(time.Minute, "no pod is left", func(ctx context.Context) error {
+	first.eventually("no pod is left", func(ctx context.Context) error {
 		pods, err := first.Kube.CoreV1().Pods("evenkeel-install").List(ctx, metav1.ListOptions{})
 		if err == nil && len(pods.Items) > 0 {
 			err = errors.New("there is " + pods.Items[0].Name + ": " + string(pods.Items[0].Status.Phase))

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -79,7 +78,7 @@ func newHost(t *testing.T, name string) *host {
 	h.write(sdmachine.Lib+"/kubelet.service.d/10-kubeadm.conf", fmt.Sprintf(nodeDropIn, strings.Join(n.Node.KubeletArgs(), " "), filepath.Join(dir, "kubelet.env"), n.Node.KubeletPath()))
 	h.systemctl("daemon-reload")
 	h.systemctl("start", "kubelet")
-	n.eventually(time.Minute, "the node is Ready", n.ready)
+	n.eventually("the node is Ready", n.ready)
 	return h
 }
 
@@ -126,7 +125,7 @@ func (h *host) does(code int, words string, args ...string) {
 // event waits for an Event on the node.
 func (h *host) event(reason, words string) {
 	h.t.Helper()
-	h.eventually(20*time.Second, "the Event "+reason, func(ctx context.Context) error {
+	h.eventually("the Event "+reason, func(ctx context.Context) error {
 		list, err := h.Kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + h.Node.Name() + ",reason=" + reason})
 		if err != nil {
 			return err
@@ -160,7 +159,7 @@ func TestANodeGetsTheAgentWithOneCommandAndLosesItWithAnother(t *testing.T) {
 	h.does(2, "install of kubelet.service: taken back: have systemd restart kubelet.service: the result of the job is \"failed\"",
 		"install", "--bin-dir="+h.bin, "--attempt=first", "--", "--dynamic-config-dir=/proc/none")
 	h.event("EvenkeelInstallFailed", "taken back")
-	h.eventually(30*time.Second, "the kubelet is healthy", h.Healthy)
+	h.eventually("the kubelet is healthy", h.Healthy)
 	if _, err := os.Stat(h.m.Path(sdmachine.Etc + "/kubelet.service.d")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the drop-in is left: %v", err)
 	}
@@ -173,7 +172,7 @@ func TestANodeGetsTheAgentWithOneCommandAndLosesItWithAnother(t *testing.T) {
 	h.does(0, "evenkeel-agent runs the kubelet of kubelet.service: healthy, node "+h.Node.Name()+" Ready\n",
 		"install", "--bin-dir="+h.bin, "--attempt=second", "--", "--listen="+h.Listen, "--config-trial-duration=2s")
 	h.event("EvenkeelInstalled", "evenkeel-agent runs the kubelet of kubelet.service")
-	h.eventually(30*time.Second, "the agent has made the node's NodeConfig", func(ctx context.Context) error {
+	h.eventually("the agent has made the node's NodeConfig", func(ctx context.Context) error {
 		_, err := h.Get(ctx)
 		return err
 	})
@@ -185,7 +184,7 @@ func TestANodeGetsTheAgentWithOneCommandAndLosesItWithAnother(t *testing.T) {
 	if err := stay.Start(); err != nil {
 		t.Fatal(err)
 	}
-	h.eventually(time.Minute, "the one that stays is ready", func(ctx context.Context) error {
+	h.eventually("the one that stays is ready", func(ctx context.Context) error {
 		out, err := exec.CommandContext(ctx, h.Binary, "probe", "--ready", "--socket="+socket).CombinedOutput()
 		if err == nil && !strings.Contains(string(out), "nothing to do") {
 			err = errors.New("it says something else")
@@ -206,14 +205,14 @@ func TestANodeGetsTheAgentWithOneCommandAndLosesItWithAnother(t *testing.T) {
 	// It is an agent like any other.
 	cm := h.configMap("a", map[string]any{"maxPods": 120})
 	h.assign(cm)
-	h.lastKnownGood(time.Minute, cm)
+	h.lastKnownGood(cm)
 
 	// Without a bus systemd is asked by its own socket.
 	h.systemctl("stop", "dbus.socket", "dbus.service")
 	h.does(0, "the kubelet of kubelet.service runs without evenkeel-agent: healthy, node "+h.Node.Name()+" Ready\n", "uninstall")
 	h.event("EvenkeelUninstalled", "runs without evenkeel-agent")
-	h.eventually(30*time.Second, "the node is Ready", h.ready)
-	h.eventually(30*time.Second, "its own configuration is back", func(ctx context.Context) error {
+	h.eventually("the node is Ready", h.ready)
+	h.eventually("its own configuration is back", func(ctx context.Context) error {
 		if pods, err := h.MaxPods(ctx); err != nil || pods == 120 {
 			return fmt.Errorf("maxPods is %d, %w", pods, err)
 		}

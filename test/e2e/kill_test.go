@@ -88,9 +88,9 @@ func (n *node) killAgent() {
 		n.t.Fatal(err)
 	}
 	for _, p := range watched {
-		p.gone(5 * time.Second)
+		p.gone(patience)
 	}
-	n.eventually(5*time.Second, "nothing of the agent is left", func(context.Context) error {
+	n.eventually("nothing of the agent is left", func(context.Context) error {
 		if left := n.kubelets(); len(left) > 0 {
 			return fmt.Errorf("processes %v", left)
 		}
@@ -163,7 +163,7 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 		// Some are assigned before the agent starts, some to one that may not
 		// have come far, most to one that runs.
 		if i%4 > 0 {
-			n.eventually(30*time.Second, "a kubelet is healthy with a configuration that may run", func(ctx context.Context) error {
+			n.eventually("a kubelet is healthy with a configuration that may run", func(ctx context.Context) error {
 				revision, _, err := n.running()
 				if err == nil && !slices.Contains(allowed, types.UID(revision)) {
 					err = fmt.Errorf("%s runs, which is none of the good ones", revision)
@@ -200,9 +200,9 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 
 	last := n.configMap("last", map[string]any{"maxPods": 111})
 	n.assign(last)
-	n.is(60*time.Second, allChecksPassed(last))
-	n.lastKnownGood(20*time.Second, last)
-	n.healthyWith(time.Second, last)
+	n.is(allChecksPassed(last))
+	n.lastKnownGood(last)
+	n.healthyWith(last)
 	if raw, err := os.ReadFile(n.beside("forbidden")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("started while on record as bad, %v:\n%s", err, raw)
 	}

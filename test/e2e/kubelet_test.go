@@ -97,20 +97,20 @@ func (n *node) throughout(during time.Duration, what string, check func(context.
 
 // healthyWith waits until the kubelet is healthy with a ConfigMap; nil: with
 // the local configuration.
-func (n *node) healthyWith(within time.Duration, cm *corev1.ConfigMap) {
+func (n *node) healthyWith(cm *corev1.ConfigMap) {
 	n.t.Helper()
 	want := n.Node.KubeletConfig()
 	if cm != nil {
 		want = string(cm.UID)
 	}
-	n.healthyOn(within, want)
+	n.healthyOn(want)
 }
 
 // healthyOn waits until the kubelet is healthy with a command line that holds
 // words: the path of its configuration.
-func (n *node) healthyOn(within time.Duration, want string) {
+func (n *node) healthyOn(want string) {
 	n.t.Helper()
-	n.eventually(within, "the kubelet is healthy with "+want, func(ctx context.Context) error {
+	n.eventually("the kubelet is healthy with "+want, func(ctx context.Context) error {
 		pid, err := n.KubeletPID()
 		if err != nil {
 			return err
@@ -145,10 +145,10 @@ func (n *node) askAgent(ctx context.Context, path string) ([]byte, error) {
 }
 
 // agentSays waits until the agent itself says so of ConfigOK.
-func (n *node) agentSays(within time.Duration, status, reason, words string) agent.Configz {
+func (n *node) agentSays(status, reason, words string) agent.Configz {
 	n.t.Helper()
 	var z agent.Configz
-	n.eventually(within, fmt.Sprintf("the agent says %s, %s, %q", status, reason, words), func(ctx context.Context) error {
+	n.eventually(fmt.Sprintf("the agent says %s, %s, %q", status, reason, words), func(ctx context.Context) error {
 		raw, err := n.askAgent(ctx, "/configz")
 		if err != nil {
 			return err
@@ -190,9 +190,9 @@ func (n *node) wantSample(series string, want float64) {
 }
 
 // logged waits until the agent's log has a line with all the words.
-func (n *node) logged(within time.Duration, words ...string) {
+func (n *node) logged(words ...string) {
 	n.t.Helper()
-	n.eventually(within, fmt.Sprintf("a line of the log has %q", words), func(context.Context) error {
+	n.eventually(fmt.Sprintf("a line of the log has %q", words), func(context.Context) error {
 		raw, err := os.ReadFile(n.Log)
 		if err != nil {
 			return err
@@ -211,15 +211,15 @@ func (n *node) logged(within time.Duration, words ...string) {
 }
 
 // exitsWith waits for the agent's end.
-func (n *node) exitsWith(within time.Duration, code int) {
+func (n *node) exitsWith(code int) {
 	n.t.Helper()
 	select {
 	case <-n.Done():
 		if n.ExitCode() != code {
 			n.t.Errorf("the agent exited with %d, want %d", n.ExitCode(), code)
 		}
-	case <-time.After(within):
-		n.t.Fatalf("the agent still runs after %s", within)
+	case <-time.After(patience):
+		n.t.Fatalf("the agent still runs after %s", patience)
 	}
 }
 
@@ -251,11 +251,11 @@ func TestAnotherVersionOfTheKubeletStartsWithACleanSlate(t *testing.T) {
 	cm := n.configMap("a", map[string]any{"maxPods": 123})
 	n.assign(cm)
 	bad := rolledBack(cm, "CrashLooped", "(init)", "crash-looped: 1 starts in its trial, last: exit status 7")
-	nc := n.is(20*time.Second, bad)
+	nc := n.is(bad)
 	if nc.Status.ComponentVersion != underTest.version {
 		t.Errorf("the version is %q", nc.Status.ComponentVersion)
 	}
-	n.healthyWith(10*time.Second, nil)
+	n.healthyWith(nil)
 
 	n.wrap(`[ $mode = version ] && echo 'Kubernetes v1.36.99' && exit 0`)
 	pid, err := n.KubeletPID()
@@ -265,11 +265,11 @@ func TestAnotherVersionOfTheKubeletStartsWithACleanSlate(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil { // what runs is of the old version until it ends
 		t.Fatal(err)
 	}
-	nc = n.is(30*time.Second, allChecksPassed(cm))
+	nc = n.is(allChecksPassed(cm))
 	if nc.Status.ComponentVersion != "v1.36.99" || len(nc.Status.BadConfigs) != 0 {
 		t.Errorf("the version is %q, bad are %+v", nc.Status.ComponentVersion, nc.Status.BadConfigs)
 	}
-	n.lastKnownGood(20*time.Second, cm)
+	n.lastKnownGood(cm)
 	raw, err := os.ReadFile(filepath.Join(n.Dir, underTest.version, "bad-configs"))
 	if err != nil || !strings.Contains(string(raw), string(cm.UID)) {
 		t.Errorf("the records of the old version: %v\n%s", err, raw)
@@ -279,9 +279,9 @@ func TestAnotherVersionOfTheKubeletStartsWithACleanSlate(t *testing.T) {
 	n.stop()
 	n.wrap(crashes)
 	n.start()
-	n.healthyWith(30*time.Second, nil)
+	n.healthyWith(nil)
 	bad.message = "using (init)" // last-known-good is the same one, by the other version
-	nc = n.is(30*time.Second, bad)
+	nc = n.is(bad)
 	if nc.Status.ComponentVersion != underTest.version || len(nc.Status.BadConfigs) != 1 {
 		t.Errorf("after the downgrade the version is %q, bad are %+v", nc.Status.ComponentVersion, nc.Status.BadConfigs)
 	}
@@ -311,7 +311,7 @@ func TestAKubeletThatCannotBeRunIsAClearErrorAtTheStart(t *testing.T) {
 			}
 			n.Kubelet[0] = file
 			n.start()
-			n.exitsWith(20*time.Second, 1)
+			n.exitsWith(1)
 			n.lastWord(c.words)
 		})
 	}
@@ -324,8 +324,8 @@ func TestAKubeletThatVanishesIsAwaitedAndNoConfigurationIsBlamed(t *testing.T) {
 	n.up()
 	cm := n.configMap("a", map[string]any{"maxPods": 120})
 	n.assign(cm)
-	n.is(20*time.Second, allChecksPassed(cm))
-	n.healthyWith(10*time.Second, cm)
+	n.is(allChecksPassed(cm))
+	n.healthyWith(cm)
 
 	if err := os.Rename(n.Kubelet[0], n.Kubelet[0]+".away"); err != nil {
 		t.Fatal(err)
@@ -333,8 +333,8 @@ func TestAKubeletThatVanishesIsAwaitedAndNoConfigurationIsBlamed(t *testing.T) {
 	n.kill(n.kubeletPID())
 	w := allChecksPassed(cm)
 	w.err = "the kubelet exited unexpectedly: start " + n.Kubelet[0] + ": "
-	n.is(20*time.Second, w)
-	n.eventually(20*time.Second, "it was tried three times", func(context.Context) error {
+	n.is(w)
+	n.eventually("it was tried three times", func(context.Context) error {
 		raw, err := os.ReadFile(n.Log)
 		if count := strings.Count(string(raw), "the kubelet cannot be started"); err == nil && count < 3 {
 			err = fmt.Errorf("%d times", count)
@@ -344,8 +344,8 @@ func TestAKubeletThatVanishesIsAwaitedAndNoConfigurationIsBlamed(t *testing.T) {
 	if err := os.Rename(n.Kubelet[0]+".away", n.Kubelet[0]); err != nil {
 		t.Fatal(err)
 	}
-	n.healthyWith(20*time.Second, cm)
-	nc := n.is(10*time.Second, allChecksPassed(cm))
+	n.healthyWith(cm)
+	nc := n.is(allChecksPassed(cm))
 	if len(nc.Status.BadConfigs) != 0 || nc.Status.Trial == nil {
 		t.Errorf("bad are %+v, trial is %+v", nc.Status.BadConfigs, nc.Status.Trial)
 	}
@@ -360,13 +360,13 @@ func TestSIGTERMStopsTheKubeletAndExitsZero(t *testing.T) {
 	n.up()
 	cm := n.configMap("a", map[string]any{"maxPods": 120})
 	n.assign(cm)
-	n.is(20*time.Second, allChecksPassed(cm))
-	n.healthyWith(10*time.Second, cm)
+	n.is(allChecksPassed(cm))
+	n.healthyWith(cm)
 	kubelet := n.watchProcess(n.kubeletPID())
 	n.stop()
-	n.exitsWith(time.Second, 0)
+	n.exitsWith(0)
 	kubelet.gone(0)
-	n.logged(time.Second, `msg="kubelet stopped"`, `exit="exit status 0"`)
+	n.logged(`msg="kubelet stopped"`, `exit="exit status 0"`)
 	if s := n.onDisk(); s.Trial == nil || !s.Trial.Clean {
 		t.Errorf("no clean shutdown is on record: trial %+v", s.Trial)
 	}
@@ -379,20 +379,20 @@ func TestTwoNodesOfOneClusterGoTheirOwnWays(t *testing.T) {
 	two.wrap(crashes)
 	one.start()
 	two.start()
-	one.is(30*time.Second, localInit)
-	two.is(30*time.Second, localInit)
+	one.is(localInit)
+	two.is(localInit)
 
 	// A configuration names the directories and ports of its node.
 	a, b := one.configMap("a", map[string]any{"maxPods": 123}), two.configMap("b", map[string]any{"maxPods": 123})
 	one.assign(a)
 	two.assign(b)
-	one.is(20*time.Second, allChecksPassed(a))
-	two.is(20*time.Second, rolledBack(b, "CrashLooped", "(init)", "crash-looped: 1 starts in its trial, last: exit status 7"))
-	one.lastKnownGood(20*time.Second, a)
-	two.healthyWith(20*time.Second, nil)
-	one.healthyWith(time.Second, a)
+	one.is(allChecksPassed(a))
+	two.is(rolledBack(b, "CrashLooped", "(init)", "crash-looped: 1 starts in its trial, last: exit status 7"))
+	one.lastKnownGood(a)
+	two.healthyWith(nil)
+	one.healthyWith(a)
 
 	two.stop()
-	two.exitsWith(time.Second, 0)
-	one.healthyWith(time.Second, a)
+	two.exitsWith(0)
+	one.healthyWith(a)
 }

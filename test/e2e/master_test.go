@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -120,7 +119,7 @@ func (m *master) apiServerPID() (int, error) {
 // serves waits until there is an API server.
 func (m *master) serves() {
 	m.t.Helper()
-	m.eventually(time.Minute, "the API server is ready", func(ctx context.Context) error {
+	m.eventually("the API server is ready", func(ctx context.Context) error {
 		return m.Kube.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})
 }
@@ -137,11 +136,11 @@ func TestAMasterComesUpBeforeItsAPIServerAndThenTakesUpItsConfigMap(t *testing.T
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "sleep", Image: localcluster.SleepImage}}},
 	})
 	m.start()
-	m.healthyOn(30*time.Second, "/init/kubelet")
-	if z := m.agentSays(10*time.Second, "Unknown", "SyncFailed", fmt.Sprintf(unread, "init")+"the API server refuses connections ("); z.Source.Kind != "init" || z.Effective["maxPods"] != 110.0 {
+	m.healthyOn("/init/kubelet")
+	if z := m.agentSays("Unknown", "SyncFailed", fmt.Sprintf(unread, "init")+"the API server refuses connections ("); z.Source.Kind != "init" || z.Effective["maxPods"] != 110.0 {
 		t.Errorf("the source is %+v, maxPods %v", z.Source, z.Effective["maxPods"])
 	}
-	m.eventually(time.Minute, "the first static pod runs", func(context.Context) error {
+	m.eventually("the first static pod runs", func(context.Context) error {
 		logs, err := filepath.Glob(filepath.Join(m.Node.Dir(), "log", "pods", "kube-system_first-master_*", "sleep", "0.log"))
 		if err == nil && len(logs) != 1 {
 			err = fmt.Errorf("its logs are %q", logs)
@@ -159,12 +158,12 @@ func TestAMasterComesUpBeforeItsAPIServerAndThenTakesUpItsConfigMap(t *testing.T
 	if err := m.Cluster.SetUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	m.eventually(90*time.Second, "the node is Ready", m.ready)
-	m.says(90*time.Second, "Unknown", "SyncFailed", fmt.Sprintf(unread, "init")+
+	m.eventually("the node is Ready", m.ready)
+	m.says("Unknown", "SyncFailed", fmt.Sprintf(unread, "init")+
 		"forbidden to this node (403): apply what `evenkeel-agent rbac master --config-namespace=kube-system` prints")
 	m.rights()
-	nc := m.says(60*time.Second, "True", "LocalInit", localInit.message+": "+localInit.cause)
-	m.eventually(10*time.Second, "the Node says so too", func(ctx context.Context) error { return m.nodeSays(ctx, localInit) })
+	nc := m.says("True", "LocalInit", localInit.message+": "+localInit.cause)
+	m.eventually("the Node says so too", func(ctx context.Context) error { return m.nodeSays(ctx, localInit) })
 	if nc.Status.RemoteConfig != v1alpha1.RemoteConfigConfigMap || nc.Status.Active != nil {
 		t.Errorf("remoteConfig is %s, active %+v", nc.Status.RemoteConfig, nc.Status.Active)
 	}
@@ -185,11 +184,11 @@ func TestAMasterComesUpBeforeItsAPIServerAndThenTakesUpItsConfigMap(t *testing.T
 	// An edit that would cost the master its API server is refused; one that only shows when it runs is rolled back.
 	kubelet = m.steady()
 	refused := m.edit(map[string]any{"staticPodPath": nil})
-	m.says(20*time.Second, "False", "ProtectedFields", fmt.Sprintf("using last-known-good (UID: %s): refused current (UID: %s): protected field staticPodPath would be ", second, refused))
+	m.says("False", "ProtectedFields", fmt.Sprintf("using last-known-good (UID: %s): refused current (UID: %s): protected field staticPodPath would be ", second, refused))
 	kubelet.end(t)
 	crash := m.edit(noCgroup(122))
-	m.says(40*time.Second, "False", "CrashLooped", fmt.Sprintf("using last-known-good (UID: %s): current (UID: %s) crash-looped: 1 starts in its trial", second, crash))
-	m.healthyOn(30*time.Second, second)
+	m.says("False", "CrashLooped", fmt.Sprintf("using last-known-good (UID: %s): current (UID: %s) crash-looped: 1 starts in its trial", second, crash))
+	m.healthyOn(second)
 	m.runsRevision(m.edit(map[string]any{"maxPods": 121}), 121)
 	m.recorded(second, second)
 	if now, err := m.apiServerPID(); err != nil || now != server {
@@ -205,22 +204,22 @@ func TestAMasterComesUpBeforeItsAPIServerAndThenTakesUpItsConfigMap(t *testing.T
 		t.Fatal(err)
 	}
 	m.start()
-	m.healthyOn(30*time.Second, second)
-	m.agentSays(10*time.Second, "Unknown", "SyncFailed", fmt.Sprintf(unread, "UID: "+second)+"the API server refuses connections (")
+	m.healthyOn(second)
+	m.agentSays("Unknown", "SyncFailed", fmt.Sprintf(unread, "UID: "+second)+"the API server refuses connections (")
 	m.recorded(second, second)
 	kubelet = m.steadyFromNow()
 	m.place(m.apiServer())
 	m.serves()
-	m.agentSays(60*time.Second, "True", "AllChecksPassed", fmt.Sprintf("using current (UID: %s): all checks passed", second))
+	m.agentSays("True", "AllChecksPassed", fmt.Sprintf("using current (UID: %s): all checks passed", second))
 	m.runsRevision(second, 121)
 	kubelet.end(t)
 
 	m.remove()
-	nc = m.says(30*time.Second, "True", "LocalInit", localInit.message)
+	nc = m.says("True", "LocalInit", localInit.message)
 	if nc.Status.Active != nil || nc.Status.LastKnownGood != nil {
 		t.Errorf("in the end active is %+v, last-known-good %+v", nc.Status.Active, nc.Status.LastKnownGood)
 	}
-	m.healthyOn(30*time.Second, "/init/kubelet")
+	m.healthyOn("/init/kubelet")
 }
 
 // noCgroup is a configuration that every dry run accepts and with which the kubelet ends when it starts its container

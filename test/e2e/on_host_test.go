@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -91,7 +90,7 @@ func boot(t *testing.T, dir string, argv ...string) *machine {
 
 func (m *machine) eventually(what string, check func(context.Context) error) {
 	m.t.Helper()
-	if err := bed.Eventually(m.t.Context(), 30*time.Second, check); err != nil {
+	if err := bed.Eventually(m.t.Context(), patience, check); err != nil {
 		m.t.Fatalf("%s: %v", what, err)
 	}
 }
@@ -261,7 +260,7 @@ func TestAPodGoesOnOnTheHostOfItsNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := boot(t, n.Node.Dir(), append([]string{n.Node.KubeletPath()}, n.Node.KubeletArgs()...)...)
-	n.eventually(time.Minute, "the node is Ready", n.ready)
+	n.eventually("the node is Ready", n.ready)
 
 	privileged, automount := true, false
 	pods := n.Kube.CoreV1().Pods("default")
@@ -283,7 +282,7 @@ func TestAPodGoesOnOnTheHostOfItsNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := fmt.Sprintf("/proc/%d/root%s", m.first, m.alone)
-	n.eventually(time.Minute, "it is on the host", func(context.Context) error {
+	n.eventually("it is on the host", func(context.Context) error {
 		_, err := os.Stat(seen + "/ready")
 		return err
 	})
@@ -301,7 +300,7 @@ func TestAPodGoesOnOnTheHostOfItsNode(t *testing.T) {
 	if err := pods.Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	n.eventually(time.Minute, "the pod has gone", func(ctx context.Context) error {
+	n.eventually("the pod has gone", func(ctx context.Context) error {
 		if _, err := pods.Get(ctx, pod.Name, getOptions); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("it is still there: %v", err)
 		}

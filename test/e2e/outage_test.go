@@ -33,13 +33,13 @@ func TestWhileTheAPIIsAwayTheTrialStandsStillAndNothingRollsBack(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t, "outage", "--config-trial-duration=12s", "--ready-timeout=10s", "--health-timeout=2s", "--crash-loop-threshold=0")
 	n.up()
-	n.is(30*time.Second, localInit) // the API server is new, and may not know the kind yet
+	n.is(localInit) // the API server is new, and may not know the kind yet
 	cm := n.configMap("a", map[string]any{"maxPods": 120})
 	n.assign(cm)
-	n.is(20*time.Second, allChecksPassed(cm))
-	n.healthyWith(10*time.Second, cm)
+	n.is(allChecksPassed(cm))
+	n.healthyWith(cm)
 	pid := n.kubeletPID()
-	n.eventually(20*time.Second, "the clock of the trial runs", func(context.Context) error {
+	n.eventually("the clock of the trial runs", func(context.Context) error {
 		if n.sample("evenkeel_trial_healthy_seconds") == 0 {
 			return errors.New("it does not")
 		}
@@ -48,7 +48,7 @@ func TestWhileTheAPIIsAwayTheTrialStandsStillAndNothingRollsBack(t *testing.T) {
 	if err := n.Cluster.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	n.agentSays(10*time.Second, "Unknown", "SyncFailed",
+	n.agentSays("Unknown", "SyncFailed",
 		fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig outage cannot be read: the API server refuses connections (", cm.UID))
 	n.throughout(13*time.Second, "during the outage", n.undisturbed(pid, cm))
 	n.wantSample("evenkeel_node_config_error", 1)
@@ -56,9 +56,9 @@ func TestWhileTheAPIIsAwayTheTrialStandsStillAndNothingRollsBack(t *testing.T) {
 	if err := n.Cluster.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	n.agentSays(40*time.Second, "True", "AllChecksPassed", "all checks passed") // by itself
-	n.lastKnownGood(40*time.Second, cm)
-	n.is(10*time.Second, allChecksPassed(cm))
+	n.agentSays("True", "AllChecksPassed", "all checks passed") // by itself
+	n.lastKnownGood(cm)
+	n.is(allChecksPassed(cm))
 	if now := n.kubeletPID(); now != pid {
 		t.Errorf("the kubelet was restarted: process %d, was %d", now, pid)
 	}
@@ -67,7 +67,7 @@ func TestWhileTheAPIIsAwayTheTrialStandsStillAndNothingRollsBack(t *testing.T) {
 	if err := n.Cluster.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	n.agentSays(20*time.Second, "Unknown", "SyncFailed", "the API server refuses connections (")
+	n.agentSays("Unknown", "SyncFailed", "the API server refuses connections (")
 	n.throughout(3*time.Second, "during the second outage", func(ctx context.Context) error {
 		if now, err := n.KubeletPID(); err != nil || now != pid {
 			return fmt.Errorf("the kubelet is process %d, was %d, %v", now, pid, err)
@@ -77,8 +77,8 @@ func TestWhileTheAPIIsAwayTheTrialStandsStillAndNothingRollsBack(t *testing.T) {
 	if err := n.Cluster.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	n.agentSays(40*time.Second, "True", "AllChecksPassed", "all checks passed")
-	n.is(20*time.Second, allChecksPassed(cm))
+	n.agentSays("True", "AllChecksPassed", "all checks passed")
+	n.is(allChecksPassed(cm))
 }
 
 func TestWhileContainerdIsAwayNoVerdictIsGiven(t *testing.T) {
@@ -87,8 +87,8 @@ func TestWhileContainerdIsAwayNoVerdictIsGiven(t *testing.T) {
 	n.up()
 	cm := n.configMap("a", map[string]any{"maxPods": 120})
 	n.assign(cm)
-	n.is(20*time.Second, allChecksPassed(cm))
-	n.healthyWith(10*time.Second, cm)
+	n.is(allChecksPassed(cm))
+	n.healthyWith(cm)
 	pid := n.kubeletPID()
 	if err := n.Node.StopRuntime(); err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestWhileContainerdIsAwayNoVerdictIsGiven(t *testing.T) {
 	// Without it a kubelet that starts ends at once: no crash of the
 	// configuration's doing, though the threshold tolerates none.
 	n.kill(pid)
-	n.eventually(20*time.Second, "the kubelet was tried again", func(context.Context) error {
+	n.eventually("the kubelet was tried again", func(context.Context) error {
 		if count := n.countLog("the kubelet exited unexpectedly"); count < 3 {
 			return fmt.Errorf("it exited %d times", count)
 		}
@@ -110,9 +110,9 @@ func TestWhileContainerdIsAwayNoVerdictIsGiven(t *testing.T) {
 	if err := n.Node.StartRuntime(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	n.healthyWith(30*time.Second, cm)
-	n.lastKnownGood(40*time.Second, cm)
-	nc := n.is(10*time.Second, allChecksPassed(cm))
+	n.healthyWith(cm)
+	n.lastKnownGood(cm)
+	nc := n.is(allChecksPassed(cm))
 	if len(nc.Status.BadConfigs) > 0 {
 		t.Errorf("bad are %+v", nc.Status.BadConfigs)
 	}
@@ -209,7 +209,7 @@ func TestAnAPIThatAnswersWithErrorsChangesNothingAndRecovers(t *testing.T) {
 	n.up()
 	cm := n.configMap("a", map[string]any{"maxPods": 120})
 	n.assign(cm)
-	n.lastKnownGood(30*time.Second, cm)
+	n.lastKnownGood(cm)
 	undisturbed := n.steady()
 	for _, c := range []struct {
 		name, cause string
@@ -226,10 +226,10 @@ func TestAnAPIThatAnswersWithErrorsChangesNothingAndRecovers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			n := n.in(t)
 			f.begin(reads(c.answer))
-			n.says(20*time.Second, "Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig errors cannot be read: ", cm.UID))
-			n.says(time.Second, "Unknown", "SyncFailed", c.cause)
+			n.says("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig errors cannot be read: ", cm.UID))
+			n.says("Unknown", "SyncFailed", c.cause)
 			f.begin(nil)
-			n.is(30*time.Second, allChecksPassed(cm))
+			n.is(allChecksPassed(cm))
 			undisturbed.check(t)
 			// A watch that ends within a second of its beginning is begun anew
 			// with a growing delay.
@@ -246,7 +246,7 @@ func TestAWatchThatExpiresIsBegunAnew(t *testing.T) {
 	f := &fault{}
 	n.behind(f)
 	n.up()
-	n.is(10*time.Second, localInit)
+	n.is(localInit)
 	var mu sync.Mutex
 	asked := 0
 	f.begin(reads(func(w http.ResponseWriter, _ *http.Request) {
@@ -259,7 +259,7 @@ func TestAWatchThatExpiresIsBegunAnew(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintln(w, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","message":"too old resource version","code":410}}`)
 	}))
-	n.eventually(20*time.Second, "the agent asks again and again", func(context.Context) error {
+	n.eventually("the agent asks again and again", func(context.Context) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if asked < 4 {
@@ -270,8 +270,8 @@ func TestAWatchThatExpiresIsBegunAnew(t *testing.T) {
 	cm := n.configMap("a", map[string]any{"maxPods": 120})
 	n.assign(cm) // nobody sees it yet
 	f.begin(nil)
-	n.is(30*time.Second, allChecksPassed(cm))
-	n.lastKnownGood(20*time.Second, cm)
+	n.is(allChecksPassed(cm))
+	n.lastKnownGood(cm)
 }
 
 func TestASlowAPIDelaysButDoesNotHarm(t *testing.T) {
@@ -287,15 +287,15 @@ func TestASlowAPIDelaysButDoesNotHarm(t *testing.T) {
 		return false
 	})
 	n.up()
-	n.is(60*time.Second, localInit)
+	n.is(localInit)
 	good := n.configMap("a", map[string]any{"maxPods": 120})
 	n.assign(good)
-	n.is(60*time.Second, allChecksPassed(good))
-	n.lastKnownGood(60*time.Second, good)
+	n.is(allChecksPassed(good))
+	n.lastKnownGood(good)
 	bad := n.configMap("b", map[string]any{"maxPods": -1})
 	n.assign(bad)
-	n.says(60*time.Second, "False", "ValidationFailed", fmt.Sprintf("using last-known-good (UID: %s): failed to validate current (UID: %s)", good.UID, bad.UID))
-	n.healthyWith(time.Second, good)
+	n.says("False", "ValidationFailed", fmt.Sprintf("using last-known-good (UID: %s): failed to validate current (UID: %s)", good.UID, bad.UID))
+	n.healthyWith(good)
 }
 
 func TestAnAPIThatNeverAnswersHoldsNothingUp(t *testing.T) {
@@ -306,7 +306,7 @@ func TestAnAPIThatNeverAnswersHoldsNothingUp(t *testing.T) {
 	n.up()
 	cm := n.configMap("a", map[string]any{"maxPods": 120})
 	n.assign(cm)
-	n.lastKnownGood(30*time.Second, cm)
+	n.lastKnownGood(cm)
 	n.stop()
 	next := n.configMap("b", map[string]any{"maxPods": 121})
 	n.assign(next)
@@ -317,28 +317,28 @@ func TestAnAPIThatNeverAnswersHoldsNothingUp(t *testing.T) {
 	})
 	begin := time.Now()
 	n.start()
-	n.healthyWith(20*time.Second, cm) // the checkpoint, after the sync timeout
+	n.healthyWith(cm) // the checkpoint, after the sync timeout
 	if took := time.Since(begin); took < time.Second {
 		t.Errorf("it waited for %s only", took)
 	} else {
 		t.Logf("healthy %s after the start of the agent", took.Round(time.Millisecond))
 	}
-	z := n.agentSays(5*time.Second, "Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig mute cannot be read: no answer from the API server yet", cm.UID))
+	z := n.agentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig mute cannot be read: no answer from the API server yet", cm.UID))
 	if z.Source.Kind != "remote" || z.Source.UID != string(cm.UID) {
 		t.Errorf("the source is %+v", z.Source)
 	}
 	begin = time.Now()
 	n.stop() // reports that hang must not hold up the end
-	n.exitsWith(time.Second, 0)
+	n.exitsWith(0)
 	if took := time.Since(begin); took > 10*time.Second {
 		t.Errorf("stopping took %s", took)
 	}
 
 	n.start()
-	n.healthyWith(20*time.Second, cm)
+	n.healthyWith(cm)
 	f.begin(nil)
-	n.is(40*time.Second, allChecksPassed(next))
-	n.lastKnownGood(20*time.Second, next)
+	n.is(allChecksPassed(next))
+	n.lastKnownGood(next)
 }
 
 // countLog counts the lines of the agent's log that hold words.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -62,11 +61,11 @@ func (o *own) remove() {
 // runsRevision waits until the node is content with a revision, and its kubelet has maxPods.
 func (o *own) runsRevision(revision string, maxPods float64) {
 	o.t.Helper()
-	nc := o.says(20*time.Second, "True", "AllChecksPassed", fmt.Sprintf("using current (UID: %s): all checks passed", revision))
+	nc := o.says("True", "AllChecksPassed", fmt.Sprintf("using current (UID: %s): all checks passed", revision))
 	if a := nc.Status.Active; a == nil || a.Revision != revision || a.UID != o.object.UID || a.Name != o.object.Name || nc.Status.RemoteConfig != v1alpha1.RemoteConfigConfigMap {
 		o.t.Errorf("active is %+v, from a %s, want %s", a, nc.Status.RemoteConfig, revision)
 	}
-	o.eventually(10*time.Second, "the kubelet runs it", func(ctx context.Context) error {
+	o.eventually("the kubelet runs it", func(ctx context.Context) error {
 		config, err := o.KubeletConfigz(ctx)
 		if err == nil && config["maxPods"] != maxPods {
 			err = fmt.Errorf("maxPods is %v, want %v", config["maxPods"], maxPods)
@@ -78,7 +77,7 @@ func (o *own) runsRevision(revision string, maxPods float64) {
 // promoted waits until a revision is last-known-good.
 func (o *own) promoted(revision string) {
 	o.t.Helper()
-	o.eventually(30*time.Second, revision+" is last-known-good", func(ctx context.Context) error {
+	o.eventually(revision+" is last-known-good", func(ctx context.Context) error {
 		nc, err := o.Get(ctx)
 		if err == nil && (nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.Revision != revision) {
 			err = fmt.Errorf("last-known-good is %+v, ConfigOK %+v", nc.Status.LastKnownGood, bed.ConfigOK(nc))
@@ -91,7 +90,7 @@ func TestANodeFollowsTheConfigMapOfItsOwn(t *testing.T) {
 	n := newNode(t, "own", "--config-source=configmap", "--config-namespace=evenkeel-system", "--config-trial-duration=1s")
 	o := &own{node: n, namespace: v1alpha1.SystemNamespace}
 	n.up()
-	nc := n.says(10*time.Second, "True", "LocalInit", "using current (init)")
+	nc := n.says("True", "LocalInit", "using current (init)")
 	if nc.Status.RemoteConfig != v1alpha1.RemoteConfigConfigMap || nc.Status.ObservedGeneration != 0 {
 		t.Errorf("remoteConfig is %s at generation %d", nc.Status.RemoteConfig, nc.Status.ObservedGeneration)
 	}
@@ -110,7 +109,7 @@ func TestANodeFollowsTheConfigMapOfItsOwn(t *testing.T) {
 	}
 	n.assign(n.configMap("other", map[string]any{"maxPods": 122}))
 	bad := o.edit(map[string]any{"maxPods": -1})
-	n.says(20*time.Second, "False", "ValidationFailed", fmt.Sprintf("failed to validate current (UID: %s)", bad))
+	n.says("False", "ValidationFailed", fmt.Sprintf("failed to validate current (UID: %s)", bad))
 	if got := n.kubeletPID(); got != pid {
 		t.Errorf("the kubelet is process %d, want %d still", got, pid)
 	}
@@ -127,7 +126,7 @@ func TestANodeFollowsTheConfigMapOfItsOwn(t *testing.T) {
 	n.recorded(second, second)
 
 	o.remove()
-	nc = n.says(20*time.Second, "True", "LocalInit", "using current (init)")
+	nc = n.says("True", "LocalInit", "using current (init)")
 	if nc.Status.LastKnownGood != nil || nc.Status.Active != nil || nc.Status.Assigned != nil {
 		t.Errorf("in the end last-known-good is %+v, active %+v, assigned %+v", nc.Status.LastKnownGood, nc.Status.Active, nc.Status.Assigned)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -61,7 +60,7 @@ func TestTheNewestEditRunsAndContentsThatWereJudgedAreNotTriedAgain(t *testing.T
 		code(http.StatusServiceUnavailable)(w, r)
 		return true
 	})
-	n.agentSays(30*time.Second, "Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: ConfigMap evenkeel-system/kubelet-edits cannot be read: the API server failed (503): ", first))
+	n.agentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: ConfigMap evenkeel-system/kubelet-edits cannot be read: the API server failed (503): ", first))
 	o.edit(map[string]any{"maxPods": 121})
 	o.edit(map[string]any{"maxPodz": 122})
 	newest := o.edit(map[string]any{"maxPods": 123})
@@ -93,9 +92,9 @@ func TestTheNewestEditRunsAndContentsThatWereJudgedAreNotTriedAgain(t *testing.T
 	bad := o.edit(noCgroup(126))
 	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 starts in its trial, last: exit status 1", bad)
 	using := fmt.Sprintf("using last-known-good (UID: %s): ", first)
-	n.says(30*time.Second, "False", "CrashLooped", using+cause)
-	n.healthyOn(20*time.Second, first)
-	n.eventually(20*time.Second, "the verdict is final", func(context.Context) error {
+	n.says("False", "CrashLooped", using+cause)
+	n.healthyOn(first)
+	n.eventually("the verdict is final", func(context.Context) error {
 		if s := n.onDisk(); len(s.Bad) != 1 || s.Bad[0].Revision != bad || s.Bad[0].Provisional {
 			return fmt.Errorf("bad are %+v", s.Bad)
 		}
@@ -105,7 +104,7 @@ func TestTheNewestEditRunsAndContentsThatWereJudgedAreNotTriedAgain(t *testing.T
 	undisturbed = n.steady()
 	o.edit(noCgroup(126))
 	using = fmt.Sprintf("using last-known-good (UID: %s): ", last)
-	nc := n.says(20*time.Second, "False", "CrashLooped", using+cause)
+	nc := n.says("False", "CrashLooped", using+cause)
 	if nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.Revision != last || len(nc.Status.BadConfigs) != 1 || nc.Status.BadConfigs[0].Reason != cause {
 		t.Errorf("last-known-good is %+v, bad are %+v", nc.Status.LastKnownGood, nc.Status.BadConfigs)
 	}
@@ -115,14 +114,14 @@ func TestTheNewestEditRunsAndContentsThatWereJudgedAreNotTriedAgain(t *testing.T
 	changes = o.changes()
 	n.runs(0, "", []string{"forget", bad, "--dynamic-config-dir=" + n.Dir}, fmt.Sprintf("the running agent was asked to forget that %s is bad", bad))
 	n.event("Normal", "Forgotten", fmt.Sprintf("(UID: %s) is no longer held to be bad, by request", bad))
-	n.eventually(30*time.Second, "it was tried again", func(context.Context) error {
+	n.eventually("it was tried again", func(context.Context) error {
 		if now := o.changes(); now != changes+1 {
 			return fmt.Errorf("the kubelet was started %v times for it", now-changes)
 		}
 		return nil
 	})
-	n.says(30*time.Second, "False", "CrashLooped", using+cause)
-	n.healthyOn(20*time.Second, last)
+	n.says("False", "CrashLooped", using+cause)
+	n.healthyOn(last)
 }
 
 func TestEveryFormOfAPayloadAndEitherSourceOnOneNode(t *testing.T) {
@@ -156,8 +155,8 @@ resources: {maxPods: 128}
 	n.stop()
 	n.Flags = n.Flags[len(flags):]
 	n.up()
-	n.healthyOn(20*time.Second, whole)
-	nc := n.says(20*time.Second, "Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: ", whole))
+	n.healthyOn(whole)
+	nc := n.says("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: ", whole))
 	if nc.Status.RemoteConfig != v1alpha1.RemoteConfigNodeConfig {
 		t.Errorf("remoteConfig is %s", nc.Status.RemoteConfig)
 	}
@@ -166,9 +165,9 @@ resources: {maxPods: 128}
 	assigned := n.configMap("assigned", map[string]any{"maxPods": 131})
 	undisturbed.end(t)
 	n.assign(assigned)
-	n.is(20*time.Second, allChecksPassed(assigned))
-	n.lastKnownGood(20*time.Second, assigned)
-	n.healthyWith(10*time.Second, assigned)
+	n.is(allChecksPassed(assigned))
+	n.lastKnownGood(assigned)
+	n.healthyWith(assigned)
 
 	// And back: what the ConfigMap holds by now is new to the node, and what it held before is not.
 	n.stop()
@@ -178,6 +177,6 @@ resources: {maxPods: 128}
 	o.promoted(ignored)
 	o.returns(whole, 129)
 	o.remove()
-	n.says(20*time.Second, "True", "LocalInit", localInit.message)
+	n.says("True", "LocalInit", localInit.message)
 	n.recorded("", "")
 }

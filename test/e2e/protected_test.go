@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,7 +98,7 @@ func TestAPayloadThatChangesAProtectedFieldIsRefusedAndDisturbsNothing(t *testin
 	n := newNode(t, "protected", "--config-trial-duration=1s")
 	n.local(map[string]any{"staticPodURLHeader": map[string]any{"X-Token": []string{"s3cret-of-the-node"}}})
 	n.up()
-	n.is(10*time.Second, localInit)
+	n.is(localInit)
 	kubelet := n.steady()
 
 	whole := func(changes map[string]any) map[string]string {
@@ -136,7 +135,7 @@ func TestAPayloadThatChangesAProtectedFieldIsRefusedAndDisturbsNothing(t *testin
 			n := n.in(t)
 			cm := n.create(fmt.Sprint(i), c.data)
 			n.assign(cm)
-			nc := n.is(15*time.Second, protectedField(cm, local, c.words))
+			nc := n.is(protectedField(cm, local, c.words))
 			if nc.Status.Assigned == nil || nc.Status.Assigned.UID != cm.UID || nc.Status.Active != nil || len(nc.Status.BadConfigs) != 0 {
 				t.Errorf("assigned is %+v, active %+v, badConfigs %+v", nc.Status.Assigned, nc.Status.Active, nc.Status.BadConfigs)
 			}
@@ -159,19 +158,19 @@ func TestAPayloadThatChangesAProtectedFieldIsRefusedAndDisturbsNothing(t *testin
 	// A drop-in is decoded in any case by the kubelet, and strictly by us.
 	cased := n.create("cased", dropin("StaticPodPath: /etc\n"))
 	n.assign(cased)
-	n.is(15*time.Second, rejected(cased, local, `strict decoding error: unknown field "StaticPodPath"`))
+	n.is(rejected(cased, local, `strict decoding error: unknown field "StaticPodPath"`))
 	kubelet.end(t)
 
 	// What is free is taken up, with the same header in the payload, and with none
 	// in a drop-in.
 	free := n.configMap("free", map[string]any{"maxPods": 120})
 	n.assign(free)
-	n.is(20*time.Second, allChecksPassed(free))
-	n.lastKnownGood(20*time.Second, free)
+	n.is(allChecksPassed(free))
+	n.lastKnownGood(free)
 	laid := n.create("laid", dropin("maxPods: 121\n"))
 	n.assign(laid)
-	n.is(20*time.Second, allChecksPassed(laid))
-	n.lastKnownGood(20*time.Second, laid)
+	n.is(allChecksPassed(laid))
+	n.lastKnownGood(laid)
 	n.hides("s3cret")
 }
 
@@ -211,14 +210,14 @@ func TestTheNodeSaysWhichFieldsItProtects(t *testing.T) {
 	opens := fmt.Sprintf("readOnlyPort would be %d, but is 0 locally", port)
 	ro := n.configMap("ro", map[string]any{"readOnlyPort": port})
 	n.assign(ro)
-	n.is(15*time.Second, protectedField(ro, "using last-known-good (init)", opens))
+	n.is(protectedField(ro, "using last-known-good (init)", opens))
 
 	// Less than the default list.
 	n.withFlags("--protected-fields=-readOnlyPort")
-	n.is(20*time.Second, allChecksPassed(ro))
-	n.lastKnownGood(20*time.Second, ro)
+	n.is(allChecksPassed(ro))
+	n.lastKnownGood(ro)
 	anyone := fmt.Sprintf("http://127.0.0.1:%d/pods", port)
-	n.eventually(10*time.Second, "the kubelet answers everybody", func(ctx context.Context) error {
+	n.eventually("the kubelet answers everybody", func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, anyone, nil)
 		if err != nil {
 			return err
@@ -232,11 +231,11 @@ func TestTheNodeSaysWhichFieldsItProtects(t *testing.T) {
 
 	// More than what runs allows: back to local, and nothing is forgotten.
 	n.withFlags("--protected-fields=+maxPods")
-	nc := n.is(20*time.Second, protectedField(ro, "using (init)", opens))
+	nc := n.is(protectedField(ro, "using (init)", opens))
 	if nc.Status.Active != nil || nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.UID != ro.UID || len(nc.Status.BadConfigs) != 0 {
 		t.Errorf("active is %+v, last-known-good %+v, bad %+v", nc.Status.Active, nc.Status.LastKnownGood, nc.Status.BadConfigs)
 	}
-	n.healthyWith(10*time.Second, nil)
+	n.healthyWith(nil)
 	n.recorded(string(ro.UID), string(ro.UID))
 	if res, err := http.Get(anyone); err == nil {
 		t.Errorf("the kubelet still answers everybody: %s", res.Status)
@@ -244,28 +243,28 @@ func TestTheNodeSaysWhichFieldsItProtects(t *testing.T) {
 	}
 	more := n.configMap("more", map[string]any{"maxPods": 120})
 	n.assign(more)
-	n.is(20*time.Second, protectedField(more, "using (init)", "maxPods would be 120, but is 110 locally"))
+	n.is(protectedField(more, "using (init)", "maxPods would be 120, but is 110 locally"))
 	both := n.configMap("both", map[string]any{"maxPods": 120, "readOnlyPort": port})
 	n.assign(both)
-	n.is(20*time.Second, protectedField(both, "using (init)", "maxPods would be 120, but is 110 locally; protected field "+opens))
+	n.is(protectedField(both, "using (init)", "maxPods would be 120, but is 110 locally; protected field "+opens))
 	n.recorded(string(ro.UID), string(ro.UID))
 	n.assign(ro)
-	n.is(20*time.Second, protectedField(ro, "using (init)", opens))
+	n.is(protectedField(ro, "using (init)", opens))
 
 	// Nothing: it comes back, and needs no trial.
 	n.withFlags("--protected-fields=")
 	n.resumes(ro, allChecksPassed(ro))
 	n.assign(both)
-	n.is(20*time.Second, allChecksPassed(both))
-	n.lastKnownGood(20*time.Second, both)
+	n.is(allChecksPassed(both))
+	n.lastKnownGood(both)
 
 	// Another list.
 	n.assign(ro)
-	n.is(20*time.Second, allChecksPassed(ro))
+	n.is(allChecksPassed(ro))
 	n.withFlags("--protected-fields=maxPods")
 	n.resumes(ro, allChecksPassed(ro))
 	n.assign(both)
-	n.is(20*time.Second, protectedField(both, fmt.Sprintf("using last-known-good (UID: %s)", ro.UID), "maxPods would be 120, but is 110 locally"))
+	n.is(protectedField(both, fmt.Sprintf("using last-known-good (UID: %s)", ro.UID), "maxPods would be 120, but is 110 locally"))
 
 	n.stop()
 	for list, words := range map[string]string{
@@ -292,12 +291,12 @@ func TestTheNodeSaysWhichFieldsItProtects(t *testing.T) {
 // last-known-good already.
 func (n *node) resumes(cm *corev1.ConfigMap, w want) {
 	n.t.Helper()
-	nc := n.is(20*time.Second, w)
+	nc := n.is(w)
 	if l := nc.Status.LastKnownGood; l == nil || l.UID != cm.UID || nc.Status.Trial != nil {
 		n.t.Errorf("last-known-good is %+v, trial %+v", l, nc.Status.Trial)
 	}
 	n.recorded(string(cm.UID), string(cm.UID))
-	n.healthyWith(10*time.Second, cm)
+	n.healthyWith(cm)
 	n.wantSample(`evenkeel_kubelet_starts_total{cause="boot"}`, 1)
 	n.wantSample(`evenkeel_kubelet_starts_total{cause="change"}`, 0)
 	n.wantSample(`evenkeel_kubelet_starts_total{cause="resume"}`, 0)
@@ -322,7 +321,7 @@ func TestAKubeletThatDoesNotPrintItsConfigurationIsGivenNoOther(t *testing.T) {
 	n := newNode(t, "silent", "--config-trial-duration=1s")
 	n.wrap(printsNoConfiguration)
 	n.up()
-	n.is(10*time.Second, localInit)
+	n.is(localInit)
 	n.status("Agent: runs")
 	n.runs(0, "", []string{"status", "--dynamic-config-dir=" + n.Dir, "--effective=flat"}, "The effective configuration is not known: no agent runs here, or its kubelet did not print it.")
 	kubelet := n.steady()
@@ -330,7 +329,7 @@ func TestAKubeletThatDoesNotPrintItsConfigurationIsGivenNoOther(t *testing.T) {
 	for i, data := range []map[string]string{n.configMap("like-local", nil).Data, dropin("maxPods: 124\n")} {
 		cm := n.create(fmt.Sprint(i), data)
 		n.assign(cm)
-		nc := n.is(20*time.Second, refused(cm, "ProtectedFields", "using last-known-good (init)", words))
+		nc := n.is(refused(cm, "ProtectedFields", "using last-known-good (init)", words))
 		if len(nc.Status.BadConfigs) != 0 {
 			t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
 		}
@@ -343,11 +342,11 @@ func TestAKubeletThatDoesNotPrintItsConfigurationIsGivenNoOther(t *testing.T) {
 	cm := n.create("unguarded", dropin("maxPods: 124\n"))
 	n.assign(cm)
 	cause := fmt.Sprintf("could not validate current (UID: %s): the kubelet did not say what its maxPods would be", cm.UID)
-	n.is(20*time.Second, want{"Unknown", "CouldNotValidate", "using last-known-good (init)", cause, cause})
+	n.is(want{"Unknown", "CouldNotValidate", "using last-known-good (init)", cause, cause})
 	loses := n.create("loses", map[string]string{"kubelet-dropin": "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\ntrial: {allowPodLoss: true}\nresources: {maxPods: 125}\n"})
 	n.assign(loses)
-	n.is(20*time.Second, allChecksPassed(loses))
-	n.lastKnownGood(20*time.Second, loses)
+	n.is(allChecksPassed(loses))
+	n.lastKnownGood(loses)
 	n.runsWith(125)
 
 	// A kubelet that prints it has a field that this agent does not know.
@@ -355,18 +354,18 @@ func TestAKubeletThatDoesNotPrintItsConfigurationIsGivenNoOther(t *testing.T) {
 	n.wrap(printsANewField)
 	n.Flags = []string{"--config-trial-duration=1s"}
 	n.up()
-	n.is(20*time.Second, allChecksPassed(loses))
+	n.is(allChecksPassed(loses))
 	newer := n.configMap("newer", map[string]any{"maxPods": 123})
 	n.assign(newer)
-	n.is(20*time.Second, protectedField(newer, fmt.Sprintf("using last-known-good (UID: %s)", loses.UID), "NewField would be true, but is unset locally"))
+	n.is(protectedField(newer, fmt.Sprintf("using last-known-good (UID: %s)", loses.UID), "NewField would be true, but is unset locally"))
 	n.withFlags("--protected-fields=-NewField")
-	n.is(20*time.Second, allChecksPassed(newer))
+	n.is(allChecksPassed(newer))
 }
 
 // runsWith waits until the kubelet itself says that this is its maxPods.
 func (n *node) runsWith(maxPods float64) {
 	n.t.Helper()
-	n.eventually(15*time.Second, fmt.Sprintf("the kubelet runs with maxPods %v", maxPods), func(ctx context.Context) error {
+	n.eventually(fmt.Sprintf("the kubelet runs with maxPods %v", maxPods), func(ctx context.Context) error {
 		config, err := n.KubeletConfigz(ctx)
 		if err == nil && config["maxPods"] != maxPods {
 			err = fmt.Errorf("maxPods is %v", config["maxPods"])

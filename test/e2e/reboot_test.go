@@ -27,7 +27,7 @@ func (n *node) boot(number int) {
 func (n *node) bootedWith(number int) {
 	n.t.Helper()
 	want := fmt.Sprintf("00000000-0000-4000-8000-%012d", number)
-	n.eventually(20*time.Second, "the kubelet reports the boot ID "+want, func(ctx context.Context) error {
+	n.eventually("the kubelet reports the boot ID "+want, func(ctx context.Context) error {
 		obj, err := n.Kube.CoreV1().Nodes().Get(ctx, n.Node.Name(), getOptions)
 		if err == nil && obj.Status.NodeInfo.BootID != want {
 			err = fmt.Errorf("it is %s", obj.Status.NodeInfo.BootID)
@@ -53,14 +53,14 @@ func TestAnUncleanRebootInATrialCountsAndACleanOneDoesNot(t *testing.T) {
 	n.bootedWith(1)
 	cm := n.configMap("a", map[string]any{"maxPods": 120})
 	n.assign(cm)
-	n.is(20*time.Second, allChecksPassed(cm))
-	n.healthyWith(10*time.Second, cm)
+	n.is(allChecksPassed(cm))
+	n.healthyWith(cm)
 	n.counted(1, false)
 
 	// The agent dies and is started again: the same boot.
 	n.killAgent()
 	n.start()
-	n.healthyWith(20*time.Second, cm)
+	n.healthyWith(cm)
 	n.counted(1, false)
 
 	// A clean reboot.
@@ -68,7 +68,7 @@ func TestAnUncleanRebootInATrialCountsAndACleanOneDoesNot(t *testing.T) {
 	n.counted(1, true)
 	n.boot(2)
 	n.start()
-	n.healthyWith(20*time.Second, cm)
+	n.healthyWith(cm)
 	n.bootedWith(2)
 	n.counted(1, false)
 	if got := n.onDisk().Trial.BootID; got != "00000000-0000-4000-8000-000000000002" {
@@ -79,20 +79,20 @@ func TestAnUncleanRebootInATrialCountsAndACleanOneDoesNot(t *testing.T) {
 	n.killAgent()
 	n.boot(3)
 	n.start()
-	n.healthyWith(20*time.Second, cm)
+	n.healthyWith(cm)
 	n.counted(2, false)
-	n.is(10*time.Second, allChecksPassed(cm))
+	n.is(allChecksPassed(cm))
 	n.wantSample("evenkeel_trial_restarts", 1)
 
 	// And once more than the threshold lets pass.
 	n.killAgent()
 	n.boot(4)
 	n.start()
-	n.healthyWith(20*time.Second, nil)
+	n.healthyWith(nil)
 	w := rolledBack(cm, "CrashLooped", "(init)", "crash-looped: 2 starts in its trial, last: the node went down without a clean shutdown")
-	n.is(20*time.Second, w)
+	n.is(w)
 	n.event("Warning", "ConfigRolledBack", w.cause)
-	n.verdictIsFinal(10*time.Second, cm)
+	n.verdictIsFinal(cm)
 }
 
 func TestAfterItsTrialNoRebootIsHeldAgainstAConfiguration(t *testing.T) {
@@ -102,18 +102,18 @@ func TestAfterItsTrialNoRebootIsHeldAgainstAConfiguration(t *testing.T) {
 	n.up()
 	cm := n.configMap("a", map[string]any{"maxPods": 120})
 	n.assign(cm)
-	n.lastKnownGood(30*time.Second, cm)
+	n.lastKnownGood(cm)
 	for boot := 2; boot < 5; boot++ {
 		n.killAgent()
 		n.boot(boot)
 		n.start()
-		n.healthyWith(20*time.Second, cm)
+		n.healthyWith(cm)
 		n.bootedWith(boot)
 		if s := n.onDisk(); s.Trial != nil || len(s.Startups) != 0 || len(s.Bad) != 0 {
 			t.Errorf("boot %d: on disk are %d starts, trial %+v, bad %+v", boot, len(s.Startups), s.Trial, s.Bad)
 		}
 	}
-	n.is(10*time.Second, allChecksPassed(cm))
+	n.is(allChecksPassed(cm))
 	n.recorded(string(cm.UID), string(cm.UID))
 }
 
@@ -122,10 +122,10 @@ func TestWithTheAPIAwayANodeBootsWithItsCheckpointAtOnce(t *testing.T) {
 	n := newCluster(t, "alone", "--config-trial-duration=1s", "--crash-loop-threshold=0", "--sync-timeout=1m")
 	n.boot(1)
 	n.up()
-	n.is(30*time.Second, localInit) // the API server is new, and may not know the kind yet
+	n.is(localInit) // the API server is new, and may not know the kind yet
 	before := n.configMap("before", map[string]any{"maxPods": 120})
 	n.assign(before)
-	n.lastKnownGood(30*time.Second, before)
+	n.lastKnownGood(before)
 	n.stop()
 	after := n.configMap("after", map[string]any{"maxPods": 121})
 	n.assign(after)
@@ -136,13 +136,13 @@ func TestWithTheAPIAwayANodeBootsWithItsCheckpointAtOnce(t *testing.T) {
 	n.boot(2)
 	begin := time.Now()
 	n.start()
-	n.healthyWith(20*time.Second, before)
+	n.healthyWith(before)
 	if took := time.Since(begin); took > 10*time.Second { // not the sync timeout; about a second on an idle machine
 		t.Errorf("that took %s", took)
 	} else {
 		t.Logf("healthy %s after the start of the agent", took.Round(time.Millisecond))
 	}
-	z := n.agentSays(10*time.Second, "Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig alone cannot be read: the API server refuses connections (", before.UID))
+	z := n.agentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig alone cannot be read: the API server refuses connections (", before.UID))
 	if z.Source.Revision != string(before.UID) {
 		t.Errorf("the source is %+v", z.Source)
 	}
@@ -151,8 +151,8 @@ func TestWithTheAPIAwayANodeBootsWithItsCheckpointAtOnce(t *testing.T) {
 	if err := n.Cluster.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	n.is(60*time.Second, allChecksPassed(after))
-	n.healthyWith(10*time.Second, after)
-	n.lastKnownGood(20*time.Second, after)
+	n.is(allChecksPassed(after))
+	n.healthyWith(after)
+	n.lastKnownGood(after)
 	n.recorded(string(after.UID), string(after.UID))
 }

@@ -51,7 +51,7 @@ func (n *node) get(path string) string {
 // metrics waits until every line is among the agent's metrics.
 func (n *node) metrics(lines ...string) {
 	n.t.Helper()
-	n.eventually(10*time.Second, "the metrics", func(context.Context) error {
+	n.eventually("the metrics", func(context.Context) error {
 		text := n.get("/metrics")
 		all := strings.Split(text, "\n")
 		for _, line := range lines {
@@ -143,7 +143,7 @@ func (w *writes) upTo(n *node, version string) ([]v1alpha1.NodeConfigStatus, []c
 	n.t.Helper()
 	var status []v1alpha1.NodeConfigStatus
 	var conditions []corev1.NodeCondition
-	n.eventually(10*time.Second, "the watch has seen it", func(context.Context) error {
+	n.eventually("the watch has seen it", func(context.Context) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		i := slices.Index(w.configs, version)
@@ -159,7 +159,7 @@ func (w *writes) upTo(n *node, version string) ([]v1alpha1.NodeConfigStatus, []c
 func TestWhatTheAgentTellsOfAChangeAndHowOften(t *testing.T) {
 	n := newNode(t, "report", "--config-trial-duration=3s", "--crash-loop-threshold=0")
 	n.up()
-	n.is(10*time.Second, localInit)
+	n.is(localInit)
 	if said := n.get("/healthz"); said != "ok\n" {
 		t.Errorf("/healthz says %q", said)
 	}
@@ -181,11 +181,11 @@ func TestWhatTheAgentTellsOfAChangeAndHowOften(t *testing.T) {
 	seen := n.writes()
 	good := n.configMap("good", map[string]any{"maxPods": 140})
 	n.assign(good)
-	nc := n.is(20*time.Second, allChecksPassed(good))
+	nc := n.is(allChecksPassed(good))
 	if nc.Status.Trial != nil {
 		n.metrics(which("assigned", good), which("active", good), which("last_known_good", nil), "evenkeel_trial_duration_seconds 3")
 	}
-	n.lastKnownGood(20*time.Second, good)
+	n.lastKnownGood(good)
 	nc, err := n.Get(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -222,7 +222,7 @@ func TestWhatTheAgentTellsOfAChangeAndHowOften(t *testing.T) {
 	seen = n.writes()
 	bad := n.configMap("bad", map[string]any{"maxPodz": 3})
 	n.assign(bad)
-	nc = n.is(20*time.Second, rejected(bad, fmt.Sprintf("using last-known-good (UID: %s)", good.UID), `strict decoding error: unknown field "maxPodz"`))
+	nc = n.is(rejected(bad, fmt.Sprintf("using last-known-good (UID: %s)", good.UID), `strict decoding error: unknown field "maxPodz"`))
 	if status, conditions := seen.upTo(n, nc.ResourceVersion); len(status) > 2 || len(conditions) != 1 {
 		t.Errorf("the NodeConfig was written %d times, want twice, the Node's condition %d times, want once", len(status), len(conditions))
 	}
@@ -233,8 +233,8 @@ func TestWhatTheAgentTellsOfAChangeAndHowOften(t *testing.T) {
 	crash := n.configMap("crash", crashesAtItsStart)
 	n.assign(crash)
 	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 starts in its trial, last: exit status 1", crash.UID)
-	nc = n.is(20*time.Second, want{"False", "CrashLooped", fmt.Sprintf("using last-known-good (UID: %s)", good.UID), cause, cause})
-	n.eventually(20*time.Second, "the kubelet is healthy again", n.Healthy)
+	nc = n.is(want{"False", "CrashLooped", fmt.Sprintf("using last-known-good (UID: %s)", good.UID), cause, cause})
+	n.eventually("the kubelet is healthy again", n.Healthy)
 	if status, conditions := seen.upTo(n, nc.ResourceVersion); len(status) > 3 || len(conditions) > 2 {
 		t.Errorf("the NodeConfig was written %d times, want three times, the Node's condition %d times, want twice", len(status), len(conditions))
 	}
@@ -263,7 +263,7 @@ func TestLocalIsInitOrDefault(t *testing.T) {
 	}
 	n.Kubelet = append(slices.DeleteFunc(n.Kubelet, func(arg string) bool { return strings.HasPrefix(arg, "--config=") }), "--config-dir="+dropins)
 	n.up()
-	nc := n.is(10*time.Second, want{
+	nc := n.is(want{
 		status: "True", reason: "LocalDefault", message: "using current (default)",
 		cause: "current is set to the local default, and no init config was provided",
 	})
@@ -274,11 +274,11 @@ func TestLocalIsInitOrDefault(t *testing.T) {
 
 	n.Flags = append(n.Flags, "--init-config-dir="+init)
 	n.up()
-	nc = n.is(10*time.Second, localInit)
+	nc = n.is(localInit)
 	if page := n.page(""); page.Source.Kind != "init" || page.Effective["maxPods"] != 111.0 || nc.Status.Local != v1alpha1.LocalConfigInit {
 		t.Errorf("/configz says %+v, maxPods %v; local is %s", page.Source, page.Effective["maxPods"], nc.Status.Local)
 	}
-	n.eventually(10*time.Second, "the kubelet runs with it", func(ctx context.Context) error {
+	n.eventually("the kubelet runs with it", func(ctx context.Context) error {
 		config, err := n.KubeletConfigz(ctx)
 		if err == nil && config["maxPods"] != 111.0 {
 			err = fmt.Errorf("maxPods is %v", config["maxPods"])

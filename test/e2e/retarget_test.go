@@ -42,35 +42,35 @@ func (n *node) promotions(cm *corev1.ConfigMap) int {
 func TestAnAssignmentThatChangesInATrial(t *testing.T) {
 	n := newNode(t, "retarget", "--config-trial-duration=4s")
 	n.up()
-	n.is(10*time.Second, localInit)
+	n.is(localInit)
 
 	// A good one while another good one is in its trial.
 	a, b := n.configMap("a", map[string]any{"maxPods": 121}), n.configMap("b", map[string]any{"maxPods": 122})
 	n.assign(a)
-	nc := n.is(20*time.Second, allChecksPassed(a))
+	nc := n.is(allChecksPassed(a))
 	if nc.Status.Trial == nil || nc.Status.Trial.DurationSeconds != 4 || nc.Status.Trial.Restarts != 0 || nc.Status.Trial.CrashLoopThreshold != 3 {
 		t.Errorf("the trial is %+v", nc.Status.Trial)
 	}
 	n.recorded(string(a.UID), "")
 	n.assign(b)
-	nc = n.is(20*time.Second, allChecksPassed(b))
+	nc = n.is(allChecksPassed(b))
 	if nc.Status.Trial == nil || nc.Status.LastKnownGood != nil {
 		t.Errorf("the trial is %+v, last-known-good %+v", nc.Status.Trial, nc.Status.LastKnownGood)
 	}
 	n.recorded(string(b.UID), "")
-	n.eventually(20*time.Second, "the kubelet is healthy with it", n.Healthy)
+	n.eventually("the kubelet is healthy with it", n.Healthy)
 
 	// A bad one while that is in its trial, which goes on.
 	kubelet := n.steady()
 	bad := n.configMap("bad", map[string]any{"maxPodz": 3})
 	n.assign(bad)
-	nc = n.is(20*time.Second, rejected(bad, fmt.Sprintf("using (UID: %s)", b.UID), `strict decoding error: unknown field "maxPodz"`))
+	nc = n.is(rejected(bad, fmt.Sprintf("using (UID: %s)", b.UID), `strict decoding error: unknown field "maxPodz"`))
 	if nc.Status.Trial == nil || nc.Status.Active == nil || nc.Status.Active.UID != b.UID || nc.Status.LastKnownGood != nil || nc.Status.Assigned.UID != bad.UID {
 		t.Errorf("the trial is %+v, assigned %+v, active %+v, last-known-good %+v", nc.Status.Trial, nc.Status.Assigned, nc.Status.Active, nc.Status.LastKnownGood)
 	}
 	n.recorded(string(b.UID), "")
-	n.is(20*time.Second, rejected(bad, fmt.Sprintf("using last-known-good (UID: %s)", b.UID), `strict decoding error: unknown field "maxPodz"`))
-	n.lastKnownGood(time.Second, b)
+	n.is(rejected(bad, fmt.Sprintf("using last-known-good (UID: %s)", b.UID), `strict decoding error: unknown field "maxPodz"`))
+	n.lastKnownGood(b)
 	n.recorded(string(b.UID), string(b.UID))
 	if n.promotions(a) != 0 || n.promotions(b) != 1 {
 		t.Errorf("promoted are %+v, want the second alone", n.onDisk().Promoted)
@@ -81,12 +81,12 @@ func TestAnAssignmentThatChangesInATrial(t *testing.T) {
 	kubelet = n.steady()
 	twin := n.create("twin", b.Data)
 	n.assign(twin)
-	n.is(10*time.Second, allChecksPassed(twin))
-	n.lastKnownGood(10*time.Second, twin)
+	n.is(allChecksPassed(twin))
+	n.lastKnownGood(twin)
 	n.recorded(string(twin.UID), string(twin.UID))
 	n.edit(twin, func(cm *corev1.ConfigMap) { cm.Labels = map[string]string{"team": "nodes"} })
 	n.assignAttempt(twin, 1)
-	nc = n.is(10*time.Second, allChecksPassed(twin))
+	nc = n.is(allChecksPassed(twin))
 	if r := nc.Status.Assigned.RolloutRef; r == nil || r.Name != "workers" || r.Attempt != 1 {
 		t.Errorf("assigned.rolloutRef is %+v", r)
 	}
@@ -95,38 +95,38 @@ func TestAnAssignmentThatChangesInATrial(t *testing.T) {
 	// Also in a trial, which goes on under the new name.
 	c := n.configMap("c", map[string]any{"maxPods": 123})
 	n.assign(c)
-	n.is(20*time.Second, allChecksPassed(c))
-	n.eventually(20*time.Second, "the kubelet is healthy with it", n.Healthy)
+	n.is(allChecksPassed(c))
+	n.eventually("the kubelet is healthy with it", n.Healthy)
 	kubelet = n.steady()
 	heir := n.create("heir", c.Data)
 	n.assign(heir)
-	nc = n.is(10*time.Second, allChecksPassed(heir))
+	nc = n.is(allChecksPassed(heir))
 	if nc.Status.Trial == nil || nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.UID != twin.UID {
 		t.Errorf("the trial is %+v, last-known-good %+v", nc.Status.Trial, nc.Status.LastKnownGood)
 	}
-	n.lastKnownGood(20*time.Second, heir)
+	n.lastKnownGood(heir)
 	kubelet.end(t)
 
 	// One that was promoted before is proven: no trial.
 	n.assign(b)
-	nc = n.is(20*time.Second, allChecksPassed(b))
+	nc = n.is(allChecksPassed(b))
 	if nc.Status.Trial != nil || nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.UID != b.UID {
 		t.Errorf("the trial is %+v, last-known-good %+v", nc.Status.Trial, nc.Status.LastKnownGood)
 	}
 
 	// Local makes the node forget what was good.
 	n.assign(nil)
-	nc = n.is(20*time.Second, localInit)
+	nc = n.is(localInit)
 	if nc.Status.LastKnownGood != nil || nc.Status.Active != nil || nc.Status.Assigned != nil {
 		t.Errorf("last-known-good is %+v, active %+v, assigned %+v", nc.Status.LastKnownGood, nc.Status.Active, nc.Status.Assigned)
 	}
 	n.recorded("", "")
-	n.eventually(20*time.Second, "the kubelet is healthy with local", n.Healthy)
+	n.eventually("the kubelet is healthy with local", n.Healthy)
 
 	// What is bad stays bad, under any name.
 	kubelet = n.steady()
 	n.assign(bad)
-	n.is(10*time.Second, rejected(bad, "using last-known-good (init)", `strict decoding error: unknown field "maxPodz"`))
+	n.is(rejected(bad, "using last-known-good (init)", `strict decoding error: unknown field "maxPodz"`))
 	n.assign(n.create("copy", bad.Data))
 	nc, err := n.Get(t.Context())
 	if err != nil {
@@ -134,14 +134,14 @@ func TestAnAssignmentThatChangesInATrial(t *testing.T) {
 	}
 	uid := nc.Spec.ConfigSource.ConfigMapRef.UID
 	cause := fmt.Sprintf("refused current (UID: %s): its content is that of (UID: %s), which is bad: failed to validate current (UID: %s)", uid, bad.UID, bad.UID)
-	nc = n.is(10*time.Second, want{"False", "ValidationFailed", "using last-known-good (init)", cause, cause + `: strict decoding error: unknown field "maxPodz"`})
+	nc = n.is(want{"False", "ValidationFailed", "using last-known-good (init)", cause, cause + `: strict decoding error: unknown field "maxPodz"`})
 	if len(nc.Status.BadConfigs) != 1 {
 		t.Errorf("badConfigs are %+v, want one", nc.Status.BadConfigs)
 	}
 	kubelet.end(t)
 	n.stop()
 	n.up()
-	n.is(10*time.Second, want{"False", "ValidationFailed", "using last-known-good (init)", cause, cause + `: strict decoding error: unknown field "maxPodz"`})
+	n.is(want{"False", "ValidationFailed", "using last-known-good (init)", cause, cause + `: strict decoding error: unknown field "maxPodz"`})
 
 	// Of several in a row only the last is taken up, with one restart.
 	var last *corev1.ConfigMap
@@ -149,8 +149,8 @@ func TestAnAssignmentThatChangesInATrial(t *testing.T) {
 		last = n.configMap(fmt.Sprint("burst-", i), map[string]any{"maxPods": 130 + i})
 		n.assign(last)
 	}
-	n.is(20*time.Second, allChecksPassed(last))
-	n.lastKnownGood(20*time.Second, last)
+	n.is(allChecksPassed(last))
+	n.lastKnownGood(last)
 	n.metrics(`evenkeel_kubelet_starts_total{cause="boot"} 1`, `evenkeel_kubelet_starts_total{cause="change"} 1`)
 }
 
@@ -161,9 +161,9 @@ func TestABadConfigurationIsLiftedByAHigherAttempt(t *testing.T) {
 	cm := n.configMap("tls", map[string]any{"tlsCertFile": crt, "tlsPrivateKeyFile": key})
 	n.assignAttempt(cm, 1)
 	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 starts in its trial, last: exit status 1", cm.UID)
-	n.is(20*time.Second, want{"False", "CrashLooped", "using last-known-good (init)", cause, cause})
+	n.is(want{"False", "CrashLooped", "using last-known-good (init)", cause, cause})
 	n.recorded(string(cm.UID), "")
-	n.eventually(20*time.Second, "the kubelet is healthy with local", n.Healthy)
+	n.eventually("the kubelet is healthy with local", n.Healthy)
 
 	// The cause is mended, but the node cannot know.
 	for _, move := range [][2]string{{"kubelet.crt", crt}, {"kubelet.key", key}} {
@@ -173,17 +173,17 @@ func TestABadConfigurationIsLiftedByAHigherAttempt(t *testing.T) {
 	}
 	kubelet := n.steady()
 	n.assign(nil)
-	n.is(10*time.Second, localInit)
+	n.is(localInit)
 	n.assignAttempt(cm, 1)
-	n.is(10*time.Second, want{"False", "CrashLooped", "using last-known-good (init)", cause, cause})
+	n.is(want{"False", "CrashLooped", "using last-known-good (init)", cause, cause})
 	kubelet.end(t)
 
 	n.assignAttempt(cm, 2)
-	nc := n.is(20*time.Second, allChecksPassed(cm))
+	nc := n.is(allChecksPassed(cm))
 	if len(nc.Status.BadConfigs) != 0 {
 		t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
 	}
-	n.lastKnownGood(20*time.Second, cm)
+	n.lastKnownGood(cm)
 
 	// Revoked, it is neither run nor fallen back to.
 	revoke := func(source *v1alpha1.NodeConfigSource, uids ...types.UID) {
@@ -194,7 +194,7 @@ func TestABadConfigurationIsLiftedByAHigherAttempt(t *testing.T) {
 	}
 	revoke(bed.Ref(cm), "some-other-uid", cm.UID)
 	cause = fmt.Sprintf("refused current (UID: %s): it is revoked", cm.UID)
-	nc = n.is(20*time.Second, want{"False", "Revoked", "using (init)", cause, cause})
+	nc = n.is(want{"False", "Revoked", "using (init)", cause, cause})
 	if nc.Status.Active != nil {
 		t.Errorf("active is %+v", nc.Status.Active)
 	}
@@ -202,7 +202,7 @@ func TestABadConfigurationIsLiftedByAHigherAttempt(t *testing.T) {
 		t.Errorf("revoked on disk are %q", revoked)
 	}
 	n.status("Runs: the local configuration", "Why: using (init): "+cause, fmt.Sprintf("Revoked: %s", cm.UID))
-	n.eventually(20*time.Second, "the kubelet runs with local", func(ctx context.Context) error {
+	n.eventually("the kubelet runs with local", func(ctx context.Context) error {
 		config, err := n.KubeletConfigz(ctx)
 		if err == nil && config["tlsCertFile"] == crt {
 			err = fmt.Errorf("it runs with %v", crt)
@@ -211,15 +211,15 @@ func TestABadConfigurationIsLiftedByAHigherAttempt(t *testing.T) {
 	})
 	good := n.configMap("good", map[string]any{"maxPods": 124})
 	revoke(bed.Ref(good), cm.UID)
-	n.is(20*time.Second, allChecksPassed(good))
-	n.lastKnownGood(20*time.Second, good)
+	n.is(allChecksPassed(good))
+	n.lastKnownGood(good)
 	revoke(bed.Ref(cm))
-	n.is(20*time.Second, allChecksPassed(cm))
+	n.is(allChecksPassed(cm))
 
 	// A spec that says nothing means local, too.
 	if err := n.SetSpec(t.Context(), v1alpha1.NodeConfigSpec{}); err != nil {
 		t.Fatal(err)
 	}
-	n.is(20*time.Second, localInit)
+	n.is(localInit)
 	n.recorded("", "")
 }

@@ -106,7 +106,7 @@ func (p *pair) config(n *node) *v1alpha1.NodeConfig {
 func (p *pair) haveMaxPods(want float64) {
 	p.t.Helper()
 	for _, n := range p.nodes {
-		n.eventually(20*time.Second, "the kubelet's own /configz has it", func(ctx context.Context) error {
+		n.eventually("the kubelet's own /configz has it", func(ctx context.Context) error {
 			config, err := n.KubeletConfigz(ctx)
 			if err == nil && config["maxPods"] != want {
 				err = fmt.Errorf("maxPods of %s is %v", n.Node.Name(), config["maxPods"])
@@ -148,7 +148,7 @@ func (p *pair) stopsAtTheCanary(revision int64, good types.UID, bad map[string]a
 	p.evenkeel(2, []string{"rollout", "status", "pair"}, "Halted", canary.Node.Name(), reason)
 	p.evenkeel(0, []string{"nodes", "--problems"}, canary.Node.Name(), reason)
 	uid := p.config(canary).Spec.ConfigSource.ConfigMapRef.UID
-	canary.eventually(30*time.Second, "the canary runs what was good", func(ctx context.Context) error {
+	canary.eventually("the canary runs what was good", func(ctx context.Context) error {
 		if err := canary.Healthy(ctx); err != nil {
 			return err
 		}
@@ -164,7 +164,7 @@ func (p *pair) stopsAtTheCanary(revision int64, good types.UID, bad map[string]a
 
 	p.evenkeel(0, []string{"rollout", "undo", "pair"})
 	p.ends(0, "Complete")
-	canary.eventually(10*time.Second, "the canary's spec is what it was", func(ctx context.Context) error {
+	canary.eventually("the canary's spec is what it was", func(ctx context.Context) error {
 		nc, err := canary.Get(ctx)
 		if err != nil {
 			return err

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -103,7 +102,7 @@ func TestEveryEffectiveFieldIsShownWithWhereItComesFrom(t *testing.T) {
 	n.Kubelet = append(n.Kubelet, "--max-pods=50")
 	n.mayReadItsConfigz()
 	n.up()
-	n.is(10*time.Second, localInit)
+	n.is(localInit)
 	z := n.page("")
 	wantFields(t, z, map[string][2]any{
 		"maxPods": {50.0, "flag"}, "logging.verbosity": {2.0, "flag"}, "clusterDomain": {"cluster.local", "local"},
@@ -116,8 +115,8 @@ func TestEveryEffectiveFieldIsShownWithWhereItComesFrom(t *testing.T) {
 	// Over the local configuration.
 	laid := n.create("laid", dropin("maxPods: 60\npodPidsLimit: 4000\nevictionHard: {memory.available: 60Mi}\n"))
 	n.assign(laid)
-	nc := n.is(20*time.Second, allChecksPassed(laid))
-	n.lastKnownGood(20*time.Second, laid)
+	nc := n.is(allChecksPassed(laid))
+	n.lastKnownGood(laid)
 	z = n.page("")
 	wantFields(t, z, map[string][2]any{
 		"maxPods": {50.0, "flag"}, "podPidsLimit": {4000.0, "drop-in"}, "evictionHard[memory.available]": {"60Mi", "drop-in"},
@@ -134,20 +133,20 @@ func TestEveryEffectiveFieldIsShownWithWhereItComesFrom(t *testing.T) {
 	// Instead of it.
 	whole := n.configMap("whole", map[string]any{"maxPods": 60, "podPidsLimit": 4001, "clusterDNS": nil})
 	n.assign(whole)
-	n.is(20*time.Second, allChecksPassed(whole))
-	n.lastKnownGood(20*time.Second, whole)
+	n.is(allChecksPassed(whole))
+	n.lastKnownGood(whole)
 	n.seen(whole)
 	n.asTheKubeletSays()
 
 	// Local again, and then nothing runs.
 	n.assign(nil)
-	n.is(20*time.Second, localInit)
-	n.healthyWith(10*time.Second, nil)
+	n.is(localInit)
+	n.healthyWith(nil)
 	if z := n.page(""); z.Source.Kind != "init" || len(z.Differs) != 0 || len(z.Overridden) != 0 {
 		t.Errorf("it runs %+v; differs %v, overridden %q", z.Source, z.Differs, z.Overridden)
 	}
 	n.assign(whole)
-	n.is(20*time.Second, allChecksPassed(whole))
+	n.is(allChecksPassed(whole))
 	n.stop()
 	n.status("Runs: evenkeel-system/seeit-whole (UID: "+string(whole.UID)+")", "Why: it is current", "Agent: does not run")
 	for _, form := range []string{"flat", "grouped"} {
@@ -220,7 +219,7 @@ func (n *node) seen(whole *corev1.ConfigMap) {
 func (n *node) asTheKubeletSays() {
 	n.t.Helper()
 	var z agent.Configz
-	n.eventually(15*time.Second, "the kubelet answers its node", func(context.Context) error {
+	n.eventually("the kubelet answers its node", func(context.Context) error {
 		if z = n.page(""); z.KubeletSays != "" || z.Kubelet["podPidsLimit"] != 4001.0 {
 			return fmt.Errorf("%s, podPidsLimit %v", z.KubeletSays, z.Kubelet["podPidsLimit"])
 		}
@@ -240,14 +239,14 @@ func TestStatusSaysWhatTheAgentSaysAndManagesWithout(t *testing.T) {
 	n.up()
 	cm := n.configMap("a", map[string]any{"maxPods": 120})
 	n.assign(cm)
-	n.is(20*time.Second, allChecksPassed(cm))
-	n.lastKnownGood(20*time.Second, cm)
+	n.is(allChecksPassed(cm))
+	n.lastKnownGood(cm)
 	named := fmt.Sprintf("Runs: evenkeel-system/tells-a (UID: %s)", cm.UID)
 
 	// The records do not know what the source says.
 	n.assignRef(v1alpha1.ConfigMapReference{Namespace: v1alpha1.SystemNamespace, Name: "tells-nowhere", UID: "no-uid"})
 	w := unclear(using(cm), "referenced ConfigMap evenkeel-system/tells-nowhere not found")
-	n.is(10*time.Second, w)
+	n.is(w)
 	n.status(named, "Why: "+w.message+": "+w.cause, fmt.Sprintf("Current: evenkeel-system/tells-a (UID: %s)", cm.UID), "Agent: runs")
 
 	// What the agent keeps for status gets lost, or is nonsense.
@@ -269,7 +268,7 @@ func TestStatusSaysWhatTheAgentSaysAndManagesWithout(t *testing.T) {
 		n.runs(0, "", []string{"status", "--dynamic-config-dir=" + n.Dir, "--effective=flat"}, "The effective configuration is not known")
 	}
 	n.assign(cm) // and is there again when there is something to say
-	n.is(10*time.Second, allChecksPassed(cm))
+	n.is(allChecksPassed(cm))
 	n.status(named, "Why: "+using(cm)+": all checks passed")
 
 	// What an agent said that has ended is not said of the next one.
@@ -278,7 +277,7 @@ func TestStatusSaysWhatTheAgentSaysAndManagesWithout(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.start()
-	n.eventually(5*time.Second, "the agent has said nothing yet", func(context.Context) error {
+	n.eventually("the agent has said nothing yet", func(context.Context) error {
 		says, problems := n.statusOf()
 		if says != nil || len(problems) != 1 {
 			return fmt.Errorf("it says %+v, problems %q", says, problems)
@@ -288,7 +287,7 @@ func TestStatusSaysWhatTheAgentSaysAndManagesWithout(t *testing.T) {
 	if err := os.Remove(n.beside("wait")); err != nil {
 		t.Fatal(err)
 	}
-	n.eventually(20*time.Second, "the agent says what it runs", func(context.Context) error {
+	n.eventually("the agent says what it runs", func(context.Context) error {
 		if says, problems := n.statusOf(); says == nil || says.Config().Revision != string(cm.UID) {
 			return fmt.Errorf("it says %+v, problems %q", says, problems)
 		}

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -219,9 +218,9 @@ func (p *pivot) deleteDaemonSet(name string) {
 }
 
 // daemonSetAvailable waits until the DaemonSet's pod has been ready for its minReadySeconds.
-func (p *pivot) daemonSetAvailable(within time.Duration) {
+func (p *pivot) daemonSetAvailable() {
 	p.t.Helper()
-	p.eventually(within, "the DaemonSet's pod is available", func(ctx context.Context) error {
+	p.eventually("the DaemonSet's pod is available", func(ctx context.Context) error {
 		ds, err := p.Kube.AppsV1().DaemonSets("kube-system").Get(ctx, "evenkeel-kubelet", getOptions)
 		if err == nil && ds.Status.NumberAvailable != 1 {
 			err = fmt.Errorf("its status is %s", ds.Status.String())
@@ -265,10 +264,10 @@ func (p *pivot) pods(ctx context.Context, tag string) ([]corev1.Pod, error) {
 }
 
 // podReady waits until one pod of a tag is there, and ready, and returns its UID.
-func (p *pivot) podReady(within time.Duration, tag string) types.UID {
+func (p *pivot) podReady(tag string) types.UID {
 	p.t.Helper()
 	var uid types.UID
-	p.eventually(within, "a pod of "+tag+" is ready", func(ctx context.Context) error {
+	p.eventually("a pod of "+tag+" is ready", func(ctx context.Context) error {
 		pods, err := p.pods(ctx, tag)
 		if err != nil || len(pods) != 1 {
 			return fmt.Errorf("%d pods: %w", len(pods), err)
@@ -286,9 +285,9 @@ func (p *pivot) podReady(within time.Duration, tag string) types.UID {
 }
 
 // podsGo waits until no pod of a tag is left.
-func (p *pivot) podsGo(within time.Duration, tag string) {
+func (p *pivot) podsGo(tag string) {
 	p.t.Helper()
-	p.eventually(within, "no pod of "+tag+" is left", func(ctx context.Context) error {
+	p.eventually("no pod of "+tag+" is left", func(ctx context.Context) error {
 		pods, err := p.pods(ctx, tag)
 		if err == nil && len(pods) > 0 {
 			err = fmt.Errorf("there is %s, deleted at %v", pods[0].Name, pods[0].DeletionTimestamp)
@@ -324,13 +323,13 @@ func (p *pivot) signal(pid int, sig syscall.Signal) {
 
 // runBy waits until the node's kubelet is healthy, a pod's (without a UID: bootstrap's), and runs with a ConfigMap (nil:
 // the local configuration).
-func (p *pivot) runBy(within time.Duration, uid types.UID, cm *corev1.ConfigMap) {
+func (p *pivot) runBy(uid types.UID, cm *corev1.ConfigMap) {
 	p.t.Helper()
 	want := "--config=" + p.Node.KubeletConfig()
 	if cm != nil {
 		want = string(cm.UID)
 	}
-	p.eventually(within, fmt.Sprintf("the kubelet of %q is healthy with %s", uid, want), func(ctx context.Context) error {
+	p.eventually(fmt.Sprintf("the kubelet of %q is healthy with %s", uid, want), func(ctx context.Context) error {
 		running := p.processesOf("kubelet")
 		if len(running) != 1 || !running[0].of(uid) || !strings.Contains(strings.Join(running[0].argv, " "), want) {
 			return fmt.Errorf("there are %+v", running)
@@ -340,10 +339,10 @@ func (p *pivot) runBy(within time.Duration, uid types.UID, cm *corev1.ConfigMap)
 }
 
 // isRun waits for that, and until the API says so.
-func (p *pivot) isRun(within time.Duration, mode v1alpha1.RunMode, uid types.UID, cm *corev1.ConfigMap) {
+func (p *pivot) isRun(mode v1alpha1.RunMode, uid types.UID, cm *corev1.ConfigMap) {
 	p.t.Helper()
-	p.runBy(within, uid, cm)
-	p.eventually(within, "the node is Ready and run as "+string(mode), func(ctx context.Context) error {
+	p.runBy(uid, cm)
+	p.eventually("the node is Ready and run as "+string(mode), func(ctx context.Context) error {
 		nc, err := p.Get(ctx)
 		if err != nil {
 			return err
@@ -358,7 +357,7 @@ func (p *pivot) isRun(within time.Duration, mode v1alpha1.RunMode, uid types.UID
 // isVersion waits until the API has the kubelet's version.
 func (p *pivot) isVersion(want string) {
 	p.t.Helper()
-	p.eventually(20*time.Second, "the kubelet is "+want, func(ctx context.Context) error {
+	p.eventually("the kubelet is "+want, func(ctx context.Context) error {
 		nc, err := p.Get(ctx)
 		if err == nil && nc.Status.ComponentVersion != want {
 			err = fmt.Errorf("it is %s", nc.Status.ComponentVersion)
@@ -368,10 +367,10 @@ func (p *pivot) isVersion(want string) {
 }
 
 // bootstrapWaits waits until the bootstrap agent, brought back, waits for a pod's agent.
-func (p *pivot) bootstrapWaits(within time.Duration) {
+func (p *pivot) bootstrapWaits() {
 	p.t.Helper()
 	const want = "waiting for the lock /run/evenkeel/lock/kubelet.lock, held by process "
-	p.eventually(within, "bootstrap waits", func(ctx context.Context) error {
+	p.eventually("bootstrap waits", func(ctx context.Context) error {
 		out, err := exec.CommandContext(ctx, "nsenter", fmt.Sprintf("--target=%d", p.m.first), "--pid", "--mount",
 			p.Binary, "probe", "--ready", "--socket=/run/evenkeel/probe/bootstrap.sock").CombinedOutput()
 		if err != nil || !strings.HasPrefix(string(out), want) || !strings.Contains(string(out), "(evenkeel-agent") {
@@ -388,7 +387,7 @@ func (p *pivot) startsWork() {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "work"}, Spec: corev1.PodSpec{
 		AutomountServiceAccountToken: &automount, Containers: []corev1.Container{{Name: "sleep", Image: localcluster.SleepImage}},
 	}}
-	p.eventually(10*time.Second, "the pod is created", func(ctx context.Context) error {
+	p.eventually("the pod is created", func(ctx context.Context) error {
 		_, err := p.Kube.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
 			return nil

@@ -54,7 +54,7 @@ func TestASelfHostedKubeletFromBootstrapToReboot(t *testing.T) {
 }
 
 func bootstrapRuns(p *pivot) {
-	p.isRun(time.Minute, v1alpha1.RunModeBootstrap, "", nil)
+	p.isRun(v1alpha1.RunModeBootstrap, "", nil)
 	obj, err := p.Kube.CoreV1().Nodes().Get(p.t.Context(), p.Node.Name(), getOptions)
 	if err != nil {
 		p.t.Fatal(err)
@@ -63,7 +63,7 @@ func bootstrapRuns(p *pivot) {
 		p.t.Errorf("it has the labels %v", obj.Labels)
 	}
 	p.startsWork()
-	p.eventually(20*time.Second, "nothing else is scheduled to it", func(ctx context.Context) error {
+	p.eventually("nothing else is scheduled to it", func(ctx context.Context) error {
 		pod, err := p.Kube.CoreV1().Pods("default").Get(ctx, "work", getOptions)
 		if err != nil {
 			return err
@@ -80,21 +80,21 @@ func bootstrapRuns(p *pivot) {
 func podTakesOver(p *pivot) {
 	gap := p.gap()
 	p.apply("", versionOne)
-	uid := p.podReady(time.Minute, versionOne)
-	p.isRun(30*time.Second, v1alpha1.RunModeSelfHosted, uid, nil)
+	uid := p.podReady(versionOne)
+	p.isRun(v1alpha1.RunModeSelfHosted, uid, nil)
 	p.t.Logf("bootstrap to self-hosted: the health endpoint was away for %s", gap().Round(time.Millisecond))
-	p.bootstrapWaits(20 * time.Second)
+	p.bootstrapWaits()
 	for _, words := range []string{"another is to run this node", "init: the bootstrap agent ended with 0"} {
 		if got := p.countLog(words); got != 1 {
 			p.t.Errorf("the log says %q %d times, want once", words, got)
 		}
 	}
 	p.patchNode(`{"spec":{"taints":null}}`) // kubectl taint node NODE component-
-	p.eventually(30*time.Second, "the workload runs", func(ctx context.Context) (err error) {
+	p.eventually("the workload runs", func(ctx context.Context) (err error) {
 		p.worker, err = p.work(ctx)
 		return err
 	})
-	if again := p.podReady(10*time.Second, versionOne); again != uid {
+	if again := p.podReady(versionOne); again != uid {
 		p.t.Errorf("the pod is another one: %s, was %s", again, uid)
 	}
 }
@@ -102,8 +102,8 @@ func podTakesOver(p *pivot) {
 func selfHostedTakesUp(p *pivot) {
 	cm := p.configMap("a", map[string]any{"maxPods": 120})
 	p.assign(cm)
-	p.lastKnownGood(30*time.Second, cm)
-	p.isRun(10*time.Second, v1alpha1.RunModeSelfHosted, p.podReady(10*time.Second, versionOne), cm)
+	p.lastKnownGood(cm)
+	p.isRun(v1alpha1.RunModeSelfHosted, p.podReady(versionOne), cm)
 	p.isVersion(versionOne)
 	p.current = cm
 	p.untouched()
@@ -112,22 +112,22 @@ func selfHostedTakesUp(p *pivot) {
 func labelGoesAndComes(p *pivot) {
 	gap := p.gap()
 	p.labelled(false)
-	p.isRun(30*time.Second, v1alpha1.RunModeBootstrap, "", p.current)
+	p.isRun(v1alpha1.RunModeBootstrap, "", p.current)
 	p.t.Logf("self-hosted to bootstrap, as the label goes: the health endpoint was away for %s", gap().Round(time.Millisecond))
 	p.untouched()
-	p.podsGo(30*time.Second, versionOne)
+	p.podsGo(versionOne)
 
 	gap = p.gap()
 	p.labelled(true)
-	uid := p.podReady(30*time.Second, versionOne)
-	p.isRun(30*time.Second, v1alpha1.RunModeSelfHosted, uid, p.current)
+	uid := p.podReady(versionOne)
+	p.isRun(v1alpha1.RunModeSelfHosted, uid, p.current)
 	p.t.Logf("bootstrap to self-hosted, as the label comes: the health endpoint was away for %s", gap().Round(time.Millisecond))
-	p.bootstrapWaits(20 * time.Second)
+	p.bootstrapWaits()
 	p.untouched()
 }
 
 func deletedPodIsReplaced(p *pivot) {
-	before, had := p.podReady(10*time.Second, versionOne), p.countLog("this agent has the node's lock")
+	before, had := p.podReady(versionOne), p.countLog("this agent has the node's lock")
 	pods, err := p.pods(p.t.Context(), versionOne)
 	if err != nil {
 		p.t.Fatal(err)
@@ -135,45 +135,45 @@ func deletedPodIsReplaced(p *pivot) {
 	if err := p.Kube.CoreV1().Pods("kube-system").Delete(p.t.Context(), pods[0].Name, metav1.DeleteOptions{}); err != nil {
 		p.t.Fatal(err)
 	}
-	p.eventually(30*time.Second, "another pod has its place", func(ctx context.Context) error {
+	p.eventually("another pod has its place", func(ctx context.Context) error {
 		pods, err := p.pods(ctx, versionOne)
 		if err != nil || len(pods) != 1 || pods[0].UID == before {
 			return fmt.Errorf("there are %d pods, the first may be the old one: %v", len(pods), err)
 		}
 		return nil
 	})
-	p.isRun(30*time.Second, v1alpha1.RunModeSelfHosted, p.podReady(30*time.Second, versionOne), p.current)
+	p.isRun(v1alpha1.RunModeSelfHosted, p.podReady(versionOne), p.current)
 	if got := p.countLog("this agent has the node's lock"); got != had+1 {
 		p.t.Errorf("bootstrap has had the lock %d times, want 1", got-had)
 	}
-	p.bootstrapWaits(20 * time.Second)
+	p.bootstrapWaits()
 	p.untouched()
 }
 
 func updateSurges(p *pivot) {
 	// A controller that waits for an old pod's minReadySeconds forgets to come back for those of a new one.
-	p.daemonSetAvailable(30 * time.Second)
+	p.daemonSetAvailable()
 	gap := p.gap()
 	p.apply("", versionTwo)
-	uid := p.podReady(time.Minute, versionTwo)
-	p.podsGo(time.Minute, versionOne)
-	p.isRun(30*time.Second, v1alpha1.RunModeSelfHosted, uid, p.current)
+	uid := p.podReady(versionTwo)
+	p.podsGo(versionOne)
+	p.isRun(v1alpha1.RunModeSelfHosted, uid, p.current)
 	p.t.Logf("an update: the health endpoint was away for %s", gap().Round(time.Millisecond))
 	p.isVersion(versionTwo)
-	p.bootstrapWaits(20 * time.Second)
+	p.bootstrapWaits()
 	p.untouched()
 }
 
 // backByRace is the proposal's upgrade in its first order, here back to v1: whoever is first at the lock.
 func backByRace(p *pivot) {
 	p.apply("-v1", versionOne)
-	uid := p.podReady(time.Minute, versionOne)
+	uid := p.podReady(versionOne)
 	had := p.countLog("this agent has the node's lock")
 	gap := p.gap()
 	p.deleteDaemonSet("evenkeel-kubelet")
-	p.podsGo(time.Minute, versionTwo)
-	p.isRun(30*time.Second, v1alpha1.RunModeSelfHosted, uid, p.current)
-	p.bootstrapWaits(20 * time.Second)
+	p.podsGo(versionTwo)
+	p.isRun(v1alpha1.RunModeSelfHosted, uid, p.current)
+	p.bootstrapWaits()
 	p.isVersion(versionOne)
 	won := p.countLog("this agent has the node's lock") - had
 	p.t.Logf("a race, which bootstrap won %d times: the health endpoint was away for %s", won, gap().Round(time.Millisecond))
@@ -183,37 +183,37 @@ func backByRace(p *pivot) {
 // bootstrapWinsTheRace is the same order, to v2, with the other end of the race.
 func bootstrapWinsTheRace(p *pivot) {
 	p.apply("", versionTwo)
-	uid := p.podReady(time.Minute, versionTwo)
+	uid := p.podReady(versionTwo)
 	// Its agent sleeps through the moment in which the lock is free.
 	agent := p.agentOf(uid)
 	p.signal(agent, syscall.SIGSTOP)
 	gap := p.gap()
 	p.deleteDaemonSet("evenkeel-kubelet-v1")
-	p.runBy(30*time.Second, "", p.current)
+	p.runBy("", p.current)
 	p.t.Logf("bootstrap wins the race: the health endpoint was away for %s", gap().Round(time.Millisecond))
 	// That agent was in line before it fell asleep: bootstrap may have left for it once, in vain.
 	left := p.countLog("another is to run this node")
 	gap = p.gap()
 	p.signal(agent, syscall.SIGCONT)
-	p.isRun(30*time.Second, v1alpha1.RunModeSelfHosted, uid, p.current)
+	p.isRun(v1alpha1.RunModeSelfHosted, uid, p.current)
 	p.t.Logf("bootstrap is asked to leave: the health endpoint was away for %s", gap().Round(time.Millisecond))
 	if got := p.countLog("another is to run this node"); got != left+1 {
 		p.t.Errorf("bootstrap was asked to leave %d times, want 1", got-left)
 	}
-	p.bootstrapWaits(20 * time.Second)
-	p.podsGo(30*time.Second, versionOne)
+	p.bootstrapWaits()
+	p.podsGo(versionOne)
 	p.untouched()
 }
 
 func oldOneFirst(p *pivot) {
 	p.deleteDaemonSet("evenkeel-kubelet")
-	p.isRun(30*time.Second, v1alpha1.RunModeBootstrap, "", p.current)
-	p.podsGo(30*time.Second, versionTwo)
+	p.isRun(v1alpha1.RunModeBootstrap, "", p.current)
+	p.podsGo(versionTwo)
 	p.untouched()
 	p.apply("-v1", versionOne)
-	uid := p.podReady(time.Minute, versionOne)
-	p.isRun(30*time.Second, v1alpha1.RunModeSelfHosted, uid, p.current)
-	p.bootstrapWaits(20 * time.Second)
+	uid := p.podReady(versionOne)
+	p.isRun(v1alpha1.RunModeSelfHosted, uid, p.current)
+	p.bootstrapWaits()
 	p.untouched()
 }
 
@@ -221,43 +221,43 @@ func changeInAHandOver(p *pivot) {
 	cm := p.configMap("b", map[string]any{"maxPods": 130})
 	ends := p.processesOf("kubelet")
 	p.labelled(false)
-	p.eventually(20*time.Second, "the kubelet is told to stop", func(context.Context) error {
+	p.eventually("the kubelet is told to stop", func(context.Context) error {
 		if now := p.processesOf("kubelet"); len(now) == 1 && now[0].pid == ends[0].pid {
 			return errors.New("it runs")
 		}
 		return nil
 	})
 	p.assign(cm)
-	p.lastKnownGood(30*time.Second, cm)
-	p.isRun(30*time.Second, v1alpha1.RunModeBootstrap, "", cm)
-	p.podsGo(30*time.Second, versionOne)
+	p.lastKnownGood(cm)
+	p.isRun(v1alpha1.RunModeBootstrap, "", cm)
+	p.podsGo(versionOne)
 
 	// And the other way.
 	p.current = p.configMap("c", map[string]any{"maxPods": 140})
 	left := p.countLog("another is to run this node")
 	p.labelled(true)
-	p.eventually(30*time.Second, "bootstrap is asked to leave", func(context.Context) error {
+	p.eventually("bootstrap is asked to leave", func(context.Context) error {
 		if p.countLog("another is to run this node") == left {
 			return errors.New("it is not")
 		}
 		return nil
 	})
 	p.assign(p.current)
-	p.lastKnownGood(30*time.Second, p.current)
-	p.isRun(30*time.Second, v1alpha1.RunModeSelfHosted, p.podReady(30*time.Second, versionOne), p.current)
-	p.bootstrapWaits(20 * time.Second)
+	p.lastKnownGood(p.current)
+	p.isRun(v1alpha1.RunModeSelfHosted, p.podReady(versionOne), p.current)
+	p.bootstrapWaits()
 	p.untouched()
 }
 
 func badOneIsRolledBack(p *pivot) {
-	uid := p.podReady(10*time.Second, versionOne)
+	uid := p.podReady(versionOne)
 	missing := filepath.Join(p.Node.Dir(), "missing")
 	bad := p.configMap("bad", map[string]any{"tlsCertFile": missing + ".crt", "tlsPrivateKeyFile": missing + ".key"})
 	p.assign(bad)
 	good, how := fmt.Sprintf("(UID: %s)", p.current.UID), "crash-looped: 1 starts in its trial, last: exit status 1"
-	p.is(30*time.Second, rolledBack(bad, "CrashLooped", good, how))
-	p.isRun(20*time.Second, v1alpha1.RunModeSelfHosted, uid, p.current)
-	if again := p.podReady(10*time.Second, versionOne); again != uid {
+	p.is(rolledBack(bad, "CrashLooped", good, how))
+	p.isRun(v1alpha1.RunModeSelfHosted, uid, p.current)
+	if again := p.podReady(versionOne); again != uid {
 		p.t.Errorf("the pod is another one: %s, was %s", again, uid)
 	}
 	p.untouched()
@@ -271,21 +271,21 @@ func powerCut(p *pivot) {
 	had := p.countLog("this agent has the node's lock")
 	begin := time.Now()
 	p.boot()
-	p.runBy(time.Minute, "", p.current)
+	p.runBy("", p.current)
 	p.t.Logf("bootstrap's kubelet was healthy %s after power came back", time.Since(begin).Round(time.Millisecond))
 	if got := p.countLog("this agent has the node's lock"); got != had+1 {
 		p.t.Errorf("bootstrap has had the lock %d times, want 1", got-had)
 	}
 	// What is assigned is still the bad one.
 	words := fmt.Sprintf("using last-known-good (UID: %s): failed to sync", p.current.UID)
-	p.agentSays(10*time.Second, "Unknown", "SyncFailed", words)
+	p.agentSays("Unknown", "SyncFailed", words)
 	if err := p.Cluster.StartAPIServer(p.t.Context()); err != nil {
 		p.t.Fatal(err)
 	}
 	// The API has the node's pods still, and so the node runs them again, the kubelet's among them.
-	p.isRun(time.Minute, v1alpha1.RunModeSelfHosted, p.podReady(time.Minute, versionOne), p.current)
-	p.bootstrapWaits(20 * time.Second)
-	p.eventually(30*time.Second, "the workload runs again", func(ctx context.Context) error {
+	p.isRun(v1alpha1.RunModeSelfHosted, p.podReady(versionOne), p.current)
+	p.bootstrapWaits()
+	p.eventually("the workload runs again", func(ctx context.Context) error {
 		again, err := p.work(ctx)
 		if err == nil && again == p.worker {
 			err = errors.New("the containers of before the power cut are there")

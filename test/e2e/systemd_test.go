@@ -85,10 +85,10 @@ func (m *serviceManager) said(state string, since time.Time) (found []message) {
 	return found
 }
 
-func (m *serviceManager) awaits(within time.Duration, state string, since time.Time) message {
+func (m *serviceManager) awaits(state string, since time.Time) message {
 	m.t.Helper()
 	var found []message
-	err := bed.Eventually(m.t.Context(), within, func(context.Context) error {
+	err := bed.Eventually(m.t.Context(), patience, func(context.Context) error {
 		if found = m.said(state, since); len(found) == 0 {
 			return errors.New("it was not sent")
 		}
@@ -124,7 +124,7 @@ func TestSystemdHearsReadyWhenTheKubeletIsHealthyAndIsFedAllTheTime(t *testing.T
 	m := n.managed(interval)
 	begin := time.Now()
 	n.start()
-	n.eventually(20*time.Second, "a kubelet was started", func(context.Context) error {
+	n.eventually("a kubelet was started", func(context.Context) error {
 		_, err := n.KubeletPID()
 		return err
 	})
@@ -137,20 +137,20 @@ func TestSystemdHearsReadyWhenTheKubeletIsHealthyAndIsFedAllTheTime(t *testing.T
 	if err := os.WriteFile(n.beside("go"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if ready := m.awaits(20*time.Second, "READY=1", begin); ready.err != nil {
+	if ready := m.awaits("READY=1", begin); ready.err != nil {
 		t.Errorf("READY=1 was sent, but: %v", ready.err)
 	}
 
 	// A restart of the kubelet, and one that crash-loops, are the agent's
 	// affair.
-	n.is(20*time.Second, localInit)
+	n.is(localInit)
 	good := n.configMap("good", map[string]any{"maxPods": 120})
 	n.assign(good)
-	n.lastKnownGood(20*time.Second, good)
+	n.lastKnownGood(good)
 	bad := n.configMap("bad", map[string]any{"maxPods": 123})
 	n.assign(bad)
-	n.is(20*time.Second, rolledBack(bad, "CrashLooped", fmt.Sprintf("(UID: %s)", good.UID), "crash-looped: 2 starts in its trial, last: exit status 7"))
-	n.healthyWith(10*time.Second, good)
+	n.is(rolledBack(bad, "CrashLooped", fmt.Sprintf("(UID: %s)", good.UID), "crash-looped: 2 starts in its trial, last: exit status 7"))
+	n.healthyWith(good)
 	n.throughout(2*interval, "a kubelet that pings", n.Healthy)
 	if len(m.said("STOPPING=1", begin)) > 0 {
 		t.Error("STOPPING=1 was sent while it runs")
@@ -159,8 +159,8 @@ func TestSystemdHearsReadyWhenTheKubeletIsHealthyAndIsFedAllTheTime(t *testing.T
 	end := time.Now()
 	m.fed(interval, begin, end)
 	n.stop()
-	m.awaits(5*time.Second, "STOPPING=1", end)
-	n.exitsWith(time.Second, 0)
+	m.awaits("STOPPING=1", end)
+	n.exitsWith(0)
 }
 
 func TestAHungKubeletOnTrialIsTheAgentsToJudgeNotSystemds(t *testing.T) {
@@ -173,11 +173,11 @@ func TestAHungKubeletOnTrialIsTheAgentsToJudgeNotSystemds(t *testing.T) {
 	n.up()
 	cm := n.configMap("a", map[string]any{"maxPods": 120})
 	n.assign(cm)
-	n.is(20*time.Second, allChecksPassed(cm))
-	n.healthyWith(10*time.Second, cm)
+	n.is(allChecksPassed(cm))
+	n.healthyWith(cm)
 	n.freeze(n.kubeletPID())
-	n.is(60*time.Second, rolledBack(cm, "NotHealthy", "(init)", "was not healthy for 6s"))
-	n.healthyWith(40*time.Second, nil)
+	n.is(rolledBack(cm, "NotHealthy", "(init)", "was not healthy for 6s"))
+	n.healthyWith(nil)
 	m.fed(interval, begin, time.Now())
 }
 

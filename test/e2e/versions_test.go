@@ -14,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // kubeletFlag is how `make e2e KUBELET=...` has the tests run with another kubelet.
@@ -165,45 +164,45 @@ func TestARealUpgradeOverThreeVersionsAndBack(t *testing.T) {
 	n.up()
 	both := n.configMap("both", map[string]any{"maxPods": 120})
 	n.assign(both)
-	n.lastKnownGood(20*time.Second, both)
+	n.lastKnownGood(both)
 	gone := n.configMap("gone", map[string]any{"maxPods": 121, "featureGates": map[string]any{"MemoryManager": true}})
 	n.assign(gone)
-	n.lastKnownGood(20*time.Second, gone)
+	n.lastKnownGood(gone)
 	comes := n.configMap("comes", map[string]any{"maxPods": 122, "memoryReservationPolicy": "None"})
 	n.assign(comes)
 	unknown := `strict decoding error: unknown field "memoryReservationPolicy"`
-	n.is(20*time.Second, rejected(comes, fmt.Sprintf("using last-known-good (UID: %s)", gone.UID), unknown))
+	n.is(rejected(comes, fmt.Sprintf("using last-known-good (UID: %s)", gone.UID), unknown))
 	n.assign(gone)
-	n.is(20*time.Second, allChecksPassed(gone))
+	n.is(allChecksPassed(gone))
 
 	// What was proven is nothing to the new one, which has no such gate.
 	runs(newest)
-	n.healthyWith(30*time.Second, nil)
-	nc := n.is(20*time.Second, rejected(gone, "using (init)", "unrecognized feature gate: MemoryManager"))
+	n.healthyWith(nil)
+	nc := n.is(rejected(gone, "using (init)", "unrecognized feature gate: MemoryManager"))
 	if nc.Status.ComponentVersion != newest.version || nc.Status.Active != nil {
 		t.Errorf("the version is %q, active %+v", nc.Status.ComponentVersion, nc.Status.Active)
 	}
 	n.assign(both)
-	n.is(20*time.Second, allChecksPassed(both))
-	n.lastKnownGood(20*time.Second, both)
+	n.is(allChecksPassed(both))
+	n.lastKnownGood(both)
 	n.assign(comes)
-	n.is(20*time.Second, allChecksPassed(comes))
-	n.lastKnownGood(20*time.Second, comes)
+	n.is(allChecksPassed(comes))
+	n.lastKnownGood(comes)
 	n.kubeletHas(map[string]any{"maxPods": 122, "memoryReservationPolicy": "None"})
 
 	// Back: its own verdicts are those of the old one again, and nothing of it needs a second trial.
 	runs(oldest)
-	nc = n.is(30*time.Second, rejected(comes, "using (init)", unknown))
+	nc = n.is(rejected(comes, "using (init)", unknown))
 	if nc.Status.ComponentVersion != oldest.version || len(nc.Status.BadConfigs) != 1 {
 		t.Errorf("the version is %q, bad are %+v", nc.Status.ComponentVersion, nc.Status.BadConfigs)
 	}
-	n.healthyWith(20*time.Second, nil)
-	n.logged(time.Second, "level=WARN", "this kubelet is older than another that has run on this node", "version="+oldest.version, "newer="+newest.version)
+	n.healthyWith(nil)
+	n.logged("level=WARN", "this kubelet is older than another that has run on this node", "version="+oldest.version, "newer="+newest.version)
 	n.assign(gone)
-	nc = n.is(20*time.Second, allChecksPassed(gone))
+	nc = n.is(allChecksPassed(gone))
 	if l := nc.Status.LastKnownGood; nc.Status.Trial != nil || l == nil || l.UID != gone.UID {
 		t.Errorf("last-known-good is %+v, trial %+v", l, nc.Status.Trial)
 	}
-	n.healthyWith(20*time.Second, gone)
+	n.healthyWith(gone)
 	n.kubeletHas(map[string]any{"maxPods": 121})
 }
