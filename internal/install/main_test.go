@@ -1,10 +1,12 @@
 package install
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -40,6 +42,8 @@ func TestMain(m *testing.M) {
 		beAgent()
 	case base == "kubelet":
 		beKubelet()
+	case base == "busy":
+		beBusy()
 	}
 	code := m.Run()
 	if shared.m != nil {
@@ -143,6 +147,31 @@ func beAgent() {
 	}
 	_ = cmd.Wait()
 	os.Exit(0)
+}
+
+// beBusy stands at a socket of its own before that of systemd, which takes in the end of the authentication together with what
+// follows: as if it had been busy until then.
+func beBusy() {
+	listener, err := net.Listen("unix", os.Args[1])
+	fail(err)
+	client, err := listener.Accept()
+	fail(err)
+	systemd, err := net.Dial("unix", "/run/systemd/private")
+	fail(err)
+	go func() { _, _ = io.Copy(client, systemd) }()
+	var said []byte
+	for buffer := make([]byte, 4096); ; {
+		n, err := client.Read(buffer)
+		if err != nil {
+			os.Exit(0)
+		}
+		if said = append(said, buffer[:n]...); bytes.HasSuffix(said, []byte("BEGIN\r\n")) {
+			continue
+		}
+		_, err = systemd.Write(said)
+		fail(err)
+		said = nil
+	}
 }
 
 // node is a unit on the machine, and the host of an installer for it.

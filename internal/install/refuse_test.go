@@ -143,6 +143,37 @@ func TestWithoutDBusItSaysWhatWasTried(t *testing.T) {
 	}
 }
 
+func TestSystemdThatIsBusyIsTalkedToByItsOwnSocket(t *testing.T) {
+	n := newNode(t)
+	busy, socket := filepath.Join(n.dir, "busy"), filepath.Join(n.dir, "socket")
+	if err := os.Link(filepath.Join(n.dir, "kubelet"), busy); err != nil {
+		t.Fatal(err)
+	}
+	cmd := n.m.Command(t.Context(), busy, socket)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Wait() }()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(socket); err == nil {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	s, err := Dial(t.Context(), n.dir+"/none", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Restart(t.Context(), n.unit); err != nil {
+		t.Error(err)
+	}
+	if u, err := s.Unit(t.Context(), n.unit); err != nil || !u.Running() {
+		t.Errorf("%+v, %v", u, err)
+	}
+}
+
 func TestADirectoryThatTakesNoProgramIsToldWithTheWayOut(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs mounts, and so root")

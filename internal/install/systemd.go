@@ -66,7 +66,7 @@ const (
 // the second. The error is ErrNoSystemd and says what was tried.
 func Dial(ctx context.Context, bus, private string) (*Systemd, error) {
 	var errs []error
-	for _, path := range []string{bus, private, private} { // what is said first on systemd's own socket may go unanswered, rarely
+	for _, path := range []string{bus, private} {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -90,7 +90,11 @@ func dial(ctx context.Context, path string, direct bool) (*Systemd, error) {
 		return nil, err
 	}
 	err = conn.Auth(nil)
-	if err == nil && !direct {
+	switch {
+	case err != nil:
+	case direct:
+		err = greet(ctx, conn)
+	default:
 		err = conn.Hello()
 	}
 	s := &Systemd{conn: conn, manager: conn.Object(destination, managerPath), direct: direct}
@@ -104,6 +108,19 @@ func dial(ctx context.Context, path string, direct bool) (*Systemd, error) {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return s, nil
+}
+
+// greet returns when systemd answers on its own socket. What reaches that together with the end of the authentication, as it
+// does on a busy machine, is read but not looked at until more comes: so more comes, until there is an answer.
+func greet(ctx context.Context, conn *dbus.Conn) error {
+	for within := 100 * time.Millisecond; ; within *= 2 {
+		try, cancel := context.WithTimeout(ctx, within)
+		err := conn.Object(destination, managerPath).CallWithContext(try, "org.freedesktop.DBus.Peer.Ping", 0).Err
+		cancel()
+		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+	}
 }
 
 // Close ends the connection.
