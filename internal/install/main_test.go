@@ -152,8 +152,10 @@ func beAgent() {
 // beBusy stands at a socket of its own before that of systemd, which takes in the end of the authentication together with what
 // follows: as if it had been busy until then.
 func beBusy() {
-	listener, err := net.Listen("unix", os.Args[1])
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: os.Args[1]})
 	fail(err)
+	fail(listener.SetDeadline(time.Now().Add(time.Minute))) // nobody may come
+	fmt.Println("listening")
 	client, err := listener.Accept()
 	fail(err)
 	systemd, err := net.Dial("unix", "/run/systemd/private")

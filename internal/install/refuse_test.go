@@ -150,16 +150,13 @@ func TestSystemdThatIsBusyIsTalkedToByItsOwnSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := n.m.Command(t.Context(), busy, socket)
-	if err := cmd.Start(); err != nil {
+	said, err := cmd.StdoutPipe()
+	if err := errors.Join(err, cmd.Start()); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Wait() }()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		if _, err := os.Stat(socket); err == nil {
-			break
-		} else if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
+	if _, err := said.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
 	}
 	s, err := Dial(t.Context(), n.dir+"/none", socket)
 	if err != nil {
