@@ -32,13 +32,14 @@ const (
 	systemBus      = "/run/dbus/system_bus_socket"
 	systemdPrivate = "/run/systemd/private"
 	unitDir        = "/etc/systemd/system"
+	trialDir       = "/run/systemd/system"
 	installDir     = "/var/lib/evenkeel-install"
 	memoryDir      = "/var/lib/evenkeel"
 	selinuxEnforce = "/sys/fs/selinux/enforce"
 )
 
 // unitDirs are where unit files are that may name a copy of the agent.
-var unitDirs = []string{unitDir, "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"}
+var unitDirs = []string{unitDir, trialDir, "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"}
 
 // settleTime is how long a kubelet must be healthy to be back.
 const settleTime = 10 * time.Second
@@ -73,7 +74,9 @@ writes one file, /etc/systemd/system/UNIT.d/90-evenkeel.conf, in which the
 agent is given the very command line that the unit has for its kubelet, has
 systemd read it, restarts the unit, and watches the kubelet come back and its
 node be Ready. If that does not happen within --timeout the file is taken away
-again and the kubelet restarted without it.
+again and the kubelet restarted without it. Until then the file is in /run, as
+90-evenkeel.trial.conf: a reboot forgets it, and systemd takes it away if install
+is killed.
 
 Nothing is changed on a node that is not healthy before, with a unit that cannot
 be wrapped, or with a kubelet or flags that the agent would not take. Run again
@@ -207,7 +210,7 @@ func (c *nodeChange) host(manager install.Manager, out io.Writer) (*install.Host
 		},
 		Journal: journal,
 		Place:   install.Program{Path: self, BinDir: c.binDir, Enforce: selinuxEnforce}.Place,
-		FS:      atomicfile.OS{}, UnitDir: unitDir, StateDir: installDir, Memory: memoryDir, Proc: "/proc", Out: out,
+		FS:      atomicfile.OS{}, UnitDir: unitDir, TrialDir: trialDir, StateDir: installDir, Memory: memoryDir, Proc: "/proc", Out: out,
 	}, nil
 }
 

@@ -31,41 +31,49 @@ func (h *Host) begin(ctx context.Context, rec *record, pace Pace) error {
 
 // resume completes what was interrupted, or takes it back. It returns ErrTakenBack for the latter.
 func (h *Host) resume(ctx context.Context, rec *record, pace Pace) error {
-	there, err := readDropIn(h.FS, rec.DropIn)
+	there, err := rec.found(h.FS)
 	if err != nil {
 		return err
 	}
-	switch {
-	case !same(there, rec.From) && !same(there, rec.To):
+	begun := rec.Begun.Format("2006-01-02 15:04:05Z")
+	changed := func(path string) error {
 		return fmt.Errorf("%s of %s was interrupted (begun %s), and %s was changed since by somebody else: make it what it is to be, remove %s, and begin again",
-			rec.Operation, rec.Unit, rec.Begun.Format("2006-01-02 15:04:05Z"), rec.DropIn, h.store().path(rec.Unit))
-	case !rec.Back && same(there, rec.From) && !same(rec.From, rec.To):
-		return h.forget(rec)
+			rec.Operation, rec.Unit, begun, path, h.store().path(rec.Unit))
 	}
-	if err := sweep(h.FS, rec.DropIn); err != nil {
-		return err
+	begins := rec.wanted()
+	switch {
+	case !same(there.lasting, rec.From) && !same(there.lasting, rec.To):
+		return changed(rec.DropIn)
+	case there.trial != nil && !same(there.trial, rec.To):
+		return changed(rec.Trial)
+	case rec.Back || rec.Proven || same(there.lasting, begins.lasting) && same(there.trial, begins.trial):
+		h.say("%s of %s was interrupted (begun %s): going on with it", rec.Operation, rec.Unit, begun)
+	case !h.touched(ctx, rec):
+		return h.forget(ctx, rec)
+	case rec.Operation == installing:
+		rec.Back, rec.Reason = true, fmt.Sprintf("it was interrupted (begun %s), by a reboot or its end, and with that taken back", begun)
 	}
-	h.say("%s of %s was interrupted (begun %s): going on with it", rec.Operation, rec.Unit, rec.Begun.Format("2006-01-02 15:04:05Z"))
 	return h.finish(ctx, rec, pace, true)
 }
 
 // forget removes what is left of a change that had not begun: what systemd reads is as it was.
-func (h *Host) forget(rec *record) error {
-	if err := sweep(h.FS, rec.DropIn); err != nil {
+func (h *Host) forget(ctx context.Context, rec *record) error {
+	if err := rec.put(h.FS, dropIns{lasting: rec.From}); err != nil {
 		return err
 	}
-	if rec.From == nil {
-		if err := putDropIn(h.FS, rec.DropIn, nil); err != nil { // its directory
-			return err
-		}
-	}
+	h.release(ctx, rec)
 	return h.store().drop(rec.Unit)
 }
 
 // finish carries a recorded change out, and takes it back if it fails.
 func (h *Host) finish(ctx context.Context, rec *record, pace Pace, resumed bool) error {
 	if !rec.Back {
+		h.guard(ctx, rec)
+		defer h.release(ctx, rec)
 		err := h.carry(ctx, rec, pace, resumed)
+		if err == nil {
+			err = h.keep(ctx, rec)
+		}
 		if err == nil {
 			return h.end(ctx, rec, done)
 		}
@@ -132,29 +140,11 @@ func (h *Host) touched(ctx context.Context, rec *record) bool {
 // carry makes the unit what is wanted, from wherever an interrupted run has left it, and watches it. Each step does
 // nothing if it was done.
 func (h *Host) carry(ctx context.Context, rec *record, pace Pace, resumed bool) error {
-	wanted := rec.wanted()
-	there, err := readDropIn(h.FS, rec.DropIn)
+	u, err := h.write(ctx, rec)
 	if err != nil {
 		return err
 	}
-	if !same(there, wanted) || wanted == nil { // that may be left half-way: without the file, with its directory
-		if err := putDropIn(h.FS, rec.DropIn, wanted); err != nil {
-			return fmt.Errorf("write %s: %w", rec.DropIn, explainReadOnly(err))
-		}
-	}
-	u, err := h.Manager.Unit(ctx, rec.Unit)
-	if err != nil {
-		return err
-	}
-	if stale := slices.Contains(u.DropIns, rec.DropIn) != (wanted != nil); stale || u.NeedDaemonReload || !resumed {
-		if err := h.Manager.Reload(ctx); err != nil {
-			return err
-		}
-		if u, err = h.Manager.Unit(ctx, rec.Unit); err != nil {
-			return err
-		}
-	}
-	if !rec.Back && wanted != nil {
+	if !rec.Back && rec.To != nil {
 		if err := h.verify(ctx, rec, u); err != nil {
 			return err
 		}
@@ -171,6 +161,62 @@ func (h *Host) carry(ctx context.Context, rec *record, pace Pace, resumed bool) 
 		return h.withJournal(ctx, rec, err)
 	}
 	return nil
+}
+
+// write makes the files what is wanted, and has systemd read them.
+func (h *Host) write(ctx context.Context, rec *record) (Unit, error) {
+	wanted := rec.wanted()
+	if err := rec.put(h.FS, wanted); err != nil {
+		return Unit{}, err
+	}
+	u, err := h.Manager.Unit(ctx, rec.Unit)
+	if err != nil {
+		return u, err
+	}
+	read := func(path string) bool { return slices.Contains(u.DropIns, path) }
+	if read(rec.DropIn) == (wanted.lasting != nil) && read(rec.Trial) == (wanted.trial != nil) && !u.NeedDaemonReload {
+		return u, nil
+	}
+	if err := h.Manager.Reload(ctx); err != nil {
+		return u, err
+	}
+	return h.Manager.Unit(ctx, rec.Unit)
+}
+
+// keep makes what was tried last beyond a reboot. Nothing is restarted for it.
+func (h *Host) keep(ctx context.Context, rec *record) error {
+	if rec.Proven = rec.Operation == installing; !rec.Proven {
+		return nil
+	}
+	err := h.store().save(rec)
+	if err == nil {
+		_, err = h.write(ctx, rec)
+	}
+	rec.Proven = err == nil
+	return err
+}
+
+// takeBack is what a shell does once it has the lock of an installer that was killed. In braces systemd would expand variables.
+const takeBack = `exec flock "$1" /bin/sh -c 'rm -f "$1"; rmdir "$(dirname "$1")" 2>/dev/null; systemctl daemon-reload; systemctl restart "$2"' "$0" "$2" "$3"`
+
+func guardOf(rec *record) string { return "evenkeel-guard-" + rec.Unit }
+
+// guard has systemd take back what is tried if this process is killed: who would begin it again may be an installer in a pod,
+// for which there is no kubelet then.
+func (h *Host) guard(ctx context.Context, rec *record) {
+	if rec.Operation != installing {
+		return
+	}
+	err := h.Manager.Begin(ctx, guardOf(rec), "Takes evenkeel-agent from "+rec.Unit+" if its install is killed",
+		[]string{"/bin/sh", "-c", takeBack, "evenkeel-guard", h.store().lock(), rec.Trial, rec.Unit})
+	if err != nil {
+		h.say("nobody will take it back if this is killed: %v", err)
+	}
+}
+
+// release ends what guard began, here or in a run that was killed, while the lock still keeps it from doing anything.
+func (h *Host) release(ctx context.Context, rec *record) {
+	_ = h.Manager.Stop(context.WithoutCancel(ctx), guardOf(rec)) // there may be none; one that stays restarts the unit once more
 }
 
 // verify makes sure, before anything is restarted, that systemd reads the drop-in as it is meant.

@@ -24,7 +24,7 @@ type kill struct {
 }
 
 func (k *kill) step() {
-	if k.steps++; k.steps == k.at {
+	if k.steps++; k.steps >= k.at { // also of what is deferred
 		panic(errKilled)
 	}
 }
@@ -61,6 +61,18 @@ func (m killedManager) Restart(ctx context.Context, name string) error {
 	return m.Manager.Restart(ctx, name)
 }
 
+func (m killedManager) Begin(ctx context.Context, name, description string, argv []string) error {
+	m.step()
+	defer m.step()
+	return m.Manager.Begin(ctx, name, description, argv)
+}
+
+func (m killedManager) Stop(ctx context.Context, name string) error {
+	m.step()
+	defer m.step()
+	return m.Manager.Stop(ctx, name)
+}
+
 // killed runs something that is killed before step at; false: it had no such step.
 func killed(h *Host, at int, do func(*Host) error) (was bool, err error) {
 	k := &kill{at: at}
@@ -76,14 +88,18 @@ func killed(h *Host, at int, do func(*Host) error) (was bool, err error) {
 	return false, do(&host)
 }
 
+// bad is a flag with which an agent ends at once.
+const bad = "--bad"
+
 // model is systemd with one unit, at no cost: what it has read, and what it has started.
 type model struct {
 	Host
-	t     *testing.T
-	dir   string
-	agent string // how it behaves: exit, or well
+	t   *testing.T
+	dir string
 
 	read       []string // the unit's command line, as of the last reload
+	dropIns    []string // and its drop-ins
+	guard      []string // the command that waits for the installer's end; nil: none
 	running    []string // that of what runs; nil: it is in a crash loop
 	invocation int
 }
@@ -108,10 +124,10 @@ func newModel(t *testing.T) *model {
 		},
 		Journal: func(context.Context, Unit) string { return "" },
 		Place:   func(bool) (string, error) { return filepath.Join(m.dir, "evenkeel-agent"), nil },
-		FS:      atomicfile.OS{}, UnitDir: filepath.Join(m.dir, "etc"), StateDir: filepath.Join(m.dir, "record"), Proc: filepath.Join(m.dir, "proc"),
+		FS:      atomicfile.OS{}, UnitDir: filepath.Join(m.dir, "etc"), TrialDir: filepath.Join(m.dir, "run"), StateDir: filepath.Join(m.dir, "record"), Proc: filepath.Join(m.dir, "proc"),
 		Out: t.Output(),
 	}
-	err := errors.Join(os.Mkdir(m.UnitDir, 0o755), os.MkdirAll(filepath.Join(m.Proc, "1"), 0o755), os.WriteFile(kubelet, []byte("\x7fELF"), 0o755),
+	err := errors.Join(os.Mkdir(m.UnitDir, 0o755), os.Mkdir(m.TrialDir, 0o755), os.MkdirAll(filepath.Join(m.Proc, "1"), 0o755), os.WriteFile(kubelet, []byte("\x7fELF"), 0o755), os.WriteFile(filepath.Join(m.dir, "evenkeel-agent"), nil, 0o755),
 		os.WriteFile(m.fragment(), []byte("[Service]\nExecStart="+kubelet+" --v=2 $MORE\n"), 0o644))
 	if err != nil {
 		t.Fatal(err)
@@ -122,27 +138,31 @@ func newModel(t *testing.T) *model {
 
 func (m *model) fragment() string { return filepath.Join(m.dir, "kubelet.service") }
 
-// onDisk is the command line of the unit's files.
-func (m *model) onDisk() []string {
+// onDisk is the command line of the unit's files, and its drop-ins.
+func (m *model) onDisk() (argv, dropIns []string) {
 	files := []file{}
-	for _, path := range []string{m.fragment(), m.DropIn("kubelet.service")} {
+	for _, path := range []string{m.fragment(), m.DropIn("kubelet.service"), m.trial("kubelet.service")} {
 		data, err := os.ReadFile(path)
-		if err == nil {
-			files = append(files, file{path, data})
+		if err != nil {
+			continue
+		}
+		files = append(files, file{path, data})
+		if path != m.fragment() {
+			dropIns = append(dropIns, path)
 		}
 	}
 	c, err := startOf(files)
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	return strings.Fields(c.text)
+	return strings.Fields(c.text), dropIns
 }
 
 // starts starts the unit as it was read.
 func (m *model) starts() {
 	m.invocation++
 	m.running = m.read
-	if m.agent == "exit" && isAgent(m.read[0]) {
+	if slices.Contains(m.read, bad) {
 		m.running = nil
 	}
 	line := strings.Join(m.running, "\x00") + "\x00"
@@ -152,20 +172,41 @@ func (m *model) starts() {
 }
 
 func (m *model) boots() {
-	m.read = m.onDisk()
+	m.read, m.dropIns = m.onDisk()
 	m.starts()
 }
 
+// What may come upon a run that was killed.
+const (
+	nothing = "nothing"
+	reboot  = "a reboot"
+	guarded = "its guard"
+)
+
+// befalls has that come upon it, and demands a kubelet after it.
+func (m *model) befalls(what string) {
+	m.t.Helper()
+	if what == reboot || what == guarded && m.guard != nil {
+		if err := errors.Join(os.RemoveAll(m.TrialDir), os.Mkdir(m.TrialDir, 0o755)); err != nil {
+			m.t.Fatal(err)
+		}
+		m.boots()
+	}
+	if what != nothing && m.running == nil {
+		m.t.Errorf("after %s the node has no kubelet", what)
+	}
+	m.guard = nil
+}
+
 func (m *model) Unit(context.Context, string) (Unit, error) {
+	now, _ := m.onDisk()
 	u := Unit{
-		Name: "kubelet.service", LoadState: "loaded", ActiveState: "active", SubState: "running", Fragment: m.fragment(), MainPID: 1,
-		NeedDaemonReload: !slices.Equal(m.read, m.onDisk()), Invocation: fmt.Sprint(m.invocation), Exec: [][]string{m.read},
+		DropIns: m.dropIns,
+		Name:    "kubelet.service", LoadState: "loaded", ActiveState: "active", SubState: "running", Fragment: m.fragment(), MainPID: 1,
+		NeedDaemonReload: !slices.Equal(m.read, now), Invocation: fmt.Sprint(m.invocation), Exec: [][]string{m.read},
 	}
 	if m.running == nil {
 		u.ActiveState, u.SubState = "activating", "auto-restart"
-	}
-	if isAgent(m.read[0]) {
-		u.DropIns = []string{m.DropIn(u.Name)}
 	}
 	return u, nil
 }
@@ -173,7 +214,17 @@ func (m *model) Unit(context.Context, string) (Unit, error) {
 func (m *model) Kubelets(context.Context) ([]string, error) { return nil, nil }
 
 func (m *model) Reload(context.Context) error {
-	m.read = m.onDisk()
+	m.read, m.dropIns = m.onDisk()
+	return nil
+}
+
+func (m *model) Begin(_ context.Context, _, _ string, argv []string) error {
+	m.guard = argv
+	return nil
+}
+
+func (m *model) Stop(context.Context, string) error {
+	m.guard = nil
 	return nil
 }
 
@@ -192,27 +243,31 @@ func (m *model) request() Request {
 // tree is what is on disk for the unit, by path.
 func (m *model) tree() string {
 	var out strings.Builder
-	err := filepath.WalkDir(m.UnitDir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			fmt.Fprintln(&out, path)
+	for _, dir := range []string{m.UnitDir, m.TrialDir} {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				fmt.Fprintln(&out, path)
+				return err
+			}
+			raw, err := os.ReadFile(path)
+			fmt.Fprintln(&out, path, string(raw))
 			return err
+		})
+		if err != nil {
+			m.t.Fatal(err)
 		}
-		raw, err := os.ReadFile(path)
-		fmt.Fprintln(&out, path, string(raw))
-		return err
-	})
-	if err != nil {
-		m.t.Fatal(err)
 	}
 	return out.String()
 }
 
-// good demands that the drop-in is whole or not there.
+// good demands that each drop-in is whole or not there.
 func (m *model) good() {
 	m.t.Helper()
-	raw, err := os.ReadFile(m.DropIn("kubelet.service"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) || err == nil && originOf(string(raw)) != ours {
-		m.t.Errorf("the drop-in is %q, %v", raw, err)
+	for _, path := range []string{m.DropIn("kubelet.service"), m.trial("kubelet.service")} {
+		raw, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) || err == nil && originOf(string(raw)) != ours {
+			m.t.Errorf("%s is %q, %v", path, raw, err)
+		}
 	}
 }
 
@@ -220,21 +275,24 @@ func TestARunThatIsKilledBetweenAnyTwoStepsIsCompletedOrTakenBackByTheNext(t *te
 	install, uninstall := (*Host).Install, (*Host).Uninstall
 	for _, tt := range []struct {
 		name     string
-		agent    string                                                // how it behaves
 		before   []string                                              // the agent's flags of an install before; nil: there was none
 		do, next func(*Host, context.Context, Request) (string, error) // what is killed, and what is run then
 		flags    []string
+		fails    bool     // what is run then
 		wrapped  []string // in the end, with which flags; nil: it is not
 	}{
-		{"install", "", nil, install, install, []string{"--a"}, []string{"--a"}},
-		{"install, then uninstall", "", nil, install, uninstall, []string{"--a"}, nil},
-		{"install of an agent that exits", "exit", nil, install, install, []string{"--a"}, nil},
-		{"upgrade", "", []string{"--a"}, install, install, []string{"--b"}, []string{"--b"}},
-		{"uninstall", "", []string{"--a"}, uninstall, uninstall, nil, nil},
-		{"uninstall, then install", "", []string{"--a"}, uninstall, install, []string{"--a"}, []string{"--a"}},
+		{"install", nil, install, install, []string{"--a"}, false, []string{"--a"}},
+		{"install, then uninstall", nil, install, uninstall, []string{"--a"}, false, nil},
+		{"install of an agent that exits", nil, install, install, []string{bad}, true, nil},
+		{"install of an agent that exits, then uninstall", nil, install, uninstall, []string{bad}, false, nil},
+		{"upgrade", []string{"--a"}, install, install, []string{"--b"}, false, []string{"--b"}},
+		{"upgrade to an agent that exits", []string{"--a"}, install, install, []string{bad}, true, []string{"--a"}},
+		{"upgrade to an agent that exits, then uninstall", []string{"--a"}, install, uninstall, []string{bad}, false, nil},
+		{"uninstall", []string{"--a"}, uninstall, uninstall, nil, false, nil},
+		{"uninstall, then install", []string{"--a"}, uninstall, install, []string{"--a"}, false, []string{"--a"}},
 	} {
-		for _, reboot := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, rebooted %t", tt.name, reboot), func(t *testing.T) {
+		for _, befalls := range []string{nothing, reboot, guarded} {
+			t.Run(tt.name+", upon which comes "+befalls, func(t *testing.T) {
 				for at := 1; ; at++ {
 					m := newModel(t)
 					empty, r := m.tree(), m.request()
@@ -244,32 +302,37 @@ func TestARunThatIsKilledBetweenAnyTwoStepsIsCompletedOrTakenBackByTheNext(t *te
 							t.Fatal(err)
 						}
 					}
-					r.Flags, r.Keep, m.agent = tt.flags, false, tt.agent
+					r.Flags, r.Keep = tt.flags, false
 					was, err := killed(&m.Host, at, func(h *Host) error {
 						_, err := tt.do(h, t.Context(), r)
 						return err
 					})
 					if was {
 						m.good()
-						if reboot {
-							m.boots()
-						}
+						m.befalls(befalls)
 						_, err = tt.next(&m.Host, t.Context(), r)
+						if befalls != nothing && !tt.fails && errors.Is(err, ErrTakenBack) { // it says so, once
+							_, err = tt.next(&m.Host, t.Context(), r)
+						}
 					} else if at < 10 {
 						t.Errorf("it had %d steps only", at-1)
 					}
-					if tt.agent == "exit" && !errors.Is(err, ErrTakenBack) || tt.agent == "" && err != nil {
+					fails := tt.fails || !was && slices.Contains(tt.flags, bad)
+					if fails != errors.Is(err, ErrTakenBack) || !fails && err != nil {
 						t.Fatalf("killed before step %d, then: %v", at, err)
 					}
 					want := []string{m.dir + "/kubelet", "--v=2", "$MORE"}
 					if tt.wrapped != nil {
 						want = slices.Concat([]string{m.dir + "/evenkeel-agent"}, tt.wrapped, []string{"--"}, want)
 					}
-					if was && !slices.Equal(m.running, want) || !slices.Equal(m.read, m.running) || !slices.Equal(m.read, m.onDisk()) {
+					if now, _ := m.onDisk(); was && !slices.Equal(m.running, want) || !slices.Equal(m.read, m.running) || !slices.Equal(m.read, now) {
 						t.Errorf("killed before step %d: it runs %q, has read %q, want %q", at, m.running, m.read, want)
 					}
 					if tt.wrapped == nil && was && m.tree() != empty {
 						t.Errorf("killed before step %d: left\n%s", at, m.tree())
+					}
+					if m.guard != nil {
+						t.Errorf("killed before step %d: a guard is left", at)
 					}
 					if !was {
 						t.Logf("%d steps", at-1)
@@ -282,19 +345,23 @@ func TestARunThatIsKilledBetweenAnyTwoStepsIsCompletedOrTakenBackByTheNext(t *te
 }
 
 func TestARunIsNotGoneOnWithWhereSomebodyHasChangedTheFileSince(t *testing.T) {
-	m := newModel(t)
-	was, err := killed(&m.Host, 9, func(h *Host) error { // the drop-in is written
-		_, err := h.Install(t.Context(), m.request())
-		return err
-	})
-	path := m.DropIn("kubelet.service")
-	if _, missing := os.Stat(path); !was || err != nil || missing != nil {
-		t.Fatalf("killed: %t, %v, %v", was, err, missing)
+	var m *model
+	var path string
+	for at, err := 1, fs.ErrNotExist; err != nil; at++ { // until the drop-in is written
+		m = newModel(t)
+		was, _ := killed(&m.Host, at, func(h *Host) error {
+			_, err := h.Install(t.Context(), m.request())
+			return err
+		})
+		if path = m.trial("kubelet.service"); !was {
+			t.Fatalf("%s is never there", path)
+		}
+		_, err = os.Stat(path)
 	}
 	if err := os.WriteFile(path, []byte("# mine\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, err = m.Install(t.Context(), m.request())
+	_, err := m.Install(t.Context(), m.request())
 	want := path + " was changed since by somebody else: make it what it is to be, remove " + filepath.Join(m.StateDir, "kubelet.service.json") + ", and begin again"
 	if raw, _ := os.ReadFile(path); err == nil || !strings.Contains(err.Error(), want) || string(raw) != "# mine\n" {
 		t.Errorf("error %v, want %q; the file holds %q", err, want, raw)

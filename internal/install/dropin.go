@@ -12,6 +12,9 @@ import (
 // DropInName is the file that install writes beside the unit's own drop-ins.
 const DropInName = "90-evenkeel.conf"
 
+// trialName is the file with which a drop-in is tried: read after the one that lasts, if there is one.
+const trialName = "90-evenkeel.trial.conf"
+
 // The first line of a drop-in of ours ends with the digest of all that follows: so an edited one is told from one that
 // an older evenkeel has written.
 const marker = "# Written by `evenkeel-agent install`; `evenkeel-agent uninstall` takes it away. sha256:"

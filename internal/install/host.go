@@ -15,6 +15,9 @@ type Manager interface {
 	Kubelets(ctx context.Context) ([]string, error)
 	Reload(ctx context.Context) error
 	Restart(ctx context.Context, name string) error
+	Stop(ctx context.Context, name string) error
+	// Begin starts a command as a service that is not on disk and goes when it has ended.
+	Begin(ctx context.Context, name, description string, argv []string) error
 }
 
 // API is the API server, asked as this node.
@@ -57,6 +60,7 @@ type Host struct {
 
 	FS       atomicfile.FS
 	UnitDir  string // where the drop-in goes: /etc/systemd/system
+	TrialDir string // where it is tried: /run/systemd/system, which a reboot forgets
 	StateDir string // for the record and the lock
 	Memory   string // what an agent remembers, if its flags do not say
 	Proc     string // /proc

@@ -1,6 +1,7 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,11 @@ func (h *Host) DropIn(unit string) string {
 	return filepath.Join(h.UnitDir, unit+".d", DropInName)
 }
 
+// trial is the path under which it is tried.
+func (h *Host) trial(unit string) string {
+	return filepath.Join(h.TrialDir, unit+".d", trialName)
+}
+
 func (h *Host) store() store { return store{h.FS, h.StateDir} }
 
 func (h *Host) say(format string, args ...any) { fmt.Fprintf(h.Out, format+"\n", args...) }
@@ -58,7 +64,7 @@ func (h *Host) locked(ctx context.Context, r Request, do func() (string, error))
 	if err := makeStateDir(h.StateDir); err != nil {
 		return "", fmt.Errorf("directory for the record of what is done: %w", err)
 	}
-	lock, err := lockfile.TryAcquire(filepath.Join(h.StateDir, "lock"))
+	lock, err := lockfile.TryAcquire(h.store().lock())
 	if errors.Is(err, lockfile.ErrHeld) {
 		return "", fmt.Errorf("%w: %w", ErrBusy, err)
 	}
@@ -115,7 +121,7 @@ func (h *Host) install(ctx context.Context, r Request) (string, error) {
 	}
 	rec := &record{
 		Version: recordVersion, Operation: installing, Unit: unit.Name, Attempt: r.Attempt, Begun: time.Now().UTC(),
-		DropIn: p.path, From: p.from, To: &p.to, Invocation: unit.Invocation, Healthy: true, Target: p.checked.Target,
+		DropIn: p.path, Trial: h.trial(unit.Name), From: p.from, To: &p.to, Invocation: unit.Invocation, Healthy: true, Target: p.checked.Target,
 		Agent: append([]string{p.agent}, p.flags...), Kubelet: p.words, Prefix: p.start.prefix,
 	}
 	if err := h.begin(ctx, rec, r.Pace); err != nil {
@@ -182,6 +188,9 @@ func (h *Host) plan(ctx context.Context, u Unit, r Request) (*plan, error) {
 	if p.from, err = readDropIn(h.FS, p.path); err != nil {
 		return nil, err
 	}
+	if trial, err := readDropIn(h.FS, h.trial(u.Name)); err != nil || trial != nil {
+		return nil, cmp.Or(err, fmt.Errorf("%s is left of an install of which nothing is known any more: remove it, systemctl daemon-reload && systemctl restart %s, and install again", h.trial(u.Name), u.Name))
+	}
 	p.flags = r.Flags
 	if p.from != nil {
 		switch originOf(*p.from) {
@@ -200,7 +209,7 @@ func (h *Host) plan(ctx context.Context, u Unit, r Request) (*plan, error) {
 	} else if unread {
 		return nil, fmt.Errorf("the files of %s are not what systemd has read: systemctl daemon-reload && systemctl restart %[1]s, see that the kubelet is well, and install again", u.Name)
 	}
-	files, err := h.filesBut(u, p.path)
+	files, err := h.filesOf(u)
 	if err != nil {
 		return nil, err
 	}
@@ -230,11 +239,11 @@ func (h *Host) unread(u Unit) (bool, error) {
 	return u.NeedDaemonReload || slices.ContainsFunc(files, func(f string) bool { return !slices.Contains(u.DropIns, f) }), err
 }
 
-// filesBut are the files of a unit in systemd's order, but for one.
-func (h *Host) filesBut(u Unit, path string) ([]file, error) {
+// filesOf are the files of a unit in systemd's order, but for ours.
+func (h *Host) filesOf(u Unit) ([]file, error) {
 	var files []file
 	for _, name := range append([]string{u.Fragment}, u.DropIns...) {
-		if name == path || name == "" {
+		if name == h.DropIn(u.Name) || name == h.trial(u.Name) || name == "" {
 			continue
 		}
 		data, err := readFollowing(name)

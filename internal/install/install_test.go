@@ -7,12 +7,83 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/lockfile"
 )
 
 // kubeadmCommand is what a kubeadm node's kubelet runs with.
 func (n *node) kubeadmCommand() string {
 	return strings.NewReplacer("DIR", n.dir, "HEALTHZ", n.healthz).Replace(
 		"DIR/kubelet|--kubeconfig=DIR/kubelet.conf|--healthz=HEALTHZ|--node-ip=192.0.2.1|--label=a b")
+}
+
+// onTrial has systemd run an agent that never comes up, as a run does that is about to be killed, with a guard.
+func (n *node) onTrial() *record {
+	n.t.Helper()
+	rec := &record{Version: recordVersion, Operation: installing, Unit: n.unit, DropIn: n.DropIn(n.unit), Trial: n.trial(n.unit)}
+	content := sign("[Service]\nExecStart=\nExecStart=/bin/false\n")
+	rec.To = &content
+	n.guard(n.t.Context(), rec)
+	if _, err := n.Host.write(n.t.Context(), rec); err != nil {
+		n.t.Fatal(err)
+	}
+	_ = n.Manager.Restart(n.t.Context(), n.unit) // of a simple service systemd says that it has started
+	return rec
+}
+
+func TestSystemdTakesATrialBackWhoseInstallerIsKilled(t *testing.T) {
+	n := newNode(t)
+	tree, command := n.digest(), n.command()
+	if err := os.Mkdir(n.StateDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := lockfile.TryAcquire(n.store().lock())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := n.onTrial()
+	if err := lock.Release(); err != nil { // as its end does
+		t.Fatal(err)
+	}
+	n.well()
+	if n.command() != command || n.digest() != tree {
+		t.Errorf("it runs %s, unit files changed: %t", n.command(), n.digest() != tree)
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		u, err := n.Manager.Unit(t.Context(), guardOf(rec))
+		if err != nil || u.LoadState == "not-found" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the guard stays: %+v", u)
+		}
+	}
+}
+
+func TestAGuardThatIsReleasedDoesNothing(t *testing.T) {
+	n := newNode(t)
+	if err := os.Mkdir(n.StateDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := lockfile.TryAcquire(n.store().lock())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := n.onTrial()
+	n.guard(t.Context(), rec) // as the next run does, where it comes before the guard
+	if n.out.Len() > 0 {
+		t.Errorf("it says %s", n.out)
+	}
+	n.release(t.Context(), rec)
+	if err := lock.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if u, err := n.Manager.Unit(t.Context(), guardOf(rec)); err != nil || u.LoadState != "not-found" {
+		t.Errorf("the guard: %+v, %v", u, err)
+	}
+	if _, err := os.Stat(rec.Trial); err != nil {
+		t.Error(err)
+	}
 }
 
 func (n *node) dropIn() string {

@@ -288,7 +288,7 @@ func bareNode(t *testing.T) *node {
 		Manager: n.manager, Check: n.check, Plain: n.check, API: func(Target) (API, error) { return n, nil }, Healthy: healthy,
 		Journal: func(context.Context, Unit) string { return "" },
 		Place:   Program{Path: filepath.Join(n.dir, "evenkeel-agent"), BinDir: n.dir}.Place,
-		FS:      atomicfile.OS{}, UnitDir: m.Path(machine.Etc), StateDir: filepath.Join(n.dir, "record"), Proc: m.Proc(), Out: n.out,
+		FS:      atomicfile.OS{}, UnitDir: m.Path(machine.Etc), TrialDir: m.Path(machine.Run), StateDir: filepath.Join(n.dir, "record"), Proc: m.Proc(), Out: n.out,
 		Memory: filepath.Join(n.dir, "memory"),
 	}
 	t.Cleanup(func() {

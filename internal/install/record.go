@@ -38,6 +38,7 @@ type record struct {
 	Begun     time.Time `json:"begun"`
 
 	DropIn     string  `json:"dropIn"`         // its path
+	Trial      string  `json:"trial"`          // the path under which it is tried
 	From       *string `json:"from,omitempty"` // what was there; nil: no file
 	To         *string `json:"to,omitempty"`   // what is to be there
 	Invocation string  `json:"invocation"`     // of the unit, before
@@ -49,7 +50,8 @@ type record struct {
 	Kubelet []string `json:"kubelet,omitempty"`
 	Prefix  string   `json:"prefix,omitempty"`
 
-	Back    bool    `json:"back,omitempty"` // it is being taken back
+	Proven  bool    `json:"proven,omitempty"` // what was tried is to last
+	Back    bool    `json:"back,omitempty"`   // it is being taken back
 	Outcome outcome `json:"outcome,omitempty"`
 	Reason  string  `json:"reason,omitempty"` // why it is taken back
 }
@@ -68,12 +70,51 @@ func (r *record) repeats(o operation, attempt string) error {
 	return fmt.Errorf("%s of %s: %w: this attempt (%s) has failed before and is not repeated: %s", o, r.Unit, ErrTakenBack, attempt, r.Reason)
 }
 
-// wanted is what the drop-in is to be now.
-func (r *record) wanted() *string {
-	if r.Back {
-		return r.From
+// dropIns are what the two files of a unit hold; nil: no file.
+type dropIns struct {
+	lasting *string
+	trial   *string
+}
+
+// wanted is what they are to hold now.
+func (r *record) wanted() dropIns {
+	switch {
+	case r.Back:
+		return dropIns{lasting: r.From}
+	case r.Operation == installing && !r.Proven:
+		return dropIns{lasting: r.From, trial: r.To}
 	}
-	return r.To
+	return dropIns{lasting: r.To}
+}
+
+// put makes the files of a record what is wanted, durably, and removes what an interrupted write has left.
+func (r *record) put(fsys atomicfile.FS, wanted dropIns) error {
+	for _, f := range []struct {
+		path    string
+		content *string
+	}{{r.DropIn, wanted.lasting}, {r.Trial, wanted.trial}} {
+		there, err := readDropIn(fsys, f.path)
+		if err == nil {
+			err = sweep(fsys, f.path)
+		}
+		if err == nil && (!same(there, f.content) || f.content == nil) { // that may be left half-way: without the file, with its directory
+			err = putDropIn(fsys, f.path, f.content)
+		}
+		if err != nil {
+			return fmt.Errorf("write %s: %w", f.path, explainReadOnly(err))
+		}
+	}
+	return nil
+}
+
+// found returns what the files of a record hold.
+func (r *record) found(fsys atomicfile.FS) (dropIns, error) {
+	lasting, err := readDropIn(fsys, r.DropIn)
+	if err != nil {
+		return dropIns{}, err
+	}
+	trial, err := readDropIn(fsys, r.Trial)
+	return dropIns{lasting, trial}, err
 }
 
 // store is where the record and the lock are.
@@ -81,6 +122,8 @@ type store struct {
 	fsys atomicfile.FS
 	dir  string
 }
+
+func (s store) lock() string { return filepath.Join(s.dir, "lock") }
 
 func (s store) path(unit string) string { return filepath.Join(s.dir, unit+".json") }
 

@@ -111,6 +111,29 @@ func TestANodeThatIsNotWellBeforeIsLeftAlone(t *testing.T) {
 	}
 }
 
+// mayNot has D-Bus deny something of systemd's for as long as the test runs.
+func (n *node) mayNot(member string) {
+	n.t.Helper()
+	deny := `<policy context="mandatory"><deny send_destination="org.freedesktop.systemd1" send_interface="org.freedesktop.systemd1.Manager" send_member="` + member + `"/></policy>`
+	if err := n.m.Policy(n.t.Context(), deny); err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() {
+		if err := n.m.Policy(context.Background(), ""); err != nil {
+			n.t.Error(err)
+		}
+	})
+}
+
+func TestWithoutAGuardItIsInstalledAndThatIsSaid(t *testing.T) {
+	n := newNode(t)
+	n.mayNot("StartTransientUnit")
+	n.installs()
+	if want := "nobody will take it back if this is killed: have systemd start evenkeel-guard-" + n.unit + ": it is not allowed by the policy of D-Bus, polkit or SELinux: "; !strings.Contains(n.out.String(), want) {
+		t.Errorf("it says %s, want %s", n.out, want)
+	}
+}
+
 func TestWhatSystemdMayNotBeToldLeavesTheKubeletAlone(t *testing.T) {
 	for member, words := range map[string]string{
 		"Reload":      "have systemd read its files (daemon-reload): it is not allowed by the policy of D-Bus, polkit or SELinux: ",
@@ -118,15 +141,7 @@ func TestWhatSystemdMayNotBeToldLeavesTheKubeletAlone(t *testing.T) {
 	} {
 		t.Run(member, func(t *testing.T) {
 			n := newNode(t)
-			deny := `<policy context="mandatory"><deny send_destination="org.freedesktop.systemd1" send_interface="org.freedesktop.systemd1.Manager" send_member="` + member + `"/></policy>`
-			if err := n.m.Policy(t.Context(), deny); err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				if err := n.m.Policy(context.Background(), ""); err != nil {
-					t.Error(err)
-				}
-			}()
+			n.mayNot(member)
 			n.refused(words, "nothing was changed: the kubelet was not restarted")
 			if _, err := os.Stat(filepath.Join(n.StateDir, n.unit+".json")); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the record is left: %v", err)
@@ -168,6 +183,20 @@ func TestSystemdThatIsBusyIsTalkedToByItsOwnSocket(t *testing.T) {
 	}
 	if u, err := s.Unit(t.Context(), n.unit); err != nil || !u.Running() {
 		t.Errorf("%+v, %v", u, err)
+	}
+}
+
+func TestATrialOfWhichNothingIsKnownIsToldWithTheWayOut(t *testing.T) {
+	n := newNode(t)
+	trial := n.trial(n.unit)
+	n.put(trial, sign("[Service]\nNice=3\n"))
+	n.systemctl("daemon-reload")
+	n.refused(trial+" is left of an install of which nothing is known any more: remove it, systemctl daemon-reload && systemctl restart "+n.unit+", and install again", "")
+	if words, err := n.uninstall(); err != nil || words != "the kubelet of "+n.unit+" runs without evenkeel-agent: healthy" {
+		t.Errorf("uninstall: %q, %v", words, err)
+	}
+	if _, err := os.Stat(filepath.Dir(trial)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its directory is left: %v", err)
 	}
 }
 

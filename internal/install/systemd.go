@@ -217,21 +217,66 @@ func (s *Systemd) Reload(ctx context.Context) error {
 
 // Restart restarts a unit, and returns when that is done.
 func (s *Systemd) Restart(ctx context.Context, name string) error {
-	wrap := func(err error) error { return fmt.Errorf("have systemd restart %s: %w", name, plain(err)) }
+	if err := s.job(ctx, "RestartUnit", name, "replace"); err != nil {
+		return fmt.Errorf("have systemd restart %s: %w", name, plain(err))
+	}
+	return nil
+}
+
+// Stop stops a unit, and returns when that is done.
+func (s *Systemd) Stop(ctx context.Context, name string) error {
+	if err := s.job(ctx, "StopUnit", name, "replace"); err != nil {
+		return fmt.Errorf("have systemd stop %s: %w", name, plain(err))
+	}
+	return nil
+}
+
+// Begin starts a command as a service of this name that is not on disk, and goes when it has ended. That there is one
+// already is no error.
+func (s *Systemd) Begin(ctx context.Context, name, description string, argv []string) error {
+	type property struct {
+		Name  string
+		Value dbus.Variant
+	}
+	type command struct {
+		Path          string
+		Argv          []string
+		IgnoreFailure bool
+	}
+	type other struct { // units of which there are none
+		Name       string
+		Properties []property
+	}
+	if u, err := s.Unit(ctx, name); err == nil && u.LoadState == "loaded" {
+		return nil
+	}
+	err := s.job(ctx, "StartTransientUnit", name, "fail", []property{
+		{"Description", dbus.MakeVariant(description)},
+		{"CollectMode", dbus.MakeVariant("inactive-or-failed")},
+		{"ExecStart", dbus.MakeVariant([]command{{argv[0], argv, false}})},
+	}, []other{})
+	if err != nil {
+		return fmt.Errorf("have systemd start %s: %w", name, plain(err))
+	}
+	return nil
+}
+
+// job has the manager do something that ends with a job, and returns when that is done.
+func (s *Systemd) job(ctx context.Context, method string, args ...any) error {
 	removed := make(chan *dbus.Signal, 64)
 	s.conn.Signal(removed)
 	defer s.conn.RemoveSignal(removed)
 	var job dbus.ObjectPath
-	if err := s.manager.CallWithContext(ctx, managerName+".RestartUnit", 0, name, "replace").Store(&job); err != nil {
-		return wrap(err)
+	if err := s.manager.CallWithContext(ctx, managerName+"."+method, 0, args...).Store(&job); err != nil {
+		return err
 	}
 	for {
 		select {
 		case <-ctx.Done():
-			return wrap(fmt.Errorf("it has not come up: %w", context.Cause(ctx)))
+			return fmt.Errorf("it has not come up: %w", context.Cause(ctx))
 		case signal, open := <-removed:
 			if !open {
-				return wrap(errors.New("the connection was closed"))
+				return errors.New("the connection was closed")
 			}
 			var id uint32
 			var path dbus.ObjectPath
@@ -240,7 +285,7 @@ func (s *Systemd) Restart(ctx context.Context, name string) error {
 				continue
 			}
 			if result != "done" {
-				return wrap(fmt.Errorf("the result of the job is %q", result))
+				return fmt.Errorf("the result of the job is %q", result)
 			}
 			return nil
 		}

@@ -43,30 +43,31 @@ func (h *Host) uninstall(ctx context.Context, r Request) (string, error) {
 	}
 	rec := &record{
 		Version: recordVersion, Operation: uninstalling, Unit: u.Name, Attempt: r.Attempt, Begun: time.Now().UTC(),
-		DropIn: h.DropIn(u.Name), Invocation: u.Invocation,
+		DropIn: h.DropIn(u.Name), Trial: h.trial(u.Name), Invocation: u.Invocation,
 	}
-	if rec.From, err = readDropIn(h.FS, rec.DropIn); err != nil {
+	there, err := rec.found(h.FS)
+	if err != nil {
 		return "", err
 	}
+	if err := errors.Join(mayGo(rec.DropIn, there.lasting, r.Force), mayGo(rec.Trial, there.trial, r.Force)); err != nil {
+		return "", err
+	}
+	rec.From = there.lasting
 	memory := h.Memory
-	if before.open() && before.Operation == installing && !r.DryRun { // what there is of it is undone here
-		if err := sweep(h.FS, rec.DropIn); err != nil {
-			return "", err
-		}
-		if rec.From == nil && !slices.Contains(u.DropIns, rec.DropIn) {
-			if err := h.forget(before); err != nil {
+	read := slices.Contains(u.DropIns, rec.DropIn) || slices.Contains(u.DropIns, rec.Trial)
+	interrupted := before.open() && !r.DryRun // an install: what there is of it is undone here
+	switch {
+	case rec.From == nil && there.trial == nil && !read && !(interrupted && h.touched(ctx, before)):
+		if interrupted {
+			if err := h.forget(ctx, before); err != nil {
 				return "", err
 			}
 		}
-	}
-	switch {
-	case rec.From == nil && !slices.Contains(u.DropIns, rec.DropIn):
 		return h.gone(u, r, memory)
 	case rec.From == nil:
-	case originOf(*rec.From) == foreign:
-		return "", fmt.Errorf("%s is not evenkeel's: it stays; move it yourself if it is to go", rec.DropIn)
-	case originOf(*rec.From) == edited && !r.Force:
-		return "", fmt.Errorf("%s was edited since evenkeel wrote it: look whether it has something to keep, then uninstall with --force", rec.DropIn)
+		if interrupted {
+			rec.Target = before.Target
+		}
 	default:
 		with, checked, err := h.without(ctx, u, *rec.From)
 		if err != nil && !r.Force {
@@ -93,6 +94,18 @@ func (h *Host) uninstall(ctx context.Context, r Request) (string, error) {
 	return fmt.Sprintf("the kubelet of %s runs without evenkeel-agent: healthy%s%s", u.Name, readyWords(rec.Target), words), err
 }
 
+// mayGo returns why a drop-in stays.
+func mayGo(path string, content *string, force bool) error {
+	switch {
+	case content == nil:
+	case originOf(*content) == foreign:
+		return fmt.Errorf("%s is not evenkeel's: it stays; move it yourself if it is to go", path)
+	case originOf(*content) == edited && !force:
+		return fmt.Errorf("%s was edited since evenkeel wrote it: look whether it has something to keep, then uninstall with --force", path)
+	}
+	return nil
+}
+
 // anyHealthy tells whether a kubelet answers as one of these.
 func (h *Host) anyHealthy(ctx context.Context, as ...Target) bool {
 	return slices.ContainsFunc(as, func(t Target) bool { return h.healthz(ctx, t) == nil })
@@ -105,7 +118,7 @@ func (h *Host) without(ctx context.Context, u Unit, content string) (with Target
 	if err != nil {
 		return with, checked, err
 	}
-	files, err := h.filesBut(u, h.DropIn(u.Name))
+	files, err := h.filesOf(u)
 	if err != nil {
 		return with, checked, err
 	}
@@ -136,8 +149,8 @@ func (h *Host) without(ctx context.Context, u Unit, content string) (with Target
 
 // removeQuietly removes the drop-in of a unit that does not run, which is not started for it.
 func (h *Host) removeQuietly(ctx context.Context, u Unit, r Request, rec *record, memory string) (string, error) {
-	if err := putDropIn(h.FS, rec.DropIn, nil); err != nil {
-		return "", fmt.Errorf("remove %s: %w", rec.DropIn, err)
+	if err := rec.put(h.FS, rec.wanted()); err != nil {
+		return "", err
 	}
 	if err := h.Manager.Reload(ctx); err != nil {
 		return "", err

@@ -199,6 +199,7 @@ func (m *Machine) start(systemd string, view View, cgroups []string) error {
 		}
 		units = append(units, d)
 	}
+	units = append(units, "/run/systemd/transient") // where systemd itself puts those that are made over D-Bus
 	log, err := os.OpenFile(m.Log(), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
