@@ -7,9 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -122,6 +124,36 @@ func (h *host) does(code int, words string, args ...string) {
 	}
 }
 
+// trial is the drop-in while it is tried.
+func (h *host) trial() string {
+	return h.m.Path(sdmachine.Run + "/kubelet.service.d/90-evenkeel.trial.conf")
+}
+
+// killedOnTrial runs evenkeel-agent on the machine, and kills it when it has begun to change that.
+func (h *host) killedOnTrial(args ...string) {
+	h.t.Helper()
+	cmd := h.m.Command(h.t.Context(), h.Binary, args...)
+	if err := cmd.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(h.trial()); err == nil {
+			break
+		} else if time.Now().After(deadline) {
+			h.t.Fatal(err)
+		}
+	}
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", cmd.Process.Pid)) // nsenter stays outside
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(children)))
+	if err := errors.Join(err, syscall.Kill(pid, syscall.SIGKILL)); err != nil {
+		h.t.Fatal(err)
+	}
+	_ = cmd.Wait()
+}
+
 // event waits for an Event on the node.
 func (h *host) event(reason, words string) {
 	h.t.Helper()
@@ -167,6 +199,22 @@ func TestANodeGetsTheAgentWithOneCommandAndLosesItWithAnother(t *testing.T) {
 	h.does(2, "this attempt (first) has failed before and is not repeated", "install", "--bin-dir="+h.bin, "--attempt=first")
 	if h.invocation() != plain {
 		t.Error("the same attempt has restarted the kubelet")
+	}
+
+	// And its installer is killed before it has taken that back.
+	killed := []string{"install", "--bin-dir=" + h.bin, "--attempt=killed", "--", "--dynamic-config-dir=/proc/none"}
+	h.killedOnTrial(killed...)
+	h.eventually("the trial is taken back", func(ctx context.Context) error {
+		if guard, err := h.m.Systemctl(ctx, "show", "evenkeel-guard-kubelet", "--property=LoadState", "--value"); err != nil || guard != "not-found\n" {
+			return fmt.Errorf("the guard is %s, %w", guard, err)
+		}
+		return errors.Join(h.Healthy(ctx), h.ready(ctx))
+	})
+	h.does(2, "by a reboot or its end, and with that taken back", killed...)
+	plain = h.invocation()
+	h.does(2, "this attempt (killed) has failed before and is not repeated", killed...)
+	if h.invocation() != plain {
+		t.Error("the attempt that was killed has restarted the kubelet again")
 	}
 
 	h.does(0, "evenkeel-agent runs the kubelet of kubelet.service: healthy, node "+h.Node.Name()+" Ready\n",
