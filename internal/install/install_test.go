@@ -49,7 +49,7 @@ func TestSystemdTakesATrialBackWhoseInstallerIsKilled(t *testing.T) {
 	if n.command() != command || n.digest() != tree {
 		t.Errorf("it runs %s, unit files changed: %t", n.command(), n.digest() != tree)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		u, err := n.Manager.Unit(t.Context(), guardOf(rec))
 		if err != nil || u.LoadState == "not-found" {
 			break
@@ -273,7 +273,7 @@ func TestWhatDoesNotComeUpIsTakenBackByteForByte(t *testing.T) {
 			if _, err := n.Install(t.Context(), r); !errors.Is(err, ErrTakenBack) || !strings.Contains(err.Error(), "this attempt (pod-1) has failed before and is not repeated: ") || n.invocation() != running {
 				t.Errorf("the same attempt again: %v", err)
 			}
-			r.Attempt = "pod-2"
+			r.Attempt, r.Pace = "pod-2", pace
 			if _, err := n.Install(t.Context(), r); err != nil {
 				t.Errorf("another attempt: %v", err)
 			}

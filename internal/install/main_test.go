@@ -195,7 +195,7 @@ type node struct {
 }
 
 // pace is that of a machine whose programs start at once.
-var pace = Pace{Timeout: 5 * time.Second, Settle: 50 * time.Millisecond, Poll: 10 * time.Millisecond}
+var pace = Pace{Timeout: time.Minute, Settle: 50 * time.Millisecond, Poll: 10 * time.Millisecond}
 
 var units = 0
 
@@ -348,7 +348,7 @@ func (n *node) start() {
 // well waits until the kubelet is healthy.
 func (n *node) well() {
 	n.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		err := healthy(n.t.Context(), n.healthz)
 		if err == nil {
 			return
