@@ -13,6 +13,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/agent"
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/entry"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -55,7 +56,7 @@ Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
 			if dash != 1 || len(args) < 2 {
-				return usage("check takes one FILE (or -), then -- and the %s's command line", name)
+				return entry.Usage("check takes one FILE (or -), then -- and the %s's command line", name)
 			}
 			file, argv := args[0], args[1:]
 			if name == kubelet && !anywhere {
@@ -67,7 +68,7 @@ Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage.`,
 			}
 			for _, flag := range []string{"init-config-dir", "drop-in", "protected-fields"} {
 				if cmd.Flags().Changed(flag) {
-					return usage("--%s is for the kubelet of this node: nothing of a node is judged here", flag)
+					return entry.Usage("--%s is for the kubelet of this node: nothing of a node is judged here", flag)
 				}
 			}
 			return checkAnywhere(cmd.Context(), cmd.OutOrStdout(), cmd.InOrStdin(), name, file, argv)
@@ -89,14 +90,14 @@ func addComponentFlag(flags *pflag.FlagSet, name *string) {
 func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key, file string, argv []string) error {
 	k, err := component.ParseKubelet(argv)
 	if err != nil {
-		return usage("%w", err)
+		return entry.Usage("%w", err)
 	}
 	if _, err := k.Identity(); err != nil {
-		return usage("%w", err)
+		return entry.Usage("%w", err)
 	}
 	initFile, err := o.initFile()
 	if err != nil {
-		return usage("%w", err)
+		return entry.Usage("%w", err)
 	}
 	protected, err := o.protection()
 	if err != nil {
@@ -108,7 +109,7 @@ func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key
 	}
 	p, err := payload.Decode(key, data)
 	if err != nil {
-		return &exit{exitError, fmt.Errorf("rejected: %w", err)}
+		return entry.Coded(entry.ExitError, fmt.Errorf("rejected: %w", err))
 	}
 	return inScratch(func(scratch string) error {
 		host := &agent.HostKubelet{Kubelet: k, Harness: component.NewHarness(k, scratch, slog.New(slog.DiscardHandler)), InitFile: initFile}
@@ -117,9 +118,9 @@ func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key
 		case v.Outcome != component.Accepted:
 		case !compared:
 			warn(out, v)
-			return &exit{exitCouldNotTell, fmt.Errorf("could not tell: %s", words)}
+			return entry.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %s", words))
 		case words != "":
-			return &exit{exitError, fmt.Errorf("refused: %s", words)}
+			return entry.Coded(entry.ExitError, fmt.Errorf("refused: %s", words))
 		}
 		return say(out, v)
 	})
@@ -135,7 +136,7 @@ func checkAnywhere(ctx context.Context, out io.Writer, in io.Reader, name, file 
 		if name == kubelet { // it may be in the grouped form
 			p, err := payload.Decode(payload.KeyKubelet, data)
 			if err != nil {
-				return &exit{exitError, fmt.Errorf("rejected: %w", err)}
+				return entry.Coded(entry.ExitError, fmt.Errorf("rejected: %w", err))
 			}
 			data = p.Upstream
 		}
@@ -148,10 +149,10 @@ func withComponent(name string, argv []string, do func(component.Component) erro
 	return inScratch(func(scratch string) error {
 		c, err := component.New(name, argv[0], scratch, slog.New(slog.DiscardHandler))
 		if err != nil {
-			return usage("%w", err)
+			return entry.Usage("%w", err)
 		}
 		if len(argv) > 1 {
-			return usage("the %s is run with no flags but our own here: leave %q away", name, argv[1:])
+			return entry.Usage("the %s is run with no flags but our own here: leave %q away", name, argv[1:])
 		}
 		return do(c)
 	})
@@ -161,7 +162,7 @@ func withComponent(name string, argv []string, do func(component.Component) erro
 func inScratch(do func(dir string) error) error {
 	dir, err := os.MkdirTemp("", "evenkeel-check-")
 	if err != nil {
-		return &exit{exitCouldNotTell, fmt.Errorf("could not tell: %w", err)}
+		return entry.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %w", err))
 	}
 	defer os.RemoveAll(dir)
 	return do(dir)
@@ -172,14 +173,14 @@ func readConfig(in io.Reader, file string) ([]byte, error) {
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
-			return nil, usage("cannot read the configuration: %w", err)
+			return nil, entry.Usage("cannot read the configuration: %w", err)
 		}
 		defer f.Close()
 		in = f
 	}
 	data, err := io.ReadAll(io.LimitReader(in, payload.MaxSize+1))
 	if err != nil {
-		return nil, usage("cannot read the configuration: %w", err)
+		return nil, entry.Usage("cannot read the configuration: %w", err)
 	}
 	return data, nil
 }
@@ -199,9 +200,9 @@ func say(out io.Writer, v component.Verdict) error {
 		}
 		return nil
 	case component.Rejected:
-		return &exit{exitError, fmt.Errorf("rejected: %s", v.Words)}
+		return entry.Coded(entry.ExitError, fmt.Errorf("rejected: %s", v.Words))
 	default:
-		return &exit{exitCouldNotTell, fmt.Errorf("could not tell: %s", v.Words)}
+		return entry.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %s", v.Words))
 	}
 }
 

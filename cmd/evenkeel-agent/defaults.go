@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/entry"
 )
 
 func defaultsCommand() *cobra.Command {
@@ -30,7 +31,7 @@ Exit codes: 0 printed, 2 could not tell, 3 usage.`,
   evenkeel-agent defaults --component=kube-proxy -- /usr/local/bin/kube-proxy > kube-proxy.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 0 || len(args) == 0 {
-				return usage("defaults takes -- and the path of a %s", name)
+				return entry.Usage("defaults takes -- and the path of a %s", name)
 			}
 			return withComponent(name, args, func(c component.Component) error {
 				return printDefaults(cmd.Context(), cmd.OutOrStdout(), c)
@@ -42,7 +43,7 @@ Exit codes: 0 printed, 2 could not tell, 3 usage.`,
 }
 
 func printDefaults(ctx context.Context, out io.Writer, c component.Component) error {
-	couldNotTell := func(err error) error { return &exit{exitCouldNotTell, fmt.Errorf("could not tell: %w", err)} }
+	couldNotTell := func(err error) error { return entry.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %w", err)) }
 	version, err := c.Version(ctx)
 	if err != nil {
 		return couldNotTell(err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/entry"
 	"github.com/evenkeel/evenkeel/internal/lockfile"
 	"github.com/evenkeel/evenkeel/internal/trial"
 )
@@ -29,7 +30,7 @@ Exit codes: 0 forgotten or asked for, 1 no such record or another error, 3 usage
 		Example: `  evenkeel-agent forget 6d1e1c3a-2a0e-4f6c-9d0e-0a1b2c3d4e5f --dynamic-config-dir=/var/lib/evenkeel`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || dir == "" {
-				return usage("forget takes one REVISION, and --dynamic-config-dir")
+				return entry.Usage("forget takes one REVISION, and --dynamic-config-dir")
 			}
 			return forget(cmd.OutOrStdout(), dir, args[0])
 		},

@@ -15,25 +15,26 @@ import (
 	"github.com/evenkeel/evenkeel/internal/agent"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/entry"
 )
 
 func TestWhatGaveTheNodeUpDoesNotTakeItAgainAtOnce(t *testing.T) {
 	begin := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	a := attempt{dir: t.TempDir(), by: "a", log: slog.New(slog.DiscardHandler)}
 	gives := fmt.Errorf("%w for 5m0s", agent.ErrGivesBack)
-	var coded *exit
+	var coded *entry.Exit
 	now := begin
 	for times, want := range []time.Duration{time.Hour, 2 * time.Hour, 4 * time.Hour, 8 * time.Hour, 16 * time.Hour, 24 * time.Hour, 24 * time.Hour} {
 		if err := a.mayTry(now); err != nil {
 			t.Fatalf("time %d: %v", times, err)
 		}
 		err := a.ended(gives, now)
-		if !errors.As(err, &coded) || coded.code != 9 || !errors.Is(err, agent.ErrGivesBack) {
+		if !errors.As(err, &coded) || coded.Code != 9 || !errors.Is(err, agent.ErrGivesBack) {
 			t.Errorf("time %d: it ended with %v", times, err)
 		}
 		again := now.Add(want)
 		err = a.mayTry(again.Add(-time.Second))
-		if !errors.As(err, &coded) || coded.code != 9 || !strings.Contains(err.Error(), "not tried again before "+again.Format(time.RFC3339)) {
+		if !errors.As(err, &coded) || coded.Code != 9 || !strings.Contains(err.Error(), "not tried again before "+again.Format(time.RFC3339)) {
 			t.Errorf("time %d, a second too early: %v", times, err)
 		}
 		if err := a.mayTry(now.Add(-time.Second)); err != nil {
@@ -70,8 +71,8 @@ func TestADiskThatCannotRememberAnAttemptIsNoReasonToKeepOrRefuseTheNode(t *test
 		t.Errorf("got %v, and the log is %s", err, log.String())
 	}
 	a.dir = filepath.Join(dir, "gone")
-	var coded *exit
-	if err := a.ended(agent.ErrGivesBack, time.Now()); !errors.As(err, &coded) || coded.code != 9 || !strings.Contains(log.String(), "cannot remember whether this kubelet gave the node up") {
+	var coded *entry.Exit
+	if err := a.ended(agent.ErrGivesBack, time.Now()); !errors.As(err, &coded) || coded.Code != 9 || !strings.Contains(log.String(), "cannot remember whether this kubelet gave the node up") {
 		t.Errorf("got %v, and the log is %s", err, log.String())
 	}
 	a.dir = "" // no --dynamic-config-dir

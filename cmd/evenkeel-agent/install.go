@@ -20,6 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/agent"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/entry"
 	"github.com/evenkeel/evenkeel/internal/install"
 	"github.com/evenkeel/evenkeel/internal/source"
 )
@@ -95,7 +96,7 @@ taken back, 3 usage.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
 			if dash > 0 || dash < 0 && len(args) > 0 {
-				return usage("install takes no arguments, got %q (flags of the agent go after --)", args[0])
+				return entry.Usage("install takes no arguments, got %q (flags of the agent go after --)", args[0])
 			}
 			c.request.Keep, c.request.Flags = dash < 0, args
 			return c.run(cmd.Context(), cmd.OutOrStdout(), (*install.Host).Install)
@@ -110,7 +111,7 @@ taken back, 3 usage.`,
 // run changes the node, and stays if that is asked for.
 func (c *nodeChange) run(ctx context.Context, out io.Writer, do func(*install.Host, context.Context, install.Request) (string, error)) error {
 	if c.request.Pace.Timeout <= 0 {
-		return usage("--timeout must be more than nothing, is %s", c.request.Pace.Timeout)
+		return entry.Usage("--timeout must be more than nothing, is %s", c.request.Pace.Timeout)
 	}
 	c.request.Pace.Settle, c.request.Pace.Poll = min(settleTime, c.request.Pace.Timeout/2), time.Second
 	if c.request.Flags = withMemory(c.request.Flags); !c.request.Keep {
@@ -144,7 +145,7 @@ func (c *nodeChange) run(ctx context.Context, out io.Writer, do func(*install.Ho
 		}
 	}
 	if errors.Is(err, install.ErrTakenBack) {
-		return &exit{exitTakenBack, err} // also with --stay: whoever has started it sees by the code that it is over
+		return entry.Coded(exitTakenBack, err) // also with --stay: whoever has started it sees by the code that it is over
 	}
 	if err != nil {
 		return err
@@ -175,13 +176,13 @@ func parseAgentFlags(flags []string) (*options, error) {
 	set.Usage = func() {}
 	o.bind(set)
 	if err := set.Parse(flags); err != nil {
-		return nil, usage("flags of the agent: %w", err)
+		return nil, entry.Usage("flags of the agent: %w", err)
 	}
 	switch {
 	case set.NArg() > 0:
-		return nil, usage("flags of the agent: %q is none", set.Arg(0))
+		return nil, entry.Usage("flags of the agent: %q is none", set.Arg(0))
 	case o.bootstrap || o.lockFile != "":
-		return nil, usage("flags of the agent: --lock-file and --bootstrap are for the unit of a self-hosted kubelet's node, which install does not make")
+		return nil, entry.Usage("flags of the agent: --lock-file and --bootstrap are for the unit of a self-hosted kubelet's node, which install does not make")
 	}
 	if err := o.check(); err != nil {
 		return nil, err
@@ -227,8 +228,8 @@ func checkPlain(ctx context.Context, flags, argv []string) (install.Checked, err
 }
 
 func judged(checked install.Checked, err error) (install.Checked, error) {
-	if coded := (*exit)(nil); errors.As(err, &coded) {
-		err = coded.err
+	if coded := (*entry.Exit)(nil); errors.As(err, &coded) {
+		err = coded.Err
 	}
 	return checked, err
 }

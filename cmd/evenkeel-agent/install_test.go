@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evenkeel/evenkeel/internal/entry"
 	"github.com/evenkeel/evenkeel/internal/install"
 )
 
@@ -60,7 +61,7 @@ func TestACommandLineThatTheAgentWouldNotTakeIsNoWrongUsageOfInstall(t *testing.
 		{[]string{kubelet}, "there is no kubelet at " + kubelet + ": file does not exist"},
 	} {
 		_, err := checkAgent(t.Context(), []string{"--listen="}, c.argv)
-		if coded := (*exit)(nil); err == nil || err.Error() != c.want || errors.As(err, &coded) {
+		if coded := (*entry.Exit)(nil); err == nil || err.Error() != c.want || errors.As(err, &coded) {
 			t.Errorf("%q: %v, want %s", c.argv, err, c.want)
 		}
 	}

@@ -3,16 +3,12 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"os"
-	"os/signal"
 	"slices"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/evenkeel/evenkeel/internal/entry"
 	"github.com/evenkeel/evenkeel/internal/release"
 )
 
@@ -22,11 +18,9 @@ var (
 	commit  string
 )
 
-// Exit codes of every command. check uses 1 and 2 for its verdicts; 6 is what on-host has before it becomes an agent.
+// Exit codes beside those of every program. check uses 1 and 2 for its verdicts; 6 is what on-host has before it becomes an agent.
 const (
-	exitError        = 1
 	exitCouldNotTell = 2
-	exitUsage        = 3
 	exitLocalInvalid = 4
 	exitHeld         = 5
 	exitLock         = 7
@@ -34,37 +28,11 @@ const (
 	exitGaveUp       = 9
 )
 
-// exit is an error with an exit code of its own.
-type exit struct {
-	code int
-	err  error
-}
-
-func (e *exit) Error() string { return e.err.Error() }
-func (e *exit) Unwrap() error { return e.err }
-
-func usage(format string, args ...any) error {
-	return &exit{exitUsage, fmt.Errorf(format, args...)}
-}
-
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	err := command().ExecuteContext(ctx)
-	stop()
-	if err == nil {
-		return
-	}
-	fmt.Fprintln(os.Stderr, "evenkeel-agent:", err)
-	var coded *exit
-	if errors.As(err, &coded) {
-		os.Exit(coded.code)
-	}
-	os.Exit(exitError)
-}
+func main() { os.Exit(entry.Run(command())) }
 
 func command() *cobra.Command {
 	o := &options{}
-	root := &cobra.Command{
+	root := entry.Root(&cobra.Command{
 		Use:   "evenkeel-agent [flags] -- KUBELET [KUBELET FLAGS]",
 		Short: "Run a stock kubelet with live, safe configuration",
 		Long: `evenkeel-agent runs the node's stock kubelet with the command line that it has,
@@ -94,37 +62,27 @@ that the node was left to the agent that waits for it.`,
 
   # Would this node accept it?
   evenkeel-agent check kubelet.yaml -- /usr/bin/kubelet --config=/var/lib/kubelet/config.yaml`,
-		Version:       version,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          cobra.ArbitraryArgs,
+		Version: version,
+		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if dash := cmd.ArgsLenAtDash(); len(args) > 0 && dash != 0 {
-				return usage("unknown command %q; see evenkeel-agent --help (the kubelet's command line goes after --)", args[0])
+				return entry.Usage("unknown command %q; see evenkeel-agent --help (the kubelet's command line goes after --)", args[0])
 			}
 			if len(args) == 0 {
-				return usage("the kubelet's command line is missing: evenkeel-agent [flags] -- /usr/bin/kubelet [its flags]")
+				return entry.Usage("the kubelet's command line is missing: evenkeel-agent [flags] -- /usr/bin/kubelet [its flags]")
 			}
 			return run(cmd.Context(), o, args)
 		},
-	}
+	})
 	o.bind(root.Flags())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		hint := ""
 		if name := cmd.Name(); (name == "evenkeel-agent" || name == "check") && !slices.Contains(os.Args, "--") {
 			hint = " (the kubelet's command line goes after --)"
 		}
-		return usage("%w; see %s --help%s", err, cmd.CommandPath(), hint)
+		return entry.Usage("%w; see %s --help%s", err, cmd.CommandPath(), hint)
 	})
 	root.AddCommand(statusCommand(), checkCommand(), defaultsCommand(), forgetCommand(), installCommand(), uninstallCommand(), onHostCommand(),
-		probeCommand(), rbacCommand(), release.Of("evenkeel-agent", version, commit).Command(noArgs))
-	root.CompletionOptions.DisableDefaultCmd = true
+		probeCommand(), rbacCommand(), release.Of("evenkeel-agent", version, commit).Command(entry.NoArgs))
 	return root
-}
-
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usage("%s takes no arguments, got %q", cmd.CommandPath(), args)
-	}
-	return nil
 }

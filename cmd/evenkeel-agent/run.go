@@ -22,6 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/entry"
 	"github.com/evenkeel/evenkeel/internal/lockfile"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/release"
@@ -49,8 +50,7 @@ type options struct {
 	stopGrace        time.Duration
 	apiLoss          string
 	localInvalid     string
-	verbosity        int
-	logFormat        string
+	log              entry.Log
 	lockFile         string
 	bootstrap        bool
 	giveUp           time.Duration
@@ -87,8 +87,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.BoolVar(&o.bootstrap, "bootstrap", false, "leave, with exit code 0, as soon as another process opens the --lock-file: this kubelet runs until a self-hosted one wants the node")
 	f.DurationVar(&o.giveUp, "give-up-after", defaultGiveUp, "with --lock-file and without --bootstrap: after how long without a healthy kubelet the node is left to another agent that waits for the lock, with exit code 9; 0: never (default: twice the --health-timeout if that is longer)")
 	f.StringVar(&o.probeSocket, "probe-socket", "", "Unix socket to answer evenkeel-agent probe on, also while waiting for the lock; empty: none")
-	f.IntVarP(&o.verbosity, "verbosity", "v", 0, "log level: 0 info, 1 and more debug")
-	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
+	o.log.Bind(f)
 }
 
 func (o *options) bindProtected(f *pflag.FlagSet) {
@@ -103,7 +102,7 @@ func (o *options) protection() (payload.Protection, error) {
 	}
 	p, err := payload.ParseProtection(o.protectedFields)
 	if err != nil {
-		return p, usage("--protected-fields: %w", err)
+		return p, entry.Usage("--protected-fields: %w", err)
 	}
 	return p, nil
 }
@@ -112,49 +111,35 @@ func (o *options) protection() (payload.Protection, error) {
 func (o *options) check() error {
 	switch {
 	case o.dynamicConfigDir != "" && !filepath.IsAbs(o.dynamicConfigDir):
-		return usage("--dynamic-config-dir must be an absolute path, not %q", o.dynamicConfigDir)
+		return entry.Usage("--dynamic-config-dir must be an absolute path, not %q", o.dynamicConfigDir)
 	case o.probeSocket != "" && (!filepath.IsAbs(o.probeSocket) || len(o.probeSocket) > maxSocketPath):
-		return usage("--probe-socket must be an absolute path of at most %d bytes, not %q", maxSocketPath, o.probeSocket)
+		return entry.Usage("--probe-socket must be an absolute path of at most %d bytes, not %q", maxSocketPath, o.probeSocket)
 	case o.configSource != fromNodeConfig && o.configSource != fromConfigMap:
-		return usage("--config-source must be nodeconfig or configmap, not %q", o.configSource)
+		return entry.Usage("--config-source must be nodeconfig or configmap, not %q", o.configSource)
 	case o.configSource != fromConfigMap && o.given("config-namespace"):
-		return usage("--config-namespace is for --config-source=configmap only: the NodeConfig names the namespace itself")
+		return entry.Usage("--config-namespace is for --config-source=configmap only: the NodeConfig names the namespace itself")
 	case o.given("give-up-after") && o.giveUp != 0 && o.giveUp <= o.healthTimeout:
-		return usage("--give-up-after (%s) must be longer than --health-timeout (%s): a trial is to be rolled back first", o.giveUp, o.healthTimeout)
+		return entry.Usage("--give-up-after (%s) must be longer than --health-timeout (%s): a trial is to be rolled back first", o.giveUp, o.healthTimeout)
 	case o.threshold < 0 || o.threshold > 10:
-		return usage("--crash-loop-threshold must be 0 to 10, not %d", o.threshold)
+		return entry.Usage("--crash-loop-threshold must be 0 to 10, not %d", o.threshold)
 	case o.apiLoss != "auto" && o.apiLoss != "on" && o.apiLoss != "off":
-		return usage("--api-loss-rollback must be auto, on or off, not %q", o.apiLoss)
+		return entry.Usage("--api-loss-rollback must be auto, on or off, not %q", o.apiLoss)
 	case o.localInvalid != "refuse" && o.localInvalid != "degrade":
-		return usage("--local-invalid must be refuse or degrade, not %q", o.localInvalid)
-	case o.logFormat != "text" && o.logFormat != "json":
-		return usage("--log-format must be text or json, not %q", o.logFormat)
+		return entry.Usage("--local-invalid must be refuse or degrade, not %q", o.localInvalid)
 	}
 	for name, d := range map[string]time.Duration{
 		"config-trial-duration": o.trialDuration, "sync-timeout": o.syncTimeout, "stop-grace": o.stopGrace,
 	} {
 		if d < 0 {
-			return usage("--%s must not be negative, is %s", name, d)
+			return entry.Usage("--%s must not be negative, is %s", name, d)
 		}
 	}
 	for name, d := range map[string]time.Duration{"health-timeout": o.healthTimeout, "ready-timeout": o.readyTimeout} {
 		if d <= 0 {
-			return usage("--%s must be more than nothing, is %s", name, d)
+			return entry.Usage("--%s must be more than nothing, is %s", name, d)
 		}
 	}
-	return nil
-}
-
-func (o *options) logger() *slog.Logger {
-	level := slog.LevelInfo
-	if o.verbosity > 0 {
-		level = slog.LevelDebug
-	}
-	ho := &slog.HandlerOptions{Level: level}
-	if o.logFormat == "json" {
-		return slog.New(slog.NewJSONHandler(os.Stderr, ho))
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, ho))
+	return o.log.Check()
 }
 
 // run is the agent itself.
@@ -172,7 +157,7 @@ func start(ctx context.Context, o *options, argv []string) error {
 	}
 	kubelet, err := component.ParseKubelet(argv)
 	if err != nil {
-		return usage("%w", err)
+		return entry.Usage("%w", err)
 	}
 	contended, err := o.contention(kubelet)
 	if err != nil {
@@ -190,7 +175,7 @@ func start(ctx context.Context, o *options, argv []string) error {
 	if err != nil {
 		return err
 	}
-	log := o.logger().With("node", node)
+	log := o.log.Logger().With("node", node)
 	initFile, err := o.initFile()
 	if err != nil {
 		return err
@@ -264,7 +249,7 @@ func (o *options) prepare(ctx context.Context, host *agent.HostKubelet, log *slo
 
 // refuse is the error for a node that has nothing to fall back to.
 func (o *options) refuse(invalid error, k *component.Kubelet) error {
-	return &exit{exitLocalInvalid, fmt.Errorf("%w\nthis is what the node would fall back to: mend it (%s), or see --local-invalid", invalid, o.localFile(k))}
+	return entry.Coded(exitLocalInvalid, fmt.Errorf("%w\nthis is what the node would fall back to: mend it (%s), or see --local-invalid", invalid, o.localFile(k)))
 }
 
 func (o *options) agentOptions(node string, tell teller, mode v1alpha1.RunMode, log *slog.Logger) agent.Options {
@@ -310,7 +295,7 @@ func (o *options) own(node string) (source.NodeConfigMap, error) {
 	}
 	own, err := source.NodeConfigMapOf(o.configNamespace, node)
 	if err != nil {
-		return own, usage("--config-source=configmap: %w", err)
+		return own, entry.Usage("--config-source=configmap: %w", err)
 	}
 	return own, nil
 }
@@ -420,7 +405,7 @@ func (o *options) initFile() (string, error) {
 		return "", nil
 	}
 	if info, err := os.Stat(o.initConfigDir); err != nil || !info.IsDir() {
-		return "", usage("--init-config-dir %s is not a directory that can be read", o.initConfigDir)
+		return "", entry.Usage("--init-config-dir %s is not a directory that can be read", o.initConfigDir)
 	}
 	file := filepath.Join(o.initConfigDir, "kubelet")
 	switch _, err := os.Stat(file); {

@@ -18,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/entry"
 	"github.com/evenkeel/evenkeel/internal/lockfile"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/trial"
@@ -38,15 +39,15 @@ the kubelet's defaults.
 Exit codes: 0 said, 1 the directory cannot be read, 3 usage.`,
 		Example: `  evenkeel-agent status --dynamic-config-dir=/var/lib/evenkeel --effective=grouped
   evenkeel-agent status --dynamic-config-dir=/var/lib/evenkeel -o json`,
-		Args: noArgs,
+		Args: entry.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case dir == "":
-				return usage("--dynamic-config-dir is missing")
+				return entry.Usage("--dynamic-config-dir is missing")
 			case output != "" && output != "json":
-				return usage("-o must be json, not %q", output)
+				return entry.Usage("-o must be json, not %q", output)
 			case form != "" && form != formFlat && form != formGrouped:
-				return usage("--effective must be %s or %s, not %q", formFlat, formGrouped, form)
+				return entry.Usage("--effective must be %s or %s, not %q", formFlat, formGrouped, form)
 			}
 			s, err := summarize(dir)
 			if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/evenkeel/evenkeel/internal/entry"
 	"github.com/evenkeel/evenkeel/internal/install"
 )
 
@@ -24,7 +25,7 @@ Exit codes: 0 done, or nothing to do, 1 error and nothing was changed, 2 tried a
 put back, 3 usage.`,
 		Example: `  evenkeel-agent uninstall
   evenkeel-agent uninstall --purge`,
-		Args: noArgs,
+		Args: entry.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.run(cmd.Context(), cmd.OutOrStdout(), (*install.Host).Uninstall)
 		},

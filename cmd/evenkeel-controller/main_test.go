@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"os"
 	"os/exec"
 	"strconv"
 	"testing"
@@ -11,7 +10,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"evenkeel-controller": func() { os.Exit(code()) }})
+	testscript.Main(m, map[string]func(){"evenkeel-controller": main})
 }
 
 func TestTheCommandLine(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/evenkeel/evenkeel/internal/controller"
+	"github.com/evenkeel/evenkeel/internal/entry"
 	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 	"github.com/evenkeel/evenkeel/internal/release"
 )
@@ -35,8 +35,7 @@ type options struct {
 	agentTimeout   time.Duration
 	notReadyGrace  time.Duration
 	writers        int
-	verbosity      int
-	logFormat      string
+	log            entry.Log
 }
 
 func (o *options) bind(f *pflag.FlagSet) {
@@ -50,8 +49,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.DurationVar(&o.agentTimeout, "agent-timeout", terms.DefaultTimes.Agent, "how long a node's agent has to take an assignment up while the Node is Ready; then it is silent, and the assignment is taken back")
 	f.DurationVar(&o.notReadyGrace, "not-ready-grace", terms.DefaultTimes.NotReady, "how long a node may be NotReady after it was assigned something, before that has failed there")
 	f.IntVar(&o.writers, "writers", controller.DefaultWriters, "how many NodeConfigs are written at the same time")
-	f.IntVarP(&o.verbosity, "verbosity", "v", 0, "log level: 0 info, 1 and more debug")
-	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
+	o.log.Bind(f)
 }
 
 // shortestLease leaves a holder that cannot renew the time that a write takes.
@@ -61,36 +59,22 @@ const shortestLease = 15 * time.Second
 func (o *options) check() error {
 	switch {
 	case len(validation.IsDNS1123Label(o.namespace)) > 0:
-		return usage("--namespace must be the name of a namespace, not %q", o.namespace)
+		return entry.Usage("--namespace must be the name of a namespace, not %q", o.namespace)
 	case o.leaderElect && o.leaseDuration < shortestLease:
-		return usage("--leader-elect-lease-duration must be at least %s, is %s", shortestLease, o.leaseDuration)
+		return entry.Usage("--leader-elect-lease-duration must be at least %s, is %s", shortestLease, o.leaseDuration)
 	case o.agentTimeout <= 0:
-		return usage("--agent-timeout must be more than nothing, is %s", o.agentTimeout)
+		return entry.Usage("--agent-timeout must be more than nothing, is %s", o.agentTimeout)
 	case o.notReadyGrace < 0:
-		return usage("--not-ready-grace must not be negative, is %s", o.notReadyGrace)
+		return entry.Usage("--not-ready-grace must not be negative, is %s", o.notReadyGrace)
 	case o.writers < 1 || o.writers > 1000:
-		return usage("--writers must be 1 to 1000, not %d", o.writers)
-	case o.logFormat != "text" && o.logFormat != "json":
-		return usage("--log-format must be text or json, not %q", o.logFormat)
+		return entry.Usage("--writers must be 1 to 1000, not %d", o.writers)
 	}
 	for flag, address := range map[string]string{"metrics-bind-address": o.metricsAddress, "health-probe-bind-address": o.probeAddress} {
 		if _, _, err := net.SplitHostPort(address); address != "0" && err != nil {
-			return usage("--%s must be host:port, :port or 0, not %q", flag, address)
+			return entry.Usage("--%s must be host:port, :port or 0, not %q", flag, address)
 		}
 	}
-	return nil
-}
-
-func (o *options) logger() *slog.Logger {
-	level := slog.LevelInfo
-	if o.verbosity > 0 {
-		level = slog.LevelDebug
-	}
-	ho := &slog.HandlerOptions{Level: level}
-	if o.logFormat == "json" {
-		return slog.New(slog.NewJSONHandler(os.Stderr, ho))
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, ho))
+	return o.log.Check()
 }
 
 func (o *options) config() (*rest.Config, error) {
@@ -118,7 +102,7 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	config.UserAgent = "evenkeel-controller/" + version
-	log := o.logger()
+	log := o.log.Logger()
 	// What the libraries say, too.
 	libraries := logr.FromSlogHandler(log.Handler())
 	ctrllog.SetLogger(libraries)

@@ -4,51 +4,26 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/evenkeel/evenkeel/internal/entry"
 )
 
 // version is set by the linker.
 var version = "v0.0.0-unknown"
 
-// Exit codes, as those of the agent.
-const (
-	exitError = 1
-	exitUsage = 3
-)
-
-// usageError is wrong usage.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
 func main() {
 	signal.Ignore(syscall.SIGPIPE) // a reader that has had enough is no reason to leave nodes behind
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	err := command().ExecuteContext(ctx)
-	stop()
-	if err == nil {
-		return
-	}
-	fmt.Fprintln(os.Stderr, "evenkeel-hollow:", err)
-	var wrong usageError
-	if errors.As(err, &wrong) {
-		os.Exit(exitUsage)
-	}
-	os.Exit(exitError)
+	os.Exit(entry.Run(command()))
 }
 
 func command() *cobra.Command {
 	o := &options{}
-	root := &cobra.Command{
+	root := entry.Root(&cobra.Command{
 		Use:   "evenkeel-hollow [flags]",
 		Short: "Run many simulated nodes with real agents, to rehearse rollouts",
 		Long: `evenkeel-hollow makes nodes that exist in the API alone: Nodes and their Leases,
@@ -88,19 +63,10 @@ Exit codes: 0 stopped as asked, 1 error, 3 usage.`,
 
   # 50 nodes join after a minute, 20 leave after two:
   evenkeel-hollow --nodes=500 --join=50@1m --leave=20@2m`,
-		Version:       version,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage("it takes no arguments, got %q; see evenkeel-hollow --help", args[0])
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), cmd.OutOrStdout()) },
-	}
+		Version: version,
+		Args:    entry.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), cmd.OutOrStdout()) },
+	})
 	o.bind(root.Flags())
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w; see evenkeel-hollow --help", err) })
-	root.CompletionOptions.DisableDefaultCmd = true
 	return root
 }

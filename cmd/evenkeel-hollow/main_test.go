@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/entry"
 	"github.com/evenkeel/evenkeel/internal/localcluster"
 )
 
@@ -46,23 +47,23 @@ func TestWrongUsageIsToldWithWhatIsRight(t *testing.T) {
 		code int
 		want string
 	}{
-		{"--fault=lazy", exitUsage, `--fault: fault "lazy": unknown kind "lazy"; there are reject, crashloop`},
-		{"--fault=slow", exitUsage, "slow needs a duration: slow=5s"},
-		{"--fault=crashloop=5s", exitUsage, "only slow takes a value"},
-		{"--fault=reject,share=200%", exitUsage, "share must be a percentage above 0% and up to 100%"},
-		{"--join=5", exitUsage, "--join must be NODES@AFTER, such as 50@1m"},
-		{"--leave=0@1m", exitUsage, "--leave must be NODES@AFTER"},
-		{"--nodes=-1", exitUsage, "--nodes must not be negative"},
-		{"--zones=-1", exitUsage, "--zones must not be negative"},
-		{"--trial-duration=0s", exitUsage, "--trial-duration must be more than nothing"},
-		{"--lease-period=-1s", exitUsage, "--lease-period must not be negative"},
-		{"--crash-loop-threshold=11", exitUsage, "must be 0 to 10"},
-		{"--name-prefix=Big_", exitUsage, `--name-prefix "Big_"`},
-		{"--label=pool", exitUsage, `--label "pool": it is not key=value`},
-		{"--label=a=b/c", exitUsage, `--label "a=b/c": a valid label`},
-		{"--bogus", exitUsage, "unknown flag: --bogus; see evenkeel-hollow --help"},
-		{"run", exitUsage, `it takes no arguments, got "run"`},
-		{"--kubeconfig=/nonexistent", exitError, "read the kubeconfig, see --kubeconfig"},
+		{"--fault=lazy", entry.ExitUsage, `--fault: fault "lazy": unknown kind "lazy"; there are reject, crashloop`},
+		{"--fault=slow", entry.ExitUsage, "slow needs a duration: slow=5s"},
+		{"--fault=crashloop=5s", entry.ExitUsage, "only slow takes a value"},
+		{"--fault=reject,share=200%", entry.ExitUsage, "share must be a percentage above 0% and up to 100%"},
+		{"--join=5", entry.ExitUsage, "--join must be NODES@AFTER, such as 50@1m"},
+		{"--leave=0@1m", entry.ExitUsage, "--leave must be NODES@AFTER"},
+		{"--nodes=-1", entry.ExitUsage, "--nodes must not be negative"},
+		{"--zones=-1", entry.ExitUsage, "--zones must not be negative"},
+		{"--trial-duration=0s", entry.ExitUsage, "--trial-duration must be more than nothing"},
+		{"--lease-period=-1s", entry.ExitUsage, "--lease-period must not be negative"},
+		{"--crash-loop-threshold=11", entry.ExitUsage, "must be 0 to 10"},
+		{"--name-prefix=Big_", entry.ExitUsage, `--name-prefix "Big_"`},
+		{"--label=pool", entry.ExitUsage, `--label "pool": it is not key=value`},
+		{"--label=a=b/c", entry.ExitUsage, `--label "a=b/c": a valid label`},
+		{"--bogus", entry.ExitUsage, "unknown flag: --bogus; see evenkeel-hollow --help"},
+		{"run", entry.ExitUsage, `evenkeel-hollow takes no arguments, got ["run"]`},
+		{"--kubeconfig=/nonexistent", entry.ExitError, "read the kubeconfig, see --kubeconfig"},
 	} {
 		t.Run(tt.args, func(t *testing.T) {
 			out, err := program(t, tt.args).CombinedOutput()
@@ -225,8 +226,8 @@ func TestNothingIsLeftBehindWhenTheReaderGoesOrTheAPIServerIsAwayForAWhile(t *te
 	cmd = program(t, "--nodes=2", "--kubeconfig="+cluster.AdminKubeconfig())
 	cmd.Stdout = writer
 	var exit *exec.ExitError
-	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != exitError {
-		t.Errorf("without a reader it ended with %v, want exit code %d", err, exitError)
+	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != entry.ExitError {
+		t.Errorf("without a reader it ended with %v, want exit code %d", err, entry.ExitError)
 	}
 	if left := left(t.Context(), kube); left != "" {
 		t.Errorf("left behind without a reader: %s", left)

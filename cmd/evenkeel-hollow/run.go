@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
+	"github.com/evenkeel/evenkeel/internal/entry"
 	"github.com/evenkeel/evenkeel/internal/hollow"
 	"github.com/evenkeel/evenkeel/internal/trial"
 )
@@ -79,7 +80,7 @@ func (o *options) changes() ([]change, error) {
 			n, err := strconv.Atoi(number)
 			d, err2 := time.ParseDuration(after)
 			if err != nil || err2 != nil || n <= 0 || d < 0 {
-				return nil, usage("--%s must be NODES@AFTER, such as 50@1m, not %q", flag.name, value)
+				return nil, entry.Usage("--%s must be NODES@AFTER, such as 50@1m, not %q", flag.name, value)
 			}
 			changes = append(changes, change{flag.sign * n, d})
 		}
@@ -96,22 +97,22 @@ func (o *options) fleet() (hollow.Options, error) {
 	}
 	for name, n := range map[string]int{"nodes": o.nodes, "zones": o.zones} {
 		if n < 0 {
-			return out, usage("--%s must not be negative, is %d", name, n)
+			return out, entry.Usage("--%s must not be negative, is %d", name, n)
 		}
 	}
 	for name, d := range map[string]time.Duration{"trial-duration": o.trialDuration, "health-timeout": o.healthTimeout, "ready-timeout": o.readyTimeout} {
 		if d <= 0 {
-			return out, usage("--%s must be more than nothing, is %s", name, d)
+			return out, entry.Usage("--%s must be more than nothing, is %s", name, d)
 		}
 	}
 	if o.leasePeriod < 0 {
-		return out, usage("--lease-period must not be negative, is %s", o.leasePeriod)
+		return out, entry.Usage("--lease-period must not be negative, is %s", o.leasePeriod)
 	}
 	if o.threshold < 0 || o.threshold > 10 {
-		return out, usage("--crash-loop-threshold must be 0 to 10, not %d", o.threshold)
+		return out, entry.Usage("--crash-loop-threshold must be 0 to 10, not %d", o.threshold)
 	}
 	if wrong := validation.IsDNS1123Subdomain(o.prefix + "0"); len(wrong) > 0 {
-		return out, usage("--name-prefix %q: %s", o.prefix, strings.Join(wrong, "; "))
+		return out, entry.Usage("--name-prefix %q: %s", o.prefix, strings.Join(wrong, "; "))
 	}
 	for _, label := range o.labels {
 		key, value, ok := strings.Cut(label, "=")
@@ -120,14 +121,14 @@ func (o *options) fleet() (hollow.Options, error) {
 			wrong = []string{"it is not key=value"}
 		}
 		if len(wrong) > 0 {
-			return out, usage("--label %q: %s", label, strings.Join(wrong, "; "))
+			return out, entry.Usage("--label %q: %s", label, strings.Join(wrong, "; "))
 		}
 		out.Labels[key] = value
 	}
 	for _, text := range o.faults {
 		f, err := hollow.ParseFault(text)
 		if err != nil {
-			return out, usage("--fault: %w", err)
+			return out, entry.Usage("--fault: %w", err)
 		}
 		out.Faults = append(out.Faults, f)
 	}

@@ -25,7 +25,7 @@ var floors = [][]string{
 	0: {"api", "config", "internal/trial", "internal/rollout"},
 	1: {"internal/payload", "internal/atomicfile"},
 	2: {"internal/source", "internal/checkpoint", "internal/component", "internal/supervisor", "internal/lockfile", "internal/hostns", "internal/fleet"},
-	3: {"internal/dashboard", "internal/doctor", "internal/release", "internal/agent", "internal/controller", "internal/componentconfig", "internal/install"},
+	3: {"internal/dashboard", "internal/doctor", "internal/release", "internal/entry", "internal/agent", "internal/controller", "internal/componentconfig", "internal/install"},
 	4: {"internal/cli", "internal/hollow"},
 	5: {"cmd"},
 }

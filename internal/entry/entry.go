@@ -1,0 +1,105 @@
+// Package entry is what the programs of nodes and clusters have in common: how they are told to stop, how they end, what
+// wrong usage is, and where they log. It must not know what any of them is for.
+package entry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Exit codes that every program has; each may have others.
+const (
+	ExitError = 1
+	ExitUsage = 3
+)
+
+// Exit is an error with an exit code of its own.
+type Exit struct {
+	Code int
+	Err  error
+}
+
+func (e *Exit) Error() string { return e.Err.Error() }
+func (e *Exit) Unwrap() error { return e.Err }
+
+// Coded returns an error with an exit code.
+func Coded(code int, err error) error { return &Exit{code, err} }
+
+// Usage returns the error of wrong usage, with words as those of fmt.Errorf.
+func Usage(format string, args ...any) error {
+	return Coded(ExitUsage, fmt.Errorf(format, args...))
+}
+
+// NoArgs is for a command that takes no arguments.
+func NoArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return Usage("%s takes no arguments, got %q; see %s --help", cmd.CommandPath(), args, cmd.Root().Name())
+	}
+	return nil
+}
+
+// Root makes a command a program's: it says what is wrong itself, in one line, and has the commands that it was given only.
+func Root(c *cobra.Command) *cobra.Command {
+	c.SilenceErrors, c.SilenceUsage = true, true
+	c.CompletionOptions.DisableDefaultCmd = true
+	c.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return Usage("%w; see %s --help", err, cmd.CommandPath())
+	})
+	return c
+}
+
+// Run runs a program's command line until it ends, by itself or told to by SIGTERM or SIGINT, says on standard error what was
+// wrong, and returns the exit code.
+func Run(root *cobra.Command) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(os.Stderr, "%s: %v\n", root.Name(), err)
+	if coded := (*Exit)(nil); errors.As(err, &coded) {
+		return coded.Code
+	}
+	return ExitError
+}
+
+// Log are the flags that say how a program logs.
+type Log struct {
+	verbosity int
+	format    string
+}
+
+// Bind makes them flags.
+func (l *Log) Bind(f *pflag.FlagSet) {
+	f.IntVarP(&l.verbosity, "verbosity", "v", 0, "log level: 0 info, 1 and more debug")
+	f.StringVar(&l.format, "log-format", "text", "text or json")
+}
+
+// Check returns what is wrong with them, as wrong usage.
+func (l *Log) Check() error {
+	if l.format != "text" && l.format != "json" {
+		return Usage("--log-format must be text or json, not %q", l.format)
+	}
+	return nil
+}
+
+// Logger returns a logger that writes to standard error.
+func (l *Log) Logger() *slog.Logger {
+	o := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if l.verbosity > 0 {
+		o.Level = slog.LevelDebug
+	}
+	if l.format == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, o))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, o))
+}

@@ -1,0 +1,29 @@
+package entry
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+func TestTheExitCodeIsThatOfTheErrorAndWrongUsageHasItsOwn(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		err  error
+		code int
+	}{
+		{nil, nil, 0},
+		{nil, errors.New("it does not work"), ExitError},
+		{nil, errors.Join(errors.New("so it ends"), Coded(7, errors.New("no lock"))), 7},
+		{nil, Usage("%d is too many", 7), ExitUsage},
+		{[]string{"--nothing"}, nil, ExitUsage},
+		{[]string{"more"}, nil, ExitUsage},
+	} {
+		cmd := Root(&cobra.Command{Use: "program", Args: NoArgs, RunE: func(*cobra.Command, []string) error { return tt.err }})
+		cmd.SetArgs(append([]string{}, tt.args...))
+		if got := Run(cmd); got != tt.code {
+			t.Errorf("with %q and the error %v it exits with %d, want %d", tt.args, tt.err, got, tt.code)
+		}
+	}
+}
