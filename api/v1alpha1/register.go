@@ -12,6 +12,13 @@ const GroupName = "evenkeel.dev"
 // SystemNamespace is the one namespace whose ConfigMaps nodes may read unless an administrator opens others.
 const SystemNamespace = "evenkeel-system"
 
+// ControllerLease is the Lease, in SystemNamespace, of the controller that works. Its label LabelVersion is the version of who
+// holds it, or held it last.
+const (
+	ControllerLease = "evenkeel-controller"
+	LabelVersion    = "evenkeel.dev/version"
+)
+
 var (
 	// GroupVersion is the group and version of this package.
 	GroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}

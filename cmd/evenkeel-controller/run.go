@@ -17,6 +17,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/controller"
 	"github.com/evenkeel/evenkeel/internal/entry"
 	"github.com/evenkeel/evenkeel/internal/fleet/terms"
@@ -40,7 +41,7 @@ type options struct {
 
 func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig to talk to the API with; else $KUBECONFIG, else the ServiceAccount of the pod")
-	f.StringVar(&o.namespace, "namespace", controller.DefaultNamespace, "namespace of the revisions' ConfigMaps and of the lease; nodes must have the right to read ConfigMaps there")
+	f.StringVar(&o.namespace, "namespace", v1alpha1.SystemNamespace, "namespace of the revisions' ConfigMaps and of the lease; nodes must have the right to read ConfigMaps there")
 	f.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of the node that this controller runs on: it is given a revision last (default: the environment's NODE_NAME)")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the lease evenkeel-controller; without it there must be no other controller")
 	f.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", controller.DefaultLeaseDuration, "how long a lease lasts that nobody renews; its holder stops after two thirds of that")

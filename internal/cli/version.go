@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/evenkeel/evenkeel/internal/controller"
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/release"
 )
@@ -100,7 +100,7 @@ func (v *versions) ask(ctx context.Context, c client.Client) error {
 		v.Agents = append(v.Agents, agentVersion{version, nodes[version]})
 	}
 	lease := &coordinationv1.Lease{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: controller.DefaultNamespace, Name: controller.LeaseName}, lease)
+	err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}, lease)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 		return nil
@@ -108,7 +108,7 @@ func (v *versions) ask(ctx context.Context, c client.Client) error {
 		return err
 	}
 	if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" {
-		v.Controller = &controllerVersion{lease.Labels[controller.VersionLabel]}
+		v.Controller = &controllerVersion{lease.Labels[v1alpha1.LabelVersion]}
 	}
 	return nil
 }

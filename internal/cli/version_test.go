@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/controller"
 	"github.com/evenkeel/evenkeel/internal/release"
 )
 
@@ -21,7 +20,7 @@ func leaseOf(t *testing.T, holder string, labels map[string]string) {
 	t.Helper()
 	now := metav1.NewMicroTime(time.Now())
 	create(t, &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: controller.DefaultNamespace, Name: controller.LeaseName, Labels: labels},
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease, Labels: labels},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &now},
 	})
 }
@@ -48,7 +47,7 @@ func TestTheVersionsOfTheClusterAreThoseOfWhoLeadsAndOfTheAgents(t *testing.T) {
 	for i, version := range []string{"v0.2.0", "v0.3.0", "v0.3.0", ""} {
 		givenConfig(t, fmt.Sprintf("counted-%d", i), nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = version })
 	}
-	leaseOf(t, "pod-1_42", map[string]string{controller.VersionLabel: "v0.3.0"})
+	leaseOf(t, "pod-1_42", map[string]string{v1alpha1.LabelVersion: "v0.3.0"})
 	want := versions{
 		Controller: &controllerVersion{"v0.3.0"}, Agents: []agentVersion{{"v0.3.0", 2}, {"", 1}, {"v0.2.0", 1}},
 	}
@@ -75,7 +74,7 @@ func TestAControllerIsShownThatHoldsTheLeaseWhateverItSaysOfItself(t *testing.T)
 		want         *controllerVersion
 	}{
 		{"one that does not say", "pod-1_42", nil, &controllerVersion{""}},
-		{"one that has gone", "", map[string]string{controller.VersionLabel: "v0.3.0"}, nil},
+		{"one that has gone", "", map[string]string{v1alpha1.LabelVersion: "v0.3.0"}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			leaseOf(t, tt.holder, tt.labels)

@@ -52,12 +52,9 @@ type Options struct {
 
 // Defaults of Options.
 const (
-	DefaultNamespace     = "evenkeel-system"
 	DefaultWriters       = 32
 	DefaultTick          = 200 * time.Millisecond
 	DefaultLeaseDuration = 15 * time.Second
-	LeaseName            = "evenkeel-controller"  // in the namespace, with leader election
-	VersionLabel         = "evenkeel.dev/version" // of the lease: that of the controller that holds it, or held it last
 )
 
 // Controller rolls configurations out.
@@ -81,7 +78,7 @@ type Controller struct {
 // New makes a controller. It does not speak to the API server yet. The error is about the options, an address that is
 // taken, or a config that makes no client.
 func New(config *rest.Config, o Options) (*Controller, error) {
-	o.Namespace = cmp.Or(o.Namespace, DefaultNamespace)
+	o.Namespace = cmp.Or(o.Namespace, v1alpha1.SystemNamespace)
 	lease := cmp.Or(o.LeaseDuration, DefaultLeaseDuration)
 	renew, retry := lease*2/3, lease*2/15
 	c := &Controller{
@@ -111,7 +108,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	}
 	c.manager, err = manager.New(config, manager.Options{
 		Scheme: scheme, MapperProvider: mapper, Cache: caches, Logger: logr.FromSlogHandler(o.Log.Handler()),
-		LeaderElection: o.LeaderElection, LeaderElectionID: LeaseName, LeaderElectionNamespace: o.Namespace,
+		LeaderElection: o.LeaderElection, LeaderElectionID: v1alpha1.ControllerLease, LeaderElectionNamespace: o.Namespace,
 		LeaderElectionConfig: election, LeaderElectionReleaseOnCancel: true, LeaderElectionLabels: leaseLabels(o.Version),
 		LeaseDuration: &lease, RenewDeadline: &renew, RetryPeriod: &retry,
 		Metrics: metricsserver.Options{BindAddress: o.MetricsAddress}, HealthProbeBindAddress: o.ProbeAddress,
@@ -160,7 +157,7 @@ func leaseLabels(version string) map[string]string {
 	if len(validation.IsValidLabelValue(version)) > 0 {
 		version = ""
 	}
-	return map[string]string{VersionLabel: version}
+	return map[string]string{v1alpha1.LabelVersion: version}
 }
 
 // Run runs the controller until ctx ends or it loses its lease, which is an error.

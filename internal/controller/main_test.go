@@ -162,7 +162,7 @@ func world(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if err := admin.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(DefaultNamespace)); err != nil {
+		if err := admin.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(v1alpha1.SystemNamespace)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -282,7 +282,7 @@ func nodeConfig(t *testing.T, name string) *v1alpha1.NodeConfig {
 func revisions(t *testing.T, rollout string) map[string]corev1.ConfigMap {
 	t.Helper()
 	list := &corev1.ConfigMapList{}
-	if err := admin.List(t.Context(), list, client.InNamespace(DefaultNamespace), client.MatchingLabels{v1alpha1.LabelRollout: rollout}); err != nil {
+	if err := admin.List(t.Context(), list, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{v1alpha1.LabelRollout: rollout}); err != nil {
 		t.Fatal(err)
 	}
 	out := map[string]corev1.ConfigMap{}
@@ -435,13 +435,13 @@ func told(t *testing.T, rollout, want string) error {
 func holds(t *testing.T, version string) error {
 	t.Helper()
 	lease := &coordinationv1.Lease{}
-	if err := admin.Get(t.Context(), types.NamespacedName{Namespace: DefaultNamespace, Name: LeaseName}, lease); err != nil {
+	if err := admin.Get(t.Context(), types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}, lease); err != nil {
 		return err
 	}
 	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
 		return errors.New("nobody has the lease")
 	}
-	if said, ok := lease.Labels[VersionLabel]; !ok || said != version {
+	if said, ok := lease.Labels[v1alpha1.LabelVersion]; !ok || said != version {
 		return fmt.Errorf("the lease has the labels %q, want version %q", lease.Labels, version)
 	}
 	return nil

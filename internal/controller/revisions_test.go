@@ -117,7 +117,7 @@ func TestSomebodyElsesConfigMapIsNotTakenForARevision(t *testing.T) {
 			agents(t, nil, node)
 			cm := &corev1.ConfigMap{
 				ObjectMeta: metav1.ObjectMeta{
-					Namespace: DefaultNamespace, Name: terms.RevisionName(test.name, sha),
+					Namespace: v1alpha1.SystemNamespace, Name: terms.RevisionName(test.name, sha),
 					Labels: map[string]string{v1alpha1.LabelRollout: test.name, v1alpha1.LabelRevision: "1"},
 				},
 				Immutable: &yes, Data: map[string]string{content.Key: content.Data},
@@ -229,13 +229,13 @@ func TestATemplateThatNamesAConfigMapFollowsItsContent(t *testing.T) {
 	agents(t, nil, "t1")
 	start(t, own())
 	roll(t, "follows", func(s *v1alpha1.NodeConfigRolloutSpec) {
-		s.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: DefaultNamespace, Name: "source"}}
+		s.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: v1alpha1.SystemNamespace, Name: "source"}}
 	})
 	r := awaitRollout(t, "follows", phase(v1alpha1.RolloutInvalid))
 	if want := "ConfigMap evenkeel-system/source does not exist: create it, or name another"; !strings.Contains(r.Status.Message, want) {
 		t.Errorf("the message is %q", r.Status.Message)
 	}
-	source := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: "source"}, Data: map[string]string{"kubelet-dropin": contentOf(t, template(100)).Data}}
+	source := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "source"}, Data: map[string]string{"kubelet-dropin": contentOf(t, template(100)).Data}}
 	if err := admin.Create(t.Context(), source); err != nil {
 		t.Fatal(err)
 	}

@@ -85,7 +85,7 @@ func TestAConfigMapThatIsNotTheControllersIsNotCollected(t *testing.T) {
 	world(t)
 	c := start(t, own())
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		Namespace: DefaultNamespace, Name: "precious", Labels: map[string]string{v1alpha1.LabelRollout: "nobody", v1alpha1.LabelRevision: "7"},
+		Namespace: v1alpha1.SystemNamespace, Name: "precious", Labels: map[string]string{v1alpha1.LabelRollout: "nobody", v1alpha1.LabelRevision: "7"},
 	}}
 	if err := admin.Create(t.Context(), cm); err != nil {
 		t.Fatal(err)

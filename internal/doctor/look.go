@@ -31,13 +31,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
 
-const (
-	// LeaseName is the controllers' lease, in evenkeel-system.
-	LeaseName = "evenkeel-controller"
-	// VersionLabel of the lease is the version of who holds it.
-	VersionLabel = "evenkeel.dev/version"
-)
-
 // Look gathers the facts. It writes nothing. What the user may not read is a fact as well; an error is that the API server
 // does not answer.
 func Look(ctx context.Context, c client.Reader) (*Facts, error) {
@@ -280,16 +273,16 @@ func (l *look) sources(ctx context.Context) error {
 // lease reads the controllers' lease.
 func (l *look) lease(ctx context.Context) (Lease, error) {
 	lease := &coordinationv1.Lease{}
-	err := l.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: LeaseName}, lease)
+	err := l.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}, lease)
 	switch {
 	case apierrors.IsNotFound(err):
 		return Lease{}, nil
-	case l.denied("the Lease "+v1alpha1.SystemNamespace+"/"+LeaseName+" of the controller", err):
+	case l.denied("the Lease "+v1alpha1.SystemNamespace+"/"+v1alpha1.ControllerLease+" of the controller", err):
 		return Lease{Denied: true}, nil
 	case err != nil:
 		return Lease{}, fmt.Errorf("get the controller's lease: %w", err)
 	}
-	out := Lease{Found: true, Version: lease.Labels[VersionLabel], Duration: 15 * time.Second}
+	out := Lease{Found: true, Version: lease.Labels[v1alpha1.LabelVersion], Duration: 15 * time.Second}
 	if h := lease.Spec.HolderIdentity; h != nil {
 		out.Holder = *h
 	}
