@@ -69,7 +69,6 @@ func (h *Host) forget(ctx context.Context, rec *record) error {
 func (h *Host) finish(ctx context.Context, rec *record, pace Pace, resumed bool) error {
 	if !rec.Back {
 		h.guard(ctx, rec)
-		defer h.release(ctx, rec)
 		err := h.carry(ctx, rec, pace, resumed)
 		if err == nil {
 			err = h.keep(ctx, rec)
@@ -95,10 +94,11 @@ func (h *Host) finish(ctx context.Context, rec *record, pace Pace, resumed bool)
 	ctx = context.WithoutCancel(ctx)
 	touched := h.touched(ctx, rec)
 	if err := h.carry(ctx, rec, pace, resumed); err != nil {
-		// The record stays as it is: the next run goes on with it.
+		// The record stays as it is, and the guard does: the next run goes on with it, and that may be able to.
 		return fmt.Errorf("%s of %s: %s; %w, but what was there before does not come up healthy either: %w", rec.Operation, rec.Unit, rec.Reason, ErrTakenBack, err)
 	}
 	if !touched {
+		h.release(ctx, rec)
 		if err := h.store().drop(rec.Unit); err != nil {
 			return err
 		}
@@ -127,6 +127,7 @@ func isGone(program string) bool {
 // end tells and records how a change ended.
 func (h *Host) end(ctx context.Context, rec *record, how outcome) error {
 	rec.Outcome = how
+	h.release(ctx, rec)
 	h.event(ctx, rec)
 	return h.store().save(rec)
 }
@@ -196,8 +197,15 @@ func (h *Host) keep(ctx context.Context, rec *record) error {
 	return err
 }
 
-// takeBack is what a shell does once it has the lock of an installer that was killed. In braces systemd would expand variables.
-const takeBack = `exec flock "$1" /bin/sh -c 'rm -f "$1"; rmdir "$(dirname "$1")" 2>/dev/null; systemctl daemon-reload; systemctl restart "$2"' "$0" "$2" "$3"`
+// What the guard needs, and what it does once it has the lock of an installer that was killed: it must not give up. In braces
+// systemd would expand variables.
+const (
+	canTakeBack = `for program in flock rm systemctl; do command -v "$program" || exit; done`
+	takeBack    = `exec flock "$1" /bin/sh -c '
+rm -f "$1"; rmdir "$(dirname "$1")" 2>/dev/null
+until systemctl daemon-reload; do sleep 1; done
+systemctl restart "$2"' "$0" "$2" "$3"`
+)
 
 func guardOf(rec *record) string { return "evenkeel-guard-" + rec.Unit }
 
@@ -208,6 +216,7 @@ func (h *Host) guard(ctx context.Context, rec *record) {
 		return
 	}
 	err := h.Manager.Begin(ctx, guardOf(rec), "Takes evenkeel-agent from "+rec.Unit+" if its install is killed",
+		[]string{"/bin/sh", "-c", canTakeBack},
 		[]string{"/bin/sh", "-c", takeBack, "evenkeel-guard", h.store().lock(), rec.Trial, rec.Unit})
 	if err != nil {
 		h.say("nobody will take it back if this is killed: %v", err)

@@ -61,10 +61,10 @@ func (m killedManager) Restart(ctx context.Context, name string) error {
 	return m.Manager.Restart(ctx, name)
 }
 
-func (m killedManager) Begin(ctx context.Context, name, description string, argv []string) error {
+func (m killedManager) Begin(ctx context.Context, name, description string, first, argv []string) error {
 	m.step()
 	defer m.step()
-	return m.Manager.Begin(ctx, name, description, argv)
+	return m.Manager.Begin(ctx, name, description, first, argv)
 }
 
 func (m killedManager) Stop(ctx context.Context, name string) error {
@@ -195,7 +195,9 @@ func (m *model) befalls(what string) {
 	if what != nothing && m.running == nil {
 		m.t.Errorf("after %s the node has no kubelet", what)
 	}
-	m.guard = nil
+	if what != nothing {
+		m.guard = nil
+	}
 }
 
 func (m *model) Unit(context.Context, string) (Unit, error) {
@@ -218,7 +220,7 @@ func (m *model) Reload(context.Context) error {
 	return nil
 }
 
-func (m *model) Begin(_ context.Context, _, _ string, argv []string) error {
+func (m *model) Begin(_ context.Context, _, _ string, _, argv []string) error {
 	m.guard = argv
 	return nil
 }

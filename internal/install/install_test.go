@@ -1,13 +1,19 @@
 package install
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/lockfile"
 )
 
@@ -46,17 +52,131 @@ func TestSystemdTakesATrialBackWhoseInstallerIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.well()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		u, err := n.Manager.Unit(t.Context(), guardOf(rec))
+		if err == nil && u.LoadState == "not-found" {
+			break
+		}
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("the guard stays: %+v, %v", u, err)
+		}
+	}
+	if err := n.forget(t.Context(), rec); err != nil { // as the next run does
+		t.Error(err)
+	}
 	if n.command() != command || n.digest() != tree {
 		t.Errorf("it runs %s, unit files changed: %t", n.command(), n.digest() != tree)
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		u, err := n.Manager.Unit(t.Context(), guardOf(rec))
-		if err != nil || u.LoadState == "not-found" {
-			break
+}
+
+// failing is a disk on which nothing can be changed below a directory.
+type failing struct {
+	atomicfile.OS
+	below string
+	err   error
+}
+
+func (f failing) fails(path string) error {
+	if strings.HasPrefix(path, f.below+"/") {
+		return &fs.PathError{Op: "change", Path: path, Err: f.err}
+	}
+	return nil
+}
+
+func (f failing) Create(name string, mode fs.FileMode) (atomicfile.File, error) {
+	if err := f.fails(name); err != nil {
+		return nil, err
+	}
+	return f.OS.Create(name, mode)
+}
+
+func (f failing) Mkdir(name string, mode fs.FileMode) error {
+	if err := f.fails(name); err != nil {
+		return err
+	}
+	return f.OS.Mkdir(name, mode)
+}
+
+func (f failing) Remove(name string) error {
+	if err := f.fails(name); err != nil {
+		return err
+	}
+	return f.OS.Remove(name)
+}
+
+func TestWhatCouldNotBeKeptIsNotTried(t *testing.T) {
+	for _, upgrade := range []bool{false, true} {
+		for err, words := range map[error]string{
+			syscall.EROFS:  "read-only file system: on this system write it the way its units are written; --dry-run prints it",
+			syscall.ENOSPC: "no space left on device",
+		} {
+			t.Run(fmt.Sprintf("%v, upgrade %t", err, upgrade), func(t *testing.T) {
+				n := newNode(t)
+				if upgrade {
+					n.installs()
+				}
+				running, tree := n.invocation(), n.digest()
+				r := n.request()
+				r.Flags, r.Keep = []string{"--new"}, false
+				for range 2 {
+					n.FS = failing{below: n.UnitDir, err: err}
+					_, err := n.Install(t.Context(), r)
+					want := words + ", nothing was changed: the kubelet was not restarted"
+					if err == nil || errors.Is(err, ErrTakenBack) || !strings.HasSuffix(err.Error(), want) || !strings.HasPrefix(err.Error(), "write "+n.DropIn(n.unit)+": ") {
+						t.Errorf("error %v, want %s", err, want)
+					}
+				}
+				if n.invocation() != running || n.digest() != tree {
+					t.Errorf("the kubelet was restarted: %t, unit files changed: %t", n.invocation() != running, n.digest() != tree)
+				}
+			})
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the guard stays: %+v", u)
-		}
+	}
+}
+
+// deaf is systemd that does not read its files any more, once it has restarted something.
+type deaf struct {
+	Manager
+	restarted bool
+}
+
+func (d *deaf) Restart(ctx context.Context, name string) error {
+	d.restarted = true
+	return d.Manager.Restart(ctx, name)
+}
+
+func (d *deaf) Reload(ctx context.Context) error {
+	if d.restarted {
+		return errors.New("not now")
+	}
+	return d.Manager.Reload(ctx)
+}
+
+func TestWhatAnInstallerCannotTakeBackItsGuardDoes(t *testing.T) {
+	n := newNode(t)
+	command := n.command()
+	n.beside("agent.mode", "exit")
+	n.Manager = &deaf{Manager: n.Manager}
+	r := n.request()
+	r.Pace.Timeout = 3 * time.Second
+	_, err := n.Install(t.Context(), r)
+	if want := "but what was there before does not come up healthy either: not now"; !errors.Is(err, ErrTakenBack) || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	n.well()
+	if n.command() != command {
+		t.Errorf("it runs %s", n.command())
+	}
+}
+
+func TestAGuardThatCouldDoNothingIsNotBegun(t *testing.T) {
+	n := newNode(t)
+	err := n.Manager.Begin(t.Context(), "none-"+n.unit, "", []string{"/bin/sh", "-c", "command -v no-such-program"}, []string{"/bin/sleep", "60"})
+	if want := "have systemd start none-" + n.unit + `: the result of the job is "failed"`; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	if err := exec.CommandContext(t.Context(), "/bin/sh", "-c", canTakeBack).Run(); err != nil {
+		t.Errorf("the guard itself could do nothing here: %v", err)
 	}
 }
 

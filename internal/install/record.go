@@ -87,22 +87,24 @@ func (r *record) wanted() dropIns {
 	return dropIns{lasting: r.To}
 }
 
-// put makes the files of a record what is wanted, durably, and removes what an interrupted write has left.
+// put makes the files of a record what is wanted, durably. While one is tried the one that lasts stays as it is, and it is
+// seen that there is room for another one: who could not keep it has nothing to try.
 func (r *record) put(fsys atomicfile.FS, wanted dropIns) error {
-	for _, f := range []struct {
-		path    string
-		content *string
-	}{{r.DropIn, wanted.lasting}, {r.Trial, wanted.trial}} {
-		there, err := readDropIn(fsys, f.path)
-		if err == nil {
-			err = sweep(fsys, f.path)
+	path := r.DropIn
+	var err error
+	if wanted.trial != nil {
+		if err = makeDirOf(fsys, path); err == nil {
+			err = atomicfile.Write(fsys, path+".room"+atomicfile.TempSuffix, []byte(*wanted.trial), 0o644)
 		}
-		if err == nil && (!same(there, f.content) || f.content == nil) { // that may be left half-way: without the file, with its directory
-			err = putDropIn(fsys, f.path, f.content)
-		}
-		if err != nil {
-			return fmt.Errorf("write %s: %w", f.path, explainReadOnly(err))
-		}
+	} else {
+		err = putDropIn(fsys, path, wanted.lasting)
+	}
+	if err == nil {
+		path = r.Trial
+		err = putDropIn(fsys, path, wanted.trial)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, explainReadOnly(err))
 	}
 	return nil
 }
@@ -175,26 +177,45 @@ func readDropIn(fsys atomicfile.FS, path string) (*string, error) {
 	return &content, nil
 }
 
-// putDropIn makes the file what is wanted, durably. A directory that is left empty goes as well.
+// putDropIn makes the file what is wanted, durably, and removes what an interrupted run has left. A directory that is left
+// empty goes as well.
 func putDropIn(fsys atomicfile.FS, path string, wanted *string) error {
-	dir := filepath.Dir(path)
-	if wanted != nil {
-		if err := fsys.Mkdir(dir, 0o755); err == nil {
-			if err := fsys.SyncDir(filepath.Dir(dir)); err != nil {
-				return err
-			}
-		} else if !errors.Is(err, fs.ErrExist) {
+	there, err := readDropIn(fsys, path)
+	if err == nil {
+		err = sweep(fsys, path)
+	}
+	switch {
+	case err != nil:
+		return err
+	case wanted != nil && same(there, wanted):
+		return nil
+	case wanted != nil:
+		if err := makeDirOf(fsys, path); err != nil {
 			return err
 		}
 		return atomicfile.Write(fsys, path, []byte(*wanted), 0o644)
+	case there != nil:
+		if err := fsys.Remove(path); err != nil {
+			return err
+		}
 	}
-	if err := fsys.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	dir := filepath.Dir(path)
+	_ = fsys.Remove(dir) // where other files are in it, it stays
+	if _, err := fsys.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		dir = filepath.Dir(dir)
+	}
+	return fsys.SyncDir(dir)
+}
+
+// makeDirOf makes the directory of a drop-in, durably.
+func makeDirOf(fsys atomicfile.FS, path string) error {
+	dir := filepath.Dir(path)
+	if err := fsys.Mkdir(dir, 0o755); errors.Is(err, fs.ErrExist) {
+		return nil
+	} else if err != nil {
 		return err
 	}
-	if err := fsys.Remove(dir); err == nil || errors.Is(err, fs.ErrNotExist) {
-		dir = filepath.Dir(dir)
-	} // else there are other files in it
-	return fsys.SyncDir(dir)
+	return fsys.SyncDir(filepath.Dir(dir))
 }
 
 // sweep removes what an interrupted write of the drop-in has left.

@@ -3,6 +3,7 @@ package install
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -155,6 +156,20 @@ func TestWithoutDBusItSaysWhatWasTried(t *testing.T) {
 	_, err := Dial(t.Context(), dir+"/bus", dir+"/private")
 	if want := dir + "/private: dial unix " + dir + "/private: connect: no such file or directory: this is for nodes whose kubelet systemd runs"; !errors.Is(err, ErrNoSystemd) || !strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)
+	}
+}
+
+func TestWhoSaysNothingOnTheBusIsNotWaitedFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bus")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := Dial(ctx, path, path); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v", err)
 	}
 }
 

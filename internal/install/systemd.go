@@ -79,8 +79,11 @@ func Dial(ctx context.Context, bus, private string) (*Systemd, error) {
 	return nil, fmt.Errorf("%w: %w; %w: this is for nodes whose kubelet systemd runs; run it on the node itself, as root", ErrNoSystemd, errs[0], errs[len(errs)-1])
 }
 
-// answerWithin is how long systemd has for an answer.
-const answerWithin = 30 * time.Second
+// How long systemd has for an answer, and for reading all its files.
+const (
+	answerWithin = 30 * time.Second
+	reloadWithin = 3 * time.Minute
+)
 
 func dial(ctx context.Context, path string, direct bool) (*Systemd, error) {
 	conn, err := dbus.Dial("unix:path="+path, dbus.WithContext(context.WithoutCancel(ctx)))
@@ -89,6 +92,7 @@ func dial(ctx context.Context, path string, direct bool) (*Systemd, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // while it is greeted
 	err = conn.Auth(nil)
 	switch {
 	case err != nil:
@@ -209,6 +213,8 @@ func (s *Systemd) Kubelets(ctx context.Context) ([]string, error) {
 
 // Reload has systemd read all unit files anew.
 func (s *Systemd) Reload(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, reloadWithin)
+	defer cancel()
 	if err := s.manager.CallWithContext(ctx, managerName+".Reload", 0).Err; err != nil {
 		return fmt.Errorf("have systemd read its files (daemon-reload): %w", plain(err))
 	}
@@ -225,15 +231,19 @@ func (s *Systemd) Restart(ctx context.Context, name string) error {
 
 // Stop stops a unit, and returns when that is done.
 func (s *Systemd) Stop(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	if err := s.job(ctx, "StopUnit", name, "replace"); err != nil {
 		return fmt.Errorf("have systemd stop %s: %w", name, plain(err))
 	}
 	return nil
 }
 
-// Begin starts a command as a service of this name that is not on disk, and goes when it has ended. That there is one
-// already is no error.
-func (s *Systemd) Begin(ctx context.Context, name, description string, argv []string) error {
+// Begin starts a command as a service that is not on disk and goes when it has ended. It is not begun if the first command
+// fails; one of that name that runs is left alone.
+func (s *Systemd) Begin(ctx context.Context, name, description string, first, argv []string) error {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	type property struct {
 		Name  string
 		Value dbus.Variant
@@ -247,12 +257,13 @@ func (s *Systemd) Begin(ctx context.Context, name, description string, argv []st
 		Name       string
 		Properties []property
 	}
-	if u, err := s.Unit(ctx, name); err == nil && u.LoadState == "loaded" {
+	if u, err := s.Unit(ctx, name); err == nil && u.Running() {
 		return nil
 	}
 	err := s.job(ctx, "StartTransientUnit", name, "fail", []property{
 		{"Description", dbus.MakeVariant(description)},
 		{"CollectMode", dbus.MakeVariant("inactive-or-failed")},
+		{"ExecStartPre", dbus.MakeVariant([]command{{first[0], first, false}})},
 		{"ExecStart", dbus.MakeVariant([]command{{argv[0], argv, false}})},
 	}, []other{})
 	if err != nil {

@@ -147,7 +147,7 @@ func (h *Host) without(ctx context.Context, u Unit, content string) (with Target
 	return with, checked, nil
 }
 
-// removeQuietly removes the drop-in of a unit that does not run, which is not started for it.
+// removeQuietly removes what there is of a unit that does not run, which is not started for it.
 func (h *Host) removeQuietly(ctx context.Context, u Unit, r Request, rec *record, memory string) (string, error) {
 	if err := rec.put(h.FS, rec.wanted()); err != nil {
 		return "", err
@@ -155,6 +155,7 @@ func (h *Host) removeQuietly(ctx context.Context, u Unit, r Request, rec *record
 	if err := h.Manager.Reload(ctx); err != nil {
 		return "", err
 	}
+	h.release(ctx, rec)
 	if err := h.store().drop(u.Name); err != nil {
 		return "", err
 	}

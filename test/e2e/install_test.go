@@ -124,23 +124,16 @@ func (h *host) does(code int, words string, args ...string) {
 	}
 }
 
-// trial is the drop-in while it is tried.
-func (h *host) trial() string {
-	return h.m.Path(sdmachine.Run + "/kubelet.service.d/90-evenkeel.trial.conf")
-}
-
-// killedOnTrial runs evenkeel-agent on the machine, and kills it when it has begun to change that.
+// killedOnTrial runs evenkeel-agent on the machine, and kills it when the kubelet is away.
 func (h *host) killedOnTrial(args ...string) {
 	h.t.Helper()
 	cmd := h.m.Command(h.t.Context(), h.Binary, args...)
 	if err := cmd.Start(); err != nil {
 		h.t.Fatal(err)
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		if _, err := os.Stat(h.trial()); err == nil {
-			break
-		} else if time.Now().After(deadline) {
-			h.t.Fatal(err)
+	for deadline := time.Now().Add(patience); h.Healthy(h.t.Context()) == nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			h.t.Fatal("the kubelet is not restarted")
 		}
 	}
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", cmd.Process.Pid)) // nsenter stays outside

@@ -174,6 +174,16 @@ func TestThePackageOfAnAgentThatRunsAKubeletGoesOnlyWhenTheAgentHasGone(t *testi
 			if m.has("/usr/bin/evenkeel-agent") || m.has(dropIn) || m.has("/usr/share/doc/evenkeel-agent") {
 				t.Error("something of it is left")
 			}
+
+			m.must("install", "evenkeel-agent")
+			m.writes("/run/systemd/system/kubelet.service.d/90-evenkeel.trial.conf", ours, 0o644)
+			m.agent("echo another install is at work >&2; exit 1")
+			if said, err := m.does("remove", "evenkeel-agent"); err == nil || !strings.Contains(said, "kubelet.service still starts the agent, so the package stays.") || !m.has("/usr/bin/evenkeel-agent") {
+				t.Errorf("with an agent that is on trial: %v: %s", err, said)
+			}
+			m.agent("rm /run/systemd/system/kubelet.service.d/90-evenkeel.trial.conf")
+			m.must("remove", "evenkeel-agent", "taking the agent away from kubelet.service")
+
 			m.must("install", "evenkeel-agent")
 			m.must("remove", "evenkeel-agent") // that nobody uses
 		})
