@@ -12,7 +12,7 @@ const GroupName = "evenkeel.dev"
 // SystemNamespace is the one namespace whose ConfigMaps nodes may read unless an administrator opens others.
 const SystemNamespace = "evenkeel-system"
 
-// ControllerLease is the Lease, in SystemNamespace, of the controller that works. Its label LabelVersion is the version of who
+// ControllerLease is the Lease, by default in SystemNamespace, of the controller that works. Its label LabelVersion is the version of who
 // holds it, or held it last.
 const (
 	ControllerLease = "evenkeel-controller"

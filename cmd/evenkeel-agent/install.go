@@ -75,9 +75,9 @@ writes one file, /etc/systemd/system/UNIT.d/90-evenkeel.conf, in which the
 agent is given the very command line that the unit has for its kubelet, has
 systemd read it, restarts the unit, and watches the kubelet come back and its
 node be Ready. If that does not happen within --timeout the file is taken away
-again and the kubelet restarted without it. Until then the file is in /run, as
-90-evenkeel.trial.conf: a reboot forgets it, and systemd takes it away if install
-is killed.
+again and the kubelet restarted with what it had before. Until the kubelet is well
+the file is in /run, as 90-evenkeel.trial.conf: a reboot forgets it, and systemd
+takes it away if install is killed.
 
 Nothing is changed on a node that is not healthy before, with a unit that cannot
 be wrapped, or with a kubelet or flags that the agent would not take. Run again

@@ -41,12 +41,13 @@ func Usage(format string, args ...any) error {
 // NoArgs is for a command that takes no arguments.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return Usage("%s takes no arguments, got %q; see %s --help", cmd.CommandPath(), args, cmd.Root().Name())
+		return Usage("%s takes no arguments, got %q; see %[1]s --help", cmd.CommandPath(), args)
 	}
 	return nil
 }
 
-// Root makes a command a program's: it says what is wrong itself, in one line, and has the commands that it was given only.
+// Root makes a command a program's: Run says what is wrong with it, in one line and without the whole of its usage, and it has
+// the commands that it was given only.
 func Root(c *cobra.Command) *cobra.Command {
 	c.SilenceErrors, c.SilenceUsage = true, true
 	c.CompletionOptions.DisableDefaultCmd = true

@@ -44,14 +44,14 @@ func (h *Host) resume(ctx context.Context, rec *record, pace Pace) error {
 	switch {
 	case !same(there.lasting, rec.From) && !same(there.lasting, rec.To):
 		return changed(rec.DropIn)
-	case there.trial != nil && !same(there.trial, rec.To):
+	case rec.Operation == installing && there.trial != nil && !same(there.trial, rec.To):
 		return changed(rec.Trial)
 	case rec.Back || rec.Proven || same(there.lasting, begins.lasting) && same(there.trial, begins.trial):
 		h.say("%s of %s was interrupted (begun %s): going on with it", rec.Operation, rec.Unit, begun)
 	case !h.touched(ctx, rec):
 		return h.forget(ctx, rec)
 	case rec.Operation == installing:
-		rec.Back, rec.Reason = true, fmt.Sprintf("it was interrupted (begun %s), by a reboot or its end, and with that taken back", begun)
+		rec.Back, rec.Reason = true, fmt.Sprintf("begun %s, and interrupted: the node was rebooted, or the installer killed, which took it back", begun)
 	}
 	return h.finish(ctx, rec, pace, true)
 }
@@ -200,11 +200,11 @@ func (h *Host) keep(ctx context.Context, rec *record) error {
 // What the guard needs, and what it does once it has the lock of an installer that was killed: it must not give up. In braces
 // systemd would expand variables.
 const (
-	canTakeBack = `for program in flock rm systemctl; do command -v "$program" || exit; done`
+	canTakeBack = `for program in flock rm rmdir dirname sleep systemctl; do command -v "$program" || exit; done`
 	takeBack    = `exec flock "$1" /bin/sh -c '
 rm -f "$1"; rmdir "$(dirname "$1")" 2>/dev/null
 until systemctl daemon-reload; do sleep 1; done
-systemctl restart "$2"' "$0" "$2" "$3"`
+until systemctl --no-block restart "$2"; do sleep 1; done' "$0" "$2" "$3"`
 )
 
 func guardOf(rec *record) string { return "evenkeel-guard-" + rec.Unit }
@@ -231,7 +231,7 @@ func (h *Host) release(ctx context.Context, rec *record) {
 // verify makes sure, before anything is restarted, that systemd reads the drop-in as it is meant.
 func (h *Host) verify(ctx context.Context, rec *record, u Unit) error {
 	if u.LoadState != "loaded" || len(u.Exec) != 1 {
-		return fmt.Errorf("systemd does not take %s (%s): %s", rec.DropIn, u.LoadState, u.LoadError)
+		return fmt.Errorf("systemd does not take %s (%s): %s", rec.Trial, u.LoadState, u.LoadError)
 	}
 	agent := append(slices.Clone(rec.Agent), "--")
 	if !strings.Contains(rec.Prefix, ":") {

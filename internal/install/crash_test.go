@@ -346,20 +346,48 @@ func TestARunThatIsKilledBetweenAnyTwoStepsIsCompletedOrTakenBackByTheNext(t *te
 	}
 }
 
-func TestARunIsNotGoneOnWithWhereSomebodyHasChangedTheFileSince(t *testing.T) {
-	var m *model
-	var path string
-	for at, err := 1, fs.ErrNotExist; err != nil; at++ { // until the drop-in is written
-		m = newModel(t)
+// killedOnTrial is what an install leaves behind that was killed with its drop-in just written, and had no guard.
+func killedOnTrial(t *testing.T) *model {
+	t.Helper()
+	for at := 1; ; at++ {
+		m := newModel(t)
 		was, _ := killed(&m.Host, at, func(h *Host) error {
 			_, err := h.Install(t.Context(), m.request())
 			return err
 		})
-		if path = m.trial("kubelet.service"); !was {
-			t.Fatalf("%s is never there", path)
+		if !was {
+			t.Fatal("the drop-in is never there")
 		}
-		_, err = os.Stat(path)
+		if _, err := os.Stat(m.trial("kubelet.service")); err == nil {
+			m.guard = nil
+			return m
+		}
 	}
+}
+
+func TestAnUninstallThatIsKilledUponAKilledInstallIsCompletedByTheNext(t *testing.T) {
+	for at, was := 1, true; was; at++ {
+		m := killedOnTrial(t)
+		was, _ = killed(&m.Host, at, func(h *Host) error {
+			_, err := h.Uninstall(t.Context(), m.request())
+			return err
+		})
+		if was {
+			if _, err := m.Uninstall(t.Context(), m.request()); err != nil {
+				t.Fatalf("killed before step %d, then: %v", at, err)
+			}
+		} else if at < 5 {
+			t.Errorf("it had %d steps only", at-1)
+		}
+		if now, dropIns := m.onDisk(); !slices.Equal(m.running, now) || len(dropIns) > 0 || strings.Contains(m.tree(), "kubelet.service.d") {
+			t.Errorf("killed before step %d: it runs %q, and there is\n%s", at, m.running, m.tree())
+		}
+	}
+}
+
+func TestARunIsNotGoneOnWithWhereSomebodyHasChangedTheFileSince(t *testing.T) {
+	m := killedOnTrial(t)
+	path := m.trial("kubelet.service")
 	if err := os.WriteFile(path, []byte("# mine\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -46,6 +46,15 @@ func (h *Host) trial(unit string) string {
 	return filepath.Join(h.TrialDir, unit+".d", trialName)
 }
 
+// load returns the record of a unit, nil if there is none.
+func (h *Host) load(unit string) (*record, error) {
+	rec, err := h.store().load(unit)
+	if rec != nil {
+		rec.Trial = h.trial(unit)
+	}
+	return rec, err
+}
+
 func (h *Host) store() store { return store{h.FS, h.StateDir} }
 
 func (h *Host) say(format string, args ...any) { fmt.Fprintf(h.Out, format+"\n", args...) }
@@ -80,7 +89,7 @@ func (h *Host) install(ctx context.Context, r Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	before, err := h.store().load(unit.Name)
+	before, err := h.load(unit.Name)
 	if err != nil {
 		return "", err
 	}
@@ -127,7 +136,7 @@ func (h *Host) install(ctx context.Context, r Request) (string, error) {
 	if err := h.begin(ctx, rec, r.Pace); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("evenkeel-agent runs the kubelet of %s: healthy%s", unit.Name, readyWords(rec.Target)), nil
+	return fmt.Sprintf("evenkeel-agent runs the kubelet of %s%s", unit.Name, rec.Target.words()), nil
 }
 
 // itsTurn returns ErrNotItsTurn if an agent that is there is to be changed and nobody has said so. An installer may come to
@@ -149,11 +158,19 @@ func (h *Host) itsTurn(ctx context.Context, r Request, p *plan) error {
 	return nil
 }
 
-func readyWords(t Target) string {
-	if t.Kubeconfig == "" {
+// words say what was seen of a kubelet.
+func (t Target) words() string {
+	var seen []string
+	if t.Healthz != "" {
+		seen = append(seen, "healthy")
+	}
+	if t.Kubeconfig != "" {
+		seen = append(seen, "node "+t.Node+" Ready")
+	}
+	if len(seen) == 0 {
 		return ""
 	}
-	return ", node " + t.Node + " Ready"
+	return ": " + strings.Join(seen, ", ")
 }
 
 // plan is what is to be done to a node, and what it was found from.
@@ -340,10 +357,11 @@ func (h *Host) describe(u Unit, p *plan) string {
 		fmt.Fprintf(&out, "# warning: %s\n", w)
 	}
 	fmt.Fprintf(&out, "# The kubelet of %s, from %s: %s\n", u.Name, p.start.file, strings.Join(p.kubelet, " "))
-	verb := "would be written, then systemctl daemon-reload, systemctl restart"
+	verb := "written"
 	if p.from != nil {
-		verb = "would be replaced, then systemctl daemon-reload, systemctl restart"
+		verb = "replaced"
 	}
-	fmt.Fprintf(&out, "# %s %s %s. Nothing was changed.\n\n%s", p.path, verb, u.Name, p.to)
+	fmt.Fprintf(&out, "# This would be tried from %s: systemctl daemon-reload, systemctl restart %s. When the kubelet is well again %s\n"+
+		"# would be %s. Nothing was changed.\n\n%s", h.TrialDir, u.Name, p.path, verb, p.to)
 	return out.String()
 }

@@ -37,6 +37,20 @@ func (n *node) onTrial() *record {
 	return rec
 }
 
+// unguarded waits until there is no guard.
+func (n *node) unguarded(rec *record) {
+	n.t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		u, err := n.Manager.Unit(n.t.Context(), guardOf(rec))
+		if err == nil && u.LoadState == "not-found" {
+			return
+		}
+		if err != nil || time.Now().After(deadline) {
+			n.t.Fatalf("the guard stays: %+v, %v", u, err)
+		}
+	}
+}
+
 func TestSystemdTakesATrialBackWhoseInstallerIsKilled(t *testing.T) {
 	n := newNode(t)
 	tree, command := n.digest(), n.command()
@@ -52,15 +66,7 @@ func TestSystemdTakesATrialBackWhoseInstallerIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.well()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		u, err := n.Manager.Unit(t.Context(), guardOf(rec))
-		if err == nil && u.LoadState == "not-found" {
-			break
-		}
-		if err != nil || time.Now().After(deadline) {
-			t.Fatalf("the guard stays: %+v, %v", u, err)
-		}
-	}
+	n.unguarded(rec)
 	if err := n.forget(t.Context(), rec); err != nil { // as the next run does
 		t.Error(err)
 	}
@@ -198,9 +204,7 @@ func TestAGuardThatIsReleasedDoesNothing(t *testing.T) {
 	if err := lock.Release(); err != nil {
 		t.Fatal(err)
 	}
-	if u, err := n.Manager.Unit(t.Context(), guardOf(rec)); err != nil || u.LoadState != "not-found" {
-		t.Errorf("the guard: %+v, %v", u, err)
-	}
+	n.unguarded(rec)
 	if _, err := os.Stat(rec.Trial); err != nil {
 		t.Error(err)
 	}
@@ -350,7 +354,8 @@ func TestADryRunSaysWhatWouldBeWrittenAndWritesNothing(t *testing.T) {
 	}
 	for _, want := range []string{
 		"# The kubelet of " + n.unit + ", from " + n.m.Path("/usr/lib/systemd/system/"+n.unit+".d/10-kubeadm.conf") + ": " + strings.ReplaceAll(n.kubeadmCommand(), "|", " ") + "\n",
-		"# " + n.DropIn(n.unit) + " would be written, then systemctl daemon-reload, systemctl restart " + n.unit + ". Nothing was changed.\n",
+		"# This would be tried from " + n.TrialDir + ": systemctl daemon-reload, systemctl restart " + n.unit + ". When the kubelet is well again " + n.DropIn(n.unit) + "\n" +
+			"# would be written. Nothing was changed.\n",
 		"\nExecStart=\nExecStart=" + n.dir + "/evenkeel-agent -- ",
 	} {
 		if !strings.Contains(words, want) {
@@ -365,7 +370,7 @@ func TestADryRunSaysWhatWouldBeWrittenAndWritesNothing(t *testing.T) {
 func TestWhatDoesNotComeUpIsTakenBackByteForByte(t *testing.T) {
 	for _, tt := range []struct{ name, agent, kubelet, words string }{
 		{"an agent that exits", "exit", "", `the result of the job is "failed"`},
-		{"an agent that is never ready", "never ready", "", "it has not come up: not within 3s"},
+		{"an agent that is never ready", "never ready", "", "it is not done: not within 3s"},
 		{"a kubelet that is never healthy", "", "unwell with agent", "not well within 3s: not well"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

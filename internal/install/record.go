@@ -38,7 +38,7 @@ type record struct {
 	Begun     time.Time `json:"begun"`
 
 	DropIn     string  `json:"dropIn"`         // its path
-	Trial      string  `json:"trial"`          // the path under which it is tried
+	Trial      string  `json:"-"`              // the path under which it is tried
 	From       *string `json:"from,omitempty"` // what was there; nil: no file
 	To         *string `json:"to,omitempty"`   // what is to be there
 	Invocation string  `json:"invocation"`     // of the unit, before

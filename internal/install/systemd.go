@@ -109,7 +109,11 @@ func dial(ctx context.Context, path string, direct bool) (*Systemd, error) {
 		err = conn.AddMatchSignalContext(ctx, dbus.WithMatchInterface(managerName), dbus.WithMatchMember("JobRemoved"))
 	}
 	if err != nil {
-		return nil, errors.Join(err, conn.Close())
+		_ = conn.Close() // once more, if it was time that ended it
+		if ctx.Err() != nil {
+			err = fmt.Errorf("no answer: %w", ctx.Err())
+		}
+		return nil, err
 	}
 	return s, nil
 }
@@ -198,6 +202,8 @@ func (p properties) unit() (Unit, error) {
 
 // Kubelets returns the units that may be, or have in them, a kubelet.
 func (s *Systemd) Kubelets(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	patterns := []string{"*kubelet*.service", "*kubelite*.service", "k3s*.service", "rke2*.service", "k0s*.service"}
 	var files []struct{ Path, State string }
 	if err := s.manager.CallWithContext(ctx, managerName+".ListUnitFilesByPatterns", 0, []string{}, patterns).Store(&files); err != nil {
@@ -284,7 +290,7 @@ func (s *Systemd) job(ctx context.Context, method string, args ...any) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("it has not come up: %w", context.Cause(ctx))
+			return fmt.Errorf("it is not done: %w", context.Cause(ctx))
 		case signal, open := <-removed:
 			if !open {
 				return errors.New("the connection was closed")

@@ -26,7 +26,7 @@ func (h *Host) uninstall(ctx context.Context, r Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	before, err := h.store().load(u.Name)
+	before, err := h.load(u.Name)
 	if err != nil {
 		return "", err
 	}
@@ -53,6 +53,10 @@ func (h *Host) uninstall(ctx context.Context, r Request) (string, error) {
 		return "", err
 	}
 	rec.From = there.lasting
+	ours := rec.DropIn
+	if rec.From == nil && there.trial != nil {
+		ours = rec.Trial
+	}
 	memory := h.Memory
 	read := slices.Contains(u.DropIns, rec.DropIn) || slices.Contains(u.DropIns, rec.Trial)
 	interrupted := before.open() && !r.DryRun // an install: what there is of it is undone here
@@ -79,19 +83,19 @@ func (h *Host) uninstall(ctx context.Context, r Request) (string, error) {
 		rec.Healthy = err == nil && !r.Force && u.Running() && h.anyHealthy(ctx, rec.Target, with)
 	}
 	if r.DryRun {
-		return fmt.Sprintf("%s would be removed, then systemctl daemon-reload, systemctl restart %s. Nothing was changed.", rec.DropIn, u.Name), nil
+		return fmt.Sprintf("%s would be removed, then systemctl daemon-reload, systemctl restart %s. Nothing was changed.", ours, u.Name), nil
 	}
 	if u.LoadState != "loaded" || u.ActiveState == "inactive" {
-		return h.removeQuietly(ctx, u, r, rec, memory)
+		return h.removeQuietly(ctx, u, r, rec, ours, memory)
 	}
 	if err := h.begin(ctx, rec, r.Pace); err != nil {
 		return "", err
 	}
 	words, err := h.purge(r, memory)
 	if rec.Reason != "" {
-		return fmt.Sprintf("%s is gone, and %s is as unwell as before: %s%s", rec.DropIn, u.Name, rec.Reason, words), err
+		return fmt.Sprintf("%s is gone, and %s is as unwell as before: %s%s", ours, u.Name, rec.Reason, words), err
 	}
-	return fmt.Sprintf("the kubelet of %s runs without evenkeel-agent: healthy%s%s", u.Name, readyWords(rec.Target), words), err
+	return fmt.Sprintf("the kubelet of %s runs without evenkeel-agent%s%s", u.Name, rec.Target.words(), words), err
 }
 
 // mayGo returns why a drop-in stays.
@@ -148,7 +152,7 @@ func (h *Host) without(ctx context.Context, u Unit, content string) (with Target
 }
 
 // removeQuietly removes what there is of a unit that does not run, which is not started for it.
-func (h *Host) removeQuietly(ctx context.Context, u Unit, r Request, rec *record, memory string) (string, error) {
+func (h *Host) removeQuietly(ctx context.Context, u Unit, r Request, rec *record, ours, memory string) (string, error) {
 	if err := rec.put(h.FS, rec.wanted()); err != nil {
 		return "", err
 	}
@@ -160,7 +164,7 @@ func (h *Host) removeQuietly(ctx context.Context, u Unit, r Request, rec *record
 		return "", err
 	}
 	words, err := h.purge(r, memory)
-	return fmt.Sprintf("%s is gone; %s does not run (%s), and was not started%s", rec.DropIn, u.Name, u.state(), words), err
+	return fmt.Sprintf("%s is gone; %s does not run (%s), and was not started%s", ours, u.Name, u.state(), words), err
 }
 
 // gone is what is said where there is no drop-in.

@@ -15,11 +15,13 @@ import (
 // errPortTaken means that a program stopped because somebody listens on its port.
 var errPortTaken = errors.New("port taken")
 
-// Begin starts a program, which dies with the process that started it. The channel is closed when it has ended; cmd's
-// ProcessState then says how.
+// Begin starts a program, which dies with the process that started it: by SIGKILL and in a group of its own, unless cmd's
+// SysProcAttr says otherwise. The channel is closed when it has ended; cmd's ProcessState then says how.
 func Begin(cmd *exec.Cmd) (<-chan struct{}, error) {
-	// A group of its own: an interrupt from the terminal is for the parent, which stops its children in order.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if cmd.SysProcAttr == nil {
+		// A group of its own: an interrupt from the terminal is for the parent, which stops its children in order.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	}
 	started, done := make(chan error), make(chan struct{})
 	go func() {
 		// The parent-death signal is sent when the *thread* that forked ends, so it must live as long as the child.

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/localcluster"
 )
 
 // child is a program that runs, and dies with this one.
@@ -18,8 +20,7 @@ type child struct {
 	name string
 	cmd  *exec.Cmd
 	log  string
-	done chan struct{}
-	err  error
+	done <-chan struct{}
 }
 
 // start starts a program. What it says goes to a file.
@@ -29,18 +30,12 @@ func start(log string, argv ...string) (*child, error) {
 		return nil, err
 	}
 	defer out.Close()
-	c := &child{name: filepath.Base(argv[0]), cmd: exec.Command(argv[0], argv[1:]...), log: log, done: make(chan struct{})}
+	c := &child{name: filepath.Base(argv[0]), cmd: exec.Command(argv[0], argv[1:]...), log: log}
 	c.cmd.Stdout, c.cmd.Stderr = out, out
 	// SIGTERM, so that it cleans up behind itself even then.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	if err := c.cmd.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		c.err = c.cmd.Wait()
-		close(c.done)
-	}()
-	return c, nil
+	c.done, err = localcluster.Begin(c.cmd)
+	return c, err
 }
 
 func (c *child) pid() int { return c.cmd.Process.Pid }
@@ -68,9 +63,9 @@ func (c *child) stop() error {
 		_ = c.cmd.Process.Kill()
 		<-c.done
 	}
-	if c.err != nil {
+	if state := c.cmd.ProcessState; !state.Success() {
 		raw, _ := os.ReadFile(c.log)
-		return fmt.Errorf("%s: %w: %s", c.name, c.err, raw[max(0, len(raw)-500):])
+		return fmt.Errorf("%s: %s: %s", c.name, state, raw[max(0, len(raw)-500):])
 	}
 	return nil
 }

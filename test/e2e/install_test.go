@@ -141,7 +141,10 @@ func (h *host) killedOnTrial(args ...string) {
 		h.t.Fatal(err)
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(children)))
-	if err := errors.Join(err, syscall.Kill(pid, syscall.SIGKILL)); err != nil {
+	if err != nil {
+		h.t.Fatalf("the installer has ended by itself: %v", err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		h.t.Fatal(err)
 	}
 	_ = cmd.Wait()
@@ -203,7 +206,7 @@ func TestANodeGetsTheAgentWithOneCommandAndLosesItWithAnother(t *testing.T) {
 		}
 		return errors.Join(h.Healthy(ctx), h.ready(ctx))
 	})
-	h.does(2, "by a reboot or its end, and with that taken back", killed...)
+	h.does(2, "install of kubelet.service: taken back: ", killed...)
 	plain = h.invocation()
 	h.does(2, "this attempt (killed) has failed before and is not repeated", killed...)
 	if h.invocation() != plain {
