@@ -251,7 +251,7 @@ func TestWhoInterruptsItLeavesWhatHasBegunAndNothingElse(t *testing.T) {
 	// It has come to its end, and the next time is found there.
 	c.plays("begun", comesBack)
 	c.plays("pending", comesBack)
-	c.evenkeel("install", "--all-nodes", "--yes").says(t, "begun: ", "3 of 3 nodes installed")
+	c.evenkeel("install", "--all-nodes", "--yes").says(t, "3 of 3 nodes installed")
 }
 
 func TestWhatIsInTheMiddleOfItIsWaitedForFirst(t *testing.T) {
