@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -250,8 +251,13 @@ func TestWhoInterruptsItLeavesWhatHasBegunAndNothingElse(t *testing.T) {
 
 	// It has come to its end, and the next time is found there.
 	c.plays("begun", comesBack)
+	c.eventually("it has come to its end", func(ctx context.Context) (bool, error) {
+		list := &corev1.PodList{}
+		err := c.List(ctx, list, client.InNamespace(v1alpha1.InstallNamespace))
+		return slices.ContainsFunc(list.Items, func(pod corev1.Pod) bool { return pod.Spec.NodeName == "begun" && podReady(&pod) }), err
+	})
 	c.plays("pending", comesBack)
-	c.evenkeel("install", "--all-nodes", "--yes").says(t, "3 of 3 nodes installed")
+	c.evenkeel("install", "--all-nodes", "--yes").says(t, "2 to install, 1 installed already", "3 of 3 nodes installed")
 }
 
 func TestWhatIsInTheMiddleOfItIsWaitedForFirst(t *testing.T) {

@@ -23,9 +23,16 @@ func (n *node) kubeadmCommand() string {
 		"DIR/kubelet|--kubeconfig=DIR/kubelet.conf|--healthz=HEALTHZ|--node-ip=192.0.2.1|--label=a b")
 }
 
-// onTrial has systemd run an agent that never comes up, as a run does that is about to be killed, with a guard.
-func (n *node) onTrial() *record {
+// onTrial has systemd run an agent that never comes up, as a run does that is about to be killed, with a guard and the lock.
+func (n *node) onTrial() (*record, *lockfile.Lock) {
 	n.t.Helper()
+	if err := makeStateDir(n.StateDir); err != nil {
+		n.t.Fatal(err)
+	}
+	lock, err := lockfile.TryAcquire(n.store().lock())
+	if err != nil {
+		n.t.Fatal(err)
+	}
 	rec := &record{Version: recordVersion, Operation: installing, Unit: n.unit, DropIn: n.DropIn(n.unit), Trial: n.trial(n.unit)}
 	content := sign("[Service]\nExecStart=\nExecStart=/bin/false\n")
 	rec.To = &content
@@ -34,7 +41,7 @@ func (n *node) onTrial() *record {
 		n.t.Fatal(err)
 	}
 	_ = n.Manager.Restart(n.t.Context(), n.unit) // of a simple service systemd says that it has started
-	return rec
+	return rec, lock
 }
 
 // unguarded waits until there is no guard.
@@ -54,14 +61,7 @@ func (n *node) unguarded(rec *record) {
 func TestSystemdTakesATrialBackWhoseInstallerIsKilled(t *testing.T) {
 	n := newNode(t)
 	tree, command := n.digest(), n.command()
-	if err := os.Mkdir(n.StateDir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	lock, err := lockfile.TryAcquire(n.store().lock())
-	if err != nil {
-		t.Fatal(err)
-	}
-	rec := n.onTrial()
+	rec, lock := n.onTrial()
 	if err := lock.Release(); err != nil { // as its end does
 		t.Fatal(err)
 	}
@@ -188,14 +188,7 @@ func TestAGuardThatCouldDoNothingIsNotBegun(t *testing.T) {
 
 func TestAGuardThatIsReleasedDoesNothing(t *testing.T) {
 	n := newNode(t)
-	if err := os.Mkdir(n.StateDir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	lock, err := lockfile.TryAcquire(n.store().lock())
-	if err != nil {
-		t.Fatal(err)
-	}
-	rec := n.onTrial()
+	rec, lock := n.onTrial()
 	n.guard(t.Context(), rec) // as the next run does, where it comes before the guard
 	if n.out.Len() > 0 {
 		t.Errorf("it says %s", n.out)

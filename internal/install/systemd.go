@@ -76,7 +76,7 @@ func Dial(ctx context.Context, bus, private string) (*Systemd, error) {
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", path, err))
 	}
-	return nil, fmt.Errorf("%w: %w; %w: this is for nodes whose kubelet systemd runs; run it on the node itself, as root", ErrNoSystemd, errs[0], errs[len(errs)-1])
+	return nil, fmt.Errorf("%w: %w; %w: this is for nodes whose kubelet systemd runs; run it on the node itself, as root", ErrNoSystemd, errs[0], errs[1])
 }
 
 // How long systemd has for an answer, and for reading all its files.

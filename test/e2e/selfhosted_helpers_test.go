@@ -307,7 +307,7 @@ func (p *pivot) neverRestarted() {
 		}
 		for _, pod := range pods {
 			for _, c := range pod.Status.ContainerStatuses {
-				if last := c.LastTerminationState.Terminated; last != nil && last.Reason != "StartError" {
+				if last := c.LastTerminationState.Terminated; c.RestartCount > 0 && (last == nil || last.Reason != "StartError") {
 					p.t.Errorf("%s was restarted %d times, last: %+v", pod.Name, c.RestartCount, c.LastTerminationState.Terminated)
 				}
 			}
