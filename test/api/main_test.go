@@ -39,35 +39,25 @@ var (
 	cluster     *localcluster.Cluster
 )
 
+// TestMain starts a cluster that has nothing of evenkeel yet, and applies config/default to it as a user does.
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-// run starts a cluster that has nothing of evenkeel yet, and applies config/default to it as a user does.
-func run(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
 	nothing, err := os.MkdirTemp("", "evk-none-")
 	if err != nil {
-		return 0, err
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
-	defer os.RemoveAll(nothing)
-	if cluster, err = localcluster.Start(ctx, localcluster.Options{Manifests: nothing}); err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, cluster.Stop()) }()
-	if _, err := kubectl(ctx, "apply", "-k", filepath.Join(root, "config/default")); err != nil {
-		return 0, err
-	}
-	if err := awaitEnforcement(ctx); err != nil {
-		return 0, err
-	}
-	return m.Run(), nil
+	code := localcluster.ForTests(localcluster.Options{Manifests: nothing}, func(ctx context.Context, c *localcluster.Cluster) (int, error) {
+		cluster = c
+		if _, err := kubectl(ctx, "apply", "-k", filepath.Join(root, "config/default")); err != nil {
+			return 0, err
+		}
+		if err := awaitEnforcement(ctx); err != nil {
+			return 0, err
+		}
+		return m.Run(), nil
+	})
+	_ = os.RemoveAll(nothing)
+	os.Exit(code)
 }
 
 // awaitEnforcement waits until the CRDs are served and the admission policies refuse: the API has no other sign for that.
