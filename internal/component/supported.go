@@ -5,5 +5,5 @@ package component
 // asked (see Harness).
 const (
 	OldestKubelet = "1.30"
-	NewestKubelet = "1.36"
+	NewestKubelet = "1.37"
 )
