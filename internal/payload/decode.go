@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -14,6 +17,49 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
+
+// maxDepth is how deep mappings and lists may be nested. The kubelet's own configuration needs fewer than ten levels; what
+// is nested thousands of levels deep takes a decoder seconds and hundreds of megabytes.
+const maxDepth = 50
+
+// Mapping returns the fields of one JSON or YAML document, as it was written by a program: no duplicate keys, no aliases
+// that may take all memory, nested at most 50 levels deep. Numbers are json.Number. The error, an *Error, says what is
+// wrong.
+func Mapping(data []byte) (map[string]any, error) {
+	fields, refused := decodeFields(data)
+	if refused != nil {
+		return nil, refused
+	}
+	return fields, nil
+}
+
+// tooDeep reports whether a decoded value is nested deeper than most levels.
+func tooDeep(value any, most int) bool {
+	var inner iter.Seq[any]
+	switch v := value.(type) {
+	case map[string]any:
+		inner = maps.Values(v)
+	case map[any]any:
+		inner = maps.Values(v)
+	case []any:
+		inner = slices.Values(v)
+	default:
+		return false
+	}
+	if most == 0 {
+		return true
+	}
+	for v := range inner {
+		if tooDeep(v, most-1) {
+			return true
+		}
+	}
+	return false
+}
+
+func nestedTooDeep() *Error {
+	return &Error{Problem: ProblemTooDeep, Words: fmt.Sprintf("nested more than %d levels deep", maxDepth)}
+}
 
 // decodeFields reads JSON or YAML the way the kubelet does (text that begins with "{" is JSON first, and YAML if that
 // fails), but refuses what the kubelet only warns about or silently ignores: duplicate keys and further documents.
@@ -28,6 +74,9 @@ func decodeFields(data []byte) (map[string]any, *Error) {
 	dec.UseNumber()
 	if err := dec.Decode(&value); err != nil {
 		return nil, notRead(err)
+	}
+	if tooDeep(value, maxDepth) {
+		return nil, nestedTooDeep()
 	}
 	switch v := value.(type) {
 	case map[string]any:
@@ -98,7 +147,7 @@ func tooManyAliases(data []byte) string {
 }
 
 // OneDocument returns what is wrong with data as one YAML document, nil if nothing is: more than one, of which a kubelet
-// or kube-proxy would read the first without a word; none; no YAML; or aliases that may take all memory.
+// or kube-proxy would read the first without a word; none; no YAML; nested too deep; or aliases that may take all memory.
 func OneDocument(data []byte) *Error {
 	if words := tooManyAliases(data); words != "" {
 		return &Error{Problem: ProblemTooLarge, Words: words}
@@ -114,6 +163,8 @@ func OneDocument(data []byte) *Error {
 			return nil
 		case err != nil && n == 1:
 			return notRead(err)
+		case tooDeep(doc, maxDepth):
+			return nestedTooDeep()
 		case n > 1 && (err != nil || doc != nil):
 			return &Error{Problem: ProblemDocuments, Words: "more than one YAML document"}
 		}

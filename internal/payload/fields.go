@@ -187,6 +187,13 @@ var names = func() *name {
 // goNames are the fields whose Go name in the kubelet's internal type is not their JSON name in another case.
 var goNames = map[string]string{"ResolverConfig": "resolvConf"}
 
+// IsStruct reports whether the field at a path of JSON names is a struct, whose fields have paths of their own, and not a
+// value or a mapping with free keys. It is false for a field that is not in Fields.
+func IsStruct(path string) bool {
+	field := lookupField(path)
+	return field != nil && field.inner != nil
+}
+
 // Canonical returns a configuration as the kubelet prints it (Go's field names) with the API's JSON names. What the
 // upstream type does not have, keeps its name; so does the second of two names that mean the same field.
 func Canonical(printed map[string]any) map[string]any { return names.canonical(printed) }

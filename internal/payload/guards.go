@@ -2,6 +2,7 @@ package payload
 
 import (
 	"fmt"
+	"iter"
 	"path/filepath"
 	"strings"
 )
@@ -74,6 +75,9 @@ func healthOff(fields map[string]any, called func(string) string) string {
 	}
 	return ""
 }
+
+// Lookup yields every field at a path of JSON names, by the path as it is written, whatever the case of its names.
+func Lookup(fields map[string]any, path []string) iter.Seq2[string, any] { return lookup(fields, path) }
 
 // lookup yields every field at path, whatever the case of its name: Go's own JSON decoder, which the kubelet uses for
 // drop-ins, takes them all.

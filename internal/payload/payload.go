@@ -49,6 +49,7 @@ const (
 	ProblemKeys           Problem = "Keys"              // not exactly one known key, or anything besides it
 	ProblemEmpty          Problem = "Empty"             // nothing but white space and comments
 	ProblemTooLarge       Problem = "TooLarge"          // over MaxSize, or it might be with its YAML aliases written out
+	ProblemTooDeep        Problem = "TooDeep"           // mappings and lists nested too deep
 	ProblemSyntax         Problem = "Syntax"            // neither JSON nor YAML, or not a mapping
 	ProblemDocuments      Problem = "Documents"         // more than one YAML document
 	ProblemDuplicate      Problem = "DuplicateKey"      // a key twice in one mapping
@@ -142,9 +143,13 @@ func (p *Payload) decode() *Error {
 		if fields, p.Trial, refused = flatten(fields); refused != nil {
 			return refused
 		}
-		text, err := json.MarshalIndent(fields, "", "  ")
+		// Not indented: a small payload that is nested would grow many times over.
+		text, err := json.Marshal(fields)
 		if err != nil {
 			return notRead(err)
+		}
+		if len(text) > MaxSize {
+			return &Error{Problem: ProblemTooLarge, Words: "larger than 1 MiB in the upstream form"}
 		}
 		p.Upstream = text
 	}

@@ -1,0 +1,135 @@
+package payload
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestTextIsComparedAsItIsWritten(t *testing.T) {
+	const local = `{"readOnlyPort": 0, "maxPods": 110, "allowedUnsafeSysctls": [], "authentication": {"anonymous": {"enabled": false}, "x509": {"clientCAFile": "/ca"}}}`
+	for _, tt := range []struct {
+		name, candidate string
+		dropin          bool
+		want            string
+	}{
+		{"a whole one that writes the same", local, false, "[]"},
+		{"a whole one that changes a free field", `{"readOnlyPort": 0, "maxPods": 5, "allowedUnsafeSysctls": [], "authentication": {"anonymous": {"enabled": false}, "x509": {"clientCAFile": "/ca"}}}`, false, "[]"},
+		{"a whole one that leaves protected fields out", `{"maxPods": 110}`, false,
+			`[allowedUnsafeSysctls would be unset, but is [] locally authentication.anonymous.enabled would be unset, but is false locally authentication.x509.clientCAFile would be unset, but is "/ca" locally readOnlyPort would be unset, but is 0 locally]`},
+		{"a drop-in that sets none", `{"maxPods": 5}`, true, "[]"},
+		{"a drop-in that sets one as it is", `{"readOnlyPort": 0.0, "allowedUnsafeSysctls": []}`, true, "[]"},
+		{"a drop-in that sets one to another value", `{"readOnlyPort": 10255}`, true, "[readOnlyPort would be 10255, but is 0 locally]"},
+		{"a drop-in that sets one that is not set locally", `{"staticPodPath": "/x"}`, true, `[staticPodPath would be "/x", but is unset locally]`},
+		{"null on a protected field", `{"readOnlyPort": null}`, true, "[readOnlyPort would be unset, but is 0 locally]"},
+		{"null above a protected field", `{"authentication": null}`, true, "[authentication would be unset, but is unset locally]"},
+		{"null on a field that is null locally too", `{"readOnlyPort": null}`, false, ""},
+		{"an empty mapping over fields", `{"authentication": {"x509": {}}}`, true, "[]"},
+		{"an empty mapping over nothing", `{"tracing": {}}`, true, "[tracing would be {}, but is unset locally]"},
+		{"a mapping where a value is", `{"readOnlyPort": {"a": 1}}`, true, `[readOnlyPort.a would be 1, but is unset locally]`},
+		{"a value where a mapping is", `{"authentication": 1}`, true, "[authentication would be 1, but is unset locally]"},
+		{"a field that nobody knows", `{"brandNew": 1}`, true, "[brandNew would be 1, but is unset locally]"},
+		{"a protected gate", `{"featureGates": {"AllAlpha": true, "Free": true}}`, true, "[featureGates.AllAlpha would be true, but is unset locally]"},
+		{"the kind and version", `{"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1"}`, true, "[]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			fields := func(text string) map[string]any {
+				m, err := Mapping([]byte(text))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return m
+			}
+			under := fields(local)
+			if tt.want == "" {
+				under, tt.want = fields(tt.candidate), "[readOnlyPort would be unset, but is unset locally]"
+			}
+			if got := fmt.Sprint(DefaultProtection().TextViolations(fields(tt.candidate), under, tt.dropin)); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// What the text finds equal must not differ once a kubelet has merged it: the text may only find more.
+func TestTextNeverMissesADifference(t *testing.T) {
+	p := DefaultProtection()
+	rapid.Check(t, func(t *rapid.T) {
+		local, candidate := anyFields(names).Draw(t, "local"), anyFields(names).Draw(t, "candidate")
+		if len(p.TextViolations(candidate, local, false)) == 0 {
+			if found := p.Violations(candidate, local, nil); len(found) > 0 {
+				t.Fatalf("whole: %v", found)
+			}
+		}
+		merged := overlay(local, candidate)
+		if len(p.TextViolations(candidate, local, true)) == 0 {
+			if found := p.Violations(merged, local, nil); len(found) > 0 {
+				t.Fatalf("drop-in: %v", found)
+			}
+		}
+	})
+}
+
+// overlay merges as a kubelet merges a drop-in: mappings key by key, null removes, all else is replaced.
+func overlay(under, over map[string]any) map[string]any {
+	out := map[string]any{}
+	for k, v := range under {
+		out[k] = v
+	}
+	for k, v := range over {
+		inner, isMap := v.(map[string]any)
+		below, _ := out[k].(map[string]any)
+		switch {
+		case v == nil:
+			delete(out, k)
+		case isMap:
+			out[k] = overlay(below, inner)
+		default:
+			out[k] = v
+		}
+	}
+	return out
+}
+
+func TestWhatIsNestedTooDeepIsRefusedBeforeItGrows(t *testing.T) {
+	nest := func(open, close string, n int) string {
+		text := ""
+		for range n {
+			text += open
+		}
+		text += "1"
+		for range n {
+			text += close
+		}
+		return text
+	}
+	for _, tt := range []struct{ name, text string }{
+		{"JSON", `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","a":` + nest(`{"a":`, `}`, 9000) + `}`},
+		{"lists", `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","a":` + nest(`[`, `]`, 9000) + `}`},
+		{"flow style YAML", "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\na: " + nest(`{a: `, `}`, 5000)},
+		{"block style YAML", "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\na:\n  " + nest(`- `, ``, 5000)},
+		{"as deep as the limit, and one more", `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","a":` + nest(`[`, `]`, maxDepth) + `}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Decode(KeyKubelet, []byte(tt.text))
+			if refused, ok := err.(*Error); !ok || refused.Problem != ProblemTooDeep || refused.Words != "nested more than 50 levels deep" {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	if _, err := Decode(KeyKubelet, []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","a":`+nest(`[`, `]`, maxDepth-1)+`}`)); err != nil {
+		t.Errorf("what is as deep as the limit: %v", err)
+	}
+}
+
+func TestTheGroupedFormIsRefusedIfItIsTooLargeInTheUpstreamForm(t *testing.T) {
+	text := []byte("apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nstaticPods: {staticPodURL: '")
+	for range MaxSize/2 - len(text) { // in JSON each of them takes six bytes
+		text = append(text, '<')
+	}
+	_, err := Decode(KeyKubelet, append(text, "'}\n"...))
+	if refused, ok := err.(*Error); !ok || refused.Problem != ProblemTooLarge {
+		t.Errorf("got %.200v", err)
+	}
+}
