@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -20,7 +21,8 @@ type bareKubelet struct {
 
 	mu        sync.Mutex
 	proven    Identity
-	preferred string // by the one that is proven
+	preferred string     // by the one that is proven
+	shape     *dumpShape // of its dump
 }
 
 // kubeletVersions are those that a kubelet is asked for, in the order in which Kubernetes prefers versions.
@@ -56,6 +58,7 @@ func (k *bareKubelet) prove(ctx context.Context) (string, error) {
 		apiVersion := group + "/" + version
 		if a = k.plain.runEmpty(ctx, apiVersion); a.outcome == Accepted {
 			k.proven, k.preferred = id, apiVersion
+			k.shape = k.plain.learnShape(ctx, a.dumps, apiVersion)
 			return apiVersion, nil
 		}
 		if !strings.Contains(a.words, fmt.Sprintf("is registered for version %q", apiVersion)) {
@@ -63,6 +66,12 @@ func (k *bareKubelet) prove(ctx context.Context) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("the dry run does not work with this kubelet: %s", a.words)
+}
+
+func (k *bareKubelet) dumpShape() *dumpShape {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.shape
 }
 
 func (k *bareKubelet) ask(ctx context.Context, data []byte) (answer, string) {
@@ -101,7 +110,11 @@ func (k *bareKubelet) askHere(ctx context.Context, data, empty []byte) (answer, 
 }
 
 func (k *bareKubelet) run(ctx context.Context, h *Harness, data []byte) answer {
-	a := h.run(ctx, dryRun{stage: 1, of: whole(data), nodeFlags: true})
+	of := whole(data)
+	if err := k.opensClientCA(of); err != nil {
+		return answer{words: oneLine(err.Error())}
+	}
+	a := h.run(ctx, dryRun{stage: 1, of: of, nodeFlags: true, shape: k.dumpShape()})
 	if a.effective == nil {
 		return a
 	}
@@ -112,6 +125,21 @@ func (k *bareKubelet) run(ctx context.Context, h *Harness, data []byte) answer {
 	}
 	h.asWritten(a.effective)
 	return a
+}
+
+// opensClientCA returns an error if the configuration names a client CA file that is something else than a file on this
+// host: until 1.35 a kubelet would open it.
+func (k *bareKubelet) opensClientCA(of setup) error {
+	layers, err := of.layers()
+	if err != nil {
+		return nil // the kubelet's to refuse
+	}
+	file, _ := topmost(layers, splitPath(clientCAField))
+	name, _ := file.(string)
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s: on this host %s is not a regular file", clientCAField, name)
+	}
+	return nil
 }
 
 // asWritten gives relative paths back, which the kubelet resolved against the file that it was given.

@@ -16,7 +16,7 @@ const cgroupV1 = `case "$config$*" in *"failCgroupV1: false"*|*'"failCgroupV1":f
 `
 
 // dump is what a fake kubelet prints as its configuration.
-const dump = `printf 'I1121 07:10:36.358684   21610 server.go:301] "KubeletConfiguration" configuration=<\n\t{"MaxPods":110,"FailCgroupV1":false}\n >\n' >&2
+const dump = `dump '{"MaxPods":110,"FailCgroupV1":false}'
 `
 
 func TestWhatAFakeKubeletWithoutANodeSaysOfAConfiguration(t *testing.T) {

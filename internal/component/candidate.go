@@ -195,7 +195,7 @@ func readBounded(path string, most int64) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is not a regular file", path)
 	case info.Size() > most:
-		return nil, fmt.Errorf("%s is too large: there may be %d MiB in all", path, maxDropinBytes>>20)
+		return nil, fmt.Errorf("%s is too large: at most %d bytes are read", path, most)
 	}
 	return os.ReadFile(path)
 }

@@ -11,41 +11,58 @@ import (
 )
 
 // prove makes sure that this kubelet binary stops where stage 1 of the dry run ends, with a configuration that could
-// not do harm if it went on. A proof holds until the binary is replaced; without one there is no dry run.
+// not do harm if it went on, and finds out what its dump looks like. A proof holds until the binary is replaced; without
+// one there is no dry run.
 //
 // Whether stage 2 may be used is decided by Check, which knows the local configuration: once that was seen to come to
 // the end of stage 2 with this binary.
-func (h *Harness) prove(ctx context.Context) (Identity, error) {
+func (h *Harness) prove(ctx context.Context) (proof, error) {
 	id, err := h.k.Identity()
 	if err != nil {
-		return id, err
+		return proof{id: id}, err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.proven == id {
-		return id, nil
+	if h.proven.id == id {
+		return h.proven, nil
 	}
 	removeLeftovers(h.scratch, h.log)
-	if a := h.runEmpty(ctx, payload.UpstreamAPIVersion); a.outcome != Accepted {
-		return id, fmt.Errorf("the dry run does not work with this kubelet: %s", a.words)
+	a := h.runEmpty(ctx, payload.UpstreamAPIVersion)
+	if a.outcome != Accepted {
+		return proof{id: id}, fmt.Errorf("the dry run does not work with this kubelet: %s", a.words)
 	}
-	h.proven = id
-	return id, nil
+	h.proven = proof{id: id, shape: h.learnShape(ctx, a.dumps, payload.UpstreamAPIVersion)}
+	return h.proven, nil
 }
 
+// learnShape finds out what the dump of a binary looks like from the dump of the empty configuration; nil if that has
+// none.
+func (h *Harness) learnShape(ctx context.Context, dumps []string, apiVersion string) *dumpShape {
+	shape := shapeOf(dumps, h.noRuntime())
+	if shape == nil {
+		h.log.Warn("this kubelet does not print its configuration in a form that is recognized: configurations are compared by text")
+		return nil
+	}
+	empty, omits := theDump(dumps, anchors)
+	data, err := json.Marshal(shape.probe(empty, emptyFields(apiVersion, h.noRuntime())))
+	if omits && err == nil {
+		shape.learn(h.run(ctx, dryRun{stage: 1, of: whole(data), shape: anchored}).dumps, h.noRuntime())
+	}
+	return shape
+}
+
+// anchored recognizes the dump of an empty configuration, whatever the binary.
+var anchored = &dumpShape{fields: anchors}
+
+// noRuntime is the endpoint of no container runtime: a kubelet that does not stop where it should cannot go far.
+func (h *Harness) noRuntime() string { return "unix://" + filepath.Join(h.scratch, "no-runtime.sock") }
+
 func (h *Harness) runEmpty(ctx context.Context, apiVersion string) answer {
-	data, err := json.Marshal(map[string]any{
-		"apiVersion": apiVersion,
-		"kind":       payload.KubeletKind,
-		// Without this no configuration is accepted on a host with cgroup v1.
-		"failCgroupV1": false,
-		// There is none: a kubelet that does not stop where it should cannot go far.
-		"containerRuntimeEndpoint": "unix://" + filepath.Join(h.scratch, "no-runtime.sock"),
-	})
+	data, err := json.Marshal(emptyFields(apiVersion, h.noRuntime()))
 	if err != nil {
 		return answer{words: err.Error()}
 	}
-	return h.run(ctx, dryRun{stage: 1, of: whole(data)})
+	return h.run(ctx, dryRun{stage: 1, of: whole(data), shape: anchored})
 }
 
 // tooOld says why a drop-in cannot be used with a kubelet of this version; "" if it can. Before 1.30 --config-dir was
@@ -74,14 +91,15 @@ func (h *Harness) tooOld(ctx context.Context, id Identity) (string, error) {
 // else the kubelet's own. It is rejected only if an empty configuration, without the node's flags, is accepted now. An
 // unknown field is a warning, as it is to the kubelet.
 func (h *Harness) CheckLocal(ctx context.Context, initFile string) Verdict {
-	if _, err := h.prove(ctx); err != nil {
+	proven, err := h.prove(ctx)
+	if err != nil {
 		return Verdict{Words: err.Error()}
 	}
 	local := h.k.local(initFile)
 	others, stop := context.WithCancel(ctx)
 	defer stop()
-	bare := h.runBare(others, local)
-	a := h.run(ctx, dryRun{stage: 1, of: local, nodeFlags: true})
+	bare := h.runBare(others, local, proven.shape)
+	a := h.run(ctx, dryRun{stage: 1, of: local, nodeFlags: true, shape: proven.shape})
 	if a.outcome != Accepted {
 		stop()
 	}
@@ -92,6 +110,7 @@ func (h *Harness) CheckLocal(ctx context.Context, initFile string) Verdict {
 	}
 	switch a.outcome {
 	case Accepted:
+		h.k.readText(&v, local)
 		h.explain(&v, local, unflagged)
 	case Rejected:
 		if empty := h.runEmpty(ctx, payload.UpstreamAPIVersion); empty.outcome != Accepted {
@@ -102,27 +121,29 @@ func (h *Harness) CheckLocal(ctx context.Context, initFile string) Verdict {
 	return v
 }
 
-// runBare begins the run of a configuration without the node's flags, if any of them sets something of it, and returns
-// what waits for the answer, once. --fail-cgroupv1 stays.
-func (h *Harness) runBare(ctx context.Context, of setup) func() answer {
-	if !h.k.setsConfig() {
+// runBare begins the run of a configuration without the node's flags, if any of them sets something of it and the dump
+// shows what, and returns what waits for the answer, once. --fail-cgroupv1 stays.
+func (h *Harness) runBare(ctx context.Context, of setup, shape *dumpShape) func() answer {
+	if !h.k.setsConfig() || shape == nil {
 		return func() answer { return answer{} }
 	}
 	done := make(chan answer, 1)
-	go func() { done <- h.run(ctx, dryRun{stage: 1, of: of, bare: true}) }()
+	go func() { done <- h.run(ctx, dryRun{stage: 1, of: of, bare: true, shape: shape}) }()
 	return func() answer { return <-done }
 }
 
 // Check judges a candidate, with the node's own flags, and for a drop-in with all that it is laid over. It is rejected
 // only if the local configuration (initFile, see CheckLocal) passes the same stage now, or if the kubelet is too old for
-// it. Where stage 2 cannot be used now, stage 1 alone accepts, and Words says why.
+// it, or if it names a client CA file that cannot be one. Stage 2, which acts on what it reads, follows only if stage 1
+// accepts and no protected field differs from the local configuration. Where stage 2 cannot be used now, stage 1 alone
+// accepts, and Words says why.
 func (h *Harness) Check(ctx context.Context, candidate Candidate, initFile string) Verdict {
-	id, err := h.prove(ctx)
+	proven, err := h.prove(ctx)
 	if err != nil {
 		return Verdict{Words: err.Error()}
 	}
 	if candidate.Dropin {
-		words, err := h.tooOld(ctx, id)
+		words, err := h.tooOld(ctx, proven.id)
 		switch {
 		case err != nil:
 			return Verdict{Words: err.Error()}
@@ -134,50 +155,66 @@ func (h *Harness) Check(ctx context.Context, candidate Candidate, initFile strin
 	if err != nil {
 		return Verdict{Words: oneLine(err.Error())}
 	}
-	c := &check{h: h, id: id, data: candidate.Data, candidate: of, local: h.k.local(initFile)}
+	c := &check{h: h, proof: proven, data: candidate.Data, candidate: of, local: h.k.local(initFile)}
+	if v, judged := c.judgeClientCA(); judged {
+		return v
+	}
 	return c.judge(ctx)
 }
 
 // check is one candidate while Check judges it.
 type check struct {
-	h                *Harness
-	id               Identity
+	h *Harness
+	proof
 	data             []byte
 	candidate, local setup
+	runtime          string // the local configuration's endpoint, for stage 2
 
 	unusable    string // why stage 2 cannot be used now
 	localPassed bool   // the local configuration passed stage 2 during this check
 }
 
-// judge has two runs at a time. Stage 2 does not wait for stage 1: that would add their times, and a configuration that
-// stage 1 rejects ends stage 2 at the same place. It takes longer than all the others together.
+func (c *check) stage1(of setup) dryRun {
+	return dryRun{stage: 1, of: of, nodeFlags: true, shape: c.shape}
+}
+
+// judge has two runs of stage 1 at a time, and then those of stage 2.
 func (c *check) judge(ctx context.Context) Verdict {
 	others, stop := context.WithCancel(ctx)
 	defer stop()
-	var second, local answer
+	var local answer
 	var wait sync.WaitGroup
-	wait.Go(func() { second = c.runStage2(others) })
+	wait.Go(func() { local = c.h.run(others, c.stage1(c.local)) })
 	a := c.runStage1(ctx)
 	if a.outcome != Accepted || a.lenient != "" {
-		stop()
+		if a.outcome == CouldNotTell && !a.cutShort {
+			stop()
+		}
 		wait.Wait()
-		return c.refused(ctx, a)
+		return c.refused(a, local)
 	}
-	bare := c.h.runBare(others, c.candidate)
-	wait.Go(func() { local = c.h.run(ctx, dryRun{stage: 1, of: c.local, nodeFlags: true}) })
+	bare := c.h.runBare(others, c.candidate, c.shape)
 	v := Verdict{Outcome: Accepted, Stage: 1, Effective: a.effective}
 	unflagged := bare()
 	wait.Wait()
+	c.h.k.readText(&v, c.candidate)
 	c.h.explain(&v, c.candidate, unflagged)
 	c.explainLocal(&v, local)
-	c.judgeStage2(ctx, &v, second)
+	if v.Effective == nil || v.Local == nil {
+		v.Text = c.compareText()
+	}
+	if words, compared := v.Protects(c.h.Protected); words != "" || !compared {
+		return v
+	}
+	c.runtime = RuntimeEndpoint(local.effective)
+	c.judgeStage2(ctx, &v, c.runStage2(ctx))
 	return v
 }
 
 // runStage1 runs the candidate as the kubelet would read it. Of a drop-in's fields the kubelet passes over those that it
 // does not know, without a word; so a drop-in is also decoded strictly, as if it were a whole configuration.
 func (c *check) runStage1(ctx context.Context) answer {
-	a := c.h.run(ctx, dryRun{stage: 1, of: c.candidate, nodeFlags: true})
+	a := c.h.run(ctx, c.stage1(c.candidate))
 	if !c.candidate.run.Dropin || a.outcome == CouldNotTell {
 		return a
 	}
@@ -226,18 +263,18 @@ func pruneNulls(fields map[string]any) (pruned map[string]any, changed bool) {
 }
 
 // refused judges a candidate that did not pass stage 1 or that only passed with lenient decoding, which the kubelet
-// itself lets pass with a warning.
-func (c *check) refused(ctx context.Context, a answer) Verdict {
+// itself lets pass with a warning. local is the answer of the local configuration at the same time.
+func (c *check) refused(a, local answer) Verdict {
 	words := a.objection()
 	v := Verdict{Stage: 1, Words: words}
-	if a.outcome == CouldNotTell {
-		return v
-	}
-	if local := c.h.run(ctx, dryRun{stage: 1, of: c.local, nodeFlags: true}); local.outcome != Accepted {
+	switch {
+	case a.outcome == CouldNotTell:
+		v.CandidateOnly = a.cutShort && local.outcome == Accepted
+	case local.outcome != Accepted:
 		v.Words = butSoDoes(words, theLocal, local.words)
-		return v
+	default:
+		v.Outcome = Rejected
 	}
-	v.Outcome = Rejected
 	return v
 }
 

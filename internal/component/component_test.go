@@ -157,7 +157,7 @@ func TestTheDefaultsOfTheRealComponentsAreConfigurations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := realComponent(t, name)
-			if version, err := c.Version(context.Background()); err != nil || version != "v1.36.3" {
+			if version, err := c.Version(context.Background()); err != nil || version != "v1.37.1" {
 				t.Errorf("version %s, %v", version, err)
 			}
 			defaults, err := c.Defaults(context.Background())

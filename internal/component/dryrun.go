@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // Where the two stages end. Acceptance is exactly these words: a payload can put words of its own into an error.
@@ -32,13 +34,26 @@ var (
 		"config", "config-dir", "lock-file", "exit-on-lock-contention", "cert-dir", "root-dir", "kubeconfig",
 		"bootstrap-kubeconfig", "v",
 	}
-	flagsStage1   = []string{"--exit-on-lock-contention"}
-	flagsStage2   = []string{"--node-ip=0.0.0.0,::", "--authentication-token-webhook=false", "--authorization-mode=AlwaysAllow", "--rotate-certificates=false"}
-	droppedStage2 = []string{"node-ip", "authentication-token-webhook", "authorization-mode", "rotate-certificates"}
+	flagsStage1 = []string{"--exit-on-lock-contention"}
+	// Stage 2 acts on what it reads. Nothing of its dump is used, so flags can keep it from what a configuration alone
+	// should not reach: a file, a runtime of another socket, a better place in the queue of the OOM killer.
+	flagsStage2 = []string{
+		"--node-ip=0.0.0.0,::", "--authentication-token-webhook=false", "--authorization-mode=AlwaysAllow",
+		"--rotate-certificates=false", "--client-ca-file=", "--image-service-endpoint=", "--oom-score-adj=1000",
+	}
+	droppedStage2 = []string{
+		"node-ip", "authentication-token-webhook", "authorization-mode", "rotate-certificates", "client-ca-file",
+		"image-service-endpoint", "oom-score-adj", runtimeFlag,
+	}
 )
+
+const runtimeFlag = "container-runtime-endpoint"
 
 const (
 	dryRunDeadline = 15 * time.Second
+	// dryRunMemory bounds the data of a dry run's process, in bytes. A kubelet needs about 100 MiB for a small
+	// configuration, and less than half of this for one of 1 MiB.
+	dryRunMemory = 1 << 30
 	// atOnce bounds how many dry runs of a harness run at the same time: the node has other work.
 	atOnce   = 2
 	maxWords = 2000
@@ -49,6 +64,9 @@ const (
 type Harness struct {
 	// Deadline is how long one run may take before it is killed; 15 s unless it is changed before the first use.
 	Deadline time.Duration
+	// Protected are the fields that must be as they are locally before stage 2 acts on a candidate. Set it before the
+	// first use.
+	Protected payload.Protection
 
 	k       *Kubelet
 	scratch string
@@ -56,7 +74,7 @@ type Harness struct {
 	slots   chan struct{}
 
 	mu     sync.Mutex
-	proven Identity // the binary that was seen to stop where stage 1 ends
+	proven proof    // of the binary that was seen to stop where stage 1 ends
 	stage2 Identity // the binary that was seen to stop where stage 2 ends
 	banned Identity // the binary that went on beyond stage 2
 
@@ -73,12 +91,20 @@ func NewHarness(k *Kubelet, scratchDir string, log *slog.Logger) *Harness {
 	return &Harness{Deadline: dryRunDeadline, k: k, scratch: scratchDir, log: log, slots: make(chan struct{}, atOnce)}
 }
 
+// proof is what is known of a binary that stops where stage 1 ends.
+type proof struct {
+	id    Identity
+	shape *dumpShape // of its dump; nil: it prints none
+}
+
 // dryRun is one run that is wanted.
 type dryRun struct {
 	stage     int
 	of        setup
-	nodeFlags bool // with the node's own flags
-	bare      bool // without them, to be compared with the run that has them
+	nodeFlags bool       // with the node's own flags
+	bare      bool       // without them, to be compared with the run that has them
+	shape     *dumpShape // how its dump is recognized; nil: it is not looked for
+	runtime   string     // stage 2: the runtime's endpoint, whatever the configuration says; "": what it says
 }
 
 // answer is what came of a dry run.
@@ -89,7 +115,9 @@ type answer struct {
 	strayed   bool
 	noRuntime bool // it was refused because the container runtime could not be reached
 	undecoded bool // it was refused because the file given as --config could not be decoded
+	cutShort  bool // its process was killed, or died: it might have ended in another way
 	effective Effective
+	dumps     []string // what may be the effective configuration, if its shape is not known yet
 }
 
 // run carries out a dry run. Nothing is left of it when it returns.
@@ -115,11 +143,14 @@ func (h *Harness) run(ctx context.Context, want dryRun) answer {
 	}
 
 	out := &transcript{strays: straysStage1}
-	if want.stage == 2 {
+	switch {
+	case want.stage == 2:
 		out.strays = straysStage2
+	case want.shape != nil:
+		out.holdsDump = mentions(want.shape.fields)
 	}
 	began := time.Now()
-	end := execute(ctx, process{path: id.Path, args: args, env: dryRunEnv(filepath.Join(dir, "tmp")), deadline: h.Deadline}, out)
+	end := execute(ctx, process{path: id.Path, args: args, env: dryRunEnv(filepath.Join(dir, "tmp")), deadline: h.Deadline, confined: true}, out)
 	a := h.read(want, dir, out, end)
 	h.log.Debug("dry run", "stage", want.stage, "outcome", a.outcome, "words", a.words, "took", time.Since(began))
 	return a
@@ -140,6 +171,9 @@ func (h *Harness) arguments(want dryRun, dir string) ([]string, error) {
 	dropped := droppedAlways
 	if want.stage == 2 {
 		args = append(args, flagsStage2...)
+		if want.runtime != "" {
+			args = append(args, "--"+runtimeFlag+"="+want.runtime)
+		}
 		dropped = append(dropped[:len(dropped):len(dropped)], droppedStage2...)
 	} else {
 		args = append(args, flagsStage1...)
@@ -169,16 +203,15 @@ func (h *Harness) read(want dryRun, dir string, out *transcript, end ending) ans
 	a := answer{strayed: out.strayed != ""}
 	if end.err != nil {
 		a.words = "the dry run of the kubelet: " + end.err.Error()
+		a.cutShort = !end.stopped
 		return a
 	}
-	a.lenient = oneLine(out.lenient)
+	a.lenient, a.dumps = oneLine(out.lenient), out.dumps
 	word := out.lastWord()
 	// A panic, which may quote the payload, ends with another code.
 	if end.code == 1 && (want.stage == 1 && word == acceptedStage1 || want.stage == 2 && strings.HasPrefix(word, acceptedStage2)) {
 		a.outcome = Accepted
-		if want.stage == 1 {
-			a.effective = h.effective(out.dump, dir, want)
-		}
+		a.effective = h.effective(want.shape.read(out.dumps), dir, want)
 		return a
 	}
 	a.outcome = Rejected
@@ -228,25 +261,21 @@ const (
 	cgroupField = "failCgroupV1"
 )
 
-// effective decodes the dump of a dry run and puts right what only the dry run made of it: the throw-away certificate
-// directory, -v=5, and the one flag of a bare run; what is no field: a kubelet of 1.30 prints kind and apiVersion if it was
-// given drop-ins; and what a dump leaves out: the kubelet takes the flag --seccomp-default or the field. It returns nil if
-// there is no dump.
-func (h *Harness) effective(dump []byte, dir string, want dryRun) Effective {
-	if len(dump) == 0 {
+// effective puts right in a dump what only the dry run made of it: the throw-away certificate directory, -v=5, and the one
+// flag of a bare run; and what a dump leaves out: the kubelet takes the flag --seccomp-default or the field. It returns nil
+// if there is no dump.
+func (h *Harness) effective(e Effective, dir string, want dryRun) Effective {
+	if e == nil {
 		return nil
 	}
-	e, err := decodeEffective(dump)
-	if err != nil {
-		h.log.Warn("could not read the configuration that the kubelet printed", "err", err)
-		return nil
-	}
-	delete(e, "apiVersion")
-	delete(e, "kind")
 	for _, name := range []string{"tlsCertFile", "tlsPrivateKeyFile"} {
 		if rest, ok := strings.CutPrefix(e.String(name), filepath.Join(dir, "pki")+"/"); ok {
 			e[name] = filepath.Join(h.k.CertDir, rest)
 		}
+	}
+	// Until 1.36 a dump has the certificate that the kubelet makes for itself.
+	if e["tlsCertFile"] == "" && e["tlsPrivateKeyFile"] == "" && e["serverTLSBootstrap"] == false {
+		e["tlsCertFile"], e["tlsPrivateKeyFile"] = filepath.Join(h.k.CertDir, "kubelet.crt"), filepath.Join(h.k.CertDir, "kubelet.key")
 	}
 	if value, given := last(h.k.flags, "seccomp-default"); given && want.nodeFlags {
 		if on, _ := strconv.ParseBool(value); on || value == "" {

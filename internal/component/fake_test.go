@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,7 +16,7 @@ import (
 
 // fake is a kubelet written by a test: a shell script that finds its configuration in $config, which is $file, and its
 // drop-ins in $dropins. What it prints with `end` stands where the real one's last word stands; `accept` is the end of
-// the stage it was started for, `dump` prints a configuration. $VERSION is its version.
+// the stage it was started for, `dump` prints a configuration, with the fields that every dump has. $VERSION is its version.
 func fake(t *testing.T, body string) *Kubelet {
 	t.Helper()
 	const prelude = `#!/bin/sh
@@ -29,7 +30,11 @@ for a in "$@"; do case "$a" in
 esac; done
 log() { echo "I1121 07:10:36.358684   21610 server.go:72] $1" >&2; }
 end() { echo "E1121 07:10:36.358684   21610 run.go:72] \"command failed\" err=\"$1\"" >&2; exit 1; }
-dump() { log '"KubeletConfiguration" configuration=<'; printf '\t%s\n >\n' "$1" >&2; }
+endpoint=$(echo "$config" | sed -n 's/.*"containerRuntimeEndpoint":"\([^"]*\)".*/\1/p')
+dump() {
+  log '"KubeletConfiguration" configuration=<'
+  printf '\t{"Authentication":{},"Authorization":{},"ContainerRuntimeEndpoint":"%s","HealthzPort":10248,%s\n >\n' "$endpoint" "${1#"{"}" >&2
+}
 accept() {
   [ $stage = 1 ] && end "failed to run Kubelet: cannot exit on lock file contention: no lock file specified"
   end "failed to run Kubelet: bad --node-ip \\\"0.0.0.0,::\\\": dual-stack node IP cannot include '0.0.0.0' or '::'"
@@ -42,6 +47,17 @@ accept() {
 		t.Fatal(err)
 	}
 	return k
+}
+
+// said is a dump of a fake kubelet without what every dump has.
+func said(e Effective) Effective {
+	e = maps.Clone(e)
+	for _, name := range anchors {
+		if name != "maxPods" {
+			delete(e, name)
+		}
+	}
+	return e
 }
 
 // harness returns one whose scratch directory must be empty when the test ends.

@@ -19,7 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/localcluster"
 )
 
-const proxyImage = "registry.k8s.io/kube-proxy:v1.36.3"
+const proxyImage = "registry.k8s.io/kube-proxy:v1.37.1"
 
 // startNode starts a containerd that has no images but its own yet, and has ctr find it.
 func startNode(t *testing.T) *localcluster.Node {
@@ -104,9 +104,9 @@ func TestAComponentThatHasNoImageIsNotAskedByOne(t *testing.T) {
 	for _, tt := range []struct{ name, reference, want string }{
 		{"kubelet", proxyImage, "there is no image of a kubelet: name its program, --component-binary kubelet=PATH"},
 		{"kube-dns", proxyImage, `there is no component "kube-dns"; there are kube-proxy, kubelet`},
-		{"kube-proxy", "", `"" is no reference of an image, such as registry.k8s.io/kube-proxy:v1.36.3`},
-		{"kube-proxy", "--privileged", `"--privileged" is no reference of an image, such as registry.k8s.io/kube-proxy:v1.36.3`},
-		{"kube-proxy", "a b", `"a b" is no reference of an image, such as registry.k8s.io/kube-proxy:v1.36.3`},
+		{"kube-proxy", "", `"" is no reference of an image, such as registry.k8s.io/kube-proxy:v1.37.1`},
+		{"kube-proxy", "--privileged", `"--privileged" is no reference of an image, such as registry.k8s.io/kube-proxy:v1.37.1`},
+		{"kube-proxy", "a b", `"a b" is no reference of an image, such as registry.k8s.io/kube-proxy:v1.37.1`},
 	} {
 		if _, err := NewImage(tt.name, tt.reference, t.TempDir(), slogDiscard()); err == nil || err.Error() != tt.want {
 			t.Errorf("%s by %q: got %v, want %s", tt.name, tt.reference, err, tt.want)
@@ -190,7 +190,7 @@ func TestTheRealKubeProxyOfAnImageJudgesAConfiguration(t *testing.T) {
 		})
 	}
 	t.Run("its version", func(t *testing.T) {
-		if version, err := c.Version(t.Context()); err != nil || version != "v1.36.3" {
+		if version, err := c.Version(t.Context()); err != nil || version != "v1.37.1" {
 			t.Errorf("got %s, %v", version, err)
 		}
 	})

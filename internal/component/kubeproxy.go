@@ -97,7 +97,7 @@ func (p *kubeProxy) dryRun(ctx context.Context, id Identity, data []byte) answer
 	out := &transcript{}
 	began := time.Now()
 	end := p.run(ctx, id, process{
-		args: args, env: kubeProxyEnv(filepath.Join(dir, "tmp")), dir: dir, deadline: dryRunDeadline,
+		args: args, env: kubeProxyEnv(filepath.Join(dir, "tmp")), dir: dir, deadline: dryRunDeadline, confined: true,
 	}, out)
 	a := p.read(dir, out, end)
 	p.log.Debug("dry run of kube-proxy", "outcome", a.outcome, "words", a.words, "took", time.Since(began))

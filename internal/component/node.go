@@ -50,12 +50,21 @@ func RuntimeEndpoint(effective Effective) string { return effective.String("cont
 
 const runtimeTimeout = time.Second
 
+// socketPath returns the path of the unix socket that an endpoint is, with or without the scheme.
+func socketPath(endpoint string) (string, error) {
+	path, ok := strings.CutPrefix(endpoint, "unix://")
+	if !ok && !strings.HasPrefix(endpoint, "/") {
+		return "", fmt.Errorf("the container runtime endpoint %q is no unix socket", endpoint)
+	}
+	return path, nil
+}
+
 // RuntimeReachable returns nil if something listens at the container runtime's endpoint. Like the kubelet on Linux it
 // knows unix sockets only, with or without the scheme.
 func RuntimeReachable(endpoint string) error {
-	path, ok := strings.CutPrefix(endpoint, "unix://")
-	if !ok && !strings.HasPrefix(endpoint, "/") {
-		return fmt.Errorf("the container runtime endpoint %q is no unix socket", endpoint)
+	path, err := socketPath(endpoint)
+	if err != nil {
+		return err
 	}
 	conn, err := net.DialTimeout("unix", path, runtimeTimeout)
 	if err != nil {

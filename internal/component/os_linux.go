@@ -1,8 +1,14 @@
 package component
 
 import (
+	"errors"
+	"fmt"
 	"io/fs"
+	"math"
+	"os"
 	"os/exec"
+	"strconv"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -14,6 +20,52 @@ func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: t
 // dieWithUs does the same, and has the kernel kill the process when the thread that forks it dies.
 func dieWithUs(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// confine gives a process a network of its own, with nothing in it, where we may: a configuration can name endpoints.
+// Sockets in the file system are reached all the same.
+func confine(cmd *exec.Cmd) {
+	if os.Geteuid() == 0 && mayUnshare() {
+		cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWNET
+	}
+}
+
+// mayUnshare reports whether this process may make network namespaces; root in a container may not.
+var mayUnshare = sync.OnceValue(func() bool {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Path = "/nonexistent" // cloned, and never run
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+	return errors.Is(cmd.Start(), fs.ErrNotExist)
+})
+
+// limit bounds a process's data, in bytes, and makes it the first that the OOM killer takes, where /proc lets us. The
+// error is nil if the process has ended.
+func limit(pid int, memory uint64) error {
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0o644)
+	data := unix.Rlimit{Cur: memory, Max: memory}
+	err := errors.Join(
+		unix.Prlimit(pid, unix.RLIMIT_DATA, &data, nil),
+		unix.Prlimit(pid, unix.RLIMIT_CORE, &unix.Rlimit{}, nil),
+	)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	return err
+}
+
+// keepDescriptors keeps what this process was given by its own parent from those that it starts. What Go opens is kept
+// anyway.
+func keepDescriptors() {
+	const first = 3
+	if unix.CloseRange(first, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) == nil {
+		return
+	}
+	entries, _ := os.ReadDir("/proc/self/fd") // before Linux 5.11
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd >= first {
+			unix.CloseOnExec(fd)
+		}
+	}
 }
 
 // killGroup kills a process that was given a group, and what it has started.

@@ -21,19 +21,22 @@ type process struct {
 	env      []string // of a program in an image, the image's stands
 	dir      string   // the one directory that is for it; "" if it needs none
 	deadline time.Duration
+	confined bool // with bounded memory, first in the queue of the OOM killer, without the network
 	// stop has it end by itself, soon, if it is still running; with an error, or without a stop, it is killed.
 	stop func(running func() bool) error
 }
 
 // ending is how a process came to its end.
 type ending struct {
-	code int   // the exit code, if err is nil
-	err  error // it did not start, was stopped by us, or died of a signal
+	code    int   // the exit code, if err is nil
+	err     error // it did not start, was stopped by us, or died of a signal
+	stopped bool  // nobody waits for it any more, or it did not start: err says nothing about the process
 }
 
 // execute runs a process to its end, in a process group of its own that never outlives this call, nor the death of
 // this process. out gets what it writes; if out.strayed is set the process is killed at once.
 func execute(ctx context.Context, p process, out *transcript) ending {
+	asked := ctx
 	// The kernel sends Pdeathsig when the thread that forked dies, so that this goroutine must keep its thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -52,6 +55,9 @@ func execute(ctx context.Context, p process, out *transcript) ending {
 	cmd.Env = p.env
 	cmd.Stdout, cmd.Stderr = io.Writer(out), io.Writer(out)
 	dieWithUs(cmd)
+	if p.confined {
+		confine(cmd)
+	}
 	cmd.WaitDelay = time.Second
 	cmd.Cancel = func() error {
 		running := func() bool { return cmd.Process.Signal(syscall.Signal(0)) == nil }
@@ -63,8 +69,16 @@ func execute(ctx context.Context, p process, out *transcript) ending {
 	if p.stop != nil {
 		cmd.WaitDelay = stopGrace
 	}
+	keepDescriptors()
 	if err := cmd.Start(); err != nil {
-		return ending{err: fmt.Errorf("it cannot be run: %w", err)}
+		return ending{err: fmt.Errorf("it cannot be run: %w", err), stopped: true}
+	}
+	if p.confined {
+		if err := limit(cmd.Process.Pid, dryRunMemory); err != nil {
+			_ = killGroup(cmd)
+			_ = cmd.Wait()
+			return ending{err: fmt.Errorf("its memory cannot be limited: %w", err), stopped: true}
+		}
 	}
 	err := cmd.Wait()
 	// What it started itself goes with it. The group's number cannot be anybody else's while a member lives, and with
@@ -72,7 +86,7 @@ func execute(ctx context.Context, p process, out *transcript) ending {
 	_ = killGroup(cmd)
 	out.flush()
 	if ctx.Err() != nil {
-		return ending{err: context.Cause(ctx)}
+		return ending{err: context.Cause(ctx), stopped: asked.Err() != nil}
 	}
 	var exit *exec.ExitError
 	switch {

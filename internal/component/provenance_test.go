@@ -195,11 +195,11 @@ func TestTheLocalConfigurationIsPrintedByTheSameCheck(t *testing.T) {
 	h := harness(t, fakeWithLocal(t, printing+"accept", "maxPods: 1 # LOCAL"))
 	v := h.Check(context.Background(), Candidate{Data: []byte("maxPods: 2")}, "")
 	checkVerdict(t, v, Accepted, 2, "")
-	if got := fmt.Sprint(v.Effective, v.Local, v.Origins, v.Warnings); got != "map[maxPods:2] map[maxPods:1] map[maxPods:remote] []" {
+	if got := fmt.Sprint(said(v.Effective), said(v.Local), v.Origins, v.Warnings); got != "map[maxPods:2] map[maxPods:1] map[maxPods:remote] []" {
 		t.Errorf("got %s", got)
 	}
 	v = h.CheckLocal(context.Background(), "")
-	if got := fmt.Sprint(v.Effective, v.Local, v.Origins, v.Warnings); got != "map[maxPods:1] map[maxPods:1] map[maxPods:local] []" {
+	if got := fmt.Sprint(said(v.Effective), said(v.Local), v.Origins, v.Warnings); got != "map[maxPods:1] map[maxPods:1] map[maxPods:local] []" {
 		t.Errorf("got %s", got)
 	}
 }
@@ -210,7 +210,7 @@ func TestKindAndVersionAreNoFieldsOfWhatIsEffective(t *testing.T) {
 dump '{"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1", "MaxPods": 2}'; accept`))
 	v := h.Check(context.Background(), Candidate{Data: []byte("maxPods: 2"), Dropin: true}, "")
 	checkVerdict(t, v, Accepted, 2, "")
-	if got := fmt.Sprint(v.Effective, v.Local); got != "map[maxPods:2] map[maxPods:1]" {
+	if got := fmt.Sprint(said(v.Effective), said(v.Local)); got != "map[maxPods:2] map[maxPods:1]" {
 		t.Errorf("got %s", got)
 	}
 }
@@ -256,7 +256,7 @@ func TestAFlagThatMakesTheDifferenceIsTheOrigin(t *testing.T) {
 
 func TestTheRunWithoutFlagsOfALocalConfigurationThatFailsIsStopped(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
-	k := fakeWithLocal(t, `case "$* $config" in *--max-pods=5*) until [ -s `+pids+` ]; do sleep 0.01; done; end "no good";; *LOCAL*) sleep 600 & echo $$ $! >`+pids+`; wait;; esac; accept`, "LOCAL")
+	k := fakeWithLocal(t, printing+`case "$* $config" in *--max-pods=5*) until [ -s `+pids+` ]; do sleep 0.01; done; end "no good";; *LOCAL*) sleep 600 & echo $$ $! >`+pids+`; wait;; esac; accept`, "LOCAL")
 	k.flags = []flag{{name: "max-pods", value: "5", tokens: []string{"--max-pods=5"}}}
 	checkVerdict(t, harness(t, k).CheckLocal(context.Background(), ""), Rejected, 1, "no good")
 	mustBeGone(t, pids)

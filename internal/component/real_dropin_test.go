@@ -35,17 +35,17 @@ func started(t *testing.T, k *Kubelet, c Candidate, initFile string) Effective {
 	argv := append(k.Argv(Run{InitFile: initFile, Dir: dir, Dropin: c.Dropin}, ""),
 		"--exit-on-lock-contention", "-v=5", "--cert-dir="+filepath.Join(dir, "pki"), "--root-dir="+filepath.Join(dir, "root"))
 	text, _ := exec.Command(argv[0], argv[1:]...).CombinedOutput() // it ends with an error
-	out := &transcript{onStray: func(string) {}}
+	proven, err := harness(t, k).prove(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &transcript{onStray: func(string) {}, holdsDump: mentions(proven.shape.fields)}
 	_, _ = out.Write(text)
 	out.flush()
 	if out.lastWord() != acceptedStage1 {
 		t.Fatalf("%q ended with %s", argv, out.lastWord())
 	}
-	e, err := decodeEffective(out.dump)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
+	return proven.shape.read(out.dumps)
 }
 
 // mustBeAsStarted compares what was judged with what a kubelet would run with, but for what the dry run puts right.

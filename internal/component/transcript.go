@@ -9,17 +9,19 @@ import (
 )
 
 // transcript reads what a kubelet logs, line by line and in either of klog's formats, and keeps the little that
-// matters: the configuration it dumps, what it says of strict decoding, and its last word. Memory is bounded by
-// maxEntry, whatever the process writes.
+// matters: values that may be its effective configuration, what it says about strict decoding, and its last word.
+// Memory is bounded by maxEntry and maxDumps, whatever the process writes.
 type transcript struct {
-	dump    []byte // the effective configuration, JSON
-	lenient string // why strict decoding failed, if it did
-	failure string // the error that ended the process, in the component's words
+	dumps   []string // values of log records that holdsDump accepted, at most maxDumps
+	lenient string   // why strict decoding failed, if it did
+	failure string   // the error that ended the process, in the component's words
 	panic   string
 	strayed string // the first line that should never have come
 
-	strays  []string // what such lines contain; nil: none
-	onStray func(line string)
+	strays []string // what such lines contain; nil: none
+	// holdsDump reports whether a value may be the effective configuration; nil: no value is kept.
+	holdsDump func(value string) bool
+	onStray   func(line string)
 
 	last    string // the last line, without header
 	partial []byte
@@ -27,14 +29,19 @@ type transcript struct {
 	entry   *entry // a multi-line value that is still open
 }
 
-// entry is a log entry with one multi-line value: `"message" key=<`, lines that begin with a tab, ` >`.
+// entry is a log record with a multi-line value: `"message" key=<`, lines that begin with a tab, ` >`. Further pairs of
+// key and value may follow the last character.
 type entry struct {
 	message, key string
 	value        bytes.Buffer
 }
 
-// maxEntry is the longest line or value that is kept: a 1 MiB payload is a few MiB when it is dumped.
-const maxEntry = 16 << 20
+const (
+	// maxEntry is the longest line or value that is kept: a 1 MiB payload is a few MiB when it is dumped.
+	maxEntry = 16 << 20
+	// maxDumps is how many values are kept that may be the effective configuration. More than one is already no dump.
+	maxDumps = 4
+)
 
 var klogHeader = regexp.MustCompile(`^[IWEF][0-9]{4} [0-9:.]{15} +[0-9]+ [^ \]]+:[0-9]+\] `)
 
@@ -85,7 +92,8 @@ func (t *transcript) line(line string) {
 		closed := t.entry
 		t.entry = nil
 		t.keep(closed.message, closed.key, strings.TrimSuffix(closed.value.String(), "\n"))
-		if strings.HasPrefix(line, " >") {
+		if more, ok := strings.CutPrefix(line, " >"); ok {
+			t.pairs(closed.message, more)
 			return
 		}
 	}
@@ -109,54 +117,85 @@ func (t *transcript) line(line string) {
 	t.watch(rest)
 }
 
-// structured reads `"message" key="value"` as far as the first value, which is the one that matters here.
+// structured reads a record of the text format: `"message" key="value" key=value`.
 func (t *transcript) structured(rest string) {
 	quoted, err := strconv.QuotedPrefix(rest)
 	if err != nil {
 		return // not structured: `FLAG: --x="y"`
 	}
 	message, _ := strconv.Unquote(quoted)
-	key, value, ok := strings.Cut(strings.TrimPrefix(rest[len(quoted):], " "), "=")
-	switch {
-	case !ok:
-		t.keep(message, "", "")
-	case value == "<":
-		t.entry = &entry{message: message, key: key}
-	default:
-		if q, err := strconv.QuotedPrefix(value); err == nil {
-			value, _ = strconv.Unquote(q)
+	t.keep(message, "", "")
+	t.pairs(message, rest[len(quoted):])
+}
+
+// pairs reads the pairs of key and value of a record. A multi-line value begins with the end of the line and is read
+// with the lines that follow.
+func (t *transcript) pairs(message, rest string) {
+	for {
+		key, after, ok := strings.Cut(strings.TrimLeft(rest, " "), "=")
+		if !ok {
+			return
 		}
+		if after == "<" {
+			t.entry = &entry{message: message, key: key}
+			return
+		}
+		var value string
+		value, rest = firstValue(after)
 		t.keep(message, key, value)
 	}
 }
 
-// jsonLine reads an entry of --logging-format=json.
-func (t *transcript) jsonLine(line string) bool {
-	var e struct {
-		Msg           string          `json:"msg"`
-		Err           string          `json:"err"`
-		Configuration json.RawMessage `json:"configuration"`
+// firstValue splits what follows `key=` into the first value and the rest. A value is a quoted string, a JSON value, or
+// a word.
+func firstValue(text string) (value, rest string) {
+	if quoted, err := strconv.QuotedPrefix(text); err == nil {
+		value, _ = strconv.Unquote(quoted)
+		return value, text[len(quoted):]
 	}
-	if err := json.Unmarshal([]byte(line), &e); err != nil {
+	if strings.HasPrefix(text, "{") || strings.HasPrefix(text, "[") {
+		var raw json.RawMessage
+		dec := json.NewDecoder(strings.NewReader(text))
+		if err := dec.Decode(&raw); err == nil {
+			return string(raw), text[dec.InputOffset():]
+		}
+	}
+	value, rest, _ = strings.Cut(text, " ")
+	return value, rest
+}
+
+// jsonLine reads a record of the JSON format. It reports whether the line is one.
+func (t *transcript) jsonLine(line string) bool {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(line), &fields); err != nil {
 		return false
 	}
-	t.last = e.Msg
-	if len(e.Configuration) > 0 {
-		t.keep(e.Msg, "configuration", string(e.Configuration))
-	} else {
-		t.keep(e.Msg, "err", e.Err)
+	text := func(raw json.RawMessage) string {
+		var s string
+		if err := json.Unmarshal(raw, &s); err != nil {
+			return string(raw)
+		}
+		return s
 	}
-	t.watch(e.Msg)
+	message := text(fields["msg"])
+	t.last = message
+	t.keep(message, "", "")
+	for key, raw := range fields {
+		t.keep(message, key, text(raw))
+	}
+	t.watch(message)
 	return true
 }
 
+// keep takes one pair of key and value of a record; both are empty for the record itself.
 func (t *transcript) keep(message, key, value string) {
+	if len(t.dumps) < maxDumps && t.holdsDump != nil && t.holdsDump(value) {
+		t.dumps = append(t.dumps, value)
+	}
 	switch {
-	case message == "KubeletConfiguration" && key == "configuration":
-		t.dump = []byte(value)
-	case strings.HasPrefix(message, "Using lenient decoding as strict decoding failed"):
+	case key == "err" && strings.HasPrefix(message, "Using lenient decoding as strict decoding failed"):
 		t.lenient = value
-	case message == "command failed" && key == "err":
+	case key == "err" && message == "command failed":
 		t.failure = value
 	}
 }
@@ -174,7 +213,7 @@ func (t *transcript) watch(line string) {
 	}
 }
 
-// lastWord is what the process had to say when it ended.
+// lastWord returns what the process said last about why it ended.
 func (t *transcript) lastWord() string {
 	switch {
 	case t.failure != "":

@@ -44,6 +44,15 @@ type Verdict struct {
 	// Hidden are the fields that the component prints masked (static pod URL headers) and that are not, or are not known
 	// to be, as they are locally: in Effective and Local they look alike.
 	Hidden []string
+	// Text is how a candidate compares with the local configuration by what their files say, where Effective or Local is
+	// not there; nil where both are.
+	Text *TextComparison
+	// Written are the fields of the configuration that the agent itself reads, as the files set them, and Assumed the same
+	// with the flags and the kubelet's defaults. Assumed stands in for Effective where that is not there.
+	Written, Assumed Effective
+	// CandidateOnly says of "could not tell" that the local configuration passed at the same time: what kept the component
+	// from a verdict may be the candidate's own fault.
+	CandidateOnly bool
 	// Overridden are the payload's fields that a flag of the node's command line overrides, as JSON paths
 	// (maxPods, evictionHard[memory.available]).
 	Overridden []string

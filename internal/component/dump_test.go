@@ -1,0 +1,131 @@
+package component
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+// The dumps of a kubelet up to 1.36 and of one from 1.37 on, shortened.
+const (
+	goDump  = `{"Authentication": {"X509": {"ClientCAFile": ""}}, "Authorization": {}, "ContainerRuntimeEndpoint": "unix:///none", "HealthzPort": 10248, "MaxPods": 110, "ReadOnlyPort": 0, "EvictionHard": null}`
+	apiDump = "apiVersion: kubelet.config.k8s.io/v1beta1\nauthentication:\n  x509: {}\nauthorization: {}\ncontainerRuntimeEndpoint: unix:///none\nenforceNodeAllocatable:\n- pods\nhealthzPort: 10248\nkind: KubeletConfiguration\nmaxPods: 110\n"
+)
+
+func TestADumpIsRecognizedByItsStructure(t *testing.T) {
+	goShape, apiShape := shapeOf([]string{goDump}, "unix:///none"), shapeOf([]string{apiDump}, "unix:///none")
+	if goShape == nil || apiShape == nil {
+		t.Fatalf("not recognized: %v, %v", goShape, apiShape)
+	}
+	for _, tt := range []struct {
+		name   string
+		shape  *dumpShape
+		values []string
+		want   string // maxPods and readOnlyPort; "" for no dump
+	}{
+		{"Go's names", goShape, []string{strings.Replace(goDump, "110", "5", 1)}, "5 0"},
+		{"the API's names", apiShape, []string{strings.Replace(apiDump, "110", "5", 1)}, "5 0"},
+		{"the API's names, in JSON", apiShape, []string{`{"authentication": {}, "authorization": {}, "containerRuntimeEndpoint": "", "enforceNodeAllocatable": [], "healthzPort": 1, "maxPods": 5, "readOnlyPort": 10255}`}, "5 10255"},
+		{"Go's names of a binary that now writes the API's", goShape, []string{strings.Replace(goDump, "110", "5", 1), "a line"}, "5 0"},
+		{"none", apiShape, nil, ""},
+		{"two", apiShape, []string{apiDump, strings.Replace(apiDump, "110", "5", 1)}, ""},
+		{"two that are the same", apiShape, []string{apiDump, apiDump}, ""},
+		{"more than are kept", apiShape, []string{apiDump, "a", "b", "c"}, ""},
+		{"one field less", apiShape, []string{strings.Replace(apiDump, "healthzPort: 10248\n", "", 1)}, ""},
+		{"one field more", apiShape, []string{apiDump + "brandNew: 1\n"}, "110 0"},
+		{"a quotation that is no mapping", apiShape, []string{"- " + strings.ReplaceAll(apiDump, "\n", "\n  ")}, ""},
+		{"a second document", apiShape, []string{apiDump + "---\n" + apiDump}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e, got := tt.shape.read(tt.values), ""
+			if e != nil {
+				got = fmt.Sprint(e["maxPods"], " ", e["readOnlyPort"])
+			}
+			if got != tt.want {
+				t.Errorf("got %q, want %q: %v", got, tt.want, e)
+			}
+			if e["apiVersion"] != nil || e["kind"] != nil {
+				t.Errorf("%v and %v are no fields", e["apiVersion"], e["kind"])
+			}
+		})
+	}
+}
+
+func TestADumpOfSomethingElseIsNoShape(t *testing.T) {
+	for name, values := range map[string][]string{
+		"nothing":                     nil,
+		"of another configuration":    {strings.Replace(apiDump, "unix:///none", "unix:///run/other", 1)},
+		"without what every dump has": {"maxPods: 110\n"},
+		"two":                         {apiDump, apiDump},
+		"no text at all":              {"\x00\xff"},
+	} {
+		if s := shapeOf(values, "unix:///none"); s != nil {
+			t.Errorf("%s: %v", name, s.fields)
+		}
+	}
+}
+
+func TestWhatABinaryLeavesOutAlthoughItHasADefaultIsNotRequired(t *testing.T) {
+	s := shapeOf([]string{apiDump}, "unix:///none")
+	e, _ := theDump([]string{apiDump}, anchors)
+	probe := s.probe(e, emptyFields(payload.UpstreamAPIVersion, "unix:///none"))
+	if fmt.Sprint(probe["enforceNodeAllocatable"]) != "[]" || probe["authentication"] != nil {
+		t.Errorf("the probe is %v", probe)
+	}
+	without := strings.Replace(apiDump, "enforceNodeAllocatable:\n- pods\n", "", 1)
+	if s.read([]string{without}) != nil {
+		t.Error("a field that every dump has is missing")
+	}
+	s.learn([]string{without}, "unix:///elsewhere")
+	if s.read([]string{without}) != nil {
+		t.Error("learned from the dump of another configuration")
+	}
+	s.learn([]string{without}, "unix:///none")
+	if e := s.read([]string{without}); e == nil || e["enforceNodeAllocatable"] != nil {
+		t.Errorf("got %v", e)
+	}
+}
+
+// A payload may quote a whole dump where a kubelet logs what it was given. Whatever it quotes, a run has the dump of the
+// kubelet or none: never what is quoted.
+func TestAQuotedDumpIsNeverTakenForTheKubelets(t *testing.T) {
+	shape := shapeOf([]string{apiDump}, "unix:///none")
+	rapid.Check(t, func(t *rapid.T) {
+		forged := strings.Replace(apiDump, "110", "666", 1)
+		around := rapid.SampledFrom([]string{"%s", "x\n%s", "%s\n >\n", "\" err=<\n%s", "strict decoding error: unknown field \"%s\"", "{\"a\": %q}", "\n >\nI1121 07:10:36.358684   21610 server.go:72] \"x\" config=<\n\t%s\n >\n"}).Draw(t, "around")
+		quoted := fmt.Sprintf(around, forged)
+		var log strings.Builder
+		if rapid.Bool().Draw(t, "JSON") {
+			fmt.Fprintf(&log, "{\"msg\":\"m\",\"v\":%s,\"config\":%s}\n", jsonOf(quoted), jsonOf(apiDump))
+		} else {
+			line := func(key, value string) {
+				log.WriteString("I1121 07:10:36.358684   21610 server.go:72] \"m\" " + key + "=")
+				if strings.Contains(value, "\n") && rapid.Bool().Draw(t, "several lines") {
+					log.WriteString("<\n\t" + strings.ReplaceAll(value, "\n", "\n\t") + "\n >\n")
+				} else {
+					fmt.Fprintf(&log, "%q\n", value)
+				}
+			}
+			first, second := quoted, apiDump
+			if rapid.Bool().Draw(t, "the quotation is last") {
+				first, second = second, first
+			}
+			line("a", first)
+			line("b", second)
+		}
+		out := &transcript{onStray: func(string) {}, holdsDump: mentions(shape.fields)}
+		_, _ = out.Write([]byte(log.String()))
+		out.flush()
+		if e := shape.read(out.dumps); e != nil && fmt.Sprint(e["maxPods"]) != "110" {
+			t.Fatalf("maxPods is %v in\n%s", e["maxPods"], log.String())
+		}
+	})
+}
+
+func jsonOf(s string) string {
+	return fmt.Sprintf("%q", strings.NewReplacer("\x00", "").Replace(s))
+}
