@@ -114,7 +114,7 @@ func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key
 	return inScratch(func(scratch string) error {
 		host := &agent.HostKubelet{Kubelet: k, Harness: component.NewHarness(k, scratch, slog.New(slog.DiscardHandler)), InitFile: initFile}
 		v := host.Check(ctx, p)
-		switch words, compared := agent.Protects(protected, v); {
+		switch words, compared := v.Protects(protected); {
 		case v.Outcome != component.Accepted:
 		case !compared:
 			warn(out, v)

@@ -73,10 +73,10 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 
 func (a *Agent) start(ctx context.Context, action trial.Action, run component.Run) error {
 	known := a.known(action.Config)
-	a.setAsideState(action, known.Effective)
+	a.setAsideState(action, known.Reads())
 	a.ran, a.running = action.Config, known
 	a.wasHealthy = false
-	process, err := a.p.Kubelet.Start(ctx, run, known.Effective)
+	process, err := a.p.Kubelet.Start(ctx, run, known.Reads())
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (a *Agent) start(ctx context.Context, action trial.Action, run component.Ru
 func (a *Agent) known(c trial.Config) verdict {
 	v, _ := a.checks.get(c.Revision)
 	switch {
-	case v.Effective != nil:
+	case v.Reads() != nil:
 		return v
 	case c.IsLocal():
 		return a.local

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -24,6 +25,7 @@ type checks struct {
 	mu      *sync.Mutex
 	byRev   map[string]*check
 	doubts  map[string]int // how often a revision could not be judged
+	alone   map[string]int // and how often it alone, one time after the other
 	said    map[string]string
 }
 
@@ -50,7 +52,7 @@ type check struct {
 }
 
 func newChecks(found func(component.Verdict, time.Duration)) checks {
-	return checks{changed: make(chan struct{}, 1), found: found, mu: &sync.Mutex{}, byRev: map[string]*check{}, doubts: map[string]int{}, said: map[string]string{}}
+	return checks{changed: make(chan struct{}, 1), found: found, mu: &sync.Mutex{}, byRev: map[string]*check{}, doubts: map[string]int{}, alone: map[string]int{}, said: map[string]string{}}
 }
 
 // has tells whether the verdict on a revision is there, or being found.
@@ -84,6 +86,26 @@ func (c *checks) begin(ctx context.Context, revision string, fn func(context.Con
 		c.mu.Unlock()
 		signal(c.changed)
 	}()
+}
+
+// mostDoubts is how often a configuration may keep the kubelet's dry run from a
+// verdict by itself, while the local configuration passes.
+const mostDoubts = 3
+
+// insist returns the verdict on a revision; a rejection, if the revision alone
+// could not be judged for the last time.
+func (c *checks) insist(revision string, v component.Verdict) component.Verdict {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !v.CandidateOnly {
+		delete(c.alone, revision)
+		return v
+	}
+	if c.alone[revision]++; c.alone[revision] >= mostDoubts {
+		v.Outcome = component.Rejected
+		v.Words = fmt.Sprintf("it could not be judged %d times, while the local configuration passed each time: %s", mostDoubts, v.Words)
+	}
+	return v
 }
 
 // put is for a verdict that needs no search.
@@ -171,6 +193,7 @@ func (c *checks) drop(revision string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.doubts, revision)
+	delete(c.alone, revision)
 	if entry := c.byRev[revision]; entry != nil && !entry.at.IsZero() {
 		delete(c.byRev, revision)
 	}
@@ -189,6 +212,7 @@ func (c *checks) keep(revisions ...string) {
 		if !keep[revision] {
 			entry.cancel()
 			delete(c.byRev, revision)
+			delete(c.alone, revision)
 		}
 	}
 }
@@ -203,6 +227,7 @@ func (c *checks) clear() {
 	}
 	clear(c.byRev)
 	clear(c.doubts)
+	clear(c.alone)
 }
 
 func signal(ch chan struct{}) {

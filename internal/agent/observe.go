@@ -36,10 +36,10 @@ func (a *Agent) observe(ctx context.Context) trial.Observed {
 	if a.storage != "" && now.Before(a.retryAt) {
 		o.Storage = a.storage
 	}
-	if local, ok := a.checks.get(""); ok && local.Effective != nil {
+	if local, ok := a.checks.get(""); ok && local.Reads() != nil {
 		a.local = local
 	}
-	o.Limits.APILossRollback = a.o.APILoss == "on" || a.o.APILoss == "auto" && a.p.Kubelet.RunsStaticPods(a.local.Effective)
+	o.Limits.APILossRollback = a.o.APILoss == "on" || a.o.APILoss == "auto" && a.p.Kubelet.RunsStaticPods(a.local.Reads())
 	if a.store != nil && o.Storage == "" {
 		o.Forget = a.requests()
 	}
@@ -162,8 +162,8 @@ func (a *Agent) node(ctx context.Context) trial.Node {
 		}
 	}
 	if a.state.Trial != nil || a.exit != nil || a.process == nil {
-		ours, theirs := component.RuntimeEndpoint(a.local.Effective), component.RuntimeEndpoint(a.running.Effective)
-		n.RuntimeDown = ours != "" && (ours == theirs || a.running.Effective == nil) && a.p.Kubelet.RuntimeReachable(ours) != nil
+		ours, theirs := component.RuntimeEndpoint(a.local.Reads()), component.RuntimeEndpoint(a.running.Reads())
+		n.RuntimeDown = ours != "" && (ours == theirs || a.running.Reads() == nil) && a.p.Kubelet.RuntimeReachable(ours) != nil
 	}
 	if a.exit != nil || a.process == nil {
 		n.ShuttingDown = a.o.ShuttingDown != nil && a.o.ShuttingDown(ctx)
@@ -248,15 +248,12 @@ func (a *Agent) guard(v component.Verdict, allowPodLoss bool) trial.Verdict {
 			}
 		}
 	}
-	switch most, ok := v.Effective.Int("maxPods"); {
-	case allowPodLoss:
-	case !ok:
-		return trial.Verdict{Outcome: trial.CouldNotTell, Words: "the kubelet did not say what its maxPods would be"}
-	case int64(pods) > most:
-		return trial.Verdict{Outcome: trial.Refused, Guard: "WouldEvictPods",
-			Words: fmt.Sprintf("%d pods run on this node and maxPods would be %d: the kubelet would kill the rest; move them away first, or say trial.allowPodLoss in the configuration", pods, most)}
+	if !allowPodLoss {
+		if refused := a.guardPodCount(v, s, pods); refused.Outcome != trial.NotValidated {
+			return refused
+		}
 	}
-	conflicts, err := a.p.Kubelet.Conflicts(v.Effective)
+	conflicts, err := a.p.Kubelet.Conflicts(v.Reads())
 	if err != nil {
 		return trial.Verdict{Outcome: trial.CouldNotTell, Words: err.Error()}
 	}
@@ -267,6 +264,28 @@ func (a *Agent) guard(v component.Verdict, allowPodLoss bool) trial.Verdict {
 		}
 		return trial.Verdict{Outcome: trial.Refused, Guard: "NeedsDrain",
 			Words: strings.Join(words, "; ") + "; cordon and drain the node first"}
+	}
+	return trial.Verdict{}
+}
+
+// guardPodCount refuses what would have the kubelet kill pods that are one too many. Where the kubelet does not print
+// its configuration, the Node says how many pods it takes, unless the configuration is to change that.
+func (a *Agent) guardPodCount(v component.Verdict, s source.NodeState, pods int) trial.Verdict {
+	most, ok := v.Effective.Int("maxPods")
+	if v.Effective == nil {
+		if fields := v.Rewritten(a.running.Verdict); len(fields) > 0 {
+			return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonWouldEvictPods,
+				Words: "this kubelet does not print its configuration, so it cannot be predicted whether pods would be killed, and the configuration changes " +
+					strings.Join(fields, ", ") + ": leave that out, or say trial.allowPodLoss in the configuration"}
+		}
+		most, ok = s.AllocatablePods, s.AllocatablePods > 0
+	}
+	switch {
+	case !ok:
+		return trial.Verdict{Outcome: trial.CouldNotTell, Words: "the kubelet did not say what its maxPods would be"}
+	case int64(pods) > most:
+		return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonWouldEvictPods,
+			Words: fmt.Sprintf("%d pods run on this node and maxPods would be %d: the kubelet would kill the rest; move them away first, or say trial.allowPodLoss in the configuration", pods, most)}
 	}
 	return trial.Verdict{}
 }
@@ -309,7 +328,7 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 		count := !a.state.Current.Same(c) && !a.state.LastKnownGood.Same(c)
 		a.checks.begin(ctx, c.Revision, func(ctx context.Context) verdict {
 			counted, local := a.countPods(ctx), a.p.Kubelet.LocalDigest()
-			v := a.compared(a.judged(ctx, c.Revision, a.p.Kubelet.Check(ctx, p)))
+			v := a.compared(a.judged(ctx, c.Revision, a.checks.insist(c.Revision, a.p.Kubelet.Check(ctx, p))))
 			v.local = local
 			if count {
 				<-counted
@@ -351,41 +370,11 @@ func (a *Agent) compared(v component.Verdict) verdict {
 	out := verdict{Verdict: v, differs: payload.Diff(v.Effective, v.Local)}
 	out.Local = nil
 	if v.Outcome == component.Accepted {
-		words, compared := Protects(a.o.Protected, v)
+		words, compared := v.Protects(a.o.Protected)
 		out.protected, out.incomparable = words, !compared
 	}
 	return out
 }
-
-// Protects returns why protected fields forbid a configuration that the kubelet
-// accepted, empty if they do not; and whether they could be compared.
-func Protects(p payload.Protection, v component.Verdict) (words string, compared bool) {
-	switch {
-	case p.Empty():
-		return "", true
-	case v.Effective == nil:
-		return "the kubelet did not print what its configuration would be, so that protected fields cannot be compared; see --protected-fields", false
-	case v.Local == nil:
-		return "the kubelet did not print what the local configuration is, so that protected fields cannot be compared; see whether that is valid", false
-	}
-	return protects(p, v), true
-}
-
-func protects(p payload.Protection, v component.Verdict) string {
-	var words []string
-	violations := p.Violations(v.Effective, v.Local, v.Hidden)
-	for i, violation := range violations {
-		if i == mostViolations {
-			words = append(words, fmt.Sprintf("%d more", len(violations)-i))
-			break
-		}
-		words = append(words, "protected field "+violation.String())
-	}
-	return strings.Join(words, "; ")
-}
-
-// mostViolations is how many protected fields a refusal names.
-const mostViolations = 5
 
 // countTimeout is how long an API that hangs can keep a verdict waiting; the
 // sync timeout if that is longer.

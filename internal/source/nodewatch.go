@@ -30,6 +30,8 @@ type NodeState struct {
 	Ready         bool
 	Unschedulable bool
 	Pressure      []string // the pressure conditions that are True, sorted
+	// AllocatablePods is how many pods the Node says that its kubelet takes; 0 if it does not say.
+	AllocatablePods int64
 	// LeaseRenewed is the renewTime of the node's Lease, empty if there is none. It is that machine's clock: compare it
 	// with what it was, not with a time.
 	LeaseRenewed string
@@ -288,11 +290,14 @@ func (c *Client) lease(ctx context.Context, name string) (string, error) {
 }
 
 func (s *NodeState) takeNode(n *node) {
-	s.Exists, s.Ready, s.Unschedulable, s.Pressure = n != nil, false, false, nil
+	s.Exists, s.Ready, s.Unschedulable, s.Pressure, s.AllocatablePods = n != nil, false, false, nil, 0
 	if n == nil {
 		return
 	}
 	s.Unschedulable = n.Spec.Unschedulable
+	if pods, ok := n.Status.Allocatable["pods"]; ok {
+		s.AllocatablePods = pods.Value()
+	}
 	for _, c := range n.Status.Conditions {
 		switch {
 		case c.Status != "True":

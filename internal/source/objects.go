@@ -2,6 +2,7 @@ package source
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,7 +27,8 @@ type node struct {
 		Unschedulable bool `json:"unschedulable,omitempty"`
 	} `json:"spec"`
 	Status struct {
-		Conditions []nodeCondition `json:"conditions,omitempty"`
+		Conditions  []nodeCondition              `json:"conditions,omitempty"`
+		Allocatable map[string]resource.Quantity `json:"allocatable,omitempty"`
 	} `json:"status"`
 }
 
