@@ -1,8 +1,13 @@
 package v1alpha1
 
-// ConditionConfigOK is the type of the one condition, in NodeConfig.status and on the Node alike: whether the assigned
-// configuration is in use and fine.
+// ConditionConfigOK is the type of the condition, in NodeConfig.status and on the Node alike, that says whether the
+// assigned configuration is in use and fine.
 const ConditionConfigOK = "ConfigOK"
+
+// ConditionKubeletLimited is the type of a condition in NodeConfig.status that is True where the agent can do less with
+// the node's kubelet than with others, and absent elsewhere. Its reason is the first limit, such as ComparedByText, and its
+// message has them all.
+const ConditionKubeletLimited = "KubeletLimited"
 
 // Reasons of ConfigOK in NodeConfig.status. The Node's condition carries the sentence instead. The status that goes
 // with each stands at the end of its comment.

@@ -23,9 +23,9 @@ const kubelet = "kubelet"
 func checkCommand() *cobra.Command {
 	o := &options{}
 	var name string
-	var dropin, anywhere bool
+	var dropin, anywhere, selfTest bool
 	cmd := &cobra.Command{
-		Use:   "check FILE|- [flags] -- BINARY [KUBELET FLAGS]",
+		Use:   "check FILE|- [flags] -- BINARY [KUBELET FLAGS]\n  evenkeel-agent check --self-test [flags] -- KUBELET [KUBELET FLAGS]",
 		Short: "Ask a component's own binary whether it accepts a configuration",
 		Long: `check asks the very binary that would run with it what it makes of a
 configuration. Nothing that runs is touched.
@@ -43,9 +43,18 @@ any other   The component's own validation, with its defaults laid under the
 
 A field that the component does not know is rejected.
 
-Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage.`,
+With --self-test there is no FILE. The command reports whether evenkeel can
+drive the kubelet, and what is limited with it. Run it on a node, with the
+node's kubelet flags, before you upgrade to another kubelet binary.
+
+Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage. With
+--self-test: 0 the kubelet can be driven, also if something is limited, 1 it
+cannot.`,
 		Example: `  # Would this node take it up?
   evenkeel-agent check kubelet.yaml -- /usr/bin/kubelet --config=/var/lib/kubelet/config.yaml
+
+  # Can evenkeel drive the kubelet that this node is to be upgraded to?
+  evenkeel-agent check --self-test -- ./kubelet-v1.37.1 --config=/var/lib/kubelet/config.yaml
 
   # Would the kubelet that the nodes are to be upgraded to?
   evenkeel-agent check --anywhere kubelet.yaml -- ./kubelet-v1.36.3
@@ -55,6 +64,15 @@ Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage.`,
     evenkeel-agent check --component=kube-proxy - -- ./kube-proxy-v1.36.3`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
+			if selfTest {
+				if dash != 0 || len(args) < 1 {
+					return entry.Usage("check --self-test takes no FILE: only -- and the kubelet's command line")
+				}
+				if name != kubelet || anywhere || dropin {
+					return entry.Usage("--self-test is for the kubelet of this node: leave out --component, --anywhere and --drop-in")
+				}
+				return checkSelf(cmd.Context(), cmd.OutOrStdout(), o, args)
+			}
 			if dash != 1 || len(args) < 2 {
 				return entry.Usage("check takes one FILE (or -), then -- and the %s's command line", name)
 			}
@@ -76,6 +94,7 @@ Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage.`,
 	}
 	cmd.Flags().StringVar(&o.initConfigDir, "init-config-dir", "", "as the agent has it; for the kubelet")
 	cmd.Flags().BoolVar(&dropin, "drop-in", false, "FILE is laid over the local configuration, as the data key kubelet-dropin is; for the kubelet")
+	cmd.Flags().BoolVar(&selfTest, "self-test", false, "report whether evenkeel can drive this kubelet, and what is limited with it")
 	cmd.Flags().BoolVar(&anywhere, "anywhere", false, "judge the configuration alone, with nothing of this host: any version's kubelet will do")
 	o.bindProtected(cmd.Flags())
 	addComponentFlag(cmd.Flags(), &name)
@@ -86,8 +105,8 @@ func addComponentFlag(flags *pflag.FlagSet, name *string) {
 	flags.StringVar(name, "component", kubelet, "whose configuration it is: "+strings.Join(component.Names(), " or "))
 }
 
-// checkNode judges a configuration of this node's kubelet as the agent does.
-func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key, file string, argv []string) error {
+// withHarness makes the harness of this node's kubelet, for as long as do goes on.
+func withHarness(o *options, argv []string, do func(h *component.Harness, host *agent.HostKubelet) error) error {
 	k, err := component.ParseKubelet(argv)
 	if err != nil {
 		return entry.Usage("%w", err)
@@ -103,6 +122,37 @@ func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key
 	if err != nil {
 		return err
 	}
+	return inScratch(func(scratch string) error {
+		h := component.NewHarness(k, scratch, slog.New(slog.DiscardHandler))
+		h.Protected = protected
+		return do(h, &agent.HostKubelet{Kubelet: k, Harness: h, InitFile: initFile})
+	})
+}
+
+// checkSelf reports whether this node's kubelet can be driven.
+func checkSelf(ctx context.Context, out io.Writer, o *options, argv []string) error {
+	return withHarness(o, argv, func(h *component.Harness, host *agent.HostKubelet) error {
+		t := h.SelfTest(ctx, host.InitFile)
+		for _, step := range t.Steps {
+			fmt.Fprintf(out, "%-8s%s: %s\n", map[bool]string{true: "ok", false: "not ok"}[step.OK], step.Name, step.Words)
+		}
+		for _, limit := range t.Limits {
+			fmt.Fprintf(out, "limited %s: %s\n", limit.Reason, limit.Message)
+		}
+		switch {
+		case !t.Driven:
+			return entry.Coded(entry.ExitError, fmt.Errorf("this kubelet cannot be driven: %s", t.Words))
+		case len(t.Limits) > 0:
+			fmt.Fprintf(out, "kubelet %s can be driven, with limits\n", t.Version)
+		default:
+			fmt.Fprintf(out, "kubelet %s can be driven\n", t.Version)
+		}
+		return nil
+	})
+}
+
+// checkNode judges a configuration of this node's kubelet as the agent does.
+func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key, file string, argv []string) error {
 	data, err := readConfig(in, file)
 	if err != nil {
 		return err
@@ -111,10 +161,9 @@ func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key
 	if err != nil {
 		return entry.Coded(entry.ExitError, fmt.Errorf("rejected: %w", err))
 	}
-	return inScratch(func(scratch string) error {
-		host := &agent.HostKubelet{Kubelet: k, Harness: component.NewHarness(k, scratch, slog.New(slog.DiscardHandler)), InitFile: initFile}
+	return withHarness(o, argv, func(h *component.Harness, host *agent.HostKubelet) error {
 		v := host.Check(ctx, p)
-		switch words, compared := v.Protects(protected); {
+		switch words, compared := v.Protects(h.Protected); {
 		case v.Outcome != component.Accepted:
 		case !compared:
 			warn(out, v)

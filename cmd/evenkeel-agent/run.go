@@ -203,6 +203,7 @@ func start(ctx context.Context, o *options, argv []string) error {
 		Notifier: notifier,
 		Log:      log,
 	}
+	host.Harness.Protected = protected
 	if contended.path != "" {
 		if err := o.prepare(ctx, host, log); err != nil {
 			return err

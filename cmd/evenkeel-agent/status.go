@@ -200,7 +200,14 @@ func (s summary) print(w io.Writer, form string) error {
 
 // printDifferences says what is not as it is locally, or not as it was meant.
 func printDifferences(line func(key, format string, args ...any), c *agent.Configz) {
-	if c.Source.Kind == "remote" && len(c.Differs) == 0 {
+	for _, limit := range c.Limits {
+		line("Limited", "%s", limit.Message)
+	}
+	switch {
+	case c.Source.Kind != "remote" || len(c.Differs) > 0:
+	case c.Effective == nil:
+		line("Differs", "unknown: the kubelet did not print its configuration")
+	default:
 		line("Differs", "in nothing from the local configuration")
 	}
 	for _, field := range c.Overridden {

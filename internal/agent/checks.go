@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -163,6 +165,24 @@ func (c *checks) all(now time.Time, started string, alive bool) map[string]verdi
 		}
 	}
 	return verdicts
+}
+
+// limits returns what cannot be done with the kubelet, as far as the verdicts
+// saw: one limit for each reason, by reason.
+func (c *checks) limits() []component.Limit {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	byReason := map[string]component.Limit{}
+	for _, entry := range c.byRev {
+		for _, limit := range entry.verdict.Limits {
+			byReason[limit.Reason] = limit
+		}
+	}
+	var limits []component.Limit
+	for _, reason := range slices.Sorted(maps.Keys(byReason)) {
+		limits = append(limits, byReason[reason])
+	}
+	return limits
 }
 
 // stale forgets the verdicts that were found beside another local configuration.

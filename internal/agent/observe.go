@@ -367,12 +367,15 @@ func (a *Agent) judged(ctx context.Context, uid string, v component.Verdict) com
 // compared lays what this node protects over what its kubelet said. Local is
 // kept as what differs from it alone: it is the same for all.
 func (a *Agent) compared(v component.Verdict) verdict {
-	out := verdict{Verdict: v, differs: payload.Diff(v.Effective, v.Local)}
-	out.Local = nil
+	out := verdict{Verdict: v}
+	if v.Effective != nil && v.Local != nil {
+		out.differs = payload.Diff(v.Effective, v.Local)
+	}
 	if v.Outcome == component.Accepted {
 		words, compared := v.Protects(a.o.Protected)
 		out.protected, out.incomparable = words, !compared
 	}
+	out.Local = nil
 	return out
 }
 

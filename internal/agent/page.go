@@ -28,6 +28,7 @@ type pageState struct {
 	status     trial.Status
 	runs       verdict
 	overridden []string
+	limits     []component.Limit
 	version    string
 	remote     v1alpha1.RemoteConfig
 	runMode    v1alpha1.RunMode
@@ -81,6 +82,8 @@ type Configz struct {
 	// Differs lists what is not as it is locally.
 	Differs    []payload.Difference `json:"differsFromLocal,omitempty"`
 	Overridden []string             `json:"overridden,omitempty"`
+	// Limits are what cannot be done with this kubelet.
+	Limits []component.Limit `json:"limits,omitempty"`
 	// Kubelet is what the running kubelet says itself.
 	Kubelet     component.Effective `json:"kubeletConfigz,omitempty"`
 	KubeletSays string              `json:"kubeletConfigzError,omitempty"`
@@ -127,6 +130,7 @@ func (s pageState) configz() Configz {
 	return Configz{
 		Source: sourceOf(s.status), Remote: s.remote, RunMode: s.runMode, ConfigOK: s.status.Condition, Error: s.status.Error, Component: s.version,
 		Effective: shown(s.runs.Effective), Origins: s.runs.Origins, Differs: s.runs.differs, Overridden: s.overridden,
+		Limits: s.limits,
 	}
 }
 

@@ -59,7 +59,7 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	}
 	f := facts{
 		generation: a.answer.Generation, remote: a.o.Remote, runMode: a.o.RunMode,
-		componentVersion: a.version, agentVersion: a.o.AgentVersion, overridden: overridden,
+		componentVersion: a.version, agentVersion: a.o.AgentVersion, overridden: overridden, limits: a.checks.limits(),
 	}
 	st := d.Status
 	if a.storage != "" && st.Error == "" {
@@ -82,7 +82,7 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 		}
 		a.condition = st.Condition
 	}
-	a.page.set(pageState{status: st, runs: runs, overridden: overridden, version: a.version, remote: a.o.Remote, runMode: a.o.RunMode, running: a.state.Run.Started})
+	a.page.set(pageState{status: st, runs: runs, overridden: overridden, limits: f.limits, version: a.version, remote: a.o.Remote, runMode: a.o.RunMode, running: a.state.Run.Started})
 	a.record()
 }
 

@@ -1,12 +1,14 @@
 package agent
 
 import (
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/trial"
 )
 
@@ -18,6 +20,7 @@ type facts struct {
 	componentVersion string
 	agentVersion     string
 	overridden       []string
+	limits           []component.Limit
 }
 
 // nodeConfigStatus turns a decision's status into the API's.
@@ -39,6 +42,16 @@ func nodeConfigStatus(st trial.Status, f facts) v1alpha1.NodeConfigStatus {
 			Reason:             st.Condition.Reason,
 			Message:            st.Condition.Message + ": " + st.Condition.Cause,
 		}},
+	}
+	if len(f.limits) > 0 {
+		var words []string
+		for _, limit := range f.limits {
+			words = append(words, limit.Message)
+		}
+		out.Conditions = append(out.Conditions, metav1.Condition{
+			Type: v1alpha1.ConditionKubeletLimited, Status: metav1.ConditionTrue, ObservedGeneration: f.generation,
+			Reason: f.limits[0].Reason, Message: strings.Join(words, "; "),
+		})
 	}
 	if st.Local == trial.Init {
 		out.Local = v1alpha1.LocalConfigInit

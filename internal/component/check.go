@@ -111,6 +111,7 @@ func (h *Harness) CheckLocal(ctx context.Context, initFile string) Verdict {
 	switch a.outcome {
 	case Accepted:
 		h.k.readText(&v, local)
+		v.Limits = comparisonLimit(proven.shape, local)
 		h.explain(&v, local, unflagged)
 	case Rejected:
 		if empty := h.runEmpty(ctx, payload.UpstreamAPIVersion); empty.outcome != Accepted {

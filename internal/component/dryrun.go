@@ -147,7 +147,7 @@ func (h *Harness) run(ctx context.Context, want dryRun) answer {
 	case want.stage == 2:
 		out.strays = straysStage2
 	case want.shape != nil:
-		out.holdsDump = mentions(want.shape.fields)
+		out.holdsDump = mayBeDump
 	}
 	began := time.Now()
 	end := execute(ctx, process{path: id.Path, args: args, env: dryRunEnv(filepath.Join(dir, "tmp")), deadline: h.Deadline, confined: true}, out)

@@ -36,19 +36,10 @@ func emptyFields(apiVersion, endpoint string) map[string]any {
 	}
 }
 
-// mentions reports whether a value has all names in it, in any case, so that it is worth decoding.
-func mentions(names []string) func(value string) bool {
-	lower := make([]string, len(names))
-	for i, name := range names {
-		lower[i] = strings.ToLower(name)
-	}
-	return func(value string) bool {
-		if len(value) < len(lower)*4 {
-			return false
-		}
-		value = strings.ToLower(value)
-		return !slices.ContainsFunc(lower, func(name string) bool { return !strings.Contains(value, name) })
-	}
+// mayBeDump reports whether a value mentions all anchors, in any case, so that it is worth decoding.
+func mayBeDump(value string) bool {
+	lower := strings.ToLower(value)
+	return !slices.ContainsFunc(anchors, func(name string) bool { return !strings.Contains(lower, strings.ToLower(name)) })
 }
 
 // theDump returns the one of the values that is a mapping with all fields, in the names of the API; nil if there is none,

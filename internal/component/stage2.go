@@ -52,6 +52,8 @@ func (c *check) judgeStage2(ctx context.Context, v *Verdict, a answer) {
 	switch {
 	case c.unusable != "":
 		v.Words = clip("stage 2 of the dry run was not used: "+c.unusable, maxWords)
+		v.Limits = append(v.Limits, Limit{LimitValidationOnly,
+			"the dry run only validates a configuration; what the kubelet would find out later shows in the trial: " + c.unusable})
 		return
 	case a.outcome == Accepted:
 		v.Stage = 2

@@ -53,6 +53,8 @@ type Verdict struct {
 	// CandidateOnly says of "could not tell" that the local configuration passed at the same time: what kept the component
 	// from a verdict may be the candidate's own fault.
 	CandidateOnly bool
+	// Limits are what cannot be done with this kubelet, as far as this check saw. nil: nothing.
+	Limits []Limit
 	// Overridden are the payload's fields that a flag of the node's command line overrides, as JSON paths
 	// (maxPods, evictionHard[memory.available]).
 	Overridden []string

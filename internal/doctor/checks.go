@@ -123,6 +123,21 @@ func unclear(f *Facts) []Finding {
 		func(n *Node) bool { return n.Exists && n.Status == "Unknown" && f.Now.Sub(n.Since) > patient })
 }
 
+// limited says what cannot be done with the kubelets of nodes.
+func limited(f *Facts) []Finding {
+	var out []Finding
+	for _, g := range grouped(f, func(n *Node) string {
+		if !n.Exists {
+			return ""
+		}
+		return n.Limited
+	}) {
+		out = append(out, of(Warning, g.nodes, fmt.Sprintf("evenkeel can do less with its kubelet (%s): %s", g.key, cut(g.nodes[0].Limits)),
+			"docs/kubelets.md, What is limited; on the node: evenkeel-agent check --self-test"))
+	}
+	return out
+}
+
 func trialStuck(f *Facts) []Finding {
 	return one(f, Warning, "its trial should have ended an hour ago", "look for what comes and goes there: the API, the container runtime, the kubelet's health",
 		func(n *Node) bool {

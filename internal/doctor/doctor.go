@@ -73,6 +73,7 @@ var checks = []struct {
 	{"fallen-back", "what was assigned failed there", fallenBack},
 	{"refused", "what is assigned is not taken", refused},
 	{"unclear", "the node cannot tell what it is to run", unclear},
+	{"kubelet", "with this kubelet something is not checked, or not known", limited},
 	{"trial", "nothing is promoted as long as a trial lasts", trialStuck},
 	{"silent", "an agent that does not answer takes nothing up", silent},
 	{"install", "what failed is not tried again by itself, and what was interrupted does not go on", installation},

@@ -68,6 +68,7 @@ type Node struct {
 	Agent                   string // its version
 	Status, Reason, Message string // of ConfigOK
 	Since                   time.Time
+	Limited, Limits         string    // the reason and the message of KubeletLimited; empty: the kubelet is not
 	Unanswered              time.Time // when the newest spec was written that the agent has not answered; zero: it has
 	TrialStart              time.Time
 	TrialDuration           time.Duration

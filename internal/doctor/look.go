@@ -230,6 +230,9 @@ func (n *Node) reported(nc *v1alpha1.NodeConfig) {
 		n.Reported = true
 		n.Status, n.Reason, n.Message, n.Since = string(c.Status), c.Reason, c.Message, c.LastTransitionTime.Time
 	}
+	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionKubeletLimited); c != nil && c.Status == "True" {
+		n.Limited, n.Limits = c.Reason, c.Message
+	}
 	follows := st.RemoteConfig == "" || st.RemoteConfig == v1alpha1.RemoteConfigNodeConfig
 	if follows && st.ObservedGeneration != nc.Generation {
 		n.Unanswered = nc.CreationTimestamp.Time

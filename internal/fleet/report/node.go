@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -316,6 +317,9 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 		line("Revoked", "UID: %s", uid)
 	}
 	line("Agent", "%s, kubelet %s, source %s, run mode %s", Dash(v.AgentVersion), Dash(v.ComponentVersion), cmp.Or(v.RemoteConfig, "NodeConfig"), runMode(st.RunMode))
+	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionKubeletLimited); c != nil && c.Status == metav1.ConditionTrue {
+		line("Kubelet", "limited (%s): %s", c.Reason, c.Message)
+	}
 }
 
 // runMode explains what kind of agent runs, where that is not the only one there may be.
