@@ -34,6 +34,7 @@ type simAPI struct {
 	pressure      []string
 	unschedulable bool
 	pods          []source.Pod
+	allocatable   int64 // pods
 	snapshots     int
 }
 
@@ -290,7 +291,8 @@ func (api *simAPI) node() source.NodeState {
 		return source.NodeState{Cause: "the API server does not answer"}
 	}
 	return source.NodeState{
-		Reachable: true, Complete: true, Exists: true, Ready: api.ready, Unschedulable: api.unschedulable,
+		AllocatablePods: api.allocatable,
+		Reachable:       true, Complete: true, Exists: true, Ready: api.ready, Unschedulable: api.unschedulable,
 		Pressure: api.pressure, LeaseRenewed: renewed, Pods: api.pods,
 	}
 }

@@ -29,6 +29,9 @@ type conf struct {
 	healthz      int    // port
 	readOnlyPort int    // protected
 	noDump       bool   // the dry run does not print the configuration
+	silent       bool   // the same, and the text is compared
+	differs      string // silent: why the text may not be adopted
+	alone        bool   // it kills the dry run, and local does not
 	policy       string // of the CPU manager
 	loses        bool   // it never renews the node's Lease
 }
@@ -210,12 +213,28 @@ func (k *simKubelet) judge(ctx context.Context, name string) component.Verdict {
 		return component.Verdict{Outcome: component.Rejected, Words: "nobody knows " + name}
 	case c.hangs:
 		return component.Verdict{Words: "it did not end in time"}
+	case c.alone:
+		return component.Verdict{Words: "it was killed", CandidateOnly: true}
 	case c.doubtful:
 		return component.Verdict{Words: "the runtime cannot be reached"}
 	case c.rejected != "":
 		return component.Verdict{Outcome: component.Rejected, Stage: 1, Words: c.rejected}
 	}
 	v := accepted
+	v.Written = component.Effective{}
+	if c.maxPods != 0 {
+		v.Written["maxPods"] = json.Number(fmt.Sprint(c.maxPods))
+	}
+	if c.silent {
+		v.Assumed = c.effective()
+		delete(v.Assumed, "maxPods")
+		v.Text = &component.TextComparison{}
+		if c.differs != "" {
+			v.Text.Violations = []payload.Difference{{Field: c.differs, Value: "1", Local: "2"}}
+		}
+		v.Limits = []component.Limit{{Reason: component.LimitComparedByText, Message: "compared by text"}}
+		return v
+	}
 	if !c.noDump {
 		v.Effective = c.effective()
 	}

@@ -1,0 +1,119 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+// inSilentWorld runs a test where the kubelet prints nothing that is recognized: local is compared by text too.
+func inSilentWorld(t *testing.T, test func(w *world)) {
+	t.Helper()
+	inWorld(t, func(w *world) {
+		w.options = func(o *Options) { o.Protected = payload.DefaultProtection() }
+		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{silent: true} })
+		w.start()
+		w.runs("")
+		test(w)
+	})
+}
+
+func TestASilentKubeletIsGivenWhatItsTextAllowsAndTheStatusSaysHowItWasCompared(t *testing.T) {
+	inSilentWorld(t, func(w *world) {
+		w.api.set(func(api *simAPI) { api.allocatable = 110 })
+		w.pods("a", "b")
+		w.assign("uid-quiet", conf{name: "quiet", silent: true})
+		w.runs("quiet")
+		w.promoted("uid-quiet")
+		st := w.status()
+		c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionKubeletLimited)
+		if c == nil || c.Status != "True" || c.Reason != "ComparedByText" || c.Message != "compared by text" {
+			t.Errorf("the condition is %+v", c)
+		}
+	})
+}
+
+func TestASilentKubeletIsNotGivenWhatItsTextForbids(t *testing.T) {
+	inSilentWorld(t, func(w *world) {
+		w.api.set(func(api *simAPI) { api.allocatable = 110 })
+		w.assign("uid-open", conf{name: "open", silent: true, differs: "readOnlyPort"})
+		w.pass(30 * time.Second)
+		w.wantConfigOK("False | using last-known-good (init): refused current (UID: uid-open): protected field readOnlyPort would be 1, but is 2 locally (compared by text) (ProtectedFields)")
+		w.wantStarts("")
+	})
+}
+
+func TestTheNodeSaysHowManyPodsASilentKubeletTakes(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		allocatable int64
+		maxPods     int
+		want        string // "" if it is adopted
+	}{
+		{"as many as run", 3, 0, ""},
+		{"fewer than run", 2, 0, "False | using last-known-good (init): refused current (UID: uid-quiet): 3 pods run on this node and maxPods would be 2: the kubelet would kill the rest; move them away first, or say trial.allowPodLoss in the configuration (WouldEvictPods)"},
+		{"it does not say", 0, 0, "Unknown | using last-known-good (init): could not validate current (UID: uid-quiet): the kubelet did not say what its maxPods would be (CouldNotValidate)"},
+		{"the configuration changes it", 110, 110, "False | using last-known-good (init): refused current (UID: uid-quiet): this kubelet does not print its configuration, so it cannot be predicted whether pods would be killed, and the configuration changes maxPods: leave that out, or say trial.allowPodLoss in the configuration (WouldEvictPods)"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inSilentWorld(t, func(w *world) {
+				w.pods("a", "b", "c")
+				w.api.set(func(api *simAPI) { api.allocatable = tt.allocatable })
+				w.assign("uid-quiet", conf{name: "quiet", silent: true, maxPods: tt.maxPods})
+				if tt.want == "" {
+					w.runs("quiet")
+					return
+				}
+				w.pass(10 * time.Second)
+				w.wantConfigOK(tt.want)
+				w.wantStarts("")
+				w.api.set(func(api *simAPI) { api.asked.AllowPodLoss = true })
+				w.assign("uid-allowed", conf{name: "allowed", silent: true, maxPods: tt.maxPods})
+				w.runs("allowed")
+			})
+		})
+	}
+}
+
+func TestWhatAloneCannotBeJudgedIsRejectedInTheEnd(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.runs("")
+		w.assign("uid-alone", conf{name: "alone", alone: true})
+		w.pass(10 * time.Second)
+		w.wantConfigOK("Unknown | using last-known-good (init): could not validate current (UID: uid-alone): it was killed (CouldNotValidate)")
+		w.pass(5 * time.Minute)
+		if n := w.kubelet.checked("alone"); n != mostDoubts {
+			t.Errorf("%d dry runs, want %d", n, mostDoubts)
+		}
+		s := w.status()
+		if len(s.BadConfigs) != 1 || !strings.Contains(s.Error, "it could not be judged 3 times, while the local configuration passed each time: it was killed") {
+			t.Errorf("bad: %+v, error %q", s.BadConfigs, s.Error)
+		}
+		w.pass(time.Hour)
+		if n := w.kubelet.checked("alone"); n != mostDoubts {
+			t.Errorf("%d dry runs after it was rejected", n)
+		}
+		w.wantStarts("")
+	})
+}
+
+func TestWhatLocalCannotPassEitherIsAskedForEver(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.runs("")
+		w.assign("uid-doubtful", conf{name: "doubtful", doubtful: true})
+		w.pass(3 * time.Hour)
+		if s := w.status(); len(s.BadConfigs) != 0 {
+			t.Errorf("bad: %+v", s.BadConfigs)
+		}
+		if n := w.kubelet.checked("doubtful"); n <= mostDoubts {
+			t.Errorf("%d dry runs", n)
+		}
+	})
+}

@@ -1,0 +1,240 @@
+package component
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+func TestADryRunHasBoundedMemoryGoesFirstAndInheritsNothing(t *testing.T) {
+	read, leaked, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	defer leaked.Close()
+	// As a parent that forgets to close a descriptor would hand it to us.
+	if _, err := unix.FcntlInt(leaked.Fd(), unix.F_SETFD, 0); err != nil {
+		t.Fatal(err)
+	}
+	h := harness(t, fake(t, `until [ "$(ulimit -d)" != unlimited ]; do :; done
+[ "$(ulimit -d)" = 1048576 ] || end "data is limited to $(ulimit -d) KiB"
+[ "$(ulimit -c)" = 0 ] || end "it may write a core"
+[ "$(cat /proc/self/oom_score_adj)" = 1000 ] || end "oom_score_adj is $(cat /proc/self/oom_score_adj)"
+[ ! -e /proc/$$/fd/`+fmt.Sprint(leaked.Fd())+` ] || end "a descriptor was inherited"
+[ $(id -u) != 0 ] || [ "$(readlink /proc/self/ns/net)" != "`+must(os.Readlink("/proc/self/ns/net"))+`" ] || end "it has the network"
+accept`))
+	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("{}")}, ""), Accepted, 2, "")
+}
+
+func must(s string, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return s
+}
+
+func TestStage2DoesNotActOnWhatChangesAProtectedField(t *testing.T) {
+	ran := filepath.Join(t.TempDir(), "ran")
+	h := harness(t, fakeWithLocal(t, `echo "$stage$config" >>`+ran+`
+case "$config" in *OPEN*) dump '{"MaxPods": 1, "ReadOnlyPort": 10255}';; *) dump '{"MaxPods": 1, "ReadOnlyPort": 0}';; esac; accept`, "maxPods: 1 # LOCAL"))
+	h.Protected = payload.DefaultProtection()
+	v := h.Check(context.Background(), Candidate{Data: []byte("readOnlyPort: 10255 # OPEN")}, "")
+	if words, compared := v.Protects(h.Protected); !compared || words != "protected field readOnlyPort would be 10255, but is 0 locally" {
+		t.Errorf("compared %t: %s", compared, words)
+	}
+	if text := must(read(ran)); strings.Contains(text, "2readOnlyPort") {
+		t.Errorf("stage 2 ran with it:\n%s", text)
+	}
+	v = h.Check(context.Background(), Candidate{Data: []byte("maxPods: 1 # GOOD")}, "")
+	checkVerdict(t, v, Accepted, 2, "")
+	if text := must(read(ran)); !strings.Contains(text, "2maxPods: 1 # GOOD") {
+		t.Errorf("stage 2 did not run:\n%s", text)
+	}
+}
+
+func TestStage2DoesNotStartBeforeStage1HasAccepted(t *testing.T) {
+	ran := filepath.Join(t.TempDir(), "ran")
+	h := harness(t, fake(t, `echo "$stage$config" >>`+ran+`; case "$stage$config" in 1BAD) end "no good";; esac; accept`))
+	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("BAD")}, ""), Rejected, 1, "no good")
+	if text := must(read(ran)); strings.Contains(text, "2BAD") {
+		t.Errorf("stage 2 ran:\n%s", text)
+	}
+}
+
+func read(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	return string(text), err
+}
+
+func TestWhatAloneKeepsTheKubeletFromAVerdictIsTold(t *testing.T) {
+	const aloneAt = `case "$stage$config" in %dBAD) kill -9 $$;; esac; accept`
+	for stage := range 3 {
+		h := harness(t, fake(t, fmt.Sprintf(aloneAt, stage)))
+		v := h.Check(context.Background(), Candidate{Data: []byte("BAD")}, "")
+		if alone := stage > 0; v.CandidateOnly != alone || (v.Outcome == CouldNotTell) != alone {
+			t.Errorf("killed at stage %d: %s, candidate only: %t", stage, v.Outcome, v.CandidateOnly)
+		}
+	}
+	h := harness(t, fake(t, `case "$config" in *no-runtime*) accept;; esac; kill -9 $$`))
+	if v := h.Check(context.Background(), Candidate{Data: []byte("BAD")}, ""); v.Outcome != CouldNotTell || v.CandidateOnly {
+		t.Errorf("killed with local too: %s, candidate only: %t", v.Outcome, v.CandidateOnly)
+	}
+}
+
+// realKubelets are the newest and all older ones that are built.
+func realKubelets(t *testing.T) []string {
+	newest := realKubelet(t)
+	older, err := filepath.Glob(filepath.Join(filepath.Dir(newest), "kubelets", "v*", "kubelet"))
+	if err != nil || len(older) == 0 {
+		t.Fatalf("no older kubelet is built: run make kubelets (%v)", err)
+	}
+	slices.Sort(older)
+	return append([]string{newest}, older...)
+}
+
+// listener counts the connections to an address.
+func listener(t *testing.T, network, address string) (net.Addr, *atomic.Int32) {
+	t.Helper()
+	l, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	var count atomic.Int32
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			count.Add(1)
+			_ = c.Close()
+		}
+	}()
+	return l.Addr(), &count
+}
+
+// readers counts how often somebody opens a FIFO to read it.
+func readers(t *testing.T, fifo string) *atomic.Int32 {
+	t.Helper()
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var count atomic.Int32
+	done := make(chan struct{})
+	t.Cleanup(func() { close(done) })
+	go func() {
+		for {
+			fd, err := unix.Open(fifo, unix.O_WRONLY|unix.O_NONBLOCK, 0)
+			if !errors.Is(err, unix.ENXIO) && err == nil {
+				count.Add(1)
+				_ = unix.Close(fd)
+			}
+			select {
+			case <-done:
+				return
+			case <-time.After(time.Millisecond): // between two looks
+			}
+		}
+	}()
+	return &count
+}
+
+// A hostile author has a configuration judged. Whether fields are protected or not, the dry run of every kubelet leaves
+// alone what the configuration names.
+func TestNoKubeletActsOnWhatAHostileConfigurationNames(t *testing.T) {
+	endpoint := startContainerd(t)
+	for _, kubelet := range realKubelets(t) {
+		for _, protected := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, protected %t", filepath.Base(filepath.Dir(kubelet)), protected), func(t *testing.T) {
+				dir := t.TempDir()
+				local := filepath.Join(dir, "local.yaml")
+				write(t, local, string(config("containerRuntimeEndpoint: "+endpoint+"\n")), 0o600)
+				k, err := ParseKubelet([]string{kubelet, "--config=" + local, "--node-ip=127.0.0.1", "--hostname-override=n1"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				h := harness(t, k)
+				if protected {
+					h.Protected = payload.DefaultProtection()
+				}
+				socket, dialed := listener(t, "unix", filepath.Join(dir, "cri.sock"))
+				tracing, contacted := listener(t, "tcp", "127.0.0.1:0")
+				fifo := filepath.Join(dir, "fifo")
+				opened := readers(t, fifo)
+
+				good := h.Check(context.Background(), Candidate{Data: config("maxPods: 100\ncontainerRuntimeEndpoint: " + endpoint + "\n")}, "")
+				checkVerdict(t, good, Accepted, 2, "")
+				for _, tt := range []struct {
+					name, data string
+					words      string // of the rejection where nothing is protected; "" if it is accepted there
+				}{
+					{"a device", "authentication: {x509: {clientCAFile: /dev/zero}}", "authentication.x509.clientCAFile: /dev/zero is not a regular file"},
+					{"a FIFO", "authentication: {x509: {clientCAFile: \"" + fifo + "\"}}", "authentication.x509.clientCAFile: " + fifo + " is not a regular file"},
+					{"a file of the kernel", "authentication: {x509: {clientCAFile: /proc/kmsg}}", "authentication.x509.clientCAFile: /proc/kmsg is empty"},
+					{"no certificate", "authentication: {x509: {clientCAFile: \"" + local + "\"}}", "authentication.x509.clientCAFile: " + local + " has no certificate in it"},
+					{"another runtime", "containerRuntimeEndpoint: unix://" + socket.String(), ""},
+					{"another image service", "imageServiceEndpoint: unix://" + socket.String(), ""},
+					{"somewhere to send traces", "tracing: {endpoint: \"" + tracing.String() + "\", samplingRatePerMillion: 1000000}", ""},
+					{"a serving certificate", "tlsCertFile: " + fifo + "\ntlsPrivateKeyFile: " + fifo, ""},
+				} {
+					for _, dropin := range []bool{false, true} {
+						data := tt.data + "\n"
+						if !strings.Contains(data, "containerRuntimeEndpoint") && !dropin {
+							data += "containerRuntimeEndpoint: " + endpoint + "\n"
+						}
+						v := h.Check(context.Background(), Candidate{Data: config(data), Dropin: dropin}, "")
+						words, _ := v.Protects(h.Protected)
+						switch {
+						case protected && (v.Outcome != Accepted || !strings.HasPrefix(words, "protected field ")):
+							t.Errorf("%s, drop-in %t: %s: %s; %s", tt.name, dropin, v.Outcome, v.Words, words)
+						case !protected && tt.words == "" && v.Outcome != Accepted, !protected && tt.words != "" && (v.Outcome != Rejected || v.Words != tt.words):
+							t.Errorf("%s, drop-in %t: %s: %s", tt.name, dropin, v.Outcome, v.Words)
+						}
+					}
+				}
+				// In another case it takes effect in a drop-in until it is decoded strictly.
+				v := h.Check(context.Background(), Candidate{Data: config("Authentication: {X509: {ClientCAFile: \"" + fifo + "\"}}\n"), Dropin: true}, "")
+				if words, _ := v.Protects(h.Protected); v.Outcome == Accepted && words == "" {
+					t.Errorf("names in another case: %s at stage %d", v.Outcome, v.Stage)
+				}
+				if n := [...]int32{dialed.Load(), contacted.Load(), opened.Load()}; n != [3]int32{} {
+					t.Errorf("the socket was dialed, the endpoint contacted, the FIFO opened %d times", n)
+				}
+			})
+		}
+	}
+}
+
+func TestAConfigurationThatIsNestedTooDeepEndsItsDryRunOnly(t *testing.T) {
+	for _, kubelet := range realKubelets(t) {
+		k := kubeletWith(t, noRuntime(t))
+		k.Path = kubelet
+		h := harness(t, k)
+		h.Deadline = 3 * time.Second
+		for _, deep := range []string{
+			"a: " + strings.Repeat("{a: ", 9000) + "1" + strings.Repeat("}", 9000),
+			"allowedUnsafeSysctls: " + strings.Repeat("[", 9000) + strings.Repeat("]", 9000),
+			"evictionHard: " + strings.Repeat("{a: ", 9000) + "1" + strings.Repeat("}", 9000),
+		} {
+			v := h.Check(context.Background(), Candidate{Data: config(deep + "\n")}, "")
+			if v.Outcome == Accepted || v.Outcome == CouldNotTell && !v.CandidateOnly {
+				t.Errorf("%s: %s, candidate only %t: %s", kubelet, v.Outcome, v.CandidateOnly, v.Words)
+			}
+			t.Logf("%s: %.15s...: %s: %.100s", kubelet, deep, v.Outcome, v.Words)
+		}
+	}
+}
