@@ -30,7 +30,14 @@ func (p Protection) TextViolations(candidate, local map[string]any, dropin bool)
 		case dropin && isEmptyMapping(value) && anyBelow(path, slices.Sorted(maps.Keys(under))):
 			// It changes nothing of what is below.
 		default:
-			violations = append(violations, newDifference(path, value, was))
+			d := newDifference(path, value, was)
+			if given && value == nil {
+				d.Value = "null"
+			}
+			if !wasGiven && anyBelow(path, slices.Sorted(maps.Keys(under))) {
+				d.Local = "a mapping"
+			}
+			violations = append(violations, d)
 		}
 	}
 	return violations

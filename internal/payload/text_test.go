@@ -22,13 +22,13 @@ func TestTextIsComparedAsItIsWritten(t *testing.T) {
 		{"a drop-in that sets one as it is", `{"readOnlyPort": 0.0, "allowedUnsafeSysctls": []}`, true, "[]"},
 		{"a drop-in that sets one to another value", `{"readOnlyPort": 10255}`, true, "[readOnlyPort would be 10255, but is 0 locally]"},
 		{"a drop-in that sets one that is not set locally", `{"staticPodPath": "/x"}`, true, `[staticPodPath would be "/x", but is unset locally]`},
-		{"null on a protected field", `{"readOnlyPort": null}`, true, "[readOnlyPort would be unset, but is 0 locally]"},
-		{"null above a protected field", `{"authentication": null}`, true, "[authentication would be unset, but is unset locally]"},
+		{"null on a protected field", `{"readOnlyPort": null}`, true, "[readOnlyPort would be null, but is 0 locally]"},
+		{"null above a protected field", `{"authentication": null}`, true, "[authentication would be null, but is a mapping locally]"},
 		{"null on a field that is null locally too", `{"readOnlyPort": null}`, false, ""},
 		{"an empty mapping over fields", `{"authentication": {"x509": {}}}`, true, "[]"},
 		{"an empty mapping over nothing", `{"tracing": {}}`, true, "[tracing would be {}, but is unset locally]"},
 		{"a mapping where a value is", `{"readOnlyPort": {"a": 1}}`, true, `[readOnlyPort.a would be 1, but is unset locally]`},
-		{"a value where a mapping is", `{"authentication": 1}`, true, "[authentication would be 1, but is unset locally]"},
+		{"a value where a mapping is", `{"authentication": 1}`, true, "[authentication would be 1, but is a mapping locally]"},
 		{"a field that nobody knows", `{"brandNew": 1}`, true, "[brandNew would be 1, but is unset locally]"},
 		{"a protected gate", `{"featureGates": {"AllAlpha": true, "Free": true}}`, true, "[featureGates.AllAlpha would be true, but is unset locally]"},
 		{"the kind and version", `{"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1"}`, true, "[]"},
@@ -43,7 +43,7 @@ func TestTextIsComparedAsItIsWritten(t *testing.T) {
 			}
 			under := fields(local)
 			if tt.want == "" {
-				under, tt.want = fields(tt.candidate), "[readOnlyPort would be unset, but is unset locally]"
+				under, tt.want = fields(tt.candidate), "[readOnlyPort would be null, but is unset locally]"
 			}
 			if got := fmt.Sprint(DefaultProtection().TextViolations(fields(tt.candidate), under, tt.dropin)); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)

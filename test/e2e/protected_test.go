@@ -13,8 +13,11 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // protectedField is ConfigOK for a payload that would make one protected field
@@ -312,42 +315,73 @@ func ok(res *http.Response) error {
 // Scripts for the wrapper that change what a dry run prints. An accepted one
 // ends with 1, as do most of the others.
 const (
-	printsNoConfiguration = `[ $mode = stage1 ] && { "$real" "$@" 2>&1 | grep -v 'configuration=' | grep -v '^	' >&2; exit 1; }`
+	printsNoConfiguration = `[ $mode = stage1 ] && { "$real" "$@" 2>&1 | grep -vE 'config(uration)?=<' | grep -v '^	' >&2; exit 1; }`
+	// The configuration in a form that nobody knows.
+	printsAnotherForm = `[ $mode = stage1 ] && { "$real" "$@" 2>&1 | sed 's/^	\(.*\)/	<field>\1<\/field>/' >&2; exit 1; }`
 	// A field of a newer kubelet, in what the payload makes effective.
-	printsANewField = `[ $mode = stage1 ] && has 'maxPods: 123' && { "$real" "$@" 2>&1 | sed 's/"MaxPods": *123/"NewField":true,&/; s/\\"MaxPods\\": *123/\\"NewField\\":true,&/' >&2; exit 1; }`
+	printsANewField = `[ $mode = stage1 ] && has 'maxPods: 123' && { "$real" "$@" 2>&1 | sed 's/"MaxPods": *123/"NewField":true,&/; s/\\"MaxPods\\": *123/\\"NewField\\":true,&/; s/^	maxPods: 123$/&\n	NewField: true/' >&2; exit 1; }`
 )
 
-func TestAKubeletThatDoesNotPrintItsConfigurationIsGivenNoOther(t *testing.T) {
+func TestAKubeletThatDoesNotPrintItsConfigurationIsComparedByText(t *testing.T) {
 	n := newNode(t, "silent", "--config-trial-duration=1s")
 	n.wrap(printsNoConfiguration)
 	n.up()
-	n.is(localInit)
-	n.status("Agent: runs")
+	nc := n.is(localInit)
+	const limit = "compared by text: the kubelet does not print its configuration in a form that is recognized"
+	n.status("Agent: runs", "Limited: "+limit)
 	n.runs(0, "", []string{"status", "--dynamic-config-dir=" + n.Dir, "--effective=flat"}, "The effective configuration is not known: no agent runs here, or its kubelet did not print it.")
+	n.runs(0, "", append([]string{"check", "--self-test", "--"}, n.Kubelet...), "not ok  effective configuration: "+limit, "limited ComparedByText: ", "can be driven, with limits\n")
+	if c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionKubeletLimited); c == nil || c.Status != metav1.ConditionTrue || c.Reason != "ComparedByText" || !strings.HasPrefix(c.Message, limit) {
+		t.Errorf("the condition is %+v", c)
+	}
+	n.evenkeel(2, []string{"doctor"}, "silent", "evenkeel can do less with its kubelet (ComparedByText): "+limit)
+	n.evenkeel(0, []string{"node", n.Node.Name()}, "limited (ComparedByText): "+limit)
+
 	kubelet := n.steady()
-	const words = "the kubelet did not print what its configuration would be, so that protected fields cannot be compared; see --protected-fields"
-	for i, data := range []map[string]string{n.configMap("like-local", nil).Data, dropin("maxPods: 124\n")} {
-		cm := n.create(fmt.Sprint(i), data)
+	for i, tt := range []struct {
+		data   map[string]string
+		reason string
+		words  string
+	}{
+		{dropin("readOnlyPort: 10255\n"), "ProtectedFields", "protected field readOnlyPort would be 10255, but is 0 locally (compared by text)"},
+		{dropin("authentication: null\n"), "ProtectedFields", "protected field authentication would be null, but is a mapping locally (compared by text)"},
+		{dropin("maxPods: 124\n"), "WouldEvictPods", "this kubelet does not print its configuration, so it cannot be predicted whether pods would be killed, and the configuration changes maxPods"},
+	} {
+		cm := n.create(fmt.Sprint(i), tt.data)
 		n.assign(cm)
-		nc := n.is(refused(cm, "ProtectedFields", "using last-known-good (init)", words))
+		nc := n.is(refused(cm, tt.reason, "using last-known-good (init)", tt.words))
 		if len(nc.Status.BadConfigs) != 0 {
 			t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
 		}
 	}
 	kubelet.end(t)
 
-	// With nothing protected the guard for the pods wants to know, unless it need
-	// not mind them.
-	n.withFlags("--protected-fields=")
-	cm := n.create("unguarded", dropin("maxPods: 124\n"))
-	n.assign(cm)
-	cause := fmt.Sprintf("could not validate current (UID: %s): the kubelet did not say what its maxPods would be", cm.UID)
-	n.is(want{"Unknown", "CouldNotValidate", "using last-known-good (init)", cause, cause})
+	whole := n.configMap("like-local", map[string]any{"containerLogMaxFiles": 4})
+	n.assign(whole)
+	n.is(allChecksPassed(whole))
+	n.lastKnownGood(whole)
+	n.kubeletHas(map[string]any{"containerLogMaxFiles": 4.0})
+	laid := n.create("laid", dropin("containerLogMaxFiles: 3\n"))
+	n.assign(laid)
+	n.is(allChecksPassed(laid))
+	n.lastKnownGood(laid)
+	n.kubeletHas(map[string]any{"containerLogMaxFiles": 3.0})
 	loses := n.create("loses", map[string]string{"kubelet-dropin": "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\ntrial: {allowPodLoss: true}\nresources: {maxPods: 125}\n"})
 	n.assign(loses)
 	n.is(allChecksPassed(loses))
 	n.lastKnownGood(loses)
 	n.runsWith(125)
+
+	// So is one whose form nobody knows.
+	n.stop()
+	n.wrap(printsAnotherForm)
+	n.start()
+	n.is(allChecksPassed(loses))
+	open := n.create("open", dropin("staticPodPath: /tmp\n"))
+	n.assign(open)
+	n.is(protectedField(open, fmt.Sprintf("using last-known-good (UID: %s)", loses.UID), `staticPodPath would be "/tmp", but is unset locally (compared by text)`))
+	n.assign(loses)
+	n.is(allChecksPassed(loses))
 
 	// A kubelet that prints it has a field that this agent does not know.
 	n.stop()
