@@ -17,6 +17,7 @@ type Difference struct {
 	Field string `json:"field"`     // its path: JSON names with dots between, and a key with a dot in it in brackets
 	Value string `json:"effective"` // what would be effective: JSON of a bounded length, "unset" or "masked"
 	Local string `json:"local"`     // the same of the local configuration
+	Limit string `json:"-"`         // of a violation: which values of the field are free nevertheless, in words
 }
 
 func newDifference(path string, value, local any) Difference {
@@ -32,7 +33,11 @@ func (v Difference) String() string {
 	if v.Value == masked && v.Local == masked {
 		return v.Field + " is masked, and is not, or not known to be, as it is locally"
 	}
-	return fmt.Sprintf("%s would be %s, but is %s locally", v.Field, v.Value, v.Local)
+	words := fmt.Sprintf("%s would be %s, but is %s locally", v.Field, v.Value, v.Local)
+	if v.Limit != "" {
+		words += " (" + v.Limit + ")"
+	}
+	return words
 }
 
 // Diff returns all fields that are not effective as they are locally, by path, compared as Violations compares them.
@@ -139,6 +144,19 @@ func number(v any) (string, bool) {
 		text = strconv.FormatFloat(f, 'g', -1, 64)
 	}
 	return text, true
+}
+
+// integer returns a value that is a whole number; false if it is anything else.
+func integer(v any) (int64, bool) {
+	text, ok := number(v)
+	if !ok {
+		return 0, false
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n, true
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	return int64(f), err == nil && f == math.Trunc(f) && math.Abs(f) < 1<<53
 }
 
 // render returns a value as a status can show it.

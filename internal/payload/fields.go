@@ -7,7 +7,29 @@ type Field struct {
 	Path      string // JSON names, dots between; of a struct in a list too
 	Group     string // where the grouped form has it: "resources.eviction"
 	Protected string // why a payload may not change it by default; empty: it is free
+	Limit     *Limit // of a protected field: which values are free nevertheless; nil: none
 }
+
+// Limit is of a field that gives something away only beyond some value. It looks at nothing but the two values, which are
+// decoded JSON, nil if unset or unknown; what is not a number is never allowed.
+type Limit struct {
+	Words  string                      // what is free, as it stands in a refusal: "free up to 7"
+	Allows func(value, local any) bool // reports whether a payload may make value of what is local
+}
+
+// quietLog: client-go logs the bodies of responses from verbosity 8 on.
+var quietLog = &Limit{"free up to 7 or the local value", func(value, local any) bool {
+	v, ok := integer(value)
+	l, known := integer(local)
+	return ok && (v <= 7 || known && v <= l)
+}}
+
+// tighterPIDs: the kubelet takes 0 for no limit, as it takes -1.
+var tighterPIDs = &Limit{"free up to the local value; -1 and 0 are no limit", func(value, local any) bool {
+	v, ok := integer(value)
+	l, known := integer(local)
+	return ok && known && (l <= 0 || v > 0 && v <= l)
+}}
 
 // Fields are all fields of the upstream type, sorted by path. A struct stands here with its own fields, a mapping with
 // free keys as one.
@@ -22,10 +44,10 @@ var Fields = []Field{
 	{Path: "authorization.webhook.cacheAuthorizedTTL", Group: "security", Protected: "how long a withdrawn right stays good"},
 	{Path: "authorization.webhook.cacheUnauthorizedTTL", Group: "security", Protected: "how long a refusal stays"},
 	{Path: "cgroupDriver", Group: "resources.cgroups"},
-	{Path: "cgroupRoot", Group: "resources.cgroups"},
-	{Path: "cgroupsPerQOS", Group: "resources.cgroups"},
-	{Path: "clusterDNS", Group: "networking"},
-	{Path: "clusterDomain", Group: "networking"},
+	{Path: "cgroupRoot", Group: "resources.cgroups", Protected: "all pods are below it: elsewhere they escape the limits that the node sets there"},
+	{Path: "cgroupsPerQOS", Group: "resources.cgroups", Protected: "off: pods have no cgroup of their own, and podPidsLimit has no effect"},
+	{Path: "clusterDNS", Group: "networking", Protected: "the server that answers pods' lookups decides where their traffic goes"},
+	{Path: "clusterDomain", Group: "networking", Protected: "completes the names that pods look up, and so decides where their traffic goes"},
 	{Path: "configMapAndSecretChangeDetectionStrategy", Group: "cluster"},
 	{Path: "containerLogMaxFiles", Group: "logging"},
 	{Path: "containerLogMaxSize", Group: "logging"},
@@ -39,6 +61,7 @@ var Fields = []Field{
 	{Path: "cpuManagerPolicyOptions", Group: "resources.managers"},
 	{Path: "cpuManagerReconcilePeriod", Group: "resources.managers"},
 	{Path: "crashLoopBackOff.maxContainerRestartPeriod", Group: "runtime"},
+	{Path: "defaultPodSysctls", Group: "security", Protected: "sets kernel parameters of all pods, past admission"},
 	{Path: "enableContentionProfiling", Group: "debugging"},
 	{Path: "enableControllerAttachDetach", Group: "storage"},
 	{Path: "enableDebugFlagsHandler", Group: "debugging", Protected: "lets callers change how much the kubelet logs"},
@@ -62,7 +85,7 @@ var Fields = []Field{
 	{Path: "fileCheckFrequency", Group: "staticPods"},
 	{Path: "hairpinMode", Group: "networking"},
 	{Path: "healthzBindAddress", Group: "server", Protected: "opens a port without authentication to the network"},
-	{Path: "healthzPort", Group: "server"},
+	{Path: "healthzPort", Group: "server", Protected: "what watches the kubelet asks this port, and would believe any other program there"},
 	{Path: "httpCheckFrequency", Group: "staticPods"},
 	{Path: "imageGCHighThresholdPercent", Group: "images"},
 	{Path: "imageGCLowThresholdPercent", Group: "images"},
@@ -76,18 +99,18 @@ var Fields = []Field{
 	{Path: "kubeAPIBurst", Group: "cluster"},
 	{Path: "kubeAPIQPS", Group: "cluster"},
 	{Path: "kubeReserved", Group: "resources.reservations"},
-	{Path: "kubeReservedCgroup", Group: "resources.reservations"},
-	{Path: "kubeletCgroups", Group: "resources.cgroups"},
-	{Path: "localStorageCapacityIsolation", Group: "storage"},
+	{Path: "kubeReservedCgroup", Group: "resources.reservations", Protected: "enforceNodeAllocatable sets limits on it: any cgroup of the node could be named"},
+	{Path: "kubeletCgroups", Group: "resources.cgroups", Protected: "moves the kubelet's process into another cgroup, under the limits of that"},
+	{Path: "localStorageCapacityIsolation", Group: "storage", Protected: "off: limits of pods on local storage are not enforced"},
 	{Path: "logging.flushFrequency", Group: "logging"},
 	{Path: "logging.format", Group: "logging"},
 	{Path: "logging.options.json.infoBufferSize", Group: "logging"},
 	{Path: "logging.options.json.splitStream", Group: "logging"},
 	{Path: "logging.options.text.infoBufferSize", Group: "logging"},
 	{Path: "logging.options.text.splitStream", Group: "logging"},
-	{Path: "logging.verbosity", Group: "logging"},
-	{Path: "logging.vmodule.filePattern", Group: "logging"},
-	{Path: "logging.vmodule.verbosity", Group: "logging"},
+	{Path: "logging.verbosity", Group: "logging", Protected: "from 8 on the kubelet logs bodies of API responses, with the Secrets in them", Limit: quietLog},
+	{Path: "logging.vmodule.filePattern", Group: "logging", Protected: "raises the verbosity of single source files beyond that of logging.verbosity"},
+	{Path: "logging.vmodule.verbosity", Group: "logging", Protected: "raises the verbosity of single source files beyond that of logging.verbosity"},
 	{Path: "makeIPTablesUtilChains", Group: "networking", Protected: "with it goes the rule that keeps the network off the node's loopback addresses"},
 	{Path: "maxOpenFiles", Group: "resources"},
 	{Path: "maxParallelImagePulls", Group: "images"},
@@ -102,27 +125,27 @@ var Fields = []Field{
 	{Path: "nodeStatusReportFrequency", Group: "node"},
 	{Path: "nodeStatusUpdateFrequency", Group: "node"},
 	{Path: "oomScoreAdj", Group: "resources"},
-	{Path: "podCIDR", Group: "networking"},
+	{Path: "podCIDR", Group: "networking", Protected: "the addresses of pods, by which firewalls and policies know them"},
 	{Path: "podLogsDir", Group: "logging", Protected: "where the kubelet writes as root"},
-	{Path: "podPidsLimit", Group: "resources"},
+	{Path: "podPidsLimit", Group: "resources", Protected: "without a limit one pod can use up the process IDs of the node", Limit: tighterPIDs},
 	{Path: "podsPerCore", Group: "resources"},
 	{Path: "port", Group: "server", Protected: "firewalls know the kubelet's API by its port"},
 	{Path: "preloadedImagesVerificationAllowlist", Group: "images", Protected: "lets pods use images that they could not pull"},
 	{Path: "protectKernelDefaults", Group: "security", Protected: "off: the kubelet changes the node's kernel settings"},
-	{Path: "providerID", Group: "node"},
+	{Path: "providerID", Group: "node", Protected: "the cloud machine that the node claims to be: disks, routes and deletion go by it"},
 	{Path: "qosReserved", Group: "resources.reservations"},
 	{Path: "readOnlyPort", Group: "server", Protected: "shows all pods without authentication"},
 	{Path: "registerNode", Group: "node"},
-	{Path: "registerWithTaints.effect", Group: "node"},
-	{Path: "registerWithTaints.key", Group: "node"},
-	{Path: "registerWithTaints.timeAdded", Group: "node"},
-	{Path: "registerWithTaints.value", Group: "node"},
+	{Path: "registerWithTaints.effect", Group: "node", Protected: "keeps pods off a new node that are not meant for it"},
+	{Path: "registerWithTaints.key", Group: "node", Protected: "keeps pods off a new node that are not meant for it"},
+	{Path: "registerWithTaints.timeAdded", Group: "node", Protected: "keeps pods off a new node that are not meant for it"},
+	{Path: "registerWithTaints.value", Group: "node", Protected: "keeps pods off a new node that are not meant for it"},
 	{Path: "registryBurst", Group: "images"},
 	{Path: "registryPullQPS", Group: "images"},
 	{Path: "reservedMemory.limits", Group: "resources.reservations"},
 	{Path: "reservedMemory.numaNode", Group: "resources.reservations"},
 	{Path: "reservedSystemCPUs", Group: "resources.reservations"},
-	{Path: "resolvConf", Group: "networking"},
+	{Path: "resolvConf", Group: "networking", Protected: "a file, read as root, whose name servers answer pods' lookups"},
 	{Path: "rotateCertificates", Group: "security", Protected: "whether the node's credentials are renewed"},
 	{Path: "runOnce", Group: "runtime"},
 	{Path: "runtimeRequestTimeout", Group: "runtime"},
@@ -140,9 +163,9 @@ var Fields = []Field{
 	{Path: "staticPodURLHeader", Group: "staticPods", Protected: "decides which pods that server answers with, and holds credentials"},
 	{Path: "streamingConnectionIdleTimeout", Group: "server"},
 	{Path: "syncFrequency", Group: "runtime"},
-	{Path: "systemCgroups", Group: "resources.cgroups"},
+	{Path: "systemCgroups", Group: "resources.cgroups", Protected: "moves the node's other processes into another cgroup, under the limits of that"},
 	{Path: "systemReserved", Group: "resources.reservations"},
-	{Path: "systemReservedCgroup", Group: "resources.reservations"},
+	{Path: "systemReservedCgroup", Group: "resources.reservations", Protected: "enforceNodeAllocatable sets limits on it: any cgroup of the node could be named"},
 	{Path: "tlsCertFile", Group: "security", Protected: "what the kubelet's API proves itself with"},
 	{Path: "tlsCipherSuites", Group: "security", Protected: "could allow weak ciphers"},
 	{Path: "tlsCurvePreferences", Group: "security", Protected: "could allow weak key exchange"},

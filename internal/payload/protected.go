@@ -13,8 +13,9 @@ type gate struct{ name, why string }
 
 const gatesField = "featureGates"
 
-// securityGates are the gates that a kubelet of 1.32 or later acts on and that open, show or stop checking something.
-// Gates that only the API server or the scheduler acts on are not among them. Sorted by name.
+// securityGates are the gates that a kubelet from 1.32 to 1.37 acts on and that open, show or stop checking something.
+// Gates that only the API server or the scheduler acts on are not among them, nor those that open a field which is
+// protected itself (DefaultPodSysctls). Sorted by name.
 var securityGates = []gate{
 	{"AllAlpha", "switches all alpha gates, those of this list too"},
 	{"AllBeta", "switches all beta gates, those of this list too"},
@@ -25,7 +26,9 @@ var securityGates = []gate{
 	{"ComponentFlagz", "shows the kubelet's command line on its API"},
 	{"ComponentStatusz", "shows the kubelet's build and paths on its API"},
 	{"ContainerCheckpoint", "writes a container's memory to the node's disk on request"},
+	{"EmptyDirVolumeMode", "off: every user in a pod can write an emptyDir for which the pod asks a stricter mode"},
 	{"GitRepoVolumeDriver", "runs git as root on a repository that a pod names"},
+	{"KubeletAllocatedPodsEndpoint", "shows all pods on the kubelet's API"},
 	{"KubeletEnsureSecretPulledImages", "off: pods may use images that they could not pull"},
 	{"KubeletFineGrainedAuthz", "off: to read anything takes the right to everything"},
 	{"KubeletInUserNamespace", "goes on when kernel settings and limits cannot be made"},
@@ -49,20 +52,25 @@ type Protection struct {
 	// rules are paths that are protected with all below them (true), or taken out (false). The longest that covers a
 	// field decides. If there are any, a field that Fields does not have is protected too.
 	rules map[string]bool
+	// limits are of paths in rules: up to there a field is free nevertheless. Who names a field protects all its values.
+	limits map[string]*Limit
 }
 
 // DefaultProtection returns the protection of the column Protected of Fields, and of the security feature gates.
 func DefaultProtection() Protection {
-	rules := map[string]bool{}
+	rules, limits := map[string]bool{}, map[string]*Limit{}
 	for _, f := range Fields {
 		if f.Protected != "" {
 			rules[f.Path] = true
+		}
+		if f.Limit != nil {
+			limits[f.Path] = f.Limit
 		}
 	}
 	for _, g := range securityGates {
 		rules[gatesField+"."+g.name] = true
 	}
-	return Protection{rules: rules}
+	return Protection{rules: rules, limits: limits}
 }
 
 // ParseProtection reads --protected-fields: "" protects nothing, "+a,-b" changes the default list, "a,b" replaces it.
@@ -108,12 +116,13 @@ func ParseProtection(value string) (Protection, error) {
 
 // with returns p with these paths, instead of what p says about fields below them.
 func (p Protection) with(added, removed []string) Protection {
-	rules := maps.Clone(p.rules)
+	rules, limits := maps.Clone(p.rules), maps.Clone(p.limits)
 	if rules == nil {
 		rules = map[string]bool{}
 	}
 	for _, path := range slices.Concat(added, removed) {
 		maps.DeleteFunc(rules, func(rule string, _ bool) bool { return covers(path, rule) })
+		maps.DeleteFunc(limits, func(limited string, _ *Limit) bool { return covers(path, limited) })
 	}
 	for _, path := range added {
 		rules[path] = true
@@ -121,7 +130,7 @@ func (p Protection) with(added, removed []string) Protection {
 	for _, path := range removed {
 		rules[path] = false
 	}
-	return Protection{rules: rules}
+	return Protection{rules: rules, limits: limits}
 }
 
 // errNotKnown is of an entry that resembles no field that this agent knows.
@@ -249,12 +258,19 @@ func lookupField(path string) *name {
 // as the same kubelet printed them, with the API's names (Canonical). hidden are paths whose values the kubelet masks
 // and that are not, or not known to be, as they are locally. A mapping is compared leaf by leaf, a list as a whole.
 // Null, an empty list and an empty mapping are the same as nothing; an empty struct is not: "tracing: {}" is tracing.
+// A difference that the limit of its field allows is no violation.
 func (p Protection) Violations(effective, local map[string]any, hidden []string) []Difference {
 	found := map[string]Difference{}
 	compare("", effective, local, func(path string, value, local any) {
-		if p.protects(path) {
-			found[path] = newDifference(path, value, local)
+		limit := p.limits[path]
+		if !p.protects(path) || limit != nil && limit.Allows(value, local) {
+			return
 		}
+		d := newDifference(path, value, local)
+		if limit != nil {
+			d.Limit = limit.Words
+		}
+		found[path] = d
 	})
 	for _, path := range hidden {
 		if _, seen := found[path]; !seen && p.protects(path) {

@@ -116,22 +116,70 @@ func TestTheSecurityGatesAreSortedEachWithAReason(t *testing.T) {
 	}
 }
 
-func TestTheDocumentListsWhatIsProtectedAndWhy(t *testing.T) {
+// readSections returns the document on protected fields: the table of what stays free, and all else.
+func readSections(t *testing.T) (free, rest string) {
+	t.Helper()
 	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "protected-fields.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	before, after, ok := strings.Cut(string(doc), "\n## What stays free, and why\n")
+	free, after, more := strings.Cut(after, "\n## ")
+	if !ok || !more {
+		t.Fatal("docs/protected-fields.md does not say what stays free, or says nothing after it")
+	}
+	return free, before + after
+}
+
+func TestTheDocumentSaysOfEveryFreeFieldWhy(t *testing.T) {
+	free, _ := readSections(t)
+	said := map[string]bool{}
+	for line := range strings.Lines(free) {
+		cells := strings.Split(strings.TrimSpace(line), " | ")
+		if !strings.HasPrefix(line, "| `") {
+			continue
+		}
+		if len(cells) != 2 || len(cells[1]) < 10 {
+			t.Errorf("the row %q says no reason", line)
+		}
+		for i, name := range strings.Split(cells[0], "`") {
+			if i%2 == 0 {
+				continue
+			}
+			if said[name] {
+				t.Errorf("%s is there twice", name)
+			}
+			said[name] = true
+		}
+	}
+	for _, f := range Fields {
+		if want := f.Protected == "" && f.Path != gatesField; said[f.Path] != want {
+			t.Errorf("%s: it is said to be free: %v, want %v", f.Path, said[f.Path], want)
+		}
+		delete(said, f.Path)
+	}
+	for name := range said {
+		t.Errorf("%s is no field", name)
+	}
+}
+
+func TestTheDocumentListsWhatIsProtectedAndWhy(t *testing.T) {
+	_, doc := readSections(t)
 	var want strings.Builder
 	for _, f := range Fields {
 		if f.Protected != "" {
-			fmt.Fprintf(&want, "| `%s` | %s |\n", f.Path, f.Protected)
+			limit := ""
+			if f.Limit != nil {
+				limit = " (" + f.Limit.Words + ")"
+			}
+			fmt.Fprintf(&want, "| `%s` | %s%s |\n", f.Path, f.Protected, limit)
 		}
 	}
 	for _, g := range securityGates {
 		fmt.Fprintf(&want, "| `%s.%s` | %s |\n", gatesField, g.name, g.why)
 	}
 	var got strings.Builder
-	for line := range strings.Lines(string(doc)) {
+	for line := range strings.Lines(doc) {
 		if path, _, ok := strings.Cut(strings.TrimPrefix(line, "| `"), "` |"); ok && strings.HasPrefix(line, "| `") {
 			if _, err := resolveEntry(path); err == nil {
 				got.WriteString(line)
@@ -199,7 +247,7 @@ func TestWhatMeansTheSameIsNoViolation(t *testing.T) {
 		{"numbers of several Go types", object{"port": json.Number("10250"), "readOnlyPort": 0.0, "New": []any{int64(1), json.Number("0.5"), 7}},
 			object{"port": int64(10250), "readOnlyPort": json.Number("0"), "New": []any{1.0, 0.5, json.Number("7e0")}}},
 		{"an equal list of structs", object{"New": []any{object{"a": 1, "b": nil}}}, object{"New": []any{object{"a": 1.0}}}},
-		{"free fields", object{"maxPods": 5, "evictionHard": object{"memory.available": "1Gi"}, "logging": object{"verbosity": 9}},
+		{"free fields", object{"maxPods": 5, "evictionHard": object{"memory.available": "1Gi"}, "logging": object{"format": "json"}},
 			object{"maxPods": 6, "shutdownGracePeriodByPodPriority": []any{object{"priority": 1}}}},
 		{"free gates, also one that is unknown", object{"featureGates": object{"QOSReserved": true, "Brandnew": true}}, object{}},
 	} {
@@ -227,6 +275,68 @@ func TestAKeyCannotPassForAPathThatIsFree(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestAFieldWithALimitIsProtectedBeyondItOnly(t *testing.T) {
+	const verbosity = " (free up to 7 or the local value)"
+	const pids = " (free up to the local value; -1 and 0 are no limit)"
+	number := func(text string) any { return json.Number(text) }
+	for _, tt := range []struct {
+		name, path   string
+		value, local any
+		want         string // empty: it is free
+	}{
+		{"as loud as is free", "logging.verbosity", number("7"), number("0"), ""},
+		{"louder", "logging.verbosity", number("8"), number("0"), "logging.verbosity would be 8, but is 0 locally" + verbosity},
+		{"the number in another spelling", "logging.verbosity", 8.0, number("0"), "logging.verbosity would be 8, but is 0 locally" + verbosity},
+		{"with an exponent", "logging.verbosity", number("1e1"), number("0"), "logging.verbosity would be 1e1, but is 0 locally" + verbosity},
+		{"quieter than a node that is loud", "logging.verbosity", number("9"), number("10"), ""},
+		{"louder than a node that is loud", "logging.verbosity", number("10"), number("9"), "logging.verbosity would be 10, but is 9 locally" + verbosity},
+		{"quiet, whatever is local", "logging.verbosity", number("2"), nil, ""},
+		{"loud, and nobody knows what is local", "logging.verbosity", number("10"), nil, "logging.verbosity would be 10, but is unset locally" + verbosity},
+		{"nobody knows how loud", "logging.verbosity", nil, number("2"), "logging.verbosity would be unset, but is 2 locally" + verbosity},
+		{"no number", "logging.verbosity", "high", number("2"), `logging.verbosity would be "high", but is 2 locally` + verbosity},
+		{"no whole number", "logging.verbosity", number("6.5"), number("2"), `logging.verbosity would be 6.5, but is 2 locally` + verbosity},
+		{"more than a number can be", "logging.verbosity", number("1e99"), number("2"), `logging.verbosity would be 1e99, but is 2 locally` + verbosity},
+		{"far more than a number can be", "logging.verbosity", number("1e999"), number("2"), `logging.verbosity would be 1e999, but is 2 locally` + verbosity},
+		{"something around it", "logging", "x", object{"verbosity": 0}, `logging would be "x", but is {"verbosity":0} locally`},
+		{"a limit where there was none", "podPidsLimit", number("100"), number("-1"), ""},
+		{"a high limit where there was none", "podPidsLimit", number("4000000"), number("0"), ""},
+		{"no limit in another spelling", "podPidsLimit", number("0"), number("-1"), ""},
+		{"a lower limit", "podPidsLimit", number("100"), number("1000"), ""},
+		{"a higher limit", "podPidsLimit", number("1001"), number("1000"), "podPidsLimit would be 1001, but is 1000 locally" + pids},
+		{"no limit", "podPidsLimit", number("-1"), number("1000"), "podPidsLimit would be -1, but is 1000 locally" + pids},
+		{"no limit, as 0", "podPidsLimit", 0.0, number("1000"), "podPidsLimit would be 0, but is 1000 locally" + pids},
+		{"unset", "podPidsLimit", nil, number("1000"), "podPidsLimit would be unset, but is 1000 locally" + pids},
+		{"a limit, and nobody knows what is local", "podPidsLimit", number("100"), nil, "podPidsLimit would be 100, but is unset locally" + pids},
+		{"a number that no float counts exactly", "podPidsLimit", number("9007199254740993"), number("9007199254740992"),
+			"podPidsLimit would be 9007199254740993, but is 9007199254740992 locally" + pids},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var want []string
+			if tt.want != "" {
+				want = append(want, tt.want)
+			}
+			expect(t, DefaultProtection(), at(tt.path, tt.value), at(tt.path, tt.local), nil, want...)
+			// Who names the field, or what it is in, means all its values.
+			for _, list := range []string{"+" + tt.path, tt.path} {
+				without, _, _ := strings.Cut(tt.want, " (")
+				if without == "" {
+					without = fmt.Sprintf("%s would be %v, but is %s locally", tt.path, tt.value, render("", tt.local))
+				}
+				expect(t, parse(t, list), at(tt.path, tt.value), at(tt.path, tt.local), nil, without)
+			}
+			expect(t, parse(t, "-"+tt.path), at(tt.path, tt.value), at(tt.path, tt.local), nil)
+		})
+	}
+}
+
+func TestOnlyAProtectedFieldHasALimitAndTheLimitSaysWhatIsFree(t *testing.T) {
+	for _, f := range Fields {
+		if f.Limit != nil && (f.Protected == "" || !strings.HasPrefix(f.Limit.Words, "free ")) {
+			t.Errorf("%s: protected %q, limit %q", f.Path, f.Protected, f.Limit.Words)
+		}
 	}
 }
 
@@ -307,7 +417,9 @@ func TestTheListIsExtendedShortenedReplacedOrEmptied(t *testing.T) {
 	}{
 		{"+maxPods", []string{"maxPods", "port", "newField"}, []string{"podsPerCore"}},
 		{" +MAXPODS , -Port ", []string{"maxPods", "address"}, []string{"port"}},
-		{"+ResolverConfig,-clusterDNS", []string{"resolvConf"}, []string{"clusterDNS"}},
+		{"+ResolverConfig,-clusterDNS", []string{"resolvConf", "clusterDomain"}, []string{"clusterDNS"}},
+		{"-clusterDNS,-clusterDomain,-resolvConf", []string{"port"}, []string{"clusterDNS", "clusterDomain", "resolvConf"}},
+		{"-podPidsLimit,-logging", []string{"port"}, []string{"podPidsLimit", "logging.verbosity", "logging.vmodule"}},
 		{"-authentication", []string{"authorization.mode"}, []string{"authentication.anonymous.enabled", "authentication.newWay"}},
 		{"-authentication,+authentication.x509", []string{"authentication.x509.clientCAFile"}, []string{"authentication.webhook.enabled"}},
 		{"+authentication,-authentication.webhook.cacheTTL", []string{"authentication.anonymous.enabled", "authentication.newWay"}, []string{"authentication.webhook.cacheTTL"}},
@@ -315,7 +427,7 @@ func TestTheListIsExtendedShortenedReplacedOrEmptied(t *testing.T) {
 		{"+featureGates,-featuregates.qosreserved,-featureGates.allbeta", []string{"featureGates.AllAlpha", "featureGates.Other"}, []string{"featureGates.QOSReserved", "featureGates.AllBeta"}},
 		{"+featureGates.QOSReserved", []string{"featureGates.QOSReserved", "featureGates.AllBeta"}, []string{"featureGates.Other"}},
 		{"-newField,-logging.newSink", []string{"otherField", "port"}, []string{"newField", "NewField", "newField.below", "logging.NewSink"}},
-		{"+registerWithTaints.key", []string{"registerWithTaints"}, nil},
+		{"+shutdownGracePeriodByPodPriority.priority", []string{"shutdownGracePeriodByPodPriority"}, nil},
 		{"port,featureGates.AllAlpha", []string{"port", "featureGates.AllAlpha", "newField"}, []string{"address", "featureGates.AllBeta", "maxPods"}},
 		{"", nil, []string{"port", "newField", "featureGates.AllAlpha"}},
 	} {
@@ -374,10 +486,14 @@ func TestTheListIsOfThePathsThatWereNamed(t *testing.T) {
 	if got := listed(Protection{}); got != nil {
 		t.Errorf("%v", got)
 	}
-	// Named one by one, the default list means the same.
+	// Named one by one, the default list means the same, but for what is free of some of its fields.
 	p := DefaultProtection()
-	if diff := cmp.Diff(p.rules, parse(t, strings.Join(listed(p), ",")).rules); diff != "" {
+	named := parse(t, strings.Join(listed(p), ","))
+	if diff := cmp.Diff(p.rules, named.rules); diff != "" {
 		t.Error(diff)
+	}
+	if len(named.limits) != 0 || len(p.limits) == 0 {
+		t.Errorf("limits are %v, by default %v", named.limits, p.limits)
 	}
 	if got := listed(parse(t, "+maxPods,-port")); !slices.Contains(got, "maxPods") || slices.Contains(got, "port") {
 		t.Errorf("%v", got)
@@ -455,9 +571,10 @@ func TestAConfigurationNeverViolatesItself(t *testing.T) {
 }
 
 func TestTheOtherWayRoundTheSameFieldsAreViolated(t *testing.T) {
+	p := parse(t, strings.Join(listed(DefaultProtection()), ",")) // without limits, which have a direction
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := anyConfiguration().Draw(t, "a"), anyConfiguration().Draw(t, "b")
-		there, back := DefaultProtection().Violations(a, b, nil), DefaultProtection().Violations(b, a, nil)
+		there, back := p.Violations(a, b, nil), p.Violations(b, a, nil)
 		for i := range back {
 			back[i].Value, back[i].Local = back[i].Local, back[i].Value
 		}
@@ -477,7 +594,7 @@ func TestAProtectedFieldThatIsChangedIsAlwaysFound(t *testing.T) {
 		for _, other := range []string{"maxPods", "evictionHard.x", "featureGates.Other"} {
 			plant(effective, other, "free")
 		}
-		plant(effective, path, rapid.SampledFrom([]any{"new", true, 2.0, []any{"x"}}).Draw(t, "new"))
+		plant(effective, path, rapid.SampledFrom([]any{"new", true, 20.0, []any{"x"}}).Draw(t, "new"))
 		for _, v := range p.Violations(effective, local, nil) {
 			if v.Field == path {
 				return

@@ -52,7 +52,7 @@ func (s *show) gather(ctx context.Context) (err error) {
 		Config: s.Cluster.AdminConfig(), Nodes: hollowNodes, Zones: 3, Labels: map[string]string{poolLabel: pool},
 		Limits: trial.Limits{TrialDuration: 2 * time.Second, CrashLoopThreshold: 1},
 		// They crash as the real kubelet does.
-		Faults: []hollow.Fault{{Kind: hollow.CrashLoop, Payload: "kubeReservedCgroup"}},
+		Faults: []hollow.Fault{{Kind: hollow.CrashLoop, Payload: "kubeReserved"}},
 	})
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (s *show) goodRollout(ctx context.Context) error {
 
 func (s *show) badRollout(ctx context.Context) error {
 	s.title("The change that crashes kubelets, for all of them")
-	const crash = "enforceNodeAllocatable: [pods, kube-reserved]\nkubeReserved: {cpu: 10m}\nkubeReservedCgroup: /no-such-cgroup\nmaxPods: 130\n"
+	const crash = "kubeReserved: {memory: 100Ti}\nmaxPods: 130\n"
 	if err := s.pushFile(ctx, "bad", crash); err != nil {
 		return err
 	}

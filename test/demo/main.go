@@ -187,10 +187,9 @@ func (s *show) rejected(ctx context.Context, reason, name string, changes map[st
 }
 
 func (s *show) crashLoop(ctx context.Context) error {
-	s.title("A value that no dry run can judge: limits for a cgroup that is not there make the kubelet crash")
+	s.title("A value that no dry run can judge: with more memory reserved than the node has the kubelet crashes")
 	cm, err := s.push(ctx, "crash", map[string]any{
-		"maxPods": 140, "enforceNodeAllocatable": []string{"pods", "kube-reserved"},
-		"kubeReserved": map[string]string{"cpu": "10m"}, "kubeReservedCgroup": "/no-such-cgroup",
+		"maxPods": 140, "kubeReserved": map[string]string{"memory": "100Ti"},
 	})
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ func rejected(cm *corev1.ConfigMap, using, words string) want {
 const aMebibyte = 1<<20 - 1024
 
 func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
-	n := newNode(t, "payload", "--config-trial-duration=1s", "--crash-loop-threshold=0")
+	n := newNode(t, "payload", "--config-trial-duration=1s", "--crash-loop-threshold=0", "--protected-fields=-cgroupRoot")
 	n.Kubelet = append(n.Kubelet, "--max-pods=50")
 	n.up()
 	n.is(localInit)
@@ -136,14 +136,13 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 
 // crashesAtItsStart passes both stages of the dry run, and makes the kubelet
 // exit as soon as it has started.
-var crashesAtItsStart = map[string]any{
-	"enforceNodeAllocatable": []string{"pods", "kube-reserved"}, "kubeReserved": map[string]string{"cpu": "10m"}, "kubeReservedCgroup": "/evenkeel-not-there",
-}
+var crashesAtItsStart = map[string]any{"kubeReserved": map[string]string{"memory": "100Ti"}}
 
 // TestWhatNoDryRunCanSeeIsRolledBackInItsTrial: these pass both stages of the
 // dry run.
 func TestWhatNoDryRunCanSeeIsRolledBackInItsTrial(t *testing.T) {
-	n := newNode(t, "trial", "--config-trial-duration=1s", "--crash-loop-threshold=1", "--health-timeout=2s", "--ready-timeout=6s")
+	n := newNode(t, "trial", "--config-trial-duration=1s", "--crash-loop-threshold=1", "--health-timeout=2s", "--ready-timeout=6s",
+		"--protected-fields=-healthzPort")
 	n.up()
 	good := n.configMap("good", map[string]any{"maxPods": 119})
 	n.assign(good)
@@ -160,7 +159,7 @@ func TestWhatNoDryRunCanSeeIsRolledBackInItsTrial(t *testing.T) {
 		reason  string
 		words   string
 	}{
-		{"a cgroup to limit that is missing", crashesAtItsStart, "CrashLooped", "crash-looped: 2 starts in its trial, last: exit status 1"},
+		{"more memory reserved than the node has", crashesAtItsStart, "CrashLooped", "crash-looped: 2 starts in its trial, last: exit status 1"},
 		{"a health endpoint at the port of somebody else", map[string]any{"healthzPort": taken.Addr().(*net.TCPAddr).Port}, "NotHealthy", "was not healthy for 2s"},
 		{"a content type that the API does not speak", map[string]any{"contentType": "application/nonsense"}, "NotReady", "left the node not ready for 6s"},
 	} {

@@ -304,7 +304,7 @@ func TestCheckSaysWhatTheKubeletOfThisNodeSays(t *testing.T) {
 		{"accepted, from the standard input", 0, good, "-", n.Kubelet, "accepted\n"},
 		{"a flag that overrides", 0, good, "-", append(slices.Clone(n.Kubelet), "--max-pods=50"), "overridden by a flag of the kubelet: maxPods\naccepted\n"},
 		{"rejected by the kubelet", 1, config(map[string]any{"maxPods": -1}), "-", n.Kubelet, "evenkeel-agent: rejected: invalid configuration: maxPods"},
-		{"rejected on this host only", 1, config(map[string]any{"cgroupRoot": "/evenkeel-not-there"}), "-", n.Kubelet, `evenkeel-agent: rejected: invalid configuration: cgroup ["evenkeel-not-there"] has some missing paths`},
+		{"rejected on this host only", 1, config(map[string]any{"reservedSystemCPUs": "0-99"}), "-", n.Kubelet, `evenkeel-agent: rejected: reserved-cpus: 0-99 is not a subset of online-cpus: `},
 		{"rejected before any kubelet sees it", 1, "", "-", n.Kubelet, `evenkeel-agent: rejected: key "kubelet": empty`},
 		{"local fails in the same way", 2, config(map[string]any{"imageGCHighThresholdPercent": 102}), "-", broken, "evenkeel-agent: could not tell: invalid configuration: imageGCHighThresholdPercent"},
 		{"no such file", 3, "", "/not/there", n.Kubelet, "evenkeel-agent: cannot read the configuration: open /not/there: no such file or directory"},

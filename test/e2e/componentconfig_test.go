@@ -166,7 +166,7 @@ func TestAnUpgradesKubeletConfigurationReachesARealNodeAndComesBack(t *testing.T
 	for i, c := range []struct{ fields, reason, words string }{
 		{"evictionHard: {memory.available: banana}\n",
 			v1alpha1.ReasonValidationFailed, "quantities must match the regular expression"},
-		{"enforceNodeAllocatable: [pods, kube-reserved]\nkubeReserved: {cpu: 10m}\nkubeReservedCgroup: /evenkeel-not-there\n",
+		{"kubeReserved: {memory: 100Ti}\n",
 			v1alpha1.ReasonCrashLooped, "crash-looped: 1 starts in its trial, last: exit status 1"},
 	} {
 		kubelet := n.steady()

@@ -214,15 +214,15 @@ func TestADropInThatIsNoGoodIsRejectedOrRolledBack(t *testing.T) {
 	}
 	kubelet.end(t)
 
-	// The kubelet looks for that cgroup when it has passed all that a dry run can
-	// see.
-	crashes := n.dropin("crashes", "enforceNodeAllocatable: [pods, system-reserved]\nsystemReserved: {cpu: 100m}\nsystemReservedCgroup: /evenkeel-not-there\n")
+	// The kubelet compares this with the node's memory when it has passed all that
+	// a dry run can see.
+	crashes := n.dropin("crashes", "systemReserved: {memory: 100Ti}\n")
 	n.assign(crashes)
 	w := rolledBack(crashes, "CrashLooped", fmt.Sprintf("(UID: %s)", good.UID), "crash-looped: 2 starts in its trial, last: exit status 1")
 	n.is(w)
 	n.event("Warning", "ConfigRolledBack", w.cause+fmt.Sprintf("; going back to last-known-good (UID: %s)", good.UID))
 	n.healthyWith(good)
-	n.kubeletHas(map[string]any{"maxPods": 77, "imageGCLowThresholdPercent": 95, "enforceNodeAllocatable": "[pods]"})
+	n.kubeletHas(map[string]any{"maxPods": 77, "imageGCLowThresholdPercent": 95, "systemReserved": nil})
 	n.recorded(string(crashes.UID), string(good.UID))
 }
 

@@ -72,7 +72,7 @@ func TestAGroupedConfigurationIsWhatItsUpstreamTwinIs(t *testing.T) {
 	n.up()
 	local := n.kubeletHas(map[string]any{"maxPods": 110})
 	changes := map[string]any{
-		"maxPods": 120, "clusterDomain": "twin.local", "imageMinimumGCAge": "3m", "eventBurst": 44, "podPidsLimit": 4096,
+		"maxPods": 120, "hairpinMode": "hairpin-veth", "imageMinimumGCAge": "3m", "eventBurst": 44, "podPidsLimit": 4096,
 		"evictionHard": map[string]string{"memory.available": "60Mi"}, "logging": map[string]any{"flushFrequency": "7s"},
 		"containerLogMaxSize": "20Mi", "shutdownGracePeriod": "10s", "systemReserved": map[string]string{"cpu": "100m"},
 	}
@@ -81,7 +81,7 @@ func TestAGroupedConfigurationIsWhatItsUpstreamTwinIs(t *testing.T) {
 	n.is(allChecksPassed(twin))
 	n.onTrial(twin, 10*time.Minute, 3)
 	n.healthyWith(twin)
-	is := n.kubeletHas(map[string]any{"maxPods": 120, "clusterDomain": "twin.local", "logging.flushFrequency": "7s"})
+	is := n.kubeletHas(map[string]any{"maxPods": 120, "hairpinMode": "hairpin-veth", "logging.flushFrequency": "7s"})
 
 	ours := n.groupedConfigMap("ours", map[string]any{"configTrialDuration": "3s", "crashLoopThreshold": 0}, changes)
 	n.assign(ours)

@@ -186,7 +186,7 @@ func TestAMasterComesUpBeforeItsAPIServerAndThenTakesUpItsConfigMap(t *testing.T
 	refused := m.edit(map[string]any{"staticPodPath": nil})
 	m.says("False", "ProtectedFields", fmt.Sprintf("using last-known-good (UID: %s): refused current (UID: %s): protected field staticPodPath would be ", second, refused))
 	kubelet.end(t)
-	crash := m.edit(noCgroup(122))
+	crash := m.edit(overReserved(122))
 	m.says("False", "CrashLooped", fmt.Sprintf("using last-known-good (UID: %s): current (UID: %s) crash-looped: 1 starts in its trial", second, crash))
 	m.healthyOn(second)
 	m.runsRevision(m.edit(map[string]any{"maxPods": 121}), 121)
@@ -222,10 +222,10 @@ func TestAMasterComesUpBeforeItsAPIServerAndThenTakesUpItsConfigMap(t *testing.T
 	m.healthyOn("/init/kubelet")
 }
 
-// noCgroup is a configuration that every dry run accepts and with which the kubelet ends when it starts its container
+// overReserved is a configuration that every dry run accepts and with which the kubelet ends when it starts its container
 // manager.
-func noCgroup(maxPods int) map[string]any {
-	return map[string]any{"maxPods": maxPods, "enforceNodeAllocatable": []string{"pods", "kube-reserved"}, "kubeReservedCgroup": "/no-such-cgroup", "kubeReserved": map[string]string{"memory": "50Mi"}}
+func overReserved(maxPods int) map[string]any {
+	return map[string]any{"maxPods": maxPods, "kubeReserved": map[string]string{"memory": "100Ti"}}
 }
 
 // rights gives the node what `rbac` prints.

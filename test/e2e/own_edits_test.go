@@ -89,7 +89,7 @@ func TestTheNewestEditRunsAndContentsThatWereJudgedAreNotTriedAgain(t *testing.T
 	o.returns(first, 120)
 
 	// What was found to be bad is refused from then on: no restart, and the reason is that of then.
-	bad := o.edit(noCgroup(126))
+	bad := o.edit(overReserved(126))
 	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 starts in its trial, last: exit status 1", bad)
 	using := fmt.Sprintf("using last-known-good (UID: %s): ", first)
 	n.says("False", "CrashLooped", using+cause)
@@ -102,7 +102,7 @@ func TestTheNewestEditRunsAndContentsThatWereJudgedAreNotTriedAgain(t *testing.T
 	})
 	o.returns(last, 125)
 	undisturbed = n.steady()
-	o.edit(noCgroup(126))
+	o.edit(overReserved(126))
 	using = fmt.Sprintf("using last-known-good (UID: %s): ", last)
 	nc := n.says("False", "CrashLooped", using+cause)
 	if nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.Revision != last || len(nc.Status.BadConfigs) != 1 || nc.Status.BadConfigs[0].Reason != cause {

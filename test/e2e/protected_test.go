@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -127,6 +128,11 @@ func TestAPayloadThatChangesAProtectedFieldIsRefusedAndDisturbsNothing(t *testin
 		{"left out, so that the default would be effective", whole(map[string]any{"staticPodPath": nil}), fmt.Sprintf(`staticPodPath would be "", but is %q locally`, manifests)},
 		{"through a drop-in", dropin("staticPodPath: /etc\n"), fmt.Sprintf(`staticPodPath would be "/etc", but is %q locally`, manifests)},
 		{"set back by a drop-in", dropin("staticPodPath: null\n"), fmt.Sprintf(`staticPodPath would be "", but is %q locally`, manifests)},
+		{"name servers of pods", dropin("clusterDNS: [192.0.2.1]\n"), `clusterDNS would be ["192.0.2.1"], but is ["10.96.0.10"] locally`},
+		{"a log with bodies in it", dropin("logging: {vmodule: [{filePattern: request, verbosity: 10}]}\n"),
+			`logging.vmodule would be [{"filePattern":"request","verbosity":10}], but is unset locally`},
+		{"a cgroup of the node's own", dropin("enforceNodeAllocatable: [pods, system-reserved]\nsystemReservedCgroup: /system.slice\n"),
+			`systemReservedCgroup would be "/system.slice", but is "" locally`},
 		{"a feature gate", whole(map[string]any{"featureGates": map[string]any{"NodeLogQuery": true}}), "featureGates.NodeLogQuery would be true, but is unset locally"},
 		{"a header of the static pod URL", whole(map[string]any{"staticPodURLHeader": map[string]any{"X-Token": []string{"s3cret-of-a-payload"}}}),
 			"staticPodURLHeader.X-Token is masked, and is not, or not known to be, as it is locally"},
@@ -175,6 +181,38 @@ func TestAPayloadThatChangesAProtectedFieldIsRefusedAndDisturbsNothing(t *testin
 	n.is(allChecksPassed(laid))
 	n.lastKnownGood(laid)
 	n.hides("s3cret")
+}
+
+// TestAFieldWithALimitIsFreeUpToIt has nodes whose kubelet has no flag for verbosity, which would override what is pushed.
+func TestAFieldWithALimitIsFreeUpToIt(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "limit", "--config-trial-duration=1s")
+	n.Kubelet = slices.DeleteFunc(slices.Clone(n.Kubelet), func(arg string) bool { return strings.HasPrefix(arg, "--v=") })
+	n.local(map[string]any{"podPidsLimit": 4000, "logging": map[string]any{"verbosity": 2}})
+	n.up()
+	n.is(localInit)
+	using := "using last-known-good (init)"
+	for i, c := range []struct {
+		fields, words string // empty words: it is taken up
+		has           map[string]any
+	}{
+		{"logging: {verbosity: 10}\n", "logging.verbosity would be 10, but is 2 locally (free up to 7 or the local value)", nil},
+		{"podPidsLimit: -1\n", "podPidsLimit would be -1, but is 4000 locally (free up to the local value; -1 and 0 are no limit)", nil},
+		{"podPidsLimit: 4001\n", "podPidsLimit would be 4001, but is 4000 locally (free up to the local value; -1 and 0 are no limit)", nil},
+		{"podPidsLimit: 3000\nlogging: {verbosity: 3}\n", "", map[string]any{"podPidsLimit": 3000, "logging.verbosity": 3}},
+		{"podPidsLimit: 4001\n", "podPidsLimit would be 4001, but is 4000 locally (free up to the local value; -1 and 0 are no limit)", nil},
+	} {
+		cm := n.dropin(fmt.Sprint(i), c.fields)
+		n.assign(cm)
+		if c.words != "" {
+			n.is(protectedField(cm, using, c.words))
+			continue
+		}
+		n.is(allChecksPassed(cm))
+		n.lastKnownGood(cm)
+		n.kubeletHas(c.has)
+		using = fmt.Sprintf("using last-known-good (UID: %s)", cm.UID)
+	}
 }
 
 // clientCAFile is what the node's own configuration names.

@@ -98,7 +98,7 @@ func (n *node) mayReadItsConfigz() {
 }
 
 func TestEveryEffectiveFieldIsShownWithWhereItComesFrom(t *testing.T) {
-	n := newNode(t, "seeit", "--config-trial-duration=1s")
+	n := newNode(t, "seeit", "--config-trial-duration=1s", "--protected-fields=-clusterDNS")
 	n.Kubelet = append(n.Kubelet, "--max-pods=50")
 	n.mayReadItsConfigz()
 	n.up()
