@@ -37,7 +37,7 @@ type conf struct {
 }
 
 func (c conf) text() string {
-	return fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nclusterDomain: %s\n", c.name)
+	return fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nhairpinMode: %s\n", c.name)
 }
 
 func (c conf) effective() component.Effective {
@@ -48,7 +48,7 @@ func (c conf) effective() component.Effective {
 		return json.Number(fmt.Sprint(n))
 	}
 	return component.Effective{
-		"clusterDomain": c.name, "maxPods": number(c.maxPods, 110), "healthzPort": number(c.healthz, 10248),
+		"hairpinMode": c.name, "maxPods": number(c.maxPods, 110), "healthzPort": number(c.healthz, 10248),
 		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock", "cpuManagerPolicy": c.policy,
 		"readOnlyPort": json.Number(fmt.Sprint(c.readOnlyPort)),
 	}
@@ -189,7 +189,7 @@ func (k *simKubelet) Files(p payload.Payload) (map[string][]byte, error) {
 }
 
 func nameOf(data []byte) string {
-	_, rest, _ := strings.Cut(string(data), "clusterDomain: ")
+	_, rest, _ := strings.Cut(string(data), "hairpinMode: ")
 	name, _, _ := strings.Cut(rest, "\n")
 	return name
 }

@@ -52,7 +52,7 @@ func TestConfigzSaysWhatRunsAndWhereItCameFrom(t *testing.T) {
 		if diff := cmp.Diff(want, got["source"]); diff != "" {
 			t.Error(diff)
 		}
-		if e := got["effective"].(map[string]any); e["clusterDomain"] != "good" || got["componentVersion"] != "v1.36.3" {
+		if e := got["effective"].(map[string]any); e["hairpinMode"] != "good" || got["componentVersion"] != "v1.36.3" {
 			t.Errorf("%v", got)
 		}
 		if diff := cmp.Diff(map[string]any{"healthzPort": 20248.0}, got["kubeletConfigz"]); diff != "" {

@@ -90,7 +90,7 @@ func TestWhatWasPreparedIsNotAskedAgainOnce(t *testing.T) {
 	c := newAskedKubelet(t)
 	c.prepare(component.Accepted)
 	for range 2 {
-		if version, err := c.host.Version(t.Context()); err != nil || version != "v1.36.3" || c.asked() != 0 {
+		if version, err := c.host.Version(t.Context()); err != nil || version != "v1.37.1" || c.asked() != 0 {
 			t.Errorf("the version is %q, %v, or the kubelet was asked for it", version, err)
 		}
 	}
