@@ -147,14 +147,14 @@ func TestWhatElseIsInAConfigMapStaysWithWhatAUserGives(t *testing.T) {
 func TestTheVersionOfTheControlPlaneStaysItsOwn(t *testing.T) {
 	stored := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: KubeadmConfigMap}, Data: map[string]string{KubeadmConfigKey: v1beta4("")}}
 	given := clusterConfiguration(t, "clusterName: new\n")
-	given.Document = []byte(strings.Replace(string(given.Document), "v1.36.3", "v1.40.0", 1))
+	given.Document = []byte(strings.Replace(string(given.Document), "v1.37.1", "v1.40.0", 1))
 	given.KubernetesVersion = "v1.40.0"
 	have := &Cluster{Configuration: clusterConfiguration(t, ""), ConfigMaps: map[string]*corev1.ConfigMap{KubeadmConfigMap: stored}, Endpoint: "192.0.2.10:6443"}
 	_, write, err := Decide(have, &Given{File: "new.yaml", Cluster: given}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := write.New.Data[KubeadmConfigKey]; !strings.Contains(text, "kubernetesVersion: v1.36.3\n") || !strings.Contains(text, "clusterName: new\n") {
+	if text := write.New.Data[KubeadmConfigKey]; !strings.Contains(text, "kubernetesVersion: v1.37.1\n") || !strings.Contains(text, "clusterName: new\n") {
 		t.Errorf("%s", text)
 	}
 	_, _, err = Decide(&Cluster{}, &Given{File: "new.yaml", Cluster: &ClusterConfiguration{ServiceSubnet: "10.96.0.0/16"}, Endpoint: "192.0.2.10:6443"}, Options{})
@@ -303,7 +303,7 @@ func TestGatherFindsWhereTheControlPlaneIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if have.ProxyServer != "api.example:443" || have.Endpoint != "" || have.ProxyImage != "registry.k8s.io/kube-proxy:v1.36.3" || have.Configuration.KubernetesVersion != "v1.36.3" {
+	if have.ProxyServer != "api.example:443" || have.Endpoint != "" || have.ProxyImage != "registry.k8s.io/kube-proxy:v1.37.1" || have.Configuration.KubernetesVersion != "v1.37.1" {
 		t.Errorf("%+v", have)
 	}
 	// What the API server says of itself counts where no kube-proxy is told. An API server on loopback says nothing of

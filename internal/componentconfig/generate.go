@@ -78,6 +78,7 @@ func proxyFields(cc *ClusterConfiguration, dns net.IP) fields {
 	derived := fields{
 		"bindAddress":      "0.0.0.0",
 		"clientConnection": fields{"kubeconfig": "/var/lib/kube-proxy/" + proxyKubeconfig},
+		"mode":             "iptables", // the default, which is to change; kube-proxy 1.37 warns where none is written
 	}
 	// kubeadm looks at the API server's own address; an API server wants that to be of the family of its services.
 	if netutils.IsIPv6(dns) {

@@ -43,7 +43,7 @@ const (
 
 // v1beta4 is a ClusterConfiguration with these fields more.
 func v1beta4(more string) string {
-	return "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.36.3\n" + more
+	return "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.37.1\n" + more
 }
 
 // upload has the real kubeadm upload what it generates of its configuration file, and returns it by the names of the

@@ -31,12 +31,6 @@ var parityRows = []struct {
 networking: {serviceSubnet: 172.20.0.0/16, podSubnet: 10.244.0.0/16, dnsDomain: cluster.example.org}
 certificatesDir: /srv/pki/
 `)},
-	{name: "v1beta3", address: addressV4, cluster: `apiVersion: kubeadm.k8s.io/v1beta3
-kind: ClusterConfiguration
-kubernetesVersion: v1.36.3
-networking: {serviceSubnet: 172.20.0.0/28, podSubnet: 10.244.0.0/16, dnsDomain: v3.example}
-apiServer: {extraArgs: {v: "2"}}
-`},
 	{name: "IPv4 and IPv6", address: addressV4, cluster: v1beta4("networking: {serviceSubnet: '10.96.0.0/16,fd00:10::/112', podSubnet: '10.244.0.0/16,fd00:20::/56'}\n")},
 	{name: "IPv6 and IPv4", address: addressV6, cluster: v1beta4("networking: {serviceSubnet: 'fd00:10::/112,10.96.0.0/16', podSubnet: 'fd00:20::/56,10.244.0.0/16'}\n")},
 	{name: "IPv6 alone", address: addressV6, cluster: v1beta4("networking: {serviceSubnet: 'fd00:10::/112', podSubnet: 'fd00:20::/56'}\n")},
@@ -151,7 +145,7 @@ var zeroes = []zero{
 		iptables.localhostNodePorts iptables.masqueradeBit ipvs.excludeCIDRs nftables.masqueradeBit nodePortAddresses oomScoreAdj`},
 	{"kube-proxy", "", "written although empty; kube-proxy puts its default in the place of it", `
 		clientConnection.acceptContentTypes clientConnection.contentType clusterCIDR detectLocal.bridgeInterface
-		detectLocal.interfaceNamePrefix detectLocalMode healthzBindAddress hostnameOverride ipvs.scheduler metricsBindAddress mode
+		detectLocal.interfaceNamePrefix detectLocalMode healthzBindAddress hostnameOverride ipvs.scheduler metricsBindAddress
 		portRange showHiddenMetricsForVersion winkernel.networkName winkernel.rootHnsEndpointName winkernel.sourceVip`},
 	{"kube-proxy", false, "written although false, which is the default", `
 		bindAddressHardFail conntrack.tcpBeLiberal enableProfiling iptables.masqueradeAll ipvs.strictARP nftables.masqueradeAll
@@ -246,8 +240,8 @@ func TestADifferenceIsSeen(t *testing.T) {
 		want   string // "" is none
 	}{
 		{"none", func(*corev1.ConfigMap) {}, ""},
-		{"a zero", func(cm *corev1.ConfigMap) { cm.Data[c.Key] += "mode: \"\"\n" }, ""},
-		{"a field that is set", func(cm *corev1.ConfigMap) { cm.Data[c.Key] += "mode: nftables\n" }, "mode (written although empty"},
+		{"a zero", func(cm *corev1.ConfigMap) { cm.Data[c.Key] += "portRange: \"\"\n" }, ""},
+		{"a field that is set", func(cm *corev1.ConfigMap) { cm.Data[c.Key] += "portRange: 1-2\n" }, "portRange (written although empty"},
 		{"a new field", func(cm *corev1.ConfigMap) { cm.Data[c.Key] += "newInTheTarget: null\n" }, "newInTheTarget of kube-proxy: kubeadm has <nil>, and we know no reason"},
 		{"another value", func(cm *corev1.ConfigMap) { cm.Data[c.Key] = strings.Replace(cm.Data[c.Key], "0.0.0.0", "0.0.0.1", 1) }, "bindAddress of kube-proxy: not kubeadm's"},
 		{"a field that is not there", func(cm *corev1.ConfigMap) {

@@ -119,6 +119,11 @@ func MakePlan(ctx context.Context, have *Cluster, given *Given, target string, j
 		}
 	}
 	p.Target = target
+	if cluster != nil {
+		if err := readable(given, target); err != nil {
+			return nil, err
+		}
+	}
 	if note := jump(p.Current, p.Target); note != "" {
 		p.Notes = append(p.Notes, note)
 	}
@@ -136,6 +141,17 @@ func MakePlan(ctx context.Context, have *Cluster, given *Given, target string, j
 		return nil, err
 	}
 	return p, nil
+}
+
+// readable returns an error if the target's kubeadm could not read the ClusterConfiguration that is to be stored: it reads
+// v1beta3 up to 1.36.
+func readable(given *Given, target string) error {
+	v, err := version.ParseGeneric(target)
+	if err != nil || given.Cluster.APIVersion != kubeadmV1beta3 || v.LessThan(version.MajorMinor(1, 37)) {
+		return nil // without a target nobody knows
+	}
+	return fmt.Errorf("kubeadm %d.%d cannot read %s, and %s has a ClusterConfiguration of it: \"kubeadm config migrate\" of 1.36 makes %s of it",
+		v.Major(), v.Minor(), kubeadmV1beta3, given.File, kubeadmV1beta4)
 }
 
 // notes say what of a file counts for less than one might think.
@@ -287,7 +303,7 @@ func (r *Row) Short(apiVersion string) string {
 func ParseTarget(s string) (string, error) {
 	v, err := version.ParseSemantic(s)
 	if err != nil {
-		return "", fmt.Errorf("%q is no version of Kubernetes such as v1.36.3", s)
+		return "", fmt.Errorf("%q is no version of Kubernetes such as v1.37.1", s)
 	}
 	return "v" + v.String(), nil
 }

@@ -37,7 +37,7 @@ func makePlan(t *testing.T, given *Given, judges map[string]component.Component)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := MakePlan(t.Context(), have, given, "v1.36.3", judges, Options{})
+	p, err := MakePlan(t.Context(), have, given, "v1.37.1", judges, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestEveryOriginOfEveryComponentInEveryState(t *testing.T) {
 					if p.NeedsHands() != byHand {
 						t.Errorf("it says %v of whether hands are needed", p.NeedsHands())
 					}
-					if err := Store(t.Context(), admin, "v1.36.3", p.Writes()); err != nil {
+					if err := Store(t.Context(), admin, "v1.37.1", p.Writes()); err != nil {
 						t.Fatal(err)
 					}
 					t.Cleanup(func() { forgetRecords(t) })
@@ -146,8 +146,8 @@ func forgetRecords(t *testing.T) {
 func TestABinaryOfAnotherVersionIsNoJudge(t *testing.T) {
 	have := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
 	for target, want := range map[string]string{
-		"v1.37.0": "the kubelet that was given is v1.36.3, and the target is v1.37.0: give the target version's own binary",
-		"v1.36.9": "", // the format does not change within a minor version
+		"v1.38.0": "the kubelet that was given is v1.37.1, and the target is v1.38.0: give the target version's own binary",
+		"v1.37.9": "", // the format does not change within a minor version
 		"":        "",
 	} {
 		p, err := MakePlan(t.Context(), have, nil, target, judges(t), Options{Init: true})
@@ -157,14 +157,14 @@ func TestABinaryOfAnotherVersionIsNoJudge(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || p.Components[0].ValidatedBy != "kubelet v1.36.3" {
+		if err != nil || p.Components[0].ValidatedBy != "kubelet v1.37.1" {
 			t.Errorf("%s: %v", target, err)
 		}
 	}
 }
 
 func TestParseTargetReadsVersionsOfKubernetesAlone(t *testing.T) {
-	for s, want := range map[string]string{"v1.36.3": "v1.36.3", "1.37.0": "v1.37.0", "v1.37.0-rc.1": "v1.37.0-rc.1", "1.37": "", "stable": "", "": ""} {
+	for s, want := range map[string]string{"v1.37.1": "v1.37.1", "1.38.0": "v1.38.0", "v1.38.0-rc.1": "v1.38.0-rc.1", "1.37": "", "stable": "", "": ""} {
 		got, err := ParseTarget(s)
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q, %v", s, got, err)
@@ -173,7 +173,7 @@ func TestParseTargetReadsVersionsOfKubernetesAlone(t *testing.T) {
 }
 
 // mute is a kubelet that cannot be asked.
-const mute = "#!/bin/sh\ncase \"$*\" in *--version*) echo 'Kubernetes v1.36.3'; exit 0;; esac\necho 'not today' >&2\nexit 1\n"
+const mute = "#!/bin/sh\ncase \"$*\" in *--version*) echo 'Kubernetes v1.37.1'; exit 0;; esac\necho 'not today' >&2\nexit 1\n"
 
 func TestWhatNobodyCouldBeAskedIsNotSaidToBeGood(t *testing.T) {
 	stub := func(script string) map[string]component.Component {
@@ -204,7 +204,7 @@ func TestWhatNobodyCouldBeAskedIsNotSaidToBeGood(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			have := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
-			p, err := MakePlan(t.Context(), have, tt.given, "v1.36.3", tt.judges, Options{})
+			p, err := MakePlan(t.Context(), have, tt.given, "v1.37.1", tt.judges, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -216,5 +216,30 @@ func TestWhatNobodyCouldBeAskedIsNotSaidToBeGood(t *testing.T) {
 				t.Errorf("%d are not settled", len(p.Unsettled()))
 			}
 		})
+	}
+}
+
+func TestAClusterConfigurationThatTheTargetsKubeadmCannotReadIsRefused(t *testing.T) {
+	have := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
+	old := strings.Replace(v1beta4(""), "v1beta4", "v1beta3", 1)
+	const refused = `kubeadm 1.37 cannot read kubeadm.k8s.io/v1beta3, and f.yaml has a ClusterConfiguration of it: "kubeadm config migrate" of 1.36 makes kubeadm.k8s.io/v1beta4 of it`
+	for _, tt := range []struct{ document, target, want string }{
+		{old, "v1.37.0", refused},
+		{old, "v1.36.9", ""},
+		{old, "", ""},
+		{v1beta4(""), "v1.37.0", ""},
+	} {
+		given, err := ParseFile("f.yaml", []byte(tt.document))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := MakePlan(t.Context(), have, given, tt.target, nil, Options{})
+		said := ""
+		if err != nil {
+			said = err.Error()
+		}
+		if said != tt.want || err == nil && p.ClusterConfiguration == nil {
+			t.Errorf("%s of %.40q: %+v, %v", tt.target, tt.document, p, err)
+		}
 	}
 }

@@ -181,7 +181,7 @@ func TestTheRealKubeadmSeesTheSameOrigin(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			err := cluster.Kubeadm(t.Context(), "", "upgrade apply phase upload-config kubelet v1.36.3", "upgrade apply phase addon kube-proxy v1.36.3")
+			err := cluster.Kubeadm(t.Context(), "", "upgrade apply phase upload-config kubelet v1.37.1", "upgrade apply phase addon kube-proxy v1.37.1")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -230,7 +230,7 @@ func givenControlPlane(t *testing.T) {
 			},
 			Spec: corev1.PodSpec{
 				NodeName:                     host,
-				Containers:                   []corev1.Container{{Name: "kube-apiserver", Image: "registry.k8s.io/kube-apiserver:v1.36.3"}},
+				Containers:                   []corev1.Container{{Name: "kube-apiserver", Image: "registry.k8s.io/kube-apiserver:v1.37.1"}},
 				AutomountServiceAccountToken: new(bool),
 			},
 		},

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-const anyCluster = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.36.3\n"
+const anyCluster = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.37.1\n"
 
 func TestKubeadmUploadsWhatAClusterOfItsOwnHas(t *testing.T) {
 	c := startCluster(t, Options{})
@@ -28,7 +28,7 @@ func TestKubeadmUploadsWhatAClusterOfItsOwnHas(t *testing.T) {
 
 func TestWhatKubeadmRefusesIsSaidInItsWords(t *testing.T) {
 	c := startCluster(t, Options{APIServerLater: true})
-	bad := strings.Replace(anyCluster, "v1.36.3", "latest-but-one", 1)
+	bad := strings.Replace(anyCluster, "v1.37.1", "latest-but-one", 1)
 	err := c.Kubeadm(t.Context(), KubeadmConfig("192.0.2.10", bad), "init phase upload-config kubeadm")
 	if err == nil || !strings.Contains(err.Error(), "kubeadm init phase upload-config kubeadm: exit status") || !strings.Contains(err.Error(), "latest-but-one") {
 		t.Error(err)
