@@ -13,7 +13,7 @@ type flag struct {
 	tokens []string // as they stand on the command line, one or two
 }
 
-// booleans are the flags that never take the next word as their value, in kubelets 1.32 to 1.36. One that is missing
+// booleans are the flags that never take the next word as their value, in kubelets 1.32 to 1.37. One that is missing
 // here, of another version, does no harm unless it is followed by a word that is no flag, which the kubelet refuses.
 var booleans = map[string]bool{
 	"anonymous-auth": true, "authentication-token-webhook": true, "cgroups-per-qos": true, "contention-profiling": true,

@@ -1,0 +1,88 @@
+package component
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Each kubelet that is built for the tests says what flags it has: the pinned one, and the older ones that are there.
+
+// helpLine is a flag in the help of pflag: its name, the name of its value if it takes one, and what it is for.
+var helpLine = regexp.MustCompile(`^ +(?:-[a-zA-Z], )?--([a-z0-9-]+)( \S+)?   +(.*)$`)
+
+// inFile is how the help says that a flag is a field of the configuration.
+const inFile = "This parameter should be set via the config file"
+
+// configFlags are the flags that set fields of the configuration, and of which the help does not say so.
+var configFlags = []string{
+	"fail-cgroupv1", "feature-gates", "log-flush-frequency", "log-json-info-buffer-size", "log-json-split-stream", "log-text-info-buffer-size",
+	"log-text-split-stream", "logging-format", "provider-id", "seccomp-default", "tls-cipher-suites", "vmodule",
+}
+
+// goneFlags are of kubelets up to 1.36, most of them of libraries. They count as fields, which costs a dry run and is never
+// wrong.
+var goneFlags = []string{
+	"application-metrics-count-limit", "boot-id-file", "cloud-config", "container-hints", "containerd", "containerd-namespace",
+	"enable-load-reader", "event-storage-age-limit", "event-storage-event-limit", "global-housekeeping-interval",
+	"log-cadvisor-usage", "machine-id-file", "register-schedulable",
+	"storage-driver-buffer-duration", "storage-driver-db", "storage-driver-host",
+	"storage-driver-password", "storage-driver-secure", "storage-driver-table", "storage-driver-user",
+}
+
+func TestTheTablesOfFlagsAreWhatRealKubeletsSay(t *testing.T) {
+	kubelets, err := filepath.Glob("../../bin/tools/kubelets/*/kubelet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range append(kubelets, "../../bin/tools/kubelet") {
+		if _, err := os.Stat(path); err != nil {
+			t.Fatal(err)
+		}
+		t.Run(strings.TrimPrefix(filepath.Dir(path), "../../bin/"), func(t *testing.T) {
+			out, err := exec.Command(path, "--help").Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			has := map[string]bool{}
+			for line := range strings.Lines(string(out)) {
+				found := helpLine.FindStringSubmatch(strings.TrimRight(line, "\n"))
+				if found == nil {
+					continue
+				}
+				name, takes, what := found[1], found[2] != "", found[3]
+				has[name] = true
+				if name == "help" || name == "version" {
+					continue // refused
+				}
+				// A word in backquotes in the text of a boolean flag looks like the name of a value.
+				if takes && booleans[name] {
+					said, _ := exec.Command(path, "--"+name+"=neither").CombinedOutput()
+					takes = !strings.Contains(string(said), "strconv.ParseBool")
+				}
+				if takes == booleans[name] {
+					t.Errorf("--%s: it takes a value: %v, but booleans has %v: %s", name, takes, booleans[name], what)
+				}
+				if !takes && valued[name] {
+					t.Errorf("--%s takes no value, but valued has it", name)
+				}
+				field := strings.Contains(what, inFile) || slices.Contains(configFlags, name) || slices.Contains(goneFlags, name)
+				if field == notConfig[name] {
+					t.Errorf("--%s: it sets a field: %v, but notConfig has %v: %s", name, field, notConfig[name], what)
+				}
+			}
+			if len(has) < 100 {
+				t.Fatalf("only %d flags in:\n%s", len(has), out)
+			}
+			for name := range valued {
+				if !has[name] {
+					t.Errorf("there is no --%s", name)
+				}
+			}
+		})
+	}
+}
