@@ -17,7 +17,7 @@ AS_ROOT := $(if $(SUDO),$(SUDO) env PATH="$$PATH" CGO_ENABLED=0 GOMODCACHE="$$(g
 
 export CGO_ENABLED := 0
 
-.PHONY: help build tools kubelets programs cli-programs image release deps demo test e2e bench bench-fleet lint generate clean
+.PHONY: help build tools kubelets programs cli-programs image release deps demo test matrix e2e bench bench-fleet lint generate clean
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,17 +51,24 @@ $(TOOLS)/crd-ref-docs: tools/docs/go.mod tools/docs/go.sum
 	@echo "building crd-ref-docs"
 	@go -C tools/docs build -trimpath -o $(CURDIR)/$@ github.com/elastic/crd-ref-docs
 
-# A kubelet of each version that a module of tools/kubelets pins, such as bin/tools/kubelets/v1.33.13/kubelet.
-kubelet_of = $(TOOLS)/kubelets/$(call kube_version,$(1)/go.mod)/kubelet
-define kubelet_rule
-kubelets: $(call kubelet_of,$(1))
-$(call kubelet_of,$(1)): $(1)/go.mod $(1)/go.sum
-	@echo "building kubelet $(call kube_version,$(1)/go.mod)"
+# What modules of tools/kubelets and tools/apiservers pin, such as bin/tools/kubelets/v1.33.13/kubelet; the oldest first.
+older_of = $(TOOLS)/$(notdir $(patsubst %/,%,$(dir $(1))))/$(call kube_version,$(1)/go.mod)/$(2)
+define older_rule
+$(call older_of,$(1),$(2)): $(1)/go.mod $(1)/go.sum
+	@echo "building $(2) $(call kube_version,$(1)/go.mod)"
 	@mkdir -p $$(@D)
-	@$(call k8s_build,$(call kube_version,$(1)/go.mod),$(1),$$@,k8s.io/kubernetes/cmd/kubelet)
+	@$(call k8s_build,$(call kube_version,$(1)/go.mod),$(1),$$@,k8s.io/kubernetes/cmd/$(2))
 endef
-kubelets: ## build the older kubelets that the tests run beside the newest (once; some minutes each)
-$(foreach module,$(wildcard tools/kubelets/*),$(eval $(call kubelet_rule,$(module))))
+KUBELET_MODULES := $(sort $(wildcard tools/kubelets/*))
+APISERVER_MODULES := $(sort $(wildcard tools/apiservers/*))
+$(foreach module,$(KUBELET_MODULES) $(APISERVER_MODULES),$(if $(call kube_version,$(module)/go.mod),,$(error \
+  $(module)/go.mod has no line "require k8s.io/kubernetes VERSION" of its own)))
+$(foreach module,$(KUBELET_MODULES),$(eval $(call older_rule,$(module),kubelet)))
+$(foreach module,$(APISERVER_MODULES),$(eval $(call older_rule,$(module),kube-apiserver)))
+KUBELETS := $(foreach module,$(KUBELET_MODULES),$(call older_of,$(module),kubelet))
+APISERVERS := $(foreach module,$(APISERVER_MODULES),$(call older_of,$(module),kube-apiserver))
+OLDEST_KUBELET := $(firstword $(KUBELETS))
+kubelets: $(KUBELETS) ## build all older kubelets that tests can run (once; some minutes each)
 
 # What is released, for what: all programs for nodes, the plugin also for the machines that people sit at.
 PLATFORMS ?= linux/amd64 linux/arm64
@@ -118,7 +125,7 @@ release: ## make all that is released into dist/VERSION: of the tag that is chec
 # A real node needs containerd and friends, tests also try units, packages and the page; with root they are installed when
 # missing.
 DEPS := containerd:containerd runc:runc iptables:iptables /usr/lib/cni/bridge:containernetworking-plugins
-test e2e: DEPS += systemd-analyze:systemd dbus-daemon:dbus busctl:systemd rpm:rpm chromium:chromium
+test e2e matrix: DEPS += systemd-analyze:systemd dbus-daemon:dbus busctl:systemd rpm:rpm chromium:chromium
 deps:
 	@missing=(); for d in $(DEPS); do \
 	  bin=$${d%%:*}; PATH=$$PATH:/usr/sbin:/sbin command -v "$$bin" >/dev/null || missing+=("$${d#*:}"); done; \
@@ -147,16 +154,21 @@ demo: tools deps build ## show a node and a fleet being changed, broken and roll
 	@exec $(SUDO) bin/demo $(if $(KEEP),-keep)
 
 # The end-to-end tests begin first and mostly wait: beside them the others run, one package after another.
-test: tools kubelets deps prometheus build ## set everything up and pass every test
+test: tools $(OLDEST_KUBELET) deps prometheus build ## set everything up and pass every test, with the newest kubelet and the oldest
 	@if [ "$$(id -u)" != 0 ] && [ -z "$(SUDO)" ]; then \
 	  echo "SKIPPED, for lack of root: every test that needs a real node"; fi
 	@go vet ./...
 	@$(AS_ROOT) go test -timeout 45m -p 2 ./test/e2e $$(go list ./... | grep -v /test/e2e$$)
 
-# KUBELET is a version that `make kubelets` builds, or a path.
+# It runs before a change to what happens on a node is done with: see docs/kubelets.md.
+matrix: tools $(KUBELETS) $(APISERVERS) deps build ## pass the core of the end-to-end tests with the kubelets between, and the oldest API server
+	@$(AS_ROOT) go test -timeout 60m -count=1 -v ./test/e2e -run '^TestOlderVersionsPassTheCoreOfThisSuite$$' -matrix
+
+# KUBELET is a version that a module of tools/kubelets pins, or a path.
 KUBELET ?= $(TOOLS)/kubelet
-e2e: tools kubelets deps build ## run every end-to-end test with one kubelet (KUBELET=v1.33.13, or a path; the newest)
-	@$(AS_ROOT) go test -timeout 45m -count=1 ./test/e2e -kubelet=$(if $(findstring /,$(KUBELET)),$(abspath $(KUBELET)),$(CURDIR)/$(TOOLS)/kubelets/$(KUBELET)/kubelet)
+KUBELET_PATH = $(if $(findstring /,$(KUBELET)),$(abspath $(KUBELET)),$(CURDIR)/$(TOOLS)/kubelets/$(KUBELET)/kubelet)
+e2e: tools $(OLDEST_KUBELET) $(filter %/$(KUBELET)/kubelet,$(KUBELETS)) deps build ## run every end-to-end test with one kubelet (KUBELET=v1.33.13, or a path; the newest)
+	@$(AS_ROOT) go test -timeout 45m -count=1 ./test/e2e -kubelet=$(KUBELET_PATH)
 
 bench: tools deps build ## measure speed and size, each beside its floor
 	@$(AS_ROOT) go run ./test/bench

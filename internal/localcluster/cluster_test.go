@@ -315,6 +315,25 @@ func TestATakenPortIsTriedOnceMoreWithAnother(t *testing.T) {
 	}
 }
 
+func TestAnotherAPIServerTakesThePlaceOfThatOfTheTools(t *testing.T) {
+	mark, other := filepath.Join(t.TempDir(), "ran"), filepath.Join(t.TempDir(), "other-apiserver")
+	module, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := fmt.Sprintf("#!/bin/sh\n: >%s; exec %s \"$@\"\n", mark, filepath.Join(module, "bin", "tools", "kube-apiserver"))
+	if err := os.WriteFile(other, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	startCluster(t, Options{APIServer: other})
+	if _, err := os.Stat(mark); err != nil {
+		t.Errorf("it did not run: %v", err)
+	}
+	if _, err := Start(t.Context(), Options{APIServer: other + "-missing"}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), other+"-missing") {
+		t.Errorf("one that is not there: %v", err)
+	}
+}
+
 func TestFlagsOfTheAPIServerAreAddedToOurs(t *testing.T) {
 	c := startCluster(t, Options{APIServerLater: true, APIServerFlags: []string{"--profiling=true"}})
 	if argv := c.APIServerArgv(); argv[len(argv)-1] != "--profiling=true" {

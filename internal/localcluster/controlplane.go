@@ -130,7 +130,7 @@ func (c *Cluster) APIServerArgv() []string {
 
 func (c *Cluster) apiServerArgv() []string {
 	return append([]string{
-		c.tool("kube-apiserver"),
+		c.server,
 		fmt.Sprintf("--etcd-servers=http://127.0.0.1:%d", c.etcdPort),
 		"--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", c.apiPort),

@@ -34,6 +34,8 @@ type Options struct {
 	Tools string
 	// Kubelet is the kubelet of the nodes, of any version that the API server takes; empty means that of Tools.
 	Kubelet string
+	// APIServer is the API server, of 1.33 or later; empty means that of Tools.
+	APIServer string
 	// Manifests is a directory of YAML manifests to apply after start; empty means config/api of the module, if it
 	// exists.
 	Manifests string
@@ -53,6 +55,7 @@ type Cluster struct {
 	temporary bool
 	tools     string
 	kubelet   string
+	server    string // the program of the API server
 	module    string
 	log       *slog.Logger
 	lock      *os.File
@@ -88,6 +91,9 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Kubelet == "" {
 		o.Kubelet = filepath.Join(o.Tools, "kubelet")
 	}
+	if o.APIServer == "" {
+		o.APIServer = filepath.Join(o.Tools, "kube-apiserver")
+	}
 	if o.Manifests == "" {
 		if dir := filepath.Join(module, "config", "api"); isDir(dir) {
 			o.Manifests = dir
@@ -99,14 +105,15 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	c := &Cluster{
 		tools:     o.Tools,
 		kubelet:   o.Kubelet,
+		server:    o.APIServer,
 		module:    module,
 		manifests: o.Manifests,
 		flags:     o.APIServerFlags,
 		log:       slog.New(slog.NewTextHandler(o.Log, nil)),
 		nodes:     map[string]*Node{},
 	}
-	for _, tool := range []string{"etcd", "kube-apiserver"} {
-		if _, err := os.Stat(c.tool(tool)); err != nil {
+	for _, program := range []string{c.tool("etcd"), c.server} {
+		if _, err := os.Stat(program); err != nil {
 			return nil, fmt.Errorf("upstream binary missing, run `make tools`: %w", err)
 		}
 	}

@@ -56,7 +56,7 @@ type node struct {
 func newNode(t *testing.T, name string, flags ...string) *node {
 	t.Helper()
 	shared.once.Do(func() {
-		shared.cluster, shared.err = localcluster.Start(context.Background(), localcluster.Options{Kubelet: underTest.path})
+		shared.cluster, shared.err = localcluster.Start(context.Background(), localcluster.Options{Kubelet: underTest.path, APIServer: *apiServerFlag})
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
@@ -67,7 +67,7 @@ func newNode(t *testing.T, name string, flags ...string) *node {
 // newCluster starts a cluster of the test's own, with a node.
 func newCluster(t *testing.T, name string, flags ...string) *node {
 	t.Helper()
-	cluster, err := localcluster.Start(t.Context(), localcluster.Options{Kubelet: underTest.path})
+	cluster, err := localcluster.Start(t.Context(), localcluster.Options{Kubelet: underTest.path, APIServer: *apiServerFlag})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,8 +24,8 @@ import (
 
 // The self-hosted kubelet's versions before and after an update; the bootstrap kubelet is the node's own.
 const (
-	versionOne = "v1.35.4"
-	versionTwo = "v1.36.3"
+	versionOne = "v1.33.13"
+	versionTwo = "v1.37.1"
 )
 
 // pivot is a node whose first process stands in for the init system: it runs containerd and, as the unit says, the

@@ -19,6 +19,12 @@ import (
 // kubeletFlag is how `make e2e KUBELET=...` has the tests run with another kubelet.
 var kubeletFlag = flag.String("kubelet", tool("kubelet"), "the `path` of the kubelet of every node")
 
+// apiServerFlag is how `make matrix` has the core of these tests run with another API server.
+var apiServerFlag = flag.String("apiserver", tool("kube-apiserver"), "the `path` of the API server of every cluster")
+
+// matrixFlag is how `make matrix` asks for the versions that `make test` leaves out.
+var matrixFlag = flag.Bool("matrix", false, "run the core of these tests with every older kubelet but the oldest, and with the oldest API server")
+
 // kubeletProgram is a kubelet that can be run.
 type kubeletProgram struct{ path, version string }
 
@@ -34,7 +40,7 @@ func askKubelet(path string) (kubeletProgram, error) {
 	}
 	out, err := exec.Command(path, "--version").CombinedOutput()
 	if err != nil {
-		return kubeletProgram{}, fmt.Errorf("no kubelet at %s: run `make tools`, or `make kubelets` for older ones: %w", path, err)
+		return kubeletProgram{}, fmt.Errorf("no kubelet at %s: run `make tools`, and `make kubelets` for older ones: %w", path, err)
 	}
 	version, ok := strings.CutPrefix(strings.TrimSpace(string(out)), "Kubernetes ")
 	if !ok {
@@ -71,15 +77,14 @@ func saysOf(t *testing.T, words, of string) string {
 	return fmt.Sprintf(words, of)
 }
 
-// olderKubelets are those that the modules of tools/kubelets pin, the oldest first.
-func olderKubelets(t *testing.T) []kubeletProgram {
+// pinned are the programs that the modules of a directory of tools/ pin, by their versions, the oldest first.
+func pinned(t *testing.T, dir, program string) (paths, versions []string) {
 	t.Helper()
-	modules, err := filepath.Glob("../../tools/kubelets/*/go.mod")
+	modules, err := filepath.Glob("../../tools/" + dir + "/*/go.mod")
 	if err != nil || len(modules) == 0 {
-		t.Fatalf("no module pins an older kubelet: %v", err)
+		t.Fatalf("no module of tools/%s pins an older %s: %v", dir, program, err)
 	}
 	slices.Sort(modules)
-	var all []kubeletProgram
 	for _, module := range modules {
 		raw, err := os.ReadFile(module)
 		if err != nil {
@@ -87,68 +92,91 @@ func olderKubelets(t *testing.T) []kubeletProgram {
 		}
 		pin := regexp.MustCompile(`(?m)^require k8s\.io/kubernetes (\S+)`).FindSubmatch(raw)
 		if pin == nil {
-			t.Fatalf("%s pins no kubelet", module)
+			t.Fatalf("%s pins no %s", module, program)
 		}
-		k, err := askKubelet(tool(filepath.Join("kubelets", string(pin[1]), "kubelet")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if k.version != string(pin[1]) {
-			t.Fatalf("%s is %s", k.path, k.version)
-		}
-		all = append(all, k)
+		paths, versions = append(paths, tool(filepath.Join(dir, string(pin[1]), program))), append(versions, string(pin[1]))
 	}
-	return all
+	return paths, versions
+}
+
+// olderKubelet is one that the modules of tools/kubelets pin; 0 is the oldest.
+func olderKubelet(t *testing.T, i int) kubeletProgram {
+	t.Helper()
+	paths, versions := pinned(t, "kubelets", "kubelet")
+	k, err := askKubelet(paths[i])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k.version != versions[i] {
+		t.Fatalf("%s is %s", k.path, k.version)
+	}
+	return k
 }
 
 // core are the tests that depend most on what a kubelet does and says. Every version that is named in docs/kubelets.md
-// passes them in `make test`.
+// passes them, the oldest in `make test`, the others in `make matrix`.
 var core = []string{
 	"TestAGoodChangeShowsInTheNodeAndBecomesLastKnownGood",
 	"TestARejectedPayloadNeverTouchesTheKubelet",
 	"TestWhatNoDryRunCanSeeIsRolledBackInItsTrial",
 	"TestADropInIsLaidOverWhatTheNodeHas",
 	"TestAPayloadThatChangesAProtectedFieldIsRefusedAndDisturbsNothing",
+	"TestAFieldWithALimitIsFreeUpToIt",
 	"TestSystemdHearsReadyWhenTheKubeletIsHealthyAndIsFedAllTheTime",
 	"TestAStockKubeletAndAnAgentWithTheSameLockFileExcludeEachOther",
 	"TestDefaultsAreAConfigurationOfTheComponentThatPrintedThem",
 }
 
-func TestOlderKubeletsPassTheCoreOfThisSuite(t *testing.T) {
-	if *kubeletFlag != tool("kubelet") {
-		t.Skip("one kubelet was chosen with -kubelet")
+// TestOlderVersionsPassTheCoreOfThisSuite runs it with the oldest kubelet; in the matrix with those between that and the
+// newest, and with the oldest kubelet under the oldest API server.
+func TestOlderVersionsPassTheCoreOfThisSuite(t *testing.T) {
+	if *kubeletFlag != tool("kubelet") || *apiServerFlag != tool("kube-apiserver") {
+		t.Skip("one kubelet, or one API server, was chosen")
 	}
 	t.Parallel()
-	for _, k := range olderKubelets(t) {
-		t.Run(k.version, func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^("+strings.Join(core, "|")+")$", "-test.v", "-test.timeout=15m", "-kubelet="+k.path)
-			var out bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &out, &out
-			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-			runtime.LockOSThread() // Pdeathsig goes by thread
-			defer runtime.UnlockOSThread()
-			err := cmd.Run()
-			for _, name := range core {
-				switch {
-				case strings.Contains(out.String(), "\n--- PASS: "+name+" "):
-				case strings.Contains(out.String(), "no real node can run here: "):
-					t.Skip("no real node can run here")
-				default:
-					err = errors.Join(err, fmt.Errorf("%s did not pass", name))
-				}
-			}
-			if err != nil {
-				t.Errorf("%v\n%s", err, &out)
-			}
-		})
+	oldest := olderKubelet(t, 0)
+	if !*matrixFlag {
+		t.Run(oldest.version, func(t *testing.T) { passesTheCore(t, oldest.path, *apiServerFlag) })
+		return
+	}
+	kubelets, _ := pinned(t, "kubelets", "kubelet")
+	for i := 1; i < len(kubelets); i++ {
+		k := olderKubelet(t, i)
+		t.Run(k.version, func(t *testing.T) { passesTheCore(t, k.path, *apiServerFlag) })
+	}
+	servers, versions := pinned(t, "apiservers", "kube-apiserver")
+	t.Run(oldest.version+" with kube-apiserver "+versions[0], func(t *testing.T) { passesTheCore(t, oldest.path, servers[0]) })
+}
+
+// passesTheCore runs the core of this suite, in a process of its own, with another kubelet and another API server.
+func passesTheCore(t *testing.T, kubelet, server string) {
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^("+strings.Join(core, "|")+")$", "-test.v", "-test.timeout=15m",
+		"-kubelet="+kubelet, "-apiserver="+server)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread() // Pdeathsig goes by thread
+	defer runtime.UnlockOSThread()
+	err := cmd.Run()
+	for _, name := range core {
+		switch {
+		case strings.Contains(out.String(), "\n--- PASS: "+name+" "):
+		case strings.Contains(out.String(), "no real node can run here: "):
+			t.Skip("no real node can run here")
+		default:
+			err = errors.Join(err, fmt.Errorf("%s did not pass", name))
+		}
+	}
+	if err != nil {
+		t.Errorf("%v\n%s", err, &out)
 	}
 }
 
-// TestARealUpgradeOverThreeVersionsAndBack has the node's kubelet replaced by one that lacks what the old one knew, and
+// TestARealUpgradeOverManyVersionsAndBack has the node's kubelet replaced by one that lacks what the old one knew, and
 // knows what that one lacks.
-func TestARealUpgradeOverThreeVersionsAndBack(t *testing.T) {
+func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 	t.Parallel()
-	oldest := olderKubelets(t)[0]
+	oldest := olderKubelet(t, 0)
 	newest, err := askKubelet(tool("kubelet"))
 	if err != nil {
 		t.Fatal(err)
