@@ -262,15 +262,9 @@ func lookupField(path string) *name {
 func (p Protection) Violations(effective, local map[string]any, hidden []string) []Difference {
 	found := map[string]Difference{}
 	compare("", effective, local, func(path string, value, local any) {
-		limit := p.limits[path]
-		if !p.protects(path) || limit != nil && limit.Allows(value, local) {
-			return
+		if p.protects(path) && !p.allows(path, value, local) {
+			found[path] = p.violation(path, value, local)
 		}
-		d := newDifference(path, value, local)
-		if limit != nil {
-			d.Limit = limit.Words
-		}
-		found[path] = d
 	})
 	for _, path := range hidden {
 		if _, seen := found[path]; !seen && p.protects(path) {
@@ -286,6 +280,20 @@ func (p Protection) Violations(effective, local map[string]any, hidden []string)
 		}
 	}
 	return violations
+}
+
+// allows reports whether a protected field may have a value because its limit allows it.
+func (p Protection) allows(path string, value, local any) bool {
+	limit := p.limits[path]
+	return limit != nil && limit.Allows(value, local)
+}
+
+func (p Protection) violation(path string, value, local any) Difference {
+	d := newDifference(path, value, local)
+	if limit := p.limits[path]; limit != nil {
+		d.Limit = limit.Words
+	}
+	return d
 }
 
 // anyBelow tells whether there is a path below this one; all are sorted.

@@ -8,7 +8,7 @@ import (
 // TextViolations returns the protected fields that a candidate does not write as the local configuration does, by path,
 // where nobody can tell what a kubelet makes of them. Both have the API's names; null is kept. A whole candidate must
 // write each protected field as it is written locally, or leave it out where it is left out; a drop-in must not set one to
-// another value. Null on or above a protected field is a difference.
+// another value that its limit does not allow. Null on or above a protected field is a difference.
 func (p Protection) TextViolations(candidate, local map[string]any, dropin bool) []Difference {
 	written, under := map[string]any{}, map[string]any{}
 	p.writes("", candidate, written)
@@ -27,10 +27,11 @@ func (p Protection) TextViolations(candidate, local map[string]any, dropin bool)
 		was, wasGiven := under[path]
 		switch {
 		case given && wasGiven && value != nil && was != nil && strictlySame(value, was):
+		case given && value != nil && p.allows(path, value, was):
 		case dropin && isEmptyMapping(value) && anyBelow(path, slices.Sorted(maps.Keys(under))):
 			// It changes nothing of what is below.
 		default:
-			d := newDifference(path, value, was)
+			d := p.violation(path, value, was)
 			if given && value == nil {
 				d.Value = "null"
 			}
