@@ -57,11 +57,11 @@ cannot.`,
   evenkeel-agent check --self-test -- ./kubelet-v1.37.1 --config=/var/lib/kubelet/config.yaml
 
   # Would the kubelet that the nodes are to be upgraded to?
-  evenkeel-agent check --anywhere kubelet.yaml -- ./kubelet-v1.36.3
+  evenkeel-agent check --anywhere kubelet.yaml -- ./kubelet-v1.37.1
 
   # Would the kube-proxy that the cluster is to be upgraded to still accept what is in use?
   kubectl -n kube-system get configmap kube-proxy -o 'jsonpath={.data.config\.conf}' |
-    evenkeel-agent check --component=kube-proxy - -- ./kube-proxy-v1.36.3`,
+    evenkeel-agent check --component=kube-proxy - -- ./kube-proxy-v1.37.1`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
 			if selfTest {

@@ -26,7 +26,7 @@ is empty here.
 
 Exit codes: 0 printed, 2 could not tell, 3 usage.`,
 		Example: `  # What would change with an upgrade that nobody asked for?
-  diff <(evenkeel-agent defaults -- ./kubelet-v1.35.0) <(evenkeel-agent defaults -- ./kubelet-v1.36.3)
+  diff <(evenkeel-agent defaults -- ./kubelet-v1.36.3) <(evenkeel-agent defaults -- ./kubelet-v1.37.1)
 
   evenkeel-agent defaults --component=kube-proxy -- /usr/local/bin/kube-proxy > kube-proxy.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {

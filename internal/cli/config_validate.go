@@ -56,7 +56,7 @@ Exit codes:
 
   # All that kubeadm is given, in a CI job
   kubectl evenkeel config validate kubeadm.yaml -o json \
-    --component-binary kubelet=kubelet --component-image kube-proxy=registry.k8s.io/kube-proxy:v1.36.3`,
+    --component-binary kubelet=kubelet --component-image kube-proxy=registry.k8s.io/kube-proxy:v1.37.1`,
 		Args: func(cmd *cobra.Command, files []string) error {
 			again := slices.Index(files, "-") + 1
 			switch {

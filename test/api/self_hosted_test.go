@@ -133,7 +133,7 @@ func TestTheExampleReplacesTheKubeletsCommandLineAndKeepsTheAgents(t *testing.T)
 	if diff := cmp.Diff(want, example.Args); diff != "" {
 		t.Error(diff)
 	}
-	if example.Image != "registry.example.com/evenkeel/kubelet:v1.36.3" || len(example.Env) != len(base.Env)+1 {
+	if example.Image != "registry.example.com/evenkeel/kubelet:v1.37.1" || len(example.Env) != len(base.Env)+1 {
 		t.Errorf("image %s, environment %v", example.Image, example.Env)
 	}
 }

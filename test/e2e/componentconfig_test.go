@@ -23,7 +23,7 @@ import (
 // byKubeadm has the real kubeadm upload its configurations.
 func (n *node) byKubeadm() {
 	n.t.Helper()
-	const settings = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.36.3\n"
+	const settings = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.37.1\n"
 	err := n.Cluster.Kubeadm(n.t.Context(), localcluster.KubeadmConfig("192.0.2.10", settings),
 		"init phase upload-config all", "init phase addon kube-proxy")
 	if err != nil {
@@ -76,7 +76,7 @@ func (n *node) file(content string) string {
 // upgrade applies a user's kubelet configuration, and hands it to a rollout, of which the words are said.
 func (n *node) upgrade(kubelet, words string) {
 	n.t.Helper()
-	n.evenkeel(0, []string{"upgrade", "apply", "v1.36.3", "--config=" + n.file(kubelet), "--rollout=workers", "--all-nodes", "--yes",
+	n.evenkeel(0, []string{"upgrade", "apply", "v1.37.1", "--config=" + n.file(kubelet), "--rollout=workers", "--all-nodes", "--yes",
 		"--component-binary=kubelet=" + tool("kubelet")}, "\nstored: kube-system/kubelet-config", words)
 	if cm := n.uploaded(); cm.Data["kubelet"] != kubelet || len(cm.Annotations) > 0 {
 		n.t.Errorf("kubelet-config, annotated %v, holds %q, want %q, unsigned", cm.Annotations, cm.Data, kubelet)
@@ -200,7 +200,7 @@ func containerdHas(t *testing.T) string {
 }
 
 func TestTheKubeProxyOfAnImageJudgesWhatAnUpgradeBrings(t *testing.T) {
-	const image = "registry.k8s.io/kube-proxy:v1.36.3"
+	const image = "registry.k8s.io/kube-proxy:v1.37.1"
 	n := newNode(t, "image")
 	n.byKubeadm()
 	if err := n.Node.ImportImage(t.Context(), image, "/usr/local/bin/kube-proxy", tool("kube-proxy")); err != nil {
@@ -217,12 +217,12 @@ func TestTheKubeProxyOfAnImageJudgesWhatAnUpgradeBrings(t *testing.T) {
 	const words = "KubeProxyConfiguration.KubeProxyLinuxConfiguration.OOMScoreAdj: Invalid value: 2000: " +
 		"must be within the range [-1000, 1000]"
 	good, bad := n.file(proxyHeader+"mode: nftables\n"), n.file(proxyHeader+"oomScoreAdj: 2000\n")
-	n.evenkeel(0, []string{"upgrade", "plan", by}, "Component configurations for v1.36.3", "Nothing needs hands")
+	n.evenkeel(0, []string{"upgrade", "plan", by}, "Component configurations for v1.37.1", "Nothing needs hands")
 	n.evenkeel(0, []string{"upgrade", "plan", by, "--config=" + good}, "Nothing needs hands")
 	n.evenkeel(2, []string{"upgrade", "plan", by, "--config=" + bad},
-		"  what is given is rejected by kube-proxy v1.36.3:\n    "+words, "By hand, before the upgrade: kube-proxy.")
-	n.evenkeel(0, []string{"config", "validate", by, good}, ": kube-proxy v1.36.3: accepted\n")
-	n.evenkeel(1, []string{"config", "validate", by, bad}, ": kube-proxy v1.36.3: rejected: "+words)
+		"  what is given is rejected by kube-proxy v1.37.1:\n    "+words, "By hand, before the upgrade: kube-proxy.")
+	n.evenkeel(0, []string{"config", "validate", by, good}, ": kube-proxy v1.37.1: accepted\n")
+	n.evenkeel(1, []string{"config", "validate", by, bad}, ": kube-proxy v1.37.1: rejected: "+words)
 
 	if after := containerdHas(t); after != before {
 		t.Errorf("containerd has\n%s\nand had\n%s", after, before)
