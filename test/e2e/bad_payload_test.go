@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -44,7 +43,6 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 	for i := 0; fields.Len() < aMebibyte-len(whole)-64; i++ {
 		fmt.Fprintf(&fields, "unknownField%06d: 1\n", i)
 	}
-	missing := filepath.Join(n.Node.Dir(), "missing.crt")
 	one := func(data string) map[string]string { return map[string]string{"kubelet": data} }
 	var last *corev1.ConfigMap
 	var first *corev1.ConfigMap
@@ -72,7 +70,6 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 		{"a mebibyte of unknown fields", one(whole + fields.String()), `strict decoding error: unknown field "unknownField000000"`},
 		{"only this host: a threshold that is no quantity", one(config(map[string]any{"evictionHard": map[string]string{"memory.available": "banana"}})), `quantities must match the regular expression`},
 		{"only this host: CPUs that it does not have", one(config(map[string]any{"reservedSystemCPUs": "0-99"})), `reserved-cpus: 0-99 is not a subset of online-cpus: `},
-		{"only this host: a file that is missing", one(config(map[string]any{"authentication": map[string]any{"x509": map[string]any{"clientCAFile": missing}}})), saysOf(t, "open %s: no such file or directory", missing)},
 		{"only this host: a cgroup that is missing", one(config(map[string]any{"cgroupRoot": "/evenkeel-not-there"})), `invalid configuration: cgroup ["evenkeel-not-there"] has some missing paths: `},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -49,34 +49,6 @@ func askKubelet(path string) (kubeletProgram, error) {
 	return kubeletProgram{path, version}, nil
 }
 
-// said is all that tests must know of the version of a kubelet: what those before 1.minor say in other words than the
-// newest. Of what these tests ask for, no version from 1.33 on lacks anything; docs/kubelets.md has what else they lack.
-var said = []struct {
-	before      int
-	words, then string
-	why         string
-}{
-	{36, "open %s: no such file or directory",
-		"failed to construct kubelet dependencies: unable to load client CA file %[1]s: open %[1]s: no such file or directory",
-		"until 1.35 what serves TLS read the file first, under these words"},
-}
-
-// saysOf returns what the kubelet under test says of something where the newest one says words.
-func saysOf(t *testing.T, words, of string) string {
-	t.Helper()
-	var minor int
-	if _, err := fmt.Sscanf(underTest.version, "v1.%d.", &minor); err != nil {
-		t.Fatalf("the kubelet's version is %q: %v", underTest.version, err)
-	}
-	for _, s := range said {
-		if s.words == words && minor < s.before {
-			t.Logf("kubelet %s says it in other words: %s", underTest.version, s.why)
-			words = s.then
-		}
-	}
-	return fmt.Sprintf(words, of)
-}
-
 // pinned are the programs that the modules of a directory of tools/ pin, by their versions, the oldest first.
 func pinned(t *testing.T, dir, program string) (paths, versions []string) {
 	t.Helper()
