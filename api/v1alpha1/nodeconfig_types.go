@@ -40,8 +40,10 @@ type NodeConfig struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// spec is the configuration that this node shall run. Written by a person or
-	// a controller; a node is refused.
+	// a controller; a node is refused. An object without one has an empty spec,
+	// so that a JSON patch can add to it.
 	// +optional
+	// +kubebuilder:default={}
 	Spec NodeConfigSpec `json:"spec,omitempty"`
 
 	// status is what the node makes of the spec. Written by the node's

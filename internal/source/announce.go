@@ -53,12 +53,14 @@ func (c *creation) run(ctx context.Context, delay time.Duration) {
 	}
 }
 
-// newNodeConfig is the request that creates a NodeConfig that assigns nothing.
+// newNodeConfig is the request that creates a NodeConfig that assigns nothing. It says so with an empty spec: a CRD that
+// is older than this agent does not add one, and a JSON patch could not add spec.configSource then.
 func newNodeConfig(node string) request {
 	return request{verb: "POST", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", body: map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(),
 		"kind":       "NodeConfig",
 		"metadata":   map[string]string{"name": node},
+		"spec":       map[string]any{},
 	}}
 }
 

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"encoding/json"
 	"context"
 	"path/filepath"
 	"testing"
@@ -27,4 +28,12 @@ func TestAnnouncingEndsWithItsContextWhenThereIsNoAPI(t *testing.T) {
 	client := newClient(t, filepath.Join(t.TempDir(), "none"))
 	stop := background(t, func(ctx context.Context) { Announce(ctx, client, "nobody", quiet()) })
 	stop()
+}
+
+// An older CRD does not add an empty spec to an object that has none.
+func TestTheNodeConfigThatANodeCreatesHasAnEmptySpec(t *testing.T) {
+	body, err := json.Marshal(newNodeConfig("worker-1").body)
+	if want := `{"apiVersion":"evenkeel.dev/v1alpha1","kind":"NodeConfig","metadata":{"name":"worker-1"},"spec":{}}`; err != nil || string(body) != want {
+		t.Errorf("it creates %s, error %v, want %s", body, err, want)
+	}
 }

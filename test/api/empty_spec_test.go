@@ -1,0 +1,125 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// addSource is the JSON patch that assigns a ConfigMap, as the documentation has it.
+const addSource = `[{"op": "add", "path": "/spec/configSource", "value": {"configMapRef": {"namespace": "evenkeel-system", "name": "m", "uid": "u"}}}]`
+
+// hasEmptySpec reports whether an object has a spec, and nothing in it.
+func hasEmptySpec(o *unstructured.Unstructured) bool {
+	spec, found, err := unstructured.NestedMap(o.Object, "spec")
+	return err == nil && found && len(spec) == 0
+}
+
+// assignable fails unless a JSON patch can assign a ConfigMap to a NodeConfig, which then has the generation.
+func assignable(t *testing.T, name string, generation int64) {
+	t.Helper()
+	o, err := asAdmin(t).Patch(t.Context(), name, types.JSONPatchType, []byte(addSource), metav1.PatchOptions{FieldValidation: "Strict"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if uid, _, _ := unstructured.NestedString(o.Object, "spec", "configSource", "configMapRef", "uid"); uid != "u" || o.GetGeneration() != generation {
+		t.Errorf("generation %d and %v, want %d and the source", o.GetGeneration(), o.Object["spec"], generation)
+	}
+}
+
+func TestANodeConfigWithoutASpecHasAnEmptyOneThatAJSONPatchCanAddTo(t *testing.T) {
+	for who, body := range map[string]string{
+		"a node":              "metadata: {name: bare}",
+		"a node that says so": "metadata: {name: bare}\nspec: {}",
+	} {
+		t.Run(who, func(t *testing.T) {
+			o, err := asNode(t, "bare").Create(t.Context(), parse(body), metav1.CreateOptions{FieldValidation: "Strict"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			removeAtEnd(t, "bare")
+			if !hasEmptySpec(o) || o.GetGeneration() != 1 {
+				t.Errorf("it is stored with generation %d and %v, want 1 and an empty spec", o.GetGeneration(), o.Object["spec"])
+			}
+			assignable(t, "bare", 2)
+		})
+	}
+}
+
+// The CRD of an earlier release has no default: objects are stored without a spec, and stay so until they are written.
+func TestANodeConfigThatAnEarlierCRDStoredWithoutASpecCanBeAssignedToAfterTheUpgrade(t *testing.T) {
+	const schema = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/default"
+	mustKubectl(t, "patch", "crd", "nodeconfigs.evenkeel.dev", "--type=json", "-p", fmt.Sprintf(`[{"op": "remove", "path": %q}]`, schema))
+	upgraded := false
+	upgrade := func(ctx context.Context) error {
+		upgraded = true
+		_, err := kubectl(ctx, "apply", "-k", filepath.Join(root, "config/default"))
+		return err
+	}
+	t.Cleanup(func() {
+		if !upgraded {
+			if err := upgrade(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	// The API server serves a changed CRD a moment later.
+	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
+		o, err := asAdmin(t).Create(ctx, parse("metadata: {name: probe}"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err == nil && o.Object["spec"] == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("waiting for the CRD without a default: %v", err)
+	}
+	given(t, "metadata: {name: earlier}")
+	_, err = asAdmin(t).Patch(t.Context(), "earlier", types.JSONPatchType, []byte(addSource), metav1.PatchOptions{})
+	wantRefused(t, err, 422, "the server rejected our request due to an error in our request")
+
+	if err := upgrade(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	err = wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(context.Context) (bool, error) {
+		return hasEmptySpec(get(t, "earlier")), nil
+	})
+	if err != nil {
+		t.Fatalf("it is read without a spec: %v", get(t, "earlier").Object)
+	}
+	// Until a person writes, generation 1 says that nothing was ever assigned; a status does not change that.
+	status := []byte(`{"status":{"agentVersion":"v0.1.0"}}`)
+	if _, err := asNode(t, "earlier").Patch(t.Context(), "earlier", types.MergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := asAdmin(t).Patch(t.Context(), "earlier", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if o := get(t, "earlier"); o.GetGeneration() != 1 || !hasEmptySpec(o) {
+		t.Errorf("after a status and a label it has generation %d and %v, want 1 and an empty spec", o.GetGeneration(), o.Object["spec"])
+	}
+	assignable(t, "earlier", 2)
+}
+
+func TestAJSONPatchCanAddToEveryPartOfARolloutThatHasAllDefaults(t *testing.T) {
+	for path, value := range map[string]string{
+		"/spec/strategy/maxDomainsInFlight": `1`,
+		"/spec/strategy/steps":              `[{"nodes": 1}]`,
+		"/spec/strategy/maxUnavailable":     `5`,
+		"/spec/failurePolicy/action":        `"Rollback"`,
+		"/spec/rollback/maxUnavailable":     `1`,
+		"/spec/paused":                      `true`,
+	} {
+		t.Run(path, func(t *testing.T) {
+			givenRollout(t, "patched", "")
+			patch := fmt.Sprintf(`[{"op": "add", "path": %q, "value": %s}]`, path, value)
+			if path == "/spec/strategy/maxDomainsInFlight" {
+				patch = `[{"op": "add", "path": "/spec/strategy/topologyKey", "value": "zone"}, ` + patch[1:]
+			}
+			mustKubectl(t, "patch", "ncr", "patched", "--type=json", "-p", patch)
+		})
+	}
+}
