@@ -16,7 +16,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -90,6 +92,8 @@ func TestCommandLine(t *testing.T) {
 			"credentials": credentials,
 			"status":      status,
 			"as":          as,
+			"may":         may,
+			"generation":  generation,
 			"bare":        bare,
 			"own":         own,
 			"expect":      expect,
@@ -170,6 +174,45 @@ func as(ts *testscript.TestScript, neg bool, args []string) {
 	path, err := cluster.ClientKubeconfig(args[0])
 	ts.Check(err)
 	ts.Setenv("KUBECONFIG", path)
+}
+
+// may USER: goes on as a user who may look at everything of evenkeel, and write nothing.
+func may(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: may USER")
+	}
+	name := metav1.ObjectMeta{Name: args[0]}
+	role := &rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"", v1alpha1.GroupName}, Resources: []string{"nodes", "configmaps", "nodeconfigs", "nodeconfigrollouts"}, Verbs: []string{"get", "list", "watch"}},
+	}}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: name,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: args[0]},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: args[0]}},
+	}
+	ts.Check(admin.Create(context.Background(), role))
+	ts.Check(admin.Create(context.Background(), binding))
+	ts.Defer(func() {
+		ts.Check(admin.Delete(context.Background(), role))
+		ts.Check(admin.Delete(context.Background(), binding))
+	})
+	as(ts, neg, args)
+	err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
+		return ts.Exec("kubectl", "auth", "can-i", "list", "nodeconfigrollouts", "--all-namespaces") == nil, nil
+	})
+	ts.Check(err) // the API server knows a right a moment after it was granted
+}
+
+// generation N NODE: how often the spec of a node's NodeConfig was written, and its creation.
+func generation(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: generation N NODE")
+	}
+	nc := &v1alpha1.NodeConfig{}
+	ts.Check(admin.Get(context.Background(), client.ObjectKey{Name: args[1]}, nc))
+	if fmt.Sprint(nc.Generation) != args[0] {
+		ts.Fatalf("NodeConfig %s has generation %d, want %s", args[1], nc.Generation, args[0])
+	}
 }
 
 // own: goes on with a cluster that is this script's alone, with evenkeel's API. $CONFIG is where its manifests are, and

@@ -88,14 +88,18 @@ func (a *app) root() *cobra.Command {
 Exit codes:
   0  done; of "rollout status": complete, or without -w still going
   1  wrong usage, or the API server refuses or does not answer
-  2  the rollout is halted, rolled back, invalid or stuck; of "upgrade": something has to be migrated by hand; of "install" and "uninstall": a node has failed
-  3  --timeout is over
+  2  the rollout is halted, rolled back, invalid or stuck; of "upgrade": something has to be migrated by hand; of "install" and "uninstall": a node has failed;
+     of "assign": the node has refused the configuration or gone back
+  3  --timeout is over, or an agent does not answer
   4  the rollout waits for somebody to approve ("rollout promote")
 "config validate" and "doctor" have codes of their own.
 
 kubectl's flags for the connection work here too: --server, --token, --as, --request-timeout and the others.
 Output has colors on a terminal only, and none if NO_COLOR is set.`,
-		Example: `  # Give the nodes of a pool a configuration, one node first
+		Example: `  # Give one node a few fields over its own configuration, and wait until it has proven them
+  kubectl evenkeel assign worker-17 -f more-pods.yaml --drop-in
+
+  # Give the nodes of a pool a configuration, one node first
   kubectl evenkeel push workers -f kubelet.yaml --selector pool=workers --steps 1,pause,10%,100%
 
   # Watch it, and let it go on
@@ -117,7 +121,7 @@ Output has colors on a terminal only, and none if NO_COLOR is set.`,
 	a.config.AddFlags(connection)
 	connection.VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "kubeconfig" && f.Name != "context" })
 	root.PersistentFlags().AddFlagSet(connection)
-	root.AddCommand(a.rolloutCommand(), a.pushCommand(), a.nodesCommand(), a.nodeCommand(), a.installCommand(), a.uninstallCommand(),
+	root.AddCommand(a.rolloutCommand(), a.pushCommand(), a.assignCommand(), a.nodesCommand(), a.nodeCommand(), a.installCommand(), a.uninstallCommand(),
 		a.doctorCommand(), a.configCommand(), a.upgradeCommand(), a.versionCommand(), a.dashboardCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

@@ -104,7 +104,7 @@ func TestNodeSaysWhatHappensNextInEveryCase(t *testing.T) {
 	}{
 		{"updated", "cases", byRollout("cases", 1, rev, nil), fine, "- nothing: it has what rollout cases wants (revision 1)\n"},
 		{"by-hand", "cases", byPerson(rev), fine, "- rollout cases passes it over: a person wrote its source; remove spec.configSource"},
-		{"alone", "nobody", byPerson(rev), fine, "- no rollout selects it: its configuration changes when a person changes"},
+		{"alone", "nobody", byPerson(rev), fine, "- no rollout selects it: its configuration changes when a person assigns another: kubectl evenkeel assign "},
 		{"explicit", "nobody", &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}, nil, "Assigned: local, said so by a person\n"},
 		{"opted-out", "cases", nil, func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigDisabled }, "- nothing: its agent has opted out of remote configuration"},
 		{"its-own", "cases", nil, func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigConfigMap }, "- whatever its own ConfigMap, kubelet-its-own, says next; rollouts pass it over\n"},

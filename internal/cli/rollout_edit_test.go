@@ -191,8 +191,8 @@ func TestAWatchIsTakenUpAgain(t *testing.T) {
 			}
 		case u.err != nil:
 			failures = append(failures, u.err.Error())
-		case u.rollout.Status.Message != "":
-			messages = append(messages, u.rollout.Status.Message)
+		case u.object.Status.Message != "":
+			messages = append(messages, u.object.Status.Message)
 		}
 	}
 	if got := strings.Join(messages, " "); got != "first fourth" {

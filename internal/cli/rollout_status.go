@@ -240,7 +240,7 @@ func (a *app) await(ctx context.Context, name string, f format, w waiting) error
 			case u.err != nil:
 				out.trouble(u.err)
 			default:
-				r = u.rollout
+				r = u.object
 				out.show(r)
 			}
 		case <-late:

@@ -16,20 +16,40 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
-// update is what became of a followed rollout: a newer version of it, or an error. With over nothing comes after it.
-type update struct {
-	rollout *v1alpha1.NodeConfigRollout
-	err     error
-	over    bool
+// update is what became of a followed object: a newer version of it, or an error. With over nothing comes after it.
+type update[T client.Object] struct {
+	object T
+	err    error
+	over   bool
 }
 
-// watchRollout follows one rollout from a version of it that was read, until ctx ends, which closes the channel. Errors
-// that may pass are told and waited out.
-func watchRollout(ctx context.Context, c client.WithWatch, from *v1alpha1.NodeConfigRollout) <-chan update {
-	out := make(chan update)
+// watched is one object that is followed.
+type watched[T client.Object] struct {
+	what    string // in errors, such as: rollout "workers"
+	name    string
+	list    client.ObjectList // of its kind, empty
+	read    func(context.Context) (T, error)
+	deleted string // what its deletion means
+}
+
+// watchRollout follows one rollout from a version of it that was read; see follow.
+func watchRollout(ctx context.Context, c client.WithWatch, from *v1alpha1.NodeConfigRollout) <-chan update[*v1alpha1.NodeConfigRollout] {
+	return watched[*v1alpha1.NodeConfigRollout]{
+		what: fmt.Sprintf("rollout %q", from.Name), name: from.Name, list: &v1alpha1.NodeConfigRolloutList{},
+		read: func(ctx context.Context) (*v1alpha1.NodeConfigRollout, error) {
+			return report.Rollout(ctx, c, from.Name)
+		},
+		deleted: "its nodes stay as they are",
+	}.follow(ctx, c, from.ResourceVersion)
+}
+
+// follow follows an object from a version of it that was read, until ctx ends, which closes the channel. Errors that may
+// pass are told and waited out.
+func (w watched[T]) follow(ctx context.Context, c client.WithWatch, version string) <-chan update[T] {
+	out := make(chan update[T])
 	go func() {
 		defer close(out)
-		tell := func(u update) bool {
+		tell := func(u update[T]) bool {
 			select {
 			case out <- u:
 				return !u.over
@@ -37,19 +57,19 @@ func watchRollout(ctx context.Context, c client.WithWatch, from *v1alpha1.NodeCo
 				return false
 			}
 		}
-		version, wait := from.ResourceVersion, time.Duration(0)
+		wait := time.Duration(0)
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-time.After(wait):
 			}
-			err := watchOnce(ctx, c, from.Name, &version, tell)
+			err := w.once(ctx, c, &version, tell)
 			if err == nil && version == "" { // what is missing between two watches is read
-				var r *v1alpha1.NodeConfigRollout
-				if r, err = report.Rollout(ctx, c, from.Name); err == nil {
-					version = r.ResourceVersion
-					if !tell(update{rollout: r}) {
+				var o T
+				if o, err = w.read(ctx); err == nil {
+					version = o.GetResourceVersion()
+					if !tell(update[T]{object: o}) {
 						return
 					}
 				}
@@ -62,11 +82,11 @@ func watchRollout(ctx context.Context, c client.WithWatch, from *v1alpha1.NodeCo
 			case report.Passing(err):
 				version = ""
 				wait = min(max(2*wait, 500*time.Millisecond), 5*time.Second)
-				if !tell(update{err: err}) {
+				if !tell(update[T]{err: err}) {
 					return
 				}
 			default:
-				tell(update{err: err, over: true})
+				tell(update[T]{err: err, over: true})
 				return
 			}
 		}
@@ -74,40 +94,42 @@ func watchRollout(ctx context.Context, c client.WithWatch, from *v1alpha1.NodeCo
 	return out
 }
 
-// watchOnce tells what a watch brings, until it ends. Without a version there is nothing to watch from: it leaves that to
-// be read; a watch that ends leaves none.
-func watchOnce(ctx context.Context, c client.WithWatch, name string, version *string, tell func(update) bool) error {
+// once tells what a watch brings, until it ends. Without a version there is nothing to watch from: it leaves that to be
+// read; a watch that ends leaves none.
+func (w watched[T]) once(ctx context.Context, c client.WithWatch, version *string, tell func(update[T]) bool) error {
 	if *version == "" {
 		return nil
 	}
-	events, err := c.Watch(ctx, &v1alpha1.NodeConfigRolloutList{}, &client.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("metadata.name", name),
+	events, err := c.Watch(ctx, w.list, &client.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("metadata.name", w.name),
 		Raw:           &metav1.ListOptions{ResourceVersion: *version},
 	})
 	if err != nil {
-		return fmt.Errorf("watch rollout %q: %w", name, err)
+		return fmt.Errorf("watch %s: %w", w.what, err)
 	}
 	defer events.Stop()
 	*version = ""
 	for event := range events.ResultChan() {
 		switch event.Type {
 		case apiwatch.Added, apiwatch.Modified:
-			r, ok := event.Object.(*v1alpha1.NodeConfigRollout)
+			o, ok := event.Object.(T)
 			if !ok {
-				return fmt.Errorf("watch rollout %q: the server sent a %T", name, event.Object)
+				return fmt.Errorf("watch %s: the server sent a %T", w.what, event.Object)
 			}
-			report.FromServer(r)
-			if !tell(update{rollout: r}) {
+			if r, ok := event.Object.(*v1alpha1.NodeConfigRollout); ok {
+				report.FromServer(r)
+			}
+			if !tell(update[T]{object: o}) {
 				return nil
 			}
 		case apiwatch.Deleted:
-			return fmt.Errorf("rollout %q was deleted: its nodes stay as they are", name)
+			return fmt.Errorf("%s was deleted: %s", w.what, w.deleted)
 		case apiwatch.Error:
 			err := apierrors.FromObject(event.Object)
 			if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 				return nil
 			}
-			return fmt.Errorf("watch rollout %q: %w", name, err)
+			return fmt.Errorf("watch %s: %w", w.what, err)
 		}
 	}
 	return nil

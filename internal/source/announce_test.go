@@ -1,8 +1,8 @@
 package source
 
 import (
-	"encoding/json"
 	"context"
+	"encoding/json"
 	"path/filepath"
 	"testing"
 

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,6 +55,11 @@ func TestAnOperatorDoesWhatTheCommandLineNeedsAndNoMore(t *testing.T) {
 	operated, assigned := client.Resource(rollouts), client.Resource(nodeConfigs)
 	configMaps := core.CoreV1().ConfigMaps(v1alpha1.SystemNamespace)
 	given(t, "metadata: {name: self}")
+	t.Cleanup(func() {
+		if _, err := kubectl(context.Background(), "delete", "configmap", "more-pods.0123456789", "-n", v1alpha1.SystemNamespace); err != nil {
+			t.Error(err)
+		}
+	})
 	ctx, all, pause := t.Context(), metav1.ListOptions{}, []byte(`{"spec":{"paused":true}}`)
 
 	for _, request := range []struct {
@@ -81,9 +87,16 @@ func TestAnOperatorDoesWhatTheCommandLineNeedsAndNoMore(t *testing.T) {
 
 		{"get a NodeConfig", func() error { return errorOf(assigned.Get(ctx, "self", metav1.GetOptions{})) }, ""},
 		{"watch NodeConfigs", func() error { return stop(assigned.Watch(ctx, all)) }, ""},
-		{"write a NodeConfig", func() error {
-			return errorOf(assigned.Patch(ctx, "self", types.MergePatchType, []byte(`{"spec":{"revoked":["u"]}}`), metav1.PatchOptions{}))
-		}, `cannot patch resource "nodeconfigs"`},
+		{"assign a node something", func() error {
+			return errorOf(assigned.Patch(ctx, "self", types.JSONPatchType, []byte(addSource), metav1.PatchOptions{}))
+		}, ""},
+		{"write the status of a NodeConfig", func() error {
+			return errorOf(assigned.Patch(ctx, "self", types.MergePatchType, []byte(`{"status":{"error":"none"}}`), metav1.PatchOptions{}, "status"))
+		}, `cannot patch resource "nodeconfigs/status"`},
+		{"create a NodeConfig", func() error {
+			return errorOf(assigned.Create(ctx, parse("metadata: {name: another}"), metav1.CreateOptions{}))
+		}, `cannot create resource "nodeconfigs"`},
+		{"delete a NodeConfig", func() error { return assigned.Delete(ctx, "self", metav1.DeleteOptions{}) }, `cannot delete resource "nodeconfigs"`},
 
 		{"list Nodes", func() error { return errorOf(core.CoreV1().Nodes().List(ctx, all)) }, ""},
 		{"read a node's configz", func() error {
@@ -93,6 +106,18 @@ func TestAnOperatorDoesWhatTheCommandLineNeedsAndNoMore(t *testing.T) {
 		{"list revisions", func() error {
 			return errorOf(configMaps.List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.LabelRollout}))
 		}, ""},
+		{"keep the content of a file", func() error {
+			immutable := true
+			return errorOf(configMaps.Create(ctx, &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Name: "more-pods.0123456789"}, Immutable: &immutable, Data: map[string]string{"kubelet": "{}"},
+			}, metav1.CreateOptions{}))
+		}, ""},
+		{"change it", func() error {
+			return errorOf(configMaps.Patch(ctx, "more-pods.0123456789", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{}))
+		}, `cannot patch resource "configmaps"`},
+		{"keep it elsewhere", func() error {
+			return errorOf(core.CoreV1().ConfigMaps("kube-system").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}}, metav1.CreateOptions{}))
+		}, `cannot create resource "configmaps"`},
 		{"delete revisions", func() error { return configMaps.Delete(ctx, "workers-1", metav1.DeleteOptions{}) }, `cannot delete resource "configmaps"`},
 		{"list other ConfigMaps", func() error { return errorOf(core.CoreV1().ConfigMaps("kube-system").List(ctx, all)) }, `cannot list resource "configmaps"`},
 	} {

@@ -3,6 +3,7 @@ package report
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -92,23 +93,41 @@ func NodeSide(ctx context.Context, c client.Reader, name string) (Side, error) {
 	if active == nil {
 		return Side{}, fmt.Errorf("node %s runs its local configuration, which only the node knows: use --live", name)
 	}
-	source := fmt.Sprintf("ConfigMap %s/%s", active.Namespace, active.Name)
+	content, err := ContentOf(ctx, c, active)
+	if unreadable := (*Unreadable)(nil); errors.As(err, &unreadable) {
+		return Side{}, fmt.Errorf("node %s runs %w: use --live", name, err)
+	} else if err != nil {
+		return Side{}, fmt.Errorf("get what node %s runs: %w", name, err)
+	}
+	p, err := PayloadOf(content)
+	return SideOf("node/"+name, fmt.Sprintf("ConfigMap %s/%s", active.Namespace, active.Name), p), err
+}
+
+// Unreadable is a configuration that a node keeps a copy of, and that its ConfigMap does not hold any more.
+type Unreadable struct{ words string }
+
+func (e *Unreadable) Error() string { return e.words }
+
+// ContentOf reads a configuration that a node names, from its ConfigMap. The error is *Unreadable if that does not hold it
+// any more.
+func ContentOf(ctx context.Context, c client.Reader, r *v1alpha1.ConfigRevision) (terms.Content, error) {
+	none, object := terms.Content{}, fmt.Sprintf("ConfigMap %s/%s", r.Namespace, r.Name)
 	var cm corev1.ConfigMap
-	err = c.Get(ctx, client.ObjectKey{Namespace: active.Namespace, Name: active.Name}, &cm)
+	err := c.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: r.Name}, &cm)
 	switch {
-	case apierrors.IsNotFound(err) || err == nil && cm.UID != active.UID:
-		return Side{}, fmt.Errorf("node %s runs %s (UID: %s), which is gone; it keeps a copy of its own: use --live", name, source, active.UID)
+	case apierrors.IsNotFound(err) || err == nil && cm.UID != r.UID:
+		return none, &Unreadable{fmt.Sprintf("%s (UID: %s), which is gone; it keeps a copy of its own", object, r.UID)}
 	case err != nil:
-		return Side{}, fmt.Errorf("get what node %s runs, %s: %w", name, source, err)
+		return none, fmt.Errorf("%s: %w", object, err)
 	}
 	p, err := payload.FromConfigMap(&cm)
 	if err != nil {
-		return Side{}, fmt.Errorf("node %s runs %s, which was edited since: use --live: %w", name, source, err)
+		return none, &Unreadable{fmt.Sprintf("%s, which was edited since: %v", object, err)}
 	}
-	if p.SHA256 != active.SHA256 {
-		return Side{}, fmt.Errorf("node %s runs %s as it was before somebody edited it: use --live", name, source)
+	if p.SHA256 != r.SHA256 {
+		return none, &Unreadable{object + " as it was before somebody edited it"}
 	}
-	return SideOf("node/"+name, source, p), nil
+	return terms.Content{Key: p.Key, Data: string(p.Data), SHA256: p.SHA256}, nil
 }
 
 // RolloutSide is what a rollout's template holds, or one of its revisions: NAME or NAME@REVISION.

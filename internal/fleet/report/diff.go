@@ -62,11 +62,20 @@ func trialChanges(a, b payload.Trial) []Difference {
 	return out
 }
 
-// ContentDiff is what changes, field by field, a line each, empty if nothing does. A zero content is local.
+// ContentDiff is what changes on nodes, field by field, a line each, empty if nothing does. A zero content is local.
 func ContentDiff(before, after terms.Content) (string, error) {
+	return contentDiff(before, after, "the local configuration of each node")
+}
+
+// NodeContentDiff is ContentDiff for one node.
+func NodeContentDiff(before, after terms.Content) (string, error) {
+	return contentDiff(before, after, "the node's local configuration")
+}
+
+func contentDiff(before, after terms.Content, local string) (string, error) {
 	var b strings.Builder
 	if before.Key != after.Key {
-		fmt.Fprintf(&b, "%s -> %s\n", contentKind(before), contentKind(after))
+		fmt.Fprintf(&b, "%s -> %s\n", contentKind(before, local), contentKind(after, local))
 	}
 	old, err := contentPayload(before)
 	if err != nil {
@@ -82,12 +91,12 @@ func ContentDiff(before, after terms.Content) (string, error) {
 	return b.String(), nil
 }
 
-func contentKind(c terms.Content) string {
+func contentKind(c terms.Content, local string) string {
 	switch c.Key {
 	case "":
-		return "the local configuration of each node"
+		return local
 	case payload.KeyKubeletDropin:
-		return "a drop-in, laid over the local configuration of each node"
+		return "a drop-in, laid over " + local
 	}
 	return "a whole configuration"
 }

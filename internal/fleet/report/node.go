@@ -82,6 +82,9 @@ func Look(ctx context.Context, c client.Reader, name string, now time.Time) (*No
 	return v, nil
 }
 
+// Config is the node's NodeConfig; nil if it has none.
+func (v *Node) Config() *v1alpha1.NodeConfig { return v.pair.Config }
+
 // place finds out which rollouts select the node, which one has it, and how that one sees it.
 func (v *Node) place(ctx context.Context, c client.Reader) error {
 	list, err := Rollouts(ctx, c)
@@ -181,7 +184,7 @@ func (v *Node) advice(st *v1alpha1.NodeConfigStatus) string {
 		return "its agent tries again by itself when something changes"
 	}
 	for _, b := range st.BadConfigs {
-		if src := v.pair.Config.Spec.ConfigSource; src != nil && src.ConfigMapRef != nil && src.ConfigMapRef.UID == b.UID && v.Rollout == "" {
+		if src := v.pair.Config.Spec.ConfigSource; src != nil && src.ConfigMapRef != nil && src.ConfigMapRef.UID == b.UID && src.RolloutRef == nil {
 			return "it keeps " + v.Active + " until another configuration is assigned; to try this one again, on the node: evenkeel-agent forget " + b.Revision
 		}
 	}
@@ -192,7 +195,7 @@ func (v *Node) advice(st *v1alpha1.NodeConfigStatus) string {
 func (v *Node) nextOfRollout() []string {
 	switch {
 	case v.Rollout == "":
-		return []string{"no rollout selects it: its configuration changes when a person changes the spec of its NodeConfig"}
+		return []string{"no rollout selects it: its configuration changes when a person assigns another: kubectl evenkeel assign " + v.Name + " -f FILE"}
 	case v.plan == nil:
 		return []string{fmt.Sprintf("what rollout %s does cannot be told: %s", v.Rollout, v.planless)}
 	}

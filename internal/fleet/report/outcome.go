@@ -1,0 +1,154 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// Stage is how far a node is with what it was assigned.
+type Stage int
+
+const (
+	// StageUnanswered: the agent has not answered the assignment.
+	StageUnanswered Stage = iota
+	// StageUndecided: the agent has answered and cannot tell yet, or may take its verdict back. It decides by itself.
+	StageUndecided
+	// StageTrial: the kubelet runs it, on trial.
+	StageTrial
+	// StageProven: the kubelet runs it, and the node falls back to it from now on. Local needs no trial.
+	StageProven
+	// StageRefused: it was not taken up. The kubelet was not stopped for it.
+	StageRefused
+	// StageRolledBack: its trial failed, and the node went back.
+	StageRolledBack
+	// StageStuck: a person must look at the node.
+	StageStuck
+	// StageReplaced: something else was assigned since.
+	StageReplaced
+)
+
+// Outcome is what became of an assignment on one node.
+type Outcome struct {
+	Stage  Stage
+	Reason string // of ConfigOK, where that decides
+	// Words say what the node makes of it, after the node's name.
+	Words string
+	// Advice is what to do about it; empty: nothing.
+	Advice string
+}
+
+// OutcomeOf returns what a node has made of a source that was written to its NodeConfig at a generation.
+func OutcomeOf(nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, generation int64) Outcome {
+	st := &nc.Status
+	switch {
+	case !SameSource(nc.Spec.ConfigSource, source):
+		return Outcome{Stage: StageReplaced, Words: "was assigned something else meanwhile"}
+	case st.ObservedGeneration < generation:
+		return Outcome{Stage: StageUnanswered, Words: "is waited for: its agent has not answered yet"}
+	}
+	ok := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionConfigOK)
+	if ok == nil {
+		return Outcome{Stage: StageUnanswered, Words: "is waited for: its agent has not said how it is"}
+	}
+	o := Outcome{Reason: ok.Reason}
+	why := OneLine(cmp.Or(st.Error, ok.Message))
+	runs := "it runs " + describe(nc, st.Active)
+	switch {
+	case ok.Status == metav1.ConditionTrue:
+		running(&o, nc, source)
+		return o
+	case ok.Status != metav1.ConditionFalse || provisional(st, source):
+		o.Stage, o.Words = StageUndecided, fmt.Sprintf("cannot tell yet (%s): %s; %s", ok.Reason, why, runs)
+		return o
+	}
+	switch ok.Reason {
+	case v1alpha1.ReasonCrashLooped, v1alpha1.ReasonNotHealthy, v1alpha1.ReasonNotReady, v1alpha1.ReasonWorkloadHarmed, v1alpha1.ReasonLostAPI:
+		o.Stage = StageRolledBack
+		o.Words = fmt.Sprintf("went back to %s (%s): %s", describe(nc, st.Active), ok.Reason, why)
+	case v1alpha1.ReasonDeadEnd, v1alpha1.ReasonLocalInvalid:
+		o.Stage = StageStuck
+		o.Words = fmt.Sprintf("needs a person (%s): %s; %s", ok.Reason, why, runs)
+	default:
+		o.Stage = StageRefused
+		o.Words = fmt.Sprintf("refused it (%s): %s; its kubelet was not stopped: %s", ok.Reason, why, runs)
+	}
+	v := Node{Row: RowOf(Pair{Config: nc}, time.Time{}), pair: Pair{Config: nc}}
+	o.Advice = v.advice(st)
+	return o
+}
+
+// running is the outcome on a node that is fine.
+func running(o *Outcome, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource) {
+	st, ref := &nc.Status, source.ConfigMapRef
+	o.Stage, o.Words = StageUndecided, "has not taken it up yet: it runs "+describe(nc, st.Active)
+	if ref == nil {
+		if st.Active == nil {
+			o.Stage, o.Words = StageProven, "runs "+describe(nc, nil)
+		}
+		return
+	}
+	if st.Active == nil || st.Active.UID != ref.UID {
+		return
+	}
+	if t := st.Trial; t != nil {
+		o.Stage, o.Words = StageTrial, fmt.Sprintf("runs %s on trial: the kubelet must stay healthy for %s", describe(nc, st.Active), Span(time.Duration(t.DurationSeconds)*time.Second))
+		if t.Restarts > 0 {
+			o.Words += fmt.Sprintf("; it has exited %d times (more than %d fail the trial)", t.Restarts, t.CrashLoopThreshold)
+		}
+		if st.Error != "" {
+			o.Words += ": " + OneLine(st.Error)
+		}
+		return
+	}
+	if good := st.LastKnownGood; good != nil && (good.UID == ref.UID || good.SHA256 != "" && good.SHA256 == st.Active.SHA256) {
+		o.Stage, o.Words = StageProven, "runs "+describe(nc, st.Active)+", which has passed its trial and is its last-known-good configuration"
+	}
+}
+
+// provisional reports whether the agent may yet take back that it found a source bad.
+func provisional(st *v1alpha1.NodeConfigStatus, source *v1alpha1.NodeConfigSource) bool {
+	for _, b := range st.BadConfigs {
+		if b.Provisional && source.ConfigMapRef != nil && b.UID == source.ConfigMapRef.UID {
+			return true
+		}
+	}
+	return false
+}
+
+// describe names a configuration that a node reports; nil is its local one.
+func describe(nc *v1alpha1.NodeConfig, r *v1alpha1.ConfigRevision) string {
+	if r == nil {
+		return "its local configuration" + map[v1alpha1.LocalConfig]string{
+			v1alpha1.LocalConfigInit:    " (its own file)",
+			v1alpha1.LocalConfigDefault: " (the kubelet's defaults and flags)",
+		}[nc.Status.Local]
+	}
+	words := fmt.Sprintf("ConfigMap %s/%s", r.Namespace, r.Name)
+	if label := revisionLabel(nc, r); label != r.Name {
+		words += " (" + label + ")"
+	}
+	return OneLine(words)
+}
+
+// Runs says what a node runs, as its NodeConfig says.
+func Runs(nc *v1alpha1.NodeConfig) string { return describe(nc, nc.Status.Active) }
+
+// SameSource reports whether two sources mean the same object, or local, and were written by the same.
+func SameSource(a, b *v1alpha1.NodeConfigSource) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	if (a.RolloutRef == nil) != (b.RolloutRef == nil) || (a.ConfigMapRef == nil) != (b.ConfigMapRef == nil) {
+		return false
+	}
+	if a.RolloutRef != nil && (a.RolloutRef.Name != b.RolloutRef.Name || a.RolloutRef.Revision != b.RolloutRef.Revision || a.RolloutRef.Attempt != b.RolloutRef.Attempt) {
+		return false
+	}
+	return a.ConfigMapRef == nil || a.ConfigMapRef.UID == b.ConfigMapRef.UID && a.ConfigMapRef.Namespace == b.ConfigMapRef.Namespace && a.ConfigMapRef.Name == b.ConfigMapRef.Name
+}

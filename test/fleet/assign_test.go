@@ -1,0 +1,192 @@
+package fleet_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/hollow"
+)
+
+// file writes a configuration with these fields, and returns its path. The names of files are the names of ConfigMaps, so
+// that they have the scenario's in front.
+func (s *scenario) file(name, fields string) string {
+	s.t.Helper()
+	path := filepath.Join(s.t.TempDir(), s.name+"-"+name+".yaml")
+	s.do(os.WriteFile(path, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+fields+"\n"), 0o600))
+	s.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), within)
+		defer cancel()
+		for _, cm := range s.kept(ctx, name) {
+			if err := kube.Delete(ctx, &cm); err != nil {
+				s.t.Error(err)
+			}
+		}
+	})
+	return path
+}
+
+// kept are the ConfigMaps that hold contents of a file.
+func (s *scenario) kept(ctx context.Context, name string) []corev1.ConfigMap {
+	s.t.Helper()
+	list := &corev1.ConfigMapList{}
+	s.do(kube.List(ctx, list, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{"app.kubernetes.io/managed-by": "kubectl-evenkeel"}))
+	return slices.DeleteFunc(list.Items, func(cm corev1.ConfigMap) bool { return !strings.HasPrefix(cm.Name, s.name+"-"+name+".") })
+}
+
+// assign runs `kubectl evenkeel assign`, which must exit with code and say all these words in this order. It returns what it said.
+func (s *scenario) assign(code int, args []string, words ...string) string {
+	s.t.Helper()
+	out := s.plugin(code, append([]string{"assign"}, args...)...)
+	rest := out
+	for _, w := range words {
+		_, after, found := strings.Cut(rest, w)
+		if !found {
+			s.t.Errorf("assign %q does not say %q (in this order) but:\n%s", args, w, out)
+			continue
+		}
+		rest = after
+	}
+	return out
+}
+
+func TestANodeIsAssignedAFileAndTheCommandSaysWhatBecameOfIt(t *testing.T) {
+	t.Parallel()
+	s := play(t, "assign", 3, faulty("crashloop,field=maxPods:7", "reject,field=maxPods:8"))
+	node := s.node(0)
+	good := s.file("more-pods", "maxPods: 120")
+
+	s.assign(0, []string{node, "-f", good, "--drop-in", "--dry-run"},
+		"Node assign-0 runs its local configuration", "What changes:\n",
+		"the node's local configuration -> a drop-in, laid over the node's local configuration\nmaxPods: unset -> 120\n", "dry run: nothing was written\n")
+	if n := len(s.kept(t.Context(), "more-pods")); n != 0 || s.nodeConfig(node).Generation != 1 {
+		t.Errorf("a dry run left %d ConfigMaps", n)
+	}
+	s.assign(0, []string{node, "-f", good, "--drop-in", "--yes"},
+		"node assign-0 is assigned ConfigMap evenkeel-system/assign-more-pods.",
+		"node assign-0 runs ConfigMap evenkeel-system/assign-more-pods.", " on trial: the kubelet must stay healthy for 1s\n",
+		"node assign-0 runs ConfigMap evenkeel-system/assign-more-pods.", "which has passed its trial and is its last-known-good configuration\n")
+	kept := s.kept(t.Context(), "more-pods")
+	if len(kept) != 1 || kept[0].Immutable == nil || !*kept[0].Immutable || kept[0].Data["kubelet-dropin"] == "" {
+		t.Fatalf("the content is kept in %+v, want one immutable ConfigMap", kept)
+	}
+	before := s.nodeConfig(node)
+	if ref := before.Spec.ConfigSource.ConfigMapRef; ref.UID != kept[0].UID || len(ref.SHA256) != 64 || before.Generation != 2 {
+		t.Errorf("generation %d assigns %+v, want %s", before.Generation, ref, kept[0].UID)
+	}
+
+	// Once more changes nothing, and another node is given the same object.
+	s.assign(0, []string{node, "-f", good, "--drop-in"}, "node assign-0 is assigned this already, and runs ConfigMap ", ": nothing changes\n")
+	s.assign(0, []string{s.node(1), "-f", good, "--drop-in", "--yes", "--for=trial"}, "node assign-1 runs ConfigMap evenkeel-system/"+kept[0].Name)
+	if n := len(s.kept(t.Context(), "more-pods")); n != 1 || s.nodeConfig(node).Generation != before.Generation {
+		t.Errorf("there are %d ConfigMaps and generation %d, want 1 and %d", n, s.nodeConfig(node).Generation, before.Generation)
+	}
+
+	// A bad one: the node goes back by itself, and remembers it, under another name too.
+	bad := s.file("few-pods", "maxPods: 7")
+	s.assign(2, []string{node, "-f", bad, "--drop-in", "--yes"}, "maxPods: 120 -> 7\n", "node assign-0 is assigned ",
+		"error: node assign-0 went back to ConfigMap evenkeel-system/"+kept[0].Name, " (CrashLooped): ", "evenkeel-agent forget ",
+		"what it is assigned stays so until you assign another one, or --local")
+	generation := s.nodeConfig(node).Generation
+	s.assign(2, []string{node, "-f", bad, "--drop-in", "--yes"}, "node assign-0 is assigned this already: nothing is written\n", "error: node assign-0 went back to ")
+	s.assign(0, []string{node, "-f", good, "--drop-in", "--yes"}, "note: node assign-0: ConfigOK is not True\n",
+		"note: node assign-0 is assigned ConfigMap evenkeel-system/assign-few-pods.", "which it does not run; this replaces it\n", "no field differs\n", "its last-known-good configuration\n")
+	for _, again := range []string{bad, s.file("same-pods", "maxPods: 7")} {
+		s.assign(2, []string{node, "-f", again, "--drop-in", "--yes"}, "error: node assign-0 has found this configuration bad before: ", "crash-looped", "nothing was changed\n", "evenkeel-agent forget ")
+	}
+	if now := s.nodeConfig(node).Generation; now != generation+1 {
+		t.Errorf("generation %d, want %d: what was found bad is not assigned again", now, generation+1)
+	}
+
+	// One that the kubelet rejects.
+	s.assign(2, []string{node, "-f", s.file("no-pods", "maxPods: 8"), "--drop-in", "--yes"},
+		"error: node assign-0 refused it (ValidationFailed): ", "its kubelet was not stopped: it runs ConfigMap evenkeel-system/"+kept[0].Name)
+
+	// And back.
+	s.assign(0, []string{node, "--local", "--yes"}, "note: node assign-0 forgets its last-known-good configuration, ConfigMap evenkeel-system/"+kept[0].Name,
+		"a drop-in, laid over the node's local configuration -> the node's local configuration\nmaxPods: 120 -> unset\n",
+		"node assign-0 is assigned its local configuration\n", "node assign-0 runs its local configuration")
+	s.assign(0, []string{node, "--local"}, "node assign-0 is assigned this already, and runs its local configuration", ": nothing changes\n")
+	if nc := s.nodeConfig(node); nc.Spec.ConfigSource.Local == nil || nc.Status.Active != nil || nc.Status.LastKnownGood != nil {
+		t.Errorf("it is assigned %+v and runs %+v", nc.Spec.ConfigSource, nc.Status)
+	}
+	s.assign(0, []string{s.node(2), "--local"}, "node assign-2 runs its local configuration, and nothing is assigned to it: nothing changes\n")
+}
+
+func TestAnAssignmentToASilentAgentIsTakenUpWhenItRunsAgain(t *testing.T) {
+	t.Parallel()
+	s := play(t, "assignsilent", 1)
+	node := s.node(0)
+	s.do(s.fleet.Silence(node))
+	file := s.file("more-pods", "maxPods: 121")
+	s.assign(3, []string{node, "-f", file, "--drop-in", "--yes", "--agent-timeout=1s"}, "node assignsilent-0 is assigned ConfigMap ",
+		"error: the agent of node assignsilent-0 has not answered for 1s: does it run? The configuration is assigned, and the node takes it up when its agent runs; "+
+			"to take it back: kubectl evenkeel assign assignsilent-0 --local\n")
+	s.assign(3, []string{node, "-f", file, "--drop-in", "--timeout=1s"}, "node assignsilent-0 is assigned this already: nothing is written\n",
+		"error: timed out after 1s: node assignsilent-0 is waited for: its agent has not answered yet; the assignment stays")
+	s.do(s.fleet.Unsilence(t.Context(), node))
+	s.assign(0, []string{node, "-f", file, "--drop-in"}, "its last-known-good configuration")
+}
+
+func TestInterruptingAnAssignmentStopsNothingOnTheNode(t *testing.T) {
+	t.Parallel()
+	s := play(t, "assignstop", 1, func(o *hollow.Options) { o.Limits.TrialDuration = 3 * time.Second })
+	node := s.node(0)
+	file := s.file("more-pods", "maxPods: 122")
+	cmd := exec.CommandContext(t.Context(), root+"/bin/kubectl-evenkeel", "assign", node, "-f", file, "--drop-in", "--yes")
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+cluster.AdminKubeconfig())
+	log := filepath.Join(t.TempDir(), "out")
+	out, err := os.Create(log)
+	s.do(err)
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	s.do(cmd.Start())
+	said := func() string {
+		text, err := os.ReadFile(log)
+		s.do(err)
+		return string(text)
+	}
+	s.until("the trial has begun", func() (string, bool) { return said(), strings.Contains(said(), " on trial: ") })
+	s.do(cmd.Process.Signal(syscall.SIGINT))
+	_ = cmd.Wait() // its code is looked at
+	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(said(), "error: interrupted; the trial goes on, and if it fails the node goes back by itself: kubectl evenkeel node "+node) {
+		t.Errorf("exit code %d: %s", code, said())
+	}
+	s.assign(0, []string{node, "-f", file, "--drop-in"}, "its last-known-good configuration")
+}
+
+func TestARolloutLeavesTheNodeAloneThatAPersonHasAssignedSomething(t *testing.T) {
+	t.Parallel()
+	s := play(t, "assignrolled", 2)
+	r := s.roll("maxPods: 101", "strategy: {steps: [{nodes: 100%}]}")
+	ref := r.complete(1)
+	node := s.node(0)
+	s.assign(0, []string{node, "-f", s.file("pods", "maxPods: 111"), "--drop-in", "--yes"},
+		"note: rollout assignrolled has given node assignrolled-0 its revision 1; from now on it leaves the node alone; to hand the node back: kubectl patch nodeconfig assignrolled-0 --type=json",
+		"Node assignrolled-0 runs ConfigMap evenkeel-system/"+ref.Name+" (assignrolled/1). What changes:\n", "a whole configuration -> a drop-in",
+		"its last-known-good configuration")
+	generation := s.nodeConfig(node).Generation
+	r.push("maxPods: 102")
+	r.await(at(2, v1alpha1.RolloutComplete), updated(1))
+	if nc := s.nodeConfig(node); nc.Generation != generation || nc.Spec.ConfigSource.RolloutRef != nil {
+		t.Errorf("the rollout has written %+v", nc.Spec.ConfigSource)
+	}
+	// The note's own command hands it back.
+	cmd := exec.CommandContext(t.Context(), root+"/bin/tools/kubectl", "patch", "nodeconfig", node, "--type=json", "-p", `[{"op": "remove", "path": "/spec/configSource"}]`)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+cluster.AdminKubeconfig())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	r.await(at(2, v1alpha1.RolloutComplete), updated(2))
+	s.assign(0, []string{node, "--local", "--dry-run"}, "note: rollout assignrolled has given node assignrolled-0 its revision 2", "dry run")
+}
