@@ -39,7 +39,7 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assign, from 
 	}.follow(follow, c, from.ResourceVersion)
 	generation, last, troubled := from.Generation, "", false
 	for o := report.OutcomeOf(from, source, generation); ; {
-		if words := "node " + w.node + " " + o.Words; o.Stage != report.StageUnanswered && words != last {
+		if words := "node " + w.node + " " + o.Words; (o.Reason != "" || o.Stage == report.StageReplaced) && words != last {
 			last = words
 			if over, err := w.outcome(o); over {
 				if err == nil {
@@ -74,12 +74,15 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assign, from 
 			}
 		case <-silent.C:
 			if o.Stage == report.StageUnanswered && !troubled {
-				did := "is assigned"
+				did, back := "is", ""
 				if already {
-					did = "was assigned"
+					did = "was"
 				}
-				return &exit{ExitTimeout, fmt.Errorf("the agent of node %s has not answered for %s: does it run? The configuration %s, and the node takes it up when its agent runs; to take it back: kubectl evenkeel assign %[1]s --local",
-					w.node, report.Span(w.agentTimeout), did)}
+				if source.ConfigMapRef != nil {
+					back = "; to take it back: kubectl evenkeel assign " + w.node + " --local"
+				}
+				return &exit{ExitTimeout, fmt.Errorf("the agent of node %s has not answered for %s: does it run? The configuration %s assigned, and the node takes it up when its agent runs%s",
+					w.node, report.Span(w.agentTimeout), did, back)}
 			}
 		}
 	}

@@ -36,7 +36,7 @@ const (
 // Outcome is what became of an assignment on one node.
 type Outcome struct {
 	Stage  Stage
-	Reason string // of ConfigOK, where that decides
+	Reason string // of ConfigOK, if that decides; empty while the node is only on its way
 	// Words say what the node makes of it, after the node's name.
 	Words string
 	// Advice is what to do about it; empty: nothing.
@@ -86,10 +86,11 @@ func OutcomeOf(nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, gener
 // running is the outcome on a node that is fine.
 func running(o *Outcome, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource) {
 	st, ref := &nc.Status, source.ConfigMapRef
-	o.Stage, o.Words = StageUndecided, "has not taken it up yet: it runs "+describe(nc, st.Active)
+	reason := o.Reason
+	*o = Outcome{Stage: StageUndecided, Words: "has not taken it up yet: it runs " + describe(nc, st.Active)}
 	if ref == nil {
 		if st.Active == nil {
-			o.Stage, o.Words = StageProven, "runs "+describe(nc, nil)
+			*o = Outcome{Stage: StageProven, Reason: reason, Words: "runs " + describe(nc, nil)}
 		}
 		return
 	}
@@ -97,7 +98,7 @@ func running(o *Outcome, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSou
 		return
 	}
 	if t := st.Trial; t != nil {
-		o.Stage, o.Words = StageTrial, fmt.Sprintf("runs %s on trial: the kubelet must stay healthy for %s", describe(nc, st.Active), Span(time.Duration(t.DurationSeconds)*time.Second))
+		o.Stage, o.Reason, o.Words = StageTrial, reason, fmt.Sprintf("runs %s on trial: the kubelet must stay healthy for %s", describe(nc, st.Active), Span(time.Duration(t.DurationSeconds)*time.Second))
 		if t.Restarts > 0 {
 			o.Words += fmt.Sprintf("; it has exited %d times (more than %d fail the trial)", t.Restarts, t.CrashLoopThreshold)
 		}
@@ -107,7 +108,7 @@ func running(o *Outcome, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSou
 		return
 	}
 	if good := st.LastKnownGood; good != nil && (good.UID == ref.UID || good.SHA256 != "" && good.SHA256 == st.Active.SHA256) {
-		o.Stage, o.Words = StageProven, "runs "+describe(nc, st.Active)+", which has passed its trial and is its last-known-good configuration"
+		o.Stage, o.Reason, o.Words = StageProven, reason, "runs "+describe(nc, st.Active)+", which has passed its trial and is its last-known-good configuration"
 	}
 }
 

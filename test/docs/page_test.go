@@ -1,0 +1,138 @@
+package docs
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const fences = "```"
+
+func page(text string) string { return strings.ReplaceAll(text, "~~~", fences) }
+
+func TestTheCommandsOfAPageAreThoseOfItsConsoleBlocks(t *testing.T) {
+	got, err := Parse(page(`# A page
+$ not in a block
+
+~~~bash
+$ nor in one of another language
+~~~
+
+~~~console
+$ cat > f <<'EOF'
+$ this is in the file
+EOF
+$ kubectl patch a -p '[{"op": "add",
+    "path": "/"}]'
+$ one \
+    --more
+it prints this
+  and this
+
+$ last   # exit code 4: it waits
+~~~
+
+1. A list:
+
+   <!-- test: skip: needs a booted systemd -->
+
+   ~~~console
+   $ install
+     indented
+   ~~~
+
+<!-- test: skip ` + "`ssh node-1`" + `: needs another machine -->
+<!-- test: keeps running ` + "`bin/controller`" + ` -->
+~~~console
+$ ssh node-1 cat
+$ bin/controller --flag
+$ after
+~~~
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Command{
+		{Line: 9, Text: "cat > f <<'EOF'\n$ this is in the file\nEOF"},
+		{Line: 12, Text: "kubectl patch a -p '[{\"op\": \"add\",\n    \"path\": \"/\"}]'"},
+		{Line: 14, Text: "one \\\n    --more", Output: []string{"it prints this", "  and this"}},
+		{Line: 19, Text: "last   # exit code 4: it waits", Exit: 4},
+		{Line: 27, Text: "install", Output: []string{"  indented"}, Skip: "needs a booted systemd"},
+		{Line: 34, Text: "ssh node-1 cat", Skip: "needs another machine"},
+		{Line: 35, Text: "bin/controller --flag", Keeps: true},
+		{Line: 36, Text: "after"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(- want, + got)\n%s", diff)
+	}
+}
+
+func TestAPageThatCannotBeRunIsRefused(t *testing.T) {
+	for name, tt := range map[string]struct{ text, want string }{
+		"another reason":       {"<!-- test: skip: it is flaky -->\n~~~console\n$ a\n~~~", `"it is flaky" is no reason to skip a command: it must be one of ["builds the project" "needs a booted systemd" "needs another machine"]`},
+		"no reason":            {"<!-- test: skip `a`: -->\n~~~console\n$ a\n~~~", `"" is no reason to skip`},
+		"an unknown directive": {"<!-- test: ignore -->\n~~~console\n$ a\n~~~", `unknown directive "ignore"`},
+		"about no command":     {"<!-- test: skip `b`: builds the project -->\n~~~console\n$ a\n~~~", "no command of the block begins with that"},
+		"before no block":      {"<!-- test: skip: builds the project -->\ntext\n~~~console\n$ a\n~~~", "line 1: a directive must stand right before a console block"},
+		"before another block": {"<!-- test: skip: builds the project -->\n~~~yaml\na: b\n~~~", "line 1: a directive must stand right before a console block"},
+		"at the end":           {"a\n<!-- test: skip: builds the project -->\n", "line 2: a directive must stand right before a console block"},
+		"a reason too many":    {"<!-- test: keeps running `a`: needs another machine -->\n~~~console\n$ a\n~~~", "takes no reason"},
+		"half a command":       {"~~~console\n$ cat <<EOF\nmore\n~~~", "is not complete"},
+		"no command":           {"~~~console\na\n$ b\n~~~", `"a" comes before any command`},
+		"what no shell takes":  {"~~~console\n$ a )\n~~~", "syntax error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := Parse(page(tt.text)); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("the error is %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestASectionEndsWithTheNextHeadingOfItsLevel(t *testing.T) {
+	text := page("# A\n## B\n~~~console\n# no heading\n~~~\n### C\nc\n## D\nd\n")
+	got, err := Section(text, "## B")
+	if want := page("\n## B\n~~~console\n# no heading\n~~~\n### C\nc"); err != nil || got != want {
+		t.Errorf("got %q, error %v, want %q", got, err, want)
+	}
+	if _, err := Section(text, "## X"); err == nil {
+		t.Error("a section was found that there is not")
+	}
+}
+
+func TestWhatIsPrintedIsComparedButForWhatDiffersEachTime(t *testing.T) {
+	for _, tt := range []struct {
+		name, page, printed string
+		same                bool
+	}{
+		{"nothing is said", "", "anything", true},
+		{"the same", "a\nb", "a\nb\n", true},
+		{"another word", "a b", "a c", false},
+		{"a line more", "a", "a\nb", false},
+		{"a line less", "a\nb", "a", false},
+		{"any lines", "a\n...\nd", "a\nb\nc\nd", true},
+		{"no lines", "a\n...\nd", "a\nd", true},
+		{"any lines, and another end", "a\n...\nd", "a\nb\ne", false},
+		{"any rest", "a b: ...", "a b: c d", true},
+		{"another beginning", "a b: ...", "a c: c d", false},
+		{"columns and ages", "NAME   AGE\nnode-1   9s", "NAME     AGE\nnode-1   10m12s", true},
+		{"another number", "maxPods: 120", "maxPods: 110", false},
+		{"an age is no number", "3m", "3", false},
+		{"hashes", "cm workers-7f9c4d1a2b", "cm workers-0123456789", true},
+		{"UIDs", "(UID: eacf36f0-...)", "(UID: 0a1b2c3d-0000-1111-2222-0123456789ab)", true},
+		{"no UID", "(UID: eacf36f0-...)", "(UID: none)", false},
+		{"a question", "Do it? [y/N] y\ndone", "Do it? [y/N] done\n", true},
+		{"no question", "Do it? [y/N] y\ndone", "done\n", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var lines []string
+			if tt.page != "" {
+				lines = strings.Split(tt.page, "\n")
+			}
+			if err := Compare(lines, tt.printed); (err == nil) != tt.same {
+				t.Errorf("%q is compared with %q: %v", tt.page, tt.printed, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,183 @@
+package docs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+)
+
+// Session is a shell at which the commands of a page are typed, one after another: variables, exports and the working
+// directory last. Standard input is a terminal on which every question is answered with y. Close ends it.
+type Session struct {
+	dir   string // of the session's own files
+	state string // file with the variables
+	kept  []*keptRunning
+}
+
+// NewSession begins a session in a working directory with these variables, each NAME=VALUE, and no others. Files of its own
+// are in state, a directory.
+func NewSession(workdir, state string, env ...string) (*Session, error) {
+	s := &Session{dir: state, state: filepath.Join(state, "variables")}
+	var b strings.Builder
+	for _, v := range append(env, "PWD="+workdir) {
+		name, value, ok := strings.Cut(v, "=")
+		if !ok {
+			return nil, fmt.Errorf("%q is no NAME=VALUE", v)
+		}
+		fmt.Fprintf(&b, "export %s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
+	}
+	return s, os.WriteFile(s.state, []byte(b.String()), 0o600)
+}
+
+// typed runs a command in the state that the commands before it have left, and leaves it to the next one.
+const typed = `set -a; . "$1"; cd "$PWD" || exit; trap 'export -p >"$1"' EXIT; eval "$2"`
+
+// Run types a command and returns what it prints and its exit code. The error says that it did not end.
+func (s *Session) Run(ctx context.Context, text string) (string, int, error) {
+	terminal, keyboard, err := openTerminal()
+	if err != nil {
+		return "", 0, err
+	}
+	defer keyboard.Close()
+	defer terminal.Close()
+	if _, err := keyboard.WriteString("y\ny\ny\n"); err != nil {
+		return "", 0, fmt.Errorf("type the answers: %w", err)
+	}
+	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, "bash", "-c", typed, "bash", s.state, text)
+	cmd.Env = []string{"TERM=dumb"}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, &out, &out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second
+	runtime.LockOSThread() // the parent-death signal is about the thread
+	defer runtime.UnlockOSThread()
+	err = cmd.Run()
+	if ctx.Err() != nil {
+		return out.String(), 0, fmt.Errorf("it has not ended: %w", ctx.Err())
+	}
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		return out.String(), 0, err
+	}
+	return out.String(), cmd.ProcessState.ExitCode(), nil
+}
+
+// openTerminal returns both ends of a new terminal.
+func openTerminal() (terminal, keyboard *os.File, err error) {
+	if keyboard, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
+		return nil, nil, fmt.Errorf("open a terminal: %w", err)
+	}
+	number, err := unix.IoctlGetInt(int(keyboard.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("open a terminal: %w", err), keyboard.Close())
+	}
+	return terminal, keyboard, nil
+}
+
+// keptRunning is a command that keeps running.
+type keptRunning struct {
+	program string // its first word
+	cmd     *exec.Cmd
+	done    <-chan struct{}
+	out     *spoken
+}
+
+// spoken is what a process has printed.
+type spoken struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	some chan struct{} // is closed when it has printed something
+}
+
+func (s *spoken) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.text.Len() == 0 && len(p) > 0 {
+		close(s.some)
+	}
+	return s.text.Write(p)
+}
+
+func (s *spoken) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// Keep types a command that keeps running, and returns when it has printed something. One of the same program that was
+// started before is ended first. The error says that it has ended, or that it prints nothing.
+func (s *Session) Keep(ctx context.Context, text string) error {
+	program, _, _ := strings.Cut(text, " ")
+	for i, k := range s.kept {
+		if k.program == program {
+			s.kept = slices.Delete(s.kept, i, i+1)
+			if err := k.end(); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	k := &keptRunning{program: program, out: &spoken{some: make(chan struct{})}}
+	k.cmd = exec.Command("bash", "-c", `. "$1"; cd "$PWD" || exit; eval "exec $2"`, "bash", s.state, text)
+	k.cmd.Env = []string{"TERM=dumb"}
+	k.cmd.Stdout, k.cmd.Stderr = k.out, k.out
+	var err error
+	if k.done, err = localcluster.Begin(k.cmd); err != nil {
+		return err
+	}
+	select {
+	case <-k.out.some:
+		s.kept = append(s.kept, k)
+		return nil
+	case <-k.done:
+		return fmt.Errorf("it should keep running, and has ended: %s", k.out)
+	case <-ctx.Done():
+		return errors.Join(errors.New("it has printed nothing"), k.end())
+	}
+}
+
+// end asks a command to end, and waits until it has.
+func (k *keptRunning) end() error {
+	if err := k.cmd.Process.Signal(syscall.SIGTERM); errors.Is(err, os.ErrProcessDone) {
+		<-k.done
+		return fmt.Errorf("%s should have kept running, and has ended: %s", k.program, k.out)
+	} else if err != nil {
+		return fmt.Errorf("end %s: %w", k.program, err)
+	}
+	select {
+	case <-k.done:
+		return nil
+	case <-time.After(time.Minute):
+		return errors.Join(fmt.Errorf("%s does not end: %s", k.program, k.out), k.cmd.Process.Kill())
+	}
+}
+
+// Close ends all commands that keep running. The error says which have ended before.
+func (s *Session) Close() error {
+	var errs []error
+	for _, k := range s.kept {
+		errs = append(errs, k.end())
+	}
+	s.kept = nil
+	return errors.Join(errs...)
+}
