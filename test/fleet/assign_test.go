@@ -74,7 +74,6 @@ func TestANodeIsAssignedAFileAndTheCommandSaysWhatBecameOfIt(t *testing.T) {
 	}
 	s.assign(0, []string{node, "-f", good, "--drop-in", "--yes"},
 		"node assign-0 is assigned ConfigMap evenkeel-system/assign-more-pods.",
-		"node assign-0 runs ConfigMap evenkeel-system/assign-more-pods.", " on trial: the kubelet must stay healthy for 1s\n",
 		"node assign-0 runs ConfigMap evenkeel-system/assign-more-pods.", "which has passed its trial and is its last-known-good configuration\n")
 	kept := s.kept(t.Context(), "more-pods")
 	if len(kept) != 1 || kept[0].Immutable == nil || !*kept[0].Immutable || kept[0].Data["kubelet-dropin"] == "" {

@@ -125,10 +125,7 @@ func provisional(st *v1alpha1.NodeConfigStatus, source *v1alpha1.NodeConfigSourc
 // describe names a configuration that a node reports; nil is its local one.
 func describe(nc *v1alpha1.NodeConfig, r *v1alpha1.ConfigRevision) string {
 	if r == nil {
-		return "its local configuration" + map[v1alpha1.LocalConfig]string{
-			v1alpha1.LocalConfigInit:    " (its own file)",
-			v1alpha1.LocalConfigDefault: " (the kubelet's defaults and flags)",
-		}[nc.Status.Local]
+		return "its local configuration"
 	}
 	words := fmt.Sprintf("ConfigMap %s/%s", r.Namespace, r.Name)
 	if label := revisionLabel(nc, r); label != r.Name {

@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/steer"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+// givenFile writes a configuration, whose ConfigMap goes with the test.
+func givenFile(t *testing.T, name, config string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name+".yaml")
+	if err := os.WriteFile(path, []byte(header+config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cm := &corev1.ConfigMap{}
+		cm.Namespace, cm.Name = v1alpha1.SystemNamespace, steer.ContentName(path, payload.Digest(payload.KeyKubelet, []byte(header+config)))
+		if err := client.IgnoreNotFound(admin.Delete(context.Background(), cm)); err != nil {
+			t.Error(err)
+		}
+	})
+	return path
+}
+
+// whileAssigning assigns a file to a node, and does something as soon as that is written and until it is done.
+func whileAssigning(t *testing.T, node, file string, do func(*v1alpha1.NodeConfig)) answer {
+	t.Helper()
+	said := make(chan answer, 1)
+	go func() { said <- evenkeel(t, "assign", node, "-f", file, "--yes") }()
+	nc := &v1alpha1.NodeConfig{}
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		err := admin.Get(ctx, client.ObjectKey{Name: node}, nc)
+		return err == nil && nc.Spec.ConfigSource != nil && nc.Spec.ConfigSource.ConfigMapRef != nil, err
+	})
+	if err != nil {
+		t.Fatalf("it is not assigned: %v", err)
+	}
+	do(nc)
+	select {
+	case a := <-said:
+		return a
+	case <-time.After(time.Minute):
+		t.Fatal("the command does not end")
+		return answer{}
+	}
+}
+
+func TestAnAssignmentThatSomebodyReplacesEndsTheWait(t *testing.T) {
+	givenNode(t, "replaced-a", "replaced", "z1")
+	givenConfig(t, "replaced-a", nil, nil)
+	a := whileAssigning(t, "replaced-a", givenFile(t, "replaced", "maxPods: 50\n"), func(nc *v1alpha1.NodeConfig) {
+		nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}
+		if err := admin.Update(t.Context(), nc); err != nil {
+			t.Error(err)
+		}
+	})
+	a.halts(t, ExitError, []string{"node replaced-a is assigned ConfigMap evenkeel-system/replaced."}, "error: node replaced-a was assigned something else meanwhile: kubectl evenkeel node replaced-a says what")
+}
+
+func TestANodeConfigThatIsDeletedEndsTheWait(t *testing.T) {
+	givenNode(t, "deleted-a", "deleted", "z1")
+	givenConfig(t, "deleted-a", nil, nil)
+	a := whileAssigning(t, "deleted-a", givenFile(t, "deleted", "maxPods: 50\n"), func(nc *v1alpha1.NodeConfig) {
+		if err := admin.Delete(t.Context(), nc); err != nil {
+			t.Error(err)
+		}
+	})
+	a.halts(t, ExitError, nil, "error: NodeConfig deleted-a was deleted: the node keeps what it runs")
+}
+
+func TestAGuardsRefusalEndsTheWaitAndSaysWhatToDo(t *testing.T) {
+	givenNode(t, "guarded-a", "guarded", "z1")
+	givenConfig(t, "guarded-a", nil, nil)
+	a := whileAssigning(t, "guarded-a", givenFile(t, "guarded", "maxPods: 50\n"), func(nc *v1alpha1.NodeConfig) {
+		nc.Status.ObservedGeneration = nc.Generation
+		failing(&nc.Status, v1alpha1.ReasonNeedsDrain, "it contradicts cpu_manager_state")
+		if err := admin.Status().Update(t.Context(), nc); err != nil {
+			t.Error(err)
+		}
+	})
+	a.halts(t, ExitHalted, nil, "error: node guarded-a refused it (NeedsDrain): it contradicts cpu_manager_state; its kubelet was not stopped: it runs its local configuration\n",
+		"refused until the node is cordoned and drained: kubectl drain guarded-a\n", "what it is assigned stays so until you assign another one, or --local")
+}
+
+func TestWhatSomebodyElseHasWrittenSinceIsNotOverwritten(t *testing.T) {
+	givenNode(t, "raced-a", "raced", "z1")
+	givenConfig(t, "raced-a", nil, nil)
+	data := header + "maxPods: 51\n"
+	content := terms.Content{Key: payload.KeyKubelet, Data: data, SHA256: payload.Digest(payload.KeyKubelet, []byte(data))}
+	w := assign{node: "raced-a", file: givenFile(t, "raced", "maxPods: 51\n"), until: untilProven}
+	it, err := lookAt(t.Context(), admin, w, content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	revoked := it.config.DeepCopy()
+	revoked.Spec.Revoked = append(revoked.Spec.Revoked, "u")
+	if err := admin.Update(t.Context(), revoked); err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{"the rehearsal": it.rehearse(t.Context(), admin), "the write": func() error { _, _, err := it.write(t.Context(), admin); return err }()} {
+		if !errors.Is(err, steer.ErrChanged) || !strings.Contains(err.Error(), "nothing was assigned; run the command again") {
+			t.Errorf("%s: the error is %v", what, err)
+		}
+	}
+	now := &v1alpha1.NodeConfig{}
+	if err := admin.Get(t.Context(), client.ObjectKey{Name: "raced-a"}, now); err != nil || now.Spec.ConfigSource != nil || len(now.Spec.Revoked) != 1 {
+		t.Errorf("the spec is %+v, error %v", now.Spec, err)
+	}
+	// A status that the agent writes meanwhile is no reason.
+	if it, err = lookAt(t.Context(), admin, w, content); err != nil {
+		t.Fatal(err)
+	}
+	now.Status.Error = "a notice"
+	if err := admin.Status().Update(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	if _, stored, err := it.write(t.Context(), admin); err != nil || len(stored.Spec.Revoked) != 1 || stored.Spec.ConfigSource.ConfigMapRef.SHA256 != content.SHA256 {
+		t.Errorf("it stores %+v, error %v", stored, err)
+	}
+}
+
+func TestAWriteOfWhichNobodyKnowsSaysWhatToDo(t *testing.T) {
+	const words = "the assignment may have been written: run the command again, which follows it if it was"
+	for _, tt := range []struct {
+		err  error
+		want bool
+	}{
+		{&url.Error{Op: "Patch", URL: "https://api", Err: syscall.ECONNRESET}, true},
+		{apierrors.NewInternalError(errors.New("etcd")), true},
+		{context.Canceled, true},
+		{fmt.Errorf("NodeConfig a: %w", steer.ErrChanged), false},
+		{apierrors.NewBadRequest("no"), false},
+		{nil, false},
+	} {
+		got := doubtful(tt.err)
+		if (got != nil && strings.Contains(got.Error(), words)) != tt.want || !errors.Is(got, tt.err) {
+			t.Errorf("%v becomes %v", tt.err, got)
+		}
+	}
+}
