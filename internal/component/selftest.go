@@ -129,7 +129,11 @@ func (h *Harness) SelfTest(ctx context.Context, initFile string) SelfTest {
 			step(false, candidate.name, protected)
 			return fail("no configuration can be adopted: " + protected)
 		}
-		step(v.Stage == 2, candidate.name, strings.TrimSuffix("accepted; "+v.Words, "; "))
+		if v.Effective == nil && local.Effective != nil {
+			v.Words = "what it would be was not recognized"
+			t.Limits = append(t.Limits, Limit{LimitComparedByText, candidate.name + " is compared by text: the kubelet does not print it in a form that is recognized"})
+		}
+		step(v.Stage == 2 && v.Words == "", candidate.name, strings.TrimSuffix("accepted; "+v.Words, "; "))
 		for _, limit := range v.Limits {
 			if limit.Reason == LimitValidationOnly && !t.has(limit.Reason) {
 				t.Limits = append(t.Limits, limit)
