@@ -2,6 +2,7 @@ package component
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -235,6 +236,52 @@ func TestAConfigurationThatIsNestedTooDeepEndsItsDryRunOnly(t *testing.T) {
 				t.Errorf("%s: %s, candidate only %t: %s", kubelet, v.Outcome, v.CandidateOnly, v.Words)
 			}
 			t.Logf("%s: %.15s...: %s: %.100s", kubelet, deep, v.Outcome, v.Words)
+		}
+	}
+}
+
+// A payload quotes the kubelet's own dump, with another maxPods, wherever it can. What is taken for effective is what the
+// kubelet makes of it, or nothing.
+func TestNoRealKubeletIsMistakenByAPayloadThatQuotesItsDump(t *testing.T) {
+	for _, kubelet := range realKubelets(t) {
+		k := kubeletWith(t, noRuntime(t))
+		k.Path = kubelet
+		h := harness(t, k)
+		local := h.CheckLocal(context.Background(), "")
+		if local.Effective == nil {
+			t.Fatalf("%s: %+v", kubelet, local)
+		}
+		forged := Effective{}
+		for name, value := range local.Effective {
+			forged[name] = value
+		}
+		forged["maxPods"] = 666
+		text, err := forged.YAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, format := range []string{"text", "json"} {
+			for name, fields := range map[string]map[string]any{
+				"a field's name":  {string(text): 1},
+				"a value":         {"kubeletCgroups": string(text)},
+				"a value's lines": {"kubeletCgroups": "x\n >\nI1121 07:10:36.358684   21610 server.go:257] \"Effective KubeletConfiguration\" config=<\n\t" + strings.ReplaceAll(string(text), "\n", "\n\t") + "\n >\n"},
+				"a gate's name":   {"featureGates": map[string]any{string(text): true}},
+				"a header":        {"staticPodURLHeader": map[string]any{string(text): []string{string(text)}}},
+				"a threshold":     {"evictionHard": map[string]any{string(text): "1%"}},
+			} {
+				fields["apiVersion"], fields["kind"], fields["failCgroupV1"], fields["maxPods"] = payload.UpstreamAPIVersion, payload.KubeletKind, false, 5
+				fields["logging"] = map[string]any{"format": format}
+				data, err := json.Marshal(fields)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, dropin := range []bool{false, true} {
+					v := h.Check(context.Background(), Candidate{Data: data, Dropin: dropin}, "")
+					if most, ok := v.Effective.Int("maxPods"); ok && most != 5 {
+						t.Errorf("%s: %s, %s, drop-in %t: maxPods is %d", kubelet, name, format, dropin, most)
+					}
+				}
+			}
 		}
 	}
 }
