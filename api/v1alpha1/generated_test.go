@@ -70,6 +70,8 @@ func TestBoundsInTheCodeAreThoseOfTheCRD(t *testing.T) {
 		"MaxOverriddenFields":      {v1alpha1.MaxOverriddenFields, status["overriddenFields"].MaxItems},
 		"MaxOverriddenFieldLength": {v1alpha1.MaxOverriddenFieldLength, status["overriddenFields"].Items.Schema.MaxLength},
 		"MaxErrorLength":           {v1alpha1.MaxErrorLength, status["error"].MaxLength},
+		"MaxConditions":            {v1alpha1.MaxConditions, status["conditions"].MaxItems},
+		"MaxIdentifierLength":      {v1alpha1.MaxIdentifierLength, status["active"].Properties["name"].MaxLength},
 
 		"MaxSteps":               {v1alpha1.MaxSteps, rollout["strategy"].Properties["steps"].MaxItems},
 		"MaxRetryNodes":          {v1alpha1.MaxRetryNodes, rollout["retry"].Properties["nodes"].MaxItems},

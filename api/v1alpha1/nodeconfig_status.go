@@ -7,7 +7,8 @@ import (
 
 // NodeConfigStatus is what a node makes of its NodeConfig. Every field is written by the node's evenkeel-agent alone,
 // when something changes and never as a heartbeat. Its rules are looser than the spec's, so that a node can always
-// tell what it was given.
+// tell what it was given. The whole status has at most 65536 bytes of JSON: the admission policy evenkeel-node refuses a
+// larger one.
 type NodeConfigStatus struct {
 	// observedGeneration is the metadata.generation that this status answers.
 	// Absent where remoteConfig is not NodeConfig: then it answers none. Written
@@ -35,11 +36,12 @@ type NodeConfigStatus struct {
 	// +optional
 	Local LocalConfig `json:"local,omitempty"`
 
-	// error is the newest thing that went wrong with what is assigned, in full
-	// and in the kubelet's own words where it is the kubelet that refuses.
-	// Written by the agent; absent if nothing is wrong.
+	// error is the newest thing that went wrong with what is assigned, in the
+	// kubelet's own words where it is the kubelet that refuses. An agent writes
+	// at most 4096 bytes and leaves out the middle of a longer text. Written by
+	// the agent; absent if nothing is wrong.
 	// +optional
-	// +kubebuilder:validation:MaxLength=32768
+	// +kubebuilder:validation:MaxLength=8192
 	Error string `json:"error,omitempty"`
 
 	// trial is the trial of the active configuration. Written by the agent;
@@ -56,8 +58,8 @@ type NodeConfigStatus struct {
 	BadConfigs []BadConfig `json:"badConfigs,omitempty"`
 
 	// overriddenFields are fields of the active payload that have no effect,
-	// because a command-line flag of the kubelet overrides them. Written by the
-	// agent.
+	// because a command-line flag of the kubelet overrides them. If there are
+	// more than 100, the last entry is "and N more". Written by the agent.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
@@ -90,7 +92,8 @@ type NodeConfigStatus struct {
 
 	// conditions holds ConfigOK: True, the assigned configuration is in use and
 	// fine; False, it is not; Unknown, the agent cannot tell what is assigned or
-	// whether it is valid. Written by the agent.
+	// whether it is valid. An agent writes messages of at most 4096 bytes; a node
+	// cannot write one of more than 8192. Written by the agent.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -213,7 +216,8 @@ type BadConfig struct {
 	// +optional
 	Time *metav1.Time `json:"time,omitempty"`
 
-	// reason for the verdict, as a sentence. Written by the agent.
+	// reason for the verdict, as a sentence. An agent writes at most 2048 bytes
+	// and leaves out the middle of a longer text. Written by the agent.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Reason string `json:"reason,omitempty"`

@@ -5,15 +5,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Bounds of the lists and texts (in characters) of a NodeConfig, as its CRD has them. Who writes a status must keep to them: the API
-// server refuses the whole status for one entry too many.
+// Bounds of a NodeConfig, as its CRD and the admission policy evenkeel-node have them. The CRD bounds texts in
+// characters, the policy the same texts in bytes. Who writes a status must keep to them: the API server refuses the whole
+// status for one entry or one byte too many.
+//
+// The bounds of a status are wider than what an agent writes today, so that an agent of the version before, which cut its
+// texts later, can report its largest status: internal/source has what an agent writes, test/skew the arithmetic.
 const (
 	MaxRevoked               = 10
 	MaxBadConfigs            = 10
+	MaxConditions            = 8
 	MaxOverriddenFields      = 100
 	MaxOverriddenFieldLength = 512
-	MaxErrorLength           = 32768
+	MaxErrorLength           = 8192 // of error, and of a condition's message
 	MaxBadReasonLength       = 4096
+	MaxIdentifierLength      = 253 // of each other string of a status that has no shorter bound
+
+	// MaxStatusBytes bounds a whole status that a node writes, in bytes of JSON. What JSON writes as an escape sequence
+	// counts as that sequence.
+	MaxStatusBytes = 64 << 10
+	// MaxStatusFieldsBytes bounds the entries of metadata.managedFields that a node's writes leave, in the same way.
+	MaxStatusFieldsBytes = 16 << 10
 )
 
 // NodeConfig says which configuration one node's kubelet shall run, and what

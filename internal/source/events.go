@@ -131,7 +131,7 @@ func (c *Client) writeEvent(ctx context.Context, node, component string, e queue
 		// The UID of a Node is its name in events: kubectl describe finds the kubelet's own by that.
 		InvolvedObject: objectReference{Kind: "Node", Name: node, UID: types.UID(node)},
 		Reason:         e.reason,
-		Message:        cut(e.message, maxEventWords),
+		Message:        shorten(e.message, maxEventWords),
 		Source:         eventSource{Component: component, Host: node},
 		FirstTimestamp: at, LastTimestamp: at, Count: 1,
 		Type: string(e.severity),

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -64,6 +65,8 @@ func NewReporter(client *Client, node, component string, log *slog.Logger) *Repo
 func (r *Reporter) Report(report Report) {
 	bounded := report
 	bounded.Status = boundStatus(report.Status)
+	bounded.Condition.Reason = shorten(report.Condition.Reason, mostMessage)
+	bounded.Condition.Message = shorten(report.Condition.Message, mostMessage)
 	for _, w := range r.writers {
 		w.want(bounded)
 	}
@@ -182,6 +185,8 @@ type statusWriter struct {
 	node   string
 	uid    types.UID // of the object that has is about; empty: not known
 	has    v1alpha1.NodeConfigStatus
+	// refused is what the API server did not take, if has is only the essence of it.
+	refused *v1alpha1.NodeConfigStatus
 }
 
 var errOtherObject = errors.New("the NodeConfig is not yet, or not any more, the one that the status answers")
@@ -192,7 +197,7 @@ func (w *statusWriter) write(ctx context.Context, r Report) error {
 		if _, err := w.client.do(ctx, request{verb: "GET", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: w.node}, nc); err != nil {
 			return fmt.Errorf("read NodeConfig %s: %w", w.node, err)
 		}
-		w.uid, w.has = nc.UID, nc.Status
+		w.uid, w.has, w.refused = nc.UID, nc.Status, nil
 		if r.NodeConfigUID != "" && r.NodeConfigUID != w.uid {
 			return errOtherObject
 		}
@@ -206,23 +211,38 @@ func (w *statusWriter) write(ctx context.Context, r Report) error {
 			c.LastTransitionTime = old.LastTransitionTime
 		}
 	}
-	if saysTheSame(status, w.has) {
+	if saysTheSame(status, w.has) || w.refused != nil && saysTheSame(status, *w.refused) {
 		return nil
 	}
-	patch := []map[string]any{
-		{"op": "test", "path": "/metadata/uid", "value": w.uid},
-		{"op": "add", "path": "/status", "value": status},
+	full := status
+	err := w.patch(ctx, status)
+	refused := apierrors.IsInvalid(err)
+	if refused { // by rules that this agent does not know: a node that says little is better than a silent one
+		status = essence(status, err)
+		if w.patch(ctx, status) == nil {
+			err = nil
+		}
 	}
-	_, err := w.client.do(ctx, request{
-		verb: "PATCH", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: w.node, subresource: "status",
-		contentType: string(types.JSONPatchType), body: patch,
-	}, nil)
 	if err != nil {
 		w.uid = "" // look again, whatever it was
 		return fmt.Errorf("write the status of NodeConfig %s: %w", w.node, err)
 	}
-	w.has = status
+	w.has, w.refused = status, nil
+	if refused {
+		w.refused = &full
+	}
 	return nil
+}
+
+func (w *statusWriter) patch(ctx context.Context, status v1alpha1.NodeConfigStatus) error {
+	_, err := w.client.do(ctx, request{
+		verb: "PATCH", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: w.node, subresource: "status",
+		contentType: string(types.JSONPatchType), body: []map[string]any{
+			{"op": "test", "path": "/metadata/uid", "value": w.uid},
+			{"op": "add", "path": "/status", "value": status},
+		},
+	}, nil)
+	return err
 }
 
 // saysTheSame compares two statuses as they are written, leaving out how far a trial is.
@@ -286,33 +306,4 @@ func (w *conditionWriter) write(ctx context.Context, r Report) error {
 	}
 	w.has = c
 	return nil
-}
-
-// boundStatus cuts what the CRD would refuse: one entry too many must not keep the rest from being written.
-func boundStatus(s v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {
-	s = *s.DeepCopy()
-	s.Error = cut(s.Error, v1alpha1.MaxErrorLength)
-	s.BadConfigs = s.BadConfigs[:min(len(s.BadConfigs), v1alpha1.MaxBadConfigs)]
-	for i := range s.BadConfigs {
-		s.BadConfigs[i].Reason = cut(s.BadConfigs[i].Reason, v1alpha1.MaxBadReasonLength)
-	}
-	s.OverriddenFields = s.OverriddenFields[:min(len(s.OverriddenFields), v1alpha1.MaxOverriddenFields)]
-	for i := range s.OverriddenFields {
-		s.OverriddenFields[i] = cut(s.OverriddenFields[i], v1alpha1.MaxOverriddenFieldLength)
-	}
-	for i := range s.Conditions {
-		s.Conditions[i].Message = cut(s.Conditions[i].Message, 32768)
-	}
-	return s
-}
-
-// cut returns at most most characters of s.
-func cut(s string, most int) string {
-	n := 0
-	for i := range s {
-		if n++; n > most-3 && len(s)-i > 3 {
-			return s[:i] + "..."
-		}
-	}
-	return s
 }

@@ -226,25 +226,6 @@ func TestANewNodeConfigIsToldEverythingAnew(t *testing.T) {
 	awaitStatus(t, node, "b")
 }
 
-func TestAStatusThatTheCRDWouldRefuseIsCut(t *testing.T) {
-	node, _, r := reporting(t)
-	s := someStatus(strings.Repeat("é", v1alpha1.MaxErrorLength+5))
-	for range 12 {
-		s.BadConfigs = append(s.BadConfigs, v1alpha1.BadConfig{UID: "a", Reason: strings.Repeat("b", 5000)})
-	}
-	for range 120 {
-		s.OverriddenFields = append(s.OverriddenFields, strings.Repeat("c", 600))
-	}
-	r.Report(Report{Status: s})
-	got := await(t, "the status", func() v1alpha1.NodeConfigStatus { return getNodeConfig(t, node).Status }, func(s v1alpha1.NodeConfigStatus) bool { return s.Error != "" })
-	if len(got.BadConfigs) != 10 || len(got.OverriddenFields) != 100 || !strings.HasSuffix(got.Error, "é...") || len([]rune(got.Error)) != v1alpha1.MaxErrorLength {
-		t.Errorf("%d bad configs, %d overridden fields, %d characters of error", len(got.BadConfigs), len(got.OverriddenFields), len([]rune(got.Error)))
-	}
-	if got := cut("abc", 3); got != "abc" {
-		t.Errorf("what fits was cut to %q", got)
-	}
-}
-
 type seenEvent struct {
 	Type, Reason, Message string
 	InvolvedObject        objectReference

@@ -245,7 +245,7 @@ func TestEveryFieldOfAStatusSurvives(t *testing.T) {
 	}
 }
 
-// fullStatus has every field set, and every list and text as long as it may be.
+// fullStatus has every field set, every list as long as it may be, and some text of two bytes a character.
 func fullStatus() *v1alpha1.NodeConfigStatus {
 	at := metav1.NewTime(time.Date(2026, 3, 4, 5, 6, 7, 0, time.Local))
 	revision := v1alpha1.ConfigRevision{
@@ -264,7 +264,7 @@ func fullStatus() *v1alpha1.NodeConfigStatus {
 		Active:        &revision,
 		LastKnownGood: &v1alpha1.LastKnownGoodConfig{ConfigRevision: revision, Since: &at},
 		Local:         v1alpha1.LocalConfigInit,
-		Error:         strings.Repeat("ä", v1alpha1.MaxErrorLength),
+		Error:         strings.Repeat("ä", v1alpha1.MaxErrorLength/2),
 		Trial: &v1alpha1.Trial{
 			StartTime: &at, HealthySeconds: 5, DurationSeconds: 600, Restarts: 1, CrashLoopThreshold: 10,
 		},
@@ -281,11 +281,11 @@ func fullStatus() *v1alpha1.NodeConfigStatus {
 	for range v1alpha1.MaxBadConfigs {
 		status.BadConfigs = append(status.BadConfigs, v1alpha1.BadConfig{
 			UID: "77aa", Revision: "77aa", Namespace: "evenkeel-system", Name: "bad", Time: &at,
-			Reason: strings.Repeat("ä", v1alpha1.MaxBadReasonLength), Provisional: true,
+			Reason: strings.Repeat("ä", v1alpha1.MaxBadReasonLength/4), Provisional: true,
 		})
 	}
 	for range v1alpha1.MaxOverriddenFields {
-		status.OverriddenFields = append(status.OverriddenFields, strings.Repeat("a", v1alpha1.MaxOverriddenFieldLength))
+		status.OverriddenFields = append(status.OverriddenFields, strings.Repeat("a", 200))
 	}
 	return status
 }
@@ -298,6 +298,7 @@ func TestAStatusBeyondItsBoundsIsRefused(t *testing.T) {
 	}{
 		"bad configs":       {v1alpha1.NodeConfigStatus{BadConfigs: make([]v1alpha1.BadConfig, 11)}, "status.badConfigs: Too many: 11"},
 		"overridden fields": {v1alpha1.NodeConfigStatus{OverriddenFields: make([]string, 101)}, "status.overriddenFields: Too many: 101"},
+		"conditions":        {v1alpha1.NodeConfigStatus{Conditions: conditions(9, "")}, "status.conditions: Too many: 9"},
 		"local":             {v1alpha1.NodeConfigStatus{Local: "Other"}, `supported values: "Init", "Default"`},
 		"remoteConfig":      {v1alpha1.NodeConfigStatus{RemoteConfig: "Other"}, `supported values: "NodeConfig", "ConfigMap", "Disabled"`},
 		"runMode":           {v1alpha1.NodeConfigStatus{RunMode: "Other"}, `supported values: "Host", "Bootstrap", "SelfHosted"`},

@@ -1,0 +1,170 @@
+package source
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// expensive are characters that take more bytes where they are stored than in a string, and some that do not.
+var expensive = map[string]string{
+	"letters": "b", "letters of two bytes": "é", "of four": "😀", "quotes": `"`, "backslashes": `\`, "backslashes before letters": `\a`,
+	"angle brackets": "<", "ampersands": "&", "bells": "\a", "escapes": "\x1b", "newlines": "\n", "deletes": "\x7f",
+	"bidirectional overrides": "\u202e", "line separators": "\u2028", "tags": "\U000e0041", "what is no UTF-8": "\xff",
+}
+
+// largest is a status in which each list and text is longer than it may be.
+func largest(of string) v1alpha1.NodeConfigStatus {
+	at := metav1.NewTime(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC))
+	long := strings.Repeat(of, 40_000)
+	name := strings.Repeat("n", v1alpha1.MaxIdentifierLength)
+	revision := v1alpha1.ConfigRevision{Namespace: name, Name: name, UID: types.UID(name), SHA256: strings.Repeat("a", 64), Revision: name}
+	s := v1alpha1.NodeConfigStatus{
+		ObservedGeneration: 1<<63 - 1,
+		Assigned: &v1alpha1.AssignedConfig{ConfigRevision: revision, RolloutRef: &v1alpha1.RolloutReference{
+			Name: strings.Repeat("r", 253), Revision: 1<<63 - 1, Attempt: 1<<63 - 1, AssignedAt: at,
+		}},
+		Active: &revision, LastKnownGood: &v1alpha1.LastKnownGoodConfig{ConfigRevision: revision, Since: &at},
+		Local: v1alpha1.LocalConfigDefault, Error: long,
+		Trial:        &v1alpha1.Trial{StartTime: &at, HealthySeconds: 1 << 40, DurationSeconds: 1 << 40, Restarts: 10, CrashLoopThreshold: 10},
+		RemoteConfig: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeSelfHosted,
+		ComponentVersion: strings.Repeat("v", 64), AgentVersion: name,
+		Conditions: []metav1.Condition{{
+			Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionUnknown, Reason: "CouldNotValidate", Message: long,
+			ObservedGeneration: 1<<63 - 1, LastTransitionTime: at,
+		}},
+	}
+	for range 12 {
+		s.BadConfigs = append(s.BadConfigs, v1alpha1.BadConfig{
+			UID: types.UID(name), Revision: name, Namespace: name, Name: name, Time: &at, Reason: long, Provisional: true,
+		})
+	}
+	for range 120 {
+		s.OverriddenFields = append(s.OverriddenFields, strings.Repeat(of, 600))
+	}
+	return s
+}
+
+// The API server, with the CRD and the admission policy, takes the largest status that an agent can write.
+func TestTheLargestStatusIsTakenWhateverItsTextsAreMadeOf(t *testing.T) {
+	for name, of := range expensive {
+		t.Run(name, func(t *testing.T) {
+			node, _, r := reporting(t)
+			r.Report(Report{Status: largest(of)})
+			got := await(t, "the status", func() v1alpha1.NodeConfigStatus { return getNodeConfig(t, node).Status }, func(s v1alpha1.NodeConfigStatus) bool { return s.Error != "" })
+			if strings.Contains(got.Error, "refused") {
+				t.Fatalf("the status was refused: %s", got.Error)
+			}
+			if len(got.BadConfigs) != v1alpha1.MaxBadConfigs || len(got.OverriddenFields) != v1alpha1.MaxOverriddenFields {
+				t.Errorf("%d bad configs, %d overridden fields", len(got.BadConfigs), len(got.OverriddenFields))
+			}
+			if last := got.OverriddenFields[99]; last != "and 21 more" {
+				t.Errorf("the last overridden field is %q", last)
+			}
+			stored, err := json.Marshal(got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(stored) > v1alpha1.MaxStatusBytes {
+				t.Errorf("%d bytes", len(stored))
+			}
+			if n := len(got.Error); n > mostMessage || name == "letters" && n != mostMessage {
+				t.Errorf("%d bytes of error, want %d", n, mostMessage)
+			}
+		})
+	}
+}
+
+func TestATextKeepsItsBeginningAndItsEnd(t *testing.T) {
+	text := "failed to validate: " + strings.Repeat("é", 5000) + ": no such file"
+	got := shorten(text, 100)
+	if !strings.HasPrefix(got, "failed to validate: é") || !strings.HasSuffix(got, "é: no such file") || strings.Count(got, ellipsis) != 1 || storedSize(got) > 100 {
+		t.Errorf("shortened to %q", got)
+	}
+	for _, fits := range []string{"", "abc", strings.Repeat("x", 100)} {
+		if got := shorten(fits, 100); got != fits {
+			t.Errorf("%q fits, and became %q", fits, got)
+		}
+	}
+}
+
+func TestAShortenedTextIsWithinItsBoundAndStoredInNoMore(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) })).Draw(t, "text")
+		most := rapid.IntRange(len(ellipsis)+1, 40).Draw(t, "most")
+		got := shorten(text, most)
+		stored, err := json.Marshal(got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(stored)-len(`""`) > most || len(got) > most || !utf8.ValidString(got) {
+			t.Fatalf("%q of at most %d bytes is stored as %s", got, most, stored)
+		}
+	})
+}
+
+// A newer API may have rules that this agent does not know.
+func TestANodeWhoseStatusIsRefusedSaysTheEssence(t *testing.T) {
+	node, p, r := reporting(t)
+	s := someStatus("why")
+	s.OverriddenFields = []string{"maxPods"}
+	s.Conditions[0].Reason = "LocalInit"
+	s.BadConfigs = []v1alpha1.BadConfig{{UID: "u", Reason: strings.Repeat("b", 3000)}}
+	s.Trial = &v1alpha1.Trial{CrashLoopThreshold: 10}
+	p.fail(func(r *http.Request) int {
+		if r.Method != http.MethodPatch || !strings.HasSuffix(r.URL.Path, "/status") {
+			return 0
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if bytes.Contains(body, []byte("overriddenFields")) {
+			return http.StatusUnprocessableEntity
+		}
+		return 0
+	})
+	r.Report(Report{Status: s})
+	got := await(t, "the status", func() v1alpha1.NodeConfigStatus { return getNodeConfig(t, node).Status }, func(s v1alpha1.NodeConfigStatus) bool { return s.Error != "" })
+	if !strings.HasPrefix(got.Error, "the API server refused the whole status: ") || !strings.HasSuffix(got.Error, "; why") {
+		t.Errorf("error is %q", got.Error)
+	}
+	if len(got.BadConfigs) != 1 || got.BadConfigs[0].UID != "u" || len(got.BadConfigs[0].Reason) > 200 || len(got.OverriddenFields) > 0 ||
+		len(got.Conditions) != 1 || got.Conditions[0].Reason != "LocalInit" || got.Trial == nil {
+		t.Errorf("the status is %+v", got)
+	}
+
+	// The same is not tried again, until there is something else to say.
+	before := p.count("/status")
+	r.Report(Report{Status: s})
+	r.Flush(t.Context())
+	if tried := p.count("/status") - before; tried != 0 {
+		t.Errorf("what was refused was written again, %d times", tried)
+	}
+	s.OverriddenFields = nil
+	r.Report(Report{Status: s})
+	awaitStatus(t, node, "why")
+}
+
+func TestTheEssenceIsSmall(t *testing.T) {
+	stored, err := json.Marshal(essence(boundStatus(largest("<")), errors.New(strings.Repeat("x", 5000))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(stored) > 24<<10 {
+		t.Errorf("%d bytes", len(stored))
+	}
+}

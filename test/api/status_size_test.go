@@ -1,0 +1,344 @@
+package api_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// conditions are n of different types, with the same message.
+func conditions(n int, message string) []metav1.Condition {
+	all := make([]metav1.Condition, n)
+	for i := range all {
+		all[i] = metav1.Condition{
+			Type: fmt.Sprintf("Type%d", i), Status: metav1.ConditionTrue, Reason: "R", Message: message,
+			LastTransitionTime: metav1.NewTime(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)),
+		}
+	}
+	return all
+}
+
+// reportAs replaces the status of a node's NodeConfig as that node.
+func reportAs(t *testing.T, node string, status any) (*unstructured.Unstructured, error) {
+	t.Helper()
+	patch, err := json.Marshal([]any{map[string]any{"op": "add", "path": "/status", "value": status}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return asNode(t, node).Patch(t.Context(), node, types.JSONPatchType, patch, metav1.PatchOptions{}, "status")
+}
+
+// content is a status as it is sent, so that a test can reach any string in it.
+func content(t *testing.T, status *v1alpha1.NodeConfigStatus) map[string]any {
+	t.Helper()
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+// stored is the size of a status as the API server keeps it.
+func stored(t *testing.T, o *unstructured.Unstructured) int {
+	t.Helper()
+	raw, err := json.Marshal(o.Object["status"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(raw)
+}
+
+var countedSize = regexp.MustCompile(`reported a status of (\d+) bytes`)
+
+// tooLarge returns the size that a refusal names.
+func tooLarge(t *testing.T, err error) int {
+	t.Helper()
+	wantRefused(t, err, http.StatusUnprocessableEntity, "bytes for NodeConfig largest, but a status may have at most 65536")
+	if err == nil {
+		return 0
+	}
+	match := countedSize.FindStringSubmatch(err.Error())
+	if match == nil {
+		t.Fatalf("%v names no size", err)
+	}
+	size, _ := strconv.Atoi(match[1])
+	return size
+}
+
+// largestStatus has every field set and every list full, and is as large as a status may be.
+func largestStatus(t *testing.T) *v1alpha1.NodeConfigStatus {
+	t.Helper()
+	status := fullStatus()
+	status.Conditions = conditions(v1alpha1.MaxConditions, strings.Repeat("m", 1000))
+	status.Error = strings.Repeat("e", v1alpha1.MaxErrorLength)
+	for i := range status.BadConfigs {
+		status.BadConfigs[i].Reason = strings.Repeat("r", 3500)
+	}
+	status.Conditions[0].Message = ""
+	_, err := reportAs(t, "largest", status)
+	excess := tooLarge(t, err) - v1alpha1.MaxStatusBytes
+	for i := 0; i < len(status.BadConfigs) && excess > 0; i++ {
+		less := min(excess, 3000)
+		status.BadConfigs[i].Reason = status.BadConfigs[i].Reason[less:]
+		excess -= less
+	}
+	return status
+}
+
+func TestTheLargestStatusIsSixtyFourKilobytes(t *testing.T) {
+	given(t, "metadata: {name: largest}")
+	status := largestStatus(t)
+	o, err := reportAs(t, "largest", status)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size := stored(t, o); size > v1alpha1.MaxStatusBytes || size < v1alpha1.MaxStatusBytes-1024 {
+		t.Errorf("%d bytes are stored, want at most %d and not much less", size, v1alpha1.MaxStatusBytes)
+	}
+
+	// One byte more is refused in each of its strings, whether its own bound or the whole's forbids it.
+	paths := 0
+	eachString(content(t, status), "status", func(path string, longer func() map[string]any) {
+		paths++
+		if _, err := reportAs(t, "largest", longer()); err == nil {
+			t.Errorf("one byte more in %s was taken", path)
+		} else {
+			wantRefused(t, err, http.StatusUnprocessableEntity)
+		}
+	})
+	if paths < 200 {
+		t.Errorf("only %d strings were tried", paths)
+	}
+
+	// So is one entry more in each of its lists.
+	for name, add := range map[string]func(*v1alpha1.NodeConfigStatus){
+		"badConfigs":       func(s *v1alpha1.NodeConfigStatus) { s.BadConfigs = append(s.BadConfigs, v1alpha1.BadConfig{}) },
+		"overriddenFields": func(s *v1alpha1.NodeConfigStatus) { s.OverriddenFields = append(s.OverriddenFields, "a") },
+		"conditions":       func(s *v1alpha1.NodeConfigStatus) { s.Conditions = conditions(v1alpha1.MaxConditions+1, "") },
+	} {
+		more := status.DeepCopy()
+		more.Error = "" // so that it is the list that is too long
+		add(more)
+		_, err := reportAs(t, "largest", more)
+		wantRefused(t, err, http.StatusUnprocessableEntity, "status."+name+": Too many")
+	}
+}
+
+// eachString calls visit for each string in an object, with a function that returns the object with that string one byte longer.
+func eachString(object map[string]any, path string, visit func(path string, longer func() map[string]any)) {
+	var walk func(value any, path string, set func(any))
+	walk = func(value any, path string, set func(any)) {
+		switch v := value.(type) {
+		case string:
+			visit(path, func() map[string]any {
+				set(v + "x")
+				defer set(v)
+				return runtime.DeepCopyJSON(object)
+			})
+		case map[string]any:
+			for key, inner := range v {
+				walk(inner, path+"."+key, func(to any) { v[key] = to })
+			}
+		case []any:
+			for i, inner := range v {
+				walk(inner, fmt.Sprintf("%s[%d]", path, i), func(to any) { v[i] = to })
+			}
+		}
+	}
+	walk(object, path, func(any) {})
+}
+
+// Each text has a bound of its own in bytes, not only in characters.
+func TestEachTextOfAStatusIsBoundedInBytes(t *testing.T) {
+	given(t, "metadata: {name: texts}")
+	id := v1alpha1.MaxIdentifierLength
+	for name, test := range map[string]struct {
+		most int
+		set  func(*v1alpha1.NodeConfigStatus, string)
+		want string
+	}{
+		"error": {v1alpha1.MaxErrorLength, func(s *v1alpha1.NodeConfigStatus, text string) { s.Error = text }, "an error or a message of more than 8192 bytes"},
+		"message": {v1alpha1.MaxErrorLength, func(s *v1alpha1.NodeConfigStatus, text string) { s.Conditions = conditions(2, text) },
+			"an error or a message of more than 8192 bytes"},
+		"reason": {v1alpha1.MaxBadReasonLength, func(s *v1alpha1.NodeConfigStatus, text string) {
+			s.BadConfigs = []v1alpha1.BadConfig{{}, {Reason: text}}
+		},
+			"a reason of more than 4096 bytes"},
+		"overridden field": {v1alpha1.MaxOverriddenFieldLength, func(s *v1alpha1.NodeConfigStatus, text string) { s.OverriddenFields = []string{"", text} },
+			"a field of more than 512 bytes"},
+		"assigned": {id, func(s *v1alpha1.NodeConfigStatus, text string) {
+			s.Assigned = &v1alpha1.AssignedConfig{ConfigRevision: v1alpha1.ConfigRevision{Namespace: text}}
+		}, "of more than 253 bytes"},
+		"active": {id, func(s *v1alpha1.NodeConfigStatus, text string) { s.Active = &v1alpha1.ConfigRevision{Name: text} }, "of more than 253 bytes"},
+		"lastKnownGood": {id, func(s *v1alpha1.NodeConfigStatus, text string) {
+			s.LastKnownGood = &v1alpha1.LastKnownGoodConfig{ConfigRevision: v1alpha1.ConfigRevision{Revision: text}}
+		}, "of more than 253 bytes"},
+		"bad uid": {id, func(s *v1alpha1.NodeConfigStatus, text string) {
+			s.BadConfigs = []v1alpha1.BadConfig{{UID: types.UID(text)}}
+		}, "of more than 253 bytes"},
+		"componentVersion": {id, func(s *v1alpha1.NodeConfigStatus, text string) { s.ComponentVersion = text }, "of more than 253 bytes"},
+		"agentVersion":     {id, func(s *v1alpha1.NodeConfigStatus, text string) { s.AgentVersion = text }, "of more than 253 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report := func(text string) error {
+				status := &v1alpha1.NodeConfigStatus{}
+				test.set(status, text)
+				_, err := reportAs(t, "texts", status)
+				return err
+			}
+			two := strings.Repeat("é", test.most/2) + strings.Repeat("e", test.most%2)
+			if err := report(two); err != nil {
+				t.Errorf("%d bytes: %v", len(two), err)
+			}
+			wantRefused(t, report(two+"x"), http.StatusUnprocessableEntity, "system:node:texts reported ", test.want, "of NodeConfig texts")
+		})
+	}
+}
+
+// A character may take more bytes in JSON than in the string: a status of them must not be larger than another.
+func TestNoCharacterMakesAStatusLarger(t *testing.T) {
+	given(t, "metadata: {name: largest}")
+	for name, char := range map[string]string{
+		"angle brackets": "<", "ampersands": "&", "bells": "\a", "backspaces": "\b", "form feeds": "\f", "vertical tabs": "\v",
+		"escapes": "\x1b", "zeros": "\x00", "quotes": `"`, "backslashes": `\`, "newlines": "\n", "deletes": "\x7f", "C1": "\u0085",
+		"overrides": "\u202e", "line separators": "\u2028", "tags": "\U000e0041", "four bytes": "😀",
+	} {
+		t.Run(name, func(t *testing.T) {
+			fits := func(n int) bool {
+				status := &v1alpha1.NodeConfigStatus{}
+				for range v1alpha1.MaxBadConfigs {
+					status.BadConfigs = append(status.BadConfigs, v1alpha1.BadConfig{Reason: strings.Repeat(char, n)})
+				}
+				status.Error = strings.Repeat(char, min(2*n, v1alpha1.MaxErrorLength/len(char)))
+				o, err := reportAs(t, "largest", status)
+				if err != nil {
+					if n*len(char) > v1alpha1.MaxBadReasonLength {
+						return false
+					}
+					tooLarge(t, err)
+					return false
+				}
+				if size := stored(t, o); size > v1alpha1.MaxStatusBytes {
+					t.Errorf("%d characters are stored in %d bytes", n, size)
+				}
+				return true
+			}
+			low, high := 0, v1alpha1.MaxBadReasonLength+1 // fits(low), !fits(high)
+			for low+1 < high {
+				if middle := (low + high) / 2; fits(middle) {
+					low = middle
+				} else {
+					high = middle
+				}
+			}
+			if low < 400 {
+				t.Errorf("no more than %d characters fit", low)
+			}
+		})
+	}
+}
+
+// metadata.managedFields is the one thing besides the status that a write to nodeconfigs/status changes: it has an entry for
+// each field manager, whose name the node chooses.
+func TestANodeCannotFillItsNodeConfigWithManagedFields(t *testing.T) {
+	const refused = "bytes of metadata.managedFields for NodeConfig fields, but a node may write at most 16384"
+	fields := map[string]any{}
+	for i := range 2000 {
+		fields[fmt.Sprintf("f:made-up-%d", i)] = map[string]any{}
+	}
+	raw, err := json.Marshal(map[string]any{"f:status": fields})
+	if err != nil {
+		t.Fatal(err)
+	}
+	forge := func(o *unstructured.Unstructured, subresource string) {
+		o.SetManagedFields(append(o.GetManagedFields(), metav1.ManagedFieldsEntry{
+			Manager: "forged", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "evenkeel.dev/v1alpha1", FieldsType: "FieldsV1",
+			FieldsV1: &metav1.FieldsV1{Raw: raw}, Subresource: subresource,
+		}))
+	}
+
+	removeAtEnd(t, "fields")
+	o := parse("metadata: {name: fields}")
+	forge(o, "")
+	_, err = asNode(t, "fields").Create(t.Context(), o, metav1.CreateOptions{})
+	wantRefused(t, err, http.StatusUnprocessableEntity, refused)
+	if _, err := asNode(t, "fields").Create(t.Context(), parse("metadata: {name: fields}"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, subresource := range []string{"status", "", "scale"} {
+		o := get(t, "fields")
+		o.Object["status"] = map[string]any{"error": "forged"}
+		forge(o, subresource)
+		if o, err = asNode(t, "fields").UpdateStatus(t.Context(), o, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if kept := len(o.GetManagedFields()); kept > 0 {
+			t.Errorf("%d entries of managedFields were kept as they were sent", kept)
+		}
+	}
+
+	// Many managers, each with little, come to the same end.
+	for i := 0; ; i++ {
+		if i == 1000 {
+			t.Fatal("a thousand managers were taken")
+		}
+		body := fmt.Sprintf(`{"apiVersion":"evenkeel.dev/v1alpha1","kind":"NodeConfig","status":{"agentVersion":"v%d","runMode":"Host","local":"Init"}}`, i)
+		force := true
+		_, err := asNode(t, "fields").Patch(t.Context(), "fields", types.ApplyPatchType, []byte(body),
+			metav1.PatchOptions{FieldManager: fmt.Sprintf("manager-%0100d", i), Force: &force}, "status")
+		if err != nil {
+			wantRefused(t, err, http.StatusUnprocessableEntity, refused)
+			break
+		}
+	}
+
+	// The agent, which applies nothing, reports all the same.
+	if _, err := reportAs(t, "fields", &v1alpha1.NodeConfigStatus{Error: "reported"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// What others wrote into a NodeConfig is not held against the node.
+func TestANodeReportsBesideAnyMetadataOfOthers(t *testing.T) {
+	given(t, "metadata: {name: beside}\nspec: {configSource: {local: {}}}")
+	labels := map[string]string{}
+	for i := range 500 {
+		labels[fmt.Sprintf("label-of-somebody-else-%d", i)] = "a"
+	}
+	o := get(t, "beside")
+	o.SetLabels(labels)
+	o, err := asAdmin(t).Update(t.Context(), o, metav1.UpdateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := json.Marshal(o.GetManagedFields()); err != nil || len(raw) < v1alpha1.MaxStatusFieldsBytes {
+		t.Fatalf("the labels make %d bytes of managedFields, error %v", len(raw), err)
+	}
+	if _, err := reportAs(t, "beside", largestStatusOfTexts()); err != nil {
+		t.Error(err)
+	}
+}
+
+// largestStatusOfTexts has eight conditions of the longest types, which make the most managedFields.
+func largestStatusOfTexts() *v1alpha1.NodeConfigStatus {
+	s := fullStatus()
+	s.Conditions = conditions(v1alpha1.MaxConditions, "m")
+	for i := range s.Conditions {
+		s.Conditions[i].Type = strings.Repeat("a", 62) + fmt.Sprint(i) + "." + strings.Repeat("b", 63) + "." + strings.Repeat("c", 63) +
+			"." + strings.Repeat("d", 61) + "/" + strings.Repeat("e", 62)
+	}
+	s.BadConfigs, s.OverriddenFields = nil, nil
+	return s
+}
