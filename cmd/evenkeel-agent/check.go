@@ -15,6 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/entry"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // kubelet is the component that a node's agent runs, so that it is judged with the node's flags and configuration.
@@ -237,13 +238,13 @@ func readConfig(in io.Reader, file string) ([]byte, error) {
 // say prints a verdict; the error, with its exit code, is all but an acceptance.
 func say(out io.Writer, v component.Verdict) error {
 	for _, field := range v.Overridden {
-		fmt.Fprintf(out, "overridden by a flag of the kubelet: %s\n", field)
+		fmt.Fprintf(out, "overridden by a flag of the kubelet: %s\n", printable.Line(field))
 	}
 	warn(out, v)
 	switch v.Outcome {
 	case component.Accepted:
 		if v.Words != "" {
-			fmt.Fprintf(out, "accepted, as far as could be seen: %s\n", v.Words)
+			fmt.Fprintf(out, "accepted, as far as could be seen: %s\n", printable.Line(v.Words))
 		} else {
 			fmt.Fprintln(out, "accepted")
 		}
@@ -257,6 +258,6 @@ func say(out io.Writer, v component.Verdict) error {
 
 func warn(out io.Writer, v component.Verdict) {
 	for _, warning := range v.Warnings {
-		fmt.Fprintf(out, "warning: %s\n", warning)
+		fmt.Fprintf(out, "warning: %s\n", printable.Line(warning))
 	}
 }

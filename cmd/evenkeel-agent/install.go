@@ -22,6 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/entry"
 	"github.com/evenkeel/evenkeel/internal/install"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/source"
 )
 
@@ -120,7 +121,7 @@ func (c *nodeChange) run(ctx context.Context, out io.Writer, do func(*install.Ho
 		}
 	}
 	p := &probe{state: "at work on the node"}
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	log := slog.New(slog.NewTextHandler(printable.NewWriter(os.Stderr), nil))
 	defer p.serve(c.probeSocket, log)()
 	manager, err := install.Dial(ctx, systemBus, systemdPrivate)
 	if err != nil {

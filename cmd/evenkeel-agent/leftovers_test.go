@@ -28,7 +28,13 @@ func there(t *testing.T, path string) bool {
 // rundirVar names the directory where this test binary, started again, makes a rundir, says so, and is killed.
 const rundirVar = "EVENKEEL_TEST_RUNDIR"
 
+// mainVar makes this test binary the program itself.
+const mainVar = "EVENKEEL_TEST_MAIN"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(mainVar) != "" {
+		main()
+	}
 	if parent := os.Getenv(rundirVar); parent != "" {
 		dir, err := makeRundir(parent)
 		if err == nil {

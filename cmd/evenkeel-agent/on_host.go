@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/entry"
 	"github.com/evenkeel/evenkeel/internal/hostns"
 	"github.com/evenkeel/evenkeel/internal/install"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // exitNotOnHost says that on-host cannot get on the host.
@@ -125,7 +126,7 @@ func (o *onHostOptions) run(ctx context.Context, argv []string, at []int) error 
 			return notOnHost(err)
 		}
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	log := slog.New(slog.NewTextHandler(printable.NewWriter(os.Stderr), nil))
 	needed, err := install.Named(unitDirs, installDir)
 	if err == nil {
 		err = bin.Prune(o.keep, needed, programs...)

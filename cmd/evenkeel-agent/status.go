@@ -21,6 +21,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/entry"
 	"github.com/evenkeel/evenkeel/internal/lockfile"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/trial"
 )
 
@@ -143,15 +144,18 @@ func summarize(dir string) (summary, error) {
 }
 
 func (s summary) encode(out io.Writer) error {
-	enc := json.NewEncoder(out)
-	enc.SetIndent("", "  ")
-	return enc.Encode(s)
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s\n", printable.JSON(text))
+	return err
 }
 
 func (s summary) print(w io.Writer, form string) error {
 	out := bufio.NewWriter(w)
 	line := func(key, format string, args ...any) {
-		fmt.Fprintf(out, "%-18s%s\n", key+":", fmt.Sprintf(format, args...))
+		fmt.Fprintf(out, "%-18s%s\n", key+":", printable.Line(fmt.Sprintf(format, args...)))
 	}
 	line("Runs", "%s", describe(s.Runs))
 	line("Why", "%s", s.Why)
@@ -235,7 +239,7 @@ func printEffective(out io.Writer, c *agent.Configz) error {
 		if f.Field == "apiVersion" || f.Field == "kind" {
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", f.Field, f.Value, origin(c, f.Field), local[f.Field])
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", printable.Line(f.Field), printable.Line(f.Value), origin(c, f.Field), printable.Line(local[f.Field]))
 	}
 	return w.Flush()
 }

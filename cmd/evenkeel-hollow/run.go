@@ -21,6 +21,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/entry"
 	"github.com/evenkeel/evenkeel/internal/hollow"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/trial"
 )
 
@@ -155,7 +156,7 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 			return fmt.Errorf("--dir: %w", err)
 		}
 	}
-	fo.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	fo.Log = slog.New(slog.NewTextHandler(printable.NewWriter(os.Stderr), nil))
 	if o.verbose {
 		fo.AgentLog = fo.Log
 	} else {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -25,6 +26,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/release"
 )
 
@@ -53,15 +55,19 @@ func (e *exit) Unwrap() error { return e.err }
 
 // app is what every command has.
 type app struct {
-	genericclioptions.IOStreams
-	config  *genericclioptions.ConfigFlags
-	program release.Info
-	version string // the program's
+	genericclioptions.IOStreams // what is printed goes through printable.Writer
+	// terminal is where Out goes, for the colors and movements of our own: what else is printed there must be made
+	// printable first.
+	terminal io.Writer
+	config   *genericclioptions.ConfigFlags
+	program  release.Info
+	version  string // the program's
 }
 
 // Run runs the command line and returns its exit code.
 func Run(ctx context.Context, program release.Info, args []string, streams genericclioptions.IOStreams) int {
-	a := &app{IOStreams: streams, config: genericclioptions.NewConfigFlags(true), program: program, version: program.Version}
+	a := &app{IOStreams: streams, terminal: streams.Out, config: genericclioptions.NewConfigFlags(true), program: program, version: program.Version}
+	a.Out, a.ErrOut = printable.NewWriter(streams.Out), printable.NewWriter(streams.ErrOut)
 	root := a.root()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
@@ -172,10 +178,18 @@ func (a *app) interactive() bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
+// colored returns where to print what has colors, if there may be any: they do not pass Out.
+func (a *app) colored() (w io.Writer, colors bool) {
+	if _, _, ok := a.screen(); ok {
+		return a.terminal, true
+	}
+	return a.Out, false
+}
+
 // screen returns the size of the terminal that output goes to; ok is false if it goes elsewhere, or if the environment
 // asks for plain output.
 func (a *app) screen() (width, height int, ok bool) {
-	f, isFile := a.Out.(*os.File)
+	f, isFile := a.terminal.(*os.File)
 	if !isFile || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return 0, 0, false
 	}

@@ -136,7 +136,7 @@ func (v view) counts() string {
 func (v view) conditions() []string {
 	lines := []string{""}
 	for _, c := range v.rollout.Status.Conditions {
-		lines = append(lines, fmt.Sprintf("%-12s %-8s %s: %s", c.Type, c.Status, c.Reason, report.OneLine(c.Message)))
+		lines = append(lines, fmt.Sprintf("%-12s %-8s %s: %s", report.OneLine(c.Type), report.OneLine(string(c.Status)), report.OneLine(c.Reason), report.OneLine(c.Message)))
 	}
 	if r := v.rollout.Status.CurrentRevision; r != nil {
 		lines = append(lines, fmt.Sprintf("Succeeded last: revision %d (%s)", r.Number, report.OneLine(r.ConfigMapRef.Name)))

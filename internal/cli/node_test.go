@@ -71,9 +71,9 @@ func TestNodeThatFailedSaysHowToTryAgain(t *testing.T) {
 	evenkeel(t, "node", "broken-a").says(t,
 		"Runs: local: its own file (init)\n",
 		"ConfigOK: False, CrashLooped,",
-		"Error: the kubelet exited: [31m4 times\n",
+		"Error: the kubelet exited: \\x1b[31m4 times\n",
 		"Bad: evenkeel-system/"+rev.Name+" (UID: "+string(rev.UID)+"), 12m ago: crash-looped\n",
-		"State: Failed: CrashLooped: the kubelet exited: [31m4 times\n",
+		"State: Failed: CrashLooped: the kubelet exited: \\x1b[31m4 times\n",
 		"- rollout broken leaves it as it is; to have it try again, and other nodes wait until it has: kubectl evenkeel rollout retry broken broken-a\n",
 		"- rollout broken is Halted: ")
 	evenkeel(t, "node", "broken-b").says(t,

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -282,12 +284,17 @@ func encode(w io.Writer, f format, v any) error {
 	if f == formatYAML {
 		text, err := yaml.Marshal(v)
 		if err == nil {
-			_, err = w.Write(text)
+			_, err = w.Write(sameYAML(text))
 		}
 		return err
 	}
-	e := json.NewEncoder(w)
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	err := e.Encode(v)
+	if err == nil {
+		_, err = w.Write(printable.JSON(text.Bytes()))
+	}
+	return err
 }

@@ -116,8 +116,8 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 	}
 	v.print(a.Out)
 	if o.simulate {
-		_, _, colors := a.screen()
-		v.Simulation.print(a.Out, colors)
+		out, colors := a.colored()
+		v.Simulation.print(out, colors)
 	}
 	return nil
 }

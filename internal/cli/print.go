@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -9,9 +11,11 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/printers"
+	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // format is the value of -o. Empty is for people.
@@ -49,7 +53,8 @@ func (v *formatValue) Set(s string) error {
 	return nil
 }
 
-// printObject prints an object, or a list of them, as JSON, YAML or names.
+// printObject prints an object, or a list of them, as JSON, YAML or names. What may not be printed is written with an escape
+// sequence of the format, so that what is printed means the same.
 func printObject(w io.Writer, f format, object runtime.Object) error {
 	var p printers.ResourcePrinter
 	switch f {
@@ -60,7 +65,41 @@ func printObject(w io.Writer, f format, object runtime.Object) error {
 	default:
 		p = &printers.NamePrinter{}
 	}
-	return (&printers.OmitManagedFieldsPrinter{Delegate: p}).PrintObj(object, w)
+	var text bytes.Buffer
+	if err := (&printers.OmitManagedFieldsPrinter{Delegate: p}).PrintObj(object, &text); err != nil {
+		return err
+	}
+	_, err := w.Write(encoded(f, text.Bytes()))
+	return err
+}
+
+// encoded returns JSON or YAML without what may not be printed, and with the same meaning.
+func encoded(f format, text []byte) []byte {
+	switch f {
+	case formatJSON:
+		return printable.JSON(text)
+	case formatYAML:
+		return sameYAML(text)
+	default:
+		return text
+	}
+}
+
+// sameYAML returns one YAML document without what may not be printed. If there is any such, it has the form of JSON, which is
+// YAML too: where a plain text of YAML has it, there is no escape sequence for it.
+func sameYAML(document []byte) []byte {
+	if printable.Clean(document) {
+		return document
+	}
+	text, err := yaml.YAMLToJSON(document)
+	if err != nil {
+		return document // the writer makes it printable
+	}
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, text, "", "  "); err != nil {
+		return document
+	}
+	return append(printable.YAML(indented.Bytes()), '\n')
 }
 
 // table prints rows as kubectl does.

@@ -2,18 +2,23 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 func TestNothingThatAnAgentReportsReachesTheTerminalAsACommand(t *testing.T) {
-	const evil = "v1\x1b[31m\n\u009b2Jx"
+	const evil = "v1\x1b[31m\n\u009b2J\u202ex\u2066\u200b\u2028\U000e0041\x7f"
 	rev := rolledOut(t, "hostile", func(r *v1alpha1.NodeConfigRollout) {
 		r.Status.Message, r.Status.Updated, r.Status.Phase = evil, evil, v1alpha1.RolloutProgressing
 		r.Status.FailedNodes = []v1alpha1.FailedNode{{Name: evil, Reason: evil, Message: evil}}
@@ -29,14 +34,37 @@ func TestNothingThatAnAgentReportsReachesTheTerminalAsACommand(t *testing.T) {
 		st.BadConfigs = []v1alpha1.BadConfig{{UID: "u", Namespace: evil, Name: evil, Revision: evil, Reason: evil}}
 		st.OverriddenFields = []string{evil}
 	})
+	content := givenRevision(t, "reordered", 1, fmt.Sprintf("# a\u202eb\u200bc\u2066\nmaxPods: 7\nclusterDomain: %q\n", evil))
+	givenRollout(t, "reordered", "reordered", "", func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: content.Namespace, Name: content.Name}}
+		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: refTo(content)}
+	})
 	for _, command := range []string{
 		"nodes", "nodes -o wide", "nodes --rollout hostile -o wide", "node hostile-a", "config diff node/hostile-a rollout/hostile", "config diff rollout/hostile@7 rollout/hostile",
 		"rollout status hostile", "rollout status hostile -o wide", "rollout status hostile -w --timeout 1s", "rollout list -o wide", "rollout history hostile -o wide",
 		"rollout diff hostile", "rollout plan hostile", "rollout undo hostile --to-revision 7",
+		"rollout history reordered --revision 1", "rollout history reordered --revision 1 -o yaml", "rollout history reordered --revision 1 -o json", "rollout diff reordered",
+		"rollout history hostile -o yaml", "rollout history hostile -o json", "nodes -o yaml", "nodes -o json", "node hostile-a -o yaml", "node hostile-a -o json",
+		"rollout list -o yaml", "rollout list -o json", "rollout status hostile -o yaml", "rollout status hostile -o json",
+		"rollout status hostile -w --timeout 1s -o yaml", "rollout status hostile -w --timeout 1s -o json", "doctor", "version",
 	} {
 		got := evenkeel(t, strings.Fields(command)...)
-		if said := got.out + got.err; strings.ContainsAny(said, "\x1b\u009b") || said == "" {
+		if said := got.out + got.err; !printable.Clean([]byte(said)) || said == "" {
 			t.Errorf("%s: %q", command, said)
+		}
+	}
+	got := evenkeel(t, "rollout", "history", "reordered", "--revision", "1")
+	if want := "# a\\u202eb\\u200bc\\u2066\nmaxPods: 7\n"; !strings.Contains(got.out, want) {
+		t.Errorf("the content is %q, want in it %q; %s", got.out, want, got.err)
+	}
+
+	// What programs read means the same.
+	for _, f := range []string{"yaml", "json"} {
+		var read corev1.ConfigMap
+		if err := yaml.Unmarshal([]byte(evenkeel(t, "rollout", "history", "reordered", "--revision", "1", "-o", f).out), &read); err != nil {
+			t.Errorf("-o %s: %v", f, err)
+		} else if diff := cmp.Diff(content.Data, read.Data); diff != "" {
+			t.Errorf("-o %s (- want, + got)\n%s", f, diff)
 		}
 	}
 }

@@ -75,11 +75,11 @@ func (a *app) printHistory(f format, r *v1alpha1.NodeConfigRollout, all []report
 	switch f {
 	case formatJSON:
 		data, err := json.MarshalIndent(all, "", "    ")
-		fmt.Fprintf(a.Out, "%s\n", data)
+		fmt.Fprintf(a.Out, "%s\n", encoded(f, data))
 		return err
 	case formatYAML:
 		data, err := yaml.Marshal(all)
-		fmt.Fprintf(a.Out, "%s", data)
+		fmt.Fprintf(a.Out, "%s", encoded(f, data))
 		return err
 	case formatName:
 		for _, p := range all {

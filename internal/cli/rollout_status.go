@@ -17,6 +17,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -178,9 +179,9 @@ func (a *app) status(ctx context.Context, name string, f format) error {
 	if f != "" && f != formatWide {
 		err = printObject(a.Out, f, r)
 	} else {
-		_, _, colored := a.screen()
-		v := view{rollout: r, now: time.Now(), style: style(colored), wide: f == formatWide}
-		_, err = fmt.Fprintln(a.Out, strings.Join(v.lines(unlimited), "\n"))
+		out, colors := a.colored()
+		v := view{rollout: r, now: time.Now(), style: style(colors), wide: f == formatWide}
+		_, err = fmt.Fprintln(out, strings.Join(v.lines(unlimited), "\n"))
 	}
 	if err != nil {
 		return err
@@ -313,13 +314,13 @@ func bare(r *v1alpha1.NodeConfigRollout) *v1alpha1.NodeConfigRollout {
 // jsonLine is a rollout as one line of JSON.
 func jsonLine(r *v1alpha1.NodeConfigRollout) (string, error) {
 	line, err := json.Marshal(bare(r))
-	return string(line), err
+	return string(printable.JSON(line)), err
 }
 
 // yamlDocument is a rollout as a YAML document of a stream.
 func yamlDocument(r *v1alpha1.NodeConfigRollout) (string, error) {
 	text, err := yaml.Marshal(bare(r))
-	return "---\n" + strings.TrimSuffix(string(text), "\n"), err
+	return "---\n" + strings.TrimSuffix(string(sameYAML(text)), "\n"), err
 }
 
 // noteController says if evenkeel-controller seems to be gone: nothing that is shown would change then.

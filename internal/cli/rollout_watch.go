@@ -158,7 +158,7 @@ func (a *app) follower(ctx context.Context, c client.Client, f format) *follower
 	default:
 		o.line = func(r *v1alpha1.NodeConfigRollout) (string, error) { return plainLine(r), nil }
 		if _, _, ok := a.screen(); ok {
-			o.live = newLive(ctx, c, a.Out, a.screen, f == formatWide)
+			o.live = newLive(ctx, c, a.terminal, a.screen, f == formatWide)
 		}
 	}
 	return o

@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Exit codes that every program has; each may have others.
@@ -62,11 +64,14 @@ func Root(c *cobra.Command) *cobra.Command {
 func Run(root *cobra.Command) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	// Nothing that a payload, the API or a file says may reach a terminal as a command.
+	root.SetOut(printable.NewWriter(os.Stdout))
+	root.SetErr(printable.NewWriter(os.Stderr))
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(os.Stderr, "%s: %v\n", root.Name(), err)
+	fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", root.Name(), err)
 	if coded := (*Exit)(nil); errors.As(err, &coded) {
 		return coded.Code
 	}
@@ -100,7 +105,7 @@ func (l *Log) Logger() *slog.Logger {
 		o.Level = slog.LevelDebug
 	}
 	if l.format == "json" {
-		return slog.New(slog.NewJSONHandler(os.Stderr, o))
+		return slog.New(slog.NewJSONHandler(printable.NewJSONWriter(os.Stderr), o))
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, o))
+	return slog.New(slog.NewTextHandler(printable.NewWriter(os.Stderr), o))
 }

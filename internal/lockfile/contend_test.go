@@ -396,9 +396,6 @@ func TestOnlyThoseWhoWaitForThisFileAreWaiters(t *testing.T) {
 			t.Errorf("process %d is called %q, want %q", pid, got, want)
 		}
 	}
-	if got := printable("a\x1b[2Jb"); got != "a?[2Jb" {
-		t.Errorf("got %q", got)
-	}
 }
 
 func TestNothingIsKnownOfAClosedFile(t *testing.T) {

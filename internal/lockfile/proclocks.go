@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // holder is the process that took the lock on file, 0 if that is not to be found.
@@ -109,7 +111,7 @@ type Process struct {
 func process(pid int) Process {
 	p := Process{PID: max(pid, 0)}
 	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.PID)); err == nil {
-		p.Name = printable(strings.TrimSuffix(string(name), "\n"))
+		p.Name = printable.Line(string(name)) // a process can put there what it likes
 	}
 	return p
 }
@@ -123,16 +125,6 @@ func (p Process) String() string {
 		return fmt.Sprintf("process %d, which has ended", p.PID)
 	}
 	return fmt.Sprintf("process %d (%s)", p.PID, p.Name)
-}
-
-// printable is a name without what a process could put there to spoil a log or a terminal.
-func printable(name string) string {
-	return strings.Map(func(r rune) rune {
-		if strconv.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, name)
 }
 
 // Waiting tells whether a process waits for some flock(2) that another one has. It says no when that cannot be told.

@@ -23,7 +23,7 @@ const module = "github.com/evenkeel/evenkeel/"
 // below it, and nothing beside it.
 var floors = [][]string{
 	0: {"api", "config", "internal/trial", "internal/rollout"},
-	1: {"internal/payload", "internal/atomicfile"},
+	1: {"internal/payload", "internal/atomicfile", "internal/printable"},
 	2: {"internal/source", "internal/checkpoint", "internal/component", "internal/supervisor", "internal/lockfile", "internal/hostns", "internal/fleet"},
 	3: {"internal/dashboard", "internal/doctor", "internal/release", "internal/entry", "internal/agent", "internal/controller", "internal/componentconfig", "internal/install"},
 	4: {"internal/cli", "internal/hollow"},

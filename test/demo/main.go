@@ -25,6 +25,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/localcluster"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/test/bed"
 )
 
@@ -44,7 +45,7 @@ func main() {
 		fmt.Println("\nSKIPPED, nothing was shown: a real node cannot run here:", err)
 		os.Exit(3)
 	case err != nil:
-		fmt.Fprintln(os.Stderr, "\nThe demo FAILED:", err)
+		fmt.Fprintln(os.Stderr, "\nThe demo FAILED:", printable.Text(err.Error()))
 		os.Exit(1)
 	}
 }
@@ -100,7 +101,9 @@ func (s *show) title(format string, args ...any) {
 	fmt.Printf("\n%d. %s\n", s.step, fmt.Sprintf(format, args...))
 }
 
-func say(format string, args ...any) { fmt.Printf("   "+format+"\n", args...) }
+func say(format string, args ...any) {
+	fmt.Println(printable.Text("   " + fmt.Sprintf(format, args...)))
+}
 
 func (s *show) start(ctx context.Context) error {
 	s.title("A stock kubelet, run by evenkeel-agent with the command line that it has")
@@ -335,6 +338,6 @@ func (s *show) tail() {
 	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
 	fmt.Println("\nThe end of the log of agent and kubelet:")
 	for _, line := range lines[max(0, len(lines)-30):] {
-		fmt.Println("  ", line)
+		fmt.Println("  ", printable.Line(line))
 	}
 }

@@ -1,5 +1,22 @@
 // What the other modules draw elements and ask the server with.
 
+/**
+ * Makes text of others fit for the page, as internal/printable does for a terminal: what reorders the words beside it or
+ * cannot be seen is shown as an escape sequence.
+ */
+function plain(text) {
+  return text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => {
+    if (c === "\n" || c === "\t") return c;
+    const code = c.codePointAt(0).toString(16);
+    return code.length > 4 ? "\\U" + code.padStart(8, "0") : "\\u" + code.padStart(4, "0");
+  });
+}
+
+/** Parses what the server says. All text on the page comes this way. */
+export function parse(text) {
+  return JSON.parse(text, (_, value) => (typeof value === "string" ? plain(value) : value));
+}
+
 /** Makes an element: attributes by name, what a click does, children as they are, texts as text. */
 export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -63,6 +80,7 @@ export async function ask(path, options = {}) {
     ...options,
     headers: { Authorization: "Bearer " + (sessionStorage.getItem("token") ?? ""), ...options.headers },
   });
+  response.json = async () => parse(await response.text());
   if (response.ok) return response;
   let words = response.statusText;
   try {

@@ -1,6 +1,6 @@
 // The page: what the server streams is kept here, and drawn by the other modules.
 
-import { h, $, redraw, ask, clock, count } from "./dom.js";
+import { h, $, redraw, ask, clock, count, parse } from "./dom.js";
 import { states, picture } from "./states.js";
 import { FleetMap, urgent } from "./map.js";
 import { Rollouts } from "./rollouts.js";
@@ -167,7 +167,7 @@ async function listen(seen, signal) {
     for (let end; (end = text.indexOf("\n\n")) >= 0; text = text.slice(end + 2)) {
       const line = text.slice(0, end);
       if (!line.startsWith("data: ")) continue;
-      const m = JSON.parse(line.slice(6));
+      const m = parse(line.slice(6));
       take(m);
       seen.version = m.version;
       arrived();

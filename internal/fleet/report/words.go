@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // JoinWords puts a reason before the words that explain it; either may be empty.
@@ -32,9 +33,10 @@ func Span(d time.Duration) string {
 	return s
 }
 
-// OneLine makes what others wrote fit for a terminal: one line, and nothing that the terminal would obey.
+// OneLine makes what others wrote fit for a terminal: one line, and nothing that the terminal would obey. What may not be
+// printed is shown as an escape sequence.
 func OneLine(s string) string {
-	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+	return printable.Line(s)
 }
 
 // Printable is oneLine of each line.

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/agent"
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
+	"github.com/evenkeel/evenkeel/internal/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/lockfile"
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+// evil is what a payload, a kubelet or a file can say: what a terminal obeys, what reorders words, and what is not seen.
+const evil = "x\x1b[2J\u009b2J\u202ey\u2066z\u200b\u2028\U000e0041\x7f\x07\x9b"
+
+// says runs the program itself, and returns what it printed on both outputs.
+func says(t *testing.T, stdin string, args ...string) (out string, code int) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Env = append(os.Environ(), mainVar+"=1")
+	cmd.Stdin = strings.NewReader(stdin)
+	var both bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &both, &both
+	err := cmd.Run()
+	if ended := (*exec.ExitError)(nil); err != nil && !errors.As(err, &ended) {
+		t.Fatal(err)
+	}
+	return both.String(), cmd.ProcessState.ExitCode()
+}
+
+// hostileKubelet is a program that says evil words for everything that it is asked.
+func hostileKubelet(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubelet")
+	script := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" = --version ]; then echo \"Kubernetes v1.36.3\"; exit 0; fi\n"+
+		"cat >&2 <<'END'\nE0101 00:00:00.000000       1 run.go:72] \"command failed\" err=\"failed to run Kubelet: %s\"\nError: %s\nEND\nexit 1\n", evil, evil)
+	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// hostileDir is the directory of an agent that runs, with evil words wherever the records have words.
+func hostileDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	store, err := checkpoint.Open(atomicfile.OS{}, dir, "v1.36.3", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+	state := trial.State{
+		Current: trial.Record{Config: trial.Config{Revision: "u1", Namespace: evil, Name: evil, UID: "u1", Payload: strings.Repeat("a", 64), Checkpoint: strings.Repeat("b", 64)}, Since: at},
+		Revoked: []string{evil},
+		Bad:     []trial.BadConfig{{Revision: "u2", Namespace: evil, Name: evil, UID: "u2", Time: at, Reason: evil, Detail: evil, Failure: trial.Rejected}},
+	}
+	if err := store.Save(state); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(agent.Configz{
+		Source: agent.ConfigzSource{Kind: "remote", Namespace: evil, Name: evil, UID: "u1", Revision: evil}, Error: evil, Component: evil,
+		ConfigOK:  trial.Condition{Status: "False", Reason: evil, Message: evil, Cause: evil},
+		Effective: component.Effective{"clusterDomain": evil, evil: evil}, Origins: map[string]component.Origin{"clusterDomain": evil},
+		Differs:    []payload.Difference{{Field: evil, Value: evil, Local: evil}},
+		Overridden: []string{evil},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := checkpoint.SetRunning(atomicfile.OS{}, dir, text); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := lockfile.TryAcquire(filepath.Join(dir, agentLock))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lock.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+func TestNothingOfOthersReachesTheTerminalAsACommand(t *testing.T) {
+	kubelet, dir := hostileKubelet(t), hostileDir(t)
+	socket := filepath.Join(t.TempDir(), "probe")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprint(w, evil)
+	})}
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { _ = server.Close() })
+
+	config := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 7\n"
+	for name, test := range map[string]struct {
+		stdin string
+		args  []string
+		want  string
+	}{
+		"check":                         {config, []string{"check", "-", "--", kubelet}, `\x1b[2J`},
+		"check --anywhere":              {config, []string{"check", "--anywhere", "-", "--", kubelet}, `\x1b[2J`},
+		"check of what is no YAML":      {evil, []string{"check", "-", "--", kubelet}, "rejected"},
+		"check of another kind":         {fmt.Sprintf("apiVersion: v1\nkind: %q\n", evil), []string{"check", "-", "--", kubelet}, "rejected"},
+		"check of an unknown field":     {config + fmt.Sprintf("%q: 1\n", evil), []string{"check", "-", "--", kubelet}, `\x1b[2J`},
+		"check of a file not there":     {"", []string{"check", evil, "--", kubelet}, `\x1b[2J`},
+		"defaults":                      {"", []string{"defaults", "--", kubelet}, `\x1b[2J`},
+		"status":                        {"", []string{"status", "--dynamic-config-dir", dir}, `\x1b[2J\u009b2J\u202ey\u2066z\u200b`},
+		"status --effective":            {"", []string{"status", "--dynamic-config-dir", dir, "--effective=flat"}, "clusterDomain"},
+		"status --effective=grouped":    {"", []string{"status", "--dynamic-config-dir", dir, "--effective=grouped"}, `\u202e`},
+		"status -o json":                {"", []string{"status", "--dynamic-config-dir", dir, "-o", "json"}, `\u001b[2J\u009b2J\u202ey\u2066z\u200b\u2028\udb40\udc41\u007f`},
+		"status of what is not there":   {"", []string{"status", "--dynamic-config-dir", dir + evil[:1] + "\x1b[2J"}, `\x1b[2J`},
+		"forget":                        {"", []string{"forget", "--dynamic-config-dir", dir, "\x1b[2J"}, "["},
+		"rbac":                          {"", []string{"rbac", "\x1b[2J"}, "["},
+		"probe":                         {"", []string{"probe", "--socket", socket, "--ready"}, `\x1b[2J`},
+		"a command that does not exist": {"", []string{"\x1b[2J\u202e"}, "unknown command"},
+		"a flag that does not exist":    {"", []string{"--\x1b[2J\u202e"}, `\x1b[2J\u202e`},
+		"a kubelet that does not exist": {"", []string{"--dynamic-config-dir", t.TempDir(), "--", "/\x1b[2J\u202e"}, "x1b[2J"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if strings.ContainsRune(strings.Join(test.args, ""), 0) {
+				t.Fatal("an argument cannot have that")
+			}
+			out, code := says(t, test.stdin, test.args...)
+			if !printable.Clean([]byte(out)) {
+				t.Errorf("it printed %q", out)
+			}
+			if !strings.Contains(out, test.want) {
+				t.Errorf("exit %d, %q; want in it %q", code, out, test.want)
+			}
+		})
+	}
+}
+
+// What programs read means what it meant.
+func TestStatusAsJSONHasTheVeryWords(t *testing.T) {
+	out, code := says(t, "", "status", "--dynamic-config-dir", hostileDir(t), "-o", "json")
+	var s summary
+	if err := json.Unmarshal([]byte(out), &s); err != nil || code != 0 {
+		t.Fatalf("exit %d, %v: %s", code, err, out)
+	}
+	if want := strings.ToValidUTF8(evil, "\ufffd"); s.Running == nil || s.Running.Error != want || s.Bad[0].Detail != want {
+		t.Errorf("got %+v, want %q", s, want)
+	}
+}

@@ -1,0 +1,139 @@
+package printable
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+)
+
+func TestWhatATerminalObeysIsShownAsAnEscapeSequence(t *testing.T) {
+	for name, test := range map[string]struct{ text, want string }{
+		"plain":                     {"maxPods: 110 # é 漢 😀", "maxPods: 110 # é 漢 😀"},
+		"lines and tabs":            {"a:\n\tb\n", "a:\n\tb\n"},
+		"lines of another system":   {"a\r\nb\r", "a\nb\\r"},
+		"an escape":                 {"\x1b[2J", `\x1b[2J`},
+		"a bell, a zero, a delete":  {"\a\x00\x7f", `\x07\x00\x7f`},
+		"C1":                        {"\u009b2J\u0085", `\u009b2J\u0085`},
+		"an 8-bit C1":               {"\x9b2J", `\x9b2J`},
+		"overrides":                 {"\u202a\u202b\u202c\u202d\u202e", `\u202a\u202b\u202c\u202d\u202e`},
+		"isolates":                  {"\u2066\u2067\u2068\u2069", `\u2066\u2067\u2068\u2069`},
+		"marks of direction":        {"\u200e\u200f\u061c", `\u200e\u200f\u061c`},
+		"of no width":               {"a\u200b\u200c\u200d\u2060\ufeffb\u00ad", `a\u200b\u200c\u200d\u2060\ufeffb\u00ad`},
+		"separators":                {"\u2028\u2029", `\u2028\u2029`},
+		"tags":                      {"\U000e0041\U000e007f", `\U000e0041\U000e007f`},
+		"private and unassigned":    {"\ue000\U0010ffff", `\ue000\U0010ffff`},
+		"other spaces":              {"a\u00a0b", `a\u00a0b`},
+		"letters that look empty":   {"\u3164\u115f", `\u3164\u115f`},
+		"what is no UTF-8":          {"a\xff\xc3", `a\xff\xc3`},
+		"half of a surrogate":       {"\xed\xa0\x80", `\xed\xa0\x80`},
+		"the replacement character": {"\ufffd", "\ufffd"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := Text(test.text); got != test.want {
+				t.Errorf("%q is shown as %q, want %q", test.text, got, test.want)
+			}
+			if Clean([]byte(test.text)) != (test.text == test.want) {
+				t.Errorf("Clean says otherwise of %q", test.text)
+			}
+		})
+	}
+	if got, want := Line(" a\n\tb\u2028c\x1b[2J\r\n"), `a b c\x1b[2J`; got != want {
+		t.Errorf("a line is %q, want %q", got, want)
+	}
+}
+
+// printed fails for any character that must not be printed. It does not ask Is, which the functions use.
+func printed(t *rapid.T, text string, also string) {
+	if !utf8.ValidString(text) {
+		t.Fatalf("%q is no UTF-8", text)
+	}
+	for _, r := range text {
+		if !strings.ContainsRune(also, r) && (!unicode.IsGraphic(r) || r != ' ' && unicode.IsSpace(r) || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs, unicode.Zl, unicode.Zp)) {
+			t.Fatalf("%q has %U", text, r)
+		}
+	}
+}
+
+var anyText = rapid.OneOf(
+	rapid.String(),
+	rapid.StringOf(rapid.OneOf(rapid.Rune(), rapid.RuneFrom(nil, unicode.Cf, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Zs, unicode.Other_Default_Ignorable_Code_Point))),
+	rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }),
+)
+
+func TestNothingElseIsEverPrinted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := anyText.Draw(t, "text")
+		printed(t, Text(text), "\n\t")
+		printed(t, Line(text), "")
+		if got := Text(Text(text)); got != Text(text) {
+			t.Fatalf("%q is escaped twice: %q", text, got)
+		}
+	})
+}
+
+func TestJSONMeansTheSame(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := anyText.Draw(t, "text")
+		raw, err := json.Marshal(map[string]string{text: text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var before, after map[string]string
+		shown := JSON(raw)
+		printed(t, string(shown), "")
+		printed(t, string(YAML(raw)), "")
+		if err := errors.Join(json.Unmarshal(raw, &before), json.Unmarshal(shown, &after)); err != nil {
+			t.Fatalf("%s: %v", shown, err)
+		}
+		for key, value := range before {
+			if after[key] != value {
+				t.Fatalf("%s became %s", raw, shown)
+			}
+		}
+	})
+}
+
+func TestAWriterWritesWhatTextMakesOfIt(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.String().Draw(t, "text")
+		text = strings.ReplaceAll(text, "\r", "") // a carriage return does not wait for what comes after it
+		var got bytes.Buffer
+		w := NewWriter(&got)
+		for rest := []byte(text); len(rest) > 0; {
+			n := rapid.IntRange(1, len(rest)).Draw(t, "n")
+			if written, err := w.Write(rest[:n]); written != n || err != nil {
+				t.Fatalf("wrote %d of %d: %v", written, n, err)
+			}
+			rest = rest[n:]
+		}
+		if got.String() != Text(text) {
+			t.Fatalf("%q was written as %q, want %q", text, got.String(), Text(text))
+		}
+	})
+}
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, errors.New("broken") }
+
+func TestAWriterHandsOnItsError(t *testing.T) {
+	if n, err := NewWriter(broken{}).Write([]byte("a")); n != 0 || err == nil || err.Error() != "broken" {
+		t.Errorf("%d, %v", n, err)
+	}
+}
+
+func TestAJSONWriterKeepsJSON(t *testing.T) {
+	var got bytes.Buffer
+	if _, err := NewJSONWriter(&got).Write([]byte("{\"msg\":\"\u202e\U000e0041\"}\n")); err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"msg":"\u202e\udb40\udc41"}` + "\n"; got.String() != want {
+		t.Errorf("got %q, want %q", got.String(), want)
+	}
+}
