@@ -17,7 +17,7 @@ AS_ROOT := $(if $(SUDO),$(SUDO) env PATH="$$PATH" CGO_ENABLED=0 GOMODCACHE="$$(g
 
 export CGO_ENABLED := 0
 
-.PHONY: help build tools kubelets programs cli-programs image release deps demo test matrix e2e bench bench-fleet lint generate clean
+.PHONY: help build tools kubelets previous programs cli-programs image release deps demo test matrix e2e bench bench-fleet lint generate clean
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,24 @@ KUBELETS := $(foreach module,$(KUBELET_MODULES),$(call older_of,$(module),kubele
 APISERVERS := $(foreach module,$(APISERVER_MODULES),$(call older_of,$(module),kube-apiserver))
 OLDEST_KUBELET := $(firstword $(KUBELETS))
 kubelets: $(KUBELETS) ## build all older kubelets that tests can run (once; some minutes each)
+
+# The programs of the version before, which the tests run beside those of this one: built from the commit that
+# test/skew/previous names. A shallow clone does not have it.
+PREVIOUS := $(shell cat test/skew/previous)
+PREVIOUS_DIR := bin/previous/$(PREVIOUS)
+previous: $(PREVIOUS_DIR)/.built ## build the programs of the version before into bin/previous/ (once; a minute or two)
+$(PREVIOUS_DIR)/.built: test/skew/previous $(wildcard test/skew/largest/*)
+	@git cat-file -e $(PREVIOUS)^{commit} 2>/dev/null || { \
+	  echo "test/skew/previous names commit $(PREVIOUS), which this clone does not have:" \
+	    "$$(git rev-parse --is-shallow-repository | sed 's/true/it is shallow, run git fetch --unshallow/; s/false/fetch it/')" >&2; exit 1; }
+	@rm -rf bin/previous; mkdir -p $(PREVIOUS_DIR)/src
+	@git archive $(PREVIOUS) | tar -x -C $(PREVIOUS_DIR)/src
+	@mkdir -p $(PREVIOUS_DIR)/src/cmd/largest-status
+	@cp test/skew/largest/main.go.txt $(PREVIOUS_DIR)/src/cmd/largest-status/main.go
+	@cp test/skew/largest/agent.go.txt $(PREVIOUS_DIR)/src/internal/agent/largest.go
+	@echo "building the programs of $(PREVIOUS)"
+	@go -C $(PREVIOUS_DIR)/src build -buildvcs=false -ldflags "-s -w -X main.version=v0.0.0-previous" -o .. ./cmd/evenkeel-hollow ./cmd/evenkeel-controller ./cmd/largest-status
+	@touch $@
 
 # What is released, for what: all programs for nodes, the plugin also for the machines that people sit at.
 PLATFORMS ?= linux/amd64 linux/arm64
@@ -154,7 +172,7 @@ demo: tools deps build ## show a node and a fleet being changed, broken and roll
 	@exec $(SUDO) bin/demo $(if $(KEEP),-keep)
 
 # The end-to-end tests begin first and mostly wait: beside them the others run, one package after another.
-test: tools $(OLDEST_KUBELET) deps prometheus build ## set everything up and pass every test, with the newest kubelet and the oldest
+test: tools $(OLDEST_KUBELET) previous deps prometheus build ## set everything up and pass every test, with the newest kubelet and the oldest
 	@if [ "$$(id -u)" != 0 ] && [ -z "$(SUDO)" ]; then \
 	  echo "SKIPPED, for lack of root: every test that needs a real node"; fi
 	@go vet ./...

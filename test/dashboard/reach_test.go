@@ -153,13 +153,13 @@ func TestWhoDoesNotSeeThePageIsToldWhatIsOnIt(t *testing.T) {
 			t.Errorf("there is no %q in:\n%s", want, strings.Join(all, "\n"))
 		}
 	}
-	// What a node writes is text.
+	// What a node writes is text, of which nothing is hidden and nothing reorders what is beside it.
 	const hostile = `<img src=x onerror="document.title='taken'">`
-	seed(t, admin, []seeded{{"joined-1", "zone-a", true, func(st *v1alpha1.NodeConfigStatus) { crashed(st); st.Error = hostile }}})
+	seed(t, admin, []seeded{{"joined-1", "zone-a", true, func(st *v1alpha1.NodeConfigStatus) { crashed(st); st.Error = hostile + "\u202e\u200b\U000e0041" }}})
 	b.shows("#fleet-words", "31 nodes")
-	b.shows("#nodes tbody", "CrashLooped: "+hostile)
+	b.shows("#nodes tbody", "CrashLooped: "+hostile+`\u202e\u200b\U000e0041`)
 	b.click("[id='row-joined-1']")
-	b.shows("#node", hostile)
+	b.shows("#node", hostile+`\u202e\u200b\U000e0041`)
 	if n := value[int](b, `document.querySelectorAll("img:not(h1 img)").length`); n > 0 || value[string](b, "document.title") == "taken" {
 		t.Errorf("what a node has written became %d elements", n)
 	}

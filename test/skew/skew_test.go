@@ -1,0 +1,307 @@
+// Package skew_test runs the programs of the version before beside those of this one, as an upgrade does: the agents of the
+// version before with this controller and CRD, and the reverse. What the version before is says the file previous; `make
+// previous` builds it.
+package skew_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/localcluster"
+)
+
+const (
+	root   = "../.."
+	often  = 100 * time.Millisecond
+	within = 2 * time.Minute
+	nodes  = 4
+)
+
+// version is where the programs and the manifests of one version are.
+type version struct {
+	name, programs, config string
+}
+
+var this = version{name: "this", programs: filepath.Join(root, "bin"), config: filepath.Join(root, "config")}
+
+// previous returns the version before.
+func previous(t *testing.T) version {
+	t.Helper()
+	commit, err := os.ReadFile("previous")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(root, "bin/previous", strings.TrimSpace(string(commit)))
+	if _, err := os.Stat(filepath.Join(dir, ".built")); err != nil {
+		t.Fatalf("%v: run make previous", err)
+	}
+	return version{name: "previous", programs: dir, config: filepath.Join(dir, "src/config")}
+}
+
+// world is a cluster that has the API and the controller's rights of one version.
+type world struct {
+	t       *testing.T
+	cluster *localcluster.Cluster
+	client.Client
+}
+
+func start(t *testing.T, api version) *world {
+	t.Helper()
+	klog.SetLogger(logr.Discard())
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	cluster, err := localcluster.Start(ctx, localcluster.Options{Manifests: filepath.Join(api.config, "api")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := cluster.Apply(ctx, filepath.Join(api.config, "controller")); err != nil {
+		t.Fatal(err)
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(cluster.AdminConfig(), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &world{t, cluster, c}
+}
+
+// upgrade applies the API of another version.
+func (w *world) upgrade(to version) {
+	w.t.Helper()
+	for _, dir := range []string{"api", "controller"} {
+		if err := w.cluster.Apply(w.t.Context(), filepath.Join(to.config, dir)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// spawn starts a program, which is stopped, and must stop as it was told to, when the test ends.
+func (w *world) spawn(t *testing.T, of version, name string, args ...string) {
+	t.Helper()
+	log, err := os.Create(filepath.Join(t.TempDir(), name+".log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command(filepath.Join(of.programs, name), args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	done, err := localcluster.Begin(cmd)
+	if err != nil {
+		t.Fatalf("%v: run make build", err)
+	}
+	t.Cleanup(func() {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Error(err)
+		}
+		select {
+		case <-done:
+		case <-time.After(time.Minute):
+			t.Errorf("the %s of version %s did not stop", name, of.name)
+			_ = cmd.Process.Kill()
+			<-done
+		}
+		said, _ := os.ReadFile(log.Name())
+		if code := cmd.ProcessState.ExitCode(); code > 0 {
+			t.Errorf("the %s of version %s ended with %d", name, of.name, code)
+		}
+		if t.Failed() {
+			t.Logf("the %s of version %s said:\n%s", name, of.name, said[max(0, len(said)-8000):])
+		}
+	})
+}
+
+// await polls until done says so.
+func (w *world) await(t *testing.T, what string, done func() (now string, ok bool)) {
+	t.Helper()
+	for deadline := time.Now().Add(within); ; <-time.After(often) {
+		now, ok := done()
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %v; now: %s", what, within, now)
+		}
+	}
+}
+
+// rollout makes the rollout of a pool, or gives it another configuration.
+func (w *world) rollout(t *testing.T, pool, fields string) {
+	t.Helper()
+	kubelet, err := json.Marshal(map[string]any{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "maxPods": json.Number(fields)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: pool}}
+	err = w.Get(t.Context(), client.ObjectKeyFromObject(r), r)
+	r.Spec.NodeSelector.MatchLabels = map[string]string{"pool": pool}
+	r.Spec.Template = v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{Raw: kubelet}}
+	if client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		err = w.Create(t.Context(), r)
+	} else {
+		err = w.Update(t.Context(), r)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// phase waits until the rollout of a pool says of a revision that it is in a phase, and returns its status.
+func (w *world) phase(t *testing.T, pool string, revision int64, want v1alpha1.RolloutPhase) v1alpha1.NodeConfigRolloutStatus {
+	t.Helper()
+	r := &v1alpha1.NodeConfigRollout{}
+	w.await(t, fmt.Sprintf("revision %d of %s is %s", revision, pool, want), func() (string, bool) {
+		if err := w.Get(t.Context(), client.ObjectKey{Name: pool}, r); err != nil {
+			return err.Error(), false
+		}
+		st := r.Status
+		return fmt.Sprintf("%s, %s, %+v", st.Phase, st.Message, st.UpdateRevision), st.Phase == want && st.UpdateRevision != nil && st.UpdateRevision.Number == revision
+	})
+	return r.Status
+}
+
+// rollsOut has a controller roll a good configuration out over agents, and then a bad one, which is stopped and reported.
+func rollsOut(t *testing.T, w *world, pool string, agents, controller version) {
+	t.Helper()
+	w.spawn(t, agents, "evenkeel-hollow", "--kubeconfig="+w.cluster.AdminKubeconfig(), fmt.Sprintf("--nodes=%d", nodes), "--name-prefix="+pool+"-",
+		"--label=pool="+pool, "--trial-duration=1s", "--crash-loop-threshold=1", "--lease-period=2s", "--cleanup=false", "--fault=crashloop,field=maxPods:7")
+	kubeconfig, err := w.cluster.ClientKubeconfig("system:serviceaccount:evenkeel-system:evenkeel-controller",
+		"system:serviceaccounts", "system:serviceaccounts:evenkeel-system", "system:authenticated")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.spawn(t, controller, "evenkeel-controller", "--kubeconfig="+kubeconfig, "--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=0")
+
+	// All nodes report before the rollout begins, or it would be judged by fewer.
+	w.await(t, "all agents report", func() (string, bool) {
+		reported := w.nodeConfigs(t, pool)
+		return fmt.Sprint(len(reported)), len(reported) == nodes
+	})
+	w.rollout(t, pool, "101")
+	good := w.phase(t, pool, 1, v1alpha1.RolloutComplete).UpdateRevision.ConfigMapRef
+	for _, nc := range w.nodeConfigs(t, pool) {
+		if st := nc.Status; st.Active == nil || st.Active.UID != good.UID || st.Conditions[0].Reason != v1alpha1.ReasonAllChecksPassed {
+			t.Errorf("%s reports %+v", nc.Name, st)
+		}
+	}
+
+	w.rollout(t, pool, "7")
+	st := w.phase(t, pool, 2, v1alpha1.RolloutHalted)
+	if st.Halt == nil || st.Halt.Reason != "TooManyFailures" || len(st.FailedNodes) != 1 || st.FailedNodes[0].Reason != v1alpha1.ReasonCrashLooped {
+		t.Fatalf("it was stopped with %+v, failed nodes %+v", st.Halt, st.FailedNodes)
+	}
+	bad := st.UpdateRevision.ConfigMapRef
+	for _, nc := range w.nodeConfigs(t, pool) {
+		tried := nc.Name == st.FailedNodes[0].Name
+		if len(nc.Status.BadConfigs) > 0 != tried || tried && nc.Status.BadConfigs[0].UID != bad.UID {
+			t.Errorf("%s reports as bad %+v", nc.Name, nc.Status.BadConfigs)
+		}
+		if st := nc.Status; st.Active == nil || st.Active.UID != good.UID {
+			t.Errorf("%s runs %+v", nc.Name, st.Active)
+		}
+	}
+}
+
+// nodeConfigs are those of a pool whose agents have reported.
+func (w *world) nodeConfigs(t *testing.T, pool string) []v1alpha1.NodeConfig {
+	t.Helper()
+	var list v1alpha1.NodeConfigList
+	if err := w.List(t.Context(), &list); err != nil {
+		t.Fatal(err)
+	}
+	var of []v1alpha1.NodeConfig
+	for _, nc := range list.Items {
+		if strings.HasPrefix(nc.Name, pool+"-") && len(nc.Status.Conditions) > 0 {
+			of = append(of, nc)
+		}
+	}
+	return of
+}
+
+func TestTheVersionBeforeWorksWithThisOne(t *testing.T) {
+	before := previous(t)
+	w := start(t, before)
+	t.Run("the API of before, its controller, these agents", func(t *testing.T) { rollsOut(t, w, "a", this, before) })
+	w.upgrade(this)
+	t.Run("this API, the controller of before, these agents", func(t *testing.T) { rollsOut(t, w, "b", this, before) })
+	t.Run("this API and controller, the agents of before", func(t *testing.T) { rollsOut(t, w, "c", before, this) })
+	t.Run("this API, the agents of before at their largest", func(t *testing.T) { largest(t, w, before) })
+}
+
+// largest has an agent of the version before report the largest status that its code makes: the API must take all of it.
+func largest(t *testing.T, w *world, before version) {
+	t.Helper()
+	const node = "largest"
+	if err := w.Create(t.Context(), &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: node}}); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := w.cluster.ClientKubeconfig("system:node:"+node, "system:nodes", "system:authenticated")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said, trouble bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), filepath.Join(before.programs, "largest-status"), kubeconfig, node)
+	cmd.Stdout, cmd.Stderr = &said, &trouble
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s", err, &trouble)
+	}
+	var want v1alpha1.NodeConfigStatus
+	if err := json.Unmarshal(said.Bytes(), &want); err != nil {
+		t.Fatal(err)
+	}
+	if len(want.BadConfigs) != v1alpha1.MaxBadConfigs || len(want.BadConfigs[0].Reason) < 2000 || len(want.OverriddenFields) < v1alpha1.MaxOverriddenFields ||
+		len(want.Error) < 4096 || len(want.Conditions[0].Message) < 4096 || want.Trial == nil || want.LastKnownGood == nil || want.Active == nil {
+		t.Errorf("it is not the largest: %d bad configs, %d bytes of the first one's reason, %d overridden fields, %d bytes of error, %d of message",
+			len(want.BadConfigs), len(want.BadConfigs[0].Reason), len(want.OverriddenFields), len(want.Error), len(want.Conditions[0].Message))
+	}
+	want.OverriddenFields = want.OverriddenFields[:v1alpha1.MaxOverriddenFields] // as that agent cuts them
+	got := &v1alpha1.NodeConfig{}
+	if err := w.Get(t.Context(), client.ObjectKey{Name: node}, got); err != nil {
+		t.Fatal(err)
+	}
+	stored, err := json.Marshal(got.Status)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the largest status of the version before has %d bytes, of %d", len(stored), v1alpha1.MaxStatusBytes)
+	forget := func(s *v1alpha1.NodeConfigStatus) string {
+		s.Conditions[0].LastTransitionTime = metav1.Time{}
+		text, err := json.Marshal(s) // times to the second, as they are stored
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	if diff := cmp.Diff(forget(&want), forget(&got.Status)); diff != "" {
+		t.Errorf("(- reported, + there)\n%s", diff)
+	}
+}
