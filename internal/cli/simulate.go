@@ -72,8 +72,8 @@ func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*report.Fleet, err
 	before := now.Add(-time.Hour)
 	for i := range nodes {
 		n := rollout.Node{
-			Name: fmt.Sprintf("node-%0*d", len(strconv.Itoa(nodes)), i+1), Created: before, Ready: true, ReadyChanged: before,
-			HasConfig: true, Generation: 1, Observed: 1, Reported: true, OK: "True", OKChanged: before,
+			Name: fmt.Sprintf("node-%0*d", len(strconv.Itoa(nodes)), i+1), Created: before, Ready: true,
+			HasConfig: true, Generation: 1, Observed: 1, Reported: true, OK: "True",
 		}
 		zone := fmt.Sprintf("zone-%d", i%zones+1)
 		if r.Spec.Strategy.TopologyKey != "" {

@@ -26,7 +26,7 @@ func (d *planner) result() Result {
 	d.counts.RollingBack = d.moving
 	phase, message := d.describe()
 	return Result{
-		Next: d.next, Moves: d.moves, States: d.states, Counts: d.counts, Failed: d.failed,
+		Marks: d.marks, Next: d.next, Moves: d.moves, States: d.states, Counts: d.counts, Failed: d.failed,
 		Standing: func(i int) Standing { return d.standing(&d.nodes[i]) },
 		Phase:    phase, Message: message, Conditions: d.conditions(phase, message), Events: d.events, Wake: d.wake,
 	}

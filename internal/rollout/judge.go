@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -45,7 +46,7 @@ func (d *planner) judge() {
 // again returns the name of a node that a retry names and on which the target has failed again, empty if there is none.
 func (d *planner) again() string {
 	for i, s := range d.states {
-		if n := &d.nodes[i]; s == Failed && d.named(n) && n.Source.Attempt == d.next.Attempt && d.counted(n, d.standing(n)) {
+		if n := &d.nodes[i]; s == Failed && d.named(n) && n.Source.Attempt == d.next.Attempt && d.counted(n) {
 			return n.Name
 		}
 	}
@@ -69,7 +70,7 @@ func (d *planner) examples(counted bool) string {
 			continue
 		}
 		standing := d.standing(&d.nodes[i])
-		if counted && !d.counted(&d.nodes[i], standing) {
+		if counted && !d.counted(&d.nodes[i]) {
 			continue
 		}
 		if len(out) == most {
@@ -86,12 +87,19 @@ const outageWindow = 5 * time.Minute
 
 // outage is what one domain tells about whether the revision is to blame.
 type outage struct {
-	given, failed, untouched, alike int
-	from, to                        time.Time // when those that failed went NotReady
+	given, untouched, alike int
+	failed                  []time.Time // when those that failed were seen to go NotReady, sorted
+}
+
+// near reports whether a failed node went NotReady at about that time.
+func (o *outage) near(t time.Time) bool {
+	i, _ := slices.BinarySearchFunc(o.failed, t.Add(-outageWindow), time.Time.Compare)
+	return i < len(o.failed) && !o.failed[i].After(t.Add(outageWindow))
 }
 
 // excused counts failed nodes for which the revision is not to blame, and names their domains: they went NotReady, and
-// nodes of their domain that do not have the revision did so at that time, at half the rate at least.
+// nodes of their domain that do not have the revision did so at that time, at half the rate at least. What was NotReady
+// already when the fleet was first seen is taken to have become so then.
 func (d *planner) excused() (n int, where string) {
 	all := map[string]*outage{}
 	for i := range d.nodes {
@@ -101,19 +109,16 @@ func (d *planner) excused() (n int, where string) {
 		}
 		o := all[node.Domain]
 		if o == nil {
-			o = &outage{from: node.ReadyChanged, to: node.ReadyChanged}
+			o = &outage{}
 			all[node.Domain] = o
 		}
-		o.failed++
-		if node.ReadyChanged.Before(o.from) {
-			o.from = node.ReadyChanged
-		}
-		if node.ReadyChanged.After(o.to) {
-			o.to = node.ReadyChanged
-		}
+		o.failed = append(o.failed, d.wentNotReady(node))
 	}
 	if len(all) == 0 {
 		return 0, ""
+	}
+	for _, o := range all {
+		slices.SortFunc(o.failed, time.Time.Compare)
 	}
 	for i := range d.nodes {
 		node, o := &d.nodes[i], all[d.nodes[i].Domain]
@@ -123,14 +128,14 @@ func (d *planner) excused() (n int, where string) {
 			o.given++
 		default:
 			o.untouched++
-			if !node.Ready && !node.ReadyChanged.Before(o.from.Add(-outageWindow)) && !node.ReadyChanged.After(o.to.Add(outageWindow)) {
+			if !node.Ready && o.near(d.wentNotReady(node)) {
 				o.alike++
 			}
 		}
 	}
 	for name, o := range all {
-		if o.alike > 0 && 2*o.alike*o.given >= o.failed*o.untouched {
-			n += o.failed
+		if failed := len(o.failed); o.alike > 0 && 2*o.alike*o.given >= failed*o.untouched {
+			n += failed
 			if name = domainName(name); where == "" || name < where {
 				where = name
 			}
@@ -145,7 +150,7 @@ func (d *planner) notReadyFailure(n *Node, s State) bool {
 		return false
 	}
 	standing := d.standing(n)
-	return d.counted(n, standing) && (standing.Reason == FailedNotReady || standing.Reason == agentNotReady)
+	return d.counted(n) && (standing.Reason == FailedNotReady || standing.Reason == agentNotReady)
 }
 
 func domainName(value string) string {

@@ -213,6 +213,7 @@ func (d *planner) assign() {
 		case s == Pending && n.Observed == n.Generation, s == Failed && n.Ready && d.retries(n):
 			candidates = append(candidates, i)
 		case s >= Assigned && s <= Updated && n.Source.UID != d.p.Target.UID:
+			d.carry(i)
 			d.give(i, Assign, d.p.Target) // its ConfigMap was made anew: an equal payload needs no restart
 		}
 	}

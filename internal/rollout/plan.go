@@ -13,6 +13,7 @@ func Plan(p Policy, was Progress, nodes []Node) Result {
 	d.target()   // another revision starts anew
 	d.attempt()  // a retry lifts a stop, and what failed before counts no more
 	d.stand()    // how each node stands to the revision
+	d.mark()     // what is to be remembered of a node
 	d.judge()    // too many failures stop it, and so does a person
 	d.advance()  // steps that are done, approved or over
 	d.takeBack() // what silent agents, or any after a stop, have not taken up
@@ -39,6 +40,7 @@ type planner struct {
 	moving   int // on their way back
 	leaving  int // to go back, or on their way
 
+	marks    []NewMark
 	moves    []Move
 	moved    []bool // which nodes move
 	events   []Event

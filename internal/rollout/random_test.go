@@ -138,7 +138,7 @@ func (w *world) happen(t *rapid.T) {
 		p.LastSucceeded.Gone = yes && p.LastSucceeded.Number != 0
 	case 10, 11:
 		if n != nil && n.Ready != yes {
-			n.Ready, n.ReadyChanged = yes, w.now
+			w.down(n, !yes)
 		}
 	case 12, 13:
 		if n != nil {
@@ -150,7 +150,8 @@ func (w *world) happen(t *rapid.T) {
 		}
 	case 16: // a machine is made anew under its name
 		if n != nil {
-			n.Created, n.Ready, n.ReadyChanged = w.now, false, w.now
+			n.Created = w.now
+			w.down(n, true)
 		}
 	case 17: // its NodeConfig was deleted
 		if n != nil {
@@ -176,7 +177,7 @@ func (w *world) settle(t *rapid.T) {
 	if again.Next.Updated != w.progress.Updated { // what was written may show at once
 		again.Next.Updated, again.Next.Moved = w.progress.Updated, w.progress.Moved
 	}
-	if len(again.Events) > 0 || !reflect.DeepEqual(again.Next, w.progress) {
+	if len(again.Events) > 0 || len(again.Marks) > 0 || !reflect.DeepEqual(again.Next, w.progress) {
 		t.Fatalf("deciding again says %+v, and remembers %+v, not %+v", again.Events, again.Next, w.progress)
 	}
 }
@@ -185,6 +186,7 @@ func (w *world) settle(t *rapid.T) {
 func (w *world) referee(t *rapid.T) int {
 	p := &w.policy
 	p.Now = w.now
+	w.watch()
 	r := Plan(*p, w.progress, w.nodes)
 	before := w.spent()
 	old := slices.Clone(w.nodes)
@@ -196,6 +198,7 @@ func (w *world) referee(t *rapid.T) int {
 	if h := r.Next.Halt; h != nil && r.Next.Succeeded && h.Reason != HaltAborted {
 		t.Fatalf("a revision that has succeeded was stopped: %s", h.Message)
 	}
+	w.record(r)
 	w.progress = r.Next
 	w.write(r.Moves)
 	after := w.spent()
@@ -289,7 +292,7 @@ func (w *world) spent() spending {
 		}
 		s.all++
 		s.domain[n.Domain]++
-		down := !n.Ready && (n.ReadyChanged.Before(n.Source.AssignedAt) || !w.now.Before(n.ReadyChanged.Add(p.NotReadyGrace)))
+		down := !n.Ready && !w.now.Before(n.WentNotReady.Add(p.NotReadyGrace))
 		failed := down || n.Observed == n.Generation && n.OK == "False" ||
 			!w.now.Before(n.Source.AssignedAt.Add(p.NodeTimeout+n.TrialLength))
 		if !failed {
@@ -300,12 +303,42 @@ func (w *world) spent() spending {
 }
 
 func (w *world) soaked(n *Node) bool {
-	for _, since := range []time.Time{n.Promoted, n.ReadyChanged, n.OKChanged} {
-		if w.now.Before(since.Add(w.policy.Soak)) {
-			return false
+	if w.policy.Soak == 0 {
+		return true
+	}
+	is, watched := w.fine[n.Name]
+	if !watched {
+		return n.Source.Revision != w.policy.Target.Number // it had the content before
+	}
+	return n.OK == "True" && !w.now.Before(is.since.Add(w.policy.Soak))
+}
+
+// fineness is since when a node was seen to be fine with an assignment.
+type fineness struct {
+	revision, attempt int64
+	since             time.Time
+}
+
+// watch sees which nodes are fine now, in another way than the planner does: the referee's own memory.
+func (w *world) watch() {
+	p := &w.policy
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		of := fineness{n.Source.Revision, n.Source.Attempt, w.now}
+		was, watched := w.fine[n.Name]
+		same := watched && was.revision == of.revision && was.attempt == of.attempt
+		has := n.Owner == "" && n.Elsewhere == "" && n.Source.Kind == SourceConfigMap && n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256
+		switch {
+		case !has || w.progress.Succeeded && w.progress.Revision == p.Target.Number:
+			continue // nobody looks at it
+		case n.Active.SHA256 != p.Target.SHA256 || n.LastKnownGood.SHA256 != p.Target.SHA256 || n.InTrial || !n.Ready || n.OK != "True":
+			delete(w.fine, n.Name)
+		case !same && n.Source.Revision == p.Target.Number:
+			w.fine[n.Name] = of
+		case !same:
+			delete(w.fine, n.Name)
 		}
 	}
-	return true
 }
 
 func (w *world) healthy(n *Node) bool {

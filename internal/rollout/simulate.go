@@ -169,6 +169,9 @@ func (s *simulation) pass() bool {
 		return false
 	}
 	r := Plan(s.policy, s.was, s.run.Nodes)
+	for _, m := range r.Marks {
+		s.run.Nodes[m.Node].Mark = m.Mark
+	}
 	changed := s.note(r)
 	s.was, s.run.Final = r.Next, r
 	if len(r.Moves) > 0 {
@@ -301,7 +304,7 @@ func (s *simulation) takeUp(i int) {
 	a.trial++
 	n.InTrial, n.Provisional, n.Error = false, false, ""
 	if !n.Ready && a.fate == breaks && !s.targets(n) {
-		n.Ready, n.ReadyChanged = true, s.policy.Now
+		n.Ready = true
 	}
 	n.Active = ref
 	s.say(n, "True", "AllChecksPassed")
@@ -326,7 +329,7 @@ func (s *simulation) endTrial(i int) {
 	n, a := &s.run.Nodes[i], &s.agents[i]
 	switch {
 	case s.targets(n) && a.fate == breaks:
-		n.Ready, n.ReadyChanged = false, s.policy.Now
+		n.Ready, n.WentNotReady = false, s.policy.Now
 	case s.targets(n) && a.fate == fails:
 		n.InTrial, n.Active = false, n.LastKnownGood
 		s.say(n, "False", "CrashLooped")
@@ -340,9 +343,7 @@ func (s *simulation) endTrial(i int) {
 func (s *simulation) promote(i int) {
 	n, a := &s.run.Nodes[i], &s.agents[i]
 	n.InTrial = false
-	if n.LastKnownGood != n.Active {
-		n.LastKnownGood, n.Promoted = n.Active, s.policy.Now
-	}
+	n.LastKnownGood = n.Active
 	if !slices.Contains(a.proven, n.Active.SHA256) {
 		a.proven = append(a.proven, n.Active.SHA256)
 	}
@@ -350,9 +351,6 @@ func (s *simulation) promote(i int) {
 
 // say sets ConfigOK.
 func (s *simulation) say(n *Node, status, reason string) {
-	if n.OK != status {
-		n.OKChanged = s.policy.Now
-	}
 	n.OK, n.Reason = status, reason
 }
 

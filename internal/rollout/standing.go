@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -39,10 +40,10 @@ func (d *planner) has(n *Node) bool {
 	return t.Number != 0 && n.Source.Kind == SourceConfigMap && n.Source.Rollout == d.p.Name && n.Source.SHA256 == t.SHA256
 }
 
-// ours tells whether a node was given the target since it is that: a content that has been the target before may be on
-// nodes already, and how they fare is old news.
+// ours reports whether a node was given the target since it became the target: a content that was the target before may
+// be on nodes already, and how they fare is old news. The number tells it: a content that comes back takes the next one.
 func (d *planner) ours(n *Node) bool {
-	return d.has(n) && !n.Source.AssignedAt.Before(d.next.Started.Truncate(time.Second))
+	return d.has(n) && n.Source.Revision == d.next.Revision
 }
 
 // since is when something began that was seen from then on.
@@ -51,6 +52,14 @@ func (d *planner) since(t time.Time) time.Time {
 		return d.p.Since
 	}
 	return t
+}
+
+// wentNotReady is when a node was seen to become NotReady last.
+func (d *planner) wentNotReady(n *Node) time.Time {
+	if n.WentNotReady.IsZero() {
+		return d.p.Since
+	}
+	return n.WentNotReady
 }
 
 // proven tells whether a node runs the target and has passed its trial.
@@ -100,17 +109,17 @@ func (d *planner) standingOfGiven(n *Node) Standing {
 	case answered && n.OK == "False" && n.Provisional:
 		return Standing{State: Trial, Why: "the node's verdict is provisional: " + n.Error}
 	case answered && n.OK == "False":
-		return Standing{Failed, n.Reason, n.Error, n.OKChanged}
+		return Standing{Failed, n.Reason, n.Error}
 	case d.next.Succeeded && proven:
 		return Standing{State: Updated} // what happens to it later is not the rollout's fault
-	case !n.Ready && (!d.ours(n) || n.ReadyChanged.Before(n.Source.AssignedAt) || n.Created.After(n.Source.AssignedAt)):
+	case !n.Ready && (!d.ours(n) || n.Created.After(n.Source.AssignedAt)):
 		return Standing{State: Skipped, Why: "NotReady before it was given the revision, or made anew since"}
-	case !n.Ready:
-		if end := d.since(n.ReadyChanged).Add(d.p.NotReadyGrace); now.Before(end) {
+	case !n.Ready: // it was Ready when it was given the revision: no other node is
+		if end := d.since(n.WentNotReady).Add(d.p.NotReadyGrace); now.Before(end) {
 			d.at(end)
 			break
 		}
-		return Standing{Failed, FailedNotReady, fmt.Sprintf("the Node has been NotReady since %s, after it was given the revision", n.ReadyChanged.UTC().Format(time.RFC3339)), n.ReadyChanged}
+		return Standing{Failed, FailedNotReady, fmt.Sprintf("the Node has been NotReady since %s, after it was given the revision", d.wentNotReady(n).UTC().Format(time.RFC3339))}
 	}
 	switch {
 	case proven:
@@ -130,27 +139,104 @@ func (d *planner) standingOfGiven(n *Node) Standing {
 	case n.Reason == agentInconclusive || n.Reason == agentLostAPI:
 		return Standing{State: Trial, Why: "the node itself cannot tell: " + n.Error}
 	case late:
-		return Standing{Failed, FailedTimeout, fmt.Sprintf("its trial had not ended by %s, %s after it was assigned: %s", end.UTC().Format(time.RFC3339), end.Sub(assigned), n.Error), end}
+		return Standing{Failed, FailedTimeout, fmt.Sprintf("its trial had not ended by %s, %s after it was assigned: %s", end.UTC().Format(time.RFC3339), end.Sub(assigned), n.Error)}
 	case n.InTrial:
 		return Standing{State: Trial, Why: "in its trial"}
 	}
 	return Standing{State: Trial, Why: "it has answered, and not decided: " + n.Error}
 }
 
-// soaking tells a node that has proven the target from one that is to be watched longer.
+// soaking tells a node that has proven the target from one that is to be watched longer. The time counts from when the
+// node was first seen to be fine, whatever the node says.
 func (d *planner) soaking(n *Node) Standing {
-	since := n.Promoted
-	for _, t := range []time.Time{n.ReadyChanged, n.OKChanged} {
-		if t.After(since) {
-			since = t
+	switch since := d.fineSince(n); {
+	case !n.Ready:
+		return Standing{State: Soaking, Why: "it is NotReady: its soak begins anew when it is Ready"}
+	case d.p.Soak == 0, !d.ours(n) && !d.marked(n):
+		return Standing{State: Updated}
+	case !n.fine():
+		return Standing{State: Soaking, Why: "its ConfigOK is not True: its soak begins anew when it is: " + n.Error}
+	default:
+		end := since.Add(d.p.Soak)
+		if !d.p.Now.Before(end) {
+			return Standing{State: Updated}
+		}
+		d.at(end)
+		return Standing{State: Soaking, Why: fmt.Sprintf("fine since %s, of %s", since.UTC().Format(time.RFC3339), d.p.Soak)}
+	}
+}
+
+// fine reports whether nothing speaks against a node that has proven the target.
+func (n *Node) fine() bool { return n.Ready && n.OK == "True" }
+
+// marked reports whether a node's mark is about the source that it has.
+func (d *planner) marked(n *Node) bool {
+	m := &n.Mark
+	return m.Rollout == d.p.Name && m.Revision == n.Source.Revision && m.Attempt == n.Source.Attempt
+}
+
+// fineSince is when a node was first seen to be fine: now, if that was not recorded.
+func (d *planner) fineSince(n *Node) time.Time {
+	if d.marked(n) && !n.Mark.Fine.IsZero() && n.Mark.Fine.Before(d.p.Now) {
+		return n.Mark.Fine
+	}
+	return d.p.Now
+}
+
+// failedIn is the attempt in which a node failed that has failed. What was not recorded as older is new.
+func (d *planner) failedIn(n *Node) int64 {
+	if d.marked(n) && n.Mark.Failed > 0 {
+		return n.Mark.Failed
+	}
+	if retried := d.next.Revision == d.was.Revision && d.next.Attempt > d.was.Attempt; retried {
+		return d.was.Attempt
+	}
+	return d.next.Attempt
+}
+
+// mark records when nodes began to soak, and which had failed before a retry. A later leader then goes on from there.
+// Once the revision has succeeded neither matters.
+func (d *planner) mark() {
+	if d.next.Succeeded || d.next.Revision == 0 {
+		return
+	}
+	for i := range d.nodes {
+		n, s := &d.nodes[i], d.states[i]
+		if !d.has(n) || s == Conflicted || s == Manual {
+			continue
+		}
+		want := Mark{Rollout: d.p.Name, Revision: n.Source.Revision, Attempt: n.Source.Attempt}
+		switch {
+		case s == Failed && n.Source.Attempt < d.next.Attempt && d.failedIn(n) < d.next.Attempt:
+			want.Failed = d.failedIn(n)
+		case (s == Soaking || s == Updated) && d.p.Soak > 0 && n.fine() && (d.ours(n) || d.marked(n)):
+			want.Fine = d.fineSince(n)
+		case d.marked(n):
+			want = Mark{}
+		default:
+			continue
+		}
+		if want != n.Mark {
+			d.marks = append(d.marks, NewMark{i, want})
 		}
 	}
-	end := since.Add(d.p.Soak)
-	if n.Ready && !d.p.Now.Before(end) {
-		return Standing{State: Updated}
+}
+
+// carry records of a node that has the target from before, and is given it again, that it has been fine for as long as
+// that is known; for the whole soak if nothing else is.
+func (d *planner) carry(i int) {
+	n := &d.nodes[i]
+	if d.p.Soak == 0 || d.next.Succeeded || d.ours(n) || !d.proven(n) || !n.fine() {
+		return
 	}
-	d.at(end)
-	return Standing{State: Soaking, Why: fmt.Sprintf("fine since %s, of %s", since.UTC().Format(time.RFC3339), d.p.Soak)}
+	fine := d.p.Now.Add(-d.p.Soak)
+	if d.marked(n) {
+		fine = d.fineSince(n)
+	}
+	d.marks = slices.DeleteFunc(d.marks, func(x NewMark) bool { return x.Node == i })
+	if m := (Mark{Rollout: d.p.Name, Revision: d.next.Revision, Attempt: d.next.Attempt, Fine: fine}); m != n.Mark {
+		d.marks = append(d.marks, NewMark{i, m})
+	}
 }
 
 // count counts a node, with what it costs.
@@ -183,7 +269,7 @@ func (d *planner) count(n *Node, s Standing) {
 		return
 	}
 	d.given++
-	if s.State == Failed && d.counted(n, s) {
+	if s.State == Failed && d.counted(n) {
 		d.failures++
 	}
 }
@@ -227,9 +313,13 @@ func (d *planner) flies(n *Node, s State) bool {
 // counted tells whether a failed node counts towards the stop. What failed before the newest attempt does not, nor what
 // had the content before it became the target, nor anything once the revision has succeeded: a node that fails then is
 // one node, and spends the budget of those to come.
-func (d *planner) counted(n *Node, s Standing) bool {
-	return !d.next.Succeeded && d.ours(n) && (n.Source.Attempt >= d.next.Attempt || s.Since.After(d.next.Tried))
+func (d *planner) counted(n *Node) bool {
+	return !d.next.Succeeded && d.ours(n) && (n.Source.Attempt >= d.next.Attempt || d.failedIn(n) >= d.next.Attempt)
 }
+
+// mostGoingBack is how much of a node's own trial its place among those that go back lasts, at most: a node that claims a
+// long trial must not hold the others up.
+const mostGoingBack = time.Hour
 
 // goesBack tells whether a healthy node is on its way back after the stop. A silent agent does not hold the others up.
 func (d *planner) goesBack(n *Node) bool {
@@ -237,7 +327,7 @@ func (d *planner) goesBack(n *Node) bool {
 	if h == nil || !h.Rollback || !n.Ready || n.Source.Rollout != d.p.Name || !n.inFlight() || n.Source.AssignedAt.Before(h.Time.Truncate(time.Second)) {
 		return false
 	}
-	most := d.p.NodeTimeout + n.TrialLength
+	most := d.p.NodeTimeout + min(n.TrialLength, mostGoingBack)
 	if n.Observed != n.Generation {
 		most = d.p.AgentTimeout
 	}

@@ -91,7 +91,7 @@ func (w *world) set(cmd, key, value string) error {
 	case "zone":
 		for i := range w.nodes {
 			if n := &w.nodes[i]; n.Domain == key && n.Ready != (value == "up") {
-				n.Ready, n.ReadyChanged = value == "up", w.now
+				w.down(n, value != "up")
 			}
 		}
 	case "node":
@@ -167,7 +167,7 @@ func (w *world) setNode(name, value string) error {
 	case "silent", "speaks":
 		a.silent = verb == "silent"
 	case "down", "up":
-		n.Ready, n.ReadyChanged = verb == "up", w.now
+		w.down(n, verb == "down")
 	case "canary":
 		n.Canary = true
 	case "last":

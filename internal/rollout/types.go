@@ -55,6 +55,7 @@ type Retry struct {
 // Policy is what an operator wants of one rollout, and the time at which that is looked at.
 type Policy struct {
 	Claim
+	// Now never goes back, and is never before a time that was recorded for this rollout.
 	Now time.Time
 
 	Target        Revision // of the template as it could be used last; zero: it never could
@@ -114,18 +115,23 @@ type Source struct {
 // Ref is a configuration as a node reports it. Zero: local.
 type Ref struct{ UID, SHA256 string }
 
-// Node is all that is observed about one node.
+// Node is all that is observed about one node. No time in it was written by a node: what a node's clock says decides
+// nothing.
 type Node struct {
 	Name    string
-	Created time.Time // of the Node
+	Created time.Time // of the Node, by the API server's clock
 	Domain  string    // value of the topology key
 	Stratum string    // architecture, OS, kubelet version and instance type, in one
 	Canary  bool
 	Last    bool   // it goes last: the controller runs there
 	Owner   string // the rollout that has it instead of this one; empty: this one
 
-	Ready        bool
-	ReadyChanged time.Time // when Ready became what it is
+	Ready bool
+	// WentNotReady is when whoever plans saw the node become NotReady last, or first saw it so; zero: never. It stays when
+	// the node is Ready again.
+	WentNotReady time.Time
+	// Mark is what was recorded about the node before.
+	Mark Mark
 
 	// Of its NodeConfig.
 	HasConfig  bool
@@ -139,12 +145,10 @@ type Node struct {
 	// Of its status.
 	Active        Ref
 	LastKnownGood Ref
-	Promoted      time.Time // since when LastKnownGood is that
 	InTrial       bool
 	TrialLength   time.Duration
 	OK            string // status of ConfigOK: True, False, Unknown or empty
 	Reason        string // of ConfigOK
-	OKChanged     time.Time
 	Provisional   bool // the verdict on Source may yet be taken back
 	Error         string
 }
@@ -174,7 +178,6 @@ type Standing struct {
 	State  State
 	Reason string // one word of a failure
 	Why    string
-	Since  time.Time // of a failure
 }
 
 // Halt is a stop of a revision.
@@ -251,9 +254,25 @@ type Condition struct {
 	Type, Status, Reason, Message string
 }
 
-// Result is what Plan decides: first Next is to be recorded, then Moves are to be made, in their order. Making them
-// twice does no harm.
+// Mark is what a plan remembers about one node and its assignment. A node cannot change it. It is void for every other
+// assignment: Rollout, Revision and Attempt are those of the source that the node had when the mark was made.
+type Mark struct {
+	Rollout           string
+	Revision, Attempt int64
+	Fine              time.Time // when the node was first seen to have proven the revision, Ready and with ConfigOK True; zero: it is not so
+	Failed            int64     // the attempt of the rollout before which the node had failed; 0: it has not
+}
+
+// NewMark is a mark to be recorded for a node; without a Rollout, the mark that there is must be removed.
+type NewMark struct {
+	Node int // index into what Plan was given
+	Mark Mark
+}
+
+// Result is what Plan decides: first Marks and then Next are to be recorded, then Moves are to be made, in their order.
+// Making them twice does no harm.
 type Result struct {
+	Marks      []NewMark
 	Next       Progress
 	Moves      []Move
 	Standing   func(i int) Standing // of a node

@@ -17,6 +17,7 @@ type world struct {
 	now      time.Time
 	last     Result
 	objects  int // ConfigMaps that were made
+	fine     map[string]fineness
 
 	succeeded []Revision // newest last
 }
@@ -34,7 +35,7 @@ const trialLength = time.Minute
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newWorld() *world {
-	w := &world{now: epoch, agents: map[string]*agent{}}
+	w := &world{now: epoch, agents: map[string]*agent{}, fine: map[string]fineness{}}
 	w.policy = Policy{
 		Claim:          Claim{Name: "workers", Created: epoch},
 		MaxUnavailable: Amount{10, true}, MaxFailures: Amount{Value: 1}, RollbackMaxUnavailable: Amount{25, true},
@@ -52,7 +53,7 @@ func (w *world) add(n, zones int) {
 		w.agents[name] = &agent{does: map[string]string{}, bad: map[string]int64{}}
 		w.nodes = append(w.nodes, Node{
 			Name: name, Created: w.now.Add(-time.Hour), Domain: fmt.Sprintf("z%d", i%zones), Stratum: "amd64",
-			Ready: true, ReadyChanged: w.now.Add(-time.Hour), HasConfig: true, Generation: 1, Observed: 1, Reported: true, OK: "True",
+			Ready: true, HasConfig: true, Generation: 1, Observed: 1, Reported: true, OK: "True",
 		})
 	}
 }
@@ -86,11 +87,27 @@ func (w *world) node(name string) *Node {
 func (w *world) plan() Result {
 	w.policy.Now = w.now
 	r := Plan(w.policy, w.progress, w.nodes)
+	w.record(r)
 	w.progress = r.Next
 	w.remember(r)
 	w.write(r.Moves)
 	w.last = r
 	return r
+}
+
+// record keeps what a plan remembers of nodes.
+func (w *world) record(r Result) {
+	for _, m := range r.Marks {
+		w.nodes[m.Node].Mark = m.Mark
+	}
+}
+
+// down makes a node NotReady, or Ready, as the controller sees it now.
+func (w *world) down(n *Node, is bool) {
+	if n.Ready && is {
+		n.WentNotReady = w.now
+	}
+	n.Ready = !is
 }
 
 // remember keeps what the controller keeps of a result, besides Progress.
@@ -138,7 +155,7 @@ func (a *agent) act(n *Node, now time.Time) {
 		n.Active, n.InTrial = n.LastKnownGood, false
 		a.fail(n, now, content, "CrashLooped")
 	default:
-		n.LastKnownGood, n.Promoted, n.InTrial = n.Active, now, false
+		n.LastKnownGood, n.InTrial = n.Active, false
 	}
 }
 
@@ -163,7 +180,7 @@ func (a *agent) takeUp(n *Node, now time.Time) {
 	default:
 		n.Active, n.InTrial, n.TrialLength, a.adopted = ref, true, trialLength, now
 		if a.does[s.SHA256] == "notready" {
-			n.Ready, n.ReadyChanged = false, now
+			n.Ready, n.WentNotReady = false, now
 		}
 	}
 	a.say(n, now, "True", "AllChecksPassed", "")
@@ -175,9 +192,6 @@ func (a *agent) fail(n *Node, now time.Time, content, reason string) {
 }
 
 func (a *agent) say(n *Node, now time.Time, status, reason, words string) {
-	if n.OK != status {
-		n.OKChanged = now
-	}
 	n.OK, n.Reason, n.Error = status, reason, words
 }
 

@@ -27,13 +27,13 @@ func (b *bench) plans(ctx context.Context) error {
 		for i := range nodes {
 			nodes[i] = rollout.Node{
 				Name: fmt.Sprintf("node-%06d.example.com", i), Created: epoch.Add(-time.Hour), Domain: fmt.Sprintf("zone-%d", i%3),
-				Stratum: "amd64 linux v1.36.3 large", Ready: true, ReadyChanged: epoch.Add(-time.Hour),
+				Stratum: "amd64 linux v1.36.3 large", Ready: true,
 				HasConfig: true, Generation: 2, Observed: 2, Reported: true, OK: "True", Reason: "AllChecksPassed",
 				Source: rollout.Source{
 					Kind: rollout.SourceConfigMap, Namespace: r.Namespace, Name: r.Name, UID: r.UID, SHA256: r.SHA256,
 					Rollout: "workers", Revision: r.Number, Attempt: 1, AssignedAt: epoch,
 				},
-				Active: rollout.Ref{UID: r.UID, SHA256: r.SHA256}, LastKnownGood: rollout.Ref{UID: r.UID, SHA256: r.SHA256}, Promoted: epoch,
+				Active: rollout.Ref{UID: r.UID, SHA256: r.SHA256}, LastKnownGood: rollout.Ref{UID: r.UID, SHA256: r.SHA256},
 			}
 		}
 		return nodes
