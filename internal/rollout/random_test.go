@@ -201,6 +201,7 @@ func (w *world) referee(t *rapid.T) int {
 	w.record(r)
 	w.progress = r.Next
 	w.write(r.Moves)
+	w.carry(r.Moves, old)
 	after := w.spent()
 	if slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Kind == Assign }) {
 		for _, m := range r.Moves { // no budget is asked for those that join
@@ -317,6 +318,21 @@ func (w *world) soaked(n *Node) bool {
 type fineness struct {
 	revision, attempt int64
 	since             time.Time
+}
+
+// carry keeps what was seen of nodes that had the content before and are given it again.
+func (w *world) carry(moves []Move, old []Node) {
+	for _, m := range moves {
+		o, n := &old[m.Node], &w.nodes[m.Node]
+		if o.Source.SHA256 != n.Source.SHA256 || o.Source.Revision == n.Source.Revision || o.LastKnownGood.SHA256 != n.Source.SHA256 || !o.Ready || o.OK != "True" || o.InTrial {
+			continue
+		}
+		is := fineness{n.Source.Revision, n.Source.Attempt, w.now.Add(-w.policy.Soak)}
+		if was, watched := w.fine[n.Name]; watched && was.revision == o.Source.Revision && was.attempt == o.Source.Attempt {
+			is.since = was.since
+		}
+		w.fine[n.Name] = is
+	}
 }
 
 // watch sees which nodes are fine now, in another way than the planner does: the referee's own memory.
