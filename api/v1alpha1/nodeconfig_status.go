@@ -168,9 +168,11 @@ type Trial struct {
 	HealthySeconds int64 `json:"healthySeconds"`
 
 	// durationSeconds is how long it must be observed healthy to become
-	// last-known-good. Written by the agent.
+	// last-known-good. A rollout waits for a week of it at most. Written by the
+	// agent.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=31536000
 	DurationSeconds int64 `json:"durationSeconds"`
 
 	// restarts is how often the kubelet was started anew because it had exited,

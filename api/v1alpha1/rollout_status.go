@@ -1,6 +1,9 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // NodeConfigRolloutStatus is how far a rollout is. Every field is written by evenkeel-controller alone. It never lists
 // nodes, but for a few that failed: NodeConfigs say how each node is.
@@ -211,6 +214,18 @@ type RolloutOutcome struct {
 	// configMap is the name of the revision's ConfigMap.
 	// +optional
 	ConfigMap string `json:"configMap,omitempty"`
+	// uid of that ConfigMap. Nothing else is taken for the revision. Absent: an
+	// earlier version of the controller wrote this entry, and nothing proves
+	// which ConfigMap it meant.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=128
+	UID types.UID `json:"uid,omitempty"`
+	// sha256 of the revision's payload, as in configMapRef. Nothing else is
+	// taken for the revision.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	SHA256 string `json:"sha256,omitempty"`
 	// outcome: Succeeded, Halted, RolledBack or Superseded.
 	// +required
 	Outcome string `json:"outcome"`

@@ -6,13 +6,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Labels and annotations of the ConfigMaps that hold a rollout's revisions.
+// Labels of the ConfigMaps that hold a rollout's revisions. They serve to find them. What a revision is, the rollout's
+// status says, by UID and sha256.
 const (
 	// LabelRollout is the name of the rollout that made the ConfigMap.
 	LabelRollout = "evenkeel.dev/rollout"
 	// LabelRevision is the revision's number. A content that becomes the target anew takes the next one.
 	LabelRevision = "evenkeel.dev/revision"
 )
+
+// AnnotationObserved of a NodeConfig is what the controller has observed of the node's assignment: since when the node is
+// fine, or that it had failed before a retry. Written by evenkeel-controller alone.
+const AnnotationObserved = "evenkeel.dev/observed"
 
 // Bounds of a NodeConfigRollout, texts in characters, as its CRD has them. Who writes a status must keep to them.
 const (

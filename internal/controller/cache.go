@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
 
 // maxErrorKept is how many characters of a node's error are kept: what status.failedNodes can hold.
@@ -114,7 +115,11 @@ func stripNode(n *corev1.Node) {
 func once[T ~string](s T) T { return T(unique.Make(string(s)).Value()) }
 
 func stripNodeConfig(nc *v1alpha1.NodeConfig) {
+	observed, is := nc.Annotations[v1alpha1.AnnotationObserved]
 	stripMeta(&nc.ObjectMeta, nil)
+	if is {
+		nc.Annotations = map[string]string{v1alpha1.AnnotationObserved: observed}
+	}
 	if s := nc.Spec.ConfigSource; s != nil {
 		stripReference(s.ConfigMapRef)
 		stripRolloutRef(s.RolloutRef)
@@ -166,8 +171,16 @@ func stripRevisionOf(r *v1alpha1.ConfigRevision) {
 
 func stripRollout(r *v1alpha1.NodeConfigRollout) { stripMeta(&r.ObjectMeta, nil) }
 
+// digestHeld is where a ConfigMap in the cache has the digest of what it holds, whatever its annotations say of that. No
+// object of the API can have an annotation of this name.
+const digestHeld = "digest of what it holds"
+
+// stripRevision keeps of a revision's ConfigMap the digest of its content in place of that. An informer may do it twice.
 func stripRevision(cm *corev1.ConfigMap) {
-	kept := map[string]string{annotationSHA256: cm.Annotations[annotationSHA256]}
+	if _, done := cm.Annotations[digestHeld]; done {
+		return
+	}
+	kept := map[string]string{digestHeld: terms.PayloadDigest(cm)}
 	if stopped, ok := cm.Annotations[annotationStopped]; ok {
 		kept[annotationStopped] = stopped
 	}

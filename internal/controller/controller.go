@@ -69,6 +69,9 @@ type Controller struct {
 	recorder events.EventRecorder
 	metrics  *meters
 	fleet    *fleet
+	clock    *clock
+	config   *rest.Config
+	plain    *http.Client // to ask for the time
 	named    *named
 	blind    *problems // what cannot be watched
 	failing  *problems // rollouts that cannot be written, by name
@@ -83,8 +86,9 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	renew, retry := lease*2/3, lease*2/15
 	c := &Controller{
 		namespace: o.Namespace, times: cmp.Or(o.Times, terms.DefaultTimes), writers: cmp.Or(o.Writers, DefaultWriters),
-		log: o.Log, fleet: newFleet(o.NodeName, cmp.Or(o.Tick, DefaultTick)),
+		log: o.Log, fleet: newFleet(o.NodeName, cmp.Or(o.Tick, DefaultTick)), clock: newClock(),
 	}
+	c.fleet.now = c.clock.now
 	c.blind, c.failing = c.newProblems("cannot see", "what"), c.newProblems("cannot write", "rollout")
 	var err error
 	if c.metrics, err = newMeters(o.Registry, o.Version, o.Commit, newCensus(c.fleet, c.blind, c.failing)); err != nil {
@@ -122,6 +126,10 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	direct, err := client.New(writing, client.Options{Scheme: scheme, Mapper: c.manager.GetRESTMapper()})
 	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	c.config = writing
+	if c.plain, err = rest.HTTPClientFor(writing); err != nil {
+		return nil, fmt.Errorf("make a client for the time: %w", err)
 	}
 	c.client = client.WithFieldValidation(direct, metav1.FieldValidationStrict)
 	core, err := typedcorev1.NewForConfig(config)
@@ -177,6 +185,9 @@ func mapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 // lead is what the one leader does. Only it watches, so that what it sees is newer than all that leaders before it wrote.
 func (c *Controller) lead(ctx context.Context) error {
 	c.log.Info("leading")
+	if !c.setClock(ctx) {
+		return nil // told to stop
+	}
 	for _, watch := range []struct {
 		object  client.Object
 		handler toolscache.ResourceEventHandler

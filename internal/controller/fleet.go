@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -39,30 +40,35 @@ type member struct {
 	node   *corev1.Node         // nil: there is none
 	config *v1alpha1.NodeConfig // nil: there is none
 	seen   rollout.Node         // what of both a plan is made of
-	claims []rollout.Claim      // of the rollouts that select it
-	holder string               // the one of them that has it
+	// wentNotReady is when the Node was seen to become NotReady last; zero: never.
+	wentNotReady time.Time
+	claims       []rollout.Claim // of the rollouts that select it
+	holder       string          // the one of them that has it
 	// unsure is until when a write may take effect of which nobody knows whether it did; zero: there is none.
 	unsure time.Time
 }
 
 // rolling is one rollout.
 type rolling struct {
-	name      string
-	object    *v1alpha1.NodeConfigRollout
-	nodes     labels.Selector // nil: it selects nothing; invalid says why
-	canaries  labels.Selector
-	invalid   error
-	members   map[string]*member
-	order     []string // names of the members, sorted; nil: to be made
-	due       time.Time
-	earliest  time.Time         // after what failed
-	progress  *rollout.Progress // nil: what the status remembers
-	written   time.Time         // the status, last
-	failures  int               // passes in a row that could not write
-	template  *resolved         // what the template was last found to hold
-	told      string            // the revision of which it was said that it is gone
-	complaint string            // the write that failed last, told already
-	given     int               // assignments of a batch that is not over
+	name     string
+	object   *v1alpha1.NodeConfigRollout
+	nodes    labels.Selector // nil: it selects nothing; invalid says why
+	canaries labels.Selector
+	invalid  error
+	members  map[string]*member
+	order    []string // names of the members, sorted; nil: to be made
+	due      time.Time
+	earliest time.Time         // after what failed
+	progress *rollout.Progress // nil: what the status remembers
+	// ahead is how far the newest time that was recorded for the rollout was ahead of the clock, when this leader took it
+	// up: so its time never goes back.
+	ahead     time.Duration
+	written   time.Time // the status, last
+	failures  int       // passes in a row that could not write
+	template  *resolved // what the template was last found to hold
+	told      string    // the revision of which it was said that it is gone
+	complaint string    // the write that failed last, told already
+	given     int       // assignments of a batch that is not over
 }
 
 func newFleet(self string, tick time.Duration) *fleet {
@@ -151,7 +157,7 @@ func (f *fleet) deleteNode(name string) {
 	for _, r := range f.rollouts {
 		f.selects(r, name, m)
 	}
-	m.seen = rollout.Node{}
+	m.seen, m.wentNotReady = rollout.Node{}, time.Time{}
 	f.drop(name, m)
 }
 
@@ -192,6 +198,7 @@ func (f *fleet) look(name string, m *member) {
 	if m.node == nil {
 		return
 	}
+	f.observeReady(m)
 	seen := rolloutNode(m, name == f.self)
 	same := reflect.DeepEqual(&seen, &m.seen)
 	m.seen = seen
@@ -207,8 +214,52 @@ func (f *fleet) look(name string, m *member) {
 
 func rolloutNode(m *member, last bool) rollout.Node {
 	n := terms.NodeOf(m.node, m.config)
-	n.Last = last
+	n.Last, n.WentNotReady = last, m.wentNotReady
 	return n
+}
+
+// observeReady notes when a Node becomes NotReady: when that is seen, whatever its condition says. How long a Node has been
+// NotReady that was so when it was first seen, only the control plane is asked: it, and not the node, writes Unknown.
+func (f *fleet) observeReady(m *member) {
+	first := m.seen.Name == ""
+	ready, since := false, f.now()
+	for i := range m.node.Status.Conditions {
+		if c := &m.node.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			ready = c.Status == corev1.ConditionTrue
+			if at := c.LastTransitionTime.Time; first && c.Status == corev1.ConditionUnknown && at.Before(since) {
+				since = at
+			}
+		}
+	}
+	if !ready && (first || m.seen.Ready) {
+		m.wentNotReady = since
+	}
+}
+
+// aheadOf is how far the newest time that was recorded for a rollout is ahead of the clock. The caller holds mu.
+func (f *fleet) aheadOf(r *rolling) time.Duration {
+	st := &r.object.Status
+	newest := time.Time{}
+	at := func(t time.Time) {
+		if t.After(newest) {
+			newest = t
+		}
+	}
+	for _, t := range []*metav1.Time{st.StartTime, st.AttemptTime, st.StepTime, st.ProgressTime} {
+		at(terms.TimeOf(t))
+	}
+	if h := st.Halt; h != nil {
+		at(h.Time.Time)
+	}
+	for _, m := range r.members {
+		if m.seen.Source.Rollout == r.name {
+			at(m.seen.Source.AssignedAt)
+		}
+		if m.seen.Mark.Rollout == r.name {
+			at(m.seen.Mark.Fine)
+		}
+	}
+	return max(0, newest.Sub(f.now().Truncate(time.Second)))
 }
 
 // selects finds out whether a rollout selects a node.
@@ -323,6 +374,9 @@ func (f *fleet) compose(r *rolling, nodes []rollout.Node) []rollout.Node {
 	for _, name := range r.order {
 		m := r.members[name]
 		n := m.seen
+		if !n.WentNotReady.IsZero() {
+			n.WentNotReady = n.WentNotReady.Add(r.ahead)
+		}
 		set := labels.Set(m.node.Labels)
 		n.Domain = set[key]
 		n.Canary = r.canaries != nil && r.canaries.Matches(set)

@@ -42,14 +42,14 @@ func (c *Controller) loop(ctx context.Context) {
 		case <-c.fleet.changed:
 		case <-timer.C:
 		case <-sweep.C:
-			c.sweep(ctx, time.Now())
+			c.sweep(ctx, c.fleet.now())
 		}
 		c.bury()
 		if c.blind.all() != nil {
 			continue // what cannot be seen must not be decided on; when it can, everything is looked at
 		}
 		if next := c.passes(ctx); !next.IsZero() {
-			timer.Reset(time.Until(next))
+			timer.Reset(next.Sub(c.fleet.now()))
 		}
 	}
 }
@@ -140,6 +140,11 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 			return time.Time{}, err
 		}
 	}
+	c.fleet.mu.Lock()
+	if r.progress == nil {
+		r.ahead = c.fleet.aheadOf(r)
+	}
+	c.fleet.mu.Unlock()
 	policy, err := c.policy(ctx, r, o)
 	if err != nil {
 		return time.Time{}, err
@@ -160,6 +165,9 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 	result := rollout.Plan(policy, was, c.nodes)
 	c.metrics.plan.Observe(time.Since(began).Seconds())
 
+	if err := c.observe(ctx, result.Marks); err != nil {
+		return time.Time{}, err
+	}
 	again, err = c.record(ctx, r, o, &policy, &result)
 	if err != nil {
 		return time.Time{}, err
@@ -176,11 +184,12 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 		}
 		c.tell(o, []rollout.Event{e})
 	}
+	planned := policy.Now.Add(-r.ahead) // as the fleet counts
 	if result.Wake > 0 {
-		again = earliest(again, policy.Now.Add(result.Wake))
+		again = earliest(again, planned.Add(result.Wake))
 	}
 	if policy.Invalid != "" {
-		again = earliest(again, policy.Now.Add(clashEvery))
+		again = earliest(again, planned.Add(clashEvery))
 	}
 	if len(result.Moves) == 0 {
 		return again, nil
@@ -189,7 +198,7 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 	deadline := time.Now().Add(slice)
 	err = c.each(ctx, len(result.Moves), deadline, func(ctx context.Context, i int) error {
 		m := result.Moves[i]
-		err := c.move(context.WithoutCancel(ctx), c.nodes[m.Node].Name, m) // what is begun is finished: it is short
+		err := c.move(context.WithoutCancel(ctx), &c.nodes[m.Node], m) // what is begun is finished: it is short
 		if errors.Is(err, errConflict) {
 			c.log.Debug("somebody else was faster; it is decided anew", "rollout", o.Name, "err", err)
 			return nil
@@ -209,7 +218,7 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 	case err != nil:
 		return time.Time{}, err
 	case time.Now().After(deadline):
-		return time.Now(), nil // the batch goes on
+		return c.fleet.now(), nil // the batch goes on
 	}
 	r.complaint = ""
 	if len(assigned) > 0 && r.given > len(result.Moves) {
@@ -230,7 +239,7 @@ func earliest(a, b time.Time) time.Time {
 // policy returns what an operator wants of a rollout. A template that cannot be used leaves the target as it is.
 func (c *Controller) policy(ctx context.Context, r *rolling, o *v1alpha1.NodeConfigRollout) (rollout.Policy, error) {
 	// The API keeps whole seconds: what is remembered is then the same before and after a restart.
-	policy, err := terms.PolicyOf(o, c.times, time.Now().Truncate(time.Second))
+	policy, err := terms.PolicyOf(o, c.times, c.fleet.now().Add(r.ahead).Truncate(time.Second))
 	if err == nil {
 		c.fleet.mu.Lock()
 		err = r.invalid
@@ -255,7 +264,7 @@ func (c *Controller) policy(ctx context.Context, r *rolling, o *v1alpha1.NodeCon
 	policy.LastSucceeded = c.lastSucceeded(o, policy.Target)
 	policy.Stopped = c.stopped(o, policy.Target)
 	c.fleet.mu.Lock()
-	policy.Since = c.fleet.since
+	policy.Since = c.fleet.since.Add(r.ahead)
 	c.fleet.mu.Unlock()
 	if gone := policy.LastSucceeded.Gone; gone && r.told != policy.LastSucceeded.UID {
 		r.told = policy.LastSucceeded.UID
@@ -268,13 +277,16 @@ func (c *Controller) policy(ctx context.Context, r *rolling, o *v1alpha1.NodeCon
 
 // record writes what was decided into the rollout's status. It returns when counts that are held back are to be written.
 func (c *Controller) record(ctx context.Context, r *rolling, o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.Result) (time.Time, error) {
-	st := statusOf(o, p, result, c.nodes)
+	c.fleet.mu.Lock()
+	proven := c.fleet.prove(o)
+	c.fleet.mu.Unlock()
+	st := statusOf(o, p, result, c.nodes, proven)
 	news, matters := newsOf(&o.Status, &st)
 	every := countsEvery
 	if len(result.Moves) > 0 {
 		every = countsWhileMoving
 	}
-	if due := r.written.Add(every); news && !matters && time.Now().Before(due) {
+	if due := r.written.Add(every); news && !matters && c.fleet.now().Before(due) {
 		r.progress = &result.Next
 		return due, nil
 	}
@@ -293,7 +305,7 @@ func (c *Controller) record(ctx context.Context, r *rolling, o *v1alpha1.NodeCon
 		c.metrics.wrote("rollout", "ok")
 		stripRollout(got)
 		c.fleet.setRollout(got)
-		r.written = time.Now()
+		r.written = c.fleet.now()
 	}
 	r.progress = &result.Next
 	return time.Time{}, nil

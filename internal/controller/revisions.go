@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 
@@ -22,7 +23,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
-// annotationSHA256 of a revision's ConfigMap is the digest of its payload.
+// annotationSHA256 of a revision's ConfigMap is the digest of its payload, for people: what counts is what it holds.
 const annotationSHA256 = "evenkeel.dev/payload-sha256"
 
 // annotationStopped of a revision's ConfigMap is why it was stopped; absent if it was not, or was retried.
@@ -70,13 +71,19 @@ func (c *Controller) content(r *rolling, o *v1alpha1.NodeConfigRollout) (terms.C
 
 // target returns the revision that a content is, and makes its ConfigMap if there is none. An error that is not an
 // unusable one may pass by itself.
+//
+// A ConfigMap of the right name is taken whoever made it if it holds this very content and nobody can change that: so a
+// controller that was killed before it could record the one that it made finds it again. The number is the status's.
 func (c *Controller) target(ctx context.Context, o *v1alpha1.NodeConfigRollout, content terms.Content) (rollout.Revision, error) {
 	key := client.ObjectKey{Namespace: c.namespace, Name: terms.RevisionName(o.Name, content.SHA256)}
 	c.fleet.mu.Lock()
 	have := c.fleet.revisions[o.Name][key.Name]
-	highest := highestNumber(o, c.fleet.revisions[o.Name], key.Name)
+	highest := c.fleet.highestNumber(o)
 	c.fleet.mu.Unlock()
 
+	if highest == math.MaxInt64 {
+		return rollout.Revision{}, unusablef("rollout %s has used revision number %d, and there is no higher one: create the rollout again under another name", o.Name, highest)
+	}
 	number := highest + 1
 	current := o.Status.UpdateRevision
 	if current != nil && current.ConfigMapRef.SHA256 == content.SHA256 {
@@ -87,7 +94,7 @@ func (c *Controller) target(ctx context.Context, o *v1alpha1.NodeConfigRollout, 
 	var err error
 	if have == nil {
 		have, err = c.createRevision(ctx, o, key, content, number)
-	} else if current == nil || current.ConfigMapRef.UID != have.UID {
+	} else if current == nil || !isRecorded(have, recordedOf(current)) {
 		have, err = c.adoptRevision(ctx, o, key, content) // who knows who made it
 		if apierrors.IsNotFound(err) {
 			have, err = c.createRevision(ctx, o, key, content, number)
@@ -96,43 +103,45 @@ func (c *Controller) target(ctx context.Context, o *v1alpha1.NodeConfigRollout, 
 	if err != nil {
 		return rollout.Revision{}, err
 	}
-	// A content that comes back takes the next number, unless this was done already and not recorded.
-	if n := numberOf(have); n != number && (current != nil || n <= highest) {
+	// A content that comes back takes the next number.
+	if terms.NumberOf(have) != number {
 		if have, err = c.number(ctx, have, number); err != nil {
 			return rollout.Revision{}, err
 		}
 	}
 	return rollout.Revision{
-		Number: numberOf(have), Namespace: key.Namespace, Name: key.Name, UID: string(have.UID), SHA256: content.SHA256,
+		Number: number, Namespace: key.Namespace, Name: key.Name, UID: string(have.UID), SHA256: content.SHA256,
 	}, nil
 }
 
-// numberOf is a revision's number as its label has it; 0 if that is none.
-func numberOf(cm *corev1.ConfigMap) int64 {
-	n, err := strconv.ParseInt(cm.Labels[v1alpha1.LabelRevision], 10, 64)
-	if err != nil || n < 1 {
-		return 0
-	}
-	return n
+// recordedOf is a revision as a status names it.
+func recordedOf(r *v1alpha1.RolloutRevision) terms.Recorded {
+	return terms.Recorded{Number: r.Number, Name: r.ConfigMapRef.Name, UID: r.ConfigMapRef.UID, SHA256: r.ConfigMapRef.SHA256}
 }
 
-// highestNumber is the highest number that a rollout has used, for other contents than that of one ConfigMap.
-func highestNumber(o *v1alpha1.NodeConfigRollout, revisions map[string]*corev1.ConfigMap, but string) int64 {
-	var highest int64
-	for name, cm := range revisions {
-		if name != but {
-			highest = max(highest, numberOf(cm))
+// isRecorded reports whether a ConfigMap in the cache is a revision that a status names.
+func isRecorded(cm *corev1.ConfigMap, r terms.Recorded) bool {
+	return cm != nil && r.Matches(cm.UID, cm.Annotations[digestHeld])
+}
+
+// highestNumber is the highest number that a rollout has used. The caller holds mu.
+func (f *fleet) highestNumber(o *v1alpha1.NodeConfigRollout) int64 {
+	if o.Status.UpdateRevision != nil {
+		return terms.HighestNumber(o, nil, nil)
+	}
+	var left []*corev1.ConfigMap
+	for _, cm := range f.revisions[o.Name] {
+		if isRevision(cm) {
+			left = append(left, cm)
 		}
 	}
-	for _, r := range []*v1alpha1.RolloutRevision{o.Status.UpdateRevision, o.Status.CurrentRevision} {
-		if r != nil {
-			highest = max(highest, r.Number)
+	var given []int64
+	for _, m := range f.nodes {
+		if s := m.seen.Source; s.Rollout == o.Name {
+			given = append(given, s.Revision)
 		}
 	}
-	for _, h := range o.Status.History {
-		highest = max(highest, h.Revision)
-	}
-	return highest
+	return terms.HighestNumber(o, left, given)
 }
 
 func (c *Controller) createRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, key client.ObjectKey, content terms.Content, number int64) (*corev1.ConfigMap, error) {
@@ -182,8 +191,12 @@ func (c *Controller) adoptRevision(ctx context.Context, o *v1alpha1.NodeConfigRo
 	case cm.Immutable == nil || !*cm.Immutable:
 		return nil, unusablef("ConfigMap %s bears the name of a revision, but is not immutable; delete it, and the controller makes it anew", key)
 	}
+	owned := len(cm.OwnerReferences) > 0
 	stripRevision(cm)
 	c.fleet.setRevision(cm)
+	if owned { // the garbage collector would delete it with its owner
+		return c.patchRevision(ctx, cm, map[string]any{"ownerReferences": nil})
+	}
 	return cm, nil
 }
 
@@ -200,7 +213,7 @@ func (f *fleet) forgetRevision(rollout, name string) {
 func (c *Controller) number(ctx context.Context, cm *corev1.ConfigMap, number int64) (*corev1.ConfigMap, error) {
 	got, err := c.patchRevision(ctx, cm, map[string]any{"labels": map[string]string{v1alpha1.LabelRevision: strconv.FormatInt(number, 10)}})
 	if err == nil {
-		c.log.Info("revision is the target again", "rollout", cm.Labels[v1alpha1.LabelRollout], "revision", number, "was", numberOf(cm), "namespace", cm.Namespace, "name", cm.Name, "uid", cm.UID)
+		c.log.Info("revision is the target again", "rollout", cm.Labels[v1alpha1.LabelRollout], "revision", number, "was", cm.Labels[v1alpha1.LabelRevision], "namespace", cm.Namespace, "name", cm.Name, "uid", cm.UID)
 	}
 	return got, err
 }
@@ -231,24 +244,61 @@ func (c *Controller) lastSucceeded(o *v1alpha1.NodeConfigRollout, target rollout
 	revisions := c.fleet.revisions[o.Name]
 	if r := revisionOf(o.Status.CurrentRevision); r.Number != 0 && r.SHA256 != target.SHA256 {
 		// A ConfigMap of that name with another UID is not the one that was proven, and may hold anything.
-		have := revisions[r.Name]
-		r.Gone = have == nil || string(have.UID) != r.UID
+		r.Gone = !isRecorded(revisions[r.Name], recordedOf(o.Status.CurrentRevision))
 		return r
 	}
 	for _, h := range o.Status.History {
-		if have := revisions[h.ConfigMap]; h.Outcome == outcomeSucceeded && have != nil && isRevision(have) && h.ConfigMap != target.Name {
-			return rollout.Revision{
-				Number: h.Revision, Namespace: have.Namespace, Name: have.Name, UID: string(have.UID), SHA256: have.Annotations[annotationSHA256],
-			}
+		r := terms.Recorded{Number: h.Revision, Name: h.ConfigMap, UID: h.UID, SHA256: h.SHA256}
+		if have := revisions[h.ConfigMap]; h.Outcome == outcomeSucceeded && h.SHA256 != target.SHA256 && isRecorded(have, r) {
+			return rollout.Revision{Number: h.Revision, Namespace: have.Namespace, Name: have.Name, UID: string(h.UID), SHA256: h.SHA256}
 		}
 	}
 	return rollout.Revision{}
 }
 
-// isRevision tells a ConfigMap that the controller has made from one that somebody has given its labels.
+// isRevision reports whether a ConfigMap in the cache looks like one that the controller has made: it cannot be changed,
+// and has the name of what it holds. Anybody could make such a one; only what a status names is a revision.
 func isRevision(cm *corev1.ConfigMap) bool {
-	sum := cm.Annotations[annotationSHA256]
-	return len(sum) == 64 && cm.Name == terms.RevisionName(cm.Labels[v1alpha1.LabelRollout], sum) && cm.Immutable != nil && *cm.Immutable
+	sum := cm.Annotations[digestHeld]
+	return sum != "" && cm.Name == terms.RevisionName(cm.Labels[v1alpha1.LabelRollout], sum) && terms.Immutable(cm)
+}
+
+// prove returns which ConfigMaps the entries of a history mean that an earlier version wrote: it recorded names alone. A
+// name is proven by a UID and sha256 that the controller recorded elsewhere, in the status or in a NodeConfig. Else by
+// time: the ConfigMap is older than the end of the revision, when the controller last knew that it was the revision's, and
+// so is still the same one; and it can never have been changed. What nothing proves is left as it is, and not used.
+func (f *fleet) prove(o *v1alpha1.NodeConfigRollout) []terms.Recorded {
+	var out []terms.Recorded
+	for _, h := range o.Status.History {
+		have := f.revisions[o.Name][h.ConfigMap]
+		if h.UID != "" && h.SHA256 != "" || have == nil || !isRevision(have) {
+			continue
+		}
+		r := terms.Recorded{Number: h.Revision, Name: h.ConfigMap, UID: have.UID, SHA256: have.Annotations[digestHeld]}
+		if h.EndTime != nil && !have.CreationTimestamp.After(h.EndTime.Time) || f.assigned(o, r) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// assigned reports whether the controller has given a ConfigMap and its content to nodes as a revision of a rollout, or
+// names it in the rollout's status.
+func (f *fleet) assigned(o *v1alpha1.NodeConfigRollout, r terms.Recorded) bool {
+	for _, v := range []*v1alpha1.RolloutRevision{o.Status.UpdateRevision, o.Status.CurrentRevision} {
+		if v != nil && recordedOf(v).Matches(r.UID, r.SHA256) {
+			return true
+		}
+	}
+	is := func(s *rollout.Source) bool {
+		return s != nil && s.Rollout == o.Name && s.UID == string(r.UID) && s.SHA256 == r.SHA256
+	}
+	for _, m := range f.nodes {
+		if s := &m.seen.Source; is(s) || is(s.Previous) {
+			return true
+		}
+	}
+	return false
 }
 
 // brand marks the ConfigMap of a target that was stopped, and unmarks that of one that was retried: the history is short,
@@ -286,7 +336,7 @@ func (c *Controller) stopped(o *v1alpha1.NodeConfigRollout, target rollout.Revis
 	bad := map[string]bool{} // by the ConfigMap's name, as its content fared last
 	c.fleet.mu.Lock()
 	for name, cm := range c.fleet.revisions[o.Name] {
-		if _, stopped := cm.Annotations[annotationStopped]; stopped {
+		if _, stopped := cm.Annotations[annotationStopped]; stopped && isRevision(cm) {
 			bad[name] = true
 		}
 	}
@@ -306,28 +356,7 @@ func (c *Controller) stopped(o *v1alpha1.NodeConfigRollout, target rollout.Revis
 // collect deletes revisions that nothing names any more, beyond the newest that a rollout keeps.
 func (c *Controller) collect(ctx context.Context) error {
 	c.fleet.mu.Lock()
-	var garbage []*corev1.ConfigMap
-	named := c.fleet.named()
-	for _, owner := range slices.Sorted(maps.Keys(c.fleet.revisions)) {
-		keep := 0
-		used := maps.Clone(named)
-		if r := c.fleet.rollouts[owner]; r != nil {
-			keep = historyLimit(r.object)
-			for _, x := range []*v1alpha1.RolloutRevision{r.object.Status.UpdateRevision, r.object.Status.CurrentRevision} {
-				if x != nil {
-					used[x.ConfigMapRef.UID] = true
-				}
-			}
-			if r.progress == nil || r.object.Status.UpdateRevision == nil {
-				continue // it may be about to be given one of them
-			}
-		}
-		unused := slices.DeleteFunc(slices.Collect(maps.Values(c.fleet.revisions[owner])), func(cm *corev1.ConfigMap) bool { return used[cm.UID] || !isRevision(cm) })
-		slices.SortFunc(unused, func(a, b *corev1.ConfigMap) int { return cmp.Compare(numberOf(b), numberOf(a)) })
-		if len(unused) > keep {
-			garbage = append(garbage, unused[keep:]...)
-		}
-	}
+	garbage := c.fleet.garbage()
 	c.fleet.mu.Unlock()
 	var errs []error
 	for _, cm := range garbage {
@@ -336,7 +365,7 @@ func (c *Controller) collect(ctx context.Context) error {
 		switch {
 		case err == nil:
 			c.metrics.wrote("revision", "ok")
-			c.log.Info("revision collected: no node names it", "rollout", cm.Labels[v1alpha1.LabelRollout], "revision", numberOf(cm), "namespace", cm.Namespace, "name", cm.Name, "uid", cm.UID)
+			c.log.Info("revision collected: no node names it", "rollout", cm.Labels[v1alpha1.LabelRollout], "revision", terms.NumberOf(cm), "namespace", cm.Namespace, "name", cm.Name, "uid", cm.UID)
 			c.fleet.deleteRevision(cm)
 		case !apierrors.IsNotFound(err) && !apierrors.IsConflict(err):
 			c.metrics.wrote("revision", "error")
@@ -344,6 +373,46 @@ func (c *Controller) collect(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// garbage returns the revisions that nothing names, neither a node nor a rollout's status, beyond the newest that a rollout
+// keeps. Which are the newest, their ages say, which nobody can forge. The caller holds mu.
+func (f *fleet) garbage() []*corev1.ConfigMap {
+	var garbage []*corev1.ConfigMap
+	named := f.named()
+	for _, owner := range slices.Sorted(maps.Keys(f.revisions)) {
+		keep := 0
+		used := maps.Clone(named)
+		unproven := map[string]bool{} // names of which nobody knows what they mean
+		if r := f.rollouts[owner]; r != nil {
+			if r.progress == nil || r.object.Status.UpdateRevision == nil {
+				continue // it may be about to be given one of them
+			}
+			keep = historyLimit(r.object)
+			for _, x := range []*v1alpha1.RolloutRevision{r.object.Status.UpdateRevision, r.object.Status.CurrentRevision} {
+				if x != nil {
+					used[x.ConfigMapRef.UID] = true
+				}
+			}
+			for _, x := range terms.RecordedIn(&r.object.Status) {
+				if !used[x.UID] && isRecorded(f.revisions[owner][x.Name], x) {
+					used[x.UID] = true
+					keep--
+				}
+			}
+			for _, h := range r.object.Status.History {
+				unproven[h.ConfigMap] = unproven[h.ConfigMap] || h.UID == "" || h.SHA256 == ""
+			}
+		}
+		unused := slices.DeleteFunc(slices.Collect(maps.Values(f.revisions[owner])), func(cm *corev1.ConfigMap) bool {
+			return used[cm.UID] || unproven[cm.Name] || !isRevision(cm)
+		})
+		slices.SortFunc(unused, func(a, b *corev1.ConfigMap) int {
+			return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(terms.NumberOf(b), terms.NumberOf(a)))
+		})
+		garbage = append(garbage, unused[min(len(unused), max(0, keep)):]...)
+	}
+	return garbage
 }
 
 func historyLimit(o *v1alpha1.NodeConfigRollout) int {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -24,10 +25,11 @@ const (
 	outcomeSuperseded = "Superseded"
 )
 
-// statusOf returns a rollout's status after a plan.
-func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.Result, nodes []rollout.Node) v1alpha1.NodeConfigRolloutStatus {
+// statusOf returns a rollout's status after a plan. proven is what entries of its history mean that do not say it.
+func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.Result, nodes []rollout.Node, proven []terms.Recorded) v1alpha1.NodeConfigRolloutStatus {
 	st := *o.Status.DeepCopy()
 	next, c := &result.Next, &result.Counts
+	fillIn(&st, proven)
 	supersede(&st, p)
 	st.ObservedGeneration = o.Generation
 	st.Phase, st.Message = v1alpha1.RolloutPhase(result.Phase), cut(result.Message, v1alpha1.MaxRolloutMessage)
@@ -75,11 +77,37 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 		})
 	}
 	record(&st, p, result)
+	remade(&st, p.Target)
 	st.History = st.History[:min(len(st.History), historyLimit(o), v1alpha1.MaxHistory)]
 	if len(st.History) == 0 {
 		st.History = nil
 	}
 	return st
+}
+
+// fillIn completes entries of a history that an earlier version wrote.
+func fillIn(st *v1alpha1.NodeConfigRolloutStatus, proven []terms.Recorded) {
+	for _, r := range proven {
+		for i := range st.History {
+			if h := &st.History[i]; h.Revision == r.Number && h.ConfigMap == r.Name && (h.UID == "" || h.SHA256 == "") {
+				h.UID, h.SHA256 = r.UID, r.SHA256
+			}
+		}
+	}
+}
+
+// remade takes over the UID of a target whose ConfigMap was made anew for what else has the same content: the controller
+// knows it from the target.
+func remade(st *v1alpha1.NodeConfigRolloutStatus, target rollout.Revision) {
+	same := func(name, sha256 string) bool { return name == target.Name && sha256 != "" && sha256 == target.SHA256 }
+	for i := range st.History {
+		if h := &st.History[i]; same(h.ConfigMap, h.SHA256) {
+			h.UID = types.UID(target.UID)
+		}
+	}
+	if v := st.CurrentRevision; v != nil && same(v.ConfigMapRef.Name, v.ConfigMapRef.SHA256) {
+		v.ConfigMapRef.UID = types.UID(target.UID)
+	}
 }
 
 // supersede closes the entry of a revision that another one replaces before its outcome was clear.
@@ -93,7 +121,7 @@ func supersede(st *v1alpha1.NodeConfigRolloutStatus, p *rollout.Policy) {
 		return
 	}
 	enter(st, v1alpha1.RolloutOutcome{
-		Revision: was.Number, ConfigMap: was.ConfigMapRef.Name, Outcome: outcomeSuperseded,
+		Revision: was.Number, ConfigMap: was.ConfigMapRef.Name, UID: was.ConfigMapRef.UID, SHA256: was.ConfigMapRef.SHA256, Outcome: outcomeSuperseded,
 		Message:   fmt.Sprintf("revision %d took its place", p.Target.Number),
 		StartTime: st.StartTime, EndTime: apiTime(p.Now), Updated: st.Nodes.Updated, Failed: st.Nodes.Failed,
 	})
@@ -103,7 +131,7 @@ func supersede(st *v1alpha1.NodeConfigRolloutStatus, p *rollout.Policy) {
 func record(st *v1alpha1.NodeConfigRolloutStatus, p *rollout.Policy, result *rollout.Result) {
 	next := &result.Next
 	out := v1alpha1.RolloutOutcome{
-		Revision: next.Revision, ConfigMap: p.Target.Name, StartTime: st.StartTime, EndTime: apiTime(p.Now),
+		Revision: next.Revision, ConfigMap: p.Target.Name, UID: types.UID(p.Target.UID), SHA256: p.Target.SHA256, StartTime: st.StartTime, EndTime: apiTime(p.Now),
 		Updated: st.Nodes.Updated, Failed: st.Nodes.Failed,
 	}
 	switch h := next.Halt; {

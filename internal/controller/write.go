@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -48,23 +49,30 @@ func patchSpec(nc *v1alpha1.NodeConfig, spec v1alpha1.NodeConfigSpec) ([]byte, e
 	})
 }
 
-// move makes one move. The error says why it was not made, or that nobody knows whether it was.
-func (c *Controller) move(ctx context.Context, name string, m rollout.Move) error {
+// move makes one move of a node as it was when that was decided. The error says why it was not made, or that nobody knows
+// whether it was.
+func (c *Controller) move(ctx context.Context, planned *rollout.Node, m rollout.Move) error {
+	name := planned.Name
 	c.fleet.mu.Lock()
 	var known *v1alpha1.NodeConfig
+	ready := false
 	if of := c.fleet.nodes[name]; of != nil {
-		known = of.config
+		known, ready = of.config, of.seen.Ready
 	}
 	c.fleet.mu.Unlock()
-	if known == nil {
+	switch {
+	case known == nil:
 		return fmt.Errorf("NodeConfig %s is gone", name)
+	case planned.Ready && !ready && (m.Kind == rollout.Assign || m.Kind == rollout.Join):
+		// Given the revision now it would look as if it had gone NotReady because of that.
+		return fmt.Errorf("Node %s went NotReady: %w", name, errConflict)
 	}
 	spec := specOf(m)
 	data, err := patchSpec(known, spec)
 	if err != nil {
 		return fmt.Errorf("encode the spec of NodeConfig %s: %w", name, err)
 	}
-	began := time.Now()
+	began := c.fleet.now()
 	got := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	err = c.client.Patch(ctx, got, client.RawPatch(types.JSONPatchType, data), fieldManager)
 	switch {
@@ -91,6 +99,51 @@ func (c *Controller) move(ctx context.Context, name string, m rollout.Move) erro
 		return fmt.Errorf("NodeConfig %s: %w", name, errConflict)
 	}
 	return fmt.Errorf("write the spec of NodeConfig %s: %w", name, err)
+}
+
+// observe records what was observed of nodes, before anything is decided on it: the next leader goes on from there. Marks
+// of nodes whose NodeConfig is gone, or another one, are left out.
+func (c *Controller) observe(ctx context.Context, marks []rollout.NewMark) error {
+	return c.each(ctx, len(marks), time.Time{}, func(ctx context.Context, i int) error {
+		name := c.nodes[marks[i].Node].Name
+		c.fleet.mu.Lock()
+		var known *v1alpha1.NodeConfig
+		if of := c.fleet.nodes[name]; of != nil {
+			known = of.config
+		}
+		c.fleet.mu.Unlock()
+		if known == nil {
+			return nil
+		}
+		var value any // nil removes it
+		if m := marks[i].Mark; m.Rollout != "" {
+			text, err := terms.MarkText(m)
+			if err != nil {
+				return err
+			}
+			value = text
+		}
+		data, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"uid": known.UID, "annotations": map[string]any{v1alpha1.AnnotationObserved: value},
+		}})
+		if err != nil {
+			return fmt.Errorf("encode what was observed of NodeConfig %s: %w", name, err)
+		}
+		got := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		err = c.client.Patch(ctx, got, client.RawPatch(types.MergePatchType, data), fieldManager)
+		switch {
+		case err == nil:
+			c.metrics.wrote("nodeconfig", "ok")
+			stripNodeConfig(got)
+			c.fleet.setConfig(got)
+			return nil
+		case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+			c.metrics.wrote("nodeconfig", "conflict")
+			return c.reread(ctx, name)
+		}
+		c.metrics.wrote("nodeconfig", "error")
+		return advise("patch nodeconfigs.evenkeel.dev/v1alpha1", err)
+	})
 }
 
 // refused tells a write that the API server has certainly not carried out from one that it may have.

@@ -29,7 +29,7 @@ func simulatedFleet(n int, change func(*Policy)) (Policy, []Node) {
 	for i := range nodes {
 		nodes[i] = Node{
 			Name: fmt.Sprintf("node-%05d", i), Created: simulationStart.Add(-time.Hour), Domain: fmt.Sprintf("zone-%d", i%3), Stratum: "amd64",
-			Ready: true,
+			Ready:     true,
 			HasConfig: true, Generation: 1, Observed: 1, Reported: true, OK: "True", Reason: "LocalInit",
 		}
 	}

@@ -149,7 +149,7 @@ type Node struct {
 	TrialLength   time.Duration
 	OK            string // status of ConfigOK: True, False, Unknown or empty
 	Reason        string // of ConfigOK
-	Provisional   bool // the verdict on Source may yet be taken back
+	Provisional   bool   // the verdict on Source may yet be taken back
 	Error         string
 }
 

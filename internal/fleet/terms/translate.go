@@ -135,8 +135,16 @@ func Selectors(s *v1alpha1.NodeConfigRolloutSpec) (nodes, canaries labels.Select
 	return nodes, canaries, nil
 }
 
-// NodeOf returns what is observed about a node, without what depends on the rollout: Domain, Canary, Last and Owner. The
-// NodeConfig may be nil.
+// MostTrial is how much of the length that a node reports for its trial is believed: the most that a payload can ask for.
+const MostTrial = 168 * time.Hour
+
+// TrialLength is how long a trial takes that a node reports.
+func TrialLength(t *v1alpha1.Trial) time.Duration {
+	return time.Duration(min(max(t.DurationSeconds, 0), int64(MostTrial/time.Second))) * time.Second
+}
+
+// NodeOf returns what is observed about a node, without what depends on the rollout: Domain, Canary, Last and Owner; and
+// without WentNotReady, which is for who observes it. No time that a node wrote is in it. The NodeConfig may be nil.
 func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 	info := node.Status.NodeInfo
 	n := rollout.Node{
@@ -145,7 +153,7 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 	}
 	for i := range node.Status.Conditions {
 		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
-			n.Ready, n.ReadyChanged = c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time
+			n.Ready = c.Status == corev1.ConditionTrue
 		}
 	}
 	if nc == nil {
@@ -158,22 +166,20 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 		n.Elsewhere = string(st.RemoteConfig)
 	}
 	n.Source = sourceOf(nc.Spec.ConfigSource)
+	n.Mark = MarkOf(nc)
 	for _, uid := range nc.Spec.Revoked {
 		n.Revoked = append(n.Revoked, string(uid))
 	}
 	n.Active = refOf(st.Active)
 	if l := st.LastKnownGood; l != nil {
 		n.LastKnownGood = refOf(&l.ConfigRevision)
-		if l.Since != nil {
-			n.Promoted = l.Since.Time
-		}
 	}
 	if t := st.Trial; t != nil {
-		n.InTrial, n.TrialLength = true, time.Duration(t.DurationSeconds)*time.Second
+		n.InTrial, n.TrialLength = true, TrialLength(t)
 	}
 	for i := range st.Conditions {
 		if c := &st.Conditions[i]; c.Type == v1alpha1.ConditionConfigOK {
-			n.OK, n.Reason, n.OKChanged = string(c.Status), c.Reason, c.LastTransitionTime.Time
+			n.OK, n.Reason = string(c.Status), c.Reason
 			n.Error = cmp.Or(st.Error, c.Message)
 		}
 	}
@@ -200,7 +206,8 @@ func sourceOf(s *v1alpha1.NodeConfigSource) rollout.Source {
 	}
 	if r := s.RolloutRef; r != nil {
 		out.Rollout, out.Revision, out.Attempt, out.AssignedAt = r.Name, r.Revision, r.Attempt, r.AssignedAt.Time
-		if p := r.Previous; p != nil {
+		// What is not bound to one content may hold anything by now.
+		if p := r.Previous; p != nil && p.ConfigMapRef.UID != "" && p.ConfigMapRef.SHA256 != "" {
 			previous := configMapSource(p.ConfigMapRef)
 			previous.Rollout, previous.Revision, previous.Attempt = p.Rollout, p.Revision, p.Attempt
 			out.Previous = &previous

@@ -1,0 +1,49 @@
+package terms
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+// observed is a mark as a NodeConfig's annotation has it.
+type observed struct {
+	Rollout   string     `json:"rollout"`
+	Revision  int64      `json:"revision"`
+	Attempt   int64      `json:"attempt"`
+	FineSince *time.Time `json:"fineSince,omitempty"`
+	FailedIn  int64      `json:"failedInAttempt,omitempty"`
+}
+
+// MarkOf returns the mark that a NodeConfig has. One that cannot be read is none.
+func MarkOf(nc *v1alpha1.NodeConfig) rollout.Mark {
+	text, there := nc.Annotations[v1alpha1.AnnotationObserved]
+	if !there {
+		return rollout.Mark{}
+	}
+	var o observed
+	if json.Unmarshal([]byte(text), &o) != nil {
+		return rollout.Mark{}
+	}
+	m := rollout.Mark{Rollout: o.Rollout, Revision: o.Revision, Attempt: o.Attempt, Failed: o.FailedIn}
+	if o.FineSince != nil {
+		m.Fine = *o.FineSince
+	}
+	return m
+}
+
+// MarkText is a mark as an annotation has it.
+func MarkText(m rollout.Mark) (string, error) {
+	o := observed{Rollout: m.Rollout, Revision: m.Revision, Attempt: m.Attempt, FailedIn: m.Failed}
+	if !m.Fine.IsZero() {
+		o.FineSince = new(m.Fine.UTC())
+	}
+	text, err := json.Marshal(o)
+	if err != nil {
+		return "", fmt.Errorf("encode what was observed: %w", err)
+	}
+	return string(text), nil
+}

@@ -1,0 +1,111 @@
+package terms
+
+import (
+	"math"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+// Recorded is a revision that a rollout's status names. Only the controller writes there; labels and annotations of a
+// ConfigMap are anybody's who may create one.
+type Recorded struct {
+	Number int64
+	Name   string // of its ConfigMap
+	UID    types.UID
+	SHA256 string // of the payload
+}
+
+// Matches reports whether a ConfigMap with this UID and this payload is the revision.
+func (r Recorded) Matches(uid types.UID, sha256 string) bool {
+	return r.UID != "" && r.SHA256 != "" && r.UID == uid && r.SHA256 == sha256
+}
+
+// RecordedIn returns the revisions that a status names by UID and sha256, newest first, one of each number.
+func RecordedIn(st *v1alpha1.NodeConfigRolloutStatus) []Recorded {
+	var out []Recorded
+	add := func(r Recorded) {
+		known := slices.ContainsFunc(out, func(o Recorded) bool { return o.Number == r.Number })
+		if r.UID != "" && r.SHA256 != "" && !known {
+			out = append(out, r)
+		}
+	}
+	for _, v := range []*v1alpha1.RolloutRevision{st.UpdateRevision, st.CurrentRevision} {
+		if v != nil {
+			add(Recorded{v.Number, v.ConfigMapRef.Name, v.ConfigMapRef.UID, v.ConfigMapRef.SHA256})
+		}
+	}
+	for _, h := range st.History {
+		add(Recorded{h.Revision, h.ConfigMap, h.UID, h.SHA256})
+	}
+	slices.SortStableFunc(out, func(a, b Recorded) int { return int(min(1, max(-1, b.Number-a.Number))) })
+	return out
+}
+
+// Numbered returns the revision of a number that a status names; false if it names none.
+func Numbered(st *v1alpha1.NodeConfigRolloutStatus, number int64) (Recorded, bool) {
+	all := RecordedIn(st)
+	if i := slices.IndexFunc(all, func(r Recorded) bool { return r.Number == number }); i >= 0 {
+		return all[i], true
+	}
+	return Recorded{}, false
+}
+
+// NumberOf returns the number that a ConfigMap's label claims; 0 if the label is none that the controller writes.
+func NumberOf(cm *corev1.ConfigMap) int64 {
+	label := cm.Labels[v1alpha1.LabelRevision]
+	n, err := strconv.ParseInt(label, 10, 64)
+	if err != nil || n < 1 || n == math.MaxInt64 || strconv.FormatInt(n, 10) != label {
+		return 0
+	}
+	return n
+}
+
+// PayloadDigest returns the sha256 of the payload of a ConfigMap; empty if it holds none, or more than one thing.
+func PayloadDigest(cm *corev1.ConfigMap) string {
+	if len(cm.Data) != 1 || len(cm.BinaryData) != 0 {
+		return ""
+	}
+	for _, key := range []string{payload.KeyKubelet, payload.KeyKubeletDropin} {
+		if data, ok := cm.Data[key]; ok {
+			return payload.Digest(key, []byte(data))
+		}
+	}
+	return ""
+}
+
+// Immutable reports whether nobody can change what a ConfigMap holds.
+func Immutable(cm *corev1.ConfigMap) bool { return cm.Immutable != nil && *cm.Immutable }
+
+// mostLeft is the highest number that is believed of a ConfigMap that an earlier rollout of the same name left.
+const mostLeft = 1_000_000
+
+// HighestNumber returns the highest number that a rollout has used: as its status says; before it has a status, as the
+// ConfigMaps and the nodes say that an earlier rollout of its name left. given are the numbers that nodes were assigned.
+// A ConfigMap counts only if it is older than the rollout: that time is the API server's.
+func HighestNumber(r *v1alpha1.NodeConfigRollout, labelled []*corev1.ConfigMap, given []int64) int64 {
+	st := &r.Status
+	var highest int64
+	for _, v := range []*v1alpha1.RolloutRevision{st.UpdateRevision, st.CurrentRevision} {
+		if v != nil {
+			highest = max(highest, v.Number)
+		}
+	}
+	for _, h := range st.History {
+		highest = max(highest, h.Revision)
+	}
+	if highest > 0 {
+		return highest
+	}
+	for _, cm := range labelled {
+		if n := NumberOf(cm); n <= mostLeft && cm.CreationTimestamp.Time.Before(r.CreationTimestamp.Time) {
+			highest = max(highest, n)
+		}
+	}
+	return max(highest, slices.Max(append(given, 0)))
+}
