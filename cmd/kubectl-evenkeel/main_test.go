@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -146,13 +147,19 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+var uidOf = regexp.MustCompile(`of\(([-a-z0-9]+)\)`)
+
 // status NAME FILE: writes the status of a rollout, as the controller would; it answers the newest spec unless the file
-// has an observedGeneration.
+// has an observedGeneration. of(NAME) in it is the UID of a ConfigMap.
 func status(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: status NAME FILE")
 	}
-	text := ts.ReadFile(args[1])
+	text := uidOf.ReplaceAllStringFunc(ts.ReadFile(args[1]), func(of string) string {
+		cm := &corev1.ConfigMap{}
+		ts.Check(admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: uidOf.FindStringSubmatch(of)[1]}, cm))
+		return string(cm.UID)
+	})
 	ts.Check(retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		r := &v1alpha1.NodeConfigRollout{}
 		if err := admin.Get(context.Background(), client.ObjectKey{Name: args[0]}, r); err != nil {

@@ -32,7 +32,9 @@ func write(t *testing.T, text string) string {
 
 func TestConfigDiffComparesANodeWithARolloutAndItsRevisions(t *testing.T) {
 	first, second := givenRevision(t, "compared", 1, "maxPods: 110\n"), givenRevision(t, "compared", 2, "maxPods: 120\npodsPerCore: 7\n")
-	givenRollout(t, "compared", "compared", pods(130), nil)
+	givenRollout(t, "compared", "compared", pods(130), func(r *v1alpha1.NodeConfigRollout) {
+		r.Status.History = []v1alpha1.RolloutOutcome{succeededAs(2, second), succeededAs(1, first)}
+	})
 	givenNode(t, "compared-a", "compared", "z1")
 	givenConfig(t, "compared-a", byRollout("compared", 2, second, first), func(st *v1alpha1.NodeConfigStatus) { st.Active = runs(first) })
 
@@ -76,7 +78,7 @@ func TestConfigDiffComparesFilesOfEitherFormAndHidesSecrets(t *testing.T) {
 func TestConfigDiffRefusesWhatItCannotRead(t *testing.T) {
 	rev := givenRevision(t, "unreadable", 3, "maxPods: 110\n")
 	givenRollout(t, "unreadable", "unreadable", pods(130), func(r *v1alpha1.NodeConfigRollout) {
-		r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 2, ConfigMap: "unreadable-0000000000", Outcome: "Succeeded"}}
+		r.Status.History = []v1alpha1.RolloutOutcome{succeededAs(3, rev), {Revision: 2, ConfigMap: "unreadable-0000000000", Outcome: "Succeeded"}}
 	})
 	fine := write(t, header)
 	gone, edited, broken, anew := *runs(rev), *runs(rev), *runs(rev), *runs(rev)

@@ -152,7 +152,8 @@ func (n *liveNode) look(r *v1alpha1.NodeConfigRollout, nc *v1alpha1.NodeConfig) 
 		return
 	}
 	n.state = nodeUpdated
-	if soak := time.Duration(r.Spec.SoakSeconds) * time.Second; good.Since != nil && time.Since(good.Since.Time) < soak {
+	mark := terms.MarkOf(nc) // since when it is fine is the controller's to say
+	if soak := time.Duration(r.Spec.SoakSeconds) * time.Second; mark.Rollout == ref.Name && mark.Revision == ref.Revision && !mark.Fine.IsZero() && time.Since(mark.Fine) < soak {
 		n.state, n.why = nodeSoaking, fmt.Sprintf("healthy since its trial, for %s in all", soak)
 	}
 }

@@ -223,7 +223,15 @@ func TestANodeLooksAsItsNodeConfigSays(t *testing.T) {
 		{name: "not decided", revision: 4, want: nodeTrial, why: "not decided yet"},
 		{name: "proven", revision: 4, edit: good("u4", ""), want: nodeUpdated},
 		{name: "proven by its payload", revision: 4, edit: good("", "s4"), want: nodeUpdated},
-		{name: "soaking", revision: 4, edit: good("u4", ""), rollout: func(r *v1alpha1.NodeConfigRollout) { r.Spec.SoakSeconds = 3600 },
+		{name: "soaking", revision: 4, edit: func(nc *v1alpha1.NodeConfig) {
+			good("u4", "")(nc)
+			nc.Status.LastKnownGood.Since = nil // the node's clock does not count
+			text, err := terms.MarkText(rollout.Mark{Rollout: nc.Spec.ConfigSource.RolloutRef.Name, Revision: 4, Attempt: 1, Fine: time.Now().Add(-time.Minute)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			nc.Annotations = map[string]string{v1alpha1.AnnotationObserved: text}
+		}, rollout: func(r *v1alpha1.NodeConfigRollout) { r.Spec.SoakSeconds = 3600 },
 			want: nodeSoaking, why: "healthy since its trial, for 1h0m0s in all"},
 		{name: "on its way back", revision: 3, edit: func(nc *v1alpha1.NodeConfig) { nc.Generation = 3 },
 			rollout: func(r *v1alpha1.NodeConfigRollout) { r.Status.Halt = &v1alpha1.RolloutHalt{} }, want: nodeReturning, why: "to revision 3"},

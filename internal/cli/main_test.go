@@ -204,6 +204,11 @@ func givenRevision(t *testing.T, name string, number int64, config string) *core
 	})
 }
 
+// succeededAs is an entry of a rollout's history about a revision that succeeded.
+func succeededAs(number int64, cm *corev1.ConfigMap) v1alpha1.RolloutOutcome {
+	return v1alpha1.RolloutOutcome{Revision: number, ConfigMap: cm.Name, UID: cm.UID, SHA256: digestOf(cm), Outcome: "Succeeded"}
+}
+
 func digestOf(cm *corev1.ConfigMap) string {
 	for key, data := range cm.Data {
 		return payload.Digest(key, []byte(data))

@@ -65,7 +65,7 @@ func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*report.Fleet, err
 		}
 		r.Spec.Template = v1alpha1.RolloutTemplate{KubeletDropIn: &runtime.RawExtension{Raw: empty}}
 	}
-	f, _, _, err := report.PolicyOf(r, nil, nil, nil, now)
+	f, _, _, err := report.PolicyOf(r, nil, nil, now)
 	if err != nil {
 		return nil, err
 	}

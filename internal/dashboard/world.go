@@ -319,8 +319,12 @@ func stripNode(n *corev1.Node) {
 }
 
 func stripConfig(nc *v1alpha1.NodeConfig) {
+	observed, is := nc.Annotations[v1alpha1.AnnotationObserved]
 	stripMeta(&nc.ObjectMeta)
 	nc.Labels = nil
+	if is {
+		nc.Annotations = map[string]string{v1alpha1.AnnotationObserved: observed}
+	}
 	st := &nc.Status
 	st.Error = shortened(st.Error)
 	st.OverriddenFields = nil

@@ -60,6 +60,7 @@ var templates = []template{
 	{file: "node-admission.yaml", source: "api/node-admission.yaml"},
 	{file: "people-rbac.yaml", source: "api/people-rbac.yaml"},
 	{file: "rollout-admission.yaml", source: "api/rollout-admission.yaml"},
+	{file: "revision-admission.yaml", source: "api/revision-admission.yaml"},
 	{file: "controller-rbac.yaml", source: "controller/rbac.yaml"},
 	{file: "controller-flowschema.yaml", source: "controller/flowschema.yaml"},
 	{file: "controller-deployment.yaml", source: "controller/deployment.yaml", values: join(image("controller"), []value{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -74,11 +75,11 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 			return nil, fmt.Errorf("the template of rollout %s: %w", r.Name, err)
 		}
 	}
-	revisions, numbers, err := RevisionObjects(ctx, c, r.Name)
+	revisions, err := Labelled(ctx, c, r.Name)
 	if err != nil {
 		return nil, err
 	}
-	f, canaries, selector, err := PolicyOf(r, source, revisions, numbers, now)
+	f, canaries, selector, err := PolicyOf(r, source, revisions, now)
 	if err != nil {
 		return nil, err
 	}
@@ -91,6 +92,7 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 			continue
 		}
 		n := terms.NodeOf(p.Node, p.Config)
+		n.WentNotReady = wentNotReady(p.Node, now)
 		n.Domain = p.Node.Labels[r.Spec.Strategy.TopologyKey]
 		n.Canary = canaries.Matches(labels.Set(p.Node.Labels))
 		if holder := rollout.Holder(claimsOn(others, p.Node), &n); holder != r.Name {
@@ -103,6 +105,17 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 		}
 	}
 	return f, nil
+}
+
+// wentNotReady is when a Node that is not Ready became so, as its condition has it. The controller goes by when it saw that
+// itself, which nobody else knows: so what a plan says here of late nodes is an estimate.
+func wentNotReady(node *corev1.Node, now time.Time) time.Time {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && c.LastTransitionTime.Time.Before(now) {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return now
 }
 
 // inPlace puts a rollout in its place among those that are stored.
@@ -122,7 +135,7 @@ func inPlace(r *v1alpha1.NodeConfigRollout, all []v1alpha1.NodeConfigRollout, no
 
 // PolicyOf returns a fleet without its nodes: what the rollout wants, and what it remembers. An error is for what no plan
 // can be made of; a template that cannot be used is in the policy.
-func PolicyOf(r *v1alpha1.NodeConfigRollout, source *corev1.ConfigMap, revisions map[string]*corev1.ConfigMap, numbers map[string]int64, now time.Time) (f *Fleet, canaries, selector labels.Selector, err error) {
+func PolicyOf(r *v1alpha1.NodeConfigRollout, source *corev1.ConfigMap, revisions map[string]*corev1.ConfigMap, now time.Time) (f *Fleet, canaries, selector labels.Selector, err error) {
 	selector, canaries, selectErr := terms.Selectors(&r.Spec)
 	p, policyErr := terms.PolicyOf(r, terms.DefaultTimes, now)
 	if err := errors.Join(selectErr, policyErr); err != nil {
@@ -132,13 +145,14 @@ func PolicyOf(r *v1alpha1.NodeConfigRollout, source *corev1.ConfigMap, revisions
 	if current := r.Status.CurrentRevision; current != nil {
 		f.Policy.LastSucceeded = revisionOf(*current)
 		cm := revisions[current.ConfigMapRef.Name]
-		f.Policy.LastSucceeded.Gone = cm == nil || cm.UID != current.ConfigMapRef.UID
+		ref := current.ConfigMapRef
+		f.Policy.LastSucceeded.Gone = cm == nil || !terms.Recorded{UID: ref.UID, SHA256: ref.SHA256}.Matches(cm.UID, terms.PayloadDigest(cm))
 	}
 	if f.Content, err = terms.ContentOf(r.Spec.Template, source); err != nil {
 		f.Policy.Invalid = err.Error()
 		return f, canaries, selector, nil
 	}
-	f.Policy.Target = targetOf(r, f.Content, revisions, numbers)
+	f.Policy.Target = targetOf(r, f.Content, revisions)
 	return f, canaries, selector, nil
 }
 
@@ -148,22 +162,14 @@ func revisionOf(v v1alpha1.RolloutRevision) rollout.Revision {
 }
 
 // targetOf returns the revision that a content is, or will be: the one that is rolled out already, else the next one.
-func targetOf(r *v1alpha1.NodeConfigRollout, content terms.Content, revisions map[string]*corev1.ConfigMap, numbers map[string]int64) rollout.Revision {
-	var newest int64
-	if u := r.Status.UpdateRevision; u != nil {
-		if newest = u.Number; u.ConfigMapRef.SHA256 == content.SHA256 {
-			return revisionOf(*u)
-		}
+func targetOf(r *v1alpha1.NodeConfigRollout, content terms.Content, revisions map[string]*corev1.ConfigMap) rollout.Revision {
+	if u := r.Status.UpdateRevision; u != nil && u.ConfigMapRef.SHA256 == content.SHA256 {
+		return revisionOf(*u)
 	}
-	target := rollout.Revision{Namespace: v1alpha1.SystemNamespace, Name: terms.RevisionName(r.Name, content.SHA256), UID: UnmadeUID, SHA256: content.SHA256}
-	for _, number := range numbers {
-		newest = max(newest, number)
-	}
-	if cm := revisions[target.Name]; cm != nil {
-		target.UID, target.Number = string(cm.UID), numbers[target.Name]
-	}
-	if target.Number != newest || newest == 0 {
-		target.Number = newest + 1
+	number := 1 + terms.HighestNumber(r, slices.Collect(maps.Values(revisions)), nil)
+	target := rollout.Revision{Number: number, Namespace: v1alpha1.SystemNamespace, Name: terms.RevisionName(r.Name, content.SHA256), UID: UnmadeUID, SHA256: content.SHA256}
+	if cm := revisions[target.Name]; cm != nil && terms.PayloadDigest(cm) == content.SHA256 {
+		target.UID = string(cm.UID)
 	}
 	return target
 }

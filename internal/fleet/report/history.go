@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -17,11 +17,13 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Past is one revision of a rollout as far as anything remembers it: its ConfigMap, its outcome in the status, or both.
+// Past is one revision of a rollout as its status remembers it, with its ConfigMap if that is still there.
 type Past struct {
 	Revision  int64        `json:"revision"`
 	ConfigMap string       `json:"configMap,omitempty"`
-	Gone      bool         `json:"gone,omitempty"` // the ConfigMap is no more
+	UID       types.UID    `json:"uid,omitempty"`    // of that ConfigMap
+	SHA256    string       `json:"sha256,omitempty"` // of the payload
+	Gone      bool         `json:"gone,omitempty"`   // there is no ConfigMap that is surely the revision's
 	Outcome   string       `json:"outcome,omitempty"`
 	Updated   int32        `json:"updated,omitempty"`
 	Failed    int32        `json:"failed,omitempty"`
@@ -29,15 +31,23 @@ type Past struct {
 	EndTime   *metav1.Time `json:"endTime,omitempty"`
 	Message   string       `json:"message,omitempty"`
 
-	Object *corev1.ConfigMap
+	Object *corev1.ConfigMap `json:"-"` // nil: gone
+	named  *corev1.ConfigMap // what has the name of the revision's ConfigMap now
+	claims []string          // other ConfigMaps that are labelled with the number
 }
 
-// Pasts returns a rollout's revisions, the oldest first.
+// Pasts returns the revisions that a rollout's status names, the oldest first. What a ConfigMap says of itself counts for
+// nothing: anybody who may create one can label it.
 func Pasts(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout) ([]Past, error) {
-	objects, numbers, err := RevisionObjects(ctx, c, r.Name)
+	objects, err := Labelled(ctx, c, r.Name)
 	if err != nil {
 		return nil, err
 	}
+	return pastsOf(r, objects), nil
+}
+
+// pastsOf returns the revisions that a status names, given the ConfigMaps that are labelled with the rollout, by name.
+func pastsOf(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.ConfigMap) []Past {
 	all := map[int64]*Past{}
 	at := func(number int64, name string) *Past {
 		p := all[number]
@@ -47,9 +57,6 @@ func Pasts(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout) 
 		}
 		p.ConfigMap = cmp.Or(p.ConfigMap, name)
 		return p
-	}
-	for name, number := range numbers {
-		at(number, name)
 	}
 	for _, o := range r.Status.History {
 		p := at(o.Revision, o.ConfigMap)
@@ -74,48 +81,84 @@ func Pasts(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout) 
 	for _, number := range slices.Sorted(maps.Keys(all)) {
 		p := all[number]
 		// A content that has become the target again keeps its ConfigMap, which then bears the newer number.
-		p.Object = objects[p.ConfigMap]
+		is, recorded := terms.Numbered(&r.Status, number)
+		p.named, p.UID, p.SHA256 = objects[p.ConfigMap], is.UID, is.SHA256
+		if recorded && p.named != nil && is.Matches(p.named.UID, terms.PayloadDigest(p.named)) {
+			p.Object = p.named
+		}
 		p.Gone = p.Object == nil
+		for _, name := range slices.Sorted(maps.Keys(objects)) {
+			if cm := objects[name]; cm != p.Object && terms.NumberOf(cm) == number {
+				p.claims = append(p.claims, fmt.Sprintf("%s/%s (UID %s)", cm.Namespace, cm.Name, cm.UID))
+			}
+		}
 		out = append(out, *p)
 	}
-	return out, nil
+	return out
 }
 
-// RevisionObjects returns the ConfigMaps of a rollout's revisions and their numbers, by name.
-func RevisionObjects(ctx context.Context, c client.Reader, name string) (map[string]*corev1.ConfigMap, map[string]int64, error) {
-	objects, numbers := map[string]*corev1.ConfigMap{}, map[string]int64{}
+// Labelled returns the ConfigMaps that are labelled with a rollout, by name. That does not make them its revisions.
+func Labelled(ctx context.Context, c client.Reader, name string) (map[string]*corev1.ConfigMap, error) {
+	objects := map[string]*corev1.ConfigMap{}
 	for cm, err := range Pages(ctx, c, func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} }, func(l *corev1.ConfigMapList) []corev1.ConfigMap { return l.Items },
 		client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{v1alpha1.LabelRollout: name}) {
 		if err != nil {
-			return nil, nil, fmt.Errorf("list the ConfigMaps of the revisions of rollout %q in %s: %w", name, v1alpha1.SystemNamespace, err)
+			return nil, fmt.Errorf("list the ConfigMaps of the revisions of rollout %q in %s: %w", name, v1alpha1.SystemNamespace, err)
 		}
-		if number, err := strconv.ParseInt(cm.Labels[v1alpha1.LabelRevision], 10, 64); err == nil {
-			objects[cm.Name], numbers[cm.Name] = cm, number
-		}
+		objects[cm.Name] = cm
 	}
-	return objects, numbers, nil
+	return objects, nil
 }
 
-// ContentAt returns a revision's content. The error says which revisions there are.
+// ContentAt returns a revision's content. The error says why nothing can be taken for it, and which revisions there are.
 func ContentAt(r *v1alpha1.NodeConfigRollout, all []Past, number int64) (terms.Content, error) {
 	at := slices.IndexFunc(all, func(p Past) bool { return p.Revision == number })
 	if at < 0 {
-		return terms.Content{}, fmt.Errorf("rollout %q has no revision %d; it has %s", r.Name, number, Kept(all))
+		return terms.Content{}, fmt.Errorf("rollout %q has no revision %d in its status; it has %s", r.Name, number, Kept(all))
 	}
 	p := all[at]
-	if p.Gone {
-		return terms.Content{}, fmt.Errorf("ConfigMap %s/%s of revision %d of rollout %q is gone, and with it what the revision was; there are still %s",
-			v1alpha1.SystemNamespace, cmp.Or(p.ConfigMap, "(unknown)"), number, r.Name, Kept(all))
+	what := fmt.Sprintf("ConfigMap %s/%s", v1alpha1.SystemNamespace, cmp.Or(p.ConfigMap, "(unknown)"))
+	refuse := func(format string, args ...any) (terms.Content, error) {
+		return terms.Content{}, fmt.Errorf(format+"; there are still %s", append(args, Kept(all))...)
+	}
+	switch {
+	case len(p.claims) > 0 && p.Object != nil:
+		return terms.Content{}, fmt.Errorf("revision %d of rollout %q is claimed twice: by %s (UID %s), which the rollout's status names, and by %s, which it does not: "+
+			"find out who created the latter, and delete it", number, r.Name, what, p.UID, Few(p.claims))
+	case p.named == nil:
+		return refuse("%s of revision %d of rollout %q is gone, and with it what the revision was", what, number, r.Name)
+	case p.UID == "" || p.SHA256 == "":
+		return refuse("revision %d of rollout %q was recorded by an earlier version of evenkeel-controller, and nothing proves that %s is still what it was: "+
+			"look at it, and push its content if that is right", number, r.Name, what)
+	case p.named.UID != p.UID:
+		return refuse("%s is not what revision %d of rollout %q was: its UID is %s, and the rollout's status has %s: somebody created it anew",
+			what, number, r.Name, p.named.UID, p.UID)
+	case p.Object == nil:
+		return refuse("%s does not hold what revision %d of rollout %q was: the sha256 of its payload is not the one in the rollout's status, %s",
+			what, number, r.Name, p.SHA256)
 	}
 	content, err := payload.FromConfigMap(p.Object)
 	if err != nil {
 		return terms.Content{}, fmt.Errorf("revision %d of rollout %q: %w", number, r.Name, err)
 	}
-	if want := terms.RevisionName(r.Name, content.SHA256); p.Object.Name != want {
-		return terms.Content{}, fmt.Errorf("ConfigMap %s/%s does not hold what revision %d of rollout %q was: that content would be in %s; there are %s",
-			p.Object.Namespace, p.Object.Name, number, r.Name, want, Kept(all))
-	}
 	return terms.Content{Key: content.Key, Data: string(content.Data), SHA256: content.SHA256}, nil
+}
+
+// Foreign says which ConfigMaps are labelled as revisions of a rollout without being any that its status names; empty if
+// there are none. Those that nodes still run may be among them: the history is short.
+func Foreign(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.ConfigMap) string {
+	known := terms.RecordedIn(&r.Status)
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(objects)) {
+		cm := objects[name]
+		if !slices.ContainsFunc(known, func(x terms.Recorded) bool { return x.Name == name && x.Matches(cm.UID, terms.PayloadDigest(cm)) }) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("ConfigMaps with the label %s=%s that the rollout's status does not name are ignored: %s", v1alpha1.LabelRollout, r.Name, Few(names))
 }
 
 // Kept lists the revisions whose content is still there.

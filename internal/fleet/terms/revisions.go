@@ -41,7 +41,14 @@ func RecordedIn(st *v1alpha1.NodeConfigRolloutStatus) []Recorded {
 		}
 	}
 	for _, h := range st.History {
-		add(Recorded{h.Revision, h.ConfigMap, h.UID, h.SHA256})
+		r := Recorded{h.Revision, h.ConfigMap, h.UID, h.SHA256}
+		for _, v := range []*v1alpha1.RolloutRevision{st.UpdateRevision, st.CurrentRevision} {
+			// An earlier version recorded the name alone. A content that came back has its ConfigMap still.
+			if v != nil && r.UID == "" && r.SHA256 == "" && r.Name == v.ConfigMapRef.Name {
+				r.UID, r.SHA256 = v.ConfigMapRef.UID, v.ConfigMapRef.SHA256
+			}
+		}
+		add(r)
 	}
 	slices.SortStableFunc(out, func(a, b Recorded) int { return int(min(1, max(-1, b.Number-a.Number))) })
 	return out
