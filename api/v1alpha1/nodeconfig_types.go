@@ -19,7 +19,7 @@ const (
 	MaxOverriddenFieldLength = 512
 	MaxErrorLength           = 8192 // of error, and of a condition's message
 	MaxBadReasonLength       = 4096
-	MaxIdentifierLength      = 253 // of each other string of a status that has no shorter bound
+	MaxIdentifierLength      = 253      // of each other string of a status that has no shorter bound
 	MaxTrialSeconds          = 31536000 // of trial.durationSeconds
 
 	// MaxStatusBytes bounds a whole status that a node writes, in bytes of JSON. What JSON writes as an escape sequence

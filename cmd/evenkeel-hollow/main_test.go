@@ -56,6 +56,7 @@ func TestWrongUsageIsToldWithWhatIsRight(t *testing.T) {
 		{"--nodes=-1", entry.ExitUsage, "--nodes must not be negative"},
 		{"--zones=-1", entry.ExitUsage, "--zones must not be negative"},
 		{"--trial-duration=0s", entry.ExitUsage, "--trial-duration must be more than nothing"},
+		{"--clock-skew=-1h", entry.ExitUsage, "--clock-skew must not be negative"},
 		{"--lease-period=-1s", entry.ExitUsage, "--lease-period must not be negative"},
 		{"--crash-loop-threshold=11", entry.ExitUsage, "must be 0 to 10"},
 		{"--name-prefix=Big_", entry.ExitUsage, `--name-prefix "Big_"`},

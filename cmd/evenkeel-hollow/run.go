@@ -38,6 +38,7 @@ type options struct {
 	readyTimeout  time.Duration
 	threshold     int
 	leasePeriod   time.Duration
+	clockSkew     time.Duration
 	join, leave   []string
 	dir           string
 	cleanup       bool
@@ -56,6 +57,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.DurationVar(&o.readyTimeout, "ready-timeout", 15*time.Second, "how long a node may be not Ready in a trial")
 	f.IntVar(&o.threshold, "crash-loop-threshold", 3, "unexpected restarts that a trial tolerates, 0 to 10")
 	f.DurationVar(&o.leasePeriod, "lease-period", 0, "how often Leases are renewed; 0: only when a kubelet starts and in trials")
+	f.DurationVar(&o.clockSkew, "clock-skew", 0, "how far the nodes' clocks are off, such as 1h: some are so much ahead, the others behind")
 	f.StringArrayVar(&o.join, "join", nil, "NODES@AFTER, such as 50@1m: so many more nodes join then; repeatable")
 	f.StringArrayVar(&o.leave, "leave", nil, "NODES@AFTER: so many nodes leave then; repeatable")
 	f.StringVar(&o.dir, "dir", "", "directory for the agents' state, kept; else a temporary one")
@@ -93,7 +95,7 @@ func (o *options) changes() ([]change, error) {
 // fleet is what the flags say of the fleet, without what is read from files.
 func (o *options) fleet() (hollow.Options, error) {
 	out := hollow.Options{
-		Nodes: o.nodes, Prefix: o.prefix, Zones: o.zones, Labels: map[string]string{}, LeasePeriod: o.leasePeriod, Version: version,
+		Nodes: o.nodes, Prefix: o.prefix, Zones: o.zones, Labels: map[string]string{}, LeasePeriod: o.leasePeriod, ClockSkew: o.clockSkew, Version: version,
 		Limits: trial.Limits{TrialDuration: o.trialDuration, HealthTimeout: o.healthTimeout, ReadyTimeout: o.readyTimeout, CrashLoopThreshold: o.threshold},
 	}
 	for name, n := range map[string]int{"nodes": o.nodes, "zones": o.zones} {
@@ -108,6 +110,9 @@ func (o *options) fleet() (hollow.Options, error) {
 	}
 	if o.leasePeriod < 0 {
 		return out, entry.Usage("--lease-period must not be negative, is %s", o.leasePeriod)
+	}
+	if o.clockSkew < 0 {
+		return out, entry.Usage("--clock-skew must not be negative, is %s: some clocks are ahead by it, others behind", o.clockSkew)
 	}
 	if o.threshold < 0 || o.threshold > 10 {
 		return out, entry.Usage("--crash-loop-threshold must be 0 to 10, not %d", o.threshold)

@@ -43,9 +43,12 @@ type Options struct {
 	// LeasePeriod is how often Leases are renewed; 0: at each start of a kubelet, and every 10s during a trial. A cluster
 	// that has a controller-manager needs 10s.
 	LeasePeriod time.Duration
-	Version     string // of the agents
-	Log         *slog.Logger
-	AgentLog    *slog.Logger // of the agents; nil: discarded
+	// ClockSkew is how far the nodes' clocks are off: every other node's is so much ahead, the others are behind. It shows in
+	// all times that they report, but for those that a kubelet and its agent compare with each other.
+	ClockSkew time.Duration
+	Version   string // of the agents
+	Log       *slog.Logger
+	AgentLog  *slog.Logger // of the agents; nil: discarded
 	// Metrics returns those of a node's agent; nil: all agents have the same ones, and nobody looks at them.
 	Metrics func(node string) *agent.Metrics
 }

@@ -21,6 +21,7 @@ type heart struct {
 	fleet  *Fleet
 	name   string
 	period time.Duration // of the Lease; 0: it is renewed at each start, and while it is watched
+	skew   time.Duration // of the clock
 
 	mu      sync.Mutex
 	ended   bool
@@ -123,7 +124,7 @@ func (h *heart) once(ctx context.Context) bool {
 	h.mu.Unlock()
 	var err error
 	if post {
-		err = h.fleet.api.setReady(ctx, h.name, ready)
+		err = h.fleet.api.setReady(ctx, h.name, ready, time.Now().Add(h.skew))
 	}
 	if err == nil && due {
 		err = h.fleet.api.renewLease(ctx, h.name)
@@ -142,8 +143,8 @@ func (h *heart) once(ctx context.Context) bool {
 	return h.busy
 }
 
-// setReady writes the Node's condition Ready.
-func (a *api) setReady(ctx context.Context, node string, ready bool) error {
+// setReady writes the Node's condition Ready, as of a time.
+func (a *api) setReady(ctx context.Context, node string, ready bool, at time.Time) error {
 	release, err := a.turn(ctx)
 	if err != nil {
 		return err
@@ -153,7 +154,7 @@ func (a *api) setReady(ctx context.Context, node string, ready bool) error {
 	if !ready {
 		status, reason = corev1.ConditionFalse, "KubeletNotReady"
 	}
-	now := metav1.Now().UTC().Format(time.RFC3339)
+	now := at.UTC().Format(time.RFC3339)
 	patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":%q,"reason":%q,"message":"simulated by evenkeel-hollow","lastHeartbeatTime":%q,"lastTransitionTime":%q}]}}`, status, reason, now, now)
 	_, err = a.core.Nodes().Patch(ctx, node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 	return err

@@ -21,6 +21,7 @@ type node struct {
 	fleet   *Fleet
 	name    string
 	dir     string // of the agent's state
+	skew    time.Duration
 	kubelet *kubelet
 	heart   *heart
 
@@ -36,8 +37,9 @@ type node struct {
 }
 
 func newHollowNode(f *Fleet, name string) *node {
-	h := &heart{fleet: f, name: name, period: f.o.LeasePeriod}
-	n := &node{fleet: f, name: name, dir: filepath.Join(f.dir, name), heart: h, kubelet: &kubelet{name: name, heart: h}}
+	skew := skewOf(name, f.o.ClockSkew)
+	h := &heart{fleet: f, name: name, period: f.o.LeasePeriod, skew: skew}
+	n := &node{fleet: f, name: name, skew: skew, dir: filepath.Join(f.dir, name), heart: h, kubelet: &kubelet{name: name, heart: h}}
 	n.faults(nil)
 	return n
 }
@@ -68,6 +70,9 @@ func (n *node) start() (*source.Reporter, error) {
 	}
 	log := n.fleet.o.AgentLog.With("node", n.name)
 	reporter := source.NewReporter(client, n.name, "evenkeel-agent", log)
+	if n.skew != 0 {
+		reporter.SetClock(func() time.Time { return time.Now().Add(n.skew) })
+	}
 	records := &agent.Records{}
 	intended := source.NewNodeConfigSource(client, n.name, records, log)
 	a := agent.New(n.options(log), agent.Parts{
@@ -139,6 +144,9 @@ func (w witness) Report(r source.Report) {
 	w.node.mu.Lock()
 	w.node.status, w.node.told = r.Status, true
 	w.node.mu.Unlock()
+	if w.node.skew != 0 {
+		r.Status = skewed(r.Status, w.node.skew)
+	}
 	w.Reporter.Report(r)
 }
 

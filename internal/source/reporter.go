@@ -52,13 +52,17 @@ type Reporter struct {
 // NewReporter returns a reporter that writes nothing until Run. Component names the agent in the events.
 func NewReporter(client *Client, node, component string, log *slog.Logger) *Reporter {
 	r := &Reporter{client: client, node: node, component: component, log: log}
-	r.status = statusWriter{client: client, node: node}
-	r.condition = conditionWriter{client: client, node: node}
+	r.status = statusWriter{client: client, node: node, now: time.Now}
+	r.condition = conditionWriter{client: client, node: node, now: time.Now}
 	r.writers[0] = newWriter(client, log.With("what", "the status of the NodeConfig"), r.status.write)
 	r.writers[1] = newWriter(client, log.With("what", "the condition of the Node"), r.condition.write)
 	r.events.signal = make(chan struct{}, 1)
 	return r
 }
+
+// SetClock has the times of conditions come from another clock than the machine's, as on a simulated node whose clock is
+// off. It must be called before Run.
+func (r *Reporter) SetClock(now func() time.Time) { r.status.now, r.condition.now = now, now }
 
 // Report says how things are. Only the newest report counts; it is written if it says something new, apart from how
 // far a trial is, and retried until it is written or there is a newer one.
@@ -187,6 +191,7 @@ type statusWriter struct {
 	has    v1alpha1.NodeConfigStatus
 	// refused is what the API server did not take, if has is only the essence of it.
 	refused *v1alpha1.NodeConfigStatus
+	now     func() time.Time
 }
 
 var errOtherObject = errors.New("the NodeConfig is not yet, or not any more, the one that the status answers")
@@ -203,7 +208,7 @@ func (w *statusWriter) write(ctx context.Context, r Report) error {
 		}
 	}
 	status := *r.Status.DeepCopy()
-	now := metav1.Now()
+	now := metav1.NewTime(w.now())
 	for i := range status.Conditions {
 		c := &status.Conditions[i]
 		c.LastTransitionTime = now
@@ -268,6 +273,7 @@ type conditionWriter struct {
 	node   string
 	known  bool
 	has    nodeCondition
+	now    func() time.Time
 }
 
 func (w *conditionWriter) write(ctx context.Context, r Report) error {
@@ -291,7 +297,7 @@ func (w *conditionWriter) write(ctx context.Context, r Report) error {
 		LastHeartbeatTime: beat, LastTransitionTime: w.has.LastTransitionTime,
 	}
 	if c.Status != w.has.Status || c.Reason != w.has.Reason || c.Message != w.has.Message {
-		c.LastTransitionTime = metav1.Now()
+		c.LastTransitionTime = metav1.NewTime(w.now())
 	} else if beat.Equal(&w.has.LastHeartbeatTime) {
 		return nil
 	}

@@ -1,0 +1,239 @@
+package controller
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+// What the controller takes for a revision, and what not.
+
+var then = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// held is a ConfigMap of rollout "r" as the cache has it, with the name of what it holds.
+func held(text string, number string, uid types.UID) *corev1.ConfigMap {
+	yes := true
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: v1alpha1.SystemNamespace, Name: terms.RevisionName("r", digest(text)), UID: uid, CreationTimestamp: metav1.NewTime(then),
+			Labels: map[string]string{v1alpha1.LabelRollout: "r", v1alpha1.LabelRevision: number},
+		},
+		Immutable: &yes, Data: map[string]string{"kubelet": text},
+	}
+	stripRevision(cm)
+	return cm
+}
+
+func digest(text string) string { return payload.Digest("kubelet", []byte(text)) }
+
+func revisionNamed(number int64, cm *corev1.ConfigMap) *v1alpha1.RolloutRevision {
+	return &v1alpha1.RolloutRevision{Number: number, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: cm.Annotations[digestHeld]}}
+}
+
+// knowing is a controller whose cache has these ConfigMaps.
+func knowing(all ...*corev1.ConfigMap) *Controller {
+	c := &Controller{namespace: v1alpha1.SystemNamespace, fleet: newFleet("", time.Second)}
+	for _, cm := range all {
+		c.fleet.setRevision(cm)
+	}
+	return c
+}
+
+func TestTheCacheKnowsWhatAConfigMapHoldsAndNotWhatItSays(t *testing.T) {
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotationSHA256: digest("real")}},
+		Data:       map[string]string{"kubelet": "planted"},
+	}
+	for range 2 { // an informer may strip what is stripped
+		stripRevision(cm)
+		if got := cm.Annotations[digestHeld]; got != digest("planted") || len(cm.Annotations) != 1 || cm.Data != nil {
+			t.Errorf("the cache has %+v", cm)
+		}
+	}
+	empty := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotationSHA256: digest("real")}}}
+	if stripRevision(empty); empty.Annotations[digestHeld] != "" {
+		t.Errorf("of what holds nothing the cache has %+v", empty)
+	}
+}
+
+func TestWhatSucceededLastIsKnownByUIDAndSHA256(t *testing.T) {
+	good := held("good", "1", "u1")
+	target := rollout.Revision{Number: 2, Name: "r-target", UID: "u2", SHA256: "target"}
+	edited := held("good", "1", "u1")
+	edited.Annotations[digestHeld] = digest("other")
+	for name, test := range map[string]struct {
+		now  *corev1.ConfigMap
+		gone bool
+	}{
+		"it is there":                 {good, false},
+		"it is gone":                  {nil, true},
+		"another object in its place": {held("good", "1", "planted"), true},
+		"another content in it":       {edited, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c *Controller
+			if c = knowing(); test.now != nil {
+				c = knowing(test.now)
+			}
+			current := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
+			current.Status.CurrentRevision = revisionNamed(1, good)
+			if got := c.lastSucceeded(current, target); got.Number != 1 || got.UID != "u1" || got.Gone != test.gone {
+				t.Errorf("by status.currentRevision it is %+v, want gone %v", got, test.gone)
+			}
+			past := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
+			past.Status.History = []v1alpha1.RolloutOutcome{{Revision: 1, ConfigMap: good.Name, UID: "u1", SHA256: digest("good"), Outcome: outcomeSucceeded}}
+			if got := c.lastSucceeded(past, target); (got.Number == 0) != test.gone || !test.gone && got.UID != "u1" {
+				t.Errorf("by status.history it is %+v, want none %v", got, test.gone)
+			}
+		})
+	}
+	unproven := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
+	unproven.Status.History = []v1alpha1.RolloutOutcome{{Revision: 1, ConfigMap: good.Name, Outcome: outcomeSucceeded}}
+	if got := knowing(good).lastSucceeded(unproven, target); got.Number != 0 {
+		t.Errorf("by a name alone it is %+v", got)
+	}
+}
+
+func TestTheHistoryOfAnEarlierVersionIsProvenOrLeftAlone(t *testing.T) {
+	good := held("good", "1", "u1")
+	late := held("good", "1", "u1")
+	late.CreationTimestamp = metav1.NewTime(then.Add(time.Hour))
+	mutable := held("good", "1", "u1")
+	mutable.Immutable = nil
+	misnamed := held("good", "1", "u1")
+	misnamed.Annotations[digestHeld] = digest("other")
+	node := func(ref v1alpha1.ConfigMapReference, of string) *v1alpha1.NodeConfig {
+		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n"}}
+		nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: &ref, RolloutRef: &v1alpha1.RolloutReference{Name: of, Revision: 1, Attempt: 1}}
+		return nc
+	}
+	other := revisionNamed(1, held("good", "1", "another")).ConfigMapRef
+	for name, test := range map[string]struct {
+		cm     *corev1.ConfigMap
+		ended  bool // the history has when
+		status *v1alpha1.RolloutRevision
+		node   *v1alpha1.NodeConfig
+		want   bool
+	}{
+		"older than its end":                      {cm: good, ended: true, want: true},
+		"younger than its end":                    {cm: late, ended: true},
+		"of unknown end":                          {cm: good},
+		"younger, and named in the status":        {cm: late, ended: true, status: revisionNamed(3, late), want: true},
+		"younger, and another is in the status":   {cm: late, ended: true, status: revisionNamed(3, held("good", "3", "another"))},
+		"younger, and a node was given it":        {cm: late, ended: true, node: node(revisionNamed(1, late).ConfigMapRef, "r"), want: true},
+		"younger, and a node was given another":   {cm: late, ended: true, node: node(other, "r")},
+		"younger, and another rollout gave it":    {cm: late, ended: true, node: node(revisionNamed(1, late).ConfigMapRef, "x")},
+		"older, and can be changed":               {cm: mutable, ended: true},
+		"older, and holds something else by name": {cm: misnamed, ended: true},
+		"gone": {ended: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := knowing()
+			if test.cm != nil {
+				c.fleet.setRevision(test.cm)
+			}
+			if test.node != nil {
+				c.fleet.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+				c.fleet.setConfig(test.node)
+			}
+			o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
+			o.Status.UpdateRevision = test.status
+			h := v1alpha1.RolloutOutcome{Revision: 1, ConfigMap: good.Name, Outcome: outcomeSucceeded}
+			if test.ended {
+				h.EndTime = new(metav1.NewTime(then.Add(time.Minute)))
+			}
+			o.Status.History = []v1alpha1.RolloutOutcome{h}
+			proven := c.fleet.prove(o)
+			if got := len(proven) == 1; got != test.want {
+				t.Fatalf("proven is %+v, want one: %v", proven, test.want)
+			}
+			st := o.Status.DeepCopy()
+			fillIn(st, proven)
+			if is := st.History[0]; test.want && (is.UID != "u1" || is.SHA256 != digest("good")) || !test.want && (is.UID != "" || is.SHA256 != "") {
+				t.Errorf("the entry is %+v", is)
+			}
+			recorded := o.DeepCopy()
+			recorded.Status.History[0].UID, recorded.Status.History[0].SHA256 = "was", "was"
+			if got := c.fleet.prove(recorded); len(got) > 0 {
+				t.Errorf("what was recorded is %+v", got)
+			}
+		})
+	}
+}
+
+func TestPlantedConfigMapsPushNoRevisionOut(t *testing.T) {
+	limit := int32(2)
+	target, first := held("target", "2", "u2"), held("first", "1", "u1")
+	all := []*corev1.ConfigMap{target, first}
+	for i := range 12 {
+		cm := held("planted "+strconv.Itoa(i), strconv.Itoa(1000+i), types.UID("p"+strconv.Itoa(i)))
+		cm.CreationTimestamp = metav1.NewTime(then.Add(time.Hour))
+		all = append(all, cm)
+	}
+	named := held("named", "0", "u0")
+	foreign := held("foreign", "9", "f")
+	foreign.Name = "precious"
+	c := knowing(append(all, named, foreign)...)
+	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{AllNodes: true, RevisionHistoryLimit: &limit}}
+	o.Status.UpdateRevision = revisionNamed(2, target)
+	o.Status.History = []v1alpha1.RolloutOutcome{
+		{Revision: 1, ConfigMap: first.Name, UID: "u1", SHA256: digest("first")},
+		{Revision: 0, ConfigMap: named.Name}, // an earlier version's: nobody knows what it means
+	}
+	c.fleet.setRollout(o)
+	c.fleet.rollouts["r"].progress = &rollout.Progress{}
+	var collected []string
+	for _, cm := range c.fleet.garbage() {
+		collected = append(collected, string(cm.UID))
+	}
+	if len(collected) != 11 || slices.ContainsFunc(collected, func(uid string) bool { return !strings.HasPrefix(uid, "p") }) {
+		t.Errorf("collected are %v, want 11 of those that were planted", collected)
+	}
+}
+
+func TestNoConfigMapSaysTheNextNumber(t *testing.T) {
+	old := held("left", "7", "u7")
+	old.CreationTimestamp = metav1.NewTime(then.Add(-time.Hour))
+	planted := held("planted", "900", "p") // younger than the rollout
+	planted.CreationTimestamp = metav1.NewTime(then.Add(time.Hour))
+	mutable := held("mutable", "800", "m")
+	mutable.CreationTimestamp, mutable.Immutable = metav1.NewTime(then.Add(-time.Hour)), nil
+	c := knowing(old, planted, mutable)
+	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", CreationTimestamp: metav1.NewTime(then)}}
+	if got := c.fleet.highestNumber(o); got != 7 {
+		t.Errorf("a new rollout's highest is %d, want 7", got)
+	}
+	o.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 3}
+	if got := c.fleet.highestNumber(o); got != 3 {
+		t.Errorf("the highest is %d, want the status's 3", got)
+	}
+	o.Status.UpdateRevision.Number = math.MaxInt64
+	if _, err := c.target(t.Context(), o, terms.Content{Key: "kubelet", Data: "next", SHA256: digest("next")}); err == nil || !strings.Contains(err.Error(), "there is no higher one: create the rollout again under another name") {
+		t.Errorf("after the last number: %v", err)
+	}
+}
+
+func TestATargetThatWasMadeAnewIsThatInTheHistoryToo(t *testing.T) {
+	st := &v1alpha1.NodeConfigRolloutStatus{
+		CurrentRevision: &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: v1alpha1.ConfigMapReference{Name: "r-a", UID: "was", SHA256: "sa"}},
+		History: []v1alpha1.RolloutOutcome{
+			{Revision: 1, ConfigMap: "r-a", UID: "was", SHA256: "sa"}, {Revision: 2, ConfigMap: "r-b", UID: "ub", SHA256: "sb"}, {Revision: 0, ConfigMap: "r-a"},
+		},
+	}
+	remade(st, rollout.Revision{Number: 3, Name: "r-a", UID: "is", SHA256: "sa"})
+	if h := st.History; h[0].UID != "is" || h[1].UID != "ub" || h[2].UID != "" || st.CurrentRevision.ConfigMapRef.UID != "is" {
+		t.Errorf("the status says %+v and %+v", h, st.CurrentRevision)
+	}
+}

@@ -1,0 +1,216 @@
+package rollout
+
+import (
+	"testing"
+	"time"
+)
+
+// soaking is a world of one node that has proven the target just now, which is to soak for ten minutes.
+func soaking(t *testing.T) *world {
+	t.Helper()
+	w := newWorld()
+	w.add(1, 1)
+	w.policy.Soak = 10 * time.Minute
+	w.target("r1")
+	for range 10 {
+		w.act()
+		w.plan()
+		if w.last.States[0] == Soaking {
+			return w
+		}
+		w.now = w.now.Add(10 * time.Second)
+	}
+	t.Fatalf("the node is %s", w.last.States[0])
+	return nil
+}
+
+func (w *world) stateAfter(d time.Duration) State {
+	w.now = w.now.Add(d)
+	w.act()
+	return w.plan().States[0]
+}
+
+func TestASoakCountsFromWhenTheNodeWasFirstSeenFine(t *testing.T) {
+	w := soaking(t)
+	if m := w.nodes[0].Mark; !m.Fine.Equal(w.now) || m.Revision != 1 || m.Attempt != 1 || m.Rollout != "workers" {
+		t.Fatalf("the mark is %+v at %s", m, w.now)
+	}
+	if s := w.stateAfter(10*time.Minute - time.Second); s != Soaking {
+		t.Errorf("a second before its end the node is %s", s)
+	}
+	if s := w.stateAfter(time.Second); s != Updated {
+		t.Errorf("at its end the node is %s", s)
+	}
+}
+
+func TestANewLeaderGoesOnWithASoakThatWasRecorded(t *testing.T) {
+	w := soaking(t)
+	w.now = w.now.Add(9 * time.Minute)
+	w.policy.Since = w.now // the leader is new
+	if s := w.stateAfter(time.Minute); s != Updated {
+		t.Errorf("the node is %s", s)
+	}
+}
+
+func TestANewLeaderBeginsASoakAnewThatWasNotRecorded(t *testing.T) {
+	for name, change := range map[string]func(*Mark){
+		"nothing":             func(m *Mark) { *m = Mark{} },
+		"of another rollout":  func(m *Mark) { m.Rollout = "others" },
+		"of another revision": func(m *Mark) { m.Revision++ },
+		"of another attempt":  func(m *Mark) { m.Attempt++ },
+		"from the future":     func(m *Mark) { m.Fine = m.Fine.Add(time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := soaking(t)
+			change(&w.nodes[0].Mark)
+			w.now = w.now.Add(10 * time.Minute)
+			w.policy.Since = w.now
+			if s := w.plan().States[0]; s != Soaking {
+				t.Fatalf("the node is %s", s)
+			}
+			if m := w.nodes[0].Mark; !m.Fine.Equal(w.now) {
+				t.Errorf("the mark is %+v at %s", m, w.now)
+			}
+			if s := w.stateAfter(10 * time.Minute); s != Updated {
+				t.Errorf("after the whole soak the node is %s", s)
+			}
+		})
+	}
+}
+
+func TestASoakBeginsAnewWhenTheNodeWasNotFine(t *testing.T) {
+	for name, ail := range map[string]func(w *world, is bool){
+		"NotReady":         func(w *world, is bool) { w.down(&w.nodes[0], is) },
+		"ConfigOK Unknown": func(w *world, is bool) { w.nodes[0].OK = map[bool]string{true: "Unknown", false: "True"}[is] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := soaking(t)
+			w.now = w.now.Add(9 * time.Minute)
+			ail(w, true)
+			w.plan()
+			if m := w.nodes[0].Mark; m != (Mark{}) {
+				t.Fatalf("the mark is kept: %+v", m)
+			}
+			w.now = w.now.Add(10 * time.Second)
+			ail(w, false)
+			w.plan()
+			if s := w.stateAfter(9 * time.Minute); s != Soaking {
+				t.Errorf("the node is %s", s)
+			}
+			if s := w.stateAfter(time.Minute); s != Updated {
+				t.Errorf("after the whole soak the node is %s", s)
+			}
+		})
+	}
+}
+
+// retried is a world of four nodes on which r1 was tried; n fails it in the first attempt, and the second one names only
+// that one. It has been planned since.
+func retried(t *testing.T) (w *world, failed *Node) {
+	t.Helper()
+	w = newWorld()
+	w.add(4, 1)
+	all := Amount{100, true}
+	w.policy.MaxUnavailable, w.policy.MaxFailures, w.policy.Steps = all, Amount{Value: 2}, []Step{{Nodes: all}}
+	w.agents["n1"].does["r1"] = "reject"
+	w.agents["n2"].does["r1"] = "reject"
+	w.target("r1")
+	for range 3 {
+		w.act()
+		w.plan()
+		w.now = w.now.Add(10 * time.Second)
+	}
+	if w.progress.Halt == nil {
+		t.Fatalf("it was not stopped: %s", w.last.Message)
+	}
+	w.policy.Retry = Retry{Revision: 1, Attempt: 2, Nodes: []string{"n1"}}
+	clear(w.agents["n1"].does)
+	w.plan()
+	return w, w.node("n2")
+}
+
+func TestWhatFailedBeforeARetryCountsNoMoreWhateverAnybodysClockSays(t *testing.T) {
+	w, failed := retried(t)
+	if m := failed.Mark; m.Failed != 1 || m.Attempt != 1 {
+		t.Fatalf("the mark is %+v", m)
+	}
+	for _, now := range []time.Time{w.now, w.now.Add(-time.Hour), w.now.Add(time.Hour)} {
+		w.now, w.policy.Since = now, now // a new leader
+		w.act()
+		if w.plan(); w.progress.Halt != nil {
+			t.Errorf("it was stopped: %s", w.last.Message)
+		}
+	}
+}
+
+func TestWhatFailsAfterARetryCountsOnANodeOfAnEarlierAttemptToo(t *testing.T) {
+	w, _ := retried(t)
+	other := w.node("n3") // it was given the revision in the first attempt, and had not failed
+	if other.Source.Attempt != 1 || other.Mark.Failed != 0 {
+		t.Fatalf("n3 has %+v and %+v", other.Source, other.Mark)
+	}
+	w.policy.MaxFailures = Amount{Value: 1}
+	w.policy.Now = w.now
+	other.OK, other.Reason, other.Error = "False", "CrashLooped", "late"
+	if w.plan(); w.progress.Halt == nil || w.progress.Halt.Attempt != 2 {
+		t.Errorf("it was not stopped: %s", w.last.Message)
+	}
+}
+
+func TestWhatIsMendedAndFailsAgainAfterARetryCounts(t *testing.T) {
+	w, failed := retried(t)
+	w.policy.MaxFailures = Amount{Value: 1}
+	failed.OK, failed.Reason = "True", "AllChecksPassed"
+	if w.plan(); failed.Mark != (Mark{}) || w.progress.Halt != nil {
+		t.Fatalf("the mark is %+v, and it says %s", failed.Mark, w.last.Message)
+	}
+	failed.OK, failed.Reason = "False", "CrashLooped"
+	if w.plan(); w.progress.Halt == nil {
+		t.Errorf("it was not stopped: %s", w.last.Message)
+	}
+}
+
+func TestANodeThatClaimsALongTrialDoesNotHoldUpThoseThatGoBack(t *testing.T) {
+	w := newWorld()
+	w.add(3, 1)
+	all := Amount{100, true}
+	w.policy.MaxUnavailable, w.policy.Steps = all, []Step{{Nodes: all}}
+	w.policy.RollbackMaxUnavailable = Amount{Value: 1}
+	w.target("r1")
+	for range 12 {
+		w.act()
+		w.plan()
+		w.now = w.now.Add(10 * time.Second)
+	}
+	if w.last.Phase != PhaseComplete {
+		t.Fatalf("it is %s", w.last.Phase)
+	}
+	w.policy.Abort = Abort{Revision: 1, Rollback: true}
+	first := w.plan()
+	if len(first.Moves) != 1 {
+		t.Fatalf("%d nodes go back at first", len(first.Moves))
+	}
+	n := &w.nodes[first.Moves[0].Node]
+	n.Observed, n.InTrial, n.TrialLength = n.Generation, true, 168*time.Hour
+	w.now = w.now.Add(w.policy.NodeTimeout + mostGoingBack - time.Second)
+	if r := w.plan(); len(r.Moves) != 0 {
+		t.Errorf("%d more nodes go back too early", len(r.Moves))
+	}
+	w.now = w.now.Add(time.Second)
+	if r := w.plan(); len(r.Moves) != 1 {
+		t.Errorf("%d more nodes go back after %s", len(r.Moves), w.policy.NodeTimeout+mostGoingBack)
+	}
+}
+
+func TestNotReadyInTheTrialIsAFailureAndWasNotBefore(t *testing.T) {
+	w := newWorld()
+	w.add(1, 1)
+	w.target("r1")
+	w.plan()
+	w.act()
+	w.down(&w.nodes[0], true)
+	w.nodes[0].Source.AssignedAt = w.now.Add(time.Hour) // the controller's clock, at another time
+	if s := w.stateAfter(w.policy.NotReadyGrace); s != Failed {
+		t.Errorf("the node is %s: %s", s, w.last.Standing(0).Why)
+	}
+}
