@@ -100,10 +100,11 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 	case o.simulationFlag && !o.simulate:
 		return fmt.Errorf("--%s need --simulate", strings.Join(onlySimulated, ", --"))
 	}
-	f, err := a.planned(ctx, args, o)
+	f, r, err := a.planned(ctx, args, o)
 	if err != nil {
 		return err
 	}
+	a.warnOfSelector(r)
 	v, err := newPlanView(ctx, f, model)
 	if err != nil {
 		return err
@@ -122,31 +123,32 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 	return nil
 }
 
-// planned reads what the arguments name.
-func (a *app) planned(ctx context.Context, args []string, o planOptions) (*report.Fleet, error) {
-	var r *v1alpha1.NodeConfigRollout
+// planned reads what the arguments name, and the rollout's nodes or some that are made up.
+func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *report.Fleet, r *v1alpha1.NodeConfigRollout, err error) {
 	if o.file != "" {
 		data, err := os.ReadFile(o.file)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if r, err = parseRollout(data); err != nil {
-			return nil, fmt.Errorf("file %s: %w", o.file, err)
+			return nil, nil, fmt.Errorf("file %s: %w", o.file, err)
 		}
 		if o.madeUpNodes {
-			return makeUp(r, o.nodes, o.zones)
+			f, err = makeUp(r, o.nodes, o.zones)
+			return f, r, err
 		}
 	}
 	c, err := a.client()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if r == nil {
 		if r, err = report.Rollout(ctx, c, args[0]); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return report.Gather(ctx, c, r, nil)
+	f, err = report.Gather(ctx, c, r, nil)
+	return f, r, err
 }
 
 // parseRollout reads a manifest. The error says what is wrong with it.

@@ -268,7 +268,15 @@ func (a *app) rehearsePush(ctx context.Context, c client.Client, p push, old, wa
 	if err := a.showPlan(ctx, c, wanted, a.Out); err != nil {
 		return nil, fmt.Errorf("plan rollout %q: %w", p.name, err)
 	}
+	a.warnOfSelector(wanted)
 	return changes, nil
+}
+
+// warnOfSelector says if nodes can choose by themselves whether a rollout selects them.
+func (a *app) warnOfSelector(r *v1alpha1.NodeConfigRollout) {
+	if words := terms.SelfSelected(&r.Spec); words != "" {
+		fmt.Fprintln(a.ErrOut, "warning:", report.OneLine(words))
+	}
 }
 
 // rehearse has the API server judge a change that it does not store.

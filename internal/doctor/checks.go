@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
 
 const (
@@ -240,6 +241,9 @@ func rollouts(f *Facts) []Finding {
 		r := &f.Rollouts[i]
 		say := func(severity Severity, wrong string) {
 			out = append(out, Finding{Severity: severity, Object: "NodeConfigRollout " + r.Name, Wrong: wrong, Do: "kubectl evenkeel rollout status " + r.Name})
+		}
+		if words := terms.SelfSelected(&r.Spec); words != "" {
+			out = append(out, Finding{Severity: Note, Object: "NodeConfigRollout " + r.Name, Wrong: words, Do: "docs/security.md says which labels nodes set on themselves"})
 		}
 		degraded := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionDegraded)
 		switch r.Status.Phase {

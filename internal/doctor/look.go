@@ -243,7 +243,7 @@ func (n *Node) reported(nc *v1alpha1.NodeConfig) {
 		}
 	}
 	if t := st.Trial; t != nil && t.StartTime != nil {
-		n.TrialStart, n.TrialDuration = t.StartTime.Time, time.Duration(t.DurationSeconds)*time.Second
+		n.TrialStart, n.TrialDuration = t.StartTime.Time, terms.TrialLength(t)
 	}
 	if s := nc.Spec.ConfigSource; follows && s != nil {
 		n.Source = s.ConfigMapRef.DeepCopy()

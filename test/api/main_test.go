@@ -67,9 +67,23 @@ func awaitEnforcement(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	for _, args := range [][]string{
+		{"role", configMapWriter, "--verb=*", "--resource=configmaps"}, {"rolebinding", configMapWriter, "--role=" + configMapWriter, "--user=" + configMapWriter},
+	} {
+		if _, err := kubectl(ctx, append([]string{"create", "-n", v1alpha1.SystemNamespace}, args...)...); err != nil {
+			return err
+		}
+	}
+	writer, err := configFor(configMapWriter)
+	if err != nil {
+		return err
+	}
 	for policy, create := range map[string]func(context.Context) error{
 		"evenkeel-node": func(ctx context.Context) error {
 			return errorOf(dynamic.NewForConfigOrDie(node).Resource(nodeConfigs).Create(ctx, parse("metadata: {name: another}"), dryRun))
+		},
+		"evenkeel-revision": func(ctx context.Context) error {
+			return errorOf(dynamic.NewForConfigOrDie(writer).Resource(configMaps).Namespace(v1alpha1.SystemNamespace).Create(ctx, revision("refused"), dryRun))
 		},
 		"evenkeel-rollout": func(ctx context.Context) error {
 			o := rollout("refused", "nodeSelector: {matchLabels: {no label: a}}")

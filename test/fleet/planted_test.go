@@ -1,0 +1,120 @@
+package fleet_test
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// plant makes a ConfigMap that looks like a revision of a rollout: with its label, a number, and maxPods 250.
+func (r *rollout) plant(name, number string) *corev1.ConfigMap {
+	r.t.Helper()
+	yes := true
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: v1alpha1.SystemNamespace, Name: name,
+			Labels:          map[string]string{v1alpha1.LabelRollout: r.as, v1alpha1.LabelRevision: number},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NodeConfigRollout", Name: r.as, UID: r.object().UID}},
+		},
+		Immutable: &yes,
+		Data:      map[string]string{"kubelet": "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 250\n"},
+	}
+	r.do(kube.Create(r.t.Context(), cm))
+	return cm
+}
+
+func TestAPlantedConfigMapIsNeverRolledOut(t *testing.T) {
+	t.Parallel()
+	s := play(t, "planted", 2)
+	r := s.roll("maxPods: 101", `
+strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
+`)
+	first := r.complete(1)
+	r.push("maxPods: 102")
+	second := r.complete(2)
+	if h := r.await().History; len(h) != 2 || h[1].UID != first.UID || h[1].SHA256 != first.SHA256 || h[0].UID != second.UID {
+		t.Errorf("the history is %+v", h)
+	}
+	refused := func(words string, args ...string) {
+		t.Helper()
+		generation := r.object().Generation
+		if out := s.plugin(1, append([]string{"rollout", "undo", r.as}, args...)...); !strings.Contains(out, words) {
+			t.Errorf("undo says %s, want %q", out, words)
+		}
+		if r.object().Generation != generation {
+			t.Fatal("the rollout was changed")
+		}
+	}
+
+	// While the real one exists.
+	var planted []*corev1.ConfigMap
+	plant := func(name, number string) *corev1.ConfigMap {
+		t.Helper()
+		planted = append(planted, r.plant(name, number))
+		return planted[len(planted)-1]
+	}
+	twin := plant("planted-twin", "1")
+	refused("revision 1 of rollout \"planted\" is claimed twice: by ConfigMap evenkeel-system/"+first.Name, "--to-revision=1")
+	refused("evenkeel-system/planted-twin (UID "+string(twin.UID)+")", "--to-revision=1")
+	refused("is claimed twice")
+	s.removeConfigMap("planted-twin")
+
+	// Numbers that no revision has neither make the rollout Invalid, nor are they counted on from.
+	for name, number := range map[string]string{
+		"planted-huge": "9223372036854775807", "planted-larger": "9223372036854775806", "planted-odd": "007", "planted-zero": "0", "planted-next": "3",
+	} {
+		plant(name, number)
+	}
+	refused("has no revision 9223372036854775806 in its status", "--to-revision=9223372036854775806")
+	refused("has no revision 3 in its status", "--to-revision=3")
+	r.push("maxPods: 103")
+	third := r.complete(3)
+	s.same("run the third revision", s.running(third), s.nodes(0, 2))
+	s.removeConfigMap("planted-next")
+
+	// After the real one was deleted, under its name and under another.
+	s.removeConfigMap(first.Name)
+	plant(first.Name, "1")
+	refused("ConfigMap evenkeel-system/"+first.Name+" is not what revision 1 of rollout \"planted\" was: its UID is", "--to-revision=1")
+	s.removeConfigMap(first.Name)
+	plant("planted-instead", "1")
+	refused("ConfigMap evenkeel-system/"+first.Name+" of revision 1 of rollout \"planted\" is gone", "--to-revision=1")
+
+	// What is real can be returned to, all the same.
+	s.plugin(0, "rollout", "undo", r.as)
+	if again := r.complete(4); again != second {
+		t.Errorf("revision 4 is %+v, want what revision 2 was, %+v", again, second)
+	}
+	s.same("run what the second revision was", s.running(second), s.nodes(0, 2))
+	for _, cm := range planted {
+		if got := s.everGiven(v1alpha1.ConfigMapReference{UID: cm.UID}); len(got) > 0 {
+			t.Errorf("%v were given %s", got, cm.Name)
+		}
+	}
+}
+
+func TestGoingBackTakesNoConfigMapThatStandsInForTheLastOneThatSucceeded(t *testing.T) {
+	t.Parallel()
+	s := play(t, "standin", 2)
+	r := s.roll("maxPods: 101", `
+strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
+`)
+	first := r.complete(1)
+	r.push("maxPods: 102")
+	second := r.complete(2)
+	s.removeConfigMap(first.Name)
+	stand := r.plant(first.Name, "1")
+	r.edit(func(spec *v1alpha1.NodeConfigRolloutSpec) {
+		spec.Abort = &v1alpha1.RolloutAbort{Revision: 2, Rollback: true}
+	})
+	r.await(that("the second revision is stopped", func(st *status) bool { return st.Halt != nil && st.Halt.Revision == 2 }))
+	r.looked()
+	if got := s.everGiven(v1alpha1.ConfigMapReference{UID: stand.UID}); len(got) > 0 {
+		t.Errorf("%v were given what was planted", got)
+	}
+	s.same("were given the second revision", s.everGiven(second), s.nodes(0, 2))
+}
