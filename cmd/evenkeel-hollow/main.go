@@ -56,7 +56,7 @@ local one always works):
 
 Exit codes: 0 stopped as asked, 1 error, 3 usage.`,
 		Example: `  # 500 nodes in three zones:
-  evenkeel-hollow --nodes=500 --zones=3 --label=pool=workers
+  evenkeel-hollow --nodes=500 --zones=3 --label=node-restriction.kubernetes.io/pool=workers
 
   # One in ten crash-loops with any new configuration, and all of them with maxPods 7:
   evenkeel-hollow --nodes=500 --fault=crashloop,share=10% --fault=crashloop,field=maxPods:7

@@ -106,7 +106,7 @@ Output has colors on a terminal only, and none if NO_COLOR is set.`,
   kubectl evenkeel assign worker-17 -f more-pods.yaml --drop-in
 
   # Give the nodes of a pool a configuration, one node first
-  kubectl evenkeel push workers -f kubelet.yaml --selector pool=workers --steps 1,pause,10%,100%
+  kubectl evenkeel push workers -f kubelet.yaml --selector node-restriction.kubernetes.io/pool=workers --steps 1,pause,10%,100%
 
   # Watch it, and let it go on
   kubectl evenkeel rollout status workers -w

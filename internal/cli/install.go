@@ -36,7 +36,7 @@ type installFlags struct {
 
 func (o *installFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVarP(&o.selector, "selector", "l", "", "labels of the nodes, such as pool=workers")
+	f.StringVarP(&o.selector, "selector", "l", "", "labels of the nodes, such as node-restriction.kubernetes.io/pool=workers")
 	f.StringVar(&o.maxUnavailable, "max-unavailable", "1", "how many nodes at a time, such as 5 or 10%")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long one node may take; longer than it takes its agent to go back, which is some minutes")
 	f.BoolVar(&o.retry, "retry", false, "try nodes again on which it has failed")
@@ -73,7 +73,7 @@ Exit codes:
   kubectl evenkeel install worker-1
 
   # A pool, three at a time
-  kubectl evenkeel install --selector pool=workers --max-unavailable 3
+  kubectl evenkeel install --selector node-restriction.kubernetes.io/pool=workers --max-unavailable 3
 
   # Go on after a stop, or upgrade
   kubectl evenkeel install`,

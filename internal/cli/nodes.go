@@ -47,7 +47,7 @@ Host, started by the init system for good; Bootstrap, until a self-hosted one ta
   kubectl evenkeel nodes
 
   # Those of a pool that are not fine
-  kubectl evenkeel nodes -l pool=workers --problems
+  kubectl evenkeel nodes -l node-restriction.kubernetes.io/pool=workers --problems
 
   # How a rollout sees its nodes; those on which it failed
   kubectl evenkeel nodes --rollout workers

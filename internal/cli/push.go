@@ -42,7 +42,7 @@ each node's local configuration; a rollout that was made so stays so, unless --d
 Steps are numbers of nodes, percentages, and pauses, with commas between them. "pause" waits for "rollout promote",
 "pause:10m" for ten minutes.`,
 		Example: `  # A new rollout: one node, ten minutes, a tenth, wait for promote, all
-  kubectl evenkeel push workers -f kubelet.yaml --selector pool=workers --steps 1,pause:10m,10%,pause,100%
+  kubectl evenkeel push workers -f kubelet.yaml --selector node-restriction.kubernetes.io/pool=workers --steps 1,pause:10m,10%,pause,100%
 
   # Another configuration for the same nodes, by the same steps
   kubectl evenkeel push workers -f kubelet.yaml

@@ -20,7 +20,7 @@ var strategyFlags = []string{"drop-in", "selector", "all-nodes", "steps", "max-u
 // addStrategy adds the flags that say to which nodes a rollout goes, and how.
 func (p *push) addStrategy(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVarP(&p.selector, "selector", "l", "", "labels of the nodes, such as pool=workers")
+	f.StringVarP(&p.selector, "selector", "l", "", "labels of the nodes, such as node-restriction.kubernetes.io/pool=workers")
 	f.BoolVar(&p.allNodes, "all-nodes", false, "every node is meant")
 	f.StringVar(&p.steps, "steps", "", "steps, such as 1,pause:10m,10%,pause,100%")
 	f.StringVar(&p.maxUnavailable, "max-unavailable", "", "how many nodes may be in flight or failed at a time, such as 5 or 10%")

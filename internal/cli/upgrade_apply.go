@@ -55,7 +55,7 @@ kube-proxies that run read what is stored within minutes, on all nodes at a time
 
   # Migrate the kubelet's configuration, and take it to the workers by a rollout
   kubectl evenkeel upgrade apply v1.37.0 --config kubelet.yaml --component-binary kubelet=./kubelet \
-    --rollout workers --selector pool=workers --steps 1,pause,10%,100%`,
+    --rollout workers --selector node-restriction.kubernetes.io/pool=workers --steps 1,pause,10%,100%`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return fmt.Errorf("%s needs the version of Kubernetes, such as v1.37.0: see its --help", cmd.CommandPath())

@@ -253,6 +253,13 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			"warning rollouts: NodeConfigRollout workers: the controller has not looked at it: see its log -> " + showWorkers,
 			"note rollouts: NodeConfigRollout workers: is AwaitingApproval: step 1 -> " + showWorkers,
 		}},
+		{"a rollout that nodes can join by themselves", func(f *Facts) {
+			open, closed := rollout("open", v1alpha1.RolloutComplete, "done"), rollout("closed", v1alpha1.RolloutComplete, "done")
+			open.Spec.NodeSelector.MatchLabels = map[string]string{"pool": "a"}
+			closed.Spec.NodeSelector.MatchLabels = map[string]string{"node-restriction.kubernetes.io/pool": "a"}
+			f.Rollouts = []v1alpha1.NodeConfigRollout{open, closed}
+		}, []string{"note rollouts: NodeConfigRollout open: a node may set every label of the selector on itself (pool), and so join or leave the rollout: " +
+			"use a label that only administrators set, such as node-restriction.kubernetes.io/pool -> docs/security.md says which labels nodes set on themselves"}},
 		{"agents of several versions", nodes(fine("a"), fine("b", func(n *Node) { n.Agent = "v0.0.9" }), fine("c")),
 			[]string{"note versions: node b: runs another version of the agent than most: v0.1.0 on 2, v0.0.9 on 1 -> kubectl evenkeel nodes -o wide shows which; upgrade them if no upgrade is going on"}},
 		{"a controller of another version", func(f *Facts) { f.Lease.Version = "v0.2.0" },

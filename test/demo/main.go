@@ -321,8 +321,8 @@ The node keeps running; press ctrl-C to end it. In another shell:
 A fleet beside it, each in a shell of its own:
 
    bin/evenkeel-controller --leader-elect=false
-   bin/evenkeel-hollow --nodes=50 --zones=3 --label=pool=workers --trial-duration=5s
-   bin/kubectl-evenkeel push workers -f FILE --drop-in --selector pool=workers
+   bin/evenkeel-hollow --nodes=50 --zones=3 --label=node-restriction.kubernetes.io/pool=workers --trial-duration=5s
+   bin/kubectl-evenkeel push workers -f FILE --drop-in --selector node-restriction.kubernetes.io/pool=workers
 
 (The demo's agent runs with a trial of 5 s and a threshold of 1 restart; the defaults are 10 min and 3.)
 `, s.Cluster.AdminKubeconfig(), s.agent.Dir, s.agent.Listen, s.agent.Log)
