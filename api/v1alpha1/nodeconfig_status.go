@@ -92,7 +92,8 @@ type NodeConfigStatus struct {
 
 	// conditions holds ConfigOK: True, the assigned configuration is in use and
 	// fine; False, it is not; Unknown, the agent cannot tell what is assigned or
-	// whether it is valid. An agent writes messages of at most 4096 bytes; a node
+	// whether it is valid. It also holds KubeletLimited, True, where the agent can
+	// do less with this node's kubelet than with others. An agent writes messages of at most 4096 bytes; a node
 	// cannot write one of more than 8192. Written by the agent.
 	// +optional
 	// +listType=map

@@ -65,7 +65,7 @@ func (c *Controller) move(ctx context.Context, planned *rollout.Node, m rollout.
 		return fmt.Errorf("NodeConfig %s is gone", name)
 	case planned.Ready && !ready && (m.Kind == rollout.Assign || m.Kind == rollout.Join):
 		// Given the revision now it would look as if it had gone NotReady because of that.
-		return fmt.Errorf("Node %s went NotReady: %w", name, errConflict)
+		return fmt.Errorf("node %s went NotReady: %w", name, errConflict)
 	}
 	spec := specOf(m)
 	data, err := patchSpec(known, spec)

@@ -265,7 +265,7 @@ func TestANodeCannotFillItsNodeConfigWithManagedFields(t *testing.T) {
 	forge := func(o *unstructured.Unstructured, subresource string) {
 		o.SetManagedFields(append(o.GetManagedFields(), metav1.ManagedFieldsEntry{
 			Manager: "forged", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "evenkeel.dev/v1alpha1", FieldsType: "FieldsV1",
-			FieldsV1: &metav1.FieldsV1{Raw: raw}, Subresource: subresource,
+			FieldsV1: metav1.NewFieldsV1(string(raw)), Subresource: subresource,
 		}))
 	}
 
