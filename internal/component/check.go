@@ -207,7 +207,9 @@ func (c *check) judge(ctx context.Context) Verdict {
 	if words, compared := v.Protects(c.h.Protected); words != "" || !compared {
 		return v
 	}
-	c.runtime = RuntimeEndpoint(local.effective)
+	under := Verdict{Effective: local.effective}
+	c.h.k.readText(&under, c.local)
+	c.runtime = RuntimeEndpoint(under.Reads())
 	c.judgeStage2(ctx, &v, c.runStage2(ctx))
 	return v
 }

@@ -57,7 +57,7 @@ func (c *check) judgeStage2(ctx context.Context, v *Verdict, a answer) {
 		return
 	case a.outcome == Accepted:
 		v.Stage = 2
-		if v.Words = c.judgeRuntime(v.Effective); v.Words != "" {
+		if v.Words = c.judgeRuntime(v.Reads()); v.Words != "" {
 			v.Outcome = Rejected
 		}
 		return
