@@ -50,7 +50,7 @@ node's kubelet flags, before you upgrade to another kubelet binary.
 
 Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage. With
 --self-test: 0 the kubelet can be driven, also if something is limited, 1 it
-cannot.`,
+cannot, 2 could not tell.`,
 		Example: `  # Would this node take it up?
   evenkeel-agent check kubelet.yaml -- /usr/bin/kubelet --config=/var/lib/kubelet/config.yaml
 
@@ -141,6 +141,8 @@ func checkSelf(ctx context.Context, out io.Writer, o *options, argv []string) er
 			fmt.Fprintf(out, "limited %s: %s\n", limit.Reason, limit.Message)
 		}
 		switch {
+		case t.Unsure:
+			return entry.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %s", t.Words))
 		case !t.Driven:
 			return entry.Coded(entry.ExitError, fmt.Errorf("this kubelet cannot be driven: %s", t.Words))
 		case len(t.Limits) > 0:

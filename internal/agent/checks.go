@@ -173,9 +173,11 @@ func (c *checks) limits() []component.Limit {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	byReason := map[string]component.Limit{}
-	for _, entry := range c.byRev {
-		for _, limit := range entry.verdict.Limits {
-			byReason[limit.Reason] = limit
+	for _, revision := range slices.Sorted(maps.Keys(c.byRev)) {
+		for _, limit := range c.byRev[revision].verdict.Limits {
+			if _, known := byReason[limit.Reason]; !known {
+				byReason[limit.Reason] = limit
+			}
 		}
 	}
 	var limits []component.Limit

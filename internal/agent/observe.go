@@ -328,7 +328,11 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 		count := !a.state.Current.Same(c) && !a.state.LastKnownGood.Same(c)
 		a.checks.begin(ctx, c.Revision, func(ctx context.Context) verdict {
 			counted, local := a.countPods(ctx), a.p.Kubelet.LocalDigest()
-			v := a.compared(a.judged(ctx, c.Revision, a.checks.insist(c.Revision, a.p.Kubelet.Check(ctx, p))))
+			found := a.p.Kubelet.Check(ctx, p)
+			if ctx.Err() == nil {
+				found = a.checks.insist(c.Revision, found)
+			}
+			v := a.compared(a.judged(ctx, c.Revision, found))
 			v.local = local
 			if count {
 				<-counted

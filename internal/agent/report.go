@@ -92,7 +92,7 @@ func (a *Agent) record() {
 		return
 	}
 	now := a.page.get()
-	about := fmt.Sprint(now.status.Active.Revision, now.status.Condition, now.status.Error, now.running, a.started)
+	about := fmt.Sprint(now.status.Active.Revision, now.status.Condition, now.status.Error, now.limits, now.overridden, now.running, a.started)
 	if about == a.recorded {
 		return
 	}

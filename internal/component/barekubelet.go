@@ -57,8 +57,11 @@ func (k *bareKubelet) prove(ctx context.Context) (string, error) {
 	for _, version := range kubeletVersions {
 		apiVersion := group + "/" + version
 		if a = k.plain.runEmpty(ctx, apiVersion); a.outcome == Accepted {
-			k.proven, k.preferred = id, apiVersion
-			k.shape = k.plain.learnShape(ctx, a.dumps, apiVersion)
+			shape, err := k.plain.learnShape(ctx, a.dumps, apiVersion)
+			if err != nil {
+				return "", fmt.Errorf("what this kubelet says of a configuration could not be found out: %w", err)
+			}
+			k.proven, k.preferred, k.shape = id, apiVersion, shape
 			return apiVersion, nil
 		}
 		if !strings.Contains(a.words, fmt.Sprintf("is registered for version %q", apiVersion)) {
@@ -136,8 +139,8 @@ func (k *bareKubelet) opensClientCA(of setup) error {
 	}
 	file, _ := topmost(layers, splitPath(clientCAField))
 	name, _ := file.(string)
-	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("%s: on this host %s is not a regular file", clientCAField, name)
+	if info, err := os.Stat(name); err == nil && (!info.Mode().IsRegular() || info.Size() == 0) {
+		return fmt.Errorf("%s: on this host %s is not a regular file with something in it", clientCAField, name)
 	}
 	return nil
 }

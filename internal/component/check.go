@@ -3,6 +3,7 @@ package component
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -31,24 +32,45 @@ func (h *Harness) prove(ctx context.Context) (proof, error) {
 	if a.outcome != Accepted {
 		return proof{id: id}, fmt.Errorf("the dry run does not work with this kubelet: %s", a.words)
 	}
-	h.proven = proof{id: id, shape: h.learnShape(ctx, a.dumps, payload.UpstreamAPIVersion)}
+	unknown := make(chan answer, 1)
+	go func() { unknown <- h.run(ctx, dryRun{stage: 1, of: whole(unknownField(h.noRuntime()))}) }()
+	shape, err := h.learnShape(ctx, a.dumps, payload.UpstreamAPIVersion)
+	strange := <-unknown
+	if err == nil && strange.outcome == CouldNotTell {
+		err = errors.New(strange.words)
+	}
+	if err != nil {
+		return proof{id: id}, fmt.Errorf("what this kubelet says of a configuration could not be found out: %w", err)
+	}
+	h.proven = proof{id: id, shape: shape, lenient: strange.outcome == Accepted && strange.lenient == ""}
 	return h.proven, nil
 }
 
+// unknownField is an empty configuration with a field that no kubelet has.
+func unknownField(endpoint string) []byte {
+	return fmt.Appendf(nil, "apiVersion: %s\nkind: %s\nfailCgroupV1: false\ncontainerRuntimeEndpoint: %s\nevenkeelUnknownField: true\n",
+		payload.UpstreamAPIVersion, payload.KubeletKind, endpoint)
+}
+
 // learnShape finds out what the dump of a binary looks like from the dump of the empty configuration; nil if that has
-// none.
-func (h *Harness) learnShape(ctx context.Context, dumps []string, apiVersion string) *dumpShape {
+// none. The error says why it could not be found out now.
+func (h *Harness) learnShape(ctx context.Context, dumps []string, apiVersion string) (*dumpShape, error) {
 	shape := shapeOf(dumps, h.noRuntime())
 	if shape == nil {
 		h.log.Warn("this kubelet does not print its configuration in a form that is recognized: configurations are compared by text")
-		return nil
+		return nil, nil
 	}
 	empty, omits := theDump(dumps, anchors)
 	data, err := json.Marshal(shape.probe(empty, emptyFields(apiVersion, h.noRuntime())))
-	if omits && err == nil {
-		shape.learn(h.run(ctx, dryRun{stage: 1, of: whole(data), shape: anchored}).dumps, h.noRuntime())
+	if err != nil || !omits {
+		return shape, err
 	}
-	return shape
+	a := h.run(ctx, dryRun{stage: 1, of: whole(data), shape: anchored})
+	if a.outcome == CouldNotTell {
+		return nil, errors.New(a.words)
+	}
+	shape.learn(a.dumps, h.noRuntime())
+	return shape, nil
 }
 
 // anchored recognizes the dump of an empty configuration, whatever the binary.
@@ -111,7 +133,7 @@ func (h *Harness) CheckLocal(ctx context.Context, initFile string) Verdict {
 	switch a.outcome {
 	case Accepted:
 		h.k.readText(&v, local)
-		v.Limits = comparisonLimit(proven.shape, local)
+		v.Limits = h.limits(ctx, proven, local)
 		h.explain(&v, local, unflagged)
 	case Rejected:
 		if empty := h.runEmpty(ctx, payload.UpstreamAPIVersion); empty.outcome != Accepted {
@@ -150,6 +172,8 @@ func (h *Harness) Check(ctx context.Context, candidate Candidate, initFile strin
 			return Verdict{Words: err.Error()}
 		case words != "":
 			return Verdict{Outcome: Rejected, Words: words}
+		case proven.lenient:
+			return Verdict{Outcome: Rejected, Words: "this kubelet ignores unknown fields silently, and takes names in any case from a drop-in: use the key \"kubelet\""}
 		}
 	}
 	of, err := h.k.candidate(candidate, initFile)
@@ -170,8 +194,10 @@ type check struct {
 	data             []byte
 	candidate, local setup
 	runtime          string // the local configuration's endpoint, for stage 2
+	assumed          string // the same by text, to be compared with a candidate's by text
 
 	unusable    string // why stage 2 cannot be used now
+	outage      bool   // because the container runtime cannot be reached
 	localPassed bool   // the local configuration passed stage 2 during this check
 }
 
@@ -201,7 +227,7 @@ func (c *check) judge(ctx context.Context) Verdict {
 	c.h.k.readText(&v, c.candidate)
 	c.h.explain(&v, c.candidate, unflagged)
 	c.explainLocal(&v, local)
-	if v.Effective == nil || v.Local == nil {
+	if local.outcome == Accepted && (v.Effective == nil || v.Local == nil) {
 		v.Text = c.compareText()
 	}
 	if words, compared := v.Protects(c.h.Protected); words != "" || !compared {
@@ -209,7 +235,7 @@ func (c *check) judge(ctx context.Context) Verdict {
 	}
 	under := Verdict{Effective: local.effective}
 	c.h.k.readText(&under, c.local)
-	c.runtime = RuntimeEndpoint(under.Reads())
+	c.runtime, c.assumed = RuntimeEndpoint(under.Reads()), RuntimeEndpoint(under.Assumed)
 	c.judgeStage2(ctx, &v, c.runStage2(ctx))
 	return v
 }

@@ -43,7 +43,7 @@ var (
 	}
 	droppedStage2 = []string{
 		"node-ip", "authentication-token-webhook", "authorization-mode", "rotate-certificates", "client-ca-file",
-		"image-service-endpoint", "oom-score-adj", runtimeFlag,
+		"image-service-endpoint", "oom-score-adj",
 	}
 )
 
@@ -95,6 +95,8 @@ func NewHarness(k *Kubelet, scratchDir string, log *slog.Logger) *Harness {
 type proof struct {
 	id    Identity
 	shape *dumpShape // of its dump; nil: it prints none
+	// lenient: it does not say when it ignores a field that it does not know.
+	lenient bool
 }
 
 // dryRun is one run that is wanted.
@@ -115,7 +117,7 @@ type answer struct {
 	strayed   bool
 	noRuntime bool // it was refused because the container runtime could not be reached
 	undecoded bool // it was refused because the file given as --config could not be decoded
-	cutShort  bool // its process was killed, or died: it might have ended in another way
+	cutShort  bool // its process exceeded its deadline, or died by itself
 	effective Effective
 	dumps     []string // what may be the effective configuration, if its shape is not known yet
 }
@@ -171,10 +173,11 @@ func (h *Harness) arguments(want dryRun, dir string) ([]string, error) {
 	dropped := droppedAlways
 	if want.stage == 2 {
 		args = append(args, flagsStage2...)
+		dropped = append(dropped[:len(dropped):len(dropped)], droppedStage2...)
 		if want.runtime != "" {
 			args = append(args, "--"+runtimeFlag+"="+want.runtime)
+			dropped = append(dropped, runtimeFlag)
 		}
-		dropped = append(dropped[:len(dropped):len(dropped)], droppedStage2...)
 	} else {
 		args = append(args, flagsStage1...)
 	}
@@ -203,15 +206,18 @@ func (h *Harness) read(want dryRun, dir string, out *transcript, end ending) ans
 	a := answer{strayed: out.strayed != ""}
 	if end.err != nil {
 		a.words = "the dry run of the kubelet: " + end.err.Error()
-		a.cutShort = !end.stopped
+		a.cutShort = end.itself
 		return a
 	}
-	a.lenient, a.dumps = oneLine(out.lenient), out.dumps
+	a.lenient = oneLine(out.lenient)
+	if !out.truncated {
+		a.dumps = out.dumps
+	}
 	word := out.lastWord()
 	// A panic, which may quote the payload, ends with another code.
 	if end.code == 1 && (want.stage == 1 && word == acceptedStage1 || want.stage == 2 && strings.HasPrefix(word, acceptedStage2)) {
 		a.outcome = Accepted
-		a.effective = h.effective(want.shape.read(out.dumps), dir, want)
+		a.effective = h.effective(want.shape.read(a.dumps), dir, want)
 		return a
 	}
 	a.outcome = Rejected

@@ -20,6 +20,9 @@ type dumpShape struct {
 	omitted map[string]any
 }
 
+// maxDump is the longest value that is decoded, in bytes: a payload of 1 MiB is dumped in less.
+const maxDump = 4 << 20
+
 // anchors are fields with defaults that every kubelet dumps. They find the dump of the empty configuration.
 var anchors = []string{"authentication", "authorization", "containerRuntimeEndpoint", "healthzPort", "maxPods"}
 
@@ -46,7 +49,7 @@ func mayBeDump(value string) bool {
 // or more than one. omits reports whether it was written in the API's form, which leaves out what is zero, and not as the
 // Go struct that a kubelet has.
 func theDump(values []string, fields []string) (e Effective, omits bool) {
-	if len(values) >= maxDumps {
+	if len(values) >= maxDumps || slices.ContainsFunc(values, func(value string) bool { return len(value) > maxDump }) {
 		return nil, false
 	}
 	var found Effective

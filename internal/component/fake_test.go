@@ -16,7 +16,8 @@ import (
 
 // fake is a kubelet written by a test: a shell script that finds its configuration in $config, which is $file, and its
 // drop-ins in $dropins. What it prints with `end` stands where the real one's last word stands; `accept` is the end of
-// the stage it was started for, `dump` prints a configuration, with the fields that every dump has. $VERSION is its version.
+// the stage it was started for, `dump` prints a configuration, with the fields that every dump has. $VERSION is its version;
+// with LENIENT=lenient it passes over unknown fields.
 func fake(t *testing.T, body string) *Kubelet {
 	t.Helper()
 	const prelude = `#!/bin/sh
@@ -39,6 +40,7 @@ accept() {
   [ $stage = 1 ] && end "failed to run Kubelet: cannot exit on lock file contention: no lock file specified"
   end "failed to run Kubelet: bad --node-ip \\\"0.0.0.0,::\\\": dual-stack node IP cannot include '0.0.0.0' or '::'"
 }
+case "$config$LENIENT" in *evenkeelUnknownField*lenient) ;; *evenkeelUnknownField*) end "strict decoding error: unknown field";; esac
 `
 	path := filepath.Join(t.TempDir(), "kubelet")
 	write(t, path, prelude+body+"\n", 0o755)

@@ -68,6 +68,12 @@ func keepDescriptors() {
 	}
 }
 
+// killed reports whether a process died of SIGKILL, which others send: a person, or the kernel when memory is short.
+func killed(exit *exec.ExitError) bool {
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+}
+
 // killGroup kills a process that was given a group, and what it has started.
 func killGroup(cmd *exec.Cmd) error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 

@@ -16,6 +16,7 @@ func dieWithUs(*exec.Cmd)                  {}
 func confine(*exec.Cmd)                    {}
 func limit(int, uint64) error              { return nil }
 func keepDescriptors()                     {}
+func killed(*exec.ExitError) bool          { return false }
 func killGroup(cmd *exec.Cmd) error        { return cmd.Process.Kill() }
 func numbers(fs.FileInfo) (uint64, uint64) { return 0, 0 }
 func renameNew(_, _ string) error          { return errors.ErrUnsupported }

@@ -28,24 +28,22 @@ type process struct {
 
 // ending is how a process came to its end.
 type ending struct {
-	code    int   // the exit code, if err is nil
-	err     error // it did not start, was stopped by us, or died of a signal
-	stopped bool  // nobody waits for it any more, or it did not start: err says nothing about the process
+	code   int   // the exit code, if err is nil
+	err    error // it did not start, was stopped by us, or died of a signal
+	itself bool  // err is the process's own doing: it exceeded its deadline, or died of a signal other than SIGKILL
 }
 
 // execute runs a process to its end, in a process group of its own that never outlives this call, nor the death of
 // this process. out gets what it writes; if out.strayed is set the process is killed at once.
 func execute(ctx context.Context, p process, out *transcript) ending {
-	asked := ctx
 	// The kernel sends Pdeathsig when the thread that forked dies, so that this goroutine must keep its thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	timer := time.AfterFunc(p.deadline, func() {
-		cancel(fmt.Errorf("it did not come to an end within %s and was killed", p.deadline))
-	})
+	late := fmt.Errorf("it did not come to an end within %s and was killed", p.deadline)
+	timer := time.AfterFunc(p.deadline, func() { cancel(late) })
 	defer timer.Stop()
 	out.onStray = func(line string) {
 		cancel(fmt.Errorf("it went on where the dry run should have ended (%q) and was killed", line))
@@ -71,13 +69,13 @@ func execute(ctx context.Context, p process, out *transcript) ending {
 	}
 	keepDescriptors()
 	if err := cmd.Start(); err != nil {
-		return ending{err: fmt.Errorf("it cannot be run: %w", err), stopped: true}
+		return ending{err: fmt.Errorf("it cannot be run: %w", err)}
 	}
 	if p.confined {
 		if err := limit(cmd.Process.Pid, dryRunMemory); err != nil {
 			_ = killGroup(cmd)
 			_ = cmd.Wait()
-			return ending{err: fmt.Errorf("its memory cannot be limited: %w", err), stopped: true}
+			return ending{err: fmt.Errorf("its memory cannot be limited: %w", err)}
 		}
 	}
 	err := cmd.Wait()
@@ -86,7 +84,7 @@ func execute(ctx context.Context, p process, out *transcript) ending {
 	_ = killGroup(cmd)
 	out.flush()
 	if ctx.Err() != nil {
-		return ending{err: context.Cause(ctx), stopped: asked.Err() != nil}
+		return ending{err: context.Cause(ctx), itself: errors.Is(context.Cause(ctx), late)}
 	}
 	var exit *exec.ExitError
 	switch {
@@ -95,7 +93,7 @@ func execute(ctx context.Context, p process, out *transcript) ending {
 	case errors.As(err, &exit) && exit.Exited():
 		return ending{code: exit.ExitCode()}
 	default:
-		return ending{err: fmt.Errorf("it died: %w", err)}
+		return ending{err: fmt.Errorf("it died: %w", err), itself: exit == nil || !killed(exit)}
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // Origin is where a field of an effective configuration comes from.
@@ -35,6 +37,11 @@ type layer struct {
 
 func newLayer(data []byte, origin Origin) (layer, error) {
 	l := layer{origin: origin}
+	var err error
+	if l.fields, err = payload.Mapping(data); err == nil {
+		return l, nil
+	}
+	// A kubelet takes more than is taken of a payload, such as a key that is there twice.
 	if err := yaml.Unmarshal(data, &l.fields); err != nil {
 		return l, errors.New(oneLine(err.Error()))
 	}
@@ -111,6 +118,8 @@ func (k *Kubelet) verbosity(of setup, nodeFlags bool) any {
 	switch value, _ := topmost(layers, splitPath("logging.verbosity")); v := value.(type) {
 	case nil:
 		return json.Number("0")
+	case json.Number:
+		return v
 	case float64:
 		return json.Number(strconv.FormatInt(int64(v), 10))
 	default:

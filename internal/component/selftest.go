@@ -28,17 +28,25 @@ const (
 	LimitLenient = "LenientDecoding"
 )
 
-// comparisonLimit says how candidates are compared with the local configuration, if it is not by what the kubelet prints.
-func comparisonLimit(shape *dumpShape, local setup) []Limit {
-	if shape != nil {
-		return nil
+// limits returns what cannot be done with a kubelet, as far as it shows without a candidate.
+func (h *Harness) limits(ctx context.Context, proven proof, local setup) []Limit {
+	var limits []Limit
+	if proven.shape == nil {
+		if layers, err := local.layers(); err != nil || len(layers) == 0 || !h.k.hasFile(local) {
+			limits = append(limits, Limit{LimitNotComparable, "the kubelet does not print its configuration in a form that is recognized, and the node has no local configuration file to compare with: " +
+				"with protected fields, no configuration is adopted"})
+		} else {
+			limits = append(limits, Limit{LimitComparedByText, "compared by text: the kubelet does not print its configuration in a form that is recognized; " +
+				"fields that a flag overrides, and differences from the local configuration, are unknown"})
+		}
 	}
-	if layers, err := local.layers(); err != nil || len(layers) == 0 {
-		return []Limit{{LimitNotComparable, "the kubelet does not print its configuration in a form that is recognized, and the node has no local configuration file to compare with: " +
-			"with protected fields, no configuration is adopted"}}
+	if words, err := h.tooOld(ctx, proven.id); err == nil && words != "" {
+		limits = append(limits, Limit{LimitNoDropIns, words})
 	}
-	return []Limit{{LimitComparedByText, "compared by text: the kubelet does not print its configuration in a form that is recognized; " +
-		"fields that a flag overrides, and differences from the local configuration, are unknown"}}
+	if proven.lenient {
+		limits = append(limits, Limit{LimitLenient, "the kubelet ignores unknown fields silently: a typo has no effect and is not reported, and drop-ins are rejected"})
+	}
+	return limits
 }
 
 // SelfTest is what a kubelet can be used for.
@@ -48,6 +56,8 @@ type SelfTest struct {
 	// adopted. Words say why not.
 	Driven bool
 	Words  string
+	// Unsure reports whether it could not be found out now if the kubelet can be driven.
+	Unsure bool
 	// Steps are what was tried, in order, and what came of it.
 	Steps []SelfTestStep
 	// Limits are what cannot be done.
@@ -76,7 +86,7 @@ func (h *Harness) SelfTest(ctx context.Context, initFile string) SelfTest {
 	version, err := h.k.Version(ctx)
 	if err != nil {
 		step(false, "version", err.Error())
-		return fail("this is no kubelet that answers: " + err.Error())
+		return fail("the kubelet does not report a version: " + err.Error())
 	}
 	t.Version = version
 	step(true, "version", version)
@@ -88,26 +98,21 @@ func (h *Harness) SelfTest(ctx context.Context, initFile string) SelfTest {
 	}
 	step(true, "dry run", "stops before it starts anything")
 	words, err := h.tooOld(ctx, proven.id)
-	if err != nil {
-		words = err.Error()
+	switch {
+	case err != nil:
+		step(false, "drop-ins", err.Error())
+	case words != "":
+		step(false, "drop-ins", words)
+	default:
+		step(true, "drop-ins", "supported")
 	}
-	if words == "" {
-		words = "supported"
-	} else {
-		t.Limits = append(t.Limits, Limit{LimitNoDropIns, words})
-	}
-	step(words == "supported", "drop-ins", words)
-	if unknown := h.run(ctx, dryRun{stage: 1, of: whole(unknownField(h.noRuntime()))}); unknown.outcome == Accepted && unknown.lenient == "" {
-		step(false, "unknown fields", "are passed over without a word")
-		t.Limits = append(t.Limits, Limit{LimitLenient, "a field that this kubelet does not know is passed over without a word: a typo has no effect, and is not reported"})
-	} else {
-		step(true, "unknown fields", "are refused")
-	}
+	step(!proven.lenient, "unknown fields", map[bool]string{true: "are ignored silently", false: "are refused"}[proven.lenient])
 
 	local := h.CheckLocal(ctx, initFile)
 	t.Limits = append(t.Limits, local.Limits...)
 	if local.Outcome != Accepted {
 		step(false, theLocal, local.Outcome.String()+": "+local.Words)
+		t.Unsure = local.Outcome == CouldNotTell
 		return fail(fmt.Sprintf("%s is %s: %s", theLocal, local.Outcome, local.Words))
 	}
 	step(true, theLocal, "accepted")
@@ -118,12 +123,13 @@ func (h *Harness) SelfTest(ctx context.Context, initFile string) SelfTest {
 		step(false, "effective configuration", local.Limits[0].Message)
 	}
 
-	for _, candidate := range h.harmless(initFile, words == "supported") {
+	for _, candidate := range h.harmless(initFile, words == "" && err == nil && !proven.lenient) {
 		v := h.Check(ctx, candidate.Candidate, initFile)
 		protected, compared := v.Protects(h.Protected)
 		switch {
 		case v.Outcome != Accepted:
 			step(false, candidate.name, v.Outcome.String()+": "+v.Words)
+			t.Unsure = v.Outcome == CouldNotTell
 			return fail(fmt.Sprintf("%s is %s: %s", candidate.name, v.Outcome, v.Words))
 		case !compared || protected != "":
 			step(false, candidate.name, protected)
@@ -151,11 +157,6 @@ func (t *SelfTest) has(reason string) bool {
 		}
 	}
 	return false
-}
-
-func unknownField(endpoint string) []byte {
-	return fmt.Appendf(nil, "apiVersion: %s\nkind: %s\nfailCgroupV1: false\ncontainerRuntimeEndpoint: %s\nevenkeelSelfTest: true\n",
-		payload.UpstreamAPIVersion, payload.KubeletKind, endpoint)
 }
 
 type namedCandidate struct {

@@ -22,7 +22,7 @@ func (c *check) runStage2(ctx context.Context) answer {
 		local := h.run(ctx, c.stage2(c.local))
 		c.remember(local)
 		if local.outcome != Accepted {
-			c.unusable = "the local configuration does not pass it: " + local.words
+			c.unusable, c.outage = "the local configuration does not pass it: "+local.words, local.noRuntime || local.outcome == CouldNotTell && !local.strayed
 			return answer{}
 		}
 		c.localPassed = true
@@ -52,14 +52,14 @@ func (c *check) judgeStage2(ctx context.Context, v *Verdict, a answer) {
 	switch {
 	case c.unusable != "":
 		v.Words = clip("stage 2 of the dry run was not used: "+c.unusable, maxWords)
-		v.Limits = append(v.Limits, Limit{LimitValidationOnly,
-			"the dry run only validates a configuration; what the kubelet would find out later shows in the trial: " + c.unusable})
+		if !c.outage {
+			v.Limits = append(v.Limits, Limit{LimitValidationOnly, "the dry run only validates a configuration, because its second stage cannot be used with this kubelet, " +
+				"or with the local configuration; the trial finds the rest"})
+		}
 		return
 	case a.outcome == Accepted:
 		v.Stage = 2
-		if v.Words = c.judgeRuntime(v.Reads()); v.Words != "" {
-			v.Outcome = Rejected
-		}
+		c.judgeRuntime(v)
 		return
 	case a.outcome == CouldNotTell:
 		v.Outcome, v.Stage, v.Words = CouldNotTell, 2, a.words

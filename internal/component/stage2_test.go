@@ -101,10 +101,10 @@ func TestTheRealKubeletJudgesAtStage2(t *testing.T) {
 		{"an unknown CPU manager policy", "cpuManagerPolicy: nope\n", 2, `unknown policy: "nope"`},
 		{"a static CPU manager without reservation", "cpuManagerPolicy: static\n", 2, "[cpumanager] unable to determine reserved CPU resources for static policy"},
 		{"CPUs that are not there", "reservedSystemCPUs: 0-99\n", 2, "reserved-cpus: 0-99 is not a subset of online-cpus: "},
-		{"a client CA that is not there", "authentication: {x509: {clientCAFile: /nonexistent/ca}}\n", 0, "authentication.x509.clientCAFile: stat /nonexistent/ca: no such file or directory"},
+		{"a client CA that is not there", "authentication: {x509: {clientCAFile: /nonexistent/ca}}\n", 0, "authentication.x509.clientCAFile: /nonexistent/ca does not exist"},
 		{"a cgroup that is not there", "cgroupRoot: /nonexistent\n", 2, `invalid configuration: cgroup ["nonexistent"] has some missing paths: `},
-		{"a runtime that is not there", "containerRuntimeEndpoint: unix:///nonexistent.sock\n", 2,
-			"containerRuntimeEndpoint: stat /nonexistent.sock: no such file or directory"},
+		{"a runtime that is none", "containerRuntimeEndpoint: unix:///etc/hostname\n", 2,
+			"containerRuntimeEndpoint: /etc/hostname is not a socket"},
 		{"JSON logging and a bad value", "logging: {format: json}\ncpuManagerPolicy: nope\n", 2, `unknown policy: "nope"`},
 	}
 	before := nodeState(t)

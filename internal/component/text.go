@@ -5,10 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
@@ -29,8 +34,8 @@ func (c *check) compareText() *TextComparison {
 	switch {
 	case err != nil:
 		return &TextComparison{Impossible: oneLine(err.Error())}
-	case len(local) == 0:
-		return &TextComparison{Impossible: "this node has no local configuration file"}
+	case !c.h.k.hasFile(c.local):
+		return &TextComparison{Impossible: noLocalFile}
 	}
 	candidate, err := c.candidate.payload()
 	if err != nil {
@@ -38,6 +43,15 @@ func (c *check) compareText() *TextComparison {
 	}
 	return &TextComparison{Violations: c.h.Protected.TextViolations(
 		payload.Canonical(candidate.fields), merged(local), c.candidate.run.Dropin)}
+}
+
+const noLocalFile = "this node has no local configuration file"
+
+// hasFile reports whether a configuration is read from a file, and not from flags and drop-ins alone: without one, a
+// kubelet has other defaults.
+func (k *Kubelet) hasFile(of setup) bool {
+	config, _ := k.sources(of.run)
+	return config != ""
 }
 
 // merged returns what the layers set, as a kubelet merges them: mappings key by key, everything else is replaced. A field
@@ -94,9 +108,6 @@ func (k *Kubelet) readText(v *Verdict, of setup) {
 	v.Written, v.Assumed = Effective{}, Effective{}
 	for _, f := range readFields {
 		value, _ := topmost(layers, splitPath(f.path))
-		if number, ok := value.(float64); ok {
-			value = json.Number(fmt.Sprint(number))
-		}
 		if value != nil {
 			v.Written[f.path] = value
 		} else {
@@ -172,24 +183,27 @@ func protects(violations []payload.Difference, how string) string {
 	return strings.Join(words, "; ") + how
 }
 
-// judgeRuntime returns what is wrong with a container runtime's endpoint that is not the local configuration's: stage 2
-// does not dial it. "" if nothing is.
-func (c *check) judgeRuntime(effective Effective) string {
-	endpoint := RuntimeEndpoint(effective)
-	if endpoint == "" || endpoint == c.runtime {
-		return ""
+// judgeRuntime judges a container runtime's endpoint that is not the local configuration's: stage 2 does not dial it. One
+// that is not there may come.
+func (c *check) judgeRuntime(v *Verdict) {
+	endpoint, local := RuntimeEndpoint(v.Effective), c.runtime
+	if v.Effective == nil {
+		endpoint, local = RuntimeEndpoint(v.Assumed), c.assumed
+	}
+	if endpoint == "" || endpoint == local {
+		return
 	}
 	path, err := socketPath(endpoint)
 	if err != nil {
-		return oneLine(err.Error())
+		v.Outcome, v.Words = Rejected, oneLine(err.Error())
+		return
 	}
 	switch info, err := os.Stat(path); {
 	case err != nil:
-		return oneLine("containerRuntimeEndpoint: " + err.Error())
+		v.Outcome, v.Words = CouldNotTell, oneLine("containerRuntimeEndpoint: "+err.Error())
 	case info.Mode().Type() != os.ModeSocket:
-		return oneLine("containerRuntimeEndpoint: " + path + " is not a socket")
+		v.Outcome, v.Words = Rejected, oneLine("containerRuntimeEndpoint: "+path+" is not a socket")
 	}
-	return ""
 }
 
 // maxClientCA bounds a client CA file, in bytes. The largest bundles have some hundred kilobytes.
@@ -198,19 +212,22 @@ const maxClientCA = 4 << 20
 const clientCAField = "authentication.x509.clientCAFile"
 
 // judgeClientCA judges the client CA file that a candidate names before any run: until 1.35 a kubelet opens it in stage 1
-// already, whatever it is, and from 1.36 on stage 2 leaves it out. judged is false if it is the local configuration's, or
-// can be one.
+// already, whatever it is, and from 1.36 on stage 2 leaves it out. judged is false if the file is the local
+// configuration's, or may be used as one.
 func (c *check) judgeClientCA() (v Verdict, judged bool) {
 	if _, given := last(c.h.k.flags, "client-ca-file"); given {
 		return Verdict{}, false // the kubelet opens that one
 	}
-	local := ""
-	if under, err := c.local.layers(); err == nil {
-		value, _ := topmost(under, splitPath(clientCAField))
-		local, _ = value.(string)
+	files := c.clientCAs()
+	if len(files) == 0 {
+		return Verdict{}, false
 	}
-	for _, name := range c.clientCAs() {
-		if name == local {
+	local, err := c.localClientCA()
+	if err != nil && !c.h.Protected.Empty() {
+		return Verdict{Outcome: Accepted, Text: &TextComparison{Impossible: oneLine(err.Error())}}, true
+	}
+	for _, name := range files {
+		if filepath.Clean(name) == local {
 			continue
 		}
 		fields := func(file string) map[string]any {
@@ -219,11 +236,29 @@ func (c *check) judgeClientCA() (v Verdict, judged bool) {
 		if violations := c.h.Protected.TextViolations(fields(name), fields(local), false); len(violations) > 0 {
 			return Verdict{Outcome: Accepted, Text: &TextComparison{Violations: violations}}, true
 		}
-		if err := canBeClientCA(name); err != nil {
-			return Verdict{Outcome: Rejected, Words: oneLine(clientCAField + ": " + err.Error())}, true
+		if outcome, words := canBeClientCA(name); outcome != Accepted {
+			return Verdict{Outcome: outcome, Words: oneLine(clientCAField + ": " + words)}, true
 		}
 	}
 	return Verdict{}, false
+}
+
+// localClientCA returns the client CA file of the local configuration, "" for none. The kubelet resolves a relative path
+// against the directory of its configuration file.
+func (c *check) localClientCA() (string, error) {
+	under, err := c.local.layers()
+	if err != nil {
+		return "", err
+	}
+	value, _ := topmost(under, splitPath(clientCAField))
+	file, _ := value.(string)
+	if file == "" {
+		return "", nil
+	}
+	if config, _ := c.h.k.sources(c.local.run); !filepath.IsAbs(file) && config != "" {
+		file = filepath.Join(filepath.Dir(config), file)
+	}
+	return filepath.Clean(file), nil
 }
 
 // clientCAs returns the client CA files that the candidate names: of a drop-in in any spelling of the field, because the
@@ -242,17 +277,56 @@ func (c *check) clientCAs() []string {
 	return files
 }
 
-func canBeClientCA(file string) error {
-	// The files of /proc and /sys are empty by their size. Some of them block whoever reads them.
-	if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Size() == 0 {
-		return errors.New(file + " is empty")
+// clientCATimeout is how long a file system may take to give out a client CA file.
+const clientCATimeout = 5 * time.Second
+
+// canBeClientCA reports whether a file can be a client CA file: Rejected if it is something else, CouldNotTell if it
+// cannot be read now. The words say what is wrong.
+func canBeClientCA(file string) (Outcome, string) {
+	type result struct {
+		outcome Outcome
+		words   string
 	}
-	data, err := readBounded(file, maxClientCA)
-	if err != nil {
-		return err
+	done := make(chan result, 1)
+	go func() {
+		outcome, words := readClientCA(file)
+		done <- result{outcome, words}
+	}()
+	select {
+	case r := <-done:
+		return r.outcome, r.words
+	case <-time.After(clientCATimeout):
+		return CouldNotTell, file + " cannot be read within " + clientCATimeout.String()
 	}
-	if !x509.NewCertPool().AppendCertsFromPEM(data) {
-		return errors.New(file + " has no certificate in it")
+}
+
+func readClientCA(file string) (Outcome, string) {
+	// A FIFO that is put there in this moment must not block.
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return Rejected, file + " does not exist"
+	case err != nil:
+		return CouldNotTell, err.Error()
 	}
-	return nil
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return CouldNotTell, err.Error()
+	case !info.Mode().IsRegular():
+		return Rejected, file + " is not a regular file"
+	case info.Size() == 0: // also most files of /proc, some of which block whoever reads them
+		return Rejected, file + " is empty"
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxClientCA+1))
+	switch {
+	case err != nil:
+		return CouldNotTell, err.Error()
+	case len(data) > maxClientCA:
+		return Rejected, fmt.Sprintf("%s is too large: at most %d bytes are read", file, maxClientCA)
+	case !x509.NewCertPool().AppendCertsFromPEM(data):
+		return Rejected, file + " has no certificate in it"
+	}
+	return Accepted, ""
 }

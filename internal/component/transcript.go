@@ -12,11 +12,13 @@ import (
 // matters: values that may be its effective configuration, what it says about strict decoding, and its last word.
 // Memory is bounded by maxEntry and maxDumps, whatever the process writes.
 type transcript struct {
-	dumps   []string // values of log records that holdsDump accepted, at most maxDumps
-	lenient string   // why strict decoding failed, if it did
-	failure string   // the error that ended the process, in the component's words
-	panic   string
-	strayed string // the first line that should never have come
+	dumps []string // values of log records that holdsDump accepted, at most maxDumps
+	// truncated: a line or a value was longer than is kept, so that dumps may lack something.
+	truncated bool
+	lenient   string // why strict decoding failed, if it did
+	failure   string // the error that ended the process, in the component's words
+	panic     string
+	strayed   string // the first line that should never have come
 
 	strays []string // what such lines contain; nil: none
 	// holdsDump reports whether a value may be the effective configuration; nil: no value is kept.
@@ -57,7 +59,7 @@ func (t *transcript) Write(p []byte) (int, error) {
 		if len(t.partial)+len(piece) <= maxEntry {
 			t.partial = append(t.partial, piece...)
 		} else {
-			t.tooLong = true
+			t.tooLong, t.truncated = true, true
 		}
 		if i < 0 {
 			break
@@ -86,6 +88,8 @@ func (t *transcript) line(line string) {
 		if value, ok := strings.CutPrefix(line, "\t"); ok {
 			if t.entry.value.Len()+len(value) < maxEntry {
 				t.entry.value.WriteString(value + "\n")
+			} else {
+				t.truncated = true
 			}
 			return
 		}
