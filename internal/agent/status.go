@@ -68,7 +68,7 @@ func nodeConfigStatus(st trial.Status, f facts) v1alpha1.NodeConfigStatus {
 		out.Trial = &v1alpha1.Trial{
 			StartTime:          &start,
 			HealthySeconds:     int64(p.Healthy / time.Second),
-			DurationSeconds:    min(int64(p.Duration/time.Second), v1alpha1.MaxTrialSeconds), // or all of the status would be refused
+			DurationSeconds:    int64(p.Duration / time.Second),
 			Restarts:           int64(p.Restarts),
 			CrashLoopThreshold: int64(p.Threshold),
 		}

@@ -23,6 +23,9 @@ const (
 func boundStatus(s v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {
 	s = *s.DeepCopy()
 	s.Error = shorten(s.Error, mostMessage)
+	if t := s.Trial; t != nil {
+		t.DurationSeconds = min(t.DurationSeconds, v1alpha1.MaxTrialSeconds)
+	}
 	s.BadConfigs = s.BadConfigs[:min(len(s.BadConfigs), v1alpha1.MaxBadConfigs)]
 	for i := range s.BadConfigs {
 		s.BadConfigs[i].Reason = shorten(s.BadConfigs[i].Reason, mostBadReason)

@@ -70,6 +70,9 @@ func TestTheLargestStatusIsTakenWhateverItsTextsAreMadeOf(t *testing.T) {
 			if len(got.BadConfigs) != v1alpha1.MaxBadConfigs || len(got.OverriddenFields) != v1alpha1.MaxOverriddenFields {
 				t.Errorf("%d bad configs, %d overridden fields", len(got.BadConfigs), len(got.OverriddenFields))
 			}
+			if seconds := got.Trial.DurationSeconds; seconds != v1alpha1.MaxTrialSeconds {
+				t.Errorf("a trial of %d seconds", seconds)
+			}
 			if last := got.OverriddenFields[99]; last != "and 21 more" {
 				t.Errorf("the last overridden field is %q", last)
 			}

@@ -13,7 +13,7 @@ func TestTheCommandsOfTheREADMEDoWhatItSays(t *testing.T) {
 	w := newWorld(t)
 	w.instead["kubectl evenkeel install node-1"] = w.node1
 	w.instead["kubectl evenkeel install --selector"] = func(context.Context) error {
-		return w.nodes("worker", 6, map[string]string{"pool": "workers"}, time.Second)
+		return w.nodes("worker", 6, map[string]string{"node-restriction.kubernetes.io/pool": "workers"}, time.Second)
 	}
 	w.instead["ssh node-1 cat"] = func(context.Context) error {
 		const own = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 110\n"
