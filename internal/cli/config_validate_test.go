@@ -54,7 +54,7 @@ func TestWhatTheHostKeptFromBeingJudgedIsSaidUnderTheVerdict(t *testing.T) {
 		Place: "f.yaml, document 2", Kind: "KubeletConfiguration", Component: "kubelet", Version: "v1.36.3", Verdict: accepted,
 		Warnings: []string{"not judged: failCgroupV1\nis true\x1b[2J"},
 	})
-	if want := "f.yaml, document 2: kubelet v1.36.3: accepted\n  not judged: failCgroupV1 is true [2J\n"; out.String() != want {
+	if want := "f.yaml, document 2: kubelet v1.36.3: accepted\n  not judged: failCgroupV1 is true\\x1b[2J\n"; out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}
 }

@@ -68,6 +68,7 @@ bindAddress: '::'
 clientConnection:
   kubeconfig: /var/lib/kube-proxy/kubeconfig.conf
 clusterCIDR: fd00:20::/56,10.244.0.0/16
+mode: iptables
 `, "kubeconfig.conf": `apiVersion: v1
 kind: Config
 clusters:

@@ -19,19 +19,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-func TestAClusterIsReadyInFifteenSecondsAndLeavesNothing(t *testing.T) {
+func TestAClusterIsReadyAndLeavesNothing(t *testing.T) {
 	var log bytes.Buffer
-	begin := time.Now()
 	c, err := Start(t.Context(), Options{Log: &log})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Stop()
-	took := time.Since(begin)
-	t.Log("started in", took)
-	if took > 15*time.Second {
-		t.Errorf("started in %v, want at most 15s", took)
-	}
 	if _, err := admin(t, c).CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
 		t.Errorf("the default service account: %v", err)
 	}

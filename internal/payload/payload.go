@@ -5,6 +5,7 @@
 package payload
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -23,6 +24,9 @@ const (
 
 // MaxSize is the most bytes that a payload may have: a ConfigMap cannot hold more.
 const MaxSize = 1 << 20
+
+// mostIndented is the largest text that is indented, in bytes: with maxDepth it grows to 6 MiB at most.
+const mostIndented = 64 << 10
 
 // Payload is one configuration as it was assigned, byte for byte.
 type Payload struct {
@@ -143,13 +147,16 @@ func (p *Payload) decode() *Error {
 		if fields, p.Trial, refused = flatten(fields); refused != nil {
 			return refused
 		}
-		// Not indented: a small payload that is nested would grow many times over.
 		text, err := json.Marshal(fields)
 		if err != nil {
 			return notRead(err)
 		}
 		if len(text) > MaxSize {
 			return &Error{Problem: ProblemTooLarge, Words: "larger than 1 MiB in the upstream form"}
+		}
+		// People read it, too. But what is large and nested would grow many times over.
+		if indented := (bytes.Buffer{}); len(text) <= mostIndented && json.Indent(&indented, text, "", "  ") == nil {
+			text = indented.Bytes()
 		}
 		p.Upstream = text
 	}

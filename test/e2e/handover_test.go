@@ -156,7 +156,7 @@ func TestAnOlderKubeletThanTheStateSaysSoAndRunsTheNode(t *testing.T) {
 	t.Parallel()
 	flags := []string{"--config-trial-duration=1s", "--crash-loop-threshold=0"}
 	boot, self := handover(t, newNode(t, "handold"), flags...)
-	boot.wrap(`[ $mode = version ] && echo 'Kubernetes v1.36.99' && exit 0`)
+	boot.wrap(`[ $mode = version ] && echo 'Kubernetes v1.37.99' && exit 0`)
 	self.Kubelet[0] = boot.Kubelet[0]
 	boot.Kubelet[0] = boot.Node.KubeletPath()
 	self.start()
@@ -169,7 +169,7 @@ func TestAnOlderKubeletThanTheStateSaysSoAndRunsTheNode(t *testing.T) {
 
 	self.stop()
 	boot.healthyWith(cm)
-	boot.logged("level=WARN", "this kubelet is older than another that has run on this node", "version="+underTest.version, "newer=v1.36.99")
+	boot.logged("level=WARN", "this kubelet is older than another that has run on this node", "version="+underTest.version, "newer=v1.37.99")
 	boot.is(allChecksPassed(cm))
 	if n := self.countLog("this kubelet is older"); n != 0 {
 		t.Errorf("the newer one says %d times that it is older", n)

@@ -257,7 +257,7 @@ func TestAnotherVersionOfTheKubeletStartsWithACleanSlate(t *testing.T) {
 	}
 	n.healthyWith(nil)
 
-	n.wrap(`[ $mode = version ] && echo 'Kubernetes v1.36.99' && exit 0`)
+	n.wrap(`[ $mode = version ] && echo 'Kubernetes v1.37.99' && exit 0`)
 	pid, err := n.KubeletPID()
 	if err != nil {
 		t.Fatal(err)
@@ -266,7 +266,7 @@ func TestAnotherVersionOfTheKubeletStartsWithACleanSlate(t *testing.T) {
 		t.Fatal(err)
 	}
 	nc = n.is(allChecksPassed(cm))
-	if nc.Status.ComponentVersion != "v1.36.99" || len(nc.Status.BadConfigs) != 0 {
+	if nc.Status.ComponentVersion != "v1.37.99" || len(nc.Status.BadConfigs) != 0 {
 		t.Errorf("the version is %q, bad are %+v", nc.Status.ComponentVersion, nc.Status.BadConfigs)
 	}
 	n.lastKnownGood(cm)
