@@ -1,0 +1,90 @@
+package component
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+// protectedHarness returns a harness with the default protection.
+func protectedHarness(t *testing.T, k *Kubelet) *Harness {
+	h := harness(t, k)
+	h.Protected = payload.DefaultProtection()
+	return h
+}
+
+func wantIncomparable(t *testing.T, h *Harness, v Verdict, words string) {
+	t.Helper()
+	got, compared := v.Protects(h.Protected)
+	if v.Outcome != Accepted || compared || !strings.HasPrefix(got, words) {
+		t.Errorf("%s, compared %t: %s; %s", v.Outcome, compared, v.Words, got)
+	}
+}
+
+func TestWithALocalConfigurationThatDoesNotPassNothingIsCompared(t *testing.T) {
+	h := protectedHarness(t, fakeWithLocal(t, `case "$config" in *LOCAL*) end "no good";; esac; `+printing+"accept", "maxPods: 1 # LOCAL"))
+	v := h.Check(context.Background(), Candidate{Data: []byte("readOnlyPort: 0")}, "")
+	wantIncomparable(t, h, v, "the kubelet did not print what the local configuration is")
+}
+
+func TestWithALocalConfigurationThatCannotBeReadNothingIsCompared(t *testing.T) {
+	h := protectedHarness(t, fakeWithLocal(t, printing+"accept", "{: [ # LOCAL"))
+	v := h.Check(context.Background(), Candidate{Data: []byte(`{"authentication": {"x509": {"clientCAFile": "/ca"}}}`)}, "")
+	wantIncomparable(t, h, v, "the kubelet did not print what its configuration would be, and protected fields cannot be compared by text: ")
+}
+
+func TestAKubeletWithDropInsAloneHasNothingToCompareWith(t *testing.T) {
+	k := fake(t, "accept")
+	k.ConfigDir = tree(t, map[string]string{"10.conf": "maxPods: 1"})
+	h := protectedHarness(t, k)
+	v := h.Check(context.Background(), Candidate{Data: []byte("maxPods: 2")}, "")
+	wantIncomparable(t, h, v, "the kubelet did not print what its configuration would be, and protected fields cannot be compared by text: "+noLocalFile)
+}
+
+func TestAClientCAFileIsTheSameHoweverItsPathIsWritten(t *testing.T) {
+	for _, local := range []string{"ca.crt", "DIR//ca.crt", "DIR/sub/../ca.crt"} {
+		k := fake(t, printing+"accept")
+		dir := t.TempDir()
+		k.Config = filepath.Join(dir, "local")
+		write(t, k.Config, `{"maxPods": 1, "authentication": {"x509": {"clientCAFile": "`+strings.ReplaceAll(local, "DIR", dir)+`"}}} # LOCAL`, 0o600)
+		v := protectedHarness(t, k).Check(context.Background(), Candidate{Data: []byte(`{"authentication": {"x509": {"clientCAFile": "` + dir + `/ca.crt"}}}`)}, "")
+		checkVerdict(t, v, Accepted, 2, "")
+	}
+}
+
+func TestARuntimeThatIsNotThereMayCome(t *testing.T) {
+	h := harness(t, fake(t, printing+"accept"))
+	v := h.Check(context.Background(), Candidate{Data: []byte(`{"containerRuntimeEndpoint":"unix:///nonexistent.sock"}`)}, "")
+	checkVerdict(t, v, CouldNotTell, 2, "containerRuntimeEndpoint: stat /nonexistent.sock: no such file or directory")
+}
+
+func TestASilentKubeletDialsTheRuntimeOfItsFlagInStage2(t *testing.T) {
+	args := filepath.Join(t.TempDir(), "args")
+	k := fakeWithLocal(t, `[ $stage = 2 ] && echo "$*" >>`+args+`; accept`, "maxPods: 1 # LOCAL")
+	k.flags = []flag{{name: runtimeFlag, value: "unix:///run/crio/crio.sock", tokens: []string{"--" + runtimeFlag + "=unix:///run/crio/crio.sock"}}}
+	v := harness(t, k).Check(context.Background(), Candidate{Data: []byte("containerRuntimeEndpoint: unix:///evil")}, "")
+	checkVerdict(t, v, Accepted, 2, "")
+	text, err := read(args)
+	if err != nil || strings.Count(text, "--"+runtimeFlag+"=unix:///run/crio/crio.sock") != 2 || strings.Count(text, runtimeFlag) != 2 {
+		t.Errorf("stage 2 ran with %v:\n%s", err, text)
+	}
+}
+
+func TestADumpThatIsLongerThanIsKeptIsNone(t *testing.T) {
+	out := &transcript{onStray: func(string) {}, holdsDump: mayBeDump}
+	_, _ = out.Write([]byte("I1121 07:10:36.358684   21610 server.go:257] \"m\" config=<\n\t" + strings.ReplaceAll(apiDump, "\n", "\n\t")))
+	line := []byte("\n\tx: " + strings.Repeat("x", 1<<20))
+	for range 17 {
+		_, _ = out.Write(line)
+	}
+	_, _ = out.Write([]byte("\n\treadOnlyPort: 10255\n >\n"))
+	if !out.truncated {
+		t.Error("it is not told that it was cut")
+	}
+	if e, _ := theDump([]string{apiDump + "x: " + strings.Repeat("x", maxDump)}, anchors); e != nil {
+		t.Error("a value that is too long was decoded")
+	}
+}
