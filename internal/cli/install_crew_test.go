@@ -36,11 +36,13 @@ type crew struct {
 	cluster *localcluster.Cluster
 	t       *testing.T
 
-	mu     sync.Mutex
-	play   map[string]part // by node
-	most   int             // pods that were not ready at a time
-	order  []string        // nodes, as their pods became ready
-	failed error
+	mu   sync.Mutex
+	play map[string]part // by node
+	most int             // pods that were not ready at a time
+	// together is how many pods there must be that are not ready before one becomes ready, or as many as are left.
+	together int
+	order    []string // nodes, as their pods became ready
+	failed   error
 }
 
 // part is what a node's kubelet reports of a pod.
@@ -151,6 +153,19 @@ func (c *crew) plays(name string, play part) {
 	c.play[name] = play
 }
 
+// waitsFor reports whether as many nodes as are to be busy at a time are not yet, so that none may become ready.
+func (c *crew) waitsFor(pods []corev1.Pod) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ready := 0
+	for i := range pods {
+		if podReady(&pods[i]) {
+			ready++
+		}
+	}
+	return len(pods)-ready < min(c.together, len(c.play)-ready)
+}
+
 // kubelets reports of all pods of installers what their nodes' parts are, once.
 func (c *crew) kubelets(ctx context.Context) error {
 	pods := &corev1.PodList{}
@@ -158,6 +173,9 @@ func (c *crew) kubelets(ctx context.Context) error {
 		return err
 	}
 	busy := 0
+	if c.waitsFor(pods.Items) {
+		return nil
+	}
 	for _, pod := range pods.Items {
 		c.mu.Lock()
 		play, ok := c.play[pod.Spec.NodeName]

@@ -65,6 +65,9 @@ func TestSeveralNodesAtATimeAreNeverMore(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		c.node(name, comesBack)
 	}
+	c.mu.Lock()
+	c.together = 2
+	c.mu.Unlock()
 	c.evenkeel("install", "--all-nodes", "--max-unavailable", "40%", "--yes", "-o", "json").says(t, `"state": "Done"`)
 	c.mu.Lock()
 	if c.most != 2 || len(c.order) != 5 {

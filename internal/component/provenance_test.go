@@ -50,17 +50,17 @@ func TestTheTopmostLayerThatSaysAnythingIsTheOrigin(t *testing.T) {
 		origin                       Origin
 	}{
 		{"nobody", "a: 1", "b: 1", "c: 1", "x", nil, ""},
-		{"the file", "x: 1", "b: 1", "c: 1", "x", 1.0, local},
-		{"the node's own drop-in", "x: 1", "x: 2", "c: 1", "x", 2.0, own},
-		{"ours", "x: 1", "x: 2", "x: 3", "x", 3.0, ours},
-		{"a nested one", "m: {x: 1, y: 1}", "m: {x: 2}", "m: {z: 3}", "m.x", 2.0, own},
-		{"a key of a mapping", "m: {a.b: 1}", "m: {c: 2}", "m: {}", "m[a.b]", 1.0, local},
+		{"the file", "x: 1", "b: 1", "c: 1", "x", json.Number("1"), local},
+		{"the node's own drop-in", "x: 1", "x: 2", "c: 1", "x", json.Number("2"), own},
+		{"ours", "x: 1", "x: 2", "x: 3", "x", json.Number("3"), ours},
+		{"a nested one", "m: {x: 1, y: 1}", "m: {x: 2}", "m: {z: 3}", "m.x", json.Number("2"), own},
+		{"a key of a mapping", "m: {a.b: 1}", "m: {c: 2}", "m: {}", "m[a.b]", json.Number("1"), local},
 		{"ours takes it away", "x: 1", "x: 2", "x: null", "x", nil, ours},
 		{"the node's own takes it away", "m: {x: 1}", "m: null", "", "m.x", nil, own},
 		{"null in the file is nothing", "x: null", "", "", "x", nil, local},
-		{"a drop-in in another case", "x: 1", "X: 2", "", "x", 2.0, own},
+		{"a drop-in in another case", "x: 1", "X: 2", "", "x", json.Number("2"), own},
 		{"a file in another case", "X: 1", "", "", "x", nil, ""},
-		{"a mapping gives way to a value", "m: {x: 1}", "m: 2", "", "m.x", 2.0, own},
+		{"a mapping gives way to a value", "m: {x: 1}", "m: 2", "", "m.x", json.Number("2"), own},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
