@@ -71,10 +71,19 @@ func theDump(values []string, fields []string) (e Effective, omits bool) {
 	return found, omits
 }
 
+// dumpOfEmpty returns the one of the values that is the dump of an empty configuration with an endpoint, as theDump does;
+// nil if none is.
+func dumpOfEmpty(values []string, endpoint string) (e Effective, omits bool) {
+	if e, omits = theDump(values, anchors); e.String("containerRuntimeEndpoint") != endpoint {
+		return nil, false
+	}
+	return e, omits
+}
+
 // shapeOf returns what the dump of an empty configuration shows of a binary; nil if it is none.
 func shapeOf(values []string, endpoint string) *dumpShape {
-	e, omits := theDump(values, anchors)
-	if e.String("containerRuntimeEndpoint") != endpoint {
+	e, omits := dumpOfEmpty(values, endpoint)
+	if e == nil {
 		return nil
 	}
 	s := &dumpShape{omitted: map[string]any{}}
@@ -108,8 +117,8 @@ func (s *dumpShape) probe(empty Effective, fields map[string]any) map[string]any
 
 // learn takes out of the fields that every dump has those that are not in the dump of the probe.
 func (s *dumpShape) learn(values []string, endpoint string) {
-	e, _ := theDump(values, anchors)
-	if e.String("containerRuntimeEndpoint") != endpoint {
+	e, _ := dumpOfEmpty(values, endpoint)
+	if e == nil {
 		return
 	}
 	s.fields = slices.DeleteFunc(s.fields, func(name string) bool { _, printed := e[name]; return !printed })

@@ -57,7 +57,7 @@ func guard(fields map[string]any, called func(path string) string) *Error {
 
 func relativePath(fields map[string]any, called func(string) string) string {
 	for _, path := range pathFields {
-		for name, value := range lookup(fields, path) {
+		for name, value := range Lookup(fields, path) {
 			// The kubelet leaves an empty path alone: it means "none".
 			if s, ok := value.(string); ok && s != "" && !filepath.IsAbs(s) {
 				return fmt.Sprintf("%s is the relative path %s; paths must be absolute", called(name), quote(s))
@@ -68,7 +68,7 @@ func relativePath(fields map[string]any, called func(string) string) string {
 }
 
 func healthOff(fields map[string]any, called func(string) string) string {
-	for name, value := range lookup(fields, []string{"healthzPort"}) {
+	for name, value := range Lookup(fields, []string{"healthzPort"}) {
 		if value == int64(0) || value == float64(0) {
 			return called(name) + " is 0, which switches the health endpoint off: nobody could tell whether the kubelet is healthy"
 		}
@@ -76,12 +76,9 @@ func healthOff(fields map[string]any, called func(string) string) string {
 	return ""
 }
 
-// Lookup yields every field at a path of JSON names, by the path as it is written, whatever the case of its names.
-func Lookup(fields map[string]any, path []string) iter.Seq2[string, any] { return lookup(fields, path) }
-
-// lookup yields every field at path, whatever the case of its name: Go's own JSON decoder, which the kubelet uses for
-// drop-ins, takes them all.
-func lookup(fields map[string]any, path []string) func(yield func(string, any) bool) {
+// Lookup yields every field at a path of JSON names, with the path as it is written, whatever the case of its names: Go's
+// own JSON decoder, which the kubelet uses for drop-ins, takes them all.
+func Lookup(fields map[string]any, path []string) iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) { walk(fields, path, "", yield) }
 }
 

@@ -21,6 +21,7 @@ func (p Protection) TextViolations(candidate, local map[string]any, dropin bool)
 	if !dropin {
 		maps.Copy(paths, under)
 	}
+	localPaths := slices.Sorted(maps.Keys(under))
 	var violations []Difference
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		value, given := written[path]
@@ -28,14 +29,14 @@ func (p Protection) TextViolations(candidate, local map[string]any, dropin bool)
 		switch {
 		case given && wasGiven && value != nil && was != nil && strictlySame(value, was):
 		case given && value != nil && p.allows(path, value, was):
-		case dropin && isEmptyMapping(value) && anyBelow(path, slices.Sorted(maps.Keys(under))):
+		case dropin && isEmptyMapping(value) && anyBelow(path, localPaths):
 			// It changes nothing of what is below.
 		default:
 			d := p.violation(path, value, was)
 			if given && value == nil {
 				d.Value = "null"
 			}
-			if !wasGiven && anyBelow(path, slices.Sorted(maps.Keys(under))) {
+			if !wasGiven && anyBelow(path, localPaths) {
 				d.Local = "a mapping"
 			}
 			violations = append(violations, d)

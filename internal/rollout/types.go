@@ -263,7 +263,7 @@ type Mark struct {
 	Failed            int64     // the attempt of the rollout before which the node had failed; 0: it has not
 }
 
-// NewMark is a mark to be recorded for a node; without a Rollout, the mark that there is must be removed.
+// NewMark is a mark to record for a node. If it has no Rollout, the existing mark is removed.
 type NewMark struct {
 	Node int // index into what Plan was given
 	Mark Mark

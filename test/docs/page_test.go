@@ -97,7 +97,7 @@ func TestASectionEndsWithTheNextHeadingOfItsLevel(t *testing.T) {
 		t.Errorf("got %q, error %v, want %q", got, err, want)
 	}
 	if _, err := Section(text, "## X"); err == nil {
-		t.Error("a section was found that there is not")
+		t.Error("found a section that does not exist")
 	}
 }
 
