@@ -119,6 +119,52 @@ func TestEverythingIsDoneByKeysAlone(t *testing.T) {
 	b.shows("#nodes-words", "1 node")
 }
 
+func TestAQuestionThatIsAskedAgainAtOnceIsAnsweredOnce(t *testing.T) {
+	b := small(t)
+	b.waits(`document.getElementById("do-waiting-pause") !== null`)
+	// All within one task of the page, so that the event of the first closing comes after the second question.
+	value[bool](b, `(() => {
+		window.posts = 0;
+		const send = window.fetch;
+		window.fetch = (what, options) => { if (options?.method === "POST") window.posts++; return send(what, options); };
+		const dialog = document.getElementById("confirm");
+		document.getElementById("do-waiting-pause").click();
+		dialog.close();
+		document.getElementById("do-waiting-pause").click();
+		return true;
+	})()`)
+	b.waits(`new Promise(done => setTimeout(() => done(document.getElementById("confirm").open), 100))`)
+	value[bool](b, `(() => {
+		const yes = document.getElementById("confirm-yes");
+		yes.click();
+		yes.dispatchEvent(new Event("click")); // a button that is disabled takes no other
+		return true;
+	})()`)
+	b.waits(`!document.getElementById("confirm").open`)
+	b.shows("#said", "rollout waiting paused")
+	value[bool](b, `(document.getElementById("confirm-yes").dispatchEvent(new Event("click")), true)`) // nothing is asked any more
+	if n := value[int](b, `window.posts`); n != 1 {
+		t.Errorf("it was sent %d times", n)
+	}
+}
+
+func TestAnAnswerThatComesLateLeavesTheNextQuestionAlone(t *testing.T) {
+	b := small(t)
+	b.waits(`document.getElementById("do-waiting-pause") !== null`)
+	value[bool](b, `(() => {
+		const send = window.fetch;
+		window.fetch = (what, options) => options?.method === "POST" ? new Promise((_, fail) => { window.answer = () => fail(new Error("it was too late")); }) : send(what, options);
+		document.getElementById("do-waiting-pause").click();
+		document.getElementById("confirm-yes").click();
+		document.getElementById("confirm").close();
+		document.getElementById("do-waiting-abort").click();
+		window.answer();
+		return true;
+	})()`)
+	b.shows("#said", "Pause: waiting: it was too late")
+	b.waits(`document.getElementById("confirm").open && !document.getElementById("confirm-yes").disabled && document.getElementById("confirm-error").textContent === ""`)
+}
+
 func TestWhoDoesNotSeeThePageIsToldWhatIsOnIt(t *testing.T) {
 	b := small(t)
 	b.click("[id='row-seen-007']")

@@ -15,7 +15,6 @@ export class Rollouts {
     this.error = "";
     $("confirm-no").addEventListener("click", () => $("confirm").close());
     $("confirm-yes").addEventListener("click", () => this.carryOut());
-    $("confirm").addEventListener("close", () => { this.asked = null; });
     setInterval(() => this.draw(), 5000); // times go on
     // What is not of the rollout itself changes too: your rights, and whether there is a controller.
     setInterval(() => { if (!document.hidden && this.list.some((r) => r.name === this.open)) this.read(); }, 10000);
@@ -161,7 +160,7 @@ export class Rollouts {
   }
 
   confirm(r, a) {
-    this.asked = { r, a };
+    this.asked = { r, a }; // the one that is asked about now, or was last
     $("confirm-title").textContent = `${a.title}: ${r.name}, revision ${r.revision}?`;
     $("confirm-means").textContent = a.means;
     $("confirm-command").textContent = a.command;
@@ -175,8 +174,10 @@ export class Rollouts {
   }
 
   async carryOut() {
-    const { r, a } = this.asked;
-    $("confirm-yes").disabled = true;
+    const yes = $("confirm-yes"), asked = this.asked, { r, a } = asked;
+    if (!$("confirm").open || yes.disabled) return; // it is under way, or was taken back
+    const stillAsked = () => $("confirm").open && this.asked === asked;
+    yes.disabled = true;
     $("confirm-error").textContent = "";
     try {
       const response = await ask(`api/rollouts/${encodeURIComponent(r.name)}/${a.verb}`, {
@@ -185,11 +186,17 @@ export class Rollouts {
       this.done = (await response.json()).words;
       this.doneAt = Date.now();
       this.say(this.done);
-      $("confirm").close();
-      $(`do-${r.name}-${a.verb}`)?.focus();
+      if (stillAsked()) {
+        $("confirm").close();
+        $(`do-${r.name}-${a.verb}`)?.focus();
+      }
     } catch (e) {
-      $("confirm-error").textContent = e.message;
-      $("confirm-yes").disabled = false;
+      if (stillAsked()) {
+        $("confirm-error").textContent = e.message;
+        yes.disabled = false;
+      } else {
+        this.say(`${a.title}: ${r.name}: ${e.message}`);
+      }
     }
     this.read();
     this.draw();
