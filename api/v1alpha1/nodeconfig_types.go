@@ -94,6 +94,37 @@ type NodeConfigSpec struct {
 	// +kubebuilder:validation:items:MaxLength=128
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._-]*$')",messageExpression="self == '' ? 'uid must be non-empty' : 'uid must begin with a letter or digit and hold only letters, digits, dots, dashes and underscores'"
 	Revoked []types.UID `json:"revoked,omitempty"`
+
+	// trial is what is asked of the trial of configSource. Terms given both here
+	// and in the payload are refused. A change applies to trials that begin
+	// later. Written by a person or a controller.
+	// +optional
+	Trial *TrialTerms `json:"trial,omitempty"`
+}
+
+// TrialTerms are what is asked of a node's trial of a configuration. They are called as in the payload of the grouped form,
+// which can hold them too. What is absent is left to the flags of the node's agent.
+type TrialTerms struct {
+	// configTrialDuration is how long the kubelet must be healthy with the
+	// configuration before the node calls it last-known-good, such as 30m; at
+	// most 168h.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}([.][0-9]{1,9})?(h|m|s|ms))+$') && duration(self) > duration('0s') && duration(self) <= duration('168h')",message="must be a duration of more than nothing and at most 168h in h, m and s, such as 30m or 1h30m"
+	ConfigTrialDuration *metav1.Duration `json:"configTrialDuration,omitempty"`
+
+	// crashLoopThreshold is how often the kubelet may be started again during
+	// the trial after it exited by itself.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10
+	CrashLoopThreshold *int32 `json:"crashLoopThreshold,omitempty"`
+
+	// allowPodLoss lets the node take up a configuration that makes the kubelet
+	// end pods which run now.
+	// +optional
+	AllowPodLoss bool `json:"allowPodLoss,omitempty"`
 }
 
 // NodeConfigSource is where a configuration comes from. Exactly one of local and configMapRef must be set; rolloutRef

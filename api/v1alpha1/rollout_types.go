@@ -95,6 +95,13 @@ type NodeConfigRolloutSpec struct {
 	// +required
 	Template RolloutTemplate `json:"template"`
 
+	// trial is what is asked of each node's trial, in spec.trial of its
+	// NodeConfig. A change makes no new revision and applies to nodes that are
+	// given one later. Nodes that are given an older revision than the target
+	// are given no terms. Terms given both here and in the template are refused.
+	// +optional
+	Trial *TrialTerms `json:"trial,omitempty"`
+
 	// paused stops new assignments. Nodes in flight go on, nodes that join are
 	// served, and a rollback is finished.
 	// +optional

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -67,6 +68,7 @@ when --timeout is over or the agent does not answer. --for ends it earlier, with
 	f.StringVarP(&w.file, "filename", "f", "", "file with the configuration; - is standard input")
 	f.BoolVar(&w.dropIn, "drop-in", false, "the file is partial: lay it over the node's local configuration")
 	f.BoolVar(&w.local, "local", false, "assign the node's local configuration; the node forgets its last-known-good")
+	w.terms.add(cmd)
 	f.BoolVarP(&w.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&w.dryRun, "dry-run", false, "show what would change, and write nothing")
 	f.StringVar(&w.until, "for", untilProven, "wait until: proven, trial, assigned")
@@ -88,6 +90,7 @@ const (
 type assign struct {
 	node, file, until          string
 	dropIn, local, yes, dryRun bool
+	terms                      trialFlags
 	timeout                    time.Duration // 0: as long as it takes
 	agentTimeout               time.Duration
 }
@@ -96,6 +99,8 @@ func (w *assign) check(timed bool) error {
 	switch {
 	case w.local && (w.file != "" || w.dropIn):
 		return errors.New("--local is the node's own configuration: it goes with neither -f nor --drop-in")
+	case w.local && w.terms.any():
+		return errors.New("--local has no trial: it goes with none of --trial-duration, --crash-loop-threshold and --allow-pod-loss")
 	case !w.local && w.file == "":
 		return errors.New("assign needs -f FILE with a kubelet configuration (-f - for standard input), or --local for the node's own one")
 	case w.until != untilProven && w.until != untilTrial && w.until != untilAssigned:
@@ -115,12 +120,20 @@ type assignment struct {
 	content terms.Content     // zero: local
 	name    string            // of the ConfigMap that holds the content
 	kept    *corev1.ConfigMap // nil if it is not there yet
+	asked   *v1alpha1.TrialTerms
 }
 
 func (a *app) assign(ctx context.Context, w assign) error {
 	content, err := a.contentFor(ctx, w)
 	if err != nil {
 		return err
+	}
+	asked, err := w.terms.over(nil)
+	if err != nil {
+		return err
+	}
+	if err := content.Check(asked); content.Key != "" && err != nil {
+		return fmt.Errorf("%s: %w; nothing was changed", w.file, err)
 	}
 	c, err := a.client()
 	if err != nil {
@@ -130,7 +143,9 @@ func (a *app) assign(ctx context.Context, w assign) error {
 	if err != nil {
 		return err
 	}
-	if source := it.assigned(); source != nil {
+	it.asked = asked
+	other := w.terms.any() && !equality.Semantic.DeepEqual(it.config.Spec.Trial, asked)
+	if source := it.assigned(); source != nil && !other {
 		return a.follow(ctx, c, w, it, source)
 	}
 	if err := it.known(ctx, c); err != nil {
@@ -330,7 +345,17 @@ func (a *app) showAssignment(ctx context.Context, c client.Client, it *assignmen
 	}
 	fmt.Fprintf(a.Out, "Node %s runs %s. What changes:\n", nc.Name, report.Runs(nc))
 	a.printDiff(words)
+	if !equality.Semantic.DeepEqual(nc.Spec.Trial, it.asked) {
+		fmt.Fprintf(a.Out, "spec.trial: %s -> %s\n", shownTerms(nc.Spec.Trial), shownTerms(it.asked))
+	}
 	return nil
+}
+
+func shownTerms(t *v1alpha1.TrialTerms) string {
+	if t == nil {
+		return shown(nil)
+	}
+	return shown(t)
 }
 
 // notes are what a person should know before a node is assigned something.
@@ -380,7 +405,7 @@ func (it *assignment) rehearse(ctx context.Context, c client.Client) error {
 		}
 		source = steer.RefTo(cm, it.content)
 	}
-	_, err := steer.Assign(ctx, c, it.config, source, client.DryRunAll)
+	_, err := steer.Assign(ctx, c, it.config, source, it.asked, client.DryRunAll)
 	return lacking(err)
 }
 
@@ -396,7 +421,7 @@ func lacking(err error) error {
 func (it *assignment) write(ctx context.Context, c client.Client) (*v1alpha1.NodeConfigSource, *v1alpha1.NodeConfig, error) {
 	if it.content.Key == "" {
 		source := &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}
-		stored, err := steer.Assign(ctx, c, it.config, source)
+		stored, err := steer.Assign(ctx, c, it.config, source, it.asked)
 		return source, stored, doubtful(err)
 	}
 	cm, err := steer.Keep(ctx, c, it.name, it.content)
@@ -404,7 +429,7 @@ func (it *assignment) write(ctx context.Context, c client.Client) (*v1alpha1.Nod
 		return nil, nil, err
 	}
 	source := steer.RefTo(cm, it.content)
-	stored, err := steer.Assign(ctx, c, it.config, source)
+	stored, err := steer.Assign(ctx, c, it.config, source, it.asked)
 	return source, stored, doubtful(err)
 }
 

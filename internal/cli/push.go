@@ -73,6 +73,7 @@ type push struct {
 	name, file                                              string
 	selector, steps, maxUnavailable, maxFailures, onFailure string
 	dropIn, allNodes, inline, yes, dryRun                   bool
+	terms                                                   trialFlags
 	given                                                   func(flag string) bool
 }
 
@@ -206,6 +207,9 @@ func (p push) apply(old *v1alpha1.NodeConfigRollout, data []byte) (*v1alpha1.Nod
 	if _, err := report.StepsOf(r); err != nil {
 		return nil, none, err
 	}
+	if err := content.Check(r.Spec.Trial); err != nil {
+		return nil, none, fmt.Errorf("rollout %q: %w; nothing was changed", p.name, err)
+	}
 	_, _, err = terms.Selectors(&r.Spec)
 	if err != nil && old == nil && !p.given("selector") {
 		return nil, none, fmt.Errorf("rollout %q does not exist yet: give --selector for its nodes, or --all-nodes if every node is meant", p.name)
@@ -269,6 +273,9 @@ func (a *app) rehearsePush(ctx context.Context, c client.Client, p push, old, wa
 		return nil, fmt.Errorf("plan rollout %q: %w", p.name, err)
 	}
 	a.warnOfSelector(wanted)
+	if old != nil && p.given("steps") && !equality.Semantic.DeepEqual(old.Spec.Strategy.Steps, wanted.Spec.Strategy.Steps) {
+		fmt.Fprintf(a.ErrOut, "note: --steps is kept: later pushes and undos go by it as well; to have the steps of now again, push with --steps %s then\n", stepsFlag(old.Spec.Strategy.Steps))
+	}
 	return changes, nil
 }
 

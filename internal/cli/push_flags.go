@@ -12,10 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // strategyFlags are the flags of addStrategy.
-var strategyFlags = []string{"drop-in", "selector", "all-nodes", "steps", "max-unavailable", "max-failures", "on-failure", "inline"}
+var strategyFlags = []string{"drop-in", "selector", "all-nodes", "steps", "max-unavailable", "max-failures", "on-failure", "inline",
+	"trial-duration", "crash-loop-threshold", "allow-pod-loss"}
 
 // addStrategy adds the flags that say to which nodes a rollout goes, and how.
 func (p *push) addStrategy(cmd *cobra.Command) {
@@ -26,6 +28,7 @@ func (p *push) addStrategy(cmd *cobra.Command) {
 	f.StringVar(&p.maxUnavailable, "max-unavailable", "", "how many nodes may be in flight or failed at a time, such as 5 or 10%")
 	f.StringVar(&p.maxFailures, "max-failures", "", "how many failed nodes stop the rollout, such as 1 or 2%")
 	f.StringVar(&p.onFailure, "on-failure", "", "what a stop does: pause or rollback")
+	p.terms.add(cmd)
 	f.BoolVar(&p.inline, "inline", false, "replace a template that names a ConfigMap")
 	_ = cmd.RegisterFlagCompletionFunc("on-failure", cobra.FixedCompletions([]string{"pause", "rollback"}, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -79,7 +82,65 @@ func (p push) flags(s *v1alpha1.NodeConfigRolloutSpec) error {
 			return fmt.Errorf("--on-failure must be pause or rollback, not %q", p.onFailure)
 		}
 	}
-	return nil
+	var err error
+	s.Trial, err = p.terms.over(s.Trial)
+	return err
+}
+
+// trialFlags are the flags that ask something of the trial on each node.
+type trialFlags struct {
+	duration, threshold string
+	podLoss             bool
+	given               func(flag string) bool
+}
+
+func (t *trialFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&t.duration, "trial-duration", "", "how long the kubelet must be healthy with it on a node, such as 30m; empty: as the node's agent has it")
+	f.StringVar(&t.threshold, "crash-loop-threshold", "", "how often the kubelet may be started again in its trial, 0 to 10; empty: as the node's agent has it")
+	f.BoolVar(&t.podLoss, "allow-pod-loss", false, "nodes may take it up although their kubelets end pods for it")
+	t.given = f.Changed
+}
+
+// any reports whether one was given.
+func (t trialFlags) any() bool {
+	return t.given("trial-duration") || t.given("crash-loop-threshold") || t.given("allow-pod-loss")
+}
+
+// over returns the terms that were given, and those that there are where none was; nil if that is none. The error names the
+// flag.
+func (t trialFlags) over(old *v1alpha1.TrialTerms) (*v1alpha1.TrialTerms, error) {
+	terms := v1alpha1.TrialTerms{}
+	if old != nil {
+		terms = *old
+	}
+	if t.given("trial-duration") {
+		terms.ConfigTrialDuration = nil
+		if t.duration != "" {
+			d, err := time.ParseDuration(t.duration)
+			if err != nil || d <= 0 || d > payload.MaxTrialDuration {
+				return nil, fmt.Errorf("--trial-duration must be more than nothing and at most 168h, such as 30m, not %q", t.duration)
+			}
+			terms.ConfigTrialDuration = &metav1.Duration{Duration: d}
+		}
+	}
+	if t.given("crash-loop-threshold") {
+		terms.CrashLoopThreshold = nil
+		if t.threshold != "" {
+			n, err := strconv.ParseInt(t.threshold, 10, 32)
+			if err != nil || n < 0 || n > payload.MaxCrashLoopThreshold {
+				return nil, fmt.Errorf("--crash-loop-threshold must be a number from 0 to %d, not %q", payload.MaxCrashLoopThreshold, t.threshold)
+			}
+			terms.CrashLoopThreshold = new(int32(n))
+		}
+	}
+	if t.given("allow-pod-loss") {
+		terms.AllowPodLoss = t.podLoss
+	}
+	if terms == (v1alpha1.TrialTerms{}) {
+		return nil, nil
+	}
+	return &terms, nil
 }
 
 // parseSteps reads the value of --steps.
@@ -110,6 +171,25 @@ func parseSteps(s string) ([]v1alpha1.RolloutStep, error) {
 		}
 	}
 	return steps, nil
+}
+
+// stepsFlag is the value of --steps that means these steps.
+func stepsFlag(steps []v1alpha1.RolloutStep) string {
+	if len(steps) == 0 { // what the controller makes of none
+		return "1,10%,100%"
+	}
+	var words []string
+	for _, s := range steps {
+		switch {
+		case s.Nodes != nil:
+			words = append(words, s.Nodes.String())
+		case s.Pause != nil && s.Pause.Duration != nil:
+			words = append(words, "pause:"+s.Pause.Duration.Duration.String())
+		default:
+			words = append(words, "pause")
+		}
+	}
+	return strings.Join(words, ",")
 }
 
 // parseAmount reads a number or a percentage, of at least least.

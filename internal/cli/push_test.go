@@ -3,10 +3,14 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 func TestStepsAreReadAsTheyAreWritten(t *testing.T) {
@@ -25,6 +29,47 @@ func TestStepsAreReadAsTheyAreWritten(t *testing.T) {
 		}
 		if string(got) != tt.want {
 			t.Errorf("%q is %s, want %s", tt.in, got, tt.want)
+		}
+	}
+}
+
+func TestTheStepsThatThereWereCanBeGivenAgain(t *testing.T) {
+	for _, steps := range []string{"1", "1,pause:10m0s,10%,pause,100%", "pause,5"} {
+		parsed, err := parseSteps(steps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := stepsFlag(parsed); got != steps {
+			t.Errorf("the steps of %s are given again as %s", steps, got)
+		}
+	}
+	none := &v1alpha1.NodeConfigRollout{}
+	have, err := report.StepsOf(none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if none.Spec.Strategy.Steps, err = parseSteps(stepsFlag(nil)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := report.StepsOf(none); err != nil || !slices.Equal(got, have) {
+		t.Errorf("without any they are %v, and given again %v (%v)", have, got, err)
+	}
+}
+
+func TestWhatComesBackBringsItsOwnTrial(t *testing.T) {
+	beside := &v1alpha1.TrialTerms{AllowPodLoss: true}
+	for data, want := range map[string]string{
+		"kind: KubeletConfiguration\napiVersion: evenkeel.dev/v1alpha1\ntrial: {crashLoopThreshold: 1}\n": "it says how its trial goes, so spec.trial was removed; ",
+		"kind: KubeletConfiguration\napiVersion: evenkeel.dev/v1alpha1\n":                                 "",
+	} {
+		spec := &v1alpha1.NodeConfigRolloutSpec{Trial: beside}
+		template, err := templateOf(payload.KeyKubelet, []byte(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := restore(spec, template, terms.Content{Key: payload.KeyKubelet, Data: data})
+		if said != want || (spec.Trial == nil) != (want != "") || spec.Template.Kubelet == nil {
+			t.Errorf("%s: said %q, want %q; spec %+v", data, said, want, spec)
 		}
 	}
 }

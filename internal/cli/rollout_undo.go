@@ -100,9 +100,19 @@ func (a *app) putBack(ctx context.Context, c client.Client, known *v1alpha1.Node
 		if same(r.Spec.Template, content) {
 			return fmt.Sprintf("has the content of revision %d already: nothing changes", number), nil
 		}
-		r.Spec.Template = template
-		return fmt.Sprintf("undone: the content of revision %d is the target again, under the next number; %s", number, steer.Next(r)), nil
+		dropped := restore(&r.Spec, template, content)
+		return fmt.Sprintf("undone: the content of revision %d is the target again, under the next number; %s%s", number, dropped, steer.Next(r)), nil
 	}))
+}
+
+// restore makes a content, as a template, that of a rollout. Terms beside it give way to its own: what it says then.
+func restore(spec *v1alpha1.NodeConfigRolloutSpec, template v1alpha1.RolloutTemplate, content terms.Content) string {
+	spec.Template = template
+	if content.Check(spec.Trial) == nil {
+		return ""
+	}
+	spec.Trial = nil
+	return "it says how its trial goes, so spec.trial was removed; "
 }
 
 // nothingBefore is the error of an undo that finds nothing to go back to.

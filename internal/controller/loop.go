@@ -198,7 +198,11 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 	deadline := time.Now().Add(slice)
 	err = c.each(ctx, len(result.Moves), deadline, func(ctx context.Context, i int) error {
 		m := result.Moves[i]
-		err := c.move(context.WithoutCancel(ctx), &c.nodes[m.Node], m) // what is begun is finished: it is short
+		var asked *v1alpha1.TrialTerms
+		if m.Source.UID == policy.Target.UID { // an older revision may have terms of its own
+			asked = o.Spec.Trial
+		}
+		err := c.move(context.WithoutCancel(ctx), &c.nodes[m.Node], m, asked) // what is begun is finished: it is short
 		if errors.Is(err, errConflict) {
 			c.log.Debug("somebody else was faster; it is decided anew", "rollout", o.Name, "err", err)
 			return nil

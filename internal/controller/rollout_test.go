@@ -7,9 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -52,6 +54,56 @@ func TestAFirstRolloutReachesAllItsNodes(t *testing.T) {
 		if s := nc.Spec.ConfigSource; s == nil || *s.ConfigMapRef != ref || s.RolloutRef.Name != "first" || s.RolloutRef.Revision != 1 {
 			t.Errorf("NodeConfig %s has %+v", name, s)
 		}
+	}
+}
+
+func TestNodesAreGivenTheTermsOfTheRolloutWithTheTargetAlone(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=termed", "t1", "t2")
+	worst := terms.RevisionName("termed", contentOf(t, template(3)).SHA256)
+	agents(t, func(cm string) bool { return cm == worst }, "t1", "t2", "t3")
+	start(t, own())
+	asked := &v1alpha1.TrialTerms{ConfigTrialDuration: &metav1.Duration{Duration: 20 * time.Minute}, AllowPodLoss: true}
+	roll(t, "termed", func(s *v1alpha1.NodeConfigRolloutSpec) {
+		s.Trial, s.FailurePolicy.Action = asked, v1alpha1.FailureActionRollback
+	})
+	have := func(want *v1alpha1.TrialTerms, names ...string) {
+		t.Helper()
+		for _, name := range names {
+			if diff := cmp.Diff(want, nodeConfig(t, name).Spec.Trial); diff != "" {
+				t.Errorf("NodeConfig %s: %s", name, diff)
+			}
+		}
+	}
+	awaitRollout(t, "termed", completeAt(1))
+	have(asked, "t1", "t2")
+
+	// Other terms are no other revision, and reach who is given one later.
+	later := &v1alpha1.TrialTerms{CrashLoopThreshold: new(int32(0))}
+	edit(t, "termed", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Trial = later })
+	addNodes(t, "pool=termed", "t3")
+	awaitRollout(t, "termed", func(st *v1alpha1.NodeConfigRolloutStatus) error {
+		if st.Updated != "3/3" {
+			return fmt.Errorf("updated: %s", st.Updated)
+		}
+		return completeAt(1)(st)
+	})
+	have(asked, "t1", "t2")
+	have(later, "t3")
+
+	// Who goes back is given none: that revision may have terms of its own.
+	edit(t, "termed", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Template = template(3) })
+	awaitRollout(t, "termed", phase(v1alpha1.RolloutRolledBack))
+	have(nil, "t1", "t2", "t3")
+
+	// In both places they are refused, before a node is given anything.
+	edit(t, "termed", func(s *v1alpha1.NodeConfigRolloutSpec) {
+		s.Template = v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(
+			`{"apiVersion":"evenkeel.dev/v1alpha1","kind":"KubeletConfiguration","trial":{"allowPodLoss":true}}`)}}
+	})
+	r := awaitRollout(t, "termed", phase(v1alpha1.RolloutInvalid))
+	if want := "spec.trial and the payload (trial.allowPodLoss) both say how the trial goes: remove one of them"; !strings.Contains(r.Status.Message, want) {
+		t.Errorf("the message is %q, want %q", r.Status.Message, want)
 	}
 }
 

@@ -49,9 +49,9 @@ func patchSpec(nc *v1alpha1.NodeConfig, spec v1alpha1.NodeConfigSpec) ([]byte, e
 	})
 }
 
-// move makes one move of a node as it was when that was decided. The error says why it was not made, or that nobody knows
-// whether it was.
-func (c *Controller) move(ctx context.Context, planned *rollout.Node, m rollout.Move) error {
+// move makes one move of a node as it was when that was decided. asked is what is asked of the node's trial. The error says
+// why it was not made, or that nobody knows whether it was.
+func (c *Controller) move(ctx context.Context, planned *rollout.Node, m rollout.Move, asked *v1alpha1.TrialTerms) error {
 	name := planned.Name
 	c.fleet.mu.Lock()
 	var known *v1alpha1.NodeConfig
@@ -68,6 +68,7 @@ func (c *Controller) move(ctx context.Context, planned *rollout.Node, m rollout.
 		return fmt.Errorf("node %s went NotReady: %w", name, errConflict)
 	}
 	spec := specOf(m)
+	spec.Trial = asked
 	data, err := patchSpec(known, spec)
 	if err != nil {
 		return fmt.Errorf("encode the spec of NodeConfig %s: %w", name, err)

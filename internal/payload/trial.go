@@ -2,14 +2,18 @@ package payload
 
 import (
 	"encoding/json"
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// The bounds of what a payload may ask of its own trial.
+// The bounds of what may be asked of a trial.
 const (
-	maxTrialDuration      = 168 * time.Hour
-	maxCrashLoopThreshold = 10
+	MaxTrialDuration      = 168 * time.Hour
+	MaxCrashLoopThreshold = 10
 )
 
 // trial reads the trial that a grouped configuration asks for.
@@ -32,14 +36,14 @@ func (f *faults) trial(value any) Trial {
 		case "configTrialDuration":
 			text, _ := value.(string)
 			d, err := time.ParseDuration(text)
-			if err != nil || d <= 0 || d > maxTrialDuration {
+			if err != nil || d <= 0 || d > MaxTrialDuration {
 				refuse(`must be a duration over 0 and up to 168h, such as "30m"`)
 			}
 			t.Duration = &d
 		case "crashLoopThreshold":
 			number, _ := value.(json.Number)
 			n, err := strconv.Atoi(string(number))
-			if err != nil || n < 0 || n > maxCrashLoopThreshold {
+			if err != nil || n < 0 || n > MaxCrashLoopThreshold {
 				refuse("must be a whole number from 0 to 10")
 			}
 			t.CrashLoopThreshold = &n
@@ -48,4 +52,44 @@ func (f *faults) trial(value any) Trial {
 		}
 	}
 	return t
+}
+
+// AskedOf returns what is asked of the trial of a payload: by the payload itself, or by spec.trial beside it, nil if there is
+// none. The error says that both do, or that a term beside it is none.
+func AskedOf(own Trial, beside *v1alpha1.TrialTerms) (Trial, error) {
+	if beside == nil || *beside == (v1alpha1.TrialTerms{}) {
+		return own, nil
+	}
+	if given := own.given(); len(given) > 0 {
+		return Trial{}, fmt.Errorf("spec.trial and the payload (%s) both say how the trial goes: remove one of them", strings.Join(given, ", "))
+	}
+	t := Trial{AllowPodLoss: beside.AllowPodLoss}
+	if d := beside.ConfigTrialDuration; d != nil {
+		if d.Duration <= 0 || d.Duration > MaxTrialDuration {
+			return Trial{}, fmt.Errorf("spec.trial.configTrialDuration must be a duration over 0 and up to 168h, such as 30m, not %s", d.Duration)
+		}
+		t.Duration = &d.Duration
+	}
+	if n := beside.CrashLoopThreshold; n != nil {
+		if *n < 0 || *n > MaxCrashLoopThreshold {
+			return Trial{}, fmt.Errorf("spec.trial.crashLoopThreshold must be a whole number from 0 to %d, not %d", MaxCrashLoopThreshold, *n)
+		}
+		t.CrashLoopThreshold = new(int(*n))
+	}
+	return t, nil
+}
+
+// given are the paths of the terms that a payload has.
+func (t Trial) given() []string {
+	var paths []string
+	if t.AllowPodLoss {
+		paths = append(paths, "trial.allowPodLoss")
+	}
+	if t.Duration != nil {
+		paths = append(paths, "trial.configTrialDuration")
+	}
+	if t.CrashLoopThreshold != nil {
+		paths = append(paths, "trial.crashLoopThreshold")
+	}
+	return paths
 }

@@ -1,10 +1,14 @@
 package payload
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 func TestAGroupedPayloadMayAskForATrialOfItsOwn(t *testing.T) {
@@ -31,6 +35,52 @@ func TestAGroupedPayloadMayAskForATrialOfItsOwn(t *testing.T) {
 			}
 			if _, ok := p.Fields["trial"]; ok {
 				t.Error("the kubelet is shown the trial")
+			}
+		})
+	}
+}
+
+func TestATrialIsAskedForInOnePlace(t *testing.T) {
+	duration := func(d time.Duration) *v1alpha1.TrialTerms {
+		return &v1alpha1.TrialTerms{ConfigTrialDuration: &metav1.Duration{Duration: d}}
+	}
+	threshold := func(n int32) *v1alpha1.TrialTerms { return &v1alpha1.TrialTerms{CrashLoopThreshold: &n} }
+	const both = "both say how the trial goes: remove one of them"
+	for name, tt := range map[string]struct {
+		own    Trial
+		beside *v1alpha1.TrialTerms
+		want   Trial
+		err    string
+	}{
+		"nowhere":                     {},
+		"by the payload":              {own: Trial{Duration: new(time.Minute), AllowPodLoss: true}, want: Trial{Duration: new(time.Minute), AllowPodLoss: true}},
+		"an empty one beside it":      {own: Trial{CrashLoopThreshold: new(2)}, beside: &v1alpha1.TrialTerms{}, want: Trial{CrashLoopThreshold: new(2)}},
+		"a duration beside it":        {beside: duration(30 * time.Minute), want: Trial{Duration: new(30 * time.Minute)}},
+		"the longest":                 {beside: duration(MaxTrialDuration), want: Trial{Duration: new(MaxTrialDuration)}},
+		"no crash":                    {beside: threshold(0), want: Trial{CrashLoopThreshold: new(0)}},
+		"the most crashes":            {beside: threshold(MaxCrashLoopThreshold), want: Trial{CrashLoopThreshold: new(MaxCrashLoopThreshold)}},
+		"pods may be lost":            {beside: &v1alpha1.TrialTerms{AllowPodLoss: true}, want: Trial{AllowPodLoss: true}},
+		"both, the same term":         {own: Trial{Duration: new(time.Minute)}, beside: duration(time.Minute), err: "spec.trial and the payload (trial.configTrialDuration) " + both},
+		"both, different terms":       {own: Trial{AllowPodLoss: true, CrashLoopThreshold: new(0)}, beside: duration(time.Minute), err: "spec.trial and the payload (trial.allowPodLoss, trial.crashLoopThreshold) " + both},
+		"no duration":                 {beside: duration(0), err: "spec.trial.configTrialDuration must be a duration over 0 and up to 168h, such as 30m, not 0s"},
+		"a negative duration":         {beside: duration(-1), err: "not -1ns"},
+		"a duration that is too long": {beside: duration(MaxTrialDuration + 1), err: "not 168h0m0.000000001s"},
+		"less than no crash":          {beside: threshold(-1), err: "spec.trial.crashLoopThreshold must be a whole number from 0 to 10, not -1"},
+		"too many crashes":            {beside: threshold(11), err: "not 11"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := AskedOf(tt.own, tt.beside)
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Fatalf("error %v, want %q", err, tt.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
 			}
 		})
 	}

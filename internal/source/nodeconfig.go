@@ -196,7 +196,15 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 	}
 	a.Kind, a.Cause, a.Changed, a.hopeless = found.kind, found.cause, found.changed, found.hopeless
 	a.ConfigMap, a.Payload, a.PayloadErr, a.Notice = found.raw, found.payload, found.payloadErr, found.notice
-	a.Config.Payload, a.Config.Asked = found.payload.SHA256, asked(found.payload.Trial)
+	a.Config.Payload = found.payload.SHA256
+	if a.Kind != trial.Assigned {
+		return a, true
+	}
+	terms, err := payload.AskedOf(found.payload.Trial, object.Spec.Trial)
+	if err != nil {
+		return Answer{Kind: trial.Invalid, Cause: err.Error(), Config: a.Config, Generation: a.Generation, NodeConfigUID: a.NodeConfigUID, Revoked: a.Revoked}, true
+	}
+	a.Config.Asked = asked(terms)
 	return a, true
 }
 
@@ -213,7 +221,7 @@ func configOf(s *v1alpha1.NodeConfigSource) trial.Config {
 	return c
 }
 
-// asked is what a payload asks of its trial.
+// asked is what is asked of a payload's trial.
 func asked(t payload.Trial) trial.Asked {
 	a := trial.Asked{AllowPodLoss: t.AllowPodLoss}
 	if t.Duration != nil {

@@ -50,6 +50,36 @@ func TestAnAssignmentIsDownloadedOnceAndAnsweredWithItsPayload(t *testing.T) {
 	}
 }
 
+func TestWhatIsAskedOfTheTrialStandsBesideTheSourceOrInThePayload(t *testing.T) {
+	node, cm := newName("node"), newConfigMap(t)
+	own := createConfigMap(t, "evenkeel-system", newName("own"), true, map[string]string{
+		"kubelet": "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\ntrial: {crashLoopThreshold: 1}\n",
+	})
+	both := map[string]any{"configSource": refTo(cm), "trial": map[string]any{"configTrialDuration": "20m", "allowPodLoss": true}}
+	setSpec(t, node, both)
+	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
+	a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+	if want := (trial.Asked{Duration: 20 * time.Minute, AllowPodLoss: true}); a.Config.Asked != want {
+		t.Errorf("asked %+v, want %+v", a.Config.Asked, want)
+	}
+	// Other terms are the same configuration.
+	both["trial"] = map[string]any{"crashLoopThreshold": 0}
+	setSpec(t, node, both)
+	b := awaitAnswer(t, s, "the other terms", func(b Answer) bool { return b.Config.Asked == trial.Asked{Starts: 1} })
+	if b.Kind != trial.Assigned || b.Config.Revision != a.Config.Revision {
+		t.Errorf("with other terms it is %+v", b)
+	}
+	both["configSource"] = refTo(own)
+	setSpec(t, node, both)
+	c := awaitAnswer(t, s, "the refusal", cause(trial.Invalid, "spec.trial and the payload (trial.crashLoopThreshold) both say how the trial goes: remove one of them"))
+	if c.Config.Revision != string(own.UID) || c.Config.Asked != (trial.Asked{}) || c.Generation == 0 || c.Revoked == nil {
+		t.Errorf("the refusal is %+v", c)
+	}
+	delete(both, "trial")
+	setSpec(t, node, both)
+	awaitAnswer(t, s, "the payload's own", func(b Answer) bool { return b.Kind == trial.Assigned && b.Config.Asked == trial.Asked{Starts: 2} })
+}
+
 func TestAVerifiedCheckpointIsNotDownloaded(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})

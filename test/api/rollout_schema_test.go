@@ -73,6 +73,7 @@ func TestARolloutThatCannotWorkIsRefusedInWords(t *testing.T) {
 		fromOne   = `must be a number from 1 to 1000000, without quotes, or a percentage from 1% to 100%`
 		operators = `matchExpressions: operators are In and NotIn, with values, and Exists and DoesNotExist, without`
 		duration  = `must be a duration of more than nothing in h, m and s, such as 10m or 1h30m; leave it out to wait for an approval`
+		trial     = `must be a duration of more than nothing and at most 168h in h, m and s, such as 30m or 1h30m`
 	)
 	for name, test := range map[string]struct {
 		spec string
@@ -126,6 +127,13 @@ func TestARolloutThatCannotWorkIsRefusedInWords(t *testing.T) {
 		"a pause of a day":           {`strategy: {steps: [{pause: {duration: 1d}}]}`, []string{duration}},
 		"a pause into the past":      {`strategy: {steps: [{pause: {duration: -1h}}]}`, []string{duration}},
 		"a pause that would be long": {`strategy: {steps: [{pause: {duration: 999999h}}]}`, []string{duration}},
+
+		"a trial of nothing":             {`trial: {configTrialDuration: 0s}`, []string{`spec.trial.configTrialDuration: `, trial}},
+		"a trial that is a number":       {`trial: {configTrialDuration: "30"}`, []string{`spec.trial.configTrialDuration: `, trial}},
+		"a trial of more than a week":    {`trial: {configTrialDuration: 168h1s}`, []string{`spec.trial.configTrialDuration: `, trial}},
+		"a threshold below zero":         {`trial: {crashLoopThreshold: -1}`, []string{`spec.trial.crashLoopThreshold in body should be greater than or equal to 0`}},
+		"a threshold that is never over": {`trial: {crashLoopThreshold: 11}`, []string{`spec.trial.crashLoopThreshold in body should be less than or equal to 10`}},
+		"a term that there is not":       {`trial: {duration: 30m}`, []string{`unknown field "spec.trial.duration"`}},
 
 		// What no client could decode would blind the controller to all rollouts.
 		"more nodes than are counted":   {`strategy: {maxUnavailable: 3000000000}`, []string{`spec.strategy.maxUnavailable: `, fromZero}},

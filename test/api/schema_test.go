@@ -126,6 +126,12 @@ func TestAnInvalidSpecIsRefusedInWords(t *testing.T) {
 				{configMapRef: {namespace: ns, name: m, uid: u}, rollout: "", revision: 1, attempt: 1}}}`, 422,
 			[]string{`rolloutRef.previous.rollout: Invalid value: "": rollout must be non-empty`},
 		},
+		"a trial of more than a week": {
+			`trial: {configTrialDuration: 169h}`, 422, []string{`spec.trial.configTrialDuration: `, `must be a duration of more than nothing and at most 168h`},
+		},
+		"a threshold that is never over": {
+			`trial: {crashLoopThreshold: 11}`, 422, []string{`spec.trial.crashLoopThreshold in body should be less than or equal to 10`},
+		},
 		"a uid revoked twice": {
 			`revoked: [u, u]`, 422, []string{`spec.revoked[1]: Duplicate value: "u"`},
 		},
@@ -162,7 +168,8 @@ func TestAValidSpecIsStoredAsItWasWritten(t *testing.T) {
 				{configMapRef: {namespace: ns, name: l, uid: t}, rollout: v, revision: 3, attempt: 2}}}}`,
 		"local that a rollout assigned": `{configSource: {local: {},
 			rolloutRef: {name: w, revision: 4, attempt: 2, assignedAt: "2026-01-02T03:04:05Z"}}}`,
-		"ten revoked": `{revoked: [a, b, c, d, e, f, g, h, i, j]}`,
+		"terms of a trial": `{trial: {configTrialDuration: 168h, crashLoopThreshold: 0, allowPodLoss: true}}`,
+		"ten revoked":      `{revoked: [a, b, c, d, e, f, g, h, i, j]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := given(t, "metadata: {name: valid}\nspec: "+spec)

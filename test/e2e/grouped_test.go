@@ -8,11 +8,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/test/bed"
 )
 
 // grouped begins a KubeletConfiguration of evenkeel's own form.
@@ -97,6 +99,7 @@ func TestAGroupedConfigurationIsWhatItsUpstreamTwinIs(t *testing.T) {
 		t.Errorf("the grouped form is %v", shown)
 	}
 
+	n.besideTheSource(ours)
 	n.refusesGrouped(ours)
 
 	// The terms of a trial are those that it was begun with.
@@ -124,6 +127,32 @@ func TestAGroupedConfigurationIsWhatItsUpstreamTwinIs(t *testing.T) {
 	})
 
 	n.groupedDropin(local)
+}
+
+// besideTheSource asks for the trial in spec.trial: of an upstream configuration, and of one that brings its own.
+func (n *node) besideTheSource(own *corev1.ConfigMap) {
+	n.t.Helper()
+	spec := v1alpha1.NodeConfigSpec{ConfigSource: bed.Ref(own), Trial: &v1alpha1.TrialTerms{
+		ConfigTrialDuration: &metav1.Duration{Duration: 2 * time.Second}, CrashLoopThreshold: new(int32(1)),
+	}}
+	set := func() {
+		n.t.Helper()
+		if err := n.SetSpec(n.t.Context(), spec); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	kubelet := n.steady()
+	set()
+	n.says("Unknown", "SyncFailed", "spec.trial and the payload (trial.configTrialDuration, trial.crashLoopThreshold) both say how the trial goes: remove one of them")
+	kubelet.end(n.t)
+	upstream := n.configMap("beside", map[string]any{"maxPods": 119})
+	spec.ConfigSource = bed.Ref(upstream)
+	set()
+	n.onTrial(upstream, 2*time.Second, 1)
+	n.lastKnownGood(upstream)
+	n.assign(own)
+	n.is(allChecksPassed(own))
+	n.lastKnownGood(own)
 }
 
 // refusesGrouped assigns what the agent itself finds wrong.

@@ -148,7 +148,11 @@ func PolicyOf(r *v1alpha1.NodeConfigRollout, source *corev1.ConfigMap, revisions
 		ref := current.ConfigMapRef
 		f.Policy.LastSucceeded.Gone = cm == nil || !terms.Recorded{UID: ref.UID, SHA256: ref.SHA256}.Matches(cm.UID, terms.PayloadDigest(cm))
 	}
-	if f.Content, err = terms.ContentOf(r.Spec.Template, source); err != nil {
+	f.Content, err = terms.ContentOf(r.Spec.Template, source)
+	if err == nil {
+		err = f.Content.Check(r.Spec.Trial)
+	}
+	if err != nil {
 		f.Policy.Invalid = err.Error()
 		return f, canaries, selector, nil
 	}

@@ -95,11 +95,11 @@ func RefTo(cm *corev1.ConfigMap, content terms.Content) *v1alpha1.NodeConfigSour
 	}}
 }
 
-// Assign writes the source of one node, on condition that nobody has written the spec since it was read: the error is
+// Assign writes the source of one node and what is asked of its trial, nil if nothing is, on condition that nobody has written the spec since it was read: the error is
 // ErrChanged otherwise. That the agent writes its status meanwhile does not matter. It returns what is stored then.
-func Assign(ctx context.Context, c client.Client, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, options ...client.PatchOption) (*v1alpha1.NodeConfig, error) {
+func Assign(ctx context.Context, c client.Client, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, asked *v1alpha1.TrialTerms, options ...client.PatchOption) (*v1alpha1.NodeConfig, error) {
 	spec := nc.Spec
-	spec.ConfigSource = source
+	spec.ConfigSource, spec.Trial = source, asked
 	patch, err := json.Marshal([]Operation{
 		{Op: "test", Path: "/metadata/uid", Value: nc.UID},
 		{Op: "test", Path: "/metadata/generation", Value: nc.Generation},

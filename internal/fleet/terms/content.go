@@ -50,5 +50,15 @@ func inline(key, field string, raw *runtime.RawExtension) (Content, error) {
 	return Content{key, string(data), p.SHA256}, nil
 }
 
+// Check returns an error if what is asked of the trial beside a content, nil if nothing is, contradicts the content's own.
+func (c Content) Check(asked *v1alpha1.TrialTerms) error {
+	p, err := payload.Decode(c.Key, []byte(c.Data))
+	if err != nil {
+		return err
+	}
+	_, err = payload.AskedOf(p.Trial, asked)
+	return err
+}
+
 // RevisionName is the name of the ConfigMap that holds a content of a rollout.
 func RevisionName(rollout, sha256 string) string { return rollout + "-" + sha256[:10] }
