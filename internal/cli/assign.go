@@ -132,8 +132,10 @@ func (a *app) assign(ctx context.Context, w assign) error {
 	if err != nil {
 		return err
 	}
-	if err := content.Check(asked); content.Key != "" && err != nil {
-		return fmt.Errorf("%s: %w; nothing was changed", w.file, err)
+	if !w.local {
+		if _, err := content.Asked(asked); err != nil {
+			return fmt.Errorf("%s: %w; nothing was changed", w.file, err)
+		}
 	}
 	c, err := a.client()
 	if err != nil {

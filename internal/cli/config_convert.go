@@ -117,8 +117,8 @@ func convert(d componentconfig.Document) ([]byte, error) {
 	ungrouped, homeless := fields["ungrouped"].(map[string]any)
 	switch {
 	case d.IsGrouped() && trial:
-		return nil, errors.New("its trial has no place in the flat form: take it out of the file, and give what it asks for " +
-			"to the agents (--config-trial-duration, --crash-loop-threshold), or stay with the grouped form")
+		return nil, errors.New("its trial has no place in the flat form: take it out of the file, and put what it asks for " +
+			"into spec.trial of the rollout or NodeConfig, or stay with the grouped form")
 	case !d.IsGrouped() && homeless:
 		return nil, fmt.Errorf("the grouped form has no place for %s, as far as this version knows: "+
 			"leave it out, or stay with the flat form",

@@ -76,7 +76,7 @@ same result.`,
 	f.StringVar(&o.failing, "fail-rate", "0%", "share of nodes that fail their trial")
 	f.StringVar(&o.notReady, "not-ready-rate", "0%", "share of nodes that go NotReady in their trial")
 	f.StringVar(&o.silent, "silent-rate", "0%", "share of nodes whose agent does not answer")
-	f.DurationVar(&o.trial, "trial-duration", 0, "how long a trial takes, if the configuration does not say (default: as agents report, or 10m)")
+	f.DurationVar(&o.trial, "trial-duration", 0, "how long a trial takes, if neither spec.trial nor the configuration says (default: as agents report, or 10m)")
 	f.Uint64Var(&o.seed, "seed", 1, "which nodes fail")
 	f.IntVar(&o.nodes, "nodes", 0, "make up so many nodes instead of reading them from the cluster")
 	f.IntVar(&o.zones, "zones", 1, "in so many zones")
@@ -256,11 +256,11 @@ func newPlanView(ctx context.Context, f *report.Fleet, m rollout.Model) (*planVi
 	return v, ctx.Err()
 }
 
-// trialOf is how long a trial takes: what the configuration says, else what is asked for, else the longest that an agent
+// trialOf is how long a trial takes: what is asked of it, else what is asked for, else the longest that an agent
 // has reported of a trial, else the agents' default.
 func trialOf(f *report.Fleet, otherwise time.Duration) time.Duration {
-	if p, err := report.PayloadOf(f.Content); err == nil && p.Trial.Duration != nil {
-		return *p.Trial.Duration
+	if d := f.Asked.Duration; d != nil {
+		return *d
 	}
 	var seen time.Duration
 	for i := range f.Nodes {

@@ -262,6 +262,16 @@ func TestThePlotOfOneNodeIsOneLineHigh(t *testing.T) {
 	}
 }
 
+func TestATrialTakesAsLongAsIsAskedBesideTheTemplate(t *testing.T) {
+	file := write(t, strings.NewReplacer(", trial: {configTrialDuration: 2m}", "", "  strategy:", "  trial: {configTrialDuration: 7m}\n  strategy:").Replace(planned))
+	evenkeelAs(t, "/nowhere", "rollout", "plan", "-f", file, "--nodes", "20").says(t, "A trial takes 7m.\n")
+	both := write(t, strings.Replace(planned, "  strategy:", "  trial: {configTrialDuration: 7m}\n  strategy:", 1))
+	got := evenkeelAs(t, "/nowhere", "rollout", "plan", "-f", both, "--nodes", "20")
+	if want := "rollout planned: the template cannot be used: spec.trial and the payload (trial.configTrialDuration) both say how the trial goes: remove one of them"; got.code != 1 || !strings.Contains(got.err, want) {
+		t.Errorf("exit %d: %s, want %q", got.code, got.err, want)
+	}
+}
+
 func TestATrialTakesAsLongAsAgentsReport(t *testing.T) {
 	f := &report.Fleet{Nodes: []rollout.Node{{TrialLength: time.Minute}, {TrialLength: 2 * time.Minute}, {}}}
 	if got := trialOf(f, 0); got != 2*time.Minute {

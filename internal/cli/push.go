@@ -207,7 +207,7 @@ func (p push) apply(old *v1alpha1.NodeConfigRollout, data []byte) (*v1alpha1.Nod
 	if _, err := report.StepsOf(r); err != nil {
 		return nil, none, err
 	}
-	if err := content.Check(r.Spec.Trial); err != nil {
+	if _, err := content.Asked(r.Spec.Trial); err != nil {
 		return nil, none, fmt.Errorf("rollout %q: %w; nothing was changed", p.name, err)
 	}
 	_, _, err = terms.Selectors(&r.Spec)

@@ -62,7 +62,7 @@ func (c *Controller) content(r *rolling, o *v1alpha1.NodeConfigRollout) (terms.C
 	if t := r.template; t == nil || t.generation != o.Generation || t.version != version {
 		content, err := terms.ContentOf(o.Spec.Template, named)
 		if err == nil {
-			err = content.Check(o.Spec.Trial)
+			_, err = content.Asked(o.Spec.Trial)
 		}
 		if err != nil {
 			err = unusablef("%w; nothing changes until the template is mended", err)

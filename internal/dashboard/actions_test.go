@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -160,5 +161,24 @@ func TestARolloutIsSummedUp(t *testing.T) {
 		if got := toneOf(phase); got != want {
 			t.Errorf("the tone of %q is %s, want %s", phase, got, want)
 		}
+	}
+}
+
+func TestTheRulesOfARolloutNameTheTermsOfItsTrials(t *testing.T) {
+	r := &v1alpha1.NodeConfigRollout{Spec: v1alpha1.NodeConfigRolloutSpec{AllNodes: true}}
+	terms := func() string {
+		for _, l := range rulesOf(r) {
+			if l.Key == "Trial" {
+				return l.Text
+			}
+		}
+		return ""
+	}
+	if got := terms(); got != "" {
+		t.Errorf("without any it says %q", got)
+	}
+	r.Spec.Trial = &v1alpha1.TrialTerms{ConfigTrialDuration: &metav1.Duration{Duration: 30 * time.Minute}, CrashLoopThreshold: new(int32(0)), AllowPodLoss: true}
+	if got, want := terms(), "30m, 0 restarts, pods may be lost"; got != want {
+		t.Errorf("it says %q, want %q", got, want)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -218,6 +219,19 @@ func rulesOf(r *v1alpha1.NodeConfigRollout) []report.Line {
 	out = append(out, report.Line{Key: "Failures", Text: "at " + amount(r.Spec.FailurePolicy.MaxFailures, "1") + " " + then})
 	if p.Soak > 0 {
 		out = append(out, report.Line{Key: "Soaking", Text: duration.HumanDuration(p.Soak)})
+	}
+	if t := r.Spec.Trial; t != nil {
+		var asked []string
+		if t.ConfigTrialDuration != nil {
+			asked = append(asked, duration.HumanDuration(t.ConfigTrialDuration.Duration))
+		}
+		if t.CrashLoopThreshold != nil {
+			asked = append(asked, fmt.Sprintf("%d restarts", *t.CrashLoopThreshold))
+		}
+		if t.AllowPodLoss {
+			asked = append(asked, "pods may be lost")
+		}
+		out = append(out, report.Line{Key: "Trial", Text: strings.Join(asked, ", ")})
 	}
 	return out
 }

@@ -58,6 +58,7 @@ type Fleet struct {
 	Nodes    []rollout.Node
 	Zones    []string // of the nodes
 	Content  terms.Content
+	Asked    payload.Trial // of the trial of Content
 }
 
 // Gather reads what the plan of a rollout needs. A rollout that is not stored takes the place of the one of its name.
@@ -150,7 +151,7 @@ func PolicyOf(r *v1alpha1.NodeConfigRollout, source *corev1.ConfigMap, revisions
 	}
 	f.Content, err = terms.ContentOf(r.Spec.Template, source)
 	if err == nil {
-		err = f.Content.Check(r.Spec.Trial)
+		f.Asked, err = f.Content.Asked(r.Spec.Trial)
 	}
 	if err != nil {
 		f.Policy.Invalid = err.Error()

@@ -50,14 +50,13 @@ func inline(key, field string, raw *runtime.RawExtension) (Content, error) {
 	return Content{key, string(data), p.SHA256}, nil
 }
 
-// Check returns an error if what is asked of the trial beside a content, nil if nothing is, contradicts the content's own.
-func (c Content) Check(asked *v1alpha1.TrialTerms) error {
+// Asked returns what is asked of the trial of a content, by itself or beside it. The error says that both do.
+func (c Content) Asked(beside *v1alpha1.TrialTerms) (payload.Trial, error) {
 	p, err := payload.Decode(c.Key, []byte(c.Data))
 	if err != nil {
-		return err
+		return payload.Trial{}, err
 	}
-	_, err = payload.AskedOf(p.Trial, asked)
-	return err
+	return payload.AskedOf(p.Trial, beside)
 }
 
 // RevisionName is the name of the ConfigMap that holds a content of a rollout.
