@@ -112,7 +112,10 @@ func (d *decider) rebooted() bool {
 		return false
 	}
 	d.editTrial(func(t *Trial) { t.BootID, t.Clean = d.o.BootID, true }) // nothing runs yet
-	return t.BootID != "" && !t.Clean
+	if t.BootID == "" || d.o.BootID == "" {
+		return false // nobody knows whether it is another
+	}
+	return !t.Clean
 }
 
 func (d *decider) checkLocal() bool {
@@ -174,14 +177,14 @@ func (d *decider) adopt() bool {
 		s.Bad = slices.DeleteFunc(s.Bad, func(b BadConfig) bool { return b.matches(c) })
 	}
 	if s.Current.Same(c) {
-		if s.Current.Config != c {
-			s.Current.Config = c // who assigned it has changed, or its checkpoint was healed; not what it is
-			if s.LastKnownGood.Same(c) {
-				s.LastKnownGood.Config = c
-			}
-			if s.Run.Config.Revision == c.Revision {
-				s.Run.Config = c
-			}
+		// Who assigned it may have changed, or its checkpoint was healed; not what it is. Each record is looked at, since
+		// a crash may have come between two.
+		s.Current.Config = c
+		if s.LastKnownGood.Same(c) {
+			s.LastKnownGood.Config = c
+		}
+		if s.Run.Config.Revision == c.Revision {
+			s.Run.Config = c
 		}
 		return true
 	}
@@ -220,6 +223,7 @@ func (d *decider) adoptConfig(c Config) {
 	d.endTrial()
 	switch {
 	case s.LastKnownGood.Same(c):
+		s.LastKnownGood.Config = c // its checkpoint may have been downloaded anew
 	case s.isProven(c):
 		s.LastKnownGood = Record{c, d.o.Now}
 	default:

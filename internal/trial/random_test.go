@@ -48,6 +48,7 @@ func TestWhateverHappensTheInvariantsHold(t *testing.T) {
 		"ConfigChanged", "ConfigRejected", "ConfigRolledBack", "ConfigLastKnownGood", "DeadEnd", "Inconclusive", "TrialResumed", "APILost",
 		"Forgotten", string(CrashLooped), string(NotHealthy), string(NotReady), string(WorkloadHarmed), string(LostAPI), string(Rejected),
 		"Refuse", "inherited", "died between persist and action", "torn write", "lifted", "revoked what ran",
+		badlyEquipped, waitedInHarm, lostAgain, overtakenTrial, localBroke, healedGood, unknownBoot, fourBad,
 	} {
 		if seen[what] < 5 {
 			t.Errorf("the histories hardly show %s (%d times): they prove little about it", what, seen[what])
@@ -100,6 +101,7 @@ func randomConfig(payload, uid int) Config {
 func (n *randomNode) drawConfig() Config {
 	c := randomConfig(rapid.IntRange(0, 5).Draw(n.r, "payload"), rapid.IntRange(0, 1).Draw(n.r, "uid"))
 	c.Rollout.Attempt = int64(rapid.IntRange(0, 3).Draw(n.r, "attempt"))
+	c.Checkpoint = rapid.SampledFrom([]string{"file", "file", "downloaded anew"}).Draw(n.r, "checkpoint")
 	return c
 }
 
@@ -144,7 +146,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			n.exit("exit status 1", coin("spawned"))
 		}
 	})
-	return map[string]func(*rapid.T){
+	actions := map[string]func(*rapid.T){
 		"assign": assign, "assign2": assign, "pass": pass, "pass2": pass, "exit": exit, "exit2": exit,
 		"crash-loop": func(*rapid.T) {
 			for range rapid.IntRange(1, 12).Draw(n.r, "exits") {
@@ -303,6 +305,9 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 		},
 		"": func(*rapid.T) { n.ref.atRest() },
 	}
+	actions["trial-goes-wrong2"] = actions["trial-goes-wrong"]
+	maps.Copy(actions, n.stories())
+	return actions
 }
 
 // putRight ends every outage and illness.

@@ -19,10 +19,12 @@ type referee struct {
 	torn    map[string]bool          // by version: a write was lost, so that exits may be counted again or not at all
 	booted  int                      // the boot of the last decision
 	terms   map[string]Terms         // by trial: as they must have been when it began
+
+	evidence *evidence
 }
 
 func newReferee(n *randomNode) *referee {
-	return &referee{n: n, healthy: map[string]time.Duration{}, torn: map[string]bool{}, exits: map[string]int{}, booted: 1, passed: map[string]bool{}, terms: map[string]Terms{}}
+	return &referee{n: n, evidence: newEvidence(n), healthy: map[string]time.Duration{}, torn: map[string]bool{}, exits: map[string]int{}, booted: 1, passed: map[string]bool{}, terms: map[string]Terms{}}
 }
 
 // watch sees every decision that is not thrown away.
@@ -38,6 +40,7 @@ func (r *referee) watch(before State, o Observed, d Decision) {
 	r.verdictsAreFair(before, o, d)
 	r.localOnlyIfAssigned(before, o, d)
 	r.neverForNothing(before, o, d)
+	r.evidence.watch(before, o, d)
 	if d.Action.Kind != None && before.Run.Started && d.Next.IsRevoked(before.Run.Config) {
 		r.n.seen["revoked what ran"]++
 	}
@@ -131,7 +134,7 @@ func (r *referee) verdictsAreFair(before State, o Observed, d Decision) {
 	if exited {
 		r.exits[n.version]++
 	}
-	unclean := first && rebooted && before.Trial != nil && before.Trial.BootID != o.BootID && !before.Trial.Clean
+	unclean := first && rebooted && before.Trial != nil && before.Trial.BootID != o.BootID && before.Trial.BootID != "" && o.BootID != "" && !before.Trial.Clean
 	if unclean {
 		r.exits[n.version]++
 	}

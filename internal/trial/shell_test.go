@@ -34,6 +34,7 @@ type shell struct {
 	healthy  bool // what a kubelet that is alive would be
 	waiting  bool
 	unknown  bool // validation does not come to an end
+	noBootID bool // nobody can tell which boot this is
 	tearDisk func(steps int) int
 
 	// The agent; gone when it dies.
@@ -141,12 +142,19 @@ func (n *shell) sigterm() {
 	n.kill()
 }
 
+func (n *shell) bootID() string {
+	if n.noBootID {
+		return ""
+	}
+	return fmt.Sprintf("boot-%d", n.boot)
+}
+
 func (n *shell) observe() Observed {
 	if n.child.Alive {
 		n.child.Healthy, n.child.Waiting = n.healthy && !n.waiting, n.waiting
 	}
 	return Observed{
-		Now: epoch.Add(n.clock + n.clockJumps), Elapsed: n.clock - n.decided, BootID: fmt.Sprintf("boot-%d", n.boot),
+		Now: epoch.Add(n.clock + n.clockJumps), Elapsed: n.clock - n.decided, BootID: n.bootID(),
 		Limits: n.limits, Local: n.local, Intent: n.intent, Verdicts: maps.Clone(n.verdicts), Child: n.child, Node: n.node,
 		Revoked: n.revoked, Forget: n.forget, Storage: n.storage,
 	}

@@ -1,0 +1,147 @@
+package trial
+
+import (
+	"fmt"
+	"testing"
+)
+
+func TestTheNewestFiftyBadConfigurationsAreRemembered(t *testing.T) {
+	n := newShell(t)
+	n.do(proven...)
+	for i := range 53 {
+		n.do(fmt.Sprintf("verdict u%d rejected", i), fmt.Sprintf("assign uid=u%d payload=q%d", i, i))
+	}
+	if got := n.state.Bad; len(got) != 50 || got[0].Revision != "u52" || got[49].Revision != "u3" {
+		t.Errorf("%d are kept, from %s to %s", len(got), got[0].Revision, got[len(got)-1].Revision)
+	}
+}
+
+func TestAnotherBootIsOneThatIsKnownToBeAnother(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		before, after bool // the boot ID is known
+		reboots       bool
+		startups      int
+	}{
+		{"the agent died", true, true, false, 1},
+		{"the node went down", true, true, true, 2},
+		{"nobody knows which boot it is", true, false, false, 1},
+		{"nobody knew which boot it was", false, true, false, 1},
+		{"nobody knew, and the node went down", false, true, true, 1},
+		{"nobody ever knows", false, false, true, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := newShell(t)
+			n.do(proven...)
+			n.noBootID = !c.before
+			n.do("agent-restart", "assign uid=u payload=p1", "healthy 1m", "kill")
+			n.noBootID = !c.after
+			if c.reboots {
+				n.boot++
+			}
+			n.do("start")
+			if got := n.state; got.Trial == nil || len(got.Startups) != c.startups || got.Run.Config.Revision != "u" {
+				t.Fatalf("trial %+v, startups %v, %q runs", got.Trial, got.Startups, got.Run.Config.Revision)
+			}
+			n.noBootID = false // and what was not known counts for nothing later
+			n.do("agent-restart")
+			if got := len(n.state.Startups); got != c.startups {
+				t.Errorf("%d startups once it is known again", got)
+			}
+		})
+	}
+}
+
+func TestDegradedANodeStartsOnlyBesideWhatMayRun(t *testing.T) {
+	for name, forbid := range map[string][]string{
+		"revoked": {"revoke g"},
+		"bad":     {"verdict g rejected", "agent-restart"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newShell(t)
+			n.do(proven...)
+			n.do("flags local-invalid=degrade")
+			n.do(forbid...)
+			n.do("kill", "assign uid=u payload=p1", "verdict local rejected words=(maxPods must not be negative)", "start")
+			if !n.refused || n.state.Current.Revision == "u" {
+				t.Errorf("refused: %t, current is %q", n.refused, n.state.Current.Revision)
+			}
+		})
+	}
+}
+
+func TestACheckpointThatWasDownloadedAnewIsOnRecordWhereverItsRevisionIs(t *testing.T) {
+	for name, before := range map[string][]string{
+		"it is current":                      nil,
+		"another is on trial":                {"assign uid=u payload=p1", "healthy 1m"},
+		"another was bad":                    {"assign uid=u payload=p1", "exit status=1 times=4", "healthy 5s"},
+		"a crash came between the two files": {"assign uid=u payload=p1", "healthy 1m"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newShell(t)
+			n.do(proven...)
+			n.do(before...)
+			n.intent.Config = n.state.LastKnownGood.Config
+			n.intent.Config.Checkpoint = "another file"
+			if name == "a crash came between the two files" {
+				n.dying, n.tearDisk = func() bool { return true }, func(int) int { return 2 }
+				n.settle()
+				n.dying, n.tearDisk = nil, nil
+				n.start()
+			}
+			n.settle()
+			s := n.state
+			if s.Current.Checkpoint != "another file" || s.LastKnownGood.Checkpoint != "another file" || s.Run.Config.Checkpoint != "another file" {
+				t.Errorf("current %q, last-known-good %q, running %q", s.Current.Checkpoint, s.LastKnownGood.Checkpoint, s.Run.Config.Checkpoint)
+			}
+		})
+	}
+}
+
+func TestARollbackDoesNotWaitForTheVerdictOnAnotherConfiguration(t *testing.T) {
+	n := newShell(t)
+	n.do(proven...)
+	n.do("assign uid=u payload=p1", "healthy 1m")
+	n.verdicts["g"] = Verdict{Outcome: Accepted} // found while the trial went on
+	n.do("validation hangs", "assign uid=v payload=p2", "unhealthy 2m")
+	if got := n.state.Run.Config.Revision; got != "g" {
+		t.Errorf("%q runs", got)
+	}
+}
+
+func TestAReadyNodeNobodyCouldAskForIsNoBaseline(t *testing.T) {
+	n := newShell(t)
+	n.do(proven...)
+	n.do("api down", "assign uid=u payload=p1", "healthy 1m", "api up", "notready 10m")
+	if len(n.state.Bad) > 0 || n.state.Run.Config.Revision != "u" {
+		t.Errorf("bad %v, %q runs", n.state.Bad, n.state.Run.Config.Revision)
+	}
+}
+
+func TestForAnAPIThatIsLostAgainLastKnownGoodIsTriedOnce(t *testing.T) {
+	n := newShell(t)
+	n.do(proven...)
+	n.do("flags api-loss-rollback=on", "assign uid=u payload=p1", "healthy 1m", "api down", "healthy 11m")
+	if n.state.Trial == nil || !n.state.Trial.APIProbed || n.state.Run.Config.Revision != "g" {
+		t.Fatalf("%+v", n.state.Trial)
+	}
+	n.do("healthy 3m", "api up", "healthy 5s", "api down", "healthy 11m")
+	if n.state.Run.Config.Revision != "u" || n.state.Trial.Fallback != NoFallback {
+		t.Errorf("%q runs: %+v", n.state.Run.Config.Revision, n.state.Trial)
+	}
+}
+
+func TestWhatHappensBeforeAConfigurationRunsIsNotItsDoing(t *testing.T) {
+	for _, harm := range []string{"lost-pods pod-1", "pressure PIDPressure"} {
+		n := newShell(t)
+		n.do(proven...)
+		n.do("waiting", "assign uid=u payload=p1", harm, "waiting 1m") // for the lock that the last kubelet has
+		if len(n.state.Bad) > 0 {
+			t.Errorf("%s: bad are %v before it ran", harm, n.state.Bad)
+		}
+		n.do("healthy 10s")
+		if len(n.state.Bad) != 1 || n.state.Bad[0].Failure != WorkloadHarmed {
+			t.Errorf("%s: bad are %v although it goes on", harm, n.state.Bad)
+		}
+	}
+}

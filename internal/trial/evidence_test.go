@@ -1,0 +1,171 @@
+package trial
+
+import (
+	"slices"
+	"time"
+)
+
+// evidence is the part of the referee that asks of every decision whether what it rests on has happened: what is held
+// against a configuration was fine before, was seen while it ran, and nothing is forgotten without a reason.
+type evidence struct {
+	n      *randomNode
+	begun  map[time.Time]Node // by the start of a trial: the node as it was
+	probes map[time.Time]int  // by the start of a trial: how often the API was lost
+	ran    time.Duration      // what runs now
+}
+
+func newEvidence(n *randomNode) *evidence {
+	return &evidence{n: n, begun: map[time.Time]Node{}, probes: map[time.Time]int{}}
+}
+
+func (e *evidence) watch(before State, o Observed, d Decision) {
+	if before.Run.Started && o.Child.Alive && !o.Child.Waiting {
+		e.ran += o.Elapsed
+	}
+	e.harmIsNews(before, o, d)
+	e.theAPIIsLostOnce(before, d)
+	e.badStaysBad(before, o, d)
+	e.rollbacksDoNotWait(before, o, d)
+	e.localIsValidAtEveryStart(before, o, d)
+	e.recordsFollowTheAssignment(before, o, d)
+	e.aBootIsCountedOnce(before, o, d)
+	if t := d.Next.Trial; t != nil && (before.Trial == nil || !t.StartTime.Equal(before.Trial.StartTime)) {
+		if _, known := e.begun[t.StartTime]; !known {
+			e.begun[t.StartTime] = o.Node
+		}
+	}
+	if d.Action.Kind != None && d.Action.Cause != CauseCrash {
+		e.ran = 0
+	}
+}
+
+func (e *evidence) saw(what string, so bool) {
+	if so {
+		e.n.seen[what]++
+	}
+}
+
+// fresh returns the verdicts that a decision has given.
+func fresh(before State, d Decision) []BadConfig {
+	return slices.DeleteFunc(slices.Clone(d.Next.Bad), func(b BadConfig) bool {
+		return slices.ContainsFunc(before.Bad, func(x BadConfig) bool {
+			return x.Revision == b.Revision && x.Time.Equal(b.Time) && x.Failure == b.Failure
+		})
+	})
+}
+
+func happened(d Decision, reason string) bool {
+	return slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == reason })
+}
+
+// harmIsNews is of invariant 7: only what was fine when the trial began, and changed while its configuration ran, counts.
+func (e *evidence) harmIsNews(before State, o Observed, d Decision) {
+	t := before.Trial
+	if t == nil {
+		return
+	}
+	on := before.Run.Started && before.OnTrial(before.Run.Config) && t.Fallback == NoFallback
+	node, known := e.begun[t.StartTime]
+	e.saw(badlyEquipped, on && known && !node.API && node.Ready && o.Node.API && !o.Node.Ready)
+	e.saw(waitedInHarm, on && e.ran == 0 && o.Node.API && len(o.Node.LostPods)+len(o.Node.Pressure) > 0)
+	for _, b := range fresh(before, d) {
+		switch {
+		case b.Failure == WorkloadHarmed:
+			e.n.must(e.ran > 0, "%s is said to have harmed the workload, and has not run yet", b.Revision)
+			e.n.must(len(o.Node.LostPods) > 0 || !known || node.API, "pressure is held against %s, and nobody knows whether it is new", b.Revision)
+		case b.Failure == NotReady && known:
+			e.n.must(node.API && node.Ready, "%s is said to have left a node not ready that was %+v before", b.Revision, node)
+		case b.Failure == LostAPI && known:
+			e.n.must(node.API, "%s is said to have lost an API that was not there before", b.Revision)
+		}
+	}
+}
+
+func (e *evidence) theAPIIsLostOnce(before State, d Decision) {
+	if e.n.diskFails != "" || e.n.tearDisk != nil {
+		clear(e.probes) // it may not remember
+	}
+	t := before.Trial
+	if t == nil {
+		return
+	}
+	e.saw(lostAgain, t.APIProbed && t.Fallback == NoFallback && before.OnTrial(before.Run.Config) && before.Run.APISeen && before.Run.APIAway >= apiLossAfter)
+	if happened(d, "APILost") {
+		e.probes[t.StartTime]++
+		e.n.must(e.probes[t.StartTime] == 1 && !t.APIProbed, "last-known-good was tried %d times for the sake of the API", e.probes[t.StartTime])
+	}
+}
+
+// badStaysBad: until somebody wants it forgotten or tried again, or the node finds that it was not to blame.
+func (e *evidence) badStaysBad(before State, o Observed, d Decision) {
+	e.saw(fourBad, len(before.Bad) >= 4)
+	for _, b := range before.Bad {
+		if slices.ContainsFunc(d.Next.Bad, func(x BadConfig) bool { return x.Revision == b.Revision }) || slices.Contains(o.Forget, b.Revision) {
+			continue
+		}
+		c := o.Intent.Config
+		lifted := o.Intent.Kind == Assigned && c.Rollout.Attempt > b.Attempt && (c.Revision == b.Revision || c.Payload == b.Payload)
+		e.n.must(lifted || happened(d, "Inconclusive") && before.Current.Revision == b.Revision, "%s was bad, and nobody knows it any more", b.Revision)
+	}
+}
+
+// rollbacksDoNotWait: for no verdict but the one on what is to run instead.
+func (e *evidence) rollbacksDoNotWait(before State, o Observed, d Decision) {
+	run := before.Run.Config
+	if _, bad := d.Next.BadEntry(run); !before.Run.Started || !bad || !o.Child.Alive || o.Node.ShuttingDown {
+		return
+	}
+	back := d.Next.LastKnownGood.Config
+	others := slices.ContainsFunc(d.Validate, func(c Config) bool { return c.Revision != back.Revision })
+	e.saw(overtakenTrial, happened(d, "ConfigRolledBack") && others)
+	if d.Action.Kind == None && !slices.ContainsFunc(d.Validate, func(c Config) bool { return c.Revision == back.Revision }) {
+		dead := o.Verdicts[""].Outcome == RejectedOutcome
+		e.n.must(dead, "%s is bad and goes on running, while the verdict on %+v is awaited", run.Revision, d.Validate)
+	}
+}
+
+// localIsValidAtEveryStart, or the node was told to do without, and has what is proven.
+func (e *evidence) localIsValidAtEveryStart(before State, o Observed, d Decision) {
+	if before.Run.Started || o.Verdicts[""].Outcome != RejectedOutcome {
+		return
+	}
+	proven := func(c Config) bool {
+		_, bad := d.Next.BadEntry(c)
+		return !c.IsLocal() && !bad && !d.Next.IsRevoked(c)
+	}
+	good := proven(before.LastKnownGood.Config) || proven(d.Next.LastKnownGood.Config)
+	e.saw(localBroke, o.Limits.DegradeLocal && !before.LastKnownGood.IsLocal() && !proven(before.LastKnownGood.Config))
+	switch d.Action.Kind {
+	case Start:
+		e.n.must(o.Limits.DegradeLocal, "a kubelet was started beside an invalid local configuration")
+		e.n.must(good, "a kubelet was started beside an invalid local configuration, and nothing is proven")
+	case Refuse:
+		e.n.must(!o.Limits.DegradeLocal || !good || o.Verdicts[d.Next.LastKnownGood.Revision].Outcome != Accepted, "refused although last-known-good may run")
+	}
+}
+
+// recordsFollowTheAssignment: what is assigned is on record as it was assigned, also where it is last-known-good. A
+// checkpoint that was downloaded anew is another file, and the old digest would call it corrupt.
+func (e *evidence) recordsFollowTheAssignment(before State, o Observed, d Decision) {
+	c, s := o.Intent.Config, d.Next
+	_, bad := s.BadEntry(c)
+	if o.Intent.Kind != Assigned || !s.Current.Same(c) || bad || s.IsRevoked(c) || o.Node.ShuttingDown || !s.Run.Started {
+		return
+	}
+	e.saw(healedGood, before.LastKnownGood.Same(c) && before.LastKnownGood.Checkpoint != c.Checkpoint)
+	e.n.must(s.Current.Config == c, "assigned is %+v, on record as current %+v", c, s.Current.Config)
+	e.n.must(!s.LastKnownGood.Same(c) || s.LastKnownGood.Config == c, "assigned is %+v, on record as last-known-good %+v", c, s.LastKnownGood.Config)
+	e.n.must(s.Run.Config.Revision != c.Revision || s.Run.Config == c, "assigned is %+v, said to run %+v", c, s.Run.Config)
+}
+
+// aBootIsCountedOnce, and only where it is known that there was one.
+func (e *evidence) aBootIsCountedOnce(before State, o Observed, d Decision) {
+	t := before.Trial
+	if before.Run.Started || t == nil || d.Next.Trial == nil || !t.StartTime.Equal(d.Next.Trial.StartTime) {
+		return
+	}
+	e.saw(unknownBoot, !t.Clean && (t.BootID == "") != (o.BootID == ""))
+	if t.BootID == "" || o.BootID == "" || t.BootID == o.BootID || t.Clean {
+		e.n.must(len(d.Next.Startups) <= len(before.Startups), "a start was counted, and the node did not go down: %+v, now on %q", t, o.BootID)
+	}
+}

@@ -1,0 +1,171 @@
+package trial
+
+import (
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// What the stories are for. A run of the histories fails if it hardly shows one of them.
+const (
+	badlyEquipped  = "a trial that began without the API, and a node that is not ready"
+	waitedInHarm   = "harm before the configuration on trial ran"
+	lostAgain      = "the API lost a second time in one trial"
+	overtakenTrial = "a trial that failed while another configuration was judged"
+	localBroke     = "a start with an invalid local configuration and a forbidden last-known-good"
+	healedGood     = "last-known-good assigned again with another checkpoint"
+	unknownBoot    = "a start whose boot ID is not known, or was not before"
+	fourBad        = "four bad configurations"
+)
+
+// stories are what random events alone hardly ever bring about: several things must happen in the right order. Where a
+// story leads depends on the node's history, and what it meets is counted by the evidence.
+func (n *randomNode) stories() map[string]func(*rapid.T) {
+	coin := func(label string) bool { return rapid.Bool().Draw(n.r, label) }
+	calm := func() { n.one(n.putRight)(n.r); n.pass(5 * time.Second) }
+	assign := func() { n.one(func() { n.intent = Intent{Kind: Assigned, Config: n.drawConfig()} })(n.r) }
+	accept := func(payload int) {
+		for u := range 2 {
+			n.says[randomConfig(payload, u).Revision] = Verdict{Outcome: Accepted}
+			delete(n.verdicts, randomConfig(payload, u).Revision)
+		}
+	}
+	assignAccepted := func(c Config, payload int) { // in an attempt that counts
+		n.one(func() {
+			accept(payload)
+			for _, b := range n.state.Bad {
+				if b.matches(c) {
+					c.Rollout.Attempt = max(c.Rollout.Attempt, b.Attempt+1)
+				}
+			}
+			n.revoked, n.intent = &[]string{}, Intent{Kind: Assigned, Config: c}
+		})(n.r)
+	}
+	fresh := func(payload int) {
+		assignAccepted(randomConfig(payload, rapid.IntRange(0, 1).Draw(n.r, "uid")), payload)
+	}
+	any := func() int { return rapid.IntRange(0, 4).Draw(n.r, "payload") }
+	prove := func() { fresh(4); n.pass(70 * time.Second) } // it asks for a minute
+	return map[string]func(*rapid.T){
+		"adopted-in-an-outage": func(*rapid.T) {
+			calm()
+			n.one(func() { n.node.API = false })(n.r)
+			fresh(any())
+			n.pass(5 * time.Second)
+			n.one(func() { n.node.API, n.node.Ready = true, false })(n.r)
+			n.pass(70 * time.Second)
+		},
+		"harm-before-it-runs": func(*rapid.T) { // the kubelet waits for its lock
+			calm()
+			n.one(func() { n.waiting = true })(n.r)
+			fresh(any())
+			n.one(func() {
+				n.node.Pressure, n.node.LostPods = []string{"PIDPressure"}, nil
+				if coin("pods") {
+					n.node.Pressure, n.node.LostPods = nil, []string{"pod"}
+				}
+			})(n.r)
+			n.pass(20 * time.Second)
+			n.one(n.putRight)(n.r)
+		},
+		"api-lost-again": func(*rapid.T) {
+			n.limits.APILossRollback = true
+			calm()
+			fresh(any())
+			n.pass(5 * time.Second)
+			for range rapid.IntRange(1, 2).Draw(n.r, "times") {
+				n.one(func() { n.node.API = false })(n.r)
+				n.pass(610 * time.Second) // it is tried without, which takes two minutes and does not help
+				n.pass(130 * time.Second)
+				n.one(func() { n.node.API = true })(n.r)
+				n.pass(5 * time.Second)
+			}
+		},
+		"fails-while-another-is-judged": func(*rapid.T) {
+			calm()
+			fresh(any())
+			n.pass(5 * time.Second)
+			n.unknown = true
+			assign()
+			n.one(func() { n.healthy = false })(n.r)
+			n.pass(70 * time.Second)
+			n.unknown = false
+			n.one(n.putRight)(n.r)
+		},
+		"local-breaks": func(*rapid.T) {
+			calm()
+			fresh(any())
+			if coin("proven") {
+				prove()
+				if coin("revoked") {
+					uids := []string{n.state.LastKnownGood.UID}
+					n.one(func() { n.revoked = &uids })(n.r)
+					n.intent = Intent{Kind: Assigned, Config: n.drawConfig()}
+				}
+			}
+			n.says[""] = Verdict{Outcome: RejectedOutcome, Words: "local is broken"}
+			n.kill()
+			n.start()
+			n.pass(5 * time.Second)
+			n.says[""] = Verdict{Outcome: Accepted}
+			n.start()
+		},
+		"healed": func(*rapid.T) { // what is good is downloaded anew, whatever is current
+			calm()
+			if n.state.LastKnownGood.IsLocal() {
+				prove()
+			}
+			if coin("another is on trial") {
+				fresh(any())
+			}
+			c := n.state.LastKnownGood.Config
+			if c.IsLocal() {
+				return
+			}
+			n.one(func() {
+				c.Checkpoint = rapid.SampledFrom([]string{"file", "downloaded anew", "and again"}).Draw(n.r, "checkpoint")
+				n.intent = Intent{Kind: Assigned, Config: c}
+			})(n.r)
+		},
+		"unknown-boot": func(*rapid.T) {
+			calm()
+			n.noBootID = coin("unknown at first")
+			n.kill()
+			n.start()
+			fresh(any())
+			n.pass(5 * time.Second)
+			n.kill()
+			n.noBootID = coin("unknown then")
+			n.start()
+			n.noBootID = false
+		},
+		"all-rejected": func(*rapid.T) {
+			calm()
+			for payload := range 5 {
+				c := randomConfig(payload, 0)
+				if c.Payload == n.state.Current.Payload || c.Payload == n.state.LastKnownGood.Payload {
+					continue // what was accepted once
+				}
+				n.one(func() {
+					n.says[c.Revision] = Verdict{Outcome: RejectedOutcome, Words: "no"}
+					n.says[randomConfig(payload, 1).Revision] = n.says[c.Revision]
+					delete(n.verdicts, c.Revision)
+					n.intent = Intent{Kind: Assigned, Config: c}
+				})(n.r)
+			}
+			for payload := range 5 {
+				accept(payload)
+			}
+		},
+		"tried-again": func(*rapid.T) {
+			calm()
+			for payload := range 6 {
+				if c := randomConfig(payload, 0); len(n.state.Bad) > 0 && n.state.Bad[0].matches(c) {
+					c.Revision, c.UID = n.state.Bad[0].Revision, n.state.Bad[0].UID
+					assignAccepted(c, payload)
+					return
+				}
+			}
+		},
+	}
+}
