@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,6 +35,7 @@ type conf struct {
 	alone        bool   // it kills the dry run, and local does not
 	policy       string // of the CPU manager
 	loses        bool   // it never renews the node's Lease
+	socket       string // of the runtime, if it is another one
 }
 
 func (c conf) text() string {
@@ -49,7 +51,7 @@ func (c conf) effective() component.Effective {
 	}
 	return component.Effective{
 		"hairpinMode": c.name, "maxPods": number(c.maxPods, 110), "healthzPort": number(c.healthz, 10248),
-		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock", "cpuManagerPolicy": c.policy,
+		"containerRuntimeEndpoint": cmp.Or(c.socket, "unix:///run/containerd/containerd.sock"), "cpuManagerPolicy": c.policy,
 		"readOnlyPort": json.Number(fmt.Sprint(c.readOnlyPort)),
 	}
 }

@@ -151,3 +151,33 @@ func TestTheOSSaysWhatIsMissing(t *testing.T) {
 		t.Errorf("Chmod: %v", err)
 	}
 }
+
+func TestTheOSDoesNotCreateWhatIsThere(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := errors.Join(os.WriteFile(file, []byte("mine"), 0o600), os.Symlink(filepath.Join(dir, "missing"), link)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, link} {
+		f, err := (atomicfile.OS{}).Create(path, 0o600)
+		if f != nil || !errors.Is(err, fs.ErrExist) {
+			t.Errorf("Create of %s: %v, %v", filepath.Base(path), f, err)
+		}
+	}
+	if got, _ := os.ReadFile(file); string(got) != "mine" {
+		t.Errorf("the file holds %q", got)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "missing")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what the link points to: %v", err)
+	}
+}
+
+// A directory of /proc can be opened and not be synced, so that a sync that is left out shows.
+func TestTheOSSyncsADirectoryAndSaysWhenItCannot(t *testing.T) {
+	if err := (atomicfile.OS{}).SyncDir("/proc/self"); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("SyncDir of what cannot be synced: %v", err)
+	}
+	if err := (atomicfile.OS{}).SyncDir(t.TempDir()); err != nil {
+		t.Error(err)
+	}
+}

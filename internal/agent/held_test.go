@@ -1,0 +1,177 @@
+package agent
+
+import (
+	"encoding/json"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/crashfs"
+	"github.com/evenkeel/evenkeel/internal/source"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+func TestADrainedNodeThatIsNotCordonedStillNeedsDrain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.kubelet.set(func(s *kubeletState) {
+			s.conflicts["static"] = []component.Conflict{{File: "/var/lib/kubelet/cpu_manager_state", Field: "cpuManagerPolicy", Recorded: "none", Policy: "static"}}
+		})
+		w.start()
+		w.runs("")
+		w.api.set(func(api *simAPI) { // the next pod can come at any moment
+			api.pods = []source.Pod{{UID: "pod-ds", Name: "ds", Phase: "Running", OwnerKind: "DaemonSet"}}
+		})
+		w.assign("uid-static", conf{name: "static", policy: "static"})
+		w.pass(10 * time.Second)
+		if ok := w.configOK(); !strings.HasSuffix(ok, "cordon and drain the node first (NeedsDrain)") {
+			t.Error(ok)
+		}
+		w.wantStarts("")
+		w.api.set(func(api *simAPI) { api.unschedulable = true })
+		w.runs("static")
+	})
+}
+
+func TestLocalIsJudgedAsItIsWhenNothingIsAssignedAnyMore(t *testing.T) {
+	for name, unknownBefore := range map[string]bool{"another was assigned": false, "nobody could be asked": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.start()
+				withGood(w)
+				starts := []string{"", "good"}
+				if unknownBefore {
+					w.stop()
+					w.apiUp(false)
+					w.start()
+					w.runs("good")
+					starts = append(starts, "good")
+				}
+				w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{rejected: "maxPods must not be negative"} }) // edited since the start
+				w.api.set(func(api *simAPI) {
+					api.up, api.ref, api.object = true, &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}, nil
+					api.generation++
+				})
+				w.pass(10 * time.Second)
+				w.wantStarts(starts...)
+				w.wantConfigOK("False | using last-known-good (UID: uid-good): failed to validate current (init) (LocalInvalid)")
+			})
+		})
+	}
+}
+
+func TestAnUnreachableRuntimeExcusesOnlyWhatUsesIt(t *testing.T) {
+	for socket, want := range map[string]string{
+		"":                       "", // the same as local: no verdict while it is away
+		"unix:///run/other.sock": "CrashLooped",
+	} {
+		inWorld(t, func(w *world) {
+			w.start()
+			withGood(w)
+			w.assign("uid-moved", conf{name: "moved", socket: socket})
+			w.runs("moved")
+			w.kubelet.set(func(s *kubeletState) {
+				s.runtimeDown, s.confs["moved"] = true, conf{name: "moved", socket: socket, crashes: time.Second}
+			})
+			w.dies(exitOne)
+			w.pass(30 * time.Second)
+			bad := w.status().BadConfigs
+			if want == "" && len(bad) > 0 || want != "" && (len(bad) != 1 || bad[0].Reason != want && !strings.Contains(w.configOK(), want)) {
+				t.Errorf("with socket %q bad are %+v: %s\n%s", socket, bad, w.configOK(), w.tail())
+			}
+		})
+	}
+}
+
+// Where last-known-good is lost it is found again by what was promoted. Somebody may have put another file there.
+func TestAPayloadThatIsNotTheOneOnRecordIsNotRun(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withGood(w)
+		w.stop()
+		w.disk.Plant(dir+"/last-known-good", []byte("{"))
+		w.disk.Plant(dir+"/current", []byte("{"))
+		other, err := json.Marshal(configMap("uid-good", better))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.kubelet.set(func(s *kubeletState) { s.confs["better"] = better })
+		w.disk.Plant(goodFile, other)
+		w.apiUp(false)
+		w.start()
+		w.runs("")
+		w.pass(time.Minute)
+		w.wantStarts("", "good", "")
+		if w.log.count("the payload is not the one on record") == 0 {
+			t.Errorf("nobody says why\n%s", w.tail())
+		}
+	})
+}
+
+func TestWhatADiskLosesAgainAndAgainIsDownloadedNowAndThen(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.runs("")
+		w.disk.FailRead(goodFile, syscall.EIO)
+		w.assign("uid-good", good)
+		w.pass(time.Minute)
+		if n := w.source.asked(); n < 2 || n > 6 {
+			t.Errorf("downloaded %d times in a minute", n)
+		}
+		w.wantStarts("")
+		w.disk.Heal()
+		w.pass(time.Minute)
+		w.runs("good")
+	})
+}
+
+// countingStore counts how often a state with that configuration as current was to be saved.
+type countingStore struct {
+	Store
+	revision string
+	saves    *int
+}
+
+func (s countingStore) Save(next trial.State) error {
+	if next.Current.Revision == s.revision {
+		*s.saves++
+	}
+	return s.Store.Save(next)
+}
+
+func TestWhatADiskRefusedIsTriedNowAndThenHoweverMuchHappens(t *testing.T) {
+	inWorld(t, func(w *world) {
+		saves := 0
+		w.options = func(o *Options) {
+			open := o.OpenStore
+			o.OpenStore = func(version string) (Store, error) {
+				store, err := open(version)
+				return countingStore{store, "uid-better", &saves}, err
+			}
+		}
+		w.start()
+		withGood(w)
+		w.assign("uid-better", better)
+		w.pass(100 * time.Millisecond) // it is downloaded, and being judged
+		w.disk.FailFrom(1, syscall.ENOSPC, crashfs.Create)
+		for range 100 {
+			w.api.set(func(api *simAPI) { api.generation++ })
+			w.pass(100 * time.Millisecond)
+		}
+		if saves < 1 || saves > 2 {
+			t.Errorf("tried %d times in 10 s", saves)
+		}
+		if ok := w.configOK(); !strings.Contains(ok, "cannot record it: save current: ") {
+			t.Error(ok)
+		}
+		if n := w.log.count("cannot record the node's state"); n != 1 {
+			t.Errorf("said %d times", n)
+		}
+		w.wantStarts("", "good")
+		w.disk.Heal()
+		w.pass(12 * time.Second)
+		w.runs("better")
+	})
+}

@@ -1,0 +1,37 @@
+package checkpoint_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/internal/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/crashfs"
+)
+
+// What was said to be set aside is, after any power cut: people look for it there, and the node must not meet it again.
+func TestWhatWasSetAsideStaysThereWhenThePowerGoes(t *testing.T) {
+	for name, meet := range map[string]func(*testing.T, *checkpoint.Store){
+		"checkpoints/uid-b": func(t *testing.T, s *checkpoint.Store) {
+			if _, err := s.Get(config("uid-b", "b")); !errors.Is(err, checkpoint.ErrCorrupt) {
+				t.Fatalf("Get: %v", err)
+			}
+		},
+		"current": func(t *testing.T, s *checkpoint.Store) {
+			if _, problems := s.Load(); len(problems) != 1 || problems[0].SetAside == "" {
+				t.Fatalf("Load: %v", problems)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fsys, _ := saved(t, full())
+			fsys.Plant(dir+"/"+name, []byte("{"))
+			meet(t, open(t, fsys))
+			for choice, choose := range crashfs.Choices {
+				after := fsys.Reboot(choose)
+				if exists(after, name) || !exists(after, name+".corrupt") {
+					t.Errorf("%s: %s is there: %t, set aside: %t", choice, name, exists(after, name), exists(after, name+".corrupt"))
+				}
+			}
+		})
+	}
+}
