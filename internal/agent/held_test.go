@@ -116,6 +116,10 @@ func TestWhatADiskLosesAgainAndAgainIsDownloadedNowAndThen(t *testing.T) {
 		w.runs("")
 		w.disk.FailRead(goodFile, syscall.EIO)
 		w.assign("uid-good", good)
+		w.pass(time.Second)
+		if n := w.source.asked(); n > 1 {
+			t.Fatalf("downloaded %d times in a second", n)
+		}
 		w.pass(time.Minute)
 		if n := w.source.asked(); n < 2 || n > 6 {
 			t.Errorf("downloaded %d times in a minute", n)

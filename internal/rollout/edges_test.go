@@ -1,0 +1,326 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// fleet is a world with that many nodes in one zone, which may all be given revision 1 at once.
+func fleet(nodes int) *world {
+	w := newWorld()
+	w.add(nodes, 1)
+	w.policy.MaxUnavailable, w.policy.Steps = Amount{100, true}, []Step{{Nodes: Amount{100, true}}}
+	w.target("r1")
+	return w
+}
+
+// given has nodes hold revision 1 since the beginning, answered and in their trials.
+func (w *world) given(names ...string) {
+	w.progress = Progress{Revision: 1, Attempt: 1, Tried: epoch, Started: epoch, StepTime: epoch, Moved: epoch}
+	for _, name := range names {
+		n := w.node(name)
+		n.Source = Source{Kind: SourceConfigMap, Namespace: "ns", Name: "workers-r1", UID: "uid-r1", SHA256: "r1", Rollout: "workers", Revision: 1, Attempt: 1, AssignedAt: epoch}
+		n.Generation, n.Observed, n.Active, n.InTrial, n.TrialLength = 2, 2, Ref{"uid-r1", "r1"}, true, trialLength
+	}
+}
+
+// proves has nodes pass their trials.
+func (w *world) proves(names ...string) {
+	for _, name := range names {
+		n := w.node(name)
+		n.LastKnownGood, n.InTrial = n.Active, false
+	}
+}
+
+func (w *world) wantMoves(t *testing.T, want ...string) {
+	t.Helper()
+	var got []string
+	for _, m := range w.plan().Moves {
+		got = append(got, fmt.Sprintf("%s %s", m.Kind, w.nodes[m.Node].Name))
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("moves are %q, want %q", got, want)
+	}
+}
+
+func TestWhileFrozenNotEvenASilentAgentsAssignmentIsTakenBack(t *testing.T) {
+	w := fleet(1)
+	w.given("n1")
+	w.node("n1").Observed = 1
+	w.now = epoch.Add(10 * time.Minute)
+	w.policy.Frozen = true
+	w.wantMoves(t)
+	w.policy.Frozen = false
+	w.wantMoves(t, "TakeBack n1")
+}
+
+func TestAStopTakesNothingFromANodeThatHasProvenTheRevision(t *testing.T) {
+	w := fleet(2)
+	w.given("n1", "n2")
+	w.proves("n1")
+	w.node("n1").Observed = 1 // it has not answered the newest write
+	w.node("n2").Observed = 1
+	w.policy.Abort = Abort{Revision: 1}
+	w.wantMoves(t, "TakeBack n2")
+}
+
+func TestOnlyARevisionThatIsToBlameIsRevoked(t *testing.T) {
+	for reason, want := range map[string][]string{HaltInconclusive: nil, HaltTooManyFailures: {"uid-r1"}} {
+		w := fleet(1)
+		w.given("n1")
+		w.node("n1").Observed = 1
+		w.progress.Halt = &Halt{Revision: 1, Attempt: 1, Reason: reason, Time: epoch}
+		if moves := w.plan().Moves; len(moves) != 1 || moves[0].Kind != TakeBack || !slices.Equal(moves[0].Revoked, want) {
+			t.Errorf("%s: %+v", reason, moves)
+		}
+	}
+}
+
+func TestTheNewestTenRevocationsAreKept(t *testing.T) {
+	var list []string
+	for i := range 10 {
+		list = append(list, fmt.Sprint(i))
+	}
+	if got := revoked(list, []string{"new"}, ""); len(got) != 10 || got[0] != "1" || got[9] != "new" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestANodeThatIsNotReadyGoesBackAtOnceBesideThoseThatAreHealthy(t *testing.T) {
+	w := fleet(4)
+	w.given("n1", "n2", "n3", "n4")
+	w.policy.RollbackMaxUnavailable = Amount{Value: 1}
+	w.down(w.node("n3"), true)
+	w.policy.Abort = Abort{Revision: 1, Rollback: true}
+	w.wantMoves(t, "GoBack n1", "GoBack n3")
+}
+
+func TestANodeAtATimeGoesBackWhateverTheBudget(t *testing.T) {
+	w := fleet(2)
+	w.given("n1", "n2")
+	w.policy.RollbackMaxUnavailable = Amount{}
+	w.policy.Abort = Abort{Revision: 1, Rollback: true}
+	w.wantMoves(t, "GoBack n1")
+}
+
+// lastSucceeded makes revision 2 the target, after revision 1 has succeeded.
+func (w *world) lastSucceeded() {
+	w.succeeded = []Revision{w.policy.Target}
+	w.target("r2")
+	w.policy.Paused = true // nodes join all the same
+}
+
+func TestWhatWasStoppedAfterItHadSucceededIsNowhereToGo(t *testing.T) {
+	for _, stopped := range []bool{false, true} {
+		w := fleet(1)
+		w.lastSucceeded()
+		w.node("n1").Created = epoch.Add(time.Second)
+		want := []string{"Join n1"}
+		if stopped {
+			w.policy.Stopped, want = []string{"workers-r1"}, nil
+		}
+		w.wantMoves(t, want...)
+	}
+}
+
+func TestOnlyNodesThatCameAfterTheRolloutJoin(t *testing.T) {
+	w := fleet(2)
+	w.lastSucceeded()
+	w.node("n2").Created = epoch.Add(time.Second)
+	w.wantMoves(t, "Join n2")
+}
+
+func TestANodeThatJoinsHoldsTheOthersUp(t *testing.T) {
+	w := fleet(2)
+	w.lastSucceeded()
+	w.policy.Paused, w.policy.MaxUnavailable = false, Amount{Value: 1}
+	w.node("n2").Created = epoch.Add(time.Second)
+	w.wantMoves(t, "Join n2")
+}
+
+func TestARetryGivesNothingToANodeThatIsNotReady(t *testing.T) {
+	w := fleet(2)
+	w.given("n1", "n2")
+	w.policy.MaxFailures = Amount{Value: 2}
+	for _, name := range []string{"n1", "n2"} {
+		n := w.node(name)
+		n.OK, n.Reason, n.InTrial, n.Active = "False", "CrashLooped", false, Ref{}
+	}
+	w.wantMoves(t) // it is stopped
+	w.down(w.node("n2"), true)
+	w.policy.Retry = Retry{Revision: 1, Attempt: 2}
+	w.wantMoves(t, "Assign n1")
+}
+
+func TestThoseThatARetryDoesNotNameWaitForThoseThatItNames(t *testing.T) {
+	w := fleet(3)
+	w.given("n1")
+	n := w.node("n1")
+	n.OK, n.Reason, n.InTrial, n.Active = "False", "CrashLooped", false, Ref{}
+	w.wantMoves(t)
+	w.policy.Retry = Retry{Revision: 1, Attempt: 2, Nodes: []string{"n1"}}
+	w.wantMoves(t, "Assign n1")
+	w.act()
+	w.wantMoves(t)
+}
+
+func TestAThousandNodesAreGivenTheRevisionInOneDecision(t *testing.T) {
+	w := fleet(1001)
+	r := w.plan()
+	if len(r.Moves) != 1000 || r.Wake != time.Millisecond {
+		t.Errorf("%d moves, again after %s", len(r.Moves), r.Wake)
+	}
+	if again := w.plan(); len(again.Moves) != 1 {
+		t.Errorf("%d moves then", len(again.Moves))
+	}
+}
+
+func TestNoFailureAllowedMeansThatTheFirstOneStops(t *testing.T) {
+	w := fleet(2)
+	w.policy.MaxFailures = Amount{}
+	if r := w.plan(); r.Next.Halt != nil {
+		t.Fatalf("stopped before anything failed: %s", r.Next.Halt.Message)
+	}
+	w.given("n1")
+	n := w.node("n1")
+	n.OK, n.Reason, n.InTrial = "False", "CrashLooped", false
+	if r := w.plan(); r.Next.Halt == nil {
+		t.Error("not stopped")
+	}
+}
+
+func TestAnOutageExcusesFailuresAtHalfTheirRateAndAtThatTime(t *testing.T) {
+	for _, c := range []struct {
+		alike  int
+		before time.Duration // the failed nodes
+		want   string
+	}{
+		{0, 0, HaltTooManyFailures},
+		{1, 0, HaltTooManyFailures},
+		{2, 0, HaltInconclusive},
+		{2, 5 * time.Minute, HaltInconclusive},
+		{2, -5 * time.Minute, HaltInconclusive},
+		{4, 5*time.Minute + time.Second, HaltTooManyFailures},
+		{4, -5*time.Minute - time.Second, HaltTooManyFailures},
+	} {
+		w := fleet(6) // of which four have not been given it
+		w.given("n1", "n2")
+		w.policy.MaxFailures = Amount{Value: 2}
+		at := epoch.Add(10 * time.Minute)
+		for i := range w.nodes {
+			if n := &w.nodes[i]; i < 2 {
+				n.Ready, n.WentNotReady = false, at
+			} else if i < 2+c.alike {
+				n.Ready, n.WentNotReady = false, at.Add(-c.before)
+			}
+		}
+		w.now = epoch.Add(20 * time.Minute)
+		if h := w.plan().Next.Halt; h == nil || h.Reason != c.want {
+			t.Errorf("%d of four others %s before: %+v, want %s", c.alike, c.before, h, c.want)
+		}
+	}
+}
+
+func TestATenthOfTheNodesMayBeMissingFromAFleetThatIsComplete(t *testing.T) {
+	for missing, want := range map[int]bool{3: true, 4: false} {
+		w := fleet(30)
+		w.policy.MaxUnavailable = Amount{}
+		for i := range w.nodes {
+			if i < missing {
+				w.nodes[i].Reported = false
+				continue
+			}
+			w.given(w.nodes[i].Name)
+			w.proves(w.nodes[i].Name)
+		}
+		if got := w.plan().Next.Succeeded; got != want {
+			t.Errorf("with %d missing: complete %t", missing, got)
+		}
+	}
+}
+
+func TestARevisionThatNoNodeHasProvenIsNotComplete(t *testing.T) {
+	w := fleet(1)
+	w.node("n1").Reported = false
+	w.policy.Approval = Approval{Revision: 1, Step: 9}
+	if r := w.plan(); r.Next.Succeeded {
+		t.Errorf("%s: %s", r.Phase, r.Message)
+	}
+	none := fleet(0)
+	if r := none.plan(); r.Next.Step != 0 || r.Next.Succeeded {
+		t.Errorf("without nodes: step %d, %s", r.Next.Step, r.Phase)
+	}
+}
+
+func TestTimeInWhichTheFleetCouldNotBeSeenIsNoDelay(t *testing.T) {
+	for since, stuck := range map[time.Duration]bool{0: true, 2 * time.Hour: false} {
+		w := fleet(1)
+		w.given("n1")
+		w.node("n1").Source.AssignedAt = epoch.Add(2 * time.Hour)
+		w.now, w.policy.Since = epoch.Add(2*time.Hour), epoch.Add(since)
+		r := w.plan()
+		late := slices.ContainsFunc(r.Conditions, func(c Condition) bool { return c.Reason == "ProgressDeadlineExceeded" })
+		if late != stuck {
+			t.Errorf("seen since %s: %+v", since, r.Conditions)
+		}
+	}
+}
+
+func TestWhatANodeWasNotThereForIsNotHeldAgainstTheRevision(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		happen func(w *world, n *Node)
+		want   State
+	}{
+		{"it went NotReady", func(w *world, n *Node) { n.Ready, n.WentNotReady = false, epoch.Add(time.Second) }, Failed},
+		{"nobody could see it go NotReady", func(w *world, n *Node) {
+			n.Ready, n.WentNotReady, w.policy.Since = false, epoch.Add(time.Second), w.now
+		}, Trial},
+		{"it was made anew", func(w *world, n *Node) { n.Ready, n.Created = false, epoch.Add(time.Second) }, Skipped},
+		{"its agent is silent", func(w *world, n *Node) { n.Observed = 1 }, Stale},
+		{"nobody could see whether its agent is", func(w *world, n *Node) { n.Observed, w.policy.Since = 1, w.now }, Assigned},
+		{"its trial does not end", func(w *world, n *Node) { w.now = epoch.Add(time.Hour) }, Failed},
+		{"it lost the API, and cannot tell why", func(w *world, n *Node) {
+			w.now, n.OK, n.Reason = epoch.Add(time.Hour), "Unknown", "LostAPI"
+		}, Trial},
+	} {
+		w := fleet(1)
+		w.given("n1")
+		w.now = epoch.Add(10 * time.Minute)
+		c.happen(w, w.node("n1"))
+		w.policy.Now = w.now
+		r := Plan(w.policy, w.progress, w.nodes)
+		if got := r.States[0]; got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+		if free := c.want == Skipped; free != (r.Counts.Unavailable == 0) {
+			t.Errorf("%s: %d unavailable", c.name, r.Counts.Unavailable)
+		}
+	}
+}
+
+func TestARevisionThatHasSucceededIsNotStoppedByANodeThatFailsLater(t *testing.T) {
+	w := fleet(2)
+	w.given("n1", "n2")
+	w.proves("n1", "n2")
+	if !w.plan().Next.Succeeded {
+		t.Fatal("it has not succeeded")
+	}
+	n := w.node("n1")
+	n.OK, n.Reason = "False", "CrashLooped"
+	if h := w.plan().Next.Halt; h != nil {
+		t.Errorf("stopped: %s", h.Message)
+	}
+}
+
+func TestAnAbortThatIsToGoBackAfterAllDoes(t *testing.T) {
+	w := fleet(1)
+	w.given("n1")
+	w.policy.Abort = Abort{Revision: 1}
+	w.wantMoves(t)
+	w.policy.Abort.Rollback = true
+	w.wantMoves(t, "GoBack n1")
+}
