@@ -120,8 +120,8 @@ func TestANumberThatFitsNoFloatIsConvertedDigitByDigit(t *testing.T) {
 
 func TestWhatIsTooLargeInTheOtherFormIsNotConverted(t *testing.T) {
 	gates := map[string]bool{}
-	for i := range 50_000 { // in YAML each is a line of its own
-		gates[fmt.Sprintf("Gate%06d", i)] = true
+	for i := range 45_000 { // in YAML each is a line of its own
+		gates[fmt.Sprintf("Gate%010d", i)] = true
 	}
 	text, err := json.Marshal(map[string]any{"apiVersion": payload.UpstreamAPIVersion, "kind": payload.KubeletKind, "featureGates": gates})
 	if err != nil || len(text) > payload.MaxSize {

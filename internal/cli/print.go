@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -65,11 +66,26 @@ func printObject(w io.Writer, f format, object runtime.Object) error {
 	default:
 		p = &printers.NamePrinter{}
 	}
-	var text bytes.Buffer
-	if err := (&printers.OmitManagedFieldsPrinter{Delegate: p}).PrintObj(object, &text); err != nil {
+	print := func(p printers.ResourcePrinter) ([]byte, error) {
+		var text bytes.Buffer
+		err := (&printers.OmitManagedFieldsPrinter{Delegate: p}).PrintObj(object, &text)
+		return text.Bytes(), err
+	}
+	if f != formatName {
+		line, err := print(printers.ResourcePrinterFunc(func(o runtime.Object, w io.Writer) error { return json.NewEncoder(w).Encode(o) }))
+		if err != nil {
+			return err
+		}
+		if !payload.Indentable(line) {
+			_, err := w.Write(printable.JSON(line)) // that is YAML, too
+			return err
+		}
+	}
+	text, err := print(p)
+	if err != nil {
 		return err
 	}
-	_, err := w.Write(encoded(f, text.Bytes()))
+	_, err = w.Write(encoded(f, text))
 	return err
 }
 

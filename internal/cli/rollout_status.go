@@ -17,6 +17,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
@@ -319,6 +320,10 @@ func jsonLine(r *v1alpha1.NodeConfigRollout) (string, error) {
 
 // yamlDocument is a rollout as a YAML document of a stream.
 func yamlDocument(r *v1alpha1.NodeConfigRollout) (string, error) {
+	line, err := jsonLine(r)
+	if err != nil || !payload.Indentable([]byte(line)) {
+		return "---\n" + line, err // JSON is YAML, too
+	}
 	text, err := yaml.Marshal(bare(r))
 	return "---\n" + strings.TrimSuffix(string(sameYAML(text)), "\n"), err
 }

@@ -151,6 +151,9 @@ func (b *binary) neverShown(data []byte) string {
 	if len(data) > payload.MaxSize {
 		return "larger than 1 MiB"
 	}
+	if refused := payload.Limits(data); refused != nil {
+		return refused.Words
+	}
 	switch refused := payload.OneDocument(data); {
 	case refused == nil, refused.Problem == payload.ProblemSyntax: // that is the component's to refuse
 		return ""

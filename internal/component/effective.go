@@ -99,11 +99,11 @@ func joinPath(path []segment) (joined string) {
 // decodeEffective reads what a component printed: a dry run has the Go field names of the internal type, /configz those
 // of the API.
 func decodeEffective(text []byte) (Effective, error) {
-	e, err := decodeJSON(text)
+	fields, err := payload.Mapping(text)
 	if err != nil {
 		return nil, err
 	}
-	return payload.Canonical(e), nil
+	return payload.Canonical(fields), nil
 }
 
 // decodeJSON leaves numbers as they are written.

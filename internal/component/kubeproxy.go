@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"sigs.k8s.io/yaml"
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // kubeProxy asks a kube-proxy with --write-config-to: it decodes and validates its --config, writes what that amounts
@@ -134,7 +134,7 @@ func (p *kubeProxy) read(dir string, out *transcript, end ending) answer {
 		}
 		return a
 	}
-	text, err := os.ReadFile(filepath.Join(dir, resultFile))
+	text, err := readBounded(filepath.Join(dir, resultFile), maxDump)
 	if err != nil {
 		a.words = "the kube-proxy ended with exit code 0, but wrote no configuration"
 		return a
@@ -148,14 +148,11 @@ func (p *kubeProxy) read(dir string, out *transcript, end ending) answer {
 
 // decodeWritten reads the file that a kube-proxy wrote; the names in it are the API's already.
 func decodeWritten(text []byte) (Effective, error) {
-	asJSON, err := yaml.YAMLToJSON(text)
+	fields, err := payload.Mapping(text)
 	if err != nil {
 		return nil, err
 	}
-	e, err := decodeJSON(asJSON)
-	if err != nil {
-		return nil, err
-	}
+	e := Effective(fields)
 	if e["kind"] != kubeProxyKind {
 		return nil, fmt.Errorf("its kind is %v", e["kind"])
 	}

@@ -42,6 +42,9 @@ func newLayer(data []byte, origin Origin) (layer, error) {
 		return l, nil
 	}
 	// A kubelet takes more than is taken of a payload, such as a key that is there twice.
+	if refused := payload.Limits(data); refused != nil {
+		return l, refused
+	}
 	if err := yaml.Unmarshal(data, &l.fields); err != nil {
 		return l, errors.New(oneLine(err.Error()))
 	}

@@ -42,6 +42,18 @@ func setupOf(t *testing.T, k *Kubelet, c Candidate) setup {
 	return s
 }
 
+func TestAFileThatOnlyAKubeletWouldTakeIsBoundedToo(t *testing.T) {
+	for _, deep := range []string{"a: " + strings.Repeat("[", 60) + strings.Repeat("]", 60), `"a": ` + strings.Repeat("{x: ", 60) + "1" + strings.Repeat("}", 60)} {
+		_, err := newLayer([]byte("b: 1\nb: 2\n"+deep+"\n"), OriginLocal)
+		if err == nil || err.Error() != "nested more than 50 levels deep" {
+			t.Errorf("%.10s: %v", deep, err)
+		}
+	}
+	if l, err := newLayer([]byte("b: 1\nb: 2\n"), OriginLocal); err != nil || l.fields["b"] == nil {
+		t.Errorf("a key twice: %v, %v", l.fields, err)
+	}
+}
+
 func TestTheTopmostLayerThatSaysAnythingIsTheOrigin(t *testing.T) {
 	const local, own, ours = OriginLocal, OriginLocal, OriginDropin
 	tests := []struct {

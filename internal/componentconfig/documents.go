@@ -149,6 +149,9 @@ func (d *Document) read(text []byte) error {
 // toJSON returns a document as JSON. A key twice is refused: others would read the one or the other.
 func toJSON(text []byte) ([]byte, error) {
 	if json.Valid(text) {
+		if refused := payload.Limits(text); refused != nil {
+			return nil, errors.New(refused.Words)
+		}
 		var value any
 		strict, err := kjson.UnmarshalStrict(text, &value)
 		if err == nil && len(strict) > 0 {

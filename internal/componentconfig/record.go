@@ -234,12 +234,19 @@ func decode(cm *corev1.ConfigMap) (*Record, error) {
 	return r, nil
 }
 
+// maxSaved is the largest text that a record may hold, uncompressed: ConfigMaps of 1 MiB as they were and as they are
+// wanted, of kubeadm and of each component.
+const maxSaved = 16 << 20
+
 func decodeSaved(compressed []byte) ([]saved, error) {
 	z, err := gzip.NewReader(bytes.NewReader(compressed))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", keySaved, err)
 	}
-	text, err := io.ReadAll(z)
+	text, err := io.ReadAll(io.LimitReader(z, maxSaved+1))
+	if err == nil && len(text) > maxSaved {
+		err = fmt.Errorf("larger than %d MiB", maxSaved>>20)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", keySaved, err)
 	}

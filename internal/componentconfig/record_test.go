@@ -137,3 +137,17 @@ func TestTheStateOfAConfigMapIsTheSameInEveryVersion(t *testing.T) {
 		})
 	}
 }
+
+func TestARecordIsNotUnpackedWithoutBound(t *testing.T) {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := z.Write(make([]byte, maxSaved+1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := decodeSaved(b.Bytes()); err == nil || err.Error() != "saved.json.gz: larger than 16 MiB" {
+		t.Errorf("%d bytes: %v", b.Len(), err)
+	}
+}

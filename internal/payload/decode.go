@@ -6,10 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
-	"maps"
-	"regexp"
-	"slices"
 	"strings"
 	"unicode"
 
@@ -18,47 +14,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxDepth is how deep mappings and lists may be nested. The kubelet's own configuration needs fewer than ten levels; what
-// is nested thousands of levels deep takes a decoder seconds and hundreds of megabytes.
-const maxDepth = 50
-
-// Mapping returns the fields of one JSON or YAML document, as it was written by a program: no duplicate keys, no aliases
-// that may take all memory, nested at most 50 levels deep. Numbers are json.Number. The error, an *Error, says what is
-// wrong.
+// Mapping returns the fields of one JSON or YAML document, as it was written by a program: no duplicate keys, nothing
+// beyond the limits of Limits. Numbers are json.Number. The error, an *Error, says what is wrong.
 func Mapping(data []byte) (map[string]any, error) {
 	fields, refused := decodeFields(data)
 	if refused != nil {
 		return nil, refused
 	}
 	return fields, nil
-}
-
-// tooDeep reports whether a decoded value is nested deeper than most levels.
-func tooDeep(value any, most int) bool {
-	var inner iter.Seq[any]
-	switch v := value.(type) {
-	case map[string]any:
-		inner = maps.Values(v)
-	case map[any]any:
-		inner = maps.Values(v)
-	case []any:
-		inner = slices.Values(v)
-	default:
-		return false
-	}
-	if most == 0 {
-		return true
-	}
-	for v := range inner {
-		if tooDeep(v, most-1) {
-			return true
-		}
-	}
-	return false
-}
-
-func nestedTooDeep() *Error {
-	return &Error{Problem: ProblemTooDeep, Words: fmt.Sprintf("nested more than %d levels deep", maxDepth)}
 }
 
 // decodeFields reads JSON or YAML the way the kubelet does (text that begins with "{" is JSON first, and YAML if that
@@ -75,8 +38,8 @@ func decodeFields(data []byte) (map[string]any, *Error) {
 	if err := dec.Decode(&value); err != nil {
 		return nil, notRead(err)
 	}
-	if tooDeep(value, maxDepth) {
-		return nil, nestedTooDeep()
+	if refused := tooMuch(value); refused != nil {
+		return nil, refused
 	}
 	switch v := value.(type) {
 	case map[string]any:
@@ -89,6 +52,9 @@ func decodeFields(data []byte) (map[string]any, *Error) {
 }
 
 func toJSON(data []byte) ([]byte, *Error) {
+	if refused := tooManyValues(data); refused != nil {
+		return nil, refused
+	}
 	if bytes.HasPrefix(bytes.TrimLeftFunc(data, unicode.IsSpace), []byte("{")) {
 		var fields map[string]any
 		if strict, err := kjson.UnmarshalStrict(data, &fields); err == nil {
@@ -118,37 +84,12 @@ func notRead(err error) *Error {
 	return &Error{Problem: ProblemSyntax, Words: "neither JSON nor YAML: " + bound(err.Error())}
 }
 
-var yamlName = regexp.MustCompile(`[&*][-0-9A-Z_a-z]+`)
-
-// tooManyAliases says why data is not to be decoded as YAML: with its aliases written out it might be larger than
-// MaxSize. "" if it may be. A decoder's own guard counts the aliases, but not how long a value it repeats.
-//
-// An alias stands for something before it, so that each at most doubles the whole. What only looks like an alias, in a
-// string or a comment, counts as well: only a parser could tell, and that is what must not be asked.
-func tooManyAliases(data []byte) string {
-	data = bytes.ReplaceAll(data, []byte{0}, nil) // in UTF-16 there is one beside each letter of a name
-	anchors, uses := map[string]bool{}, map[string]int{}
-	for _, found := range yamlName.FindAll(data, -1) {
-		if name := string(found[1:]); found[0] == '&' {
-			anchors[name] = true
-		} else {
-			uses[name]++
-		}
-	}
-	aliases := 0
-	for name := range anchors {
-		aliases += uses[name]
-	}
-	const most = 20 // doubled as often, one byte is MaxSize
-	if aliases == 0 || aliases <= most && len(data)<<aliases <= MaxSize {
-		return ""
-	}
-	return "its YAML aliases may expand to more than 1 MiB: write out what they stand for"
-}
-
 // OneDocument returns what is wrong with data as one YAML document, nil if nothing is: more than one, of which a kubelet
-// or kube-proxy would read the first without a word; none; no YAML; nested too deep; or aliases that may take all memory.
+// or kube-proxy would read the first without a word; none; no YAML; or beyond the limits of Limits.
 func OneDocument(data []byte) *Error {
+	if refused := tooManyValues(data); refused != nil {
+		return refused
+	}
 	if words := tooManyAliases(data); words != "" {
 		return &Error{Problem: ProblemTooLarge, Words: words}
 	}
@@ -156,6 +97,7 @@ func OneDocument(data []byte) *Error {
 	for n := 1; ; n++ {
 		var doc any
 		err := dec.Decode(&doc)
+		refused := tooMuch(doc)
 		switch {
 		case errors.Is(err, io.EOF) && n == 1:
 			return &Error{Problem: ProblemEmpty, Words: "empty"}
@@ -163,8 +105,8 @@ func OneDocument(data []byte) *Error {
 			return nil
 		case err != nil && n == 1:
 			return notRead(err)
-		case tooDeep(doc, maxDepth):
-			return nestedTooDeep()
+		case refused != nil:
+			return refused
 		case n > 1 && (err != nil || doc != nil):
 			return &Error{Problem: ProblemDocuments, Words: "more than one YAML document"}
 		}

@@ -60,6 +60,8 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 			`spec.template.kubelet: `, `resolvConf is the relative path "resolv.conf"`, "nothing changes until the template is mended"}},
 		{"more than a ConfigMap can hold", s.template("kubeletCgroups: /" + strings.Repeat("a", 1<<20)), []string{
 			"spec.template.kubelet: ", "nothing changes until the template is mended"}},
+		{"what is nested so deep that it would grow to gigabytes", s.template("registerWithTaints: " + strings.Repeat("[", 9000) + strings.Repeat("]", 9000)), []string{
+			"spec.template.kubelet: nested more than 50 levels deep", "nothing changes until the template is mended"}},
 		{"a ConfigMap that is not there", ref("evenkeel-system", "badinput-nowhere"), []string{
 			"ConfigMap evenkeel-system/badinput-nowhere does not exist: create it, or name another; nothing changes until then"}},
 		{"a ConfigMap without the key", ref("evenkeel-system", "badinput-typo"), []string{

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 
@@ -161,6 +162,19 @@ func RolloutSide(ctx context.Context, c client.Reader, arg string) (Side, error)
 	return SideOf("rollout/"+arg, source, p), err
 }
 
+// maxConfigz is the largest answer of a kubelet that is read, in bytes: its configuration is 1 MiB at most.
+const maxConfigz = 4 << 20
+
+// atMost reads what open returns, up to a number of bytes.
+func atMost(most int64, open func() (io.ReadCloser, error)) ([]byte, error) {
+	stream, err := open()
+	if err != nil {
+		return nil, err
+	}
+	defer stream.Close()
+	return io.ReadAll(io.LimitReader(stream, most))
+}
+
 // LiveSide asks a node's kubelet, through the API server, what is effective there.
 func LiveSide(ctx context.Context, config *rest.Config, node string) (Side, error) {
 	s := Side{Name: "node/" + node}
@@ -168,7 +182,9 @@ func LiveSide(ctx context.Context, config *rest.Config, node string) (Side, erro
 	if err != nil {
 		return s, err
 	}
-	text, err := api.RESTClient().Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("configz").DoRaw(ctx)
+	text, err := atMost(maxConfigz, func() (io.ReadCloser, error) {
+		return api.RESTClient().Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("configz").Stream(ctx)
+	})
 	switch {
 	case apierrors.IsNotFound(err):
 		return s, fmt.Errorf("there is no node %q; see `kubectl evenkeel nodes`: %w", node, err)
@@ -176,6 +192,9 @@ func LiveSide(ctx context.Context, config *rest.Config, node string) (Side, erro
 		return s, fmt.Errorf("--live needs the right to get nodes/proxy of node %s; without --live, a NodeConfig is enough: %w", node, err)
 	case err != nil:
 		return s, fmt.Errorf("the API server does not get an answer from the kubelet of node %s (leave --live out to see what its NodeConfig says): %w", node, err)
+	}
+	if refused := payload.Limits(text); refused != nil {
+		return s, fmt.Errorf("what the kubelet of node %s answers to /configz: %w", node, refused)
 	}
 	var answer struct {
 		Kubelet map[string]any `json:"kubeletconfig"`

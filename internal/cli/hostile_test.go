@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/componentconfig"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+// hostile are values of about 1 MiB, or that grow to far more; in YAML a header that is not theirs goes before them.
+func hostile() (asJSON, asYAML map[string]string) {
+	const size = payload.MaxSize - 4<<10
+	const deepest = 9_000 // decoders refuse 10,000 levels by themselves
+	times := func(text string, n int) string {
+		return "[" + strings.TrimSuffix(strings.Repeat(text+",", n), ",") + "]"
+	}
+	nest := func(open, inner, end string, n int) string {
+		return strings.Repeat(open, n) + inner + strings.Repeat(end, n)
+	}
+	filled := func(open, inner, end string, n int) string {
+		one := nest(open, inner, end, n)
+		return times(one, size/(len(one)+1))
+	}
+	asJSON = map[string]string{
+		"one deep list":          nest("[", "", "]", deepest),
+		"deep lists":             filled("[", "", "]", deepest),
+		"deep mappings":          filled(`{"a":`, "0", "}", deepest),
+		"lists up to the limit":  filled("[", "", "]", 45),
+		"wide at the limit":      nest("[", times("0", size/2-200), "]", 45),
+		"just enough values":     nest("[", times("0", 98_000), "]", 45),
+		"many empty mappings":    times("{}", size/3),
+		"a key of half its size": `{"` + strings.Repeat("k", size/2) + `":{` + keys(40_000) + `}}`,
+		"text that is all of it": `"` + strings.Repeat("<", size) + `"`,
+	}
+	laughs := "[x,x,x,x,x,x,x,x]\n"
+	for c := 'b'; c <= 'i'; c++ {
+		laughs += fmt.Sprintf("y%c: &%[1]c [%s]\n", c, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*%c,", c-1), 8), ","))
+	}
+	asYAML = map[string]string{
+		"aliases of aliases":     "&a " + laughs,
+		"a long text repeated":   "&a " + strings.Repeat("x", size/2) + "\ny: [" + strings.TrimSuffix(strings.Repeat("*a,", 60_000), ",") + "]\n",
+		"flow mappings":          filled("{a: ", "0", "}", deepest) + "\n",
+		"dashes":                 "\n" + strings.Repeat(strings.Repeat("- ", deepest)+"0\n", size/2/deepest) + "\n",
+		"deep, and a key twice":  nest("[", "", "]", deepest) + "\nx: 1\n",
+		"a merge of many":        "&a {b: 1}\ny: {<<: [" + strings.TrimSuffix(strings.Repeat("*a,", 60_000), ",") + "]}\n",
+		"one line for each byte": "\n" + strings.Repeat("-\n", size/2),
+	}
+	return asJSON, asYAML
+}
+
+func keys(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `"%d":1,`, i)
+	}
+	return strings.TrimSuffix(b.String(), ",")
+}
+
+// TestNoTextOfOthersTakesMuchMemory feeds all that decodes what somebody else wrote, or writes it anew.
+func TestNoTextOfOthersTakesMuchMemory(t *testing.T) {
+	// What may be allocated in all, in MiB. The controller's container has 256 MiB; what is printed, an operator's machine.
+	const decoded, printed = 224, 1024
+	asJSON, asYAML := hostile()
+	texts := map[string]string{}
+	for name, value := range asJSON {
+		texts["JSON, "+name] = `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","x":` + value + `}`
+		texts["grouped, "+name] = `{"apiVersion":"evenkeel.dev/v1alpha1","kind":"KubeletConfiguration","x":` + value + `}`
+	}
+	for name, value := range asYAML {
+		texts["YAML, "+name] = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nx: " + value
+	}
+	rolloutOf := func(text string) *v1alpha1.NodeConfigRollout {
+		r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
+		r.Spec.Template.Kubelet = &apiruntime.RawExtension{Raw: []byte(text)}
+		return r
+	}
+	nothing, err := payload.Decode(payload.KeyKubelet, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, take := range map[string]func(text string, isJSON bool){
+		"a payload, and what differs": func(text string, _ bool) {
+			p, err := payload.FromConfigMap(&corev1.ConfigMap{Data: map[string]string{payload.KeyKubelet: text}})
+			if err == nil {
+				report.Changes(nothing.Fields, p.Fields)
+				payload.DefaultProtection().TextViolations(p.Fields, nothing.Fields, false)
+			}
+		},
+		"what a program printed":  func(text string, _ bool) { _, _ = payload.Mapping([]byte(text)) },
+		"a component's documents": func(text string, _ bool) { _, _ = componentconfig.Documents("f", []byte(text)) },
+		"a rollout's manifest":    func(text string, _ bool) { _, _ = parseRollout([]byte(text)) },
+		"a file to convert": func(text string, _ bool) {
+			if d, err := oneKubeletConfiguration("f", []byte(text)); err == nil {
+				_, _ = convert(d)
+			}
+		},
+		"a rollout's template": func(text string, isJSON bool) {
+			if isJSON {
+				_, _ = terms.ContentOf(rolloutOf(text).Spec.Template, nil)
+			}
+		},
+		"a rollout that is printed": func(text string, isJSON bool) {
+			if isJSON {
+				_ = printObject(io.Discard, formatYAML, rolloutOf(text))
+				_ = printObject(io.Discard, formatJSON, rolloutOf(text))
+				_, _ = yamlDocument(rolloutOf(text))
+			}
+		},
+		"a kubelet's answer": func(text string, isJSON bool) {
+			if !isJSON {
+				return
+			}
+			api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, `{"kubeletconfig":`+text+`}`)
+			}))
+			defer api.Close()
+			_, _ = report.LiveSide(context.Background(), &rest.Config{Host: api.URL}, "n")
+		},
+	} {
+		most := uint64(decoded)
+		if what == "a rollout that is printed" {
+			most = printed
+		}
+		for name, text := range texts {
+			t.Run(what+"/"+name, func(t *testing.T) {
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				take(text, !strings.HasPrefix(name, "YAML"))
+				runtime.ReadMemStats(&after)
+				if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > most {
+					t.Errorf("it took %d MiB", took)
+				}
+			})
+		}
+	}
+}
+
+func TestARolloutThatIsNestedTooDeepIsPrintedOnOneLine(t *testing.T) {
+	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
+	deep := strings.Repeat("[", 9000) + strings.Repeat("]", 9000)
+	r.Spec.Template.Kubelet = &apiruntime.RawExtension{Raw: []byte(`{"x":` + deep + `}`)}
+	for _, f := range []format{formatJSON, formatYAML} {
+		var out bytes.Buffer
+		if err := printObject(&out, f, r); err != nil {
+			t.Fatal(err)
+		}
+		if lines := strings.Count(out.String(), "\n"); lines != 1 || !strings.Contains(out.String(), `"x":`+deep) {
+			t.Errorf("%s: %d lines: %.200s", f, lines, out.String())
+		}
+	}
+	if line, err := yamlDocument(r); err != nil || strings.Count(line, "\n") != 1 || !strings.Contains(line, deep) {
+		t.Errorf("%v, %.200s", err, line)
+	}
+}
