@@ -112,23 +112,32 @@ func TestARecordThatIsCorruptIsReportedSetAsideAndWrittenAnew(t *testing.T) {
 }
 
 func TestWhatCannotBeRecordedIsNotTakenUpUntilItCan(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withGood(w)
-		w.disk.FailFrom(1, syscall.ENOSPC, crashfs.Rename)
-		w.assign("uid-better", better)
-		w.pass(time.Minute)
-		w.wantStarts("", "good")
-		ok := w.configOK()
-		if !strings.HasPrefix(ok, "Unknown | using current (UID: uid-good): failed to sync, desired config unclear, cause: cannot checkpoint ConfigMap evenkeel-system/better: ") ||
-			!strings.Contains(ok, "no space left on device") {
-			t.Error(ok)
-		}
-		w.disk.Heal()
-		w.pass(12 * time.Second)
-		w.runs("better")
-		w.promoted("uid-better")
-	})
+	for _, op := range []crashfs.Op{crashfs.Rename, crashfs.Create, crashfs.Write} {
+		t.Run(string(op), func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.start()
+				withGood(w)
+				w.disk.FailFrom(1, syscall.ENOSPC, op)
+				w.assign("uid-better", better)
+				w.pass(time.Minute)
+				w.wantStarts("", "good")
+				ok := w.configOK()
+				if !strings.HasPrefix(ok, "Unknown | using current (UID: uid-good): failed to sync, desired config unclear, cause: cannot checkpoint ConfigMap evenkeel-system/better: ") ||
+					!strings.Contains(ok, "no space left on device") {
+					t.Error(ok)
+				}
+				said := len(w.reporter.all())
+				w.pass(10 * time.Minute)
+				if n := len(w.reporter.all()); n != said {
+					t.Errorf("%d more reports in 10 minutes, such as %s", n-said, w.configOK())
+				}
+				w.disk.Heal()
+				w.pass(12 * time.Second)
+				w.runs("better")
+				w.promoted("uid-better")
+			})
+		})
+	}
 }
 
 func TestAStateThatCannotBeSavedHoldsTheAssignmentAndSaysSoOnce(t *testing.T) {

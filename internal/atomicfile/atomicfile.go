@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 )
 
 // TempSuffix ends the name of every temporary file that Write makes. A crash
@@ -37,13 +38,30 @@ func Write(fsys FS, path string, data []byte, mode fs.FileMode) error {
 	}
 	if err != nil {
 		_ = fsys.Remove(temp) // the first error is the one to tell; a leftover does no harm
-		return fmt.Errorf("replace %s: %s: %w", path, step, err)
+		return fmt.Errorf("replace %s: %s: %w", path, step, Renamed(err, temp, path+TempSuffix))
 	}
 	if err := fsys.SyncDir(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("replace %s: sync its directory: %w", path, err)
 	}
 	return nil
 }
+
+// Renamed returns err with another name in its words than that of a temporary file, which is a new one at each try: an error
+// that is reported must say the same as long as the cause is the same.
+func Renamed(err error, temp, stable string) error {
+	if words := err.Error(); strings.Contains(words, temp) {
+		return renamed{err, strings.ReplaceAll(words, temp, stable)}
+	}
+	return err
+}
+
+type renamed struct {
+	error
+	words string
+}
+
+func (r renamed) Error() string { return r.words }
+func (r renamed) Unwrap() error { return r.error }
 
 // fill makes the temporary file, and says which step failed.
 func fill(fsys FS, temp string, data []byte, mode fs.FileMode) (step string, err error) {

@@ -8,12 +8,16 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"math/big"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
 )
 
 // servingCert makes the certificate and key that a dry run finds in its throw-away --cert-dir, once. Without them the
@@ -50,12 +54,17 @@ func makeScratch(parent string, subs ...string) (string, error) {
 		return "", err
 	}
 	dir, err := os.MkdirTemp(parent, "dryrun-")
+	var path *fs.PathError
+	if errors.As(err, &path) { // its name is another at each try, and the error is reported
+		return "", fmt.Errorf("%s in %s: %w", path.Op, parent, path.Err)
+	}
 	if err != nil {
 		return "", err
 	}
 	for _, sub := range subs {
 		if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
-			return "", errors.Join(err, os.RemoveAll(dir))
+			_ = os.RemoveAll(dir) // the first error is the one to tell
+			return "", atomicfile.Renamed(err, dir, parent)
 		}
 	}
 	return dir, nil
@@ -67,23 +76,15 @@ func (h *Harness) makeScratch() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := writeServingCert(filepath.Join(dir, "pki")); err != nil {
-		return "", errors.Join(err, os.RemoveAll(dir))
+	files, err := servingCert()
+	if err == nil {
+		err = writeFiles(filepath.Join(dir, "pki"), files)
+	}
+	if err != nil {
+		_ = os.RemoveAll(dir) // the first error is the one to tell
+		return "", atomicfile.Renamed(err, dir, h.scratch)
 	}
 	return dir, nil
-}
-
-func writeServingCert(dir string) error {
-	files, err := servingCert()
-	if err != nil {
-		return err
-	}
-	for name, data := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // removeScratch removes the directory of a dry run that is done.

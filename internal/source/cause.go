@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"regexp"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -88,8 +89,12 @@ func last(err error) string {
 	return bound(err.Error())
 }
 
-// bound keeps words to one line that fits a condition.
+// ourEnd is this end of a connection in an error of package net: its port is another one each time.
+var ourEnd = regexp.MustCompile(`(\d+\.\d+\.\d+\.\d+|\[[0-9a-fA-F:.%a-z]+\]):\d+->`)
+
+// bound keeps words to one line that fits a condition, and that is the same as long as the cause is.
 func bound(words string) string {
+	words = ourEnd.ReplaceAllString(words, "")
 	words = strings.Join(strings.Fields(words), " ")
 	const most = 400
 	if len(words) > most {

@@ -1,0 +1,36 @@
+package checkpoint_test
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/internal/crashfs"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+// What is reported must not differ from one try to the next: a node would write its status anew each time.
+func TestAnErrorSaysTheSameAtEachTry(t *testing.T) {
+	for what, try := range map[string]func(fsys *crashfs.FS) error{
+		"save": func(fsys *crashfs.FS) error { return open(t, fsys).Save(full()) },
+		"put":  func(fsys *crashfs.FS) error { _, err := open(t, fsys).Put("uid-n", configMap("uid-n", "p")); return err },
+		"render": func(fsys *crashfs.FS) error {
+			_, err := open(t, fsys).Render("uid-n", map[string][]byte{"kubelet.conf.d/a": []byte("1"), "kubelet.conf.d/b": []byte("2")})
+			return err
+		},
+	} {
+		for _, op := range []crashfs.Op{crashfs.Create, crashfs.Write, crashfs.Sync, crashfs.Close, crashfs.Mkdir, crashfs.Rename, crashfs.Chmod, crashfs.SyncDir} {
+			for _, first := range []trial.State{{}, full()} {
+				fsys := crashfs.New()
+				if err := open(t, fsys).Save(first); err != nil {
+					t.Fatal(err)
+				}
+				fsys.FailFrom(1, syscall.ENOSPC, op)
+				_ = try(fsys) // it may have got somewhere
+				one, two := try(fsys), try(fsys)
+				if (one == nil) != (two == nil) || one != nil && one.Error() != two.Error() {
+					t.Errorf("%s, %s fails:\n%v\n%v", what, op, one, two)
+				}
+			}
+		}
+	}
+}
