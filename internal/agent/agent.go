@@ -41,8 +41,8 @@ type Kubelet interface {
 	Start(ctx context.Context, run component.Run, effective component.Effective) (Process, error)
 	Conflicts(effective component.Effective) ([]component.Conflict, error)
 	MoveAside(conflicts []component.Conflict, now time.Time) ([]string, error)
-	// RuntimeReachable asks the runtime's socket.
-	RuntimeReachable(endpoint string) error
+	// RuntimeReachable asks the container runtime for an answer.
+	RuntimeReachable(ctx context.Context, endpoint string) error
 	RunsStaticPods(effective component.Effective) bool
 }
 

@@ -150,6 +150,8 @@ func (c *checks) get(revision string) (verdict, bool) {
 // all returns the verdicts that there are. Doubtful ones that are old are
 // dropped, so that they are found anew; but not the one on what was started
 // last, whose restart must not wait for that, and none while no kubelet runs.
+// A rejection is doubtful too, for what was proven before is not bad for it;
+// of what is bad nobody asks again. Local's stands.
 func (c *checks) all(now time.Time, started string, alive bool) map[string]verdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -157,7 +159,8 @@ func (c *checks) all(now time.Time, started string, alive bool) map[string]verdi
 	for revision, entry := range c.byRev {
 		switch {
 		case entry.at.IsZero():
-		case alive && (entry.verdict.Outcome == component.CouldNotTell || entry.verdict.incomparable) && revision != started && now.Sub(entry.at) > min(doubtful<<min(c.doubts[revision], 5), doubtfulMost):
+		case alive && (entry.verdict.Outcome == component.CouldNotTell || entry.verdict.incomparable ||
+			entry.verdict.Outcome == component.Rejected && revision != "") && revision != started && now.Sub(entry.at) > min(doubtful<<min(c.doubts[revision], 5), doubtfulMost):
 			delete(c.byRev, revision)
 			c.doubts[revision]++
 		default:

@@ -136,8 +136,8 @@ func (h *HostKubelet) MoveAside(conflicts []component.Conflict, now time.Time) (
 }
 
 // RuntimeReachable implements Kubelet.
-func (h *HostKubelet) RuntimeReachable(endpoint string) error {
-	return component.RuntimeReachable(endpoint)
+func (h *HostKubelet) RuntimeReachable(ctx context.Context, endpoint string) error {
+	return component.RuntimeReachable(ctx, endpoint)
 }
 
 // RunsStaticPods implements Kubelet.

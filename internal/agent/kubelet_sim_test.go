@@ -303,7 +303,7 @@ func (k *simKubelet) MoveAside(conflicts []component.Conflict, _ time.Time) ([]s
 	return moved, nil
 }
 
-func (k *simKubelet) RuntimeReachable(endpoint string) error {
+func (k *simKubelet) RuntimeReachable(_ context.Context, endpoint string) error {
 	if endpoint == "" {
 		return errors.New("the container runtime endpoint \"\" is no unix socket")
 	}

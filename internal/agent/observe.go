@@ -163,7 +163,7 @@ func (a *Agent) node(ctx context.Context) trial.Node {
 	}
 	if a.state.Trial != nil || a.exit != nil || a.process == nil {
 		ours, theirs := component.RuntimeEndpoint(a.local.Reads()), component.RuntimeEndpoint(a.running.Reads())
-		n.RuntimeDown = ours != "" && (ours == theirs || a.running.Reads() == nil) && a.p.Kubelet.RuntimeReachable(ours) != nil
+		n.RuntimeDown = ours != "" && (ours == theirs || a.running.Reads() == nil) && a.p.Kubelet.RuntimeReachable(ctx, ours) != nil
 	}
 	if a.exit != nil || a.process == nil {
 		n.ShuttingDown = a.o.ShuttingDown != nil && a.o.ShuttingDown(ctx)

@@ -4,13 +4,16 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -141,7 +144,7 @@ func (h *Harness) run(ctx context.Context, want dryRun) answer {
 	}
 	args, err := h.arguments(want, dir)
 	if err != nil {
-		return answer{words: fmt.Sprintf("no scratch file for the dry run: %v", err)}
+		return answer{words: fmt.Sprintf("no scratch file for the dry run: %v", atomicfile.Renamed(err, dir, h.scratch))}
 	}
 
 	out := &transcript{strays: straysStage1}
@@ -190,8 +193,8 @@ func (h *Harness) arguments(want dryRun, dir string) ([]string, error) {
 }
 
 func writeFiles(dir string, files map[string][]byte) error {
-	for name, data := range files {
-		path := filepath.Join(dir, filepath.FromSlash(name))
+	for _, name := range slices.Sorted(maps.Keys(files)) { // so that a full disk fails the same one each time
+		data, path := files[name], filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return err
 		}
@@ -221,14 +224,21 @@ func (h *Harness) read(want dryRun, dir string, out *transcript, end ending) ans
 		return a
 	}
 	a.outcome = Rejected
-	a.noRuntime = strings.Contains(word, "validate CRI v1 runtime API for endpoint") ||
-		strings.Contains(word, "validate CRI v1 image API for endpoint")
+	a.noRuntime = ofRuntime(word)
 	a.undecoded = strings.HasPrefix(word, "failed to load kubelet config file, path: ")
 	a.words = cleanWords(word, dir)
 	if a.words == "" {
 		a.words = fmt.Sprintf("the kubelet ended with exit code %d and no word", end.code)
 	}
 	return a
+}
+
+// ofRuntime reports whether a kubelet says that its container runtime failed it. To connect has words of its own; the first
+// question after that, for the runtime's cgroup driver, ends with the bare error of gRPC. Stage 2 talks gRPC to nothing else.
+func ofRuntime(word string) bool {
+	return strings.Contains(word, "validate CRI v1 runtime API for endpoint") ||
+		strings.Contains(word, "validate CRI v1 image API for endpoint") ||
+		strings.HasPrefix(strings.TrimPrefix(word, "failed to run Kubelet: "), "rpc error: code = ")
 }
 
 // cleanWords takes the wrapping off the kubelet's own words: what it says for every error alike, and the names of

@@ -165,6 +165,35 @@ func TestStage2RejectsOnlyWhatLocalStillPasses(t *testing.T) {
 	}
 }
 
+func TestAnOutageOfTheRuntimeRejectsNoCandidate(t *testing.T) {
+	const gone = `end 'failed to run Kubelet: rpc error: code = Unavailable desc = connection error: desc = \"transport: Error while dialing: dial unix /s: connect: connection refused\"'`
+	const words = `rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing: dial unix /s: connect: connection refused"`
+	for _, tt := range []struct {
+		name, first, second string // what the candidate's runs of stage 2 end with; local passes each time
+		outcome             Outcome
+		stage               int
+		words               string
+		alone               bool
+	}{
+		{"it is over for the second run", gone, "accept", Accepted, 2, "", false},
+		{"of any kind", `end "swap is on"`, "accept", Accepted, 2, "", false},
+		{"it comes for the second run", `end "no good"`, gone, CouldNotTell, 2, words, true},
+		{"it is there both times", gone, gone, CouldNotTell, 2, words, true},
+		{"it hid what is wrong", gone, `end "no good"`, CouldNotTell, 2, "no good", false},
+		{"there is none", `end "no good"`, `end "no good"`, Rejected, 2, "no good", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			again := filepath.Join(t.TempDir(), "again")
+			h := harness(t, fake(t, `case "$stage$config" in 2BAD) [ -e `+again+` ] && { `+tt.second+`; }; touch `+again+`; `+tt.first+`;; esac; accept`))
+			v := h.Check(context.Background(), Candidate{Data: []byte("BAD")}, "")
+			checkVerdict(t, v, tt.outcome, tt.stage, tt.words)
+			if v.CandidateOnly != tt.alone {
+				t.Errorf("CandidateOnly is %v", v.CandidateOnly)
+			}
+		})
+	}
+}
+
 func TestAKubeletThatIgnoresTheExitFlagNeverBecomesASecondKubelet(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	h := harness(t, fake(t, `sleep 600 & echo $$ $! >`+pids+`; log '"Standalone mode, no API client"'; wait`))

@@ -1,12 +1,17 @@
 package component
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"strings"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // StaticPodPath returns the file or directory of static pods, or "".
@@ -48,7 +53,8 @@ func HasStaticPods(effective Effective) (bool, error) {
 // RuntimeEndpoint returns the container runtime's endpoint, such as unix:///run/containerd/containerd.sock.
 func RuntimeEndpoint(effective Effective) string { return effective.String("containerRuntimeEndpoint") }
 
-const runtimeTimeout = time.Second
+// runtimeTimeout is how long a container runtime may take to say its version. The agent decides nothing meanwhile.
+const runtimeTimeout = 2 * time.Second
 
 // socketPath returns the path of the unix socket that an endpoint is, with or without the scheme.
 func socketPath(endpoint string) (string, error) {
@@ -59,16 +65,27 @@ func socketPath(endpoint string) (string, error) {
 	return path, nil
 }
 
-// RuntimeReachable returns nil if something listens at the container runtime's endpoint. Like the kubelet on Linux it
-// knows unix sockets only, with or without the scheme.
-func RuntimeReachable(endpoint string) error {
+// RuntimeReachable returns nil if the container runtime at an endpoint answers the question that a kubelet asks first, for
+// its version: one that hangs still takes connections. Like the kubelet on Linux it knows unix sockets only, with or without
+// the scheme.
+func RuntimeReachable(ctx context.Context, endpoint string) error {
 	path, err := socketPath(endpoint)
 	if err != nil {
 		return err
 	}
-	conn, err := net.DialTimeout("unix", path, runtimeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
+	defer cancel()
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}
+	conn, err := grpc.NewClient("passthrough:///runtime", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"), grpc.WithContextDialer(dial))
 	if err != nil {
 		return fmt.Errorf("the container runtime cannot be reached: %w", err)
 	}
-	return conn.Close()
+	defer conn.Close()
+	if _, err := runtimeapi.NewRuntimeServiceClient(conn).Version(ctx, &runtimeapi.VersionRequest{}); err != nil {
+		return fmt.Errorf("the container runtime does not answer: %w", err)
+	}
+	return nil
 }

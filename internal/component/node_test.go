@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 func effectiveOf(t *testing.T, text string) Effective {
@@ -176,25 +178,32 @@ func TestARuntimeIsReachableWhenItsSocketAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	listener, err := net.Listen("unix", dir+"/s")
+	runtime := startCRI(t, dir+"/s")
+	hung, err := net.Listen("unix", dir+"/hung") // it takes connections, and never answers
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
+	defer hung.Close()
+	const unavailable = "the container runtime does not answer: rpc error: code = Unavailable desc = connection error: desc = "
 	for endpoint, want := range map[string]string{
 		"unix://" + dir + "/s":    "",
 		dir + "/s":                "",
-		"unix://" + dir + "/none": "the container runtime cannot be reached: dial unix " + dir + "/none: connect: no such file or directory",
+		"unix://" + dir + "/none": unavailable + `"transport: Error while dialing: dial unix ` + dir + `/none: connect: no such file or directory"`,
+		"unix://" + dir + "/hung": "the container runtime does not answer: rpc error: code = DeadlineExceeded desc = context deadline exceeded while waiting for connections to become ready",
 		"tcp://127.0.0.1:1":       `the container runtime endpoint "tcp://127.0.0.1:1" is no unix socket`,
 		"":                        `the container runtime endpoint "" is no unix socket`,
 	} {
 		got := ""
-		if err := RuntimeReachable(endpoint); err != nil {
+		if err := RuntimeReachable(t.Context(), endpoint); err != nil {
 			got = err.Error()
 		}
 		if got != want {
 			t.Errorf("%q: got %s, want %s", endpoint, got, want)
 		}
+	}
+	runtime.version = status.Error(codes.Unavailable, "not yet")
+	if err := RuntimeReachable(t.Context(), dir+"/s"); err == nil || err.Error() != "the container runtime does not answer: rpc error: code = Unavailable desc = not yet" {
+		t.Errorf("a runtime that is starting: %v", err)
 	}
 	if got := RuntimeEndpoint(Effective{"ContainerRuntimeEndpoint": "unix:///x"}); got != "unix:///x" {
 		t.Errorf("endpoint = %s", got)

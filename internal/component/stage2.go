@@ -63,7 +63,8 @@ func (c *check) judgeStage2(ctx context.Context, v *Verdict, a answer) {
 		return
 	case a.outcome == CouldNotTell:
 		v.Outcome, v.Stage, v.Words = CouldNotTell, 2, a.words
-		v.CandidateOnly = a.cutShort && (c.localPassed || c.h.run(ctx, c.stage2(c.local)).outcome == Accepted)
+		// The runtime may have hung only after the local configuration passed.
+		v.CandidateOnly = a.cutShort && c.h.run(ctx, c.stage2(c.local)).outcome == Accepted
 		return
 	}
 	// Something refuses it. The candidate's fault, or the node's? The local configuration tells, now.
@@ -80,5 +81,24 @@ func (c *check) judgeStage2(ctx context.Context, v *Verdict, a answer) {
 			return
 		}
 	}
-	v.Outcome, v.Stage, v.Words = Rejected, 2, a.words
+	c.judgeAgain(v, a, c.h.run(ctx, c.stage2(c.candidate)))
+}
+
+// judgeAgain judges a candidate that stage 2 refused, and the local configuration passed, by a second run: what the first one
+// met may have been over by the time of the local configuration's. A runtime that failed the candidate alone, each time, is no
+// rejection yet: the candidate can have that effect (runtimeRequestTimeout), and so can chance.
+func (c *check) judgeAgain(v *Verdict, first, second answer) {
+	v.Stage, v.Words = 2, second.words
+	switch {
+	case second.strayed:
+		c.remember(second)
+		v.Outcome = CouldNotTell
+	case second.outcome == Accepted:
+		c.judgeRuntime(v)
+	case second.outcome == CouldNotTell || first.noRuntime || second.noRuntime:
+		v.Outcome = CouldNotTell
+		v.CandidateOnly = second.noRuntime || second.cutShort
+	default:
+		v.Outcome = Rejected
+	}
 }

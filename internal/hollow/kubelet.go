@@ -175,7 +175,7 @@ func (k *kubelet) Conflicts(component.Effective) ([]component.Conflict, error) {
 func (k *kubelet) MoveAside([]component.Conflict, time.Time) ([]string, error) { return nil, nil }
 
 // RuntimeReachable implements agent.Kubelet.
-func (k *kubelet) RuntimeReachable(string) error { return nil }
+func (k *kubelet) RuntimeReachable(context.Context, string) error { return nil }
 
 // RunsStaticPods implements agent.Kubelet.
 func (k *kubelet) RunsStaticPods(component.Effective) bool { return false }

@@ -212,6 +212,16 @@ func (n *Node) StopRuntime() error {
 	return nil
 }
 
+// RuntimePID returns the process ID of containerd; 0 if it is stopped.
+func (n *Node) RuntimePID() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.containerd == nil {
+		return 0
+	}
+	return n.containerd.cmd.Process.Pid
+}
+
 // Stop stops containerd and removes whatever is left of the node outside of its directory: every process that names
 // the directory on its command line (also a kubelet or an agent), pods, mounts, the network, the cgroup. Logs stay
 // until the cluster's directory goes. Calling it again does nothing.

@@ -319,6 +319,15 @@ func (d *decider) choose() bool {
 			d.needs = append(d.needs, c)
 			return false
 		}
+		// What has passed its trial with this very component is not bad: it is the node that has changed. It does not run
+		// while its dry run rejects it, and is taken up again when that accepts it.
+		if v.Outcome == RejectedOutcome && s.isPromoted(c) {
+			if s.Current.Same(c) && d.hold.status == "" {
+				d.hold = hold{status: "Unknown", reason: "CouldNotValidate", cause: fmt.Sprintf(
+					"could not validate current (UID: %s), which has passed its trial with this kubelet: %s", c.Revision, v.Words)}
+			}
+			continue
+		}
 		if v.Outcome == RejectedOutcome {
 			d.markBad(c, Rejected, fmt.Sprintf("failed to validate current (UID: %s)", c.Revision), v.Words)
 			d.event(true, "ConfigRejected", "failed to validate current (UID: %s): %s", c.Revision, v.Words)

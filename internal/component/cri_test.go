@@ -1,0 +1,111 @@
+package component
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// cri is a container runtime that knows no more than the questions of a kubelet's start. Its fields are the errors that it
+// answers with; set them before a question.
+type cri struct {
+	runtimeapi.UnimplementedRuntimeServiceServer
+	runtimeapi.UnimplementedImageServiceServer
+	version, config error
+	hangs           bool // on the question for its cgroup driver
+}
+
+func (c *cri) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
+	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "test", RuntimeVersion: "1", RuntimeApiVersion: "v1"}, c.version
+}
+
+func (c *cri) RuntimeConfig(ctx context.Context, _ *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
+	if c.hangs {
+		<-ctx.Done()
+	}
+	linux := &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS}
+	return &runtimeapi.RuntimeConfigResponse{Linux: linux}, c.config
+}
+
+func (c *cri) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
+	return &runtimeapi.ImageFsInfoResponse{}, nil
+}
+
+// startCRI has one answer at a socket.
+func startCRI(t testing.TB, socket string) *cri {
+	t.Helper()
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, server := &cri{}, grpc.NewServer()
+	runtimeapi.RegisterRuntimeServiceServer(server, c)
+	runtimeapi.RegisterImageServiceServer(server, c)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	return c
+}
+
+// TestWhatEachKubeletSaysOfARuntimeThatFailsItIsKnown holds the words of ofRuntime, which no kubelet promises.
+func TestWhatEachKubeletSaysOfARuntimeThatFailsItIsKnown(t *testing.T) {
+	kubelets, err := filepath.Glob("../../bin/tools/kubelets/*/kubelet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "ek")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	unavailable := status.Error(codes.Unavailable, "gone")
+	for _, path := range append(kubelets, "../../bin/tools/kubelet") {
+		t.Run(filepath.Base(filepath.Dir(path)), func(t *testing.T) {
+			t.Parallel()
+			path, err := filepath.Abs(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			name := filepath.Base(filepath.Dir(path))
+			for _, tt := range []struct {
+				what  string
+				make  func(socket string)
+				more  string // of the configuration
+				words string // a prefix
+			}{
+				{"none", func(string) {}, "", "validate service connection: validate CRI v1 runtime API for endpoint "},
+				{"one that hangs", func(socket string) {
+					listener, err := net.Listen("unix", socket)
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { _ = listener.Close() })
+				}, "runtimeRequestTimeout: 1s\n", "validate service connection: validate CRI v1 runtime API for endpoint "},
+				{"one that goes away after the first answer", func(socket string) { startCRI(t, socket).config = unavailable }, "", "rpc error: code = Unavailable desc = gone"},
+				{"one that hangs after it", func(socket string) { startCRI(t, socket).hangs = true }, "runtimeRequestTimeout: 1s\n", "rpc error: code = DeadlineExceeded desc = "},
+			} {
+				socket := filepath.Join(dir, name+strings.ReplaceAll(tt.what, " ", ""))
+				tt.make(socket)
+				data := config("containerRuntimeEndpoint: unix://" + socket + "\n" + tt.more)
+				k, err := ParseKubelet([]string{path, "--config=" + filepath.Join(t.TempDir(), "none")})
+				if err != nil {
+					t.Fatal(err)
+				}
+				h := harness(t, k)
+				h.Deadline = time.Minute // it asks three times
+				a := h.run(t.Context(), dryRun{stage: 2, of: whole(data), runtime: "unix://" + socket})
+				if a.outcome != Rejected || !a.noRuntime || !strings.HasPrefix(a.words, tt.words) {
+					t.Errorf("%s: %s, noRuntime %v: %s", tt.what, a.outcome, a.noRuntime, a.words)
+				}
+			}
+		})
+	}
+}
