@@ -31,11 +31,15 @@ const (
 	// ReasonObjectChanged: the object has the revision on record but not its payload; it was refused. Unknown.
 	ReasonObjectChanged = "ObjectChanged"
 	// ReasonCouldNotValidate: the dry run of the kubelet gave no verdict: it hung, it could not be run, or the local
-	// configuration fails in the same way. Decided again when something changes. Unknown.
+	// configuration fails in the same way; or it rejects at a start what has passed its trial with this kubelet. Decided
+	// again when something changes, and now and then. Unknown.
 	ReasonCouldNotValidate = "CouldNotValidate"
 	// ReasonInconclusive: a trial failed, but last-known-good failed the same way before it was healthy, so that the
 	// verdict was taken back; the trial resumes once last-known-good is healthy. Unknown.
 	ReasonInconclusive = "Inconclusive"
+	// ReasonWaitingForLock: the kubelet was started with what is assigned, but has waited for its --lock-file for longer
+	// than the health timeout: another process holds it. Unknown.
+	ReasonWaitingForLock = "WaitingForLock"
 )
 
 // The node's own kubelet rejects the assigned configuration.
@@ -91,7 +95,7 @@ const (
 // ConfigOKReasons are all reasons of ConfigOK in NodeConfig.status.
 var ConfigOKReasons = []string{
 	ReasonAllChecksPassed, ReasonLocalInit, ReasonLocalDefault,
-	ReasonSyncFailed, ReasonObjectChanged, ReasonCouldNotValidate, ReasonInconclusive,
+	ReasonSyncFailed, ReasonObjectChanged, ReasonCouldNotValidate, ReasonInconclusive, ReasonWaitingForLock,
 	ReasonValidationFailed, ReasonWouldEvictPods, ReasonNeedsDrain, ReasonProtectedFields,
 	ReasonCrashLooped, ReasonNotHealthy, ReasonNotReady, ReasonWorkloadHarmed, ReasonLostAPI,
 	ReasonRevoked, ReasonDeadEnd, ReasonLocalInvalid,

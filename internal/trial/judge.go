@@ -38,7 +38,12 @@ func (d *decider) reckon() bool {
 	d.reckonAPI(gap)
 	was := run.Healthy
 	run.Healthy = o.Child.Alive && o.Child.Healthy
-	if !o.Child.Alive || o.Child.Waiting {
+	if o.Child.Alive && o.Child.Waiting {
+		run.Waiting += gap
+		return true
+	}
+	run.Waiting = 0
+	if !o.Child.Alive {
 		return true
 	}
 	run.SinceStart += gap

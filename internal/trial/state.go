@@ -161,6 +161,7 @@ type Run struct {
 	SinceStart  time.Duration // alive, since the last change of Config
 	HealthyFor  time.Duration // since the last start
 	Unhealthy   time.Duration // alive but not healthy, without a break
+	Waiting     time.Duration // alive but waiting for its lock, without a break
 	NotReady    time.Duration // healthy, but the node is not Ready, without a break
 	Outage      bool          // at the last decision, of what health depends on
 	Stood       bool          // at the last decision, the clocks that the API stops stood still

@@ -91,6 +91,10 @@ func (d *decider) status() Status {
 		st.Trial = &Progress{t.StartTime, t.Healthy + s.Run.Credit, t.Terms.Duration, max(0, len(s.Startups)-1), t.Terms.Threshold}
 	}
 	detail := d.condition(&st)
+	if w := s.Run.Waiting; st.Condition.Status == "True" && w > 0 && w >= d.o.Limits.HealthTimeout {
+		st.Condition.Status, st.Condition.Reason = "Unknown", "WaitingForLock"
+		st.Condition.Cause = "the kubelet does nothing yet: it waits for its lock file, which another process holds"
+	}
 	switch {
 	case st.Condition.Status != "True" && detail != "":
 		st.Error = st.Condition.Cause + ": " + detail

@@ -69,6 +69,14 @@ func (n *node) freeze(pid int) {
 	}
 }
 
+// thaw ends what freeze began.
+func (n *node) thaw(pid int) {
+	n.t.Helper()
+	if err := unix.Kill(pid, unix.SIGCONT); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
 // killAgent kills the agent with SIGKILL, and demands that nothing of it is
 // left: no kubelet, no dry run.
 func (n *node) killAgent() {

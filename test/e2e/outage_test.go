@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/evenkeel/evenkeel/internal/lockfile"
 )
 
 // undisturbed demands that a kubelet runs on, that nothing was promoted, and
@@ -83,12 +86,25 @@ func TestWhileTheAPIIsAwayTheTrialStandsStillAndNothingRollsBack(t *testing.T) {
 
 func TestWhileContainerdIsAwayNoVerdictIsGiven(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, "noruntime", "--config-trial-duration=6s", "--ready-timeout=8s", "--health-timeout=2s", "--crash-loop-threshold=0")
+	n := newNode(t, "noruntime", "--config-trial-duration=10s", "--ready-timeout=8s", "--health-timeout=2s", "--crash-loop-threshold=0")
 	n.up()
 	cm := n.configMap("a", map[string]any{"maxPods": 120})
 	n.assign(cm)
 	n.is(allChecksPassed(cm))
 	n.healthyWith(cm)
+
+	// One that hangs still takes connections. A kubelet that starts waits for its answer, and is not healthy meanwhile.
+	n.freeze(n.Node.RuntimePID())
+	n.kill(n.kubeletPID())
+	n.throughout(6*time.Second, "while containerd hangs", func(context.Context) error {
+		if s := n.onDisk(); len(s.Bad) > 0 || len(s.Startups) != 1 || s.Trial == nil {
+			return fmt.Errorf("on disk bad are %+v, %d starts, trial %+v", s.Bad, len(s.Startups), s.Trial)
+		}
+		return nil
+	})
+	n.thaw(n.Node.RuntimePID())
+	n.healthyWith(cm)
+
 	pid := n.kubeletPID()
 	if err := n.Node.StopRuntime(); err != nil {
 		t.Fatal(err)
@@ -116,6 +132,32 @@ func TestWhileContainerdIsAwayNoVerdictIsGiven(t *testing.T) {
 	if len(nc.Status.BadConfigs) > 0 {
 		t.Errorf("bad are %+v", nc.Status.BadConfigs)
 	}
+
+	// A kubelet that waits for its lock does nothing, and no runtime is to blame.
+	lock, err := os.Open(n.Dir + "/kubelet.lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	locked := make(chan error)
+	go func() { locked <- unix.Flock(int(lock.Fd()), unix.LOCK_EX) }()
+	n.eventually("this process is next in the lock's queue", func(context.Context) error {
+		if !lockfile.Waiting(os.Getpid()) {
+			return errors.New("it does not wait")
+		}
+		return nil
+	})
+	n.kill(n.kubeletPID())
+	if err := <-locked; err != nil {
+		t.Fatal(err)
+	}
+	const waits = "the kubelet does nothing yet: it waits for its lock file, which another process holds"
+	n.is(want{"Unknown", "WaitingForLock", fmt.Sprintf("using current (UID: %s)", cm.UID), waits, waits})
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n.healthyWith(cm)
+	n.is(allChecksPassed(cm))
 }
 
 // fault is what the API server suffers from, as far as the agent can see.

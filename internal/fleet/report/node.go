@@ -182,6 +182,8 @@ func (v *Node) advice(st *v1alpha1.NodeConfigStatus) string {
 		return "a person must look at this node; its agent keeps trying, and `evenkeel-agent status` there tells more"
 	case v1alpha1.ReasonSyncFailed, v1alpha1.ReasonObjectChanged, v1alpha1.ReasonCouldNotValidate, v1alpha1.ReasonInconclusive:
 		return "its agent tries again by itself when something changes"
+	case v1alpha1.ReasonWaitingForLock:
+		return "its kubelet goes on when the process that holds the lock file ends: fuser -v FILE on the node names it"
 	}
 	for _, b := range st.BadConfigs {
 		if src := v.pair.Config.Spec.ConfigSource; src != nil && src.ConfigMapRef != nil && src.ConfigMapRef.UID == b.UID && src.RolloutRef == nil {
