@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -91,16 +92,18 @@ func (f *feed) stream(ctx context.Context, client *rest.RESTClient, up func([]ru
 		SendInitialEvents:    &begin,
 		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 	}
-	objects, synced := []runtime.Object{}, false
+	// Until the bookmark changes may come as well, such as those that the API server's cache had yet to see.
+	var objects initial
+	synced := false
 	return f.watch(ctx, client, options, func(e watch.Event) {
 		switch {
 		case synced:
 			if e.Type != watch.Bookmark {
 				f.apply(e.Type, e.Object)
 			}
-		case e.Type == watch.Added:
-			objects = append(objects, e.Object)
-		case e.Type == watch.Bookmark:
+		case e.Type != watch.Bookmark:
+			objects.apply(e.Type, e.Object)
+		default:
 			if o, ok := e.Object.(metav1.Object); ok && o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
 				synced = true
 				up(objects)
@@ -108,6 +111,23 @@ func (f *feed) stream(ctx context.Context, client *rest.RESTClient, up func([]ru
 			}
 		}
 	})
+}
+
+// initial are the objects that there are, before all of them are known.
+type initial []runtime.Object
+
+func (i *initial) apply(change watch.EventType, object runtime.Object) {
+	*i = slices.DeleteFunc(*i, func(o runtime.Object) bool { return sameName(o, object) })
+	if change != watch.Deleted {
+		*i = append(*i, object)
+	}
+}
+
+// sameName reports whether two objects are one; what has no name is only itself.
+func sameName(a, b runtime.Object) bool {
+	x, okX := a.(metav1.Object)
+	y, okY := b.(metav1.Object)
+	return okX && okY && x.GetNamespace() == y.GetNamespace() && x.GetName() == y.GetName()
 }
 
 func (f *feed) listAndWatch(ctx context.Context, client *rest.RESTClient, up func([]runtime.Object)) error {
