@@ -144,7 +144,7 @@ func (p *probe) serve(path string, log *slog.Logger) (stop func()) {
 		log.Error("cannot answer probes; going on without", "err", err)
 		return func() {}
 	}
-	server := &http.Server{Handler: p, ReadHeaderTimeout: 5 * time.Second}
+	server := httpServer(p)
 	var all sync.WaitGroup
 	all.Go(func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/net/netutil"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -378,9 +379,9 @@ func (o *options) listenAndServe(ctx context.Context, all *sync.WaitGroup, a *ag
 			return component.Configz(ctx, &http.Client{Transport: transport, Timeout: 5 * time.Second}, fmt.Sprintf("https://127.0.0.1:%d", port))
 		}
 	}
-	server := &http.Server{Handler: a.Handler(ask), ReadHeaderTimeout: 5 * time.Second}
+	server := httpServer(a.Handler(ask))
 	all.Go(func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(netutil.LimitListener(listener, mostConnections)); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("the HTTP server ended", "err", err)
 		}
 	})
@@ -388,6 +389,17 @@ func (o *options) listenAndServe(ctx context.Context, all *sync.WaitGroup, a *ag
 		<-ctx.Done()
 		_ = server.Close()
 	})
+}
+
+// mostConnections bounds how many clients the agent's HTTP server has at the same time: each costs memory, and a kubelet
+// needs descriptors as well. More wait, and idle ones are closed.
+const mostConnections = 64
+
+func httpServer(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+	}
 }
 
 func (o *options) node(k *component.Kubelet) (string, error) {

@@ -147,17 +147,18 @@ func TestWhileContainerdIsAwayNoVerdictIsGiven(t *testing.T) {
 		}
 		return nil
 	})
-	n.kill(n.kubeletPID())
+	next := n.configMap("b", map[string]any{"maxPods": 121})
+	n.assign(next)
 	if err := <-locked; err != nil {
 		t.Fatal(err)
 	}
 	const waits = "the kubelet does nothing yet: it waits for its lock file, which another process holds"
-	n.is(want{"Unknown", "WaitingForLock", fmt.Sprintf("using current (UID: %s)", cm.UID), waits, waits})
+	n.is(want{"Unknown", "WaitingForLock", fmt.Sprintf("using current (UID: %s)", next.UID), waits, waits})
 	if err := lock.Close(); err != nil {
 		t.Fatal(err)
 	}
-	n.healthyWith(cm)
-	n.is(allChecksPassed(cm))
+	n.healthyWith(next)
+	n.is(allChecksPassed(next))
 }
 
 // fault is what the API server suffers from, as far as the agent can see.
