@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/entry"
 	"github.com/evenkeel/evenkeel/internal/lockfile"
@@ -179,8 +181,11 @@ func (o *options) holdDirectory(ctx context.Context, patience time.Duration, t t
 	if o.dynamicConfigDir == "" {
 		return do(ctx)
 	}
-	if err := os.MkdirAll(o.dynamicConfigDir, 0o700); err != nil {
-		return fmt.Errorf("--dynamic-config-dir: %w", err)
+	if _, err := os.Stat(o.dynamicConfigDir); errors.Is(err, fs.ErrNotExist) {
+		err = atomicfile.MakeDir(atomicfile.OS{}, filepath.Clean(o.dynamicConfigDir), 0o700)
+		if err != nil && !errors.Is(err, fs.ErrExist) { // another agent may be as fast
+			return fmt.Errorf("--dynamic-config-dir: %w", err)
+		}
 	}
 	path := filepath.Join(o.dynamicConfigDir, agentLock)
 	lock, err := lockfile.TryAcquire(path)

@@ -7,6 +7,7 @@
 package atomicfile
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -42,6 +43,24 @@ func Write(fsys FS, path string, data []byte, mode fs.FileMode) error {
 	}
 	if err := fsys.SyncDir(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("replace %s: sync its directory: %w", path, err)
+	}
+	return nil
+}
+
+// MakeDir makes a directory that is not there, durably, with the parents that it lacks.
+func MakeDir(fsys FS, dir string, mode fs.FileMode) error {
+	parent := filepath.Dir(dir)
+	if _, err := fsys.Lstat(parent); errors.Is(err, fs.ErrNotExist) {
+		if err := MakeDir(fsys, parent, mode); err != nil {
+			return err
+		}
+	}
+	if err := fsys.Mkdir(dir, mode); err != nil {
+		return err
+	}
+	if err := fsys.SyncDir(parent); err != nil {
+		_ = fsys.Remove(dir) // else nobody would sync its name later
+		return err
 	}
 	return nil
 }

@@ -24,11 +24,10 @@ func RequestForget(fsys atomicfile.FS, dir, revision string) error {
 
 func requestForget(fsys atomicfile.FS, dir, revision string) error {
 	requests := filepath.Join(dir, requestsDir)
-	if err := fsys.Mkdir(requests, dirMode); err == nil {
-		if err := fsys.SyncDir(dir); err != nil {
-			return err
-		}
-	} else if !errors.Is(err, fs.ErrExist) {
+	if err := fsys.Mkdir(requests, dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := fsys.SyncDir(dir); err != nil { // also if it was there: who made it may have been killed before this
 		return err
 	}
 	f, err := fsys.Create(filepath.Join(requests, revision), fileMode)

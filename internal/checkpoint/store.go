@@ -87,6 +87,12 @@ func Open(fsys atomicfile.FS, dir, version string, log *slog.Logger) (*Store, er
 	} else if err != nil {
 		return nil, err
 	}
+	// Who made a directory may have been killed before its name was durable, and nothing below it is without.
+	for _, d := range []string{filepath.Dir(dir), dir} {
+		if err := fsys.SyncDir(d); err != nil && !s.lacking {
+			log.Warn("could not make sure that directories outlast a power cut", "directory", d, "err", err)
+		}
+	}
 	for _, d := range s.dirs() {
 		s.removeLeftovers(d)
 	}
@@ -139,7 +145,7 @@ func recordPath(dir, version string, r record) string {
 func (s *Store) ensureDir(dir string) error {
 	info, err := s.fsys.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return s.makeDir(dir)
+		return atomicfile.MakeDir(s.fsys, dir, dirMode)
 	}
 	if err != nil {
 		return err
@@ -155,23 +161,6 @@ func (s *Store) ensureDir(dir string) error {
 			return fmt.Errorf("%s has mode %04o, others can get at it, and it could not be tightened: chmod it to %04o: %w", dir, mode, dirMode, err)
 		}
 		s.log.Warn("tightened the mode of a directory that others could get at", "directory", dir, "mode", fmt.Sprintf("%04o", mode))
-	}
-	return nil
-}
-
-func (s *Store) makeDir(dir string) error {
-	parent := filepath.Dir(dir)
-	if _, err := s.fsys.Lstat(parent); errors.Is(err, fs.ErrNotExist) {
-		if err := s.makeDir(parent); err != nil {
-			return err
-		}
-	}
-	if err := s.fsys.Mkdir(dir, dirMode); err != nil {
-		return err
-	}
-	if err := s.fsys.SyncDir(parent); err != nil {
-		_ = s.fsys.Remove(dir) // else nobody would sync its name later
-		return err
 	}
 	return nil
 }

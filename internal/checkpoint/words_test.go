@@ -12,7 +12,10 @@ import (
 func TestAnErrorSaysTheSameAtEachTry(t *testing.T) {
 	for what, try := range map[string]func(fsys *crashfs.FS) error{
 		"save": func(fsys *crashfs.FS) error { return open(t, fsys).Save(full()) },
-		"put":  func(fsys *crashfs.FS) error { _, err := open(t, fsys).Put("uid-n", configMap("uid-n", "p")); return err },
+		"put": func(fsys *crashfs.FS) error {
+			_, err := open(t, fsys).Put("uid-n", configMap("uid-n", "p"))
+			return err
+		},
 		"render": func(fsys *crashfs.FS) error {
 			_, err := open(t, fsys).Render("uid-n", map[string][]byte{"kubelet.conf.d/a": []byte("1"), "kubelet.conf.d/b": []byte("2")})
 			return err

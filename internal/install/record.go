@@ -210,9 +210,7 @@ func putDropIn(fsys atomicfile.FS, path string, wanted *string) error {
 // makeDirOf makes the directory of a drop-in, durably.
 func makeDirOf(fsys atomicfile.FS, path string) error {
 	dir := filepath.Dir(path)
-	if err := fsys.Mkdir(dir, 0o755); errors.Is(err, fs.ErrExist) {
-		return nil
-	} else if err != nil {
+	if err := fsys.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return fsys.SyncDir(filepath.Dir(dir))
@@ -231,9 +229,7 @@ func same(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b
 
 // makeStateDir makes the directory of the record, durably.
 func makeStateDir(dir string) error {
-	if err := os.Mkdir(dir, 0o700); errors.Is(err, fs.ErrExist) {
-		return nil
-	} else if err != nil {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return atomicfile.OS{}.SyncDir(filepath.Dir(dir))
