@@ -346,6 +346,7 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 	}
 	a := agent.New(ao, parts)
 	tell.decides(a)
+	host.Notifier.Heed(a.Alive)
 	o.listenAndServe(background, &all, a, client, log)
 	err := a.Run(ctx)
 	if errors.Is(err, agent.ErrLocalInvalid) {

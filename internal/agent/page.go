@@ -55,6 +55,12 @@ func (p *page) stuck() (age time.Duration, stuck bool) {
 	return age, !p.last.IsZero() && age > stuckAfter
 }
 
+// Alive reports whether the agent decides. One that does not for minutes hangs, and only a new one can help its node.
+func (a *Agent) Alive() bool {
+	_, stuck := a.page.stuck()
+	return !stuck
+}
+
 func (p *page) get() pageState {
 	p.mu.Lock()
 	defer p.mu.Unlock()

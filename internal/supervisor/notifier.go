@@ -27,7 +27,8 @@ const sendTimeout = time.Second
 //   - by the child's own WATCHDOG=1, once the child is ready, was asked for them and has sent one: when they stop,
 //     systemd is to notice as it would without us;
 //   - by the Notifier at half the interval otherwise: no child runs, it is still starting or already stopping, it
-//     never sends any, or Cover says so.
+//     never sends any, or Cover says so. But for a child that is stopping it is not, while what Heed was given says that
+//     whoever runs the child hangs: then systemd is to start all of it anew.
 type Notifier struct {
 	log         *slog.Logger
 	systemd     string        // the socket of systemd; empty: there is none
@@ -39,7 +40,8 @@ type Notifier struct {
 	closing chan struct{}
 	closed  chan struct{}
 	once    sync.Once
-	covered atomic.Bool // fed by us, whatever the child does
+	covered atomic.Bool                 // fed by us, whatever the child does
+	alive   atomic.Pointer[func() bool] // of what runs the child; nil: it is
 
 	mu      sync.Mutex
 	child   *Process
@@ -121,6 +123,15 @@ func (n *Notifier) Cover(on bool) {
 	}
 }
 
+// Heed makes the Notifier feed systemd's watchdog by itself only while alive returns true. alive must not block.
+func (n *Notifier) Heed(alive func() bool) { n.alive.Store(&alive) }
+
+// hangs reports whether what runs the child does nothing any more. Who stops a child waits for it, as long as it takes.
+func (n *Notifier) hangs(child *Process) bool {
+	alive := n.alive.Load()
+	return alive != nil && !(*alive)() && (child == nil || !child.isStopping())
+}
+
 // Stopping tells systemd that the service is on its way down.
 func (n *Notifier) Stopping() error { return n.send(daemon.SdNotifyStopping) }
 
@@ -171,7 +182,7 @@ func (n *Notifier) feedWatchdog() {
 		n.mu.Lock()
 		child := n.child
 		n.mu.Unlock()
-		if child == nil || n.covered.Load() || !child.pingsItself() {
+		if (child == nil || n.covered.Load() || !child.pingsItself()) && !n.hangs(child) {
 			n.forward(daemon.SdNotifyWatchdog)
 		}
 		select {

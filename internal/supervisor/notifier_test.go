@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -273,4 +274,24 @@ func TestAChildThatStopsPingingIsCoveredForWhereItIsSaid(t *testing.T) {
 	n.Cover(false)
 	sd.wants(t, "WATCHDOG=1") // the hand-over
 	sd.silence(t, quiet)
+}
+
+func TestTheWatchdogIsNotFedForAnAgentThatHangs(t *testing.T) {
+	sd := newSystemd(t, interval)
+	n, _ := newNotifier(t)
+	var alive atomic.Bool
+	alive.Store(true)
+	n.Heed(alive.Load)
+	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1")
+	alive.Store(false)
+	sd.silence(t, quiet)
+	deaf := filepath.Join(t.TempDir(), "deaf")
+	p := startShell(t, n, "trap '' TERM; >"+deaf+"; while :; do sleep 1; done")
+	waitFor(t, "the child is deaf", func() bool { _, err := os.Stat(deaf); return err == nil })
+	go p.Stop(time.Minute) // who stops a child waits for it
+	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1")
+	p.Stop(0)
+	sd.silence(t, quiet)
+	alive.Store(true)
+	sd.wants(t, "WATCHDOG=1")
 }

@@ -228,6 +228,12 @@ func (p *Process) pingsItself() bool {
 	return p.ready && !p.stopping && p.watchdog > 0 && !p.pinged.IsZero()
 }
 
+func (p *Process) isStopping() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stopping
+}
+
 func startError(path string, err error) error { return fmt.Errorf("start %s: %w", path, err) }
 
 // explain says in words what is wrong with the program at path, and not twice where that is.
