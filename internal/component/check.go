@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"sync"
 
@@ -112,7 +114,14 @@ func (h *Harness) tooOld(ctx context.Context, id Identity) (string, error) {
 // CheckLocal judges the local configuration at stage 1: initFile if given, which replaces --config and --config-dir,
 // else the kubelet's own. It is rejected only if an empty configuration, without the node's flags, is accepted now. An
 // unknown field is a warning, as it is to the kubelet.
+//
+// A file that is not there needs no run: on a node that has not joined its cluster yet the agent is started every second.
 func (h *Harness) CheckLocal(ctx context.Context, initFile string) Verdict {
+	if file, _ := h.k.sources(Run{InitFile: initFile}); file != "" {
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			return Verdict{Outcome: Rejected, Words: fmt.Sprintf("the kubelet's configuration file %s does not exist: has this node joined its cluster?", file)}
+		}
+	}
 	proven, err := h.prove(ctx)
 	if err != nil {
 		return Verdict{Words: err.Error()}

@@ -28,3 +28,16 @@ func TestADryRunWithoutRoomSaysTheSameEachTime(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 }
+
+func TestANodeThatHasNotJoinedCostsNoDryRun(t *testing.T) {
+	runs := filepath.Join(t.TempDir(), "runs")
+	k := fake(t, `echo x >>`+runs+`; accept`)
+	k.Config = filepath.Join(t.TempDir(), "config.yaml")
+	h := harness(t, k)
+	checkVerdict(t, h.CheckLocal(context.Background(), ""), Rejected, 0, "the kubelet's configuration file "+k.Config+" does not exist: has this node joined its cluster?")
+	if _, err := os.Stat(runs); err == nil {
+		t.Error("the kubelet was run")
+	}
+	write(t, k.Config, "x", 0o600)
+	checkVerdict(t, h.CheckLocal(context.Background(), ""), Accepted, 1, "")
+}
