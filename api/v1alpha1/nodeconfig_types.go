@@ -75,15 +75,23 @@ type NodeConfigList struct {
 	Items           []NodeConfig `json:"items"`
 }
 
-// NodeConfigSpec is the configuration that a node shall run. An empty one means the node's local configuration,
-// except in the object that the agent itself created and nobody has written since: that one assigns nothing.
+// NodeConfigSpec is the configuration that a node shall run. One without a configSource assigns nothing.
 type NodeConfigSpec struct {
 	// configSource is where the configuration comes from; exactly one of its
-	// local and configMapRef must be set. Absent, it means the node's local
-	// configuration, as `local: {}` says explicitly; assigning that makes the
-	// node forget its last-known-good. Written by a person or a controller.
+	// local and configMapRef must be set. `local: {}` means the node's local
+	// configuration, and makes the node forget its last-known-good. To remove a
+	// source that the node took up from this object means the same, unless the
+	// source is in revoked or takenBack names it. Otherwise an absent source
+	// changes nothing. Written by a person or a controller.
 	// +optional
 	ConfigSource *NodeConfigSource `json:"configSource,omitempty"`
+
+	// takenBack names the assignment that a rollout took back from a node that
+	// had no source before. A node that had taken it up returns to its
+	// last-known-good, and forgets nothing. It means nothing beside a
+	// configSource. Written by the controller.
+	// +optional
+	TakenBack *TakenBackAssignment `json:"takenBack,omitempty"`
 
 	// revoked lists UIDs of ConfigMaps that this node must never run and never
 	// fall back to. Written by a person or a controller.
@@ -127,14 +135,35 @@ type TrialTerms struct {
 	AllowPodLoss bool `json:"allowPodLoss,omitempty"`
 }
 
+// TakenBackAssignment is an assignment that a rollout took back. It covers everything that rollouts assigned up to then.
+type TakenBackAssignment struct {
+	// rollout that took its assignment back. It comes from the controller.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	Rollout string `json:"rollout"`
+
+	// revision of that rollout. It comes from the controller.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	Revision int64 `json:"revision"`
+
+	// attempt at that revision. It comes from the controller.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	Attempt int64 `json:"attempt"`
+
+	// assignedAt is when it had been assigned. It comes from the controller.
+	// +required
+	AssignedAt metav1.Time `json:"assignedAt"`
+}
+
 // NodeConfigSource is where a configuration comes from. Exactly one of local and configMapRef must be set; rolloutRef
 // stands beside either and is no source.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.local) != has(self.configMapRef)",messageExpression="'invalid NodeConfigSource, exactly one subfield must be non-nil, but ' + (has(self.local) ? '2 were set: local and configMapRef' : 'all were nil')"
 type NodeConfigSource struct {
 	// local, written `local: {}`, says explicitly that the node's local
-	// configuration is meant: what an absent configSource means as well. Written
-	// by a person or a controller.
+	// configuration is meant. Written by a person or a controller.
 	// +optional
 	Local *LocalSource `json:"local,omitempty"`
 

@@ -22,6 +22,8 @@ type simAPI struct {
 	w *world
 
 	mu            sync.Mutex
+	uid           types.UID // of the NodeConfig
+	takenBack     trial.RolloutRef
 	up            bool // else it refuses connections
 	hangs         bool // it takes them and does not answer
 	ref           *v1alpha1.NodeConfigSource
@@ -145,7 +147,7 @@ func (s *simSource) asked() int {
 func (s *simSource) look() {
 	s.api.mu.Lock()
 	up, hangs, ref, object, generation, notice := s.api.up, s.api.hangs, s.api.ref, s.api.object, s.api.generation, s.api.notice
-	revoked := append([]string{}, s.api.revoked...)
+	revoked, uid, taken := append([]string{}, s.api.revoked...), s.api.uid, s.api.takenBack
 	s.mu.Lock()
 	if !hangs {
 		s.looks++
@@ -156,13 +158,14 @@ func (s *simSource) look() {
 	if hangs {
 		return
 	}
-	a := source.Answer{Config: named(ref), Generation: generation, NodeConfigUID: "nc-1", Revoked: &revoked}
+	a := source.Answer{Config: named(ref), Generation: generation, NodeConfigUID: uid, Revoked: &revoked, TakenBack: taken}
+	a.Config.AssignedBy = string(uid)
 	switch {
 	case !up:
 		a = source.Answer{Kind: trial.Unanswered, Cause: "the API server refuses connections"}
-	case ref == nil && generation <= 1:
-		a.Kind = trial.Unassigned
-	case ref == nil || ref.Local != nil:
+	case ref == nil:
+		a.Kind, a.Cause = trial.Unassigned, "the NodeConfig assigns nothing"
+	case ref.Local != nil:
 		a.Kind = trial.Nil
 	case ref.ConfigMapRef == nil:
 		a.Kind, a.Cause = trial.Invalid, "exactly one subfield must be non-nil, but all were nil"

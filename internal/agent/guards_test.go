@@ -300,7 +300,7 @@ func TestPodsThatCannotBeCountedHoldAConfigurationWithoutAVerdict(t *testing.T) 
 		w.assign("uid-good", conf{name: "good", hangs: true})
 		w.pass(time.Second)
 		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = good })
-		w.nodes.api = &simAPI{w: w} // the node's view fails, the source does not
+		w.nodes.api = &simAPI{w: w, uid: "nc-1"} // the node's view fails, the source does not
 		w.assign("uid-other", good)
 		w.pass(20 * time.Second)
 		w.wantStarts("")

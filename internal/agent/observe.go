@@ -81,14 +81,15 @@ func (a *Agent) takeAnswer() {
 		return
 	}
 	a.log(config).Info("the source says", "intent", answer.Kind.String(), "generation", answer.Generation, "cause", answer.Cause, "notice", answer.Notice)
-	if answer.Kind == trial.Nil && before.Kind != trial.Nil {
+	local := answer.Kind == trial.Nil || a.state.RemovedBy(trial.Intent{Kind: answer.Kind, Config: config})
+	if local && answer.Kind != before.Kind {
 		a.checks.drop("") // the file may have been edited since the start
 	}
 	if config.Revision != a.config.Revision || config.Rollout.Attempt != a.config.Rollout.Attempt {
 		a.asked = time.Time{}
 		if !a.runs(config.Revision) {
 			a.checks.drop(config.Revision) // each assignment is judged as things are now
-			if answer.Kind == trial.Assigned || answer.Kind == trial.Nil {
+			if answer.Kind == trial.Assigned || local {
 				a.asked = time.Now()
 			}
 		}
@@ -106,7 +107,7 @@ func (a *Agent) runs(revision string) bool {
 
 // intent is the answer, once what was downloaded has been checkpointed.
 func (a *Agent) intent() trial.Intent {
-	in := trial.Intent{Kind: a.answer.Kind, Cause: a.answer.Cause, Config: a.config, Notice: a.answer.Notice}
+	in := trial.Intent{Kind: a.answer.Kind, Cause: a.answer.Cause, Config: a.config, Notice: a.answer.Notice, TakenBack: a.answer.TakenBack}
 	if a.answer.Changed {
 		in.Reason = "ObjectChanged"
 	}

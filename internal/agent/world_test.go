@@ -67,7 +67,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, disk: crashfs.New(), boot: "boot-1", log: &lines{}, names: map[string]string{}}
 	w.kubelet = newSimKubelet(w)
-	w.api = &simAPI{w: w, up: true, ready: true}
+	w.api = &simAPI{w: w, uid: "nc-1", up: true, ready: true}
 	w.reporter = &simReporter{w: w}
 	return w
 }

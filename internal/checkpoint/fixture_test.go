@@ -32,6 +32,8 @@ func config(uid, payload string) trial.Config {
 		Payload: hex64(payload), Checkpoint: hex64(payload), SHA256: hex64("5"),
 		Rollout: trial.RolloutRef{Name: "workers", Revision: 4, Attempt: 1, AssignedAt: noon},
 		Asked:   trial.Asked{Duration: 30 * time.Minute, Starts: 1, AllowPodLoss: true},
+
+		AssignedBy: "uid-nodeconfig",
 	}
 }
 

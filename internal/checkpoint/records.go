@@ -70,6 +70,7 @@ type configRecord struct {
 	Payload    string     `json:"payloadSHA256,omitempty"`
 	AdoptedAt  *time.Time `json:"adoptedAt,omitempty"`
 	Trial      *terms     `json:"trial,omitempty"` // what it asks for
+	AssignedBy string     `json:"assignedBy,omitempty"`
 }
 
 // terms are those of a trial, named as in a payload.
@@ -156,7 +157,7 @@ func encodeConfig(from trial.Record, h header) any {
 	if from.IsLocal() {
 		return v
 	}
-	v.Revision, v.Checkpoint, v.Payload = from.Revision, from.Checkpoint, from.Payload
+	v.Revision, v.Checkpoint, v.Payload, v.AssignedBy = from.Revision, from.Checkpoint, from.Payload, from.AssignedBy
 	v.Source = &source{Namespace: from.Namespace, Name: from.Name, UID: from.UID, SHA256: from.SHA256}
 	if from.Rollout != (trial.RolloutRef{}) {
 		rollout := from.Rollout
@@ -193,6 +194,7 @@ func decodeConfig(data []byte, r record) (trial.Record, error) {
 	to.Config = trial.Config{
 		Revision: v.Revision, Checkpoint: v.Checkpoint, Payload: v.Payload,
 		Namespace: v.Source.Namespace, Name: v.Source.Name, UID: v.Source.UID, SHA256: v.Source.SHA256,
+		AssignedBy: v.AssignedBy,
 	}
 	if v.Source.Rollout != nil {
 		to.Rollout = *v.Source.Rollout

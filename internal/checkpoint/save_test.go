@@ -43,7 +43,8 @@ func TestRecordsAreWrittenForPeopleToRead(t *testing.T) {
     "configTrialDuration": "30m0s",
     "crashLoopThreshold": 0,
     "allowPodLoss": true
-  }
+  },
+  "assignedBy": "uid-nodeconfig"
 }
 `,
 		version + "/bad-configs": `{
@@ -322,6 +323,9 @@ func anyState(t *rapid.T) trial.State {
 			SHA256: text.Draw(t, "sha256"), Payload: digest.Draw(t, "payload"), Checkpoint: digest.Draw(t, "file")}
 		if rapid.Bool().Draw(t, "asks") {
 			r.Asked = trial.Asked{Duration: time.Duration(rapid.Int64Range(0, 1e15).Draw(t, "duration")), Starts: rapid.IntRange(0, 11).Draw(t, "starts"), AllowPodLoss: rapid.Bool().Draw(t, "pod loss")}
+		}
+		if rapid.Bool().Draw(t, "assigned by") {
+			r.AssignedBy = text.Draw(t, "object")
 		}
 		if rapid.Bool().Draw(t, "rollout") {
 			r.Rollout = trial.RolloutRef{Name: text.Draw(t, "rollout name"), Revision: rapid.Int64().Draw(t, "n"), Attempt: rapid.Int64().Draw(t, "attempt"), AssignedAt: at.Draw(t, "assigned")}

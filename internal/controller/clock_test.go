@@ -319,7 +319,7 @@ func TestNodesClocksChangeNothing(t *testing.T) {
 				}
 			}
 			for _, move := range x.Moves {
-				m, spec := all[move.Node], specOf(move)
+				m, spec := all[move.Node], specOf(&rollout.Node{}, move)
 				m.source, m.revoked = spec.ConfigSource, spec.Revoked
 				m.generation++
 			}

@@ -8,14 +8,20 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
-// specOf is the spec that a move writes.
-func specOf(m rollout.Move) v1alpha1.NodeConfigSpec {
+// specOf is the spec that a move of a node writes. To go back to no source at all is marked as taking back: a node that has
+// taken the assignment up unseen must not take that for the wish of a person.
+func specOf(planned *rollout.Node, m rollout.Move) v1alpha1.NodeConfigSpec {
 	var out v1alpha1.NodeConfigSpec
 	for _, uid := range m.Revoked {
 		out.Revoked = append(out.Revoked, types.UID(uid))
 	}
 	s := m.Source
 	if s.Kind == rollout.SourceNone {
+		if was := planned.Source; was.Rollout != "" {
+			out.TakenBack = &v1alpha1.TakenBackAssignment{
+				Rollout: was.Rollout, Revision: was.Revision, Attempt: was.Attempt, AssignedAt: metav1.NewTime(was.AssignedAt),
+			}
+		}
 		return out
 	}
 	out.ConfigSource = &v1alpha1.NodeConfigSource{RolloutRef: &v1alpha1.RolloutReference{

@@ -67,15 +67,14 @@ func (c *Controller) move(ctx context.Context, planned *rollout.Node, m rollout.
 		// Given the revision now it would look as if it had gone NotReady because of that.
 		return fmt.Errorf("node %s went NotReady: %w", name, errConflict)
 	}
-	spec := specOf(m)
+	spec := specOf(planned, m)
 	spec.Trial = asked
-	data, err := patchSpec(known, spec)
-	if err != nil {
-		return fmt.Errorf("encode the spec of NodeConfig %s: %w", name, err)
-	}
 	began := c.fleet.now()
-	got := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	err = c.client.Patch(ctx, got, client.RawPatch(types.JSONPatchType, data), fieldManager)
+	got, err := c.patch(ctx, known, spec)
+	if unknownField(err) && spec.TakenBack != nil { // an older CRD cannot say it; that must not keep anything from being taken back
+		spec.TakenBack = nil
+		got, err = c.patch(ctx, known, spec)
+	}
 	switch {
 	case err == nil:
 		c.metrics.wrote("nodeconfig", "ok")
@@ -100,6 +99,16 @@ func (c *Controller) move(ctx context.Context, planned *rollout.Node, m rollout.
 		return fmt.Errorf("NodeConfig %s: %w", name, errConflict)
 	}
 	return fmt.Errorf("write the spec of NodeConfig %s: %w", name, err)
+}
+
+// patch writes the spec of a NodeConfig that was known as that, and returns what is stored then.
+func (c *Controller) patch(ctx context.Context, known *v1alpha1.NodeConfig, spec v1alpha1.NodeConfigSpec) (*v1alpha1.NodeConfig, error) {
+	data, err := patchSpec(known, spec)
+	if err != nil {
+		return nil, fmt.Errorf("encode the spec of NodeConfig %s: %w", known.Name, err)
+	}
+	got := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: known.Name}}
+	return got, c.client.Patch(ctx, got, client.RawPatch(types.JSONPatchType, data), fieldManager)
 }
 
 // observe records what was observed of nodes, before anything is decided on it: the next leader goes on from there. Marks

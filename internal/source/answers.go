@@ -15,9 +15,12 @@ import (
 // Answer is what is known of the intended configuration.
 type Answer struct {
 	Kind  trial.IntentKind
-	Cause string // of Unanswered and Invalid: the object, what is wrong, and what to do
-	// Config is what is assigned, without a Checkpoint: of Assigned, and of the others as far as it is known.
+	Cause string // of Unanswered, Unassigned and Invalid: the object, what is wrong, and what to do
+	// Config is what is assigned, without a Checkpoint: of Assigned, and of the others as far as it is known. Of
+	// Unassigned: AssignedBy alone.
 	Config trial.Config
+	// TakenBack is the assignment that a rollout took back, of Unassigned.
+	TakenBack trial.RolloutRef
 	// Changed says that the cause of Invalid is an object that does not have the payload on record under its UID.
 	Changed bool
 	// ConfigMap is the whole object as JSON, of Assigned if it had to be downloaded: the node has no checkpoint yet.

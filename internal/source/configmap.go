@@ -39,7 +39,7 @@ func NodeConfigMapOf(namespace, node string) (NodeConfigMap, error) {
 func (m NodeConfigMap) String() string { return "ConfigMap " + m.Namespace + "/" + m.Name }
 
 // ConfigMapSource finds what a node's own ConfigMap asks for. Each content of each object is a revision of its own, so
-// that an edit is a change; that there is no object is intentional, and means local. It implements the precedence of
+// that an edit is a change; that the object of what runs was deleted is intentional, and means local. It implements the precedence of
 // the proposal dynamic-kubelet-settings. Of the NodeConfig it minds what is revoked; that is created where there is none.
 type ConfigMapSource struct {
 	answers
@@ -114,7 +114,8 @@ func (s *ConfigMapSource) compose() (Answer, bool) {
 		return Answer{}, false
 	case v.object == nil:
 		s.found, s.digest = Answer{}, ""
-		return Answer{Kind: trial.Nil}, true
+		return Answer{Kind: trial.Unassigned, Config: trial.Config{AssignedBy: s.own.String()}, Cause: fmt.Sprintf(
+			"there is no %s, and what the node has did not come from it, so it is kept; create it, and to go to the local configuration delete it once this node runs it", s.own)}, true
 	}
 	s.resolve(v.object, again)
 	return s.found, true
@@ -129,7 +130,7 @@ func (s *ConfigMapSource) resolve(cm *corev1.ConfigMap, again bool) {
 		return
 	}
 	s.digest = digest
-	c := trial.Config{Revision: revision, Namespace: s.own.Namespace, Name: s.own.Name, UID: string(cm.UID)}
+	c := trial.Config{Revision: revision, Namespace: s.own.Namespace, Name: s.own.Name, UID: string(cm.UID), AssignedBy: s.own.String()}
 	// A revision has only the beginning of the digest.
 	if recorded := s.records.Payload(revision); recorded != "" && recorded != digest {
 		s.found = Answer{Kind: trial.Invalid, Config: c, Changed: true, Cause: fmt.Sprintf(

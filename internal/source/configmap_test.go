@@ -68,13 +68,13 @@ func awaitEdit(t *testing.T, s *ConfigMapSource, cm *corev1.ConfigMap, kubelet s
 func TestTheNodesOwnConfigMapChangesTheNodeWhenItIsCreatedEditedAndDeleted(t *testing.T) {
 	node := newName("node")
 	s := startOwn(t, newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{})
-	if a := s.First(t.Context()); a.Kind != trial.Nil || a.Config != (trial.Config{}) || a.Cause != "" || a.Generation != 0 {
-		t.Errorf("without an object the first answer is %+v, want nil", a)
+	if a := s.First(t.Context()); a.Kind != trial.Unassigned || a.Config != (trial.Config{AssignedBy: "ConfigMap evenkeel-system/kubelet-" + node}) || a.Generation != 0 {
+		t.Errorf("without an object the first answer is %+v, want Unassigned, and the object", a)
 	}
 	cm := createOwn(t, node, kubelet110)
 	a := awaitAnswer(t, s, "the object", kind(trial.Assigned))
 	want := trial.Config{
-		Revision: revisionOf(cm, kubelet110), Namespace: "evenkeel-system", Name: "kubelet-" + node, UID: string(cm.UID),
+		Revision: revisionOf(cm, kubelet110), Namespace: "evenkeel-system", Name: "kubelet-" + node, UID: string(cm.UID), AssignedBy: "ConfigMap evenkeel-system/kubelet-" + node,
 		Payload: payload.Digest("kubelet", []byte(kubelet110)),
 	}
 	if diff := cmp.Diff(want, a.Config); diff != "" {
@@ -90,8 +90,8 @@ func TestTheNodesOwnConfigMapChangesTheNodeWhenItIsCreatedEditedAndDeleted(t *te
 		t.Errorf("back to the first content it is %+v, want %+v", a.Config, want)
 	}
 	deleteConfigMap(t, cm)
-	if a := awaitAnswer(t, s, "the deletion", kind(trial.Nil)); !sameOwn(a, Answer{Kind: trial.Nil}) {
-		t.Errorf("after the deletion %+v, want nil and nothing else", a)
+	if a := awaitAnswer(t, s, "the deletion", kind(trial.Unassigned)); a.Config != (trial.Config{AssignedBy: want.AssignedBy}) || a.ConfigMap != nil || !strings.Contains(a.Cause, "there is no ConfigMap") {
+		t.Errorf("after the deletion %+v, want the object and nothing else", a)
 	}
 	again := createOwn(t, node, kubelet110)
 	if a := awaitAnswer(t, s, "the new object", kind(trial.Assigned)); a.Config.Revision != revisionOf(again, kubelet110) || again.UID == cm.UID {
@@ -129,7 +129,7 @@ func TestAnEditOfMetadataIsNoNews(t *testing.T) {
 	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"labels": map[string]string{"a": "b"}, "annotations": map[string]string{"c": "d"}}})
 	await(t, "the edit to be seen", func() map[string]string { return seenObject(s).Labels }, func(l map[string]string) bool { return l["a"] == "b" })
 	deleteConfigMap(t, cm)
-	awaitAnswer(t, s, "the deletion", kind(trial.Nil))
+	awaitAnswer(t, s, "the deletion", kind(trial.Unassigned))
 	<-s.Changed()
 	select {
 	case <-s.Changed():
@@ -165,7 +165,7 @@ func TestAnOwnConfigMapWithAnotherPayloadThanItsRevisionHasOnRecordIsInvalidUnti
 	a, ok := s.compose()
 	want := Answer{
 		Kind: trial.Invalid, Changed: true,
-		Config: trial.Config{Revision: revisionOf(cm, kubelet110), Namespace: own.Namespace, Name: own.Name, UID: "uid-1"},
+		Config: trial.Config{Revision: revisionOf(cm, kubelet110), Namespace: own.Namespace, Name: own.Name, UID: "uid-1", AssignedBy: own.String()},
 		Cause: own.String() + " (UID: uid-1) was changed: this node has the payload " + recorded + " on record as revision uid-1-" + digest[:12] +
 			", but it now is " + digest + "; change it again, a comment will do",
 	}
@@ -206,7 +206,7 @@ func TestAnOwnConfigMapThatIsBeingDeletedIsStillThere(t *testing.T) {
 		}
 	}
 	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"finalizers": nil}})
-	awaitAnswer(t, s, "its end", kind(trial.Nil))
+	awaitAnswer(t, s, "its end", kind(trial.Unassigned))
 }
 
 func TestAnOwnConfigMapThatCannotBeDecodedIsARevisionToReject(t *testing.T) {
@@ -316,7 +316,7 @@ func TestWithARoleForItsOwnConfigMapTheNodeIsAnsweredAndWithoutItIsToldWhatToDo(
 	awaitAnswer(t, s, "the object", revision(revisionOf(cm, kubelet110)))
 	awaitEdit(t, s, cm, kubelet120)
 	deleteConfigMap(t, cm)
-	awaitAnswer(t, s, "the deletion", kind(trial.Nil))
+	awaitAnswer(t, s, "the deletion", kind(trial.Unassigned))
 	if n := p.count("GET", "/configmaps/"); n != 0 {
 		t.Errorf("%d requests besides the watch, want none", n)
 	}
@@ -380,7 +380,7 @@ func TestWhatHappensToAnOwnConfigMapInAnOutageIsSeenAfterIt(t *testing.T) {
 	outage(func() { editConfigMap(t, cm, map[string]any{"data": map[string]any{"kubelet": kubelet120}}) })
 	awaitAnswer(t, s, "the edit", revision(revisionOf(cm, kubelet120)))
 	outage(func() { deleteConfigMap(t, cm) })
-	awaitAnswer(t, s, "the deletion", kind(trial.Nil))
+	awaitAnswer(t, s, "the deletion", kind(trial.Unassigned))
 }
 
 func TestAWatchThatShowsSomethingElseIsNeitherAnObjectNorItsDeletion(t *testing.T) {

@@ -17,13 +17,12 @@ var (
 )
 
 // judge says what a spec means by itself: Unassigned, Nil, Invalid with the cause, or Assigned, which then still has
-// to be fetched. It implements the proposal's "Finding and checkpointing intended configuration".
-func judge(generation int64, s *v1alpha1.NodeConfigSource) (kind trial.IntentKind, cause string) {
+// to be fetched. It implements the proposal's "Finding and checkpointing intended configuration". That a source is absent
+// means nothing by itself: only the node knows whether this object had assigned what it runs.
+func judge(s *v1alpha1.NodeConfigSource) (kind trial.IntentKind, cause string) {
 	switch {
-	case s == nil && generation <= 1:
-		return trial.Unassigned, ""
 	case s == nil:
-		return trial.Nil, ""
+		return trial.Unassigned, ""
 	case s.Local == nil && s.ConfigMapRef == nil:
 		return trial.Invalid, "invalid NodeConfigSource, exactly one subfield must be non-nil, but all were nil"
 	case s.Local != nil && s.ConfigMapRef != nil:

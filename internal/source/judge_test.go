@@ -24,30 +24,28 @@ const crdFile = "../../config/api/crd/evenkeel.dev_nodeconfigs.yaml"
 
 // sources are specs and what they mean by themselves.
 var sources = []struct {
-	name       string
-	generation int64
-	source     string // JSON
-	kind       trial.IntentKind
-	cause      string
+	name   string
+	source string // JSON
+	kind   trial.IntentKind
+	cause  string
 }{
-	{"untouched", 1, `null`, trial.Unassigned, ""},
-	{"emptied", 2, `null`, trial.Nil, ""},
-	{"local", 1, `{"local":{}}`, trial.Nil, ""},
-	{"local by a rollout", 3, `{"local":{},"rolloutRef":{"name":"a"}}`, trial.Nil, ""},
-	{"a reference", 1, `{"configMapRef":{"namespace":"a","name":"b.c","uid":"d-e"}}`, trial.Assigned, ""},
-	{"a reference with a digest", 1, `{"configMapRef":{"namespace":"a","name":"b","uid":"c","sha256":"` + strings.Repeat("a", 64) + `"}}`, trial.Assigned, ""},
-	{"no subfield", 1, `{}`, trial.Invalid, "invalid NodeConfigSource, exactly one subfield must be non-nil, but all were nil"},
-	{"only a rollout", 1, `{"rolloutRef":{"name":"a"}}`, trial.Invalid, "invalid NodeConfigSource, exactly one subfield must be non-nil, but all were nil"},
-	{"two subfields", 1, `{"local":{},"configMapRef":{"namespace":"a","name":"b","uid":"c"}}`, trial.Invalid, "invalid NodeConfigSource, exactly one subfield must be non-nil, but 2 were set: local and configMapRef"},
-	{"no namespace", 1, `{"configMapRef":{"name":"b","uid":"c"}}`, trial.Invalid, "invalid NodeConfigSource, configMapRef.namespace must be non-empty"},
-	{"no name", 1, `{"configMapRef":{"namespace":"a","uid":"c"}}`, trial.Invalid, "invalid NodeConfigSource, configMapRef.name must be non-empty"},
-	{"no uid", 1, `{"configMapRef":{"namespace":"a","name":"b"}}`, trial.Invalid, "invalid NodeConfigSource, configMapRef.uid must be non-empty"},
-	{"a path as namespace", 1, `{"configMapRef":{"namespace":"../a","name":"b","uid":"c"}}`, trial.Invalid, `invalid NodeConfigSource, configMapRef.namespace must be a DNS label of lower-case letters, digits and dashes, but is "../a"`},
-	{"a path as name", 1, `{"configMapRef":{"namespace":"a","name":"../b","uid":"c"}}`, trial.Invalid, `invalid NodeConfigSource, configMapRef.name must be a DNS name of lower-case letters, digits, dashes and dots, but is "../b"`},
-	{"two dots as name", 1, `{"configMapRef":{"namespace":"a","name":"..","uid":"c"}}`, trial.Invalid, `invalid NodeConfigSource, configMapRef.name must be a DNS name of lower-case letters, digits, dashes and dots, but is ".."`},
-	{"a path as uid", 1, `{"configMapRef":{"namespace":"a","name":"b","uid":"../../etc"}}`, trial.Invalid, `invalid NodeConfigSource, configMapRef.uid must be letters, digits, dots, dashes and underscores, beginning with a letter or digit, but is "../../etc"`},
-	{"an absolute path as uid", 1, `{"configMapRef":{"namespace":"a","name":"b","uid":"/etc"}}`, trial.Invalid, `invalid NodeConfigSource, configMapRef.uid must be letters, digits, dots, dashes and underscores, beginning with a letter or digit, but is "/etc"`},
-	{"half a digest", 1, `{"configMapRef":{"namespace":"a","name":"b","uid":"c","sha256":"abc"}}`, trial.Invalid, `invalid NodeConfigSource, configMapRef.sha256 must be 64 lower-case hexadecimal digits, but is "abc"`},
+	{"absent", `null`, trial.Unassigned, ""},
+	{"local", `{"local":{}}`, trial.Nil, ""},
+	{"local by a rollout", `{"local":{},"rolloutRef":{"name":"a"}}`, trial.Nil, ""},
+	{"a reference", `{"configMapRef":{"namespace":"a","name":"b.c","uid":"d-e"}}`, trial.Assigned, ""},
+	{"a reference with a digest", `{"configMapRef":{"namespace":"a","name":"b","uid":"c","sha256":"` + strings.Repeat("a", 64) + `"}}`, trial.Assigned, ""},
+	{"no subfield", `{}`, trial.Invalid, "invalid NodeConfigSource, exactly one subfield must be non-nil, but all were nil"},
+	{"only a rollout", `{"rolloutRef":{"name":"a"}}`, trial.Invalid, "invalid NodeConfigSource, exactly one subfield must be non-nil, but all were nil"},
+	{"two subfields", `{"local":{},"configMapRef":{"namespace":"a","name":"b","uid":"c"}}`, trial.Invalid, "invalid NodeConfigSource, exactly one subfield must be non-nil, but 2 were set: local and configMapRef"},
+	{"no namespace", `{"configMapRef":{"name":"b","uid":"c"}}`, trial.Invalid, "invalid NodeConfigSource, configMapRef.namespace must be non-empty"},
+	{"no name", `{"configMapRef":{"namespace":"a","uid":"c"}}`, trial.Invalid, "invalid NodeConfigSource, configMapRef.name must be non-empty"},
+	{"no uid", `{"configMapRef":{"namespace":"a","name":"b"}}`, trial.Invalid, "invalid NodeConfigSource, configMapRef.uid must be non-empty"},
+	{"a path as namespace", `{"configMapRef":{"namespace":"../a","name":"b","uid":"c"}}`, trial.Invalid, `invalid NodeConfigSource, configMapRef.namespace must be a DNS label of lower-case letters, digits and dashes, but is "../a"`},
+	{"a path as name", `{"configMapRef":{"namespace":"a","name":"../b","uid":"c"}}`, trial.Invalid, `invalid NodeConfigSource, configMapRef.name must be a DNS name of lower-case letters, digits, dashes and dots, but is "../b"`},
+	{"two dots as name", `{"configMapRef":{"namespace":"a","name":"..","uid":"c"}}`, trial.Invalid, `invalid NodeConfigSource, configMapRef.name must be a DNS name of lower-case letters, digits, dashes and dots, but is ".."`},
+	{"a path as uid", `{"configMapRef":{"namespace":"a","name":"b","uid":"../../etc"}}`, trial.Invalid, `invalid NodeConfigSource, configMapRef.uid must be letters, digits, dots, dashes and underscores, beginning with a letter or digit, but is "../../etc"`},
+	{"an absolute path as uid", `{"configMapRef":{"namespace":"a","name":"b","uid":"/etc"}}`, trial.Invalid, `invalid NodeConfigSource, configMapRef.uid must be letters, digits, dots, dashes and underscores, beginning with a letter or digit, but is "/etc"`},
+	{"half a digest", `{"configMapRef":{"namespace":"a","name":"b","uid":"c","sha256":"abc"}}`, trial.Invalid, `invalid NodeConfigSource, configMapRef.sha256 must be 64 lower-case hexadecimal digits, but is "abc"`},
 }
 
 func TestASpecIsJudgedByTheProposalsRules(t *testing.T) {
@@ -57,7 +55,7 @@ func TestASpecIsJudgedByTheProposalsRules(t *testing.T) {
 			if err := json.Unmarshal([]byte(c.source), &s); err != nil {
 				t.Fatal(err)
 			}
-			if kind, cause := judge(c.generation, s); kind != c.kind || cause != c.cause {
+			if kind, cause := judge(s); kind != c.kind || cause != c.cause {
 				t.Errorf("got %v, %q, want %v, %q", kind, cause, c.kind, c.cause)
 			}
 		})
@@ -69,7 +67,7 @@ func TestLongNamesAreInvalid(t *testing.T) {
 	for _, ref := range []v1alpha1.ConfigMapReference{
 		{Namespace: long, Name: "b", UID: "c"}, {Namespace: "a", Name: long, UID: "c"}, {Namespace: "a", Name: "b", UID: types.UID(long)},
 	} {
-		if kind, cause := judge(1, &v1alpha1.NodeConfigSource{ConfigMapRef: &ref}); kind != trial.Invalid || len(cause) > 700 {
+		if kind, cause := judge(&v1alpha1.NodeConfigSource{ConfigMapRef: &ref}); kind != trial.Invalid || len(cause) > 700 {
 			t.Errorf("%+v: got %v, %q", ref, kind, cause)
 		}
 	}

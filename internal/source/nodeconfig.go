@@ -111,7 +111,7 @@ func wanted(object *v1alpha1.NodeConfig) *v1alpha1.ConfigMapReference {
 	if object == nil {
 		return nil
 	}
-	if kind, _ := judge(object.Generation, object.Spec.ConfigSource); kind != trial.Assigned {
+	if kind, _ := judge(object.Spec.ConfigSource); kind != trial.Assigned {
 		return nil
 	}
 	return object.Spec.ConfigSource.ConfigMapRef
@@ -186,7 +186,14 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 		return Answer{NodeConfigUID: object.UID, Revoked: &revoked}, true
 	}
 	a := Answer{Config: configOf(object.Spec.ConfigSource), Generation: object.Generation, NodeConfigUID: object.UID, Revoked: &revoked}
-	a.Kind, a.Cause = judge(object.Generation, object.Spec.ConfigSource)
+	a.Kind, a.Cause = judge(object.Spec.ConfigSource)
+	a.Config.AssignedBy = string(object.UID)
+	if a.Kind == trial.Unassigned {
+		a.Cause = name + " assigns nothing, so the node keeps what it has; assign a configuration, or `local: {}`"
+		if t := object.Spec.TakenBack; t != nil {
+			a.TakenBack = trial.RolloutRef{Name: t.Rollout, Revision: t.Revision, Attempt: t.Attempt, AssignedAt: t.AssignedAt.UTC()}
+		}
+	}
 	if a.Kind != trial.Assigned {
 		return a, true
 	}

@@ -105,14 +105,23 @@ func TestACheckpointThatCannotBeReadIsDownloadedAnew(t *testing.T) {
 	}
 }
 
-func TestNilIsAnsweredOnlyWhenSomebodyMeansIt(t *testing.T) {
+func TestNilIsAnsweredOnlyWhereLocalIsWritten(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	assign(t, node, refTo(cm))
 	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
-	awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+	assigned := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+	if by := assigned.Config.AssignedBy; by == "" || by != string(assigned.NodeConfigUID) {
+		t.Errorf("assigned by %q, want the NodeConfig %s", by, assigned.NodeConfigUID)
+	}
 	setSpec(t, node, map[string]any{})
-	if a := awaitAnswer(t, s, "the removal of the source", kind(trial.Nil)); a.Generation != 2 {
-		t.Errorf("nil at generation %d, want 2", a.Generation)
+	a := awaitAnswer(t, s, "the removal of the source", kind(trial.Unassigned))
+	if a.Generation != 2 || a.Config != (trial.Config{AssignedBy: string(assigned.NodeConfigUID)}) || a.TakenBack != (trial.RolloutRef{}) {
+		t.Errorf("answer %+v, want generation 2, the object and nothing else", a)
+	}
+	setSpec(t, node, map[string]any{"takenBack": map[string]any{"rollout": "workers", "revision": 3, "attempt": 2, "assignedAt": "2030-01-02T03:04:05Z"}})
+	a = awaitAnswer(t, s, "the mark", func(a Answer) bool { return a.TakenBack.Name != "" })
+	if want := (trial.RolloutRef{Name: "workers", Revision: 3, Attempt: 2, AssignedAt: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}); a.Kind != trial.Unassigned || a.TakenBack != want {
+		t.Errorf("answer %+v, want %+v taken back", a, want)
 	}
 
 	other := newName("node")

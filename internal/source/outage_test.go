@@ -89,7 +89,7 @@ func TestAWatchThatDropsAndComesBackIsNoNews(t *testing.T) {
 	p.server.CloseClientConnections()
 	await(t, "another watch", func() int { return p.count("nodeconfigs", "watch") }, func(n int) bool { return n > before })
 	setSpec(t, node, map[string]any{})
-	awaitAnswer(t, s, "what came after", kind(trial.Nil))
+	awaitAnswer(t, s, "what came after", kind(trial.Unassigned))
 	for _, k := range seen() {
 		if k == trial.Unanswered {
 			t.Error("meanwhile the source was Unanswered")
@@ -110,7 +110,7 @@ func TestAnExpiredWatchIsBegunAnew(t *testing.T) {
 		})
 		p.server.CloseClientConnections()
 		setSpec(t, node, map[string]any{})
-		awaitAnswer(t, s, "what was missed", kind(trial.Nil))
+		awaitAnswer(t, s, "what was missed", kind(trial.Unassigned))
 	}
 }
 

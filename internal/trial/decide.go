@@ -156,6 +156,8 @@ func (d *decider) adopt() bool {
 	case Nil:
 		s.Run.Deferred = false
 		return d.adoptLocal()
+	case Unassigned:
+		return d.removed()
 	case Assigned:
 		s.Run.Deferred = false
 	default:
@@ -189,7 +191,7 @@ func (d *decider) adopt() bool {
 		return true
 	}
 	if d.o.Storage != "" {
-		d.hold = hold{status: "Unknown", reason: "SyncFailed", cause: "failed to sync, desired config unclear, cause: cannot record it: " + d.o.Storage}
+		d.hold = cannotRecord(d.o.Storage)
 		return true
 	}
 	if d.inherits(c) {
@@ -271,7 +273,7 @@ func (d *decider) adoptLocal() bool {
 		return true
 	}
 	if d.o.Storage != "" {
-		d.hold = hold{status: "Unknown", reason: "SyncFailed", cause: "failed to sync, desired config unclear, cause: cannot record it: " + d.o.Storage}
+		d.hold = cannotRecord(d.o.Storage)
 		return true
 	}
 	v, ok := d.o.Verdicts[""]
@@ -289,6 +291,42 @@ func (d *decider) adoptLocal() bool {
 	d.endTrial()
 	d.cause = CauseChange
 	return true
+}
+
+// removed deals with an object that assigns nothing. If it had assigned current, a person removed that, which means
+// local; or it was taken back or revoked, which means last-known-good. Otherwise nothing was removed.
+func (d *decider) removed() bool {
+	s, in := &d.next, d.o.Intent
+	if s.Current.IsLocal() && !s.Current.Since.IsZero() { // adopted, and maybe interrupted; a current that was lost has no time
+		return d.adoptLocal()
+	}
+	if !s.RemovedBy(in) {
+		return true
+	}
+	good := s.LastKnownGood
+	if good.IsLocal() || !in.takesBack(s.Current.Config) && !s.IsRevoked(s.Current.Config) {
+		s.Run.Deferred = false
+		return d.adoptLocal()
+	}
+	if d.o.Storage != "" {
+		d.hold = cannotRecord(d.o.Storage)
+		return true
+	}
+	if !good.Same(s.Current.Config) {
+		d.event(false, "ConfigChanged", "now using last-known-good %s: the assignment of (UID: %s) was taken back", label(good.Config, d.o.Local), s.Current.Revision)
+		s.Current = good
+		d.endTrial()
+		d.cause = CauseRollback
+	}
+	s.Current.AssignedBy, s.LastKnownGood.AssignedBy = "", "" // the same removal must not mean local later
+	if s.Run.Config.Revision == s.Current.Revision {
+		s.Run.Config = s.Current.Config
+	}
+	return true
+}
+
+func cannotRecord(why string) hold {
+	return hold{status: "Unknown", reason: "SyncFailed", cause: "failed to sync, desired config unclear, cause: cannot record it: " + why}
 }
 
 // choose picks what must run: current, else last-known-good, else local, each

@@ -45,8 +45,8 @@ type IntentKind int
 // The kinds of intent. The proposal's "empty" is Nil, its "correct" Assigned.
 const (
 	Unanswered IntentKind = iota // no answer yet, or none that can be had
-	Unassigned                   // an untouched object that the agent wrote: assigns and resets nothing
-	Nil                          // intentionally empty: local
+	Unassigned                   // an object without an assignment: means local only if it assigned current before
+	Nil                          // local is written explicitly, or the agent keeps no remote configuration
 	Invalid                      // answered, but not correct
 	Assigned                     // correct, downloaded, checkpointed
 )
@@ -54,10 +54,17 @@ const (
 // Intent is the intended configuration, as its source has it.
 type Intent struct {
 	Kind   IntentKind
-	Cause  string // of Unanswered and Invalid
+	Cause  string // of Unanswered, Unassigned and Invalid
 	Reason string // CamelCase, of Invalid, if there is a better one than SyncFailed
-	Config Config // of Assigned; of Invalid as far as it is known
+	Config Config // of Assigned; of Invalid as far as it is known; of Unassigned: AssignedBy alone, the object
 	Notice string // worth saying, changes nothing: the object was edited or deleted
+	// TakenBack is the assignment that a rollout took back, of Unassigned; zero: none.
+	TakenBack RolloutRef
+}
+
+// takesBack reports whether the rollout's mark covers c: a rollout assigned c, not later than what it took back.
+func (in Intent) takesBack(c Config) bool {
+	return in.TakenBack.Name != "" && c.Rollout.Name != "" && !c.Rollout.AssignedAt.After(in.TakenBack.AssignedAt)
 }
 
 // Outcome is the result of validating a configuration.

@@ -49,6 +49,7 @@ func TestWhateverHappensTheInvariantsHold(t *testing.T) {
 		"Forgotten", string(CrashLooped), string(NotHealthy), string(NotReady), string(WorkloadHarmed), string(LostAPI), string(Rejected),
 		"Refuse", "inherited", "died between persist and action", "torn write", "lifted", "revoked what ran",
 		badlyEquipped, waitedInHarm, lostAgain, overtakenTrial, localBroke, healedGood, unknownBoot, fourBad,
+		"forgot at local: {}", "forgot at a removal", "kept what was taken back", "kept at a removal of what is revoked", "kept what another object had assigned",
 	} {
 		if seen[what] < 5 {
 			t.Errorf("the histories hardly show %s (%d times): they prove little about it", what, seen[what])
@@ -59,10 +60,14 @@ func TestWhateverHappensTheInvariantsHold(t *testing.T) {
 // randomNode is a shell that rapid plays with.
 type randomNode struct {
 	*shell
-	r    *rapid.T
-	seen map[string]int
-	ref  *referee
+	r      *rapid.T
+	seen   map[string]int
+	ref    *referee
+	object int // which object assigns: it may be deleted, and another one made
 }
+
+// by identifies the object that assigns now.
+func (n *randomNode) by() string { return fmt.Sprintf("object-%d", n.object) }
 
 func newRandomNode(r *rapid.T, seen map[string]int) *randomNode {
 	n := &randomNode{shell: newShell(r), r: r, seen: seen}
@@ -102,6 +107,10 @@ func (n *randomNode) drawConfig() Config {
 	c := randomConfig(rapid.IntRange(0, 5).Draw(n.r, "payload"), rapid.IntRange(0, 1).Draw(n.r, "uid"))
 	c.Rollout.Attempt = int64(rapid.IntRange(0, 3).Draw(n.r, "attempt"))
 	c.Checkpoint = rapid.SampledFrom([]string{"file", "file", "downloaded anew"}).Draw(n.r, "checkpoint")
+	if rapid.Bool().Draw(n.r, "rollout") {
+		c.Rollout.Name, c.Rollout.AssignedAt = "workers", epoch.Add(n.clock)
+	}
+	c.AssignedBy = n.by()
 	return c
 }
 
@@ -156,8 +165,44 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 		},
 		"assign-local": n.one(func() { n.intent = Intent{Kind: Nil} }),
 		"unclear": n.one(func() {
-			n.intent = Intent{Kind: rapid.SampledFrom([]IntentKind{Unanswered, Unassigned, Invalid}).Draw(n.r, "kind"), Cause: "who knows"}
+			n.intent = Intent{Kind: rapid.SampledFrom([]IntentKind{Unanswered, Invalid}).Draw(n.r, "kind"), Cause: "who knows"}
 		}),
+		"remove": n.one(func() { // by a person, or by a rollout; what a rollout took back long ago may still stand there
+			n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: n.by()}, Cause: "nothing is assigned"}
+			switch rapid.IntRange(0, 4).Draw(n.r, "how") {
+			case 0:
+				n.intent.TakenBack = RolloutRef{Name: "workers", AssignedAt: epoch.Add(n.clock)}
+			case 1:
+				n.intent.TakenBack = RolloutRef{Name: "workers", AssignedAt: epoch}
+			case 2:
+				uids := []string{n.state.Current.UID}
+				n.revoked = &uids
+			}
+		}),
+		"assign-and-remove": func(*rapid.T) { // seldom by chance, with a last-known-good
+			assign(n.r)
+			n.pass(time.Duration(rapid.SampledFrom([]int{5, 700}).Draw(n.r, "seconds")) * time.Second)
+			n.one(func() {
+				n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: n.by()}, Cause: "nothing is assigned"}
+				if rapid.Bool().Draw(n.r, "taken back") {
+					n.intent.TakenBack = RolloutRef{Name: "workers", AssignedAt: epoch.Add(n.clock)}
+				} else {
+					uids := []string{n.state.Current.UID}
+					n.revoked = &uids
+				}
+			})(n.r)
+		},
+		"recreate": n.one(func() {
+			n.object++
+			n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: n.by()}, Cause: "nothing is assigned"}
+		}),
+		"old-records": func(*rapid.T) { // of an agent that did not record who had assigned
+			n.sigterm()
+			n.kill()
+			n.disk.current.AssignedBy, n.disk.lastKnownGood.AssignedBy = "", ""
+			n.ref.from = ""
+			n.start()
+		},
 		"health": n.one(func() { n.healthy, n.waiting = coin("healthy"), !coin("not waiting") }),
 		"ready":  n.one(func() { n.node.Ready = coin("ready") }),
 		"api":    n.one(func() { n.node.API = coin("api") }),

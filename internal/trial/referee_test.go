@@ -21,6 +21,7 @@ type referee struct {
 	terms   map[string]Terms         // by trial: as they must have been when it began
 
 	evidence *evidence
+	from     string // the object from which current was taken up; empty: not known, or taken back since
 }
 
 func newReferee(n *randomNode) *referee {
@@ -198,13 +199,51 @@ func (r *referee) verdictsAreFair(before State, o Observed, d Decision) {
 	}
 }
 
-// localOnlyIfAssigned is invariant 8.
+// localOnlyIfAssigned is invariant 8. It keeps its own record of the object that current was taken up from.
 func (r *referee) localOnlyIfAssigned(before State, o Observed, d Decision) {
-	if before.LastKnownGood.IsLocal() || !d.Next.LastKnownGood.IsLocal() {
+	in, good := o.Intent, before.LastKnownGood
+	from, removed := r.from, in.Kind == Unassigned && r.from == in.Config.AssignedBy
+	mark := in.TakenBack
+	taken := mark.Name != "" && before.Current.Rollout.Name != "" && !mark.AssignedAt.Before(before.Current.Rollout.AssignedAt)
+	revoked := slices.Contains(d.Next.Revoked, before.Current.UID)
+	_, bad := d.Next.BadEntry(in.Config)
+	waits := o.Storage != "" || o.Node.ShuttingDown || d.Action.Kind == Refuse || !before.Run.Started && len(d.Validate) > 0
+	switch {
+	case in.Kind == Assigned && d.Next.Current.Same(in.Config) && !bad && !d.Next.IsRevoked(in.Config):
+		r.from = in.Config.AssignedBy
+	case removed && (taken || revoked) && !waits:
+		r.from = ""
+	}
+	if good.IsLocal() {
 		return
 	}
-	r.n.must(o.Intent.Kind == Nil && o.Storage == "", "last-known-good was forgotten, but not by an assignment of nil: %+v", o.Intent)
-	r.n.must(d.Next.Current.IsLocal(), "last-known-good was forgotten, but local is not current")
+	if d.Next.LastKnownGood.IsLocal() {
+		r.n.must(d.Next.Current.IsLocal(), "last-known-good was forgotten, but local is not current")
+		switch {
+		case before.Current.IsLocal(): // the agent died between the two records
+		case in.Kind == Nil:
+			r.n.seen["forgot at local: {}"]++
+			r.n.must(o.Storage == "", "last-known-good was forgotten, and that could not be recorded")
+		default:
+			r.n.seen["forgot at a removal"]++
+			r.n.must(removed && from != "" && !taken && !revoked && o.Storage == "", "last-known-good was forgotten, current was taken up from %q: %+v", from, in)
+		}
+		return
+	}
+	if in.Kind != Unassigned || before.Current.IsLocal() {
+		return
+	}
+	r.n.must(!d.Next.Current.IsLocal(), "current became local, with a last-known-good: %+v", in)
+	switch {
+	case removed && taken:
+		r.n.seen["kept what was taken back"]++
+		r.n.must(d.Next.Current.Same(good.Config) || waits, "%s was taken back and is still current, not %s", d.Next.Current.Revision, good.Revision)
+	case removed && revoked:
+		r.n.seen["kept at a removal of what is revoked"]++
+	case in.Config.AssignedBy != before.Current.AssignedBy:
+		r.n.seen["kept what another object had assigned"]++
+		r.n.must(d.Next.Current.Same(before.Current.Config), "current changed from %s to %s without a reason", before.Current.Revision, d.Next.Current.Revision)
+	}
 }
 
 // neverForNothing is the other half of invariant 6: a kubelet that runs what it
@@ -242,6 +281,9 @@ func (r *referee) atRest() {
 	}
 	n.must(!bad && !s.IsRevoked(c), "%s runs, which it must not", label(c, n.local))
 	n.must(s.Current.Same(c) || s.LastKnownGood.Same(c) || c.IsLocal(), "%s runs, which is neither current, last-known-good nor local", label(c, n.local))
+	if n.intent.Kind == Nil && n.storage == "" && n.verdicts[""].Outcome != RejectedOutcome {
+		n.must(s.Current.IsLocal() && s.LastKnownGood.IsLocal(), "local is assigned, and it is not adopted: %+v", s)
+	}
 	st := n.last.Status
 	n.must(st.Active == c, "it says that %s runs, and runs %s", st.Active.Revision, c.Revision)
 	n.must(strings.HasSuffix(st.Condition.Message, label(c, n.local)), "%q does not say that %s runs", st.Condition.Message, label(c, n.local))

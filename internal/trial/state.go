@@ -18,6 +18,9 @@ type Config struct {
 	Checkpoint string     `json:"fileSHA256,omitempty"`    // sha256 of the checkpoint's file
 	Rollout    RolloutRef `json:"rolloutRef,omitzero"`
 	Asked      Asked      `json:"trial,omitzero"`
+	// AssignedBy identifies the object that assigned it: the NodeConfig by its UID. Empty: not known, or that object's
+	// assignment was taken back. Only the object named here can have its assignment removed.
+	AssignedBy string `json:"assignedBy,omitempty"`
 }
 
 // Asked is what a configuration asks of its own trial. What is zero is left to
@@ -210,6 +213,11 @@ func (s State) isPromoted(c Config) bool {
 // OnTrial tells whether c is the configuration whose trial is going on.
 func (s State) OnTrial(c Config) bool {
 	return s.Trial != nil && s.Trial.Revision == c.Revision && s.Current.Same(c) && !s.LastKnownGood.Same(c)
+}
+
+// RemovedBy reports whether in means that current was assigned by an object that assigns nothing any more.
+func (s State) RemovedBy(in Intent) bool {
+	return in.Kind == Unassigned && in.Config.AssignedBy != "" && s.Current.AssignedBy == in.Config.AssignedBy
 }
 
 // Records returns the revisions that the state names, local left out, and what

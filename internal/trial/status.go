@@ -131,10 +131,10 @@ func (d *decider) condition(st *Status) string {
 	case Assigned:
 		return d.assignedCondition(set, runs)
 	case Unassigned:
-		if s.Current.IsLocal() && run.IsLocal() {
+		if s.Current.IsLocal() {
 			d.localCondition(set)
 		} else {
-			set("Unknown", "SyncFailed", runs, "failed to sync, desired config unclear, cause: the NodeConfig is new and assigns nothing; assign a configuration, or `local: {}`")
+			set("Unknown", "SyncFailed", runs, "failed to sync, desired config unclear, cause: "+in.Cause)
 		}
 	default:
 		set("Unknown", cmp.Or(in.Reason, "SyncFailed"), runs, "failed to sync, desired config unclear, cause: "+in.Cause)

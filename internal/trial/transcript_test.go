@@ -59,6 +59,7 @@ var commands = map[string]func(*shell, *datadriven.TestData){
 			check(td, err)
 			c.Rollout = RolloutRef{Name: "workers", Revision: 1, Attempt: attempt}
 		}
+		c.AssignedBy = words(td, "by")
 		c.Asked.AllowPodLoss = td.HasArg("allow-pod-loss")
 		if duration := words(td, "trial"); duration != "" {
 			var err error
@@ -75,8 +76,16 @@ var commands = map[string]func(*shell, *datadriven.TestData){
 			n.revoked = &[]string{revoked}
 		}
 	},
-	"local":      func(n *shell, _ *datadriven.TestData) { n.intent = Intent{Kind: Nil} },
-	"unassigned": func(n *shell, _ *datadriven.TestData) { n.intent = Intent{Kind: Unassigned} },
+	"local": func(n *shell, _ *datadriven.TestData) { n.intent = Intent{Kind: Nil} },
+	"unassigned": func(n *shell, td *datadriven.TestData) {
+		n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: words(td, "by")}, Cause: "nothing is assigned"}
+		if td.HasArg("taken-back") {
+			n.intent.TakenBack = RolloutRef{Name: "workers", Revision: 1, Attempt: 1}
+		}
+		if revoked := words(td, "revoked"); revoked != "" { // in the same update
+			n.revoked = &[]string{revoked}
+		}
+	},
 	"unanswered": func(n *shell, td *datadriven.TestData) {
 		n.intent = Intent{Kind: Unanswered, Cause: words(td, "cause")}
 	},

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -271,6 +272,11 @@ func (n *node) keepsThrough(cm *corev1.ConfigMap, away func(), says string) {
 	}
 }
 
+// assignsNothing is what a node says that keeps cm beside a NodeConfig that assigns nothing.
+func (n *node) assignsNothing(cm *corev1.ConfigMap) want {
+	return unclear(using(cm), "NodeConfig "+n.Node.Name()+" assigns nothing, so the node keeps what it has; assign a configuration, or `local: {}`")
+}
+
 // nodeConfigDeleted deletes the NodeConfig that assigns cm, in several ways.
 func (n *node) nodeConfigDeleted(cm *corev1.ConfigMap) {
 	n.t.Helper()
@@ -282,7 +288,7 @@ func (n *node) nodeConfigDeleted(cm *corev1.ConfigMap) {
 	if err := n.Delete(n.t.Context()); err != nil {
 		n.t.Fatal(err)
 	}
-	nc := n.is(unclear(using(cm), "the NodeConfig is new and assigns nothing; assign a configuration, or `local: {}`"))
+	nc := n.is(n.assignsNothing(cm))
 	if nc.UID == before.UID || nc.Generation != 1 || nc.Spec.ConfigSource != nil {
 		n.t.Errorf("the NodeConfig is not one that the agent made: %s (was %s), generation %d, %+v", nc.UID, before.UID, nc.Generation, nc.Spec)
 	}
@@ -290,6 +296,31 @@ func (n *node) nodeConfigDeleted(cm *corev1.ConfigMap) {
 		n.t.Errorf("active is %+v, last-known-good %+v", nc.Status.Active, nc.Status.LastKnownGood)
 	}
 	n.recorded(string(cm.UID), string(cm.UID))
+
+	// To write something else into the new object removes nothing that it had assigned.
+	if err := n.SetSpec(n.t.Context(), v1alpha1.NodeConfigSpec{Revoked: []types.UID{"another"}}); err != nil {
+		n.t.Fatal(err)
+	}
+	n.answered(2)
+	n.is(n.assignsNothing(cm))
+	n.recorded(string(cm.UID), string(cm.UID))
+
+	// A rollout gives it the same, and takes that back although the node has taken it up.
+	ref := &v1alpha1.RolloutReference{Name: "workers", Revision: 1, Attempt: 1, AssignedAt: metav1.Now()}
+	source := bed.Ref(cm)
+	source.RolloutRef = ref
+	if err := n.SetSpec(n.t.Context(), v1alpha1.NodeConfigSpec{ConfigSource: source}); err != nil {
+		n.t.Fatal(err)
+	}
+	n.is(allChecksPassed(cm))
+	taken := &v1alpha1.TakenBackAssignment{Rollout: ref.Name, Revision: 1, Attempt: 1, AssignedAt: ref.AssignedAt}
+	if err := n.SetSpec(n.t.Context(), v1alpha1.NodeConfigSpec{TakenBack: taken}); err != nil {
+		n.t.Fatal(err)
+	}
+	n.answered(4)
+	n.is(n.assignsNothing(cm))
+	n.recorded(string(cm.UID), string(cm.UID))
+
 	n.assign(cm)
 	n.is(allChecksPassed(cm))
 	kubelet.check(n.t)
@@ -308,6 +339,25 @@ func (n *node) nodeConfigDeleted(cm *corev1.ConfigMap) {
 	}
 	n.recorded(string(cm.UID), string(cm.UID))
 	kubelet.end(n.t)
+
+	// A person who removes what this object has assigned means local.
+	if err := n.SetSpec(n.t.Context(), v1alpha1.NodeConfigSpec{}); err != nil {
+		n.t.Fatal(err)
+	}
+	n.is(localInit)
+	n.recorded("", "")
+}
+
+// answered waits until the status answers a generation of the spec.
+func (n *node) answered(generation int64) {
+	n.t.Helper()
+	n.eventually(fmt.Sprintf("the status answers generation %d", generation), func(ctx context.Context) error {
+		nc, err := n.Get(ctx)
+		if err == nil && nc.Status.ObservedGeneration != generation {
+			err = fmt.Errorf("it answers %d", nc.Status.ObservedGeneration)
+		}
+		return err
+	})
 }
 
 func TestACRDThatIsRemovedAndPutBackChangesNothing(t *testing.T) {
@@ -342,7 +392,7 @@ func TestACRDThatIsRemovedAndPutBackChangesNothing(t *testing.T) {
 	if err := n.Cluster.Apply(t.Context(), filepath.Join("..", "..", "config", "api")); err != nil {
 		t.Fatal(err)
 	}
-	nc := n.is(unclear(using(cm), "the NodeConfig is new and assigns nothing; assign a configuration, or `local: {}`"))
+	nc := n.is(n.assignsNothing(cm))
 	if nc.Generation != 1 || nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.UID != cm.UID {
 		t.Errorf("generation %d, last-known-good %+v", nc.Generation, nc.Status.LastKnownGood)
 	}

@@ -99,7 +99,7 @@ func RefTo(cm *corev1.ConfigMap, content terms.Content) *v1alpha1.NodeConfigSour
 // ErrChanged otherwise. That the agent writes its status meanwhile does not matter. It returns what is stored then.
 func Assign(ctx context.Context, c client.Client, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, asked *v1alpha1.TrialTerms, options ...client.PatchOption) (*v1alpha1.NodeConfig, error) {
 	spec := nc.Spec
-	spec.ConfigSource, spec.Trial = source, asked
+	spec.ConfigSource, spec.Trial, spec.TakenBack = source, asked, nil
 	patch, err := json.Marshal([]Operation{
 		{Op: "test", Path: "/metadata/uid", Value: nc.UID},
 		{Op: "test", Path: "/metadata/generation", Value: nc.Generation},

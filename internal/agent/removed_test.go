@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/internal/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+// unassign writes a spec without a source.
+func (w *world) unassign(uid types.UID, takenBack trial.RolloutRef, revoked ...string) {
+	w.api.set(func(api *simAPI) {
+		if api.uid != uid {
+			api.generation = 0
+		}
+		api.uid, api.ref, api.object, api.takenBack, api.revoked = uid, nil, nil, takenBack, revoked
+		api.generation++
+	})
+}
+
+// TestOnlyAPersonsRemovalOfWhatThisObjectAssignedMeansLocal goes through what a NodeConfig without a source can mean. The
+// agent is restarted before it sees it, so that it goes by what is on disk.
+func TestOnlyAPersonsRemovalOfWhatThisObjectAssignedMeansLocal(t *testing.T) {
+	back := trial.RolloutRef{Name: "workers", Revision: 1, Attempt: 1}
+	for _, c := range []struct {
+		name    string
+		attempt []int64 // of a rollout; none: a person assigned it
+		old     bool    // the state is of an agent that did not record who had assigned
+		then    func(w *world)
+		runs    string
+		good    string // last-known-good
+	}{
+		{"removed by a person", nil, false, func(w *world) { w.unassign("nc-1", trial.RolloutRef{}) }, "", ""},
+		{"local is written", nil, true, (*world).assignLocal, "", ""},
+		{"made anew", nil, false, func(w *world) { w.unassign("nc-2", trial.RolloutRef{}) }, "good", "uid-good"},
+		{"made anew, and then written to", nil, false, func(w *world) {
+			w.unassign("nc-2", trial.RolloutRef{})
+			w.unassign("nc-2", trial.RolloutRef{}, "uid-other")
+		}, "good", "uid-good"},
+		{"removed, with the state of an earlier agent", nil, true, func(w *world) { w.unassign("nc-1", trial.RolloutRef{}) }, "good", "uid-good"},
+		{"taken back by a rollout", []int64{1}, false, func(w *world) { w.unassign("nc-1", back) }, "good", "uid-good"},
+		{"taken back, and then written to", []int64{1}, false, func(w *world) {
+			w.unassign("nc-1", back)
+			w.unassign("nc-1", back, "uid-other")
+		}, "good", "uid-good"},
+		{"a person's, beside an old mark", nil, false, func(w *world) { w.unassign("nc-1", back) }, "", ""},
+		{"removed and revoked", nil, false, func(w *world) { w.unassign("nc-1", trial.RolloutRef{}, "uid-good") }, "", "uid-good"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.start()
+				w.assign("uid-good", good, c.attempt...)
+				w.promoted("uid-good")
+				w.stop()
+				if c.old {
+					store, err := checkpoint.Open(w.disk, dir, w.kubelet.get().version, slog.New(slog.DiscardHandler))
+					if err != nil {
+						t.Fatal(err)
+					}
+					state, _ := store.Load()
+					state.Current.AssignedBy, state.LastKnownGood.AssignedBy = "", ""
+					if err := store.Save(state); err != nil {
+						t.Fatal(err)
+					}
+				}
+				w.source = nil
+				c.then(w)
+				w.start()
+				w.pass(30 * time.Second)
+				w.runs(c.runs)
+				if got := w.view().LastKnownGood.Revision; got != c.good {
+					t.Errorf("last-known-good is %q, want %q", got, c.good)
+				}
+				w.restart()
+				w.pass(30 * time.Second)
+				w.runs(c.runs)
+			})
+		})
+	}
+}
