@@ -152,8 +152,8 @@ type RolloutCounts struct {
 	Soaking int32 `json:"soaking"`
 	// updated nodes have proven it.
 	Updated int32 `json:"updated"`
-	// failed nodes have not: it was bad there, was refused, took too long, or
-	// the node went NotReady after it was assigned.
+	// failed nodes have not: it was bad there, changed protected fields, took
+	// too long, or the node went NotReady after it was assigned.
 	Failed int32 `json:"failed"`
 	// skipped nodes cannot be given it now: NotReady before, or opted out.
 	Skipped int32 `json:"skipped"`
@@ -163,6 +163,10 @@ type RolloutCounts struct {
 	Conflicted int32 `json:"conflicted"`
 	// manual nodes have a source that a person wrote.
 	Manual int32 `json:"manual"`
+	// blocked nodes refuse it because of their pods (WouldEvictPods or
+	// NeedsDrain): they run on as before and have not failed.
+	// +optional
+	Blocked int32 `json:"blocked,omitempty"`
 	// unavailable is what maxUnavailable is spent on.
 	Unavailable int32 `json:"unavailable"`
 	// rollingBack nodes are on their way back from a revision that was stopped.

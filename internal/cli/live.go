@@ -118,7 +118,7 @@ func (v view) counts() string {
 		color func(string) string
 	}{
 		{n.Pending, "pending", nil}, {n.Assigned, "assigned", nil}, {n.Trial, "in trial", nil}, {n.Soaking, "soaking", nil},
-		{n.Failed, "failed", v.style.red}, {n.RollingBack, "going back", v.style.yellow}, {n.Skipped, "skipped", nil},
+		{n.Failed, "failed", v.style.red}, {n.Blocked, "blocked", v.style.yellow}, {n.RollingBack, "going back", v.style.yellow}, {n.Skipped, "skipped", nil},
 		{n.Stale, "stale", v.style.yellow}, {n.Conflicted, "of other rollouts", nil}, {n.Manual, "manual", nil},
 		{n.Unavailable, "unavailable", v.style.yellow},
 	} {

@@ -88,7 +88,7 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 		if o.rollout != "" {
 			failed = row.State == rollout.Failed.String()
 		}
-		bad := failed || len(row.Problems) > 0 || row.State == rollout.Stale.String()
+		bad := failed || len(row.Problems) > 0 || row.State == rollout.Stale.String() || row.State == rollout.Blocked.String()
 		if o.failed && !failed || o.problems && !bad {
 			return nil
 		}

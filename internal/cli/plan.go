@@ -29,6 +29,7 @@ type planOptions struct {
 	output                      format
 	simulate                    bool
 	failing, notReady, silent   string
+	blocked                     string
 	trial                       time.Duration
 	seed                        uint64
 	nodes, zones                int
@@ -36,7 +37,7 @@ type planOptions struct {
 }
 
 // onlySimulated are the flags that mean nothing without --simulate.
-var onlySimulated = []string{"fail-rate", "not-ready-rate", "silent-rate", "seed"}
+var onlySimulated = []string{"fail-rate", "not-ready-rate", "silent-rate", "blocked-rate", "seed"}
 
 func (a *app) planCommand() *cobra.Command {
 	var o planOptions
@@ -75,6 +76,7 @@ same result.`,
 	f.BoolVar(&o.simulate, "simulate", false, "let nodes fail as often as the flags say")
 	f.StringVar(&o.failing, "fail-rate", "0%", "share of nodes that fail their trial")
 	f.StringVar(&o.notReady, "not-ready-rate", "0%", "share of nodes that go NotReady in their trial")
+	f.StringVar(&o.blocked, "blocked-rate", "0%", "share of nodes that refuse the configuration because of their pods")
 	f.StringVar(&o.silent, "silent-rate", "0%", "share of nodes whose agent does not answer")
 	f.DurationVar(&o.trial, "trial-duration", 0, "how long a trial takes, if neither spec.trial nor the configuration says (default: as agents report, or 10m)")
 	f.Uint64Var(&o.seed, "seed", 1, "which nodes fail")
@@ -283,7 +285,7 @@ func (v *planView) passOver(f *report.Fleet, now rollout.Result) {
 	index := map[passedKey]int{}
 	for i, state := range now.States {
 		switch state {
-		case rollout.Failed, rollout.Skipped, rollout.Stale, rollout.Conflicted, rollout.Manual:
+		case rollout.Failed, rollout.Skipped, rollout.Stale, rollout.Conflicted, rollout.Manual, rollout.Blocked:
 		default:
 			continue
 		}
@@ -311,7 +313,7 @@ func countsOf(c rollout.Counts) v1alpha1.RolloutCounts {
 	return v1alpha1.RolloutCounts{
 		Selected: int32(c.Selected), Pending: int32(c.Pending), Assigned: int32(c.Assigned), Trial: int32(c.Trial), Soaking: int32(c.Soaking),
 		Updated: int32(c.Updated), Failed: int32(c.Failed), Skipped: int32(c.Skipped), Stale: int32(c.Stale), Conflicted: int32(c.Conflicted),
-		Manual: int32(c.Manual), Unavailable: int32(c.Unavailable), RollingBack: int32(c.RollingBack),
+		Manual: int32(c.Manual), Blocked: int32(c.Blocked), Unavailable: int32(c.Unavailable), RollingBack: int32(c.RollingBack),
 	}
 }
 

@@ -35,7 +35,7 @@ func (o planOptions) model() (rollout.Model, error) {
 	for _, f := range []struct {
 		name, value string
 		to          *float64
-	}{{"fail-rate", o.failing, &m.Failing}, {"not-ready-rate", o.notReady, &m.Breaks}, {"silent-rate", o.silent, &m.Silent}} {
+	}{{"fail-rate", o.failing, &m.Failing}, {"not-ready-rate", o.notReady, &m.Breaks}, {"silent-rate", o.silent, &m.Silent}, {"blocked-rate", o.blocked, &m.Blocked}} {
 		if f.value == "" {
 			continue
 		}
@@ -46,8 +46,8 @@ func (o planOptions) model() (rollout.Model, error) {
 		}
 		*f.to = share / 100
 	}
-	if sum := m.Failing + m.Breaks + m.Silent; sum > 1 {
-		return m, fmt.Errorf("--fail-rate, --not-ready-rate and --silent-rate are %.4g%% together: a node has only one fate", 100*sum)
+	if sum := m.Failing + m.Breaks + m.Silent + m.Blocked; sum > 1 {
+		return m, fmt.Errorf("--fail-rate, --not-ready-rate, --silent-rate and --blocked-rate are %.4g%% together: a node has only one fate", 100*sum)
 	}
 	return m, nil
 }
@@ -89,6 +89,7 @@ type simulationView struct {
 	FailRate     float64 `json:"failRate"` // shares from 0 to 1
 	NotReadyRate float64 `json:"notReadyRate"`
 	SilentRate   float64 `json:"silentRate"`
+	BlockedRate  float64 `json:"blockedRate"`
 	Seed         uint64  `json:"seed"`
 
 	Phase           string       `json:"phase"` // in the end
@@ -116,7 +117,7 @@ func newSimulationView(run rollout.Run, m rollout.Model) *simulationView {
 	after := func(t time.Time) int64 { return int64(t.Sub(run.Start).Seconds()) }
 	c := run.Final.Counts
 	v := &simulationView{
-		FailRate: m.Failing, NotReadyRate: m.Breaks, SilentRate: m.Silent, Seed: m.Seed,
+		FailRate: m.Failing, NotReadyRate: m.Breaks, SilentRate: m.Silent, BlockedRate: m.Blocked, Seed: m.Seed,
 		Phase: run.Final.Phase, Message: run.Final.Message, DurationSeconds: after(run.End), Members: c.Members, Updated: c.Updated,
 		Touched: run.Touched, FailedInTheEnd: c.Failed, Limited: run.Limited,
 	}
@@ -131,8 +132,12 @@ func newSimulationView(run rollout.Run, m rollout.Model) *simulationView {
 }
 
 func (v *simulationView) print(w io.Writer, colors bool) {
-	fmt.Fprintf(w, "\nSimulated: %.4g%% of the nodes fail their trial, %.4g%% go NotReady in it, %.4g%% have a silent agent (seed %d)\n\n",
-		100*v.FailRate, 100*v.NotReadyRate, 100*v.SilentRate, v.Seed)
+	blocked := ""
+	if v.BlockedRate > 0 {
+		blocked = fmt.Sprintf(", %.4g%% are blocked by their pods", 100*v.BlockedRate)
+	}
+	fmt.Fprintf(w, "\nSimulated: %.4g%% of the nodes fail their trial, %.4g%% go NotReady in it, %.4g%% have a silent agent%s (seed %d)\n\n",
+		100*v.FailRate, 100*v.NotReadyRate, 100*v.SilentRate, blocked, v.Seed)
 	if plot := v.plot(colors); plot != "" {
 		fmt.Fprintln(w, plot)
 		fmt.Fprintln(w)

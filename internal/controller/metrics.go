@@ -65,7 +65,7 @@ func (m *meters) report(name string, result *rollout.Result) {
 	for _, s := range result.States {
 		counts[s]++
 	}
-	for s := rollout.Pending; s <= rollout.Manual; s++ {
+	for s := rollout.Pending; s <= rollout.Blocked; s++ {
 		m.nodes.WithLabelValues(name, s.String()).Set(float64(counts[s]))
 	}
 	for _, p := range phases {

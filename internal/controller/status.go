@@ -45,7 +45,7 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 	st.Nodes = v1alpha1.RolloutCounts{
 		Selected: int32(c.Selected), Pending: int32(c.Pending), Assigned: int32(c.Assigned), Trial: int32(c.Trial),
 		Soaking: int32(c.Soaking), Updated: int32(c.Updated), Failed: int32(c.Failed), Skipped: int32(c.Skipped),
-		Stale: int32(c.Stale), Conflicted: int32(c.Conflicted), Manual: int32(c.Manual),
+		Stale: int32(c.Stale), Conflicted: int32(c.Conflicted), Manual: int32(c.Manual), Blocked: int32(c.Blocked),
 		Unavailable: int32(c.Unavailable), RollingBack: int32(c.RollingBack),
 	}
 	st.FailedNodes = nil

@@ -32,12 +32,13 @@ const (
 	statePassedOver
 	stateNoAgent
 	stateUnknown
+	stateBlocked
 )
 
 var ofStanding = map[rollout.State]state{
 	rollout.Pending: statePending, rollout.Assigned: stateAssigned, rollout.Trial: stateTrial, rollout.Soaking: stateSoaking,
 	rollout.Updated: stateFine, rollout.Failed: stateFailed, rollout.Skipped: statePassedOver, rollout.Stale: stateSilent,
-	rollout.Conflicted: statePassedOver, rollout.Manual: statePassedOver,
+	rollout.Conflicted: statePassedOver, rollout.Manual: statePassedOver, rollout.Blocked: stateBlocked,
 }
 
 // cell is one node on the map.
@@ -143,7 +144,7 @@ func (w *world) place(ctx context.Context, r *v1alpha1.NodeConfigRollout, v *rol
 		c := p.Cells[f.Nodes[i].Name]
 		c.Rollout, c.State, c.Why = r.Name, ofStanding[plan.States[i]], ""
 		switch plan.States[i] {
-		case rollout.Failed, rollout.Skipped, rollout.Stale, rollout.Manual:
+		case rollout.Failed, rollout.Skipped, rollout.Stale, rollout.Manual, rollout.Blocked:
 			s := plan.Standing(i)
 			c.Why = brief(report.JoinWords(s.Reason, s.Why))
 		}

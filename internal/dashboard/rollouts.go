@@ -106,7 +106,7 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 	n := &st.Nodes
 	for _, c := range []countView{
 		{"Updated", n.Updated}, {"Soaking", n.Soaking}, {"Trial", n.Trial}, {"Assigned", n.Assigned}, {"Pending", n.Pending}, {"Failed", n.Failed},
-		{"Going back", n.RollingBack}, {"Silent", n.Stale}, {"Skipped", n.Skipped}, {"Of other rollouts", n.Conflicted}, {"Manual", n.Manual},
+		{"Blocked", n.Blocked}, {"Going back", n.RollingBack}, {"Silent", n.Stale}, {"Skipped", n.Skipped}, {"Of other rollouts", n.Conflicted}, {"Manual", n.Manual},
 	} {
 		if c.N > 0 {
 			v.Counts = append(v.Counts, c)

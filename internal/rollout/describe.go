@@ -1,6 +1,9 @@
 package rollout
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // The phases, as the API has them.
 const (
@@ -106,7 +109,7 @@ func (d *planner) tally() string {
 		n    int
 		what string
 	}{
-		{c.Assigned + c.Trial, "in flight"}, {c.Soaking, "soaking"}, {c.Failed, "failed"}, {c.Skipped, "skipped"},
+		{c.Assigned + c.Trial, "in flight"}, {c.Soaking, "soaking"}, {c.Failed, "failed"}, {c.Blocked, "blocked"}, {c.Skipped, "skipped"},
 		{c.Stale, "with a silent agent"}, {c.Conflicted, "of other rollouts"}, {c.Manual, "set by hand"},
 	} {
 		if x.n > 0 {
@@ -114,6 +117,33 @@ func (d *planner) tally() string {
 		}
 	}
 	return out
+}
+
+// blocked names nodes that refuse the target because of their pods, and says what to do.
+func (d *planner) blocked() string {
+	const most = 3
+	var names, todo []string
+	asks := map[string]bool{}
+	for i, s := range d.states {
+		if s != Blocked {
+			continue
+		}
+		reason := d.standing(&d.nodes[i]).Reason
+		asks[reason] = true
+		switch {
+		case len(names) < most:
+			names = append(names, d.nodes[i].Name+" "+reason)
+		case len(names) == most:
+			names = append(names, "...")
+		}
+	}
+	if asks[agentEvicts] {
+		todo = append(todo, "raise maxPods or set trial.allowPodLoss in the configuration, or move pods away (WouldEvictPods)")
+	}
+	if asks[agentNeedsDrain] {
+		todo = append(todo, "cordon and drain the node (NeedsDrain)")
+	}
+	return fmt.Sprintf("%s blocked by pods: %s: %s", count(d.counts.Blocked, "node"), strings.Join(names, ", "), strings.Join(todo, "; "))
 }
 
 // full says which budget is spent.
@@ -168,7 +198,9 @@ func (d *planner) degraded() Condition {
 	case c.Failed > 0:
 		return Condition{"Degraded", "True", "NodesFailed", "failed: " + d.examples(false)}
 	case d.stuck:
-		return Condition{"Degraded", "True", "ProgressDeadlineExceeded", fmt.Sprintf("nothing has moved for %s", d.p.ProgressDeadline)}
+		return Condition{"Degraded", "True", "ProgressDeadlineExceeded", fmt.Sprintf("nothing has moved for %s%s", d.p.ProgressDeadline, d.holding())}
+	case c.Blocked > 0:
+		return Condition{"Degraded", "True", "NodesBlocked", d.blocked()}
 	case d.p.LastSucceeded.Gone:
 		l := d.p.LastSucceeded
 		return Condition{"Degraded", "True", "RevisionGone", fmt.Sprintf("ConfigMap %s/%s of revision %d is gone; it cannot be returned to", l.Namespace, l.Name, l.Number)}

@@ -21,7 +21,8 @@ func (d *planner) takeBack() {
 	}
 	for i := range d.nodes {
 		n, s, stop := &d.nodes[i], d.states[i], d.next.Halt
-		if !d.ours(n) || s == Conflicted || s == Manual || n.Observed == n.Generation {
+		refuses := s == Blocked && n.Observed == n.Generation
+		if !d.ours(n) || s == Conflicted || s == Manual || n.Observed == n.Generation && !refuses {
 			continue
 		}
 		to := d.before(n)
@@ -210,24 +211,34 @@ func (d *planner) assign() {
 		n, s := &d.nodes[i], d.states[i]
 		switch {
 		case d.moved[i], probing && !d.named(n):
-		case s == Pending && n.Observed == n.Generation, s == Failed && n.Ready && d.retries(n):
+		case s == Pending && n.Observed == n.Generation, s == Failed && n.Ready && d.retries(n),
+			s == Blocked && !d.has(n) && n.Observed == n.Generation && !d.p.Now.Before(d.offer(n)):
 			candidates = append(candidates, i)
-		case s >= Assigned && s <= Updated && n.Source.UID != d.p.Target.UID:
+		case (s >= Assigned && s <= Updated || s == Blocked && d.has(n)) && n.Source.UID != d.p.Target.UID:
 			d.carry(i)
 			d.give(i, Assign, d.p.Target) // its ConfigMap was made anew: an equal payload needs no restart
 		}
 	}
-	room := d.allowed() - (d.given - d.counts.Failed)
+	room := d.allowed() - (d.given - d.counts.Failed - d.refusing)
 	given := 0
 	if len(candidates) > 0 && room > 0 && d.counts.Budget > 0 {
-		given = d.pick(candidates, room)
+		picked := d.pick(candidates, room)
+		for _, m := range d.moves[len(d.moves)-picked:] {
+			if d.states[m.Node] != Blocked { // another offer is no news
+				given++
+			}
+		}
+		d.makeRoom(min(room, len(candidates)) - picked)
 	}
+	moving := d.counts.Assigned + d.counts.Trial + d.counts.Soaking
 	switch {
 	case given > 0:
 		d.event(false, "NodesAssigned", "revision %d was given to %s (step %s)", d.next.Revision, count(given, "node"), d.steps())
+	case d.counts.Blocked > 0 && d.counts.Pending+moving == 0:
+		d.held = d.blocked()
 	case probing:
 		d.held = "the others wait for the nodes that try again"
-	case len(candidates) == 0 && !d.tolerable() && d.counts.Assigned+d.counts.Trial+d.counts.Soaking == 0 && !d.next.Succeeded:
+	case len(candidates) == 0 && !d.tolerable() && moving == 0 && !d.next.Succeeded:
 		d.held = "too many nodes are NotReady or have a silent agent to go on without them"
 	case len(candidates) == 0:
 	case d.counts.Budget == 0:
@@ -239,11 +250,45 @@ func (d *planner) assign() {
 	}
 }
 
+// makeRoom takes the target back from up to most nodes that refuse it, those that have had it longest first: others want
+// their place. It is theirs when the agent has answered, since until then the node may still take the target up.
+func (d *planner) makeRoom(most int) {
+	var held []int
+	for i := range d.nodes {
+		if n := &d.nodes[i]; d.states[i] == Blocked && d.ours(n) && !d.moved[i] && d.before(n).SHA256 != d.p.Target.SHA256 && !d.named(n) {
+			held = append(held, i)
+		}
+	}
+	slices.SortFunc(held, func(a, b int) int {
+		x, y := &d.nodes[a], &d.nodes[b]
+		return cmp.Or(x.Source.AssignedAt.Compare(y.Source.AssignedAt), cmp.Compare(x.Name, y.Name))
+	})
+	for _, i := range held[:min(max(0, most), len(held))] {
+		n := &d.nodes[i]
+		m := Mark{Rollout: d.p.Name, Revision: d.next.Revision, Attempt: d.next.Attempt, Blocked: d.p.Now, Offers: 1, Reason: n.Reason, Why: cut(n.Error)}
+		if d.wasBlocked(n) {
+			m.Offers += n.Mark.Offers
+		}
+		d.marks = slices.DeleteFunc(d.marks, func(x NewMark) bool { return x.Node == i })
+		d.marks = append(d.marks, NewMark{i, m})
+		d.leave(i, TakeBack, d.before(n), false)
+	}
+}
+
+// cut shortens a node's words to what a mark keeps.
+func cut(words string) string {
+	const most = 300
+	if r := []rune(words); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return words
+}
+
 // probing tells whether nodes that a retry names have not proven the target yet: until then no other is given it. What
 // cannot have it now is not waited for.
 func (d *planner) probing() bool {
 	for i := range d.nodes {
-		if s := d.states[i]; (s <= Soaking || s == Failed) && d.named(&d.nodes[i]) {
+		if s := d.states[i]; (s <= Soaking || s == Failed || s == Blocked) && d.named(&d.nodes[i]) {
 			return true
 		}
 	}
@@ -330,6 +375,8 @@ func (d *planner) order(nodes []int) []int {
 		switch {
 		case d.states[i] == Failed:
 			all[k].rank = -1
+		case d.states[i] == Blocked:
+			all[k].rank = 4 // after those that have not been asked
 		case n.Last:
 			all[k].rank = 3
 		case n.Canary:

@@ -37,6 +37,7 @@ type planner struct {
 	given    int // those whose step counts them
 	missing  int // members that cannot be given it now
 	failures int // those that count towards the stop
+	refusing int // Blocked, and the assignment still stands
 	moving   int // on their way back
 	leaving  int // to go back, or on their way
 
@@ -106,7 +107,7 @@ func (d *planner) advance() {
 		d.next.StepTime, d.next.Moved = d.p.Now, d.p.Now
 	}
 	c := d.counts
-	d.complete = d.next.Step == len(d.p.Steps) && c.Pending+c.Assigned+c.Trial+c.Soaking == 0 && c.Updated > 0 &&
+	d.complete = d.next.Step == len(d.p.Steps) && c.Pending+c.Assigned+c.Trial+c.Soaking+c.Blocked == 0 && c.Updated > 0 &&
 		(d.next.Succeeded || d.tolerable())
 	if d.complete && !d.next.Succeeded {
 		d.next.Succeeded = true
@@ -129,7 +130,7 @@ func (d *planner) passes(s Step) bool {
 	if c.Updated >= s.Nodes.up(c.Members) {
 		return c.Updated > 0
 	}
-	return c.Updated > 0 && c.Pending+c.Assigned+c.Trial+c.Soaking == 0 && d.tolerable()
+	return c.Updated > 0 && c.Pending+c.Assigned+c.Trial+c.Soaking+c.Blocked == 0 && d.tolerable()
 }
 
 // tolerable tells whether so few nodes are missing that the rollout can go on, or be complete, without them: a node more
@@ -138,7 +139,7 @@ func (d *planner) tolerable() bool {
 	return d.missing <= max(1, d.counts.Members/10)
 }
 
-// allowed is how many nodes may have the target by now, besides those on which it failed.
+// allowed is how many nodes may have the target by now, besides those on which it failed and those that refuse it.
 func (d *planner) allowed() int {
 	if d.next.Step >= len(d.p.Steps) {
 		return len(d.nodes)
@@ -155,7 +156,9 @@ func (d *planner) allowed() int {
 func (d *planner) deadline() {
 	now := d.p.Now
 	d.next.Waiting = d.stopped() || d.complete || d.pausing() || d.counts.Members == 0
-	begun := slices.ContainsFunc(d.moves, func(m Move) bool { return m.Kind == Assign || m.Kind == Join })
+	begun := slices.ContainsFunc(d.moves, func(m Move) bool { // another offer gets nobody on
+		return (m.Kind == Assign || m.Kind == Join) && d.states[m.Node] != Blocked
+	})
 	if d.next.Moved.IsZero() || begun || d.was.Waiting && !d.next.Waiting || d.counts.Updated != d.was.Updated && d.next.Revision == d.was.Revision {
 		d.next.Moved = now
 	}

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"testing"
@@ -98,7 +99,7 @@ func randomWorld(t *rapid.T) *world {
 		n.Canary = rapid.IntRange(0, 9).Draw(t, "canary") == 0
 		n.Stratum = rapid.SampledFrom([]string{"amd64", "arm64"}).Draw(t, "stratum")
 		for _, content := range contents {
-			if ends := rapid.SampledFrom([]string{"", "", "", "", "reject", "crash", "hang", "notready"}).Draw(t, "ends"); ends != "" {
+			if ends := rapid.SampledFrom([]string{"", "", "", "", "reject", "crash", "hang", "notready", "evict", "evict"}).Draw(t, "ends"); ends != "" {
 				w.agents[n.Name].does[content] = ends
 			}
 		}
@@ -116,7 +117,7 @@ func (w *world) happen(t *rapid.T) {
 		n = &w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(t, "node")]
 	}
 	yes := rapid.Bool().Draw(t, "yes")
-	switch what := rapid.IntRange(0, 18).Draw(t, "what"); what {
+	switch what := rapid.IntRange(0, 20).Draw(t, "what"); what {
 	case 0, 1:
 		w.target(rapid.SampledFrom(contents).Draw(t, "content"))
 	case 2:
@@ -156,6 +157,10 @@ func (w *world) happen(t *rapid.T) {
 	case 17: // its NodeConfig was deleted
 		if n != nil {
 			n.Source, n.Revoked, n.Generation, n.Observed = Source{}, nil, 1, 1
+		}
+	case 19, 20: // its pods have changed
+		if n != nil {
+			maps.DeleteFunc(w.agents[n.Name].does, func(_, ends string) bool { return ends == "evict" })
 		}
 	case 18:
 		p.Steps = p.Steps[:rapid.IntRange(1, len(p.Steps)).Draw(t, "steps left")]
@@ -201,6 +206,11 @@ func (w *world) referee(t *rapid.T) int {
 	w.record(r)
 	w.progress = r.Next
 	w.write(r.Moves)
+	for _, m := range r.Moves {
+		if o := &old[m.Node]; m.Kind == TakeBack && o.Observed == o.Generation && o.Reason == "WouldEvictPods" && r.Next.Halt == nil {
+			w.refused[o.Name] = refusal{attempt{p.Target.Number, r.Next.Attempt}, w.now, o.Generation + 1}
+		}
+	}
 	w.carry(r.Moves, old)
 	after := w.spent()
 	if slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Kind == Assign }) {
@@ -216,7 +226,7 @@ func (w *world) referee(t *rapid.T) int {
 	if room := max(1, p.RollbackMaxUnavailable.down(r.Counts.Members)); slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Kind == GoBack && w.healthy(&old[m.Node]) }) && r.Counts.RollingBack > room {
 		t.Fatalf("%d healthy nodes go back, %d may", r.Counts.RollingBack, room)
 	}
-	if sum := r.Counts.Pending + r.Counts.Assigned + r.Counts.Trial + r.Counts.Soaking + r.Counts.Updated + r.Counts.Failed + r.Counts.Skipped + r.Counts.Stale + r.Counts.Conflicted + r.Counts.Manual; sum != len(w.nodes) {
+	if sum := r.Counts.Pending + r.Counts.Assigned + r.Counts.Trial + r.Counts.Soaking + r.Counts.Updated + r.Counts.Failed + r.Counts.Skipped + r.Counts.Stale + r.Counts.Conflicted + r.Counts.Manual + r.Counts.Blocked; sum != len(w.nodes) {
 		t.Fatalf("the states of %d nodes add up to %d", len(w.nodes), sum)
 	}
 	w.remember(r)
@@ -248,8 +258,10 @@ func (w *world) wrong(m Move, r Result) string {
 		return "the rollout is paused"
 	case (m.Kind == TakeBack || m.Kind == GoBack) && !given:
 		return "it does not have the revision"
-	case m.Kind == TakeBack && n.Observed == n.Generation:
+	case m.Kind == TakeBack && n.Observed == n.Generation && n.Reason != "WouldEvictPods":
 		return "it has taken it up"
+	case m.Kind == Assign && n.Reason != "WouldEvictPods" && w.refused[n.Name].of == (attempt{p.Target.Number, r.Next.Attempt}) && w.now.Before(w.refused[n.Name].at.Add(time.Minute)):
+		return "it has just refused it"
 	case (m.Kind == Assign || m.Kind == Join) && !n.Ready && !given: // given: its ConfigMap was made anew
 		return "the node is NotReady"
 	case m.Kind == TakeBack && m.Source.Kind == SourceNone && n.Source.Previous != nil:
@@ -277,6 +289,12 @@ func (w *world) spent() spending {
 			continue
 		}
 		s.members[n.Domain]++
+		if left, is := w.refused[n.Name]; is && n.Ready && n.Generation == left.generation && n.Observed != n.Generation && w.now.Before(left.at.Add(p.AgentTimeout)) && left.of.revision == p.Target.Number {
+			s.all++ // it may not know that the revision was taken back, and take it up
+			s.domain[n.Domain]++
+			s.inFlight[n.Domain] = true
+			continue
+		}
 		if n.Source.Rollout != p.Name || n.Source.Kind != SourceConfigMap || n.Source.SHA256 != p.Target.SHA256 {
 			// In flight for an earlier revision, at most: it was counted then.
 			if n.Ready && n.Source.Rollout == p.Name && (n.Observed == n.Generation && n.InTrial || n.Observed != n.Generation && w.now.Before(n.Source.AssignedAt.Add(p.AgentTimeout))) {
@@ -294,7 +312,8 @@ func (w *world) spent() spending {
 		s.all++
 		s.domain[n.Domain]++
 		down := !n.Ready && !w.now.Before(n.WentNotReady.Add(p.NotReadyGrace))
-		failed := down || n.Observed == n.Generation && n.OK == "False" ||
+		blocked := n.Observed == n.Generation && n.OK == "False" && n.Reason == "WouldEvictPods"
+		failed := down || n.Observed == n.Generation && n.OK == "False" && !blocked || !blocked &&
 			!w.now.Before(n.Source.AssignedAt.Add(p.NodeTimeout+n.TrialLength))
 		if !failed {
 			s.inFlight[n.Domain] = true
@@ -302,6 +321,15 @@ func (w *world) spent() spending {
 	}
 	return s
 }
+
+// refusal is when a revision was taken back from a node that refused it: the referee's own memory.
+type refusal struct {
+	of         attempt
+	at         time.Time
+	generation int64 // of what was written then
+}
+
+type attempt struct{ revision, attempt int64 }
 
 func (w *world) soaked(n *Node) bool {
 	if w.policy.Soak == 0 {

@@ -17,6 +17,7 @@ type Model struct {
 	Fail   time.Duration // how far into their trial nodes fail or break
 
 	Silent  float64 // agents that never answer
+	Blocked float64 // nodes whose guards refuse the target because of their pods, for good
 	Breaks  float64 // nodes that go NotReady in the target's trial, and come back with another configuration
 	Failing float64 // nodes that fail the target's trial
 
@@ -96,6 +97,7 @@ const (
 	silent
 	breaks
 	fails
+	blocks
 )
 
 func (m Model) fateOf(n *Node) fate {
@@ -109,6 +111,8 @@ func (m Model) fateOf(n *Node) fate {
 	switch drawn := float64(x>>11) / (1 << 53); {
 	case n.HasConfig && !n.Reported || !n.HasConfig || drawn < m.Silent:
 		return silent
+	case n.refuses() || !n.Mark.Blocked.IsZero() || drawn >= 1-m.Blocked:
+		return blocks
 	case drawn < m.Silent+m.Breaks:
 		return breaks
 	case drawn < m.Silent+m.Breaks+m.Failing:
@@ -197,7 +201,8 @@ func (s *simulation) pass() bool {
 
 // settled tells whether a rollout goes no further by itself, once no node does.
 func settled(r Result) bool {
-	return r.Wake == 0 || r.Phase == PhaseComplete || r.Phase == PhaseAwaitingApproval ||
+	c := r.Counts
+	return r.Wake == 0 || c.Blocked > 0 && c.Pending+c.Assigned+c.Trial+c.Soaking == 0 || r.Phase == PhaseComplete || r.Phase == PhaseAwaitingApproval ||
 		r.Next.Halt != nil && r.Counts.RollingBack == 0
 }
 
@@ -297,6 +302,11 @@ func (s *simulation) takeUp(i int) {
 		return
 	}
 	a.taken = n.Source.key()
+	if s.targets(n) && a.fate == blocks && n.Active.SHA256 != n.Source.SHA256 {
+		s.say(n, "False", agentEvicts)
+		n.Error = "the simulated node has more pods than it may have"
+		return
+	}
 	ref := Ref{}
 	if n.Source.Kind == SourceConfigMap {
 		ref = Ref{UID: n.Source.UID, SHA256: n.Source.SHA256}

@@ -74,6 +74,9 @@ func TestASimulatedRolloutGoesAsItsNodesDo(t *testing.T) {
 		{"soaking", 2, func(p *Policy) { p.Soak = 5 * time.Minute }, nil, []string{
 			"0s step 0 Assign 1", "15m5s step 2 Assign 1", "30m10s Complete: 2 touched, 2 updated, 0 failed, 0 stale",
 		}},
+		{"one of three is blocked", 3, nil, func(m *Model) { m.Blocked = .4 }, []string{
+			"0s step 0 Assign 1", "10m5s step 2 Assign 1", "20m10s step 2 Assign 1", "20m15s Progressing: 3 touched, 2 updated, 0 failed, 0 stale",
+		}},
 		{"every one fails", 20, nil, func(m *Model) { m.Failing = 1 }, []string{
 			"0s step 0 Assign 1", "1m5s stopped: 1 failed, 0 updated", "1m5s Halted: 1 touched, 0 updated, 1 failed, 0 stale",
 		}},

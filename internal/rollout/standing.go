@@ -17,6 +17,8 @@ const (
 	agentInconclusive = "Inconclusive"
 	agentNotReady     = "NotReady"
 	agentLostAPI      = "LostAPI"
+	agentEvicts       = "WouldEvictPods"
+	agentNeedsDrain   = "NeedsDrain"
 )
 
 // stand derives how each node stands to the target, and counts.
@@ -86,6 +88,9 @@ func (d *planner) standing(n *Node) Standing {
 		return Standing{State: Stale, Why: "it has no NodeConfig: no agent has created one"}
 	case !n.Reported:
 		return Standing{State: Stale, Why: "no agent has ever written to its NodeConfig: is evenkeel-agent installed there?"}
+	case n.Observed != n.Generation && d.returning(n):
+		d.at(d.since(n.Mark.Blocked).Add(d.p.AgentTimeout))
+		return Standing{Blocked, n.Mark.Reason, n.Mark.Why + "; the assignment is being taken back"}
 	case n.Observed != n.Generation:
 		// Just written to, or by an agent that was found silent before.
 		answer := d.since(n.Source.AssignedAt).Add(d.p.AgentTimeout)
@@ -98,6 +103,11 @@ func (d *planner) standing(n *Node) Standing {
 	if d.next.Halt != nil {
 		return Standing{State: Pending, Why: "the revision is stopped"}
 	}
+	if d.wasBlocked(n) {
+		again := d.offer(n)
+		d.at(again)
+		return Standing{Blocked, n.Mark.Reason, fmt.Sprintf("%s; it is offered the revision again in its turn, not before %s", n.Mark.Why, again.UTC().Format(time.RFC3339))}
+	}
 	return Standing{State: Pending, Why: "its turn has not come"}
 }
 
@@ -108,6 +118,8 @@ func (d *planner) standingOfGiven(n *Node) Standing {
 	switch {
 	case answered && n.OK == "False" && n.Provisional:
 		return Standing{State: Trial, Why: "the node's verdict is provisional: " + n.Error}
+	case n.refuses() && n.Ready:
+		return Standing{Blocked, n.Reason, n.Error}
 	case answered && n.OK == "False":
 		return Standing{Failed, n.Reason, n.Error}
 	case d.next.Succeeded && proven:
@@ -207,6 +219,8 @@ func (d *planner) mark() {
 		}
 		want := Mark{Rollout: d.p.Name, Revision: n.Source.Revision, Attempt: n.Source.Attempt}
 		switch {
+		case d.wasBlocked(n) && (s == Blocked || s == Assigned || s == Trial): // how often counts until it has taken it up
+			continue
 		case s == Failed && n.Source.Attempt < d.next.Attempt && d.failedIn(n) < d.next.Attempt:
 			want.Failed = d.failedIn(n)
 		case (s == Soaking || s == Updated) && d.p.Soak > 0 && n.fine() && (d.ours(n) || d.marked(n)):
@@ -242,7 +256,7 @@ func (d *planner) carry(i int) {
 // count counts a node, with what it costs.
 func (d *planner) count(n *Node, s Standing) {
 	c := &d.counts
-	*[...]*int{&c.Pending, &c.Assigned, &c.Trial, &c.Soaking, &c.Updated, &c.Failed, &c.Skipped, &c.Stale, &c.Conflicted, &c.Manual}[s.State]++
+	*[...]*int{&c.Pending, &c.Assigned, &c.Trial, &c.Soaking, &c.Updated, &c.Failed, &c.Skipped, &c.Stale, &c.Conflicted, &c.Manual, &c.Blocked}[s.State]++
 	if s.State == Conflicted || s.State == Manual || n.Elsewhere != "" {
 		return
 	}
@@ -269,9 +283,44 @@ func (d *planner) count(n *Node, s Standing) {
 		return
 	}
 	d.given++
-	if s.State == Failed && d.counted(n) {
+	switch {
+	case s.State == Blocked:
+		d.refusing++
+	case s.State == Failed && d.counted(n):
 		d.failures++
 	}
+}
+
+// refuses reports whether a node's guards refuse what it is assigned because of its pods. It takes it up when they change.
+func (n *Node) refuses() bool {
+	return n.Observed == n.Generation && n.OK == "False" && (n.Reason == agentEvicts || n.Reason == agentNeedsDrain) &&
+		n.Source.Kind == SourceConfigMap && n.Active.SHA256 != n.Source.SHA256
+}
+
+// wasBlocked reports whether the target was taken back from a node that refused it.
+func (d *planner) wasBlocked(n *Node) bool {
+	m := &n.Mark
+	return m.Rollout == d.p.Name && m.Revision == d.next.Revision && !m.Blocked.IsZero()
+}
+
+// returning reports whether a node may not know yet that the target was taken back from it: it might take it up until then.
+func (d *planner) returning(n *Node) bool {
+	return d.wasBlocked(n) && !d.has(n) && n.Observed != n.Generation && d.p.Now.Before(d.since(n.Mark.Blocked).Add(d.p.AgentTimeout))
+}
+
+// Between two offers of the target to a node that refused it. It doubles from the one to the other.
+const (
+	shortestOffer = time.Minute
+	longestOffer  = 10 * time.Minute
+)
+
+// offer is when a node that refused the target may be offered it again. Nothing tells the controller that its pods have
+// changed, so it is asked again, ever more rarely. A retry asks at once.
+func (d *planner) offer(n *Node) time.Time {
+	if n.Mark.Attempt < d.next.Attempt {
+		return d.next.Tried
+	}
+	return n.Mark.Blocked.Add(min(longestOffer, shortestOffer<<min(max(n.Mark.Offers-1, 0), 10)))
 }
 
 func (d *planner) domain(n *Node) *domain {
@@ -302,8 +351,8 @@ func (d *planner) flies(n *Node, s State) bool {
 	switch s {
 	case Assigned, Trial, Soaking:
 		return true
-	case Pending:
-		return n.Source.Rollout == d.p.Name && n.inFlight()
+	case Pending, Blocked: // what it refuses it may take up yet
+		return n.Source.Rollout == d.p.Name && (n.inFlight() || n.refuses()) || d.returning(n)
 	case Stale:
 		return d.has(n) // until it is taken back
 	}

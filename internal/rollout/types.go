@@ -167,9 +167,10 @@ const (
 	Stale
 	Conflicted
 	Manual
+	Blocked // its guards refuse the target because of its pods: it has not restarted, and would take the target up later
 )
 
-var stateNames = [...]string{"Pending", "Assigned", "Trial", "Soaking", "Updated", "Failed", "Skipped", "Stale", "Conflicted", "Manual"}
+var stateNames = [...]string{"Pending", "Assigned", "Trial", "Soaking", "Updated", "Failed", "Skipped", "Stale", "Conflicted", "Manual", "Blocked"}
 
 func (s State) String() string { return stateNames[s] }
 
@@ -235,7 +236,7 @@ type Move struct {
 
 // Counts counts nodes by state.
 type Counts struct {
-	Selected, Pending, Assigned, Trial, Soaking, Updated, Failed, Skipped, Stale, Conflicted, Manual int
+	Selected, Pending, Assigned, Trial, Soaking, Updated, Failed, Skipped, Stale, Conflicted, Manual, Blocked int
 	// Members are those that can be this rollout's: what percentages are of.
 	Members int
 	// Unavailable is what the budget is spent on, Budget how much there is.
@@ -261,6 +262,13 @@ type Mark struct {
 	Revision, Attempt int64
 	Fine              time.Time // when the node was first seen to have proven the revision, Ready and with ConfigOK True; zero: it is not so
 	Failed            int64     // the attempt of the rollout before which the node had failed; 0: it has not
+
+	// Of a node that refused the target because of its pods, and from which it was taken back: Revision and Attempt are the
+	// rollout's then, whatever source the node has now.
+	Blocked time.Time // when that was; zero: it was not
+	Offers  int       // how often it has been
+	Reason  string    // one word of the refusal
+	Why     string    // in the node's words
 }
 
 // NewMark is a mark to record for a node. If it has no Rollout, the existing mark is removed.

@@ -18,6 +18,7 @@ type world struct {
 	last     Result
 	objects  int // ConfigMaps that were made
 	fine     map[string]fineness
+	refused  map[string]refusal
 
 	succeeded []Revision // newest last
 }
@@ -25,7 +26,7 @@ type world struct {
 // agent is the part of a node that no controller sees.
 type agent struct {
 	silent  bool
-	does    map[string]string // how a payload ends here: reject, crash, hang, notready; else well
+	does    map[string]string // how a payload ends here: reject, evict, drain, crash, hang, notready; else well
 	bad     map[string]int64  // attempts by payload
 	adopted time.Time
 }
@@ -35,7 +36,7 @@ const trialLength = time.Minute
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newWorld() *world {
-	w := &world{now: epoch, agents: map[string]*agent{}, fine: map[string]fineness{}}
+	w := &world{now: epoch, agents: map[string]*agent{}, fine: map[string]fineness{}, refused: map[string]refusal{}}
 	w.policy = Policy{
 		Claim:          Claim{Name: "workers", Created: epoch},
 		MaxUnavailable: Amount{10, true}, MaxFailures: Amount{Value: 1}, RollbackMaxUnavailable: Amount{25, true},
@@ -145,6 +146,8 @@ func (a *agent) act(n *Node, now time.Time) {
 	if n.Observed != n.Generation {
 		n.Observed = n.Generation
 		a.takeUp(n, now)
+	} else if n.refuses() { // it asks its pods again and again
+		a.takeUp(n, now)
 	}
 	if !n.InTrial || now.Before(a.adopted.Add(trialLength)) {
 		return
@@ -175,6 +178,12 @@ func (a *agent) takeUp(n *Node, now time.Time) {
 		return
 	case n.Active.SHA256 == s.SHA256:
 		n.Active = ref
+	case a.does[s.SHA256] == "evict":
+		a.say(n, now, "False", "WouldEvictPods", "130 pods run on this node and maxPods would be 120")
+		return
+	case a.does[s.SHA256] == "drain":
+		a.say(n, now, "False", "NeedsDrain", "cpu_manager_state")
+		return
 	case n.LastKnownGood.SHA256 == s.SHA256:
 		n.Active, n.LastKnownGood, n.InTrial = ref, ref, false
 	default:

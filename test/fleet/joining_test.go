@@ -20,7 +20,7 @@ func (s *scenario) join(n int) []string {
 func selects(n int32) check {
 	return func(st *v1alpha1.NodeConfigRolloutStatus) error {
 		c := st.Nodes
-		sum := c.Pending + c.Assigned + c.Trial + c.Soaking + c.Updated + c.Failed + c.Skipped + c.Stale + c.Conflicted + c.Manual
+		sum := c.Pending + c.Assigned + c.Trial + c.Soaking + c.Updated + c.Failed + c.Skipped + c.Stale + c.Conflicted + c.Manual + c.Blocked
 		if c.Selected != n || sum != n {
 			return fmt.Errorf("%d nodes are selected, want %d, and the states count %d", c.Selected, n, sum)
 		}

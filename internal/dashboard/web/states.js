@@ -7,15 +7,16 @@ export const states = [
   { id: "assigned", name: "Assigned", means: "its agent has not taken it up yet", flight: true },
   { id: "trial", name: "In trial", means: "it is being watched", flight: true },
   { id: "soaking", name: "Soaking", means: "its trial was passed, and it is watched a little longer", flight: true },
-  { id: "failed", name: "Failed", means: "the configuration failed there, or was refused", bad: true },
+  { id: "failed", name: "Failed", means: "the configuration failed there, or changes protected fields", bad: true },
   { id: "silent", name: "Silent", means: "its agent does not answer", bad: true },
   { id: "passed-over", name: "Passed over", means: "a person has set it, or it takes its configuration from elsewhere" },
   { id: "no-agent", name: "No agent", means: "no agent has reported from there" },
   { id: "unknown", name: "Unknown", means: "its agent cannot tell", bad: true },
+  { id: "blocked", name: "Blocked", means: "its pods keep it from taking the configuration up", bad: true },
 ];
 
 /** In which order people should look at them. */
-const urgency = [5, 6, 9, 3, 2, 4, 8, 1, 7, 0];
+const urgency = [5, 6, 10, 9, 3, 2, 4, 8, 1, 7, 0];
 export const rank = states.map((_, i) => urgency.indexOf(i));
 
 /** Draws one cell of a state into a square of this size, in device pixels. */
@@ -47,6 +48,7 @@ export function drawCell(g, state, down, x, y, size, color, ink) {
     case "soaking": solid(); strokes([0.25, 0.36, 0.75, 0.36], [0.25, 0.64, 0.75, 0.64]); break;
     case "failed": solid(); g.lineWidth = line * 1.3; strokes([0.28, 0.28, 0.72, 0.72], [0.72, 0.28, 0.28, 0.72]); break;
     case "silent": solid(); g.lineWidth = line * 1.3; strokes([0.5, 0.22, 0.5, 0.56], [0.5, 0.78, 0.5, 0.78]); break;
+    case "blocked": hollow(); strokes([0.38, 0.3, 0.38, 0.7], [0.62, 0.3, 0.62, 0.7]); break;
     case "passed-over": hollow(); strokes([0.28, 0.5, 0.72, 0.5]); break;
     case "no-agent": g.beginPath(); g.arc(x + size / 2, y + size / 2, size * 0.16, 0, 7); g.fill(); break;
     default: hollow(); strokes([0.5, 0.26, 0.5, 0.56], [0.5, 0.76, 0.5, 0.76]);

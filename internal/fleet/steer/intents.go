@@ -182,7 +182,7 @@ func checkRetry(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRoll
 		switch s := plan.Standing(i); {
 		case s.State == rollout.Conflicted || s.State == rollout.Manual:
 			why[p.Node.Name] = s.Why
-		case s.State == rollout.Failed || bad:
+		case s.State == rollout.Failed || s.State == rollout.Blocked || bad:
 			why[p.Node.Name] = ""
 		default:
 			why[p.Node.Name] = "it is " + s.State.String()

@@ -16,6 +16,10 @@ type observed struct {
 	Attempt   int64      `json:"attempt"`
 	FineSince *time.Time `json:"fineSince,omitempty"`
 	FailedIn  int64      `json:"failedInAttempt,omitempty"`
+	BlockedAt *time.Time `json:"blockedAt,omitempty"`
+	Offers    int        `json:"offers,omitempty"`
+	Reason    string     `json:"reason,omitempty"`
+	Message   string     `json:"message,omitempty"`
 }
 
 // MarkOf returns the mark that a NodeConfig has. One that cannot be read is none.
@@ -28,7 +32,10 @@ func MarkOf(nc *v1alpha1.NodeConfig) rollout.Mark {
 	if json.Unmarshal([]byte(text), &o) != nil {
 		return rollout.Mark{}
 	}
-	m := rollout.Mark{Rollout: o.Rollout, Revision: o.Revision, Attempt: o.Attempt, Failed: o.FailedIn}
+	m := rollout.Mark{Rollout: o.Rollout, Revision: o.Revision, Attempt: o.Attempt, Failed: o.FailedIn, Offers: o.Offers, Reason: o.Reason, Why: o.Message}
+	if o.BlockedAt != nil {
+		m.Blocked = *o.BlockedAt
+	}
 	if o.FineSince != nil {
 		m.Fine = *o.FineSince
 	}
@@ -37,7 +44,10 @@ func MarkOf(nc *v1alpha1.NodeConfig) rollout.Mark {
 
 // MarkText is a mark as an annotation has it.
 func MarkText(m rollout.Mark) (string, error) {
-	o := observed{Rollout: m.Rollout, Revision: m.Revision, Attempt: m.Attempt, FailedIn: m.Failed}
+	o := observed{Rollout: m.Rollout, Revision: m.Revision, Attempt: m.Attempt, FailedIn: m.Failed, Offers: m.Offers, Reason: m.Reason, Message: m.Why}
+	if !m.Blocked.IsZero() {
+		o.BlockedAt = new(m.Blocked.UTC())
+	}
 	if !m.Fine.IsZero() {
 		o.FineSince = new(m.Fine.UTC())
 	}

@@ -1,0 +1,71 @@
+package fleet_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// pods puts pods on a node, until they are taken away with what is returned.
+func (s *scenario) pods(node string, n int) (remove func()) {
+	s.t.Helper()
+	var all []*corev1.Pod
+	for i := range n {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("%s-pod-%d", node, i)},
+			Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
+		}
+		s.do(kube.Create(s.t.Context(), pod))
+		all = append(all, pod)
+	}
+	return func() {
+		for _, pod := range all {
+			s.do(kube.Delete(s.t.Context(), pod, client.GracePeriodSeconds(0)))
+		}
+	}
+}
+
+func TestANodeThatIsBlockedByItsPodsDoesNotStopARolloutAndIsOfferedItAgain(t *testing.T) {
+	t.Parallel()
+	s := play(t, "blocked", 3)
+	full := s.node(0)
+	s.label("canary", "yes", full) // it goes first
+	remove := s.pods(full, 2)
+	r := s.roll("maxPods: 1", `
+strategy:
+  maxUnavailable: 1
+  canarySelector: {matchLabels: {canary: "yes"}}
+  steps: [{nodes: 100%}]
+`)
+	st := r.await(at(1, v1alpha1.RolloutProgressing), updated(2), that("the canary is blocked", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+		return st.Nodes.Blocked == 1 && st.Nodes.Failed == 0 && strings.Contains(st.Message, full+" WouldEvictPods")
+	}))
+	ref := st.UpdateRevision.ConfigMapRef
+	if !strings.Contains(st.Message, "raise maxPods or set trial.allowPodLoss") {
+		t.Errorf("it says: %s", st.Message)
+	}
+	if x := condition(st, v1alpha1.ConditionDegraded); x.Status != "True" || x.Reason != "NodesBlocked" || !strings.Contains(x.Message, full) {
+		t.Errorf("Degraded is %+v", x)
+	}
+	s.same("have the revision", s.given(ref), s.nodes(1, 3))
+	s.same("run the revision", s.running(ref), s.nodes(1, 3))
+	nc := s.nodeConfig(full)
+	if m := nc.Spec.TakenBack; nc.Spec.ConfigSource != nil || m == nil || m.Rollout != s.name {
+		t.Errorf("it was taken back, and the spec is %+v", nc.Spec)
+	}
+
+	remove()
+	r.edit(func(spec *v1alpha1.NodeConfigRolloutSpec) {
+		spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2, Nodes: []string{full}}
+	})
+	st = r.await(at(1, v1alpha1.RolloutComplete), updated(3))
+	if st.Nodes.Blocked != 0 || st.Halt != nil {
+		t.Errorf("the status says %+v", st)
+	}
+}
