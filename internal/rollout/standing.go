@@ -118,7 +118,7 @@ func (d *planner) standingOfGiven(n *Node) Standing {
 	switch {
 	case answered && n.OK == "False" && n.Provisional:
 		return Standing{State: Trial, Why: "the node's verdict is provisional: " + n.Error}
-	case n.refuses() && n.Ready:
+	case n.refuses():
 		return Standing{Blocked, n.Reason, n.Error}
 	case answered && n.OK == "False":
 		return Standing{Failed, n.Reason, n.Error}

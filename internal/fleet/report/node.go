@@ -216,6 +216,8 @@ func (v *Node) nextOfRollout() []string {
 		return append(out, fmt.Sprintf("nothing: it has what rollout %s wants (%s)", v.Rollout, target))
 	case rollout.Failed.String():
 		out = append(out, fmt.Sprintf("rollout %s leaves it as it is; to have it try again, and other nodes wait until it has: kubectl evenkeel rollout retry %s %s", v.Rollout, v.Rollout, v.Name))
+	case rollout.Blocked.String():
+		out = append(out, fmt.Sprintf("rollout %s goes on without it: %s; when its pods have changed: kubectl evenkeel rollout retry %s %s", v.Rollout, v.Why, v.Rollout, v.Name))
 	default:
 		out = append(out, fmt.Sprintf("rollout %s passes it over: %s", v.Rollout, v.Why))
 	}
