@@ -90,6 +90,13 @@ type NodeConfigStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	AgentVersion string `json:"agentVersion,omitempty"`
 
+	// workloadPods is how many pods ran on the node, without static pods and those
+	// of DaemonSets, when this status was written last: it is not written anew
+	// for a change of this number alone. Absent: not known. Written by the agent.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	WorkloadPods *int64 `json:"workloadPods,omitempty"`
+
 	// conditions holds ConfigOK: True, the assigned configuration is in use and
 	// fine; False, it is not; Unknown, the agent cannot tell what is assigned or
 	// whether it is valid. It also holds KubeletLimited, True, where the agent can

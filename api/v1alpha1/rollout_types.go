@@ -252,6 +252,15 @@ type RolloutStrategy struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000000 : self.matches('^(0|[1-9][0-9]?|100)%$')",message="must be a number from 0 to 1000000, without quotes, or a percentage from 0% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
+	// maxJoining is how many nodes that joined may be in flight at a time: a
+	// number, or a percentage of the rollout's nodes, rounded down and at least
+	// 1. Nodes without workload pods do not count. 0 lets only those join.
+	// Absent: as maxUnavailable.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000000 : self.matches('^(0|[1-9][0-9]?|100)%$')",message="must be a number from 0 to 1000000, without quotes, or a percentage from 0% to 100%"
+	MaxJoining *intstr.IntOrString `json:"maxJoining,omitempty"`
+
 	// topologyKey is the node label whose value is the node's domain.
 	// +optional
 	// +kubebuilder:validation:MaxLength=317

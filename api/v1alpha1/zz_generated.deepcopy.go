@@ -480,6 +480,11 @@ func (in *NodeConfigStatus) DeepCopyInto(out *NodeConfigStatus) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.WorkloadPods != nil {
+		in, out := &in.WorkloadPods, &out.WorkloadPods
+		*out = new(int64)
+		**out = **in
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]v1.Condition, len(*in))
@@ -726,6 +731,11 @@ func (in *RolloutStrategy) DeepCopyInto(out *RolloutStrategy) {
 	*out = *in
 	if in.MaxUnavailable != nil {
 		in, out := &in.MaxUnavailable, &out.MaxUnavailable
+		*out = new(intstr.IntOrString)
+		**out = **in
+	}
+	if in.MaxJoining != nil {
+		in, out := &in.MaxJoining, &out.MaxJoining
 		*out = new(intstr.IntOrString)
 		**out = **in
 	}

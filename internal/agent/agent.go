@@ -176,7 +176,9 @@ type Agent struct {
 	unavailable map[string]bool // revisions whose checkpoint cannot be used
 	ranRemote   bool            // in this agent's life
 
-	seen       view // the node, as it was seen last
+	seen         view   // the node, as it was seen last
+	workloadPods *int64 // that it had then; nil: never seen
+
 	watching   bool
 	healthy    time.Time // since when the kubelet is; zero: it is not
 	unhealthy  time.Time // since when none was for long
@@ -230,7 +232,10 @@ func (a *Agent) firstLook(ctx context.Context) {
 	if a.p.Source != nil {
 		sync, cancel := context.WithTimeout(ctx, a.o.SyncTimeout)
 		defer cancel()
-		a.answer = a.p.Source.First(sync)
+		counted := a.countPods(sync)
+		if a.answer = a.p.Source.First(sync); a.answer.Kind != trial.Unanswered {
+			<-counted // the first report says how many there are
+		}
 	}
 	a.checks.wait(ctx, "")
 }

@@ -152,6 +152,10 @@ func (a *Agent) node(ctx context.Context) trial.Node {
 			a.p.Nodes.Start(ctx) // the watch has seen its renewal, and looks rarely
 		}
 		n.Ready = s.Ready && renewed
+		if s.Reachable && s.Complete {
+			_, others := countActive(s.Pods)
+			a.workloadPods = &others
+		}
 		n.Pressure = s.Pressure
 		for _, p := range s.Pods {
 			if active(p) {
@@ -175,6 +179,19 @@ func (a *Agent) node(ctx context.Context) trial.Node {
 // active tells whether a pod takes one of the places that maxPods limits.
 func active(p source.Pod) bool {
 	return p.Phase != string(corev1.PodFailed) && p.Phase != string(corev1.PodSucceeded)
+}
+
+// countActive counts the pods that run: all, and without static pods and those of DaemonSets.
+func countActive(pods []source.Pod) (all, workload int64) {
+	for _, p := range pods {
+		if active(p) {
+			all++
+			if !p.Static && p.OwnerKind != "DaemonSet" {
+				workload++
+			}
+		}
+	}
+	return all, workload
 }
 
 // lostPods names the pods among those that ran at adoption that the kubelet
@@ -240,15 +257,7 @@ func (a *Agent) guard(v component.Verdict, allowPodLoss bool) trial.Verdict {
 	if !s.Reachable {
 		return trial.Verdict{Outcome: trial.CouldNotTell, Words: "the pods of this node could not be counted: " + s.Cause}
 	}
-	pods, others := 0, 0
-	for _, p := range s.Pods {
-		if active(p) {
-			pods++
-			if !p.Static && p.OwnerKind != "DaemonSet" {
-				others++
-			}
-		}
-	}
+	pods, others := countActive(s.Pods)
 	if !allowPodLoss {
 		if refused := a.guardPodCount(v, s, pods); refused.Outcome != trial.NotValidated {
 			return refused
@@ -271,7 +280,7 @@ func (a *Agent) guard(v component.Verdict, allowPodLoss bool) trial.Verdict {
 
 // guardPodCount refuses what would have the kubelet kill pods that are one too many. Where the kubelet does not print
 // its configuration, the Node says how many pods it takes, unless the configuration is to change that.
-func (a *Agent) guardPodCount(v component.Verdict, s source.NodeState, pods int) trial.Verdict {
+func (a *Agent) guardPodCount(v component.Verdict, s source.NodeState, pods int64) trial.Verdict {
 	most, ok := v.Effective.Int("maxPods")
 	if v.Effective == nil {
 		if fields := v.Rewritten(a.running.Verdict); len(fields) > 0 {
@@ -284,7 +293,7 @@ func (a *Agent) guardPodCount(v component.Verdict, s source.NodeState, pods int)
 	switch {
 	case !ok:
 		return trial.Verdict{Outcome: trial.CouldNotTell, Words: "the kubelet did not say what its maxPods would be"}
-	case int64(pods) > most:
+	case pods > most:
 		return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonWouldEvictPods,
 			Words: fmt.Sprintf("%d pods run on this node and maxPods would be %d: the kubelet would kill the rest; move them away first, or say trial.allowPodLoss in the configuration", pods, most)}
 	}

@@ -59,7 +59,7 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	}
 	f := facts{
 		generation: a.answer.Generation, remote: a.o.Remote, runMode: a.o.RunMode,
-		componentVersion: a.version, agentVersion: a.o.AgentVersion, overridden: overridden, limits: a.checks.limits(),
+		componentVersion: a.version, agentVersion: a.o.AgentVersion, overridden: overridden, limits: a.checks.limits(), workloadPods: a.workloadPods,
 	}
 	st := d.Status
 	if a.storage != "" && st.Error == "" {

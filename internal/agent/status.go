@@ -21,6 +21,7 @@ type facts struct {
 	agentVersion     string
 	overridden       []string
 	limits           []component.Limit
+	workloadPods     *int64
 }
 
 // nodeConfigStatus turns a decision's status into the API's.
@@ -35,6 +36,7 @@ func nodeConfigStatus(st trial.Status, f facts) v1alpha1.NodeConfigStatus {
 		ComponentVersion:   f.componentVersion,
 		AgentVersion:       f.agentVersion,
 		OverriddenFields:   f.overridden,
+		WorkloadPods:       f.workloadPods,
 		Conditions: []metav1.Condition{{
 			Type:               v1alpha1.ConditionConfigOK,
 			Status:             metav1.ConditionStatus(st.Condition.Status),

@@ -64,3 +64,26 @@ func TestStatusOfANodeThatRunsItsLocalConfigurationNamesNone(t *testing.T) {
 		}
 	}
 }
+
+// TestTheFirstReportSaysHowManyWorkloadPodsThereAre holds for a node that joins: nothing is assigned, so nothing is watched.
+func TestTheFirstReportSaysHowManyWorkloadPodsThereAre(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.pods("a", "b", "c")
+		w.api.set(func(api *simAPI) {
+			api.pods[0].Static, api.pods[1].OwnerKind = true, "DaemonSet"
+		})
+		w.start()
+		w.runs("")
+		if n := w.reporter.all()[0].Status.WorkloadPods; n == nil || *n != 1 {
+			t.Errorf("the first report says %v workload pods, want 1", n)
+		}
+	})
+	inWorld(t, func(w *world) {
+		w.apiUp(false)
+		w.start()
+		w.runs("")
+		if n := w.reporter.last().Status.WorkloadPods; n != nil {
+			t.Errorf("with the API away it says %d workload pods", *n)
+		}
+	})
+}

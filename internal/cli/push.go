@@ -70,11 +70,11 @@ Steps are numbers of nodes, percentages, and pauses, with commas between them. "
 
 // push is what the command line of a push asks for.
 type push struct {
-	name, file                                              string
-	selector, steps, maxUnavailable, maxFailures, onFailure string
-	dropIn, allNodes, inline, yes, dryRun                   bool
-	terms                                                   trialFlags
-	given                                                   func(flag string) bool
+	name, file                                                          string
+	selector, steps, maxUnavailable, maxJoining, maxFailures, onFailure string
+	dropIn, allNodes, inline, yes, dryRun                               bool
+	terms                                                               trialFlags
+	given                                                               func(flag string) bool
 }
 
 func (a *app) push(ctx context.Context, p push) error {

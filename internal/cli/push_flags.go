@@ -16,7 +16,7 @@ import (
 )
 
 // strategyFlags are the flags of addStrategy.
-var strategyFlags = []string{"drop-in", "selector", "all-nodes", "steps", "max-unavailable", "max-failures", "on-failure", "inline",
+var strategyFlags = []string{"drop-in", "selector", "all-nodes", "steps", "max-unavailable", "max-joining", "max-failures", "on-failure", "inline",
 	"trial-duration", "crash-loop-threshold", "allow-pod-loss"}
 
 // addStrategy adds the flags that say to which nodes a rollout goes, and how.
@@ -26,6 +26,7 @@ func (p *push) addStrategy(cmd *cobra.Command) {
 	f.BoolVar(&p.allNodes, "all-nodes", false, "every node is meant")
 	f.StringVar(&p.steps, "steps", "", "steps, such as 1,pause:10m,10%,pause,100%")
 	f.StringVar(&p.maxUnavailable, "max-unavailable", "", "how many nodes may be in flight or failed at a time, such as 5 or 10%")
+	f.StringVar(&p.maxJoining, "max-joining", "", "how many nodes that joined may be in flight at a time, such as 5 or 10%")
 	f.StringVar(&p.maxFailures, "max-failures", "", "how many failed nodes stop the rollout, such as 1 or 2%")
 	f.StringVar(&p.onFailure, "on-failure", "", "what a stop does: pause or rollback")
 	p.terms.add(cmd)
@@ -64,6 +65,13 @@ func (p push) flags(s *v1alpha1.NodeConfigRolloutSpec) error {
 			return fmt.Errorf("--max-unavailable: %w", err)
 		}
 		s.Strategy.MaxUnavailable = &v
+	}
+	if p.given("max-joining") {
+		v, err := parseAmount(p.maxJoining, 0)
+		if err != nil {
+			return fmt.Errorf("--max-joining: %w", err)
+		}
+		s.Strategy.MaxJoining = &v
 	}
 	if p.given("max-failures") {
 		v, err := parseAmount(p.maxFailures, 1)

@@ -28,6 +28,9 @@ const DegradedTooMany = "TooManyFailures"
 func (d *planner) result() Result {
 	d.counts.RollingBack = d.moving
 	phase, message := d.describe()
+	if d.joining != "" {
+		message += "; " + d.joining
+	}
 	return Result{
 		Marks: d.marks, Next: d.next, Moves: d.moves, States: d.states, Counts: d.counts, Failed: d.failed,
 		Standing: func(i int) Standing { return d.standing(&d.nodes[i]) },
@@ -180,6 +183,7 @@ func (d *planner) conditions(phase, message string) []Condition {
 		d.degraded(),
 		say("Halted", h != nil, "", "NotHalted", ""),
 		say("Complete", phase == PhaseComplete, "AllUpdated", phase, message),
+		say("JoiningStopped", d.notJoining, DegradedTooMany, "NotStopped", d.joining),
 	}
 	if h != nil {
 		out[3].Reason, out[3].Message = h.Reason, h.Message

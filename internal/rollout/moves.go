@@ -144,30 +144,6 @@ func (d *planner) source(r Revision, attempt int64, previous *Source) Source {
 	}
 }
 
-// join serves nodes that came after the rollout did and have nothing yet. They do not wait for their turn.
-func (d *planner) join() {
-	if d.p.Frozen || d.next.Revision == 0 {
-		return
-	}
-	to := d.good()
-	if d.p.NewNodesTarget && !d.stopped() || d.next.Succeeded && d.next.Halt == nil {
-		to = d.p.Target
-	}
-	if to.Number == 0 || to.Gone {
-		return
-	}
-	for i := range d.nodes {
-		n := &d.nodes[i]
-		if d.states[i] == Pending && n.Observed == n.Generation && n.Source.Kind == SourceNone && n.Created.After(d.p.Created) {
-			d.give(i, Join, to)
-			d.spend(n, 1) // no budget holds it up, but it holds others up
-			if to.Number == d.next.Revision {
-				d.given++
-			}
-		}
-	}
-}
-
 // spend takes a node that begins to move into account.
 func (d *planner) spend(n *Node, cost int) {
 	dom := d.domain(n)
@@ -210,7 +186,7 @@ func (d *planner) assign() {
 	for i := range d.nodes {
 		n, s := &d.nodes[i], d.states[i]
 		switch {
-		case d.moved[i], probing && !d.named(n):
+		case d.moved[i], d.newcomers[i], probing && !d.named(n):
 		case s == Pending && n.Observed == n.Generation, s == Failed && n.Ready && d.retries(n),
 			s == Blocked && !d.has(n) && n.Observed == n.Generation && !d.p.Now.Before(d.offer(n)):
 			candidates = append(candidates, i)
@@ -228,7 +204,7 @@ func (d *planner) assign() {
 				given++
 			}
 		}
-		d.makeRoom(min(room, len(candidates)) - picked)
+		d.makeRoom(min(room, len(candidates)) - picked - d.freeing)
 	}
 	moving := d.counts.Assigned + d.counts.Trial + d.counts.Soaking
 	switch {

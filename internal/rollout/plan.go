@@ -38,6 +38,7 @@ type planner struct {
 	missing  int // members that cannot be given it now
 	failures int // those that count towards the stop
 	refusing int // Blocked, and the assignment still stands
+	freeing  int // Blocked, and their agents have not answered that it was taken back
 	moving   int // on their way back
 	leaving  int // to go back, or on their way
 
@@ -50,6 +51,10 @@ type planner struct {
 	complete bool
 	stuck    bool
 	held     string // why no candidate moves, if there are any
+
+	newcomers  map[int]bool // nodes that are to join with the target, and are not given it now
+	joining    string       // why nodes that join are not served, and what to do
+	notJoining bool         // too many of those that joined have failed
 }
 
 // domain is the nodes of one value of the topology key.

@@ -79,6 +79,13 @@ func randomWorld(t *rapid.T) *world {
 		a := amount("maxUnavailablePerDomain")
 		p.MaxUnavailablePerDomain = &a
 	}
+	if rapid.Bool().Draw(t, "joining has a budget") {
+		a := amount("maxJoining")
+		if !a.Percent {
+			a.Value /= 20
+		}
+		p.MaxJoining = &a
+	}
 	p.MaxDomainsInFlight = rapid.IntRange(0, 3).Draw(t, "maxDomainsInFlight")
 	p.MaxFailures = Amount{rapid.IntRange(1, 4).Draw(t, "maxFailures"), false}
 	p.RollbackOnFailure = rapid.Bool().Draw(t, "rollback")
@@ -132,7 +139,15 @@ func (w *world) happen(t *rapid.T) {
 		p.Approval = Approval{p.Target.Number, rapid.IntRange(0, 5).Draw(t, "step")}
 	case 7:
 		w.add(1, 2)
-		w.nodes[len(w.nodes)-1].Created = w.now
+		for range rapid.IntRange(0, 3).Draw(t, "more") {
+			w.add(1, 2)
+		}
+		for i := range w.nodes {
+			if n := &w.nodes[i]; len(w.agents)-i <= 4 && n.Created.Equal(w.now.Add(-time.Hour)) && n.Source.Kind == SourceNone {
+				n.Created, n.Idle = w.now, rapid.Bool().Draw(t, "idle")
+				w.agents[n.Name].does["r1"] = rapid.SampledFrom([]string{"", "crash"}).Draw(t, "joins with")
+			}
+		}
 	case 8:
 		p.NewNodesTarget = yes
 	case 9:
@@ -212,6 +227,7 @@ func (w *world) referee(t *rapid.T) int {
 		}
 	}
 	w.carry(r.Moves, old)
+	w.joinsInTurn(t, r, old)
 	after := w.spent()
 	if slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Kind == Assign }) {
 		for _, m := range r.Moves { // no budget is asked for those that join
@@ -320,6 +336,56 @@ func (w *world) spent() spending {
 		}
 	}
 	return s
+}
+
+// joinsInTurn holds what joins against its budget, and against how those fared that joined before: by the referee's own
+// memory of who was given what for having joined.
+func (w *world) joinsInTurn(t *rapid.T, r Result, old []Node) {
+	p := &w.policy
+	busy, failed, members := 0, 0, r.Counts.Members
+	var to *Source
+	for _, m := range r.Moves {
+		if m.Kind != Join {
+			continue
+		}
+		to = &m.Source
+		w.joins[w.nodes[m.Node].Name] = w.nodes[m.Node].Generation
+	}
+	if to == nil {
+		return
+	}
+	asked := false
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		if w.joins[n.Name] != n.Generation || n.Owner != "" || n.Elsewhere != "" || n.Source.Rollout != p.Name || n.LastKnownGood.SHA256 == n.Source.SHA256 || n.Created.After(n.Source.AssignedAt) {
+			continue
+		}
+		fresh := old[i].Generation != n.Generation
+		asked = asked || fresh && !n.Idle
+		answered := n.Observed == n.Generation
+		switch {
+		case answered && n.OK == "False" && n.Reason == "WouldEvictPods":
+		case answered && n.OK == "False":
+			if n.Source.SHA256 == to.SHA256 && !n.Source.AssignedAt.Before(r.Next.Tried) {
+				failed++
+			}
+		case !n.Idle && !answered && !fresh && !w.now.Before(n.Source.AssignedAt.Add(p.AgentTimeout)):
+		case !n.Idle && !n.Ready && !w.now.Before(n.WentNotReady.Add(p.NotReadyGrace)):
+		case !n.Idle && answered && !w.now.Before(n.Source.AssignedAt.Add(p.NodeTimeout+n.TrialLength)):
+		case !n.Idle:
+			busy++
+		}
+	}
+	budget := p.MaxUnavailable
+	if p.MaxJoining != nil {
+		budget = *p.MaxJoining
+	}
+	if most := budget.down(members); asked && busy > most {
+		t.Fatalf("%d nodes join at a time, %d may", busy, most)
+	}
+	if failed >= max(1, p.MaxFailures.up(members)) {
+		t.Fatalf("nodes join although it failed on %d that joined", failed)
+	}
 }
 
 // refusal is when a revision was taken back from a node that refused it: the referee's own memory.

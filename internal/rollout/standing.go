@@ -164,7 +164,7 @@ func (d *planner) soaking(n *Node) Standing {
 	switch since := d.fineSince(n); {
 	case !n.Ready:
 		return Standing{State: Soaking, Why: "it is NotReady: its soak begins anew when it is Ready"}
-	case d.p.Soak == 0, !d.ours(n) && !d.marked(n):
+	case d.p.Soak == 0, !d.ours(n) && !d.watched(n):
 		return Standing{State: Updated}
 	case !n.fine():
 		return Standing{State: Soaking, Why: "its ConfigOK is not True: its soak begins anew when it is: " + n.Error}
@@ -185,6 +185,11 @@ func (n *Node) fine() bool { return n.Ready && n.OK == "True" }
 func (d *planner) marked(n *Node) bool {
 	m := &n.Mark
 	return m.Rollout == d.p.Name && m.Revision == n.Source.Revision && m.Attempt == n.Source.Attempt
+}
+
+// watched reports whether a node's mark says how it fared with the source that it has, and not only that it had joined.
+func (d *planner) watched(n *Node) bool {
+	return d.marked(n) && (!n.Mark.Fine.IsZero() || n.Mark.Failed > 0)
 }
 
 // fineSince is when a node was first seen to be fine: now, if that was not recorded.
@@ -217,16 +222,17 @@ func (d *planner) mark() {
 		if !d.has(n) || s == Conflicted || s == Manual {
 			continue
 		}
-		want := Mark{Rollout: d.p.Name, Revision: n.Source.Revision, Attempt: n.Source.Attempt}
+		want := Mark{Rollout: d.p.Name, Revision: n.Source.Revision, Attempt: n.Source.Attempt, Joined: n.joined()}
 		switch {
 		case d.wasBlocked(n) && (s == Blocked || s == Assigned || s == Trial): // how often counts until it has taken it up
 			continue
 		case s == Failed && n.Source.Attempt < d.next.Attempt && d.failedIn(n) < d.next.Attempt:
 			want.Failed = d.failedIn(n)
-		case (s == Soaking || s == Updated) && d.p.Soak > 0 && n.fine() && (d.ours(n) || d.marked(n)):
+		case (s == Soaking || s == Updated) && d.p.Soak > 0 && n.fine() && (d.ours(n) || d.watched(n)):
 			want.Fine = d.fineSince(n)
-		case d.marked(n):
+		case d.marked(n) && !want.Joined:
 			want = Mark{}
+		case d.marked(n):
 		default:
 			continue
 		}
@@ -244,7 +250,7 @@ func (d *planner) carry(i int) {
 		return
 	}
 	fine := d.p.Now.Add(-d.p.Soak)
-	if d.marked(n) {
+	if d.watched(n) {
 		fine = d.fineSince(n)
 	}
 	d.marks = slices.DeleteFunc(d.marks, func(x NewMark) bool { return x.Node == i })
@@ -275,6 +281,9 @@ func (d *planner) count(n *Node, s Standing) {
 	}
 	switch {
 	case !d.has(n):
+		if d.returning(n) {
+			d.freeing++
+		}
 		if d.goesBack(n) {
 			d.moving++
 		}

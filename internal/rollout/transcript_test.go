@@ -103,9 +103,15 @@ func (w *world) set(cmd, key, value string) error {
 				break
 			}
 		}
-	case "join":
-		w.add(1, 1)
-		w.nodes[len(w.nodes)-1].Created = w.now
+	case "join": // in words, or a number of nodes
+		number, err := strconv.Atoi(key)
+		if err != nil {
+			number = 1
+		}
+		for range number {
+			w.add(1, 1)
+			w.nodes[len(w.nodes)-1].Created = w.now
+		}
 	default:
 		return fmt.Errorf("unknown")
 	}
@@ -117,6 +123,9 @@ func (w *world) setPolicy(key, value string) error {
 	switch key {
 	case "max-unavailable":
 		p.MaxUnavailable = parseAmount(value)
+	case "max-joining":
+		a := parseAmount(value)
+		p.MaxJoining = &a
 	case "per-domain":
 		a := parseAmount(value)
 		p.MaxUnavailablePerDomain = &a
@@ -170,6 +179,8 @@ func (w *world) setNode(name, value string) error {
 		w.down(n, verb == "down")
 	case "canary":
 		n.Canary = true
+	case "idle", "busy":
+		n.Idle = verb == "idle"
 	case "last":
 		n.Last = true
 	case "stratum":

@@ -71,6 +71,7 @@ type Policy struct {
 	NewNodesTarget bool // nodes that join get Target, not LastSucceeded
 
 	MaxUnavailable          Amount
+	MaxJoining              *Amount // nil: as MaxUnavailable
 	MaxUnavailablePerDomain *Amount
 	MaxDomainsInFlight      int // 0: no limit
 	Steps                   []Step
@@ -145,6 +146,7 @@ type Node struct {
 	// Of its status.
 	Active        Ref
 	LastKnownGood Ref
+	Idle          bool // it had no workload pods when its agent wrote last; false if that is not known
 	InTrial       bool
 	TrialLength   time.Duration
 	OK            string // status of ConfigOK: True, False, Unknown or empty
@@ -262,6 +264,7 @@ type Mark struct {
 	Revision, Attempt int64
 	Fine              time.Time // when the node was first seen to have proven the revision, Ready and with ConfigOK True; zero: it is not so
 	Failed            int64     // the attempt of the rollout before which the node had failed; 0: it has not
+	Joined            bool      // it was given that source because it had joined
 
 	// Of a node that refused the target because of its pods, and from which it was taken back: Revision and Attempt are the
 	// rollout's then, whatever source the node has now.

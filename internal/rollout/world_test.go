@@ -19,6 +19,7 @@ type world struct {
 	objects  int // ConfigMaps that were made
 	fine     map[string]fineness
 	refused  map[string]refusal
+	joins    map[string]int64 // by node: the generation that was written because it had joined
 
 	succeeded []Revision // newest last
 }
@@ -36,7 +37,7 @@ const trialLength = time.Minute
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newWorld() *world {
-	w := &world{now: epoch, agents: map[string]*agent{}, fine: map[string]fineness{}, refused: map[string]refusal{}}
+	w := &world{now: epoch, agents: map[string]*agent{}, fine: map[string]fineness{}, refused: map[string]refusal{}, joins: map[string]int64{}}
 	w.policy = Policy{
 		Claim:          Claim{Name: "workers", Created: epoch},
 		MaxUnavailable: Amount{10, true}, MaxFailures: Amount{Value: 1}, RollbackMaxUnavailable: Amount{25, true},

@@ -250,9 +250,10 @@ func (w *statusWriter) patch(ctx context.Context, status v1alpha1.NodeConfigStat
 	return err
 }
 
-// saysTheSame compares two statuses as they are written, leaving out how far a trial is.
+// saysTheSame compares two statuses as they are written, leaving out how far a trial is and how many pods there are.
 func saysTheSame(a, b v1alpha1.NodeConfigStatus) bool {
 	plain := func(s v1alpha1.NodeConfigStatus) string {
+		s.WorkloadPods = nil
 		if s.Trial != nil {
 			t := *s.Trial
 			t.HealthySeconds, t.Restarts = 0, 0

@@ -311,3 +311,22 @@ func TestFlushingWaitsUntilAReportIsWrittenAndNoLonger(t *testing.T) {
 		t.Errorf("it ended before its context, with %v", ctx.Err())
 	}
 }
+
+func TestAnotherNumberOfPodsAloneIsNotWritten(t *testing.T) {
+	with := func(words string, pods int64) v1alpha1.NodeConfigStatus {
+		s := someStatus(words)
+		s.WorkloadPods = &pods
+		return s
+	}
+	if !saysTheSame(with("a", 0), with("a", 7)) || !saysTheSame(someStatus("a"), with("a", 7)) {
+		t.Error("a status with another number of workload pods is written for that alone")
+	}
+	if saysTheSame(with("a", 7), with("b", 7)) {
+		t.Error("a status with other words is not written")
+	}
+	node, _, r := reporting(t)
+	r.Report(Report{Status: with("a", 3)})
+	if s := awaitStatus(t, node, "a"); s.WorkloadPods == nil || *s.WorkloadPods != 3 {
+		t.Errorf("the status says %v workload pods, want 3", s.WorkloadPods)
+	}
+}

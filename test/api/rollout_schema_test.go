@@ -101,6 +101,7 @@ func TestARolloutThatCannotWorkIsRefusedInWords(t *testing.T) {
 		"a ConfigMap with a digest": {`template: {configMapRef: {namespace: ns, name: m, sha256: a}}`, []string{`unknown field "spec.template.configMapRef.sha256"`}},
 
 		"maxUnavailable of 150%":         {`strategy: {maxUnavailable: 150%}`, []string{`spec.strategy.maxUnavailable: `, fromZero}},
+		"maxJoining of 150%":             {`strategy: {maxJoining: 150%}`, []string{`spec.strategy.maxJoining: `, fromZero}},
 		"maxUnavailable in a word":       {`strategy: {maxUnavailable: ten}`, []string{`spec.strategy.maxUnavailable: `, fromZero}},
 		"maxUnavailable as a text":       {`strategy: {maxUnavailable: "-1"}`, []string{`spec.strategy.maxUnavailable: `, fromZero}},
 		"a quoted number":                {`strategy: {maxUnavailable: "5"}`, []string{`without quotes`}},

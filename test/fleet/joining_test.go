@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -127,5 +128,42 @@ failurePolicy: {maxFailures: 5}
 	st := r.await(at(1, v1alpha1.RolloutComplete), selects(1), updated(1))
 	if st.Updated != "1/1" || st.Nodes.Unavailable != 0 {
 		t.Errorf("the status says %+v", st)
+	}
+}
+
+func TestNodesThatJoinAndFailStopJoiningAndNotTheRollout(t *testing.T) {
+	t.Parallel()
+	late := []string{"joinbad-2", "joinbad-3", "joinbad-4", "joinbad-5"}
+	s := play(t, "joinbad", 2, faulty("crashloop,node="+strings.Join(late, ",node=")))
+	for _, node := range late { // a node without workload pods needs no budget
+		s.pods(node, 1)
+	}
+	r := s.roll("maxPods: 101", `
+strategy: {maxUnavailable: 100%, maxJoining: 1, steps: [{nodes: 100%}]}
+`)
+	ref := r.complete(1)
+	s.join(len(late))
+	st := r.await(selects(6), that("joining is stopped", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+		return strings.Contains(st.Message, "joining is stopped: revision 1 failed on 1 node that joined (limit 1): joinbad-") && st.Nodes.Pending == 3
+	}))
+	if c := condition(st, "JoiningStopped"); c.Status != "True" || c.Reason != "TooManyFailures" || !strings.Contains(c.Message, "rollout retry "+s.name) {
+		t.Errorf("JoiningStopped is %+v", c)
+	}
+	if given := s.everGiven(ref); len(given) != 3 || st.Halt != nil || st.Nodes.Failed != 1 {
+		t.Errorf("given to %v, and the status says %+v", given, st)
+	}
+	if n := s.nodeConfig(late[0]).Status.WorkloadPods; n == nil || *n != 1 {
+		t.Errorf("its agent counts %v workload pods, want 1", n)
+	}
+
+	// A retry has the node try again, and lets another one join.
+	r.edit(func(spec *v1alpha1.NodeConfigRolloutSpec) {
+		spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
+	})
+	r.await(selects(6), that("another one joined and failed", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+		return st.Nodes.Failed == 2 && st.Nodes.Pending == 2 && strings.Contains(st.Message, "joining is stopped")
+	}))
+	if given := s.everGiven(ref); len(given) != 4 {
+		t.Errorf("given to %v", given)
 	}
 }

@@ -16,6 +16,7 @@ type observed struct {
 	Attempt   int64      `json:"attempt"`
 	FineSince *time.Time `json:"fineSince,omitempty"`
 	FailedIn  int64      `json:"failedInAttempt,omitempty"`
+	Joined    bool       `json:"joined,omitempty"`
 	BlockedAt *time.Time `json:"blockedAt,omitempty"`
 	Offers    int        `json:"offers,omitempty"`
 	Reason    string     `json:"reason,omitempty"`
@@ -32,7 +33,7 @@ func MarkOf(nc *v1alpha1.NodeConfig) rollout.Mark {
 	if json.Unmarshal([]byte(text), &o) != nil {
 		return rollout.Mark{}
 	}
-	m := rollout.Mark{Rollout: o.Rollout, Revision: o.Revision, Attempt: o.Attempt, Failed: o.FailedIn, Offers: o.Offers, Reason: o.Reason, Why: o.Message}
+	m := rollout.Mark{Rollout: o.Rollout, Revision: o.Revision, Attempt: o.Attempt, Failed: o.FailedIn, Joined: o.Joined, Offers: o.Offers, Reason: o.Reason, Why: o.Message}
 	if o.BlockedAt != nil {
 		m.Blocked = *o.BlockedAt
 	}
@@ -44,7 +45,7 @@ func MarkOf(nc *v1alpha1.NodeConfig) rollout.Mark {
 
 // MarkText is a mark as an annotation has it.
 func MarkText(m rollout.Mark) (string, error) {
-	o := observed{Rollout: m.Rollout, Revision: m.Revision, Attempt: m.Attempt, FailedIn: m.Failed, Offers: m.Offers, Reason: m.Reason, Message: m.Why}
+	o := observed{Rollout: m.Rollout, Revision: m.Revision, Attempt: m.Attempt, FailedIn: m.Failed, Joined: m.Joined, Offers: m.Offers, Reason: m.Reason, Message: m.Why}
 	if !m.Blocked.IsZero() {
 		o.BlockedAt = new(m.Blocked.UTC())
 	}

@@ -131,7 +131,7 @@ func TestTheDigestIsOfWhatIsThere(t *testing.T) {
 func TestAMarkIsReadAsItWasWritten(t *testing.T) {
 	for _, m := range []rollout.Mark{
 		{Rollout: "workers", Revision: 3, Attempt: 2, Fine: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)},
-		{Rollout: "workers", Revision: 3, Attempt: 1, Failed: 2},
+		{Rollout: "workers", Revision: 3, Attempt: 1, Failed: 2, Joined: true},
 		{Rollout: "workers", Revision: 3, Attempt: 1, Blocked: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), Offers: 2, Reason: "NeedsDrain", Why: "in words"},
 	} {
 		text, err := MarkText(m)

@@ -61,6 +61,10 @@ func PolicyOf(r *v1alpha1.NodeConfigRollout, t Times, now time.Time) (rollout.Po
 		return a
 	}
 	p.MaxUnavailable = amount("strategy.maxUnavailable", s.Strategy.MaxUnavailable, rollout.Amount{Value: 10, Percent: true})
+	if v := s.Strategy.MaxJoining; v != nil {
+		a := amount("strategy.maxJoining", v, rollout.Amount{})
+		p.MaxJoining = &a
+	}
 	if v := s.Strategy.MaxUnavailablePerDomain; v != nil {
 		a := amount("strategy.maxUnavailablePerDomain", v, rollout.Amount{})
 		p.MaxUnavailablePerDomain = &a
@@ -170,6 +174,7 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 	for _, uid := range nc.Spec.Revoked {
 		n.Revoked = append(n.Revoked, string(uid))
 	}
+	n.Idle = st.WorkloadPods != nil && *st.WorkloadPods == 0
 	n.Active = refOf(st.Active)
 	if l := st.LastKnownGood; l != nil {
 		n.LastKnownGood = refOf(&l.ConfigRevision)

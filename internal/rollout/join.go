@@ -1,0 +1,137 @@
+package rollout
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// join serves nodes that came after the rollout did and have nothing yet. They do not wait for their turn, but there are
+// not more of them in flight than maxJoining, and none is served when too many have failed. A node without workload pods
+// has nothing to lose: it does not wait for the others.
+func (d *planner) join() {
+	if d.p.Frozen || d.next.Revision == 0 {
+		return
+	}
+	to := d.good()
+	if d.p.NewNodesTarget && !d.stopped() || d.next.Succeeded && d.next.Halt == nil {
+		to = d.p.Target
+	}
+	if to.Number == 0 || to.Gone {
+		return
+	}
+	flying := d.joiners(to)
+	most := d.p.MaxUnavailable
+	if d.p.MaxJoining != nil {
+		most = *d.p.MaxJoining
+	}
+	budget, waiting := most.down(d.counts.Members), 0
+	d.newcomers = map[int]bool{}
+	for i := range d.nodes {
+		n := &d.nodes[i]
+		if d.states[i] != Pending || n.Observed != n.Generation || n.Source.Kind != SourceNone || !n.Created.After(d.p.Created) {
+			continue
+		}
+		if d.notJoining || !n.Idle && flying >= budget {
+			waiting++
+			d.newcomers[i] = to.Number == d.next.Revision
+			continue
+		}
+		if !n.Idle {
+			flying++
+		}
+		d.give(i, Join, to)
+		m := d.moves[len(d.moves)-1].Source
+		d.marks = append(d.marks, NewMark{i, Mark{Rollout: m.Rollout, Revision: m.Revision, Attempt: m.Attempt, Joined: true}})
+		d.spend(n, 1) // no other budget holds it up, but it holds others up
+		if to.Number == d.next.Revision {
+			d.given++
+		}
+	}
+	if waiting > 0 && !d.notJoining {
+		d.joining = fmt.Sprintf("%s to join: maxJoining is spent: %d of %d", count(waiting, "node"), flying, budget)
+	} else if waiting > 0 {
+		d.joining += fmt.Sprintf("; %s to join", count(waiting, "node"))
+	}
+}
+
+// joined reports whether a node has its source because it had joined.
+func (n *Node) joined() bool {
+	m := &n.Mark
+	return m.Joined && m.Rollout == n.Source.Rollout && m.Revision == n.Source.Revision && m.Attempt == n.Source.Attempt
+}
+
+// joiners counts the nodes in flight that were given a revision because they had joined, and have workload pods. It finds
+// out whether so many of those that were given it since the revision is the target, or was tried again, have failed that
+// joining is stopped.
+func (d *planner) joiners(to Revision) (flying int) {
+	const most = 3
+	failed := 0
+	var names []string
+	for i := range d.nodes {
+		n := &d.nodes[i]
+		if !n.joined() || n.Owner != "" || n.Elsewhere != "" || n.Source.Rollout != d.p.Name || n.Source.Kind != SourceConfigMap {
+			continue
+		}
+		reason := d.joinFailed(n)
+		switch {
+		case reason == "":
+			if !n.Idle && d.joins(n) {
+				flying++
+			}
+		case n.Source.SHA256 == to.SHA256 && !n.Source.AssignedAt.Before(d.next.Tried.Truncate(time.Second)):
+			if failed++; failed <= most {
+				names = append(names, n.Name+" "+reason)
+			}
+		}
+	}
+	if failed < d.limit() {
+		return flying
+	}
+	if failed > most {
+		names = append(names, "...")
+	}
+	d.notJoining = true
+	d.joining = fmt.Sprintf("joining is stopped: revision %d failed on %s that joined (limit %d): %s; mend or remove them, or let others join: kubectl evenkeel rollout retry %s",
+		to.Number, count(failed, "node"), d.limit(), strings.Join(names, ", "), d.p.Name)
+	return flying
+}
+
+// joinFailed returns in one word how the revision failed on a node that had joined; empty if it did not. What comes after
+// its trial is not the revision's fault.
+func (d *planner) joinFailed(n *Node) string {
+	given := d.since(n.Source.AssignedAt)
+	answered := n.Observed == n.Generation
+	switch {
+	case n.LastKnownGood.SHA256 == n.Source.SHA256, n.refuses(), n.Created.After(n.Source.AssignedAt):
+		return ""
+	case answered && n.OK == "False" && !n.Provisional:
+		return n.Reason
+	case !n.Ready:
+		end := d.since(n.WentNotReady).Add(d.p.NotReadyGrace)
+		d.at(end)
+		if !d.p.Now.Before(end) {
+			return FailedNotReady
+		}
+	case answered && n.Reason != agentInconclusive && n.Reason != agentLostAPI:
+		end := given.Add(d.p.NodeTimeout + n.TrialLength)
+		d.at(end)
+		if !d.p.Now.Before(end) {
+			return FailedTimeout
+		}
+	}
+	return ""
+}
+
+// joins reports whether a node that had joined, and has not failed, is in flight.
+func (d *planner) joins(n *Node) bool {
+	if n.LastKnownGood.SHA256 == n.Source.SHA256 || n.refuses() || n.Created.After(n.Source.AssignedAt) {
+		return false
+	}
+	if n.Observed == n.Generation {
+		return true
+	}
+	end := d.since(n.Source.AssignedAt).Add(d.p.AgentTimeout)
+	d.at(end)
+	return d.p.Now.Before(end)
+}
