@@ -127,8 +127,18 @@ func (d *decider) checkLocal() bool {
 		d.needs = append(d.needs, Config{})
 		return false
 	}
-	if v.Outcome != RejectedOutcome || d.o.Limits.DegradeLocal && d.proven() {
+	if v.Outcome != RejectedOutcome {
 		return true
+	}
+	if d.o.Limits.DegradeLocal && d.proven() {
+		good := d.next.LastKnownGood.Config
+		switch fallback, known := d.o.Verdicts[good.Revision]; {
+		case !known: // a node starts degraded only beside what may run now
+			d.needs = append(d.needs, good)
+			return false
+		case fallback.Outcome != RejectedOutcome:
+			return true
+		}
 	}
 	d.action = Action{Kind: Refuse, Words: v.Words}
 	return false
