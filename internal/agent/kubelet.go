@@ -30,6 +30,7 @@ type HostKubelet struct {
 
 	mu       sync.Mutex
 	prepared prepared
+	lockless bool // the kubelet that was asked last knows no --lock-file
 }
 
 // prepared is what Prepare found, of a kubelet and a local configuration as they were then.
@@ -48,7 +49,7 @@ func (h *HostKubelet) Prepare(ctx context.Context) (component.Verdict, error) {
 	if err != nil {
 		return component.Verdict{}, err
 	}
-	version, err := h.Kubelet.Version(ctx)
+	version, err := h.version(ctx)
 	if err != nil {
 		return component.Verdict{}, err
 	}
@@ -96,7 +97,35 @@ func (h *HostKubelet) Version(ctx context.Context) (string, error) {
 	if found := h.stillPrepared(false); found.version != "" {
 		return found.version, nil
 	}
-	return h.Kubelet.Version(ctx)
+	return h.version(ctx)
+}
+
+// version asks the kubelet for its version, and learns whether it takes a lock by itself.
+func (h *HostKubelet) version(ctx context.Context) (string, error) {
+	if h.LockFile == "" {
+		return h.Kubelet.Version(ctx)
+	}
+	version, locks, err := h.VersionWithLock(ctx, h.LockFile)
+	if err != nil {
+		return "", err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !locks && !h.lockless {
+		h.Log.Warn("this kubelet knows no --lock-file: it runs without it, and only agents keep a second kubelet from running here", "version", version, "lock", h.LockFile)
+	}
+	h.lockless = !locks
+	return version, nil
+}
+
+// lock is the file that the kubelet is given to lock, empty if it is none.
+func (h *HostKubelet) lock() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lockless {
+		return ""
+	}
+	return h.LockFile
 }
 
 // CheckLocal implements Kubelet.
@@ -152,7 +181,7 @@ func (h *HostKubelet) RunsStaticPods(effective component.Effective) bool {
 // Start implements Kubelet.
 func (h *HostKubelet) Start(ctx context.Context, run component.Run, effective component.Effective) (Process, error) {
 	run.InitFile = h.InitFile
-	argv := h.Argv(run, h.LockFile)
+	argv := h.Argv(run, h.lock())
 	p, err := supervisor.Start(supervisor.Command{
 		Path: argv[0], Args: argv[1:], Stdout: os.Stdout, Stderr: os.Stderr, Watchdog: watchdog,
 	}, h.Notifier)

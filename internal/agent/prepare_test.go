@@ -86,6 +86,36 @@ func (c *askedKubelet) judged(want component.Outcome, words string, anew bool) {
 	}
 }
 
+func TestAKubeletThatKnowsNoLockIsRunWithoutOne(t *testing.T) {
+	for name, test := range map[string]struct {
+		script string
+		want   string // the lock that it is given; none: it cannot be run
+		err    string
+	}{
+		"it does":          {"echo Kubernetes v1.37.1", "/run/lock", ""},
+		"it does not":      {`case "$*" in *lock-file*) echo 'E1122 13:18:48.173756    3352 run.go:72] "command failed" err="failed to parse kubelet flag: unknown flag: --lock-file"' >&2; exit 1 ;; esac; echo Kubernetes v1.40.0`, "", ""},
+		"it cannot be run": {"echo out of order >&2; exit 3", "/run/lock", "out of order"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "kubelet")
+			if err := os.WriteFile(path, []byte("#!/bin/sh\n"+test.script+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			k, err := component.ParseKubelet([]string{path})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := &HostKubelet{Kubelet: k, LockFile: "/run/lock", Log: slog.New(slog.DiscardHandler)}
+			if _, err := h.Version(t.Context()); (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+				t.Errorf("error %v, want %q", err, test.err)
+			}
+			if got := h.lock(); got != test.want {
+				t.Errorf("it is given the lock %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
 func TestWhatWasPreparedIsNotAskedAgainOnce(t *testing.T) {
 	c := newAskedKubelet(t)
 	c.prepare(component.Accepted)

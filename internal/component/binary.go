@@ -64,14 +64,15 @@ var versionLine = regexp.MustCompile(`^Kubernetes (v[0-9]+\.[0-9]+\.[0-9]+[0-9A-
 
 const versionTimeout = 10 * time.Second
 
-// askVersion asks a binary for its version, such as "v1.36.3". It is safe as a single path element.
-func askVersion(ctx context.Context, name string, r runner) (string, error) {
+// askVersion asks a binary for its version, such as "v1.36.3", with flags that it must know besides. It is safe as a single
+// path element.
+func askVersion(ctx context.Context, name string, r runner, flags ...string) (string, error) {
 	id, err := r.identify(ctx)
 	if err != nil {
 		return "", err
 	}
 	out := &transcript{}
-	end := r.run(ctx, id, process{args: []string{"--version"}, env: dryRunEnv(""), deadline: versionTimeout}, out)
+	end := r.run(ctx, id, process{args: append(flags, "--version"), env: dryRunEnv(""), deadline: versionTimeout}, out)
 	if end.err != nil {
 		return "", fmt.Errorf("%s --version: %w", name, end.err)
 	}

@@ -91,3 +91,14 @@ func (k *Kubelet) Identity() (Identity, error) { return identify("kubelet", k.Pa
 func (k *Kubelet) Version(ctx context.Context) (string, error) {
 	return askVersion(ctx, "kubelet", program{"kubelet", k.Path})
 }
+
+// VersionWithLock is Version, and tells whether the kubelet knows --lock-file, which is an alpha feature of it: one that
+// does not would refuse to start with it.
+func (k *Kubelet) VersionWithLock(ctx context.Context, lockFile string) (version string, locks bool, err error) {
+	version, err = askVersion(ctx, "kubelet", program{"kubelet", k.Path}, "--lock-file="+lockFile)
+	if err == nil || !strings.Contains(err.Error(), "unknown flag: --lock-file") {
+		return version, true, err
+	}
+	version, err = k.Version(ctx)
+	return version, false, err
+}
