@@ -512,9 +512,19 @@ func (d *decider) markBad(c Config, f Failure, reason, detail string) BadConfig 
 		Provisional: f == CrashLooped || f == NotHealthy || f == NotReady,
 	}
 	d.next.Bad = slices.DeleteFunc(d.next.Bad, func(b BadConfig) bool { return b.Revision == c.Revision })
-	d.next.Bad = append([]BadConfig{b}, d.next.Bad...)
-	d.next.Bad = d.next.Bad[:min(len(d.next.Bad), maxBad)]
+	d.next.Bad = trimBad(append([]BadConfig{b}, d.next.Bad...), d.next.Current.Config, d.next.LastKnownGood.Config)
 	return b
+}
+
+// trimBad keeps the newest entries, and each one that forbids a configuration that is on record, however old: without it
+// that configuration would run again, as if nothing had been found.
+func trimBad(bad []BadConfig, onRecord ...Config) []BadConfig {
+	for i := len(bad) - 1; i >= 0 && len(bad) > maxBad; i-- {
+		if !slices.ContainsFunc(onRecord, func(c Config) bool { return !c.IsLocal() && bad[i].matches(c) }) {
+			bad = slices.Delete(bad, i, i+1)
+		}
+	}
+	return bad
 }
 
 func (d *decider) promoted(c Config) {

@@ -64,6 +64,8 @@ type randomNode struct {
 	seen   map[string]int
 	ref    *referee
 	object int // which object assigns: it may be deleted, and another one made
+
+	manyRejected bool // once is enough: it takes long
 }
 
 // by identifies the object that assigns now.
@@ -308,6 +310,17 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			n.pass(7 * time.Second)
 			n.unknown = false
 			n.one(func() {})(n.r)
+		},
+		"many-rejections": func(*rapid.T) { // more than are kept
+			if n.manyRejected || n.diskFails != "" || coin("rarely") {
+				return
+			}
+			n.manyRejected = true
+			for i := range maxBad + 5 {
+				c := Config{Revision: fmt.Sprintf("rejected-%d", i), UID: "rejected", Payload: fmt.Sprintf("sha-rejected-%d", i)}
+				n.says[c.Revision] = Verdict{Outcome: RejectedOutcome, Words: "no"}
+				n.one(func() { n.intent = Intent{Kind: Assigned, Config: c} })(n.r)
+			}
 		},
 		"kill":    func(*rapid.T) { n.kill(); n.start() },
 		"sigterm": func(*rapid.T) { n.sigterm(); n.start() },

@@ -39,6 +39,7 @@ func (r *referee) watch(before State, o Observed, d Decision) {
 	r.neverForbidden(o, d)
 	r.goodIsProven(before, o, d)
 	r.verdictsAreFair(before, o, d)
+	r.badStaysBad(before, o, d)
 	r.localOnlyIfAssigned(before, o, d)
 	r.neverForNothing(before, o, d)
 	r.evidence.watch(before, o, d)
@@ -196,6 +197,22 @@ func (r *referee) verdictsAreFair(before State, o Observed, d Decision) {
 		if _, still := d.Next.BadEntry(Config{Revision: b.Revision}); !still && slices.ContainsFunc(d.Next.Startups, func(time.Time) bool { return d.Next.Current.Revision == b.Revision }) && o.Intent.Config.Rollout.Attempt > b.Attempt {
 			n.seen["lifted"]++
 		}
+	}
+}
+
+// badStaysBad is the other half of invariant 1: what was found bad is so until somebody lifts it, or the verdict is taken
+// back. Only of what is not on record may the oldest be forgotten.
+func (r *referee) badStaysBad(before State, o Observed, d Decision) {
+	takenBack := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == "Inconclusive" })
+	for _, b := range before.Bad {
+		if slices.ContainsFunc(d.Next.Bad, func(x BadConfig) bool { return x.Revision == b.Revision }) {
+			continue
+		}
+		of := func(c Config) bool { return c.Revision == b.Revision || !c.IsLocal() && c.Payload == b.Payload }
+		onRecord := of(d.Next.Current.Config) || of(d.Next.LastKnownGood.Config)
+		lifted := o.Intent.Kind == Assigned && of(o.Intent.Config) && o.Intent.Config.Rollout.Attempt > b.Attempt
+		r.n.must(slices.Contains(o.Forget, b.Revision) || lifted || takenBack && b.Provisional || !onRecord && len(d.Next.Bad) >= 50,
+			"%s is not bad any more, for no reason", b.Revision)
 	}
 }
 
