@@ -108,6 +108,8 @@ type trialBody struct {
 	Terms        *terms         `json:"terms,omitempty"`
 	StartTime    time.Time      `json:"startTime"`
 	Healthy      string         `json:"observedHealthy"` // a duration such as 1m3s
+	Unhealthy    string         `json:"observedUnhealthy,omitempty"`
+	NotReady     string         `json:"observedNotReady,omitempty"`
 	BootID       string         `json:"bootID"`
 	Clean        bool           `json:"cleanShutdown"`
 	Baseline     trial.Baseline `json:"baseline"`
@@ -306,7 +308,8 @@ func encodeTrial(s trial.State, h header) any {
 	}
 	t := s.Trial
 	return trialRecord{h, &trialBody{
-		Revision: t.Revision, Terms: &terms{t.Terms.Duration.String(), &t.Terms.Threshold, t.Terms.AllowPodLoss}, StartTime: t.StartTime.UTC(), Healthy: t.Healthy.String(), BootID: t.BootID, Clean: t.Clean,
+		Revision: t.Revision, Terms: &terms{t.Terms.Duration.String(), &t.Terms.Threshold, t.Terms.AllowPodLoss}, StartTime: t.StartTime.UTC(),
+		Healthy: t.Healthy.String(), Unhealthy: orEmpty(t.Unhealthy), NotReady: orEmpty(t.NotReady), BootID: t.BootID, Clean: t.Clean,
 		Baseline: t.Baseline, Fallback: t.Fallback, APILostEarly: t.APILostEarly, APIProbed: t.APIProbed,
 	}}
 }
@@ -322,6 +325,14 @@ func decodeTrial(data []byte, r record, s *trial.State) error {
 	if err != nil {
 		return fmt.Errorf("observedHealthy: %w", err)
 	}
+	unhealthy, err := orZero(t.Unhealthy)
+	if err != nil {
+		return fmt.Errorf("observedUnhealthy: %w", err)
+	}
+	notReady, err := orZero(t.NotReady)
+	if err != nil {
+		return fmt.Errorf("observedNotReady: %w", err)
+	}
 	if err := checkRevision(t.Revision); err != nil {
 		return err
 	}
@@ -334,10 +345,25 @@ func decodeTrial(data []byte, r record, s *trial.State) error {
 		kept = trial.Terms{Duration: duration, Threshold: max(threshold, 0), AllowPodLoss: t.Terms.AllowPodLoss}
 	}
 	s.Trial = &trial.Trial{
-		Revision: t.Revision, Terms: kept, StartTime: t.StartTime, Healthy: healthy, BootID: t.BootID, Clean: t.Clean,
+		Revision: t.Revision, Terms: kept, StartTime: t.StartTime, Healthy: healthy, Unhealthy: unhealthy, NotReady: notReady, BootID: t.BootID, Clean: t.Clean,
 		Baseline: t.Baseline, Fallback: t.Fallback, APILostEarly: t.APILostEarly, APIProbed: t.APIProbed,
 	}
 	return nil
+}
+
+// orEmpty and orZero are how a duration is kept that most records do not have.
+func orEmpty(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return d.String()
+}
+
+func orZero(s string) (time.Duration, error) {
+	if s == "" {
+		return 0, nil
+	}
+	return time.ParseDuration(s)
 }
 
 // orNil makes one value of "no items".

@@ -438,6 +438,7 @@ func (d *decider) act() bool {
 			Started: true, Config: d.choice, Deferred: run.Deferred, Probing: run.Probing,
 			APISeen: adopted && d.o.Node.API,
 		}
+		d.resumeIll()
 	} else {
 		d.cause = CauseCrash
 		run.HealthyFor, run.Unhealthy, run.NotReady, run.Healthy = 0, 0, 0, false

@@ -13,6 +13,8 @@ const (
 	maxGap = 15 * time.Second
 	// flushEvery bounds how much observed health a crash of the agent can lose.
 	flushEvery = 20 * time.Second
+	// illStep is the same for the time in which it was not healthy, or the node not Ready.
+	illStep = 10 * time.Second
 	// settled is how long a kubelet must be healthy for its crashes to be forgotten.
 	settled = time.Minute
 
@@ -131,6 +133,7 @@ func (d *decider) crash() bool {
 		// Only the configuration's own doing counts: not a binary that is gone,
 		// not a runtime that is, not the node going down.
 		if o.Child.Spawned && !o.Node.RuntimeDown && !o.Node.ShuttingDown {
+			d.editTrial(func(t *Trial) { t.Unhealthy, t.NotReady = 0, 0 }) // it counts as a crash
 			d.countCrash()
 		}
 	} else if run.Crashes > o.Limits.CrashLoopThreshold {
@@ -168,6 +171,7 @@ func (d *decider) judge() bool {
 }
 
 func (d *decider) judgeTrial() {
+	d.keepIll()
 	run, o, t := &d.next.Run, d.o, d.next.Trial
 	var pressure []string
 	for _, p := range o.Node.Pressure {
@@ -198,6 +202,35 @@ func (d *decider) judgeTrial() {
 	}
 }
 
+// keepIll keeps in the trial for how long the kubelet was not healthy, or the node not Ready, so that an agent which is
+// stopped again and again, perhaps for that very reason, comes to a verdict all the same.
+func (d *decider) keepIll() {
+	run, t := &d.next.Run, *d.next.Trial
+	keep := func(kept *time.Duration, now time.Duration, over bool) {
+		if over {
+			*kept = 0
+		} else if now >= *kept+illStep {
+			*kept = now
+		}
+	}
+	keep(&t.Unhealthy, run.Unhealthy, run.Healthy)
+	keep(&t.NotReady, run.NotReady, d.o.Node.Ready)
+	d.next.Trial = &t
+}
+
+// resumeIll goes on counting where the agent before left off. The last quarter of a limit is to be seen in one run: the
+// time that a kubelet takes to start is not held against it because its agent was restarted.
+func (d *decider) resumeIll() {
+	if !d.onTrial() {
+		return
+	}
+	if d.o.Node.Ready {
+		d.editTrial(func(t *Trial) { t.NotReady = 0 })
+	}
+	run, t, l := &d.next.Run, d.next.Trial, d.o.Limits
+	run.Unhealthy, run.NotReady = min(t.Unhealthy, l.HealthTimeout*3/4), min(t.NotReady, l.ReadyTimeout*3/4)
+}
+
 func (d *decider) promote() {
 	s := &d.next
 	c, terms := s.Current.Config, s.Trial.Terms
@@ -212,7 +245,9 @@ func (d *decider) fail(f Failure, words string) {
 	s := &d.next
 	c := s.Current.Config
 	d.markBad(c, f, fmt.Sprintf("current (UID: %s) %s", c.Revision, words), "")
-	if !d.next.Bad[0].Provisional {
+	if d.next.Bad[0].Provisional {
+		d.editTrial(func(t *Trial) { t.Unhealthy, t.NotReady = 0, 0 }) // if it is taken back, it counts from the beginning
+	} else {
 		d.endTrial()
 	}
 	s.Run.Credit = 0

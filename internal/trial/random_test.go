@@ -322,7 +322,22 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 				n.one(func() { n.intent = Intent{Kind: Assigned, Config: c} })(n.r)
 			}
 		},
-		"kill":    func(*rapid.T) { n.kill(); n.start() },
+		"never-healthy": func(*rapid.T) { // and the unit is stopped for that, again and again
+			n.one(n.putRight)(n.r)
+			assign(n.r)
+			n.healthy = false
+			for range rapid.IntRange(1, 6).Draw(n.r, "stops") {
+				n.pass(time.Duration(rapid.SampledFrom([]int{7, 20, 30, 45}).Draw(n.r, "seconds")) * time.Second)
+				if coin("stopped") {
+					n.sigterm()
+				} else {
+					n.ref.killed()
+					n.kill()
+				}
+				n.start()
+			}
+		},
+		"kill":    func(*rapid.T) { n.ref.killed(); n.kill(); n.start() },
 		"sigterm": func(*rapid.T) { n.sigterm(); n.start() },
 		"upgrade": func(*rapid.T) {
 			n.sigterm()
@@ -333,6 +348,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			if coin("clean") {
 				n.sigterm()
 			}
+			n.ref.killed()
 			n.kill()
 			n.boot++
 			n.node.ShuttingDown = false
@@ -353,6 +369,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			case 2:
 				pass(n.r)
 			}
+			n.ref.killed()
 			n.kill()
 			n.dying, n.tearDisk = nil, nil
 			if !coin("same boot") {

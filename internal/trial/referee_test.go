@@ -15,17 +15,20 @@ type referee struct {
 	healthy map[string]time.Duration // by version and payload: observed since it was adopted
 	passed  map[string]bool          // by version and payload: a whole trial
 	was     bool                     // healthy at the last decision
+	outage  bool                     // at the last decision, of what health depends on
 	exits   map[string]int           // by version: that count against the configuration on trial
 	torn    map[string]bool          // by version: a write was lost, so that exits may be counted again or not at all
 	booted  int                      // the boot of the last decision
 	terms   map[string]Terms         // by trial: as they must have been when it began
+	ill     map[string]time.Duration // by trial: alive and not healthy, over all agents that were stopped in good order
+	illNow  time.Duration            // the same, in this agent's life
 
 	evidence *evidence
 	from     string // the object from which current was taken up; empty: not known, or taken back since
 }
 
 func newReferee(n *randomNode) *referee {
-	return &referee{n: n, evidence: newEvidence(n), healthy: map[string]time.Duration{}, torn: map[string]bool{}, exits: map[string]int{}, booted: 1, passed: map[string]bool{}, terms: map[string]Terms{}}
+	return &referee{n: n, evidence: newEvidence(n), healthy: map[string]time.Duration{}, torn: map[string]bool{}, exits: map[string]int{}, booted: 1, passed: map[string]bool{}, terms: map[string]Terms{}, ill: map[string]time.Duration{}}
 }
 
 // watch sees every decision that is not thrown away.
@@ -40,6 +43,7 @@ func (r *referee) watch(before State, o Observed, d Decision) {
 	r.goodIsProven(before, o, d)
 	r.verdictsAreFair(before, o, d)
 	r.badStaysBad(before, o, d)
+	r.illIsJudged(before, o, d)
 	r.localOnlyIfAssigned(before, o, d)
 	r.neverForNothing(before, o, d)
 	r.evidence.watch(before, o, d)
@@ -213,6 +217,38 @@ func (r *referee) badStaysBad(before State, o Observed, d Decision) {
 		lifted := o.Intent.Kind == Assigned && of(o.Intent.Config) && o.Intent.Config.Rollout.Attempt > b.Attempt
 		r.n.must(slices.Contains(o.Forget, b.Revision) || lifted || takenBack && b.Provisional || !onRecord && len(d.Next.Bad) >= 50,
 			"%s is not bad any more, for no reason", b.Revision)
+	}
+}
+
+// illIsJudged: what is never healthy comes to a verdict, however often the agent is stopped. A restart may cost it what
+// was seen last, and a kubelet that has just been started has its time.
+func (r *referee) illIsJudged(before State, o Observed, d Decision) {
+	n, t := r.n, before.Trial
+	if !before.Run.Started {
+		r.illNow = 0
+	}
+	if t == nil || !before.Run.Started || !before.OnTrial(before.Run.Config) || t.Fallback != NoFallback || d.Next.Trial == nil || n.diskFails != "" || n.tearDisk != nil {
+		clear(r.ill)
+		return
+	}
+	key := n.trialKey(t)
+	switch {
+	case o.Child.Exited, o.Child.Alive && o.Child.Healthy && !o.Child.Waiting:
+		clear(r.ill)
+		r.illNow = 0
+	case o.Child.Alive && !o.Child.Waiting && !r.outage && !o.Node.RuntimeDown && !o.Node.ShuttingDown:
+		r.ill[key] += o.Elapsed
+		r.illNow += o.Elapsed
+	}
+	r.outage = o.Node.RuntimeDown || o.Node.ShuttingDown
+	_, bad := d.Next.BadEntry(before.Run.Config)
+	n.must(bad || r.ill[key] < n.limits.HealthTimeout || r.illNow < n.limits.HealthTimeout/4, "not healthy for %s in all, and no verdict", r.ill[key])
+}
+
+// killed is what the referee must know of an agent that had no time to write.
+func (r *referee) killed() {
+	for key := range r.ill {
+		r.ill[key] = max(0, r.ill[key]-illStep-5*time.Second)
 	}
 }
 

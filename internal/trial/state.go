@@ -131,7 +131,9 @@ type Trial struct {
 	Revision     string        `json:"revision"`
 	StartTime    time.Time     `json:"startTime"`
 	Terms        Terms         `json:"terms,omitzero"`
-	Healthy      time.Duration `json:"healthyNanoseconds"` // observed healthy, in steps
+	Healthy      time.Duration `json:"healthyNanoseconds"`             // observed healthy, in steps
+	Unhealthy    time.Duration `json:"unhealthyNanoseconds,omitempty"` // those of Run, in steps: a stop is no health
+	NotReady     time.Duration `json:"notReadyNanoseconds,omitempty"`
 	BootID       string        `json:"bootID"`
 	Clean        bool          `json:"cleanShutdown"` // it does not run: stopped on purpose, or something else runs
 	Baseline     Baseline      `json:"baseline"`
@@ -245,6 +247,9 @@ func CleanShutdown(s State) State {
 	if s.Trial != nil {
 		t := *s.Trial
 		t.Healthy += s.Run.Credit
+		if s.Run.Started && s.OnTrial(s.Run.Config) && t.Fallback == NoFallback {
+			t.Unhealthy, t.NotReady = max(t.Unhealthy, s.Run.Unhealthy), max(t.NotReady, s.Run.NotReady)
+		}
 		t.Clean = true
 		s.Trial = &t
 	}

@@ -1,0 +1,64 @@
+package trial
+
+import (
+	"testing"
+	"time"
+)
+
+// TestAConfigurationIsJudgedHoweverOftenTheAgentIsStopped: the unit of a node that is monitored is stopped because its
+// kubelet is not healthy, and with it the clock that would end that.
+func TestAConfigurationIsJudgedHoweverOftenTheAgentIsStopped(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		ill   func(n *shell)
+		stop  func(n *shell)
+		every time.Duration
+		want  Failure
+	}{
+		{"never healthy, stopped", func(n *shell) { n.healthy = false }, (*shell).sigterm, 45 * time.Second, NotHealthy},
+		{"never healthy, killed", func(n *shell) { n.healthy = false }, (*shell).kill, 45 * time.Second, NotHealthy},
+		{"never Ready, stopped", func(n *shell) { n.node.Ready = false }, (*shell).sigterm, 45 * time.Second, NotReady},
+		{"never Ready, killed", func(n *shell) { n.node.Ready = false }, (*shell).kill, 45 * time.Second, NotReady},
+		{"the agent dies before its kubelet can be healthy", func(n *shell) { n.healthy = false }, (*shell).kill, 8 * time.Second, ""},
+		{"the agent is upgraded before its kubelet can be healthy", func(n *shell) { n.healthy = false }, (*shell).sigterm, 25 * time.Second, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := newShell(t)
+			n.healthy = true
+			n.start()
+			n.intent = Intent{Kind: Assigned, Config: randomConfig(1, 0)}
+			n.settle()
+			c.ill(n)
+			for range 20 {
+				n.pass(c.every)
+				if len(n.state.Bad) > 0 {
+					break
+				}
+				c.stop(n)
+				n.start()
+			}
+			if c.want == "" && len(n.state.Bad) > 0 || c.want != "" && (len(n.state.Bad) != 1 || n.state.Bad[0].Failure != c.want) {
+				t.Errorf("bad are %+v, want %q", n.state.Bad, c.want)
+			}
+		})
+	}
+}
+
+// TestAMomentOfHealthStartsTheCountAnewAlsoOnDisk.
+func TestAMomentOfHealthStartsTheCountAnewAlsoOnDisk(t *testing.T) {
+	n := newShell(t)
+	n.healthy = true
+	n.start()
+	n.intent = Intent{Kind: Assigned, Config: randomConfig(1, 0)}
+	n.settle()
+	for range 5 {
+		n.healthy = false
+		n.pass(100 * time.Second)
+		n.healthy = true
+		n.settle()
+		n.kill()
+		n.healthy = false
+		n.start()
+		n.must(n.state.Run.Unhealthy == 0 && len(n.state.Bad) == 0, "it is remembered: %+v", n.state.Trial)
+	}
+}
