@@ -69,7 +69,7 @@ var scenarios = []scenario{
 	}},
 	{"one that is never healthy", withGood, func(w *world) {
 		w.assign("uid-sick", sick)
-		w.pass(30 * time.Second)
+		w.pass(90 * time.Second) // until the verdict is final
 	}},
 	{"nil", withGood, func(w *world) {
 		w.assignLocal()

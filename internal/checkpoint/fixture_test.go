@@ -47,7 +47,7 @@ func full() trial.State {
 			Reason: "current (UID: uid-c) crash-looped", Detail: "exit status 1 <&>", Failure: trial.CrashLooped, Attempt: 2, Provisional: true}},
 		Startups: []time.Time{noon, noon.Add(time.Second)},
 		Promoted: []trial.Promotion{{Revision: "uid-a", Payload: hex64("a"), Time: noon.Add(-time.Hour)}},
-		Trial: &trial.Trial{Revision: "uid-b", Terms: trial.Terms{Duration: 30 * time.Minute, Threshold: 2, AllowPodLoss: true}, StartTime: noon, Healthy: 63 * time.Second, Unhealthy: 20 * time.Second, NotReady: 10 * time.Second, BootID: "boot-1", Clean: true, Fallback: trial.Inconclusive,
+		Trial: &trial.Trial{Revision: "uid-b", Terms: trial.Terms{Duration: 30 * time.Minute, Threshold: 2, AllowPodLoss: true}, StartTime: noon, Healthy: 63 * time.Second, Unhealthy: 20 * time.Second, NotReady: 10 * time.Second, Lived: 7 * time.Second, BootID: "boot-1", Clean: true, Fallback: trial.Inconclusive,
 			APILostEarly: true, APIProbed: true, Baseline: trial.Baseline{API: true, Ready: true, Pressure: []string{"DiskPressure"}, Pods: []string{"pod-1"}}},
 	}
 }

@@ -110,6 +110,7 @@ type trialBody struct {
 	Healthy      string         `json:"observedHealthy"` // a duration such as 1m3s
 	Unhealthy    string         `json:"observedUnhealthy,omitempty"`
 	NotReady     string         `json:"observedNotReady,omitempty"`
+	Lived        string         `json:"longestLife,omitempty"`
 	BootID       string         `json:"bootID"`
 	Clean        bool           `json:"cleanShutdown"`
 	Baseline     trial.Baseline `json:"baseline"`
@@ -309,7 +310,7 @@ func encodeTrial(s trial.State, h header) any {
 	t := s.Trial
 	return trialRecord{h, &trialBody{
 		Revision: t.Revision, Terms: &terms{t.Terms.Duration.String(), &t.Terms.Threshold, t.Terms.AllowPodLoss}, StartTime: t.StartTime.UTC(),
-		Healthy: t.Healthy.String(), Unhealthy: orEmpty(t.Unhealthy), NotReady: orEmpty(t.NotReady), BootID: t.BootID, Clean: t.Clean,
+		Healthy: t.Healthy.String(), Unhealthy: orEmpty(t.Unhealthy), NotReady: orEmpty(t.NotReady), Lived: orEmpty(t.Lived), BootID: t.BootID, Clean: t.Clean,
 		Baseline: t.Baseline, Fallback: t.Fallback, APILostEarly: t.APILostEarly, APIProbed: t.APIProbed,
 	}}
 }
@@ -333,6 +334,10 @@ func decodeTrial(data []byte, r record, s *trial.State) error {
 	if err != nil {
 		return fmt.Errorf("observedNotReady: %w", err)
 	}
+	lived, err := orZero(t.Lived)
+	if err != nil {
+		return fmt.Errorf("longestLife: %w", err)
+	}
 	if err := checkRevision(t.Revision); err != nil {
 		return err
 	}
@@ -345,7 +350,7 @@ func decodeTrial(data []byte, r record, s *trial.State) error {
 		kept = trial.Terms{Duration: duration, Threshold: max(threshold, 0), AllowPodLoss: t.Terms.AllowPodLoss}
 	}
 	s.Trial = &trial.Trial{
-		Revision: t.Revision, Terms: kept, StartTime: t.StartTime, Healthy: healthy, Unhealthy: unhealthy, NotReady: notReady, BootID: t.BootID, Clean: t.Clean,
+		Revision: t.Revision, Terms: kept, StartTime: t.StartTime, Healthy: healthy, Unhealthy: unhealthy, NotReady: notReady, Lived: lived, BootID: t.BootID, Clean: t.Clean,
 		Baseline: t.Baseline, Fallback: t.Fallback, APILostEarly: t.APILostEarly, APIProbed: t.APIProbed,
 	}
 	return nil

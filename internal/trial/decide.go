@@ -99,6 +99,7 @@ func (d *decider) settle() bool {
 		d.beginTrial()
 	case unclean:
 		s.Run.LastExit = "the node went down without a clean shutdown"
+		d.editTrial(func(t *Trial) { t.Lived = settled }) // nobody knows how long it lived
 		d.countCrash()
 	}
 	return true
@@ -441,7 +442,7 @@ func (d *decider) act() bool {
 		d.resumeIll()
 	} else {
 		d.cause = CauseCrash
-		run.HealthyFor, run.Unhealthy, run.NotReady, run.Healthy = 0, 0, 0, false
+		run.Lived, run.HealthyFor, run.ReadyFor, run.Unhealthy, run.NotReady, run.Healthy = 0, 0, 0, 0, 0, false
 	}
 	if s.Trial != nil {
 		d.editTrial(func(t *Trial) {

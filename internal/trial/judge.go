@@ -38,6 +38,9 @@ func (d *decider) reckon() bool {
 		run.Probing += gap
 	}
 	d.reckonAPI(gap)
+	if o.Child.Alive || o.Child.Exited && o.Child.Spawned {
+		run.Lived += gap
+	}
 	was := run.Healthy
 	run.Healthy = o.Child.Alive && o.Child.Healthy
 	if o.Child.Alive && o.Child.Waiting {
@@ -50,7 +53,7 @@ func (d *decider) reckon() bool {
 	}
 	run.SinceStart += gap
 	if run.Healthy {
-		run.EverHealthy, run.Unhealthy = true, 0
+		run.Unhealthy = 0
 		if was {
 			run.HealthyFor += gap
 		}
@@ -61,7 +64,7 @@ func (d *decider) reckon() bool {
 			run.DeadEnd = false
 		}
 	} else {
-		run.HealthyFor = 0
+		run.HealthyFor, run.ReadyFor = 0, 0
 		if !d.outage() && !run.Outage { // nor what it left of the time since the last decision
 			run.Unhealthy += gap
 		}
@@ -91,6 +94,13 @@ func (d *decider) reckonNode(gap time.Duration, wasHealthy bool) {
 		run.NotReady = 0
 	case run.Healthy && !d.standsStill() && !run.Stood: // what an outage left of the time since is not counted
 		run.NotReady += gap
+	}
+	switch {
+	case !run.Healthy || !wasHealthy || d.standsStill():
+	case !n.Ready:
+		run.ReadyFor = 0
+	default:
+		run.ReadyFor += gap
 	}
 	if run.Healthy && wasHealthy && !notReady && !d.standsStill() && d.onTrial() {
 		run.Credit += gap
@@ -125,7 +135,7 @@ func (d *decider) crash() bool {
 	if !o.Child.Exited || !run.Started {
 		return true
 	}
-	run.LastExit, run.Healthy, run.HealthyFor = o.Child.Exit, false, 0
+	run.LastExit, run.Healthy, run.HealthyFor, run.ReadyFor = o.Child.Exit, false, 0, 0
 	run.Crashes++
 	most := backoffMost
 	if d.onTrial() {
@@ -133,11 +143,12 @@ func (d *decider) crash() bool {
 		// Only the configuration's own doing counts: not a binary that is gone,
 		// not a runtime that is, not the node going down.
 		if o.Child.Spawned && !o.Node.RuntimeDown && !o.Node.ShuttingDown {
-			d.editTrial(func(t *Trial) { t.Unhealthy, t.NotReady = 0, 0 }) // it counts as a crash
+			d.editTrial(func(t *Trial) {
+				t.lived(max(run.Lived, time.Millisecond)) // known, if it was at once
+				t.Unhealthy, t.NotReady = 0, 0            // it counts as a crash
+			})
 			d.countCrash()
 		}
-	} else if run.Crashes > o.Limits.CrashLoopThreshold {
-		d.deadEnd(fmt.Sprintf("%d unexpected exits, last: %s", run.Crashes, run.LastExit))
 	}
 	run.Delay = backoffFirst << min(run.Crashes-1, 10)
 	run.Delay = min(run.Delay, most)
@@ -197,7 +208,7 @@ func (d *decider) judgeTrial() {
 	case run.Healthy && !d.standsStill() && t.Healthy+run.Credit >= t.Terms.Duration:
 		d.promote()
 	case run.Credit >= flushEvery:
-		d.editTrial(func(t *Trial) { t.Healthy += run.Credit })
+		d.editTrial(func(t *Trial) { t.Healthy += run.Credit; t.lived(run.Lived) })
 		run.Credit = 0
 	}
 }
@@ -215,6 +226,9 @@ func (d *decider) keepIll() {
 	}
 	keep(&t.Unhealthy, run.Unhealthy, run.Healthy)
 	keep(&t.NotReady, run.NotReady, d.o.Node.Ready)
+	if t.Unhealthy != d.next.Trial.Unhealthy || t.NotReady != d.next.Trial.NotReady {
+		t.lived(run.Lived)
+	}
 	d.next.Trial = &t
 }
 
@@ -246,7 +260,10 @@ func (d *decider) fail(f Failure, words string) {
 	c := s.Current.Config
 	d.markBad(c, f, fmt.Sprintf("current (UID: %s) %s", c.Revision, words), "")
 	if d.next.Bad[0].Provisional {
-		d.editTrial(func(t *Trial) { t.Unhealthy, t.NotReady = 0, 0 }) // if it is taken back, it counts from the beginning
+		d.editTrial(func(t *Trial) {
+			t.lived(s.Run.Lived)
+			t.Unhealthy, t.NotReady = 0, 0 // if the verdict is taken back, they count from the beginning
+		})
 	} else {
 		d.endTrial()
 	}
@@ -257,11 +274,12 @@ func (d *decider) fail(f Failure, words string) {
 }
 
 // judgeFallback looks whether last-known-good does better than the
-// configuration that it replaced.
+// configuration that it replaced: steadily, or the node itself may be at fault.
 func (d *decider) judgeFallback() {
 	s, run, o := &d.next, &d.next.Run, d.o
-	if run.Unhealthy >= o.Limits.HealthTimeout && run.Unhealthy > 0 {
-		d.deadEnd(fmt.Sprintf("not healthy for %s", o.Limits.HealthTimeout))
+	failure, words := d.failing()
+	if failure == CrashLooped || failure == NotHealthy {
+		d.deadEnd(words)
 	}
 	if s.Trial == nil || run.Config.Revision == s.Current.Revision {
 		return
@@ -271,7 +289,7 @@ func (d *decider) judgeFallback() {
 		d.judgeProbe()
 		return
 	case Inconclusive:
-		if run.Healthy && (o.Node.Ready || !d.mustBeReady() || d.standsStill()) {
+		if d.isSteady() && (run.ReadyFor >= d.steady() || !d.mustBeReady() || d.standsStill()) {
 			d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
 			s.Startups = []time.Time{o.Now}
 			d.cause = CauseResume
@@ -280,31 +298,49 @@ func (d *decider) judgeFallback() {
 		return
 	}
 	b, bad := s.BadEntry(s.Current.Config)
-	if !bad {
-		return
-	}
-	better, same := run.Healthy, false
-	switch b.Failure {
-	case CrashLooped:
-		same = !run.EverHealthy && run.Crashes > o.Limits.CrashLoopThreshold
-	case NotHealthy:
-		same = !run.EverHealthy && run.Unhealthy >= o.Limits.HealthTimeout
-	case NotReady:
-		better = run.Healthy && o.Node.Ready && o.Node.API
-		same = run.NotReady >= o.Limits.ReadyTimeout
-	}
 	switch {
-	case better:
+	case !bad:
+	case failure != "":
+		s.Bad = slices.DeleteFunc(s.Bad, func(x BadConfig) bool { return x.Revision == b.Revision })
+		d.editTrial(func(t *Trial) { t.Fallback = Inconclusive })
+		d.event(true, "Inconclusive", "last-known-good %s fails too, so that (UID: %s) is no longer held to be bad; its trial resumes when last-known-good is healthy",
+			label(run.Config, o.Local), b.Revision)
+	case d.isSteady() && (b.Failure != NotReady || run.ReadyFor >= d.steady()):
 		for i := range s.Bad {
 			s.Bad[i].Provisional = s.Bad[i].Provisional && s.Bad[i].Revision != b.Revision
 		}
 		d.endTrial()
-	case same:
-		s.Bad = slices.DeleteFunc(s.Bad, func(x BadConfig) bool { return x.Revision == b.Revision })
-		d.editTrial(func(t *Trial) { t.Fallback = Inconclusive })
-		d.event(true, "Inconclusive", "last-known-good %s fails the same way as (UID: %s) did, which is no longer held to be bad; its trial resumes when last-known-good is healthy",
-			label(run.Config, o.Local), b.Revision)
 	}
+}
+
+// failing tells how what runs fails now, if it does, in whatever way: a node whose runtime hangs can have one configuration
+// crash and another not be healthy.
+func (d *decider) failing() (Failure, string) {
+	run, l := &d.next.Run, d.o.Limits
+	switch {
+	case d.o.Child.Exited && run.Crashes > l.CrashLoopThreshold:
+		return CrashLooped, fmt.Sprintf("%d unexpected exits, last: %s", run.Crashes, run.LastExit)
+	case run.Unhealthy >= l.HealthTimeout && run.Unhealthy > 0:
+		return NotHealthy, fmt.Sprintf("not healthy for %s", l.HealthTimeout)
+	case run.NotReady >= l.ReadyTimeout && run.NotReady > 0:
+		return NotReady, fmt.Sprintf("the node is not ready for %s", l.ReadyTimeout)
+	}
+	return "", ""
+}
+
+// steady is how long last-known-good must be healthy to do better than the
+// configuration that failed: as long as makes its own crashes forgotten, or,
+// if it had none, clearly longer than that one ever lived.
+func (d *decider) steady() time.Duration {
+	if t := d.next.Trial; t != nil && t.Lived > 0 && t.Fallback == NoFallback && d.next.Run.Crashes == 0 {
+		return min(settled, max(2*t.Lived, time.Second))
+	}
+	return settled
+}
+
+// isSteady tells whether what runs has been healthy for that long.
+func (d *decider) isSteady() bool {
+	return d.next.Run.Healthy && d.next.Run.HealthyFor >= d.steady()
 }
 
 // judgeProbe ends the excursion to last-known-good that an API lost early in a

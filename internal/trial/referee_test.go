@@ -15,6 +15,8 @@ type referee struct {
 	healthy map[string]time.Duration // by version and payload: observed since it was adopted
 	passed  map[string]bool          // by version and payload: a whole trial
 	was     bool                     // healthy at the last decision
+	well    bool
+	boot    int
 	outage  bool                     // at the last decision, of what health depends on
 	exits   map[string]int           // by version: that count against the configuration on trial
 	torn    map[string]bool          // by version: a write was lost, so that exits may be counted again or not at all
@@ -22,6 +24,9 @@ type referee struct {
 	terms   map[string]Terms         // by trial: as they must have been when it began
 	ill     map[string]time.Duration // by trial: alive and not healthy, over all agents that were stopped in good order
 	illNow  time.Duration            // the same, in this agent's life
+	life    time.Duration            // of the kubelet that runs
+	streak  time.Duration            // for how long it has been healthy without a break
+	longest time.Duration            // the longest life of one on trial, as far as an agent saw it end
 
 	evidence *evidence
 	from     string // the object from which current was taken up; empty: not known, or taken back since
@@ -44,6 +49,7 @@ func (r *referee) watch(before State, o Observed, d Decision) {
 	r.verdictsAreFair(before, o, d)
 	r.badStaysBad(before, o, d)
 	r.illIsJudged(before, o, d)
+	r.blameIsProven(before, o, d)
 	r.localOnlyIfAssigned(before, o, d)
 	r.neverForNothing(before, o, d)
 	r.evidence.watch(before, o, d)
@@ -226,8 +232,9 @@ func (r *referee) illIsJudged(before State, o Observed, d Decision) {
 	n, t := r.n, before.Trial
 	if !before.Run.Started {
 		r.illNow = 0
+		return
 	}
-	if t == nil || !before.Run.Started || !before.OnTrial(before.Run.Config) || t.Fallback != NoFallback || d.Next.Trial == nil || n.diskFails != "" || n.tearDisk != nil {
+	if t == nil || !before.OnTrial(before.Run.Config) || t.Fallback != NoFallback || d.Next.Trial == nil || n.diskFails != "" || n.tearDisk != nil {
 		clear(r.ill)
 		return
 	}
@@ -243,6 +250,48 @@ func (r *referee) illIsJudged(before State, o Observed, d Decision) {
 	r.outage = o.Node.RuntimeDown || o.Node.ShuttingDown
 	_, bad := d.Next.BadEntry(before.Run.Config)
 	n.must(bad || r.ill[key] < n.limits.HealthTimeout || r.illNow < n.limits.HealthTimeout/4, "not healthy for %s in all, and no verdict", r.ill[key])
+}
+
+// blameIsProven: a verdict is final only when what the node fell back to was well for a minute, or for longer than what
+// it replaced ever lived; and never when that failed as well.
+func (r *referee) blameIsProven(before State, o Observed, d Decision) {
+	n := r.n
+	if r.boot != n.boot {
+		r.boot = n.boot
+		if before.Trial != nil && !before.Trial.Clean {
+			r.longest = time.Hour // nobody saw how it ended
+		}
+	}
+	switch {
+	case !before.Run.Started:
+		r.life, r.streak = 0, 0
+	case o.Child.Alive || o.Child.Exited:
+		r.life += min(o.Elapsed, maxGap)
+		if !o.Child.Healthy {
+			r.streak = 0
+		} else if r.well {
+			r.streak += min(o.Elapsed, maxGap)
+		}
+	}
+	r.well = o.Child.Alive && o.Child.Healthy
+	failed := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == "DeadEnd" })
+	for _, b := range before.Bad {
+		if x, bad := d.Next.BadEntry(Config{Revision: b.Revision}); bad && x.Revision == b.Revision && b.Provisional {
+			n.must(x.Provisional || r.streak >= time.Minute || r.streak > r.longest || r.torn[n.version],
+				"%s is to blame for good, after %s of health, and one lived for %s", b.Revision, r.streak, r.longest)
+			n.must(!failed || before.Current.Revision != b.Revision || before.Run.Config.Revision == b.Revision || before.Trial == nil,
+				"%s stays bad, although what replaced it failed too", b.Revision)
+		}
+	}
+	if before.Trial == nil || before.OnTrial(before.Run.Config) && (o.Child.Exited || d.Action.Kind == Restart) {
+		r.longest = max(r.longest, r.life)
+	}
+	if t := d.Next.Trial; t != nil && (before.Trial == nil || !t.StartTime.Equal(before.Trial.StartTime)) {
+		r.longest = 0
+	}
+	if d.Action.Kind != None || o.Child.Exited {
+		r.life, r.streak, r.well = 0, 0, false
+	}
 }
 
 // killed is what the referee must know of an agent that had no time to write.

@@ -114,7 +114,7 @@ type Fallback string
 // The reasons for running last-known-good while a trial waits.
 const (
 	NoFallback   Fallback = ""
-	Inconclusive Fallback = "Inconclusive" // last-known-good failed the same way
+	Inconclusive Fallback = "Inconclusive" // last-known-good failed too
 	APIProbe     Fallback = "APIProbe"     // does the API come back with last-known-good?
 )
 
@@ -134,6 +134,7 @@ type Trial struct {
 	Healthy      time.Duration `json:"healthyNanoseconds"`             // observed healthy, in steps
 	Unhealthy    time.Duration `json:"unhealthyNanoseconds,omitempty"` // those of Run, in steps: a stop is no health
 	NotReady     time.Duration `json:"notReadyNanoseconds,omitempty"`
+	Lived        time.Duration `json:"livedNanoseconds,omitempty"` // the longest life of a kubelet in it, no longer than settled; 0: not known
 	BootID       string        `json:"bootID"`
 	Clean        bool          `json:"cleanShutdown"` // it does not run: stopped on purpose, or something else runs
 	Baseline     Baseline      `json:"baseline"`
@@ -141,6 +142,9 @@ type Trial struct {
 	APILostEarly bool          `json:"apiLostEarly,omitempty"`
 	APIProbed    bool          `json:"apiProbed,omitempty"` // it fell back that way once; never again
 }
+
+// lived takes note of how long a kubelet has lived in the trial.
+func (t *Trial) lived(d time.Duration) { t.Lived = min(settled, max(t.Lived, d)) }
 
 // Baseline is how the node was when the configuration was adopted: only what
 // was fine then can be held against it.
@@ -161,20 +165,21 @@ type Run struct {
 	Delay    time.Duration // left until the next start after a crash
 	LastExit string
 
-	Healthy     bool          // at the last decision
-	EverHealthy bool          // since the last change of Config
-	SinceStart  time.Duration // alive, since the last change of Config
-	HealthyFor  time.Duration // since the last start
-	Unhealthy   time.Duration // alive but not healthy, without a break
-	Waiting     time.Duration // alive but waiting for its lock, without a break
-	NotReady    time.Duration // healthy, but the node is not Ready, without a break
-	Outage      bool          // at the last decision, of what health depends on
-	Stood       bool          // at the last decision, the clocks that the API stops stood still
-	Credit      time.Duration // healthy time of the trial that is not on disk yet
-	APISeen     bool          // reachable since the last change of Config
-	APIAway     time.Duration // without a break
-	Probing     time.Duration // since the API probe began
-	DeadEnd     bool
+	Healthy    bool          // at the last decision
+	SinceStart time.Duration // alive, since the last change of Config
+	Lived      time.Duration // alive, since the last start
+	HealthyFor time.Duration // without a break, since the last start
+	ReadyFor   time.Duration // the same, and the node is Ready
+	Unhealthy  time.Duration // alive but not healthy, without a break
+	Waiting    time.Duration // alive but waiting for its lock, without a break
+	NotReady   time.Duration // healthy, but the node is not Ready, without a break
+	Outage     bool          // at the last decision, of what health depends on
+	Stood      bool          // at the last decision, the clocks that the API stops stood still
+	Credit     time.Duration // healthy time of the trial that is not on disk yet
+	APISeen    bool          // reachable since the last change of Config
+	APIAway    time.Duration // without a break
+	Probing    time.Duration // since the API probe began
+	DeadEnd    bool
 }
 
 // Same tells whether two records name the same configuration.
@@ -249,6 +254,7 @@ func CleanShutdown(s State) State {
 		t.Healthy += s.Run.Credit
 		if s.Run.Started && s.OnTrial(s.Run.Config) && t.Fallback == NoFallback {
 			t.Unhealthy, t.NotReady = max(t.Unhealthy, s.Run.Unhealthy), max(t.NotReady, s.Run.NotReady)
+			t.lived(s.Run.Lived)
 		}
 		t.Clean = true
 		s.Trial = &t

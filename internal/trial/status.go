@@ -72,6 +72,7 @@ func (d *decider) nextWake() time.Duration {
 	wake = 5 * time.Second
 	for _, left := range []time.Duration{
 		d.next.Trial.Terms.Duration - d.next.Trial.Healthy - run.Credit, l.HealthTimeout - run.Unhealthy, l.ReadyTimeout - run.NotReady,
+		d.steady() - run.HealthyFor,
 	} {
 		if left > 0 {
 			wake = min(wake, left)
@@ -169,7 +170,7 @@ func (d *decider) assignedCondition(set func(status, reason, message, cause stri
 		return b.Detail
 	}
 	if t := s.Trial; t != nil && t.Fallback == Inconclusive {
-		set("Unknown", string(Inconclusive), runs, fmt.Sprintf("the trial of current (UID: %s) was inconclusive: last-known-good failed the same way", c.Revision))
+		set("Unknown", string(Inconclusive), runs, fmt.Sprintf("the trial of current (UID: %s) was inconclusive: last-known-good failed too", c.Revision))
 		return s.Run.LastExit
 	}
 	if t := s.Trial; t != nil && t.Fallback == APIProbe {

@@ -240,7 +240,7 @@ func TestIfLastKnownGoodCrashesAsWellTheTrialWasInconclusive(t *testing.T) {
 	n.assign(cm)
 	n.is(deadEnd("(init)", "exit status 9"))
 	n.event("Warning", "ConfigRolledBack", fmt.Sprintf("current (UID: %s) crash-looped", cm.UID))
-	n.event("Warning", "Inconclusive", fmt.Sprintf("last-known-good (init) fails the same way as (UID: %s) did, which is no longer held to be bad", cm.UID))
+	n.event("Warning", "Inconclusive", fmt.Sprintf("last-known-good (init) fails too, so that (UID: %s) is no longer held to be bad", cm.UID))
 	if s := n.onDisk(); len(s.Bad) != 0 || s.Trial == nil || s.Trial.Fallback != trial.Inconclusive {
 		t.Errorf("on disk bad are %+v, trial %+v", s.Bad, s.Trial)
 	}

@@ -1,0 +1,70 @@
+package trial
+
+import (
+	"testing"
+	"time"
+)
+
+// TestAVerdictIsFinalOnlyWhenLastKnownGoodIsSteadilyBetter.
+func TestAVerdictIsFinalOnlyWhenLastKnownGoodIsSteadilyBetter(t *testing.T) {
+	crash := func(after time.Duration) func(n *shell) {
+		return func(n *shell) {
+			n.pass(after)
+			n.exit("exit status 1", true)
+			n.healthy = true
+			n.pass(300 * time.Millisecond)
+		}
+	}
+	sick := func(n *shell) {
+		n.healthy = false
+		n.pass(2 * time.Minute)
+	}
+	well := func(d time.Duration) func(n *shell) {
+		return func(n *shell) {
+			n.healthy = true
+			n.pass(d)
+		}
+	}
+	type steps []func(n *shell)
+	for _, c := range []struct {
+		name  string
+		fails steps
+		then  steps
+		want  string // provisional, final or taken back
+	}{
+		{"it crashed at once, the other is well for a few seconds", steps{crash(time.Second)}, steps{well(6 * time.Second)}, "final"},
+		{"it lived for 40s, the other is well for 40s", steps{crash(40 * time.Second)}, steps{well(40 * time.Second)}, "provisional"},
+		{"it lived for 40s, the other is well for a minute", steps{crash(40 * time.Second)}, steps{well(65 * time.Second)}, "final"},
+		{"both live for 40s", steps{crash(40 * time.Second)}, steps{crash(40 * time.Second)}, "taken back"},
+		{"one crashes, the other is not healthy", steps{crash(time.Second)}, steps{sick}, "taken back"},
+		{"one is not healthy, the other crashes", steps{sick}, steps{crash(time.Second)}, "taken back"},
+		{"one is not healthy, the other is for a moment", steps{sick}, steps{well(10 * time.Second), sick}, "taken back"},
+		{"one is not healthy, the other is for a minute", steps{sick}, steps{well(65 * time.Second)}, "final"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := newShell(t)
+			n.healthy, n.limits.CrashLoopThreshold = true, 0
+			n.start()
+			n.intent = Intent{Kind: Assigned, Config: randomConfig(1, 0)}
+			n.settle()
+			for _, step := range c.fails {
+				step(n)
+			}
+			if !n.state.Run.Config.IsLocal() {
+				t.Fatalf("it was not rolled back: %+v", n.state)
+			}
+			for _, step := range c.then {
+				step(n)
+			}
+			got := "taken back"
+			if b, bad := n.state.BadEntry(randomConfig(1, 0)); bad && b.Provisional {
+				got = "provisional"
+			} else if bad {
+				got = "final"
+			}
+			if got != c.want {
+				t.Errorf("the verdict is %s, want %s: %+v", got, c.want, n.state.Run)
+			}
+		})
+	}
+}
