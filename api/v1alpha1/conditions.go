@@ -34,7 +34,7 @@ const (
 	// configuration fails in the same way; or it rejects at a start what has passed its trial with this kubelet. Decided
 	// again when something changes, and now and then. Unknown.
 	ReasonCouldNotValidate = "CouldNotValidate"
-	// ReasonInconclusive: a trial failed, but last-known-good failed the same way before it was healthy, so that the
+	// ReasonInconclusive: a trial failed, but last-known-good failed too before it was steadily healthy, so that the
 	// verdict was taken back; the trial resumes once last-known-good is healthy. Unknown.
 	ReasonInconclusive = "Inconclusive"
 	// ReasonWaitingForLock: the kubelet was started with what is assigned, but has waited for its --lock-file for longer

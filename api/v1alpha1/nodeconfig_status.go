@@ -233,7 +233,7 @@ type BadConfig struct {
 	Reason string `json:"reason,omitempty"`
 
 	// provisional says that the verdict is taken back if last-known-good fails
-	// in the same way before it was healthy. Written by the agent.
+	// too, before it was steadily healthy. Written by the agent.
 	// +optional
 	Provisional bool `json:"provisional,omitempty"`
 }

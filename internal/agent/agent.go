@@ -225,16 +225,19 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// firstLook asks what is intended while the local configuration is checked,
-// for at most the sync timeout.
+// firstLook asks what is intended, and how the node is before this agent's
+// kubelet runs, while the local configuration is checked, for at most the sync
+// timeout.
 func (a *Agent) firstLook(ctx context.Context) {
 	a.validate(ctx, []trial.Config{{}})
 	if a.p.Source != nil {
 		sync, cancel := context.WithTimeout(ctx, a.o.SyncTimeout)
 		defer cancel()
-		counted := a.countPods(sync)
-		if a.answer = a.p.Source.First(sync); a.answer.Kind != trial.Unanswered {
-			<-counted // the first report says how many there are
+		counted := a.countPods(ctx) // a trial may begin at once, and the first report says how many there are
+		a.answer = a.p.Source.First(sync)
+		select {
+		case <-counted:
+		case <-sync.Done():
 		}
 	}
 	a.checks.wait(ctx, "")
@@ -256,6 +259,7 @@ func (a *Agent) step(ctx context.Context) error {
 	d := trial.Decide(a.state, o)
 	if !a.save(d.Next) && (d.Next.Current != a.state.Current || len(o.Forget) > 0) {
 		o.Storage, o.Forget = a.storage, nil // what cannot be recorded is not taken up
+		a.seen.set(source.NodeState{Cause: "they are to be counted anew, since the disk took nothing"})
 		d = trial.Decide(a.state, o)
 		a.save(d.Next)
 	}
@@ -361,7 +365,7 @@ func (a *Agent) replaced() bool {
 }
 
 // refreshVersion notices that the kubelet was replaced: another version has a
-// tracking directory of its own, and starts with a clean slate.
+// tracking directory of its own, and what it has not proven is on trial.
 func (a *Agent) refreshVersion(ctx context.Context) error {
 	identity, err := a.p.Kubelet.Identity()
 	if err != nil || identity == a.identity || time.Now().Before(a.reopen) {
@@ -384,11 +388,29 @@ func (a *Agent) refreshVersion(ctx context.Context) error {
 			return nil
 		}
 		a.o.Log.Info("kubelet found", "version", version, "before", a.version)
+		if a.store != nil {
+			a.leaveVersion(ctx)
+		}
 		a.load(store)
 	}
 	a.identity, a.version, a.reopen = identity, version, time.Time{}
 	a.checks.clear()
 	return nil
+}
+
+// leaveVersion closes the records of a version whose binary was replaced while this agent runs. Its kubelet's end is
+// nothing to a trial with the next one; how the node is, that one has to know.
+func (a *Agent) leaveVersion(ctx context.Context) {
+	if !a.save(trial.CleanShutdown(a.state)) {
+		a.o.Log.Warn("cannot record the end of the kubelet's old version", "err", a.storage)
+	}
+	a.state.Run = a.state.Run.Replaced()
+	if a.exit != nil {
+		exit := *a.exit
+		exit.Spawned = false
+		a.exit = &exit
+	}
+	<-a.countPods(ctx)
 }
 
 // load goes on with what a store has.

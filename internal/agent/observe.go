@@ -30,6 +30,9 @@ func (a *Agent) observe(ctx context.Context) trial.Observed {
 		Local:  a.p.Kubelet.Local(),
 		Child:  a.child(),
 	}
+	if a.store != nil {
+		o.LocalDigest = a.p.Kubelet.LocalDigest()
+	}
 	if !a.last.IsZero() {
 		o.Elapsed = now.Sub(a.last) // monotonic
 	}
@@ -55,7 +58,7 @@ func (a *Agent) observe(ctx context.Context) trial.Observed {
 	}
 	o.Node = a.node(ctx)
 	if a.process == nil || o.Intent.Kind == trial.Assigned && !a.runs(o.Intent.Config.Revision) {
-		a.checks.stale(a.p.Kubelet.LocalDigest()) // something may be started
+		a.checks.stale(o.LocalDigest) // something may be started
 	}
 	o.Verdicts = a.verdicts(now, o.Intent)
 	return o

@@ -29,7 +29,7 @@ func configMap(uid, payload string) []byte {
 func config(uid, payload string) trial.Config {
 	return trial.Config{
 		Revision: uid, UID: uid, Namespace: "evenkeel-system", Name: "workers",
-		Payload: hex64(payload), Checkpoint: hex64(payload), SHA256: hex64("5"),
+		Payload: hex64(payload), Checkpoint: hex64(payload), SHA256: hex64("5"), Dropin: true,
 		Rollout: trial.RolloutRef{Name: "workers", Revision: 4, Attempt: 1, AssignedAt: noon},
 		Asked:   trial.Asked{Duration: 30 * time.Minute, Starts: 1, AllowPodLoss: true},
 
@@ -46,9 +46,9 @@ func full() trial.State {
 		Bad: []trial.BadConfig{{Revision: "uid-c", UID: "uid-c", Namespace: "evenkeel-system", Name: "workers", Payload: hex64("c"), Time: noon,
 			Reason: "current (UID: uid-c) crash-looped", Detail: "exit status 1 <&>", Failure: trial.CrashLooped, Attempt: 2, Provisional: true}},
 		Startups: []time.Time{noon, noon.Add(time.Second)},
-		Promoted: []trial.Promotion{{Revision: "uid-a", Payload: hex64("a"), Time: noon.Add(-time.Hour)}},
-		Trial: &trial.Trial{Revision: "uid-b", Terms: trial.Terms{Duration: 30 * time.Minute, Threshold: 2, AllowPodLoss: true}, StartTime: noon, Healthy: 63 * time.Second, Unhealthy: 20 * time.Second, NotReady: 10 * time.Second, Lived: 7 * time.Second, BootID: "boot-1", Clean: true, Fallback: trial.Inconclusive,
-			APILostEarly: true, APIProbed: true, Baseline: trial.Baseline{API: true, Ready: true, Pressure: []string{"DiskPressure"}, Pods: []string{"pod-1"}}},
+		Promoted: []trial.Promotion{{Revision: "uid-a", Payload: hex64("a"), Time: noon.Add(-time.Hour), Local: "as it was"}},
+		Trial: &trial.Trial{Revision: "uid-b", Local: "as it is", Terms: trial.Terms{Duration: 30 * time.Minute, Threshold: 2, AllowPodLoss: true}, StartTime: noon, Healthy: 63 * time.Second, Unhealthy: 20 * time.Second, NotReady: 10 * time.Second, Lived: 7 * time.Second, BootID: "boot-1", Clean: true, Fallback: trial.Inconclusive,
+			APILostEarly: true, APIProbed: true, Baseline: trial.Baseline{API: true, Ready: true, Open: true, Pressure: []string{"DiskPressure"}, Pods: []string{"pod-1"}}},
 	}
 }
 

@@ -68,6 +68,7 @@ type configRecord struct {
 	Revision   string     `json:"revision,omitempty"`
 	Checkpoint string     `json:"fileSHA256,omitempty"`
 	Payload    string     `json:"payloadSHA256,omitempty"`
+	Dropin     bool       `json:"dropin,omitempty"`
 	AdoptedAt  *time.Time `json:"adoptedAt,omitempty"`
 	Trial      *terms     `json:"trial,omitempty"` // what it asks for
 	AssignedBy string     `json:"assignedBy,omitempty"`
@@ -106,6 +107,7 @@ type trialRecord struct {
 type trialBody struct {
 	Revision     string         `json:"revision"`
 	Terms        *terms         `json:"terms,omitempty"`
+	Local        string         `json:"localDigest,omitempty"`
 	StartTime    time.Time      `json:"startTime"`
 	Healthy      string         `json:"observedHealthy"` // a duration such as 1m3s
 	Unhealthy    string         `json:"observedUnhealthy,omitempty"`
@@ -160,7 +162,7 @@ func encodeConfig(from trial.Record, h header) any {
 	if from.IsLocal() {
 		return v
 	}
-	v.Revision, v.Checkpoint, v.Payload, v.AssignedBy = from.Revision, from.Checkpoint, from.Payload, from.AssignedBy
+	v.Revision, v.Checkpoint, v.Payload, v.Dropin, v.AssignedBy = from.Revision, from.Checkpoint, from.Payload, from.Dropin, from.AssignedBy
 	v.Source = &source{Namespace: from.Namespace, Name: from.Name, UID: from.UID, SHA256: from.SHA256}
 	if from.Rollout != (trial.RolloutRef{}) {
 		rollout := from.Rollout
@@ -195,7 +197,7 @@ func decodeConfig(data []byte, r record) (trial.Record, error) {
 		return to, nil
 	}
 	to.Config = trial.Config{
-		Revision: v.Revision, Checkpoint: v.Checkpoint, Payload: v.Payload,
+		Revision: v.Revision, Checkpoint: v.Checkpoint, Payload: v.Payload, Dropin: v.Dropin,
 		Namespace: v.Source.Namespace, Name: v.Source.Name, UID: v.Source.UID, SHA256: v.Source.SHA256,
 		AssignedBy: v.AssignedBy,
 	}
@@ -309,7 +311,7 @@ func encodeTrial(s trial.State, h header) any {
 	}
 	t := s.Trial
 	return trialRecord{h, &trialBody{
-		Revision: t.Revision, Terms: &terms{t.Terms.Duration.String(), &t.Terms.Threshold, t.Terms.AllowPodLoss}, StartTime: t.StartTime.UTC(),
+		Revision: t.Revision, Terms: &terms{t.Terms.Duration.String(), &t.Terms.Threshold, t.Terms.AllowPodLoss}, Local: t.Local, StartTime: t.StartTime.UTC(),
 		Healthy: t.Healthy.String(), Unhealthy: orEmpty(t.Unhealthy), NotReady: orEmpty(t.NotReady), Lived: orEmpty(t.Lived), BootID: t.BootID, Clean: t.Clean,
 		Baseline: t.Baseline, Fallback: t.Fallback, APILostEarly: t.APILostEarly, APIProbed: t.APIProbed,
 	}}
@@ -350,7 +352,7 @@ func decodeTrial(data []byte, r record, s *trial.State) error {
 		kept = trial.Terms{Duration: duration, Threshold: max(threshold, 0), AllowPodLoss: t.Terms.AllowPodLoss}
 	}
 	s.Trial = &trial.Trial{
-		Revision: t.Revision, Terms: kept, StartTime: t.StartTime, Healthy: healthy, Unhealthy: unhealthy, NotReady: notReady, Lived: lived, BootID: t.BootID, Clean: t.Clean,
+		Revision: t.Revision, Terms: kept, Local: t.Local, StartTime: t.StartTime, Healthy: healthy, Unhealthy: unhealthy, NotReady: notReady, Lived: lived, BootID: t.BootID, Clean: t.Clean,
 		Baseline: t.Baseline, Fallback: t.Fallback, APILostEarly: t.APILostEarly, APIProbed: t.APIProbed,
 	}
 	return nil

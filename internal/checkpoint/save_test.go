@@ -38,6 +38,7 @@ func TestRecordsAreWrittenForPeopleToRead(t *testing.T) {
   "revision": "uid-b",
   "fileSHA256": "` + hex64("b") + `",
   "payloadSHA256": "` + hex64("b") + `",
+  "dropin": true,
   "adoptedAt": "2026-05-01T12:00:00.123456789Z",
   "trial": {
     "configTrialDuration": "30m0s",

@@ -138,7 +138,7 @@ func (s *ConfigMapSource) resolve(cm *corev1.ConfigMap, again bool) {
 			s.own, cm.UID, recorded, revision, orNone(p.SHA256))}
 		return
 	}
-	c.Payload, c.Asked = p.SHA256, asked(p.Trial)
+	c.Payload, c.Asked, c.Dropin = p.SHA256, asked(p.Trial), p.Key == payload.KeyKubeletDropin
 	s.found = Answer{Kind: trial.Assigned, Config: c, Payload: p, PayloadErr: err}
 	if again || !s.kept(cm, revision, digest) {
 		s.found.ConfigMap = whole(cm)

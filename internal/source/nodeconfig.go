@@ -203,7 +203,7 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 	}
 	a.Kind, a.Cause, a.Changed, a.hopeless = found.kind, found.cause, found.changed, found.hopeless
 	a.ConfigMap, a.Payload, a.PayloadErr, a.Notice = found.raw, found.payload, found.payloadErr, found.notice
-	a.Config.Payload = found.payload.SHA256
+	a.Config.Payload, a.Config.Dropin = found.payload.SHA256, found.payload.Key == payload.KeyKubeletDropin
 	if a.Kind != trial.Assigned {
 		return a, true
 	}

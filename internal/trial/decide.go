@@ -40,6 +40,7 @@ type decider struct {
 	next   State
 	o      Observed
 	first  bool // nothing has been started yet in this agent's life
+	began  bool // a trial begins with this decision
 	action Action
 	needs  []Config
 	events []Event
@@ -83,21 +84,23 @@ func (d *decider) settle() bool {
 	s := &d.next
 	d.first = !s.Run.Started
 	b, bad := s.BadEntry(s.Current.Config)
-	if s.Trial != nil && (s.Trial.Revision != s.Current.Revision || s.LastKnownGood.Same(s.Current.Config) || bad && !b.Provisional) {
+	good := s.LastKnownGood.Same(s.Current.Config)
+	if s.Trial != nil && (s.Trial.Revision != s.Current.Revision || good && d.isPromoted(s.Current.Config) || bad && !b.Provisional) {
 		d.endTrial()
 	}
 	if s.Trial != nil && s.Trial.Terms == (Terms{}) { // the record is of an agent that did not keep them
 		d.editTrial(func(t *Trial) { t.Terms = d.terms(s.Current.Asked) })
 	}
 	unclean := d.rebooted()
-	switch {
-	case s.Current.IsLocal() || s.LastKnownGood.Same(s.Current.Config) || d.forbidden(s.Current.Config):
-	case s.isProven(s.Current.Config):
-		s.LastKnownGood = Record{s.Current.Config, d.o.Now}
+	if !s.Current.IsLocal() && !good && !d.forbidden(s.Current.Config) && d.isContentOfGood(s.Current.Config) {
+		s.LastKnownGood, good = Record{s.Current.Config, d.o.Now}, true
 		d.endTrial()
-	case s.Trial == nil:
+	}
+	d.laidOver()
+	switch {
+	case d.lacksTrial():
 		d.beginTrial()
-	case unclean:
+	case unclean && !d.forbidden(s.Current.Config):
 		s.Run.LastExit = "the node went down without a clean shutdown"
 		d.editTrial(func(t *Trial) { t.Lived = settled }) // nobody knows how long it lived
 		d.countCrash()
@@ -175,6 +178,9 @@ func (d *decider) adopt() bool {
 		return true
 	}
 	c := in.Config
+	if g := &s.LastKnownGood; g.Same(c) && g.Payload == c.Payload && c.Checkpoint != "" {
+		g.Checkpoint = c.Checkpoint // it was downloaded anew: a rollback is to find what is there
+	}
 	if s.IsRevoked(c) {
 		d.hold = hold{status: "False", reason: "Revoked", cause: fmt.Sprintf("refused current (UID: %s): it is revoked", c.Revision)}
 		return true
@@ -188,6 +194,9 @@ func (d *decider) adopt() bool {
 			d.endTrial()
 		}
 		s.Bad = slices.DeleteFunc(s.Bad, func(b BadConfig) bool { return b.matches(c) })
+		if s.LastKnownGood.Same(s.Current.Config) && d.lacksTrial() {
+			d.beginTrial()
+		}
 	}
 	if s.Current.Same(c) {
 		// Who assigned it may have changed, or its checkpoint was healed; not what it is. Each record is looked at, since
@@ -203,6 +212,7 @@ func (d *decider) adopt() bool {
 	}
 	if d.o.Storage != "" {
 		d.hold = cannotRecord(d.o.Storage)
+		d.hold.pods = true // when it can be recorded, the trial is to begin with those that run then
 		return true
 	}
 	if d.inherits(c) {
@@ -234,12 +244,16 @@ func (d *decider) adoptConfig(c Config) {
 	s := &d.next
 	s.Current = Record{c, d.o.Now}
 	d.endTrial()
+	good := true
 	switch {
 	case s.LastKnownGood.Same(c):
 		s.LastKnownGood.Config = c // its checkpoint may have been downloaded anew
-	case s.isProven(c):
+	case d.isContentOfGood(c):
 		s.LastKnownGood = Record{c, d.o.Now}
 	default:
+		good = false // also if it was promoted before: the one now is known to be good now
+	}
+	if !good || !d.isPromoted(c) {
 		d.beginTrial()
 	}
 	d.cause = CauseChange
@@ -259,11 +273,21 @@ func (d *decider) inherits(c Config) bool {
 	}
 	switch {
 	case s.LastKnownGood.Same(old):
-		d.endTrial()
+		promoted, goesOn, local := d.isPromoted(old), s.OnTrial(old), d.basis(old) // with this version of the component
 		s.Current = Record{c, d.o.Now}
+		if s.Run.Started {
+			s.Run.Config = c
+		}
 		s.LastKnownGood = Record{c, s.LastKnownGood.Since}
-		if s.isPromoted(c) { // on this version of the component; last-known-good may be so from another
-			d.promoted(c)
+		switch {
+		case goesOn:
+			d.editTrial(func(t *Trial) { t.Revision = c.Revision })
+		case promoted:
+			d.endTrial()
+			d.promoted(c, local)
+		default:
+			d.endTrial()
+			d.beginTrial()
 		}
 	case s.OnTrial(old):
 		s.Current = Record{c, d.o.Now}
@@ -347,6 +371,9 @@ func (d *decider) choose() bool {
 	candidates := []Config{s.Current.Config, s.LastKnownGood.Config, {}}
 	if s.Run.Deferred || s.Trial != nil && s.Trial.Fallback != NoFallback {
 		candidates = candidates[1:]
+		if s.Trial != nil && s.Trial.Fallback != NoFallback && s.Current.Same(candidates[0]) {
+			candidates = candidates[1:] // last-known-good is what is on trial
+		}
 	}
 	for _, c := range candidates {
 		if d.forbidden(c) {
@@ -370,7 +397,7 @@ func (d *decider) choose() bool {
 		}
 		// What has passed its trial with this very component is not bad: it is the node that has changed. It does not run
 		// while its dry run rejects it, and is taken up again when that accepts it.
-		if v.Outcome == RejectedOutcome && s.isPromoted(c) {
+		if v.Outcome == RejectedOutcome && d.isPromoted(c) {
 			if s.Current.Same(c) && d.hold.status == "" {
 				d.hold = hold{status: "Unknown", reason: "CouldNotValidate", cause: fmt.Sprintf(
 					"could not validate current (UID: %s), which has passed its trial with this kubelet: %s", c.Revision, v.Words)}
@@ -431,17 +458,21 @@ func (d *decider) act() bool {
 				d.cause = CauseResume
 			}
 		}
+		if s.Trial != nil && s.OnTrial(run.Config) {
+			d.editTrial(func(t *Trial) { t.lived(run.Lived) })
+		}
 		adopted := d.cause == CauseChange
 		if !run.Started {
 			d.cause = CauseBoot
 		}
 		*run = Run{
-			Started: true, Config: d.choice, Deferred: run.Deferred, Probing: run.Probing,
+			Started: true, Config: d.choice, Local: d.o.LocalDigest, Deferred: run.Deferred, Probing: run.Probing,
 			APISeen: adopted && d.o.Node.API,
 		}
 		d.resumeIll()
 	} else {
 		d.cause = CauseCrash
+		run.Local = d.o.LocalDigest
 		run.Lived, run.HealthyFor, run.ReadyFor, run.Unhealthy, run.NotReady, run.Healthy = 0, 0, 0, 0, 0, false
 	}
 	if s.Trial != nil {
@@ -469,17 +500,91 @@ func (d *decider) awaitVerdict(c Config) bool {
 	return !d.first
 }
 
+// lacksTrial tells whether current may run and is not proven, and nothing is known of a trial.
+func (d *decider) lacksTrial() bool {
+	s, c := &d.next, d.next.Current.Config
+	return !c.IsLocal() && s.Trial == nil && !d.forbidden(c) && !(s.LastKnownGood.Same(c) && d.isPromoted(c))
+}
+
+// isContentOfGood tells whether c has the content of last-known-good.
+func (d *decider) isContentOfGood(c Config) bool {
+	g := d.next.LastKnownGood.Config
+	return !g.IsLocal() && g.Payload == c.Payload
+}
+
+// isPromoted tells whether the content of c passed its trial before, with this
+// version of the component, and laid over the same local configuration if it is
+// a drop-in. What does not say over which one counts: it was recorded by an
+// agent that did not keep that.
+func (d *decider) isPromoted(c Config) bool {
+	local := d.basis(c)
+	return !c.IsLocal() && slices.ContainsFunc(d.next.Promoted, func(p Promotion) bool {
+		return p.Payload == c.Payload && (p.Local == local || p.Local == "" || local == "")
+	})
+}
+
+// basis is what a drop-in is laid over: local as it was when it was started, if
+// it runs, else as it is now. For what stands alone it is empty.
+func (d *decider) basis(c Config) string {
+	switch run := d.next.Run; {
+	case !c.Dropin:
+		return ""
+	case run.Started && d.o.Child.Alive && run.Config.Revision == c.Revision:
+		return run.Local
+	}
+	return d.o.LocalDigest
+}
+
+// laidOver begins the trial of a drop-in anew if the local configuration under it
+// is another one now: what was seen of it so far was something else.
+func (d *decider) laidOver() {
+	t := d.next.Trial
+	if t == nil {
+		return
+	}
+	if local := d.basis(d.next.Current.Config); local != t.Local {
+		d.editTrial(func(t *Trial) {
+			if t.Local != "" {
+				t.Healthy = 0
+			}
+			t.Local = local
+		})
+		d.next.Run.Credit = 0
+	}
+}
+
 func (d *decider) beginTrial() {
-	d.next.Startups = []time.Time{d.o.Now}
-	n := d.o.Node
-	d.next.Trial = &Trial{
-		Revision:  d.next.Current.Revision,
+	s, n := &d.next, d.o.Node
+	c := s.Current.Config
+	d.began = true
+	s.Startups = []time.Time{d.o.Now}
+	s.Trial = &Trial{
+		Revision:  c.Revision,
 		StartTime: d.o.Now,
-		Terms:     d.terms(d.next.Current.Asked),
+		Terms:     d.terms(c.Asked),
+		Local:     d.basis(c),
 		BootID:    d.o.BootID,
 		Baseline:  Baseline{API: n.API, Ready: n.API && n.Ready, Pressure: slices.Clone(n.Pressure), Pods: slices.Clone(n.Pods)},
 	}
-	d.next.Run.Credit = 0
+	if !d.o.Child.Alive && !s.Trial.Baseline.Ready {
+		s.Trial.Baseline = Baseline{Open: true}
+	}
+	if d.isPromoted(c) {
+		s.Trial.Terms.Duration = min(s.Trial.Terms.Duration, settled) // a probation: it passed a whole trial before
+	}
+	s.Run.Credit = 0
+	if s.LastKnownGood.Same(c) {
+		d.event(false, "ConfigOnTrial", "last-known-good %s was not proven with this version of the kubelet and the local configuration as it is: it is on trial again; if it fails, the node goes back to %s",
+			label(c, d.o.Local), d.fallback())
+	}
+}
+
+// fallback names what a trial that fails goes back to.
+func (d *decider) fallback() string {
+	if good := d.next.LastKnownGood.Config; !d.next.Current.Same(good) && !d.forbidden(good) {
+		return "last-known-good " + label(good, d.o.Local)
+	}
+	return "local " + label(Config{}, d.o.Local)
 }
 
 // terms are what a trial is begun with: what the configuration asks for, else
@@ -529,9 +634,11 @@ func trimBad(bad []BadConfig, onRecord ...Config) []BadConfig {
 	return bad
 }
 
-func (d *decider) promoted(c Config) {
-	p := slices.DeleteFunc(d.next.Promoted, func(p Promotion) bool { return p.Revision == c.Revision })
-	d.next.Promoted = append([]Promotion{{c.Revision, c.Payload, d.o.Now}}, p...)
+func (d *decider) promoted(c Config, local string) {
+	p := slices.DeleteFunc(d.next.Promoted, func(p Promotion) bool {
+		return p.Revision == c.Revision && (p.Local == local || p.Local == "")
+	})
+	d.next.Promoted = append([]Promotion{{c.Revision, c.Payload, d.o.Now, local}}, p...)
 	d.next.Promoted = d.next.Promoted[:min(len(d.next.Promoted), maxKept)]
 }
 

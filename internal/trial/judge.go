@@ -88,6 +88,11 @@ func (d *decider) mustBeReady() bool {
 
 func (d *decider) reckonNode(gap time.Duration, wasHealthy bool) {
 	run, n := &d.next.Run, d.o.Node
+	if t := d.next.Trial; t != nil && t.Baseline.Open && d.onTrial() && run.Healthy && n.API && n.Ready {
+		d.editTrial(func(t *Trial) {
+			t.Baseline = Baseline{API: true, Ready: true, Pressure: slices.Clone(n.Pressure), Pods: slices.Clone(n.Pods)}
+		})
+	}
 	notReady := d.mustBeReady() && !n.Ready
 	switch {
 	case !notReady:
@@ -102,7 +107,7 @@ func (d *decider) reckonNode(gap time.Duration, wasHealthy bool) {
 	default:
 		run.ReadyFor += gap
 	}
-	if run.Healthy && wasHealthy && !notReady && !d.standsStill() && d.onTrial() {
+	if run.Healthy && wasHealthy && !notReady && !d.standsStill() && d.onTrial() && !d.next.Trial.Baseline.Open {
 		run.Credit += gap
 	}
 }
@@ -140,12 +145,13 @@ func (d *decider) crash() bool {
 	most := backoffMost
 	if d.onTrial() {
 		most = backoffTrial
+		d.editTrial(func(t *Trial) { t.lived(run.Lived) })
 		// Only the configuration's own doing counts: not a binary that is gone,
 		// not a runtime that is, not the node going down.
-		if o.Child.Spawned && !o.Node.RuntimeDown && !o.Node.ShuttingDown {
+		if o.Child.Spawned && !d.began && !o.Node.RuntimeDown && !o.Node.ShuttingDown {
 			d.editTrial(func(t *Trial) {
-				t.lived(max(run.Lived, time.Millisecond)) // known, if it was at once
-				t.Unhealthy, t.NotReady = 0, 0            // it counts as a crash
+				t.lived(time.Millisecond)      // it is known, if it was at once
+				t.Unhealthy, t.NotReady = 0, 0 // it counts as a crash
 			})
 			d.countCrash()
 		}
@@ -248,8 +254,10 @@ func (d *decider) resumeIll() {
 func (d *decider) promote() {
 	s := &d.next
 	c, terms := s.Current.Config, s.Trial.Terms
-	s.LastKnownGood = Record{c, d.o.Now}
-	d.promoted(c)
+	if !s.LastKnownGood.Same(c) {
+		s.LastKnownGood = Record{c, d.o.Now}
+	}
+	d.promoted(c, s.Trial.Local)
 	d.endTrial()
 	d.event(false, "ConfigLastKnownGood", "(UID: %s) became last-known-good after %s of observed health", c.Revision, terms.Duration)
 }
@@ -258,6 +266,12 @@ func (d *decider) promote() {
 func (d *decider) fail(f Failure, words string) {
 	s := &d.next
 	c := s.Current.Config
+	if s.LastKnownGood.Same(c) && !d.localCanRun() {
+		if f == CrashLooped || f == NotHealthy {
+			d.deadEnd(words)
+		}
+		return
+	}
 	d.markBad(c, f, fmt.Sprintf("current (UID: %s) %s", c.Revision, words), "")
 	if d.next.Bad[0].Provisional {
 		d.editTrial(func(t *Trial) {
@@ -269,48 +283,100 @@ func (d *decider) fail(f Failure, words string) {
 	}
 	s.Run.Credit = 0
 	d.cause = CauseRollback
-	d.event(true, "ConfigRolledBack", "current (UID: %s) %s; going back to last-known-good %s", c.Revision, words, label(s.LastKnownGood.Config, d.o.Local))
+	d.event(true, "ConfigRolledBack", "current (UID: %s) %s; going back to %s", c.Revision, words, d.fallback())
 	d.events[len(d.events)-1].Failure = f
 }
 
-// judgeFallback looks whether last-known-good does better than the
-// configuration that it replaced: steadily, or the node itself may be at fault.
+// judgeFallback looks whether what the node fell back to does better than what
+// failed: steadily, or the node itself may be at fault.
 func (d *decider) judgeFallback() {
-	s, run, o := &d.next, &d.next.Run, d.o
+	s, run := &d.next, &d.next.Run
 	failure, words := d.failing()
+	if failure != "" && d.stepDown(failure, words) {
+		return
+	}
 	if failure == CrashLooped || failure == NotHealthy {
 		d.deadEnd(words)
 	}
-	if s.Trial == nil || run.Config.Revision == s.Current.Revision {
+	doubt := func(b BadConfig) bool {
+		return b.Provisional && (b.matches(s.Current.Config) || b.matches(s.LastKnownGood.Config))
+	}
+	doubted := slices.ContainsFunc(s.Bad, doubt)
+	if run.Config.Revision == s.Current.Revision || s.Trial == nil && !doubted {
 		return
 	}
-	switch s.Trial.Fallback {
-	case APIProbe:
+	if s.Trial != nil && s.Trial.Fallback == APIProbe {
 		d.judgeProbe()
 		return
-	case Inconclusive:
-		if d.isSteady() && (run.ReadyFor >= d.steady() || !d.mustBeReady() || d.standsStill()) {
-			d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
-			s.Startups = []time.Time{o.Now}
-			d.cause = CauseResume
-			d.event(false, "TrialResumed", "last-known-good is healthy: the trial of current (UID: %s) goes on", s.Current.Revision)
-		}
-		return
 	}
-	b, bad := s.BadEntry(s.Current.Config)
+	needsReady := slices.ContainsFunc(s.Bad, func(b BadConfig) bool { return doubt(b) && b.Failure == NotReady })
+	waits := s.Trial != nil && s.Trial.Fallback == Inconclusive
 	switch {
-	case !bad:
-	case failure != "":
-		s.Bad = slices.DeleteFunc(s.Bad, func(x BadConfig) bool { return x.Revision == b.Revision })
-		d.editTrial(func(t *Trial) { t.Fallback = Inconclusive })
-		d.event(true, "Inconclusive", "last-known-good %s fails too, so that (UID: %s) is no longer held to be bad; its trial resumes when last-known-good is healthy",
-			label(run.Config, o.Local), b.Revision)
-	case d.isSteady() && (b.Failure != NotReady || run.ReadyFor >= d.steady()):
+	case failure != "" && doubted:
+		d.takeBack(doubt)
+	case !d.isSteady() || needsReady && run.ReadyFor < d.steady():
+	case waits && d.mustBeReady() && run.ReadyFor < d.steady() && !d.standsStill():
+	default:
 		for i := range s.Bad {
-			s.Bad[i].Provisional = s.Bad[i].Provisional && s.Bad[i].Revision != b.Revision
+			s.Bad[i].Provisional = s.Bad[i].Provisional && !doubt(s.Bad[i])
 		}
-		d.endTrial()
+		if _, bad := s.BadEntry(s.Current.Config); bad {
+			d.endTrial()
+		} else if waits {
+			d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
+			s.Startups = []time.Time{d.o.Now}
+			d.cause = CauseResume
+			d.event(false, "TrialResumed", "%s is healthy: the trial of current (UID: %s) goes on", d.standing(), s.Current.Revision)
+		}
 	}
+}
+
+// takeBack withdraws the verdicts that were not final: what replaced what they are about fails too.
+func (d *decider) takeBack(doubt func(BadConfig) bool) {
+	s := &d.next
+	var names []string
+	for _, b := range s.Bad {
+		if doubt(b) {
+			names = append(names, label(Config{Revision: b.Revision}, d.o.Local))
+		}
+	}
+	s.Bad = slices.DeleteFunc(s.Bad, doubt)
+	if d.lacksTrial() { // the verdict was on another revision with that content
+		d.beginTrial()
+	}
+	resumes := ""
+	if s.Trial != nil {
+		d.editTrial(func(t *Trial) { t.Fallback = Inconclusive })
+		resumes = "; the trial resumes when it is healthy"
+	}
+	d.event(true, "Inconclusive", "%s fails too, so that %s is no longer held to be bad%s", d.standing(), strings.Join(names, " and "), resumes)
+}
+
+// stepDown gives up last-known-good for local if it was never proven with this version of the component, and fails with
+// it: in the place of a configuration that failed, it runs without a trial of its own.
+func (d *decider) stepDown(failure Failure, words string) bool {
+	s, c := &d.next, d.next.Run.Config
+	if c.IsLocal() || !s.LastKnownGood.Same(c) || s.Current.Same(c) || d.isPromoted(c) || d.forbidden(c) || !d.localCanRun() {
+		return false
+	}
+	reason := fmt.Sprintf("last-known-good %s, which was not proven with this version of the kubelet, failed: %s", label(c, d.o.Local), words)
+	d.markBad(c, failure, reason, "")
+	d.cause = CauseRollback
+	d.event(true, "ConfigRolledBack", "%s; going back to local %s", reason, label(Config{}, d.o.Local))
+	d.events[len(d.events)-1].Failure = failure
+	return true
+}
+
+// localCanRun tells whether nothing is known to be wrong with local.
+func (d *decider) localCanRun() bool { return d.o.Verdicts[""].Outcome != RejectedOutcome }
+
+// standing names what runs, and as what.
+func (d *decider) standing() string {
+	c := d.next.Run.Config
+	if d.next.LastKnownGood.Same(c) {
+		return "last-known-good " + label(c, d.o.Local)
+	}
+	return "local " + label(c, d.o.Local)
 }
 
 // failing tells how what runs fails now, if it does, in whatever way: a node whose runtime hangs can have one configuration

@@ -9,7 +9,9 @@ type Observed struct {
 	BootID  string
 	Limits  Limits
 	Local   Local
-	Intent  Intent
+	// LocalDigest changes when the local configuration does.
+	LocalDigest string
+	Intent      Intent
 	// Verdicts are what the dry run and the guards said, by revision; "" is local.
 	Verdicts map[string]Verdict
 	Child    Child

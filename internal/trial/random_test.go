@@ -96,6 +96,7 @@ func newRandomNode(r *rapid.T, seen map[string]int) *randomNode {
 func randomConfig(payload, uid int) Config {
 	revision := fmt.Sprintf("p%d-%d", payload, uid)
 	c := Config{Revision: revision, UID: revision, Namespace: "ns", Name: "config", Payload: fmt.Sprintf("sha-%d", payload)}
+	c.Dropin = payload == 3 || payload == 4
 	switch payload { // what it asks for is part of the payload
 	case 4:
 		c.Asked = Asked{Duration: time.Minute, Starts: 1}
@@ -157,6 +158,10 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			n.exit("exit status 1", coin("spawned"))
 		}
 	})
+	replace := func() {
+		n.ref.starts-- // that of the kubelet that ended is not one that was asked for
+		n.replaced(rapid.SampledFrom([]string{"v1", "v2", "v3"}).Draw(n.r, "version"))
+	}
 	actions := map[string]func(*rapid.T){
 		"assign": assign, "assign2": assign, "pass": pass, "pass2": pass, "exit": exit, "exit2": exit,
 		"crash-loop": func(*rapid.T) {
@@ -344,6 +349,21 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			n.version = rapid.SampledFrom([]string{"v1", "v2"}).Draw(n.r, "version")
 			n.start()
 		},
+		"replace": n.one(replace),
+		"new-version-fails": func(*rapid.T) { // what was fine with the one before, and perhaps whatever runs
+			n.one(n.putRight)(n.r)
+			n.pass(time.Minute)
+			n.one(replace)(n.r)
+			for i := range 3*n.limits.CrashLoopThreshold + 4 {
+				if n.healthy = n.state.Run.Config.IsLocal() && coin("local works"); !n.healthy && i < 40 {
+					exit(n.r)
+				}
+				n.pass(10 * time.Second)
+			}
+			n.one(n.putRight)(n.r)
+			n.pass(65 * time.Second)
+		},
+		"edit-local": n.one(func() { n.digest = rapid.SampledFrom([]string{"local-1", "local-2"}).Draw(n.r, "local") }),
 		"reboot": func(*rapid.T) {
 			if coin("clean") {
 				n.sigterm()

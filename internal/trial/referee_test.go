@@ -13,6 +13,7 @@ type referee struct {
 	n       *randomNode
 	starts  int                      // that the core asked for, since a test set it to zero
 	healthy map[string]time.Duration // by version and payload: observed since it was adopted
+	atReady map[string]bool          // by trial: it began while a kubelet ran, or on a node that was Ready
 	passed  map[string]bool          // by version and payload: a whole trial
 	was     bool                     // healthy at the last decision
 	well    bool
@@ -26,14 +27,16 @@ type referee struct {
 	illNow  time.Duration            // the same, in this agent's life
 	life    time.Duration            // of the kubelet that runs
 	streak  time.Duration            // for how long it has been healthy without a break
-	longest time.Duration            // the longest life of one on trial, as far as an agent saw it end
+	longest map[string]time.Duration // by trial: the longest life of a kubelet, as far as an agent saw it end
+	over    string                   // the local configuration that the kubelet was started over
+	runs    string                   // the revision that runs; empty: none
 
 	evidence *evidence
 	from     string // the object from which current was taken up; empty: not known, or taken back since
 }
 
 func newReferee(n *randomNode) *referee {
-	return &referee{n: n, evidence: newEvidence(n), healthy: map[string]time.Duration{}, torn: map[string]bool{}, exits: map[string]int{}, booted: 1, passed: map[string]bool{}, terms: map[string]Terms{}, ill: map[string]time.Duration{}}
+	return &referee{n: n, evidence: newEvidence(n), healthy: map[string]time.Duration{}, torn: map[string]bool{}, exits: map[string]int{}, booted: 1, passed: map[string]bool{}, terms: map[string]Terms{}, atReady: map[string]bool{}, longest: map[string]time.Duration{}, ill: map[string]time.Duration{}}
 }
 
 // watch sees every decision that is not thrown away.
@@ -44,8 +47,12 @@ func (r *referee) watch(before State, o Observed, d Decision) {
 			r.n.seen["inherited"]++
 		}
 	}
+	if r.runs = ""; o.Child.Alive {
+		r.runs = before.Run.Config.Revision
+	}
 	r.neverForbidden(o, d)
 	r.goodIsProven(before, o, d)
+	r.newVersionsAreTried(before, o, d)
 	r.verdictsAreFair(before, o, d)
 	r.badStaysBad(before, o, d)
 	r.illIsJudged(before, o, d)
@@ -53,6 +60,9 @@ func (r *referee) watch(before State, o Observed, d Decision) {
 	r.localOnlyIfAssigned(before, o, d)
 	r.neverForNothing(before, o, d)
 	r.evidence.watch(before, o, d)
+	if d.Action.Kind != None {
+		r.over = o.LocalDigest
+	}
 	if d.Action.Kind != None && before.Run.Started && d.Next.IsRevoked(before.Run.Config) {
 		r.n.seen["revoked what ran"]++
 	}
@@ -87,7 +97,7 @@ func (r *referee) neverForbidden(o Observed, d Decision) {
 // healthy for its whole trial, counted here.
 func (r *referee) goodIsProven(before State, o Observed, d Decision) {
 	n, run := r.n, before.Run
-	key := func(c Config) string { return n.version + "/" + c.Payload }
+	key := r.key
 	now := o.Child.Alive && o.Child.Healthy
 	if run.Started && now && r.was && !o.Node.RuntimeDown && !o.Node.ShuttingDown && o.Node.API {
 		r.healthy[key(run.Config)] += o.Elapsed
@@ -98,18 +108,57 @@ func (r *referee) goodIsProven(before State, o Observed, d Decision) {
 	}
 	good := d.Next.LastKnownGood.Config
 	if t := d.Next.Trial; t != nil && (before.Trial == nil || !t.StartTime.Equal(before.Trial.StartTime) || before.Current.Payload != d.Next.Current.Payload) {
-		r.terms[n.trialKey(t)] = n.expectedTerms(d.Next.Current.Asked)
+		terms := n.expectedTerms(d.Next.Current.Asked)
+		if r.passed[key(d.Next.Current.Config)] {
+			terms.Duration = min(terms.Duration, time.Minute)
+		}
+		r.terms[n.trialKey(t)] = terms
+		r.atReady[n.trialKey(t)] = o.Child.Alive || o.Node.Ready && o.Node.API
+	}
+	isProven := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == "ConfigLastKnownGood" })
+	if c := before.Current.Config; isProven {
+		n.must(before.Trial != nil && r.healthy[key(c)] >= r.begun(before.Trial).Duration, "%s became last-known-good after %s of health", c.Revision, r.healthy[key(c)])
+		n.must(o.Node.Ready || r.atReady[n.trialKey(before.Trial)], "%s became last-known-good, and nobody has ever seen the node Ready with it", c.Revision)
+		r.passed[key(c)] = true
 	}
 	if !good.IsLocal() && good.Payload != before.LastKnownGood.Payload {
-		r.passed[key(good)] = r.passed[key(good)] || before.Trial != nil && r.healthy[key(good)] >= r.begun(before.Trial).Duration
-		n.must(r.passed[key(good)], "%s became last-known-good after %s of health", good.Revision, r.healthy[key(good)])
+		n.must(isProven && before.Current.Same(good), "%s became last-known-good without a trial", good.Revision)
 		_, bad := before.BadEntry(good)
 		n.must(!bad, "%s became last-known-good while it was bad", good.Revision)
 		n.must(!d.Next.IsRevoked(good) || before.IsRevoked(good), "%s became last-known-good while it was revoked", good.Revision)
 	}
-	if c := d.Next.Current.Config; c.Payload != before.Current.Payload && !slices.ContainsFunc(d.Next.Promoted, func(p Promotion) bool { return p.Payload == c.Payload }) {
+	if c := d.Next.Current.Config; c.Payload != before.Current.Payload {
 		delete(r.healthy, key(c))
 	}
+}
+
+// newVersionsAreTried: what was not proven with this version of the component, over this local configuration, is current
+// only on trial; and while local may work, there is something to fall back to.
+func (r *referee) newVersionsAreTried(before State, o Observed, d Decision) {
+	n := r.n
+	if c := d.Action.Config; d.Action.Kind != None && !c.IsLocal() && d.Next.Current.Same(c) && !r.passed[r.key(c)] {
+		n.must(d.Next.OnTrial(c), "%s is started without a trial, with %s and %s", c.Revision, n.version, n.digest)
+		if d.Next.LastKnownGood.Same(c) {
+			n.seen["last-known-good on trial"]++
+		}
+	}
+	for _, e := range d.Events {
+		if c := before.Run.Config; e.Reason == "DeadEnd" && !c.IsLocal() {
+			n.must(r.passed[r.key(c)] || o.Verdicts[""].Outcome == RejectedOutcome, "a dead end with %s, which is not proven, although local may work", c.Revision)
+		}
+	}
+}
+
+// key names what a proof is about.
+func (r *referee) key(c Config) string {
+	k := r.n.version + "/" + c.Payload
+	switch {
+	case c.Dropin && c.Revision == r.runs:
+		k += " over " + r.over
+	case c.Dropin:
+		k += " over " + r.n.digest
+	}
+	return k
 }
 
 // trialKey tells trials apart. After a crash an older one may go on.
@@ -168,6 +217,11 @@ func (r *referee) verdictsAreFair(before State, o Observed, d Decision) {
 			continue
 		}
 		verdicts++
+		if b.Revision != before.Current.Revision && b.Revision == before.LastKnownGood.Revision && before.Run.Config.Revision == b.Revision {
+			n.seen["last-known-good gives way"]++
+			n.must((!r.passed[r.key(before.Run.Config)] || len(before.Promoted) == maxKept) && !outage && (o.Child.Exited || !o.Child.Healthy || !o.Node.Ready), "%s gives way to local, and is proven, or does not fail", b.Revision)
+			continue
+		}
 		n.must(before.Current.Revision == b.Revision, "a verdict on %s, which was not current", b.Revision)
 		switch b.Failure {
 		case CrashLooped:
@@ -200,6 +254,7 @@ func (r *referee) verdictsAreFair(before State, o Observed, d Decision) {
 		}
 	default:
 		_, bad := d.Next.BadEntry(d.Next.Current.Config)
+		r.torn[n.version] = r.torn[n.version] || noWayOut(before, o) // they are not counted on
 		n.must(bad || exits <= threshold || r.torn[n.version], "%d crashes without a verdict, with a threshold of %d", exits, threshold)
 	}
 	r.torn[n.version] = r.torn[n.version] || n.diskFails != "" || n.tearDisk != nil
@@ -249,17 +304,21 @@ func (r *referee) illIsJudged(before State, o Observed, d Decision) {
 	}
 	r.outage = o.Node.RuntimeDown || o.Node.ShuttingDown
 	_, bad := d.Next.BadEntry(before.Run.Config)
-	n.must(bad || r.ill[key] < n.limits.HealthTimeout || r.illNow < n.limits.HealthTimeout/4, "not healthy for %s in all, and no verdict", r.ill[key])
+	n.must(bad || noWayOut(before, o) || r.ill[key] < n.limits.HealthTimeout || r.illNow < n.limits.HealthTimeout/4, "not healthy for %s in all, and no verdict", r.ill[key])
 }
 
 // blameIsProven: a verdict is final only when what the node fell back to was well for a minute, or for longer than what
 // it replaced ever lived; and never when that failed as well.
 func (r *referee) blameIsProven(before State, o Observed, d Decision) {
 	n := r.n
+	var trial string
+	if before.Trial != nil {
+		trial = n.trialKey(before.Trial)
+	}
 	if r.boot != n.boot {
 		r.boot = n.boot
 		if before.Trial != nil && !before.Trial.Clean {
-			r.longest = time.Hour // nobody saw how it ended
+			r.longest[trial] = time.Hour // nobody saw how it ended
 		}
 	}
 	switch {
@@ -277,21 +336,23 @@ func (r *referee) blameIsProven(before State, o Observed, d Decision) {
 	failed := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == "DeadEnd" })
 	for _, b := range before.Bad {
 		if x, bad := d.Next.BadEntry(Config{Revision: b.Revision}); bad && x.Revision == b.Revision && b.Provisional {
-			n.must(x.Provisional || r.streak >= time.Minute || r.streak > r.longest || r.torn[n.version],
-				"%s is to blame for good, after %s of health, and one lived for %s", b.Revision, r.streak, r.longest)
+			n.must(x.Provisional || r.streak >= time.Minute || r.streak > r.longest[trial] || r.torn[n.version],
+				"%s is to blame for good, after %s of health, and one lived for %s", b.Revision, r.streak, r.longest[trial])
 			n.must(!failed || before.Current.Revision != b.Revision || before.Run.Config.Revision == b.Revision || before.Trial == nil,
 				"%s stays bad, although what replaced it failed too", b.Revision)
 		}
 	}
-	if before.Trial == nil || before.OnTrial(before.Run.Config) && (o.Child.Exited || d.Action.Kind == Restart) {
-		r.longest = max(r.longest, r.life)
-	}
-	if t := d.Next.Trial; t != nil && (before.Trial == nil || !t.StartTime.Equal(before.Trial.StartTime)) {
-		r.longest = 0
+	if before.OnTrial(before.Run.Config) && (o.Child.Spawned || d.Action.Kind == Restart) {
+		r.longest[trial] = max(r.longest[trial], r.life)
 	}
 	if d.Action.Kind != None || o.Child.Exited {
 		r.life, r.streak, r.well = 0, 0, false
 	}
+}
+
+// noWayOut: no verdict is given on last-known-good where local is invalid.
+func noWayOut(before State, o Observed) bool {
+	return before.LastKnownGood.Same(before.Current.Config) && o.Verdicts[""].Outcome == RejectedOutcome
 }
 
 // killed is what the referee must know of an agent that had no time to write.

@@ -27,6 +27,7 @@ type shell struct {
 	// The outside world.
 	limits   Limits
 	local    Local
+	digest   string // of the local configuration
 	intent   Intent
 	revoked  *[]string
 	says     map[string]Verdict // what validation would say; accepted unless it is here
@@ -79,7 +80,7 @@ type versionRecords struct {
 
 func newShell(t fataler) *shell {
 	return &shell{
-		t: t, local: Init, version: "v1", boot: 1, disk: disk{versions: map[string]versionRecords{}},
+		t: t, local: Init, digest: "local-1", version: "v1", boot: 1, disk: disk{versions: map[string]versionRecords{}},
 		intent: Intent{Kind: Nil}, says: map[string]Verdict{}, node: Node{API: true, Ready: true},
 		limits: Limits{TrialDuration: 10 * time.Minute, CrashLoopThreshold: 3, HealthTimeout: 2 * time.Minute, ReadyTimeout: 2 * time.Minute},
 	}
@@ -149,13 +150,27 @@ func (n *shell) bootID() string {
 	return fmt.Sprintf("boot-%d", n.boot)
 }
 
+// replaced has the kubelet exit, and the binary be another one by then: the
+// agent goes on with that one's records.
+func (n *shell) replaced(version string) {
+	if n.version == version || n.diskFails != "" {
+		return
+	}
+	n.persist(CleanShutdown(n.state))
+	n.version = version
+	run := n.state.Run.Replaced()
+	n.state = n.load()
+	n.state.Run, n.verdicts = run, map[string]Verdict{}
+	n.exit("signal: killed", false)
+}
+
 func (n *shell) observe() Observed {
 	if n.child.Alive {
 		n.child.Healthy, n.child.Waiting = n.healthy && !n.waiting, n.waiting
 	}
 	return Observed{
 		Now: epoch.Add(n.clock + n.clockJumps), Elapsed: n.clock - n.decided, BootID: n.bootID(),
-		Limits: n.limits, Local: n.local, Intent: n.intent, Verdicts: maps.Clone(n.verdicts), Child: n.child, Node: n.node,
+		Limits: n.limits, Local: n.local, LocalDigest: n.digest, Intent: n.intent, Verdicts: maps.Clone(n.verdicts), Child: n.child, Node: n.node,
 		Revoked: n.revoked, Forget: n.forget, Storage: n.storage,
 	}
 }
@@ -286,7 +301,7 @@ func (n *shell) ask(s State, o Observed) Decision {
 	n.must(len(d.Next.Startups) <= 11, "%d startups are kept", len(d.Next.Startups))
 	n.must(len(d.Next.Promoted) <= maxKept, "%d promotions are kept", len(d.Next.Promoted))
 	n.must(distinct(d.Next.Bad, func(b BadConfig) string { return b.Revision }), "a revision is bad twice: %+v", d.Next.Bad)
-	n.must(distinct(d.Next.Promoted, func(p Promotion) string { return p.Revision }), "a revision was promoted twice: %+v", d.Next.Promoted)
+	n.must(distinct(d.Next.Promoted, func(p Promotion) string { return p.Revision + p.Local }), "a revision was promoted twice: %+v", d.Next.Promoted)
 	n.must(d.Action.Kind == None || len(d.Validate) == 0 || d.Action.Config == d.Next.Run.Config, "what starts is not what is remembered")
 	n.must(len(d.Validate) > 0 || d.Action.Kind == Refuse || d.Status.Condition.Cause != "" && d.Status.Condition.Message != "", "the condition says nothing: %+v", d.Status)
 	return d

@@ -16,6 +16,7 @@ type Config struct {
 	SHA256     string     `json:"sha256,omitempty"`        // what the assignment demands of the payload, if it does
 	Payload    string     `json:"payloadSHA256,omitempty"` // sha256 of the payload
 	Checkpoint string     `json:"fileSHA256,omitempty"`    // sha256 of the checkpoint's file
+	Dropin     bool       `json:"dropin,omitempty"`        // it is laid over the local configuration
 	Rollout    RolloutRef `json:"rolloutRef,omitzero"`
 	Asked      Asked      `json:"trial,omitzero"`
 	// AssignedBy identifies the object that assigned it: the NodeConfig by its UID. Empty: not known, or that object's
@@ -105,6 +106,7 @@ type Promotion struct {
 	Revision string    `json:"revision"`
 	Payload  string    `json:"payloadSHA256"`
 	Time     time.Time `json:"time"`
+	Local    string    `json:"localDigest,omitempty"` // what it was laid over; empty: it is no drop-in, or that was not recorded
 }
 
 // Fallback says why the last-known-good configuration runs although the one on
@@ -131,6 +133,7 @@ type Trial struct {
 	Revision     string        `json:"revision"`
 	StartTime    time.Time     `json:"startTime"`
 	Terms        Terms         `json:"terms,omitzero"`
+	Local        string        `json:"localDigest,omitempty"`          // what a drop-in is laid over in it
 	Healthy      time.Duration `json:"healthyNanoseconds"`             // observed healthy, in steps
 	Unhealthy    time.Duration `json:"unhealthyNanoseconds,omitempty"` // those of Run, in steps: a stop is no health
 	NotReady     time.Duration `json:"notReadyNanoseconds,omitempty"`
@@ -153,6 +156,9 @@ type Baseline struct {
 	Ready    bool     `json:"ready"`
 	Pressure []string `json:"pressure,omitempty"`
 	Pods     []string `json:"podUIDs,omitempty"`
+	// Open: no kubelet ran then, and the node was not seen to be Ready. It is taken when the node is Ready for the first
+	// time, and no health counts before.
+	Open bool `json:"open,omitempty"`
 }
 
 // Run is what only matters while this agent lives: it is about the kubelet that
@@ -160,6 +166,7 @@ type Baseline struct {
 type Run struct {
 	Started  bool          // Config has been started
 	Config   Config        // what was started last
+	Local    string        // the digest of local, as it was then
 	Deferred bool          // the source was invalid at the start: last-known-good until it is clear
 	Crashes  int           // unexpected exits without a minute of health between them
 	Delay    time.Duration // left until the next start after a crash
@@ -207,19 +214,16 @@ func (s State) IsRevoked(c Config) bool {
 	return c.UID != "" && slices.Contains(s.Revoked, c.UID)
 }
 
-// isProven tells whether c is as good as last-known-good: its content is that
-// of it, or passed its trial before.
-func (s State) isProven(c Config) bool {
-	return s.isPromoted(c) || !s.LastKnownGood.IsLocal() && s.LastKnownGood.Payload == c.Payload
-}
-
-func (s State) isPromoted(c Config) bool {
-	return !c.IsLocal() && slices.ContainsFunc(s.Promoted, func(p Promotion) bool { return p.Payload == c.Payload })
-}
-
-// OnTrial tells whether c is the configuration whose trial is going on.
+// OnTrial tells whether c is the configuration whose trial is going on. It may
+// be last-known-good: with another version of the component.
 func (s State) OnTrial(c Config) bool {
-	return s.Trial != nil && s.Trial.Revision == c.Revision && s.Current.Same(c) && !s.LastKnownGood.Same(c)
+	return s.Trial != nil && s.Trial.Revision == c.Revision && s.Current.Same(c)
+}
+
+// Replaced returns what is left of a run when the component's binary was
+// replaced by one of another version, whose records are other ones.
+func (r Run) Replaced() Run {
+	return Run{Started: r.Started, Config: r.Config, Local: r.Local, Deferred: r.Deferred, LastExit: r.LastExit}
 }
 
 // RemovedBy reports whether in means that current was assigned by an object that assigns nothing any more.
@@ -294,7 +298,7 @@ func Standing(s State) (Config, string) {
 		}
 		return c, why
 	}
-	if lkg := s.LastKnownGood.Config; !lkg.IsLocal() {
+	if lkg := s.LastKnownGood.Config; !lkg.IsLocal() && !s.Current.Same(lkg) {
 		if _, bad := s.BadEntry(lkg); !bad && !s.IsRevoked(lkg) {
 			return lkg, "it is last-known-good; " + why
 		}

@@ -80,7 +80,6 @@ func TestARecordedVerdictEndsTheTrialThoughItsRecordIsOlder(t *testing.T) {
 func TestWhatHasTheContentOfLastKnownGoodNeedsNoTrialAfterACrash(t *testing.T) {
 	n := newShell(t)
 	n.do(proven...)
-	n.do("kubelet-upgrade to=v2")
 	n.tearDisk = func(int) int { return 2 } // current is written, last-known-good is not
 	n.do("dies-before-acting", "assign uid=g2 payload=p0", "kill")
 	n.tearDisk = nil

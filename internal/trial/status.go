@@ -88,7 +88,8 @@ func (d *decider) status() Status {
 		c := in.Config
 		st.Assigned = &c
 	}
-	if t := s.Trial; t != nil && s.OnTrial(s.Run.Config) {
+	// That of last-known-good is the node's own business: whoever assigned it has had his answer.
+	if t := s.Trial; t != nil && s.OnTrial(s.Run.Config) && !s.LastKnownGood.Same(s.Run.Config) {
 		st.Trial = &Progress{t.StartTime, t.Healthy + s.Run.Credit, t.Terms.Duration, max(0, len(s.Startups)-1), t.Terms.Threshold}
 	}
 	detail := d.condition(&st)
@@ -170,7 +171,11 @@ func (d *decider) assignedCondition(set func(status, reason, message, cause stri
 		return b.Detail
 	}
 	if t := s.Trial; t != nil && t.Fallback == Inconclusive {
-		set("Unknown", string(Inconclusive), runs, fmt.Sprintf("the trial of current (UID: %s) was inconclusive: last-known-good failed too", c.Revision))
+		other := "last-known-good"
+		if s.LastKnownGood.Same(c) {
+			other = "local"
+		}
+		set("Unknown", string(Inconclusive), runs, fmt.Sprintf("the trial of current (UID: %s) was inconclusive: %s failed too", c.Revision, other))
 		return s.Run.LastExit
 	}
 	if t := s.Trial; t != nil && t.Fallback == APIProbe {

@@ -60,6 +60,7 @@ var commands = map[string]func(*shell, *datadriven.TestData){
 			c.Rollout = RolloutRef{Name: "workers", Revision: 1, Attempt: attempt}
 		}
 		c.AssignedBy = words(td, "by")
+		c.Dropin = td.HasArg("dropin")
 		c.Asked.AllowPodLoss = td.HasArg("allow-pod-loss")
 		if duration := words(td, "trial"); duration != "" {
 			var err error
@@ -187,6 +188,7 @@ var commands = map[string]func(*shell, *datadriven.TestData){
 		n.node.LostPods = nil
 		n.startAgent(td)
 	},
+	"edit-local": func(n *shell, td *datadriven.TestData) { n.digest = words(td, "to") },
 	"kubelet-upgrade": func(n *shell, td *datadriven.TestData) {
 		n.sigterm()
 		n.version = words(td, "to")

@@ -247,7 +247,7 @@ func TestIfLastKnownGoodCrashesAsWellTheTrialWasInconclusive(t *testing.T) {
 
 	n.crashing()
 	n.is(allChecksPassed(cm))
-	n.event("Normal", "TrialResumed", fmt.Sprintf("last-known-good is healthy: the trial of current (UID: %s) goes on", cm.UID))
+	n.event("Normal", "TrialResumed", fmt.Sprintf("last-known-good (init) is healthy: the trial of current (UID: %s) goes on", cm.UID))
 	n.lastKnownGood(cm)
 }
 

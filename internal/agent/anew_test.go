@@ -1,0 +1,173 @@
+package agent
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/crashfs"
+)
+
+// another has the kubelet be replaced by another version, and die, so that it is seen.
+func (w *world) another(version string, change func(*kubeletState)) {
+	w.t.Helper()
+	w.kubelet.set(func(s *kubeletState) {
+		s.identity, s.version = "inode of "+version, version
+		change(s)
+	})
+	w.dies(exitOne)
+}
+
+// TestWhatWasProvenIsOnTrialAgainWithAnotherVersionOfTheKubelet, whether the agent lives or is restarted with it.
+func TestWhatWasProvenIsOnTrialAgainWithAnotherVersionOfTheKubelet(t *testing.T) {
+	for name, replace := range map[string]func(w *world, version string, change func(*kubeletState)){
+		"the agent goes on": (*world).another,
+		"the agent is restarted": func(w *world, version string, change func(*kubeletState)) {
+			w.stop()
+			w.kubelet.set(func(s *kubeletState) {
+				s.identity, s.version = "inode of "+version, version
+				change(s)
+			})
+			w.start()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.start()
+				withGood(w)
+				crashing := func(after time.Duration) func(*kubeletState) {
+					return func(s *kubeletState) {
+						c := s.confs["good"]
+						c.crashes = after
+						s.confs["good"] = c
+					}
+				}
+				replace(w, "v1.37.0", crashing(2*time.Second))
+				w.until("it is rolled back", func() bool { return w.log.count("event=ConfigRolledBack") == 1 })
+				w.runs("")
+				w.pass(time.Minute)
+				if s := w.status(); len(s.BadConfigs) != 1 || s.BadConfigs[0].Provisional || s.LastKnownGood == nil || s.Active != nil {
+					t.Errorf("bad are %+v, last-known-good %+v, active %+v", s.BadConfigs, s.LastKnownGood, s.Active)
+				}
+				if w.log.count("event=DeadEnd") != 0 {
+					t.Errorf("a dead end, although local works\n%s", w.tail())
+				}
+				replace(w, "v1.36.3", crashing(0))
+				w.runs("good")
+				if w.view().Trial != nil {
+					t.Errorf("the version that proved it tries it again: %+v", *w.view().Trial)
+				}
+				replace(w, "v1.38.0", crashing(0))
+				w.runs("good")
+				if s := w.status(); s.Trial != nil || w.view().Trial == nil || s.Conditions[0].Status != "True" {
+					t.Errorf("reported is %+v, on disk %+v, %+v", s.Trial, w.view().Trial, s.Conditions)
+				}
+				w.until("it is proven", func() bool { return w.view().Trial == nil })
+				if p := w.view().Promoted; len(p) != 1 || p[0].Revision != "uid-good" {
+					t.Errorf("promoted are %+v", p)
+				}
+			})
+		})
+	}
+}
+
+// TestTheEndOfAnOldKubeletIsNotHeldAgainstWhatRunsWithTheNewOne.
+func TestTheEndOfAnOldKubeletIsNotHeldAgainstWhatRunsWithTheNewOne(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.options = func(o *Options) { o.Limits.CrashLoopThreshold = 0 }
+		w.start()
+		w.runs("")
+		w.assign("uid-good", conf{name: "good"})
+		w.runs("good")
+		for _, version := range []string{"v1.37.0", "v1.36.3", "v1.37.0"} { // a trial of its own with each
+			w.another(version, func(*kubeletState) {})
+			w.runs("good")
+		}
+		if s := w.status(); len(s.BadConfigs) != 0 || s.Trial == nil {
+			t.Errorf("bad are %+v, the trial is %+v", s.BadConfigs, s.Trial)
+		}
+	})
+}
+
+// TestATrialThatBeginsAtTheStartIsHeldToANodeThatIsReady.
+func TestATrialThatBeginsAtTheStartIsHeldToANodeThatIsReady(t *testing.T) {
+	ready := func(w *world, is bool) { w.api.set(func(api *simAPI) { api.ready = is }) }
+	t.Run("the node was Ready", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			w.start()
+			withGood(w)
+			w.another("v1.37.0", func(s *kubeletState) {
+				c := s.confs["good"]
+				c.loses = true // its Lease
+				s.confs["good"] = c
+			})
+			w.until("it is rolled back", func() bool { return w.log.count("event=ConfigRolledBack") == 1 })
+			w.runs("")
+		})
+	})
+	t.Run("the node was not seen Ready", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			ready(w, false)
+			w.assign("uid-good", conf{name: "good"})
+			w.start()
+			w.runs("good")
+			w.pass(5 * time.Minute)
+			if v := w.view(); !v.LastKnownGood.IsLocal() || len(v.Bad) > 0 || v.Trial == nil {
+				t.Errorf("it was promoted or blamed: %+v", v)
+			}
+			ready(w, true)
+			w.promoted("uid-good")
+		})
+	})
+}
+
+// TestLastKnownGoodThatIsDownloadedAnewCanBeFallenBackTo: it is assigned again when its checkpoint has gone, and what
+// comes has other metadata.
+func TestLastKnownGoodThatIsDownloadedAnewCanBeFallenBackTo(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withGood(w)
+		w.assign("uid-better", better)
+		w.runs("better")
+		if err := w.disk.Remove(goodFile); err != nil {
+			t.Fatal(err)
+		}
+		again := configMap("uid-good", conf{name: "good"})
+		again.ResourceVersion = "8"
+		w.assignObject(again)
+		w.runs("good")
+		w.assign("uid-crasher", crasher)
+		w.pass(20 * time.Second)
+		w.runs("good")
+		if _, err := w.disk.ReadFile(goodFile + ".corrupt"); err == nil {
+			t.Error("the good file was set aside")
+		}
+	})
+}
+
+// TestPodsThatWereEvictedWhileTheDiskWasFullAreNotTheConfigurationsDoing.
+func TestPodsThatWereEvictedWhileTheDiskWasFullAreNotTheConfigurationsDoing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.pods("a", "b")
+		w.start()
+		w.runs("")
+		w.assign("uid-good", conf{name: "good"})
+		w.until("it is being judged, and its pods were counted", func() bool { return w.kubelet.checked("good") == 1 })
+		w.disk.FailFrom(1, syscall.ENOSPC, crashfs.Needed...)
+		w.pass(time.Minute)
+		w.wantStarts("")
+		w.api.set(func(api *simAPI) {
+			api.pods = slices.Clone(api.pods)
+			api.pods[0].Phase, api.pods[0].Reason = "Failed", "Evicted" // by the kubelet: the disk is full
+		})
+		w.pass(10 * time.Second)
+		w.disk.Heal()
+		w.runs("good")
+		w.promoted("uid-good")
+		if told := w.reporter.told(); slices.ContainsFunc(told, func(e string) bool { return strings.Contains(e, "harmed the workload") }) {
+			t.Errorf("%q", told)
+		}
+	})
+}
