@@ -302,6 +302,7 @@ func TestTheNodeSaysWhichFieldsItProtects(t *testing.T) {
 	// Another list.
 	n.assign(ro)
 	n.is(allChecksPassed(ro))
+	n.lastKnownGood(ro)
 	n.withFlags("--protected-fields=maxPods")
 	n.resumes(ro, allChecksPassed(ro))
 	n.assign(both)

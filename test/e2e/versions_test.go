@@ -190,7 +190,7 @@ func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 	n.lastKnownGood(comes)
 	n.kubeletHas(map[string]any{"maxPods": 122, "memoryReservationPolicy": "None"})
 
-	// Back: its own verdicts are those of the old one again, and nothing of it needs a second trial.
+	// Back: its own verdicts are those of the old one again.
 	runs(oldest)
 	nc = n.is(rejected(comes, "using (init)", unknown))
 	if nc.Status.ComponentVersion != oldest.version || len(nc.Status.BadConfigs) != 1 {
@@ -199,10 +199,52 @@ func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 	n.healthyWith(nil)
 	n.logged("level=WARN", "this kubelet is older than another that has run on this node", "version="+oldest.version, "newer="+newest.version)
 	n.assign(gone)
-	nc = n.is(allChecksPassed(gone))
-	if l := nc.Status.LastKnownGood; nc.Status.Trial != nil || l == nil || l.UID != gone.UID {
-		t.Errorf("last-known-good is %+v, trial %+v", l, nc.Status.Trial)
-	}
+	n.is(allChecksPassed(gone))
 	n.healthyWith(gone)
 	n.kubeletHas(map[string]any{"maxPods": 121})
+	n.lastKnownGood(gone)
+}
+
+// TestWhatCrashesWithAnotherVersionOfTheKubeletGoesBackToLocal, and runs again with the version that proved it, in either
+// direction.
+func TestWhatCrashesWithAnotherVersionOfTheKubeletGoesBackToLocal(t *testing.T) {
+	t.Parallel()
+	newest, err := askKubelet(tool("kubelet"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	oldest := olderKubelet(t, 0)
+	for name, c := range map[string]struct{ from, to kubeletProgram }{"upgrade": {oldest, newest}, "downgrade": {newest, oldest}} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, name, "--config-trial-duration=1s", "--crash-loop-threshold=1")
+			with := func(k kubeletProgram, script string) {
+				n.stop()
+				n.wrap("real='" + k.path + "'\n" + script)
+				n.start()
+			}
+			n.wrap("real='" + c.from.path + "'")
+			n.up()
+			cm := n.configMap("a", map[string]any{"maxPods": 123})
+			n.assign(cm)
+			n.lastKnownGood(cm)
+
+			with(c.to, crashes)
+			w := rolledBack(cm, "CrashLooped", "", "crash-looped: 2 starts in its trial, last: exit status 7")
+			w.message = "using (init)"
+			nc := n.is(w)
+			n.healthyWith(nil)
+			n.event("Warning", "ConfigRolledBack", w.cause+"; going back to local (init)")
+			n.verdictIsFinal(cm)
+			if l := nc.Status.LastKnownGood; nc.Status.ComponentVersion != c.to.version || l == nil || l.UID != cm.UID {
+				t.Errorf("the version is %s, last-known-good %+v", nc.Status.ComponentVersion, l)
+			}
+
+			with(c.from, "") // it has proven it, and needs no trial
+			nc = n.is(allChecksPassed(cm))
+			n.healthyWith(cm)
+			if s := n.onDisk(); nc.Status.ComponentVersion != c.from.version || s.Trial != nil || len(s.Bad) != 0 {
+				t.Errorf("the version is %s, the trial %+v, bad are %+v", nc.Status.ComponentVersion, s.Trial, s.Bad)
+			}
+		})
+	}
 }
