@@ -114,6 +114,8 @@ func (r *referee) goodIsProven(before State, o Observed, d Decision) {
 		}
 		r.terms[n.trialKey(t)] = terms
 		r.atReady[n.trialKey(t)] = o.Child.Alive || o.Node.Ready && o.Node.API
+	} else if t != nil && before.Trial.Revision != t.Revision { // it goes on under another name
+		r.atReady[n.trialKey(t)] = r.atReady[n.trialKey(before.Trial)]
 	}
 	isProven := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == "ConfigLastKnownGood" })
 	if c := before.Current.Config; isProven {
