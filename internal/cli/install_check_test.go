@@ -68,7 +68,7 @@ func TestTheSchemaIsComparedFieldByField(t *testing.T) {
 	known := property("spec")
 	known["properties"].(map[string]any)["spec"] = property("revoked")
 	got := fieldsMissing("", reflect.TypeFor[v1alpha1.NodeConfig](), known)
-	if want := []string{"spec.configSource", "status"}; !slices.Equal(got, want) {
+	if want := []string{"spec.configSource", "spec.takenBack", "spec.trial", "status"}; !slices.Equal(got, want) {
 		t.Errorf("missing are %q, want %q", got, want)
 	}
 }
