@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -17,11 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -65,6 +63,7 @@ type Controller struct {
 	log       *slog.Logger
 
 	manager  manager.Manager
+	watching client.WithWatch
 	client   client.Client // without a cache: what is read with it is read from the API server
 	recorder events.EventRecorder
 	metrics  *meters
@@ -73,6 +72,7 @@ type Controller struct {
 	config   *rest.Config
 	plain    *http.Client // to ask for the time
 	named    *named
+	sight    *sight
 	blind    *problems // what cannot be watched
 	failing  *problems // rollouts that cannot be written, by name
 	nodes    []rollout.Node
@@ -86,7 +86,8 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	renew, retry := lease*2/3, lease*2/15
 	c := &Controller{
 		namespace: o.Namespace, times: cmp.Or(o.Times, terms.DefaultTimes), writers: cmp.Or(o.Writers, DefaultWriters),
-		log: o.Log, fleet: newFleet(o.NodeName, cmp.Or(o.Tick, DefaultTick)), clock: newClock(),
+		sight: newSight(kindRollouts, kindConfigs, kindNodes, kindRevisions),
+		log:   o.Log, fleet: newFleet(o.NodeName, cmp.Or(o.Tick, DefaultTick)), clock: newClock(),
 	}
 	c.fleet.now = c.clock.now
 	c.blind, c.failing = c.newProblems("cannot see", "what"), c.newProblems("cannot write", "rollout")
@@ -98,10 +99,6 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("make a scheme: %w", err)
 	}
-	caches, err := cacheOptions(o.Namespace, c.blind)
-	if err != nil {
-		return nil, err
-	}
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the writers are the limit, and the API server's own fairness
 	// With connections of its own, so that no load loses the lease.
@@ -111,7 +108,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		election.Dial = (&net.Dialer{Timeout: renew / 2, KeepAlive: lease}).DialContext
 	}
 	c.manager, err = manager.New(config, manager.Options{
-		Scheme: scheme, MapperProvider: mapper, Cache: caches, Logger: logr.FromSlogHandler(o.Log.Handler()),
+		Scheme: scheme, MapperProvider: mapper, Logger: logr.FromSlogHandler(o.Log.Handler()),
 		LeaderElection: o.LeaderElection, LeaderElectionID: v1alpha1.ControllerLease, LeaderElectionNamespace: o.Namespace,
 		LeaderElectionConfig: election, LeaderElectionReleaseOnCancel: true, LeaderElectionLabels: leaseLabels(o.Version),
 		LeaseDuration: &lease, RenewDeadline: &renew, RetryPeriod: &retry,
@@ -132,11 +129,10 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		return nil, fmt.Errorf("make a client for the time: %w", err)
 	}
 	c.client = client.WithFieldValidation(direct, metav1.FieldValidationStrict)
-	core, err := typedcorev1.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("make a client for ConfigMaps: %w", err)
+	if c.watching, err = client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: c.manager.GetRESTMapper()}); err != nil {
+		return nil, fmt.Errorf("make a client that watches: %w", err)
 	}
-	c.named = newNamed(core.RESTClient(), c.fleet.markAll)
+	c.named = newNamed(c.watching, c.fleet.markAll)
 	return c, errors.Join(
 		c.manager.Add(manager.RunnableFunc(c.lead)),
 		c.manager.AddHealthzCheck("ping", func(*http.Request) error { return nil }),
@@ -188,45 +184,20 @@ func (c *Controller) lead(ctx context.Context) error {
 	if !c.setClock(ctx) {
 		return nil // told to stop
 	}
-	for _, watch := range []struct {
-		object  client.Object
-		handler toolscache.ResourceEventHandler
-	}{
-		{&v1alpha1.NodeConfigRollout{}, handler(c.fleet.setRollout, c.fleet.deleteRollout)},
-		{&v1alpha1.NodeConfig{}, handler(c.fleet.setConfig, func(nc *v1alpha1.NodeConfig) { c.fleet.deleteConfig(nc.Name, nc.UID) })},
-		{&corev1.Node{}, handler(c.fleet.setNode, func(n *corev1.Node) { c.fleet.deleteNode(n.Name) })},
-		{&corev1.ConfigMap{}, handler(c.fleet.setRevision, c.fleet.deleteRevision)},
-	} {
-		informer, err := c.manager.GetCache().GetInformer(ctx, watch.object, cache.BlockUntilSynced(false))
-		if err != nil {
-			return fmt.Errorf("watch %s: %w", resourceOf(watch.object), err)
-		}
-		seen, err := informer.AddEventHandler(watch.handler)
-		if err != nil {
-			return fmt.Errorf("watch %s: %w", resourceOf(watch.object), err)
-		}
-		if !toolscache.WaitForCacheSync(ctx.Done(), seen.HasSynced) {
+	looking, end := context.WithCancel(ctx)
+	var looks sync.WaitGroup
+	defer looks.Wait()
+	defer end()
+	looks.Go(func() { c.look(looking) })
+	for !c.sight.whole() {
+		select {
+		case <-ctx.Done():
 			return nil // told to stop
+		case <-c.sight.news:
 		}
 	}
 	c.log.Info("everything is seen")
 	c.fleet.sighted()
 	c.loop(ctx)
 	return nil
-}
-
-// handler hands objects of one type on.
-func handler[T client.Object](set, remove func(T)) toolscache.ResourceEventHandler {
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { set(o.(T)) },
-		UpdateFunc: func(_, o any) { set(o.(T)) },
-		DeleteFunc: func(o any) {
-			if last, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
-				o = last.Obj
-			}
-			if o, ok := o.(T); ok {
-				remove(o)
-			}
-		},
-	}
 }

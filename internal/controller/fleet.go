@@ -98,12 +98,7 @@ func (f *fleet) markAt(r *rolling, t time.Time) {
 	f.wake()
 }
 
-func (f *fleet) wake() {
-	select {
-	case f.changed <- struct{}{}:
-	default:
-	}
-}
+func (f *fleet) wake() { signal(f.changed) }
 
 // sighted has every rollout looked at soon, after a time in which not everything could be seen or done.
 func (f *fleet) sighted() {

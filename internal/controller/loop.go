@@ -45,7 +45,7 @@ func (c *Controller) loop(ctx context.Context) {
 			c.sweep(ctx, c.fleet.now())
 		}
 		c.bury()
-		if c.blind.all() != nil {
+		if !c.sight.whole() {
 			continue // what cannot be seen must not be decided on; when it can, everything is looked at
 		}
 		if next := c.passes(ctx); !next.IsZero() {

@@ -10,11 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // errUnread is that a ConfigMap has not been read yet; whoever asked is told when it was.
@@ -23,7 +20,7 @@ var errUnread = errors.New("not read yet")
 // named are the ConfigMaps that templates name, each with a watch of its own: they may be in any namespace, and nothing
 // else there is the controller's business.
 type named struct {
-	api     rest.Interface // of core/v1
+	api     client.WithWatch
 	changed func()
 
 	mu  sync.Mutex
@@ -33,12 +30,12 @@ type named struct {
 // watched is one of them.
 type watched struct {
 	stop   context.CancelFunc
-	read   bool
+	read   bool              // what there is now is known
 	object *corev1.ConfigMap // nil: there is none
-	err    error             // of the last try to read it
+	err    error             // why it is not known
 }
 
-func newNamed(api rest.Interface, changed func()) *named {
+func newNamed(api client.WithWatch, changed func()) *named {
 	return &named{api: api, changed: changed, all: map[types.NamespacedName]*watched{}}
 }
 
@@ -82,55 +79,28 @@ func (n *named) begin(ctx context.Context, key types.NamespacedName) {
 	ctx, stop := context.WithCancel(ctx)
 	w := &watched{stop: stop}
 	n.all[key] = w
-	set := func(read bool, object *corev1.ConfigMap) {
+	take := func(change func()) {
 		n.mu.Lock()
-		w.object, w.read = object, w.read || read
+		change()
 		n.mu.Unlock()
 		n.changed()
 	}
-	tried := func(err error) {
-		n.mu.Lock()
-		news := (w.err == nil) != (err == nil)
-		w.err = err
-		n.mu.Unlock()
-		if news {
-			n.changed()
-		}
+	var now *corev1.ConfigMap // of this connection
+	f := feed{
+		api: n.api, list: &corev1.ConfigMapList{},
+		within: client.ListOptions{Namespace: key.Namespace, FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, key.Name)},
+		only:   func(map[client.ObjectKey]bool, string) {},
+		seen:   func() { take(func() { w.object, w.read, w.err = now, true, nil }) },
+		lost: func(err error) {
+			now = nil
+			take(func() { w.read, w.err = false, err })
+		},
 	}
-	from := toolscache.NewListWatchFromClient(n.api, "configmaps", key.Namespace, fields.OneTermEqualSelector(metav1.ObjectNameField, key.Name))
-	_, controller := toolscache.NewInformerWithOptions(toolscache.InformerOptions{
-		ListerWatcher: &toolscache.ListWatch{
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				list, err := from.ListWithContext(ctx, o)
-				tried(err)
-				return list, err
-			},
-			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				w, err := from.WatchWithContext(ctx, o)
-				tried(err)
-				return w, err
-			},
-		},
-		ObjectType: &corev1.ConfigMap{},
-		Handler: toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { set(true, o.(*corev1.ConfigMap)) },
-			UpdateFunc: func(_, o any) { set(true, o.(*corev1.ConfigMap)) },
-			DeleteFunc: func(any) { set(true, nil) },
-		},
-		Transform: func(o any) (any, error) {
-			if cm, ok := o.(*corev1.ConfigMap); ok {
-				stripMeta(&cm.ObjectMeta, nil)
-			}
-			return o, nil
-		},
-	})
-	go controller.RunWithContext(ctx)
-	go func() {
-		if toolscache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {
-			n.mu.Lock()
-			w.read = true
-			n.mu.Unlock()
-			n.changed()
-		}
-	}()
+	show := func(o *corev1.ConfigMap) {
+		now = o
+		take(func() { w.object = o })
+	}
+	f.set = stripped(func(cm *corev1.ConfigMap) { stripMeta(&cm.ObjectMeta, nil) }, show)
+	f.remove = func(client.Object) { show(nil) }
+	go f.run(ctx)
 }

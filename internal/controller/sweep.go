@@ -79,7 +79,7 @@ func (c *Controller) bury() {
 
 // sweep collects what nobody needs any more.
 func (c *Controller) sweep(ctx context.Context, now time.Time) {
-	if c.blind.all() != nil {
+	if !c.sight.whole() {
 		return
 	}
 	if err := errors.Join(c.collect(ctx), c.orphans(ctx, now)); err != nil && ctx.Err() == nil {

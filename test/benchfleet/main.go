@@ -35,7 +35,7 @@ func main() {
 	atOnce := flag.Int("at-once", 1000, "how many of them are patched by hand and rolled out at once: a small API server does not bear many")
 	rounds := flag.Int("rounds", 2, "how often that is done, in alternating order")
 	idle := flag.Duration("idle", 2*time.Minute, "how long the controller is watched at rest")
-	only := flag.String("only", "", "measure only plan, at-once, rollout or memory")
+	only := flag.String("only", "", "measure only plan, at-once, rollout, memory or outage")
 	flag.Func("apiserver", "flag for the API server, such as --max-requests-inflight=100; repeatable", func(f string) error {
 		b.apiserver = append(b.apiserver, f)
 		return nil
@@ -72,6 +72,7 @@ func (b *bench) run(ctx context.Context, nodes, atOnce, rounds int, idle time.Du
 		{"at-once", func() error { return b.rollouts(ctx, atOnce, rounds, idle) }},
 		{"rollout", func() error { return b.rollouts(ctx, nodes, 0, idle) }},
 		{"memory", func() error { return b.growth(ctx, nodes) }},
+		{"outage", func() error { return b.outages(ctx, atOnce) }},
 	} {
 		if only != "" && only != part.name {
 			continue

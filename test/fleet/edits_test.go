@@ -109,6 +109,11 @@ strategy: {maxUnavailable: 3, steps: [{nodes: 100%}]}
 	}
 	s.same("blame a configuration", s.those(func(nc *v1alpha1.NodeConfig) bool { return len(nc.Status.BadConfigs) > 0 }), nil)
 	s.same("run the revision", s.running(st.UpdateRevision.ConfigMapRef), s.nodes(0, 8))
+	for name, nc := range s.nodeConfigs() {
+		if nc.Generation != 2 { // made empty, and one assignment: none was taken back
+			t.Errorf("%s was written to %d times", name, nc.Generation-1)
+		}
+	}
 	if most := s.most(unproven); most > 3 {
 		t.Errorf("%d nodes were in flight at once, of a budget of 3", most)
 	}

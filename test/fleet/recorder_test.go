@@ -2,18 +2,16 @@ package fleet_test
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -23,47 +21,92 @@ import (
 type recorder struct {
 	mu   sync.Mutex
 	seen []version
+	now  map[string]bool // names that there are
+	at   int             // moments
 }
 
 type version struct {
 	name   string
 	config *v1alpha1.NodeConfig // nil: it was deleted
+	at     int                  // the moment: of versions that were listed, nobody knows which was written first
 }
 
-// record records from now on until ctx ends.
+// record records from now on until ctx ends. After an outage, in which not every version may have been seen, it begins
+// with what there was at one moment.
 func record(ctx context.Context) (*recorder, error) {
-	r := &recorder{}
-	add := func(name string, nc *v1alpha1.NodeConfig) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.seen = append(r.seen, version{name, nc})
+	r := &recorder{now: map[string]bool{}}
+	from, err := r.list(ctx)
+	if err != nil {
+		return nil, err
 	}
-	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: &cache.ListWatch{
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				list := &v1alpha1.NodeConfigList{}
-				return list, kube.List(ctx, list, &client.ListOptions{Raw: &o})
-			},
-			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				return kube.Watch(ctx, &v1alpha1.NodeConfigList{}, &client.ListOptions{Raw: &o})
-			},
-		},
-		ObjectType: &v1alpha1.NodeConfig{},
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { add(o.(*v1alpha1.NodeConfig).Name, o.(*v1alpha1.NodeConfig)) },
-			UpdateFunc: func(_, o any) { add(o.(*v1alpha1.NodeConfig).Name, o.(*v1alpha1.NodeConfig)) },
-			DeleteFunc: func(o any) {
-				if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(o); err == nil {
-					add(name, nil)
-				}
-			},
-		},
-	})
-	go informer.RunWithContext(ctx)
-	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-		return nil, errors.New("no NodeConfigs can be watched")
-	}
+	go func() {
+		for ctx.Err() == nil {
+			from = r.watch(ctx, from)
+			select {
+			case <-time.After(often):
+			case <-ctx.Done():
+			}
+			if from == "" {
+				from, _ = r.list(ctx)
+			}
+		}
+	}()
 	return r, nil
+}
+
+// list takes down all that there is, as one change, and returns the resource version of that.
+func (r *recorder) list(ctx context.Context) (string, error) {
+	list := &v1alpha1.NodeConfigList{}
+	if err := kube.List(ctx, list); err != nil {
+		return "", err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.now
+	r.now = map[string]bool{}
+	r.at++
+	for i := range list.Items {
+		nc := &list.Items[i]
+		r.now[nc.Name] = true
+		r.seen = append(r.seen, version{nc.Name, nc, r.at})
+	}
+	for name := range before {
+		if !r.now[name] {
+			r.seen = append(r.seen, version{name, nil, r.at})
+		}
+	}
+	return list.ResourceVersion, nil
+}
+
+// watch takes down what is written from a resource version on. It returns from where to go on, empty if that is not there
+// any more.
+func (r *recorder) watch(ctx context.Context, from string) string {
+	if from == "" {
+		return ""
+	}
+	w, err := kube.Watch(ctx, &v1alpha1.NodeConfigList{}, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: from}})
+	if err != nil {
+		return from
+	}
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		nc, ok := e.Object.(*v1alpha1.NodeConfig)
+		if !ok {
+			return "" // too old
+		}
+		from = nc.ResourceVersion
+		r.mu.Lock()
+		r.at++
+		if e.Type == watch.Deleted {
+			delete(r.now, nc.Name)
+			r.seen = append(r.seen, version{nc.Name, nil, r.at})
+		} else {
+			r.now[nc.Name] = true
+			r.seen = append(r.seen, version{nc.Name, nc, r.at})
+		}
+		r.mu.Unlock()
+	}
+	return from
 }
 
 // of returns what was seen of the nodes of a scenario.
@@ -91,11 +134,20 @@ func (s *scenario) replay(visit func(name string, now map[string]*v1alpha1.NodeC
 	s.t.Helper()
 	s.caughtUp()
 	now := map[string]*v1alpha1.NodeConfig{}
-	for _, v := range watched.of(s) {
-		if now[v.name] = v.config; v.config == nil {
-			delete(now, v.name)
+	for all := watched.of(s); len(all) > 0; {
+		moment := all
+		if i := slices.IndexFunc(all, func(v version) bool { return v.at != all[0].at }); i > 0 {
+			moment = all[:i]
 		}
-		visit(v.name, now)
+		all = all[len(moment):]
+		for _, v := range moment {
+			if now[v.name] = v.config; v.config == nil {
+				delete(now, v.name)
+			}
+		}
+		for _, v := range moment {
+			visit(v.name, now)
+		}
 	}
 }
 

@@ -1,20 +1,10 @@
 package controller
 
 import (
-	"context"
-	"fmt"
-	"time"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/selection"
-	"k8s.io/apimachinery/pkg/watch"
-	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/terms"
@@ -22,72 +12,6 @@ import (
 
 // maxErrorKept is how many characters of a node's error are kept: what status.failedNodes can hold.
 const maxErrorKept = 1024
-
-// cacheOptions makes caches that keep what is read of an object, and nothing else of it. What cannot be seen is noted.
-func cacheOptions(namespace string, p *problems) (cache.Options, error) {
-	revisions, err := labels.NewRequirement(v1alpha1.LabelRollout, selection.Exists, nil)
-	if err != nil {
-		return cache.Options{}, fmt.Errorf("select revisions: %w", err)
-	}
-	return cache.Options{
-		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Node{}:                {Transform: transform(stripNode)},
-			&v1alpha1.NodeConfig{}:        {Transform: transform(stripNodeConfig)},
-			&v1alpha1.NodeConfigRollout{}: {Transform: transform(stripRollout)},
-			&corev1.ConfigMap{}: {
-				Namespaces: map[string]cache.Config{namespace: {LabelSelector: labels.NewSelector().Add(*revisions)}},
-				Transform:  transform(stripRevision),
-			},
-		},
-		NewInformer: func(lw toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-			return toolscache.NewSharedIndexInformer(consistent(lw, resourceOf(object), p), object, resync, indexers)
-		},
-	}, nil
-}
-
-// resourceOf is what the API calls a kind that is cached.
-func resourceOf(object runtime.Object) string {
-	switch object.(type) {
-	case *corev1.Node:
-		return "nodes/v1"
-	case *v1alpha1.NodeConfig:
-		return "nodeconfigs.evenkeel.dev/v1alpha1"
-	case *v1alpha1.NodeConfigRollout:
-		return "nodeconfigrollouts.evenkeel.dev/v1alpha1"
-	}
-	return "configmaps/v1"
-}
-
-// consistent lists what is stored, never what a watch cache of the API server remembers: a controller that has just
-// started must see every write of the one before.
-func consistent(lw toolscache.ListerWatcher, what string, p *problems) toolscache.ListerWatcher {
-	inner := toolscache.ToListerWatcherWithContext(lw)
-	return &toolscache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.ResourceVersion, o.ResourceVersionMatch = "", ""
-			list, err := inner.ListWithContext(ctx, o)
-			p.note(what, advise(what, err))
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			w, err := inner.WatchWithContext(ctx, o)
-			if err == nil || o.SendInitialEvents == nil { // else a list follows, and says the same
-				p.note(what, advise(what, err))
-			}
-			return w, err
-		},
-	}
-}
-
-// transform applies to objects of one type; what else an informer holds stays as it is.
-func transform[T any](strip func(T)) toolscache.TransformFunc {
-	return func(object any) (any, error) {
-		if o, ok := object.(T); ok {
-			strip(o)
-		}
-		return object, nil
-	}
-}
 
 func stripMeta(m *metav1.ObjectMeta, labels map[string]string) {
 	*m = metav1.ObjectMeta{
@@ -175,7 +99,7 @@ func stripRollout(r *v1alpha1.NodeConfigRollout) { stripMeta(&r.ObjectMeta, nil)
 // object of the API can have an annotation of this name.
 const digestHeld = "digest of what it holds"
 
-// stripRevision keeps of a revision's ConfigMap the digest of its content in place of that. An informer may do it twice.
+// stripRevision keeps of a revision's ConfigMap the digest of its content in place of that. A second time it does nothing.
 func stripRevision(cm *corev1.ConfigMap) {
 	if _, done := cm.Annotations[digestHeld]; done {
 		return

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+)
+
+const (
+	outage     = 25 * time.Second // the back-off of everything that waits is at its longest
+	outages    = 3
+	mostBehind = 5 * time.Second // the controller, after the API server is ready
+)
+
+// outages measures how soon the controller sees everything again after the API server was away: until then it decides
+// nothing. The floor is when the API server is ready.
+func (b *bench) outages(ctx context.Context, nodes int) (err error) {
+	w, err := up(ctx, b.apiserver)
+	defer func() { err = errors.Join(err, w.down()) }()
+	if err != nil {
+		return err
+	}
+	if err := w.populate(ctx, 0, nodes); err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	probes := l.Addr().String()
+	if err := l.Close(); err != nil {
+		return err
+	}
+	// It does not wait for a lease: one that has lost its lease is started anew, and how soon is for its Deployment.
+	c, err := w.run("evenkeel-controller", "--kubeconfig="+w.config, "--metrics-bind-address=0", "--health-probe-bind-address="+probes, "--leader-elect=false")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.stop()) }()
+	if err := c.says(ctx, "everything is seen", 5*time.Minute); err != nil {
+		return err
+	}
+	ready := func() error {
+		r, err := http.Get("http://" + probes + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer r.Body.Close()
+		if r.StatusCode != http.StatusOK {
+			return errors.New(r.Status)
+		}
+		return nil
+	}
+	var floors, behind []time.Duration
+	for range outages {
+		if err := w.cluster.StopAPIServer(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(outage):
+		}
+		if ready() == nil {
+			return errors.New("the controller says that it is ready, with the API server away")
+		}
+		begin := time.Now()
+		if err := w.cluster.StartAPIServer(ctx); err != nil {
+			return err
+		}
+		floor := time.Since(begin)
+		if err := eventually(ctx, 2*time.Minute, 50*time.Millisecond, ready, c.done); err != nil {
+			return err
+		}
+		floors, behind = append(floors, floor), append(behind, time.Since(begin)-floor)
+	}
+	most := slices.Max(behind)
+	floor := floors[slices.Index(behind, most)]
+	b.limited(fmt.Sprintf("controller: sees %d nodes again, after the API server is ready", nodes),
+		fmt.Sprintf("%s (%.2f x)", seconds(most), float64(floor+most)/float64(floor)), seconds(floor), seconds(mostBehind), most <= mostBehind)
+	note("", "the most of %d outages of %s; the floor is the API server's start", outages, outage)
+	return nil
+}
