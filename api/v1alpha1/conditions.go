@@ -30,6 +30,9 @@ const (
 	ReasonSyncFailed = "SyncFailed"
 	// ReasonObjectChanged: the object has the revision on record but not its payload; it was refused. Unknown.
 	ReasonObjectChanged = "ObjectChanged"
+	// ReasonStaleAssignment: a controller that does not lead any more assigned it, or its revision was stopped
+	// meanwhile. The controller that leads assigns it anew if it is still wanted. Unknown.
+	ReasonStaleAssignment = "StaleAssignment"
 	// ReasonCouldNotValidate: the dry run of the kubelet gave no verdict: it hung, it could not be run, or the local
 	// configuration fails in the same way; or it rejects at a start what has passed its trial with this kubelet. Decided
 	// again when something changes, and now and then. Unknown.
@@ -95,7 +98,7 @@ const (
 // ConfigOKReasons are all reasons of ConfigOK in NodeConfig.status.
 var ConfigOKReasons = []string{
 	ReasonAllChecksPassed, ReasonLocalInit, ReasonLocalDefault,
-	ReasonSyncFailed, ReasonObjectChanged, ReasonCouldNotValidate, ReasonInconclusive, ReasonWaitingForLock,
+	ReasonSyncFailed, ReasonObjectChanged, ReasonStaleAssignment, ReasonCouldNotValidate, ReasonInconclusive, ReasonWaitingForLock,
 	ReasonValidationFailed, ReasonWouldEvictPods, ReasonNeedsDrain, ReasonProtectedFields,
 	ReasonCrashLooped, ReasonNotHealthy, ReasonNotReady, ReasonWorkloadHarmed, ReasonLostAPI,
 	ReasonRevoked, ReasonDeadEnd, ReasonLocalInvalid,

@@ -240,6 +240,14 @@ type RolloutReference struct {
 	// +required
 	AssignedAt metav1.Time `json:"assignedAt"`
 
+	// term is the term of the controller that assigned it: a number that grows
+	// with each leader. An agent does not take up what a leader of a lower term
+	// assigned than the one that the revision's ConfigMap names. Absent: it is
+	// not known. It comes from the controller.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	Term int64 `json:"term,omitempty"`
+
 	// previous is the source that the node had when it was given this revision;
 	// absent: none. The controller goes back to it where there is no better
 	// place to go. It comes from the controller.

@@ -112,7 +112,10 @@ func (a *Agent) runs(revision string) bool {
 func (a *Agent) intent() trial.Intent {
 	in := trial.Intent{Kind: a.answer.Kind, Cause: a.answer.Cause, Config: a.config, Notice: a.answer.Notice, TakenBack: a.answer.TakenBack}
 	if a.answer.Changed {
-		in.Reason = "ObjectChanged"
+		in.Reason = v1alpha1.ReasonObjectChanged
+	}
+	if a.answer.Stale {
+		in.Reason = v1alpha1.ReasonStaleAssignment
 	}
 	if in.Kind != trial.Assigned {
 		return in

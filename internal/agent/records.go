@@ -17,6 +17,7 @@ type Records struct {
 	mu      sync.Mutex
 	store   Store
 	configs map[string]trial.Config
+	current trial.Config
 	payload map[string]string
 }
 
@@ -32,6 +33,7 @@ func (r *Records) set(store Store, s trial.State) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.store, r.payload = store, s.Records()
+	r.current = s.Current.Config
 	r.configs = map[string]trial.Config{}
 	for _, c := range []trial.Config{s.LastKnownGood.Config, s.Current.Config} {
 		if !c.IsLocal() {
@@ -68,4 +70,12 @@ func (r *Records) Payload(revision string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.payload[revision]
+}
+
+// Adopted implements source.Records.
+func (r *Records) Adopted(revision string, attempt int64) bool {
+	<-r.loaded()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.current.Revision == revision && attempt <= r.current.Rollout.Attempt
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/leaderelection"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -67,6 +69,9 @@ type Controller struct {
 	client   client.Client // without a cache: what is read with it is read from the API server
 	recorder events.EventRecorder
 	metrics  *meters
+	election *election   // nil: it does not wait for a lease
+	term     int64       // of this leader; 0: without an election
+	termless atomic.Bool // the CRD has no field for it
 	fleet    *fleet
 	clock    *clock
 	config   *rest.Config
@@ -107,15 +112,32 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	if election.Dial == nil {
 		election.Dial = (&net.Dialer{Timeout: renew / 2, KeepAlive: lease}).DialContext
 	}
-	c.manager, err = manager.New(config, manager.Options{
-		Scheme: scheme, MapperProvider: mapper, Logger: logr.FromSlogHandler(o.Log.Handler()),
-		LeaderElection: o.LeaderElection, LeaderElectionID: v1alpha1.ControllerLease, LeaderElectionNamespace: o.Namespace,
-		LeaderElectionConfig: election, LeaderElectionReleaseOnCancel: true, LeaderElectionLabels: leaseLabels(o.Version),
-		LeaseDuration: &lease, RenewDeadline: &renew, RetryPeriod: &retry,
-		Metrics: metricsserver.Options{BindAddress: o.MetricsAddress}, HealthProbeBindAddress: o.ProbeAddress,
-	})
+	seat, err := newElection(election, o.Namespace, o.Version, lease, renew)
 	if err != nil {
+		return nil, err
+	}
+	options := manager.Options{
+		Scheme: scheme, MapperProvider: mapper, Logger: logr.FromSlogHandler(o.Log.Handler()),
+		LeaderElectionID:              v1alpha1.ControllerLease, // the name of its metric
+		LeaderElectionReleaseOnCancel: true, LeaseDuration: &lease, RenewDeadline: &renew, RetryPeriod: &retry,
+		Metrics: metricsserver.Options{BindAddress: o.MetricsAddress}, HealthProbeBindAddress: o.ProbeAddress,
+	}
+	if o.LeaderElection {
+		c.election = seat
+		options.LeaderElection, options.LeaderElectionResourceLockInterface = true, seat
+	}
+	if c.manager, err = manager.New(config, options); err != nil {
 		return nil, fmt.Errorf("make a manager: %w", err)
+	}
+	//lint:ignore SA1019 the elector takes no other recorder yet
+	seat.lease.LockConfig.EventRecorder = c.manager.GetEventRecorderFor(seat.Identity())
+	if !o.LeaderElection {
+		err = c.manager.Add(manager.RunnableFunc(func(ctx context.Context) error {
+			return seat.show(ctx, leaderelection.LeaderElectionConfig{LeaseDuration: lease, RenewDeadline: renew, RetryPeriod: retry})
+		}))
+		if err != nil {
+			return nil, fmt.Errorf("add what shows the controller: %w", err)
+		}
 	}
 	c.recorder = c.manager.GetEventRecorder("evenkeel-controller")
 	writing := rest.CopyConfig(config)
@@ -180,8 +202,31 @@ func mapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 
 // lead is what the one leader does. Only it watches, so that what it sees is newer than all that leaders before it wrote.
 func (c *Controller) lead(ctx context.Context) error {
+	if c.election == nil {
+		return c.decide(ctx)
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	ended := make(chan error, 1)
+	go func() { ended <- c.decide(ctx) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-c.election.over:
+		end(errDeposed)
+		_, err := c.election.leads()
+		return errors.Join(err, <-ended)
+	}
+}
+
+// decide decides, and does what was decided, until ctx ends.
+func (c *Controller) decide(ctx context.Context) error {
 	c.log.Info("leading")
 	if !c.setClock(ctx) {
+		return nil // told to stop
+	}
+	var ok bool
+	if c.term, ok = c.takeOver(ctx); !ok {
 		return nil // told to stop
 	}
 	looking, end := context.WithCancel(ctx)

@@ -194,6 +194,9 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 	if len(result.Moves) == 0 {
 		return again, nil
 	}
+	if err := c.fence(ctx, o.Name, policy.Target, result.Moves); err != nil {
+		return time.Time{}, err
+	}
 	var made atomic.Int64
 	deadline := time.Now().Add(slice)
 	err = c.each(ctx, len(result.Moves), deadline, func(ctx context.Context, i int) error {
@@ -215,6 +218,8 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 	c.log.Debug("moved", "rollout", o.Name, "nodes", len(result.Moves), "took", time.Since(began), "err", err)
 	r.given += int(made.Load())
 	switch {
+	case errors.Is(err, errDeposed):
+		return time.Time{}, err // who leads now has the word
 	case err != nil && err.Error() != r.complaint:
 		r.complaint = err.Error()
 		c.tell(o, []rollout.Event{{Warning: true, Reason: "WriteFailed", Message: err.Error()}})
@@ -265,6 +270,7 @@ func (c *Controller) policy(ctx context.Context, r *rolling, o *v1alpha1.NodeCon
 	case err != nil:
 		return policy, err
 	}
+	policy.Term = c.term
 	policy.LastSucceeded = c.lastSucceeded(o, policy.Target)
 	policy.Stopped = c.stopped(o, policy.Target)
 	c.fleet.mu.Lock()

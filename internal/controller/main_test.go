@@ -84,12 +84,11 @@ type running struct {
 	stop     func()
 }
 
-// start runs a controller until the test ends, or it is stopped.
-func start(t *testing.T, config *rest.Config, change ...func(*Options)) *running {
+// newController makes a controller.
+func newController(t *testing.T, config *rest.Config, change ...func(*Options)) *Controller {
 	t.Helper()
-	registry := prometheus.NewRegistry()
 	o := Options{
-		MetricsAddress: "0", ProbeAddress: "0", Tick: 20 * time.Millisecond, Registry: registry,
+		MetricsAddress: "0", ProbeAddress: "0", Tick: 20 * time.Millisecond, Registry: prometheus.NewRegistry(),
 		Log: slog.New(slog.NewTextHandler(testLog(t), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range change {
@@ -99,6 +98,14 @@ func start(t *testing.T, config *rest.Config, change ...func(*Options)) *running
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+// start runs a controller until the test ends, or it is stopped.
+func start(t *testing.T, config *rest.Config, change ...func(*Options)) *running {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	c := newController(t, config, append([]func(*Options){func(o *Options) { o.Registry = registry }}, change...)...)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()

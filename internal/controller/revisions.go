@@ -26,9 +26,6 @@ import (
 // annotationSHA256 of a revision's ConfigMap is the digest of its payload, for people: what counts is what it holds.
 const annotationSHA256 = "evenkeel.dev/payload-sha256"
 
-// annotationStopped of a revision's ConfigMap is why it was stopped; absent if it was not, or was retried.
-const annotationStopped = "evenkeel.dev/stopped"
-
 // defaultHistory is spec.revisionHistoryLimit where it is absent.
 const defaultHistory = 10
 
@@ -157,6 +154,9 @@ func (c *Controller) createRevision(ctx context.Context, o *v1alpha1.NodeConfigR
 		},
 		Immutable: &immutable,
 		Data:      map[string]string{content.Key: content.Data},
+	}
+	if c.term != 0 {
+		cm.Annotations[v1alpha1.AnnotationTerm] = strconv.FormatInt(c.term, 10)
 	}
 	err := c.client.Create(ctx, cm, fieldManager)
 	if apierrors.IsAlreadyExists(err) {
@@ -313,16 +313,16 @@ func (c *Controller) brand(ctx context.Context, o *v1alpha1.NodeConfigRollout, t
 	if cm == nil {
 		return nil
 	}
-	var reason any // nil removes it
-	_, is := cm.Annotations[annotationStopped]
+	var reason, attempt any // nil removes it
+	_, is := cm.Annotations[v1alpha1.AnnotationStopped]
 	stopped := h != nil && h.Reason != rollout.HaltInconclusive
 	if stopped == is {
 		return nil
 	}
 	if stopped {
-		reason = h.Reason
+		reason, attempt = h.Reason, strconv.FormatInt(h.Attempt, 10)
 	}
-	_, err := c.patchRevision(ctx, cm, map[string]any{"annotations": map[string]any{annotationStopped: reason}})
+	_, err := c.patchRevision(ctx, cm, map[string]any{"annotations": map[string]any{v1alpha1.AnnotationStopped: reason, v1alpha1.AnnotationStoppedAttempt: attempt}})
 	return err
 }
 
@@ -339,7 +339,7 @@ func (c *Controller) stopped(o *v1alpha1.NodeConfigRollout, target rollout.Revis
 	bad := map[string]bool{} // by the ConfigMap's name, as its content fared last
 	c.fleet.mu.Lock()
 	for name, cm := range c.fleet.revisions[o.Name] {
-		if _, stopped := cm.Annotations[annotationStopped]; stopped && isRevision(cm) {
+		if _, stopped := cm.Annotations[v1alpha1.AnnotationStopped]; stopped && isRevision(cm) {
 			bad[name] = true
 		}
 	}

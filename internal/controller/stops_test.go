@@ -26,7 +26,7 @@ func TestAStopIsRememberedWithTheRevisionWhateverTheHistoryKeeps(t *testing.T) {
 	})
 	bad := awaitRollout(t, "brand", phase(v1alpha1.RolloutHalted)).Status.UpdateRevision.ConfigMapRef
 	eventually(t, func() error {
-		if cm := revisions(t, "brand")["1"]; cm.Annotations[annotationStopped] != "TooManyFailures" {
+		if cm := revisions(t, "brand")["1"]; cm.Annotations[v1alpha1.AnnotationStopped] != "TooManyFailures" {
 			return fmt.Errorf("the stopped revision bears %v", cm.Annotations)
 		}
 		return nil
@@ -56,7 +56,7 @@ func TestARetryTakesTheMarkOfTheStopAway(t *testing.T) {
 	if st.Attempt != 2 || st.AttemptTime == nil {
 		t.Errorf("the status has attempt %d of %v", st.Attempt, st.AttemptTime)
 	}
-	if cm := revisions(t, "again")["1"]; cm.Annotations[annotationStopped] != "" {
+	if cm := revisions(t, "again")["1"]; cm.Annotations[v1alpha1.AnnotationStopped] != "" {
 		t.Errorf("the revision bears %v", cm.Annotations)
 	}
 }

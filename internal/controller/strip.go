@@ -105,8 +105,10 @@ func stripRevision(cm *corev1.ConfigMap) {
 		return
 	}
 	kept := map[string]string{digestHeld: terms.PayloadDigest(cm)}
-	if stopped, ok := cm.Annotations[annotationStopped]; ok {
-		kept[annotationStopped] = stopped
+	for _, name := range []string{v1alpha1.AnnotationStopped, v1alpha1.AnnotationTerm} {
+		if value, ok := cm.Annotations[name]; ok {
+			kept[name] = value
+		}
 	}
 	stripMeta(&cm.ObjectMeta, map[string]string{
 		v1alpha1.LabelRollout: cm.Labels[v1alpha1.LabelRollout], v1alpha1.LabelRevision: cm.Labels[v1alpha1.LabelRevision],

@@ -25,7 +25,7 @@ func specOf(planned *rollout.Node, m rollout.Move) v1alpha1.NodeConfigSpec {
 		return out
 	}
 	out.ConfigSource = &v1alpha1.NodeConfigSource{RolloutRef: &v1alpha1.RolloutReference{
-		Name: s.Rollout, Revision: s.Revision, Attempt: s.Attempt, AssignedAt: metav1.NewTime(s.AssignedAt),
+		Name: s.Rollout, Revision: s.Revision, Attempt: s.Attempt, AssignedAt: metav1.NewTime(s.AssignedAt), Term: s.Term,
 	}}
 	if p := s.Previous; p != nil {
 		out.ConfigSource.RolloutRef.Previous = &v1alpha1.PreviousSource{

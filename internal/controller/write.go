@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -67,8 +68,16 @@ func (c *Controller) move(ctx context.Context, planned *rollout.Node, m rollout.
 		// Given the revision now it would look as if it had gone NotReady because of that.
 		return fmt.Errorf("node %s went NotReady: %w", name, errConflict)
 	}
+	if c.election != nil {
+		if _, err := c.election.leads(); err != nil {
+			return err
+		}
+	}
 	spec := specOf(planned, m)
 	spec.Trial = asked
+	if c.termless.Load() && spec.ConfigSource != nil && spec.ConfigSource.RolloutRef != nil {
+		spec.ConfigSource.RolloutRef.Term = 0
+	}
 	began := c.fleet.now()
 	got, err := c.patch(ctx, known, spec)
 	if unknownField(err) && spec.TakenBack != nil { // an older CRD cannot say it; that must not keep anything from being taken back
@@ -85,6 +94,10 @@ func (c *Controller) move(ctx context.Context, planned *rollout.Node, m rollout.
 		c.metrics.wrote("nodeconfig", "unknown")
 		c.fleet.doubt(name, began.Add(writeTimeout+time.Second))
 		return fmt.Errorf("NodeConfig %s: nobody knows whether the write took effect: %w", name, err)
+	case unknownField(err) && strings.Contains(err.Error(), "rolloutRef.term") && !c.termless.Swap(true):
+		c.metrics.wrote("nodeconfig", "error")
+		c.log.Warn("assignments do not name this leader's term: the CRD of NodeConfigs is older than this controller: kubectl apply -k config/default")
+		return fmt.Errorf("NodeConfig %s cannot name the term: %w", name, errConflict)
 	case apierrors.IsForbidden(err), unknownField(err):
 		c.metrics.wrote("nodeconfig", "error")
 		return advise("patch nodeconfigs.evenkeel.dev/v1alpha1", err)

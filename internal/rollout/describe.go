@@ -92,7 +92,26 @@ func (d *planner) describeHalt(revision string, h *Halt) (phase, message string)
 	case d.leaving > 0:
 		return PhaseRollingBack, fmt.Sprintf("%s; %s to go back, %d of them on their way", what, count(d.leaving, "node"), d.moving)
 	}
-	return PhaseRolledBack, what + "; the nodes that were given it have gone back" + again
+	gone := "; the nodes that were given it have gone back"
+	if n := len(d.remaining); n > 0 {
+		still := "still run it"
+		if n == 1 {
+			still = "still runs it"
+		}
+		gone = fmt.Sprintf("; the nodes that were given it have been told to go back, and %s %s: %s", count(n, "node"), still, some(d.remaining))
+	}
+	return PhaseRolledBack, what + gone + again
+}
+
+// mostNamed is how many nodes a sentence names.
+const mostNamed = 5
+
+// some names the first of many.
+func some(names []string) string {
+	if left := len(names) - mostNamed; left > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNamed], ", "), left)
+	}
+	return strings.Join(names, ", ")
 }
 
 // nobody says why there are no nodes.

@@ -28,5 +28,10 @@ func Holder(claims []Claim, n *Node) string {
 
 // inFlight tells whether a node has been given a source that it has not dealt with yet.
 func (n *Node) inFlight() bool {
-	return n.Source.Rollout != "" && (n.Observed != n.Generation || n.InTrial)
+	return n.Source.Rollout != "" && (n.Observed != n.Generation || n.InTrial || n.stale())
+}
+
+// stale reports whether a node refuses its source because of who assigned it, or when.
+func (n *Node) stale() bool {
+	return n.Source.Rollout != "" && n.Observed == n.Generation && n.OK == "Unknown" && n.Reason == agentStale
 }

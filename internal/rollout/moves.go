@@ -21,7 +21,7 @@ func (d *planner) takeBack() {
 	}
 	for i := range d.nodes {
 		n, s, stop := &d.nodes[i], d.states[i], d.next.Halt
-		refuses := s == Blocked && n.Observed == n.Generation
+		refuses := s == Blocked && n.Observed == n.Generation || n.stale()
 		if !d.ours(n) || s == Conflicted || s == Manual || n.Observed == n.Generation && !refuses {
 			continue
 		}
@@ -42,7 +42,7 @@ func (d *planner) before(n *Node) Source {
 		return Source{}
 	}
 	s := *n.Source.Previous
-	s.AssignedAt = d.p.Now
+	s.AssignedAt, s.Term = d.p.Now, d.p.Term
 	return s
 }
 
@@ -80,6 +80,7 @@ func revoked(list, add []string, without string) []string {
 // had the content before it became the target keeps it.
 func (d *planner) goBack() {
 	d.leaving = d.moving
+	d.remain()
 	if h := d.next.Halt; h == nil || !h.Rollback || d.good().Gone {
 		return
 	}
@@ -114,6 +115,20 @@ func (d *planner) goBack() {
 	}
 }
 
+// remain notes the nodes that were taken off a revision that was stopped, and run it all the same: their agents are silent,
+// or refuse what they are to go back to.
+func (d *planner) remain() {
+	if h := d.next.Halt; h == nil || !h.Rollback {
+		return
+	}
+	for i := range d.nodes {
+		n := &d.nodes[i]
+		if !d.has(n) && n.Source.Rollout == d.p.Name && n.Active.SHA256 == d.p.Target.SHA256 {
+			d.remaining = append(d.remaining, n.Name)
+		}
+	}
+}
+
 // good is the last revision that succeeded before the target, zero if there is none, or it was stopped later.
 func (d *planner) good() Revision {
 	l := d.p.LastSucceeded
@@ -131,7 +146,7 @@ func (d *planner) destination(n *Node) Source {
 		return d.source(l, 1, previous)
 	}
 	if previous == nil {
-		return Source{Kind: SourceLocal, Rollout: d.p.Name, Revision: d.p.Target.Number, Attempt: d.next.Attempt, AssignedAt: d.p.Now}
+		return Source{Kind: SourceLocal, Rollout: d.p.Name, Revision: d.p.Target.Number, Attempt: d.next.Attempt, AssignedAt: d.p.Now, Term: d.p.Term}
 	}
 	return d.before(n)
 }
@@ -140,7 +155,7 @@ func (d *planner) destination(n *Node) Source {
 func (d *planner) source(r Revision, attempt int64, previous *Source) Source {
 	return Source{
 		Kind: SourceConfigMap, Namespace: r.Namespace, Name: r.Name, UID: r.UID, SHA256: r.SHA256,
-		Rollout: d.p.Name, Revision: r.Number, Attempt: attempt, AssignedAt: d.p.Now, Previous: previous,
+		Rollout: d.p.Name, Revision: r.Number, Attempt: attempt, AssignedAt: d.p.Now, Term: d.p.Term, Previous: previous,
 	}
 }
 
@@ -166,7 +181,7 @@ func (d *planner) give(i int, kind MoveKind, to Revision) {
 		}
 	default:
 		s := n.Source
-		s.Previous, s.AssignedAt = nil, d.p.Now
+		s.Previous, s.AssignedAt, s.Term = nil, d.p.Now, 0
 		previous = &s
 	}
 	attempt := int64(1)
@@ -258,6 +273,30 @@ func cut(words string) string {
 		return string(r[:most]) + "…"
 	}
 	return words
+}
+
+// renew assigns anew, in the term of who plans, what nodes do not take up because a leader before assigned it.
+func (d *planner) renew() {
+	if d.p.Frozen {
+		return
+	}
+	renewed := 0
+	for i := range d.nodes {
+		n := &d.nodes[i]
+		if d.moved[i] || n.Owner != "" || n.Elsewhere != "" || !n.stale() || n.Source.Rollout != d.p.Name || n.Source.Term == d.p.Term {
+			continue
+		}
+		if stopped := d.next.Halt != nil; stopped && d.has(n) || !stopped && !d.has(n) && n.Source.SHA256 != d.good().SHA256 {
+			continue // it is not wanted any more
+		}
+		s := n.Source
+		s.AssignedAt, s.Term = d.p.Now, d.p.Term
+		d.move(Move{Node: i, Kind: Renew, Source: s, Revoked: n.Revoked})
+		renewed++
+	}
+	if renewed > 0 {
+		d.event(false, "AssignmentsRenewed", "what a controller had assigned to %s that does not lead any more was assigned anew", count(renewed, "node"))
+	}
 }
 
 // probing tells whether nodes that a retry names have not proven the target yet: until then no other is given it. What

@@ -20,6 +20,7 @@ func Plan(p Policy, was Progress, nodes []Node) Result {
 	d.goBack()   // from a revision that was stopped
 	d.join()     // nodes that came later are served
 	d.assign()   // the next nodes, as far as the budgets allow
+	d.renew()    // what a leader before assigned, and nodes refuse because of that
 	d.deadline() // how long nothing has moved
 	return d.result()
 }
@@ -41,6 +42,8 @@ type planner struct {
 	freeing  int // Blocked, and their agents have not answered that it was taken back
 	moving   int // on their way back
 	leaving  int // to go back, or on their way
+
+	remaining []string // that run the target although they were taken off it
 
 	marks    []NewMark
 	moves    []Move

@@ -19,6 +19,7 @@ const (
 	agentLostAPI      = "LostAPI"
 	agentEvicts       = "WouldEvictPods"
 	agentNeedsDrain   = "NeedsDrain"
+	agentStale        = "StaleAssignment"
 )
 
 // stand derives how each node stands to the target, and counts.
@@ -136,6 +137,8 @@ func (d *planner) standingOfGiven(n *Node) Standing {
 	switch {
 	case proven:
 		return d.soaking(n)
+	case n.stale():
+		return Standing{State: Assigned, Why: "its agent does not take it up, because the controller that assigned it does not lead any more, or the revision was stopped"}
 	case !answered:
 		end := assigned.Add(d.p.AgentTimeout)
 		if n.Ready && !now.Before(end) {

@@ -74,6 +74,11 @@ func (w *world) set(cmd, key, value string) error {
 		return w.setPolicy(key, value)
 	case "target":
 		w.target(key)
+	case "leader": // another one leads, and has written its term to all ConfigMaps
+		p.Term++
+		for uid := range w.terms {
+			w.terms[uid] = p.Term
+		}
 	case "approve":
 		step, err := strconv.Atoi(key)
 		p.Approval = Approval{p.Target.Number, step}

@@ -64,6 +64,8 @@ type Policy struct {
 	// Stopped are the names of the ConfigMaps of revisions that were stopped because they were bad, or by a person: a node
 	// that is given another one must never fall back to them.
 	Stopped []string
+	// Term is of the controller that plans: a number that grows with each leader. 0: it has none.
+	Term int64
 	// Since is when the fleet has been seen without a gap: nobody is late by what could not be seen.
 	Since time.Time
 
@@ -110,6 +112,7 @@ type Source struct {
 	Revision   int64
 	Attempt    int64
 	AssignedAt time.Time
+	Term       int64   // of the controller that assigned it; 0: not known
 	Previous   *Source // that the node had before; nil: none. It has no Previous of its own.
 }
 
@@ -222,9 +225,10 @@ const (
 	Join                     // what a node that has joined gets
 	TakeBack                 // an assignment that was not taken up goes back to what was before
 	GoBack                   // a node leaves a revision that was stopped
+	Renew                    // the same, in the term of who leads now
 )
 
-var moveNames = [...]string{"Assign", "Join", "TakeBack", "GoBack"}
+var moveNames = [...]string{"Assign", "Join", "TakeBack", "GoBack", "Renew"}
 
 func (k MoveKind) String() string { return moveNames[k] }
 

@@ -20,6 +20,7 @@ type world struct {
 	fine     map[string]fineness
 	refused  map[string]refusal
 	joins    map[string]int64 // by node: the generation that was written because it had joined
+	terms    map[string]int64 // that ConfigMaps name, by UID
 
 	succeeded []Revision // newest last
 }
@@ -37,7 +38,7 @@ const trialLength = time.Minute
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newWorld() *world {
-	w := &world{now: epoch, agents: map[string]*agent{}, fine: map[string]fineness{}, refused: map[string]refusal{}, joins: map[string]int64{}}
+	w := &world{now: epoch, agents: map[string]*agent{}, fine: map[string]fineness{}, refused: map[string]refusal{}, joins: map[string]int64{}, terms: map[string]int64{}}
 	w.policy = Policy{
 		Claim:          Claim{Name: "workers", Created: epoch},
 		MaxUnavailable: Amount{10, true}, MaxFailures: Amount{Value: 1}, RollbackMaxUnavailable: Amount{25, true},
@@ -127,6 +128,9 @@ func (w *world) remember(r Result) {
 
 func (w *world) write(moves []Move) {
 	for _, m := range moves {
+		if m.Source.UID != "" {
+			w.terms[m.Source.UID] = w.policy.Term
+		}
 		n := &w.nodes[m.Node]
 		n.Source, n.Revoked = m.Source, m.Revoked
 		n.Generation++
@@ -138,6 +142,11 @@ func (w *world) act() {
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		if a := w.agents[n.Name]; !a.silent {
+			if newest := w.terms[n.Source.UID]; n.Observed != n.Generation && n.Source.Rollout != "" && n.Source.Term < newest && n.Active.UID != n.Source.UID {
+				n.Observed = n.Generation
+				a.say(n, w.now, "Unknown", "StaleAssignment", "a former leader's")
+				continue
+			}
 			a.act(n, w.now)
 		}
 	}
@@ -240,7 +249,7 @@ func (w *world) describe(r Result) []string {
 		}
 		moves[m.Kind] = append(moves[m.Kind], w.nodes[m.Node].Name+"->"+to)
 	}
-	for _, k := range []MoveKind{TakeBack, GoBack, Join, Assign} {
+	for _, k := range []MoveKind{TakeBack, GoBack, Join, Assign, Renew} {
 		if len(moves[k]) > 0 {
 			out = append(out, fmt.Sprintf("> %s %s", k, strings.Join(moves[k], " ")))
 		}

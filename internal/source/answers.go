@@ -23,6 +23,8 @@ type Answer struct {
 	TakenBack trial.RolloutRef
 	// Changed says that the cause of Invalid is an object that does not have the payload on record under its UID.
 	Changed bool
+	// Stale says that the cause of Invalid is who assigned it, or when: the object and its payload are fine.
+	Stale bool
 	// ConfigMap is the whole object as JSON, of Assigned if it had to be downloaded: the node has no checkpoint yet.
 	ConfigMap []byte
 	// Payload is what to run, of Assigned; unless PayloadErr, a *payload.Error, says that it cannot even be decoded:

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -23,6 +24,8 @@ type Records interface {
 	Checkpoint(revision string) (configMap []byte, ok bool)
 	// Payload returns the sha256 of the payload that is on record for a revision, empty if none is.
 	Payload(revision string) string
+	// Adopted reports whether this node has taken up this attempt at a revision, or a later one, and nothing else since.
+	Adopted(revision string, attempt int64) bool
 }
 
 // finding is what became of one reference to a ConfigMap.
@@ -31,18 +34,27 @@ type finding struct {
 	cause      string
 	hopeless   bool
 	changed    bool   // Invalid, because the content is not the one on record
+	stale      bool   // Invalid, because whoever assigned it must not any more
 	raw        []byte // nil: the node has it
 	payload    payload.Payload
 	payloadErr error
 	notice     string
 }
 
+// assignment is what a NodeConfig assigns, and what its taking up depends on.
+type assignment struct {
+	ref     v1alpha1.ConfigMapReference
+	rollout string // empty: a person assigned it
+	attempt int64
+	term    int64 // of the controller that assigned it; 0: not known
+}
+
 // fetch resolves one reference, downloading only what the node does not have, and then watches the object alone.
 type fetch struct {
 	client  *Client
 	records Records
-	ref     v1alpha1.ConfigMapReference
-	tell    func(finding)
+	assignment
+	tell func(finding)
 }
 
 func (f *fetch) object() string {
@@ -53,7 +65,11 @@ func (f *fetch) object() string {
 func (f *fetch) run(ctx context.Context) {
 	retry := retries(time.Minute)
 	for {
-		found, cm := f.fromDisk()
+		var found finding
+		var cm *corev1.ConfigMap
+		if f.rollout == "" || f.records.Adopted(string(f.ref.UID), f.attempt) {
+			found, cm = f.fromDisk()
+		} // else the object says whether the assignment is still wanted
 		kept := cm != nil
 		if !kept {
 			found, cm = f.download(ctx)
@@ -113,7 +129,13 @@ func (f *fetch) download(ctx context.Context) (finding, *corev1.ConfigMap) {
 			return invalid("invalid NodeConfigSource, uid %s names another object than %s, whose uid is %s", f.ref.UID, f.object(), cm.UID), cm
 		case err == nil:
 			found := f.judge(cm)
-			found.raw = raw
+			if kept, has := f.fromDisk(); has == nil || kept.kind != trial.Assigned {
+				found.raw = raw
+			}
+			if cause := f.stale(cm); found.kind == trial.Assigned && cause != "" {
+				found = invalid("%s", cause)
+				found.stale = true
+			}
 			return found, cm
 		case apierrors.IsNotFound(err):
 			return invalid("referenced %s not found", f.object()), nil
@@ -129,6 +151,22 @@ func (f *fetch) download(ctx context.Context) (finding, *corev1.ConfigMap) {
 		}
 		afresh(&retry, time.Minute, recovered)
 	}
+}
+
+// stale says why an assignment must not be taken up although its object is as it should be; empty: it may. A controller
+// that was frozen writes what it decided before, whatever happened meanwhile: the object says what did.
+func (f *fetch) stale(cm *corev1.ConfigMap) string {
+	if f.rollout == "" {
+		return ""
+	}
+	if newest := v1alpha1.TermOf(cm.Annotations); f.term != 0 && f.term < newest {
+		return fmt.Sprintf("a controller that does not lead any more assigned %s (term %d, now %d); the one that leads assigns it anew if it is still wanted", f.object(), f.term, newest)
+	}
+	why, stopped := cm.Annotations[v1alpha1.AnnotationStopped]
+	if attempt, err := strconv.ParseInt(cm.Annotations[v1alpha1.AnnotationStoppedAttempt], 10, 64); !stopped || err == nil && f.attempt > attempt {
+		return ""
+	}
+	return fmt.Sprintf("%s holds a revision of rollout %s that was stopped (%s)", f.object(), f.rollout, bound(why))
 }
 
 // judge says what the object that was referenced makes of the reference.

@@ -120,6 +120,7 @@ type disk struct {
 	mu          sync.Mutex
 	checkpoints map[string][]byte
 	payloads    map[string]string
+	adopted     map[string]int64 // attempts, by revision
 }
 
 func (d *disk) Checkpoint(revision string) ([]byte, bool) {
@@ -133,6 +134,13 @@ func (d *disk) Payload(revision string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.payloads[revision]
+}
+
+func (d *disk) Adopted(revision string, attempt int64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	has, ok := d.adopted[revision]
+	return ok && attempt <= has
 }
 
 func (d *disk) put(revision string, raw []byte) {

@@ -25,7 +25,7 @@ type NodeConfigSource struct {
 	view      view[v1alpha1.NodeConfig]
 	seen      bool // the NodeConfig has been there
 	createErr error
-	ref       v1alpha1.ConfigMapReference // what found is about
+	wanted    assignment // what found is about
 	found     finding
 }
 
@@ -71,13 +71,13 @@ func (s *NodeConfigSource) Run(ctx context.Context) {
 		s.again = false
 		s.mu.Unlock()
 		if v.err == nil && v.synced {
-			switch ref := wanted(v.object); {
-			case ref == nil || s.beside:
+			switch a := wanted(v.object); {
+			case a == nil || s.beside:
 				stop(&fetching)
 				s.forget()
-			case fetching == nil || *ref != s.ref || again:
+			case fetching == nil || *a != s.wanted || again:
 				stop(&fetching)
-				fetching = s.fetch(ctx, &all, *ref)
+				fetching = s.fetch(ctx, &all, *a)
 			}
 			if v.object != nil {
 				stop(&creating)
@@ -106,27 +106,31 @@ func (s *NodeConfigSource) see(object *v1alpha1.NodeConfig, err error) {
 	signal(s.wake)
 }
 
-// wanted is the ConfigMap that a NodeConfig refers to, nil if it refers to none that could be looked for.
-func wanted(object *v1alpha1.NodeConfig) *v1alpha1.ConfigMapReference {
+// wanted is what a NodeConfig assigns, nil if it refers to no ConfigMap that could be looked for.
+func wanted(object *v1alpha1.NodeConfig) *assignment {
 	if object == nil {
 		return nil
 	}
 	if kind, _ := judge(object.Spec.ConfigSource); kind != trial.Assigned {
 		return nil
 	}
-	return object.Spec.ConfigSource.ConfigMapRef
+	a := &assignment{ref: *object.Spec.ConfigSource.ConfigMapRef}
+	if r := object.Spec.ConfigSource.RolloutRef; r != nil {
+		a.rollout, a.attempt, a.term = r.Name, r.Attempt, r.Term
+	}
+	return a
 }
 
-// fetch begins to resolve ref, and to forget whatever was found before.
-func (s *NodeConfigSource) fetch(ctx context.Context, all *sync.WaitGroup, ref v1alpha1.ConfigMapReference) context.CancelFunc {
+// fetch begins to resolve an assignment, and to forget whatever was found before.
+func (s *NodeConfigSource) fetch(ctx context.Context, all *sync.WaitGroup, a assignment) context.CancelFunc {
 	ctx, cancel := context.WithCancel(ctx)
 	s.mu.Lock()
-	s.ref, s.found = ref, finding{}
+	s.wanted, s.found = a, finding{}
 	s.mu.Unlock()
-	f := fetch{client: s.client, records: s.records, ref: ref, tell: func(found finding) {
+	f := fetch{client: s.client, records: s.records, assignment: a, tell: func(found finding) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if ctx.Err() == nil && s.ref == ref {
+		if ctx.Err() == nil && s.wanted == a {
 			s.found = found
 			signal(s.wake)
 		}
@@ -138,7 +142,7 @@ func (s *NodeConfigSource) fetch(ctx context.Context, all *sync.WaitGroup, ref v
 func (s *NodeConfigSource) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ref, s.found = v1alpha1.ConfigMapReference{}, finding{}
+	s.wanted, s.found = assignment{}, finding{}
 }
 
 // create begins to create the NodeConfig, until it is seen and what is returned is called.
@@ -201,7 +205,7 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 	if found.kind == trial.Unanswered && found.cause == "" {
 		return Answer{}, false // it is being asked for
 	}
-	a.Kind, a.Cause, a.Changed, a.hopeless = found.kind, found.cause, found.changed, found.hopeless
+	a.Kind, a.Cause, a.Changed, a.Stale, a.hopeless = found.kind, found.cause, found.changed, found.stale, found.hopeless
 	a.ConfigMap, a.Payload, a.PayloadErr, a.Notice = found.raw, found.payload, found.payloadErr, found.notice
 	a.Config.Payload, a.Config.Dropin = found.payload.SHA256, found.payload.Key == payload.KeyKubeletDropin
 	if a.Kind != trial.Assigned {

@@ -217,15 +217,17 @@ func TestANodeConfigThatIsDeletedAgainAndAgainIsNotCreatedInAHurry(t *testing.T)
 func TestAnEditThatAssignsTheSameDownloadsNothing(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	p := newProxy(t, node)
-	assign(t, node, refTo(cm))
+	source := refTo(cm)
+	given := map[string]any{"name": "workers", "revision": 3, "attempt": 2, "assignedAt": "2026-01-02T03:04:05Z"}
+	source["rolloutRef"] = given
+	assign(t, node, source)
 	s := startSource(t, newClient(t, p.kubeconfig), node, &disk{})
 	awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
-	source := refTo(cm)
-	source["rolloutRef"] = map[string]any{"name": "workers", "revision": 4, "attempt": 2, "assignedAt": "2026-01-02T03:04:05Z"}
+	given["revision"] = 4 // its content was the target before
 	assign(t, node, source)
-	a := awaitAnswer(t, s, "the rollout", func(a Answer) bool { return a.Config.Rollout.Name != "" })
+	a := awaitAnswer(t, s, "the rollout", func(a Answer) bool { return a.Config.Rollout.Revision == 4 })
 	if a.Kind != trial.Assigned || a.Config.Rollout.Attempt != 2 || a.Generation != 2 {
-		t.Errorf("answer %+v, want the same payload, assigned by attempt 2", a)
+		t.Errorf("answer %+v, want the same payload, assigned by revision 4", a)
 	}
 	if n := p.count("GET", "/configmaps/"); n != 1 {
 		t.Errorf("%d downloads, want 1", n)

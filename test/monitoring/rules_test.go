@@ -142,7 +142,7 @@ func TestNoReasonGoesUnnoticed(t *testing.T) {
 	}
 	fine := []string{v1alpha1.ReasonAllChecksPassed, v1alpha1.ReasonLocalInit, v1alpha1.ReasonLocalDefault}
 	// These are always Unknown, and EvenkeelUnclear is for all that is.
-	unclear := []string{v1alpha1.ReasonSyncFailed, v1alpha1.ReasonObjectChanged, v1alpha1.ReasonCouldNotValidate, v1alpha1.ReasonInconclusive,
+	unclear := []string{v1alpha1.ReasonSyncFailed, v1alpha1.ReasonObjectChanged, v1alpha1.ReasonStaleAssignment, v1alpha1.ReasonCouldNotValidate, v1alpha1.ReasonInconclusive,
 		v1alpha1.ReasonWaitingForLock}
 	want := slices.Sorted(slices.Values(slices.DeleteFunc(slices.Clone(v1alpha1.ConfigOKReasons), func(r string) bool {
 		return slices.Contains(fine, r) || slices.Contains(unclear, r)

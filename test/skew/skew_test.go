@@ -199,7 +199,7 @@ func rollsOut(t *testing.T, w *world, pool string, agents, controller version) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.spawn(t, controller, "evenkeel-controller", "--kubeconfig="+kubeconfig, "--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=0")
+	w.spawn(t, controller, "evenkeel-controller", "--kubeconfig="+kubeconfig, "--metrics-bind-address=0", "--health-probe-bind-address=0")
 
 	// All nodes report before the rollout begins, or it would be judged by fewer.
 	w.await(t, "all agents report", func() (string, bool) {

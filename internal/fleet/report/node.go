@@ -180,6 +180,8 @@ func (v *Node) advice(st *v1alpha1.NodeConfigStatus) string {
 		return "nothing, until another configuration is assigned: this one is revoked here"
 	case v1alpha1.ReasonDeadEnd, v1alpha1.ReasonLocalInvalid:
 		return "a person must look at this node; its agent keeps trying, and `evenkeel-agent status` there tells more"
+	case v1alpha1.ReasonStaleAssignment:
+		return "the controller assigns it anew if it is still wanted; nothing, if its revision was stopped"
 	case v1alpha1.ReasonSyncFailed, v1alpha1.ReasonObjectChanged, v1alpha1.ReasonCouldNotValidate, v1alpha1.ReasonInconclusive:
 		return "its agent tries again by itself when something changes"
 	case v1alpha1.ReasonWaitingForLock:

@@ -211,6 +211,7 @@ func sourceOf(s *v1alpha1.NodeConfigSource) rollout.Source {
 	}
 	if r := s.RolloutRef; r != nil {
 		out.Rollout, out.Revision, out.Attempt, out.AssignedAt = r.Name, r.Revision, r.Attempt, r.AssignedAt.Time
+		out.Term = r.Term
 		// What is not bound to one content may hold anything by now.
 		if p := r.Previous; p != nil && p.ConfigMapRef.UID != "" && p.ConfigMapRef.SHA256 != "" {
 			previous := configMapSource(p.ConfigMapRef)

@@ -1,0 +1,108 @@
+package source
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/trial"
+)
+
+// by is what a controller assigns: an attempt at a revision, in its term.
+func by(ref map[string]any, attempt, term int64) map[string]any {
+	r := map[string]any{"name": "workers", "revision": 1, "attempt": attempt, "assignedAt": "2030-01-01T00:00:00Z"}
+	if term != 0 {
+		r["term"] = term
+	}
+	return map[string]any{"configMapRef": ref["configMapRef"], "rolloutRef": r}
+}
+
+func TestWhatAFormerLeaderAssignsIsNotTakenUp(t *testing.T) {
+	for name, test := range map[string]struct {
+		annotations   map[string]any
+		attempt, term int64
+		adopted       int64 // the attempt that the node has taken up; 0: none
+		kept          bool  // the node has a checkpoint
+		want          string
+	}{
+		"no term anywhere":            {nil, 1, 0, 0, true, ""},
+		"the term of who leads":       {map[string]any{v1alpha1.AnnotationTerm: "3"}, 1, 3, 0, true, ""},
+		"a newer one":                 {map[string]any{v1alpha1.AnnotationTerm: "3"}, 1, 4, 0, false, ""},
+		"a former one":                {map[string]any{v1alpha1.AnnotationTerm: "4"}, 1, 3, 0, false, "a controller that does not lead any more assigned ConfigMap evenkeel-system/NAME (term 3, now 4); the one that leads assigns it anew if it is still wanted"},
+		"a former one, kept":          {map[string]any{v1alpha1.AnnotationTerm: "4"}, 1, 3, 0, true, "(term 3, now 4)"},
+		"a former one, a retry":       {map[string]any{v1alpha1.AnnotationTerm: "4"}, 2, 3, 1, true, "(term 3, now 4)"},
+		"an old controller's":         {map[string]any{v1alpha1.AnnotationTerm: "4"}, 1, 0, 0, true, ""},
+		"a term that is none":         {map[string]any{v1alpha1.AnnotationTerm: "99999999999999999999"}, 1, 3, 0, true, ""},
+		"stopped":                     {map[string]any{v1alpha1.AnnotationStopped: "Aborted", v1alpha1.AnnotationStoppedAttempt: "1"}, 1, 3, 0, true, "ConfigMap evenkeel-system/NAME holds a revision of rollout workers that was stopped (Aborted)"},
+		"stopped by an old one":       {map[string]any{v1alpha1.AnnotationStopped: "Aborted"}, 2, 0, 0, false, "was stopped (Aborted)"},
+		"stopped, and retried":        {map[string]any{v1alpha1.AnnotationStopped: "Aborted", v1alpha1.AnnotationStoppedAttempt: "1"}, 2, 3, 0, true, ""},
+		"taken up before it happened": {map[string]any{v1alpha1.AnnotationTerm: "4", v1alpha1.AnnotationStopped: "Aborted"}, 1, 3, 1, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node, cm := newName("node"), newConfigMap(t)
+			raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
+			if test.annotations != nil {
+				editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"annotations": test.annotations}})
+			}
+			assign(t, node, by(refTo(cm), test.attempt, test.term))
+			d := &disk{checkpoints: map[string][]byte{}, adopted: map[string]int64{}}
+			if test.kept {
+				d.checkpoints[string(cm.UID)] = raw
+			}
+			if test.adopted != 0 {
+				d.adopted[string(cm.UID)] = test.adopted
+			}
+			p := newProxy(t, node)
+			s := startSource(t, newClient(t, p.kubeconfig), node, d)
+			if test.want == "" {
+				if a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned)); a.Stale || (a.ConfigMap == nil) != test.kept {
+					t.Errorf("answer %+v", a)
+				}
+			} else if a := awaitAnswer(t, s, "the refusal", cause(trial.Invalid, strings.ReplaceAll(test.want, "NAME", cm.Name))); !a.Stale || a.Changed || a.ConfigMap != nil && test.kept {
+				t.Errorf("answer %+v", a)
+			}
+			if asked := p.count("configmaps/") > 0; asked == (test.adopted >= test.attempt) {
+				t.Errorf("%d requests for the ConfigMap", p.count("configmaps/"))
+			}
+		})
+	}
+}
+
+func TestWhatWasRefusedIsTakenUpWhenItIsAssignedAnewOrRetried(t *testing.T) {
+	node, cm := newName("node"), newConfigMap(t)
+	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationTerm: "4"}}})
+	assign(t, node, by(refTo(cm), 1, 3))
+	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
+	awaitAnswer(t, s, "the refusal", kind(trial.Invalid))
+	assign(t, node, by(refTo(cm), 1, 4))
+	awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+
+	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationStopped: "Aborted"}}})
+	assign(t, node, by(refTo(cm), 2, 4))
+	awaitAnswer(t, s, "the refusal", kind(trial.Invalid))
+	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationStopped: nil}}})
+	awaitAnswer(t, s, "the retry", kind(trial.Assigned))
+
+	// What a person assigns is wanted, whatever a rollout made of it.
+	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationStopped: "Aborted"}}})
+	assign(t, node, by(refTo(cm), 3, 4))
+	awaitAnswer(t, s, "the refusal", kind(trial.Invalid))
+	assign(t, node, refTo(cm))
+	awaitAnswer(t, s, "a person's", kind(trial.Assigned))
+}
+
+func TestANewAssignmentWaitsForTheAPIAndATakenUpOneDoesNot(t *testing.T) {
+	node, cm := newName("node"), newConfigMap(t)
+	raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
+	assign(t, node, by(refTo(cm), 1, 3))
+	p := newProxy(t, node)
+	p.fail(of("/configmaps/", 503))
+	d := &disk{checkpoints: map[string][]byte{string(cm.UID): raw}, adopted: map[string]int64{}}
+	s := startSource(t, newClient(t, p.kubeconfig), node, d)
+	awaitAnswer(t, s, "that it cannot be told", cause(trial.Unanswered, "ConfigMap evenkeel-system/"+cm.Name+" cannot be read"))
+	d.mu.Lock()
+	d.adopted[string(cm.UID)] = 1
+	d.mu.Unlock()
+	s.Again()
+	awaitAnswer(t, s, "what was taken up", kind(trial.Assigned))
+}

@@ -1,0 +1,162 @@
+package fleet_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// slowRoad stands between a controller and the API server, and keeps its assignments after the first few on their way.
+type slowRoad struct {
+	kubeconfig string
+	first      int           // assignments that arrive at once
+	kept       chan struct{} // closed when one is kept
+	arrive     chan struct{} // to be closed: they arrive
+	mu         sync.Mutex
+	came       int
+}
+
+func newSlowRoad(t *testing.T, first int) *slowRoad {
+	t.Helper()
+	config := cluster.AdminConfig()
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:evenkeel-system:evenkeel-controller",
+		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:evenkeel-system", "system:authenticated"},
+	}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := httputil.NewSingleHostReverseProxy(target)
+	forward.Transport, forward.FlushInterval = transport, -1
+	r := &slowRoad{first: first, kept: make(chan struct{}), arrive: make(chan struct{})}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		if request.Method == http.MethodPatch && strings.Contains(request.URL.Path, "/nodeconfigs/") && strings.Contains(request.Header.Get("Content-Type"), "json-patch") {
+			r.delay(request)
+		}
+		forward.ServeHTTP(w, request)
+	}))
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	r.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: %q}}]\ncontexts: [{name: a, context: {cluster: a}}]\ncurrent-context: a\n", server.URL)
+	if err := os.WriteFile(r.kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *slowRoad) delay(request *http.Request) {
+	body, err := io.ReadAll(request.Body)
+	if err != nil {
+		return
+	}
+	request.Body = io.NopCloser(bytes.NewReader(body))
+	r.mu.Lock()
+	r.came++
+	n := r.came
+	r.mu.Unlock()
+	if n <= r.first {
+		return
+	}
+	if n == r.first+1 {
+		close(r.kept)
+	}
+	<-r.arrive
+}
+
+func TestALeaderThatIsFrozenInTheMiddleOfABatchGivesNobodyWhatWasStopped(t *testing.T) { // nobody else has a controller meanwhile
+	s := play(t, "frozen", 8)
+	alone(t)
+	road := newSlowRoad(t, 2)
+	begin := func(flags ...string) *process {
+		t.Helper()
+		p, err := startController(append(flags, "--writers=2")...)
+		s.do(err)
+		t.Cleanup(func() {
+			if err := p.kill(); err != nil {
+				t.Error(err)
+			}
+		})
+		return p
+	}
+	former := begin("--kubeconfig=" + road.kubeconfig)
+	s.until("it leads", func() (string, bool) { return former.said(""), strings.Contains(former.said(""), "everything is seen") })
+	next := begin()
+	r := s.roll("maxPods: 101", `
+strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
+`)
+	select {
+	case <-road.kept:
+	case <-t.Context().Done():
+		t.Fatal("nothing was assigned")
+	}
+	s.do(former.cmd.Process.Signal(syscall.SIGSTOP))
+	// What happens when its lease is over, without the wait.
+	lease := &coordinationv1.Lease{}
+	s.do(kube.Get(t.Context(), types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}, lease))
+	s.do(kube.Patch(t.Context(), lease, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"holderIdentity":""}}`))))
+	s.until("the next one leads", func() (string, bool) { return next.said(""), strings.Contains(next.said(""), "everything is seen") })
+	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) { s.Abort = &v1alpha1.RolloutAbort{Revision: 1} })
+	ref := r.await(at(1, v1alpha1.RolloutHalted)).UpdateRevision.ConfigMapRef
+	r.looked()
+	had := s.everGiven(ref)
+	if len(had) > 2 {
+		t.Fatalf("%v were given it before: nothing can be told from that", had)
+	}
+
+	close(road.arrive)
+	refused := func(nc *v1alpha1.NodeConfig) bool {
+		c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionConfigOK)
+		return c != nil && c.Reason == v1alpha1.ReasonStaleAssignment
+	}
+	s.until("nodes have refused what arrived late", func() (string, bool) {
+		return s.table(), s.most(refused) > 0
+	})
+	s.do(former.cmd.Process.Signal(syscall.SIGCONT))
+	s.until("the former leader ends", func() (string, bool) {
+		select {
+		case <-former.done:
+			return "", true
+		default:
+			return former.said(""), false
+		}
+	})
+	if said := former.said(""); former.cmd.ProcessState.ExitCode() != 1 || !strings.Contains(said, "this controller does not lead any more") {
+		t.Errorf("it ended with %s, and said:\n%s", former.cmd.ProcessState, said)
+	}
+	s.until("what was refused is taken back", func() (string, bool) { return s.table(), len(s.those(refused)) == 0 && len(s.given(ref)) <= len(had) })
+	ran := map[string]bool{}
+	s.replay(func(name string, now map[string]*v1alpha1.NodeConfig) {
+		if nc := now[name]; nc != nil && runs(nc, ref.UID) {
+			ran[name] = true
+		}
+	})
+	if len(ran) > len(had) {
+		t.Errorf("%v ran what was stopped, given before to %v alone", ran, had)
+	}
+	if st := r.looked(); st.Phase != v1alpha1.RolloutHalted || st.Nodes.Failed != 0 {
+		t.Errorf("the status says %+v", st)
+	}
+}
