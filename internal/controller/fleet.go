@@ -68,7 +68,7 @@ type rolling struct {
 	template  *resolved // what the template was last found to hold
 	told      string    // the revision of which it was said that it is gone
 	complaint string    // the write that failed last, told already
-	given     int       // assignments of a batch that is not over
+	given     []string  // nodes that were assigned in a batch that is not over
 }
 
 func newFleet(self string, tick time.Duration) *fleet {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -197,7 +197,7 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 	if err := c.fence(ctx, o.Name, policy.Target, result.Moves); err != nil {
 		return time.Time{}, err
 	}
-	var made atomic.Int64
+	var made namesList
 	deadline := time.Now().Add(slice)
 	err = c.each(ctx, len(result.Moves), deadline, func(ctx context.Context, i int) error {
 		m := result.Moves[i]
@@ -211,12 +211,12 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 			return nil
 		}
 		if err == nil && m.Kind == rollout.Assign {
-			made.Add(1)
+			made.add(c.nodes[m.Node].Name)
 		}
 		return err
 	})
 	c.log.Debug("moved", "rollout", o.Name, "nodes", len(result.Moves), "took", time.Since(began), "err", err)
-	r.given += int(made.Load())
+	r.given = append(r.given, made.names...)
 	switch {
 	case errors.Is(err, errDeposed):
 		return time.Time{}, err // who leads now has the word
@@ -230,12 +230,25 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 		return c.fleet.now(), nil // the batch goes on
 	}
 	r.complaint = ""
-	if len(assigned) > 0 && r.given > len(result.Moves) {
-		assigned[0].Message = fmt.Sprintf("revision %d was given to %d nodes", result.Next.Revision, r.given)
+	if len(assigned) > 0 && len(r.given) > len(result.Moves) {
+		slices.Sort(r.given)
+		assigned[0].Message = fmt.Sprintf("revision %d was given to %d nodes: %s", result.Next.Revision, len(r.given), rollout.Some(r.given))
 	}
-	r.given = 0
+	r.given = nil
 	c.tell(o, assigned)
 	return again, nil
+}
+
+// namesList is names that are found concurrently.
+type namesList struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func (l *namesList) add(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.names = append(l.names, name)
 }
 
 func earliest(a, b time.Time) time.Time {

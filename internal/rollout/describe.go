@@ -98,7 +98,7 @@ func (d *planner) describeHalt(revision string, h *Halt) (phase, message string)
 		if n == 1 {
 			still = "still runs it"
 		}
-		gone = fmt.Sprintf("; the nodes that were given it have been told to go back, and %s %s: %s", count(n, "node"), still, some(d.remaining))
+		gone = fmt.Sprintf("; the nodes that were given it have been told to go back, and %s %s: %s", count(n, "node"), still, Some(d.remaining))
 	}
 	return PhaseRolledBack, what + gone + again
 }
@@ -106,8 +106,8 @@ func (d *planner) describeHalt(revision string, h *Halt) (phase, message string)
 // mostNamed is how many nodes a sentence names.
 const mostNamed = 5
 
-// some names the first of many.
-func some(names []string) string {
+// Some names the first of many.
+func Some(names []string) string {
 	if left := len(names) - mostNamed; left > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNamed], ", "), left)
 	}

@@ -211,20 +211,20 @@ func (d *planner) assign() {
 		}
 	}
 	room := d.allowed() - (d.given - d.counts.Failed - d.refusing)
-	given := 0
+	var given []string
 	if len(candidates) > 0 && room > 0 && d.counts.Budget > 0 {
 		picked := d.pick(candidates, room)
 		for _, m := range d.moves[len(d.moves)-picked:] {
 			if d.states[m.Node] != Blocked { // another offer is no news
-				given++
+				given = append(given, d.nodes[m.Node].Name)
 			}
 		}
 		d.makeRoom(min(room, len(candidates)) - picked - d.freeing)
 	}
 	moving := d.counts.Assigned + d.counts.Trial + d.counts.Soaking
 	switch {
-	case given > 0:
-		d.event(false, "NodesAssigned", "revision %d was given to %s (step %s)", d.next.Revision, count(given, "node"), d.steps())
+	case len(given) > 0:
+		d.event(false, "NodesAssigned", "revision %d was given to %s (step %s): %s", d.next.Revision, count(len(given), "node"), d.steps(), Some(given))
 	case d.counts.Blocked > 0 && d.counts.Pending+moving == 0:
 		d.held = d.blocked()
 	case probing:
