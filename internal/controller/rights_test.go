@@ -9,12 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/localcluster"
 )
 
@@ -178,4 +180,35 @@ func TestEveryAnswerOfTheAPIServerHasItsAdvice(t *testing.T) {
 	if err := says(advise("nodes/v1", errors.New("no route")), "nodes/v1: no route"); err != nil {
 		t.Error(err)
 	}
+}
+
+func TestWhatOnlyTheAdmissionPolicyRefusesIsRefusedWithoutIt(t *testing.T) {
+	world(t)
+	binding := object("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding", "evenkeel-rollout")
+	if err := admin.Delete(t.Context(), binding); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Apply(context.Background(), "../../config/api"); err != nil {
+			t.Error(err)
+		}
+	})
+	addNodes(t, "pool=early", "y1")
+	agents(t, nil, "y1")
+	start(t, own())
+	one := intOrString("1")
+	two := intOrString("2")
+	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "early"}, Spec: v1alpha1.NodeConfigRolloutSpec{
+		NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": "early"}}, Template: template(100),
+		Strategy: v1alpha1.RolloutStrategy{Steps: []v1alpha1.RolloutStep{{Nodes: &two}, {Nodes: &one}}},
+	}}
+	eventually(t, func() error { return admin.Create(t.Context(), r) })
+	awaitRollout(t, "early", func(st *v1alpha1.NodeConfigRolloutStatus) error {
+		return errors.Join(phase(v1alpha1.RolloutInvalid)(st), says(errors.New(st.Message), "spec.strategy.steps must not go down, but go 2, 1"))
+	})
+	if nc := nodeConfig(t, "y1"); nc.Spec.ConfigSource != nil {
+		t.Errorf("it was assigned: %+v", nc.Spec)
+	}
+	edit(t, "early", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Strategy.Steps = s.Strategy.Steps[1:] })
+	awaitRollout(t, "early", completeAt(1))
 }

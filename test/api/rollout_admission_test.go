@@ -2,10 +2,15 @@ package api_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
 
 func TestTheAdmissionPolicyRefusesRolloutsThatTheSchemaCannot(t *testing.T) {
@@ -29,6 +34,10 @@ func TestTheAdmissionPolicyRefusesRolloutsThatTheSchemaCannot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := rolloutsAsAdmin(t).Create(t.Context(), rollout("refused", test.spec), dryRun)
 			wantRefused(t, err, http.StatusUnprocessableEntity, `ValidatingAdmissionPolicy 'evenkeel-rollout'`, test.want)
+			own := terms.Refused(typed(t, test.spec))
+			if own == nil || err != nil && !strings.Contains(err.Error(), own.Error()) {
+				t.Errorf("the policy says %v, the controller %v", err, own)
+			}
 		})
 	}
 	for name, spec := range map[string]string{
@@ -43,8 +52,21 @@ func TestTheAdmissionPolicyRefusesRolloutsThatTheSchemaCannot(t *testing.T) {
 			if _, err := rolloutsAsAdmin(t).Create(t.Context(), rollout("accepted", spec), dryRun); err != nil {
 				t.Error(err)
 			}
+			if err := terms.Refused(typed(t, spec)); err != nil {
+				t.Errorf("the controller refuses it: %v", err)
+			}
 		})
 	}
+}
+
+// typed is a rollout as the controller reads it.
+func typed(t *testing.T, spec string) *v1alpha1.NodeConfigRollout {
+	t.Helper()
+	out := &v1alpha1.NodeConfigRollout{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(rollout("typed", spec).Object, out); err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 func TestAnApprovalIsJudgedWhenItIsWrittenAndNotLater(t *testing.T) {

@@ -36,7 +36,7 @@ var defaultSteps = []rollout.Step{
 }
 
 // PolicyOf returns what a rollout's spec asks for, without Target and LastSucceeded, which are for who keeps revisions.
-// The error says which field makes no sense; the CRD refuses the same.
+// The error says which field makes no sense; the CRD and the admission policy refuse the same.
 func PolicyOf(r *v1alpha1.NodeConfigRollout, t Times, now time.Time) (rollout.Policy, error) {
 	s := &r.Spec
 	p := rollout.Policy{
@@ -95,6 +95,9 @@ func PolicyOf(r *v1alpha1.NodeConfigRollout, t Times, now time.Time) (rollout.Po
 	}
 	if a := s.Retry; a != nil {
 		p.Retry = rollout.Retry{Revision: a.Revision, Attempt: a.Attempt, Nodes: a.Nodes}
+	}
+	if err == nil {
+		err = Refused(r)
 	}
 	return p, err
 }
