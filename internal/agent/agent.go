@@ -405,11 +405,7 @@ func (a *Agent) leaveVersion(ctx context.Context) {
 		a.o.Log.Warn("cannot record the end of the kubelet's old version", "err", a.storage)
 	}
 	a.state.Run = a.state.Run.Replaced()
-	if a.exit != nil {
-		exit := *a.exit
-		exit.Spawned = false
-		a.exit = &exit
-	}
+	a.exit = nil
 	<-a.countPods(ctx)
 }
 

@@ -96,7 +96,6 @@ func (d *decider) settle() bool {
 		s.LastKnownGood, good = Record{s.Current.Config, d.o.Now}, true
 		d.endTrial()
 	}
-	d.laidOver()
 	switch {
 	case d.lacksTrial():
 		d.beginTrial()
@@ -351,6 +350,9 @@ func (d *decider) removed() bool {
 		d.event(false, "ConfigChanged", "now using last-known-good %s: the assignment of (UID: %s) was taken back", label(good.Config, d.o.Local), s.Current.Revision)
 		s.Current = good
 		d.endTrial()
+		if d.lacksTrial() {
+			d.beginTrial()
+		}
 		d.cause = CauseRollback
 	}
 	s.Current.AssignedBy, s.LastKnownGood.AssignedBy = "", "" // the same removal must not mean local later
@@ -475,6 +477,9 @@ func (d *decider) act() bool {
 		run.Local = d.o.LocalDigest
 		run.Lived, run.HealthyFor, run.ReadyFor, run.Unhealthy, run.NotReady, run.Healthy = 0, 0, 0, 0, 0, false
 	}
+	if s.Trial != nil && s.OnTrial(d.choice) {
+		d.laidOver()
+	}
 	if s.Trial != nil {
 		d.editTrial(func(t *Trial) {
 			t.Clean = !d.onTrial() // then an unclean reboot is not its doing
@@ -516,8 +521,9 @@ func (d *decider) isContentOfGood(c Config) bool {
 // version of the component, and laid over the same local configuration if it is
 // a drop-in. What does not say over which one counts: it was recorded by an
 // agent that did not keep that.
-func (d *decider) isPromoted(c Config) bool {
-	local := d.basis(c)
+func (d *decider) isPromoted(c Config) bool { return d.isPromotedOver(c, d.basis(c)) }
+
+func (d *decider) isPromotedOver(c Config, local string) bool {
 	return !c.IsLocal() && slices.ContainsFunc(d.next.Promoted, func(p Promotion) bool {
 		return p.Payload == c.Payload && (p.Local == local || p.Local == "" || local == "")
 	})
@@ -535,22 +541,23 @@ func (d *decider) basis(c Config) string {
 	return d.o.LocalDigest
 }
 
-// laidOver begins the trial of a drop-in anew if the local configuration under it
-// is another one now: what was seen of it so far was something else.
+// laidOver begins the trial of a drop-in anew if it is started over another
+// local configuration: what was seen of it so far was something else.
 func (d *decider) laidOver() {
-	t := d.next.Trial
-	if t == nil {
+	c, t := d.next.Current.Config, d.next.Trial
+	local := d.basis(c)
+	if local == t.Local {
 		return
 	}
-	if local := d.basis(d.next.Current.Config); local != t.Local {
-		d.editTrial(func(t *Trial) {
-			if t.Local != "" {
-				t.Healthy = 0
-			}
-			t.Local = local
-		})
-		d.next.Run.Credit = 0
-	}
+	d.editTrial(func(t *Trial) {
+		if t.Local != "" {
+			t.Healthy = 0
+		}
+		if t.Local = local; !d.isPromoted(c) { // no probation any more
+			t.Terms.Duration = max(t.Terms.Duration, d.terms(c.Asked).Duration)
+		}
+	})
+	d.next.Run.Credit = 0
 }
 
 func (d *decider) beginTrial() {
@@ -573,6 +580,9 @@ func (d *decider) beginTrial() {
 		s.Trial.Terms.Duration = min(s.Trial.Terms.Duration, settled) // a probation: it passed a whole trial before
 	}
 	s.Run.Credit = 0
+	if s.Run.Config.Revision == c.Revision {
+		s.Run.Unhealthy, s.Run.NotReady = 0, 0 // it may run already: that was before its trial
+	}
 	if s.LastKnownGood.Same(c) {
 		d.event(false, "ConfigOnTrial", "last-known-good %s was not proven with this version of the kubelet and the local configuration as it is: it is on trial again; if it fails, the node goes back to %s",
 			label(c, d.o.Local), d.fallback())

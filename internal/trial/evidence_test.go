@@ -10,28 +10,33 @@ import (
 type evidence struct {
 	n      *randomNode
 	begun  map[time.Time]Node // by the start of a trial: the node as it was
+	open   map[time.Time]bool // it began while no kubelet ran: what counts is when the node is Ready first
 	probes map[time.Time]int  // by the start of a trial: how often the API was lost
 	ran    time.Duration      // what runs now
 }
 
 func newEvidence(n *randomNode) *evidence {
-	return &evidence{n: n, begun: map[time.Time]Node{}, probes: map[time.Time]int{}}
+	return &evidence{n: n, begun: map[time.Time]Node{}, open: map[time.Time]bool{}, probes: map[time.Time]int{}}
 }
 
 func (e *evidence) watch(before State, o Observed, d Decision) {
 	if before.Run.Started && o.Child.Alive && !o.Child.Waiting {
 		e.ran += o.Elapsed
 	}
+	if t := before.Trial; t != nil && e.open[t.StartTime] && o.Child.Alive && o.Child.Healthy && o.Node.API && o.Node.Ready {
+		e.begun[t.StartTime], e.open[t.StartTime] = o.Node, false
+	}
 	e.harmIsNews(before, o, d)
 	e.theAPIIsLostOnce(before, d)
-	e.badStaysBad(before, o, d)
+	e.saw(fourBad, len(before.Bad) >= 4)
 	e.rollbacksDoNotWait(before, o, d)
 	e.localIsValidAtEveryStart(before, o, d)
 	e.recordsFollowTheAssignment(before, o, d)
 	e.aBootIsCountedOnce(before, o, d)
 	if t := d.Next.Trial; t != nil && (before.Trial == nil || !t.StartTime.Equal(before.Trial.StartTime)) {
-		if _, known := e.begun[t.StartTime]; !known {
+		if _, known := e.begun[t.StartTime]; !known || before.Trial == nil { // it may begin twice, if a write was lost
 			e.begun[t.StartTime] = o.Node
+			e.open[t.StartTime] = !o.Child.Alive && !(o.Node.API && o.Node.Ready)
 		}
 	}
 	if d.Action.Kind != None && d.Action.Cause != CauseCrash {
@@ -93,19 +98,6 @@ func (e *evidence) theAPIIsLostOnce(before State, d Decision) {
 	if happened(d, "APILost") {
 		e.probes[t.StartTime]++
 		e.n.must(e.probes[t.StartTime] == 1 && !t.APIProbed, "last-known-good was tried %d times for the sake of the API", e.probes[t.StartTime])
-	}
-}
-
-// badStaysBad: until somebody wants it forgotten or tried again, or the node finds that it was not to blame.
-func (e *evidence) badStaysBad(before State, o Observed, d Decision) {
-	e.saw(fourBad, len(before.Bad) >= 4)
-	for _, b := range before.Bad {
-		if slices.ContainsFunc(d.Next.Bad, func(x BadConfig) bool { return x.Revision == b.Revision }) || slices.Contains(o.Forget, b.Revision) {
-			continue
-		}
-		c := o.Intent.Config
-		lifted := o.Intent.Kind == Assigned && c.Rollout.Attempt > b.Attempt && (c.Revision == b.Revision || c.Payload == b.Payload)
-		e.n.must(lifted || happened(d, "Inconclusive") && before.Current.Revision == b.Revision, "%s was bad, and nobody knows it any more", b.Revision)
 	}
 }
 

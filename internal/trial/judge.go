@@ -292,10 +292,10 @@ func (d *decider) fail(f Failure, words string) {
 func (d *decider) judgeFallback() {
 	s, run := &d.next, &d.next.Run
 	failure, words := d.failing()
-	if failure != "" && d.stepDown(failure, words) {
-		return
-	}
 	if failure == CrashLooped || failure == NotHealthy {
+		if d.stepDown(failure, words) {
+			return
+		}
 		d.deadEnd(words)
 	}
 	doubt := func(b BadConfig) bool {
@@ -306,8 +306,7 @@ func (d *decider) judgeFallback() {
 		return
 	}
 	if s.Trial != nil && s.Trial.Fallback == APIProbe {
-		d.judgeProbe()
-		return
+		defer d.judgeProbe() // no verdict on current waits: only one on last-known-good may
 	}
 	needsReady := slices.ContainsFunc(s.Bad, func(b BadConfig) bool { return doubt(b) && b.Failure == NotReady })
 	waits := s.Trial != nil && s.Trial.Fallback == Inconclusive
@@ -345,7 +344,7 @@ func (d *decider) takeBack(doubt func(BadConfig) bool) {
 		d.beginTrial()
 	}
 	resumes := ""
-	if s.Trial != nil {
+	if s.Trial != nil && s.Trial.Fallback != APIProbe {
 		d.editTrial(func(t *Trial) { t.Fallback = Inconclusive })
 		resumes = "; the trial resumes when it is healthy"
 	}
@@ -355,8 +354,11 @@ func (d *decider) takeBack(doubt func(BadConfig) bool) {
 // stepDown gives up last-known-good for local if it was never proven with this version of the component, and fails with
 // it: in the place of a configuration that failed, it runs without a trial of its own.
 func (d *decider) stepDown(failure Failure, words string) bool {
-	s, c := &d.next, d.next.Run.Config
-	if c.IsLocal() || !s.LastKnownGood.Same(c) || s.Current.Same(c) || d.isPromoted(c) || d.forbidden(c) || !d.localCanRun() {
+	s, c, local := &d.next, d.next.Run.Config, ""
+	if c.Dropin {
+		local = d.next.Run.Local // that it failed over, though it may have been edited since
+	}
+	if c.IsLocal() || !s.LastKnownGood.Same(c) || s.Current.Same(c) || d.isPromotedOver(c, local) || d.forbidden(c) || !d.localCanRun() {
 		return false
 	}
 	reason := fmt.Sprintf("last-known-good %s, which was not proven with this version of the kubelet, failed: %s", label(c, d.o.Local), words)
@@ -384,6 +386,7 @@ func (d *decider) standing() string {
 func (d *decider) failing() (Failure, string) {
 	run, l := &d.next.Run, d.o.Limits
 	switch {
+	case d.o.Child.Exited && run.Config.Dropin && run.Local != d.o.LocalDigest: // the next start is of something else
 	case d.o.Child.Exited && run.Crashes > l.CrashLoopThreshold:
 		return CrashLooped, fmt.Sprintf("%d unexpected exits, last: %s", run.Crashes, run.LastExit)
 	case run.Unhealthy >= l.HealthTimeout && run.Unhealthy > 0:
@@ -414,6 +417,7 @@ func (d *decider) isSteady() bool {
 func (d *decider) judgeProbe() {
 	run := d.next.Run
 	switch {
+	case d.next.Trial == nil:
 	case d.o.Node.API && run.SinceStart > 0 && run.Probing <= apiLossWindow: // not before last-known-good runs
 		d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
 		d.fail(LostAPI, "lost the API, which came back with last-known-good")

@@ -132,6 +132,9 @@ func (n *randomNode) one(change func()) func(*rapid.T) {
 		if !n.child.Alive {
 			n.ref.starts = -1 // that of the kubelet that should run by now
 		}
+		if _, bad := n.state.BadEntry(n.state.Run.Config); bad || n.state.IsRevoked(n.state.Run.Config) {
+			n.ref.starts-- // it runs because there was nothing else: it does not wait for a verdict when there is
+		}
 		n.clock += time.Millisecond
 		before := len(n.trace)
 		change()

@@ -47,7 +47,7 @@ func (r *referee) watch(before State, o Observed, d Decision) {
 			r.n.seen["inherited"]++
 		}
 	}
-	if r.runs = ""; o.Child.Alive {
+	if r.runs = ""; o.Child.Alive || o.Child.Exited {
 		r.runs = before.Run.Config.Revision
 	}
 	r.neverForbidden(o, d)
@@ -138,7 +138,7 @@ func (r *referee) goodIsProven(before State, o Observed, d Decision) {
 // only on trial; and while local may work, there is something to fall back to.
 func (r *referee) newVersionsAreTried(before State, o Observed, d Decision) {
 	n := r.n
-	if c := d.Action.Config; d.Action.Kind != None && !c.IsLocal() && d.Next.Current.Same(c) && !r.passed[r.key(c)] {
+	if c := d.Action.Config; d.Action.Kind != None && !c.IsLocal() && d.Next.Current.Same(c) && !r.passed[r.keyOver(c, n.digest)] {
 		n.must(d.Next.OnTrial(c), "%s is started without a trial, with %s and %s", c.Revision, n.version, n.digest)
 		if d.Next.LastKnownGood.Same(c) {
 			n.seen["last-known-good on trial"]++
@@ -151,14 +151,26 @@ func (r *referee) newVersionsAreTried(before State, o Observed, d Decision) {
 	}
 }
 
+// knows tells whether the node knows that a configuration passed: of many proofs it keeps the newest, and a write may have
+// been lost.
+func (r *referee) knows(s State, c Config) bool {
+	return r.passed[r.key(c)] && slices.ContainsFunc(s.Promoted, func(p Promotion) bool {
+		return p.Payload == c.Payload && (!c.Dropin || p.Local == r.over)
+	})
+}
+
 // key names what a proof is about.
 func (r *referee) key(c Config) string {
+	if c.Revision == r.runs {
+		return r.keyOver(c, r.over)
+	}
+	return r.keyOver(c, r.n.digest)
+}
+
+func (r *referee) keyOver(c Config, local string) string {
 	k := r.n.version + "/" + c.Payload
-	switch {
-	case c.Dropin && c.Revision == r.runs:
-		k += " over " + r.over
-	case c.Dropin:
-		k += " over " + r.n.digest
+	if c.Dropin {
+		k += " over " + local
 	}
 	return k
 }
@@ -221,7 +233,7 @@ func (r *referee) verdictsAreFair(before State, o Observed, d Decision) {
 		verdicts++
 		if b.Revision != before.Current.Revision && b.Revision == before.LastKnownGood.Revision && before.Run.Config.Revision == b.Revision {
 			n.seen["last-known-good gives way"]++
-			n.must((!r.passed[r.key(before.Run.Config)] || len(before.Promoted) == maxKept) && !outage && (o.Child.Exited || !o.Child.Healthy || !o.Node.Ready), "%s gives way to local, and is proven, or does not fail", b.Revision)
+			n.must(!r.knows(before, before.Run.Config) && !outage && (o.Child.Exited || !o.Child.Healthy || !o.Node.Ready), "%s gives way to local, and is proven, or does not fail", b.Revision)
 			continue
 		}
 		n.must(before.Current.Revision == b.Revision, "a verdict on %s, which was not current", b.Revision)
@@ -319,7 +331,8 @@ func (r *referee) blameIsProven(before State, o Observed, d Decision) {
 	}
 	if r.boot != n.boot {
 		r.boot = n.boot
-		if before.Trial != nil && !before.Trial.Clean {
+		_, bad := before.BadEntry(before.Current.Config)
+		if t := before.Trial; t != nil && !bad && !t.Clean && t.BootID != "" && o.BootID != "" {
 			r.longest[trial] = time.Hour // nobody saw how it ended
 		}
 	}
@@ -328,7 +341,7 @@ func (r *referee) blameIsProven(before State, o Observed, d Decision) {
 		r.life, r.streak = 0, 0
 	case o.Child.Alive || o.Child.Exited:
 		r.life += min(o.Elapsed, maxGap)
-		if !o.Child.Healthy {
+		if !o.Child.Healthy && !o.Child.Waiting {
 			r.streak = 0
 		} else if r.well {
 			r.streak += min(o.Elapsed, maxGap)

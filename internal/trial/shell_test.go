@@ -161,7 +161,7 @@ func (n *shell) replaced(version string) {
 	run := n.state.Run.Replaced()
 	n.state = n.load()
 	n.state.Run, n.verdicts = run, map[string]Verdict{}
-	n.exit("signal: killed", false)
+	n.child = Child{}
 }
 
 func (n *shell) observe() Observed {
