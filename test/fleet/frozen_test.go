@@ -159,4 +159,5 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	if st := r.looked(); st.Phase != v1alpha1.RolloutHalted || st.Nodes.Failed != 0 {
 		t.Errorf("the status says %+v", st)
 	}
+	s.do(next.stop()) // it gives the lease up
 }
