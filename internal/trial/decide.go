@@ -85,7 +85,7 @@ func (d *decider) settle() bool {
 	d.first = !s.Run.Started
 	b, bad := s.BadEntry(s.Current.Config)
 	good := s.LastKnownGood.Same(s.Current.Config)
-	if s.Trial != nil && (s.Trial.Revision != s.Current.Revision || good && d.isPromoted(s.Current.Config) || bad && !b.Provisional) {
+	if s.Trial != nil && (s.Trial.Revision != s.Current.Revision || good && d.isPromotedOver(s.Current.Config, s.Trial.Local) || bad && !b.Provisional) {
 		d.endTrial()
 	}
 	if s.Trial != nil && s.Trial.Terms == (Terms{}) { // the record is of an agent that did not keep them
@@ -547,6 +547,10 @@ func (d *decider) laidOver() {
 	c, t := d.next.Current.Config, d.next.Trial
 	local := d.basis(c)
 	if local == t.Local {
+		return
+	}
+	if d.next.LastKnownGood.Same(c) && d.isPromoted(c) {
+		d.endTrial() // it is what it was proven over again
 		return
 	}
 	d.editTrial(func(t *Trial) {

@@ -58,7 +58,7 @@ func (d *decider) reckon() bool {
 			run.HealthyFor += gap
 		}
 		if run.HealthyFor >= settled {
-			run.Crashes, run.LastExit = 0, ""
+			run.Crashes, run.Counted, run.LastExit = 0, 0, ""
 		}
 		if run.Crashes == 0 {
 			run.DeadEnd = false
@@ -142,6 +142,9 @@ func (d *decider) crash() bool {
 	}
 	run.LastExit, run.Healthy, run.HealthyFor, run.ReadyFor = o.Child.Exit, false, 0, 0
 	run.Crashes++
+	if o.Child.Spawned && !d.outage() {
+		run.Counted++
+	}
 	most := backoffMost
 	if d.onTrial() {
 		most = backoffTrial
@@ -209,8 +212,8 @@ func (d *decider) judgeTrial() {
 		d.editTrial(func(t *Trial) { t.Fallback, t.APIProbed, t.APILostEarly = APIProbe, true, false })
 		run.Probing = 0
 		d.cause = CauseRollback
-		d.event(true, "APILost", "the API was lost within %s of starting current (UID: %s) and stayed away for %s: trying last-known-good %s",
-			apiLossWindow, t.Revision, apiLossAfter, label(d.next.LastKnownGood.Config, o.Local))
+		d.event(true, "APILost", "the API was lost within %s of starting current (UID: %s) and stayed away for %s: trying %s",
+			apiLossWindow, t.Revision, apiLossAfter, d.fallback())
 	case run.Healthy && !d.standsStill() && t.Healthy+run.Credit >= t.Terms.Duration:
 		d.promote()
 	case run.Credit >= flushEvery:
@@ -353,6 +356,7 @@ func (d *decider) takeBack(doubt func(BadConfig) bool) {
 
 // stepDown gives up last-known-good for local if it was never proven with this version of the component, and fails with
 // it: in the place of a configuration that failed, it runs without a trial of its own.
+// It returns false where that is no way out.
 func (d *decider) stepDown(failure Failure, words string) bool {
 	s, c, local := &d.next, d.next.Run.Config, ""
 	if c.Dropin {
@@ -360,6 +364,9 @@ func (d *decider) stepDown(failure Failure, words string) bool {
 	}
 	if c.IsLocal() || !s.LastKnownGood.Same(c) || s.Current.Same(c) || d.isPromotedOver(c, local) || d.forbidden(c) || !d.localCanRun() {
 		return false
+	}
+	if failure == CrashLooped && (d.outage() || d.next.Run.Counted <= d.o.Limits.CrashLoopThreshold) {
+		return true // no verdict comes of an outage, and local would do no better
 	}
 	reason := fmt.Sprintf("last-known-good %s, which was not proven with this version of the kubelet, failed: %s", label(c, d.o.Local), words)
 	d.markBad(c, failure, reason, "")

@@ -258,7 +258,7 @@ func (r *referee) verdictsAreFair(before State, o Observed, d Decision) {
 			rolledBack++
 		}
 	}
-	lifts := o.Intent.Kind == Assigned && o.Intent.Config.Rollout.Attempt > before.Current.Rollout.Attempt // one that waits lifts it at once
+	lifts := o.Intent.Kind == Assigned && o.Intent.Config.Rollout.Attempt > min(before.Current.Rollout.Attempt, before.LastKnownGood.Rollout.Attempt) // one that waits lifts it at once
 	n.must(rolledBack == verdicts || rolledBack == 1 && lifts, "%d verdicts, told %d times", verdicts, rolledBack)
 	switch t := d.Next.Trial; {
 	case t == nil, before.Trial == nil, !t.StartTime.Equal(before.Trial.StartTime), (before.Trial.Fallback == Inconclusive) != (t.Fallback == Inconclusive):

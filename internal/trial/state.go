@@ -169,6 +169,7 @@ type Run struct {
 	Local    string        // the digest of local, as it was then
 	Deferred bool          // the source was invalid at the start: last-known-good until it is clear
 	Crashes  int           // unexpected exits without a minute of health between them
+	Counted  int           // of those: while nothing else was to blame
 	Delay    time.Duration // left until the next start after a crash
 	LastExit string
 
