@@ -55,17 +55,32 @@ func (c *Controller) tryTakeOver(ctx context.Context) (int64, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
+	rollouts := &v1alpha1.NodeConfigRolloutList{}
+	if err := c.client.List(ctx, rollouts); err != nil {
+		return 0, err
+	}
+	live := map[string]bool{}
+	for i := range rollouts.Items {
+		live[rollouts.Items[i].Name] = true
+	}
 	list := &corev1.ConfigMapList{}
 	if err := c.client.List(ctx, list, client.InNamespace(c.namespace), client.HasLabels{v1alpha1.LabelRollout}); err != nil {
 		return 0, err
 	}
+	var marked []*corev1.ConfigMap
 	for i := range list.Items {
-		if known := v1alpha1.TermOf(list.Items[i].Annotations); known >= term {
+		cm := &list.Items[i]
+		if known := v1alpha1.TermOf(cm.Annotations); known >= term {
 			term = known + 1 // a lease that was deleted begins to count anew
 		}
+		stripRevision(cm)
+		// What a rollout that is gone has assigned stays as it is, and nobody would assign it anew.
+		if live[cm.Labels[v1alpha1.LabelRollout]] && isRevision(cm) {
+			marked = append(marked, cm)
+		}
 	}
-	return term, c.each(ctx, len(list.Items), time.Time{}, func(ctx context.Context, i int) error {
-		_, err := c.patchRevision(ctx, &list.Items[i], termed(term))
+	return term, c.each(ctx, len(marked), time.Time{}, func(ctx context.Context, i int) error {
+		_, err := c.patchRevision(ctx, marked[i], termed(term))
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -111,6 +126,10 @@ func (c *Controller) fence(ctx context.Context, name string, target rollout.Revi
 
 // fenced finds out why the term could not be written.
 func (c *Controller) fenced(ctx context.Context, cm *corev1.ConfigMap, err error) error {
+	if apierrors.IsNotFound(err) { // it is made anew
+		c.fleet.forgetRevision(cm.Labels[v1alpha1.LabelRollout], cm.Name)
+		return fmt.Errorf("ConfigMap %s/%s is gone: %w", cm.Namespace, cm.Name, errConflict)
+	}
 	if !apierrors.IsConflict(err) {
 		return err
 	}

@@ -205,10 +205,17 @@ func TestABatchOfAFormerLeaderFailsAtItsFirstWrite(t *testing.T) {
 func TestALeaderWritesItsTermBeforeItLooks(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=terms", "t1")
-	agents(t, nil, "t1")
+	addNodes(t, "pool=gone", "g1")
+	agents(t, nil, "t1", "g1")
 	first := start(t, own(), leads)
 	roll(t, "terms")
 	awaitRollout(t, "terms", completeAt(1))
+	roll(t, "gone")
+	awaitRollout(t, "gone", completeAt(1))
+	if err := admin.Delete(t.Context(), rolloutNamed(t, "gone")); err != nil {
+		t.Fatal(err)
+	}
+	left := v1alpha1.TermOf(revisions(t, "gone")["1"].Annotations)
 	first.stop()
 	had := v1alpha1.TermOf(revisions(t, "terms")["1"].Annotations)
 	if err := admin.Delete(t.Context(), lease(t)); err != nil { // whoever comes counts from 0
@@ -228,6 +235,10 @@ func TestALeaderWritesItsTermBeforeItLooks(t *testing.T) {
 	})
 	if second.sight.whole() {
 		t.Error("it has looked")
+	}
+	// A node that lost its disk takes up again what a rollout that is gone had assigned to it.
+	if now := v1alpha1.TermOf(revisions(t, "gone")["1"].Annotations); now != left || left == 0 {
+		t.Errorf("the revision of a rollout that is gone has term %d, had %d", now, left)
 	}
 	over()
 	edit(t, "terms", use(7))

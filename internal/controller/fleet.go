@@ -69,6 +69,7 @@ type rolling struct {
 	told      string    // the revision of which it was said that it is gone
 	complaint string    // the write that failed last, told already
 	given     []string  // nodes that were assigned in a batch that is not over
+	givenOf   int64     // the revision that they were assigned
 }
 
 func newFleet(self string, tick time.Duration) *fleet {

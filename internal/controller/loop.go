@@ -216,6 +216,9 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 		return err
 	})
 	c.log.Debug("moved", "rollout", o.Name, "nodes", len(result.Moves), "took", time.Since(began), "err", err)
+	if r.givenOf != result.Next.Revision { // what is left of a batch that was not finished
+		r.given, r.givenOf = nil, result.Next.Revision
+	}
 	r.given = append(r.given, made.names...)
 	switch {
 	case errors.Is(err, errDeposed):

@@ -94,9 +94,12 @@ func (c *Controller) move(ctx context.Context, planned *rollout.Node, m rollout.
 		c.metrics.wrote("nodeconfig", "unknown")
 		c.fleet.doubt(name, began.Add(writeTimeout+time.Second))
 		return fmt.Errorf("NodeConfig %s: nobody knows whether the write took effect: %w", name, err)
-	case unknownField(err) && strings.Contains(err.Error(), "rolloutRef.term") && !c.termless.Swap(true):
+	case unknownField(err) && strings.Contains(err.Error(), "rolloutRef.term"): // and so do all that are written at this time
 		c.metrics.wrote("nodeconfig", "error")
-		c.log.Warn("assignments do not name this leader's term: the CRD of NodeConfigs is older than this controller: kubectl apply -k config/default")
+		if c.termless.Swap(true) {
+			return fmt.Errorf("NodeConfig %s cannot name the term: %w", name, errConflict)
+		}
+		c.log.Warn("assignments do not name this leader's term: the CRD of NodeConfigs is older than this controller: kubectl apply -k config/default, and restart the controller then")
 		return fmt.Errorf("NodeConfig %s cannot name the term: %w", name, errConflict)
 	case apierrors.IsForbidden(err), unknownField(err):
 		c.metrics.wrote("nodeconfig", "error")

@@ -24,6 +24,10 @@ const (
 // DegradedTooMany is why a rollout is Degraded that has more failed nodes than its policy tolerates.
 const DegradedTooMany = "TooManyFailures"
 
+// ConditionJoiningStopped is the type of the condition that is True while nodes that join are given nothing, because the
+// revision failed on too many of them.
+const ConditionJoiningStopped = "JoiningStopped"
+
 // result says what was decided.
 func (d *planner) result() Result {
 	d.counts.RollingBack = d.moving
@@ -202,7 +206,7 @@ func (d *planner) conditions(phase, message string) []Condition {
 		d.degraded(),
 		say("Halted", h != nil, "", "NotHalted", ""),
 		say("Complete", phase == PhaseComplete, "AllUpdated", phase, message),
-		say("JoiningStopped", d.notJoining, DegradedTooMany, "NotStopped", d.joining),
+		say(ConditionJoiningStopped, d.notJoining, DegradedTooMany, "NotStopped", d.joining),
 	}
 	if h != nil {
 		out[3].Reason, out[3].Message = h.Reason, h.Message

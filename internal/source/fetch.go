@@ -138,6 +138,11 @@ func (f *fetch) download(ctx context.Context) (finding, *corev1.ConfigMap) {
 			}
 			return found, cm
 		case apierrors.IsNotFound(err):
+			// What is on disk is what was assigned, and with its object gone nothing says that it is not wanted any more.
+			if kept, has := f.fromDisk(); has != nil && kept.kind == trial.Assigned {
+				kept.notice = f.object() + " was deleted; the copy on this node's disk is used"
+				return kept, has
+			}
 			return invalid("referenced %s not found", f.object()), nil
 		}
 		f.tell(finding{

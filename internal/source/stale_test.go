@@ -68,6 +68,28 @@ func TestWhatAFormerLeaderAssignsIsNotTakenUp(t *testing.T) {
 	}
 }
 
+func TestWhatARolloutAssignsIsTakenFromDiskIfItsObjectIsGone(t *testing.T) {
+	for name, kept := range map[string]bool{"on disk": true, "not on disk": false} {
+		t.Run(name, func(t *testing.T) {
+			node, cm := newName("node"), newConfigMap(t)
+			d := &disk{checkpoints: map[string][]byte{}}
+			if kept {
+				d.checkpoints[string(cm.UID)] = asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
+			}
+			deleteConfigMap(t, cm)
+			assign(t, node, by(refTo(cm), 1, 3))
+			s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, d)
+			if !kept {
+				awaitAnswer(t, s, "the refusal", cause(trial.Invalid, "not found"))
+				return
+			}
+			if a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned)); a.Payload.SHA256 == "" || !strings.Contains(a.Notice, "was deleted") {
+				t.Errorf("answer %+v", a)
+			}
+		})
+	}
+}
+
 func TestWhatWasRefusedIsTakenUpWhenItIsAssignedAnewOrRetried(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationTerm: "4"}}})

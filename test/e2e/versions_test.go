@@ -216,7 +216,7 @@ func TestWhatCrashesWithAnotherVersionOfTheKubeletGoesBackToLocal(t *testing.T) 
 	oldest := olderKubelet(t, 0)
 	for name, c := range map[string]struct{ from, to kubeletProgram }{"upgrade": {oldest, newest}, "downgrade": {newest, oldest}} {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t, name, "--config-trial-duration=1s", "--crash-loop-threshold=1")
+			n := newNode(t, "crashing-"+name, "--config-trial-duration=1s", "--crash-loop-threshold=1")
 			with := func(k kubeletProgram, script string) {
 				n.stop()
 				n.wrap("real='" + k.path + "'\n" + script)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -224,7 +225,8 @@ func retry(r *v1alpha1.NodeConfigRollout, nodes []string) (string, error) {
 	if p := r.Spec.Retry; p != nil && p.Revision == revision && p.Attempt == attempt && slices.Equal(p.Nodes, nodes) && !aborted {
 		return fmt.Sprintf("has attempt %d at revision %d asked for already: nothing changes", attempt, revision), nil
 	}
-	if st.Halt == nil && st.Nodes.Failed == 0 && !aborted {
+	waiting := st.Nodes.Failed > 0 || st.Nodes.Blocked > 0 || meta.IsStatusConditionTrue(st.Conditions, rollout.ConditionJoiningStopped)
+	if st.Halt == nil && !waiting && !aborted {
 		return "", fmt.Errorf("has nothing to retry: revision %d failed on no node, and it is %s", revision, report.OrUnknown(st.Phase))
 	}
 	r.Spec.Retry = &v1alpha1.RolloutRetry{Revision: revision, Attempt: attempt, Nodes: nodes}
