@@ -301,7 +301,10 @@ func canBeClientCA(file string) (Outcome, string) {
 }
 
 func readClientCA(file string) (Outcome, string) {
-	// A FIFO that is put there in this moment must not block.
+	// To open a device may do something already. A FIFO that is put there in this moment must not block.
+	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
+		return Rejected, file + " is not a regular file"
+	}
 	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
