@@ -94,7 +94,7 @@ func TestKubectlExplainsEveryFieldAndSaysWhoWritesIt(t *testing.T) {
 		{"nodeconfig", []string{"Its name is the node's name."}},
 		{"nodeconfig.spec", []string{"Written by a person or a controller; a node is refused."}},
 		{"nodeconfig.spec.configSource", []string{
-			"exactly one of its local and configMapRef must be set. Absent, it means the node's local configuration",
+			"exactly one of its local and configMapRef must be set.",
 			"configMapRef <Object>", "Written by a person or a controller.",
 		}},
 		{"nodeconfig.spec.configSource.configMapRef", []string{"uid of the ConfigMap, its metadata.uid."}},

@@ -88,7 +88,7 @@ approval: {revision: 1, step: 2}
 	if h := st.History[0]; h.Outcome != "RolledBack" || h.Revision != 2 || h.Failed < 1 {
 		t.Errorf("the history says %+v", h)
 	}
-	if !strings.Contains(st.Message, "the nodes that were given it have gone back") {
+	if want := "the nodes that were given it have been told to go back, and 1 node still runs it: " + silent; !strings.Contains(st.Message, want) {
 		t.Errorf("it says: %s", st.Message)
 	}
 	s.same("have the first revision", s.given(good), s.nodes(0, 8))
