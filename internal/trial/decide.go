@@ -242,6 +242,9 @@ func refused(c Config, v Verdict) hold {
 func (d *decider) adoptConfig(c Config) {
 	s := &d.next
 	s.Current = Record{c, d.o.Now}
+	if s.Run.Config.Revision == c.Revision {
+		s.Run.Config = c // it was taken back, and ran on because there was nothing else
+	}
 	d.endTrial()
 	good := true
 	switch {
@@ -371,18 +374,24 @@ func cannotRecord(why string) hold {
 func (d *decider) choose() bool {
 	s := &d.next
 	candidates := []Config{s.Current.Config, s.LastKnownGood.Config, {}}
-	if s.Run.Deferred || s.Trial != nil && s.Trial.Fallback != NoFallback {
+	waits := s.Trial != nil && s.Trial.Fallback != NoFallback
+	if s.Run.Deferred || waits {
 		candidates = candidates[1:]
-		if s.Trial != nil && s.Trial.Fallback != NoFallback && s.Current.Same(candidates[0]) {
+		if waits && s.Current.Same(candidates[0]) {
 			candidates = candidates[1:] // last-known-good is what is on trial
 		}
 	}
-	for _, c := range candidates {
+	if waits {
+		candidates = append(candidates, s.Current.Config) // what waits is still better than no kubelet
+	}
+	for i, c := range candidates {
 		if d.forbidden(c) {
 			continue
 		}
+		last := waits && i == len(candidates)-1
 		if d.o.Child.Alive && s.Run.Config.Revision == c.Revision { // no verdict stops what runs
 			d.choice = c
+			d.waitsNoMore(last)
 			return true
 		}
 		if c.IsLocal() {
@@ -424,6 +433,7 @@ func (d *decider) choose() bool {
 			continue
 		}
 		d.choice = c
+		d.waitsNoMore(last)
 		return true
 	}
 	switch {
@@ -437,6 +447,18 @@ func (d *decider) choose() bool {
 		d.action = Action{Kind: Refuse, Words: d.o.Verdicts[""].Words}
 	}
 	return false
+}
+
+// waitsNoMore has a trial go on that waited, if its configuration is the last that can run.
+func (d *decider) waitsNoMore(last bool) {
+	if !last || d.next.Trial == nil {
+		return
+	}
+	if d.next.Trial.Fallback == Inconclusive {
+		d.next.Startups = []time.Time{d.o.Now}
+	}
+	d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
+	d.event(false, "TrialResumed", "nothing else can run, the local configuration is invalid: the trial of current (UID: %s) goes on", d.next.Current.Revision)
 }
 
 // act turns the choice into an action.

@@ -3,6 +3,7 @@ package trial
 import (
 	"fmt"
 	"testing"
+	"time"
 )
 
 func TestTheNewestFiftyBadConfigurationsAreRemembered(t *testing.T) {
@@ -143,5 +144,55 @@ func TestWhatHappensBeforeAConfigurationRunsIsNotItsDoing(t *testing.T) {
 		if len(n.state.Bad) != 1 || n.state.Bad[0].Failure != WorkloadHarmed {
 			t.Errorf("%s: bad are %v although it goes on", harm, n.state.Bad)
 		}
+	}
+}
+
+func TestWhatWaitsIsRunAgainWhereNothingElseCanRun(t *testing.T) {
+	for _, fallback := range []Fallback{Inconclusive, APIProbe} {
+		n := newShell(t)
+		n.do(proven...)
+		n.do("flags local-invalid=degrade", "kill", "verdict local rejected words=(maxPods must not be negative)")
+		v := n.disk.versions[n.version]
+		v.promoted, v.trial = nil, &Trial{Revision: "g", Terms: Terms{Duration: time.Minute}, Fallback: fallback}
+		n.disk.versions[n.version] = v
+		n.do("start")
+		if n.refused || n.state.Run.Config.Revision != "g" || n.state.Trial == nil || n.state.Trial.Fallback != NoFallback {
+			t.Errorf("%s: refused: %t, %q runs: %+v", fallback, n.refused, n.state.Run.Config.Revision, n.state.Trial)
+		}
+	}
+}
+
+func TestForAnAPIThatIsLostNothingIsTriedWhereNothingElseCanRun(t *testing.T) {
+	n := newShell(t)
+	n.do(proven...)
+	n.do("flags local-invalid=degrade api-loss-rollback=on", "kill", "verdict local rejected words=(maxPods must not be negative)")
+	v := n.disk.versions[n.version]
+	v.promoted = nil // it is on trial again
+	n.disk.versions[n.version] = v
+	n.do("start", "healthy 5s", "api down", "healthy 11m")
+	if trial := n.state.Trial; trial == nil || !trial.APILostEarly || trial.APIProbed || n.last.Status.Condition.Reason == "DeadEnd" {
+		t.Errorf("%+v: %+v", trial, n.last.Status.Condition)
+	}
+}
+
+func TestWhatRunsOnAndIsAssignedAgainIsSaidToRunAsItIsAssigned(t *testing.T) {
+	n := newShell(t)
+	n.do(proven...)
+	n.do("flags local-invalid=degrade", "kill", "verdict local rejected words=(maxPods must not be negative)", "start")
+	c := randomConfig(1, 0)
+	c.AssignedBy, c.Rollout, c.Checkpoint = "object", RolloutRef{Name: "workers", AssignedAt: epoch}, "file"
+	n.intent = Intent{Kind: Assigned, Config: c}
+	n.settle()
+	n.revoked = &[]string{n.state.LastKnownGood.UID}
+	n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: "object"}, TakenBack: c.Rollout}
+	n.settle()
+	if n.state.Current.Revision == c.Revision || n.state.Run.Config.Revision != c.Revision {
+		t.Fatalf("it was not taken back, or does not run on: %+v", n.state)
+	}
+	c.Checkpoint = "downloaded anew"
+	n.intent = Intent{Kind: Assigned, Config: c}
+	n.settle()
+	if n.state.Current.Config != c || n.state.Run.Config != c {
+		t.Errorf("assigned is %+v, said to run %+v", c, n.state.Run.Config)
 	}
 }

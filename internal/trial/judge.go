@@ -208,7 +208,7 @@ func (d *decider) judgeTrial() {
 		d.fail(WorkloadHarmed, "harmed the workload: "+firstFew(o.Node.LostPods))
 	case !d.standsStill() && t.Baseline.API && len(pressure) > 0 && run.SinceStart > 0:
 		d.fail(WorkloadHarmed, "harmed the workload: "+strings.Join(pressure, ", ")+" turned True")
-	case t.APILostEarly && run.APIAway >= apiLossAfter && o.Limits.APILossRollback:
+	case t.APILostEarly && run.APIAway >= apiLossAfter && o.Limits.APILossRollback && !(d.next.LastKnownGood.Same(run.Config) && !d.localCanRun()):
 		d.editTrial(func(t *Trial) { t.Fallback, t.APIProbed, t.APILostEarly = APIProbe, true, false })
 		run.Probing = 0
 		d.cause = CauseRollback
