@@ -143,8 +143,8 @@ func (n *randomNode) one(change func()) func(*rapid.T) {
 			n.settle()
 		}
 		for _, line := range n.trace[min(before, len(n.trace)):] {
-			if strings.Contains(line, "ConfigRolledBack") {
-				n.ref.starts-- // a failed trial does not wait for the verdict on what is assigned next
+			if strings.Contains(line, "ConfigRolledBack") || strings.Contains(line, "Inconclusive") {
+				n.ref.starts-- // neither a failed trial nor a verdict that is taken back waits for the verdict on what is assigned next
 			}
 		}
 		n.must(n.ref.starts <= 1, "one change cost the node %d starts of its kubelet", n.ref.starts)
@@ -211,7 +211,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			n.sigterm()
 			n.kill()
 			n.disk.current.AssignedBy, n.disk.lastKnownGood.AssignedBy = "", ""
-			n.ref.from = ""
+			n.ref.from, n.ref.kept = "", ""
 			n.start()
 		},
 		"health": n.one(func() { n.healthy, n.waiting = coin("healthy"), !coin("not waiting") }),

@@ -33,6 +33,7 @@ type referee struct {
 
 	evidence *evidence
 	from     string // the object from which current was taken up; empty: not known, or taken back since
+	kept     string // the same, as the last write that was not lost has it
 }
 
 func newReferee(n *randomNode) *referee {
@@ -283,6 +284,8 @@ func (r *referee) verdictsAreFair(before State, o Observed, d Decision) {
 // back. Only of what is not on record may the oldest be forgotten.
 func (r *referee) badStaysBad(before State, o Observed, d Decision) {
 	takenBack := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == "Inconclusive" })
+	verdict := happened(d, "ConfigRolledBack") || happened(d, "ConfigRejected")
+	full := len(d.Next.Bad) >= maxBad || len(before.Bad) >= maxBad && verdict // one verdict may come, and another be lifted
 	for _, b := range before.Bad {
 		if slices.ContainsFunc(d.Next.Bad, func(x BadConfig) bool { return x.Revision == b.Revision }) {
 			continue
@@ -290,7 +293,7 @@ func (r *referee) badStaysBad(before State, o Observed, d Decision) {
 		of := func(c Config) bool { return c.Revision == b.Revision || !c.IsLocal() && c.Payload == b.Payload }
 		onRecord := of(d.Next.Current.Config) || of(d.Next.LastKnownGood.Config)
 		lifted := o.Intent.Kind == Assigned && of(o.Intent.Config) && o.Intent.Config.Rollout.Attempt > b.Attempt
-		r.n.must(slices.Contains(o.Forget, b.Revision) || lifted || takenBack && b.Provisional || !onRecord && len(d.Next.Bad) >= 50,
+		r.n.must(slices.Contains(o.Forget, b.Revision) || lifted || takenBack && b.Provisional || !onRecord && full,
 			"%s is not bad any more, for no reason", b.Revision)
 	}
 }
@@ -380,6 +383,14 @@ func (r *referee) killed() {
 // localOnlyIfAssigned is invariant 8. It keeps its own record of the object that current was taken up from.
 func (r *referee) localOnlyIfAssigned(before State, o Observed, d Decision) {
 	in, good := o.Intent, before.LastKnownGood
+	if !before.Run.Started && before.Current.AssignedBy == r.kept {
+		r.from = r.kept // what the agent before made of it was lost
+	}
+	defer func() {
+		if r.n.diskFails == "" && r.n.tearDisk == nil {
+			r.kept = r.from
+		}
+	}()
 	from, removed := r.from, in.Kind == Unassigned && r.from == in.Config.AssignedBy
 	mark := in.TakenBack
 	taken := mark.Name != "" && before.Current.Rollout.Name != "" && !mark.AssignedAt.Before(before.Current.Rollout.AssignedAt)
@@ -454,7 +465,7 @@ func (r *referee) atRest() {
 		return
 	}
 	_, bad := s.BadEntry(c)
-	if (bad || s.IsRevoked(c)) && n.verdicts[""].Outcome == RejectedOutcome && n.last.Status.Condition.Reason == "DeadEnd" {
+	if gone := !s.Current.Same(c) && !s.LastKnownGood.Same(c); (bad || gone || s.IsRevoked(c)) && n.verdicts[""].Outcome == RejectedOutcome && n.last.Status.Condition.Reason == "DeadEnd" {
 		return // local is invalid: a kubelet that should not run is still better than none, and it says so
 	}
 	n.must(!bad && !s.IsRevoked(c), "%s runs, which it must not", label(c, n.local))
