@@ -54,10 +54,10 @@ func (r *referee) watch(before State, o Observed, d Decision) {
 	r.neverForbidden(o, d)
 	r.goodIsProven(before, o, d)
 	r.newVersionsAreTried(before, o, d)
+	r.blameIsProven(before, o, d) // before the end of a trial has it forget what was torn
 	r.verdictsAreFair(before, o, d)
 	r.badStaysBad(before, o, d)
 	r.illIsJudged(before, o, d)
-	r.blameIsProven(before, o, d)
 	r.localOnlyIfAssigned(before, o, d)
 	r.neverForNothing(before, o, d)
 	r.evidence.watch(before, o, d)
