@@ -52,10 +52,14 @@ func (api *simAPI) set(change func(*simAPI)) {
 
 // configMap is the object that carries a configuration.
 func configMap(uid string, c conf) *corev1.ConfigMap {
+	key := payload.KeyKubelet
+	if c.dropin {
+		key = payload.KeyKubeletDropin
+	}
 	return &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "evenkeel-system", Name: c.name, UID: types.UID(uid), ResourceVersion: "7"},
-		Data:       map[string]string{payload.KeyKubelet: c.text()},
+		Data:       map[string]string{key: c.text()},
 	}
 }
 
@@ -188,6 +192,7 @@ func (s *simSource) resolve(look int, a source.Answer, ref v1alpha1.ConfigMapRef
 	a.Kind, a.Cause, a.Changed, a.ConfigMap = found.Kind, found.Cause, found.Changed, found.ConfigMap
 	a.Payload, a.PayloadErr, a.Notice = found.Payload, found.PayloadErr, notice
 	a.Config.Payload, a.Config.Asked = found.Payload.SHA256, s.api.asked
+	a.Config.Dropin = found.Payload.Key == payload.KeyKubeletDropin
 	if s.ctx.Err() == nil && s.publish(look, a) {
 		s.mu.Lock()
 		s.found, s.about = found, ref

@@ -21,6 +21,7 @@ import (
 // conf is a configuration, and what a kubelet makes of it.
 type conf struct {
 	name         string
+	dropin       bool          // its payload is one
 	rejected     string        // by the dry run, in these words
 	doubtful     bool          // the dry run cannot tell
 	hangs        bool          // the dry run does not end

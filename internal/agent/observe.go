@@ -446,12 +446,17 @@ func (a *Agent) payload(c trial.Config) (payload.Payload, error) {
 type view struct {
 	mu   sync.Mutex
 	once source.NodeState
+	at   time.Time // of the look
 }
+
+// lookLasts is how long a single look tells how the node is. After that it is not known: a trial that begins then, because
+// a kubelet exited, is not to be blamed for what happened to pods in the hours before.
+const lookLasts = 2 * time.Minute
 
 func (v *view) set(s source.NodeState) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.once = s
+	v.once, v.at = s, time.Now()
 }
 
 func (v *view) now(nodes Nodes) source.NodeState {
@@ -461,5 +466,8 @@ func (v *view) now(nodes Nodes) source.NodeState {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if time.Since(v.at) > lookLasts {
+		return source.NodeState{Cause: "they were not counted lately"}
+	}
 	return v.once
 }

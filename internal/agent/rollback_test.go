@@ -302,3 +302,31 @@ func TestNoKubeletIsStartedWhileTheNodeShutsDown(t *testing.T) {
 		w.runs("")
 	})
 }
+
+// TestATrialThatBeginsWithACrashIsNotBlamedForTheHoursBefore: without a trial nobody watches the node, and what ran when
+// the agent looked last may have gone since.
+func TestATrialThatBeginsWithACrashIsNotBlamedForTheHoursBefore(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.pods("a", "b")
+		w.start()
+		w.assign("uid-good", conf{name: "good", dropin: true})
+		w.promoted("uid-good")
+		w.pass(10 * time.Minute)
+		w.api.set(func(api *simAPI) {
+			api.pods = slices.Clone(api.pods)
+			api.pods[0].Phase, api.pods[0].Reason = "Failed", "Evicted"
+		})
+		w.pass(10 * time.Minute)
+		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{maxPods: 111} }) // the node's own file is edited
+		w.dies(exitOne)
+		w.pass(time.Second)
+		if w.view().Trial == nil {
+			t.Error("there is no trial over the edited file")
+		}
+		w.pass(5 * time.Minute)
+		w.wantStarts("good", "good")
+		if s := w.status(); len(s.BadConfigs) > 0 || w.view().Trial != nil {
+			t.Errorf("bad: %+v, trial: %+v", s.BadConfigs, w.view().Trial)
+		}
+	})
+}
