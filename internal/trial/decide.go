@@ -490,7 +490,7 @@ func (d *decider) act() bool {
 			d.cause = CauseBoot
 		}
 		*run = Run{
-			Started: true, Config: d.choice, Local: d.o.LocalDigest, Deferred: run.Deferred, Probing: run.Probing,
+			Started: true, Config: d.choice, Local: d.o.LocalDigest, Deferred: run.Deferred, Probing: run.Probing, Waited: run.Waited, Turns: run.Turns,
 			APISeen: adopted && d.o.Node.API,
 		}
 		d.resumeIll()
@@ -638,7 +638,7 @@ func (d *decider) terms(a Asked) Terms {
 
 func (d *decider) endTrial() {
 	d.next.Trial, d.next.Startups = nil, nil
-	d.next.Run.Credit, d.next.Run.NotReady = 0, 0
+	d.next.Run.Credit, d.next.Run.NotReady, d.next.Run.Waited, d.next.Run.Turns = 0, 0, 0, 0
 }
 
 // editTrial changes a copy: the state handed to Decide is never written to.

@@ -18,6 +18,11 @@ const (
 	// settled is how long a kubelet must be healthy for its crashes to be forgotten.
 	settled = time.Minute
 
+	// turnAfter is how long a trial that was inconclusive waits for what runs instead, if that fails as well: twice as long
+	// after each time, up to turnAfter<<turnsMost.
+	turnAfter = time.Minute
+	turnsMost = 3
+
 	backoffFirst = 250 * time.Millisecond
 	backoffTrial = 8 * time.Second
 	backoffMost  = 10 * time.Second // what a unit of the stock kubelet waits
@@ -36,6 +41,8 @@ func (d *decider) reckon() bool {
 	run.Delay = max(0, run.Delay-o.Elapsed)
 	if t := d.next.Trial; t != nil && t.Fallback == APIProbe {
 		run.Probing += gap
+	} else if t != nil && t.Fallback == Inconclusive {
+		run.Waited += gap
 	}
 	d.reckonAPI(gap)
 	if o.Child.Alive || o.Child.Exited && o.Child.Spawned {
@@ -70,6 +77,9 @@ func (d *decider) reckon() bool {
 		}
 	}
 	d.reckonNode(gap, was)
+	if run.ReadyFor >= settled {
+		run.Turns = 0
+	}
 	return true
 }
 
@@ -325,12 +335,22 @@ func (d *decider) judgeFallback() {
 		if _, bad := s.BadEntry(s.Current.Config); bad {
 			d.endTrial()
 		} else if waits {
-			d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
-			s.Startups = []time.Time{d.o.Now}
-			d.cause = CauseResume
-			d.event(false, "TrialResumed", "%s is healthy: the trial of current (UID: %s) goes on", d.standing(), s.Current.Revision)
+			d.resume(fmt.Sprintf("%s is healthy", d.standing()))
 		}
 	}
+	if t := s.Trial; failure != "" && t != nil && t.Fallback == Inconclusive && !d.forbidden(s.Current.Config) && run.Waited >= turnAfter<<min(run.Turns, turnsMost) {
+		run.Turns++
+		d.resume(fmt.Sprintf("%s goes on failing", d.standing())) // what is on trial may be the only one that can be well here
+	}
+}
+
+// resume goes on with a trial that was inconclusive.
+func (d *decider) resume(why string) {
+	d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
+	d.next.Startups = []time.Time{d.o.Now}
+	d.next.Run.Waited = 0
+	d.cause = CauseResume
+	d.event(false, "TrialResumed", "%s: the trial of current (UID: %s) goes on", why, d.next.Current.Revision)
 }
 
 // takeBack withdraws the verdicts that were not final: what replaced what they are about fails too.
@@ -349,7 +369,7 @@ func (d *decider) takeBack(doubt func(BadConfig) bool) {
 	resumes := ""
 	if s.Trial != nil && s.Trial.Fallback != APIProbe {
 		d.editTrial(func(t *Trial) { t.Fallback = Inconclusive })
-		resumes = "; the trial resumes when it is healthy"
+		resumes = "; the trial resumes when it is healthy, or in a while if it goes on failing"
 	}
 	d.event(true, "Inconclusive", "%s fails too, so that %s is no longer held to be bad%s", d.standing(), strings.Join(names, " and "), resumes)
 }
@@ -406,9 +426,10 @@ func (d *decider) failing() (Failure, string) {
 
 // steady is how long last-known-good must be healthy to do better than the
 // configuration that failed: as long as makes its own crashes forgotten, or,
-// if it had none, clearly longer than that one ever lived.
+// if it had none, clearly longer than that one ever lived. What failed in its
+// place before has more to show.
 func (d *decider) steady() time.Duration {
-	if t := d.next.Trial; t != nil && t.Lived > 0 && t.Fallback == NoFallback && d.next.Run.Crashes == 0 {
+	if t := d.next.Trial; t != nil && t.Lived > 0 && t.Fallback == NoFallback && d.next.Run.Crashes == 0 && d.next.Run.Turns == 0 {
 		return min(settled, max(2*t.Lived, time.Second))
 	}
 	return settled

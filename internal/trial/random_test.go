@@ -49,7 +49,7 @@ func TestWhateverHappensTheInvariantsHold(t *testing.T) {
 		"Forgotten", string(CrashLooped), string(NotHealthy), string(NotReady), string(WorkloadHarmed), string(LostAPI), string(Rejected),
 		"Refuse", "inherited", "died between persist and action", "torn write", "lifted", "revoked what ran",
 		"ConfigOnTrial", "last-known-good on trial", "last-known-good gives way",
-		badlyEquipped, waitedInHarm, lostAgain, overtakenTrial, localBroke, healedGood, unknownBoot, fourBad,
+		badlyEquipped, waitedInHarm, lostAgain, overtakenTrial, localBroke, healedGood, unknownBoot, fourBad, onlyOneWorks,
 		"forgot at local: {}", "forgot at a removal", "kept what was taken back", "kept at a removal of what is revoked", "kept what another object had assigned",
 	} {
 		if seen[what] < 5 {

@@ -32,7 +32,8 @@ type shell struct {
 	revoked  *[]string
 	says     map[string]Verdict // what validation would say; accepted unless it is here
 	node     Node
-	healthy  bool // what a kubelet that is alive would be
+	healthy  bool              // what a kubelet that is alive would be
+	sick     func(Config) bool // what would not be healthy although others are; nil: nothing
 	waiting  bool
 	unknown  bool // validation does not come to an end
 	noBootID bool // nobody can tell which boot this is
@@ -166,7 +167,8 @@ func (n *shell) replaced(version string) {
 
 func (n *shell) observe() Observed {
 	if n.child.Alive {
-		n.child.Healthy, n.child.Waiting = n.healthy && !n.waiting, n.waiting
+		sick := n.sick != nil && n.sick(n.state.Run.Config)
+		n.child.Healthy, n.child.Waiting = n.healthy && !n.waiting && !sick, n.waiting
 	}
 	return Observed{
 		Now: epoch.Add(n.clock + n.clockJumps), Elapsed: n.clock - n.decided, BootID: n.bootID(),

@@ -187,6 +187,8 @@ type Run struct {
 	APISeen    bool          // reachable since the last change of Config
 	APIAway    time.Duration // without a break
 	Probing    time.Duration // since the API probe began
+	Waited     time.Duration // since the trial was inconclusive
+	Turns      int           // how often it went on after that although what ran failed
 	DeadEnd    bool
 }
 

@@ -16,6 +16,7 @@ const (
 	healedGood     = "last-known-good assigned again with another checkpoint"
 	unknownBoot    = "a start whose boot ID is not known, or was not before"
 	fourBad        = "four bad configurations"
+	onlyOneWorks   = "a trial that waits for what never works"
 )
 
 // stories are what random events alone hardly ever bring about: several things must happen in the right order. Where a
@@ -109,6 +110,33 @@ func (n *randomNode) stories() map[string]func(*rapid.T) {
 			n.pass(5 * time.Second)
 			n.says[""] = Verdict{Outcome: Accepted}
 			n.start()
+		},
+		"local-never-works": func(*rapid.T) { // what is on trial failed too, and would be well by now
+			calm()
+			if n.state.LastKnownGood.IsLocal() && coin("proven") {
+				prove()
+			}
+			if n.one(func() { n.ref.starts--; n.replaced("v3") })(n.r); n.state.Trial == nil {
+				fresh(any())
+			}
+			n.healthy = false
+			n.pass(5 * time.Minute)
+			if t := n.state.Trial; !n.up || t == nil || t.Fallback != Inconclusive || n.diskFails != "" || !n.state.Run.Config.IsLocal() {
+				return
+			}
+			n.seen[onlyOneWorks]++
+			c := n.state.Current.Config
+			n.says[c.Revision] = Verdict{Outcome: Accepted}
+			delete(n.verdicts, c.Revision)
+			n.one(n.putRight)(n.r)
+			n.sick = func(c Config) bool { return c.IsLocal() }
+			for range 2 * int(turnAfter<<turnsMost/(10*time.Second)) {
+				if n.pass(10 * time.Second); n.state.Run.Config.Revision == c.Revision {
+					break
+				}
+			}
+			n.must(n.state.Run.Config.Revision == c.Revision || n.state.Run.Deferred, "%s would be well, and %s runs, which is not", c.Revision, label(n.state.Run.Config, n.local))
+			n.sick = nil
 		},
 		"healed": func(*rapid.T) { // what is good is downloaded anew, whatever is current
 			calm()

@@ -129,7 +129,10 @@ var commands = map[string]func(*shell, *datadriven.TestData){
 	"waiting":   func(n *shell, td *datadriven.TestData) { n.healthy, n.waiting = false, true },
 	"notready":  func(n *shell, td *datadriven.TestData) { n.healthy, n.node.Ready = true, false },
 	"ready":     func(n *shell, td *datadriven.TestData) { n.healthy, n.node.Ready = true, true },
-	"idle":      func(n *shell, td *datadriven.TestData) {},
+	"sick-local": func(n *shell, _ *datadriven.TestData) { // local is never healthy
+		n.sick = func(c Config) bool { return c.IsLocal() }
+	},
+	"idle": func(n *shell, td *datadriven.TestData) {},
 	"exit": func(n *shell, td *datadriven.TestData) {
 		text := words(td, "words")
 		if status := words(td, "status"); status != "" {
