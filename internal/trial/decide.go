@@ -162,7 +162,7 @@ func (d *decider) adopt() bool {
 	}
 	switch in.Kind {
 	case Invalid:
-		if d.first {
+		if d.first && in.Reason != staleAssignment { // that says nothing against what was taken up before
 			s.Run.Deferred = true
 		}
 		return true

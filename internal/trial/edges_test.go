@@ -196,3 +196,23 @@ func TestWhatRunsOnAndIsAssignedAgainIsSaidToRunAsItIsAssigned(t *testing.T) {
 		t.Errorf("assigned is %+v, said to run %+v", c, n.state.Run.Config)
 	}
 }
+
+// TestAStaleAssignmentAtAStartDefersNothing: what was taken up goes on, be it on trial or not.
+func TestAStaleAssignmentAtAStartDefersNothing(t *testing.T) {
+	for reason, want := range map[string]string{"StaleAssignment": "p1-0", "": "p0-0"} {
+		n := newShell(t)
+		n.healthy = true
+		n.start()
+		for payload, wait := range []time.Duration{11 * time.Minute, time.Minute} {
+			n.intent = Intent{Kind: Assigned, Config: randomConfig(payload, 0)}
+			n.settle()
+			n.pass(wait)
+		}
+		n.sigterm()
+		n.intent = Intent{Kind: Invalid, Cause: "not taken up", Reason: reason, Config: randomConfig(2, 0)}
+		n.start()
+		if got := n.state.Run.Config.Revision; got != want {
+			t.Errorf("with reason %q, %s runs, want %s", reason, got, want)
+		}
+	}
+}
