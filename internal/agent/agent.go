@@ -289,8 +289,8 @@ func (a *Agent) step(ctx context.Context) error {
 	if d.Action.Kind != trial.None {
 		return nil
 	}
-	if fallback := d.Next.LastKnownGood.Config; d.Next.Trial != nil && !fallback.IsLocal() {
-		a.validate(ctx, []trial.Config{fallback}) // now, so that a rollback need not wait for it
+	if d.Next.Trial != nil {
+		a.validate(ctx, []trial.Config{d.Next.LastKnownGood.Config, {}}) // now, so that a rollback need not wait for them
 	}
 	a.wait(ctx, d.Wake)
 	return nil

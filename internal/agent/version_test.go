@@ -183,3 +183,22 @@ func TestAStopThatTakesLongIsNotHeldAgainstWhatComesAfter(t *testing.T) {
 		w.wantStarts("", "good")
 	})
 }
+
+// TestLocalIsJudgedWithTheKubeletOfNow: it is what the trial of last-known-good with another version goes back to.
+func TestLocalIsJudgedWithTheKubeletOfNow(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withGood(w)
+		w.promoted("uid-good")
+		w.kubelet.set(func(s *kubeletState) {
+			s.identity, s.version = "inode-2", "v1.37.0"
+			s.confs[""] = conf{rejected: "unknown field"} // for that one
+			s.confs["good"] = crasher
+		})
+		w.dies(exitOne)
+		w.pass(time.Minute)
+		if starts := w.kubelet.get().starts[1:]; slices.Contains(starts, "") {
+			t.Errorf("the node went back to what the new kubelet rejects: %q\n%s", starts, w.tail())
+		}
+	})
+}
