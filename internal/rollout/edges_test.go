@@ -324,3 +324,67 @@ func TestAnAbortThatIsToGoBackAfterAllDoes(t *testing.T) {
 	w.policy.Abort.Rollback = true
 	w.wantMoves(t, "GoBack n1")
 }
+
+// newcomers are nodes without workload pods that join a fleet in which revision 1 has succeeded.
+func newcomers(number int) *world {
+	w := fleet(1)
+	w.given("n1")
+	w.proves("n1")
+	w.plan()
+	w.policy.MaxJoining = &Amount{Value: 2}
+	w.now = epoch.Add(time.Minute)
+	w.add(number, 1)
+	for i := range w.nodes[1:] {
+		w.nodes[i+1].Created, w.nodes[i+1].Idle = w.now, true
+	}
+	return w
+}
+
+func TestAnOldWordAboutWorkloadPodsIsNotBelieved(t *testing.T) {
+	for later, want := range map[time.Duration]int{0: 40, 10*time.Minute - time.Second: 40, 10 * time.Minute: 2} {
+		w := newcomers(40)
+		w.now = w.now.Add(later)
+		if got := len(w.plan().Moves); got != want {
+			t.Errorf("after %s %d nodes join, want %d", later, got, want)
+		}
+	}
+}
+
+func TestAHundredNodesWithoutPodsJoinInOneDecision(t *testing.T) {
+	w := newcomers(101)
+	r := w.plan()
+	if len(r.Moves) != 100 || r.Wake != time.Millisecond {
+		t.Errorf("%d moves, again after %s", len(r.Moves), r.Wake)
+	}
+	if again := w.plan(); len(again.Moves) != 1 {
+		t.Errorf("%d moves then", len(again.Moves))
+	}
+}
+
+func TestAfterAFailureNodesWithoutPodsJoinWithinTheBudget(t *testing.T) {
+	w := newcomers(1)
+	w.wantMoves(t, "Join n2")
+	w.agents["n2"].does["r1"] = "crash"
+	for range 3 {
+		w.act()
+		w.now = w.now.Add(time.Minute)
+	}
+	w.add(10, 1)
+	for i := range w.nodes[2:] {
+		w.nodes[i+2].Created, w.nodes[i+2].Idle = w.now, true
+	}
+	if r := w.plan(); len(r.Moves) > 0 || r.Conditions[len(r.Conditions)-1].Status != "True" {
+		t.Fatalf("%+v, %+v", r.Moves, r.Conditions)
+	}
+	w.policy.Retry = Retry{Revision: 1, Attempt: 2}
+	clear(w.agents["n2"].does)
+	w.wantMoves(t, "Assign n2", "Join n3", "Join n4")
+	w.wantMoves(t)
+	w.act()
+	w.wantMoves(t)
+	w.now = w.now.Add(2 * time.Minute)
+	w.act()
+	if got := len(w.plan().Moves); got != 8 { // all that try it again have proven it
+		t.Errorf("%d nodes join then, want 8", got)
+	}
+}

@@ -6,9 +6,20 @@ import (
 	"time"
 )
 
+// What a node says about its workload pods is believed for a short time after its Node was created: its agent does not
+// write its status for a change of that number alone. So many of those that had none are served in one decision, at most:
+// what they do may be a reason to stop.
+const (
+	idleFor     = 10 * time.Minute
+	mostIdleNew = 100
+)
+
+// idle reports whether a node has no workload pods, as far as that can be known.
+func (d *planner) idle(n *Node) bool { return n.Idle && d.p.Now.Before(n.Created.Add(idleFor)) }
+
 // join serves nodes that came after the rollout did and have nothing yet. They do not wait for their turn, but there are
 // not more of them in flight than maxJoining, and none is served when too many have failed. A node without workload pods
-// has nothing to lose: it does not wait for the others.
+// has nothing to lose: it does not wait for the others, unless there is a reason to doubt the revision.
 func (d *planner) join() {
 	if d.p.Frozen || d.next.Revision == 0 {
 		return
@@ -20,24 +31,32 @@ func (d *planner) join() {
 	if to.Number == 0 || to.Gone {
 		return
 	}
-	flying := d.joiners(to)
+	flying, doubt := d.joiners(to)
 	most := d.p.MaxUnavailable
 	if d.p.MaxJoining != nil {
 		most = *d.p.MaxJoining
 	}
-	budget, waiting := most.down(d.counts.Members), 0
+	budget, waiting, exempt := most.down(d.counts.Members), 0, 0
 	d.newcomers = map[int]bool{}
 	for i := range d.nodes {
 		n := &d.nodes[i]
 		if d.states[i] != Pending || n.Observed != n.Generation || n.Source.Kind != SourceNone || !n.Created.After(d.p.Created) {
 			continue
 		}
-		if d.notJoining || !n.Idle && flying >= budget {
+		free := !doubt && d.idle(n)
+		if free && exempt == mostIdleNew && !d.notJoining {
+			d.newcomers[i] = to.Number == d.next.Revision
+			d.at(d.p.Now.Add(time.Millisecond))
+			continue
+		}
+		if d.notJoining || !free && flying >= budget {
 			waiting++
 			d.newcomers[i] = to.Number == d.next.Revision
 			continue
 		}
-		if !n.Idle {
+		if free {
+			exempt++
+		} else {
 			flying++
 		}
 		d.give(i, Join, to)
@@ -63,30 +82,41 @@ func (n *Node) joined() bool {
 
 // joiners counts the nodes in flight that were given a revision because they had joined, and have workload pods. It finds
 // out whether so many of those that were given it since the revision is the target, or was tried again, have failed that
-// joining is stopped.
-func (d *planner) joiners(to Revision) (flying int) {
+// joining is stopped. There is doubt about the revision while one of them has failed, whenever that was, or a node that
+// was given it after a retry has not proven it: then those without workload pods count like the others.
+func (d *planner) joiners(to Revision) (flying int, doubt bool) {
 	const most = 3
-	failed := 0
+	failed, idle := 0, 0
 	var names []string
 	for i := range d.nodes {
 		n := &d.nodes[i]
-		if !n.joined() || n.Owner != "" || n.Elsewhere != "" || n.Source.Rollout != d.p.Name || n.Source.Kind != SourceConfigMap {
+		if n.Owner != "" || n.Elsewhere != "" || n.Source.Rollout != d.p.Name || n.Source.Kind != SourceConfigMap {
+			continue
+		}
+		same := n.Source.SHA256 == to.SHA256
+		doubt = doubt || same && n.Source.Attempt > 1 && n.LastKnownGood.SHA256 != to.SHA256 && !n.Created.After(n.Source.AssignedAt)
+		if !n.joined() {
 			continue
 		}
 		reason := d.joinFailed(n)
+		doubt = doubt || same && reason != ""
 		switch {
+		case reason == "" && !d.joins(n):
+		case reason == "" && d.idle(n):
+			idle++
 		case reason == "":
-			if !n.Idle && d.joins(n) {
-				flying++
-			}
-		case n.Source.SHA256 == to.SHA256 && !n.Source.AssignedAt.Before(d.next.Tried.Truncate(time.Second)):
+			flying++
+		case same && !n.Source.AssignedAt.Before(d.next.Tried.Truncate(time.Second)):
 			if failed++; failed <= most {
 				names = append(names, n.Name+" "+reason)
 			}
 		}
 	}
+	if doubt {
+		flying += idle
+	}
 	if failed < d.limit() {
-		return flying
+		return flying, doubt
 	}
 	if failed > most {
 		names = append(names, "...")
@@ -94,7 +124,7 @@ func (d *planner) joiners(to Revision) (flying int) {
 	d.notJoining = true
 	d.joining = fmt.Sprintf("joining is stopped: revision %d failed on %s that joined (limit %d): %s; mend or remove them, or let others join: kubectl evenkeel rollout retry %s",
 		to.Number, count(failed, "node"), d.limit(), strings.Join(names, ", "), d.p.Name)
-	return flying
+	return flying, doubt
 }
 
 // joinFailed returns in one word how the revision failed on a node that had joined; empty if it did not. What comes after

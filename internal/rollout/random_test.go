@@ -354,14 +354,19 @@ func (w *world) joinsInTurn(t *rapid.T, r Result, old []Node) {
 	if to == nil {
 		return
 	}
+	doubt := slices.ContainsFunc(w.nodes, func(n Node) bool { // it fails on a node that joined, or is tried again
+		return n.Owner == "" && n.Elsewhere == "" && n.Source.Rollout == p.Name && n.Source.SHA256 == to.SHA256 && n.LastKnownGood.SHA256 != to.SHA256 && !n.Created.After(n.Source.AssignedAt) &&
+			(n.Source.Attempt > 1 && n.Observed == n.Generation || w.joins[n.Name] == n.Generation && n.Observed == n.Generation && n.OK == "False" && n.Reason != "WouldEvictPods")
+	})
 	asked := false
 	for i := range w.nodes {
 		n := &w.nodes[i]
+		idle := n.Idle && w.now.Before(n.Created.Add(10*time.Minute)) && !doubt
 		if w.joins[n.Name] != n.Generation || n.Owner != "" || n.Elsewhere != "" || n.Source.Rollout != p.Name || n.LastKnownGood.SHA256 == n.Source.SHA256 || n.Created.After(n.Source.AssignedAt) {
 			continue
 		}
 		fresh := old[i].Generation != n.Generation
-		asked = asked || fresh && !n.Idle
+		asked = asked || fresh && !idle
 		answered := n.Observed == n.Generation
 		switch {
 		case answered && n.OK == "False" && n.Reason == "WouldEvictPods":
@@ -369,10 +374,10 @@ func (w *world) joinsInTurn(t *rapid.T, r Result, old []Node) {
 			if n.Source.SHA256 == to.SHA256 && !n.Source.AssignedAt.Before(r.Next.Tried) {
 				failed++
 			}
-		case !n.Idle && !answered && !fresh && !w.now.Before(n.Source.AssignedAt.Add(p.AgentTimeout)):
-		case !n.Idle && !n.Ready && !w.now.Before(n.WentNotReady.Add(p.NotReadyGrace)):
-		case !n.Idle && answered && !w.now.Before(n.Source.AssignedAt.Add(p.NodeTimeout+n.TrialLength)):
-		case !n.Idle:
+		case !idle && !answered && !fresh && !w.now.Before(n.Source.AssignedAt.Add(p.AgentTimeout)):
+		case !idle && !n.Ready && !w.now.Before(n.WentNotReady.Add(p.NotReadyGrace)):
+		case !idle && answered && !w.now.Before(n.Source.AssignedAt.Add(p.NodeTimeout+n.TrialLength)):
+		case !idle:
 			busy++
 		}
 	}

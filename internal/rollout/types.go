@@ -149,7 +149,7 @@ type Node struct {
 	// Of its status.
 	Active        Ref
 	LastKnownGood Ref
-	Idle          bool // it had no workload pods when its agent wrote last; false if that is not known
+	Idle          bool // it had no workload pods when its agent wrote last, which may be long ago; false if that is not known
 	InTrial       bool
 	TrialLength   time.Duration
 	OK            string // status of ConfigOK: True, False, Unknown or empty
