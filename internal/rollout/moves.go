@@ -246,7 +246,7 @@ func (d *planner) assign() {
 func (d *planner) makeRoom(most int) {
 	var held []int
 	for i := range d.nodes {
-		if n := &d.nodes[i]; d.states[i] == Blocked && d.ours(n) && !d.moved[i] && d.before(n).SHA256 != d.p.Target.SHA256 && !d.named(n) {
+		if n := &d.nodes[i]; d.states[i] == Blocked && d.ours(n) && !d.moved[i] && d.before(n).SHA256 != d.p.Target.SHA256 {
 			held = append(held, i)
 		}
 	}
@@ -300,10 +300,12 @@ func (d *planner) renew() {
 }
 
 // probing tells whether nodes that a retry names have not proven the target yet: until then no other is given it. What
-// cannot have it now is not waited for.
+// cannot have it now is not waited for: nor is a node whose pods stand in its way, once it has said so.
 func (d *planner) probing() bool {
 	for i := range d.nodes {
-		if s := d.states[i]; (s <= Soaking || s == Failed || s == Blocked) && d.named(&d.nodes[i]) {
+		n, s := &d.nodes[i], d.states[i]
+		toBeOffered := s == Blocked && !d.has(n) && n.Mark.Attempt < d.next.Attempt
+		if (s <= Soaking || s == Failed || toBeOffered) && d.named(n) {
 			return true
 		}
 	}
