@@ -388,3 +388,66 @@ func TestAfterAFailureNodesWithoutPodsJoinWithinTheBudget(t *testing.T) {
 		t.Errorf("%d nodes join then, want 8", got)
 	}
 }
+
+// takenBack has a node refuse revision 1, which is taken back, and its agent fall silent after that.
+func (w *world) takenBack(name string) {
+	w.given(name)
+	n := w.node(name)
+	n.Source, n.Active, n.InTrial = Source{}, Ref{}, false
+	n.Mark = Mark{Rollout: "workers", Revision: 1, Attempt: 1, Blocked: epoch, Offers: 1, Reason: agentEvicts}
+	n.Generation, w.agents[name].silent = 3, true
+}
+
+func TestATakenBackPlaceIsFreeWhenNothingCanHaveTakenItUp(t *testing.T) {
+	for name, c := range map[string]struct {
+		happen func(n *Node)
+		spent  int
+	}{
+		"a silent agent":                   {func(n *Node) {}, 1},
+		"a NotReady Node":                  {func(n *Node) { n.Ready, n.WentNotReady = false, epoch.Add(time.Second) }, 1},
+		"it has answered":                  {func(n *Node) { n.Observed = n.Generation }, 0},
+		"it has answered, and is NotReady": {func(n *Node) { n.Observed, n.Ready = n.Generation, false }, 0},
+		"its machine was made anew":        {func(n *Node) { n.Created = epoch.Add(time.Second) }, 0},
+		"its NodeConfig is gone":           {func(n *Node) { *n = Node{Name: n.Name, Created: n.Created, Ready: true} }, 0},
+		"it was given something after that": {func(n *Node) {
+			n.Source = Source{Kind: SourceLocal, Rollout: "workers", AssignedAt: epoch.Add(time.Second)}
+		}, 0},
+	} {
+		w := fleet(1)
+		w.takenBack("n1")
+		w.policy.Now, w.policy.Paused = epoch.Add(time.Hour), true
+		c.happen(w.node("n1"))
+		if got := Plan(w.policy, w.progress, w.nodes).Counts.Unavailable; got != c.spent {
+			t.Errorf("%s: %d unavailable, want %d", name, got, c.spent)
+		}
+	}
+}
+
+func TestASilentNodeDoesNotKeepAnotherFromGivingItsPlaceUp(t *testing.T) {
+	w := fleet(3)
+	w.policy.MaxUnavailable = Amount{Value: 2}
+	w.takenBack("n1")
+	w.given("n2")
+	n := w.node("n2")
+	n.OK, n.Reason, n.Active, n.InTrial = "False", agentEvicts, Ref{}, false
+	w.wantMoves(t) // n1 is expected to give its place up
+	w.now = epoch.Add(time.Hour)
+	w.wantMoves(t, "TakeBack n2")
+	w.wantMoves(t)
+	w.act()
+	w.wantMoves(t, "Assign n3")
+}
+
+func TestAMarkOfAnEarlierRefusalGoesWhenTheNodeHasAnotherRevision(t *testing.T) {
+	w := fleet(1)
+	w.takenBack("n1")
+	w.agents["n1"].silent = false
+	w.act()
+	w.now = epoch.Add(time.Minute)
+	w.target("r2")
+	w.wantMoves(t, "Assign n1")
+	w.plan()
+	if m := w.node("n1").Mark; m != (Mark{}) {
+		t.Errorf("%+v", m)
+	}
+}

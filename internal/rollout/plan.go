@@ -39,7 +39,7 @@ type planner struct {
 	missing  int // members that cannot be given it now
 	failures int // those that count towards the stop
 	refusing int // Blocked, and the assignment still stands
-	freeing  int // Blocked, and their agents have not answered that it was taken back
+	freeing  int // from which it was taken back because they refused it, and whose agents are about to answer
 	moving   int // on their way back
 	leaving  int // to go back, or on their way
 

@@ -305,7 +305,7 @@ func (w *world) spent() spending {
 			continue
 		}
 		s.members[n.Domain]++
-		if left, is := w.refused[n.Name]; is && n.Ready && n.Generation == left.generation && n.Observed != n.Generation && w.now.Before(left.at.Add(p.AgentTimeout)) && left.of.revision == p.Target.Number {
+		if left, is := w.refused[n.Name]; is && n.Generation == left.generation && n.Observed != n.Generation && !n.Created.After(left.at) {
 			s.all++ // it may not know that the revision was taken back, and take it up
 			s.domain[n.Domain]++
 			s.inFlight[n.Domain] = true

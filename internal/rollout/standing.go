@@ -83,15 +83,18 @@ func (d *planner) standing(n *Node) Standing {
 		return Standing{State: Skipped, Why: fmt.Sprintf("it takes its configuration from a %s of its own", n.Elsewhere)}
 	case d.has(n):
 		return d.standingOfGiven(n)
+	case !n.Ready && d.returning(n):
+		return Standing{State: Skipped, Why: "NotReady; " + notAnswered}
 	case !n.Ready:
 		return Standing{State: Skipped, Why: "NotReady before it could be given the revision"}
 	case !n.HasConfig:
 		return Standing{State: Stale, Why: "it has no NodeConfig: no agent has created one"}
 	case !n.Reported:
 		return Standing{State: Stale, Why: "no agent has ever written to its NodeConfig: is evenkeel-agent installed there?"}
-	case n.Observed != n.Generation && d.returning(n):
-		d.at(d.since(n.Mark.Blocked).Add(d.p.AgentTimeout))
+	case d.wasBlocked(n) && d.freed(n):
 		return Standing{Blocked, n.Mark.Reason, n.Mark.Why + "; the assignment is being taken back"}
+	case d.returning(n):
+		return Standing{State: Stale, Why: "its agent is silent; " + notAnswered}
 	case n.Observed != n.Generation:
 		// Just written to, or by an agent that was found silent before.
 		answer := d.since(n.Source.AssignedAt).Add(d.p.AgentTimeout)
@@ -227,6 +230,8 @@ func (d *planner) mark() {
 		}
 		want := Mark{Rollout: d.p.Name, Revision: n.Source.Revision, Attempt: n.Source.Attempt, Joined: n.joined()}
 		switch {
+		case d.returning(n): // from an earlier revision: its place depends on the mark
+			continue
 		case d.wasBlocked(n) && (s == Blocked || s == Assigned || s == Trial): // how often counts until it has taken it up
 			continue
 		case s == Failed && n.Source.Attempt < d.next.Attempt && d.failedIn(n) < d.next.Attempt:
@@ -236,6 +241,8 @@ func (d *planner) mark() {
 		case d.marked(n) && !want.Joined:
 			want = Mark{}
 		case d.marked(n):
+		case n.Mark.Rollout == d.p.Name && !n.Mark.Blocked.IsZero() && n.Mark.Revision != d.next.Revision: // it refused an earlier revision
+			want = Mark{}
 		default:
 			continue
 		}
@@ -284,7 +291,7 @@ func (d *planner) count(n *Node, s Standing) {
 	}
 	switch {
 	case !d.has(n):
-		if d.returning(n) {
+		if d.freed(n) {
 			d.freeing++
 		}
 		if d.goesBack(n) {
@@ -315,9 +322,26 @@ func (d *planner) wasBlocked(n *Node) bool {
 	return m.Rollout == d.p.Name && m.Revision == d.next.Revision && !m.Blocked.IsZero()
 }
 
-// returning reports whether a node may not know yet that the target was taken back from it: it might take it up until then.
+// notAnswered is why a node that cannot be seen to do anything holds a place.
+const notAnswered = "it holds its place in the budget until its agent answers that the assignment was taken back"
+
+// returning reports whether an agent may not know yet that a revision was taken back which its node refused: it may take it
+// up until then, or have done so, whatever is seen of the node. What is written later is another matter, and so is a machine
+// that was made anew.
 func (d *planner) returning(n *Node) bool {
-	return d.wasBlocked(n) && !d.has(n) && n.Observed != n.Generation && d.p.Now.Before(d.since(n.Mark.Blocked).Add(d.p.AgentTimeout))
+	m := &n.Mark
+	return m.Rollout == d.p.Name && !m.Blocked.IsZero() && n.Observed != n.Generation && !n.Created.After(m.Blocked) &&
+		(n.Source.Kind == SourceNone || !n.Source.AssignedAt.After(m.Blocked))
+}
+
+// freed reports whether a node that is returning is expected to answer soon, and to free its place by that.
+func (d *planner) freed(n *Node) bool {
+	end := d.since(n.Mark.Blocked).Add(d.p.AgentTimeout)
+	if !d.returning(n) || !d.p.Now.Before(end) {
+		return false
+	}
+	d.at(end)
+	return true
 }
 
 // Between two offers of the target to a node that refused it. It doubles from the one to the other.
@@ -348,7 +372,7 @@ func (d *planner) domain(n *Node) *domain {
 // since it was assigned.
 func (d *planner) costs(n *Node, s State) bool {
 	switch {
-	case s == Failed:
+	case s == Failed, d.returning(n):
 		return true
 	case s == Updated:
 		return !n.Ready
@@ -360,11 +384,14 @@ func (d *planner) costs(n *Node, s State) bool {
 
 // flies tells whether a node is in flight or soaking, be it for the target or for another revision of the rollout.
 func (d *planner) flies(n *Node, s State) bool {
+	if d.returning(n) {
+		return true
+	}
 	switch s {
 	case Assigned, Trial, Soaking:
 		return true
 	case Pending, Blocked: // what it refuses it may take up yet
-		return n.Source.Rollout == d.p.Name && (n.inFlight() || n.refuses()) || d.returning(n)
+		return n.Source.Rollout == d.p.Name && (n.inFlight() || n.refuses())
 	case Stale:
 		return d.has(n) // until it is taken back
 	}
