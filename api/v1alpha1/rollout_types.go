@@ -254,8 +254,9 @@ type RolloutStrategy struct {
 
 	// maxJoining is how many nodes that joined may be in flight at a time: a
 	// number, or a percentage of the rollout's nodes, rounded down and at least
-	// 1. Nodes without workload pods do not count. 0 lets only those join.
-	// Absent: as maxUnavailable.
+	// 1. A node without workload pods does not wait for the others in the first
+	// ten minutes after its Node was created, unless the revision has failed on
+	// one that joined. 0 lets only those join. Absent: as maxUnavailable.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000000 : self.matches('^(0|[1-9][0-9]?|100)%$')",message="must be a number from 0 to 1000000, without quotes, or a percentage from 0% to 100%"

@@ -124,8 +124,11 @@ func (n *randomNode) stories() map[string]func(*rapid.T) {
 			if t := n.state.Trial; !n.up || t == nil || t.Fallback != Inconclusive || n.diskFails != "" || !n.state.Run.Config.IsLocal() {
 				return
 			}
-			n.seen[onlyOneWorks]++
 			c := n.state.Current.Config
+			if good := n.state.LastKnownGood; !good.IsLocal() && !good.Same(c) {
+				return // it may be in turn as well, for as long
+			}
+			n.seen[onlyOneWorks]++
 			n.says[c.Revision] = Verdict{Outcome: Accepted}
 			delete(n.verdicts, c.Revision)
 			n.one(n.putRight)(n.r)
