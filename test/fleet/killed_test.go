@@ -7,7 +7,9 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
@@ -68,6 +70,9 @@ strategy: {maxUnavailable: 3, steps: [{nodes: 1}, {nodes: 100%}]}
 func TestOfTwoControllersOneWritesAndTheOtherTakesOver(t *testing.T) { // nobody else has a controller meanwhile
 	s := play(t, "leaders", 6)
 	alone(t)
+	// One that another test killed has left its lease, for 15 s.
+	left := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}}
+	s.do(client.IgnoreNotFound(kube.Delete(t.Context(), left)))
 	begin := func() *process {
 		t.Helper()
 		p, err := startController("--leader-elect-lease-duration=15s")
