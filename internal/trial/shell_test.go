@@ -318,6 +318,10 @@ func (n *shell) checkFixedPoint(o Observed) {
 		o.Child = Child{Alive: true}
 	}
 	d := n.ask(n.state, o)
+	// That last-known-good gives way to local may come one decision late, if the first one was about something else.
+	if len(d.Events) == 1 && d.Events[0].Reason == "ConfigRolledBack" && d.Next.LastKnownGood.Same(n.state.Run.Config) && !n.state.Current.Same(n.state.Run.Config) {
+		return
+	}
 	if n.last.Action.Kind != None {
 		d.Next.Run.APISeen = n.state.Run.APISeen // since that start: it is seen for the first time
 		if t := d.Next.Trial; t != nil && n.state.Trial != nil && o.Node.API {
