@@ -125,7 +125,7 @@ OCI := org.opencontainers.image
 
 in_images := $(foreach image,$(IMAGES),$($(image)_PROGRAMS))
 image: $(if $(filter $(PROGRAMS)/%,$(in_images)),programs) $(if $(filter $(TOOLS)/%,$(in_images)),build tools) ## make dist/evenkeel-*.tar, images as OCI archives (IMAGES=..., REGISTRY=..., kubelet_TAG=...)
-	@$(foreach image,$(IMAGES),$(UNMOVED) go run ./internal/image/build -dir $(DIST) -user "$($(image)_USER)" \
+	@$(foreach image,$(IMAGES),$(UNMOVED) go run ./build/image/pack -dir $(DIST) -user "$($(image)_USER)" \
 	  -label $(OCI).title=evenkeel-$(image) -label "$(OCI).description=$($(image)_IS)" -label $(OCI).version=$($(image)_TAG) \
 	  -label $(OCI).revision=$(COMMIT) -label $(OCI).source=https://github.com/evenkeel/evenkeel -label $(OCI).licenses=Apache-2.0 \
 	  -label dev.evenkeel.version=$(VERSION) $(REGISTRY)/$(image):$($(image)_TAG) $($(image)_PROGRAMS);)
@@ -133,7 +133,7 @@ image: $(if $(filter $(PROGRAMS)/%,$(in_images)),programs) $(if $(filter $(TOOLS
 # All times in what is released are the commit's.
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
 release: ## make all that is released into dist/VERSION: of the tag that is checked out, or of VERSION=v1.2.3
-	@$(UNMOVED) go build -C tools/release -trimpath -o $(CURDIR)/bin/make-release .
+	@$(UNMOVED) go build -C build/release -trimpath -o $(CURDIR)/bin/make-release .
 	@bin/make-release -check -version="$(VERSION)" -time=$(or $(SOURCE_DATE_EPOCH),0) -tagged=$(if $(filter file,$(origin VERSION)),true,false)
 	@rm -rf $(PROGRAMS) dist/$(VERSION)
 	@$(MAKE) --no-print-directory cli-programs image VERSION=$(VERSION) DIST=dist/$(VERSION) IMAGES="agent controller"
@@ -204,8 +204,8 @@ generate: tools ## generate CRDs, deep copies and the API reference from the API
 	$(TOOLS)/controller-gen object paths=./api/... crd paths=./api/... output:crd:dir=config/api/crd
 	$(TOOLS)/crd-ref-docs --source-path=api/v1alpha1 --config=tools/docs/config.yaml --templates-dir=tools/docs/templates \
 	  --renderer=markdown --output-path=docs/api.md --log-level=ERROR
-	go generate ./test/monitoring
-	go run ./test/chart
+	go generate ./build/rules
+	go run ./build/chart
 
 clean: ## remove what was built (the Go caches stay)
 	$(AS_ROOT) rm -rf bin dist

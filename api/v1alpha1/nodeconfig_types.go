@@ -10,7 +10,7 @@ import (
 // status for one entry or one byte too many.
 //
 // The bounds of a status are wider than what an agent writes today, so that an agent of the version before, which cut its
-// texts later, can report its largest status: internal/source has what an agent writes, test/skew the arithmetic.
+// texts later, can report its largest status: internal/node/source has what an agent writes, test/skew the arithmetic.
 const (
 	MaxRevoked               = 10
 	MaxBadConfigs            = 10

@@ -1,4 +1,4 @@
-module github.com/evenkeel/evenkeel/tools/release
+module github.com/evenkeel/evenkeel/build/release
 
 go 1.26.0
 

@@ -1,4 +1,4 @@
-package monitoring
+package rules
 
 import (
 	"context"
@@ -26,11 +26,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/agent"
-	"github.com/evenkeel/evenkeel/internal/controller"
-	"github.com/evenkeel/evenkeel/internal/hollow"
-	"github.com/evenkeel/evenkeel/internal/localcluster"
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/fleet/controller"
+	"github.com/evenkeel/evenkeel/internal/node/agent"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/internal/rehearsal"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 const root = "../.."
@@ -100,13 +100,13 @@ func run(m *testing.M) (code int, err error) {
 	go func() { ended <- c.Run(leading) }()
 	defer func() { stop(); err = errors.Join(err, <-ended) }()
 
-	fault, err := hollow.ParseFault("crashloop,field=maxPods:7")
+	fault, err := rehearsal.ParseFault("crashloop,field=maxPods:7")
 	if err != nil {
 		return 0, err
 	}
-	fleet, err := hollow.Start(ctx, hollow.Options{
+	fleet, err := rehearsal.Start(ctx, rehearsal.Options{
 		Config: cluster.AdminConfig(), Nodes: len(nodes), Prefix: "watched-", Labels: map[string]string{"pool": "workers"},
-		Faults: []hollow.Fault{fault}, Version: "v0.1.0", Metrics: func(node string) *agent.Metrics { return agents[node] },
+		Faults: []rehearsal.Fault{fault}, Version: "v0.1.0", Metrics: func(node string) *agent.Metrics { return agents[node] },
 		Limits: trial.Limits{TrialDuration: time.Second, CrashLoopThreshold: 1},
 	})
 	if err != nil {

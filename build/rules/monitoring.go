@@ -1,7 +1,7 @@
 // Package monitoring holds what evenkeel measures, its alerts, its dashboard and their documentation together.
 //
 // It must not know how anything is measured.
-package monitoring
+package rules
 
 import "bytes"
 

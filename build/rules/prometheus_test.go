@@ -1,4 +1,4 @@
-package monitoring
+package rules
 
 import (
 	"encoding/json"
@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // firing is an alert as Prometheus has it.

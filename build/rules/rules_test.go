@@ -1,4 +1,4 @@
-package monitoring
+package rules
 
 import (
 	"encoding/json"

@@ -11,11 +11,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/evenkeel/evenkeel/internal/agent"
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/entry"
+	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 // kubelet is the component that a node's agent runs, so that it is judged with the node's flags and configuration.
@@ -67,15 +67,15 @@ cannot, 2 could not tell.`,
 			dash := cmd.ArgsLenAtDash()
 			if selfTest {
 				if dash != 0 || len(args) < 1 {
-					return entry.Usage("check --self-test takes no FILE: only -- and the kubelet's command line")
+					return program.Usage("check --self-test takes no FILE: only -- and the kubelet's command line")
 				}
 				if name != kubelet || anywhere || dropin {
-					return entry.Usage("--self-test is for the kubelet of this node: leave out --component, --anywhere and --drop-in")
+					return program.Usage("--self-test is for the kubelet of this node: leave out --component, --anywhere and --drop-in")
 				}
 				return checkSelf(cmd.Context(), cmd.OutOrStdout(), o, args)
 			}
 			if dash != 1 || len(args) < 2 {
-				return entry.Usage("check takes one FILE (or -), then -- and the %s's command line", name)
+				return program.Usage("check takes one FILE (or -), then -- and the %s's command line", name)
 			}
 			file, argv := args[0], args[1:]
 			if name == kubelet && !anywhere {
@@ -87,7 +87,7 @@ cannot, 2 could not tell.`,
 			}
 			for _, flag := range []string{"init-config-dir", "drop-in", "protected-fields"} {
 				if cmd.Flags().Changed(flag) {
-					return entry.Usage("--%s is for the kubelet of this node: nothing of a node is judged here", flag)
+					return program.Usage("--%s is for the kubelet of this node: nothing of a node is judged here", flag)
 				}
 			}
 			return checkAnywhere(cmd.Context(), cmd.OutOrStdout(), cmd.InOrStdin(), name, file, argv)
@@ -110,14 +110,14 @@ func addComponentFlag(flags *pflag.FlagSet, name *string) {
 func withHarness(o *options, argv []string, do func(h *component.Harness, host *agent.HostKubelet) error) error {
 	k, err := component.ParseKubelet(argv)
 	if err != nil {
-		return entry.Usage("%w", err)
+		return program.Usage("%w", err)
 	}
 	if _, err := k.Identity(); err != nil {
-		return entry.Usage("%w", err)
+		return program.Usage("%w", err)
 	}
 	initFile, err := o.initFile()
 	if err != nil {
-		return entry.Usage("%w", err)
+		return program.Usage("%w", err)
 	}
 	protected, err := o.protection()
 	if err != nil {
@@ -142,9 +142,9 @@ func checkSelf(ctx context.Context, out io.Writer, o *options, argv []string) er
 		}
 		switch {
 		case t.Unsure:
-			return entry.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %s", t.Words))
+			return program.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %s", t.Words))
 		case !t.Driven:
-			return entry.Coded(entry.ExitError, fmt.Errorf("this kubelet cannot be driven: %s", t.Words))
+			return program.Coded(program.ExitError, fmt.Errorf("this kubelet cannot be driven: %s", t.Words))
 		case len(t.Limits) > 0:
 			fmt.Fprintf(out, "kubelet %s can be driven, with limits\n", t.Version)
 		default:
@@ -162,7 +162,7 @@ func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key
 	}
 	p, err := payload.Decode(key, data)
 	if err != nil {
-		return entry.Coded(entry.ExitError, fmt.Errorf("rejected: %w", err))
+		return program.Coded(program.ExitError, fmt.Errorf("rejected: %w", err))
 	}
 	return withHarness(o, argv, func(h *component.Harness, host *agent.HostKubelet) error {
 		v := host.Check(ctx, p)
@@ -170,9 +170,9 @@ func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key
 		case v.Outcome != component.Accepted:
 		case !compared:
 			warn(out, v)
-			return entry.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %s", words))
+			return program.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %s", words))
 		case words != "":
-			return entry.Coded(entry.ExitError, fmt.Errorf("refused: %s", words))
+			return program.Coded(program.ExitError, fmt.Errorf("refused: %s", words))
 		}
 		return say(out, v)
 	})
@@ -188,7 +188,7 @@ func checkAnywhere(ctx context.Context, out io.Writer, in io.Reader, name, file 
 		if name == kubelet { // it may be in the grouped form
 			p, err := payload.Decode(payload.KeyKubelet, data)
 			if err != nil {
-				return entry.Coded(entry.ExitError, fmt.Errorf("rejected: %w", err))
+				return program.Coded(program.ExitError, fmt.Errorf("rejected: %w", err))
 			}
 			data = p.Upstream
 		}
@@ -201,10 +201,10 @@ func withComponent(name string, argv []string, do func(component.Component) erro
 	return inScratch(func(scratch string) error {
 		c, err := component.New(name, argv[0], scratch, slog.New(slog.DiscardHandler))
 		if err != nil {
-			return entry.Usage("%w", err)
+			return program.Usage("%w", err)
 		}
 		if len(argv) > 1 {
-			return entry.Usage("the %s is run with no flags but our own here: leave %q away", name, argv[1:])
+			return program.Usage("the %s is run with no flags but our own here: leave %q away", name, argv[1:])
 		}
 		return do(c)
 	})
@@ -214,7 +214,7 @@ func withComponent(name string, argv []string, do func(component.Component) erro
 func inScratch(do func(dir string) error) error {
 	dir, err := os.MkdirTemp("", "evenkeel-check-")
 	if err != nil {
-		return entry.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %w", err))
+		return program.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %w", err))
 	}
 	defer os.RemoveAll(dir)
 	return do(dir)
@@ -225,14 +225,14 @@ func readConfig(in io.Reader, file string) ([]byte, error) {
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
-			return nil, entry.Usage("cannot read the configuration: %w", err)
+			return nil, program.Usage("cannot read the configuration: %w", err)
 		}
 		defer f.Close()
 		in = f
 	}
 	data, err := io.ReadAll(io.LimitReader(in, payload.MaxSize+1))
 	if err != nil {
-		return nil, entry.Usage("cannot read the configuration: %w", err)
+		return nil, program.Usage("cannot read the configuration: %w", err)
 	}
 	return data, nil
 }
@@ -252,9 +252,9 @@ func say(out io.Writer, v component.Verdict) error {
 		}
 		return nil
 	case component.Rejected:
-		return entry.Coded(entry.ExitError, fmt.Errorf("rejected: %s", v.Words))
+		return program.Coded(program.ExitError, fmt.Errorf("rejected: %s", v.Words))
 	default:
-		return entry.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %s", v.Words))
+		return program.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %s", v.Words))
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/entry"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 func defaultsCommand() *cobra.Command {
@@ -31,7 +31,7 @@ Exit codes: 0 printed, 2 could not tell, 3 usage.`,
   evenkeel-agent defaults --component=kube-proxy -- /usr/local/bin/kube-proxy > kube-proxy.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 0 || len(args) == 0 {
-				return entry.Usage("defaults takes -- and the path of a %s", name)
+				return program.Usage("defaults takes -- and the path of a %s", name)
 			}
 			return withComponent(name, args, func(c component.Component) error {
 				return printDefaults(cmd.Context(), cmd.OutOrStdout(), c)
@@ -43,7 +43,7 @@ Exit codes: 0 printed, 2 could not tell, 3 usage.`,
 }
 
 func printDefaults(ctx context.Context, out io.Writer, c component.Component) error {
-	couldNotTell := func(err error) error { return entry.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %w", err)) }
+	couldNotTell := func(err error) error { return program.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %w", err)) }
 	version, err := c.Version(ctx)
 	if err != nil {
 		return couldNotTell(err)

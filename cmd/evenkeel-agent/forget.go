@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
-	"github.com/evenkeel/evenkeel/internal/checkpoint"
-	"github.com/evenkeel/evenkeel/internal/entry"
-	"github.com/evenkeel/evenkeel/internal/lockfile"
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/node/lockfile"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 func forgetCommand() *cobra.Command {
@@ -30,7 +30,7 @@ Exit codes: 0 forgotten or asked for, 1 no such record or another error, 3 usage
 		Example: `  evenkeel-agent forget 6d1e1c3a-2a0e-4f6c-9d0e-0a1b2c3d4e5f --dynamic-config-dir=/var/lib/evenkeel`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || dir == "" {
-				return entry.Usage("forget takes one REVISION, and --dynamic-config-dir")
+				return program.Usage("forget takes one REVISION, and --dynamic-config-dir")
 			}
 			return forget(cmd.OutOrStdout(), dir, args[0])
 		},

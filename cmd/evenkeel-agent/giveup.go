@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/agent"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
-	"github.com/evenkeel/evenkeel/internal/checkpoint"
-	"github.com/evenkeel/evenkeel/internal/entry"
+	"github.com/evenkeel/evenkeel/internal/node/agent"
+	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 const (
@@ -60,7 +60,7 @@ func (a attempt) mayTry(now time.Time) error {
 	if last.By != a.by || now.Before(last.At) || !now.Before(again) {
 		return nil
 	}
-	return entry.Coded(exitGaveUp, fmt.Errorf("this kubelet had the node and was never healthy, so that it was given up at %s: not tried again before %s; "+
+	return program.Coded(exitGaveUp, fmt.Errorf("this kubelet had the node and was never healthy, so that it was given up at %s: not tried again before %s; "+
 		"mend its flags, image or local configuration, or delete the pod to try now", last.At.Format(time.RFC3339), again.Format(time.RFC3339)))
 }
 
@@ -80,7 +80,7 @@ func (a attempt) ended(err error, now time.Time) error {
 	if !gaveUp {
 		return err
 	}
-	return entry.Coded(exitGaveUp, fmt.Errorf("%w: the node is left to the agent that waits for its lock; see what the kubelet says above", err))
+	return program.Coded(exitGaveUp, fmt.Errorf("%w: the node is left to the agent that waits for its lock; see what the kubelet says above", err))
 }
 
 func (a attempt) remember(gaveUp bool, now time.Time) error {

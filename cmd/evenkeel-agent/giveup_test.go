@@ -12,17 +12,17 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/evenkeel/evenkeel/internal/agent"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
-	"github.com/evenkeel/evenkeel/internal/checkpoint"
-	"github.com/evenkeel/evenkeel/internal/entry"
+	"github.com/evenkeel/evenkeel/internal/node/agent"
+	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 func TestWhatGaveTheNodeUpDoesNotTakeItAgainAtOnce(t *testing.T) {
 	begin := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	a := attempt{dir: t.TempDir(), by: "a", log: slog.New(slog.DiscardHandler)}
 	gives := fmt.Errorf("%w for 5m0s", agent.ErrGivesBack)
-	var coded *entry.Exit
+	var coded *program.Exit
 	now := begin
 	for times, want := range []time.Duration{time.Hour, 2 * time.Hour, 4 * time.Hour, 8 * time.Hour, 16 * time.Hour, 24 * time.Hour, 24 * time.Hour} {
 		if err := a.mayTry(now); err != nil {
@@ -71,7 +71,7 @@ func TestADiskThatCannotRememberAnAttemptIsNoReasonToKeepOrRefuseTheNode(t *test
 		t.Errorf("got %v, and the log is %s", err, log.String())
 	}
 	a.dir = filepath.Join(dir, "gone")
-	var coded *entry.Exit
+	var coded *program.Exit
 	if err := a.ended(agent.ErrGivesBack, time.Now()); !errors.As(err, &coded) || coded.Code != 9 || !strings.Contains(log.String(), "cannot remember whether this kubelet gave the node up") {
 		t.Errorf("got %v, and the log is %s", err, log.String())
 	}

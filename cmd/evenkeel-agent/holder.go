@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/lockfile"
+	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 )
 
 // queue is where an agent waits for the node's lock.

@@ -17,13 +17,13 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/agent"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/entry"
-	"github.com/evenkeel/evenkeel/internal/install"
+	"github.com/evenkeel/evenkeel/internal/node/agent"
+	"github.com/evenkeel/evenkeel/internal/node/install"
+	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/printable"
-	"github.com/evenkeel/evenkeel/internal/source"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 // exitTakenBack is that of install and uninstall when they have put back what was there; else 2 is check's.
@@ -97,7 +97,7 @@ taken back, 3 usage.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
 			if dash > 0 || dash < 0 && len(args) > 0 {
-				return entry.Usage("install takes no arguments, got %q (flags of the agent go after --)", args[0])
+				return program.Usage("install takes no arguments, got %q (flags of the agent go after --)", args[0])
 			}
 			c.request.Keep, c.request.Flags = dash < 0, args
 			return c.run(cmd.Context(), cmd.OutOrStdout(), (*install.Host).Install)
@@ -112,7 +112,7 @@ taken back, 3 usage.`,
 // run changes the node, and stays if that is asked for.
 func (c *nodeChange) run(ctx context.Context, out io.Writer, do func(*install.Host, context.Context, install.Request) (string, error)) error {
 	if c.request.Pace.Timeout <= 0 {
-		return entry.Usage("--timeout must be more than nothing, is %s", c.request.Pace.Timeout)
+		return program.Usage("--timeout must be more than nothing, is %s", c.request.Pace.Timeout)
 	}
 	c.request.Pace.Settle, c.request.Pace.Poll = min(settleTime, c.request.Pace.Timeout/2), time.Second
 	if c.request.Flags = withMemory(c.request.Flags); !c.request.Keep {
@@ -146,7 +146,7 @@ func (c *nodeChange) run(ctx context.Context, out io.Writer, do func(*install.Ho
 		}
 	}
 	if errors.Is(err, install.ErrTakenBack) {
-		return entry.Coded(exitTakenBack, err) // also with --stay: whoever has started it sees by the code that it is over
+		return program.Coded(exitTakenBack, err) // also with --stay: whoever has started it sees by the code that it is over
 	}
 	if err != nil {
 		return err
@@ -177,13 +177,13 @@ func parseAgentFlags(flags []string) (*options, error) {
 	set.Usage = func() {}
 	o.bind(set)
 	if err := set.Parse(flags); err != nil {
-		return nil, entry.Usage("flags of the agent: %w", err)
+		return nil, program.Usage("flags of the agent: %w", err)
 	}
 	switch {
 	case set.NArg() > 0:
-		return nil, entry.Usage("flags of the agent: %q is none", set.Arg(0))
+		return nil, program.Usage("flags of the agent: %q is none", set.Arg(0))
 	case o.bootstrap || o.lockFile != "":
-		return nil, entry.Usage("flags of the agent: --lock-file and --bootstrap are for the unit of a self-hosted kubelet's node, which install does not make")
+		return nil, program.Usage("flags of the agent: --lock-file and --bootstrap are for the unit of a self-hosted kubelet's node, which install does not make")
 	}
 	if err := o.check(); err != nil {
 		return nil, err
@@ -229,7 +229,7 @@ func checkPlain(ctx context.Context, flags, argv []string) (install.Checked, err
 }
 
 func judged(checked install.Checked, err error) (install.Checked, error) {
-	if coded := (*entry.Exit)(nil); errors.As(err, &coded) {
+	if coded := (*program.Exit)(nil); errors.As(err, &coded) {
 		err = coded.Err
 	}
 	return checked, err

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/internal/entry"
-	"github.com/evenkeel/evenkeel/internal/install"
+	"github.com/evenkeel/evenkeel/internal/node/install"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 func TestInstallAndUninstallRefuseWrongUsageBeforeTheyLookAtTheNode(t *testing.T) {
@@ -61,7 +61,7 @@ func TestACommandLineThatTheAgentWouldNotTakeIsNoWrongUsageOfInstall(t *testing.
 		{[]string{kubelet}, "there is no kubelet at " + kubelet + ": file does not exist"},
 	} {
 		_, err := checkAgent(t.Context(), []string{"--listen="}, c.argv)
-		if coded := (*entry.Exit)(nil); err == nil || err.Error() != c.want || errors.As(err, &coded) {
+		if coded := (*program.Exit)(nil); err == nil || err.Error() != c.want || errors.As(err, &coded) {
 			t.Errorf("%q: %v, want %s", c.argv, err, c.want)
 		}
 	}

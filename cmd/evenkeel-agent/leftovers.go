@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/lockfile"
+	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 )
 
 // rundirLock is held by an agent in a directory that it made for itself. One that is free is of an agent that was killed.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/agent"
+	"github.com/evenkeel/evenkeel/internal/node/agent"
 )
 
 func TestClientsThatStayDoNotTakeAllDescriptors(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/entry"
-	"github.com/evenkeel/evenkeel/internal/lockfile"
+	"github.com/evenkeel/evenkeel/internal/node/lockfile"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 const (
@@ -44,10 +44,10 @@ func (o *options) contention(k *component.Kubelet) (contention, error) {
 	c.bootstrap = o.bootstrap || k.ExitOnLockContention
 	switch {
 	case o.lockFile != "" && k.LockFile != "":
-		return c, entry.Usage("--lock-file is given twice: to the agent, and to its kubelet (%s), whose lock the agent takes: give one",
+		return c, program.Usage("--lock-file is given twice: to the agent, and to its kubelet (%s), whose lock the agent takes: give one",
 			k.LockFile)
 	case o.lockFile != "" && !filepath.IsAbs(o.lockFile):
-		return c, entry.Usage("--lock-file must be an absolute path, not %q", o.lockFile)
+		return c, program.Usage("--lock-file must be an absolute path, not %q", o.lockFile)
 	case o.lockFile != "":
 		c.mode = v1alpha1.RunModeSelfHosted
 	case k.LockFile != "":
@@ -57,9 +57,9 @@ func (o *options) contention(k *component.Kubelet) (contention, error) {
 		}
 		c.flag, c.path = "the kubelet's --lock-file", path
 	case o.bootstrap:
-		return c, entry.Usage("--bootstrap needs --lock-file: without a lock nobody could ask this kubelet to leave")
+		return c, program.Usage("--bootstrap needs --lock-file: without a lock nobody could ask this kubelet to leave")
 	case k.ExitOnLockContention:
-		return c, entry.Usage("the kubelet's --exit-on-lock-contention needs a --lock-file, as it does without an agent")
+		return c, program.Usage("the kubelet's --exit-on-lock-contention needs a --lock-file, as it does without an agent")
 	}
 	if c.bootstrap {
 		c.mode = v1alpha1.RunModeBootstrap
@@ -67,9 +67,9 @@ func (o *options) contention(k *component.Kubelet) (contention, error) {
 	switch path := filepath.Clean(c.path); {
 	case o.dynamicConfigDir == "" || c.path == "":
 	case path == o.kubeletLock(c):
-		return c, entry.Usage("%s %s is the one that the agent gives it: choose another path", c.flag, c.path)
+		return c, program.Usage("%s %s is the one that the agent gives it: choose another path", c.flag, c.path)
 	case filepath.Dir(path) == filepath.Clean(o.dynamicConfigDir):
-		return c, entry.Usage("%s %s is in --dynamic-config-dir, where only who has the lock may write: choose another directory",
+		return c, program.Usage("%s %s is in --dynamic-config-dir, where only who has the lock may write: choose another directory",
 			c.flag, c.path)
 	}
 	return c, nil
@@ -138,7 +138,7 @@ func (o *options) hold(ctx context.Context, c contention, t teller, log *slog.Lo
 func (c contention) gaveWay(claim *lockfile.Claim, err error) error {
 	switch why := claim.Why(); {
 	case errors.Is(why, lockfile.ErrLost):
-		return entry.Coded(exitLost, fmt.Errorf("%s: %w", c.flag, why))
+		return program.Coded(exitLost, fmt.Errorf("%s: %w", c.flag, why))
 	case errors.Is(err, context.Canceled):
 		return nil // asked to leave before there was anything to stop
 	}
@@ -169,7 +169,7 @@ func (c contention) acquire(ctx context.Context, t teller, log *slog.Logger) (*l
 	case err != nil && ctx.Err() != nil:
 		return nil, ctx.Err()
 	case err != nil:
-		return nil, entry.Coded(exitLock, fmt.Errorf("%s cannot be used: %w", c.flag, err))
+		return nil, program.Coded(exitLock, fmt.Errorf("%s cannot be used: %w", c.flag, err))
 	}
 	t.starting("has the lock")
 	log.Info("this agent has the node's lock", "file", c.path, "waited", time.Since(begin).Round(time.Millisecond), "bootstrap", c.bootstrap)
@@ -196,7 +196,7 @@ func (o *options) holdDirectory(ctx context.Context, patience time.Duration, t t
 	}
 	switch {
 	case errors.Is(err, lockfile.ErrHeld):
-		return entry.Coded(exitHeld, fmt.Errorf("another agent works on %s: %w", o.dynamicConfigDir, err))
+		return program.Coded(exitHeld, fmt.Errorf("another agent works on %s: %w", o.dynamicConfigDir, err))
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:

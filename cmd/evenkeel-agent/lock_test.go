@@ -15,9 +15,9 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/entry"
-	"github.com/evenkeel/evenkeel/internal/lockfile"
-	"github.com/evenkeel/evenkeel/internal/supervisor"
+	"github.com/evenkeel/evenkeel/internal/node/lockfile"
+	"github.com/evenkeel/evenkeel/internal/node/supervisor"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 func TestWhatIsWrongWithTheNodesLockIsAUsageError(t *testing.T) {
@@ -114,7 +114,7 @@ func TestALockFileThatCannotBeUsedHasAnExitCodeOfItsOwn(t *testing.T) {
 			t.Errorf("%s: something was done without the lock", path)
 			return nil
 		})
-		var coded *entry.Exit
+		var coded *program.Exit
 		if !errors.As(err, &coded) || coded.Code != exitLock || !strings.HasPrefix(err.Error(), "--lock-file cannot be used: lock file: ") || !strings.Contains(err.Error(), words) {
 			t.Errorf("%s: %v, want exit code 7 and %q", path, err, words)
 		}
@@ -144,7 +144,7 @@ func TestALockThatOthersCouldTakeIsNotUsed(t *testing.T) {
 		return done, err
 	}
 	done, err := hold(0o777)
-	var coded *entry.Exit
+	var coded *program.Exit
 	want := fmt.Sprintf("--lock-file cannot be used: lock file %s: others could take it: everybody may write to its directory %s, and replace the file: chmod o-w %[2]s, or choose another directory", path, dir)
 	if done || !errors.As(err, &coded) || coded.Code != exitLock || err.Error() != want {
 		t.Errorf("everybody's directory: done is %t, %v, want exit code 7 and %q", done, err, want)
@@ -251,7 +251,7 @@ func TestALockThatIsLostHasAnExitCodeOfItsOwn(t *testing.T) {
 		}
 		return nil
 	})
-	var coded *entry.Exit
+	var coded *program.Exit
 	if !errors.As(err, &coded) || coded.Code != exitLost || !errors.Is(err, lockfile.ErrLost) || !strings.HasPrefix(err.Error(), "--lock-file: ") {
 		t.Errorf("got %v, want exit code 8", err)
 	}
@@ -322,7 +322,7 @@ func TestAnAgentThatDoesNotLeaveTheDirectoryIsNotWaitedForForEver(t *testing.T) 
 	log := slog.New(slog.DiscardHandler)
 	for _, patience := range []time.Duration{0, 20 * time.Millisecond} {
 		err = o.holdDirectory(t.Context(), patience, quiet(t), log, never)
-		var coded *entry.Exit
+		var coded *program.Exit
 		if !errors.As(err, &coded) || coded.Code != exitHeld || !strings.HasPrefix(err.Error(), "another agent works on "+dir+": ") {
 			t.Errorf("for %s: %v, want exit code 5", patience, err)
 		}

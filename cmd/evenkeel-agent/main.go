@@ -8,8 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evenkeel/evenkeel/internal/entry"
-	"github.com/evenkeel/evenkeel/internal/release"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 // version and commit are set by the linker.
@@ -28,11 +27,11 @@ const (
 	exitGaveUp       = 9
 )
 
-func main() { os.Exit(entry.Run(command())) }
+func main() { os.Exit(program.Run(command())) }
 
 func command() *cobra.Command {
 	o := &options{}
-	root := entry.Root(&cobra.Command{
+	root := program.Root(&cobra.Command{
 		Use:   "evenkeel-agent [flags] -- KUBELET [KUBELET FLAGS]",
 		Short: "Run a stock kubelet with live, safe configuration",
 		Long: `evenkeel-agent runs the node's stock kubelet with the command line that it has,
@@ -66,10 +65,10 @@ that the node was left to the agent that waits for it.`,
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if dash := cmd.ArgsLenAtDash(); len(args) > 0 && dash != 0 {
-				return entry.Usage("unknown command %q; see evenkeel-agent --help (the kubelet's command line goes after --)", args[0])
+				return program.Usage("unknown command %q; see evenkeel-agent --help (the kubelet's command line goes after --)", args[0])
 			}
 			if len(args) == 0 {
-				return entry.Usage("the kubelet's command line is missing: evenkeel-agent [flags] -- /usr/bin/kubelet [its flags]")
+				return program.Usage("the kubelet's command line is missing: evenkeel-agent [flags] -- /usr/bin/kubelet [its flags]")
 			}
 			return run(cmd.Context(), o, args)
 		},
@@ -80,9 +79,9 @@ that the node was left to the agent that waits for it.`,
 		if name := cmd.Name(); (name == "evenkeel-agent" || name == "check") && !slices.Contains(os.Args, "--") {
 			hint = " (the kubelet's command line goes after --)"
 		}
-		return entry.Usage("%w; see %s --help%s", err, cmd.CommandPath(), hint)
+		return program.Usage("%w; see %s --help%s", err, cmd.CommandPath(), hint)
 	})
 	root.AddCommand(statusCommand(), checkCommand(), defaultsCommand(), forgetCommand(), installCommand(), uninstallCommand(), onHostCommand(),
-		probeCommand(), rbacCommand(), release.Of("evenkeel-agent", version, commit).Command(entry.NoArgs))
+		probeCommand(), rbacCommand(), program.Of("evenkeel-agent", version, commit).Command(program.NoArgs))
 	return root
 }

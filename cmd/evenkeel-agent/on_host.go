@@ -13,10 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evenkeel/evenkeel/internal/entry"
-	"github.com/evenkeel/evenkeel/internal/hostns"
-	"github.com/evenkeel/evenkeel/internal/install"
+	"github.com/evenkeel/evenkeel/internal/node/hostns"
+	"github.com/evenkeel/evenkeel/internal/node/install"
 	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 // exitNotOnHost says that on-host cannot get on the host.
@@ -55,7 +55,7 @@ on the host, and what the pod lacks for it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			programs := programsOf(args)
 			if cmd.ArgsLenAtDash() != 0 || programs == nil {
-				return entry.Usage("on-host takes the agent's and the kubelet's command line: evenkeel-agent on-host [flags] -- AGENT [its flags] -- KUBELET [its flags]; or that of a command of the agent: -- AGENT COMMAND [its arguments]")
+				return program.Usage("on-host takes the agent's and the kubelet's command line: evenkeel-agent on-host [flags] -- AGENT [its flags] -- KUBELET [its flags]; or that of a command of the agent: -- AGENT COMMAND [its arguments]")
 			}
 			return o.run(cmd.Context(), args, programs)
 		},
@@ -93,15 +93,15 @@ func (o *onHostOptions) run(ctx context.Context, argv []string, at []int) error 
 	begin := time.Now()
 	switch {
 	case !filepath.IsAbs(o.binDir):
-		return entry.Usage("--bin-dir must be an absolute path, not %q", o.binDir)
+		return program.Usage("--bin-dir must be an absolute path, not %q", o.binDir)
 	case o.keep < 1:
-		return entry.Usage("--keep must be 1 or more, not %d", o.keep)
+		return program.Usage("--keep must be 1 or more, not %d", o.keep)
 	}
 	var programs []*hostns.Program
 	for _, i := range at {
 		p, err := hostns.OpenProgram(argv[i])
 		if err != nil {
-			return entry.Usage("%w", err)
+			return program.Usage("%w", err)
 		}
 		defer p.Close()
 		programs = append(programs, p)
@@ -164,4 +164,4 @@ func (o *onHostOptions) enter() error {
 	return nil
 }
 
-func notOnHost(err error) error { return entry.Coded(exitNotOnHost, err) }
+func notOnHost(err error) error { return program.Coded(exitNotOnHost, err) }

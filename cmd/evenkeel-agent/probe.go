@@ -17,8 +17,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evenkeel/evenkeel/internal/entry"
-	"github.com/evenkeel/evenkeel/internal/supervisor"
+	"github.com/evenkeel/evenkeel/internal/node/supervisor"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 // maxSocketPath is what the address of a Unix socket holds.
@@ -45,13 +45,13 @@ healthy; it is not alive when it has not decided anything for two minutes.
 
 Exit codes: 0 it is, 1 it is not or does not answer, 3 usage.`,
 		Example: `  evenkeel-agent probe --socket=/run/evenkeel/probe/bootstrap.sock --ready`,
-		Args:    entry.NoArgs,
+		Args:    program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if socket == "" {
 				socket = os.Getenv(probeSocketVar)
 			}
 			if socket == "" {
-				return entry.Usage("--socket is missing, and there is no %s: give the --probe-socket that the agent has", probeSocketVar)
+				return program.Usage("--socket is missing, and there is no %s: give the --probe-socket that the agent has", probeSocketVar)
 			}
 			path := "/healthz"
 			if ready {

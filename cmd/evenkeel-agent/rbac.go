@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evenkeel/evenkeel/internal/entry"
-	"github.com/evenkeel/evenkeel/internal/source"
+	"github.com/evenkeel/evenkeel/internal/node/source"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 // defaultConfigNamespace is the proposal's.
@@ -43,14 +43,14 @@ Exit codes: 0 printed, 1 error, 3 usage.`,
 
 func rbac(out io.Writer, namespace string, nodes []string) error {
 	if len(nodes) == 0 {
-		return entry.Usage("rbac takes one NODE or more")
+		return program.Usage("rbac takes one NODE or more")
 	}
 	nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
 	var b strings.Builder
 	for _, node := range nodes {
 		own, err := source.NodeConfigMapOf(namespace, node)
 		if err != nil {
-			return entry.Usage("%w", err)
+			return program.Usage("%w", err)
 		}
 		fmt.Fprintf(&b, rights, "evenkeel-"+own.Name, own.Namespace, own.Name, "system:node:"+own.Node)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
-	"github.com/evenkeel/evenkeel/internal/entry"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 // runs runs a command line, and returns what it prints.
@@ -43,8 +43,8 @@ func TestWhatIsWrongWithTheSourceOfConfigurationIsAUsageError(t *testing.T) {
 
 func wantUsage(t *testing.T, err error, words string) {
 	t.Helper()
-	var coded *entry.Exit
-	if !errors.As(err, &coded) || coded.Code != entry.ExitUsage || !strings.HasPrefix(err.Error(), words) {
+	var coded *program.Exit
+	if !errors.As(err, &coded) || coded.Code != program.ExitUsage || !strings.HasPrefix(err.Error(), words) {
 		t.Errorf("the error is %v, want a usage error %q", err, words)
 	}
 }

@@ -19,17 +19,17 @@ import (
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/agent"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
-	"github.com/evenkeel/evenkeel/internal/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/entry"
-	"github.com/evenkeel/evenkeel/internal/lockfile"
+	"github.com/evenkeel/evenkeel/internal/node/agent"
+	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 	"github.com/evenkeel/evenkeel/internal/payload"
-	"github.com/evenkeel/evenkeel/internal/release"
-	"github.com/evenkeel/evenkeel/internal/source"
-	"github.com/evenkeel/evenkeel/internal/supervisor"
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/program"
+
+	"github.com/evenkeel/evenkeel/internal/node/source"
+	"github.com/evenkeel/evenkeel/internal/node/supervisor"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
 // options are the agent's flags.
@@ -51,7 +51,7 @@ type options struct {
 	stopGrace        time.Duration
 	apiLoss          string
 	localInvalid     string
-	log              entry.Log
+	log              program.Log
 	lockFile         string
 	bootstrap        bool
 	giveUp           time.Duration
@@ -103,7 +103,7 @@ func (o *options) protection() (payload.Protection, error) {
 	}
 	p, err := payload.ParseProtection(o.protectedFields)
 	if err != nil {
-		return p, entry.Usage("--protected-fields: %w", err)
+		return p, program.Usage("--protected-fields: %w", err)
 	}
 	return p, nil
 }
@@ -112,32 +112,32 @@ func (o *options) protection() (payload.Protection, error) {
 func (o *options) check() error {
 	switch {
 	case o.dynamicConfigDir != "" && !filepath.IsAbs(o.dynamicConfigDir):
-		return entry.Usage("--dynamic-config-dir must be an absolute path, not %q", o.dynamicConfigDir)
+		return program.Usage("--dynamic-config-dir must be an absolute path, not %q", o.dynamicConfigDir)
 	case o.probeSocket != "" && (!filepath.IsAbs(o.probeSocket) || len(o.probeSocket) > maxSocketPath):
-		return entry.Usage("--probe-socket must be an absolute path of at most %d bytes, not %q", maxSocketPath, o.probeSocket)
+		return program.Usage("--probe-socket must be an absolute path of at most %d bytes, not %q", maxSocketPath, o.probeSocket)
 	case o.configSource != fromNodeConfig && o.configSource != fromConfigMap:
-		return entry.Usage("--config-source must be nodeconfig or configmap, not %q", o.configSource)
+		return program.Usage("--config-source must be nodeconfig or configmap, not %q", o.configSource)
 	case o.configSource != fromConfigMap && o.given("config-namespace"):
-		return entry.Usage("--config-namespace is for --config-source=configmap only: the NodeConfig names the namespace itself")
+		return program.Usage("--config-namespace is for --config-source=configmap only: the NodeConfig names the namespace itself")
 	case o.given("give-up-after") && o.giveUp != 0 && o.giveUp <= o.healthTimeout:
-		return entry.Usage("--give-up-after (%s) must be longer than --health-timeout (%s): a trial is to be rolled back first", o.giveUp, o.healthTimeout)
+		return program.Usage("--give-up-after (%s) must be longer than --health-timeout (%s): a trial is to be rolled back first", o.giveUp, o.healthTimeout)
 	case o.threshold < 0 || o.threshold > 10:
-		return entry.Usage("--crash-loop-threshold must be 0 to 10, not %d", o.threshold)
+		return program.Usage("--crash-loop-threshold must be 0 to 10, not %d", o.threshold)
 	case o.apiLoss != "auto" && o.apiLoss != "on" && o.apiLoss != "off":
-		return entry.Usage("--api-loss-rollback must be auto, on or off, not %q", o.apiLoss)
+		return program.Usage("--api-loss-rollback must be auto, on or off, not %q", o.apiLoss)
 	case o.localInvalid != "refuse" && o.localInvalid != "degrade":
-		return entry.Usage("--local-invalid must be refuse or degrade, not %q", o.localInvalid)
+		return program.Usage("--local-invalid must be refuse or degrade, not %q", o.localInvalid)
 	}
 	for name, d := range map[string]time.Duration{
 		"config-trial-duration": o.trialDuration, "sync-timeout": o.syncTimeout, "stop-grace": o.stopGrace,
 	} {
 		if d < 0 {
-			return entry.Usage("--%s must not be negative, is %s", name, d)
+			return program.Usage("--%s must not be negative, is %s", name, d)
 		}
 	}
 	for name, d := range map[string]time.Duration{"health-timeout": o.healthTimeout, "ready-timeout": o.readyTimeout} {
 		if d <= 0 {
-			return entry.Usage("--%s must be more than nothing, is %s", name, d)
+			return program.Usage("--%s must be more than nothing, is %s", name, d)
 		}
 	}
 	return o.log.Check()
@@ -158,7 +158,7 @@ func start(ctx context.Context, o *options, argv []string) error {
 	}
 	kubelet, err := component.ParseKubelet(argv)
 	if err != nil {
-		return entry.Usage("%w", err)
+		return program.Usage("%w", err)
 	}
 	contended, err := o.contention(kubelet)
 	if err != nil {
@@ -251,7 +251,7 @@ func (o *options) prepare(ctx context.Context, host *agent.HostKubelet, log *slo
 
 // refuse is the error for a node that has nothing to fall back to.
 func (o *options) refuse(invalid error, k *component.Kubelet) error {
-	return entry.Coded(exitLocalInvalid, fmt.Errorf("%w\nthis is what the node would fall back to: mend it (%s), or see --local-invalid", invalid, o.localFile(k)))
+	return program.Coded(exitLocalInvalid, fmt.Errorf("%w\nthis is what the node would fall back to: mend it (%s), or see --local-invalid", invalid, o.localFile(k)))
 }
 
 func (o *options) agentOptions(node string, tell teller, mode v1alpha1.RunMode, log *slog.Logger) agent.Options {
@@ -266,7 +266,7 @@ func (o *options) agentOptions(node string, tell teller, mode v1alpha1.RunMode, 
 		},
 		APILoss: o.apiLoss, SyncTimeout: o.syncTimeout, StopGrace: o.stopGrace, AgentVersion: version,
 		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: mode, BootID: strings.TrimSpace(string(bootID)),
-		Log: log, Init: tell, ShuttingDown: supervisor.ShuttingDown, Metrics: agent.NewMetrics(node, version, release.Of("evenkeel-agent", version, commit).Commit),
+		Log: log, Init: tell, ShuttingDown: supervisor.ShuttingDown, Metrics: agent.NewMetrics(node, version, program.Of("evenkeel-agent", version, commit).Commit),
 	}
 	if o.dynamicConfigDir != "" {
 		out.Record = func(about []byte) error {
@@ -297,7 +297,7 @@ func (o *options) own(node string) (source.NodeConfigMap, error) {
 	}
 	own, err := source.NodeConfigMapOf(o.configNamespace, node)
 	if err != nil {
-		return own, entry.Usage("--config-source=configmap: %w", err)
+		return own, program.Usage("--config-source=configmap: %w", err)
 	}
 	return own, nil
 }
@@ -419,7 +419,7 @@ func (o *options) initFile() (string, error) {
 		return "", nil
 	}
 	if info, err := os.Stat(o.initConfigDir); err != nil || !info.IsDir() {
-		return "", entry.Usage("--init-config-dir %s is not a directory that can be read", o.initConfigDir)
+		return "", program.Usage("--init-config-dir %s is not a directory that can be read", o.initConfigDir)
 	}
 	file := filepath.Join(o.initConfigDir, "kubelet")
 	switch _, err := os.Stat(file); {

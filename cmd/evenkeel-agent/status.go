@@ -14,15 +14,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evenkeel/evenkeel/internal/agent"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
-	"github.com/evenkeel/evenkeel/internal/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/entry"
-	"github.com/evenkeel/evenkeel/internal/lockfile"
+	"github.com/evenkeel/evenkeel/internal/node/agent"
+	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/node/lockfile"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 func statusCommand() *cobra.Command {
@@ -40,15 +40,15 @@ the kubelet's defaults.
 Exit codes: 0 said, 1 the directory cannot be read, 3 usage.`,
 		Example: `  evenkeel-agent status --dynamic-config-dir=/var/lib/evenkeel --effective=grouped
   evenkeel-agent status --dynamic-config-dir=/var/lib/evenkeel -o json`,
-		Args: entry.NoArgs,
+		Args: program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case dir == "":
-				return entry.Usage("--dynamic-config-dir is missing")
+				return program.Usage("--dynamic-config-dir is missing")
 			case output != "" && output != "json":
-				return entry.Usage("-o must be json, not %q", output)
+				return program.Usage("-o must be json, not %q", output)
 			case form != "" && form != formFlat && form != formGrouped:
-				return entry.Usage("--effective must be %s or %s, not %q", formFlat, formGrouped, form)
+				return program.Usage("--effective must be %s or %s, not %q", formFlat, formGrouped, form)
 			}
 			s, err := summarize(dir)
 			if err != nil {

@@ -3,8 +3,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/evenkeel/evenkeel/internal/entry"
-	"github.com/evenkeel/evenkeel/internal/install"
+	"github.com/evenkeel/evenkeel/internal/node/install"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 func uninstallCommand() *cobra.Command {
@@ -25,7 +25,7 @@ Exit codes: 0 done, or nothing to do, 1 error and nothing was changed, 2 tried a
 put back, 3 usage.`,
 		Example: `  evenkeel-agent uninstall
   evenkeel-agent uninstall --purge`,
-		Args: entry.NoArgs,
+		Args: program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.run(cmd.Context(), cmd.OutOrStdout(), (*install.Host).Uninstall)
 		},

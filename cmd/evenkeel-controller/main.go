@@ -8,8 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	_ "golang.org/x/crypto/x509roots/fallback" // the image has no certificates: where the host has none, these are trusted
 
-	"github.com/evenkeel/evenkeel/internal/entry"
-	"github.com/evenkeel/evenkeel/internal/release"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 // version and commit are set by the linker.
@@ -18,11 +17,11 @@ var (
 	commit  string
 )
 
-func main() { os.Exit(entry.Run(command())) }
+func main() { os.Exit(program.Run(command())) }
 
 func command() *cobra.Command {
 	o := &options{}
-	root := entry.Root(&cobra.Command{
+	root := program.Root(&cobra.Command{
 		Use:   "evenkeel-controller [flags]",
 		Short: "Roll kubelet configurations out over a fleet, and stop when they are bad",
 		Long: `evenkeel-controller gives the nodes that a NodeConfigRollout selects its
@@ -46,10 +45,10 @@ Exit codes: 0 stopped as asked, 1 error (such as the lease being lost), 3 usage.
   # On your own machine, against the cluster of a kubeconfig
   evenkeel-controller --kubeconfig=$HOME/.kube/config --leader-elect=false -v=1`,
 		Version: version,
-		Args:    entry.NoArgs,
+		Args:    program.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o) },
 	})
 	o.bind(root.Flags())
-	root.AddCommand(release.Of("evenkeel-controller", version, commit).Command(entry.NoArgs))
+	root.AddCommand(program.Of("evenkeel-controller", version, commit).Command(program.NoArgs))
 	return root
 }

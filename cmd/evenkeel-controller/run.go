@@ -18,10 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/controller"
-	"github.com/evenkeel/evenkeel/internal/entry"
+	"github.com/evenkeel/evenkeel/internal/fleet/controller"
 	"github.com/evenkeel/evenkeel/internal/fleet/terms"
-	"github.com/evenkeel/evenkeel/internal/release"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 // options are the controller's flags.
@@ -36,7 +35,7 @@ type options struct {
 	agentTimeout   time.Duration
 	notReadyGrace  time.Duration
 	writers        int
-	log            entry.Log
+	log            program.Log
 }
 
 func (o *options) bind(f *pflag.FlagSet) {
@@ -60,19 +59,19 @@ const shortestLease = 15 * time.Second
 func (o *options) check() error {
 	switch {
 	case len(validation.IsDNS1123Label(o.namespace)) > 0:
-		return entry.Usage("--namespace must be the name of a namespace, not %q", o.namespace)
+		return program.Usage("--namespace must be the name of a namespace, not %q", o.namespace)
 	case o.leaderElect && o.leaseDuration < shortestLease:
-		return entry.Usage("--leader-elect-lease-duration must be at least %s, is %s", shortestLease, o.leaseDuration)
+		return program.Usage("--leader-elect-lease-duration must be at least %s, is %s", shortestLease, o.leaseDuration)
 	case o.agentTimeout <= 0:
-		return entry.Usage("--agent-timeout must be more than nothing, is %s", o.agentTimeout)
+		return program.Usage("--agent-timeout must be more than nothing, is %s", o.agentTimeout)
 	case o.notReadyGrace < 0:
-		return entry.Usage("--not-ready-grace must not be negative, is %s", o.notReadyGrace)
+		return program.Usage("--not-ready-grace must not be negative, is %s", o.notReadyGrace)
 	case o.writers < 1 || o.writers > 1000:
-		return entry.Usage("--writers must be 1 to 1000, not %d", o.writers)
+		return program.Usage("--writers must be 1 to 1000, not %d", o.writers)
 	}
 	for flag, address := range map[string]string{"metrics-bind-address": o.metricsAddress, "health-probe-bind-address": o.probeAddress} {
 		if _, _, err := net.SplitHostPort(address); address != "0" && err != nil {
-			return entry.Usage("--%s must be host:port, :port or 0, not %q", flag, address)
+			return program.Usage("--%s must be host:port, :port or 0, not %q", flag, address)
 		}
 	}
 	return o.log.Check()
@@ -110,7 +109,7 @@ func run(ctx context.Context, o *options) error {
 	klog.SetLogger(libraries)
 	c, err := controller.New(config, controller.Options{
 		Namespace: o.namespace, NodeName: o.nodeName, Writers: o.writers,
-		Version: version, Commit: release.Of("evenkeel-controller", version, commit).Commit,
+		Version: version, Commit: program.Of("evenkeel-controller", version, commit).Commit,
 		Times:          terms.Times{Agent: o.agentTimeout, NotReady: o.notReadyGrace},
 		LeaderElection: o.leaderElect, LeaseDuration: o.leaseDuration,
 		MetricsAddress: o.metricsAddress, ProbeAddress: o.probeAddress,

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evenkeel/evenkeel/internal/entry"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 // version is set by the linker.
@@ -18,12 +18,12 @@ var version = "v0.0.0-unknown"
 
 func main() {
 	signal.Ignore(syscall.SIGPIPE) // a reader that has had enough is no reason to leave nodes behind
-	os.Exit(entry.Run(command()))
+	os.Exit(program.Run(command()))
 }
 
 func command() *cobra.Command {
 	o := &options{}
-	root := entry.Root(&cobra.Command{
+	root := program.Root(&cobra.Command{
 		Use:   "evenkeel-hollow [flags]",
 		Short: "Run many simulated nodes with real agents, to rehearse rollouts",
 		Long: `evenkeel-hollow makes nodes that exist in the API alone: Nodes and their Leases,
@@ -64,7 +64,7 @@ Exit codes: 0 stopped as asked, 1 error, 3 usage.`,
   # 50 nodes join after a minute, 20 leave after two:
   evenkeel-hollow --nodes=500 --join=50@1m --leave=20@2m`,
 		Version: version,
-		Args:    entry.NoArgs,
+		Args:    program.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), cmd.OutOrStdout()) },
 	})
 	o.bind(root.Flags())

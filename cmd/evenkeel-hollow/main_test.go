@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/entry"
-	"github.com/evenkeel/evenkeel/internal/localcluster"
+	"github.com/evenkeel/evenkeel/internal/program"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // asMain makes this test binary the program.
@@ -47,24 +47,24 @@ func TestWrongUsageIsToldWithWhatIsRight(t *testing.T) {
 		code int
 		want string
 	}{
-		{"--fault=lazy", entry.ExitUsage, `--fault: fault "lazy": unknown kind "lazy"; there are reject, crashloop`},
-		{"--fault=slow", entry.ExitUsage, "slow needs a duration: slow=5s"},
-		{"--fault=crashloop=5s", entry.ExitUsage, "only slow takes a value"},
-		{"--fault=reject,share=200%", entry.ExitUsage, "share must be a percentage above 0% and up to 100%"},
-		{"--join=5", entry.ExitUsage, "--join must be NODES@AFTER, such as 50@1m"},
-		{"--leave=0@1m", entry.ExitUsage, "--leave must be NODES@AFTER"},
-		{"--nodes=-1", entry.ExitUsage, "--nodes must not be negative"},
-		{"--zones=-1", entry.ExitUsage, "--zones must not be negative"},
-		{"--trial-duration=0s", entry.ExitUsage, "--trial-duration must be more than nothing"},
-		{"--clock-skew=-1h", entry.ExitUsage, "--clock-skew must not be negative"},
-		{"--lease-period=-1s", entry.ExitUsage, "--lease-period must not be negative"},
-		{"--crash-loop-threshold=11", entry.ExitUsage, "must be 0 to 10"},
-		{"--name-prefix=Big_", entry.ExitUsage, `--name-prefix "Big_"`},
-		{"--label=pool", entry.ExitUsage, `--label "pool": it is not key=value`},
-		{"--label=a=b/c", entry.ExitUsage, `--label "a=b/c": a valid label`},
-		{"--bogus", entry.ExitUsage, "unknown flag: --bogus; see evenkeel-hollow --help"},
-		{"run", entry.ExitUsage, `evenkeel-hollow takes no arguments, got ["run"]`},
-		{"--kubeconfig=/nonexistent", entry.ExitError, "read the kubeconfig, see --kubeconfig"},
+		{"--fault=lazy", program.ExitUsage, `--fault: fault "lazy": unknown kind "lazy"; there are reject, crashloop`},
+		{"--fault=slow", program.ExitUsage, "slow needs a duration: slow=5s"},
+		{"--fault=crashloop=5s", program.ExitUsage, "only slow takes a value"},
+		{"--fault=reject,share=200%", program.ExitUsage, "share must be a percentage above 0% and up to 100%"},
+		{"--join=5", program.ExitUsage, "--join must be NODES@AFTER, such as 50@1m"},
+		{"--leave=0@1m", program.ExitUsage, "--leave must be NODES@AFTER"},
+		{"--nodes=-1", program.ExitUsage, "--nodes must not be negative"},
+		{"--zones=-1", program.ExitUsage, "--zones must not be negative"},
+		{"--trial-duration=0s", program.ExitUsage, "--trial-duration must be more than nothing"},
+		{"--clock-skew=-1h", program.ExitUsage, "--clock-skew must not be negative"},
+		{"--lease-period=-1s", program.ExitUsage, "--lease-period must not be negative"},
+		{"--crash-loop-threshold=11", program.ExitUsage, "must be 0 to 10"},
+		{"--name-prefix=Big_", program.ExitUsage, `--name-prefix "Big_"`},
+		{"--label=pool", program.ExitUsage, `--label "pool": it is not key=value`},
+		{"--label=a=b/c", program.ExitUsage, `--label "a=b/c": a valid label`},
+		{"--bogus", program.ExitUsage, "unknown flag: --bogus; see evenkeel-hollow --help"},
+		{"run", program.ExitUsage, `evenkeel-hollow takes no arguments, got ["run"]`},
+		{"--kubeconfig=/nonexistent", program.ExitError, "read the kubeconfig, see --kubeconfig"},
 	} {
 		t.Run(tt.args, func(t *testing.T) {
 			out, err := program(t, tt.args).CombinedOutput()
@@ -227,8 +227,8 @@ func TestNothingIsLeftBehindWhenTheReaderGoesOrTheAPIServerIsAwayForAWhile(t *te
 	cmd = program(t, "--nodes=2", "--kubeconfig="+cluster.AdminKubeconfig())
 	cmd.Stdout = writer
 	var exit *exec.ExitError
-	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != entry.ExitError {
-		t.Errorf("without a reader it ended with %v, want exit code %d", err, entry.ExitError)
+	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != program.ExitError {
+		t.Errorf("without a reader it ended with %v, want exit code %d", err, program.ExitError)
 	}
 	if left := left(t.Context(), kube); left != "" {
 		t.Errorf("left behind without a reader: %s", left)

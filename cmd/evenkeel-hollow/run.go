@@ -19,10 +19,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
-	"github.com/evenkeel/evenkeel/internal/entry"
-	"github.com/evenkeel/evenkeel/internal/hollow"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/printable"
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/program"
+	"github.com/evenkeel/evenkeel/internal/rehearsal"
 )
 
 // options are the flags.
@@ -83,7 +83,7 @@ func (o *options) changes() ([]change, error) {
 			n, err := strconv.Atoi(number)
 			d, err2 := time.ParseDuration(after)
 			if err != nil || err2 != nil || n <= 0 || d < 0 {
-				return nil, entry.Usage("--%s must be NODES@AFTER, such as 50@1m, not %q", flag.name, value)
+				return nil, program.Usage("--%s must be NODES@AFTER, such as 50@1m, not %q", flag.name, value)
 			}
 			changes = append(changes, change{flag.sign * n, d})
 		}
@@ -93,32 +93,32 @@ func (o *options) changes() ([]change, error) {
 }
 
 // fleet is what the flags say of the fleet, without what is read from files.
-func (o *options) fleet() (hollow.Options, error) {
-	out := hollow.Options{
+func (o *options) fleet() (rehearsal.Options, error) {
+	out := rehearsal.Options{
 		Nodes: o.nodes, Prefix: o.prefix, Zones: o.zones, Labels: map[string]string{}, LeasePeriod: o.leasePeriod, ClockSkew: o.clockSkew, Version: version,
 		Limits: trial.Limits{TrialDuration: o.trialDuration, HealthTimeout: o.healthTimeout, ReadyTimeout: o.readyTimeout, CrashLoopThreshold: o.threshold},
 	}
 	for name, n := range map[string]int{"nodes": o.nodes, "zones": o.zones} {
 		if n < 0 {
-			return out, entry.Usage("--%s must not be negative, is %d", name, n)
+			return out, program.Usage("--%s must not be negative, is %d", name, n)
 		}
 	}
 	for name, d := range map[string]time.Duration{"trial-duration": o.trialDuration, "health-timeout": o.healthTimeout, "ready-timeout": o.readyTimeout} {
 		if d <= 0 {
-			return out, entry.Usage("--%s must be more than nothing, is %s", name, d)
+			return out, program.Usage("--%s must be more than nothing, is %s", name, d)
 		}
 	}
 	if o.leasePeriod < 0 {
-		return out, entry.Usage("--lease-period must not be negative, is %s", o.leasePeriod)
+		return out, program.Usage("--lease-period must not be negative, is %s", o.leasePeriod)
 	}
 	if o.clockSkew < 0 {
-		return out, entry.Usage("--clock-skew must not be negative, is %s: some clocks are ahead by it, others behind", o.clockSkew)
+		return out, program.Usage("--clock-skew must not be negative, is %s: some clocks are ahead by it, others behind", o.clockSkew)
 	}
 	if o.threshold < 0 || o.threshold > 10 {
-		return out, entry.Usage("--crash-loop-threshold must be 0 to 10, not %d", o.threshold)
+		return out, program.Usage("--crash-loop-threshold must be 0 to 10, not %d", o.threshold)
 	}
 	if wrong := validation.IsDNS1123Subdomain(o.prefix + "0"); len(wrong) > 0 {
-		return out, entry.Usage("--name-prefix %q: %s", o.prefix, strings.Join(wrong, "; "))
+		return out, program.Usage("--name-prefix %q: %s", o.prefix, strings.Join(wrong, "; "))
 	}
 	for _, label := range o.labels {
 		key, value, ok := strings.Cut(label, "=")
@@ -127,14 +127,14 @@ func (o *options) fleet() (hollow.Options, error) {
 			wrong = []string{"it is not key=value"}
 		}
 		if len(wrong) > 0 {
-			return out, entry.Usage("--label %q: %s", label, strings.Join(wrong, "; "))
+			return out, program.Usage("--label %q: %s", label, strings.Join(wrong, "; "))
 		}
 		out.Labels[key] = value
 	}
 	for _, text := range o.faults {
-		f, err := hollow.ParseFault(text)
+		f, err := rehearsal.ParseFault(text)
 		if err != nil {
-			return out, entry.Usage("--fault: %w", err)
+			return out, program.Usage("--fault: %w", err)
 		}
 		out.Faults = append(out.Faults, f)
 	}
@@ -167,7 +167,7 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	} else {
 		klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // client-go's own, of every request that an agent gives up
 	}
-	f, err := hollow.Start(ctx, fo)
+	f, err := rehearsal.Start(ctx, fo)
 	if err != nil {
 		if ctx.Err() != nil {
 			fo.Log.Info("told to stop while nodes were joining", "err", err)
@@ -191,7 +191,7 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 const every = 2 * time.Second
 
 // play carries the changes out when their time comes, and prints what becomes of the nodes, until ctx ends.
-func play(ctx context.Context, f *hollow.Fleet, changes []change, out io.Writer, log *slog.Logger) error {
+func play(ctx context.Context, f *rehearsal.Fleet, changes []change, out io.Writer, log *slog.Logger) error {
 	begin, before := time.Now(), ""
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -219,7 +219,7 @@ func play(ctx context.Context, f *hollow.Fleet, changes []change, out io.Writer,
 	}
 }
 
-func carryOut(ctx context.Context, f *hollow.Fleet, c change) error {
+func carryOut(ctx context.Context, f *rehearsal.Fleet, c change) error {
 	if c.nodes > 0 {
 		_, err := f.Add(ctx, c.nodes)
 		return err

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/evenkeel/evenkeel/internal/componentconfig"
+	"github.com/evenkeel/evenkeel/internal/kubeadm"
 )
 
 // kubeadm FILE: has the real kubeadm upload all that it keeps in kube-system.
@@ -60,7 +60,7 @@ func edit(ts *testscript.TestScript, neg bool, args []string) {
 func old(ts *testscript.TestScript, neg bool, args []string) {
 	edit(ts, neg, args)
 	change(ts, args[0], func(cm *corev1.ConfigMap) {
-		cm.Annotations[componentconfig.KubeadmSignature] = componentconfig.Signature(cm)
+		cm.Annotations[kubeadm.KubeadmSignature] = kubeadm.Signature(cm)
 	})
 }
 
@@ -70,7 +70,7 @@ func supply(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: supply NAME KEY FILE")
 	}
 	change(ts, args[0], func(cm *corev1.ConfigMap) {
-		componentconfig.Unsign(cm)
+		kubeadm.Unsign(cm)
 		cm.Data[args[1]] = ts.ReadFile(args[2])
 	})
 }

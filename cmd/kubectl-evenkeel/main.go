@@ -11,7 +11,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"github.com/evenkeel/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/release"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 // version and commit are set by the linker.
@@ -22,7 +22,7 @@ var (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	program := release.Of("kubectl-evenkeel", version, commit)
+	program := program.Of("kubectl-evenkeel", version, commit)
 	code := cli.Run(ctx, program, os.Args[1:], genericclioptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
 	stop()
 	os.Exit(code)

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
-	"github.com/evenkeel/evenkeel/internal/crashfs"
+	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
 func TestWriteReplacesTheFileAndLeavesNothingElse(t *testing.T) {

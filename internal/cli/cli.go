@@ -27,7 +27,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/printable"
-	"github.com/evenkeel/evenkeel/internal/release"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 // Exit codes, for scripts.
@@ -60,12 +60,12 @@ type app struct {
 	// printable first.
 	terminal io.Writer
 	config   *genericclioptions.ConfigFlags
-	program  release.Info
+	program  program.Info
 	version  string // the program's
 }
 
 // Run runs the command line and returns its exit code.
-func Run(ctx context.Context, program release.Info, args []string, streams genericclioptions.IOStreams) int {
+func Run(ctx context.Context, program program.Info, args []string, streams genericclioptions.IOStreams) int {
 	a := &app{IOStreams: streams, terminal: streams.Out, config: genericclioptions.NewConfigFlags(true), program: program, version: program.Version}
 	a.Out, a.ErrOut = printable.NewWriter(streams.Out), printable.NewWriter(streams.ErrOut)
 	root := a.root()

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/componentconfig"
+	"github.com/evenkeel/evenkeel/internal/kubeadm"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -78,9 +78,9 @@ func (a *app) configConvert(ctx context.Context, form, file, output string) erro
 }
 
 // oneKubeletConfiguration returns the only document of a file.
-func oneKubeletConfiguration(file string, data []byte) (componentconfig.Document, error) {
-	none := componentconfig.Document{}
-	all, err := componentconfig.Documents(file, data)
+func oneKubeletConfiguration(file string, data []byte) (kubeadm.Document, error) {
+	none := kubeadm.Document{}
+	all, err := kubeadm.Documents(file, data)
 	switch {
 	case err != nil:
 		return none, err
@@ -97,7 +97,7 @@ func oneKubeletConfiguration(file string, data []byte) (componentconfig.Document
 }
 
 // convert returns the other form of a KubeletConfiguration. The error says what would be lost.
-func convert(d componentconfig.Document) ([]byte, error) {
+func convert(d kubeadm.Document) ([]byte, error) {
 	p, err := decode(d.Text)
 	if err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ func alike(a, b map[string]any) bool {
 	return errA == nil && errB == nil && bytes.Equal(textA, textB)
 }
 
-func otherForm(d componentconfig.Document) string {
+func otherForm(d kubeadm.Document) string {
 	if d.IsGrouped() {
 		return "flat"
 	}

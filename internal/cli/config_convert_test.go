@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/internal/componentconfig"
+	"github.com/evenkeel/evenkeel/internal/kubeadm"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -24,7 +24,7 @@ func thereAndBack(t rapid.TB, flat []byte) {
 	}
 	text := flat
 	for range 2 {
-		d, err := componentconfig.Documents("f.yaml", text)
+		d, err := kubeadm.Documents("f.yaml", text)
 		if err != nil {
 			t.Fatalf("%v: %s", err, text)
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/componentconfig"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/kubeadm"
 )
 
 // Exit codes of config validate.
@@ -135,7 +135,7 @@ func overall(all []judgement) outcome {
 
 // submission is a document that is to be judged, or why it cannot be.
 type submission struct {
-	componentconfig.Document
+	kubeadm.Document
 	unreadable error
 }
 
@@ -190,7 +190,7 @@ func (a *app) submissions(ctx context.Context, files []string) ([]submission, er
 			return nil, err
 		}
 		before := len(all)
-		for d, err := range componentconfig.EachDocument(called, data) {
+		for d, err := range kubeadm.EachDocument(called, data) {
 			_, isComponents := d.Component()
 			if err == nil && !isComponents && !d.IsGrouped() && !d.IsKubeadms() {
 				return nil, d.Unknown()
@@ -198,7 +198,7 @@ func (a *app) submissions(ctx context.Context, files []string) ([]submission, er
 			all = append(all, submission{d, err})
 		}
 		if len(all) == before {
-			all = append(all, submission{componentconfig.Document{Place: called}, errors.New("there is nothing in it")})
+			all = append(all, submission{kubeadm.Document{Place: called}, errors.New("there is nothing in it")})
 		}
 	}
 	return all, nil

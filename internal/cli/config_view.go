@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evenkeel/evenkeel/internal/componentconfig"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/kubeadm"
 )
 
 func (a *app) configViewCommand() *cobra.Command {
@@ -51,7 +51,7 @@ func (a *app) configViewUpgradeable(ctx context.Context, target string, componen
 	if err != nil {
 		return err
 	}
-	p, err := a.makePlan(ctx, c, target, upgradeFlags{components: components}, componentconfig.Options{})
+	p, err := a.makePlan(ctx, c, target, upgradeFlags{components: components}, kubeadm.Options{})
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (a *app) configViewUpgradeable(ctx context.Context, target string, componen
 	var documents bytes.Buffer
 	for i, change := range p.Changes {
 		row := p.Components[i]
-		if change.Action != componentconfig.Keep || row.ManualUpgrade != componentconfig.ManualYes {
+		if change.Action != kubeadm.Keep || row.ManualUpgrade != kubeadm.ManualYes {
 			continue
 		}
 		fmt.Fprintf(&documents, "---\n# ConfigMap kube-system/%s, %s: %s:\n", row.ConfigMap, row.Origin, report.OneLine(refusal(row)))
@@ -123,7 +123,7 @@ The ClusterConfiguration is that of --config, and no cluster is asked then; else
 
 func (a *app) configPrintDefaults(ctx context.Context, only []string, file, output string) error {
 	var all []string
-	for _, c := range componentconfig.Components() {
+	for _, c := range kubeadm.Components() {
 		all = append(all, c.Name)
 	}
 	for _, name := range only {
@@ -135,14 +135,14 @@ func (a *app) configPrintDefaults(ctx context.Context, only []string, file, outp
 	if err != nil {
 		return err
 	}
-	have := &componentconfig.Cluster{}
+	have := &kubeadm.Cluster{}
 	switch {
 	case given == nil:
 		c, err := a.client()
 		if err != nil {
 			return err
 		}
-		if have, err = componentconfig.Gather(ctx, c); err != nil {
+		if have, err = kubeadm.Gather(ctx, c); err != nil {
 			return err
 		}
 	case given.Cluster == nil:
@@ -152,7 +152,7 @@ func (a *app) configPrintDefaults(ctx context.Context, only []string, file, outp
 			fmt.Fprintln(a.ErrOut, "note:", report.OneLine(note))
 		}
 	}
-	documents, err := componentconfig.Defaults(have, given, only)
+	documents, err := kubeadm.Defaults(have, given, only)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evenkeel/evenkeel/internal/dashboard"
+	"github.com/evenkeel/evenkeel/internal/fleet/dashboard"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evenkeel/evenkeel/internal/doctor"
+	"github.com/evenkeel/evenkeel/internal/fleet/doctor"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 

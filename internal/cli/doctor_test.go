@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/doctor"
+	"github.com/evenkeel/evenkeel/internal/fleet/doctor"
 )
 
 // givenLease creates the controller's lease, last renewed an hour ago.

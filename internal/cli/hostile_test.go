@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/componentconfig"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/kubeadm"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -103,7 +103,7 @@ func TestNoTextOfOthersTakesMuchMemory(t *testing.T) {
 			}
 		},
 		"what a program printed":  func(text string, _ bool) { _, _ = payload.Mapping([]byte(text)) },
-		"a component's documents": func(text string, _ bool) { _, _ = componentconfig.Documents("f", []byte(text)) },
+		"a component's documents": func(text string, _ bool) { _, _ = kubeadm.Documents("f", []byte(text)) },
 		"a rollout's manifest":    func(text string, _ bool) { _, _ = parseRollout([]byte(text)) },
 		"a file to convert": func(text string, _ bool) {
 			if d, err := oneKubeletConfiguration("f", []byte(text)); err == nil {

@@ -25,8 +25,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/localcluster"
-	"github.com/evenkeel/evenkeel/internal/release"
+	"github.com/evenkeel/evenkeel/internal/program"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // crew is a cluster with all of evenkeel's manifests and Kubernetes' own controllers. Nodes, their kubelets and what runs in
@@ -291,7 +291,7 @@ func (c *crew) begin(args ...string) running {
 	go func() {
 		var out, errOut bytes.Buffer
 		streams := genericclioptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut}
-		code := Run(ctx, release.Of("kubectl-evenkeel", "v0.0.0-test", "0123abcd"), append(args, "--kubeconfig", c.cluster.AdminKubeconfig()), streams)
+		code := Run(ctx, program.Of("kubectl-evenkeel", "v0.0.0-test", "0123abcd"), append(args, "--kubeconfig", c.cluster.AdminKubeconfig()), streams)
 		r.ended <- answer{code, out.String(), errOut.String()}
 	}()
 	return r

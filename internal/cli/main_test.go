@@ -22,9 +22,9 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/terms"
-	"github.com/evenkeel/evenkeel/internal/localcluster"
 	"github.com/evenkeel/evenkeel/internal/payload"
-	"github.com/evenkeel/evenkeel/internal/release"
+	"github.com/evenkeel/evenkeel/internal/program"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // cluster has evenkeel's API, and neither agents nor a controller: the tests play their parts.
@@ -81,7 +81,7 @@ func evenkeelAs(t *testing.T, kubeconfig string, args ...string) answer {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	streams := genericclioptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut}
-	code := Run(t.Context(), release.Of("kubectl-evenkeel", "v0.0.0-test", "0123abcd"), append(args, "--kubeconfig", kubeconfig), streams)
+	code := Run(t.Context(), program.Of("kubectl-evenkeel", "v0.0.0-test", "0123abcd"), append(args, "--kubeconfig", kubeconfig), streams)
 	return answer{code, out.String(), errOut.String()}
 }
 

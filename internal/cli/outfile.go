@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evenkeel/evenkeel/internal/componentconfig"
+	"github.com/evenkeel/evenkeel/internal/kubeadm"
 )
 
 // outputFlag adds --output to a command that writes a file. It has no -o, which is a format elsewhere.
@@ -56,7 +56,7 @@ func (a *app) input(ctx context.Context, file string) (data []byte, called strin
 		defer f.Close()
 		in = f
 	}
-	data, err = reading(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(in, componentconfig.MaxFile+1)) })
+	data, err = reading(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(in, kubeadm.MaxFile+1)) })
 	if err != nil {
 		return nil, called, fmt.Errorf("read a configuration from %s: %w", called, err)
 	}

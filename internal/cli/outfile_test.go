@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
-	"github.com/evenkeel/evenkeel/internal/componentconfig"
+	"github.com/evenkeel/evenkeel/internal/kubeadm"
 )
 
 func TestOutputMakesAFileThatCanBeReadAndNotRun(t *testing.T) {
@@ -63,13 +63,13 @@ func TestOutputWithoutAFileGoesToStandardOutput(t *testing.T) {
 }
 
 func TestInputEndsWhereAFileIsTooLarge(t *testing.T) {
-	endless := strings.NewReader(strings.Repeat("#", 2*componentconfig.MaxFile))
+	endless := strings.NewReader(strings.Repeat("#", 2*kubeadm.MaxFile))
 	a := &app{IOStreams: genericclioptions.IOStreams{In: endless}}
 	data, called, err := a.input(t.Context(), "-")
-	if err != nil || called != "standard input" || len(data) != componentconfig.MaxFile+1 {
+	if err != nil || called != "standard input" || len(data) != kubeadm.MaxFile+1 {
 		t.Errorf("%d bytes of %s, %v", len(data), called, err)
 	}
-	if _, err := componentconfig.Documents(called, data); err == nil || err.Error() != "standard input: larger than 4 MiB" {
+	if _, err := kubeadm.Documents(called, data); err == nil || err.Error() != "standard input: larger than 4 MiB" {
 		t.Error(err)
 	}
 }

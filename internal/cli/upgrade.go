@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/evenkeel/evenkeel/internal/componentconfig"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/kubeadm"
 )
 
 func (a *app) upgradeCommand() *cobra.Command {
@@ -75,11 +75,11 @@ func optionalVersion(args []string) (string, error) {
 	if len(args) == 0 {
 		return "", nil
 	}
-	return componentconfig.ParseTarget(args[0])
+	return kubeadm.ParseTarget(args[0])
 }
 
 // given reads --config; nil if it was not given.
-func (a *app) given(ctx context.Context, file string) (*componentconfig.Given, error) {
+func (a *app) given(ctx context.Context, file string) (*kubeadm.Given, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -87,11 +87,11 @@ func (a *app) given(ctx context.Context, file string) (*componentconfig.Given, e
 	if err != nil {
 		return nil, err
 	}
-	return componentconfig.ParseFile(called, data)
+	return kubeadm.ParseFile(called, data)
 }
 
 // makePlan gathers, decides and has the result judged.
-func (a *app) makePlan(ctx context.Context, c client.Reader, target string, u upgradeFlags, o componentconfig.Options) (*componentconfig.Plan, error) {
+func (a *app) makePlan(ctx context.Context, c client.Reader, target string, u upgradeFlags, o kubeadm.Options) (*kubeadm.Plan, error) {
 	given, err := a.given(ctx, u.config)
 	if err != nil {
 		return nil, err
@@ -101,11 +101,11 @@ func (a *app) makePlan(ctx context.Context, c client.Reader, target string, u up
 	if err != nil {
 		return nil, err
 	}
-	have, err := componentconfig.Gather(ctx, c)
+	have, err := kubeadm.Gather(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	return componentconfig.MakePlan(ctx, have, given, target, judges, o)
+	return kubeadm.MakePlan(ctx, have, given, target, judges, o)
 }
 
 func (a *app) upgradePlanCommand() *cobra.Command {
@@ -152,7 +152,7 @@ func (a *app) upgradePlan(ctx context.Context, target string, u upgradeFlags, ou
 	if err != nil {
 		return err
 	}
-	p, err := a.makePlan(ctx, c, target, u, componentconfig.Options{})
+	p, err := a.makePlan(ctx, c, target, u, kubeadm.Options{})
 	if err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (a *app) upgradePlan(ctx context.Context, target string, u upgradeFlags, ou
 }
 
 // showUpgrade prints a plan for people: a table, then what is to be said of each, then what to do.
-func (a *app) showUpgrade(p *componentconfig.Plan, given string) error {
+func (a *app) showUpgrade(p *kubeadm.Plan, given string) error {
 	fmt.Fprintln(a.Out, report.OneLine(headline(p)))
 	fmt.Fprintln(a.Out)
 	var rows [][]string
@@ -185,7 +185,7 @@ func (a *app) showUpgrade(p *componentconfig.Plan, given string) error {
 		return err
 	}
 	fmt.Fprintln(a.Out)
-	by := map[componentconfig.Manual][]string{}
+	by := map[kubeadm.Manual][]string{}
 	view := false
 	for _, r := range p.Components {
 		fmt.Fprintf(a.Out, "%s: %s\n", r.Component, report.OneLine(r.Why))
@@ -196,11 +196,11 @@ func (a *app) showUpgrade(p *componentconfig.Plan, given string) error {
 			}
 		}
 		by[r.ManualUpgrade] = append(by[r.ManualUpgrade], r.Component)
-		view = view || r.ManualUpgrade == componentconfig.ManualYes && r.Action == componentconfig.Keep
+		view = view || r.ManualUpgrade == kubeadm.ManualYes && r.Action == kubeadm.Keep
 	}
 	a.warn(p)
 	fmt.Fprintln(a.Out)
-	hands, unknown := by[componentconfig.ManualYes], by[componentconfig.ManualUnknown]
+	hands, unknown := by[kubeadm.ManualYes], by[kubeadm.ManualUnknown]
 	switch {
 	case len(hands) > 0:
 		fmt.Fprintf(a.Out, "By hand, before the upgrade: %s.\n", strings.Join(hands, ", "))
@@ -222,7 +222,7 @@ func (a *app) showUpgrade(p *componentconfig.Plan, given string) error {
 }
 
 // warn prints what a plan could not find out, and what it passed over.
-func (a *app) warn(p *componentconfig.Plan) {
+func (a *app) warn(p *kubeadm.Plan) {
 	for _, note := range p.Notes {
 		fmt.Fprintln(a.ErrOut, "note:", report.OneLine(note))
 	}
@@ -233,7 +233,7 @@ func (a *app) warn(p *componentconfig.Plan) {
 	}
 }
 
-func headline(p *componentconfig.Plan) string {
+func headline(p *kubeadm.Plan) string {
 	line := "Component configurations"
 	if p.Target != "" {
 		line += " for " + p.Target
@@ -245,12 +245,12 @@ func headline(p *componentconfig.Plan) string {
 }
 
 // refusal says who has something against a configuration.
-func refusal(r componentconfig.Row) string {
+func refusal(r kubeadm.Row) string {
 	what := "what the cluster has"
 	switch r.Action {
-	case componentconfig.Replace:
+	case kubeadm.Replace:
 		what = "what is given"
-	case componentconfig.Generate, componentconfig.Regenerate:
+	case kubeadm.Generate, kubeadm.Regenerate:
 		what = "what is generated from the ClusterConfiguration"
 	}
 	if r.ValidatedBy == "" {
@@ -260,7 +260,7 @@ func refusal(r componentconfig.Row) string {
 }
 
 // settled is an error if a plan must not be carried out.
-func settled(p *componentconfig.Plan) error {
+func settled(p *kubeadm.Plan) error {
 	if p.NeedsHands() {
 		return &exit{ExitHalted, errors.New("something has to be migrated by hand first; nothing was written")}
 	}

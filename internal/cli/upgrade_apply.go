@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/componentconfig"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/kubeadm"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -64,7 +64,7 @@ kube-proxies that run read what is stored within minutes, on all nodes at a time
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
-			if u.target, err = componentconfig.ParseTarget(args[0]); err != nil {
+			if u.target, err = kubeadm.ParseTarget(args[0]); err != nil {
 				return err
 			}
 			u.rollout.given = cmd.Flags().Changed
@@ -112,7 +112,7 @@ func (a *app) upgrade(ctx context.Context, u upgrade) error {
 	if err != nil {
 		return err
 	}
-	plan, err := a.makePlan(ctx, c, u.target, u.upgradeFlags, componentconfig.Options{Init: u.init})
+	plan, err := a.makePlan(ctx, c, u.target, u.upgradeFlags, kubeadm.Options{Init: u.init})
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (a *app) upgrade(ctx context.Context, u upgrade) error {
 		fmt.Fprintln(a.Out, "The cluster has all of this already: no ConfigMap changes.")
 	}
 	a.showWrites(writes, plan.RunningProxy != "")
-	if err := componentconfig.Rehearse(ctx, c, writes); err != nil {
+	if err := kubeadm.Rehearse(ctx, c, writes); err != nil {
 		return err
 	}
 	r, err := a.handOver(ctx, c, &u, plan)
@@ -145,7 +145,7 @@ func (a *app) upgrade(ctx context.Context, u upgrade) error {
 		return err
 	}
 	if len(writes) > 0 {
-		if err := componentconfig.Store(ctx, c, cmp.Or(plan.Target, plan.Current), writes); err != nil {
+		if err := kubeadm.Store(ctx, c, cmp.Or(plan.Target, plan.Current), writes); err != nil {
 			return err
 		}
 		fmt.Fprintf(a.Out, "stored: %s; kubectl evenkeel upgrade undo restores what was there\n", names(writes))
@@ -179,7 +179,7 @@ func (u *upgrade) check() error {
 }
 
 // showWrites prints what each ConfigMap's documents become, field by field.
-func (a *app) showWrites(writes []componentconfig.Write, proxies bool) {
+func (a *app) showWrites(writes []kubeadm.Write, proxies bool) {
 	for _, w := range writes {
 		a.showWrite(w)
 	}
@@ -191,7 +191,7 @@ func (a *app) showWrites(writes []componentconfig.Write, proxies bool) {
 }
 
 // showWrite prints what becomes of one ConfigMap.
-func (a *app) showWrite(w componentconfig.Write) {
+func (a *app) showWrite(w kubeadm.Write) {
 	old, now := orEmpty(w.Old), orEmpty(w.New)
 	switch {
 	case w.Old == nil:
@@ -229,10 +229,10 @@ func (a *app) showWrite(w componentconfig.Write) {
 	for _, key := range slices.Sorted(maps.Keys(binary)) {
 		fmt.Fprintf(a.Out, "  %s, binary, %s\n", report.OneLine(key), binary[key])
 	}
-	was, _ := componentconfig.OriginOf(old)
-	is, _ := componentconfig.OriginOf(now)
+	was, _ := kubeadm.OriginOf(old)
+	is, _ := kubeadm.OriginOf(now)
 	switch {
-	case w.Name() == componentconfig.KubeadmConfigMap:
+	case w.Name() == kubeadm.KubeadmConfigMap:
 	case w.Old == nil || was != is:
 		fmt.Fprintf(a.Out, "  marked as %s\n", is)
 	case maps.Equal(old.Data, now.Data) && len(binary) == 0:
@@ -244,9 +244,9 @@ func (a *app) showWrite(w componentconfig.Write) {
 func (a *app) showDocument(name, key, old, now string) {
 	before, after := documentFields(old), documentFields(now)
 	all := report.Changes(before, after)
-	for _, c := range componentconfig.Components() {
+	for _, c := range kubeadm.Components() {
 		if c.ConfigMap == name && c.Key == key {
-			before, after = componentconfig.WithoutZeroes(c, before), componentconfig.WithoutZeroes(c, after)
+			before, after = kubeadm.WithoutZeroes(c, before), kubeadm.WithoutZeroes(c, after)
 		}
 	}
 	said := map[string]bool{}
@@ -279,7 +279,7 @@ func orEmpty(cm *corev1.ConfigMap) *corev1.ConfigMap {
 // documentFields are the fields of a document, or all of the text under one name. Of a kubeconfig nothing is shown of who
 // its users are but for their names.
 func documentFields(text string) map[string]any {
-	fields, err := componentconfig.Fields([]byte(text))
+	fields, err := kubeadm.Fields([]byte(text))
 	if err != nil {
 		return map[string]any{"text": text}
 	}
@@ -295,7 +295,7 @@ func documentFields(text string) map[string]any {
 	return fields
 }
 
-func names(writes []componentconfig.Write) string {
+func names(writes []kubeadm.Write) string {
 	var all []string
 	for _, w := range writes {
 		all = append(all, "kube-system/"+w.Name())
@@ -303,7 +303,7 @@ func names(writes []componentconfig.Write) string {
 	return strings.Join(all, ", ")
 }
 
-func question(writes []componentconfig.Write, r *handedOver) string {
+func question(writes []kubeadm.Write, r *handedOver) string {
 	var parts []string
 	if len(writes) > 0 {
 		parts = append(parts, "Store "+names(writes))
@@ -325,12 +325,12 @@ type handedOver struct {
 }
 
 // handOver rehearses what becomes of the rollout, and shows it; nil if none was asked for, or nothing changes.
-func (a *app) handOver(ctx context.Context, c client.Client, u *upgrade, plan *componentconfig.Plan) (*handedOver, error) {
+func (a *app) handOver(ctx context.Context, c client.Client, u *upgrade, plan *kubeadm.Plan) (*handedOver, error) {
 	p := u.rollout
 	if p.name == "" {
 		return nil, nil
 	}
-	kubelet := &plan.Changes[slices.IndexFunc(plan.Changes, func(c componentconfig.Change) bool { return c.Component.Name == "kubelet" })]
+	kubelet := &plan.Changes[slices.IndexFunc(plan.Changes, func(c kubeadm.Change) bool { return c.Component.Name == "kubelet" })]
 	old := &v1alpha1.NodeConfigRollout{}
 	err := c.Get(ctx, client.ObjectKey{Name: p.name}, old)
 	switch {
@@ -359,7 +359,7 @@ func (a *app) handOver(ctx context.Context, c client.Client, u *upgrade, plan *c
 	if content.Key == payload.KeyKubeletDropin {
 		var stay []string
 		before, after := documentFields(string(kubelet.Now)), documentFields(string(data))
-		for _, gone := range report.Changes(componentconfig.WithoutZeroes(kubelet.Component, before), after) {
+		for _, gone := range report.Changes(kubeadm.WithoutZeroes(kubelet.Component, before), after) {
 			if gone.B == report.Unset {
 				stay = append(stay, report.OneLine(gone.Field))
 			}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evenkeel/evenkeel/internal/componentconfig"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/kubeadm"
 )
 
 func (a *app) upgradeUndoCommand() *cobra.Command {
@@ -41,7 +41,7 @@ func (a *app) upgradeUndo(ctx context.Context, yes, dryRun, overwrite bool) erro
 	if err != nil {
 		return err
 	}
-	record, err := componentconfig.Latest(ctx, c)
+	record, err := kubeadm.Latest(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (a *app) upgradeUndo(ctx context.Context, yes, dryRun, overwrite bool) erro
 		return err
 	}
 	fmt.Fprintf(a.Out, "Back to what was there before %s\n", report.OneLine(record.String()))
-	have, err := componentconfig.Gather(ctx, c)
+	have, err := kubeadm.Gather(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (a *app) upgradeUndo(ctx context.Context, yes, dryRun, overwrite bool) erro
 	if len(writes) == 0 {
 		fmt.Fprintln(a.Out, "All of it is there already: only the record of that apply goes.")
 	}
-	if err := componentconfig.Rehearse(ctx, c, writes); err != nil {
+	if err := kubeadm.Rehearse(ctx, c, writes); err != nil {
 		return err
 	}
 	if dryRun {
@@ -75,7 +75,7 @@ func (a *app) upgradeUndo(ctx context.Context, yes, dryRun, overwrite bool) erro
 	if err := a.confirm(ctx, question, yes, false); err != nil {
 		return err
 	}
-	if err := componentconfig.Restore(ctx, c, record, writes); err != nil {
+	if err := kubeadm.Restore(ctx, c, record, writes); err != nil {
 		return err
 	}
 	if len(writes) > 0 {

@@ -15,12 +15,12 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
-	"github.com/evenkeel/evenkeel/internal/release"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 // versions are those of this program and of what runs in the cluster.
 type versions struct {
-	Client release.Info `json:"client"`
+	Client program.Info `json:"client"`
 	// Controller is the one that holds the lease; nil if none does, or if that may not be read.
 	Controller *controllerVersion `json:"controller,omitempty"`
 	// Agents are the agents' versions, most nodes first. Nodes without an agent are under "".

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/release"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 // leaseOf is the controller's, as its holder of a version renews it; nobody holds it if holder is "".
@@ -33,10 +33,10 @@ func inCluster(t *testing.T) versions {
 	if err := json.Unmarshal([]byte(said.out), &v); err != nil || said.code != 0 {
 		t.Fatalf("exit %d, %v: %s%s", said.code, err, said.out, said.err)
 	}
-	if want := release.Of("kubectl-evenkeel", "v0.0.0-test", "0123abcd"); v.Client != want {
+	if want := program.Of("kubectl-evenkeel", "v0.0.0-test", "0123abcd"); v.Client != want {
 		t.Errorf("the client is %+v, want %+v", v.Client, want)
 	}
-	v.Client = release.Info{}
+	v.Client = program.Info{}
 	return v
 }
 

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 const proxyImage = "registry.k8s.io/kube-proxy:v1.37.1"

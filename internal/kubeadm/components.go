@@ -1,4 +1,4 @@
-package componentconfig
+package kubeadm
 
 // Tier tells how a component is run, as the proposal distinguishes them.
 type Tier string

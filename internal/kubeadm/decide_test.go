@@ -1,4 +1,4 @@
-package componentconfig
+package kubeadm
 
 import (
 	"strings"
@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/evenkeel/evenkeel/internal/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 func clusterConfiguration(t *testing.T, more string) *ClusterConfiguration {

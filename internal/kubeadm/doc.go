@@ -8,4 +8,4 @@
 //
 // The order of things is: Gather what the cluster has and ParseFile what the user gave, Decide what will be there, Judge
 // that, show it, Store it.
-package componentconfig
+package kubeadm

@@ -1,4 +1,4 @@
-package componentconfig
+package kubeadm
 
 import (
 	"fmt"
@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/localcluster"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // parityRows are ClusterConfigurations from which the real kubeadm and generate derive the same.

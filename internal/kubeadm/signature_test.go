@@ -1,4 +1,4 @@
-package componentconfig
+package kubeadm
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/evenkeel/evenkeel/internal/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 func TestASignatureIsTheDigestOfTheValuesInTheOrderOfTheirKeys(t *testing.T) {

@@ -1,4 +1,4 @@
-package componentconfig
+package kubeadm
 
 import (
 	"encoding/json"

@@ -1,6 +1,6 @@
 // Package entry is what the programs of nodes and clusters have in common: how they are told to stop, how they end, what
 // wrong usage is, and where they log. It must not know what any of them is for.
-package entry
+package program
 
 import (
 	"context"

@@ -3,7 +3,7 @@
 //
 // It must not know rollouts or the controller, nor decide anything that an agent decides. A Node that it has not made
 // itself is not touched.
-package hollow
+package rehearsal
 
 import (
 	"context"
@@ -21,9 +21,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/agent"
+	"github.com/evenkeel/evenkeel/internal/node/agent"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
-	"github.com/evenkeel/evenkeel/internal/trial"
 )
 
 // Options say what a fleet is like.

@@ -1,4 +1,4 @@
-package hollow
+package rehearsal
 
 import (
 	"bytes"
@@ -11,11 +11,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/agent"
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/node/agent"
+	"github.com/evenkeel/evenkeel/internal/node/supervisor"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
-	"github.com/evenkeel/evenkeel/internal/supervisor"
-	"github.com/evenkeel/evenkeel/internal/trial"
 )
 
 // KubeletVersion is what simulated kubelets say they are.

@@ -22,19 +22,19 @@ const module = "github.com/evenkeel/evenkeel/"
 // floors is the house of docs/design.md: what is on a floor imports what is
 // below it, and nothing beside it.
 var floors = [][]string{
-	0: {"api", "config", "internal/trial", "internal/rollout"},
+	0: {"api", "config", "internal/node/trial", "internal/fleet/rollout"},
 	1: {"internal/payload", "internal/atomicfile", "internal/printable"},
-	2: {"internal/source", "internal/checkpoint", "internal/component", "internal/supervisor", "internal/lockfile", "internal/hostns", "internal/fleet"},
-	3: {"internal/dashboard", "internal/doctor", "internal/release", "internal/entry", "internal/agent", "internal/controller", "internal/componentconfig", "internal/install"},
-	4: {"internal/cli", "internal/hollow"},
+	2: {"internal/node/source", "internal/node/checkpoint", "internal/component", "internal/node/supervisor", "internal/node/lockfile", "internal/node/hostns", "internal/fleet"},
+	3: {"internal/fleet/dashboard", "internal/fleet/doctor", "internal/program", "internal/program", "internal/node/agent", "internal/fleet/controller", "internal/kubeadm", "internal/node/install"},
+	4: {"internal/cli", "internal/rehearsal"},
 	5: {"cmd"},
 }
 
 // core is on the standard library alone.
-var core = []string{"internal/trial", "internal/rollout"}
+var core = []string{"internal/node/trial", "internal/fleet/rollout"}
 
 // servants serve tests, the demo and the build, and nothing else.
-var servants = []string{"internal/crashfs", "internal/localcluster", "internal/image"}
+var servants = []string{"testkit/crashfs", "testkit/localcluster", "build/image"}
 
 // tests may import what they like.
 const tests = "test"
@@ -130,18 +130,18 @@ func TestTheRulesSeeWhatBreaksThem(t *testing.T) {
 		p    pack
 		want string
 	}{
-		{"down", pack{ImportPath: "internal/agent", Imports: []string{"fmt", "internal/trial", "internal/checkpoint"}}, ""},
-		{"within a room", pack{ImportPath: "internal/localcluster", Imports: []string{"internal/localcluster/sweep"}}, ""},
-		{"up", pack{ImportPath: "internal/payload", Imports: []string{"internal/source"}}, "internal/payload on floor 1 imports internal/source on floor 2"},
-		{"beside", pack{ImportPath: "internal/source", Imports: []string{"internal/checkpoint"}}, "internal/source on floor 2 imports internal/checkpoint on floor 2"},
-		{"up, in a test", pack{ImportPath: "internal/trial", TestImports: []string{"internal/agent"}}, "internal/trial on floor 0 imports internal/agent on floor 3"},
-		{"a servant", pack{ImportPath: "cmd/evenkeel-agent", Imports: []string{"internal/localcluster"}}, "cmd/evenkeel-agent imports internal/localcluster, which serves tests only"},
-		{"a servant, in a test", pack{ImportPath: "internal/agent", XTestImports: []string{"internal/crashfs"}}, ""},
-		{"the tests' own", pack{ImportPath: "internal/agent", TestImports: []string{"test/bed"}}, "internal/agent imports test/bed, which is for tests"},
-		{"a test imports anything", pack{ImportPath: "test/e2e", Imports: []string{"internal/localcluster", "cmd/x", "internal/agent"}}, ""},
+		{"down", pack{ImportPath: "internal/node/agent", Imports: []string{"fmt", "internal/node/trial", "internal/node/checkpoint"}}, ""},
+		{"within a room", pack{ImportPath: "testkit/localcluster", Imports: []string{"testkit/localcluster/sweep"}}, ""},
+		{"up", pack{ImportPath: "internal/payload", Imports: []string{"internal/node/source"}}, "internal/payload on floor 1 imports internal/node/source on floor 2"},
+		{"beside", pack{ImportPath: "internal/node/source", Imports: []string{"internal/node/checkpoint"}}, "internal/node/source on floor 2 imports internal/node/checkpoint on floor 2"},
+		{"up, in a test", pack{ImportPath: "internal/node/trial", TestImports: []string{"internal/node/agent"}}, "internal/node/trial on floor 0 imports internal/node/agent on floor 3"},
+		{"a servant", pack{ImportPath: "cmd/evenkeel-agent", Imports: []string{"testkit/localcluster"}}, "cmd/evenkeel-agent imports testkit/localcluster, which serves tests only"},
+		{"a servant, in a test", pack{ImportPath: "internal/node/agent", XTestImports: []string{"testkit/crashfs"}}, ""},
+		{"the tests' own", pack{ImportPath: "internal/node/agent", TestImports: []string{"testkit/bed"}}, "internal/node/agent imports testkit/bed, which is for tests"},
+		{"a test imports anything", pack{ImportPath: "test/e2e", Imports: []string{"testkit/localcluster", "cmd/x", "internal/node/agent"}}, ""},
 		{"on no floor", pack{ImportPath: "internal/attic"}, "internal/attic is on no floor of the house: give it one in docs/design.md and here"},
 		{"a name that begins like another", pack{ImportPath: "internal/trials"}, "internal/trials is on no floor of the house: give it one in docs/design.md and here"},
-		{"no name", pack{ImportPath: "internal/agent/util"}, "internal/agent/util is named util, which says nothing"},
+		{"no name", pack{ImportPath: "internal/node/agent/util"}, "internal/node/agent/util is named util, which says nothing"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := tt.p

@@ -17,8 +17,8 @@ import (
 
 // speakers are what is in the logs of evenkeel-agent and evenkeel-controller.
 var speakers = []string{
-	"cmd/evenkeel-agent", "cmd/evenkeel-controller", "internal/agent", "internal/controller", "internal/source", "internal/supervisor",
-	"internal/component", "internal/checkpoint", "internal/lockfile",
+	"cmd/evenkeel-agent", "cmd/evenkeel-controller", "internal/node/agent", "internal/fleet/controller", "internal/node/source", "internal/node/supervisor",
+	"internal/component", "internal/node/checkpoint", "internal/node/lockfile",
 }
 
 // attributes returns the names of the attributes of log lines in a file, and where each is.

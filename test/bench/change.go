@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/evenkeel/evenkeel/test/bed"
-	"github.com/evenkeel/evenkeel/test/figures"
+	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
 // pulse asks a kubelet's healthz every few milliseconds and remembers when it

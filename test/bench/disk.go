@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
-	"github.com/evenkeel/evenkeel/internal/checkpoint"
-	"github.com/evenkeel/evenkeel/internal/trial"
-	"github.com/evenkeel/evenkeel/test/figures"
+	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
 // diskBench measures checkpointing and adopting a configuration on disk,

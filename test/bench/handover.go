@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/lockfile"
-	"github.com/evenkeel/evenkeel/test/bed"
-	"github.com/evenkeel/evenkeel/test/figures"
+	"github.com/evenkeel/evenkeel/internal/node/lockfile"
+	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
 // waitingFor is how long processor time is taken of an agent that waits: a hundredth of a second is all that can be told.

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/evenkeel/evenkeel/test/bed"
-	"github.com/evenkeel/evenkeel/test/figures"
+	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
 // idling takes the agent's size after it had nothing to do for a while.

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/evenkeel/evenkeel/test/bed"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
 func main() {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/evenkeel/evenkeel/test/bed"
-	"github.com/evenkeel/evenkeel/test/figures"
+	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
 // rejections measures how long a verdict takes, and that the kubelet does not

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/evenkeel/evenkeel/test/figures"
+	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
 // The limits.

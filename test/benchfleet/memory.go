@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/test/figures"
+	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
 // growth measures how the controller grows with what there is to see: Nodes as large as real ones, and NodeConfigs as

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/rollout"
-	"github.com/evenkeel/evenkeel/test/figures"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
 // plans measures rollout.Plan, beside one look at every node.

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // child is a program that runs, and dies with this one.

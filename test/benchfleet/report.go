@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/test/figures"
+	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
 // report prints what rollouts have cost.

@@ -21,7 +21,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
-	"github.com/evenkeel/evenkeel/test/figures"
+	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
 // fleet is a world with agents, and what was measured of it.

@@ -11,7 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/test/figures"
+	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
 var measured = flag.Bool("figures", false, "print what the page costs with 5,000 nodes; all of them have agents then")

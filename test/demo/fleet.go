@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/hollow"
-	"github.com/evenkeel/evenkeel/internal/trial"
-	"github.com/evenkeel/evenkeel/test/bed"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/internal/rehearsal"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 
 // fleet is what the last act adds to the node.
 type fleet struct {
-	nodes      *hollow.Fleet
+	nodes      *rehearsal.Fleet
 	controller *bed.Controller
 }
 
@@ -48,11 +48,11 @@ func (s *show) gather(ctx context.Context) (err error) {
 	if s.fleet.controller, err = s.Controller(ctx); err != nil {
 		return err
 	}
-	s.fleet.nodes, err = hollow.Start(ctx, hollow.Options{
+	s.fleet.nodes, err = rehearsal.Start(ctx, rehearsal.Options{
 		Config: s.Cluster.AdminConfig(), Nodes: hollowNodes, Zones: 3, Labels: map[string]string{poolLabel: pool},
 		Limits: trial.Limits{TrialDuration: 2 * time.Second, CrashLoopThreshold: 1},
 		// They crash as the real kubelet does.
-		Faults: []hollow.Fault{{Kind: hollow.CrashLoop, Payload: "kubeReserved"}},
+		Faults: []rehearsal.Fault{{Kind: rehearsal.CrashLoop, Payload: "kubeReserved"}},
 	})
 	if err != nil {
 		return err

@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
-	"github.com/evenkeel/evenkeel/internal/hollow"
-	"github.com/evenkeel/evenkeel/internal/localcluster"
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/internal/rehearsal"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 const (
@@ -34,7 +34,7 @@ type world struct {
 	cluster *localcluster.Cluster
 	kube    kubernetes.Interface
 	workdir string
-	fleets  []*hollow.Fleet
+	fleets  []*rehearsal.Fleet
 	session *Session // of the page that is read
 	// instead stands in for commands that are skipped, by how they begin: what they would have left is made.
 	instead map[string]func(context.Context) error
@@ -98,16 +98,16 @@ func (w *world) furnish() error {
 
 // nodes starts nodes that exist in the API alone, with real agents: PREFIX-0 and so on. They crash with maxPods 7.
 func (w *world) nodes(prefix string, n int, labels map[string]string, trialDuration time.Duration) error {
-	o := hollow.Options{
+	o := rehearsal.Options{
 		Config: w.cluster.AdminConfig(), Nodes: n, Prefix: prefix + "-", Labels: labels,
 		Limits: trial.Limits{TrialDuration: trialDuration, CrashLoopThreshold: 1, HealthTimeout: 20 * time.Second, ReadyTimeout: 30 * time.Second},
-		Faults: []hollow.Fault{{Kind: hollow.CrashLoop, Field: "maxPods", Value: "7"}},
+		Faults: []rehearsal.Fault{{Kind: rehearsal.CrashLoop, Field: "maxPods", Value: "7"}},
 	}
 	var last error
 	err := wait.PollUntilContextTimeout(w.t.Context(), 100*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
-		var f *hollow.Fleet
+		var f *rehearsal.Fleet
 		// The API server serves a CRD, and knows a right, a moment after they were applied.
-		if f, last = hollow.Start(w.t.Context(), o); last == nil {
+		if f, last = rehearsal.Start(w.t.Context(), o); last == nil {
 			w.fleets = append(w.fleets, f)
 		}
 		return last == nil || !strings.Contains(last.Error(), "apply config/default first"), nil

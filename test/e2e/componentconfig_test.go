@@ -16,8 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/componentconfig"
-	"github.com/evenkeel/evenkeel/internal/localcluster"
+	"github.com/evenkeel/evenkeel/internal/kubeadm"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // byKubeadm has the real kubeadm upload its configurations.
@@ -133,7 +133,7 @@ func TestAnUpgradesKubeletConfigurationReachesARealNodeAndComesBack(t *testing.T
 		})
 	}
 	generated := n.uploaded()
-	if origin, why := componentconfig.OriginOf(generated); origin != componentconfig.Generated {
+	if origin, why := kubeadm.OriginOf(generated); origin != kubeadm.Generated {
 		t.Fatalf("what kubeadm uploaded is %s (%s)", origin, why)
 	}
 	const team = "# the platform team's\n" + upstream + "maxPods:   95 # as agreed\nregistryBurst: 21\n"

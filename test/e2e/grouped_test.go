@@ -14,7 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/payload"
-	"github.com/evenkeel/evenkeel/test/bed"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
 // grouped begins a KubeletConfiguration of evenkeel's own form.

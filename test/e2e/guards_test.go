@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/test/bed"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
 // refused is ConfigOK for a configuration that a guard refuses.

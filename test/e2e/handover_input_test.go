@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/lockfile"
+	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 )
 
 // run starts a program on the node, besides agents.

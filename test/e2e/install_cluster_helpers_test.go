@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/image"
-	systemd "github.com/evenkeel/evenkeel/internal/localcluster/machine"
+	"github.com/evenkeel/evenkeel/build/image"
+	systemd "github.com/evenkeel/evenkeel/testkit/machine"
 )
 
 // systemdNode is a node of a cluster whose init system is the real systemd. It runs the node's containerd and its kubelet as

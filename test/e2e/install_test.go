@@ -15,8 +15,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	sdmachine "github.com/evenkeel/evenkeel/internal/localcluster/machine"
-	"github.com/evenkeel/evenkeel/internal/localcluster/sweep"
+	"github.com/evenkeel/evenkeel/testkit/localcluster/sweep"
+	sdmachine "github.com/evenkeel/evenkeel/testkit/machine"
 )
 
 // host is a node whose kubelet a real systemd runs.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
-	"github.com/evenkeel/evenkeel/test/bed"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
 // own is the ConfigMap of a node's own, as these tests change it.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/test/bed"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
 // assignAttempt assigns a ConfigMap as a rollout does.

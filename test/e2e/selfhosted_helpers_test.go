@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/image"
-	"github.com/evenkeel/evenkeel/internal/localcluster"
+	"github.com/evenkeel/evenkeel/build/image"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // The self-hosted kubelet's versions before and after an update; the bootstrap kubelet is the node's own.

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/test/bed"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
 // serviceManager stands in for systemd at the other end of NOTIFY_SOCKET.

@@ -9,12 +9,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/hollow"
+	"github.com/evenkeel/evenkeel/internal/rehearsal"
 )
 
 // offBy has the nodes' clocks be off: some ahead, the others behind.
-func offBy(d time.Duration) func(*hollow.Options) {
-	return func(o *hollow.Options) { o.ClockSkew = d }
+func offBy(d time.Duration) func(*rehearsal.Options) {
+	return func(o *rehearsal.Options) { o.ClockSkew = d }
 }
 
 func TestClocksThatAreAnHourOffChangeNothing(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/hollow"
+	"github.com/evenkeel/evenkeel/internal/rehearsal"
 )
 
 // byHand replaces what a node is to run, as a person does.
@@ -87,7 +87,7 @@ strategy: {maxUnavailable: 2, steps: [{nodes: 100%}]}
 
 func TestAnAPIServerThatGoesAwayInTheMiddleIsNobodysFault(t *testing.T) { // nobody else can use it meanwhile
 	// A simulated kubelet that cannot write tries again within 10s, and until then its Node and Lease are old.
-	patient := func(o *hollow.Options) { o.Limits.ReadyTimeout = 30 * time.Second }
+	patient := func(o *rehearsal.Options) { o.Limits.ReadyTimeout = 30 * time.Second }
 	s := play(t, "apigone", 8, patient)
 	r := s.roll("maxPods: 101", `
 strategy: {maxUnavailable: 3, steps: [{nodes: 100%}]}

@@ -9,11 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/hollow"
+	"github.com/evenkeel/evenkeel/internal/rehearsal"
 )
 
 // longTrials last long enough to be caught in.
-func longTrials(o *hollow.Options) { o.Limits.TrialDuration = 3 * time.Second }
+func longTrials(o *rehearsal.Options) { o.Limits.TrialDuration = 3 * time.Second }
 
 // ready makes Nodes Ready, or not, and waits until the API says so.
 func (s *scenario) ready(ready bool, nodes ...string) {

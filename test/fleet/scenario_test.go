@@ -21,26 +21,26 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/hollow"
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/internal/rehearsal"
 )
 
 // scenario is a pool of hollow nodes, NAME-0 and so on, all with the label pool=NAME. Its methods fail the test.
 type scenario struct {
 	t     *testing.T
 	name  string
-	fleet *hollow.Fleet
+	fleet *rehearsal.Fleet
 }
 
 var names sync.Map // of the scenarios
 
 // play makes a pool. It goes with the test, and so do the rollouts that the scenario makes.
-func play(t *testing.T, name string, nodes int, with ...func(*hollow.Options)) *scenario {
+func play(t *testing.T, name string, nodes int, with ...func(*rehearsal.Options)) *scenario {
 	t.Helper()
 	if _, twice := names.LoadOrStore(name, true); twice {
 		t.Fatalf("there is another scenario with the name %s", name)
 	}
-	o := hollow.Options{
+	o := rehearsal.Options{
 		Config: cluster.AdminConfig(), Nodes: nodes, Prefix: name + "-", Labels: map[string]string{"pool": name},
 		// An agent looks at an overdue Lease every 2s: one that it cannot tell for longer than ReadyTimeout is blamed.
 		Limits:      trial.Limits{TrialDuration: time.Second, CrashLoopThreshold: 1, HealthTimeout: 4 * time.Second, ReadyTimeout: 8 * time.Second},
@@ -51,7 +51,7 @@ func play(t *testing.T, name string, nodes int, with ...func(*hollow.Options)) *
 		f(&o)
 	}
 	// Not t.Context(): the agents are stopped after the rollouts are gone.
-	fleet, err := hollow.Start(context.WithoutCancel(t.Context()), o)
+	fleet, err := rehearsal.Start(context.WithoutCancel(t.Context()), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,13 +65,13 @@ func play(t *testing.T, name string, nodes int, with ...func(*hollow.Options)) *
 	return &scenario{t: t, name: name, fleet: fleet}
 }
 
-func zones(n int) func(*hollow.Options) { return func(o *hollow.Options) { o.Zones = n } }
+func zones(n int) func(*rehearsal.Options) { return func(o *rehearsal.Options) { o.Zones = n } }
 
 // faulty nodes have these faults, in the words that evenkeel-hollow's --fault takes.
-func faulty(faults ...string) func(*hollow.Options) {
-	return func(o *hollow.Options) {
+func faulty(faults ...string) func(*rehearsal.Options) {
+	return func(o *rehearsal.Options) {
 		for _, text := range faults {
-			f, err := hollow.ParseFault(text)
+			f, err := rehearsal.ParseFault(text)
 			if err != nil {
 				panic(err)
 			}
@@ -104,7 +104,7 @@ func (s *scenario) do(err error) {
 // fault gives nodes a fault, in the words of evenkeel-hollow.
 func (s *scenario) fault(text string, nodes ...string) {
 	s.t.Helper()
-	f, err := hollow.ParseFault(text)
+	f, err := rehearsal.ParseFault(text)
 	s.do(err)
 	for _, name := range nodes {
 		s.do(s.fleet.SetFault(name, f))

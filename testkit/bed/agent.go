@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // Agent is an evenkeel-agent process on the node.

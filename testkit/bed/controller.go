@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // Controller is an evenkeel-controller process. It has the rights that config/controller grants, and no others.

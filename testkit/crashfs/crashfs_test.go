@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/internal/crashfs"
+	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
 // write makes a file, syncs it if asked to, and does not sync the directory.

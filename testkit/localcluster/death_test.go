@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/localcluster/sweep"
+	"github.com/evenkeel/evenkeel/testkit/localcluster/sweep"
 )
 
 // victimEnv makes this test binary a process that runs a cluster, tells where, and waits to be killed.

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/evenkeel/evenkeel/internal/localcluster/sweep"
+	"github.com/evenkeel/evenkeel/testkit/localcluster/sweep"
 )
 
 // guard is the process that cleans up if this one cannot.
@@ -81,7 +81,7 @@ func (c *Cluster) buildHelper(ctx context.Context, name string) (string, error) 
 	}
 	defer os.RemoveAll(scratch)
 	built := filepath.Join(scratch, name)
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", built, "./internal/localcluster/"+name)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", built, "./testkit/localcluster/"+name)
 	cmd.Dir = c.module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/evenkeel/evenkeel/internal/image"
+	"github.com/evenkeel/evenkeel/build/image"
 )
 
 // ImportImage makes an image of one static program of this machine, and gives it to the node's containerd, where the

@@ -72,12 +72,12 @@ func TestTheImagesThatAreMadeRunTheirPrograms(t *testing.T) {
 		other = "amd64"
 	}
 	foreign := filepath.Join(dir, other, "evenkeel-controller")
-	command([]string{"GOARCH=" + other}, "build", "-o", foreign, "./internal/localcluster/sleep")
+	command([]string{"GOARCH=" + other}, "build", "-o", foreign, "./testkit/localcluster/sleep")
 	for _, args := range [][]string{
 		{"evenkeel.dev/kubelet:v9.9.9", filepath.Join(dir, "evenkeel-agent"), n.KubeletPath()},
 		{"-user", "65532:65532", "evenkeel.dev/controller:v9.9.9", filepath.Join(dir, "evenkeel-controller"), foreign},
 	} {
-		command(nil, append([]string{"run", "./internal/image/build", "-dir", dir}, args...)...)
+		command(nil, append([]string{"run", "./build/image/pack", "-dir", dir}, args...)...)
 	}
 	for _, name := range []string{"evenkeel-kubelet-v9.9.9-" + runtime.GOARCH, "evenkeel-controller-v9.9.9-amd64-arm64"} {
 		if err := n.ImportArchive(t.Context(), filepath.Join(dir, name+".tar")); err != nil {

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/evenkeel/evenkeel/internal/localcluster/sweep"
+	"github.com/evenkeel/evenkeel/testkit/localcluster/sweep"
 )
 
 // What several of the tests need; and the process that one of them kills.

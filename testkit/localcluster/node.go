@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/image"
-	"github.com/evenkeel/evenkeel/internal/localcluster/sweep"
+	"github.com/evenkeel/evenkeel/build/image"
+	"github.com/evenkeel/evenkeel/testkit/localcluster/sweep"
 )
 
 // The images of every node, which run without a registry.

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/evenkeel/evenkeel/internal/localcluster/sweep"
+	"github.com/evenkeel/evenkeel/testkit/localcluster/sweep"
 )
 
 // What a node needs of its machine: programs, a cgroup, a network.

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // ErrNone means that this machine cannot have another one in it; the error that wraps it says why.

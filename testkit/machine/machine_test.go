@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/internal/localcluster/machine"
+	"github.com/evenkeel/evenkeel/testkit/machine"
 )
 
 func TestAMachineRunsTheUnitsOfItsOwnAndLeavesNothing(t *testing.T) {

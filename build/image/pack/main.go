@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/image"
+	"github.com/evenkeel/evenkeel/build/image"
 )
 
 func main() {

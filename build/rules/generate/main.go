@@ -1,4 +1,4 @@
-// Command generate makes the PrometheusRule of the rule file. It is run in test/monitoring, by go generate.
+// Command generate makes the PrometheusRule of the rule file. It is run in build/rules, by go generate.
 package main
 
 import (
@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/evenkeel/evenkeel/test/monitoring"
+	"github.com/evenkeel/evenkeel/build/rules"
 )
 
 func main() {
@@ -17,9 +17,9 @@ func main() {
 }
 
 func generate(root string) error {
-	rules, err := os.ReadFile(filepath.Join(root, monitoring.Rules))
+	rules, err := os.ReadFile(filepath.Join(root, rules.Rules))
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(root, monitoring.PrometheusRuleFile), monitoring.PrometheusRule(rules), 0o644)
+	return os.WriteFile(filepath.Join(root, rules.PrometheusRuleFile), rules.PrometheusRule(rules), 0o644)
 }

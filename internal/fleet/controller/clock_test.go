@@ -16,8 +16,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/internal/fleet/terms"
-	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 func TestTheClockIsTheAPIServersAndNotTheMachines(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/internal/fleet/terms"
-	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // fleet is what is known of nodes, NodeConfigs, rollouts and revisions: the newest that the watches or the answers to the

@@ -31,7 +31,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/terms"
-	"github.com/evenkeel/evenkeel/internal/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // What the tests share: one cluster, agents that are played by hand, and a controller that has no right but its own.
@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 		cluster = c
 		ctrllog.SetLogger(logr.Discard())
 		klog.SetLogger(logr.Discard())
-		if err := cluster.Apply(ctx, "../../config/controller"); err != nil {
+		if err := cluster.Apply(ctx, "../../../config/controller"); err != nil {
 			return 0, err
 		}
 		scheme := runtime.NewScheme()

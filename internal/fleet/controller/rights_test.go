@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 func says(err error, want ...string) error {
@@ -55,7 +55,7 @@ func TestWhatTheClusterLacksIsSaidUntilItIsThere(t *testing.T) {
 	})
 	rights := t.TempDir()
 	for _, file := range []string{"api/namespace.yaml", "controller/rbac.yaml"} {
-		data, err := os.ReadFile("../../config/" + file)
+		data, err := os.ReadFile("../../../config/" + file)
 		if err == nil {
 			err = os.WriteFile(filepath.Join(rights, filepath.Base(file)), data, 0o600)
 		}
@@ -69,7 +69,7 @@ func TestWhatTheClusterLacksIsSaidUntilItIsThere(t *testing.T) {
 	eventually(t, func() error {
 		return says(ready(), "the API server does not serve nodeconfigrollouts.evenkeel.dev/v1alpha1: kubectl apply -k config/default")
 	})
-	if err := bare.Apply(t.Context(), "../../config/api"); err != nil {
+	if err := bare.Apply(t.Context(), "../../../config/api"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, ready)
@@ -167,7 +167,7 @@ func without(t *testing.T, crd string, path ...string) (undo func()) {
 		}
 	})
 	return func() {
-		if err := cluster.Apply(context.Background(), "../../config/api"); err != nil {
+		if err := cluster.Apply(context.Background(), "../../../config/api"); err != nil {
 			t.Error(err)
 		}
 	}
@@ -189,7 +189,7 @@ func TestWhatOnlyTheAdmissionPolicyRefusesIsRefusedWithoutIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := cluster.Apply(context.Background(), "../../config/api"); err != nil {
+		if err := cluster.Apply(context.Background(), "../../../config/api"); err != nil {
 			t.Error(err)
 		}
 	})

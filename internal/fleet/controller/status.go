@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/internal/fleet/terms"
-	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // What becomes of a revision, in status.history.

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/internal/fleet/terms"
-	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 func TestTakingBackToNoSourceIsMarked(t *testing.T) {

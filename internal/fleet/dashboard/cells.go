@@ -14,7 +14,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
-	"github.com/evenkeel/evenkeel/internal/rollout"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
 // state is what the map shows of a node. Where a rollout has the node it is how that one sees it, else what the node says

@@ -327,7 +327,7 @@ func TestEveryCheckSaysWhy(t *testing.T) {
 // What `kubectl apply -k` sends is what kustomize writes, which folds the lines of expressions anew.
 func TestWhatKustomizeMakesOfTheManifestsIsWhatIsExpected(t *testing.T) {
 	made := map[string]*unstructured.Unstructured{}
-	out, err := exec.CommandContext(t.Context(), "../../bin/tools/kubectl", "kustomize", "../../config/default").Output()
+	out, err := exec.CommandContext(t.Context(), "../../../bin/tools/kubectl", "kustomize", "../../../config/default").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/internal/fleet/terms"
-	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // GetPair returns a node and its NodeConfig, as far as they are there. The error is for what is neither.

@@ -11,7 +11,7 @@ import (
 )
 
 // TestTranscripts tells stories: each command changes the world, and `run` writes down what the rollout makes of it.
-// Rewrite them with: go test ./internal/rollout -run Transcripts -rewrite
+// Rewrite them with: go test ./internal/fleet/rollout -run Transcripts -rewrite
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		w := newWorld()

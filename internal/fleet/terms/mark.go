@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/rollout"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
 // observed is a mark as a NodeConfig's annotation has it.

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/node/source"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
-	"github.com/evenkeel/evenkeel/internal/source"
-	"github.com/evenkeel/evenkeel/internal/trial"
 )
 
 // render writes what the kubelet is to be started with, before the one that

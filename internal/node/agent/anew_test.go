@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/crashfs"
+	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
 // another has the kubelet be replaced by another version, and die, so that it is seen.

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/crashfs"
+	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
 // TestAfterACrashAnywhereTheNodeRunsWhatItMay lets the machine crash after

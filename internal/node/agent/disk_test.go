@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/crashfs"
+	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
 // TestWhateverDiskOperationFailsTheKubeletRunsOnAndTheNodeCatchesUp lets every

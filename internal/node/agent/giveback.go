@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
 // ErrGivesBack says that no kubelet was healthy for too long, and that another agent waits for the node.

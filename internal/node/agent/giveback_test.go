@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/supervisor"
+	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 )
 
 // gaveUp is after how long the agent has ended, 0 if it has not.

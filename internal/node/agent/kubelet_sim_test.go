@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/node/supervisor"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
-	"github.com/evenkeel/evenkeel/internal/supervisor"
-	"github.com/evenkeel/evenkeel/internal/trial"
 )
 
 // conf is a configuration, and what a kubelet makes of it.

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/supervisor"
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/node/supervisor"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
 // asKubelet makes this program a kubelet that does what it is asked for at the

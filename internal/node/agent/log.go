@@ -3,7 +3,7 @@ package agent
 import (
 	"log/slog"
 
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
 // log is the logger for what is about a configuration: docs/operating.md, Logs, says what its attributes are called.

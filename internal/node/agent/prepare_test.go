@@ -20,7 +20,7 @@ type askedKubelet struct {
 
 func newAskedKubelet(t *testing.T) *askedKubelet {
 	t.Helper()
-	real, err := filepath.Abs("../../bin/tools/kubelet")
+	real, err := filepath.Abs("../../../bin/tools/kubelet")
 	if err != nil {
 		t.Fatal(err)
 	}

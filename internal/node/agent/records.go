@@ -3,7 +3,7 @@ package agent
 import (
 	"sync"
 
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
 // Records is what the source may ask of the state, from a goroutine of its own.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/checkpoint"
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
 // referee holds a node to the invariants of the design.

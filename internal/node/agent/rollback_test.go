@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/source"
-	"github.com/evenkeel/evenkeel/internal/supervisor"
+	"github.com/evenkeel/evenkeel/internal/node/source"
+	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 )
 
 var (

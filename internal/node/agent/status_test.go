@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
 func TestStatusCarriesEverythingThatWasDecided(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/crashfs"
+	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
 const goodFile = dir + "/checkpoints/uid-good"

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/internal/checkpoint"
-	"github.com/evenkeel/evenkeel/internal/crashfs"
+	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
 // What was said to be set aside is, after any power cut: people look for it there, and the node must not meet it again.

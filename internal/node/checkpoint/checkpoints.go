@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
 var (

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
-	"github.com/evenkeel/evenkeel/internal/checkpoint"
-	"github.com/evenkeel/evenkeel/internal/crashfs"
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
 const (

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/checkpoint"
-	"github.com/evenkeel/evenkeel/internal/crashfs"
+	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
 func TestThatAnAgentGaveTheNodeUpIsKeptUntilItIsForgotten(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
 // Problem is something that was found wrong with a file, and what was made of

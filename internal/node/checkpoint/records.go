@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/google/go-cmp/cmp"
 )
 

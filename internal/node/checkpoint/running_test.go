@@ -6,8 +6,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/internal/checkpoint"
-	"github.com/evenkeel/evenkeel/internal/crashfs"
+	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
 func TestWhatRunsIsKeptForWhoAsks(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
 // Save makes next durable, all but its Run. It writes only the records that

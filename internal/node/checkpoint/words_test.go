@@ -4,8 +4,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/internal/crashfs"
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
 // What is reported must not differ from one try to the next: a node would write its status anew each time.

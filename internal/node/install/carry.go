@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/source"
+	"github.com/evenkeel/evenkeel/internal/node/source"
 )
 
 // The Events on the Node.

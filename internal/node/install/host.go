@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
-	"github.com/evenkeel/evenkeel/internal/source"
+	"github.com/evenkeel/evenkeel/internal/node/source"
 )
 
 // Manager is the service manager of the node.

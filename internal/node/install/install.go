@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/lockfile"
+	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 )
 
 // ErrTakenBack says that the node was changed, did not come up healthy, and has what it had before.

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
-	"github.com/evenkeel/evenkeel/internal/lockfile"
+	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 )
 
 // kubeadmCommand is what a kubeadm node's kubelet runs with.

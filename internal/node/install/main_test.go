@@ -23,8 +23,8 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
-	"github.com/evenkeel/evenkeel/internal/localcluster/machine"
-	"github.com/evenkeel/evenkeel/internal/source"
+	"github.com/evenkeel/evenkeel/internal/node/source"
+	"github.com/evenkeel/evenkeel/testkit/machine"
 )
 
 // shared is the machine of all tests.

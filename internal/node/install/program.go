@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/evenkeel/evenkeel/internal/hostns"
+	"github.com/evenkeel/evenkeel/internal/node/hostns"
 )
 
 // stable are directories in which programs stay.

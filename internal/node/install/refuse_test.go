@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/localcluster/machine"
-	"github.com/evenkeel/evenkeel/internal/source"
+	"github.com/evenkeel/evenkeel/internal/node/source"
+	"github.com/evenkeel/evenkeel/testkit/machine"
 )
 
 // refused demands an error with words, and that nothing was changed.

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/evenkeel/evenkeel/internal/localcluster/machine"
-	"github.com/evenkeel/evenkeel/internal/source"
+	"github.com/evenkeel/evenkeel/internal/node/source"
+	"github.com/evenkeel/evenkeel/testkit/machine"
 )
 
 func TestWhatTheAPIServerSaysOfTheNodeCounts(t *testing.T) {

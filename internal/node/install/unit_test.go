@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/localcluster/machine"
+	"github.com/evenkeel/evenkeel/testkit/machine"
 )
 
 // In each unit the kubelet is to run behind the agent with the very words that it has without, and systemd-analyze is to

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/source"
+	"github.com/evenkeel/evenkeel/internal/node/source"
 )
 
 // watch waits until the kubelet is back: the unit up and the kubelet healthy for some time without a restart, its node

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
-	"github.com/evenkeel/evenkeel/internal/trial"
 )
 
 func TestAReferenceToAnObjectThatIsNotThereIsInvalid(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"regexp"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
 // The CRD refuses all that judge calls invalid, but an older CRD may not, and these names come to stand in paths.

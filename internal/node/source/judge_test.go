@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
 var (
@@ -20,7 +20,7 @@ var (
 	crdV1  = schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}
 )
 
-const crdFile = "../../config/api/crd/evenkeel.dev_nodeconfigs.yaml"
+const crdFile = "../../../config/api/crd/evenkeel.dev_nodeconfigs.yaml"
 
 // sources are specs and what they mean by themselves.
 var sources = []struct {

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
-	"github.com/evenkeel/evenkeel/internal/trial"
 )
 
 func kind(k trial.IntentKind) func(Answer) bool {

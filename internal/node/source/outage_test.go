@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
 // assigned starts a source for a node that has an assignment, behind a proxy.
@@ -194,7 +194,7 @@ func TestACRDThatIsRemovedIsUnclearUntilItIsBack(t *testing.T) {
 	if want := "NodeConfig " + node + " cannot be read: the API server does not know this kind of object (404): apply evenkeel's CRDs"; a.Cause != want {
 		t.Errorf("cause %q, want %q", a.Cause, want)
 	}
-	if err := cluster.Apply(t.Context(), "../../config/api"); err != nil {
+	if err := cluster.Apply(t.Context(), "../../../config/api"); err != nil {
 		t.Fatal(err)
 	}
 	awaitAnswer(t, s, "a new, empty object", kind(trial.Unassigned))

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
 // by is what a controller assigns: an attempt at a revision, in its term.

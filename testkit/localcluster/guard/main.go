@@ -12,7 +12,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/evenkeel/evenkeel/internal/localcluster/sweep"
+	"github.com/evenkeel/evenkeel/testkit/localcluster/sweep"
 )
 
 func main() {
