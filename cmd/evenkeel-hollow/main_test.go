@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func program(t *testing.T, args ...string) *exec.Cmd {
+func runMain(t *testing.T, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 	cmd.Env = append(os.Environ(), asMain+"=1", "KUBECONFIG="+filepath.Join(t.TempDir(), "none"), "HOME="+t.TempDir())
 	return cmd
@@ -67,7 +67,7 @@ func TestWrongUsageIsToldWithWhatIsRight(t *testing.T) {
 		{"--kubeconfig=/nonexistent", program.ExitError, "read the kubeconfig, see --kubeconfig"},
 	} {
 		t.Run(tt.args, func(t *testing.T) {
-			out, err := program(t, tt.args).CombinedOutput()
+			out, err := runMain(t, tt.args).CombinedOutput()
 			var exit *exec.ExitError
 			if !errors.As(err, &exit) || exit.ExitCode() != tt.code || !strings.Contains(string(out), tt.want) {
 				t.Errorf("got %v and %q, want %d and %q", err, out, tt.code, tt.want)
@@ -78,7 +78,7 @@ func TestWrongUsageIsToldWithWhatIsRight(t *testing.T) {
 
 func TestItSaysItsVersionAndWhatItCan(t *testing.T) {
 	for arg, want := range map[string]string{"--version": version, "--help": "--fault=crashloop,share=10%"} {
-		out, err := program(t, arg).CombinedOutput()
+		out, err := runMain(t, arg).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("%s: %v: %s", arg, err, out)
 		}
@@ -111,7 +111,7 @@ func aCluster(t *testing.T) (*localcluster.Cluster, client.Client) {
 func TestNodesComeAndGoAndNothingIsLeftBehind(t *testing.T) {
 	cluster, kube := aCluster(t)
 	dir := filepath.Join(t.TempDir(), "state")
-	cmd := program(t, "--kubeconfig="+cluster.AdminKubeconfig(), "--nodes=5", "--zones=2", "--label=pool=a", "--dir="+dir,
+	cmd := runMain(t, "--kubeconfig="+cluster.AdminKubeconfig(), "--nodes=5", "--zones=2", "--label=pool=a", "--dir="+dir,
 		"--fault=silent,node=hollow-4", "--join=2@1s", "--leave=1@2s")
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -175,7 +175,7 @@ var leaseList = schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "
 func TestNothingIsLeftBehindWhenTheReaderGoesOrTheAPIServerIsAwayForAWhile(t *testing.T) {
 	cluster, kube := aCluster(t)
 	start := func(args ...string) (cmd *exec.Cmd, stdout, stderr *bufio.Scanner) {
-		cmd = program(t, append(args, "--kubeconfig="+cluster.AdminKubeconfig())...)
+		cmd = runMain(t, append(args, "--kubeconfig="+cluster.AdminKubeconfig())...)
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -224,7 +224,7 @@ func TestNothingIsLeftBehindWhenTheReaderGoesOrTheAPIServerIsAwayForAWhile(t *te
 	}
 	reader.Close()
 	defer writer.Close()
-	cmd = program(t, "--nodes=2", "--kubeconfig="+cluster.AdminKubeconfig())
+	cmd = runMain(t, "--nodes=2", "--kubeconfig="+cluster.AdminKubeconfig())
 	cmd.Stdout = writer
 	var exit *exec.ExitError
 	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != program.ExitError {

@@ -16,7 +16,7 @@ import (
 )
 
 // kubeadm FILE: has the real kubeadm upload all that it keeps in kube-system.
-func kubeadm(ts *testscript.TestScript, neg bool, args []string) {
+func runKubeadm(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: kubeadm FILE")
 	}

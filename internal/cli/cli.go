@@ -65,8 +65,8 @@ type app struct {
 }
 
 // Run runs the command line and returns its exit code.
-func Run(ctx context.Context, program program.Info, args []string, streams genericclioptions.IOStreams) int {
-	a := &app{IOStreams: streams, terminal: streams.Out, config: genericclioptions.NewConfigFlags(true), program: program, version: program.Version}
+func Run(ctx context.Context, info program.Info, args []string, streams genericclioptions.IOStreams) int {
+	a := &app{IOStreams: streams, terminal: streams.Out, config: genericclioptions.NewConfigFlags(true), program: info, version: info.Version}
 	a.Out, a.ErrOut = printable.NewWriter(streams.Out), printable.NewWriter(streams.ErrOut)
 	root := a.root()
 	root.SetArgs(args)

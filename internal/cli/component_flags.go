@@ -23,11 +23,11 @@ const (
 // componentFlags is what --component-binary and --component-image give: the program of each component that is to judge
 // its configuration. Its zero value has none.
 type componentFlags struct {
-	programs map[string]program // by the component's name
+	programs map[string]componentProgram // by the component's name
 }
 
-// program is how a component can be run.
-type program struct {
+// componentProgram is how a component can be run.
+type componentProgram struct {
 	flag  string
 	where string // a path, or an image's reference
 }
@@ -71,9 +71,9 @@ func (p *programFlag) Set(s string) error {
 	case twice:
 		return fmt.Errorf("%s is given already, as %s", name, before.where)
 	case p.all.programs == nil:
-		p.all.programs = map[string]program{}
+		p.all.programs = map[string]componentProgram{}
 	}
-	p.all.programs[name] = program{p.flag, where}
+	p.all.programs[name] = componentProgram{p.flag, where}
 	return nil
 }
 

@@ -1,5 +1,7 @@
-// Package entry is what the programs of nodes and clusters have in common: how they are told to stop, how they end, what
-// wrong usage is, and where they log. It must not know what any of them is for.
+// Package program holds what all programs share: how they are started and stopped, their exit codes, errors of wrong usage,
+// logging flags, and the version command.
+//
+// It must not know what any of them is for.
 package program
 
 import (

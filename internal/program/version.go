@@ -1,5 +1,3 @@
-// Package release is what a program of evenkeel can say of itself: its version, what it was built from, and which kubelets
-// it is for. It must not know what the program does.
 package program
 
 import (

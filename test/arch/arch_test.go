@@ -25,7 +25,7 @@ var floors = [][]string{
 	0: {"api", "config", "internal/node/trial", "internal/fleet/rollout"},
 	1: {"internal/payload", "internal/atomicfile", "internal/printable"},
 	2: {"internal/node/source", "internal/node/checkpoint", "internal/component", "internal/node/supervisor", "internal/node/lockfile", "internal/node/hostns", "internal/fleet"},
-	3: {"internal/fleet/dashboard", "internal/fleet/doctor", "internal/program", "internal/program", "internal/node/agent", "internal/fleet/controller", "internal/kubeadm", "internal/node/install"},
+	3: {"internal/fleet/dashboard", "internal/fleet/doctor", "internal/program", "internal/node/agent", "internal/fleet/controller", "internal/kubeadm", "internal/node/install"},
 	4: {"internal/cli", "internal/rehearsal"},
 	5: {"cmd"},
 }

@@ -17,9 +17,9 @@ func main() {
 }
 
 func generate(root string) error {
-	rules, err := os.ReadFile(filepath.Join(root, rules.Rules))
+	alerts, err := os.ReadFile(filepath.Join(root, rules.Rules))
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(root, rules.PrometheusRuleFile), rules.PrometheusRule(rules), 0o644)
+	return os.WriteFile(filepath.Join(root, rules.PrometheusRuleFile), rules.PrometheusRule(alerts), 0o644)
 }
