@@ -47,6 +47,10 @@ $(TOOLS)/.built: tools/go.mod tools/go.sum
 	done
 	@touch $@
 
+$(TOOLS)/golangci-lint $(TOOLS)/govulncheck: tools/lint/go.mod tools/lint/go.sum
+	@echo "building $(@F)"
+	@go -C tools/lint build -trimpath -o $(CURDIR)/$@ $$(sed -n '/^tool (/,/^)/s|^\t\(.*/$(@F)\)$$|\1|p' tools/lint/go.mod)
+
 $(TOOLS)/crd-ref-docs: tools/docs/go.mod tools/docs/go.sum
 	@echo "building crd-ref-docs"
 	@go -C tools/docs build -trimpath -o $(CURDIR)/$@ github.com/elastic/crd-ref-docs
@@ -172,10 +176,9 @@ demo: tools deps build ## show a node and a fleet being changed, broken and roll
 	@exec $(SUDO) bin/demo $(if $(KEEP),-keep)
 
 # The end-to-end tests begin first and mostly wait: beside them the others run, one package after another.
-test: tools $(OLDEST_KUBELET) previous deps prometheus build ## set everything up and pass every test, with the newest kubelet and the oldest
+test: tools $(OLDEST_KUBELET) previous deps prometheus build lint ## set everything up and pass every test, with the newest kubelet and the oldest
 	@if [ "$$(id -u)" != 0 ] && [ -z "$(SUDO)" ]; then \
 	  echo "SKIPPED, for lack of root: every test that needs a real node"; fi
-	@go vet ./...
 	@$(AS_ROOT) go test -timeout 45m -p 2 ./test/e2e $$(go list ./... | grep -v /test/e2e$$)
 
 # It runs before a change to what happens on a node is done with: see docs/kubelets.md.
@@ -195,10 +198,13 @@ NODES ?= 5000
 bench-fleet: tools build ## measure the controller with NODES hollow nodes (5000; half an hour), and fail over its limits
 	@go run ./test/benchfleet -nodes=$(NODES)
 
-lint: tools ## gofmt, go vet, staticcheck
-	@test -z "$$(gofmt -l $$(git ls-files '*.go') | tee /dev/stderr)"
-	go vet ./...
-	$(TOOLS)/staticcheck ./...
+# LINTED are the modules whose code is evenkeel's.
+LINTED := . build/release
+lint: $(TOOLS)/golangci-lint $(TOOLS)/govulncheck ## gofmt, go vet, golangci-lint; govulncheck where its database is reachable
+	@for module in $(LINTED); do (cd $$module && $(CURDIR)/$(TOOLS)/golangci-lint run ./...); done
+	@out=$$($(TOOLS)/govulncheck ./... 2>&1) || { \
+	  if [[ $$out == *"fetching vulnerabilities:"* ]]; then echo "govulncheck is skipped: its database cannot be reached"; \
+	  else echo "$$out" >&2; exit 1; fi; }
 
 generate: tools ## generate CRDs, deep copies and the API reference from the API types, the PrometheusRule from the rules, the chart from the manifests
 	$(TOOLS)/controller-gen object paths=./api/... crd paths=./api/... output:crd:dir=config/api/crd
