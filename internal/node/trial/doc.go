@@ -6,5 +6,5 @@
 // Action and reports Status. A crash anywhere is repaired by observing and
 // deciding again. The rules are those of the proposal "Dynamic Kubelet
 // Configuration" (2017), sections "Robust Kubelet behavior" and "Reporting
-// Configuration Status", with the differences that docs/design.md names.
+// Configuration Status", with the differences that docs/architecture.md names.
 package trial
