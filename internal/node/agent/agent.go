@@ -257,7 +257,7 @@ func (a *Agent) step(ctx context.Context) error {
 		return err
 	}
 	d := trial.Decide(a.state, o)
-	if !a.save(d.Next) && (d.Next.Current != a.state.Current || len(o.Forget) > 0) {
+	if !a.save(d.Next) && (a.state.TakesUp(d.Next) || len(o.Forget) > 0) {
 		o.Storage, o.Forget = a.storage, nil // what cannot be recorded is not taken up
 		a.seen.set(source.NodeState{Cause: "they are to be counted anew, since the disk took nothing"})
 		d = trial.Decide(a.state, o)

@@ -188,6 +188,9 @@ func (d *decider) adopt() bool {
 		if slices.ContainsFunc(s.Bad, func(b BadConfig) bool { return b.matches(c) && c.Rollout.Attempt <= b.Attempt }) {
 			return true // status says why
 		}
+		if d.o.Storage != "" { // a verdict is lifted for what is taken up, and for nothing else
+			return d.awaitStorage()
+		}
 		if d.forbidden(s.Current.Config) {
 			s.Current = s.LastKnownGood // lifting must not bring back more than what is adopted below
 			d.endTrial()
@@ -210,9 +213,7 @@ func (d *decider) adopt() bool {
 		return true
 	}
 	if d.o.Storage != "" {
-		d.hold = cannotRecord(d.o.Storage)
-		d.hold.pods = true // when it can be recorded, the trial is to begin with those that run then
-		return true
+		return d.awaitStorage()
 	}
 	if d.inherits(c) {
 		return true
@@ -362,6 +363,13 @@ func (d *decider) removed() bool {
 	if s.Run.Config.Revision == s.Current.Revision {
 		s.Run.Config = s.Current.Config
 	}
+	return true
+}
+
+// awaitStorage holds an assignment until the disk takes what it changes.
+func (d *decider) awaitStorage() bool {
+	d.hold = cannotRecord(d.o.Storage)
+	d.hold.pods = true // when it can be recorded, the trial is to begin with those that run then
 	return true
 }
 

@@ -181,10 +181,10 @@ func (n *shell) observe() Observed {
 func (n *shell) decide() {
 	o := n.observe()
 	d := n.ask(n.state, o)
-	if n.diskFails != "" && n.storage == "" && d.Next.Current.Revision != n.state.Current.Revision {
+	if n.diskFails != "" && n.storage == "" && n.state.TakesUp(d.Next) {
 		n.storage, o.Storage = n.diskFails, n.diskFails
 		d = n.ask(n.state, o)
-		n.must(d.Next.Current.Revision == n.state.Current.Revision || n.isFallback(d.Next), "adopted %v, which cannot be recorded", d.Next.Current)
+		n.must(d.Next.Current.Revision == n.state.Current.Revision, "adopted %v, which cannot be recorded", d.Next.Current)
 	}
 	if n.diskFails == "" {
 		n.persist(d.Next)
@@ -215,8 +215,6 @@ func (n *shell) decide() {
 		n.checkFixedPoint(o)
 	}
 }
-
-func (n *shell) isFallback(next State) bool { return next.Current.Same(next.LastKnownGood.Config) }
 
 func (n *shell) act(d Decision) {
 	switch d.Action.Kind {
@@ -318,10 +316,6 @@ func (n *shell) checkFixedPoint(o Observed) {
 		o.Child = Child{Alive: true}
 	}
 	d := n.ask(n.state, o)
-	// That last-known-good gives way to local may come one decision late, if the first one was about something else.
-	if len(d.Events) == 1 && d.Events[0].Reason == "ConfigRolledBack" && d.Next.LastKnownGood.Same(n.state.Run.Config) && !n.state.Current.Same(n.state.Run.Config) {
-		return
-	}
 	if n.last.Action.Kind != None {
 		d.Next.Run.APISeen = n.state.Run.APISeen // since that start: it is seen for the first time
 		if t := d.Next.Trial; t != nil && n.state.Trial != nil && o.Node.API {

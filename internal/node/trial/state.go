@@ -229,6 +229,14 @@ func (r Run) Replaced() Run {
 	return Run{Started: r.Started, Config: r.Config, Local: r.Local, Deferred: r.Deferred, LastExit: r.LastExit}
 }
 
+// TakesUp reports whether next, which follows s, has another current configuration or lacks a verdict that s has. The disk
+// must take such a state before the node goes by it: an agent that cannot record it decides again with Observed.Storage.
+func (s State) TakesUp(next State) bool {
+	return next.Current != s.Current || slices.ContainsFunc(s.Bad, func(b BadConfig) bool {
+		return !slices.ContainsFunc(next.Bad, func(x BadConfig) bool { return x.Revision == b.Revision })
+	})
+}
+
 // RemovedBy reports whether in means that current was assigned by an object that assigns nothing any more.
 func (s State) RemovedBy(in Intent) bool {
 	return in.Kind == Unassigned && in.Config.AssignedBy != "" && s.Current.AssignedBy == in.Config.AssignedBy

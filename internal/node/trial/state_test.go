@@ -106,12 +106,11 @@ func TestAnAPIThatWasLostWithTheFirstStartIsMissed(t *testing.T) {
 }
 
 func TestWhatIsAboutToBeReplacedIsNoDeadEnd(t *testing.T) {
-	// It fails while a higher attempt of its content waits, which lifts the
-	// verdict at once; last-known-good has yet to be validated.
+	// It has failed when a higher attempt of its content is assigned, which
+	// lifts the verdict; last-known-good has yet to be validated.
 	n := newShell(t)
 	n.do(proven...)
-	n.do("assign uid=u payload=p1 attempt=1", "agent-restart", "validation hangs", "storage fails=(no space left on device)",
-		"assign uid=u2 payload=p1 attempt=2", "unhealthy 2m30s")
+	n.do("assign uid=u payload=p1 attempt=1", "agent-restart", "validation hangs", "unhealthy 2m", "assign uid=u2 payload=p1 attempt=2", "unhealthy 2m")
 	if n.state.Run.DeadEnd || n.state.LastKnownGood.Revision != "g" {
 		t.Errorf("dead end: %+v", n.state.Run)
 	}
@@ -193,6 +192,27 @@ func TestABadEntryMatchesByRevisionOrByPayload(t *testing.T) {
 		b, bad := s.BadEntry(c.config)
 		if bad != (c.by != "") || b.Revision != c.by {
 			t.Errorf("%+v: bad %t, by %q, want %q", c.config, bad, b.Revision, c.by)
+		}
+	}
+}
+
+func TestAStateTakesUpAnotherCurrentAndALiftedVerdict(t *testing.T) {
+	s := State{Current: Record{Config: Config{Revision: "c"}}, Bad: []BadConfig{{Revision: "b"}}}
+	for _, c := range []struct {
+		what string
+		next State
+		want bool
+	}{
+		{"the same", s, false},
+		{"a trial", State{Current: s.Current, Bad: s.Bad, Trial: &Trial{Revision: "c"}}, false},
+		{"a promotion", State{Current: s.Current, LastKnownGood: s.Current, Bad: s.Bad}, false},
+		{"one more verdict", State{Current: s.Current, Bad: []BadConfig{{Revision: "x"}, {Revision: "b", Attempt: 1}}}, false},
+		{"a lifted verdict", State{Current: s.Current}, true},
+		{"a verdict in the place of another", State{Current: s.Current, Bad: []BadConfig{{Revision: "x"}}}, true},
+		{"another current", State{Bad: s.Bad}, true},
+	} {
+		if got := s.TakesUp(c.next); got != c.want {
+			t.Errorf("%s: got %t, want %t", c.what, got, c.want)
 		}
 	}
 }
