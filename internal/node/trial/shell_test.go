@@ -46,6 +46,8 @@ type shell struct {
 	child    Child
 	forget   []string
 	storage  string
+	saved    bool          // what was decided last is on disk
+	retryAt  time.Duration // the clock when the disk is tried again with something new
 	last     Decision
 	refused  bool
 
@@ -130,7 +132,7 @@ func (n *shell) start() {
 
 // kill ends the agent, and with it the kubelet.
 func (n *shell) kill() {
-	n.up, n.child, n.storage, n.state, n.last = false, Child{}, "", State{}, Decision{}
+	n.up, n.child, n.storage, n.saved, n.state, n.last = false, Child{}, "", false, State{}, Decision{}
 }
 
 // sigterm ends them in good order.
@@ -170,25 +172,40 @@ func (n *shell) observe() Observed {
 		sick := n.sick != nil && n.sick(n.state.Run.Config)
 		n.child.Healthy, n.child.Waiting = n.healthy && !n.waiting && !sick, n.waiting
 	}
+	storage := n.storage
+	if n.clock >= n.retryAt {
+		storage = ""
+	}
 	return Observed{
 		Now: epoch.Add(n.clock + n.clockJumps), Elapsed: n.clock - n.decided, BootID: n.bootID(),
 		Limits: n.limits, Local: n.local, LocalDigest: n.digest, Intent: n.intent, Verdicts: maps.Clone(n.verdicts), Child: n.child, Node: n.node,
-		Revoked: n.revoked, Forget: n.forget, Storage: n.storage,
+		Revoked: n.revoked, Forget: n.forget, Storage: storage,
 	}
+}
+
+// save persists a state if it differs from what was persisted last. It returns false if the disk fails.
+func (n *shell) save(next State) bool {
+	if n.diskFails == "" {
+		n.persist(next)
+		n.storage, n.saved = "", true
+		return true
+	}
+	if next.Run = (Run{}); n.saved && reflect.DeepEqual(next, n.load()) {
+		return true
+	}
+	n.storage, n.saved, n.retryAt = n.diskFails, false, n.clock+10*time.Second
+	return false
 }
 
 // decide makes one decision, persists it, and carries it out.
 func (n *shell) decide() {
 	o := n.observe()
 	d := n.ask(n.state, o)
-	if n.diskFails != "" && n.storage == "" && n.state.TakesUp(d.Next) {
-		n.storage, o.Storage = n.diskFails, n.diskFails
+	if !n.save(d.Next) && n.state.TakesUp(d.Next) {
+		o.Storage = n.storage
 		d = n.ask(n.state, o)
 		n.must(d.Next.Current.Revision == n.state.Current.Revision, "adopted %v, which cannot be recorded", d.Next.Current)
-	}
-	if n.diskFails == "" {
-		n.persist(d.Next)
-		n.storage = ""
+		n.save(d.Next)
 	}
 	before := n.state
 	n.decided, n.state, n.last = n.clock, d.Next, d
