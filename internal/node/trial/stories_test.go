@@ -125,6 +125,9 @@ func (n *randomNode) stories() map[string]func(*rapid.T) {
 				return
 			}
 			c := n.state.Current.Config
+			if n.state.IsRevoked(c) {
+				return // it does not run, however well it would be
+			}
 			if good := n.state.LastKnownGood; !good.IsLocal() && !good.Same(c) {
 				return // it may be in turn as well, for as long
 			}
