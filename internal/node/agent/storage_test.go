@@ -162,6 +162,27 @@ func TestAStateThatCannotBeSavedHoldsTheAssignmentAndSaysSoOnce(t *testing.T) {
 	})
 }
 
+func TestAVerdictIsNotLiftedUntilTheDiskTakesIt(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withGood(w)
+		w.assign("uid-typo", typo)
+		w.pass(20 * time.Second)
+		w.disk.FailRead(dir+"/current", syscall.EIO) // what cannot be read is not replaced
+		w.assign("uid-again", typo, 1)               // the same content
+		w.pass(time.Minute)
+		if v, s := w.view(), w.status(); len(v.Bad) != 1 || v.Bad[0].Revision != "uid-typo" || s.Conditions[0].Reason != "SyncFailed" {
+			t.Errorf("bad %+v, status %+v", v.Bad, s)
+		}
+		w.disk.Heal()
+		w.pass(30 * time.Second)
+		if v, s := w.view(), w.status(); len(v.Bad) != 1 || v.Bad[0].Revision != "uid-again" || s.Conditions[0].Reason != "ValidationFailed" {
+			t.Errorf("bad %+v, status %+v", v.Bad, s)
+		}
+		w.wantStarts("", "good")
+	})
+}
+
 func TestARollbackNeedsNoDisk(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
