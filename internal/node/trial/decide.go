@@ -63,7 +63,7 @@ func (d *decider) forget() bool {
 		n := len(d.next.Bad)
 		d.next.Bad = slices.DeleteFunc(d.next.Bad, func(b BadConfig) bool { return b.Revision == revision })
 		if len(d.next.Bad) < n {
-			d.event(false, "Forgotten", "%s is no longer held to be bad, by request", name(revision, d.o.Local))
+			d.event(false, eventForgotten, "%s is no longer held to be bad, by request", name(revision, d.o.Local))
 		}
 		if d.next.Trial != nil && d.next.Trial.Revision == revision {
 			d.endTrial()
@@ -162,7 +162,7 @@ func (d *decider) adopt() bool {
 	}
 	switch in.Kind {
 	case Invalid:
-		if d.first && in.Reason != staleAssignment { // that says nothing against what was taken up before
+		if d.first && in.Reason != reasonStaleAssignment { // that says nothing against what was taken up before
 			s.Run.Deferred = true
 		}
 		return true
@@ -181,7 +181,7 @@ func (d *decider) adopt() bool {
 		g.Checkpoint = c.Checkpoint // it was downloaded anew: a rollback is to find what is there
 	}
 	if s.IsRevoked(c) {
-		d.hold = hold{status: "False", reason: "Revoked", cause: fmt.Sprintf("refused current (UID: %s): it is revoked", c.Revision)}
+		d.hold = hold{status: "False", reason: reasonRevoked, cause: fmt.Sprintf("refused current (UID: %s): it is revoked", c.Revision)}
 		return true
 	}
 	if _, bad := s.BadEntry(c); bad {
@@ -225,13 +225,13 @@ func (d *decider) adopt() bool {
 	switch v.Outcome {
 	case RejectedOutcome:
 		d.markBad(c, Rejected, fmt.Sprintf("failed to validate current (UID: %s)", c.Revision), v.Words)
-		d.event(true, "ConfigRejected", "failed to validate current (UID: %s): %s", c.Revision, v.Words)
+		d.event(true, eventConfigRejected, "failed to validate current (UID: %s): %s", c.Revision, v.Words)
 	case Refused, Protected:
 		d.hold = refused(c, v)
 	case Accepted:
 		d.adoptConfig(c)
 	default:
-		d.hold = hold{status: "Unknown", reason: "CouldNotValidate", cause: fmt.Sprintf("could not validate current (UID: %s): %s", c.Revision, v.Words), pods: true}
+		d.hold = hold{status: "Unknown", reason: reasonCouldNotValidate, cause: fmt.Sprintf("could not validate current (UID: %s): %s", c.Revision, v.Words), pods: true}
 	}
 	return true
 }
@@ -260,7 +260,7 @@ func (d *decider) adoptConfig(c Config) {
 		d.beginTrial()
 	}
 	d.cause = CauseChange
-	d.event(false, "ConfigChanged", "now using current (UID: %s)", c.Revision)
+	d.event(false, eventConfigChanged, "now using current (UID: %s)", c.Revision)
 }
 
 // inherits takes up a revision whose payload already runs: without a restart,
@@ -301,7 +301,7 @@ func (d *decider) inherits(c Config) bool {
 	if s.Run.Started {
 		s.Run.Config = c
 	}
-	d.event(false, "ConfigChanged", "now using current (UID: %s), whose content already ran", c.Revision)
+	d.event(false, eventConfigChanged, "now using current (UID: %s), whose content already ran", c.Revision)
 	return true
 }
 
@@ -319,11 +319,11 @@ func (d *decider) adoptLocal() bool {
 		return d.awaitVerdict(Config{})
 	}
 	if v.Outcome == RejectedOutcome {
-		d.hold = hold{status: "False", reason: "LocalInvalid", cause: fmt.Sprintf("failed to validate current (%s)", d.o.Local), detail: v.Words}
+		d.hold = hold{status: "False", reason: reasonLocalInvalid, cause: fmt.Sprintf("failed to validate current (%s)", d.o.Local), detail: v.Words}
 		return true
 	}
 	if !s.Current.IsLocal() {
-		d.event(false, "ConfigChanged", "now using current (%s)", d.o.Local)
+		d.event(false, eventConfigChanged, "now using current (%s)", d.o.Local)
 	}
 	s.Current, s.LastKnownGood = Record{Since: d.o.Now}, Record{Since: d.o.Now}
 	d.endTrial()
@@ -351,7 +351,7 @@ func (d *decider) removed() bool {
 		return true
 	}
 	if !good.Same(s.Current.Config) {
-		d.event(false, "ConfigChanged", "now using last-known-good %s: the assignment of (UID: %s) was taken back", label(good.Config, d.o.Local), s.Current.Revision)
+		d.event(false, eventConfigChanged, "now using last-known-good %s: the assignment of (UID: %s) was taken back", label(good.Config, d.o.Local), s.Current.Revision)
 		s.Current = good
 		d.endTrial()
 		if d.lacksTrial() {
@@ -374,7 +374,7 @@ func (d *decider) awaitStorage() bool {
 }
 
 func cannotRecord(why string) hold {
-	return hold{status: "Unknown", reason: "SyncFailed", cause: "failed to sync, desired config unclear, cause: cannot record it: " + why}
+	return hold{status: "Unknown", reason: reasonSyncFailed, cause: "failed to sync, desired config unclear, cause: cannot record it: " + why}
 }
 
 // choose picks what must run: current, else last-known-good, else local, each
@@ -418,14 +418,14 @@ func (d *decider) choose() bool {
 		// while its dry run rejects it, and is taken up again when that accepts it.
 		if v.Outcome == RejectedOutcome && d.isPromoted(c) {
 			if s.Current.Same(c) && d.hold.status == "" {
-				d.hold = hold{status: "Unknown", reason: "CouldNotValidate", cause: fmt.Sprintf(
+				d.hold = hold{status: "Unknown", reason: reasonCouldNotValidate, cause: fmt.Sprintf(
 					"could not validate current (UID: %s), which has passed its trial with this kubelet: %s", c.Revision, v.Words)}
 			}
 			continue
 		}
 		if v.Outcome == RejectedOutcome {
 			d.markBad(c, Rejected, fmt.Sprintf("failed to validate current (UID: %s)", c.Revision), v.Words)
-			d.event(true, "ConfigRejected", "failed to validate current (UID: %s): %s", c.Revision, v.Words)
+			d.event(true, eventConfigRejected, "failed to validate current (UID: %s): %s", c.Revision, v.Words)
 			if s.Current.Same(c) {
 				d.endTrial()
 			}
@@ -433,7 +433,7 @@ func (d *decider) choose() bool {
 		}
 		if v.Outcome == Unavailable || v.Outcome == Protected {
 			if s.Current.Same(c) && d.hold.status == "" {
-				d.hold = hold{status: "Unknown", reason: "SyncFailed", cause: "failed to sync, desired config unclear, cause: " + v.Words}
+				d.hold = hold{status: "Unknown", reason: reasonSyncFailed, cause: "failed to sync, desired config unclear, cause: " + v.Words}
 				if v.Outcome == Protected {
 					d.hold = refused(c, v)
 				}
@@ -448,7 +448,7 @@ func (d *decider) choose() bool {
 	case len(d.needs) > 0: // what is assigned may yet be run
 	case d.o.Child.Alive: // a kubelet that should not run is still better than none
 		d.choice = s.Run.Config
-		d.hold = hold{status: "False", reason: "DeadEnd", detail: d.o.Verdicts[""].Words,
+		d.hold = hold{status: "False", reason: reasonDeadEnd, detail: d.o.Verdicts[""].Words,
 			cause: fmt.Sprintf("%s must not run, and there is nothing else: the local configuration is invalid", label(d.choice, d.o.Local))}
 		return true
 	default:
@@ -466,7 +466,7 @@ func (d *decider) waitsNoMore(last bool) {
 		d.next.Startups = []time.Time{d.o.Now}
 	}
 	d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
-	d.event(false, "TrialResumed", "nothing else can run, the local configuration is invalid: the trial of current (UID: %s) goes on", d.next.Current.Revision)
+	d.event(false, eventTrialResumed, "nothing else can run, the local configuration is invalid: the trial of current (UID: %s) goes on", d.next.Current.Revision)
 }
 
 // act turns the choice into an action.
@@ -618,7 +618,7 @@ func (d *decider) beginTrial() {
 		s.Run.Unhealthy, s.Run.NotReady = 0, 0 // it may run already: that was before its trial
 	}
 	if s.LastKnownGood.Same(c) {
-		d.event(false, "ConfigOnTrial", "last-known-good %s was not proven with this version of the kubelet and the local configuration as it is: it is on trial again; if it fails, the node goes back to %s",
+		d.event(false, eventConfigOnTrial, "last-known-good %s was not proven with this version of the kubelet and the local configuration as it is: it is on trial again; if it fails, the node goes back to %s",
 			label(c, d.o.Local), d.fallback())
 	}
 }

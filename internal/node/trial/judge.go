@@ -222,7 +222,7 @@ func (d *decider) judgeTrial() {
 		d.editTrial(func(t *Trial) { t.Fallback, t.APIProbed, t.APILostEarly = APIProbe, true, false })
 		run.Probing = 0
 		d.cause = CauseRollback
-		d.event(true, "APILost", "the API was lost within %s of starting current (UID: %s) and stayed away for %s: trying %s",
+		d.event(true, eventAPILost, "the API was lost within %s of starting current (UID: %s) and stayed away for %s: trying %s",
 			apiLossWindow, t.Revision, apiLossAfter, d.fallback())
 	case run.Healthy && !d.standsStill() && t.Healthy+run.Credit >= t.Terms.Duration:
 		d.promote()
@@ -272,7 +272,7 @@ func (d *decider) promote() {
 	}
 	d.promoted(c, s.Trial.Local)
 	d.endTrial()
-	d.event(false, "ConfigLastKnownGood", "(UID: %s) became last-known-good after %s of observed health", c.Revision, terms.Duration)
+	d.event(false, eventConfigLastKnownGood, "(UID: %s) became last-known-good after %s of observed health", c.Revision, terms.Duration)
 }
 
 // fail gives a verdict on the configuration on trial.
@@ -296,7 +296,7 @@ func (d *decider) fail(f Failure, words string) {
 	}
 	s.Run.Credit = 0
 	d.cause = CauseRollback
-	d.event(true, "ConfigRolledBack", "current (UID: %s) %s; going back to %s", c.Revision, words, d.fallback())
+	d.event(true, eventConfigRolledBack, "current (UID: %s) %s; going back to %s", c.Revision, words, d.fallback())
 	d.events[len(d.events)-1].Failure = f
 }
 
@@ -350,7 +350,7 @@ func (d *decider) resume(why string) {
 	d.next.Startups = []time.Time{d.o.Now}
 	d.next.Run.Waited = 0
 	d.cause = CauseResume
-	d.event(false, "TrialResumed", "%s: the trial of current (UID: %s) goes on", why, d.next.Current.Revision)
+	d.event(false, eventTrialResumed, "%s: the trial of current (UID: %s) goes on", why, d.next.Current.Revision)
 }
 
 // takeBack withdraws the verdicts that were not final: what replaced what they are about fails too.
@@ -371,7 +371,7 @@ func (d *decider) takeBack(doubt func(BadConfig) bool) {
 		d.editTrial(func(t *Trial) { t.Fallback = Inconclusive })
 		resumes = "; the trial resumes when it is healthy, or in a while if it goes on failing"
 	}
-	d.event(true, "Inconclusive", "%s fails too, so that %s is no longer held to be bad%s", d.standing(), strings.Join(names, " and "), resumes)
+	d.event(true, eventInconclusive, "%s fails too, so that %s is no longer held to be bad%s", d.standing(), strings.Join(names, " and "), resumes)
 }
 
 // stepDown gives up last-known-good for local if it was never proven with this version of the component, and fails with
@@ -391,7 +391,7 @@ func (d *decider) stepDown(failure Failure, words string) bool {
 	reason := fmt.Sprintf("last-known-good %s, which was not proven with this version of the kubelet, failed: %s", label(c, d.o.Local), words)
 	d.markBad(c, failure, reason, "")
 	d.cause = CauseRollback
-	d.event(true, "ConfigRolledBack", "%s; going back to local %s", reason, label(Config{}, d.o.Local))
+	d.event(true, eventConfigRolledBack, "%s; going back to local %s", reason, label(Config{}, d.o.Local))
 	d.events[len(d.events)-1].Failure = failure
 	return true
 }
@@ -452,7 +452,7 @@ func (d *decider) judgeProbe() {
 	case run.Probing > apiLossWindow:
 		d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
 		d.cause = CauseResume
-		d.event(false, "TrialResumed", "the API stays away with last-known-good too: it was not current (UID: %s) that lost it", d.next.Current.Revision)
+		d.event(false, eventTrialResumed, "the API stays away with last-known-good too: it was not current (UID: %s) that lost it", d.next.Current.Revision)
 	}
 }
 
@@ -463,7 +463,7 @@ func (d *decider) deadEnd(words string) {
 		return
 	}
 	d.next.Run.DeadEnd = true
-	d.event(true, "DeadEnd", "%s keeps failing and there is nothing to fall back to: %s; trying on", label(d.next.Run.Config, d.o.Local), words)
+	d.event(true, eventDeadEnd, "%s keeps failing and there is nothing to fall back to: %s; trying on", label(d.next.Run.Config, d.o.Local), words)
 }
 
 func firstFew(list []string) string {

@@ -53,10 +53,6 @@ const (
 	Assigned                     // correct, downloaded, checkpointed
 )
 
-// staleAssignment is the reason of an Intent that is not to be taken up, since nobody stands by the assignment any more:
-// the API's ReasonStaleAssignment.
-const staleAssignment = "StaleAssignment"
-
 // Intent is the intended configuration, as its source has it.
 type Intent struct {
 	Kind   IntentKind

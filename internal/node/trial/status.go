@@ -44,7 +44,7 @@ func (d *decider) decision() Decision {
 		cause := fmt.Sprintf("failed to validate local (%s)", d.o.Local)
 		dec.Status = Status{
 			LastKnownGood: s.LastKnownGood, Local: d.o.Local, Bad: s.Bad, Error: cause + ": " + d.action.Words,
-			Condition: Condition{"False", "LocalInvalid", "no kubelet runs", cause},
+			Condition: Condition{"False", reasonLocalInvalid, "no kubelet runs", cause},
 		}
 		return dec
 	}
@@ -94,7 +94,7 @@ func (d *decider) status() Status {
 	}
 	detail := d.condition(&st)
 	if w := s.Run.Waiting; st.Condition.Status == "True" && w > 0 && w >= d.o.Limits.HealthTimeout {
-		st.Condition.Status, st.Condition.Reason = "Unknown", "WaitingForLock"
+		st.Condition.Status, st.Condition.Reason = "Unknown", reasonWaitingForLock
 		st.Condition.Cause = "the kubelet does nothing yet: it waits for its lock file, which another process holds"
 	}
 	switch {
@@ -120,7 +120,7 @@ func (d *decider) condition(st *Status) string {
 	}
 	runs := d.using()
 	if s.Run.DeadEnd {
-		set("False", "DeadEnd", runs, fmt.Sprintf("%s keeps failing and there is nothing to fall back to", label(run, d.o.Local)))
+		set("False", reasonDeadEnd, runs, fmt.Sprintf("%s keeps failing and there is nothing to fall back to", label(run, d.o.Local)))
 		return s.Run.LastExit
 	}
 	if d.hold.status != "" {
@@ -136,21 +136,21 @@ func (d *decider) condition(st *Status) string {
 		if s.Current.IsLocal() {
 			d.localCondition(set)
 		} else {
-			set("Unknown", "SyncFailed", runs, "failed to sync, desired config unclear, cause: "+in.Cause)
+			set("Unknown", reasonSyncFailed, runs, "failed to sync, desired config unclear, cause: "+in.Cause)
 		}
 	default:
-		set("Unknown", cmp.Or(in.Reason, "SyncFailed"), runs, "failed to sync, desired config unclear, cause: "+in.Cause)
+		set("Unknown", cmp.Or(in.Reason, reasonSyncFailed), runs, "failed to sync, desired config unclear, cause: "+in.Cause)
 	}
 	return ""
 }
 
 func (d *decider) localCondition(set func(status, reason, message, cause string)) {
-	reason, word := "LocalDefault", "no init config was provided"
+	reason, word := reasonLocalDefault, "no init config was provided"
 	if d.o.Local == Init {
-		reason, word = "LocalInit", "an init config was provided"
+		reason, word = reasonLocalInit, "an init config was provided"
 	}
 	if !d.next.Run.Config.IsLocal() {
-		set("Unknown", "LocalInvalid", d.using(), fmt.Sprintf("could not use current (%s)", d.o.Local))
+		set("Unknown", reasonLocalInvalid, d.using(), fmt.Sprintf("could not use current (%s)", d.o.Local))
 		return
 	}
 	set("True", reason, fmt.Sprintf("using current (%s)", d.o.Local), "current is set to the local default, and "+word)
@@ -159,7 +159,7 @@ func (d *decider) localCondition(set func(status, reason, message, cause string)
 func (d *decider) assignedCondition(set func(status, reason, message, cause string), runs string) string {
 	s, c := d.next, d.o.Intent.Config
 	if s.Run.Config.Revision == c.Revision {
-		set("True", "AllChecksPassed", fmt.Sprintf("using current (UID: %s)", c.Revision), "all checks passed")
+		set("True", reasonAllChecksPassed, fmt.Sprintf("using current (UID: %s)", c.Revision), "all checks passed")
 		return ""
 	}
 	if b, bad := s.BadEntry(c); bad {
@@ -179,10 +179,10 @@ func (d *decider) assignedCondition(set func(status, reason, message, cause stri
 		return s.Run.LastExit
 	}
 	if t := s.Trial; t != nil && t.Fallback == APIProbe {
-		set("Unknown", "LostAPI", runs, fmt.Sprintf("the API was lost soon after current (UID: %s) was started", c.Revision))
+		set("Unknown", string(LostAPI), runs, fmt.Sprintf("the API was lost soon after current (UID: %s) was started", c.Revision))
 		return ""
 	}
-	set("Unknown", "SyncFailed", runs, fmt.Sprintf("failed to sync, desired config unclear, cause: current (UID: %s) was not started yet", c.Revision))
+	set("Unknown", reasonSyncFailed, runs, fmt.Sprintf("failed to sync, desired config unclear, cause: current (UID: %s) was not started yet", c.Revision))
 	return ""
 }
 
