@@ -91,7 +91,8 @@ type NodeConfigRolloutStatus struct {
 	// +kubebuilder:validation:MaxItems=50
 	History []RolloutOutcome `json:"history,omitempty"`
 
-	// conditions are Progressing, Available, Degraded, Halted and Complete.
+	// conditions are Progressing, Available, Degraded, Halted, Complete and
+	// JoiningStopped.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -131,12 +132,35 @@ const (
 
 // Conditions of a NodeConfigRollout.
 const (
-	ConditionProgressing = "Progressing" // nodes are moving, or could be; its reason is the phase
-	ConditionAvailable   = "Available"   // no more nodes are unavailable than maxUnavailable allows
-	ConditionDegraded    = "Degraded"    // nodes failed, or something is in the way
-	ConditionHalted      = "Halted"      // stopped; its reason says why
-	ConditionComplete    = "Complete"    // every node that can have the revision has proven it
+	ConditionProgressing    = "Progressing"    // nodes are moving, or could be; its reason is the phase
+	ConditionAvailable      = "Available"      // no more nodes are unavailable than maxUnavailable allows
+	ConditionDegraded       = "Degraded"       // nodes failed, or something is in the way
+	ConditionHalted         = "Halted"         // stopped; its reason is one of the reasons of a stop
+	ConditionComplete       = "Complete"       // every node that can have the revision has proven it
+	ConditionJoiningStopped = "JoiningStopped" // nodes that join are given nothing: the revision failed on too many of them
 )
+
+// Outcomes of a revision, in status.history.
+const (
+	OutcomeSucceeded  = "Succeeded"  // every node that could have the revision had proven it
+	OutcomeHalted     = "Halted"     // the revision was stopped
+	OutcomeRolledBack = "RolledBack" // the revision was stopped, and the nodes that were given it have gone back
+	OutcomeSuperseded = "Superseded" // another revision became the target before any other outcome
+)
+
+// Reasons of a stop, in status.halt, in status.history and of the condition Halted.
+const (
+	// HaltTooManyFailures: the number of failed nodes reached maxFailures, or a node that a retry names failed again.
+	HaltTooManyFailures = "TooManyFailures"
+	// HaltInconclusive: that many nodes failed, but enough of them by going NotReady together with nodes of the same
+	// domain that do not have the revision. The revision is not to blame: it is not rolled back, and not revoked.
+	HaltInconclusive = "Inconclusive"
+	// HaltAborted: a person stopped it, by spec.abort.
+	HaltAborted = "Aborted"
+)
+
+// HaltReasons are all reasons of a stop.
+var HaltReasons = []string{HaltTooManyFailures, HaltInconclusive, HaltAborted}
 
 // RolloutCounts counts nodes by their state. All but selected, unavailable and rollingBack add up to selected.
 type RolloutCounts struct {
@@ -233,6 +257,13 @@ type RolloutOutcome struct {
 	// outcome: Succeeded, Halted, RolledBack or Superseded.
 	// +required
 	Outcome string `json:"outcome"`
+	// reason of the stop, if the outcome is Halted or RolledBack:
+	// TooManyFailures, Inconclusive or Aborted. Absent with these outcomes: an
+	// earlier version of the controller wrote this entry, and its message begins
+	// with the reason.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason,omitempty"`
 	// message says more.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024

@@ -94,7 +94,7 @@ func fullRolloutStatus() v1alpha1.NodeConfigRolloutStatus {
 	}
 	for range v1alpha1.MaxHistory {
 		s.History = append(s.History, v1alpha1.RolloutOutcome{
-			Revision: 3, ConfigMap: "shown-1", Outcome: "RolledBack", Message: long(v1alpha1.MaxOutcomeMessage), StartTime: &at, EndTime: &at,
+			Revision: 3, ConfigMap: "shown-1", Outcome: v1alpha1.OutcomeRolledBack, Reason: v1alpha1.HaltTooManyFailures, Message: long(v1alpha1.MaxOutcomeMessage), StartTime: &at, EndTime: &at,
 			Updated: 1, Failed: 2,
 		})
 	}
