@@ -93,14 +93,14 @@ func TestWhatSucceededLastIsKnownByUIDAndSHA256(t *testing.T) {
 				t.Errorf("by status.currentRevision it is %+v, want gone %v", got, test.gone)
 			}
 			past := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
-			past.Status.History = []v1alpha1.RolloutOutcome{{Revision: 1, ConfigMap: good.Name, UID: "u1", SHA256: digest("good"), Outcome: outcomeSucceeded}}
+			past.Status.History = []v1alpha1.RolloutOutcome{{Revision: 1, ConfigMap: good.Name, UID: "u1", SHA256: digest("good"), Outcome: v1alpha1.OutcomeSucceeded}}
 			if got := c.lastSucceeded(past, target); (got.Number == 0) != test.gone || !test.gone && got.UID != "u1" {
 				t.Errorf("by status.history it is %+v, want none %v", got, test.gone)
 			}
 		})
 	}
 	unproven := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
-	unproven.Status.History = []v1alpha1.RolloutOutcome{{Revision: 1, ConfigMap: good.Name, Outcome: outcomeSucceeded}}
+	unproven.Status.History = []v1alpha1.RolloutOutcome{{Revision: 1, ConfigMap: good.Name, Outcome: v1alpha1.OutcomeSucceeded}}
 	if got := knowing(good).lastSucceeded(unproven, target); got.Number != 0 {
 		t.Errorf("by a name alone it is %+v", got)
 	}
@@ -150,7 +150,7 @@ func TestTheHistoryOfAnEarlierVersionIsProvenOrLeftAlone(t *testing.T) {
 			}
 			o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
 			o.Status.UpdateRevision = test.status
-			h := v1alpha1.RolloutOutcome{Revision: 1, ConfigMap: good.Name, Outcome: outcomeSucceeded}
+			h := v1alpha1.RolloutOutcome{Revision: 1, ConfigMap: good.Name, Outcome: v1alpha1.OutcomeSucceeded}
 			if test.ended {
 				h.EndTime = new(metav1.NewTime(then.Add(time.Minute)))
 			}

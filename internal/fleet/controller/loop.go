@@ -178,7 +178,7 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 	c.metrics.report(o.Name, &result)
 	var assigned []rollout.Event // told when it is so
 	for _, e := range result.Events {
-		if e.Reason == "NodesAssigned" {
+		if len(e.Assigned) > 0 {
 			assigned = append(assigned, e)
 			continue
 		}
@@ -235,7 +235,7 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 	r.complaint = ""
 	if len(assigned) > 0 && len(r.given) > len(result.Moves) {
 		slices.Sort(r.given)
-		assigned[0].Message = fmt.Sprintf("revision %d was given to %d nodes: %s", result.Next.Revision, len(r.given), rollout.Some(r.given))
+		assigned[0] = rollout.NodesAssigned(&policy, &result.Next, r.given) // those of the passes before too
 	}
 	r.given = nil
 	c.tell(o, assigned)
@@ -317,14 +317,11 @@ func (c *Controller) record(ctx context.Context, r *rolling, o *v1alpha1.NodeCon
 		return due, nil
 	}
 	if news {
-		data, err := json.Marshal([]operation{
-			{"test", "/metadata/uid", o.UID}, {"test", "/metadata/resourceVersion", o.ResourceVersion}, {"add", "/status", st},
-		})
-		if err != nil {
-			return time.Time{}, fmt.Errorf("encode the status of NodeConfigRollout %s: %w", o.Name, err)
+		got, err := c.patchStatus(ctx, o, &st)
+		if unknownField(err) && withoutReasons(&st) { // an older CRD has no reasons of outcomes; the messages name them
+			got, err = c.patchStatus(ctx, o, &st)
 		}
-		got := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: o.Name}}
-		if err := c.client.Status().Patch(ctx, got, client.RawPatch(types.JSONPatchType, data), fieldManager); err != nil {
+		if err != nil {
 			r.progress = nil // what is stored now, is
 			return time.Time{}, c.unrecorded(ctx, o, err)
 		}
@@ -335,6 +332,18 @@ func (c *Controller) record(ctx context.Context, r *rolling, o *v1alpha1.NodeCon
 	}
 	r.progress = &result.Next
 	return time.Time{}, nil
+}
+
+// patchStatus writes the status of a rollout that was known as that, and returns what is stored then.
+func (c *Controller) patchStatus(ctx context.Context, o *v1alpha1.NodeConfigRollout, st *v1alpha1.NodeConfigRolloutStatus) (*v1alpha1.NodeConfigRollout, error) {
+	data, err := json.Marshal([]operation{
+		{"test", "/metadata/uid", o.UID}, {"test", "/metadata/resourceVersion", o.ResourceVersion}, {"add", "/status", st},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode the status of NodeConfigRollout %s: %w", o.Name, err)
+	}
+	got := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: o.Name}}
+	return got, c.client.Status().Patch(ctx, got, client.RawPatch(types.JSONPatchType, data), fieldManager)
 }
 
 // unrecorded deals with a status that could not be written: nothing was decided then.

@@ -252,7 +252,7 @@ func (c *Controller) lastSucceeded(o *v1alpha1.NodeConfigRollout, target rollout
 	}
 	for _, h := range o.Status.History {
 		r := terms.Recorded{Number: h.Revision, Name: h.ConfigMap, UID: h.UID, SHA256: h.SHA256}
-		if have := revisions[h.ConfigMap]; h.Outcome == outcomeSucceeded && h.SHA256 != target.SHA256 && isRecorded(have, r) {
+		if have := revisions[h.ConfigMap]; h.Outcome == v1alpha1.OutcomeSucceeded && h.SHA256 != target.SHA256 && isRecorded(have, r) {
 			return rollout.Revision{Number: h.Revision, Namespace: have.Namespace, Name: have.Name, UID: string(h.UID), SHA256: h.SHA256}
 		}
 	}
@@ -349,7 +349,7 @@ func (c *Controller) stopped(o *v1alpha1.NodeConfigRollout, target rollout.Revis
 	}
 	for _, h := range o.Status.History {
 		if _, known := bad[h.ConfigMap]; !known {
-			bad[h.ConfigMap] = (h.Outcome == outcomeHalted || h.Outcome == outcomeRolledBack) && !inconclusive(h)
+			bad[h.ConfigMap] = (h.Outcome == v1alpha1.OutcomeHalted || h.Outcome == v1alpha1.OutcomeRolledBack) && terms.StopReason(h) != v1alpha1.HaltInconclusive
 		}
 	}
 	maps.DeleteFunc(bad, func(name string, is bool) bool { return !is || name == target.Name })

@@ -149,7 +149,8 @@ func TestAConfigurationThatFailsStopsTheRolloutAndIsTakenBack(t *testing.T) {
 	if f := r.Status.FailedNodes; len(f) != 1 || f[0].Reason != v1alpha1.ReasonCrashLooped {
 		t.Errorf("after it has gone back, the nodes on which it failed are %+v", f)
 	}
-	if h := r.Status.History; len(h) != 2 || h[0].Outcome != "RolledBack" || h[0].Failed != 1 || h[1].Outcome != "Succeeded" {
+	if h := r.Status.History; len(h) != 2 || h[0].Outcome != v1alpha1.OutcomeRolledBack || h[0].Reason != v1alpha1.HaltTooManyFailures || h[0].Failed != 1 ||
+		h[1].Outcome != v1alpha1.OutcomeSucceeded || h[1].Reason != "" {
 		t.Errorf("the history is %+v", h)
 	}
 	bad := r.Status.UpdateRevision.ConfigMapRef.UID

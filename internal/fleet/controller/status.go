@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -15,14 +14,6 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/internal/fleet/terms"
-)
-
-// What becomes of a revision, in status.history.
-const (
-	outcomeSucceeded  = "Succeeded"
-	outcomeHalted     = "Halted"
-	outcomeRolledBack = "RolledBack"
-	outcomeSuperseded = "Superseded"
 )
 
 // statusOf returns a rollout's status after a plan. proven is what entries of its history mean that do not say it.
@@ -73,7 +64,7 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 	}
 	if was := o.Status.Halt; was != nil && next.Halt == nil { // retried: its outcome is open again
 		st.History = slices.DeleteFunc(st.History, func(h v1alpha1.RolloutOutcome) bool {
-			return h.Revision == next.Revision && h.Outcome != outcomeSucceeded
+			return h.Revision == next.Revision && h.Outcome != v1alpha1.OutcomeSucceeded
 		})
 	}
 	record(&st, p, result)
@@ -117,11 +108,11 @@ func supersede(st *v1alpha1.NodeConfigRolloutStatus, p *rollout.Policy) {
 		return
 	}
 	i := slices.IndexFunc(st.History, func(h v1alpha1.RolloutOutcome) bool { return h.Revision == was.Number })
-	if i >= 0 && (st.Halt != nil || st.History[i].Outcome == outcomeSucceeded) {
+	if i >= 0 && (st.Halt != nil || st.History[i].Outcome == v1alpha1.OutcomeSucceeded) {
 		return
 	}
 	enter(st, v1alpha1.RolloutOutcome{
-		Revision: was.Number, ConfigMap: was.ConfigMapRef.Name, UID: was.ConfigMapRef.UID, SHA256: was.ConfigMapRef.SHA256, Outcome: outcomeSuperseded,
+		Revision: was.Number, ConfigMap: was.ConfigMapRef.Name, UID: was.ConfigMapRef.UID, SHA256: was.ConfigMapRef.SHA256, Outcome: v1alpha1.OutcomeSuperseded,
 		Message:   fmt.Sprintf("revision %d took its place", p.Target.Number),
 		StartTime: st.StartTime, EndTime: apiTime(p.Now), Updated: st.Nodes.Updated, Failed: st.Nodes.Failed,
 	})
@@ -137,23 +128,27 @@ func record(st *v1alpha1.NodeConfigRolloutStatus, p *rollout.Policy, result *rol
 	switch h := next.Halt; {
 	case next.Revision == 0:
 		return
-	case h != nil && result.Phase == rollout.PhaseRolledBack:
-		out.Outcome, out.Message = outcomeRolledBack, haltMessage(h)
 	case h != nil:
-		out.Outcome, out.Message = outcomeHalted, haltMessage(h)
+		out.Outcome, out.Reason, out.Message = v1alpha1.OutcomeHalted, h.Reason, cut(terms.StopMessage(h.Reason, h.Message), maxErrorKept)
+		if result.Phase == rollout.PhaseRolledBack {
+			out.Outcome = v1alpha1.OutcomeRolledBack
+		}
 	case next.Succeeded:
-		out.Outcome = outcomeSucceeded
+		out.Outcome = v1alpha1.OutcomeSucceeded
 	default:
 		return
 	}
 	enter(st, out)
 }
 
-func haltMessage(h *rollout.Halt) string { return cut(h.Reason+": "+h.Message, maxErrorKept) }
-
-// inconclusive tells a revision that was stopped without being to blame.
-func inconclusive(h v1alpha1.RolloutOutcome) bool {
-	return strings.HasPrefix(h.Message, rollout.HaltInconclusive+":")
+// withoutReasons removes the reasons of outcomes, and reports whether there were any.
+func withoutReasons(st *v1alpha1.NodeConfigRolloutStatus) bool {
+	had := false
+	for i := range st.History {
+		had = had || st.History[i].Reason != ""
+		st.History[i].Reason = ""
+	}
+	return had
 }
 
 // enter puts an outcome into the history, newest first, one of each revision. It stays as it was when it became clear.
@@ -162,8 +157,8 @@ func enter(st *v1alpha1.NodeConfigRolloutStatus, out v1alpha1.RolloutOutcome) {
 		if h.Revision != out.Revision {
 			continue
 		}
-		if h.Outcome != out.Outcome && !(h.Outcome == outcomeRolledBack && out.Outcome == outcomeHalted) {
-			if h.Outcome == outcomeHalted && out.Outcome == outcomeRolledBack {
+		if h.Outcome != out.Outcome && !(h.Outcome == v1alpha1.OutcomeRolledBack && out.Outcome == v1alpha1.OutcomeHalted) {
+			if h.Outcome == v1alpha1.OutcomeHalted && out.Outcome == v1alpha1.OutcomeRolledBack {
 				out.Updated, out.Failed = h.Updated, h.Failed // when it was stopped: now no node has it
 			}
 			st.History[i] = out

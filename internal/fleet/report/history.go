@@ -25,6 +25,7 @@ type Past struct {
 	SHA256    string       `json:"sha256,omitempty"` // of the payload
 	Gone      bool         `json:"gone,omitempty"`   // there is no ConfigMap that is surely the revision's
 	Outcome   string       `json:"outcome,omitempty"`
+	Reason    string       `json:"reason,omitempty"` // of the stop, if there was one
 	Updated   int32        `json:"updated,omitempty"`
 	Failed    int32        `json:"failed,omitempty"`
 	StartTime *metav1.Time `json:"startTime,omitempty"`
@@ -60,19 +61,22 @@ func pastsOf(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.ConfigMap
 	}
 	for _, o := range r.Status.History {
 		p := at(o.Revision, o.ConfigMap)
-		p.Outcome, p.Updated, p.Failed, p.Message = o.Outcome, o.Updated, o.Failed, o.Message
+		p.Outcome, p.Reason, p.Updated, p.Failed, p.Message = o.Outcome, terms.StopReason(o), o.Updated, o.Failed, o.Message
 		p.StartTime, p.EndTime = o.StartTime, o.EndTime
 	}
 	if v := r.Status.CurrentRevision; v != nil {
 		p := at(v.Number, v.ConfigMapRef.Name)
-		p.Outcome = cmp.Or(p.Outcome, "Succeeded")
+		p.Outcome = cmp.Or(p.Outcome, v1alpha1.OutcomeSucceeded)
 	}
 	if v := r.Status.UpdateRevision; v != nil {
 		p, st := at(v.Number, v.ConfigMapRef.Name), &r.Status
 		// What became of it in an attempt before this one is no news while it goes on.
 		again := st.Halt == nil && st.Phase != v1alpha1.RolloutComplete && (st.CurrentRevision == nil || st.CurrentRevision.Number != v.Number)
 		if p.Outcome == "" || p.EndTime == nil || again {
-			p.EndTime = nil
+			p.EndTime, p.Reason = nil, ""
+			if st.Halt != nil {
+				p.Reason = st.Halt.Reason
+			}
 			p.Outcome, p.StartTime, p.Message = OrUnknown(st.Phase), st.StartTime, st.Message
 			p.Updated, p.Failed = st.Nodes.Updated, st.Nodes.Failed
 		}

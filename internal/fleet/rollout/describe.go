@@ -24,9 +24,15 @@ const (
 // DegradedTooMany is why a rollout is Degraded that has more failed nodes than its policy tolerates.
 const DegradedTooMany = "TooManyFailures"
 
-// ConditionJoiningStopped is the type of the condition that is True while nodes that join are given nothing, because the
-// revision failed on too many of them.
-const ConditionJoiningStopped = "JoiningStopped"
+// The types of conditions, as the API has them.
+const (
+	conditionProgressing    = "Progressing"
+	conditionAvailable      = "Available"
+	conditionDegraded       = "Degraded"
+	conditionHalted         = "Halted"
+	conditionComplete       = "Complete"
+	conditionJoiningStopped = "JoiningStopped"
+)
 
 // result says what was decided.
 func (d *planner) result() Result {
@@ -201,12 +207,12 @@ func (d *planner) conditions(phase, message string) []Condition {
 	}
 	moving := phase == PhaseProgressing || phase == PhaseRollingBack || phase == PhaseWaiting
 	out := []Condition{
-		say("Progressing", moving, phase, phase, message),
-		say("Available", c.Unavailable <= c.Budget, "WithinBudget", "OverBudget", fmt.Sprintf("%d unavailable, %d may be", c.Unavailable, c.Budget)),
+		say(conditionProgressing, moving, phase, phase, message),
+		say(conditionAvailable, c.Unavailable <= c.Budget, "WithinBudget", "OverBudget", fmt.Sprintf("%d unavailable, %d may be", c.Unavailable, c.Budget)),
 		d.degraded(),
-		say("Halted", h != nil, "", "NotHalted", ""),
-		say("Complete", phase == PhaseComplete, "AllUpdated", phase, message),
-		say(ConditionJoiningStopped, d.notJoining, DegradedTooMany, "NotStopped", d.joining),
+		say(conditionHalted, h != nil, "", "NotHalted", ""),
+		say(conditionComplete, phase == PhaseComplete, "AllUpdated", phase, message),
+		say(conditionJoiningStopped, d.notJoining, DegradedTooMany, "NotStopped", d.joining),
 	}
 	if h != nil {
 		out[3].Reason, out[3].Message = h.Reason, h.Message
@@ -219,20 +225,20 @@ func (d *planner) degraded() Condition {
 	c := d.counts
 	switch {
 	case d.p.Invalid != "":
-		return Condition{"Degraded", "True", "TemplateInvalid", d.p.Invalid}
+		return Condition{conditionDegraded, "True", "TemplateInvalid", d.p.Invalid}
 	case c.Failed >= d.limit():
-		return Condition{"Degraded", "True", DegradedTooMany, "failed: " + d.examples(false)}
+		return Condition{conditionDegraded, "True", DegradedTooMany, "failed: " + d.examples(false)}
 	case c.Failed > 0:
-		return Condition{"Degraded", "True", "NodesFailed", "failed: " + d.examples(false)}
+		return Condition{conditionDegraded, "True", "NodesFailed", "failed: " + d.examples(false)}
 	case d.stuck:
-		return Condition{"Degraded", "True", "ProgressDeadlineExceeded", fmt.Sprintf("nothing has moved for %s%s", d.p.ProgressDeadline, d.holding())}
+		return Condition{conditionDegraded, "True", "ProgressDeadlineExceeded", fmt.Sprintf("nothing has moved for %s%s", d.p.ProgressDeadline, d.holding())}
 	case c.Blocked > 0:
-		return Condition{"Degraded", "True", "NodesBlocked", d.blocked()}
+		return Condition{conditionDegraded, "True", "NodesBlocked", d.blocked()}
 	case d.p.LastSucceeded.Gone:
 		l := d.p.LastSucceeded
-		return Condition{"Degraded", "True", "RevisionGone", fmt.Sprintf("ConfigMap %s/%s of revision %d is gone; it cannot be returned to", l.Namespace, l.Name, l.Number)}
+		return Condition{conditionDegraded, "True", "RevisionGone", fmt.Sprintf("ConfigMap %s/%s of revision %d is gone; it cannot be returned to", l.Namespace, l.Name, l.Number)}
 	case c.Stale > 0:
-		return Condition{"Degraded", "True", "AgentsSilent", fmt.Sprintf("%s with a silent agent: kubectl evenkeel nodes --problems", count(c.Stale, "node"))}
+		return Condition{conditionDegraded, "True", "AgentsSilent", fmt.Sprintf("%s with a silent agent: kubectl evenkeel nodes --problems", count(c.Stale, "node"))}
 	}
-	return Condition{"Degraded", "False", "AsExpected", ""}
+	return Condition{conditionDegraded, "False", "AsExpected", ""}
 }

@@ -224,7 +224,7 @@ func (d *planner) assign() {
 	moving := d.counts.Assigned + d.counts.Trial + d.counts.Soaking
 	switch {
 	case len(given) > 0:
-		d.event(false, "NodesAssigned", "revision %d was given to %s (step %s): %s", d.next.Revision, count(len(given), "node"), d.steps(), Some(given))
+		d.events = append(d.events, NodesAssigned(&d.p, &d.next, given))
 	case d.counts.Blocked > 0 && d.counts.Pending+moving == 0:
 		d.held = d.blocked()
 	case probing:

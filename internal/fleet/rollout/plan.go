@@ -66,7 +66,7 @@ type domain struct {
 }
 
 func (d *planner) event(warning bool, reason, format string, args ...any) {
-	d.events = append(d.events, Event{warning, reason, fmt.Sprintf(format, args...)})
+	d.events = append(d.events, Event{Warning: warning, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
 // at has Plan called again at a time, if that is to come.

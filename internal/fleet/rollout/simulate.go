@@ -317,7 +317,7 @@ func (s *simulation) takeUp(i int) {
 		n.Ready = true
 	}
 	n.Active = ref
-	s.say(n, "True", "AllChecksPassed")
+	s.say(n, "True", agentFine)
 	if ref == (Ref{}) || slices.Contains(a.proven, ref.SHA256) {
 		s.promote(i)
 		return
@@ -342,7 +342,7 @@ func (s *simulation) endTrial(i int) {
 		n.Ready, n.WentNotReady = false, s.policy.Now
 	case s.targets(n) && a.fate == fails:
 		n.InTrial, n.Active = false, n.LastKnownGood
-		s.say(n, "False", "CrashLooped")
+		s.say(n, "False", agentCrashLooped)
 		n.Error = "the simulated kubelet crash-looped"
 	default:
 		s.promote(i)

@@ -12,15 +12,20 @@ const (
 	FailedNotReady = "NodeNotReady"
 )
 
-// Reasons of ConfigOK that mean something here.
+// Reasons of ConfigOK that mean something here, as the API has them.
 const (
+	agentFine         = "AllChecksPassed"
 	agentInconclusive = "Inconclusive"
+	agentCrashLooped  = "CrashLooped"
 	agentNotReady     = "NotReady"
 	agentLostAPI      = "LostAPI"
 	agentEvicts       = "WouldEvictPods"
 	agentNeedsDrain   = "NeedsDrain"
 	agentStale        = "StaleAssignment"
 )
+
+// elsewhereDisabled is the Elsewhere of a node that takes no remote configuration.
+const elsewhereDisabled = "Disabled"
 
 // stand derives how each node stands to the target, and counts.
 func (d *planner) stand() {
@@ -77,7 +82,7 @@ func (d *planner) standing(n *Node) Standing {
 		return Standing{State: Conflicted, Why: fmt.Sprintf("rollout %s has it", n.Owner)}
 	case n.Source.Kind != SourceNone && n.Source.Rollout == "":
 		return Standing{State: Manual, Why: "a person wrote its source; remove spec.configSource of its NodeConfig to hand it over"}
-	case n.Elsewhere == "Disabled":
+	case n.Elsewhere == elsewhereDisabled:
 		return Standing{State: Skipped, Why: "its agent has opted out of remote configuration"}
 	case n.Elsewhere != "":
 		return Standing{State: Skipped, Why: fmt.Sprintf("it takes its configuration from a %s of its own", n.Elsewhere)}

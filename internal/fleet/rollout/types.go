@@ -1,6 +1,9 @@
 package rollout
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Amount is a number, or a percentage.
 type Amount struct {
@@ -195,7 +198,7 @@ type Halt struct {
 	Rollback          bool
 }
 
-// Why a revision was stopped.
+// Why a revision was stopped, as the API has it.
 const (
 	HaltTooManyFailures = "TooManyFailures"
 	HaltInconclusive    = "Inconclusive"
@@ -254,6 +257,18 @@ type Counts struct {
 type Event struct {
 	Warning         bool
 	Reason, Message string
+	// Assigned are the nodes that it says were given the target: it is true once the Moves are made. Empty: it is about
+	// something else, and true now.
+	Assigned []string
+}
+
+// NodesAssigned returns the event that nodes were given the target.
+func NodesAssigned(p *Policy, next *Progress, nodes []string) Event {
+	return Event{
+		Reason:   "NodesAssigned",
+		Message:  fmt.Sprintf("revision %d was given to %s (step %d/%d): %s", next.Revision, count(len(nodes), "node"), next.Step, len(p.Steps), Some(nodes)),
+		Assigned: nodes,
+	}
 }
 
 // Condition is one of the rollout's conditions.

@@ -225,7 +225,7 @@ func retry(r *v1alpha1.NodeConfigRollout, nodes []string) (string, error) {
 	if p := r.Spec.Retry; p != nil && p.Revision == revision && p.Attempt == attempt && slices.Equal(p.Nodes, nodes) && !aborted {
 		return fmt.Sprintf("has attempt %d at revision %d asked for already: nothing changes", attempt, revision), nil
 	}
-	waiting := st.Nodes.Failed > 0 || st.Nodes.Blocked > 0 || meta.IsStatusConditionTrue(st.Conditions, rollout.ConditionJoiningStopped)
+	waiting := st.Nodes.Failed > 0 || st.Nodes.Blocked > 0 || meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionJoiningStopped)
 	if st.Halt == nil && !waiting && !aborted {
 		return "", fmt.Errorf("has nothing to retry: revision %d failed on no node, and it is %s", revision, report.OrUnknown(st.Phase))
 	}
@@ -254,7 +254,7 @@ func Before(r *v1alpha1.NodeConfigRollout) int64 {
 	}
 	var newest int64
 	for _, o := range r.Status.History {
-		if o.Revision < target.Number && o.Outcome == "Succeeded" && o.ConfigMap != target.ConfigMapRef.Name {
+		if o.Revision < target.Number && o.Outcome == v1alpha1.OutcomeSucceeded && o.ConfigMap != target.ConfigMapRef.Name {
 			newest = max(newest, o.Revision)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
 func TestWhatWaitsForARetryCanBeRetried(t *testing.T) {
@@ -19,8 +18,8 @@ func TestWhatWaitsForARetryCanBeRetried(t *testing.T) {
 		"a stop":          {v1alpha1.NodeConfigRolloutStatus{Halt: &v1alpha1.RolloutHalt{}}, ""},
 		"a failed node":   {v1alpha1.NodeConfigRolloutStatus{Nodes: v1alpha1.RolloutCounts{Failed: 1}}, ""},
 		"a blocked node":  {v1alpha1.NodeConfigRolloutStatus{Nodes: v1alpha1.RolloutCounts{Blocked: 1}}, ""},
-		"joining stopped": {v1alpha1.NodeConfigRolloutStatus{Conditions: []metav1.Condition{{Type: rollout.ConditionJoiningStopped, Status: "True"}}}, ""},
-		"joining goes on": {v1alpha1.NodeConfigRolloutStatus{Conditions: []metav1.Condition{{Type: rollout.ConditionJoiningStopped, Status: "False"}}}, "has nothing to retry"},
+		"joining stopped": {v1alpha1.NodeConfigRolloutStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionJoiningStopped, Status: "True"}}}, ""},
+		"joining goes on": {v1alpha1.NodeConfigRolloutStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionJoiningStopped, Status: "False"}}}, "has nothing to retry"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &v1alpha1.NodeConfigRollout{Status: test.status}

@@ -1,0 +1,118 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+)
+
+func TestNoNodeFallsBackToARevisionThatWasStoppedUnlessAnOutageStoppedIt(t *testing.T) {
+	outcome := func(name, outcome, reason, message string) v1alpha1.RolloutOutcome {
+		return v1alpha1.RolloutOutcome{ConfigMap: name, Outcome: outcome, Reason: reason, Message: message}
+	}
+	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
+	o.Status.History = []v1alpha1.RolloutOutcome{
+		outcome("failed", v1alpha1.OutcomeRolledBack, v1alpha1.HaltTooManyFailures, "Inconclusive: not this"),
+		outcome("aborted", v1alpha1.OutcomeHalted, v1alpha1.HaltAborted, ""),
+		outcome("outage", v1alpha1.OutcomeHalted, v1alpha1.HaltInconclusive, "TooManyFailures: not this"),
+		outcome("failed-earlier", v1alpha1.OutcomeHalted, "", "TooManyFailures: it failed on 1 node"),
+		outcome("outage-earlier", v1alpha1.OutcomeHalted, "", "Inconclusive: 2 nodes went NotReady"),
+		outcome("unclear", v1alpha1.OutcomeHalted, "", ""),
+		outcome("superseded", v1alpha1.OutcomeSuperseded, "", "revision 9 took its place"),
+		outcome("target", v1alpha1.OutcomeHalted, v1alpha1.HaltAborted, ""),
+	}
+	want := []string{"aborted", "failed", "failed-earlier", "unclear"}
+	if got := knowing().stopped(o, rollout.Revision{Number: 9, Name: "target"}); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// reasonless refuses what a CRD without the reasons of outcomes does not know.
+type reasonless struct {
+	client.Client
+	refused int
+}
+
+func (c *reasonless) Status() client.SubResourceWriter { return reasonlessStatus{c.Client.Status(), c} }
+
+type reasonlessStatus struct {
+	client.SubResourceWriter
+	of *reasonless
+}
+
+func (s reasonlessStatus) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+	data, err := p.Data(o)
+	if err != nil {
+		return err
+	}
+	var operations []struct {
+		Path  string
+		Value json.RawMessage
+	}
+	if err := json.Unmarshal(data, &operations); err != nil {
+		return err
+	}
+	for _, op := range operations {
+		var st v1alpha1.NodeConfigRolloutStatus
+		if op.Path != "/status" {
+			continue
+		}
+		if err := json.Unmarshal(op.Value, &st); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(st.History, func(h v1alpha1.RolloutOutcome) bool { return h.Reason != "" }) {
+			s.of.refused++
+			return apierrors.NewBadRequest(`strict decoding error: unknown field "status.history[0].reason"`)
+		}
+	}
+	return s.SubResourceWriter.Patch(ctx, o, p, opts...)
+}
+
+func TestWithAnOlderCRDAnOutcomeIsRecordedWithoutItsReason(t *testing.T) {
+	world(t)
+	roll(t, "older")
+	o := rolloutNamed(t, "older")
+	c, err := New(own(), Options{MetricsAddress: "0", ProbeAddress: "0", Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := &reasonless{Client: c.client}
+	c.client = api
+	c.fleet.setRollout(o)
+	r := c.fleet.rollouts[o.Name]
+	policy := rollout.Policy{
+		Claim: rollout.Claim{Name: o.Name}, Now: time.Now().Truncate(time.Second),
+		Target: rollout.Revision{Number: 1, Namespace: "n", Name: "older-1", UID: "u", SHA256: digest("older")},
+	}
+	result := rollout.Result{
+		Phase: rollout.PhaseHalted,
+		Next: rollout.Progress{Revision: 1, Attempt: 1, Halt: &rollout.Halt{
+			Revision: 1, Attempt: 1, Reason: rollout.HaltInconclusive, Message: "2 nodes went NotReady", Time: policy.Now,
+		}},
+	}
+	for range 2 { // what is recorded is not written again
+		if _, err := c.record(t.Context(), r, r.object, &policy, &result); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st := rolloutNamed(t, "older").Status
+	if h := st.History; len(h) != 1 || h[0].Outcome != v1alpha1.OutcomeHalted || h[0].Reason != "" || h[0].Message != "Inconclusive: 2 nodes went NotReady" || api.refused != 1 {
+		t.Errorf("refused %d times, and the history is %+v", api.refused, h)
+	}
+	o = rolloutNamed(t, "older")
+	o.Status.Halt = nil
+	if got := c.stopped(o, rollout.Revision{Number: 2, Name: "older-2"}); len(got) != 0 {
+		t.Errorf("%v counts as bad, and an outage stopped it", got)
+	}
+}

@@ -1,0 +1,29 @@
+package rollout
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestOnlyTheEventOfNodesThatAreGivenTheRevisionWaitsForItsMoves(t *testing.T) {
+	w := fleet(3)
+	r := w.plan()
+	var given []string
+	for _, m := range r.Moves {
+		given = append(given, w.nodes[m.Node].Name)
+	}
+	var about []Event
+	for _, e := range r.Events {
+		if len(e.Assigned) > 0 {
+			about = append(about, e)
+		}
+	}
+	if len(about) != 1 || len(given) != 3 || !slices.Equal(about[0].Assigned, given) || len(r.Events) < 2 {
+		t.Fatalf("given to %v, and the events are %+v", given, r.Events)
+	}
+	// A batch that took several plans is told as one.
+	all := NodesAssigned(&w.policy, &r.Next, append(given, "n4"))
+	if want := "revision 1 was given to 4 nodes (step 0/1): n2, n3, n1, n4"; all.Reason != about[0].Reason || all.Message != want {
+		t.Errorf("got %s: %s, want %s", all.Reason, all.Message, want)
+	}
+}
