@@ -98,7 +98,7 @@ func (a *app) printHistory(f format, r *v1alpha1.NodeConfigRollout, all []report
 		fmt.Fprintf(a.ErrOut, "rollout %s has no revisions yet; is evenkeel-controller running?\n", r.Name)
 		return nil
 	}
-	header := []string{"REVISION", "OUTCOME", "UPDATED", "FAILED", "STARTED", "ENDED", "CONFIGMAP"}
+	header := []string{"REVISION", "OUTCOME", "REASON", "UPDATED", "FAILED", "STARTED", "ENDED", "CONFIGMAP"}
 	if f == formatWide {
 		header = append(header, "MESSAGE")
 	}
@@ -115,7 +115,7 @@ func (a *app) printHistory(f format, r *v1alpha1.NodeConfigRollout, all []report
 		if p.Gone {
 			name += " (gone)"
 		}
-		row := []string{fmt.Sprint(p.Revision), p.Outcome, fmt.Sprint(p.Updated), fmt.Sprint(p.Failed), ago(p.StartTime), ago(p.EndTime), name}
+		row := []string{fmt.Sprint(p.Revision), p.Outcome, p.Reason, fmt.Sprint(p.Updated), fmt.Sprint(p.Failed), ago(p.StartTime), ago(p.EndTime), name}
 		if f == formatWide {
 			row = append(row, p.Message)
 		}
