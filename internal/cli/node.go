@@ -48,6 +48,7 @@ func (a *app) node(ctx context.Context, name string, output format) error {
 		fmt.Fprintf(a.ErrOut, "note: the agent is of another version (%s) than this program (%s)\n", report.OneLine(v.AgentVersion), a.version)
 	}
 	tw := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(tw, "Node:\t%s\n", report.OneLine(v.Name))
 	for _, l := range v.Lines(now) {
 		fmt.Fprintf(tw, "%s:\t%s\n", l.Key, l.Text)
 	}

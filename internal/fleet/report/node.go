@@ -237,7 +237,8 @@ type Line struct {
 	Text string `json:"text"`
 }
 
-// Lines says what there is to say of a node, in the order in which people read it. What comes next is in Next.
+// Lines says what there is to say of a node besides its name, in the order in which people read it. What comes next is in
+// Next.
 func (v *Node) Lines(now time.Time) []Line {
 	var out []Line
 	line := func(key, format string, args ...any) {
@@ -246,7 +247,6 @@ func (v *Node) Lines(now time.Time) []Line {
 		}
 	}
 	ago := func(t metav1.Time) string { return Age(t, now) + " ago" }
-	line("Node", "%s", v.Name)
 	line("Zone", "%s", v.Zone)
 	line("Assigned", "%s", v.assignment(ago))
 	if nc := v.pair.Config; nc != nil && HasReported(nc) {
@@ -304,7 +304,7 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 		line("Last-known-good", "%s%s%s", v.LastKnownGood, objectOf(&good.ConfigRevision, st.Local), since)
 	}
 	if ok := v.ConfigOK; ok.Status != "" {
-		line("ConfigOK", "%s, %s, since %s: %s", ok.Status, ok.Reason, ago(*ok.Since), ok.Message)
+		line(v1alpha1.ConditionConfigOK, "%s, %s, since %s: %s", ok.Status, ok.Reason, ago(*ok.Since), ok.Message)
 	}
 	line("Error", "%s", st.Error)
 	if t := v.Trial; t != nil {

@@ -81,7 +81,7 @@ export class NodePanel {
       n && [
         h("h3", {}, "What happens next"), h("ul", { class: "next" }, n.next.map((s) => h("li", {}, s))),
         n.trial && this.trial(n.trial),
-        h("h3", {}, "How it is"), h("dl", { class: "lines" }, n.lines.filter((l) => l.key !== "Node").map((l) => [h("dt", {}, l.key), h("dd", {}, l.text)])),
+        h("h3", {}, "How it is"), h("dl", { class: "lines" }, n.lines.map((l) => [h("dt", {}, l.key), h("dd", {}, l.text)])),
         n.note && h("p", { class: "muted" }, n.note),
       ],
       this.configError && h("p", { class: "error" }, this.configError),
