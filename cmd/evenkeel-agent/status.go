@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -160,7 +159,7 @@ func (s summary) print(w io.Writer, form string) error {
 	line("Runs", "%s", describe(s.Runs))
 	line("Why", "%s", s.Why)
 	if r := s.Running; r != nil {
-		if r.Error != "" && !strings.HasSuffix(s.Why, r.Error) {
+		if r.Error != "" && r.Error != r.ConfigOK.Cause { // Why ends with the cause
 			line("Error", "%s", r.Error)
 		}
 		line("Source", "%s", r.Remote)

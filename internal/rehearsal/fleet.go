@@ -277,7 +277,7 @@ func (n *node) startAndWait(ctx context.Context) error {
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for n.state() == "starting" {
+	for n.state() == stateStarting {
 		select {
 		case <-ctx.Done():
 			return nil

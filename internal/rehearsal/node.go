@@ -150,26 +150,35 @@ func (w witness) Report(r source.Report) {
 	w.Reporter.Report(r)
 }
 
-// state is how the node is, in a word.
+// The states of a node that are no reason of its ConfigOK.
+const (
+	stateStarting = "starting"
+	stateInTrial  = "in trial"
+	stateSilent   = "silent"
+	stateEnded    = "ended"
+	stateUnknown  = "unknown"
+)
+
+// state is how the node is, in a word: one of the states above, or the reason of its ConfigOK.
 func (n *node) state() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
 	case n.silent:
-		return "silent"
+		return stateSilent
 	case n.ended != nil:
-		return "ended"
+		return stateEnded
 	case !n.told:
-		return "starting"
+		return stateStarting
 	case n.status.Trial != nil:
-		return "in trial"
+		return stateInTrial
 	}
 	for _, c := range n.status.Conditions {
 		if c.Type == v1alpha1.ConditionConfigOK {
 			return c.Reason
 		}
 	}
-	return "unknown"
+	return stateUnknown
 }
 
 // noInit is a system without an init system.

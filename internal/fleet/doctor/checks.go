@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -170,12 +171,15 @@ func silent(f *Facts) []Finding {
 func installation(f *Facts) []Finding {
 	var out []Finding
 	for _, g := range grouped(f, func(n *Node) string {
-		if n.Label == v1alpha1.AgentInstallFailed || n.Label == v1alpha1.AgentUninstallFailed {
-			return n.Label
+		switch n.Label {
+		case v1alpha1.AgentInstallFailed:
+			return v1alpha1.AgentInstall
+		case v1alpha1.AgentUninstallFailed:
+			return v1alpha1.AgentUninstall
 		}
 		return ""
 	}) {
-		command := "kubectl evenkeel " + strings.TrimSuffix(g.key, "-failed")
+		command := "kubectl evenkeel " + g.key
 		out = append(out, of(Warning, g.nodes, fmt.Sprintf("%s failed: %s", command, cut(g.nodes[0].Because)),
 			"mend what it names, then "+command+" --retry "+g.nodes[0].Name))
 	}
@@ -257,7 +261,7 @@ func rollouts(f *Facts) []Finding {
 				say(Warning, "the controller has not looked at it: see its log")
 			}
 		}
-		if degraded != nil && degraded.Status == "True" {
+		if degraded != nil && degraded.Status == metav1.ConditionTrue {
 			say(Warning, fmt.Sprintf("is degraded (%s): %s", degraded.Reason, degraded.Message))
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -230,7 +231,7 @@ func (n *Node) reported(nc *v1alpha1.NodeConfig) {
 		n.Reported = true
 		n.Status, n.Reason, n.Message, n.Since = string(c.Status), c.Reason, c.Message, c.LastTransitionTime.Time
 	}
-	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionKubeletLimited); c != nil && c.Status == "True" {
+	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionKubeletLimited); c != nil && c.Status == metav1.ConditionTrue {
 		n.Limited, n.Limits = c.Reason, c.Message
 	}
 	follows := st.RemoteConfig == "" || st.RemoteConfig == v1alpha1.RemoteConfigNodeConfig
