@@ -278,7 +278,7 @@ func (a *Agent) guard(v component.Verdict, allowPodLoss bool) trial.Verdict {
 		for i, c := range conflicts {
 			words[i] = c.String()
 		}
-		return trial.Verdict{Outcome: trial.Refused, Guard: "NeedsDrain",
+		return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonNeedsDrain,
 			Words: strings.Join(words, "; ") + "; cordon and drain the node first"}
 	}
 	return trial.Verdict{}

@@ -76,7 +76,7 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 		if slices.Contains(refusals, st.Condition.Reason) {
 			a.tell(a.log(a.config), trial.Event{Warning: true, Reason: "ConfigRefused", Message: st.Condition.Cause})
 		}
-		a.log(a.config).Info("ConfigOK", "status", st.Condition.Status, "reason", st.Condition.Reason, "message", st.Condition.Message+": "+st.Condition.Cause, "words", st.Error)
+		a.log(a.config).Info(v1alpha1.ConditionConfigOK, "status", st.Condition.Status, "reason", st.Condition.Reason, "message", st.Condition.Message+": "+st.Condition.Cause, "words", st.Error)
 		if err := a.o.Init.Status(st.Condition.Message + ": " + st.Condition.Cause); err != nil {
 			a.o.Log.Debug("cannot tell the init system", "err", err)
 		}
