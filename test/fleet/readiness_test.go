@@ -128,11 +128,14 @@ failurePolicy: {maxFailures: 1, action: Rollback}
 	}
 	s.ready(false, zones[down]...)
 	st := r.await(at(2, v1alpha1.RolloutHalted))
-	if h := st.Halt; h.Reason != "Inconclusive" || h.Rollback {
+	if h := st.History[0]; h.Outcome != v1alpha1.OutcomeHalted || h.Reason != v1alpha1.HaltInconclusive {
+		t.Errorf("the history says %+v", h)
+	}
+	if h := st.Halt; h.Reason != v1alpha1.HaltInconclusive || h.Rollback {
 		t.Errorf("the stop is %+v", h)
 	}
 	st = r.looked()
-	if x := condition(st, v1alpha1.ConditionHalted); x.Status != "True" || x.Reason != "Inconclusive" {
+	if x := condition(st, v1alpha1.ConditionHalted); x.Status != "True" || x.Reason != v1alpha1.HaltInconclusive {
 		t.Errorf("Halted is %+v", x)
 	}
 	s.same("have the second revision", s.given(second), given)
