@@ -32,6 +32,9 @@ var layers = [][]string{
 	{"cmd"},
 }
 
+// cores are the packages of pure decisions.
+var cores = []string{"internal/node/trial", "internal/fleet/rollout"}
+
 // supports are packages for tests, the demo, benchmarks and the build. Only they, tests, and the directories test and
 // testkit may import them.
 var supports = []string{"testkit", "build"}
@@ -231,10 +234,10 @@ func TestEachRuleOfTheArchitectureFindsItsViolation(t *testing.T) {
 
 // The cores are pure functions: what they import, directly or not, is the standard library's.
 func TestTheDecisionsDependOnTheStandardLibraryOnly(t *testing.T) {
-	for _, core := range []string{"internal/node/trial", "internal/fleet/rollout"} {
-		for _, p := range list(t, "-deps", "./"+core) {
-			if !p.Standard && p.ImportPath != module+core {
-				t.Errorf("%s depends on %s", core, p.ImportPath)
+	for _, dir := range cores {
+		for _, p := range list(t, "-deps", "./"+dir) {
+			if !p.Standard && p.ImportPath != module+dir {
+				t.Errorf("%s depends on %s", dir, p.ImportPath)
 			}
 		}
 	}

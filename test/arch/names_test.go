@@ -121,7 +121,7 @@ func TestNamesOfTheAPIAreNoLiteralsElsewhere(t *testing.T) {
 				delete(unused, where)
 				return
 			}
-			ofCore := slices.ContainsFunc(core, func(dir string) bool { return within(file, dir) }) && l.constant != ""
+			ofCore := slices.ContainsFunc(cores, func(dir string) bool { return within(file, dir) }) && l.constant != ""
 			if slices.Contains(names, l.value) && !ofCore {
 				t.Errorf("%s is a literal: use the constant of api/v1alpha1 (in a core: a constant)", where)
 			}
