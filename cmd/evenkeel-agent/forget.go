@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/node/handover"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/program"
@@ -51,7 +51,7 @@ func forget(out io.Writer, dir, revision string) error {
 	if !found {
 		return fmt.Errorf("no record of revision %s being bad in %s (kubelet %s); see evenkeel-agent status --dynamic-config-dir=%s", revision, dir, view.Version, dir)
 	}
-	lock, err := lockfile.TryAcquire(filepath.Join(dir, agentLock))
+	lock, err := lockfile.TryAcquire(handover.DirectoryLock(dir))
 	if errors.Is(err, lockfile.ErrHeld) {
 		if err := checkpoint.RequestForget(atomicfile.OS{}, dir, revision); err != nil {
 			return err

@@ -18,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/node/handover"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -26,6 +27,16 @@ import (
 
 // evil is what a payload, a kubelet or a file can say: what a terminal obeys, what reorders words, and what is not seen.
 const evil = "x\x1b[2J\u009b2J\u202ey\u2066z\u200b\u2028\U000e0041\x7f\x07\x9b"
+
+// mainVar makes this test binary the program itself.
+const mainVar = "EVENKEEL_TEST_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(mainVar) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
 
 // says runs the program itself, and returns what it printed on both outputs.
 func says(t *testing.T, stdin string, args ...string) (out string, code int) {
@@ -84,7 +95,7 @@ func hostileDir(t *testing.T) string {
 	if err := checkpoint.SetRunning(atomicfile.OS{}, dir, text); err != nil {
 		t.Fatal(err)
 	}
-	lock, err := lockfile.TryAcquire(filepath.Join(dir, agentLock))
+	lock, err := lockfile.TryAcquire(handover.DirectoryLock(dir))
 	if err != nil {
 		t.Fatal(err)
 	}

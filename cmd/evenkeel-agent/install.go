@@ -20,6 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
+	"github.com/evenkeel/evenkeel/internal/node/handover"
 	"github.com/evenkeel/evenkeel/internal/node/install"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -120,9 +121,10 @@ func (c *nodeChange) run(ctx context.Context, out io.Writer, do func(*install.Ho
 			return err
 		}
 	}
-	p := &probe{state: "at work on the node"}
+	p := &handover.Probe{}
+	p.Set("at work on the node", false)
 	log := slog.New(slog.NewTextHandler(printable.NewWriter(os.Stderr), nil))
-	defer p.serve(c.probeSocket, log)()
+	defer p.Serve(c.probeSocket, log)()
 	manager, err := install.Dial(ctx, systemBus, systemdPrivate)
 	if err != nil {
 		return err
@@ -137,7 +139,7 @@ func (c *nodeChange) run(ctx context.Context, out io.Writer, do func(*install.Ho
 		if said != err.Error() {
 			said = err.Error()
 			log.Info("waiting", "for", said)
-			p.set(func(p *probe) { p.state = said })
+			p.Set(said, false)
 		}
 		select {
 		case <-ctx.Done():
@@ -155,7 +157,7 @@ func (c *nodeChange) run(ctx context.Context, out io.Writer, do func(*install.Ho
 		return err
 	}
 	if c.stay && !c.request.DryRun {
-		p.set(func(p *probe) { p.state, p.ready = words, true })
+		p.Set(words, true)
 		<-ctx.Done()
 	}
 	return nil
@@ -252,7 +254,7 @@ func judgeAgent(ctx context.Context, flags, argv []string, plain bool) (install.
 	if err != nil {
 		return checked, err
 	}
-	if c.bootstrap {
+	if c.Bootstrap {
 		return checked, errors.New("the kubelet has --exit-on-lock-contention: it gives its node away to who asks, and install is for a kubelet that stays")
 	}
 	checked.Limits = install.Limits{StopGrace: o.stopGrace, HealthTimeout: o.healthTimeout, StateDir: o.dynamicConfigDir}

@@ -51,7 +51,7 @@ func TestClientsThatStayDoNotTakeAllDescriptors(t *testing.T) {
 	if !answered(open[mostConnections]) {
 		t.Error("who waited was not answered when another left")
 	}
-	if s := httpServer(http.NotFoundHandler()); s.IdleTimeout <= 0 || s.ReadTimeout <= 0 || s.WriteTimeout <= 0 {
+	if s := agent.NewServer(http.NotFoundHandler()); s.IdleTimeout <= 0 || s.ReadTimeout <= 0 || s.WriteTimeout <= 0 {
 		t.Errorf("what is idle stays: %+v", s)
 	}
 }

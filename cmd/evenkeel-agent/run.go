@@ -23,6 +23,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/node/handover"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/program"
@@ -31,6 +32,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
+
+// defaultGiveUp is several times what a bad configuration needs to be rolled back.
+const defaultGiveUp = 5 * time.Minute
 
 // options are the agent's flags.
 type options struct {
@@ -113,8 +117,8 @@ func (o *options) check() error {
 	switch {
 	case o.dynamicConfigDir != "" && !filepath.IsAbs(o.dynamicConfigDir):
 		return program.Usage("--dynamic-config-dir must be an absolute path, not %q", o.dynamicConfigDir)
-	case o.probeSocket != "" && (!filepath.IsAbs(o.probeSocket) || len(o.probeSocket) > maxSocketPath):
-		return program.Usage("--probe-socket must be an absolute path of at most %d bytes, not %q", maxSocketPath, o.probeSocket)
+	case o.probeSocket != "" && (!filepath.IsAbs(o.probeSocket) || len(o.probeSocket) > handover.MaxSocketPath):
+		return program.Usage("--probe-socket must be an absolute path of at most %d bytes, not %q", handover.MaxSocketPath, o.probeSocket)
 	case o.configSource != fromNodeConfig && o.configSource != fromConfigMap:
 		return program.Usage("--config-source must be nodeconfig or configmap, not %q", o.configSource)
 	case o.configSource != fromConfigMap && o.given("config-namespace"):
@@ -181,57 +185,58 @@ func start(ctx context.Context, o *options, argv []string) error {
 	if err != nil {
 		return err
 	}
-	runDir, err := runtimeDir()
+	runDir, err := handover.OpenRuntimeDir()
 	if err != nil {
 		return err
 	}
-	defer runDir.remove()
+	defer runDir.Remove()
 	supervisor.ProtectFromOOM(log)
-	notifier, err := supervisor.NewNotifier(runDir.path, log)
+	notifier, err := supervisor.NewNotifier(runDir.Path, log)
 	if err != nil {
 		return err
 	}
 	defer notifier.Close()
 
-	tell := teller{notifier, &probe{}}
-	tell.starting("looking at the local configuration")
-	defer tell.probe.serve(o.probeSocket, log)()
+	service := &handover.Service{Notifier: notifier}
+	service.Starting("looking at the local configuration")
+	defer service.Probe.Serve(o.probeSocket, log)()
 	host := &agent.HostKubelet{
 		Kubelet:  kubelet,
-		Harness:  component.NewHarness(kubelet, filepath.Join(runDir.path, "dry-run"), log),
+		Harness:  component.NewHarness(kubelet, filepath.Join(runDir.Path, "dry-run"), log),
 		InitFile: initFile,
-		LockFile: o.kubeletLock(contended),
+		LockFile: handover.KubeletLock(o.dynamicConfigDir, contended),
 		Notifier: notifier,
 		Log:      log,
 	}
 	host.Harness.Protected = protected
-	if contended.path != "" {
+	if contended.Path != "" {
 		if err := o.prepare(ctx, host, log); err != nil {
 			return err
 		}
 	}
-	ao := o.agentOptions(node, tell, contended.mode, log)
+	ao := o.agentOptions(node, service, contended.Mode, log)
 	ao.Protected = protected
 	ended := func(err error) error { return err }
-	if contended.mode == v1alpha1.RunModeSelfHosted {
+	if contended.Mode == v1alpha1.RunModeSelfHosted {
 		try, err := o.attempt(host, ao.BootID, log)
 		if err == nil {
-			err = try.mayTry(time.Now())
+			err = try.MayTry(time.Now())
 		}
 		if err != nil {
-			return err
+			return exitCode(err)
 		}
-		ao.GiveBack = agent.GiveBack{After: o.giveUpAfter(), Waited: func() bool { return lockfile.Waited(contended.path) }}
-		ended = func(err error) error { return try.ended(err, time.Now()) }
+		ao.GiveBack = agent.GiveBack{After: o.giveUpAfter(), Waited: func() bool { return lockfile.Waited(contended.Path) }}
+		ended = func(err error) error { return try.Ended(err, time.Now()) }
 	}
-	return o.hold(ctx, contended, tell, log, func(ctx context.Context) error {
+	holder := handover.Holder{Lock: contended, Dir: o.dynamicConfigDir, Service: service, Log: log}
+	return exitCode(holder.Hold(ctx, func(ctx context.Context) error {
 		if o.dynamicConfigDir != "" {
 			if err := checkpoint.ClearRunning(atomicfile.OS{}, o.dynamicConfigDir); err != nil {
 				log.Warn("cannot remove what the agent before has said; status may repeat it", "err", err)
 			}
 		}
-		return ended(o.serve(ctx, ao, host, node, own, tell, log))
-	})
+		return ended(o.serve(ctx, ao, host, node, own, service, log))
+	}))
 }
 
 // prepare does what needs no lock, so that an agent that could not run a kubelet takes it from nobody.
@@ -254,7 +259,7 @@ func (o *options) refuse(invalid error, k *component.Kubelet) error {
 	return program.Coded(exitLocalInvalid, fmt.Errorf("%w\nthis is what the node would fall back to: mend it (%s), or see --local-invalid", invalid, o.localFile(k)))
 }
 
-func (o *options) agentOptions(node string, tell teller, mode v1alpha1.RunMode, log *slog.Logger) agent.Options {
+func (o *options) agentOptions(node string, service *handover.Service, mode v1alpha1.RunMode, log *slog.Logger) agent.Options {
 	bootID, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		log.Warn("cannot tell one boot from another", "err", err)
@@ -266,7 +271,7 @@ func (o *options) agentOptions(node string, tell teller, mode v1alpha1.RunMode, 
 		},
 		APILoss: o.apiLoss, SyncTimeout: o.syncTimeout, StopGrace: o.stopGrace, AgentVersion: version,
 		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: mode, BootID: strings.TrimSpace(string(bootID)),
-		Log: log, Init: tell, ShuttingDown: supervisor.ShuttingDown, Metrics: agent.NewMetrics(node, version, program.Of("evenkeel-agent", version, commit).Commit),
+		Log: log, Init: service, ShuttingDown: supervisor.ShuttingDown, Metrics: agent.NewMetrics(node, version, program.Of("evenkeel-agent", version, commit).Commit),
 	}
 	if o.dynamicConfigDir != "" {
 		out.Record = func(about []byte) error {
@@ -303,7 +308,7 @@ func (o *options) own(node string) (source.NodeConfigMap, error) {
 }
 
 // serve runs the agent and what serves it until ctx ends or the agent gives up.
-func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostKubelet, node string, own source.NodeConfigMap, tell teller, log *slog.Logger) error {
+func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostKubelet, node string, own source.NodeConfigMap, service *handover.Service, log *slog.Logger) error {
 	switch {
 	case o.dynamicConfigDir == "":
 		log.Warn("DYNAMIC CONFIGURATION IS OFF: --dynamic-config-dir is not set; this node runs its local configuration only")
@@ -345,7 +350,7 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 		}
 	}
 	a := agent.New(ao, parts)
-	tell.decides(a)
+	service.Running(a)
 	host.Notifier.Heed(a.Alive)
 	o.listenAndServe(background, &all, a, client, log)
 	err := a.Run(ctx)
@@ -380,7 +385,7 @@ func (o *options) listenAndServe(ctx context.Context, all *sync.WaitGroup, a *ag
 			return component.Configz(ctx, &http.Client{Transport: transport, Timeout: 5 * time.Second}, fmt.Sprintf("https://127.0.0.1:%d", port))
 		}
 	}
-	server := httpServer(a.Handler(ask))
+	server := agent.NewServer(a.Handler(ask))
 	all.Go(func() {
 		if err := server.Serve(netutil.LimitListener(listener, mostConnections)); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("the HTTP server ended", "err", err)
@@ -396,11 +401,41 @@ func (o *options) listenAndServe(ctx context.Context, all *sync.WaitGroup, a *ag
 // needs descriptors as well. More wait, and idle ones are closed.
 const mostConnections = 64
 
-func httpServer(h http.Handler) *http.Server {
-	return &http.Server{
-		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute,
-		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+// giveUpAfter is --give-up-after: a trial must have had the time to roll back.
+func (o *options) giveUpAfter() time.Duration {
+	if o.given("give-up-after") || o.giveUp == 0 {
+		return o.giveUp
 	}
+	return max(o.giveUp, 2*o.healthTimeout)
+}
+
+// attempt is told from others by the boot, the agent, its flags, its kubelet, and the local configuration.
+func (o *options) attempt(host *agent.HostKubelet, bootID string, log *slog.Logger) (handover.Attempt, error) {
+	identity, err := host.Identity()
+	if err != nil {
+		return handover.Attempt{}, err
+	}
+	return handover.NewAttempt(o.dynamicConfigDir, log, append([]string{bootID, version, identity, host.LocalDigest()}, os.Args[1:]...)...), nil
+}
+
+// contention is the node's lock, as the flags of agent and kubelet name it.
+func (o *options) contention(k *component.Kubelet) (handover.Lock, error) {
+	lock, err := handover.Flags{LockFile: o.lockFile, Bootstrap: o.bootstrap, Dir: o.dynamicConfigDir}.Lock(k)
+	if err != nil {
+		return lock, program.Usage("%w", err)
+	}
+	return lock, nil
+}
+
+// exitCode gives an error its exit code, if handover knows the cause.
+func exitCode(err error) error {
+	var failed *handover.Error
+	if !errors.As(err, &failed) {
+		return err
+	}
+	return program.Coded(map[handover.Failure]int{
+		handover.Unusable: exitLock, handover.Lost: exitLost, handover.DirectoryHeld: exitHeld, handover.GaveUp: exitGaveUp,
+	}[failed.Failure], err)
 }
 
 func (o *options) node(k *component.Kubelet) (string, error) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"text/tabwriter"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/node/handover"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -105,7 +105,7 @@ func summarize(dir string) (summary, error) {
 	if err != nil {
 		return summary{}, err
 	}
-	lock := filepath.Join(dir, agentLock)
+	lock := handover.DirectoryLock(dir)
 	if _, err := os.Stat(lock); v.Version == "" && errors.Is(err, os.ErrNotExist) {
 		return summary{}, fmt.Errorf("no agent ever worked in %s: give the --dynamic-config-dir that the agent has", dir)
 	}

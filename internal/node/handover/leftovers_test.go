@@ -1,4 +1,4 @@
-package main
+package handover
 
 import (
 	"errors"
@@ -28,17 +28,11 @@ func there(t *testing.T, path string) bool {
 // rundirVar names the directory where this test binary, started again, makes a rundir, says so, and is killed.
 const rundirVar = "EVENKEEL_TEST_RUNDIR"
 
-// mainVar makes this test binary the program itself.
-const mainVar = "EVENKEEL_TEST_MAIN"
-
 func TestMain(m *testing.M) {
-	if os.Getenv(mainVar) != "" {
-		main()
-	}
 	if parent := os.Getenv(rundirVar); parent != "" {
 		dir, err := makeRundir(parent)
 		if err == nil {
-			fmt.Print(dir.path)
+			fmt.Print(dir.Path)
 			err = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
 		fmt.Print(err)
@@ -49,13 +43,13 @@ func TestMain(m *testing.M) {
 
 func TestADirectoryOfAnAgentThatWasKilledIsSweptByTheNextOne(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", "")
-	alive, err := runtimeDir()
+	alive, err := OpenRuntimeDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer alive.remove()
+	defer alive.Remove()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), rundirVar+"="+filepath.Dir(alive.path))
+	cmd.Env = append(os.Environ(), rundirVar+"="+filepath.Dir(alive.Path))
 	out, err := cmd.Output()
 	killed := string(out)
 	if err == nil || err.Error() != "signal: killed" || !there(t, killed) {
@@ -64,13 +58,13 @@ func TestADirectoryOfAnAgentThatWasKilledIsSweptByTheNextOne(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(killed, "dry-run", "dryrun-1"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	next, err := runtimeDir()
+	next, err := OpenRuntimeDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer next.remove()
-	if there(t, killed) || !there(t, alive.path) || !there(t, next.path) {
-		t.Errorf("killed: %t, alive: %t, next: %t", there(t, killed), there(t, alive.path), there(t, next.path))
+	defer next.Remove()
+	if there(t, killed) || !there(t, alive.Path) || !there(t, next.Path) {
+		t.Errorf("killed: %t, alive: %t, next: %t", there(t, killed), there(t, alive.Path), there(t, next.Path))
 	}
 }
 
@@ -83,9 +77,9 @@ func TestADirectoryThatNoAgentMadeForItselfIsLeftAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	dir("evenkeel-123", 0o700, "notify.sock") // of an agent that is older than the lock, and may be alive
-	dir("evenkeel-state", 0o700, agentLock)   // somebody's --dynamic-config-dir
-	dir("evenkeel-all", 0o777, rundirLock)    // everybody's
+	dir("evenkeel-123", 0o700, "notify.sock")   // of an agent that is older than the lock, and may be alive
+	dir("evenkeel-state", 0o700, directoryLock) // somebody's --dynamic-config-dir
+	dir("evenkeel-all", 0o777, rundirLock)      // everybody's
 	dir("other", 0o700, rundirLock)
 	dir("evenkeel-left", 0o700, rundirLock)
 	if err := os.Symlink("other", filepath.Join(parent, "evenkeel-link")); err != nil {
@@ -115,27 +109,27 @@ func TestADirectoryThatNoAgentMadeForItselfIsLeftAlone(t *testing.T) {
 func TestARuntimeDirectoryIsTheInitSystemsOrOurs(t *testing.T) {
 	given := filepath.Join(t.TempDir(), "given")
 	t.Setenv("RUNTIME_DIRECTORY", given+":/run/more")
-	dir, err := runtimeDir()
-	if err != nil || dir.path != given {
-		t.Fatalf("got %s, %v, want %s", dir.path, err, given)
+	dir, err := OpenRuntimeDir()
+	if err != nil || dir.Path != given {
+		t.Fatalf("got %s, %v, want %s", dir.Path, err, given)
 	}
-	dir.remove()
+	dir.Remove()
 	if !there(t, given) {
 		t.Error("what the init system made was removed")
 	}
 	t.Setenv("RUNTIME_DIRECTORY", "")
-	dir, err = runtimeDir()
-	if err != nil || !strings.HasPrefix(filepath.Base(dir.path), "evenkeel-") {
-		t.Fatalf("got %s, %v", dir.path, err)
+	dir, err = OpenRuntimeDir()
+	if err != nil || !strings.HasPrefix(filepath.Base(dir.Path), "evenkeel-") {
+		t.Fatalf("got %s, %v", dir.Path, err)
 	}
-	if info, err := os.Stat(dir.path); err != nil || info.Mode() != fs.ModeDir|0o700 {
+	if info, err := os.Stat(dir.Path); err != nil || info.Mode() != fs.ModeDir|0o700 {
 		t.Errorf("it is %v, %v", info, err)
 	}
-	if _, err := lockfile.TryAcquire(filepath.Join(dir.path, rundirLock)); !errors.Is(err, lockfile.ErrHeld) {
+	if _, err := lockfile.TryAcquire(filepath.Join(dir.Path, rundirLock)); !errors.Is(err, lockfile.ErrHeld) {
 		t.Errorf("it is not held: %v", err)
 	}
-	dir.remove()
-	if there(t, dir.path) {
+	dir.Remove()
+	if there(t, dir.Path) {
 		t.Error("it is there after its end")
 	}
 }

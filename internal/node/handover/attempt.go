@@ -1,54 +1,38 @@
-package main
+package handover
 
 import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
-	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 const (
-	// defaultGiveUp is several times what a bad configuration needs to be rolled back.
-	defaultGiveUp = 5 * time.Minute
 	// firstPause is how long an agent that gave the node up leaves it alone, and twice as long each time in a row.
 	firstPause   = time.Hour
 	longestPause = 24 * time.Hour
 )
 
-// giveUpAfter is --give-up-after: a trial must have had the time to roll back.
-func (o *options) giveUpAfter() time.Duration {
-	if o.given("give-up-after") || o.giveUp == 0 {
-		return o.giveUp
-	}
-	return max(o.giveUp, 2*o.healthTimeout)
-}
-
-// attempt is a self-hosted agent with its kubelet, in one boot: what gave the node up is not to take it again at once, for
+// Attempt is a self-hosted agent with its kubelet, in one boot: what gave the node up is not to take it again at once, for
 // the bootstrap kubelet, healthy again, starts its container anew.
-type attempt struct {
+type Attempt struct {
 	dir, by string // no dir: nothing is remembered
 	log     *slog.Logger
 }
 
-func (o *options) attempt(host *agent.HostKubelet, bootID string, log *slog.Logger) (attempt, error) {
-	identity, err := host.Identity()
-	if err != nil {
-		return attempt{}, err
-	}
-	all := strings.Join(append([]string{bootID, version, identity, host.LocalDigest()}, os.Args[1:]...), "\x00")
-	return attempt{o.dynamicConfigDir, fmt.Sprintf("%x", sha256.Sum256([]byte(all))), log}, nil
+// NewAttempt returns the attempt that is told from others by what it is made of.
+func NewAttempt(dir string, log *slog.Logger, of ...string) Attempt {
+	return Attempt{dir, fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(of, "\x00")))), log}
 }
 
-// mayTry returns an error if this attempt gave the node up not long ago.
-func (a attempt) mayTry(now time.Time) error {
+// MayTry returns an error if this attempt gave the node up not long ago.
+func (a Attempt) MayTry(now time.Time) error {
 	if a.dir == "" {
 		return nil
 	}
@@ -60,7 +44,7 @@ func (a attempt) mayTry(now time.Time) error {
 	if last.By != a.by || now.Before(last.At) || !now.Before(again) {
 		return nil
 	}
-	return program.Coded(exitGaveUp, fmt.Errorf("this kubelet had the node and was never healthy, so that it was given up at %s: not tried again before %s; "+
+	return fail(GaveUp, fmt.Errorf("this kubelet had the node and was never healthy, so that it was given up at %s: not tried again before %s; "+
 		"mend its flags, image or local configuration, or delete the pod to try now", last.At.Format(time.RFC3339), again.Format(time.RFC3339)))
 }
 
@@ -69,8 +53,8 @@ func pause(times int) time.Duration {
 	return min(firstPause<<min(max(times-1, 0), 10), longestPause)
 }
 
-// ended remembers how the attempt went, while the node is still this agent's, and returns the error to end with.
-func (a attempt) ended(err error, now time.Time) error {
+// Ended remembers how the attempt went, while the node is still this agent's, and returns the error to end with.
+func (a Attempt) Ended(err error, now time.Time) error {
 	gaveUp := errors.Is(err, agent.ErrGivesBack)
 	if a.dir != "" {
 		if err := a.remember(gaveUp, now); err != nil {
@@ -80,10 +64,10 @@ func (a attempt) ended(err error, now time.Time) error {
 	if !gaveUp {
 		return err
 	}
-	return program.Coded(exitGaveUp, fmt.Errorf("%w: the node is left to the agent that waits for its lock; see what the kubelet says above", err))
+	return fail(GaveUp, fmt.Errorf("%w: the node is left to the agent that waits for its lock; see what the kubelet says above", err))
 }
 
-func (a attempt) remember(gaveUp bool, now time.Time) error {
+func (a Attempt) remember(gaveUp bool, now time.Time) error {
 	last, err := checkpoint.LastGivenUp(atomicfile.OS{}, a.dir)
 	switch {
 	case err == nil && !gaveUp && last == checkpoint.GivenUp{}:

@@ -1,4 +1,4 @@
-package main
+package handover
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ func waitsFor(pid int, name string) error {
 func newQueue(t *testing.T) (*queue, *bytes.Buffer) {
 	t.Helper()
 	log := &bytes.Buffer{}
-	return &queue{path: "/run/lock/kubelet", teller: quiet(t), log: slog.New(slog.NewTextHandler(log, nil))}, log
+	return &queue{path: "/run/lock/kubelet", service: quiet(t), log: slog.New(slog.NewTextHandler(log, nil))}, log
 }
 
 const (
@@ -49,8 +49,8 @@ func (q *queue) complaints(t *testing.T, log *bytes.Buffer, minutes time.Duratio
 func TestAHolderThatIsNoKubeletIsComplainedOfNowAndThen(t *testing.T) {
 	q, log := newQueue(t)
 	q.look(waitsFor(7, "sleep"))
-	if state := "waiting for the lock /run/lock/kubelet, held by process 7 (sleep)"; q.teller.probe.state != state || !q.teller.probe.ready {
-		t.Errorf("the probe is %+v", q.teller.probe)
+	if state := "waiting for the lock /run/lock/kubelet, held by process 7 (sleep)"; q.service.Probe.state != state || !q.service.Probe.ready {
+		t.Errorf("the probe is %+v", &q.service.Probe)
 	}
 	if line := `level=INFO msg="waiting for the node's lock" err="lock file /run/lock/kubelet: the lock is held by process 7 (sleep), as ever"`; !strings.Contains(log.String(), line) {
 		t.Errorf("no line %s in\n%s", line, log)
@@ -64,8 +64,8 @@ func TestAHolderThatIsNoKubeletIsComplainedOfNowAndThen(t *testing.T) {
 func TestAHolderThatHasJustEndedIsNotComplainedOfAndOneWhoseLockStaysIs(t *testing.T) {
 	q, log := newQueue(t)
 	q.look(waitsFor(7, ""))
-	if state := "waiting for the lock /run/lock/kubelet, held by process 7, which has ended"; q.teller.probe.state != state {
-		t.Errorf("the probe is %+v", q.teller.probe)
+	if state := "waiting for the lock /run/lock/kubelet, held by process 7, which has ended"; q.service.Probe.state != state {
+		t.Errorf("the probe is %+v", &q.service.Probe)
 	}
 	q.complaints(t, log, 1, 0, 0)
 	q.complaints(t, log, 3, 0, 2)

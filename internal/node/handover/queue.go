@@ -1,4 +1,4 @@
-package main
+package handover
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 
 // queue is where an agent waits for the node's lock.
 type queue struct {
-	path   string
-	teller teller
-	log    *slog.Logger
+	path    string
+	service *Service
+	log     *slog.Logger
 
 	mu sync.Mutex
 	by lockfile.Process // has the lock, as the lock said last
@@ -29,7 +29,7 @@ func (q *queue) look(waits error) {
 	q.mu.Lock()
 	q.by = held.By
 	q.mu.Unlock()
-	q.teller.waiting(fmt.Sprintf("waiting for the lock %s, held by %s", q.path, held.By))
+	q.service.Waiting(fmt.Sprintf("waiting for the lock %s, held by %s", q.path, held.By))
 	q.log.Info("waiting for the node's lock", "err", waits)
 	q.complain(held.By)
 }
@@ -70,7 +70,7 @@ func (q *queue) complain(by lockfile.Process) {
 // isForeign tells that a process is neither a kubelet nor an agent, whatever their version is called: it will not run this
 // node.
 func isForeign(by lockfile.Process) bool {
-	return by.Name != "" && !strings.HasPrefix(by.Name, kubelet) && !strings.HasPrefix(by.Name, "evenkeel-agent")
+	return by.Name != "" && !strings.HasPrefix(by.Name, "kubelet") && !strings.HasPrefix(by.Name, "evenkeel-agent")
 }
 
 // hasEnded tells that a process has ended. Mostly the lock has gone with it, and somebody else has it by now; what it started

@@ -1,4 +1,4 @@
-package main
+package handover
 
 import (
 	"errors"
@@ -16,17 +16,18 @@ import (
 // rundirLock is held by an agent in a directory that it made for itself. One that is free is of an agent that was killed.
 const rundirLock = "rundir.lock"
 
-// rundir is where what need not last is kept: on a tmpfs, so that a full disk
+// RuntimeDir is where what need not last is kept: on a tmpfs, so that a full disk
 // stops neither a kubelet nor a dry run.
-type rundir struct {
-	path string
+type RuntimeDir struct {
+	Path string
 	lock *lockfile.Lock // nil: the directory is the init system's
 }
 
-func runtimeDir() (rundir, error) {
+// OpenRuntimeDir makes it, or takes the one that the init system made. It removes those of agents that were killed.
+func OpenRuntimeDir() (RuntimeDir, error) {
 	if dir := os.Getenv("RUNTIME_DIRECTORY"); dir != "" {
 		dir, _, _ = strings.Cut(dir, ":")
-		return rundir{path: dir}, os.MkdirAll(dir, 0o700)
+		return RuntimeDir{Path: dir}, os.MkdirAll(dir, 0o700)
 	}
 	for _, parent := range []string{"/run", os.TempDir()} {
 		sweepRundirs(parent)
@@ -34,14 +35,14 @@ func runtimeDir() (rundir, error) {
 			return dir, nil
 		}
 	}
-	return rundir{}, errors.New("cannot make a directory in /run or for temporary files; set RUNTIME_DIRECTORY")
+	return RuntimeDir{}, errors.New("cannot make a directory in /run or for temporary files; set RUNTIME_DIRECTORY")
 }
 
 // makeRundir makes a directory, which is held until it is removed.
-func makeRundir(parent string) (rundir, error) {
+func makeRundir(parent string) (RuntimeDir, error) {
 	dir, err := os.MkdirTemp(parent, "evenkeel-")
 	if err != nil {
-		return rundir{}, err
+		return RuntimeDir{}, err
 	}
 	// Locked under another name, so that nobody who sweeps finds it free.
 	path := filepath.Join(dir, rundirLock)
@@ -50,14 +51,15 @@ func makeRundir(parent string) (rundir, error) {
 		err = os.Rename(path+".new", path)
 	}
 	if err != nil {
-		return rundir{}, errors.Join(err, os.RemoveAll(dir))
+		return RuntimeDir{}, errors.Join(err, os.RemoveAll(dir))
 	}
-	return rundir{dir, lock}, nil
+	return RuntimeDir{dir, lock}, nil
 }
 
-func (r rundir) remove() {
+// Remove removes what this agent made.
+func (r RuntimeDir) Remove() {
 	if r.lock != nil {
-		_ = os.RemoveAll(r.path) // else the next agent does
+		_ = os.RemoveAll(r.Path) // else the next agent does
 		_ = r.lock.Release()
 	}
 }
@@ -71,7 +73,7 @@ func sweepRundirs(parent string) {
 			continue
 		}
 		if lock, err := lockfile.TryAcquire(path); err == nil {
-			rundir{dir, lock}.remove()
+			RuntimeDir{dir, lock}.Remove()
 		}
 	}
 }

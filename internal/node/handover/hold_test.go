@@ -1,0 +1,339 @@
+package handover
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/node/lockfile"
+	"github.com/evenkeel/evenkeel/internal/node/supervisor"
+)
+
+func TestWhichLockAnAgentContendsForAndAsWhat(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		o       Flags
+		kubelet []string
+		want    Lock
+	}{
+		{"none", Flags{}, nil, Lock{"--lock-file", "", false, v1alpha1.RunModeHost}},
+		{"the agent's", Flags{LockFile: "/run/a"}, nil, Lock{"--lock-file", "/run/a", false, v1alpha1.RunModeSelfHosted}},
+		{"the agent's, until asked", Flags{LockFile: "/run/a", Bootstrap: true}, nil, Lock{"--lock-file", "/run/a", true, v1alpha1.RunModeBootstrap}},
+		{"the kubelet's", Flags{}, []string{"--lock-file=/run/a"}, Lock{"the kubelet's --lock-file", "/run/a", false, v1alpha1.RunModeHost}},
+		{"the kubelet's, until asked", Flags{Bootstrap: true}, []string{"--lock-file=/run/a"}, Lock{"the kubelet's --lock-file", "/run/a", true, v1alpha1.RunModeBootstrap}},
+		{"the kubelet's, as it would", Flags{}, []string{"--lock-file=/run/a", "--exit-on-lock-contention"}, Lock{"the kubelet's --lock-file", "/run/a", true, v1alpha1.RunModeBootstrap}},
+		{"the agent's, as the kubelet would", Flags{LockFile: "/run/a"}, []string{"--exit-on-lock-contention"}, Lock{"--lock-file", "/run/a", true, v1alpha1.RunModeBootstrap}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.o.Dir = "/var/lib/evenkeel"
+			k, err := component.ParseKubelet(append([]string{"/usr/bin/kubelet"}, c.kubelet...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := c.o.Lock(k); err != nil || got != c.want {
+				t.Errorf("got %+v, %v, want %+v", got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestAKubeletHasALockOfItsOwnWhereverTheAgentHasAny(t *testing.T) {
+	for _, c := range []struct{ dir, lock, want string }{
+		{"", "", ""}, {"/var/lib/evenkeel/", "", "/var/lib/evenkeel/kubelet.lock"},
+		{"/var/lib/evenkeel", "/run/a", "/var/lib/evenkeel/kubelet.lock"}, {"", "/run/a", "/run/a.kubelet"},
+	} {
+		if got := KubeletLock(c.dir, Lock{Path: c.lock}); got != c.want {
+			t.Errorf("with the directory %q and the lock %q: %q, want %q", c.dir, c.lock, got, c.want)
+		}
+	}
+}
+
+// quiet is a service without an init system.
+func quiet(t *testing.T) *Service {
+	t.Helper()
+	t.Setenv("NOTIFY_SOCKET", "")
+	n, err := supervisor.NewNotifier(t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	return &Service{Notifier: n}
+}
+
+func TestALockFileThatCannotBeUsedHasAnExitCodeOfItsOwn(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink("elsewhere", link); err != nil {
+		t.Fatal(err)
+	}
+	for path, words := range map[string]string{
+		dir: "is a directory", filepath.Join(dir, "no", "lock"): "its directory does not exist",
+		link: "it is a symbolic link, and that is not followed", "/proc/version/lock": "not a directory",
+	} {
+		o := Holder{Lock{Flag: "--lock-file", Path: path}, filepath.Join(dir, "evenkeel"), quiet(t), slog.New(slog.DiscardHandler)}
+		err := o.Hold(t.Context(), func(context.Context) error {
+			t.Errorf("%s: something was done without the lock", path)
+			return nil
+		})
+		var failed *Error
+		if !errors.As(err, &failed) || failed.Failure != Unusable || !strings.HasPrefix(err.Error(), "--lock-file cannot be used: lock file: ") || !strings.Contains(err.Error(), words) {
+			t.Errorf("%s: %v, want Unusable and %q", path, err, words)
+		}
+		if _, err := os.Stat(o.Dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: the directory was made: %v", path, err)
+		}
+	}
+}
+
+func TestALockThatOthersCouldTakeIsNotUsed(t *testing.T) {
+	dir, err := os.MkdirTemp("/tmp", "lock-") // others may enter it, unlike a test's own
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "lock")
+	var log strings.Builder
+	hold := func(mode os.FileMode) (done bool, err error) {
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		log.Reset()
+		err = Holder{Lock{Flag: "--lock-file", Path: path}, "", quiet(t), slog.New(slog.NewTextHandler(&log, nil))}.Hold(t.Context(), func(context.Context) error {
+			done = true
+			return nil
+		})
+		return done, err
+	}
+	done, err := hold(0o777)
+	var failed *Error
+	want := fmt.Sprintf("--lock-file cannot be used: lock file %s: others could take it: everybody may write to its directory %s, and replace the file: chmod o-w %[2]s, or choose another directory", path, dir)
+	if done || !errors.As(err, &failed) || failed.Failure != Unusable || err.Error() != want {
+		t.Errorf("everybody's directory: done is %t, %v, want Unusable and %q", done, err, want)
+	}
+	done, err = hold(os.ModeSticky | 0o777)
+	if !done || err != nil || !strings.Contains(log.String(), `level=WARN msg="the node's lock" err="lock file `+path+": everybody may write to its directory "+dir) {
+		t.Errorf("a sticky directory: done is %t, %v, and the log is\n%s", done, err, log.String())
+	}
+}
+
+func TestWhoIsAskedToLeaveHasDoneWhatItWasAskedFor(t *testing.T) {
+	odd := errors.New("odd")
+	for _, c := range []struct {
+		name      string
+		err, want error // that what is done under the lock ends with
+	}{{"cleanly", nil, nil}, {"before there was anything to stop", context.Canceled, nil}, {"with an error", odd, odd}} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "lock")
+			dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
+			err := Holder{Lock{Flag: "--lock-file", Path: path, Bootstrap: true}, dir, quiet(t), log}.Hold(t.Context(), func(ctx context.Context) error {
+				if _, err := lockfile.TryAcquire(DirectoryLock(dir)); !errors.Is(err, lockfile.ErrHeld) {
+					t.Errorf("the directory is not held: %v", err)
+				}
+				if err := exec.Command("cat", path).Run(); err != nil { // an open is all that it takes
+					t.Error(err)
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(20 * time.Second):
+					t.Error("nobody told it to leave")
+				}
+				return c.err
+			})
+			if !errors.Is(err, c.want) || c.want == nil && err != nil {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+			for _, lock := range []string{path, DirectoryLock(dir)} {
+				if l, err := lockfile.TryAcquire(lock); err != nil {
+					t.Errorf("it was not given back: %v", err)
+				} else {
+					_ = l.Release()
+				}
+			}
+		})
+	}
+}
+
+func TestWhoIsAskedToLeaveAsItGetsTheLockStartsNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	before := foreign(t, path)
+	var log bytes.Buffer
+	dir := filepath.Join(t.TempDir(), "evenkeel")
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Holder{Lock{Flag: "--lock-file", Path: path, Bootstrap: true}, dir, quiet(t), slog.New(slog.NewTextHandler(&log, nil))}.Hold(t.Context(), func(context.Context) error {
+			t.Error("something was started")
+			return nil
+		})
+	}()
+	waits(t, os.Getpid())
+	next := locker(t, path)
+	waits(t, next.Process.Pid) // behind us
+	if err := before.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("it ended with %v, want no error", err)
+	}
+	if words := `msg="giving the lock on at once: another is to run this node" why="lock file ` + path; !strings.Contains(log.String(), words) {
+		t.Errorf("the log does not say %s:\n%s", words, &log)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory was made: %v", err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); lockfile.WhoHolds(path) != next.Process.Pid; <-time.After(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d has the lock, want %d", lockfile.WhoHolds(path), next.Process.Pid)
+		}
+	}
+}
+
+// waits returns when a process is in line for a lock.
+func waits(t *testing.T, pid int) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !lockfile.Waiting(pid); <-time.After(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d does not wait", pid)
+		}
+	}
+}
+
+func TestALockThatIsLostHasAnExitCodeOfItsOwn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	log := slog.New(slog.DiscardHandler)
+	err := Holder{Lock{Flag: "--lock-file", Path: path}, "", quiet(t), log}.Hold(t.Context(), func(ctx context.Context) error {
+		foreign(t, path+".new")
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Second):
+			t.Error("nobody told it to leave")
+		}
+		return nil
+	})
+	var failed *Error
+	if !errors.As(err, &failed) || failed.Failure != Lost || !errors.Is(err, lockfile.ErrLost) || !strings.HasPrefix(err.Error(), "--lock-file: ") {
+		t.Errorf("got %v, want Lost", err)
+	}
+}
+
+func TestWhoIsToldToStopWhileItWaitsForTheLockStops(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	foreign(t, path)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	tell := quiet(t)
+	err := Holder{Lock{Flag: "--lock-file", Path: path}, "", tell, slog.New(slog.DiscardHandler)}.Hold(ctx, func(context.Context) error {
+		t.Error("something was done without the lock")
+		return nil
+	})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want that time is up", err)
+	}
+	if state := tell.Probe.state; !strings.HasPrefix(state, "waiting for the lock "+path+", held by process ") {
+		t.Errorf("it said %q", state)
+	}
+}
+
+func TestWhoHasTheLockWaitsForTheAgentBeforeToLeaveTheDirectory(t *testing.T) {
+	dir := t.TempDir()
+	before, err := lockfile.TryAcquire(DirectoryLock(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	tell := quiet(t)
+	done := make(chan error, 1)
+	go func() {
+		done <- Holder{Dir: dir, Service: tell, Log: slog.New(slog.NewTextHandler(&log, nil))}.holdDirectory(t.Context(), time.Minute, func(context.Context) error { return nil })
+	}()
+	state := func() string { tell.Probe.mu.Lock(); defer tell.Probe.mu.Unlock(); return tell.Probe.state }
+	for deadline := time.Now().Add(10 * time.Second); state() != "waiting for the agent before to end"; <-time.After(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("its state is %q", state())
+		}
+	}
+	select {
+	case err := <-done:
+		t.Fatalf("it did not wait: %v", err)
+	default:
+	}
+	if err := before.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(log.String(), `msg="waiting for the agent before to end"`) {
+		t.Errorf("the log is %s", &log)
+	}
+}
+
+func TestAnAgentThatDoesNotLeaveTheDirectoryIsNotWaitedForForEver(t *testing.T) {
+	dir := t.TempDir()
+	before, err := lockfile.TryAcquire(DirectoryLock(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = before.Release() }()
+	never := func(context.Context) error { t.Error("something was done"); return nil }
+	log := slog.New(slog.DiscardHandler)
+	for _, patience := range []time.Duration{0, 20 * time.Millisecond} {
+		err = Holder{Dir: dir, Service: quiet(t), Log: log}.holdDirectory(t.Context(), patience, never)
+		var failed *Error
+		if !errors.As(err, &failed) || failed.Failure != DirectoryHeld || !strings.HasPrefix(err.Error(), "another agent works on "+dir+": ") {
+			t.Errorf("for %s: %v, want DirectoryHeld", patience, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := (Holder{Dir: dir, Service: quiet(t), Log: log}).holdDirectory(ctx, time.Minute, never); !errors.Is(err, context.Canceled) {
+		t.Errorf("told to stop, it says %v", err)
+	}
+}
+
+// locker is a process that is no kubelet, and asks for the lock and keeps it.
+func locker(t *testing.T, path string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("flock", "--no-fork", path, "sleep", "600") // of util-linux
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd
+}
+
+// foreign is one that has the lock.
+func foreign(t *testing.T, path string) *exec.Cmd {
+	t.Helper()
+	cmd := locker(t, path)
+	var err error
+	for deadline := time.Now().Add(10 * time.Second); ; <-time.After(5 * time.Millisecond) {
+		var lock *lockfile.Lock
+		lock, err = lockfile.TryAcquire(path)
+		var held *lockfile.HeldError
+		if errors.As(err, &held) && held.By == (lockfile.Process{PID: cmd.Process.Pid, Name: "sleep"}) {
+			return cmd
+		}
+		if err == nil {
+			err = lock.Release()
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d does not have the lock: %v", cmd.Process.Pid, err)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package handover
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// asked is what a probe is answered, and its error.
+func asked(t *testing.T, socket string, ready bool) (string, string) {
+	t.Helper()
+	var out strings.Builder
+	if err := AskProbe(t.Context(), &out, socket, ready); err != nil {
+		return out.String(), err.Error()
+	}
+	return out.String(), ""
+}
+
+// decider is how an agent says it is.
+type decider struct {
+	health  error
+	healthy bool
+}
+
+func (d *decider) Health() error { return d.health }
+func (d *decider) Healthy() bool { return d.healthy }
+
+func TestAnAgentThatWaitsIsAliveAndReadyAndOneThatStartsIsAlive(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "new", "probe.sock")
+	tell := quiet(t)
+	stuck := errors.New("no decision for 3m0s")
+	agent := &decider{}
+	stop := tell.Probe.Serve(socket, slog.New(slog.DiscardHandler))
+	defer stop()
+	for _, c := range []struct {
+		do                 func()
+		alive, ready, what string // what each says; what: why it is not so
+	}{
+		{func() { tell.Starting("looking") }, "looking\n", "", "not ready: looking"},
+		{func() { tell.Waiting("waiting for the lock") }, "waiting for the lock\n", "waiting for the lock\n", ""},
+		{func() { tell.Starting("has the lock") }, "has the lock\n", "", "not ready: has the lock"},
+		{func() { tell.Running(agent) }, "running, the kubelet is not healthy\n", "", "not ready: running, the kubelet is not healthy"},
+		{func() { agent.healthy = true }, "running\n", "running\n", ""},
+		{func() { agent.healthy = false }, "running, the kubelet is not healthy\n", "", "not ready: running, the kubelet is not healthy"},
+		{func() { agent.healthy, agent.health = true, stuck }, "", "", "not alive: no decision for 3m0s (running)"},
+		{func() { _ = tell.Stopping() }, "stopping\n", "", "not ready: stopping"},
+	} {
+		c.do()
+		out, words := asked(t, socket, false)
+		if out != c.alive || c.alive == "" && words != c.what {
+			t.Errorf("alive says %q, %q, want %q", out, words, c.alive)
+		}
+		if out, words := asked(t, socket, true); out != c.ready || words != c.what {
+			t.Errorf("ready says %q, %q, want %q, %q", out, words, c.ready, c.what)
+		}
+	}
+	for path, mode := range map[string]os.FileMode{socket: os.ModeSocket | 0o600, filepath.Dir(socket): os.ModeDir | 0o700} {
+		if info, err := os.Stat(path); err != nil || info.Mode() != mode {
+			t.Errorf("%s is %v, %v, want %v", path, info, err, mode)
+		}
+	}
+	if err := ask(t.Context(), &strings.Builder{}, socket, "/metrics"); err == nil || err.Error() != "404 page not found" {
+		t.Errorf("another path: %v", err)
+	}
+	stop()
+	if _, words := asked(t, socket, false); !strings.HasPrefix(words, "no agent answers on "+socket+": dial unix "+socket+": ") {
+		t.Errorf("after its end: %q", words)
+	}
+}
+
+func TestASocketThatIsLeftBehindIsReplacedAndOneInUseIsNot(t *testing.T) {
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "probe.sock")
+	old, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	if _, err := listenUnix(socket); err == nil || err.Error() != "--probe-socket: another process answers on "+socket+": give each agent a path of its own" {
+		t.Errorf("in use: %v", err)
+	}
+	old.SetUnlinkOnClose(false) // as one that was killed
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := listenUnix(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(socket, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listenUnix(socket); err == nil || err.Error() != "--probe-socket: "+socket+" is there and is no socket: name another path" {
+		t.Errorf("a file: %v", err)
+	}
+	if _, err := listenUnix(filepath.Join(socket, "a", "probe.sock")); err == nil || !strings.HasPrefix(err.Error(), "--probe-socket: mkdir ") {
+		t.Errorf("a file as directory: %v", err)
+	}
+}
+
+func TestAProbeThatCannotBeAnsweredDoesNotKeepTheNodeFromItsKubelet(t *testing.T) {
+	var log strings.Builder
+	(&Probe{}).Serve("/proc/version/probe.sock", slog.New(slog.NewTextHandler(&log, nil)))()
+	if !strings.Contains(log.String(), "cannot answer probes; going on without") {
+		t.Errorf("the log is %s", log.String())
+	}
+	(&Probe{}).Serve("", nil)() // no socket: nothing
+}
