@@ -24,7 +24,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/handover"
-	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/program"
 
@@ -218,15 +217,16 @@ func start(ctx context.Context, o *options, argv []string) error {
 	ao.Protected = protected
 	ended := func(err error) error { return err }
 	if contended.Mode == v1alpha1.RunModeSelfHosted {
-		try, err := o.attempt(host, ao.BootID, log)
-		if err == nil {
-			err = try.MayTry(time.Now())
-		}
+		id, err := o.attemptID(host, ao.BootID)
 		if err != nil {
+			return err
+		}
+		attempt := &handover.Attempt{Limit: o.giveUpAfter(), Lock: contended.Path, Dir: o.dynamicConfigDir, ID: id, Log: log}
+		if err := attempt.CheckStart(time.Now()); err != nil {
 			return exitCode(err)
 		}
-		ao.GiveBack = agent.GiveBack{After: o.giveUpAfter(), Waited: func() bool { return lockfile.Waited(contended.Path) }}
-		ended = func(err error) error { return try.Ended(err, time.Now()) }
+		ao.GiveUp = attempt.CheckTenure
+		ended = func(err error) error { return attempt.Ended(err, time.Now()) }
 	}
 	holder := handover.Holder{Lock: contended, Dir: o.dynamicConfigDir, Service: service, Log: log}
 	return exitCode(holder.Hold(ctx, func(ctx context.Context) error {
@@ -409,13 +409,13 @@ func (o *options) giveUpAfter() time.Duration {
 	return max(o.giveUp, 2*o.healthTimeout)
 }
 
-// attempt is told from others by the boot, the agent, its flags, its kubelet, and the local configuration.
-func (o *options) attempt(host *agent.HostKubelet, bootID string, log *slog.Logger) (handover.Attempt, error) {
+// attemptID identifies this agent with its flags, its kubelet and the local configuration, in this boot.
+func (o *options) attemptID(host *agent.HostKubelet, bootID string) (string, error) {
 	identity, err := host.Identity()
 	if err != nil {
-		return handover.Attempt{}, err
+		return "", err
 	}
-	return handover.NewAttempt(o.dynamicConfigDir, log, append([]string{bootID, version, identity, host.LocalDigest()}, os.Args[1:]...)...), nil
+	return handover.AttemptID(append([]string{bootID, version, identity, host.LocalDigest()}, os.Args[1:]...)...), nil
 }
 
 // contention is the node's lock, as the flags of agent and kubelet name it.

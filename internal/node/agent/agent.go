@@ -115,7 +115,10 @@ type Options struct {
 	RunMode      v1alpha1.RunMode
 	BootID       string
 	Log          *slog.Logger
-	GiveBack     GiveBack
+	// GiveUp is asked once for each decision, with the monotonic time and whether the kubelet is healthy. When GiveUp returns
+	// an error, the agent leaves the node to another one: Run reports the error as an event, stops the kubelet, and returns the
+	// error. nil: this agent never gives the node up.
+	GiveUp func(now time.Time, healthy bool) error
 	// Protected are the fields that no payload may change.
 	Protected payload.Protection
 	// Record keeps what runs and why, as JSON, for people who ask while the agent
@@ -180,8 +183,6 @@ type Agent struct {
 	workloadPods *int64 // that it had then; nil: never seen
 
 	watching   bool
-	healthy    time.Time // since when the kubelet is; zero: it is not
-	unhealthy  time.Time // since when none was for long
 	wasHealthy bool
 	toldReady  bool
 	condition  trial.Condition      // that was logged last
@@ -207,7 +208,7 @@ func New(o Options, p Parts) *Agent {
 }
 
 // Run runs the kubelet until ctx ends, then stops it cleanly and returns nil.
-// It returns ErrLocalInvalid, ErrGivesBack, or an error that says why no kubelet can be run.
+// It returns ErrLocalInvalid, the error of Options.GiveUp, or an error that says why no kubelet can be run.
 func (a *Agent) Run(ctx context.Context) error {
 	err := a.refreshVersion(ctx)
 	a.p.Records.open()
@@ -252,9 +253,12 @@ func (a *Agent) step(ctx context.Context) error {
 		}
 	}
 	o, before := a.observe(ctx), a.state.Run
-	if err := a.givesBack(o.Now, o.Child.Healthy); err != nil {
-		a.flush(ctx)
-		return err
+	if a.o.GiveUp != nil {
+		if err := a.o.GiveUp(o.Now, o.Child.Healthy); err != nil {
+			a.tell(a.o.Log, trial.Event{Warning: true, Reason: "KubeletGivenUp", Message: err.Error()})
+			a.flush(ctx)
+			return err
+		}
 	}
 	d := trial.Decide(a.state, o)
 	if !a.save(d.Next) && (a.state.TakesUp(d.Next) || len(o.Forget) > 0) {

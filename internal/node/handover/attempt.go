@@ -9,74 +9,82 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
-	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 )
 
-const (
-	// firstPause is how long an agent that gave the node up leaves it alone, and twice as long each time in a row.
-	firstPause   = time.Hour
-	longestPause = 24 * time.Hour
-)
-
-// Attempt is a self-hosted agent with its kubelet, in one boot: what gave the node up is not to take it again at once, for
-// the bootstrap kubelet, healthy again, starts its container anew.
+// Attempt is a self-hosted agent with its kubelet, in one boot: the unit that runs the node or gives it up. It gathers the
+// facts for DecideStart and DecideTenure, and carries out what they decide.
 type Attempt struct {
-	dir, by string // no dir: nothing is remembered
-	log     *slog.Logger
+	Limit time.Duration // how long no kubelet may be healthy (--give-up-after); 0: for ever
+	Lock  string        // path of the node's lock
+	Dir   string        // --dynamic-config-dir; empty: nothing is remembered
+	ID    string        // an attempt with another ID is another attempt
+	Log   *slog.Logger
+
+	last Decision // of DecideTenure
 }
 
-// NewAttempt returns the attempt that is told from others by what it is made of.
-func NewAttempt(dir string, log *slog.Logger, of ...string) Attempt {
-	return Attempt{dir, fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(of, "\x00")))), log}
+// AttemptID returns the ID of an attempt with these parts.
+func AttemptID(parts ...string) string {
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(parts, "\x00"))))
 }
 
-// MayTry returns an error if this attempt gave the node up not long ago.
-func (a Attempt) MayTry(now time.Time) error {
-	if a.dir == "" {
+// CheckStart returns a GaveUp error if this attempt gave the node up not long ago.
+func (a *Attempt) CheckStart(now time.Time) error {
+	if a.Dir == "" {
 		return nil
 	}
-	last, err := checkpoint.LastGivenUp(atomicfile.OS{}, a.dir)
+	last, err := checkpoint.LastGivenUp(atomicfile.OS{}, a.Dir)
 	if err != nil {
-		a.log.Warn("cannot tell whether this kubelet has failed before", "err", err)
+		a.Log.Warn("cannot tell whether this kubelet has failed before", "err", err)
 	}
-	again := last.At.Add(pause(last.Times))
-	if last.By != a.by || now.Before(last.At) || !now.Before(again) {
+	d := DecideStart(StartFacts{Now: now, Attempt: a.ID, Last: last})
+	if d.Action == Run {
 		return nil
 	}
-	return fail(GaveUp, fmt.Errorf("this kubelet had the node and was never healthy, so that it was given up at %s: not tried again before %s; "+
-		"mend its flags, image or local configuration, or delete the pod to try now", last.At.Format(time.RFC3339), again.Format(time.RFC3339)))
+	return fail(GaveUp, fmt.Errorf("%s; mend its flags, image or local configuration, or delete the pod to try now", d.Reason))
 }
 
-// pause is how long an attempt that gave up so often leaves the node alone.
-func pause(times int) time.Duration {
-	return min(firstPause<<min(max(times-1, 0), 10), longestPause)
+// CheckTenure returns a GaveUp error once this agent is to leave the node to another one. It is for agent.Options.GiveUp.
+func (a *Attempt) CheckTenure(now time.Time, healthy bool) error {
+	d := DecideTenure(a.last.Next, TenureFacts{
+		Now: now, Limit: a.Limit, Healthy: healthy, Waited: !healthy && a.Limit > 0 && lockfile.Waited(a.Lock),
+	})
+	if d.Reason != a.last.Reason {
+		a.Log.Debug("decided whether to give the node up", "action", d.Action.String(), "why", d.Reason)
+	}
+	a.last = d
+	if d.Action == Run {
+		return nil
+	}
+	return fail(GaveUp, fmt.Errorf("%s: the node is left to the agent that waits for its lock", d.Reason))
 }
 
-// Ended remembers how the attempt went, while the node is still this agent's, and returns the error to end with.
-func (a Attempt) Ended(err error, now time.Time) error {
-	gaveUp := errors.Is(err, agent.ErrGivesBack)
-	if a.dir != "" {
+// Ended remembers how the attempt went, and returns the error to end with. Only the agent that has the node's lock may call
+// Ended.
+func (a *Attempt) Ended(err error, now time.Time) error {
+	var failed *Error
+	gaveUp := errors.As(err, &failed) && failed.Failure == GaveUp
+	if a.Dir != "" {
 		if err := a.remember(gaveUp, now); err != nil {
-			a.log.Error("cannot remember whether this kubelet gave the node up; it may take it again soon", "err", err)
+			a.Log.Error("cannot remember whether this kubelet gave the node up; it may take it again soon", "err", err)
 		}
 	}
 	if !gaveUp {
 		return err
 	}
-	return fail(GaveUp, fmt.Errorf("%w: the node is left to the agent that waits for its lock; see what the kubelet says above", err))
+	return fmt.Errorf("%w; see what the kubelet says above", err)
 }
 
-func (a Attempt) remember(gaveUp bool, now time.Time) error {
-	last, err := checkpoint.LastGivenUp(atomicfile.OS{}, a.dir)
+func (a *Attempt) remember(gaveUp bool, now time.Time) error {
+	last, err := checkpoint.LastGivenUp(atomicfile.OS{}, a.Dir)
+	next := nextGivenUp(last, a.ID, gaveUp, now)
 	switch {
-	case err == nil && !gaveUp && last == checkpoint.GivenUp{}:
+	case next != checkpoint.GivenUp{}:
+		return checkpoint.SetGivenUp(atomicfile.OS{}, a.Dir, next)
+	case err == nil && last == checkpoint.GivenUp{}:
 		return nil
-	case !gaveUp:
-		return checkpoint.ClearGivenUp(atomicfile.OS{}, a.dir)
-	case last.By != a.by:
-		last = checkpoint.GivenUp{By: a.by}
 	}
-	last.At, last.Times = now.UTC(), last.Times+1
-	return checkpoint.SetGivenUp(atomicfile.OS{}, a.dir, last)
+	return checkpoint.ClearGivenUp(atomicfile.OS{}, a.Dir)
 }

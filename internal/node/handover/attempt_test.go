@@ -2,7 +2,6 @@ package handover
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -11,69 +10,94 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
-	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 )
 
-func TestWhatGaveTheNodeUpDoesNotTakeItAgainAtOnce(t *testing.T) {
-	begin := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-	a := Attempt{dir: t.TempDir(), by: "a", log: slog.New(slog.DiscardHandler)}
-	gives := fmt.Errorf("%w for 5m0s", agent.ErrGivesBack)
+// wantGaveUp checks an error's cause and how its text begins.
+func wantGaveUp(t *testing.T, err error, words string) {
+	t.Helper()
 	var failed *Error
-	now := begin
-	for times, want := range []time.Duration{time.Hour, 2 * time.Hour, 4 * time.Hour, 8 * time.Hour, 16 * time.Hour, 24 * time.Hour, 24 * time.Hour} {
-		if err := a.MayTry(now); err != nil {
-			t.Fatalf("time %d: %v", times, err)
-		}
-		err := a.Ended(gives, now)
-		if !errors.As(err, &failed) || failed.Failure != GaveUp || !errors.Is(err, agent.ErrGivesBack) {
-			t.Errorf("time %d: it ended with %v", times, err)
-		}
-		again := now.Add(want)
-		err = a.MayTry(again.Add(-time.Second))
-		if !errors.As(err, &failed) || failed.Failure != GaveUp || !strings.Contains(err.Error(), "not tried again before "+again.Format(time.RFC3339)) {
-			t.Errorf("time %d, a second too early: %v", times, err)
-		}
-		if err := a.MayTry(now.Add(-time.Second)); err != nil {
-			t.Errorf("time %d, after the clock was set back: %v", times, err)
-		}
-		other := Attempt{dir: a.dir, by: "b", log: a.log}
-		if err := other.MayTry(now); err != nil {
-			t.Errorf("time %d, another one: %v", times, err)
-		}
-		now = again
+	if !errors.As(err, &failed) || failed.Failure != GaveUp || !strings.HasPrefix(err.Error(), words) {
+		t.Errorf("the error is %v, want GaveUp and %q", err, words)
 	}
-	// One that ended as it was told to is a new beginning.
-	if err := a.Ended(nil, now); err != nil {
+}
+
+func TestAnAttemptThatGaveTheNodeUpIsRememberedOnDisk(t *testing.T) {
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	a := &Attempt{Dir: t.TempDir(), ID: "a", Log: slog.New(slog.DiscardHandler)}
+	remembered := func(want checkpoint.GivenUp) {
+		t.Helper()
+		if last, err := checkpoint.LastGivenUp(atomicfile.OS{}, a.Dir); err != nil || last != want {
+			t.Errorf("remembered is %+v, %v, want %+v", last, err, want)
+		}
+	}
+	if err := a.CheckStart(now); err != nil {
 		t.Error(err)
 	}
-	if last, err := checkpoint.LastGivenUp(atomicfile.OS{}, a.dir); err != nil || last.Times != 0 {
-		t.Errorf("remembered is %+v, %v", last, err)
+	gaveUp := fail(GaveUp, errors.New("no kubelet was healthy"))
+	wantGaveUp(t, a.Ended(gaveUp, now), "no kubelet was healthy; see what the kubelet says above")
+	remembered(checkpoint.GivenUp{By: "a", At: now, Times: 1})
+	wantGaveUp(t, a.CheckStart(now.Add(59*time.Minute)), "this kubelet had the node and was never healthy, so that it was given up at 2030-01-02T03:04:05Z: "+
+		"not tried again before 2030-01-02T04:04:05Z; mend its flags, image or local configuration, or delete the pod to try now")
+	if err := (&Attempt{Dir: a.Dir, ID: "b", Log: a.Log}).CheckStart(now); err != nil {
+		t.Errorf("another attempt: %v", err)
 	}
-	// Another one begins to count anew.
-	_, _ = a.Ended(gives, now), Attempt{dir: a.dir, by: "b", log: a.log}.Ended(gives, now)
-	if last, err := checkpoint.LastGivenUp(atomicfile.OS{}, a.dir); err != nil || last.By != "b" || last.Times != 1 {
-		t.Errorf("remembered is %+v, %v", last, err)
+	if err := a.CheckStart(now.Add(time.Hour)); err != nil {
+		t.Error(err)
 	}
+	odd := errors.New("odd")
+	if err := a.Ended(odd, now); err != odd {
+		t.Errorf("it ends with %v, want %v", err, odd)
+	}
+	remembered(checkpoint.GivenUp{})
 }
 
 func TestADiskThatCannotRememberAnAttemptIsNoReasonToKeepOrRefuseTheNode(t *testing.T) {
 	var log strings.Builder
 	dir := t.TempDir()
-	a := Attempt{dir: dir, by: "a", log: slog.New(slog.NewTextHandler(&log, nil))}
+	a := &Attempt{Dir: dir, ID: "a", Log: slog.New(slog.NewTextHandler(&log, nil))}
 	if err := os.WriteFile(filepath.Join(dir, "given-up"), []byte("no JSON"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.MayTry(time.Now()); err != nil || !strings.Contains(log.String(), "cannot tell whether this kubelet has failed before") {
+	if err := a.CheckStart(time.Now()); err != nil || !strings.Contains(log.String(), "cannot tell whether this kubelet has failed before") {
 		t.Errorf("got %v, and the log is %s", err, log.String())
 	}
-	a.dir = filepath.Join(dir, "gone")
-	var failed *Error
-	if err := a.Ended(agent.ErrGivesBack, time.Now()); !errors.As(err, &failed) || failed.Failure != GaveUp || !strings.Contains(log.String(), "cannot remember whether this kubelet gave the node up") {
-		t.Errorf("got %v, and the log is %s", err, log.String())
-	}
-	a.dir = "" // no --dynamic-config-dir
-	if err := errors.Join(a.MayTry(time.Now()), a.Ended(nil, time.Now())); err != nil {
+	if err := a.Ended(nil, time.Now()); err != nil {
 		t.Error(err)
 	}
+	if _, err := os.Stat(filepath.Join(dir, "given-up")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that is not understood is left: %v", err)
+	}
+	a.Dir = filepath.Join(dir, "gone")
+	wantGaveUp(t, a.Ended(fail(GaveUp, errors.New("no kubelet")), time.Now()), "no kubelet")
+	if !strings.Contains(log.String(), "cannot remember whether this kubelet gave the node up") {
+		t.Errorf("the log is %s", log.String())
+	}
+	a.Dir = "" // no --dynamic-config-dir
+	if err := errors.Join(a.CheckStart(time.Now()), a.Ended(nil, time.Now())); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheKernelSaysWhetherAnotherAgentWaitsForTheNode(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	lock, err := lockfile.TryAcquire(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Release() }()
+	a := &Attempt{Limit: time.Minute, Lock: path, Log: slog.New(slog.DiscardHandler)}
+	now := time.Now()
+	for _, after := range []time.Duration{0, time.Minute} { // nobody waits, and the time begins again
+		if err := a.CheckTenure(now.Add(after), false); err != nil {
+			t.Errorf("after %s: %v", after, err)
+		}
+	}
+	waiter := locker(t, path)
+	waits(t, waiter.Process.Pid)
+	if err := a.CheckTenure(now.Add(90*time.Second), false); err != nil {
+		t.Errorf("within the limit: %v", err)
+	}
+	wantGaveUp(t, a.CheckTenure(now.Add(2*time.Minute), false), "no kubelet was healthy for 1m0s: the node is left to the agent that waits for its lock")
 }

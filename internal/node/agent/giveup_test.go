@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+func TestAnAgentThatIsToGiveTheNodeUpStopsItsKubeletAndSaysWhy(t *testing.T) {
+	inWorld(t, func(w *world) {
+		const limit = 5 * time.Minute
+		gaveUp := errors.New("no kubelet was healthy for 5m0s")
+		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{sick: true} })
+		begin := time.Now()
+		w.options = func(o *Options) {
+			o.GiveUp = func(now time.Time, healthy bool) error {
+				if healthy {
+					t.Error("a sick kubelet is said to be healthy")
+				}
+				if now.Sub(begin) < limit {
+					return nil
+				}
+				return gaveUp
+			}
+		}
+		w.start()
+		for time.Since(begin) < 30*time.Minute {
+			select {
+			case <-w.ended:
+				// The agent decides often enough, also while nothing happens.
+				if took := time.Since(begin); took < limit || took > limit+20*time.Second {
+					t.Errorf("it ended after %s", took)
+				}
+				if w.err != gaveUp || w.kubelet.running() != nil {
+					t.Errorf("it ended with %v, and the kubelet %v", w.err, w.kubelet.running())
+				}
+				if told := w.log.count("event=KubeletGivenUp"); told != 1 {
+					t.Errorf("it said so %d times\n%s", told, w.tail())
+				}
+				return
+			default:
+			}
+			w.pass(time.Second)
+		}
+		t.Errorf("it did not end\n%s", w.tail())
+	})
+}
+
+func TestABadConfigurationIsRolledBackBeforeTheNodeWouldBeGivenUp(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var healthy, longest time.Duration // when a kubelet was healthy last, and how long none was
+		begin := time.Now()
+		w.options = func(o *Options) {
+			o.GiveUp = func(now time.Time, isHealthy bool) error {
+				if isHealthy {
+					healthy = now.Sub(begin)
+				}
+				longest = max(longest, now.Sub(begin)-healthy)
+				return nil
+			}
+		}
+		w.start()
+		w.runs("")
+		w.assign("uid-sick", conf{name: "sick", sick: true})
+		w.until("it is rolled back", func() bool { return w.log.count("event=ConfigRolledBack") == 1 })
+		w.runs("")
+		w.pass(10 * time.Minute)
+		if least := limits.HealthTimeout; longest < least || longest >= 2*least { // twice is the least limit that is the default
+			t.Errorf("no kubelet was healthy for %s, want %s to twice that\n%s", longest, least, w.tail())
+		}
+	})
+}
