@@ -1,10 +1,14 @@
-// Package handover decides which of a node's agents runs the kubelet: it takes and releases the node's lock, waits in its
-// queue, gives way to another agent, gives the node up when no kubelet gets healthy, and answers probes meanwhile.
+// Package handover passes a node between agents, such as that of a bootstrap kubelet and that of a self-hosted one: the
+// node's lock and the queue for it, giving way to another agent, giving the node up when no kubelet gets healthy, and the
+// probe that tells a pod's runtime how the agent is.
 //
-// It must not know what the agent runs, or why; and it must not end the process: a Failure says which exit code is due.
+// Hold takes the locks. DecideStart and DecideTenure decide, without I/O or a clock, whether an agent may run the node.
+//
+// The package must not know which configuration the agent runs, or why. It does not end the process: a Failure tells the
+// caller which exit code is due.
 package handover
 
-// Failure is why an agent does not run the node, or no longer.
+// Failure is why an agent does not run the node, or does not run it any longer.
 type Failure int
 
 const (
@@ -14,7 +18,7 @@ const (
 	GaveUp                           // no kubelet of this agent was healthy
 )
 
-// Error is an error whose cause is known, so that the process can end with an exit code of its own.
+// Error is an error with a Failure.
 type Error struct {
 	Failure Failure
 	Err     error

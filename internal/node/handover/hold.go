@@ -11,90 +11,18 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
-	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 )
 
 const (
-	// directoryLock is held by the agent that works on a directory.
-	directoryLock = "agent.lock"
-	// kubeletLock is held by the kubelet that it runs.
-	kubeletLock = "kubelet.lock"
-	// poke is how often a waiting agent that is to stay lets one that gives way know.
-	poke = 2 * time.Second
-	// predecessorTime is how long an agent that has the node's lock waits for the one before to leave the directory: a
-	// kubelet's time to stop, twice. It is hardly ever needed, for the lock is given back last.
-	predecessorTime = time.Minute
+	// knockInterval is how often a waiting agent without --bootstrap opens the lock file, which asks a bootstrap kubelet to
+	// leave.
+	knockInterval = 2 * time.Second
+	// predecessorTimeout is how long an agent that has the node's lock waits for its predecessor to release the directory:
+	// twice the time that a kubelet has to stop. The wait is rarely needed, because the node's lock is released last.
+	predecessorTimeout = time.Minute
 )
-
-// Lock is the lock that says who may run this node's kubelet (proposal "Self-hosted kubelet").
-type Lock struct {
-	Flag, Path string // whose flag it is; no path: nobody contends
-	Bootstrap  bool   // it is given up when another process opens the file
-	Mode       v1alpha1.RunMode
-}
-
-// Flags are the agent's flags about the node's lock.
-type Flags struct {
-	LockFile  string // --lock-file
-	Bootstrap bool   // --bootstrap
-	Dir       string // --dynamic-config-dir
-}
-
-// Lock returns the node's lock: the agent's --lock-file or the kubelet's own, which becomes the agent's, as the
-// kubelet's --exit-on-lock-contention becomes --bootstrap: it is the same feature.
-func (f Flags) Lock(k *component.Kubelet) (Lock, error) {
-	c := Lock{Flag: "--lock-file", Path: f.LockFile, Mode: v1alpha1.RunModeHost}
-	c.Bootstrap = f.Bootstrap || k.ExitOnLockContention
-	switch {
-	case f.LockFile != "" && k.LockFile != "":
-		return c, fmt.Errorf("--lock-file is given twice: to the agent, and to its kubelet (%s), whose lock the agent takes: give one",
-			k.LockFile)
-	case f.LockFile != "" && !filepath.IsAbs(f.LockFile):
-		return c, fmt.Errorf("--lock-file must be an absolute path, not %q", f.LockFile)
-	case f.LockFile != "":
-		c.Mode = v1alpha1.RunModeSelfHosted
-	case k.LockFile != "":
-		path, err := filepath.Abs(k.LockFile)
-		if err != nil {
-			return c, err
-		}
-		c.Flag, c.Path = "the kubelet's --lock-file", path
-	case f.Bootstrap:
-		return c, fmt.Errorf("--bootstrap needs --lock-file: without a lock nobody could ask this kubelet to leave")
-	case k.ExitOnLockContention:
-		return c, fmt.Errorf("the kubelet's --exit-on-lock-contention needs a --lock-file, as it does without an agent")
-	}
-	if c.Bootstrap {
-		c.Mode = v1alpha1.RunModeBootstrap
-	}
-	switch path := filepath.Clean(c.Path); {
-	case f.Dir == "" || c.Path == "":
-	case path == KubeletLock(f.Dir, c):
-		return c, fmt.Errorf("%s %s is the one that the agent gives it: choose another path", c.Flag, c.Path)
-	case filepath.Dir(path) == filepath.Clean(f.Dir):
-		return c, fmt.Errorf("%s %s is in --dynamic-config-dir, where only who has the lock may write: choose another directory",
-			c.Flag, c.Path)
-	}
-	return c, nil
-}
-
-// DirectoryLock is the lock file of the agent that works on a --dynamic-config-dir.
-func DirectoryLock(dir string) string { return filepath.Join(dir, directoryLock) }
-
-// KubeletLock is what every kubelet of this node takes, so that the kernel keeps two apart whatever becomes of agents: a
-// killed agent's lock is free before its kubelet has gone. Empty: there is no directory for it.
-func KubeletLock(dir string, c Lock) string {
-	switch {
-	case dir != "":
-		return filepath.Join(dir, kubeletLock)
-	case c.Path != "":
-		return filepath.Clean(c.Path) + ".kubelet"
-	}
-	return ""
-}
 
 // Holder takes the locks of one agent.
 type Holder struct {
@@ -104,12 +32,13 @@ type Holder struct {
 	Log     *slog.Logger
 }
 
-// Hold has do run while this agent, and no other, may run the node's kubelet; do's context ends when the locks are to be
-// given up. Locks are given back in reverse, the node's last: who has that one may write, and start a kubelet.
-func (h Holder) Hold(ctx context.Context, do func(context.Context) error) error {
-	c, log := h.Lock, h.Log
-	if c.Path == "" {
-		return h.holdDirectory(ctx, 0, do)
+// Hold waits for the locks, and calls run while this agent, and no other, may run the node's kubelet. The context of run ends
+// when the node's lock must be released. Hold returns the error of run, an Error, or that of ctx.
+//
+// The locks are released in reverse order, the node's last: its holder may write to the directory, and start a kubelet.
+func (h Holder) Hold(ctx context.Context, run func(context.Context) error) error {
+	if h.Lock.Path == "" {
+		return h.holdDirectory(ctx, 0, run)
 	}
 	claim, err := h.acquire(ctx)
 	if err != nil {
@@ -117,17 +46,17 @@ func (h Holder) Hold(ctx context.Context, do func(context.Context) error) error 
 	}
 	defer func() {
 		if err := claim.Release(); err != nil {
-			log.Error("cannot give the lock back; it is free when this process has ended", "err", err)
+			h.Log.Error("cannot release the node's lock; it is free when this process has ended", "err", err)
 		}
 	}()
 	select {
-	case <-claim.Wanted(): // somebody was in line behind us: there is nothing to stop yet
-		log.Info("giving the lock on at once: another is to run this node", "why", claim.Why())
-		return c.gaveWay(claim, nil)
+	case <-claim.Wanted(): // another process was in the queue behind this one: there is no kubelet to stop yet
+		h.Log.Info("giving the lock on at once: another is to run this node", "why", claim.Why())
+		return h.released(claim, nil)
 	default:
 	}
-	ctx, letGo := context.WithCancel(ctx)
-	defer letGo()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	go func() {
 		select {
 		case <-claim.Wanted():
@@ -135,80 +64,79 @@ func (h Holder) Hold(ctx context.Context, do func(context.Context) error) error 
 			if errors.Is(claim.Why(), lockfile.ErrLost) {
 				level = slog.LevelError
 			}
-			log.Log(ctx, level, "stopping the kubelet: another is to run this node", "why", claim.Why())
-			letGo()
+			h.Log.Log(ctx, level, "stopping the kubelet: another is to run this node", "why", claim.Why())
+			cancel()
 		case <-ctx.Done():
 		}
 	}()
-	err = h.holdDirectory(ctx, predecessorTime, do)
+	err = h.holdDirectory(ctx, predecessorTimeout, run)
 	select {
 	case <-claim.Wanted():
 	default:
 		return err
 	}
-	return c.gaveWay(claim, err)
+	return h.released(claim, err)
 }
 
-// gaveWay is how an agent ends that was told to let go of the lock; err is what it ended with.
-func (c Lock) gaveWay(claim *lockfile.Claim, err error) error {
+// released returns the error of an agent that had to release the node's lock; err is the error of what it ran.
+func (h Holder) released(claim *lockfile.Claim, err error) error {
 	switch why := claim.Why(); {
 	case errors.Is(why, lockfile.ErrLost):
-		return fail(Lost, fmt.Errorf("%s: %w", c.Flag, why))
+		return fail(Lost, fmt.Errorf("%s: %w", h.Lock.Flag, why))
 	case errors.Is(err, context.Canceled):
-		return nil // asked to leave before there was anything to stop
+		return nil // asked to leave before there was a kubelet to stop
 	}
 	return err
 }
 
 // acquire waits for the node's lock.
 func (h Holder) acquire(ctx context.Context) (*lockfile.Claim, error) {
-	c, log := h.Lock, h.Log
 	contender := lockfile.Contender{
-		Path: c.Path, Yield: c.Bootstrap,
-		Notice: func(err error) { log.Warn("the node's lock", "err", err) },
+		Path: h.Lock.Path, Yield: h.Lock.Bootstrap,
+		Notice: func(err error) { h.Log.Warn("the node's lock", "err", err) },
 	}
-	if !c.Bootstrap {
-		contender.Poke = poke
+	if !h.Lock.Bootstrap {
+		contender.Poke = knockInterval
 	}
-	q := &queue{path: c.Path, service: h.Service, log: log}
-	waiting, served := context.WithCancel(ctx)
-	var all sync.WaitGroup
+	q := &queue{path: h.Lock.Path, service: h.Service, log: h.Log}
+	waiting, acquired := context.WithCancel(ctx)
+	var watch sync.WaitGroup
 	var once sync.Once
 	begin := time.Now()
 	claim, err := contender.Acquire(ctx, func(held error) {
-		q.look(held)
-		once.Do(func() { all.Go(func() { q.watch(waiting) }) })
+		q.report(held)
+		once.Do(func() { watch.Go(func() { q.watch(waiting) }) })
 	})
-	served()
-	all.Wait()
+	acquired()
+	watch.Wait()
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, ctx.Err()
 	case err != nil:
-		return nil, fail(Unusable, fmt.Errorf("%s cannot be used: %w", c.Flag, err))
+		return nil, fail(Unusable, fmt.Errorf("%s cannot be used: %w", h.Lock.Flag, err))
 	}
 	h.Service.Starting("has the lock")
-	log.Info("this agent has the node's lock", "file", c.Path, "waited", time.Since(begin).Round(time.Millisecond), "bootstrap", c.Bootstrap)
+	h.Log.Info("this agent has the node's lock", "file", h.Lock.Path, "waited", time.Since(begin).Round(time.Millisecond), "bootstrap", h.Lock.Bootstrap)
 	return claim, nil
 }
 
-// holdDirectory has do run while no other agent works on the directory, and waits as long as patience for one that does.
-func (h Holder) holdDirectory(ctx context.Context, patience time.Duration, do func(context.Context) error) error {
+// holdDirectory calls run while no other agent works on the directory. It waits at most timeout for an agent that does.
+func (h Holder) holdDirectory(ctx context.Context, timeout time.Duration, run func(context.Context) error) error {
 	if h.Dir == "" {
-		return do(ctx)
+		return run(ctx)
 	}
 	if _, err := os.Stat(h.Dir); errors.Is(err, fs.ErrNotExist) {
 		err = atomicfile.MakeDir(atomicfile.OS{}, filepath.Clean(h.Dir), 0o700)
-		if err != nil && !errors.Is(err, fs.ErrExist) { // another agent may be as fast
+		if err != nil && !errors.Is(err, fs.ErrExist) { // another agent may make it at the same time
 			return fmt.Errorf("--dynamic-config-dir: %w", err)
 		}
 	}
 	path := DirectoryLock(h.Dir)
 	lock, err := lockfile.TryAcquire(path)
-	if errors.Is(err, lockfile.ErrHeld) && patience > 0 {
-		h.Service.Starting("waiting for the agent before to end")
-		h.Log.Info("waiting for the agent before to end", "err", err, "atMost", patience)
-		lock, err = tryFor(ctx, patience, path)
+	if errors.Is(err, lockfile.ErrHeld) && timeout > 0 {
+		h.Service.Starting("waiting for the previous agent to end")
+		h.Log.Info("waiting for the previous agent to end", "err", err, "atMost", timeout)
+		lock, err = acquireWithin(ctx, timeout, path)
 	}
 	switch {
 	case errors.Is(err, lockfile.ErrHeld):
@@ -218,24 +146,24 @@ func (h Holder) holdDirectory(ctx context.Context, patience time.Duration, do fu
 	case err != nil:
 		return fmt.Errorf("--dynamic-config-dir: %w", err)
 	}
-	defer func() { _ = lock.Release() }() // the process ends
-	return do(ctx)
+	defer func() { _ = lock.Release() }() // the end of the process releases it, too
+	return run(ctx)
 }
 
-// tryFor tries a lock until it has it, or time is up; the error is then the last attempt's, or ctx's.
-func tryFor(ctx context.Context, patience time.Duration, path string) (*lockfile.Lock, error) {
-	const pace = 100 * time.Millisecond
-	up, tick := time.NewTimer(patience), time.NewTicker(pace)
-	defer up.Stop()
-	defer tick.Stop()
+// acquireWithin tries to take a lock until the timeout. Its error is then that of the last attempt, or that of ctx.
+func acquireWithin(ctx context.Context, timeout time.Duration, path string) (*lockfile.Lock, error) {
+	const interval = 100 * time.Millisecond
+	timer, ticker := time.NewTimer(timeout), time.NewTicker(interval)
+	defer timer.Stop()
+	defer ticker.Stop()
 	for {
 		lock, err := lockfile.TryAcquire(path)
 		if !errors.Is(err, lockfile.ErrHeld) {
 			return lock, err
 		}
 		select {
-		case <-tick.C:
-		case <-up.C:
+		case <-ticker.C:
+		case <-timer.C:
 			return nil, err
 		case <-ctx.Done():
 			return nil, ctx.Err()

@@ -13,50 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 )
-
-func TestWhichLockAnAgentContendsForAndAsWhat(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		o       Flags
-		kubelet []string
-		want    Lock
-	}{
-		{"none", Flags{}, nil, Lock{"--lock-file", "", false, v1alpha1.RunModeHost}},
-		{"the agent's", Flags{LockFile: "/run/a"}, nil, Lock{"--lock-file", "/run/a", false, v1alpha1.RunModeSelfHosted}},
-		{"the agent's, until asked", Flags{LockFile: "/run/a", Bootstrap: true}, nil, Lock{"--lock-file", "/run/a", true, v1alpha1.RunModeBootstrap}},
-		{"the kubelet's", Flags{}, []string{"--lock-file=/run/a"}, Lock{"the kubelet's --lock-file", "/run/a", false, v1alpha1.RunModeHost}},
-		{"the kubelet's, until asked", Flags{Bootstrap: true}, []string{"--lock-file=/run/a"}, Lock{"the kubelet's --lock-file", "/run/a", true, v1alpha1.RunModeBootstrap}},
-		{"the kubelet's, as it would", Flags{}, []string{"--lock-file=/run/a", "--exit-on-lock-contention"}, Lock{"the kubelet's --lock-file", "/run/a", true, v1alpha1.RunModeBootstrap}},
-		{"the agent's, as the kubelet would", Flags{LockFile: "/run/a"}, []string{"--exit-on-lock-contention"}, Lock{"--lock-file", "/run/a", true, v1alpha1.RunModeBootstrap}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			c.o.Dir = "/var/lib/evenkeel"
-			k, err := component.ParseKubelet(append([]string{"/usr/bin/kubelet"}, c.kubelet...))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got, err := c.o.Lock(k); err != nil || got != c.want {
-				t.Errorf("got %+v, %v, want %+v", got, err, c.want)
-			}
-		})
-	}
-}
-
-func TestAKubeletHasALockOfItsOwnWhereverTheAgentHasAny(t *testing.T) {
-	for _, c := range []struct{ dir, lock, want string }{
-		{"", "", ""}, {"/var/lib/evenkeel/", "", "/var/lib/evenkeel/kubelet.lock"},
-		{"/var/lib/evenkeel", "/run/a", "/var/lib/evenkeel/kubelet.lock"}, {"", "/run/a", "/run/a.kubelet"},
-	} {
-		if got := KubeletLock(c.dir, Lock{Path: c.lock}); got != c.want {
-			t.Errorf("with the directory %q and the lock %q: %q, want %q", c.dir, c.lock, got, c.want)
-		}
-	}
-}
 
 // quiet is a service without an init system.
 func quiet(t *testing.T) *Service {
@@ -70,7 +29,7 @@ func quiet(t *testing.T) *Service {
 	return &Service{Notifier: n}
 }
 
-func TestALockFileThatCannotBeUsedHasAnExitCodeOfItsOwn(t *testing.T) {
+func TestALockFileThatCannotBeUsedIsAFailureOfItsOwn(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")
 	if err := os.Symlink("elsewhere", link); err != nil {
@@ -126,7 +85,7 @@ func TestALockThatOthersCouldTakeIsNotUsed(t *testing.T) {
 	}
 }
 
-func TestWhoIsAskedToLeaveHasDoneWhatItWasAskedFor(t *testing.T) {
+func TestAnAgentThatIsAskedToLeaveEndsWithTheErrorOfItsRun(t *testing.T) {
 	odd := errors.New("odd")
 	for _, c := range []struct {
 		name      string
@@ -163,7 +122,7 @@ func TestWhoIsAskedToLeaveHasDoneWhatItWasAskedFor(t *testing.T) {
 	}
 }
 
-func TestWhoIsAskedToLeaveAsItGetsTheLockStartsNothing(t *testing.T) {
+func TestAnAgentThatIsAskedToLeaveAsItGetsTheLockStartsNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	before := foreign(t, path)
 	var log bytes.Buffer
@@ -207,7 +166,7 @@ func waits(t *testing.T, pid int) {
 	}
 }
 
-func TestALockThatIsLostHasAnExitCodeOfItsOwn(t *testing.T) {
+func TestALockThatIsLostIsAFailureOfItsOwn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	log := slog.New(slog.DiscardHandler)
 	err := Holder{Lock{Flag: "--lock-file", Path: path}, "", quiet(t), log}.Hold(t.Context(), func(ctx context.Context) error {
@@ -228,7 +187,7 @@ func TestALockThatIsLostHasAnExitCodeOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestWhoIsToldToStopWhileItWaitsForTheLockStops(t *testing.T) {
+func TestAnAgentThatIsStoppedWhileItWaitsForTheLockEnds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	foreign(t, path)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -246,7 +205,7 @@ func TestWhoIsToldToStopWhileItWaitsForTheLockStops(t *testing.T) {
 	}
 }
 
-func TestWhoHasTheLockWaitsForTheAgentBeforeToLeaveTheDirectory(t *testing.T) {
+func TestTheHolderOfTheLockWaitsForThePreviousAgentToLeaveTheDirectory(t *testing.T) {
 	dir := t.TempDir()
 	before, err := lockfile.TryAcquire(DirectoryLock(dir))
 	if err != nil {
@@ -259,7 +218,7 @@ func TestWhoHasTheLockWaitsForTheAgentBeforeToLeaveTheDirectory(t *testing.T) {
 		done <- Holder{Dir: dir, Service: tell, Log: slog.New(slog.NewTextHandler(&log, nil))}.holdDirectory(t.Context(), time.Minute, func(context.Context) error { return nil })
 	}()
 	state := func() string { tell.Probe.mu.Lock(); defer tell.Probe.mu.Unlock(); return tell.Probe.state }
-	for deadline := time.Now().Add(10 * time.Second); state() != "waiting for the agent before to end"; <-time.After(5 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); state() != "waiting for the previous agent to end"; <-time.After(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("its state is %q", state())
 		}
@@ -275,12 +234,12 @@ func TestWhoHasTheLockWaitsForTheAgentBeforeToLeaveTheDirectory(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if !strings.Contains(log.String(), `msg="waiting for the agent before to end"`) {
+	if !strings.Contains(log.String(), `msg="waiting for the previous agent to end"`) {
 		t.Errorf("the log is %s", &log)
 	}
 }
 
-func TestAnAgentThatDoesNotLeaveTheDirectoryIsNotWaitedForForEver(t *testing.T) {
+func TestTheWaitForThePreviousAgentIsLimited(t *testing.T) {
 	dir := t.TempDir()
 	before, err := lockfile.TryAcquire(DirectoryLock(dir))
 	if err != nil {

@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -19,11 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 )
 
-// MaxSocketPath is what the address of a Unix socket holds.
-const MaxSocketPath = 107
-
-// AskProbe asks the agent that answers on a socket whether it is alive or, with ready, whether it is ready, and prints its
-// answer. It returns an error if it is not so.
+// AskProbe asks the agent that answers on a socket whether it is alive or, with ready, whether it is ready. It prints the
+// answer yes, and returns no as an error.
 func AskProbe(ctx context.Context, out io.Writer, socket string, ready bool) error {
 	path := "/healthz"
 	if ready {
@@ -57,38 +51,39 @@ func ask(ctx context.Context, out io.Writer, socket, path string) error {
 	return err
 }
 
-// Probe is how this agent is, for who asks on its socket.
+// Probe answers on a socket whether this agent is alive and ready. It may be used by several goroutines at once.
 type Probe struct {
 	mu    sync.Mutex
 	state string
 	ready bool
-	agent running // once it decides; nil: not yet, or not any more
+	agent RunningAgent // while it runs; nil: not yet, or not any more
 }
 
-// running is an agent that decides.
-type running interface {
-	Health() error
-	Healthy() bool // its kubelet
+// RunningAgent is an agent that has started to decide what its kubelet runs.
+type RunningAgent interface {
+	Health() error // why it is not alive
+	Healthy() bool // reports whether its kubelet is healthy
 }
 
-// Set changes what is answered.
+// Set sets the answer of an agent that does not run a kubelet.
 func (p *Probe) Set(state string, ready bool) { p.set(state, ready, nil) }
 
-func (p *Probe) set(state string, ready bool, agent running) {
+func (p *Probe) set(state string, ready bool, agent RunningAgent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.state, p.ready, p.agent = state, ready, agent
 }
 
+// ServeHTTP implements http.Handler.
 func (p *Probe) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
-	state, ready, runs := p.state, p.ready, p.agent
+	state, ready, running := p.state, p.ready, p.agent
 	p.mu.Unlock()
-	if runs != nil {
-		if state, ready = "running", runs.Healthy(); !ready {
+	if running != nil {
+		if state, ready = "running", running.Healthy(); !ready {
 			state += ", the kubelet is not healthy"
 		}
-		if err := runs.Health(); err != nil {
+		if err := running.Health(); err != nil {
 			http.Error(w, fmt.Sprintf("not alive: %v (%s)", err, state), http.StatusInternalServerError)
 			return
 		}
@@ -103,8 +98,8 @@ func (p *Probe) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Serve answers on a Unix socket until stop. A socket that cannot be had is no reason to leave the node without its
-// kubelet: the probe fails, which whoever asks will notice.
+// Serve answers on a Unix socket until stop is called. If the socket cannot be made, Serve logs that and returns: the probe
+// fails then, and the node still gets its kubelet.
 func (p *Probe) Serve(path string, log *slog.Logger) (stop func()) {
 	if path == "" {
 		return func() {}
@@ -127,59 +122,25 @@ func (p *Probe) Serve(path string, log *slog.Logger) (stop func()) {
 	}
 }
 
-// listenUnix makes a socket that only its owner may use, and its directory. One that an agent left behind, which nobody
-// answers on, is replaced.
-func listenUnix(path string) (net.Listener, error) {
-	wrap := func(err error) error { return fmt.Errorf("--probe-socket: %w", err) }
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, wrap(err)
-	}
-	switch info, err := os.Lstat(path); {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return nil, wrap(err)
-	case info.Mode().Type() != fs.ModeSocket:
-		return nil, fmt.Errorf("--probe-socket: %s is there and is no socket: name another path", path)
-	default:
-		if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-			_ = conn.Close()
-			return nil, fmt.Errorf("--probe-socket: another process answers on %s: give each agent a path of its own", path)
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, wrap(err)
-		}
-	}
-	listener, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, wrap(err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		_ = listener.Close()
-		return nil, wrap(err)
-	}
-	sweepSockets(filepath.Dir(path))
-	return listener, nil
-}
-
-// Service tells the init system how the service is, and remembers it for the probe.
+// Service reports the state of the agent's service to the init system and to the probe.
 type Service struct {
 	*supervisor.Notifier
 	Probe Probe
 }
 
-// Starting says what is done before there is a kubelet.
-func (s *Service) Starting(state string) { s.say(state, false) }
+// Starting reports what the agent does before it has a kubelet. It is not ready.
+func (s *Service) Starting(state string) { s.report(state, false) }
 
-// Waiting says what is waited for when all is done that can be.
-func (s *Service) Waiting(state string) { s.say(state, true) }
+// Waiting reports what the agent waits for when it has done all that it can without the node's lock. It is ready.
+func (s *Service) Waiting(state string) { s.report(state, true) }
 
-func (s *Service) say(state string, ready bool) {
+func (s *Service) report(state string, ready bool) {
 	s.Probe.Set(state, ready)
-	_ = s.Notifier.Status(state) // for people's eyes only, and it is in the log
+	_ = s.Notifier.Status(state) // for people only, and the log has it too
 }
 
-// Running says that from now on an agent decides, and knows how its kubelet is.
-func (s *Service) Running(agent running) { s.Probe.set("running", false, agent) }
+// Running reports that agent runs the kubelet from now on, and lets the probe ask agent.
+func (s *Service) Running(agent RunningAgent) { s.Probe.set("running", false, agent) }
 
 // Stopping implements agent.InitSystem.
 func (s *Service) Stopping() error {

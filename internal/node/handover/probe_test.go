@@ -3,7 +3,6 @@ package handover
 import (
 	"errors"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,39 +68,6 @@ func TestAnAgentThatWaitsIsAliveAndReadyAndOneThatStartsIsAlive(t *testing.T) {
 	stop()
 	if _, words := asked(t, socket, false); !strings.HasPrefix(words, "no agent answers on "+socket+": dial unix "+socket+": ") {
 		t.Errorf("after its end: %q", words)
-	}
-}
-
-func TestASocketThatIsLeftBehindIsReplacedAndOneInUseIsNot(t *testing.T) {
-	dir := t.TempDir()
-	socket := filepath.Join(dir, "probe.sock")
-	old, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer old.Close()
-	if _, err := listenUnix(socket); err == nil || err.Error() != "--probe-socket: another process answers on "+socket+": give each agent a path of its own" {
-		t.Errorf("in use: %v", err)
-	}
-	old.SetUnlinkOnClose(false) // as one that was killed
-	if err := old.Close(); err != nil {
-		t.Fatal(err)
-	}
-	listener, err := listenUnix(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(socket, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := listenUnix(socket); err == nil || err.Error() != "--probe-socket: "+socket+" is there and is no socket: name another path" {
-		t.Errorf("a file: %v", err)
-	}
-	if _, err := listenUnix(filepath.Join(socket, "a", "probe.sock")); err == nil || !strings.HasPrefix(err.Error(), "--probe-socket: mkdir ") {
-		t.Errorf("a file as directory: %v", err)
 	}
 }
 

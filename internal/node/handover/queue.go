@@ -12,67 +12,67 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 )
 
-// queue is where an agent waits for the node's lock.
+// queue reports which process holds the node's lock while an agent waits for it.
 type queue struct {
 	path    string
 	service *Service
 	log     *slog.Logger
 
-	mu sync.Mutex
-	by lockfile.Process // has the lock, as the lock said last
+	mu     sync.Mutex
+	holder lockfile.Process // of the lock, when it was reported last
 }
 
-// look says who has the lock now, as the lock itself tells: its file is not looked at again.
-func (q *queue) look(waits error) {
+// report reports the holder that an attempt to take the lock has found. It is not looked up again: the path may name another
+// file by now.
+func (q *queue) report(err error) {
 	held := &lockfile.HeldError{}
-	_ = errors.As(waits, &held) // it always is one
+	_ = errors.As(err, &held) // it always is one
 	q.mu.Lock()
-	q.by = held.By
+	q.holder = held.By
 	q.mu.Unlock()
 	q.service.Waiting(fmt.Sprintf("waiting for the lock %s, held by %s", q.path, held.By))
-	q.log.Info("waiting for the node's lock", "err", waits)
-	q.complain(held.By)
+	q.log.Info("waiting for the node's lock", "err", err)
+	q.warnOfForeign(held.By)
 }
 
-// complainEvery is how often a node whose lock is in the wrong hands says so.
-const complainEvery = time.Minute
+// warnInterval is how often an agent logs that a process that will not run the node holds its lock.
+const warnInterval = time.Minute
 
-// watch complains, as long as the wait goes on, of a holder that will not run the node.
+// watch logs, as long as the wait goes on, that the holder will not run the node.
 func (q *queue) watch(ctx context.Context) {
-	tick := time.NewTicker(complainEvery)
-	defer tick.Stop()
+	ticker := time.NewTicker(warnInterval)
+	defer ticker.Stop()
 	var before lockfile.Process
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-ticker.C:
 		}
 		q.mu.Lock()
-		by := q.by
+		holder := q.holder
 		q.mu.Unlock()
-		q.complain(by)
-		if hasEnded(by) && by == before {
+		q.warnOfForeign(holder)
+		if hasEnded(holder) && holder == before {
 			q.log.Error("the node's lock was taken by a process that has ended, and another one has the file from it, "+
-				"so that this node may have no kubelet: find that one (fuser -v FILE), and end it", "file", q.path, "took", by.String())
+				"so that this node may have no kubelet: find that one (fuser -v FILE), and end it", "file", q.path, "took", holder.String())
 		}
-		before = by
+		before = holder
 	}
 }
 
-func (q *queue) complain(by lockfile.Process) {
-	if isForeign(by) {
+func (q *queue) warnOfForeign(holder lockfile.Process) {
+	if isForeign(holder) {
 		q.log.Error("the node's lock is held by what is neither a kubelet nor an evenkeel-agent, "+
-			"so that this node may have no kubelet: end that process, or give kubelets and agents another --lock-file", "file", q.path, "holder", by.String())
+			"so that this node may have no kubelet: end that process, or give kubelets and agents another --lock-file", "file", q.path, "holder", holder.String())
 	}
 }
 
-// isForeign tells that a process is neither a kubelet nor an agent, whatever their version is called: it will not run this
-// node.
-func isForeign(by lockfile.Process) bool {
-	return by.Name != "" && !strings.HasPrefix(by.Name, "kubelet") && !strings.HasPrefix(by.Name, "evenkeel-agent")
+// isForeign reports whether a process is neither a kubelet nor an agent of any version, and so will not run this node.
+func isForeign(p lockfile.Process) bool {
+	return p.Name != "" && !strings.HasPrefix(p.Name, "kubelet") && !strings.HasPrefix(p.Name, "evenkeel-agent")
 }
 
-// hasEnded tells that a process has ended. Mostly the lock has gone with it, and somebody else has it by now; what it started
-// can have it too, but not from a kubelet or an agent.
-func hasEnded(by lockfile.Process) bool { return by.PID > 0 && by.Name == "" }
+// hasEnded reports whether a process has ended. Usually its lock ended with it, and another process has the lock by now. Only
+// a child that inherited the open file can still hold it; children of kubelets and agents do not inherit it.
+func hasEnded(p lockfile.Process) bool { return p.PID > 0 && p.Name == "" }

@@ -30,50 +30,50 @@ const (
 	endedWords   = `msg="the node's lock was taken by a process that has ended, and another one has the file from it, so that this node may have no kubelet: find that one (fuser -v FILE), and end it" file=/run/lock/kubelet took="process 7, which has ended"`
 )
 
-// complaints are the lines with ERROR after looks, and the minutes that are waited then.
-func (q *queue) complaints(t *testing.T, log *bytes.Buffer, minutes time.Duration, foreign, ended int) {
+// wantWarnings waits so many minutes, and counts the lines with ERROR since the queue began.
+func (q *queue) wantWarnings(t *testing.T, log *bytes.Buffer, minutes time.Duration, foreign, ended int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go q.watch(ctx)
-		time.Sleep(complainEvery*minutes + time.Second)
+		time.Sleep(warnInterval*minutes + time.Second)
 		cancel()
 		synctest.Wait()
 	})
 	text := log.String()
 	if strings.Count(text, foreignWords) != foreign || strings.Count(text, endedWords) != ended || strings.Count(text, "level=ERROR") != foreign+ended {
-		t.Errorf("want %d and %d complaints:\n%s", foreign, ended, text)
+		t.Errorf("want %d and %d warnings:\n%s", foreign, ended, text)
 	}
 }
 
-func TestAHolderThatIsNoKubeletIsComplainedOfNowAndThen(t *testing.T) {
+func TestAHolderThatIsNoKubeletIsLoggedEveryMinute(t *testing.T) {
 	q, log := newQueue(t)
-	q.look(waitsFor(7, "sleep"))
+	q.report(waitsFor(7, "sleep"))
 	if state := "waiting for the lock /run/lock/kubelet, held by process 7 (sleep)"; q.service.Probe.state != state || !q.service.Probe.ready {
 		t.Errorf("the probe is %+v", &q.service.Probe)
 	}
 	if line := `level=INFO msg="waiting for the node's lock" err="lock file /run/lock/kubelet: the lock is held by process 7 (sleep), as ever"`; !strings.Contains(log.String(), line) {
 		t.Errorf("no line %s in\n%s", line, log)
 	}
-	q.complaints(t, log, 0, 1, 0)
-	q.complaints(t, log, 2, 3, 0)
-	q.look(waitsFor(8, "kubelet"))
-	q.complaints(t, log, 2, 3, 0)
+	q.wantWarnings(t, log, 0, 1, 0)
+	q.wantWarnings(t, log, 2, 3, 0)
+	q.report(waitsFor(8, "kubelet"))
+	q.wantWarnings(t, log, 2, 3, 0)
 }
 
-func TestAHolderThatHasJustEndedIsNotComplainedOfAndOneWhoseLockStaysIs(t *testing.T) {
+func TestAHolderThatHasEndedIsLoggedOnlyIfItsLockStaysHeld(t *testing.T) {
 	q, log := newQueue(t)
-	q.look(waitsFor(7, ""))
+	q.report(waitsFor(7, ""))
 	if state := "waiting for the lock /run/lock/kubelet, held by process 7, which has ended"; q.service.Probe.state != state {
 		t.Errorf("the probe is %+v", &q.service.Probe)
 	}
-	q.complaints(t, log, 1, 0, 0)
-	q.complaints(t, log, 3, 0, 2)
-	q.look(waitsFor(0, ""))
-	q.complaints(t, log, 3, 0, 2)
+	q.wantWarnings(t, log, 1, 0, 0)
+	q.wantWarnings(t, log, 3, 0, 2)
+	q.report(waitsFor(0, ""))
+	q.wantWarnings(t, log, 3, 0, 2)
 }
 
-func TestAKubeletOrAnAgentOfAnyVersionIsNoForeigner(t *testing.T) {
+func TestOnlyAProcessThatIsNoKubeletAndNoAgentIsForeign(t *testing.T) {
 	for by, want := range map[lockfile.Process]bool{
 		{PID: 7, Name: "kubelet"}: false, {PID: 7, Name: "kubelet-v1.36.3"}: false, {PID: 7, Name: "evenkeel-agent"}: false,
 		{}: false, {PID: 7}: false, {PID: 7, Name: "sleep"}: true,

@@ -4,14 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 )
@@ -25,12 +23,12 @@ func there(t *testing.T, path string) bool {
 	return err == nil
 }
 
-// rundirVar names the directory where this test binary, started again, makes a rundir, says so, and is killed.
-const rundirVar = "EVENKEEL_TEST_RUNDIR"
+// runtimeDirVar names the directory where this test binary, started again, makes a rundir, says so, and is killed.
+const runtimeDirVar = "EVENKEEL_TEST_RUNDIR"
 
 func TestMain(m *testing.M) {
-	if parent := os.Getenv(rundirVar); parent != "" {
-		dir, err := makeRundir(parent)
+	if parent := os.Getenv(runtimeDirVar); parent != "" {
+		dir, err := makeRuntimeDir(parent)
 		if err == nil {
 			fmt.Print(dir.Path)
 			err = syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -49,7 +47,7 @@ func TestADirectoryOfAnAgentThatWasKilledIsSweptByTheNextOne(t *testing.T) {
 	}
 	defer alive.Remove()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), rundirVar+"="+filepath.Dir(alive.Path))
+	cmd.Env = append(os.Environ(), runtimeDirVar+"="+filepath.Dir(alive.Path))
 	out, err := cmd.Output()
 	killed := string(out)
 	if err == nil || err.Error() != "signal: killed" || !there(t, killed) {
@@ -77,16 +75,16 @@ func TestADirectoryThatNoAgentMadeForItselfIsLeftAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	dir("evenkeel-123", 0o700, "notify.sock")   // of an agent that is older than the lock, and may be alive
-	dir("evenkeel-state", 0o700, directoryLock) // somebody's --dynamic-config-dir
-	dir("evenkeel-all", 0o777, rundirLock)      // everybody's
-	dir("other", 0o700, rundirLock)
-	dir("evenkeel-left", 0o700, rundirLock)
+	dir("evenkeel-123", 0o700, "notify.sock")  // of an agent that is older than the lock, and may be alive
+	dir("evenkeel-state", 0o700, "agent.lock") // somebody's --dynamic-config-dir
+	dir("evenkeel-all", 0o777, runtimeDirLock) // everybody's
+	dir("other", 0o700, runtimeDirLock)
+	dir("evenkeel-left", 0o700, runtimeDirLock)
 	if err := os.Symlink("other", filepath.Join(parent, "evenkeel-link")); err != nil {
 		t.Fatal(err)
 	}
 	if os.Getuid() == 0 {
-		dir("evenkeel-theirs", 0o700, rundirLock)
+		dir("evenkeel-theirs", 0o700, runtimeDirLock)
 		if err := os.Chown(filepath.Join(parent, "evenkeel-theirs"), 54321, -1); err != nil {
 			t.Fatal(err)
 		}
@@ -95,13 +93,13 @@ func TestADirectoryThatNoAgentMadeForItselfIsLeftAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sweepRundirs(parent)
+	removeStaleDirs(parent)
 	for _, e := range before {
 		if got, want := there(t, filepath.Join(parent, e.Name())), e.Name() != "evenkeel-left"; got != want {
 			t.Errorf("%s is there: %t, want %t", e.Name(), got, want)
 		}
 	}
-	if !there(t, filepath.Join(parent, "other", rundirLock)) {
+	if !there(t, filepath.Join(parent, "other", runtimeDirLock)) {
 		t.Error("a link was followed")
 	}
 }
@@ -125,7 +123,7 @@ func TestARuntimeDirectoryIsTheInitSystemsOrOurs(t *testing.T) {
 	if info, err := os.Stat(dir.Path); err != nil || info.Mode() != fs.ModeDir|0o700 {
 		t.Errorf("it is %v, %v", info, err)
 	}
-	if _, err := lockfile.TryAcquire(filepath.Join(dir.Path, rundirLock)); !errors.Is(err, lockfile.ErrHeld) {
+	if _, err := lockfile.TryAcquire(filepath.Join(dir.Path, runtimeDirLock)); !errors.Is(err, lockfile.ErrHeld) {
 		t.Errorf("it is not held: %v", err)
 	}
 	dir.Remove()
@@ -143,77 +141,13 @@ func TestADirectoryThatCannotBeHeldIsNotLeftBehind(t *testing.T) {
 		t.Skipf("cannot mount: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(full, syscall.MNT_DETACH) })
-	if _, err := makeRundir(full); !errors.Is(err, syscall.ENOSPC) {
+	if _, err := makeRuntimeDir(full); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("got %v, want that there is no space", err)
 	}
 	if left, err := os.ReadDir(full); err != nil || len(left) > 0 {
 		t.Errorf("%v is left, %v", left, err)
 	}
-	if _, err := makeRundir(filepath.Join(full, "missing")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := makeRuntimeDir(filepath.Join(full, "missing")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("in a directory that is missing: %v", err)
 	}
-}
-
-// leave makes a socket as old as it says, and returns its path.
-func leave(t *testing.T, dir, name string, mode fs.FileMode, old time.Duration, alive bool) string {
-	t.Helper()
-	path := filepath.Join(dir, name)
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	when := time.Now().Add(-old)
-	if err := errors.Join(os.Chmod(path, mode), os.Chtimes(path, when, when)); err != nil {
-		t.Fatal(err)
-	}
-	if !alive {
-		listener.SetUnlinkOnClose(false) // as one that was killed
-		if err := listener.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return path
-}
-
-func TestProbeSocketsOfAgentsThatWereKilledAreSweptByTheNextOne(t *testing.T) {
-	dir := t.TempDir()
-	want := map[string]bool{
-		leave(t, dir, "killed.sock", 0o600, time.Hour, false):            false,
-		leave(t, dir, "alive.sock", 0o600, time.Hour, true):              true,
-		leave(t, dir, "about-to-listen.sock", 0o600, time.Second, false): true,
-		leave(t, dir, "not-an-agents.sock", 0o666, time.Hour, false):     true,
-	}
-	listener, err := listenUnix(filepath.Join(dir, "new.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	want[filepath.Join(dir, "new.sock")] = true
-	for path, want := range want {
-		if got := there(t, path); got != want {
-			t.Errorf("%s is there: %t, want %t", filepath.Base(path), got, want)
-		}
-	}
-}
-
-func TestSocketsAreSweptOnlyWhereThereIsNothingElse(t *testing.T) {
-	dir := t.TempDir()
-	killed := leave(t, dir, "killed.sock", 0o600, time.Hour, false)
-	other := filepath.Join(dir, "zz")
-	if err := os.WriteFile(other, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	sweepSockets(dir)
-	if !there(t, killed) {
-		t.Error("a socket was removed from a directory that is not for sockets alone")
-	}
-	if err := os.Remove(other); err != nil {
-		t.Fatal(err)
-	}
-	sweepSockets(dir)
-	if there(t, killed) {
-		t.Error("a socket that nobody answers on is left")
-	}
-	sweepSockets(filepath.Join(dir, "missing")) // nothing to sweep
 }

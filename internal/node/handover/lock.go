@@ -1,0 +1,78 @@
+package handover
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/component"
+)
+
+// Lock is the lock file that decides which process runs this node's kubelet (proposal "Self-hosted kubelet").
+type Lock struct {
+	Flag      string // the flag that names the file, for messages
+	Path      string // empty: no other process contends for the node
+	Bootstrap bool   // release the lock when another process opens the file
+	Mode      v1alpha1.RunMode
+}
+
+// Flags are the agent's flags about the node's lock.
+type Flags struct {
+	LockFile  string // --lock-file
+	Bootstrap bool   // --bootstrap
+	Dir       string // --dynamic-config-dir
+}
+
+// Lock returns the node's lock, or an error that says which flag is wrong. The kubelet's own --lock-file becomes the agent's,
+// and its --exit-on-lock-contention means --bootstrap: both are the same feature.
+func (f Flags) Lock(k *component.Kubelet) (Lock, error) {
+	l := Lock{Flag: "--lock-file", Path: f.LockFile, Bootstrap: f.Bootstrap || k.ExitOnLockContention, Mode: v1alpha1.RunModeHost}
+	switch {
+	case f.LockFile != "" && k.LockFile != "":
+		return l, fmt.Errorf("--lock-file is given twice: to the agent, and to its kubelet (%s), whose lock the agent takes: give one",
+			k.LockFile)
+	case f.LockFile != "" && !filepath.IsAbs(f.LockFile):
+		return l, fmt.Errorf("--lock-file must be an absolute path, not %q", f.LockFile)
+	case f.LockFile != "":
+		l.Mode = v1alpha1.RunModeSelfHosted
+	case k.LockFile != "":
+		path, err := filepath.Abs(k.LockFile)
+		if err != nil {
+			return l, fmt.Errorf("the kubelet's --lock-file: %w", err)
+		}
+		l.Flag, l.Path = "the kubelet's --lock-file", path
+	case f.Bootstrap:
+		return l, errors.New("--bootstrap needs --lock-file: without a lock nobody could ask this kubelet to leave")
+	case k.ExitOnLockContention:
+		return l, errors.New("the kubelet's --exit-on-lock-contention needs a --lock-file, as it does without an agent")
+	}
+	if l.Bootstrap {
+		l.Mode = v1alpha1.RunModeBootstrap
+	}
+	switch path := filepath.Clean(l.Path); {
+	case f.Dir == "" || l.Path == "":
+	case path == KubeletLock(f.Dir, l):
+		return l, fmt.Errorf("%s %s is the one that the agent gives it: choose another path", l.Flag, l.Path)
+	case filepath.Dir(path) == filepath.Clean(f.Dir):
+		return l, fmt.Errorf("%s %s is in --dynamic-config-dir, where only who has the lock may write: choose another directory",
+			l.Flag, l.Path)
+	}
+	return l, nil
+}
+
+// DirectoryLock is the lock file of the agent that works on a --dynamic-config-dir.
+func DirectoryLock(dir string) string { return filepath.Join(dir, "agent.lock") }
+
+// KubeletLock is the lock file that the agent gives every kubelet of this node, so that the kernel keeps two kubelets apart
+// even if an agent was killed: its own lock is free before its kubelet has ended. Without a directory and without a lock
+// KubeletLock returns "", and the kubelet has no lock.
+func KubeletLock(dir string, l Lock) string {
+	switch {
+	case dir != "":
+		return filepath.Join(dir, "kubelet.lock")
+	case l.Path != "":
+		return filepath.Clean(l.Path) + ".kubelet"
+	}
+	return ""
+}

@@ -1,0 +1,47 @@
+package handover
+
+import (
+	"testing"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/component"
+)
+
+func TestWhichLockAnAgentContendsForAndAsWhat(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		o       Flags
+		kubelet []string
+		want    Lock
+	}{
+		{"none", Flags{}, nil, Lock{"--lock-file", "", false, v1alpha1.RunModeHost}},
+		{"the agent's", Flags{LockFile: "/run/a"}, nil, Lock{"--lock-file", "/run/a", false, v1alpha1.RunModeSelfHosted}},
+		{"the agent's, until asked", Flags{LockFile: "/run/a", Bootstrap: true}, nil, Lock{"--lock-file", "/run/a", true, v1alpha1.RunModeBootstrap}},
+		{"the kubelet's", Flags{}, []string{"--lock-file=/run/a"}, Lock{"the kubelet's --lock-file", "/run/a", false, v1alpha1.RunModeHost}},
+		{"the kubelet's, until asked", Flags{Bootstrap: true}, []string{"--lock-file=/run/a"}, Lock{"the kubelet's --lock-file", "/run/a", true, v1alpha1.RunModeBootstrap}},
+		{"the kubelet's, as it would", Flags{}, []string{"--lock-file=/run/a", "--exit-on-lock-contention"}, Lock{"the kubelet's --lock-file", "/run/a", true, v1alpha1.RunModeBootstrap}},
+		{"the agent's, as the kubelet would", Flags{LockFile: "/run/a"}, []string{"--exit-on-lock-contention"}, Lock{"--lock-file", "/run/a", true, v1alpha1.RunModeBootstrap}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.o.Dir = "/var/lib/evenkeel"
+			k, err := component.ParseKubelet(append([]string{"/usr/bin/kubelet"}, c.kubelet...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := c.o.Lock(k); err != nil || got != c.want {
+				t.Errorf("got %+v, %v, want %+v", got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestAKubeletHasALockOfItsOwnWhereverTheAgentHasAny(t *testing.T) {
+	for _, c := range []struct{ dir, lock, want string }{
+		{"", "", ""}, {"/var/lib/evenkeel/", "", "/var/lib/evenkeel/kubelet.lock"},
+		{"/var/lib/evenkeel", "/run/a", "/var/lib/evenkeel/kubelet.lock"}, {"", "/run/a", "/run/a.kubelet"},
+	} {
+		if got := KubeletLock(c.dir, Lock{Path: c.lock}); got != c.want {
+			t.Errorf("with the directory %q and the lock %q: %q, want %q", c.dir, c.lock, got, c.want)
+		}
+	}
+}
