@@ -18,7 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
-	"github.com/evenkeel/evenkeel/internal/node/handover"
+	"github.com/evenkeel/evenkeel/internal/node/inspect"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -95,7 +95,7 @@ func hostileDir(t *testing.T) string {
 	if err := checkpoint.SetRunning(atomicfile.OS{}, dir, text); err != nil {
 		t.Fatal(err)
 	}
-	lock, err := lockfile.TryAcquire(handover.DirectoryLock(dir))
+	lock, err := lockfile.TryAcquire(checkpoint.AgentLock(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestNothingOfOthersReachesTheTerminalAsACommand(t *testing.T) {
 // What programs read means what it meant.
 func TestStatusAsJSONHasTheVeryWords(t *testing.T) {
 	out, code := says(t, "", "status", "--dynamic-config-dir", hostileDir(t), "-o", "json")
-	var s summary
+	var s inspect.Summary
 	if err := json.Unmarshal([]byte(out), &s); err != nil || code != 0 {
 		t.Fatalf("exit %d, %v: %s", code, err, out)
 	}

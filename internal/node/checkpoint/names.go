@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,6 +18,9 @@ const (
 
 	corruptSuffix = ".corrupt"
 )
+
+// AgentLock is the lock file that the agent of a directory holds while it runs.
+func AgentLock(dir string) string { return filepath.Join(dir, "agent.lock") }
 
 // ErrName is the error for a revision or version that must not become part of
 // a path.

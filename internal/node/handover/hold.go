@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
+	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 )
 
@@ -131,7 +132,7 @@ func (h Holder) holdDirectory(ctx context.Context, timeout time.Duration, run fu
 			return fmt.Errorf("--dynamic-config-dir: %w", err)
 		}
 	}
-	path := DirectoryLock(h.Dir)
+	path := checkpoint.AgentLock(h.Dir)
 	lock, err := lockfile.TryAcquire(path)
 	if errors.Is(err, lockfile.ErrHeld) && timeout > 0 {
 		h.Service.Starting("waiting for the previous agent to end")

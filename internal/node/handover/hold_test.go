@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 )
@@ -95,7 +96,7 @@ func TestAnAgentThatIsAskedToLeaveEndsWithTheErrorOfItsRun(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "lock")
 			dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
 			err := Holder{Lock{Flag: "--lock-file", Path: path, Bootstrap: true}, dir, quiet(t), log}.Hold(t.Context(), func(ctx context.Context) error {
-				if _, err := lockfile.TryAcquire(DirectoryLock(dir)); !errors.Is(err, lockfile.ErrHeld) {
+				if _, err := lockfile.TryAcquire(checkpoint.AgentLock(dir)); !errors.Is(err, lockfile.ErrHeld) {
 					t.Errorf("the directory is not held: %v", err)
 				}
 				if err := exec.Command("cat", path).Run(); err != nil { // an open is all that it takes
@@ -111,7 +112,7 @@ func TestAnAgentThatIsAskedToLeaveEndsWithTheErrorOfItsRun(t *testing.T) {
 			if !errors.Is(err, c.want) || c.want == nil && err != nil {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
-			for _, lock := range []string{path, DirectoryLock(dir)} {
+			for _, lock := range []string{path, checkpoint.AgentLock(dir)} {
 				if l, err := lockfile.TryAcquire(lock); err != nil {
 					t.Errorf("it was not given back: %v", err)
 				} else {
@@ -207,7 +208,7 @@ func TestAnAgentThatIsStoppedWhileItWaitsForTheLockEnds(t *testing.T) {
 
 func TestTheHolderOfTheLockWaitsForThePreviousAgentToLeaveTheDirectory(t *testing.T) {
 	dir := t.TempDir()
-	before, err := lockfile.TryAcquire(DirectoryLock(dir))
+	before, err := lockfile.TryAcquire(checkpoint.AgentLock(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +242,7 @@ func TestTheHolderOfTheLockWaitsForThePreviousAgentToLeaveTheDirectory(t *testin
 
 func TestTheWaitForThePreviousAgentIsLimited(t *testing.T) {
 	dir := t.TempDir()
-	before, err := lockfile.TryAcquire(DirectoryLock(dir))
+	before, err := lockfile.TryAcquire(checkpoint.AgentLock(dir))
 	if err != nil {
 		t.Fatal(err)
 	}

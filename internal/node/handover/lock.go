@@ -61,9 +61,6 @@ func (f Flags) Lock(k *component.Kubelet) (Lock, error) {
 	return l, nil
 }
 
-// DirectoryLock is the lock file of the agent that works on a --dynamic-config-dir.
-func DirectoryLock(dir string) string { return filepath.Join(dir, "agent.lock") }
-
 // KubeletLock is the lock file that the agent gives every kubelet of this node, so that the kernel keeps two kubelets apart
 // even if an agent was killed: its own lock is free before its kubelet has ended. Without a directory and without a lock
 // KubeletLock returns "", and the kubelet has no lock.

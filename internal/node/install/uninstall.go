@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 )
 
 // Uninstall takes the agent away: the drop-in goes, and the kubelet runs as it did before. It returns what is to be said
@@ -181,7 +182,7 @@ func (h *Host) purge(r Request, memory string) (string, error) {
 	if !r.Purge || memory == "" {
 		return "", nil
 	}
-	if _, err := os.Lstat(filepath.Join(memory, "agent.lock")); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(checkpoint.AgentLock(memory)); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Sprintf("; %s is no agent's directory, or not there: it was left alone", memory), nil
 	} else if err != nil {
 		return "", err
