@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -52,41 +51,8 @@ func rbac(out io.Writer, namespace string, nodes []string) error {
 		if err != nil {
 			return program.Usage("%w", err)
 		}
-		fmt.Fprintf(&b, rights, "evenkeel-"+own.Name, own.Namespace, own.Name, "system:node:"+own.Node)
+		b.WriteString(own.Manifest())
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
 }
-
-// rights lets a node read its ConfigMap: the name of both objects, their namespace, the ConfigMap, the node's user. All
-// are quoted, for some would be numbers.
-const rights = `---
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata:
-  name: %[1]q
-  namespace: %[2]q
-  labels:
-    app.kubernetes.io/part-of: evenkeel
-rules:
-- apiGroups: [""]
-  resources: [configmaps]
-  resourceNames: [%[3]q]
-  verbs: [get, list, watch]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata:
-  name: %[1]q
-  namespace: %[2]q
-  labels:
-    app.kubernetes.io/part-of: evenkeel
-roleRef:
-  apiGroup: rbac.authorization.k8s.io
-  kind: Role
-  name: %[1]q
-subjects:
-- apiGroup: rbac.authorization.k8s.io
-  kind: User
-  name: %[4]q
-`
