@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,8 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/net/netutil"
-	utilversion "k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
@@ -352,54 +348,15 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 	a := agent.New(ao, parts)
 	service.Running(a)
 	host.Notifier.Heed(a.Alive)
-	o.listenAndServe(background, &all, a, client, log)
+	if o.listen != "" {
+		all.Go(func() { a.Serve(background, o.listen, client) })
+	}
 	err := a.Run(ctx)
 	if errors.Is(err, agent.ErrLocalInvalid) {
 		return o.refuse(err, host.Kubelet)
 	}
 	return err
 }
-
-// listenAndServe serves HTTP. A port that is taken is no reason to leave the
-// node without its kubelet.
-func (o *options) listenAndServe(ctx context.Context, all *sync.WaitGroup, a *agent.Agent, client *source.Client, log *slog.Logger) {
-	if o.listen == "" {
-		return
-	}
-	listener, err := net.Listen("tcp", o.listen)
-	if err != nil {
-		log.Error("cannot serve /healthz, /metrics and /configz; going on without", "listen", o.listen, "err", err)
-		return
-	}
-	var ask func(context.Context, component.Effective) (component.Effective, error)
-	if client != nil {
-		ask = func(ctx context.Context, effective component.Effective) (component.Effective, error) {
-			transport, err := client.KubeletTransport()
-			if err != nil {
-				return nil, err
-			}
-			port, ok := effective.Int("port")
-			if !ok {
-				port = 10250
-			}
-			return component.Configz(ctx, &http.Client{Transport: transport, Timeout: 5 * time.Second}, fmt.Sprintf("https://127.0.0.1:%d", port))
-		}
-	}
-	server := agent.NewServer(a.Handler(ask))
-	all.Go(func() {
-		if err := server.Serve(netutil.LimitListener(listener, mostConnections)); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("the HTTP server ended", "err", err)
-		}
-	})
-	all.Go(func() {
-		<-ctx.Done()
-		_ = server.Close()
-	})
-}
-
-// mostConnections bounds how many clients the agent's HTTP server has at the same time: each costs memory, and a kubelet
-// needs descriptors as well. More wait, and idle ones are closed.
-const mostConnections = 64
 
 // giveUpAfter is --give-up-after: a trial must have had the time to roll back.
 func (o *options) giveUpAfter() time.Duration {
@@ -482,23 +439,8 @@ func warnIfOlder(dir, ours string, log *slog.Logger) {
 	if err != nil {
 		return // it is opened next, which says what is wrong with it
 	}
-	if newest := newerThan(ours, view.Versions); newest != "" {
+	if newest := view.NewerThan(ours); newest != "" {
 		log.Warn("this kubelet is older than another that has run on this node: it goes on with the same configuration, which it judges anew; "+
 			"what the newer one found bad or proven does not count for it, and is kept", "version", ours, "newer", newest)
 	}
-}
-
-// newerThan returns the newest of versions if that is newer than ours, else "". What is no version counts for nothing.
-func newerThan(ours string, versions []string) string {
-	most, err := utilversion.ParseSemantic(ours)
-	if err != nil {
-		return ""
-	}
-	newest := ""
-	for _, v := range versions {
-		if parsed, err := utilversion.ParseSemantic(v); err == nil && most.LessThan(parsed) {
-			most, newest = parsed, v
-		}
-	}
-	return newest
 }

@@ -1,4 +1,4 @@
-package main
+package agent
 
 import (
 	"context"
@@ -10,8 +10,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/evenkeel/evenkeel/internal/node/agent"
 )
 
 func TestClientsThatStayDoNotTakeAllDescriptors(t *testing.T) {
@@ -25,8 +23,8 @@ func TestClientsThatStayDoNotTakeAllDescriptors(t *testing.T) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
-	o := &options{listen: address}
-	o.listenAndServe(ctx, &all, agent.New(agent.Options{}, agent.Parts{}), nil, slog.New(slog.DiscardHandler))
+	a := New(Options{Log: slog.New(slog.DiscardHandler)}, Parts{})
+	all.Go(func() { a.Serve(ctx, address, nil) })
 
 	var open []net.Conn
 	answered := func(c net.Conn) bool {
@@ -36,22 +34,25 @@ func TestClientsThatStayDoNotTakeAllDescriptors(t *testing.T) {
 		n, err := c.Read(make([]byte, 1))
 		return n == 1 && (err == nil || err == io.EOF)
 	}
-	for i := range mostConnections + 1 {
+	for i := range maxConnections + 1 {
 		c, err := net.Dial("tcp", address)
+		for deadline := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(deadline); <-time.After(5 * time.Millisecond) {
+			c, err = net.Dial("tcp", address) // it is about to listen
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 		open = append(open, c)
-		if ok := answered(c); ok != (i < mostConnections) {
+		if ok := answered(c); ok != (i < maxConnections) {
 			t.Fatalf("client %d was answered: %v", i+1, ok)
 		}
 	}
 	open[0].Close()
-	if !answered(open[mostConnections]) {
+	if !answered(open[maxConnections]) {
 		t.Error("who waited was not answered when another left")
 	}
-	if s := agent.NewServer(http.NotFoundHandler()); s.IdleTimeout <= 0 || s.ReadTimeout <= 0 || s.WriteTimeout <= 0 {
+	if s := NewServer(http.NotFoundHandler()); s.IdleTimeout <= 0 || s.ReadTimeout <= 0 || s.WriteTimeout <= 0 {
 		t.Errorf("what is idle stays: %+v", s)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	utilversion "k8s.io/apimachinery/pkg/util/version"
+
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
@@ -76,6 +78,22 @@ type View struct {
 	Versions []string // all that left records, newest first
 	State    trial.State
 	Problems []Problem
+}
+
+// NewerThan returns the newest version of the component that left records, if it is newer than the given one, else "". A
+// version that cannot be parsed is ignored.
+func (v View) NewerThan(version string) string {
+	newest, err := utilversion.ParseSemantic(version)
+	if err != nil {
+		return ""
+	}
+	name := ""
+	for _, v := range v.Versions {
+		if parsed, err := utilversion.ParseSemantic(v); err == nil && newest.LessThan(parsed) {
+			newest, name = parsed, v
+		}
+	}
+	return name
 }
 
 // ReadOnly loads the state without changing anything, for the given version of

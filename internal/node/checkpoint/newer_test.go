@@ -1,0 +1,27 @@
+package checkpoint_test
+
+import (
+	"testing"
+
+	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+)
+
+func TestANewerVersionThatLeftRecordsIsNamed(t *testing.T) {
+	for _, c := range []struct {
+		ours     string
+		versions []string
+		want     string
+	}{
+		{"v1.36.3", nil, ""},
+		{"v1.36.3", []string{"v1.36.3", "v1.35.9"}, ""},
+		{"v1.35.9", []string{"v1.36.3", "v1.35.9"}, "v1.36.3"},
+		{"v1.9.9", []string{"v1.35.9", "v1.36.3", "v1.10.0"}, "v1.36.3"},
+		{"v1.36.0-rc.1", []string{"v1.36.0"}, "v1.36.0"},
+		{"v1.36.3", []string{"lost+found"}, ""},
+		{"weekly", []string{"v1.36.3"}, ""},
+	} {
+		if got := (checkpoint.View{Versions: c.versions}).NewerThan(c.ours); got != c.want {
+			t.Errorf("newer than %s of %q: %q, want %q", c.ours, c.versions, got, c.want)
+		}
+	}
+}
