@@ -2,14 +2,11 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -53,11 +50,10 @@ on the host, and what the pod lacks for it.`,
   # The agent of the image puts itself in front of the kubelet that the host has:
   evenkeel-agent on-host -- /evenkeel-agent install --stay`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			programs := programsOf(args)
-			if cmd.ArgsLenAtDash() != 0 || programs == nil {
+			if cmd.ArgsLenAtDash() != 0 || !hostns.IsCommandLine(args) {
 				return program.Usage("on-host takes the agent's and the kubelet's command line: evenkeel-agent on-host [flags] -- AGENT [its flags] -- KUBELET [its flags]; or that of a command of the agent: -- AGENT COMMAND [its arguments]")
 			}
-			return o.run(cmd.Context(), args, programs)
+			return o.run(cmd.Context(), args)
 		},
 	}
 	cmd.Flags().StringVar(&o.binDir, "bin-dir", "/var/lib/evenkeel-bin", "directory on the host for the copies of the programs")
@@ -65,103 +61,32 @@ on the host, and what the pod lacks for it.`,
 	return cmd
 }
 
-// startReturns is what the runtime gets to tell the node's kubelet that this container has started. A bootstrap kubelet that
-// is asked for the node before it heard so leaves in the middle of that request, and the runtime takes the container away.
-const startReturns = 2 * time.Second
-
 type onHostOptions struct {
 	binDir string
 	keep   int
 }
 
-// programsOf are the places of the image's programs in a command line; none if it is not one of an agent that runs a kubelet
-// or carries out a command.
-func programsOf(argv []string) []int {
-	second := slices.Index(argv, "--")
-	if second != 0 && len(argv) > 1 && argv[1] != "" && argv[1][0] != '-' {
-		return []int{0}
-	}
-	if second >= 1 && second+1 < len(argv) {
-		return []int{0, second + 1}
-	}
-	return nil
-}
-
-// run becomes the agent of a command line, in which the programs of the image are at these places. It returns only if that
-// fails.
-func (o *onHostOptions) run(ctx context.Context, argv []string, at []int) error {
-	begin := time.Now()
+// run becomes the agent of a command line. It returns only if that fails, or if ctx has ended before.
+func (o *onHostOptions) run(ctx context.Context, args []string) error {
 	switch {
 	case !filepath.IsAbs(o.binDir):
 		return program.Usage("--bin-dir must be an absolute path, not %q", o.binDir)
 	case o.keep < 1:
 		return program.Usage("--keep must be 1 or more, not %d", o.keep)
 	}
-	var programs []*hostns.Program
-	for _, i := range at {
-		p, err := hostns.OpenProgram(argv[i])
-		if err != nil {
-			return program.Usage("%w", err)
-		}
-		defer p.Close()
-		programs = append(programs, p)
+	line, err := hostns.OpenCommandLine(args)
+	if err != nil {
+		return program.Usage("%w", err)
 	}
-	// From here on a signal ends the process, which leaves nothing half-done: caught, one that comes just before the
-	// exec would be lost.
+	defer line.Close()
+	// From here on a signal ends the process, which leaves nothing half-done: a signal that was caught just before the exec
+	// would be lost.
 	signal.Reset(syscall.SIGTERM, syscall.SIGINT)
 	if ctx.Err() != nil {
 		return nil
 	}
-	if err := o.enter(); err != nil {
-		return err
-	}
-	bin, err := hostns.OpenBin(filepath.Clean(o.binDir))
-	if err != nil {
-		return notOnHost(err)
-	}
-	defer bin.Close()
-	argv = slices.Clone(argv)
-	for k, i := range at {
-		if argv[i], err = bin.Put(programs[k]); err != nil {
-			return notOnHost(err)
-		}
-	}
-	log := slog.New(slog.NewTextHandler(printable.NewWriter(os.Stderr), nil))
-	needed, err := install.Named(unitDirs, installDir)
-	if err == nil {
-		err = bin.Prune(o.keep, needed, programs...)
-	}
-	if err != nil {
-		log.Warn("cannot remove old copies of programs", "err", err)
-	}
-	said := []any{"agent", argv[0]}
-	if len(at) > 1 {
-		said = append(said, "kubelet", argv[at[1]])
-	} else {
-		said = append(said, "command", argv[1])
-	}
-	log.Info("going on on the host", said...)
-	if len(at) > 1 { // it will ask for the node
-		time.Sleep(startReturns - time.Since(begin))
-	}
-	err = syscall.Exec(argv[0], argv, hostns.Environ(os.Environ()))
-	return notOnHost(fmt.Errorf("run %s on the host (it must need no libraries of the image's): %w", argv[0], err))
+	return program.Coded(exitNotOnHost, line.Become(hostns.Target{
+		BinDir: o.binDir, Keep: o.keep, Log: slog.New(slog.NewTextHandler(printable.NewWriter(os.Stderr), nil)),
+		Needed: func() (func(string) bool, error) { return install.Named(unitDirs, installDir) },
+	}))
 }
-
-// enter takes this goroutine to the host.
-func (o *onHostOptions) enter() error {
-	if err := hostns.CheckPIDs(os.Getenv("KUBERNETES_SERVICE_HOST") != ""); err != nil {
-		return notOnHost(err)
-	}
-	host, err := hostns.Open(hostns.First)
-	if err != nil {
-		return notOnHost(err)
-	}
-	defer host.Close()
-	if err := host.Enter(); err != nil {
-		return notOnHost(err)
-	}
-	return nil
-}
-
-func notOnHost(err error) error { return program.Coded(exitNotOnHost, err) }
