@@ -7,9 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -205,14 +203,14 @@ func (c *nodeChange) host(manager install.Manager, out io.Writer) (*install.Host
 		Plain:   checkPlain,
 		API: func(t install.Target) (install.API, error) {
 			client, err := source.NewClient(t.Kubeconfig, "evenkeel-agent/"+version)
-			return nodeAPI{client, t.Node}, err
+			return install.NodeAPI{Client: client, Node: t.Node}, err
 		},
 		Healthy: func(ctx context.Context, healthz string) error {
 			health := component.NewHealth(healthz)
 			defer health.Close()
 			return health.Healthz(ctx)
 		},
-		Journal: journal,
+		Journal: install.Journal,
 		Place:   install.Program{Path: self, BinDir: c.binDir, Enforce: selinuxEnforce}.Place,
 		FS:      atomicfile.OS{}, UnitDir: unitDir, TrialDir: trialDir, StateDir: installDir, Memory: memoryDir, Proc: "/proc", Out: out,
 	}, nil
@@ -283,36 +281,4 @@ func judgeAgent(ctx context.Context, flags, argv []string, plain bool) (install.
 		return nil
 	})
 	return checked, err
-}
-
-// nodeAPI is the API server, asked as this node.
-type nodeAPI struct {
-	*source.Client
-	node string
-}
-
-func (a nodeAPI) Snapshot(ctx context.Context) source.NodeState {
-	return a.Client.Snapshot(ctx, a.node)
-}
-
-func (a nodeAPI) Turn(ctx context.Context) (string, error) {
-	return a.Client.NodeAnnotation(ctx, a.node, v1alpha1.AnnotationAgentTurn)
-}
-
-func (a nodeAPI) Event(ctx context.Context, severity source.Severity, reason, message string) error {
-	return a.Client.Event(ctx, a.node, "evenkeel-agent", severity, reason, message)
-}
-
-// journalLines are enough to see why a service has ended.
-const journalLines = 20
-
-// journal is the end of what a unit has written, if there is a journal.
-func journal(ctx context.Context, u install.Unit) string {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	text, err := exec.CommandContext(ctx, "journalctl", "--unit="+u.Name, "--boot", "--lines="+strconv.Itoa(journalLines), "--no-pager", "--output=cat", "--quiet").Output()
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(text))
 }

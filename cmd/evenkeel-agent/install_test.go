@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/internal/node/install"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
@@ -92,21 +91,5 @@ func TestWhatTheAgentMakesUpForDoesNotCountWithoutIt(t *testing.T) {
 		if _, err := checkPlain(t.Context(), []string{c.flag}, argv); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s, without it: %v, want %s", c.flag, err, want)
 		}
-	}
-}
-
-func TestTheEndOfTheJournalIsToldIfThereIsOne(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv("PATH", dir)
-	unit := install.Unit{Name: "kubelet.service"}
-	if got := journal(t.Context(), unit); got != "" {
-		t.Errorf("without journalctl: %q", got)
-	}
-	script := "#!/bin/sh\necho \"$*\"\necho last words\necho\n"
-	if err := os.WriteFile(filepath.Join(dir, "journalctl"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := journal(t.Context(), unit), "--unit=kubelet.service --boot --lines=20 --no-pager --output=cat --quiet\nlast words"; got != want {
-		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -18,7 +18,7 @@ import (
 // speakers are what is in the logs of evenkeel-agent and evenkeel-controller.
 var speakers = []string{
 	"cmd/evenkeel-agent", "cmd/evenkeel-controller", "internal/node/agent", "internal/fleet/controller", "internal/node/source", "internal/node/supervisor",
-	"internal/component", "internal/node/checkpoint", "internal/node/lockfile", "internal/node/handover",
+	"internal/component", "internal/node/checkpoint", "internal/node/lockfile", "internal/node", "internal/node/hostns",
 }
 
 // attributes returns the names of the attributes of log lines in a file, and where each is.

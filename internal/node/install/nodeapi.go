@@ -1,0 +1,29 @@
+package install
+
+import (
+	"context"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/node/source"
+)
+
+// NodeAPI is the API server, asked as one node. It implements API.
+type NodeAPI struct {
+	Client *source.Client
+	Node   string
+}
+
+// Snapshot implements API.
+func (a NodeAPI) Snapshot(ctx context.Context) source.NodeState {
+	return a.Client.Snapshot(ctx, a.Node)
+}
+
+// Turn implements API.
+func (a NodeAPI) Turn(ctx context.Context) (string, error) {
+	return a.Client.NodeAnnotation(ctx, a.Node, v1alpha1.AnnotationAgentTurn)
+}
+
+// Event implements API.
+func (a NodeAPI) Event(ctx context.Context, severity source.Severity, reason, message string) error {
+	return a.Client.Event(ctx, a.Node, "evenkeel-agent", severity, reason, message)
+}
