@@ -6,19 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/installer"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
@@ -100,21 +97,21 @@ func (a *app) install(ctx context.Context, names []string, o installFlags) error
 	if err != nil {
 		return err
 	}
-	if err := checkCRD(ctx, c); err != nil {
+	if err := installer.CheckCRD(ctx, c); err != nil {
 		return err
 	}
-	w, err := wantedOf(ctx, c, installing)
+	w, err := installer.DesiredOf(ctx, c, installer.Install)
 	if err != nil {
 		return err
 	}
 	switch o.version {
 	case "":
 	case "any":
-		w.version = ""
+		w.Version = ""
 	default:
-		w.version = o.version
+		w.Version = o.version
 	}
-	return a.carry(ctx, c, installing, w, names, selector, o)
+	return a.carry(ctx, c, installer.Install, w, names, selector, o)
 }
 
 // choice returns which nodes are chosen beside those that are named; those that have been before, if nothing is said.
@@ -150,8 +147,8 @@ func (o installFlags) choice(names []string) (labels.Selector, error) {
 }
 
 // carry takes the chosen nodes through a mission, when that is confirmed, and shows how.
-func (a *app) carry(ctx context.Context, c client.Client, m mission, w wanted, names []string, selector labels.Selector, o installFlags) error {
-	nodes, err := m.chosen(ctx, c, w, names, selector)
+func (a *app) carry(ctx context.Context, c client.Client, m installer.Operation, w installer.Desired, names []string, selector labels.Selector, o installFlags) error {
+	nodes, err := m.Select(ctx, c, w, names, selector)
 	if err != nil {
 		return err
 	}
@@ -159,7 +156,7 @@ func (a *app) carry(ctx context.Context, c client.Client, m mission, w wanted, n
 	case len(nodes) > 0:
 	case o.selector != "":
 		return fmt.Errorf("--selector %s selects no node", o.selector)
-	case m == installing && !o.allNodes:
+	case m == installer.Install && !o.allNodes:
 		return fmt.Errorf("no node is labelled %s yet: name nodes, or give --selector or --all-nodes", v1alpha1.LabelAgent)
 	}
 	out := a.Out // what people read, as long as it is not in the way of what programs do
@@ -168,8 +165,8 @@ func (a *app) carry(ctx context.Context, c client.Client, m mission, w wanted, n
 	}
 	if o.retry {
 		for _, n := range nodes {
-			if n.standing.stage == stageFailed {
-				n.standing = standing{stage: stageToDo}
+			if n.State.Stage == installer.Failed {
+				n.State = installer.State{Stage: installer.ToDo}
 			}
 		}
 	}
@@ -181,13 +178,16 @@ func (a *app) carry(ctx context.Context, c client.Client, m mission, w wanted, n
 	if err != nil {
 		return fmt.Errorf("--max-unavailable: %w", err)
 	}
-	p := &pace{c: c, m: m, w: w, most: max(1, budget), timeout: o.timeout, retry: o.retry, nodes: nodes, say: func(n *work) { sayNode(out, m, n) }}
+	p := &installer.Pacer{
+		Client: c, Operation: m, Desired: w, MaxUnavailable: max(1, budget), Timeout: o.timeout, Retry: o.retry, Nodes: nodes,
+		Say: func(n *installer.Progress) { sayNode(out, m, n) },
+	}
 	showWork(out, p)
-	if count(nodes, stageToDo)+count(nodes, stageDoing) > 0 && !o.dryRun {
+	if count(nodes, installer.ToDo)+count(nodes, installer.Doing) > 0 && !o.dryRun {
 		if err := a.confirmRestarts(ctx, p, o.yes); err != nil {
 			return err
 		}
-		if err := p.run(ctx); err != nil {
+		if err := p.Run(ctx); err != nil {
 			return interrupted(out, p, err)
 		}
 	}
@@ -203,88 +203,30 @@ func (a *app) carry(ctx context.Context, c client.Client, m mission, w wanted, n
 }
 
 // confirmRestarts asks, unless nothing is to begin.
-func (a *app) confirmRestarts(ctx context.Context, p *pace, yes bool) error {
-	n := count(p.nodes, stageToDo)
+func (a *app) confirmRestarts(ctx context.Context, p *installer.Pacer, yes bool) error {
+	n := count(p.Nodes, installer.ToDo)
 	if n == 0 {
 		return nil
 	}
-	question := fmt.Sprintf("%s evenkeel's agent on %s, %d at a time? Each kubelet restarts once; pods go on.", strings.ToUpper(p.m.verb[:1])+p.m.verb[1:], nodesWord(n), p.most)
+	question := fmt.Sprintf("%s evenkeel's agent on %s, %d at a time? Each kubelet restarts once; pods go on.", strings.ToUpper(p.Operation.Verb[:1])+p.Operation.Verb[1:], nodesWord(n), p.MaxUnavailable)
 	return a.confirm(ctx, question, yes, false)
 }
 
-// chosen returns the nodes that are named, or selected, and how they stand; those of the control plane last.
-func (m mission) chosen(ctx context.Context, c client.Client, w wanted, names []string, selector labels.Selector) ([]*work, error) {
-	pods := map[string][]corev1.Pod{}
-	for pod, err := range report.Pages(ctx, c, func() *corev1.PodList { return &corev1.PodList{} }, func(l *corev1.PodList) []corev1.Pod { return l.Items },
-		client.InNamespace(v1alpha1.InstallNamespace), client.MatchingLabels{"app.kubernetes.io/name": m.daemonSet}) {
-		if err != nil {
-			return nil, fmt.Errorf("list the pods in %s: %w", v1alpha1.InstallNamespace, err)
-		}
-		if pod.DeletionTimestamp == nil {
-			pods[pod.Spec.NodeName] = append(pods[pod.Spec.NodeName], *pod)
-		}
-	}
-	var first, last []*work
-	missing := map[string]bool{}
-	for _, name := range names {
-		missing[name] = true
-	}
-	add := func(p report.Pair) {
-		n := &work{name: p.Node.Name, standing: m.judge(target{p, pods[p.Node.Name]}, w)}
-		if _, ok := p.Node.Labels["node-role.kubernetes.io/control-plane"]; ok {
-			last = append(last, n)
-		} else {
-			first = append(first, n)
-		}
-	}
-	if selector == nil {
-		selector = labels.Everything()
-	}
-	for p, err := range m.pairs(ctx, c, selector) {
-		switch {
-		case err != nil:
-			return nil, err
-		case p.Node != nil && (len(names) == 0 || missing[p.Node.Name]):
-			delete(missing, p.Node.Name)
-			add(p)
-		}
-	}
-	if len(missing) > 0 {
-		return nil, fmt.Errorf("there is no node %s; see `kubectl get nodes`; nothing was changed", report.Few(slices.Sorted(maps.Keys(missing))))
-	}
-	return append(first, last...), nil
-}
-
-// pairs yields nodes, and what their agents report where that matters: to uninstall, the CRD need not be there.
-func (m mission) pairs(ctx context.Context, c client.Client, selector labels.Selector) iter.Seq2[report.Pair, error] {
-	if m == installing {
-		return report.Pairs(ctx, c, selector)
-	}
-	return func(yield func(report.Pair, error) bool) {
-		for node, err := range report.Pages(ctx, c, func() *corev1.NodeList { return &corev1.NodeList{} },
-			func(l *corev1.NodeList) []corev1.Node { return l.Items }, client.MatchingLabelsSelector{Selector: selector}) {
-			if !yield(report.Pair{Node: node}, err) {
-				return
-			}
-		}
-	}
-}
-
 // sayNode tells what a node does.
-func sayNode(out io.Writer, m mission, n *work) {
+func sayNode(out io.Writer, m installer.Operation, n *installer.Progress) {
 	took := ""
-	if !n.begin.IsZero() {
-		took = ", after " + report.Span(time.Since(n.begin))
+	if !n.Begun.IsZero() {
+		took = ", after " + report.Span(time.Since(n.Begun))
 	}
-	switch s := n.standing; s.stage {
-	case stageDone:
-		fmt.Fprintf(out, "%s: %s\n", n.name, report.OneLine(joinWith(m.done, s.why))+took)
-	case stageFailed:
-		fmt.Fprintf(out, "%s: FAILED: %s\n", n.name, report.OneLine(s.why)+took)
-	case stageSkipped:
-		fmt.Fprintf(out, "%s: passed over: %s\n", n.name, report.OneLine(s.why))
+	switch s := n.State; s.Stage {
+	case installer.Done:
+		fmt.Fprintf(out, "%s: %s\n", n.Name, report.OneLine(joinWith(m.Past, s.Why))+took)
+	case installer.Failed:
+		fmt.Fprintf(out, "%s: FAILED: %s\n", n.Name, report.OneLine(s.Why)+took)
+	case installer.Skipped:
+		fmt.Fprintf(out, "%s: passed over: %s\n", n.Name, report.OneLine(s.Why))
 	default:
-		fmt.Fprintf(out, "%s: %s\n", n.name, report.OneLine(s.why))
+		fmt.Fprintf(out, "%s: %s\n", n.Name, report.OneLine(s.Why))
 	}
 }
 
@@ -297,26 +239,26 @@ func joinWith(what, more string) string {
 }
 
 // showWork says what is to be done, and what is not.
-func showWork(out io.Writer, p *pace) {
+func showWork(out io.Writer, p *installer.Pacer) {
 	counts := []string{}
 	for _, s := range []struct {
-		stage stage
+		Stage installer.Stage
 		words string
 	}{
-		{stageToDo, "to " + p.m.verb}, {stageDoing, "in the middle of it"}, {stageDone, p.m.done + " already"},
-		{stageFailed, "failed before"}, {stageSkipped, "passed over"},
+		{installer.ToDo, "to " + p.Operation.Verb}, {installer.Doing, "in the middle of it"}, {installer.Done, p.Operation.Past + " already"},
+		{installer.Failed, "failed before"}, {installer.Skipped, "passed over"},
 	} {
-		if n := count(p.nodes, s.stage); n > 0 {
+		if n := count(p.Nodes, s.Stage); n > 0 {
 			counts = append(counts, fmt.Sprintf("%d %s", n, s.words))
 		}
 	}
-	fmt.Fprintf(out, "%s, %d at a time, with %s: %s\n", nodesWord(len(p.nodes)), p.most, p.w.image, cmp.Or(strings.Join(counts, ", "), "nothing to do"))
-	for _, n := range p.nodes {
-		if s := n.standing; s.stage == stageSkipped || s.stage == stageFailed || s.stage == stageDoing {
-			sayNode(out, p.m, n)
+	fmt.Fprintf(out, "%s, %d at a time, with %s: %s\n", nodesWord(len(p.Nodes)), p.MaxUnavailable, p.Desired.Image, cmp.Or(strings.Join(counts, ", "), "nothing to do"))
+	for _, n := range p.Nodes {
+		if s := n.State; s.Stage == installer.Skipped || s.Stage == installer.Failed || s.Stage == installer.Doing {
+			sayNode(out, p.Operation, n)
 		}
 	}
-	if names := namesAt(p.nodes, stageToDo); len(names) > 0 {
+	if names := namesAt(p.Nodes, installer.ToDo); len(names) > 0 {
 		fmt.Fprintf(out, "in this order: %s\n", report.Few(names))
 	}
 }
@@ -328,24 +270,24 @@ func nodesWord(n int) string {
 	return fmt.Sprintf("%d nodes", n)
 }
 
-func count(nodes []*work, s stage) int { return len(namesAt(nodes, s)) }
+func count(nodes []*installer.Progress, s installer.Stage) int { return len(namesAt(nodes, s)) }
 
-func namesAt(nodes []*work, s stage) []string {
+func namesAt(nodes []*installer.Progress, s installer.Stage) []string {
 	var names []string
 	for _, n := range nodes {
-		if n.standing.stage == s {
-			names = append(names, n.name)
+		if n.State.Stage == s {
+			names = append(names, n.Name)
 		}
 	}
 	return names
 }
 
 // interrupted adds to why a command ended before its nodes what becomes of those.
-func interrupted(out io.Writer, p *pace, why error) error {
-	if on := namesAt(p.nodes, stageDoing); len(on) > 0 {
-		fmt.Fprintf(out, "%s: comes to its end without this command: %s, or back as before\n", report.Few(on), p.m.done)
+func interrupted(out io.Writer, p *installer.Pacer, why error) error {
+	if on := namesAt(p.Nodes, installer.Doing); len(on) > 0 {
+		fmt.Fprintf(out, "%s: comes to its end without this command: %s, or back as before\n", report.Few(on), p.Operation.Past)
 	}
-	if left := namesAt(p.nodes, stageToDo); len(left) > 0 {
+	if left := namesAt(p.Nodes, installer.ToDo); len(left) > 0 {
 		fmt.Fprintf(out, "%s: nothing has begun there\n", report.Few(left))
 	}
 	return why
@@ -358,15 +300,15 @@ type workReport struct {
 }
 
 type nodeReport struct {
-	Name  string `json:"name"`
-	State stage  `json:"state"`
-	Why   string `json:"why,omitempty"`
+	Name  string          `json:"name"`
+	State installer.Stage `json:"state"`
+	Why   string          `json:"why,omitempty"`
 }
 
-func workReportOf(p *pace) workReport {
-	r := workReport{Image: p.w.image, Nodes: []nodeReport{}}
-	for _, n := range p.nodes {
-		r.Nodes = append(r.Nodes, nodeReport{n.name, n.standing.stage, n.standing.why})
+func workReportOf(p *installer.Pacer) workReport {
+	r := workReport{Image: p.Desired.Image, Nodes: []nodeReport{}}
+	for _, n := range p.Nodes {
+		r.Nodes = append(r.Nodes, nodeReport{n.Name, n.State.Stage, n.State.Why})
 	}
 	return r
 }

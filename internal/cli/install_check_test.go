@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"reflect"
-	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,13 +13,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/installer"
 )
 
 func (c *crew) crd() *unstructured.Unstructured {
 	c.t.Helper()
 	crd := &unstructured.Unstructured{}
 	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
-	if err := c.Get(c.t.Context(), client.ObjectKey{Name: crdName}, crd); err != nil {
+	if err := c.Get(c.t.Context(), client.ObjectKey{Name: installer.CRDName}, crd); err != nil {
 		c.t.Fatal(err)
 	}
 	return crd
@@ -54,22 +53,6 @@ func TestInstallRefusesAClusterThatLacksWhatAgentsNeed(t *testing.T) {
 func TestInstallRefusesAClusterWithoutItsDaemonSets(t *testing.T) {
 	for _, command := range []string{"install", "uninstall"} {
 		evenkeel(t, command, "a", "--yes").refuses(t, "there is no DaemonSet evenkeel-install/evenkeel-"+command+"er: apply evenkeel's manifests first: kubectl apply -k config/default")
-	}
-}
-
-func TestTheSchemaIsComparedFieldByField(t *testing.T) {
-	property := func(fields ...string) map[string]any {
-		properties := map[string]any{}
-		for _, f := range fields {
-			properties[f] = map[string]any{}
-		}
-		return map[string]any{"properties": properties}
-	}
-	known := property("spec")
-	known["properties"].(map[string]any)["spec"] = property("revoked")
-	got := fieldsMissing("", reflect.TypeFor[v1alpha1.NodeConfig](), known)
-	if want := []string{"spec.configSource", "spec.takenBack", "spec.trial", "status"}; !slices.Equal(got, want) {
-		t.Errorf("missing are %q, want %q", got, want)
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/installer"
 	"github.com/evenkeel/evenkeel/internal/program"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
@@ -159,7 +160,7 @@ func (c *crew) waitsFor(pods []corev1.Pod) bool {
 	defer c.mu.Unlock()
 	ready := 0
 	for i := range pods {
-		if podReady(&pods[i]) {
+		if installer.PodReady(&pods[i]) {
 			ready++
 		}
 	}
@@ -186,7 +187,7 @@ func (c *crew) kubelets(ctx context.Context) error {
 				return err
 			}
 			continue
-		case !ok, podReady(&pod) && !play.falters:
+		case !ok, installer.PodReady(&pod) && !play.falters:
 			continue
 		}
 		if play.awaits && c.turn(pod.Spec.NodeName) != pod.Labels[appsv1.ControllerRevisionHashLabelKey] {
@@ -206,7 +207,7 @@ func (c *crew) kubelets(ctx context.Context) error {
 
 // report writes a pod's status, and what an agent that comes back with it reports.
 func (c *crew) report(ctx context.Context, pod *corev1.Pod, play part) error {
-	if play.version != "" && pod.Labels["app.kubernetes.io/name"] == installing.daemonSet {
+	if play.version != "" && pod.Labels["app.kubernetes.io/name"] == installer.Install.DaemonSet {
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: pod.Spec.NodeName}}
 		if err := c.Get(ctx, client.ObjectKeyFromObject(nc), nc); client.IgnoreNotFound(err) != nil {
 			return err
@@ -254,15 +255,15 @@ func (c *crew) image(image string) {
 	c.t.Helper()
 	patch := fmt.Sprintf(`[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":%q},
 		{"op":"replace","path":"/spec/template/spec/containers/0/readinessProbe/periodSeconds","value":1}]`, image)
-	for _, m := range []mission{installing, uninstalling} {
-		d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.InstallNamespace, Name: m.daemonSet}}
+	for _, m := range []installer.Operation{installer.Install, installer.Uninstall} {
+		d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.InstallNamespace, Name: m.DaemonSet}}
 		if err := c.Patch(c.t.Context(), d, client.RawPatch(types.JSONPatchType, []byte(patch))); err != nil {
 			c.t.Fatal(err)
 		}
 	}
 	c.eventually("the controllers have seen the image", func(ctx context.Context) (bool, error) {
-		w, err := newestOf(ctx, c, installing)
-		return w.image == image && w.revision != "", err
+		w, err := installer.Newest(ctx, c, installer.Install)
+		return w.Image == image && w.Revision != "", err
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/installer"
 )
 
 var quantity = resource.MustParse
@@ -192,7 +193,7 @@ func TestAnInstallerThatWasDeletedAndMadeAnewWaitsOnEachNodeForItsTurn(t *testin
 	waits := part{said: "waits", awaits: true, ready: true, version: "v1.1.0"}
 	c.plays("a", waits)
 	c.plays("b", waits)
-	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.InstallNamespace, Name: installing.daemonSet}}
+	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.InstallNamespace, Name: installer.Install.DaemonSet}}
 	if err := c.Delete(t.Context(), d, client.PropagationPolicy("Foreground")); err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +205,7 @@ func TestAnInstallerThatWasDeletedAndMadeAnewWaitsOnEachNodeForItsTurn(t *testin
 		t.Fatal(err)
 	}
 	c.image("evenkeel.dev/agent:v1.1.0")
-	w, err := newestOf(t.Context(), c, installing)
+	w, err := installer.Newest(t.Context(), c, installer.Install)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +216,7 @@ func TestAnInstallerThatWasDeletedAndMadeAnewWaitsOnEachNodeForItsTurn(t *testin
 		for _, pod := range pods.Items {
 			switch {
 			case pod.DeletionTimestamp != nil:
-			case pod.Labels[appsv1.ControllerRevisionHashLabelKey] != w.revision:
+			case pod.Labels[appsv1.ControllerRevisionHashLabelKey] != w.Revision:
 				err = errors.Join(err, client.IgnoreNotFound(c.Delete(ctx, &pod)))
 			case len(pod.Status.ContainerStatuses) > 0:
 				running++
@@ -226,8 +227,8 @@ func TestAnInstallerThatWasDeletedAndMadeAnewWaitsOnEachNodeForItsTurn(t *testin
 	c.went(0)
 	c.evenkeel("install", "--yes").says(t, "with evenkeel.dev/agent:v1.1.0: 2 to install", "a: installed v1.1.0", "b: installed v1.1.0", "2 of 2 nodes installed")
 	c.went(1, "a", "b")
-	if after := c.pods(); len(after) != 2 || c.turn("a") != w.revision || c.turn("b") != w.revision {
-		t.Errorf("turns are %q and %q, want %q; pods %v", c.turn("a"), c.turn("b"), w.revision, after)
+	if after := c.pods(); len(after) != 2 || c.turn("a") != w.Revision || c.turn("b") != w.Revision {
+		t.Errorf("turns are %q and %q, want %q; pods %v", c.turn("a"), c.turn("b"), w.Revision, after)
 	}
 }
 
@@ -257,7 +258,7 @@ func TestWhoInterruptsItLeavesWhatHasBegunAndNothingElse(t *testing.T) {
 	c.eventually("it has come to its end", func(ctx context.Context) (bool, error) {
 		list := &corev1.PodList{}
 		err := c.List(ctx, list, client.InNamespace(v1alpha1.InstallNamespace))
-		return slices.ContainsFunc(list.Items, func(pod corev1.Pod) bool { return pod.Spec.NodeName == "begun" && podReady(&pod) }), err
+		return slices.ContainsFunc(list.Items, func(pod corev1.Pod) bool { return pod.Spec.NodeName == "begun" && installer.PodReady(&pod) }), err
 	})
 	c.plays("pending", comesBack)
 	c.evenkeel("install", "--all-nodes", "--yes").says(t, "2 to install, 1 installed already", "3 of 3 nodes installed")
@@ -267,7 +268,7 @@ func TestWhatIsInTheMiddleOfItIsWaitedForFirst(t *testing.T) {
 	c := newCrew(t)
 	c.node("a", comesBack)
 	c.node("m", part{said: "runs"})
-	if err := setLabel(t.Context(), c, "m", v1alpha1.AgentInstall, ""); err != nil {
+	if err := installer.SetLabel(t.Context(), c, "m", v1alpha1.AgentInstall, ""); err != nil {
 		t.Fatal(err)
 	}
 	c.eventually("it has a pod", func(context.Context) (bool, error) { return len(c.pods()) == 1, nil })
@@ -303,7 +304,7 @@ func TestANodeThatFailsElsewhereBeforeItsTurnIsLeftAloneWithoutRetry(t *testing.
 	c.node("b", comesBack)
 	r := c.begin("install", "--all-nodes", "--yes")
 	c.eventually("the first has begun", func(context.Context) (bool, error) { return c.labels()["a"] == "install", nil })
-	if err := setLabel(t.Context(), c, "b", v1alpha1.AgentInstallFailed, "another command saw it fail"); err != nil {
+	if err := installer.SetLabel(t.Context(), c, "b", v1alpha1.AgentInstallFailed, "another command saw it fail"); err != nil {
 		t.Fatal(err)
 	}
 	c.plays("a", comesBack)
@@ -320,8 +321,8 @@ func TestInstallPrintsWhatBecameOfNodesForPrograms(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.out), &r); err != nil {
 		t.Fatalf("%v: %s", err, got.out)
 	}
-	if got.code != ExitHalted || len(r.Nodes) != 2 || r.Nodes[0] != (nodeReport{"a", stageDone, "v1.0.0"}) ||
-		r.Nodes[1].State != stageFailed || !strings.HasPrefix(r.Nodes[1].Why, "it was tried and taken back") || r.Image != "evenkeel.dev/agent:v1.0.0" {
+	if got.code != ExitHalted || len(r.Nodes) != 2 || r.Nodes[0] != (nodeReport{"a", installer.Done, "v1.0.0"}) ||
+		r.Nodes[1].State != installer.Failed || !strings.HasPrefix(r.Nodes[1].Why, "it was tried and taken back") || r.Image != "evenkeel.dev/agent:v1.0.0" {
 		t.Errorf("exit %d, %+v", got.code, r)
 	}
 	if !strings.Contains(got.err, "a: installed v1.0.0") {

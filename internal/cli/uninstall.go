@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/installer"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
@@ -90,13 +91,13 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 			return err
 		}
 	}
-	w, err := wantedOf(ctx, c, uninstalling)
+	w, err := installer.DesiredOf(ctx, c, installer.Uninstall)
 	switch {
 	case err == nil:
-		if err := a.carry(ctx, c, uninstalling, w, names, selector, o.installFlags); err != nil || !whole {
+		if err := a.carry(ctx, c, installer.Uninstall, w, names, selector, o.installFlags); err != nil || !whole {
 			return err
 		}
-	case !whole || !errors.Is(err, errApplyFirst): // else it was deleted, after the last node
+	case !whole || !errors.Is(err, installer.ErrApplyFirst): // else it was deleted, after the last node
 		return err
 	}
 	if left, lookErr := labelled(ctx, c); lookErr != nil {
@@ -203,8 +204,8 @@ func (a *app) uninstallCluster(ctx context.Context, c client.Client, out io.Writ
 	objects := []client.Object{&appsv1.Deployment{}, &appsv1.DaemonSet{}, &appsv1.DaemonSet{}}
 	for i, at := range []types.NamespacedName{
 		{Namespace: v1alpha1.SystemNamespace, Name: "evenkeel-controller"},
-		{Namespace: v1alpha1.InstallNamespace, Name: installing.daemonSet},
-		{Namespace: v1alpha1.InstallNamespace, Name: uninstalling.daemonSet},
+		{Namespace: v1alpha1.InstallNamespace, Name: installer.Install.DaemonSet},
+		{Namespace: v1alpha1.InstallNamespace, Name: installer.Uninstall.DaemonSet},
 	} {
 		objects[i].SetNamespace(at.Namespace)
 		objects[i].SetName(at.Name)

@@ -1,4 +1,4 @@
-package cli
+package installer
 
 import (
 	"context"
@@ -18,27 +18,27 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
-// errApplyFirst says that the cluster lacks what evenkeel's manifests bring.
-var errApplyFirst = errors.New("apply evenkeel's manifests first: kubectl apply -k config/default")
+// ErrApplyFirst says that the cluster lacks what evenkeel's manifests bring.
+var ErrApplyFirst = errors.New("apply evenkeel's manifests first: kubectl apply -k config/default")
 
-// crdName is the object that agents report to.
-const crdName = "nodeconfigs." + v1alpha1.GroupName
+// CRDName is the object that agents report to.
+const CRDName = "nodeconfigs." + v1alpha1.GroupName
 
-// checkCRD returns nil if the cluster has a place for all that agents report and take: an older CRD would drop of it what it
+// CheckCRD returns nil if the cluster has a place for all that agents report and take: an older CRD would drop of it what it
 // does not know.
-func checkCRD(ctx context.Context, c client.Client) error {
+func CheckCRD(ctx context.Context, c client.Client) error {
 	crd := &unstructured.Unstructured{}
 	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
-	err := c.Get(ctx, client.ObjectKey{Name: crdName}, crd)
+	err := c.Get(ctx, client.ObjectKey{Name: CRDName}, crd)
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("the cluster has no CustomResourceDefinition %s, and agents nowhere to report to: %w", crdName, errApplyFirst)
+		return fmt.Errorf("the cluster has no CustomResourceDefinition %s, and agents nowhere to report to: %w", CRDName, ErrApplyFirst)
 	case err != nil:
-		return fmt.Errorf("read the CustomResourceDefinition %s: %w", crdName, err)
+		return fmt.Errorf("read the CustomResourceDefinition %s: %w", CRDName, err)
 	}
 	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	if err != nil {
-		return fmt.Errorf("the CustomResourceDefinition %s: %w", crdName, err)
+		return fmt.Errorf("the CustomResourceDefinition %s: %w", CRDName, err)
 	}
 	for _, v := range versions {
 		version, _ := v.(map[string]any)
@@ -47,14 +47,14 @@ func checkCRD(ctx context.Context, c client.Client) error {
 		}
 		known, _, err := unstructured.NestedMap(version, "schema", "openAPIV3Schema")
 		if err != nil {
-			return fmt.Errorf("the CustomResourceDefinition %s: %w", crdName, err)
+			return fmt.Errorf("the CustomResourceDefinition %s: %w", CRDName, err)
 		}
 		if lacks := fieldsMissing("", reflect.TypeFor[v1alpha1.NodeConfig](), known); len(lacks) > 0 {
-			return fmt.Errorf("the CustomResourceDefinition %s is older than this program, and lacks %s: %w", crdName, report.Few(lacks), errApplyFirst)
+			return fmt.Errorf("the CustomResourceDefinition %s is older than this program, and lacks %s: %w", CRDName, report.Few(lacks), ErrApplyFirst)
 		}
 		return nil
 	}
-	return fmt.Errorf("the CustomResourceDefinition %s has no version %s: %w", crdName, v1alpha1.GroupVersion.Version, errApplyFirst)
+	return fmt.Errorf("the CustomResourceDefinition %s has no version %s: %w", CRDName, v1alpha1.GroupVersion.Version, ErrApplyFirst)
 }
 
 // fieldsMissing returns the fields of a type of ours that a schema does not have.
@@ -92,16 +92,16 @@ func fieldsMissing(path string, t reflect.Type, known map[string]any) []string {
 	return missing
 }
 
-// wantedOf returns what a mission's DaemonSet is now. It waits a little until the controller manager has seen that.
-func wantedOf(ctx context.Context, c client.Client, m mission) (wanted, error) {
+// DesiredOf returns what a operation's DaemonSet is now. It waits a little until the controller manager has seen that.
+func DesiredOf(ctx context.Context, c client.Client, m Operation) (Desired, error) {
 	deadline := time.Now().Add(report.SeenWithin)
 	for {
-		w, err := newestOf(ctx, c, m)
-		if err != nil || w.revision != "" {
+		w, err := Newest(ctx, c, m)
+		if err != nil || w.Revision != "" {
 			return w, err
 		}
 		if time.Now().After(deadline) {
-			return w, fmt.Errorf("kube-controller-manager has not seen the newest DaemonSet %s/%s: is it running?", v1alpha1.InstallNamespace, m.daemonSet)
+			return w, fmt.Errorf("kube-controller-manager has not seen the newest DaemonSet %s/%s: is it running?", v1alpha1.InstallNamespace, m.DaemonSet)
 		}
 		select {
 		case <-ctx.Done():
@@ -111,21 +111,21 @@ func wantedOf(ctx context.Context, c client.Client, m mission) (wanted, error) {
 	}
 }
 
-// newestOf returns the same, without a revision if the controller manager has not seen the DaemonSet as it is.
-func newestOf(ctx context.Context, c client.Client, m mission) (wanted, error) {
+// Newest returns the same, without a revision if the controller manager has not seen the DaemonSet as it is.
+func Newest(ctx context.Context, c client.Client, m Operation) (Desired, error) {
 	d := &appsv1.DaemonSet{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.InstallNamespace, Name: m.daemonSet}, d)
+	err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.InstallNamespace, Name: m.DaemonSet}, d)
 	if apierrors.IsNotFound(err) {
-		return wanted{}, fmt.Errorf("there is no DaemonSet %s/%s: %w", v1alpha1.InstallNamespace, m.daemonSet, errApplyFirst)
+		return Desired{}, fmt.Errorf("there is no DaemonSet %s/%s: %w", v1alpha1.InstallNamespace, m.DaemonSet, ErrApplyFirst)
 	}
 	if err != nil {
-		return wanted{}, fmt.Errorf("read the DaemonSet %s/%s: %w", v1alpha1.InstallNamespace, m.daemonSet, err)
+		return Desired{}, fmt.Errorf("read the DaemonSet %s/%s: %w", v1alpha1.InstallNamespace, m.DaemonSet, err)
 	}
 	container := &d.Spec.Template.Spec.Containers[0]
-	w := wanted{image: container.Image, version: report.ImageVersion(container.Image)}
+	w := Desired{Image: container.Image, Version: report.ImageVersion(container.Image)}
 	if probe := container.ReadinessProbe; probe != nil {
 		// A kubelet that was just started calls a pod ready, for what it was before, until it has asked it itself.
-		w.settle = 2 * time.Duration(probe.PeriodSeconds) * time.Second
+		w.ReadyFor = 2 * time.Duration(probe.PeriodSeconds) * time.Second
 	}
 	if d.Status.ObservedGeneration < d.Generation {
 		return w, nil
@@ -133,13 +133,13 @@ func newestOf(ctx context.Context, c client.Client, m mission) (wanted, error) {
 	revisions := &appsv1.ControllerRevisionList{}
 	err = c.List(ctx, revisions, client.InNamespace(v1alpha1.InstallNamespace), client.MatchingLabels(d.Spec.Selector.MatchLabels))
 	if err != nil {
-		return w, fmt.Errorf("list the revisions of the DaemonSet %s/%s: %w", v1alpha1.InstallNamespace, m.daemonSet, err)
+		return w, fmt.Errorf("list the revisions of the DaemonSet %s/%s: %w", v1alpha1.InstallNamespace, m.DaemonSet, err)
 	}
 	newest := int64(-1)
 	for _, r := range revisions.Items {
 		owned := len(r.OwnerReferences) > 0 && r.OwnerReferences[0].UID == d.UID
 		if owned && r.Revision > newest {
-			newest, w.revision = r.Revision, r.Labels[appsv1.ControllerRevisionHashLabelKey]
+			newest, w.Revision = r.Revision, r.Labels[appsv1.ControllerRevisionHashLabelKey]
 		}
 	}
 	return w, nil
