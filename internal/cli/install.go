@@ -146,9 +146,9 @@ func (o installFlags) choice(names []string) (labels.Selector, error) {
 	return selector, nil
 }
 
-// carry takes the chosen nodes through a mission, when that is confirmed, and shows how.
-func (a *app) carry(ctx context.Context, c client.Client, m installer.Operation, w installer.Desired, names []string, selector labels.Selector, o installFlags) error {
-	nodes, err := m.Select(ctx, c, w, names, selector)
+// carry takes the chosen nodes through an operation, when that is confirmed, and shows how.
+func (a *app) carry(ctx context.Context, c client.Client, op installer.Operation, desired installer.Desired, names []string, selector labels.Selector, o installFlags) error {
+	nodes, err := op.Nodes(ctx, c, names, selector)
 	if err != nil {
 		return err
 	}
@@ -156,19 +156,12 @@ func (a *app) carry(ctx context.Context, c client.Client, m installer.Operation,
 	case len(nodes) > 0:
 	case o.selector != "":
 		return fmt.Errorf("--selector %s selects no node", o.selector)
-	case m == installer.Install && !o.allNodes:
+	case op == installer.Install && !o.allNodes:
 		return fmt.Errorf("no node is labelled %s yet: name nodes, or give --selector or --all-nodes", v1alpha1.LabelAgent)
 	}
 	out := a.Out // what people read, as long as it is not in the way of what programs do
 	if o.output != "" {
 		out = a.ErrOut
-	}
-	if o.retry {
-		for _, n := range nodes {
-			if n.State.Stage == installer.Failed {
-				n.State = installer.State{Stage: installer.ToDo}
-			}
-		}
 	}
 	most, err := parseAmount(o.maxUnavailable, 1)
 	if err != nil {
@@ -178,12 +171,13 @@ func (a *app) carry(ctx context.Context, c client.Client, m installer.Operation,
 	if err != nil {
 		return fmt.Errorf("--max-unavailable: %w", err)
 	}
+	policy := installer.Policy{Operation: op, Desired: desired, MaxUnavailable: max(1, budget), Timeout: o.timeout, Retry: o.retry}
 	p := &installer.Pacer{
-		Client: c, Operation: m, Desired: w, MaxUnavailable: max(1, budget), Timeout: o.timeout, Retry: o.retry, Nodes: nodes,
-		Say: func(n *installer.Progress) { sayNode(out, m, n) },
+		Client: c, Policy: policy, Progress: installer.Start(policy, nodes),
+		Tell: func(n installer.NodeProgress) { sayNode(out, op, n) },
 	}
 	showWork(out, p)
-	if count(nodes, installer.ToDo)+count(nodes, installer.Doing) > 0 && !o.dryRun {
+	if len(p.Progress.In(installer.ToDo))+len(p.Progress.In(installer.Doing)) > 0 && !o.dryRun {
 		if err := a.confirmRestarts(ctx, p, o.yes); err != nil {
 			return err
 		}
@@ -204,23 +198,23 @@ func (a *app) carry(ctx context.Context, c client.Client, m installer.Operation,
 
 // confirmRestarts asks, unless nothing is to begin.
 func (a *app) confirmRestarts(ctx context.Context, p *installer.Pacer, yes bool) error {
-	n := count(p.Nodes, installer.ToDo)
+	n := len(p.Progress.In(installer.ToDo))
 	if n == 0 {
 		return nil
 	}
-	question := fmt.Sprintf("%s evenkeel's agent on %s, %d at a time? Each kubelet restarts once; pods go on.", strings.ToUpper(p.Operation.Verb[:1])+p.Operation.Verb[1:], nodesWord(n), p.MaxUnavailable)
+	question := fmt.Sprintf("%s evenkeel's agent on %s, %d at a time? Each kubelet restarts once; pods go on.", strings.ToUpper(p.Policy.Operation.Verb[:1])+p.Policy.Operation.Verb[1:], nodesWord(n), p.Policy.MaxUnavailable)
 	return a.confirm(ctx, question, yes, false)
 }
 
 // sayNode tells what a node does.
-func sayNode(out io.Writer, m installer.Operation, n *installer.Progress) {
+func sayNode(out io.Writer, op installer.Operation, n installer.NodeProgress) {
 	took := ""
 	if !n.Begun.IsZero() {
 		took = ", after " + report.Span(time.Since(n.Begun))
 	}
 	switch s := n.State; s.Stage {
 	case installer.Done:
-		fmt.Fprintf(out, "%s: %s\n", n.Name, report.OneLine(joinWith(m.Past, s.Why))+took)
+		fmt.Fprintf(out, "%s: %s\n", n.Name, report.OneLine(joinWith(op.Past, s.Why))+took)
 	case installer.Failed:
 		fmt.Fprintf(out, "%s: FAILED: %s\n", n.Name, report.OneLine(s.Why)+took)
 	case installer.Skipped:
@@ -245,20 +239,20 @@ func showWork(out io.Writer, p *installer.Pacer) {
 		Stage installer.Stage
 		words string
 	}{
-		{installer.ToDo, "to " + p.Operation.Verb}, {installer.Doing, "in the middle of it"}, {installer.Done, p.Operation.Past + " already"},
+		{installer.ToDo, "to " + p.Policy.Operation.Verb}, {installer.Doing, "in the middle of it"}, {installer.Done, p.Policy.Operation.Past + " already"},
 		{installer.Failed, "failed before"}, {installer.Skipped, "passed over"},
 	} {
-		if n := count(p.Nodes, s.Stage); n > 0 {
+		if n := len(p.Progress.In(s.Stage)); n > 0 {
 			counts = append(counts, fmt.Sprintf("%d %s", n, s.words))
 		}
 	}
-	fmt.Fprintf(out, "%s, %d at a time, with %s: %s\n", nodesWord(len(p.Nodes)), p.MaxUnavailable, p.Desired.Image, cmp.Or(strings.Join(counts, ", "), "nothing to do"))
-	for _, n := range p.Nodes {
+	fmt.Fprintf(out, "%s, %d at a time, with %s: %s\n", nodesWord(len(p.Progress.Nodes)), p.Policy.MaxUnavailable, p.Policy.Desired.Image, cmp.Or(strings.Join(counts, ", "), "nothing to do"))
+	for _, n := range p.Progress.Nodes {
 		if s := n.State; s.Stage == installer.Skipped || s.Stage == installer.Failed || s.Stage == installer.Doing {
-			sayNode(out, p.Operation, n)
+			sayNode(out, p.Policy.Operation, n)
 		}
 	}
-	if names := namesAt(p.Nodes, installer.ToDo); len(names) > 0 {
+	if names := p.Progress.In(installer.ToDo); len(names) > 0 {
 		fmt.Fprintf(out, "in this order: %s\n", report.Few(names))
 	}
 }
@@ -270,24 +264,12 @@ func nodesWord(n int) string {
 	return fmt.Sprintf("%d nodes", n)
 }
 
-func count(nodes []*installer.Progress, s installer.Stage) int { return len(namesAt(nodes, s)) }
-
-func namesAt(nodes []*installer.Progress, s installer.Stage) []string {
-	var names []string
-	for _, n := range nodes {
-		if n.State.Stage == s {
-			names = append(names, n.Name)
-		}
-	}
-	return names
-}
-
 // interrupted adds to why a command ended before its nodes what becomes of those.
 func interrupted(out io.Writer, p *installer.Pacer, why error) error {
-	if on := namesAt(p.Nodes, installer.Doing); len(on) > 0 {
-		fmt.Fprintf(out, "%s: comes to its end without this command: %s, or back as before\n", report.Few(on), p.Operation.Past)
+	if on := p.Progress.In(installer.Doing); len(on) > 0 {
+		fmt.Fprintf(out, "%s: comes to its end without this command: %s, or back as before\n", report.Few(on), p.Policy.Operation.Past)
 	}
-	if left := namesAt(p.Nodes, installer.ToDo); len(left) > 0 {
+	if left := p.Progress.In(installer.ToDo); len(left) > 0 {
 		fmt.Fprintf(out, "%s: nothing has begun there\n", report.Few(left))
 	}
 	return why
@@ -306,8 +288,8 @@ type nodeReport struct {
 }
 
 func workReportOf(p *installer.Pacer) workReport {
-	r := workReport{Image: p.Desired.Image, Nodes: []nodeReport{}}
-	for _, n := range p.Nodes {
+	r := workReport{Image: p.Policy.Desired.Image, Nodes: []nodeReport{}}
+	for _, n := range p.Progress.Nodes {
 		r.Nodes = append(r.Nodes, nodeReport{n.Name, n.State.Stage, n.State.Why})
 	}
 	return r

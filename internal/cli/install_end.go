@@ -12,35 +12,33 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
-// conclude says how a mission has ended, and of nodes that have failed in it why, and what can be done.
+// conclude says how an operation has ended, and of nodes that have failed in it why, and what can be done.
 func (a *app) conclude(ctx context.Context, c client.Client, out io.Writer, p *installer.Pacer) error {
-	var late, now bool
-	for _, n := range p.Nodes {
+	for _, n := range p.Progress.Nodes {
 		if n.State.Stage == installer.Failed && !n.Begun.IsZero() {
-			now, late = true, late || n.TimedOut
 			showFailure(ctx, c, out, n)
 		}
 	}
-	words := fmt.Sprintf("%d of %s %s", count(p.Nodes, installer.Done), nodesWord(len(p.Nodes)), p.Operation.Past)
-	if n := count(p.Nodes, installer.ToDo); n > 0 {
+	words := fmt.Sprintf("%d of %s %s", len(p.Progress.In(installer.Done)), nodesWord(len(p.Progress.Nodes)), p.Policy.Operation.Past)
+	if n := len(p.Progress.In(installer.ToDo)); n > 0 {
 		words += fmt.Sprintf(", %d not begun with", n)
 	}
-	if n := count(p.Nodes, installer.Skipped); n > 0 {
+	if n := len(p.Progress.In(installer.Skipped)); n > 0 {
 		words += fmt.Sprintf(", %d passed over", n)
 	}
-	failed := namesAt(p.Nodes, installer.Failed)
+	failed := p.Progress.In(installer.Failed)
 	if len(failed) == 0 {
 		fmt.Fprintln(out, words)
 		return nil
 	}
 	kept := "has the kubelet that it had before"
-	if p.Operation != installer.Install {
+	if p.Policy.Operation != installer.Install {
 		kept = "has its agent still"
 	}
 	verdict := fmt.Errorf("%s; failed on %s, which %s unless it says otherwise\n"+
 		"see `journalctl -u kubelet` there; when it is repaired: kubectl evenkeel %s --retry %s; without --retry the command goes on with the other nodes",
-		words, report.Few(failed), kept, p.Operation.Verb, strings.Join(failed[:min(len(failed), 10)], " "))
-	if now && late {
+		words, report.Few(failed), kept, p.Policy.Operation.Verb, strings.Join(failed[:min(len(failed), 10)], " "))
+	if p.Progress.Outcome() == installer.TimedOut {
 		return &exit{ExitTimeout, verdict}
 	}
 	return &exit{ExitHalted, verdict}
@@ -50,7 +48,7 @@ func (a *app) conclude(ctx context.Context, c client.Client, out io.Writer, p *i
 const mostEvents = 3
 
 // showFailure shows what there is to see of a node that has failed.
-func showFailure(ctx context.Context, c client.Client, out io.Writer, n *installer.Progress) {
+func showFailure(ctx context.Context, c client.Client, out io.Writer, n installer.NodeProgress) {
 	if n.State.Said != "" {
 		fmt.Fprintf(out, "what its pod said at its end:\n")
 		for line := range strings.Lines(n.State.Said) {

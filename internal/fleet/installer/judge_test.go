@@ -92,7 +92,7 @@ func TestHowANodeStandsAndWhy(t *testing.T) {
 		"uninstalled":                                         {m: Uninstall, node: node("uninstall", nil), config: reports("v0.9.0"), pods: []corev1.Pod{pod("new", true)}, want: State{Stage: Done}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := tt.m.judge(target{report.Pair{Node: tt.node, Config: tt.config}, tt.pods}, w); got != tt.want {
+			if got := (Policy{Operation: tt.m, Desired: w}).judge(nodeOf(report.Pair{Node: tt.node, Config: tt.config}, tt.pods)); got != tt.want {
 				t.Errorf("got  %+v\nwant %+v", got, tt.want)
 			}
 		})

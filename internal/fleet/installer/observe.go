@@ -1,0 +1,149 @@
+package installer
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
+)
+
+// Nodes reads the nodes with these names, or all that a selector matches. A name without a Node is an error.
+func (o Operation) Nodes(ctx context.Context, c client.Reader, names []string, selector labels.Selector) ([]Node, error) {
+	pods := map[string][]corev1.Pod{}
+	for pod, err := range report.Pages(ctx, c, func() *corev1.PodList { return &corev1.PodList{} }, func(l *corev1.PodList) []corev1.Pod { return l.Items }, o.itsPods()...) {
+		if err != nil {
+			return nil, fmt.Errorf("list the pods in %s: %w", v1alpha1.InstallNamespace, err)
+		}
+		pods[pod.Spec.NodeName] = append(pods[pod.Spec.NodeName], *pod)
+	}
+	missing := map[string]bool{}
+	for _, name := range names {
+		missing[name] = true
+	}
+	if selector == nil {
+		selector = labels.Everything()
+	}
+	var nodes []Node
+	for p, err := range o.pairs(ctx, c, selector) {
+		switch {
+		case err != nil:
+			return nil, err
+		case p.Node != nil && (len(names) == 0 || missing[p.Node.Name]):
+			delete(missing, p.Node.Name)
+			nodes = append(nodes, nodeOf(p, pods[p.Node.Name]))
+		}
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("there is no node %s; see `kubectl get nodes`; nothing was changed", report.Few(slices.Sorted(maps.Keys(missing))))
+	}
+	return nodes, nil
+}
+
+// pairs yields nodes with the reports of their agents. Uninstalling does not need the reports, and their CRD may be gone.
+func (o Operation) pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.Seq2[report.Pair, error] {
+	if o == Install {
+		return report.Pairs(ctx, c, selector)
+	}
+	return func(yield func(report.Pair, error) bool) {
+		for node, err := range report.Pages(ctx, c, func() *corev1.NodeList { return &corev1.NodeList{} },
+			func(l *corev1.NodeList) []corev1.Node { return l.Items }, client.MatchingLabelsSelector{Selector: selector}) {
+			if !yield(report.Pair{Node: node}, err) {
+				return
+			}
+		}
+	}
+}
+
+// itsPods selects the pods of the operation's DaemonSet.
+func (o Operation) itsPods() []client.ListOption {
+	return []client.ListOption{client.InNamespace(v1alpha1.InstallNamespace), client.MatchingLabels{"app.kubernetes.io/name": o.DaemonSet}}
+}
+
+// node reads one node.
+func (o Operation) node(ctx context.Context, c client.Reader, name string) (Node, error) {
+	p := report.Pair{Node: &corev1.Node{}, Config: &v1alpha1.NodeConfig{}}
+	err := c.Get(ctx, client.ObjectKey{Name: name}, p.Node)
+	if apierrors.IsNotFound(err) {
+		return Node{Name: name, Gone: true}, nil
+	}
+	if err != nil {
+		return Node{}, err
+	}
+	if o != Install {
+		p.Config = nil
+	} else if err := c.Get(ctx, client.ObjectKey{Name: name}, p.Config); apierrors.IsNotFound(err) {
+		p.Config = nil
+	} else if err != nil {
+		return Node{}, err
+	}
+	pods := &corev1.PodList{}
+	err = c.List(ctx, pods, append(o.itsPods(), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("spec.nodeName", name)})...)
+	return nodeOf(p, pods.Items), err
+}
+
+// nodeOf returns what objects of the API say of a node.
+func nodeOf(p report.Pair, pods []corev1.Pod) Node {
+	labels := p.Node.Labels
+	_, controlPlane := labels["node-role.kubernetes.io/control-plane"]
+	n := Node{
+		Name: p.Node.Name, Deleting: p.Node.DeletionTimestamp != nil, Cordoned: p.Node.Spec.Unschedulable, Ready: report.IsReady(p.Node),
+		ControlPlane: controlPlane, SelfHosted: labels["evenkeel.dev/kubelet"] == "self-hosted", OS: labels[corev1.LabelOSStable],
+		Label: labels[v1alpha1.LabelAgent], Failure: p.Node.Annotations[v1alpha1.AnnotationAgentFailed], Turn: p.Node.Annotations[v1alpha1.AnnotationAgentTurn],
+	}
+	if p.Config != nil {
+		n.Reported, n.AgentVersion = report.HasReported(p.Config), p.Config.Status.AgentVersion
+	}
+	for i := range pods {
+		if pods[i].DeletionTimestamp == nil {
+			n.Pods = append(n.Pods, podOf(&pods[i]))
+		}
+	}
+	return n
+}
+
+func podOf(pod *corev1.Pod) Pod {
+	st := &pod.Status
+	p := Pod{
+		Name: pod.Name, UID: string(pod.UID), Revision: pod.Labels[appsv1.ControllerRevisionHashLabelKey], Ready: PodReady(pod),
+		Phase: string(st.Phase), Message: st.Message,
+	}
+	for _, c := range st.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			p.Unscheduled, p.Message = true, c.Message
+		}
+	}
+	for i, c := range st.ContainerStatuses {
+		p.Started = p.Started || c.ContainerID != "" || c.RestartCount > 0
+		p.Running = p.Running || c.State.Running != nil
+		if i > 0 {
+			continue
+		}
+		p.Container = &Container{Restarts: c.RestartCount}
+		if ended := cmp.Or(c.State.Terminated, c.LastTerminationState.Terminated); ended != nil {
+			p.Container.Exit = &Exit{ended.ExitCode, ended.Message}
+		}
+		if w := c.State.Waiting; w != nil {
+			p.Container.Waits, p.Container.Message = cmp.Or(w.Reason, "Unknown"), w.Message
+		}
+	}
+	return p
+}
+
+// PodReady reports whether a pod is ready.
+func PodReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
