@@ -5,15 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -74,11 +68,11 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 	if err != nil {
 		return err
 	}
-	rollouts, err := rolloutsIfAny(ctx, c)
+	rollouts, err := installer.Rollouts(ctx, c)
 	if err != nil {
 		return err
 	}
-	if going := goingOn(rollouts); len(going) > 0 && !o.force {
+	if going := installer.ActiveRollouts(rollouts); len(going) > 0 && !o.force {
 		return fmt.Errorf("rollouts are going on (%s): pause them first (kubectl evenkeel rollout pause %s), or give --force; nothing was changed",
 			report.Few(going), going[0])
 	}
@@ -100,7 +94,7 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 	case !whole || !errors.Is(err, installer.ErrApplyFirst): // else it was deleted, after the last node
 		return err
 	}
-	if left, lookErr := labelled(ctx, c); lookErr != nil {
+	if left, lookErr := installer.LabelledNodes(ctx, c); lookErr != nil {
 		return lookErr
 	} else if len(left) > 0 && !o.dryRun {
 		return errors.Join(err, fmt.Errorf("%s still labelled %s (%s): the controller and the installer stay until they are done; run it again then",
@@ -111,33 +105,6 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 		return nil
 	}
 	return a.uninstallCluster(ctx, c, out, rollouts, o)
-}
-
-// rolloutsIfAny reads all rollouts; there are none where their CRD is not.
-func rolloutsIfAny(ctx context.Context, c client.Client) ([]v1alpha1.NodeConfigRollout, error) {
-	list, err := report.Rollouts(ctx, c)
-	if meta.IsNoMatchError(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list rollouts: %w", err)
-	}
-	return list.Items, nil
-}
-
-// goingOn are the names of rollouts that write NodeConfigs, now or when their time comes.
-func goingOn(rollouts []v1alpha1.NodeConfigRollout) []string {
-	var names []string
-	for _, r := range rollouts {
-		if r.Spec.Frozen || r.Spec.Paused && r.Status.Phase != v1alpha1.RolloutRollingBack {
-			continue
-		}
-		switch r.Status.Phase {
-		case v1alpha1.RolloutProgressing, v1alpha1.RolloutWaiting, v1alpha1.RolloutStuck, v1alpha1.RolloutRollingBack, "":
-			names = append(names, r.Name)
-		}
-	}
-	return names
 }
 
 // showLoss says what --purge deletes for good.
@@ -171,18 +138,6 @@ func showLoss(ctx context.Context, c client.Client, out io.Writer, rollouts []v1
 	return nil
 }
 
-// labelled are the names of the nodes that are not done.
-func labelled(ctx context.Context, c client.Client) ([]string, error) {
-	var names []string
-	for node, err := range report.Metadata(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"), client.HasLabels{v1alpha1.LabelAgent}) {
-		if err != nil {
-			return nil, fmt.Errorf("list nodes: %w", err)
-		}
-		names = append(names, node.Name)
-	}
-	return names, nil
-}
-
 // uninstallCluster takes away what runs in the cluster when no node needs it any more.
 func (a *app) uninstallCluster(ctx context.Context, c client.Client, out io.Writer, rollouts []v1alpha1.NodeConfigRollout, o uninstallFlags) error {
 	question := "Pause all rollouts, and delete evenkeel's controller and installer?"
@@ -192,41 +147,13 @@ func (a *app) uninstallCluster(ctx context.Context, c client.Client, out io.Writ
 	if err := a.confirm(ctx, question, o.yes, false); err != nil {
 		return err
 	}
-	for _, r := range rollouts {
-		if r.Spec.Paused || o.purge {
-			continue
-		}
-		if err := c.Patch(ctx, &r, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":true}}`))); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("pause rollout %q: %w", r.Name, err)
-		}
-		fmt.Fprintf(out, "rollout %s paused\n", r.Name)
-	}
-	objects := []client.Object{&appsv1.Deployment{}, &appsv1.DaemonSet{}, &appsv1.DaemonSet{}}
-	for i, at := range []types.NamespacedName{
-		{Namespace: v1alpha1.SystemNamespace, Name: "evenkeel-controller"},
-		{Namespace: v1alpha1.InstallNamespace, Name: installer.Install.DaemonSet},
-		{Namespace: v1alpha1.InstallNamespace, Name: installer.Uninstall.DaemonSet},
-	} {
-		objects[i].SetNamespace(at.Namespace)
-		objects[i].SetName(at.Name)
-		if err := client.IgnoreNotFound(c.Delete(ctx, objects[i], client.PropagationPolicy("Background"))); err != nil {
-			return fmt.Errorf("delete %s: %w", at, err)
-		}
-		fmt.Fprintf(out, "%s deleted\n", at)
+	if err := installer.RemoveFromCluster(ctx, c, rollouts, o.purge, func(done string) { fmt.Fprintln(out, done) }); err != nil {
+		return err
 	}
 	if !o.purge {
 		fmt.Fprintf(out, "what is left in the cluster runs nothing; it goes with: kubectl delete -k config/controller; kubectl delete -k config/installer\n"+
 			"the API stays, with NodeConfigs and rollouts: kubectl evenkeel uninstall --purge deletes it\n")
 		return nil
-	}
-	for _, plural := range []string{"nodeconfigrollouts", "nodeconfigs"} {
-		crd := &unstructured.Unstructured{}
-		crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
-		crd.SetName(strings.Join([]string{plural, v1alpha1.GroupName}, "."))
-		if err := client.IgnoreNotFound(c.Delete(ctx, crd)); err != nil {
-			return fmt.Errorf("delete the CustomResourceDefinition %s: %w", crd.GetName(), err)
-		}
-		fmt.Fprintf(out, "%s deleted, with all objects\n", crd.GetName())
 	}
 	fmt.Fprintln(out, "what is left in the cluster runs nothing; it goes with: kubectl delete -k config/default")
 	return nil
