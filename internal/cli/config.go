@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
@@ -30,7 +31,7 @@ func (a *app) configCommand() *cobra.Command {
 type diffOptions struct {
 	live   bool
 	form   string
-	output format
+	output printing.Format
 }
 
 func (a *app) configDiffCommand() *cobra.Command {
@@ -71,7 +72,7 @@ The exit code is 0 whether there are differences or not; scripts read -o json.`,
 	f := cmd.Flags()
 	f.BoolVar(&o.live, "live", false, "ask the kubelet of a node for what is effective there")
 	f.StringVar(&o.form, "form", "flat", "names of fields: flat, as upstream has them, or grouped")
-	formatFlag(cmd, &o.output, formatJSON, formatYAML)
+	printing.FormatFlag(cmd, &o.output, printing.JSON, printing.YAML)
 	return cmd
 }
 
@@ -92,7 +93,7 @@ func (a *app) configDiff(ctx context.Context, nameA, nameB string, o diffOptions
 	}
 	d.Compare(o.form)
 	if o.output != "" {
-		return encode(a.Out, o.output, d)
+		return printing.Encode(a.Out, o.output, d)
 	}
 	fmt.Fprintf(a.Out, "--- %s\n+++ %s\n", report.OneLine(d.A.Name+" ("+d.A.Source+")"), report.OneLine(d.B.Name+" ("+d.B.Source+")"))
 	for _, c := range d.Differences {

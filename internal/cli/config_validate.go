@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
@@ -25,7 +26,7 @@ const (
 // validateOptions is what the flags of config validate ask for.
 type validateOptions struct {
 	programs componentFlags
-	output   format
+	output   printing.Format
 }
 
 func (a *app) configValidateCommand() *cobra.Command {
@@ -71,7 +72,7 @@ Exit codes:
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exit{exitUsage, err} })
 	o.programs.add(cmd)
-	formatFlag(cmd, &o.output, formatJSON, formatYAML)
+	printing.FormatFlag(cmd, &o.output, printing.JSON, printing.YAML)
 	return cmd
 }
 
@@ -165,7 +166,7 @@ func (a *app) configValidate(ctx context.Context, files []string, o validateOpti
 	}
 	result.Verdict = overall(result.Documents)
 	if o.output != "" {
-		if err := encode(a.Out, o.output, result); err != nil {
+		if err := printing.Encode(a.Out, o.output, result); err != nil {
 			return &exit{exitUntold, err}
 		}
 	}

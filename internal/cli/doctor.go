@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/doctor"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
@@ -21,7 +22,7 @@ const (
 )
 
 func (a *app) doctorCommand() *cobra.Command {
-	var output format
+	var output printing.Format
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what is wrong with evenkeel in this cluster, and say what to do about it",
@@ -56,7 +57,7 @@ Exit codes:
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context(), output) },
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exit{exitMisused, err} })
-	formatFlag(cmd, &output, formatJSON, formatYAML)
+	printing.FormatFlag(cmd, &output, printing.JSON, printing.YAML)
 	return cmd
 }
 
@@ -68,7 +69,7 @@ type diagnosis struct {
 	Findings []doctor.Finding `json:"findings"`
 }
 
-func (a *app) doctor(ctx context.Context, f format) error {
+func (a *app) doctor(ctx context.Context, f printing.Format) error {
 	c, err := a.client()
 	if err != nil {
 		return err
@@ -90,7 +91,7 @@ func (a *app) doctor(ctx context.Context, f format) error {
 		d.Findings = []doctor.Finding{}
 	}
 	if f != "" {
-		err = encode(a.Out, f, d)
+		err = printing.Encode(a.Out, f, d)
 	} else {
 		err = d.print(a.Out)
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
@@ -117,8 +118,8 @@ func TestNoTextOfOthersTakesMuchMemory(t *testing.T) {
 		},
 		"a rollout that is printed": func(text string, isJSON bool) {
 			if isJSON {
-				_ = printObject(io.Discard, formatYAML, rolloutOf(text))
-				_ = printObject(io.Discard, formatJSON, rolloutOf(text))
+				_ = printing.Object(io.Discard, printing.YAML, rolloutOf(text))
+				_ = printing.Object(io.Discard, printing.JSON, rolloutOf(text))
 				_, _ = yamlDocument(rolloutOf(text))
 			}
 		},
@@ -155,9 +156,9 @@ func TestARolloutThatIsNestedTooDeepIsPrintedOnOneLine(t *testing.T) {
 	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
 	deep := strings.Repeat("[", 9000) + strings.Repeat("]", 9000)
 	r.Spec.Template.Kubelet = &apiruntime.RawExtension{Raw: []byte(`{"x":` + deep + `}`)}
-	for _, f := range []format{formatJSON, formatYAML} {
+	for _, f := range []printing.Format{printing.JSON, printing.YAML} {
 		var out bytes.Buffer
-		if err := printObject(&out, f, r); err != nil {
+		if err := printing.Object(&out, f, r); err != nil {
 			t.Fatal(err)
 		}
 		if lines := strings.Count(out.String(), "\n"); lines != 1 || !strings.Contains(out.String(), `"x":`+deep) {

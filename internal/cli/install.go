@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/installer"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
@@ -28,7 +29,7 @@ type installFlags struct {
 	retry          bool
 	dryRun, yes    bool
 	version        string // of agents
-	output         format
+	output         printing.Format
 }
 
 func (o *installFlags) add(cmd *cobra.Command) {
@@ -39,7 +40,7 @@ func (o *installFlags) add(cmd *cobra.Command) {
 	f.BoolVar(&o.retry, "retry", false, "try nodes again on which it has failed")
 	f.BoolVar(&o.dryRun, "dry-run", false, "show which nodes it would go to, and change nothing")
 	f.BoolVar(&o.yes, "yes", false, "do not ask")
-	formatFlag(cmd, &o.output, formatJSON, formatYAML)
+	printing.FormatFlag(cmd, &o.output, printing.JSON, printing.YAML)
 }
 
 func (a *app) installCommand() *cobra.Command {
@@ -186,7 +187,7 @@ func (a *app) carry(ctx context.Context, c client.Client, op installer.Operation
 		}
 	}
 	if o.output != "" {
-		if err := encode(a.Out, o.output, workReportOf(p)); err != nil {
+		if err := printing.Encode(a.Out, o.output, workReportOf(p)); err != nil {
 			return err
 		}
 	}

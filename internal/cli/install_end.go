@@ -8,6 +8,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/installer"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
@@ -64,6 +65,6 @@ func showFailure(ctx context.Context, c client.Client, out io.Writer, n installe
 		if i == 0 {
 			fmt.Fprintf(out, "the Node's last Events:\n")
 		}
-		fmt.Fprintf(out, "  %s  %s  %s\n", report.OneLine(e.Type), report.OneLine(e.Reason), cell(e.Message))
+		fmt.Fprintf(out, "  %s  %s  %s\n", report.OneLine(e.Type), report.OneLine(e.Reason), printing.Cell(e.Message))
 	}
 }

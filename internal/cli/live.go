@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
@@ -29,7 +30,7 @@ type view struct {
 	trouble string     // why this may be old
 	noNodes string     // why nodes cannot be shown
 	now     time.Time
-	style   style
+	style   printing.Style
 	wide    bool
 }
 
@@ -38,15 +39,15 @@ func (v view) lines(width int) []string {
 	st := &v.rollout.Status
 	lines := []string{v.title()}
 	if !report.Seen(v.rollout) {
-		lines = append(lines, wrap(v.style.yellow, report.Unseen, width)...)
+		lines = append(lines, wrap(v.style.Yellow, report.Unseen, width)...)
 	} else if st.Message != "" {
 		lines = append(lines, wrap(func(s string) string { return s }, report.OneLine(st.Message), width)...)
 	}
 	if v.trouble != "" {
-		lines = append(lines, v.style.yellow("the API server does not answer, what is shown is old: "+report.OneLine(v.trouble)))
+		lines = append(lines, v.style.Yellow("the API server does not answer, what is shown is old: "+report.OneLine(v.trouble)))
 	}
 	if v.noNodes != "" {
-		lines = append(lines, v.style.yellow("nodes are not shown: "+report.OneLine(v.noNodes)))
+		lines = append(lines, v.style.Yellow("nodes are not shown: "+report.OneLine(v.noNodes)))
 	}
 	if st.UpdateRevision == nil {
 		return clipped(lines, width)
@@ -66,18 +67,18 @@ func (v view) lines(width int) []string {
 
 func (v view) title() string {
 	st := &v.rollout.Status
-	title := v.style.bold(v.rollout.Name)
+	title := v.style.Bold(v.rollout.Name)
 	if r := st.UpdateRevision; r != nil {
 		title += fmt.Sprintf("  revision %d (%s)", r.Number, report.OneLine(r.ConfigMapRef.Name))
 		if st.Attempt > 1 {
 			title += fmt.Sprintf(", attempt %d", st.Attempt)
 		}
 	}
-	title += "  " + v.style.phase(v1alpha1.RolloutPhase(report.OneLine(report.OrUnknown(st.Phase))))
+	title += "  " + v.style.Phase(v1alpha1.RolloutPhase(report.OneLine(report.OrUnknown(st.Phase))))
 	if st.Halt != nil {
-		title += v.style.dim("  stopped " + report.Age(st.Halt.Time, v.now) + " ago")
+		title += v.style.Dim("  stopped " + report.Age(st.Halt.Time, v.now) + " ago")
 	} else if st.StartTime != nil {
-		title += v.style.dim("  started " + report.Age(*st.StartTime, v.now) + " ago")
+		title += v.style.Dim("  started " + report.Age(*st.StartTime, v.now) + " ago")
 	}
 	return title
 }
@@ -94,16 +95,16 @@ func (v view) steps() string {
 		w := report.StepWords(s)
 		switch {
 		case i < int(st.Step):
-			words[i] = v.style.green("✓ " + w)
+			words[i] = v.style.Green("✓ " + w)
 		case i == int(st.Step):
 			if s.IsPause() && s.Pause > 0 && st.StepTime != nil {
 				if left := st.StepTime.Add(s.Pause).Sub(v.now); left > 0 {
 					w += " (" + duration.HumanDuration(left) + " left)"
 				}
 			}
-			words[i] = v.style.bold("▶ " + w)
+			words[i] = v.style.Bold("▶ " + w)
 		default:
-			words[i] = v.style.dim(w)
+			words[i] = v.style.Dim(w)
 		}
 	}
 	return strings.Join(words, "  ")
@@ -118,9 +119,9 @@ func (v view) counts() string {
 		color func(string) string
 	}{
 		{n.Pending, "pending", nil}, {n.Assigned, "assigned", nil}, {n.Trial, "in trial", nil}, {n.Soaking, "soaking", nil},
-		{n.Failed, "failed", v.style.red}, {n.Blocked, "blocked", v.style.yellow}, {n.RollingBack, "going back", v.style.yellow}, {n.Skipped, "skipped", nil},
-		{n.Stale, "stale", v.style.yellow}, {n.Conflicted, "of other rollouts", nil}, {n.Manual, "manual", nil},
-		{n.Unavailable, "unavailable", v.style.yellow},
+		{n.Failed, "failed", v.style.Red}, {n.Blocked, "blocked", v.style.Yellow}, {n.RollingBack, "going back", v.style.Yellow}, {n.Skipped, "skipped", nil},
+		{n.Stale, "stale", v.style.Yellow}, {n.Conflicted, "of other rollouts", nil}, {n.Manual, "manual", nil},
+		{n.Unavailable, "unavailable", v.style.Yellow},
 	} {
 		if c.n > 0 {
 			words := fmt.Sprintf("%d %s", c.n, c.words)
@@ -151,7 +152,7 @@ func (v view) failed() []string {
 		if i == 0 {
 			lines = append(lines, "")
 		}
-		lines = append(lines, fmt.Sprintf("%s  %s  %s", report.OneLine(n.Name), v.style.red(report.OneLine(n.Reason)), report.OneLine(n.Message)))
+		lines = append(lines, fmt.Sprintf("%s  %s  %s", report.OneLine(n.Name), v.style.Red(report.OneLine(n.Reason)), report.OneLine(n.Message)))
 	}
 	if more := int(v.rollout.Status.Nodes.Failed) - len(v.rollout.Status.FailedNodes); more > 0 && len(lines) > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more that failed", more))
@@ -206,7 +207,7 @@ func (v view) zones() []string {
 			line += fmt.Sprintf(", %d in flight", z.open)
 		}
 		if z.failed > 0 {
-			line += ", " + v.style.red(fmt.Sprintf("%d failed", z.failed))
+			line += ", " + v.style.Red(fmt.Sprintf("%d failed", z.failed))
 		}
 		lines = append(lines, line)
 	}
@@ -229,8 +230,8 @@ func (v view) bar(updated, open, failed, all int) string {
 	f, o := cells(failed), cells(open)
 	u := min(cells(updated), barWidth-f-o)
 	rest := max(0, barWidth-u-o-f)
-	return v.style.green(strings.Repeat("█", max(0, u))) + v.style.yellow(strings.Repeat("▒", o)) +
-		v.style.red(strings.Repeat("✗", f)) + v.style.dim(strings.Repeat("░", rest))
+	return v.style.Green(strings.Repeat("█", max(0, u))) + v.style.Yellow(strings.Repeat("▒", o)) +
+		v.style.Red(strings.Repeat("✗", f)) + v.style.Dim(strings.Repeat("░", rest))
 }
 
 // open lists the nodes that failed or are in flight, failed ones first.
@@ -256,7 +257,7 @@ func (v view) open() []string {
 	for _, n := range shown {
 		words := fmt.Sprintf("%-9s", n.state)
 		if n.state == nodeFailed {
-			words = v.style.red(words)
+			words = v.style.Red(words)
 		}
 		line := fmt.Sprintf("%-*s %s", longest, n.name, words)
 		if !n.since.IsZero() {

@@ -8,11 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
 func (a *app) nodeCommand() *cobra.Command {
-	var output format
+	var output printing.Format
 	cmd := &cobra.Command{
 		Use:   "node NAME",
 		Short: "Say why a node is as it is, and what happens next",
@@ -27,11 +28,11 @@ func (a *app) nodeCommand() *cobra.Command {
 		ValidArgsFunction: a.completeNode,
 		RunE:              func(cmd *cobra.Command, args []string) error { return a.node(cmd.Context(), args[0], output) },
 	}
-	formatFlag(cmd, &output, formatJSON, formatYAML)
+	printing.FormatFlag(cmd, &output, printing.JSON, printing.YAML)
 	return cmd
 }
 
-func (a *app) node(ctx context.Context, name string, output format) error {
+func (a *app) node(ctx context.Context, name string, output printing.Format) error {
 	c, err := a.client()
 	if err != nil {
 		return err
@@ -42,7 +43,7 @@ func (a *app) node(ctx context.Context, name string, output format) error {
 		return err
 	}
 	if output != "" {
-		return encode(a.Out, output, v)
+		return printing.Encode(a.Out, output, v)
 	}
 	if v.AgentVersion != "" && v.AgentVersion != a.version {
 		fmt.Fprintf(a.ErrOut, "note: the agent is of another version (%s) than this program (%s)\n", report.OneLine(v.AgentVersion), a.version)

@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,19 +13,18 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
-	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // nodesOptions is what the flags of nodes ask for.
 type nodesOptions struct {
 	selector, rollout string
 	failed, problems  bool
-	output            format
+	output            printing.Format
 }
 
 func (a *app) nodesCommand() *cobra.Command {
@@ -60,7 +57,7 @@ Host, started by the init system for good; Bootstrap, until a self-hosted one ta
 	f.StringVar(&o.rollout, "rollout", "", "only nodes that this rollout selects, and how they stand to it")
 	f.BoolVar(&o.failed, "failed", false, "only nodes whose configuration failed: ConfigOK is False, or with --rollout those that failed in it")
 	f.BoolVar(&o.problems, "problems", false, "only nodes that are not fine, whatever the reason")
-	formatFlag(cmd, &o.output, formatWide, formatJSON, formatYAML, formatName)
+	printing.FormatFlag(cmd, &o.output, printing.Wide, printing.JSON, printing.YAML, printing.Name)
 	_ = cmd.RegisterFlagCompletionFunc("rollout", func(cmd *cobra.Command, _ []string, so string) ([]string, cobra.ShellCompDirective) {
 		return a.completeRollout(cmd, nil, so)
 	})
@@ -136,7 +133,7 @@ func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, sh
 // nodeRows prints nodes: a table page by page, JSON and YAML when all are there.
 type nodeRows struct {
 	w        io.Writer
-	format   format
+	format   printing.Format
 	standing bool
 	table    interface {
 		io.Writer
@@ -159,10 +156,10 @@ func (r *nodeRows) add(row report.Row) error {
 		r.modes[row.RunMode]++
 	}
 	switch r.format {
-	case formatJSON, formatYAML:
+	case printing.JSON, printing.YAML:
 		r.Items = append(r.Items, row)
 		return nil
-	case formatName:
+	case printing.Name:
 		_, err := fmt.Fprintf(r.w, "node/%s\n", row.Name)
 		return err
 	}
@@ -184,9 +181,9 @@ func (r *nodeRows) add(row report.Row) error {
 
 func (r *nodeRows) end(errOut io.Writer) error {
 	switch {
-	case r.format == formatJSON || r.format == formatYAML:
-		return encode(r.w, r.format, r)
-	case r.n == 0 && r.format != formatName:
+	case r.format == printing.JSON || r.format == printing.YAML:
+		return printing.Encode(r.w, r.format, r)
+	case r.n == 0 && r.format != printing.Name:
 		fmt.Fprintln(errOut, "no nodes")
 	case r.table != nil:
 		if err := r.table.Flush(); err != nil {
@@ -234,7 +231,7 @@ func (r *nodeRows) header() []string {
 	if r.standing {
 		out = append(out, "STATE")
 	}
-	if r.format == formatWide {
+	if r.format == printing.Wide {
 		out = append(out, "ZONE", "KUBELET", "AGENT", "SOURCE", "RUN-MODE", "PROBLEMS")
 		if r.standing {
 			out = append(out, "WHY")
@@ -260,41 +257,11 @@ func (r *nodeRows) cells(row report.Row) []string {
 	if r.standing {
 		out = append(out, row.State)
 	}
-	if r.format == formatWide {
-		out = append(out, row.Zone, row.ComponentVersion, row.AgentVersion, row.RemoteConfig, row.RunMode, cell(strings.Join(row.Problems, "; ")))
+	if r.format == printing.Wide {
+		out = append(out, row.Zone, row.ComponentVersion, row.AgentVersion, row.RemoteConfig, row.RunMode, printing.Cell(strings.Join(row.Problems, "; ")))
 		if r.standing {
-			out = append(out, cell(row.Why))
+			out = append(out, printing.Cell(row.Why))
 		}
 	}
 	return out
-}
-
-// cell keeps what may have many lines and tabs to one of a bounded length.
-func cell(s string) string {
-	s = report.OneLine(s)
-	const most = 120
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "..."
-	}
-	return s
-}
-
-// encode writes a value as JSON or YAML.
-func encode(w io.Writer, f format, v any) error {
-	if f == formatYAML {
-		text, err := yaml.Marshal(v)
-		if err == nil {
-			_, err = w.Write(sameYAML(text))
-		}
-		return err
-	}
-	var text bytes.Buffer
-	e := json.NewEncoder(&text)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	if err == nil {
-		_, err = w.Write(printable.JSON(text.Bytes()))
-	}
-	return err
 }

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -26,7 +27,7 @@ import (
 // planOptions is what the flags of rollout plan ask for.
 type planOptions struct {
 	file                        string
-	output                      format
+	output                      printing.Format
 	simulate                    bool
 	failing, notReady, silent   string
 	blocked                     string
@@ -72,7 +73,7 @@ same result.`,
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "filename", "f", "", "a file with a NodeConfigRollout")
-	formatFlag(cmd, &o.output, formatJSON, formatYAML) // with every node of every batch
+	printing.FormatFlag(cmd, &o.output, printing.JSON, printing.YAML) // with every node of every batch
 	f.BoolVar(&o.simulate, "simulate", false, "let nodes fail as often as the flags say")
 	f.StringVar(&o.failing, "fail-rate", "0%", "share of nodes that fail their trial")
 	f.StringVar(&o.notReady, "not-ready-rate", "0%", "share of nodes that go NotReady in their trial")
@@ -115,7 +116,7 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 		v.Simulation = newSimulationView(v.run, model)
 	}
 	if o.output != "" {
-		return encode(a.Out, o.output, v)
+		return printing.Encode(a.Out, o.output, v)
 	}
 	v.print(a.Out)
 	if o.simulate {

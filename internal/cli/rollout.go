@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
@@ -44,7 +45,7 @@ func group(cmd *cobra.Command) *cobra.Command {
 }
 
 func (a *app) listCommand() *cobra.Command {
-	var f format
+	var f printing.Format
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the rollouts",
@@ -63,27 +64,27 @@ func (a *app) listCommand() *cobra.Command {
 			return a.printList(f, list)
 		},
 	}
-	formatFlag(cmd, &f, formatWide, formatJSON, formatYAML, formatName)
+	printing.FormatFlag(cmd, &f, printing.Wide, printing.JSON, printing.YAML, printing.Name)
 	return cmd
 }
 
-func (a *app) printList(f format, list *v1alpha1.NodeConfigRolloutList) error {
+func (a *app) printList(f printing.Format, list *v1alpha1.NodeConfigRolloutList) error {
 	switch {
-	case f == formatName:
+	case f == printing.Name:
 		for i := range list.Items {
-			if err := printObject(a.Out, f, &list.Items[i]); err != nil {
+			if err := printing.Object(a.Out, f, &list.Items[i]); err != nil {
 				return err
 			}
 		}
 		return nil
-	case f != "" && f != formatWide:
-		return printObject(a.Out, f, list)
+	case f != "" && f != printing.Wide:
+		return printing.Object(a.Out, f, list)
 	case len(list.Items) == 0:
 		fmt.Fprintln(a.ErrOut, "There are no rollouts: make one with: kubectl evenkeel push")
 		return nil
 	}
 	header := []string{"NAME", "REVISION", "STATUS", "STEP", "UPDATED", "FAILED", "AGE"}
-	if f == formatWide {
+	if f == printing.Wide {
 		header = append(header, "NODES", "MESSAGE")
 	}
 	var rows [][]string
@@ -99,12 +100,12 @@ func (a *app) printList(f format, list *v1alpha1.NodeConfigRolloutList) error {
 			phase, message = "Unseen", report.Unseen
 		}
 		row := []string{r.Name, revision, phase, st.StepsDone, st.Updated, fmt.Sprint(st.Nodes.Failed), report.Age(r.CreationTimestamp, time.Now())}
-		if f == formatWide {
+		if f == printing.Wide {
 			row = append(row, report.SelectorWords(&r.Spec), message)
 		}
 		rows = append(rows, row)
 	}
-	return table(a.Out, header, rows)
+	return printing.Table(a.Out, header, rows)
 }
 
 // oneRollout is for commands that need the name of one rollout, and rolloutAndMore for those that take others after it.

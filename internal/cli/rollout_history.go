@@ -14,12 +14,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
 
 func (a *app) historyCommand() *cobra.Command {
-	var f format
+	var f printing.Format
 	var number int64
 	cmd := &cobra.Command{
 		Use:   "history NAME",
@@ -55,38 +56,38 @@ func (a *app) historyCommand() *cobra.Command {
 			return a.printHistory(f, r, all)
 		},
 	}
-	formatFlag(cmd, &f, formatWide, formatJSON, formatYAML, formatName)
+	printing.FormatFlag(cmd, &f, printing.Wide, printing.JSON, printing.YAML, printing.Name)
 	cmd.Flags().Int64Var(&number, "revision", 0, "show the content of this revision; with -o its ConfigMap")
 	return cmd
 }
 
-func (a *app) printRevision(f format, r *v1alpha1.NodeConfigRollout, all []report.Past, number int64) error {
+func (a *app) printRevision(f printing.Format, r *v1alpha1.NodeConfigRollout, all []report.Past, number int64) error {
 	content, err := report.ContentAt(r, all, number)
 	if err != nil {
 		return err
 	}
-	if f != "" && f != formatWide {
+	if f != "" && f != printing.Wide {
 		at := slices.IndexFunc(all, func(p report.Past) bool { return p.Revision == number })
 		object := all[at].Object
 		object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
-		return printObject(a.Out, f, object)
+		return printing.Object(a.Out, f, object)
 	}
 	_, err = fmt.Fprintf(a.Out, "# revision %d of rollout %s, data key %s, sha256 %s\n%s\n", number, r.Name, content.Key, content.SHA256,
 		strings.TrimSuffix(content.Data, "\n"))
 	return err
 }
 
-func (a *app) printHistory(f format, r *v1alpha1.NodeConfigRollout, all []report.Past) error {
+func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all []report.Past) error {
 	switch f {
-	case formatJSON:
+	case printing.JSON:
 		data, err := json.MarshalIndent(all, "", "    ")
-		fmt.Fprintf(a.Out, "%s\n", encoded(f, data))
+		fmt.Fprintf(a.Out, "%s\n", printing.Encoded(f, data))
 		return err
-	case formatYAML:
+	case printing.YAML:
 		data, err := yaml.Marshal(all)
-		fmt.Fprintf(a.Out, "%s", encoded(f, data))
+		fmt.Fprintf(a.Out, "%s", printing.Encoded(f, data))
 		return err
-	case formatName:
+	case printing.Name:
 		for _, p := range all {
 			if !p.Gone {
 				fmt.Fprintf(a.Out, "configmap/%s\n", p.ConfigMap)
@@ -99,7 +100,7 @@ func (a *app) printHistory(f format, r *v1alpha1.NodeConfigRollout, all []report
 		return nil
 	}
 	header := []string{"REVISION", "OUTCOME", "REASON", "UPDATED", "FAILED", "STARTED", "ENDED", "CONFIGMAP"}
-	if f == formatWide {
+	if f == printing.Wide {
 		header = append(header, "MESSAGE")
 	}
 	var rows [][]string
@@ -116,12 +117,12 @@ func (a *app) printHistory(f format, r *v1alpha1.NodeConfigRollout, all []report
 			name += " (gone)"
 		}
 		row := []string{fmt.Sprint(p.Revision), p.Outcome, p.Reason, fmt.Sprint(p.Updated), fmt.Sprint(p.Failed), ago(p.StartTime), ago(p.EndTime), name}
-		if f == formatWide {
+		if f == printing.Wide {
 			row = append(row, p.Message)
 		}
 		rows = append(rows, row)
 	}
-	return table(a.Out, header, rows)
+	return printing.Table(a.Out, header, rows)
 }
 
 func (a *app) diffCommand() *cobra.Command {

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -23,7 +24,7 @@ import (
 )
 
 func (a *app) statusCommand() *cobra.Command {
-	var f format
+	var f printing.Format
 	var w waiting
 	var until string
 	cmd := &cobra.Command{
@@ -72,7 +73,7 @@ a line.`,
 			return a.status(cmd.Context(), args[0], f)
 		},
 	}
-	formatFlag(cmd, &f, formatWide, formatJSON, formatYAML, formatName)
+	printing.FormatFlag(cmd, &f, printing.Wide, printing.JSON, printing.YAML, printing.Name)
 	cmd.Flags().BoolVarP(&w.watch, "watch", "w", false, "go on until the rollout is complete, stopped or waits for approval")
 	cmd.Flags().StringVar(&until, "for", "", "go on until: complete, paused, or step=N")
 	cmd.Flags().DurationVar(&w.timeout, "timeout", 0, "with -w or --for: end with exit code 3 after this long, such as 30m")
@@ -167,7 +168,7 @@ func verdict(r *v1alpha1.NodeConfigRollout, g goal) (code int, over bool) {
 }
 
 // status shows a rollout once.
-func (a *app) status(ctx context.Context, name string, f format) error {
+func (a *app) status(ctx context.Context, name string, f printing.Format) error {
 	c, err := a.client()
 	if err != nil {
 		return err
@@ -177,11 +178,11 @@ func (a *app) status(ctx context.Context, name string, f format) error {
 		return err
 	}
 	a.noteController(ctx, c)
-	if f != "" && f != formatWide {
-		err = printObject(a.Out, f, r)
+	if f != "" && f != printing.Wide {
+		err = printing.Object(a.Out, f, r)
 	} else {
 		out, colors := a.colored()
-		v := view{rollout: r, now: time.Now(), style: style(colors), wide: f == formatWide}
+		v := view{rollout: r, now: time.Now(), style: printing.Style(colors), wide: f == printing.Wide}
 		_, err = fmt.Fprintln(out, strings.Join(v.lines(unlimited), "\n"))
 	}
 	if err != nil {
@@ -194,7 +195,7 @@ func (a *app) status(ctx context.Context, name string, f format) error {
 }
 
 // await follows a rollout until the goal is reached, it cannot be any more, or time is up.
-func (a *app) await(ctx context.Context, name string, f format, w waiting) error {
+func (a *app) await(ctx context.Context, name string, f printing.Format, w waiting) error {
 	c, err := a.client()
 	if err != nil {
 		return err
@@ -325,7 +326,7 @@ func yamlDocument(r *v1alpha1.NodeConfigRollout) (string, error) {
 		return "---\n" + line, err // JSON is YAML, too
 	}
 	text, err := yaml.Marshal(bare(r))
-	return "---\n" + strings.TrimSuffix(string(sameYAML(text)), "\n"), err
+	return "---\n" + strings.TrimSuffix(string(printing.Encoded(printing.YAML, text)), "\n"), err
 }
 
 // noteController says if evenkeel-controller seems to be gone: nothing that is shown would change then.

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
@@ -144,21 +145,21 @@ type follower struct {
 	live        *live // on a terminal; nil: lines
 }
 
-func (a *app) follower(ctx context.Context, c client.Client, f format) *follower {
+func (a *app) follower(ctx context.Context, c client.Client, f printing.Format) *follower {
 	o := &follower{out: a.Out, errOut: a.ErrOut}
 	switch f {
-	case formatJSON:
+	case printing.JSON:
 		o.line = jsonLine
-	case formatYAML:
+	case printing.YAML:
 		o.line = yamlDocument
-	case formatName:
+	case printing.Name:
 		o.line = func(r *v1alpha1.NodeConfigRollout) (string, error) {
 			return "nodeconfigrollout." + v1alpha1.GroupName + "/" + r.Name, nil
 		}
 	default:
 		o.line = func(r *v1alpha1.NodeConfigRollout) (string, error) { return plainLine(r), nil }
 		if _, _, ok := a.screen(); ok {
-			o.live = newLive(ctx, c, a.terminal, a.screen, f == formatWide)
+			o.live = newLive(ctx, c, a.terminal, a.screen, f == printing.Wide)
 		}
 	}
 	return o

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
 )
@@ -110,7 +111,7 @@ func (a *app) makePlan(ctx context.Context, c client.Reader, target string, u up
 
 func (a *app) upgradePlanCommand() *cobra.Command {
 	var u upgradeFlags
-	var output format
+	var output printing.Format
 	cmd := &cobra.Command{
 		Use:   "plan [VERSION]",
 		Short: "Show what an upgrade makes of the component configurations, and what needs hands",
@@ -143,11 +144,11 @@ Exit codes:
 		},
 	}
 	u.add(cmd)
-	formatFlag(cmd, &output, formatJSON, formatYAML)
+	printing.FormatFlag(cmd, &output, printing.JSON, printing.YAML)
 	return cmd
 }
 
-func (a *app) upgradePlan(ctx context.Context, target string, u upgradeFlags, output format) error {
+func (a *app) upgradePlan(ctx context.Context, target string, u upgradeFlags, output printing.Format) error {
 	c, err := a.client()
 	if err != nil {
 		return err
@@ -157,7 +158,7 @@ func (a *app) upgradePlan(ctx context.Context, target string, u upgradeFlags, ou
 		return err
 	}
 	if output != "" {
-		err = encode(a.Out, output, p)
+		err = printing.Encode(a.Out, output, p)
 	} else {
 		err = a.showUpgrade(p, u.config)
 	}
@@ -181,7 +182,7 @@ func (a *app) showUpgrade(p *kubeadm.Plan, given string) error {
 			string(r.Action), strings.ToLower(string(r.ManualUpgrade)),
 		})
 	}
-	if err := table(a.Out, []string{"COMPONENT", "TIER", "ORIGIN", "VERSION", "PREFERRED", "ACTION", "MANUAL UPGRADE"}, rows); err != nil {
+	if err := printing.Table(a.Out, []string{"COMPONENT", "TIER", "ORIGIN", "VERSION", "PREFERRED", "ACTION", "MANUAL UPGRADE"}, rows); err != nil {
 		return err
 	}
 	fmt.Fprintln(a.Out)

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
@@ -37,7 +38,7 @@ type agentVersion struct {
 }
 
 func (a *app) versionCommand() *cobra.Command {
-	var output format
+	var output printing.Format
 	var clientOnly bool
 	cmd := &cobra.Command{
 		Use:   "version",
@@ -55,12 +56,12 @@ the status of their NodeConfig.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.showVersions(cmd.Context(), clientOnly, output) },
 	}
 	cmd.Flags().BoolVar(&clientOnly, "client", false, "only of this program; no cluster is asked")
-	formatFlag(cmd, &output, formatJSON, formatYAML)
+	printing.FormatFlag(cmd, &output, printing.JSON, printing.YAML)
 	return cmd
 }
 
 // showVersions shows what this program is before it asks the cluster, unless the answer is one document.
-func (a *app) showVersions(ctx context.Context, clientOnly bool, f format) error {
+func (a *app) showVersions(ctx context.Context, clientOnly bool, f printing.Format) error {
 	v := &versions{Client: a.program}
 	if f == "" {
 		if err := v.Client.Print(a.Out, false); err != nil {
@@ -78,11 +79,11 @@ func (a *app) showVersions(ctx context.Context, clientOnly bool, f format) error
 		a.noteController(ctx, c)
 	}
 	if f != "" {
-		return encode(a.Out, f, v)
+		return printing.Encode(a.Out, f, v)
 	}
 	if rows := v.rows(); len(rows) > 0 {
 		fmt.Fprintln(a.Out)
-		return table(a.Out, []string{"IN THE CLUSTER", "VERSION", "NODES"}, rows)
+		return printing.Table(a.Out, []string{"IN THE CLUSTER", "VERSION", "NODES"}, rows)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ var layers = [][]string{
 	{"internal/payload"},
 	{"internal/component", "internal/fleet/terms", "internal/node/checkpoint", "internal/node/hostns", "internal/node/lockfile", "internal/node/source", "internal/node/supervisor"},
 	{"internal/program", "internal/kubeadm", "internal/fleet/report", "internal/fleet/controller", "internal/node/agent", "internal/node/install"},
-	{"internal/fleet/doctor", "internal/fleet/steer"},
+	{"internal/fleet/doctor", "internal/fleet/installer", "internal/fleet/steer", "internal/node/handover", "internal/node/inspect"},
 	{"internal/fleet/dashboard", "internal/rehearsal"},
 	{"internal/cli"},
 	{"cmd"},

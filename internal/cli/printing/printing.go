@@ -1,4 +1,7 @@
-package cli
+// Package printing prints what commands show: tables, objects as JSON and YAML, colors.
+//
+// It must not know any command, nor where output goes: writers are handed to it.
+package printing
 
 import (
 	"bytes"
@@ -19,18 +22,18 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// format is the value of -o. Empty is for people.
-type format string
+// Format is the value of -o. Empty is for people.
+type Format string
 
 const (
-	formatWide format = "wide"
-	formatJSON format = "json"
-	formatYAML format = "yaml"
-	formatName format = "name"
+	Wide Format = "wide"
+	JSON Format = "json"
+	YAML Format = "yaml"
+	Name Format = "name"
 )
 
-// formatFlag adds -o to a command that can print in these formats. A value that is none of them is wrong usage.
-func formatFlag(cmd *cobra.Command, f *format, all ...format) {
+// FormatFlag adds -o to a command that can print in these formats. A value that is none of them is wrong usage.
+func FormatFlag(cmd *cobra.Command, f *Format, all ...Format) {
 	names := make([]string, len(all))
 	for i, one := range all {
 		names[i] = string(one)
@@ -40,7 +43,7 @@ func formatFlag(cmd *cobra.Command, f *format, all ...format) {
 }
 
 type formatValue struct {
-	f   *format
+	f   *Format
 	all []string
 }
 
@@ -50,18 +53,18 @@ func (v *formatValue) Set(s string) error {
 	if !slices.Contains(v.all, s) {
 		return fmt.Errorf("must be one of %s", strings.Join(v.all, ", "))
 	}
-	*v.f = format(s)
+	*v.f = Format(s)
 	return nil
 }
 
-// printObject prints an object, or a list of them, as JSON, YAML or names. What may not be printed is written with an escape
+// Object prints an object, or a list of them, as JSON, YAML or names. What may not be printed is written with an escape
 // sequence of the format, so that what is printed means the same.
-func printObject(w io.Writer, f format, object runtime.Object) error {
+func Object(w io.Writer, f Format, object runtime.Object) error {
 	var p printers.ResourcePrinter
 	switch f {
-	case formatJSON:
+	case JSON:
 		p = &printers.JSONPrinter{}
-	case formatYAML:
+	case YAML:
 		p = &printers.YAMLPrinter{}
 	default:
 		p = &printers.NamePrinter{}
@@ -71,7 +74,7 @@ func printObject(w io.Writer, f format, object runtime.Object) error {
 		err := (&printers.OmitManagedFieldsPrinter{Delegate: p}).PrintObj(object, &text)
 		return text.Bytes(), err
 	}
-	if f != formatName {
+	if f != Name {
 		line, err := print(printers.ResourcePrinterFunc(func(o runtime.Object, w io.Writer) error { return json.NewEncoder(w).Encode(o) }))
 		if err != nil {
 			return err
@@ -85,16 +88,16 @@ func printObject(w io.Writer, f format, object runtime.Object) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.Write(encoded(f, text))
+	_, err = w.Write(Encoded(f, text))
 	return err
 }
 
-// encoded returns JSON or YAML without what may not be printed, and with the same meaning.
-func encoded(f format, text []byte) []byte {
+// Encoded returns JSON or YAML without what may not be printed, and with the same meaning.
+func Encoded(f Format, text []byte) []byte {
 	switch f {
-	case formatJSON:
+	case JSON:
 		return printable.JSON(text)
-	case formatYAML:
+	case YAML:
 		return sameYAML(text)
 	default:
 		return text
@@ -118,8 +121,8 @@ func sameYAML(document []byte) []byte {
 	return append(printable.YAML(indented.Bytes()), '\n')
 }
 
-// table prints rows as kubectl does.
-func table(w io.Writer, header []string, rows [][]string) error {
+// Table prints rows as kubectl does.
+func Table(w io.Writer, header []string, rows [][]string) error {
 	out := printers.GetNewTabWriter(w)
 	fmt.Fprintln(out, strings.Join(header, "\t"))
 	for _, row := range rows {
@@ -134,29 +137,59 @@ func table(w io.Writer, header []string, rows [][]string) error {
 	return out.Flush()
 }
 
-// style colors words; its zero value leaves them as they are.
-type style bool
+// Style colors words; its zero value leaves them as they are.
+type Style bool
 
-func (s style) with(code, words string) string {
+func (s Style) with(code, words string) string {
 	if !s {
 		return words
 	}
 	return "\x1b[" + code + "m" + words + "\x1b[0m"
 }
 
-func (s style) bold(words string) string   { return s.with("1", words) }
-func (s style) dim(words string) string    { return s.with("2", words) }
-func (s style) red(words string) string    { return s.with("31", words) }
-func (s style) green(words string) string  { return s.with("32", words) }
-func (s style) yellow(words string) string { return s.with("33", words) }
+func (s Style) Bold(words string) string   { return s.with("1", words) }
+func (s Style) Dim(words string) string    { return s.with("2", words) }
+func (s Style) Red(words string) string    { return s.with("31", words) }
+func (s Style) Green(words string) string  { return s.with("32", words) }
+func (s Style) Yellow(words string) string { return s.with("33", words) }
 
-// phase colors a phase by how good it is.
-func (s style) phase(p v1alpha1.RolloutPhase) string {
+// Phase colors a phase by how good it is.
+func (s Style) Phase(p v1alpha1.RolloutPhase) string {
 	switch p {
 	case v1alpha1.RolloutComplete:
-		return s.green(string(p))
+		return s.Green(string(p))
 	case v1alpha1.RolloutInvalid, v1alpha1.RolloutHalted, v1alpha1.RolloutRollingBack, v1alpha1.RolloutRolledBack, v1alpha1.RolloutStuck:
-		return s.red(string(p))
+		return s.Red(string(p))
 	}
-	return s.yellow(string(p))
+	return s.Yellow(string(p))
+}
+
+// Cell keeps what may have many lines and tabs to one of a bounded length.
+func Cell(s string) string {
+	s = report.OneLine(s)
+	const most = 120
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return s
+}
+
+// Encode writes a value as JSON or YAML.
+func Encode(w io.Writer, f Format, v any) error {
+	if f == YAML {
+		text, err := yaml.Marshal(v)
+		if err == nil {
+			_, err = w.Write(sameYAML(text))
+		}
+		return err
+	}
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	if err == nil {
+		_, err = w.Write(printable.JSON(text.Bytes()))
+	}
+	return err
 }
