@@ -207,7 +207,7 @@ func (a *app) confirmRestarts(ctx context.Context, p *installer.Pacer, yes bool)
 	return a.confirm(ctx, question, yes, false)
 }
 
-// sayNode tells what a node does.
+// sayNode prints the state of a node.
 func sayNode(out io.Writer, op installer.Operation, n installer.NodeProgress) {
 	took := ""
 	if !n.Begun.IsZero() {
@@ -233,7 +233,7 @@ func joinWith(what, more string) string {
 	return what + " " + more
 }
 
-// showWork says what is to be done, and what is not.
+// showWork prints how many nodes are in each stage, and the order of those that begin.
 func showWork(out io.Writer, p *installer.Pacer) {
 	counts := []string{}
 	for _, s := range []struct {
@@ -265,7 +265,7 @@ func nodesWord(n int) string {
 	return fmt.Sprintf("%d nodes", n)
 }
 
-// interrupted adds to why a command ended before its nodes what becomes of those.
+// interrupted explains what happens to the nodes of a command that ends early, and returns why it ends.
 func interrupted(out io.Writer, p *installer.Pacer, why error) error {
 	if on := p.Progress.In(installer.Doing); len(on) > 0 {
 		fmt.Fprintf(out, "%s: comes to its end without this command: %s, or back as before\n", report.Few(on), p.Policy.Operation.Past)

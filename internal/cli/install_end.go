@@ -13,7 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
-// conclude says how an operation has ended, and of nodes that have failed in it why, and what can be done.
+// conclude prints how an operation ended, why nodes failed in it, and what to do next.
 func (a *app) conclude(ctx context.Context, c client.Client, out io.Writer, p *installer.Pacer) error {
 	for _, n := range p.Progress.Nodes {
 		if n.State.Stage == installer.Failed && !n.Begun.IsZero() {
@@ -48,7 +48,7 @@ func (a *app) conclude(ctx context.Context, c client.Client, out io.Writer, p *i
 // mostEvents is how many Events are shown of a node.
 const mostEvents = 3
 
-// showFailure shows what there is to see of a node that has failed.
+// showFailure prints the last words of a failed node's pod, and the Node's last Events.
 func showFailure(ctx context.Context, c client.Client, out io.Writer, n installer.NodeProgress) {
 	if n.State.Said != "" {
 		fmt.Fprintf(out, "what its pod said at its end:\n")

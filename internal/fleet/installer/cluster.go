@@ -18,14 +18,14 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
-// ErrApplyFirst says that the cluster lacks what evenkeel's manifests bring.
+// ErrApplyFirst means that objects of evenkeel's manifests are missing in the cluster.
 var ErrApplyFirst = errors.New("apply evenkeel's manifests first: kubectl apply -k config/default")
 
-// CRDName is the object that agents report to.
+// CRDName is the CustomResourceDefinition of the objects to which agents report.
 const CRDName = "nodeconfigs." + v1alpha1.GroupName
 
-// CheckCRD returns nil if the cluster has a place for all that agents report and take: an older CRD would drop of it what it
-// does not know.
+// CheckCRD returns an error if the cluster's NodeConfigs lack fields that this program knows: the API server would drop them
+// from what agents report.
 func CheckCRD(ctx context.Context, c client.Client) error {
 	crd := &unstructured.Unstructured{}
 	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
@@ -57,7 +57,7 @@ func CheckCRD(ctx context.Context, c client.Client) error {
 	return fmt.Errorf("the CustomResourceDefinition %s has no version %s: %w", CRDName, v1alpha1.GroupVersion.Version, ErrApplyFirst)
 }
 
-// fieldsMissing returns the fields of a type of ours that a schema does not have.
+// fieldsMissing returns the fields of a type of the API that a schema lacks.
 func fieldsMissing(path string, t reflect.Type, known map[string]any) []string {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		if t.Kind() == reflect.Slice {
@@ -92,7 +92,7 @@ func fieldsMissing(path string, t reflect.Type, known map[string]any) []string {
 	return missing
 }
 
-// DesiredOf returns what a operation's DaemonSet is now. It waits a little until the controller manager has seen that.
+// DesiredOf returns what the operation's DaemonSet is now. It waits for some seconds until kube-controller-manager has seen it.
 func DesiredOf(ctx context.Context, c client.Client, m Operation) (Desired, error) {
 	deadline := time.Now().Add(report.SeenWithin)
 	for {
@@ -111,7 +111,7 @@ func DesiredOf(ctx context.Context, c client.Client, m Operation) (Desired, erro
 	}
 }
 
-// Newest returns the same, without a revision if the controller manager has not seen the DaemonSet as it is.
+// Newest returns what the operation's DaemonSet is now, without a revision if kube-controller-manager has not seen it yet.
 func Newest(ctx context.Context, c client.Client, m Operation) (Desired, error) {
 	d := &appsv1.DaemonSet{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.InstallNamespace, Name: m.DaemonSet}, d)

@@ -173,9 +173,9 @@ const (
 type Step struct {
 	Action Action
 	Node   string
-	Why    string
-	Label  string
-	Pods   []Pod
+	Why    string // of MarkFailed
+	Label  string // of RestoreLabel
+	Pods   []Pod  // of Begin
 }
 
 // Verdict is what the operation does next.
