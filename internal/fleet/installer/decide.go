@@ -187,7 +187,7 @@ func (d *Decision) restore(p Policy, nodes map[string]Node) {
 			d.Verdict, d.Read = Read, append(d.Read, n.Name)
 		case node.Gone:
 			n.State = gone
-		case node.Unread == "" && p.judge(node).Stage == Doing && !node.started():
+		case node.Unread == "" && node.Label == p.Operation.label && !node.started():
 			d.Steps = append(d.Steps, Step{Action: RestoreLabel, Node: n.Name, Label: *n.labelBefore})
 			n.State = State{Stage: ToDo}
 		}
