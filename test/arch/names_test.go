@@ -23,7 +23,8 @@ var named = []string{"Reason", "Outcome", "Halt", "Condition", "RolloutPhase"}
 var otherwise = map[string]string{
 	`internal/node/trial/observed.go: "Invalid"`:      "a kind of intent",
 	`internal/fleet/report/node.go: "Revoked"`:        "a heading",
-	`cmd/evenkeel-agent/status.go: "Revoked"`:         "a heading",
+	`internal/node/inspect/status.go: "Revoked"`:      "a heading",
+	`internal/fleet/installer/types.go: "Succeeded"`:  "how an operation of the installer ended",
 	`internal/fleet/dashboard/rollouts.go: "Invalid"`: "a heading",
 }
 
