@@ -19,7 +19,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/controller"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
@@ -46,8 +46,8 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", controller.DefaultLeaseDuration, "how long a lease lasts that nobody renews; its holder stops after two thirds of that")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address for /metrics; 0: none")
 	f.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address for /healthz and /readyz; 0: none")
-	f.DurationVar(&o.agentTimeout, "agent-timeout", terms.DefaultTimes.Agent, "how long a node's agent has to take an assignment up while the Node is Ready; then it is silent, and the assignment is taken back")
-	f.DurationVar(&o.notReadyGrace, "not-ready-grace", terms.DefaultTimes.NotReady, "how long a node may be NotReady after it was assigned something, before that has failed there")
+	f.DurationVar(&o.agentTimeout, "agent-timeout", policy.DefaultTimes.Agent, "how long a node's agent has to take an assignment up while the Node is Ready; then it is silent, and the assignment is taken back")
+	f.DurationVar(&o.notReadyGrace, "not-ready-grace", policy.DefaultTimes.NotReady, "how long a node may be NotReady after it was assigned something, before that has failed there")
 	f.IntVar(&o.writers, "writers", controller.DefaultWriters, "how many NodeConfigs are written at the same time")
 	o.log.Bind(f)
 }
@@ -110,7 +110,7 @@ func run(ctx context.Context, o *options) error {
 	c, err := controller.New(config, controller.Options{
 		Namespace: o.namespace, NodeName: o.nodeName, Writers: o.writers,
 		Version: version, Commit: program.Of("evenkeel-controller", version, commit).Commit,
-		Times:          terms.Times{Agent: o.agentTimeout, NotReady: o.notReadyGrace},
+		Times:          policy.Times{Agent: o.agentTimeout, NotReady: o.notReadyGrace},
 		LeaderElection: o.leaderElect, LeaseDuration: o.leaseDuration,
 		MetricsAddress: o.metricsAddress, ProbeAddress: o.probeAddress,
 		Log: log, Registry: metrics.Registry,

@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -117,7 +117,7 @@ func (w *assign) check(timed bool) error {
 type assignment struct {
 	node    *report.Node
 	config  *v1alpha1.NodeConfig
-	content terms.Content     // zero: local
+	content policy.Content    // zero: local
 	name    string            // of the ConfigMap that holds the content
 	kept    *corev1.ConfigMap // nil if it is not there yet
 	asked   *v1alpha1.TrialTerms
@@ -187,13 +187,13 @@ func (a *app) assign(ctx context.Context, w assign) error {
 }
 
 // contentFor reads and decodes the file that is to be assigned; zero if that is none.
-func (a *app) contentFor(ctx context.Context, w assign) (terms.Content, error) {
+func (a *app) contentFor(ctx context.Context, w assign) (policy.Content, error) {
 	if w.local {
-		return terms.Content{}, nil
+		return policy.Content{}, nil
 	}
 	data, err := a.read(ctx, w.file)
 	if err != nil {
-		return terms.Content{}, err
+		return policy.Content{}, err
 	}
 	key := payload.KeyKubelet
 	if w.dropIn {
@@ -201,17 +201,17 @@ func (a *app) contentFor(ctx context.Context, w assign) (terms.Content, error) {
 	}
 	decoded, err := payload.Decode(key, data)
 	if err != nil {
-		return terms.Content{}, fmt.Errorf("%s: %w; nothing was changed", w.file, err)
+		return policy.Content{}, fmt.Errorf("%s: %w; nothing was changed", w.file, err)
 	}
 	for _, note := range unknownFields(decoded.Fields) {
 		fmt.Fprintln(a.ErrOut, note)
 	}
-	return terms.Content{Key: key, Data: string(data), SHA256: decoded.SHA256}, nil
+	return policy.Content{Key: key, Data: string(data), SHA256: decoded.SHA256}, nil
 }
 
 // lookAt finds out what there is to know before a node is assigned something. The error says why it cannot be, or why
 // that would have no effect.
-func lookAt(ctx context.Context, c client.Client, w assign, content terms.Content) (*assignment, error) {
+func lookAt(ctx context.Context, c client.Client, w assign, content policy.Content) (*assignment, error) {
 	node, err := report.Look(ctx, c, w.node, time.Now())
 	if err != nil {
 		return nil, err
@@ -328,7 +328,7 @@ func (a *app) showAssignment(ctx context.Context, c client.Client, it *assignmen
 	for _, note := range it.notes() {
 		fmt.Fprintln(a.ErrOut, "note:", report.OneLine(note))
 	}
-	before := terms.Content{}
+	before := policy.Content{}
 	if active := nc.Status.Active; active != nil {
 		var err error
 		before, err = report.ContentOf(ctx, c, active)

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -104,7 +104,7 @@ func TestWhatSomebodyElseHasWrittenSinceIsNotOverwritten(t *testing.T) {
 	givenNode(t, "raced-a", "raced", "z1")
 	givenConfig(t, "raced-a", nil, nil)
 	data := header + "maxPods: 51\n"
-	content := terms.Content{Key: payload.KeyKubelet, Data: data, SHA256: payload.Digest(payload.KeyKubelet, []byte(data))}
+	content := policy.Content{Key: payload.KeyKubelet, Data: data, SHA256: payload.Digest(payload.KeyKubelet, []byte(data))}
 	w := assign{node: "raced-a", file: givenFile(t, "raced", "maxPods: 51\n"), until: untilProven}
 	it, err := lookAt(t.Context(), admin, w, content)
 	if err != nil {

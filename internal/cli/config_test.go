@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -196,16 +196,16 @@ func TestConfigDiffAsksAKubeletWhatIsEffective(t *testing.T) {
 }
 
 func TestContentDiffSaysWhatChanges(t *testing.T) {
-	whole := func(text string) terms.Content {
-		return terms.Content{Key: payload.KeyKubelet, Data: header + text}
+	whole := func(text string) policy.Content {
+		return policy.Content{Key: payload.KeyKubelet, Data: header + text}
 	}
-	dropin := terms.Content{Key: payload.KeyKubeletDropin, Data: header + "maxPods: 110\n"}
+	dropin := policy.Content{Key: payload.KeyKubeletDropin, Data: header + "maxPods: 110\n"}
 	for _, tt := range []struct {
 		name          string
-		before, after terms.Content
+		before, after policy.Content
 		want          string
 	}{
-		{"from local", terms.Content{}, whole("maxPods: 110\n"), "the local configuration of each node -> a whole configuration\nmaxPods: unset -> 110\n"},
+		{"from local", policy.Content{}, whole("maxPods: 110\n"), "the local configuration of each node -> a whole configuration\nmaxPods: unset -> 110\n"},
 		{"nothing", whole("maxPods: 110\n"), whole("maxPods: 110 # the same\n"), ""},
 		{"a field", whole("maxPods: 110\n"), whole("maxPods: 120\n"), "maxPods: 110 -> 120\n"},
 		{"a kind", whole("maxPods: 110\n"), dropin, "a whole configuration -> a drop-in, laid over the local configuration of each node\n"},
@@ -216,7 +216,7 @@ func TestContentDiffSaysWhatChanges(t *testing.T) {
 			}
 		})
 	}
-	bad := terms.Content{Key: payload.KeyKubelet, Data: "a: ["}
+	bad := policy.Content{Key: payload.KeyKubelet, Data: "a: ["}
 	if _, err := report.ContentDiff(bad, dropin); err == nil || !strings.Contains(err.Error(), "neither JSON nor YAML") {
 		t.Errorf("before: %v", err)
 	}

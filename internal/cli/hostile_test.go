@@ -18,8 +18,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
@@ -113,7 +113,7 @@ func TestNoTextOfOthersTakesMuchMemory(t *testing.T) {
 		},
 		"a rollout's template": func(text string, isJSON bool) {
 			if isJSON {
-				_, _ = terms.ContentOf(rolloutOf(text).Spec.Template, nil)
+				_, _ = policy.ContentOf(rolloutOf(text).Spec.Template, nil)
 			}
 		},
 		"a rollout that is printed": func(text string, isJSON bool) {

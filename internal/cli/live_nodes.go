@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
 
 // nodeState is how a node looks in the live view, by what its NodeConfig says alone. The controller, who knows more,
@@ -81,7 +81,7 @@ func lookAtNodes(ctx context.Context, c client.Client, wanted <-chan *v1alpha1.N
 
 // liveNodes reads a rollout's nodes: of the Nodes their metadata, and NodeConfigs, in pages.
 func liveNodes(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) ([]liveNode, error) {
-	selector, _, err := terms.Selectors(&r.Spec)
+	selector, _, err := policy.Selectors(&r.Spec)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +152,7 @@ func (n *liveNode) look(r *v1alpha1.NodeConfigRollout, nc *v1alpha1.NodeConfig) 
 		return
 	}
 	n.state = nodeUpdated
-	mark := terms.MarkOf(nc) // since when it is fine is the controller's to say
+	mark := policy.MarkOf(nc) // since when it is fine is the controller's to say
 	if soak := time.Duration(r.Spec.SoakSeconds) * time.Second; mark.Rollout == ref.Name && mark.Revision == ref.Revision && !mark.Fine.IsZero() && time.Since(mark.Fine) < soak {
 		n.state, n.why = nodeSoaking, fmt.Sprintf("healthy since its trial, for %s in all", soak)
 	}

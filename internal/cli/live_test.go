@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -227,7 +227,7 @@ func TestANodeLooksAsItsNodeConfigSays(t *testing.T) {
 		{name: "soaking", revision: 4, edit: func(nc *v1alpha1.NodeConfig) {
 			good("u4", "")(nc)
 			nc.Status.LastKnownGood.Since = nil // the node's clock does not count
-			text, err := terms.MarkText(rollout.Mark{Rollout: nc.Spec.ConfigSource.RolloutRef.Name, Revision: 4, Attempt: 1, Fine: time.Now().Add(-time.Minute)})
+			text, err := policy.MarkText(rollout.Mark{Rollout: nc.Spec.ConfigSource.RolloutRef.Name, Revision: 4, Attempt: 1, Fine: time.Now().Add(-time.Minute)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/program"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
@@ -197,7 +197,7 @@ func givenRevision(t *testing.T, name string, number int64, config string) *core
 	data := header + config
 	return create(t, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: v1alpha1.SystemNamespace, Name: terms.RevisionName(name, payload.Digest(payload.KeyKubelet, []byte(data))),
+			Namespace: v1alpha1.SystemNamespace, Name: policy.RevisionName(name, payload.Digest(payload.KeyKubelet, []byte(data))),
 			Labels: map[string]string{v1alpha1.LabelRollout: name, v1alpha1.LabelRevision: fmt.Sprint(number)},
 		},
 		Data: map[string]string{payload.KeyKubelet: data},

@@ -20,9 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -173,8 +173,8 @@ func reading[T any](ctx context.Context, read func() (T, error)) (T, error) {
 
 // apply returns the rollout that a push makes of the one that there is, nil if there is none, and its content. It leaves
 // what was not given. The error says what is wrong with a flag or with the configuration.
-func (p push) apply(old *v1alpha1.NodeConfigRollout, data []byte) (*v1alpha1.NodeConfigRollout, terms.Content, error) {
-	none := terms.Content{}
+func (p push) apply(old *v1alpha1.NodeConfigRollout, data []byte) (*v1alpha1.NodeConfigRollout, policy.Content, error) {
+	none := policy.Content{}
 	r := &v1alpha1.NodeConfigRollout{}
 	r.Name = p.name
 	if old != nil {
@@ -195,7 +195,7 @@ func (p push) apply(old *v1alpha1.NodeConfigRollout, data []byte) (*v1alpha1.Nod
 		return nil, none, fmt.Errorf("rollout %q follows ConfigMap %s/%s: change that one, or give --inline to put %s into the rollout in place of the reference",
 			p.name, ref.Namespace, ref.Name, p.file)
 	}
-	content := terms.Content{Key: decoded.Key, Data: string(decoded.Data), SHA256: decoded.SHA256}
+	content := policy.Content{Key: decoded.Key, Data: string(decoded.Data), SHA256: decoded.SHA256}
 	if !same(r.Spec.Template, content) {
 		if r.Spec.Template, err = templateOf(key, data); err != nil {
 			return nil, none, fmt.Errorf("%s: %w", p.file, err)
@@ -210,7 +210,7 @@ func (p push) apply(old *v1alpha1.NodeConfigRollout, data []byte) (*v1alpha1.Nod
 	if _, err := content.Asked(r.Spec.Trial); err != nil {
 		return nil, none, fmt.Errorf("rollout %q: %w; nothing was changed", p.name, err)
 	}
-	_, _, err = terms.Selectors(&r.Spec)
+	_, _, err = policy.Selectors(&r.Spec)
 	if err != nil && old == nil && !p.given("selector") {
 		return nil, none, fmt.Errorf("rollout %q does not exist yet: give --selector for its nodes, or --all-nodes if every node is meant", p.name)
 	}
@@ -218,7 +218,7 @@ func (p push) apply(old *v1alpha1.NodeConfigRollout, data []byte) (*v1alpha1.Nod
 }
 
 // carryOut shows what a push changes, asks, and writes it.
-func (a *app) carryOut(ctx context.Context, c client.Client, p push, old, wanted *v1alpha1.NodeConfigRollout, content terms.Content) error {
+func (a *app) carryOut(ctx context.Context, c client.Client, p push, old, wanted *v1alpha1.NodeConfigRollout, content policy.Content) error {
 	changes, err := a.rehearsePush(ctx, c, p, old, wanted, content)
 	if err != nil || old != nil && len(changes) == 0 {
 		return err
@@ -239,9 +239,9 @@ func (a *app) carryOut(ctx context.Context, c client.Client, p push, old, wanted
 
 // rehearsePush has the API server judge what a push makes of a rollout, and shows what changes. It returns the changes of
 // a rollout that there is; none means that nothing changes, which it has said then.
-func (a *app) rehearsePush(ctx context.Context, c client.Client, p push, old, wanted *v1alpha1.NodeConfigRollout, content terms.Content) ([]steer.Operation, error) {
+func (a *app) rehearsePush(ctx context.Context, c client.Client, p push, old, wanted *v1alpha1.NodeConfigRollout, content policy.Content) ([]steer.Operation, error) {
 	var changes []steer.Operation
-	var before terms.Content
+	var before policy.Content
 	var err error
 	if old == nil {
 		err = c.Create(ctx, wanted.DeepCopy(), client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
@@ -259,7 +259,7 @@ func (a *app) rehearsePush(ctx context.Context, c client.Client, p push, old, wa
 			before, err = report.ContentIn(ctx, c, old.Spec.Template)
 			if err != nil { // what was wrong with it is no reason not to replace it
 				fmt.Fprintf(a.ErrOut, "note: what there is now cannot be compared: %s\n", report.OneLine(err.Error()))
-				before, err = terms.Content{}, nil
+				before, err = policy.Content{}, nil
 			}
 		}
 	}
@@ -281,7 +281,7 @@ func (a *app) rehearsePush(ctx context.Context, c client.Client, p push, old, wa
 
 // warnOfSelector says if nodes can choose by themselves whether a rollout selects them.
 func (a *app) warnOfSelector(r *v1alpha1.NodeConfigRollout) {
-	if words := terms.SelfSelected(&r.Spec); words != "" {
+	if words := policy.SelfSelected(&r.Spec); words != "" {
 		fmt.Fprintln(a.ErrOut, "warning:", report.OneLine(words))
 	}
 }
@@ -312,7 +312,7 @@ func refresh(ctx context.Context, c client.Client, name string, known *v1alpha1.
 	return nil
 }
 
-func (a *app) showChanges(isNew bool, changes []steer.Operation, before, after terms.Content) error {
+func (a *app) showChanges(isNew bool, changes []steer.Operation, before, after policy.Content) error {
 	words, err := report.ContentDiff(before, after)
 	if err != nil {
 		return fmt.Errorf("compare the configurations: %w", err)

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -67,7 +67,7 @@ func TestWhatComesBackBringsItsOwnTrial(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		said := restore(spec, template, terms.Content{Key: payload.KeyKubelet, Data: data})
+		said := restore(spec, template, policy.Content{Key: payload.KeyKubelet, Data: data})
 		if said != want || (spec.Trial == nil) != (want != "") || spec.Template.Kubelet == nil {
 			t.Errorf("%s: said %q, want %q; spec %+v", data, said, want, spec)
 		}

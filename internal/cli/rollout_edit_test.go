@@ -20,9 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
 
 // Here are the races that no transcript can provoke; the API is the fake one of controller-runtime.
@@ -209,13 +209,13 @@ func TestATemplateIsTheSameInWhateverFormItIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	json := `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":5}`
-	if !same(template, terms.Content{Key: "kubelet", Data: json}) {
+	if !same(template, policy.Content{Key: "kubelet", Data: json}) {
 		t.Error("JSON and YAML of one content differ")
 	}
-	if same(template, terms.Content{Key: "kubelet-dropin", Data: json}) {
+	if same(template, policy.Content{Key: "kubelet-dropin", Data: json}) {
 		t.Error("a drop-in is the same as a whole configuration")
 	}
-	if same(template, terms.Content{Key: "kubelet", Data: strings.Replace(json, "5", "6", 1)}) {
+	if same(template, policy.Content{Key: "kubelet", Data: strings.Replace(json, "5", "6", 1)}) {
 		t.Error("another content is the same")
 	}
 }
@@ -225,7 +225,7 @@ func TestAnUndoOverwritesNoPushThatItHasNotSeen(t *testing.T) {
 		r.Spec.Template.Kubelet = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":7}`)}
 	}))
 	a, out := quiet()
-	err := a.putBack(t.Context(), c, read(t, c), terms.Content{Key: "kubelet", Data: header + "maxPods: 5\n"}, 3, false)
+	err := a.putBack(t.Context(), c, read(t, c), policy.Content{Key: "kubelet", Data: header + "maxPods: 5\n"}, 3, false)
 	if err == nil || !strings.Contains(err.Error(), `rollout "workers" was changed by somebody else meanwhile`) || out.Len() > 0 {
 		t.Errorf("the error is %v, and it prints %q", err, out)
 	}

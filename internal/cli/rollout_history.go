@@ -15,8 +15,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
 
 func (a *app) historyCommand() *cobra.Command {
@@ -173,7 +173,7 @@ func (a *app) diffRevisions(ctx context.Context, name string, from, to int64) er
 		}
 		to = r.Status.UpdateRevision.Number
 	}
-	var before, after terms.Content
+	var before, after policy.Content
 	if after, err = report.ContentAt(r, all, to); err != nil {
 		return err
 	}

@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -84,7 +84,7 @@ func (a *app) undo(ctx context.Context, name string, number int64, inline bool) 
 }
 
 // putBack makes the content of a revision the template of a rollout, if that is still the one that is known.
-func (a *app) putBack(ctx context.Context, c client.Client, known *v1alpha1.NodeConfigRollout, content terms.Content, number int64, inline bool) error {
+func (a *app) putBack(ctx context.Context, c client.Client, known *v1alpha1.NodeConfigRollout, content policy.Content, number int64, inline bool) error {
 	template, err := templateOf(content.Key, []byte(content.Data))
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func (a *app) putBack(ctx context.Context, c client.Client, known *v1alpha1.Node
 }
 
 // restore makes a content, as a template, that of a rollout. Terms beside it give way to its own: what it says then.
-func restore(spec *v1alpha1.NodeConfigRolloutSpec, template v1alpha1.RolloutTemplate, content terms.Content) string {
+func restore(spec *v1alpha1.NodeConfigRolloutSpec, template v1alpha1.RolloutTemplate, content policy.Content) string {
 	spec.Template = template
 	if _, err := content.Asked(spec.Trial); err == nil {
 		return ""
@@ -133,11 +133,11 @@ func nothingBefore(r *v1alpha1.NodeConfigRollout, all []report.Past) error {
 }
 
 // same tells whether a template holds a content.
-func same(t v1alpha1.RolloutTemplate, content terms.Content) bool {
+func same(t v1alpha1.RolloutTemplate, content policy.Content) bool {
 	if t.ConfigMapRef != nil {
 		return false
 	}
-	has, err := terms.ContentOf(t, nil)
+	has, err := policy.ContentOf(t, nil)
 	return err == nil && has.Key == content.Key && sameData(has.Data, content.Data)
 }
 

@@ -24,7 +24,7 @@ const module = "github.com/evenkeel/evenkeel/"
 var layers = [][]string{
 	{"api", "config", "internal/node/trial", "internal/fleet/rollout", "internal/atomicfile", "internal/printable"},
 	{"internal/payload"},
-	{"internal/component", "internal/fleet/terms", "internal/node/checkpoint", "internal/node/hostns", "internal/node/lockfile", "internal/node/source", "internal/node/supervisor"},
+	{"internal/component", "internal/fleet/policy", "internal/node/checkpoint", "internal/node/hostns", "internal/node/lockfile", "internal/node/source", "internal/node/supervisor"},
 	{"internal/program", "internal/kubeadm", "internal/fleet/report", "internal/fleet/controller", "internal/node/agent", "internal/node/install"},
 	{"internal/fleet/doctor", "internal/fleet/installer", "internal/fleet/steer", "internal/node/handover", "internal/node/inspect"},
 	{"internal/fleet/dashboard", "internal/rehearsal"},
@@ -71,7 +71,7 @@ var external = map[string]string{
 	"internal/fleet/installer":  "k8s.io/api k8s.io/apimachinery sigs.k8s.io/controller-runtime",
 	"internal/fleet/report":     "k8s.io/api k8s.io/apimachinery k8s.io/client-go sigs.k8s.io/controller-runtime",
 	"internal/fleet/steer":      "k8s.io/api k8s.io/apimachinery sigs.k8s.io/controller-runtime",
-	"internal/fleet/terms":      "k8s.io/api k8s.io/apimachinery sigs.k8s.io/yaml",
+	"internal/fleet/policy":      "k8s.io/api k8s.io/apimachinery sigs.k8s.io/yaml",
 	"internal/kubeadm":          "k8s.io/api k8s.io/apimachinery k8s.io/client-go k8s.io/kube-proxy k8s.io/kubelet k8s.io/utils sigs.k8s.io/controller-runtime sigs.k8s.io/json sigs.k8s.io/yaml",
 	"internal/node/agent":       "github.com/prometheus/client_golang golang.org/x/net k8s.io/api k8s.io/apimachinery",
 	"internal/node/checkpoint":  "k8s.io/apimachinery",

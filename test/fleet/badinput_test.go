@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
 // invalid waits until the rollout is Invalid, and says so with these words.
@@ -41,9 +41,9 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	good := r.complete(1)
 	before := s.nodeConfigs()
 	clash := s.template("maxPods: 104")
-	content, err := terms.ContentOf(clash, nil)
+	content, err := policy.ContentOf(clash, nil)
 	s.do(err)
-	clashName := terms.RevisionName(r.as, content.SHA256)
+	clashName := policy.RevisionName(r.as, content.SHA256)
 	s.do(kube.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: clashName}}))
 	s.do(kube.Create(t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "badinput-typo"}, Data: map[string]string{"kublet": "maxPods: 3\n"},

@@ -16,8 +16,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
 
 func TestTheClockIsTheAPIServersAndNotTheMachines(t *testing.T) {
@@ -299,12 +299,12 @@ func TestNodesClocksChangeNothing(t *testing.T) {
 			}
 			a.see(all)
 			b.see(all)
-			policy, err := terms.PolicyOf(o, terms.DefaultTimes, now)
+			wants, err := policy.PolicyOf(o, policy.DefaultTimes, now)
 			if err != nil {
 				t.Fatal(err)
 			}
-			policy.Target, policy.Retry = target, retry
-			x, y := a.plan(policy, was), b.plan(policy, was)
+			wants.Target, wants.Retry = target, retry
+			x, y := a.plan(wants, was), b.plan(wants, was)
 			if !reflect.DeepEqual(x.Moves, y.Moves) || !reflect.DeepEqual(x.Next, y.Next) || !reflect.DeepEqual(x.Marks, y.Marks) || !reflect.DeepEqual(x.States, y.States) || x.Phase != y.Phase {
 				t.Fatalf("with right clocks %v, %+v, %+v; with wrong ones %v, %+v, %+v", x.States, x.Moves, x.Next, y.States, y.Moves, y.Next)
 			}
@@ -313,7 +313,7 @@ func TestNodesClocksChangeNothing(t *testing.T) {
 				m := all[mark.Node]
 				m.mark = ""
 				if mark.Mark.Rollout != "" {
-					if m.mark, err = terms.MarkText(mark.Mark); err != nil {
+					if m.mark, err = policy.MarkText(mark.Mark); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -330,13 +330,13 @@ func TestNodesClocksChangeNothing(t *testing.T) {
 	})
 }
 
-// TestWhatANodeWritesHasNoTimeInAPlan holds terms.NodeOf to it, for every field that a node can write.
+// TestWhatANodeWritesHasNoTimeInAPlan holds policy.NodeOf to it, for every field that a node can write.
 func TestWhatANodeWritesHasNoTimeInAPlan(t *testing.T) {
 	m := &model{name: "n", ready: true, readyAt: then, generation: 1, answered: 1, ok: metav1.ConditionFalse, okAt: then, trialAt: then, goodAt: then,
 		good: &v1alpha1.ConfigRevision{UID: "u", SHA256: "s"}, active: &v1alpha1.ConfigRevision{UID: "u", SHA256: "s"}}
 	node, nc := m.objects(func(t time.Time) time.Time { return t })
 	later, lateConfig := m.objects(func(t time.Time) time.Time { return t.Add(time.Hour) })
-	if a, b := terms.NodeOf(node, nc), terms.NodeOf(later, lateConfig); !reflect.DeepEqual(a, b) {
+	if a, b := policy.NodeOf(node, nc), policy.NodeOf(later, lateConfig); !reflect.DeepEqual(a, b) {
 		t.Errorf("%+v is not %+v", a, b)
 	}
 	text, err := json.Marshal(nc.Status)

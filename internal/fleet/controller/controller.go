@@ -27,18 +27,18 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
 
 // Options are what a controller can be told. Log and Registry are required.
 type Options struct {
-	Namespace string      // of revisions and of the lease; empty: evenkeel-system
-	NodeName  string      // of the node that the controller runs on: it goes last
-	Version   string      // of the program: the lease shows which one leads, and a metric which one runs
-	Commit    string      // it was built from; for the metric
-	Times     terms.Times // zero: DefaultTimes
-	Writers   int         // parallel writes; 0: DefaultWriters
+	Namespace string       // of revisions and of the lease; empty: evenkeel-system
+	NodeName  string       // of the node that the controller runs on: it goes last
+	Version   string       // of the program: the lease shows which one leads, and a metric which one runs
+	Commit    string       // it was built from; for the metric
+	Times     policy.Times // zero: DefaultTimes
+	Writers   int          // parallel writes; 0: DefaultWriters
 	Tick      time.Duration
 
 	LeaderElection bool
@@ -60,7 +60,7 @@ const (
 // Controller rolls configurations out.
 type Controller struct {
 	namespace string
-	times     terms.Times
+	times     policy.Times
 	writers   int
 	log       *slog.Logger
 
@@ -90,7 +90,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	lease := cmp.Or(o.LeaseDuration, DefaultLeaseDuration)
 	renew, retry := lease*2/3, lease*2/15
 	c := &Controller{
-		namespace: o.Namespace, times: cmp.Or(o.Times, terms.DefaultTimes), writers: cmp.Or(o.Writers, DefaultWriters),
+		namespace: o.Namespace, times: cmp.Or(o.Times, policy.DefaultTimes), writers: cmp.Or(o.Writers, DefaultWriters),
 		sight: newSight(kindRollouts, kindConfigs, kindNodes, kindRevisions),
 		log:   o.Log, fleet: newFleet(o.NodeName, cmp.Or(o.Tick, DefaultTick)), clock: newClock(),
 	}

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
 // What keeps a controller from acting on what is no longer so.
@@ -71,7 +71,7 @@ func TestAnOlderRolloutOrRevisionTakesNothingBack(t *testing.T) {
 	}
 	f.setRevision(cm("21", "3"))
 	f.setRevision(cm("11", "1"))
-	if got := terms.NumberOf(f.revisions["r"]["c"]); got != 3 {
+	if got := policy.NumberOf(f.revisions["r"]["c"]); got != 3 {
 		t.Errorf("the revision is %d", got)
 	}
 	leaving := all("30", 3)

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
 
 // fleet is what is known of nodes, NodeConfigs, rollouts and revisions: the newest that the watches or the answers to the
@@ -209,7 +209,7 @@ func (f *fleet) look(name string, m *member) {
 }
 
 func rolloutNode(m *member, last bool) rollout.Node {
-	n := terms.NodeOf(m.node, m.config)
+	n := policy.NodeOf(m.node, m.config)
 	n.Last, n.WentNotReady = last, m.wentNotReady
 	return n
 }
@@ -242,7 +242,7 @@ func (f *fleet) aheadOf(r *rolling) time.Duration {
 		}
 	}
 	for _, t := range []*metav1.Time{st.StartTime, st.AttemptTime, st.StepTime, st.ProgressTime} {
-		at(terms.TimeOf(t))
+		at(policy.TimeOf(t))
 	}
 	if h := st.Halt; h != nil {
 		at(h.Time.Time)
@@ -264,7 +264,7 @@ func (f *fleet) selects(r *rolling, name string, m *member) {
 	is := m.node != nil && r.nodes != nil && r.nodes.Matches(labels.Set(m.node.Labels))
 	m.claims = slices.DeleteFunc(m.claims, func(c rollout.Claim) bool { return c.Name == r.name })
 	if is {
-		m.claims = append(m.claims, terms.ClaimOf(r.object))
+		m.claims = append(m.claims, policy.ClaimOf(r.object))
 		r.members[name] = m
 	} else {
 		delete(r.members, name)
@@ -304,7 +304,7 @@ func (f *fleet) setRollout(o *v1alpha1.NodeConfigRollout) {
 		f.rollouts[o.Name] = r
 	}
 	r.object = o
-	r.nodes, r.canaries, r.invalid = terms.Selectors(&o.Spec)
+	r.nodes, r.canaries, r.invalid = policy.Selectors(&o.Spec)
 	for name, m := range f.nodes {
 		f.selects(r, name, m)
 	}

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -27,7 +27,7 @@ func held(text string, number string, uid types.UID) *corev1.ConfigMap {
 	yes := true
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: v1alpha1.SystemNamespace, Name: terms.RevisionName("r", digest(text)), UID: uid, CreationTimestamp: metav1.NewTime(then),
+			Namespace: v1alpha1.SystemNamespace, Name: policy.RevisionName("r", digest(text)), UID: uid, CreationTimestamp: metav1.NewTime(then),
 			Labels: map[string]string{v1alpha1.LabelRollout: "r", v1alpha1.LabelRevision: number},
 		},
 		Immutable: &yes, Data: map[string]string{"kubelet": text},
@@ -220,7 +220,7 @@ func TestNoConfigMapSaysTheNextNumber(t *testing.T) {
 		t.Errorf("the highest is %d, want the status's 3", got)
 	}
 	o.Status.UpdateRevision.Number = math.MaxInt64
-	if _, err := c.target(t.Context(), o, terms.Content{Key: "kubelet", Data: "next", SHA256: digest("next")}); err == nil || !strings.Contains(err.Error(), "there is no higher one: create the rollout again under another name") {
+	if _, err := c.target(t.Context(), o, policy.Content{Key: "kubelet", Data: "next", SHA256: digest("next")}); err == nil || !strings.Contains(err.Error(), "there is no higher one: create the rollout again under another name") {
 		t.Errorf("after the last number: %v", err)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
 
 const (
@@ -145,7 +145,7 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 		r.ahead = c.fleet.aheadOf(r)
 	}
 	c.fleet.mu.Unlock()
-	policy, err := c.policy(ctx, r, o)
+	wants, err := c.policyOf(ctx, r, o)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -154,7 +154,7 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 		c.fleet.mu.Unlock()
 		return c.fleet.now(), nil // edited meanwhile
 	}
-	was := terms.ProgressOf(&o.Status)
+	was := policy.ProgressOf(&o.Status)
 	if r.progress != nil {
 		was = *r.progress
 	}
@@ -162,17 +162,17 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 	c.fleet.mu.Unlock()
 
 	began := time.Now()
-	result := rollout.Plan(policy, was, c.nodes)
+	result := rollout.Plan(wants, was, c.nodes)
 	c.metrics.plan.Observe(time.Since(began).Seconds())
 
 	if err := c.observe(ctx, result.Marks); err != nil {
 		return time.Time{}, err
 	}
-	again, err = c.record(ctx, r, o, &policy, &result)
+	again, err = c.record(ctx, r, o, &wants, &result)
 	if err != nil {
 		return time.Time{}, err
 	}
-	if err := c.brand(ctx, o, policy.Target, result.Next.Halt); err != nil {
+	if err := c.brand(ctx, o, wants.Target, result.Next.Halt); err != nil {
 		return time.Time{}, err
 	}
 	c.metrics.report(o.Name, &result)
@@ -184,17 +184,17 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 		}
 		c.tell(o, []rollout.Event{e})
 	}
-	planned := policy.Now.Add(-r.ahead) // as the fleet counts
+	planned := wants.Now.Add(-r.ahead) // as the fleet counts
 	if result.Wake > 0 {
 		again = earliest(again, planned.Add(result.Wake))
 	}
-	if policy.Invalid != "" {
+	if wants.Invalid != "" {
 		again = earliest(again, planned.Add(clashEvery))
 	}
 	if len(result.Moves) == 0 {
 		return again, nil
 	}
-	if err := c.fence(ctx, o.Name, policy.Target, result.Moves); err != nil {
+	if err := c.fence(ctx, o.Name, wants.Target, result.Moves); err != nil {
 		return time.Time{}, err
 	}
 	var made namesList
@@ -202,7 +202,7 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 	err = c.each(ctx, len(result.Moves), deadline, func(ctx context.Context, i int) error {
 		m := result.Moves[i]
 		var asked *v1alpha1.TrialTerms
-		if m.Source.UID == policy.Target.UID { // an older revision may have terms of its own
+		if m.Source.UID == wants.Target.UID { // an older revision may have terms of its own
 			asked = o.Spec.Trial
 		}
 		err := c.move(context.WithoutCancel(ctx), &c.nodes[m.Node], m, asked) // what is begun is finished: it is short
@@ -261,10 +261,10 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// policy returns what an operator wants of a rollout. A template that cannot be used leaves the target as it is.
-func (c *Controller) policy(ctx context.Context, r *rolling, o *v1alpha1.NodeConfigRollout) (rollout.Policy, error) {
+// policyOf returns what an operator wants of a rollout. A template that cannot be used leaves the target as it is.
+func (c *Controller) policyOf(ctx context.Context, r *rolling, o *v1alpha1.NodeConfigRollout) (rollout.Policy, error) {
 	// The API keeps whole seconds: what is remembered is then the same before and after a restart.
-	policy, err := terms.PolicyOf(o, c.times, c.fleet.now().Add(r.ahead).Truncate(time.Second))
+	wants, err := policy.PolicyOf(o, c.times, c.fleet.now().Add(r.ahead).Truncate(time.Second))
 	if err == nil {
 		c.fleet.mu.Lock()
 		err = r.invalid
@@ -273,32 +273,32 @@ func (c *Controller) policy(ctx context.Context, r *rolling, o *v1alpha1.NodeCon
 	if err != nil {
 		err = unusablef("%w", err)
 	} else {
-		var content terms.Content
+		var content policy.Content
 		if content, err = c.content(r, o); err == nil {
-			policy.Target, err = c.target(ctx, o, content)
+			wants.Target, err = c.target(ctx, o, content)
 		}
 	}
 	wrong := (*unusable)(nil)
 	switch {
 	case errors.As(err, &wrong):
-		policy.Invalid = wrong.Error()
-		policy.Target = revisionOf(o.Status.UpdateRevision)
+		wants.Invalid = wrong.Error()
+		wants.Target = revisionOf(o.Status.UpdateRevision)
 	case err != nil:
-		return policy, err
+		return wants, err
 	}
-	policy.Term = c.term
-	policy.LastSucceeded = c.lastSucceeded(o, policy.Target)
-	policy.Stopped = c.stopped(o, policy.Target)
+	wants.Term = c.term
+	wants.LastSucceeded = c.lastSucceeded(o, wants.Target)
+	wants.Stopped = c.stopped(o, wants.Target)
 	c.fleet.mu.Lock()
-	policy.Since = c.fleet.since.Add(r.ahead)
+	wants.Since = c.fleet.since.Add(r.ahead)
 	c.fleet.mu.Unlock()
-	if gone := policy.LastSucceeded.Gone; gone && r.told != policy.LastSucceeded.UID {
-		r.told = policy.LastSucceeded.UID
+	if gone := wants.LastSucceeded.Gone; gone && r.told != wants.LastSucceeded.UID {
+		r.told = wants.LastSucceeded.UID
 		c.tell(o, []rollout.Event{{Warning: true, Reason: "RevisionGone", Message: fmt.Sprintf(
 			"ConfigMap %s/%s of revision %d is gone: nodes that have it keep it, and nothing can be rolled back to it",
-			policy.LastSucceeded.Namespace, policy.LastSucceeded.Name, policy.LastSucceeded.Number)}})
+			wants.LastSucceeded.Namespace, wants.LastSucceeded.Name, wants.LastSucceeded.Number)}})
 	}
-	return policy, nil
+	return wants, nil
 }
 
 // record writes what was decided into the rollout's status. It returns when counts that are held back are to be written.

@@ -30,7 +30,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -352,9 +352,9 @@ func agents(t *testing.T, bad func(configMap string) bool, names ...string) {
 	t.Cleanup(func() { cancel(); <-ended })
 }
 
-func contentOf(t *testing.T, of v1alpha1.RolloutTemplate) terms.Content {
+func contentOf(t *testing.T, of v1alpha1.RolloutTemplate) policy.Content {
 	t.Helper()
-	content, err := terms.ContentOf(of, nil)
+	content, err := policy.ContentOf(of, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -41,23 +41,23 @@ func unusablef(format string, args ...any) error { return &unusable{fmt.Errorf(f
 type resolved struct {
 	generation int64
 	version    string // of the ConfigMap that it names
-	content    terms.Content
+	content    policy.Content
 	err        error
 }
 
 // content returns what a rollout's template holds. It is decoded once.
-func (c *Controller) content(r *rolling, o *v1alpha1.NodeConfigRollout) (terms.Content, error) {
+func (c *Controller) content(r *rolling, o *v1alpha1.NodeConfigRollout) (policy.Content, error) {
 	var named *corev1.ConfigMap
 	version := ""
 	if ref := o.Spec.Template.ConfigMapRef; ref != nil {
 		var err error
 		if named, err = c.named.get(ref.Namespace, ref.Name); err != nil {
-			return terms.Content{}, err
+			return policy.Content{}, err
 		}
 		version = named.ResourceVersion
 	}
 	if t := r.template; t == nil || t.generation != o.Generation || t.version != version {
-		content, err := terms.ContentOf(o.Spec.Template, named)
+		content, err := policy.ContentOf(o.Spec.Template, named)
 		if err == nil {
 			_, err = content.Asked(o.Spec.Trial)
 		}
@@ -74,8 +74,8 @@ func (c *Controller) content(r *rolling, o *v1alpha1.NodeConfigRollout) (terms.C
 //
 // A ConfigMap of the right name is taken whoever made it if it holds this very content and nobody can change that: so a
 // controller that was killed before it could record the one that it made finds it again. The number is the status's.
-func (c *Controller) target(ctx context.Context, o *v1alpha1.NodeConfigRollout, content terms.Content) (rollout.Revision, error) {
-	key := client.ObjectKey{Namespace: c.namespace, Name: terms.RevisionName(o.Name, content.SHA256)}
+func (c *Controller) target(ctx context.Context, o *v1alpha1.NodeConfigRollout, content policy.Content) (rollout.Revision, error) {
+	key := client.ObjectKey{Namespace: c.namespace, Name: policy.RevisionName(o.Name, content.SHA256)}
 	c.fleet.mu.Lock()
 	have := c.fleet.revisions[o.Name][key.Name]
 	highest := c.fleet.highestNumber(o)
@@ -104,7 +104,7 @@ func (c *Controller) target(ctx context.Context, o *v1alpha1.NodeConfigRollout, 
 		return rollout.Revision{}, err
 	}
 	// A content that comes back takes the next number.
-	if terms.NumberOf(have) != number {
+	if policy.NumberOf(have) != number {
 		if have, err = c.number(ctx, have, number); err != nil {
 			return rollout.Revision{}, err
 		}
@@ -115,19 +115,19 @@ func (c *Controller) target(ctx context.Context, o *v1alpha1.NodeConfigRollout, 
 }
 
 // recordedOf is a revision as a status names it.
-func recordedOf(r *v1alpha1.RolloutRevision) terms.Recorded {
-	return terms.Recorded{Number: r.Number, Name: r.ConfigMapRef.Name, UID: r.ConfigMapRef.UID, SHA256: r.ConfigMapRef.SHA256}
+func recordedOf(r *v1alpha1.RolloutRevision) policy.Recorded {
+	return policy.Recorded{Number: r.Number, Name: r.ConfigMapRef.Name, UID: r.ConfigMapRef.UID, SHA256: r.ConfigMapRef.SHA256}
 }
 
 // isRecorded reports whether a ConfigMap in the cache is a revision that a status names.
-func isRecorded(cm *corev1.ConfigMap, r terms.Recorded) bool {
+func isRecorded(cm *corev1.ConfigMap, r policy.Recorded) bool {
 	return cm != nil && r.Matches(cm.UID, cm.Annotations[digestHeld])
 }
 
 // highestNumber is the highest number that a rollout has used. The caller holds mu.
 func (f *fleet) highestNumber(o *v1alpha1.NodeConfigRollout) int64 {
 	if o.Status.UpdateRevision != nil {
-		return terms.HighestNumber(o, nil, nil)
+		return policy.HighestNumber(o, nil, nil)
 	}
 	var left []*corev1.ConfigMap
 	for _, cm := range f.revisions[o.Name] {
@@ -141,10 +141,10 @@ func (f *fleet) highestNumber(o *v1alpha1.NodeConfigRollout) int64 {
 			given = append(given, s.Revision)
 		}
 	}
-	return terms.HighestNumber(o, left, given)
+	return policy.HighestNumber(o, left, given)
 }
 
-func (c *Controller) createRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, key client.ObjectKey, content terms.Content, number int64) (*corev1.ConfigMap, error) {
+func (c *Controller) createRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, key client.ObjectKey, content policy.Content, number int64) (*corev1.ConfigMap, error) {
 	immutable := true
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
@@ -177,7 +177,7 @@ func (c *Controller) createRevision(ctx context.Context, o *v1alpha1.NodeConfigR
 }
 
 // adoptRevision reads a ConfigMap that bears a revision's name, and takes it as that if it is.
-func (c *Controller) adoptRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, key client.ObjectKey, content terms.Content) (*corev1.ConfigMap, error) {
+func (c *Controller) adoptRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, key client.ObjectKey, content policy.Content) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{}
 	if err := c.client.Get(ctx, key, cm); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -251,7 +251,7 @@ func (c *Controller) lastSucceeded(o *v1alpha1.NodeConfigRollout, target rollout
 		return r
 	}
 	for _, h := range o.Status.History {
-		r := terms.Recorded{Number: h.Revision, Name: h.ConfigMap, UID: h.UID, SHA256: h.SHA256}
+		r := policy.Recorded{Number: h.Revision, Name: h.ConfigMap, UID: h.UID, SHA256: h.SHA256}
 		if have := revisions[h.ConfigMap]; h.Outcome == v1alpha1.OutcomeSucceeded && h.SHA256 != target.SHA256 && isRecorded(have, r) {
 			return rollout.Revision{Number: h.Revision, Namespace: have.Namespace, Name: have.Name, UID: string(h.UID), SHA256: h.SHA256}
 		}
@@ -263,21 +263,21 @@ func (c *Controller) lastSucceeded(o *v1alpha1.NodeConfigRollout, target rollout
 // and has the name of what it holds. Anybody could make such a one; only what a status names is a revision.
 func isRevision(cm *corev1.ConfigMap) bool {
 	sum := cm.Annotations[digestHeld]
-	return sum != "" && cm.Name == terms.RevisionName(cm.Labels[v1alpha1.LabelRollout], sum) && terms.Immutable(cm)
+	return sum != "" && cm.Name == policy.RevisionName(cm.Labels[v1alpha1.LabelRollout], sum) && policy.Immutable(cm)
 }
 
 // prove returns which ConfigMaps the entries of a history mean that an earlier version wrote: it recorded names alone. A
 // name is proven by a UID and sha256 that the controller recorded elsewhere, in the status or in a NodeConfig. Else by
 // time: the ConfigMap is older than the end of the revision, when the controller last knew that it was the revision's, and
 // so is still the same one; and it can never have been changed. What nothing proves is left as it is, and not used.
-func (f *fleet) prove(o *v1alpha1.NodeConfigRollout) []terms.Recorded {
-	var out []terms.Recorded
+func (f *fleet) prove(o *v1alpha1.NodeConfigRollout) []policy.Recorded {
+	var out []policy.Recorded
 	for _, h := range o.Status.History {
 		have := f.revisions[o.Name][h.ConfigMap]
 		if h.UID != "" && h.SHA256 != "" || have == nil || !isRevision(have) {
 			continue
 		}
-		r := terms.Recorded{Number: h.Revision, Name: h.ConfigMap, UID: have.UID, SHA256: have.Annotations[digestHeld]}
+		r := policy.Recorded{Number: h.Revision, Name: h.ConfigMap, UID: have.UID, SHA256: have.Annotations[digestHeld]}
 		if h.EndTime != nil && !have.CreationTimestamp.After(h.EndTime.Time) || f.assigned(o, r) {
 			out = append(out, r)
 		}
@@ -287,7 +287,7 @@ func (f *fleet) prove(o *v1alpha1.NodeConfigRollout) []terms.Recorded {
 
 // assigned reports whether the controller has given a ConfigMap and its content to nodes as a revision of a rollout, or
 // names it in the rollout's status.
-func (f *fleet) assigned(o *v1alpha1.NodeConfigRollout, r terms.Recorded) bool {
+func (f *fleet) assigned(o *v1alpha1.NodeConfigRollout, r policy.Recorded) bool {
 	for _, v := range []*v1alpha1.RolloutRevision{o.Status.UpdateRevision, o.Status.CurrentRevision} {
 		if v != nil && recordedOf(v).Matches(r.UID, r.SHA256) {
 			return true
@@ -368,7 +368,7 @@ func (c *Controller) collect(ctx context.Context) error {
 		switch {
 		case err == nil:
 			c.metrics.wrote("revision", "ok")
-			c.log.Info("revision collected: no node names it", "rollout", cm.Labels[v1alpha1.LabelRollout], "revision", terms.NumberOf(cm), "namespace", cm.Namespace, "name", cm.Name, "uid", cm.UID)
+			c.log.Info("revision collected: no node names it", "rollout", cm.Labels[v1alpha1.LabelRollout], "revision", policy.NumberOf(cm), "namespace", cm.Namespace, "name", cm.Name, "uid", cm.UID)
 			c.fleet.deleteRevision(cm)
 		case !apierrors.IsNotFound(err) && !apierrors.IsConflict(err):
 			c.metrics.wrote("revision", "error")
@@ -397,7 +397,7 @@ func (f *fleet) garbage() []*corev1.ConfigMap {
 					used[x.ConfigMapRef.UID] = true
 				}
 			}
-			for _, x := range terms.RecordedIn(&r.object.Status) {
+			for _, x := range policy.RecordedIn(&r.object.Status) {
 				if !used[x.UID] && isRecorded(f.revisions[owner][x.Name], x) {
 					used[x.UID] = true
 					keep--
@@ -411,7 +411,7 @@ func (f *fleet) garbage() []*corev1.ConfigMap {
 			return used[cm.UID] || unproven[cm.Name] || !isRevision(cm)
 		})
 		slices.SortFunc(unused, func(a, b *corev1.ConfigMap) int {
-			return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(terms.NumberOf(b), terms.NumberOf(a)))
+			return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(policy.NumberOf(b), policy.NumberOf(a)))
 		})
 		garbage = append(garbage, unused[min(len(unused), max(0, keep)):]...)
 	}

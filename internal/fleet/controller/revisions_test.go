@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
 func use(maxPods int) func(*v1alpha1.NodeConfigRolloutSpec) {
@@ -71,7 +71,7 @@ func TestATargetThatIsDeletedIsMadeAgainAndNodesAreToldWithoutARestart(t *testin
 func TestARevisionThatIsGoneIsReported(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=gone", "o1", "o2")
-	worst := terms.RevisionName("gone", contentOf(t, template(3)).SHA256)
+	worst := policy.RevisionName("gone", contentOf(t, template(3)).SHA256)
 	agents(t, func(cm string) bool { return cm == worst }, "o1", "o2")
 	start(t, own())
 	one := intOrString("1")
@@ -117,7 +117,7 @@ func TestSomebodyElsesConfigMapIsNotTakenForARevision(t *testing.T) {
 			agents(t, nil, node)
 			cm := &corev1.ConfigMap{
 				ObjectMeta: metav1.ObjectMeta{
-					Namespace: v1alpha1.SystemNamespace, Name: terms.RevisionName(test.name, sha),
+					Namespace: v1alpha1.SystemNamespace, Name: policy.RevisionName(test.name, sha),
 					Labels: map[string]string{v1alpha1.LabelRollout: test.name, v1alpha1.LabelRevision: "1"},
 				},
 				Immutable: &yes, Data: map[string]string{content.Key: content.Data},

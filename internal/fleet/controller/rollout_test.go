@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
 func intOrString(s string) intstr.IntOrString { return intstr.Parse(s) }
@@ -46,7 +46,7 @@ func TestAFirstRolloutReachesAllItsNodes(t *testing.T) {
 		t.Fatalf("revision 1 is %+v", cm.ObjectMeta)
 	}
 	ref := st.UpdateRevision.ConfigMapRef
-	if ref.UID != cm.UID || ref.Name != cm.Name || cm.Name != terms.RevisionName("first", ref.SHA256) || cm.Annotations[annotationSHA256] != ref.SHA256 {
+	if ref.UID != cm.UID || ref.Name != cm.Name || cm.Name != policy.RevisionName("first", ref.SHA256) || cm.Annotations[annotationSHA256] != ref.SHA256 {
 		t.Errorf("the status names %+v, the ConfigMap is %+v", ref, cm.ObjectMeta)
 	}
 	for _, name := range names {
@@ -60,7 +60,7 @@ func TestAFirstRolloutReachesAllItsNodes(t *testing.T) {
 func TestNodesAreGivenTheTermsOfTheRolloutWithTheTargetAlone(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=termed", "t1", "t2")
-	worst := terms.RevisionName("termed", contentOf(t, template(3)).SHA256)
+	worst := policy.RevisionName("termed", contentOf(t, template(3)).SHA256)
 	agents(t, func(cm string) bool { return cm == worst }, "t1", "t2", "t3")
 	start(t, own())
 	asked := &v1alpha1.TrialTerms{ConfigTrialDuration: &metav1.Duration{Duration: 20 * time.Minute}, AllowPodLoss: true}
@@ -131,7 +131,7 @@ func TestAConfigurationThatFailsStopsTheRolloutAndIsTakenBack(t *testing.T) {
 	world(t)
 	names := []string{"b1", "b2", "b3"}
 	addNodes(t, "pool=bad", names...)
-	worst := terms.RevisionName("bad", contentOf(t, template(3)).SHA256)
+	worst := policy.RevisionName("bad", contentOf(t, template(3)).SHA256)
 	agents(t, func(cm string) bool { return cm == worst }, names...)
 	start(t, own())
 	roll(t, "bad", func(s *v1alpha1.NodeConfigRolloutSpec) {

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
 // restarted is an API server as one that has just started looks to who watches: it accepts a watch from a resource version
@@ -107,7 +107,7 @@ func TestNothingIsDecidedOnWhatWasSeenBeforeAnOutage(t *testing.T) {
 	config := own()
 	config.WrapTransport = server.wrap
 	const silent = time.Second
-	start(t, config, func(o *Options) { o.Times = terms.Times{Agent: silent, NotReady: silent} })
+	start(t, config, func(o *Options) { o.Times = policy.Times{Agent: silent, NotReady: silent} })
 	agents(t, nil, "s1") // s2 answers when the test says so
 	roll(t, "stale", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = true })
 	answerFor := func(name string) error { return answer(t.Context(), nodeConfig(t, name), false) }

@@ -12,12 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
 
 // statusOf returns a rollout's status after a plan. proven is what entries of its history mean that do not say it.
-func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.Result, nodes []rollout.Node, proven []terms.Recorded) v1alpha1.NodeConfigRolloutStatus {
+func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.Result, nodes []rollout.Node, proven []policy.Recorded) v1alpha1.NodeConfigRolloutStatus {
 	st := *o.Status.DeepCopy()
 	next, c := &result.Next, &result.Counts
 	fillIn(&st, proven)
@@ -77,7 +77,7 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 }
 
 // fillIn completes entries of a history that an earlier version wrote.
-func fillIn(st *v1alpha1.NodeConfigRolloutStatus, proven []terms.Recorded) {
+func fillIn(st *v1alpha1.NodeConfigRolloutStatus, proven []policy.Recorded) {
 	for _, r := range proven {
 		for i := range st.History {
 			if h := &st.History[i]; h.Revision == r.Number && h.ConfigMap == r.Name && (h.UID == "" || h.SHA256 == "") {

@@ -10,13 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
 func TestAStopIsRememberedWithTheRevisionWhateverTheHistoryKeeps(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=brand", "s1", "s2")
-	worst := terms.RevisionName("brand", contentOf(t, template(3)).SHA256)
+	worst := policy.RevisionName("brand", contentOf(t, template(3)).SHA256)
 	agents(t, func(cm string) bool { return cm == worst }, "s1", "s2")
 	start(t, own())
 	none := int32(0)

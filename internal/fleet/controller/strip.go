@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
 // maxErrorKept is how many characters of a node's error are kept: what status.failedNodes can hold.
@@ -104,7 +104,7 @@ func stripRevision(cm *corev1.ConfigMap) {
 	if _, done := cm.Annotations[digestHeld]; done {
 		return
 	}
-	kept := map[string]string{digestHeld: terms.PayloadDigest(cm)}
+	kept := map[string]string{digestHeld: policy.PayloadDigest(cm)}
 	for _, name := range []string{v1alpha1.AnnotationStopped, v1alpha1.AnnotationTerm} {
 		if value, ok := cm.Annotations[name]; ok {
 			kept[name] = value

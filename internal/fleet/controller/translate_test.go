@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
 
 func TestTakingBackToNoSourceIsMarked(t *testing.T) {
@@ -60,7 +60,7 @@ func TestWithAnOlderCRDAnAssignmentIsTakenBackWithoutTheMark(t *testing.T) {
 	c.client = api
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nc.Name}}
 	c.fleet.setConfig(nc)
-	planned := terms.NodeOf(node, nc)
+	planned := policy.NodeOf(node, nc)
 	if err := c.move(t.Context(), &planned, rollout.Move{Kind: rollout.TakeBack}, nil); err != nil {
 		t.Fatal(err)
 	}

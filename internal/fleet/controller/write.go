@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
 
 const (
@@ -143,7 +143,7 @@ func (c *Controller) observe(ctx context.Context, marks []rollout.NewMark) error
 		}
 		var value any // nil removes it
 		if m := marks[i].Mark; m.Rollout != "" {
-			text, err := terms.MarkText(m)
+			text, err := policy.MarkText(m)
 			if err != nil {
 				return err
 			}

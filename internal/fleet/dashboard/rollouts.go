@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
 
 // rolloutView is what the page shows of a rollout at once.
@@ -195,7 +195,7 @@ func (s *Server) detail(ctx context.Context, name string, now time.Time) (*rollo
 
 // rulesOf says by what a rollout goes.
 func rulesOf(r *v1alpha1.NodeConfigRollout) []report.Line {
-	p, err := terms.PolicyOf(r, terms.DefaultTimes, time.Time{})
+	p, err := policy.PolicyOf(r, policy.DefaultTimes, time.Time{})
 	if err != nil {
 		return []report.Line{{Key: "Invalid", Text: report.OneLine(err.Error())}}
 	}
@@ -243,7 +243,7 @@ func changesOf(r *v1alpha1.NodeConfigRollout, all []report.Past) *changesView {
 		return nil
 	}
 	v := &changesView{From: "local", To: fmt.Sprintf("revision %d", target.Number)}
-	var before terms.Content
+	var before policy.Content
 	after, err := report.ContentAt(r, all, target.Number)
 	if err == nil && current != nil {
 		v.From = fmt.Sprintf("revision %d", current.Number)

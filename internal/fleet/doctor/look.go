@@ -28,8 +28,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/config"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
 
 // Look gathers the facts. It writes nothing. What the user may not read is a fact as well; an error is that the API server
@@ -165,7 +165,7 @@ func (l *look) nodes(ctx context.Context) error {
 	}
 	var selects []labels.Selector
 	for i := range l.f.Rollouts {
-		if s, _, err := terms.Selectors(&l.f.Rollouts[i].Spec); err == nil { // else it selects nothing, and says so
+		if s, _, err := policy.Selectors(&l.f.Rollouts[i].Spec); err == nil { // else it selects nothing, and says so
 			selects = append(selects, s)
 		}
 	}
@@ -244,7 +244,7 @@ func (n *Node) reported(nc *v1alpha1.NodeConfig) {
 		}
 	}
 	if t := st.Trial; t != nil && t.StartTime != nil {
-		n.TrialStart, n.TrialDuration = t.StartTime.Time, terms.TrialLength(t)
+		n.TrialStart, n.TrialDuration = t.StartTime.Time, policy.TrialLength(t)
 	}
 	if s := nc.Spec.ConfigSource; follows && s != nil {
 		n.Source = s.ConfigMapRef.DeepCopy()

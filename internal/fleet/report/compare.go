@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -111,8 +111,8 @@ func (e *Unreadable) Error() string { return e.words }
 
 // ContentOf reads a configuration that a node names, from its ConfigMap. The error is *Unreadable if that does not hold it
 // any more.
-func ContentOf(ctx context.Context, c client.Reader, r *v1alpha1.ConfigRevision) (terms.Content, error) {
-	none, object := terms.Content{}, fmt.Sprintf("ConfigMap %s/%s", r.Namespace, r.Name)
+func ContentOf(ctx context.Context, c client.Reader, r *v1alpha1.ConfigRevision) (policy.Content, error) {
+	none, object := policy.Content{}, fmt.Sprintf("ConfigMap %s/%s", r.Namespace, r.Name)
 	var cm corev1.ConfigMap
 	err := c.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: r.Name}, &cm)
 	switch {
@@ -128,7 +128,7 @@ func ContentOf(ctx context.Context, c client.Reader, r *v1alpha1.ConfigRevision)
 	if p.SHA256 != r.SHA256 {
 		return none, &Unreadable{object + " as it was before somebody edited it"}
 	}
-	return terms.Content{Key: p.Key, Data: string(p.Data), SHA256: p.SHA256}, nil
+	return policy.Content{Key: p.Key, Data: string(p.Data), SHA256: p.SHA256}, nil
 }
 
 // RolloutSide is what a rollout's template holds, or one of its revisions: NAME or NAME@REVISION.
@@ -142,7 +142,7 @@ func RolloutSide(ctx context.Context, c client.Reader, arg string) (Side, error)
 	if err != nil {
 		return Side{}, err
 	}
-	var content terms.Content
+	var content policy.Content
 	source := "spec.template"
 	if !numbered {
 		if content, err = ContentIn(ctx, c, r.Spec.Template); err != nil {
@@ -156,7 +156,7 @@ func RolloutSide(ctx context.Context, c client.Reader, arg string) (Side, error)
 		if content, err = ContentAt(r, all, wanted); err != nil {
 			return Side{}, err
 		}
-		source = fmt.Sprintf("ConfigMap %s/%s", v1alpha1.SystemNamespace, terms.RevisionName(name, content.SHA256))
+		source = fmt.Sprintf("ConfigMap %s/%s", v1alpha1.SystemNamespace, policy.RevisionName(name, content.SHA256))
 	}
 	p, err := PayloadOf(content)
 	return SideOf("rollout/"+arg, source, p), err

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -63,16 +63,16 @@ func trialChanges(a, b payload.Trial) []Difference {
 }
 
 // ContentDiff is what changes on nodes, field by field, a line each, empty if nothing does. A zero content is local.
-func ContentDiff(before, after terms.Content) (string, error) {
+func ContentDiff(before, after policy.Content) (string, error) {
 	return contentDiff(before, after, "the local configuration of each node")
 }
 
 // NodeContentDiff is ContentDiff for one node.
-func NodeContentDiff(before, after terms.Content) (string, error) {
+func NodeContentDiff(before, after policy.Content) (string, error) {
 	return contentDiff(before, after, "the node's local configuration")
 }
 
-func contentDiff(before, after terms.Content, local string) (string, error) {
+func contentDiff(before, after policy.Content, local string) (string, error) {
 	var b strings.Builder
 	if before.Key != after.Key {
 		fmt.Fprintf(&b, "%s -> %s\n", contentKind(before, local), contentKind(after, local))
@@ -91,7 +91,7 @@ func contentDiff(before, after terms.Content, local string) (string, error) {
 	return b.String(), nil
 }
 
-func contentKind(c terms.Content, local string) string {
+func contentKind(c policy.Content, local string) string {
 	switch c.Key {
 	case "":
 		return local
@@ -101,7 +101,7 @@ func contentKind(c terms.Content, local string) string {
 	return "a whole configuration"
 }
 
-func contentPayload(c terms.Content) (payload.Payload, error) {
+func contentPayload(c policy.Content) (payload.Payload, error) {
 	if c.Key == "" {
 		return payload.Payload{}, nil
 	}

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -32,7 +32,7 @@ func claimants(all []v1alpha1.NodeConfigRollout) []claimant {
 	var out []claimant
 	for i := range all {
 		r := &all[i]
-		if nodes, _, err := terms.Selectors(&r.Spec); err == nil {
+		if nodes, _, err := policy.Selectors(&r.Spec); err == nil {
 			claim := rollout.Claim{Name: r.Name, Priority: r.Spec.Priority, Created: r.CreationTimestamp.Time}
 			out = append(out, claimant{claim, nodes})
 		}
@@ -57,7 +57,7 @@ type Fleet struct {
 	Progress rollout.Progress
 	Nodes    []rollout.Node
 	Zones    []string // of the nodes
-	Content  terms.Content
+	Content  policy.Content
 	Asked    payload.Trial // of the trial of Content
 }
 
@@ -92,7 +92,7 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 		if p.Node == nil {
 			continue
 		}
-		n := terms.NodeOf(p.Node, p.Config)
+		n := policy.NodeOf(p.Node, p.Config)
 		n.WentNotReady = wentNotReady(p.Node, now)
 		n.Domain = p.Node.Labels[r.Spec.Strategy.TopologyKey]
 		n.Canary = canaries.Matches(labels.Set(p.Node.Labels))
@@ -137,19 +137,19 @@ func inPlace(r *v1alpha1.NodeConfigRollout, all []v1alpha1.NodeConfigRollout, no
 // PolicyOf returns a fleet without its nodes: what the rollout wants, and what it remembers. An error is for what no plan
 // can be made of; a template that cannot be used is in the policy.
 func PolicyOf(r *v1alpha1.NodeConfigRollout, source *corev1.ConfigMap, revisions map[string]*corev1.ConfigMap, now time.Time) (f *Fleet, canaries, selector labels.Selector, err error) {
-	selector, canaries, selectErr := terms.Selectors(&r.Spec)
-	p, policyErr := terms.PolicyOf(r, terms.DefaultTimes, now)
+	selector, canaries, selectErr := policy.Selectors(&r.Spec)
+	p, policyErr := policy.PolicyOf(r, policy.DefaultTimes, now)
 	if err := errors.Join(selectErr, policyErr); err != nil {
 		return nil, nil, nil, fmt.Errorf("rollout %s: %w", r.Name, err)
 	}
-	f = &Fleet{Policy: p, Progress: terms.ProgressOf(&r.Status)}
+	f = &Fleet{Policy: p, Progress: policy.ProgressOf(&r.Status)}
 	if current := r.Status.CurrentRevision; current != nil {
 		f.Policy.LastSucceeded = revisionOf(*current)
 		cm := revisions[current.ConfigMapRef.Name]
 		ref := current.ConfigMapRef
-		f.Policy.LastSucceeded.Gone = cm == nil || !terms.Recorded{UID: ref.UID, SHA256: ref.SHA256}.Matches(cm.UID, terms.PayloadDigest(cm))
+		f.Policy.LastSucceeded.Gone = cm == nil || !policy.Recorded{UID: ref.UID, SHA256: ref.SHA256}.Matches(cm.UID, policy.PayloadDigest(cm))
 	}
-	f.Content, err = terms.ContentOf(r.Spec.Template, source)
+	f.Content, err = policy.ContentOf(r.Spec.Template, source)
 	if err == nil {
 		f.Asked, err = f.Content.Asked(r.Spec.Trial)
 	}
@@ -167,20 +167,20 @@ func revisionOf(v v1alpha1.RolloutRevision) rollout.Revision {
 }
 
 // targetOf returns the revision that a content is, or will be: the one that is rolled out already, else the next one.
-func targetOf(r *v1alpha1.NodeConfigRollout, content terms.Content, revisions map[string]*corev1.ConfigMap) rollout.Revision {
+func targetOf(r *v1alpha1.NodeConfigRollout, content policy.Content, revisions map[string]*corev1.ConfigMap) rollout.Revision {
 	if u := r.Status.UpdateRevision; u != nil && u.ConfigMapRef.SHA256 == content.SHA256 {
 		return revisionOf(*u)
 	}
-	number := 1 + terms.HighestNumber(r, slices.Collect(maps.Values(revisions)), nil)
-	target := rollout.Revision{Number: number, Namespace: v1alpha1.SystemNamespace, Name: terms.RevisionName(r.Name, content.SHA256), UID: UnmadeUID, SHA256: content.SHA256}
-	if cm := revisions[target.Name]; cm != nil && terms.PayloadDigest(cm) == content.SHA256 {
+	number := 1 + policy.HighestNumber(r, slices.Collect(maps.Values(revisions)), nil)
+	target := rollout.Revision{Number: number, Namespace: v1alpha1.SystemNamespace, Name: policy.RevisionName(r.Name, content.SHA256), UID: UnmadeUID, SHA256: content.SHA256}
+	if cm := revisions[target.Name]; cm != nil && policy.PayloadDigest(cm) == content.SHA256 {
 		target.UID = string(cm.UID)
 	}
 	return target
 }
 
 // PayloadOf returns the payload of a revision's content.
-func PayloadOf(c terms.Content) (payload.Payload, error) {
+func PayloadOf(c policy.Content) (payload.Payload, error) {
 	return payload.Decode(c.Key, []byte(c.Data))
 }
 
@@ -194,13 +194,13 @@ func Named(ctx context.Context, c client.Reader, ref *v1alpha1.TemplateConfigMap
 }
 
 // ContentIn returns what a rollout's template holds now, reading the ConfigMap that it names if it names one.
-func ContentIn(ctx context.Context, c client.Reader, t v1alpha1.RolloutTemplate) (terms.Content, error) {
+func ContentIn(ctx context.Context, c client.Reader, t v1alpha1.RolloutTemplate) (policy.Content, error) {
 	if t.ConfigMapRef == nil {
-		return terms.ContentOf(t, nil)
+		return policy.ContentOf(t, nil)
 	}
 	named, err := Named(ctx, c, t.ConfigMapRef)
 	if err != nil {
-		return terms.Content{}, err
+		return policy.Content{}, err
 	}
-	return terms.ContentOf(t, named)
+	return policy.ContentOf(t, named)
 }

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -85,14 +85,14 @@ func pastsOf(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.ConfigMap
 	for _, number := range slices.Sorted(maps.Keys(all)) {
 		p := all[number]
 		// A content that has become the target again keeps its ConfigMap, which then bears the newer number.
-		is, recorded := terms.Numbered(&r.Status, number)
+		is, recorded := policy.Numbered(&r.Status, number)
 		p.named, p.UID, p.SHA256 = objects[p.ConfigMap], is.UID, is.SHA256
-		if recorded && p.named != nil && is.Matches(p.named.UID, terms.PayloadDigest(p.named)) {
+		if recorded && p.named != nil && is.Matches(p.named.UID, policy.PayloadDigest(p.named)) {
 			p.Object = p.named
 		}
 		p.Gone = p.Object == nil
 		for _, name := range slices.Sorted(maps.Keys(objects)) {
-			if cm := objects[name]; cm != p.Object && terms.NumberOf(cm) == number {
+			if cm := objects[name]; cm != p.Object && policy.NumberOf(cm) == number {
 				p.claims = append(p.claims, fmt.Sprintf("%s/%s (UID %s)", cm.Namespace, cm.Name, cm.UID))
 			}
 		}
@@ -115,19 +115,19 @@ func Labelled(ctx context.Context, c client.Reader, name string) (map[string]*co
 }
 
 // ContentAt returns a revision's content. The error says why nothing can be taken for it, and which revisions there are.
-func ContentAt(r *v1alpha1.NodeConfigRollout, all []Past, number int64) (terms.Content, error) {
+func ContentAt(r *v1alpha1.NodeConfigRollout, all []Past, number int64) (policy.Content, error) {
 	at := slices.IndexFunc(all, func(p Past) bool { return p.Revision == number })
 	if at < 0 {
-		return terms.Content{}, fmt.Errorf("rollout %q has no revision %d in its status; it has %s", r.Name, number, Kept(all))
+		return policy.Content{}, fmt.Errorf("rollout %q has no revision %d in its status; it has %s", r.Name, number, Kept(all))
 	}
 	p := all[at]
 	what := fmt.Sprintf("ConfigMap %s/%s", v1alpha1.SystemNamespace, cmp.Or(p.ConfigMap, "(unknown)"))
-	refuse := func(format string, args ...any) (terms.Content, error) {
-		return terms.Content{}, fmt.Errorf(format+"; there are still %s", append(args, Kept(all))...)
+	refuse := func(format string, args ...any) (policy.Content, error) {
+		return policy.Content{}, fmt.Errorf(format+"; there are still %s", append(args, Kept(all))...)
 	}
 	switch {
 	case len(p.claims) > 0 && p.Object != nil:
-		return terms.Content{}, fmt.Errorf("revision %d of rollout %q is claimed twice: by %s (UID %s), which the rollout's status names, and by %s, which it does not: "+
+		return policy.Content{}, fmt.Errorf("revision %d of rollout %q is claimed twice: by %s (UID %s), which the rollout's status names, and by %s, which it does not: "+
 			"find out who created the latter, and delete it", number, r.Name, what, p.UID, Few(p.claims))
 	case p.named == nil:
 		return refuse("%s of revision %d of rollout %q is gone, and with it what the revision was", what, number, r.Name)
@@ -143,19 +143,19 @@ func ContentAt(r *v1alpha1.NodeConfigRollout, all []Past, number int64) (terms.C
 	}
 	content, err := payload.FromConfigMap(p.Object)
 	if err != nil {
-		return terms.Content{}, fmt.Errorf("revision %d of rollout %q: %w", number, r.Name, err)
+		return policy.Content{}, fmt.Errorf("revision %d of rollout %q: %w", number, r.Name, err)
 	}
-	return terms.Content{Key: content.Key, Data: string(content.Data), SHA256: content.SHA256}, nil
+	return policy.Content{Key: content.Key, Data: string(content.Data), SHA256: content.SHA256}, nil
 }
 
 // Foreign says which ConfigMaps are labelled as revisions of a rollout without being any that its status names; empty if
 // there are none. Those that nodes still run may be among them: the history is short.
 func Foreign(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.ConfigMap) string {
-	known := terms.RecordedIn(&r.Status)
+	known := policy.RecordedIn(&r.Status)
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(objects)) {
 		cm := objects[name]
-		if !slices.ContainsFunc(known, func(x terms.Recorded) bool { return x.Name == name && x.Matches(cm.UID, terms.PayloadDigest(cm)) }) {
+		if !slices.ContainsFunc(known, func(x policy.Recorded) bool { return x.Name == name && x.Matches(cm.UID, policy.PayloadDigest(cm)) }) {
 			names = append(names, name)
 		}
 	}

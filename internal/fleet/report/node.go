@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
 
 // GetPair returns a node and its NodeConfig, as far as they are there. The error is for what is neither.
@@ -93,7 +93,7 @@ func (v *Node) place(ctx context.Context, c client.Reader) error {
 	}
 	all := list.Items
 	claims := claimsOn(claimants(all), v.pair.Node)
-	n := terms.NodeOf(v.pair.Node, v.pair.Config)
+	n := policy.NodeOf(v.pair.Node, v.pair.Config)
 	v.Rollout = rollout.Holder(claims, &n)
 	for _, claim := range claims {
 		if claim.Name != v.Rollout {

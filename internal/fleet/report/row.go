@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
 // Row is one node, as it is printed.
@@ -78,7 +78,7 @@ func RowOf(p Pair, now time.Time) Row {
 		row.ConfigOK = RowStatus{Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: &c.LastTransitionTime}
 	}
 	if t := st.Trial; t != nil {
-		row.Trial = &RowTrial{HealthySeconds: t.HealthySeconds, DurationSeconds: int64(terms.TrialLength(t) / time.Second), Restarts: t.Restarts, MostRestarts: t.CrashLoopThreshold}
+		row.Trial = &RowTrial{HealthySeconds: t.HealthySeconds, DurationSeconds: int64(policy.TrialLength(t) / time.Second), Restarts: t.Restarts, MostRestarts: t.CrashLoopThreshold}
 		if t.StartTime != nil {
 			row.Trial.ElapsedSeconds = int64(max(0, now.Sub(t.StartTime.Time)).Seconds())
 		}

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
 )
 
 // StepWords is a step in few words.
@@ -48,7 +48,7 @@ func Stopped(p v1alpha1.RolloutPhase) bool {
 
 // StepsOf returns a rollout's steps, those that it has without any included.
 func StepsOf(r *v1alpha1.NodeConfigRollout) ([]rollout.Step, error) {
-	p, err := terms.PolicyOf(r, terms.DefaultTimes, time.Now())
+	p, err := policy.PolicyOf(r, policy.DefaultTimes, time.Now())
 	if err != nil {
 		return nil, fmt.Errorf("rollout %q: %w", r.Name, err)
 	}

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -43,7 +43,7 @@ func ContentName(file, sha256 string) string {
 
 // Find returns the ConfigMap of this name if it holds exactly this content for good, and nil if there is none. The error
 // says why it cannot be used.
-func Find(ctx context.Context, c client.Reader, name string, content terms.Content) (*corev1.ConfigMap, error) {
+func Find(ctx context.Context, c client.Reader, name string, content policy.Content) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: name}, cm)
 	if apierrors.IsNotFound(err) {
@@ -67,7 +67,7 @@ func Find(ctx context.Context, c client.Reader, name string, content terms.Conte
 
 // Keep creates the immutable ConfigMap that holds a content; one that is there already is used again. It stays until a
 // person deletes it.
-func Keep(ctx context.Context, c client.Client, name string, content terms.Content, options ...client.CreateOption) (*corev1.ConfigMap, error) {
+func Keep(ctx context.Context, c client.Client, name string, content policy.Content, options ...client.CreateOption) (*corev1.ConfigMap, error) {
 	immutable := true
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: name, Labels: map[string]string{
@@ -89,7 +89,7 @@ func Keep(ctx context.Context, c client.Client, name string, content terms.Conte
 }
 
 // RefTo is a ConfigMap as a person assigns it: its object, and its content.
-func RefTo(cm *corev1.ConfigMap, content terms.Content) *v1alpha1.NodeConfigSource {
+func RefTo(cm *corev1.ConfigMap, content policy.Content) *v1alpha1.NodeConfigSource {
 	return &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{
 		Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: content.SHA256,
 	}}

@@ -1,10 +1,10 @@
-package terms_test
+package policy_test
 
 import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/terms"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
 func TestTheReasonOfAStopIsTheFieldAndOnlyWithoutItTheMessage(t *testing.T) {
@@ -24,7 +24,7 @@ func TestTheReasonOfAStopIsTheFieldAndOnlyWithoutItTheMessage(t *testing.T) {
 		"not stopped":                         {v1alpha1.RolloutOutcome{Outcome: v1alpha1.OutcomeSuperseded, Message: "Inconclusive: not this"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := terms.StopReason(tt.outcome); got != tt.want {
+			if got := policy.StopReason(tt.outcome); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})

@@ -1,8 +1,8 @@
-// Package terms puts what is in the API into the terms of the core of rollouts: objects become policies, nodes and progress, and
+// Package policy puts what is in the API into the terms of the core of rollouts: objects become policies, nodes and progress, and
 // templates become contents.
 //
 // It must not know who asks, nor read anything: the controller, the command line and the page do that.
-package terms
+package policy
 
 import (
 	"cmp"
