@@ -22,6 +22,11 @@ type NodeConfigRolloutStatus struct {
 	// +kubebuilder:validation:MaxLength=4096
 	Message string `json:"message,omitempty"`
 
+	// controller is what the controller's flags set for every rollout. Absent:
+	// an older controller wrote this status.
+	// +optional
+	Controller *RolloutController `json:"controller,omitempty"`
+
 	// currentRevision is the newest revision that has succeeded. Absent: none
 	// has.
 	// +optional
@@ -98,6 +103,25 @@ type NodeConfigRolloutStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=8
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// RolloutController is what evenkeel-controller's flags set for every rollout. evenkeel-controller alone writes it, so that
+// other programs plan as it does.
+type RolloutController struct {
+	// namespace of the revisions' ConfigMaps and of the controller's Lease.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+
+	// agentTimeout is how long an agent has to take up an assignment while its
+	// Node is Ready.
+	// +required
+	AgentTimeout metav1.Duration `json:"agentTimeout"`
+
+	// notReadyGrace is how long a node may be NotReady after an assignment
+	// before the revision has failed there.
+	// +required
+	NotReadyGrace metav1.Duration `json:"notReadyGrace"`
 }
 
 // RolloutRevision is one content of a rollout's template.
