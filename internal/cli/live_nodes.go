@@ -81,13 +81,13 @@ func lookAtNodes(ctx context.Context, c client.Client, wanted <-chan *v1alpha1.N
 
 // liveNodes reads a rollout's nodes: of the Nodes their metadata, and NodeConfigs, in pages.
 func liveNodes(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) ([]liveNode, error) {
-	selector, _, err := policy.Selectors(&r.Spec)
+	selection, err := policy.SelectionOf(r)
 	if err != nil {
 		return nil, err
 	}
 	key := cmp.Or(r.Spec.Strategy.TopologyKey, corev1.LabelTopologyZone)
 	nodes, index := []liveNode{}, map[string]int{}
-	for n, err := range report.Metadata(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"), client.MatchingLabelsSelector{Selector: selector}) {
+	for n, err := range report.Metadata(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"), client.MatchingLabelsSelector{Selector: selection.Nodes}) {
 		if err != nil {
 			return nil, fmt.Errorf("list Nodes: %w", err)
 		}

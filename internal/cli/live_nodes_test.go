@@ -96,7 +96,7 @@ func TestRolloutsAreListedInPages(t *testing.T) {
 	if _, err := report.RolloutNames(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := report.Labelled(t.Context(), c, "workers"); err != nil {
+	if _, err := report.Labelled(t.Context(), c, "evenkeel-system", "workers"); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"500 ", "500 more", "500 ", "500 more", "500 ", "500 more"}, strings.Split(strings.Join(continued, ","), ",")); diff != "" {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -240,11 +241,11 @@ func newPlanView(ctx context.Context, f *report.Fleet, m rollout.Model) (*planVi
 	m.Trial = trialOf(f, m.Trial)
 	m.Fail = min(m.Fail, m.Trial/2)
 	v := &planView{
-		Rollout: f.Policy.Name, Revision: f.Policy.Target.Number, New: f.Policy.Target.UID == report.UnmadeUID, Batches: []batchView{},
+		Rollout: f.Policy.Name, Revision: f.Policy.Target.Number, New: f.Policy.Target.UID == policy.UnmadeUID, Batches: []batchView{},
 		TrialSeconds: int64(m.Trial.Seconds()), steps: f.Policy.Steps,
 	}
 	now := rollout.Plan(f.Policy, f.Progress, f.Nodes)
-	v.Phase, v.Message, v.Nodes = now.Phase, now.Message, countsOf(now.Counts)
+	v.Phase, v.Message, v.Nodes = now.Phase, now.Message, policy.CountsOf(now.Counts)
 	v.passOver(f, now)
 
 	healthy := m
@@ -262,7 +263,7 @@ func newPlanView(ctx context.Context, f *report.Fleet, m rollout.Model) (*planVi
 // trialOf is how long a trial takes: what is asked of it, else what is asked for, else the longest that an agent
 // has reported of a trial, else the agents' default.
 func trialOf(f *report.Fleet, otherwise time.Duration) time.Duration {
-	if d := f.Asked.Duration; d != nil {
+	if d := f.Template.Trial.Duration; d != nil {
 		return *d
 	}
 	var seen time.Duration
@@ -308,14 +309,6 @@ func (v *planView) passOver(f *report.Fleet, now rollout.Result) {
 type passedKey struct {
 	state rollout.State
 	why   string
-}
-
-func countsOf(c rollout.Counts) v1alpha1.RolloutCounts {
-	return v1alpha1.RolloutCounts{
-		Selected: int32(c.Selected), Pending: int32(c.Pending), Assigned: int32(c.Assigned), Trial: int32(c.Trial), Soaking: int32(c.Soaking),
-		Updated: int32(c.Updated), Failed: int32(c.Failed), Skipped: int32(c.Skipped), Stale: int32(c.Stale), Conflicted: int32(c.Conflicted),
-		Manual: int32(c.Manual), Blocked: int32(c.Blocked), Unavailable: int32(c.Unavailable), RollingBack: int32(c.RollingBack),
-	}
 }
 
 func (v *planView) print(w io.Writer) {

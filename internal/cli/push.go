@@ -210,7 +210,7 @@ func (p push) apply(old *v1alpha1.NodeConfigRollout, data []byte) (*v1alpha1.Nod
 	if _, err := content.Asked(r.Spec.Trial); err != nil {
 		return nil, none, fmt.Errorf("rollout %q: %w; nothing was changed", p.name, err)
 	}
-	_, _, err = policy.Selectors(&r.Spec)
+	_, err = policy.SelectionOf(r)
 	if err != nil && old == nil && !p.given("selector") {
 		return nil, none, fmt.Errorf("rollout %q does not exist yet: give --selector for its nodes, or --all-nodes if every node is meant", p.name)
 	}

@@ -45,7 +45,7 @@ func (a *app) historyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if objects, err := report.Labelled(cmd.Context(), c, r.Name); err == nil {
+			if objects, err := report.Labelled(cmd.Context(), c, policy.SettingsOf(r, nil).Namespace, r.Name); err == nil {
 				if words := report.Foreign(r, objects); words != "" {
 					fmt.Fprintf(a.ErrOut, "note: %s\n", report.OneLine(words))
 				}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -177,7 +178,7 @@ func (a *app) status(ctx context.Context, name string, f printing.Format) error 
 	if err != nil {
 		return err
 	}
-	a.noteController(ctx, c)
+	a.noteController(ctx, c, policy.SettingsOf(r, nil))
 	if f != "" && f != printing.Wide {
 		err = printing.Object(a.Out, f, r)
 	} else {
@@ -215,7 +216,7 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 	if err != nil {
 		return a.ended(interrupted, ctx, w, name, nil, err)
 	}
-	a.noteController(ctx, c)
+	a.noteController(ctx, c, policy.SettingsOf(r, nil))
 	out := a.follower(follow, c, f)
 	var late <-chan time.Time
 	if report.Seen(r) {
@@ -330,8 +331,8 @@ func yamlDocument(r *v1alpha1.NodeConfigRollout) (string, error) {
 }
 
 // noteController says if evenkeel-controller seems to be gone: nothing that is shown would change then.
-func (a *app) noteController(ctx context.Context, c client.Client) {
-	if words := report.ControllerSilent(ctx, c, time.Now()); words != "" {
+func (a *app) noteController(ctx context.Context, c client.Client, settings policy.Settings) {
+	if words := report.ControllerSilent(ctx, c, settings.Namespace, time.Now()); words != "" {
 		fmt.Fprintln(a.ErrOut, "note:", words)
 	}
 }

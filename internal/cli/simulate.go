@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -65,7 +66,7 @@ func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*report.Fleet, err
 		}
 		r.Spec.Template = v1alpha1.RolloutTemplate{KubeletDropIn: &runtime.RawExtension{Raw: empty}}
 	}
-	f, _, _, err := report.PolicyOf(r, nil, nil, now)
+	f, err := report.MadeUp(r, now)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +127,7 @@ func newSimulationView(run rollout.Run, m rollout.Model) *simulationView {
 		v.StoppedAfter, v.FailedAtStop = &at, s.Counts.Failed
 	}
 	for _, s := range run.Samples {
-		v.Samples = append(v.Samples, sampleView{AfterSeconds: after(s.At), Phase: s.Phase, Step: s.Step, Nodes: countsOf(s.Counts)})
+		v.Samples = append(v.Samples, sampleView{AfterSeconds: after(s.At), Phase: s.Phase, Step: s.Step, Nodes: policy.CountsOf(s.Counts)})
 	}
 	return v
 }

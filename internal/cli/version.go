@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
@@ -73,10 +74,11 @@ func (a *app) showVersions(ctx context.Context, clientOnly bool, f printing.Form
 		if err != nil {
 			return err
 		}
-		if err := v.ask(ctx, c); err != nil {
+		settings, err := v.ask(ctx, c)
+		if err != nil {
 			return fmt.Errorf("ask the cluster (--client does not): %w", err)
 		}
-		a.noteController(ctx, c)
+		a.noteController(ctx, c, settings)
 	}
 	if f != "" {
 		return printing.Encode(a.Out, f, v)
@@ -88,30 +90,35 @@ func (a *app) showVersions(ctx context.Context, clientOnly bool, f printing.Form
 	return nil
 }
 
-// ask fills in what runs in the cluster.
-func (v *versions) ask(ctx context.Context, c client.Client) error {
+// ask fills in what runs in the cluster, and returns the settings of its controller.
+func (v *versions) ask(ctx context.Context, c client.Client) (policy.Settings, error) {
 	nodes := map[string]int{}
 	for nc, err := range report.Configs(ctx, c) {
 		if err != nil {
-			return err
+			return policy.Settings{}, err
 		}
 		nodes[nc.Status.AgentVersion]++
 	}
 	for _, version := range mostFirst(nodes) {
 		v.Agents = append(v.Agents, agentVersion{version, nodes[version]})
 	}
+	rollouts, err := report.Rollouts(ctx, c)
+	if err != nil {
+		return policy.Settings{}, err
+	}
+	settings := policy.SettingsIn(rollouts.Items)
 	lease := &coordinationv1.Lease{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}, lease)
+	err = c.Get(ctx, client.ObjectKey{Namespace: settings.Namespace, Name: v1alpha1.ControllerLease}, lease)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-		return nil
+		return settings, nil
 	case err != nil:
-		return err
+		return settings, err
 	}
 	if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" {
 		v.Controller = &controllerVersion{lease.Labels[v1alpha1.LabelVersion]}
 	}
-	return nil
+	return settings, nil
 }
 
 func (v *versions) rows() [][]string {

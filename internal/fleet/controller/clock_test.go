@@ -299,7 +299,7 @@ func TestNodesClocksChangeNothing(t *testing.T) {
 			}
 			a.see(all)
 			b.see(all)
-			wants, err := policy.PolicyOf(o, policy.DefaultTimes, now)
+			wants, err := policy.FromSpec(o, policy.DefaultTimes, now)
 			if err != nil {
 				t.Fatal(err)
 			}

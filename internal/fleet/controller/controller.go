@@ -59,10 +59,9 @@ const (
 
 // Controller rolls configurations out.
 type Controller struct {
-	namespace string
-	times     policy.Times
-	writers   int
-	log       *slog.Logger
+	settings policy.Settings
+	writers  int
+	log      *slog.Logger
 
 	manager  manager.Manager
 	watching client.WithWatch
@@ -72,15 +71,17 @@ type Controller struct {
 	election *election   // nil: it does not wait for a lease
 	term     int64       // of this leader; 0: without an election
 	termless atomic.Bool // the CRD has no field for it
-	fleet    *fleet
-	clock    *clock
-	config   *rest.Config
-	plain    *http.Client // to ask for the time
-	named    *named
-	sight    *sight
-	blind    *problems // what cannot be watched
-	failing  *problems // rollouts that cannot be written, by name
-	nodes    []rollout.Node
+	// unpublished reports whether the CRD has no field for the settings.
+	unpublished atomic.Bool
+	fleet       *fleet
+	clock       *clock
+	config      *rest.Config
+	plain       *http.Client // to ask for the time
+	sources     *templateSources
+	sight       *sight
+	blind       *problems // what cannot be watched
+	failing     *problems // rollouts that cannot be written, by name
+	nodes       []rollout.Node
 }
 
 // New makes a controller. It does not speak to the API server yet. The error is about the options, an address that is
@@ -90,7 +91,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	lease := cmp.Or(o.LeaseDuration, DefaultLeaseDuration)
 	renew, retry := lease*2/3, lease*2/15
 	c := &Controller{
-		namespace: o.Namespace, times: cmp.Or(o.Times, policy.DefaultTimes), writers: cmp.Or(o.Writers, DefaultWriters),
+		settings: policy.Settings{Namespace: o.Namespace, Times: cmp.Or(o.Times, policy.DefaultTimes)}, writers: cmp.Or(o.Writers, DefaultWriters),
 		sight: newSight(kindRollouts, kindConfigs, kindNodes, kindRevisions),
 		log:   o.Log, fleet: newFleet(o.NodeName, cmp.Or(o.Tick, DefaultTick)), clock: newClock(),
 	}
@@ -154,7 +155,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	if c.watching, err = client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: c.manager.GetRESTMapper()}); err != nil {
 		return nil, fmt.Errorf("make a client that watches: %w", err)
 	}
-	c.named = newNamed(c.watching, c.fleet.markAll)
+	c.sources = newTemplateSources(c.watching, c.fleet.markAll)
 	return c, errors.Join(
 		c.manager.Add(manager.RunnableFunc(c.lead)),
 		c.manager.AddHealthzCheck("ping", func(*http.Request) error { return nil }),

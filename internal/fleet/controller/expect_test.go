@@ -106,7 +106,7 @@ func TestAStaleCacheDoesNotOverspendTheBudget(t *testing.T) {
 	var old []*v1alpha1.NodeConfig
 	for _, name := range names {
 		nc := nodeConfig(t, name)
-		stripNodeConfig(nc)
+		policy.StripNodeConfig(nc)
 		old = append(old, nc)
 	}
 	edit(t, "stale", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = false })

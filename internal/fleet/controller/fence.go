@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
@@ -64,7 +65,7 @@ func (c *Controller) tryTakeOver(ctx context.Context) (int64, error) {
 		live[rollouts.Items[i].Name] = true
 	}
 	list := &corev1.ConfigMapList{}
-	if err := c.client.List(ctx, list, client.InNamespace(c.namespace), client.HasLabels{v1alpha1.LabelRollout}); err != nil {
+	if err := c.client.List(ctx, list, client.InNamespace(c.settings.Namespace), client.HasLabels{v1alpha1.LabelRollout}); err != nil {
 		return 0, err
 	}
 	var marked []*corev1.ConfigMap
@@ -73,9 +74,9 @@ func (c *Controller) tryTakeOver(ctx context.Context) (int64, error) {
 		if known := v1alpha1.TermOf(cm.Annotations); known >= term {
 			term = known + 1 // a lease that was deleted begins to count anew
 		}
-		stripRevision(cm)
+		policy.StripRevision(cm)
 		// What a rollout that is gone has assigned stays as it is, and nobody would assign it anew.
-		if live[cm.Labels[v1alpha1.LabelRollout]] && isRevision(cm) {
+		if live[cm.Labels[v1alpha1.LabelRollout]] && policy.IsRevision(cm) {
 			marked = append(marked, cm)
 		}
 	}
@@ -140,7 +141,7 @@ func (c *Controller) fenced(ctx context.Context, cm *corev1.ConfigMap, err error
 	if err := c.outranked(now); err != nil {
 		return err
 	}
-	stripRevision(now)
+	policy.StripRevision(now)
 	c.fleet.setRevision(now)
 	return err
 }

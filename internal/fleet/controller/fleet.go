@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
@@ -52,9 +51,7 @@ type member struct {
 type rolling struct {
 	name     string
 	object   *v1alpha1.NodeConfigRollout
-	nodes    labels.Selector // nil: it selects nothing; invalid says why
-	canaries labels.Selector
-	invalid  error
+	selects  policy.Selection
 	members  map[string]*member
 	order    []string // names of the members, sorted; nil: to be made
 	due      time.Time
@@ -136,7 +133,7 @@ func (f *fleet) setNode(n *corev1.Node) {
 	m.node = n
 	if was == nil || !maps.Equal(was.Labels, n.Labels) {
 		for _, r := range f.rollouts {
-			f.selects(r, n.Name, m)
+			f.selectNode(r, n.Name, m)
 		}
 	}
 	f.look(n.Name, m)
@@ -151,7 +148,7 @@ func (f *fleet) deleteNode(name string) {
 	}
 	m.node = nil
 	for _, r := range f.rollouts {
-		f.selects(r, name, m)
+		f.selectNode(r, name, m)
 	}
 	m.seen, m.wentNotReady = rollout.Node{}, time.Time{}
 	f.drop(name, m)
@@ -258,13 +255,13 @@ func (f *fleet) aheadOf(r *rolling) time.Duration {
 	return max(0, newest.Sub(f.now().Truncate(time.Second)))
 }
 
-// selects finds out whether a rollout selects a node.
-func (f *fleet) selects(r *rolling, name string, m *member) {
+// selectNode finds out whether a rollout selects a node.
+func (f *fleet) selectNode(r *rolling, name string, m *member) {
 	_, was := r.members[name]
-	is := m.node != nil && r.nodes != nil && r.nodes.Matches(labels.Set(m.node.Labels))
+	is := m.node != nil && r.selects.Selects(m.node)
 	m.claims = slices.DeleteFunc(m.claims, func(c rollout.Claim) bool { return c.Name == r.name })
 	if is {
-		m.claims = append(m.claims, policy.ClaimOf(r.object))
+		m.claims = append(m.claims, r.selects.Claim)
 		r.members[name] = m
 	} else {
 		delete(r.members, name)
@@ -304,9 +301,9 @@ func (f *fleet) setRollout(o *v1alpha1.NodeConfigRollout) {
 		f.rollouts[o.Name] = r
 	}
 	r.object = o
-	r.nodes, r.canaries, r.invalid = policy.Selectors(&o.Spec)
+	r.selects, _ = policy.SelectionOf(o) // an error shows when its policy is made
 	for name, m := range f.nodes {
-		f.selects(r, name, m)
+		f.selectNode(r, name, m)
 	}
 	f.mark(r)
 }
@@ -318,9 +315,9 @@ func (f *fleet) deleteRollout(o *v1alpha1.NodeConfigRollout) {
 	if r == nil || r.object.UID != o.UID {
 		return
 	}
-	r.nodes = nil
+	r.selects = policy.Selection{}
 	for name, m := range f.nodes {
-		f.selects(r, name, m)
+		f.selectNode(r, name, m)
 	}
 	delete(f.rollouts, o.Name)
 	f.deleted = append(f.deleted, r.object)
@@ -366,26 +363,20 @@ func (f *fleet) compose(r *rolling, nodes []rollout.Node) []rollout.Node {
 	if r.order == nil {
 		r.order = slices.Sorted(maps.Keys(r.members))
 	}
-	key := r.object.Spec.Strategy.TopologyKey
 	for _, name := range r.order {
 		m := r.members[name]
 		n := m.seen
 		if !n.WentNotReady.IsZero() {
 			n.WentNotReady = n.WentNotReady.Add(r.ahead)
 		}
-		set := labels.Set(m.node.Labels)
-		n.Domain = set[key]
-		n.Canary = r.canaries != nil && r.canaries.Matches(set)
-		if m.holder != r.name {
-			n.Owner = m.holder
-		}
+		r.selects.Place(&n, m.node, m.holder)
 		nodes = append(nodes, n)
 	}
 	return nodes
 }
 
-// named tells which revisions' ConfigMaps some NodeConfig names, by UID.
-func (f *fleet) named() map[types.UID]bool {
+// inUse returns which revisions' ConfigMaps some NodeConfig names, by UID.
+func (f *fleet) inUse() map[types.UID]bool {
 	out := map[types.UID]bool{}
 	for _, m := range f.nodes {
 		if m.config == nil {

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,78 +31,23 @@ func held(text string, number string, uid types.UID) *corev1.ConfigMap {
 		},
 		Immutable: &yes, Data: map[string]string{"kubelet": text},
 	}
-	stripRevision(cm)
+	policy.StripRevision(cm)
 	return cm
 }
 
 func digest(text string) string { return payload.Digest("kubelet", []byte(text)) }
 
 func revisionNamed(number int64, cm *corev1.ConfigMap) *v1alpha1.RolloutRevision {
-	return &v1alpha1.RolloutRevision{Number: number, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: cm.Annotations[digestHeld]}}
+	return &v1alpha1.RolloutRevision{Number: number, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: cm.Annotations[policy.DigestKept]}}
 }
 
 // knowing is a controller whose cache has these ConfigMaps.
 func knowing(all ...*corev1.ConfigMap) *Controller {
-	c := &Controller{namespace: v1alpha1.SystemNamespace, fleet: newFleet("", time.Second)}
+	c := &Controller{settings: policy.DefaultSettings, fleet: newFleet("", time.Second)}
 	for _, cm := range all {
 		c.fleet.setRevision(cm)
 	}
 	return c
-}
-
-func TestTheCacheKnowsWhatAConfigMapHoldsAndNotWhatItSays(t *testing.T) {
-	cm := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotationSHA256: digest("real")}},
-		Data:       map[string]string{"kubelet": "planted"},
-	}
-	for range 2 { // an informer may strip what is stripped
-		stripRevision(cm)
-		if got := cm.Annotations[digestHeld]; got != digest("planted") || len(cm.Annotations) != 1 || cm.Data != nil {
-			t.Errorf("the cache has %+v", cm)
-		}
-	}
-	empty := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotationSHA256: digest("real")}}}
-	if stripRevision(empty); empty.Annotations[digestHeld] != "" {
-		t.Errorf("of what holds nothing the cache has %+v", empty)
-	}
-}
-
-func TestWhatSucceededLastIsKnownByUIDAndSHA256(t *testing.T) {
-	good := held("good", "1", "u1")
-	target := rollout.Revision{Number: 2, Name: "r-target", UID: "u2", SHA256: "target"}
-	edited := held("good", "1", "u1")
-	edited.Annotations[digestHeld] = digest("other")
-	for name, test := range map[string]struct {
-		now  *corev1.ConfigMap
-		gone bool
-	}{
-		"it is there":                 {good, false},
-		"it is gone":                  {nil, true},
-		"another object in its place": {held("good", "1", "planted"), true},
-		"another content in it":       {edited, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var c *Controller
-			if c = knowing(); test.now != nil {
-				c = knowing(test.now)
-			}
-			current := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
-			current.Status.CurrentRevision = revisionNamed(1, good)
-			if got := c.lastSucceeded(current, target); got.Number != 1 || got.UID != "u1" || got.Gone != test.gone {
-				t.Errorf("by status.currentRevision it is %+v, want gone %v", got, test.gone)
-			}
-			past := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
-			past.Status.History = []v1alpha1.RolloutOutcome{{Revision: 1, ConfigMap: good.Name, UID: "u1", SHA256: digest("good"), Outcome: v1alpha1.OutcomeSucceeded}}
-			if got := c.lastSucceeded(past, target); (got.Number == 0) != test.gone || !test.gone && got.UID != "u1" {
-				t.Errorf("by status.history it is %+v, want none %v", got, test.gone)
-			}
-		})
-	}
-	unproven := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
-	unproven.Status.History = []v1alpha1.RolloutOutcome{{Revision: 1, ConfigMap: good.Name, Outcome: v1alpha1.OutcomeSucceeded}}
-	if got := knowing(good).lastSucceeded(unproven, target); got.Number != 0 {
-		t.Errorf("by a name alone it is %+v", got)
-	}
 }
 
 func TestTheHistoryOfAnEarlierVersionIsProvenOrLeftAlone(t *testing.T) {
@@ -113,7 +57,7 @@ func TestTheHistoryOfAnEarlierVersionIsProvenOrLeftAlone(t *testing.T) {
 	mutable := held("good", "1", "u1")
 	mutable.Immutable = nil
 	misnamed := held("good", "1", "u1")
-	misnamed.Annotations[digestHeld] = digest("other")
+	misnamed.Annotations[policy.DigestKept] = digest("other")
 	node := func(ref v1alpha1.ConfigMapReference, of string) *v1alpha1.NodeConfig {
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n"}}
 		nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: &ref, RolloutRef: &v1alpha1.RolloutReference{Name: of, Revision: 1, Attempt: 1}}
@@ -200,28 +144,6 @@ func TestPlantedConfigMapsPushNoRevisionOut(t *testing.T) {
 	}
 	if len(collected) != 11 || slices.ContainsFunc(collected, func(uid string) bool { return !strings.HasPrefix(uid, "p") }) {
 		t.Errorf("collected are %v, want 11 of those that were planted", collected)
-	}
-}
-
-func TestNoConfigMapSaysTheNextNumber(t *testing.T) {
-	old := held("left", "7", "u7")
-	old.CreationTimestamp = metav1.NewTime(then.Add(-time.Hour))
-	planted := held("planted", "900", "p") // younger than the rollout
-	planted.CreationTimestamp = metav1.NewTime(then.Add(time.Hour))
-	mutable := held("mutable", "800", "m")
-	mutable.CreationTimestamp, mutable.Immutable = metav1.NewTime(then.Add(-time.Hour)), nil
-	c := knowing(old, planted, mutable)
-	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", CreationTimestamp: metav1.NewTime(then)}}
-	if got := c.fleet.highestNumber(o); got != 7 {
-		t.Errorf("a new rollout's highest is %d, want 7", got)
-	}
-	o.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 3}
-	if got := c.fleet.highestNumber(o); got != 3 {
-		t.Errorf("the highest is %d, want the status's 3", got)
-	}
-	o.Status.UpdateRevision.Number = math.MaxInt64
-	if _, err := c.target(t.Context(), o, policy.Content{Key: "kubelet", Data: "next", SHA256: digest("next")}); err == nil || !strings.Contains(err.Error(), "there is no higher one: create the rollout again under another name") {
-		t.Errorf("after the last number: %v", err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -59,11 +60,11 @@ func (c *Controller) passes(ctx context.Context) time.Time {
 	c.fleet.mu.Lock()
 	now := c.fleet.now()
 	var due []*rolling
-	wanted := map[types.NamespacedName]bool{}
+	sources := map[types.NamespacedName]bool{}
 	for _, name := range slices.Sorted(maps.Keys(c.fleet.rollouts)) {
 		r := c.fleet.rollouts[name]
 		if ref := r.object.Spec.Template.ConfigMapRef; ref != nil {
-			wanted[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}] = true
+			sources[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}] = true
 		}
 		if !r.due.IsZero() && !now.Before(r.due) {
 			r.due = time.Time{}
@@ -71,7 +72,7 @@ func (c *Controller) passes(ctx context.Context) time.Time {
 		}
 	}
 	c.fleet.mu.Unlock()
-	c.named.watch(ctx, wanted)
+	c.sources.watch(ctx, sources)
 	for _, r := range due {
 		if ctx.Err() != nil {
 			return time.Time{}
@@ -145,7 +146,7 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 		r.ahead = c.fleet.aheadOf(r)
 	}
 	c.fleet.mu.Unlock()
-	wants, err := c.policyOf(ctx, r, o)
+	wants, was, err := c.policyOf(ctx, r, o)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -154,7 +155,6 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 		c.fleet.mu.Unlock()
 		return c.fleet.now(), nil // edited meanwhile
 	}
-	was := policy.ProgressOf(&o.Status)
 	if r.progress != nil {
 		was = *r.progress
 	}
@@ -235,7 +235,7 @@ func (c *Controller) step(ctx context.Context, r *rolling) (again time.Time, err
 	r.complaint = ""
 	if len(assigned) > 0 && len(r.given) > len(result.Moves) {
 		slices.Sort(r.given)
-		assigned[0] = rollout.NodesAssigned(&policy, &result.Next, r.given) // those of the passes before too
+		assigned[0] = rollout.NodesAssigned(&wants, &result.Next, r.given) // those of the passes before too
 	}
 	r.given = nil
 	c.tell(o, assigned)
@@ -261,34 +261,26 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// policyOf returns what an operator wants of a rollout. A template that cannot be used leaves the target as it is.
-func (c *Controller) policyOf(ctx context.Context, r *rolling, o *v1alpha1.NodeConfigRollout) (rollout.Policy, error) {
-	// The API keeps whole seconds: what is remembered is then the same before and after a restart.
-	wants, err := policy.PolicyOf(o, c.times, c.fleet.now().Add(r.ahead).Truncate(time.Second))
-	if err == nil {
-		c.fleet.mu.Lock()
-		err = r.invalid
-		c.fleet.mu.Unlock()
-	}
+// policyOf returns what an operator wants of a rollout, and what its status remembers. It makes the target's ConfigMap if
+// there is none. A template that cannot be used leaves the target as it is.
+func (c *Controller) policyOf(ctx context.Context, r *rolling, o *v1alpha1.NodeConfigRollout) (rollout.Policy, rollout.Progress, error) {
+	in, err := c.input(r, o)
 	if err != nil {
-		err = unusablef("%w", err)
-	} else {
-		var content policy.Content
-		if content, err = c.content(r, o); err == nil {
-			wants.Target, err = c.target(ctx, o, content)
+		return rollout.Policy{}, rollout.Progress{}, err
+	}
+	wants, was := policy.Of(in)
+	if wants.Invalid == "" {
+		uid, err := c.makeRevision(ctx, o, in.Template.Content, wants.Target)
+		if wrong := (*unusable)(nil); errors.As(err, &wrong) {
+			in.Template.Err = wrong
+			wants, was = policy.Of(in)
+		} else if err != nil {
+			return wants, was, err
+		} else {
+			wants.Target.UID = string(uid)
 		}
 	}
-	wrong := (*unusable)(nil)
-	switch {
-	case errors.As(err, &wrong):
-		wants.Invalid = wrong.Error()
-		wants.Target = revisionOf(o.Status.UpdateRevision)
-	case err != nil:
-		return wants, err
-	}
 	wants.Term = c.term
-	wants.LastSucceeded = c.lastSucceeded(o, wants.Target)
-	wants.Stopped = c.stopped(o, wants.Target)
 	c.fleet.mu.Lock()
 	wants.Since = c.fleet.since.Add(r.ahead)
 	c.fleet.mu.Unlock()
@@ -298,7 +290,7 @@ func (c *Controller) policyOf(ctx context.Context, r *rolling, o *v1alpha1.NodeC
 			"ConfigMap %s/%s of revision %d is gone: nodes that have it keep it, and nothing can be rolled back to it",
 			wants.LastSucceeded.Namespace, wants.LastSucceeded.Name, wants.LastSucceeded.Number)}})
 	}
-	return wants, nil
+	return wants, was, nil
 }
 
 // record writes what was decided into the rollout's status. It returns when counts that are held back are to be written.
@@ -307,6 +299,9 @@ func (c *Controller) record(ctx context.Context, r *rolling, o *v1alpha1.NodeCon
 	proven := c.fleet.prove(o)
 	c.fleet.mu.Unlock()
 	st := statusOf(o, p, result, c.nodes, proven)
+	if st.Controller = nil; !c.unpublished.Load() {
+		st.Controller = c.settings.Publish()
+	}
 	news, matters := newsOf(&o.Status, &st)
 	every := countsEvery
 	if len(result.Moves) > 0 {
@@ -321,12 +316,17 @@ func (c *Controller) record(ctx context.Context, r *rolling, o *v1alpha1.NodeCon
 		if unknownField(err) && withoutReasons(&st) { // an older CRD has no reasons of outcomes; the messages name them
 			got, err = c.patchStatus(ctx, o, &st)
 		}
+		if unknownField(err) && strings.Contains(err.Error(), `"status.controller"`) { // an older CRD; others plan by the defaults then
+			c.unpublished.Store(true)
+			st.Controller = nil
+			got, err = c.patchStatus(ctx, o, &st)
+		}
 		if err != nil {
 			r.progress = nil // what is stored now, is
 			return time.Time{}, c.unrecorded(ctx, o, err)
 		}
 		c.metrics.wrote("rollout", "ok")
-		stripRollout(got)
+		policy.StripRollout(got)
 		c.fleet.setRollout(got)
 		r.written = c.fleet.now()
 	}
@@ -355,7 +355,7 @@ func (c *Controller) unrecorded(ctx context.Context, o *v1alpha1.NodeConfigRollo
 	c.metrics.wrote("rollout", "conflict")
 	got := &v1alpha1.NodeConfigRollout{}
 	if c.client.Get(ctx, types.NamespacedName{Name: o.Name}, got) == nil {
-		stripRollout(got)
+		policy.StripRollout(got)
 		c.fleet.setRollout(got)
 	}
 	return fmt.Errorf("write the status of NodeConfigRollout %s: %w", o.Name, err)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
 // A fleet is as large as what is kept of each node: it is thousands of times in memory.
@@ -55,8 +56,8 @@ func TestWhatIsKeptOfANodeIsSmall(t *testing.T) {
 		name := fmt.Sprintf("node-%06d.example.com", i)
 		n, nc := read(t, node), read(t, config)
 		n.Name, nc.Name, nc.UID = name, name, types.UID(fmt.Sprint("uid-", i))
-		stripNode(n)
-		stripNodeConfig(nc)
+		policy.StripNode(n)
+		policy.StripNodeConfig(nc)
 		f.setNode(n)
 		f.setConfig(nc)
 	}

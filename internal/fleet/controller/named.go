@@ -12,14 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
 // errUnread is that a ConfigMap has not been read yet; whoever asked is told when it was.
 var errUnread = errors.New("not read yet")
 
-// named are the ConfigMaps that templates name, each with a watch of its own: they may be in any namespace, and nothing
+// templateSources are the ConfigMaps that templates name, each with a watch of its own: they may be in any namespace, and nothing
 // else there is the controller's business.
-type named struct {
+type templateSources struct {
 	api     client.WithWatch
 	changed func()
 
@@ -35,12 +37,12 @@ type watched struct {
 	err    error             // why it is not known
 }
 
-func newNamed(api client.WithWatch, changed func()) *named {
-	return &named{api: api, changed: changed, all: map[types.NamespacedName]*watched{}}
+func newTemplateSources(api client.WithWatch, changed func()) *templateSources {
+	return &templateSources{api: api, changed: changed, all: map[types.NamespacedName]*watched{}}
 }
 
-// get returns a ConfigMap that is watched. The error says why there is none, and what to do.
-func (n *named) get(namespace, name string) (*corev1.ConfigMap, error) {
+// get returns a ConfigMap that is watched; nil if it does not exist. The error says why that is not known, and what to do.
+func (n *templateSources) get(namespace, name string) (*corev1.ConfigMap, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	w := n.all[types.NamespacedName{Namespace: namespace, Name: name}]
@@ -52,14 +54,12 @@ func (n *named) get(namespace, name string) (*corev1.ConfigMap, error) {
 		return nil, fmt.Errorf("%s cannot be read: %w", what, w.err)
 	case w == nil || !w.read:
 		return nil, fmt.Errorf("%s: %w", what, errUnread)
-	case w.object == nil:
-		return nil, unusablef("%s does not exist: create it, or name another; nothing changes until then", what)
 	}
 	return w.object, nil
 }
 
 // watch watches these ConfigMaps and no others, until ctx ends.
-func (n *named) watch(ctx context.Context, all map[types.NamespacedName]bool) {
+func (n *templateSources) watch(ctx context.Context, all map[types.NamespacedName]bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for key, w := range n.all {
@@ -75,7 +75,7 @@ func (n *named) watch(ctx context.Context, all map[types.NamespacedName]bool) {
 	}
 }
 
-func (n *named) begin(ctx context.Context, key types.NamespacedName) {
+func (n *templateSources) begin(ctx context.Context, key types.NamespacedName) {
 	ctx, stop := context.WithCancel(ctx)
 	w := &watched{stop: stop}
 	n.all[key] = w
@@ -100,7 +100,7 @@ func (n *named) begin(ctx context.Context, key types.NamespacedName) {
 		now = o
 		take(func() { w.object = o })
 	}
-	f.set = stripped(func(cm *corev1.ConfigMap) { stripMeta(&cm.ObjectMeta, nil) }, show)
+	f.set = stripped(func(cm *corev1.ConfigMap) { policy.StripMeta(&cm.ObjectMeta, nil) }, show)
 	f.remove = func(client.Object) { show(nil) }
 	go f.run(ctx)
 }

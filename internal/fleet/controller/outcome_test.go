@@ -4,39 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
-
-func TestNoNodeFallsBackToARevisionThatWasStoppedUnlessAnOutageStoppedIt(t *testing.T) {
-	outcome := func(name, outcome, reason, message string) v1alpha1.RolloutOutcome {
-		return v1alpha1.RolloutOutcome{ConfigMap: name, Outcome: outcome, Reason: reason, Message: message}
-	}
-	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
-	o.Status.History = []v1alpha1.RolloutOutcome{
-		outcome("failed", v1alpha1.OutcomeRolledBack, v1alpha1.HaltTooManyFailures, "Inconclusive: not this"),
-		outcome("aborted", v1alpha1.OutcomeHalted, v1alpha1.HaltAborted, ""),
-		outcome("outage", v1alpha1.OutcomeHalted, v1alpha1.HaltInconclusive, "TooManyFailures: not this"),
-		outcome("failed-earlier", v1alpha1.OutcomeHalted, "", "TooManyFailures: it failed on 1 node"),
-		outcome("outage-earlier", v1alpha1.OutcomeHalted, "", "Inconclusive: 2 nodes went NotReady"),
-		outcome("unclear", v1alpha1.OutcomeHalted, "", ""),
-		outcome("superseded", v1alpha1.OutcomeSuperseded, "", "revision 9 took its place"),
-		outcome("target", v1alpha1.OutcomeHalted, v1alpha1.HaltAborted, ""),
-	}
-	want := []string{"aborted", "failed", "failed-earlier", "unclear"}
-	if got := knowing().stopped(o, rollout.Revision{Number: 9, Name: "target"}); !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
 
 // reasonless refuses what a CRD without the reasons of outcomes does not know.
 type reasonless struct {
@@ -109,10 +86,5 @@ func TestWithAnOlderCRDAnOutcomeIsRecordedWithoutItsReason(t *testing.T) {
 	st := rolloutNamed(t, "older").Status
 	if h := st.History; len(h) != 1 || h[0].Outcome != v1alpha1.OutcomeHalted || h[0].Reason != "" || h[0].Message != "Inconclusive: 2 nodes went NotReady" || api.refused != 1 {
 		t.Errorf("refused %d times, and the history is %+v", api.refused, h)
-	}
-	o = rolloutNamed(t, "older")
-	o.Status.Halt = nil
-	if got := c.stopped(o, rollout.Revision{Number: 2, Name: "older-2"}); len(got) != 0 {
-		t.Errorf("%v counts as bad, and an outage stopped it", got)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
 // problems are what keeps the controller from seeing or writing what it must, by what it is about.
@@ -69,7 +71,7 @@ func advise(what string, err error) error {
 		return fmt.Errorf("the API server does not serve %s: kubectl apply -k config/default (%w)", what, err)
 	case unknownField(err):
 		_, which, _ := strings.Cut(err.Error(), fieldUnknown) // the rest is the whole object
-		return fmt.Errorf("cannot %s: the CRD that the API server has is older than this controller: kubectl apply -k config/default (%s%s)", what, fieldUnknown, cut(which, 200))
+		return fmt.Errorf("cannot %s: the CRD that the API server has is older than this controller: kubectl apply -k config/default (%s%s)", what, fieldUnknown, policy.Cut(which, 200))
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("the controller lacks a right to %s: kubectl apply -k config/default grants all that it needs (%w)", what, err)
 	}

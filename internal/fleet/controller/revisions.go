@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,7 +20,6 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
-	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // annotationSHA256 of a revision's ConfigMap is the digest of its payload, for people: what counts is what it holds.
@@ -40,108 +39,81 @@ func unusablef(format string, args ...any) error { return &unusable{fmt.Errorf(f
 // resolved is what a template was found to hold, and of what that is true.
 type resolved struct {
 	generation int64
-	version    string // of the ConfigMap that it names
-	content    policy.Content
-	err        error
+	version    string // of the ConfigMap that it names; empty: there is none
+	template   policy.Template
 }
 
-// content returns what a rollout's template holds. It is decoded once.
-func (c *Controller) content(r *rolling, o *v1alpha1.NodeConfigRollout) (policy.Content, error) {
-	var named *corev1.ConfigMap
+// template returns what a rollout's template holds. It is decoded once. An error may pass by itself.
+func (c *Controller) template(r *rolling, o *v1alpha1.NodeConfigRollout) (policy.Template, error) {
+	var source *corev1.ConfigMap
 	version := ""
 	if ref := o.Spec.Template.ConfigMapRef; ref != nil {
 		var err error
-		if named, err = c.named.get(ref.Namespace, ref.Name); err != nil {
-			return policy.Content{}, err
+		source, err = c.sources.get(ref.Namespace, ref.Name)
+		if wrong := (*unusable)(nil); errors.As(err, &wrong) {
+			return policy.Template{Err: err}, nil
+		} else if err != nil {
+			return policy.Template{}, err
 		}
-		version = named.ResourceVersion
+		if source != nil {
+			version = source.ResourceVersion
+		}
 	}
 	if t := r.template; t == nil || t.generation != o.Generation || t.version != version {
-		content, err := policy.ContentOf(o.Spec.Template, named)
-		if err == nil {
-			_, err = content.Asked(o.Spec.Trial)
-		}
-		if err != nil {
-			err = unusablef("%w; nothing changes until the template is mended", err)
-		}
-		r.template = &resolved{o.Generation, version, content, err}
+		r.template = &resolved{o.Generation, version, policy.TemplateOf(o, source)}
 	}
-	return r.template.content, r.template.err
+	return r.template.template, nil
 }
 
-// target returns the revision that a content is, and makes its ConfigMap if there is none. An error that is not an
-// unusable one may pass by itself.
+// input gathers what the policy of a rollout is made of. An error may pass by itself.
+func (c *Controller) input(r *rolling, o *v1alpha1.NodeConfigRollout) (policy.Input, error) {
+	in := policy.Input{Rollout: o, Settings: c.settings}
+	var err error
+	if in.Template, err = c.template(r, o); err != nil {
+		return in, err
+	}
+	c.fleet.mu.Lock()
+	defer c.fleet.mu.Unlock()
+	// The API keeps whole seconds: what is remembered is then the same before and after a restart.
+	in.Now = c.fleet.now().Add(r.ahead).Truncate(time.Second)
+	in.Revisions = maps.Clone(c.fleet.revisions[o.Name])
+	if o.Status.UpdateRevision == nil {
+		for _, m := range c.fleet.nodes {
+			if s := m.seen.Source; s.Rollout == o.Name {
+				in.Assigned = append(in.Assigned, s.Revision)
+			}
+		}
+	}
+	return in, nil
+}
+
+// makeRevision makes the ConfigMap of a target if there is none, and returns its UID. An error that is not an unusable one may
+// pass by itself.
 //
 // A ConfigMap of the right name is taken whoever made it if it holds this very content and nobody can change that: so a
 // controller that was killed before it could record the one that it made finds it again. The number is the status's.
-func (c *Controller) target(ctx context.Context, o *v1alpha1.NodeConfigRollout, content policy.Content) (rollout.Revision, error) {
-	key := client.ObjectKey{Namespace: c.namespace, Name: policy.RevisionName(o.Name, content.SHA256)}
+func (c *Controller) makeRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, content policy.Content, target rollout.Revision) (types.UID, error) {
+	key := client.ObjectKey{Namespace: target.Namespace, Name: target.Name}
 	c.fleet.mu.Lock()
 	have := c.fleet.revisions[o.Name][key.Name]
-	highest := c.fleet.highestNumber(o)
 	c.fleet.mu.Unlock()
-
-	if highest == math.MaxInt64 {
-		return rollout.Revision{}, unusablef("rollout %s has used revision number %d, and there is no higher one: create the rollout again under another name", o.Name, highest)
-	}
-	number := highest + 1
-	current := o.Status.UpdateRevision
-	if current != nil && current.ConfigMapRef.SHA256 == content.SHA256 {
-		number = current.Number
-	} else {
-		current = nil
-	}
 	var err error
 	if have == nil {
-		have, err = c.createRevision(ctx, o, key, content, number)
-	} else if current == nil || !isRecorded(have, recordedOf(current)) {
+		have, err = c.createRevision(ctx, o, key, content, target.Number)
+	} else if current := o.Status.UpdateRevision; current == nil || !policy.RecordedOf(current).Is(have) {
 		have, err = c.adoptRevision(ctx, o, key, content) // who knows who made it
 		if apierrors.IsNotFound(err) {
-			have, err = c.createRevision(ctx, o, key, content, number)
+			have, err = c.createRevision(ctx, o, key, content, target.Number)
 		}
-	}
-	if err != nil {
-		return rollout.Revision{}, err
 	}
 	// A content that comes back takes the next number.
-	if policy.NumberOf(have) != number {
-		if have, err = c.number(ctx, have, number); err != nil {
-			return rollout.Revision{}, err
-		}
+	if err == nil && policy.NumberOf(have) != target.Number {
+		have, err = c.number(ctx, have, target.Number)
 	}
-	return rollout.Revision{
-		Number: number, Namespace: key.Namespace, Name: key.Name, UID: string(have.UID), SHA256: content.SHA256,
-	}, nil
-}
-
-// recordedOf is a revision as a status names it.
-func recordedOf(r *v1alpha1.RolloutRevision) policy.Recorded {
-	return policy.Recorded{Number: r.Number, Name: r.ConfigMapRef.Name, UID: r.ConfigMapRef.UID, SHA256: r.ConfigMapRef.SHA256}
-}
-
-// isRecorded reports whether a ConfigMap in the cache is a revision that a status names.
-func isRecorded(cm *corev1.ConfigMap, r policy.Recorded) bool {
-	return cm != nil && r.Matches(cm.UID, cm.Annotations[digestHeld])
-}
-
-// highestNumber is the highest number that a rollout has used. The caller holds mu.
-func (f *fleet) highestNumber(o *v1alpha1.NodeConfigRollout) int64 {
-	if o.Status.UpdateRevision != nil {
-		return policy.HighestNumber(o, nil, nil)
+	if err != nil {
+		return "", err
 	}
-	var left []*corev1.ConfigMap
-	for _, cm := range f.revisions[o.Name] {
-		if isRevision(cm) {
-			left = append(left, cm)
-		}
-	}
-	var given []int64
-	for _, m := range f.nodes {
-		if s := m.seen.Source; s.Rollout == o.Name {
-			given = append(given, s.Revision)
-		}
-	}
-	return policy.HighestNumber(o, left, given)
+	return have.UID, nil
 }
 
 func (c *Controller) createRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, key client.ObjectKey, content policy.Content, number int64) (*corev1.ConfigMap, error) {
@@ -171,7 +143,7 @@ func (c *Controller) createRevision(ctx context.Context, o *v1alpha1.NodeConfigR
 	}
 	c.metrics.wrote("revision", "ok")
 	c.log.Info("revision created", "rollout", o.Name, "revision", number, "namespace", key.Namespace, "name", key.Name, "uid", cm.UID)
-	stripRevision(cm)
+	policy.StripRevision(cm)
 	c.fleet.setRevision(cm)
 	return cm, nil
 }
@@ -185,17 +157,11 @@ func (c *Controller) adoptRevision(ctx context.Context, o *v1alpha1.NodeConfigRo
 		}
 		return nil, fmt.Errorf("read ConfigMap %s: %w", key, err)
 	}
-	data, whole := cm.Data[content.Key]
-	switch {
-	case cm.Labels[v1alpha1.LabelRollout] != o.Name:
-		return nil, unusablef("ConfigMap %s exists, and its label %s is %q: it is none of this rollout's revisions; delete it, or give the rollout another name", key, v1alpha1.LabelRollout, cm.Labels[v1alpha1.LabelRollout])
-	case !whole || len(cm.Data) != 1 || len(cm.BinaryData) != 0 || payload.Digest(content.Key, []byte(data)) != content.SHA256:
-		return nil, unusablef("ConfigMap %s bears the name of a revision, but holds another configuration; delete it, and the controller makes it anew", key)
-	case cm.Immutable == nil || !*cm.Immutable:
-		return nil, unusablef("ConfigMap %s bears the name of a revision, but is not immutable; delete it, and the controller makes it anew", key)
+	if err := policy.CheckRevision(cm, o.Name, content.SHA256); err != nil {
+		return nil, &unusable{err}
 	}
 	owned := len(cm.OwnerReferences) > 0
-	stripRevision(cm)
+	policy.StripRevision(cm)
 	c.fleet.setRevision(cm)
 	if owned { // the garbage collector would delete it with its owner
 		return c.patchRevision(ctx, cm, map[string]any{"ownerReferences": nil})
@@ -234,36 +200,9 @@ func (c *Controller) patchRevision(ctx context.Context, cm *corev1.ConfigMap, me
 		return nil, advise("patch configmaps/v1", err)
 	}
 	c.metrics.wrote("revision", "ok")
-	stripRevision(got)
+	policy.StripRevision(got)
 	c.fleet.setRevision(got)
 	return got, nil
-}
-
-// lastSucceeded returns the newest revision other than the target that has succeeded, and whether it can still be returned
-// to.
-func (c *Controller) lastSucceeded(o *v1alpha1.NodeConfigRollout, target rollout.Revision) rollout.Revision {
-	c.fleet.mu.Lock()
-	defer c.fleet.mu.Unlock()
-	revisions := c.fleet.revisions[o.Name]
-	if r := revisionOf(o.Status.CurrentRevision); r.Number != 0 && r.SHA256 != target.SHA256 {
-		// A ConfigMap of that name with another UID is not the one that was proven, and may hold anything.
-		r.Gone = !isRecorded(revisions[r.Name], recordedOf(o.Status.CurrentRevision))
-		return r
-	}
-	for _, h := range o.Status.History {
-		r := policy.Recorded{Number: h.Revision, Name: h.ConfigMap, UID: h.UID, SHA256: h.SHA256}
-		if have := revisions[h.ConfigMap]; h.Outcome == v1alpha1.OutcomeSucceeded && h.SHA256 != target.SHA256 && isRecorded(have, r) {
-			return rollout.Revision{Number: h.Revision, Namespace: have.Namespace, Name: have.Name, UID: string(h.UID), SHA256: h.SHA256}
-		}
-	}
-	return rollout.Revision{}
-}
-
-// isRevision reports whether a ConfigMap in the cache looks like one that the controller has made: it cannot be changed,
-// and has the name of what it holds. Anybody could make such a one; only what a status names is a revision.
-func isRevision(cm *corev1.ConfigMap) bool {
-	sum := cm.Annotations[digestHeld]
-	return sum != "" && cm.Name == policy.RevisionName(cm.Labels[v1alpha1.LabelRollout], sum) && policy.Immutable(cm)
 }
 
 // prove returns which ConfigMaps the entries of a history mean that an earlier version wrote: it recorded names alone. A
@@ -274,10 +213,10 @@ func (f *fleet) prove(o *v1alpha1.NodeConfigRollout) []policy.Recorded {
 	var out []policy.Recorded
 	for _, h := range o.Status.History {
 		have := f.revisions[o.Name][h.ConfigMap]
-		if h.UID != "" && h.SHA256 != "" || have == nil || !isRevision(have) {
+		if h.UID != "" && h.SHA256 != "" || have == nil || !policy.IsRevision(have) {
 			continue
 		}
-		r := policy.Recorded{Number: h.Revision, Name: h.ConfigMap, UID: have.UID, SHA256: have.Annotations[digestHeld]}
+		r := policy.Recorded{Number: h.Revision, Name: h.ConfigMap, UID: have.UID, SHA256: policy.PayloadDigest(have)}
 		if h.EndTime != nil && !have.CreationTimestamp.After(h.EndTime.Time) || f.assigned(o, r) {
 			out = append(out, r)
 		}
@@ -289,7 +228,7 @@ func (f *fleet) prove(o *v1alpha1.NodeConfigRollout) []policy.Recorded {
 // names it in the rollout's status.
 func (f *fleet) assigned(o *v1alpha1.NodeConfigRollout, r policy.Recorded) bool {
 	for _, v := range []*v1alpha1.RolloutRevision{o.Status.UpdateRevision, o.Status.CurrentRevision} {
-		if v != nil && recordedOf(v).Matches(r.UID, r.SHA256) {
+		if v != nil && policy.RecordedOf(v).Matches(r.UID, r.SHA256) {
 			return true
 		}
 	}
@@ -326,36 +265,6 @@ func (c *Controller) brand(ctx context.Context, o *v1alpha1.NodeConfigRollout, t
 	return err
 }
 
-func revisionOf(r *v1alpha1.RolloutRevision) rollout.Revision {
-	if r == nil {
-		return rollout.Revision{}
-	}
-	ref := r.ConfigMapRef
-	return rollout.Revision{Number: r.Number, Namespace: ref.Namespace, Name: ref.Name, UID: string(ref.UID), SHA256: ref.SHA256}
-}
-
-// stopped are the ConfigMaps of revisions before the target that were stopped because they were bad, or by a person.
-func (c *Controller) stopped(o *v1alpha1.NodeConfigRollout, target rollout.Revision) []string {
-	bad := map[string]bool{} // by the ConfigMap's name, as its content fared last
-	c.fleet.mu.Lock()
-	for name, cm := range c.fleet.revisions[o.Name] {
-		if _, stopped := cm.Annotations[v1alpha1.AnnotationStopped]; stopped && isRevision(cm) {
-			bad[name] = true
-		}
-	}
-	c.fleet.mu.Unlock()
-	if h, r := o.Status.Halt, o.Status.UpdateRevision; h != nil && r != nil {
-		bad[r.ConfigMapRef.Name] = h.Reason != rollout.HaltInconclusive
-	}
-	for _, h := range o.Status.History {
-		if _, known := bad[h.ConfigMap]; !known {
-			bad[h.ConfigMap] = (h.Outcome == v1alpha1.OutcomeHalted || h.Outcome == v1alpha1.OutcomeRolledBack) && terms.StopReason(h) != v1alpha1.HaltInconclusive
-		}
-	}
-	maps.DeleteFunc(bad, func(name string, is bool) bool { return !is || name == target.Name })
-	return slices.Sorted(maps.Keys(bad))
-}
-
 // collect deletes revisions that nothing names any more, beyond the newest that a rollout keeps.
 func (c *Controller) collect(ctx context.Context) error {
 	c.fleet.mu.Lock()
@@ -382,10 +291,10 @@ func (c *Controller) collect(ctx context.Context) error {
 // keeps. Which are the newest, their ages say, which nobody can forge. The caller holds mu.
 func (f *fleet) garbage() []*corev1.ConfigMap {
 	var garbage []*corev1.ConfigMap
-	named := f.named()
+	inUse := f.inUse()
 	for _, owner := range slices.Sorted(maps.Keys(f.revisions)) {
 		keep := 0
-		used := maps.Clone(named)
+		used := maps.Clone(inUse)
 		unproven := map[string]bool{} // names of which nobody knows what they mean
 		if r := f.rollouts[owner]; r != nil {
 			if r.progress == nil || r.object.Status.UpdateRevision == nil {
@@ -398,7 +307,7 @@ func (f *fleet) garbage() []*corev1.ConfigMap {
 				}
 			}
 			for _, x := range policy.RecordedIn(&r.object.Status) {
-				if !used[x.UID] && isRecorded(f.revisions[owner][x.Name], x) {
+				if !used[x.UID] && x.Is(f.revisions[owner][x.Name]) {
 					used[x.UID] = true
 					keep--
 				}
@@ -408,7 +317,7 @@ func (f *fleet) garbage() []*corev1.ConfigMap {
 			}
 		}
 		unused := slices.DeleteFunc(slices.Collect(maps.Values(f.revisions[owner])), func(cm *corev1.ConfigMap) bool {
-			return used[cm.UID] || unproven[cm.Name] || !isRevision(cm)
+			return used[cm.UID] || unproven[cm.Name] || !policy.IsRevision(cm)
 		})
 		slices.SortFunc(unused, func(a, b *corev1.ConfigMap) int {
 			return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(policy.NumberOf(b), policy.NumberOf(a)))

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
 // sight is which of the kinds that decisions are made of are seen completely now. Nothing is decided while one is not.
@@ -75,13 +76,13 @@ func (c *Controller) look(ctx context.Context) {
 	var all sync.WaitGroup
 	for kind, feed := range map[string]*feed{
 		kindRollouts: {list: &v1alpha1.NodeConfigRolloutList{}, only: f.onlyRollouts,
-			set: stripped(stripRollout, f.setRollout), remove: stripped(stripRollout, f.deleteRollout)},
+			set: stripped(policy.StripRollout, f.setRollout), remove: stripped(policy.StripRollout, f.deleteRollout)},
 		kindConfigs: {list: &v1alpha1.NodeConfigList{}, only: f.onlyConfigs,
-			set: stripped(stripNodeConfig, f.setConfig), remove: func(o client.Object) { f.deleteConfig(o.GetName(), o.GetUID()) }},
+			set: stripped(policy.StripNodeConfig, f.setConfig), remove: func(o client.Object) { f.deleteConfig(o.GetName(), o.GetUID()) }},
 		kindNodes: {list: &corev1.NodeList{}, only: f.onlyNodes,
-			set: stripped(stripNode, f.setNode), remove: func(o client.Object) { f.deleteNode(o.GetName()) }},
-		kindRevisions: {list: &corev1.ConfigMapList{}, within: client.ListOptions{Namespace: c.namespace, LabelSelector: labels.NewSelector().Add(*revisions)},
-			only: f.onlyRevisions, set: stripped(stripRevision, f.setRevision), remove: stripped(stripRevision, f.deleteRevision)},
+			set: stripped(policy.StripNode, f.setNode), remove: func(o client.Object) { f.deleteNode(o.GetName()) }},
+		kindRevisions: {list: &corev1.ConfigMapList{}, within: client.ListOptions{Namespace: c.settings.Namespace, LabelSelector: labels.NewSelector().Add(*revisions)},
+			only: f.onlyRevisions, set: stripped(policy.StripRevision, f.setRevision), remove: stripped(policy.StripRevision, f.deleteRevision)},
 	} {
 		feed.api, feed.wake = c.watching, c.sight.wake[kind]
 		feed.seen = func() {

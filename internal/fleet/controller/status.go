@@ -23,7 +23,7 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 	fillIn(&st, proven)
 	supersede(&st, p)
 	st.ObservedGeneration = o.Generation
-	st.Phase, st.Message = v1alpha1.RolloutPhase(result.Phase), cut(result.Message, v1alpha1.MaxRolloutMessage)
+	st.Phase, st.Message = v1alpha1.RolloutPhase(result.Phase), policy.Cut(result.Message, v1alpha1.MaxRolloutMessage)
 	if p.Target.Number != 0 {
 		st.UpdateRevision = apiRevision(p.Target)
 		if next.Succeeded {
@@ -33,17 +33,12 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 	st.Attempt, st.Step, st.StepsDone = next.Attempt, int32(next.Step), fmt.Sprintf("%d/%d", min(next.Step, len(p.Steps)), len(p.Steps))
 	st.AttemptTime, st.StartTime, st.StepTime, st.ProgressTime = apiTime(next.Tried), apiTime(next.Started), apiTime(next.StepTime), apiTime(next.Moved)
 	st.Updated = fmt.Sprintf("%d/%d", c.Updated, c.Members)
-	st.Nodes = v1alpha1.RolloutCounts{
-		Selected: int32(c.Selected), Pending: int32(c.Pending), Assigned: int32(c.Assigned), Trial: int32(c.Trial),
-		Soaking: int32(c.Soaking), Updated: int32(c.Updated), Failed: int32(c.Failed), Skipped: int32(c.Skipped),
-		Stale: int32(c.Stale), Conflicted: int32(c.Conflicted), Manual: int32(c.Manual), Blocked: int32(c.Blocked),
-		Unavailable: int32(c.Unavailable), RollingBack: int32(c.RollingBack),
-	}
+	st.Nodes = policy.CountsOf(*c)
 	st.FailedNodes = nil
 	for _, i := range result.Failed[:min(len(result.Failed), v1alpha1.MaxFailedNodes)] {
 		standing := result.Standing(i)
 		st.FailedNodes = append(st.FailedNodes, v1alpha1.FailedNode{
-			Name: nodes[i].Name, Reason: standing.Reason, Message: cut(standing.Why, maxErrorKept),
+			Name: nodes[i].Name, Reason: standing.Reason, Message: policy.Cut(standing.Why, policy.MaxErrorKept),
 		})
 	}
 	if next.Halt != nil && o.Status.Halt != nil && len(st.FailedNodes) < len(o.Status.FailedNodes) {
@@ -52,13 +47,13 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 	st.Halt = nil
 	if h := next.Halt; h != nil {
 		st.Halt = &v1alpha1.RolloutHalt{
-			Revision: h.Revision, Attempt: h.Attempt, Reason: h.Reason, Message: cut(h.Message, v1alpha1.MaxRolloutMessage),
+			Revision: h.Revision, Attempt: h.Attempt, Reason: h.Reason, Message: policy.Cut(h.Message, v1alpha1.MaxRolloutMessage),
 			Time: metav1.NewTime(h.Time), Rollback: h.Rollback,
 		}
 	}
 	for _, x := range result.Conditions {
 		meta.SetStatusCondition(&st.Conditions, metav1.Condition{
-			Type: x.Type, Status: metav1.ConditionStatus(x.Status), Reason: x.Reason, Message: cut(x.Message, v1alpha1.MaxRolloutMessage),
+			Type: x.Type, Status: metav1.ConditionStatus(x.Status), Reason: x.Reason, Message: policy.Cut(x.Message, v1alpha1.MaxRolloutMessage),
 			ObservedGeneration: o.Generation, LastTransitionTime: metav1.NewTime(p.Now),
 		})
 	}
@@ -129,7 +124,7 @@ func record(st *v1alpha1.NodeConfigRolloutStatus, p *rollout.Policy, result *rol
 	case next.Revision == 0:
 		return
 	case h != nil:
-		out.Outcome, out.Reason, out.Message = v1alpha1.OutcomeHalted, h.Reason, cut(terms.StopMessage(h.Reason, h.Message), maxErrorKept)
+		out.Outcome, out.Reason, out.Message = v1alpha1.OutcomeHalted, h.Reason, policy.Cut(policy.StopMessage(h.Reason, h.Message), policy.MaxErrorKept)
 		if result.Phase == rollout.PhaseRolledBack {
 			out.Outcome = v1alpha1.OutcomeRolledBack
 		}
@@ -194,6 +189,7 @@ func newsOf(was, is *v1alpha1.NodeConfigRolloutStatus) (any, matters bool) {
 // decided is a status without what is merely observed.
 func decided(st *v1alpha1.NodeConfigRolloutStatus) *v1alpha1.NodeConfigRolloutStatus {
 	out := st.DeepCopy()
+	out.Controller = nil // other programs read it, this one decides by its own flags
 	out.Message, out.Updated, out.Nodes, out.ProgressTime, out.FailedNodes = "", "", v1alpha1.RolloutCounts{}, nil, nil
 	for i := range out.Conditions {
 		out.Conditions[i].Message = ""

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
@@ -33,7 +34,7 @@ func (c *Controller) tell(o *v1alpha1.NodeConfigRollout, events []rollout.Event)
 		if e.Warning {
 			kind = corev1.EventTypeWarning
 		}
-		c.recorder.Eventf(o, nil, kind, e.Reason, "Rollout", "%s", cut(e.Message, maxNote))
+		c.recorder.Eventf(o, nil, kind, e.Reason, "Rollout", "%s", policy.Cut(e.Message, maxNote))
 		c.log.Info(e.Message, "rollout", o.Name, "event", e.Reason)
 	}
 }

@@ -87,7 +87,7 @@ func (c *Controller) move(ctx context.Context, planned *rollout.Node, m rollout.
 	switch {
 	case err == nil:
 		c.metrics.wrote("nodeconfig", "ok")
-		stripNodeConfig(got)
+		policy.StripNodeConfig(got)
 		c.fleet.setConfig(got)
 		return nil
 	case !refused(err):
@@ -160,7 +160,7 @@ func (c *Controller) observe(ctx context.Context, marks []rollout.NewMark) error
 		switch {
 		case err == nil:
 			c.metrics.wrote("nodeconfig", "ok")
-			stripNodeConfig(got)
+			policy.StripNodeConfig(got)
 			c.fleet.setConfig(got)
 			return nil
 		case apierrors.IsNotFound(err), apierrors.IsConflict(err):
@@ -196,7 +196,7 @@ func (c *Controller) reread(ctx context.Context, name string) error {
 	err := c.client.Get(ctx, types.NamespacedName{Name: name}, got)
 	switch {
 	case err == nil:
-		stripNodeConfig(got)
+		policy.StripNodeConfig(got)
 		c.fleet.setConfig(got)
 		return nil
 	case apierrors.IsNotFound(err):
@@ -273,7 +273,7 @@ func (c *Controller) ensure(ctx context.Context, r *rolling) error {
 		switch {
 		case err == nil:
 			c.metrics.wrote("nodeconfig", "ok")
-			stripNodeConfig(nc)
+			policy.StripNodeConfig(nc)
 			c.fleet.setConfig(nc)
 			return nil
 		case apierrors.IsAlreadyExists(err):

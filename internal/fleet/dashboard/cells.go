@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
@@ -206,6 +207,9 @@ func (r remembering) List(ctx context.Context, list client.ObjectList, options .
 	if !known || m.of != of || time.Now().After(m.until) {
 		m = remembered{until: time.Now().Add(howLong), of: of}
 		m.err = r.api.List(ctx, configMaps, options...)
+		for i := range configMaps.Items {
+			policy.StripRevision(&configMaps.Items[i])
+		}
 		m.list = configMaps.Items
 		r.mu.Lock()
 		r.memory[key] = m

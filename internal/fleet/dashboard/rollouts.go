@@ -171,7 +171,7 @@ func (s *Server) detail(ctx context.Context, name string, now time.Time) (*rollo
 		return nil, err
 	}
 	d.Actions = offered(r, d.MayNot)
-	if words := report.ControllerSilent(ctx, s.api, now); words != "" {
+	if words := report.ControllerSilent(ctx, s.api, policy.SettingsOf(r, nil).Namespace, now); words != "" {
 		d.Notes = append(d.Notes, words)
 	}
 	all, err := report.Pasts(ctx, s.api, r)
@@ -195,7 +195,7 @@ func (s *Server) detail(ctx context.Context, name string, now time.Time) (*rollo
 
 // rulesOf says by what a rollout goes.
 func rulesOf(r *v1alpha1.NodeConfigRollout) []report.Line {
-	p, err := policy.PolicyOf(r, policy.DefaultTimes, time.Time{})
+	p, err := policy.FromSpec(r, policy.Times{}, time.Time{})
 	if err != nil {
 		return []report.Line{{Key: "Invalid", Text: report.OneLine(err.Error())}}
 	}

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
-	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
 // world is what the watches have told of a cluster: of each object what is shown of all of them at once, and no more. It
@@ -65,13 +64,13 @@ func newWorld(api client.WithWatch) *world {
 func (w *world) watch(ctx context.Context) {
 	var all sync.WaitGroup
 	all.Go(func() {
-		follow(ctx, w, kindNodes, &corev1.Node{}, func() client.ObjectList { return &corev1.NodeList{} }, &table[*corev1.Node]{w, kindNodes, w.nodes, stripNode})
+		follow(ctx, w, kindNodes, &corev1.Node{}, func() client.ObjectList { return &corev1.NodeList{} }, &table[*corev1.Node]{w, kindNodes, w.nodes, policy.StripNode})
 	})
 	all.Go(func() {
-		follow(ctx, w, kindConfigs, &v1alpha1.NodeConfig{}, func() client.ObjectList { return &v1alpha1.NodeConfigList{} }, &table[*v1alpha1.NodeConfig]{w, kindConfigs, w.configs, stripConfig})
+		follow(ctx, w, kindConfigs, &v1alpha1.NodeConfig{}, func() client.ObjectList { return &v1alpha1.NodeConfigList{} }, &table[*v1alpha1.NodeConfig]{w, kindConfigs, w.configs, policy.StripNodeConfig})
 	})
 	all.Go(func() {
-		follow(ctx, w, kindRollouts, &v1alpha1.NodeConfigRollout{}, func() client.ObjectList { return &v1alpha1.NodeConfigRolloutList{} }, &table[*v1alpha1.NodeConfigRollout]{w, kindRollouts, w.rollouts, stripRollout})
+		follow(ctx, w, kindRollouts, &v1alpha1.NodeConfigRollout{}, func() client.ObjectList { return &v1alpha1.NodeConfigRolloutList{} }, &table[*v1alpha1.NodeConfigRollout]{w, kindRollouts, w.rollouts, policy.StripRollout})
 	})
 	all.Go(func() { w.feel(ctx) })
 	all.Wait()
@@ -285,63 +284,4 @@ func (w *world) ready() bool {
 		}
 	}
 	return true
-}
-
-// mostKept is how much is kept of a text that a node wrote.
-const mostKept = 512
-
-// once returns the one copy of a text that many objects have in common.
-func once[T ~string](s T) T { return T(unique.Make(string(s)).Value()) }
-
-func stripMeta(m *metav1.ObjectMeta) {
-	*m = metav1.ObjectMeta{
-		Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation, Labels: m.Labels,
-		CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp,
-	}
-	for key, value := range m.Labels {
-		m.Labels[once(key)] = once(value)
-	}
-}
-
-func stripNode(n *corev1.Node) {
-	stripMeta(&n.ObjectMeta)
-	info := n.Status.NodeInfo
-	var ready []corev1.NodeCondition
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			ready = []corev1.NodeCondition{{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}}
-		}
-	}
-	n.Spec = corev1.NodeSpec{}
-	n.Status = corev1.NodeStatus{Conditions: ready, NodeInfo: corev1.NodeSystemInfo{
-		KubeletVersion: once(info.KubeletVersion), Architecture: once(info.Architecture), OperatingSystem: once(info.OperatingSystem),
-	}}
-}
-
-func stripConfig(nc *v1alpha1.NodeConfig) {
-	observed, is := nc.Annotations[v1alpha1.AnnotationObserved]
-	stripMeta(&nc.ObjectMeta)
-	nc.Labels = nil
-	if is {
-		nc.Annotations = map[string]string{v1alpha1.AnnotationObserved: observed}
-	}
-	st := &nc.Status
-	st.Error = shortened(st.Error)
-	st.OverriddenFields = nil
-	for i := range st.Conditions {
-		c := &st.Conditions[i]
-		c.Type, c.Reason, c.Message = once(c.Type), once(c.Reason), once(shortened(c.Message))
-	}
-	for i := range st.BadConfigs {
-		st.BadConfigs[i] = v1alpha1.BadConfig{UID: st.BadConfigs[i].UID, Provisional: st.BadConfigs[i].Provisional}
-	}
-}
-
-func stripRollout(r *v1alpha1.NodeConfigRollout) { r.ManagedFields = nil }
-
-func shortened(s string) string {
-	if len(s) <= mostKept {
-		return s
-	}
-	return strings.ToValidUTF8(s[:mostKept], "") + "…"
 }

@@ -27,7 +27,7 @@ const (
 
 // controllerAlive judges whether somebody rolls out.
 func controllerAlive(f *Facts) []Finding {
-	object := "Lease " + v1alpha1.SystemNamespace + "/" + v1alpha1.ControllerLease
+	object := "Lease " + policy.SettingsIn(f.Rollouts).Namespace + "/" + v1alpha1.ControllerLease
 	const look = "kubectl -n evenkeel-system get pods; kubectl -n evenkeel-system logs deployment/evenkeel-controller"
 	switch l := f.Lease; {
 	case l.Denied || l.Alive:

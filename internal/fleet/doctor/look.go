@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -36,11 +35,14 @@ import (
 // does not answer.
 func Look(ctx context.Context, c client.Reader) (*Facts, error) {
 	l := &look{Reader: c, f: &Facts{Now: time.Now(), Sources: map[types.NamespacedName]types.UID{}, Read: map[string]bool{}, Crews: map[string]Crew{}}}
+	if err := l.rollouts(ctx); err != nil { // they say where the lease is
+		return nil, err
+	}
 	first, err := l.lease(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, gather := range []func(context.Context) error{l.parts, l.rollouts, l.nodes, l.crews, l.sources} {
+	for _, gather := range []func(context.Context) error{l.parts, l.nodes, l.crews, l.sources} {
 		if err := gather(ctx); err != nil {
 			return nil, err
 		}
@@ -163,19 +165,14 @@ func (l *look) nodes(ctx context.Context) error {
 			return fmt.Errorf("list NodeConfigs: %w", err)
 		}
 	}
-	var selects []labels.Selector
-	for i := range l.f.Rollouts {
-		if s, _, err := policy.Selectors(&l.f.Rollouts[i].Spec); err == nil { // else it selects nothing, and says so
-			selects = append(selects, s)
-		}
-	}
+	selections := policy.SelectionsOf(l.f.Rollouts)
 	for n, err := range report.Pages(ctx, l, func() *corev1.NodeList { return &corev1.NodeList{} },
 		func(list *corev1.NodeList) []corev1.Node { return list.Items }) {
 		switch {
 		case err == nil:
 			of := node(n.Name)
 			of.is(n)
-			of.Selected = slices.ContainsFunc(selects, func(s labels.Selector) bool { return s.Matches(labels.Set(n.Labels)) })
+			of.Selected = slices.ContainsFunc(selections, func(s policy.Selection) bool { return s.Selects(n) })
 		case l.denied("Nodes", err): // whether they exist, and are Ready, is not known
 			for _, n := range nodes {
 				n.Exists = true
@@ -276,12 +273,12 @@ func (l *look) sources(ctx context.Context) error {
 
 // lease reads the controllers' lease.
 func (l *look) lease(ctx context.Context) (Lease, error) {
-	lease := &coordinationv1.Lease{}
-	err := l.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}, lease)
+	lease, namespace := &coordinationv1.Lease{}, policy.SettingsIn(l.f.Rollouts).Namespace
+	err := l.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.ControllerLease}, lease)
 	switch {
 	case apierrors.IsNotFound(err):
 		return Lease{}, nil
-	case l.denied("the Lease "+v1alpha1.SystemNamespace+"/"+v1alpha1.ControllerLease+" of the controller", err):
+	case l.denied("the Lease "+namespace+"/"+v1alpha1.ControllerLease+" of the controller", err):
 		return Lease{Denied: true}, nil
 	case err != nil:
 		return Lease{}, fmt.Errorf("get the controller's lease: %w", err)

@@ -31,3 +31,9 @@ func reasonInMessage(message string) string {
 // StopMessage returns the message of the outcome of a revision that was stopped. It begins with the reason for people, and
 // for a controller of an earlier version, which knows the reason from there alone.
 func StopMessage(reason, message string) string { return reason + ": " + message }
+
+// stoppedAsBad reports whether a revision was stopped, and was to blame.
+func stoppedAsBad(o v1alpha1.RolloutOutcome) bool {
+	stopped := o.Outcome == v1alpha1.OutcomeHalted || o.Outcome == v1alpha1.OutcomeRolledBack
+	return stopped && StopReason(o) != v1alpha1.HaltInconclusive
+}

@@ -1,10 +1,11 @@
-package policy_test
+package policy
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
 func TestTheReasonOfAStopIsTheFieldAndOnlyWithoutItTheMessage(t *testing.T) {
@@ -24,9 +25,30 @@ func TestTheReasonOfAStopIsTheFieldAndOnlyWithoutItTheMessage(t *testing.T) {
 		"not stopped":                         {v1alpha1.RolloutOutcome{Outcome: v1alpha1.OutcomeSuperseded, Message: "Inconclusive: not this"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := policy.StopReason(tt.outcome); got != tt.want {
+			if got := StopReason(tt.outcome); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestNoNodeFallsBackToARevisionThatWasStoppedUnlessAnOutageStoppedIt(t *testing.T) {
+	outcome := func(name, outcome, reason, message string) v1alpha1.RolloutOutcome {
+		return v1alpha1.RolloutOutcome{ConfigMap: name, Outcome: outcome, Reason: reason, Message: message}
+	}
+	status := v1alpha1.NodeConfigRolloutStatus{}
+	status.History = []v1alpha1.RolloutOutcome{
+		outcome("failed", v1alpha1.OutcomeRolledBack, v1alpha1.HaltTooManyFailures, "Inconclusive: not this"),
+		outcome("aborted", v1alpha1.OutcomeHalted, v1alpha1.HaltAborted, ""),
+		outcome("outage", v1alpha1.OutcomeHalted, v1alpha1.HaltInconclusive, "TooManyFailures: not this"),
+		outcome("failed-earlier", v1alpha1.OutcomeHalted, "", "TooManyFailures: it failed on 1 node"),
+		outcome("outage-earlier", v1alpha1.OutcomeHalted, "", "Inconclusive: 2 nodes went NotReady"),
+		outcome("unclear", v1alpha1.OutcomeHalted, "", ""),
+		outcome("superseded", v1alpha1.OutcomeSuperseded, "", "revision 9 took its place"),
+		outcome("target", v1alpha1.OutcomeHalted, v1alpha1.HaltAborted, ""),
+	}
+	want := []string{"aborted", "failed", "failed-earlier", "unclear"}
+	if got := stopped(&status, nil, rollout.Revision{Number: 9, Name: "target"}); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -26,6 +26,16 @@ func (r Recorded) Matches(uid types.UID, sha256 string) bool {
 	return r.UID != "" && r.SHA256 != "" && r.UID == uid && r.SHA256 == sha256
 }
 
+// Is reports whether a ConfigMap, nil if there is none, is the revision.
+func (r Recorded) Is(cm *corev1.ConfigMap) bool {
+	return cm != nil && r.Matches(cm.UID, PayloadDigest(cm))
+}
+
+// RecordedOf returns a revision that a status names.
+func RecordedOf(v *v1alpha1.RolloutRevision) Recorded {
+	return Recorded{v.Number, v.ConfigMapRef.Name, v.ConfigMapRef.UID, v.ConfigMapRef.SHA256}
+}
+
 // RecordedIn returns the revisions that a status names by UID and sha256, newest first, one of each number.
 func RecordedIn(st *v1alpha1.NodeConfigRolloutStatus) []Recorded {
 	var out []Recorded
@@ -37,7 +47,7 @@ func RecordedIn(st *v1alpha1.NodeConfigRolloutStatus) []Recorded {
 	}
 	for _, v := range []*v1alpha1.RolloutRevision{st.UpdateRevision, st.CurrentRevision} {
 		if v != nil {
-			add(Recorded{v.Number, v.ConfigMapRef.Name, v.ConfigMapRef.UID, v.ConfigMapRef.SHA256})
+			add(RecordedOf(v))
 		}
 	}
 	for _, h := range st.History {
@@ -73,8 +83,12 @@ func NumberOf(cm *corev1.ConfigMap) int64 {
 	return n
 }
 
-// PayloadDigest returns the sha256 of the payload of a ConfigMap; empty if it holds none, or more than one thing.
+// PayloadDigest returns the sha256 of the payload of a ConfigMap, which may be stripped; empty if it holds none, or more than
+// one thing.
 func PayloadDigest(cm *corev1.ConfigMap) string {
+	if kept, stripped := cm.Annotations[DigestKept]; stripped {
+		return kept
+	}
 	if len(cm.Data) != 1 || len(cm.BinaryData) != 0 {
 		return ""
 	}
@@ -89,13 +103,20 @@ func PayloadDigest(cm *corev1.ConfigMap) string {
 // Immutable reports whether nobody can change what a ConfigMap holds.
 func Immutable(cm *corev1.ConfigMap) bool { return cm.Immutable != nil && *cm.Immutable }
 
+// IsRevision reports whether a ConfigMap looks like one that the controller has made: it cannot be changed, and has the name
+// of what it holds. Anybody could make such a one; only what a status names is a revision.
+func IsRevision(cm *corev1.ConfigMap) bool {
+	sha256 := PayloadDigest(cm)
+	return sha256 != "" && cm.Name == RevisionName(cm.Labels[v1alpha1.LabelRollout], sha256) && Immutable(cm)
+}
+
 // mostLeft is the highest number that is believed of a ConfigMap that an earlier rollout of the same name left.
 const mostLeft = 1_000_000
 
-// HighestNumber returns the highest number that a rollout has used: as its status says; before it has a status, as the
-// ConfigMaps and the nodes say that an earlier rollout of its name left. given are the numbers that nodes were assigned.
-// A ConfigMap counts only if it is older than the rollout: that time is the API server's.
-func HighestNumber(r *v1alpha1.NodeConfigRollout, labelled []*corev1.ConfigMap, given []int64) int64 {
+// highestNumber returns the highest number that a rollout has used: as its status says; before it has a status, as the
+// ConfigMaps and the nodes say that an earlier rollout of its name left. assigned are the numbers that nodes were assigned.
+// A ConfigMap counts only if it looks like a revision and is older than the rollout: that time is the API server's.
+func highestNumber(r *v1alpha1.NodeConfigRollout, labelled map[string]*corev1.ConfigMap, assigned []int64) int64 {
 	st := &r.Status
 	var highest int64
 	for _, v := range []*v1alpha1.RolloutRevision{st.UpdateRevision, st.CurrentRevision} {
@@ -110,9 +131,9 @@ func HighestNumber(r *v1alpha1.NodeConfigRollout, labelled []*corev1.ConfigMap, 
 		return highest
 	}
 	for _, cm := range labelled {
-		if n := NumberOf(cm); n <= mostLeft && cm.CreationTimestamp.Time.Before(r.CreationTimestamp.Time) {
+		if n := NumberOf(cm); n <= mostLeft && cm.CreationTimestamp.Time.Before(r.CreationTimestamp.Time) && IsRevision(cm) {
 			highest = max(highest, n)
 		}
 	}
-	return max(highest, slices.Max(append(given, 0)))
+	return max(highest, slices.Max(append(assigned, 0)))
 }

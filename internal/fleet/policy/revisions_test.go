@@ -81,7 +81,7 @@ func TestOnlyACanonicalNumberIsOne(t *testing.T) {
 func TestTheNextNumberIsNotAnybodysToSay(t *testing.T) {
 	made := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	left := func(number string, age time.Duration) *corev1.ConfigMap {
-		cm := labelled(number)
+		cm := held("content of "+number, number, "u")
 		cm.CreationTimestamp = metav1.NewTime(made.Add(-age))
 		return cm
 	}
@@ -103,7 +103,7 @@ func TestTheNextNumberIsNotAnybodysToSay(t *testing.T) {
 		"a status, and planted numbers":  {old, []*corev1.ConfigMap{left("900", time.Hour)}, []int64{900}, 4},
 		"the status of an older version": {old, nil, nil, 4},
 	} {
-		if got := HighestNumber(test.rollout, test.cms, test.given); got != test.want {
+		if got := highestNumber(test.rollout, byName(test.cms...), test.given); got != test.want {
 			t.Errorf("%s: %d, want %d", name, got, test.want)
 		}
 	}

@@ -1,4 +1,4 @@
-package controller
+package policy
 
 import (
 	"unique"
@@ -7,21 +7,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
-// maxErrorKept is how many characters of a node's error are kept: what status.failedNodes can hold.
-const maxErrorKept = 1024
+// MaxErrorKept is how many characters of a node's error are kept: what status.failedNodes can hold.
+const MaxErrorKept = 1024
 
-func stripMeta(m *metav1.ObjectMeta, labels map[string]string) {
+// StripMeta removes from metadata all that nobody plans with, and replaces the labels.
+func StripMeta(m *metav1.ObjectMeta, labels map[string]string) {
 	*m = metav1.ObjectMeta{
 		Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation,
 		CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp, Labels: labels,
 	}
 }
 
-func stripNode(n *corev1.Node) {
-	stripMeta(&n.ObjectMeta, n.Labels)
+// StripNode removes from a Node all that NodeOf and selectors do not read.
+func StripNode(n *corev1.Node) {
+	StripMeta(&n.ObjectMeta, n.Labels)
 	n.Spec = corev1.NodeSpec{}
 	info := n.Status.NodeInfo
 	var ready []corev1.NodeCondition
@@ -38,9 +39,10 @@ func stripNode(n *corev1.Node) {
 // once returns the one copy of a text that nodes have in common.
 func once[T ~string](s T) T { return T(unique.Make(string(s)).Value()) }
 
-func stripNodeConfig(nc *v1alpha1.NodeConfig) {
+// StripNodeConfig removes from a NodeConfig all that neither NodeOf nor a decision about revisions reads.
+func StripNodeConfig(nc *v1alpha1.NodeConfig) {
 	observed, is := nc.Annotations[v1alpha1.AnnotationObserved]
-	stripMeta(&nc.ObjectMeta, nil)
+	StripMeta(&nc.ObjectMeta, nil)
 	if is {
 		nc.Annotations = map[string]string{v1alpha1.AnnotationObserved: observed}
 	}
@@ -59,10 +61,10 @@ func stripNodeConfig(nc *v1alpha1.NodeConfig) {
 	}
 	st.AgentVersion, st.ComponentVersion = once(st.AgentVersion), ""
 	st.OverriddenFields = nil
-	st.Error = cut(st.Error, maxErrorKept)
+	st.Error = Cut(st.Error, MaxErrorKept)
 	for i := range st.Conditions {
 		c := &st.Conditions[i]
-		c.Type, c.Reason, c.Message = once(c.Type), once(c.Reason), once(cut(c.Message, maxErrorKept))
+		c.Type, c.Reason, c.Message = once(c.Type), once(c.Reason), once(Cut(c.Message, MaxErrorKept))
 	}
 	for i, b := range st.BadConfigs {
 		st.BadConfigs[i] = v1alpha1.BadConfig{UID: b.UID, Provisional: b.Provisional}
@@ -93,32 +95,33 @@ func stripRevisionOf(r *v1alpha1.ConfigRevision) {
 	}
 }
 
-func stripRollout(r *v1alpha1.NodeConfigRollout) { stripMeta(&r.ObjectMeta, nil) }
+// StripRollout removes from a rollout the metadata that nobody plans with.
+func StripRollout(r *v1alpha1.NodeConfigRollout) { StripMeta(&r.ObjectMeta, nil) }
 
-// digestHeld is where a ConfigMap in the cache has the digest of what it holds, whatever its annotations say of that. No
-// object of the API can have an annotation of this name.
-const digestHeld = "digest of what it holds"
+// DigestKept is the annotation that has the digest of the payload of a stripped ConfigMap. No object of the API can have an
+// annotation of this name.
+const DigestKept = "digest of what it holds"
 
-// stripRevision keeps of a revision's ConfigMap the digest of its content in place of that. A second time it does nothing.
-func stripRevision(cm *corev1.ConfigMap) {
-	if _, done := cm.Annotations[digestHeld]; done {
+// StripRevision replaces the content of a revision's ConfigMap by its digest. A second time it does nothing.
+func StripRevision(cm *corev1.ConfigMap) {
+	if _, done := cm.Annotations[DigestKept]; done {
 		return
 	}
-	kept := map[string]string{digestHeld: policy.PayloadDigest(cm)}
+	kept := map[string]string{DigestKept: PayloadDigest(cm)}
 	for _, name := range []string{v1alpha1.AnnotationStopped, v1alpha1.AnnotationTerm} {
 		if value, ok := cm.Annotations[name]; ok {
 			kept[name] = value
 		}
 	}
-	stripMeta(&cm.ObjectMeta, map[string]string{
+	StripMeta(&cm.ObjectMeta, map[string]string{
 		v1alpha1.LabelRollout: cm.Labels[v1alpha1.LabelRollout], v1alpha1.LabelRevision: cm.Labels[v1alpha1.LabelRevision],
 	})
 	cm.Annotations = kept
 	cm.Data, cm.BinaryData = nil, nil
 }
 
-// cut shortens a text to so many characters.
-func cut(s string, most int) string {
+// Cut shortens a text to so many characters.
+func Cut(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}

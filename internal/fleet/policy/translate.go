@@ -1,7 +1,3 @@
-// Package policy puts what is in the API into the terms of the core of rollouts: objects become policies, nodes and progress, and
-// templates become contents.
-//
-// It must not know who asks, nor read anything: the controller, the command line and the page do that.
 package policy
 
 import (
@@ -12,21 +8,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
-
-// Times is how long the controller waits for nodes, in every rollout.
-type Times struct {
-	Agent    time.Duration // to take up an assignment, while the Node is Ready
-	NotReady time.Duration // that a node may be NotReady for before it has failed
-}
-
-// DefaultTimes are those of the flags.
-var DefaultTimes = Times{Agent: time.Minute, NotReady: 30 * time.Second}
 
 // defaultSteps are those of a strategy without any: 1 node, 10%, all.
 var defaultSteps = []rollout.Step{
@@ -35,12 +21,12 @@ var defaultSteps = []rollout.Step{
 	{Nodes: rollout.Amount{Value: 100, Percent: true}},
 }
 
-// PolicyOf returns what a rollout's spec asks for, without Target and LastSucceeded, which are for who keeps revisions.
-// The error says which field makes no sense; the CRD and the admission policy refuse the same.
-func PolicyOf(r *v1alpha1.NodeConfigRollout, t Times, now time.Time) (rollout.Policy, error) {
+// FromSpec returns what a rollout's spec asks for: a policy without revisions. The error says which field makes no sense;
+// the CRD and the admission policy refuse the same.
+func FromSpec(r *v1alpha1.NodeConfigRollout, t Times, now time.Time) (rollout.Policy, error) {
 	s := &r.Spec
 	p := rollout.Policy{
-		Claim: ClaimOf(r), Now: now,
+		Claim: rollout.Claim{Name: r.Name, Priority: r.Spec.Priority, Created: r.CreationTimestamp.Time}, Now: now,
 		Paused: s.Paused, Frozen: s.Frozen, NewNodesTarget: s.NewNodes == v1alpha1.NewNodesTarget,
 		Soak:             time.Duration(s.SoakSeconds) * time.Second,
 		NodeTimeout:      time.Duration(cmp.Or(s.NodeTimeoutSeconds, 900)) * time.Second,
@@ -102,11 +88,6 @@ func PolicyOf(r *v1alpha1.NodeConfigRollout, t Times, now time.Time) (rollout.Po
 	return p, err
 }
 
-// ClaimOf is what decides whether a rollout has a node.
-func ClaimOf(r *v1alpha1.NodeConfigRollout) rollout.Claim {
-	return rollout.Claim{Name: r.Name, Priority: r.Spec.Priority, Created: r.CreationTimestamp.Time}
-}
-
 // amountOf reads a number or a percentage. The error says what is wrong with it.
 func amountOf(v intstr.IntOrString) (rollout.Amount, error) {
 	if v.Type == intstr.Int {
@@ -120,26 +101,6 @@ func amountOf(v intstr.IntOrString) (rollout.Amount, error) {
 		return rollout.Amount{}, fmt.Errorf("%q is neither a number nor a percentage from 0%% to 100%%", v.StrVal)
 	}
 	return rollout.Amount{Value: n, Percent: true}, nil
-}
-
-// Selectors returns which nodes a rollout selects, and which of them go first. The error says what is wrong with a
-// selector.
-func Selectors(s *v1alpha1.NodeConfigRolloutSpec) (nodes, canaries labels.Selector, err error) {
-	nodes, canaries = labels.Everything(), labels.Nothing()
-	if !s.AllNodes {
-		if nodes, err = metav1.LabelSelectorAsSelector(&s.NodeSelector); err != nil {
-			return nil, nil, fmt.Errorf("spec.nodeSelector: %w", err)
-		}
-		if nodes.Empty() {
-			return nil, nil, fmt.Errorf("spec.nodeSelector is empty: give it labels, or set allNodes: true if every node is meant")
-		}
-	}
-	if c := s.Strategy.CanarySelector; c != nil {
-		if canaries, err = metav1.LabelSelectorAsSelector(c); err != nil {
-			return nil, nil, fmt.Errorf("spec.strategy.canarySelector: %w", err)
-		}
-	}
-	return nodes, canaries, nil
 }
 
 // MostTrial is how much of the length that a node reports for its trial is believed: the most that a payload can ask for.

@@ -156,7 +156,7 @@ func RolloutSide(ctx context.Context, c client.Reader, arg string) (Side, error)
 		if content, err = ContentAt(r, all, wanted); err != nil {
 			return Side{}, err
 		}
-		source = fmt.Sprintf("ConfigMap %s/%s", v1alpha1.SystemNamespace, policy.RevisionName(name, content.SHA256))
+		source = fmt.Sprintf("ConfigMap %s/%s", policy.SettingsOf(r, nil).Namespace, policy.RevisionName(name, content.SHA256))
 	}
 	p, err := PayloadOf(content)
 	return SideOf("rollout/"+arg, source, p), err

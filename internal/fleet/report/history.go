@@ -40,7 +40,7 @@ type Past struct {
 // Pasts returns the revisions that a rollout's status names, the oldest first. What a ConfigMap says of itself counts for
 // nothing: anybody who may create one can label it.
 func Pasts(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout) ([]Past, error) {
-	objects, err := Labelled(ctx, c, r.Name)
+	objects, err := Labelled(ctx, c, policy.SettingsOf(r, nil).Namespace, r.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func pastsOf(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.ConfigMap
 	}
 	for _, o := range r.Status.History {
 		p := at(o.Revision, o.ConfigMap)
-		p.Outcome, p.Reason, p.Updated, p.Failed, p.Message = o.Outcome, terms.StopReason(o), o.Updated, o.Failed, o.Message
+		p.Outcome, p.Reason, p.Updated, p.Failed, p.Message = o.Outcome, policy.StopReason(o), o.Updated, o.Failed, o.Message
 		p.StartTime, p.EndTime = o.StartTime, o.EndTime
 	}
 	if v := r.Status.CurrentRevision; v != nil {
@@ -87,7 +87,7 @@ func pastsOf(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.ConfigMap
 		// A content that has become the target again keeps its ConfigMap, which then bears the newer number.
 		is, recorded := policy.Numbered(&r.Status, number)
 		p.named, p.UID, p.SHA256 = objects[p.ConfigMap], is.UID, is.SHA256
-		if recorded && p.named != nil && is.Matches(p.named.UID, policy.PayloadDigest(p.named)) {
+		if recorded && is.Is(p.named) {
 			p.Object = p.named
 		}
 		p.Gone = p.Object == nil
@@ -101,13 +101,14 @@ func pastsOf(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.ConfigMap
 	return out
 }
 
-// Labelled returns the ConfigMaps that are labelled with a rollout, by name. That does not make them its revisions.
-func Labelled(ctx context.Context, c client.Reader, name string) (map[string]*corev1.ConfigMap, error) {
+// Labelled returns the ConfigMaps in the controller's namespace that are labelled with a rollout, by name. That does not make
+// them its revisions.
+func Labelled(ctx context.Context, c client.Reader, namespace, name string) (map[string]*corev1.ConfigMap, error) {
 	objects := map[string]*corev1.ConfigMap{}
 	for cm, err := range Pages(ctx, c, func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} }, func(l *corev1.ConfigMapList) []corev1.ConfigMap { return l.Items },
-		client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{v1alpha1.LabelRollout: name}) {
+		client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelRollout: name}) {
 		if err != nil {
-			return nil, fmt.Errorf("list the ConfigMaps of the revisions of rollout %q in %s: %w", name, v1alpha1.SystemNamespace, err)
+			return nil, fmt.Errorf("list the ConfigMaps of the revisions of rollout %q in %s: %w", name, namespace, err)
 		}
 		objects[cm.Name] = cm
 	}
@@ -121,7 +122,7 @@ func ContentAt(r *v1alpha1.NodeConfigRollout, all []Past, number int64) (policy.
 		return policy.Content{}, fmt.Errorf("rollout %q has no revision %d in its status; it has %s", r.Name, number, Kept(all))
 	}
 	p := all[at]
-	what := fmt.Sprintf("ConfigMap %s/%s", v1alpha1.SystemNamespace, cmp.Or(p.ConfigMap, "(unknown)"))
+	what := fmt.Sprintf("ConfigMap %s/%s", policy.SettingsOf(r, nil).Namespace, cmp.Or(p.ConfigMap, "(unknown)"))
 	refuse := func(format string, args ...any) (policy.Content, error) {
 		return policy.Content{}, fmt.Errorf(format+"; there are still %s", append(args, Kept(all))...)
 	}
@@ -155,7 +156,7 @@ func Foreign(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.ConfigMap
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(objects)) {
 		cm := objects[name]
-		if !slices.ContainsFunc(known, func(x policy.Recorded) bool { return x.Name == name && x.Matches(cm.UID, policy.PayloadDigest(cm)) }) {
+		if !slices.ContainsFunc(known, func(x policy.Recorded) bool { return x.Name == name && x.Is(cm) }) {
 			names = append(names, name)
 		}
 	}

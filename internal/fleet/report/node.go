@@ -92,7 +92,7 @@ func (v *Node) place(ctx context.Context, c client.Reader) error {
 		return fmt.Errorf("list rollouts: %w", err)
 	}
 	all := list.Items
-	claims := claimsOn(claimants(all), v.pair.Node)
+	claims := policy.ClaimsOn(policy.SelectionsOf(all), v.pair.Node)
 	n := policy.NodeOf(v.pair.Node, v.pair.Config)
 	v.Rollout = rollout.Holder(claims, &n)
 	for _, claim := range claims {

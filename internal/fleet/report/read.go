@@ -208,17 +208,14 @@ func SeenRollout(ctx context.Context, c client.Reader, name string) (*v1alpha1.N
 // silence is how long a controller may leave its lease alone; it renews it every few seconds.
 const silence = time.Minute
 
-// leaseName is the lease that evenkeel-controller holds while it leads.
-const leaseName = "evenkeel-controller"
-
-// ControllerSilent says if evenkeel-controller seems to be gone. Where it holds no lease, or that may not be read, there is
-// nothing to say.
-func ControllerSilent(ctx context.Context, c client.Reader, now time.Time) string {
+// ControllerSilent says if evenkeel-controller seems to be gone. Where it holds no lease in its namespace, or that may not be
+// read, there is nothing to say.
+func ControllerSilent(ctx context.Context, c client.Reader, namespace string, now time.Time) string {
 	lease := &coordinationv1.Lease{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: leaseName}, lease)
+	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.ControllerLease}, lease)
 	if err != nil || lease.Spec.RenewTime == nil || now.Sub(lease.Spec.RenewTime.Time) < silence {
 		return ""
 	}
 	return fmt.Sprintf("evenkeel-controller has not renewed its lease for %s: is it running? kubectl -n %s get pods",
-		Age(metav1.NewTime(lease.Spec.RenewTime.Time), now), v1alpha1.SystemNamespace)
+		Age(metav1.NewTime(lease.Spec.RenewTime.Time), now), namespace)
 }

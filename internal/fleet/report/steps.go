@@ -48,7 +48,7 @@ func Stopped(p v1alpha1.RolloutPhase) bool {
 
 // StepsOf returns a rollout's steps, those that it has without any included.
 func StepsOf(r *v1alpha1.NodeConfigRollout) ([]rollout.Step, error) {
-	p, err := policy.PolicyOf(r, policy.DefaultTimes, time.Now())
+	p, err := policy.FromSpec(r, policy.Times{}, time.Time{})
 	if err != nil {
 		return nil, fmt.Errorf("rollout %q: %w", r.Name, err)
 	}

@@ -1,0 +1,182 @@
+// Package policy turns API objects into the input of rollout.Plan: a rollout, its template, its revisions and the
+// controller's settings into rollout.Policy and rollout.Progress, and a Node with its NodeConfig into a rollout.Node.
+//
+// The controller, the command line and the page call the same functions, so that they plan the same. The package reads
+// nothing and writes nothing: its callers pass the objects.
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+// UnmadeUID stands for the UID of a revision whose ConfigMap does not exist yet.
+const UnmadeUID = "not made yet"
+
+// Input is what the policy and the progress of one rollout are made of.
+type Input struct {
+	Rollout  *v1alpha1.NodeConfigRollout
+	Template Template
+	// Revisions are the ConfigMaps in Settings.Namespace that are labelled with the rollout, by name. They may be stripped
+	// (see StripRevision).
+	Revisions map[string]*corev1.ConfigMap
+	// Assigned are the numbers of this rollout's revisions in NodeConfigs of any node. They count only while the status
+	// names no revision.
+	Assigned []int64
+	Settings Settings
+	Now      time.Time
+}
+
+// Of returns what a rollout wants, and what its status remembers. A spec or a template that cannot be used is in
+// Policy.Invalid; Policy.Target is then the revision that the status names. Policy.Target.UID is UnmadeUID if the
+// revision's ConfigMap does not exist. Policy.Term and Policy.Since are left to the controller.
+func Of(in Input) (rollout.Policy, rollout.Progress) {
+	r := in.Rollout
+	p, err := FromSpec(r, in.Settings.Times, in.Now)
+	if err == nil {
+		_, err = SelectionOf(r)
+	}
+	if err == nil {
+		err = in.Template.Err
+	}
+	if err == nil {
+		p.Target, err = targetOf(in)
+	}
+	if err != nil {
+		p.Invalid, p.Target = err.Error(), RevisionOf(r.Status.UpdateRevision)
+	}
+	p.LastSucceeded = lastSucceeded(&r.Status, in.Revisions, p.Target)
+	p.Stopped = stopped(&r.Status, in.Revisions, p.Target)
+	return p, ProgressOf(&r.Status)
+}
+
+// Template is what a rollout's template holds. Err, if not nil, says why it cannot be used.
+type Template struct {
+	Content Content
+	Trial   payload.Trial // what is asked of the trial of Content
+	Err     error
+}
+
+// TemplateOf returns what a rollout's template holds. source is the ConfigMap that the template's configMapRef names; nil if
+// it names none, or one that does not exist.
+func TemplateOf(r *v1alpha1.NodeConfigRollout, source *corev1.ConfigMap) Template {
+	if ref := r.Spec.Template.ConfigMapRef; ref != nil && source == nil {
+		return Template{Err: fmt.Errorf("spec.template.configMapRef: ConfigMap %s/%s does not exist: create it, or name another; nothing changes until then", ref.Namespace, ref.Name)}
+	}
+	var t Template
+	var err error
+	if t.Content, err = ContentOf(r.Spec.Template, source); err == nil {
+		t.Trial, err = t.Content.Asked(r.Spec.Trial)
+	}
+	if err != nil {
+		t.Err = fmt.Errorf("%w; nothing changes until the template is mended", err)
+	}
+	return t
+}
+
+// targetOf returns the revision that a template's content is: the one that the status names if it has the same content,
+// else the next number. The error says why no ConfigMap can hold it.
+func targetOf(in Input) (rollout.Revision, error) {
+	r, sha256 := in.Rollout, in.Template.Content.SHA256
+	target := rollout.Revision{Namespace: in.Settings.Namespace, Name: RevisionName(r.Name, sha256), UID: UnmadeUID, SHA256: sha256}
+	highest := highestNumber(r, in.Revisions, in.Assigned)
+	if highest == math.MaxInt64 {
+		return target, fmt.Errorf("rollout %s has used revision number %d, and there is no higher one: create the rollout again under another name", r.Name, highest)
+	}
+	target.Number = highest + 1
+	current := r.Status.UpdateRevision
+	if current != nil && current.ConfigMapRef.SHA256 == sha256 {
+		target.Number = current.Number
+	}
+	have := in.Revisions[target.Name]
+	if have == nil {
+		return target, nil
+	}
+	if current == nil || !RecordedOf(current).Is(have) {
+		if err := CheckRevision(have, r.Name, sha256); err != nil {
+			return target, err
+		}
+	}
+	target.UID = string(have.UID)
+	return target, nil
+}
+
+// CheckRevision reports why a ConfigMap that has the name of a rollout's revision cannot be used as the revision with this
+// payload; nil if it can.
+func CheckRevision(cm *corev1.ConfigMap, rollout, sha256 string) error {
+	key := cm.Namespace + "/" + cm.Name
+	switch owner := cm.Labels[v1alpha1.LabelRollout]; {
+	case owner != rollout:
+		return fmt.Errorf("ConfigMap %s exists, and its label %s is %q: it is none of this rollout's revisions; delete it, or give the rollout another name", key, v1alpha1.LabelRollout, owner)
+	case PayloadDigest(cm) != sha256:
+		return fmt.Errorf("ConfigMap %s bears the name of a revision, but holds another configuration; delete it, and the controller makes it anew", key)
+	case !Immutable(cm):
+		return fmt.Errorf("ConfigMap %s bears the name of a revision, but is not immutable; delete it, and the controller makes it anew", key)
+	}
+	return nil
+}
+
+// RevisionOf returns a revision that a status names; zero for nil.
+func RevisionOf(r *v1alpha1.RolloutRevision) rollout.Revision {
+	if r == nil {
+		return rollout.Revision{}
+	}
+	ref := r.ConfigMapRef
+	return rollout.Revision{Number: r.Number, Namespace: ref.Namespace, Name: ref.Name, UID: string(ref.UID), SHA256: ref.SHA256}
+}
+
+// lastSucceeded returns the newest revision other than the target that has succeeded, and whether its ConfigMap is gone.
+func lastSucceeded(st *v1alpha1.NodeConfigRolloutStatus, revisions map[string]*corev1.ConfigMap, target rollout.Revision) rollout.Revision {
+	if r := RevisionOf(st.CurrentRevision); r.Number != 0 && r.SHA256 != target.SHA256 {
+		// A ConfigMap of that name with another UID is not the one that was proven, and may hold anything.
+		r.Gone = !RecordedOf(st.CurrentRevision).Is(revisions[r.Name])
+		return r
+	}
+	for _, h := range st.History {
+		r := Recorded{Number: h.Revision, Name: h.ConfigMap, UID: h.UID, SHA256: h.SHA256}
+		if have := revisions[h.ConfigMap]; h.Outcome == v1alpha1.OutcomeSucceeded && h.SHA256 != target.SHA256 && r.Is(have) {
+			return rollout.Revision{Number: h.Revision, Namespace: have.Namespace, Name: have.Name, UID: string(h.UID), SHA256: h.SHA256}
+		}
+	}
+	return rollout.Revision{}
+}
+
+// stopped returns the names of the ConfigMaps of revisions before the target that were stopped because they were bad, or by
+// a person.
+func stopped(st *v1alpha1.NodeConfigRolloutStatus, revisions map[string]*corev1.ConfigMap, target rollout.Revision) []string {
+	bad := map[string]bool{} // by the ConfigMap's name: whether its newest outcome was a stop
+	for name, cm := range revisions {
+		if _, is := cm.Annotations[v1alpha1.AnnotationStopped]; is && IsRevision(cm) {
+			bad[name] = true
+		}
+	}
+	if h, r := st.Halt, st.UpdateRevision; h != nil && r != nil {
+		bad[r.ConfigMapRef.Name] = h.Reason != rollout.HaltInconclusive
+	}
+	for _, h := range st.History {
+		if _, known := bad[h.ConfigMap]; !known {
+			bad[h.ConfigMap] = stoppedAsBad(h)
+		}
+	}
+	maps.DeleteFunc(bad, func(name string, is bool) bool { return !is || name == target.Name })
+	return slices.Sorted(maps.Keys(bad))
+}
+
+// CountsOf returns counts as a status has them.
+func CountsOf(c rollout.Counts) v1alpha1.RolloutCounts {
+	return v1alpha1.RolloutCounts{
+		Selected: int32(c.Selected), Pending: int32(c.Pending), Assigned: int32(c.Assigned), Trial: int32(c.Trial),
+		Soaking: int32(c.Soaking), Updated: int32(c.Updated), Failed: int32(c.Failed), Skipped: int32(c.Skipped),
+		Stale: int32(c.Stale), Conflicted: int32(c.Conflicted), Manual: int32(c.Manual), Blocked: int32(c.Blocked),
+		Unavailable: int32(c.Unavailable), RollingBack: int32(c.RollingBack),
+	}
+}

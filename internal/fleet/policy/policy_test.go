@@ -1,0 +1,123 @@
+package policy
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+var then = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// held is the stripped ConfigMap of a revision of rollout "r" with this content.
+func held(text string, number string, uid types.UID) *corev1.ConfigMap {
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: v1alpha1.SystemNamespace, Name: RevisionName("r", digest(text)), UID: uid, CreationTimestamp: metav1.NewTime(then),
+			Labels: map[string]string{v1alpha1.LabelRollout: "r", v1alpha1.LabelRevision: number},
+		},
+		Immutable: new(true), Data: map[string]string{"kubelet": text},
+	}
+	StripRevision(cm)
+	return cm
+}
+
+func digest(text string) string { return payload.Digest("kubelet", []byte(text)) }
+
+func revisionNamed(number int64, cm *corev1.ConfigMap) *v1alpha1.RolloutRevision {
+	return &v1alpha1.RolloutRevision{Number: number, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: PayloadDigest(cm)}}
+}
+
+func byName(all ...*corev1.ConfigMap) map[string]*corev1.ConfigMap {
+	out := map[string]*corev1.ConfigMap{}
+	for _, cm := range all {
+		out[cm.Name] = cm
+	}
+	return out
+}
+
+func TestTheCacheKnowsWhatAConfigMapHoldsAndNotWhatItSays(t *testing.T) {
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"evenkeel.dev/payload-sha256": digest("real")}},
+		Data:       map[string]string{"kubelet": "planted"},
+	}
+	for range 2 { // an informer may strip what is stripped
+		StripRevision(cm)
+		if got := cm.Annotations[DigestKept]; got != digest("planted") || len(cm.Annotations) != 1 || cm.Data != nil {
+			t.Errorf("the cache has %+v", cm)
+		}
+	}
+	empty := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"evenkeel.dev/payload-sha256": digest("real")}}}
+	if StripRevision(empty); empty.Annotations[DigestKept] != "" {
+		t.Errorf("of what holds nothing the cache has %+v", empty)
+	}
+}
+
+func TestWhatSucceededLastIsKnownByUIDAndSHA256(t *testing.T) {
+	good := held("good", "1", "u1")
+	target := rollout.Revision{Number: 2, Name: "r-target", UID: "u2", SHA256: "target"}
+	edited := held("good", "1", "u1")
+	edited.Annotations[DigestKept] = digest("other")
+	for name, test := range map[string]struct {
+		now  *corev1.ConfigMap
+		gone bool
+	}{
+		"it is there":                 {good, false},
+		"it is gone":                  {nil, true},
+		"another object in its place": {held("good", "1", "planted"), true},
+		"another content in it":       {edited, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			revisions := byName()
+			if test.now != nil {
+				revisions = byName(test.now)
+			}
+			current := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
+			current.Status.CurrentRevision = revisionNamed(1, good)
+			if got := lastSucceeded(&current.Status, revisions, target); got.Number != 1 || got.UID != "u1" || got.Gone != test.gone {
+				t.Errorf("by status.currentRevision it is %+v, want gone %v", got, test.gone)
+			}
+			past := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
+			past.Status.History = []v1alpha1.RolloutOutcome{{Revision: 1, ConfigMap: good.Name, UID: "u1", SHA256: digest("good"), Outcome: v1alpha1.OutcomeSucceeded}}
+			if got := lastSucceeded(&past.Status, revisions, target); (got.Number == 0) != test.gone || !test.gone && got.UID != "u1" {
+				t.Errorf("by status.history it is %+v, want none %v", got, test.gone)
+			}
+		})
+	}
+	unproven := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
+	unproven.Status.History = []v1alpha1.RolloutOutcome{{Revision: 1, ConfigMap: good.Name, Outcome: v1alpha1.OutcomeSucceeded}}
+	if got := lastSucceeded(&unproven.Status, byName(good), target); got.Number != 0 {
+		t.Errorf("by a name alone it is %+v", got)
+	}
+}
+
+func TestNoConfigMapSaysTheNextNumber(t *testing.T) {
+	old := held("left", "7", "u7")
+	old.CreationTimestamp = metav1.NewTime(then.Add(-time.Hour))
+	planted := held("planted", "900", "p") // younger than the rollout
+	planted.CreationTimestamp = metav1.NewTime(then.Add(time.Hour))
+	mutable := held("mutable", "800", "m")
+	mutable.CreationTimestamp, mutable.Immutable = metav1.NewTime(then.Add(-time.Hour)), nil
+	revisions := byName(old, planted, mutable)
+	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", CreationTimestamp: metav1.NewTime(then)}}
+	if got := highestNumber(o, revisions, nil); got != 7 {
+		t.Errorf("a new rollout's highest is %d, want 7", got)
+	}
+	o.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 3}
+	if got := highestNumber(o, revisions, nil); got != 3 {
+		t.Errorf("the highest is %d, want the status's 3", got)
+	}
+	o.Status.UpdateRevision.Number = math.MaxInt64
+	next := Template{Content: Content{Key: "kubelet", Data: "next", SHA256: digest("next")}}
+	if _, err := targetOf(Input{Rollout: o, Revisions: revisions, Template: next, Settings: DefaultSettings}); err == nil || !strings.Contains(err.Error(), "there is no higher one: create the rollout again under another name") {
+		t.Errorf("after the last number: %v", err)
+	}
+}
