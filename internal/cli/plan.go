@@ -240,6 +240,7 @@ func newPlanView(ctx context.Context, f *report.Fleet, m rollout.Model) (*planVi
 	m.Interrupted = func() bool { return ctx.Err() != nil }
 	m.Trial = trialOf(f, m.Trial)
 	m.Fail = min(m.Fail, m.Trial/2)
+	m.TakeUp = min(m.TakeUp, f.Policy.AgentTimeout/2) // a healthy agent answers in time
 	v := &planView{
 		Rollout: f.Policy.Name, Revision: f.Policy.Target.Number, New: f.Policy.Target.UID == policy.UnmadeUID, Batches: []batchView{},
 		TrialSeconds: int64(m.Trial.Seconds()), steps: f.Policy.Steps,

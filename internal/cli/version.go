@@ -102,13 +102,12 @@ func (v *versions) ask(ctx context.Context, c client.Client) (policy.Settings, e
 	for _, version := range mostFirst(nodes) {
 		v.Agents = append(v.Agents, agentVersion{version, nodes[version]})
 	}
-	rollouts, err := report.Rollouts(ctx, c)
-	if err != nil {
-		return policy.Settings{}, err
+	settings := policy.DefaultSettings
+	if rollouts, err := report.Rollouts(ctx, c); err == nil { // who may not list rollouts sees the usual namespace
+		settings = policy.SettingsIn(rollouts.Items)
 	}
-	settings := policy.SettingsIn(rollouts.Items)
 	lease := &coordinationv1.Lease{}
-	err = c.Get(ctx, client.ObjectKey{Namespace: settings.Namespace, Name: v1alpha1.ControllerLease}, lease)
+	err := c.Get(ctx, client.ObjectKey{Namespace: settings.Namespace, Name: v1alpha1.ControllerLease}, lease)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 		return settings, nil

@@ -212,10 +212,7 @@ func (d *drawnFleet) drawSpec(o *v1alpha1.NodeConfigRollout) {
 	} else {
 		s.NodeSelector.MatchLabels = map[string]string{"pool": rapid.SampledFrom([]string{"a", "b"}).Draw(d.T, "pool")}
 	}
-	switch s.Template = contentNumber(d.number(0, contents-1, "content")); d.number(0, 9, "template") {
-	case 0:
-		s.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: "nowhere", Name: "missing"}}
-	case 1:
+	if s.Template = contentNumber(d.number(0, contents-1, "content")); d.chance(8, "unusable") {
 		s.Template.Kubelet.Raw = []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":"many"}`)
 	}
 	if d.chance(3, "canaries") {
@@ -369,9 +366,6 @@ func (d *drawnFleet) controller(api client.WithWatch, now time.Time) *Controller
 		o := d.read(api, &v1alpha1.NodeConfigRollout{ObjectMeta: d.rollouts[i].ObjectMeta}).(*v1alpha1.NodeConfigRollout)
 		policy.StripRollout(o)
 		c.fleet.setRollout(o)
-		if ref := o.Spec.Template.ConfigMapRef; ref != nil {
-			c.sources.all[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}] = &watched{read: true}
-		}
 	}
 	revisions := &corev1.ConfigMapList{}
 	if err := api.List(d.Context(), revisions, client.InNamespace(d.settings.Namespace), client.HasLabels{v1alpha1.LabelRollout}); err != nil {

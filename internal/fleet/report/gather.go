@@ -109,7 +109,7 @@ func templateIn(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRoll
 		return policy.TemplateOf(r, nil), nil
 	}
 	source, err := templateSource(ctx, c, ref)
-	if client.IgnoreNotFound(err) != nil {
+	if err != nil {
 		return policy.Template{}, err
 	}
 	return policy.TemplateOf(r, source), nil
