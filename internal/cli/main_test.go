@@ -200,7 +200,7 @@ func givenRevision(t *testing.T, name string, number int64, config string) *core
 			Namespace: v1alpha1.SystemNamespace, Name: policy.RevisionName(name, payload.Digest(payload.KeyKubelet, []byte(data))),
 			Labels: map[string]string{v1alpha1.LabelRollout: name, v1alpha1.LabelRevision: fmt.Sprint(number)},
 		},
-		Data: map[string]string{payload.KeyKubelet: data},
+		Immutable: new(true), Data: map[string]string{payload.KeyKubelet: data},
 	})
 }
 
