@@ -44,7 +44,7 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 	if in.Template, err = templateIn(ctx, c, r); err != nil {
 		return nil, fmt.Errorf("the template of rollout %s: %w", r.Name, err)
 	}
-	if in.Revisions, err = revisionsIn(ctx, c, in); err != nil {
+	if in.Revisions, err = revisionsIn(ctx, c, &in); err != nil {
 		return nil, err
 	}
 	f := &Fleet{Template: in.Template}
@@ -115,9 +115,9 @@ func templateIn(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRoll
 	return policy.TemplateOf(r, source), nil
 }
 
-// revisionsIn returns the ConfigMaps of the rollout's revisions, stripped, and what has the name of the template's revision
-// without being labelled.
-func revisionsIn(ctx context.Context, c client.Reader, in policy.Input) (map[string]*corev1.ConfigMap, error) {
+// revisionsIn returns the ConfigMaps of the rollout's revisions, stripped. A ConfigMap that has the name of the template's
+// revision, but not its label, makes the template unusable: the controller cannot create the revision then.
+func revisionsIn(ctx context.Context, c client.Reader, in *policy.Input) (map[string]*corev1.ConfigMap, error) {
 	found, err := Labelled(ctx, c, in.Settings.Namespace, in.Rollout.Name)
 	if err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func revisionsIn(ctx context.Context, c client.Reader, in policy.Input) (map[str
 			if client.IgnoreNotFound(err) != nil {
 				return nil, fmt.Errorf("read ConfigMap %s: %w", key, err)
 			} else if err == nil {
-				found[key.Name] = other
+				in.Template.Err = policy.CheckRevision(other, in.Rollout.Name, in.Template.Content.SHA256)
 			}
 		}
 	}
