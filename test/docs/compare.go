@@ -13,6 +13,9 @@ var mask = []struct {
 }{
 	{regexp.MustCompile(`\b[0-9a-f]{8}-(?:[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b|\.\.\.)`), "UID"},
 	{regexp.MustCompile(`\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z`), "TIME"},
+	{regexp.MustCompile(`\b[0-9a-f]{40}\b`), "COMMIT"},
+	{regexp.MustCompile(`\bgo1\.[0-9.]+\b`), "GO"},
+	{regexp.MustCompile(`#[A-Z2-7]{26}\b`), "TOKEN"},
 	{regexp.MustCompile(`\b[0-9a-f]{10}\b`), "HASH"},
 	{regexp.MustCompile(`\b(?:[0-9]+(?:\.[0-9]+)?(?:ms|[smhd]))+\b`), "AGE"},
 	{regexp.MustCompile(`\s+`), " "},

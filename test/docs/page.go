@@ -1,12 +1,13 @@
-// Package docs runs the commands that a page of the documentation shows, in order, as a reader does, and compares what they
-// print with what the page says that they print.
+// Package docs executes the commands of the documentation's pages, in order and as written, and compares their output with
+// the output on the page.
 //
-// It must not know what the commands do, nor prepare anything for them: that is for the test of each page.
+// The package itself must not know what the commands do, nor prepare anything for them: pages_test.go does.
 //
 // A page is Markdown. Its commands are the lines that begin with "$ " in fenced blocks of the language console, with the
-// lines that the shell needs to complete each. What follows a command, up to the next one, is what it prints:
+// lines that the shell needs to complete each. A command anywhere else, and a block of another language than Languages, is
+// an error, so that no command hides from the test. What follows a command, up to the next one, is what it prints:
 //
-//   - ages, durations, UIDs and hashes may differ, and so may the width of columns;
+//   - ages, times, durations, UIDs, hashes, tokens and Go's version may differ, and so may the width of columns;
 //   - "..." at the end of a line is any rest of it, and a line "..." any lines;
 //   - after "[y/N] " stands the answer. Every question is answered with y;
 //   - nothing says nothing: then only the exit code counts.
@@ -18,9 +19,11 @@
 //	<!-- test: skip: REASON -->             the block is not run
 //	<!-- test: skip `COMMAND`: REASON -->   commands of the block that begin so are not run
 //	<!-- test: keeps running `COMMAND` -->  commands that begin so run until the page ends, or until one of the same
-//	                                        program is started again
+//	                                        program is started again. What they print until then is compared
+//	<!-- test: new cluster -->              the block, and what follows, is executed in an empty cluster, for a page that
+//	                                        shows another way to do the same
 //
-// REASON is one of Reasons. Any other is an error: what a reader can run, a test can.
+// REASON is one of Reasons. Any other is an error.
 package docs
 
 import (
@@ -34,7 +37,10 @@ import (
 )
 
 // Reasons are all that a command may be skipped for.
-var Reasons = []string{"builds the project", "needs a booted systemd", "needs another machine"}
+var Reasons = []string{"builds the project", "needs a booted systemd", "needs another machine or vendor"}
+
+// Languages are those that a block may have: console for commands, text for what is printed or drawn, others for files.
+var Languages = []string{"console", "text", "yaml", "json", "go", "ini"}
 
 // Command is one command of a page.
 type Command struct {
@@ -44,36 +50,17 @@ type Command struct {
 	Exit   int
 	Skip   string // why it is not run; empty: it is
 	Keeps  bool   // it keeps running
+	// NewCluster says that the command, and those after it, need a cluster that has nothing yet.
+	NewCluster bool
 }
 
 var (
-	fence     = regexp.MustCompile("^( *)```+ *([a-z]*) *$")
+	fence     = regexp.MustCompile("^( *)```+ *(.*?) *$")
+	prompt    = regexp.MustCompile(`^ *\$ `)
 	directive = regexp.MustCompile(`^ *<!-- *test: *(.*?) *--> *$`)
 	aboutOne  = regexp.MustCompile("^(skip|keeps running) `([^`]+)`(?:: *(.*))?$")
 	exitCode  = regexp.MustCompile(`#.*\bexit code ([0-9]+)\b`)
 )
-
-// Section returns the lines of a page from a heading to the next one of its level or above, with empty lines for those
-// before it, so that numbers of lines stay.
-func Section(page, heading string) (string, error) {
-	lines := strings.Split(page, "\n")
-	from := slices.Index(lines, heading)
-	if from < 0 {
-		return "", fmt.Errorf("there is no heading %q", heading)
-	}
-	level := strings.IndexByte(heading, ' ')
-	to, fenced := len(lines), false
-	for i := from + 1; i < len(lines) && to == len(lines); i++ {
-		if fence.MatchString(lines[i]) {
-			fenced = !fenced
-		}
-		marks := len(lines[i]) - len(strings.TrimLeft(lines[i], "#"))
-		if !fenced && marks > 0 && marks <= level {
-			to = i
-		}
-	}
-	return strings.Repeat("\n", from) + strings.Join(lines[from:to], "\n"), nil
-}
 
 // Parse returns the commands of a page. The error names every line that cannot be understood.
 func Parse(page string) ([]Command, error) {
@@ -89,6 +76,9 @@ func Parse(page string) ([]Command, error) {
 		}
 		m := fence.FindStringSubmatch(lines[i])
 		if m == nil {
+			if prompt.MatchString(lines[i]) {
+				errs = append(errs, fmt.Errorf("line %d: a command outside a console block", i+1))
+			}
 			if strings.TrimSpace(lines[i]) != "" && len(pending) > 0 {
 				errs = append(errs, fmt.Errorf("line %d: a directive must stand right before a console block", at))
 				pending = nil
@@ -97,7 +87,13 @@ func Parse(page string) ([]Command, error) {
 		}
 		end := i + 1
 		for end < len(lines) && strings.TrimSpace(lines[end]) != "```" {
+			if m[2] != "console" && prompt.MatchString(lines[end]) {
+				errs = append(errs, fmt.Errorf("line %d: a command outside a console block", end+1))
+			}
 			end++
+		}
+		if !slices.Contains(Languages, m[2]) {
+			errs = append(errs, fmt.Errorf("line %d: the language of a block is %q: it must be one of %q", i+1, m[2], Languages))
 		}
 		if m[2] == "console" {
 			found, err := block(lines[i+1:end], i+2, len(m[1]))
@@ -187,6 +183,10 @@ func complete(text string) (bool, error) {
 // direct carries out the directives of a block.
 func direct(commands []Command, directives []string) error {
 	for _, d := range directives {
+		if d == "new cluster" && len(commands) > 0 {
+			commands[0].NewCluster = true
+			continue
+		}
 		verb, prefix, reason := "", "", ""
 		if m := aboutOne.FindStringSubmatch(d); m != nil {
 			verb, prefix, reason = m[1], m[2], m[3]

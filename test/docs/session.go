@@ -23,7 +23,11 @@ import (
 // Session is a shell at which the commands of a page are typed, one after another: variables, exports and the working
 // directory last. Standard input is a terminal on which every question is answered with y. Close ends it.
 type Session struct {
-	dir   string // of the session's own files
+	// Patience is how long a command that keeps running may take to print what the page says, before it is ended.
+	Patience time.Duration
+	// Mounts are shell commands that are run before each command, in a mount namespace of its own; empty: there is none.
+	Mounts string
+
 	state string // file with the variables
 	kept  []*keptRunning
 }
@@ -31,7 +35,7 @@ type Session struct {
 // NewSession begins a session in a working directory with these variables, each NAME=VALUE, and no others. Files of its own
 // are in state, a directory.
 func NewSession(workdir, state string, env ...string) (*Session, error) {
-	s := &Session{dir: state, state: filepath.Join(state, "variables")}
+	s := &Session{state: filepath.Join(state, "variables")}
 	var b strings.Builder
 	for _, v := range append(env, "PWD="+workdir) {
 		name, value, ok := strings.Cut(v, "=")
@@ -44,7 +48,7 @@ func NewSession(workdir, state string, env ...string) (*Session, error) {
 }
 
 // typed runs a command in the state that the commands before it have left, and leaves it to the next one.
-const typed = `set -a; . "$1"; cd "$PWD" || exit; trap 'export -p >"$1"' EXIT; eval "$2"`
+const typed = `eval "$3" || exit; set -a; . "$1"; cd "$PWD" || exit; trap 'export -p >"$1"' EXIT; eval "$2"`
 
 // Run types a command and returns what it prints and its exit code. The error says that it did not end.
 func (s *Session) Run(ctx context.Context, text string) (string, int, error) {
@@ -58,10 +62,13 @@ func (s *Session) Run(ctx context.Context, text string) (string, int, error) {
 		return "", 0, fmt.Errorf("type the answers: %w", err)
 	}
 	var out bytes.Buffer
-	cmd := exec.CommandContext(ctx, "bash", "-c", typed, "bash", s.state, text)
-	cmd.Env = []string{"TERM=dumb"}
+	cmd := exec.CommandContext(ctx, "bash", "-c", typed, "bash", s.state, text, s.Mounts)
+	cmd.Env = []string{"TERM=dumb", "PATH=" + os.Getenv("PATH")}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, &out, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if s.Mounts != "" {
+		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
+	}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
 	runtime.LockOSThread() // the parent-death signal is about the thread
@@ -96,7 +103,8 @@ func openTerminal() (terminal, keyboard *os.File, err error) {
 
 // keptRunning is a command that keeps running.
 type keptRunning struct {
-	program string // its first word
+	program string   // its first word
+	page    []string // what it prints by the time that it is ended
 	cmd     *exec.Cmd
 	done    <-chan struct{}
 	out     *spoken
@@ -125,19 +133,20 @@ func (s *spoken) String() string {
 }
 
 // Keep types a command that keeps running, and returns when it has printed something. One of the same program that was
-// started before is ended first. The error says that it has ended, or that it prints nothing.
-func (s *Session) Keep(ctx context.Context, text string) error {
+// started before is ended first. The error says that it has ended, or that it prints nothing. What it has printed is
+// compared with what the page says when it is ended.
+func (s *Session) Keep(ctx context.Context, text string, page []string) error {
 	program, _, _ := strings.Cut(text, " ")
 	for i, k := range s.kept {
 		if k.program == program {
 			s.kept = slices.Delete(s.kept, i, i+1)
-			if err := k.end(); err != nil {
+			if err := k.end(s.Patience); err != nil {
 				return err
 			}
 			break
 		}
 	}
-	k := &keptRunning{program: program, out: &spoken{some: make(chan struct{})}}
+	k := &keptRunning{program: program, page: page, out: &spoken{some: make(chan struct{})}}
 	k.cmd = exec.Command("bash", "-c", `. "$1"; cd "$PWD" || exit; eval "exec $2"`, "bash", s.state, text)
 	k.cmd.Env = []string{"TERM=dumb"}
 	k.cmd.Stdout, k.cmd.Stderr = k.out, k.out
@@ -152,12 +161,19 @@ func (s *Session) Keep(ctx context.Context, text string) error {
 	case <-k.done:
 		return fmt.Errorf("it should keep running, and has ended: %s", k.out)
 	case <-ctx.Done():
-		return errors.Join(errors.New("it has printed nothing"), k.end())
+		return errors.Join(errors.New("it has printed nothing"), k.end(0))
 	}
 }
 
-// end asks a command to end, and waits until it has.
-func (k *keptRunning) end() error {
+// end asks a command to end when it has printed what the page says, or after this long, and waits until it has ended.
+func (k *keptRunning) end(patience time.Duration) error {
+	for deadline, ended := time.Now().Add(patience), false; !ended && time.Now().Before(deadline) && Compare(k.page, k.out.String()) != nil; {
+		select {
+		case <-k.done:
+			ended = true
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 	if err := k.cmd.Process.Signal(syscall.SIGTERM); errors.Is(err, os.ErrProcessDone) {
 		<-k.done
 		return fmt.Errorf("%s should have kept running, and has ended: %s", k.program, k.out)
@@ -166,6 +182,9 @@ func (k *keptRunning) end() error {
 	}
 	select {
 	case <-k.done:
+		if err := Compare(k.page, k.out.String()); err != nil {
+			return fmt.Errorf("%s: %w", k.program, err)
+		}
 		return nil
 	case <-time.After(time.Minute):
 		return errors.Join(fmt.Errorf("%s does not end: %s", k.program, k.out), k.cmd.Process.Kill())
@@ -176,7 +195,7 @@ func (k *keptRunning) end() error {
 func (s *Session) Close() error {
 	var errs []error
 	for _, k := range s.kept {
-		errs = append(errs, k.end())
+		errs = append(errs, k.end(s.Patience))
 	}
 	s.kept = nil
 	return errors.Join(errs...)

@@ -52,7 +52,7 @@ func TestACommandThatKeepsRunningEndsWithThePageOrForItsSuccessor(t *testing.T) 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, text := range []string{"./server 1   # the first", "./server 2"} {
-		if err := s.Keep(ctx, text); err != nil {
+		if err := s.Keep(ctx, text, []string{"ready"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -61,10 +61,16 @@ func TestACommandThatKeepsRunningEndsWithThePageOrForItsSuccessor(t *testing.T) 
 		t.Error(err)
 	}
 	s.types(t, "cat ends", "1 ended\n2 ended\n", 0)
-	if err := s.Keep(ctx, "false"); err == nil || !strings.Contains(err.Error(), "it should keep running, and has ended") {
+	if err := s.Keep(ctx, "false", nil); err == nil || !strings.Contains(err.Error(), "it should keep running, and has ended") {
 		t.Errorf("the error is %v", err)
 	}
-	if err := s.Keep(ctx, "sh -c 'echo once; read line <fifo'"); err == nil || !strings.Contains(err.Error(), "it should keep running") {
+	if err := s.Keep(ctx, "./server 3", []string{"open"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err == nil || !strings.Contains(err.Error(), "./server: the page says that it prints") {
+		t.Errorf("the error is %v", err)
+	}
+	if err := s.Keep(ctx, "sh -c 'echo once; read line <fifo'", nil); err == nil || !strings.Contains(err.Error(), "it should keep running") {
 		// It has printed something before it ended.
 		<-s.kept[0].done
 		if err = s.Close(); err == nil || !strings.Contains(err.Error(), "should have kept running, and has ended: once") {

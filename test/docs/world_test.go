@@ -5,104 +5,186 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/rehearsal"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 const (
 	root = "../.."
-	// most is how long a command may take. Those of the documentation that wait, wait for trials of a few seconds.
+	// most is how long a command may take. Commands that wait for nodes wait for trials of a few seconds.
 	most = 2 * time.Minute
+	// version is the version of evenkeel on the pages.
+	version = "v0.1.0"
 )
 
-// world is what the reader of a page has: a cluster that has nothing of evenkeel yet, an administrator's kubeconfig in
-// ~/.kube/config, the upstream tools on the PATH, and the repository as the working directory, with its programs in bin.
+// built is the directory of evenkeel's programs; empty: they are not built.
+var built string
+
+// names are those of evenkeel's programs that pages use.
+var names = []string{"kubectl-evenkeel", "evenkeel-controller", "evenkeel-hollow", "evenkeel-agent"}
+
+// programs builds evenkeel's programs as a release of that version, once.
+var programs = sync.OnceValue(func() error {
+	// make build makes these from the same source. go test notes that the test has looked at them, and so does not take a
+	// result from its cache when a program has changed.
+	for _, name := range names {
+		if _, err := os.Stat(filepath.Join(root, "bin", name)); err != nil {
+			return fmt.Errorf("%w: run make build", err)
+		}
+	}
+	dir, err := os.MkdirTemp("", "evkdocs-")
+	if err != nil {
+		return err
+	}
+	built = dir
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version="+version+
+		" -X main.commit="+strings.Repeat("0", 40), "-o", dir+"/", "./cmd/...")
+	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the programs: %w: %s", err, out)
+	}
+	return nil
+})
+
+func TestMain(m *testing.M) {
+	klog.SetLogger(logr.Discard()) // watches that end with their cluster
+	code := m.Run()
+	if built != "" {
+		_ = os.RemoveAll(built)
+	}
+	os.Exit(code)
+}
+
+// world is the reader's environment: the repository as the working directory, with its programs in bin, and these and the
+// upstream tools on the PATH. A page's setup adds the rest.
 type world struct {
 	t       *testing.T
 	cluster *localcluster.Cluster
 	kube    kubernetes.Interface
 	workdir string
 	fleets  []*rehearsal.Fleet
-	session *Session // of the page that is read
-	// instead stands in for commands that are skipped, by how they begin: what they would have left is made.
+	session *Session // in which the page is read
+	// instead has, by the beginning of a skipped command, a function that leaves what the command would have left.
 	instead map[string]func(context.Context) error
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, workdir: t.TempDir(), instead: map[string]func(context.Context) error{}}
-	nothing := t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), most)
-	defer cancel()
-	klog.SetLogger(logr.Discard()) // watches that end with their cluster
-	var err error
-	if w.cluster, err = localcluster.Start(ctx, localcluster.Options{Manifests: nothing}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		var errs []error
-		for _, f := range w.fleets {
-			errs = append(errs, f.Stop())
-		}
-		if err := errors.Join(append(errs, w.cluster.Stop())...); err != nil {
-			t.Error(err)
-		}
-	})
-	if w.kube, err = kubernetes.NewForConfig(w.cluster.AdminConfig()); err != nil {
-		t.Fatal(err)
-	}
 	if err := w.furnish(); err != nil {
 		t.Fatal(err)
 	}
+	tools, err := filepath.Abs(filepath.Join(root, "bin", "tools"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.session, err = NewSession(w.workdir, t.TempDir(), "HOME="+w.workdir, "KUBECTL_KUBERC=false", "LC_ALL=C.UTF-8",
+		"PATH="+strings.Join([]string{filepath.Join(w.workdir, "bin"), tools, os.Getenv("PATH")}, ":"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.session.Patience = 10 * time.Second
 	return w
 }
 
-// furnish makes the working directory: the repository, as far as pages use it, without what commands write into it.
+// furnish makes the working directory: the repository, without what is built or written there.
 func (w *world) furnish() error {
 	repository, err := filepath.Abs(root)
 	if err != nil {
 		return err
 	}
-	bin := filepath.Join(w.workdir, "bin")
-	errs := []error{os.Mkdir(bin, 0o700), os.Symlink(filepath.Join(repository, "config"), filepath.Join(w.workdir, "config"))}
-	for _, name := range []string{"kubectl-evenkeel", "evenkeel-hollow", "evenkeel-controller"} {
-		program := filepath.Join(repository, "bin", name)
-		if _, err := os.Stat(program); err != nil {
-			errs = append(errs, fmt.Errorf("%w: run make build", err))
-			continue
-		}
-		flags := ""
-		if name == "evenkeel-controller" { // another program of this machine may have the ports that it listens on
-			flags = " --metrics-bind-address=0 --health-probe-bind-address=0"
-		}
-		script := fmt.Sprintf("#!/bin/sh\nexec '%s' \"$@\"%s\n", program, flags)
-		errs = append(errs, os.WriteFile(filepath.Join(bin, name), []byte(script), 0o700))
+	entries, err := os.ReadDir(repository)
+	if err != nil {
+		return err
 	}
-	kubeconfig, err := os.ReadFile(w.cluster.AdminKubeconfig())
-	errs = append(errs, err, os.Mkdir(filepath.Join(w.workdir, ".kube"), 0o700),
-		os.WriteFile(filepath.Join(w.workdir, ".kube", "config"), kubeconfig, 0o600))
-	return errors.Join(errs...)
+	bin := filepath.Join(w.workdir, "bin")
+	errs := []error{os.Mkdir(bin, 0o700)}
+	for _, e := range entries {
+		from, to := filepath.Join(repository, e.Name()), filepath.Join(w.workdir, e.Name())
+		switch name := e.Name(); {
+		case strings.HasPrefix(name, ".") || name == "bin" || name == "dist":
+		case name == "config" || name == "charts": // pages write there, and the cache of go test notes what is read
+			errs = append(errs, os.CopyFS(to, os.DirFS(from)))
+		default:
+			errs = append(errs, os.Symlink(from, to))
+		}
+	}
+	if err := programs(); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if name != "evenkeel-controller" {
+			errs = append(errs, os.Symlink(filepath.Join(built, name), filepath.Join(bin, name)))
+		}
+	}
+	// Another program of this machine may have the ports that it listens on.
+	controller := fmt.Sprintf("#!/bin/sh\nexec '%s' \"$@\" --metrics-bind-address=0 --health-probe-bind-address=0\n", filepath.Join(built, "evenkeel-controller"))
+	return errors.Join(append(errs, w.writeScript("bin/evenkeel-controller", controller))...)
 }
 
-// nodes starts nodes that exist in the API alone, with real agents: PREFIX-0 and so on. They crash with maxPods 7.
-func (w *world) nodes(prefix string, n int, labels map[string]string, trialDuration time.Duration) error {
-	o := rehearsal.Options{
-		Config: w.cluster.AdminConfig(), Nodes: n, Prefix: prefix + "-", Labels: labels,
-		Limits: trial.Limits{TrialDuration: trialDuration, CrashLoopThreshold: 1, HealthTimeout: 20 * time.Second, ReadyTimeout: 30 * time.Second},
-		Faults: []rehearsal.Fault{{Kind: rehearsal.CrashLoop, Field: "maxPods", Value: "7"}},
+// write writes a file of the working directory.
+func (w *world) write(name, content string) error {
+	return os.WriteFile(filepath.Join(w.workdir, name), []byte(content), 0o600)
+}
+
+// writeScript writes a script into the working directory.
+func (w *world) writeScript(name, content string) error {
+	return os.WriteFile(filepath.Join(w.workdir, name), []byte(content), 0o700)
+}
+
+// linkTool links an upstream program into the working directory under another name.
+func (w *world) linkTool(path, name string) error {
+	path, err := filepath.Abs(filepath.Join(root, "bin", "tools", path))
+	return errors.Join(err, os.Symlink(path, filepath.Join(w.workdir, name)))
+}
+
+// startCluster starts a cluster that has nothing of evenkeel yet, with an administrator's kubeconfig in ~/.kube/config.
+func (w *world) startCluster() error {
+	ctx, cancel := context.WithTimeout(w.t.Context(), most)
+	defer cancel()
+	var err error
+	if w.cluster, err = localcluster.Start(ctx, localcluster.Options{Manifests: w.t.TempDir()}); err != nil {
+		return err
 	}
+	cluster := w.cluster
+	w.t.Cleanup(func() {
+		var errs []error
+		for _, f := range w.fleets {
+			errs = append(errs, f.Stop())
+		}
+		if err := errors.Join(append(errs, cluster.Stop())...); err != nil {
+			w.t.Error(err)
+		}
+	})
+	if w.kube, err = kubernetes.NewForConfig(w.cluster.AdminConfig()); err != nil {
+		return err
+	}
+	kubeconfig, err := os.ReadFile(w.cluster.AdminKubeconfig())
+	return errors.Join(err, os.MkdirAll(filepath.Join(w.workdir, ".kube"), 0o700), w.write(".kube/config", string(kubeconfig)))
+}
+
+// hollowNodes starts nodes that exist in the API alone, with real agents: PREFIX-0 and so on. They crash with maxPods 7.
+func (w *world) hollowNodes(o rehearsal.Options) error {
+	o.Config = w.cluster.AdminConfig()
+	if o.Version == "" {
+		o.Version = version
+	}
+	o.Limits.CrashLoopThreshold, o.Limits.HealthTimeout, o.Limits.ReadyTimeout = 3, 20*time.Second, 30*time.Second
+	o.Faults = []rehearsal.Fault{{Kind: rehearsal.CrashLoop, Field: "maxPods", Value: "7"}}
 	var last error
 	err := wait.PollUntilContextTimeout(w.t.Context(), 100*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
 		var f *rehearsal.Fleet
@@ -115,76 +197,156 @@ func (w *world) nodes(prefix string, n int, labels map[string]string, trialDurat
 	return errors.Join(err, last)
 }
 
-// node1 starts node-1 alone.
-func (w *world) node1(ctx context.Context) error {
-	// The page shows its trial: it must be long enough to be reported.
-	if err := w.nodes("node", 2, nil, 3*time.Second); err != nil {
+// pool is the label of the nodes that the documentation rolls out to.
+var pool = map[string]string{"node-restriction.kubernetes.io/pool": "workers"}
+
+// trialOf returns limits with this duration of a trial.
+func trialOf(d time.Duration) trial.Limits { return trial.Limits{TrialDuration: d} }
+
+// hollowNode starts the node PREFIX-1 alone.
+func (w *world) hollowNode(prefix string) error {
+	// A page shows its trial: it must be long enough to be reported.
+	if err := w.hollowNodes(rehearsal.Options{Prefix: prefix + "-", Nodes: 2, Limits: trialOf(3 * time.Second)}); err != nil {
 		return err
 	}
-	if err := w.fleets[len(w.fleets)-1].Remove(ctx, "node-0"); err != nil {
+	if err := w.fleets[len(w.fleets)-1].Remove(w.t.Context(), prefix+"-0"); err != nil {
 		return err
 	}
-	return w.kube.CoreV1().RESTClient().Delete().AbsPath("/apis/evenkeel.dev/v1alpha1/nodeconfigs/node-0").Do(ctx).Error()
+	return w.kube.CoreV1().RESTClient().Delete().AbsPath("/apis/evenkeel.dev/v1alpha1/nodeconfigs/" + prefix + "-0").Do(w.t.Context()).Error()
 }
 
-// read types the commands of a page, or of one of its sections, and fails the test for each that does not do what the page
-// says. What is skipped is counted by its reason.
-func (w *world) read(file, section string) {
+// realNode makes node-1 of a real containerd and a real kubelet, and gives the session its paths. It returns the agent to run
+// the kubelet with, not yet started. Without root, or without containerd, the test is skipped.
+func (w *world) realNode() (*bed.Agent, error) {
+	b, err := bed.On(w.t.Context(), w.cluster, "node-1")
+	if errors.Is(err, localcluster.ErrNoNode) {
+		w.t.Skip("no real node can run here: ", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	b.Binary = filepath.Join(w.workdir, "bin", "evenkeel-agent")
+	a, err := b.Agent()
+	if err != nil {
+		return nil, err
+	}
+	a.Dir = filepath.Join(b.Node.Dir(), "evenkeel")
+	own, err := os.ReadFile(b.Node.KubeletConfig())
+	return a, errors.Join(err, w.mountNode(a.Dir, string(own)))
+}
+
+// mountNode gives the session a node's paths, in a mount namespace of its own: a kubelet in /usr/bin, its configuration in
+// /var/lib/kubelet, and the agent's directory dir as /var/lib/evenkeel. Without root the test is skipped.
+func (w *world) mountNode(dir, own string) error {
+	if os.Geteuid() != 0 {
+		w.t.Skip("only root can make a mount namespace")
+	}
+	node := w.t.TempDir()
+	kubelet, err := filepath.Abs(filepath.Join(root, "bin", "tools", "kubelet"))
+	w.session.Mounts = fmt.Sprintf("mount -t overlay overlay -o 'lowerdir=%[1]s/bin:/usr/bin' /usr/bin && mount --bind '%[1]s/lib' /var/lib", node)
+	return errors.Join(err, os.MkdirAll(filepath.Join(node, "bin"), 0o755), os.MkdirAll(filepath.Join(node, "lib", "kubelet"), 0o755),
+		os.Symlink(kubelet, filepath.Join(node, "bin", "kubelet")), os.Symlink(dir, filepath.Join(node, "lib", "evenkeel")),
+		os.WriteFile(filepath.Join(node, "lib", "kubelet", "config.yaml"), []byte(own), 0o600))
+}
+
+// startAgent starts the agent of node-1 and waits for its NodeConfig. curl reaches the agent at the address of the page.
+func (w *world) startAgent(a *bed.Agent) error {
+	if err := a.Start(); err != nil {
+		return err
+	}
+	w.t.Cleanup(func() {
+		if err := a.Stop(time.Minute); err != nil {
+			w.t.Error(err)
+		}
+		if log, err := os.ReadFile(a.Log); w.t.Failed() {
+			w.t.Logf("the agent said (%v):\n%s", err, log)
+		}
+	})
+	if err := w.write(".curlrc", "connect-to = \"127.0.0.1:10269:"+a.Listen+"\"\n"); err != nil {
+		return err
+	}
+	return bed.Eventually(w.t.Context(), most, func(ctx context.Context) error {
+		return w.kube.CoreV1().RESTClient().Get().AbsPath("/apis/evenkeel.dev/v1alpha1/nodeconfigs/node-1").Do(ctx).Error()
+	})
+}
+
+// controller starts evenkeel-controller and waits until it leads. It ends with the page.
+func (w *world) controller() error {
+	if err := w.session.Keep(w.t.Context(), "evenkeel-controller --kubeconfig=$HOME/.kube/config", nil); err != nil {
+		return err
+	}
+	return w.run("kubectl wait -n evenkeel-system --for=create lease/evenkeel-controller && " +
+		"kubectl wait -n evenkeel-system --for=jsonpath='{.spec.holderIdentity}' lease/evenkeel-controller")
+}
+
+// run executes a command that is not on the page.
+func (w *world) run(text string) error {
+	ctx, cancel := context.WithTimeout(w.t.Context(), most)
+	defer cancel()
+	out, code, err := w.session.Run(ctx, text)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("%s: exit code %d: %s", text, code, out)
+	}
+	return err
+}
+
+// count is how many commands were executed and skipped.
+type count struct {
+	executed, all int
+	skipped       map[string]int // by their reasons
+}
+
+func (c *count) add(other count) {
+	c.executed, c.all = c.executed+other.executed, c.all+other.all
+	for reason, n := range other.skipped {
+		c.skipped[reason] += n
+	}
+}
+
+func (c count) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d of %d commands executed", c.executed, c.all)
+	for _, reason := range Reasons {
+		if n := c.skipped[reason]; n > 0 {
+			fmt.Fprintf(&b, ", %d skipped: %s", n, reason)
+		}
+	}
+	return b.String()
+}
+
+// executePage executes the commands of a page, and fails the test for each that does not do what the page says.
+func (w *world) executePage(file string, commands []Command) count {
 	t := w.t
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(root, file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := string(raw)
-	if section != "" {
-		if text, err = Section(text, section); err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
-	}
-	commands, err := Parse(text)
-	if err != nil {
-		t.Fatalf("%s: %v", file, err)
-	}
-	tools, err := filepath.Abs(filepath.Join(root, "bin", "tools"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := NewSession(w.workdir, t.TempDir(), "HOME="+w.workdir, "KUBECTL_KUBERC=false", "LC_ALL=C.UTF-8",
-		"PATH="+tools+string(filepath.ListSeparator)+os.Getenv("PATH"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	defer func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
+		if err := w.session.Close(); err != nil {
+			t.Errorf("%s: %v", file, err)
 		}
 	}()
-	w.session = s
-	executed, skipped := 0, map[string]int{}
+	n := count{all: len(commands), skipped: map[string]int{}}
 	for _, c := range commands {
+		if c.NewCluster {
+			if err := w.startCluster(); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if c.Skip != "" {
-			skipped[c.Skip]++
+			n.skipped[c.Skip]++
 			w.standIn(file, c)
 			continue
 		}
-		executed++
-		if !w.types(s, file, c) {
+		n.executed++
+		if !w.execute(file, c) {
 			break // the commands after it build on it
 		}
 	}
-	total := 0
-	for _, reason := range Reasons {
-		t.Logf("%s: %d commands skipped: %s", file, skipped[reason], reason)
-		total += skipped[reason]
+	for prefix := range w.instead {
+		t.Errorf("%s has no command any more that begins with %q and is skipped", file, prefix)
 	}
-	t.Logf("%s: %d of %d commands executed, %d skipped", file, executed, len(commands), total)
-	if executed == 0 {
-		t.Errorf("%s: no command was executed", file)
-	}
+	return n
 }
 
-// standIn makes what a command would have left that is skipped.
+// standIn makes what a skipped command would have left.
 func (w *world) standIn(file string, c Command) {
 	w.t.Helper()
 	for prefix, make := range w.instead {
@@ -201,20 +363,20 @@ func (w *world) standIn(file string, c Command) {
 	}
 }
 
-// types types one command, and reports whether it did what the page says.
-func (w *world) types(s *Session, file string, c Command) bool {
+// execute executes one command of a page, and reports whether it did what the page says.
+func (w *world) execute(file string, c Command) bool {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), most)
 	defer cancel()
 	begun := time.Now()
 	if c.Keeps {
-		if err := s.Keep(ctx, c.Text); err != nil {
+		if err := w.session.Keep(ctx, c.Text, c.Output); err != nil {
 			w.t.Errorf("%s:%d: %s: %v", file, c.Line, c.Text, err)
 			return false
 		}
 		return true
 	}
-	out, code, err := s.Run(ctx, c.Text)
+	out, code, err := w.session.Run(ctx, c.Text)
 	switch {
 	case err != nil:
 		w.t.Errorf("%s:%d: %s: %v\n%s", file, c.Line, c.Text, err, out)
@@ -228,13 +390,4 @@ func (w *world) types(s *Session, file string, c Command) bool {
 	}
 	w.t.Logf("%s:%d: %s (%s)\n%s", file, c.Line, c.Text, time.Since(begun).Round(10*time.Millisecond), out)
 	return true
-}
-
-// apply installs evenkeel's API, as the page before has it.
-func (w *world) apply(ctx context.Context) error {
-	if err := w.cluster.Apply(ctx, filepath.Join(root, "config", "api")); err != nil {
-		return err
-	}
-	_, err := w.kube.CoreV1().Namespaces().Get(ctx, "evenkeel-system", metav1.GetOptions{})
-	return err
 }
