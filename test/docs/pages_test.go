@@ -32,7 +32,7 @@ var setups = map[string]func(*world) error{
 	"docs/metrics.md":           prometheusOperator,
 	"docs/operating.md":         operating,
 	"docs/payload.md":           payloads,
-	"docs/rehearsal.md":         rehearsal,
+	"docs/rehearsal.md":         rehearsalPage,
 	"docs/releases.md":          releases,
 	"docs/rollouts.md":          rollouts,
 	"docs/scale.md":             noSetup,
@@ -256,7 +256,7 @@ func (w *world) applyYAML(page, words string) error {
 	return nil
 }
 
-func rehearsal(w *world) error {
+func rehearsalPage(w *world) error {
 	return errors.Join(installed(w), w.controller(), w.write("good.yaml", morePods), w.write("bad.yaml", strings.Replace(morePods, "120", "7", 1)))
 }
 
