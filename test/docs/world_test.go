@@ -158,7 +158,7 @@ func (w *world) startCluster() error {
 	defer cancel()
 	var err error
 	if w.cluster, err = localcluster.Start(ctx, localcluster.Options{Manifests: w.t.TempDir()}); err != nil {
-		return err
+		w.t.Fatal(errors.Join(err, w.session.Close())) // the other steps of a setup need the cluster
 	}
 	cluster := w.cluster
 	w.t.Cleanup(func() {
