@@ -66,7 +66,7 @@ func (g *guard) dismiss(clean bool) error {
 // buildHelper compiles a program of this package into the tools' directory, unless it is newer than its source.
 func (c *Cluster) buildHelper(ctx context.Context, name string) (string, error) {
 	target := c.tool("localcluster-" + name)
-	source := filepath.Join(c.module, "internal", "localcluster")
+	source := filepath.Join(c.module, "testkit", "localcluster")
 	fresh, err := newer(target, filepath.Join(source, name), filepath.Join(source, "sweep"))
 	if err != nil {
 		return "", fmt.Errorf("build %s: %w", name, err)
