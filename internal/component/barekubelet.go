@@ -12,25 +12,25 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// bareKubelet asks a kubelet without a node: stage 1 of the dry run, no flags, no local configuration. On a host with
-// cgroup v1 a kubelet refuses every configuration that does not say `failCgroupV1: false`, however good it is; so what
-// it refuses there is asked again with the flag that says so.
+// kubeletValidator validates with a kubelet without a node: stage 1 of the dry run, no flags, no local configuration.
+// On a host with cgroup v1 a kubelet rejects every configuration without `failCgroupV1: false`; there, a rejected
+// configuration is checked again with the corresponding flag.
 type bareKubelet struct {
 	plain    *Harness
 	tolerant *Harness // with --fail-cgroupv1=false
 
 	mu        sync.Mutex
 	proven    Identity
-	preferred string     // by the one that is proven
-	shape     *dumpShape // of its dump
+	preferred string // of the probed binary
+	shape     *dumpShape
 }
 
-// kubeletVersions are those that a kubelet is asked for, in the order in which Kubernetes prefers versions.
+// kubeletVersions are the versions that probe tries, in the order of Kubernetes' version priority.
 var kubeletVersions = []string{"v2", "v1", "v1beta3", "v1beta2", "v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"}
 
 func newBareKubelet(path, scratchDir string, log *slog.Logger) *binary {
-	// With no CertDir a certificate of the dry run shows as a relative path, which no configuration can have: the
-	// kubelet makes those absolute.
+	// Without CertDir, a certificate of the dry run appears as a relative path. No configuration can contain one,
+	// because the kubelet makes paths absolute.
 	plain := &Kubelet{Path: path}
 	tolerant := &Kubelet{Path: path, flags: []flag{{name: "fail-cgroupv1", value: "false", tokens: []string{"--fail-cgroupv1=false"}}}}
 	return &binary{
@@ -39,8 +39,8 @@ func newBareKubelet(path, scratchDir string, log *slog.Logger) *binary {
 	}
 }
 
-// prove asks the kubelet, which does not say what it prefers, for an empty configuration of one version after the other.
-// The first that it accepts is also the proof that it stops where stage 1 ends.
+// probe tries an empty configuration in one version after the other, because the kubelet does not report the version
+// that it prefers. The first accepted one also shows that the binary stops at the end of stage 1.
 func (k *bareKubelet) prove(ctx context.Context) (string, error) {
 	id, err := k.plain.k.Identity()
 	if err != nil {
@@ -59,7 +59,7 @@ func (k *bareKubelet) prove(ctx context.Context) (string, error) {
 		if a = k.plain.runEmpty(ctx, apiVersion); a.outcome == Accepted {
 			shape, err := k.plain.learnShape(ctx, a.dumps, apiVersion)
 			if err != nil {
-				return "", fmt.Errorf("what this kubelet says of a configuration could not be found out: %w", err)
+				return "", fmt.Errorf("cannot find out how this kubelet reports its configuration: %w", err)
 			}
 			k.proven, k.preferred, k.shape = id, apiVersion, shape
 			return apiVersion, nil
@@ -95,18 +95,18 @@ func (k *bareKubelet) askHere(ctx context.Context, data, empty []byte) (answer, 
 		return a, ""
 	}
 	if bare := k.run(ctx, k.plain, empty); bare.outcome != Rejected {
-		return a, "" // the configuration's fault, not the host's
+		return a, "" // the host is not the cause
 	}
 	a = k.run(ctx, k.tolerant, data)
 	switch {
 	case a.outcome == Accepted:
-		// The flag alone made the difference.
+		// Only the flag made the difference.
 		if a.effective != nil {
 			a.effective["failCgroupV1"] = true
 		}
-		return a, "whether failCgroupV1: true, which is the default, suits the node: on this host, which has cgroup v1, a kubelet would not run with it"
+		return a, "failCgroupV1: true (the default), because this host uses cgroup v1, where a kubelet does not run with it"
 	case a.outcome == Rejected && strings.Contains(a.words, "cgroup v1"):
-		return answer{words: a.words + " (which is this host's, and may not be the node's)"}, ""
+		return answer{words: a.words + " (this host uses cgroup v1; the node may not)"}, ""
 	default:
 		return a, ""
 	}
@@ -123,29 +123,29 @@ func (k *bareKubelet) run(ctx context.Context, h *Harness, data []byte) answer {
 	}
 	for name, file := range map[string]string{"tlsCertFile": "kubelet.crt", "tlsPrivateKeyFile": "kubelet.key"} {
 		if a.effective[name] == file {
-			a.effective[name] = "" // the kubelet makes its own when it runs
+			a.effective[name] = "" // a running kubelet creates its own
 		}
 	}
 	h.asWritten(a.effective)
 	return a
 }
 
-// opensClientCA returns an error if the configuration names a client CA file that is something else than a file on this
-// host: until 1.35 a kubelet would open it.
+// checkClientCAFile returns an error if the configuration's client CA file is not a regular file on this host: up to
+// 1.35 a kubelet would open it.
 func (k *bareKubelet) opensClientCA(of setup) error {
 	layers, err := of.layers()
 	if err != nil {
-		return nil // the kubelet's to refuse
+		return nil // the kubelet rejects it
 	}
 	file, _ := topmost(layers, splitPath(clientCAField))
 	name, _ := file.(string)
 	if info, err := os.Stat(name); err == nil && (!info.Mode().IsRegular() || info.Size() == 0) {
-		return fmt.Errorf("%s: on this host %s is not a regular file with something in it", clientCAField, name)
+		return fmt.Errorf("%s: on this host %s is empty or not a regular file", clientCAField, name)
 	}
 	return nil
 }
 
-// asWritten gives relative paths back, which the kubelet resolved against the file that it was given.
+// restoreRelativePaths undoes how the kubelet resolves relative paths against the directory of the temporary file.
 func (h *Harness) asWritten(fields map[string]any) {
 	for name, value := range fields {
 		switch v := value.(type) {

@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// Identity tells one program file from another. It is comparable, so that a replaced binary can be noticed.
+// Identity identifies a program file. It is comparable, so that callers notice a replaced binary.
 type Identity struct {
-	Path   string // absolute, symbolic links resolved; of an image, its digest, and nothing else
+	Path   string // absolute, symbolic links resolved; for an image only its digest
 	Device uint64
 	Inode  uint64
 	Size   int64
-	Mtime  int64 // nanoseconds
+	Mtime  int64 // in nanoseconds
 }
 
-// identify looks at the file of a component's binary. The error says plainly what is wrong with it: missing, a
-// directory, not executable.
+// identify returns the identity of a component's binary. The error says whether it is missing, a directory or not
+// executable.
 func identify(name, path string) (Identity, error) {
 	if !strings.Contains(path, "/") {
 		found, err := exec.LookPath(path)
@@ -59,13 +59,13 @@ func identify(name, path string) (Identity, error) {
 	return id, nil
 }
 
-// A version names a directory on disk: one path element, and nothing clever.
+// The agent uses a version as a directory name, so only one safe path element matches.
 var versionLine = regexp.MustCompile(`^Kubernetes (v[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.+_-]*)$`)
 
 const versionTimeout = 10 * time.Second
 
-// askVersion asks a binary for its version, such as "v1.36.3", with flags that it must know besides. It is safe as a single
-// path element.
+// queryVersion runs a binary to read its version, such as "v1.36.3". It fails if the binary does not know the flags.
+// The version is safe to use as a path element.
 func askVersion(ctx context.Context, name string, r runner, flags ...string) (string, error) {
 	id, err := r.identify(ctx)
 	if err != nil {
@@ -79,7 +79,7 @@ func askVersion(ctx context.Context, name string, r runner, flags ...string) (st
 	line := strings.TrimSpace(out.lastLine())
 	match := versionLine.FindStringSubmatch(line)
 	if end.code != 0 || match == nil || len(match[1]) > 64 {
-		return "", fmt.Errorf("%s --version: exit code %d, %q is no version", name, end.code, clip(line, 200))
+		return "", fmt.Errorf("%s --version: exit code %d, %q is not a version", name, end.code, clip(line, 200))
 	}
 	return match[1], nil
 }

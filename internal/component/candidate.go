@@ -12,41 +12,41 @@ import (
 	"sync"
 )
 
-// Candidate is a configuration to be judged or run.
+// Candidate is a configuration to check or to run.
 type Candidate struct {
 	Data   []byte // an upstream KubeletConfiguration, JSON or YAML
-	Dropin bool   // it is laid over the local configuration, through --config-dir
+	Dropin bool   // merged over the local configuration through --config-dir
 }
 
-// Run says what configuration a kubelet is run with. The zero value is the node's own --config and --config-dir.
+// Run selects the configuration that a kubelet runs with. The zero value is the node's own --config and --config-dir.
 type Run struct {
-	InitFile string // the local configuration, if it is not the node's own --config and --config-dir
-	Dir      string // where a candidate's Files were rendered; empty: the local configuration
-	Dropin   bool   // as the candidate has it
+	InitFile string // local configuration, if not the node's own --config and --config-dir
+	Dir      string // directory with the rendered Files of a candidate; empty: the local configuration
+	Dropin   bool   // see Candidate
 }
 
-// What a candidate is rendered as.
+// Names of a candidate's rendered files.
 const (
 	wholeFile = "kubelet"
 	dropinDir = "kubelet.conf.d"
-	ourDropin = "evenkeel.conf" // after every copy of the node's own, whose names begin with a digit
+	ourDropin = "evenkeel.conf" // sorts after the copies of the node's own drop-ins, which start with a digit
 )
 
-// Bounds of the node's own drop-in directory. Its files are copied at each check and each start.
+// Limits of the node's own drop-in directory, which is copied for each check and each start.
 const (
 	maxDropins     = 1000
-	maxDropinBytes = 8 << 20 // in all
+	maxDropinBytes = 8 << 20 // total
 )
 
-// Files returns what a candidate is to be rendered as, for Argv: contents by name, with slashes for directories. Under a
-// drop-in lie copies of the node's own, which merge in the order in which the kubelet merges the originals. The error
-// names the drop-in directory of the node that cannot be copied.
+// Files returns the files to render for a candidate, for Argv: content by path, with slashes. For a drop-in they
+// include copies of the node's own drop-ins, in the order in which the kubelet merges them. The error names the node's
+// drop-in directory if it cannot be copied.
 func (k *Kubelet) Files(c Candidate, initFile string) (map[string][]byte, error) {
 	s, err := k.candidate(c, initFile)
 	return s.files, err
 }
 
-// sources returns the --config and --config-dir of a run; "" for none.
+// sources returns the --config and --config-dir of a run, or "".
 func (k *Kubelet) sources(run Run) (config, configDir string) {
 	config, configDir = k.Config, k.ConfigDir
 	if run.InitFile != "" {
@@ -62,7 +62,7 @@ func (k *Kubelet) sources(run Run) (config, configDir string) {
 	return config, configDir
 }
 
-// configFlags returns the flags that make a kubelet run with a configuration. The node's own must not come along.
+// configFlags returns the flags that select a configuration. The node's own flags of these names must be removed.
 func (k *Kubelet) configFlags(run Run) []string {
 	var flags []string
 	config, configDir := k.sources(run)
@@ -75,21 +75,21 @@ func (k *Kubelet) configFlags(run Run) []string {
 	return flags
 }
 
-// setup is all that there is to a run of the kubelet with one configuration.
+// configuration is the input of one kubelet run.
 type setup struct {
 	run     Run
-	files   map[string][]byte       // what run.Dir is to hold; nil for the local configuration
-	payload func() (layer, error)   // the candidate itself, decoded once; nil for the local configuration
-	layers  func() ([]layer, error) // all that the kubelet merges, bottom up, read and decoded once
+	files   map[string][]byte       // content of run.Dir; nil for the local configuration
+	payload func() (layer, error)   // the candidate, decoded once; nil for the local configuration
+	layers  func() ([]layer, error) // all merged files, lowest precedence first, read and decoded once
 }
 
-// local is the setup of the local configuration.
+// local returns the local configuration.
 func (k *Kubelet) local(initFile string) setup {
 	run := Run{InitFile: initFile}
 	return setup{run: run, layers: sync.OnceValues(func() ([]layer, error) { return k.localLayers(run) })}
 }
 
-// whole is the setup of a configuration that replaces the local one.
+// wholeConfig returns a configuration that replaces the local one.
 func whole(data []byte) setup {
 	payload := sync.OnceValues(func() (layer, error) { return newLayer(data, OriginRemote) })
 	return setup{
@@ -131,15 +131,15 @@ func (k *Kubelet) candidate(c Candidate, initFile string) (setup, error) {
 	}, nil
 }
 
-// dropin is one file of the node's own drop-in directory.
+// dropinFile is one file of the node's own drop-in directory.
 type dropin struct {
-	name string // in the directory, with slashes
+	name string // relative to the directory, with slashes
 	data []byte
 }
 
-// ownDropins reads the node's own drop-in directory, if its local configuration has one, as the kubelet does: every
-// file and link whose name ends in .conf, in the order of the walk, subdirectories too. What is wrong with a file is for
-// the kubelet to say, but for what would keep us from reading it.
+// nodeDropins reads the node's own drop-in directory, if the local configuration has one, like the kubelet: files and
+// links with the extension .conf, in the order of the walk, including subdirectories. It reports only errors of
+// reading; the kubelet checks the content.
 func (k *Kubelet) ownDropins(local Run) ([]dropin, error) {
 	_, dir := k.sources(local)
 	if dir == "" {
@@ -152,7 +152,7 @@ func (k *Kubelet) ownDropins(local Run) ([]dropin, error) {
 			return err
 		}
 		if len(own) == maxDropins {
-			return fmt.Errorf("there are more than %d files", maxDropins)
+			return fmt.Errorf("it has more than %d files", maxDropins)
 		}
 		data, err := readBounded(path, room)
 		if err != nil {
@@ -169,8 +169,8 @@ func (k *Kubelet) ownDropins(local Run) ([]dropin, error) {
 	return own, nil
 }
 
-// LocalDigest is over all that the local configuration is read from, what cannot be read included. Two that are not the
-// same mean that it has changed, or may have.
+// LocalDigest covers all files of the local configuration, and the errors of reading them. Different digests mean that
+// the local configuration changed or may have changed.
 func (k *Kubelet) LocalDigest(initFile string) string {
 	h := sha256.New()
 	local := Run{InitFile: initFile}
@@ -186,7 +186,7 @@ func (k *Kubelet) LocalDigest(initFile string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// readBounded reads a regular file, or what a link to one leads to.
+// readBounded reads a regular file, or the target of a symbolic link to one.
 func readBounded(path string, most int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -195,14 +195,14 @@ func readBounded(path string, most int64) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is not a regular file", path)
 	case info.Size() > most:
-		return nil, fmt.Errorf("%s is too large: at most %d bytes are read", path, most)
+		return nil, fmt.Errorf("%s is larger than the limit of %d bytes", path, most)
 	}
 	return os.ReadFile(path)
 }
 
 var notSafe = regexp.MustCompile(`[^A-Za-z0-9._-]`)
 
-// copyName is a safe name that sorts by the number and tells which file it is a copy of.
+// copyName returns a safe name that sorts by the number and shows which file was copied.
 func copyName(number int, name string) string {
 	const most = 100 // bytes
 	name = notSafe.ReplaceAllString(strings.ReplaceAll(strings.TrimSuffix(name, ".conf"), "/", "-"), "_")

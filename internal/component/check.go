@@ -13,12 +13,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// prove makes sure that this kubelet binary stops where stage 1 of the dry run ends, with a configuration that could
-// not do harm if it went on, and finds out what its dump looks like. A proof holds until the binary is replaced; without
-// one there is no dry run.
+// probe verifies that a dry run of this kubelet binary ends after stage 1, and learns how the binary prints its
+// effective configuration (the dump). It uses a configuration that is harmless even if the kubelet continued. The
+// result is valid until the binary is replaced; without it there is no dry run.
 //
-// Whether stage 2 may be used is decided by Check, which knows the local configuration: once that was seen to come to
-// the end of stage 2 with this binary.
+// Stage 2 has its own verification in Check, because it needs the local configuration: a run with the local
+// configuration must end at the end of stage 2.
 func (h *Harness) prove(ctx context.Context) (proof, error) {
 	id, err := h.k.Identity()
 	if err != nil {
@@ -42,24 +42,24 @@ func (h *Harness) prove(ctx context.Context) (proof, error) {
 		err = errors.New(strange.words)
 	}
 	if err != nil {
-		return proof{id: id}, fmt.Errorf("what this kubelet says of a configuration could not be found out: %w", err)
+		return proof{id: id}, fmt.Errorf("cannot find out how this kubelet reports its configuration: %w", err)
 	}
 	h.proven = proof{id: id, shape: shape, lenient: strange.outcome == Accepted && strange.lenient == ""}
 	return h.proven, nil
 }
 
-// unknownField is an empty configuration with a field that no kubelet has.
+// unknownFieldConfig is an empty configuration with a field that no kubelet knows.
 func unknownField(endpoint string) []byte {
 	return fmt.Appendf(nil, "apiVersion: %s\nkind: %s\nfailCgroupV1: false\ncontainerRuntimeEndpoint: %s\nevenkeelUnknownField: true\n",
 		payload.UpstreamAPIVersion, payload.KubeletKind, endpoint)
 }
 
-// learnShape finds out what the dump of a binary looks like from the dump of the empty configuration; nil if that has
-// none. The error says why it could not be found out now.
+// learnShape learns the form of a binary's dump from the dump of an empty configuration; nil if it prints none. An
+// error means that it is unknown for now.
 func (h *Harness) learnShape(ctx context.Context, dumps []string, apiVersion string) (*dumpShape, error) {
 	shape := shapeOf(dumps, h.noRuntime())
 	if shape == nil {
-		h.log.Warn("this kubelet does not print its configuration in a form that is recognized: configurations are compared by text")
+		h.log.Warn("the kubelet does not print its configuration in a known form: configurations are compared by text")
 		return nil, nil
 	}
 	empty, omits := theDump(dumps, anchors)
@@ -75,10 +75,11 @@ func (h *Harness) learnShape(ctx context.Context, dumps []string, apiVersion str
 	return shape, nil
 }
 
-// anchored recognizes the dump of an empty configuration, whatever the binary.
+// anchorShape finds the dump of an empty configuration of any kubelet version.
 var anchored = &dumpShape{fields: anchors}
 
-// noRuntime is the endpoint of no container runtime: a kubelet that does not stop where it should cannot go far.
+// missingRuntime is an endpoint without a container runtime, so that a kubelet that continues after the dry run fails
+// early.
 func (h *Harness) noRuntime() string { return "unix://" + filepath.Join(h.scratch, "no-runtime.sock") }
 
 func (h *Harness) runEmpty(ctx context.Context, apiVersion string) answer {
@@ -89,8 +90,8 @@ func (h *Harness) runEmpty(ctx context.Context, apiVersion string) answer {
 	return h.run(ctx, dryRun{stage: 1, of: whole(data), shape: anchored})
 }
 
-// tooOld says why a drop-in cannot be used with a kubelet of this version; "" if it can. Before 1.30 --config-dir was
-// not there, or alpha: the kubelet refused it without a variable in its environment.
+// noDropinSupport returns why this version of the kubelet cannot use drop-ins, or "". Before 1.30, --config-dir was
+// missing, or alpha and enabled by an environment variable.
 func (h *Harness) tooOld(ctx context.Context, id Identity) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -111,11 +112,11 @@ func (h *Harness) tooOld(ctx context.Context, id Identity) (string, error) {
 	return "", nil
 }
 
-// CheckLocal judges the local configuration at stage 1: initFile if given, which replaces --config and --config-dir,
-// else the kubelet's own. It is rejected only if an empty configuration, without the node's flags, is accepted now. An
-// unknown field is a warning, as it is to the kubelet.
+// CheckLocal checks the local configuration at stage 1: initFile if it is set, which replaces --config and
+// --config-dir, otherwise the kubelet's own. The configuration is rejected only if an empty configuration without the
+// node's flags is accepted at the same time. An unknown field is a warning, as in the kubelet.
 //
-// A file that is not there needs no run: on a node that has not joined its cluster yet the agent is started every second.
+// A missing file is rejected without a run: on a node that has not joined its cluster the agent restarts every second.
 func (h *Harness) CheckLocal(ctx context.Context, initFile string) Verdict {
 	if file, _ := h.k.sources(Run{InitFile: initFile}); file != "" {
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
@@ -153,8 +154,9 @@ func (h *Harness) CheckLocal(ctx context.Context, initFile string) Verdict {
 	return v
 }
 
-// runBare begins the run of a configuration without the node's flags, if any of them sets something of it and the dump
-// shows what, and returns what waits for the answer, once. --fail-cgroupv1 stays.
+// startWithoutFlags starts a run of a configuration without the node's flags, except --fail-cgroupv1, and returns a
+// function that waits for the result. It starts none if no flag sets a field of the configuration, or if the kubelet
+// prints no dump to compare.
 func (h *Harness) runBare(ctx context.Context, of setup, shape *dumpShape) func() answer {
 	if !h.k.setsConfig() || shape == nil {
 		return func() answer { return answer{} }
@@ -164,11 +166,11 @@ func (h *Harness) runBare(ctx context.Context, of setup, shape *dumpShape) func(
 	return func() answer { return <-done }
 }
 
-// Check judges a candidate, with the node's own flags, and for a drop-in with all that it is laid over. It is rejected
-// only if the local configuration (initFile, see CheckLocal) passes the same stage now, or if the kubelet is too old for
-// it, or if it names a client CA file that cannot be one. Stage 2, which acts on what it reads, follows only if stage 1
-// accepts and no protected field differs from the local configuration. Where stage 2 cannot be used now, stage 1 alone
-// accepts, and Words says why.
+// Check checks a candidate with the node's own flags, and a drop-in together with the configuration below it. A
+// candidate is rejected if the local configuration (initFile, see CheckLocal) passes the same stage at the same time,
+// if the kubelet does not support drop-ins, or if the file that it names as client CA is unusable. Stage 2 has side
+// effects, so it runs only if stage 1 accepts and no protected field differs from the local configuration. If stage 2
+// is unavailable, stage 1 alone accepts, and Words says why.
 func (h *Harness) Check(ctx context.Context, candidate Candidate, initFile string) Verdict {
 	proven, err := h.prove(ctx)
 	if err != nil {
@@ -196,17 +198,17 @@ func (h *Harness) Check(ctx context.Context, candidate Candidate, initFile strin
 	return c.judge(ctx)
 }
 
-// check is one candidate while Check judges it.
+// check is the state of one call of Check.
 type check struct {
 	h *Harness
 	proof
 	data             []byte
 	candidate, local setup
-	runtime          string // the local configuration's endpoint, for stage 2
-	assumed          string // the same by text, to be compared with a candidate's by text
+	runtime          string // endpoint in the local configuration, for stage 2
+	assumed          string // the same according to the files, to compare with a candidate's files
 
-	unusable    string // why stage 2 cannot be used now
-	outage      bool   // because the container runtime cannot be reached
+	unusable    string // why stage 2 is unavailable
+	outage      bool   // stage 2 is unavailable because the container runtime is unreachable
 	localPassed bool   // the local configuration passed stage 2 during this check
 }
 
@@ -214,7 +216,7 @@ func (c *check) stage1(of setup) dryRun {
 	return dryRun{stage: 1, of: of, nodeFlags: true, shape: c.shape}
 }
 
-// judge has two runs of stage 1 at a time, and then those of stage 2.
+// run does two runs of stage 1 in parallel, and then the runs of stage 2.
 func (c *check) judge(ctx context.Context) Verdict {
 	others, stop := context.WithCancel(ctx)
 	defer stop()
@@ -249,8 +251,8 @@ func (c *check) judge(ctx context.Context) Verdict {
 	return v
 }
 
-// runStage1 runs the candidate as the kubelet would read it. Of a drop-in's fields the kubelet passes over those that it
-// does not know, without a word; so a drop-in is also decoded strictly, as if it were a whole configuration.
+// runStage1 runs the candidate as the kubelet would read it. The kubelet silently ignores unknown fields of a drop-in,
+// so a drop-in is also decoded strictly, as a whole configuration.
 func (c *check) runStage1(ctx context.Context) answer {
 	a := c.h.run(ctx, c.stage1(c.candidate))
 	if !c.candidate.run.Dropin || a.outcome == CouldNotTell {
@@ -262,15 +264,15 @@ func (c *check) runStage1(ctx context.Context) answer {
 			alone = c.h.run(ctx, dryRun{stage: 1, of: whole(data)})
 		}
 	}
-	a.lenient = alone.lenient // before, it was said of the local configuration, which may
+	a.lenient = alone.lenient // so far it described the local configuration, where unknown fields are allowed
 	if a.outcome == Accepted && (alone.outcome == CouldNotTell || alone.undecoded) {
 		return alone
 	}
 	return a
 }
 
-// withoutNulls returns a drop-in without the fields that it sets to null, which gives them their defaults back: in a
-// whole configuration not every field can be null. nil if there are none.
+// withoutNulls returns a drop-in without the fields that are null, or nil if it has none. Null resets a field to its
+// default in a drop-in, but not every field of a whole configuration may be null.
 func (c *check) withoutNulls() []byte {
 	l, err := c.candidate.payload()
 	if err != nil {
@@ -300,8 +302,8 @@ func pruneNulls(fields map[string]any) (pruned map[string]any, changed bool) {
 	return pruned, changed
 }
 
-// refused judges a candidate that did not pass stage 1 or that only passed with lenient decoding, which the kubelet
-// itself lets pass with a warning. local is the answer of the local configuration at the same time.
+// rejected returns the verdict on a candidate that failed stage 1, or that passed only with lenient decoding. local is
+// the result of the local configuration at the same time.
 func (c *check) refused(a, local answer) Verdict {
 	words := a.objection()
 	v := Verdict{Stage: 1, Words: words}
@@ -318,7 +320,7 @@ func (c *check) refused(a, local answer) Verdict {
 
 const theLocal = "the local configuration"
 
-// butSoDoes says of a configuration's failure that another one fails as well, so that it proves nothing.
+// alsoFails adds to an error that another configuration fails as well, so the error proves nothing about this one.
 func butSoDoes(words, other, its string) string {
 	if words == its {
 		return clip(fmt.Sprintf("%s (but %s does not pass the dry run either, for the same reason)", words, other), maxWords)

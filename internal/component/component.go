@@ -15,40 +15,40 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Component is a program whose own binary judges its configuration, wherever that binary runs: with no node, no flags
-// and no local configuration, so that another version's binary can be asked on any host. Nothing of the host is judged;
-// where the host got in the way, the verdict says so. It may be used by several goroutines.
+// Component is a node component whose binary validates configurations without a node: no flags and no local
+// configuration, so the binary of any version can be used on any host. Problems caused by this host are reported in
+// the verdict and never reject a configuration. It is safe for concurrent use.
 //
-// A node's own kubelet is judged by Harness, which knows its flags and goes further.
+// A Harness validates for the kubelet of a node, with its flags, and checks more.
 type Component interface {
-	// Name is the component's, as Names has it.
+	// Name returns the component's name, one of Names.
 	Name() string
-	// Version asks the binary for its version, such as "v1.36.3".
+	// Version runs the binary to read its version, such as "v1.36.3".
 	Version(ctx context.Context) (string, error)
-	// Validate has the binary decode and validate a whole configuration. What the binary would only warn about or pass
-	// over without a word (a field that it does not know, a second YAML document) is rejected. A refusal is a rejection
-	// only if the binary accepts an empty configuration now. Effective is the configuration with the defaults laid under
-	// it, apiVersion and kind included; its names are the API's.
+	// Validate lets the binary decode and validate a whole configuration. Unknown fields and a second YAML document,
+	// which the binary would ignore or only warn about, are rejections. A configuration is rejected only if the binary
+	// accepts an empty configuration at the same time. Effective is the configuration with its defaults, including
+	// apiVersion and kind, in the API's names.
 	Validate(ctx context.Context, data []byte) Verdict
-	// Defaults returns what an empty configuration amounts to; see Verdict.Effective. The error says why the binary
-	// could not tell.
+	// Defaults returns the effective configuration for an empty one; see Verdict.Effective. The error says why the
+	// binary could not report it.
 	Defaults(ctx context.Context) (Effective, error)
-	// PreferredVersion returns the apiVersion that the binary itself would write a configuration in, such as
-	// "kubelet.config.k8s.io/v1beta1". It is found by asking. The error says why the binary could not tell.
+	// PreferredVersion returns the apiVersion that the binary prefers for its configuration, such as
+	// "kubelet.config.k8s.io/v1beta1". The error says why the binary could not report it.
 	PreferredVersion(ctx context.Context) (string, error)
 }
 
-// asker is what differs between components.
+// validator is the part of a validation that differs between components.
 type asker interface {
-	// ask has the binary decode and validate a configuration, of which nothing is left when it returns. The answer is
-	// CouldNotTell where the binary cannot be asked at all. unjudged says what this host kept from being judged.
+	// validate lets the binary decode and validate a configuration, and leaves no files behind. The outcome is
+	// CouldNotTell if the binary cannot be used. unchecked says what could not be checked on this host.
 	ask(ctx context.Context, data []byte) (a answer, unjudged string)
-	// prove makes sure that this binary ends where its dry run should, and returns the apiVersion that it prefers. Both
-	// hold until the binary is replaced.
+	// probe verifies that a dry run of this binary ends before the component starts, and returns the binary's
+	// preferred apiVersion. Both results are valid until the binary is replaced.
 	prove(ctx context.Context) (preferred string, err error)
 }
 
-// components is all that there is. A new one is a line here, and an asker in a file of its own.
+// components has the constructors by name. A new component needs an entry here and a validator.
 var components = map[string]func(path, scratchDir string, log *slog.Logger) *binary{
 	"kubelet":    newBareKubelet,
 	"kube-proxy": newKubeProxy,
@@ -57,8 +57,8 @@ var components = map[string]func(path, scratchDir string, log *slog.Logger) *bin
 // Names returns the names of all components, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(components)) }
 
-// New returns the component of a name, whose binary is at path (or of that name in PATH). It puts its throw-away files
-// into scratchDir, which it makes. The error names what is wrong: no component of that name, or no program at path.
+// New returns the component with this name; path is its binary, or a name in PATH. It creates scratchDir for temporary
+// files. The error says whether the name is unknown or the binary unusable.
 func New(name, path, scratchDir string, log *slog.Logger) (Component, error) {
 	component, ok := components[name]
 	if !ok {
@@ -67,7 +67,7 @@ func New(name, path, scratchDir string, log *slog.Logger) (Component, error) {
 	if _, err := identify(name, path); err != nil {
 		return nil, err
 	}
-	scratchDir, err := filepath.Abs(scratchDir) // the binary's words name it
+	scratchDir, err := filepath.Abs(scratchDir) // error messages of the binary contain the path
 	if err != nil {
 		return nil, fmt.Errorf("scratch directory: %w", err)
 	}
@@ -78,7 +78,7 @@ func unknown(name string) error {
 	return fmt.Errorf("there is no component %q; there are %s", name, strings.Join(Names(), ", "))
 }
 
-// binary is a component's program, and what it calls its configuration.
+// binary is a component's program with the kind of its configuration.
 type binary struct {
 	name, kind string
 	runner     runner
@@ -94,7 +94,7 @@ func (b *binary) Version(ctx context.Context) (string, error) {
 func (b *binary) PreferredVersion(ctx context.Context) (string, error) {
 	version, err := b.prove(ctx)
 	if err != nil {
-		return "", fmt.Errorf("no preferred version of the %s's configuration: %w", b.name, err)
+		return "", fmt.Errorf("cannot determine the preferred version of the %s's configuration: %w", b.name, err)
 	}
 	return version, nil
 }
@@ -117,7 +117,7 @@ func (b *binary) Validate(ctx context.Context, data []byte) Verdict {
 		return v
 	}
 	if unjudged != "" {
-		v.Warnings = append(v.Warnings, "not judged: "+unjudged)
+		v.Warnings = append(v.Warnings, "not checked:  "+unjudged)
 	}
 	if v.Effective = a.effective; v.Effective == nil {
 		v.Warnings = append(v.Warnings, fmt.Sprintf("the %s did not print the configuration with its defaults", b.name))
@@ -128,10 +128,10 @@ func (b *binary) Validate(ctx context.Context, data []byte) Verdict {
 func (b *binary) Defaults(ctx context.Context) (Effective, error) {
 	a := b.askEmpty(ctx)
 	if a.outcome != Accepted {
-		return nil, fmt.Errorf("no defaults of the %s: %s", b.name, a.words)
+		return nil, fmt.Errorf("cannot read the defaults of the %s: %s", b.name, a.words)
 	}
 	if a.effective == nil {
-		return nil, fmt.Errorf("no defaults of the %s: it did not print them", b.name)
+		return nil, fmt.Errorf("cannot read the defaults of the %s: it did not print them", b.name)
 	}
 	return a.effective, nil
 }
@@ -145,8 +145,8 @@ func (b *binary) askEmpty(ctx context.Context) answer {
 	return a
 }
 
-// neverShown says why no binary should be asked: what is empty has no words of the component's, and of two documents it
-// would read the first and say nothing of the second; a few aliases can take all memory. "" if it may be.
+// checkInput returns why a configuration must not be passed to the binary, or "". The binary would report nothing for
+// an empty document, read only the first of two documents, and could run out of memory on YAML aliases.
 func (b *binary) neverShown(data []byte) string {
 	if len(data) > payload.MaxSize {
 		return "larger than 1 MiB"
@@ -155,10 +155,10 @@ func (b *binary) neverShown(data []byte) string {
 		return refused.Words
 	}
 	switch refused := payload.OneDocument(data); {
-	case refused == nil, refused.Problem == payload.ProblemSyntax: // that is the component's to refuse
+	case refused == nil, refused.Problem == payload.ProblemSyntax: // the component rejects this itself
 		return ""
 	case refused.Problem == payload.ProblemDocuments:
-		return fmt.Sprintf("%s: the %s would read the first only", refused.Words, b.name)
+		return fmt.Sprintf("%s: the %s would read only the first", refused.Words, b.name)
 	default:
 		return refused.Words
 	}
@@ -168,7 +168,7 @@ func emptyConfig(apiVersion, kind string) []byte {
 	return []byte("apiVersion: " + apiVersion + "\nkind: " + kind + "\n")
 }
 
-// objection is all that the component has against a configuration, what it only warned about included; "" if nothing.
+// objection returns all errors of the component about a configuration, including strict decoding errors, or "".
 func (a answer) objection() string {
 	switch {
 	case a.lenient == "":
@@ -180,7 +180,7 @@ func (a answer) objection() string {
 	}
 }
 
-// YAML returns the configuration as a document: apiVersion and kind first, then the fields by name.
+// YAML returns the configuration as a document: apiVersion and kind first, then the fields sorted by name.
 func (e Effective) YAML() ([]byte, error) {
 	var document bytes.Buffer
 	fields := maps.Clone(e)

@@ -1,9 +1,10 @@
-// Package component is what evenkeel knows of the programs whose configuration it judges and changes. Any Component can
-// be asked, by its own binary or container image, what it makes of a configuration (the dry run). The kubelet, which the
-// agent runs, is known better: the package reads its command line and writes a new one, judges a configuration on its
-// node, and reads what a running one tells about itself: version, health, /configz, state files. It must not know where a
-// configuration comes from, which one is meant to run, or why; and it never starts a component for good.
+// Package component runs the binary of a Kubernetes node component (kubelet, kube-proxy) to validate a configuration
+// with it (the dry run), and to read its version and its defaults. The binary is a file or part of a container image.
 //
-// What is general to all components: Component, Objections, Outcome, Verdict, Effective, Identity. The rest is the
-// kubelet's.
+// For the kubelet that the agent runs, the package also parses and builds the command line, checks a configuration
+// with the node's own flags and drop-ins, compares it with the local configuration, and reads the health endpoint,
+// /configz and the state files.
+//
+// It must not know where a configuration comes from or which one should run, and it never starts a component beyond a
+// dry run.
 package component

@@ -17,29 +17,29 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Where the two stages end. Acceptance is exactly these words: a payload can put words of its own into an error.
+// The errors that end the two stages. Only an exact match counts, because errors can quote text from a payload.
 const (
 	acceptedStage1 = "failed to run Kubelet: cannot exit on lock file contention: no lock file specified"
 	acceptedStage2 = `failed to run Kubelet: bad --node-ip "0.0.0.0,::": `
 )
 
-// What a kubelet logs once it has gone on where it should have stopped. Each is logged before it serves, writes to
-// the node or touches a pod.
+// Messages that a kubelet logs only if it continues after the end of a stage. Each is logged before it serves
+// requests, writes to the node or touches a pod.
 var (
 	straysStage2 = []string{"Using root directory", "Adding static pod path", "Started kubelet", "Starting to listen"}
 	straysStage1 = append([]string{"Standalone mode, no API client", "Connecting to runtime service"}, straysStage2...)
 )
 
-// The flags of each stage, and the node's own flags that must not come along because they name things outside of the
-// scratch directory, reach the API, or undo ours.
+// Flags of each stage, and the node's flags that are removed because they name paths outside the scratch directory,
+// give access to the API, or override the stage's flags.
 var (
 	droppedAlways = []string{
 		"config", "config-dir", "lock-file", "exit-on-lock-contention", "cert-dir", "root-dir", "kubeconfig",
 		"bootstrap-kubeconfig", "v",
 	}
 	flagsStage1 = []string{"--exit-on-lock-contention"}
-	// Stage 2 acts on what it reads. Nothing of its dump is used, so flags can keep it from what a configuration alone
-	// should not reach: a file, a runtime of another socket, a better place in the queue of the OOM killer.
+	// Stage 2 acts on the configuration. Its dump is not used, so flags can keep it away from files, the image service
+	// and a lower OOM score.
 	flagsStage2 = []string{
 		"--node-ip=0.0.0.0,::", "--authentication-token-webhook=false", "--authorization-mode=AlwaysAllow",
 		"--rotate-certificates=false", "--client-ca-file=", "--image-service-endpoint=", "--oom-score-adj=1000",
@@ -54,21 +54,20 @@ const runtimeFlag = "container-runtime-endpoint"
 
 const (
 	dryRunDeadline = 15 * time.Second
-	// dryRunMemory bounds the data of a dry run's process, in bytes. A kubelet needs about 100 MiB for a small
-	// configuration, and less than half of this for one of 1 MiB.
+	// dryRunMemory limits the data segment of a dry run, in bytes. A kubelet needs about 100 MiB for a small
+	// configuration, and less than half of the limit for one of 1 MiB.
 	dryRunMemory = 1 << 30
-	// atOnce bounds how many dry runs of a harness run at the same time: the node has other work.
+	// maxParallel limits the parallel dry runs of a harness, to save the node's CPU.
 	atOnce   = 2
 	maxWords = 2000
 )
 
-// Harness asks a kubelet's own binary what it makes of a configuration, without ever running it. It may be used by
-// several goroutines.
+// Harness validates configurations with a node's kubelet binary in dry runs. It is safe for concurrent use.
 type Harness struct {
-	// Deadline is how long one run may take before it is killed; 15 s unless it is changed before the first use.
+	// Deadline is the time after which a run is killed, 15 s by default. Set it before the first use.
 	Deadline time.Duration
-	// Protected are the fields that must be as they are locally before stage 2 acts on a candidate. Set it before the
-	// first use.
+	// Protected are the fields that must equal the local configuration before stage 2 runs a candidate. Set it before
+	// the first use.
 	Protected payload.Protection
 
 	k       *Kubelet
@@ -77,55 +76,55 @@ type Harness struct {
 	slots   chan struct{}
 
 	mu     sync.Mutex
-	proven proof    // of the binary that was seen to stop where stage 1 ends
-	stage2 Identity // the binary that was seen to stop where stage 2 ends
-	banned Identity // the binary that went on beyond stage 2
+	proven proof    // results for a binary that ends after stage 1
+	stage2 Identity // a binary that ended at the end of stage 2
+	banned Identity // a binary that continued after stage 2
 
-	version   string // of the binary that versionOf was
+	version   string // of the binary versionOf
 	versionOf Identity
 }
 
-// NewHarness returns a harness for one node's kubelet. It puts its throw-away files into scratchDir, which it makes.
+// NewHarness returns a Harness for a node's kubelet. It creates scratchDir for temporary files.
 func NewHarness(k *Kubelet, scratchDir string, log *slog.Logger) *Harness {
-	// A relative one would be resolved by the kubelet too, but its errors name it.
+	// The kubelet would resolve a relative path too, but its errors contain it.
 	if absolute, err := filepath.Abs(scratchDir); err == nil {
 		scratchDir = absolute
 	}
 	return &Harness{Deadline: dryRunDeadline, k: k, scratch: scratchDir, log: log, slots: make(chan struct{}, atOnce)}
 }
 
-// proof is what is known of a binary that stops where stage 1 ends.
+// capabilities describe a binary whose dry run ends after stage 1.
 type proof struct {
 	id    Identity
-	shape *dumpShape // of its dump; nil: it prints none
-	// lenient: it does not say when it ignores a field that it does not know.
+	shape *dumpShape // form of its dump; nil: it prints none
+	// ignoresUnknown: the binary silently ignores unknown fields.
 	lenient bool
 }
 
-// dryRun is one run that is wanted.
+// dryRun describes one dry run.
 type dryRun struct {
 	stage     int
 	of        setup
-	nodeFlags bool       // with the node's own flags
-	bare      bool       // without them, to be compared with the run that has them
-	shape     *dumpShape // how its dump is recognized; nil: it is not looked for
-	runtime   string     // stage 2: the runtime's endpoint, whatever the configuration says; "": what it says
+	nodeFlags bool       // with the node's flags
+	bare      bool       // without the node's flags, to compare with the run that has them
+	shape     *dumpShape // how to find the dump; nil: do not search for it
+	runtime   string     // for stage 2: replaces the configuration's runtime endpoint, unless empty
 }
 
-// answer is what came of a dry run.
+// result is the result of a dry run.
 type answer struct {
-	outcome   Outcome // for a refused one: Rejected, though that is no verdict yet
+	outcome   Outcome // Rejected if the configuration was refused, before it is known why
 	words     string
 	lenient   string
 	strayed   bool
-	noRuntime bool // it was refused because the container runtime could not be reached
-	undecoded bool // it was refused because the file given as --config could not be decoded
-	cutShort  bool // its process exceeded its deadline, or died by itself
+	noRuntime bool // rejected because the container runtime could not be reached
+	undecoded bool // rejected because the --config file could not be decoded
+	cutShort  bool // the process exceeded its deadline or crashed
 	effective Effective
-	dumps     []string // what may be the effective configuration, if its shape is not known yet
+	dumps     []string // candidates for the dump if its form is not known yet
 }
 
-// run carries out a dry run. Nothing is left of it when it returns.
+// run does a dry run and removes its files.
 func (h *Harness) run(ctx context.Context, want dryRun) answer {
 	select {
 	case h.slots <- struct{}{}:
@@ -161,8 +160,9 @@ func (h *Harness) run(ctx context.Context, want dryRun) answer {
 	return a
 }
 
-// arguments writes what the run is to read, and puts ours first, where no flag that lacks its value can swallow them;
-// so the node's own must not repeat them, since the last one wins.
+// arguments writes the files of the run and returns its command line. Added flags come first, so that a flag without
+// its value at the end of the node's flags cannot consume them. Since the last flag wins, the node's flags of the same
+// names are removed.
 func (h *Harness) arguments(want dryRun, dir string) ([]string, error) {
 	args := []string{"-v=5", "--cert-dir=" + filepath.Join(dir, "pki"), "--root-dir=" + filepath.Join(dir, "root")}
 	run := want.of.run
@@ -193,7 +193,7 @@ func (h *Harness) arguments(want dryRun, dir string) ([]string, error) {
 }
 
 func writeFiles(dir string, files map[string][]byte) error {
-	for _, name := range slices.Sorted(maps.Keys(files)) { // so that a full disk fails the same one each time
+	for _, name := range slices.Sorted(maps.Keys(files)) { // in a fixed order, so that a full disk always fails for the same file
 		data, path := files[name], filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return err
@@ -217,7 +217,7 @@ func (h *Harness) read(want dryRun, dir string, out *transcript, end ending) ans
 		a.dumps = out.dumps
 	}
 	word := out.lastWord()
-	// A panic, which may quote the payload, ends with another code.
+	// A panic, which may quote the payload, has another exit code.
 	if end.code == 1 && (want.stage == 1 && word == acceptedStage1 || want.stage == 2 && strings.HasPrefix(word, acceptedStage2)) {
 		a.outcome = Accepted
 		a.effective = h.effective(want.shape.read(a.dumps), dir, want)
@@ -228,26 +228,26 @@ func (h *Harness) read(want dryRun, dir string, out *transcript, end ending) ans
 	a.undecoded = strings.HasPrefix(word, "failed to load kubelet config file, path: ")
 	a.words = cleanWords(word, dir)
 	if a.words == "" {
-		a.words = fmt.Sprintf("the kubelet ended with exit code %d and no word", end.code)
+		a.words = fmt.Sprintf("the kubelet ended with exit code %d and no message", end.code)
 	}
 	return a
 }
 
-// ofRuntime reports whether a kubelet says that its container runtime failed it. To connect has words of its own; the first
-// question after that, for the runtime's cgroup driver, ends with the bare error of gRPC. Stage 2 talks gRPC to nothing else.
+// isRuntimeError reports whether the kubelet failed because of its container runtime. Connecting has its own error;
+// the first call after that, for the runtime's cgroup driver, returns a plain gRPC error. Stage 2 uses gRPC for
+// nothing else.
 func ofRuntime(word string) bool {
 	return strings.Contains(word, "validate CRI v1 runtime API for endpoint") ||
 		strings.Contains(word, "validate CRI v1 image API for endpoint") ||
 		strings.HasPrefix(strings.TrimPrefix(word, "failed to run Kubelet: "), "rpc error: code = ")
 }
 
-// cleanWords takes the wrapping off the kubelet's own words: what it says for every error alike, and the names of
-// throw-away files.
+// cleanMessage removes prefixes that are equal for all errors, and the names of temporary files.
 func cleanWords(words, dir string) string {
 	if before, _, found := strings.Cut(words, ", path: &TypeMeta{"); found {
 		words = before
 	}
-	if before, _, found := strings.Cut(words, "' is missing in '"); found { // the whole file, with what may be secret
+	if before, _, found := strings.Cut(words, "' is missing in '"); found { // the rest quotes the whole file, which may contain secrets
 		words = before + "' is missing"
 	}
 	file, conf := filepath.Join(dir, wholeFile), filepath.Join(dir, dropinDir)
@@ -267,19 +267,17 @@ func cleanWords(words, dir string) string {
 	return oneLine(strings.ReplaceAll(words, dir+"/", ""))
 }
 
-// oneLine makes words fit for a status.
+// oneLine formats a message for a status.
 func oneLine(words string) string { return clip(strings.Join(strings.Fields(words), " "), maxWords) }
 
-// cgroupFlag is the flag without which, on a host with cgroup v1, hardly any configuration passes validation.
-// cgroupField is what it sets.
+// On a host with cgroup v1, almost no configuration passes validation without cgroupFlag, which sets cgroupField.
 const (
 	cgroupFlag  = "fail-cgroupv1"
 	cgroupField = "failCgroupV1"
 )
 
-// effective puts right in a dump what only the dry run made of it: the throw-away certificate directory, -v=5, and the one
-// flag of a bare run; and what a dump leaves out: the kubelet takes the flag --seccomp-default or the field. It returns nil
-// if there is no dump.
+// effective corrects a dump, or returns nil if e is nil: it removes the effects of the temporary certificate
+// directory, of -v=5 and of the cgroup flag, and adds --seccomp-default, which a dump does not show.
 func (h *Harness) effective(e Effective, dir string, want dryRun) Effective {
 	if e == nil {
 		return nil
@@ -289,7 +287,7 @@ func (h *Harness) effective(e Effective, dir string, want dryRun) Effective {
 			e[name] = filepath.Join(h.k.CertDir, rest)
 		}
 	}
-	// Until 1.36 a dump has the certificate that the kubelet makes for itself.
+	// Before 1.36 a dump includes the certificate that the kubelet creates for itself.
 	if e["tlsCertFile"] == "" && e["tlsPrivateKeyFile"] == "" && e["serverTLSBootstrap"] == false {
 		e["tlsCertFile"], e["tlsPrivateKeyFile"] = filepath.Join(h.k.CertDir, "kubelet.crt"), filepath.Join(h.k.CertDir, "kubelet.key")
 	}

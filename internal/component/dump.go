@@ -8,46 +8,46 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// A kubelet of Kubernetes writes its effective configuration, the dump, to its log. The log is no API: the message, the
-// key, the names and the encoding have changed between versions, and the encoding follows logging.format. So the dump is
-// recognized by its structure: it is the one value of a log record that is a mapping with at least the fields which the
-// same binary dumps for an empty configuration.
+// A kubelet logs its effective configuration, the dump. The log is no API: the message, the key, the field names and
+// the encoding differ between versions, and the encoding also depends on logging.format. So the dump is found by its
+// structure: it is the only logged value that is a mapping with at least the fields that the same binary dumps for an
+// empty configuration.
 
-// dumpShape is what is known of the dump of one binary. nil: this binary prints none that can be recognized.
+// dumpShape describes the dump of a binary. nil: the binary prints none in a known form.
 type dumpShape struct {
-	fields []string // names of the API, sorted: what every dump of this binary has
-	// omitted are the paths of fields that this binary leaves out when they are zero, with their zero values.
+	fields []string // API names, sorted, of the fields in every dump of this binary
+	// omitted are the fields that this binary omits if they are zero, with their zero values.
 	omitted map[string]any
 }
 
-// maxDump is the longest value that is decoded, in bytes: a payload of 1 MiB is dumped in less.
+// maxDump limits the size of a decoded value, in bytes. The dump of a 1 MiB payload is smaller.
 const maxDump = 4 << 20
 
-// anchors are fields with defaults that every kubelet dumps. They find the dump of the empty configuration.
+// anchorFields have defaults and are in every kubelet's dump. They find the dump of the empty configuration.
 var anchors = []string{"authentication", "authorization", "containerRuntimeEndpoint", "healthzPort", "maxPods"}
 
-// emptyFields is a configuration that says nothing, but for what keeps a dry run away from the host. Its
-// containerRuntimeEndpoint is found again in its dump.
+// emptyFields is a configuration with nothing but the fields that keep a dry run away from the host. Its
+// containerRuntimeEndpoint identifies its dump.
 func emptyFields(apiVersion, endpoint string) map[string]any {
 	return map[string]any{
 		"apiVersion": apiVersion,
 		"kind":       payload.KubeletKind,
-		// Without this no configuration is accepted on a host with cgroup v1.
+		// Without this field, every configuration is rejected on a host with cgroup v1.
 		"failCgroupV1": false,
-		// There is none: a kubelet that does not stop where it should cannot go far.
+		// The endpoint does not exist, so a kubelet that continues after the dry run fails early.
 		"containerRuntimeEndpoint": endpoint,
 	}
 }
 
-// mayBeDump reports whether a value mentions all anchors, in any case, so that it is worth decoding.
+// mayBeDump reports whether a value contains the names of all anchor fields, in any case. Only then it is decoded.
 func mayBeDump(value string) bool {
 	lower := strings.ToLower(value)
 	return !slices.ContainsFunc(anchors, func(name string) bool { return !strings.Contains(lower, strings.ToLower(name)) })
 }
 
-// theDump returns the one of the values that is a mapping with all fields, in the names of the API; nil if there is none,
-// or more than one. omits reports whether it was written in the API's form, which leaves out what is zero, and not as the
-// Go struct that a kubelet has.
+// findDump returns the only value that is a mapping with all fields, in the API's names; nil if there is none or more
+// than one. omits reports whether it was encoded in the API's form, which omits zero values, instead of as the
+// kubelet's internal Go struct.
 func theDump(values []string, fields []string) (e Effective, omits bool) {
 	if len(values) >= maxDumps || slices.ContainsFunc(values, func(value string) bool { return len(value) > maxDump }) {
 		return nil, false
@@ -71,8 +71,7 @@ func theDump(values []string, fields []string) (e Effective, omits bool) {
 	return found, omits
 }
 
-// dumpOfEmpty returns the one of the values that is the dump of an empty configuration with an endpoint, as theDump does;
-// nil if none is.
+// findEmptyDump returns the dump of an empty configuration with this endpoint, see findDump; nil if there is none.
 func dumpOfEmpty(values []string, endpoint string) (e Effective, omits bool) {
 	if e, omits = theDump(values, anchors); e.String("containerRuntimeEndpoint") != endpoint {
 		return nil, false
@@ -80,7 +79,7 @@ func dumpOfEmpty(values []string, endpoint string) (e Effective, omits bool) {
 	return e, omits
 }
 
-// shapeOf returns what the dump of an empty configuration shows of a binary; nil if it is none.
+// shapeOf learns the form of a binary's dump from the dump of an empty configuration; nil if there is none.
 func shapeOf(values []string, endpoint string) *dumpShape {
 	e, omits := dumpOfEmpty(values, endpoint)
 	if e == nil {
@@ -96,8 +95,8 @@ func shapeOf(values []string, endpoint string) *dumpShape {
 	return s
 }
 
-// probe returns a configuration whose dump lacks what this binary leaves out although it has a default: lists and mappings
-// that are empty, and what only a beta feature gate sets.
+// probeConfig returns a configuration whose dump does not have the fields that this binary omits although they have a
+// default: empty lists and mappings, and fields that only a beta feature gate sets.
 func (s *dumpShape) probe(empty Effective, fields map[string]any) map[string]any {
 	fields = maps.Clone(fields)
 	for name, value := range empty {
@@ -115,7 +114,7 @@ func (s *dumpShape) probe(empty Effective, fields map[string]any) map[string]any
 	return fields
 }
 
-// learn takes out of the fields that every dump has those that are not in the dump of the probe.
+// learn removes the fields that are not in the dump of the probe configuration.
 func (s *dumpShape) learn(values []string, endpoint string) {
 	e, _ := dumpOfEmpty(values, endpoint)
 	if e == nil {
@@ -124,8 +123,8 @@ func (s *dumpShape) learn(values []string, endpoint string) {
 	s.fields = slices.DeleteFunc(s.fields, func(name string) bool { _, printed := e[name]; return !printed })
 }
 
-// read returns the dump among the values, with zero values for the fields that this binary leaves out; nil if there is
-// none, or more than one.
+// read returns the dump among the values, and adds zero values for omitted fields; nil if there is none or more than
+// one.
 func (s *dumpShape) read(values []string) Effective {
 	if s == nil {
 		return nil
@@ -141,15 +140,14 @@ func (s *dumpShape) read(values []string) Effective {
 	return e
 }
 
-// withoutType takes out what is no field: a kubelet of 1.30 prints kind and apiVersion if it was given drop-ins, one of
-// 1.37 always.
+// withoutType removes kind and apiVersion. Kubelets of 1.30 print them if there are drop-ins, kubelets of 1.37 always.
 func withoutType(e Effective) Effective {
 	delete(e, "apiVersion")
 	delete(e, "kind")
 	return e
 }
 
-// setMissing sets a field that is not there, if what it is part of is.
+// setMissing sets a missing field if its parent exists.
 func setMissing(fields map[string]any, path []segment, value any) {
 	for _, s := range path[:len(path)-1] {
 		inner, ok := fields[s.name].(map[string]any)

@@ -9,22 +9,22 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Effective is a component's configuration as the component itself printed it, in the API's JSON names. Numbers are
-// json.Number, as they were printed.
+// Effective is the effective configuration of a component as the component printed it, with the API's JSON names.
+// Numbers are json.Number.
 type Effective map[string]any
 
-// Field returns the value at a path of JSON field names, such as "authentication.x509.clientCAFile". A map key that
-// holds a dot stands in brackets: "evictionHard[memory.available]". Case does not matter, except in brackets.
+// Field returns the value at a path of JSON field names, such as "authentication.x509.clientCAFile". A map key with a
+// dot is in brackets: "evictionHard[memory.available]". Names match in any case, except in brackets.
 func (e Effective) Field(path string) (any, bool) { return e.field(splitPath(path)) }
 
-// String returns a string at path, and "" if there is none.
+// String returns the string at path, or "".
 func (e Effective) String(path string) string {
 	v, _ := e.Field(path)
 	s, _ := v.(string)
 	return s
 }
 
-// Int returns a whole number at path.
+// Int returns the integer at path.
 func (e Effective) Int(path string) (int64, bool) {
 	v, _ := e.Field(path)
 	n, ok := v.(json.Number)
@@ -52,7 +52,7 @@ func (e Effective) field(path []segment) (any, bool) {
 	return value, true
 }
 
-// segment is one step of a path; exact ones are keys of a map, not fields.
+// segment is one element of a path: the name of a field, or the exact key of a map.
 type segment struct {
 	name  string
 	exact bool
@@ -96,8 +96,8 @@ func joinPath(path []segment) (joined string) {
 	return joined
 }
 
-// decodeEffective reads what a component printed: a dry run has the Go field names of the internal type, /configz those
-// of the API.
+// decodeEffective decodes a printed configuration: dry runs print Go field names of the internal type, /configz prints
+// API names.
 func decodeEffective(text []byte) (Effective, error) {
 	fields, err := payload.Mapping(text)
 	if err != nil {
@@ -106,7 +106,7 @@ func decodeEffective(text []byte) (Effective, error) {
 	return payload.Canonical(fields), nil
 }
 
-// decodeJSON leaves numbers as they are written.
+// decodeJSON decodes numbers as json.Number.
 func decodeJSON(text []byte) (e Effective, err error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
@@ -114,8 +114,8 @@ func decodeJSON(text []byte) (e Effective, err error) {
 	return e, err
 }
 
-// leaves calls visit for every field that a configuration sets, with the path of its names; a mapping is walked, a list
-// is one value, and null sets nothing.
+// leaves calls visit with the path of every field that is set. A mapping is walked, a list is one value, and null is
+// not set.
 func leaves(fields map[string]any, prefix []segment, visit func(path []segment, value any)) {
 	for name, value := range fields {
 		path := append(slices.Clip(prefix), segment{name: name})

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// flag is one flag of a command line, as the kubelet's own parser (pflag) would read it.
+// flag is one flag of a command line, parsed like in the kubelet (pflag).
 type flag struct {
-	name   string   // without dashes; underscores as dashes, as the kubelet normalizes them
-	value  string   // empty if there is none
-	tokens []string // as they stand on the command line, one or two
+	name   string   // without leading dashes; underscores normalized to dashes
+	value  string   // "" if it has none
+	tokens []string // one or two arguments
 }
 
-// booleans are the flags that never take the next word as their value, in kubelets 1.32 to 1.37. One that is missing
-// here, of another version, does no harm unless it is followed by a word that is no flag, which the kubelet refuses.
+// booleans are the flags of kubelets 1.32 to 1.37 that never take the next argument as their value. If one is missing
+// here, it is misread only before an argument that is not a flag, which the kubelet rejects anyway.
 var booleans = map[string]bool{
 	"anonymous-auth": true, "authentication-token-webhook": true, "cgroups-per-qos": true, "contention-profiling": true,
 	"cpu-cfs-quota": true, "enable-controller-attach-detach": true, "enable-debugging-handlers": true,
@@ -27,14 +27,14 @@ var booleans = map[string]bool{
 	"seccomp-default": true, "serialize-image-pulls": true, "storage-driver-secure": true,
 }
 
-// valued are flags that this package reads or replaces; they always take a value.
+// valued are the flags that this package reads or replaces and that always have a value.
 var valued = map[string]bool{
 	"bootstrap-kubeconfig": true, "cert-dir": true, "config": true, "config-dir": true, "hostname-override": true,
 	"kubeconfig": true, "lock-file": true, "node-ip": true, "root-dir": true, "v": true, "authorization-mode": true,
 }
 
-// notConfig are the flags that set nothing of the KubeletConfiguration: they cannot override a field of a payload.
-// (-v sets logging.verbosity, but every dry run has a -v of its own: that one is compared by hand.)
+// notConfig are the flags that set no field of the KubeletConfiguration. -v does set logging.verbosity, but every dry
+// run has its own -v; see Kubelet.verbosity.
 var notConfig = map[string]bool{
 	"bootstrap-kubeconfig": true, "cert-dir": true, "cloud-provider": true, "config": true, "config-dir": true,
 	"exit-on-lock-contention": true, "experimental-allocatable-ignore-eviction": true,
@@ -45,15 +45,15 @@ var notConfig = map[string]bool{
 	"root-dir": true, "runtime-cgroups": true, "v": true,
 }
 
-// parseFlags splits a command line like pflag does. It refuses what the kubelet would refuse, where going on would
-// mean guessing: words that are no flag, and single dashes before anything but v.
+// parseFlags parses a command line like pflag. It rejects what the kubelet rejects and what would be ambiguous:
+// arguments that are not flags, and single dashes except for -v.
 func parseFlags(args []string) ([]flag, error) {
 	var flags []flag
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
 		if arg == "--" {
 			if i+1 < len(args) {
-				return nil, fmt.Errorf("the kubelet takes flags only, but %q follows --", args[i+1])
+				return nil, fmt.Errorf("the kubelet takes only flags, but %q follows --", args[i+1])
 			}
 			break
 		}
@@ -64,16 +64,16 @@ func parseFlags(args []string) ([]flag, error) {
 			f.name, f.value, hasValue = strings.Cut(arg[2:], "=")
 			f.name = strings.ReplaceAll(f.name, "_", "-")
 			if f.name == "" || f.name[0] == '-' {
-				return nil, fmt.Errorf("%q is no flag", arg)
+				return nil, fmt.Errorf("%q is not a flag", arg)
 			}
 		case strings.HasPrefix(arg, "-v"):
 			f.name, f.value, hasValue = "v", strings.TrimPrefix(arg[2:], "="), len(arg) > 2
 		case arg == "-h":
 			f.name = "help"
 		case strings.HasPrefix(arg, "-") && len(arg) > 1:
-			return nil, fmt.Errorf("%q is no flag of the kubelet: flags other than -v take two dashes", arg)
+			return nil, fmt.Errorf("%q is not a kubelet flag: flags other than -v take two dashes", arg)
 		default:
-			return nil, fmt.Errorf("the kubelet takes flags only, but %q is none", arg)
+			return nil, fmt.Errorf("the kubelet takes only flags, but %q is not a flag", arg)
 		}
 		if f.name == "help" || f.name == "version" {
 			return nil, fmt.Errorf("%q does not run a kubelet", arg)
@@ -93,12 +93,12 @@ func parseFlags(args []string) ([]flag, error) {
 	return flags, nil
 }
 
-// isNumber tells a negative number, as in `--pod-max-pids -1`, from a flag.
+// isNumber reports whether an argument is a negative number, as in `--pod-max-pids -1`.
 func isNumber(s string) bool {
 	return len(s) > 1 && strings.Trim(s[1:], "0123456789.") == ""
 }
 
-// last returns the value of the flag that wins: the last one.
+// last returns the value of the last flag with this name, which wins.
 func last(flags []flag, name string) (value string, given bool) {
 	for _, f := range flags {
 		if f.name == name {
@@ -108,7 +108,7 @@ func last(flags []flag, name string) (value string, given bool) {
 	return value, given
 }
 
-// without returns the words of all flags but those named, in order.
+// without returns the arguments of all other flags, in order.
 func without(flags []flag, names ...string) []string {
 	var args []string
 	for _, f := range flags {
@@ -119,7 +119,7 @@ func without(flags []flag, names ...string) []string {
 	return args
 }
 
-// only returns the words of the flags of one name, in order.
+// only returns the arguments of the flags with this name, in order.
 func only(flags []flag, name string) []string {
 	var args []string
 	for _, f := range flags {
@@ -130,7 +130,7 @@ func only(flags []flag, name string) []string {
 	return args
 }
 
-// setsConfig tells whether the command line has a flag that may override a field of the configuration.
+// setsConfig reports whether a flag may override a field of the configuration.
 func (k *Kubelet) setsConfig() bool {
 	return slices.ContainsFunc(k.flags, func(f flag) bool { return !notConfig[f.name] })
 }

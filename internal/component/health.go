@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// The kubelet's own defaults.
+// Defaults of the kubelet.
 const (
 	defaultHealthzAddress = "127.0.0.1"
 	defaultHealthzPort    = 10248
 )
 
-// HealthzURL returns where a kubelet with this configuration answers for its health, or "" if it does not. Without a
-// configuration (nil) it is the kubelet's default.
+// HealthzURL returns the health endpoint of a kubelet with this configuration, or "" if it has none. For nil it
+// returns the kubelet's default.
 func (k *Kubelet) HealthzURL(effective Effective) string {
 	address, port := defaultHealthzAddress, int64(defaultHealthzPort)
 	if a := effective.String("healthzBindAddress"); a != "" {
@@ -31,7 +31,7 @@ func (k *Kubelet) HealthzURL(effective Effective) string {
 	if port <= 0 {
 		return ""
 	}
-	// An unspecified address means all of them.
+	// An unspecified address listens on all addresses.
 	if ip := net.ParseIP(address); ip != nil && ip.IsUnspecified() {
 		address = "127.0.0.1"
 		if ip.To4() == nil {
@@ -41,21 +41,21 @@ func (k *Kubelet) HealthzURL(effective Effective) string {
 	return "http://" + net.JoinHostPort(address, strconv.FormatInt(port, 10)) + "/healthz"
 }
 
-// healthTimeout bounds one question: a kubelet that takes longer to say "ok" is not.
+// healthTimeout limits one request. A slower kubelet counts as unhealthy.
 const healthTimeout = 2 * time.Second
 
-// Health asks one kubelet for its health, over one connection that is kept open.
+// Health checks the health of one kubelet over one persistent connection.
 type Health struct {
 	url    string
 	client *http.Client
 }
 
-// NewHealth returns a client for the URL that HealthzURL returned.
+// NewHealth returns a client for a URL from HealthzURL.
 func NewHealth(url string) *Health {
 	return &Health{url: url, client: &http.Client{
 		Timeout: healthTimeout,
 		Transport: &http.Transport{
-			Proxy:               nil, // the node's own address
+			Proxy:               nil, // the address is local
 			DialContext:         (&net.Dialer{Timeout: time.Second}).DialContext,
 			MaxIdleConns:        1,
 			IdleConnTimeout:     time.Minute,
@@ -64,7 +64,7 @@ func NewHealth(url string) *Health {
 	}}
 }
 
-// Healthz returns nil if the kubelet says that it is healthy.
+// Healthz returns nil if the kubelet reports that it is healthy.
 func (h *Health) Healthz(ctx context.Context) error {
 	body, err := get(ctx, h.client, h.url, 4<<10)
 	if err != nil {
@@ -76,11 +76,11 @@ func (h *Health) Healthz(ctx context.Context) error {
 	return nil
 }
 
-// Close lets go of the connection.
+// Close closes the idle connection.
 func (h *Health) Close() { h.client.CloseIdleConnections() }
 
-// Configz asks a running kubelet for its configuration. base is its secure endpoint, such as
-// https://127.0.0.1:10250, and client must carry credentials that the kubelet lets read it.
+// Configz reads the configuration of a running kubelet. base is its secure endpoint, such as https://127.0.0.1:10250,
+// and client needs credentials for it.
 func Configz(ctx context.Context, client *http.Client, base string) (Effective, error) {
 	body, err := get(ctx, client, strings.TrimSuffix(base, "/")+"/configz", maxEntry)
 	if err != nil {
@@ -93,7 +93,7 @@ func Configz(ctx context.Context, client *http.Client, base string) (Effective, 
 		return nil, fmt.Errorf("configz: %w", err)
 	}
 	if len(answer.KubeletConfig) == 0 {
-		return nil, fmt.Errorf("configz: there is no kubeletconfig in %q", clip(string(body), 200))
+		return nil, fmt.Errorf("configz: no kubeletconfig in %q", clip(string(body), 200))
 	}
 	config, err := decodeEffective(answer.KubeletConfig)
 	if err != nil {
@@ -102,7 +102,7 @@ func Configz(ctx context.Context, client *http.Client, base string) (Effective, 
 	return config, nil
 }
 
-// get reads a whole answer of at most limit bytes; any status but 200 is an error.
+// get returns a response body of at most limit bytes. Any status but 200 is an error.
 func get(ctx context.Context, client *http.Client, url string, limit int64) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -17,38 +17,38 @@ import (
 	"time"
 )
 
-// images are the components that there are images of.
+// images has the constructors of the components that can run from an image.
 var images = map[string]func(reference, scratchDir string, log *slog.Logger) *binary{
 	"kube-proxy": newKubeProxyImage,
 }
 
-// NewImage returns the component of a name as it is in a container image, which is run by containerd, asked by its own
-// ctr: that is found in PATH, and heeds CONTAINERD_ADDRESS, CONTAINERD_SNAPSHOTTER and CONTAINERD_NAMESPACE ("k8s.io",
-// where the kubelet's images are, if that is not set). Nothing is ever pulled: of an image that is not there, as without
-// containerd, nothing can be told, and the words say what to do. The error names what is wrong: no component of that
-// name, or one that there is no image of, or no reference.
+// NewImage returns a component whose binary is in a container image. containerd runs it through ctr, which must be in
+// PATH and uses CONTAINERD_ADDRESS, CONTAINERD_SNAPSHOTTER and CONTAINERD_NAMESPACE (by default "k8s.io", the
+// namespace of the kubelet's images). It never pulls an image: without the image or without containerd, verdicts are
+// CouldNotTell with a hint. The error says that the component is unknown, that it cannot run from an image, or that
+// the reference is invalid.
 func NewImage(name, reference, scratchDir string, log *slog.Logger) (Component, error) {
 	component, ok := images[name]
 	switch {
 	case !ok && components[name] != nil:
-		return nil, fmt.Errorf("there is no image of a %s: name its program, --component-binary %s=PATH", name, name)
+		return nil, fmt.Errorf("a %s cannot run from an image: use --component-binary %s=PATH", name, name)
 	case !ok:
 		return nil, unknown(name)
 	case reference == "" || reference[0] == '-' || strings.ContainsFunc(reference, func(r rune) bool { return r <= ' ' }):
-		return nil, fmt.Errorf("%q is no reference of an image, such as registry.k8s.io/%s:v1.37.1", reference, name)
+		return nil, fmt.Errorf("%q is not an image reference such as registry.k8s.io/%s:v1.37.1", reference, name)
 	}
-	scratchDir, err := filepath.Abs(scratchDir) // containerd mounts it
+	scratchDir, err := filepath.Abs(scratchDir) // containerd mounts a subdirectory
 	if err != nil {
 		return nil, fmt.Errorf("scratch directory: %w", err)
 	}
 	return component(reference, scratchDir, log), nil
 }
 
-// image runs a program of a container image: without the host's network, without privileges, on a root file system that
-// it cannot write to. Of this host it finds the directory of its process, and nothing else.
+// image runs a program of a container image without network, without privileges and with a read-only root file system.
+// Only the directory of the process is shared with the host.
 type image struct {
 	reference string
-	path      string // of the program, in the image
+	path      string // of the program in the image
 	scratch   string
 	log       *slog.Logger
 
@@ -58,19 +58,19 @@ type image struct {
 func (i *image) identify(ctx context.Context) (Identity, error) {
 	listed, err := i.ctr(ctx, "images", "ls", "name=="+strconv.Quote(i.reference))
 	if err != nil {
-		return Identity{}, fmt.Errorf("containerd cannot be asked for the image %s: %w", i.reference, err)
+		return Identity{}, fmt.Errorf("cannot look up the image %s in containerd: %w", i.reference, err)
 	}
-	for line := range strings.Lines(listed) { // the header, and then name, type, digest and more
+	for line := range strings.Lines(listed) { // header, then name, type, digest and more
 		if f := strings.Fields(line); len(f) > 2 && f[0] == i.reference && strings.Contains(f[2], ":") {
 			return Identity{Path: f[2]}, nil
 		}
 	}
 	namespace := ctrNamespace()
-	return Identity{}, fmt.Errorf("containerd has no image %s in its namespace %s: ctr -n %s images pull %s",
+	return Identity{}, fmt.Errorf("image %s is not in containerd's namespace %s: pull it with ctr -n %s images pull %s",
 		i.reference, namespace, namespace, i.reference)
 }
 
-// inside has a name that no configuration has: it is taken out of the program's words.
+// inside returns a name that no configuration contains, because it is removed from error messages.
 func (i *image) inside(dir string) string { return "/" + filepath.Base(dir) }
 
 const (
@@ -80,7 +80,7 @@ const (
 )
 
 func (i *image) run(ctx context.Context, _ Identity, p process, out *transcript) ending {
-	fifos, err := makeScratch(i.scratch) // those of a ctr that was killed would stay elsewhere
+	fifos, err := makeScratch(i.scratch) // the default directory would keep the FIFOs of a killed ctr
 	if err != nil {
 		return ending{err: fmt.Errorf("no scratch directory: %w", err)}
 	}
@@ -111,8 +111,8 @@ func (i *image) run(ctx context.Context, _ Identity, p process, out *transcript)
 	}
 }
 
-// kill ends the container's task, which may only be about to start, so that the ctr that waits for it ends, too, and
-// removes all that it made.
+// kill ends the container's task, which may still be starting, so that the waiting ctr exits and removes its
+// resources.
 func (i *image) kill(container string, running func() bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopGrace)
 	defer cancel()
@@ -125,7 +125,7 @@ func (i *image) kill(container string, running func() bool) error {
 	return nil
 }
 
-// remove removes what a ctr that did not come to its own end may have left.
+// remove removes the resources of a ctr that did not exit by itself.
 func (i *image) remove(container string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*ctrTimeout)
 	defer cancel()
@@ -140,11 +140,11 @@ func (i *image) remove(container string) {
 	_, _ = i.ctr(ctx, "snapshots", "rm", container) // what is made before the container
 }
 
-// removeLeftovers clears away the containers of processes that were killed. The age spares those of others that run now.
+// removeLeftovers removes containers of killed processes. Younger ones may belong to a dry run of another process.
 func (i *image) removeLeftovers(ctx context.Context) {
 	listed, err := i.ctr(ctx, "containers", "ls", "-q", "id~=^"+containerPrefix)
 	if err != nil {
-		return // whoever asks next will say it
+		return // the next use reports the error
 	}
 	for _, container := range strings.Fields(listed) {
 		made, _, _ := strings.Cut(strings.TrimPrefix(container, containerPrefix), "-")
@@ -154,15 +154,15 @@ func (i *image) removeLeftovers(ctx context.Context) {
 	}
 }
 
-const connectTimeout = "--connect-timeout=1s" // of itself it tries for 10 s
+const connectTimeout = "--connect-timeout=1s" // the default is 10 s
 
-// ctr returns what a ctr says that is run to its end; the error is in its words.
+// ctr runs a ctr command and returns its output; an error has ctr's message.
 func (i *image) ctr(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, ctrTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "ctr", append([]string{connectTimeout}, args...)...)
 	cmd.Env = ctrEnv()
-	ownGroup(cmd) // an interrupt from the terminal must not end what removes
+	ownGroup(cmd) // an interrupt from the terminal must not stop the cleanup
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	words := oneLine(strings.TrimPrefix(strings.TrimSpace(string(out)), "ctr: "))
@@ -170,11 +170,11 @@ func (i *image) ctr(ctx context.Context, args ...string) (string, error) {
 	case err == nil:
 		return string(out), nil
 	case errors.Is(err, exec.ErrNotFound):
-		return "", errors.New("there is no ctr in PATH; it comes with containerd")
+		return "", errors.New("ctr not found in PATH: install containerd")
 	case ctx.Err() != nil:
 		return "", ctx.Err()
 	case strings.HasPrefix(words, "failed to dial"):
-		return "", fmt.Errorf("%s (CONTAINERD_ADDRESS says where it is; it takes root)", words)
+		return "", fmt.Errorf("%s (run as root; set CONTAINERD_ADDRESS if the socket is elsewhere)", words)
 	case words == "":
 		return "", err
 	default:

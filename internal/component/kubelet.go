@@ -7,34 +7,33 @@ import (
 	"strings"
 )
 
-// Kubelet is the command line that a node has for its kubelet.
+// Kubelet is the command line of a node's kubelet.
 type Kubelet struct {
-	Path string   // the program, as it was given
-	Args []string // everything after it, untouched
+	Path string   // as given
+	Args []string // unchanged
 
-	// The values that the kubelet takes from Args (the last of each flag), or its defaults.
-	Config              string
-	ConfigDir           string
-	Kubeconfig          string
-	BootstrapKubeconfig string
-	HostnameOverride    string
-	RootDir             string // default /var/lib/kubelet
-	CertDir             string // default /var/lib/kubelet/pki
-	LockFile            string
-	// ExitOnLockContention is the node's own --exit-on-lock-contention.
+	// Values of flags in Args (the last one of each flag wins), or the kubelet's defaults.
+	Config               string
+	ConfigDir            string
+	Kubeconfig           string
+	BootstrapKubeconfig  string
+	HostnameOverride     string
+	RootDir              string // default /var/lib/kubelet
+	CertDir              string // default /var/lib/kubelet/pki
+	LockFile             string
 	ExitOnLockContention bool
 
 	flags []flag
 }
 
-// The kubelet's own defaults. CertDir does not follow RootDir.
+// Defaults of the kubelet. CertDir does not depend on RootDir.
 const (
 	defaultRootDir = "/var/lib/kubelet"
 	defaultCertDir = "/var/lib/kubelet/pki"
 )
 
-// ParseKubelet reads a kubelet's command line; argv[0] is its path. It returns an error for a command line that the
-// kubelet would refuse to parse.
+// ParseKubelet parses a kubelet's command line; argv[0] is the program. It returns an error if the kubelet would not
+// parse the command line.
 func ParseKubelet(argv []string) (*Kubelet, error) {
 	if len(argv) == 0 || argv[0] == "" {
 		return nil, errors.New("no kubelet given")
@@ -66,10 +65,10 @@ func ParseKubelet(argv []string) (*Kubelet, error) {
 	}, nil
 }
 
-// Argv returns the command line to run, path included. An init file or a candidate replaces the node's --config and
-// --config-dir; else both stay as they are. A lockFile replaces the node's --lock-file; "" removes it. The node's own
-// --exit-on-lock-contention goes: who gives way on what lock is for who runs the kubelet. Everything else stays, in
-// order. Ours come first, where no half-written flag at the end can take them for its value.
+// Argv returns the command line to run, including the program. An init file or a candidate replaces the node's
+// --config and --config-dir. lockFile replaces the node's --lock-file; "" removes it. The node's own
+// --exit-on-lock-contention is removed: the supervisor decides when a kubelet stops. Other flags are kept in order.
+// Added flags come first, so that a flag without its value at the end of the command line cannot consume them.
 func (k *Kubelet) Argv(run Run, lockFile string) []string {
 	drop := []string{"lock-file", "exit-on-lock-contention"}
 	argv := []string{k.Path}
@@ -83,17 +82,16 @@ func (k *Kubelet) Argv(run Run, lockFile string) []string {
 	return append(argv, without(k.flags, drop...)...)
 }
 
-// Identity looks at the kubelet's file. The error says plainly what is wrong with it: missing, a directory, not
-// executable.
+// Identity identifies the kubelet's binary. The error says whether it is missing, a directory or not executable.
 func (k *Kubelet) Identity() (Identity, error) { return identify("kubelet", k.Path) }
 
-// Version asks the kubelet for its version, such as "v1.36.3". It is safe as a single path element.
+// Version runs the kubelet to read its version, such as "v1.36.3", which is safe to use as a path element.
 func (k *Kubelet) Version(ctx context.Context) (string, error) {
 	return askVersion(ctx, "kubelet", program{"kubelet", k.Path})
 }
 
-// VersionWithLock is Version, and tells whether the kubelet knows --lock-file, which is an alpha feature of it: one that
-// does not would refuse to start with it.
+// VersionWithLock returns the version and reports whether the kubelet supports --lock-file, an alpha flag. A kubelet
+// without the flag would not start with it.
 func (k *Kubelet) VersionWithLock(ctx context.Context, lockFile string) (version string, locks bool, err error) {
 	version, err = askVersion(ctx, "kubelet", program{"kubelet", k.Path}, "--lock-file="+lockFile)
 	if err == nil || !strings.Contains(err.Error(), "unknown flag: --lock-file") {

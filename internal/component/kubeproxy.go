@@ -15,16 +15,16 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// kubeProxy asks a kube-proxy with --write-config-to: it decodes and validates its --config, writes what that amounts
-// to and exits. Up to there it reads its configuration and changes nothing: no rule, no sysctl, no socket, no API.
+// kubeProxyValidator runs kube-proxy with --write-config-to: kube-proxy decodes and validates its --config, writes the
+// effective configuration and exits. Until then it changes nothing: no rules, sysctls, sockets or API objects.
 type kubeProxy struct {
 	runner
-	scratch string // the directory for its throw-away files
+	scratch string // directory for temporary files
 	log     *slog.Logger
 
 	mu        sync.Mutex
-	proven    Identity // the binary that was seen to end where it should
-	preferred string   // the apiVersion that it wrote then
+	proven    Identity // the binary that ended as expected
+	preferred string   // the apiVersion that it wrote
 }
 
 const kubeProxyKind = "KubeProxyConfiguration"
@@ -33,7 +33,7 @@ func newKubeProxy(path, scratchDir string, log *slog.Logger) *binary {
 	return kubeProxyBy(program{"kube-proxy", path}, scratchDir, log)
 }
 
-// newKubeProxyImage has it where kubeadm's DaemonSet runs it.
+// newKubeProxyImage uses the path of the binary in kubeadm's DaemonSet.
 func newKubeProxyImage(reference, scratchDir string, log *slog.Logger) *binary {
 	r := &image{reference: reference, path: "/usr/local/bin/kube-proxy", scratch: scratchDir, log: log}
 	return kubeProxyBy(r, scratchDir, log)
@@ -59,8 +59,8 @@ func (p *kubeProxy) prove(ctx context.Context) (string, error) {
 	return preferred, err
 }
 
-// proof makes sure that this binary ends where it should, with no configuration at all: one that went on would end before
-// it is a kube-proxy, for it has no kubeconfig. It writes its defaults, in the version that it prefers.
+// probeBinary verifies that this binary exits after a dry run, without any configuration: a kube-proxy that continued
+// would fail because it has no kubeconfig. It writes its defaults in its preferred version.
 func (p *kubeProxy) proof(ctx context.Context) (Identity, string, error) {
 	id, err := p.identify(ctx)
 	if err != nil {
@@ -80,7 +80,7 @@ func (p *kubeProxy) proof(ctx context.Context) (Identity, string, error) {
 	return id, p.preferred, nil
 }
 
-// dryRun has the defaults written if there is no data.
+// dryRun makes kube-proxy write its defaults if data is nil.
 func (p *kubeProxy) dryRun(ctx context.Context, id Identity, data []byte) answer {
 	dir, err := makeScratch(p.scratch, "tmp")
 	if err != nil {
@@ -104,8 +104,8 @@ func (p *kubeProxy) dryRun(ctx context.Context, id Identity, data []byte) answer
 	return a
 }
 
-// kubeProxyEnv takes away what a kube-proxy that went on would need: the programs that change rules, and the API of the
-// cluster that we may be in.
+// kubeProxyEnv removes what a kube-proxy that continued after the dry run would need: the programs that change rules,
+// and the address of the API server if this process runs in a pod.
 func kubeProxyEnv(tmp string) []string {
 	env := slices.DeleteFunc(dryRunEnv(tmp), func(kv string) bool {
 		return strings.HasPrefix(kv, "PATH=") || strings.HasPrefix(kv, "KUBERNETES_SERVICE_")
@@ -113,7 +113,7 @@ func kubeProxyEnv(tmp string) []string {
 	return append(env, "PATH="+tmp)
 }
 
-// The files of a dry run.
+// Names of the files of a dry run.
 const (
 	configFile = "kube-proxy.config"
 	resultFile = "effective"
@@ -130,7 +130,7 @@ func (p *kubeProxy) read(dir string, out *transcript, end ending) answer {
 			a.words = strings.TrimPrefix(a.words, wrapping)
 		}
 		if a.words = oneLine(strings.ReplaceAll(a.words, p.inside(dir)+"/", "")); a.words == "" {
-			a.words = fmt.Sprintf("the kube-proxy ended with exit code %d and no word", end.code)
+			a.words = fmt.Sprintf("the kube-proxy ended with exit code %d and no message", end.code)
 		}
 		return a
 	}
@@ -146,7 +146,7 @@ func (p *kubeProxy) read(dir string, out *transcript, end ending) answer {
 	return a
 }
 
-// decodeWritten reads the file that a kube-proxy wrote; the names in it are the API's already.
+// decodeWritten decodes the file written by kube-proxy, which already uses the API's names.
 func decodeWritten(text []byte) (Effective, error) {
 	fields, err := payload.Mapping(text)
 	if err != nil {

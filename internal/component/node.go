@@ -14,11 +14,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// StaticPodPath returns the file or directory of static pods, or "".
+// StaticPodPath returns the path of static pods, a file or a directory, or "".
 func StaticPodPath(effective Effective) string { return effective.String("staticPodPath") }
 
-// HasStaticPods tells whether the static pod path holds anything that the kubelet would run: a file, or a directory
-// with a file whose name does not begin with a dot. A path that does not exist holds nothing.
+// HasStaticPods reports whether the static pod path has manifests: a file, or a directory with a file whose name does
+// not start with a dot. A missing path has none.
 func HasStaticPods(effective Effective) (bool, error) {
 	path := StaticPodPath(effective)
 	if path == "" {
@@ -50,24 +50,24 @@ func HasStaticPods(effective Effective) (bool, error) {
 	return false, nil
 }
 
-// RuntimeEndpoint returns the container runtime's endpoint, such as unix:///run/containerd/containerd.sock.
+// RuntimeEndpoint returns the endpoint of the container runtime, such as unix:///run/containerd/containerd.sock.
 func RuntimeEndpoint(effective Effective) string { return effective.String("containerRuntimeEndpoint") }
 
-// runtimeTimeout is how long a container runtime may take to say its version. The agent decides nothing meanwhile.
+// runtimeTimeout limits a request for the container runtime's version. The agent is blocked during the request.
 const runtimeTimeout = 2 * time.Second
 
-// socketPath returns the path of the unix socket that an endpoint is, with or without the scheme.
+// socketPath returns the path of a unix socket endpoint, with or without the scheme.
 func socketPath(endpoint string) (string, error) {
 	path, ok := strings.CutPrefix(endpoint, "unix://")
 	if !ok && !strings.HasPrefix(endpoint, "/") {
-		return "", fmt.Errorf("the container runtime endpoint %q is no unix socket", endpoint)
+		return "", fmt.Errorf("the container runtime endpoint %q is not a unix socket", endpoint)
 	}
 	return path, nil
 }
 
-// RuntimeReachable returns nil if the container runtime at an endpoint answers the question that a kubelet asks first, for
-// its version: one that hangs still takes connections. Like the kubelet on Linux it knows unix sockets only, with or without
-// the scheme.
+// RuntimeReachable returns nil if the container runtime answers a request for its version, which is the kubelet's
+// first request; a hanging runtime still accepts connections. Like the kubelet on Linux, it supports only unix
+// sockets, with or without the scheme.
 func RuntimeReachable(ctx context.Context, endpoint string) error {
 	path, err := socketPath(endpoint)
 	if err != nil {

@@ -10,17 +10,17 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxRounds bounds how often Objections asks again.
+// maxRounds limits how often Objections validates again.
 const maxRounds = 20
 
-// refusedGate is what a component has against one feature gate, and its name.
+// rejectedGate matches an error about one feature gate and captures the name.
 var refusedGate = regexp.MustCompile(`unrecognized feature gate: ([^\s,;\]]+)` +
 	`|cannot set feature gate (\S+) to \w+, feature is locked to \w+`)
 
-// Objections returns the verdict on a configuration, and all that the binary has against it, if it is a rejection. Of the
-// feature gates that it does not know, a binary names one at a time, and not always the same; so those that it names are
-// taken out of a copy, and it is asked again, a bounded number of times. The words on gates come first, by their names,
-// without what else stood around them. What can no longer be found out, because an answer is of no use, is not there.
+// Objections returns the verdict on a configuration and, if it is rejected, all errors. A binary reports only one
+// unknown feature gate at a time, so the reported gates are removed from a copy that is validated again, up to a
+// limit. Errors about gates come first, sorted by name. If a later validation gives no answer, the remaining errors
+// are missing.
 func Objections(ctx context.Context, c Component, data []byte) (Verdict, []string) {
 	first := c.Validate(ctx, data)
 	v := first
@@ -31,7 +31,7 @@ func Objections(ctx context.Context, c Component, data []byte) (Verdict, []strin
 			break
 		}
 		words, unknownFields := cutStrict(v.Words)
-		if strict == "" { // the copy has other line numbers, and no duplicate keys
+		if strict == "" { // the copy has other line numbers and no duplicate keys
 			strict = unknownFields
 		}
 		refused, less := withoutRefused(data, words)
@@ -52,7 +52,7 @@ func Objections(ctx context.Context, c Component, data []byte) (Verdict, []strin
 	return first, gates
 }
 
-// cutStrict cuts a rejection's words in two: those that a lenient decoder would not have said are the second part.
+// cutStrict splits a rejection into the errors of lenient decoding and those of strict decoding.
 func cutStrict(words string) (string, string) {
 	const strict, separator = "strict decoding error: ", "; "
 	if strings.HasPrefix(words, strict) {
@@ -64,8 +64,8 @@ func cutStrict(words string) (string, string) {
 	return words, ""
 }
 
-// withoutRefused returns what the words have against single feature gates, and the configuration without these, as JSON;
-// nil if there are none that could be left out.
+// withoutRejectedGates returns the errors about single feature gates in a message, and the configuration without these
+// gates as JSON; nil if there are none to remove.
 func withoutRefused(data []byte, words string) (refused []string, less []byte) {
 	asJSON, err := yaml.YAMLToJSON(data)
 	if err != nil {
@@ -77,7 +77,7 @@ func withoutRefused(data []byte, words string) (refused []string, less []byte) {
 	}
 	gates, _ := fields["featureGates"].(map[string]any)
 	for _, match := range refusedGate.FindAllStringSubmatch(words, -1) {
-		name := match[1] + match[2] // one of them
+		name := match[1] + match[2] // one of them is empty
 		if _, ok := gates[name]; ok {
 			refused = append(refused, match[0])
 			delete(gates, name)
@@ -86,6 +86,6 @@ func withoutRefused(data []byte, words string) (refused []string, less []byte) {
 	if len(refused) == 0 {
 		return nil, nil
 	}
-	less, _ = json.Marshal(fields) // it came from JSON
+	less, _ = json.Marshal(fields) // cannot fail: it was decoded from JSON
 	return refused, less
 }

@@ -14,32 +14,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownGroup gives a process a group of its own, which no interrupt from the terminal reaches.
+// newProcessGroup starts a process in its own group, so that it does not receive interrupts from the terminal.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// dieWithUs does the same, and has the kernel kill the process when the thread that forks it dies.
+// dieWithParent also makes the kernel kill the process when the thread that started it exits.
 func dieWithUs(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// confine gives a process a network of its own, with nothing in it, where we may: a configuration can name endpoints.
-// Sockets in the file system are reached all the same.
+// confine gives a process an empty network namespace, if permitted, because a configuration can name endpoints. Unix
+// sockets stay reachable.
 func confine(cmd *exec.Cmd) {
 	if os.Geteuid() == 0 && mayUnshare() {
 		cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWNET
 	}
 }
 
-// mayUnshare reports whether this process may make network namespaces; root in a container may not.
+// mayUnshare reports whether this process may create network namespaces; root in a container may not.
 var mayUnshare = sync.OnceValue(func() bool {
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Path = "/nonexistent" // cloned, and never run
+	cmd.Path = "/nonexistent" // cloned, but never executed
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
 	return errors.Is(cmd.Start(), fs.ErrNotExist)
 })
 
-// limit bounds a process's data, in bytes, and makes it the first that the OOM killer takes, where /proc lets us. The
-// error is nil if the process has ended.
+// limitMemory limits the data segment of a process, in bytes, and makes it the first choice of the OOM killer, if
+// permitted. It returns nil if the process has exited.
 func limit(pid int, memory uint64) error {
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0o644)
 	data := unix.Rlimit{Cur: memory, Max: memory}
@@ -53,8 +53,8 @@ func limit(pid int, memory uint64) error {
 	return err
 }
 
-// keepDescriptors keeps what this process was given by its own parent from those that it starts. What Go opens is kept
-// anyway.
+// keepDescriptors keeps child processes from inheriting descriptors that this process inherited. Go's own files are
+// never inherited.
 func keepDescriptors() {
 	const first = 3
 	if unix.CloseRange(first, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) == nil {
@@ -68,16 +68,17 @@ func keepDescriptors() {
 	}
 }
 
-// killed reports whether a process died of SIGKILL, which others send: a person, or the kernel when memory is short.
+// sigkilled reports whether a process died of SIGKILL, which comes from outside: from a person, or from the OOM
+// killer.
 func killed(exit *exec.ExitError) bool {
 	status, ok := exit.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
-// killGroup kills a process that was given a group, and what it has started.
+// killGroup kills the process group of a process.
 func killGroup(cmd *exec.Cmd) error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 
-// numbers are what tells a file from another that was put in its place.
+// deviceInode returns the numbers that change when a file is replaced.
 func numbers(info fs.FileInfo) (device, inode uint64) {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(st.Dev), st.Ino
@@ -85,7 +86,7 @@ func numbers(info fs.FileInfo) (device, inode uint64) {
 	return 0, 0
 }
 
-// renameNew renames a file; fs.ErrExist if there is one of the new name.
+// renameNew renames a file, or returns fs.ErrExist if the new name is in use.
 func renameNew(from, to string) error {
 	return unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
 }

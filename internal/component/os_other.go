@@ -8,8 +8,8 @@ import (
 	"os/exec"
 )
 
-// Components run on Linux. Elsewhere kubectl-evenkeel is built all the same, for all that it does in a cluster: what it is
-// given to run there is run as far as that system can.
+// Components run on Linux. On other systems, kubectl-evenkeel is built for its cluster commands, and local dry runs
+// work as far as the system supports them.
 
 func ownGroup(*exec.Cmd)                   {}
 func dieWithUs(*exec.Cmd)                  {}

@@ -14,39 +14,40 @@ import (
 	"time"
 )
 
-// process is one short run of a component's binary.
+// process describes one short run of a component's binary.
 type process struct {
 	path     string
 	args     []string
-	env      []string // of a program in an image, the image's stands
-	dir      string   // the one directory that is for it; "" if it needs none
+	env      []string // added to the image's own environment for a program in an image
+	dir      string   // the only directory of the process; "" if it needs none
 	deadline time.Duration
-	confined bool // with bounded memory, first in the queue of the OOM killer, without the network
-	// stop has it end by itself, soon, if it is still running; with an error, or without a stop, it is killed.
+	confined bool // with limited memory, a high OOM score and no network
+	// stop ends the process instead of a kill, if it succeeds; nil: kill it.
 	stop func(running func() bool) error
 }
 
-// ending is how a process came to its end.
+// exitStatus describes how a process ended.
 type ending struct {
-	code   int   // the exit code, if err is nil
-	err    error // it did not start, was stopped by us, or died of a signal
-	itself bool  // err is the process's own doing: it exceeded its deadline, or died of a signal other than SIGKILL
+	code   int   // valid if err is nil
+	err    error // it did not start, was stopped, or died of a signal
+	itself bool  // it exceeded its deadline, or died of a signal other than SIGKILL
 }
 
-// execute runs a process to its end, in a process group of its own that never outlives this call, nor the death of
-// this process. out gets what it writes; if out.strayed is set the process is killed at once.
+// execute runs a process in its own process group, which never outlives this call or this process. out receives its
+// output; the process is killed as soon as out.overrun is set.
 func execute(ctx context.Context, p process, out *transcript) ending {
-	// The kernel sends Pdeathsig when the thread that forked dies, so that this goroutine must keep its thread.
+	// The kernel sends Pdeathsig when the thread that started the process exits, so the goroutine must stay on its
+	// thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	late := fmt.Errorf("it did not come to an end within %s and was killed", p.deadline)
+	late := fmt.Errorf("it did not exit within %s and was killed", p.deadline)
 	timer := time.AfterFunc(p.deadline, func() { cancel(late) })
 	defer timer.Stop()
 	out.onStray = func(line string) {
-		cancel(fmt.Errorf("it went on where the dry run should have ended (%q) and was killed", line))
+		cancel(fmt.Errorf("it continued past the end of the dry run (%q) and was killed", line))
 	}
 
 	cmd := exec.CommandContext(ctx, p.path, p.args...)
@@ -69,7 +70,7 @@ func execute(ctx context.Context, p process, out *transcript) ending {
 	}
 	keepDescriptors()
 	if err := cmd.Start(); err != nil {
-		return ending{err: fmt.Errorf("it cannot be run: %w", err)}
+		return ending{err: fmt.Errorf("it cannot be started: %w", err)}
 	}
 	if p.confined {
 		if err := limit(cmd.Process.Pid, dryRunMemory); err != nil {
@@ -79,8 +80,8 @@ func execute(ctx context.Context, p process, out *transcript) ending {
 		}
 	}
 	err := cmd.Wait()
-	// What it started itself goes with it. The group's number cannot be anybody else's while a member lives, and with
-	// none left there is nobody to hit but a new group, which would need this very number in the same instant.
+	// Kill its children too. The group ID cannot be reused while a member lives; without members, only a new group
+	// with the same ID, created in this instant, could be hit.
 	_ = killGroup(cmd)
 	out.flush()
 	if ctx.Err() != nil {
@@ -97,7 +98,7 @@ func execute(ctx context.Context, p process, out *transcript) ending {
 	}
 }
 
-// dryRunEnv is our environment without what would let the process speak to systemd, and with a TMPDIR of its own.
+// dryRunEnv returns the environment without the variables of systemd, and with another TMPDIR.
 func dryRunEnv(tmp string) []string {
 	gone := []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"}
 	if tmp != "" {

@@ -16,22 +16,22 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Origin is where a field of an effective configuration comes from.
+// Origin is the source of a field of an effective configuration.
 type Origin string
 
-// The origins. What has its default has none.
+// The origins. A field with its default value has none.
 const (
 	OriginFlag   Origin = "flag"    // the kubelet's command line
-	OriginDropin Origin = "drop-in" // a candidate that is laid over the local configuration
+	OriginDropin Origin = "drop-in" // a candidate that is merged over the local configuration
 	OriginRemote Origin = "remote"  // a candidate that is a whole configuration
-	OriginLocal  Origin = "local"   // the node's own file, or its own drop-in directory
+	OriginLocal  Origin = "local"   // the node's own file or drop-in directory
 )
 
-// layer is one file of a configuration. The kubelet merges them; here they only tell who said what.
+// layer is one of the files that the kubelet merges, used to find the origin of a field.
 type layer struct {
 	fields map[string]any
 	origin Origin
-	// anyCase: names count in any case, as in every drop-in. One of ours that has another case never gets this far.
+	// anyCase: names match in any case, as in every drop-in. Check rejects payloads with other spellings earlier.
 	anyCase bool
 }
 
@@ -41,7 +41,7 @@ func newLayer(data []byte, origin Origin) (layer, error) {
 	if l.fields, err = payload.Mapping(data); err == nil {
 		return l, nil
 	}
-	// A kubelet takes more than is taken of a payload, such as a key that is there twice.
+	// A kubelet accepts more than evenkeel accepts as payload, such as duplicate keys.
 	if refused := payload.Limits(data); refused != nil {
 		return l, refused
 	}
@@ -51,7 +51,7 @@ func newLayer(data []byte, origin Origin) (layer, error) {
 	return l, nil
 }
 
-// localLayers reads what the kubelet merges for the local configuration: the file, then the node's own drop-ins.
+// localLayers reads the files of the local configuration: the configuration file, then the node's own drop-ins.
 func (k *Kubelet) localLayers(run Run) ([]layer, error) {
 	var layers []layer
 	if file, _ := k.sources(run); file != "" {
@@ -80,13 +80,13 @@ func (k *Kubelet) localLayers(run Run) ([]layer, error) {
 	return layers, nil
 }
 
-// find returns what a layer says of a field; nil, if it says null.
+// find returns the value of a field in this layer, nil if it is null.
 func (l layer) find(path []segment) (value any, said bool) {
 	value = l.fields
 	for _, s := range path {
 		fields, ok := value.(map[string]any)
 		if !ok {
-			return value, true // it says so of all that would be below
+			return value, true // it also replaces everything below
 		}
 		s.exact = !l.anyCase
 		if value, ok = s.in(fields); !ok {
@@ -96,7 +96,7 @@ func (l layer) find(path []segment) (value any, said bool) {
 	return value, true
 }
 
-// topmost returns what the topmost of the layers that say anything says of a field; nil if that is null or none does.
+// lookupLayers returns the value of a field in the topmost layer that sets it; nil if it is null or not set.
 func topmost(layers []layer, path []segment) (any, Origin) {
 	for _, l := range slices.Backward(layers) {
 		if value, said := l.find(path); said {
@@ -106,7 +106,7 @@ func topmost(layers []layer, path []segment) (any, Origin) {
 	return nil, ""
 }
 
-// verbosity is what logging.verbosity would be without the -v=5 of the dry run; nil, if that is not known.
+// verbosity returns what logging.verbosity would be without the -v=5 of the dry run; nil if unknown.
 func (k *Kubelet) verbosity(of setup, nodeFlags bool) any {
 	if v, given := last(k.flags, "v"); given && nodeFlags {
 		if _, err := strconv.ParseInt(v, 10, 32); err == nil {
@@ -130,7 +130,7 @@ func (k *Kubelet) verbosity(of setup, nodeFlags bool) any {
 	}
 }
 
-// setVerbosity lays the answer of verbosity over a printed configuration.
+// setVerbosity returns a printed configuration with the result of verbosity.
 func (k *Kubelet) setVerbosity(e Effective, of setup, nodeFlags bool) Effective {
 	logging, ok := e["logging"].(map[string]any)
 	if !ok {
@@ -144,24 +144,24 @@ func (k *Kubelet) setVerbosity(e Effective, of setup, nodeFlags bool) Effective 
 	return e
 }
 
-// explain says which fields of a configuration come from where, and which of a candidate's are overridden. bare is the
-// answer of the run without the node's flags; where no flag sets anything there was none.
+// addOrigins sets the origins of fields and the overridden fields of a candidate. bare is the result of the run
+// without the node's flags, which is empty if no flag sets a field.
 func (h *Harness) explain(v *Verdict, of setup, bare answer) {
 	c := comparison{with: v.Effective, bare: bare.effective, flaggedHeaders: h.k.flagsHeaders()}
 	if !h.k.setsConfig() {
-		c.bare = h.k.setVerbosity(v.Effective, of, false) // the one flag that every dry run has
+		c.bare = h.k.setVerbosity(v.Effective, of, false) // -v is the only flag of every dry run
 	}
 	if c.with == nil || c.bare == nil {
 		why := bare.words
 		if why == "" {
 			why = "the kubelet did not print its configuration"
 		}
-		v.Warnings = append(v.Warnings, clip("which fields are overridden by flags is unknown: "+why, maxWords))
+		v.Warnings = append(v.Warnings, clip("cannot tell which fields are overridden by flags: "+why, maxWords))
 		return
 	}
 	layers, err := of.layers()
 	if err != nil {
-		v.Warnings = append(v.Warnings, clip("where fields come from is unknown: "+err.Error(), maxWords))
+		v.Warnings = append(v.Warnings, clip("cannot tell where fields come from: "+err.Error(), maxWords))
 	} else {
 		v.Origins = c.origins(layers)
 	}
@@ -173,7 +173,7 @@ func (h *Harness) explain(v *Verdict, of setup, bare answer) {
 	}
 }
 
-// explainLocal takes the answer of the local configuration, as it is now.
+// addLocal sets the effective local configuration, which was printed at the same time.
 func (c *check) explainLocal(v *Verdict, local answer) {
 	v.Local = local.effective
 	if v.Local == nil {
@@ -181,18 +181,18 @@ func (c *check) explainLocal(v *Verdict, local answer) {
 		if why == "" {
 			why = "the kubelet did not print it"
 		}
-		v.Warnings = append(v.Warnings, clip("what the local configuration amounts to is unknown: "+why, maxWords))
+		v.Warnings = append(v.Warnings, clip("the effective local configuration is unknown: "+why, maxWords))
 	}
 	v.Hidden = c.hidden(v.Effective, v.Local)
 }
 
-// comparison is what the kubelet makes of one configuration with the node's flags and without.
+// comparison has one configuration as printed by the kubelet with the node's flags and without.
 type comparison struct {
 	with, bare     Effective
-	flaggedHeaders bool // masked, they look alike
+	flaggedHeaders bool // printed values are masked, so they look equal
 }
 
-// flagSets tells whether a field is not what it would be without the node's flags.
+// flagSets reports whether the node's flags change a field.
 func (c comparison) flagSets(path []segment, value any) bool {
 	if c.flaggedHeaders && path[0].name == headerField {
 		return true
@@ -226,16 +226,16 @@ func (c comparison) origins(layers []layer) map[string]Origin {
 	return origins
 }
 
-// headerField is the field whose values the kubelet masks when it prints its configuration.
+// headerField is the field whose values the kubelet masks in its dump.
 const headerField = "staticPodURLHeader"
 
-// flagsHeaders tells whether a flag replaces all static pod URL headers.
+// flagsHeaders reports whether a flag replaces all static pod URL headers.
 func (k *Kubelet) flagsHeaders() bool {
 	_, given := last(k.flags, "manifest-url-header")
 	return given
 }
 
-// headers returns the static pod URL headers that the kubelet makes of layers; false if that cannot be known.
+// headers returns the merged static pod URL headers of layers; false if they cannot be determined.
 func headers(layers []layer) (map[string]any, bool) {
 	merged := map[string]any{}
 	for _, l := range layers {
@@ -243,7 +243,7 @@ func headers(layers []layer) (map[string]any, bool) {
 			switch given, ok := value.(map[string]any); {
 			case !strings.EqualFold(name, headerField), name != headerField && !l.anyCase:
 			case name != headerField:
-				return nil, false // which of two spellings wins is Go's affair
+				return nil, false // Go's JSON decoder decides which spelling wins
 			case value == nil:
 				merged = map[string]any{}
 			case !ok:
@@ -257,10 +257,11 @@ func headers(layers []layer) (map[string]any, bool) {
 	return merged, true
 }
 
-// hidden returns the static pod URL headers that are not as they are locally, or not known to be. The values stay here.
+// maskedDifferences returns the static pod URL headers that differ, or may differ, from the local configuration. Their
+// values never leave this package.
 func (c *check) hidden(printed, printedLocal Effective) []string {
 	if c.h.k.flagsHeaders() {
-		return nil // there and here
+		return nil // the flag sets them in both
 	}
 	if c.candidate.run.Dropin && !c.setsHeaders() {
 		return nil
@@ -291,7 +292,7 @@ func (c *check) setsHeaders() bool {
 	return sets || err != nil
 }
 
-// knownHeaders returns the static pod URL headers of a configuration; false if they cannot be known.
+// knownHeaders returns the static pod URL headers of a configuration; false if they cannot be determined.
 func knownHeaders(s setup) (map[string]any, bool) {
 	layers, err := s.layers()
 	if err != nil {

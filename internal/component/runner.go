@@ -2,17 +2,17 @@ package component
 
 import "context"
 
-// runner runs a component's program where it is: on this host, or in an image.
+// runner runs a component's binary on this host or in an image.
 type runner interface {
-	// identify looks at the program. The error says plainly what is wrong with it, such as that there is none.
+	// identify returns the identity of the binary. The error says why it is unusable, for example missing.
 	identify(ctx context.Context) (Identity, error)
-	// inside is the path by which the program finds a directory of this host that is its process's dir.
+	// inside returns the path at which the program sees the process's directory.
 	inside(dir string) string
-	// run runs the program to its end; the path of p is the runner's to give.
+	// run runs the program and waits for its exit. It sets p.path.
 	run(ctx context.Context, id Identity, p process, out *transcript) ending
 }
 
-// program is one of this host.
+// program is a binary on this host.
 type program struct{ name, path string }
 
 func (r program) identify(context.Context) (Identity, error) { return identify(r.name, r.path) }

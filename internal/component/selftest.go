@@ -8,36 +8,36 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Limit is something that evenkeel cannot do with a node's kubelet, although it can drive it.
+// Limit is a restriction of what evenkeel can do with a node's kubelet.
 type Limit struct {
 	Reason  string `json:"reason"` // one of the reasons below
 	Message string `json:"message"`
 }
 
-// The reasons of limits.
+// Reasons of limits.
 const (
-	// LimitComparedByText: the kubelet does not print its configuration in a form that is recognized.
+	// LimitComparedByText: the kubelet does not print its configuration in a known form.
 	LimitComparedByText = "ComparedByText"
-	// LimitNotComparable: the same, and there is no local configuration file to compare with.
+	// LimitNotComparable: LimitComparedByText, and there is no local configuration file to compare with.
 	LimitNotComparable = "NotComparable"
-	// LimitValidationOnly: stage 2 of the dry run cannot be used.
+	// LimitValidationOnly: stage 2 of the dry run is unavailable.
 	LimitValidationOnly = "ValidationOnly"
 	// LimitNoDropIns: the kubelet is too old for drop-ins.
 	LimitNoDropIns = "NoDropIns"
-	// LimitLenient: the kubelet does not say that it passes over unknown fields.
+	// LimitLenient: the kubelet silently ignores unknown fields.
 	LimitLenient = "LenientDecoding"
 )
 
-// limits returns what cannot be done with a kubelet, as far as it shows without a candidate.
+// limits returns the limits of a kubelet that do not depend on a candidate.
 func (h *Harness) limits(ctx context.Context, proven proof, local setup) []Limit {
 	var limits []Limit
 	if proven.shape == nil {
 		if layers, err := local.layers(); err != nil || len(layers) == 0 || !h.k.hasFile(local) {
-			limits = append(limits, Limit{LimitNotComparable, "the kubelet does not print its configuration in a form that is recognized, and the node has no local configuration file to compare with: " +
-				"with protected fields, no configuration is adopted"})
+			limits = append(limits, Limit{LimitNotComparable, "the kubelet does not print its configuration in a known form, and the node has no local configuration file to compare with: " +
+				"with protected fields, every configuration is refused"})
 		} else {
-			limits = append(limits, Limit{LimitComparedByText, "compared by text: the kubelet does not print its configuration in a form that is recognized; " +
-				"fields that a flag overrides, and differences from the local configuration, are unknown"})
+			limits = append(limits, Limit{LimitComparedByText, "compared by text: the kubelet does not print its configuration in a known form; " +
+				"fields overridden by flags, and differences from the local configuration, are unknown"})
 		}
 	}
 	if words, err := h.tooOld(ctx, proven.id); err == nil && words != "" {
@@ -49,30 +49,30 @@ func (h *Harness) limits(ctx context.Context, proven proof, local setup) []Limit
 	return limits
 }
 
-// SelfTest is what a kubelet can be used for.
+// SelfTest reports whether and how evenkeel can use a kubelet.
 type SelfTest struct {
 	Version string
-	// Driven reports whether the kubelet can be driven: whether a configuration can be judged and compared before it is
-	// adopted. Words say why not.
+	// Driven reports whether the kubelet can be used: configurations can be checked and compared before they are
+	// adopted. Otherwise Words says why.
 	Driven bool
 	Words  string
-	// Unsure reports whether it could not be found out now if the kubelet can be driven.
+	// Unsure reports whether Driven is false only because of a temporary problem.
 	Unsure bool
-	// Steps are what was tried, in order, and what came of it.
+	// Steps are the checks with their results, in order.
 	Steps []SelfTestStep
-	// Limits are what cannot be done.
+	// Limits are the restrictions.
 	Limits []Limit
 }
 
-// SelfTestStep is one thing that was tried.
+// SelfTestStep is one check of a self test.
 type SelfTestStep struct {
 	Name  string
 	OK    bool
-	Words string // what was found; why not
+	Words string // the result, or the error
 }
 
-// SelfTest finds out what this kubelet can be used for on this node, with its flags and its local configuration (initFile,
-// see CheckLocal), within seconds and without running it. Nothing is changed.
+// SelfTest checks how evenkeel can use this kubelet on this node, with its flags and its local configuration
+// (initFile, see CheckLocal). It takes seconds, does not start the kubelet and changes nothing.
 func (h *Harness) SelfTest(ctx context.Context, initFile string) SelfTest {
 	var t SelfTest
 	step := func(ok bool, name, words string) bool {
@@ -136,8 +136,8 @@ func (h *Harness) SelfTest(ctx context.Context, initFile string) SelfTest {
 			return fail("no configuration can be adopted: " + protected)
 		}
 		if v.Effective == nil && local.Effective != nil {
-			v.Words = "what it would be was not recognized"
-			t.Limits = append(t.Limits, Limit{LimitComparedByText, candidate.name + " is compared by text: the kubelet does not print it in a form that is recognized"})
+			v.Words = "its effective configuration was not recognized"
+			t.Limits = append(t.Limits, Limit{LimitComparedByText, candidate.name + " is compared by text: the kubelet does not print it in a known form"})
 		}
 		step(v.Stage == 2 && v.Words == "", candidate.name, strings.TrimSuffix("accepted; "+v.Words, "; "))
 		for _, limit := range v.Limits {
@@ -164,7 +164,7 @@ type namedCandidate struct {
 	Candidate
 }
 
-// harmless returns candidates that change nothing of what matters, each for what it shows.
+// harmlessCandidates returns candidates without relevant changes, each for one feature.
 func (h *Harness) harmless(initFile string, dropins bool) []namedCandidate {
 	empty := emptyConfig(payload.UpstreamAPIVersion, payload.KubeletKind)
 	if dropins {
@@ -176,7 +176,7 @@ func (h *Harness) harmless(initFile string, dropins bool) []namedCandidate {
 	config, _ := h.k.sources(Run{InitFile: initFile})
 	data, err := readBounded(config, payload.MaxSize)
 	if err != nil {
-		return nil // there is none
+		return nil // there is no local file
 	}
 	return []namedCandidate{{"the local configuration as a candidate", Candidate{Data: data}}}
 }

@@ -2,20 +2,21 @@ package component
 
 import "context"
 
-// stage2 is a run with the local configuration's runtime: one that only the candidate names is not dialed.
+// stage2 describes a run with the local configuration's runtime, so that an endpoint that only the candidate names is
+// never used.
 func (c *check) stage2(of setup) dryRun {
 	return dryRun{stage: 2, of: of, nodeFlags: true, runtime: c.runtime}
 }
 
-// runStage2 runs the candidate as far as it can go without being a kubelet, if this binary was seen to stop there with
-// the local configuration.
+// runStage2 runs the candidate up to the point before the kubelet starts, if the same binary stopped there with the
+// local configuration.
 func (c *check) runStage2(ctx context.Context) answer {
 	h := c.h
 	h.mu.Lock()
 	proven, banned := h.stage2 == c.id, h.banned == c.id
 	h.mu.Unlock()
 	if banned {
-		c.unusable = "this kubelet does not stop where it should"
+		c.unusable = "this kubelet continues past the end of stage 2"
 		return answer{}
 	}
 	if !proven {
@@ -35,7 +36,7 @@ func (c *check) runStage2(ctx context.Context) answer {
 	return a
 }
 
-// remember keeps what a run at stage 2 showed of the binary.
+// rememberStage2 stores whether the binary stopped at the end of stage 2.
 func (c *check) remember(a answer) {
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()
@@ -47,14 +48,14 @@ func (c *check) remember(a answer) {
 	}
 }
 
-// judgeStage2 lays the result of stage 2 over the acceptance of stage 1.
+// applyStage2 adds the result of stage 2 to the verdict of stage 1.
 func (c *check) judgeStage2(ctx context.Context, v *Verdict, a answer) {
 	switch {
 	case c.unusable != "":
 		v.Words = clip("stage 2 of the dry run was not used: "+c.unusable, maxWords)
 		if !c.outage {
-			v.Limits = append(v.Limits, Limit{LimitValidationOnly, "the dry run only validates a configuration, because its second stage cannot be used with this kubelet, " +
-				"or with the local configuration; the trial finds the rest"})
+			v.Limits = append(v.Limits, Limit{LimitValidationOnly, "the dry run only validates a configuration, because its second stage cannot be used with this kubelet " +
+				"or with the local configuration; other errors appear only in the trial"})
 		}
 		return
 	case a.outcome == Accepted:
@@ -67,7 +68,7 @@ func (c *check) judgeStage2(ctx context.Context, v *Verdict, a answer) {
 		v.CandidateOnly = a.cutShort && c.h.run(ctx, c.stage2(c.local)).outcome == Accepted
 		return
 	}
-	// Something refuses it. The candidate's fault, or the node's? The local configuration tells, now.
+	// The local configuration, tested now, shows whether the candidate or the node is the cause.
 	if !c.localPassed || a.noRuntime {
 		local := c.h.run(ctx, c.stage2(c.local))
 		switch {
@@ -84,9 +85,9 @@ func (c *check) judgeStage2(ctx context.Context, v *Verdict, a answer) {
 	c.judgeAgain(v, a, c.h.run(ctx, c.stage2(c.candidate)))
 }
 
-// judgeAgain judges a candidate that stage 2 refused, and the local configuration passed, by a second run: what the first one
-// met may have been over by the time of the local configuration's. A runtime that failed the candidate alone, each time, is no
-// rejection yet: the candidate can have that effect (runtimeRequestTimeout), and so can chance.
+// applySecondRun decides with a second run on a candidate that stage 2 rejected while the local configuration passed:
+// the cause may have been temporary. A container runtime that failed only with the candidate, each time, is not a
+// rejection: both the candidate (runtimeRequestTimeout) and chance can cause it.
 func (c *check) judgeAgain(v *Verdict, first, second answer) {
 	v.Stage, v.Words = 2, second.words
 	switch {

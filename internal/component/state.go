@@ -10,26 +10,26 @@ import (
 	"time"
 )
 
-// Conflict is a state file of the kubelet that its policy contradicts: the kubelet would exit over it.
+// Conflict is a state file of the kubelet that belongs to another policy. The kubelet would exit because of it.
 type Conflict struct {
 	File     string // absolute path
-	Field    string // the policy's field, such as cpuManagerPolicy
-	Recorded string // the policy that wrote the file
-	Policy   string // the policy that the configuration asks for
+	Field    string // field of the policy, such as cpuManagerPolicy
+	Recorded string // policy in the file
+	Policy   string // policy in the configuration
 }
 
 func (c Conflict) String() string {
 	return fmt.Sprintf("%s is %q but %s was written by %q", c.Field, c.Policy, c.File, c.Recorded)
 }
 
-// stateFiles are the kubelet's state files under --root-dir, with the policy's field and the kubelet's default for it.
+// stateFiles are the kubelet's state files under --root-dir, with the field of the policy and its default.
 var stateFiles = []struct{ file, field, standard string }{
 	{"cpu_manager_state", "cpuManagerPolicy", "none"},
 	{"memory_manager_state", "memoryManagerPolicy", "None"},
 }
 
-// StateConflicts returns the state files under --root-dir that an effective configuration contradicts. A file that is
-// not there contradicts nothing; one that cannot be read is an error.
+// StateConflicts returns the state files under --root-dir that conflict with an effective configuration. A missing
+// file is no conflict; an unreadable file is an error.
 func (k *Kubelet) StateConflicts(eff Effective) ([]Conflict, error) {
 	var conflicts []Conflict
 	var errs []error
@@ -60,8 +60,8 @@ func (k *Kubelet) StateConflicts(eff Effective) ([]Conflict, error) {
 	return conflicts, errors.Join(errs...)
 }
 
-// MoveAside renames the files of conflicts to <name>.evenkeel-<time>, durably, and returns the new names. Nothing is
-// deleted or overwritten; a file that is gone is passed over. On an error the files named so far have been moved.
+// MoveAside renames the files of conflicts to <name>.evenkeel-<time>, durably, and returns the new names. It never
+// deletes or overwrites a file and skips missing files. After an error, the returned files have been moved.
 func MoveAside(conflicts []Conflict, now time.Time) ([]string, error) {
 	var moved []string
 	for _, c := range conflicts {
@@ -80,7 +80,7 @@ func MoveAside(conflicts []Conflict, now time.Time) ([]string, error) {
 }
 
 func moveAside(from, to string) (string, error) {
-	const most = 100 // moves within one second: something else is wrong
+	const most = 100 // within one second; more means that something else is wrong
 	for n := 0; n < most; n++ {
 		name := to
 		if n > 0 {

@@ -1,8 +1,7 @@
 package component
 
-// The kubelets that evenkeel is for, oldest and newest. An older one has no --config-dir that works (see tooOld), and with
-// it neither drop-ins nor what is promised of them; a newer one is not refused: it is proven like any other before it is
-// asked (see Harness).
+// The oldest and the newest supported minor version of the kubelet. Older ones lack a working --config-dir and so
+// drop-ins (see Harness.noDropinSupport). Newer ones are not refused: every binary is probed before it is used.
 const (
 	OldestKubelet = "1.30"
 	NewestKubelet = "1.37"

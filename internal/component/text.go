@@ -18,17 +18,16 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// TextComparison is a candidate compared with the local configuration by what their files say, for a kubelet that does
-// not print what it makes of them. It finds more differences than there are: a default that one of them writes out is a
-// difference.
+// TextComparison compares the files of a candidate with those of the local configuration, for a kubelet that does not
+// print its effective configuration. It can report too much: a default that only one of them contains is a difference.
 type TextComparison struct {
-	// Violations are the protected fields that are not written as they are locally.
+	// Violations are the protected fields whose values in the files differ.
 	Violations []payload.Difference
-	// Impossible says why they cannot be compared; "" if they can.
+	// Impossible says why they cannot be compared, or is "".
 	Impossible string
 }
 
-// compareText compares the protected fields of the candidate with those of the local configuration.
+// compareText compares the protected fields of the candidate's files with those of the local configuration.
 func (c *check) compareText() *TextComparison {
 	local, err := c.local.layers()
 	switch {
@@ -47,15 +46,14 @@ func (c *check) compareText() *TextComparison {
 
 const noLocalFile = "this node has no local configuration file"
 
-// hasFile reports whether a configuration is read from a file, and not from flags and drop-ins alone: without one, a
-// kubelet has other defaults.
+// hasFile reports whether the configuration has a file, and not only flags and drop-ins: without a file the kubelet
+// has other defaults.
 func (k *Kubelet) hasFile(of setup) bool {
 	config, _ := k.sources(of.run)
 	return config != ""
 }
 
-// merged returns what the layers set, as a kubelet merges them: mappings key by key, everything else is replaced. A field
-// that is set to null stays, as null.
+// merged merges layers like the kubelet: mappings key by key, other values are replaced. Null values stay.
 func merged(layers []layer) map[string]any {
 	fields := map[string]any{}
 	for _, l := range layers {
@@ -83,8 +81,8 @@ func mergeInto(fields, patch map[string]any) {
 	}
 }
 
-// readFields are the fields that the agent itself reads from a configuration, with the kubelet's flag for each and its
-// default; nil where the agent must not assume one.
+// agentFields are the configuration fields that the agent uses, with the kubelet's flag and default; nil where the
+// agent must not assume a default.
 var readFields = []struct {
 	path, flag string
 	standard   any
@@ -99,11 +97,11 @@ var readFields = []struct {
 	{"staticPodPath", "pod-manifest-path", ""},
 }
 
-// readText sets what the files of a configuration say about the fields that the agent reads.
+// readFiles sets the values of the agent's fields according to the files of a configuration.
 func (k *Kubelet) readText(v *Verdict, of setup) {
 	layers, err := of.layers()
 	if err != nil {
-		return // explain says it
+		return // addOrigins reports it
 	}
 	v.Written, v.Assumed = Effective{}, Effective{}
 	for _, f := range readFields {
@@ -125,8 +123,8 @@ func (k *Kubelet) readText(v *Verdict, of setup) {
 	}
 }
 
-// Rewritten returns the fields that the agent reads for the sake of pods and that the files of a configuration do not set
-// as those of another do: what the kubelet makes of them may differ. All of them, if one of the two is not known.
+// Rewritten returns the pod-related fields whose values in the files differ between two configurations, so that the
+// effective values may differ. If the files of either are unknown, it returns all of them.
 func (v Verdict) Rewritten(other Verdict) []string {
 	var fields []string
 	for _, path := range []string{"cpuManagerPolicy", "maxPods", "memoryManagerPolicy", "podsPerCore"} {
@@ -137,8 +135,8 @@ func (v Verdict) Rewritten(other Verdict) []string {
 	return fields
 }
 
-// Reads returns what the agent itself reads of a configuration: Effective, or without it what is assumed from the files,
-// the flags and the kubelet's defaults, which has a few fields only. nil if neither is known.
+// Reads returns Effective or, if that is nil, the few fields that are assumed from files, flags and defaults; nil if
+// both are unknown.
 func (v Verdict) Reads() Effective {
 	if v.Effective != nil {
 		return v.Effective
@@ -146,26 +144,26 @@ func (v Verdict) Reads() Effective {
 	return v.Assumed
 }
 
-// Protects returns why protected fields forbid a configuration that the kubelet accepted, "" if they do not; and whether
-// they could be compared.
+// Protects returns why protected fields forbid a configuration that the kubelet accepted, or "", and whether they
+// could be compared.
 func (v Verdict) Protects(p payload.Protection) (words string, compared bool) {
 	switch {
 	case p.Empty():
 		return "", true
 	case v.Text != nil && v.Text.Impossible != "":
-		return "the kubelet did not print what its configuration would be, and protected fields cannot be compared by text: " +
+		return "the kubelet did not print the effective configuration, and protected fields cannot be compared by text: " +
 			v.Text.Impossible + "; see --protected-fields", false
 	case v.Text != nil:
 		return protects(v.Text.Violations, " (compared by text)"), true
 	case v.Effective == nil:
-		return "the kubelet did not print what its configuration would be, so that protected fields cannot be compared; see --protected-fields", false
+		return "the kubelet did not print the effective configuration, so protected fields cannot be compared; see --protected-fields", false
 	case v.Local == nil:
-		return "the kubelet did not print what the local configuration is, so that protected fields cannot be compared; see whether that is valid", false
+		return "the kubelet did not print the effective local configuration, so protected fields cannot be compared; check that the local configuration is valid", false
 	}
 	return protects(p.Violations(v.Effective, v.Local, v.Hidden), ""), true
 }
 
-// mostViolations is how many protected fields a refusal names.
+// mostViolations limits the protected fields in a message.
 const mostViolations = 5
 
 func protects(violations []payload.Difference, how string) string {
@@ -183,8 +181,8 @@ func protects(violations []payload.Difference, how string) string {
 	return strings.Join(words, "; ") + how
 }
 
-// judgeRuntime judges a container runtime's endpoint that is not the local configuration's: stage 2 does not dial it. One
-// that is not there may come.
+// checkRuntimeEndpoint checks the endpoint of a container runtime that differs from the local configuration's, which
+// stage 2 does not use. A missing socket is not a rejection, because it may appear later.
 func (c *check) judgeRuntime(v *Verdict) {
 	endpoint, local := RuntimeEndpoint(v.Effective), c.runtime
 	if v.Effective == nil {
@@ -206,17 +204,17 @@ func (c *check) judgeRuntime(v *Verdict) {
 	}
 }
 
-// maxClientCA bounds a client CA file, in bytes. The largest bundles have some hundred kilobytes.
+// maxClientCA limits the size of a client CA file, in bytes. The largest bundles have some hundred kilobytes.
 const maxClientCA = 4 << 20
 
 const clientCAField = "authentication.x509.clientCAFile"
 
-// judgeClientCA judges the client CA file that a candidate names before any run: until 1.35 a kubelet opens it in stage 1
-// already, whatever it is, and from 1.36 on stage 2 leaves it out. judged is false if the file is the local
-// configuration's, or may be used as one.
+// checkClientCA checks the client CA files of a candidate before any run: up to 1.35 a kubelet opens the file, of
+// whatever type, in stage 1, and from 1.36 stage 2 does not use it. final is false if the check continues, because the
+// files equal the local configuration's or are usable.
 func (c *check) judgeClientCA() (v Verdict, judged bool) {
 	if _, given := last(c.h.k.flags, "client-ca-file"); given {
-		return Verdict{}, false // the kubelet opens that one
+		return Verdict{}, false // the kubelet uses this file instead
 	}
 	files := c.clientCAs()
 	if len(files) == 0 {
@@ -243,7 +241,7 @@ func (c *check) judgeClientCA() (v Verdict, judged bool) {
 	return Verdict{}, false
 }
 
-// localClientCA returns the client CA file of the local configuration, "" for none. The kubelet resolves a relative path
+// localClientCA returns the client CA file of the local configuration, or "". The kubelet resolves a relative path
 // against the directory of its configuration file.
 func (c *check) localClientCA() (string, error) {
 	under, err := c.local.layers()
@@ -261,8 +259,8 @@ func (c *check) localClientCA() (string, error) {
 	return filepath.Clean(file), nil
 }
 
-// clientCAs returns the client CA files that the candidate names: of a drop-in in any spelling of the field, because the
-// kubelet takes any. There are none in what cannot be decoded: the kubelet refuses it before it opens anything.
+// clientCAs returns the client CA files that the candidate names. In a drop-in the field name matches in any case, as
+// in the kubelet. For undecodable data it returns none: the kubelet rejects it before it opens a file.
 func (c *check) clientCAs() []string {
 	l, err := c.candidate.payload()
 	if err != nil {
@@ -277,11 +275,11 @@ func (c *check) clientCAs() []string {
 	return files
 }
 
-// clientCATimeout is how long a file system may take to give out a client CA file.
+// clientCATimeout limits reading a client CA file.
 const clientCATimeout = 5 * time.Second
 
-// canBeClientCA reports whether a file can be a client CA file: Rejected if it is something else, CouldNotTell if it
-// cannot be read now. The words say what is wrong.
+// usableClientCA checks whether a file can be a client CA file: Rejected if not, CouldNotTell if it cannot be read
+// now. The string says what is wrong.
 func canBeClientCA(file string) (Outcome, string) {
 	type result struct {
 		outcome Outcome
@@ -301,7 +299,7 @@ func canBeClientCA(file string) (Outcome, string) {
 }
 
 func readClientCA(file string) (Outcome, string) {
-	// To open a device may do something already. A FIFO that is put there in this moment must not block.
+	// Opening a device can have side effects. O_NONBLOCK covers a FIFO that replaces the file at this moment.
 	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
 		return Rejected, file + " is not a regular file"
 	}
@@ -319,7 +317,7 @@ func readClientCA(file string) (Outcome, string) {
 		return CouldNotTell, err.Error()
 	case !info.Mode().IsRegular():
 		return Rejected, file + " is not a regular file"
-	case info.Size() == 0: // also most files of /proc, some of which block whoever reads them
+	case info.Size() == 0: // also most files of /proc, some of which block readers
 		return Rejected, file + " is empty"
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxClientCA+1))
@@ -327,9 +325,9 @@ func readClientCA(file string) (Outcome, string) {
 	case err != nil:
 		return CouldNotTell, err.Error()
 	case len(data) > maxClientCA:
-		return Rejected, fmt.Sprintf("%s is too large: at most %d bytes are read", file, maxClientCA)
+		return Rejected, fmt.Sprintf("%s is larger than the limit of %d bytes", file, maxClientCA)
 	case !x509.NewCertPool().AppendCertsFromPEM(data):
-		return Rejected, file + " has no certificate in it"
+		return Rejected, file + " contains no certificate"
 	}
 	return Accepted, ""
 }

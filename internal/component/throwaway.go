@@ -20,8 +20,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 )
 
-// servingCert makes the certificate and key that a dry run finds in its throw-away --cert-dir, once. Without them the
-// kubelet makes its own, RSA, which takes twice as long as all the rest of stage 1. Nothing is ever served with it.
+// servingCert creates, once, the certificate and key for the --cert-dir of dry runs. Otherwise the kubelet would
+// create an RSA key, which takes twice as long as the rest of stage 1. It is never used to serve.
 var servingCert = sync.OnceValues(func() (map[string][]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -32,7 +32,7 @@ var servingCert = sync.OnceValues(func() (map[string][]byte, error) {
 		SerialNumber: big.NewInt(1),
 		Subject:      pkix.Name{CommonName: "evenkeel dry run"},
 		NotBefore:    now.Add(-time.Hour),
-		NotAfter:     now.AddDate(10, 0, 0), // the agent may run for long
+		NotAfter:     now.AddDate(10, 0, 0), // the agent may run for years
 	}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
@@ -48,14 +48,14 @@ var servingCert = sync.OnceValues(func() (map[string][]byte, error) {
 	}, nil
 })
 
-// makeScratch makes the directory of one dry run, with the directories that are named in it, all throw-away.
+// makeScratch creates the temporary directory of one dry run, with subdirectories.
 func makeScratch(parent string, subs ...string) (string, error) {
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return "", err
 	}
 	dir, err := os.MkdirTemp(parent, "dryrun-")
 	var path *fs.PathError
-	if errors.As(err, &path) { // its name is another at each try, and the error is reported
+	if errors.As(err, &path) { // drop the random name, so that repeated errors are equal
 		return "", fmt.Errorf("%s in %s: %w", path.Op, parent, path.Err)
 	}
 	if err != nil {
@@ -63,14 +63,14 @@ func makeScratch(parent string, subs ...string) (string, error) {
 	}
 	for _, sub := range subs {
 		if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
-			_ = os.RemoveAll(dir) // the first error is the one to tell
+			_ = os.RemoveAll(dir) // the first error matters
 			return "", atomicfile.Renamed(err, dir, parent)
 		}
 	}
 	return dir, nil
 }
 
-// makeScratch makes the directory of one dry run of a kubelet: pki, root and tmp.
+// makeScratch creates the temporary directory of one dry run of a kubelet, with pki, root and tmp.
 func (h *Harness) makeScratch() (string, error) {
 	dir, err := makeScratch(h.scratch, "pki", "root", "tmp")
 	if err != nil {
@@ -81,21 +81,21 @@ func (h *Harness) makeScratch() (string, error) {
 		err = writeFiles(filepath.Join(dir, "pki"), files)
 	}
 	if err != nil {
-		_ = os.RemoveAll(dir) // the first error is the one to tell
+		_ = os.RemoveAll(dir) // the first error matters
 		return "", atomicfile.Renamed(err, dir, h.scratch)
 	}
 	return dir, nil
 }
 
-// removeScratch removes the directory of a dry run that is done.
+// removeScratch removes the directory of a finished dry run.
 func removeScratch(dir string, log *slog.Logger) {
 	if err := os.RemoveAll(dir); err != nil {
 		log.Warn("could not remove the scratch directory of a dry run", "dir", dir, "err", err)
 	}
 }
 
-// removeLeftovers clears away what dry runs left whose process was killed with them. The age spares those of another
-// process that uses the same directory now.
+// removeLeftovers removes directories of dry runs whose process was killed. Younger ones may belong to a dry run of
+// another process.
 func removeLeftovers(parent string, log *slog.Logger) {
 	dirs, _ := filepath.Glob(filepath.Join(parent, "dryrun-*"))
 	for _, dir := range dirs {

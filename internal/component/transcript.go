@@ -8,40 +8,40 @@ import (
 	"strings"
 )
 
-// transcript reads what a kubelet logs, line by line and in either of klog's formats, and keeps the little that
-// matters: values that may be its effective configuration, what it says about strict decoding, and its last word.
-// Memory is bounded by maxEntry and maxDumps, whatever the process writes.
+// outputReader parses the output of a component, line by line and in both klog formats, and keeps possible dumps of
+// the effective configuration, errors of strict decoding, and the error that ended the process. maxEntry and maxDumps
+// limit its memory.
 type transcript struct {
-	dumps []string // values of log records that holdsDump accepted, at most maxDumps
-	// truncated: a line or a value was longer than is kept, so that dumps may lack something.
+	dumps []string // logged values that holdsDump accepted, at most maxDumps
+	// truncated: a line or value exceeded the limit, so dumps may be incomplete.
 	truncated bool
-	lenient   string // why strict decoding failed, if it did
-	failure   string // the error that ended the process, in the component's words
+	lenient   string // error of strict decoding
+	failure   string // error of the component that ended the process
 	panic     string
-	strayed   string // the first line that should never have come
+	strayed   string // first line that matched overrunMarks
 
-	strays []string // what such lines contain; nil: none
-	// holdsDump reports whether a value may be the effective configuration; nil: no value is kept.
+	strays []string // messages that are logged only after the end of the dry run
+	// holdsDump reports whether a value may be the effective configuration; nil: keep no values.
 	holdsDump func(value string) bool
 	onStray   func(line string)
 
-	last    string // the last line, without header
+	last    string // last line, without klog header
 	partial []byte
 	tooLong bool
-	entry   *entry // a multi-line value that is still open
+	entry   *entry // an unfinished multi-line value
 }
 
-// entry is a log record with a multi-line value: `"message" key=<`, lines that begin with a tab, ` >`. Further pairs of
-// key and value may follow the last character.
+// entry is a log entry with a multi-line value: `"message" key=<`, lines that start with a tab, ` >`. More keys and
+// values may follow.
 type entry struct {
 	message, key string
 	value        bytes.Buffer
 }
 
 const (
-	// maxEntry is the longest line or value that is kept: a 1 MiB payload is a few MiB when it is dumped.
+	// maxEntry limits a line or a value, in bytes. The dump of a 1 MiB payload has a few MiB.
 	maxEntry = 16 << 20
-	// maxDumps is how many values are kept that may be the effective configuration. More than one is already no dump.
+	// maxDumps limits the kept values. With more than one, no dump is recognized.
 	maxDumps = 4
 )
 
@@ -70,7 +70,7 @@ func (t *transcript) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// flush takes what has been written as a line, though no newline ended it.
+// flush processes the pending text as a line, even without a newline.
 func (t *transcript) flush() {
 	if len(t.partial) == 0 && !t.tooLong {
 		return
@@ -121,7 +121,7 @@ func (t *transcript) line(line string) {
 	t.watch(rest)
 }
 
-// structured reads a record of the text format: `"message" key="value" key=value`.
+// structured parses an entry of the text format: `"message" key="value" key=value`.
 func (t *transcript) structured(rest string) {
 	quoted, err := strconv.QuotedPrefix(rest)
 	if err != nil {
@@ -132,8 +132,7 @@ func (t *transcript) structured(rest string) {
 	t.pairs(message, rest[len(quoted):])
 }
 
-// pairs reads the pairs of key and value of a record. A multi-line value begins with the end of the line and is read
-// with the lines that follow.
+// pairs parses the keys and values of an entry. A multi-line value continues on the following lines.
 func (t *transcript) pairs(message, rest string) {
 	for {
 		key, after, ok := strings.Cut(strings.TrimLeft(rest, " "), "=")
@@ -150,8 +149,7 @@ func (t *transcript) pairs(message, rest string) {
 	}
 }
 
-// firstValue splits what follows `key=` into the first value and the rest. A value is a quoted string, a JSON value, or
-// a word.
+// firstValue splits the text after `key=` into the first value (a quoted string, JSON, or a word) and the rest.
 func firstValue(text string) (value, rest string) {
 	if quoted, err := strconv.QuotedPrefix(text); err == nil {
 		value, _ = strconv.Unquote(quoted)
@@ -168,7 +166,7 @@ func firstValue(text string) (value, rest string) {
 	return value, rest
 }
 
-// jsonLine reads a record of the JSON format. It reports whether the line is one.
+// jsonLine parses an entry of the JSON format. It reports whether the line is one.
 func (t *transcript) jsonLine(line string) bool {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(line), &fields); err != nil {
@@ -191,7 +189,7 @@ func (t *transcript) jsonLine(line string) bool {
 	return true
 }
 
-// keep takes one pair of key and value of a record; both are empty for the record itself.
+// keep handles one key and value of an entry; both are empty for the entry itself.
 func (t *transcript) keep(message, key, value string) {
 	if len(t.dumps) < maxDumps && t.holdsDump != nil && t.holdsDump(value) {
 		t.dumps = append(t.dumps, value)
@@ -217,7 +215,7 @@ func (t *transcript) watch(line string) {
 	}
 }
 
-// lastWord returns what the process said last about why it ended.
+// failureText returns the error that ended the process, or its last line.
 func (t *transcript) lastWord() string {
 	switch {
 	case t.failure != "":
@@ -231,7 +229,7 @@ func (t *transcript) lastWord() string {
 
 func (t *transcript) lastLine() string { return t.last }
 
-// clip bounds words to n bytes and keeps them valid UTF-8.
+// clip truncates text to n bytes and keeps it valid UTF-8.
 func clip(words string, n int) string {
 	if len(words) <= n {
 		return strings.ToValidUTF8(words, "?")

@@ -1,10 +1,10 @@
 package component
 
-// Outcome is what a component's own binary says of a configuration. There is no "valid": what a dry run cannot see
-// shows only when the configuration runs.
+// Outcome is the result of validating a configuration with a component's binary. There is no "valid", because some
+// errors appear only when the component runs with the configuration.
 type Outcome int
 
-// The outcomes. The zero value is the one that changes nothing.
+// The outcomes. The zero value never leads to a change.
 const (
 	CouldNotTell Outcome = iota
 	Accepted
@@ -22,40 +22,39 @@ func (o Outcome) String() string {
 	}
 }
 
-// Verdict is what a dry run found out.
+// Verdict is the result of a dry run.
 type Verdict struct {
 	Outcome Outcome
-	// Stage is how far the dry run got: 1, the configuration was decoded and validated; 2, the component was built up
-	// to where it would start. 0, it did not get anywhere.
+	// Stage is the last stage of the dry run: 0 none; 1 the configuration was decoded and validated; 2 the component
+	// was initialized, up to before its start.
 	Stage int
-	// Words are the component's own, for a rejection; why, for "could not tell"; why stage 2 did not run, for an
-	// acceptance at stage 1. Of bounded length.
+	// Words is the component's error for Rejected, the reason for CouldNotTell, and why stage 2 did not run for
+	// Accepted at stage 1. Its length is limited.
 	Words string
-	// Warnings are what the component only warns about, and what could not be found out beside the verdict.
+	// Warnings are warnings of the component, and additional facts that could not be determined.
 	Warnings []string
-	// Effective is the configuration as the component understood it; nil unless stage 1 was passed.
+	// Effective is the effective configuration; nil unless stage 1 passed.
 	Effective Effective
-	// Local is the local configuration as the same dry run printed it in this very check, to be compared with Effective;
-	// nil unless stage 1 was passed, or if local could not be printed (a warning says why).
+	// Local is the effective local configuration, printed by the same kind of dry run at the same time, to compare
+	// with Effective; nil unless stage 1 passed, or if it was not printed (see Warnings).
 	Local Effective
-	// Origins say where the fields of Effective come from, by their path, as in Overridden; one that is not here has its
-	// default. nil if that is not known (a warning says why).
+	// Origins are the sources of the fields of Effective, by path as in Overridden. Fields with their default are
+	// missing. nil if unknown (see Warnings).
 	Origins map[string]Origin
-	// Hidden are the fields that the component prints masked (static pod URL headers) and that are not, or are not known
-	// to be, as they are locally: in Effective and Local they look alike.
+	// Hidden are fields that the component prints masked (static pod URL headers) and that differ, or may differ, from
+	// the local configuration. They look equal in Effective and Local.
 	Hidden []string
-	// Text is how a candidate compares with the local configuration by what their files say, where Effective or Local is
-	// not there; nil where both are.
+	// Text compares the files with those of the local configuration; set if Effective or Local is nil.
 	Text *TextComparison
-	// Written are the fields of the configuration that the agent itself reads, as the files set them, and Assumed the same
-	// with the flags and the kubelet's defaults. Assumed stands in for Effective where that is not there.
+	// Written are the values of the agent's fields in the configuration's files. Assumed adds flags and the kubelet's
+	// defaults, and is used if Effective is nil.
 	Written, Assumed Effective
-	// CandidateOnly says of "could not tell" that the local configuration passed at the same time: what kept the component
-	// from a verdict may be the candidate's own fault.
+	// CandidateOnly reports, for CouldNotTell, that the local configuration passed at the same time, so the candidate
+	// may be the cause.
 	CandidateOnly bool
-	// Limits are what cannot be done with this kubelet, as far as this check saw. nil: nothing.
+	// Limits are the kubelet's limits found in this check.
 	Limits []Limit
-	// Overridden are the payload's fields that a flag of the node's command line overrides, as JSON paths
-	// (maxPods, evictionHard[memory.available]).
+	// Overridden are the payload's fields that a flag of the node's command line overrides, as JSON paths (maxPods,
+	// evictionHard[memory.available]).
 	Overridden []string
 }
