@@ -55,7 +55,7 @@ func identify(name, path string) (Identity, error) {
 		return Identity{}, fmt.Errorf("the %s at %s is not executable (mode %s)", name, path, info.Mode())
 	}
 	id := Identity{Path: resolved, Size: info.Size(), Mtime: info.ModTime().UnixNano()}
-	id.Device, id.Inode = numbers(info)
+	id.Device, id.Inode = deviceInode(info)
 	return id, nil
 }
 
@@ -66,12 +66,12 @@ const versionTimeout = 10 * time.Second
 
 // queryVersion runs a binary to read its version, such as "v1.36.3". It fails if the binary does not know the flags.
 // The version is safe to use as a path element.
-func askVersion(ctx context.Context, name string, r runner, flags ...string) (string, error) {
+func queryVersion(ctx context.Context, name string, r runner, flags ...string) (string, error) {
 	id, err := r.identify(ctx)
 	if err != nil {
 		return "", err
 	}
-	out := &transcript{}
+	out := &outputReader{}
 	end := r.run(ctx, id, process{args: append(flags, "--version"), env: dryRunEnv(""), deadline: versionTimeout}, out)
 	if end.err != nil {
 		return "", fmt.Errorf("%s --version: %w", name, end.err)

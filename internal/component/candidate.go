@@ -27,9 +27,9 @@ type Run struct {
 
 // Names of a candidate's rendered files.
 const (
-	wholeFile = "kubelet"
-	dropinDir = "kubelet.conf.d"
-	ourDropin = "evenkeel.conf" // sorts after the copies of the node's own drop-ins, which start with a digit
+	wholeFile     = "kubelet"
+	dropinDir     = "kubelet.conf.d"
+	payloadDropin = "evenkeel.conf" // sorts after the copies of the node's own drop-ins, which start with a digit
 )
 
 // Limits of the node's own drop-in directory, which is copied for each check and each start.
@@ -42,8 +42,8 @@ const (
 // include copies of the node's own drop-ins, in the order in which the kubelet merges them. The error names the node's
 // drop-in directory if it cannot be copied.
 func (k *Kubelet) Files(c Candidate, initFile string) (map[string][]byte, error) {
-	s, err := k.candidate(c, initFile)
-	return s.files, err
+	config, err := k.candidate(c, initFile)
+	return config.files, err
 }
 
 // sources returns the --config and --config-dir of a run, or "".
@@ -76,7 +76,7 @@ func (k *Kubelet) configFlags(run Run) []string {
 }
 
 // configuration is the input of one kubelet run.
-type setup struct {
+type configuration struct {
 	run     Run
 	files   map[string][]byte       // content of run.Dir; nil for the local configuration
 	payload func() (layer, error)   // the candidate, decoded once; nil for the local configuration
@@ -84,15 +84,15 @@ type setup struct {
 }
 
 // local returns the local configuration.
-func (k *Kubelet) local(initFile string) setup {
+func (k *Kubelet) local(initFile string) configuration {
 	run := Run{InitFile: initFile}
-	return setup{run: run, layers: sync.OnceValues(func() ([]layer, error) { return k.localLayers(run) })}
+	return configuration{run: run, layers: sync.OnceValues(func() ([]layer, error) { return k.localLayers(run) })}
 }
 
 // wholeConfig returns a configuration that replaces the local one.
-func whole(data []byte) setup {
+func wholeConfig(data []byte) configuration {
 	payload := sync.OnceValues(func() (layer, error) { return newLayer(data, OriginRemote) })
-	return setup{
+	return configuration{
 		files:   map[string][]byte{wholeFile: data},
 		payload: payload,
 		layers: func() ([]layer, error) {
@@ -102,37 +102,37 @@ func whole(data []byte) setup {
 	}
 }
 
-func (k *Kubelet) candidate(c Candidate, initFile string) (setup, error) {
+func (k *Kubelet) candidate(c Candidate, initFile string) (configuration, error) {
 	if !c.Dropin {
-		return whole(c.Data), nil
+		return wholeConfig(c.Data), nil
 	}
 	local := k.local(initFile)
-	own, err := k.ownDropins(local.run)
+	nodeFiles, err := k.nodeDropins(local.run)
 	if err != nil {
-		return setup{}, err
+		return configuration{}, err
 	}
-	files := map[string][]byte{dropinDir + "/" + ourDropin: c.Data}
-	for i, d := range own {
+	files := map[string][]byte{dropinDir + "/" + payloadDropin: c.Data}
+	for i, d := range nodeFiles {
 		files[dropinDir+"/"+copyName(i, d.name)] = d.data
 	}
 	payload := sync.OnceValues(func() (layer, error) { return newLayer(c.Data, OriginDropin) })
-	return setup{
+	return configuration{
 		run:     Run{InitFile: initFile, Dropin: true},
 		files:   files,
 		payload: payload,
 		layers: sync.OnceValues(func() ([]layer, error) {
-			under, err := local.layers()
+			layers, err := local.layers()
 			if err != nil {
 				return nil, err
 			}
 			l, err := payload()
-			return append(under[:len(under):len(under)], l), err
+			return append(layers[:len(layers):len(layers)], l), err
 		}),
 	}, nil
 }
 
 // dropinFile is one file of the node's own drop-in directory.
-type dropin struct {
+type dropinFile struct {
 	name string // relative to the directory, with slashes
 	data []byte
 }
@@ -140,18 +140,18 @@ type dropin struct {
 // nodeDropins reads the node's own drop-in directory, if the local configuration has one, like the kubelet: files and
 // links with the extension .conf, in the order of the walk, including subdirectories. It reports only errors of
 // reading; the kubelet checks the content.
-func (k *Kubelet) ownDropins(local Run) ([]dropin, error) {
+func (k *Kubelet) nodeDropins(local Run) ([]dropinFile, error) {
 	_, dir := k.sources(local)
 	if dir == "" {
 		return nil, nil
 	}
-	var own []dropin
+	var files []dropinFile
 	room := int64(maxDropinBytes)
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || filepath.Ext(d.Name()) != ".conf" {
 			return err
 		}
-		if len(own) == maxDropins {
+		if len(files) == maxDropins {
 			return fmt.Errorf("it has more than %d files", maxDropins)
 		}
 		data, err := readBounded(path, room)
@@ -160,13 +160,13 @@ func (k *Kubelet) ownDropins(local Run) ([]dropin, error) {
 		}
 		room -= int64(len(data))
 		name, err := filepath.Rel(dir, path)
-		own = append(own, dropin{filepath.ToSlash(name), data})
+		files = append(files, dropinFile{filepath.ToSlash(name), data})
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the node's own drop-in directory %s: %w", dir, err)
 	}
-	return own, nil
+	return files, nil
 }
 
 // LocalDigest covers all files of the local configuration, and the errors of reading them. Different digests mean that
@@ -178,9 +178,9 @@ func (k *Kubelet) LocalDigest(initFile string) string {
 		data, err := os.ReadFile(file)
 		fmt.Fprintf(h, "%s %d %v\n%s", file, len(data), err, data)
 	}
-	own, err := k.ownDropins(local)
-	fmt.Fprintf(h, "%d %v\n", len(own), err)
-	for _, d := range own {
+	nodeFiles, err := k.nodeDropins(local)
+	fmt.Fprintf(h, "%d %v\n", len(nodeFiles), err)
+	for _, d := range nodeFiles {
 		fmt.Fprintf(h, "%q %d\n%s", d.name, len(d.data), d.data)
 	}
 	return hex.EncodeToString(h.Sum(nil))
@@ -200,11 +200,11 @@ func readBounded(path string, most int64) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-var notSafe = regexp.MustCompile(`[^A-Za-z0-9._-]`)
+var unsafeChars = regexp.MustCompile(`[^A-Za-z0-9._-]`)
 
 // copyName returns a safe name that sorts by the number and shows which file was copied.
 func copyName(number int, name string) string {
 	const most = 100 // bytes
-	name = notSafe.ReplaceAllString(strings.ReplaceAll(strings.TrimSuffix(name, ".conf"), "/", "-"), "_")
+	name = unsafeChars.ReplaceAllString(strings.ReplaceAll(strings.TrimSuffix(name, ".conf"), "/", "-"), "_")
 	return fmt.Sprintf("%03d-%.*s.conf", number, most, name)
 }

@@ -159,7 +159,7 @@ func TestWhatAFakeKubeletSaysOfADropIn(t *testing.T) {
 		name, body string
 		outcome    Outcome
 		stage      int
-		words      string
+		message    string
 	}{
 		{"accepted in both stages", `case "$config$dropins" in LOCALOWNOURS|LOCALOWN|OURS|*no-runtime*) accept;; esac; end "$config$dropins"`, Accepted, 2, ""},
 		{"strange to strict decoding", `case "$config" in OURS) ` + lenient + `;; esac; accept`, Rejected, 1, "unknown field x"},
@@ -183,7 +183,7 @@ func TestWhatAFakeKubeletSaysOfADropIn(t *testing.T) {
 			k := fake(t, tt.body)
 			k.ConfigDir = tree(t, map[string]string{"10.conf": "OWN"})
 			k.Config = filepath.Join(tree(t, map[string]string{"local": "LOCAL"}), "local")
-			checkVerdict(t, harness(t, k).Check(context.Background(), Candidate{Data: []byte("OURS"), Dropin: true}, ""), tt.outcome, tt.stage, tt.words)
+			checkVerdict(t, harness(t, k).Check(context.Background(), Candidate{Data: []byte("OURS"), Dropin: true}, ""), tt.outcome, tt.stage, tt.message)
 		})
 	}
 }
@@ -195,7 +195,7 @@ func TestADropInThatSetsNullIsDecodedWithoutIt(t *testing.T) {
 		body    string
 		outcome Outcome
 		stage   int
-		words   string
+		message string
 	}{
 		"and is good then":        {pruned + `;; esac; accept`, Accepted, 2, ""},
 		"and is strange then":     {pruned + `log '"Using lenient decoding as strict decoding failed" err="unknown field x"';; esac; accept`, Rejected, 1, "unknown field x"},
@@ -203,7 +203,7 @@ func TestADropInThatSetsNullIsDecodedWithoutIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := harness(t, fake(t, tt.body))
-			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte(data), Dropin: true}, ""), tt.outcome, tt.stage, tt.words)
+			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte(data), Dropin: true}, ""), tt.outcome, tt.stage, tt.message)
 		})
 	}
 }
@@ -212,7 +212,7 @@ func TestAKubeletThatIsTooOldForADropInRejectsIt(t *testing.T) {
 	for version, want := range map[string]struct {
 		outcome Outcome
 		stage   int
-		words   string
+		message string
 	}{
 		"v1.29.3":                   {Rejected, 0, `kubelet v1.29.3 is too old for a drop-in: --config-dir works from v1.30 on; use the key "kubelet"`},
 		"v1.30.0+k3s":               {Accepted, 2, ""},
@@ -223,7 +223,7 @@ func TestAKubeletThatIsTooOldForADropInRejectsIt(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Setenv("VERSION", version)
 			h := harness(t, fake(t, "accept"))
-			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x"), Dropin: true}, ""), want.outcome, want.stage, want.words)
+			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x"), Dropin: true}, ""), want.outcome, want.stage, want.message)
 			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), Accepted, 2, "")
 		})
 	}
@@ -247,13 +247,13 @@ func TestAVersionIsKnownUntilTheBinaryIsReplaced(t *testing.T) {
 
 func TestADryRunWithoutRoomForItsFilesGivesNoVerdict(t *testing.T) {
 	h := harness(t, fake(t, "accept"))
-	got := h.run(context.Background(), dryRun{stage: 1, of: setup{files: map[string][]byte{"pki/kubelet.crt/x": nil}}})
-	if got.outcome != CouldNotTell || !strings.HasPrefix(got.words, "no scratch file for the dry run: mkdir "+h.scratch) {
-		t.Errorf("got %s: %s", got.outcome, got.words)
+	got := h.run(context.Background(), dryRun{stage: 1, config: configuration{files: map[string][]byte{"pki/kubelet.crt/x": nil}}})
+	if got.outcome != CouldNotTell || !strings.HasPrefix(got.message, "no scratch file for the dry run: mkdir "+h.scratch) {
+		t.Errorf("got %s: %s", got.outcome, got.message)
 	}
-	got = h.run(context.Background(), dryRun{stage: 1, of: setup{files: map[string][]byte{"pki": nil}}})
-	if got.outcome != CouldNotTell || !strings.HasSuffix(got.words, "/pki: is a directory") {
-		t.Errorf("got %s: %s", got.outcome, got.words)
+	got = h.run(context.Background(), dryRun{stage: 1, config: configuration{files: map[string][]byte{"pki": nil}}})
+	if got.outcome != CouldNotTell || !strings.HasSuffix(got.message, "/pki: is a directory") {
+		t.Errorf("got %s: %s", got.outcome, got.message)
 	}
 }
 

@@ -19,37 +19,39 @@ import (
 //
 // Stage 2 has its own verification in Check, because it needs the local configuration: a run with the local
 // configuration must end at the end of stage 2.
-func (h *Harness) prove(ctx context.Context) (proof, error) {
+func (h *Harness) probe(ctx context.Context) (capabilities, error) {
 	id, err := h.k.Identity()
 	if err != nil {
-		return proof{id: id}, err
+		return capabilities{id: id}, err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.proven.id == id {
-		return h.proven, nil
+	if h.probed.id == id {
+		return h.probed, nil
 	}
 	removeLeftovers(h.scratch, h.log)
 	a := h.runEmpty(ctx, payload.UpstreamAPIVersion)
 	if a.outcome != Accepted {
-		return proof{id: id}, fmt.Errorf("the dry run does not work with this kubelet: %s", a.words)
+		return capabilities{id: id}, fmt.Errorf("the dry run does not work with this kubelet: %s", a.message)
 	}
-	unknown := make(chan answer, 1)
-	go func() { unknown <- h.run(ctx, dryRun{stage: 1, of: whole(unknownField(h.noRuntime()))}) }()
+	unknownFieldResult := make(chan result, 1)
+	go func() {
+		unknownFieldResult <- h.run(ctx, dryRun{stage: 1, config: wholeConfig(unknownFieldConfig(h.missingRuntime()))})
+	}()
 	shape, err := h.learnShape(ctx, a.dumps, payload.UpstreamAPIVersion)
-	strange := <-unknown
-	if err == nil && strange.outcome == CouldNotTell {
-		err = errors.New(strange.words)
+	unknownField := <-unknownFieldResult
+	if err == nil && unknownField.outcome == CouldNotTell {
+		err = errors.New(unknownField.message)
 	}
 	if err != nil {
-		return proof{id: id}, fmt.Errorf("cannot find out how this kubelet reports its configuration: %w", err)
+		return capabilities{id: id}, fmt.Errorf("cannot find out how this kubelet reports its configuration: %w", err)
 	}
-	h.proven = proof{id: id, shape: shape, lenient: strange.outcome == Accepted && strange.lenient == ""}
-	return h.proven, nil
+	h.probed = capabilities{id: id, shape: shape, ignoresUnknown: unknownField.outcome == Accepted && unknownField.strictError == ""}
+	return h.probed, nil
 }
 
 // unknownFieldConfig is an empty configuration with a field that no kubelet knows.
-func unknownField(endpoint string) []byte {
+func unknownFieldConfig(endpoint string) []byte {
 	return fmt.Appendf(nil, "apiVersion: %s\nkind: %s\nfailCgroupV1: false\ncontainerRuntimeEndpoint: %s\nevenkeelUnknownField: true\n",
 		payload.UpstreamAPIVersion, payload.KubeletKind, endpoint)
 }
@@ -57,42 +59,44 @@ func unknownField(endpoint string) []byte {
 // learnShape learns the form of a binary's dump from the dump of an empty configuration; nil if it prints none. An
 // error means that it is unknown for now.
 func (h *Harness) learnShape(ctx context.Context, dumps []string, apiVersion string) (*dumpShape, error) {
-	shape := shapeOf(dumps, h.noRuntime())
+	shape := shapeOf(dumps, h.missingRuntime())
 	if shape == nil {
 		h.log.Warn("the kubelet does not print its configuration in a known form: configurations are compared by text")
 		return nil, nil
 	}
-	empty, omits := theDump(dumps, anchors)
-	data, err := json.Marshal(shape.probe(empty, emptyFields(apiVersion, h.noRuntime())))
+	empty, omits := findDump(dumps, anchorFields)
+	data, err := json.Marshal(shape.probeConfig(empty, emptyFields(apiVersion, h.missingRuntime())))
 	if err != nil || !omits {
 		return shape, err
 	}
-	a := h.run(ctx, dryRun{stage: 1, of: whole(data), shape: anchored})
+	a := h.run(ctx, dryRun{stage: 1, config: wholeConfig(data), shape: anchorShape})
 	if a.outcome == CouldNotTell {
-		return nil, errors.New(a.words)
+		return nil, errors.New(a.message)
 	}
-	shape.learn(a.dumps, h.noRuntime())
+	shape.learn(a.dumps, h.missingRuntime())
 	return shape, nil
 }
 
 // anchorShape finds the dump of an empty configuration of any kubelet version.
-var anchored = &dumpShape{fields: anchors}
+var anchorShape = &dumpShape{fields: anchorFields}
 
 // missingRuntime is an endpoint without a container runtime, so that a kubelet that continues after the dry run fails
 // early.
-func (h *Harness) noRuntime() string { return "unix://" + filepath.Join(h.scratch, "no-runtime.sock") }
+func (h *Harness) missingRuntime() string {
+	return "unix://" + filepath.Join(h.scratch, "no-runtime.sock")
+}
 
-func (h *Harness) runEmpty(ctx context.Context, apiVersion string) answer {
-	data, err := json.Marshal(emptyFields(apiVersion, h.noRuntime()))
+func (h *Harness) runEmpty(ctx context.Context, apiVersion string) result {
+	data, err := json.Marshal(emptyFields(apiVersion, h.missingRuntime()))
 	if err != nil {
-		return answer{words: err.Error()}
+		return result{message: err.Error()}
 	}
-	return h.run(ctx, dryRun{stage: 1, of: whole(data), shape: anchored})
+	return h.run(ctx, dryRun{stage: 1, config: wholeConfig(data), shape: anchorShape})
 }
 
 // noDropinSupport returns why this version of the kubelet cannot use drop-ins, or "". Before 1.30, --config-dir was
 // missing, or alpha and enabled by an environment variable.
-func (h *Harness) tooOld(ctx context.Context, id Identity) (string, error) {
+func (h *Harness) noDropinSupport(ctx context.Context, id Identity) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.versionOf != id {
@@ -123,32 +127,32 @@ func (h *Harness) CheckLocal(ctx context.Context, initFile string) Verdict {
 			return Verdict{Outcome: Rejected, Words: fmt.Sprintf("the kubelet's configuration file %s does not exist: has this node joined its cluster?", file)}
 		}
 	}
-	proven, err := h.prove(ctx)
+	caps, err := h.probe(ctx)
 	if err != nil {
 		return Verdict{Words: err.Error()}
 	}
 	local := h.k.local(initFile)
-	others, stop := context.WithCancel(ctx)
-	defer stop()
-	bare := h.runBare(others, local, proven.shape)
-	a := h.run(ctx, dryRun{stage: 1, of: local, nodeFlags: true, shape: proven.shape})
+	runCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	bare := h.startWithoutFlags(runCtx, local, caps.shape)
+	a := h.run(ctx, dryRun{stage: 1, config: local, withFlags: true, shape: caps.shape})
 	if a.outcome != Accepted {
-		stop()
+		cancel()
 	}
-	unflagged := bare()
-	v := Verdict{Outcome: a.outcome, Stage: 1, Words: a.words, Effective: a.effective, Local: a.effective}
-	if a.lenient != "" {
-		v.Warnings = append(v.Warnings, a.lenient)
+	withoutFlags := bare()
+	v := Verdict{Outcome: a.outcome, Stage: 1, Words: a.message, Effective: a.effective, Local: a.effective}
+	if a.strictError != "" {
+		v.Warnings = append(v.Warnings, a.strictError)
 	}
 	switch a.outcome {
 	case Accepted:
-		h.k.readText(&v, local)
-		v.Limits = h.limits(ctx, proven, local)
-		h.explain(&v, local, unflagged)
+		h.k.readFiles(&v, local)
+		v.Limits = h.limits(ctx, caps, local)
+		h.addOrigins(&v, local, withoutFlags)
 	case Rejected:
 		if empty := h.runEmpty(ctx, payload.UpstreamAPIVersion); empty.outcome != Accepted {
 			v.Outcome = CouldNotTell
-			v.Words = butSoDoes(a.words, "an empty configuration", empty.words)
+			v.Words = alsoFails(a.message, "an empty configuration", empty.message)
 		}
 	}
 	return v
@@ -157,13 +161,13 @@ func (h *Harness) CheckLocal(ctx context.Context, initFile string) Verdict {
 // startWithoutFlags starts a run of a configuration without the node's flags, except --fail-cgroupv1, and returns a
 // function that waits for the result. It starts none if no flag sets a field of the configuration, or if the kubelet
 // prints no dump to compare.
-func (h *Harness) runBare(ctx context.Context, of setup, shape *dumpShape) func() answer {
+func (h *Harness) startWithoutFlags(ctx context.Context, config configuration, shape *dumpShape) func() result {
 	if !h.k.setsConfig() || shape == nil {
-		return func() answer { return answer{} }
+		return func() result { return result{} }
 	}
-	done := make(chan answer, 1)
-	go func() { done <- h.run(ctx, dryRun{stage: 1, of: of, bare: true, shape: shape}) }()
-	return func() answer { return <-done }
+	done := make(chan result, 1)
+	go func() { done <- h.run(ctx, dryRun{stage: 1, config: config, withoutFlags: true, shape: shape}) }()
+	return func() result { return <-done }
 }
 
 // Check checks a candidate with the node's own flags, and a drop-in together with the configuration below it. A
@@ -172,100 +176,100 @@ func (h *Harness) runBare(ctx context.Context, of setup, shape *dumpShape) func(
 // effects, so it runs only if stage 1 accepts and no protected field differs from the local configuration. If stage 2
 // is unavailable, stage 1 alone accepts, and Words says why.
 func (h *Harness) Check(ctx context.Context, candidate Candidate, initFile string) Verdict {
-	proven, err := h.prove(ctx)
+	caps, err := h.probe(ctx)
 	if err != nil {
 		return Verdict{Words: err.Error()}
 	}
 	if candidate.Dropin {
-		words, err := h.tooOld(ctx, proven.id)
+		message, err := h.noDropinSupport(ctx, caps.id)
 		switch {
 		case err != nil:
 			return Verdict{Words: err.Error()}
-		case words != "":
-			return Verdict{Outcome: Rejected, Words: words}
-		case proven.lenient:
+		case message != "":
+			return Verdict{Outcome: Rejected, Words: message}
+		case caps.ignoresUnknown:
 			return Verdict{Outcome: Rejected, Words: "this kubelet ignores unknown fields silently, and takes names in any case from a drop-in: use the key \"kubelet\""}
 		}
 	}
-	of, err := h.k.candidate(candidate, initFile)
+	config, err := h.k.candidate(candidate, initFile)
 	if err != nil {
 		return Verdict{Words: oneLine(err.Error())}
 	}
-	c := &check{h: h, proof: proven, data: candidate.Data, candidate: of, local: h.k.local(initFile)}
-	if v, judged := c.judgeClientCA(); judged {
+	c := &check{h: h, capabilities: caps, data: candidate.Data, candidate: config, local: h.k.local(initFile)}
+	if v, final := c.checkClientCA(); final {
 		return v
 	}
-	return c.judge(ctx)
+	return c.run(ctx)
 }
 
 // check is the state of one call of Check.
 type check struct {
 	h *Harness
-	proof
+	capabilities
 	data             []byte
-	candidate, local setup
+	candidate, local configuration
 	runtime          string // endpoint in the local configuration, for stage 2
 	assumed          string // the same according to the files, to compare with a candidate's files
 
-	unusable    string // why stage 2 is unavailable
-	outage      bool   // stage 2 is unavailable because the container runtime is unreachable
-	localPassed bool   // the local configuration passed stage 2 during this check
+	stage2Unusable string // why stage 2 is unavailable
+	runtimeDown    bool   // stage 2 is unavailable because the container runtime is unreachable
+	localPassed    bool   // the local configuration passed stage 2 during this check
 }
 
-func (c *check) stage1(of setup) dryRun {
-	return dryRun{stage: 1, of: of, nodeFlags: true, shape: c.shape}
+func (c *check) stage1(config configuration) dryRun {
+	return dryRun{stage: 1, config: config, withFlags: true, shape: c.shape}
 }
 
 // run does two runs of stage 1 in parallel, and then the runs of stage 2.
-func (c *check) judge(ctx context.Context) Verdict {
-	others, stop := context.WithCancel(ctx)
-	defer stop()
-	var local answer
+func (c *check) run(ctx context.Context) Verdict {
+	runCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var local result
 	var wait sync.WaitGroup
-	wait.Go(func() { local = c.h.run(others, c.stage1(c.local)) })
+	wait.Go(func() { local = c.h.run(runCtx, c.stage1(c.local)) })
 	a := c.runStage1(ctx)
-	if a.outcome != Accepted || a.lenient != "" {
-		if a.outcome == CouldNotTell && !a.cutShort {
-			stop()
+	if a.outcome != Accepted || a.strictError != "" {
+		if a.outcome == CouldNotTell && !a.ownFailure {
+			cancel()
 		}
 		wait.Wait()
-		return c.refused(a, local)
+		return c.rejected(a, local)
 	}
-	bare := c.h.runBare(others, c.candidate, c.shape)
+	bare := c.h.startWithoutFlags(runCtx, c.candidate, c.shape)
 	v := Verdict{Outcome: Accepted, Stage: 1, Effective: a.effective}
-	unflagged := bare()
+	withoutFlags := bare()
 	wait.Wait()
-	c.h.k.readText(&v, c.candidate)
-	c.h.explain(&v, c.candidate, unflagged)
-	c.explainLocal(&v, local)
+	c.h.k.readFiles(&v, c.candidate)
+	c.h.addOrigins(&v, c.candidate, withoutFlags)
+	c.addLocal(&v, local)
 	if local.outcome == Accepted && (v.Effective == nil || v.Local == nil) {
 		v.Text = c.compareText()
 	}
-	if words, compared := v.Protects(c.h.Protected); words != "" || !compared {
+	if message, compared := v.Protects(c.h.Protected); message != "" || !compared {
 		return v
 	}
-	under := Verdict{Effective: local.effective}
-	c.h.k.readText(&under, c.local)
-	c.runtime, c.assumed = RuntimeEndpoint(under.Reads()), RuntimeEndpoint(under.Assumed)
-	c.judgeStage2(ctx, &v, c.runStage2(ctx))
+	localVerdict := Verdict{Effective: local.effective}
+	c.h.k.readFiles(&localVerdict, c.local)
+	c.runtime, c.assumed = RuntimeEndpoint(localVerdict.Reads()), RuntimeEndpoint(localVerdict.Assumed)
+	c.applyStage2(ctx, &v, c.runStage2(ctx))
 	return v
 }
 
 // runStage1 runs the candidate as the kubelet would read it. The kubelet silently ignores unknown fields of a drop-in,
 // so a drop-in is also decoded strictly, as a whole configuration.
-func (c *check) runStage1(ctx context.Context) answer {
+func (c *check) runStage1(ctx context.Context) result {
 	a := c.h.run(ctx, c.stage1(c.candidate))
 	if !c.candidate.run.Dropin || a.outcome == CouldNotTell {
 		return a
 	}
-	alone := c.h.run(ctx, dryRun{stage: 1, of: whole(c.data)})
-	if alone.undecoded {
+	alone := c.h.run(ctx, dryRun{stage: 1, config: wholeConfig(c.data)})
+	if alone.decodeFailed {
 		if data := c.withoutNulls(); data != nil {
-			alone = c.h.run(ctx, dryRun{stage: 1, of: whole(data)})
+			alone = c.h.run(ctx, dryRun{stage: 1, config: wholeConfig(data)})
 		}
 	}
-	a.lenient = alone.lenient // so far it described the local configuration, where unknown fields are allowed
-	if a.outcome == Accepted && (alone.outcome == CouldNotTell || alone.undecoded) {
+	a.strictError = alone.strictError // so far it described the local configuration, where unknown fields are allowed
+	if a.outcome == Accepted && (alone.outcome == CouldNotTell || alone.decodeFailed) {
 		return alone
 	}
 	return a
@@ -293,8 +297,8 @@ func pruneNulls(fields map[string]any) (pruned map[string]any, changed bool) {
 		case nil:
 			changed = true
 		case map[string]any:
-			inner, less := pruneNulls(v)
-			pruned[name], changed = inner, changed || less
+			inner, removed := pruneNulls(v)
+			pruned[name], changed = inner, changed || removed
 		default:
 			pruned[name] = v
 		}
@@ -304,26 +308,26 @@ func pruneNulls(fields map[string]any) (pruned map[string]any, changed bool) {
 
 // rejected returns the verdict on a candidate that failed stage 1, or that passed only with lenient decoding. local is
 // the result of the local configuration at the same time.
-func (c *check) refused(a, local answer) Verdict {
-	words := a.objection()
-	v := Verdict{Stage: 1, Words: words}
+func (c *check) rejected(a, local result) Verdict {
+	message := a.objection()
+	v := Verdict{Stage: 1, Words: message}
 	switch {
 	case a.outcome == CouldNotTell:
-		v.CandidateOnly = a.cutShort && local.outcome == Accepted
+		v.CandidateOnly = a.ownFailure && local.outcome == Accepted
 	case local.outcome != Accepted:
-		v.Words = butSoDoes(words, theLocal, local.words)
+		v.Words = alsoFails(message, localName, local.message)
 	default:
 		v.Outcome = Rejected
 	}
 	return v
 }
 
-const theLocal = "the local configuration"
+const localName = "the local configuration"
 
 // alsoFails adds to an error that another configuration fails as well, so the error proves nothing about this one.
-func butSoDoes(words, other, its string) string {
-	if words == its {
-		return clip(fmt.Sprintf("%s (but %s does not pass the dry run either, for the same reason)", words, other), maxWords)
+func alsoFails(message, other, its string) string {
+	if message == its {
+		return clip(fmt.Sprintf("%s (but %s does not pass the dry run either, for the same reason)", message, other), maxMessage)
 	}
-	return clip(fmt.Sprintf("%s (but %s does not pass the dry run either: %s)", words, other, its), maxWords)
+	return clip(fmt.Sprintf("%s (but %s does not pass the dry run either: %s)", message, other, its), maxMessage)
 }

@@ -39,18 +39,18 @@ type Component interface {
 }
 
 // validator is the part of a validation that differs between components.
-type asker interface {
+type validator interface {
 	// validate lets the binary decode and validate a configuration, and leaves no files behind. The outcome is
 	// CouldNotTell if the binary cannot be used. unchecked says what could not be checked on this host.
-	ask(ctx context.Context, data []byte) (a answer, unjudged string)
+	validate(ctx context.Context, data []byte) (r result, unchecked string)
 	// probe verifies that a dry run of this binary ends before the component starts, and returns the binary's
 	// preferred apiVersion. Both results are valid until the binary is replaced.
-	prove(ctx context.Context) (preferred string, err error)
+	probe(ctx context.Context) (preferred string, err error)
 }
 
 // components has the constructors by name. A new component needs an entry here and a validator.
 var components = map[string]func(path, scratchDir string, log *slog.Logger) *binary{
-	"kubelet":    newBareKubelet,
+	"kubelet":    newKubelet,
 	"kube-proxy": newKubeProxy,
 }
 
@@ -62,7 +62,7 @@ func Names() []string { return slices.Sorted(maps.Keys(components)) }
 func New(name, path, scratchDir string, log *slog.Logger) (Component, error) {
 	component, ok := components[name]
 	if !ok {
-		return nil, unknown(name)
+		return nil, unknownComponent(name)
 	}
 	if _, err := identify(name, path); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func New(name, path, scratchDir string, log *slog.Logger) (Component, error) {
 	return component(path, scratchDir, log), nil
 }
 
-func unknown(name string) error {
+func unknownComponent(name string) error {
 	return fmt.Errorf("there is no component %q; there are %s", name, strings.Join(Names(), ", "))
 }
 
@@ -82,17 +82,17 @@ func unknown(name string) error {
 type binary struct {
 	name, kind string
 	runner     runner
-	asker
+	validator
 }
 
 func (b *binary) Name() string { return b.name }
 
 func (b *binary) Version(ctx context.Context) (string, error) {
-	return askVersion(ctx, b.name, b.runner)
+	return queryVersion(ctx, b.name, b.runner)
 }
 
 func (b *binary) PreferredVersion(ctx context.Context) (string, error) {
-	version, err := b.prove(ctx)
+	version, err := b.probe(ctx)
 	if err != nil {
 		return "", fmt.Errorf("cannot determine the preferred version of the %s's configuration: %w", b.name, err)
 	}
@@ -100,24 +100,24 @@ func (b *binary) PreferredVersion(ctx context.Context) (string, error) {
 }
 
 func (b *binary) Validate(ctx context.Context, data []byte) Verdict {
-	if words := b.neverShown(data); words != "" {
-		return Verdict{Outcome: Rejected, Words: words}
+	if message := b.checkInput(data); message != "" {
+		return Verdict{Outcome: Rejected, Words: message}
 	}
-	a, unjudged := b.ask(ctx, data)
+	a, unchecked := b.validate(ctx, data)
 	if a.outcome == CouldNotTell {
-		return Verdict{Words: a.words}
+		return Verdict{Words: a.message}
 	}
 	v := Verdict{Outcome: Accepted, Stage: 1}
-	if words := a.objection(); words != "" {
-		v.Outcome, v.Words = Rejected, words
-		if empty := b.askEmpty(ctx); empty.outcome != Accepted {
+	if message := a.objection(); message != "" {
+		v.Outcome, v.Words = Rejected, message
+		if empty := b.validateEmpty(ctx); empty.outcome != Accepted {
 			v.Outcome = CouldNotTell
-			v.Words = butSoDoes(words, "an empty configuration", empty.words)
+			v.Words = alsoFails(message, "an empty configuration", empty.message)
 		}
 		return v
 	}
-	if unjudged != "" {
-		v.Warnings = append(v.Warnings, "not checked:  "+unjudged)
+	if unchecked != "" {
+		v.Warnings = append(v.Warnings, "not checked: "+unchecked)
 	}
 	if v.Effective = a.effective; v.Effective == nil {
 		v.Warnings = append(v.Warnings, fmt.Sprintf("the %s did not print the configuration with its defaults", b.name))
@@ -126,9 +126,9 @@ func (b *binary) Validate(ctx context.Context, data []byte) Verdict {
 }
 
 func (b *binary) Defaults(ctx context.Context) (Effective, error) {
-	a := b.askEmpty(ctx)
+	a := b.validateEmpty(ctx)
 	if a.outcome != Accepted {
-		return nil, fmt.Errorf("cannot read the defaults of the %s: %s", b.name, a.words)
+		return nil, fmt.Errorf("cannot read the defaults of the %s: %s", b.name, a.message)
 	}
 	if a.effective == nil {
 		return nil, fmt.Errorf("cannot read the defaults of the %s: it did not print them", b.name)
@@ -136,18 +136,18 @@ func (b *binary) Defaults(ctx context.Context) (Effective, error) {
 	return a.effective, nil
 }
 
-func (b *binary) askEmpty(ctx context.Context) answer {
-	version, err := b.prove(ctx)
+func (b *binary) validateEmpty(ctx context.Context) result {
+	version, err := b.probe(ctx)
 	if err != nil {
-		return answer{words: err.Error()}
+		return result{message: err.Error()}
 	}
-	a, _ := b.ask(ctx, emptyConfig(version, b.kind))
+	a, _ := b.validate(ctx, emptyConfig(version, b.kind))
 	return a
 }
 
 // checkInput returns why a configuration must not be passed to the binary, or "". The binary would report nothing for
 // an empty document, read only the first of two documents, and could run out of memory on YAML aliases.
-func (b *binary) neverShown(data []byte) string {
+func (b *binary) checkInput(data []byte) string {
 	if len(data) > payload.MaxSize {
 		return "larger than 1 MiB"
 	}
@@ -169,14 +169,14 @@ func emptyConfig(apiVersion, kind string) []byte {
 }
 
 // objection returns all errors of the component about a configuration, including strict decoding errors, or "".
-func (a answer) objection() string {
+func (a result) objection() string {
 	switch {
-	case a.lenient == "":
-		return a.words
-	case a.words == "":
-		return a.lenient
+	case a.strictError == "":
+		return a.message
+	case a.message == "":
+		return a.strictError
 	default:
-		return clip(a.words+"; "+a.lenient, maxWords)
+		return clip(a.message+"; "+a.strictError, maxMessage)
 	}
 }
 

@@ -91,7 +91,7 @@ func TestADirectoryThatIsGoneGivesNoComponent(t *testing.T) {
 func TestWhatNoComponentWouldSpeakOfIsRejectedWithoutAsking(t *testing.T) {
 	asked := filepath.Join(t.TempDir(), "asked")
 	c := component(t, "kube-proxy", fakeProxy(t, "echo x >"+asked+"; accept"))
-	for name, tt := range map[string]struct{ data, words string }{
+	for name, tt := range map[string]struct{ data, message string }{
 		"nothing":                     {"", "empty"},
 		"white space and a comment":   {" \n# mode: ipvs\n", "empty"},
 		"too much":                    {strings.Repeat("#", 1<<20+1), "larger than 1 MiB"},
@@ -101,7 +101,7 @@ func TestWhatNoComponentWouldSpeakOfIsRejectedWithoutAsking(t *testing.T) {
 		"a document and what is none": {"mode: ipvs\n---\n: : :\n", "more than one YAML document: the kube-proxy would read the first only"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			checkVerdict(t, c.Validate(context.Background(), []byte(tt.data)), Rejected, 0, tt.words)
+			checkVerdict(t, c.Validate(context.Background(), []byte(tt.data)), Rejected, 0, tt.message)
 		})
 	}
 	if _, err := os.Stat(asked); err == nil {
@@ -185,14 +185,14 @@ func TestTheDefaultsOfTheRealComponentsAreConfigurations(t *testing.T) {
 func TestOneBinaryIsNotTakenForAnother(t *testing.T) {
 	kubelet := realKubelet(t)
 	proxy := filepath.Join(filepath.Dir(kubelet), "kube-proxy")
-	for _, tt := range []struct{ name, path, words string }{
+	for _, tt := range []struct{ name, path, message string }{
 		{"kubelet", proxy, "the dry run does not work with this kubelet: unknown flag: --cert-dir"},
 		{"kube-proxy", kubelet, "the dry run does not work with this kube-proxy: failed to parse kubelet flag: unknown flag: --write-config-to"},
 		{"kube-proxy", "/bin/true", "the dry run does not work with this kube-proxy: the kube-proxy ended with exit code 0, but wrote no configuration"},
 	} {
 		c := component(t, tt.name, tt.path)
-		checkVerdict(t, c.Validate(context.Background(), []byte("kind: x")), CouldNotTell, 0, tt.words)
-		if _, err := c.Defaults(context.Background()); err == nil || err.Error() != "no defaults of the "+tt.name+": "+tt.words {
+		checkVerdict(t, c.Validate(context.Background(), []byte("kind: x")), CouldNotTell, 0, tt.message)
+		if _, err := c.Defaults(context.Background()); err == nil || err.Error() != "no defaults of the "+tt.name+": "+tt.message {
 			t.Errorf("defaults: %v", err)
 		}
 	}

@@ -53,8 +53,8 @@ func TestStage2DoesNotActOnWhatChangesAProtectedField(t *testing.T) {
 case "$config" in *OPEN*) dump '{"MaxPods": 1, "ReadOnlyPort": 10255}';; *) dump '{"MaxPods": 1, "ReadOnlyPort": 0}';; esac; accept`, "maxPods: 1 # LOCAL"))
 	h.Protected = payload.DefaultProtection()
 	v := h.Check(context.Background(), Candidate{Data: []byte("readOnlyPort: 10255 # OPEN")}, "")
-	if words, compared := v.Protects(h.Protected); !compared || words != "protected field readOnlyPort would be 10255, but is 0 locally" {
-		t.Errorf("compared %t: %s", compared, words)
+	if message, compared := v.Protects(h.Protected); !compared || message != "protected field readOnlyPort would be 10255, but is 0 locally" {
+		t.Errorf("compared %t: %s", compared, message)
 	}
 	if text := must(read(ran)); strings.Contains(text, "2readOnlyPort") {
 		t.Errorf("stage 2 ran with it:\n%s", text)
@@ -186,7 +186,7 @@ func TestNoKubeletActsOnWhatAHostileConfigurationNames(t *testing.T) {
 				checkVerdict(t, good, Accepted, 2, "")
 				for _, tt := range []struct {
 					name, data string
-					words      string // of the rejection where nothing is protected; "" if it is accepted there
+					message    string // of the rejection where nothing is protected; "" if it is accepted there
 				}{
 					{"a device", "authentication: {x509: {clientCAFile: /dev/zero}}", "authentication.x509.clientCAFile: /dev/zero is not a regular file"},
 					{"a FIFO", "authentication: {x509: {clientCAFile: \"" + fifo + "\"}}", "authentication.x509.clientCAFile: " + fifo + " is not a regular file"},
@@ -208,18 +208,18 @@ func TestNoKubeletActsOnWhatAHostileConfigurationNames(t *testing.T) {
 							whole = []byte(tt.data)
 						}
 						v := h.Check(context.Background(), Candidate{Data: whole, Dropin: dropin}, "")
-						words, _ := v.Protects(h.Protected)
+						message, _ := v.Protects(h.Protected)
 						switch {
-						case protected && (v.Outcome != Accepted || !strings.HasPrefix(words, "protected field ")):
-							t.Errorf("%s, drop-in %t: %s: %s; %s", tt.name, dropin, v.Outcome, v.Words, words)
-						case !protected && tt.words == "" && v.Outcome != Accepted, !protected && tt.words != "" && (v.Outcome != Rejected || v.Words != tt.words):
+						case protected && (v.Outcome != Accepted || !strings.HasPrefix(message, "protected field ")):
+							t.Errorf("%s, drop-in %t: %s: %s; %s", tt.name, dropin, v.Outcome, v.Words, message)
+						case !protected && tt.message == "" && v.Outcome != Accepted, !protected && tt.message != "" && (v.Outcome != Rejected || v.Words != tt.message):
 							t.Errorf("%s, drop-in %t: %s: %s", tt.name, dropin, v.Outcome, v.Words)
 						}
 					}
 				}
 				// In another case it takes effect in a drop-in until it is decoded strictly.
 				v := h.Check(context.Background(), Candidate{Data: config("Authentication: {X509: {ClientCAFile: \"" + fifo + "\"}}\n"), Dropin: true}, "")
-				if words, _ := v.Protects(h.Protected); v.Outcome == Accepted && words == "" {
+				if message, _ := v.Protects(h.Protected); v.Outcome == Accepted && message == "" {
 					t.Errorf("names in another case: %s at stage %d", v.Outcome, v.Stage)
 				}
 				if n := [...]int32{dialed.Load(), contacted.Load(), opened.Load()}; n != [3]int32{} {

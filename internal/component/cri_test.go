@@ -76,10 +76,10 @@ func TestWhatEachKubeletSaysOfARuntimeThatFailsItIsKnown(t *testing.T) {
 			}
 			name := filepath.Base(filepath.Dir(path))
 			for _, tt := range []struct {
-				what  string
-				make  func(socket string)
-				more  string // of the configuration
-				words string // a prefix
+				what    string
+				make    func(socket string)
+				more    string // of the configuration
+				message string // a prefix
 			}{
 				{"none", func(string) {}, "", "validate service connection: validate CRI v1 runtime API for endpoint "},
 				{"one that hangs", func(socket string) {
@@ -101,9 +101,9 @@ func TestWhatEachKubeletSaysOfARuntimeThatFailsItIsKnown(t *testing.T) {
 				}
 				h := harness(t, k)
 				h.Deadline = time.Minute // it asks three times
-				a := h.run(t.Context(), dryRun{stage: 2, of: whole(data), runtime: "unix://" + socket})
-				if a.outcome != Rejected || !a.noRuntime || !strings.HasPrefix(a.words, tt.words) {
-					t.Errorf("%s: %s, noRuntime %v: %s", tt.what, a.outcome, a.noRuntime, a.words)
+				a := h.run(t.Context(), dryRun{stage: 2, config: wholeConfig(data), runtime: "unix://" + socket})
+				if a.outcome != Rejected || !a.runtimeFailed || !strings.HasPrefix(a.message, tt.message) {
+					t.Errorf("%s: %s, noRuntime %v: %s", tt.what, a.outcome, a.runtimeFailed, a.message)
 				}
 			}
 		})

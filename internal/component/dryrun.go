@@ -26,8 +26,8 @@ const (
 // Messages that a kubelet logs only if it continues after the end of a stage. Each is logged before it serves
 // requests, writes to the node or touches a pod.
 var (
-	straysStage2 = []string{"Using root directory", "Adding static pod path", "Started kubelet", "Starting to listen"}
-	straysStage1 = append([]string{"Standalone mode, no API client", "Connecting to runtime service"}, straysStage2...)
+	overrunStage2 = []string{"Using root directory", "Adding static pod path", "Started kubelet", "Starting to listen"}
+	overrunStage1 = append([]string{"Standalone mode, no API client", "Connecting to runtime service"}, overrunStage2...)
 )
 
 // Flags of each stage, and the node's flags that are removed because they name paths outside the scratch directory,
@@ -58,8 +58,8 @@ const (
 	// configuration, and less than half of the limit for one of 1 MiB.
 	dryRunMemory = 1 << 30
 	// maxParallel limits the parallel dry runs of a harness, to save the node's CPU.
-	atOnce   = 2
-	maxWords = 2000
+	maxParallel = 2
+	maxMessage  = 2000
 )
 
 // Harness validates configurations with a node's kubelet binary in dry runs. It is safe for concurrent use.
@@ -75,10 +75,10 @@ type Harness struct {
 	log     *slog.Logger
 	slots   chan struct{}
 
-	mu     sync.Mutex
-	proven proof    // results for a binary that ends after stage 1
-	stage2 Identity // a binary that ended at the end of stage 2
-	banned Identity // a binary that continued after stage 2
+	mu           sync.Mutex
+	probed       capabilities // results for a binary that ends after stage 1
+	stage2Safe   Identity     // a binary that ended at the end of stage 2
+	stage2Unsafe Identity     // a binary that continued after stage 2
 
 	version   string // of the binary versionOf
 	versionOf Identity
@@ -90,103 +90,103 @@ func NewHarness(k *Kubelet, scratchDir string, log *slog.Logger) *Harness {
 	if absolute, err := filepath.Abs(scratchDir); err == nil {
 		scratchDir = absolute
 	}
-	return &Harness{Deadline: dryRunDeadline, k: k, scratch: scratchDir, log: log, slots: make(chan struct{}, atOnce)}
+	return &Harness{Deadline: dryRunDeadline, k: k, scratch: scratchDir, log: log, slots: make(chan struct{}, maxParallel)}
 }
 
 // capabilities describe a binary whose dry run ends after stage 1.
-type proof struct {
+type capabilities struct {
 	id    Identity
 	shape *dumpShape // form of its dump; nil: it prints none
 	// ignoresUnknown: the binary silently ignores unknown fields.
-	lenient bool
+	ignoresUnknown bool
 }
 
 // dryRun describes one dry run.
 type dryRun struct {
-	stage     int
-	of        setup
-	nodeFlags bool       // with the node's flags
-	bare      bool       // without the node's flags, to compare with the run that has them
-	shape     *dumpShape // how to find the dump; nil: do not search for it
-	runtime   string     // for stage 2: replaces the configuration's runtime endpoint, unless empty
+	stage        int
+	config       configuration
+	withFlags    bool       // with the node's flags
+	withoutFlags bool       // without the node's flags, to compare with the run that has them
+	shape        *dumpShape // how to find the dump; nil: do not search for it
+	runtime      string     // for stage 2: replaces the configuration's runtime endpoint, unless empty
 }
 
 // result is the result of a dry run.
-type answer struct {
-	outcome   Outcome // Rejected if the configuration was refused, before it is known why
-	words     string
-	lenient   string
-	strayed   bool
-	noRuntime bool // rejected because the container runtime could not be reached
-	undecoded bool // rejected because the --config file could not be decoded
-	cutShort  bool // the process exceeded its deadline or crashed
-	effective Effective
-	dumps     []string // candidates for the dump if its form is not known yet
+type result struct {
+	outcome       Outcome // Rejected if the configuration was refused, before it is known why
+	message       string
+	strictError   string
+	overran       bool
+	runtimeFailed bool // rejected because the container runtime could not be reached
+	decodeFailed  bool // rejected because the --config file could not be decoded
+	ownFailure    bool // the process exceeded its deadline or crashed
+	effective     Effective
+	dumps         []string // candidates for the dump if its form is not known yet
 }
 
 // run does a dry run and removes its files.
-func (h *Harness) run(ctx context.Context, want dryRun) answer {
+func (h *Harness) run(ctx context.Context, spec dryRun) result {
 	select {
 	case h.slots <- struct{}{}:
 		defer func() { <-h.slots }()
 	case <-ctx.Done():
-		return answer{words: ctx.Err().Error()}
+		return result{message: ctx.Err().Error()}
 	}
 	dir, err := h.makeScratch()
 	if err != nil {
-		return answer{words: fmt.Sprintf("no scratch directory for the dry run: %v", err)}
+		return result{message: fmt.Sprintf("no scratch directory for the dry run: %v", err)}
 	}
 	defer removeScratch(dir, h.log)
 	id, err := h.k.Identity()
 	if err != nil {
-		return answer{words: err.Error()}
+		return result{message: err.Error()}
 	}
-	args, err := h.arguments(want, dir)
+	args, err := h.arguments(spec, dir)
 	if err != nil {
-		return answer{words: fmt.Sprintf("no scratch file for the dry run: %v", atomicfile.Renamed(err, dir, h.scratch))}
+		return result{message: fmt.Sprintf("no scratch file for the dry run: %v", atomicfile.Renamed(err, dir, h.scratch))}
 	}
 
-	out := &transcript{strays: straysStage1}
+	out := &outputReader{overrunMarks: overrunStage1}
 	switch {
-	case want.stage == 2:
-		out.strays = straysStage2
-	case want.shape != nil:
+	case spec.stage == 2:
+		out.overrunMarks = overrunStage2
+	case spec.shape != nil:
 		out.holdsDump = mayBeDump
 	}
 	began := time.Now()
 	end := execute(ctx, process{path: id.Path, args: args, env: dryRunEnv(filepath.Join(dir, "tmp")), deadline: h.Deadline, confined: true}, out)
-	a := h.read(want, dir, out, end)
-	h.log.Debug("dry run", "stage", want.stage, "outcome", a.outcome, "words", a.words, "took", time.Since(began))
+	a := h.read(spec, dir, out, end)
+	h.log.Debug("dry run", "stage", spec.stage, "outcome", a.outcome, "words", a.message, "took", time.Since(began))
 	return a
 }
 
 // arguments writes the files of the run and returns its command line. Added flags come first, so that a flag without
 // its value at the end of the node's flags cannot consume them. Since the last flag wins, the node's flags of the same
 // names are removed.
-func (h *Harness) arguments(want dryRun, dir string) ([]string, error) {
+func (h *Harness) arguments(spec dryRun, dir string) ([]string, error) {
 	args := []string{"-v=5", "--cert-dir=" + filepath.Join(dir, "pki"), "--root-dir=" + filepath.Join(dir, "root")}
-	run := want.of.run
-	if want.of.files != nil {
+	run := spec.config.run
+	if spec.config.files != nil {
 		run.Dir = dir
-		if err := writeFiles(dir, want.of.files); err != nil {
+		if err := writeFiles(dir, spec.config.files); err != nil {
 			return nil, err
 		}
 	}
 	args = append(args, h.k.configFlags(run)...)
 	dropped := droppedAlways
-	if want.stage == 2 {
+	if spec.stage == 2 {
 		args = append(args, flagsStage2...)
 		dropped = append(dropped[:len(dropped):len(dropped)], droppedStage2...)
-		if want.runtime != "" {
-			args = append(args, "--"+runtimeFlag+"="+want.runtime)
+		if spec.runtime != "" {
+			args = append(args, "--"+runtimeFlag+"="+spec.runtime)
 			dropped = append(dropped, runtimeFlag)
 		}
 	} else {
 		args = append(args, flagsStage1...)
 	}
-	if want.nodeFlags {
+	if spec.withFlags {
 		args = append(args, without(h.k.flags, dropped...)...)
-	} else if want.bare {
+	} else if spec.withoutFlags {
 		args = append(args, only(h.k.flags, cgroupFlag)...)
 	}
 	return args, nil
@@ -205,30 +205,30 @@ func writeFiles(dir string, files map[string][]byte) error {
 	return nil
 }
 
-func (h *Harness) read(want dryRun, dir string, out *transcript, end ending) answer {
-	a := answer{strayed: out.strayed != ""}
+func (h *Harness) read(spec dryRun, dir string, out *outputReader, end exitStatus) result {
+	a := result{overran: out.overrun != ""}
 	if end.err != nil {
-		a.words = "the dry run of the kubelet: " + end.err.Error()
-		a.cutShort = end.itself
+		a.message = "the dry run of the kubelet: " + end.err.Error()
+		a.ownFailure = end.ownFailure
 		return a
 	}
-	a.lenient = oneLine(out.lenient)
+	a.strictError = oneLine(out.strictError)
 	if !out.truncated {
 		a.dumps = out.dumps
 	}
-	word := out.lastWord()
+	word := out.failureText()
 	// A panic, which may quote the payload, has another exit code.
-	if end.code == 1 && (want.stage == 1 && word == acceptedStage1 || want.stage == 2 && strings.HasPrefix(word, acceptedStage2)) {
+	if end.code == 1 && (spec.stage == 1 && word == acceptedStage1 || spec.stage == 2 && strings.HasPrefix(word, acceptedStage2)) {
 		a.outcome = Accepted
-		a.effective = h.effective(want.shape.read(a.dumps), dir, want)
+		a.effective = h.effective(spec.shape.read(a.dumps), dir, spec)
 		return a
 	}
 	a.outcome = Rejected
-	a.noRuntime = ofRuntime(word)
-	a.undecoded = strings.HasPrefix(word, "failed to load kubelet config file, path: ")
-	a.words = cleanWords(word, dir)
-	if a.words == "" {
-		a.words = fmt.Sprintf("the kubelet ended with exit code %d and no message", end.code)
+	a.runtimeFailed = isRuntimeError(word)
+	a.decodeFailed = strings.HasPrefix(word, "failed to load kubelet config file, path: ")
+	a.message = cleanMessage(word, dir)
+	if a.message == "" {
+		a.message = fmt.Sprintf("the kubelet ended with exit code %d and no message", end.code)
 	}
 	return a
 }
@@ -236,19 +236,19 @@ func (h *Harness) read(want dryRun, dir string, out *transcript, end ending) ans
 // isRuntimeError reports whether the kubelet failed because of its container runtime. Connecting has its own error;
 // the first call after that, for the runtime's cgroup driver, returns a plain gRPC error. Stage 2 uses gRPC for
 // nothing else.
-func ofRuntime(word string) bool {
+func isRuntimeError(word string) bool {
 	return strings.Contains(word, "validate CRI v1 runtime API for endpoint") ||
 		strings.Contains(word, "validate CRI v1 image API for endpoint") ||
 		strings.HasPrefix(strings.TrimPrefix(word, "failed to run Kubelet: "), "rpc error: code = ")
 }
 
 // cleanMessage removes prefixes that are equal for all errors, and the names of temporary files.
-func cleanWords(words, dir string) string {
-	if before, _, found := strings.Cut(words, ", path: &TypeMeta{"); found {
-		words = before
+func cleanMessage(message, dir string) string {
+	if before, _, found := strings.Cut(message, ", path: &TypeMeta{"); found {
+		message = before
 	}
-	if before, _, found := strings.Cut(words, "' is missing in '"); found { // the rest quotes the whole file, which may contain secrets
-		words = before + "' is missing"
+	if before, _, found := strings.Cut(message, "' is missing in '"); found { // the rest quotes the whole file, which may contain secrets
+		message = before + "' is missing"
 	}
 	file, conf := filepath.Join(dir, wholeFile), filepath.Join(dir, dropinDir)
 	for _, wrapping := range []string{
@@ -259,16 +259,18 @@ func cleanWords(words, dir string) string {
 		fmt.Sprintf("failed to load Kubelet config file %s, error ", file),
 		"failed to merge kubelet configs: ",
 		fmt.Sprintf("failed to walk through kubelet dropin directory %q: ", conf),
-		fmt.Sprintf("failed to load kubelet dropin file, path: %s, ", filepath.Join(conf, ourDropin)),
+		fmt.Sprintf("failed to load kubelet dropin file, path: %s, ", filepath.Join(conf, payloadDropin)),
 		"error: ",
 	} {
-		words = strings.TrimPrefix(words, wrapping)
+		message = strings.TrimPrefix(message, wrapping)
 	}
-	return oneLine(strings.ReplaceAll(words, dir+"/", ""))
+	return oneLine(strings.ReplaceAll(message, dir+"/", ""))
 }
 
 // oneLine formats a message for a status.
-func oneLine(words string) string { return clip(strings.Join(strings.Fields(words), " "), maxWords) }
+func oneLine(message string) string {
+	return clip(strings.Join(strings.Fields(message), " "), maxMessage)
+}
 
 // On a host with cgroup v1, almost no configuration passes validation without cgroupFlag, which sets cgroupField.
 const (
@@ -278,7 +280,7 @@ const (
 
 // effective corrects a dump, or returns nil if e is nil: it removes the effects of the temporary certificate
 // directory, of -v=5 and of the cgroup flag, and adds --seccomp-default, which a dump does not show.
-func (h *Harness) effective(e Effective, dir string, want dryRun) Effective {
+func (h *Harness) effective(e Effective, dir string, spec dryRun) Effective {
 	if e == nil {
 		return nil
 	}
@@ -291,18 +293,18 @@ func (h *Harness) effective(e Effective, dir string, want dryRun) Effective {
 	if e["tlsCertFile"] == "" && e["tlsPrivateKeyFile"] == "" && e["serverTLSBootstrap"] == false {
 		e["tlsCertFile"], e["tlsPrivateKeyFile"] = filepath.Join(h.k.CertDir, "kubelet.crt"), filepath.Join(h.k.CertDir, "kubelet.key")
 	}
-	if value, given := last(h.k.flags, "seccomp-default"); given && want.nodeFlags {
+	if value, given := last(h.k.flags, "seccomp-default"); given && spec.withFlags {
 		if on, _ := strconv.ParseBool(value); on || value == "" {
 			e["seccompDefault"] = true
 		}
 	}
-	if _, given := last(h.k.flags, cgroupFlag); given && want.bare {
+	if _, given := last(h.k.flags, cgroupFlag); given && spec.withoutFlags {
 		delete(e, cgroupField)
-		if layers, err := want.of.layers(); err == nil {
-			if value, _ := topmost(layers, splitPath(cgroupField)); value != nil {
+		if layers, err := spec.config.layers(); err == nil {
+			if value, _ := lookupLayers(layers, splitPath(cgroupField)); value != nil {
 				e[cgroupField] = value
 			}
 		}
 	}
-	return h.k.setVerbosity(e, want.of, want.nodeFlags)
+	return h.k.setVerbosity(e, spec.config, spec.withFlags)
 }

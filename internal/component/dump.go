@@ -24,7 +24,7 @@ type dumpShape struct {
 const maxDump = 4 << 20
 
 // anchorFields have defaults and are in every kubelet's dump. They find the dump of the empty configuration.
-var anchors = []string{"authentication", "authorization", "containerRuntimeEndpoint", "healthzPort", "maxPods"}
+var anchorFields = []string{"authentication", "authorization", "containerRuntimeEndpoint", "healthzPort", "maxPods"}
 
 // emptyFields is a configuration with nothing but the fields that keep a dry run away from the host. Its
 // containerRuntimeEndpoint identifies its dump.
@@ -42,13 +42,13 @@ func emptyFields(apiVersion, endpoint string) map[string]any {
 // mayBeDump reports whether a value contains the names of all anchor fields, in any case. Only then it is decoded.
 func mayBeDump(value string) bool {
 	lower := strings.ToLower(value)
-	return !slices.ContainsFunc(anchors, func(name string) bool { return !strings.Contains(lower, strings.ToLower(name)) })
+	return !slices.ContainsFunc(anchorFields, func(name string) bool { return !strings.Contains(lower, strings.ToLower(name)) })
 }
 
 // findDump returns the only value that is a mapping with all fields, in the API's names; nil if there is none or more
 // than one. omits reports whether it was encoded in the API's form, which omits zero values, instead of as the
 // kubelet's internal Go struct.
-func theDump(values []string, fields []string) (e Effective, omits bool) {
+func findDump(values []string, fields []string) (e Effective, omits bool) {
 	if len(values) >= maxDumps || slices.ContainsFunc(values, func(value string) bool { return len(value) > maxDump }) {
 		return nil, false
 	}
@@ -66,14 +66,14 @@ func theDump(values []string, fields []string) (e Effective, omits bool) {
 			return nil, false
 		}
 		found = e
-		_, omits = decoded[anchors[0]]
+		_, omits = decoded[anchorFields[0]]
 	}
 	return found, omits
 }
 
 // findEmptyDump returns the dump of an empty configuration with this endpoint, see findDump; nil if there is none.
-func dumpOfEmpty(values []string, endpoint string) (e Effective, omits bool) {
-	if e, omits = theDump(values, anchors); e.String("containerRuntimeEndpoint") != endpoint {
+func findEmptyDump(values []string, endpoint string) (e Effective, omits bool) {
+	if e, omits = findDump(values, anchorFields); e.String("containerRuntimeEndpoint") != endpoint {
 		return nil, false
 	}
 	return e, omits
@@ -81,7 +81,7 @@ func dumpOfEmpty(values []string, endpoint string) (e Effective, omits bool) {
 
 // shapeOf learns the form of a binary's dump from the dump of an empty configuration; nil if there is none.
 func shapeOf(values []string, endpoint string) *dumpShape {
-	e, omits := dumpOfEmpty(values, endpoint)
+	e, omits := findEmptyDump(values, endpoint)
 	if e == nil {
 		return nil
 	}
@@ -97,7 +97,7 @@ func shapeOf(values []string, endpoint string) *dumpShape {
 
 // probeConfig returns a configuration whose dump does not have the fields that this binary omits although they have a
 // default: empty lists and mappings, and fields that only a beta feature gate sets.
-func (s *dumpShape) probe(empty Effective, fields map[string]any) map[string]any {
+func (s *dumpShape) probeConfig(empty Effective, fields map[string]any) map[string]any {
 	fields = maps.Clone(fields)
 	for name, value := range empty {
 		if _, given := fields[name]; given || payload.IsStruct(name) {
@@ -116,7 +116,7 @@ func (s *dumpShape) probe(empty Effective, fields map[string]any) map[string]any
 
 // learn removes the fields that are not in the dump of the probe configuration.
 func (s *dumpShape) learn(values []string, endpoint string) {
-	e, _ := dumpOfEmpty(values, endpoint)
+	e, _ := findEmptyDump(values, endpoint)
 	if e == nil {
 		return
 	}
@@ -129,7 +129,7 @@ func (s *dumpShape) read(values []string) Effective {
 	if s == nil {
 		return nil
 	}
-	e, _ := theDump(values, s.fields)
+	e, _ := findDump(values, s.fields)
 	if e == nil {
 		return nil
 	}

@@ -71,8 +71,8 @@ func TestADumpOfSomethingElseIsNoShape(t *testing.T) {
 
 func TestWhatABinaryLeavesOutAlthoughItHasADefaultIsNotRequired(t *testing.T) {
 	s := shapeOf([]string{apiDump}, "unix:///none")
-	e, _ := theDump([]string{apiDump}, anchors)
-	probe := s.probe(e, emptyFields(payload.UpstreamAPIVersion, "unix:///none"))
+	e, _ := findDump([]string{apiDump}, anchorFields)
+	probe := s.probeConfig(e, emptyFields(payload.UpstreamAPIVersion, "unix:///none"))
 	if fmt.Sprint(probe["enforceNodeAllocatable"]) != "[]" || probe["authentication"] != nil {
 		t.Errorf("the probe is %v", probe)
 	}
@@ -117,7 +117,7 @@ func TestAQuotedDumpIsNeverTakenForTheKubelets(t *testing.T) {
 			line("a", first)
 			line("b", second)
 		}
-		out := &transcript{onStray: func(string) {}, holdsDump: mayBeDump}
+		out := &outputReader{onOverrun: func(string) {}, holdsDump: mayBeDump}
 		_, _ = out.Write([]byte(log.String()))
 		out.flush()
 		if e := shape.read(out.dumps); e != nil && fmt.Sprint(e["maxPods"]) != "110" {

@@ -54,7 +54,7 @@ case "$config$LENIENT" in *evenkeelUnknownField*lenient) ;; *evenkeelUnknownFiel
 // said is a dump of a fake kubelet without what every dump has.
 func said(e Effective) Effective {
 	e = maps.Clone(e)
-	for _, name := range anchors {
+	for _, name := range anchorFields {
 		if name != "maxPods" {
 			delete(e, name)
 		}
@@ -74,10 +74,10 @@ func harness(t *testing.T, k *Kubelet) *Harness {
 	return NewHarness(k, scratch, slogDiscard())
 }
 
-func checkVerdict(t *testing.T, got Verdict, outcome Outcome, stage int, words string) {
+func checkVerdict(t *testing.T, got Verdict, outcome Outcome, stage int, message string) {
 	t.Helper()
-	if got.Outcome != outcome || got.Stage != stage || got.Words != words {
-		t.Errorf("got  %s at stage %d: %s\nwant %s at stage %d: %s", got.Outcome, got.Stage, got.Words, outcome, stage, words)
+	if got.Outcome != outcome || got.Stage != stage || got.Words != message {
+		t.Errorf("got  %s at stage %d: %s\nwant %s at stage %d: %s", got.Outcome, got.Stage, got.Words, outcome, stage, message)
 	}
 }
 
@@ -97,7 +97,7 @@ func TestAKubeletThatCannotRunGivesNoVerdict(t *testing.T) {
 		h := harness(t, k)
 		checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), CouldNotTell, 0, want)
 		checkVerdict(t, h.CheckLocal(context.Background(), ""), CouldNotTell, 0, want)
-		if _, err := h.prove(context.Background()); err == nil || err.Error() != want {
+		if _, err := h.probe(context.Background()); err == nil || err.Error() != want {
 			t.Errorf("prove: %v, want %s", err, want)
 		}
 	}
@@ -109,7 +109,7 @@ func TestWhatAFakeKubeletSaysOfACandidate(t *testing.T) {
 		name, body string
 		outcome    Outcome
 		stage      int
-		words      string
+		message    string
 	}{
 		{"accepted in both stages", `accept`, Accepted, 2, ""},
 		{"rejected in stage 1 only", `case "$config" in CANDIDATE) end "no good";; esac; accept`, Rejected, 1, "no good"},
@@ -136,7 +136,7 @@ func TestWhatAFakeKubeletSaysOfACandidate(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			h := harness(t, fake(t, tt.body))
-			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("CANDIDATE")}, ""), tt.outcome, tt.stage, tt.words)
+			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("CANDIDATE")}, ""), tt.outcome, tt.stage, tt.message)
 		})
 	}
 }
@@ -147,7 +147,7 @@ func TestStage2RejectsOnlyWhatLocalStillPasses(t *testing.T) {
 		name, now string
 		outcome   Outcome
 		stage     int
-		words     string
+		message   string
 	}{
 		{"local still passes", "accept", Rejected, 2, "no good"},
 		{"local fails now", `end "swap is on"`, CouldNotTell, 2, "no good (but the local configuration does not pass the dry run either: swap is on)"},
@@ -160,25 +160,25 @@ func TestStage2RejectsOnlyWhatLocalStillPasses(t *testing.T) {
 			h := harness(t, fake(t, `case "$stage$config" in 2BAD) end "no good";; 2GOOD) accept;; 2) . `+now+`;; esac; accept`))
 			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("GOOD")}, ""), Accepted, 2, "")
 			write(t, now, tt.now, 0o600)
-			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("BAD")}, ""), tt.outcome, tt.stage, tt.words)
+			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("BAD")}, ""), tt.outcome, tt.stage, tt.message)
 		})
 	}
 }
 
 func TestAnOutageOfTheRuntimeRejectsNoCandidate(t *testing.T) {
 	const gone = `end 'failed to run Kubelet: rpc error: code = Unavailable desc = connection error: desc = \"transport: Error while dialing: dial unix /s: connect: connection refused\"'`
-	const words = `rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing: dial unix /s: connect: connection refused"`
+	const message = `rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing: dial unix /s: connect: connection refused"`
 	for _, tt := range []struct {
 		name, first, second string // what the candidate's runs of stage 2 end with; local passes each time
 		outcome             Outcome
 		stage               int
-		words               string
+		message             string
 		alone               bool
 	}{
 		{"it is over for the second run", gone, "accept", Accepted, 2, "", false},
 		{"of any kind", `end "swap is on"`, "accept", Accepted, 2, "", false},
-		{"it comes for the second run", `end "no good"`, gone, CouldNotTell, 2, words, true},
-		{"it is there both times", gone, gone, CouldNotTell, 2, words, true},
+		{"it comes for the second run", `end "no good"`, gone, CouldNotTell, 2, message, true},
+		{"it is there both times", gone, gone, CouldNotTell, 2, message, true},
 		{"it hid what is wrong", gone, `end "no good"`, CouldNotTell, 2, "no good", false},
 		{"there is none", `end "no good"`, `end "no good"`, Rejected, 2, "no good", false},
 	} {
@@ -186,7 +186,7 @@ func TestAnOutageOfTheRuntimeRejectsNoCandidate(t *testing.T) {
 			again := filepath.Join(t.TempDir(), "again")
 			h := harness(t, fake(t, `case "$stage$config" in 2BAD) [ -e `+again+` ] && { `+tt.second+`; }; touch `+again+`; `+tt.first+`;; esac; accept`))
 			v := h.Check(context.Background(), Candidate{Data: []byte("BAD")}, "")
-			checkVerdict(t, v, tt.outcome, tt.stage, tt.words)
+			checkVerdict(t, v, tt.outcome, tt.stage, tt.message)
 			if v.CandidateOnly != tt.alone {
 				t.Errorf("CandidateOnly is %v", v.CandidateOnly)
 			}
@@ -274,7 +274,7 @@ func TestAProofHoldsUntilTheBinaryIsReplaced(t *testing.T) {
 	k := fake(t, body)
 	h := harness(t, k)
 	proofs := func() int {
-		if _, err := h.prove(context.Background()); err != nil {
+		if _, err := h.probe(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		text, _ := os.ReadFile(count)
@@ -301,7 +301,7 @@ func TestADryRunDoesNotSpeakToSystemd(t *testing.T) {
 	h := harness(t, fake(t, `[ "$NOTIFY_SOCKET$WATCHDOG_USEC$WATCHDOG_PID" = "" ] || end "it could"
 [ "$TMPDIR" = "${root%/root}/tmp" ] && [ -d "$TMPDIR" ] || end "TMPDIR is $TMPDIR"
 accept`))
-	if _, err := h.prove(context.Background()); err != nil {
+	if _, err := h.probe(context.Background()); err != nil {
 		t.Error(err)
 	}
 }
@@ -324,7 +324,7 @@ func TestOldLeftoversAreClearedAway(t *testing.T) {
 	if err := os.Chtimes(filepath.Dir(left), old, old); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.prove(context.Background()); err != nil {
+	if _, err := h.probe(context.Background()); err != nil {
 		t.Fatal(err)
 	} // the harness's own check at the end sees that it is gone
 }
@@ -356,7 +356,7 @@ func mustBeGone(t *testing.T, pids string) {
 func TestMain(m *testing.M) {
 	if kubelet := os.Getenv("EVENKEEL_TEST_KUBELET"); kubelet != "" {
 		h := NewHarness(&Kubelet{Path: kubelet}, os.Getenv("EVENKEEL_TEST_SCRATCH"), slogDiscard())
-		_, _ = h.prove(context.Background())
+		_, _ = h.probe(context.Background())
 		return
 	}
 	os.Exit(m.Run())

@@ -33,7 +33,7 @@ func NewImage(name, reference, scratchDir string, log *slog.Logger) (Component, 
 	case !ok && components[name] != nil:
 		return nil, fmt.Errorf("a %s cannot run from an image: use --component-binary %s=PATH", name, name)
 	case !ok:
-		return nil, unknown(name)
+		return nil, unknownComponent(name)
 	case reference == "" || reference[0] == '-' || strings.ContainsFunc(reference, func(r rune) bool { return r <= ' ' }):
 		return nil, fmt.Errorf("%q is not an image reference such as registry.k8s.io/%s:v1.37.1", reference, name)
 	}
@@ -79,10 +79,10 @@ const (
 	stopGrace       = 5 * time.Second
 )
 
-func (i *image) run(ctx context.Context, _ Identity, p process, out *transcript) ending {
+func (i *image) run(ctx context.Context, _ Identity, p process, out *outputReader) exitStatus {
 	fifos, err := makeScratch(i.scratch) // the default directory would keep the FIFOs of a killed ctr
 	if err != nil {
-		return ending{err: fmt.Errorf("no scratch directory: %w", err)}
+		return exitStatus{err: fmt.Errorf("no scratch directory: %w", err)}
 	}
 	defer removeScratch(fifos, i.log)
 	i.tidy.Do(func() { i.removeLeftovers(ctx) })
@@ -100,12 +100,12 @@ func (i *image) run(ctx context.Context, _ Identity, p process, out *transcript)
 		i.remove(container)
 		return end
 	}
-	words, itsOwn := strings.CutPrefix(out.lastLine(), "ctr: ")
+	message, ctrFailed := strings.CutPrefix(out.lastLine(), "ctr: ")
 	switch {
-	case end.code != 0 && itsOwn:
-		return ending{err: fmt.Errorf("containerd did not run the image %s: %s", i.reference, oneLine(words))}
+	case end.code != 0 && ctrFailed:
+		return exitStatus{err: fmt.Errorf("containerd did not run the image %s: %s", i.reference, oneLine(message))}
 	case end.code > 128:
-		return ending{err: fmt.Errorf("it died: signal: %s", syscall.Signal(end.code-128))}
+		return exitStatus{err: fmt.Errorf("it died: signal: %s", syscall.Signal(end.code-128))}
 	default:
 		return end
 	}
@@ -162,10 +162,10 @@ func (i *image) ctr(ctx context.Context, args ...string) (string, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "ctr", append([]string{connectTimeout}, args...)...)
 	cmd.Env = ctrEnv()
-	ownGroup(cmd) // an interrupt from the terminal must not stop the cleanup
+	newProcessGroup(cmd) // an interrupt from the terminal must not stop the cleanup
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
-	words := oneLine(strings.TrimPrefix(strings.TrimSpace(string(out)), "ctr: "))
+	message := oneLine(strings.TrimPrefix(strings.TrimSpace(string(out)), "ctr: "))
 	switch {
 	case err == nil:
 		return string(out), nil
@@ -173,12 +173,12 @@ func (i *image) ctr(ctx context.Context, args ...string) (string, error) {
 		return "", errors.New("ctr not found in PATH: install containerd")
 	case ctx.Err() != nil:
 		return "", ctx.Err()
-	case strings.HasPrefix(words, "failed to dial"):
-		return "", fmt.Errorf("%s (run as root; set CONTAINERD_ADDRESS if the socket is elsewhere)", words)
-	case words == "":
+	case strings.HasPrefix(message, "failed to dial"):
+		return "", fmt.Errorf("%s (run as root; set CONTAINERD_ADDRESS if the socket is elsewhere)", message)
+	case message == "":
 		return "", err
 	default:
-		return "", errors.New(words)
+		return "", errors.New(message)
 	}
 }
 

@@ -167,7 +167,7 @@ func TestTheRealKubeProxyOfAnImageJudgesAConfiguration(t *testing.T) {
 	c := imageComponent(t, proxyImage)
 	for _, tt := range []struct {
 		name, data string
-		words      string // "" means accepted
+		message    string // "" means accepted
 	}{
 		{"accepted", "mode: nftables\nclientConnection: {kubeconfig: /not/there}\n", ""},
 		{"an unknown field", "bogus: 1\n", `strict decoding error: unknown field "bogus"`},
@@ -179,8 +179,8 @@ func TestTheRealKubeProxyOfAnImageJudgesAConfiguration(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			v := c.Validate(t.Context(), proxyConfig(tt.data))
 			mustNotWarn(t, v)
-			if tt.words != "" {
-				checkVerdict(t, v, Rejected, 1, tt.words)
+			if tt.message != "" {
+				checkVerdict(t, v, Rejected, 1, tt.message)
 				return
 			}
 			checkVerdict(t, v, Accepted, 1, "")
@@ -267,7 +267,7 @@ func TestADryRunInAnImageEndsWithItsContext(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		end := r.run(t.Context(), id, process{deadline: 700 * time.Millisecond}, &transcript{})
+		end := r.run(t.Context(), id, process{deadline: 700 * time.Millisecond}, &outputReader{})
 		if end.err == nil || end.err.Error() != "it did not come to an end within 700ms and was killed" {
 			t.Errorf("got %+v", end)
 		}
@@ -397,7 +397,7 @@ func TestAProcessThatCannotBeStoppedIsKilled(t *testing.T) {
 			}
 			return errors.New("no luck")
 		},
-	}, &transcript{})
+	}, &outputReader{})
 	if end.err == nil || end.err.Error() != "it did not come to an end within 10ms and was killed" || asked != 1 {
 		t.Errorf("got %+v, asked %d times", end, asked)
 	}
@@ -451,7 +451,7 @@ func TestWithoutThrowAwayFilesAnImageGivesNoVerdict(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	write(t, file, "", 0o600)
 	i := &image{reference: proxyImage, scratch: filepath.Join(file, "scratch"), log: slog.New(slog.DiscardHandler)}
-	end := i.run(t.Context(), Identity{}, process{}, &transcript{})
+	end := i.run(t.Context(), Identity{}, process{}, &outputReader{})
 	if end.err == nil || end.err.Error() != "no scratch directory: mkdir "+file+": not a directory" {
 		t.Errorf("got %+v", end)
 	}

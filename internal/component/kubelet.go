@@ -42,11 +42,11 @@ func ParseKubelet(argv []string) (*Kubelet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubelet command line: %w", err)
 	}
-	value := func(name, standard string) string {
+	value := func(name, fallback string) string {
 		if v, given := last(flags, name); given {
 			return v
 		}
-		return standard
+		return fallback
 	}
 	exit, given := last(flags, "exit-on-lock-contention")
 	return &Kubelet{
@@ -87,13 +87,13 @@ func (k *Kubelet) Identity() (Identity, error) { return identify("kubelet", k.Pa
 
 // Version runs the kubelet to read its version, such as "v1.36.3", which is safe to use as a path element.
 func (k *Kubelet) Version(ctx context.Context) (string, error) {
-	return askVersion(ctx, "kubelet", program{"kubelet", k.Path})
+	return queryVersion(ctx, "kubelet", program{"kubelet", k.Path})
 }
 
 // VersionWithLock returns the version and reports whether the kubelet supports --lock-file, an alpha flag. A kubelet
 // without the flag would not start with it.
 func (k *Kubelet) VersionWithLock(ctx context.Context, lockFile string) (version string, locks bool, err error) {
-	version, err = askVersion(ctx, "kubelet", program{"kubelet", k.Path}, "--lock-file="+lockFile)
+	version, err = queryVersion(ctx, "kubelet", program{"kubelet", k.Path}, "--lock-file="+lockFile)
 	if err == nil || !strings.Contains(err.Error(), "unknown flag: --lock-file") {
 		return version, true, err
 	}

@@ -17,90 +17,90 @@ import (
 
 // kubeProxyValidator runs kube-proxy with --write-config-to: kube-proxy decodes and validates its --config, writes the
 // effective configuration and exits. Until then it changes nothing: no rules, sysctls, sockets or API objects.
-type kubeProxy struct {
+type kubeProxyValidator struct {
 	runner
 	scratch string // directory for temporary files
 	log     *slog.Logger
 
 	mu        sync.Mutex
-	proven    Identity // the binary that ended as expected
+	probed    Identity // the binary that ended as expected
 	preferred string   // the apiVersion that it wrote
 }
 
 const kubeProxyKind = "KubeProxyConfiguration"
 
 func newKubeProxy(path, scratchDir string, log *slog.Logger) *binary {
-	return kubeProxyBy(program{"kube-proxy", path}, scratchDir, log)
+	return newKubeProxyWith(program{"kube-proxy", path}, scratchDir, log)
 }
 
 // newKubeProxyImage uses the path of the binary in kubeadm's DaemonSet.
 func newKubeProxyImage(reference, scratchDir string, log *slog.Logger) *binary {
 	r := &image{reference: reference, path: "/usr/local/bin/kube-proxy", scratch: scratchDir, log: log}
-	return kubeProxyBy(r, scratchDir, log)
+	return newKubeProxyWith(r, scratchDir, log)
 }
 
-func kubeProxyBy(r runner, scratchDir string, log *slog.Logger) *binary {
+func newKubeProxyWith(r runner, scratchDir string, log *slog.Logger) *binary {
 	return &binary{
 		name: "kube-proxy", kind: kubeProxyKind, runner: r,
-		asker: &kubeProxy{runner: r, scratch: scratchDir, log: log},
+		validator: &kubeProxyValidator{runner: r, scratch: scratchDir, log: log},
 	}
 }
 
-func (p *kubeProxy) ask(ctx context.Context, data []byte) (answer, string) {
-	id, _, err := p.proof(ctx)
+func (p *kubeProxyValidator) validate(ctx context.Context, data []byte) (result, string) {
+	id, _, err := p.probeBinary(ctx)
 	if err != nil {
-		return answer{words: err.Error()}, ""
+		return result{message: err.Error()}, ""
 	}
 	return p.dryRun(ctx, id, data), ""
 }
 
-func (p *kubeProxy) prove(ctx context.Context) (string, error) {
-	_, preferred, err := p.proof(ctx)
+func (p *kubeProxyValidator) probe(ctx context.Context) (string, error) {
+	_, preferred, err := p.probeBinary(ctx)
 	return preferred, err
 }
 
 // probeBinary verifies that this binary exits after a dry run, without any configuration: a kube-proxy that continued
 // would fail because it has no kubeconfig. It writes its defaults in its preferred version.
-func (p *kubeProxy) proof(ctx context.Context) (Identity, string, error) {
+func (p *kubeProxyValidator) probeBinary(ctx context.Context) (Identity, string, error) {
 	id, err := p.identify(ctx)
 	if err != nil {
 		return id, "", err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.proven == id {
+	if p.probed == id {
 		return id, p.preferred, nil
 	}
 	removeLeftovers(p.scratch, p.log)
 	a := p.dryRun(ctx, id, nil)
 	if a.outcome != Accepted {
-		return id, "", fmt.Errorf("the dry run does not work with this kube-proxy: %s", a.words)
+		return id, "", fmt.Errorf("the dry run does not work with this kube-proxy: %s", a.message)
 	}
-	p.proven, p.preferred = id, a.effective.String("apiVersion")
+	p.probed, p.preferred = id, a.effective.String("apiVersion")
 	return id, p.preferred, nil
 }
 
 // dryRun makes kube-proxy write its defaults if data is nil.
-func (p *kubeProxy) dryRun(ctx context.Context, id Identity, data []byte) answer {
+func (p *kubeProxyValidator) dryRun(ctx context.Context, id Identity, data []byte) result {
 	dir, err := makeScratch(p.scratch, "tmp")
 	if err != nil {
-		return answer{words: fmt.Sprintf("no scratch directory for the dry run: %v", err)}
+		return result{message: fmt.Sprintf("no scratch directory for the dry run: %v", err)}
 	}
 	defer removeScratch(dir, p.log)
 	args := []string{"--write-config-to=" + filepath.Join(p.inside(dir), resultFile)}
 	if data != nil {
 		if err := os.WriteFile(filepath.Join(dir, configFile), data, 0o600); err != nil {
-			return answer{words: fmt.Sprintf("no scratch file for the dry run: %v", err)}
+			return result{message: fmt.Sprintf("no scratch file for the dry run: %v", err)}
 		}
 		args = append(args, "--config="+filepath.Join(p.inside(dir), configFile))
 	}
-	out := &transcript{}
+	out := &outputReader{}
 	began := time.Now()
 	end := p.run(ctx, id, process{
 		args: args, env: kubeProxyEnv(filepath.Join(dir, "tmp")), dir: dir, deadline: dryRunDeadline, confined: true,
 	}, out)
 	a := p.read(dir, out, end)
-	p.log.Debug("dry run of kube-proxy", "outcome", a.outcome, "words", a.words, "took", time.Since(began))
+	p.log.Debug("dry run of kube-proxy", "outcome", a.outcome, "words", a.message, "took", time.Since(began))
 	return a
 }
 
@@ -119,28 +119,28 @@ const (
 	resultFile = "effective"
 )
 
-func (p *kubeProxy) read(dir string, out *transcript, end ending) answer {
+func (p *kubeProxyValidator) read(dir string, out *outputReader, end exitStatus) result {
 	if end.err != nil {
-		return answer{words: "the dry run of the kube-proxy: " + end.err.Error()}
+		return result{message: "the dry run of the kube-proxy: " + end.err.Error()}
 	}
-	a := answer{outcome: Rejected, lenient: oneLine(out.lenient)}
+	a := result{outcome: Rejected, strictError: oneLine(out.strictError)}
 	if end.code != 0 {
-		a.words = out.lastWord()
+		a.message = out.failureText()
 		for _, wrapping := range []string{"failed complete: ", "failed validate: "} {
-			a.words = strings.TrimPrefix(a.words, wrapping)
+			a.message = strings.TrimPrefix(a.message, wrapping)
 		}
-		if a.words = oneLine(strings.ReplaceAll(a.words, p.inside(dir)+"/", "")); a.words == "" {
-			a.words = fmt.Sprintf("the kube-proxy ended with exit code %d and no message", end.code)
+		if a.message = oneLine(strings.ReplaceAll(a.message, p.inside(dir)+"/", "")); a.message == "" {
+			a.message = fmt.Sprintf("the kube-proxy ended with exit code %d and no message", end.code)
 		}
 		return a
 	}
 	text, err := readBounded(filepath.Join(dir, resultFile), maxDump)
 	if err != nil {
-		a.words = "the kube-proxy ended with exit code 0, but wrote no configuration"
+		a.message = "the kube-proxy ended with exit code 0, but wrote no configuration"
 		return a
 	}
 	if a.effective, err = decodeWritten(text); err != nil {
-		return answer{words: "the configuration that the kube-proxy wrote cannot be read: " + clip(err.Error(), maxWords)}
+		return result{message: "the configuration that the kube-proxy wrote cannot be read: " + clip(err.Error(), maxMessage)}
 	}
 	a.outcome = Accepted
 	return a

@@ -37,7 +37,7 @@ func TestWhatAFakeKubeProxySaysOfAConfiguration(t *testing.T) {
 		name, body string
 		outcome    Outcome
 		stage      int
-		words      string
+		message    string
 	}{
 		{"accepted", `accept`, Accepted, 1, ""},
 		{"refused at decoding", `case "$config" in CANDIDATE) end "failed complete: failed to decode: no good";; esac; accept`, Rejected, 1, "failed to decode: no good"},
@@ -67,7 +67,7 @@ func TestWhatAFakeKubeProxySaysOfAConfiguration(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			v := component(t, "kube-proxy", fakeProxy(t, tt.body)).Validate(context.Background(), []byte("CANDIDATE"))
-			checkVerdict(t, v, tt.outcome, tt.stage, tt.words)
+			checkVerdict(t, v, tt.outcome, tt.stage, tt.message)
 			mustNotWarn(t, v)
 			if (v.Effective != nil) != (tt.outcome == Accepted) {
 				t.Errorf("effective is %v", v.Effective)
@@ -165,7 +165,7 @@ func TestTheRealKubeProxyJudgesAConfiguration(t *testing.T) {
 	c := realComponent(t, "kube-proxy")
 	for _, tt := range []struct {
 		name, data string
-		words      string // "" means accepted
+		message    string // "" means accepted
 	}{
 		{"the defaults", "", ""},
 		{"another mode", "mode: nftables\n", ""},
@@ -190,8 +190,8 @@ func TestTheRealKubeProxyJudgesAConfiguration(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			v := c.Validate(context.Background(), proxyConfig(tt.data))
 			mustNotWarn(t, v)
-			if tt.words != "" {
-				checkVerdict(t, v, Rejected, 1, tt.words)
+			if tt.message != "" {
+				checkVerdict(t, v, Rejected, 1, tt.message)
 				return
 			}
 			checkVerdict(t, v, Accepted, 1, "")

@@ -219,11 +219,11 @@ func TestAStateFileOfAnotherPolicyIsAConflict(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var words []string
+		var message []string
 		for _, c := range found {
-			words = append(words, c.String())
+			message = append(message, c.String())
 		}
-		return words
+		return message
 	}
 	if got := conflicts(nil); got != nil {
 		t.Errorf("no files, but %q", got)

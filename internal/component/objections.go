@@ -14,7 +14,7 @@ import (
 const maxRounds = 20
 
 // rejectedGate matches an error about one feature gate and captures the name.
-var refusedGate = regexp.MustCompile(`unrecognized feature gate: ([^\s,;\]]+)` +
+var rejectedGate = regexp.MustCompile(`unrecognized feature gate: ([^\s,;\]]+)` +
 	`|cannot set feature gate (\S+) to \w+, feature is locked to \w+`)
 
 // Objections returns the verdict on a configuration and, if it is rejected, all errors. A binary reports only one
@@ -22,51 +22,51 @@ var refusedGate = regexp.MustCompile(`unrecognized feature gate: ([^\s,;\]]+)` +
 // limit. Errors about gates come first, sorted by name. If a later validation gives no answer, the remaining errors
 // are missing.
 func Objections(ctx context.Context, c Component, data []byte) (Verdict, []string) {
-	first := c.Validate(ctx, data)
-	v := first
+	verdict := c.Validate(ctx, data)
+	v := verdict
 	var gates []string
 	var rest, strict string
 	for range maxRounds {
 		if v.Outcome != Rejected {
 			break
 		}
-		words, unknownFields := cutStrict(v.Words)
+		message, unknownFields := cutStrict(v.Words)
 		if strict == "" { // the copy has other line numbers and no duplicate keys
 			strict = unknownFields
 		}
-		refused, less := withoutRefused(data, words)
-		if less == nil {
-			rest = words
+		refused, remaining := withoutRejectedGates(data, message)
+		if remaining == nil {
+			rest = message
 			break
 		}
 		gates = append(gates, refused...)
-		data = less
+		data = remaining
 		v = c.Validate(ctx, data)
 	}
 	slices.Sort(gates)
-	for _, words := range []string{rest, strict} {
-		if words != "" {
-			gates = append(gates, words)
+	for _, message := range []string{rest, strict} {
+		if message != "" {
+			gates = append(gates, message)
 		}
 	}
-	return first, gates
+	return verdict, gates
 }
 
 // cutStrict splits a rejection into the errors of lenient decoding and those of strict decoding.
-func cutStrict(words string) (string, string) {
+func cutStrict(message string) (string, string) {
 	const strict, separator = "strict decoding error: ", "; "
-	if strings.HasPrefix(words, strict) {
-		return "", words
+	if strings.HasPrefix(message, strict) {
+		return "", message
 	}
-	if i := strings.Index(words, separator+strict); i >= 0 {
-		return words[:i], words[i+len(separator):]
+	if i := strings.Index(message, separator+strict); i >= 0 {
+		return message[:i], message[i+len(separator):]
 	}
-	return words, ""
+	return message, ""
 }
 
 // withoutRejectedGates returns the errors about single feature gates in a message, and the configuration without these
 // gates as JSON; nil if there are none to remove.
-func withoutRefused(data []byte, words string) (refused []string, less []byte) {
+func withoutRejectedGates(data []byte, message string) (refused []string, remaining []byte) {
 	asJSON, err := yaml.YAMLToJSON(data)
 	if err != nil {
 		return nil, nil
@@ -76,7 +76,7 @@ func withoutRefused(data []byte, words string) (refused []string, less []byte) {
 		return nil, nil
 	}
 	gates, _ := fields["featureGates"].(map[string]any)
-	for _, match := range refusedGate.FindAllStringSubmatch(words, -1) {
+	for _, match := range rejectedGate.FindAllStringSubmatch(message, -1) {
 		name := match[1] + match[2] // one of them is empty
 		if _, ok := gates[name]; ok {
 			refused = append(refused, match[0])
@@ -86,6 +86,6 @@ func withoutRefused(data []byte, words string) (refused []string, less []byte) {
 	if len(refused) == 0 {
 		return nil, nil
 	}
-	less, _ = json.Marshal(fields) // cannot fail: it was decoded from JSON
-	return refused, less
+	remaining, _ = json.Marshal(fields) // cannot fail: it was decoded from JSON
+	return refused, remaining
 }

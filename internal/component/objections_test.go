@@ -22,7 +22,7 @@ func (s *scripted) Validate(_ context.Context, data []byte) Verdict {
 	return v
 }
 
-func rejected(words string) Verdict { return Verdict{Outcome: Rejected, Stage: 1, Words: words} }
+func rejected(message string) Verdict { return Verdict{Outcome: Rejected, Stage: 1, Words: message} }
 
 func TestObjectionsAreCollectedOneGateAfterTheOther(t *testing.T) {
 	const data = "featureGates: {B: true, A: true, L: false}\nm: 7.5\n"
@@ -77,8 +77,8 @@ func TestObjectionsAreNotAskedForWithoutEnd(t *testing.T) {
 		fmt.Fprintf(&data, "  Gate%02d: true\n", i)
 		c.verdicts = append(c.verdicts, rejected(fmt.Sprintf("unrecognized feature gate: Gate%02d", i)))
 	}
-	if _, words := Objections(t.Context(), c, []byte(data.String())); len(words) != maxRounds || len(c.asked) != maxRounds+1 {
-		t.Errorf("%d objections after %d rounds", len(words), len(c.asked))
+	if _, message := Objections(t.Context(), c, []byte(data.String())); len(message) != maxRounds || len(c.asked) != maxRounds+1 {
+		t.Errorf("%d objections after %d rounds", len(message), len(c.asked))
 	}
 }
 

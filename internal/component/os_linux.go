@@ -15,10 +15,10 @@ import (
 )
 
 // newProcessGroup starts a process in its own group, so that it does not receive interrupts from the terminal.
-func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+func newProcessGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 // dieWithParent also makes the kernel kill the process when the thread that started it exits.
-func dieWithUs(cmd *exec.Cmd) {
+func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
@@ -40,7 +40,7 @@ var mayUnshare = sync.OnceValue(func() bool {
 
 // limitMemory limits the data segment of a process, in bytes, and makes it the first choice of the OOM killer, if
 // permitted. It returns nil if the process has exited.
-func limit(pid int, memory uint64) error {
+func limitMemory(pid int, memory uint64) error {
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0o644)
 	data := unix.Rlimit{Cur: memory, Max: memory}
 	err := errors.Join(
@@ -70,7 +70,7 @@ func keepDescriptors() {
 
 // sigkilled reports whether a process died of SIGKILL, which comes from outside: from a person, or from the OOM
 // killer.
-func killed(exit *exec.ExitError) bool {
+func sigkilled(exit *exec.ExitError) bool {
 	status, ok := exit.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
@@ -79,7 +79,7 @@ func killed(exit *exec.ExitError) bool {
 func killGroup(cmd *exec.Cmd) error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 
 // deviceInode returns the numbers that change when a file is replaced.
-func numbers(info fs.FileInfo) (device, inode uint64) {
+func deviceInode(info fs.FileInfo) (device, inode uint64) {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(st.Dev), st.Ino
 	}

@@ -27,15 +27,15 @@ type process struct {
 }
 
 // exitStatus describes how a process ended.
-type ending struct {
-	code   int   // valid if err is nil
-	err    error // it did not start, was stopped, or died of a signal
-	itself bool  // it exceeded its deadline, or died of a signal other than SIGKILL
+type exitStatus struct {
+	code       int   // valid if err is nil
+	err        error // it did not start, was stopped, or died of a signal
+	ownFailure bool  // it exceeded its deadline, or died of a signal other than SIGKILL
 }
 
 // execute runs a process in its own process group, which never outlives this call or this process. out receives its
 // output; the process is killed as soon as out.overrun is set.
-func execute(ctx context.Context, p process, out *transcript) ending {
+func execute(ctx context.Context, p process, out *outputReader) exitStatus {
 	// The kernel sends Pdeathsig when the thread that started the process exits, so the goroutine must stay on its
 	// thread.
 	runtime.LockOSThread()
@@ -46,14 +46,14 @@ func execute(ctx context.Context, p process, out *transcript) ending {
 	late := fmt.Errorf("it did not exit within %s and was killed", p.deadline)
 	timer := time.AfterFunc(p.deadline, func() { cancel(late) })
 	defer timer.Stop()
-	out.onStray = func(line string) {
+	out.onOverrun = func(line string) {
 		cancel(fmt.Errorf("it continued past the end of the dry run (%q) and was killed", line))
 	}
 
 	cmd := exec.CommandContext(ctx, p.path, p.args...)
 	cmd.Env = p.env
 	cmd.Stdout, cmd.Stderr = io.Writer(out), io.Writer(out)
-	dieWithUs(cmd)
+	dieWithParent(cmd)
 	if p.confined {
 		confine(cmd)
 	}
@@ -70,13 +70,13 @@ func execute(ctx context.Context, p process, out *transcript) ending {
 	}
 	keepDescriptors()
 	if err := cmd.Start(); err != nil {
-		return ending{err: fmt.Errorf("it cannot be started: %w", err)}
+		return exitStatus{err: fmt.Errorf("it cannot be started: %w", err)}
 	}
 	if p.confined {
-		if err := limit(cmd.Process.Pid, dryRunMemory); err != nil {
+		if err := limitMemory(cmd.Process.Pid, dryRunMemory); err != nil {
 			_ = killGroup(cmd)
 			_ = cmd.Wait()
-			return ending{err: fmt.Errorf("its memory cannot be limited: %w", err)}
+			return exitStatus{err: fmt.Errorf("its memory cannot be limited: %w", err)}
 		}
 	}
 	err := cmd.Wait()
@@ -85,28 +85,28 @@ func execute(ctx context.Context, p process, out *transcript) ending {
 	_ = killGroup(cmd)
 	out.flush()
 	if ctx.Err() != nil {
-		return ending{err: context.Cause(ctx), itself: errors.Is(context.Cause(ctx), late)}
+		return exitStatus{err: context.Cause(ctx), ownFailure: errors.Is(context.Cause(ctx), late)}
 	}
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
-		return ending{}
+		return exitStatus{}
 	case errors.As(err, &exit) && exit.Exited():
-		return ending{code: exit.ExitCode()}
+		return exitStatus{code: exit.ExitCode()}
 	default:
-		return ending{err: fmt.Errorf("it died: %w", err), itself: exit == nil || !killed(exit)}
+		return exitStatus{err: fmt.Errorf("it died: %w", err), ownFailure: exit == nil || !sigkilled(exit)}
 	}
 }
 
 // dryRunEnv returns the environment without the variables of systemd, and with another TMPDIR.
 func dryRunEnv(tmp string) []string {
-	gone := []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"}
+	removed := []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"}
 	if tmp != "" {
-		gone = append(gone, "TMPDIR")
+		removed = append(removed, "TMPDIR")
 	}
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
-		return slices.Contains(gone, name)
+		return slices.Contains(removed, name)
 	})
 	if tmp != "" {
 		env = append(env, "TMPDIR="+tmp)

@@ -35,15 +35,15 @@ func started(t *testing.T, k *Kubelet, c Candidate, initFile string) Effective {
 	argv := append(k.Argv(Run{InitFile: initFile, Dir: dir, Dropin: c.Dropin}, ""),
 		"--exit-on-lock-contention", "-v=5", "--cert-dir="+filepath.Join(dir, "pki"), "--root-dir="+filepath.Join(dir, "root"))
 	text, _ := exec.Command(argv[0], argv[1:]...).CombinedOutput() // it ends with an error
-	proven, err := harness(t, k).prove(context.Background())
+	proven, err := harness(t, k).probe(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := &transcript{onStray: func(string) {}, holdsDump: mayBeDump}
+	out := &outputReader{onOverrun: func(string) {}, holdsDump: mayBeDump}
 	_, _ = out.Write(text)
 	out.flush()
-	if out.lastWord() != acceptedStage1 {
-		t.Fatalf("%q ended with %s", argv, out.lastWord())
+	if out.failureText() != acceptedStage1 {
+		t.Fatalf("%q ended with %s", argv, out.failureText())
 	}
 	return proven.shape.read(out.dumps)
 }
@@ -127,7 +127,7 @@ func TestTheRealKubeletLaysADropInOverAllTheNodesOwn(t *testing.T) {
 
 func TestTheRealKubeletJudgesADropIn(t *testing.T) {
 	tests := []struct {
-		name, data, words string
+		name, data, message string
 	}{
 		{"an unknown field", "bogus: 1\n", `strict decoding error: unknown field "bogus"`},
 		{"the wrong case, which would take effect", "StaticPodPath: /etc\n", `strict decoding error: unknown field "StaticPodPath"`},
@@ -145,17 +145,17 @@ func TestTheRealKubeletJudgesADropIn(t *testing.T) {
 	h := harness(t, k)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			checkVerdict(t, h.Check(context.Background(), laidOver(tt.data), ""), Rejected, 1, tt.words)
+			checkVerdict(t, h.Check(context.Background(), laidOver(tt.data), ""), Rejected, 1, tt.message)
 		})
 	}
-	for name, tt := range map[string]struct{ data, words string }{
+	for name, tt := range map[string]struct{ data, message string }{
 		"nothing":        {"", `kubelet config file "kubelet.conf.d/evenkeel.conf" was empty`},
 		"no kind":        {"maxPods: 1\n", "Object 'Kind' is missing"},
 		"the wrong kind": {"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: Nope\n", "unknown apiVersion/kind: kubelet.config.k8s.io/v1beta1, Kind=Nope"},
 		"no YAML":        {"{: [", "couldn't get version/kind; json parse error: invalid character ':' looking for beginning of object key string"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte(tt.data), Dropin: true}, ""), Rejected, 1, tt.words)
+			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte(tt.data), Dropin: true}, ""), Rejected, 1, tt.message)
 		})
 	}
 	t.Run("what would be invalid as a whole configuration", func(t *testing.T) {

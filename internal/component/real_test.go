@@ -63,9 +63,9 @@ func noRuntime(t testing.TB) string {
 
 func TestTheRealKubeletJudgesAtStage1(t *testing.T) {
 	tests := []struct {
-		name  string
-		data  string
-		words string // "" means accepted
+		name    string
+		data    string
+		message string // "" means accepted
 	}{
 		{"the defaults", "", ""},
 		{"another value", "maxPods: 77\n", ""},
@@ -97,8 +97,8 @@ func TestTheRealKubeletJudgesAtStage1(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			v := h.Check(context.Background(), Candidate{Data: config(tt.data)}, "")
-			if tt.words != "" {
-				checkVerdict(t, v, Rejected, 1, tt.words)
+			if tt.message != "" {
+				checkVerdict(t, v, Rejected, 1, tt.message)
 				return
 			}
 			if v.Outcome != Accepted || v.Stage != 1 || !strings.HasPrefix(v.Words, "stage 2 of the dry run was not used: ") {

@@ -9,7 +9,7 @@ type runner interface {
 	// inside returns the path at which the program sees the process's directory.
 	inside(dir string) string
 	// run runs the program and waits for its exit. It sets p.path.
-	run(ctx context.Context, id Identity, p process, out *transcript) ending
+	run(ctx context.Context, id Identity, p process, out *outputReader) exitStatus
 }
 
 // program is a binary on this host.
@@ -19,7 +19,7 @@ func (r program) identify(context.Context) (Identity, error) { return identify(r
 
 func (r program) inside(dir string) string { return dir }
 
-func (r program) run(ctx context.Context, id Identity, p process, out *transcript) ending {
+func (r program) run(ctx context.Context, id Identity, p process, out *outputReader) exitStatus {
 	p.path = id.Path
 	return execute(ctx, p, out)
 }

@@ -29,9 +29,9 @@ const (
 )
 
 // limits returns the limits of a kubelet that do not depend on a candidate.
-func (h *Harness) limits(ctx context.Context, proven proof, local setup) []Limit {
+func (h *Harness) limits(ctx context.Context, caps capabilities, local configuration) []Limit {
 	var limits []Limit
-	if proven.shape == nil {
+	if caps.shape == nil {
 		if layers, err := local.layers(); err != nil || len(layers) == 0 || !h.k.hasFile(local) {
 			limits = append(limits, Limit{LimitNotComparable, "the kubelet does not print its configuration in a known form, and the node has no local configuration file to compare with: " +
 				"with protected fields, every configuration is refused"})
@@ -40,10 +40,10 @@ func (h *Harness) limits(ctx context.Context, proven proof, local setup) []Limit
 				"fields overridden by flags, and differences from the local configuration, are unknown"})
 		}
 	}
-	if words, err := h.tooOld(ctx, proven.id); err == nil && words != "" {
-		limits = append(limits, Limit{LimitNoDropIns, words})
+	if message, err := h.noDropinSupport(ctx, caps.id); err == nil && message != "" {
+		limits = append(limits, Limit{LimitNoDropIns, message})
 	}
-	if proven.lenient {
+	if caps.ignoresUnknown {
 		limits = append(limits, Limit{LimitLenient, "the kubelet ignores unknown fields silently: a typo has no effect and is not reported, and drop-ins are rejected"})
 	}
 	return limits
@@ -75,12 +75,12 @@ type SelfTestStep struct {
 // (initFile, see CheckLocal). It takes seconds, does not start the kubelet and changes nothing.
 func (h *Harness) SelfTest(ctx context.Context, initFile string) SelfTest {
 	var t SelfTest
-	step := func(ok bool, name, words string) bool {
-		t.Steps = append(t.Steps, SelfTestStep{name, ok, words})
+	step := func(ok bool, name, message string) bool {
+		t.Steps = append(t.Steps, SelfTestStep{name, ok, message})
 		return ok
 	}
-	fail := func(words string) SelfTest {
-		t.Words = words
+	fail := func(message string) SelfTest {
+		t.Words = message
 		return t
 	}
 	version, err := h.k.Version(ctx)
@@ -91,31 +91,31 @@ func (h *Harness) SelfTest(ctx context.Context, initFile string) SelfTest {
 	t.Version = version
 	step(true, "version", version)
 
-	proven, err := h.prove(ctx)
+	caps, err := h.probe(ctx)
 	if err != nil {
 		step(false, "dry run", err.Error())
 		return fail(err.Error())
 	}
 	step(true, "dry run", "stops before it starts anything")
-	words, err := h.tooOld(ctx, proven.id)
+	message, err := h.noDropinSupport(ctx, caps.id)
 	switch {
 	case err != nil:
 		step(false, "drop-ins", err.Error())
-	case words != "":
-		step(false, "drop-ins", words)
+	case message != "":
+		step(false, "drop-ins", message)
 	default:
 		step(true, "drop-ins", "supported")
 	}
-	step(!proven.lenient, "unknown fields", map[bool]string{true: "are ignored silently", false: "are refused"}[proven.lenient])
+	step(!caps.ignoresUnknown, "unknown fields", map[bool]string{true: "are ignored silently", false: "are refused"}[caps.ignoresUnknown])
 
 	local := h.CheckLocal(ctx, initFile)
 	t.Limits = append(t.Limits, local.Limits...)
 	if local.Outcome != Accepted {
-		step(false, theLocal, local.Outcome.String()+": "+local.Words)
+		step(false, localName, local.Outcome.String()+": "+local.Words)
 		t.Unsure = local.Outcome == CouldNotTell
-		return fail(fmt.Sprintf("%s is %s: %s", theLocal, local.Outcome, local.Words))
+		return fail(fmt.Sprintf("%s is %s: %s", localName, local.Outcome, local.Words))
 	}
-	step(true, theLocal, "accepted")
+	step(true, localName, "accepted")
 	switch {
 	case local.Effective != nil:
 		step(true, "effective configuration", "printed")
@@ -123,7 +123,7 @@ func (h *Harness) SelfTest(ctx context.Context, initFile string) SelfTest {
 		step(false, "effective configuration", local.Limits[0].Message)
 	}
 
-	for _, candidate := range h.harmless(initFile, words == "" && err == nil && !proven.lenient) {
+	for _, candidate := range h.harmlessCandidates(initFile, message == "" && err == nil && !caps.ignoresUnknown) {
 		v := h.Check(ctx, candidate.Candidate, initFile)
 		protected, compared := v.Protects(h.Protected)
 		switch {
@@ -165,7 +165,7 @@ type namedCandidate struct {
 }
 
 // harmlessCandidates returns candidates without relevant changes, each for one feature.
-func (h *Harness) harmless(initFile string, dropins bool) []namedCandidate {
+func (h *Harness) harmlessCandidates(initFile string, dropins bool) []namedCandidate {
 	empty := emptyConfig(payload.UpstreamAPIVersion, payload.KubeletKind)
 	if dropins {
 		return []namedCandidate{

@@ -15,7 +15,7 @@ func TestTheSelfTestSaysWhatIsLimitedWithAKubelet(t *testing.T) {
 	for _, tt := range []struct {
 		name, body, local string
 		want              string // whether it can be driven, which steps failed, the reasons of the limits
-		words             string // why it cannot be driven; a prefix
+		message           string // why it cannot be driven; a prefix
 	}{
 		{"nothing", printing + "accept", local, "true [] []", ""},
 		{"it prints nothing", "accept", local, "true [effective configuration] [ComparedByText]", ""},
@@ -55,8 +55,8 @@ func TestTheSelfTestSaysWhatIsLimitedWithAKubelet(t *testing.T) {
 			for _, limit := range got.Limits {
 				limits = append(limits, limit.Reason)
 			}
-			if s := fmt.Sprint(got.Driven, " ", failed, " ", limits); s != tt.want || !strings.HasPrefix(got.Words, tt.words) || (got.Words == "") != got.Driven {
-				t.Errorf("got  %s: %s\nwant %s: %s", s, got.Words, tt.want, tt.words)
+			if s := fmt.Sprint(got.Driven, " ", failed, " ", limits); s != tt.want || !strings.HasPrefix(got.Words, tt.message) || (got.Words == "") != got.Driven {
+				t.Errorf("got  %s: %s\nwant %s: %s", s, got.Words, tt.want, tt.message)
 			}
 		})
 	}

@@ -89,10 +89,10 @@ state = %q
 func TestTheRealKubeletJudgesAtStage2(t *testing.T) {
 	endpoint := "containerRuntimeEndpoint: " + startContainerd(t) + "\n"
 	tests := []struct {
-		name  string
-		data  string
-		stage int
-		words string // "" means accepted; a prefix
+		name    string
+		data    string
+		stage   int
+		message string // "" means accepted; a prefix
 	}{
 		{"the defaults", "", 2, ""},
 		{"JSON logging", "logging: {format: json}\n", 2, ""},
@@ -116,9 +116,9 @@ func TestTheRealKubeletJudgesAtStage2(t *testing.T) {
 				data += endpoint
 			}
 			v := h.Check(context.Background(), Candidate{Data: config(data)}, "")
-			if tt.words == "" {
+			if tt.message == "" {
 				checkVerdict(t, v, Accepted, 2, "")
-			} else if v.Outcome != Rejected || v.Stage != tt.stage || !strings.HasPrefix(v.Words, tt.words) {
+			} else if v.Outcome != Rejected || v.Stage != tt.stage || !strings.HasPrefix(v.Words, tt.message) {
 				t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Words)
 			}
 			if v.Effective == nil && v.Stage > 0 {
@@ -270,12 +270,12 @@ func BenchmarkDryRun(b *testing.B) {
 	}
 	b.Run("stage 1", func(b *testing.B) {
 		for b.Loop() {
-			h.run(ctx, dryRun{stage: 1, of: whole(candidate.Data), nodeFlags: true})
+			h.run(ctx, dryRun{stage: 1, config: wholeConfig(candidate.Data), withFlags: true})
 		}
 	})
 	b.Run("stage 2", func(b *testing.B) {
 		for b.Loop() {
-			h.run(ctx, dryRun{stage: 2, of: whole(candidate.Data), nodeFlags: true})
+			h.run(ctx, dryRun{stage: 2, config: wholeConfig(candidate.Data), withFlags: true})
 		}
 	})
 	b.Run("check accepted", func(b *testing.B) {

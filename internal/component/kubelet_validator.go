@@ -15,12 +15,12 @@ import (
 // kubeletValidator validates with a kubelet without a node: stage 1 of the dry run, no flags, no local configuration.
 // On a host with cgroup v1 a kubelet rejects every configuration without `failCgroupV1: false`; there, a rejected
 // configuration is checked again with the corresponding flag.
-type bareKubelet struct {
+type kubeletValidator struct {
 	plain    *Harness
-	tolerant *Harness // with --fail-cgroupv1=false
+	cgroupV1 *Harness // with --fail-cgroupv1=false
 
 	mu        sync.Mutex
-	proven    Identity
+	probed    Identity
 	preferred string // of the probed binary
 	shape     *dumpShape
 }
@@ -28,32 +28,32 @@ type bareKubelet struct {
 // kubeletVersions are the versions that probe tries, in the order of Kubernetes' version priority.
 var kubeletVersions = []string{"v2", "v1", "v1beta3", "v1beta2", "v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"}
 
-func newBareKubelet(path, scratchDir string, log *slog.Logger) *binary {
+func newKubelet(path, scratchDir string, log *slog.Logger) *binary {
 	// Without CertDir, a certificate of the dry run appears as a relative path. No configuration can contain one,
 	// because the kubelet makes paths absolute.
 	plain := &Kubelet{Path: path}
-	tolerant := &Kubelet{Path: path, flags: []flag{{name: "fail-cgroupv1", value: "false", tokens: []string{"--fail-cgroupv1=false"}}}}
+	cgroupV1 := &Kubelet{Path: path, flags: []flag{{name: "fail-cgroupv1", value: "false", tokens: []string{"--fail-cgroupv1=false"}}}}
 	return &binary{
 		name: "kubelet", kind: payload.KubeletKind, runner: program{"kubelet", path},
-		asker: &bareKubelet{plain: NewHarness(plain, scratchDir, log), tolerant: NewHarness(tolerant, scratchDir, log)},
+		validator: &kubeletValidator{plain: NewHarness(plain, scratchDir, log), cgroupV1: NewHarness(cgroupV1, scratchDir, log)},
 	}
 }
 
 // probe tries an empty configuration in one version after the other, because the kubelet does not report the version
 // that it prefers. The first accepted one also shows that the binary stops at the end of stage 1.
-func (k *bareKubelet) prove(ctx context.Context) (string, error) {
+func (k *kubeletValidator) probe(ctx context.Context) (string, error) {
 	id, err := k.plain.k.Identity()
 	if err != nil {
 		return "", err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.proven == id {
+	if k.probed == id {
 		return k.preferred, nil
 	}
 	removeLeftovers(k.plain.scratch, k.plain.log)
 	group, _, _ := strings.Cut(payload.UpstreamAPIVersion, "/")
-	var a answer
+	var a result
 	for _, version := range kubeletVersions {
 		apiVersion := group + "/" + version
 		if a = k.plain.runEmpty(ctx, apiVersion); a.outcome == Accepted {
@@ -61,35 +61,35 @@ func (k *bareKubelet) prove(ctx context.Context) (string, error) {
 			if err != nil {
 				return "", fmt.Errorf("cannot find out how this kubelet reports its configuration: %w", err)
 			}
-			k.proven, k.preferred, k.shape = id, apiVersion, shape
+			k.probed, k.preferred, k.shape = id, apiVersion, shape
 			return apiVersion, nil
 		}
-		if !strings.Contains(a.words, fmt.Sprintf("is registered for version %q", apiVersion)) {
+		if !strings.Contains(a.message, fmt.Sprintf("is registered for version %q", apiVersion)) {
 			break
 		}
 	}
-	return "", fmt.Errorf("the dry run does not work with this kubelet: %s", a.words)
+	return "", fmt.Errorf("the dry run does not work with this kubelet: %s", a.message)
 }
 
-func (k *bareKubelet) dumpShape() *dumpShape {
+func (k *kubeletValidator) dumpShape() *dumpShape {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.shape
 }
 
-func (k *bareKubelet) ask(ctx context.Context, data []byte) (answer, string) {
-	version, err := k.prove(ctx)
+func (k *kubeletValidator) validate(ctx context.Context, data []byte) (result, string) {
+	version, err := k.probe(ctx)
 	if err != nil {
-		return answer{words: err.Error()}, ""
+		return result{message: err.Error()}, ""
 	}
-	a, unjudged := k.askHere(ctx, data, emptyConfig(version, payload.KubeletKind))
+	a, unchecked := k.validateOnHost(ctx, data, emptyConfig(version, payload.KubeletKind))
 	if a.effective != nil {
 		a.effective["apiVersion"], a.effective["kind"] = version, payload.KubeletKind
 	}
-	return a, unjudged
+	return a, unchecked
 }
 
-func (k *bareKubelet) askHere(ctx context.Context, data, empty []byte) (answer, string) {
+func (k *kubeletValidator) validateOnHost(ctx context.Context, data, empty []byte) (result, string) {
 	a := k.run(ctx, k.plain, data)
 	if a.outcome != Rejected {
 		return a, ""
@@ -97,7 +97,7 @@ func (k *bareKubelet) askHere(ctx context.Context, data, empty []byte) (answer, 
 	if bare := k.run(ctx, k.plain, empty); bare.outcome != Rejected {
 		return a, "" // the host is not the cause
 	}
-	a = k.run(ctx, k.tolerant, data)
+	a = k.run(ctx, k.cgroupV1, data)
 	switch {
 	case a.outcome == Accepted:
 		// Only the flag made the difference.
@@ -105,19 +105,19 @@ func (k *bareKubelet) askHere(ctx context.Context, data, empty []byte) (answer, 
 			a.effective["failCgroupV1"] = true
 		}
 		return a, "failCgroupV1: true (the default), because this host uses cgroup v1, where a kubelet does not run with it"
-	case a.outcome == Rejected && strings.Contains(a.words, "cgroup v1"):
-		return answer{words: a.words + " (this host uses cgroup v1; the node may not)"}, ""
+	case a.outcome == Rejected && strings.Contains(a.message, "cgroup v1"):
+		return result{message: a.message + " (this host uses cgroup v1; the node may not)"}, ""
 	default:
 		return a, ""
 	}
 }
 
-func (k *bareKubelet) run(ctx context.Context, h *Harness, data []byte) answer {
-	of := whole(data)
-	if err := k.opensClientCA(of); err != nil {
-		return answer{words: oneLine(err.Error())}
+func (k *kubeletValidator) run(ctx context.Context, h *Harness, data []byte) result {
+	config := wholeConfig(data)
+	if err := k.checkClientCAFile(config); err != nil {
+		return result{message: oneLine(err.Error())}
 	}
-	a := h.run(ctx, dryRun{stage: 1, of: of, nodeFlags: true, shape: k.dumpShape()})
+	a := h.run(ctx, dryRun{stage: 1, config: config, withFlags: true, shape: k.dumpShape()})
 	if a.effective == nil {
 		return a
 	}
@@ -126,18 +126,18 @@ func (k *bareKubelet) run(ctx context.Context, h *Harness, data []byte) answer {
 			a.effective[name] = "" // a running kubelet creates its own
 		}
 	}
-	h.asWritten(a.effective)
+	h.restoreRelativePaths(a.effective)
 	return a
 }
 
 // checkClientCAFile returns an error if the configuration's client CA file is not a regular file on this host: up to
 // 1.35 a kubelet would open it.
-func (k *bareKubelet) opensClientCA(of setup) error {
-	layers, err := of.layers()
+func (k *kubeletValidator) checkClientCAFile(config configuration) error {
+	layers, err := config.layers()
 	if err != nil {
 		return nil // the kubelet rejects it
 	}
-	file, _ := topmost(layers, splitPath(clientCAField))
+	file, _ := lookupLayers(layers, splitPath(clientCAField))
 	name, _ := file.(string)
 	if info, err := os.Stat(name); err == nil && (!info.Mode().IsRegular() || info.Size() == 0) {
 		return fmt.Errorf("%s: on this host %s is empty or not a regular file", clientCAField, name)
@@ -146,11 +146,11 @@ func (k *bareKubelet) opensClientCA(of setup) error {
 }
 
 // restoreRelativePaths undoes how the kubelet resolves relative paths against the directory of the temporary file.
-func (h *Harness) asWritten(fields map[string]any) {
+func (h *Harness) restoreRelativePaths(fields map[string]any) {
 	for name, value := range fields {
 		switch v := value.(type) {
 		case map[string]any:
-			h.asWritten(v)
+			h.restoreRelativePaths(v)
 		case string:
 			if rest, ok := strings.CutPrefix(v, filepath.Join(h.scratch, "dryrun-")); ok {
 				_, path, _ := strings.Cut(rest, "/")

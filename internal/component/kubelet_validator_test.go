@@ -26,7 +26,7 @@ func TestWhatAFakeKubeletWithoutANodeSaysOfAConfiguration(t *testing.T) {
 		name, body string
 		outcome    Outcome
 		stage      int
-		words      string
+		message    string
 		warnings   string
 	}{
 		{"accepted", dump + `accept`, Accepted, 1, "", "[]"},
@@ -48,7 +48,7 @@ func TestWhatAFakeKubeletWithoutANodeSaysOfAConfiguration(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v := component(t, "kubelet", fake(t, tt.body).Path).Validate(context.Background(), []byte("CANDIDATE"))
-			checkVerdict(t, v, tt.outcome, tt.stage, tt.words)
+			checkVerdict(t, v, tt.outcome, tt.stage, tt.message)
 			if got := fmt.Sprint(v.Warnings); got != tt.warnings {
 				t.Errorf("warnings are %s, want %s", got, tt.warnings)
 			}
@@ -91,7 +91,7 @@ func TestTheRealKubeletWithoutANodeJudgesNothingOfTheHost(t *testing.T) {
 	for _, tt := range []struct {
 		name, data string
 		outcome    Outcome
-		words      string
+		message    string
 		tolerates  bool // cgroup v1, which is therefore no matter
 	}{
 		{"the defaults", "", Accepted, "", false},
@@ -105,7 +105,7 @@ func TestTheRealKubeletWithoutANodeJudgesNothingOfTheHost(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v := c.Validate(context.Background(), bareConfig(tt.data))
-			checkVerdict(t, v, tt.outcome, 1, tt.words)
+			checkVerdict(t, v, tt.outcome, 1, tt.message)
 			if judged := len(v.Warnings) == 0; judged != (!oldHost || tt.tolerates || tt.outcome != Accepted) {
 				t.Errorf("warnings are %q", v.Warnings)
 			}

@@ -48,20 +48,20 @@ const noLocalFile = "this node has no local configuration file"
 
 // hasFile reports whether the configuration has a file, and not only flags and drop-ins: without a file the kubelet
 // has other defaults.
-func (k *Kubelet) hasFile(of setup) bool {
-	config, _ := k.sources(of.run)
-	return config != ""
+func (k *Kubelet) hasFile(config configuration) bool {
+	file, _ := k.sources(config.run)
+	return file != ""
 }
 
 // merged merges layers like the kubelet: mappings key by key, other values are replaced. Null values stay.
 func merged(layers []layer) map[string]any {
 	fields := map[string]any{}
 	for _, l := range layers {
-		named := l.fields
+		fieldsByName := l.fields
 		if l.anyCase {
-			named = payload.Canonical(named)
+			fieldsByName = payload.Canonical(fieldsByName)
 		}
-		mergeInto(fields, named)
+		mergeInto(fields, fieldsByName)
 	}
 	return fields
 }
@@ -69,13 +69,13 @@ func merged(layers []layer) map[string]any {
 func mergeInto(fields, patch map[string]any) {
 	for name, value := range patch {
 		if inner, ok := value.(map[string]any); ok {
-			under, _ := fields[name].(map[string]any)
-			under = maps.Clone(under)
-			if under == nil {
-				under = map[string]any{}
+			target, _ := fields[name].(map[string]any)
+			target = maps.Clone(target)
+			if target == nil {
+				target = map[string]any{}
 			}
-			mergeInto(under, inner)
-			value = under
+			mergeInto(target, inner)
+			value = target
 		}
 		fields[name] = value
 	}
@@ -83,7 +83,7 @@ func mergeInto(fields, patch map[string]any) {
 
 // agentFields are the configuration fields that the agent uses, with the kubelet's flag and default; nil where the
 // agent must not assume a default.
-var readFields = []struct {
+var agentFields = []struct {
 	path, flag string
 	standard   any
 }{
@@ -98,14 +98,14 @@ var readFields = []struct {
 }
 
 // readFiles sets the values of the agent's fields according to the files of a configuration.
-func (k *Kubelet) readText(v *Verdict, of setup) {
-	layers, err := of.layers()
+func (k *Kubelet) readFiles(v *Verdict, config configuration) {
+	layers, err := config.layers()
 	if err != nil {
 		return // addOrigins reports it
 	}
 	v.Written, v.Assumed = Effective{}, Effective{}
-	for _, f := range readFields {
-		value, _ := topmost(layers, splitPath(f.path))
+	for _, f := range agentFields {
+		value, _ := lookupLayers(layers, splitPath(f.path))
 		if value != nil {
 			v.Written[f.path] = value
 		} else {
@@ -146,7 +146,7 @@ func (v Verdict) Reads() Effective {
 
 // Protects returns why protected fields forbid a configuration that the kubelet accepted, or "", and whether they
 // could be compared.
-func (v Verdict) Protects(p payload.Protection) (words string, compared bool) {
+func (v Verdict) Protects(p payload.Protection) (message string, compared bool) {
 	switch {
 	case p.Empty():
 		return "", true
@@ -154,36 +154,36 @@ func (v Verdict) Protects(p payload.Protection) (words string, compared bool) {
 		return "the kubelet did not print the effective configuration, and protected fields cannot be compared by text: " +
 			v.Text.Impossible + "; see --protected-fields", false
 	case v.Text != nil:
-		return protects(v.Text.Violations, " (compared by text)"), true
+		return violationsMessage(v.Text.Violations, " (compared by text)"), true
 	case v.Effective == nil:
 		return "the kubelet did not print the effective configuration, so protected fields cannot be compared; see --protected-fields", false
 	case v.Local == nil:
 		return "the kubelet did not print the effective local configuration, so protected fields cannot be compared; check that the local configuration is valid", false
 	}
-	return protects(p.Violations(v.Effective, v.Local, v.Hidden), ""), true
+	return violationsMessage(p.Violations(v.Effective, v.Local, v.Hidden), ""), true
 }
 
 // mostViolations limits the protected fields in a message.
 const mostViolations = 5
 
-func protects(violations []payload.Difference, how string) string {
-	var words []string
+func violationsMessage(violations []payload.Difference, how string) string {
+	var parts []string
 	for i, violation := range violations {
 		if i == mostViolations {
-			words = append(words, fmt.Sprintf("%d more", len(violations)-i))
+			parts = append(parts, fmt.Sprintf("%d more", len(violations)-i))
 			break
 		}
-		words = append(words, "protected field "+violation.String())
+		parts = append(parts, "protected field "+violation.String())
 	}
-	if len(words) == 0 {
+	if len(parts) == 0 {
 		return ""
 	}
-	return strings.Join(words, "; ") + how
+	return strings.Join(parts, "; ") + how
 }
 
 // checkRuntimeEndpoint checks the endpoint of a container runtime that differs from the local configuration's, which
 // stage 2 does not use. A missing socket is not a rejection, because it may appear later.
-func (c *check) judgeRuntime(v *Verdict) {
+func (c *check) checkRuntimeEndpoint(v *Verdict) {
 	endpoint, local := RuntimeEndpoint(v.Effective), c.runtime
 	if v.Effective == nil {
 		endpoint, local = RuntimeEndpoint(v.Assumed), c.assumed
@@ -212,7 +212,7 @@ const clientCAField = "authentication.x509.clientCAFile"
 // checkClientCA checks the client CA files of a candidate before any run: up to 1.35 a kubelet opens the file, of
 // whatever type, in stage 1, and from 1.36 stage 2 does not use it. final is false if the check continues, because the
 // files equal the local configuration's or are usable.
-func (c *check) judgeClientCA() (v Verdict, judged bool) {
+func (c *check) checkClientCA() (v Verdict, final bool) {
 	if _, given := last(c.h.k.flags, "client-ca-file"); given {
 		return Verdict{}, false // the kubelet uses this file instead
 	}
@@ -234,8 +234,8 @@ func (c *check) judgeClientCA() (v Verdict, judged bool) {
 		if violations := c.h.Protected.TextViolations(fields(name), fields(local), false); len(violations) > 0 {
 			return Verdict{Outcome: Accepted, Text: &TextComparison{Violations: violations}}, true
 		}
-		if outcome, words := canBeClientCA(name); outcome != Accepted {
-			return Verdict{Outcome: outcome, Words: oneLine(clientCAField + ": " + words)}, true
+		if outcome, message := usableClientCA(name); outcome != Accepted {
+			return Verdict{Outcome: outcome, Words: oneLine(clientCAField + ": " + message)}, true
 		}
 	}
 	return Verdict{}, false
@@ -244,11 +244,11 @@ func (c *check) judgeClientCA() (v Verdict, judged bool) {
 // localClientCA returns the client CA file of the local configuration, or "". The kubelet resolves a relative path
 // against the directory of its configuration file.
 func (c *check) localClientCA() (string, error) {
-	under, err := c.local.layers()
+	layers, err := c.local.layers()
 	if err != nil {
 		return "", err
 	}
-	value, _ := topmost(under, splitPath(clientCAField))
+	value, _ := lookupLayers(layers, splitPath(clientCAField))
 	file, _ := value.(string)
 	if file == "" {
 		return "", nil
@@ -280,19 +280,19 @@ const clientCATimeout = 5 * time.Second
 
 // usableClientCA checks whether a file can be a client CA file: Rejected if not, CouldNotTell if it cannot be read
 // now. The string says what is wrong.
-func canBeClientCA(file string) (Outcome, string) {
+func usableClientCA(file string) (Outcome, string) {
 	type result struct {
 		outcome Outcome
-		words   string
+		message string
 	}
 	done := make(chan result, 1)
 	go func() {
-		outcome, words := readClientCA(file)
-		done <- result{outcome, words}
+		outcome, message := readClientCA(file)
+		done <- result{outcome, message}
 	}()
 	select {
 	case r := <-done:
-		return r.outcome, r.words
+		return r.outcome, r.message
 	case <-time.After(clientCATimeout):
 		return CouldNotTell, file + " cannot be read within " + clientCATimeout.String()
 	}

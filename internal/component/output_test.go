@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-func transcriptOf(text string) *transcript {
-	t := &transcript{strays: []string{"Started kubelet"}, onStray: func(string) {}, holdsDump: func(value string) bool { return strings.Contains(value, "MaxPods") }}
+func transcriptOf(text string) *outputReader {
+	t := &outputReader{overrunMarks: []string{"Started kubelet"}, onOverrun: func(string) {}, holdsDump: func(value string) bool { return strings.Contains(value, "MaxPods") }}
 	// In pieces, as a pipe may deliver them.
 	for len(text) > 0 {
 		n := min(7, len(text))
@@ -49,16 +49,16 @@ func TestATranscriptIsReadInBothFormats(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := transcriptOf(tt.text)
-			if got.lastWord() != tt.word || got.lenient != tt.lenient || strings.Join(got.dumps, "|") != tt.dump || got.strayed != tt.strayed {
+			if got.failureText() != tt.word || got.strictError != tt.lenient || strings.Join(got.dumps, "|") != tt.dump || got.overrun != tt.strayed {
 				t.Errorf("got  word %q lenient %q dump %q strayed %q\nwant word %q lenient %q dump %q strayed %q",
-					got.lastWord(), got.lenient, got.dumps, got.strayed, tt.word, tt.lenient, tt.dump, tt.strayed)
+					got.failureText(), got.strictError, got.dumps, got.overrun, tt.word, tt.lenient, tt.dump, tt.strayed)
 			}
 		})
 	}
 }
 
 func TestATranscriptDoesNotKeepWhatAProcessNeverEnds(t *testing.T) {
-	got := &transcript{}
+	got := &outputReader{}
 	piece := []byte(strings.Repeat("x", 1<<20))
 	for range 20 {
 		_, _ = got.Write(piece)
@@ -67,7 +67,7 @@ func TestATranscriptDoesNotKeepWhatAProcessNeverEnds(t *testing.T) {
 		t.Errorf("%d bytes of one line are kept", len(got.partial))
 	}
 	_, _ = got.Write([]byte("\nbye\n"))
-	if got.lastWord() != "bye" || cap(got.partial) > 64<<10 {
-		t.Errorf("last word %q, %d bytes kept", got.lastWord(), cap(got.partial))
+	if got.failureText() != "bye" || cap(got.partial) > 64<<10 {
+		t.Errorf("last word %q, %d bytes kept", got.failureText(), cap(got.partial))
 	}
 }

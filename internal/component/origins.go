@@ -65,11 +65,11 @@ func (k *Kubelet) localLayers(run Run) ([]layer, error) {
 		}
 		layers = append(layers, l)
 	}
-	own, err := k.ownDropins(run)
+	nodeFiles, err := k.nodeDropins(run)
 	if err != nil {
 		return nil, err
 	}
-	for _, d := range own {
+	for _, d := range nodeFiles {
 		l, err := newLayer(d.data, OriginLocal)
 		if err != nil {
 			return nil, fmt.Errorf("the node's own drop-in %s: %w", d.name, err)
@@ -97,7 +97,7 @@ func (l layer) find(path []segment) (value any, said bool) {
 }
 
 // lookupLayers returns the value of a field in the topmost layer that sets it; nil if it is null or not set.
-func topmost(layers []layer, path []segment) (any, Origin) {
+func lookupLayers(layers []layer, path []segment) (any, Origin) {
 	for _, l := range slices.Backward(layers) {
 		if value, said := l.find(path); said {
 			return value, l.origin
@@ -107,18 +107,18 @@ func topmost(layers []layer, path []segment) (any, Origin) {
 }
 
 // verbosity returns what logging.verbosity would be without the -v=5 of the dry run; nil if unknown.
-func (k *Kubelet) verbosity(of setup, nodeFlags bool) any {
+func (k *Kubelet) verbosity(config configuration, nodeFlags bool) any {
 	if v, given := last(k.flags, "v"); given && nodeFlags {
 		if _, err := strconv.ParseInt(v, 10, 32); err == nil {
 			return json.Number(v)
 		}
 		return nil
 	}
-	layers, err := of.layers()
+	layers, err := config.layers()
 	if err != nil {
 		return nil
 	}
-	switch value, _ := topmost(layers, splitPath("logging.verbosity")); v := value.(type) {
+	switch value, _ := lookupLayers(layers, splitPath("logging.verbosity")); v := value.(type) {
 	case nil:
 		return json.Number("0")
 	case json.Number:
@@ -131,14 +131,14 @@ func (k *Kubelet) verbosity(of setup, nodeFlags bool) any {
 }
 
 // setVerbosity returns a printed configuration with the result of verbosity.
-func (k *Kubelet) setVerbosity(e Effective, of setup, nodeFlags bool) Effective {
+func (k *Kubelet) setVerbosity(e Effective, config configuration, nodeFlags bool) Effective {
 	logging, ok := e["logging"].(map[string]any)
 	if !ok {
 		return e
 	}
 	e, logging = maps.Clone(e), maps.Clone(logging)
 	e["logging"] = logging
-	if logging["verbosity"] = k.verbosity(of, nodeFlags); logging["verbosity"] == nil {
+	if logging["verbosity"] = k.verbosity(config, nodeFlags); logging["verbosity"] == nil {
 		delete(logging, "verbosity")
 	}
 	return e
@@ -146,50 +146,50 @@ func (k *Kubelet) setVerbosity(e Effective, of setup, nodeFlags bool) Effective 
 
 // addOrigins sets the origins of fields and the overridden fields of a candidate. bare is the result of the run
 // without the node's flags, which is empty if no flag sets a field.
-func (h *Harness) explain(v *Verdict, of setup, bare answer) {
-	c := comparison{with: v.Effective, bare: bare.effective, flaggedHeaders: h.k.flagsHeaders()}
+func (h *Harness) addOrigins(v *Verdict, config configuration, bare result) {
+	c := comparison{withFlags: v.Effective, withoutFlags: bare.effective, flaggedHeaders: h.k.flagsHeaders()}
 	if !h.k.setsConfig() {
-		c.bare = h.k.setVerbosity(v.Effective, of, false) // -v is the only flag of every dry run
+		c.withoutFlags = h.k.setVerbosity(v.Effective, config, false) // -v is the only flag of every dry run
 	}
-	if c.with == nil || c.bare == nil {
-		why := bare.words
+	if c.withFlags == nil || c.withoutFlags == nil {
+		why := bare.message
 		if why == "" {
 			why = "the kubelet did not print its configuration"
 		}
-		v.Warnings = append(v.Warnings, clip("cannot tell which fields are overridden by flags: "+why, maxWords))
+		v.Warnings = append(v.Warnings, clip("cannot tell which fields are overridden by flags: "+why, maxMessage))
 		return
 	}
-	layers, err := of.layers()
+	layers, err := config.layers()
 	if err != nil {
-		v.Warnings = append(v.Warnings, clip("cannot tell where fields come from: "+err.Error(), maxWords))
+		v.Warnings = append(v.Warnings, clip("cannot tell where fields come from: "+err.Error(), maxMessage))
 	} else {
 		v.Origins = c.origins(layers)
 	}
-	if of.payload == nil {
+	if config.payload == nil {
 		return
 	}
-	if payload, err := of.payload(); err == nil {
+	if payload, err := config.payload(); err == nil {
 		v.Overridden = c.overridden(payload)
 	}
 }
 
 // addLocal sets the effective local configuration, which was printed at the same time.
-func (c *check) explainLocal(v *Verdict, local answer) {
+func (c *check) addLocal(v *Verdict, local result) {
 	v.Local = local.effective
 	if v.Local == nil {
-		why := local.words
+		why := local.message
 		if why == "" {
 			why = "the kubelet did not print it"
 		}
-		v.Warnings = append(v.Warnings, clip("the effective local configuration is unknown: "+why, maxWords))
+		v.Warnings = append(v.Warnings, clip("the effective local configuration is unknown: "+why, maxMessage))
 	}
-	v.Hidden = c.hidden(v.Effective, v.Local)
+	v.Hidden = c.maskedDifferences(v.Effective, v.Local)
 }
 
 // comparison has one configuration as printed by the kubelet with the node's flags and without.
 type comparison struct {
-	with, bare     Effective
-	flaggedHeaders bool // printed values are masked, so they look equal
+	withFlags, withoutFlags Effective
+	flaggedHeaders          bool // printed values are masked, so they look equal
 }
 
 // flagSets reports whether the node's flags change a field.
@@ -197,16 +197,16 @@ func (c comparison) flagSets(path []segment, value any) bool {
 	if c.flaggedHeaders && path[0].name == headerField {
 		return true
 	}
-	would, known := c.bare.field(path)
-	return !known || !reflect.DeepEqual(value, would)
+	bare, known := c.withoutFlags.field(path)
+	return !known || !reflect.DeepEqual(value, bare)
 }
 
 // overridden returns the fields of the payload that a flag overrides, sorted.
 func (c comparison) overridden(payload layer) []string {
 	var fields []string
 	leaves(payload.fields, nil, func(path []segment, _ any) {
-		is, _ := c.with.field(path)
-		if _, known := c.bare.field(path); known && c.flagSets(path, is) {
+		is, _ := c.withFlags.field(path)
+		if _, known := c.withoutFlags.field(path); known && c.flagSets(path, is) {
 			fields = append(fields, joinPath(path))
 		}
 	})
@@ -216,10 +216,10 @@ func (c comparison) overridden(payload layer) []string {
 
 func (c comparison) origins(layers []layer) map[string]Origin {
 	origins := map[string]Origin{}
-	leaves(c.with, nil, func(path []segment, value any) {
+	leaves(c.withFlags, nil, func(path []segment, value any) {
 		if c.flagSets(path, value) {
 			origins[joinPath(path)] = OriginFlag
-		} else if said, origin := topmost(layers, path); said != nil {
+		} else if said, origin := lookupLayers(layers, path); said != nil {
 			origins[joinPath(path)] = origin
 		}
 	})
@@ -259,7 +259,7 @@ func headers(layers []layer) (map[string]any, bool) {
 
 // maskedDifferences returns the static pod URL headers that differ, or may differ, from the local configuration. Their
 // values never leave this package.
-func (c *check) hidden(printed, printedLocal Effective) []string {
+func (c *check) maskedDifferences(printed, printedLocal Effective) []string {
 	if c.h.k.flagsHeaders() {
 		return nil // the flag sets them in both
 	}
@@ -293,7 +293,7 @@ func (c *check) setsHeaders() bool {
 }
 
 // knownHeaders returns the static pod URL headers of a configuration; false if they cannot be determined.
-func knownHeaders(s setup) (map[string]any, bool) {
+func knownHeaders(s configuration) (map[string]any, bool) {
 	layers, err := s.layers()
 	if err != nil {
 		return nil, false

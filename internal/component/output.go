@@ -11,19 +11,19 @@ import (
 // outputReader parses the output of a component, line by line and in both klog formats, and keeps possible dumps of
 // the effective configuration, errors of strict decoding, and the error that ended the process. maxEntry and maxDumps
 // limit its memory.
-type transcript struct {
+type outputReader struct {
 	dumps []string // logged values that holdsDump accepted, at most maxDumps
 	// truncated: a line or value exceeded the limit, so dumps may be incomplete.
-	truncated bool
-	lenient   string // error of strict decoding
-	failure   string // error of the component that ended the process
-	panic     string
-	strayed   string // first line that matched overrunMarks
+	truncated   bool
+	strictError string // error of strict decoding
+	failure     string // error of the component that ended the process
+	panic       string
+	overrun     string // first line that matched overrunMarks
 
-	strays []string // messages that are logged only after the end of the dry run
+	overrunMarks []string // messages that are logged only after the end of the dry run
 	// holdsDump reports whether a value may be the effective configuration; nil: keep no values.
 	holdsDump func(value string) bool
-	onStray   func(line string)
+	onOverrun func(line string)
 
 	last    string // last line, without klog header
 	partial []byte
@@ -48,7 +48,7 @@ const (
 var klogHeader = regexp.MustCompile(`^[IWEF][0-9]{4} [0-9:.]{15} +[0-9]+ [^ \]]+:[0-9]+\] `)
 
 // Write implements io.Writer; it never fails.
-func (t *transcript) Write(p []byte) (int, error) {
+func (t *outputReader) Write(p []byte) (int, error) {
 	n := len(p)
 	for len(p) > 0 {
 		i := bytes.IndexByte(p, '\n')
@@ -71,7 +71,7 @@ func (t *transcript) Write(p []byte) (int, error) {
 }
 
 // flush processes the pending text as a line, even without a newline.
-func (t *transcript) flush() {
+func (t *outputReader) flush() {
 	if len(t.partial) == 0 && !t.tooLong {
 		return
 	}
@@ -83,7 +83,7 @@ func (t *transcript) flush() {
 	t.line(strings.TrimSuffix(line, "\r"))
 }
 
-func (t *transcript) line(line string) {
+func (t *outputReader) line(line string) {
 	if t.entry != nil {
 		if value, ok := strings.CutPrefix(line, "\t"); ok {
 			if t.entry.value.Len()+len(value) < maxEntry {
@@ -95,7 +95,7 @@ func (t *transcript) line(line string) {
 		}
 		closed := t.entry
 		t.entry = nil
-		t.keep(closed.message, closed.key, strings.TrimSuffix(closed.value.String(), "\n"))
+		t.add(closed.message, closed.key, strings.TrimSuffix(closed.value.String(), "\n"))
 		if more, ok := strings.CutPrefix(line, " >"); ok {
 			t.pairs(closed.message, more)
 			return
@@ -118,22 +118,22 @@ func (t *transcript) line(line string) {
 	case t.panic == "" && (strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")):
 		t.panic = line
 	}
-	t.watch(rest)
+	t.checkOverrun(rest)
 }
 
 // structured parses an entry of the text format: `"message" key="value" key=value`.
-func (t *transcript) structured(rest string) {
+func (t *outputReader) structured(rest string) {
 	quoted, err := strconv.QuotedPrefix(rest)
 	if err != nil {
 		return // not structured: `FLAG: --x="y"`
 	}
 	message, _ := strconv.Unquote(quoted)
-	t.keep(message, "", "")
+	t.add(message, "", "")
 	t.pairs(message, rest[len(quoted):])
 }
 
 // pairs parses the keys and values of an entry. A multi-line value continues on the following lines.
-func (t *transcript) pairs(message, rest string) {
+func (t *outputReader) pairs(message, rest string) {
 	for {
 		key, after, ok := strings.Cut(strings.TrimLeft(rest, " "), "=")
 		if !ok {
@@ -145,7 +145,7 @@ func (t *transcript) pairs(message, rest string) {
 		}
 		var value string
 		value, rest = firstValue(after)
-		t.keep(message, key, value)
+		t.add(message, key, value)
 	}
 }
 
@@ -167,7 +167,7 @@ func firstValue(text string) (value, rest string) {
 }
 
 // jsonLine parses an entry of the JSON format. It reports whether the line is one.
-func (t *transcript) jsonLine(line string) bool {
+func (t *outputReader) jsonLine(line string) bool {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(line), &fields); err != nil {
 		return false
@@ -181,42 +181,42 @@ func (t *transcript) jsonLine(line string) bool {
 	}
 	message := text(fields["msg"])
 	t.last = message
-	t.keep(message, "", "")
+	t.add(message, "", "")
 	for key, raw := range fields {
-		t.keep(message, key, text(raw))
+		t.add(message, key, text(raw))
 	}
-	t.watch(message)
+	t.checkOverrun(message)
 	return true
 }
 
-// keep handles one key and value of an entry; both are empty for the entry itself.
-func (t *transcript) keep(message, key, value string) {
+// add handles one key and value of an entry; both are empty for the entry itself.
+func (t *outputReader) add(message, key, value string) {
 	if len(t.dumps) < maxDumps && t.holdsDump != nil && t.holdsDump(value) {
 		t.dumps = append(t.dumps, value)
 	}
 	switch {
 	case key == "err" && strings.HasPrefix(message, "Using lenient decoding as strict decoding failed"):
-		t.lenient = value
+		t.strictError = value
 	case key == "err" && message == "command failed":
 		t.failure = value
 	}
 }
 
-func (t *transcript) watch(line string) {
-	if t.strayed != "" {
+func (t *outputReader) checkOverrun(line string) {
+	if t.overrun != "" {
 		return
 	}
-	for _, stray := range t.strays {
-		if strings.Contains(line, stray) {
-			t.strayed = clip(line, 200)
-			t.onStray(t.strayed)
+	for _, mark := range t.overrunMarks {
+		if strings.Contains(line, mark) {
+			t.overrun = clip(line, 200)
+			t.onOverrun(t.overrun)
 			return
 		}
 	}
 }
 
 // failureText returns the error that ended the process, or its last line.
-func (t *transcript) lastWord() string {
+func (t *outputReader) failureText() string {
 	switch {
 	case t.failure != "":
 		return t.failure
@@ -227,12 +227,12 @@ func (t *transcript) lastWord() string {
 	}
 }
 
-func (t *transcript) lastLine() string { return t.last }
+func (t *outputReader) lastLine() string { return t.last }
 
 // clip truncates text to n bytes and keeps it valid UTF-8.
-func clip(words string, n int) string {
-	if len(words) <= n {
-		return strings.ToValidUTF8(words, "?")
+func clip(message string, n int) string {
+	if len(message) <= n {
+		return strings.ToValidUTF8(message, "?")
 	}
-	return strings.ToValidUTF8(words[:n], "") + "..."
+	return strings.ToValidUTF8(message[:n], "") + "..."
 }

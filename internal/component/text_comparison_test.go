@@ -16,10 +16,10 @@ func protectedHarness(t *testing.T, k *Kubelet) *Harness {
 	return h
 }
 
-func wantIncomparable(t *testing.T, h *Harness, v Verdict, words string) {
+func wantIncomparable(t *testing.T, h *Harness, v Verdict, message string) {
 	t.Helper()
 	got, compared := v.Protects(h.Protected)
-	if v.Outcome != Accepted || compared || !strings.HasPrefix(got, words) {
+	if v.Outcome != Accepted || compared || !strings.HasPrefix(got, message) {
 		t.Errorf("%s, compared %t: %s; %s", v.Outcome, compared, v.Words, got)
 	}
 }
@@ -74,7 +74,7 @@ func TestASilentKubeletDialsTheRuntimeOfItsFlagInStage2(t *testing.T) {
 }
 
 func TestADumpThatIsLongerThanIsKeptIsNone(t *testing.T) {
-	out := &transcript{onStray: func(string) {}, holdsDump: mayBeDump}
+	out := &outputReader{onOverrun: func(string) {}, holdsDump: mayBeDump}
 	_, _ = out.Write([]byte("I1121 07:10:36.358684   21610 server.go:257] \"m\" config=<\n\t" + strings.ReplaceAll(apiDump, "\n", "\n\t")))
 	line := []byte("\n\tx: " + strings.Repeat("x", 1<<20))
 	for range 17 {
@@ -84,7 +84,7 @@ func TestADumpThatIsLongerThanIsKeptIsNone(t *testing.T) {
 	if !out.truncated {
 		t.Error("it is not told that it was cut")
 	}
-	if e, _ := theDump([]string{apiDump + "x: " + strings.Repeat("x", maxDump)}, anchors); e != nil {
+	if e, _ := findDump([]string{apiDump + "x: " + strings.Repeat("x", maxDump)}, anchorFields); e != nil {
 		t.Error("a value that is too long was decoded")
 	}
 }

@@ -33,7 +33,7 @@ func node(t *testing.T, local string, dropins ...string) *Kubelet {
 	return k
 }
 
-func setupOf(t *testing.T, k *Kubelet, c Candidate) setup {
+func setupOf(t *testing.T, k *Kubelet, c Candidate) configuration {
 	t.Helper()
 	s, err := k.candidate(c, "")
 	if err != nil {
@@ -80,7 +80,7 @@ func TestTheTopmostLayerThatSaysAnythingIsTheOrigin(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if value, origin := topmost(layers, splitPath(tt.path)); value != tt.want || origin != tt.origin {
+			if value, origin := lookupLayers(layers, splitPath(tt.path)); value != tt.want || origin != tt.origin {
 				t.Errorf("got %v from %q, want %v from %q", value, origin, tt.want, tt.origin)
 			}
 		})
@@ -144,7 +144,7 @@ func TestMaskedHeadersAreHiddenUnlessTheyAreKnownToBeTheSame(t *testing.T) {
 				printed = Effective{"staticPodURLHeader": masked}
 			}
 			c := &check{h: &Harness{k: tt.node}, candidate: setupOf(t, tt.node, tt.candidate), local: tt.node.local("")}
-			if diff := cmp.Diff(tt.want, c.hidden(printed, printed)); diff != "" {
+			if diff := cmp.Diff(tt.want, c.maskedDifferences(printed, printed)); diff != "" {
 				t.Errorf("-want +got\n%s", diff)
 			}
 		})
