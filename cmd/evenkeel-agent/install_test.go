@@ -19,7 +19,7 @@ func TestInstallAndUninstallRefuseWrongUsageBeforeTheyLookAtTheNode(t *testing.T
 		{[]string{"install", "kubelet", "--", "--listen="}, `install takes no arguments, got "kubelet" (flags of the agent go after --)`},
 		{[]string{"install", "--timeout=0s"}, "--timeout must be more than nothing, is 0s"},
 		{[]string{"install", "--", "--no-such-flag"}, "flags of the agent: unknown flag: --no-such-flag"},
-		{[]string{"install", "--", "--listen=", "/usr/bin/kubelet"}, `flags of the agent: "/usr/bin/kubelet" is none`},
+		{[]string{"install", "--", "--listen=", "/usr/bin/kubelet"}, `flags of the agent: "/usr/bin/kubelet" is not a flag`},
 		{[]string{"install", "--", "--lock-file=/run/lock/x"}, "flags of the agent: --lock-file and --bootstrap are for the unit of a self-hosted kubelet's node"},
 		{[]string{"install", "--", "--dynamic-config-dir=relative"}, `--dynamic-config-dir must be an absolute path, not "relative"`},
 		{[]string{"install", "--", "--protected-fields=+nothing.such"}, "--protected-fields: "},
@@ -54,7 +54,7 @@ func TestACommandLineThatTheAgentWouldNotTakeIsNoWrongUsageOfInstall(t *testing.
 		argv []string
 		want string
 	}{
-		{[]string{kubelet, "stray"}, `kubelet command line: the kubelet takes flags only, but "stray" is none`},
+		{[]string{kubelet, "stray"}, `kubelet command line: the kubelet takes only flags, but "stray" is not a flag`},
 		{[]string{kubelet, "--exit-on-lock-contention", "--lock-file=/run/x"}, "the kubelet has --exit-on-lock-contention: it gives its node away to who asks, and install is for a kubelet that stays"},
 		{[]string{kubelet, "--exit-on-lock-contention"}, "the kubelet's --exit-on-lock-contention needs a --lock-file, as it does without an agent"},
 		{[]string{kubelet}, "there is no kubelet at " + kubelet + ": file does not exist"},

@@ -131,10 +131,10 @@ func TestADropInDirectoryThatCannotBeCopiedIsNamed(t *testing.T) {
 				errs = append(errs, os.WriteFile(fmt.Sprintf("%s/%d.conf", dir, i), nil, 0o600))
 			}
 			return errors.Join(errs...)
-		}, ": there are more than 1000 files"},
+		}, ": it has more than 1000 files"},
 		"too large": {func(dir string) error {
 			return errors.Join(os.WriteFile(dir+"/a.conf", make([]byte, 5<<20), 0o600), os.WriteFile(dir+"/b.conf", make([]byte, 3<<20+1), 0o600))
-		}, ": DIR/b.conf is too large: at most 3145728 bytes are read"},
+		}, ": DIR/b.conf is larger than the limit of 3145728 bytes"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -218,7 +218,7 @@ func TestAKubeletThatIsTooOldForADropInRejectsIt(t *testing.T) {
 		"v1.30.0+k3s":               {Accepted, 2, ""},
 		"v2.0.0":                    {Accepted, 2, ""},
 		"v99999999999999999999.1.0": {CouldNotTell, 0, "kubelet version v99999999999999999999.1.0: strconv.ParseInt: parsing \"99999999999999999999\": value out of range"},
-		"rubbish":                   {CouldNotTell, 0, `kubelet --version: exit code 0, "Kubernetes rubbish" is no version`},
+		"rubbish":                   {CouldNotTell, 0, `kubelet --version: exit code 0, "Kubernetes rubbish" is not a version`},
 	} {
 		t.Run(version, func(t *testing.T) {
 			t.Setenv("VERSION", version)

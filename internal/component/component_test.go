@@ -96,9 +96,9 @@ func TestWhatNoComponentWouldSpeakOfIsRejectedWithoutAsking(t *testing.T) {
 		"white space and a comment":   {" \n# mode: ipvs\n", "empty"},
 		"too much":                    {strings.Repeat("#", 1<<20+1), "larger than 1 MiB"},
 		"many aliases":                {"mode: &a ipvs\nx: [*a" + strings.Repeat(",*a", 20) + "]\n", "its YAML aliases may expand to more than 1 MiB: write out what they stand for"},
-		"two documents":               {"mode: ipvs\n---\nmode: iptables\n", "more than one YAML document: the kube-proxy would read the first only"},
-		"a document after two":        {"mode: ipvs\n---\n---\nmode: iptables\n", "more than one YAML document: the kube-proxy would read the first only"},
-		"a document and what is none": {"mode: ipvs\n---\n: : :\n", "more than one YAML document: the kube-proxy would read the first only"},
+		"two documents":               {"mode: ipvs\n---\nmode: iptables\n", "more than one YAML document: the kube-proxy would read only the first"},
+		"a document after two":        {"mode: ipvs\n---\n---\nmode: iptables\n", "more than one YAML document: the kube-proxy would read only the first"},
+		"a document and what is none": {"mode: ipvs\n---\n: : :\n", "more than one YAML document: the kube-proxy would read only the first"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			checkVerdict(t, c.Validate(context.Background(), []byte(tt.data)), Rejected, 0, tt.message)
@@ -192,7 +192,7 @@ func TestOneBinaryIsNotTakenForAnother(t *testing.T) {
 	} {
 		c := component(t, tt.name, tt.path)
 		checkVerdict(t, c.Validate(context.Background(), []byte("kind: x")), CouldNotTell, 0, tt.message)
-		if _, err := c.Defaults(context.Background()); err == nil || err.Error() != "no defaults of the "+tt.name+": "+tt.message {
+		if _, err := c.Defaults(context.Background()); err == nil || err.Error() != "cannot read the defaults of the "+tt.name+": "+tt.message {
 			t.Errorf("defaults: %v", err)
 		}
 	}

@@ -192,7 +192,7 @@ func TestNoKubeletActsOnWhatAHostileConfigurationNames(t *testing.T) {
 					{"a FIFO", "authentication: {x509: {clientCAFile: \"" + fifo + "\"}}", "authentication.x509.clientCAFile: " + fifo + " is not a regular file"},
 					{"a FIFO, in JSON that is no YAML", `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","failCgroupV1":false,"kubeletCgroups":"\ud83d\ude00","authentication":{"x509":{"clientCAFile":"` + fifo + `"}}}`, "authentication.x509.clientCAFile: " + fifo + " is not a regular file"},
 					{"a file of the kernel", "authentication: {x509: {clientCAFile: /proc/kmsg}}", "authentication.x509.clientCAFile: /proc/kmsg is empty"},
-					{"no certificate", "authentication: {x509: {clientCAFile: \"" + local + "\"}}", "authentication.x509.clientCAFile: " + local + " has no certificate in it"},
+					{"no certificate", "authentication: {x509: {clientCAFile: \"" + local + "\"}}", "authentication.x509.clientCAFile: " + local + " contains no certificate"},
 					{"another runtime", "containerRuntimeEndpoint: unix://" + socket.String(), ""},
 					{"another image service", "imageServiceEndpoint: unix://" + socket.String(), ""},
 					{"somewhere to send traces", "tracing: {endpoint: \"" + tracing.String() + "\", samplingRatePerMillion: 1000000}", ""},

@@ -88,7 +88,7 @@ func TestAKubeletThatCannotRunGivesNoVerdict(t *testing.T) {
 	for name, want := range map[string]string{
 		"missing": "there is no kubelet at " + dir + "/missing: file does not exist",
 		"plain":   "the kubelet at " + dir + "/plain is not executable (mode -rw-r--r--)",
-		"garbage": "the dry run does not work with this kubelet: the dry run of the kubelet: it cannot be run: fork/exec " + dir + "/garbage: exec format error",
+		"garbage": "the dry run does not work with this kubelet: the dry run of the kubelet: it cannot be started: fork/exec " + dir + "/garbage: exec format error",
 	} {
 		k, err := ParseKubelet([]string{filepath.Join(dir, name)})
 		if err != nil {
@@ -114,7 +114,7 @@ func TestWhatAFakeKubeletSaysOfACandidate(t *testing.T) {
 		{"accepted in both stages", `accept`, Accepted, 2, ""},
 		{"rejected in stage 1 only", `case "$config" in CANDIDATE) end "no good";; esac; accept`, Rejected, 1, "no good"},
 		{"words of a kubelet to come", `case "$config" in CANDIDATE) echo "something new"; exit 7;; esac; accept`, Rejected, 1, "something new"},
-		{"no word at all", `case "$config" in CANDIDATE) exit 7;; esac; accept`, Rejected, 1, "the kubelet ended with exit code 7 and no word"},
+		{"no word at all", `case "$config" in CANDIDATE) exit 7;; esac; accept`, Rejected, 1, "the kubelet ended with exit code 7 and no message"},
 		{"the right words but exit 0", `case "$config" in CANDIDATE) (accept); exit 0;; esac; accept`, Rejected, 1,
 			"cannot exit on lock file contention: no lock file specified"},
 		{"the words of acceptance behind others", `case "$config" in CANDIDATE) end "x: failed to run Kubelet: cannot exit on lock file contention: no lock file specified";; esac; accept`,
@@ -198,7 +198,7 @@ func TestAKubeletThatIgnoresTheExitFlagNeverBecomesASecondKubelet(t *testing.T) 
 	pids := filepath.Join(t.TempDir(), "pids")
 	h := harness(t, fake(t, `sleep 600 & echo $$ $! >`+pids+`; log '"Standalone mode, no API client"'; wait`))
 	began := time.Now()
-	const want = `the dry run does not work with this kubelet: the dry run of the kubelet: it went on where the dry run should have ended ("\"Standalone mode, no API client\"") and was killed`
+	const want = `the dry run does not work with this kubelet: the dry run of the kubelet: it continued past the end of the dry run ("\"Standalone mode, no API client\"") and was killed`
 	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), CouldNotTell, 0, want)
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("it was killed after %s, not at once", took)
@@ -211,8 +211,8 @@ func TestAKubeletThatGoesBeyondStage2IsKilledAndNeverAskedAgain(t *testing.T) {
 	pids, count := filepath.Join(dir, "pids"), filepath.Join(dir, "count")
 	h := harness(t, fake(t, `[ $stage = 1 ] && accept; echo x >>`+count+`; sleep 600 & echo $$ $! >`+pids+`; log '"Using root directory" path="/x"'; wait`))
 	for _, want := range []string{
-		`stage 2 of the dry run was not used: the local configuration does not pass it: the dry run of the kubelet: it went on where the dry run should have ended ("\"Using root directory\" path=\"/x\"") and was killed`,
-		`stage 2 of the dry run was not used: this kubelet does not stop where it should`,
+		`stage 2 of the dry run was not used: the local configuration does not pass it: the dry run of the kubelet: it continued past the end of the dry run ("\"Using root directory\" path=\"/x\"") and was killed`,
+		`stage 2 of the dry run was not used: this kubelet continues past the end of stage 2`,
 	} {
 		checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), Accepted, 1, want)
 	}
@@ -227,7 +227,7 @@ func TestAKubeletThatHangsIsKilledWithItsChildren(t *testing.T) {
 	h := harness(t, fake(t, `case "$config" in HANG) sleep 600 & echo $$ $! >`+pids+`; wait;; esac; accept`))
 	h.Deadline = 500 * time.Millisecond
 	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("HANG")}, ""), CouldNotTell, 1,
-		"the dry run of the kubelet: it did not come to an end within 500ms and was killed")
+		"the dry run of the kubelet: it did not exit within 500ms and was killed")
 	mustBeGone(t, pids)
 }
 
@@ -258,7 +258,7 @@ func TestTheLocalConfigurationIsJudgedAgainstAnEmptyOne(t *testing.T) {
 	write(t, initFile, "WARN", 0o600)
 	v := h.CheckLocal(context.Background(), initFile)
 	checkVerdict(t, v, Accepted, 1, "")
-	if want := "[unknown field x which fields are overridden by flags is unknown: the kubelet did not print its configuration]"; fmt.Sprint(v.Warnings) != want {
+	if want := "[unknown field x cannot tell which fields are overridden by flags: the kubelet did not print its configuration]"; fmt.Sprint(v.Warnings) != want {
 		t.Errorf("warnings = %q", v.Warnings)
 	}
 	write(t, initFile, "INIT", 0o600)
@@ -390,8 +390,8 @@ func slogDiscard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 func TestACandidateThatGoesBeyondStage2IsNotRejected(t *testing.T) {
 	h := harness(t, fake(t, `case "$stage$config" in 2BAD) log '"Started kubelet"'; sleep 600;; esac; accept`))
 	v := h.Check(context.Background(), Candidate{Data: []byte("BAD")}, "")
-	checkVerdict(t, v, Accepted, 1, `stage 2 of the dry run was not used: the dry run of the kubelet: it went on where the dry run should have ended ("\"Started kubelet\"") and was killed`)
-	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("GOOD")}, ""), Accepted, 1, "stage 2 of the dry run was not used: this kubelet does not stop where it should")
+	checkVerdict(t, v, Accepted, 1, `stage 2 of the dry run was not used: the dry run of the kubelet: it continued past the end of the dry run ("\"Started kubelet\"") and was killed`)
+	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("GOOD")}, ""), Accepted, 1, "stage 2 of the dry run was not used: this kubelet continues past the end of stage 2")
 }
 
 func TestADumpThatCannotBeReadIsNoVerdict(t *testing.T) {
@@ -399,8 +399,8 @@ func TestADumpThatCannotBeReadIsNoVerdict(t *testing.T) {
 	k.flags = []flag{{name: "max-pods", value: "5", tokens: []string{"--max-pods=5"}}}
 	v := harness(t, k).Check(context.Background(), Candidate{Data: []byte("maxPods: 1")}, "")
 	checkVerdict(t, v, Accepted, 2, "")
-	want := "[which fields are overridden by flags is unknown: the kubelet did not print its configuration" +
-		" what the local configuration amounts to is unknown: the kubelet did not print it]"
+	want := "[cannot tell which fields are overridden by flags: the kubelet did not print its configuration" +
+		" the effective local configuration is unknown: the kubelet did not print it]"
 	if v.Effective != nil || v.Local != nil || v.Origins != nil || fmt.Sprint(v.Warnings) != want {
 		t.Errorf("effective %v, warnings %q", v.Effective, v.Warnings)
 	}

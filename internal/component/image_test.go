@@ -102,11 +102,11 @@ func mustHaveNoContainers(t *testing.T) {
 
 func TestAComponentThatHasNoImageIsNotAskedByOne(t *testing.T) {
 	for _, tt := range []struct{ name, reference, want string }{
-		{"kubelet", proxyImage, "there is no image of a kubelet: name its program, --component-binary kubelet=PATH"},
+		{"kubelet", proxyImage, "a kubelet cannot run from an image: use --component-binary kubelet=PATH"},
 		{"kube-dns", proxyImage, `there is no component "kube-dns"; there are kube-proxy, kubelet`},
-		{"kube-proxy", "", `"" is no reference of an image, such as registry.k8s.io/kube-proxy:v1.37.1`},
-		{"kube-proxy", "--privileged", `"--privileged" is no reference of an image, such as registry.k8s.io/kube-proxy:v1.37.1`},
-		{"kube-proxy", "a b", `"a b" is no reference of an image, such as registry.k8s.io/kube-proxy:v1.37.1`},
+		{"kube-proxy", "", `"" is not an image reference such as registry.k8s.io/kube-proxy:v1.37.1`},
+		{"kube-proxy", "--privileged", `"--privileged" is not an image reference such as registry.k8s.io/kube-proxy:v1.37.1`},
+		{"kube-proxy", "a b", `"a b" is not an image reference such as registry.k8s.io/kube-proxy:v1.37.1`},
 	} {
 		if _, err := NewImage(tt.name, tt.reference, t.TempDir(), slogDiscard()); err == nil || err.Error() != tt.want {
 			t.Errorf("%s by %q: got %v, want %s", tt.name, tt.reference, err, tt.want)
@@ -115,11 +115,11 @@ func TestAComponentThatHasNoImageIsNotAskedByOne(t *testing.T) {
 }
 
 func TestWithoutContainerdAnImageGivesNoVerdict(t *testing.T) {
-	const cannot = "containerd cannot be asked for the image " + proxyImage + ": "
+	const cannot = "cannot look up the image " + proxyImage + " in containerd: "
 	t.Run("no ctr", func(t *testing.T) {
 		t.Setenv("PATH", t.TempDir())
 		c := imageComponent(t, proxyImage)
-		const want = cannot + "there is no ctr in PATH; it comes with containerd"
+		const want = cannot + "ctr not found in PATH: install containerd"
 		checkVerdict(t, c.Validate(t.Context(), proxyConfig("")), CouldNotTell, 0, want)
 		for name, err := range map[string]error{
 			"version":   second(c.Version(t.Context())),
@@ -139,7 +139,7 @@ func TestWithoutContainerdAnImageGivesNoVerdict(t *testing.T) {
 		t.Setenv("CONTAINERD_ADDRESS", socket)
 		v := imageComponent(t, proxyImage).Validate(t.Context(), proxyConfig(""))
 		if v.Outcome != CouldNotTell || !strings.HasPrefix(v.Words, cannot+fmt.Sprintf("failed to dial %q: ", socket)) ||
-			!strings.HasSuffix(v.Words, " (CONTAINERD_ADDRESS says where it is; it takes root)") {
+			!strings.HasSuffix(v.Words, " (run as root; set CONTAINERD_ADDRESS if the socket is elsewhere)") {
 			t.Errorf("got %s: %s", v.Outcome, v.Words)
 		}
 	})
@@ -155,7 +155,7 @@ func second[T any](_ T, err error) error { return err }
 func TestTheRealKubeProxyOfAnImageJudgesAConfiguration(t *testing.T) {
 	n := startNode(t)
 	t.Run("that is not there", func(t *testing.T) {
-		const none = "containerd has no image " + proxyImage + " in its namespace k8s.io: ctr -n k8s.io images pull " + proxyImage
+		const none = "image " + proxyImage + " is not in containerd's namespace k8s.io: pull it with ctr -n k8s.io images pull " + proxyImage
 		c := imageComponent(t, proxyImage)
 		checkVerdict(t, c.Validate(t.Context(), proxyConfig("")), CouldNotTell, 0, none)
 		if _, err := c.Version(t.Context()); err == nil || err.Error() != none {
@@ -208,7 +208,7 @@ func TestTheRealKubeProxyOfAnImageJudgesAConfiguration(t *testing.T) {
 	t.Run("in another namespace", func(t *testing.T) {
 		t.Setenv("CONTAINERD_NAMESPACE", "elsewhere")
 		checkVerdict(t, imageComponent(t, proxyImage).Validate(t.Context(), proxyConfig("")), CouldNotTell, 0,
-			"containerd has no image "+proxyImage+" in its namespace elsewhere: ctr -n elsewhere images pull "+proxyImage)
+			"image "+proxyImage+" is not in containerd's namespace elsewhere: pull it with ctr -n elsewhere images pull "+proxyImage)
 	})
 	mustHaveNoContainers(t)
 
@@ -268,7 +268,7 @@ func TestADryRunInAnImageEndsWithItsContext(t *testing.T) {
 			t.Fatal(err)
 		}
 		end := r.run(t.Context(), id, process{deadline: 700 * time.Millisecond}, &outputReader{})
-		if end.err == nil || end.err.Error() != "it did not come to an end within 700ms and was killed" {
+		if end.err == nil || end.err.Error() != "it did not exit within 700ms and was killed" {
 			t.Errorf("got %+v", end)
 		}
 		mustHaveNoContainers(t)
@@ -383,7 +383,7 @@ func TestWhatContainerdSaysIsPassedOn(t *testing.T) {
 	} {
 		fakeCtr(t, body)
 		checkVerdict(t, imageComponent(t, proxyImage).Validate(t.Context(), proxyConfig("")), CouldNotTell, 0,
-			"containerd cannot be asked for the image "+proxyImage+": "+want)
+			"cannot look up the image "+proxyImage+" in containerd: "+want)
 	}
 }
 
@@ -398,7 +398,7 @@ func TestAProcessThatCannotBeStoppedIsKilled(t *testing.T) {
 			return errors.New("no luck")
 		},
 	}, &outputReader{})
-	if end.err == nil || end.err.Error() != "it did not come to an end within 10ms and was killed" || asked != 1 {
+	if end.err == nil || end.err.Error() != "it did not exit within 10ms and was killed" || asked != 1 {
 		t.Errorf("got %+v, asked %d times", end, asked)
 	}
 }

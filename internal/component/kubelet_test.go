@@ -67,13 +67,13 @@ func TestACommandLineThatTheKubeletRefusesIsRefused(t *testing.T) {
 	}{
 		{nil, "no kubelet given"},
 		{[]string{""}, "no kubelet given"},
-		{[]string{"kubelet", "run"}, `kubelet command line: the kubelet takes flags only, but "run" is none`},
-		{[]string{"kubelet", "--fail-swap-on", "false"}, `kubelet command line: the kubelet takes flags only, but "false" is none`},
-		{[]string{"kubelet", "-"}, `kubelet command line: the kubelet takes flags only, but "-" is none`},
-		{[]string{"kubelet", "--", "--config=/a"}, `kubelet command line: the kubelet takes flags only, but "--config=/a" follows --`},
-		{[]string{"kubelet", "-config=/a"}, `kubelet command line: "-config=/a" is no flag of the kubelet: flags other than -v take two dashes`},
-		{[]string{"kubelet", "--=x"}, `kubelet command line: "--=x" is no flag`},
-		{[]string{"kubelet", "---config=x"}, `kubelet command line: "---config=x" is no flag`},
+		{[]string{"kubelet", "run"}, `kubelet command line: the kubelet takes only flags, but "run" is not a flag`},
+		{[]string{"kubelet", "--fail-swap-on", "false"}, `kubelet command line: the kubelet takes only flags, but "false" is not a flag`},
+		{[]string{"kubelet", "-"}, `kubelet command line: the kubelet takes only flags, but "-" is not a flag`},
+		{[]string{"kubelet", "--", "--config=/a"}, `kubelet command line: the kubelet takes only flags, but "--config=/a" follows --`},
+		{[]string{"kubelet", "-config=/a"}, `kubelet command line: "-config=/a" is not a kubelet flag: flags other than -v take two dashes`},
+		{[]string{"kubelet", "--=x"}, `kubelet command line: "--=x" is not a flag`},
+		{[]string{"kubelet", "---config=x"}, `kubelet command line: "---config=x" is not a flag`},
 		{[]string{"kubelet", "--config"}, `kubelet command line: the flag "--config" needs a value`},
 		{[]string{"kubelet", "-v"}, `kubelet command line: the flag "-v" needs a value`},
 		{[]string{"kubelet", "--version"}, `kubelet command line: "--version" does not run a kubelet`},
@@ -173,9 +173,9 @@ func TestAVersionIsOnePathElementOrAnError(t *testing.T) {
 	for script, want := range map[string]string{
 		"echo Kubernetes v1.36.3":              "v1.36.3",
 		"echo Kubernetes v1.33.0-eks-1a2b+k3s": "v1.33.0-eks-1a2b+k3s",
-		"echo Kubernetes v1.36.3/../..":        `error: kubelet --version: exit code 0, "Kubernetes v1.36.3/../.." is no version`,
-		"echo hello":                           `error: kubelet --version: exit code 0, "hello" is no version`,
-		"echo Kubernetes v1.36.3; exit 3":      `error: kubelet --version: exit code 3, "Kubernetes v1.36.3" is no version`,
+		"echo Kubernetes v1.36.3/../..":        `error: kubelet --version: exit code 0, "Kubernetes v1.36.3/../.." is not a version`,
+		"echo hello":                           `error: kubelet --version: exit code 0, "hello" is not a version`,
+		"echo Kubernetes v1.36.3; exit 3":      `error: kubelet --version: exit code 3, "Kubernetes v1.36.3" is not a version`,
 		"kill -9 $$":                           "error: kubelet --version: it died: signal: killed",
 	} {
 		path := filepath.Join(t.TempDir(), "kubelet")

@@ -21,7 +21,7 @@ const dump = `dump '{"MaxPods":110,"FailCgroupV1":false}'
 
 func TestWhatAFakeKubeletWithoutANodeSaysOfAConfiguration(t *testing.T) {
 	const notPrinted = "[the kubelet did not print the configuration with its defaults]"
-	const notJudged = "[not judged: whether failCgroupV1: true, which is the default, suits the node: on this host, which has cgroup v1, a kubelet would not run with it]"
+	const notJudged = "[not checked: failCgroupV1: true (the default), because this host uses cgroup v1, where a kubelet does not run with it]"
 	for _, tt := range []struct {
 		name, body string
 		outcome    Outcome
@@ -43,7 +43,7 @@ func TestWhatAFakeKubeletWithoutANodeSaysOfAConfiguration(t *testing.T) {
 		{"unknown field, host or not", cgroupV1 + `case "$config" in CANDIDATE) log '"Using lenient decoding as strict decoding failed" err="unknown field x"';; esac; accept`,
 			Rejected, 1, "unknown field x", "[]"},
 		{"refused for what else the host has", cgroupV1 + `case "$config" in CANDIDATE) end "not so when using cgroup v1";; esac; accept`, CouldNotTell, 0,
-			"not so when using cgroup v1 (which is this host's, and may not be the node's)", "[]"},
+			"not so when using cgroup v1 (this host uses cgroup v1; the node may not)", "[]"},
 		{"killed the second time", cgroupV1 + `case "$config" in CANDIDATE) kill -9 $$;; esac; accept`, CouldNotTell, 0, "the dry run of the kubelet: it died: signal: killed", "[]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestTheDefaultThatOnlyTheHostRevealsIsPrinted(t *testing.T) {
 		}
 	}
 	c := component(t, "kubelet", fake(t, "accept").Path)
-	if _, err := c.Defaults(context.Background()); err == nil || err.Error() != "no defaults of the kubelet: it did not print them" {
+	if _, err := c.Defaults(context.Background()); err == nil || err.Error() != "cannot read the defaults of the kubelet: it did not print them" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -120,7 +120,7 @@ func TestTheRealKubeletWithoutANodeJudgesNothingOfTheHost(t *testing.T) {
 			checkVerdict(t, v, Accepted, 1, "")
 			return
 		}
-		checkVerdict(t, v, CouldNotTell, 0, "invalid configuration: singleProcessOOMKill must not be explicitly set to false when using cgroup v1 (which is this host's, and may not be the node's)")
+		checkVerdict(t, v, CouldNotTell, 0, "invalid configuration: singleProcessOOMKill must not be explicitly set to false when using cgroup v1 (this host uses cgroup v1; the node may not)")
 	})
 }
 

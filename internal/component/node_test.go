@@ -127,7 +127,7 @@ func TestConfigzReturnsTheRunningConfiguration(t *testing.T) {
 	}
 	for _, tt := range []struct{ answer, want string }{
 		{"hello", "configz: invalid character 'h' looking for beginning of value"},
-		{"{}", `configz: there is no kubeletconfig in "{}"`},
+		{"{}", `configz: no kubeletconfig in "{}"`},
 		{`{"kubeletconfig":[]}`, "configz: not a mapping of fields but a single list"},
 	} {
 		answer = tt.answer
@@ -190,8 +190,8 @@ func TestARuntimeIsReachableWhenItsSocketAnswers(t *testing.T) {
 		dir + "/s":                "",
 		"unix://" + dir + "/none": unavailable + `"transport: Error while dialing: dial unix ` + dir + `/none: connect: no such file or directory"`,
 		"unix://" + dir + "/hung": "the container runtime does not answer: rpc error: code = DeadlineExceeded desc = context deadline exceeded while waiting for connections to become ready",
-		"tcp://127.0.0.1:1":       `the container runtime endpoint "tcp://127.0.0.1:1" is no unix socket`,
-		"":                        `the container runtime endpoint "" is no unix socket`,
+		"tcp://127.0.0.1:1":       `the container runtime endpoint "tcp://127.0.0.1:1" is not a unix socket`,
+		"":                        `the container runtime endpoint "" is not a unix socket`,
 	} {
 		got := ""
 		if err := RuntimeReachable(t.Context(), endpoint); err != nil {

@@ -229,8 +229,8 @@ dump '{"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1be
 
 func TestALocalConfigurationThatCannotBePrintedIsAWarning(t *testing.T) {
 	for body, want := range map[string]string{
-		`case "$stage$config" in 1*LOCAL*) end "no good";; esac; ` + printing + "accept": "what the local configuration amounts to is unknown: no good",
-		`case "$config" in *LOCAL*) accept;; esac; ` + printing + "accept":               "what the local configuration amounts to is unknown: the kubelet did not print it",
+		`case "$stage$config" in 1*LOCAL*) end "no good";; esac; ` + printing + "accept": "the effective local configuration is unknown: no good",
+		`case "$config" in *LOCAL*) accept;; esac; ` + printing + "accept":               "the effective local configuration is unknown: the kubelet did not print it",
 	} {
 		h := harness(t, fakeWithLocal(t, body, "maxPods: 1 # LOCAL"))
 		v := h.Check(context.Background(), Candidate{Data: []byte("maxPods: 2")}, "")
@@ -246,7 +246,7 @@ func TestOriginsThatCannotBeToldAreAWarning(t *testing.T) {
 	h := harness(t, fakeWithLocal(t, printing+"accept", broken))
 	v := h.CheckLocal(context.Background(), "")
 	checkVerdict(t, v, Accepted, 1, "")
-	if len(v.Warnings) != 1 || !strings.HasPrefix(v.Warnings[0], "where fields come from is unknown: "+h.k.Config+": error converting YAML to JSON: ") || v.Origins != nil {
+	if len(v.Warnings) != 1 || !strings.HasPrefix(v.Warnings[0], "cannot tell where fields come from: "+h.k.Config+": error converting YAML to JSON: ") || v.Origins != nil {
 		t.Errorf("origins %v, warnings %q", v.Origins, v.Warnings)
 	}
 	v = h.Check(context.Background(), Candidate{Data: []byte("maxPods: 2"), Dropin: true}, "")

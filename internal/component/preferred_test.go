@@ -40,7 +40,7 @@ func TestAKubeletPrefersTheFirstVersionThatItKnows(t *testing.T) {
 			if err != nil || got != "kubelet.config.k8s.io/"+tt.want {
 				t.Errorf("got %s, %v, want %s", got, err, tt.want)
 			}
-		} else if err == nil || err.Error() != "no preferred version of the kubelet's configuration: "+tt.want {
+		} else if err == nil || err.Error() != "cannot determine the preferred version of the kubelet's configuration: "+tt.want {
 			t.Errorf("got %s, %v, want %s", got, err, tt.want)
 		}
 	}
@@ -97,7 +97,7 @@ func TestAPreferredVersionIsAskedForOnceOfEachBinary(t *testing.T) {
 			if err := os.Remove(path); err != nil {
 				t.Fatal(err)
 			}
-			want := fmt.Sprintf("no preferred version of the %s's configuration: there is no %s at %s: file does not exist", name, name, path)
+			want := fmt.Sprintf("cannot determine the preferred version of the %s's configuration: there is no %s at %s: file does not exist", name, name, path)
 			if _, err := c.PreferredVersion(t.Context()); err == nil || err.Error() != want {
 				t.Errorf("got %v, want %s", err, want)
 			}

@@ -219,7 +219,7 @@ func TestFlagsThatOverrideThePayloadAreNamed(t *testing.T) {
 func TestOverridesThatCannotBeToldAreAWarning(t *testing.T) {
 	// Only the flag makes this payload acceptable.
 	v := harness(t, kubeletWith(t, noRuntime(t), "--max-pods=50")).Check(context.Background(), Candidate{Data: config("maxPods: -1\n")}, "")
-	want := []string{"which fields are overridden by flags is unknown: invalid configuration: maxPods (--max-pods) -1 must not be a negative number"}
+	want := []string{"cannot tell which fields are overridden by flags: invalid configuration: maxPods (--max-pods) -1 must not be a negative number"}
 	if v.Outcome != Accepted || !slices.Equal(v.Warnings, want) {
 		t.Errorf("%s, warnings %q, want %q", v.Outcome, v.Warnings, want)
 	}

@@ -20,7 +20,7 @@ func TestTheSelfTestSaysWhatIsLimitedWithAKubelet(t *testing.T) {
 		{"nothing", printing + "accept", local, "true [] []", ""},
 		{"it prints nothing", "accept", local, "true [effective configuration] [ComparedByText]", ""},
 		{"it prints nothing, and there is no file", "accept", "", "false [effective configuration an empty drop-in] [NotComparable]",
-			"no configuration can be adopted: the kubelet did not print what its configuration would be, and protected fields cannot be compared by text: this node has no local configuration file"},
+			"no configuration can be adopted: the kubelet did not print the effective configuration, and protected fields cannot be compared by text: this node has no local configuration file"},
 		{"it prints text logs only", `case "$dropins" in *json*) accept;; esac; ` + printing + "accept", local, "true [a drop-in that logs in JSON] [ComparedByText]", ""},
 		{"unknown fields pass", printing + "accept", local, "true [unknown fields] [LenientDecoding]", ""},
 		{"no stage 2", printing + `[ $stage = 2 ] && end "swap is on"; accept`, local, "true [an empty drop-in a drop-in that logs in JSON] [ValidationOnly]", ""},

@@ -27,13 +27,13 @@ func wantIncomparable(t *testing.T, h *Harness, v Verdict, message string) {
 func TestWithALocalConfigurationThatDoesNotPassNothingIsCompared(t *testing.T) {
 	h := protectedHarness(t, fakeWithLocal(t, `case "$config" in *LOCAL*) end "no good";; esac; `+printing+"accept", "maxPods: 1 # LOCAL"))
 	v := h.Check(context.Background(), Candidate{Data: []byte("readOnlyPort: 0")}, "")
-	wantIncomparable(t, h, v, "the kubelet did not print what the local configuration is")
+	wantIncomparable(t, h, v, "the kubelet did not print the effective local configuration")
 }
 
 func TestWithALocalConfigurationThatCannotBeReadNothingIsCompared(t *testing.T) {
 	h := protectedHarness(t, fakeWithLocal(t, printing+"accept", "{: [ # LOCAL"))
 	v := h.Check(context.Background(), Candidate{Data: []byte(`{"authentication": {"x509": {"clientCAFile": "/ca"}}}`)}, "")
-	wantIncomparable(t, h, v, "the kubelet did not print what its configuration would be, and protected fields cannot be compared by text: ")
+	wantIncomparable(t, h, v, "the kubelet did not print the effective configuration, and protected fields cannot be compared by text: ")
 }
 
 func TestAKubeletWithDropInsAloneHasNothingToCompareWith(t *testing.T) {
@@ -41,7 +41,7 @@ func TestAKubeletWithDropInsAloneHasNothingToCompareWith(t *testing.T) {
 	k.ConfigDir = tree(t, map[string]string{"10.conf": "maxPods: 1"})
 	h := protectedHarness(t, k)
 	v := h.Check(context.Background(), Candidate{Data: []byte("maxPods: 2")}, "")
-	wantIncomparable(t, h, v, "the kubelet did not print what its configuration would be, and protected fields cannot be compared by text: "+noLocalFile)
+	wantIncomparable(t, h, v, "the kubelet did not print the effective configuration, and protected fields cannot be compared by text: "+noLocalFile)
 }
 
 func TestAClientCAFileIsTheSameHoweverItsPathIsWritten(t *testing.T) {

@@ -75,7 +75,7 @@ func TestCheckSaysWhatAKubeProxySays(t *testing.T) {
 		{"a field that it only warns about", 1, proxyHeader + "modus: ipvs\n", []string{"-", "--", proxy}, "",
 			`evenkeel-agent: rejected: strict decoding error: unknown field "modus"` + "\n"},
 		{"a document that it would pass over", 1, proxyHeader + "---\nmode: ipvs\n", []string{"-", "--", proxy}, "",
-			"evenkeel-agent: rejected: more than one YAML document: the kube-proxy would read the first only\n"},
+			"evenkeel-agent: rejected: more than one YAML document: the kube-proxy would read only the first\n"},
 		{"nothing", 1, "", []string{"-", "--", proxy}, "", "evenkeel-agent: rejected: empty\n"},
 		{"too much", 1, strings.Repeat("#", 2<<20), []string{"-", "--", proxy}, "", "evenkeel-agent: rejected: larger than 1 MiB\n"},
 		{"another component's binary", 2, proxyHeader, []string{"-", "--", underTest.path}, "",
@@ -146,9 +146,9 @@ func TestDefaultsAreAConfigurationOfTheComponentThatPrintedThem(t *testing.T) {
 		args  []string
 		words string
 	}{
-		{2, []string{"--", tool("kube-proxy")}, "could not tell: no defaults of the kubelet: the dry run does not work with this kubelet: unknown flag: --cert-dir"},
+		{2, []string{"--", tool("kube-proxy")}, "could not tell: cannot read the defaults of the kubelet: the dry run does not work with this kubelet: unknown flag: --cert-dir"},
 		{2, []string{"--", "/bin/true"}, `could not tell: kubelet --version: exit code 0, "`},
-		{2, []string{"--component=kube-proxy", "--", script}, "could not tell: no defaults of the kube-proxy: the dry run does not work with this kube-proxy: the kube-proxy ended with exit code 0, but wrote no configuration"},
+		{2, []string{"--component=kube-proxy", "--", script}, "could not tell: cannot read the defaults of the kube-proxy: the dry run does not work with this kube-proxy: the kube-proxy ended with exit code 0, but wrote no configuration"},
 		{3, []string{"--component=kube-dns", "--", underTest.path}, `there is no component "kube-dns"; there are kube-proxy, kubelet`},
 		{3, []string{"--", "/not/there"}, "there is no kubelet at /not/there"},
 		{3, []string{"--", underTest.path, "--v=2"}, `the kubelet is run with no flags but our own here: leave ["--v=2"] away`},

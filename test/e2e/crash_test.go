@@ -201,7 +201,7 @@ func TestADryRunThatHangsIsNoVerdictAndWhatRunsGoesOn(t *testing.T) {
 	n.assign(hangs)
 	w := want{
 		status: "Unknown", reason: "CouldNotValidate", message: "using last-known-good (init)",
-		cause: fmt.Sprintf("could not validate current (UID: %s): the dry run of the kubelet: it did not come to an end within 15s and was killed", hangs.UID),
+		cause: fmt.Sprintf("could not validate current (UID: %s): the dry run of the kubelet: it did not exit within 15s and was killed", hangs.UID),
 	}
 	w.err = w.cause
 	nc := n.is(w)

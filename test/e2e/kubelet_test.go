@@ -300,8 +300,8 @@ func TestAKubeletThatCannotBeRunIsAClearErrorAtTheStart(t *testing.T) {
 		{"missing", "there is no kubelet at ", func(string) error { return nil }},
 		{"a directory", " is a directory", func(file string) error { return os.Mkdir(file, 0o755) }},
 		{"not executable", " is not executable", func(file string) error { return os.WriteFile(file, []byte("#!/bin/sh\n"), 0o644) }},
-		{"no kubelet", `"hello" is no version`, func(file string) error { return os.WriteFile(file, []byte("#!/bin/sh\necho hello\n"), 0o755) }},
-		{"without its interpreter", "it cannot be run: ", func(file string) error { return os.WriteFile(file, []byte("#!/no/such/shell\n"), 0o755) }},
+		{"no kubelet", `"hello" is not a version`, func(file string) error { return os.WriteFile(file, []byte("#!/bin/sh\necho hello\n"), 0o755) }},
+		{"without its interpreter", "it cannot be started: ", func(file string) error { return os.WriteFile(file, []byte("#!/no/such/shell\n"), 0o755) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := n.in(t)

@@ -366,7 +366,7 @@ func TestAKubeletThatDoesNotPrintItsConfigurationIsComparedByText(t *testing.T) 
 	n.wrap(printsNoConfiguration)
 	n.up()
 	nc := n.is(localInit)
-	const limit = "compared by text: the kubelet does not print its configuration in a form that is recognized"
+	const limit = "compared by text: the kubelet does not print its configuration in a known form"
 	n.status("Agent: runs", "Limited: "+limit)
 	n.runs(0, "", []string{"status", "--dynamic-config-dir=" + n.Dir, "--effective=flat"}, "The effective configuration is not known: no agent runs here, or its kubelet did not print it.")
 	n.runs(0, "", append([]string{"check", "--self-test", "--"}, n.Kubelet...), "not ok  effective configuration: "+limit, "limited ComparedByText: ", "can be driven, with limits\n")

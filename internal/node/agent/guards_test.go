@@ -84,7 +84,7 @@ func TestAKubeletThatDoesNotSayWhatIsEffectiveGetsNothingUnlessNothingIsProtecte
 			w.runs("")
 			w.assign("uid-dumb", conf{name: "dumb", noDump: true})
 			w.pass(5 * time.Second)
-			want := "False | using last-known-good (init): refused current (UID: uid-dumb): the kubelet did not print what its configuration would be, so that protected fields cannot be compared; see --protected-fields (ProtectedFields)"
+			want := "False | using last-known-good (init): refused current (UID: uid-dumb): the kubelet did not print the effective configuration, so protected fields cannot be compared; see --protected-fields (ProtectedFields)"
 			if protected.Empty() { // the guards then still want to know
 				want = "Unknown | using last-known-good (init): could not validate current (UID: uid-dumb): the kubelet did not say what its maxPods would be (CouldNotValidate)"
 			}
@@ -117,7 +117,7 @@ func TestALocalConfigurationThatCannotBePrintedMovesNobodyOffWhatWasTakenUp(t *t
 		w.runs("good")
 		w.assign("uid-other", conf{name: "other"})
 		w.pass(5 * time.Second)
-		w.wantConfigOK("False | using last-known-good (UID: uid-good): refused current (UID: uid-other): the kubelet did not print what the local configuration is, so that protected fields cannot be compared; see whether that is valid (ProtectedFields)")
+		w.wantConfigOK("False | using last-known-good (UID: uid-good): refused current (UID: uid-other): the kubelet did not print the effective local configuration, so protected fields cannot be compared; check that the local configuration is valid (ProtectedFields)")
 		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{} })
 		w.runs("other")
 		w.wantStarts("good", "good", "other")

@@ -306,7 +306,7 @@ func (k *simKubelet) MoveAside(conflicts []component.Conflict, _ time.Time) ([]s
 
 func (k *simKubelet) RuntimeReachable(_ context.Context, endpoint string) error {
 	if endpoint == "" {
-		return errors.New("the container runtime endpoint \"\" is no unix socket")
+		return errors.New("the container runtime endpoint \"\" is not a unix socket")
 	}
 	if k.get().runtimeDown {
 		return errors.New("connection refused")
