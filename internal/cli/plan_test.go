@@ -267,7 +267,7 @@ func TestATrialTakesAsLongAsIsAskedBesideTheTemplate(t *testing.T) {
 	evenkeelAs(t, "/nowhere", "rollout", "plan", "-f", file, "--nodes", "20").says(t, "A trial takes 7m.\n")
 	both := write(t, strings.Replace(planned, "  strategy:", "  trial: {configTrialDuration: 7m}\n  strategy:", 1))
 	got := evenkeelAs(t, "/nowhere", "rollout", "plan", "-f", both, "--nodes", "20")
-	if want := "rollout planned: the template cannot be used: spec.trial and the payload (trial.configTrialDuration) both say how the trial goes: remove one of them"; got.code != 1 || !strings.Contains(got.err, want) {
+	if want := "rollout planned: the template cannot be used: spec.trial and the payload (trial.configTrialDuration) both have trial settings: remove one of them"; got.code != 1 || !strings.Contains(got.err, want) {
 		t.Errorf("exit %d: %s, want %q", got.code, got.err, want)
 	}
 }

@@ -95,7 +95,7 @@ func TestWhatNoComponentWouldSpeakOfIsRejectedWithoutAsking(t *testing.T) {
 		"nothing":                     {"", "empty"},
 		"white space and a comment":   {" \n# mode: ipvs\n", "empty"},
 		"too much":                    {strings.Repeat("#", 1<<20+1), "larger than 1 MiB"},
-		"many aliases":                {"mode: &a ipvs\nx: [*a" + strings.Repeat(",*a", 20) + "]\n", "its YAML aliases may expand to more than 1 MiB: write out what they stand for"},
+		"many aliases":                {"mode: &a ipvs\nx: [*a" + strings.Repeat(",*a", 20) + "]\n", "its YAML aliases may expand to more than 1 MiB: replace the aliases with their values"},
 		"two documents":               {"mode: ipvs\n---\nmode: iptables\n", "more than one YAML document: the kube-proxy would read only the first"},
 		"a document after two":        {"mode: ipvs\n---\n---\nmode: iptables\n", "more than one YAML document: the kube-proxy would read only the first"},
 		"a document and what is none": {"mode: ipvs\n---\n: : :\n", "more than one YAML document: the kube-proxy would read only the first"},

@@ -55,7 +55,7 @@ func TestWhatAFakeKubeProxySaysOfAConfiguration(t *testing.T) {
 		{"no YAML written", `case "$config" in CANDIDATE) echo "a: b: c" >"$out"; exit 0;; esac; accept`, CouldNotTell, 0,
 			"the configuration that the kube-proxy wrote cannot be read: neither JSON nor YAML: yaml: mapping values are not allowed in this context"},
 		{"a list written", `case "$config" in CANDIDATE) echo "[]" >"$out"; exit 0;; esac; accept`, CouldNotTell, 0,
-			"the configuration that the kube-proxy wrote cannot be read: not a mapping of fields but a single list"},
+			"the configuration that the kube-proxy wrote cannot be read: must be a mapping of fields, not a list"},
 		{"no apiVersion written", `case "$config" in CANDIDATE) echo "kind: KubeProxyConfiguration" >"$out"; exit 0;; esac; accept`, CouldNotTell, 0,
 			"the configuration that the kube-proxy wrote cannot be read: it has no apiVersion"},
 		{"something else written", `case "$config" in CANDIDATE) echo "kind: x" >"$out"; exit 0;; esac; accept`, CouldNotTell, 0,

@@ -128,7 +128,7 @@ func TestConfigzReturnsTheRunningConfiguration(t *testing.T) {
 	for _, tt := range []struct{ answer, want string }{
 		{"hello", "configz: invalid character 'h' looking for beginning of value"},
 		{"{}", `configz: no kubeletconfig in "{}"`},
-		{`{"kubeletconfig":[]}`, "configz: not a mapping of fields but a single list"},
+		{`{"kubeletconfig":[]}`, "configz: must be a mapping of fields, not a list"},
 	} {
 		answer = tt.answer
 		if _, err := Configz(context.Background(), server.Client(), server.URL); err == nil || err.Error() != tt.want {

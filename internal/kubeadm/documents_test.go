@@ -118,7 +118,7 @@ func TestADocumentThatCannotBeReadIsNamed(t *testing.T) {
 		{"a key twice, JSON", `{"apiVersion": "v1", "kind": "A", "kind": "B"}`, `f.yaml: duplicate field "kind"`},
 		{"text after the line between", kubeletDocument + "--- {kind: A}\n", "f.yaml, document 2: in a line that begins with --- only a comment may follow"},
 		{"no line between", kubeletDocument + "...\n" + kubeletDocument, "f.yaml: another document follows it without a line --- between them"},
-		{"aliases", kubeletDocument + "a: &a [x]\nb: [" + strings.Repeat("*a,", 30) + "]\n", "f.yaml: its YAML aliases may expand to more than 1 MiB: write out what they stand for"},
+		{"aliases", kubeletDocument + "a: &a [x]\nb: [" + strings.Repeat("*a,", 30) + "]\n", "f.yaml: its YAML aliases may expand to more than 1 MiB: replace the aliases with their values"},
 		{"UTF-16", "a\x00:\x00\xff\xfe", "f.yaml: it is not in UTF-8"},
 		{"too large", strings.Repeat("#", MaxFile+1), "f.yaml: larger than 4 MiB"},
 	} {

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Mapping returns the fields of one JSON or YAML document, as it was written by a program: no duplicate keys, nothing
-// beyond the limits of Limits. Numbers are json.Number. The error, an *Error, says what is wrong.
+// Mapping decodes one JSON or YAML document within the limits of Limits, without duplicate keys. Numbers are
+// json.Number. The error is an *Error.
 func Mapping(data []byte) (map[string]any, error) {
 	fields, refused := decodeFields(data)
 	if refused != nil {
@@ -24,9 +24,9 @@ func Mapping(data []byte) (map[string]any, error) {
 	return fields, nil
 }
 
-// decodeFields reads JSON or YAML the way the kubelet does (text that begins with "{" is JSON first, and YAML if that
-// fails), but refuses what the kubelet only warns about or silently ignores: duplicate keys and further documents.
-// Numbers stay as they are written.
+// decodeFields decodes JSON or YAML like the kubelet (text that starts with "{" is JSON first, and YAML if that
+// fails), but rejects duplicate keys and further documents, which the kubelet ignores or only warns about. Numbers are
+// json.Number.
 func decodeFields(data []byte) (map[string]any, *Error) {
 	text, refused := toJSON(data)
 	if refused != nil {
@@ -47,7 +47,7 @@ func decodeFields(data []byte) (map[string]any, *Error) {
 	case nil:
 		return nil, &Error{Problem: ProblemEmpty, Words: "empty"}
 	default:
-		return nil, &Error{Problem: ProblemSyntax, Words: "not a mapping of fields but a single " + typeName(v)}
+		return nil, &Error{Problem: ProblemSyntax, Words: "must be a mapping of fields, not a " + typeName(v)}
 	}
 }
 
@@ -71,8 +71,7 @@ func toJSON(data []byte) ([]byte, *Error) {
 	switch {
 	case err == nil:
 		return text, nil
-	// OneDocument has parsed it already, so that what is left is a key that is there twice, or one that cannot be a
-	// JSON key.
+	// OneDocument parsed the text, so the error is a duplicate key or a key that JSON does not support.
 	case strings.Contains(err.Error(), "already set in map"):
 		return nil, &Error{Problem: ProblemDuplicate, Words: "duplicate key: " + bound(err.Error())}
 	default:
@@ -84,8 +83,8 @@ func notRead(err error) *Error {
 	return &Error{Problem: ProblemSyntax, Words: "neither JSON nor YAML: " + bound(err.Error())}
 }
 
-// OneDocument returns what is wrong with data as one YAML document, nil if nothing is: more than one, of which a kubelet
-// or kube-proxy would read the first without a word; none; no YAML; or beyond the limits of Limits.
+// OneDocument returns an error unless data is exactly one YAML document within the limits of Limits. A kubelet or
+// kube-proxy would silently read only the first document.
 func OneDocument(data []byte) *Error {
 	if refused := tooManyValues(data); refused != nil {
 		return refused
@@ -113,7 +112,7 @@ func OneDocument(data []byte) *Error {
 	}
 }
 
-// plain returns value with its numbers as int64, or as float64 if they are no whole numbers of that size.
+// plain converts numbers to int64, or to float64 if they are not integers of that size.
 func plain(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -132,7 +131,7 @@ func plain(value any) any {
 		if i, err := v.Int64(); err == nil {
 			return i
 		}
-		f, _ := v.Float64() // toJSON leaves no number that is out of range
+		f, _ := v.Float64() // toJSON rejects numbers out of range
 		return f
 	default:
 		return value
@@ -152,7 +151,7 @@ func typeName(v any) string {
 	}
 }
 
-// bound keeps an error to one line of a length that fits a status.
+// singleLine formats an error as one line that fits a status.
 func bound(words string) string {
 	words = strings.Join(strings.Fields(words), " ")
 	const most = 300

@@ -12,26 +12,26 @@ import (
 	"strings"
 )
 
-// Difference is a field that would not be as it is locally.
+// Difference is a field whose effective value differs from the local configuration.
 type Difference struct {
-	Field string `json:"field"`     // its path: JSON names with dots between, and a key with a dot in it in brackets
-	Value string `json:"effective"` // what would be effective: JSON of a bounded length, "unset" or "masked"
-	Local string `json:"local"`     // the same of the local configuration
-	Limit string `json:"-"`         // of a violation: which values of the field are free nevertheless, in words
+	Field string `json:"field"`     // JSON names joined by dots; a key with a dot is in brackets
+	Value string `json:"effective"` // effective value: truncated JSON, "unset" or "masked"
+	Local string `json:"local"`     // the same for the local configuration
+	Limit string `json:"-"`         // of a violation: the values that are allowed, in words
 }
 
 func newDifference(path string, value, local any) Difference {
 	d := Difference{Field: shownPath(path), Value: render(path, value), Local: render(path, local)}
 	if d.Value == d.Local && covers(urlField, path) {
-		d.Value, d.Local = masked, masked // they differ in what is not shown
+		d.Value, d.Local = masked, masked // they differ in the masked part
 	}
 	return d
 }
 
-// String returns what would be wrong, in words for people.
+// String describes the difference for people.
 func (v Difference) String() string {
 	if v.Value == masked && v.Local == masked {
-		return v.Field + " is masked, and is not, or not known to be, as it is locally"
+		return v.Field + " is masked and differs, or may differ, from the local configuration"
 	}
 	words := fmt.Sprintf("%s would be %s, but is %s locally", v.Field, v.Value, v.Local)
 	if v.Limit != "" {
@@ -40,7 +40,7 @@ func (v Difference) String() string {
 	return words
 }
 
-// Diff returns all fields that are not effective as they are locally, by path, compared as Violations compares them.
+// Diff returns the fields that differ from the local configuration, sorted by path and compared like in Violations.
 func Diff(effective, local map[string]any) []Difference {
 	var all []Difference
 	compare("", effective, local, func(path string, value, local any) {
@@ -49,7 +49,7 @@ func Diff(effective, local map[string]any) []Difference {
 	return all
 }
 
-// compare calls differ for every leaf that is not the same in a and b, and tells whether there was one.
+// compare calls differ for every different leaf of a and b, and reports whether there was one.
 func compare(path string, a, b any, differ func(path string, a, b any)) bool {
 	inA, mapA := mapping(a)
 	inB, mapB := mapping(b)
@@ -74,7 +74,7 @@ func compare(path string, a, b any, differ func(path string, a, b any)) bool {
 	return differs
 }
 
-// mapping returns v as a mapping; nil can be one.
+// mapping returns v as a mapping, which may be nil.
 func mapping(v any) (map[string]any, bool) {
 	m, ok := v.(map[string]any)
 	return m, ok || v == nil
@@ -89,7 +89,7 @@ func eitherKeys(a, b map[string]any) []string {
 	return slices.Sorted(maps.Keys(both))
 }
 
-// JoinPath returns the path of a key below a path: with a dot between, or in brackets if it could be taken for a path.
+// JoinPath returns the path of a key below a path, joined by a dot, or in brackets if the key could be read as a path.
 func JoinPath(path, key string) string {
 	switch {
 	case key == "" || strings.ContainsAny(key, ".[]"):
@@ -101,7 +101,7 @@ func JoinPath(path, key string) string {
 	}
 }
 
-// same compares values of decoded JSON, numbers by what they are worth.
+// same compares decoded JSON values, and numbers by value.
 func same(a, b any) bool {
 	if empty(a) && empty(b) {
 		return true
@@ -132,7 +132,7 @@ func empty(v any) bool {
 	return false
 }
 
-// number returns the one spelling of a number, as far as a float64 counts exactly.
+// number returns a canonical form of a number, as far as float64 is exact.
 func number(v any) (string, bool) {
 	switch v.(type) {
 	case json.Number, int, int32, int64, float64:
@@ -146,7 +146,7 @@ func number(v any) (string, bool) {
 	return text, true
 }
 
-// integer returns a value that is a whole number; false if it is anything else.
+// integer returns an integer value, or false for any other value.
 func integer(v any) (int64, bool) {
 	text, ok := number(v)
 	if !ok {
@@ -159,7 +159,7 @@ func integer(v any) (int64, bool) {
 	return int64(f), err == nil && f == math.Trunc(f) && math.Abs(f) < 1<<53
 }
 
-// render returns a value as a status can show it.
+// render formats a value for a status.
 func render(path string, v any) string {
 	switch {
 	case v == nil:
@@ -180,7 +180,7 @@ func render(path string, v any) string {
 	return bound(b.String())
 }
 
-// shownPath returns a path as a status can show it; keys come from the payload.
+// shownPath formats a path, which can contain keys of the payload, for a status.
 func shownPath(path string) string {
 	return bound(strings.Trim(strconv.Quote(path), `"`))
 }

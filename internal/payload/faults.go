@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// faults are what is wrong with a configuration in the grouped form, in the order of their paths.
+// fieldErrors are the errors in a grouped configuration, in the order of their paths.
 type faults []fault
 
 type fault struct {
@@ -17,7 +17,7 @@ func (f *faults) add(problem Problem, path, words string) {
 	*f = append(*f, fault{problem, path + ": " + words})
 }
 
-// refusal names the first few, so that a hostile payload cannot fill a status.
+// err combines the first errors, so that a hostile payload cannot fill a status.
 func (f faults) refusal() *Error {
 	const most = 3
 	e := &Error{Problem: f[0].problem}
@@ -32,7 +32,7 @@ func (f faults) refusal() *Error {
 	return e
 }
 
-// pathPart is a key as it stands in a path: as it is, if it could be a field's name, else quoted.
+// pathPart returns a key for a path: unchanged if it could be the name of a field, otherwise quoted.
 func pathPart(key string) string {
 	odd := func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-'
@@ -43,7 +43,7 @@ func pathPart(key string) string {
 	return key
 }
 
-// shown is a value in a message: itself if it is a scalar, else what it is.
+// describe returns a scalar value, or the type of another value, for a message.
 func shown(value any) string {
 	switch v := value.(type) {
 	case nil:
@@ -59,7 +59,7 @@ func shown(value any) string {
 	}
 }
 
-// mostShown is how many bytes of a payload's own text go into one place of a message.
+// maxShown limits, in bytes, how much of a payload's text one part of a message quotes.
 const mostShown = 100
 
 func quoteShort(s string) string { return quote(clip(s)) }

@@ -7,22 +7,22 @@ import (
 	"strings"
 )
 
-// Keys of the grouped form that are no groups.
+// Keys of the grouped form that are not groups.
 const (
 	keyAPIVersion = "apiVersion"
 	keyKind       = "kind"
 	keyTrial      = "trial"
-	keyUngrouped  = "ungrouped" // only ever shown
+	keyUngrouped  = "ungrouped" // only in output
 )
 
-// group is one mapping of the grouped form: fields of the upstream type, and groups within it.
+// group is a mapping of the grouped form, with fields of the upstream type and subgroups.
 type group struct {
 	path   string
 	groups map[string]*group
 	fields map[string]*name
 }
 
-// at returns the group at a path below g, which it makes if need be.
+// at returns the group at a path below g, and creates it if necessary.
 func (g *group) at(path string) *group {
 	for part := range strings.SplitSeq(path, ".") {
 		next := g.groups[part]
@@ -35,10 +35,11 @@ func (g *group) at(path string) *group {
 	return g
 }
 
-// merges tells whether the fields of an upstream struct stand in the group directly, since both have the same name.
+// merges reports whether a struct has the same name as the group, so that the struct's fields are in the group
+// directly.
 func (g *group) merges(field *name) bool { return field.inner != nil && last(g.path) == field.path }
 
-// topGroup is the grouped form; homes are its groups by the outermost fields of the upstream type.
+// topGroup is the grouped form. groupOf maps the top-level fields of the upstream type to their groups.
 var topGroup, homes = func() (*group, map[string]*group) {
 	top, homes := &group{groups: map[string]*group{}}, map[string]*group{}
 	for _, f := range Fields {
@@ -57,7 +58,7 @@ var topGroup, homes = func() (*group, map[string]*group) {
 	return top, homes
 }()
 
-// places are the full paths of the grouped form's own names: groups, their fields, and the trial.
+// groupedPaths are the full paths by name in the grouped form: groups, their fields, and the trial.
 var places = func() map[string]string {
 	places := map[string]string{keyTrial: keyTrial}
 	var visit func(g *group)
@@ -78,7 +79,7 @@ func join(path, name string) string { return strings.TrimPrefix(path+"."+name, "
 
 func last(path string) string { return path[strings.LastIndex(path, ".")+1:] }
 
-// GroupedPath returns where the grouped form has the upstream field at path, which may go on into a mapping:
+// GroupedPath returns the path in the grouped form for an upstream path, which may end in a mapping:
 // "resources.eviction.evictionHard[memory.available]".
 func GroupedPath(path string) string {
 	end := strings.IndexAny(path, ".[")
@@ -96,8 +97,8 @@ func GroupedPath(path string) string {
 	return join(home.path, path)
 }
 
-// Group returns the grouped form of upstream fields; values are shared with it. What is in no group, since it is not
-// in the table, is shown under the key "ungrouped", which no payload may have.
+// Group returns the grouped form of upstream fields and shares values with it. Fields that are not in the table are
+// under the key "ungrouped", which is not allowed in a payload.
 func Group(fields map[string]any) map[string]any {
 	grouped := map[string]any{keyAPIVersion: GroupedAPIVersion, keyKind: KubeletKind}
 	for key, value := range fields {
@@ -125,7 +126,7 @@ func Group(fields map[string]any) map[string]any {
 	return grouped
 }
 
-// put sets a field in the mapping at path; the mappings on the way are made.
+// put sets a field in the mapping at path, and creates missing mappings.
 func put(fields map[string]any, path, key string, value any) {
 	for part := range strings.SplitSeq(path, ".") {
 		inner, ok := fields[part].(map[string]any)
@@ -138,8 +139,8 @@ func put(fields map[string]any, path, key string, value any) {
 	fields[key] = value
 }
 
-// flatten returns the upstream fields that a grouped configuration means, and the trial that it asks for. Values are
-// shared with it. Names are exact.
+// flatten returns the upstream fields and the trial settings of a grouped configuration. It shares values with it.
+// Names must match exactly.
 func flatten(grouped map[string]any) (map[string]any, Trial, *Error) {
 	f := flattener{fields: map[string]any{keyAPIVersion: UpstreamAPIVersion, keyKind: KubeletKind}}
 	f.group(topGroup, grouped)
@@ -178,15 +179,14 @@ func (f *flattener) group(g *group, value any) {
 		case g == topGroup && key == keyTrial:
 			f.trial = f.faults.trial(value)
 		case g == topGroup && key == keyUngrouped:
-			f.faults.add(ProblemGroup, path, "only shows fields that are in no group; use the upstream form ("+UpstreamAPIVersion+") to set them")
+			f.faults.add(ProblemGroup, path, "is only for output of fields without a group; use the upstream form ("+UpstreamAPIVersion+") to set them")
 		default:
 			f.faults.add(ProblemGroup, path, unknown(key, slices.Concat(keys(g.fields), keys(g.groups)), g.path))
 		}
 	}
 }
 
-// names checks the names inside a struct, or inside the structs of a list. Whether the values are of the right type
-// is the kubelet's to judge.
+// names checks the names in a struct or in a list of structs. The kubelet checks the types of values.
 func (f *flattener) names(n *name, path string, value any) {
 	if n.inner == nil {
 		return
@@ -207,7 +207,7 @@ func (f *flattener) names(n *name, path string, value any) {
 	}
 }
 
-// unknown says what is wrong with a name that is not one of those known at its place, and which was probably meant.
+// unknown describes an unknown name and suggests which one may be meant.
 func unknown(key string, known []string, at string) string {
 	place := places[key]
 	switch {

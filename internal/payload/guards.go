@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// The apiVersions and the kind that a payload may have.
+// Allowed apiVersions and kind of a payload.
 const (
 	UpstreamAPIVersion = "kubelet.config.k8s.io/v1beta1"
 	GroupedAPIVersion  = "evenkeel.dev/v1alpha1"
@@ -27,13 +27,13 @@ func checkKind(fields map[string]any) string {
 	}
 	hint := ""
 	if kind == "ConfigMap" {
-		hint = "; give what stands under its data key, not the ConfigMap itself"
+		hint = "; pass the value of its data key, not the ConfigMap"
 	}
 	return fmt.Sprintf("apiVersion is %s and kind is %s, but must be %s and %q%s", quote(apiVersion), quote(kind), must, KubeletKind, hint)
 }
 
-// pathFields are the fields that the kubelet resolves against the directory of its configuration file when they are
-// relative (KubeletConfigurationPathRefs). That directory is the agent's, and changes with every revision.
+// pathFields are the fields whose relative paths the kubelet resolves against the directory of its configuration file
+// (KubeletConfigurationPathRefs). The agent uses a different directory for each revision.
 var pathFields = [][]string{
 	{"staticPodPath"},
 	{"authentication", "x509", "clientCAFile"},
@@ -44,7 +44,8 @@ var pathFields = [][]string{
 	{"podLogsDir"},
 }
 
-// guard refuses upstream fields that no kubelet should be shown; called names a field as the payload does.
+// checkFields rejects values that are never allowed. displayPath returns the path of a field in the form of the
+// payload.
 func guard(fields map[string]any, called func(path string) string) *Error {
 	if words := relativePath(fields, called); words != "" {
 		return &Error{Problem: ProblemRelativePath, Words: words}
@@ -58,7 +59,7 @@ func guard(fields map[string]any, called func(path string) string) *Error {
 func relativePath(fields map[string]any, called func(string) string) string {
 	for _, path := range pathFields {
 		for name, value := range Lookup(fields, path) {
-			// The kubelet leaves an empty path alone: it means "none".
+			// An empty path means "none" to the kubelet.
 			if s, ok := value.(string); ok && s != "" && !filepath.IsAbs(s) {
 				return fmt.Sprintf("%s is the relative path %s; paths must be absolute", called(name), quote(s))
 			}
@@ -70,14 +71,14 @@ func relativePath(fields map[string]any, called func(string) string) string {
 func healthOff(fields map[string]any, called func(string) string) string {
 	for name, value := range Lookup(fields, []string{"healthzPort"}) {
 		if value == int64(0) || value == float64(0) {
-			return called(name) + " is 0, which switches the health endpoint off: nobody could tell whether the kubelet is healthy"
+			return called(name) + " is 0, which disables the health endpoint: the kubelet's health could not be checked"
 		}
 	}
 	return ""
 }
 
-// Lookup yields every field at a path of JSON names, with the path as it is written, whatever the case of its names: Go's
-// own JSON decoder, which the kubelet uses for drop-ins, takes them all.
+// Lookup yields the fields at a path of JSON names, in any case, with the path as written: the kubelet decodes
+// drop-ins with Go's JSON decoder, which ignores case.
 func Lookup(fields map[string]any, path []string) iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) { walk(fields, path, "", yield) }
 }

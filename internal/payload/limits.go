@@ -9,21 +9,23 @@ import (
 	yamlv2 "go.yaml.in/yaml/v2"
 )
 
-// Limits of text that somebody else wrote, wherever it is decoded or written anew: a node's agent, the controller, the
-// command line. Without them 1 MiB takes gigabytes.
+// Limits of untrusted text, for all programs that decode or reformat it. Without them, 1 MiB of text can need
+// gigabytes of memory.
 const (
-	// maxDepth is how deep mappings and lists may be nested. The kubelet's own configuration needs fewer than ten levels.
+	// maxDepth limits the nesting of mappings and lists. A kubelet configuration needs fewer than ten levels.
 	maxDepth = 50
-	// maxMarks is how many characters of a text may separate values: commas, colons, opening brackets and dashes. A
-	// decoder needs some hundred bytes for each value, however short it is. A kubelet's configuration has some hundred.
+	// maxSeparators limits the characters that can separate values: commas, colons, opening brackets and dashes. A
+	// decoder needs some hundred bytes for each value, however short. A kubelet configuration has some hundred
+	// separators.
 	maxMarks = 100_000
-	// maxRendered bounds what a text grows to if each value is written with its path, or on an indented line, in bytes.
+	// maxRendered limits the size of the text, in bytes, when each value is written with its path or on an indented
+	// line.
 	maxRendered = 16 << 20
 )
 
-// Limits returns what is wrong with the size of data, JSON or YAML of any kind and of any number of documents: nested too
-// deep, too many values, aliases that may take all memory, or keys so long that a list of all fields would. It returns nil
-// for text that is neither JSON nor YAML: that is for its decoder to refuse. Finding out takes some MiB.
+// Limits returns an error if data, JSON or YAML of any kind with any number of documents, is nested too deep, has too
+// many values, too large aliases, or keys so long that a list of all fields would be too large. It returns nil for
+// other text, which its decoder rejects. It needs some MiB of memory.
 func Limits(data []byte) *Error {
 	if refused := tooManyValues(data); refused != nil {
 		return refused
@@ -54,22 +56,22 @@ func Limits(data []byte) *Error {
 	}
 }
 
-// Indentable reports whether JSON may be written with indentation, as JSON or as YAML: what is nested deep grows with the
-// square of its depth.
+// Indentable reports whether JSON may be indented, as JSON or YAML: the size of nested text grows with the square of
+// its depth.
 func Indentable(text []byte) bool {
 	_, indented := jsonShape(text)
 	return indented <= maxRendered+8*len(text)
 }
 
-// tooManyValues refuses what takes a decoder much memory for little text. It looks at no more than single characters:
-// strings and comments count as well.
+// tooManyValues rejects text that needs much memory to decode. It counts single characters, including those in strings
+// and comments.
 func tooManyValues(data []byte) *Error {
 	marks := 0
 	for i, c := range data {
 		switch c {
 		case ',', ':', '[', '{':
 			marks++
-		case '-', '?': // of a list or a mapping, if no letter of a name follows
+		case '-', '?': // a list item or mapping key, unless a name follows
 			if i+1 == len(data) || data[i+1] <= ' ' || data[i+1] >= 0x80 {
 				marks++
 			}
@@ -81,7 +83,7 @@ func tooManyValues(data []byte) *Error {
 	return &Error{Problem: ProblemTooLarge, Words: fmt.Sprintf("too many values: its text has more than %d commas, colons, brackets and dashes", maxMarks)}
 }
 
-// jsonShape returns how deep JSON is nested, and how many bytes it has on indented lines, two spaces for each level.
+// jsonShape returns the depth of JSON, and its size in bytes when indented by two spaces for each level.
 func jsonShape(text []byte) (deepest, indented int) {
 	const indent = 2
 	depth, quoted := 0, false
@@ -109,7 +111,7 @@ func jsonShape(text []byte) (deepest, indented int) {
 	return deepest, indented
 }
 
-// tooMuch refuses a decoded value that is nested too deep, or that would grow too much if all fields were listed with their
+// tooMuch rejects a decoded value that is nested too deep, or whose fields would be too large if listed with their
 // paths.
 func tooMuch(value any) *Error {
 	m := measure{room: maxRendered}
@@ -117,19 +119,19 @@ func tooMuch(value any) *Error {
 	case m.deep:
 		return nestedTooDeep()
 	case m.room < 0:
-		return &Error{Problem: ProblemTooLarge, Words: fmt.Sprintf("its fields, each with its path, are larger than %d MiB: "+
-			"shorten the keys that others are nested in", maxRendered>>20)}
+		return &Error{Problem: ProblemTooLarge, Words: fmt.Sprintf("the fields with their full paths exceed %d MiB: "+
+			"shorten the keys of nested mappings", maxRendered>>20)}
 	}
 	return nil
 }
 
-// measure is what a walk over a decoded value has found.
+// measure is the state of a walk over a decoded value.
 type measure struct {
-	room int // of maxRendered, in bytes
+	room int // bytes left of maxRendered
 	deep bool
 }
 
-// visit takes a value at a depth whose path has so many bytes.
+// visit handles a value at this depth, whose path has this length in bytes.
 func (m *measure) visit(value any, depth, path int) {
 	m.room -= path + 1
 	if m.deep || m.room < 0 {
@@ -179,13 +181,13 @@ func nestedTooDeep() *Error {
 
 var yamlName = regexp.MustCompile(`[&*][-0-9A-Z_a-z]+`)
 
-// tooManyAliases says why data is not to be decoded as YAML: with its aliases written out it might be larger than
-// MaxSize. "" if it may be. A decoder's own guard counts the aliases, but not how long a value it repeats.
+// tooManyAliases returns why data must not be decoded as YAML, or "": with expanded aliases it may exceed MaxSize. A
+// decoder's own limit counts the aliases, but not the size of the values that they repeat.
 //
-// An alias stands for something before it, so that each at most doubles the whole. What only looks like an alias, in a
-// string or a comment, counts as well: only a parser could tell, and that is what must not be asked.
+// An alias repeats an earlier value, so each alias at most doubles the size. Text that only looks like an alias, in a
+// string or a comment, counts too, because only a parser could tell.
 func tooManyAliases(data []byte) string {
-	data = bytes.ReplaceAll(data, []byte{0}, nil) // in UTF-16 there is one beside each letter of a name
+	data = bytes.ReplaceAll(data, []byte{0}, nil) // UTF-16 has a zero byte beside each letter
 	anchors, uses := map[string]bool{}, map[string]int{}
 	for _, found := range yamlName.FindAll(data, -1) {
 		if name := string(found[1:]); found[0] == '&' {
@@ -198,9 +200,9 @@ func tooManyAliases(data []byte) string {
 	for name := range anchors {
 		aliases += uses[name]
 	}
-	const most = 20 // doubled as often, one byte is MaxSize
+	const most = 20 // one byte, doubled 20 times, is MaxSize
 	if aliases == 0 || aliases <= most && len(data)<<aliases <= MaxSize {
 		return ""
 	}
-	return "its YAML aliases may expand to more than 1 MiB: write out what they stand for"
+	return "its YAML aliases may expand to more than 1 MiB: replace the aliases with their values"
 }

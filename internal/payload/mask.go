@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// masked stands for a value that is a secret.
+// masked replaces secret values.
 const masked = "masked"
 
-// The fields that may hold credentials.
+// Fields that can contain credentials.
 const (
 	urlField    = "staticPodURL"
 	headerField = "staticPodURLHeader"
 )
 
-// Mask returns a copy of a configuration (the API's names, Canonical) for people's eyes: without the values of
-// staticPodURLHeader, and with nothing of staticPodURL after its host. What has no secrets is shared with config.
+// Mask returns a copy of a configuration (with the API's names, see Canonical) for display: without the values of
+// staticPodURLHeader, and with only scheme and host of staticPodURL. The copy shares other values.
 func Mask(config map[string]any) map[string]any {
 	shown := maps.Clone(config)
 	for name, value := range shown {
@@ -30,7 +30,8 @@ func Mask(config map[string]any) map[string]any {
 	return shown
 }
 
-// maskURL keeps scheme and host, and tells whether there was more. A token can be anywhere else, in the path too.
+// maskURL keeps scheme and host and shows whether there was more. A token can be in any other part, including the
+// path.
 func maskURL(value any) any {
 	text, ok := value.(string)
 	if value == nil || ok && text == "" {
@@ -47,7 +48,7 @@ func maskURL(value any) any {
 	return bare.String() + "/" + masked
 }
 
-// maskHeaders keeps the names: a header has a list of values.
+// maskHeaders keeps the names of the headers.
 func maskHeaders(value any) any {
 	headers, ok := value.(map[string]any)
 	switch {

@@ -1,7 +1,9 @@
-// Package payload turns a ConfigMap into the configuration it carries: which key, which bytes, their digest and their
-// decoded fields, in the upstream form whether it came in that one or in evenkeel's grouped one. It refuses what no
-// kubelet should ever be shown. It is pure: it must not know files, processes or the API server, and it leaves to the
-// kubelet's own dry run what only the kubelet can judge (unknown upstream fields, values out of range, feature gates).
+// Package payload decodes, validates, compares and redacts the kubelet configuration (KubeletConfiguration) that a
+// ConfigMap or NodeConfig carries. It supports the upstream form and evenkeel's grouped form, knows the protected
+// fields, and rejects configurations that no kubelet may receive.
+//
+// It must not know files, processes or the API server. Unknown upstream fields, values out of range and feature gates
+// are left to the kubelet's dry run (package component).
 package payload
 
 import (
@@ -16,60 +18,60 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The keys that a ConfigMap may hold, exactly one of them.
+// Data keys of a ConfigMap; exactly one of them is required.
 const (
 	KeyKubelet       = "kubelet"        // a whole KubeletConfiguration
-	KeyKubeletDropin = "kubelet-dropin" // a partial one, laid over the local configuration
+	KeyKubeletDropin = "kubelet-dropin" // a partial one, merged over the local configuration
 )
 
-// MaxSize is the most bytes that a payload may have: a ConfigMap cannot hold more.
+// MaxSize is the maximum size of a payload in bytes, the size limit of a ConfigMap.
 const MaxSize = 1 << 20
 
-// mostIndented is the largest text that is indented, in bytes: with maxDepth it grows to 6 MiB at most.
+// maxIndented is the size, in bytes, up to which text is indented. With maxDepth it grows to at most 6 MiB.
 const mostIndented = 64 << 10
 
-// Payload is one configuration as it was assigned, byte for byte.
+// Payload is a configuration as assigned to a node.
 type Payload struct {
 	Key      string         // KeyKubelet or KeyKubeletDropin
-	Data     []byte         // the value's bytes, exactly
+	Data     []byte         // exact bytes of the value
 	SHA256   string         // hex of sha256(Key + "\n" + Data)
-	Trial    Trial          // what the payload itself asks for; zero for an upstream KubeletConfiguration
-	Upstream []byte         // what the kubelet is given: Data, or what the grouped form means
-	Fields   map[string]any // Upstream decoded, for guards; numbers are int64 or float64
+	Trial    Trial          // settings in the payload; zero for an upstream KubeletConfiguration
+	Upstream []byte         // configuration for the kubelet: Data, or the converted grouped form
+	Fields   map[string]any // decoded Upstream; numbers are int64 or float64
 }
 
-// Trial is what a payload asks of its own trial. A nil or false field leaves it to the agent's flags.
+// Trial has the trial settings of a payload. For nil or false the agent's flags apply.
 type Trial struct {
 	Duration           *time.Duration
 	CrashLoopThreshold *int
 	AllowPodLoss       bool
 }
 
-// Problem says in one CamelCase word why a payload was refused.
+// Problem is the reason for which a payload was rejected, in CamelCase.
 type Problem string
 
-// The problems that FromConfigMap and Decode report.
+// Problems of FromConfigMap and Decode.
 const (
-	ProblemKeys           Problem = "Keys"              // not exactly one known key, or anything besides it
-	ProblemEmpty          Problem = "Empty"             // nothing but white space and comments
-	ProblemTooLarge       Problem = "TooLarge"          // over MaxSize, or it might be with its YAML aliases written out
-	ProblemTooDeep        Problem = "TooDeep"           // mappings and lists nested too deep
+	ProblemKeys           Problem = "Keys"              // not exactly one known key
+	ProblemEmpty          Problem = "Empty"             // only white space and comments
+	ProblemTooLarge       Problem = "TooLarge"          // larger than MaxSize, or possibly so with expanded YAML aliases
+	ProblemTooDeep        Problem = "TooDeep"           // mappings or lists nested too deep
 	ProblemSyntax         Problem = "Syntax"            // neither JSON nor YAML, or not a mapping
 	ProblemDocuments      Problem = "Documents"         // more than one YAML document
-	ProblemDuplicate      Problem = "DuplicateKey"      // a key twice in one mapping
+	ProblemDuplicate      Problem = "DuplicateKey"      // duplicate key in a mapping
 	ProblemKind           Problem = "Kind"              // wrong kind or apiVersion
-	ProblemGroup          Problem = "Group"             // grouped form: a group or field that there is not, or not there
-	ProblemTrial          Problem = "Trial"             // grouped form: a trial that cannot be
-	ProblemRelativePath   Problem = "RelativePath"      // a path that would be resolved against the rendered file
-	ProblemHealthDisabled Problem = "HealthEndpointOff" // a kubelet whose health nobody could see
+	ProblemGroup          Problem = "Group"             // grouped form: unknown or misplaced group or field
+	ProblemTrial          Problem = "Trial"             // grouped form: invalid trial settings
+	ProblemRelativePath   Problem = "RelativePath"      // a path that depends on the directory of the rendered file
+	ProblemHealthDisabled Problem = "HealthEndpointOff" // the kubelet's health could not be checked
 )
 
-// Error is a refused payload.
+// Error describes why a payload was rejected.
 type Error struct {
 	Problem Problem
-	Object  string // "namespace/name" of the ConfigMap, empty when bytes alone were decoded
-	Key     string // the data key that is at fault, empty when it is the ConfigMap as a whole
-	Words   string // what is wrong, in plain words
+	Object  string // "namespace/name" of the ConfigMap; empty if Decode got only data
+	Key     string // invalid data key; empty if the error is about the whole ConfigMap
+	Words   string
 }
 
 func (e *Error) Error() string {
@@ -84,7 +86,8 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// FromConfigMap returns the payload of a ConfigMap. The error, if any, is an *Error that names the ConfigMap and key.
+// FromConfigMap returns the payload of a ConfigMap. The error is an *Error with the names of the ConfigMap and the
+// key.
 func FromConfigMap(cm *corev1.ConfigMap) (Payload, error) {
 	object := cm.Namespace + "/" + cm.Name
 	refuse := func(words string) (Payload, error) {
@@ -117,7 +120,7 @@ func FromConfigMap(cm *corev1.ConfigMap) (Payload, error) {
 	return p, err
 }
 
-// Decode returns the payload that data is under key. The error, if any, is an *Error that names the key.
+// Decode decodes the payload of a data key. The error is an *Error with the name of the key.
 func Decode(key string, data []byte) (Payload, error) {
 	p := Payload{Key: key, Data: data, SHA256: Digest(key, data), Upstream: data}
 	if refused := p.decode(); refused != nil {
@@ -154,7 +157,7 @@ func (p *Payload) decode() *Error {
 		if len(text) > MaxSize {
 			return &Error{Problem: ProblemTooLarge, Words: "larger than 1 MiB in the upstream form"}
 		}
-		// People read it, too. But what is large and nested would grow many times over.
+		// People read this text too, but indenting a large nested text would multiply its size.
 		if indented := (bytes.Buffer{}); len(text) <= mostIndented && json.Indent(&indented, text, "", "  ") == nil {
 			text = indented.Bytes()
 		}
@@ -164,7 +167,7 @@ func (p *Payload) decode() *Error {
 	return guard(p.Fields, called)
 }
 
-// Digest returns the hex sha256 that identifies data under key, valid or not.
+// Digest returns the hex SHA-256 digest of a data key and its value, which may be invalid.
 func Digest(key string, data []byte) string {
 	h := sha256.New()
 	h.Write([]byte(key + "\n"))

@@ -8,55 +8,54 @@ import (
 	"strings"
 )
 
-// gate is one feature gate that a payload may not change by default, and why.
+// gate is a protected feature gate and the reason.
 type gate struct{ name, why string }
 
 const gatesField = "featureGates"
 
-// securityGates are the gates that a kubelet from 1.32 to 1.37 acts on and that open, show or stop checking something.
-// Gates that only the API server or the scheduler acts on are not among them, nor those that open a field which is
-// protected itself (DefaultPodSysctls). Sorted by name.
+// securityGates are the gates of kubelets 1.32 to 1.37 that expose something or disable a check, sorted by name. Gates
+// of other components are missing, and so are gates that enable a protected field (DefaultPodSysctls).
 var securityGates = []gate{
-	{"AllAlpha", "switches all alpha gates, those of this list too"},
-	{"AllBeta", "switches all beta gates, those of this list too"},
-	{"AllowDNSOnlyNodeCSR", "asks for a serving certificate that names no IP address"},
-	{"AllowParsingUserUIDFromCertAuth", "what is read from a client certificate"},
-	{"CSIServiceAccountTokenSecrets", "off: pods' tokens go to CSI drivers where their logs show them"},
-	{"ClientsAllowCARotation", "off: the kubelet goes on trusting a CA that was replaced"},
+	{"AllAlpha", "switches all alpha gates, including those in this list"},
+	{"AllBeta", "switches all beta gates, including those in this list"},
+	{"AllowDNSOnlyNodeCSR", "requests a serving certificate without IP addresses"},
+	{"AllowParsingUserUIDFromCertAuth", "changes what is read from a client certificate"},
+	{"CSIServiceAccountTokenSecrets", "off: CSI drivers receive pods' tokens in a form that their logs show"},
+	{"ClientsAllowCARotation", "off: the kubelet keeps trusting a CA that was replaced"},
 	{"ComponentFlagz", "shows the kubelet's command line on its API"},
 	{"ComponentStatusz", "shows the kubelet's build and paths on its API"},
 	{"ContainerCheckpoint", "writes a container's memory to the node's disk on request"},
-	{"EmptyDirVolumeMode", "off: every user in a pod can write an emptyDir for which the pod asks a stricter mode"},
+	{"EmptyDirVolumeMode", "off: every user in a pod can write to an emptyDir with a stricter mode"},
 	{"GitRepoVolumeDriver", "runs git as root on a repository that a pod names"},
 	{"KubeletAllocatedPodsEndpoint", "shows all pods on the kubelet's API"},
 	{"KubeletEnsureSecretPulledImages", "off: pods may use images that they could not pull"},
-	{"KubeletFineGrainedAuthz", "off: to read anything takes the right to everything"},
-	{"KubeletInUserNamespace", "goes on when kernel settings and limits cannot be made"},
-	{"KubeletServiceAccountTokenForCredentialProviders", "whose credentials pull an image"},
-	{"KubeletTracing", "sends traces away"},
+	{"KubeletFineGrainedAuthz", "off: reading anything requires permission for everything"},
+	{"KubeletInUserNamespace", "continues if kernel settings and limits cannot be set"},
+	{"KubeletServiceAccountTokenForCredentialProviders", "changes whose credentials pull an image"},
+	{"KubeletTracing", "sends traces to another host"},
 	{"NodeLogQuery", "shows the logs of the node's services"},
 	{"PodsAPI", "shows all pods on a socket"},
-	{"PreventStaticPodAPIReferences", "off: static pods may name Secrets and other objects"},
+	{"PreventStaticPodAPIReferences", "off: static pods may reference Secrets and other objects"},
 	{"ProcMountType", "lets pods unmask /proc"},
-	{"RecursiveReadOnlyMounts", "off: what is mounted below a read-only mount can be written"},
-	{"ReloadKubeletClientCAFile", "off: client certificates of a replaced CA stay good"},
+	{"RecursiveReadOnlyMounts", "off: mounts below a read-only mount stay writable"},
+	{"ReloadKubeletClientCAFile", "off: client certificates of a replaced CA stay valid"},
 	{"ReloadKubeletServerCertificateFile", "off: a replaced serving certificate stays in use"},
 	{"RotateKubeletServerCertificate", "off: the serving certificate is not renewed"},
-	{"SupplementalGroupsPolicy", "off: pods get groups of the image that they refuse"},
+	{"SupplementalGroupsPolicy", "off: pods get groups of the image that they exclude"},
 	{"UserNamespacesSupport", "off: pods lose their user namespace"},
 }
 
-// Protection says which fields a payload may not make different from the node's local configuration. The zero
-// Protection protects nothing.
+// Protection is a set of fields that a payload may not change from the node's local configuration. The zero value
+// protects nothing.
 type Protection struct {
-	// rules are paths that are protected with all below them (true), or taken out (false). The longest that covers a
-	// field decides. If there are any, a field that Fields does not have is protected too.
+	// rules maps paths, including everything below them, to protected or not. The longest matching path wins. If there
+	// are rules, fields that are not in Fields are protected too.
 	rules map[string]bool
-	// limits are of paths in rules: up to there a field is free nevertheless. Who names a field protects all its values.
+	// limits has allowed values of paths in rules. A field named in --protected-fields has none.
 	limits map[string]*Limit
 }
 
-// DefaultProtection returns the protection of the column Protected of Fields, and of the security feature gates.
+// DefaultProtection protects the fields of Fields with a Protected reason and the security feature gates.
 func DefaultProtection() Protection {
 	rules, limits := map[string]bool{}, map[string]*Limit{}
 	for _, f := range Fields {
@@ -73,14 +72,14 @@ func DefaultProtection() Protection {
 	return Protection{rules: rules, limits: limits}
 }
 
-// ParseProtection reads --protected-fields: "" protects nothing, "+a,-b" changes the default list, "a,b" replaces it.
-// An entry is a path of JSON names with dots between, and stands for all below it; the case of known names does not
-// matter. The error says in plain words which entry is wrong.
+// ParseProtection parses --protected-fields: "" protects nothing, "+a,-b" changes the default list, "a,b" replaces it.
+// An entry is a path of JSON names joined by dots and covers everything below it; the case of known names does not
+// matter. The error names the invalid entry.
 func ParseProtection(value string) (Protection, error) {
 	if value == "" {
 		return Protection{}, nil
 	}
-	lists := map[byte][]string{} // by sign: '+', '-', or 0 for none
+	lists := map[byte][]string{} // by sign: '+', '-', or 0 for no sign
 	for entry := range strings.SplitSeq(value, ",") {
 		entry = strings.TrimSpace(entry)
 		sign, path := byte(0), entry
@@ -92,7 +91,7 @@ func ParseProtection(value string) (Protection, error) {
 				quote(value))
 		}
 		path, err := resolveEntry(path)
-		// A field that only a newer kubelet has is protected without being named, but must be named to be freed.
+		// A field of a newer kubelet is protected anyway, so adding it is an error and removing it is not.
 		if err != nil && (sign != '-' || !errors.Is(err, errNotKnown)) {
 			return Protection{}, err
 		}
@@ -114,7 +113,7 @@ func ParseProtection(value string) (Protection, error) {
 	return DefaultProtection().with(added, removed), nil
 }
 
-// with returns p with these paths, instead of what p says about fields below them.
+// with returns p with paths added and removed, which replace the rules below them.
 func (p Protection) with(added, removed []string) Protection {
 	rules, limits := maps.Clone(p.rules), maps.Clone(p.limits)
 	if rules == nil {
@@ -133,11 +132,11 @@ func (p Protection) with(added, removed []string) Protection {
 	return Protection{rules: rules, limits: limits}
 }
 
-// errNotKnown is of an entry that resembles no field that this agent knows.
-var errNotKnown = errors.New("a field that this agent does not know is protected anyway")
+// errNotKnown marks an entry that resembles no known field.
+var errNotKnown = errors.New("fields that this agent does not know are always protected")
 
-// resolveEntry returns the path of --protected-fields in the case of the names it means. If there is no such field, it
-// returns the path as it is, and an error that says which one may be meant; errNotKnown if it may be a newer kubelet's.
+// resolveEntry returns the path of an entry with the case of the known names. For an unknown field it returns the path
+// unchanged and an error with a suggestion, or errNotKnown if a newer kubelet may have the field.
 func resolveEntry(path string) (string, error) {
 	at, rest := names, path
 	for rest != "" && at.inner != nil {
@@ -161,7 +160,7 @@ func resolveEntry(path string) (string, error) {
 		}
 		return at.path + "." + rest, nil
 	default:
-		return path, fmt.Errorf("%s has no fields below it that could be named: name %s itself", at.path, at.path)
+		return path, fmt.Errorf("%s has no named fields: use %s itself", at.path, at.path)
 	}
 }
 
@@ -174,12 +173,12 @@ func unknownEntry(path string) error {
 		}
 	}
 	if best != "" {
-		return fmt.Errorf("no field is named %s: is %s meant?", quote(path), best)
+		return fmt.Errorf("unknown field %s: did you mean %s?", quote(path), best)
 	}
-	return fmt.Errorf("no field is named %s; %w", quote(path), errNotKnown)
+	return fmt.Errorf("unknown field %s; %w", quote(path), errNotKnown)
 }
 
-// namedPaths are all paths that an entry can be, but for feature gates.
+// namedPaths are all possible paths of an entry, except for feature gates.
 func namedPaths() []string {
 	var paths []string
 	for _, f := range Fields {
@@ -192,7 +191,7 @@ func namedPaths() []string {
 	return paths
 }
 
-// editDistance counts the bytes to insert, delete or replace to make b of a.
+// editDistance is the number of bytes to insert, delete or replace to turn a into b.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -212,11 +211,11 @@ func editDistance(a, b string) int {
 	return row[len(b)]
 }
 
-// Empty tells whether nothing is protected, so that no dump is needed.
+// Empty reports whether nothing is protected, so that no comparison is needed.
 func (p Protection) Empty() bool { return len(p.rules) == 0 }
 
-// protects tells whether a difference at path matters. It does as well if something below path is protected: where
-// there is no mapping, nobody can tell what of it differs.
+// protects reports whether a difference at path counts. It also does if a field below path is protected: if one side
+// is not a mapping, the differences below are unknown.
 func (p Protection) protects(path string) bool {
 	protected, longest := !p.Empty() && lookupField(path) == nil, -1
 	for rule, on := range p.rules {
@@ -230,14 +229,14 @@ func (p Protection) protects(path string) bool {
 	return protected
 }
 
-// covers tells whether path is rule or below it. Case does not matter: what Fields does not have keeps the name that
-// the kubelet prints, and nobody knows the API's.
+// covers reports whether path equals rule or is below it. Case is ignored, because fields that are not in Fields keep
+// the name that the kubelet prints, which may differ from the API's.
 func covers(rule, path string) bool {
 	return len(path) >= len(rule) && strings.EqualFold(path[:len(rule)], rule) &&
 		(len(path) == len(rule) || path[len(rule)] == '.' || path[len(rule)] == '[')
 }
 
-// lookupField returns the field at path, or the one with free keys that path leads into; nil if Fields has none.
+// lookupField returns the field at path, or the mapping with free keys that contains it; nil if it is not in Fields.
 func lookupField(path string) *name {
 	at := names
 	for path != "" && at.inner != nil {
@@ -254,11 +253,11 @@ func lookupField(path string) *name {
 	return at
 }
 
-// Violations returns the protected fields that are not effective as they are locally, by path. Both configurations are
-// as the same kubelet printed them, with the API's names (Canonical). hidden are paths whose values the kubelet masks
-// and that are not, or not known to be, as they are locally. A mapping is compared leaf by leaf, a list as a whole.
-// Null, an empty list and an empty mapping are the same as nothing; an empty struct is not: "tracing: {}" is tracing.
-// A difference that the limit of its field allows is no violation.
+// Violations returns the protected fields that differ from the local configuration, sorted by path. Both
+// configurations were printed by the same kubelet and have the API's names (see Canonical). hidden are paths with
+// masked values that differ, or may differ, from the local configuration. Mappings are compared leaf by leaf, lists as
+// a whole. Null, an empty list and an empty mapping equal an unset field, but an empty struct does not: "tracing: {}"
+// enables tracing. Values that the limit of a field allows are no violations.
 func (p Protection) Violations(effective, local map[string]any, hidden []string) []Difference {
 	found := map[string]Difference{}
 	compare("", effective, local, func(path string, value, local any) {
@@ -274,7 +273,7 @@ func (p Protection) Violations(effective, local map[string]any, hidden []string)
 	paths := slices.Sorted(maps.Keys(found))
 	var violations []Difference
 	for _, path := range paths {
-		// A field that is hidden as a whole says no more than what is found below it.
+		// A hidden field is redundant if there are differences below it.
 		if d := found[path]; d.Value != masked || d.Local != masked || !anyBelow(path, paths) {
 			violations = append(violations, d)
 		}
@@ -282,7 +281,7 @@ func (p Protection) Violations(effective, local map[string]any, hidden []string)
 	return violations
 }
 
-// allows reports whether a protected field may have a value because its limit allows it.
+// allows reports whether the limit of a protected field allows this value.
 func (p Protection) allows(path string, value, local any) bool {
 	limit := p.limits[path]
 	return limit != nil && limit.Allows(value, local)
@@ -296,7 +295,7 @@ func (p Protection) violation(path string, value, local any) Difference {
 	return d
 }
 
-// anyBelow tells whether there is a path below this one; all are sorted.
+// anyBelow reports whether the sorted list all has a path below path.
 func anyBelow(path string, all []string) bool {
 	for _, start := range []string{path + ".", path + "["} {
 		if i, _ := slices.BinarySearch(all, start); i < len(all) && strings.HasPrefix(all[i], start) {

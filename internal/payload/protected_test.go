@@ -283,11 +283,11 @@ func TestWhatIsMaskedAndNotKnownToBeTheSameIsAViolation(t *testing.T) {
 	p := DefaultProtection()
 	expect(t, p, header, header, nil)
 	for _, hidden := range []string{"staticPodURLHeader", "staticPodURLHeader[X.Y]", "staticPodURLHeader.X"} {
-		expect(t, p, header, header, []string{hidden}, hidden+" is masked, and is not, or not known to be, as it is locally")
+		expect(t, p, header, header, []string{hidden}, hidden+" is masked and differs, or may differ, from the local configuration")
 		expect(t, parse(t, "-staticPodURLHeader"), header, header, []string{hidden})
 		expect(t, parse(t, "maxPods"), header, header, []string{hidden})
 	}
-	expect(t, p, header, header, []string{"maxPods", "authentication"}, "authentication is masked, and is not, or not known to be, as it is locally")
+	expect(t, p, header, header, []string{"maxPods", "authentication"}, "authentication is masked and differs, or may differ, from the local configuration")
 	expect(t, p, header, object{}, []string{"staticPodURLHeader"}, "staticPodURLHeader[X.Y] would be masked, but is unset locally")
 }
 
@@ -318,16 +318,16 @@ func TestCredentialsOfTheStaticPodSourceAreNeverShown(t *testing.T) {
 	expect(t, p,
 		object{"staticPodURL": "http://me:secret@host/", "staticPodURLHeader": object{"A": []any{"secret"}}},
 		object{"staticPodURL": "http://host/?token=secret", "staticPodURLHeader": object{"A": []any{"other"}}}, nil,
-		"staticPodURL is masked, and is not, or not known to be, as it is locally",
-		"staticPodURLHeader.A is masked, and is not, or not known to be, as it is locally")
+		"staticPodURL is masked and differs, or may differ, from the local configuration",
+		"staticPodURLHeader.A is masked and differs, or may differ, from the local configuration")
 	expect(t, p, object{"staticPodURL": "http://host/"}, object{"staticPodURL": "http://me@host/"}, nil,
 		`staticPodURL would be "http://host/", but is "http://host/masked" locally`)
 	expect(t, p, object{"staticPodURL": "http://host/token-1"}, object{"staticPodURL": "http://host/token-2"}, nil,
-		"staticPodURL is masked, and is not, or not known to be, as it is locally")
+		"staticPodURL is masked and differs, or may differ, from the local configuration")
 	expect(t, p, object{"staticPodURL": "http://a/secret"}, object{"staticPodURL": "http://b/secret"}, nil,
 		`staticPodURL would be "http://a/masked", but is "http://b/masked" locally`)
 	expect(t, p, object{"staticPodURL": []any{"secret"}}, object{"staticPodURL": object{"x": "secret"}}, nil,
-		"staticPodURL is masked, and is not, or not known to be, as it is locally")
+		"staticPodURL is masked and differs, or may differ, from the local configuration")
 	expect(t, p, object{"staticPodURL": "secret"}, object{}, nil, "staticPodURL would be masked, but is unset locally")
 }
 
@@ -396,18 +396,18 @@ func TestAListThatMakesNoSenseIsRefusedInPlainWords(t *testing.T) {
 		"+":                                 `an entry of "+" is empty` + emptyEntry,
 		"+maxPods,port":                     `port has no sign, but others have one: either all entries change the default list (+a,-b) or all replace it (a,b)`,
 		"+maxPods,-maxpods":                 `maxPods is both added and removed`,
-		"-tlsMinVersoin":                    `no field is named "tlsMinVersoin": is tlsMinVersion meant?`,
-		"-authentication.anonymuos":         `no field is named "authentication.anonymuos": is authentication.anonymous meant?`,
-		"-cpuManagerPolicyOptions.x":        `cpuManagerPolicyOptions has no fields below it that could be named: name cpuManagerPolicyOptions itself`,
-		"-port.":                            `no field is named "port.": is port meant?`,
+		"-tlsMinVersoin":                    `unknown field "tlsMinVersoin": did you mean tlsMinVersion?`,
+		"-authentication.anonymuos":         `unknown field "authentication.anonymuos": did you mean authentication.anonymous?`,
+		"-cpuManagerPolicyOptions.x":        `cpuManagerPolicyOptions has no named fields: use cpuManagerPolicyOptions itself`,
+		"-port.":                            `unknown field "port.": did you mean port?`,
 		"-maxPods,+maxPods,-port":           `maxPods is both added and removed`,
-		"+maxPod":                           `no field is named "maxPod": is maxPods meant?`,
-		"authentification":                  `no field is named "authentification": is authentication meant?`,
-		"+authentication.anonimous.enabled": `no field is named "authentication.anonimous.enabled": is authentication.anonymous.enabled meant?`,
-		"+cloudProvider":                    `no field is named "cloudProvider"; a field that this agent does not know is protected anyway`,
-		"authentication.":                   `no field is named "authentication.": is authentication meant?`,
-		"featureGates.":                     `no field is named "featureGates.": is featureGates meant?`,
-		"+evictionHard.memory.available":    `evictionHard has no fields below it that could be named: name evictionHard itself`,
+		"+maxPod":                           `unknown field "maxPod": did you mean maxPods?`,
+		"authentification":                  `unknown field "authentification": did you mean authentication?`,
+		"+authentication.anonimous.enabled": `unknown field "authentication.anonimous.enabled": did you mean authentication.anonymous.enabled?`,
+		"+cloudProvider":                    `unknown field "cloudProvider"; fields that this agent does not know are always protected`,
+		"authentication.":                   `unknown field "authentication.": did you mean authentication?`,
+		"featureGates.":                     `unknown field "featureGates.": did you mean featureGates?`,
+		"+evictionHard.memory.available":    `evictionHard has no named fields: use evictionHard itself`,
 	} {
 		if p, err := ParseProtection(value); err == nil {
 			t.Errorf("%q is accepted: %v", value, listed(p))

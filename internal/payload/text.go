@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// TextViolations returns the protected fields that a candidate does not write as the local configuration does, by path,
-// where nobody can tell what a kubelet makes of them. Both have the API's names; null is kept. A whole candidate must
-// write each protected field as it is written locally, or leave it out where it is left out; a drop-in must not set one to
-// another value that its limit does not allow. Null on or above a protected field is a difference.
+// TextViolations returns the protected fields whose values in the files of a candidate differ from the local files,
+// sorted by path. It is used if the effective values are unknown. Both have the API's names and keep null. In a whole
+// candidate, each protected field must have the local value, or be unset if it is unset locally. A drop-in must not
+// set another value, unless the limit of the field allows it. Null in or above a protected field is a violation.
 func (p Protection) TextViolations(candidate, local map[string]any, dropin bool) []Difference {
 	written, under := map[string]any{}, map[string]any{}
 	p.writes("", candidate, written)
@@ -30,7 +30,7 @@ func (p Protection) TextViolations(candidate, local map[string]any, dropin bool)
 		case given && wasGiven && value != nil && was != nil && strictlySame(value, was):
 		case given && value != nil && p.allows(path, value, was):
 		case dropin && isEmptyMapping(value) && anyBelow(path, localPaths):
-			// It changes nothing of what is below.
+			// An empty mapping in a drop-in changes nothing below it.
 		default:
 			d := p.violation(path, value, was)
 			if given && value == nil {
@@ -45,7 +45,7 @@ func (p Protection) TextViolations(candidate, local map[string]any, dropin bool)
 	return violations
 }
 
-// writes adds the protected leaves of a configuration to leaves, by path. An empty mapping is a leaf, and so is null.
+// writes collects the protected leaves of a configuration by path. An empty mapping is a leaf, and so is null.
 func (p Protection) writes(path string, value any, leaves map[string]any) {
 	if fields, ok := value.(map[string]any); ok && (len(fields) > 0 || path == "") {
 		for key, inner := range fields {
@@ -58,7 +58,7 @@ func (p Protection) writes(path string, value any, leaves map[string]any) {
 	}
 }
 
-// strictlySame compares what is written: an empty list or mapping is not the same as none.
+// strictlySame compares values in files: an empty list or mapping does not equal an unset field.
 func strictlySame(a, b any) bool { return empty(a) == empty(b) && same(a, b) }
 
 func isEmptyMapping(value any) bool {

@@ -10,13 +10,13 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// The bounds of what may be asked of a trial.
+// Limits of trial settings.
 const (
 	MaxTrialDuration      = 168 * time.Hour
 	MaxCrashLoopThreshold = 10
 )
 
-// trial reads the trial that a grouped configuration asks for.
+// trial decodes the trial settings of a grouped configuration.
 func (f *faults) trial(value any) Trial {
 	var t Trial
 	asked, ok := value.(map[string]any)
@@ -54,14 +54,14 @@ func (f *faults) trial(value any) Trial {
 	return t
 }
 
-// AskedOf returns what is asked of the trial of a payload: by the payload itself, or by spec.trial beside it, nil if there is
-// none. The error says that both do, or that a term beside it is none.
+// AskedOf returns the trial settings of a payload, either from the payload itself or from spec.trial of the
+// NodeConfig, which may be nil. It returns an error if both are set or if a value in spec.trial is invalid.
 func AskedOf(own Trial, beside *v1alpha1.TrialTerms) (Trial, error) {
 	if beside == nil || *beside == (v1alpha1.TrialTerms{}) {
 		return own, nil
 	}
 	if given := own.given(); len(given) > 0 {
-		return Trial{}, fmt.Errorf("spec.trial and the payload (%s) both say how the trial goes: remove one of them", strings.Join(given, ", "))
+		return Trial{}, fmt.Errorf("spec.trial and the payload (%s) both have trial settings: remove one of them", strings.Join(given, ", "))
 	}
 	t := Trial{AllowPodLoss: beside.AllowPodLoss}
 	if d := beside.ConfigTrialDuration; d != nil {
@@ -79,7 +79,7 @@ func AskedOf(own Trial, beside *v1alpha1.TrialTerms) (Trial, error) {
 	return t, nil
 }
 
-// given are the paths of the terms that a payload has.
+// given returns the paths of the settings in a payload.
 func (t Trial) given() []string {
 	var paths []string
 	if t.AllowPodLoss {

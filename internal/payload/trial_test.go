@@ -45,7 +45,7 @@ func TestATrialIsAskedForInOnePlace(t *testing.T) {
 		return &v1alpha1.TrialTerms{ConfigTrialDuration: &metav1.Duration{Duration: d}}
 	}
 	threshold := func(n int32) *v1alpha1.TrialTerms { return &v1alpha1.TrialTerms{CrashLoopThreshold: &n} }
-	const both = "both say how the trial goes: remove one of them"
+	const both = "both have trial settings: remove one of them"
 	for name, tt := range map[string]struct {
 		own    Trial
 		beside *v1alpha1.TrialTerms

@@ -2,8 +2,8 @@ package payload
 
 import "encoding/json"
 
-// Zeros are the fields that a kubelet which prints its configuration in the API's form leaves out when they are zero, by
-// path, with their zero values. Lists, mappings and pointers are not here: left out, they mean nothing else than empty.
+// Zeros maps the fields that a kubelet omits if they are zero, when it prints its configuration in the API's form, to
+// their zero values. Lists, mappings and pointers are missing, because omitting them equals empty.
 var Zeros = map[string]any{
 	"address":                          "",
 	"authentication.x509.clientCAFile": "",

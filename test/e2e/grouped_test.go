@@ -143,7 +143,7 @@ func (n *node) besideTheSource(own *corev1.ConfigMap) {
 	}
 	kubelet := n.steady()
 	set()
-	n.says("Unknown", "SyncFailed", "spec.trial and the payload (trial.configTrialDuration, trial.crashLoopThreshold) both say how the trial goes: remove one of them")
+	n.says("Unknown", "SyncFailed", "spec.trial and the payload (trial.configTrialDuration, trial.crashLoopThreshold) both have trial settings: remove one of them")
 	kubelet.end(n.t)
 	upstream := n.configMap("beside", map[string]any{"maxPods": 119})
 	spec.ConfigSource = bed.Ref(upstream)

@@ -135,7 +135,7 @@ func TestAPayloadThatChangesAProtectedFieldIsRefusedAndDisturbsNothing(t *testin
 			`systemReservedCgroup would be "/system.slice", but is "" locally`},
 		{"a feature gate", whole(map[string]any{"featureGates": map[string]any{"NodeLogQuery": true}}), "featureGates.NodeLogQuery would be true, but is unset locally"},
 		{"a header of the static pod URL", whole(map[string]any{"staticPodURLHeader": map[string]any{"X-Token": []string{"s3cret-of-a-payload"}}}),
-			"staticPodURLHeader.X-Token is masked, and is not, or not known to be, as it is locally"},
+			"staticPodURLHeader.X-Token is masked and differs, or may differ, from the local configuration"},
 		{"another header, through a drop-in", dropin("staticPodURLHeader: {X-Other: [s3cret-of-a-drop-in]}\n"),
 			"staticPodURLHeader.X-Other would be masked, but is unset locally"},
 		{"the static pod URL, which holds credentials", dropin("staticPodURL: https://me:s3cret-of-a-url@example.com/s3cret-path?t=s3cret-token\n"), `staticPodURL would be "https://example.com/masked", but is "" locally`},
@@ -310,11 +310,11 @@ func TestTheNodeSaysWhichFieldsItProtects(t *testing.T) {
 
 	n.stop()
 	for list, words := range map[string]string{
-		"bogus":                    `no field is named "bogus"; a field that this agent does not know is protected anyway`,
-		"+maxPod":                  `no field is named "maxPod": is maxPods meant?`,
+		"bogus":                    `unknown field "bogus"; fields that this agent does not know are always protected`,
+		"+maxPod":                  `unknown field "maxPod": did you mean maxPods?`,
 		"maxPods,-readOnlyPort":    "maxPods has no sign, but others have one: either all entries change the default list (+a,-b) or all replace it (a,b)",
 		"+maxPods,-maxPods":        "maxPods is both added and removed",
-		"+evictionHard.memory":     "evictionHard has no fields below it that could be named: name evictionHard itself",
+		"+evictionHard.memory":     "evictionHard has no named fields: use evictionHard itself",
 		"maxPods,,podPidsLimit":    `an entry of "maxPods,,podPidsLimit" is empty; to protect nothing, leave the whole list empty`,
 		"-featureGates.NoSuchGate": "", // only a newer kubelet may have it
 	} {
@@ -326,7 +326,7 @@ func TestTheNodeSaysWhichFieldsItProtects(t *testing.T) {
 		n.runs(3, "", append(args, n.Kubelet...), "evenkeel-agent: --protected-fields: "+words)
 	}
 	n.Flags = []string{"--protected-fields=bogus"}
-	n.ends(3, `evenkeel-agent: --protected-fields: no field is named "bogus"`)
+	n.ends(3, `evenkeel-agent: --protected-fields: unknown field "bogus"`)
 }
 
 // resumes demands that the agent, just started, has gone on with what was

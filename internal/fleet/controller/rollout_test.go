@@ -102,7 +102,7 @@ func TestNodesAreGivenTheTermsOfTheRolloutWithTheTargetAlone(t *testing.T) {
 			`{"apiVersion":"evenkeel.dev/v1alpha1","kind":"KubeletConfiguration","trial":{"allowPodLoss":true}}`)}}
 	})
 	r := awaitRollout(t, "termed", phase(v1alpha1.RolloutInvalid))
-	if want := "spec.trial and the payload (trial.allowPodLoss) both say how the trial goes: remove one of them"; !strings.Contains(r.Status.Message, want) {
+	if want := "spec.trial and the payload (trial.allowPodLoss) both have trial settings: remove one of them"; !strings.Contains(r.Status.Message, want) {
 		t.Errorf("the message is %q, want %q", r.Status.Message, want)
 	}
 }

@@ -71,7 +71,7 @@ func TestWhatIsAskedOfTheTrialStandsBesideTheSourceOrInThePayload(t *testing.T) 
 	}
 	both["configSource"] = refTo(own)
 	setSpec(t, node, both)
-	c := awaitAnswer(t, s, "the refusal", cause(trial.Invalid, "spec.trial and the payload (trial.crashLoopThreshold) both say how the trial goes: remove one of them"))
+	c := awaitAnswer(t, s, "the refusal", cause(trial.Invalid, "spec.trial and the payload (trial.crashLoopThreshold) both have trial settings: remove one of them"))
 	if c.Config.Revision != string(own.UID) || c.Config.Asked != (trial.Asked{}) || c.Generation == 0 || c.Revoked == nil {
 		t.Errorf("the refusal is %+v", c)
 	}
