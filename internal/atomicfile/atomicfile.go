@@ -1,9 +1,8 @@
-// Package atomicfile replaces one file durably: after a crash at any moment a
-// reader finds the old content or the new one, whole.
+// Package atomicfile replaces a file atomically and durably: after a crash at any moment, a reader finds either the
+// complete old content or the complete new content. It also defines the file system interface for durable state, so
+// that tests can inject failures and crashes (testkit/crashfs).
 //
-// It must not know what the files mean. It also has the narrow file system on
-// which durable state is kept, so that tests can put one that fails and
-// crashes in its place.
+// It must not know what the files mean.
 package atomicfile
 
 import (
@@ -15,30 +14,27 @@ import (
 	"strings"
 )
 
-// TempSuffix ends the name of every temporary file that Write makes. A crash
-// can leave one behind; who owns the directory may remove it.
+// TempSuffix is the suffix of Write's temporary files. A crash can leave one behind; the owner of the directory may
+// remove it.
 const TempSuffix = ".tmp"
 
 const private fs.FileMode = 0o600
 
-// Write replaces the file at path by one that holds data, and returns when that
-// is durable. The error says which step failed. After an error the file has its
-// old content, except when the last step failed, the one that makes the rename
-// durable: then readers see the new content, and a power cut may bring the old
-// one back.
+// Write replaces the file at path with data, and returns when the change is durable. The error names the step that
+// failed. After an error the file has its old content, unless the last step failed, which makes the rename durable:
+// then readers see the new content, but a power failure may restore the old one.
 //
 // A symbolic link at path is replaced, not followed.
 func Write(fsys FS, path string, data []byte, mode fs.FileMode) error {
-	// In the same directory, since a rename is atomic only within a file
-	// system; under a name nobody else uses, so that a leftover is not in the
-	// way of the next attempt.
+	// The temporary file is in the same directory, because a rename is atomic only within a file system. Its name is
+	// random, so that a leftover does not block the next attempt.
 	temp := fmt.Sprintf("%s.%08x%s", path, rand.Uint32(), TempSuffix)
 	step, err := fill(fsys, temp, data, mode)
 	if err == nil {
 		step, err = "rename", fsys.Rename(temp, path)
 	}
 	if err != nil {
-		_ = fsys.Remove(temp) // the first error is the one to tell; a leftover does no harm
+		_ = fsys.Remove(temp) // the first error matters; a leftover is harmless
 		return fmt.Errorf("replace %s: %s: %w", path, step, Renamed(err, temp, path+TempSuffix))
 	}
 	if err := fsys.SyncDir(filepath.Dir(path)); err != nil {
@@ -47,7 +43,7 @@ func Write(fsys FS, path string, data []byte, mode fs.FileMode) error {
 	return nil
 }
 
-// MakeDir makes a directory that is not there, durably, with the parents that it lacks.
+// MakeDir creates a directory durably, with missing parents.
 func MakeDir(fsys FS, dir string, mode fs.FileMode) error {
 	parent := filepath.Dir(dir)
 	if _, err := fsys.Lstat(parent); errors.Is(err, fs.ErrNotExist) {
@@ -59,14 +55,14 @@ func MakeDir(fsys FS, dir string, mode fs.FileMode) error {
 		return err
 	}
 	if err := fsys.SyncDir(parent); err != nil {
-		_ = fsys.Remove(dir) // else nobody would sync its name later
+		_ = fsys.Remove(dir) // a later MakeDir must not find it: it would not sync its name
 		return err
 	}
 	return nil
 }
 
-// Renamed returns err with another name in its words than that of a temporary file, which is a new one at each try: an error
-// that is reported must say the same as long as the cause is the same.
+// Renamed returns err with the random name of a temporary file replaced by a stable name, so that repeated errors with
+// the same cause are equal.
 func Renamed(err error, temp, stable string) error {
 	if words := err.Error(); strings.Contains(words, temp) {
 		return renamed{err, strings.ReplaceAll(words, temp, stable)}
@@ -82,7 +78,7 @@ type renamed struct {
 func (r renamed) Error() string { return r.words }
 func (r renamed) Unwrap() error { return r.error }
 
-// fill makes the temporary file, and says which step failed.
+// fill creates the temporary file, or names the step that failed.
 func fill(fsys FS, temp string, data []byte, mode fs.FileMode) (step string, err error) {
 	f, err := fsys.Create(temp, private)
 	if err != nil {
@@ -101,7 +97,7 @@ func fill(fsys FS, temp string, data []byte, mode fs.FileMode) (step string, err
 	return step, err
 }
 
-// chmod sets a mode that the umask has no say in.
+// chmod sets the mode regardless of the umask.
 func chmod(fsys FS, name string, mode fs.FileMode) error {
 	if mode == private {
 		return nil

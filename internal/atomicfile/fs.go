@@ -8,10 +8,9 @@ import (
 	"syscall"
 )
 
-// FS is what durable state needs of a file system. Nothing that it does to
-// names is durable before SyncDir of their directory, nothing that was written
-// before Sync of its file. No method follows a symbolic link in the last
-// element of a name, but ReadDir.
+// FS is the file system interface for durable state. A change of a name is durable only after SyncDir of its
+// directory, and written data only after Sync of the file. Except for ReadDir, no method follows a symbolic link in
+// the last element of a name.
 type FS interface {
 	// ReadFile returns the content of a regular file.
 	ReadFile(name string) ([]byte, error)
@@ -19,19 +18,19 @@ type FS interface {
 	ReadDir(name string) ([]fs.DirEntry, error)
 	Lstat(name string) (fs.FileInfo, error)
 
-	// Create makes a file that must not exist and opens it for writing.
+	// Create creates a file that must not exist and opens it for writing.
 	Create(name string, mode fs.FileMode) (File, error)
-	// Mkdir makes a directory whose parent exists.
+	// Mkdir creates a directory in an existing parent.
 	Mkdir(name string, mode fs.FileMode) error
 	Rename(from, to string) error
 	// Remove removes a file or an empty directory.
 	Remove(name string) error
 	Chmod(name string, mode fs.FileMode) error
-	// SyncDir makes durable what happened to the names in a directory.
+	// SyncDir makes changes of the names in a directory durable.
 	SyncDir(name string) error
 }
 
-// File is a new file that is being written.
+// File is a new file, open for writing.
 type File interface {
 	io.Writer
 	Sync() error
@@ -43,8 +42,7 @@ type OS struct{}
 
 var _ FS = OS{}
 
-// ReadFile implements FS. It refuses what is not a regular file: opening a
-// pipe, say, would wait for somebody to write to it.
+// ReadFile implements FS. It rejects files that are not regular, because opening a FIFO, for example, would block.
 func (OS) ReadFile(name string) ([]byte, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -71,7 +69,7 @@ func (OS) Lstat(name string) (fs.FileInfo, error) { return os.Lstat(name) }
 func (OS) Create(name string, mode fs.FileMode) (File, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, mode)
 	if err != nil {
-		return nil, err // not f: a nil *os.File in the interface would not be nil
+		return nil, err // a nil *os.File in the interface would not be nil
 	}
 	return f, nil
 }
@@ -87,8 +85,7 @@ func (OS) Remove(name string) error { return os.Remove(name) }
 
 // Chmod implements FS.
 func (OS) Chmod(name string, mode fs.FileMode) error {
-	// os.Chmod follows links; a caller that tightens a directory must not be
-	// sent elsewhere by whoever could write there until now.
+	// os.Chmod follows symbolic links: whoever could write to a directory so far could redirect a change of its mode.
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err

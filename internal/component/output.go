@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // outputReader parses the output of a component, line by line and in both klog formats, and keeps possible dumps of
@@ -230,9 +232,4 @@ func (t *outputReader) failureText() string {
 func (t *outputReader) lastLine() string { return t.last }
 
 // clip truncates text to n bytes and keeps it valid UTF-8.
-func clip(message string, n int) string {
-	if len(message) <= n {
-		return strings.ToValidUTF8(message, "?")
-	}
-	return strings.ToValidUTF8(message[:n], "") + "..."
-}
+func clip(text string, n int) string { return printable.Truncate(strings.ToValidUTF8(text, "?"), n) }

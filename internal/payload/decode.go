@@ -12,6 +12,8 @@ import (
 	yamlv2 "go.yaml.in/yaml/v2"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Mapping decodes one JSON or YAML document within the limits of Limits, without duplicate keys. Numbers are
@@ -36,7 +38,7 @@ func decodeFields(data []byte) (map[string]any, *Error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
 	if err := dec.Decode(&value); err != nil {
-		return nil, notRead(err)
+		return nil, syntaxError(err)
 	}
 	if refused := tooMuch(value); refused != nil {
 		return nil, refused
@@ -47,7 +49,7 @@ func decodeFields(data []byte) (map[string]any, *Error) {
 	case nil:
 		return nil, &Error{Problem: ProblemEmpty, Words: "empty"}
 	default:
-		return nil, &Error{Problem: ProblemSyntax, Words: "must be a mapping of fields, not a " + typeName(v)}
+		return nil, &Error{Problem: ProblemSyntax, Words: "must be a mapping of fields, not " + describe(v)}
 	}
 }
 
@@ -59,7 +61,7 @@ func toJSON(data []byte) ([]byte, *Error) {
 		var fields map[string]any
 		if strict, err := kjson.UnmarshalStrict(data, &fields); err == nil {
 			if len(strict) > 0 {
-				return nil, &Error{Problem: ProblemDuplicate, Words: bound(strict[0].Error())}
+				return nil, &Error{Problem: ProblemDuplicate, Words: singleLine(strict[0].Error())}
 			}
 			return data, nil
 		}
@@ -73,14 +75,14 @@ func toJSON(data []byte) ([]byte, *Error) {
 		return text, nil
 	// OneDocument parsed the text, so the error is a duplicate key or a key that JSON does not support.
 	case strings.Contains(err.Error(), "already set in map"):
-		return nil, &Error{Problem: ProblemDuplicate, Words: "duplicate key: " + bound(err.Error())}
+		return nil, &Error{Problem: ProblemDuplicate, Words: "duplicate key: " + singleLine(err.Error())}
 	default:
-		return nil, notRead(err)
+		return nil, syntaxError(err)
 	}
 }
 
-func notRead(err error) *Error {
-	return &Error{Problem: ProblemSyntax, Words: "neither JSON nor YAML: " + bound(err.Error())}
+func syntaxError(err error) *Error {
+	return &Error{Problem: ProblemSyntax, Words: "neither JSON nor YAML: " + singleLine(err.Error())}
 }
 
 // OneDocument returns an error unless data is exactly one YAML document within the limits of Limits. A kubelet or
@@ -103,7 +105,7 @@ func OneDocument(data []byte) *Error {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil && n == 1:
-			return notRead(err)
+			return syntaxError(err)
 		case refused != nil:
 			return refused
 		case n > 1 && (err != nil || doc != nil):
@@ -138,27 +140,9 @@ func plain(value any) any {
 	}
 }
 
-func typeName(v any) string {
-	switch v.(type) {
-	case []any:
-		return "list"
-	case string:
-		return "string"
-	case bool:
-		return "boolean"
-	default:
-		return "number"
-	}
-}
-
 // singleLine formats an error as one line that fits a status.
-func bound(words string) string {
-	words = strings.Join(strings.Fields(words), " ")
-	const most = 300
-	if len(words) > most {
-		words = strings.ToValidUTF8(words[:most], "") + "..."
-	}
-	return words
+func singleLine(text string) string {
+	return printable.Truncate(strings.Join(strings.Fields(text), " "), 300)
 }
 
-func quote(s string) string { return fmt.Sprintf("%q", bound(s)) }
+func quote(s string) string { return fmt.Sprintf("%q", singleLine(s)) }

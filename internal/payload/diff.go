@@ -175,12 +175,12 @@ func render(path string, v any) string {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		return bound(fmt.Sprintf("%q", fmt.Sprint(v)))
+		return singleLine(fmt.Sprintf("%q", fmt.Sprint(v)))
 	}
-	return bound(b.String())
+	return singleLine(b.String())
 }
 
 // shownPath formats a path, which can contain keys of the payload, for a status.
 func shownPath(path string) string {
-	return bound(strings.Trim(strconv.Quote(path), `"`))
+	return singleLine(strings.Trim(strconv.Quote(path), `"`))
 }

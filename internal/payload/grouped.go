@@ -40,7 +40,7 @@ func (g *group) at(path string) *group {
 func (g *group) merges(field *name) bool { return field.inner != nil && last(g.path) == field.path }
 
 // topGroup is the grouped form. groupOf maps the top-level fields of the upstream type to their groups.
-var topGroup, homes = func() (*group, map[string]*group) {
+var topGroup, groupOf = func() (*group, map[string]*group) {
 	top, homes := &group{groups: map[string]*group{}}, map[string]*group{}
 	for _, f := range Fields {
 		key, _, _ := strings.Cut(f.Path, ".")
@@ -59,7 +59,7 @@ var topGroup, homes = func() (*group, map[string]*group) {
 }()
 
 // groupedPaths are the full paths by name in the grouped form: groups, their fields, and the trial.
-var places = func() map[string]string {
+var groupedPaths = func() map[string]string {
 	places := map[string]string{keyTrial: keyTrial}
 	var visit func(g *group)
 	visit = func(g *group) {
@@ -87,14 +87,14 @@ func GroupedPath(path string) string {
 		end = len(path)
 	}
 	top, rest := path[:end], strings.TrimPrefix(path[end:], ".")
-	home := homes[top]
-	if home == nil {
+	group := groupOf[top]
+	if group == nil {
 		return path
 	}
-	if home.merges(names.inner[top]) {
-		return join(home.path, rest)
+	if group.merges(names.inner[top]) {
+		return join(group.path, rest)
 	}
-	return join(home.path, path)
+	return join(group.path, path)
 }
 
 // Group returns the grouped form of upstream fields and shares values with it. Fields that are not in the table are
@@ -102,13 +102,13 @@ func GroupedPath(path string) string {
 func Group(fields map[string]any) map[string]any {
 	grouped := map[string]any{keyAPIVersion: GroupedAPIVersion, keyKind: KubeletKind}
 	for key, value := range fields {
-		home := homes[key]
+		group := groupOf[key]
 		switch {
 		case key == keyAPIVersion || key == keyKind:
-		case home == nil:
+		case group == nil:
 			put(grouped, keyUngrouped, key, value)
-		case !home.merges(names.inner[key]):
-			put(grouped, home.path, key, value)
+		case !group.merges(names.inner[key]):
+			put(grouped, group.path, key, value)
 		default:
 			inner, _ := value.(map[string]any)
 			if len(inner) == 0 {
@@ -116,7 +116,7 @@ func Group(fields map[string]any) map[string]any {
 			}
 			for k, v := range inner {
 				if names.inner[key].inner[k] != nil {
-					put(grouped, home.path, k, v)
+					put(grouped, group.path, k, v)
 				} else {
 					put(grouped, keyUngrouped+"."+key, k, v)
 				}
@@ -144,8 +144,8 @@ func put(fields map[string]any, path, key string, value any) {
 func flatten(grouped map[string]any) (map[string]any, Trial, *Error) {
 	f := flattener{fields: map[string]any{keyAPIVersion: UpstreamAPIVersion, keyKind: KubeletKind}}
 	f.group(topGroup, grouped)
-	if len(f.faults) > 0 {
-		return nil, Trial{}, f.faults.refusal()
+	if len(f.errs) > 0 {
+		return nil, Trial{}, f.errs.err()
 	}
 	return f.fields, f.trial, nil
 }
@@ -153,13 +153,13 @@ func flatten(grouped map[string]any) (map[string]any, Trial, *Error) {
 type flattener struct {
 	fields map[string]any
 	trial  Trial
-	faults faults
+	errs   fieldErrors
 }
 
 func (f *flattener) group(g *group, value any) {
 	inner, ok := value.(map[string]any)
 	if !ok {
-		f.faults.add(ProblemGroup, g.path, "must be a mapping of fields, not "+shown(value))
+		f.errs.add(ProblemGroup, g.path, "must be a mapping of fields, not "+describe(value))
 		return
 	}
 	for _, key := range keys(inner) {
@@ -177,11 +177,11 @@ func (f *flattener) group(g *group, value any) {
 			}
 		case g == topGroup && (key == keyAPIVersion || key == keyKind):
 		case g == topGroup && key == keyTrial:
-			f.trial = f.faults.trial(value)
+			f.trial = f.errs.trial(value)
 		case g == topGroup && key == keyUngrouped:
-			f.faults.add(ProblemGroup, path, "is only for output of fields without a group; use the upstream form ("+UpstreamAPIVersion+") to set them")
+			f.errs.add(ProblemGroup, path, "is only for output of fields without a group; use the upstream form ("+UpstreamAPIVersion+") to set them")
 		default:
-			f.faults.add(ProblemGroup, path, unknown(key, slices.Concat(keys(g.fields), keys(g.groups)), g.path))
+			f.errs.add(ProblemGroup, path, unknown(key, slices.Concat(keys(g.fields), keys(g.groups)), g.path))
 		}
 	}
 }
@@ -197,7 +197,7 @@ func (f *flattener) names(n *name, path string, value any) {
 			if inner := n.inner[key]; inner != nil {
 				f.names(inner, join(path, key), v[key])
 			} else {
-				f.faults.add(ProblemGroup, join(path, pathPart(key)), unknown(key, keys(n.inner), path))
+				f.errs.add(ProblemGroup, join(path, pathPart(key)), unknown(key, keys(n.inner), path))
 			}
 		}
 	case []any:
@@ -209,7 +209,7 @@ func (f *flattener) names(n *name, path string, value any) {
 
 // unknown describes an unknown name and suggests which one may be meant.
 func unknown(key string, known []string, at string) string {
-	place := places[key]
+	place := groupedPaths[key]
 	switch {
 	case place != "" && place == key:
 		return key + " belongs at the top level"
@@ -221,9 +221,9 @@ func unknown(key string, known []string, at string) string {
 			return "no such field; did you mean " + join(at, name) + "?"
 		}
 	}
-	for _, name := range keys(places) {
+	for _, name := range keys(groupedPaths) {
 		if strings.EqualFold(name, key) {
-			return "no such field; did you mean " + places[name] + "?"
+			return "no such field; did you mean " + groupedPaths[name] + "?"
 		}
 	}
 	return "no such field"

@@ -17,7 +17,7 @@ const (
 	// maxSeparators limits the characters that can separate values: commas, colons, opening brackets and dashes. A
 	// decoder needs some hundred bytes for each value, however short. A kubelet configuration has some hundred
 	// separators.
-	maxMarks = 100_000
+	maxSeparators = 100_000
 	// maxRendered limits the size of the text, in bytes, when each value is written with its path or on an indented
 	// line.
 	maxRendered = 16 << 20
@@ -66,21 +66,21 @@ func Indentable(text []byte) bool {
 // tooManyValues rejects text that needs much memory to decode. It counts single characters, including those in strings
 // and comments.
 func tooManyValues(data []byte) *Error {
-	marks := 0
+	separators := 0
 	for i, c := range data {
 		switch c {
 		case ',', ':', '[', '{':
-			marks++
+			separators++
 		case '-', '?': // a list item or mapping key, unless a name follows
 			if i+1 == len(data) || data[i+1] <= ' ' || data[i+1] >= 0x80 {
-				marks++
+				separators++
 			}
 		}
 	}
-	if marks <= maxMarks {
+	if separators <= maxSeparators {
 		return nil
 	}
-	return &Error{Problem: ProblemTooLarge, Words: fmt.Sprintf("too many values: its text has more than %d commas, colons, brackets and dashes", maxMarks)}
+	return &Error{Problem: ProblemTooLarge, Words: fmt.Sprintf("too many values: its text has more than %d commas, colons, brackets and dashes", maxSeparators)}
 }
 
 // jsonShape returns the depth of JSON, and its size in bytes when indented by two spaces for each level.
@@ -114,11 +114,11 @@ func jsonShape(text []byte) (deepest, indented int) {
 // tooMuch rejects a decoded value that is nested too deep, or whose fields would be too large if listed with their
 // paths.
 func tooMuch(value any) *Error {
-	m := measure{room: maxRendered}
+	m := measure{left: maxRendered}
 	switch m.visit(value, 0, 0); {
 	case m.deep:
 		return nestedTooDeep()
-	case m.room < 0:
+	case m.left < 0:
 		return &Error{Problem: ProblemTooLarge, Words: fmt.Sprintf("the fields with their full paths exceed %d MiB: "+
 			"shorten the keys of nested mappings", maxRendered>>20)}
 	}
@@ -127,14 +127,14 @@ func tooMuch(value any) *Error {
 
 // measure is the state of a walk over a decoded value.
 type measure struct {
-	room int // bytes left of maxRendered
+	left int // bytes left of maxRendered
 	deep bool
 }
 
 // visit handles a value at this depth, whose path has this length in bytes.
 func (m *measure) visit(value any, depth, path int) {
-	m.room -= path + 1
-	if m.deep || m.room < 0 {
+	m.left -= path + 1
+	if m.deep || m.left < 0 {
 		return
 	}
 	switch v := value.(type) {
@@ -152,9 +152,9 @@ func (m *measure) visit(value any, depth, path int) {
 			m.below(inner, depth, path)
 		}
 	case string:
-		m.room -= len(v)
+		m.left -= len(v)
 	case json.Number:
-		m.room -= len(v)
+		m.left -= len(v)
 	}
 	if depth == maxDepth && isNest(value) {
 		m.deep = true

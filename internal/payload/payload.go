@@ -28,7 +28,7 @@ const (
 const MaxSize = 1 << 20
 
 // maxIndented is the size, in bytes, up to which text is indented. With maxDepth it grows to at most 6 MiB.
-const mostIndented = 64 << 10
+const maxIndented = 64 << 10
 
 // Payload is a configuration as assigned to a node.
 type Payload struct {
@@ -144,27 +144,27 @@ func (p *Payload) decode() *Error {
 	if words := checkKind(fields); words != "" {
 		return &Error{Problem: ProblemKind, Words: words}
 	}
-	called := func(path string) string { return path }
+	displayPath := func(path string) string { return path }
 	if fields[keyAPIVersion] == GroupedAPIVersion {
-		called = GroupedPath
+		displayPath = GroupedPath
 		if fields, p.Trial, refused = flatten(fields); refused != nil {
 			return refused
 		}
 		text, err := json.Marshal(fields)
 		if err != nil {
-			return notRead(err)
+			return syntaxError(err)
 		}
 		if len(text) > MaxSize {
 			return &Error{Problem: ProblemTooLarge, Words: "larger than 1 MiB in the upstream form"}
 		}
 		// People read this text too, but indenting a large nested text would multiply its size.
-		if indented := (bytes.Buffer{}); len(text) <= mostIndented && json.Indent(&indented, text, "", "  ") == nil {
+		if indented := (bytes.Buffer{}); len(text) <= maxIndented && json.Indent(&indented, text, "", "  ") == nil {
 			text = indented.Bytes()
 		}
 		p.Upstream = text
 	}
 	p.Fields = plain(fields).(map[string]any)
-	return guard(p.Fields, called)
+	return checkFields(p.Fields, displayPath)
 }
 
 // Digest returns the hex SHA-256 digest of a data key and its value, which may be invalid.

@@ -17,17 +17,17 @@ const (
 )
 
 // trial decodes the trial settings of a grouped configuration.
-func (f *faults) trial(value any) Trial {
+func (f *fieldErrors) trial(value any) Trial {
 	var t Trial
-	asked, ok := value.(map[string]any)
+	settings, ok := value.(map[string]any)
 	if !ok {
-		f.add(ProblemTrial, keyTrial, "must be a mapping of fields, not "+shown(value))
+		f.add(ProblemTrial, keyTrial, "must be a mapping of fields, not "+describe(value))
 		return t
 	}
 	known := []string{"allowPodLoss", "configTrialDuration", "crashLoopThreshold"}
-	for _, key := range keys(asked) {
-		path, value := join(keyTrial, pathPart(key)), asked[key]
-		refuse := func(must string) { f.add(ProblemTrial, path, must+", not "+shown(value)) }
+	for _, key := range keys(settings) {
+		path, value := join(keyTrial, pathPart(key)), settings[key]
+		refuse := func(must string) { f.add(ProblemTrial, path, must+", not "+describe(value)) }
 		switch key {
 		case "allowPodLoss":
 			if t.AllowPodLoss, ok = value.(bool); !ok {
@@ -56,21 +56,21 @@ func (f *faults) trial(value any) Trial {
 
 // AskedOf returns the trial settings of a payload, either from the payload itself or from spec.trial of the
 // NodeConfig, which may be nil. It returns an error if both are set or if a value in spec.trial is invalid.
-func AskedOf(own Trial, beside *v1alpha1.TrialTerms) (Trial, error) {
-	if beside == nil || *beside == (v1alpha1.TrialTerms{}) {
+func AskedOf(own Trial, spec *v1alpha1.TrialTerms) (Trial, error) {
+	if spec == nil || *spec == (v1alpha1.TrialTerms{}) {
 		return own, nil
 	}
 	if given := own.given(); len(given) > 0 {
 		return Trial{}, fmt.Errorf("spec.trial and the payload (%s) both have trial settings: remove one of them", strings.Join(given, ", "))
 	}
-	t := Trial{AllowPodLoss: beside.AllowPodLoss}
-	if d := beside.ConfigTrialDuration; d != nil {
+	t := Trial{AllowPodLoss: spec.AllowPodLoss}
+	if d := spec.ConfigTrialDuration; d != nil {
 		if d.Duration <= 0 || d.Duration > MaxTrialDuration {
 			return Trial{}, fmt.Errorf("spec.trial.configTrialDuration must be a duration over 0 and up to 168h, such as 30m, not %s", d.Duration)
 		}
 		t.Duration = &d.Duration
 	}
-	if n := beside.CrashLoopThreshold; n != nil {
+	if n := spec.CrashLoopThreshold; n != nil {
 		if *n < 0 || *n > MaxCrashLoopThreshold {
 			return Trial{}, fmt.Errorf("spec.trial.crashLoopThreshold must be a whole number from 0 to %d, not %d", MaxCrashLoopThreshold, *n)
 		}

@@ -1,7 +1,8 @@
-// Package printable makes text of others fit for a terminal, a log and a page. A payload, an object of the API, a kubelet's
-// words and a file on disk can hold characters that a terminal obeys, that reorder what is beside them, or that cannot be
-// seen. They are written as escape sequences such as \x1b and \u202e, so that a reader sees that they are there. It must not
-// know what any text means.
+// Package printable escapes text from untrusted sources before it is printed to a terminal, a log or a page. Payloads,
+// API objects, output of a kubelet and files can contain control characters, characters that reorder the text beside
+// them, and invisible characters. They become escape sequences such as \x1b and \u202e.
+//
+// It must not know what a text means.
 package printable
 
 import (
@@ -13,18 +14,18 @@ import (
 	"unicode/utf8"
 )
 
-// Is reports whether a character may be printed as it is: letters, marks, digits, punctuation, symbols and the space. It may
-// not if it is a control character, of the category Cf (bidirectional overrides and isolates, zero-width characters, tags),
-// a separator of lines or paragraphs, a space other than the usual one, unassigned, or has no shape of its own.
+// Is reports whether a character is printed unchanged: letters, marks, digits, punctuation, symbols and the space.
+// Escaped are control characters, the category Cf (bidirectional overrides and isolates, zero-width characters, tags),
+// line and paragraph separators, other spaces, unassigned characters, and those without a shape of their own.
 func Is(r rune) bool {
 	return unicode.IsPrint(r) && !unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)
 }
 
-// inText reports whether a character may be printed as it is in a text of several lines.
+// inText reports whether a character is printed unchanged in a text of several lines.
 func inText(r rune) bool { return Is(r) || r == '\n' || r == '\t' }
 
-// Text returns s with an escape sequence for each character that may not be printed. Newlines and tabs stay; so that a text
-// of another system's lines can be read, a carriage return before a newline is left out.
+// Text escapes all characters that may not be printed. Newlines and tabs stay. The carriage return of a CRLF is
+// removed.
 func Text(s string) string {
 	if clean(s) {
 		return s
@@ -46,13 +47,20 @@ func Text(s string) string {
 	return b.String()
 }
 
-// Line returns s as one line: an escape sequence for each character that may not be printed, and one space for what
-// separates words.
+// Line returns s as one line, escaped like in Text, with single spaces between words.
 func Line(s string) string {
 	return Text(strings.Join(strings.FieldsFunc(s, unicode.IsSpace), " "))
 }
 
-// JSON returns the same JSON with JSON's own escape sequence for each character that may not be printed. It must be valid.
+// Truncate returns s if it has at most n bytes, and otherwise n bytes of it and "...", without invalid UTF-8.
+func Truncate(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "..."
+}
+
+// JSON replaces characters that may not be printed in valid JSON with JSON's escape sequences.
 func JSON(text []byte) []byte {
 	return encoded(text, func(r rune) string {
 		if r > 0xffff {
@@ -63,8 +71,7 @@ func JSON(text []byte) []byte {
 	})
 }
 
-// YAML returns JSON as YAML that means the same, with YAML's own escape sequence for each character that may not be printed.
-// It must be valid.
+// YAML returns valid JSON as equivalent YAML, with YAML's escape sequences for characters that may not be printed.
 func YAML(json []byte) []byte {
 	return encoded(json, func(r rune) string {
 		if r > 0xffff {
@@ -74,7 +81,7 @@ func YAML(json []byte) []byte {
 	})
 }
 
-// encoded escapes what can only stand in a string of valid JSON.
+// encoded escapes characters that valid JSON only contains in strings.
 func encoded(text []byte, escape func(rune) string) []byte {
 	if clean(string(text)) {
 		return text
@@ -90,7 +97,7 @@ func encoded(text []byte, escape func(rune) string) []byte {
 	return b.Bytes()
 }
 
-// Clean reports whether Text would return a text as it is.
+// Clean reports whether Text returns a text unchanged.
 func Clean(text []byte) bool { return clean(string(text)) }
 
 func clean(s string) bool {
@@ -99,13 +106,10 @@ func clean(s string) bool {
 
 func escaped(r rune) string {
 	switch {
+	case r == '\r':
+		return `\r`
 	case r < utf8.RuneSelf:
-		switch r {
-		case '\r':
-			return `\r`
-		default:
-			return fmt.Sprintf(`\x%02x`, r)
-		}
+		return fmt.Sprintf(`\x%02x`, r)
 	case r > 0xffff:
 		return fmt.Sprintf(`\U%08x`, r)
 	default:
@@ -113,23 +117,23 @@ func escaped(r rune) string {
 	}
 }
 
-// Writer writes what Text makes of what is written to it. Nothing that a program prints through it can reach a terminal as a
-// command, whoever forgot to look at it before.
+// Writer escapes everything that is written to it. A program that prints through it cannot send control sequences to a
+// terminal, even if the caller does not escape its text.
 type Writer struct {
-	to   io.Writer
-	of   func(string) string
-	rest []byte // the beginning of a character
+	to     io.Writer
+	escape func(string) string
+	rest   []byte // an incomplete character
 }
 
-// NewWriter returns a Writer to another.
-func NewWriter(to io.Writer) *Writer { return &Writer{to: to, of: Text} }
+// NewWriter returns a Writer that escapes like Text.
+func NewWriter(to io.Writer) *Writer { return &Writer{to: to, escape: Text} }
 
-// NewJSONWriter returns a Writer for valid JSON, such as a log's, that stays valid.
+// NewJSONWriter returns a Writer that escapes like JSON, for valid JSON such as a log.
 func NewJSONWriter(to io.Writer) *Writer {
-	return &Writer{to: to, of: func(s string) string { return string(JSON([]byte(s))) }}
+	return &Writer{to: to, escape: func(s string) string { return string(JSON([]byte(s))) }}
 }
 
-// Write implements io.Writer. A character of which only the beginning was written waits for the rest of it.
+// Write implements io.Writer. An incomplete character at the end is kept for the next call.
 func (w *Writer) Write(p []byte) (int, error) {
 	all := append(w.rest, p...)
 	end := len(all)
@@ -139,7 +143,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 		}
 	}
 	w.rest = append([]byte(nil), all[end:]...)
-	if _, err := io.WriteString(w.to, w.of(string(all[:end]))); err != nil {
+	if _, err := io.WriteString(w.to, w.escape(string(all[:end]))); err != nil {
 		return 0, err
 	}
 	return len(p), nil

@@ -1,7 +1,7 @@
-// Package program holds what all programs share: how they are started and stopped, their exit codes, errors of wrong usage,
+// Package program has the common parts of evenkeel's command lines: the run loop with signals, exit codes, usage errors,
 // logging flags, and the version command.
 //
-// It must not know what any of them is for.
+// It must not know what a program does.
 package program
 
 import (
@@ -19,13 +19,13 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// Exit codes that every program has; each may have others.
+// Exit codes of all programs. A program may have others.
 const (
 	ExitError = 1
 	ExitUsage = 3
 )
 
-// Exit is an error with an exit code of its own.
+// Exit is an error with an exit code.
 type Exit struct {
 	Code int
 	Err  error
@@ -37,12 +37,12 @@ func (e *Exit) Unwrap() error { return e.Err }
 // Coded returns an error with an exit code.
 func Coded(code int, err error) error { return &Exit{code, err} }
 
-// Usage returns the error of wrong usage, with words as those of fmt.Errorf.
+// Usage returns a usage error, formatted like fmt.Errorf.
 func Usage(format string, args ...any) error {
 	return Coded(ExitUsage, fmt.Errorf(format, args...))
 }
 
-// NoArgs is for a command that takes no arguments.
+// NoArgs returns a usage error if a command has arguments.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return Usage("%s takes no arguments, got %q; see %[1]s --help", cmd.CommandPath(), args)
@@ -50,8 +50,8 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// Root makes a command a program's: Run says what is wrong with it, in one line and without the whole of its usage, and it has
-// the commands that it was given only.
+// Root configures the root command of a program: Run prints an error as one line without the usage, and there is no
+// generated completion command.
 func Root(c *cobra.Command) *cobra.Command {
 	c.SilenceErrors, c.SilenceUsage = true, true
 	c.CompletionOptions.DisableDefaultCmd = true
@@ -61,12 +61,12 @@ func Root(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// Run runs a program's command line until it ends, by itself or told to by SIGTERM or SIGINT, says on standard error what was
-// wrong, and returns the exit code.
+// Run executes a program's command line, cancels its context on SIGTERM or SIGINT, prints the error to standard error, and
+// returns the exit code.
 func Run(root *cobra.Command) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	// Nothing that a payload, the API or a file says may reach a terminal as a command.
+	// Text from payloads, the API and files must not control the terminal.
 	root.SetOut(printable.NewWriter(os.Stdout))
 	root.SetErr(printable.NewWriter(os.Stderr))
 	err := root.ExecuteContext(ctx)
@@ -80,19 +80,19 @@ func Run(root *cobra.Command) int {
 	return ExitError
 }
 
-// Log are the flags that say how a program logs.
+// Log has the logging flags of a program.
 type Log struct {
 	verbosity int
 	format    string
 }
 
-// Bind makes them flags.
+// Bind adds the flags.
 func (l *Log) Bind(f *pflag.FlagSet) {
 	f.IntVarP(&l.verbosity, "verbosity", "v", 0, "log level: 0 info, 1 and more debug")
 	f.StringVar(&l.format, "log-format", "text", "text or json")
 }
 
-// Check returns what is wrong with them, as wrong usage.
+// Check returns a usage error if a flag is invalid.
 func (l *Log) Check() error {
 	if l.format != "text" && l.format != "json" {
 		return Usage("--log-format must be text or json, not %q", l.format)

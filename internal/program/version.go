@@ -14,25 +14,25 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 )
 
-// Info is what "version" prints.
+// Info is the output of "version".
 type Info struct {
 	Program string `json:"program"`
 	Version string `json:"version"`
-	// Commit is that of the source; empty if nobody knows. With "-dirty" the source was changed after it.
+	// Commit is the commit of the source, with "-dirty" if the source had other changes; "" if unknown.
 	Commit   string   `json:"commit,omitempty"`
 	Go       string   `json:"go"`
 	Platform string   `json:"platform"` // linux/amd64
 	Kubelets Kubelets `json:"kubelets"`
 }
 
-// Kubelets are the minor versions of the kubelet that the program is for.
+// Kubelets are the supported minor versions of the kubelet.
 type Kubelets struct {
 	Oldest string `json:"oldest"`
 	Newest string `json:"newest"`
 }
 
-// Of is what the program that runs is. Version and commit are what the linker stamped; without a commit it is the one
-// that the Go command noted, if it built from a repository.
+// Of describes the running program. Version and commit were set by the linker; the default commit is the one that the Go
+// command stored when it built from a repository.
 func Of(program, version, commit string) Info {
 	build, _ := debug.ReadBuildInfo()
 	return Info{
@@ -42,28 +42,28 @@ func Of(program, version, commit string) Info {
 	}
 }
 
-// revision is the commit in what the Go command noted; "" if there is none.
+// revision returns the commit stored by the Go command, or "".
 func revision(build *debug.BuildInfo) string {
 	if build == nil {
 		return ""
 	}
-	noted := map[string]string{}
+	settings := map[string]string{}
 	for _, s := range build.Settings {
-		noted[s.Key] = s.Value
+		settings[s.Key] = s.Value
 	}
-	if noted["vcs.revision"] != "" && noted["vcs.modified"] == "true" {
-		return noted["vcs.revision"] + "-dirty"
+	if settings["vcs.revision"] != "" && settings["vcs.modified"] == "true" {
+		return settings["vcs.revision"] + "-dirty"
 	}
-	return noted["vcs.revision"]
+	return settings["vcs.revision"]
 }
 
-// String is for people: the program and its version in the first line.
+// String formats the information for people, with program and version in the first line.
 func (i Info) String() string {
 	return fmt.Sprintf("%s %s\ncommit    %s\nbuilt     with %s for %s\nkubelets  %s to %s\n",
 		i.Program, i.Version, cmp.Or(i.Commit, "unknown"), i.Go, i.Platform, i.Kubelets.Oldest, i.Kubelets.Newest)
 }
 
-// Print prints it, as JSON or for people.
+// Print writes the information as JSON or for people.
 func (i Info) Print(w io.Writer, asJSON bool) error {
 	if !asJSON {
 		_, err := io.WriteString(w, i.String())
@@ -74,12 +74,12 @@ func (i Info) Print(w io.Writer, asJSON bool) error {
 	return out.Encode(i)
 }
 
-// Command is "version" for a program whose commands say with noArgs that they take no arguments.
+// Command returns the "version" command. noArgs rejects arguments.
 func (i Info) Command(noArgs cobra.PositionalArgs) *cobra.Command {
 	var output format
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the version, the commit, and which kubelets it is for",
+		Short: "Print the version, the commit and the supported kubelet versions",
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return i.Print(cmd.OutOrStdout(), output == "json") },
 	}
@@ -87,7 +87,7 @@ func (i Info) Command(noArgs cobra.PositionalArgs) *cobra.Command {
 	return cmd
 }
 
-// format is json, or empty for people.
+// format is json, or empty for the format for people.
 type format string
 
 func (f *format) String() string { return string(*f) }

@@ -1,16 +1,15 @@
-// Package crashfs is a file system in memory for tests: it fails the operation
-// it is told to, stops at a crash, and comes up again as a machine would find
-// its disk after that, with what was not synced lost, kept or torn.
+// Package crashfs is an in-memory file system for tests of durability: it injects I/O errors and crashes, and reboots
+// to a disk where unsynced changes are lost, kept or torn.
 //
-// It is crueller than any real file system: what was not made durable may be
-// lost in any combination, not only from the end. It must not know what is
-// stored in it. Nothing but tests may import it.
+// It is stricter than real file systems: any combination of unsynced changes may be lost, not only the latest. It must
+// not know what is stored in it. Only tests may import it.
 package crashfs
 
 import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"path"
 	"slices"
@@ -22,13 +21,13 @@ import (
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 )
 
-// ErrCrashed is the error of every operation after a crash.
+// ErrCrashed is returned by every operation after a crash.
 var ErrCrashed = errors.New("crashed")
 
-// Op is an operation that changes the disk, or makes a change durable.
+// Op is an operation that changes the disk or makes a change durable.
 type Op string
 
-// The operations that are counted and can be made to fail.
+// Operations that are counted and can fail.
 const (
 	Create  Op = "create"
 	Write   Op = "write"
@@ -41,11 +40,10 @@ const (
 	SyncDir Op = "syncdir"
 )
 
-// Needed lists the operations that a full disk fails: freeing space works.
+// Needed are the operations that fail on a full disk. Freeing space works.
 var Needed = []Op{Create, Write, Mkdir, Sync}
 
-// FS is the file system. It has one directory, "/", to begin with. It is safe
-// for concurrent use.
+// FS is the file system. It starts with the directory "/". It is safe for concurrent use.
 type FS struct {
 	mu      sync.Mutex
 	root    *node
@@ -53,7 +51,7 @@ type FS struct {
 	log     []string
 	faults  []fault
 	reads   map[string]error
-	crashAt int // no operation after this one happens; negative: no crash
+	crashAt int // the last operation before the crash; negative: no crash
 }
 
 var _ atomicfile.FS = (*FS)(nil)
@@ -64,12 +62,11 @@ type node struct {
 	uid            uint32
 	changed        time.Time
 	data, synced   []byte
-	names, lasting map[string]*node // as running programs see them; as a crash leaves them
-	clean          bool             // of a file: not changed since it was last synced
+	names, durable map[string]*node // names before a crash; names that survive it
+	clean          bool             // a file without changes since its last sync
 }
 
-// change is one operation on names that is not durable yet. Its links happen
-// together or not at all.
+// change is an operation on names that is not durable yet. Its links take effect together.
 type change struct {
 	path  string
 	links []link
@@ -78,7 +75,7 @@ type change struct {
 type link struct {
 	dir  *node
 	name string
-	to   *node // nil: the name is gone
+	to   *node // nil: the name is removed
 }
 
 type fault struct {
@@ -93,29 +90,27 @@ func New() *FS {
 }
 
 func newDir(mode fs.FileMode) *node {
-	return &node{dir: true, mode: mode, uid: uint32(syscall.Geteuid()), names: map[string]*node{}, lasting: map[string]*node{}}
+	return &node{dir: true, mode: mode, uid: uint32(syscall.Geteuid()), names: map[string]*node{}, durable: map[string]*node{}}
 }
 
-// Operations returns how many operations were asked for, failed ones included.
+// Operations returns the number of operations so far, including failed ones.
 func (f *FS) Operations() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.log)
 }
 
-// Log returns the operations in words, in their order.
+// Log returns the operations as text, in order.
 func (f *FS) Log() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.log)
 }
 
-// FailAt lets operation n fail, counted from now, from 1. A write that fails
-// has written half.
+// FailAt makes the n-th operation from now fail; 1 is the next one. A failed write writes half of its data.
 func (f *FS) FailAt(n int, err error) { f.fail(n, n, err, nil) }
 
-// FailFrom lets operation n, counted from now, and all after it fail, or of
-// them those that are listed.
+// FailFrom makes the n-th operation from now and all later ones fail. With only, it is limited to these operations.
 func (f *FS) FailFrom(n int, err error, only ...Op) { f.fail(n, 1<<62, err, only) }
 
 func (f *FS) fail(from, to int, err error, only []Op) {
@@ -125,58 +120,55 @@ func (f *FS) fail(from, to int, err error, only []Op) {
 	f.faults = append(f.faults, fault{now + from, max(to, now+to), err, only})
 }
 
-// FailRead lets reads of one file or directory fail.
+// FailRead makes reads of a file or directory fail.
 func (f *FS) FailRead(name string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reads[path.Clean(name)] = err
 }
 
-// Heal takes all faults back.
+// Heal removes all injected errors.
 func (f *FS) Heal() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults, f.reads = nil, map[string]error{}
 }
 
-// CrashAfter lets the machine crash after n more operations: none after them
-// happens.
+// CrashAfter crashes after n more operations. Later operations have no effect.
 func (f *FS) CrashAfter(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.crashAt = len(f.log) + n
 }
 
-// Crashed tells whether an operation came too late.
+// Crashed reports whether an operation came after the crash.
 func (f *FS) Crashed() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.crashAt >= 0 && len(f.log) > f.crashAt
 }
 
-// Fate is what became of a change that was not synced.
+// Fate is the result of a crash for an unsynced change.
 type Fate int
 
-// The fates. Torn is for data: half of it is there. A name is never torn.
+// The fates. Torn applies to data and keeps half of it; a name is never torn.
 const (
 	Lost Fate = iota
 	Kept
 	Torn
 )
 
-// Unsynced is a change whose fate is to be chosen.
+// Unsynced is an unsynced change.
 type Unsynced struct {
-	Path string // of data: where it was created
-	Data bool   // what a file holds; else a name that was made, moved or removed
+	Path string // for data, the path of the file when it was created
+	Data bool   // content of a file; otherwise a created, renamed or removed name
 }
 
-// Choice chooses fates.
+// Choice returns the fate of a change.
 type Choice func(Unsynced) Fate
 
-// The choices that bring the most out: nothing unsynced survives; everything
-// does (a process was killed, the machine lives); names do and data does not, as
-// on a file system that renames before it writes; the other way round; half of
-// each write.
+// Choices are the most revealing ones: nothing survives; everything survives (a killed process on a running machine);
+// only names, as in a file system that renames before it writes; only data; half of the data; and random ones.
 var Choices = map[string]Choice{
 	"all lost":     func(Unsynced) Fate { return Lost },
 	"all kept":     func(Unsynced) Fate { return Kept },
@@ -187,11 +179,10 @@ var Choices = map[string]Choice{
 	"seeded dice2": Dice(2),
 }
 
-// Dice chooses by a generator with that seed.
+// Dice returns a random choice with this seed.
 func Dice(seed uint64) Choice {
 	return func(u Unsynced) Fate {
-		// Not one stream: the fate of a change must not depend on the order in
-		// which a test looks at others.
+		// Do not use one random stream: the fate of a change must not depend on the order of calls.
 		h := seed
 		for _, b := range []byte(u.Path) {
 			h = h*1099511628211 + uint64(b)
@@ -204,19 +195,15 @@ func Dice(seed uint64) Choice {
 	}
 }
 
-// Reboot returns the file system as the machine finds it when it comes up
-// again: all that is there is durable, no fault is left. The file system it is
-// called on stays as it is, so that one crash can have many ends.
+// Reboot returns the file system after the crash: everything in it is durable and no errors are injected. f does not
+// change, so one crash can have many outcomes.
 func (f *FS) Reboot(choose Choice) *FS {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	names := map[*node]map[string]*node{}
-	lasting := func(d *node) map[string]*node {
+	durable := func(d *node) map[string]*node {
 		if names[d] == nil {
-			names[d] = map[string]*node{}
-			for name, n := range d.lasting {
-				names[d][name] = n
-			}
+			names[d] = maps.Clone(d.durable)
 		}
 		return names[d]
 	}
@@ -226,9 +213,9 @@ func (f *FS) Reboot(choose Choice) *FS {
 		}
 		for _, l := range c.links {
 			if l.to == nil {
-				delete(lasting(l.dir), l.name)
+				delete(durable(l.dir), l.name)
 			} else {
-				lasting(l.dir)[l.name] = l.to
+				durable(l.dir)[l.name] = l.to
 			}
 		}
 	}
@@ -241,25 +228,25 @@ func (f *FS) Reboot(choose Choice) *FS {
 		c := *n
 		copies[n] = &c
 		if !n.dir {
-			c.data = slices.Clone(survivor(n, at, choose))
+			c.data = slices.Clone(survivingData(n, at, choose))
 			c.synced, c.clean = c.data, true
 			return &c
 		}
-		c.names, c.lasting = map[string]*node{}, map[string]*node{}
-		for name, child := range lasting(n) {
+		c.names, c.durable = map[string]*node{}, map[string]*node{}
+		for name, child := range durable(n) {
 			c.names[name] = restore(child, path.Join(at, name))
-			c.lasting[name] = c.names[name]
+			c.durable[name] = c.names[name]
 		}
 		return &c
 	}
 	up := New()
 	up.root = restore(f.root, "/")
-	// Time goes on: what was changed before the crash stays older.
+	// Times continue, so that earlier changes stay older.
 	up.log = slices.Clone(f.log)
 	return up
 }
 
-func survivor(n *node, at string, choose Choice) []byte {
+func survivingData(n *node, at string, choose Choice) []byte {
 	if n.clean {
 		return n.synced
 	}
@@ -273,7 +260,7 @@ func survivor(n *node, at string, choose Choice) []byte {
 	}
 }
 
-// begin counts an operation and says how it fails, if it does.
+// begin counts an operation and returns its injected error.
 func (f *FS) begin(op Op, name string) error {
 	f.log = append(f.log, string(op)+" "+name)
 	n := len(f.log)
@@ -290,7 +277,7 @@ func (f *FS) begin(op Op, name string) error {
 
 func (f *FS) now() time.Time { return time.Unix(1_700_000_000+int64(len(f.log)), 0) }
 
-// walk finds a node; an error is one of the operating system's.
+// walk returns the node at a path, or an error of the operating system.
 func (f *FS) walk(name string) (*node, error) {
 	n := f.root
 	for _, element := range strings.Split(strings.Trim(path.Clean(name), "/"), "/") {
@@ -321,7 +308,7 @@ func (f *FS) parent(name string) (*node, string, error) {
 	return d, path.Base(name), nil
 }
 
-// apply makes links visible, and leaves them to be made durable.
+// apply makes links visible, but not durable.
 func (f *FS) apply(name string, links ...link) {
 	for _, l := range links {
 		if l.to == nil {

@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -14,8 +15,8 @@ func failed(op, name string, err error) error {
 	return &fs.PathError{Op: op, Path: name, Err: err}
 }
 
-// look is how every read begins.
-func (f *FS) look(op, name string) (*node, error) {
+// startRead starts a read.
+func (f *FS) startRead(op, name string) (*node, error) {
 	if f.crashAt >= 0 && len(f.log) > f.crashAt {
 		return nil, failed(op, name, ErrCrashed)
 	}
@@ -33,7 +34,7 @@ func (f *FS) ReadFile(name string) ([]byte, error) {
 	if err := f.reads[path.Clean(name)]; err != nil {
 		return nil, failed("read", name, err)
 	}
-	n, err := f.look("read", name)
+	n, err := f.startRead("read", name)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +51,7 @@ func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
 	if err := f.reads[path.Clean(name)]; err != nil {
 		return nil, failed("readdir", name, err)
 	}
-	d, err := f.look("readdir", name)
+	d, err := f.startRead("readdir", name)
 	if err != nil {
 		return nil, err
 	}
@@ -61,12 +62,7 @@ func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
 	for name, n := range d.names {
 		entries = append(entries, fs.FileInfoToDirEntry(newInfo(name, n)))
 	}
-	slices.SortFunc(entries, func(a, b fs.DirEntry) int {
-		if a.Name() < b.Name() {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return entries, nil
 }
 
@@ -74,7 +70,7 @@ func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
 func (f *FS) Lstat(name string) (fs.FileInfo, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	n, err := f.look("lstat", name)
+	n, err := f.startRead("lstat", name)
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +206,7 @@ func (f *FS) Remove(name string) error {
 	return nil
 }
 
-// Chmod implements atomicfile.FS. It is durable at once: no test needs more.
+// Chmod implements atomicfile.FS. The change is durable at once, which is enough for the tests.
 func (f *FS) Chmod(name string, mode fs.FileMode) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -225,8 +221,7 @@ func (f *FS) Chmod(name string, mode fs.FileMode) error {
 	return nil
 }
 
-// SyncDir implements atomicfile.FS. It does not make the directory's own name
-// durable: that is its parent's.
+// SyncDir implements atomicfile.FS. Like in a real file system, the directory's own name belongs to its parent.
 func (f *FS) SyncDir(name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -248,12 +243,11 @@ func (f *FS) SyncDir(name string) error {
 		}
 		for _, l := range c.links {
 			if l.to == nil {
-				delete(l.dir.lasting, l.name)
+				delete(l.dir.durable, l.name)
 			} else {
-				l.dir.lasting[l.name] = l.to
+				l.dir.durable[l.name] = l.to
 			}
-			// What happened to that name before is history: if it were kept
-			// after this, it would come back.
+			// Drop older changes of the same name. Otherwise Reboot could apply them after this one.
 			for i := range rest {
 				rest[i].links = slices.DeleteFunc(slices.Clone(rest[i].links), func(old link) bool {
 					return old.dir == l.dir && old.name == l.name
@@ -265,8 +259,7 @@ func (f *FS) SyncDir(name string) error {
 	return nil
 }
 
-// Plant puts a file there as if it had always been there, or changes what it
-// holds: not an operation that is counted. Missing directories are made, 0700.
+// Plant creates or replaces a durable file without counting an operation. Missing parents get mode 0700.
 func (f *FS) Plant(name string, data []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -286,18 +279,18 @@ func (f *FS) plant(name string, n *node) {
 	}
 	d, base, err := f.parent(name)
 	if err != nil {
-		panic(err) // a test that asks for the impossible
+		panic(err) // invalid use in a test
 	}
-	d.names[base], d.lasting[base] = n, n
+	d.names[base], d.durable[base] = n, n
 }
 
-// Own gives a file or directory to somebody.
+// Own sets the owner of a file or directory.
 func (f *FS) Own(name string, uid uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n, err := f.walk(name)
 	if err != nil {
-		panic(err) // a test that asks for the impossible
+		panic(err) // invalid use in a test
 	}
 	n.uid = uid
 }

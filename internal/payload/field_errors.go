@@ -3,33 +3,35 @@ package payload
 import (
 	"fmt"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // fieldErrors are the errors in a grouped configuration, in the order of their paths.
-type faults []fault
+type fieldErrors []fieldError
 
-type fault struct {
+type fieldError struct {
 	problem Problem
-	words   string
+	message string
 }
 
-func (f *faults) add(problem Problem, path, words string) {
-	*f = append(*f, fault{problem, path + ": " + words})
+func (f *fieldErrors) add(problem Problem, path, words string) {
+	*f = append(*f, fieldError{problem, path + ": " + words})
 }
 
 // err combines the first errors, so that a hostile payload cannot fill a status.
-func (f faults) refusal() *Error {
+func (f fieldErrors) err() *Error {
 	const most = 3
-	e := &Error{Problem: f[0].problem}
+	err := &Error{Problem: f[0].problem}
 	var words []string
-	for _, fault := range f[:min(len(f), most)] {
-		words = append(words, fault.words)
+	for _, e := range f[:min(len(f), most)] {
+		words = append(words, e.message)
 	}
-	e.Words = strings.Join(words, "; ")
+	err.Words = strings.Join(words, "; ")
 	if len(f) > most {
-		e.Words += fmt.Sprintf("; and %d more", len(f)-most)
+		err.Words += fmt.Sprintf("; and %d more", len(f)-most)
 	}
-	return e
+	return err
 }
 
 // pathPart returns a key for a path: unchanged if it could be the name of a field, otherwise quoted.
@@ -37,14 +39,14 @@ func pathPart(key string) string {
 	odd := func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-'
 	}
-	if key == "" || len(key) > mostShown || strings.IndexFunc(key, odd) >= 0 {
+	if key == "" || len(key) > maxShown || strings.IndexFunc(key, odd) >= 0 {
 		return quoteShort(key)
 	}
 	return key
 }
 
 // describe returns a scalar value, or the type of another value, for a message.
-func shown(value any) string {
+func describe(value any) string {
 	switch v := value.(type) {
 	case nil:
 		return "null"
@@ -55,18 +57,11 @@ func shown(value any) string {
 	case string:
 		return quoteShort(v)
 	default:
-		return clip(fmt.Sprint(v))
+		return printable.Truncate(fmt.Sprint(v), maxShown)
 	}
 }
 
 // maxShown limits, in bytes, how much of a payload's text one part of a message quotes.
-const mostShown = 100
+const maxShown = 100
 
-func quoteShort(s string) string { return quote(clip(s)) }
-
-func clip(s string) string {
-	if len(s) <= mostShown {
-		return s
-	}
-	return strings.ToValidUTF8(s[:mostShown], "") + "..."
-}
+func quoteShort(s string) string { return quote(printable.Truncate(s, maxShown)) }

@@ -10,33 +10,33 @@ import (
 // candidate, each protected field must have the local value, or be unset if it is unset locally. A drop-in must not
 // set another value, unless the limit of the field allows it. Null in or above a protected field is a violation.
 func (p Protection) TextViolations(candidate, local map[string]any, dropin bool) []Difference {
-	written, under := map[string]any{}, map[string]any{}
-	p.writes("", candidate, written)
-	p.writes("", local, under)
+	written, localLeaves := map[string]any{}, map[string]any{}
+	p.collectProtected("", candidate, written)
+	p.collectProtected("", local, localLeaves)
 	for _, key := range []string{keyAPIVersion, keyKind} {
 		delete(written, key)
-		delete(under, key)
+		delete(localLeaves, key)
 	}
 	paths := maps.Clone(written)
 	if !dropin {
-		maps.Copy(paths, under)
+		maps.Copy(paths, localLeaves)
 	}
-	localPaths := slices.Sorted(maps.Keys(under))
+	localPaths := slices.Sorted(maps.Keys(localLeaves))
 	var violations []Difference
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		value, given := written[path]
-		was, wasGiven := under[path]
+		localValue, localGiven := localLeaves[path]
 		switch {
-		case given && wasGiven && value != nil && was != nil && strictlySame(value, was):
-		case given && value != nil && p.allows(path, value, was):
+		case given && localGiven && value != nil && localValue != nil && strictlySame(value, localValue):
+		case given && value != nil && p.allows(path, value, localValue):
 		case dropin && isEmptyMapping(value) && anyBelow(path, localPaths):
 			// An empty mapping in a drop-in changes nothing below it.
 		default:
-			d := p.violation(path, value, was)
+			d := p.violation(path, value, localValue)
 			if given && value == nil {
 				d.Value = "null"
 			}
-			if !wasGiven && anyBelow(path, localPaths) {
+			if !localGiven && anyBelow(path, localPaths) {
 				d.Local = "a mapping"
 			}
 			violations = append(violations, d)
@@ -45,11 +45,11 @@ func (p Protection) TextViolations(candidate, local map[string]any, dropin bool)
 	return violations
 }
 
-// writes collects the protected leaves of a configuration by path. An empty mapping is a leaf, and so is null.
-func (p Protection) writes(path string, value any, leaves map[string]any) {
+// collectProtected collects the protected leaves of a configuration by path. An empty mapping is a leaf, and so is null.
+func (p Protection) collectProtected(path string, value any, leaves map[string]any) {
 	if fields, ok := value.(map[string]any); ok && (len(fields) > 0 || path == "") {
 		for key, inner := range fields {
-			p.writes(JoinPath(path, key), inner, leaves)
+			p.collectProtected(JoinPath(path, key), inner, leaves)
 		}
 		return
 	}

@@ -21,15 +21,15 @@ func checkKind(fields map[string]any) string {
 	if known && kind == KubeletKind {
 		return ""
 	}
-	must := fmt.Sprintf("%q or %q,", UpstreamAPIVersion, GroupedAPIVersion)
+	want := fmt.Sprintf("%q or %q,", UpstreamAPIVersion, GroupedAPIVersion)
 	if known {
-		must = quote(apiVersion)
+		want = quote(apiVersion)
 	}
 	hint := ""
 	if kind == "ConfigMap" {
 		hint = "; pass the value of its data key, not the ConfigMap"
 	}
-	return fmt.Sprintf("apiVersion is %s and kind is %s, but must be %s and %q%s", quote(apiVersion), quote(kind), must, KubeletKind, hint)
+	return fmt.Sprintf("apiVersion is %s and kind is %s, but must be %s and %q%s", quote(apiVersion), quote(kind), want, KubeletKind, hint)
 }
 
 // pathFields are the fields whose relative paths the kubelet resolves against the directory of its configuration file
@@ -46,32 +46,32 @@ var pathFields = [][]string{
 
 // checkFields rejects values that are never allowed. displayPath returns the path of a field in the form of the
 // payload.
-func guard(fields map[string]any, called func(path string) string) *Error {
-	if words := relativePath(fields, called); words != "" {
+func checkFields(fields map[string]any, displayPath func(path string) string) *Error {
+	if words := relativePath(fields, displayPath); words != "" {
 		return &Error{Problem: ProblemRelativePath, Words: words}
 	}
-	if words := healthOff(fields, called); words != "" {
+	if words := healthOff(fields, displayPath); words != "" {
 		return &Error{Problem: ProblemHealthDisabled, Words: words}
 	}
 	return nil
 }
 
-func relativePath(fields map[string]any, called func(string) string) string {
+func relativePath(fields map[string]any, displayPath func(string) string) string {
 	for _, path := range pathFields {
 		for name, value := range Lookup(fields, path) {
 			// An empty path means "none" to the kubelet.
 			if s, ok := value.(string); ok && s != "" && !filepath.IsAbs(s) {
-				return fmt.Sprintf("%s is the relative path %s; paths must be absolute", called(name), quote(s))
+				return fmt.Sprintf("%s is the relative path %s; paths must be absolute", displayPath(name), quote(s))
 			}
 		}
 	}
 	return ""
 }
 
-func healthOff(fields map[string]any, called func(string) string) string {
+func healthOff(fields map[string]any, displayPath func(string) string) string {
 	for name, value := range Lookup(fields, []string{"healthzPort"}) {
 		if value == int64(0) || value == float64(0) {
-			return called(name) + " is 0, which disables the health endpoint: the kubelet's health could not be checked"
+			return displayPath(name) + " is 0, which disables the health endpoint: the kubelet's health could not be checked"
 		}
 	}
 	return ""
