@@ -30,7 +30,7 @@ func TestWriteReplacesTheFileAndLeavesNothingElse(t *testing.T) {
 	}
 }
 
-func TestWriteGivesTheModeWhateverTheUmask(t *testing.T) {
+func TestWriteSetsTheModeRegardlessOfTheUmask(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o077))
 	for _, mode := range []fs.FileMode{0o600, 0o644, 0o755} {
 		path := filepath.Join(t.TempDir(), "file")
@@ -43,7 +43,7 @@ func TestWriteGivesTheModeWhateverTheUmask(t *testing.T) {
 	}
 }
 
-func TestWriteReplacesASymbolicLinkAndNotWhatItPointsTo(t *testing.T) {
+func TestWriteReplacesASymbolicLinkAndNotItsTarget(t *testing.T) {
 	dir := t.TempDir()
 	target, link := filepath.Join(dir, "target"), filepath.Join(dir, "link")
 	if err := errors.Join(os.WriteFile(target, []byte("mine"), 0o600), os.Symlink(target, link)); err != nil {
@@ -60,7 +60,7 @@ func TestWriteReplacesASymbolicLinkAndNotWhatItPointsTo(t *testing.T) {
 	}
 }
 
-func TestWriteSaysWhichStepFailedAndLeavesTheOldContent(t *testing.T) {
+func TestAFailedWriteNamesTheStepAndKeepsTheOldContent(t *testing.T) {
 	steps := []string{"create a temporary file", "write", "set the mode", "sync", "close", "rename", "sync its directory"}
 	for i, step := range steps {
 		for _, cause := range []error{syscall.ENOSPC, syscall.EIO, syscall.EROFS} {
@@ -85,7 +85,7 @@ func TestWriteSaysWhichStepFailedAndLeavesTheOldContent(t *testing.T) {
 	}
 }
 
-func TestALeftoverHasThePredictableSuffixAndIsNotInTheWay(t *testing.T) {
+func TestALeftoverHasTheTempSuffixAndDoesNotBlockWrite(t *testing.T) {
 	fsys := crashfs.New()
 	fsys.Plant("/d/file", []byte("old"))
 	fsys.FailFrom(3, syscall.EROFS) // the removal of the temporary file fails too
@@ -102,7 +102,7 @@ func TestALeftoverHasThePredictableSuffixAndIsNotInTheWay(t *testing.T) {
 	}
 }
 
-func TestAfterACrashTheContentIsOldOrNewAndNewOnceWriteReturned(t *testing.T) {
+func TestAfterACrashTheContentIsOldOrNewAndNewAfterWriteReturned(t *testing.T) {
 	visited := 0
 	for after := 0; ; after++ {
 		fsys := crashfs.New()
@@ -123,7 +123,7 @@ func TestAfterACrashTheContentIsOldOrNewAndNewOnceWriteReturned(t *testing.T) {
 	}
 }
 
-func TestTheOSReadsOnlyRegularFiles(t *testing.T) {
+func TestOSReadsOnlyRegularFiles(t *testing.T) {
 	dir := t.TempDir()
 	file, link, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "pipe")
 	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(file, link), syscall.Mkfifo(pipe, 0o600)); err != nil {
@@ -139,7 +139,7 @@ func TestTheOSReadsOnlyRegularFiles(t *testing.T) {
 	}
 }
 
-func TestTheOSSaysWhatIsMissing(t *testing.T) {
+func TestOSErrorsNameTheMissingFile(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	if err := (atomicfile.OS{}).SyncDir(missing); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("SyncDir: %v", err)
@@ -152,7 +152,7 @@ func TestTheOSSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestTheOSDoesNotCreateWhatIsThere(t *testing.T) {
+func TestOSCreateDoesNotReplaceAFile(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
 	if err := errors.Join(os.WriteFile(file, []byte("mine"), 0o600), os.Symlink(filepath.Join(dir, "missing"), link)); err != nil {
@@ -173,7 +173,7 @@ func TestTheOSDoesNotCreateWhatIsThere(t *testing.T) {
 }
 
 // A directory of /proc can be opened and not be synced, so that a sync that is left out shows.
-func TestTheOSSyncsADirectoryAndSaysWhenItCannot(t *testing.T) {
+func TestOSSyncDirReportsErrors(t *testing.T) {
 	if err := (atomicfile.OS{}).SyncDir("/proc/self"); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("SyncDir of what cannot be synced: %v", err)
 	}

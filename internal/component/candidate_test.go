@@ -43,7 +43,7 @@ func TestAWholeCandidateIsOneFile(t *testing.T) {
 	}
 }
 
-func TestADropInIsRenderedAboveTheNodesOwn(t *testing.T) {
+func TestADropInIsRenderedAfterTheNodesOwn(t *testing.T) {
 	dir := tree(t, map[string]string{
 		"10-cgroup.conf": "a", "sub/00.conf": "b", "sub/deep/x.conf": "c", "sub.conf": "d", "zz.conf/y.conf": "e",
 		"ZZ.conf": "f", ".conf": "g", "ä b.conf": "h", strings.Repeat("l", 200) + ".conf": "i", "README": "no", "x.conf.bak": "no",
@@ -84,7 +84,7 @@ func TestADropInIsRenderedAboveTheNodesOwn(t *testing.T) {
 	}
 }
 
-func TestADropInStandsAloneWhereTheLocalConfigurationUsesNoDropIns(t *testing.T) {
+func TestADropInIsTheOnlyOneIfTheNodeHasNone(t *testing.T) {
 	dir := tree(t, map[string]string{"10.conf": "a"})
 	want := map[string][]byte{"kubelet.conf.d/evenkeel.conf": []byte("ours")}
 	for name, tt := range map[string]struct {
@@ -102,7 +102,7 @@ func TestADropInStandsAloneWhereTheLocalConfigurationUsesNoDropIns(t *testing.T)
 	}
 }
 
-func TestALinkAsDropInDirectoryIsWhatTheKubeletMakesOfIt(t *testing.T) {
+func TestASymbolicLinkAsDropInDirectoryIsReadLikeTheKubeletDoes(t *testing.T) {
 	dir := tree(t, map[string]string{"10.conf": "a"})
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(dir, link); err != nil {
@@ -116,7 +116,7 @@ func TestALinkAsDropInDirectoryIsWhatTheKubeletMakesOfIt(t *testing.T) {
 	}
 }
 
-func TestADropInDirectoryThatCannotBeCopiedIsNamed(t *testing.T) {
+func TestAnErrorNamesTheDropInDirectoryThatCannotBeCopied(t *testing.T) {
 	tests := map[string]struct {
 		make func(dir string) error
 		want string // after the directory
@@ -153,7 +153,7 @@ func TestADropInDirectoryThatCannotBeCopiedIsNamed(t *testing.T) {
 	}
 }
 
-func TestWhatAFakeKubeletSaysOfADropIn(t *testing.T) {
+func TestVerdictsOnDropInsWithAFakeKubelet(t *testing.T) {
 	const lenient = `log '"Using lenient decoding as strict decoding failed" err="unknown field x"'`
 	tests := []struct {
 		name, body string
@@ -188,7 +188,7 @@ func TestWhatAFakeKubeletSaysOfADropIn(t *testing.T) {
 	}
 }
 
-func TestADropInThatSetsNullIsDecodedWithoutIt(t *testing.T) {
+func TestNullInADropInIsRemovedBeforeStrictDecoding(t *testing.T) {
 	const data = "{a: null, b: {c: null, d: [1]}}"
 	const pruned = `case "$config" in *null*) end "failed to load kubelet config file, path: $file, error: no good";; '{"b":{"d":[1]}}') `
 	for name, tt := range map[string]struct {
@@ -208,7 +208,7 @@ func TestADropInThatSetsNullIsDecodedWithoutIt(t *testing.T) {
 	}
 }
 
-func TestAKubeletThatIsTooOldForADropInRejectsIt(t *testing.T) {
+func TestAKubeletWithoutDropInSupportRejectsDropIns(t *testing.T) {
 	for version, want := range map[string]struct {
 		outcome Outcome
 		stage   int
@@ -229,7 +229,7 @@ func TestAKubeletThatIsTooOldForADropInRejectsIt(t *testing.T) {
 	}
 }
 
-func TestAVersionIsKnownUntilTheBinaryIsReplaced(t *testing.T) {
+func TestTheVersionIsCachedUntilTheBinaryIsReplaced(t *testing.T) {
 	t.Setenv("VERSION", "v1.36.3")
 	k := fake(t, "accept")
 	h := harness(t, k)
@@ -245,7 +245,7 @@ func TestAVersionIsKnownUntilTheBinaryIsReplaced(t *testing.T) {
 	}
 }
 
-func TestADryRunWithoutRoomForItsFilesGivesNoVerdict(t *testing.T) {
+func TestADryRunThatCannotWriteItsFilesGivesNoVerdict(t *testing.T) {
 	h := harness(t, fake(t, "accept"))
 	got := h.run(context.Background(), dryRun{stage: 1, config: configuration{files: map[string][]byte{"pki/kubelet.crt/x": nil}}})
 	if got.outcome != CouldNotTell || !strings.HasPrefix(got.message, "no scratch file for the dry run: mkdir "+h.scratch) {
@@ -257,7 +257,7 @@ func TestADryRunWithoutRoomForItsFilesGivesNoVerdict(t *testing.T) {
 	}
 }
 
-func TestTheDigestOfLocalChangesWithAllThatItIsReadFrom(t *testing.T) {
+func TestLocalDigestChangesWithEveryFileOfTheLocalConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		t.Helper()

@@ -44,7 +44,7 @@ func mustNotWarn(t *testing.T, v Verdict) {
 	}
 }
 
-func TestAComponentIsKnownByItsNameAndNeedsAProgram(t *testing.T) {
+func TestNewRejectsUnknownNamesAndUnusableBinaries(t *testing.T) {
 	if got := fmt.Sprint(Names()); got != "[kube-proxy kubelet]" {
 		t.Errorf("names are %s", got)
 	}
@@ -62,7 +62,7 @@ func TestAComponentIsKnownByItsNameAndNeedsAProgram(t *testing.T) {
 	}
 }
 
-func TestAScratchDirectoryIsFoundFromWhereverTheComponentWorks(t *testing.T) {
+func TestARelativeScratchDirectoryBecomesAbsolute(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	c, err := New("kube-proxy", fakeProxy(t, `case "$config" in *CANDIDATE*) end "$out";; esac; accept`), "scratch", slogDiscard())
@@ -75,7 +75,7 @@ func TestAScratchDirectoryIsFoundFromWhereverTheComponentWorks(t *testing.T) {
 	}
 }
 
-func TestADirectoryThatIsGoneGivesNoComponent(t *testing.T) {
+func TestNewFailsIfTheWorkingDirectoryWasRemoved(t *testing.T) {
 	path := fakeProxy(t, "accept")
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -88,7 +88,7 @@ func TestADirectoryThatIsGoneGivesNoComponent(t *testing.T) {
 	}
 }
 
-func TestWhatNoComponentWouldSpeakOfIsRejectedWithoutAsking(t *testing.T) {
+func TestInputThatBinariesIgnoreSilentlyIsRejectedWithoutARun(t *testing.T) {
 	asked := filepath.Join(t.TempDir(), "asked")
 	c := component(t, "kube-proxy", fakeProxy(t, "echo x >"+asked+"; accept"))
 	for name, tt := range map[string]struct{ data, message string }{
@@ -119,7 +119,7 @@ func TestWhatNoComponentWouldSpeakOfIsRejectedWithoutAsking(t *testing.T) {
 	}
 }
 
-func TestADocumentBeginsWithWhatItIs(t *testing.T) {
+func TestYAMLStartsWithAPIVersionAndKind(t *testing.T) {
 	e, err := decodeWritten([]byte("a: 1\nzones: [\"1\", 2.50]\nkind: KubeProxyConfiguration\napiVersion: v1\nnone: null\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestADocumentBeginsWithWhatItIs(t *testing.T) {
 }
 
 // What a component prints as its defaults, it must accept, and mean the same by it.
-func TestTheDefaultsOfTheRealComponentsAreConfigurations(t *testing.T) {
+func TestRealComponentsAcceptTheirOwnDefaults(t *testing.T) {
 	for name, want := range map[string]map[string]string{
 		"kubelet": {
 			"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "failCgroupV1": "true",
@@ -182,7 +182,7 @@ func TestTheDefaultsOfTheRealComponentsAreConfigurations(t *testing.T) {
 	}
 }
 
-func TestOneBinaryIsNotTakenForAnother(t *testing.T) {
+func TestBinariesOfAnotherComponentGiveNoVerdict(t *testing.T) {
 	kubelet := realKubelet(t)
 	proxy := filepath.Join(filepath.Dir(kubelet), "kube-proxy")
 	for _, tt := range []struct{ name, path, message string }{

@@ -19,7 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-func TestADryRunHasBoundedMemoryGoesFirstAndInheritsNothing(t *testing.T) {
+func TestADryRunHasLimitedMemoryAHighOOMScoreAndNoInheritedDescriptors(t *testing.T) {
 	read, leaked, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func must(s string, err error) string {
 	return s
 }
 
-func TestStage2DoesNotActOnWhatChangesAProtectedField(t *testing.T) {
+func TestStage2DoesNotRunIfAProtectedFieldDiffers(t *testing.T) {
 	ran := filepath.Join(t.TempDir(), "ran")
 	h := harness(t, fakeWithLocal(t, `echo "$stage$config" >>`+ran+`
 case "$config" in *OPEN*) dump '{"MaxPods": 1, "ReadOnlyPort": 10255}';; *) dump '{"MaxPods": 1, "ReadOnlyPort": 0}';; esac; accept`, "maxPods: 1 # LOCAL"))
@@ -80,7 +80,7 @@ func read(file string) (string, error) {
 	return string(text), err
 }
 
-func TestWhatAloneKeepsTheKubeletFromAVerdictIsTold(t *testing.T) {
+func TestCandidateOnlyMarksFailuresThatTheCandidateMayCause(t *testing.T) {
 	const aloneAt = `case "$stage$config" in %dBAD) kill -SEGV $$;; esac; accept`
 	for stage := range 3 {
 		h := harness(t, fake(t, fmt.Sprintf(aloneAt, stage)))
@@ -161,7 +161,7 @@ func readers(t *testing.T, fifo string) *atomic.Int32 {
 
 // A hostile author has a configuration judged. Whether fields are protected or not, the dry run of every kubelet leaves
 // alone what the configuration names.
-func TestNoKubeletActsOnWhatAHostileConfigurationNames(t *testing.T) {
+func TestNoKubeletUsesPathsAndEndpointsOfAHostileConfiguration(t *testing.T) {
 	endpoint := startContainerd(t)
 	for _, kubelet := range realKubelets(t) {
 		for _, protected := range []bool{true, false} {
@@ -230,7 +230,7 @@ func TestNoKubeletActsOnWhatAHostileConfigurationNames(t *testing.T) {
 	}
 }
 
-func TestAConfigurationThatIsNestedTooDeepEndsItsDryRunOnly(t *testing.T) {
+func TestADeeplyNestedConfigurationOnlyEndsItsDryRun(t *testing.T) {
 	for _, kubelet := range realKubelets(t) {
 		k := kubeletWith(t, noRuntime(t))
 		k.Path = kubelet
@@ -254,7 +254,7 @@ func TestAConfigurationThatIsNestedTooDeepEndsItsDryRunOnly(t *testing.T) {
 
 // A payload quotes the kubelet's own dump, with another maxPods, wherever it can. What is taken for effective is what the
 // kubelet makes of it, or nothing.
-func TestNoRealKubeletIsMistakenByAPayloadThatQuotesItsDump(t *testing.T) {
+func TestAPayloadThatQuotesADumpDoesNotChangeTheEffectiveConfiguration(t *testing.T) {
 	for _, kubelet := range realKubelets(t) {
 		k := kubeletWith(t, noRuntime(t))
 		k.Path = kubelet

@@ -55,8 +55,8 @@ func startCRI(t testing.TB, socket string) *cri {
 	return c
 }
 
-// TestWhatEachKubeletSaysOfARuntimeThatFailsItIsKnown holds the words of ofRuntime, which no kubelet promises.
-func TestWhatEachKubeletSaysOfARuntimeThatFailsItIsKnown(t *testing.T) {
+// TestRuntimeErrorsOfEachKubeletAreRecognized holds the words of ofRuntime, which no kubelet promises.
+func TestRuntimeErrorsOfEachKubeletAreRecognized(t *testing.T) {
 	kubelets, err := filepath.Glob("../../bin/tools/kubelets/*/kubelet")
 	if err != nil {
 		t.Fatal(err)

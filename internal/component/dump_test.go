@@ -16,7 +16,7 @@ const (
 	apiDump = "apiVersion: kubelet.config.k8s.io/v1beta1\nauthentication:\n  x509: {}\nauthorization: {}\ncontainerRuntimeEndpoint: unix:///none\nenforceNodeAllocatable:\n- pods\nhealthzPort: 10248\nkind: KubeletConfiguration\nmaxPods: 110\n"
 )
 
-func TestADumpIsRecognizedByItsStructure(t *testing.T) {
+func TestADumpIsFoundByItsStructure(t *testing.T) {
 	goShape, apiShape := shapeOf([]string{goDump}, "unix:///none"), shapeOf([]string{apiDump}, "unix:///none")
 	if goShape == nil || apiShape == nil {
 		t.Fatalf("not recognized: %v, %v", goShape, apiShape)
@@ -55,7 +55,7 @@ func TestADumpIsRecognizedByItsStructure(t *testing.T) {
 	}
 }
 
-func TestADumpOfSomethingElseIsNoShape(t *testing.T) {
+func TestOtherMappingsAreNotTakenForADump(t *testing.T) {
 	for name, values := range map[string][]string{
 		"nothing":                     nil,
 		"of another configuration":    {strings.Replace(apiDump, "unix:///none", "unix:///run/other", 1)},
@@ -69,7 +69,7 @@ func TestADumpOfSomethingElseIsNoShape(t *testing.T) {
 	}
 }
 
-func TestWhatABinaryLeavesOutAlthoughItHasADefaultIsNotRequired(t *testing.T) {
+func TestFieldsThatABinaryOmitsAreNotRequiredInADump(t *testing.T) {
 	s := shapeOf([]string{apiDump}, "unix:///none")
 	e, _ := findDump([]string{apiDump}, anchorFields)
 	probe := s.probeConfig(e, emptyFields(payload.UpstreamAPIVersion, "unix:///none"))
@@ -92,7 +92,7 @@ func TestWhatABinaryLeavesOutAlthoughItHasADefaultIsNotRequired(t *testing.T) {
 
 // A payload may quote a whole dump where a kubelet logs what it was given. Whatever it quotes, a run has the dump of the
 // kubelet or none: never what is quoted.
-func TestAQuotedDumpIsNeverTakenForTheKubelets(t *testing.T) {
+func TestAQuotedDumpIsNeverUsed(t *testing.T) {
 	shape := shapeOf([]string{apiDump}, "unix:///none")
 	rapid.Check(t, func(t *rapid.T) {
 		forged := strings.Replace(apiDump, "110", "666", 1)

@@ -103,7 +103,7 @@ func TestAKubeletThatCannotRunGivesNoVerdict(t *testing.T) {
 	}
 }
 
-func TestWhatAFakeKubeletSaysOfACandidate(t *testing.T) {
+func TestVerdictsOnCandidatesWithAFakeKubelet(t *testing.T) {
 	const notPass = " (but the local configuration does not pass the dry run either: "
 	tests := []struct {
 		name, body string
@@ -141,7 +141,7 @@ func TestWhatAFakeKubeletSaysOfACandidate(t *testing.T) {
 	}
 }
 
-func TestStage2RejectsOnlyWhatLocalStillPasses(t *testing.T) {
+func TestStage2RejectsOnlyIfTheLocalConfigurationStillPasses(t *testing.T) {
 	// The local configuration passed stage 2 once; what the switch file says is the node's state from then on.
 	for _, tt := range []struct {
 		name, now string
@@ -165,7 +165,7 @@ func TestStage2RejectsOnlyWhatLocalStillPasses(t *testing.T) {
 	}
 }
 
-func TestAnOutageOfTheRuntimeRejectsNoCandidate(t *testing.T) {
+func TestARuntimeOutageRejectsNoCandidate(t *testing.T) {
 	const gone = `end 'failed to run Kubelet: rpc error: code = Unavailable desc = connection error: desc = \"transport: Error while dialing: dial unix /s: connect: connection refused\"'`
 	const message = `rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing: dial unix /s: connect: connection refused"`
 	for _, tt := range []struct {
@@ -194,7 +194,7 @@ func TestAnOutageOfTheRuntimeRejectsNoCandidate(t *testing.T) {
 	}
 }
 
-func TestAKubeletThatIgnoresTheExitFlagNeverBecomesASecondKubelet(t *testing.T) {
+func TestAKubeletThatIgnoresTheExitFlagIsKilled(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	h := harness(t, fake(t, `sleep 600 & echo $$ $! >`+pids+`; log '"Standalone mode, no API client"'; wait`))
 	began := time.Now()
@@ -206,7 +206,7 @@ func TestAKubeletThatIgnoresTheExitFlagNeverBecomesASecondKubelet(t *testing.T) 
 	mustBeGone(t, pids)
 }
 
-func TestAKubeletThatGoesBeyondStage2IsKilledAndNeverAskedAgain(t *testing.T) {
+func TestAKubeletThatContinuesAfterStage2IsKilledAndNotUsedAgain(t *testing.T) {
 	dir := t.TempDir()
 	pids, count := filepath.Join(dir, "pids"), filepath.Join(dir, "count")
 	h := harness(t, fake(t, `[ $stage = 1 ] && accept; echo x >>`+count+`; sleep 600 & echo $$ $! >`+pids+`; log '"Using root directory" path="/x"'; wait`))
@@ -231,7 +231,7 @@ func TestAKubeletThatHangsIsKilledWithItsChildren(t *testing.T) {
 	mustBeGone(t, pids)
 }
 
-func TestAStoppedCheckGivesNoVerdict(t *testing.T) {
+func TestACancelledCheckGivesNoVerdict(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	started := filepath.Join(t.TempDir(), "pids")
 	h := harness(t, fake(t, `case "$stage$config" in 1HANG) sleep 600 & echo $$ $! >`+started+`; wait;; esac; accept`))
@@ -248,7 +248,7 @@ func TestAStoppedCheckGivesNoVerdict(t *testing.T) {
 	mustBeGone(t, started)
 }
 
-func TestTheLocalConfigurationIsJudgedAgainstAnEmptyOne(t *testing.T) {
+func TestTheLocalConfigurationIsRejectedOnlyIfAnEmptyOneIsAccepted(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken")
 	h := harness(t, fake(t, `case "$config" in *no-runtime*) [ -e `+broken+` ] && end "nothing works";; INIT) end "no good";; WARN) log '"Using lenient decoding as strict decoding failed" err="unknown field x"';; esac; accept`))
 	initFile := filepath.Join(t.TempDir(), "kubelet")
@@ -268,7 +268,7 @@ func TestTheLocalConfigurationIsJudgedAgainstAnEmptyOne(t *testing.T) {
 		"no good (but an empty configuration does not pass the dry run either: nothing works)")
 }
 
-func TestAProofHoldsUntilTheBinaryIsReplaced(t *testing.T) {
+func TestProbeResultsAreCachedUntilTheBinaryIsReplaced(t *testing.T) {
 	count := filepath.Join(t.TempDir(), "count")
 	body := `case "$config" in *no-runtime*) echo x >>` + count + `;; esac; accept`
 	k := fake(t, body)
@@ -294,7 +294,7 @@ func TestAProofHoldsUntilTheBinaryIsReplaced(t *testing.T) {
 	}
 }
 
-func TestADryRunDoesNotSpeakToSystemd(t *testing.T) {
+func TestADryRunCannotNotifySystemd(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "/run/x")
 	t.Setenv("WATCHDOG_USEC", "1")
 	t.Setenv("WATCHDOG_PID", "1")
@@ -306,7 +306,7 @@ accept`))
 	}
 }
 
-func TestWithoutAScratchDirectoryThereIsNoVerdict(t *testing.T) {
+func TestAMissingScratchDirectoryGivesNoVerdict(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	write(t, file, "", 0o600)
 	h := NewHarness(fake(t, "accept"), filepath.Join(file, "scratch"), slogDiscard())
@@ -314,7 +314,7 @@ func TestWithoutAScratchDirectoryThereIsNoVerdict(t *testing.T) {
 		"the dry run does not work with this kubelet: no scratch directory for the dry run: mkdir "+file+": not a directory")
 }
 
-func TestOldLeftoversAreClearedAway(t *testing.T) {
+func TestOldScratchDirectoriesAreRemoved(t *testing.T) {
 	h := harness(t, fake(t, "accept"))
 	left := filepath.Join(h.scratch, "dryrun-1", "root")
 	if err := os.MkdirAll(left, 0o700); err != nil {
@@ -352,7 +352,7 @@ func mustBeGone(t *testing.T, pids string) {
 	}
 }
 
-// TestMain is also the process that TestADryRunDiesWithUs kills.
+// TestMain is also the process that TestADryRunDiesWithItsParent kills.
 func TestMain(m *testing.M) {
 	if kubelet := os.Getenv("EVENKEEL_TEST_KUBELET"); kubelet != "" {
 		h := NewHarness(&Kubelet{Path: kubelet}, os.Getenv("EVENKEEL_TEST_SCRATCH"), slogDiscard())
@@ -362,7 +362,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestADryRunDiesWithUs(t *testing.T) {
+func TestADryRunDiesWithItsParent(t *testing.T) {
 	dir := t.TempDir()
 	pids := filepath.Join(dir, "pids")
 	k := fake(t, `echo $$ >`+pids+`; exec sleep 600`)
@@ -387,14 +387,14 @@ func TestADryRunDiesWithUs(t *testing.T) {
 
 func slogDiscard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-func TestACandidateThatGoesBeyondStage2IsNotRejected(t *testing.T) {
+func TestACandidateThatContinuesAfterStage2IsNotRejected(t *testing.T) {
 	h := harness(t, fake(t, `case "$stage$config" in 2BAD) log '"Started kubelet"'; sleep 600;; esac; accept`))
 	v := h.Check(context.Background(), Candidate{Data: []byte("BAD")}, "")
 	checkVerdict(t, v, Accepted, 1, `stage 2 of the dry run was not used: the dry run of the kubelet: it continued past the end of the dry run ("\"Started kubelet\"") and was killed`)
 	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("GOOD")}, ""), Accepted, 1, "stage 2 of the dry run was not used: this kubelet continues past the end of stage 2")
 }
 
-func TestADumpThatCannotBeReadIsNoVerdict(t *testing.T) {
+func TestAnUnreadableDumpIsNotARejection(t *testing.T) {
 	k := fake(t, `printf 'I1121 07:10:36.358684   21610 server.go:301] "KubeletConfiguration" configuration=<\n\t{"MaxPods":\n >\n' >&2; accept`)
 	k.flags = []flag{{name: "max-pods", value: "5", tokens: []string{"--max-pods=5"}}}
 	v := harness(t, k).Check(context.Background(), Candidate{Data: []byte("maxPods: 1")}, "")
@@ -406,7 +406,7 @@ func TestADumpThatCannotBeReadIsNoVerdict(t *testing.T) {
 	}
 }
 
-func TestOutcomesAreSaidInWords(t *testing.T) {
+func TestOutcomesHaveNames(t *testing.T) {
 	if got := fmt.Sprint(Accepted, Rejected, CouldNotTell, Verdict{}.Outcome); got != "accepted rejected could not tell could not tell" {
 		t.Errorf("got %s", got)
 	}

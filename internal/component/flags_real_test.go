@@ -34,7 +34,7 @@ var goneFlags = []string{
 	"storage-driver-password", "storage-driver-secure", "storage-driver-table", "storage-driver-user",
 }
 
-func TestTheTablesOfFlagsAreWhatRealKubeletsSay(t *testing.T) {
+func TestTheFlagTablesMatchTheHelpOfRealKubelets(t *testing.T) {
 	kubelets, err := filepath.Glob("../../bin/tools/kubelets/*/kubelet")
 	if err != nil {
 		t.Fatal(err)

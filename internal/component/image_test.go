@@ -100,7 +100,7 @@ func mustHaveNoContainers(t *testing.T) {
 	}
 }
 
-func TestAComponentThatHasNoImageIsNotAskedByOne(t *testing.T) {
+func TestNewImageRejectsComponentsWithoutAnImage(t *testing.T) {
 	for _, tt := range []struct{ name, reference, want string }{
 		{"kubelet", proxyImage, "a kubelet cannot run from an image: use --component-binary kubelet=PATH"},
 		{"kube-dns", proxyImage, `there is no component "kube-dns"; there are kube-proxy, kubelet`},
@@ -152,7 +152,7 @@ func TestWithoutContainerdAnImageGivesNoVerdict(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-func TestTheRealKubeProxyOfAnImageJudgesAConfiguration(t *testing.T) {
+func TestTheRealKubeProxyOfAnImageValidatesAConfiguration(t *testing.T) {
 	n := startNode(t)
 	t.Run("that is not there", func(t *testing.T) {
 		const none = "image " + proxyImage + " is not in containerd's namespace k8s.io: pull it with ctr -n k8s.io images pull " + proxyImage
@@ -337,7 +337,7 @@ func fakeCtr(t *testing.T, body string) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-func TestWhatACtrThatWasKilledLeftIsRemoved(t *testing.T) {
+func TestResourcesOfAKilledCtrAreRemoved(t *testing.T) {
 	n := startNode(t)
 	importProxy(t, n, "evenkeel.dev/hangs:1", filepath.Join(filepath.Dir(realKubelet(t)), "localcluster-sleep"))
 	real, err := exec.LookPath("ctr")
@@ -355,7 +355,7 @@ exec `+real+` "$@"`)
 	mustHaveNoContainers(t)
 }
 
-func TestWhatCannotBeRemovedIsSaid(t *testing.T) {
+func TestFailedCleanupIsLogged(t *testing.T) {
 	fakeCtr(t, `case "$1 $2" in
 "images ls") echo `+proxyImage+` x sha256:1;;
 run*) kill -9 $$;;
@@ -375,7 +375,7 @@ esac`)
 	}
 }
 
-func TestWhatContainerdSaysIsPassedOn(t *testing.T) {
+func TestErrorsOfContainerdAreReported(t *testing.T) {
 	for body, want := range map[string]string{
 		`echo "ctr: no luck" >&2; exit 1`: "no luck",
 		`exit 3`:                          "exit status 3",
@@ -408,7 +408,7 @@ func ctrOutput(args ...string) string {
 	return string(out)
 }
 
-func TestWhatKilledProcessesLeftInContainerdIsClearedAwayLater(t *testing.T) {
+func TestContainersOfKilledProcessesAreRemovedLater(t *testing.T) {
 	n := startNode(t)
 	importProxy(t, n, proxyImage, filepath.Join(filepath.Dir(realKubelet(t)), "kube-proxy"))
 	old := containerPrefix + strconv.FormatInt(time.Now().Add(-2*time.Hour).Unix(), 10) + "-0"
@@ -425,7 +425,7 @@ func TestWhatKilledProcessesLeftInContainerdIsClearedAwayLater(t *testing.T) {
 	}
 }
 
-func TestADirectoryThatIsGoneGivesNoImage(t *testing.T) {
+func TestNewImageFailsIfTheWorkingDirectoryWasRemoved(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	if err := os.Remove(dir); err != nil {
@@ -438,7 +438,7 @@ func TestADirectoryThatIsGoneGivesNoImage(t *testing.T) {
 	}
 }
 
-func TestNothingIsKilledOnceTheCtrHasEnded(t *testing.T) {
+func TestKillDoesNothingAfterTheCtrExited(t *testing.T) {
 	fakeCtr(t, "exit 1")
 	runs := 3
 	running := func() bool { runs--; return runs >= 0 }
@@ -447,7 +447,7 @@ func TestNothingIsKilledOnceTheCtrHasEnded(t *testing.T) {
 	}
 }
 
-func TestWithoutThrowAwayFilesAnImageGivesNoVerdict(t *testing.T) {
+func TestAnImageThatCannotWriteTemporaryFilesGivesNoVerdict(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	write(t, file, "", 0o600)
 	i := &image{reference: proxyImage, scratch: filepath.Join(file, "scratch"), log: slog.New(slog.DiscardHandler)}

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestACommandLineIsReadLikeTheKubeletDoes(t *testing.T) {
+func TestACommandLineIsParsedLikeInTheKubelet(t *testing.T) {
 	tests := []struct {
 		name string
 		args []string
@@ -60,7 +60,7 @@ func TestACommandLineIsReadLikeTheKubeletDoes(t *testing.T) {
 	}
 }
 
-func TestACommandLineThatTheKubeletRefusesIsRefused(t *testing.T) {
+func TestCommandLinesThatTheKubeletRejectsAreErrors(t *testing.T) {
 	for _, tt := range []struct {
 		argv []string
 		want string
@@ -86,7 +86,7 @@ func TestACommandLineThatTheKubeletRefusesIsRefused(t *testing.T) {
 	}
 }
 
-func TestTheCommandLineToRunReplacesOnlyWhatItMust(t *testing.T) {
+func TestArgvReplacesOnlyTheConfigurationFlags(t *testing.T) {
 	own := []string{"--kubeconfig", "/k", "--config", "/a", "-v=2", "--lock_file=/l", "--config-dir=/d",
 		"--feature-gates=A=true", "--exit-on-lock-contention", "--feature-gates=B=true", "--"}
 	tests := []struct {
@@ -147,7 +147,7 @@ func TestTheIdentityOfABinaryChangesWhenItIsReplaced(t *testing.T) {
 	}
 }
 
-func TestABinaryThatCannotRunIsNamedWithWhatIsWrong(t *testing.T) {
+func TestAnUnusableBinaryGivesAnErrorWithTheReason(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "plain"), "", 0o644)
 	t.Setenv("PATH", dir)
@@ -169,7 +169,7 @@ func TestABinaryThatCannotRunIsNamedWithWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestAVersionIsOnePathElementOrAnError(t *testing.T) {
+func TestAVersionIsASafePathElementOrAnError(t *testing.T) {
 	for script, want := range map[string]string{
 		"echo Kubernetes v1.36.3":              "v1.36.3",
 		"echo Kubernetes v1.33.0-eks-1a2b+k3s": "v1.33.0-eks-1a2b+k3s",

@@ -19,7 +19,7 @@ const cgroupV1 = `case "$config$*" in *"failCgroupV1: false"*|*'"failCgroupV1":f
 const dump = `dump '{"MaxPods":110,"FailCgroupV1":false}'
 `
 
-func TestWhatAFakeKubeletWithoutANodeSaysOfAConfiguration(t *testing.T) {
+func TestVerdictsOfAFakeKubeletWithoutANode(t *testing.T) {
 	const notPrinted = "[the kubelet did not print the configuration with its defaults]"
 	const notJudged = "[not checked: failCgroupV1: true (the default), because this host uses cgroup v1, where a kubelet does not run with it]"
 	for _, tt := range []struct {
@@ -56,7 +56,7 @@ func TestWhatAFakeKubeletWithoutANodeSaysOfAConfiguration(t *testing.T) {
 	}
 }
 
-func TestTheDefaultThatOnlyTheHostRevealsIsPrinted(t *testing.T) {
+func TestDefaultsAreIndependentOfTheHostsCgroupVersion(t *testing.T) {
 	for host, want := range map[string]string{"": "false", cgroupV1: "true"} {
 		e, err := component(t, "kubelet", fake(t, dump+host+"accept").Path).Defaults(context.Background())
 		if err != nil {
@@ -85,7 +85,7 @@ func bareConfig(more string) []byte {
 	return append(emptyConfig(payload.UpstreamAPIVersion, payload.KubeletKind), more...)
 }
 
-func TestTheRealKubeletWithoutANodeJudgesNothingOfTheHost(t *testing.T) {
+func TestTheRealKubeletWithoutANodeIgnoresTheHost(t *testing.T) {
 	c := realComponent(t, "kubelet")
 	oldHost := hasCgroupV1(t)
 	for _, tt := range []struct {
@@ -124,7 +124,7 @@ func TestTheRealKubeletWithoutANodeJudgesNothingOfTheHost(t *testing.T) {
 	})
 }
 
-func TestNothingOfTheDryRunIsInWhatAKubeletMakesOfAConfiguration(t *testing.T) {
+func TestTheEffectiveConfigurationContainsNothingOfTheDryRun(t *testing.T) {
 	v := realComponent(t, "kubelet").Validate(context.Background(), bareConfig("staticPodPath: manifests\nvolumePluginDir: .\ntlsCertFile: /pki/kubelet.crt\ntlsPrivateKeyFile: /pki/kubelet.key\n"+
 		"authentication: {x509: {clientCAFile: pki/ca.crt}}\nlogging: {verbosity: 3}\nclusterDNS: [10.0.0.10]\n"))
 	checkVerdict(t, v, Accepted, 1, "")

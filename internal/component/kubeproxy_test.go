@@ -32,7 +32,7 @@ oomScoreAdj: -999' >"$out"; exit 0; }
 	return path
 }
 
-func TestWhatAFakeKubeProxySaysOfAConfiguration(t *testing.T) {
+func TestVerdictsOfAFakeKubeProxy(t *testing.T) {
 	tests := []struct {
 		name, body string
 		outcome    Outcome
@@ -76,7 +76,7 @@ func TestWhatAFakeKubeProxySaysOfAConfiguration(t *testing.T) {
 	}
 }
 
-func TestAKubeProxyThatGoesOnHasNothingToGoOnWith(t *testing.T) {
+func TestAKubeProxyThatContinuesHasNoToolsAndNoAPI(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
 	t.Setenv("NOTIFY_SOCKET", "/run/x")
@@ -86,7 +86,7 @@ accept`))
 	checkVerdict(t, c.Validate(context.Background(), []byte("x")), Accepted, 1, "")
 }
 
-func TestAKubeProxyIsProvenOnceWithoutAConfiguration(t *testing.T) {
+func TestAKubeProxyIsProbedOnceWithoutAConfiguration(t *testing.T) {
 	count := filepath.Join(t.TempDir(), "count")
 	body := `case "$config" in "") echo x >>` + count + `;; esac; accept`
 	path := fakeProxy(t, body)
@@ -111,7 +111,7 @@ func TestAKubeProxyIsProvenOnceWithoutAConfiguration(t *testing.T) {
 	checkVerdict(t, c.Validate(context.Background(), []byte("x")), CouldNotTell, 0, "there is no kube-proxy at "+path+": file does not exist")
 }
 
-func TestOldLeftoversOfAKubeProxyAreClearedAway(t *testing.T) {
+func TestOldScratchDirectoriesOfAKubeProxyAreRemoved(t *testing.T) {
 	scratch := t.TempDir()
 	left := filepath.Join(scratch, "dryrun-1")
 	if err := os.MkdirAll(filepath.Join(left, "tmp"), 0o700); err != nil {
@@ -131,7 +131,7 @@ func TestOldLeftoversOfAKubeProxyAreClearedAway(t *testing.T) {
 	}
 }
 
-func TestWithoutThrowAwayFilesAKubeProxyGivesNoVerdict(t *testing.T) {
+func TestAKubeProxyThatCannotWriteTemporaryFilesGivesNoVerdict(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	write(t, file, "", 0o600)
 	// A path that leaves room for the directory of a dry run and what the kube-proxy writes, but not for a file of a
@@ -161,7 +161,7 @@ func proxyConfig(more string) []byte {
 	return append(emptyConfig("kubeproxy.config.k8s.io/v1alpha1", kubeProxyKind), more...)
 }
 
-func TestTheRealKubeProxyJudgesAConfiguration(t *testing.T) {
+func TestTheRealKubeProxyValidatesAConfiguration(t *testing.T) {
 	c := realComponent(t, "kube-proxy")
 	for _, tt := range []struct {
 		name, data string
@@ -245,7 +245,7 @@ func TestTheRealKubeProxyChangesNothingOnTheHost(t *testing.T) {
 	}
 }
 
-func TestTheRealKubeProxyJudgesOneMebibyte(t *testing.T) {
+func TestTheRealKubeProxyValidatesOneMebibyte(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("nodePortAddresses:\n")
 	for i := 0; b.Len() < 1<<20-200; i++ {

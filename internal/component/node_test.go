@@ -77,7 +77,7 @@ func TestTheHealthEndpointComesFromTheEffectiveConfiguration(t *testing.T) {
 	}
 }
 
-func TestHealthIsOkAndNothingElse(t *testing.T) {
+func TestOnlyTheResponseOkIsHealthy(t *testing.T) {
 	answer, status, connections := "ok", 200, map[string]bool{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		connections[r.RemoteAddr] = true
@@ -143,7 +143,7 @@ func TestConfigzReturnsTheRunningConfiguration(t *testing.T) {
 	}
 }
 
-func TestStaticPodsAreFilesThatTheKubeletWouldRead(t *testing.T) {
+func TestStaticPodsAreTheFilesThatTheKubeletReads(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{"empty", "dots", "full", "full/sub", "link"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
@@ -251,7 +251,7 @@ func TestAStateFileOfAnotherPolicyIsAConflict(t *testing.T) {
 	}
 }
 
-func TestStateFilesAreMovedAsideAndNeverLost(t *testing.T) {
+func TestStateFilesAreMovedAsideAndNeverOverwritten(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	file := filepath.Join(dir, "cpu_manager_state")

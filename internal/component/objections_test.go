@@ -24,7 +24,7 @@ func (s *scripted) Validate(_ context.Context, data []byte) Verdict {
 
 func rejected(message string) Verdict { return Verdict{Outcome: Rejected, Stage: 1, Words: message} }
 
-func TestObjectionsAreCollectedOneGateAfterTheOther(t *testing.T) {
+func TestErrorsAreCollectedOneFeatureGateAtATime(t *testing.T) {
 	const data = "featureGates: {B: true, A: true, L: false}\nm: 7.5\n"
 	const ofB, ofA, ofL = "unrecognized feature gate: B", "unrecognized feature gate: A", "cannot set feature gate L to false, feature is locked to true"
 	const strict = `strict decoding error: unknown field "m"`
@@ -69,7 +69,7 @@ func TestObjectionsAreCollectedOneGateAfterTheOther(t *testing.T) {
 	}
 }
 
-func TestObjectionsAreNotAskedForWithoutEnd(t *testing.T) {
+func TestTheNumberOfRepeatedValidationsIsLimited(t *testing.T) {
 	var data strings.Builder
 	data.WriteString("featureGates:\n")
 	c := &scripted{}
@@ -82,7 +82,7 @@ func TestObjectionsAreNotAskedForWithoutEnd(t *testing.T) {
 	}
 }
 
-func TestEveryGateThatARealComponentRefusesIsNamed(t *testing.T) {
+func TestEveryFeatureGateThatARealComponentRejectsIsNamed(t *testing.T) {
 	const gates = "featureGates: {Foo: true, AllAlpha: false, WinOverlay: false, Bar: false, WinDSR: false}\nbogus: 1\n"
 	refused := []string{
 		"cannot set feature gate WinDSR to false, feature is locked to true",

@@ -42,7 +42,7 @@ func setupOf(t *testing.T, k *Kubelet, c Candidate) configuration {
 	return s
 }
 
-func TestAFileThatOnlyAKubeletWouldTakeIsBoundedToo(t *testing.T) {
+func TestLimitsApplyToFilesThatOnlyAKubeletAccepts(t *testing.T) {
 	for _, deep := range []string{"a: " + strings.Repeat("[", 60) + strings.Repeat("]", 60), `"a": ` + strings.Repeat("{x: ", 60) + "1" + strings.Repeat("}", 60)} {
 		_, err := newLayer([]byte("b: 1\nb: 2\n"+deep+"\n"), OriginLocal)
 		if err == nil || err.Error() != "nested more than 50 levels deep" {
@@ -54,7 +54,7 @@ func TestAFileThatOnlyAKubeletWouldTakeIsBoundedToo(t *testing.T) {
 	}
 }
 
-func TestTheTopmostLayerThatSaysAnythingIsTheOrigin(t *testing.T) {
+func TestTheTopmostLayerThatSetsAFieldIsItsOrigin(t *testing.T) {
 	const local, own, ours = OriginLocal, OriginLocal, OriginDropin
 	tests := []struct {
 		name, local, own, ours, path string
@@ -87,7 +87,7 @@ func TestTheTopmostLayerThatSaysAnythingIsTheOrigin(t *testing.T) {
 	}
 }
 
-func TestMaskedHeadersAreHiddenUnlessTheyAreKnownToBeTheSame(t *testing.T) {
+func TestMaskedHeadersAreHiddenUnlessTheyAreKnownToBeEqual(t *testing.T) {
 	const same = "staticPodURLHeader: {a: [secret]}"
 	const sameInJSON = `{"staticPodURLHeader": {"a": ["secret"]}}`
 	const other = "staticPodURLHeader: {a: [changed]}"
@@ -151,7 +151,7 @@ func TestMaskedHeadersAreHiddenUnlessTheyAreKnownToBeTheSame(t *testing.T) {
 	}
 }
 
-func TestTheVerbosityIsNotThatOfTheDryRun(t *testing.T) {
+func TestTheVerbosityOfTheDryRunIsNotReported(t *testing.T) {
 	k := func(k *Kubelet, v string) *Kubelet {
 		k.flags = []flag{{name: "v", value: v}}
 		return k
@@ -203,7 +203,7 @@ func fakeWithLocal(t *testing.T, body, local string) *Kubelet {
 	return k
 }
 
-func TestTheLocalConfigurationIsPrintedByTheSameCheck(t *testing.T) {
+func TestACheckAlsoPrintsTheLocalConfiguration(t *testing.T) {
 	h := harness(t, fakeWithLocal(t, printing+"accept", "maxPods: 1 # LOCAL"))
 	v := h.Check(context.Background(), Candidate{Data: []byte("maxPods: 2")}, "")
 	checkVerdict(t, v, Accepted, 2, "")
@@ -217,7 +217,7 @@ func TestTheLocalConfigurationIsPrintedByTheSameCheck(t *testing.T) {
 }
 
 // A kubelet of 1.30 prints them with --config-dir only: what differs from local by nothing else would be refused.
-func TestKindAndVersionAreNoFieldsOfWhatIsEffective(t *testing.T) {
+func TestTheEffectiveConfigurationHasNoKindAndAPIVersion(t *testing.T) {
 	h := harness(t, fake(t, `[ -z "$dropins" ] && { dump '{"MaxPods": 1}'; accept; }
 dump '{"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1", "MaxPods": 2}'; accept`))
 	v := h.Check(context.Background(), Candidate{Data: []byte("maxPods: 2"), Dropin: true}, "")
@@ -241,7 +241,7 @@ func TestALocalConfigurationThatCannotBePrintedIsAWarning(t *testing.T) {
 	}
 }
 
-func TestOriginsThatCannotBeToldAreAWarning(t *testing.T) {
+func TestUnknownOriginsAreAWarning(t *testing.T) {
 	const broken = "{: [ # LOCAL"
 	h := harness(t, fakeWithLocal(t, printing+"accept", broken))
 	v := h.CheckLocal(context.Background(), "")
@@ -266,7 +266,7 @@ func TestAFlagThatMakesTheDifferenceIsTheOrigin(t *testing.T) {
 	}
 }
 
-func TestTheRunWithoutFlagsOfALocalConfigurationThatFailsIsStopped(t *testing.T) {
+func TestARejectedLocalConfigurationCancelsTheRunWithoutFlags(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	k := fakeWithLocal(t, printing+`case "$* $config" in *--max-pods=5*) until [ -s `+pids+` ]; do sleep 0.01; done; end "no good";; *LOCAL*) sleep 600 & echo $$ $! >`+pids+`; wait;; esac; accept`, "LOCAL")
 	k.flags = []flag{{name: "max-pods", value: "5", tokens: []string{"--max-pods=5"}}}

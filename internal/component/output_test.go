@@ -17,7 +17,7 @@ func transcriptOf(text string) *outputReader {
 	return t
 }
 
-func TestATranscriptIsReadInBothFormats(t *testing.T) {
+func TestOutputIsParsedInBothKlogFormats(t *testing.T) {
 	const header = "1121 07:10:36.358684   21610 run.go:72] "
 	tests := []struct {
 		name, text                   string
@@ -57,7 +57,7 @@ func TestATranscriptIsReadInBothFormats(t *testing.T) {
 	}
 }
 
-func TestATranscriptDoesNotKeepWhatAProcessNeverEnds(t *testing.T) {
+func TestAnEndlessLineIsNotKept(t *testing.T) {
 	got := &outputReader{}
 	piece := []byte(strings.Repeat("x", 1<<20))
 	for range 20 {

@@ -20,13 +20,13 @@ case " ` + versions + ` " in *" $version "*) ;; *) end "failed to load kubelet c
 `
 }
 
-func TestVersionsOfAKubeletsConfigurationAreAskedForInKubernetesOrder(t *testing.T) {
+func TestConfigurationVersionsAreTriedInKubernetesVersionPriority(t *testing.T) {
 	if !slices.IsSortedFunc(kubeletVersions, func(a, b string) int { return -version.CompareKubeAwareVersionStrings(a, b) }) {
 		t.Errorf("the order is %q", kubeletVersions)
 	}
 }
 
-func TestAKubeletPrefersTheFirstVersionThatItKnows(t *testing.T) {
+func TestThePreferredVersionIsTheFirstThatTheKubeletAccepts(t *testing.T) {
 	for _, tt := range []struct{ body, want string }{
 		{knows("v1beta1"), "v1beta1"},
 		{knows("v1beta1 v1"), "v1"},
@@ -46,7 +46,7 @@ func TestAKubeletPrefersTheFirstVersionThatItKnows(t *testing.T) {
 	}
 }
 
-func TestAConfigurationInAVersionThatIsGoneIsRejected(t *testing.T) {
+func TestAConfigurationInARemovedVersionIsRejected(t *testing.T) {
 	c := component(t, "kubelet", fake(t, knows("v1")+dump+"accept").Path)
 	checkVerdict(t, c.Validate(t.Context(), bareConfig("")), Rejected, 1,
 		`failed to decode: no kind "KubeletConfiguration" is registered for version "kubelet.config.k8s.io/v1beta1" in scheme "x.go:1"`)
@@ -67,7 +67,7 @@ accept`))
 	}
 }
 
-func TestAPreferredVersionIsAskedForOnceOfEachBinary(t *testing.T) {
+func TestThePreferredVersionIsCachedForEachBinary(t *testing.T) {
 	count := filepath.Join(t.TempDir(), "count")
 	for name, fakeOf := range map[string]func(body string) string{
 		"kubelet":    func(body string) string { return fake(t, body+"\n"+knows("v1")+"accept").Path },
@@ -108,7 +108,7 @@ func TestAPreferredVersionIsAskedForOnceOfEachBinary(t *testing.T) {
 	}
 }
 
-func TestTheRealComponentsSayWhichVersionTheyPrefer(t *testing.T) {
+func TestPreferredVersionsOfTheRealComponents(t *testing.T) {
 	for name, want := range map[string]string{"kubelet": "kubelet.config.k8s.io/v1beta1", "kube-proxy": "kubeproxy.config.k8s.io/v1alpha1"} {
 		began := time.Now()
 		if got, err := realComponent(t, name).PreferredVersion(t.Context()); err != nil || got != want {

@@ -90,7 +90,7 @@ func ownDir(t *testing.T) string {
 	return dir
 }
 
-func TestTheRealKubeletLaysADropInOverAllTheNodesOwn(t *testing.T) {
+func TestTheRealKubeletMergesADropInOverTheNodesOwn(t *testing.T) {
 	k := kubeletWith(t, noRuntime(t)+"maxPods: 1\nsyncFrequency: 7m\nevictionHard: {memory.available: 5%}\nfeatureGates: {NodeSwap: true}\n",
 		"--config-dir="+ownDir(t), "--image-gc-high-threshold=91", "--feature-gates=CPUManagerPolicyAlphaOptions=true", "-v=3", "--seccomp-default")
 	c := laidOver("eventBurst: 100\nmaxParallelImagePulls: 4\nserializeImagePulls: false\nevictionHard: {imagefs.available: 2%}\nfeatureGates: {CPUManagerPolicyBetaOptions: true}\nimageGCHighThresholdPercent: 88\nsyncFrequency: null\n")
@@ -125,7 +125,7 @@ func TestTheRealKubeletLaysADropInOverAllTheNodesOwn(t *testing.T) {
 	}
 }
 
-func TestTheRealKubeletJudgesADropIn(t *testing.T) {
+func TestTheRealKubeletValidatesADropIn(t *testing.T) {
 	tests := []struct {
 		name, data, message string
 	}{
@@ -172,7 +172,7 @@ func TestTheRealKubeletJudgesADropIn(t *testing.T) {
 	})
 }
 
-func TestADropInIsLaidOverWhateverIsLocal(t *testing.T) {
+func TestADropInIsMergedOverAnyLocalConfiguration(t *testing.T) {
 	local := config(noRuntime(t) + "maxPods: 33\npodsPerCore: 33\n")
 	dir := tree(t, map[string]string{"init/kubelet": string(local), "own/10.conf": string(local), "own/20.conf": dropinText("podsPerCore: 44\n")})
 	initFile, own := filepath.Join(dir, "init", "kubelet"), "--config-dir="+filepath.Join(dir, "own")
@@ -207,7 +207,7 @@ func TestADropInIsLaidOverWhateverIsLocal(t *testing.T) {
 	}
 }
 
-func TestAWholeConfigurationIsJudgedAsItWouldBeStarted(t *testing.T) {
+func TestAWholeConfigurationIsValidatedAsItWouldRun(t *testing.T) {
 	k := kubeletWith(t, noRuntime(t), "--config-dir="+ownDir(t), "--max-pods=9")
 	c := Candidate{Data: config(noRuntime(t) + "maxPods: 77\nsyncFrequency: 2m\n")}
 	v := harness(t, k).Check(context.Background(), c, "")
@@ -219,7 +219,7 @@ func TestAWholeConfigurationIsJudgedAsItWouldBeStarted(t *testing.T) {
 	mustBeFields(t, v.Local, map[string]string{"maxPods": "9", "eventBurst": "90"})
 }
 
-func TestTheRealKubeletTellsWhereLocalFieldsComeFrom(t *testing.T) {
+func TestOriginsOfLocalFieldsWithTheRealKubelet(t *testing.T) {
 	k := kubeletWith(t, "maxPods: 1\nresolvConf: /run/x\npodsPerCore: 1\n", "--config-dir="+tree(t, map[string]string{"10.conf": dropinText("podsPerCore: 2\n")}), "--max-pods=9", "--kube-api-qps=77")
 	v := harness(t, k).CheckLocal(context.Background(), "")
 	want := map[string]Origin{"maxPods": "flag", "kubeAPIQPS": "flag", "resolvConf": "local", "podsPerCore": "local", "failCgroupV1": "local"}
@@ -228,7 +228,7 @@ func TestTheRealKubeletTellsWhereLocalFieldsComeFrom(t *testing.T) {
 	}
 }
 
-func TestTheFlagWithoutWhichNothingRunsOnCgroupV1HidesNoOtherFlag(t *testing.T) {
+func TestTheCgroupFlagHidesNoOtherOverride(t *testing.T) {
 	endpoint := "--container-runtime-endpoint=unix://" + filepath.Join(t.TempDir(), "none.sock")
 	k, err := ParseKubelet([]string{realKubelet(t), "--fail-cgroupv1=false", endpoint, "--max-pods=6"})
 	if err != nil {
@@ -261,7 +261,7 @@ func TestTheFlagWithoutWhichNothingRunsOnCgroupV1HidesNoOtherFlag(t *testing.T) 
 	}
 }
 
-func TestTheRealKubeletHidesHeadersAndNothingOfThemGetsOut(t *testing.T) {
+func TestHeaderValuesMaskedByTheRealKubeletNeverAppear(t *testing.T) {
 	const headers = "staticPodURLHeader: {Authorization: [s3cret-1], X-Same: [s3cret-2]}\n"
 	k := kubeletWith(t, noRuntime(t)+headers)
 	h := harness(t, k)
@@ -304,7 +304,7 @@ func TestAFlagThatReplacesMaskedHeadersIsNamed(t *testing.T) {
 	}
 }
 
-func TestTheRealKubeletJudgesADropInAtStage2(t *testing.T) {
+func TestTheRealKubeletValidatesADropInAtStage2(t *testing.T) {
 	endpoint := "containerRuntimeEndpoint: " + startContainerd(t) + "\n"
 	own := tree(t, map[string]string{"10.conf": dropinText("evictionHard: {memory.available: 5%}\n")})
 	h := harness(t, kubeletWith(t, endpoint, "--config-dir="+own))

@@ -61,7 +61,7 @@ func noRuntime(t testing.TB) string {
 	return "containerRuntimeEndpoint: unix://" + filepath.Join(t.TempDir(), "none.sock") + "\n"
 }
 
-func TestTheRealKubeletJudgesAtStage1(t *testing.T) {
+func TestVerdictsOfTheRealKubeletAtStage1(t *testing.T) {
 	tests := []struct {
 		name    string
 		data    string
@@ -120,7 +120,7 @@ func TestTheRealKubeletJudgesAtStage1(t *testing.T) {
 	})
 }
 
-func TestTheRealKubeletJudgesLocal(t *testing.T) {
+func TestVerdictsOfTheRealKubeletOnTheLocalConfiguration(t *testing.T) {
 	h := harness(t, kubeletWith(t, "bogus: 1\nmaxPods: 33\n", "--max-pods=44", "-v=3"))
 	v := h.CheckLocal(context.Background(), "")
 	checkVerdict(t, v, Accepted, 1, "")
@@ -144,7 +144,7 @@ func TestTheRealKubeletJudgesLocal(t *testing.T) {
 		"failed to parse kubelet flag: unknown flag: --nope")
 }
 
-func TestTheRealKubeletReadsDropInsOfLocalOnly(t *testing.T) {
+func TestTheRealKubeletReadsTheNodesDropInsOnlyForTheLocalConfiguration(t *testing.T) {
 	dropins := t.TempDir()
 	write(t, filepath.Join(dropins, "10.conf"), string(config("maxPods: 55\nlogging: {verbosity: 4}\n")), 0o600)
 	h := harness(t, kubeletWith(t, noRuntime(t), "--config-dir="+dropins))
@@ -166,7 +166,7 @@ func stringOf(v any) string {
 	return ""
 }
 
-func TestTheRealKubeletIsNotToldToRunUnderAKubeconfig(t *testing.T) {
+func TestADryRunRemovesFlagsThatGiveAccessToTheAPI(t *testing.T) {
 	// Each of these would end a dry run elsewhere if it came along.
 	dir := t.TempDir()
 	h := harness(t, kubeletWith(t, noRuntime(t), "--kubeconfig="+dir+"/none", "--bootstrap-kubeconfig="+dir+"/none", "--lock-file="+dir+"/lock",
@@ -216,7 +216,7 @@ func TestFlagsThatOverrideThePayloadAreNamed(t *testing.T) {
 	}
 }
 
-func TestOverridesThatCannotBeToldAreAWarning(t *testing.T) {
+func TestUnknownOverridesAreAWarning(t *testing.T) {
 	// Only the flag makes this payload acceptable.
 	v := harness(t, kubeletWith(t, noRuntime(t), "--max-pods=50")).Check(context.Background(), Candidate{Data: config("maxPods: -1\n")}, "")
 	want := []string{"cannot tell which fields are overridden by flags: invalid configuration: maxPods (--max-pods) -1 must not be a negative number"}
@@ -225,7 +225,7 @@ func TestOverridesThatCannotBeToldAreAWarning(t *testing.T) {
 	}
 }
 
-func TestTheRealKubeletTellsItsVersion(t *testing.T) {
+func TestTheVersionOfTheRealKubelet(t *testing.T) {
 	version, err := kubeletWith(t, "").Version(context.Background())
 	if err != nil || !regexp.MustCompile(`^v1\.\d+\.\d+$`).MatchString(version) {
 		t.Errorf("version %q, error %v", version, err)
@@ -265,7 +265,7 @@ func TestEveryFieldOfTheAPIIsFoundInTheDump(t *testing.T) {
 	}
 }
 
-func TestAPayloadOfOneMebibyteIsJudgedWithinADeadline(t *testing.T) {
+func TestAPayloadOfOneMebibyteIsValidatedWithinTheDeadline(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("staticPodURLHeader:\n")
 	for i := 0; b.Len() < 1<<20-300; i++ {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestADryRunWithoutRoomSaysTheSameEachTime(t *testing.T) {
+func TestErrorsOfAFullDiskAreEqualEachTime(t *testing.T) {
 	h := harness(t, fake(t, "accept"))
 	if err := os.MkdirAll(h.scratch, 0o700); err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func TestADryRunWithoutRoomSaysTheSameEachTime(t *testing.T) {
 	}
 }
 
-func TestANodeThatHasNotJoinedCostsNoDryRun(t *testing.T) {
+func TestAMissingLocalFileNeedsNoDryRun(t *testing.T) {
 	runs := filepath.Join(t.TempDir(), "runs")
 	k := fake(t, `echo x >>`+runs+`; accept`)
 	k.Config = filepath.Join(t.TempDir(), "config.yaml")

@@ -10,7 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-func TestTheSelfTestSaysWhatIsLimitedWithAKubelet(t *testing.T) {
+func TestTheSelfTestReportsTheLimitsOfAKubelet(t *testing.T) {
 	const local = "maxPods: 1 # LOCAL"
 	for _, tt := range []struct {
 		name, body, local string
@@ -62,7 +62,7 @@ func TestTheSelfTestSaysWhatIsLimitedWithAKubelet(t *testing.T) {
 	}
 }
 
-func TestEveryRealKubeletCanBeDrivenWithoutLimits(t *testing.T) {
+func TestEveryRealKubeletPassesTheSelfTestWithoutLimits(t *testing.T) {
 	endpoint := startContainerd(t)
 	for _, kubelet := range realKubelets(t) {
 		k := kubeletWith(t, "containerRuntimeEndpoint: "+endpoint+"\n", "--node-ip=127.0.0.1", "--hostname-override=n1")

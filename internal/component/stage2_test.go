@@ -86,7 +86,7 @@ state = %q
 	}
 }
 
-func TestTheRealKubeletJudgesAtStage2(t *testing.T) {
+func TestVerdictsOfTheRealKubeletAtStage2(t *testing.T) {
 	endpoint := "containerRuntimeEndpoint: " + startContainerd(t) + "\n"
 	tests := []struct {
 		name    string
@@ -154,7 +154,7 @@ func nodeState(t *testing.T) map[string][]string {
 	return state
 }
 
-func TestADryRunChangesTheNodeWithNoTool(t *testing.T) {
+func TestADryRunChangesNothingOnTheNode(t *testing.T) {
 	endpoint := "containerRuntimeEndpoint: " + startContainerd(t) + "\n"
 	tools, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
 	for _, tool := range []string{"mount", "umount", "iptables", "ip6tables", "iptables-save", "iptables-restore", "nft",
@@ -212,7 +212,7 @@ func TestADryRunMakesNoControlGroups(t *testing.T) {
 	}
 }
 
-func TestAServerOnTheKubeletsPortsIsUnharmed(t *testing.T) {
+func TestADryRunDoesNotDisturbAServerOnTheKubeletsPorts(t *testing.T) {
 	var ports []int
 	for range 2 {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -236,7 +236,7 @@ func TestAServerOnTheKubeletsPortsIsUnharmed(t *testing.T) {
 	}
 }
 
-func TestARuntimeThatGoesAwayRejectsNothing(t *testing.T) {
+func TestARuntimeThatStopsRejectsNoCandidate(t *testing.T) {
 	// A link stands for the runtime's socket, so that it can go away while containerd stays.
 	target := strings.TrimPrefix(startContainerd(t), "unix://")
 	dir, err := os.MkdirTemp("", "ek")

@@ -24,19 +24,19 @@ func wantIncomparable(t *testing.T, h *Harness, v Verdict, message string) {
 	}
 }
 
-func TestWithALocalConfigurationThatDoesNotPassNothingIsCompared(t *testing.T) {
+func TestNothingIsComparedIfTheLocalConfigurationIsRejected(t *testing.T) {
 	h := protectedHarness(t, fakeWithLocal(t, `case "$config" in *LOCAL*) end "no good";; esac; `+printing+"accept", "maxPods: 1 # LOCAL"))
 	v := h.Check(context.Background(), Candidate{Data: []byte("readOnlyPort: 0")}, "")
 	wantIncomparable(t, h, v, "the kubelet did not print the effective local configuration")
 }
 
-func TestWithALocalConfigurationThatCannotBeReadNothingIsCompared(t *testing.T) {
+func TestNothingIsComparedIfTheLocalConfigurationIsUnreadable(t *testing.T) {
 	h := protectedHarness(t, fakeWithLocal(t, printing+"accept", "{: [ # LOCAL"))
 	v := h.Check(context.Background(), Candidate{Data: []byte(`{"authentication": {"x509": {"clientCAFile": "/ca"}}}`)}, "")
 	wantIncomparable(t, h, v, "the kubelet did not print the effective configuration, and protected fields cannot be compared by text: ")
 }
 
-func TestAKubeletWithDropInsAloneHasNothingToCompareWith(t *testing.T) {
+func TestNothingIsComparedIfTheNodeHasOnlyDropIns(t *testing.T) {
 	k := fake(t, "accept")
 	k.ConfigDir = tree(t, map[string]string{"10.conf": "maxPods: 1"})
 	h := protectedHarness(t, k)
@@ -55,13 +55,13 @@ func TestAClientCAFileIsTheSameHoweverItsPathIsWritten(t *testing.T) {
 	}
 }
 
-func TestARuntimeThatIsNotThereMayCome(t *testing.T) {
+func TestAMissingRuntimeSocketIsNotARejection(t *testing.T) {
 	h := harness(t, fake(t, printing+"accept"))
 	v := h.Check(context.Background(), Candidate{Data: []byte(`{"containerRuntimeEndpoint":"unix:///nonexistent.sock"}`)}, "")
 	checkVerdict(t, v, CouldNotTell, 2, "containerRuntimeEndpoint: stat /nonexistent.sock: no such file or directory")
 }
 
-func TestASilentKubeletDialsTheRuntimeOfItsFlagInStage2(t *testing.T) {
+func TestAKubeletWithoutADumpUsesTheRuntimeOfItsFlagInStage2(t *testing.T) {
 	args := filepath.Join(t.TempDir(), "args")
 	k := fakeWithLocal(t, `[ $stage = 2 ] && echo "$*" >>`+args+`; accept`, "maxPods: 1 # LOCAL")
 	k.flags = []flag{{name: runtimeFlag, value: "unix:///run/crio/crio.sock", tokens: []string{"--" + runtimeFlag + "=unix:///run/crio/crio.sock"}}}
@@ -73,7 +73,7 @@ func TestASilentKubeletDialsTheRuntimeOfItsFlagInStage2(t *testing.T) {
 	}
 }
 
-func TestADumpThatIsLongerThanIsKeptIsNone(t *testing.T) {
+func TestATruncatedDumpIsIgnored(t *testing.T) {
 	out := &outputReader{onOverrun: func(string) {}, holdsDump: mayBeDump}
 	_, _ = out.Write([]byte("I1121 07:10:36.358684   21610 server.go:257] \"m\" config=<\n\t" + strings.ReplaceAll(apiDump, "\n", "\n\t")))
 	line := []byte("\n\tx: " + strings.Repeat("x", 1<<20))

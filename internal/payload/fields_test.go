@@ -105,7 +105,7 @@ func readDump(t *testing.T, file string) map[string]any {
 	return fields
 }
 
-func TestEveryNameThatTheKubeletPrintsIsKnown(t *testing.T) {
+func TestAllNamesInARealDumpAreKnown(t *testing.T) {
 	for _, file := range []string{"printed-full.json", "printed-defaults.json"} {
 		t.Run(file, func(t *testing.T) {
 			canonical := Canonical(readDump(t, file))
@@ -166,7 +166,7 @@ func TestAPrintedConfigurationGetsTheNamesOfTheAPI(t *testing.T) {
 	}
 }
 
-func TestWhatIsUnknownOrThereTwiceKeepsItsPrintedName(t *testing.T) {
+func TestUnknownAndDuplicateNamesAreNotConverted(t *testing.T) {
 	printed := func() map[string]any {
 		return map[string]any{
 			"NewField": map[string]any{"MaxPods": 1}, "maxPods": 2, "MaxPods": 3,

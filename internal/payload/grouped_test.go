@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestAGroupedPayloadIsGivenToTheKubeletInTheUpstreamForm(t *testing.T) {
+func TestAGroupedPayloadIsConvertedToTheUpstreamForm(t *testing.T) {
 	text := grouped + `
 trial: {configTrialDuration: 30m, crashLoopThreshold: 0, allowPodLoss: true}
 server: {port: 10250}
@@ -55,7 +55,7 @@ experimental: {featureGates: {A: true}}
 	}
 }
 
-func TestNumbersReachTheKubeletAsTheyWereWritten(t *testing.T) {
+func TestNumbersKeepTheirSpelling(t *testing.T) {
 	const numbers = `{"a":9007199254740993,"b":18446744073709551615,"c":123456789012345678901234567890,"d":1.10,"e":-0,"f":1E2,"g":"1e3Ki"}`
 	p, err := Decode(KeyKubelet, []byte(`{"apiVersion":"evenkeel.dev/v1alpha1","kind":"KubeletConfiguration","resources":{"eviction":{"evictionHard":`+numbers+`}}}`))
 	if err != nil {
@@ -71,7 +71,7 @@ func TestNumbersReachTheKubeletAsTheyWereWritten(t *testing.T) {
 	}
 }
 
-func TestAGroupedPayloadIsGuardedLikeAnUpstreamOneInItsOwnWords(t *testing.T) {
+func TestChecksOfGroupedPayloadsUseGroupedPaths(t *testing.T) {
 	tests := []struct {
 		data    string
 		problem Problem
@@ -96,7 +96,7 @@ func TestAGroupedPayloadIsGuardedLikeAnUpstreamOneInItsOwnWords(t *testing.T) {
 	}
 }
 
-func TestANameInTheWrongPlaceIsRefusedInWordsThatSayTheRightOne(t *testing.T) {
+func TestErrorsAboutMisplacedNamesSuggestTheRightPlace(t *testing.T) {
 	long := strings.Repeat("x", 150)
 	for _, tt := range []struct{ name, data, words string }{
 		{"a field of another group", "networking: {maxPods: 1}", "networking.maxPods: maxPods belongs in resources: resources.maxPods"},
@@ -140,7 +140,7 @@ func TestANameInTheWrongPlaceIsRefusedInWordsThatSayTheRightOne(t *testing.T) {
 	}
 }
 
-func TestARefusalOfManyLongNamesIsBounded(t *testing.T) {
+func TestAnErrorAboutManyLongNamesIsTruncated(t *testing.T) {
 	var data strings.Builder
 	for _, c := range "abcdefgh" {
 		data.WriteString(strings.Repeat(string(c), 1000) + ": 1\n")
@@ -151,7 +151,7 @@ func TestARefusalOfManyLongNamesIsBounded(t *testing.T) {
 	}
 }
 
-func TestWhetherAValueIsOfTheRightTypeIsTheKubeletsToJudge(t *testing.T) {
+func TestTypesOfValuesAreNotChecked(t *testing.T) {
 	p, err := Decode(KeyKubelet, []byte(grouped+"resources: {maxPods: many, memorySwap: null, eviction: {}}\nsecurity: {authentication: 7, tlsCipherSuites: {a: b}}\nlogging: {options: [1]}"))
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func TestWhetherAValueIsOfTheRightTypeIsTheKubeletsToJudge(t *testing.T) {
 	}
 }
 
-func TestWhatIsInNoGroupIsShownUngrouped(t *testing.T) {
+func TestFieldsWithoutAGroupAreShownAsUngrouped(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
 		fields, want map[string]any
@@ -191,7 +191,7 @@ func TestWhatIsInNoGroupIsShownUngrouped(t *testing.T) {
 	}
 }
 
-func TestNoTwoThingsHaveTheSamePlaceInTheGroupedForm(t *testing.T) {
+func TestGroupedPathsAreUnique(t *testing.T) {
 	seen := map[string]string{}
 	groups := map[string]bool{}
 	for _, f := range Fields {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestAFieldWithALimitIsProtectedBeyondItOnly(t *testing.T) {
+func TestAFieldWithALimitIsProtectedOnlyBeyondIt(t *testing.T) {
 	const verbosity = " (free up to 7 or the local value)"
 	const pids = " (free up to the local value; -1 and 0 are no limit)"
 	number := func(text string) any { return json.Number(text) }
@@ -61,7 +61,7 @@ func TestAFieldWithALimitIsProtectedBeyondItOnly(t *testing.T) {
 	}
 }
 
-func TestOnlyAProtectedFieldHasALimitAndTheLimitSaysWhatIsFree(t *testing.T) {
+func TestOnlyProtectedFieldsHaveLimits(t *testing.T) {
 	for _, f := range Fields {
 		if f.Limit != nil && (f.Protected == "" || !strings.HasPrefix(f.Limit.Words, "free ")) {
 			t.Errorf("%s: protected %q, limit %q", f.Path, f.Protected, f.Limit.Words)

@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestOfAURLOnlySchemeAndHostAreShown(t *testing.T) {
+func TestMaskKeepsOnlySchemeAndHostOfAURL(t *testing.T) {
 	for value, want := range map[any]any{
 		"https://host/":           "https://host/",
 		"https://host:8443":       "https://host:8443",
@@ -31,7 +31,7 @@ func TestOfAURLOnlySchemeAndHostAreShown(t *testing.T) {
 	}
 }
 
-func TestOfHeadersOnlyTheNamesAreShown(t *testing.T) {
+func TestMaskKeepsOnlyTheNamesOfHeaders(t *testing.T) {
 	for name, tt := range map[string]struct{ value, want any }{
 		"headers":    {object{"A": []any{"t0ken", "t0ken"}, "B": "t0ken", "C": []any{}}, object{"A": []any{"masked"}, "B": []any{"masked"}, "C": []any{}}},
 		"none":       {object{}, object{}},
@@ -46,7 +46,7 @@ func TestOfHeadersOnlyTheNamesAreShown(t *testing.T) {
 	}
 }
 
-func TestWhatIsMaskedIsACopy(t *testing.T) {
+func TestMaskReturnsACopy(t *testing.T) {
 	config := func() object {
 		return object{"staticPodURL": "https://host/t0ken", "staticPodURLHeader": object{"A": []any{"t0ken"}}}
 	}

@@ -44,7 +44,7 @@ func TestAPayloadKeepsItsBytesAndTheirDigest(t *testing.T) {
 	}
 }
 
-func TestTheDigestIsOverKeyNewlineAndBytes(t *testing.T) {
+func TestTheDigestCoversKeyNewlineAndData(t *testing.T) {
 	// printf 'kubelet\nabc' | sha256sum
 	const want = "444e493821033a51ac2c562ac17f5c50bd626bc17b1d9328e91c3ac3bcdc917d"
 	if got := Digest("kubelet", []byte("abc")); got != want {
@@ -52,7 +52,7 @@ func TestTheDigestIsOverKeyNewlineAndBytes(t *testing.T) {
 	}
 }
 
-func TestAConfigMapIsRefusedInWordsThatNameIt(t *testing.T) {
+func TestErrorsNameTheConfigMap(t *testing.T) {
 	const who = `ConfigMap evenkeel-system/workers: `
 	tests := []struct {
 		name    string
@@ -104,7 +104,7 @@ func checkRefused(t *testing.T, err error, problem Problem, words string) {
 	}
 }
 
-func TestAValueIsRefusedInPlainWords(t *testing.T) {
+func TestErrorsOfInvalidValues(t *testing.T) {
 	const k = `key "kubelet": `
 	tests := []struct {
 		name    string
@@ -182,12 +182,12 @@ func TestAValueIsRefusedInPlainWords(t *testing.T) {
 	}
 }
 
-func TestNoOtherKeyIsDecoded(t *testing.T) {
+func TestUnknownKeysAreRejected(t *testing.T) {
 	_, err := Decode("other", []byte(head))
 	checkRefused(t, err, ProblemKeys, `key "other": unknown key`)
 }
 
-func TestWhatIsTheKubeletsToJudgeIsTaken(t *testing.T) {
+func TestValuesThatOnlyTheKubeletChecksAreAccepted(t *testing.T) {
 	for name, data := range map[string]string{
 		"JSON":                             `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":1}`,
 		"JSON with tabs":                   "{\n\t\"apiVersion\":\"kubelet.config.k8s.io/v1beta1\",\n\t\"kind\":\"KubeletConfiguration\"}",
@@ -217,7 +217,7 @@ func TestWhatIsTheKubeletsToJudgeIsTaken(t *testing.T) {
 	}
 }
 
-func TestAliasesDoNotTakeTheMemoryOfTheNode(t *testing.T) {
+func TestYAMLAliasesCannotExhaustMemory(t *testing.T) {
 	long, many := strings.Repeat("A", 400_000), strings.Repeat(",*a", 30_000)
 	laughs := "a: &a [x,x,x,x,x,x,x,x]\n"
 	for c := 'b'; c < 'z'; c++ {
@@ -251,7 +251,7 @@ func TestAliasesDoNotTakeTheMemoryOfTheNode(t *testing.T) {
 	}
 }
 
-func TestALongErrorIsBounded(t *testing.T) {
+func TestALongErrorIsTruncated(t *testing.T) {
 	_, err := Decode("kubelet", []byte(head+"staticPodPath: "+strings.Repeat("\u00e9", 4000)))
 	if err == nil || len(err.Error()) > 500 {
 		t.Fatalf("error of %d bytes", len(err.Error()))

@@ -54,7 +54,7 @@ func expect(t *testing.T, p Protection, effective, local map[string]any, hidden 
 
 type object = map[string]any
 
-func TestAPersonDecidedOfEveryFieldWhetherItIsProtected(t *testing.T) {
+func TestEveryFieldIsListedAsProtectedOrFree(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("testdata", "protection.txt"))
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestAPersonDecidedOfEveryFieldWhetherItIsProtected(t *testing.T) {
 	}
 }
 
-func TestEveryFieldThatIsFreeOrProtectedByDefaultIsTreatedSo(t *testing.T) {
+func TestDefaultProtectionProtectsExactlyTheListedFields(t *testing.T) {
 	p := DefaultProtection()
 	for _, f := range Fields {
 		effective, local := at(f.Path, "a"), at(f.Path, "b")
@@ -105,7 +105,7 @@ func at(path string, value any) object {
 	return value.(object)
 }
 
-func TestTheSecurityGatesAreSortedEachWithAReason(t *testing.T) {
+func TestSecurityGatesAreSortedAndHaveReasons(t *testing.T) {
 	if !slices.IsSortedFunc(securityGates, func(a, b gate) int { return strings.Compare(a.name, b.name) }) {
 		t.Error("they are not sorted")
 	}
@@ -131,7 +131,7 @@ func readSections(t *testing.T) (free, rest string) {
 	return free, before + after
 }
 
-func TestTheDocumentSaysOfEveryFreeFieldWhy(t *testing.T) {
+func TestTheDocsHaveAReasonForEveryFreeField(t *testing.T) {
 	free, _ := readSections(t)
 	said := map[string]bool{}
 	for line := range strings.Lines(free) {
@@ -163,7 +163,7 @@ func TestTheDocumentSaysOfEveryFreeFieldWhy(t *testing.T) {
 	}
 }
 
-func TestTheDocumentListsWhatIsProtectedAndWhy(t *testing.T) {
+func TestTheDocsListTheProtectedFieldsWithReasons(t *testing.T) {
 	_, doc := readSections(t)
 	var want strings.Builder
 	for _, f := range Fields {
@@ -191,7 +191,7 @@ func TestTheDocumentListsWhatIsProtectedAndWhy(t *testing.T) {
 	}
 }
 
-func TestAViolationSaysWhatWouldBeAndWhatIs(t *testing.T) {
+func TestAViolationShowsBothValues(t *testing.T) {
 	p := DefaultProtection()
 	for _, tt := range []struct {
 		name             string
@@ -233,7 +233,7 @@ func TestAViolationSaysWhatWouldBeAndWhatIs(t *testing.T) {
 	}
 }
 
-func TestWhatMeansTheSameIsNoViolation(t *testing.T) {
+func TestEquivalentValuesAreNoViolation(t *testing.T) {
 	p := DefaultProtection()
 	for _, tt := range []struct {
 		name             string
@@ -255,12 +255,12 @@ func TestWhatMeansTheSameIsNoViolation(t *testing.T) {
 	}
 }
 
-func TestNumbersThatAFloatCannotTellApartDiffer(t *testing.T) {
+func TestLargeIntegersAreComparedExactly(t *testing.T) {
 	expect(t, DefaultProtection(), object{"port": json.Number("9007199254740993")}, object{"port": json.Number("9007199254740992")}, nil,
 		"port would be 9007199254740993, but is 9007199254740992 locally")
 }
 
-func TestAKeyCannotPassForAPathThatIsFree(t *testing.T) {
+func TestAKeyIsNotReadAsAnUnprotectedPath(t *testing.T) {
 	p := parse(t, "-authentication.anonymous,-featureGates")
 	effective := object{
 		"maxPods.x":      1,
@@ -278,7 +278,7 @@ func TestAKeyCannotPassForAPathThatIsFree(t *testing.T) {
 	}
 }
 
-func TestWhatIsMaskedAndNotKnownToBeTheSameIsAViolation(t *testing.T) {
+func TestMaskedValuesThatMayDifferAreViolations(t *testing.T) {
 	header := object{"staticPodURLHeader": object{"X.Y": []any{"<masked>"}}}
 	p := DefaultProtection()
 	expect(t, p, header, header, nil)
@@ -348,7 +348,7 @@ func TestAViolationIsShortAndPrintable(t *testing.T) {
 	}
 }
 
-func TestTheListIsExtendedShortenedReplacedOrEmptied(t *testing.T) {
+func TestProtectedFieldsCanBeAddedRemovedReplacedOrEmptied(t *testing.T) {
 	for _, tt := range []struct {
 		value           string
 		protected, free []string
@@ -388,7 +388,7 @@ func TestTheListIsExtendedShortenedReplacedOrEmptied(t *testing.T) {
 	}
 }
 
-func TestAListThatMakesNoSenseIsRefusedInPlainWords(t *testing.T) {
+func TestErrorsOfInvalidProtectedFieldsLists(t *testing.T) {
 	const emptyEntry = `; to protect nothing, leave the whole list empty`
 	for value, want := range map[string]string{
 		" ":                                 `an entry of "" is empty` + emptyEntry,
@@ -417,7 +417,7 @@ func TestAListThatMakesNoSenseIsRefusedInPlainWords(t *testing.T) {
 	}
 }
 
-func TestTheListIsOfThePathsThatWereNamed(t *testing.T) {
+func TestAListProtectsExactlyTheNamedPaths(t *testing.T) {
 	if diff := cmp.Diff([]string{"featureGates", "maxPods", "port"}, listed(parse(t, "port,MaxPods,featureGates,port"))); diff != "" {
 		t.Error(diff)
 	}
@@ -438,7 +438,7 @@ func TestTheListIsOfThePathsThatWereNamed(t *testing.T) {
 	}
 }
 
-func TestWhatTheKubeletPrintsByDefaultViolatesNothingAndWithEverythingSetALot(t *testing.T) {
+func TestViolationsBetweenRealDumps(t *testing.T) {
 	defaults, full := Canonical(readDump(t, "printed-defaults.json")), Canonical(readDump(t, "printed-full.json"))
 	p := DefaultProtection()
 	expect(t, p, defaults, defaults, nil)
@@ -508,7 +508,7 @@ func TestAConfigurationNeverViolatesItself(t *testing.T) {
 	})
 }
 
-func TestTheOtherWayRoundTheSameFieldsAreViolated(t *testing.T) {
+func TestViolationsAreSymmetric(t *testing.T) {
 	p := parse(t, strings.Join(listed(DefaultProtection()), ",")) // without limits, which have a direction
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := anyConfiguration().Draw(t, "a"), anyConfiguration().Draw(t, "b")
@@ -522,7 +522,7 @@ func TestTheOtherWayRoundTheSameFieldsAreViolated(t *testing.T) {
 	})
 }
 
-func TestAProtectedFieldThatIsChangedIsAlwaysFound(t *testing.T) {
+func TestEveryChangeOfAProtectedFieldIsFound(t *testing.T) {
 	p := DefaultProtection()
 	paths := append(listed(p), "newField", "authentication.new", "logging.new")
 	rapid.Check(t, func(t *rapid.T) {

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestTextIsComparedAsItIsWritten(t *testing.T) {
+func TestTextViolations(t *testing.T) {
 	const local = `{"readOnlyPort": 0, "maxPods": 110, "allowedUnsafeSysctls": [], "authentication": {"anonymous": {"enabled": false}, "x509": {"clientCAFile": "/ca"}}}`
 	for _, tt := range []struct {
 		name, candidate string
@@ -56,7 +56,7 @@ func TestTextIsComparedAsItIsWritten(t *testing.T) {
 }
 
 // What the text finds equal must not differ once a kubelet has merged it: the text may only find more.
-func TestTextNeverMissesADifference(t *testing.T) {
+func TestTextViolationsMissNoDifference(t *testing.T) {
 	p := DefaultProtection()
 	rapid.Check(t, func(t *rapid.T) {
 		local, candidate := anyFields(names).Draw(t, "local"), anyFields(names).Draw(t, "candidate")
@@ -95,7 +95,7 @@ func overlay(under, over map[string]any) map[string]any {
 	return out
 }
 
-func TestWhatIsNestedTooDeepIsRefusedBeforeItGrows(t *testing.T) {
+func TestDeeplyNestedTextIsRejectedBeforeItIsDecoded(t *testing.T) {
 	nest := func(open, close string, n int) string {
 		text := ""
 		for range n {
@@ -126,7 +126,7 @@ func TestWhatIsNestedTooDeepIsRefusedBeforeItGrows(t *testing.T) {
 	}
 }
 
-func TestTheGroupedFormIsRefusedIfItIsTooLargeInTheUpstreamForm(t *testing.T) {
+func TestAGroupedPayloadThatIsTooLargeInTheUpstreamFormIsRejected(t *testing.T) {
 	text := []byte("apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nstaticPods: {staticPodURL: '")
 	for range MaxSize/2 - len(text) { // in JSON each of them takes six bytes
 		text = append(text, '<')

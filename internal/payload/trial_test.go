@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-func TestAGroupedPayloadMayAskForATrialOfItsOwn(t *testing.T) {
+func TestTrialSettingsOfAGroupedPayload(t *testing.T) {
 	duration := func(d time.Duration) *time.Duration { return &d }
 	threshold := func(n int) *int { return &n }
 	for data, want := range map[string]Trial{
@@ -40,7 +40,7 @@ func TestAGroupedPayloadMayAskForATrialOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestATrialIsAskedForInOnePlace(t *testing.T) {
+func TestTrialSettingsAreAllowedInOnlyOnePlace(t *testing.T) {
 	duration := func(d time.Duration) *v1alpha1.TrialTerms {
 		return &v1alpha1.TrialTerms{ConfigTrialDuration: &metav1.Duration{Duration: d}}
 	}
@@ -86,7 +86,7 @@ func TestATrialIsAskedForInOnePlace(t *testing.T) {
 	}
 }
 
-func TestATrialThatCannotBeIsRefusedInWordsThatSayWhatIsAllowed(t *testing.T) {
+func TestErrorsOfInvalidTrialSettings(t *testing.T) {
 	const (
 		duration  = `trial.configTrialDuration: must be a duration over 0 and up to 168h, such as "30m", not `
 		threshold = `trial.crashLoopThreshold: must be a whole number from 0 to 10, not `
@@ -125,7 +125,7 @@ func TestATrialThatCannotBeIsRefusedInWordsThatSayWhatIsAllowed(t *testing.T) {
 	}
 }
 
-func TestAnUpstreamPayloadHasNoTrial(t *testing.T) {
+func TestAnUpstreamPayloadHasNoTrialSettings(t *testing.T) {
 	p, err := Decode(KeyKubelet, []byte(head+"trial: {allowPodLoss: true}"))
 	if err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ func upstreamZeros(t reflect.Type, path string) map[string]any {
 	return zeros
 }
 
-func TestTheZerosAreThoseThatTheUpstreamTypeLeavesOut(t *testing.T) {
+func TestZeroValuesMatchTheOmitemptyFieldsOfTheUpstreamType(t *testing.T) {
 	if diff := cmp.Diff(upstreamZeros(reflect.TypeFor[kubeletv1beta1.KubeletConfiguration](), ""), Zeros); diff != "" {
 		t.Errorf("-upstream +table\n%s", diff)
 	}

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestWhatATerminalObeysIsShownAsAnEscapeSequence(t *testing.T) {
+func TestControlCharactersAreEscaped(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
 		"plain":                     {"maxPods: 110 # é 漢 😀", "maxPods: 110 # é 漢 😀"},
 		"lines and tabs":            {"a:\n\tb\n", "a:\n\tb\n"},
@@ -66,7 +66,7 @@ var anyText = rapid.OneOf(
 	rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }),
 )
 
-func TestNothingElseIsEverPrinted(t *testing.T) {
+func TestOnlyPrintableCharactersRemain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := anyText.Draw(t, "text")
 		printed(t, Text(text), "\n\t")
@@ -77,7 +77,7 @@ func TestNothingElseIsEverPrinted(t *testing.T) {
 	})
 }
 
-func TestJSONMeansTheSame(t *testing.T) {
+func TestEscapedJSONAndYAMLHaveTheSameValue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := anyText.Draw(t, "text")
 		raw, err := json.Marshal(map[string]string{text: text})
@@ -99,7 +99,7 @@ func TestJSONMeansTheSame(t *testing.T) {
 	})
 }
 
-func TestAWriterWritesWhatTextMakesOfIt(t *testing.T) {
+func TestAWriterEscapesLikeText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.String().Draw(t, "text")
 		text = strings.ReplaceAll(text, "\r", "") // a carriage return does not wait for what comes after it
@@ -122,7 +122,7 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errors.New("broken") }
 
-func TestAWriterHandsOnItsError(t *testing.T) {
+func TestAWriterReturnsTheErrorOfItsDestination(t *testing.T) {
 	if n, err := NewWriter(broken{}).Write([]byte("a")); n != 0 || err == nil || err.Error() != "broken" {
 		t.Errorf("%d, %v", n, err)
 	}

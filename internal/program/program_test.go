@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func TestTheExitCodeIsThatOfTheErrorAndWrongUsageHasItsOwn(t *testing.T) {
+func TestExitCodes(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
 		err  error

@@ -26,7 +26,7 @@ func run(t *testing.T, i Info, args ...string) (string, error) {
 	return out.String(), err
 }
 
-func TestAProgramSaysWhatItIs(t *testing.T) {
+func TestVersionOutput(t *testing.T) {
 	i := Of("evenkeel-x", "v1.2.3", "0123abcd")
 	built := runtime.Version() + " for " + runtime.GOOS + "/" + runtime.GOARCH
 	want := "evenkeel-x v1.2.3\ncommit    0123abcd\nbuilt     with " + built + "\nkubelets  " +
@@ -49,7 +49,7 @@ func TestAProgramSaysWhatItIs(t *testing.T) {
 	}
 }
 
-func TestACommitThatWasNotStampedIsTheOneThatTheGoCommandNoted(t *testing.T) {
+func TestTheCommitDefaultsToTheOneOfTheGoCommand(t *testing.T) {
 	note := func(settings ...debug.BuildSetting) *debug.BuildInfo { return &debug.BuildInfo{Settings: settings} }
 	at, dirty, clean := debug.BuildSetting{Key: "vcs.revision", Value: "42"},
 		debug.BuildSetting{Key: "vcs.modified", Value: "true"}, debug.BuildSetting{Key: "vcs.modified", Value: "false"}

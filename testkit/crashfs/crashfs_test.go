@@ -39,7 +39,7 @@ func content(f *crashfs.FS, name string) string {
 	return string(data)
 }
 
-func TestWhatWasNotSyncedIsLostKeptOrTorn(t *testing.T) {
+func TestUnsyncedDataIsLostKeptOrTorn(t *testing.T) {
 	f := crashfs.New()
 	write(t, f, "/a", "abcdef", false)
 	for name, want := range map[string]string{"all lost": "-", "all kept": "abcdef", "names kept": "", "data kept": "-", "data torn": "abc"} {
@@ -63,7 +63,7 @@ func TestASyncedFileNeedsItsNameSyncedToo(t *testing.T) {
 	}
 }
 
-func TestARenameHappensWholeOrNotAtAll(t *testing.T) {
+func TestARenameIsAtomic(t *testing.T) {
 	f := crashfs.New()
 	f.Plant("/a", []byte("old"))
 	write(t, f, "/b", "new", true)
@@ -78,7 +78,7 @@ func TestARenameHappensWholeOrNotAtAll(t *testing.T) {
 	}
 }
 
-func TestARemovedFileComesBackUnlessThatWasSynced(t *testing.T) {
+func TestARemovedFileComesBackUnlessTheDirectoryWasSynced(t *testing.T) {
 	f := crashfs.New()
 	f.Plant("/a", []byte("old"))
 	if err := f.Remove("/a"); err != nil {
@@ -95,7 +95,7 @@ func TestARemovedFileComesBackUnlessThatWasSynced(t *testing.T) {
 	}
 }
 
-func TestWhatIsInADirectoryIsLostWithItsName(t *testing.T) {
+func TestADirectoryWithoutADurableNameIsLostWithItsContent(t *testing.T) {
 	f := crashfs.New()
 	if err := f.Mkdir("/d", 0o700); err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestWhatIsInADirectoryIsLostWithItsName(t *testing.T) {
 	}
 }
 
-func TestWhatWasMovedToASyncedDirectoryDoesNotComeBackToTheOther(t *testing.T) {
+func TestAFileMovedToASyncedDirectoryDoesNotComeBack(t *testing.T) {
 	f := crashfs.New()
 	f.PlantDir("/from", 0o700)
 	f.PlantDir("/to", 0o700)
@@ -128,7 +128,7 @@ func TestWhatWasMovedToASyncedDirectoryDoesNotComeBackToTheOther(t *testing.T) {
 	}
 }
 
-func TestACrashStopsEverythingAndLeavesTheRestUndone(t *testing.T) {
+func TestNoOperationHappensAfterACrash(t *testing.T) {
 	f := crashfs.New()
 	f.CrashAfter(1)
 	file, err := f.Create("/a", 0o600)
@@ -152,7 +152,7 @@ func TestACrashStopsEverythingAndLeavesTheRestUndone(t *testing.T) {
 	}
 }
 
-func TestFaultsHitTheOperationTheyAreMeantFor(t *testing.T) {
+func TestInjectedErrorsAffectTheChosenOperations(t *testing.T) {
 	f := crashfs.New()
 	f.FailAt(2, syscall.EIO)
 	got := []error{f.Mkdir("/a", 0o700), f.Mkdir("/b", 0o700), f.Mkdir("/c", 0o700)}
@@ -173,7 +173,7 @@ func TestFaultsHitTheOperationTheyAreMeantFor(t *testing.T) {
 	}
 }
 
-func TestAWriteThatFailsHasWrittenHalf(t *testing.T) {
+func TestAFailedWriteWritesHalf(t *testing.T) {
 	f := crashfs.New()
 	file, err := f.Create("/a", 0o600)
 	if err != nil {
@@ -188,7 +188,7 @@ func TestAWriteThatFailsHasWrittenHalf(t *testing.T) {
 	}
 }
 
-func TestImpossibleOperationsFailAsTheyDoOnADisk(t *testing.T) {
+func TestInvalidOperationsFailLikeOnADisk(t *testing.T) {
 	f := crashfs.New()
 	f.Plant("/d/a", nil)
 	f.PlantDir("/empty", 0o755)
@@ -225,7 +225,7 @@ func TestImpossibleOperationsFailAsTheyDoOnADisk(t *testing.T) {
 	}
 }
 
-func TestInfoTellsModeOwnerAndOrderOfChanges(t *testing.T) {
+func TestFileInfoHasModeOwnerAndOrderOfChanges(t *testing.T) {
 	f := crashfs.New()
 	f.PlantDir("/d", 0o755)
 	f.Own("/d", 1000)
