@@ -73,7 +73,7 @@ func TestAFailedWriteNamesTheStepAndKeepsTheOldContent(t *testing.T) {
 			}
 			want := "old"
 			if step == "sync its directory" {
-				want = "new" // and perhaps not for long
+				want = "new" // but perhaps not durable
 			}
 			if got, err := fsys.ReadFile("/d/file"); err != nil || string(got) != want {
 				t.Errorf("%s: the file holds %q, %v, want %q", step, got, err, want)
@@ -88,7 +88,7 @@ func TestAFailedWriteNamesTheStepAndKeepsTheOldContent(t *testing.T) {
 func TestALeftoverHasTheTempSuffixAndDoesNotBlockWrite(t *testing.T) {
 	fsys := crashfs.New()
 	fsys.Plant("/d/file", []byte("old"))
-	fsys.FailFrom(3, syscall.EROFS) // the removal of the temporary file fails too
+	fsys.FailFrom(3, syscall.EROFS) // removing the temporary file fails too
 	if err := atomicfile.Write(fsys, "/d/file", []byte("new"), 0o600); !errors.Is(err, syscall.EROFS) {
 		t.Fatalf("error %v", err)
 	}
@@ -172,7 +172,7 @@ func TestOSCreateDoesNotReplaceAFile(t *testing.T) {
 	}
 }
 
-// A directory of /proc can be opened and not be synced, so that a sync that is left out shows.
+// A directory of /proc can be opened but not synced, so a missing sync is noticed.
 func TestOSSyncDirReportsErrors(t *testing.T) {
 	if err := (atomicfile.OS{}).SyncDir("/proc/self"); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("SyncDir of what cannot be synced: %v", err)

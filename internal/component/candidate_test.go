@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// tree writes files into a new directory, whose name it returns.
+// tree writes files into a new directory and returns its path.
 func tree(t testing.TB, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -108,7 +108,7 @@ func TestASymbolicLinkAsDropInDirectoryIsReadLikeTheKubeletDoes(t *testing.T) {
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	for configDir, want := range map[string]int{link: 1, link + "/": 2} { // it does not follow the first
+	for configDir, want := range map[string]int{link: 1, link + "/": 2} { // WalkDir does not follow the first
 		files, err := (&Kubelet{ConfigDir: configDir}).Files(Candidate{Dropin: true}, "")
 		if err != nil || len(files) != want {
 			t.Errorf("%s: %d files, want %d, error %v", configDir, len(files), want, err)
@@ -119,7 +119,7 @@ func TestASymbolicLinkAsDropInDirectoryIsReadLikeTheKubeletDoes(t *testing.T) {
 func TestAnErrorNamesTheDropInDirectoryThatCannotBeCopied(t *testing.T) {
 	tests := map[string]struct {
 		make func(dir string) error
-		want string // after the directory
+		want string // after the path of the directory
 	}{
 		"it is not there":           {os.Remove, ": lstat DIR: no such file or directory"},
 		"a link that leads nowhere": {func(dir string) error { return os.Symlink("nowhere", dir+"/x.conf") }, ": stat DIR/x.conf: no such file or directory"},

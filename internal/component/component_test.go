@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// component returns one whose scratch directory must be empty when the test ends.
+// component returns a component and checks that its scratch directory is empty when the test ends.
 func component(t *testing.T, name, path string) Component {
 	t.Helper()
 	scratch := filepath.Join(t.TempDir(), "scratch")
@@ -31,7 +31,7 @@ func component(t *testing.T, name, path string) Component {
 	return c
 }
 
-// realComponent returns the component with the pinned binary, which `make tools` builds.
+// realComponent returns a component with the pinned binary, which `make tools` builds.
 func realComponent(t *testing.T, name string) Component {
 	t.Helper()
 	return component(t, name, filepath.Join(filepath.Dir(realKubelet(t)), name))
@@ -82,7 +82,7 @@ func TestNewFailsIfTheWorkingDirectoryWasRemoved(t *testing.T) {
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("PWD", "") // or it would be believed
+	t.Setenv("PWD", "") // otherwise Go uses it
 	if _, err := New("kube-proxy", path, "scratch", slogDiscard()); err == nil || !strings.HasPrefix(err.Error(), "scratch directory: getwd: ") {
 		t.Errorf("got %v", err)
 	}
@@ -142,7 +142,7 @@ func TestYAMLStartsWithAPIVersionAndKind(t *testing.T) {
 	}
 }
 
-// What a component prints as its defaults, it must accept, and mean the same by it.
+// A component must accept its own printed defaults, with the same meaning.
 func TestRealComponentsAcceptTheirOwnDefaults(t *testing.T) {
 	for name, want := range map[string]map[string]string{
 		"kubelet": {
@@ -212,7 +212,7 @@ func TestAComponentThatHangsIsKilledWithItsChildren(t *testing.T) {
 				if text, _ := os.ReadFile(pids); len(text) > 0 {
 					return
 				}
-				<-time.After(10 * time.Millisecond) // between two looks
+				<-time.After(10 * time.Millisecond) // poll interval
 			}
 		}()
 		v := component(t, name, path).Validate(ctx, []byte("HANG"))

@@ -26,7 +26,7 @@ func TestADryRunHasLimitedMemoryAHighOOMScoreAndNoInheritedDescriptors(t *testin
 	}
 	defer read.Close()
 	defer leaked.Close()
-	// As a parent that forgets to close a descriptor would hand it to us.
+	// A descriptor that the parent forgot to close.
 	if _, err := unix.FcntlInt(leaked.Fd(), unix.F_SETFD, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestCandidateOnlyMarksFailuresThatTheCandidateMayCause(t *testing.T) {
 			t.Errorf("killed at stage %d: %s, candidate only: %t", stage, v.Outcome, v.CandidateOnly)
 		}
 	}
-	// Others kill: a person, or the kernel when memory is short.
+	// SIGKILL comes from outside: a person, or the OOM killer.
 	h := harness(t, fake(t, `case "$stage$config" in 1BAD) kill -9 $$;; esac; accept`))
 	if v := h.Check(context.Background(), Candidate{Data: []byte("BAD")}, ""); v.Outcome != CouldNotTell || v.CandidateOnly {
 		t.Errorf("killed by others: %s, candidate only: %t", v.Outcome, v.CandidateOnly)
@@ -100,7 +100,7 @@ func TestCandidateOnlyMarksFailuresThatTheCandidateMayCause(t *testing.T) {
 	}
 }
 
-// realKubelets are the newest and all older ones that are built.
+// realKubelets returns the paths of the pinned kubelet and of all older ones that were built.
 func realKubelets(t *testing.T) []string {
 	newest := realKubelet(t)
 	older, err := filepath.Glob(filepath.Join(filepath.Dir(newest), "kubelets", "v*", "kubelet"))
@@ -133,7 +133,7 @@ func listener(t *testing.T, network, address string) (net.Addr, *atomic.Int32) {
 	return l.Addr(), &count
 }
 
-// readers counts how often somebody opens a FIFO to read it.
+// readers counts how often a FIFO is opened for reading.
 func readers(t *testing.T, fifo string) *atomic.Int32 {
 	t.Helper()
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
@@ -152,15 +152,14 @@ func readers(t *testing.T, fifo string) *atomic.Int32 {
 			select {
 			case <-done:
 				return
-			case <-time.After(time.Millisecond): // between two looks
+			case <-time.After(time.Millisecond): // poll interval
 			}
 		}
 	}()
 	return &count
 }
 
-// A hostile author has a configuration judged. Whether fields are protected or not, the dry run of every kubelet leaves
-// alone what the configuration names.
+// Whether fields are protected or not, no kubelet's dry run uses the paths and endpoints of a hostile configuration.
 func TestNoKubeletUsesPathsAndEndpointsOfAHostileConfiguration(t *testing.T) {
 	endpoint := startContainerd(t)
 	for _, kubelet := range realKubelets(t) {
@@ -186,7 +185,7 @@ func TestNoKubeletUsesPathsAndEndpointsOfAHostileConfiguration(t *testing.T) {
 				checkVerdict(t, good, Accepted, 2, "")
 				for _, tt := range []struct {
 					name, data string
-					message    string // of the rejection where nothing is protected; "" if it is accepted there
+					message    string // of the rejection without protected fields; "" if it is accepted
 				}{
 					{"a device", "authentication: {x509: {clientCAFile: /dev/zero}}", "authentication.x509.clientCAFile: /dev/zero is not a regular file"},
 					{"a FIFO", "authentication: {x509: {clientCAFile: \"" + fifo + "\"}}", "authentication.x509.clientCAFile: " + fifo + " is not a regular file"},
@@ -217,7 +216,7 @@ func TestNoKubeletUsesPathsAndEndpointsOfAHostileConfiguration(t *testing.T) {
 						}
 					}
 				}
-				// In another case it takes effect in a drop-in until it is decoded strictly.
+				// The kubelet accepts other spellings in a drop-in, up to the strict decoding.
 				v := h.Check(context.Background(), Candidate{Data: config("Authentication: {X509: {ClientCAFile: \"" + fifo + "\"}}\n"), Dropin: true}, "")
 				if message, _ := v.Protects(h.Protected); v.Outcome == Accepted && message == "" {
 					t.Errorf("names in another case: %s at stage %d", v.Outcome, v.Stage)
@@ -252,8 +251,8 @@ func TestADeeplyNestedConfigurationOnlyEndsItsDryRun(t *testing.T) {
 	}
 }
 
-// A payload quotes the kubelet's own dump, with another maxPods, wherever it can. What is taken for effective is what the
-// kubelet makes of it, or nothing.
+// A payload quotes the kubelet's own dump, with another maxPods, wherever it can. The effective configuration must be
+// the kubelet's, or unknown.
 func TestAPayloadThatQuotesADumpDoesNotChangeTheEffectiveConfiguration(t *testing.T) {
 	for _, kubelet := range realKubelets(t) {
 		k := kubeletWith(t, noRuntime(t))

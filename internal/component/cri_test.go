@@ -15,13 +15,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// cri is a container runtime that knows no more than the questions of a kubelet's start. Its fields are the errors that it
-// answers with; set them before a question.
+// cri is a container runtime that only answers the requests of a starting kubelet. Its fields are the errors that it
+// returns; set them before the first request.
 type cri struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	runtimeapi.UnimplementedImageServiceServer
 	version, config error
-	hangs           bool // on the question for its cgroup driver
+	hangs           bool // blocks the request for its cgroup driver
 }
 
 func (c *cri) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
@@ -40,7 +40,7 @@ func (c *cri) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*run
 	return &runtimeapi.ImageFsInfoResponse{}, nil
 }
 
-// startCRI has one answer at a socket.
+// startCRI starts a container runtime at a socket.
 func startCRI(t testing.TB, socket string) *cri {
 	t.Helper()
 	listener, err := net.Listen("unix", socket)
@@ -55,7 +55,7 @@ func startCRI(t testing.TB, socket string) *cri {
 	return c
 }
 
-// TestRuntimeErrorsOfEachKubeletAreRecognized holds the words of ofRuntime, which no kubelet promises.
+// The errors that isRuntimeError recognizes are no API of the kubelet, so every supported version is tested.
 func TestRuntimeErrorsOfEachKubeletAreRecognized(t *testing.T) {
 	kubelets, err := filepath.Glob("../../bin/tools/kubelets/*/kubelet")
 	if err != nil {
@@ -78,8 +78,8 @@ func TestRuntimeErrorsOfEachKubeletAreRecognized(t *testing.T) {
 			for _, tt := range []struct {
 				what    string
 				make    func(socket string)
-				more    string // of the configuration
-				message string // a prefix
+				more    string // more configuration
+				message string // prefix of the message
 			}{
 				{"none", func(string) {}, "", "validate service connection: validate CRI v1 runtime API for endpoint "},
 				{"one that hangs", func(socket string) {
@@ -100,10 +100,10 @@ func TestRuntimeErrorsOfEachKubeletAreRecognized(t *testing.T) {
 					t.Fatal(err)
 				}
 				h := harness(t, k)
-				h.Deadline = time.Minute // it asks three times
+				h.Deadline = time.Minute // the kubelet tries three times
 				a := h.run(t.Context(), dryRun{stage: 2, config: wholeConfig(data), runtime: "unix://" + socket})
 				if a.outcome != Rejected || !a.runtimeFailed || !strings.HasPrefix(a.message, tt.message) {
-					t.Errorf("%s: %s, noRuntime %v: %s", tt.what, a.outcome, a.runtimeFailed, a.message)
+					t.Errorf("%s: %s, runtimeFailed %v: %s", tt.what, a.outcome, a.runtimeFailed, a.message)
 				}
 			}
 		})

@@ -10,7 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// The dumps of a kubelet up to 1.36 and of one from 1.37 on, shortened.
+// Shortened dumps of a kubelet up to 1.36 and of one from 1.37.
 const (
 	goDump  = `{"Authentication": {"X509": {"ClientCAFile": ""}}, "Authorization": {}, "ContainerRuntimeEndpoint": "unix:///none", "HealthzPort": 10248, "MaxPods": 110, "ReadOnlyPort": 0, "EvictionHard": null}`
 	apiDump = "apiVersion: kubelet.config.k8s.io/v1beta1\nauthentication:\n  x509: {}\nauthorization: {}\ncontainerRuntimeEndpoint: unix:///none\nenforceNodeAllocatable:\n- pods\nhealthzPort: 10248\nkind: KubeletConfiguration\nmaxPods: 110\n"
@@ -90,8 +90,7 @@ func TestFieldsThatABinaryOmitsAreNotRequiredInADump(t *testing.T) {
 	}
 }
 
-// A payload may quote a whole dump where a kubelet logs what it was given. Whatever it quotes, a run has the dump of the
-// kubelet or none: never what is quoted.
+// A kubelet may log a payload that quotes a whole dump. A run must use the kubelet's own dump or none.
 func TestAQuotedDumpIsNeverUsed(t *testing.T) {
 	shape := shapeOf([]string{apiDump}, "unix:///none")
 	rapid.Check(t, func(t *rapid.T) {

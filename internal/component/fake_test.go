@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// fake is a kubelet written by a test: a shell script that finds its configuration in $config, which is $file, and its
-// drop-ins in $dropins. What it prints with `end` stands where the real one's last word stands; `accept` is the end of
-// the stage it was started for, `dump` prints a configuration, with the fields that every dump has. $VERSION is its version;
-// with LENIENT=lenient it passes over unknown fields.
+// fake returns a fake kubelet, a shell script. Its configuration is in $config, read from the file $file, and its
+// drop-ins in $dropins. `end` prints the error that ends the process; `accept` ends the current stage successfully;
+// `dump` prints a configuration with the fields of every dump. $VERSION is its version. With LENIENT=lenient it
+// ignores unknown fields.
 func fake(t *testing.T, body string) *Kubelet {
 	t.Helper()
 	const prelude = `#!/bin/sh
@@ -51,7 +51,7 @@ case "$config$LENIENT" in *evenkeelUnknownField*lenient) ;; *evenkeelUnknownFiel
 	return k
 }
 
-// said is a dump of a fake kubelet without what every dump has.
+// said returns a fake kubelet's dump without the fields of every dump.
 func said(e Effective) Effective {
 	e = maps.Clone(e)
 	for _, name := range anchorFields {
@@ -62,7 +62,7 @@ func said(e Effective) Effective {
 	return e
 }
 
-// harness returns one whose scratch directory must be empty when the test ends.
+// harness returns a Harness and checks that its scratch directory is empty when the test ends.
 func harness(t *testing.T, k *Kubelet) *Harness {
 	t.Helper()
 	scratch := filepath.Join(t.TempDir(), "scratch")
@@ -142,7 +142,7 @@ func TestVerdictsOnCandidatesWithAFakeKubelet(t *testing.T) {
 }
 
 func TestStage2RejectsOnlyIfTheLocalConfigurationStillPasses(t *testing.T) {
-	// The local configuration passed stage 2 once; what the switch file says is the node's state from then on.
+	// The local configuration passed stage 2 once; from then on the switch file decides.
 	for _, tt := range []struct {
 		name, now string
 		outcome   Outcome
@@ -169,7 +169,7 @@ func TestARuntimeOutageRejectsNoCandidate(t *testing.T) {
 	const gone = `end 'failed to run Kubelet: rpc error: code = Unavailable desc = connection error: desc = \"transport: Error while dialing: dial unix /s: connect: connection refused\"'`
 	const message = `rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing: dial unix /s: connect: connection refused"`
 	for _, tt := range []struct {
-		name, first, second string // what the candidate's runs of stage 2 end with; local passes each time
+		name, first, second string // how the candidate's runs of stage 2 end; local always passes
 		outcome             Outcome
 		stage               int
 		message             string
@@ -241,7 +241,7 @@ func TestACancelledCheckGivesNoVerdict(t *testing.T) {
 			if text, _ := os.ReadFile(started); len(text) > 0 {
 				return
 			}
-			<-time.After(10 * time.Millisecond) // between two looks
+			<-time.After(10 * time.Millisecond) // poll interval
 		}
 	}()
 	checkVerdict(t, h.Check(ctx, Candidate{Data: []byte("HANG")}, ""), CouldNotTell, 1, "the dry run of the kubelet: context canceled")
@@ -326,10 +326,10 @@ func TestOldScratchDirectoriesAreRemoved(t *testing.T) {
 	}
 	if _, err := h.probe(context.Background()); err != nil {
 		t.Fatal(err)
-	} // the harness's own check at the end sees that it is gone
+	} // harness checks at the end that it is gone
 }
 
-// mustBeGone waits until the processes whose numbers are in a file are no more, or only wait to be reaped.
+// mustBeGone waits until the processes with the IDs in a file have exited; zombies count as exited.
 func mustBeGone(t *testing.T, pids string) {
 	t.Helper()
 	text, err := os.ReadFile(pids)
@@ -347,12 +347,12 @@ func mustBeGone(t *testing.T, pids string) {
 				t.Errorf("process %s is still there: %s", pid, stat)
 				break
 			}
-			<-time.After(10 * time.Millisecond) // between two looks
+			<-time.After(10 * time.Millisecond) // poll interval
 		}
 	}
 }
 
-// TestMain is also the process that TestADryRunDiesWithItsParent kills.
+// TestMain also runs as the process that TestADryRunDiesWithItsParent kills.
 func TestMain(m *testing.M) {
 	if kubelet := os.Getenv("EVENKEEL_TEST_KUBELET"); kubelet != "" {
 		h := NewHarness(&Kubelet{Path: kubelet}, os.Getenv("EVENKEEL_TEST_SCRATCH"), slogDiscard())
@@ -376,7 +376,7 @@ func TestADryRunDiesWithItsParent(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("the fake kubelet did not start")
 		}
-		<-time.After(10 * time.Millisecond) // between two looks
+		<-time.After(10 * time.Millisecond) // poll interval
 	}
 	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)

@@ -10,22 +10,22 @@ import (
 	"testing"
 )
 
-// Each kubelet that is built for the tests says what flags it has: the pinned one, and the older ones that are there.
+// The flag tables are compared with the help of each kubelet that was built for the tests.
 
-// helpLine is a flag in the help of pflag: its name, the name of its value if it takes one, and what it is for.
+// helpLine matches a flag in pflag's help: its name, the name of its value, and its description.
 var helpLine = regexp.MustCompile(`^ +(?:-[a-zA-Z], )?--([a-z0-9-]+)( \S+)?   +(.*)$`)
 
-// inFile is how the help says that a flag is a field of the configuration.
+// inFile is the text in the help of a flag that sets a field of the configuration.
 const inFile = "This parameter should be set via the config file"
 
-// configFlags are the flags that set fields of the configuration, and of which the help does not say so.
+// configFlags are the flags that set fields of the configuration although their help does not mention it.
 var configFlags = []string{
 	"fail-cgroupv1", "feature-gates", "log-flush-frequency", "log-json-info-buffer-size", "log-json-split-stream", "log-text-info-buffer-size",
 	"log-text-split-stream", "logging-format", "provider-id", "seccomp-default", "tls-cipher-suites", "vmodule",
 }
 
-// goneFlags are of kubelets up to 1.36, most of them of libraries. They count as fields, which costs a dry run and is never
-// wrong.
+// goneFlags are flags of kubelets up to 1.36, most of them from libraries. They count as fields, which only costs a
+// dry run.
 var goneFlags = []string{
 	"application-metrics-count-limit", "boot-id-file", "cloud-config", "container-hints", "containerd", "containerd-namespace",
 	"enable-load-reader", "event-storage-age-limit", "event-storage-event-limit", "global-housekeeping-interval",
@@ -57,9 +57,9 @@ func TestTheFlagTablesMatchTheHelpOfRealKubelets(t *testing.T) {
 				name, takes, what := found[1], found[2] != "", found[3]
 				has[name] = true
 				if name == "help" || name == "version" {
-					continue // refused
+					continue // rejected
 				}
-				// A word in backquotes in the text of a boolean flag looks like the name of a value.
+				// In pflag's help, a word in backquotes in the text of a boolean flag looks like the name of a value.
 				if takes && booleans[name] {
 					said, _ := exec.Command(path, "--"+name+"=neither").CombinedOutput()
 					takes = !strings.Contains(string(said), "strconv.ParseBool")

@@ -21,7 +21,7 @@ import (
 
 const proxyImage = "registry.k8s.io/kube-proxy:v1.37.1"
 
-// startNode starts a containerd that has no images but its own yet, and has ctr find it.
+// startNode starts a containerd with only its own images, and makes ctr use it.
 func startNode(t *testing.T) *localcluster.Node {
 	t.Helper()
 	cluster, err := localcluster.Start(t.Context(), localcluster.Options{Manifests: t.TempDir(), APIServerLater: true})
@@ -46,7 +46,7 @@ func startNode(t *testing.T) *localcluster.Node {
 	return n
 }
 
-// importProxy gives the node an image whose kube-proxy is a program of this host.
+// importProxy imports an image whose kube-proxy is a program of this host.
 func importProxy(t *testing.T, n *localcluster.Node, reference, program string) {
 	t.Helper()
 	if err := n.ImportImage(t.Context(), reference, "/usr/local/bin/kube-proxy", program); err != nil {
@@ -54,7 +54,7 @@ func importProxy(t *testing.T, n *localcluster.Node, reference, program string) 
 	}
 }
 
-// imageComponent returns the kube-proxy of an image; nothing may be left of its runs when the test ends.
+// imageComponent returns the kube-proxy of an image and checks at the end of the test that its runs left nothing.
 func imageComponent(t *testing.T, reference string) Component {
 	t.Helper()
 	scratch := filepath.Join(t.TempDir(), "scratch")
@@ -79,7 +79,7 @@ func ctr(t *testing.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// mustHaveNoContainers looks for what is left of a dry run in containerd, and on the host.
+// mustHaveNoContainers checks that dry runs left nothing in containerd or on the host.
 func mustHaveNoContainers(t *testing.T) {
 	t.Helper()
 	var left []string
@@ -167,7 +167,7 @@ func TestTheRealKubeProxyOfAnImageValidatesAConfiguration(t *testing.T) {
 	c := imageComponent(t, proxyImage)
 	for _, tt := range []struct {
 		name, data string
-		message    string // "" means accepted
+		message    string // "" for accepted
 	}{
 		{"accepted", "mode: nftables\nclientConnection: {kubeconfig: /not/there}\n", ""},
 		{"an unknown field", "bogus: 1\n", `strict decoding error: unknown field "bogus"`},
@@ -250,7 +250,7 @@ func TestADryRunInAnImageEndsWithItsContext(t *testing.T) {
 		mustHaveNoContainers(t)
 		mustBeConfined(t, spec)
 	})
-	// Also while there is no container yet, no task, or none any more.
+	// Cancel also while there is no container or no task yet, or none anymore.
 	for after := time.Duration(0); after < 300*time.Millisecond; after += 30 * time.Millisecond {
 		t.Run(fmt.Sprint("after ", after), func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), after)
@@ -287,7 +287,7 @@ func TestADryRunInAnImageEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// mustBeConfined checks what a container may, by what containerd says of it.
+// mustBeConfined checks the restrictions of a container as containerd reports them.
 func mustBeConfined(t *testing.T, info string) {
 	t.Helper()
 	var c struct {
@@ -329,7 +329,7 @@ func mustBeConfined(t *testing.T, info string) {
 	}
 }
 
-// fakeCtr puts a ctr into the PATH that a test wrote: a shell script whose first argument is the command.
+// fakeCtr puts a fake ctr into PATH, a shell script that gets the command as its first argument.
 func fakeCtr(t *testing.T, body string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -431,7 +431,7 @@ func TestNewImageFailsIfTheWorkingDirectoryWasRemoved(t *testing.T) {
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("PWD", "") // or it would be believed
+	t.Setenv("PWD", "") // otherwise Go uses it
 	_, err := NewImage("kube-proxy", proxyImage, "scratch", slogDiscard())
 	if err == nil || !strings.HasPrefix(err.Error(), "scratch directory: getwd: ") {
 		t.Errorf("got %v", err)

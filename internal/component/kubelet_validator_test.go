@@ -11,11 +11,11 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// cgroupV1 makes a fake kubelet's host one with cgroup v1.
+// cgroupV1 makes a fake kubelet behave like on a host with cgroup v1.
 const cgroupV1 = `case "$config$*" in *"failCgroupV1: false"*|*'"failCgroupV1":false'*|*--fail-cgroupv1=false*) ;; *) end "cgroup v1 is old";; esac
 `
 
-// dump is what a fake kubelet prints as its configuration.
+// dump is the configuration that a fake kubelet prints.
 const dump = `dump '{"MaxPods":110,"FailCgroupV1":false}'
 `
 
@@ -92,7 +92,7 @@ func TestTheRealKubeletWithoutANodeIgnoresTheHost(t *testing.T) {
 		name, data string
 		outcome    Outcome
 		message    string
-		tolerates  bool // cgroup v1, which is therefore no matter
+		tolerates  bool // it sets failCgroupV1: false
 	}{
 		{"the defaults", "", Accepted, "", false},
 		{"what says nothing of the host", "failCgroupV1: false\n", Accepted, "", true},

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// fakeProxy is a kube-proxy written by a test: a shell script that finds its configuration in $config; see fake.
-// There are no programs in its PATH.
+// fakeProxy returns a fake kube-proxy, a shell script with its configuration in $config; see fake. Its PATH has no
+// programs.
 func fakeProxy(t *testing.T, body string) string {
 	t.Helper()
 	const prelude = `#!/bin/sh
@@ -134,8 +134,8 @@ func TestOldScratchDirectoriesOfAKubeProxyAreRemoved(t *testing.T) {
 func TestAKubeProxyThatCannotWriteTemporaryFilesGivesNoVerdict(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	write(t, file, "", 0o600)
-	// A path that leaves room for the directory of a dry run and what the kube-proxy writes, but not for a file of a
-	// longer name, such as what it reads.
+	// The path is short enough for the directory of a dry run and for the result file, but not for the longer name of
+	// the configuration file.
 	const room = 4095 - len("/dryrun-0123456789/effective")
 	long := t.TempDir()
 	for len(long) < room-200 {
@@ -165,7 +165,7 @@ func TestTheRealKubeProxyValidatesAConfiguration(t *testing.T) {
 	c := realComponent(t, "kube-proxy")
 	for _, tt := range []struct {
 		name, data string
-		message    string // "" means accepted
+		message    string // "" for accepted
 	}{
 		{"the defaults", "", ""},
 		{"another mode", "mode: nftables\n", ""},
@@ -218,7 +218,7 @@ func TestTheRealKubeProxyValidatesAConfiguration(t *testing.T) {
 	})
 }
 
-// Were it to go on, this configuration would have it change the first and fail at the second.
+// With this configuration, a kube-proxy that continued would change the first sysctl and fail at the second.
 func TestTheRealKubeProxyChangesNothingOnTheHost(t *testing.T) {
 	sysctls := func() string {
 		var all strings.Builder

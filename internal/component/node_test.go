@@ -179,7 +179,7 @@ func TestARuntimeIsReachableWhenItsSocketAnswers(t *testing.T) {
 	}
 	defer os.RemoveAll(dir)
 	runtime := startCRI(t, dir+"/s")
-	hung, err := net.Listen("unix", dir+"/hung") // it takes connections, and never answers
+	hung, err := net.Listen("unix", dir+"/hung") // accepts connections and never answers
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// scripted answers with a verdict for each time that it is asked, and remembers what for.
+// scripted is a component that returns a list of verdicts and stores its inputs.
 type scripted struct {
 	Component
 	verdicts []Verdict
@@ -34,7 +34,7 @@ func TestErrorsAreCollectedOneFeatureGateAtATime(t *testing.T) {
 		name, data string
 		verdicts   []Verdict
 		want       []string
-		last       string // what was asked last
+		last       string // last input
 	}{
 		{"accepted", data, []Verdict{accepted}, nil, data},
 		{"could not tell", data, []Verdict{unknown}, nil, data},

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// node is a kubelet with a local file and drop-ins of its own, by their texts; "" for none.
+// node returns a kubelet with a local file and drop-ins with these contents; "" for none.
 func node(t *testing.T, local string, dropins ...string) *Kubelet {
 	t.Helper()
 	files := map[string]string{}
@@ -98,7 +98,7 @@ func TestMaskedHeadersAreHiddenUnlessTheyAreKnownToBeEqual(t *testing.T) {
 		name      string
 		node      *Kubelet
 		candidate Candidate
-		shown     string // header names that both dumps print
+		shown     string // header names in both dumps
 		want      []string
 	}{
 		{"none anywhere", node(t, "x: 1"), whole("x: 2"), "", nil},
@@ -193,7 +193,7 @@ func TestAnEffectiveConfigurationKeepsItsNumbers(t *testing.T) {
 	}
 }
 
-// printing is a fake kubelet that prints maxPods 1 for the local configuration, which says LOCAL, and 2 for all else.
+// printing is a fake kubelet that prints maxPods 1 for the local configuration, which contains LOCAL, and 2 otherwise.
 const printing = `case "$config" in *LOCAL*) dump '{"MaxPods": 1}';; *) dump '{"MaxPods": 2}';; esac; `
 
 func fakeWithLocal(t *testing.T, body, local string) *Kubelet {
@@ -216,7 +216,7 @@ func TestACheckAlsoPrintsTheLocalConfiguration(t *testing.T) {
 	}
 }
 
-// A kubelet of 1.30 prints them with --config-dir only: what differs from local by nothing else would be refused.
+// A kubelet of 1.30 prints them only with --config-dir. They must not count as a difference.
 func TestTheEffectiveConfigurationHasNoKindAndAPIVersion(t *testing.T) {
 	h := harness(t, fake(t, `[ -z "$dropins" ] && { dump '{"MaxPods": 1}'; accept; }
 dump '{"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1", "MaxPods": 2}'; accept`))

@@ -7,7 +7,7 @@ import (
 
 func transcriptOf(text string) *outputReader {
 	t := &outputReader{overrunMarks: []string{"Started kubelet"}, onOverrun: func(string) {}, holdsDump: func(value string) bool { return strings.Contains(value, "MaxPods") }}
-	// In pieces, as a pipe may deliver them.
+	// Write in pieces, like a pipe.
 	for len(text) > 0 {
 		n := min(7, len(text))
 		_, _ = t.Write([]byte(text[:n]))

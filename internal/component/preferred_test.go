@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// knows makes a fake kubelet one that knows a configuration of these versions only.
+// knows makes a fake kubelet accept only these versions of the configuration.
 func knows(versions string) string {
 	return `version=$(echo "$config" | sed -n 's/.*kubelet.config.k8s.io\/\(v[0-9a-z]*\).*/\1/p')
 case " ` + versions + ` " in *" $version "*) ;; *) end "failed to load kubelet config file, path: $file, error: failed to load Kubelet config file $file, ` +

@@ -12,15 +12,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// laidOver is a drop-in of ours.
+// laidOver returns a drop-in candidate.
 func laidOver(more string) Candidate { return Candidate{Data: []byte(dropinText(more)), Dropin: true} }
 
 func dropinText(more string) string {
 	return "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + more
 }
 
-// started is what a kubelet makes of the command line that it would be started with, with a candidate rendered as it
-// would be; it stops where stage 1 of the dry run does.
+// started renders a candidate and returns the effective configuration of a kubelet with the resulting command line.
+// The kubelet stops at the end of stage 1.
 func started(t *testing.T, k *Kubelet, c Candidate, initFile string) Effective {
 	t.Helper()
 	files, err := k.Files(c, initFile)
@@ -34,7 +34,7 @@ func started(t *testing.T, k *Kubelet, c Candidate, initFile string) Effective {
 	}
 	argv := append(k.Argv(Run{InitFile: initFile, Dir: dir, Dropin: c.Dropin}, ""),
 		"--exit-on-lock-contention", "-v=5", "--cert-dir="+filepath.Join(dir, "pki"), "--root-dir="+filepath.Join(dir, "root"))
-	text, _ := exec.Command(argv[0], argv[1:]...).CombinedOutput() // it ends with an error
+	text, _ := exec.Command(argv[0], argv[1:]...).CombinedOutput() // it always fails
 	proven, err := harness(t, k).probe(context.Background())
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +48,8 @@ func started(t *testing.T, k *Kubelet, c Candidate, initFile string) Effective {
 	return proven.shape.read(out.dumps)
 }
 
-// mustBeAsStarted compares what was judged with what a kubelet would run with, but for what the dry run puts right.
+// mustBeAsStarted compares the verdict's effective configuration with that of a started kubelet, except for the
+// effects of the dry run.
 func mustBeAsStarted(t *testing.T, judged, started Effective) {
 	t.Helper()
 	notOurs := cmp.FilterPath(func(p cmp.Path) bool {
@@ -74,13 +75,13 @@ func mustBeFields(t *testing.T, e Effective, want map[string]string) {
 	}
 }
 
-// ownDir is a drop-in directory as a node may have it: subdirectories, a link, other files.
+// ownDir creates a drop-in directory with subdirectories, a link and other files.
 func ownDir(t *testing.T) string {
 	t.Helper()
 	dir := tree(t, map[string]string{
 		"10.conf":       dropinText("maxPods: 10\npodsPerCore: 10\nregistryBurst: 10\nkubeAPIBurst: 10\neventBurst: 10\nevictionHard: {nodefs.available: 3%}\n"),
 		"50/z.conf":     dropinText("podsPerCore: 50\nregistryBurst: 50\nkubeAPIBurst: 50\neventBurst: 50\n"),
-		"50.conf":       dropinText("registryBurst: 51\nkubeAPIBurst: 51\neventBurst: 51\nbogus: 1\n"), // after 50/, which a sort of all paths would not say
+		"50.conf":       dropinText("registryBurst: 51\nkubeAPIBurst: 51\neventBurst: 51\nbogus: 1\n"), // after 50/, unlike in a sorted list of all paths
 		"other/of-link": dropinText("kubeAPIBurst: 90\neventBurst: 90\n"),
 		"README":        "not a drop-in",
 	})
@@ -107,7 +108,7 @@ func TestTheRealKubeletMergesADropInOverTheNodesOwn(t *testing.T) {
 	if v.Effective["seccompDefault"] != true || v.Local["seccompDefault"] != true {
 		t.Errorf("seccompDefault is %v, locally %v, want the flag's", v.Effective["seccompDefault"], v.Local["seccompDefault"])
 	}
-	v.Effective["seccompDefault"] = false // as it is printed
+	v.Effective["seccompDefault"] = false // as printed
 	mustBeAsStarted(t, v.Effective, started(t, k, c, ""))
 	if diff := cmp.Diff([]string{"imageGCHighThresholdPercent"}, v.Overridden); diff != "" {
 		t.Errorf("overridden: -want +got\n%s", diff)
@@ -314,7 +315,7 @@ func TestTheRealKubeletValidatesADropInAtStage2(t *testing.T) {
 		t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Words)
 	}
 	mustBeFields(t, v.Effective, map[string]string{"evictionHard[nodefs.available]": "banana", "evictionHard[memory.available]": "5%"})
-	// The node's own is laid under it in stage 2, too.
+	// The node's own drop-ins are below the candidate in stage 2, too.
 	if err := os.WriteFile(filepath.Join(own, "10.conf"), []byte(dropinText("evictionHard: {memory.available: banana}\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}

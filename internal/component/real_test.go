@@ -37,7 +37,8 @@ func realKubelet(t testing.TB) string {
 	return path
 }
 
-// config is a KubeletConfiguration that this machine's kubelet accepts (it may have cgroup v1), and more.
+// config returns a KubeletConfiguration that the kubelet accepts on this host, which may use cgroup v1, with more
+// fields.
 func config(more string) []byte {
 	return []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\n" + more)
 }
@@ -55,8 +56,8 @@ func kubeletWith(t testing.TB, local string, flags ...string) *Kubelet {
 	return k
 }
 
-// noRuntime is a local configuration whose runtime is not there: stage 2 cannot be used, so that what is seen is
-// stage 1 alone.
+// noRuntime is a local configuration with a missing runtime, so that stage 2 is unavailable and only stage 1 is
+// tested.
 func noRuntime(t testing.TB) string {
 	return "containerRuntimeEndpoint: unix://" + filepath.Join(t.TempDir(), "none.sock") + "\n"
 }
@@ -65,7 +66,7 @@ func TestVerdictsOfTheRealKubeletAtStage1(t *testing.T) {
 	tests := []struct {
 		name    string
 		data    string
-		message string // "" means accepted
+		message string // "" for accepted
 	}{
 		{"the defaults", "", ""},
 		{"another value", "maxPods: 77\n", ""},
@@ -167,7 +168,7 @@ func stringOf(v any) string {
 }
 
 func TestADryRunRemovesFlagsThatGiveAccessToTheAPI(t *testing.T) {
-	// Each of these would end a dry run elsewhere if it came along.
+	// Each of these flags would change how the dry run ends.
 	dir := t.TempDir()
 	h := harness(t, kubeletWith(t, noRuntime(t), "--kubeconfig="+dir+"/none", "--bootstrap-kubeconfig="+dir+"/none", "--lock-file="+dir+"/lock",
 		"--exit-on-lock-contention", "--cert-dir="+dir+"/pki", "--root-dir="+dir+"/root", "--v=0"))
@@ -217,7 +218,7 @@ func TestFlagsThatOverrideThePayloadAreNamed(t *testing.T) {
 }
 
 func TestUnknownOverridesAreAWarning(t *testing.T) {
-	// Only the flag makes this payload acceptable.
+	// The payload is valid only with the flag.
 	v := harness(t, kubeletWith(t, noRuntime(t), "--max-pods=50")).Check(context.Background(), Candidate{Data: config("maxPods: -1\n")}, "")
 	want := []string{"cannot tell which fields are overridden by flags: invalid configuration: maxPods (--max-pods) -1 must not be a negative number"}
 	if v.Outcome != Accepted || !slices.Equal(v.Warnings, want) {
@@ -232,7 +233,7 @@ func TestTheVersionOfTheRealKubelet(t *testing.T) {
 	}
 }
 
-// Every field of the API must be found in the dump of the internal type, or overridden fields would go unnoticed.
+// Every field of the API must be in the dump of the internal type. Otherwise overridden fields could be missed.
 func TestEveryFieldOfTheAPIIsFoundInTheDump(t *testing.T) {
 	v := harness(t, kubeletWith(t, "")).CheckLocal(context.Background(), "")
 	var missing []string
@@ -241,12 +242,12 @@ func TestEveryFieldOfTheAPIIsFoundInTheDump(t *testing.T) {
 		for i := range typ.NumField() {
 			f := typ.Field(i)
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if name == "" || name == "-" || name == "vmodule" { // vmodule is left out when it is empty
+			if name == "" || name == "-" || name == "vmodule" { // omitted when it is empty
 				continue
 			}
 			value, ok := v.Effective.Field(prefix + name)
 			switch f.Type.Kind() {
-			case reflect.Pointer, reflect.Slice, reflect.Map: // left out by a kubelet from 1.37 on, where they are empty
+			case reflect.Pointer, reflect.Slice, reflect.Map: // omitted when empty, by kubelets from 1.37
 				ok = true
 			}
 			if !ok {

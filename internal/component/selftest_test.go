@@ -14,8 +14,8 @@ func TestTheSelfTestReportsTheLimitsOfAKubelet(t *testing.T) {
 	const local = "maxPods: 1 # LOCAL"
 	for _, tt := range []struct {
 		name, body, local string
-		want              string // whether it can be driven, which steps failed, the reasons of the limits
-		message           string // why it cannot be driven; a prefix
+		want              string // Driven, the failed steps, the reasons of the limits
+		message           string // prefix of the message if the kubelet cannot be used
 	}{
 		{"nothing", printing + "accept", local, "true [] []", ""},
 		{"it prints nothing", "accept", local, "true [effective configuration] [ComparedByText]", ""},

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// startContainerd runs a containerd of the test's own and returns its endpoint.
+// startContainerd starts a containerd for the test and returns its endpoint.
 func startContainerd(t testing.TB) string {
 	t.Helper()
 	program, err := exec.LookPath("containerd")
@@ -28,7 +28,7 @@ func startContainerd(t testing.TB) string {
 	if os.Getuid() != 0 {
 		t.Skip("stage 2 needs a container runtime, and containerd needs root")
 	}
-	dir, err := os.MkdirTemp("", "ek-containerd") // short: the path of a unix socket must be
+	dir, err := os.MkdirTemp("", "ek-containerd") // short, because the length of a socket path is limited
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ state = %q
 		if time.Now().After(deadline) {
 			t.Fatalf("containerd does not listen: %v", err)
 		}
-		<-time.After(20 * time.Millisecond) // between two looks
+		<-time.After(20 * time.Millisecond) // poll interval
 	}
 }
 
@@ -92,7 +92,7 @@ func TestVerdictsOfTheRealKubeletAtStage2(t *testing.T) {
 		name    string
 		data    string
 		stage   int
-		message string // "" means accepted; a prefix
+		message string // prefix; "" for accepted
 	}{
 		{"the defaults", "", 2, ""},
 		{"JSON logging", "logging: {format: json}\n", 2, ""},
@@ -131,8 +131,8 @@ func TestVerdictsOfTheRealKubeletAtStage2(t *testing.T) {
 	}
 }
 
-// nodeState is what a dry run must not change, as far as no other kubelet of this machine changes it meanwhile: files
-// where a kubelet keeps its own (but for the one empty directory that stage 2 makes, as every kubelet does), mounts.
+// nodeState describes what a dry run must not change, as long as no other kubelet runs on this machine: mounts, and
+// files where a kubelet stores its state, except for an empty directory that stage 2 creates like every kubelet.
 func nodeState(t *testing.T) map[string][]string {
 	t.Helper()
 	state := map[string][]string{}
@@ -169,7 +169,7 @@ func TestADryRunChangesNothingOnTheNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	for call := range strings.Lines(string(calls)) {
-		// Whether umount says "not mounted" of an empty directory in TMPDIR, which is ours.
+		// umount reports "not mounted" for an empty directory in TMPDIR, which belongs to the test.
 		if !strings.HasPrefix(call, "umount "+h.scratch+"/dryrun-") {
 			t.Errorf("the dry run called %s", call)
 		}
@@ -177,7 +177,7 @@ func TestADryRunChangesNothingOnTheNode(t *testing.T) {
 }
 
 func TestADryRunMakesNoControlGroups(t *testing.T) {
-	// A root of our own, in which nobody else makes any.
+	// A cgroup root that only this test uses.
 	endpoint := "containerRuntimeEndpoint: " + startContainerd(t) + "\n"
 	name := fmt.Sprintf("evenkeel-test-%d", os.Getpid())
 	hierarchies, _ := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
@@ -237,7 +237,7 @@ func TestADryRunDoesNotDisturbAServerOnTheKubeletsPorts(t *testing.T) {
 }
 
 func TestARuntimeThatStopsRejectsNoCandidate(t *testing.T) {
-	// A link stands for the runtime's socket, so that it can go away while containerd stays.
+	// The socket is a symbolic link, so that the runtime can disappear while containerd runs.
 	target := strings.TrimPrefix(startContainerd(t), "unix://")
 	dir, err := os.MkdirTemp("", "ek")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// protectedHarness returns a harness with the default protection.
+// protectedHarness returns a Harness with the default protection.
 func protectedHarness(t *testing.T, k *Kubelet) *Harness {
 	h := harness(t, k)
 	h.Protected = payload.DefaultProtection()

@@ -17,7 +17,7 @@ import (
 
 var marshaler = reflect.TypeFor[json.Marshaler]()
 
-// upstreamLeaves walks the Go type as encoding/json would.
+// upstreamLeaves returns the JSON paths of a Go type, like encoding/json.
 func upstreamLeaves(t reflect.Type, path string) []string {
 	own := func() bool { return t.Implements(marshaler) || reflect.PointerTo(t).Implements(marshaler) }
 	for !own() && (t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice) {
@@ -91,7 +91,7 @@ func TestNoTwoNamesAtOnePlaceDifferInCaseAlone(t *testing.T) {
 	visit(names)
 }
 
-// readDump reads what the pinned kubelet printed at -v=5: everything set that it accepts, and nothing but defaults.
+// readDump reads a dump of the pinned kubelet at -v=5: one with every field set, and one with only defaults.
 func readDump(t *testing.T, file string) map[string]any {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", file))
@@ -203,7 +203,7 @@ func TestCanonicalNamesStayAsTheyAre(t *testing.T) {
 	})
 }
 
-// anyFields draws mappings that hold names of the table at their place, in any case, and others.
+// anyFields draws mappings with names of the table in any case, and with other names.
 func anyFields(n *name) *rapid.Generator[map[string]any] {
 	return rapid.Custom(func(t *rapid.T) map[string]any {
 		known := slices.Sorted(maps.Keys(n.inner))

@@ -14,7 +14,7 @@ func TestAFieldWithALimitIsProtectedOnlyBeyondIt(t *testing.T) {
 	for _, tt := range []struct {
 		name, path   string
 		value, local any
-		want         string // empty: it is free
+		want         string // empty if it is allowed
 	}{
 		{"as loud as is free", "logging.verbosity", number("7"), number("0"), ""},
 		{"louder", "logging.verbosity", number("8"), number("0"), "logging.verbosity would be 8, but is 0 locally" + verbosity},
@@ -48,7 +48,7 @@ func TestAFieldWithALimitIsProtectedOnlyBeyondIt(t *testing.T) {
 				want = append(want, tt.want)
 			}
 			expect(t, DefaultProtection(), at(tt.path, tt.value), at(tt.path, tt.local), nil, want...)
-			// Who names the field, or what it is in, means all its values.
+			// A named field, or a named parent, has no limit.
 			for _, list := range []string{"+" + tt.path, tt.path} {
 				without, _, _ := strings.Cut(tt.want, " (")
 				if without == "" {

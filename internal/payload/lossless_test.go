@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// checkLossless groups upstream fields and flattens them again.
+// checkLossless converts upstream fields to the grouped form and back.
 func checkLossless(t rapid.TB, fields map[string]any) {
 	t.Helper()
 	want := map[string]any{"apiVersion": UpstreamAPIVersion, "kind": KubeletKind}
@@ -77,7 +77,7 @@ func TestEveryUpstreamConfigurationSurvivesGroupingAndFlattening(t *testing.T) {
 	})
 }
 
-// fill sets every field of a value of the upstream type to something, or leaves it as it is.
+// fill sets each field of a value of the upstream type, or leaves it unset.
 func fill(t *rapid.T, v reflect.Value) {
 	switch v.Addr().Interface().(type) {
 	case *metav1.TypeMeta:
@@ -141,7 +141,7 @@ func TestAnyFieldsWithAnyValuesSurviveGroupingAndFlattening(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		fields := exactFields(t, names)
 		if inner, ok := fields["logging"].(map[string]any); !ok || len(inner) == 0 {
-			delete(fields, "logging") // there is no such group
+			delete(fields, "logging") // there is no group of this name
 		}
 		checkLossless(t, fields)
 	})
@@ -152,7 +152,7 @@ func TestAnyGroupedConfigurationSurvivesFlatteningAndGrouping(t *testing.T) {
 	draw = func(t *rapid.T, g *group) map[string]any {
 		grouped := exactFields(t, &name{inner: g.fields})
 		for _, key := range keys(g.groups) {
-			if inner := draw(t, g.groups[key]); len(inner) > 0 { // one without fields means nothing
+			if inner := draw(t, g.groups[key]); len(inner) > 0 { // a group without fields has no meaning
 				grouped[key] = inner
 			}
 		}
@@ -171,7 +171,7 @@ func TestAnyGroupedConfigurationSurvivesFlatteningAndGrouping(t *testing.T) {
 	})
 }
 
-// exactFields draws a mapping that holds names of the table at their place, with any values.
+// exactFields draws mappings with names of the table in their place, with any values.
 func exactFields(t *rapid.T, n *name) map[string]any {
 	fields := map[string]any{}
 	for _, key := range keys(n.inner) {

@@ -24,7 +24,7 @@ func parse(t *testing.T, value string) Protection {
 	return p
 }
 
-// listed returns the paths that are protected, with all below them, sorted.
+// listed returns the protected paths, including everything below them, sorted.
 func listed(p Protection) []string {
 	var paths []string
 	for path, protected := range p.rules {
@@ -36,7 +36,7 @@ func listed(p Protection) []string {
 	return paths
 }
 
-// said returns the violations in words.
+// said returns the violations as text.
 func said(violations []Difference) []string {
 	var words []string
 	for _, v := range violations {
@@ -86,7 +86,7 @@ func TestDefaultProtectionProtectsExactlyTheListedFields(t *testing.T) {
 	for _, f := range Fields {
 		effective, local := at(f.Path, "a"), at(f.Path, "b")
 		want := 0
-		// Gates are decided one by one; something that is no mapping of gates hides all of them.
+		// Feature gates are protected one by one; a value that is not a mapping hides all of them.
 		if f.Protected != "" || f.Path == gatesField {
 			want = 1
 		}
@@ -116,7 +116,7 @@ func TestSecurityGatesAreSortedAndHaveReasons(t *testing.T) {
 	}
 }
 
-// readSections returns the document on protected fields: the table of what stays free, and all else.
+// readSections returns two parts of the page on protected fields: the table of free fields, and the rest.
 func readSections(t *testing.T) (free, rest string) {
 	t.Helper()
 	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "protected-fields.md"))
@@ -424,7 +424,7 @@ func TestAListProtectsExactlyTheNamedPaths(t *testing.T) {
 	if got := listed(Protection{}); got != nil {
 		t.Errorf("%v", got)
 	}
-	// Named one by one, the default list means the same, but for what is free of some of its fields.
+	// Naming each path of the default list is equivalent to it, except for limits.
 	p := DefaultProtection()
 	named := parse(t, strings.Join(listed(p), ","))
 	if diff := cmp.Diff(p.rules, named.rules); diff != "" {
@@ -456,7 +456,7 @@ func TestViolationsBetweenRealDumps(t *testing.T) {
 	}
 }
 
-// anyValue draws what a leaf, or something odd in its place, can be.
+// anyValue draws values of leaves, and unusual values.
 func anyValue() *rapid.Generator[any] {
 	leaf := rapid.OneOf(
 		rapid.Just[any](nil), rapid.Bool().AsAny(), rapid.StringN(0, 4, -1).AsAny(), rapid.Int64Range(-3, 3).AsAny(),
@@ -467,7 +467,7 @@ func anyValue() *rapid.Generator[any] {
 	).Filter(func(v any) bool { return v != nil })
 }
 
-// anyConfiguration draws values for some fields, known or not.
+// anyConfiguration draws values for some fields, known or unknown.
 func anyConfiguration() *rapid.Generator[object] {
 	paths := []string{"newField", "authentication.new", "featureGates.AllAlpha", "featureGates.Other"}
 	for _, f := range Fields {
@@ -482,7 +482,7 @@ func anyConfiguration() *rapid.Generator[object] {
 	})
 }
 
-// put sets the value at path; what is no mapping on the way becomes one.
+// plant sets the value at path and replaces values on the way that are not mappings.
 func plant(to object, path string, value any) {
 	part, rest, below := strings.Cut(path, ".")
 	if !below {
@@ -509,7 +509,7 @@ func TestAConfigurationNeverViolatesItself(t *testing.T) {
 }
 
 func TestViolationsAreSymmetric(t *testing.T) {
-	p := parse(t, strings.Join(listed(DefaultProtection()), ",")) // without limits, which have a direction
+	p := parse(t, strings.Join(listed(DefaultProtection()), ",")) // without limits, which are not symmetric
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := anyConfiguration().Draw(t, "a"), anyConfiguration().Draw(t, "b")
 		there, back := p.Violations(a, b, nil), p.Violations(b, a, nil)

@@ -55,7 +55,8 @@ func TestTextViolations(t *testing.T) {
 	}
 }
 
-// What the text finds equal must not differ once a kubelet has merged it: the text may only find more.
+// If the texts are equal, the configurations must be equal after a kubelet merged them. Additional differences in the
+// text are allowed.
 func TestTextViolationsMissNoDifference(t *testing.T) {
 	p := DefaultProtection()
 	rapid.Check(t, func(t *rapid.T) {
@@ -74,7 +75,7 @@ func TestTextViolationsMissNoDifference(t *testing.T) {
 	})
 }
 
-// overlay merges as a kubelet merges a drop-in: mappings key by key, null removes, all else is replaced.
+// overlay merges like a kubelet merges a drop-in: mappings key by key, null removes, other values are replaced.
 func overlay(under, over map[string]any) map[string]any {
 	out := map[string]any{}
 	for k, v := range under {
@@ -128,7 +129,7 @@ func TestDeeplyNestedTextIsRejectedBeforeItIsDecoded(t *testing.T) {
 
 func TestAGroupedPayloadThatIsTooLargeInTheUpstreamFormIsRejected(t *testing.T) {
 	text := []byte("apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nstaticPods: {staticPodURL: '")
-	for range MaxSize/2 - len(text) { // in JSON each of them takes six bytes
+	for range MaxSize/2 - len(text) { // each takes six bytes in JSON
 		text = append(text, '<')
 	}
 	_, err := Decode(KeyKubelet, append(text, "'}\n"...))

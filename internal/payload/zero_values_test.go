@@ -12,8 +12,8 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
-// upstreamZeros walks the Go type and returns the fields that encoding/json leaves out when they are zero, and that are
-// neither lists, mappings nor pointers.
+// upstreamZeros returns the fields of a Go type that encoding/json omits if they are zero, except for lists, mappings
+// and pointers.
 func upstreamZeros(t reflect.Type, path string) map[string]any {
 	zeros := map[string]any{}
 	for f := range t.Fields() {

@@ -48,7 +48,7 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 	}
 }
 
-// printed fails for any character that must not be printed. It does not ask Is, which the functions use.
+// printed fails for any character that must not be printed, without calling Is.
 func printed(t *rapid.T, text string, also string) {
 	if !utf8.ValidString(text) {
 		t.Fatalf("%q is no UTF-8", text)
@@ -102,7 +102,7 @@ func TestEscapedJSONAndYAMLHaveTheSameValue(t *testing.T) {
 func TestAWriterEscapesLikeText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.String().Draw(t, "text")
-		text = strings.ReplaceAll(text, "\r", "") // a carriage return does not wait for what comes after it
+		text = strings.ReplaceAll(text, "\r", "") // the Writer does not wait for the newline after a carriage return
 		var got bytes.Buffer
 		w := NewWriter(&got)
 		for rest := []byte(text); len(rest) > 0; {

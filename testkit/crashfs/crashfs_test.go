@@ -10,7 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
-// write makes a file, syncs it if asked to, and does not sync the directory.
+// write creates a file, and syncs it if sync is set, but not its directory.
 func write(t *testing.T, f *crashfs.FS, name, data string, sync bool) {
 	t.Helper()
 	file, err := f.Create(name, 0o600)
@@ -30,7 +30,7 @@ func write(t *testing.T, f *crashfs.FS, name, data string, sync bool) {
 	}
 }
 
-// content is what a file holds, or "-" if there is none.
+// content returns the content of a file, or "-" if it does not exist.
 func content(f *crashfs.FS, name string) string {
 	data, err := f.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
