@@ -76,7 +76,7 @@ func queryVersion(ctx context.Context, name string, r runner, flags ...string) (
 	if end.err != nil {
 		return "", fmt.Errorf("%s --version: %w", name, end.err)
 	}
-	line := strings.TrimSpace(out.lastLine())
+	line := strings.TrimSpace(out.last)
 	match := versionLine.FindStringSubmatch(line)
 	if end.code != 0 || match == nil || len(match[1]) > 64 {
 		return "", fmt.Errorf("%s --version: exit code %d, %q is not a version", name, end.code, clip(line, 200))

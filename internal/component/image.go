@@ -100,7 +100,7 @@ func (i *image) run(ctx context.Context, _ Identity, p process, out *outputReade
 		i.remove(container)
 		return end
 	}
-	message, ctrFailed := strings.CutPrefix(out.lastLine(), "ctr: ")
+	message, ctrFailed := strings.CutPrefix(out.last, "ctr: ")
 	switch {
 	case end.code != 0 && ctrFailed:
 		return exitStatus{err: fmt.Errorf("containerd did not run the image %s: %s", i.reference, oneLine(message))}

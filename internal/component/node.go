@@ -14,13 +14,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// StaticPodPath returns the path of static pods, a file or a directory, or "".
-func StaticPodPath(effective Effective) string { return effective.String("staticPodPath") }
-
 // HasStaticPods reports whether the static pod path has manifests: a file, or a directory with a file whose name does
 // not start with a dot. A missing path has none.
 func HasStaticPods(effective Effective) (bool, error) {
-	path := StaticPodPath(effective)
+	path := effective.String("staticPodPath")
 	if path == "" {
 		return false, nil
 	}

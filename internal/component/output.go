@@ -229,7 +229,5 @@ func (t *outputReader) failureText() string {
 	}
 }
 
-func (t *outputReader) lastLine() string { return t.last }
-
 // clip truncates text to n bytes and keeps it valid UTF-8.
 func clip(text string, n int) string { return printable.Truncate(strings.ToValidUTF8(text, "?"), n) }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
 )
 
 // Conflict is a state file of the kubelet that belongs to another policy. The kubelet would exit because of it.
@@ -93,16 +95,7 @@ func moveAside(from, to string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		return name, syncDir(filepath.Dir(from))
+		return name, atomicfile.OS{}.SyncDir(filepath.Dir(from))
 	}
 	return "", fmt.Errorf("%s to %s-%d exist already", to, to, most-1)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }

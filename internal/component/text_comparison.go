@@ -1,19 +1,12 @@
 package component
 
 import (
-	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
@@ -202,132 +195,4 @@ func (c *check) checkRuntimeEndpoint(v *Verdict) {
 	case info.Mode().Type() != os.ModeSocket:
 		v.Outcome, v.Words = Rejected, oneLine("containerRuntimeEndpoint: "+path+" is not a socket")
 	}
-}
-
-// maxClientCA limits the size of a client CA file, in bytes. The largest bundles have some hundred kilobytes.
-const maxClientCA = 4 << 20
-
-const clientCAField = "authentication.x509.clientCAFile"
-
-// checkClientCA checks the client CA files of a candidate before any run: up to 1.35 a kubelet opens the file, of
-// whatever type, in stage 1, and from 1.36 stage 2 does not use it. final is false if the check continues, because the
-// files equal the local configuration's or are usable.
-func (c *check) checkClientCA() (v Verdict, final bool) {
-	if _, given := last(c.h.k.flags, "client-ca-file"); given {
-		return Verdict{}, false // the kubelet uses this file instead
-	}
-	files := c.clientCAs()
-	if len(files) == 0 {
-		return Verdict{}, false
-	}
-	local, err := c.localClientCA()
-	if err != nil && !c.h.Protected.Empty() {
-		return Verdict{Outcome: Accepted, Text: &TextComparison{Impossible: oneLine(err.Error())}}, true
-	}
-	for _, name := range files {
-		if filepath.Clean(name) == local {
-			continue
-		}
-		fields := func(file string) map[string]any {
-			return map[string]any{"authentication": map[string]any{"x509": map[string]any{"clientCAFile": file}}}
-		}
-		if violations := c.h.Protected.TextViolations(fields(name), fields(local), false); len(violations) > 0 {
-			return Verdict{Outcome: Accepted, Text: &TextComparison{Violations: violations}}, true
-		}
-		if outcome, message := usableClientCA(name); outcome != Accepted {
-			return Verdict{Outcome: outcome, Words: oneLine(clientCAField + ": " + message)}, true
-		}
-	}
-	return Verdict{}, false
-}
-
-// localClientCA returns the client CA file of the local configuration, or "". The kubelet resolves a relative path
-// against the directory of its configuration file.
-func (c *check) localClientCA() (string, error) {
-	layers, err := c.local.layers()
-	if err != nil {
-		return "", err
-	}
-	value, _ := lookupLayers(layers, splitPath(clientCAField))
-	file, _ := value.(string)
-	if file == "" {
-		return "", nil
-	}
-	if config, _ := c.h.k.sources(c.local.run); !filepath.IsAbs(file) && config != "" {
-		file = filepath.Join(filepath.Dir(config), file)
-	}
-	return filepath.Clean(file), nil
-}
-
-// clientCAs returns the client CA files that the candidate names. In a drop-in the field name matches in any case, as
-// in the kubelet. For undecodable data it returns none: the kubelet rejects it before it opens a file.
-func (c *check) clientCAs() []string {
-	l, err := c.candidate.payload()
-	if err != nil {
-		return nil
-	}
-	var files []string
-	for path, value := range payload.Lookup(l.fields, strings.Split(clientCAField, ".")) {
-		if file, _ := value.(string); file != "" && (path == clientCAField || c.candidate.run.Dropin) {
-			files = append(files, file)
-		}
-	}
-	return files
-}
-
-// clientCATimeout limits reading a client CA file.
-const clientCATimeout = 5 * time.Second
-
-// usableClientCA checks whether a file can be a client CA file: Rejected if not, CouldNotTell if it cannot be read
-// now. The string says what is wrong.
-func usableClientCA(file string) (Outcome, string) {
-	type result struct {
-		outcome Outcome
-		message string
-	}
-	done := make(chan result, 1)
-	go func() {
-		outcome, message := readClientCA(file)
-		done <- result{outcome, message}
-	}()
-	select {
-	case r := <-done:
-		return r.outcome, r.message
-	case <-time.After(clientCATimeout):
-		return CouldNotTell, file + " cannot be read within " + clientCATimeout.String()
-	}
-}
-
-func readClientCA(file string) (Outcome, string) {
-	// Opening a device can have side effects. O_NONBLOCK covers a FIFO that replaces the file at this moment.
-	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
-		return Rejected, file + " is not a regular file"
-	}
-	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return Rejected, file + " does not exist"
-	case err != nil:
-		return CouldNotTell, err.Error()
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return CouldNotTell, err.Error()
-	case !info.Mode().IsRegular():
-		return Rejected, file + " is not a regular file"
-	case info.Size() == 0: // also most files of /proc, some of which block readers
-		return Rejected, file + " is empty"
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxClientCA+1))
-	switch {
-	case err != nil:
-		return CouldNotTell, err.Error()
-	case len(data) > maxClientCA:
-		return Rejected, fmt.Sprintf("%s is larger than the limit of %d bytes", file, maxClientCA)
-	case !x509.NewCertPool().AppendCertsFromPEM(data):
-		return Rejected, file + " contains no certificate"
-	}
-	return Accepted, ""
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -81,12 +80,7 @@ func mapping(v any) (map[string]any, bool) {
 }
 
 func eitherKeys(a, b map[string]any) []string {
-	both := maps.Clone(a)
-	if both == nil {
-		both = map[string]any{}
-	}
-	maps.Copy(both, b)
-	return slices.Sorted(maps.Keys(both))
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(keys(a), keys(b)))))
 }
 
 // JoinPath returns the path of a key below a path, joined by a dot, or in brackets if the key could be read as a path.

@@ -137,33 +137,28 @@ func (m *measure) visit(value any, depth, path int) {
 	if m.deep || m.left < 0 {
 		return
 	}
+	if depth == maxDepth && isNest(value) {
+		m.deep = true
+		return
+	}
 	switch v := value.(type) {
 	case map[string]any:
 		for key, inner := range v {
-			m.below(inner, depth, path+1+len(key))
+			m.visit(inner, depth+1, path+1+len(key))
 		}
 	case map[any]any:
 		for key, inner := range v {
 			name, _ := key.(string)
-			m.below(inner, depth, path+1+len(name))
+			m.visit(inner, depth+1, path+1+len(name))
 		}
 	case []any:
 		for _, inner := range v {
-			m.below(inner, depth, path)
+			m.visit(inner, depth+1, path)
 		}
 	case string:
 		m.left -= len(v)
 	case json.Number:
 		m.left -= len(v)
-	}
-	if depth == maxDepth && isNest(value) {
-		m.deep = true
-	}
-}
-
-func (m *measure) below(value any, depth, path int) {
-	if depth < maxDepth {
-		m.visit(value, depth+1, path)
 	}
 }
 

@@ -74,13 +74,13 @@ func (i Info) Print(w io.Writer, asJSON bool) error {
 	return out.Encode(i)
 }
 
-// Command returns the "version" command. noArgs rejects arguments.
-func (i Info) Command(noArgs cobra.PositionalArgs) *cobra.Command {
+// Command returns the "version" command.
+func (i Info) Command() *cobra.Command {
 	var output format
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version, the commit and the supported kubelet versions",
-		Args:  noArgs,
+		Args:  NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return i.Print(cmd.OutOrStdout(), output == "json") },
 	}
 	cmd.Flags().VarP(&output, "output", "o", "output format: json")

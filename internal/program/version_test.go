@@ -9,15 +9,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
-
 	"github.com/evenkeel/evenkeel/internal/component"
 )
 
 func run(t *testing.T, i Info, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	cmd := i.Command(cobra.NoArgs)
+	cmd := i.Command()
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
 	cmd.SetArgs(args)
