@@ -5,7 +5,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"syscall"
 )
 
 // FS is the file system interface for durable state. A change of a name is durable only after SyncDir of its
@@ -44,7 +43,7 @@ var _ FS = OS{}
 
 // ReadFile implements FS. It rejects files that are not regular, because opening a FIFO, for example, would block.
 func (OS) ReadFile(name string) ([]byte, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	f, err := os.OpenFile(name, os.O_RDONLY|noFollow|nonBlock, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +66,7 @@ func (OS) Lstat(name string) (fs.FileInfo, error) { return os.Lstat(name) }
 
 // Create implements FS.
 func (OS) Create(name string, mode fs.FileMode) (File, error) {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, mode)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|noFollow, mode)
 	if err != nil {
 		return nil, err // a nil *os.File in the interface would not be nil
 	}
@@ -86,7 +85,7 @@ func (OS) Remove(name string) error { return os.Remove(name) }
 // Chmod implements FS.
 func (OS) Chmod(name string, mode fs.FileMode) error {
 	// os.Chmod follows symbolic links: whoever could write to a directory so far could redirect a change of its mode.
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	f, err := os.OpenFile(name, os.O_RDONLY|noFollow|nonBlock, 0)
 	if err != nil {
 		return err
 	}
@@ -96,7 +95,7 @@ func (OS) Chmod(name string, mode fs.FileMode) error {
 
 // SyncDir implements FS.
 func (OS) SyncDir(name string) error {
-	d, err := os.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	d, err := os.OpenFile(name, os.O_RDONLY|directory, 0)
 	if err != nil {
 		return err
 	}

@@ -11,12 +11,12 @@ import (
 // Components run on Linux. On other systems, kubectl-evenkeel is built for its cluster commands, and local dry runs
 // work as far as the system supports them.
 
-func ownGroup(*exec.Cmd)                   {}
-func dieWithUs(*exec.Cmd)                  {}
-func confine(*exec.Cmd)                    {}
-func limit(int, uint64) error              { return nil }
-func keepDescriptors()                     {}
-func killed(*exec.ExitError) bool          { return false }
-func killGroup(cmd *exec.Cmd) error        { return cmd.Process.Kill() }
-func numbers(fs.FileInfo) (uint64, uint64) { return 0, 0 }
-func renameNew(_, _ string) error          { return errors.ErrUnsupported }
+func newProcessGroup(*exec.Cmd)                {}
+func dieWithParent(*exec.Cmd)                  {}
+func confine(*exec.Cmd)                        {}
+func limitMemory(int, uint64) error            { return nil }
+func keepDescriptors()                         {}
+func sigkilled(*exec.ExitError) bool           { return false }
+func killGroup(cmd *exec.Cmd) error            { return cmd.Process.Kill() }
+func deviceInode(fs.FileInfo) (uint64, uint64) { return 0, 0 }
+func renameNew(_, _ string) error              { return errors.ErrUnsupported }

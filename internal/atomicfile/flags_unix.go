@@ -1,0 +1,11 @@
+//go:build unix
+
+package atomicfile
+
+import "syscall"
+
+const (
+	noFollow  = syscall.O_NOFOLLOW
+	nonBlock  = syscall.O_NONBLOCK
+	directory = syscall.O_DIRECTORY
+)
