@@ -107,7 +107,7 @@ func addComponentFlag(flags *pflag.FlagSet, name *string) {
 }
 
 // withHarness makes the harness of this node's kubelet, for as long as do goes on.
-func withHarness(o *options, argv []string, do func(h *component.Harness, host *agent.HostKubelet) error) error {
+func withHarness(o *options, argv []string, do func(h *component.DryRunner, host *agent.HostKubelet) error) error {
 	k, err := component.ParseKubelet(argv)
 	if err != nil {
 		return program.Usage("%w", err)
@@ -132,7 +132,7 @@ func withHarness(o *options, argv []string, do func(h *component.Harness, host *
 
 // checkSelf reports whether this node's kubelet can be driven.
 func checkSelf(ctx context.Context, out io.Writer, o *options, argv []string) error {
-	return withHarness(o, argv, func(h *component.Harness, host *agent.HostKubelet) error {
+	return withHarness(o, argv, func(h *component.DryRunner, host *agent.HostKubelet) error {
 		t := h.SelfTest(ctx, host.InitFile)
 		for _, step := range t.Steps {
 			fmt.Fprintf(out, "%-8s%s: %s\n", map[bool]string{true: "ok", false: "not ok"}[step.OK], step.Name, step.Words)
@@ -164,7 +164,7 @@ func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key
 	if err != nil {
 		return program.Coded(program.ExitError, fmt.Errorf("rejected: %w", err))
 	}
-	return withHarness(o, argv, func(h *component.Harness, host *agent.HostKubelet) error {
+	return withHarness(o, argv, func(h *component.DryRunner, host *agent.HostKubelet) error {
 		v := host.Check(ctx, p)
 		switch words, compared := v.Protects(h.Protected); {
 		case v.Outcome != component.Accepted:

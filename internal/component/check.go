@@ -19,7 +19,7 @@ import (
 //
 // Stage 2 has its own verification in Check, because it needs the local configuration: a run with the local
 // configuration must end at the end of stage 2.
-func (h *Harness) probe(ctx context.Context) (capabilities, error) {
+func (h *DryRunner) probe(ctx context.Context) (capabilities, error) {
 	id, err := h.k.Identity()
 	if err != nil {
 		return capabilities{id: id}, err
@@ -58,7 +58,7 @@ func unknownFieldConfig(endpoint string) []byte {
 
 // learnShape learns the form of a binary's dump from the dump of an empty configuration; nil if it prints none. An
 // error means that it is unknown for now.
-func (h *Harness) learnShape(ctx context.Context, dumps []string, apiVersion string) (*dumpShape, error) {
+func (h *DryRunner) learnShape(ctx context.Context, dumps []string, apiVersion string) (*dumpShape, error) {
 	shape := shapeOf(dumps, h.missingRuntime())
 	if shape == nil {
 		h.log.Warn("the kubelet does not print its configuration in a known form: configurations are compared by text")
@@ -82,11 +82,11 @@ var anchorShape = &dumpShape{fields: anchorFields}
 
 // missingRuntime is an endpoint without a container runtime, so that a kubelet that continues after the dry run fails
 // early.
-func (h *Harness) missingRuntime() string {
+func (h *DryRunner) missingRuntime() string {
 	return "unix://" + filepath.Join(h.scratch, "no-runtime.sock")
 }
 
-func (h *Harness) runEmpty(ctx context.Context, apiVersion string) result {
+func (h *DryRunner) runEmpty(ctx context.Context, apiVersion string) result {
 	data, err := json.Marshal(emptyFields(apiVersion, h.missingRuntime()))
 	if err != nil {
 		return result{message: err.Error()}
@@ -96,7 +96,7 @@ func (h *Harness) runEmpty(ctx context.Context, apiVersion string) result {
 
 // noDropinSupport returns why this version of the kubelet cannot use drop-ins, or "". Before 1.30, --config-dir was
 // missing, or alpha and enabled by an environment variable.
-func (h *Harness) noDropinSupport(ctx context.Context, id Identity) (string, error) {
+func (h *DryRunner) noDropinSupport(ctx context.Context, id Identity) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.versionOf != id {
@@ -121,7 +121,7 @@ func (h *Harness) noDropinSupport(ctx context.Context, id Identity) (string, err
 // node's flags is accepted at the same time. An unknown field is a warning, as in the kubelet.
 //
 // A missing file is rejected without a run: on a node that has not joined its cluster the agent restarts every second.
-func (h *Harness) CheckLocal(ctx context.Context, initFile string) Verdict {
+func (h *DryRunner) CheckLocal(ctx context.Context, initFile string) Verdict {
 	if file, _ := h.k.sources(Run{InitFile: initFile}); file != "" {
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 			return Verdict{Outcome: Rejected, Words: fmt.Sprintf("the kubelet's configuration file %s does not exist: has this node joined its cluster?", file)}
@@ -161,7 +161,7 @@ func (h *Harness) CheckLocal(ctx context.Context, initFile string) Verdict {
 // startWithoutFlags starts a run of a configuration without the node's flags, except --fail-cgroupv1, and returns a
 // function that waits for the result. It starts none if no flag sets a field of the configuration, or if the kubelet
 // prints no dump to compare.
-func (h *Harness) startWithoutFlags(ctx context.Context, config configuration, shape *dumpShape) func() result {
+func (h *DryRunner) startWithoutFlags(ctx context.Context, config configuration, shape *dumpShape) func() result {
 	if !h.k.setsConfig() || shape == nil {
 		return func() result { return result{} }
 	}
@@ -175,7 +175,7 @@ func (h *Harness) startWithoutFlags(ctx context.Context, config configuration, s
 // if the kubelet does not support drop-ins, or if the file that it names as client CA is unusable. Stage 2 has side
 // effects, so it runs only if stage 1 accepts and no protected field differs from the local configuration. If stage 2
 // is unavailable, stage 1 alone accepts, and Words says why.
-func (h *Harness) Check(ctx context.Context, candidate Candidate, initFile string) Verdict {
+func (h *DryRunner) Check(ctx context.Context, candidate Candidate, initFile string) Verdict {
 	caps, err := h.probe(ctx)
 	if err != nil {
 		return Verdict{Words: err.Error()}
@@ -204,7 +204,7 @@ func (h *Harness) Check(ctx context.Context, candidate Candidate, initFile strin
 
 // check is the state of one call of Check.
 type check struct {
-	h *Harness
+	h *DryRunner
 	capabilities
 	data             []byte
 	candidate, local configuration

@@ -62,8 +62,8 @@ const (
 	maxMessage  = 2000
 )
 
-// Harness validates configurations with a node's kubelet binary in dry runs. It is safe for concurrent use.
-type Harness struct {
+// DryRunner validates configurations with a node's kubelet binary in dry runs. It is safe for concurrent use.
+type DryRunner struct {
 	// Deadline is the time after which a run is killed, 15 s by default. Set it before the first use.
 	Deadline time.Duration
 	// Protected are the fields that must equal the local configuration before stage 2 runs a candidate. Set it before
@@ -85,12 +85,12 @@ type Harness struct {
 }
 
 // NewHarness returns a Harness for a node's kubelet. It creates scratchDir for temporary files.
-func NewHarness(k *Kubelet, scratchDir string, log *slog.Logger) *Harness {
+func NewHarness(k *Kubelet, scratchDir string, log *slog.Logger) *DryRunner {
 	// The kubelet would resolve a relative path too, but its errors contain it.
 	if absolute, err := filepath.Abs(scratchDir); err == nil {
 		scratchDir = absolute
 	}
-	return &Harness{Deadline: dryRunDeadline, k: k, scratch: scratchDir, log: log, slots: make(chan struct{}, maxParallel)}
+	return &DryRunner{Deadline: dryRunDeadline, k: k, scratch: scratchDir, log: log, slots: make(chan struct{}, maxParallel)}
 }
 
 // capabilities describe a binary whose dry run ends after stage 1.
@@ -125,7 +125,7 @@ type result struct {
 }
 
 // run does a dry run and removes its files.
-func (h *Harness) run(ctx context.Context, spec dryRun) result {
+func (h *DryRunner) run(ctx context.Context, spec dryRun) result {
 	select {
 	case h.slots <- struct{}{}:
 		defer func() { <-h.slots }()
@@ -163,7 +163,7 @@ func (h *Harness) run(ctx context.Context, spec dryRun) result {
 // arguments writes the files of the run and returns its command line. Added flags come first, so that a flag without
 // its value at the end of the node's flags cannot consume them. Since the last flag wins, the node's flags of the same
 // names are removed.
-func (h *Harness) arguments(spec dryRun, dir string) ([]string, error) {
+func (h *DryRunner) arguments(spec dryRun, dir string) ([]string, error) {
 	args := []string{"-v=5", "--cert-dir=" + filepath.Join(dir, "pki"), "--root-dir=" + filepath.Join(dir, "root")}
 	run := spec.config.run
 	if spec.config.files != nil {
@@ -205,7 +205,7 @@ func writeFiles(dir string, files map[string][]byte) error {
 	return nil
 }
 
-func (h *Harness) read(spec dryRun, dir string, out *outputReader, end exitStatus) result {
+func (h *DryRunner) read(spec dryRun, dir string, out *outputReader, end exitStatus) result {
 	a := result{overran: out.overrun != ""}
 	if end.err != nil {
 		a.message = "the dry run of the kubelet: " + end.err.Error()
@@ -280,7 +280,7 @@ const (
 
 // effective corrects a dump, or returns nil if e is nil: it removes the effects of the temporary certificate
 // directory, of -v=5 and of the cgroup flag, and adds --seccomp-default, which a dump does not show.
-func (h *Harness) effective(e Effective, dir string, spec dryRun) Effective {
+func (h *DryRunner) effective(e Effective, dir string, spec dryRun) Effective {
 	if e == nil {
 		return nil
 	}

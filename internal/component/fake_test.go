@@ -63,7 +63,7 @@ func said(e Effective) Effective {
 }
 
 // harness returns a Harness and checks that its scratch directory is empty when the test ends.
-func harness(t *testing.T, k *Kubelet) *Harness {
+func harness(t *testing.T, k *Kubelet) *DryRunner {
 	t.Helper()
 	scratch := filepath.Join(t.TempDir(), "scratch")
 	t.Cleanup(func() {

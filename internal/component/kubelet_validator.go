@@ -16,8 +16,8 @@ import (
 // On a host with cgroup v1 a kubelet rejects every configuration without `failCgroupV1: false`; there, a rejected
 // configuration is checked again with the corresponding flag.
 type kubeletValidator struct {
-	plain    *Harness
-	cgroupV1 *Harness // with --fail-cgroupv1=false
+	plain    *DryRunner
+	cgroupV1 *DryRunner // with --fail-cgroupv1=false
 
 	mu        sync.Mutex
 	probed    Identity
@@ -112,7 +112,7 @@ func (k *kubeletValidator) validateOnHost(ctx context.Context, data, empty []byt
 	}
 }
 
-func (k *kubeletValidator) run(ctx context.Context, h *Harness, data []byte) result {
+func (k *kubeletValidator) run(ctx context.Context, h *DryRunner, data []byte) result {
 	config := wholeConfig(data)
 	if err := k.checkClientCAFile(config); err != nil {
 		return result{message: oneLine(err.Error())}
@@ -146,7 +146,7 @@ func (k *kubeletValidator) checkClientCAFile(config configuration) error {
 }
 
 // restoreRelativePaths undoes how the kubelet resolves relative paths against the directory of the temporary file.
-func (h *Harness) restoreRelativePaths(fields map[string]any) {
+func (h *DryRunner) restoreRelativePaths(fields map[string]any) {
 	for name, value := range fields {
 		switch v := value.(type) {
 		case map[string]any:

@@ -146,7 +146,7 @@ func (k *Kubelet) setVerbosity(e Effective, config configuration, nodeFlags bool
 
 // addOrigins sets the origins of fields and the overridden fields of a candidate. bare is the result of the run
 // without the node's flags, which is empty if no flag sets a field.
-func (h *Harness) addOrigins(v *Verdict, config configuration, bare result) {
+func (h *DryRunner) addOrigins(v *Verdict, config configuration, bare result) {
 	c := comparison{withFlags: v.Effective, withoutFlags: bare.effective, flaggedHeaders: h.k.flagsHeaders()}
 	if !h.k.setsConfig() {
 		c.withoutFlags = h.k.setVerbosity(v.Effective, config, false) // -v is the only flag of every dry run

@@ -143,7 +143,7 @@ func TestMaskedHeadersAreHiddenUnlessTheyAreKnownToBeEqual(t *testing.T) {
 				}
 				printed = Effective{"staticPodURLHeader": masked}
 			}
-			c := &check{h: &Harness{k: tt.node}, candidate: setupOf(t, tt.node, tt.candidate), local: tt.node.local("")}
+			c := &check{h: &DryRunner{k: tt.node}, candidate: setupOf(t, tt.node, tt.candidate), local: tt.node.local("")}
 			if diff := cmp.Diff(tt.want, c.maskedDifferences(printed, printed)); diff != "" {
 				t.Errorf("-want +got\n%s", diff)
 			}

@@ -27,7 +27,7 @@ func started(t *testing.T, k *Kubelet, c Candidate, initFile string) Effective {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &Harness{scratch: t.TempDir()}
+	h := &DryRunner{scratch: t.TempDir()}
 	dir, err := h.makeScratch()
 	if err := errors.Join(err, writeFiles(dir, files)); err != nil {
 		t.Fatal(err)

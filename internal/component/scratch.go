@@ -71,7 +71,7 @@ func makeScratch(parent string, subs ...string) (string, error) {
 }
 
 // makeScratch creates the temporary directory of one dry run of a kubelet, with pki, root and tmp.
-func (h *Harness) makeScratch() (string, error) {
+func (h *DryRunner) makeScratch() (string, error) {
 	dir, err := makeScratch(h.scratch, "pki", "root", "tmp")
 	if err != nil {
 		return "", err

@@ -29,7 +29,7 @@ const (
 )
 
 // limits returns the limits of a kubelet that do not depend on a candidate.
-func (h *Harness) limits(ctx context.Context, caps capabilities, local configuration) []Limit {
+func (h *DryRunner) limits(ctx context.Context, caps capabilities, local configuration) []Limit {
 	var limits []Limit
 	if caps.shape == nil {
 		if layers, err := local.layers(); err != nil || len(layers) == 0 || !h.k.hasFile(local) {
@@ -73,7 +73,7 @@ type SelfTestStep struct {
 
 // SelfTest checks how evenkeel can use this kubelet on this node, with its flags and its local configuration
 // (initFile, see CheckLocal). It takes seconds, does not start the kubelet and changes nothing.
-func (h *Harness) SelfTest(ctx context.Context, initFile string) SelfTest {
+func (h *DryRunner) SelfTest(ctx context.Context, initFile string) SelfTest {
 	var t SelfTest
 	step := func(ok bool, name, message string) bool {
 		t.Steps = append(t.Steps, SelfTestStep{name, ok, message})
@@ -165,7 +165,7 @@ type namedCandidate struct {
 }
 
 // harmlessCandidates returns candidates without relevant changes, each for one feature.
-func (h *Harness) harmlessCandidates(initFile string, dropins bool) []namedCandidate {
+func (h *DryRunner) harmlessCandidates(initFile string, dropins bool) []namedCandidate {
 	empty := emptyConfig(payload.UpstreamAPIVersion, payload.KubeletKind)
 	if dropins {
 		return []namedCandidate{

@@ -10,13 +10,13 @@ import (
 )
 
 // protectedHarness returns a Harness with the default protection.
-func protectedHarness(t *testing.T, k *Kubelet) *Harness {
+func protectedHarness(t *testing.T, k *Kubelet) *DryRunner {
 	h := harness(t, k)
 	h.Protected = payload.DefaultProtection()
 	return h
 }
 
-func wantIncomparable(t *testing.T, h *Harness, v Verdict, message string) {
+func wantIncomparable(t *testing.T, h *DryRunner, v Verdict, message string) {
 	t.Helper()
 	got, compared := v.Protects(h.Protected)
 	if v.Outcome != Accepted || compared || !strings.HasPrefix(got, message) {

@@ -22,7 +22,7 @@ const watchdog = 30 * time.Second
 // HostKubelet is the stock kubelet of this node, run as a child of the agent.
 type HostKubelet struct {
 	*component.Kubelet
-	Harness  *component.Harness
+	Harness  *component.DryRunner
 	InitFile string // local, if not the kubelet's own --config
 	LockFile string // that each kubelet takes; empty: none
 	Notifier *supervisor.Notifier
