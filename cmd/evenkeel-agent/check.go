@@ -124,7 +124,7 @@ func withHarness(o *options, argv []string, do func(h *component.DryRunner, host
 		return err
 	}
 	return inScratch(func(scratch string) error {
-		h := component.NewHarness(k, scratch, slog.New(slog.DiscardHandler))
+		h := component.NewDryRunner(k, scratch, slog.New(slog.DiscardHandler))
 		h.Protected = protected
 		return do(h, &agent.HostKubelet{Kubelet: k, Harness: h, InitFile: initFile})
 	})

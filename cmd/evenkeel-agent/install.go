@@ -267,7 +267,7 @@ func judgeAgent(ctx context.Context, flags, argv []string, plain bool) (install.
 		return checked, err
 	}
 	err = inScratch(func(scratch string) error {
-		host := &agent.HostKubelet{Kubelet: k, Harness: component.NewHarness(k, scratch, slog.New(slog.DiscardHandler)), InitFile: initFile}
+		host := &agent.HostKubelet{Kubelet: k, Harness: component.NewDryRunner(k, scratch, slog.New(slog.DiscardHandler)), InitFile: initFile}
 		v, err := host.Prepare(ctx)
 		switch {
 		case err != nil:

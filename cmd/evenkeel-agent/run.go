@@ -197,7 +197,7 @@ func start(ctx context.Context, o *options, argv []string) error {
 	defer service.Probe.Serve(o.probeSocket, log)()
 	host := &agent.HostKubelet{
 		Kubelet:  kubelet,
-		Harness:  component.NewHarness(kubelet, filepath.Join(runDir.Path, "dry-run"), log),
+		Harness:  component.NewDryRunner(kubelet, filepath.Join(runDir.Path, "dry-run"), log),
 		InitFile: initFile,
 		LockFile: handover.KubeletLock(o.dynamicConfigDir, contended),
 		Notifier: notifier,

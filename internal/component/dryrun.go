@@ -84,8 +84,8 @@ type DryRunner struct {
 	versionOf Identity
 }
 
-// NewHarness returns a Harness for a node's kubelet. It creates scratchDir for temporary files.
-func NewHarness(k *Kubelet, scratchDir string, log *slog.Logger) *DryRunner {
+// NewDryRunner returns a Harness for a node's kubelet. It creates scratchDir for temporary files.
+func NewDryRunner(k *Kubelet, scratchDir string, log *slog.Logger) *DryRunner {
 	// The kubelet would resolve a relative path too, but its errors contain it.
 	if absolute, err := filepath.Abs(scratchDir); err == nil {
 		scratchDir = absolute

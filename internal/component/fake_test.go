@@ -71,7 +71,7 @@ func harness(t *testing.T, k *Kubelet) *DryRunner {
 			t.Errorf("a dry run left %v in its scratch directory", left)
 		}
 	})
-	return NewHarness(k, scratch, slogDiscard())
+	return NewDryRunner(k, scratch, slogDiscard())
 }
 
 func checkVerdict(t *testing.T, got Verdict, outcome Outcome, stage int, message string) {
@@ -309,7 +309,7 @@ accept`))
 func TestAMissingScratchDirectoryGivesNoVerdict(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	write(t, file, "", 0o600)
-	h := NewHarness(fake(t, "accept"), filepath.Join(file, "scratch"), slogDiscard())
+	h := NewDryRunner(fake(t, "accept"), filepath.Join(file, "scratch"), slogDiscard())
 	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), CouldNotTell, 0,
 		"the dry run does not work with this kubelet: no scratch directory for the dry run: mkdir "+file+": not a directory")
 }
@@ -355,7 +355,7 @@ func mustBeGone(t *testing.T, pids string) {
 // TestMain also runs as the process that TestADryRunDiesWithItsParent kills.
 func TestMain(m *testing.M) {
 	if kubelet := os.Getenv("EVENKEEL_TEST_KUBELET"); kubelet != "" {
-		h := NewHarness(&Kubelet{Path: kubelet}, os.Getenv("EVENKEEL_TEST_SCRATCH"), slogDiscard())
+		h := NewDryRunner(&Kubelet{Path: kubelet}, os.Getenv("EVENKEEL_TEST_SCRATCH"), slogDiscard())
 		_, _ = h.probe(context.Background())
 		return
 	}

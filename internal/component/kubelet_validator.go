@@ -35,7 +35,7 @@ func newKubelet(path, scratchDir string, log *slog.Logger) *binary {
 	cgroupV1 := &Kubelet{Path: path, flags: []flag{{name: "fail-cgroupv1", value: "false", tokens: []string{"--fail-cgroupv1=false"}}}}
 	return &binary{
 		name: "kubelet", kind: payload.KubeletKind, runner: program{"kubelet", path},
-		validator: &kubeletValidator{plain: NewHarness(plain, scratchDir, log), cgroupV1: NewHarness(cgroupV1, scratchDir, log)},
+		validator: &kubeletValidator{plain: NewDryRunner(plain, scratchDir, log), cgroupV1: NewDryRunner(cgroupV1, scratchDir, log)},
 	}
 }
 

@@ -262,7 +262,7 @@ func TestARuntimeThatStopsRejectsNoCandidate(t *testing.T) {
 
 func BenchmarkDryRun(b *testing.B) {
 	endpoint := "containerRuntimeEndpoint: " + startContainerd(b) + "\n"
-	h := NewHarness(kubeletWith(b, endpoint, "--max-pods=50"), b.TempDir(), slogDiscard())
+	h := NewDryRunner(kubeletWith(b, endpoint, "--max-pods=50"), b.TempDir(), slogDiscard())
 	ctx := context.Background()
 	candidate := Candidate{Data: config(endpoint + "maxPods: 77\n")}
 	if v := h.Check(ctx, candidate, ""); v.Stage != 2 {
