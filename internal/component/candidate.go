@@ -18,8 +18,8 @@ type Candidate struct {
 	Dropin bool   // merged over the local configuration through --config-dir
 }
 
-// Run selects the configuration that a kubelet runs with. The zero value is the node's own --config and --config-dir.
-type Run struct {
+// RunConfig selects the configuration that a kubelet runs with. The zero value is the node's own --config and --config-dir.
+type RunConfig struct {
 	InitFile string // local configuration, if not the node's own --config and --config-dir
 	Dir      string // directory with the rendered Files of a candidate; empty: the local configuration
 	Dropin   bool   // see Candidate
@@ -47,7 +47,7 @@ func (k *Kubelet) Files(c Candidate, initFile string) (map[string][]byte, error)
 }
 
 // sources returns the --config and --config-dir of a run, or "".
-func (k *Kubelet) sources(run Run) (config, configDir string) {
+func (k *Kubelet) sources(run RunConfig) (config, configDir string) {
 	config, configDir = k.Config, k.ConfigDir
 	if run.InitFile != "" {
 		config, configDir = run.InitFile, ""
@@ -63,7 +63,7 @@ func (k *Kubelet) sources(run Run) (config, configDir string) {
 }
 
 // configFlags returns the flags that select a configuration. The node's own flags of these names must be removed.
-func (k *Kubelet) configFlags(run Run) []string {
+func (k *Kubelet) configFlags(run RunConfig) []string {
 	var flags []string
 	config, configDir := k.sources(run)
 	if config != "" {
@@ -77,7 +77,7 @@ func (k *Kubelet) configFlags(run Run) []string {
 
 // configuration is the input of one kubelet run.
 type configuration struct {
-	run     Run
+	run     RunConfig
 	files   map[string][]byte       // content of run.Dir; nil for the local configuration
 	payload func() (layer, error)   // the candidate, decoded once; nil for the local configuration
 	layers  func() ([]layer, error) // all merged files, lowest precedence first, read and decoded once
@@ -85,7 +85,7 @@ type configuration struct {
 
 // local returns the local configuration.
 func (k *Kubelet) local(initFile string) configuration {
-	run := Run{InitFile: initFile}
+	run := RunConfig{InitFile: initFile}
 	return configuration{run: run, layers: sync.OnceValues(func() ([]layer, error) { return k.localLayers(run) })}
 }
 
@@ -117,7 +117,7 @@ func (k *Kubelet) candidate(c Candidate, initFile string) (configuration, error)
 	}
 	payload := sync.OnceValues(func() (layer, error) { return newLayer(c.Data, OriginDropin) })
 	return configuration{
-		run:     Run{InitFile: initFile, Dropin: true},
+		run:     RunConfig{InitFile: initFile, Dropin: true},
 		files:   files,
 		payload: payload,
 		layers: sync.OnceValues(func() ([]layer, error) {
@@ -140,7 +140,7 @@ type dropinFile struct {
 // nodeDropins reads the node's own drop-in directory, if the local configuration has one, like the kubelet: files and
 // links with the extension .conf, in the order of the walk, including subdirectories. It reports only errors of
 // reading; the kubelet checks the content.
-func (k *Kubelet) nodeDropins(local Run) ([]dropinFile, error) {
+func (k *Kubelet) nodeDropins(local RunConfig) ([]dropinFile, error) {
 	_, dir := k.sources(local)
 	if dir == "" {
 		return nil, nil
@@ -173,7 +173,7 @@ func (k *Kubelet) nodeDropins(local Run) ([]dropinFile, error) {
 // the local configuration changed or may have changed.
 func (k *Kubelet) LocalDigest(initFile string) string {
 	h := sha256.New()
-	local := Run{InitFile: initFile}
+	local := RunConfig{InitFile: initFile}
 	if file, _ := k.sources(local); file != "" {
 		data, err := os.ReadFile(file)
 		fmt.Fprintf(h, "%s %d %v\n%s", file, len(data), err, data)

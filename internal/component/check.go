@@ -122,7 +122,7 @@ func (h *DryRunner) noDropinSupport(ctx context.Context, id Identity) (string, e
 //
 // A missing file is rejected without a run: on a node that has not joined its cluster the agent restarts every second.
 func (h *DryRunner) CheckLocal(ctx context.Context, initFile string) Verdict {
-	if file, _ := h.k.sources(Run{InitFile: initFile}); file != "" {
+	if file, _ := h.k.sources(RunConfig{InitFile: initFile}); file != "" {
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 			return Verdict{Outcome: Rejected, Words: fmt.Sprintf("the kubelet's configuration file %s does not exist: has this node joined its cluster?", file)}
 		}

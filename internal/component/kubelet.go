@@ -69,7 +69,7 @@ func ParseKubelet(argv []string) (*Kubelet, error) {
 // --config and --config-dir. lockFile replaces the node's --lock-file; "" removes it. The node's own
 // --exit-on-lock-contention is removed: the supervisor decides when a kubelet stops. Other flags are kept in order.
 // Added flags come first, so that a flag without its value at the end of the command line cannot consume them.
-func (k *Kubelet) Argv(run Run, lockFile string) []string {
+func (k *Kubelet) Argv(run RunConfig, lockFile string) []string {
 	drop := []string{"lock-file", "exit-on-lock-contention"}
 	argv := []string{k.Path}
 	if run.InitFile != "" || run.Dir != "" {

@@ -91,17 +91,17 @@ func TestArgvReplacesOnlyTheConfigurationFlags(t *testing.T) {
 		"--feature-gates=A=true", "--exit-on-lock-contention", "--feature-gates=B=true", "--"}
 	tests := []struct {
 		name       string
-		run        Run
+		run        RunConfig
 		lock, want string
 	}{
-		{"local, without a lock", Run{}, "", "k --kubeconfig /k --config /a -v=2 --config-dir=/d --feature-gates=A=true --feature-gates=B=true"},
-		{"local, with a lock", Run{}, "/x", "k --lock-file=/x --kubeconfig /k --config /a -v=2 --config-dir=/d --feature-gates=A=true --feature-gates=B=true"},
-		{"an init file", Run{InitFile: "/i"}, "", "k --config=/i --kubeconfig /k -v=2 --feature-gates=A=true --feature-gates=B=true"},
-		{"a whole configuration", Run{Dir: "/r"}, "/x", "k --config=/r/kubelet --lock-file=/x --kubeconfig /k -v=2 --feature-gates=A=true --feature-gates=B=true"},
-		{"a whole configuration, without a lock", Run{Dir: "/r"}, "", "k --config=/r/kubelet --kubeconfig /k -v=2 --feature-gates=A=true --feature-gates=B=true"},
-		{"a whole configuration and an init file", Run{Dir: "/r", InitFile: "/i"}, "", "k --config=/r/kubelet --kubeconfig /k -v=2 --feature-gates=A=true --feature-gates=B=true"},
-		{"a drop-in", Run{Dir: "/r", Dropin: true}, "/x", "k --config=/a --config-dir=/r/kubelet.conf.d --lock-file=/x --kubeconfig /k -v=2 --feature-gates=A=true --feature-gates=B=true"},
-		{"a drop-in over an init file", Run{Dir: "/r", Dropin: true, InitFile: "/i"}, "", "k --config=/i --config-dir=/r/kubelet.conf.d --kubeconfig /k -v=2 --feature-gates=A=true --feature-gates=B=true"},
+		{"local, without a lock", RunConfig{}, "", "k --kubeconfig /k --config /a -v=2 --config-dir=/d --feature-gates=A=true --feature-gates=B=true"},
+		{"local, with a lock", RunConfig{}, "/x", "k --lock-file=/x --kubeconfig /k --config /a -v=2 --config-dir=/d --feature-gates=A=true --feature-gates=B=true"},
+		{"an init file", RunConfig{InitFile: "/i"}, "", "k --config=/i --kubeconfig /k -v=2 --feature-gates=A=true --feature-gates=B=true"},
+		{"a whole configuration", RunConfig{Dir: "/r"}, "/x", "k --config=/r/kubelet --lock-file=/x --kubeconfig /k -v=2 --feature-gates=A=true --feature-gates=B=true"},
+		{"a whole configuration, without a lock", RunConfig{Dir: "/r"}, "", "k --config=/r/kubelet --kubeconfig /k -v=2 --feature-gates=A=true --feature-gates=B=true"},
+		{"a whole configuration and an init file", RunConfig{Dir: "/r", InitFile: "/i"}, "", "k --config=/r/kubelet --kubeconfig /k -v=2 --feature-gates=A=true --feature-gates=B=true"},
+		{"a drop-in", RunConfig{Dir: "/r", Dropin: true}, "/x", "k --config=/a --config-dir=/r/kubelet.conf.d --lock-file=/x --kubeconfig /k -v=2 --feature-gates=A=true --feature-gates=B=true"},
+		{"a drop-in over an init file", RunConfig{Dir: "/r", Dropin: true, InitFile: "/i"}, "", "k --config=/i --config-dir=/r/kubelet.conf.d --kubeconfig /k -v=2 --feature-gates=A=true --feature-gates=B=true"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -52,7 +52,7 @@ func newLayer(data []byte, origin Origin) (layer, error) {
 }
 
 // localLayers reads the files of the local configuration: the configuration file, then the node's own drop-ins.
-func (k *Kubelet) localLayers(run Run) ([]layer, error) {
+func (k *Kubelet) localLayers(run RunConfig) ([]layer, error) {
 	var layers []layer
 	if file, _ := k.sources(run); file != "" {
 		data, err := os.ReadFile(file)

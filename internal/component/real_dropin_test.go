@@ -32,7 +32,7 @@ func started(t *testing.T, k *Kubelet, c Candidate, initFile string) Effective {
 	if err := errors.Join(err, writeFiles(dir, files)); err != nil {
 		t.Fatal(err)
 	}
-	argv := append(k.Argv(Run{InitFile: initFile, Dir: dir, Dropin: c.Dropin}, ""),
+	argv := append(k.Argv(RunConfig{InitFile: initFile, Dir: dir, Dropin: c.Dropin}, ""),
 		"--exit-on-lock-contention", "-v=5", "--cert-dir="+filepath.Join(dir, "pki"), "--root-dir="+filepath.Join(dir, "root"))
 	text, _ := exec.Command(argv[0], argv[1:]...).CombinedOutput() // it always fails
 	proven, err := harness(t, k).probe(context.Background())

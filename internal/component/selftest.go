@@ -173,7 +173,7 @@ func (h *DryRunner) harmlessCandidates(initFile string, dropins bool) []namedCan
 			{"a drop-in that logs in JSON", Candidate{Data: append(empty, "logging: {format: json}\n"...), Dropin: true}},
 		}
 	}
-	config, _ := h.k.sources(Run{InitFile: initFile})
+	config, _ := h.k.sources(RunConfig{InitFile: initFile})
 	data, err := readBounded(config, payload.MaxSize)
 	if err != nil {
 		return nil // there is no local file

@@ -140,7 +140,7 @@ func (k *kubelet) Files(p payload.Payload) (map[string][]byte, error) {
 }
 
 // Start implements agent.Kubelet.
-func (k *kubelet) Start(_ context.Context, run component.Run, _ component.Effective) (agent.Process, error) {
+func (k *kubelet) Start(_ context.Context, run component.RunConfig, _ component.Effective) (agent.Process, error) {
 	p := &process{kubelet: k, done: make(chan struct{}), changed: make(chan struct{}, 1)}
 	if run.Dir != "" {
 		key := payload.KeyKubelet

@@ -13,23 +13,23 @@ import (
 
 // render writes what the kubelet is to be started with, before the one that
 // runs is stopped. What cannot be rendered is as good as not there, for a while.
-func (a *Agent) render(action trial.Action) (component.Run, error) {
+func (a *Agent) render(action trial.Action) (component.RunConfig, error) {
 	c := action.Config
 	if action.Kind == trial.None || c.IsLocal() {
-		return component.Run{}, nil
+		return component.RunConfig{}, nil
 	}
 	p, err := a.payload(c)
 	if err != nil {
 		a.cannotUse(c.Revision, err)
-		return component.Run{}, err
+		return component.RunConfig{}, err
 	}
 	dir, err := a.write(c.Revision, p)
 	if err != nil {
 		a.unusable(c.Revision, err) // no other copy of it would help
-		return component.Run{}, err
+		return component.RunConfig{}, err
 	}
 	a.ranRemote = true
-	return component.Run{Dir: dir, Dropin: p.Key == payload.KeyKubeletDropin}, nil
+	return component.RunConfig{Dir: dir, Dropin: p.Key == payload.KeyKubeletDropin}, nil
 }
 
 func (a *Agent) write(revision string, p payload.Payload) (dir string, err error) {
@@ -42,7 +42,7 @@ func (a *Agent) write(revision string, p payload.Payload) (dir string, err error
 
 // carryOut starts or restarts the kubelet as decided. A kubelet that cannot be
 // started is an exit like any other, and decided upon.
-func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component.Run) {
+func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component.RunConfig) {
 	if action.Kind != trial.Start && action.Kind != trial.Restart || ctx.Err() != nil {
 		return // told to end: the next start decides the same again
 	}
@@ -71,7 +71,7 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 	a.collect()
 }
 
-func (a *Agent) start(ctx context.Context, action trial.Action, run component.Run) error {
+func (a *Agent) start(ctx context.Context, action trial.Action, run component.RunConfig) error {
 	known := a.known(action.Config)
 	a.setAsideState(action, known.Reads())
 	a.ran, a.running = action.Config, known

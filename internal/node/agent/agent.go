@@ -38,7 +38,7 @@ type Kubelet interface {
 	Files(p payload.Payload) (map[string][]byte, error)
 	// Start runs it with what was rendered; without a Dir: with the local
 	// configuration. What of that is the node's own is for Start to know.
-	Start(ctx context.Context, run component.Run, effective component.Effective) (Process, error)
+	Start(ctx context.Context, run component.RunConfig, effective component.Effective) (Process, error)
 	Conflicts(effective component.Effective) ([]component.Conflict, error)
 	MoveAside(conflicts []component.Conflict, now time.Time) ([]string, error)
 	// RuntimeReachable asks the container runtime for an answer.

@@ -179,7 +179,7 @@ func (h *HostKubelet) RunsStaticPods(effective component.Effective) bool {
 }
 
 // Start implements Kubelet.
-func (h *HostKubelet) Start(ctx context.Context, run component.Run, effective component.Effective) (Process, error) {
+func (h *HostKubelet) Start(ctx context.Context, run component.RunConfig, effective component.Effective) (Process, error) {
 	run.InitFile = h.InitFile
 	argv := h.Argv(run, h.lock())
 	p, err := supervisor.Start(supervisor.Command{

@@ -253,7 +253,7 @@ func (k *simKubelet) judge(ctx context.Context, name string) component.Verdict {
 	return v
 }
 
-func (k *simKubelet) Start(_ context.Context, run component.Run, effective component.Effective) (Process, error) {
+func (k *simKubelet) Start(_ context.Context, run component.RunConfig, effective component.Effective) (Process, error) {
 	name := ""
 	if run.Dir != "" {
 		data, err := k.w.disk.ReadFile(run.Dir + "/kubelet")

@@ -56,7 +56,7 @@ func TestAKubeletIsHealthyOnceItSaysREADYAndHealthzSaysOK(t *testing.T) {
 	_, port, _ := net.SplitHostPort(address)
 	t.Setenv(asKubelet, address)
 	h := hostKubelet(t)
-	p, err := h.Start(t.Context(), component.Run{}, component.Effective{"HealthzPort": json.Number(port)})
+	p, err := h.Start(t.Context(), component.RunConfig{}, component.Effective{"HealthzPort": json.Number(port)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestAKubeletIsHealthyOnceItSaysREADYAndHealthzSaysOK(t *testing.T) {
 func TestAKubeletWhoseHealthEndpointIsOffIsHealthyOnceItSaysREADY(t *testing.T) {
 	address := freeAddress(t)
 	t.Setenv(asKubelet, address)
-	p, err := hostKubelet(t).Start(t.Context(), component.Run{}, component.Effective{"HealthzPort": json.Number("0")})
+	p, err := hostKubelet(t).Start(t.Context(), component.RunConfig{}, component.Effective{"HealthzPort": json.Number("0")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestAKubeletWhoseHealthEndpointIsOffIsHealthyOnceItSaysREADY(t *testing.T) 
 func TestAKubeletThatCannotBeStartedSaysWhy(t *testing.T) {
 	h := hostKubelet(t)
 	h.Kubelet.Path = t.TempDir() + "/kubelet"
-	if p, err := h.Start(t.Context(), component.Run{}, nil); p != nil || !errors.Is(err, fs.ErrNotExist) {
+	if p, err := h.Start(t.Context(), component.RunConfig{}, nil); p != nil || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v, %v", p, err)
 	}
 	if _, err := h.Identity(); err == nil {
