@@ -257,7 +257,7 @@ func TestStateFilesAreMovedAsideAndNeverOverwritten(t *testing.T) {
 	file := filepath.Join(dir, "cpu_manager_state")
 	for i, want := range []string{"", "-1", "-2"} {
 		write(t, file, fmt.Sprint(i), 0o600)
-		moved, err := MoveAside([]Conflict{{File: filepath.Join(dir, "gone")}, {File: file}}, now)
+		moved, err := MoveAside([]StateConflict{{File: filepath.Join(dir, "gone")}, {File: file}}, now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -275,7 +275,7 @@ func TestStateFilesAreMovedAsideAndNeverOverwritten(t *testing.T) {
 	write(t, file, "", 0o600)
 	other := filepath.Join(dir, "other")
 	write(t, other, "", 0o600)
-	moved, err := MoveAside([]Conflict{{File: file}, {File: other + "/x"}}, now)
+	moved, err := MoveAside([]StateConflict{{File: file}, {File: other + "/x"}}, now)
 	if want := "could not move the state file " + other + "/x aside: not a directory"; err == nil || err.Error() != want || len(moved) != 1 {
 		t.Errorf("moved %q, error %v", moved, err)
 	}

@@ -12,15 +12,15 @@ import (
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 )
 
-// Conflict is a state file of the kubelet that belongs to another policy. The kubelet would exit because of it.
-type Conflict struct {
+// StateConflict is a state file of the kubelet that belongs to another policy. The kubelet would exit because of it.
+type StateConflict struct {
 	File     string // absolute path
 	Field    string // field of the policy, such as cpuManagerPolicy
 	Recorded string // policy in the file
 	Policy   string // policy in the configuration
 }
 
-func (c Conflict) String() string {
+func (c StateConflict) String() string {
 	return fmt.Sprintf("%s is %q but %s was written by %q", c.Field, c.Policy, c.File, c.Recorded)
 }
 
@@ -32,8 +32,8 @@ var stateFiles = []struct{ file, field, standard string }{
 
 // StateConflicts returns the state files under --root-dir that conflict with an effective configuration. A missing
 // file is no conflict; an unreadable file is an error.
-func (k *Kubelet) StateConflicts(eff Effective) ([]Conflict, error) {
-	var conflicts []Conflict
+func (k *Kubelet) StateConflicts(eff Effective) ([]StateConflict, error) {
+	var conflicts []StateConflict
 	var errs []error
 	for _, s := range stateFiles {
 		file := filepath.Join(k.RootDir, s.file)
@@ -56,7 +56,7 @@ func (k *Kubelet) StateConflicts(eff Effective) ([]Conflict, error) {
 			policy = s.standard
 		}
 		if state.PolicyName != policy {
-			conflicts = append(conflicts, Conflict{File: file, Field: s.field, Recorded: state.PolicyName, Policy: policy})
+			conflicts = append(conflicts, StateConflict{File: file, Field: s.field, Recorded: state.PolicyName, Policy: policy})
 		}
 	}
 	return conflicts, errors.Join(errs...)
@@ -64,7 +64,7 @@ func (k *Kubelet) StateConflicts(eff Effective) ([]Conflict, error) {
 
 // MoveAside renames the files of conflicts to <name>.evenkeel-<time>, durably, and returns the new names. It never
 // deletes or overwrites a file and skips missing files. After an error, the returned files have been moved.
-func MoveAside(conflicts []Conflict, now time.Time) ([]string, error) {
+func MoveAside(conflicts []StateConflict, now time.Time) ([]string, error) {
 	var moved []string
 	for _, c := range conflicts {
 		to, err := moveAside(c.File, c.File+".evenkeel-"+now.UTC().Format("20060102T150405Z"))

@@ -169,10 +169,10 @@ func (k *kubelet) Start(_ context.Context, run component.RunConfig, _ component.
 }
 
 // Conflicts implements agent.Kubelet.
-func (k *kubelet) Conflicts(component.Effective) ([]component.Conflict, error) { return nil, nil }
+func (k *kubelet) Conflicts(component.Effective) ([]component.StateConflict, error) { return nil, nil }
 
 // MoveAside implements agent.Kubelet.
-func (k *kubelet) MoveAside([]component.Conflict, time.Time) ([]string, error) { return nil, nil }
+func (k *kubelet) MoveAside([]component.StateConflict, time.Time) ([]string, error) { return nil, nil }
 
 // RuntimeReachable implements agent.Kubelet.
 func (k *kubelet) RuntimeReachable(context.Context, string) error { return nil }

@@ -39,8 +39,8 @@ type Kubelet interface {
 	// Start runs it with what was rendered; without a Dir: with the local
 	// configuration. What of that is the node's own is for Start to know.
 	Start(ctx context.Context, run component.RunConfig, effective component.Effective) (Process, error)
-	Conflicts(effective component.Effective) ([]component.Conflict, error)
-	MoveAside(conflicts []component.Conflict, now time.Time) ([]string, error)
+	Conflicts(effective component.Effective) ([]component.StateConflict, error)
+	MoveAside(conflicts []component.StateConflict, now time.Time) ([]string, error)
 	// RuntimeReachable asks the container runtime for an answer.
 	RuntimeReachable(ctx context.Context, endpoint string) error
 	RunsStaticPods(effective component.Effective) bool

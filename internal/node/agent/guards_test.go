@@ -241,9 +241,9 @@ func TestAGuardHoldsAnotherAttemptAsWell(t *testing.T) {
 }
 
 func TestAManagersStateThatContradictsNeedsACordonedAndDrainedNode(t *testing.T) {
-	conflict := component.Conflict{File: "/var/lib/kubelet/cpu_manager_state", Field: "cpuManagerPolicy", Recorded: "none", Policy: "static"}
+	conflict := component.StateConflict{File: "/var/lib/kubelet/cpu_manager_state", Field: "cpuManagerPolicy", Recorded: "none", Policy: "static"}
 	inWorld(t, func(w *world) {
-		w.kubelet.set(func(s *kubeletState) { s.conflicts["static"] = []component.Conflict{conflict} })
+		w.kubelet.set(func(s *kubeletState) { s.conflicts["static"] = []component.StateConflict{conflict} })
 		w.start()
 		w.runs("")
 		w.pods("a")
@@ -279,7 +279,7 @@ func TestARollbackMovesTheManagersStateAsideAndACrashDoesNot(t *testing.T) {
 		w.assign("uid-sick", sick)
 		w.until("it runs", func() bool { return len(w.kubelet.get().starts) == 3 })
 		w.kubelet.set(func(s *kubeletState) {
-			s.conflicts[""] = []component.Conflict{{File: "/var/lib/kubelet/memory_manager_state"}}
+			s.conflicts[""] = []component.StateConflict{{File: "/var/lib/kubelet/memory_manager_state"}}
 		})
 		w.dies(exitOne)
 		w.pass(5 * time.Second)

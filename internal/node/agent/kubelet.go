@@ -155,12 +155,12 @@ func candidate(p payload.Payload) component.Candidate {
 }
 
 // Conflicts implements Kubelet.
-func (h *HostKubelet) Conflicts(effective component.Effective) ([]component.Conflict, error) {
+func (h *HostKubelet) Conflicts(effective component.Effective) ([]component.StateConflict, error) {
 	return h.StateConflicts(effective)
 }
 
 // MoveAside implements Kubelet.
-func (h *HostKubelet) MoveAside(conflicts []component.Conflict, now time.Time) ([]string, error) {
+func (h *HostKubelet) MoveAside(conflicts []component.StateConflict, now time.Time) ([]string, error) {
 	return component.MoveAside(conflicts, now)
 }
 

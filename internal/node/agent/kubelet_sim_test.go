@@ -64,7 +64,7 @@ type kubeletState struct {
 	spawnErr          error
 	filesErr          error
 	confs             map[string]conf // by name; "" is local
-	conflicts         map[string][]component.Conflict
+	conflicts         map[string][]component.StateConflict
 	runtimeDown       bool
 	shuttingDown      bool
 	staticPods        bool
@@ -105,7 +105,7 @@ var _ Kubelet = (*simKubelet)(nil)
 func newSimKubelet(w *world) *simKubelet {
 	k := &simKubelet{w: w}
 	k.s = kubeletState{
-		identity: "inode-1", version: "v1.36.3", confs: map[string]conf{"": {}}, conflicts: map[string][]component.Conflict{},
+		identity: "inode-1", version: "v1.36.3", confs: map[string]conf{"": {}}, conflicts: map[string][]component.StateConflict{},
 		checks: map[string]int{}, healthy: map[string]time.Duration{}, exitCode: 1, stopTakes: 50 * time.Millisecond,
 	}
 	return k
@@ -288,11 +288,11 @@ func (k *simKubelet) Start(_ context.Context, run component.RunConfig, effective
 	return p, nil
 }
 
-func (k *simKubelet) Conflicts(effective component.Effective) ([]component.Conflict, error) {
+func (k *simKubelet) Conflicts(effective component.Effective) ([]component.StateConflict, error) {
 	return k.get().conflicts[effective.String("cpuManagerPolicy")], nil
 }
 
-func (k *simKubelet) MoveAside(conflicts []component.Conflict, _ time.Time) ([]string, error) {
+func (k *simKubelet) MoveAside(conflicts []component.StateConflict, _ time.Time) ([]string, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var moved []string
@@ -300,7 +300,7 @@ func (k *simKubelet) MoveAside(conflicts []component.Conflict, _ time.Time) ([]s
 		moved = append(moved, c.File+".evenkeel")
 	}
 	k.s.moved = append(k.s.moved, moved...)
-	k.s.conflicts = map[string][]component.Conflict{}
+	k.s.conflicts = map[string][]component.StateConflict{}
 	return moved, nil
 }
 
