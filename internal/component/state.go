@@ -14,14 +14,14 @@ import (
 
 // StateConflict is a state file of the kubelet that belongs to another policy. The kubelet would exit because of it.
 type StateConflict struct {
-	File     string // absolute path
-	Field    string // field of the policy, such as cpuManagerPolicy
-	Recorded string // policy in the file
-	Policy   string // policy in the configuration
+	File       string // absolute path
+	Field      string // field of the policy, such as cpuManagerPolicy
+	FilePolicy string // policy in the file
+	Policy     string // policy in the configuration
 }
 
 func (c StateConflict) String() string {
-	return fmt.Sprintf("%s is %q but %s was written by %q", c.Field, c.Policy, c.File, c.Recorded)
+	return fmt.Sprintf("%s is %q but %s was written by %q", c.Field, c.Policy, c.File, c.FilePolicy)
 }
 
 // stateFiles are the kubelet's state files under --root-dir, with the field of the policy and its default.
@@ -56,7 +56,7 @@ func (k *Kubelet) StateConflicts(eff Effective) ([]StateConflict, error) {
 			policy = s.standard
 		}
 		if state.PolicyName != policy {
-			conflicts = append(conflicts, StateConflict{File: file, Field: s.field, Recorded: state.PolicyName, Policy: policy})
+			conflicts = append(conflicts, StateConflict{File: file, Field: s.field, FilePolicy: state.PolicyName, Policy: policy})
 		}
 	}
 	return conflicts, errors.Join(errs...)

@@ -241,7 +241,7 @@ func TestAGuardHoldsAnotherAttemptAsWell(t *testing.T) {
 }
 
 func TestAManagersStateThatContradictsNeedsACordonedAndDrainedNode(t *testing.T) {
-	conflict := component.StateConflict{File: "/var/lib/kubelet/cpu_manager_state", Field: "cpuManagerPolicy", Recorded: "none", Policy: "static"}
+	conflict := component.StateConflict{File: "/var/lib/kubelet/cpu_manager_state", Field: "cpuManagerPolicy", FilePolicy: "none", Policy: "static"}
 	inWorld(t, func(w *world) {
 		w.kubelet.set(func(s *kubeletState) { s.conflicts["static"] = []component.StateConflict{conflict} })
 		w.start()

@@ -17,7 +17,7 @@ import (
 func TestADrainedNodeThatIsNotCordonedStillNeedsDrain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.kubelet.set(func(s *kubeletState) {
-			s.conflicts["static"] = []component.StateConflict{{File: "/var/lib/kubelet/cpu_manager_state", Field: "cpuManagerPolicy", Recorded: "none", Policy: "static"}}
+			s.conflicts["static"] = []component.StateConflict{{File: "/var/lib/kubelet/cpu_manager_state", Field: "cpuManagerPolicy", FilePolicy: "none", Policy: "static"}}
 		})
 		w.start()
 		w.runs("")
