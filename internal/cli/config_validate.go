@@ -232,7 +232,7 @@ func judge(ctx context.Context, s submission, components map[string]component.Co
 		j.Verdict, j.Words = unvalidated, fmt.Sprintf("give --%s %s=PATH", componentBinary, j.Component)
 		return j
 	}
-	v, objections := component.Objections(ctx, c, text)
+	v, objections := component.ValidationErrors(ctx, c, text)
 	j.Verdict, j.Words, j.Warnings = outcome(v.Outcome.String()), v.Words, v.Warnings
 	if len(objections) > 0 {
 		j.Words = strings.Join(objections, "; ")

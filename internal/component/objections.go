@@ -17,11 +17,11 @@ const maxRounds = 20
 var rejectedGate = regexp.MustCompile(`unrecognized feature gate: ([^\s,;\]]+)` +
 	`|cannot set feature gate (\S+) to \w+, feature is locked to \w+`)
 
-// Objections returns the verdict on a configuration and, if it is rejected, all errors. A binary reports only one
+// ValidationErrors returns the verdict on a configuration and, if it is rejected, all errors. A binary reports only one
 // unknown feature gate at a time, so the reported gates are removed from a copy that is validated again, up to a
 // limit. Errors about gates come first, sorted by name. If a later validation gives no answer, the remaining errors
 // are missing.
-func Objections(ctx context.Context, c Component, data []byte) (Verdict, []string) {
+func ValidationErrors(ctx context.Context, c Component, data []byte) (Verdict, []string) {
 	verdict := c.Validate(ctx, data)
 	v := verdict
 	var gates []string

@@ -55,7 +55,7 @@ func TestErrorsAreCollectedOneFeatureGateAtATime(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := &scripted{verdicts: tt.verdicts}
-			v, got := Objections(t.Context(), c, []byte(tt.data))
+			v, got := ValidationErrors(t.Context(), c, []byte(tt.data))
 			if diff := cmp.Diff(tt.verdicts[0], v); diff != "" {
 				t.Errorf("the verdict: -want +got\n%s", diff)
 			}
@@ -77,7 +77,7 @@ func TestTheNumberOfRepeatedValidationsIsLimited(t *testing.T) {
 		fmt.Fprintf(&data, "  Gate%02d: true\n", i)
 		c.verdicts = append(c.verdicts, rejected(fmt.Sprintf("unrecognized feature gate: Gate%02d", i)))
 	}
-	if _, message := Objections(t.Context(), c, []byte(data.String())); len(message) != maxRounds || len(c.asked) != maxRounds+1 {
+	if _, message := ValidationErrors(t.Context(), c, []byte(data.String())); len(message) != maxRounds || len(c.asked) != maxRounds+1 {
 		t.Errorf("%d objections after %d rounds", len(message), len(c.asked))
 	}
 }
@@ -103,7 +103,7 @@ func TestEveryFeatureGateThatARealComponentRejectsIsNamed(t *testing.T) {
 		{"kubelet", `{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "failCgroupV1": false, "featureGates": {"Foo": true, "Bar": true}}`, refused[2:]},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			v, got := Objections(t.Context(), realComponent(t, tt.name), []byte(tt.data))
+			v, got := ValidationErrors(t.Context(), realComponent(t, tt.name), []byte(tt.data))
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("-want +got\n%s", diff)
 			}

@@ -245,7 +245,7 @@ func (r *Row) ask(ctx context.Context, document []byte, judge component.Componen
 	if r.PreferredVersion, err = judge.PreferredVersion(ctx); err != nil {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the preferred version is not known: %v", err))
 	}
-	verdict, objections := component.Objections(ctx, judge, document)
+	verdict, objections := component.ValidationErrors(ctx, judge, document)
 	r.Warnings = append(r.Warnings, verdict.Warnings...)
 	switch verdict.Outcome {
 	case component.Accepted:
