@@ -245,16 +245,16 @@ func say(out io.Writer, v component.Verdict) error {
 	warn(out, v)
 	switch v.Outcome {
 	case component.Accepted:
-		if v.Words != "" {
-			fmt.Fprintf(out, "accepted, as far as could be seen: %s\n", printable.Line(v.Words))
+		if v.Message != "" {
+			fmt.Fprintf(out, "accepted, as far as could be seen: %s\n", printable.Line(v.Message))
 		} else {
 			fmt.Fprintln(out, "accepted")
 		}
 		return nil
 	case component.Rejected:
-		return program.Coded(program.ExitError, fmt.Errorf("rejected: %s", v.Words))
+		return program.Coded(program.ExitError, fmt.Errorf("rejected: %s", v.Message))
 	default:
-		return program.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %s", v.Words))
+		return program.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %s", v.Message))
 	}
 }
 

@@ -273,9 +273,9 @@ func judgeAgent(ctx context.Context, flags, argv []string, plain bool) (install.
 		case err != nil:
 			return err
 		case v.Outcome == component.Rejected && o.localInvalid != "degrade":
-			return fmt.Errorf("its local configuration (%s) is rejected: %s", o.localFile(k), v.Words)
+			return fmt.Errorf("its local configuration (%s) is rejected: %s", o.localFile(k), v.Message)
 		case v.Outcome == component.CouldNotTell:
-			return fmt.Errorf("it cannot be told whether its local configuration (%s) is valid: %s", o.localFile(k), v.Words)
+			return fmt.Errorf("it cannot be told whether its local configuration (%s) is valid: %s", o.localFile(k), v.Message)
 		}
 		checked.Target.Healthz, checked.Warnings = k.HealthzURL(v.Reads()), v.Warnings
 		return nil

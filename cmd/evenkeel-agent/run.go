@@ -244,9 +244,9 @@ func (o *options) prepare(ctx context.Context, host *agent.HostKubelet, log *slo
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case v.Outcome == component.Rejected && o.localInvalid != "degrade":
-		return o.refuse(fmt.Errorf("%w: %s", agent.ErrLocalInvalid, v.Words), host.Kubelet)
+		return o.refuse(fmt.Errorf("%w: %s", agent.ErrLocalInvalid, v.Message), host.Kubelet)
 	}
-	log.Info("looked at the local configuration", "verdict", v.Outcome.String(), "words", v.Words, "warnings", v.Warnings)
+	log.Info("looked at the local configuration", "verdict", v.Outcome.String(), "words", v.Message, "warnings", v.Warnings)
 	return nil
 }
 

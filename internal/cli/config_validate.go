@@ -233,7 +233,7 @@ func judge(ctx context.Context, s submission, components map[string]component.Co
 		return j
 	}
 	v, objections := component.ValidationErrors(ctx, c, text)
-	j.Verdict, j.Words, j.Warnings = outcome(v.Outcome.String()), v.Words, v.Warnings
+	j.Verdict, j.Words, j.Warnings = outcome(v.Outcome.String()), v.Message, v.Warnings
 	if len(objections) > 0 {
 		j.Words = strings.Join(objections, "; ")
 	}

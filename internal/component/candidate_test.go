@@ -241,7 +241,7 @@ func TestTheVersionIsCachedUntilTheBinaryIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v := h.Check(context.Background(), dropin, ""); v.Outcome != Rejected {
-		t.Errorf("got %s: %s", v.Outcome, v.Words)
+		t.Errorf("got %s: %s", v.Outcome, v.Message)
 	}
 }
 

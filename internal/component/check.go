@@ -124,12 +124,12 @@ func (h *DryRunner) noDropinSupport(ctx context.Context, id Identity) (string, e
 func (h *DryRunner) CheckLocal(ctx context.Context, initFile string) Verdict {
 	if file, _ := h.k.sources(RunConfig{InitFile: initFile}); file != "" {
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-			return Verdict{Outcome: Rejected, Words: fmt.Sprintf("the kubelet's configuration file %s does not exist: has this node joined its cluster?", file)}
+			return Verdict{Outcome: Rejected, Message: fmt.Sprintf("the kubelet's configuration file %s does not exist: has this node joined its cluster?", file)}
 		}
 	}
 	caps, err := h.probe(ctx)
 	if err != nil {
-		return Verdict{Words: err.Error()}
+		return Verdict{Message: err.Error()}
 	}
 	local := h.k.local(initFile)
 	runCtx, cancel := context.WithCancel(ctx)
@@ -140,7 +140,7 @@ func (h *DryRunner) CheckLocal(ctx context.Context, initFile string) Verdict {
 		cancel()
 	}
 	withoutFlags := bare()
-	v := Verdict{Outcome: a.outcome, Stage: 1, Words: a.message, Effective: a.effective, Local: a.effective}
+	v := Verdict{Outcome: a.outcome, Stage: 1, Message: a.message, Effective: a.effective, Local: a.effective}
 	if a.strictError != "" {
 		v.Warnings = append(v.Warnings, a.strictError)
 	}
@@ -152,7 +152,7 @@ func (h *DryRunner) CheckLocal(ctx context.Context, initFile string) Verdict {
 	case Rejected:
 		if empty := h.runEmpty(ctx, payload.UpstreamAPIVersion); empty.outcome != Accepted {
 			v.Outcome = CouldNotTell
-			v.Words = alsoFails(a.message, "an empty configuration", empty.message)
+			v.Message = alsoFails(a.message, "an empty configuration", empty.message)
 		}
 	}
 	return v
@@ -178,22 +178,22 @@ func (h *DryRunner) startWithoutFlags(ctx context.Context, config configuration,
 func (h *DryRunner) Check(ctx context.Context, candidate Candidate, initFile string) Verdict {
 	caps, err := h.probe(ctx)
 	if err != nil {
-		return Verdict{Words: err.Error()}
+		return Verdict{Message: err.Error()}
 	}
 	if candidate.Dropin {
 		message, err := h.noDropinSupport(ctx, caps.id)
 		switch {
 		case err != nil:
-			return Verdict{Words: err.Error()}
+			return Verdict{Message: err.Error()}
 		case message != "":
-			return Verdict{Outcome: Rejected, Words: message}
+			return Verdict{Outcome: Rejected, Message: message}
 		case caps.ignoresUnknown:
-			return Verdict{Outcome: Rejected, Words: "this kubelet ignores unknown fields silently, and takes names in any case from a drop-in: use the key \"kubelet\""}
+			return Verdict{Outcome: Rejected, Message: "this kubelet ignores unknown fields silently, and takes names in any case from a drop-in: use the key \"kubelet\""}
 		}
 	}
 	config, err := h.k.candidate(candidate, initFile)
 	if err != nil {
-		return Verdict{Words: oneLine(err.Error())}
+		return Verdict{Message: oneLine(err.Error())}
 	}
 	c := &check{h: h, capabilities: caps, data: candidate.Data, candidate: config, local: h.k.local(initFile)}
 	if v, final := c.checkClientCA(); final {
@@ -310,12 +310,12 @@ func pruneNulls(fields map[string]any) (pruned map[string]any, changed bool) {
 // the result of the local configuration at the same time.
 func (c *check) rejected(a, local result) Verdict {
 	message := a.objection()
-	v := Verdict{Stage: 1, Words: message}
+	v := Verdict{Stage: 1, Message: message}
 	switch {
 	case a.outcome == CouldNotTell:
 		v.CandidateOnly = a.ownFailure && local.outcome == Accepted
 	case local.outcome != Accepted:
-		v.Words = alsoFails(message, localName, local.message)
+		v.Message = alsoFails(message, localName, local.message)
 	default:
 		v.Outcome = Rejected
 	}

@@ -46,7 +46,7 @@ func (c *check) checkClientCA() (v Verdict, final bool) {
 			return Verdict{Outcome: Accepted, Text: &TextComparison{Violations: violations}}, true
 		}
 		if v := usableClientCA(name); v.Outcome != Accepted {
-			v.Words = oneLine(clientCAField + ": " + v.Words)
+			v.Message = oneLine(clientCAField + ": " + v.Message)
 			return v, true
 		}
 	}
@@ -99,40 +99,40 @@ func usableClientCA(file string) Verdict {
 	case v := <-done:
 		return v
 	case <-time.After(clientCATimeout):
-		return Verdict{Outcome: CouldNotTell, Words: file + " cannot be read within " + clientCATimeout.String()}
+		return Verdict{Outcome: CouldNotTell, Message: file + " cannot be read within " + clientCATimeout.String()}
 	}
 }
 
 func readClientCA(file string) Verdict {
 	// Opening a device can have side effects. O_NONBLOCK covers a FIFO that replaces the file at this moment.
 	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
-		return Verdict{Outcome: Rejected, Words: file + " is not a regular file"}
+		return Verdict{Outcome: Rejected, Message: file + " is not a regular file"}
 	}
 	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return Verdict{Outcome: Rejected, Words: file + " does not exist"}
+		return Verdict{Outcome: Rejected, Message: file + " does not exist"}
 	case err != nil:
-		return Verdict{Outcome: CouldNotTell, Words: err.Error()}
+		return Verdict{Outcome: CouldNotTell, Message: err.Error()}
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	switch {
 	case err != nil:
-		return Verdict{Outcome: CouldNotTell, Words: err.Error()}
+		return Verdict{Outcome: CouldNotTell, Message: err.Error()}
 	case !info.Mode().IsRegular():
-		return Verdict{Outcome: Rejected, Words: file + " is not a regular file"}
+		return Verdict{Outcome: Rejected, Message: file + " is not a regular file"}
 	case info.Size() == 0: // also most files of /proc, some of which block readers
-		return Verdict{Outcome: Rejected, Words: file + " is empty"}
+		return Verdict{Outcome: Rejected, Message: file + " is empty"}
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxClientCA+1))
 	switch {
 	case err != nil:
-		return Verdict{Outcome: CouldNotTell, Words: err.Error()}
+		return Verdict{Outcome: CouldNotTell, Message: err.Error()}
 	case len(data) > maxClientCA:
-		return Verdict{Outcome: Rejected, Words: fmt.Sprintf("%s is larger than the limit of %d bytes", file, maxClientCA)}
+		return Verdict{Outcome: Rejected, Message: fmt.Sprintf("%s is larger than the limit of %d bytes", file, maxClientCA)}
 	case !x509.NewCertPool().AppendCertsFromPEM(data):
-		return Verdict{Outcome: Rejected, Words: file + " contains no certificate"}
+		return Verdict{Outcome: Rejected, Message: file + " contains no certificate"}
 	}
 	return Verdict{Outcome: Accepted}
 }

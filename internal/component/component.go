@@ -101,18 +101,18 @@ func (b *binary) PreferredVersion(ctx context.Context) (string, error) {
 
 func (b *binary) Validate(ctx context.Context, data []byte) Verdict {
 	if message := b.checkInput(data); message != "" {
-		return Verdict{Outcome: Rejected, Words: message}
+		return Verdict{Outcome: Rejected, Message: message}
 	}
 	a, unchecked := b.validate(ctx, data)
 	if a.outcome == CouldNotTell {
-		return Verdict{Words: a.message}
+		return Verdict{Message: a.message}
 	}
 	v := Verdict{Outcome: Accepted, Stage: 1}
 	if message := a.objection(); message != "" {
-		v.Outcome, v.Words = Rejected, message
+		v.Outcome, v.Message = Rejected, message
 		if empty := b.validateEmpty(ctx); empty.outcome != Accepted {
 			v.Outcome = CouldNotTell
-			v.Words = alsoFails(message, "an empty configuration", empty.message)
+			v.Message = alsoFails(message, "an empty configuration", empty.message)
 		}
 		return v
 	}

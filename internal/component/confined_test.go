@@ -210,9 +210,9 @@ func TestNoKubeletUsesPathsAndEndpointsOfAHostileConfiguration(t *testing.T) {
 						message, _ := v.Protects(h.Protected)
 						switch {
 						case protected && (v.Outcome != Accepted || !strings.HasPrefix(message, "protected field ")):
-							t.Errorf("%s, drop-in %t: %s: %s; %s", tt.name, dropin, v.Outcome, v.Words, message)
-						case !protected && tt.message == "" && v.Outcome != Accepted, !protected && tt.message != "" && (v.Outcome != Rejected || v.Words != tt.message):
-							t.Errorf("%s, drop-in %t: %s: %s", tt.name, dropin, v.Outcome, v.Words)
+							t.Errorf("%s, drop-in %t: %s: %s; %s", tt.name, dropin, v.Outcome, v.Message, message)
+						case !protected && tt.message == "" && v.Outcome != Accepted, !protected && tt.message != "" && (v.Outcome != Rejected || v.Message != tt.message):
+							t.Errorf("%s, drop-in %t: %s: %s", tt.name, dropin, v.Outcome, v.Message)
 						}
 					}
 				}
@@ -235,7 +235,7 @@ func TestADeeplyNestedConfigurationOnlyEndsItsDryRun(t *testing.T) {
 		k.Path = kubelet
 		h := harness(t, k)
 		if v := h.CheckLocal(context.Background(), ""); v.Outcome != Accepted {
-			t.Fatalf("local: %s: %s", v.Outcome, v.Words)
+			t.Fatalf("local: %s: %s", v.Outcome, v.Message)
 		}
 		for _, deep := range []string{
 			"a: " + strings.Repeat("{a: ", 9000) + "1" + strings.Repeat("}", 9000),
@@ -243,10 +243,10 @@ func TestADeeplyNestedConfigurationOnlyEndsItsDryRun(t *testing.T) {
 			"evictionHard: " + strings.Repeat("{a: ", 9000) + "1" + strings.Repeat("}", 9000),
 		} {
 			v := h.Check(context.Background(), Candidate{Data: config(deep + "\n")}, "")
-			if v.Outcome == Accepted || v.Words == "" {
-				t.Errorf("%s: %s, %s", kubelet, v.Outcome, v.Words)
+			if v.Outcome == Accepted || v.Message == "" {
+				t.Errorf("%s: %s, %s", kubelet, v.Outcome, v.Message)
 			}
-			t.Logf("%s: %.15s...: %s: %.100s", kubelet, deep, v.Outcome, v.Words)
+			t.Logf("%s: %.15s...: %s: %.100s", kubelet, deep, v.Outcome, v.Message)
 		}
 	}
 }

@@ -76,8 +76,8 @@ func harness(t *testing.T, k *Kubelet) *DryRunner {
 
 func checkVerdict(t *testing.T, got Verdict, outcome Outcome, stage int, message string) {
 	t.Helper()
-	if got.Outcome != outcome || got.Stage != stage || got.Words != message {
-		t.Errorf("got  %s at stage %d: %s\nwant %s at stage %d: %s", got.Outcome, got.Stage, got.Words, outcome, stage, message)
+	if got.Outcome != outcome || got.Stage != stage || got.Message != message {
+		t.Errorf("got  %s at stage %d: %s\nwant %s at stage %d: %s", got.Outcome, got.Stage, got.Message, outcome, stage, message)
 	}
 }
 

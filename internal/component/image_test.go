@@ -138,9 +138,9 @@ func TestWithoutContainerdAnImageGivesNoVerdict(t *testing.T) {
 		socket := filepath.Join(t.TempDir(), "none.sock")
 		t.Setenv("CONTAINERD_ADDRESS", socket)
 		v := imageComponent(t, proxyImage).Validate(t.Context(), proxyConfig(""))
-		if v.Outcome != CouldNotTell || !strings.HasPrefix(v.Words, cannot+fmt.Sprintf("failed to dial %q: ", socket)) ||
-			!strings.HasSuffix(v.Words, " (run as root; set CONTAINERD_ADDRESS if the socket is elsewhere)") {
-			t.Errorf("got %s: %s", v.Outcome, v.Words)
+		if v.Outcome != CouldNotTell || !strings.HasPrefix(v.Message, cannot+fmt.Sprintf("failed to dial %q: ", socket)) ||
+			!strings.HasSuffix(v.Message, " (run as root; set CONTAINERD_ADDRESS if the socket is elsewhere)") {
+			t.Errorf("got %s: %s", v.Outcome, v.Message)
 		}
 	})
 	t.Run("cancelled", func(t *testing.T) {
@@ -220,8 +220,8 @@ func TestTheRealKubeProxyOfAnImageValidatesAConfiguration(t *testing.T) {
 	t.Run("no kube-proxy in it", func(t *testing.T) {
 		v := imageComponent(t, localcluster.SleepImage).Validate(t.Context(), proxyConfig(""))
 		const want = "the dry run does not work with this kube-proxy: the dry run of the kube-proxy: containerd did not run the image " + localcluster.SleepImage + ": "
-		if v.Outcome != CouldNotTell || !strings.HasPrefix(v.Words, want) || !strings.Contains(v.Words, "/usr/local/bin/kube-proxy") {
-			t.Errorf("got %s: %s", v.Outcome, v.Words)
+		if v.Outcome != CouldNotTell || !strings.HasPrefix(v.Message, want) || !strings.Contains(v.Message, "/usr/local/bin/kube-proxy") {
+			t.Errorf("got %s: %s", v.Outcome, v.Message)
 		}
 	})
 	mustHaveNoContainers(t)
@@ -256,7 +256,7 @@ func TestADryRunInAnImageEndsWithItsContext(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), after)
 			defer cancel()
 			if v := c.Validate(ctx, proxyConfig("")); v.Outcome != CouldNotTell {
-				t.Errorf("got %s: %s", v.Outcome, v.Words)
+				t.Errorf("got %s: %s", v.Outcome, v.Message)
 			}
 			mustHaveNoContainers(t)
 		})

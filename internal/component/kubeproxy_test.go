@@ -151,8 +151,8 @@ func TestAKubeProxyThatCannotWriteTemporaryFilesGivesNoVerdict(t *testing.T) {
 			t.Fatal(err)
 		}
 		v := c.Validate(context.Background(), []byte("x"))
-		if v.Outcome != CouldNotTell || !strings.HasPrefix(v.Words, want) {
-			t.Errorf("got %s: %.200s ... %s", v.Outcome, v.Words, v.Words[max(0, len(v.Words)-100):])
+		if v.Outcome != CouldNotTell || !strings.HasPrefix(v.Message, want) {
+			t.Errorf("got %s: %.200s ... %s", v.Outcome, v.Message, v.Message[max(0, len(v.Message)-100):])
 		}
 	}
 }
@@ -202,7 +202,7 @@ func TestTheRealKubeProxyValidatesAConfiguration(t *testing.T) {
 	}
 	t.Run("another kind", func(t *testing.T) {
 		v := c.Validate(context.Background(), config(""))
-		if v.Outcome != Rejected || !strings.HasPrefix(v.Words, `failed to decode: no kind "KubeletConfiguration" is registered for version "kubelet.config.k8s.io/v1beta1"`) {
+		if v.Outcome != Rejected || !strings.HasPrefix(v.Message, `failed to decode: no kind "KubeletConfiguration" is registered for version "kubelet.config.k8s.io/v1beta1"`) {
 			t.Errorf("got %+v", v)
 		}
 	})

@@ -30,7 +30,7 @@ func ValidationErrors(ctx context.Context, c Component, data []byte) (Verdict, [
 		if v.Outcome != Rejected {
 			break
 		}
-		message, unknownFields := cutStrict(v.Words)
+		message, unknownFields := cutStrict(v.Message)
 		if strict == "" { // the copy has other line numbers and no duplicate keys
 			strict = unknownFields
 		}

@@ -22,14 +22,14 @@ func (s *scripted) Validate(_ context.Context, data []byte) Verdict {
 	return v
 }
 
-func rejected(message string) Verdict { return Verdict{Outcome: Rejected, Stage: 1, Words: message} }
+func rejected(message string) Verdict { return Verdict{Outcome: Rejected, Stage: 1, Message: message} }
 
 func TestErrorsAreCollectedOneFeatureGateAtATime(t *testing.T) {
 	const data = "featureGates: {B: true, A: true, L: false}\nm: 7.5\n"
 	const ofB, ofA, ofL = "unrecognized feature gate: B", "unrecognized feature gate: A", "cannot set feature gate L to false, feature is locked to true"
 	const strict = `strict decoding error: unknown field "m"`
 	accepted := Verdict{Outcome: Accepted}
-	unknown := Verdict{Words: "no luck"}
+	unknown := Verdict{Message: "no luck"}
 	for _, tt := range []struct {
 		name, data string
 		verdicts   []Verdict
@@ -107,8 +107,8 @@ func TestEveryFeatureGateThatARealComponentRejectsIsNamed(t *testing.T) {
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("-want +got\n%s", diff)
 			}
-			if v.Outcome != Rejected || !strings.Contains(v.Words, "feature gate") {
-				t.Errorf("the verdict is %s: %s", v.Outcome, v.Words)
+			if v.Outcome != Rejected || !strings.Contains(v.Message, "feature gate") {
+				t.Errorf("the verdict is %s: %s", v.Outcome, v.Message)
 			}
 		})
 	}

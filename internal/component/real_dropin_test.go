@@ -97,7 +97,7 @@ func TestTheRealKubeletMergesADropInOverTheNodesOwn(t *testing.T) {
 	c := laidOver("eventBurst: 100\nmaxParallelImagePulls: 4\nserializeImagePulls: false\nevictionHard: {imagefs.available: 2%}\nfeatureGates: {CPUManagerPolicyBetaOptions: true}\nimageGCHighThresholdPercent: 88\nsyncFrequency: null\n")
 	v := harness(t, k).Check(context.Background(), c, "")
 	if v.Outcome != Accepted || v.Stage != 1 || len(v.Warnings) > 0 {
-		t.Fatalf("got %s at stage %d: %s, warnings %q", v.Outcome, v.Stage, v.Words, v.Warnings)
+		t.Fatalf("got %s at stage %d: %s, warnings %q", v.Outcome, v.Stage, v.Message, v.Warnings)
 	}
 	mustBeFields(t, v.Effective, map[string]string{
 		"maxPods": "10", "podsPerCore": "50", "registryBurst": "51", "kubeAPIBurst": "90", "eventBurst": "100", "syncFrequency": "1m0s",
@@ -164,7 +164,7 @@ func TestTheRealKubeletValidatesADropIn(t *testing.T) {
 		over := h.Check(context.Background(), laidOver(data), "")
 		whole := h.Check(context.Background(), Candidate{Data: config(data)}, "")
 		if over.Outcome != Accepted || whole.Outcome != Rejected {
-			t.Errorf("over local %s (%s), whole %s", over.Outcome, over.Words, whole.Outcome)
+			t.Errorf("over local %s (%s), whole %s", over.Outcome, over.Message, whole.Outcome)
 		}
 	})
 	t.Run("null beside an unknown field", func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestADropInIsMergedOverAnyLocalConfiguration(t *testing.T) {
 			c := laidOver("maxPods: 77\n")
 			v := harness(t, k).Check(context.Background(), c, tt.initFile)
 			if v.Outcome != Accepted {
-				t.Fatalf("got %s: %s", v.Outcome, v.Words)
+				t.Fatalf("got %s: %s", v.Outcome, v.Message)
 			}
 			mustBeFields(t, v.Effective, tt.want)
 			mustBeAsStarted(t, v.Effective, started(t, k, c, tt.initFile))
@@ -249,7 +249,7 @@ func TestTheCgroupFlagHidesNoOtherOverride(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := h.Check(context.Background(), laidOver("maxPods: 7\npodsPerCore: 3\n"+tt.more), "")
 			if v.Outcome != Accepted || len(v.Warnings) > 0 {
-				t.Fatalf("got %s: %s, warnings %q", v.Outcome, v.Words, v.Warnings)
+				t.Fatalf("got %s: %s, warnings %q", v.Outcome, v.Message, v.Warnings)
 			}
 			if diff := cmp.Diff(tt.overridden, v.Overridden); diff != "" {
 				t.Errorf("overridden: -want +got\n%s", diff)
@@ -279,7 +279,7 @@ func TestHeaderValuesMaskedByTheRealKubeletNeverAppear(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := h.Check(context.Background(), tt.c, "")
 			if v.Outcome != Accepted {
-				t.Fatalf("got %s: %s", v.Outcome, v.Words)
+				t.Fatalf("got %s: %s", v.Outcome, v.Message)
 			}
 			if diff := cmp.Diff(tt.want, v.Hidden); diff != "" {
 				t.Errorf("-want +got\n%s", diff)
@@ -311,16 +311,16 @@ func TestTheRealKubeletValidatesADropInAtStage2(t *testing.T) {
 	h := harness(t, kubeletWith(t, endpoint, "--config-dir="+own))
 	checkVerdict(t, h.Check(context.Background(), laidOver("maxPods: 77\n"), ""), Accepted, 2, "")
 	v := h.Check(context.Background(), laidOver("evictionHard: {nodefs.available: banana}\n"), "")
-	if v.Outcome != Rejected || v.Stage != 2 || !strings.HasPrefix(v.Words, "quantities must match the regular expression") {
-		t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Words)
+	if v.Outcome != Rejected || v.Stage != 2 || !strings.HasPrefix(v.Message, "quantities must match the regular expression") {
+		t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Message)
 	}
 	mustBeFields(t, v.Effective, map[string]string{"evictionHard[nodefs.available]": "banana", "evictionHard[memory.available]": "5%"})
 	// The node's own drop-ins are below the candidate in stage 2, too.
 	if err := os.WriteFile(filepath.Join(own, "10.conf"), []byte(dropinText("evictionHard: {memory.available: banana}\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if v := h.Check(context.Background(), laidOver("maxPods: 77\n"), ""); v.Outcome != CouldNotTell || v.Stage != 2 || !strings.HasPrefix(v.Words, "quantities must match the regular expression") {
-		t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Words)
+	if v := h.Check(context.Background(), laidOver("maxPods: 77\n"), ""); v.Outcome != CouldNotTell || v.Stage != 2 || !strings.HasPrefix(v.Message, "quantities must match the regular expression") {
+		t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Message)
 	}
 	checkVerdict(t, h.Check(context.Background(), laidOver("evictionHard: {memory.available: 4%}\n"), ""), Accepted, 2, "")
 }

@@ -102,7 +102,7 @@ func TestVerdictsOfTheRealKubeletAtStage1(t *testing.T) {
 				checkVerdict(t, v, Rejected, 1, tt.message)
 				return
 			}
-			if v.Outcome != Accepted || v.Stage != 1 || !strings.HasPrefix(v.Words, "stage 2 of the dry run was not used: ") {
+			if v.Outcome != Accepted || v.Stage != 1 || !strings.HasPrefix(v.Message, "stage 2 of the dry run was not used: ") {
 				t.Errorf("got %+v", v)
 			}
 			if address := v.Effective.String("healthzBindAddress"); address != "127.0.0.1" {
@@ -112,7 +112,7 @@ func TestVerdictsOfTheRealKubeletAtStage1(t *testing.T) {
 	}
 	t.Run("the wrong kind", func(t *testing.T) {
 		v := h.Check(context.Background(), Candidate{Data: []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: Nope\n")}, "")
-		if v.Outcome != Rejected || !strings.Contains(v.Words, `no kind "Nope" is registered`) {
+		if v.Outcome != Rejected || !strings.Contains(v.Message, `no kind "Nope" is registered`) {
 			t.Errorf("got %+v", v)
 		}
 	})
@@ -155,7 +155,7 @@ func TestTheRealKubeletReadsTheNodesDropInsOnlyForTheLocalConfiguration(t *testi
 	} {
 		n, _ := v.Effective.Field("maxPods")
 		if name, want, _ := strings.Cut(what, " "); v.Outcome != Accepted || !strings.HasSuffix(what, " "+want) || want != stringOf(n) {
-			t.Errorf("%s: %s %s, maxPods = %v", name, v.Outcome, v.Words, n)
+			t.Errorf("%s: %s %s, maxPods = %v", name, v.Outcome, v.Message, n)
 		}
 	}
 }
@@ -275,7 +275,7 @@ func TestAPayloadOfOneMebibyteIsValidatedWithinTheDeadline(t *testing.T) {
 	began := time.Now()
 	v := harness(t, kubeletWith(t, noRuntime(t))).Check(context.Background(), Candidate{Data: config(b.String())}, "")
 	if v.Outcome != Accepted || v.Effective.String("healthzBindAddress") == "" {
-		t.Errorf("%s: %.300s", v.Outcome, v.Words)
+		t.Errorf("%s: %.300s", v.Outcome, v.Message)
 	}
 	t.Logf("judged in %s", time.Since(began))
 }

@@ -21,8 +21,8 @@ func TestErrorsOfAFullDiskAreEqualEachTime(t *testing.T) {
 	t.Cleanup(func() { _ = unix.Unmount(h.scratch, unix.MNT_DETACH) })
 	first := h.Check(context.Background(), Candidate{Data: []byte("x")}, "")
 	second := h.Check(context.Background(), Candidate{Data: []byte("x")}, "")
-	if first.Outcome != CouldNotTell || first.Words != second.Words || !strings.Contains(first.Words, "no space left on device") {
-		t.Errorf("%s: %s\n%s", first.Outcome, first.Words, second.Words)
+	if first.Outcome != CouldNotTell || first.Message != second.Message || !strings.Contains(first.Message, "no space left on device") {
+		t.Errorf("%s: %s\n%s", first.Outcome, first.Message, second.Message)
 	}
 	if left, _ := filepath.Glob(h.scratch + "/*"); len(left) > 0 {
 		t.Errorf("left: %v", left)

@@ -111,9 +111,9 @@ func (h *DryRunner) SelfTest(ctx context.Context, initFile string) SelfTest {
 	local := h.CheckLocal(ctx, initFile)
 	t.Limits = append(t.Limits, local.Limits...)
 	if local.Outcome != Accepted {
-		step(false, localName, local.Outcome.String()+": "+local.Words)
+		step(false, localName, local.Outcome.String()+": "+local.Message)
 		t.Unsure = local.Outcome == CouldNotTell
-		return fail(fmt.Sprintf("%s is %s: %s", localName, local.Outcome, local.Words))
+		return fail(fmt.Sprintf("%s is %s: %s", localName, local.Outcome, local.Message))
 	}
 	step(true, localName, "accepted")
 	switch {
@@ -128,18 +128,18 @@ func (h *DryRunner) SelfTest(ctx context.Context, initFile string) SelfTest {
 		protected, compared := v.Protects(h.Protected)
 		switch {
 		case v.Outcome != Accepted:
-			step(false, candidate.name, v.Outcome.String()+": "+v.Words)
+			step(false, candidate.name, v.Outcome.String()+": "+v.Message)
 			t.Unsure = v.Outcome == CouldNotTell
-			return fail(fmt.Sprintf("%s is %s: %s", candidate.name, v.Outcome, v.Words))
+			return fail(fmt.Sprintf("%s is %s: %s", candidate.name, v.Outcome, v.Message))
 		case !compared || protected != "":
 			step(false, candidate.name, protected)
 			return fail("no configuration can be adopted: " + protected)
 		}
 		if v.Effective == nil && local.Effective != nil {
-			v.Words = "its effective configuration was not recognized"
+			v.Message = "its effective configuration was not recognized"
 			t.Limits = append(t.Limits, Limit{LimitComparedByText, candidate.name + " is compared by text: the kubelet does not print it in a known form"})
 		}
-		step(v.Stage == 2 && v.Words == "", candidate.name, strings.TrimSuffix("accepted; "+v.Words, "; "))
+		step(v.Stage == 2 && v.Message == "", candidate.name, strings.TrimSuffix("accepted; "+v.Message, "; "))
 		for _, limit := range v.Limits {
 			if limit.Reason == LimitValidationOnly && !t.has(limit.Reason) {
 				t.Limits = append(t.Limits, limit)

@@ -52,7 +52,7 @@ func (c *check) rememberStage2(a result) {
 func (c *check) applyStage2(ctx context.Context, v *Verdict, a result) {
 	switch {
 	case c.stage2Unusable != "":
-		v.Words = clip("stage 2 of the dry run was not used: "+c.stage2Unusable, maxMessage)
+		v.Message = clip("stage 2 of the dry run was not used: "+c.stage2Unusable, maxMessage)
 		if !c.runtimeDown {
 			v.Limits = append(v.Limits, Limit{LimitValidationOnly, "the dry run only validates a configuration, because its second stage cannot be used with this kubelet " +
 				"or with the local configuration; other errors appear only in the trial"})
@@ -63,7 +63,7 @@ func (c *check) applyStage2(ctx context.Context, v *Verdict, a result) {
 		c.checkRuntimeEndpoint(v)
 		return
 	case a.outcome == CouldNotTell:
-		v.Outcome, v.Stage, v.Words = CouldNotTell, 2, a.message
+		v.Outcome, v.Stage, v.Message = CouldNotTell, 2, a.message
 		// The runtime may have hung only after the local configuration passed.
 		v.CandidateOnly = a.ownFailure && c.h.run(ctx, c.stage2(c.local)).outcome == Accepted
 		return
@@ -74,11 +74,11 @@ func (c *check) applyStage2(ctx context.Context, v *Verdict, a result) {
 		switch {
 		case local.outcome == Accepted:
 		case local.runtimeFailed:
-			v.Words = clip("stage 2 of the dry run was not used: "+local.message, maxMessage)
+			v.Message = clip("stage 2 of the dry run was not used: "+local.message, maxMessage)
 			return
 		default:
 			v.Outcome, v.Stage = CouldNotTell, 2
-			v.Words = alsoFails(a.message, localName, local.message)
+			v.Message = alsoFails(a.message, localName, local.message)
 			return
 		}
 	}
@@ -89,7 +89,7 @@ func (c *check) applyStage2(ctx context.Context, v *Verdict, a result) {
 // the cause may have been temporary. A container runtime that failed only with the candidate, each time, is not a
 // rejection: both the candidate (runtimeRequestTimeout) and chance can cause it.
 func (c *check) applySecondRun(v *Verdict, first, second result) {
-	v.Stage, v.Words = 2, second.message
+	v.Stage, v.Message = 2, second.message
 	switch {
 	case second.overran:
 		c.rememberStage2(second)

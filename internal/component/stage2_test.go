@@ -118,8 +118,8 @@ func TestVerdictsOfTheRealKubeletAtStage2(t *testing.T) {
 			v := h.Check(context.Background(), Candidate{Data: config(data)}, "")
 			if tt.message == "" {
 				checkVerdict(t, v, Accepted, 2, "")
-			} else if v.Outcome != Rejected || v.Stage != tt.stage || !strings.HasPrefix(v.Words, tt.message) {
-				t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Words)
+			} else if v.Outcome != Rejected || v.Stage != tt.stage || !strings.HasPrefix(v.Message, tt.message) {
+				t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Message)
 			}
 			if v.Effective == nil && v.Stage > 0 {
 				t.Error("no effective configuration")
@@ -195,8 +195,8 @@ func TestADryRunMakesNoControlGroups(t *testing.T) {
 	}
 	h := harness(t, kubeletWith(t, endpoint))
 	v := h.Check(context.Background(), Candidate{Data: config(endpoint + "cgroupRoot: /" + name + "\n")}, "")
-	if v.Outcome == Rejected && strings.Contains(v.Words, "controllers") {
-		t.Skipf("a new control group has not all controllers here: %s", v.Words)
+	if v.Outcome == Rejected && strings.Contains(v.Message, "controllers") {
+		t.Skipf("a new control group has not all controllers here: %s", v.Message)
 	}
 	checkVerdict(t, v, Accepted, 2, "")
 	for _, root := range roots {
@@ -255,8 +255,8 @@ func TestARuntimeThatStopsRejectsNoCandidate(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := h.Check(context.Background(), Candidate{Data: config(endpoint)}, "")
-	if v.Outcome != Accepted || v.Stage != 1 || !strings.HasPrefix(v.Words, "stage 2 of the dry run was not used: validate service connection: ") {
-		t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Words)
+	if v.Outcome != Accepted || v.Stage != 1 || !strings.HasPrefix(v.Message, "stage 2 of the dry run was not used: validate service connection: ") {
+		t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Message)
 	}
 }
 

@@ -186,13 +186,13 @@ func (c *check) checkRuntimeEndpoint(v *Verdict) {
 	}
 	path, err := socketPath(endpoint)
 	if err != nil {
-		v.Outcome, v.Words = Rejected, oneLine(err.Error())
+		v.Outcome, v.Message = Rejected, oneLine(err.Error())
 		return
 	}
 	switch info, err := os.Stat(path); {
 	case err != nil:
-		v.Outcome, v.Words = CouldNotTell, oneLine("containerRuntimeEndpoint: "+err.Error())
+		v.Outcome, v.Message = CouldNotTell, oneLine("containerRuntimeEndpoint: "+err.Error())
 	case info.Mode().Type() != os.ModeSocket:
-		v.Outcome, v.Words = Rejected, oneLine("containerRuntimeEndpoint: "+path+" is not a socket")
+		v.Outcome, v.Message = Rejected, oneLine("containerRuntimeEndpoint: "+path+" is not a socket")
 	}
 }

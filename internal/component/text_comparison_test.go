@@ -20,7 +20,7 @@ func wantIncomparable(t *testing.T, h *DryRunner, v Verdict, message string) {
 	t.Helper()
 	got, compared := v.Protects(h.Protected)
 	if v.Outcome != Accepted || compared || !strings.HasPrefix(got, message) {
-		t.Errorf("%s, compared %t: %s; %s", v.Outcome, compared, v.Words, got)
+		t.Errorf("%s, compared %t: %s; %s", v.Outcome, compared, v.Message, got)
 	}
 }
 

@@ -28,9 +28,9 @@ type Verdict struct {
 	// Stage is the last stage of the dry run: 0 none; 1 the configuration was decoded and validated; 2 the component
 	// was initialized, up to before its start.
 	Stage int
-	// Words is the component's error for Rejected, the reason for CouldNotTell, and why stage 2 did not run for
+	// Message is the component's error for Rejected, the reason for CouldNotTell, and why stage 2 did not run for
 	// Accepted at stage 1. Its length is limited.
-	Words string
+	Message string
 	// Warnings are warnings of the component, and additional facts that could not be determined.
 	Warnings []string
 	// Effective is the effective configuration; nil unless stage 1 passed.

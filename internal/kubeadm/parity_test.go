@@ -212,7 +212,7 @@ func compareEffective(t *testing.T, c Component, ours, theirs string) {
 	for _, document := range []string{ours, theirs} {
 		v := asked.Validate(t.Context(), []byte(document))
 		if v.Outcome != component.Accepted || v.Effective == nil {
-			t.Fatalf("%s says %s: %s %v of:\n%s", c.Name, v.Outcome, v.Words, v.Warnings, document)
+			t.Fatalf("%s says %s: %s %v of:\n%s", c.Name, v.Outcome, v.Message, v.Warnings, document)
 		}
 		understood = append(understood, v.Effective)
 	}

@@ -254,7 +254,7 @@ func (r *Row) ask(ctx context.Context, document []byte, judge component.Componen
 		r.Validation, r.Objections = Rejected, objections
 	default:
 		r.Validation = CouldNotTell
-		r.Warnings = append(r.Warnings, "could not tell: "+verdict.Words)
+		r.Warnings = append(r.Warnings, "could not tell: "+verdict.Message)
 	}
 }
 

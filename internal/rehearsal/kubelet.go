@@ -92,11 +92,11 @@ func (k *kubelet) CheckLocal(context.Context) component.Verdict {
 // Check implements agent.Kubelet.
 func (k *kubelet) Check(_ context.Context, p payload.Payload) component.Verdict {
 	if k.behave(&p).rejects {
-		return component.Verdict{Outcome: component.Rejected, Stage: 1, Words: "this hollow node was told to reject it"}
+		return component.Verdict{Outcome: component.Rejected, Stage: 1, Message: "this hollow node was told to reject it"}
 	}
 	effective, err := overlaid(p.Fields)
 	if err != nil {
-		return component.Verdict{Outcome: component.Rejected, Stage: 1, Words: err.Error()}
+		return component.Verdict{Outcome: component.Rejected, Stage: 1, Message: err.Error()}
 	}
 	return component.Verdict{Outcome: component.Accepted, Stage: 2, Effective: effective, Local: defaults}
 }

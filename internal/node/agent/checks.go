@@ -105,7 +105,7 @@ func (c *checks) insist(revision string, v component.Verdict) component.Verdict 
 	}
 	if c.alone[revision]++; c.alone[revision] >= mostDoubts {
 		v.Outcome = component.Rejected
-		v.Words = fmt.Sprintf("it could not be judged %d times, while the local configuration passed each time: %s", mostDoubts, v.Words)
+		v.Message = fmt.Sprintf("it could not be judged %d times, while the local configuration passed each time: %s", mostDoubts, v.Message)
 	}
 	return v
 }

@@ -208,20 +208,20 @@ func (k *simKubelet) judge(ctx context.Context, name string) component.Verdict {
 	}
 	select {
 	case <-ctx.Done():
-		return component.Verdict{Words: ctx.Err().Error()}
+		return component.Verdict{Message: ctx.Err().Error()}
 	case <-time.After(takes):
 	}
 	switch {
 	case !known:
-		return component.Verdict{Outcome: component.Rejected, Words: "nobody knows " + name}
+		return component.Verdict{Outcome: component.Rejected, Message: "nobody knows " + name}
 	case c.hangs:
-		return component.Verdict{Words: "it did not end in time"}
+		return component.Verdict{Message: "it did not end in time"}
 	case c.alone:
-		return component.Verdict{Words: "it was killed", CandidateOnly: true}
+		return component.Verdict{Message: "it was killed", CandidateOnly: true}
 	case c.doubtful:
-		return component.Verdict{Words: "the runtime cannot be reached"}
+		return component.Verdict{Message: "the runtime cannot be reached"}
 	case c.rejected != "":
-		return component.Verdict{Outcome: component.Rejected, Stage: 1, Words: c.rejected}
+		return component.Verdict{Outcome: component.Rejected, Stage: 1, Message: c.rejected}
 	}
 	v := accepted
 	v.Written = component.Effective{}

@@ -226,7 +226,7 @@ func (a *Agent) verdicts(now time.Time, in trial.Intent) map[string]trial.Verdic
 	for revision, v := range a.checks.all(now, a.state.Run.Config.Revision, a.process != nil) {
 		verdicts[revision] = trialVerdict(v)
 		if a.unavailable[revision] {
-			verdicts[revision] = trial.Verdict{Outcome: trial.Unavailable, Words: v.Words}
+			verdicts[revision] = trial.Verdict{Outcome: trial.Unavailable, Words: v.Message}
 		}
 		if revision != "" && verdicts[revision].Outcome == trial.Accepted && in.Kind == trial.Assigned && in.Config.Revision == revision && !a.runs(revision) {
 			if guard := a.guard(v.Verdict, in.Config.Asked.AllowPodLoss); guard.Outcome != trial.NotValidated {
@@ -238,7 +238,7 @@ func (a *Agent) verdicts(now time.Time, in trial.Intent) map[string]trial.Verdic
 }
 
 func trialVerdict(v verdict) trial.Verdict {
-	out := trial.Verdict{Outcome: trial.CouldNotTell, Words: v.Words}
+	out := trial.Verdict{Outcome: trial.CouldNotTell, Words: v.Message}
 	switch {
 	case v.incomparable:
 		out = trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonProtectedFields, Words: v.protected}
@@ -320,7 +320,7 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 			continue
 		}
 		if a.answer.PayloadErr != nil && a.config.Revision == c.Revision {
-			verdict := a.judged(ctx, c.Revision, component.Verdict{Outcome: component.Rejected, Words: a.answer.PayloadErr.Error()})
+			verdict := a.judged(ctx, c.Revision, component.Verdict{Outcome: component.Rejected, Message: a.answer.PayloadErr.Error()})
 			a.o.Metrics.validated(verdict, 0)
 			a.checks.put(c.Revision, verdict)
 			signal(a.checks.changed)
@@ -371,16 +371,16 @@ func (a *Agent) cannotUse(revision string, err error) {
 // unusable takes note that a configuration cannot be run now.
 func (a *Agent) unusable(revision string, err error) {
 	a.unavailable[revision] = true
-	a.checks.put(revision, component.Verdict{Outcome: component.CouldNotTell, Words: err.Error()})
+	a.checks.put(revision, component.Verdict{Outcome: component.CouldNotTell, Message: err.Error()})
 }
 
 // judged logs a verdict that is news and still wanted, and returns it.
 func (a *Agent) judged(ctx context.Context, uid string, v component.Verdict) component.Verdict {
 	level := slog.LevelDebug
-	if ctx.Err() == nil && a.checks.news(uid, v.Outcome.String()+v.Words) {
+	if ctx.Err() == nil && a.checks.news(uid, v.Outcome.String()+v.Message) {
 		level = slog.LevelInfo
 	}
-	a.o.Log.Log(ctx, level, "validated", "uid", uid, "verdict", v.Outcome.String(), "stage", v.Stage, "words", v.Words, "warnings", v.Warnings)
+	a.o.Log.Log(ctx, level, "validated", "uid", uid, "verdict", v.Outcome.String(), "stage", v.Stage, "words", v.Message, "warnings", v.Warnings)
 	return v
 }
 

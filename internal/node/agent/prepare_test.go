@@ -78,8 +78,8 @@ func (c *askedKubelet) prepare(want component.Outcome) {
 func (c *askedKubelet) judged(want component.Outcome, words string, anew bool) {
 	c.t.Helper()
 	v := c.host.CheckLocal(c.t.Context())
-	if v.Outcome != want || !strings.Contains(v.Words, words) {
-		c.t.Errorf("judged %s, %q, want %s, %q", v.Outcome, v.Words, want, words)
+	if v.Outcome != want || !strings.Contains(v.Message, words) {
+		c.t.Errorf("judged %s, %q, want %s, %q", v.Outcome, v.Message, want, words)
 	}
 	if asked := c.asked(); (asked > 0) != anew {
 		c.t.Errorf("the kubelet was asked %d times, want some: %t", asked, anew)
