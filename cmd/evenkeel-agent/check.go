@@ -142,9 +142,9 @@ func checkSelf(ctx context.Context, out io.Writer, o *options, argv []string) er
 		}
 		switch {
 		case t.Unsure:
-			return program.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %s", t.Words))
+			return program.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %s", t.Message))
 		case !t.Driven:
-			return program.Coded(program.ExitError, fmt.Errorf("this kubelet cannot be driven: %s", t.Words))
+			return program.Coded(program.ExitError, fmt.Errorf("this kubelet cannot be driven: %s", t.Message))
 		case len(t.Limits) > 0:
 			fmt.Fprintf(out, "kubelet %s can be driven, with limits\n", t.Version)
 		default:

@@ -54,8 +54,8 @@ type SelfTest struct {
 	Version string
 	// Driven reports whether the kubelet can be used: configurations can be checked and compared before they are
 	// adopted. Otherwise Words says why.
-	Driven bool
-	Words  string
+	Driven  bool
+	Message string
 	// Unsure reports whether Driven is false only because of a temporary problem.
 	Unsure bool
 	// Steps are the checks with their results, in order.
@@ -80,7 +80,7 @@ func (h *DryRunner) SelfTest(ctx context.Context, initFile string) SelfTest {
 		return ok
 	}
 	fail := func(message string) SelfTest {
-		t.Words = message
+		t.Message = message
 		return t
 	}
 	version, err := h.k.Version(ctx)

@@ -55,8 +55,8 @@ func TestTheSelfTestReportsTheLimitsOfAKubelet(t *testing.T) {
 			for _, limit := range got.Limits {
 				limits = append(limits, limit.Reason)
 			}
-			if s := fmt.Sprint(got.Driven, " ", failed, " ", limits); s != tt.want || !strings.HasPrefix(got.Words, tt.message) || (got.Words == "") != got.Driven {
-				t.Errorf("got  %s: %s\nwant %s: %s", s, got.Words, tt.want, tt.message)
+			if s := fmt.Sprint(got.Driven, " ", failed, " ", limits); s != tt.want || !strings.HasPrefix(got.Message, tt.message) || (got.Message == "") != got.Driven {
+				t.Errorf("got  %s: %s\nwant %s: %s", s, got.Message, tt.want, tt.message)
 			}
 		})
 	}
