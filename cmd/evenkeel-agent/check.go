@@ -135,7 +135,7 @@ func checkSelf(ctx context.Context, out io.Writer, o *options, argv []string) er
 	return withHarness(o, argv, func(h *component.DryRunner, host *agent.HostKubelet) error {
 		t := h.SelfTest(ctx, host.InitFile)
 		for _, step := range t.Steps {
-			fmt.Fprintf(out, "%-8s%s: %s\n", map[bool]string{true: "ok", false: "not ok"}[step.OK], step.Name, step.Words)
+			fmt.Fprintf(out, "%-8s%s: %s\n", map[bool]string{true: "ok", false: "not ok"}[step.OK], step.Name, step.Message)
 		}
 		for _, limit := range t.Limits {
 			fmt.Fprintf(out, "limited %s: %s\n", limit.Reason, limit.Message)

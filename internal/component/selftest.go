@@ -66,9 +66,9 @@ type SelfTest struct {
 
 // SelfTestStep is one check of a self test.
 type SelfTestStep struct {
-	Name  string
-	OK    bool
-	Words string // the result, or the error
+	Name    string
+	OK      bool
+	Message string // the result, or the error
 }
 
 // SelfTest checks how evenkeel can use this kubelet on this node, with its flags and its local configuration
