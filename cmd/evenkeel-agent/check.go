@@ -143,7 +143,7 @@ func checkSelf(ctx context.Context, out io.Writer, o *options, argv []string) er
 		switch {
 		case t.Unsure:
 			return program.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %s", t.Message))
-		case !t.Driven:
+		case !t.Supported:
 			return program.Coded(program.ExitError, fmt.Errorf("this kubelet cannot be driven: %s", t.Message))
 		case len(t.Limits) > 0:
 			fmt.Fprintf(out, "kubelet %s can be driven, with limits\n", t.Version)

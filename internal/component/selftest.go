@@ -52,10 +52,10 @@ func (h *DryRunner) limits(ctx context.Context, caps capabilities, local configu
 // SelfTest reports whether and how evenkeel can use a kubelet.
 type SelfTest struct {
 	Version string
-	// Driven reports whether the kubelet can be used: configurations can be checked and compared before they are
+	// Supported reports whether the kubelet can be used: configurations can be checked and compared before they are
 	// adopted. Otherwise Words says why.
-	Driven  bool
-	Message string
+	Supported bool
+	Message   string
 	// Unsure reports whether Driven is false only because of a temporary problem.
 	Unsure bool
 	// Steps are the checks with their results, in order.
@@ -146,7 +146,7 @@ func (h *DryRunner) SelfTest(ctx context.Context, initFile string) SelfTest {
 			}
 		}
 	}
-	t.Driven = true
+	t.Supported = true
 	return t
 }
 

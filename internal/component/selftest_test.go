@@ -55,7 +55,7 @@ func TestTheSelfTestReportsTheLimitsOfAKubelet(t *testing.T) {
 			for _, limit := range got.Limits {
 				limits = append(limits, limit.Reason)
 			}
-			if s := fmt.Sprint(got.Driven, " ", failed, " ", limits); s != tt.want || !strings.HasPrefix(got.Message, tt.message) || (got.Message == "") != got.Driven {
+			if s := fmt.Sprint(got.Supported, " ", failed, " ", limits); s != tt.want || !strings.HasPrefix(got.Message, tt.message) || (got.Message == "") != got.Supported {
 				t.Errorf("got  %s: %s\nwant %s: %s", s, got.Message, tt.want, tt.message)
 			}
 		})
@@ -70,7 +70,7 @@ func TestEveryRealKubeletPassesTheSelfTestWithoutLimits(t *testing.T) {
 		h := harness(t, k)
 		h.Protected = payload.DefaultProtection()
 		got := h.SelfTest(context.Background(), "")
-		if !got.Driven || len(got.Limits) > 0 || len(got.Steps) != 8 {
+		if !got.Supported || len(got.Limits) > 0 || len(got.Steps) != 8 {
 			t.Errorf("%s: %+v", filepath.Base(filepath.Dir(kubelet)), got)
 		}
 	}
