@@ -141,7 +141,7 @@ func checkSelf(ctx context.Context, out io.Writer, o *options, argv []string) er
 			fmt.Fprintf(out, "limited %s: %s\n", limit.Reason, limit.Message)
 		}
 		switch {
-		case t.Unsure:
+		case t.Unknown:
 			return program.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %s", t.Message))
 		case !t.Supported:
 			return program.Coded(program.ExitError, fmt.Errorf("this kubelet cannot be driven: %s", t.Message))

@@ -56,8 +56,8 @@ type SelfTest struct {
 	// adopted. Otherwise Words says why.
 	Supported bool
 	Message   string
-	// Unsure reports whether Driven is false only because of a temporary problem.
-	Unsure bool
+	// Unknown reports whether Driven is false only because of a temporary problem.
+	Unknown bool
 	// Steps are the checks with their results, in order.
 	Steps []SelfTestStep
 	// Limits are the restrictions.
@@ -112,7 +112,7 @@ func (h *DryRunner) SelfTest(ctx context.Context, initFile string) SelfTest {
 	t.Limits = append(t.Limits, local.Limits...)
 	if local.Outcome != Accepted {
 		step(false, localName, local.Outcome.String()+": "+local.Message)
-		t.Unsure = local.Outcome == CouldNotTell
+		t.Unknown = local.Outcome == CouldNotTell
 		return fail(fmt.Sprintf("%s is %s: %s", localName, local.Outcome, local.Message))
 	}
 	step(true, localName, "accepted")
@@ -129,7 +129,7 @@ func (h *DryRunner) SelfTest(ctx context.Context, initFile string) SelfTest {
 		switch {
 		case v.Outcome != Accepted:
 			step(false, candidate.name, v.Outcome.String()+": "+v.Message)
-			t.Unsure = v.Outcome == CouldNotTell
+			t.Unknown = v.Outcome == CouldNotTell
 			return fail(fmt.Sprintf("%s is %s: %s", candidate.name, v.Outcome, v.Message))
 		case !compared || protected != "":
 			step(false, candidate.name, protected)
