@@ -277,7 +277,7 @@ func judgeAgent(ctx context.Context, flags, argv []string, plain bool) (install.
 		case v.Outcome == component.CouldNotTell:
 			return fmt.Errorf("it cannot be told whether its local configuration (%s) is valid: %s", o.localFile(k), v.Message)
 		}
-		checked.Target.Healthz, checked.Warnings = k.HealthzURL(v.Reads()), v.Warnings
+		checked.Target.Healthz, checked.Warnings = k.HealthzURL(v.EffectiveOrAssumed()), v.Warnings
 		return nil
 	})
 	return checked, err

@@ -250,7 +250,7 @@ func (c *check) run(ctx context.Context) Verdict {
 	}
 	localVerdict := Verdict{Effective: local.effective}
 	c.h.k.readFiles(&localVerdict, c.local)
-	c.runtime, c.assumed = RuntimeEndpoint(localVerdict.Reads()), RuntimeEndpoint(localVerdict.Assumed)
+	c.runtime, c.assumed = RuntimeEndpoint(localVerdict.EffectiveOrAssumed()), RuntimeEndpoint(localVerdict.Assumed)
 	c.applyStage2(ctx, &v, c.runStage2(ctx))
 	return v
 }

@@ -128,9 +128,9 @@ func (v Verdict) Rewritten(other Verdict) []string {
 	return fields
 }
 
-// Reads returns Effective or, if that is nil, the few fields that are assumed from files, flags and defaults; nil if
+// EffectiveOrAssumed returns Effective or, if that is nil, the few fields that are assumed from files, flags and defaults; nil if
 // both are unknown.
-func (v Verdict) Reads() Effective {
+func (v Verdict) EffectiveOrAssumed() Effective {
 	if v.Effective != nil {
 		return v.Effective
 	}

@@ -73,10 +73,10 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 
 func (a *Agent) start(ctx context.Context, action trial.Action, run component.RunConfig) error {
 	known := a.known(action.Config)
-	a.setAsideState(action, known.Reads())
+	a.setAsideState(action, known.EffectiveOrAssumed())
 	a.ran, a.running = action.Config, known
 	a.wasHealthy = false
-	process, err := a.p.Kubelet.Start(ctx, run, known.Reads())
+	process, err := a.p.Kubelet.Start(ctx, run, known.EffectiveOrAssumed())
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (a *Agent) start(ctx context.Context, action trial.Action, run component.Ru
 func (a *Agent) known(c trial.Config) verdict {
 	v, _ := a.checks.get(c.Revision)
 	switch {
-	case v.Reads() != nil:
+	case v.EffectiveOrAssumed() != nil:
 		return v
 	case c.IsLocal():
 		return a.local

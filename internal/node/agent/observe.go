@@ -39,10 +39,10 @@ func (a *Agent) observe(ctx context.Context) trial.Observed {
 	if a.storage != "" && now.Before(a.retryAt) {
 		o.Storage = a.storage
 	}
-	if local, ok := a.checks.get(""); ok && local.Reads() != nil {
+	if local, ok := a.checks.get(""); ok && local.EffectiveOrAssumed() != nil {
 		a.local = local
 	}
-	o.Limits.APILossRollback = a.o.APILoss == "on" || a.o.APILoss == "auto" && a.p.Kubelet.RunsStaticPods(a.local.Reads())
+	o.Limits.APILossRollback = a.o.APILoss == "on" || a.o.APILoss == "auto" && a.p.Kubelet.RunsStaticPods(a.local.EffectiveOrAssumed())
 	if a.store != nil && o.Storage == "" {
 		o.Forget = a.requests()
 	}
@@ -173,8 +173,8 @@ func (a *Agent) node(ctx context.Context) trial.Node {
 		}
 	}
 	if a.state.Trial != nil || a.exit != nil || a.process == nil {
-		ours, theirs := component.RuntimeEndpoint(a.local.Reads()), component.RuntimeEndpoint(a.running.Reads())
-		n.RuntimeDown = ours != "" && (ours == theirs || a.running.Reads() == nil) && a.p.Kubelet.RuntimeReachable(ctx, ours) != nil
+		ours, theirs := component.RuntimeEndpoint(a.local.EffectiveOrAssumed()), component.RuntimeEndpoint(a.running.EffectiveOrAssumed())
+		n.RuntimeDown = ours != "" && (ours == theirs || a.running.EffectiveOrAssumed() == nil) && a.p.Kubelet.RuntimeReachable(ctx, ours) != nil
 	}
 	if a.exit != nil || a.process == nil {
 		n.ShuttingDown = a.o.ShuttingDown != nil && a.o.ShuttingDown(ctx)
@@ -269,7 +269,7 @@ func (a *Agent) guard(v component.Verdict, allowPodLoss bool) trial.Verdict {
 			return refused
 		}
 	}
-	conflicts, err := a.p.Kubelet.Conflicts(v.Reads())
+	conflicts, err := a.p.Kubelet.Conflicts(v.EffectiveOrAssumed())
 	if err != nil {
 		return trial.Verdict{Outcome: trial.CouldNotTell, Words: err.Error()}
 	}
