@@ -116,9 +116,9 @@ func (k *Kubelet) readFiles(v *Verdict, config configuration) {
 	}
 }
 
-// Rewritten returns the pod-related fields whose values in the files differ between two configurations, so that the
+// ChangedPodFields returns the pod-related fields whose values in the files differ between two configurations, so that the
 // effective values may differ. If the files of either are unknown, it returns all of them.
-func (v Verdict) Rewritten(other Verdict) []string {
+func (v Verdict) ChangedPodFields(other Verdict) []string {
 	var fields []string
 	for _, path := range []string{"cpuManagerPolicy", "maxPods", "memoryManagerPolicy", "podsPerCore"} {
 		if v.Written == nil || other.Written == nil || !reflect.DeepEqual(v.Written[path], other.Written[path]) {

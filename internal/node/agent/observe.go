@@ -289,7 +289,7 @@ func (a *Agent) guard(v component.Verdict, allowPodLoss bool) trial.Verdict {
 func (a *Agent) guardPodCount(v component.Verdict, s source.NodeState, pods int64) trial.Verdict {
 	most, ok := v.Effective.Int("maxPods")
 	if v.Effective == nil {
-		if fields := v.Rewritten(a.running.Verdict); len(fields) > 0 {
+		if fields := v.ChangedPodFields(a.running.Verdict); len(fields) > 0 {
 			return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonWouldEvictPods,
 				Words: "this kubelet does not print its configuration, so it cannot be predicted whether pods would be killed, and the configuration changes " +
 					strings.Join(fields, ", ") + ": leave that out, or say trial.allowPodLoss in the configuration"}
