@@ -166,7 +166,7 @@ func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key
 	}
 	return withHarness(o, argv, func(h *component.DryRunner, host *agent.HostKubelet) error {
 		v := host.Check(ctx, p)
-		switch words, compared := v.Protects(h.Protected); {
+		switch words, compared := v.CheckProtected(h.Protected); {
 		case v.Outcome != component.Accepted:
 		case !compared:
 			warn(out, v)

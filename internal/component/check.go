@@ -245,7 +245,7 @@ func (c *check) run(ctx context.Context) Verdict {
 	if local.outcome == Accepted && (v.Effective == nil || v.Local == nil) {
 		v.Text = c.compareText()
 	}
-	if message, compared := v.Protects(c.h.Protected); message != "" || !compared {
+	if message, compared := v.CheckProtected(c.h.Protected); message != "" || !compared {
 		return v
 	}
 	localVerdict := Verdict{Effective: local.effective}

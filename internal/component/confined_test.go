@@ -53,7 +53,7 @@ func TestStage2DoesNotRunIfAProtectedFieldDiffers(t *testing.T) {
 case "$config" in *OPEN*) dump '{"MaxPods": 1, "ReadOnlyPort": 10255}';; *) dump '{"MaxPods": 1, "ReadOnlyPort": 0}';; esac; accept`, "maxPods: 1 # LOCAL"))
 	h.Protected = payload.DefaultProtection()
 	v := h.Check(context.Background(), Candidate{Data: []byte("readOnlyPort: 10255 # OPEN")}, "")
-	if message, compared := v.Protects(h.Protected); !compared || message != "protected field readOnlyPort would be 10255, but is 0 locally" {
+	if message, compared := v.CheckProtected(h.Protected); !compared || message != "protected field readOnlyPort would be 10255, but is 0 locally" {
 		t.Errorf("compared %t: %s", compared, message)
 	}
 	if text := must(read(ran)); strings.Contains(text, "2readOnlyPort") {
@@ -207,7 +207,7 @@ func TestNoKubeletUsesPathsAndEndpointsOfAHostileConfiguration(t *testing.T) {
 							whole = []byte(tt.data)
 						}
 						v := h.Check(context.Background(), Candidate{Data: whole, Dropin: dropin}, "")
-						message, _ := v.Protects(h.Protected)
+						message, _ := v.CheckProtected(h.Protected)
 						switch {
 						case protected && (v.Outcome != Accepted || !strings.HasPrefix(message, "protected field ")):
 							t.Errorf("%s, drop-in %t: %s: %s; %s", tt.name, dropin, v.Outcome, v.Message, message)
@@ -218,7 +218,7 @@ func TestNoKubeletUsesPathsAndEndpointsOfAHostileConfiguration(t *testing.T) {
 				}
 				// The kubelet accepts other spellings in a drop-in, up to the strict decoding.
 				v := h.Check(context.Background(), Candidate{Data: config("Authentication: {X509: {ClientCAFile: \"" + fifo + "\"}}\n"), Dropin: true}, "")
-				if message, _ := v.Protects(h.Protected); v.Outcome == Accepted && message == "" {
+				if message, _ := v.CheckProtected(h.Protected); v.Outcome == Accepted && message == "" {
 					t.Errorf("names in another case: %s at stage %d", v.Outcome, v.Stage)
 				}
 				if n := [...]int32{dialed.Load(), contacted.Load(), opened.Load()}; n != [3]int32{} {

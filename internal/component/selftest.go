@@ -125,7 +125,7 @@ func (h *DryRunner) SelfTest(ctx context.Context, initFile string) SelfTest {
 
 	for _, candidate := range h.harmlessCandidates(initFile, message == "" && err == nil && !caps.ignoresUnknown) {
 		v := h.Check(ctx, candidate.Candidate, initFile)
-		protected, compared := v.Protects(h.Protected)
+		protected, compared := v.CheckProtected(h.Protected)
 		switch {
 		case v.Outcome != Accepted:
 			step(false, candidate.name, v.Outcome.String()+": "+v.Message)

@@ -137,9 +137,9 @@ func (v Verdict) EffectiveOrAssumed() Effective {
 	return v.Assumed
 }
 
-// Protects returns why protected fields forbid a configuration that the kubelet accepted, or "", and whether they
+// CheckProtected returns why protected fields forbid a configuration that the kubelet accepted, or "", and whether they
 // could be compared.
-func (v Verdict) Protects(p payload.Protection) (message string, compared bool) {
+func (v Verdict) CheckProtected(p payload.Protection) (message string, compared bool) {
 	switch {
 	case p.Empty():
 		return "", true

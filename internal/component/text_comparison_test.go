@@ -18,7 +18,7 @@ func protectedHarness(t *testing.T, k *Kubelet) *DryRunner {
 
 func wantIncomparable(t *testing.T, h *DryRunner, v Verdict, message string) {
 	t.Helper()
-	got, compared := v.Protects(h.Protected)
+	got, compared := v.CheckProtected(h.Protected)
 	if v.Outcome != Accepted || compared || !strings.HasPrefix(got, message) {
 		t.Errorf("%s, compared %t: %s; %s", v.Outcome, compared, v.Message, got)
 	}

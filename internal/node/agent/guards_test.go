@@ -98,7 +98,7 @@ func TestManyProtectedFieldsAreNamedInAFewWords(t *testing.T) {
 	for i := range 7 {
 		v.Effective[fmt.Sprintf("new%d", i)] = true
 	}
-	got, compared := v.Protects(payload.DefaultProtection())
+	got, compared := v.CheckProtected(payload.DefaultProtection())
 	if !compared || !strings.HasPrefix(got, "protected field new0 would be true, but is unset locally; protected field new1") || !strings.HasSuffix(got, "; 2 more") {
 		t.Error(got)
 	}

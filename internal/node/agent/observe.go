@@ -392,7 +392,7 @@ func (a *Agent) compared(v component.Verdict) verdict {
 		out.differs = payload.Diff(v.Effective, v.Local)
 	}
 	if v.Outcome == component.Accepted {
-		words, compared := v.Protects(a.o.Protected)
+		words, compared := v.CheckProtected(a.o.Protected)
 		out.protected, out.incomparable = words, !compared
 	}
 	out.Local = nil
