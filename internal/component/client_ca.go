@@ -33,7 +33,7 @@ func (c *check) checkClientCA() (v Verdict, final bool) {
 	}
 	local, err := c.localClientCA()
 	if err != nil && !c.h.Protected.Empty() {
-		return Verdict{Outcome: Accepted, Text: &TextComparison{Impossible: oneLine(err.Error())}}, true
+		return Verdict{Outcome: Accepted, Text: &TextComparison{NotComparable: oneLine(err.Error())}}, true
 	}
 	for _, name := range files {
 		if filepath.Clean(name) == local {

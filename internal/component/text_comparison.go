@@ -16,8 +16,8 @@ import (
 type TextComparison struct {
 	// Violations are the protected fields whose values in the files differ.
 	Violations []payload.Difference
-	// Impossible says why they cannot be compared, or is "".
-	Impossible string
+	// NotComparable says why they cannot be compared, or is "".
+	NotComparable string
 }
 
 // compareText compares the protected fields of the candidate's files with those of the local configuration.
@@ -25,13 +25,13 @@ func (c *check) compareText() *TextComparison {
 	local, err := c.local.layers()
 	switch {
 	case err != nil:
-		return &TextComparison{Impossible: oneLine(err.Error())}
+		return &TextComparison{NotComparable: oneLine(err.Error())}
 	case !c.h.k.hasFile(c.local):
-		return &TextComparison{Impossible: noLocalFile}
+		return &TextComparison{NotComparable: noLocalFile}
 	}
 	candidate, err := c.candidate.payload()
 	if err != nil {
-		return &TextComparison{Impossible: err.Error()}
+		return &TextComparison{NotComparable: err.Error()}
 	}
 	return &TextComparison{Violations: c.h.Protected.TextViolations(
 		payload.Canonical(candidate.fields), merged(local), c.candidate.run.Dropin)}
@@ -143,9 +143,9 @@ func (v Verdict) CheckProtected(p payload.Protection) (message string, compared 
 	switch {
 	case p.Empty():
 		return "", true
-	case v.Text != nil && v.Text.Impossible != "":
+	case v.Text != nil && v.Text.NotComparable != "":
 		return "the kubelet did not print the effective configuration, and protected fields cannot be compared by text: " +
-			v.Text.Impossible + "; see --protected-fields", false
+			v.Text.NotComparable + "; see --protected-fields", false
 	case v.Text != nil:
 		return violationsMessage(v.Text.Violations, " (compared by text)"), true
 	case v.Effective == nil:
