@@ -141,7 +141,7 @@ func filePayload(path string) (payload.Payload, error) {
 	}
 	p, err := payload.Decode(payload.KeyKubelet, data)
 	if refused := (*payload.Error)(nil); errors.As(err, &refused) {
-		return p, fmt.Errorf("file %s is no KubeletConfiguration: %s", path, refused.Words)
+		return p, fmt.Errorf("file %s is no KubeletConfiguration: %s", path, refused.Message)
 	}
 	return p, err
 }

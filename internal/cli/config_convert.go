@@ -156,7 +156,7 @@ func otherForm(d kubeadm.Document) string {
 func decode(text []byte) (payload.Payload, error) {
 	p, err := payload.Decode(payload.KeyKubelet, text)
 	if refused := (*payload.Error)(nil); errors.As(err, &refused) {
-		return p, errors.New(refused.Words)
+		return p, errors.New(refused.Message)
 	}
 	return p, err
 }

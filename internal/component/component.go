@@ -152,15 +152,15 @@ func (b *binary) checkInput(data []byte) string {
 		return "larger than 1 MiB"
 	}
 	if refused := payload.Limits(data); refused != nil {
-		return refused.Words
+		return refused.Message
 	}
 	switch refused := payload.OneDocument(data); {
 	case refused == nil, refused.Problem == payload.ProblemSyntax: // the component rejects this itself
 		return ""
 	case refused.Problem == payload.ProblemDocuments:
-		return fmt.Sprintf("%s: the %s would read only the first", refused.Words, b.name)
+		return fmt.Sprintf("%s: the %s would read only the first", refused.Message, b.name)
 	default:
-		return refused.Words
+		return refused.Message
 	}
 }
 

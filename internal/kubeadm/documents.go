@@ -150,7 +150,7 @@ func (d *Document) read(text []byte) error {
 func toJSON(text []byte) ([]byte, error) {
 	if json.Valid(text) {
 		if refused := payload.Limits(text); refused != nil {
-			return nil, errors.New(refused.Words)
+			return nil, errors.New(refused.Message)
 		}
 		var value any
 		strict, err := kjson.UnmarshalStrict(text, &value)
@@ -167,7 +167,7 @@ func toJSON(text []byte) ([]byte, error) {
 	case refused != nil && refused.Problem == payload.ProblemDocuments:
 		return nil, errors.New("another document follows it without a line --- between them")
 	case refused != nil:
-		return nil, errors.New(refused.Words)
+		return nil, errors.New(refused.Message)
 	}
 	asJSON, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {

@@ -48,10 +48,10 @@ var pathFields = [][]string{
 // payload.
 func checkFields(fields map[string]any, displayPath func(path string) string) *Error {
 	if words := relativePath(fields, displayPath); words != "" {
-		return &Error{Problem: ProblemRelativePath, Words: words}
+		return &Error{Problem: ProblemRelativePath, Message: words}
 	}
 	if words := healthOff(fields, displayPath); words != "" {
-		return &Error{Problem: ProblemHealthDisabled, Words: words}
+		return &Error{Problem: ProblemHealthDisabled, Message: words}
 	}
 	return nil
 }

@@ -47,9 +47,9 @@ func decodeFields(data []byte) (map[string]any, *Error) {
 	case map[string]any:
 		return v, nil
 	case nil:
-		return nil, &Error{Problem: ProblemEmpty, Words: "empty"}
+		return nil, &Error{Problem: ProblemEmpty, Message: "empty"}
 	default:
-		return nil, &Error{Problem: ProblemSyntax, Words: "must be a mapping of fields, not " + describe(v)}
+		return nil, &Error{Problem: ProblemSyntax, Message: "must be a mapping of fields, not " + describe(v)}
 	}
 }
 
@@ -61,7 +61,7 @@ func toJSON(data []byte) ([]byte, *Error) {
 		var fields map[string]any
 		if strict, err := kjson.UnmarshalStrict(data, &fields); err == nil {
 			if len(strict) > 0 {
-				return nil, &Error{Problem: ProblemDuplicate, Words: singleLine(strict[0].Error())}
+				return nil, &Error{Problem: ProblemDuplicate, Message: singleLine(strict[0].Error())}
 			}
 			return data, nil
 		}
@@ -75,14 +75,14 @@ func toJSON(data []byte) ([]byte, *Error) {
 		return text, nil
 	// OneDocument parsed the text, so the error is a duplicate key or a key that JSON does not support.
 	case strings.Contains(err.Error(), "already set in map"):
-		return nil, &Error{Problem: ProblemDuplicate, Words: "duplicate key: " + singleLine(err.Error())}
+		return nil, &Error{Problem: ProblemDuplicate, Message: "duplicate key: " + singleLine(err.Error())}
 	default:
 		return nil, syntaxError(err)
 	}
 }
 
 func syntaxError(err error) *Error {
-	return &Error{Problem: ProblemSyntax, Words: "neither JSON nor YAML: " + singleLine(err.Error())}
+	return &Error{Problem: ProblemSyntax, Message: "neither JSON nor YAML: " + singleLine(err.Error())}
 }
 
 // OneDocument returns an error unless data is exactly one YAML document within the limits of Limits. A kubelet or
@@ -92,7 +92,7 @@ func OneDocument(data []byte) *Error {
 		return refused
 	}
 	if words := tooManyAliases(data); words != "" {
-		return &Error{Problem: ProblemTooLarge, Words: words}
+		return &Error{Problem: ProblemTooLarge, Message: words}
 	}
 	dec := yamlv2.NewDecoder(bytes.NewReader(data))
 	for n := 1; ; n++ {
@@ -101,7 +101,7 @@ func OneDocument(data []byte) *Error {
 		refused := tooMuch(doc)
 		switch {
 		case errors.Is(err, io.EOF) && n == 1:
-			return &Error{Problem: ProblemEmpty, Words: "empty"}
+			return &Error{Problem: ProblemEmpty, Message: "empty"}
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil && n == 1:
@@ -109,7 +109,7 @@ func OneDocument(data []byte) *Error {
 		case refused != nil:
 			return refused
 		case n > 1 && (err != nil || doc != nil):
-			return &Error{Problem: ProblemDocuments, Words: "more than one YAML document"}
+			return &Error{Problem: ProblemDocuments, Message: "more than one YAML document"}
 		}
 	}
 }

@@ -27,9 +27,9 @@ func (f fieldErrors) err() *Error {
 	for _, e := range f[:min(len(f), most)] {
 		words = append(words, e.message)
 	}
-	err.Words = strings.Join(words, "; ")
+	err.Message = strings.Join(words, "; ")
 	if len(f) > most {
-		err.Words += fmt.Sprintf("; and %d more", len(f)-most)
+		err.Message += fmt.Sprintf("; and %d more", len(f)-most)
 	}
 	return err
 }

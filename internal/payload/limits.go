@@ -43,7 +43,7 @@ func Limits(data []byte) *Error {
 		return tooMuch(value)
 	}
 	if words := tooManyAliases(data); words != "" {
-		return &Error{Problem: ProblemTooLarge, Words: words}
+		return &Error{Problem: ProblemTooLarge, Message: words}
 	}
 	for dec := yamlv2.NewDecoder(bytes.NewReader(data)); ; {
 		var doc any
@@ -80,7 +80,7 @@ func tooManyValues(data []byte) *Error {
 	if separators <= maxSeparators {
 		return nil
 	}
-	return &Error{Problem: ProblemTooLarge, Words: fmt.Sprintf("too many values: its text has more than %d commas, colons, brackets and dashes", maxSeparators)}
+	return &Error{Problem: ProblemTooLarge, Message: fmt.Sprintf("too many values: its text has more than %d commas, colons, brackets and dashes", maxSeparators)}
 }
 
 // jsonShape returns the depth of JSON, and its size in bytes when indented by two spaces for each level.
@@ -119,7 +119,7 @@ func tooMuch(value any) *Error {
 	case m.deep:
 		return nestedTooDeep()
 	case m.left < 0:
-		return &Error{Problem: ProblemTooLarge, Words: fmt.Sprintf("the fields with their full paths exceed %d MiB: "+
+		return &Error{Problem: ProblemTooLarge, Message: fmt.Sprintf("the fields with their full paths exceed %d MiB: "+
 			"shorten the keys of nested mappings", maxRendered>>20)}
 	}
 	return nil
@@ -171,7 +171,7 @@ func isNest(value any) bool {
 }
 
 func nestedTooDeep() *Error {
-	return &Error{Problem: ProblemTooDeep, Words: fmt.Sprintf("nested more than %d levels deep", maxDepth)}
+	return &Error{Problem: ProblemTooDeep, Message: fmt.Sprintf("nested more than %d levels deep", maxDepth)}
 }
 
 var yamlName = regexp.MustCompile(`[&*][-0-9A-Z_a-z]+`)

@@ -71,7 +71,7 @@ type Error struct {
 	Problem Problem
 	Object  string // "namespace/name" of the ConfigMap; empty if Decode got only data
 	Key     string // invalid data key; empty if the error is about the whole ConfigMap
-	Words   string
+	Message string
 }
 
 func (e *Error) Error() string {
@@ -82,7 +82,7 @@ func (e *Error) Error() string {
 	if e.Key != "" {
 		b.WriteString("key \"" + e.Key + "\": ")
 	}
-	b.WriteString(e.Words)
+	b.WriteString(e.Message)
 	return b.String()
 }
 
@@ -91,7 +91,7 @@ func (e *Error) Error() string {
 func FromConfigMap(cm *corev1.ConfigMap) (Payload, error) {
 	object := cm.Namespace + "/" + cm.Name
 	refuse := func(words string) (Payload, error) {
-		return Payload{}, &Error{Problem: ProblemKeys, Object: object, Words: words}
+		return Payload{}, &Error{Problem: ProblemKeys, Object: object, Message: words}
 	}
 	if len(cm.BinaryData) > 0 {
 		return refuse("binaryData is not allowed (" + quoteAll(keys(cm.BinaryData)) + ")")
@@ -132,17 +132,17 @@ func Decode(key string, data []byte) (Payload, error) {
 
 func (p *Payload) decode() *Error {
 	if p.Key != KeyKubelet && p.Key != KeyKubeletDropin {
-		return &Error{Problem: ProblemKeys, Words: "unknown key"}
+		return &Error{Problem: ProblemKeys, Message: "unknown key"}
 	}
 	if len(p.Data) > MaxSize {
-		return &Error{Problem: ProblemTooLarge, Words: "larger than 1 MiB"}
+		return &Error{Problem: ProblemTooLarge, Message: "larger than 1 MiB"}
 	}
 	fields, refused := decodeFields(p.Data)
 	if refused != nil {
 		return refused
 	}
 	if words := checkKind(fields); words != "" {
-		return &Error{Problem: ProblemKind, Words: words}
+		return &Error{Problem: ProblemKind, Message: words}
 	}
 	displayPath := func(path string) string { return path }
 	if fields[keyAPIVersion] == GroupedAPIVersion {
@@ -155,7 +155,7 @@ func (p *Payload) decode() *Error {
 			return syntaxError(err)
 		}
 		if len(text) > MaxSize {
-			return &Error{Problem: ProblemTooLarge, Words: "larger than 1 MiB in the upstream form"}
+			return &Error{Problem: ProblemTooLarge, Message: "larger than 1 MiB in the upstream form"}
 		}
 		// People read this text too, but indenting a large nested text would multiply its size.
 		if indented := (bytes.Buffer{}); len(text) <= maxIndented && json.Indent(&indented, text, "", "  ") == nil {

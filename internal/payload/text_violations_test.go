@@ -117,7 +117,7 @@ func TestDeeplyNestedTextIsRejectedBeforeItIsDecoded(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Decode(KeyKubelet, []byte(tt.text))
-			if refused, ok := err.(*Error); !ok || refused.Problem != ProblemTooDeep || refused.Words != "nested more than 50 levels deep" {
+			if refused, ok := err.(*Error); !ok || refused.Problem != ProblemTooDeep || refused.Message != "nested more than 50 levels deep" {
 				t.Errorf("got %v", err)
 			}
 		})
