@@ -13,8 +13,8 @@ type Field struct {
 // Limit describes which values of a protected field are allowed. Allows gets decoded JSON values, nil if unset or
 // unknown, and allows only numbers.
 type Limit struct {
-	Words  string                      // allowed values for a message: "free up to 7"
-	Allows func(value, local any) bool // reports whether a payload may set value if the local value is local
+	Description string                      // allowed values for a message: "free up to 7"
+	Allows      func(value, local any) bool // reports whether a payload may set value if the local value is local
 }
 
 // quietLog: from verbosity 8, client-go logs the bodies of responses.

@@ -63,8 +63,8 @@ func TestAFieldWithALimitIsProtectedOnlyBeyondIt(t *testing.T) {
 
 func TestOnlyProtectedFieldsHaveLimits(t *testing.T) {
 	for _, f := range Fields {
-		if f.Limit != nil && (f.Protected == "" || !strings.HasPrefix(f.Limit.Words, "free ")) {
-			t.Errorf("%s: protected %q, limit %q", f.Path, f.Protected, f.Limit.Words)
+		if f.Limit != nil && (f.Protected == "" || !strings.HasPrefix(f.Limit.Description, "free ")) {
+			t.Errorf("%s: protected %q, limit %q", f.Path, f.Protected, f.Limit.Description)
 		}
 	}
 }

@@ -290,7 +290,7 @@ func (p Protection) allows(path string, value, local any) bool {
 func (p Protection) violation(path string, value, local any) Difference {
 	d := newDifference(path, value, local)
 	if limit := p.limits[path]; limit != nil {
-		d.Limit = limit.Words
+		d.Limit = limit.Description
 	}
 	return d
 }

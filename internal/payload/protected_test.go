@@ -170,7 +170,7 @@ func TestTheDocsListTheProtectedFieldsWithReasons(t *testing.T) {
 		if f.Protected != "" {
 			limit := ""
 			if f.Limit != nil {
-				limit = " (" + f.Limit.Words + ")"
+				limit = " (" + f.Limit.Description + ")"
 			}
 			fmt.Fprintf(&want, "| `%s` | %s%s |\n", f.Path, f.Protected, limit)
 		}
