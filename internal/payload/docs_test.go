@@ -58,7 +58,7 @@ func TestTheExamplesInTheDocsAreValid(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		seen = append(seen, fmt.Sprintf("%s, grouped: %v, trial: %v", p.Key, string(p.Data) != string(p.Upstream), p.Trial != (Trial{})))
+		seen = append(seen, fmt.Sprintf("%s, grouped: %v, trial: %v", p.Key, string(p.Data) != string(p.Upstream), p.Trial != (TrialSettings{})))
 	}
 	want := []string{"kubelet, grouped: false, trial: false", "kubelet-dropin, grouped: true, trial: true"}
 	if !slices.Equal(seen, want) {

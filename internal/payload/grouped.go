@@ -141,18 +141,18 @@ func put(fields map[string]any, path, key string, value any) {
 
 // flatten returns the upstream fields and the trial settings of a grouped configuration. It shares values with it.
 // Names must match exactly.
-func flatten(grouped map[string]any) (map[string]any, Trial, *Error) {
+func flatten(grouped map[string]any) (map[string]any, TrialSettings, *Error) {
 	f := flattener{fields: map[string]any{keyAPIVersion: UpstreamAPIVersion, keyKind: KubeletKind}}
 	f.group(topGroup, grouped)
 	if len(f.errs) > 0 {
-		return nil, Trial{}, f.errs.err()
+		return nil, TrialSettings{}, f.errs.err()
 	}
 	return f.fields, f.trial, nil
 }
 
 type flattener struct {
 	fields map[string]any
-	trial  Trial
+	trial  TrialSettings
 	errs   fieldErrors
 }
 

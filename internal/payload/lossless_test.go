@@ -30,7 +30,7 @@ func checkLossless(t rapid.TB, fields map[string]any) {
 	if refused != nil {
 		t.Fatalf("%v, in %v", refused, grouped)
 	}
-	if diff := cmp.Diff(want, got); diff != "" || trial != (Trial{}) {
+	if diff := cmp.Diff(want, got); diff != "" || trial != (TrialSettings{}) {
 		t.Fatalf("trial %v, %s", trial, diff)
 	}
 }

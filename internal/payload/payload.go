@@ -35,13 +35,13 @@ type Payload struct {
 	Key      string         // KeyKubelet or KeyKubeletDropin
 	Data     []byte         // exact bytes of the value
 	SHA256   string         // hex of sha256(Key + "\n" + Data)
-	Trial    Trial          // settings in the payload; zero for an upstream KubeletConfiguration
+	Trial    TrialSettings  // settings in the payload; zero for an upstream KubeletConfiguration
 	Upstream []byte         // configuration for the kubelet: Data, or the converted grouped form
 	Fields   map[string]any // decoded Upstream; numbers are int64 or float64
 }
 
-// Trial has the trial settings of a payload. For nil or false the agent's flags apply.
-type Trial struct {
+// TrialSettings has the trial settings of a payload. For nil or false the agent's flags apply.
+type TrialSettings struct {
 	Duration           *time.Duration
 	CrashLoopThreshold *int
 	AllowPodLoss       bool

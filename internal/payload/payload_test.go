@@ -39,7 +39,7 @@ func TestAPayloadKeepsItsBytesAndTheirDigest(t *testing.T) {
 	if p.Fields["maxPods"] != int64(120) {
 		t.Errorf("maxPods = %#v, want int64 120", p.Fields["maxPods"])
 	}
-	if p.Trial != (Trial{}) {
+	if p.Trial != (TrialSettings{}) {
 		t.Errorf("an upstream payload asks for no trial of its own, got %+v", p.Trial)
 	}
 }

@@ -17,8 +17,8 @@ const (
 )
 
 // trial decodes the trial settings of a grouped configuration.
-func (f *fieldErrors) trial(value any) Trial {
-	var t Trial
+func (f *fieldErrors) trial(value any) TrialSettings {
+	var t TrialSettings
 	settings, ok := value.(map[string]any)
 	if !ok {
 		f.add(ProblemTrial, keyTrial, "must be a mapping of fields, not "+describe(value))
@@ -56,23 +56,23 @@ func (f *fieldErrors) trial(value any) Trial {
 
 // AskedOf returns the trial settings of a payload, either from the payload itself or from spec.trial of the
 // NodeConfig, which may be nil. It returns an error if both are set or if a value in spec.trial is invalid.
-func AskedOf(own Trial, spec *v1alpha1.TrialTerms) (Trial, error) {
+func AskedOf(own TrialSettings, spec *v1alpha1.TrialTerms) (TrialSettings, error) {
 	if spec == nil || *spec == (v1alpha1.TrialTerms{}) {
 		return own, nil
 	}
 	if given := own.given(); len(given) > 0 {
-		return Trial{}, fmt.Errorf("spec.trial and the payload (%s) both have trial settings: remove one of them", strings.Join(given, ", "))
+		return TrialSettings{}, fmt.Errorf("spec.trial and the payload (%s) both have trial settings: remove one of them", strings.Join(given, ", "))
 	}
-	t := Trial{AllowPodLoss: spec.AllowPodLoss}
+	t := TrialSettings{AllowPodLoss: spec.AllowPodLoss}
 	if d := spec.ConfigTrialDuration; d != nil {
 		if d.Duration <= 0 || d.Duration > MaxTrialDuration {
-			return Trial{}, fmt.Errorf("spec.trial.configTrialDuration must be a duration over 0 and up to 168h, such as 30m, not %s", d.Duration)
+			return TrialSettings{}, fmt.Errorf("spec.trial.configTrialDuration must be a duration over 0 and up to 168h, such as 30m, not %s", d.Duration)
 		}
 		t.Duration = &d.Duration
 	}
 	if n := spec.CrashLoopThreshold; n != nil {
 		if *n < 0 || *n > MaxCrashLoopThreshold {
-			return Trial{}, fmt.Errorf("spec.trial.crashLoopThreshold must be a whole number from 0 to %d, not %d", MaxCrashLoopThreshold, *n)
+			return TrialSettings{}, fmt.Errorf("spec.trial.crashLoopThreshold must be a whole number from 0 to %d, not %d", MaxCrashLoopThreshold, *n)
 		}
 		t.CrashLoopThreshold = new(int(*n))
 	}
@@ -80,7 +80,7 @@ func AskedOf(own Trial, spec *v1alpha1.TrialTerms) (Trial, error) {
 }
 
 // given returns the paths of the settings in a payload.
-func (t Trial) given() []string {
+func (t TrialSettings) given() []string {
 	var paths []string
 	if t.AllowPodLoss {
 		paths = append(paths, "trial.allowPodLoss")

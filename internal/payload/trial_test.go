@@ -14,7 +14,7 @@ import (
 func TestTrialSettingsOfAGroupedPayload(t *testing.T) {
 	duration := func(d time.Duration) *time.Duration { return &d }
 	threshold := func(n int) *int { return &n }
-	for data, want := range map[string]Trial{
+	for data, want := range map[string]TrialSettings{
 		"": {}, "trial: {}": {},
 		"trial: {configTrialDuration: 1ns}":     {Duration: duration(1)},
 		"trial: {configTrialDuration: 1h30m}":   {Duration: duration(90 * time.Minute)},
@@ -47,21 +47,21 @@ func TestTrialSettingsAreAllowedInOnlyOnePlace(t *testing.T) {
 	threshold := func(n int32) *v1alpha1.TrialTerms { return &v1alpha1.TrialTerms{CrashLoopThreshold: &n} }
 	const both = "both have trial settings: remove one of them"
 	for name, tt := range map[string]struct {
-		own    Trial
+		own    TrialSettings
 		beside *v1alpha1.TrialTerms
-		want   Trial
+		want   TrialSettings
 		err    string
 	}{
 		"nowhere":                     {},
-		"by the payload":              {own: Trial{Duration: new(time.Minute), AllowPodLoss: true}, want: Trial{Duration: new(time.Minute), AllowPodLoss: true}},
-		"an empty one beside it":      {own: Trial{CrashLoopThreshold: new(2)}, beside: &v1alpha1.TrialTerms{}, want: Trial{CrashLoopThreshold: new(2)}},
-		"a duration beside it":        {beside: duration(30 * time.Minute), want: Trial{Duration: new(30 * time.Minute)}},
-		"the longest":                 {beside: duration(MaxTrialDuration), want: Trial{Duration: new(MaxTrialDuration)}},
-		"no crash":                    {beside: threshold(0), want: Trial{CrashLoopThreshold: new(0)}},
-		"the most crashes":            {beside: threshold(MaxCrashLoopThreshold), want: Trial{CrashLoopThreshold: new(MaxCrashLoopThreshold)}},
-		"pods may be lost":            {beside: &v1alpha1.TrialTerms{AllowPodLoss: true}, want: Trial{AllowPodLoss: true}},
-		"both, the same term":         {own: Trial{Duration: new(time.Minute)}, beside: duration(time.Minute), err: "spec.trial and the payload (trial.configTrialDuration) " + both},
-		"both, different terms":       {own: Trial{AllowPodLoss: true, CrashLoopThreshold: new(0)}, beside: duration(time.Minute), err: "spec.trial and the payload (trial.allowPodLoss, trial.crashLoopThreshold) " + both},
+		"by the payload":              {own: TrialSettings{Duration: new(time.Minute), AllowPodLoss: true}, want: TrialSettings{Duration: new(time.Minute), AllowPodLoss: true}},
+		"an empty one beside it":      {own: TrialSettings{CrashLoopThreshold: new(2)}, beside: &v1alpha1.TrialTerms{}, want: TrialSettings{CrashLoopThreshold: new(2)}},
+		"a duration beside it":        {beside: duration(30 * time.Minute), want: TrialSettings{Duration: new(30 * time.Minute)}},
+		"the longest":                 {beside: duration(MaxTrialDuration), want: TrialSettings{Duration: new(MaxTrialDuration)}},
+		"no crash":                    {beside: threshold(0), want: TrialSettings{CrashLoopThreshold: new(0)}},
+		"the most crashes":            {beside: threshold(MaxCrashLoopThreshold), want: TrialSettings{CrashLoopThreshold: new(MaxCrashLoopThreshold)}},
+		"pods may be lost":            {beside: &v1alpha1.TrialTerms{AllowPodLoss: true}, want: TrialSettings{AllowPodLoss: true}},
+		"both, the same term":         {own: TrialSettings{Duration: new(time.Minute)}, beside: duration(time.Minute), err: "spec.trial and the payload (trial.configTrialDuration) " + both},
+		"both, different terms":       {own: TrialSettings{AllowPodLoss: true, CrashLoopThreshold: new(0)}, beside: duration(time.Minute), err: "spec.trial and the payload (trial.allowPodLoss, trial.crashLoopThreshold) " + both},
 		"no duration":                 {beside: duration(0), err: "spec.trial.configTrialDuration must be a duration over 0 and up to 168h, such as 30m, not 0s"},
 		"a negative duration":         {beside: duration(-1), err: "not -1ns"},
 		"a duration that is too long": {beside: duration(MaxTrialDuration + 1), err: "not 168h0m0.000000001s"},
@@ -130,7 +130,7 @@ func TestAnUpstreamPayloadHasNoTrialSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Trial != (Trial{}) {
+	if p.Trial != (TrialSettings{}) {
 		t.Errorf("trial %+v", p.Trial)
 	}
 }

@@ -62,7 +62,7 @@ func Of(in Input) (rollout.Policy, rollout.Progress) {
 // Template is what a rollout's template holds. Err, if not nil, says why it cannot be used.
 type Template struct {
 	Content Content
-	Trial   payload.Trial // what is asked of the trial of Content
+	Trial   payload.TrialSettings // what is asked of the trial of Content
 	Err     error
 }
 

@@ -25,8 +25,8 @@ type Side struct {
 	Name   string `json:"name"`
 	Source string `json:"source"` // where it comes from
 
-	Fields map[string]any `json:"-"`
-	Trial  payload.Trial  `json:"-"`
+	Fields map[string]any        `json:"-"`
+	Trial  payload.TrialSettings `json:"-"`
 	// Extent is how much of a whole it names.
 	Extent Extent `json:"-"`
 }

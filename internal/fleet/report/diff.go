@@ -39,7 +39,7 @@ func fieldsOf(fields map[string]any) map[string]any {
 }
 
 // trialFields are what a payload asks of its own trial, as fields.
-func trialFields(t payload.Trial) map[string]any {
+func trialFields(t payload.TrialSettings) map[string]any {
 	trial := map[string]any{}
 	if t.Duration != nil {
 		trial["configTrialDuration"] = t.Duration.String()
@@ -54,7 +54,7 @@ func trialFields(t payload.Trial) map[string]any {
 }
 
 // trialChanges returns what is not the same in what two payloads ask of their trials.
-func trialChanges(a, b payload.Trial) []Difference {
+func trialChanges(a, b payload.TrialSettings) []Difference {
 	out := Changes(trialFields(a), trialFields(b))
 	for i := range out {
 		out[i].Field = "trial." + out[i].Field

@@ -233,7 +233,7 @@ func configOf(s *v1alpha1.NodeConfigSource) trial.Config {
 }
 
 // asked is what is asked of a payload's trial.
-func asked(t payload.Trial) trial.Asked {
+func asked(t payload.TrialSettings) trial.Asked {
 	a := trial.Asked{AllowPodLoss: t.AllowPodLoss}
 	if t.Duration != nil {
 		a.Duration = *t.Duration
