@@ -54,9 +54,9 @@ func (f *fieldErrors) trial(value any) TrialSettings {
 	return t
 }
 
-// AskedOf returns the trial settings of a payload, either from the payload itself or from spec.trial of the
+// ResolveTrial returns the trial settings of a payload, either from the payload itself or from spec.trial of the
 // NodeConfig, which may be nil. It returns an error if both are set or if a value in spec.trial is invalid.
-func AskedOf(own TrialSettings, spec *v1alpha1.TrialTerms) (TrialSettings, error) {
+func ResolveTrial(own TrialSettings, spec *v1alpha1.TrialTerms) (TrialSettings, error) {
 	if spec == nil || *spec == (v1alpha1.TrialTerms{}) {
 		return own, nil
 	}

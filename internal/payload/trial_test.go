@@ -69,7 +69,7 @@ func TestTrialSettingsAreAllowedInOnlyOnePlace(t *testing.T) {
 		"too many crashes":            {beside: threshold(11), err: "not 11"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := AskedOf(tt.own, tt.beside)
+			got, err := ResolveTrial(tt.own, tt.beside)
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
 					t.Fatalf("error %v, want %q", err, tt.err)

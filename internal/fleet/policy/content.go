@@ -59,7 +59,7 @@ func (c Content) Asked(beside *v1alpha1.TrialTerms) (payload.TrialSettings, erro
 	if err != nil {
 		return payload.TrialSettings{}, err
 	}
-	return payload.AskedOf(p.Trial, beside)
+	return payload.ResolveTrial(p.Trial, beside)
 }
 
 // RevisionName is the name of the ConfigMap that holds a content of a rollout.

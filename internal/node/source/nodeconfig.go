@@ -211,7 +211,7 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 	if a.Kind != trial.Assigned {
 		return a, true
 	}
-	terms, err := payload.AskedOf(found.payload.Trial, object.Spec.Trial)
+	terms, err := payload.ResolveTrial(found.payload.Trial, object.Spec.Trial)
 	if err != nil {
 		return Answer{Kind: trial.Invalid, Cause: err.Error(), Config: a.Config, Generation: a.Generation, NodeConfigUID: a.NodeConfigUID, Revoked: a.Revoked}, true
 	}
