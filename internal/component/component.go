@@ -151,7 +151,7 @@ func (b *binary) checkInput(data []byte) string {
 	if len(data) > payload.MaxSize {
 		return "larger than 1 MiB"
 	}
-	if refused := payload.Limits(data); refused != nil {
+	if refused := payload.CheckLimits(data); refused != nil {
 		return refused.Message
 	}
 	switch refused := payload.OneDocument(data); {

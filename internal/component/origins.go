@@ -42,7 +42,7 @@ func newLayer(data []byte, origin Origin) (layer, error) {
 		return l, nil
 	}
 	// A kubelet accepts more than evenkeel accepts as payload, such as duplicate keys.
-	if refused := payload.Limits(data); refused != nil {
+	if refused := payload.CheckLimits(data); refused != nil {
 		return l, refused
 	}
 	if err := yaml.Unmarshal(data, &l.fields); err != nil {

@@ -149,7 +149,7 @@ func (d *Document) read(text []byte) error {
 // toJSON returns a document as JSON. A key twice is refused: others would read the one or the other.
 func toJSON(text []byte) ([]byte, error) {
 	if json.Valid(text) {
-		if refused := payload.Limits(text); refused != nil {
+		if refused := payload.CheckLimits(text); refused != nil {
 			return nil, errors.New(refused.Message)
 		}
 		var value any

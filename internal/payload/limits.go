@@ -23,10 +23,10 @@ const (
 	maxRendered = 16 << 20
 )
 
-// Limits returns an error if data, JSON or YAML of any kind with any number of documents, is nested too deep, has too
+// CheckLimits returns an error if data, JSON or YAML of any kind with any number of documents, is nested too deep, has too
 // many values, too large aliases, or keys so long that a list of all fields would be too large. It returns nil for
 // other text, which its decoder rejects. It needs some MiB of memory.
-func Limits(data []byte) *Error {
+func CheckLimits(data []byte) *Error {
 	if refused := tooManyValues(data); refused != nil {
 		return refused
 	}

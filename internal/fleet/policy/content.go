@@ -39,7 +39,7 @@ func ContentOf(t v1alpha1.RolloutTemplate, named *corev1.ConfigMap) (Content, er
 
 // inline writes an object of the template as YAML, the same bytes for the same content.
 func inline(key, field string, raw *runtime.RawExtension) (Content, error) {
-	if refused := payload.Limits(raw.Raw); refused != nil { // as YAML it could be many times as large
+	if refused := payload.CheckLimits(raw.Raw); refused != nil { // as YAML it could be many times as large
 		return Content{}, fmt.Errorf("spec.template.%s: %w", field, refused)
 	}
 	data, err := yaml.JSONToYAML(raw.Raw)

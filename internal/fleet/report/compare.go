@@ -193,7 +193,7 @@ func LiveSide(ctx context.Context, config *rest.Config, node string) (Side, erro
 	case err != nil:
 		return s, fmt.Errorf("the API server does not get an answer from the kubelet of node %s (leave --live out to see what its NodeConfig says): %w", node, err)
 	}
-	if refused := payload.Limits(text); refused != nil {
+	if refused := payload.CheckLimits(text); refused != nil {
 		return s, fmt.Errorf("what the kubelet of node %s answers to /configz: %w", node, refused)
 	}
 	var answer struct {
