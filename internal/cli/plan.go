@@ -157,7 +157,7 @@ func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *rep
 
 // parseRollout reads a manifest. The error says what is wrong with it.
 func parseRollout(data []byte) (*v1alpha1.NodeConfigRollout, error) {
-	if refused := payload.OneDocument(data); refused != nil {
+	if refused := payload.CheckOneDocument(data); refused != nil {
 		return nil, errors.New(refused.Message)
 	}
 	var r v1alpha1.NodeConfigRollout

@@ -154,7 +154,7 @@ func (b *binary) checkInput(data []byte) string {
 	if refused := payload.CheckLimits(data); refused != nil {
 		return refused.Message
 	}
-	switch refused := payload.OneDocument(data); {
+	switch refused := payload.CheckOneDocument(data); {
 	case refused == nil, refused.Problem == payload.ProblemSyntax: // the component rejects this itself
 		return ""
 	case refused.Problem == payload.ProblemDocuments:

@@ -162,7 +162,7 @@ func toJSON(text []byte) ([]byte, error) {
 	if bytes.HasPrefix(text, []byte("---")) {
 		return nil, errors.New("in a line that begins with --- only a comment may follow")
 	}
-	refused := payload.OneDocument(text)
+	refused := payload.CheckOneDocument(text)
 	switch {
 	case refused != nil && refused.Problem == payload.ProblemDocuments:
 		return nil, errors.New("another document follows it without a line --- between them")

@@ -66,7 +66,7 @@ func toJSON(data []byte) ([]byte, *Error) {
 			return data, nil
 		}
 	}
-	if refused := OneDocument(data); refused != nil {
+	if refused := CheckOneDocument(data); refused != nil {
 		return nil, refused
 	}
 	text, err := yaml.YAMLToJSONStrict(data)
@@ -85,9 +85,9 @@ func syntaxError(err error) *Error {
 	return &Error{Problem: ProblemSyntax, Message: "neither JSON nor YAML: " + singleLine(err.Error())}
 }
 
-// OneDocument returns an error unless data is exactly one YAML document within the limits of Limits. A kubelet or
+// CheckOneDocument returns an error unless data is exactly one YAML document within the limits of Limits. A kubelet or
 // kube-proxy would silently read only the first document.
-func OneDocument(data []byte) *Error {
+func CheckOneDocument(data []byte) *Error {
 	if refused := tooManyValues(data); refused != nil {
 		return refused
 	}
