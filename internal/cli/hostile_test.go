@@ -103,7 +103,7 @@ func TestNoTextOfOthersTakesMuchMemory(t *testing.T) {
 				payload.DefaultProtection().TextViolations(p.Fields, nothing.Fields, false)
 			}
 		},
-		"what a program printed":  func(text string, _ bool) { _, _ = payload.Mapping([]byte(text)) },
+		"what a program printed":  func(text string, _ bool) { _, _ = payload.DecodeMapping([]byte(text)) },
 		"a component's documents": func(text string, _ bool) { _, _ = kubeadm.Documents("f", []byte(text)) },
 		"a rollout's manifest":    func(text string, _ bool) { _, _ = parseRollout([]byte(text)) },
 		"a file to convert": func(text string, _ bool) {

@@ -54,7 +54,7 @@ func findDump(values []string, fields []string) (e Effective, omits bool) {
 	}
 	var found Effective
 	for _, value := range values {
-		decoded, err := payload.Mapping([]byte(value))
+		decoded, err := payload.DecodeMapping([]byte(value))
 		if err != nil {
 			continue
 		}

@@ -99,7 +99,7 @@ func joinPath(path []segment) (joined string) {
 // decodeEffective decodes a printed configuration: dry runs print Go field names of the internal type, /configz prints
 // API names.
 func decodeEffective(text []byte) (Effective, error) {
-	fields, err := payload.Mapping(text)
+	fields, err := payload.DecodeMapping(text)
 	if err != nil {
 		return nil, err
 	}

@@ -148,7 +148,7 @@ func (p *kubeProxyValidator) read(dir string, out *outputReader, end exitStatus)
 
 // decodeWritten decodes the file written by kube-proxy, which already uses the API's names.
 func decodeWritten(text []byte) (Effective, error) {
-	fields, err := payload.Mapping(text)
+	fields, err := payload.DecodeMapping(text)
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ type layer struct {
 func newLayer(data []byte, origin Origin) (layer, error) {
 	l := layer{origin: origin}
 	var err error
-	if l.fields, err = payload.Mapping(data); err == nil {
+	if l.fields, err = payload.DecodeMapping(data); err == nil {
 		return l, nil
 	}
 	// A kubelet accepts more than evenkeel accepts as payload, such as duplicate keys.

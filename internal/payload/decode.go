@@ -16,9 +16,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// Mapping decodes one JSON or YAML document within the limits of Limits, without duplicate keys. Numbers are
+// DecodeMapping decodes one JSON or YAML document within the limits of Limits, without duplicate keys. Numbers are
 // json.Number. The error is an *Error.
-func Mapping(data []byte) (map[string]any, error) {
+func DecodeMapping(data []byte) (map[string]any, error) {
 	fields, refused := decodeFields(data)
 	if refused != nil {
 		return nil, refused

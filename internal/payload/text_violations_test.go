@@ -38,7 +38,7 @@ func TestTextViolations(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			fields := func(text string) map[string]any {
-				m, err := Mapping([]byte(text))
+				m, err := DecodeMapping([]byte(text))
 				if err != nil {
 					t.Fatal(err)
 				}
