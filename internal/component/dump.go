@@ -86,7 +86,7 @@ func shapeOf(values []string, endpoint string) *dumpShape {
 		return nil
 	}
 	s := &dumpShape{omitted: map[string]any{}}
-	for path, zero := range payload.Zeros {
+	for path, zero := range payload.ZeroValues {
 		if _, printed := e.Field(path); omits && !printed {
 			s.omitted[path] = zero
 		}

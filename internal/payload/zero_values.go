@@ -2,9 +2,9 @@ package payload
 
 import "encoding/json"
 
-// Zeros maps the fields that a kubelet omits if they are zero, when it prints its configuration in the API's form, to
+// ZeroValues maps the fields that a kubelet omits if they are zero, when it prints its configuration in the API's form, to
 // their zero values. Lists, mappings and pointers are missing, because omitting them equals empty.
-var Zeros = map[string]any{
+var ZeroValues = map[string]any{
 	"address":                          "",
 	"authentication.x509.clientCAFile": "",
 	"authorization.mode":               "",

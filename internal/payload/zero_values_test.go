@@ -39,7 +39,7 @@ func upstreamZeros(t reflect.Type, path string) map[string]any {
 }
 
 func TestZeroValuesMatchTheOmitemptyFieldsOfTheUpstreamType(t *testing.T) {
-	if diff := cmp.Diff(upstreamZeros(reflect.TypeFor[kubeletv1beta1.KubeletConfiguration](), ""), Zeros); diff != "" {
+	if diff := cmp.Diff(upstreamZeros(reflect.TypeFor[kubeletv1beta1.KubeletConfiguration](), ""), ZeroValues); diff != "" {
 		t.Errorf("-upstream +table\n%s", diff)
 	}
 }
