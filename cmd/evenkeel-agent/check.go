@@ -142,9 +142,9 @@ func checkSelf(ctx context.Context, out io.Writer, o *options, argv []string) er
 		}
 		switch {
 		case t.Unknown:
-			return program.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %s", t.Message))
+			return program.WithExitCode(exitCouldNotTell, fmt.Errorf("could not tell: %s", t.Message))
 		case !t.Supported:
-			return program.Coded(program.ExitError, fmt.Errorf("this kubelet cannot be driven: %s", t.Message))
+			return program.WithExitCode(program.ExitError, fmt.Errorf("this kubelet cannot be driven: %s", t.Message))
 		case len(t.Limits) > 0:
 			fmt.Fprintf(out, "kubelet %s can be driven, with limits\n", t.Version)
 		default:
@@ -162,7 +162,7 @@ func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key
 	}
 	p, err := payload.Decode(key, data)
 	if err != nil {
-		return program.Coded(program.ExitError, fmt.Errorf("rejected: %w", err))
+		return program.WithExitCode(program.ExitError, fmt.Errorf("rejected: %w", err))
 	}
 	return withHarness(o, argv, func(h *component.DryRunner, host *agent.HostKubelet) error {
 		v := host.Check(ctx, p)
@@ -170,9 +170,9 @@ func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key
 		case v.Outcome != component.Accepted:
 		case !compared:
 			warn(out, v)
-			return program.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %s", words))
+			return program.WithExitCode(exitCouldNotTell, fmt.Errorf("could not tell: %s", words))
 		case words != "":
-			return program.Coded(program.ExitError, fmt.Errorf("refused: %s", words))
+			return program.WithExitCode(program.ExitError, fmt.Errorf("refused: %s", words))
 		}
 		return say(out, v)
 	})
@@ -188,7 +188,7 @@ func checkAnywhere(ctx context.Context, out io.Writer, in io.Reader, name, file 
 		if name == kubelet { // it may be in the grouped form
 			p, err := payload.Decode(payload.KeyKubelet, data)
 			if err != nil {
-				return program.Coded(program.ExitError, fmt.Errorf("rejected: %w", err))
+				return program.WithExitCode(program.ExitError, fmt.Errorf("rejected: %w", err))
 			}
 			data = p.Upstream
 		}
@@ -214,7 +214,7 @@ func withComponent(name string, argv []string, do func(component.Component) erro
 func inScratch(do func(dir string) error) error {
 	dir, err := os.MkdirTemp("", "evenkeel-check-")
 	if err != nil {
-		return program.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %w", err))
+		return program.WithExitCode(exitCouldNotTell, fmt.Errorf("could not tell: %w", err))
 	}
 	defer os.RemoveAll(dir)
 	return do(dir)
@@ -252,9 +252,9 @@ func say(out io.Writer, v component.Verdict) error {
 		}
 		return nil
 	case component.Rejected:
-		return program.Coded(program.ExitError, fmt.Errorf("rejected: %s", v.Message))
+		return program.WithExitCode(program.ExitError, fmt.Errorf("rejected: %s", v.Message))
 	default:
-		return program.Coded(exitCouldNotTell, fmt.Errorf("could not tell: %s", v.Message))
+		return program.WithExitCode(exitCouldNotTell, fmt.Errorf("could not tell: %s", v.Message))
 	}
 }
 

@@ -146,7 +146,7 @@ func (c *nodeChange) run(ctx context.Context, out io.Writer, do func(*install.Ho
 		}
 	}
 	if errors.Is(err, install.ErrTakenBack) {
-		return program.Coded(exitTakenBack, err) // also with --stay: whoever has started it sees by the code that it is over
+		return program.WithExitCode(exitTakenBack, err) // also with --stay: whoever has started it sees by the code that it is over
 	}
 	if err != nil {
 		return err

@@ -85,7 +85,7 @@ func (o *onHostOptions) run(ctx context.Context, args []string) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	return program.Coded(exitNotOnHost, line.Become(hostns.Target{
+	return program.WithExitCode(exitNotOnHost, line.Become(hostns.Target{
 		BinDir: o.binDir, Keep: o.keep, Log: slog.New(slog.NewTextHandler(printable.NewWriter(os.Stderr), nil)),
 		Needed: func() (func(string) bool, error) { return install.Named(unitDirs, installDir) },
 	}))

@@ -252,7 +252,7 @@ func (o *options) prepare(ctx context.Context, host *agent.HostKubelet, log *slo
 
 // refuse is the error for a node that has nothing to fall back to.
 func (o *options) refuse(invalid error, k *component.Kubelet) error {
-	return program.Coded(exitLocalInvalid, fmt.Errorf("%w\nthis is what the node would fall back to: mend it (%s), or see --local-invalid", invalid, o.localFile(k)))
+	return program.WithExitCode(exitLocalInvalid, fmt.Errorf("%w\nthis is what the node would fall back to: mend it (%s), or see --local-invalid", invalid, o.localFile(k)))
 }
 
 func (o *options) agentOptions(node string, service *handover.Service, mode v1alpha1.RunMode, log *slog.Logger) agent.Options {
@@ -390,7 +390,7 @@ func exitCode(err error) error {
 	if !errors.As(err, &failed) {
 		return err
 	}
-	return program.Coded(map[handover.Failure]int{
+	return program.WithExitCode(map[handover.Failure]int{
 		handover.Unusable: exitLock, handover.Lost: exitLost, handover.DirectoryHeld: exitHeld, handover.GaveUp: exitGaveUp,
 	}[failed.Failure], err)
 }

@@ -34,12 +34,12 @@ type Exit struct {
 func (e *Exit) Error() string { return e.Err.Error() }
 func (e *Exit) Unwrap() error { return e.Err }
 
-// Coded returns an error with an exit code.
-func Coded(code int, err error) error { return &Exit{code, err} }
+// WithExitCode returns an error with an exit code.
+func WithExitCode(code int, err error) error { return &Exit{code, err} }
 
 // Usage returns a usage error, formatted like fmt.Errorf.
 func Usage(format string, args ...any) error {
-	return Coded(ExitUsage, fmt.Errorf(format, args...))
+	return WithExitCode(ExitUsage, fmt.Errorf(format, args...))
 }
 
 // NoArgs returns a usage error if a command has arguments.

@@ -15,7 +15,7 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{nil, nil, 0},
 		{nil, errors.New("it does not work"), ExitError},
-		{nil, errors.Join(errors.New("so it ends"), Coded(7, errors.New("no lock"))), 7},
+		{nil, errors.Join(errors.New("so it ends"), WithExitCode(7, errors.New("no lock"))), 7},
 		{nil, Usage("%d is too many", 7), ExitUsage},
 		{[]string{"--nothing"}, nil, ExitUsage},
 		{[]string{"more"}, nil, ExitUsage},
