@@ -82,6 +82,6 @@ that the node was left to the agent that waits for it.`,
 		return program.Usage("%w; see %s --help%s", err, cmd.CommandPath(), hint)
 	})
 	root.AddCommand(statusCommand(), checkCommand(), defaultsCommand(), forgetCommand(), installCommand(), uninstallCommand(), onHostCommand(),
-		probeCommand(), rbacCommand(), program.Of("evenkeel-agent", version, commit).Command())
+		probeCommand(), rbacCommand(), program.NewInfo("evenkeel-agent", version, commit).Command())
 	return root
 }

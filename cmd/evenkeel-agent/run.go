@@ -267,7 +267,7 @@ func (o *options) agentOptions(node string, service *handover.Service, mode v1al
 		},
 		APILoss: o.apiLoss, SyncTimeout: o.syncTimeout, StopGrace: o.stopGrace, AgentVersion: version,
 		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: mode, BootID: strings.TrimSpace(string(bootID)),
-		Log: log, Init: service, ShuttingDown: supervisor.ShuttingDown, Metrics: agent.NewMetrics(node, version, program.Of("evenkeel-agent", version, commit).Commit),
+		Log: log, Init: service, ShuttingDown: supervisor.ShuttingDown, Metrics: agent.NewMetrics(node, version, program.NewInfo("evenkeel-agent", version, commit).Commit),
 	}
 	if o.dynamicConfigDir != "" {
 		out.Record = func(about []byte) error {

@@ -49,6 +49,6 @@ Exit codes: 0 stopped as asked, 1 error (such as the lease being lost), 3 usage.
 		RunE:    func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o) },
 	})
 	o.bind(root.Flags())
-	root.AddCommand(program.Of("evenkeel-controller", version, commit).Command())
+	root.AddCommand(program.NewInfo("evenkeel-controller", version, commit).Command())
 	return root
 }

@@ -109,7 +109,7 @@ func run(ctx context.Context, o *options) error {
 	klog.SetLogger(libraries)
 	c, err := controller.New(config, controller.Options{
 		Namespace: o.namespace, NodeName: o.nodeName, Writers: o.writers,
-		Version: version, Commit: program.Of("evenkeel-controller", version, commit).Commit,
+		Version: version, Commit: program.NewInfo("evenkeel-controller", version, commit).Commit,
 		Times:          policy.Times{Agent: o.agentTimeout, NotReady: o.notReadyGrace},
 		LeaderElection: o.leaderElect, LeaseDuration: o.leaseDuration,
 		MetricsAddress: o.metricsAddress, ProbeAddress: o.probeAddress,

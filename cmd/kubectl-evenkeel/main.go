@@ -22,7 +22,7 @@ var (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	program := program.Of("kubectl-evenkeel", version, commit)
+	program := program.NewInfo("kubectl-evenkeel", version, commit)
 	code := cli.Run(ctx, program, os.Args[1:], genericclioptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
 	stop()
 	os.Exit(code)

@@ -67,7 +67,7 @@ func validateUntil(t *testing.T, begun func() bool, in io.Reader, args ...string
 	var out, errOut bytes.Buffer
 	code := make(chan int)
 	go func() {
-		code <- Run(ctx, program.Of("kubectl-evenkeel", "v0.0.0-test", ""), append([]string{"config", "validate"}, args...), genericclioptions.IOStreams{In: in, Out: &out, ErrOut: &errOut})
+		code <- Run(ctx, program.NewInfo("kubectl-evenkeel", "v0.0.0-test", ""), append([]string{"config", "validate"}, args...), genericclioptions.IOStreams{In: in, Out: &out, ErrOut: &errOut})
 	}()
 	for deadline := time.After(time.Minute); !begun(); {
 		select {
@@ -116,7 +116,7 @@ func TestValidateReportsAnOutputThatCannotBeWritten(t *testing.T) {
 	}
 	defer full.Close()
 	var errOut strings.Builder
-	code := Run(t.Context(), program.Of("kubectl-evenkeel", "v0.0.0-test", ""), []string{"config", "validate", write(t, header), "-o", "json"},
+	code := Run(t.Context(), program.NewInfo("kubectl-evenkeel", "v0.0.0-test", ""), []string{"config", "validate", write(t, header), "-o", "json"},
 		genericclioptions.IOStreams{Out: full, ErrOut: &errOut})
 	if code != exitUntold || errOut.String() != "error: write /dev/full: no space left on device\n" {
 		t.Errorf("%d, %s", code, errOut.String())

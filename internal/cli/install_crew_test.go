@@ -292,7 +292,7 @@ func (c *crew) begin(args ...string) running {
 	go func() {
 		var out, errOut bytes.Buffer
 		streams := genericclioptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut}
-		code := Run(ctx, program.Of("kubectl-evenkeel", "v0.0.0-test", "0123abcd"), append(args, "--kubeconfig", c.cluster.AdminKubeconfig()), streams)
+		code := Run(ctx, program.NewInfo("kubectl-evenkeel", "v0.0.0-test", "0123abcd"), append(args, "--kubeconfig", c.cluster.AdminKubeconfig()), streams)
 		r.ended <- answer{code, out.String(), errOut.String()}
 	}()
 	return r

@@ -81,7 +81,7 @@ func evenkeelAs(t *testing.T, kubeconfig string, args ...string) answer {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	streams := genericclioptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut}
-	code := Run(t.Context(), program.Of("kubectl-evenkeel", "v0.0.0-test", "0123abcd"), append(args, "--kubeconfig", kubeconfig), streams)
+	code := Run(t.Context(), program.NewInfo("kubectl-evenkeel", "v0.0.0-test", "0123abcd"), append(args, "--kubeconfig", kubeconfig), streams)
 	return answer{code, out.String(), errOut.String()}
 }
 

@@ -33,7 +33,7 @@ func inCluster(t *testing.T) versions {
 	if err := json.Unmarshal([]byte(said.out), &v); err != nil || said.code != 0 {
 		t.Fatalf("exit %d, %v: %s%s", said.code, err, said.out, said.err)
 	}
-	if want := program.Of("kubectl-evenkeel", "v0.0.0-test", "0123abcd"); v.Client != want {
+	if want := program.NewInfo("kubectl-evenkeel", "v0.0.0-test", "0123abcd"); v.Client != want {
 		t.Errorf("the client is %+v, want %+v", v.Client, want)
 	}
 	v.Client = program.Info{}

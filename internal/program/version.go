@@ -31,9 +31,9 @@ type Kubelets struct {
 	Newest string `json:"newest"`
 }
 
-// Of describes the running program. Version and commit were set by the linker; the default commit is the one that the Go
+// NewInfo describes the running program. Version and commit were set by the linker; the default commit is the one that the Go
 // command stored when it built from a repository.
-func Of(program, version, commit string) Info {
+func NewInfo(program, version, commit string) Info {
 	build, _ := debug.ReadBuildInfo()
 	return Info{
 		Program: program, Version: version, Commit: cmp.Or(commit, revision(build)),

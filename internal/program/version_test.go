@@ -25,7 +25,7 @@ func run(t *testing.T, i Info, args ...string) (string, error) {
 }
 
 func TestVersionOutput(t *testing.T) {
-	i := Of("evenkeel-x", "v1.2.3", "0123abcd")
+	i := NewInfo("evenkeel-x", "v1.2.3", "0123abcd")
 	built := runtime.Version() + " for " + runtime.GOOS + "/" + runtime.GOARCH
 	want := "evenkeel-x v1.2.3\ncommit    0123abcd\nbuilt     with " + built + "\nkubelets  " +
 		component.OldestKubelet + " to " + component.NewestKubelet + "\n"
