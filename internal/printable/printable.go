@@ -14,15 +14,15 @@ import (
 	"unicode/utf8"
 )
 
-// Is reports whether a character is printed unchanged: letters, marks, digits, punctuation, symbols and the space.
+// printable reports whether a character is printed unchanged: letters, marks, digits, punctuation, symbols and the space.
 // Escaped are control characters, the category Cf (bidirectional overrides and isolates, zero-width characters, tags),
 // line and paragraph separators, other spaces, unassigned characters, and those without a shape of their own.
-func Is(r rune) bool {
+func printable(r rune) bool {
 	return unicode.IsPrint(r) && !unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)
 }
 
 // inText reports whether a character is printed unchanged in a text of several lines.
-func inText(r rune) bool { return Is(r) || r == '\n' || r == '\t' }
+func inText(r rune) bool { return printable(r) || r == '\n' || r == '\t' }
 
 // Text escapes all characters that may not be printed. Newlines and tabs stay. The carriage return of a CRLF is
 // removed.
