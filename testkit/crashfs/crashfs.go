@@ -40,8 +40,8 @@ const (
 	SyncDir Op = "syncdir"
 )
 
-// Needed are the operations that fail on a full disk. Freeing space works.
-var Needed = []Op{Create, Write, Mkdir, Sync}
+// NeedSpace are the operations that fail on a full disk. Freeing space works.
+var NeedSpace = []Op{Create, Write, Mkdir, Sync}
 
 // FS is the file system. It starts with the directory "/". It is safe for concurrent use.
 type FS struct {

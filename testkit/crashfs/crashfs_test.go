@@ -159,7 +159,7 @@ func TestInjectedErrorsAffectTheChosenOperations(t *testing.T) {
 	if got[0] != nil || !errors.Is(got[1], syscall.EIO) || got[2] != nil {
 		t.Errorf("FailAt(2): %v", got)
 	}
-	f.FailFrom(2, syscall.ENOSPC, crashfs.Needed...)
+	f.FailFrom(2, syscall.ENOSPC, crashfs.NeedSpace...)
 	got = []error{f.Mkdir("/d", 0o700), f.Remove("/d"), f.Mkdir("/e", 0o700), f.SyncDir("/")}
 	if got[0] != nil || got[1] != nil || !errors.Is(got[2], syscall.ENOSPC) || got[3] != nil {
 		t.Errorf("FailFrom on a full disk: %v", got)

@@ -155,7 +155,7 @@ func TestPodsThatWereEvictedWhileTheDiskWasFullAreNotTheConfigurationsDoing(t *t
 		w.runs("")
 		w.assign("uid-good", conf{name: "good"})
 		w.until("it is being judged, and its pods were counted", func() bool { return w.kubelet.checked("good") == 1 })
-		w.disk.FailFrom(1, syscall.ENOSPC, crashfs.Needed...)
+		w.disk.FailFrom(1, syscall.ENOSPC, crashfs.NeedSpace...)
 		w.pass(time.Minute)
 		w.wantStarts("")
 		w.api.set(func(api *simAPI) {

@@ -48,7 +48,7 @@ func fail(t *testing.T, s scenario, p past, n int, forever bool) (more bool) {
 	case !forever:
 		w.disk.FailAt(n, cause)
 	case cause == syscall.ENOSPC:
-		w.disk.FailFrom(n, cause, crashfs.Needed...)
+		w.disk.FailFrom(n, cause, crashfs.NeedSpace...)
 	default:
 		w.disk.FailFrom(n, cause)
 	}
@@ -87,7 +87,7 @@ func fail(t *testing.T, s scenario, p past, n int, forever bool) (more bool) {
 func hit(log []string, n int, full bool) (failed, enough bool) {
 	for _, op := range log[min(len(log), n-1):] {
 		verb, _, _ := strings.Cut(op, " ")
-		failed = failed || !full || slices.Contains(crashfs.Needed, crashfs.Op(verb))
+		failed = failed || !full || slices.Contains(crashfs.NeedSpace, crashfs.Op(verb))
 	}
 	return failed, len(log) >= n
 }

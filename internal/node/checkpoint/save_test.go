@@ -187,7 +187,7 @@ func TestAStateThatCouldNotBeReadAgainIsNotWritten(t *testing.T) {
 
 func TestAFullOrReadOnlyDiskIsNamedWithTheFileAndLaterSavesCatchUp(t *testing.T) {
 	for name, fault := range map[string]func(*crashfs.FS){
-		"full":      func(f *crashfs.FS) { f.FailFrom(1, syscall.ENOSPC, crashfs.Needed...) },
+		"full":      func(f *crashfs.FS) { f.FailFrom(1, syscall.ENOSPC, crashfs.NeedSpace...) },
 		"read-only": func(f *crashfs.FS) { f.FailFrom(1, syscall.EROFS) },
 	} {
 		fsys, s := saved(t, trial.State{})

@@ -127,7 +127,7 @@ func TestADiskThatTakesNothingKeepsNoNodeFromWhatItHas(t *testing.T) {
 		if err := before.Save(adopted); err != nil {
 			t.Fatal(err)
 		}
-		fsys.FailFrom(1, cause, crashfs.Needed...)
+		fsys.FailFrom(1, cause, crashfs.NeedSpace...)
 		var log bytes.Buffer
 		s, err := checkpoint.Open(fsys, dir, "v9.9.9", slog.New(slog.NewTextHandler(&log, nil))) // whose directory is missing
 		if err != nil {
