@@ -35,7 +35,7 @@ func Write(fsys FS, path string, data []byte, mode fs.FileMode) error {
 	}
 	if err != nil {
 		_ = fsys.Remove(temp) // the first error matters; a leftover is harmless
-		return fmt.Errorf("replace %s: %s: %w", path, step, Renamed(err, temp, path+TempSuffix))
+		return fmt.Errorf("replace %s: %s: %w", path, step, WithStableName(err, temp, path+TempSuffix))
 	}
 	if err := fsys.SyncDir(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("replace %s: sync its directory: %w", path, err)
@@ -61,9 +61,9 @@ func MakeDir(fsys FS, dir string, mode fs.FileMode) error {
 	return nil
 }
 
-// Renamed returns err with the random name of a temporary file replaced by a stable name, so that repeated errors with
+// WithStableName returns err with the random name of a temporary file replaced by a stable name, so that repeated errors with
 // the same cause are equal.
-func Renamed(err error, temp, stable string) error {
+func WithStableName(err error, temp, stable string) error {
 	if words := err.Error(); strings.Contains(words, temp) {
 		return renamed{err, strings.ReplaceAll(words, temp, stable)}
 	}

@@ -143,7 +143,7 @@ func (h *DryRunner) run(ctx context.Context, spec dryRun) result {
 	}
 	args, err := h.arguments(spec, dir)
 	if err != nil {
-		return result{message: fmt.Sprintf("no scratch file for the dry run: %v", atomicfile.Renamed(err, dir, h.scratch))}
+		return result{message: fmt.Sprintf("no scratch file for the dry run: %v", atomicfile.WithStableName(err, dir, h.scratch))}
 	}
 
 	out := &outputReader{overrunMarks: overrunStage1}

@@ -64,7 +64,7 @@ func makeScratch(parent string, subs ...string) (string, error) {
 	for _, sub := range subs {
 		if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
 			_ = os.RemoveAll(dir) // the first error matters
-			return "", atomicfile.Renamed(err, dir, parent)
+			return "", atomicfile.WithStableName(err, dir, parent)
 		}
 	}
 	return dir, nil
@@ -82,7 +82,7 @@ func (h *DryRunner) makeScratch() (string, error) {
 	}
 	if err != nil {
 		_ = os.RemoveAll(dir) // the first error matters
-		return "", atomicfile.Renamed(err, dir, h.scratch)
+		return "", atomicfile.WithStableName(err, dir, h.scratch)
 	}
 	return dir, nil
 }

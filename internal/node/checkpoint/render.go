@@ -54,7 +54,7 @@ func (s *Store) render(dir string, files map[string][]byte) error {
 	}
 	if err != nil {
 		_ = s.removeTree(temp, true) // the first error is the one to tell; Open removes leftovers
-		err = atomicfile.Renamed(err, strings.TrimSuffix(temp, atomicfile.TempSuffix), dir)
+		err = atomicfile.WithStableName(err, strings.TrimSuffix(temp, atomicfile.TempSuffix), dir)
 	}
 	return err
 }
