@@ -148,7 +148,7 @@ func TestAnErrorNamesTheDropInDirectoryThatCannotBeCopied(t *testing.T) {
 			if _, err := k.Files(Candidate{Dropin: true}, ""); err == nil || err.Error() != want {
 				t.Errorf("got %v, want %s", err, want)
 			}
-			checkVerdict(t, harness(t, k).Check(context.Background(), Candidate{Dropin: true}, ""), CouldNotTell, 0, want)
+			checkVerdict(t, dryRunner(t, k).Check(context.Background(), Candidate{Dropin: true}, ""), CouldNotTell, 0, want)
 		})
 	}
 }
@@ -183,7 +183,7 @@ func TestVerdictsOnDropInsWithAFakeKubelet(t *testing.T) {
 			k := fake(t, tt.body)
 			k.ConfigDir = tree(t, map[string]string{"10.conf": "OWN"})
 			k.Config = filepath.Join(tree(t, map[string]string{"local": "LOCAL"}), "local")
-			checkVerdict(t, harness(t, k).Check(context.Background(), Candidate{Data: []byte("OURS"), Dropin: true}, ""), tt.outcome, tt.stage, tt.message)
+			checkVerdict(t, dryRunner(t, k).Check(context.Background(), Candidate{Data: []byte("OURS"), Dropin: true}, ""), tt.outcome, tt.stage, tt.message)
 		})
 	}
 }
@@ -202,7 +202,7 @@ func TestNullInADropInIsRemovedBeforeStrictDecoding(t *testing.T) {
 		"and cannot be even then": {pruned + `end "failed to load kubelet config file, path: $file, error: no good then";; esac; accept`, Rejected, 1, "no good then"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := harness(t, fake(t, tt.body))
+			h := dryRunner(t, fake(t, tt.body))
 			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte(data), Dropin: true}, ""), tt.outcome, tt.stage, tt.message)
 		})
 	}
@@ -222,7 +222,7 @@ func TestAKubeletWithoutDropInSupportRejectsDropIns(t *testing.T) {
 	} {
 		t.Run(version, func(t *testing.T) {
 			t.Setenv("VERSION", version)
-			h := harness(t, fake(t, "accept"))
+			h := dryRunner(t, fake(t, "accept"))
 			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x"), Dropin: true}, ""), want.outcome, want.stage, want.message)
 			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), Accepted, 2, "")
 		})
@@ -232,7 +232,7 @@ func TestAKubeletWithoutDropInSupportRejectsDropIns(t *testing.T) {
 func TestTheVersionIsCachedUntilTheBinaryIsReplaced(t *testing.T) {
 	t.Setenv("VERSION", "v1.36.3")
 	k := fake(t, "accept")
-	h := harness(t, k)
+	h := dryRunner(t, k)
 	dropin := Candidate{Data: []byte("x"), Dropin: true}
 	checkVerdict(t, h.Check(context.Background(), dropin, ""), Accepted, 2, "")
 	t.Setenv("VERSION", "v1.29.3")
@@ -246,7 +246,7 @@ func TestTheVersionIsCachedUntilTheBinaryIsReplaced(t *testing.T) {
 }
 
 func TestADryRunThatCannotWriteItsFilesGivesNoVerdict(t *testing.T) {
-	h := harness(t, fake(t, "accept"))
+	h := dryRunner(t, fake(t, "accept"))
 	got := h.run(context.Background(), dryRun{stage: 1, config: configuration{files: map[string][]byte{"pki/kubelet.crt/x": nil}}})
 	if got.outcome != CouldNotTell || !strings.HasPrefix(got.message, "no scratch file for the dry run: mkdir "+h.scratch) {
 		t.Errorf("got %s: %s", got.outcome, got.message)

@@ -174,7 +174,7 @@ func (h *DryRunner) startWithoutFlags(ctx context.Context, config configuration,
 // candidate is rejected if the local configuration (initFile, see CheckLocal) passes the same stage at the same time,
 // if the kubelet does not support drop-ins, or if the file that it names as client CA is unusable. Stage 2 has side
 // effects, so it runs only if stage 1 accepts and no protected field differs from the local configuration. If stage 2
-// is unavailable, stage 1 alone accepts, and Words says why.
+// is unavailable, stage 1 alone accepts, and Message says why.
 func (h *DryRunner) Check(ctx context.Context, candidate Candidate, initFile string) Verdict {
 	caps, err := h.probe(ctx)
 	if err != nil {

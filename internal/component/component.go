@@ -19,7 +19,7 @@ import (
 // configuration, so the binary of any version can be used on any host. Problems caused by this host are reported in
 // the verdict and never reject a configuration. It is safe for concurrent use.
 //
-// A Harness validates for the kubelet of a node, with its flags, and checks more.
+// A DryRunner validates for the kubelet of a node, with its flags, and checks more.
 type Component interface {
 	// Name returns the component's name, one of Names.
 	Name() string

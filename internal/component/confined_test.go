@@ -30,7 +30,7 @@ func TestADryRunHasLimitedMemoryAHighOOMScoreAndNoInheritedDescriptors(t *testin
 	if _, err := unix.FcntlInt(leaked.Fd(), unix.F_SETFD, 0); err != nil {
 		t.Fatal(err)
 	}
-	h := harness(t, fake(t, `until [ "$(ulimit -d)" != unlimited ]; do :; done
+	h := dryRunner(t, fake(t, `until [ "$(ulimit -d)" != unlimited ]; do :; done
 [ "$(ulimit -d)" = 1048576 ] || end "data is limited to $(ulimit -d) KiB"
 [ "$(ulimit -c)" = 0 ] || end "it may write a core"
 [ "$(cat /proc/self/oom_score_adj)" = 1000 ] || end "oom_score_adj is $(cat /proc/self/oom_score_adj)"
@@ -49,7 +49,7 @@ func must(s string, err error) string {
 
 func TestStage2DoesNotRunIfAProtectedFieldDiffers(t *testing.T) {
 	ran := filepath.Join(t.TempDir(), "ran")
-	h := harness(t, fakeWithLocal(t, `echo "$stage$config" >>`+ran+`
+	h := dryRunner(t, fakeWithLocal(t, `echo "$stage$config" >>`+ran+`
 case "$config" in *OPEN*) dump '{"MaxPods": 1, "ReadOnlyPort": 10255}';; *) dump '{"MaxPods": 1, "ReadOnlyPort": 0}';; esac; accept`, "maxPods: 1 # LOCAL"))
 	h.Protected = payload.DefaultProtection()
 	v := h.Check(context.Background(), Candidate{Data: []byte("readOnlyPort: 10255 # OPEN")}, "")
@@ -68,7 +68,7 @@ case "$config" in *OPEN*) dump '{"MaxPods": 1, "ReadOnlyPort": 10255}';; *) dump
 
 func TestStage2DoesNotStartBeforeStage1HasAccepted(t *testing.T) {
 	ran := filepath.Join(t.TempDir(), "ran")
-	h := harness(t, fake(t, `echo "$stage$config" >>`+ran+`; case "$stage$config" in 1BAD) end "no good";; esac; accept`))
+	h := dryRunner(t, fake(t, `echo "$stage$config" >>`+ran+`; case "$stage$config" in 1BAD) end "no good";; esac; accept`))
 	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("BAD")}, ""), Rejected, 1, "no good")
 	if text := must(read(ran)); strings.Contains(text, "2BAD") {
 		t.Errorf("stage 2 ran:\n%s", text)
@@ -83,18 +83,18 @@ func read(file string) (string, error) {
 func TestCandidateOnlyMarksFailuresThatTheCandidateMayCause(t *testing.T) {
 	const aloneAt = `case "$stage$config" in %dBAD) kill -SEGV $$;; esac; accept`
 	for stage := range 3 {
-		h := harness(t, fake(t, fmt.Sprintf(aloneAt, stage)))
+		h := dryRunner(t, fake(t, fmt.Sprintf(aloneAt, stage)))
 		v := h.Check(context.Background(), Candidate{Data: []byte("BAD")}, "")
 		if alone := stage > 0; v.CandidateOnly != alone || (v.Outcome == CouldNotTell) != alone {
 			t.Errorf("killed at stage %d: %s, candidate only: %t", stage, v.Outcome, v.CandidateOnly)
 		}
 	}
 	// SIGKILL comes from outside: a person, or the OOM killer.
-	h := harness(t, fake(t, `case "$stage$config" in 1BAD) kill -9 $$;; esac; accept`))
+	h := dryRunner(t, fake(t, `case "$stage$config" in 1BAD) kill -9 $$;; esac; accept`))
 	if v := h.Check(context.Background(), Candidate{Data: []byte("BAD")}, ""); v.Outcome != CouldNotTell || v.CandidateOnly {
 		t.Errorf("killed by others: %s, candidate only: %t", v.Outcome, v.CandidateOnly)
 	}
-	h = harness(t, fake(t, `case "$config" in *no-runtime*) accept;; esac; kill -SEGV $$`))
+	h = dryRunner(t, fake(t, `case "$config" in *no-runtime*) accept;; esac; kill -SEGV $$`))
 	if v := h.Check(context.Background(), Candidate{Data: []byte("BAD")}, ""); v.Outcome != CouldNotTell || v.CandidateOnly {
 		t.Errorf("killed with local too: %s, candidate only: %t", v.Outcome, v.CandidateOnly)
 	}
@@ -172,7 +172,7 @@ func TestNoKubeletUsesPathsAndEndpointsOfAHostileConfiguration(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				h := harness(t, k)
+				h := dryRunner(t, k)
 				if protected {
 					h.Protected = payload.DefaultProtection()
 				}
@@ -233,7 +233,7 @@ func TestADeeplyNestedConfigurationOnlyEndsItsDryRun(t *testing.T) {
 	for _, kubelet := range realKubelets(t) {
 		k := kubeletWith(t, noRuntime(t))
 		k.Path = kubelet
-		h := harness(t, k)
+		h := dryRunner(t, k)
 		if v := h.CheckLocal(context.Background(), ""); v.Outcome != Accepted {
 			t.Fatalf("local: %s: %s", v.Outcome, v.Message)
 		}
@@ -257,7 +257,7 @@ func TestAPayloadThatQuotesADumpDoesNotChangeTheEffectiveConfiguration(t *testin
 	for _, kubelet := range realKubelets(t) {
 		k := kubeletWith(t, noRuntime(t))
 		k.Path = kubelet
-		h := harness(t, k)
+		h := dryRunner(t, k)
 		local := h.CheckLocal(context.Background(), "")
 		if local.Effective == nil {
 			t.Fatalf("%s: %+v", kubelet, local)

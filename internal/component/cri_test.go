@@ -99,7 +99,7 @@ func TestRuntimeErrorsOfEachKubeletAreRecognized(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				h := harness(t, k)
+				h := dryRunner(t, k)
 				h.Deadline = time.Minute // the kubelet tries three times
 				a := h.run(t.Context(), dryRun{stage: 2, config: wholeConfig(data), runtime: "unix://" + socket})
 				if a.outcome != Rejected || !a.runtimeFailed || !strings.HasPrefix(a.message, tt.message) {

@@ -57,7 +57,7 @@ const (
 	// dryRunMemory limits the data segment of a dry run, in bytes. A kubelet needs about 100 MiB for a small
 	// configuration, and less than half of the limit for one of 1 MiB.
 	dryRunMemory = 1 << 30
-	// maxParallel limits the parallel dry runs of a harness, to save the node's CPU.
+	// maxParallel limits the parallel dry runs of a DryRunner, to save the node's CPU.
 	maxParallel = 2
 	maxMessage  = 2000
 )
@@ -84,7 +84,7 @@ type DryRunner struct {
 	versionOf Identity
 }
 
-// NewDryRunner returns a Harness for a node's kubelet. It creates scratchDir for temporary files.
+// NewDryRunner returns a DryRunner for a node's kubelet. It creates scratchDir for temporary files.
 func NewDryRunner(k *Kubelet, scratchDir string, log *slog.Logger) *DryRunner {
 	// The kubelet would resolve a relative path too, but its errors contain it.
 	if absolute, err := filepath.Abs(scratchDir); err == nil {

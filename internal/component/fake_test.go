@@ -62,8 +62,8 @@ func said(e Effective) Effective {
 	return e
 }
 
-// harness returns a Harness and checks that its scratch directory is empty when the test ends.
-func harness(t *testing.T, k *Kubelet) *DryRunner {
+// dryRunner returns a DryRunner and checks that its scratch directory is empty when the test ends.
+func dryRunner(t *testing.T, k *Kubelet) *DryRunner {
 	t.Helper()
 	scratch := filepath.Join(t.TempDir(), "scratch")
 	t.Cleanup(func() {
@@ -94,7 +94,7 @@ func TestAKubeletThatCannotRunGivesNoVerdict(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := harness(t, k)
+		h := dryRunner(t, k)
 		checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), CouldNotTell, 0, want)
 		checkVerdict(t, h.CheckLocal(context.Background(), ""), CouldNotTell, 0, want)
 		if _, err := h.probe(context.Background()); err == nil || err.Error() != want {
@@ -135,7 +135,7 @@ func TestVerdictsOnCandidatesWithAFakeKubelet(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			h := harness(t, fake(t, tt.body))
+			h := dryRunner(t, fake(t, tt.body))
 			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("CANDIDATE")}, ""), tt.outcome, tt.stage, tt.message)
 		})
 	}
@@ -157,7 +157,7 @@ func TestStage2RejectsOnlyIfTheLocalConfigurationStillPasses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			now := filepath.Join(t.TempDir(), "now")
 			write(t, now, "accept", 0o600)
-			h := harness(t, fake(t, `case "$stage$config" in 2BAD) end "no good";; 2GOOD) accept;; 2) . `+now+`;; esac; accept`))
+			h := dryRunner(t, fake(t, `case "$stage$config" in 2BAD) end "no good";; 2GOOD) accept;; 2) . `+now+`;; esac; accept`))
 			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("GOOD")}, ""), Accepted, 2, "")
 			write(t, now, tt.now, 0o600)
 			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("BAD")}, ""), tt.outcome, tt.stage, tt.message)
@@ -184,7 +184,7 @@ func TestARuntimeOutageRejectsNoCandidate(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			again := filepath.Join(t.TempDir(), "again")
-			h := harness(t, fake(t, `case "$stage$config" in 2BAD) [ -e `+again+` ] && { `+tt.second+`; }; touch `+again+`; `+tt.first+`;; esac; accept`))
+			h := dryRunner(t, fake(t, `case "$stage$config" in 2BAD) [ -e `+again+` ] && { `+tt.second+`; }; touch `+again+`; `+tt.first+`;; esac; accept`))
 			v := h.Check(context.Background(), Candidate{Data: []byte("BAD")}, "")
 			checkVerdict(t, v, tt.outcome, tt.stage, tt.message)
 			if v.CandidateOnly != tt.alone {
@@ -196,7 +196,7 @@ func TestARuntimeOutageRejectsNoCandidate(t *testing.T) {
 
 func TestAKubeletThatIgnoresTheExitFlagIsKilled(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
-	h := harness(t, fake(t, `sleep 600 & echo $$ $! >`+pids+`; log '"Standalone mode, no API client"'; wait`))
+	h := dryRunner(t, fake(t, `sleep 600 & echo $$ $! >`+pids+`; log '"Standalone mode, no API client"'; wait`))
 	began := time.Now()
 	const want = `the dry run does not work with this kubelet: the dry run of the kubelet: it continued past the end of the dry run ("\"Standalone mode, no API client\"") and was killed`
 	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), CouldNotTell, 0, want)
@@ -209,7 +209,7 @@ func TestAKubeletThatIgnoresTheExitFlagIsKilled(t *testing.T) {
 func TestAKubeletThatContinuesAfterStage2IsKilledAndNotUsedAgain(t *testing.T) {
 	dir := t.TempDir()
 	pids, count := filepath.Join(dir, "pids"), filepath.Join(dir, "count")
-	h := harness(t, fake(t, `[ $stage = 1 ] && accept; echo x >>`+count+`; sleep 600 & echo $$ $! >`+pids+`; log '"Using root directory" path="/x"'; wait`))
+	h := dryRunner(t, fake(t, `[ $stage = 1 ] && accept; echo x >>`+count+`; sleep 600 & echo $$ $! >`+pids+`; log '"Using root directory" path="/x"'; wait`))
 	for _, want := range []string{
 		`stage 2 of the dry run was not used: the local configuration does not pass it: the dry run of the kubelet: it continued past the end of the dry run ("\"Using root directory\" path=\"/x\"") and was killed`,
 		`stage 2 of the dry run was not used: this kubelet continues past the end of stage 2`,
@@ -224,7 +224,7 @@ func TestAKubeletThatContinuesAfterStage2IsKilledAndNotUsedAgain(t *testing.T) {
 
 func TestAKubeletThatHangsIsKilledWithItsChildren(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
-	h := harness(t, fake(t, `case "$config" in HANG) sleep 600 & echo $$ $! >`+pids+`; wait;; esac; accept`))
+	h := dryRunner(t, fake(t, `case "$config" in HANG) sleep 600 & echo $$ $! >`+pids+`; wait;; esac; accept`))
 	h.Deadline = 500 * time.Millisecond
 	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("HANG")}, ""), CouldNotTell, 1,
 		"the dry run of the kubelet: it did not exit within 500ms and was killed")
@@ -234,7 +234,7 @@ func TestAKubeletThatHangsIsKilledWithItsChildren(t *testing.T) {
 func TestACancelledCheckGivesNoVerdict(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	started := filepath.Join(t.TempDir(), "pids")
-	h := harness(t, fake(t, `case "$stage$config" in 1HANG) sleep 600 & echo $$ $! >`+started+`; wait;; esac; accept`))
+	h := dryRunner(t, fake(t, `case "$stage$config" in 1HANG) sleep 600 & echo $$ $! >`+started+`; wait;; esac; accept`))
 	go func() {
 		defer cancel()
 		for range 500 {
@@ -250,7 +250,7 @@ func TestACancelledCheckGivesNoVerdict(t *testing.T) {
 
 func TestTheLocalConfigurationIsRejectedOnlyIfAnEmptyOneIsAccepted(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken")
-	h := harness(t, fake(t, `case "$config" in *no-runtime*) [ -e `+broken+` ] && end "nothing works";; INIT) end "no good";; WARN) log '"Using lenient decoding as strict decoding failed" err="unknown field x"';; esac; accept`))
+	h := dryRunner(t, fake(t, `case "$config" in *no-runtime*) [ -e `+broken+` ] && end "nothing works";; INIT) end "no good";; WARN) log '"Using lenient decoding as strict decoding failed" err="unknown field x"';; esac; accept`))
 	initFile := filepath.Join(t.TempDir(), "kubelet")
 	write(t, initFile, "GOOD", 0o600)
 	checkVerdict(t, h.CheckLocal(context.Background(), initFile), Accepted, 1, "")
@@ -272,7 +272,7 @@ func TestProbeResultsAreCachedUntilTheBinaryIsReplaced(t *testing.T) {
 	count := filepath.Join(t.TempDir(), "count")
 	body := `case "$config" in *no-runtime*) echo x >>` + count + `;; esac; accept`
 	k := fake(t, body)
-	h := harness(t, k)
+	h := dryRunner(t, k)
 	proofs := func() int {
 		if _, err := h.probe(context.Background()); err != nil {
 			t.Fatal(err)
@@ -298,7 +298,7 @@ func TestADryRunCannotNotifySystemd(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "/run/x")
 	t.Setenv("WATCHDOG_USEC", "1")
 	t.Setenv("WATCHDOG_PID", "1")
-	h := harness(t, fake(t, `[ "$NOTIFY_SOCKET$WATCHDOG_USEC$WATCHDOG_PID" = "" ] || end "it could"
+	h := dryRunner(t, fake(t, `[ "$NOTIFY_SOCKET$WATCHDOG_USEC$WATCHDOG_PID" = "" ] || end "it could"
 [ "$TMPDIR" = "${root%/root}/tmp" ] && [ -d "$TMPDIR" ] || end "TMPDIR is $TMPDIR"
 accept`))
 	if _, err := h.probe(context.Background()); err != nil {
@@ -315,7 +315,7 @@ func TestAMissingScratchDirectoryGivesNoVerdict(t *testing.T) {
 }
 
 func TestOldScratchDirectoriesAreRemoved(t *testing.T) {
-	h := harness(t, fake(t, "accept"))
+	h := dryRunner(t, fake(t, "accept"))
 	left := filepath.Join(h.scratch, "dryrun-1", "root")
 	if err := os.MkdirAll(left, 0o700); err != nil {
 		t.Fatal(err)
@@ -326,7 +326,7 @@ func TestOldScratchDirectoriesAreRemoved(t *testing.T) {
 	}
 	if _, err := h.probe(context.Background()); err != nil {
 		t.Fatal(err)
-	} // harness checks at the end that it is gone
+	} // dryRunner checks at the end that it is gone
 }
 
 // mustBeGone waits until the processes with the IDs in a file have exited; zombies count as exited.
@@ -388,7 +388,7 @@ func TestADryRunDiesWithItsParent(t *testing.T) {
 func slogDiscard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func TestACandidateThatContinuesAfterStage2IsNotRejected(t *testing.T) {
-	h := harness(t, fake(t, `case "$stage$config" in 2BAD) log '"Started kubelet"'; sleep 600;; esac; accept`))
+	h := dryRunner(t, fake(t, `case "$stage$config" in 2BAD) log '"Started kubelet"'; sleep 600;; esac; accept`))
 	v := h.Check(context.Background(), Candidate{Data: []byte("BAD")}, "")
 	checkVerdict(t, v, Accepted, 1, `stage 2 of the dry run was not used: the dry run of the kubelet: it continued past the end of the dry run ("\"Started kubelet\"") and was killed`)
 	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("GOOD")}, ""), Accepted, 1, "stage 2 of the dry run was not used: this kubelet continues past the end of stage 2")
@@ -397,7 +397,7 @@ func TestACandidateThatContinuesAfterStage2IsNotRejected(t *testing.T) {
 func TestAnUnreadableDumpIsNotARejection(t *testing.T) {
 	k := fake(t, `printf 'I1121 07:10:36.358684   21610 server.go:301] "KubeletConfiguration" configuration=<\n\t{"MaxPods":\n >\n' >&2; accept`)
 	k.flags = []flag{{name: "max-pods", value: "5", tokens: []string{"--max-pods=5"}}}
-	v := harness(t, k).Check(context.Background(), Candidate{Data: []byte("maxPods: 1")}, "")
+	v := dryRunner(t, k).Check(context.Background(), Candidate{Data: []byte("maxPods: 1")}, "")
 	checkVerdict(t, v, Accepted, 2, "")
 	want := "[cannot tell which fields are overridden by flags: the kubelet did not print its configuration" +
 		" the effective local configuration is unknown: the kubelet did not print it]"

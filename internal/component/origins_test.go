@@ -204,7 +204,7 @@ func fakeWithLocal(t *testing.T, body, local string) *Kubelet {
 }
 
 func TestACheckAlsoPrintsTheLocalConfiguration(t *testing.T) {
-	h := harness(t, fakeWithLocal(t, printing+"accept", "maxPods: 1 # LOCAL"))
+	h := dryRunner(t, fakeWithLocal(t, printing+"accept", "maxPods: 1 # LOCAL"))
 	v := h.Check(context.Background(), Candidate{Data: []byte("maxPods: 2")}, "")
 	checkVerdict(t, v, Accepted, 2, "")
 	if got := fmt.Sprint(said(v.Effective), said(v.Local), v.Origins, v.Warnings); got != "map[maxPods:2] map[maxPods:1] map[maxPods:remote] []" {
@@ -218,7 +218,7 @@ func TestACheckAlsoPrintsTheLocalConfiguration(t *testing.T) {
 
 // A kubelet of 1.30 prints them only with --config-dir. They must not count as a difference.
 func TestTheEffectiveConfigurationHasNoKindAndAPIVersion(t *testing.T) {
-	h := harness(t, fake(t, `[ -z "$dropins" ] && { dump '{"MaxPods": 1}'; accept; }
+	h := dryRunner(t, fake(t, `[ -z "$dropins" ] && { dump '{"MaxPods": 1}'; accept; }
 dump '{"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1", "MaxPods": 2}'; accept`))
 	v := h.Check(context.Background(), Candidate{Data: []byte("maxPods: 2"), Dropin: true}, "")
 	checkVerdict(t, v, Accepted, 2, "")
@@ -232,7 +232,7 @@ func TestALocalConfigurationThatCannotBePrintedIsAWarning(t *testing.T) {
 		`case "$stage$config" in 1*LOCAL*) end "no good";; esac; ` + printing + "accept": "the effective local configuration is unknown: no good",
 		`case "$config" in *LOCAL*) accept;; esac; ` + printing + "accept":               "the effective local configuration is unknown: the kubelet did not print it",
 	} {
-		h := harness(t, fakeWithLocal(t, body, "maxPods: 1 # LOCAL"))
+		h := dryRunner(t, fakeWithLocal(t, body, "maxPods: 1 # LOCAL"))
 		v := h.Check(context.Background(), Candidate{Data: []byte("maxPods: 2")}, "")
 		checkVerdict(t, v, Accepted, 2, "")
 		if v.Local != nil || !slices.Equal(v.Warnings, []string{want}) {
@@ -243,7 +243,7 @@ func TestALocalConfigurationThatCannotBePrintedIsAWarning(t *testing.T) {
 
 func TestUnknownOriginsAreAWarning(t *testing.T) {
 	const broken = "{: [ # LOCAL"
-	h := harness(t, fakeWithLocal(t, printing+"accept", broken))
+	h := dryRunner(t, fakeWithLocal(t, printing+"accept", broken))
 	v := h.CheckLocal(context.Background(), "")
 	checkVerdict(t, v, Accepted, 1, "")
 	if len(v.Warnings) != 1 || !strings.HasPrefix(v.Warnings[0], "cannot tell where fields come from: "+h.k.Config+": error converting YAML to JSON: ") || v.Origins != nil {
@@ -259,7 +259,7 @@ func TestAFlagThatMakesTheDifferenceIsTheOrigin(t *testing.T) {
 	const body = `case "$*" in *--max-pods=5*) dump '{"MaxPods": 5, "PodsPerCore": 3, "EvictionHard": {"a.b": "1", "c": "2"}}';; *) dump '{"MaxPods": 2, "PodsPerCore": 3, "EvictionHard": {"c": "2"}}';; esac; accept`
 	k := fakeWithLocal(t, body, "podsPerCore: 3\nmaxPods: 2\n")
 	k.flags = []flag{{name: "max-pods", value: "5", tokens: []string{"--max-pods=5"}}}
-	v := harness(t, k).CheckLocal(context.Background(), "")
+	v := dryRunner(t, k).CheckLocal(context.Background(), "")
 	want := map[string]Origin{"maxPods": "flag", "podsPerCore": "local", "evictionHard[a.b]": "flag"}
 	if diff := cmp.Diff(want, v.Origins); diff != "" || len(v.Warnings) > 0 {
 		t.Errorf("-want +got\n%s\nwarnings %q", diff, v.Warnings)
@@ -270,6 +270,6 @@ func TestARejectedLocalConfigurationCancelsTheRunWithoutFlags(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	k := fakeWithLocal(t, printing+`case "$* $config" in *--max-pods=5*) until [ -s `+pids+` ]; do sleep 0.01; done; end "no good";; *LOCAL*) sleep 600 & echo $$ $! >`+pids+`; wait;; esac; accept`, "LOCAL")
 	k.flags = []flag{{name: "max-pods", value: "5", tokens: []string{"--max-pods=5"}}}
-	checkVerdict(t, harness(t, k).CheckLocal(context.Background(), ""), Rejected, 1, "no good")
+	checkVerdict(t, dryRunner(t, k).CheckLocal(context.Background(), ""), Rejected, 1, "no good")
 	mustBeGone(t, pids)
 }

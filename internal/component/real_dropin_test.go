@@ -35,7 +35,7 @@ func started(t *testing.T, k *Kubelet, c Candidate, initFile string) Effective {
 	argv := append(k.Argv(RunConfig{InitFile: initFile, Dir: dir, Dropin: c.Dropin}, ""),
 		"--exit-on-lock-contention", "-v=5", "--cert-dir="+filepath.Join(dir, "pki"), "--root-dir="+filepath.Join(dir, "root"))
 	text, _ := exec.Command(argv[0], argv[1:]...).CombinedOutput() // it always fails
-	proven, err := harness(t, k).probe(context.Background())
+	proven, err := dryRunner(t, k).probe(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestTheRealKubeletMergesADropInOverTheNodesOwn(t *testing.T) {
 	k := kubeletWith(t, noRuntime(t)+"maxPods: 1\nsyncFrequency: 7m\nevictionHard: {memory.available: 5%}\nfeatureGates: {NodeSwap: true}\n",
 		"--config-dir="+ownDir(t), "--image-gc-high-threshold=91", "--feature-gates=CPUManagerPolicyAlphaOptions=true", "-v=3", "--seccomp-default")
 	c := laidOver("eventBurst: 100\nmaxParallelImagePulls: 4\nserializeImagePulls: false\nevictionHard: {imagefs.available: 2%}\nfeatureGates: {CPUManagerPolicyBetaOptions: true}\nimageGCHighThresholdPercent: 88\nsyncFrequency: null\n")
-	v := harness(t, k).Check(context.Background(), c, "")
+	v := dryRunner(t, k).Check(context.Background(), c, "")
 	if v.Outcome != Accepted || v.Stage != 1 || len(v.Warnings) > 0 {
 		t.Fatalf("got %s at stage %d: %s, warnings %q", v.Outcome, v.Stage, v.Message, v.Warnings)
 	}
@@ -143,7 +143,7 @@ func TestTheRealKubeletValidatesADropIn(t *testing.T) {
 			`strict decoding error: yaml: unmarshal errors: line 4: key "maxPods" already set in map`},
 	}
 	k := kubeletWith(t, noRuntime(t)+"imageGCLowThresholdPercent: 60\n")
-	h := harness(t, k)
+	h := dryRunner(t, k)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			checkVerdict(t, h.Check(context.Background(), laidOver(tt.data), ""), Rejected, 1, tt.message)
@@ -198,7 +198,7 @@ func TestADropInIsMergedOverAnyLocalConfiguration(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := laidOver("maxPods: 77\n")
-			v := harness(t, k).Check(context.Background(), c, tt.initFile)
+			v := dryRunner(t, k).Check(context.Background(), c, tt.initFile)
 			if v.Outcome != Accepted {
 				t.Fatalf("got %s: %s", v.Outcome, v.Message)
 			}
@@ -211,7 +211,7 @@ func TestADropInIsMergedOverAnyLocalConfiguration(t *testing.T) {
 func TestAWholeConfigurationIsValidatedAsItWouldRun(t *testing.T) {
 	k := kubeletWith(t, noRuntime(t), "--config-dir="+ownDir(t), "--max-pods=9")
 	c := Candidate{Data: config(noRuntime(t) + "maxPods: 77\nsyncFrequency: 2m\n")}
-	v := harness(t, k).Check(context.Background(), c, "")
+	v := dryRunner(t, k).Check(context.Background(), c, "")
 	mustBeAsStarted(t, v.Effective, started(t, k, c, ""))
 	delete(v.Origins, "containerRuntimeEndpoint")
 	if diff := cmp.Diff(map[string]Origin{"maxPods": "flag", "syncFrequency": "remote", "failCgroupV1": "remote"}, v.Origins); diff != "" {
@@ -222,7 +222,7 @@ func TestAWholeConfigurationIsValidatedAsItWouldRun(t *testing.T) {
 
 func TestOriginsOfLocalFieldsWithTheRealKubelet(t *testing.T) {
 	k := kubeletWith(t, "maxPods: 1\nresolvConf: /run/x\npodsPerCore: 1\n", "--config-dir="+tree(t, map[string]string{"10.conf": dropinText("podsPerCore: 2\n")}), "--max-pods=9", "--kube-api-qps=77")
-	v := harness(t, k).CheckLocal(context.Background(), "")
+	v := dryRunner(t, k).CheckLocal(context.Background(), "")
 	want := map[string]Origin{"maxPods": "flag", "kubeAPIQPS": "flag", "resolvConf": "local", "podsPerCore": "local", "failCgroupV1": "local"}
 	if diff := cmp.Diff(want, v.Origins); diff != "" || len(v.Warnings) > 0 {
 		t.Errorf("origins: -want +got\n%s\nwarnings %q", diff, v.Warnings)
@@ -235,7 +235,7 @@ func TestTheCgroupFlagHidesNoOtherOverride(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := harness(t, k)
+	h := dryRunner(t, k)
 	tests := map[string]struct {
 		more       string
 		overridden []string
@@ -265,7 +265,7 @@ func TestTheCgroupFlagHidesNoOtherOverride(t *testing.T) {
 func TestHeaderValuesMaskedByTheRealKubeletNeverAppear(t *testing.T) {
 	const headers = "staticPodURLHeader: {Authorization: [s3cret-1], X-Same: [s3cret-2]}\n"
 	k := kubeletWith(t, noRuntime(t)+headers)
-	h := harness(t, k)
+	h := dryRunner(t, k)
 	tests := map[string]struct {
 		c    Candidate
 		want []string
@@ -296,7 +296,7 @@ func TestHeaderValuesMaskedByTheRealKubeletNeverAppear(t *testing.T) {
 
 func TestAFlagThatReplacesMaskedHeadersIsNamed(t *testing.T) {
 	k := kubeletWith(t, noRuntime(t)+"staticPodURLHeader: {a: [local]}\n", "--manifest-url-header=a:flag")
-	v := harness(t, k).Check(context.Background(), laidOver("staticPodURLHeader: {a: [ours]}\n"), "")
+	v := dryRunner(t, k).Check(context.Background(), laidOver("staticPodURLHeader: {a: [ours]}\n"), "")
 	if v.Outcome != Accepted || v.Hidden != nil || v.Origins["staticPodURLHeader.a"] != OriginFlag {
 		t.Errorf("got %s, hidden %q, origins %v", v.Outcome, v.Hidden, v.Origins)
 	}
@@ -308,7 +308,7 @@ func TestAFlagThatReplacesMaskedHeadersIsNamed(t *testing.T) {
 func TestTheRealKubeletValidatesADropInAtStage2(t *testing.T) {
 	endpoint := "containerRuntimeEndpoint: " + startContainerd(t) + "\n"
 	own := tree(t, map[string]string{"10.conf": dropinText("evictionHard: {memory.available: 5%}\n")})
-	h := harness(t, kubeletWith(t, endpoint, "--config-dir="+own))
+	h := dryRunner(t, kubeletWith(t, endpoint, "--config-dir="+own))
 	checkVerdict(t, h.Check(context.Background(), laidOver("maxPods: 77\n"), ""), Accepted, 2, "")
 	v := h.Check(context.Background(), laidOver("evictionHard: {nodefs.available: banana}\n"), "")
 	if v.Outcome != Rejected || v.Stage != 2 || !strings.HasPrefix(v.Message, "quantities must match the regular expression") {

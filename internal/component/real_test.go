@@ -94,7 +94,7 @@ func TestVerdictsOfTheRealKubeletAtStage1(t *testing.T) {
 		{"words of acceptance in a value", "featureGates: {\"x: failed to run Kubelet: cannot exit on lock file contention: no lock file specified\": true}\n",
 			"unrecognized feature gate: x: failed to run Kubelet: cannot exit on lock file contention: no lock file specified"},
 	}
-	h := harness(t, kubeletWith(t, noRuntime(t)))
+	h := dryRunner(t, kubeletWith(t, noRuntime(t)))
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			v := h.Check(context.Background(), Candidate{Data: config(tt.data)}, "")
@@ -122,7 +122,7 @@ func TestVerdictsOfTheRealKubeletAtStage1(t *testing.T) {
 }
 
 func TestVerdictsOfTheRealKubeletOnTheLocalConfiguration(t *testing.T) {
-	h := harness(t, kubeletWith(t, "bogus: 1\nmaxPods: 33\n", "--max-pods=44", "-v=3"))
+	h := dryRunner(t, kubeletWith(t, "bogus: 1\nmaxPods: 33\n", "--max-pods=44", "-v=3"))
 	v := h.CheckLocal(context.Background(), "")
 	checkVerdict(t, v, Accepted, 1, "")
 	if want := []string{`strict decoding error: unknown field "bogus"`}; !slices.Equal(v.Warnings, want) {
@@ -141,14 +141,14 @@ func TestVerdictsOfTheRealKubeletOnTheLocalConfiguration(t *testing.T) {
 	write(t, initFile, string(config("podsPerCore: -1\n")), 0o600)
 	checkVerdict(t, h.CheckLocal(context.Background(), initFile), Rejected, 1,
 		"invalid configuration: podsPerCore (--pods-per-core) -1 must not be a negative number")
-	checkVerdict(t, harness(t, kubeletWith(t, "", "--nope")).CheckLocal(context.Background(), ""), Rejected, 1,
+	checkVerdict(t, dryRunner(t, kubeletWith(t, "", "--nope")).CheckLocal(context.Background(), ""), Rejected, 1,
 		"failed to parse kubelet flag: unknown flag: --nope")
 }
 
 func TestTheRealKubeletReadsTheNodesDropInsOnlyForTheLocalConfiguration(t *testing.T) {
 	dropins := t.TempDir()
 	write(t, filepath.Join(dropins, "10.conf"), string(config("maxPods: 55\nlogging: {verbosity: 4}\n")), 0o600)
-	h := harness(t, kubeletWith(t, noRuntime(t), "--config-dir="+dropins))
+	h := dryRunner(t, kubeletWith(t, noRuntime(t), "--config-dir="+dropins))
 	for what, v := range map[string]Verdict{
 		"local 55":     h.CheckLocal(context.Background(), ""),
 		"candidate 66": h.Check(context.Background(), Candidate{Data: config("maxPods: 66\n")}, ""),
@@ -170,7 +170,7 @@ func stringOf(v any) string {
 func TestADryRunRemovesFlagsThatGiveAccessToTheAPI(t *testing.T) {
 	// Each of these flags would change how the dry run ends.
 	dir := t.TempDir()
-	h := harness(t, kubeletWith(t, noRuntime(t), "--kubeconfig="+dir+"/none", "--bootstrap-kubeconfig="+dir+"/none", "--lock-file="+dir+"/lock",
+	h := dryRunner(t, kubeletWith(t, noRuntime(t), "--kubeconfig="+dir+"/none", "--bootstrap-kubeconfig="+dir+"/none", "--lock-file="+dir+"/lock",
 		"--exit-on-lock-contention", "--cert-dir="+dir+"/pki", "--root-dir="+dir+"/root", "--v=0"))
 	v := h.Check(context.Background(), Candidate{Data: config("")}, "")
 	if v.Outcome != Accepted {
@@ -206,7 +206,7 @@ func TestFlagsThatOverrideThePayloadAreNamed(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			v := harness(t, kubeletWith(t, noRuntime(t), tt.flags...)).Check(context.Background(), Candidate{Data: config(payload)}, "")
+			v := dryRunner(t, kubeletWith(t, noRuntime(t), tt.flags...)).Check(context.Background(), Candidate{Data: config(payload)}, "")
 			if v.Outcome != Accepted || len(v.Warnings) > 0 {
 				t.Fatalf("got %+v", v)
 			}
@@ -219,7 +219,7 @@ func TestFlagsThatOverrideThePayloadAreNamed(t *testing.T) {
 
 func TestUnknownOverridesAreAWarning(t *testing.T) {
 	// The payload is valid only with the flag.
-	v := harness(t, kubeletWith(t, noRuntime(t), "--max-pods=50")).Check(context.Background(), Candidate{Data: config("maxPods: -1\n")}, "")
+	v := dryRunner(t, kubeletWith(t, noRuntime(t), "--max-pods=50")).Check(context.Background(), Candidate{Data: config("maxPods: -1\n")}, "")
 	want := []string{"cannot tell which fields are overridden by flags: invalid configuration: maxPods (--max-pods) -1 must not be a negative number"}
 	if v.Outcome != Accepted || !slices.Equal(v.Warnings, want) {
 		t.Errorf("%s, warnings %q, want %q", v.Outcome, v.Warnings, want)
@@ -235,7 +235,7 @@ func TestTheVersionOfTheRealKubelet(t *testing.T) {
 
 // Every field of the API must be in the dump of the internal type. Otherwise overridden fields could be missed.
 func TestEveryFieldOfTheAPIIsFoundInTheDump(t *testing.T) {
-	v := harness(t, kubeletWith(t, "")).CheckLocal(context.Background(), "")
+	v := dryRunner(t, kubeletWith(t, "")).CheckLocal(context.Background(), "")
 	var missing []string
 	var walk func(prefix string, typ reflect.Type)
 	walk = func(prefix string, typ reflect.Type) {
@@ -273,7 +273,7 @@ func TestAPayloadOfOneMebibyteIsValidatedWithinTheDeadline(t *testing.T) {
 		b.WriteString("  h" + strings.Repeat("x", 100) + string(rune('a'+i%26)) + time.Duration(i).String() + ": [v]\n")
 	}
 	began := time.Now()
-	v := harness(t, kubeletWith(t, noRuntime(t))).Check(context.Background(), Candidate{Data: config(b.String())}, "")
+	v := dryRunner(t, kubeletWith(t, noRuntime(t))).Check(context.Background(), Candidate{Data: config(b.String())}, "")
 	if v.Outcome != Accepted || v.Effective.String("healthzBindAddress") == "" {
 		t.Errorf("%s: %.300s", v.Outcome, v.Message)
 	}

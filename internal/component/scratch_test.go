@@ -11,7 +11,7 @@ import (
 )
 
 func TestErrorsOfAFullDiskAreEqualEachTime(t *testing.T) {
-	h := harness(t, fake(t, "accept"))
+	h := dryRunner(t, fake(t, "accept"))
 	if err := os.MkdirAll(h.scratch, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestAMissingLocalFileNeedsNoDryRun(t *testing.T) {
 	runs := filepath.Join(t.TempDir(), "runs")
 	k := fake(t, `echo x >>`+runs+`; accept`)
 	k.Config = filepath.Join(t.TempDir(), "config.yaml")
-	h := harness(t, k)
+	h := dryRunner(t, k)
 	checkVerdict(t, h.CheckLocal(context.Background(), ""), Rejected, 0, "the kubelet's configuration file "+k.Config+" does not exist: has this node joined its cluster?")
 	if _, err := os.Stat(runs); err == nil {
 		t.Error("the kubelet was run")

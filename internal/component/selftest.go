@@ -53,10 +53,10 @@ func (h *DryRunner) limits(ctx context.Context, caps capabilities, local configu
 type SelfTest struct {
 	Version string
 	// Supported reports whether the kubelet can be used: configurations can be checked and compared before they are
-	// adopted. Otherwise Words says why.
+	// adopted. Otherwise Message says why.
 	Supported bool
 	Message   string
-	// Unknown reports whether Driven is false only because of a temporary problem.
+	// Unknown reports whether Supported is false only because of a temporary problem.
 	Unknown bool
 	// Steps are the checks with their results, in order.
 	Steps []SelfTestStep

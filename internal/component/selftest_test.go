@@ -14,7 +14,7 @@ func TestTheSelfTestReportsTheLimitsOfAKubelet(t *testing.T) {
 	const local = "maxPods: 1 # LOCAL"
 	for _, tt := range []struct {
 		name, body, local string
-		want              string // Driven, the failed steps, the reasons of the limits
+		want              string // Supported, the failed steps, the reasons of the limits
 		message           string // prefix of the message if the kubelet cannot be used
 	}{
 		{"nothing", printing + "accept", local, "true [] []", ""},
@@ -43,7 +43,7 @@ func TestTheSelfTestReportsTheLimitsOfAKubelet(t *testing.T) {
 			if tt.local != "" {
 				k = fakeWithLocal(t, tt.body, tt.local)
 			}
-			h := harness(t, k)
+			h := dryRunner(t, k)
 			h.Protected = payload.DefaultProtection()
 			got := h.SelfTest(context.Background(), "")
 			failed, limits := []string{}, []string{}
@@ -67,7 +67,7 @@ func TestEveryRealKubeletPassesTheSelfTestWithoutLimits(t *testing.T) {
 	for _, kubelet := range realKubelets(t) {
 		k := kubeletWith(t, "containerRuntimeEndpoint: "+endpoint+"\n", "--node-ip=127.0.0.1", "--hostname-override=n1")
 		k.Path = kubelet
-		h := harness(t, k)
+		h := dryRunner(t, k)
 		h.Protected = payload.DefaultProtection()
 		got := h.SelfTest(context.Background(), "")
 		if !got.Supported || len(got.Limits) > 0 || len(got.Steps) != 8 {

@@ -108,7 +108,7 @@ func TestVerdictsOfTheRealKubeletAtStage2(t *testing.T) {
 		{"JSON logging and a bad value", "logging: {format: json}\ncpuManagerPolicy: nope\n", 2, `unknown policy: "nope"`},
 	}
 	before := nodeState(t)
-	h := harness(t, kubeletWith(t, endpoint, "--node-ip=127.0.0.1", "--hostname-override=n1"))
+	h := dryRunner(t, kubeletWith(t, endpoint, "--node-ip=127.0.0.1", "--hostname-override=n1"))
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			data := tt.data
@@ -161,7 +161,7 @@ func TestADryRunChangesNothingOnTheNode(t *testing.T) {
 		"ip", "sysctl", "modprobe", "systemd-run", "systemctl", "losetup", "mkfs.ext4", "du", "nsenter"} {
 		write(t, filepath.Join(tools, tool), "#!/bin/sh\necho "+tool+" \"$@\" >>"+log+"\nexit 1\n", 0o755)
 	}
-	h := harness(t, kubeletWith(t, endpoint))
+	h := dryRunner(t, kubeletWith(t, endpoint))
 	t.Setenv("PATH", tools)
 	checkVerdict(t, h.Check(context.Background(), Candidate{Data: config(endpoint)}, ""), Accepted, 2, "")
 	calls, err := os.ReadFile(log)
@@ -193,7 +193,7 @@ func TestADryRunMakesNoControlGroups(t *testing.T) {
 		t.Cleanup(func() { _ = os.Remove(root) })
 		roots = append(roots, root)
 	}
-	h := harness(t, kubeletWith(t, endpoint))
+	h := dryRunner(t, kubeletWith(t, endpoint))
 	v := h.Check(context.Background(), Candidate{Data: config(endpoint + "cgroupRoot: /" + name + "\n")}, "")
 	if v.Outcome == Rejected && strings.Contains(v.Message, "controllers") {
 		t.Skipf("a new control group has not all controllers here: %s", v.Message)
@@ -225,7 +225,7 @@ func TestADryRunDoesNotDisturbAServerOnTheKubeletsPorts(t *testing.T) {
 		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
 	}
 	local := fmt.Sprintf("containerRuntimeEndpoint: %s\nport: %d\nhealthzPort: %d\naddress: 127.0.0.1\n", startContainerd(t), ports[0], ports[1])
-	h := harness(t, kubeletWith(t, local))
+	h := dryRunner(t, kubeletWith(t, local))
 	checkVerdict(t, h.Check(context.Background(), Candidate{Data: config(local)}, ""), Accepted, 2, "")
 	for _, port := range ports {
 		health := NewHealth(fmt.Sprintf("http://127.0.0.1:%d/healthz", port))
@@ -249,7 +249,7 @@ func TestARuntimeThatStopsRejectsNoCandidate(t *testing.T) {
 		t.Fatal(err)
 	}
 	endpoint := "containerRuntimeEndpoint: unix://" + socket + "\n"
-	h := harness(t, kubeletWith(t, endpoint))
+	h := dryRunner(t, kubeletWith(t, endpoint))
 	checkVerdict(t, h.Check(context.Background(), Candidate{Data: config(endpoint)}, ""), Accepted, 2, "")
 	if err := os.Remove(socket); err != nil {
 		t.Fatal(err)

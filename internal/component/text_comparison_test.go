@@ -9,9 +9,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// protectedHarness returns a Harness with the default protection.
-func protectedHarness(t *testing.T, k *Kubelet) *DryRunner {
-	h := harness(t, k)
+// protectedDryRunner returns a DryRunner with the default protection.
+func protectedDryRunner(t *testing.T, k *Kubelet) *DryRunner {
+	h := dryRunner(t, k)
 	h.Protected = payload.DefaultProtection()
 	return h
 }
@@ -25,13 +25,13 @@ func wantIncomparable(t *testing.T, h *DryRunner, v Verdict, message string) {
 }
 
 func TestNothingIsComparedIfTheLocalConfigurationIsRejected(t *testing.T) {
-	h := protectedHarness(t, fakeWithLocal(t, `case "$config" in *LOCAL*) end "no good";; esac; `+printing+"accept", "maxPods: 1 # LOCAL"))
+	h := protectedDryRunner(t, fakeWithLocal(t, `case "$config" in *LOCAL*) end "no good";; esac; `+printing+"accept", "maxPods: 1 # LOCAL"))
 	v := h.Check(context.Background(), Candidate{Data: []byte("readOnlyPort: 0")}, "")
 	wantIncomparable(t, h, v, "the kubelet did not print the effective local configuration")
 }
 
 func TestNothingIsComparedIfTheLocalConfigurationIsUnreadable(t *testing.T) {
-	h := protectedHarness(t, fakeWithLocal(t, printing+"accept", "{: [ # LOCAL"))
+	h := protectedDryRunner(t, fakeWithLocal(t, printing+"accept", "{: [ # LOCAL"))
 	v := h.Check(context.Background(), Candidate{Data: []byte(`{"authentication": {"x509": {"clientCAFile": "/ca"}}}`)}, "")
 	wantIncomparable(t, h, v, "the kubelet did not print the effective configuration, and protected fields cannot be compared by text: ")
 }
@@ -39,7 +39,7 @@ func TestNothingIsComparedIfTheLocalConfigurationIsUnreadable(t *testing.T) {
 func TestNothingIsComparedIfTheNodeHasOnlyDropIns(t *testing.T) {
 	k := fake(t, "accept")
 	k.ConfigDir = tree(t, map[string]string{"10.conf": "maxPods: 1"})
-	h := protectedHarness(t, k)
+	h := protectedDryRunner(t, k)
 	v := h.Check(context.Background(), Candidate{Data: []byte("maxPods: 2")}, "")
 	wantIncomparable(t, h, v, "the kubelet did not print the effective configuration, and protected fields cannot be compared by text: "+noLocalFile)
 }
@@ -50,13 +50,13 @@ func TestAClientCAFileIsTheSameHoweverItsPathIsWritten(t *testing.T) {
 		dir := t.TempDir()
 		k.Config = filepath.Join(dir, "local")
 		write(t, k.Config, `{"maxPods": 1, "authentication": {"x509": {"clientCAFile": "`+strings.ReplaceAll(local, "DIR", dir)+`"}}} # LOCAL`, 0o600)
-		v := protectedHarness(t, k).Check(context.Background(), Candidate{Data: []byte(`{"authentication": {"x509": {"clientCAFile": "` + dir + `/ca.crt"}}}`)}, "")
+		v := protectedDryRunner(t, k).Check(context.Background(), Candidate{Data: []byte(`{"authentication": {"x509": {"clientCAFile": "` + dir + `/ca.crt"}}}`)}, "")
 		checkVerdict(t, v, Accepted, 2, "")
 	}
 }
 
 func TestAMissingRuntimeSocketIsNotARejection(t *testing.T) {
-	h := harness(t, fake(t, printing+"accept"))
+	h := dryRunner(t, fake(t, printing+"accept"))
 	v := h.Check(context.Background(), Candidate{Data: []byte(`{"containerRuntimeEndpoint":"unix:///nonexistent.sock"}`)}, "")
 	checkVerdict(t, v, CouldNotTell, 2, "containerRuntimeEndpoint: stat /nonexistent.sock: no such file or directory")
 }
@@ -65,7 +65,7 @@ func TestAKubeletWithoutADumpUsesTheRuntimeOfItsFlagInStage2(t *testing.T) {
 	args := filepath.Join(t.TempDir(), "args")
 	k := fakeWithLocal(t, `[ $stage = 2 ] && echo "$*" >>`+args+`; accept`, "maxPods: 1 # LOCAL")
 	k.flags = []flag{{name: runtimeFlag, value: "unix:///run/crio/crio.sock", tokens: []string{"--" + runtimeFlag + "=unix:///run/crio/crio.sock"}}}
-	v := harness(t, k).Check(context.Background(), Candidate{Data: []byte("containerRuntimeEndpoint: unix:///evil")}, "")
+	v := dryRunner(t, k).Check(context.Background(), Candidate{Data: []byte("containerRuntimeEndpoint: unix:///evil")}, "")
 	checkVerdict(t, v, Accepted, 2, "")
 	text, err := read(args)
 	if err != nil || strings.Count(text, "--"+runtimeFlag+"=unix:///run/crio/crio.sock") != 2 || strings.Count(text, runtimeFlag) != 2 {

@@ -16,7 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// DecodeMapping decodes one JSON or YAML document within the limits of Limits, without duplicate keys. Numbers are
+// DecodeMapping decodes one JSON or YAML document within the limits of CheckLimits, without duplicate keys. Numbers are
 // json.Number. The error is an *Error.
 func DecodeMapping(data []byte) (map[string]any, error) {
 	fields, refused := decodeFields(data)
@@ -73,7 +73,7 @@ func toJSON(data []byte) ([]byte, *Error) {
 	switch {
 	case err == nil:
 		return text, nil
-	// OneDocument parsed the text, so the error is a duplicate key or a key that JSON does not support.
+	// CheckOneDocument parsed the text, so the error is a duplicate key or a key that JSON does not support.
 	case strings.Contains(err.Error(), "already set in map"):
 		return nil, &Error{Problem: ProblemDuplicate, Message: "duplicate key: " + singleLine(err.Error())}
 	default:
@@ -85,7 +85,7 @@ func syntaxError(err error) *Error {
 	return &Error{Problem: ProblemSyntax, Message: "neither JSON nor YAML: " + singleLine(err.Error())}
 }
 
-// CheckOneDocument returns an error unless data is exactly one YAML document within the limits of Limits. A kubelet or
+// CheckOneDocument returns an error unless data is exactly one YAML document within the limits of CheckLimits. A kubelet or
 // kube-proxy would silently read only the first document.
 func CheckOneDocument(data []byte) *Error {
 	if refused := tooManyValues(data); refused != nil {

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxRounds limits how often Objections validates again.
+// maxRounds limits how often ValidationErrors validates again.
 const maxRounds = 20
 
 // rejectedGate matches an error about one feature gate and captures the name.
