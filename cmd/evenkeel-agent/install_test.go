@@ -19,7 +19,7 @@ func TestInstallAndUninstallRefuseWrongUsageBeforeTheyLookAtTheNode(t *testing.T
 		{[]string{"install", "kubelet", "--", "--listen="}, `install takes no arguments, got "kubelet" (flags of the agent go after --)`},
 		{[]string{"install", "--timeout=0s"}, "--timeout must be more than nothing, is 0s"},
 		{[]string{"install", "--", "--no-such-flag"}, "flags of the agent: unknown flag: --no-such-flag"},
-		{[]string{"install", "--", "--listen=", "/usr/bin/kubelet"}, `flags of the agent: "/usr/bin/kubelet" is not a flag`},
+		{[]string{"install", "--", "--listen=", "/usr/bin/kubelet"}, `flags of the agent: "/usr/bin/kubelet" is none`},
 		{[]string{"install", "--", "--lock-file=/run/lock/x"}, "flags of the agent: --lock-file and --bootstrap are for the unit of a self-hosted kubelet's node"},
 		{[]string{"install", "--", "--dynamic-config-dir=relative"}, `--dynamic-config-dir must be an absolute path, not "relative"`},
 		{[]string{"install", "--", "--protected-fields=+nothing.such"}, "--protected-fields: "},
