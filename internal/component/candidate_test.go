@@ -162,16 +162,16 @@ func TestVerdictsOnDropInsWithAFakeKubelet(t *testing.T) {
 		message    string
 	}{
 		{"accepted in both stages", `case "$config$dropins" in LOCALOWNOURS|LOCALOWN|OURS|*no-runtime*) accept;; esac; end "$config$dropins"`, Accepted, 2, ""},
-		{"strange to strict decoding", `case "$config" in OURS) ` + lenient + `;; esac; accept`, Rejected, 1, "unknown field x"},
-		{"strange to strict decoding and incomplete", `case "$config" in OURS) ` + lenient + `; end "no good";; esac; accept`, Rejected, 1, "unknown field x"},
+		{"unknown field", `case "$config" in OURS) ` + lenient + `;; esac; accept`, Rejected, 1, "unknown field x"},
+		{"unknown field and another error", `case "$config" in OURS) ` + lenient + `; end "no good";; esac; accept`, Rejected, 1, "unknown field x"},
 		{"incomplete", `case "$config" in OURS) end "no good";; esac; accept`, Accepted, 2, ""},
 		{"not to be decoded", `case "$config" in OURS) end "failed to load kubelet config file, path: $file, error: no good";; esac; accept`, Rejected, 1, "no good"},
 		{"no answer about strict decoding", `case "$config" in OURS) kill -9 $$;; esac; accept`, CouldNotTell, 1, "the dry run of the kubelet: it died: signal: killed"},
 		{"rejected in stage 1", `case "$dropins" in *OURS) end "no good";; esac; accept`, Rejected, 1, "no good"},
-		{"rejected in stage 1 and strange", `case "$dropins$config" in *OURSLOCAL) end "no good";; OURS) ` + lenient + `;; esac; accept`, Rejected, 1, "no good; unknown field x"},
+		{"rejected in stage 1, with an unknown field", `case "$dropins$config" in *OURSLOCAL) end "no good";; OURS) ` + lenient + `;; esac; accept`, Rejected, 1, "no good; unknown field x"},
 		{"no answer at all", `case "$dropins" in *OURS) kill -9 $$;; esac; accept`, CouldNotTell, 1, "the dry run of the kubelet: it died: signal: killed"},
 		{"rejected in stage 2", `case "$stage$dropins" in 2*OURS) end "no good";; esac; accept`, Rejected, 2, "no good"},
-		{"a local configuration that is strange", `case "$config" in LOCAL) ` + lenient + `;; esac; accept`, Accepted, 2, ""},
+		{"unknown field in the local configuration", `case "$config" in LOCAL) ` + lenient + `;; esac; accept`, Accepted, 2, ""},
 		{"a local configuration that fails", `case "$config" in LOCAL) end "no good";; esac; accept`, CouldNotTell, 1,
 			"no good (but the local configuration does not pass the dry run either, for the same reason)"},
 		{"the wrapping of errors", `for a in "$@"; do case "$a" in --config-dir=*scratch*) d="${a#--config-dir=}"
@@ -198,7 +198,7 @@ func TestNullInADropInIsRemovedBeforeStrictDecoding(t *testing.T) {
 		message string
 	}{
 		"and is good then":        {pruned + `;; esac; accept`, Accepted, 2, ""},
-		"and is strange then":     {pruned + `log '"Using lenient decoding as strict decoding failed" err="unknown field x"';; esac; accept`, Rejected, 1, "unknown field x"},
+		"with an unknown field":   {pruned + `log '"Using lenient decoding as strict decoding failed" err="unknown field x"';; esac; accept`, Rejected, 1, "unknown field x"},
 		"and cannot be even then": {pruned + `end "failed to load kubelet config file, path: $file, error: no good then";; esac; accept`, Rejected, 1, "no good then"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -98,7 +98,7 @@ func TestAKubeletThatCannotRunGivesNoVerdict(t *testing.T) {
 		checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), CouldNotTell, 0, want)
 		checkVerdict(t, h.CheckLocal(context.Background(), ""), CouldNotTell, 0, want)
 		if _, err := h.probe(context.Background()); err == nil || err.Error() != want {
-			t.Errorf("prove: %v, want %s", err, want)
+			t.Errorf("probe: %v, want %s", err, want)
 		}
 	}
 }
@@ -114,7 +114,7 @@ func TestVerdictsOnCandidatesWithAFakeKubelet(t *testing.T) {
 		{"accepted in both stages", `accept`, Accepted, 2, ""},
 		{"rejected in stage 1 only", `case "$config" in CANDIDATE) end "no good";; esac; accept`, Rejected, 1, "no good"},
 		{"words of a kubelet to come", `case "$config" in CANDIDATE) echo "something new"; exit 7;; esac; accept`, Rejected, 1, "something new"},
-		{"no word at all", `case "$config" in CANDIDATE) exit 7;; esac; accept`, Rejected, 1, "the kubelet ended with exit code 7 and no message"},
+		{"no output at all", `case "$config" in CANDIDATE) exit 7;; esac; accept`, Rejected, 1, "the kubelet ended with exit code 7 and no message"},
 		{"the right words but exit 0", `case "$config" in CANDIDATE) (accept); exit 0;; esac; accept`, Rejected, 1,
 			"cannot exit on lock file contention: no lock file specified"},
 		{"the words of acceptance behind others", `case "$config" in CANDIDATE) end "x: failed to run Kubelet: cannot exit on lock file contention: no lock file specified";; esac; accept`,
@@ -273,24 +273,24 @@ func TestProbeResultsAreCachedUntilTheBinaryIsReplaced(t *testing.T) {
 	body := `case "$config" in *no-runtime*) echo x >>` + count + `;; esac; accept`
 	k := fake(t, body)
 	h := dryRunner(t, k)
-	proofs := func() int {
+	probes := func() int {
 		if _, err := h.probe(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		text, _ := os.ReadFile(count)
 		return strings.Count(string(text), "x")
 	}
-	if n := proofs(); n != 1 {
-		t.Fatalf("%d proofs", n)
+	if n := probes(); n != 1 {
+		t.Fatalf("%d probes", n)
 	}
-	if n := proofs(); n != 1 {
-		t.Errorf("%d proofs for the same binary", n)
+	if n := probes(); n != 1 {
+		t.Errorf("%d probes for the same binary", n)
 	}
 	if err := os.Rename(fake(t, body).Path, k.Path); err != nil {
 		t.Fatal(err)
 	}
-	if n := proofs(); n != 2 {
-		t.Errorf("%d proofs after the binary was replaced", n)
+	if n := probes(); n != 2 {
+		t.Errorf("%d probes after the binary was replaced", n)
 	}
 }
 

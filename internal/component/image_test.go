@@ -134,7 +134,7 @@ func TestWithoutContainerdAnImageGivesNoVerdict(t *testing.T) {
 	if _, err := exec.LookPath("ctr"); err != nil {
 		t.Skip("there is no ctr in PATH")
 	}
-	t.Run("nobody at the address", func(t *testing.T) {
+	t.Run("no containerd at the address", func(t *testing.T) {
 		socket := filepath.Join(t.TempDir(), "none.sock")
 		t.Setenv("CONTAINERD_ADDRESS", socket)
 		v := imageComponent(t, proxyImage).Validate(t.Context(), proxyConfig(""))

@@ -106,7 +106,7 @@ func TestTheRealKubeletWithoutANodeIgnoresTheHost(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			v := c.Validate(context.Background(), bareConfig(tt.data))
 			checkVerdict(t, v, tt.outcome, 1, tt.message)
-			if judged := len(v.Warnings) == 0; judged != (!oldHost || tt.tolerates || tt.outcome != Accepted) {
+			if checked := len(v.Warnings) == 0; checked != (!oldHost || tt.tolerates || tt.outcome != Accepted) {
 				t.Errorf("warnings are %q", v.Warnings)
 			}
 			if tt.outcome == Accepted && v.Effective["failCgroupV1"] != !tt.tolerates {

@@ -44,7 +44,7 @@ func TestVerdictsOfAFakeKubeProxy(t *testing.T) {
 		{"refused at validation", `case "$config" in CANDIDATE) end "failed validate: no good";; esac; accept`, Rejected, 1, "no good"},
 		{"words that name throw-away files", `case "$config" in CANDIDATE) end "cannot write $out";; esac; accept`, Rejected, 1, "cannot write effective"},
 		{"words of a kube-proxy to come", `case "$config" in CANDIDATE) echo "something new"; exit 7;; esac; accept`, Rejected, 1, "something new"},
-		{"no word at all", `case "$config" in CANDIDATE) exit 7;; esac; accept`, Rejected, 1, "the kube-proxy ended with exit code 7 and no message"},
+		{"no output at all", `case "$config" in CANDIDATE) exit 7;; esac; accept`, Rejected, 1, "the kube-proxy ended with exit code 7 and no message"},
 		{"exit code 0, but nothing written", `case "$config" in CANDIDATE) exit 0;; esac; accept`, Rejected, 1, "the kube-proxy ended with exit code 0, but wrote no configuration"},
 		{"written, but refused", `case "$config" in CANDIDATE) (accept); end "no good";; esac; accept`, Rejected, 1, "no good"},
 		{"only with lenient decoding", `case "$config" in CANDIDATE) log '"Using lenient decoding as strict decoding failed" err="unknown field x"';; esac; accept`,
@@ -91,20 +91,20 @@ func TestAKubeProxyIsProbedOnceWithoutAConfiguration(t *testing.T) {
 	body := `case "$config" in "") echo x >>` + count + `;; esac; accept`
 	path := fakeProxy(t, body)
 	c := component(t, "kube-proxy", path)
-	proofs := func(want int) {
+	probes := func(want int) {
 		t.Helper()
 		checkVerdict(t, c.Validate(context.Background(), []byte("x")), Accepted, 1, "")
 		text, _ := os.ReadFile(count)
 		if n := strings.Count(string(text), "x"); n != want {
-			t.Errorf("%d proofs, want %d", n, want)
+			t.Errorf("%d probes, want %d", n, want)
 		}
 	}
-	proofs(1)
-	proofs(1)
+	probes(1)
+	probes(1)
 	if err := os.Rename(fakeProxy(t, body), path); err != nil {
 		t.Fatal(err)
 	}
-	proofs(2)
+	probes(2)
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}

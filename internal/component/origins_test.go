@@ -61,7 +61,7 @@ func TestTheTopmostLayerThatSetsAFieldIsItsOrigin(t *testing.T) {
 		want                         any
 		origin                       Origin
 	}{
-		{"nobody", "a: 1", "b: 1", "c: 1", "x", nil, ""},
+		{"no layer", "a: 1", "b: 1", "c: 1", "x", nil, ""},
 		{"the file", "x: 1", "b: 1", "c: 1", "x", json.Number("1"), local},
 		{"the node's own drop-in", "x: 1", "x: 2", "c: 1", "x", json.Number("2"), own},
 		{"ours", "x: 1", "x: 2", "x: 3", "x", json.Number("3"), ours},
@@ -127,7 +127,7 @@ func TestMaskedHeadersAreHiddenUnlessTheyAreKnownToBeEqual(t *testing.T) {
 		{"a local drop-in that is no YAML", node(t, "x: 1", "{: ["), whole(same), "a", []string{a}},
 		{"a drop-in over what is no YAML", node(t, "{: ["), dropin(same), "a", []string{a}},
 		{"a payload that is no YAML", node(t, same), dropin("{: ["), "a", []string{a}},
-		{"one that the kubelet prints but nobody said", node(t, same), whole(same), "a b", []string{b}},
+		{"one that is only printed", node(t, same), whole(same), "a b", []string{b}},
 		{"no dump, the same", node(t, same), whole(same), "-", nil},
 		{"no dump, another value", node(t, same), whole(other), "-", []string{a}},
 		{"no dump, and not to be known", &Kubelet{Config: "/nowhere"}, whole("x: 1"), "-", []string{"staticPodURLHeader"}},

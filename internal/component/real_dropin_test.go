@@ -35,7 +35,7 @@ func started(t *testing.T, k *Kubelet, c Candidate, initFile string) Effective {
 	argv := append(k.Argv(RunConfig{InitFile: initFile, Dir: dir, Dropin: c.Dropin}, ""),
 		"--exit-on-lock-contention", "-v=5", "--cert-dir="+filepath.Join(dir, "pki"), "--root-dir="+filepath.Join(dir, "root"))
 	text, _ := exec.Command(argv[0], argv[1:]...).CombinedOutput() // it always fails
-	proven, err := dryRunner(t, k).probe(context.Background())
+	caps, err := dryRunner(t, k).probe(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,19 +45,19 @@ func started(t *testing.T, k *Kubelet, c Candidate, initFile string) Effective {
 	if out.failureText() != acceptedStage1 {
 		t.Fatalf("%q ended with %s", argv, out.failureText())
 	}
-	return proven.shape.read(out.dumps)
+	return caps.shape.read(out.dumps)
 }
 
 // mustBeAsStarted compares the verdict's effective configuration with that of a started kubelet, except for the
 // effects of the dry run.
-func mustBeAsStarted(t *testing.T, judged, started Effective) {
+func mustBeAsStarted(t *testing.T, validated, started Effective) {
 	t.Helper()
 	notOurs := cmp.FilterPath(func(p cmp.Path) bool {
 		name := p.Last().String()
 		return name == `["tlsCertFile"]` || name == `["tlsPrivateKeyFile"]` || name == `["verbosity"]`
 	}, cmp.Ignore())
-	if diff := cmp.Diff(started, judged, notOurs); diff != "" {
-		t.Errorf("-what a kubelet would run with +what was judged\n%s", diff)
+	if diff := cmp.Diff(started, validated, notOurs); diff != "" {
+		t.Errorf("-started kubelet +verdict\n%s", diff)
 	}
 }
 

@@ -277,5 +277,5 @@ func TestAPayloadOfOneMebibyteIsValidatedWithinTheDeadline(t *testing.T) {
 	if v.Outcome != Accepted || v.Effective.String("healthzBindAddress") == "" {
 		t.Errorf("%s: %.300s", v.Outcome, v.Message)
 	}
-	t.Logf("judged in %s", time.Since(began))
+	t.Logf("validated in %s", time.Since(began))
 }

@@ -13,13 +13,13 @@ func (c *check) stage2(config configuration) dryRun {
 func (c *check) runStage2(ctx context.Context) result {
 	h := c.h
 	h.mu.Lock()
-	proven, banned := h.stage2Safe == c.id, h.stage2Unsafe == c.id
+	safe, unsafe := h.stage2Safe == c.id, h.stage2Unsafe == c.id
 	h.mu.Unlock()
-	if banned {
+	if unsafe {
 		c.stage2Unusable = "this kubelet continues past the end of stage 2"
 		return result{}
 	}
-	if !proven {
+	if !safe {
 		local := h.run(ctx, c.stage2(c.local))
 		c.rememberStage2(local)
 		if local.outcome != Accepted {

@@ -219,7 +219,7 @@ func TestGroupedPathsAreUnique(t *testing.T) {
 	names := map[string]bool{"trial": true}
 	once := func(name string) {
 		if names[name] {
-			t.Errorf("two groups or fields of groups are called %s: nobody could be told which was meant", name)
+			t.Errorf("two groups or fields of groups are called %s: the name is ambiguous", name)
 		}
 		names[name] = true
 	}

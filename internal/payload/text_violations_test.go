@@ -29,11 +29,11 @@ func TestTextViolations(t *testing.T) {
 		{"an empty mapping over nothing", `{"tracing": {}}`, true, "[tracing would be {}, but is unset locally]"},
 		{"a mapping where a value is", `{"readOnlyPort": {"a": 1}}`, true, `[readOnlyPort.a would be 1, but is unset locally]`},
 		{"a value where a mapping is", `{"authentication": 1}`, true, "[authentication would be 1, but is a mapping locally]"},
-		{"a field that nobody knows", `{"brandNew": 1}`, true, "[brandNew would be 1, but is unset locally]"},
+		{"an unknown field", `{"brandNew": 1}`, true, "[brandNew would be 1, but is unset locally]"},
 		{"a protected gate", `{"featureGates": {"AllAlpha": true, "Free": true}}`, true, "[featureGates.AllAlpha would be true, but is unset locally]"},
 		{"a value within the limit of its field", `{"logging": {"verbosity": 7}}`, true, "[]"},
 		{"a value beyond it", `{"logging": {"verbosity": 8}}`, true, "[logging.verbosity would be 8, but is unset locally (free up to 7 or the local value)]"},
-		{"a value of which nobody knows the limit", `{"podPidsLimit": 100}`, true, "[podPidsLimit would be 100, but is unset locally (free up to the local value; -1 and 0 are no limit)]"},
+		{"a value without a known local limit", `{"podPidsLimit": 100}`, true, "[podPidsLimit would be 100, but is unset locally (free up to the local value; -1 and 0 are no limit)]"},
 		{"the kind and version", `{"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1"}`, true, "[]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
