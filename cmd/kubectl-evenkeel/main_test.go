@@ -85,7 +85,7 @@ func TestCommandLine(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":       exits,
-			"kubeadm": runKubeadm,
+			"kubeadm":     runKubeadm,
 			"edit":        edit,
 			"old":         old,
 			"supply":      supply,

@@ -246,7 +246,7 @@ func TestParseFileRefusesWhatIsNotMeantForIt(t *testing.T) {
 		{"a port that is none", kubeadms("v1beta4", "InitConfiguration", "localAPIEndpoint: {advertiseAddress: 192.0.2.7, bindPort: 65536}\n"),
 			"f.yaml: its localAPIEndpoint.bindPort 65536 is no port"},
 		{"an endpoint of another type", kubeadms("v1beta4", "InitConfiguration", "localAPIEndpoint: [a]\n"),
-			"f.yaml: it cannot be read: json: cannot unmarshal array into Go struct field initConfiguration.localAPIEndpoint of type componentconfig.localAPIEndpoint"},
+			"f.yaml: it cannot be read: json: cannot unmarshal array into Go struct field initConfiguration.localAPIEndpoint of type kubeadm.localAPIEndpoint"},
 		{"another kind of kubeadm's", kubeadms("v1beta4", "ClusterStatus", ""), "f.yaml: ClusterStatus of kubeadm.k8s.io/v1beta4 is no kubeadm or component configuration"},
 		{"another kind of a component's", strings.Replace(kubeletDocument, "KubeletConfiguration", "CredentialProviderConfig", 1),
 			"f.yaml: CredentialProviderConfig of kubelet.config.k8s.io/v1beta1 is no kubeadm or component configuration"},
