@@ -90,7 +90,7 @@ func TestRuntimeErrorsOfEachKubeletAreRecognized(t *testing.T) {
 					t.Cleanup(func() { _ = listener.Close() })
 				}, "runtimeRequestTimeout: 1s\n", "validate service connection: validate CRI v1 runtime API for endpoint "},
 				{"one that goes away after the first answer", func(socket string) { startCRI(t, socket).config = unavailable }, "", "rpc error: code = Unavailable desc = gone"},
-				{"one that hangs after it", func(socket string) { startCRI(t, socket).hangs = true }, "runtimeRequestTimeout: 1s\n", "rpc error: code = DeadlineExceeded desc = "},
+				{"one that hangs after it", func(socket string) { startCRI(t, socket).hangs = true }, "runtimeRequestTimeout: 3s\n", "rpc error: code = DeadlineExceeded desc = "},
 			} {
 				socket := filepath.Join(dir, name+strings.ReplaceAll(tt.what, " ", ""))
 				tt.make(socket)
