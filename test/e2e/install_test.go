@@ -184,7 +184,7 @@ func TestANodeGetsTheAgentWithOneCommandAndLosesItWithAnother(t *testing.T) {
 	}
 
 	// An agent that does not come up.
-	h.does(2, "install of kubelet.service: taken back: have systemd restart kubelet.service: the result of the job is \"failed\"",
+	h.does(2, "install of kubelet.service: taken back: systemctl restart kubelet.service: the result of the job is \"failed\"",
 		"install", "--bin-dir="+h.bin, "--attempt=first", "--", "--dynamic-config-dir=/proc/none")
 	h.event("EvenkeelInstallFailed", "taken back")
 	h.eventually("the kubelet is healthy", h.Healthy)

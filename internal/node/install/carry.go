@@ -215,7 +215,7 @@ func (h *Host) guard(ctx context.Context, rec *record) {
 	if rec.Operation != installing {
 		return
 	}
-	err := h.Manager.Begin(ctx, guardOf(rec), "Takes evenkeel-agent from "+rec.Unit+" if its install is killed",
+	err := h.Manager.StartTransient(ctx, guardOf(rec), "Takes evenkeel-agent from "+rec.Unit+" if its install is killed",
 		[]string{"/bin/sh", "-c", canTakeBack},
 		[]string{"/bin/sh", "-c", takeBack, "evenkeel-guard", h.store().lock(), rec.Trial, rec.Unit})
 	if err != nil {

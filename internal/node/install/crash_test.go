@@ -61,10 +61,10 @@ func (m killedManager) Restart(ctx context.Context, name string) error {
 	return m.Manager.Restart(ctx, name)
 }
 
-func (m killedManager) Begin(ctx context.Context, name, description string, first, argv []string) error {
+func (m killedManager) StartTransient(ctx context.Context, name, description string, first, argv []string) error {
 	m.step()
 	defer m.step()
-	return m.Manager.Begin(ctx, name, description, first, argv)
+	return m.Manager.StartTransient(ctx, name, description, first, argv)
 }
 
 func (m killedManager) Stop(ctx context.Context, name string) error {
@@ -220,7 +220,7 @@ func (m *model) Reload(context.Context) error {
 	return nil
 }
 
-func (m *model) Begin(_ context.Context, _, _ string, _, argv []string) error {
+func (m *model) StartTransient(_ context.Context, _, _ string, _, argv []string) error {
 	m.guard = argv
 	return nil
 }

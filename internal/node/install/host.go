@@ -16,9 +16,9 @@ type Manager interface {
 	Reload(ctx context.Context) error
 	Restart(ctx context.Context, name string) error
 	Stop(ctx context.Context, name string) error
-	// Begin starts a command as a service that is not on disk and goes when it has ended. It is not begun if the first
-	// command fails; one of that name that runs is left alone.
-	Begin(ctx context.Context, name, description string, first, argv []string) error
+	// StartTransient starts a command as a transient service, which systemd forgets when it has ended. The command does
+	// not start if pre fails. A running service of that name stays as it is.
+	StartTransient(ctx context.Context, name, description string, pre, argv []string) error
 }
 
 // API is the API server, asked as this node.

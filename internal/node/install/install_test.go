@@ -177,8 +177,8 @@ func TestWhatAnInstallerCannotTakeBackItsGuardDoes(t *testing.T) {
 
 func TestAGuardThatCouldDoNothingIsNotBegun(t *testing.T) {
 	n := newNode(t)
-	err := n.Manager.Begin(t.Context(), "none-"+n.unit, "", []string{"/bin/sh", "-c", "command -v no-such-program"}, []string{"/bin/sleep", "60"})
-	if want := "have systemd start none-" + n.unit + `: the result of the job is "failed"`; err == nil || err.Error() != want {
+	err := n.Manager.StartTransient(t.Context(), "none-"+n.unit, "", []string{"/bin/sh", "-c", "command -v no-such-program"}, []string{"/bin/sleep", "60"})
+	if want := "start the transient unit none-" + n.unit + `: the result of the job is "failed"`; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	if err := exec.CommandContext(t.Context(), "/bin/sh", "-c", canTakeBack).Run(); err != nil {
@@ -363,7 +363,7 @@ func TestADryRunSaysWhatWouldBeWrittenAndWritesNothing(t *testing.T) {
 func TestWhatDoesNotComeUpIsTakenBackByteForByte(t *testing.T) {
 	for _, tt := range []struct{ name, agent, kubelet, words string }{
 		{"an agent that exits", "exit", "", `the result of the job is "failed"`},
-		{"an agent that is never ready", "never ready", "", "it is not done: not within 3s"},
+		{"an agent that is never ready", "never ready", "", "the job has not ended: not within 3s"},
 		{"a kubelet that is never healthy", "", "unwell with agent", "not well within 3s: not well"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -149,30 +149,39 @@ func beAgent() {
 	os.Exit(0)
 }
 
-// beBusy stands at a socket of its own before that of systemd, which takes in the end of the authentication together with what
-// follows: as if it had been busy until then.
+// beBusy relays the two connections of a client to systemd's private socket, and delays the end of the authentication until
+// more data follows: as if systemd had been busy until then.
 func beBusy() {
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: os.Args[1]})
 	fail(err)
-	fail(listener.SetDeadline(time.Now().Add(time.Minute))) // nobody may come
+	fail(listener.SetDeadline(time.Now().Add(time.Minute))) // in case the client never connects
 	fmt.Println("listening")
-	client, err := listener.Accept()
-	fail(err)
+	var relays sync.WaitGroup
+	for range 2 {
+		client, err := listener.Accept()
+		fail(err)
+		relays.Go(func() { relayBusy(client) })
+	}
+	relays.Wait()
+	os.Exit(0)
+}
+
+func relayBusy(client net.Conn) {
 	systemd, err := net.Dial("unix", "/run/systemd/private")
 	fail(err)
 	go func() { _, _ = io.Copy(client, systemd) }()
-	var said []byte
+	var pending []byte
 	for buffer := make([]byte, 4096); ; {
 		n, err := client.Read(buffer)
 		if err != nil {
-			os.Exit(0)
+			return
 		}
-		if said = append(said, buffer[:n]...); bytes.HasSuffix(said, []byte("BEGIN\r\n")) {
+		if pending = append(pending, buffer[:n]...); bytes.HasSuffix(pending, []byte("BEGIN\r\n")) {
 			continue
 		}
-		_, err = systemd.Write(said)
+		_, err = systemd.Write(pending)
 		fail(err)
-		said = nil
+		pending = nil
 	}
 }
 
@@ -293,7 +302,7 @@ func bareNode(t *testing.T) *node {
 	}
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		_ = n.manager.Close()
+		n.manager.Close()
 		_, _ = m.Systemctl(ctx, "stop", n.unit)
 		for _, d := range []string{machine.Etc, machine.Run, machine.Lib} {
 			_ = os.Remove(m.Path(d + "/" + n.unit))

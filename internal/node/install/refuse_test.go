@@ -130,15 +130,15 @@ func TestWithoutAGuardItIsInstalledAndThatIsSaid(t *testing.T) {
 	n := newNode(t)
 	n.mayNot("StartTransientUnit")
 	n.installs()
-	if want := "nobody will take it back if this is killed: have systemd start evenkeel-guard-" + n.unit + ": it is not allowed by the policy of D-Bus, polkit or SELinux: "; !strings.Contains(n.out.String(), want) {
+	if want := "nobody will take it back if this is killed: start the transient unit evenkeel-guard-" + n.unit + ": denied by the policy of D-Bus, polkit or SELinux: "; !strings.Contains(n.out.String(), want) {
 		t.Errorf("it says %s, want %s", n.out, want)
 	}
 }
 
 func TestWhatSystemdMayNotBeToldLeavesTheKubeletAlone(t *testing.T) {
 	for member, words := range map[string]string{
-		"Reload":      "have systemd read its files (daemon-reload): it is not allowed by the policy of D-Bus, polkit or SELinux: ",
-		"RestartUnit": "have systemd restart UNIT: it is not allowed by the policy of D-Bus, polkit or SELinux: ",
+		"Reload":      "systemctl daemon-reload: denied by the policy of D-Bus, polkit or SELinux: ",
+		"RestartUnit": "systemctl restart UNIT: denied by the policy of D-Bus, polkit or SELinux: ",
 	} {
 		t.Run(member, func(t *testing.T) {
 			n := newNode(t)
@@ -154,7 +154,7 @@ func TestWhatSystemdMayNotBeToldLeavesTheKubeletAlone(t *testing.T) {
 func TestWithoutDBusItSaysWhatWasTried(t *testing.T) {
 	dir := t.TempDir()
 	_, err := Dial(t.Context(), dir+"/bus", dir+"/private")
-	if want := dir + "/private: dial unix " + dir + "/private: connect: no such file or directory: this is for nodes whose kubelet systemd runs"; !errors.Is(err, ErrNoSystemd) || !strings.Contains(err.Error(), want) {
+	if want := dir + "/private: dial unix " + dir + "/private: connect: no such file or directory: this command works on nodes whose kubelet is a systemd service"; !errors.Is(err, ErrNoSystemd) || !strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)
 	}
 }

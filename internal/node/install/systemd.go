@@ -9,35 +9,36 @@ import (
 	"strings"
 	"time"
 
+	sd "github.com/coreos/go-systemd/v22/dbus"
 	"github.com/godbus/dbus/v5"
 )
 
-// Unit is what systemd says of a unit.
+// Unit is the state of a systemd unit.
 type Unit struct {
-	Name             string // its own, if it was asked for by another
+	Name             string // the unit's own name, if the caller used an alias
 	LoadState        string // loaded, not-found, masked, bad-setting, error
 	LoadError        string
 	ActiveState      string // active, activating, inactive, failed...
 	SubState         string // running, auto-restart...
 	Result           string // success, exit-code, timeout...
-	Fragment         string // the unit's file
+	Fragment         string // path of the unit file
 	DropIns          []string
-	NeedDaemonReload bool // its files are not what systemd has read
+	NeedDaemonReload bool // the files changed after systemd read them
 	Transient        bool
-	Invocation       string // another one each time it is started
-	Restarts         uint32 // by systemd, since it was started by request
+	Invocation       string // changes at each start
+	Restarts         uint32 // automatic ones, since the last start by request
 	MainPID          uint32
 	Type             string
-	Root             string     // of its own: RootDirectory or RootImage
-	Exec             [][]string // the words of each ExecStart, with variables as they are
+	Root             string     // RootDirectory or RootImage
+	Exec             [][]string // the words of each ExecStart=, with variables not expanded
 	Environment      []string
 	EnvironmentFiles []EnvironmentFile
 }
 
-// Running tells that the unit is up.
+// Running reports whether the unit is up.
 func (u Unit) Running() bool { return u.ActiveState == "active" && u.SubState == "running" }
 
-// state is how people call it.
+// state describes the unit's state to people.
 func (u Unit) state() string {
 	s := fmt.Sprintf("%s (%s)", u.ActiveState, u.SubState)
 	if u.Result != "" && u.Result != "success" {
@@ -46,24 +47,17 @@ func (u Unit) state() string {
 	return s
 }
 
-// Systemd is the service manager, over D-Bus.
+// Systemd is the node's service manager, over D-Bus.
 type Systemd struct {
-	conn    *dbus.Conn
-	manager dbus.BusObject
-	direct  bool // no bus between
+	conn *sd.Conn
+	raw  []*dbus.Conn // what conn is made of: calls on one, signals on the other
 }
 
-// ErrNoSystemd means that there is no systemd to talk to.
+// ErrNoSystemd means that no systemd answers over D-Bus.
 var ErrNoSystemd = errors.New("systemd cannot be reached over D-Bus")
 
-const (
-	destination = "org.freedesktop.systemd1"
-	managerPath = "/org/freedesktop/systemd1"
-	managerName = destination + ".Manager"
-)
-
-// Dial connects to systemd: through the system bus at the first path or, if nobody answers there, by its own socket at
-// the second. The error is ErrNoSystemd and says what was tried.
+// Dial connects to systemd: through the system bus at the first path or, if that fails, through systemd's private socket
+// at the second. The error is ErrNoSystemd and names both attempts.
 func Dial(ctx context.Context, bus, private string) (*Systemd, error) {
 	var errs []error
 	for _, path := range []string{bus, private} {
@@ -76,54 +70,80 @@ func Dial(ctx context.Context, bus, private string) (*Systemd, error) {
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", path, err))
 	}
-	return nil, fmt.Errorf("%w: %w; %w: this is for nodes whose kubelet systemd runs; run it on the node itself, as root", ErrNoSystemd, errs[0], errs[1])
+	return nil, fmt.Errorf("%w: %w; %w: this command works on nodes whose kubelet is a systemd service; run it on the node itself, as root", ErrNoSystemd, errs[0], errs[1])
 }
 
-// How long systemd has for an answer, and for reading all its files.
 const (
-	answerWithin = 30 * time.Second
-	reloadWithin = 3 * time.Minute
+	answerTimeout = 30 * time.Second
+	reloadTimeout = 3 * time.Minute // systemd reads all its files
 )
 
+// dial has go-systemd use connections that are made here: its own wait for an answer without a limit, know one path
+// each, and do not ping (see ping).
 func dial(ctx context.Context, path string, direct bool) (*Systemd, error) {
-	conn, err := dbus.Dial("unix:path="+path, dbus.WithContext(context.WithoutCancel(ctx)))
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	lasting := context.WithoutCancel(ctx) // the connections outlive Dial
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
+	var stops []func() bool
+	defer func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}()
+	s := &Systemd{}
+	var err error
+	s.conn, err = sd.NewConnection(func() (*dbus.Conn, error) {
+		conn, err := dbus.Dial("unix:path="+path, dbus.WithContext(lasting))
+		if err != nil {
+			return nil, err
+		}
+		s.raw = append(s.raw, conn)
+		// In force until NewConnection returns, which makes a call of its own without a limit.
+		stops = append(stops, context.AfterFunc(ctx, func() { _ = conn.Close() }))
+		return conn, greet(ctx, conn, direct)
+	})
+	if ctx.Err() != nil {
+		err = fmt.Errorf("no answer: %w", ctx.Err())
+	}
 	if err != nil {
-		return nil, err
-	}
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // while it is greeted
-	err = conn.Auth(nil)
-	switch {
-	case err != nil:
-	case direct:
-		err = greet(ctx, conn)
-	default:
-		err = conn.Hello()
-	}
-	s := &Systemd{conn: conn, manager: conn.Object(destination, managerPath), direct: direct}
-	if err == nil {
-		err = s.manager.CallWithContext(ctx, managerName+".Subscribe", 0).Err // so that JobRemoved is sent
-	}
-	if err == nil && !direct {
-		err = conn.AddMatchSignalContext(ctx, dbus.WithMatchInterface(managerName), dbus.WithMatchMember("JobRemoved"))
-	}
-	if err != nil {
-		_ = conn.Close() // once more, if it was time that ended it
-		if ctx.Err() != nil {
-			err = fmt.Errorf("no answer: %w", ctx.Err())
+		for _, conn := range s.raw {
+			_ = conn.Close()
 		}
 		return nil, err
 	}
 	return s, nil
 }
 
-// greet returns when systemd answers on its own socket. What reaches that together with the end of the authentication, as it
-// does on a busy machine, is read but not looked at until more comes: so more comes, until there is an answer.
-func greet(ctx context.Context, conn *dbus.Conn) error {
-	for within := 100 * time.Millisecond; ; within *= 2 {
-		try, cancel := context.WithTimeout(ctx, within)
-		err := conn.Object(destination, managerPath).CallWithContext(try, "org.freedesktop.DBus.Peer.Ping", 0).Err
+// greet authenticates, and subscribes to the signals of jobs that end.
+func greet(ctx context.Context, conn *dbus.Conn, direct bool) error {
+	if err := conn.Auth(nil); err != nil {
+		return err
+	}
+	var err error
+	if direct {
+		err = ping(ctx, conn)
+	} else {
+		err = conn.Hello()
+	}
+	if err != nil {
+		return err
+	}
+	return manager(conn).CallWithContext(ctx, destination+".Manager.Subscribe", 0).Err
+}
+
+const destination = "org.freedesktop.systemd1"
+
+func manager(conn *dbus.Conn) dbus.BusObject {
+	return conn.Object(destination, "/org/freedesktop/systemd1")
+}
+
+// ping returns when systemd answers on its private socket. If systemd is busy, the first call can arrive together with the
+// end of the authentication; systemd then reads the call but does not answer until more data arrives. So ping repeats
+// the call until an answer comes.
+func ping(ctx context.Context, conn *dbus.Conn) error {
+	for timeout := 100 * time.Millisecond; ; timeout *= 2 {
+		try, cancel := context.WithTimeout(ctx, timeout)
+		err := manager(conn).CallWithContext(try, "org.freedesktop.DBus.Peer.Ping", 0).Err
 		cancel()
 		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
 			return err
@@ -132,39 +152,25 @@ func greet(ctx context.Context, conn *dbus.Conn) error {
 }
 
 // Close ends the connection.
-func (s *Systemd) Close() error { return s.conn.Close() }
+func (s *Systemd) Close() { s.conn.Close() }
 
-// Unit returns what systemd says of a unit, which it loads if need be. That there is no such unit is no error.
+// Unit returns the state of a unit, which systemd loads if needed. An unknown unit is not an error.
 func (s *Systemd) Unit(ctx context.Context, name string) (Unit, error) {
-	wrap := func(err error) error { return fmt.Errorf("ask systemd about %s: %w", name, plain(err)) }
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	var path dbus.ObjectPath
-	if err := s.manager.CallWithContext(ctx, managerName+".LoadUnit", 0, name).Store(&path); err != nil {
-		return Unit{}, wrap(err)
+	properties, err := s.conn.GetAllPropertiesContext(ctx, name)
+	var u Unit
+	if err == nil {
+		u, err = unitOf(properties)
 	}
-	object := s.conn.Object(destination, path)
-	properties := properties{}
-	for _, kind := range []string{".Unit", ".Service"} {
-		var some map[string]dbus.Variant
-		if err := object.CallWithContext(ctx, "org.freedesktop.DBus.Properties.GetAll", 0, destination+kind).Store(&some); err != nil {
-			return Unit{}, wrap(err)
-		}
-		for key, value := range some {
-			properties[key] = value
-		}
-	}
-	u, err := properties.unit()
 	if err != nil {
-		return Unit{}, wrap(err)
+		return Unit{}, fmt.Errorf("ask systemd about %s: %w", name, describeError(err))
 	}
 	return u, nil
 }
 
-// properties are those of a unit and its service.
-type properties map[string]dbus.Variant
-
-func (p properties) unit() (Unit, error) {
+// unitOf reads the D-Bus properties of a unit and its service.
+func unitOf(properties map[string]any) (Unit, error) {
 	var u Unit
 	var loadError struct{ Name, Message string }
 	var invocation []byte
@@ -184,11 +190,11 @@ func (p properties) unit() (Unit, error) {
 		"RootDirectory": &u.Root, "RootImage": &rootImage, "ExecStart": &exec, "Environment": &u.Environment,
 		"EnvironmentFiles": &u.EnvironmentFiles,
 	} {
-		value, given := p[key]
-		if !given {
-			return u, fmt.Errorf("there is no %s: this systemd is too old, or it is no service", key)
+		value, found := properties[key]
+		if !found {
+			return u, fmt.Errorf("the property %s is missing: this systemd is too old, or the unit is not a service", key)
 		}
-		if err := value.Store(into); err != nil {
+		if err := dbus.Store([]any{value}, into); err != nil {
 			return u, fmt.Errorf("%s: %w", key, err)
 		}
 	}
@@ -200,14 +206,14 @@ func (p properties) unit() (Unit, error) {
 	return u, nil
 }
 
-// Kubelets returns the units that may be, or have in them, a kubelet.
+// Kubelets returns the names of the units that may run a kubelet, alone or inside another program.
 func (s *Systemd) Kubelets(ctx context.Context) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	patterns := []string{"*kubelet*.service", "*kubelite*.service", "k3s*.service", "rke2*.service", "k0s*.service"}
-	var files []struct{ Path, State string }
-	if err := s.manager.CallWithContext(ctx, managerName+".ListUnitFilesByPatterns", 0, []string{}, patterns).Store(&files); err != nil {
-		return nil, fmt.Errorf("ask systemd for its units: %w", plain(err))
+	files, err := s.conn.ListUnitFilesByPatternsContext(ctx, []string{}, patterns)
+	if err != nil {
+		return nil, fmt.Errorf("ask systemd for its units: %w", describeError(err))
 	}
 	var names []string
 	for _, f := range files {
@@ -217,111 +223,95 @@ func (s *Systemd) Kubelets(ctx context.Context) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// Reload has systemd read all unit files anew.
+// Reload makes systemd read all unit files again.
 func (s *Systemd) Reload(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, reloadWithin)
+	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
 	defer cancel()
-	if err := s.manager.CallWithContext(ctx, managerName+".Reload", 0).Err; err != nil {
-		return fmt.Errorf("have systemd read its files (daemon-reload): %w", plain(err))
+	if err := s.conn.ReloadContext(ctx); err != nil {
+		return fmt.Errorf("systemctl daemon-reload: %w", describeError(err))
 	}
 	return nil
 }
 
-// Restart restarts a unit, and returns when that is done.
+// Restart restarts a unit, and returns when the job has ended.
 func (s *Systemd) Restart(ctx context.Context, name string) error {
-	if err := s.job(ctx, "RestartUnit", name, "replace"); err != nil {
-		return fmt.Errorf("have systemd restart %s: %w", name, plain(err))
+	err := s.job(ctx, func(result chan<- string) (int, error) {
+		return s.conn.RestartUnitContext(ctx, name, "replace", result)
+	})
+	if err != nil {
+		return fmt.Errorf("systemctl restart %s: %w", name, describeError(err))
 	}
 	return nil
 }
 
-// Stop stops a unit, and returns when that is done.
+// Stop stops a unit, and returns when the job has ended.
 func (s *Systemd) Stop(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	if err := s.job(ctx, "StopUnit", name, "replace"); err != nil {
-		return fmt.Errorf("have systemd stop %s: %w", name, plain(err))
+	err := s.job(ctx, func(result chan<- string) (int, error) {
+		return s.conn.StopUnitContext(ctx, name, "replace", result)
+	})
+	if err != nil {
+		return fmt.Errorf("systemctl stop %s: %w", name, describeError(err))
 	}
 	return nil
 }
 
-// Begin starts a command as a service that is not on disk and goes when it has ended. It is not begun if the first command
-// fails; one of that name that runs is left alone.
-func (s *Systemd) Begin(ctx context.Context, name, description string, first, argv []string) error {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+// StartTransient implements Manager.
+func (s *Systemd) StartTransient(ctx context.Context, name, description string, pre, argv []string) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	type property struct {
-		Name  string
-		Value dbus.Variant
-	}
-	type command struct {
-		Path          string
-		Argv          []string
-		IgnoreFailure bool
-	}
-	type other struct { // units of which there are none
-		Name       string
-		Properties []property
-	}
 	if u, err := s.Unit(ctx, name); err == nil && u.Running() {
 		return nil
 	}
-	err := s.job(ctx, "StartTransientUnit", name, "fail", []property{
-		{"Description", dbus.MakeVariant(description)},
-		{"CollectMode", dbus.MakeVariant("inactive-or-failed")},
-		{"ExecStartPre", dbus.MakeVariant([]command{{first[0], first, false}})},
-		{"ExecStart", dbus.MakeVariant([]command{{argv[0], argv, false}})},
-	}, []other{})
+	execStartPre := sd.PropExecStart(pre, false)
+	execStartPre.Name = "ExecStartPre"
+	err := s.job(ctx, func(result chan<- string) (int, error) {
+		return s.conn.StartTransientUnitContext(ctx, name, "fail", []sd.Property{
+			sd.PropDescription(description),
+			{Name: "CollectMode", Value: dbus.MakeVariant("inactive-or-failed")},
+			execStartPre,
+			sd.PropExecStart(argv, false),
+		}, result)
+	})
 	if err != nil {
-		return fmt.Errorf("have systemd start %s: %w", name, plain(err))
+		return fmt.Errorf("start the transient unit %s: %w", name, describeError(err))
 	}
 	return nil
 }
 
-// job has the manager do something that ends with a job, and returns when that is done.
-func (s *Systemd) job(ctx context.Context, method string, args ...any) error {
-	removed := make(chan *dbus.Signal, 64)
-	s.conn.Signal(removed)
-	defer s.conn.RemoveSignal(removed)
-	var job dbus.ObjectPath
-	if err := s.manager.CallWithContext(ctx, managerName+"."+method, 0, args...).Store(&job); err != nil {
+// job begins a job of systemd, and returns when the job has ended.
+func (s *Systemd) job(ctx context.Context, begin func(result chan<- string) (int, error)) error {
+	ended := make(chan string, 1)
+	if _, err := begin(ended); err != nil {
 		return err
 	}
-	for {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("it is not done: %w", context.Cause(ctx))
-		case signal, open := <-removed:
-			if !open {
-				return errors.New("the connection was closed")
-			}
-			var id uint32
-			var path dbus.ObjectPath
-			var unit, result string
-			if signal.Name != managerName+".JobRemoved" || dbus.Store(signal.Body, &id, &path, &unit, &result) != nil || path != job {
-				continue
-			}
-			if result != "done" {
-				return fmt.Errorf("the result of the job is %q", result)
-			}
-			return nil
+	errClosed := errors.New("the connection to systemd was closed")
+	select { // go-systemd does not report a connection that ends
+	case result := <-ended:
+		if result != "done" {
+			return fmt.Errorf("the result of the job is %q", result)
 		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the job has not ended: %w", context.Cause(ctx))
+	case <-s.raw[0].Context().Done():
+		return errClosed
+	case <-s.raw[1].Context().Done():
+		return errClosed
 	}
 }
 
-// ErrDenied means that systemd may not be told to do it.
-var ErrDenied = errors.New("it is not allowed")
-
-// plain says of an error of D-Bus what it means.
-func plain(err error) error {
+// describeError adds to an error of D-Bus what it means.
+func describeError(err error) error {
 	var e dbus.Error
 	if !errors.As(err, &e) {
 		return err
 	}
-	words := strings.TrimSpace(e.Error())
+	message := strings.TrimSpace(e.Error())
 	switch e.Name {
 	case "org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.DBus.Error.AuthFailed", "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired":
-		return fmt.Errorf("%w by the policy of D-Bus, polkit or SELinux: %s", ErrDenied, words)
+		return fmt.Errorf("denied by the policy of D-Bus, polkit or SELinux: %s", message)
 	}
-	return fmt.Errorf("%s (%s)", words, e.Name)
+	return fmt.Errorf("%s (%s)", message, e.Name)
 }
