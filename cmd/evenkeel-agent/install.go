@@ -58,7 +58,7 @@ type nodeChange struct {
 
 func (c *nodeChange) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.request.Unit, "unit", "kubelet.service", "the kubelet's unit")
-	f.DurationVar(&c.request.Pace.Timeout, "timeout", 2*time.Minute, "how long the kubelet has to come back; then what was there before is put back")
+	f.DurationVar(&c.request.Timing.Timeout, "timeout", 2*time.Minute, "how long the kubelet has to come back; then what was there before is put back")
 	f.BoolVar(&c.request.DryRun, "dry-run", false, "say what would be done, and change nothing")
 	f.StringVar(&c.request.Attempt, "attempt", "", "name of this attempt: one that was taken back is not repeated under the same name; in a pod, its UID")
 	f.BoolVar(&c.stay, "stay", false, "when it is done, stay until SIGTERM; in a pod of a DaemonSet")
@@ -110,10 +110,10 @@ taken back, 3 usage.`,
 
 // run changes the node, and stays if that is asked for.
 func (c *nodeChange) run(ctx context.Context, out io.Writer, do func(*install.Host, context.Context, install.Request) (string, error)) error {
-	if c.request.Pace.Timeout <= 0 {
-		return program.Usage("--timeout must be more than nothing, is %s", c.request.Pace.Timeout)
+	if c.request.Timing.Timeout <= 0 {
+		return program.Usage("--timeout must be more than nothing, is %s", c.request.Timing.Timeout)
 	}
-	c.request.Pace.Settle, c.request.Pace.Poll = min(settleTime, c.request.Pace.Timeout/2), time.Second
+	c.request.Timing.HealthyFor, c.request.Timing.Poll = min(settleTime, c.request.Timing.Timeout/2), time.Second
 	if c.request.Flags = withMemory(c.request.Flags); !c.request.Keep {
 		if _, err := parseAgentFlags(c.request.Flags); err != nil {
 			return err
@@ -198,9 +198,9 @@ func (c *nodeChange) host(manager install.Manager, out io.Writer) (*install.Host
 		return nil, fmt.Errorf("which program this is: %w", err)
 	}
 	return &install.Host{
-		Manager: manager,
-		Check:   checkAgent,
-		Plain:   checkPlain,
+		Manager:    manager,
+		Check:      checkAgent,
+		CheckPlain: checkPlain,
 		API: func(t install.Target) (install.API, error) {
 			client, err := source.NewClient(t.Kubeconfig, "evenkeel-agent/"+version)
 			return install.NodeAPI{Client: client, Node: t.Node}, err
@@ -212,7 +212,7 @@ func (c *nodeChange) host(manager install.Manager, out io.Writer) (*install.Host
 		},
 		Journal: install.Journal,
 		Place:   install.Program{Path: self, BinDir: c.binDir, Enforce: selinuxEnforce}.Place,
-		FS:      atomicfile.OS{}, UnitDir: unitDir, TrialDir: trialDir, StateDir: installDir, Memory: memoryDir, Proc: "/proc", Out: out,
+		FS:      atomicfile.OS{}, UnitDir: unitDir, TrialDir: trialDir, StateDir: installDir, DefaultAgentDir: memoryDir, Proc: "/proc", Out: out,
 	}, nil
 }
 

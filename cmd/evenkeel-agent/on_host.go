@@ -87,6 +87,6 @@ func (o *onHostOptions) run(ctx context.Context, args []string) error {
 	}
 	return program.WithExitCode(exitNotOnHost, line.Become(hostns.Target{
 		BinDir: o.binDir, Keep: o.keep, Log: slog.New(slog.NewTextHandler(printable.NewWriter(os.Stderr), nil)),
-		Needed: func() (func(string) bool, error) { return install.Named(unitDirs, installDir) },
+		Needed: func() (func(string) bool, error) { return install.ReferencedPrograms(unitDirs, installDir) },
 	}))
 }

@@ -176,7 +176,7 @@ func TestANodeGetsTheAgentWithOneCommandAndLosesItWithAnother(t *testing.T) {
 	h := newHost(t, "install")
 	plain := h.invocation()
 	h.does(0, "Nothing was changed.\n", "install", "--dry-run", "--bin-dir="+h.bin)
-	h.does(1, `the agent would not take the kubelet of kubelet.service: its local configuration (`+h.Node.KubeletConfig()+`) is rejected: `,
+	h.does(1, `the agent refuses the kubelet of kubelet.service: its local configuration (`+h.Node.KubeletConfig()+`) is rejected: `,
 		h.withFlag("--feature-gates=NoSuchGate=true", "install", "--bin-dir="+h.bin)...)
 	h.withFlag("")
 	if h.invocation() != plain {
@@ -262,7 +262,7 @@ func TestANodeGetsTheAgentWithOneCommandAndLosesItWithAnother(t *testing.T) {
 		}
 		return nil
 	})
-	h.does(0, "nothing to do; /var/lib/evenkeel is gone\n", "uninstall", "--purge")
+	h.does(0, "nothing to do; /var/lib/evenkeel was removed\n", "uninstall", "--purge")
 }
 
 // withFlag gives the kubelet a flag at its next start, and returns args.

@@ -113,7 +113,7 @@ func newModel(t *testing.T) *model {
 		Check: func(_ context.Context, _, kubelet []string) (Checked, error) {
 			return Checked{Target: Target{Node: "n", Healthz: "here"}}, nil
 		},
-		Plain: func(context.Context, []string, []string) (Checked, error) {
+		CheckPlain: func(context.Context, []string, []string) (Checked, error) {
 			return Checked{Target: Target{Node: "n", Healthz: "here"}}, nil
 		},
 		Healthy: func(context.Context, string) error {
@@ -151,7 +151,7 @@ func (m *model) onDisk() (argv, dropIns []string) {
 			dropIns = append(dropIns, path)
 		}
 	}
-	c, err := startOf(files)
+	c, err := execStartOf(files)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func (m *model) Restart(context.Context, string) error {
 }
 
 func (m *model) request() Request {
-	return Request{Unit: "kubelet", Keep: true, Pace: Pace{Timeout: 20 * time.Second, Settle: time.Microsecond, Poll: time.Millisecond}}
+	return Request{Unit: "kubelet", Keep: true, Timing: Timing{Timeout: 20 * time.Second, HealthyFor: time.Microsecond, Poll: time.Millisecond}}
 }
 
 // tree is what is on disk for the unit, by path.
@@ -273,7 +273,7 @@ func (m *model) good() {
 	}
 }
 
-func TestARunThatIsKilledBetweenAnyTwoStepsIsCompletedOrTakenBackByTheNext(t *testing.T) {
+func TestKilledRunIsCompletedOrTakenBackByTheNext(t *testing.T) {
 	install, uninstall := (*Host).Install, (*Host).Uninstall
 	for _, tt := range []struct {
 		name     string
@@ -365,7 +365,7 @@ func killedOnTrial(t *testing.T) *model {
 	}
 }
 
-func TestAnUninstallThatIsKilledUponAKilledInstallIsCompletedByTheNext(t *testing.T) {
+func TestKilledUninstallAfterKilledInstallIsCompleted(t *testing.T) {
 	for at, was := 1, true; was; at++ {
 		m := killedOnTrial(t)
 		was, _ = killed(&m.Host, at, func(h *Host) error {
@@ -385,14 +385,14 @@ func TestAnUninstallThatIsKilledUponAKilledInstallIsCompletedByTheNext(t *testin
 	}
 }
 
-func TestARunIsNotGoneOnWithWhereSomebodyHasChangedTheFileSince(t *testing.T) {
+func TestInterruptedInstallDoesNotContinueOverEditedFile(t *testing.T) {
 	m := killedOnTrial(t)
 	path := m.trial("kubelet.service")
 	if err := os.WriteFile(path, []byte("# mine\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	_, err := m.Install(t.Context(), m.request())
-	want := path + " was changed since by somebody else: make it what it is to be, remove " + filepath.Join(m.StateDir, "kubelet.service.json") + ", and begin again"
+	want := path + " was changed since by someone else: edit it as needed, remove " + filepath.Join(m.StateDir, "kubelet.service.json") + ", and run the command again"
 	if raw, _ := os.ReadFile(path); err == nil || !strings.Contains(err.Error(), want) || string(raw) != "# mine\n" {
 		t.Errorf("error %v, want %q; the file holds %q", err, want, raw)
 	}

@@ -1,9 +1,9 @@
-// Package install puts the agent in front of the kubelet of a node that systemd runs, and takes it away again.
+// Package install adds evenkeel-agent to the systemd unit of a node's kubelet, checks that the kubelet and its node become
+// healthy, and removes the agent again.
 //
-// All that it changes is one drop-in file of the kubelet's unit. What is to be done is recorded before it is done, and
-// tried where a reboot forgets it and systemd takes it away if the installer is killed. What does not come up healthy is
-// taken back, so that the node has the kubelet that it had whatever happens: the drop-in is there and good, or it is not
-// there.
+// It changes one drop-in file of the unit. A change is recorded on disk before it begins. A new drop-in is tried first
+// in /run, which a reboot clears and a guard unit cleans up if the installer is killed. A node that does not become
+// healthy gets its previous state back, so the drop-in is either present and good, or absent.
 //
-// It must not know what an agent does with a kubelet, nor its flags: that is asked of the Host.
+// It must not know the agent's flags, or what the agent does with a kubelet: package install asks the Host.
 package install

@@ -9,25 +9,24 @@ import (
 	"time"
 )
 
-// DropInName is the file that install writes beside the unit's own drop-ins.
+// DropInName is the name of the drop-in file that install writes.
 const DropInName = "90-evenkeel.conf"
 
-// trialName is the file with which a drop-in is tried: read after the one that lasts, if there is one.
+// trialName is the name of a drop-in on trial. systemd reads it after DropInName.
 const trialName = "90-evenkeel.trial.conf"
 
-// The first line of a drop-in of ours ends with the digest of all that follows: so an edited one is told from one that
-// an older evenkeel has written.
+// The first line of our drop-in ends with the digest of the rest, to tell an edited file from one of an older evenkeel.
 const marker = "# Written by `evenkeel-agent install`; `evenkeel-agent uninstall` takes it away. sha256:"
 
 // flagsMark begins the line with the agent's flags, as JSON.
 const flagsMark = "# The agent's flags: "
 
-// settled are the settings that do not depend on the node.
+// fixedSettings are the settings that do not depend on the node.
 //
-// Nothing here takes anything away from the kubelet. Whatever makes a mount namespace of the unit's own (ProtectSystem=,
-// PrivateTmp=, ProtectProc= and the like) keeps volumes from the pods; system call filters, NoNewPrivileges= and
-// capabilities reach the kubelet, its mount helpers and its credential plugins; RestrictSUIDSGID= breaks fsGroup.
-const settled = `[Unit]
+// Nothing here restricts the kubelet. Settings with a private mount namespace (ProtectSystem=, PrivateTmp=, ProtectProc=
+// and the like) would hide volumes from the pods; system call filters, NoNewPrivileges= and capabilities would also
+// apply to the kubelet, its mount helpers and its credential plugins; RestrictSUIDSGID= breaks fsGroup.
+const fixedSettings = `[Unit]
 # A node without a kubelet is lost: systemd must never give up on it.
 StartLimitIntervalSec=0
 
@@ -63,23 +62,23 @@ RuntimeDirectory=evenkeel
 RuntimeDirectoryMode=0700
 `
 
-// wrap is what is put in front of a kubelet.
-type wrap struct {
-	agent  string   // its path
+// wrapper is the command line that starts a kubelet under the agent.
+type wrapper struct {
+	agent  string   // path of the program
 	flags  []string // of the agent
 	limits Limits
 	before command
 }
 
-// Limits are times of the agent that its unit must leave it.
+// Limits are settings of the agent that its unit must respect.
 type Limits struct {
 	StopGrace     time.Duration
 	HealthTimeout time.Duration
-	StateDir      string // what the agent remembers; empty: nothing
+	StateDir      string // the agent's state directory; empty: none
 }
 
 // render returns the drop-in.
-func (w wrap) render() (string, error) {
+func (w wrapper) render() (string, error) {
 	line := w.before.prefix + w.agent
 	expands := !strings.Contains(w.before.prefix, ":")
 	for _, f := range w.flags {
@@ -97,7 +96,7 @@ func (w wrap) render() (string, error) {
 	body := "# Do not edit: what you want to add goes into a file of your own, such as 95-local.conf beside this one. Changed the\n" +
 		"# kubelet's own unit? Run `evenkeel-agent install` again: this has a copy of its command line, from\n" +
 		"# " + w.before.file + "\n" + flagsMark + string(flags) + "\n\n" +
-		fmt.Sprintf(settled, line, max(60, seconds(w.limits.StopGrace)+30), max(600, 5*seconds(w.limits.HealthTimeout)))
+		fmt.Sprintf(fixedSettings, line, max(60, seconds(w.limits.StopGrace)+30), max(600, 5*seconds(w.limits.HealthTimeout)))
 	if name, err := filepath.Rel("/var/lib", w.limits.StateDir); w.limits.StateDir != "" && err == nil && filepath.IsLocal(name) {
 		body += "StateDirectory=" + strings.ReplaceAll(name, "%", "%%") + "\nStateDirectoryMode=0700\n"
 	}
@@ -110,12 +109,12 @@ func sign(body string) string {
 	return fmt.Sprintf("%s%x\n%s", marker, sha256.Sum256([]byte(body)), body)
 }
 
-// origin says who wrote a drop-in.
+// origin is the author of a drop-in.
 type origin int
 
 const (
 	foreign origin = iota
-	edited         // ours, and changed since
+	edited         // ours, but changed since
 	ours
 )
 
@@ -130,7 +129,7 @@ func originOf(content string) origin {
 	return ours
 }
 
-// flagsOf are the agent's flags in a drop-in of ours.
+// flagsOf returns the agent's flags from our drop-in.
 func flagsOf(content string) ([]string, error) {
 	for line := range strings.Lines(content) {
 		if text, ok := strings.CutPrefix(strings.TrimSpace(line), strings.TrimSpace(flagsMark)); ok {
@@ -141,5 +140,5 @@ func flagsOf(content string) ([]string, error) {
 			return flags, nil
 		}
 	}
-	return nil, fmt.Errorf("there are no flags of the agent in %s", DropInName)
+	return nil, fmt.Errorf("no flags of the agent in %s", DropInName)
 }

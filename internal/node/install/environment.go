@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// EnvironmentFile is a file of variables of a unit.
+// EnvironmentFile is an EnvironmentFile= setting of a unit.
 type EnvironmentFile struct {
 	Path     string // may be a pattern
-	Optional bool   // it need not be there
+	Optional bool   // it may be missing
 }
 
-// environment is what a unit's command line is expanded with. Files win over what the unit says itself, later ones over
-// those before.
+// environment returns the variables for a unit's command line. Files override Environment=, and later files earlier
+// ones.
 func environment(own []string, files []EnvironmentFile) (map[string]string, error) {
 	env := map[string]string{}
 	for _, v := range own {
@@ -41,8 +41,8 @@ func environment(own []string, files []EnvironmentFile) (map[string]string, erro
 	return env, nil
 }
 
-// parseEnvironment reads a file of variables as systemd does: quotes of both kinds, a backslash before the end of a line
-// joins it with the next, comments begin with # or ;.
+// parseEnvironment reads an environment file as systemd does: both kinds of quotes; a backslash at the end joins two
+// lines; comments begin with # or ;.
 func parseEnvironment(data string, env map[string]string) {
 	for len(data) > 0 {
 		data = strings.TrimLeft(data, " \t\r\n")
@@ -64,8 +64,8 @@ func parseEnvironment(data string, env map[string]string) {
 	}
 }
 
-// environmentValue reads a value up to the end of its line, and returns what follows. A quote is one only where nothing
-// has begun; blanks there, so also after a closing quote, do not count, nor do those at the end.
+// environmentValue reads a value up to the end of its line, and returns the rest. A quote counts only at the beginning
+// of a value or after another quoted part; blanks there, and at the end, are dropped.
 func environmentValue(data string) (value, rest string) {
 	var out strings.Builder
 	begun, kept := false, 0
@@ -95,7 +95,7 @@ func environmentValue(data string) (value, rest string) {
 	return out.String()[:kept], ""
 }
 
-// quotedValue reads what is in quotes, from the first one on, and returns where the other one is.
+// quotedValue reads the quoted text that begins at i, and returns the index of the closing quote.
 func quotedValue(data string, i int, out *strings.Builder) int {
 	quote := data[i]
 	for i++; i < len(data) && data[i] != quote; i++ {
@@ -122,13 +122,13 @@ func nameRune(r rune) bool {
 	return r == '_' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
 }
 
-// expand puts variables in a command line's words as systemd does: $NAME as a word of its own becomes as many words as
-// there are in it, ${NAME} becomes its value wherever it is, $$ is a $. The program is taken as it is.
+// expand expands variables in a command line as systemd does: $NAME as a separate word becomes as many words as its
+// value has, ${NAME} becomes its value anywhere, and $$ is a $. The program is not expanded.
 func expand(argv []string, env map[string]string) []string {
 	out := argv[:1:1]
 	for _, word := range argv[1:] {
 		if name, ok := strings.CutPrefix(word, "$"); ok && isVariable(name) {
-			out = append(out, words(env[name])...)
+			out = append(out, splitWords(env[name])...)
 			continue
 		}
 		out = append(out, expandWord(word, env))
@@ -159,8 +159,8 @@ func expandWord(word string, env map[string]string) string {
 	}
 }
 
-// words splits a variable's value at blanks, but for what is quoted.
-func words(value string) []string {
+// splitWords splits the value of a variable at blanks outside of quotes.
+func splitWords(value string) []string {
 	var out []string
 	var word strings.Builder
 	inWord, quoted := false, byte(0)

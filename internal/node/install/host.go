@@ -9,7 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/source"
 )
 
-// Manager is the service manager of the node.
+// Manager is the service manager of the node. Systemd implements it.
 type Manager interface {
 	Unit(ctx context.Context, name string) (Unit, error)
 	Kubelets(ctx context.Context) ([]string, error)
@@ -21,56 +21,56 @@ type Manager interface {
 	StartTransient(ctx context.Context, name, description string, pre, argv []string) error
 }
 
-// API is the API server, asked as this node.
+// API is the API server, with the credentials of this node.
 type API interface {
 	Snapshot(ctx context.Context) source.NodeState
-	// Turn is what the Node says of whose turn it is.
+	// Turn returns the annotation of the Node that names the attempt that may change this node's agent.
 	Turn(ctx context.Context) (string, error)
 	Event(ctx context.Context, severity source.Severity, reason, message string) error
 }
 
-// Target is the kubelet of a command line.
+// Target is the kubelet that a command line starts.
 type Target struct {
 	Node       string `json:"node"`
-	Kubeconfig string `json:"kubeconfig,omitempty"` // empty: it stands alone
-	Healthz    string `json:"healthz,omitempty"`    // empty: it does not answer for its health
+	Kubeconfig string `json:"kubeconfig,omitempty"` // empty: a standalone kubelet
+	Healthz    string `json:"healthz,omitempty"`    // address of its health check; empty: none
 }
 
-// Checked is what an agent with certain flags makes of a kubelet's command line.
+// Checked is what the agent finds in its flags and a kubelet's command line.
 type Checked struct {
 	Target   Target
 	Limits   Limits
 	Warnings []string
 }
 
-// Host is the node, as far as it is not systemd's.
+// Host is the node, and what install needs to know about the agent.
 type Host struct {
 	Manager Manager
-	// Check has the agent judge its flags and the kubelet's command line, as it would at its start, and changes nothing.
+	// Check checks the agent's flags and the kubelet's command line as the agent would at its start. It changes nothing.
 	Check func(ctx context.Context, flags, kubelet []string) (Checked, error)
-	// Plain judges the same kubelet as it would be without the agent, of whose flags only those count that say who the node is.
-	Plain func(ctx context.Context, flags, kubelet []string) (Checked, error)
-	// API is for a kubelet that has a kubeconfig.
+	// CheckPlain checks the same kubelet without the agent. Of the flags only those that identify the node count.
+	CheckPlain func(ctx context.Context, flags, kubelet []string) (Checked, error)
+	// API returns a client for a kubelet that has a kubeconfig.
 	API func(Target) (API, error)
-	// Healthy asks a kubelet for its health.
+	// Healthy checks the health of a kubelet.
 	Healthy func(ctx context.Context, healthz string) error
-	// Journal returns the last lines that a unit has written since it was started; "" if they cannot be had.
+	// Journal returns the last log lines of a unit since its start; "" if they are not available.
 	Journal func(ctx context.Context, unit Unit) string
-	// Place puts the agent where it can stay, and returns its path. With dry nothing is written.
+	// Place copies the agent to a permanent directory, and returns its path. With dry it writes nothing.
 	Place func(dry bool) (string, error)
 
-	FS       atomicfile.FS
-	UnitDir  string // where the drop-in goes: /etc/systemd/system
-	TrialDir string // where it is tried: /run/systemd/system, which a reboot forgets
-	StateDir string // for the record and the lock
-	Memory   string // what an agent remembers, if its flags do not say
-	Proc     string // /proc
-	Out      io.Writer
+	FS              atomicfile.FS
+	UnitDir         string // /etc/systemd/system, for the drop-in
+	TrialDir        string // /run/systemd/system, for a trial; cleared by a reboot
+	StateDir        string // for the records and the lock
+	DefaultAgentDir string // the agent's state directory if its flags do not name one
+	Proc            string // /proc
+	Out             io.Writer
 }
 
-// Pace is how long things are watched.
-type Pace struct {
-	Timeout time.Duration // for the kubelet to come back
-	Settle  time.Duration // how long it must then be healthy
-	Poll    time.Duration // how often it is looked at
+// Timing says how long to wait for the kubelet.
+type Timing struct {
+	Timeout    time.Duration // until the kubelet must be healthy
+	HealthyFor time.Duration // how long it must then stay healthy
+	Poll       time.Duration // between checks
 }

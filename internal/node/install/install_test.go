@@ -24,7 +24,7 @@ func (n *node) kubeadmCommand() string {
 }
 
 // onTrial has systemd run an agent that never comes up, as a run does that is about to be killed, with a guard and the lock.
-func (n *node) onTrial() (*record, *lockfile.Lock) {
+func (n *node) onTrial() (*change, *lockfile.Lock) {
 	n.t.Helper()
 	if err := makeStateDir(n.StateDir); err != nil {
 		n.t.Fatal(err)
@@ -33,10 +33,10 @@ func (n *node) onTrial() (*record, *lockfile.Lock) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	rec := &record{Version: recordVersion, Operation: installing, Unit: n.unit, DropIn: n.DropIn(n.unit), Trial: n.trial(n.unit)}
+	rec := &change{Version: recordVersion, Operation: installing, Unit: n.unit, DropIn: n.DropIn(n.unit), Trial: n.trial(n.unit)}
 	content := sign("[Service]\nExecStart=\nExecStart=/bin/false\n")
 	rec.To = &content
-	n.guard(n.t.Context(), rec)
+	n.startGuard(n.t.Context(), rec)
 	if _, err := n.Host.write(n.t.Context(), rec); err != nil {
 		n.t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func (n *node) onTrial() (*record, *lockfile.Lock) {
 }
 
 // unguarded waits until there is no guard.
-func (n *node) unguarded(rec *record) {
+func (n *node) unguarded(rec *change) {
 	n.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		u, err := n.Manager.Unit(n.t.Context(), guardOf(rec))
@@ -58,7 +58,7 @@ func (n *node) unguarded(rec *record) {
 	}
 }
 
-func TestSystemdTakesATrialBackWhoseInstallerIsKilled(t *testing.T) {
+func TestGuardTakesTrialBackIfInstallerIsKilled(t *testing.T) {
 	n := newNode(t)
 	tree, command := n.digest(), n.command()
 	rec, lock := n.onTrial()
@@ -67,7 +67,7 @@ func TestSystemdTakesATrialBackWhoseInstallerIsKilled(t *testing.T) {
 	}
 	n.well()
 	n.unguarded(rec)
-	if err := n.forget(t.Context(), rec); err != nil { // as the next run does
+	if err := n.discard(t.Context(), rec); err != nil { // as the next run does
 		t.Error(err)
 	}
 	if n.command() != command || n.digest() != tree {
@@ -110,10 +110,10 @@ func (f failing) Remove(name string) error {
 	return f.OS.Remove(name)
 }
 
-func TestWhatCouldNotBeKeptIsNotTried(t *testing.T) {
+func TestUnwritableDropInIsNotTried(t *testing.T) {
 	for _, upgrade := range []bool{false, true} {
 		for err, words := range map[error]string{
-			syscall.EROFS:  "read-only file system: on this system write it the way its units are written; --dry-run prints it",
+			syscall.EROFS:  "read-only file system: on this system, add the file the way its unit files are managed; --dry-run prints it",
 			syscall.ENOSPC: "no space left on device",
 		} {
 			t.Run(fmt.Sprintf("%v, upgrade %t", err, upgrade), func(t *testing.T) {
@@ -158,15 +158,15 @@ func (d *deaf) Reload(ctx context.Context) error {
 	return d.Manager.Reload(ctx)
 }
 
-func TestWhatAnInstallerCannotTakeBackItsGuardDoes(t *testing.T) {
+func TestGuardTakesBackWhatTheInstallerCannot(t *testing.T) {
 	n := newNode(t)
 	command := n.command()
 	n.beside("agent.mode", "exit")
 	n.Manager = &deaf{Manager: n.Manager}
 	r := n.request()
-	r.Pace.Timeout = 3 * time.Second
+	r.Timing.Timeout = 3 * time.Second
 	_, err := n.Install(t.Context(), r)
-	if want := "but what was there before does not come up healthy either: not now"; !errors.Is(err, ErrTakenBack) || !strings.HasSuffix(err.Error(), want) {
+	if want := "but the previous state does not become healthy either: not now"; !errors.Is(err, ErrTakenBack) || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	n.well()
@@ -175,25 +175,25 @@ func TestWhatAnInstallerCannotTakeBackItsGuardDoes(t *testing.T) {
 	}
 }
 
-func TestAGuardThatCouldDoNothingIsNotBegun(t *testing.T) {
+func TestGuardWithoutItsProgramsDoesNotStart(t *testing.T) {
 	n := newNode(t)
 	err := n.Manager.StartTransient(t.Context(), "none-"+n.unit, "", []string{"/bin/sh", "-c", "command -v no-such-program"}, []string{"/bin/sleep", "60"})
 	if want := "start the transient unit none-" + n.unit + `: the result of the job is "failed"`; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
-	if err := exec.CommandContext(t.Context(), "/bin/sh", "-c", canTakeBack).Run(); err != nil {
+	if err := exec.CommandContext(t.Context(), "/bin/sh", "-c", guardCheck).Run(); err != nil {
 		t.Errorf("the guard itself could do nothing here: %v", err)
 	}
 }
 
-func TestAGuardThatIsReleasedDoesNothing(t *testing.T) {
+func TestStoppedGuardDoesNothing(t *testing.T) {
 	n := newNode(t)
 	rec, lock := n.onTrial()
-	n.guard(t.Context(), rec) // as the next run does, where it comes before the guard
+	n.startGuard(t.Context(), rec) // as the next run does, where it comes before the guard
 	if n.out.Len() > 0 {
 		t.Errorf("it says %s", n.out)
 	}
-	n.release(t.Context(), rec)
+	n.stopGuard(t.Context(), rec)
 	if err := lock.Release(); err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func (n *node) dropIn() string {
 	return string(raw)
 }
 
-func TestTheKubeletComesBackBehindTheAgentWithTheVerySameCommandLine(t *testing.T) {
+func TestInstallAndUninstallKeepTheKubeletsCommandLine(t *testing.T) {
 	n := newNode(t)
 	before, tree := n.command(), n.digest()
 	if before != n.kubeadmCommand() {
@@ -252,12 +252,12 @@ func TestTheKubeletComesBackBehindTheAgentWithTheVerySameCommandLine(t *testing.
 	}
 	running = n.invocation()
 	words, err = n.uninstall()
-	if want := "there is no " + n.DropIn(n.unit) + ": nothing to do"; err != nil || words != want || n.invocation() != running {
+	if want := n.DropIn(n.unit) + " does not exist: nothing to do"; err != nil || words != want || n.invocation() != running {
 		t.Errorf("uninstall again: %q, %v, want %q", words, err, want)
 	}
 }
 
-func TestAProgramThatWasReplacedInItsPlaceIsStartedByAnotherInstall(t *testing.T) {
+func TestInstallRestartsReplacedProgram(t *testing.T) {
 	n := newNode(t)
 	n.Place = func(bool) (string, error) { return filepath.Join(n.dir, "evenkeel-agent"), nil } // as a package's
 	n.installs()
@@ -277,7 +277,7 @@ func TestAProgramThatWasReplacedInItsPlaceIsStartedByAnotherInstall(t *testing.T
 	}
 }
 
-func TestAnAgentThatIsThereIsChangedWhenItIsTheNodesTurn(t *testing.T) {
+func TestExistingAgentIsChangedAtTheNodesTurn(t *testing.T) {
 	n := newNode(t)
 	r := n.request()
 	r.Turn = "new"
@@ -290,9 +290,9 @@ func TestAnAgentThatIsThereIsChangedWhenItIsTheNodesTurn(t *testing.T) {
 	}
 	r.Keep, r.Flags = false, []string{"--listen="}
 	for turn, words := range map[string]string{
-		"":     "not this node's turn: another agent, or one with other flags, is here, and stays until it is: kubectl evenkeel install",
-		"old":  "not this node's turn: another agent, or one with other flags, is here, and stays until it is: kubectl evenkeel install",
-		"away": "not this node's turn: whose it is cannot be seen, nothing was changed: connection refused",
+		"":     "not this node's turn: this node has another agent, or one with other flags, which stays until the node's turn: kubectl evenkeel install",
+		"old":  "not this node's turn: this node has another agent, or one with other flags, which stays until the node's turn: kubectl evenkeel install",
+		"away": "not this node's turn: the Node cannot be read, nothing was changed: connection refused",
 	} {
 		n.turn, n.state.Reachable, n.state.Cause = turn, turn != "away", "connection refused"
 		if _, err := n.Install(t.Context(), r); !errors.Is(err, ErrNotItsTurn) || err.Error() != words {
@@ -308,7 +308,7 @@ func TestAnAgentThatIsThereIsChangedWhenItIsTheNodesTurn(t *testing.T) {
 	}
 }
 
-func TestAnAgentWhoseProgramIsGoneIsNotPutBack(t *testing.T) {
+func TestAgentWithoutProgramIsNotRestored(t *testing.T) {
 	n := newNode(t)
 	plain, before := n.digest(), n.command()
 	n.installs()
@@ -327,7 +327,7 @@ func TestAnAgentWhoseProgramIsGoneIsNotPutBack(t *testing.T) {
 		return filepath.Join(next, "evenkeel-agent"), nil
 	}
 	_, err := n.install()
-	if !errors.Is(err, ErrTakenBack) || !strings.Contains(n.out.String(), old+", which ran the kubelet before, is gone: the kubelet is started without an agent\n") {
+	if !errors.Is(err, ErrTakenBack) || !strings.Contains(n.out.String(), old+", which ran the kubelet before, no longer exists: starting the kubelet without an agent\n") {
 		t.Errorf("error %v, said %s", err, n.out)
 	}
 	n.well()
@@ -336,7 +336,7 @@ func TestAnAgentWhoseProgramIsGoneIsNotPutBack(t *testing.T) {
 	}
 }
 
-func TestADryRunSaysWhatWouldBeWrittenAndWritesNothing(t *testing.T) {
+func TestDryRunPrintsTheDropInAndWritesNothing(t *testing.T) {
 	n := newNode(t)
 	tree, running := n.digest(), n.invocation()
 	r := n.request()
@@ -347,7 +347,7 @@ func TestADryRunSaysWhatWouldBeWrittenAndWritesNothing(t *testing.T) {
 	}
 	for _, want := range []string{
 		"# The kubelet of " + n.unit + ", from " + n.m.Path("/usr/lib/systemd/system/"+n.unit+".d/10-kubeadm.conf") + ": " + strings.ReplaceAll(n.kubeadmCommand(), "|", " ") + "\n",
-		"# This would be tried from " + n.TrialDir + ": systemctl daemon-reload, systemctl restart " + n.unit + ". When the kubelet is well again " + n.DropIn(n.unit) + "\n" +
+		"# This would be tried from " + n.TrialDir + ": systemctl daemon-reload, systemctl restart " + n.unit + ". When the kubelet is healthy again " + n.DropIn(n.unit) + "\n" +
 			"# would be written. Nothing was changed.\n",
 		"\nExecStart=\nExecStart=" + n.dir + "/evenkeel-agent -- ",
 	} {
@@ -360,11 +360,11 @@ func TestADryRunSaysWhatWouldBeWrittenAndWritesNothing(t *testing.T) {
 	}
 }
 
-func TestWhatDoesNotComeUpIsTakenBackByteForByte(t *testing.T) {
+func TestUnhealthyInstallIsTakenBackByteForByte(t *testing.T) {
 	for _, tt := range []struct{ name, agent, kubelet, words string }{
 		{"an agent that exits", "exit", "", `the result of the job is "failed"`},
 		{"an agent that is never ready", "never ready", "", "the job has not ended: not within 3s"},
-		{"a kubelet that is never healthy", "", "unwell with agent", "not well within 3s: not well"},
+		{"a kubelet that is never healthy", "", "unwell with agent", "not healthy within 3s: not well"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t)
@@ -372,7 +372,7 @@ func TestWhatDoesNotComeUpIsTakenBackByteForByte(t *testing.T) {
 			n.beside("agent.mode", tt.agent)
 			n.beside("kubelet.mode", tt.kubelet)
 			r := n.request()
-			r.Attempt, r.Pace.Timeout = "pod-1", 3*time.Second
+			r.Attempt, r.Timing.Timeout = "pod-1", 3*time.Second
 			_, err := n.Install(t.Context(), r)
 			if !errors.Is(err, ErrTakenBack) || !strings.Contains(err.Error(), tt.words) {
 				t.Errorf("error %v, want %q, taken back", err, tt.words)
@@ -391,7 +391,7 @@ func TestWhatDoesNotComeUpIsTakenBackByteForByte(t *testing.T) {
 			if _, err := n.Install(t.Context(), r); !errors.Is(err, ErrTakenBack) || !strings.Contains(err.Error(), "this attempt (pod-1) has failed before and is not repeated: ") || n.invocation() != running {
 				t.Errorf("the same attempt again: %v", err)
 			}
-			r.Attempt, r.Pace = "pod-2", pace
+			r.Attempt, r.Timing = "pod-2", pace
 			if _, err := n.Install(t.Context(), r); err != nil {
 				t.Errorf("another attempt: %v", err)
 			}
@@ -399,7 +399,7 @@ func TestWhatDoesNotComeUpIsTakenBackByteForByte(t *testing.T) {
 	}
 }
 
-func TestTwoInstallersAreNotAtWorkAtOnce(t *testing.T) {
+func TestOnlyOneInstallerRuns(t *testing.T) {
 	n := newNode(t)
 	tree := n.digest()
 	if err := os.Mkdir(n.StateDir, 0o700); err != nil {

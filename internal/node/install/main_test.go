@@ -204,7 +204,7 @@ type node struct {
 }
 
 // pace is that of a machine whose programs start at once.
-var pace = Pace{Timeout: time.Minute, Settle: 50 * time.Millisecond, Poll: 10 * time.Millisecond}
+var pace = Timing{Timeout: time.Minute, HealthyFor: 50 * time.Millisecond, Poll: 10 * time.Millisecond}
 
 var units = 0
 
@@ -294,11 +294,11 @@ func bareNode(t *testing.T) *node {
 	n.state = source.NodeState{Reachable: true, Complete: true, Exists: true, Ready: true, LeaseRenewed: "0"}
 	n.renews = true
 	n.Host = Host{
-		Manager: n.manager, Check: n.check, Plain: n.check, API: func(Target) (API, error) { return n, nil }, Healthy: healthy,
+		Manager: n.manager, Check: n.check, CheckPlain: n.check, API: func(Target) (API, error) { return n, nil }, Healthy: healthy,
 		Journal: func(context.Context, Unit) string { return "" },
 		Place:   Program{Path: filepath.Join(n.dir, "evenkeel-agent"), BinDir: n.dir}.Place,
 		FS:      atomicfile.OS{}, UnitDir: m.Path(machine.Etc), TrialDir: m.Path(machine.Run), StateDir: filepath.Join(n.dir, "record"), Proc: m.Proc(), Out: n.out,
-		Memory: filepath.Join(n.dir, "memory"),
+		DefaultAgentDir: filepath.Join(n.dir, "memory"),
 	}
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
@@ -423,7 +423,7 @@ func (n *node) Event(_ context.Context, severity source.Severity, reason, messag
 	return nil
 }
 
-func (n *node) request() Request { return Request{Unit: n.unit, Keep: true, Pace: pace} }
+func (n *node) request() Request { return Request{Unit: n.unit, Keep: true, Timing: pace} }
 
 func (n *node) install() (string, error) {
 	return n.Install(n.t.Context(), n.request())

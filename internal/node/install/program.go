@@ -13,44 +13,44 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/hostns"
 )
 
-// stable are directories in which programs stay.
-var stable = []string{"/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/var/lib/evenkeel-bin"}
+// stableDirs are directories from which programs do not disappear.
+var stableDirs = []string{"/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/var/lib/evenkeel-bin"}
 
 const defaultBinDir = "/usr/local/bin"
 
-// Program is the agent's own file.
+// Program is the agent's executable.
 type Program struct {
-	Path    string // of what runs now
-	BinDir  string // where it is to be; empty: where it is, if programs stay there
-	Enforce string // the file with which SELinux says that it enforces
+	Path    string // of the running program
+	BinDir  string // where to install it; empty: where it is, if that is one of stableDirs
+	Enforce string // path of the file in which SELinux shows whether it enforces
 }
 
-// Place puts the program where it can stay, and returns its path. A copy has a name of its own content, so that what an
-// older drop-in names stays what it is. With dry it only says where that is.
+// Place copies the program to its directory, and returns its path. The name of a copy contains the digest of its
+// content, so an older drop-in still starts the older program. With dry it only returns the path.
 func (p Program) Place(dry bool) (string, error) {
 	dir := p.BinDir
 	switch {
-	case dir == "" && slices.Contains(stable, filepath.Dir(p.Path)), dir == filepath.Dir(p.Path):
-		return p.Path, p.labelled(p.Path)
+	case dir == "" && slices.Contains(stableDirs, filepath.Dir(p.Path)), dir == filepath.Dir(p.Path):
+		return p.Path, p.checkLabel(p.Path)
 	case dir == "":
 		dir = defaultBinDir
-	case !filepath.IsAbs(dir) || filepath.Clean(dir) != dir || strings.ContainsFunc(dir, unusual):
+	case !filepath.IsAbs(dir) || filepath.Clean(dir) != dir || strings.ContainsFunc(dir, isUnusual):
 		return "", fmt.Errorf("--bin-dir: %q is no absolute path of letters, digits and ./_-", dir)
 	}
 	path, err := p.copyTo(dir, dry)
 	if err != nil {
-		return "", fmt.Errorf("the agent cannot be copied to %s (another directory: --bin-dir): %w", dir, bare(err))
+		return "", fmt.Errorf("the agent cannot be copied to %s (another directory: --bin-dir): %w", dir, trimRefused(err))
 	}
 	if dry {
 		return path, nil
 	}
-	return path, p.labelled(path)
+	return path, p.checkLabel(path)
 }
 
-func unusual(r rune) bool { return !nameRune(r) && !strings.ContainsRune("./-", r) }
+func isUnusual(r rune) bool { return !nameRune(r) && !strings.ContainsRune("./-", r) }
 
-// bare is what hostns says without what it is about there.
-func bare(err error) error {
+// trimRefused removes the prefix of hostns.ErrRefused, which does not apply here.
+func trimRefused(err error) error {
 	if words, ok := strings.CutPrefix(err.Error(), hostns.ErrRefused.Error()+": "); ok {
 		return errors.New(words)
 	}
@@ -74,8 +74,8 @@ func (p Program) copyTo(dir string, dry bool) (string, error) {
 	return bin.Put(program)
 }
 
-// labelled returns an error if SELinux enforces and would not let systemd run the file.
-func (p Program) labelled(path string) error {
+// checkLabel returns an error if SELinux enforces and does not let systemd run the file.
+func (p Program) checkLabel(path string) error {
 	if raw, err := os.ReadFile(p.Enforce); err != nil || strings.TrimSpace(string(raw)) != "1" {
 		return nil
 	}

@@ -35,19 +35,19 @@ func (n *node) refused(words ...string) {
 	}
 }
 
-func TestAUnitThatCannotBeWrappedIsLeftAloneAndSaysWhy(t *testing.T) {
+func TestUnitThatCannotBeWrappedIsRefused(t *testing.T) {
 	for _, tt := range []struct{ name, dropin, words string }{
 		{"a script", "[Service]\nExecStart=\nExecStart=DIR/kubelet-wrapper --healthz=HEALTHZ\n", "UNIT runs DIR/kubelet-wrapper, which is a script (ETC/UNIT.d/50-a.conf): evenkeel-agent must be given the kubelet itself; have the script exec `evenkeel-agent -- /path/to/kubelet ...`, or the unit run the kubelet"},
-		{"another program", "[Service]\nExecStart=\nExecStart=/usr/bin/env DIR/kubelet --healthz=HEALTHZ\n", "UNIT runs /usr/bin/env, which is no kubelet (ETC/UNIT.d/50-a.conf): evenkeel-agent must be given the kubelet itself;"},
-		{"k3s", "[Service]\nExecStart=\nExecStart=DIR/k3s agent\n", "UNIT runs DIR/k3s: k3s has its kubelet inside and cannot be wrapped"},
-		{"evenkeel, by hand", "[Service]\nExecStart=\nExecStart=DIR/evenkeel-agent -- DIR/kubelet --healthz=HEALTHZ\n", "ETC/UNIT.d/50-a.conf puts an evenkeel-agent in front of the kubelet of UNIT already: remove that"},
+		{"another program", "[Service]\nExecStart=\nExecStart=/usr/bin/env DIR/kubelet --healthz=HEALTHZ\n", "UNIT runs /usr/bin/env, which is not a kubelet (ETC/UNIT.d/50-a.conf): evenkeel-agent must be given the kubelet itself;"},
+		{"k3s", "[Service]\nExecStart=\nExecStart=DIR/k3s agent\n", "UNIT runs DIR/k3s: k3s contains its kubelet and cannot be wrapped"},
+		{"evenkeel, by hand", "[Service]\nExecStart=\nExecStart=DIR/evenkeel-agent -- DIR/kubelet --healthz=HEALTHZ\n", "ETC/UNIT.d/50-a.conf already starts evenkeel-agent for the kubelet of UNIT: remove that line"},
 		{"another name", "[Service]\nExecStart=\nExecStart=@DIR/kubelet k --healthz=HEALTHZ\n", "UNIT cannot be wrapped: ExecStart= in ETC/UNIT.d/50-a.conf begins with \"@\""},
 		{"a prefix in quotes", "[Service]\nExecStart=\nExecStart=\"-DIR/kubelet\" --healthz=HEALTHZ\n", "UNIT cannot be wrapped: ExecStart= in ETC/UNIT.d/50-a.conf has a prefix within quotes"},
-		{"no path", "[Service]\nExecStart=\nExecStart=kubelet --healthz=HEALTHZ\n", "UNIT runs \"kubelet\": write it with its absolute path in ETC/UNIT.d/50-a.conf"},
-		{"a $ in the path", "[Service]\nExecStart=\nExecStart=DIR/kubelet$$x --healthz=HEALTHZ\n", "and a $ cannot be kept as it is"},
-		{"flags that the agent refuses", "[Service]\nEnvironment=KUBELET_EXTRA_ARGS=--bad=1\n", "the agent would not take the kubelet of UNIT: bad is no flag of a kubelet"},
-		{"a root of its own", "[Service]\nRootDirectory=/srv\n", "UNIT runs in a root of its own (/srv), in which there is no agent"},
-		{"Type=forking", "[Service]\nType=forking\n", "UNIT is of Type=forking, which no kubelet is"},
+		{"no path", "[Service]\nExecStart=\nExecStart=kubelet --healthz=HEALTHZ\n", "UNIT runs \"kubelet\": use the absolute path in ETC/UNIT.d/50-a.conf"},
+		{"a $ in the path", "[Service]\nExecStart=\nExecStart=DIR/kubelet$$x --healthz=HEALTHZ\n", "and a $ cannot be preserved"},
+		{"flags that the agent refuses", "[Service]\nEnvironment=KUBELET_EXTRA_ARGS=--bad=1\n", "the agent refuses the kubelet of UNIT: bad is no flag of a kubelet"},
+		{"a root of its own", "[Service]\nRootDirectory=/srv\n", "UNIT runs in another root directory (/srv), which does not contain the agent"},
+		{"Type=forking", "[Service]\nType=forking\n", "UNIT is of Type=forking, which a kubelet cannot have"},
 		{"two commands", "[Service]\nExecStart=DIR/kubelet\n", "systemd cannot load UNIT (bad-setting): "},
 		{"variables that are missing", "[Service]\nEnvironmentFile=DIR/none.env\n", "UNIT: EnvironmentFile=DIR/none.env: file does not exist: systemd would not start it"},
 	} {
@@ -61,21 +61,21 @@ func TestAUnitThatCannotBeWrappedIsLeftAloneAndSaysWhy(t *testing.T) {
 	}
 }
 
-func TestADropInThatWouldWinIsNamed(t *testing.T) {
+func TestOverridingDropInIsRefused(t *testing.T) {
 	n := newNode(t)
 	n.write(machine.Etc+"/"+n.unit+".d/95-a.conf", "[Service]\nKillMode=process\n")
 	n.write(machine.Etc+"/"+n.unit+".d/96-harmless.conf", "[Service]\nNice=3\n")
 	n.systemctl("daemon-reload")
-	n.refused("ETC/UNIT.d/95-a.conf would win over evenkeel's 90-evenkeel.conf: give it a name that sorts before that")
+	n.refused("ETC/UNIT.d/95-a.conf would override evenkeel's 90-evenkeel.conf: rename it so that it sorts before")
 }
 
-func TestAUnitThatIsNotThereNamesThoseThatAre(t *testing.T) {
+func TestMissingUnitListsFoundUnits(t *testing.T) {
 	n := newNode(t)
 	n.write(machine.Lib+"/k3s-agent.service", "[Service]\nExecStart=/usr/local/bin/k3s agent\n")
 	n.systemctl("daemon-reload")
 	kubelet := n.unit
 	n.unit = "nothing.service"
-	n.refused("there is no nothing.service; there is ", kubelet, "k3s-agent.service (k3s has its kubelet inside and cannot be wrapped)", ": name the kubelet's with --unit")
+	n.refused("nothing.service does not exist; found ", kubelet, "k3s-agent.service (k3s contains its kubelet and cannot be wrapped)", ": set --unit")
 	if err := os.Remove(n.m.Path(machine.Lib + "/k3s-agent.service")); err != nil {
 		t.Fatal(err)
 	}
@@ -86,20 +86,20 @@ func TestAUnitThatIsNotThereNamesThoseThatAre(t *testing.T) {
 	n.refused("UNIT is masked: unmask it (systemctl unmask UNIT), or name the unit that runs the kubelet with --unit")
 }
 
-func TestANodeThatIsNotWellBeforeIsLeftAlone(t *testing.T) {
+func TestUnhealthyNodeIsRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		do    func(*node)
 		words string
 	}{
-		{"the unit is stopped", func(n *node) { n.systemctl("stop", n.unit) }, "UNIT is inactive (dead) before anything was done: nothing was changed; mend that first, then install"},
-		{"the kubelet is not healthy", func(n *node) { n.beside("kubelet.mode", "unwell") }, "the kubelet of UNIT is not healthy before anything was done (not well): nothing was changed"},
-		{"the node is not Ready", func(n *node) { n.state.Ready = false }, "node n is not Ready before anything was done"},
+		{"the unit is stopped", func(n *node) { n.systemctl("stop", n.unit) }, "UNIT is inactive (dead) before the install: nothing was changed; fix that first, then install"},
+		{"the kubelet is not healthy", func(n *node) { n.beside("kubelet.mode", "unwell") }, "the kubelet of UNIT is not healthy before the install (not well): nothing was changed"},
+		{"the node is not Ready", func(n *node) { n.state.Ready = false }, "node n is not Ready before the install"},
 		{"the API server does not answer", func(n *node) { n.state = source.NodeState{Cause: "connection refused"} }, "cannot see whether node n is Ready (connection refused)"},
-		{"there is no such Node", func(n *node) { n.state.Exists = false }, "there is no Node n in the API: give the agent the name that the kubelet has (-- --node-name=NAME)"},
+		{"there is no such Node", func(n *node) { n.state.Exists = false }, "Node n does not exist in the API: set the name under which the kubelet registers (-- --node-name=NAME)"},
 		{"systemd has not read its files", func(n *node) {
 			n.write(machine.Etc+"/"+n.unit+".d/50-a.conf", "[Service]\nNice=3\n")
-		}, "the files of UNIT are not what systemd has read: systemctl daemon-reload && systemctl restart UNIT"},
+		}, "the files of UNIT changed after systemd read them: systemctl daemon-reload && systemctl restart UNIT"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t)
@@ -126,16 +126,16 @@ func (n *node) mayNot(member string) {
 	})
 }
 
-func TestWithoutAGuardItIsInstalledAndThatIsSaid(t *testing.T) {
+func TestInstallWithoutGuardIsReported(t *testing.T) {
 	n := newNode(t)
 	n.mayNot("StartTransientUnit")
 	n.installs()
-	if want := "nobody will take it back if this is killed: start the transient unit evenkeel-guard-" + n.unit + ": denied by the policy of D-Bus, polkit or SELinux: "; !strings.Contains(n.out.String(), want) {
+	if want := "no guard will take the change back if this process is killed: start the transient unit evenkeel-guard-" + n.unit + ": denied by the policy of D-Bus, polkit or SELinux: "; !strings.Contains(n.out.String(), want) {
 		t.Errorf("it says %s, want %s", n.out, want)
 	}
 }
 
-func TestWhatSystemdMayNotBeToldLeavesTheKubeletAlone(t *testing.T) {
+func TestDeniedCallsLeaveTheKubeletAlone(t *testing.T) {
 	for member, words := range map[string]string{
 		"Reload":      "systemctl daemon-reload: denied by the policy of D-Bus, polkit or SELinux: ",
 		"RestartUnit": "systemctl restart UNIT: denied by the policy of D-Bus, polkit or SELinux: ",
@@ -151,7 +151,7 @@ func TestWhatSystemdMayNotBeToldLeavesTheKubeletAlone(t *testing.T) {
 	}
 }
 
-func TestWithoutDBusItSaysWhatWasTried(t *testing.T) {
+func TestDialWithoutDBusNamesBothSockets(t *testing.T) {
 	dir := t.TempDir()
 	_, err := Dial(t.Context(), dir+"/bus", dir+"/private")
 	if want := dir + "/private: dial unix " + dir + "/private: connect: no such file or directory: this command works on nodes whose kubelet is a systemd service"; !errors.Is(err, ErrNoSystemd) || !strings.Contains(err.Error(), want) {
@@ -159,7 +159,7 @@ func TestWithoutDBusItSaysWhatWasTried(t *testing.T) {
 	}
 }
 
-func TestWhoSaysNothingOnTheBusIsNotWaitedFor(t *testing.T) {
+func TestDialEndsWithItsContext(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bus")
 	listener, err := net.Listen("unix", path)
 	if err != nil {
@@ -173,7 +173,7 @@ func TestWhoSaysNothingOnTheBusIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-func TestSystemdThatIsBusyIsTalkedToByItsOwnSocket(t *testing.T) {
+func TestDialBusySystemdByPrivateSocket(t *testing.T) {
 	n := newNode(t)
 	busy, socket := filepath.Join(n.dir, "busy"), filepath.Join(n.dir, "socket")
 	if err := os.Link(filepath.Join(n.dir, "kubelet"), busy); err != nil {
@@ -201,12 +201,12 @@ func TestSystemdThatIsBusyIsTalkedToByItsOwnSocket(t *testing.T) {
 	}
 }
 
-func TestATrialOfWhichNothingIsKnownIsToldWithTheWayOut(t *testing.T) {
+func TestTrialWithoutRecordIsRefusedWithRemedy(t *testing.T) {
 	n := newNode(t)
 	trial := n.trial(n.unit)
 	n.put(trial, sign("[Service]\nNice=3\n"))
 	n.systemctl("daemon-reload")
-	n.refused(trial+" is left of an install of which nothing is known any more: remove it, systemctl daemon-reload && systemctl restart "+n.unit+", and install again", "")
+	n.refused(trial+" is left over from an install without a record: remove it, systemctl daemon-reload && systemctl restart "+n.unit+", and install again", "")
 	if words, err := n.uninstall(); err != nil || words != "the kubelet of "+n.unit+" runs without evenkeel-agent" {
 		t.Errorf("uninstall: %q, %v", words, err)
 	}
@@ -215,7 +215,7 @@ func TestATrialOfWhichNothingIsKnownIsToldWithTheWayOut(t *testing.T) {
 	}
 }
 
-func TestADirectoryThatTakesNoProgramIsToldWithTheWayOut(t *testing.T) {
+func TestUnusableProgramDirectoryIsRefusedWithRemedy(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs mounts, and so root")
 	}
@@ -241,14 +241,14 @@ func TestADirectoryThatTakesNoProgramIsToldWithTheWayOut(t *testing.T) {
 	n.refused(`--bin-dir: "bin" is no absolute path of letters, digits and ./_-`)
 }
 
-func TestAFileThatIsNotOursOrNotAsWeLeftItStays(t *testing.T) {
+func TestForeignOrEditedDropInStays(t *testing.T) {
 	n := newNode(t)
 	n.put(n.DropIn(n.unit), "[Service]\nNice=3\n")
 	n.systemctl("daemon-reload")
-	n.refused("ETC/UNIT.d/90-evenkeel.conf is there and is not evenkeel's: move it to another name")
+	n.refused("ETC/UNIT.d/90-evenkeel.conf exists and was not written by evenkeel: rename it")
 	r := n.request()
 	r.Force = true
-	if _, err := n.Uninstall(t.Context(), r); err == nil || err.Error() != n.DropIn(n.unit)+" is not evenkeel's: it stays; move it yourself if it is to go" {
+	if _, err := n.Uninstall(t.Context(), r); err == nil || err.Error() != n.DropIn(n.unit)+" was not written by evenkeel and stays; remove it yourself if you do not need it" {
 		t.Errorf("uninstall: %v", err)
 	}
 	if err := os.RemoveAll(filepath.Dir(n.DropIn(n.unit))); err != nil {
@@ -263,9 +263,9 @@ func TestAFileThatIsNotOursOrNotAsWeLeftItStays(t *testing.T) {
 	}
 	n.put(n.DropIn(n.unit), string(raw)+"Nice=3\n")
 	n.systemctl("daemon-reload")
-	n.refused("ETC/UNIT.d/90-evenkeel.conf was edited since evenkeel wrote it: move the changes to a file of your own")
+	n.refused("ETC/UNIT.d/90-evenkeel.conf was edited after evenkeel wrote it: move the changes to a file of your own")
 	r.Force = false
-	if _, err := n.Uninstall(t.Context(), r); err == nil || !strings.Contains(err.Error(), "was edited since evenkeel wrote it: look whether it has something to keep, then uninstall with --force") {
+	if _, err := n.Uninstall(t.Context(), r); err == nil || !strings.Contains(err.Error(), "was edited after evenkeel wrote it: save what you need, then uninstall with --force") {
 		t.Errorf("uninstall: %v", err)
 	}
 	r.Force = true
@@ -277,13 +277,13 @@ func TestAFileThatIsNotOursOrNotAsWeLeftItStays(t *testing.T) {
 	}
 }
 
-func TestAnInterruptTakesItBack(t *testing.T) {
+func TestInterruptedInstallIsTakenBack(t *testing.T) {
 	n := newNode(t)
 	tree, command := n.digest(), n.command()
 	n.beside("agent.mode", "never ready")
 	ctx, cancel := context.WithCancel(t.Context())
 	r := n.request()
-	r.Pace.Timeout = time.Minute
+	r.Timing.Timeout = time.Minute
 	n.Manager = cancelling{n.manager, cancel}
 	_, err := n.Install(ctx, r)
 	if !errors.Is(err, ErrTakenBack) || !strings.Contains(err.Error(), "context canceled") || n.digest() != tree || n.command() != command {

@@ -15,17 +15,17 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/machine"
 )
 
-func TestWhatTheAPIServerSaysOfTheNodeCounts(t *testing.T) {
+func TestInstallChecksTheNodeInTheAPI(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		then func(*node) // after the restart
 		back string      // why it is taken back; empty: it is not
 		said string
 	}{
-		{"the node is not Ready", func(n *node) { n.state.Ready = false }, "not well within 3s: node n is not Ready", ""},
-		{"its Lease is not renewed", func(n *node) { n.renews = false }, "not well within 3s: the Lease of node n is not renewed", ""},
+		{"the node is not Ready", func(n *node) { n.state.Ready = false }, "not healthy within 3s: node n is not Ready", ""},
+		{"its Lease is not renewed", func(n *node) { n.renews = false }, "not healthy within 3s: the Lease of node n is not renewed", ""},
 		{"the API server does not answer", func(n *node) { n.state = source.NodeState{Cause: "connection refused"} }, "",
-			"UNIT is healthy; whether its node is Ready was not seen: the API server does not answer: connection refused"},
+			"UNIT is healthy; cannot see whether its node is Ready: the API server does not answer: connection refused"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t)
@@ -39,7 +39,7 @@ func TestWhatTheAPIServerSaysOfTheNodeCounts(t *testing.T) {
 				return filepath.Join(n.dir, "evenkeel-agent"), nil
 			}
 			r := n.request()
-			r.Pace.Timeout = 3 * time.Second
+			r.Timing.Timeout = 3 * time.Second
 			_, err := n.Install(t.Context(), r)
 			switch {
 			case tt.back == "":
@@ -53,7 +53,7 @@ func TestWhatTheAPIServerSaysOfTheNodeCounts(t *testing.T) {
 	}
 }
 
-func TestAnUninstallThatWouldLeaveNoKubeletIsPutBackOrNotBegun(t *testing.T) {
+func TestUninstallThatWouldLeaveNoKubeletIsTakenBackOrRefused(t *testing.T) {
 	n := newNode(t)
 	plain := n.digest()
 	n.installs()
@@ -61,8 +61,8 @@ func TestAnUninstallThatWouldLeaveNoKubeletIsPutBackOrNotBegun(t *testing.T) {
 
 	n.beside("kubelet.mode", "unwell without agent")
 	r := n.request()
-	r.Attempt, r.Pace.Timeout = "pod-1", 3*time.Second
-	if _, err := n.Uninstall(t.Context(), r); !errors.Is(err, ErrTakenBack) || !strings.Contains(err.Error(), "uninstall of "+n.unit+": taken back: not well within 3s: not well") {
+	r.Attempt, r.Timing.Timeout = "pod-1", 3*time.Second
+	if _, err := n.Uninstall(t.Context(), r); !errors.Is(err, ErrTakenBack) || !strings.Contains(err.Error(), "uninstall of "+n.unit+": taken back: not healthy within 3s: not well") {
 		t.Errorf("error %v", err)
 	}
 	n.well()
@@ -74,21 +74,21 @@ func TestAnUninstallThatWouldLeaveNoKubeletIsPutBackOrNotBegun(t *testing.T) {
 		t.Errorf("the same attempt again: %v", err)
 	}
 
-	n.Plain = func(context.Context, []string, []string) (Checked, error) {
+	n.CheckPlain = func(context.Context, []string, []string) (Checked, error) {
 		return Checked{}, errors.New("the configuration is no YAML")
 	}
-	want := "without evenkeel the kubelet of " + n.unit + " would not do, nothing was changed (--force uninstalls all the same): the configuration is no YAML"
+	want := "without evenkeel the kubelet of " + n.unit + " would not work, nothing was changed (--force uninstalls anyway): the configuration is no YAML"
 	r.Attempt = ""
 	if _, err := n.Uninstall(t.Context(), r); err == nil || err.Error() != want || n.invocation() != running {
 		t.Errorf("error %v, want %s", err, want)
 	}
-	n.Plain = n.check
+	n.CheckPlain = n.check
 
 	// By force it goes whatever becomes of the kubelet.
 	n.beside("kubelet.mode", "exit")
 	r.Force = true
 	words, err := n.Uninstall(t.Context(), r)
-	if want := n.DropIn(n.unit) + " is gone, and " + n.unit + " is as unwell as before: "; err != nil || !strings.HasPrefix(words, want) || n.digest() != plain {
+	if want := n.DropIn(n.unit) + " was removed, and " + n.unit + " is as unhealthy as before: "; err != nil || !strings.HasPrefix(words, want) || n.digest() != plain {
 		t.Errorf("%q, %v, want %q; unit files changed: %t", words, err, want, n.digest() != plain)
 	}
 	if words, err := n.uninstall(); err != nil || !strings.HasSuffix(words, "nothing to do") {
@@ -96,7 +96,7 @@ func TestAnUninstallThatWouldLeaveNoKubeletIsPutBackOrNotBegun(t *testing.T) {
 	}
 }
 
-func TestUninstallOfAUnitThatDoesNotRunStartsNothing(t *testing.T) {
+func TestUninstallDoesNotStartStoppedUnit(t *testing.T) {
 	n := newNode(t)
 	plain := n.digest()
 	n.installs()
@@ -108,7 +108,7 @@ func TestUninstallOfAUnitThatDoesNotRunStartsNothing(t *testing.T) {
 		t.Errorf("dry run: %q, %v, want %q", words, err, want)
 	}
 	words, err = n.uninstall()
-	if want := n.DropIn(n.unit) + " is gone; " + n.unit + " does not run (inactive (dead)), and was not started"; err != nil || words != want || n.digest() != plain {
+	if want := n.DropIn(n.unit) + " was removed; " + n.unit + " does not run (inactive (dead)), and was not started"; err != nil || words != want || n.digest() != plain {
 		t.Errorf("%q, %v, want %q", words, err, want)
 	}
 	if state := n.systemctl("show", n.unit, "--property=ActiveState", "--value"); state != "inactive" {
@@ -127,7 +127,7 @@ func TestUninstallOfAUnitThatDoesNotRunStartsNothing(t *testing.T) {
 	}
 	n.systemctl("daemon-reload")
 	r.DryRun, r.Force = false, true
-	if words, err := n.Uninstall(t.Context(), r); err != nil || !strings.HasPrefix(words, n.DropIn(n.unit)+" is gone; ") {
+	if words, err := n.Uninstall(t.Context(), r); err != nil || !strings.HasPrefix(words, n.DropIn(n.unit)+" was removed; ") {
 		t.Errorf("%q, %v", words, err)
 	}
 	if _, err := os.Stat(n.DropIn(n.unit)); !errors.Is(err, os.ErrNotExist) {
@@ -135,7 +135,7 @@ func TestUninstallOfAUnitThatDoesNotRunStartsNothing(t *testing.T) {
 	}
 }
 
-func TestPurgeRemovesWhatAnAgentRemembersAndNothingElse(t *testing.T) {
+func TestPurgeRemovesOnlyTheAgentsState(t *testing.T) {
 	n := newNode(t)
 	r := n.request()
 	r.Flags, r.Keep, r.Purge = []string{"--dynamic-config-dir=" + n.dir + "/state"}, false, true
@@ -144,7 +144,7 @@ func TestPurgeRemovesWhatAnAgentRemembersAndNothingElse(t *testing.T) {
 	}
 	n.beside("state/precious", "")
 	words, err := n.Uninstall(t.Context(), r)
-	if want := "healthy, node n Ready; " + n.dir + "/state is no agent's directory, or not there: it was left alone"; err != nil || !strings.HasSuffix(words, want) {
+	if want := "healthy, node n Ready; " + n.dir + "/state is not an agent's directory, or does not exist: not removed"; err != nil || !strings.HasSuffix(words, want) {
 		t.Errorf("%q, %v, want %q", words, err, want)
 	}
 	n.beside("memory/agent.lock", "")
@@ -153,7 +153,7 @@ func TestPurgeRemovesWhatAnAgentRemembersAndNothingElse(t *testing.T) {
 		t.Errorf("without --purge: %q, %v", words, err)
 	}
 	words, err = n.Uninstall(t.Context(), r)
-	if want := "nothing to do; " + n.dir + "/memory is gone"; err != nil || !strings.HasSuffix(words, want) {
+	if want := "nothing to do; " + n.dir + "/memory was removed"; err != nil || !strings.HasSuffix(words, want) {
 		t.Errorf("%q, %v, want %q", words, err, want)
 	}
 	if _, err := os.Stat(n.dir + "/memory"); !errors.Is(err, os.ErrNotExist) {
@@ -161,7 +161,7 @@ func TestPurgeRemovesWhatAnAgentRemembersAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestWhereSELinuxEnforcesTheAgentMustHaveALabelThatSystemdMayRun(t *testing.T) {
+func TestSELinuxLabelIsChecked(t *testing.T) {
 	dir := t.TempDir()
 	program, enforce := filepath.Join(dir, "evenkeel-agent"), filepath.Join(dir, "enforce")
 	if err := errors.Join(os.WriteFile(program, []byte("x"), 0o755), os.WriteFile(enforce, []byte("1"), 0o644)); err != nil {

@@ -15,7 +15,7 @@ import (
 
 // In each unit the kubelet is to run behind the agent with the very words that it has without, and systemd-analyze is to
 // have nothing to say.
-func TestEveryKindOfUnitIsWrappedWithTheCommandLineThatSystemdMakesOfIt(t *testing.T) {
+func TestInstallKeepsTheCommandLineOfEveryKindOfUnit(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		files map[string]string // by directory and name; UNIT is the unit
@@ -106,14 +106,14 @@ func (n *node) verified() {
 	}
 }
 
-func TestAnUpgradeIsTriedAndTakenBackToWhatWasThereBefore(t *testing.T) {
+func TestFailedUpgradeIsTakenBack(t *testing.T) {
 	n := newNode(t)
 	n.installs()
 	old, tree := n.command(), n.digest()
 
 	n.beside("agent.mode", "exit")
 	r := n.request()
-	r.Flags, r.Keep, r.Pace.Timeout = []string{"--new"}, false, 5*time.Second
+	r.Flags, r.Keep, r.Timing.Timeout = []string{"--new"}, false, 5*time.Second
 	// The old agent does not read its mode again until it is started: the new one has a directory of its own.
 	n.beside("new/agent.mode", "exit")
 	n.beside("agent.mode", "")
@@ -154,7 +154,7 @@ func TestAnUpgradeIsTriedAndTakenBackToWhatWasThereBefore(t *testing.T) {
 	running := n.invocation()
 	n.write(machine.Lib+"/"+n.unit+".d/10-kubeadm.conf", kubeadmDropIn+"# more\n[Service]\nExecStart=\nExecStart=DIR/kubelet --healthz=HEALTHZ --bad=1\n")
 	n.systemctl("daemon-reload")
-	if _, err := n.install(); err == nil || !strings.Contains(err.Error(), "the agent would not take the kubelet's new command line: bad is no flag of a kubelet") || n.invocation() != running {
+	if _, err := n.install(); err == nil || !strings.Contains(err.Error(), "the agent refuses the kubelet's new command line: bad is no flag of a kubelet") || n.invocation() != running {
 		t.Errorf("a command line that the agent refuses: %v", err)
 	}
 }

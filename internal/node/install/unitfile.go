@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// file is a unit file or a drop-in, as it is on disk.
+// file is a unit file or drop-in on disk.
 type file struct {
 	path string
 	data []byte
@@ -19,8 +19,8 @@ type setting struct {
 	file                string
 }
 
-// settings reads a unit file as systemd does: a line that ends in a backslash goes on in the next one, comments within
-// it are passed over, and what is no assignment in a section means nothing here.
+// settings reads a unit file as systemd does: a line that ends in a backslash continues in the next one, comments
+// between them are ignored, and so are lines that are not assignments in a section.
 func (f file) settings() []setting {
 	var out []setting
 	section, continued := "", ""
@@ -47,16 +47,16 @@ func (f file) settings() []setting {
 	return out
 }
 
-// command is a unit's ExecStart as it is written.
+// command is the ExecStart= of a unit, as written.
 type command struct {
-	prefix string // what systemd takes before the program, such as -
-	text   string // the program and its arguments, with variables and specifiers as they are
-	file   string // where it is written
+	prefix string // special prefix characters, such as -
+	text   string // the program and its arguments, not expanded
+	file   string // path of the file
 }
 
-// startOf is the one command that the files of a unit, in systemd's order, start. An empty assignment forgets those
-// before it.
-func startOf(files []file) (command, error) {
+// execStartOf returns the only command of the files of a unit, in the order of systemd. An empty assignment clears
+// earlier ones.
+func execStartOf(files []file) (command, error) {
 	var commands []command
 	for _, f := range files {
 		for _, s := range f.settings() {
@@ -76,10 +76,10 @@ func startOf(files []file) (command, error) {
 	return commands[0], commands[0].check()
 }
 
-// prefixes are the characters that systemd takes before a program.
+// prefixes are the characters that systemd accepts before a program.
 const prefixes = "-@:+!|"
 
-// check returns why a command cannot be put behind another program without becoming another one.
+// check returns an error if the command would mean something else as the arguments of another program.
 func (c command) check() error {
 	at := "ExecStart= in " + c.file
 	switch {
@@ -93,7 +93,7 @@ func (c command) check() error {
 	return nil
 }
 
-// overriders are the files that systemd reads after a drop-in of this name and that set what is ours to set.
+// overriders returns the files that systemd reads after a drop-in of this name, and that set what our drop-in must set.
 func overriders(files []file, name string) []string {
 	ours := map[string]bool{"ExecStart": true, "Type": true, "NotifyAccess": true, "KillMode": true, "Restart": true}
 	var out []string
@@ -109,7 +109,7 @@ func overriders(files []file, name string) []string {
 	return out
 }
 
-// quote writes a word so that systemd reads it as it is. Without expansion (the prefix :) a $ is a $.
+// quote quotes a word so that systemd reads it unchanged. Without expansion (prefix :) a $ needs no escape.
 func quote(word string, expands bool) (string, error) {
 	if strings.ContainsFunc(word, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return "", fmt.Errorf("%q has a control character", word)

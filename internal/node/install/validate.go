@@ -11,18 +11,18 @@ import (
 	"strings"
 )
 
-// others are programs that have a kubelet in them.
-var others = map[string]string{
+// products are products that contain a kubelet, by the name of their program.
+var products = map[string]string{
 	"k3s": "k3s", "rke2": "RKE2", "k0s": "k0s", "kubelite": "MicroK8s", "microk8s": "MicroK8s", "snap": "a snap",
 }
 
-// unit asks for a unit that can be wrapped.
+// unit returns a unit, or an error if it cannot be wrapped.
 func (h *Host) unit(ctx context.Context, name string) (Unit, error) {
 	if !strings.HasSuffix(name, ".service") {
 		name += ".service"
 	}
 	if strings.ContainsAny(name, "/ ") {
-		return Unit{}, fmt.Errorf("%q is no name of a unit", name)
+		return Unit{}, fmt.Errorf("%q is not a valid unit name", name)
 	}
 	u, err := h.Manager.Unit(ctx, name)
 	if err != nil {
@@ -36,11 +36,11 @@ func (h *Host) unit(ctx context.Context, name string) (Unit, error) {
 	case u.LoadState != "loaded":
 		return u, fmt.Errorf("systemd cannot load %s (%s): %s", name, u.LoadState, u.LoadError)
 	case u.Transient:
-		return u, fmt.Errorf("%s is transient, and gone with the next boot: give the kubelet a unit file", name)
+		return u, fmt.Errorf("%s is transient, and ends with the next boot: create a unit file for the kubelet", name)
 	case u.Root != "":
-		return u, fmt.Errorf("%s runs in a root of its own (%s), in which there is no agent", name, u.Root)
+		return u, fmt.Errorf("%s runs in another root directory (%s), which does not contain the agent", name, u.Root)
 	case u.Type == "forking" || u.Type == "oneshot" || u.Type == "dbus":
-		return u, fmt.Errorf("%s is of Type=%s, which no kubelet is", name, u.Type)
+		return u, fmt.Errorf("%s is of Type=%s, which a kubelet cannot have", name, u.Type)
 	}
 	return u, nil
 }
@@ -51,22 +51,22 @@ func (h *Host) notFound(ctx context.Context, name string) error {
 		return err
 	}
 	if len(found) == 0 {
-		return fmt.Errorf("there is no %s, and no unit that looks like a kubelet's: name it with --unit", name)
+		return fmt.Errorf("%s does not exist, and no unit looks like a kubelet: set --unit", name)
 	}
 	var words []string
 	for _, f := range found {
-		if in := inside(f); in != "" {
-			f += " (" + in + " has its kubelet inside and cannot be wrapped)"
+		if in := productOf(f); in != "" {
+			f += " (" + in + " contains its kubelet and cannot be wrapped)"
 		}
 		words = append(words, f)
 	}
-	return fmt.Errorf("there is no %s; there is %s: name the kubelet's with --unit", name, strings.Join(words, ", "))
+	return fmt.Errorf("%s does not exist; found %s: set --unit", name, strings.Join(words, ", "))
 }
 
-// inside names what has a kubelet inside, by a program or a unit of it.
-func inside(name string) string {
+// productOf returns the product that contains a kubelet, by the name of its program or unit; empty if none.
+func productOf(name string) string {
 	base := filepath.Base(name)
-	for prefix, product := range others {
+	for prefix, product := range products {
 		if base == prefix || strings.HasPrefix(base, prefix+"-") || strings.HasPrefix(base, prefix+".") {
 			return product
 		}
@@ -74,21 +74,21 @@ func inside(name string) string {
 	return ""
 }
 
-// judgeProgram refuses what is no kubelet: the agent would not be what it is for.
-func judgeProgram(u Unit, argv []string, where string) error {
+// checkProgram refuses a program that is not a kubelet.
+func checkProgram(u Unit, argv []string, where string) error {
 	program := argv[0]
 	base := filepath.Base(program)
 	switch {
 	case isAgent(program):
-		return fmt.Errorf("%s puts an evenkeel-agent in front of the kubelet of %s already: remove that (and systemctl daemon-reload), or leave it as it is", where, u.Name)
-	case inside(base) != "":
-		return fmt.Errorf("%s runs %s: %s has its kubelet inside and cannot be wrapped", u.Name, program, inside(base))
+		return fmt.Errorf("%s already starts evenkeel-agent for the kubelet of %s: remove that line and run systemctl daemon-reload, or keep it", where, u.Name)
+	case productOf(base) != "":
+		return fmt.Errorf("%s runs %s: %s contains its kubelet and cannot be wrapped", u.Name, program, productOf(base))
 	case !filepath.IsAbs(program):
-		return fmt.Errorf("%s runs %q: write it with its absolute path in %s", u.Name, program, where)
+		return fmt.Errorf("%s runs %q: use the absolute path in %s", u.Name, program, where)
 	case strings.ContainsAny(program, "$"):
-		return fmt.Errorf("%s runs %q, and a $ cannot be kept as it is: give the kubelet another path in %s", u.Name, program, where)
+		return fmt.Errorf("%s runs %q, and a $ cannot be preserved: use another path for the kubelet in %s", u.Name, program, where)
 	case !strings.HasPrefix(base, "kubelet"):
-		return fmt.Errorf("%s runs %s, which is no kubelet (%s): evenkeel-agent must be given the kubelet itself; have that program run `evenkeel-agent -- /path/to/kubelet ...`, or the unit run the kubelet", u.Name, program, where)
+		return fmt.Errorf("%s runs %s, which is not a kubelet (%s): evenkeel-agent must be given the kubelet itself; have that program run `evenkeel-agent -- /path/to/kubelet ...`, or the unit run the kubelet", u.Name, program, where)
 	}
 	if script, err := isScript(program); err != nil {
 		return fmt.Errorf("the kubelet of %s: %w", u.Name, err)
@@ -110,6 +110,3 @@ func isScript(path string) (bool, error) {
 	}
 	return bytes.Equal(head, []byte("#!")), nil
 }
-
-// readFollowing reads a unit's file, which may be a link.
-func readFollowing(path string) ([]byte, error) { return os.ReadFile(path) }

@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 )
 
-// Named returns what tells of a program's path whether a unit file names it, or the record of a change, which may have to be
-// taken back: it is to be there when that unit starts next, whether or not it runs now. The directories are those of unit
-// files, and that of the records; they need not be there.
-func Named(unitDirs []string, stateDir string) (func(path string) bool, error) {
+// ReferencedPrograms returns a function that reports whether a unit file, or a recorded change that may be taken back,
+// names a program: it must then exist at the next start of that unit, even if it does not run now. The directories of
+// unit files and records may be missing.
+func ReferencedPrograms(unitDirs []string, stateDir string) (func(path string) bool, error) {
 	patterns := []string{filepath.Join(stateDir, "*.json")}
 	for _, dir := range unitDirs {
 		patterns = append(patterns, filepath.Join(dir, "*.service"), filepath.Join(dir, "*.d", "*.conf"))
@@ -24,7 +24,7 @@ func Named(unitDirs []string, stateDir string) (func(path string) bool, error) {
 		}
 		for _, file := range files {
 			text, err := os.ReadFile(file)
-			if errors.Is(err, fs.ErrNotExist) { // a link to nothing
+			if errors.Is(err, fs.ErrNotExist) { // a dangling link
 				continue
 			}
 			if err != nil {
