@@ -32,9 +32,9 @@ func TestWhatIsWrongWithTheSourceOfConfigurationIsAUsageError(t *testing.T) {
 		{[]string{"--config-source=file"}, `--config-source must be nodeconfig or configmap, not "file"`},
 		{[]string{"--config-namespace=kube-system"}, "--config-namespace is for --config-source=configmap only: the NodeConfig names the namespace itself"},
 		{[]string{"--config-source=nodeconfig", "--config-namespace=a"}, "--config-namespace is for --config-source=configmap only: the NodeConfig names the namespace itself"},
-		{[]string{"--config-source=configmap", "--config-namespace=a.b"}, `--config-source=configmap: namespace "a.b": its name must be lower-case letters, digits and dashes, at most 63`},
+		{[]string{"--config-source=configmap", "--config-namespace=a.b"}, `--config-source=configmap: namespace "a.b": must be at most 63 lower-case letters, digits and dashes`},
 		{[]string{"--config-source=configmap", "--config-namespace="}, `--config-source=configmap: namespace "": its name must be`},
-		{[]string{"--config-source=configmap", "--node-name=a_b"}, `--config-source=configmap: node "a_b": a ConfigMap kubelet-<node-name> must be named with lower-case letters, digits, dashes and dots, at most 253`},
+		{[]string{"--config-source=configmap", "--node-name=a_b"}, `--config-source=configmap: node "a_b": the name of the ConfigMap, kubelet-<node-name>, must be at most 253 lower-case letters, digits, dashes and dots`},
 	} {
 		_, err := runs(t, append(c.args, "--dynamic-config-dir="+dir, "--", "/not/there")...)
 		wantUsage(t, err, c.want)

@@ -95,7 +95,7 @@ func TestASourceThatIsNotCorrectChangesNothing(t *testing.T) {
 		ref.SHA256 = strings.Repeat("0", 64)
 		n.assignRef(ref)
 		n.is(unclear("using current (init)", fmt.Sprintf(
-			"ConfigMap evenkeel-system/source-good (UID: %s) does not have the payload that is assigned: its sha256 is %s, not %s",
+			"ConfigMap evenkeel-system/source-good (UID: %s) does not have the assigned payload: its sha256 is %s, not %s",
 			good.UID, payload.Digest("kubelet", []byte(good.Data["kubelet"])), ref.SHA256)))
 		kubelet.check(t)
 	})
@@ -211,7 +211,7 @@ func TestACorrectSourceStaysCorrectWhateverBecomesOfItsObject(t *testing.T) {
 		cm.Annotations = map[string]string{"note": "nothing that the kubelet reads"}
 	})
 	n.edit(second, func(cm *corev1.ConfigMap) { cm.Data["kubelet"] += "podPidsLimit: 1000\n" })
-	const edited = "ConfigMap evenkeel-system/drift-second was edited after it was taken up; the node keeps the checkpointed content: create a new ConfigMap to change it"
+	const edited = "ConfigMap evenkeel-system/drift-second was edited after this node adopted it; the node keeps the checkpointed content: create a new ConfigMap to change it"
 	n.is(notice(second, edited))
 	n.status("Why: "+using(second)+": all checks passed", "Error: "+edited, fmt.Sprintf("Runs: evenkeel-system/drift-second (UID: %s)", second.UID))
 	kubelet.end(t)
@@ -223,9 +223,9 @@ func TestACorrectSourceStaysCorrectWhateverBecomesOfItsObject(t *testing.T) {
 	n.edit(second, func(cm *corev1.ConfigMap) { cm.Data = second.Data })
 	n.is(allChecksPassed(second))
 	n.deleteConfigMap(second)
-	n.is(notice(second, "ConfigMap evenkeel-system/drift-second was deleted after it was taken up; the node keeps the checkpointed content"))
+	n.is(notice(second, "ConfigMap evenkeel-system/drift-second was deleted after this node adopted it; the node keeps the checkpointed content"))
 	kubelet.end(t)
-	n.keepsThrough(second, func() {}, "ConfigMap evenkeel-system/drift-second was deleted after it was taken up; the node keeps the checkpointed content")
+	n.keepsThrough(second, func() {}, "ConfigMap evenkeel-system/drift-second was deleted after this node adopted it; the node keeps the checkpointed content")
 	kubelet = n.steady()
 	again := n.create("second", map[string]string{"kubelet": second.Data["kubelet"] + "podPidsLimit: 2000\n"})
 	replaced := fmt.Sprintf("ConfigMap evenkeel-system/drift-second was replaced by an object with uid %s; the node keeps the checkpointed content: assign the new uid to use it", again.UID)
@@ -238,7 +238,7 @@ func TestACorrectSourceStaysCorrectWhateverBecomesOfItsObject(t *testing.T) {
 	// more: what is downloaded under its UID must be what it was.
 	n.edit(first, func(cm *corev1.ConfigMap) { cm.Data["kubelet"] += "podPidsLimit: 3000\n" })
 	n.assign(first)
-	cause := fmt.Sprintf("failed to sync, desired config unclear, cause: ConfigMap evenkeel-system/drift-first (UID: %s) was changed: this node has the payload %s on record under that UID, but it now is %s; create a new ConfigMap to change it",
+	cause := fmt.Sprintf("failed to sync, desired config unclear, cause: ConfigMap evenkeel-system/drift-first (UID: %s) was changed: this node recorded payload %s for that UID, but now it is %s; create a new ConfigMap to change it",
 		first.UID, payload.Digest("kubelet", []byte(first.Data["kubelet"])), payload.Digest("kubelet", []byte(first.Data["kubelet"]+"podPidsLimit: 3000\n")))
 	n.is(want{"Unknown", "ObjectChanged", using(second), cause, cause})
 	kubelet.check(t)

@@ -258,10 +258,10 @@ func TestAnAPIThatAnswersWithErrorsChangesNothingAndRecovers(t *testing.T) {
 		name, cause string
 		answer      func(http.ResponseWriter, *http.Request)
 	}{
-		{"401", "the API server does not accept this node's credentials (401): see whether the client certificate of its kubeconfig has expired", code(http.StatusUnauthorized)},
+		{"401", "the API server does not accept this node's credentials (401): check whether the client certificate of its kubeconfig has expired", code(http.StatusUnauthorized)},
 		{"403", "forbidden to this node (403): apply evenkeel's RBAC, which grants the group system:nodes get, list, watch and create on nodeconfigs", code(http.StatusForbidden)},
 		{"404", "the API server does not know this kind of object (404): apply evenkeel's CRDs", code(http.StatusNotFound)},
-		{"429", "the API server is overloaded (429); trying again", code(http.StatusTooManyRequests)},
+		{"429", "the API server is overloaded (429); retrying", code(http.StatusTooManyRequests)},
 		{"500", "the API server failed (500): ", code(http.StatusInternalServerError)},
 		{"503", "the API server failed (503): ", code(http.StatusServiceUnavailable)},
 		{"cut", "NodeConfig errors cannot be read: ", func(http.ResponseWriter, *http.Request) { panic(cut) }},

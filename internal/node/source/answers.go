@@ -12,54 +12,54 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Answer is what is known of the intended configuration.
+// Answer is the intended configuration, as far as it is known.
 type Answer struct {
 	Kind  trial.IntentKind
-	Cause string // of Unanswered, Unassigned and Invalid: the object, what is wrong, and what to do
-	// Config is what is assigned, without a Checkpoint: of Assigned, and of the others as far as it is known. Of
-	// Unassigned: AssignedBy alone.
+	Cause string // of Unanswered, Unassigned and Invalid: the object, the problem, and the remedy
+	// Config is the assigned configuration, without a Checkpoint; complete if Kind is Assigned. If Unassigned, only
+	// AssignedBy is set.
 	Config trial.Config
-	// TakenBack is the assignment that a rollout took back, of Unassigned.
+	// TakenBack is the assignment that a rollout withdrew; set if Unassigned.
 	TakenBack trial.RolloutRef
-	// Changed says that the cause of Invalid is an object that does not have the payload on record under its UID.
+	// Changed, if Invalid, means that the object no longer has the payload that this node recorded for its UID.
 	Changed bool
-	// Stale says that the cause of Invalid is who assigned it, or when: the object and its payload are fine.
+	// Stale, if Invalid, means that the assignment is outdated; the object and its payload are valid.
 	Stale bool
-	// ConfigMap is the whole object as JSON, of Assigned if it had to be downloaded: the node has no checkpoint yet.
+	// ConfigMap is the whole object as JSON; set if Assigned and the node has no checkpoint of it yet.
 	ConfigMap []byte
-	// Payload is what to run, of Assigned; unless PayloadErr, a *payload.Error, says that it cannot even be decoded:
-	// the source is correct all the same, and the configuration is to be rejected.
+	// Payload is set if Assigned, unless PayloadErr, a *payload.Error, says why it cannot be decoded: the source is then
+	// still correct, and the agent must reject the configuration.
 	Payload    payload.Payload
 	PayloadErr error
-	// Notice is worth saying and changes nothing: the object was edited, deleted or replaced.
+	// Notice describes an event without consequences: the object was edited, deleted or replaced.
 	Notice string
-	// Generation and NodeConfigUID are those of the NodeConfig, zero if there is none or it is not known.
+	// Generation and NodeConfigUID are those of the NodeConfig; zero if it does not exist or is not known.
 	Generation    int64
 	NodeConfigUID types.UID
 	// Revoked is nil if it is not known.
 	Revoked *[]string
 
-	hopeless bool // no better answer will come within seconds
+	noneSoon bool // a better answer is not expected within seconds
 }
 
-// answers is what every source has: the newest answer, for whoever asks, and what makes it look for another.
+// answers holds the newest answer of a source for its readers.
 type answers struct {
-	wake    chan struct{} // something was seen or found: there may be a new answer
+	wake    chan struct{} // there may be a new answer
 	changed chan struct{}
 
-	mu     sync.Mutex
-	again  bool // what is assigned is to be resolved anew
-	answer Answer
-	spoken bool          // answer was published
-	firm   chan struct{} // closed at the first answer that is worth waiting for
+	mu        sync.Mutex
+	refresh   bool // Refresh was called
+	answer    Answer
+	published bool          // answer comes from publish
+	ready     chan struct{} // closed at the first answer that First returns
 }
 
-// newAnswers is those of a source that looks at object, which it has not done yet.
+// newAnswers starts with the answer of a source that has not read its object yet.
 func newAnswers(object string) answers {
 	return answers{
 		wake:    make(chan struct{}, 1),
 		changed: make(chan struct{}, 1),
-		firm:    make(chan struct{}),
+		ready:   make(chan struct{}),
 		answer:  Answer{Kind: trial.Unanswered, Cause: object + " cannot be read: no answer from the API server yet"},
 	}
 }
@@ -71,47 +71,48 @@ func (a *answers) Current() Answer {
 	return a.answer
 }
 
-// Changed returns the channel that is sent to, once for any number of changes, when Current has a new answer. It has
-// one reader.
+// Changed returns a channel for one reader, which receives when Current has a new answer. Several changes may arrive as
+// one.
 func (a *answers) Changed() <-chan struct{} { return a.changed }
 
-// First waits for the first answer, until ctx ends: then, or when it is clear that none is to be had soon, because
-// the connection is refused, there is no kubeconfig or no NodeConfig to assign anything, the answer is Unanswered.
+// First waits for the first answer, until ctx ends. It returns Unanswered if ctx ends, or if no answer is expected soon:
+// the connection is refused, the kubeconfig is missing, or there is no NodeConfig.
 func (a *answers) First(ctx context.Context) Answer {
 	select {
-	case <-a.firm:
+	case <-a.ready:
 	case <-ctx.Done():
 	}
 	return a.Current()
 }
 
-// Again has what is assigned resolved anew: its checkpoint, which was good when it was looked at, cannot be used.
+// Refresh resolves the assignment refresh, and downloads its object: the checkpoint was valid when the source read it, but
+// cannot be used.
 func (a *answers) Again() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.again = true
+	a.refresh = true
 	signal(a.wake)
 }
 
-// publish makes an answer known, if it is a new one. It is called by one goroutine.
+// publish sets the answer, and signals if it is a new one. Only one goroutine calls it.
 func (a *answers) publish(answer Answer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.spoken && same(answer, a.answer) {
+	if a.published && same(answer, a.answer) {
 		return
 	}
-	a.answer, a.spoken = answer, true
-	if answer.Kind != trial.Unanswered || answer.hopeless {
+	a.answer, a.published = answer, true
+	if answer.Kind != trial.Unanswered || answer.noneSoon {
 		select {
-		case <-a.firm:
+		case <-a.ready:
 		default:
-			close(a.firm)
+			close(a.ready)
 		}
 	}
 	signal(a.changed)
 }
 
-// same tells whether two answers say the same.
+// same reports whether two answers are equal to a reader.
 func same(a, b Answer) bool {
 	errors := fmt.Sprint(a.PayloadErr) == fmt.Sprint(b.PayloadErr)
 	digests := a.Payload.SHA256 == b.Payload.SHA256 && (a.ConfigMap == nil) == (b.ConfigMap == nil)
@@ -120,15 +121,15 @@ func same(a, b Answer) bool {
 	return errors && digests && reflect.DeepEqual(a, b)
 }
 
-// view is an object as it was last seen.
+// view is the last known state of an object.
 type view[T any] struct {
-	synced bool // it is known, or known not to be there
+	synced bool // the object is known, or known not to exist
 	object *T
-	err    error // why nothing was seen since
+	err    error // why the object cannot be read now
 }
 
-// take takes down an object, nil if there is none, or why it cannot be seen: that leaves what was seen before.
-func (v *view[T]) take(object *T, err error) {
+// update stores an object, nil if it does not exist. An err keeps the last known object.
+func (v *view[T]) update(object *T, err error) {
 	if err != nil {
 		v.err = err
 		return
@@ -136,7 +137,7 @@ func (v *view[T]) take(object *T, err error) {
 	*v = view[T]{synced: true, object: object}
 }
 
-// signal wakes whoever waits for c, once for any number of calls.
+// signal wakes the reader of c. Several signals may arrive as one.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -9,68 +9,69 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// What an agent writes at most of each text, in bytes as storedSize counts them. A status in which every text and list is
-// as long as it can be stays below v1alpha1.MaxStatusBytes: 10 bad configurations of about 3.2 kB each, 100 fields of
-// 163 bytes, error and message of 4 kB each, and 6 kB for all the rest. So no status has to be shortened as a whole.
+// The limit bytes that an agent writes of each text, as storedSize counts them. A status in which every text and list has
+// its maximum stays below v1alpha1.MaxStatusBytes: 10 bad configurations of about 3.2 kB, 100 fields of 163 bytes, error
+// and message of 4 kB each, and 6 kB for the rest.
 const (
-	mostMessage   = 4096 // error, the condition's message
-	mostBadReason = 2048
-	mostField     = 160 // an overridden field
+	maxMessage   = 4096 // error, the condition's message
+	maxBadReason = 2048
+	maxField     = 160 // an overridden field
 )
 
-// boundStatus shortens what the API server would refuse: one entry or one byte too many must not keep the rest from being
-// written.
+// boundStatus shortens each text and list to what the API server accepts: one entry or byte too many would block the
+// whole status.
 func boundStatus(s v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {
 	s = *s.DeepCopy()
-	s.Error = shorten(s.Error, mostMessage)
+	s.Error = shorten(s.Error, maxMessage)
 	if t := s.Trial; t != nil {
 		t.DurationSeconds = min(t.DurationSeconds, v1alpha1.MaxTrialSeconds)
 	}
 	s.BadConfigs = s.BadConfigs[:min(len(s.BadConfigs), v1alpha1.MaxBadConfigs)]
 	for i := range s.BadConfigs {
-		s.BadConfigs[i].Reason = shorten(s.BadConfigs[i].Reason, mostBadReason)
+		s.BadConfigs[i].Reason = shorten(s.BadConfigs[i].Reason, maxBadReason)
 	}
 	for i := range s.OverriddenFields {
-		s.OverriddenFields[i] = shorten(s.OverriddenFields[i], mostField)
+		s.OverriddenFields[i] = shorten(s.OverriddenFields[i], maxField)
 	}
 	if more := len(s.OverriddenFields) - v1alpha1.MaxOverriddenFields; more > 0 {
 		s.OverriddenFields = append(s.OverriddenFields[:v1alpha1.MaxOverriddenFields-1], fmt.Sprintf("and %d more", more+1))
 	}
 	s.Conditions = s.Conditions[:min(len(s.Conditions), v1alpha1.MaxConditions)]
 	for i := range s.Conditions {
-		s.Conditions[i].Message = shorten(s.Conditions[i].Message, mostMessage)
+		s.Conditions[i].Message = shorten(s.Conditions[i].Message, maxMessage)
 	}
 	return s
 }
 
-// essence is what a status must say at least, with why the API server refused the whole: what is assigned, what runs, what
-// is bad, and ConfigOK with its reason.
-func essence(s v1alpha1.NodeConfigStatus, refusal error) v1alpha1.NodeConfigStatus {
-	const most = 200
+// minimalStatus reduces a status that the API server refused to what readers need: the assigned and the active
+// configuration, the bad ones, ConfigOK with its reason, and the refusal.
+func minimalStatus(s v1alpha1.NodeConfigStatus, refusal error) v1alpha1.NodeConfigStatus {
+	const limit = 200
 	s = *s.DeepCopy()
 	s.OverriddenFields = nil
-	s.Error = shorten("the API server refused the whole status: "+refusal.Error(), 2*most) + "; " + shorten(s.Error, most)
+	s.Error = shorten("the API server refused the whole status: "+refusal.Error(), 2*limit) + "; " + shorten(s.Error, limit)
 	for i := range s.BadConfigs {
-		s.BadConfigs[i].Reason = shorten(s.BadConfigs[i].Reason, most)
+		s.BadConfigs[i].Reason = shorten(s.BadConfigs[i].Reason, limit)
 	}
 	for i := range s.Conditions {
-		s.Conditions[i].Message = shorten(s.Conditions[i].Message, most)
+		s.Conditions[i].Message = shorten(s.Conditions[i].Message, limit)
 	}
 	return s
 }
 
-// ellipsis stands for the middle of a text that was too long.
+// ellipsis replaces the middle of a text that is too long.
 const ellipsis = " ... "
 
-// shorten returns a text of at most most bytes, as storedSize counts them. It leaves out the middle: a message begins with
-// what it is about, and ends with the innermost cause. The result is valid UTF-8. most must be more than the ellipsis.
-func shorten(s string, most int) string {
+// shorten cuts a text to limit bytes, as storedSize counts them. It leaves out the middle, because a message begins with
+// its subject and ends with the innermost cause. The result is valid UTF-8. limit must exceed the length of the
+// ellipsis.
+func shorten(s string, limit int) string {
 	s = strings.ToValidUTF8(s, string(utf8.RuneError))
-	if storedSize(s) <= most {
+	if storedSize(s) <= limit {
 		return s
 	}
-	head := (most - len(ellipsis)) * 3 / 4
-	tail := most - len(ellipsis) - head
+	head := (limit - len(ellipsis)) * 3 / 4
+	tail := limit - len(ellipsis) - head
 	first, last := 0, len(s)
 	for first < len(s) {
 		r, n := utf8.DecodeRuneInString(s[first:])
@@ -89,8 +90,8 @@ func shorten(s string, most int) string {
 	return s[:first] + ellipsis + s[last:]
 }
 
-// storedSize is how many bytes a text counts for in the admission policy evenkeel-node, or a little more: never fewer than
-// the API server stores.
+// storedSize is the number of bytes of a text in the admission policy evenkeel-node. It may count more than the API
+// server stores, never fewer.
 func storedSize(s string) int {
 	size := 0
 	for _, r := range s {
@@ -99,8 +100,8 @@ func storedSize(s string) int {
 	return size
 }
 
-// storedRune counts one character. The policy writes a text as Go quotes it, and adds 5 for each character that JSON writes
-// with more bytes than that, and for each backslash that stands before certain letters.
+// storedRune counts one character. The policy writes a text as Go quotes it, and adds 5 for each character that JSON
+// encodes with more bytes, and for each backslash before certain letters.
 func storedRune(r rune) int {
 	switch {
 	case r == '\\', r < ' ', r == 0x7f:

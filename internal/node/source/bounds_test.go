@@ -58,7 +58,7 @@ func largest(of string) v1alpha1.NodeConfigStatus {
 }
 
 // The API server, with the CRD and the admission policy, takes the largest status that an agent can write.
-func TestTheLargestStatusIsTakenWhateverItsTextsAreMadeOf(t *testing.T) {
+func TestLargestStatusIsAccepted(t *testing.T) {
 	for name, of := range expensive {
 		t.Run(name, func(t *testing.T) {
 			node, _, r := reporting(t)
@@ -83,14 +83,14 @@ func TestTheLargestStatusIsTakenWhateverItsTextsAreMadeOf(t *testing.T) {
 			if len(stored) > v1alpha1.MaxStatusBytes {
 				t.Errorf("%d bytes", len(stored))
 			}
-			if n := len(got.Error); n > mostMessage || name == "letters" && n != mostMessage {
-				t.Errorf("%d bytes of error, want %d", n, mostMessage)
+			if n := len(got.Error); n > maxMessage || name == "letters" && n != maxMessage {
+				t.Errorf("%d bytes of error, want %d", n, maxMessage)
 			}
 		})
 	}
 }
 
-func TestATextKeepsItsBeginningAndItsEnd(t *testing.T) {
+func TestShortenKeepsBeginningAndEnd(t *testing.T) {
 	text := "failed to validate: " + strings.Repeat("é", 5000) + ": no such file"
 	got := shorten(text, 100)
 	if !strings.HasPrefix(got, "failed to validate: é") || !strings.HasSuffix(got, "é: no such file") || strings.Count(got, ellipsis) != 1 || storedSize(got) > 100 {
@@ -103,7 +103,7 @@ func TestATextKeepsItsBeginningAndItsEnd(t *testing.T) {
 	}
 }
 
-func TestAShortenedTextIsWithinItsBoundAndStoredInNoMore(t *testing.T) {
+func TestShortenedTextFitsItsLimitWhenStored(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) })).Draw(t, "text")
 		most := rapid.IntRange(len(ellipsis)+1, 40).Draw(t, "most")
@@ -119,7 +119,7 @@ func TestAShortenedTextIsWithinItsBoundAndStoredInNoMore(t *testing.T) {
 }
 
 // A newer API may have rules that this agent does not know.
-func TestANodeWhoseStatusIsRefusedSaysTheEssence(t *testing.T) {
+func TestRefusedStatusIsReplacedByMinimalStatus(t *testing.T) {
 	node, p, r := reporting(t)
 	s := someStatus("why")
 	s.OverriddenFields = []string{"maxPods"}
@@ -162,8 +162,8 @@ func TestANodeWhoseStatusIsRefusedSaysTheEssence(t *testing.T) {
 	awaitStatus(t, node, "why")
 }
 
-func TestTheEssenceIsSmall(t *testing.T) {
-	stored, err := json.Marshal(essence(boundStatus(largest("<")), errors.New(strings.Repeat("x", 5000))))
+func TestMinimalStatusIsSmall(t *testing.T) {
+	stored, err := json.Marshal(minimalStatus(boundStatus(largest("<")), errors.New(strings.Repeat("x", 5000))))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,23 +21,23 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Client talks to the API server as the kubeconfig says, which may not exist yet and may be written anew at any time:
-// it is looked at before every request, and the newest one that can be used is used. Certificates that it names as
-// files may be replaced in place; client-go sees that within five minutes. Its methods may be called concurrently.
+// Client talks to the API server that a kubeconfig names. The file may be missing at first, and may change at any time:
+// Client checks it before every request, and keeps the last usable version. client-go notices certificate files that are
+// replaced in place within five minutes. All methods may be called concurrently.
 type Client struct {
-	path      string // empty: config and http were given
+	path      string // empty: config and http were passed in
 	userAgent string
-	timeout   time.Duration // of every request, and until a watch has shown what there is
+	timeout   time.Duration // of each request, and of the initial list of a watch
 
 	mu     sync.Mutex
-	info   os.FileInfo // of the kubeconfig that http and config are from
+	info   os.FileInfo // the kubeconfig that http and config come from
 	config *rest.Config
 	http   *http.Client
 	down   bool
-	up     chan struct{} // closed when down ends
+	up     chan struct{} // closed when down becomes false
 }
 
-// NewClient returns a client for a kubeconfig, which is not read yet. The only error is a missing argument.
+// NewClient returns a client for a kubeconfig, which it does not read yet. The only error is an empty argument.
 func NewClient(kubeconfig, userAgent string) (*Client, error) {
 	if kubeconfig == "" || userAgent == "" {
 		return nil, errors.New("a client needs the path of a kubeconfig and a user agent")
@@ -45,28 +45,27 @@ func NewClient(kubeconfig, userAgent string) (*Client, error) {
 	return &Client{path: kubeconfig, userAgent: userAgent, timeout: 15 * time.Second, up: make(chan struct{})}, nil
 }
 
-// NewClientFor returns a client for the API server that a configuration names, which makes its requests with an HTTP client
-// that is there: that brings credentials, identity and user agent, and many may share its connections. The only error is
-// a missing argument.
+// NewClientFor returns a client that uses an existing HTTP client, with its credentials and user agent. Several Clients
+// may share one HTTP client and its connections. The only error is a nil argument.
 func NewClientFor(config *rest.Config, client *http.Client) (*Client, error) {
 	if config == nil || client == nil {
 		return nil, errors.New("a client needs a configuration and an HTTP client")
 	}
-	return &Client{config: adapted(config), http: client, timeout: 15 * time.Second, up: make(chan struct{})}, nil
+	return &Client{config: restConfig(config), http: client, timeout: 15 * time.Second, up: make(chan struct{})}, nil
 }
 
-// adapted is a configuration for what the agent asks, with a rate limit of its own.
-func adapted(config *rest.Config) *rest.Config {
+// restConfig is a copy of config with the encoding and rate limit of the agent.
+func restConfig(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.ContentType = runtime.ContentTypeJSON
 	config.AcceptContentTypes = runtime.ContentTypeJSON
 	config.NegotiatedSerializer = codecs.WithoutConversion()
 	config.DisableCompression = true
-	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(10, 50) // some ten a change
+	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(10, 50) // a configuration change takes about ten requests
 	return config
 }
 
-// kubeconfigError means that no request could be made, because there is no kubeconfig to make it with.
+// kubeconfigError means that no request was made, because no kubeconfig is usable.
 type kubeconfigError struct {
 	path string
 	err  error
@@ -75,7 +74,7 @@ type kubeconfigError struct {
 func (e *kubeconfigError) Error() string { return fmt.Sprintf("kubeconfig %s: %v", e.path, e.err) }
 func (e *kubeconfigError) Unwrap() error { return e.err }
 
-// rest returns a REST client for one API group, from the kubeconfig as it is now.
+// rest returns a REST client for one API group, from the current kubeconfig.
 func (c *Client) rest(gv schema.GroupVersion) (*rest.RESTClient, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,11 +90,11 @@ func (c *Client) rest(gv schema.GroupVersion) (*rest.RESTClient, error) {
 	return rest.RESTClientForConfigAndClient(config, c.http)
 }
 
-// load reads the kubeconfig if it has changed. An error leaves the client with what it had: a kubeconfig that is just
-// being written is not a reason to lose the one before.
+// load reads the kubeconfig if it has changed. After an error the client keeps its last configuration: the kubeconfig
+// may be half-written.
 func (c *Client) load() error {
 	if c.path == "" {
-		return nil // it was given a configuration
+		return nil
 	}
 	info, err := os.Stat(c.path)
 	if err != nil {
@@ -108,7 +107,7 @@ func (c *Client) load() error {
 	if err != nil {
 		return err
 	}
-	config = adapted(config)
+	config = restConfig(config)
 	config.UserAgent = c.userAgent
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -134,8 +133,8 @@ type request struct {
 	body        any    // encoded as JSON
 }
 
-// do makes one request, once: who wants it retried says when. It returns the answer's bytes, and decodes them into
-// into, unless that is nil.
+// do makes one request, without a retry. It returns the bytes of the answer, and decodes them into into unless that is
+// nil.
 func (c *Client) do(ctx context.Context, r request, into runtime.Object) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errNoAnswer)
 	defer cancel()
@@ -143,7 +142,7 @@ func (c *Client) do(ctx context.Context, r request, into runtime.Object) ([]byte
 	if err != nil && context.Cause(ctx) == errNoAnswer {
 		err = errNoAnswer
 	}
-	c.note(err)
+	c.noteReachable(err)
 	return raw, err
 }
 
@@ -174,22 +173,21 @@ func (c *Client) once(ctx context.Context, r request, into runtime.Object) ([]by
 		return nil, err
 	}
 	if into != nil {
-		// Into would leave it as it is, without an error, if the answer is of another kind.
+		// Result.Into would leave into unchanged, without an error, if the answer is of another kind.
 		got, err := result.Get()
 		if err != nil {
 			return nil, fmt.Errorf("decode the answer: %w", err)
 		}
 		if reflect.TypeOf(got) != reflect.TypeOf(into) {
-			return nil, fmt.Errorf("decode the answer: it is of kind %q", reflect.TypeOf(got).Elem().Name())
+			return nil, fmt.Errorf("decode the answer: unexpected kind %q", reflect.TypeOf(got).Elem().Name())
 		}
 		reflect.ValueOf(into).Elem().Set(reflect.ValueOf(got).Elem())
 	}
 	return result.Raw()
 }
 
-// note takes down whether the API server is there, so that whatever waits for its next attempt need not wait when it
-// is back.
-func (c *Client) note(err error) {
+// noteReachable records whether the API server answers, so that waiting newBackoff start as soon as it is back.
+func (c *Client) noteReachable(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -202,16 +200,15 @@ func (c *Client) note(err error) {
 	}
 }
 
-// recovered returns a channel that is closed when the API server, having been away, answers again.
+// recovered returns a channel that is closed when the API server answers again after an outage.
 func (c *Client) recovered() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.up
 }
 
-// KubeletTransport returns a transport that shows a kubelet on this machine the
-// node's own client certificate. The kubelet's serving certificate is not
-// verified: it is its own affair, and this is for the loopback interface only.
+// KubeletTransport returns a transport for requests to the kubelet of this machine, with the client certificate of the
+// node. It does not verify the serving certificate of the kubelet, so use it on the loopback interface only.
 func (c *Client) KubeletTransport() (http.RoundTripper, error) {
 	c.mu.Lock()
 	err := c.load()
@@ -220,42 +217,42 @@ func (c *Client) KubeletTransport() (http.RoundTripper, error) {
 	if config == nil {
 		return nil, &kubeconfigError{c.path, err}
 	}
-	own := rest.AnonymousClientConfig(config)
-	own.CertFile, own.KeyFile, own.CertData, own.KeyData = config.CertFile, config.KeyFile, config.CertData, config.KeyData
-	own.Insecure, own.CAFile, own.CAData, own.ServerName, own.Proxy = true, "", nil, "", nil
-	return rest.TransportFor(own)
+	transport := rest.AnonymousClientConfig(config)
+	transport.CertFile, transport.KeyFile, transport.CertData, transport.KeyData = config.CertFile, config.KeyFile, config.CertData, config.KeyData
+	transport.Insecure, transport.CAFile, transport.CAData, transport.ServerName, transport.Proxy = true, "", nil, "", nil
+	return rest.TransportFor(transport)
 }
 
-// retries is the pace of what is tried again: from half a second up to most, with jitter.
-func retries(most time.Duration) wait.Backoff {
-	return wait.Backoff{Duration: 400 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 30, Cap: most}
+// newBackoff returns delays from half a second up to limit, with jitter.
+func newBackoff(limit time.Duration) wait.Backoff {
+	return wait.Backoff{Duration: 400 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 30, Cap: limit}
 }
 
-// busyPause is the least that passes before an API server is asked again that has too much to do; up to three times that.
-const busyPause = 5 * time.Second
+// overloadedDelay is the least delay before a retry at an overloaded API server; with jitter up to three times as long.
+const overloadedDelay = 5 * time.Second
 
-// polite is how long to wait after err, if it would be d otherwise: thousands of agents that ask again at once are what
-// keeps an API server busy. The first few times it is asked soon all the same: one that has just been given a CRD says
-// the same, and is ready a second later.
-func polite(err error, d time.Duration) time.Duration {
+// retryDelay returns the delay after err, which is d for most errors: thousands of agents that retry at once keep an API
+// server overloaded. The first retries are not delayed: an API server that has just received a CRD also answers 429, and
+// is ready a second later.
+func retryDelay(err error, d time.Duration) time.Duration {
 	if apierrors.IsTooManyRequests(err) && d > time.Second {
-		return max(d, wait.Jitter(busyPause, 2))
+		return max(d, wait.Jitter(overloadedDelay, 2))
 	}
 	return d
 }
 
-// afresh begins a pace anew if the API server, having been away, has answered since recovered was asked for: what one
-// that has just started refuses, it may well grant a second later.
-func afresh(retry *wait.Backoff, most time.Duration, recovered <-chan struct{}) {
+// resetIfRecovered starts the backoff again if the API server has answered after an outage since recovered was created:
+// what it refuses just after its start it may accept a second later.
+func resetIfRecovered(retry *wait.Backoff, limit time.Duration, recovered <-chan struct{}) {
 	select {
 	case <-recovered:
-		*retry = retries(most)
+		*retry = newBackoff(limit)
 	default:
 	}
 }
 
-// pause waits for d, or until wake or again is ready. It returns false when ctx has ended.
-func pause(ctx context.Context, d time.Duration, wake, again <-chan struct{}) bool {
+// sleep waits for d, or until wake or again is ready. It returns false if ctx has ended.
+func sleep(ctx context.Context, d time.Duration, wake, again <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-func TestAClientNeedsAKubeconfigAndAName(t *testing.T) {
+func TestClientNeedsKubeconfigAndUserAgent(t *testing.T) {
 	for _, c := range [][2]string{{"", "a"}, {"a", ""}} {
 		if _, err := NewClient(c[0], c[1]); err == nil {
 			t.Errorf("NewClient(%q, %q) succeeded", c[0], c[1])
@@ -21,7 +21,7 @@ func TestAClientNeedsAKubeconfigAndAName(t *testing.T) {
 	}
 }
 
-func TestAKubeconfigThatIsWrittenAnewIsUsedFromTheNextRequestOn(t *testing.T) {
+func TestReplacedKubeconfigIsUsedFromTheNextRequest(t *testing.T) {
 	node := newName("node")
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	writeKubeconfig(t, path, "http://127.0.0.1:1")
@@ -52,7 +52,7 @@ func TestAKubeconfigThatIsWrittenAnewIsUsedFromTheNextRequestOn(t *testing.T) {
 	}
 }
 
-func TestTheKubeletIsShownTheNodesCertificate(t *testing.T) {
+func TestKubeletTransportSendsTheNodesCertificate(t *testing.T) {
 	client := newClient(t, nodeKubeconfig(t, newName("configz")))
 	seen := ""
 	kubelet := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -75,7 +75,7 @@ func TestTheKubeletIsShownTheNodesCertificate(t *testing.T) {
 	}
 }
 
-func TestWithoutAKubeconfigThereIsNoCertificateToShow(t *testing.T) {
+func TestKubeletTransportNeedsKubeconfig(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none")
 	client := newClient(t, missing)
 	if _, err := client.KubeletTransport(); err == nil || err.Error() != "kubeconfig "+missing+": stat "+missing+": no such file or directory" {
@@ -83,7 +83,7 @@ func TestWithoutAKubeconfigThereIsNoCertificateToShow(t *testing.T) {
 	}
 }
 
-func TestManyNodesShareOneConnection(t *testing.T) {
+func TestClientsShareOneConnection(t *testing.T) {
 	for _, err := range []error{errOf(NewClientFor(nil, http.DefaultClient)), errOf(NewClientFor(&rest.Config{}, nil))} {
 		if err == nil || !strings.Contains(err.Error(), "needs a configuration and an HTTP client") {
 			t.Errorf("with something missing: %v", err)

@@ -15,65 +15,66 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// NodeConfigMap names the ConfigMap that is one node's own source of configuration.
+// NodeConfigMap is the name of a ConfigMap that is the configuration source of one node.
 type NodeConfigMap struct {
 	Namespace string
 	Name      string
 	Node      string
 }
 
-// NodeConfigMapOf returns the ConfigMap of a node, the proposal's kubelet-<node-name>. The error says which name no
-// such object can have.
+// NodeConfigMapOf returns the name of the ConfigMap of a node, kubelet-<node-name> as in the proposal. The error is an
+// invalid name.
 func NodeConfigMapOf(namespace, node string) (NodeConfigMap, error) {
 	name := "kubelet-" + node
 	switch {
 	case !labelPattern.MatchString(namespace):
-		return NodeConfigMap{}, fmt.Errorf("namespace %s: its name must be lower-case letters, digits and dashes, at most 63", bound(fmt.Sprintf("%q", namespace)))
+		return NodeConfigMap{}, fmt.Errorf("namespace %s: must be at most 63 lower-case letters, digits and dashes", oneLine(fmt.Sprintf("%q", namespace)))
 	case !namePattern.MatchString(node) || len(name) > 253:
-		return NodeConfigMap{}, fmt.Errorf("node %s: a ConfigMap kubelet-<node-name> must be named with lower-case letters, digits, dashes and dots, at most 253",
-			bound(fmt.Sprintf("%q", node)))
+		return NodeConfigMap{}, fmt.Errorf("node %s: the name of the ConfigMap, kubelet-<node-name>, must be at most 253 lower-case letters, digits, dashes and dots",
+			oneLine(fmt.Sprintf("%q", node)))
 	}
 	return NodeConfigMap{Namespace: namespace, Name: name, Node: node}, nil
 }
 
 func (m NodeConfigMap) String() string { return "ConfigMap " + m.Namespace + "/" + m.Name }
 
-// ConfigMapSource finds what a node's own ConfigMap asks for. Each content of each object is a revision of its own, so
-// that an edit is a change; that the object of what runs was deleted is intentional, and means local. It implements the precedence of
-// the proposal dynamic-kubelet-settings. Of the NodeConfig it minds what is revoked; that is created where there is none.
+// ConfigMapSource reads the intended configuration from a node's own ConfigMap. Each content of each object is a
+// revision, so an edit is a change; to delete the object of the running configuration means local. It implements the
+// precedence of the proposal dynamic-kubelet-settings. It also keeps a NodeConfig, from which it uses only the revoked
+// revisions.
 type ConfigMapSource struct {
 	answers
-	client     *Client
-	own        NodeConfigMap
-	records    Records
-	nodeConfig *NodeConfigSource
+	client      *Client
+	own         NodeConfigMap
+	checkpoints Records
+	nodeConfig  *NodeConfigSource
 
 	view view[corev1.ConfigMap] // under mu
 
-	// Of Run alone.
+	// Used by the goroutine of Run only.
 	found  Answer // Assigned, Invalid, or zero
-	digest string // what found is about, besides the revision
+	digest string // the digest of the content that found was made from
 }
 
-// NewConfigMapSource returns a source that answers nothing until Run.
-func NewConfigMapSource(client *Client, own NodeConfigMap, records Records, log *slog.Logger) *ConfigMapSource {
-	nodeConfig := NewNodeConfigSource(client, own.Node, records, log)
-	nodeConfig.beside = true
-	return &ConfigMapSource{answers: newAnswers(own.String()), client: client, own: own, records: records, nodeConfig: nodeConfig}
+// NewConfigMapSource returns a source that oldDigest no answer until Run.
+func NewConfigMapSource(client *Client, own NodeConfigMap, checkpoints Records, log *slog.Logger) *ConfigMapSource {
+	nodeConfig := NewNodeConfigSource(client, own.Node, checkpoints, log)
+	nodeConfig.revokedOnly = true
+	return &ConfigMapSource{answers: newAnswers(own.String()), client: client, own: own, checkpoints: checkpoints, nodeConfig: nodeConfig}
 }
 
-// Run watches the ConfigMap, and the NodeConfig beside it, until ctx ends.
+// Run watches the ConfigMap and the NodeConfig until ctx ends.
 func (s *ConfigMapSource) Run(ctx context.Context) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	f := single(feed{
+	w := watchObject(watcher{
 		client: s.client, gv: coreV1, namespace: s.own.Namespace, resource: "configmaps",
-		slowest: 20 * time.Second,
-		fail:    func(err error) { s.see(nil, err) },
+		maxDelay: 20 * time.Second,
+		fail:     func(err error) { s.see(nil, err) },
 	}, s.own.Name, func(cm *corev1.ConfigMap) { s.see(cm, nil) })
-	watching.Go(func() { f.run(ctx) })
+	watching.Go(func() { w.run(ctx) })
 	watching.Go(func() { s.nodeConfig.Run(ctx) })
 	for {
 		select {
@@ -83,84 +84,83 @@ func (s *ConfigMapSource) Run(ctx context.Context) {
 		case <-s.nodeConfig.Changed():
 		}
 		if answer, ok := s.compose(); ok {
-			beside := s.nodeConfig.Current()
-			answer.NodeConfigUID, answer.Revoked = beside.NodeConfigUID, beside.Revoked
+			nodeConfig := s.nodeConfig.Current()
+			answer.NodeConfigUID, answer.Revoked = nodeConfig.NodeConfigUID, nodeConfig.Revoked
 			s.publish(answer)
 		}
 	}
 }
 
-// see takes down what was seen of the ConfigMap.
+// see stores the last known state of the ConfigMap.
 func (s *ConfigMapSource) see(cm *corev1.ConfigMap, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.view.take(cm, err)
+	s.view.update(cm, err)
 	signal(s.wake)
 }
 
-// compose makes an answer of what was seen. It returns false as long as there is nothing to say that was not said
-// before.
+// compose makes an answer of the last known state. It returns false if nothing is known yet.
 func (s *ConfigMapSource) compose() (Answer, bool) {
 	s.mu.Lock()
-	v, again := s.view, s.again
+	v, refresh := s.view, s.refresh
 	if v.err == nil {
-		s.again = false
+		s.refresh = false
 	}
 	s.mu.Unlock()
 	switch {
 	case v.err != nil:
-		return Answer{Kind: trial.Unanswered, hopeless: hopeless(v.err), Cause: s.explain(v.err)}, true
+		return Answer{Kind: trial.Unanswered, noneSoon: unavailable(v.err), Cause: s.describeError(v.err)}, true
 	case !v.synced:
 		return Answer{}, false
 	case v.object == nil:
 		s.found, s.digest = Answer{}, ""
 		return Answer{Kind: trial.Unassigned, Config: trial.Config{AssignedBy: s.own.String()}, Cause: fmt.Sprintf(
-			"there is no %s, and what the node has did not come from it, so it is kept; create it, and to go to the local configuration delete it once this node runs it", s.own)}, true
+			"%s does not exist, and the configuration of this node does not come from it, so the node keeps its configuration; create it; to return to the local configuration, delete it once the node runs it", s.own)}, true
 	}
-	s.resolve(v.object, again)
+	s.resolve(v.object, refresh)
 	return s.found, true
 }
 
-// resolve makes found what the object asks for. As long as the object carries the same, found stays as it is, whatever
-// happens to its metadata, unless it is to be resolved again: then the node gets the object anew.
-func (s *ConfigMapSource) resolve(cm *corev1.ConfigMap, again bool) {
+// resolve sets found to what the object asks for. Changes to metadata alone do not change found. With refresh the node
+// receives the object refresh.
+func (s *ConfigMapSource) resolve(cm *corev1.ConfigMap, refresh bool) {
 	p, digest, err := identify(cm)
 	revision := fmt.Sprintf("%s-%.12s", cm.UID, digest)
-	if revision == s.found.Config.Revision && digest == s.digest && !again {
+	if revision == s.found.Config.Revision && digest == s.digest && !refresh {
 		return
 	}
 	s.digest = digest
 	c := trial.Config{Revision: revision, Namespace: s.own.Namespace, Name: s.own.Name, UID: string(cm.UID), AssignedBy: s.own.String()}
-	// A revision has only the beginning of the digest.
-	if recorded := s.records.Payload(revision); recorded != "" && recorded != digest {
+	// A revision holds only the beginning of the digest.
+	if recorded := s.checkpoints.Payload(revision); recorded != "" && recorded != digest {
 		s.found = Answer{Kind: trial.Invalid, Config: c, Changed: true, Cause: fmt.Sprintf(
-			"%s (UID: %s) was changed: this node has the payload %s on record as revision %s, but it now is %s; change it again, a comment will do",
+			"%s (UID: %s) was changed: this node recorded payload %s for revision %s, but now it is %s; change it again, for example by a comment",
 			s.own, cm.UID, recorded, revision, orNone(p.SHA256))}
 		return
 	}
 	c.Payload, c.Asked, c.Dropin = p.SHA256, asked(p.Trial), p.Key == payload.KeyKubeletDropin
 	s.found = Answer{Kind: trial.Assigned, Config: c, Payload: p, PayloadErr: err}
-	if again || !s.kept(cm, revision, digest) {
-		s.found.ConfigMap = whole(cm)
+	if refresh || !s.hasCheckpoint(cm, revision, digest) {
+		s.found.ConfigMap = encode(cm)
 	}
 }
 
-// kept tells whether the node has a checkpoint of that revision, which is one of cm, with the payload that it names.
-func (s *ConfigMapSource) kept(cm *corev1.ConfigMap, revision, digest string) bool {
-	raw, ok := s.records.Checkpoint(revision)
+// hasCheckpoint reports whether the node oldDigest a valid checkpoint of that revision of cm, with that payload.
+func (s *ConfigMapSource) hasCheckpoint(cm *corev1.ConfigMap, revision, digest string) bool {
+	raw, ok := s.checkpoints.Checkpoint(revision)
 	if !ok {
 		return false
 	}
 	old := &corev1.ConfigMap{}
 	if err := json.Unmarshal(raw, old); err != nil || old.UID != cm.UID {
-		return false // it is written anew
+		return false
 	}
-	_, has, _ := identify(old)
-	return has == digest
+	_, oldDigest, _ := identify(old)
+	return oldDigest == digest
 }
 
-// identify returns the payload of a ConfigMap and its digest, or why it cannot be decoded, and a digest of all that it
-// carries: a later agent that can decode it takes it for another revision, and tries it.
+// identify returns the payload of a ConfigMap and its digest. If the payload cannot be decoded, the digest is that of
+// all data: a later agent that can decode it sees another revision, and tries it.
 func identify(cm *corev1.ConfigMap) (p payload.Payload, digest string, err error) {
 	if p, err = payload.FromConfigMap(cm); err != nil {
 		return p, content(cm), err
@@ -168,22 +168,22 @@ func identify(cm *corev1.ConfigMap) (p payload.Payload, digest string, err error
 	return p, p.SHA256, nil
 }
 
-// whole is an object as a GET returns it: what a watch hands on does not say what it is.
-func whole(cm *corev1.ConfigMap) []byte {
+// encode returns an object as a GET returns it: objects of a watch lack their kind.
+func encode(cm *corev1.ConfigMap) []byte {
 	object := *cm
 	object.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}
 	raw, err := json.Marshal(object)
 	if err != nil {
-		return nil // what was decoded can always be encoded
+		return nil // a decoded object can always be encoded
 	}
 	return raw
 }
 
-// explain says why the ConfigMap could not be seen, and what to do about it.
-func (s *ConfigMapSource) explain(err error) string {
+// describeError says why the ConfigMap cannot be read, and what to do about it.
+func (s *ConfigMapSource) describeError(err error) string {
 	if noSuchResource(err) {
-		return fmt.Sprintf("%s cannot be read: the server knows no ConfigMaps (404): see whether the kubeconfig names an API server", s.own)
+		return fmt.Sprintf("%s cannot be read: the server does not know ConfigMaps (404): check that the kubeconfig names an API server", s.own)
 	}
-	return explain(err, s.own.String(), fmt.Sprintf("apply what `evenkeel-agent rbac %s --config-namespace=%s` prints, or config/configmap-source, which opens all of that namespace to every node",
+	return describeError(err, s.own.String(), fmt.Sprintf("apply what `evenkeel-agent rbac %s --config-namespace=%s` prints, or config/configmap-source, which lets every node read that whole namespace",
 		s.own.Node, s.own.Namespace))
 }

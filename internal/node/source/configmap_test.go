@@ -65,7 +65,7 @@ func awaitEdit(t *testing.T, s *ConfigMapSource, cm *corev1.ConfigMap, kubelet s
 	return awaitAnswer(t, s, "the edit", revision(revisionOf(cm, kubelet)))
 }
 
-func TestTheNodesOwnConfigMapChangesTheNodeWhenItIsCreatedEditedAndDeleted(t *testing.T) {
+func TestConfigMapCreateEditDelete(t *testing.T) {
 	node := newName("node")
 	s := startOwn(t, newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{})
 	if a := s.First(t.Context()); a.Kind != trial.Unassigned || a.Config != (trial.Config{AssignedBy: "ConfigMap evenkeel-system/kubelet-" + node}) || a.Generation != 0 {
@@ -90,7 +90,7 @@ func TestTheNodesOwnConfigMapChangesTheNodeWhenItIsCreatedEditedAndDeleted(t *te
 		t.Errorf("back to the first content it is %+v, want %+v", a.Config, want)
 	}
 	deleteConfigMap(t, cm)
-	if a := awaitAnswer(t, s, "the deletion", kind(trial.Unassigned)); a.Config != (trial.Config{AssignedBy: want.AssignedBy}) || a.ConfigMap != nil || !strings.Contains(a.Cause, "there is no ConfigMap") {
+	if a := awaitAnswer(t, s, "the deletion", kind(trial.Unassigned)); a.Config != (trial.Config{AssignedBy: want.AssignedBy}) || a.ConfigMap != nil || !strings.Contains(a.Cause, " does not exist, and the configuration of this node") {
 		t.Errorf("after the deletion %+v, want the object and nothing else", a)
 	}
 	again := createOwn(t, node, kubelet110)
@@ -99,7 +99,7 @@ func TestTheNodesOwnConfigMapChangesTheNodeWhenItIsCreatedEditedAndDeleted(t *te
 	}
 }
 
-func TestTheCheckpointOfAnOwnConfigMapIsTheWholeObjectAsAGetReturnsIt(t *testing.T) {
+func TestConfigMapCheckpointEqualsGet(t *testing.T) {
 	node := newName("node")
 	cm := createOwn(t, node, kubelet110)
 	s := startOwn(t, newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{})
@@ -117,7 +117,7 @@ func TestTheCheckpointOfAnOwnConfigMapIsTheWholeObjectAsAGetReturnsIt(t *testing
 	}
 }
 
-func TestAnEditOfMetadataIsNoNews(t *testing.T) {
+func TestConfigMapMetadataEditGivesNoNewAnswer(t *testing.T) {
 	node := newName("node")
 	cm := createOwn(t, node, kubelet110)
 	records := &disk{checkpoints: map[string][]byte{}}
@@ -138,7 +138,7 @@ func TestAnEditOfMetadataIsNoNews(t *testing.T) {
 	}
 }
 
-func TestTheAnswerIsTheSameWhateverMetadataTheObjectHas(t *testing.T) {
+func TestConfigMapAnswerIgnoresMetadata(t *testing.T) {
 	node := newName("node")
 	cm := createOwn(t, node, kubelet110)
 	records := &disk{checkpoints: map[string][]byte{}}
@@ -154,7 +154,7 @@ func TestTheAnswerIsTheSameWhateverMetadataTheObjectHas(t *testing.T) {
 	}
 }
 
-func TestAnOwnConfigMapWithAnotherPayloadThanItsRevisionHasOnRecordIsInvalidUntilItIsEdited(t *testing.T) {
+func TestConfigMapWithUnrecordedPayloadIsInvalidUntilEdited(t *testing.T) {
 	own := ownOf(t, newName("node"))
 	cm := &corev1.ConfigMap{Data: map[string]string{"kubelet": kubelet110}}
 	cm.Namespace, cm.Name, cm.UID = own.Namespace, own.Name, "uid-1"
@@ -166,8 +166,8 @@ func TestAnOwnConfigMapWithAnotherPayloadThanItsRevisionHasOnRecordIsInvalidUnti
 	want := Answer{
 		Kind: trial.Invalid, Changed: true,
 		Config: trial.Config{Revision: revisionOf(cm, kubelet110), Namespace: own.Namespace, Name: own.Name, UID: "uid-1", AssignedBy: own.String()},
-		Cause: own.String() + " (UID: uid-1) was changed: this node has the payload " + recorded + " on record as revision uid-1-" + digest[:12] +
-			", but it now is " + digest + "; change it again, a comment will do",
+		Cause: own.String() + " (UID: uid-1) was changed: this node recorded payload " + recorded + " for revision uid-1-" + digest[:12] +
+			", but now it is " + digest + "; change it again, for example by a comment",
 	}
 	if !ok || !same(a, want) {
 		t.Errorf("answer %+v, want %+v", a, want)
@@ -190,7 +190,7 @@ func seenObject(s *ConfigMapSource) *corev1.ConfigMap {
 	return s.view.object
 }
 
-func TestAnOwnConfigMapThatIsBeingDeletedIsStillThere(t *testing.T) {
+func TestConfigMapBeingDeletedStillCounts(t *testing.T) {
 	node := newName("node")
 	cm := createOwn(t, node, kubelet110)
 	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"finalizers": []string{"example.com/later"}}})
@@ -209,7 +209,7 @@ func TestAnOwnConfigMapThatIsBeingDeletedIsStillThere(t *testing.T) {
 	awaitAnswer(t, s, "its end", kind(trial.Unassigned))
 }
 
-func TestAnOwnConfigMapThatCannotBeDecodedIsARevisionToReject(t *testing.T) {
+func TestConfigMapThatCannotBeDecodedIsARevisionToReject(t *testing.T) {
 	node := newName("node")
 	own := ownOf(t, node)
 	object := "ConfigMap " + own.Namespace + "/" + own.Name + ": "
@@ -250,7 +250,7 @@ func TestAnOwnConfigMapThatCannotBeDecodedIsARevisionToReject(t *testing.T) {
 	}
 }
 
-func TestANodeWithAConfigMapOfItsOwnIsAnnouncedAndReports(t *testing.T) {
+func TestNodeWithConfigMapSourceHasANodeConfig(t *testing.T) {
 	node := newName("node")
 	client := newClient(t, nodeKubeconfig(t, node))
 	r := NewReporter(client, node, "evenkeel-agent", quiet())
@@ -273,20 +273,20 @@ func TestANodeWithAConfigMapOfItsOwnIsAnnouncedAndReports(t *testing.T) {
 	awaitStatus(t, node, "b")
 }
 
-func TestANameThatNoConfigMapCanHaveIsAnError(t *testing.T) {
+func TestInvalidConfigMapNameIsAnError(t *testing.T) {
 	long := strings.Repeat("a", 245)
 	if own, err := NodeConfigMapOf("kube-system", long); err != nil || own.Name != "kubelet-"+long || own.String() != "ConfigMap kube-system/kubelet-"+long {
 		t.Errorf("the longest name is %+v, error %v", own, err)
 	}
 	for _, c := range []struct{ namespace, node, want string }{
-		{"kube-system", "", `node "": a ConfigMap kubelet-<node-name> must be named with lower-case letters, digits, dashes and dots, at most 253`},
+		{"kube-system", "", `node "": the name of the ConfigMap, kubelet-<node-name>, must be at most 253 lower-case letters, digits, dashes and dots`},
 		{"kube-system", "-a", `node "-a": a ConfigMap`},
 		{"kube-system", "Node", `node "Node": a ConfigMap`},
 		{"kube-system", "a_b", `node "a_b": a ConfigMap`},
 		{"kube-system", "a/../b", `node "a/../b": a ConfigMap`},
 		{"kube-system", "a,metadata.name=b", `node "a,metadata.name=b": a ConfigMap`},
 		{"kube-system", long + "a", `node "` + long + `a": a ConfigMap`},
-		{"", "a", `namespace "": its name must be lower-case letters, digits and dashes, at most 63`},
+		{"", "a", `namespace "": must be at most 63 lower-case letters, digits and dashes`},
 		{"kube.system", "a", `namespace "kube.system": its name must`},
 		{strings.Repeat("a", 64), "a", `namespace "` + strings.Repeat("a", 64) + `": its name must`},
 	} {
@@ -296,7 +296,7 @@ func TestANameThatNoConfigMapCanHaveIsAnError(t *testing.T) {
 	}
 }
 
-func TestWithARoleForItsOwnConfigMapTheNodeIsAnsweredAndWithoutItIsToldWhatToDo(t *testing.T) {
+func TestConfigMapNeedsRole(t *testing.T) {
 	node, namespace := newName("node"), newName("own")
 	asAdmin(t, request{verb: "POST", gv: coreV1, resource: "namespaces", body: map[string]any{"metadata": map[string]any{"name": namespace}}})
 	own, err := NodeConfigMapOf(namespace, node)
@@ -308,7 +308,7 @@ func TestWithARoleForItsOwnConfigMapTheNodeIsAnsweredAndWithoutItIsToldWhatToDo(
 	s := startOwn(t, newClient(t, p.kubeconfig), own, &disk{})
 	a := awaitAnswer(t, s, "the refusal", cause(trial.Unanswered, "(403)"))
 	want := fmt.Sprintf("ConfigMap %s/kubelet-%s cannot be read: forbidden to this node (403): apply what `evenkeel-agent rbac %s --config-namespace=%s` prints, "+
-		"or config/configmap-source, which opens all of that namespace to every node", namespace, node, node, namespace)
+		"or config/configmap-source, which lets every node read that whole namespace", namespace, node, node, namespace)
 	if a.Cause != want || a.Config.Revision != "" {
 		t.Errorf("answer %+v, want %q", a, want)
 	}
@@ -347,11 +347,11 @@ func ownBehindProxy(t *testing.T) (string, *corev1.ConfigMap, *proxy, *ConfigMap
 	return node, cm, p, s
 }
 
-func TestAnOutageOfAnOwnConfigMapIsUnclearAndChangesNothing(t *testing.T) {
+func TestConfigMapOutageIsUnansweredAndChangesNothing(t *testing.T) {
 	for status, words := range map[int]string{
-		http.StatusUnauthorized:       "the API server does not accept this node's credentials (401): see whether the client certificate of its kubeconfig has expired",
-		http.StatusNotFound:           "the server knows no ConfigMaps (404): see whether the kubeconfig names an API server",
-		http.StatusServiceUnavailable: "the API server failed (503): made up; trying again",
+		http.StatusUnauthorized:       "the API server does not accept this node's credentials (401): check whether the client certificate of its kubeconfig has expired",
+		http.StatusNotFound:           "the server does not know ConfigMaps (404): check that the kubeconfig names an API server",
+		http.StatusServiceUnavailable: "the API server failed (503): made up; retrying",
 	} {
 		node, _, p, s := ownBehindProxy(t)
 		before := s.Current()
@@ -368,7 +368,7 @@ func TestAnOutageOfAnOwnConfigMapIsUnclearAndChangesNothing(t *testing.T) {
 	}
 }
 
-func TestWhatHappensToAnOwnConfigMapInAnOutageIsSeenAfterIt(t *testing.T) {
+func TestConfigMapChangesInAnOutageAreSeenAfterIt(t *testing.T) {
 	_, cm, p, s := ownBehindProxy(t)
 	outage := func(change func()) {
 		p.fail(all(http.StatusServiceUnavailable))
@@ -383,20 +383,20 @@ func TestWhatHappensToAnOwnConfigMapInAnOutageIsSeenAfterIt(t *testing.T) {
 	awaitAnswer(t, s, "the deletion", kind(trial.Unassigned))
 }
 
-func TestAWatchThatShowsSomethingElseIsNeitherAnObjectNorItsDeletion(t *testing.T) {
+func TestWatchObjectFailsOnOtherTypes(t *testing.T) {
 	var failed []string
-	f := single(feed{fail: func(err error) { failed = append(failed, err.Error()) }}, "kubelet-n",
+	f := watchObject(watcher{fail: func(err error) { failed = append(failed, err.Error()) }}, "kubelet-n",
 		func(cm *corev1.ConfigMap) { t.Errorf("saw %+v", cm) })
 	f.replace([]runtime.Object{&v1alpha1.NodeConfig{}})
 	f.apply(watch.Modified, &v1alpha1.NodeConfig{})
 	f.apply(watch.Deleted, &v1alpha1.NodeConfig{})
-	words := "understand the answer: it has a *v1alpha1.NodeConfig in it"
+	words := "decode the answer: unexpected object of type *v1alpha1.NodeConfig"
 	if diff := cmp.Diff([]string{words, words, words}, failed); diff != "" {
 		t.Errorf("the failures (- want, + got)\n%s", diff)
 	}
 }
 
-func TestAnOwnConfigMapThatIsOnDiskIsNotHandedOverAgain(t *testing.T) {
+func TestCheckpointedConfigMapIsNotReturnedAgain(t *testing.T) {
 	node := newName("node")
 	cm := createOwn(t, node, kubelet110)
 	raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
@@ -425,7 +425,7 @@ func TestAnOwnConfigMapThatIsOnDiskIsNotHandedOverAgain(t *testing.T) {
 	}
 }
 
-func TestAnOwnConfigMapWhoseCheckpointCannotBeUsedIsHandedOverAnew(t *testing.T) {
+func TestConfigMapIsReturnedAgainIfItsCheckpointIsUnusable(t *testing.T) {
 	node := newName("node")
 	cm, p := createOwn(t, node, kubelet110), newProxy(t, node)
 	raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
@@ -444,14 +444,14 @@ func TestAnOwnConfigMapWhoseCheckpointCannotBeUsedIsHandedOverAnew(t *testing.T)
 	}
 }
 
-func TestTheFirstAnswerAboutAnOwnConfigMapIsWaitedForUnlessThereIsNobodyToGiveIt(t *testing.T) {
+func TestFirstWaitsForConfigMapUnlessConnectionIsRefused(t *testing.T) {
 	own := NodeConfigMap{"kube-system", "kubelet-n", "n"}
 	path := t.TempDir() + "/kubeconfig"
 	writeKubeconfig(t, path, "http://127.0.0.1:1")
 	s := startOwn(t, newClient(t, path), own, &disk{})
 	began := time.Now()
 	a := s.First(t.Context())
-	want := "ConfigMap kube-system/kubelet-n cannot be read: the API server refuses connections (dial tcp 127.0.0.1:1: connect: connection refused); trying again"
+	want := "ConfigMap kube-system/kubelet-n cannot be read: the API server refuses connections (dial tcp 127.0.0.1:1: connect: connection refused); retrying"
 	if a.Kind != trial.Unanswered || a.Cause != want {
 		t.Errorf("answer %+v, want %q", a, want)
 	}
@@ -471,7 +471,7 @@ func TestTheFirstAnswerAboutAnOwnConfigMapIsWaitedForUnlessThereIsNobodyToGiveIt
 	}
 }
 
-func TestBesideItsOwnConfigMapANodeMindsItsNodeConfigButNotWhatThatAssigns(t *testing.T) {
+func TestConfigMapSourceUsesOnlyRevokedOfNodeConfig(t *testing.T) {
 	node, other := newName("node"), newConfigMap(t)
 	s := startOwn(t, newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{})
 	cm := createOwn(t, node, kubelet110)

@@ -1,10 +1,10 @@
-// Package source is all of the agent's traffic with the API server: where the intended configuration comes from, how
-// the node is seen there while a trial runs, and what is reported.
+// Package source is the agent's client of the API server: it watches the intended configuration (a NodeConfig, or a
+// node's own ConfigMap) and the Node, its Lease and its pods, and writes status, conditions and Events.
 //
-// It must not know what a configuration does, whether it is any good, or what the node runs: it answers what is
-// intended, and why that cannot be told when it cannot. It never decides. Nothing in it blocks its caller: whoever
-// asks gets what is known now and a signal when that changes.
+// It must not know what a configuration does, whether the configuration works, or what the node runs: source returns what is
+// intended, or why that is unknown. It makes no decisions. No method blocks its caller, except where its comment says so:
+// callers read the newest answer, and a channel signals changes.
 //
-// The agent has to stay small, so that there is no typed clientset and no informer: a REST client with a scheme of its
-// own, objects with the few fields that are looked at, and watches that hand what they see to whoever asked for it.
+// The agent must stay small, so there is no typed clientset and no informer: only a REST client with a scheme of its own,
+// objects with the few fields that the agent reads, and watches without a cache.
 package source

@@ -7,27 +7,28 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
-	maxEvents     = 50
-	maxEventAge   = 30 * time.Minute
-	maxEventWords = 1000 // the API server takes 1024 bytes
+	maxEvents       = 50
+	maxEventAge     = 30 * time.Minute
+	maxEventMessage = 1000 // the API server takes 1024 bytes
 )
 
 // Severity is the type of an Event.
 type Severity string
 
-// The two severities that Kubernetes knows.
+// The types of Events in Kubernetes.
 const (
 	Normal  Severity = "Normal"
 	Warning Severity = "Warning"
 )
 
-// eventQueue holds what is still to be told, the oldest first.
+// eventQueue holds the events that are not written yet, the oldest first.
 type eventQueue struct {
 	mu     sync.Mutex
 	items  []queuedEvent
@@ -42,8 +43,8 @@ type queuedEvent struct {
 	reason, message string
 }
 
-// Event tells about something that has just happened, as an Event on the Node. What cannot be written within half an
-// hour is dropped, and so are the oldest of more than 50.
+// Event queues an Event on the Node. An Event that cannot be written within 30 minutes is dropped, and so are the oldest
+// ones beyond 50.
 func (r *Reporter) Event(severity Severity, reason, message string) {
 	q := &r.events
 	q.mu.Lock()
@@ -56,7 +57,7 @@ func (r *Reporter) Event(severity Severity, reason, message string) {
 	signal(q.signal)
 }
 
-// next returns the oldest event that is worth writing.
+// next drops events that are too old, and returns the oldest of the others.
 func (q *eventQueue) next() (queuedEvent, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -70,7 +71,7 @@ func (q *eventQueue) next() (queuedEvent, bool) {
 	return q.items[0], true
 }
 
-// done takes an event off the queue, if it is still there.
+// done removes an event from the queue, if it is still there.
 func (q *eventQueue) done(e queuedEvent) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -86,7 +87,7 @@ func (r *Reporter) writeEvents(ctx context.Context) {
 			return
 		case <-r.events.signal:
 		}
-		retry := retries(time.Minute)
+		retry := newBackoff(time.Minute)
 		for {
 			e, ok := r.events.next()
 			if !ok {
@@ -100,44 +101,44 @@ func (r *Reporter) writeEvents(ctx context.Context) {
 			if err == nil || !worthRetrying(err) {
 				r.events.done(e)
 				if err != nil {
-					r.log.Warn("an event was refused", "event", e.reason, "message", e.message, "err", err)
+					r.log.Warn("the API server refused an event", "event", e.reason, "message", e.message, "err", err)
 				}
 				continue
 			}
-			r.log.Debug("cannot write an event yet", "event", e.reason, "err", err)
-			if !pause(ctx, polite(err, retry.Step()), recovered, nil) {
+			r.log.Debug("cannot write an event, retrying", "event", e.reason, "err", err)
+			if !sleep(ctx, retryDelay(err, retry.Step()), recovered, nil) {
 				return
 			}
 		}
 	}
 }
 
-// worthRetrying tells whether the same request can have another outcome later.
+// worthRetrying reports whether the same request can succeed later.
 func worthRetrying(err error) bool {
 	code := codeOf(err)
 	return code == 0 || code == http.StatusUnauthorized || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
 }
 
-// Event writes one event on a node now, and once: for who does not stay to try again.
+// Event writes one Event on a node, without a retry: for callers that exit soon.
 func (c *Client) Event(ctx context.Context, node, component string, severity Severity, reason, message string) error {
 	return c.writeEvent(ctx, node, component, queuedEvent{at: time.Now(), severity: severity, reason: reason, message: message})
 }
 
 func (c *Client) writeEvent(ctx context.Context, node, component string, e queuedEvent) error {
 	at := metav1.NewTime(e.at)
-	_, err := c.do(ctx, request{verb: "POST", gv: coreV1, namespace: metav1.NamespaceDefault, resource: "events", body: event{
+	_, err := c.do(ctx, request{verb: "POST", gv: coreV1, namespace: metav1.NamespaceDefault, resource: "events", body: corev1.Event{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x.%d", node, e.at.UnixNano(), e.serial), Namespace: metav1.NamespaceDefault},
-		// The UID of a Node is its name in events: kubectl describe finds the kubelet's own by that.
-		InvolvedObject: objectReference{Kind: "Node", Name: node, UID: types.UID(node)},
+		// kubectl describe finds the events of a Node by its name in the UID, as the kubelet writes them.
+		InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: node, UID: types.UID(node)},
 		Reason:         e.reason,
-		Message:        shorten(e.message, maxEventWords),
-		Source:         eventSource{Component: component, Host: node},
+		Message:        shorten(e.message, maxEventMessage),
+		Source:         corev1.EventSource{Component: component, Host: node},
 		FirstTimestamp: at, LastTimestamp: at, Count: 1,
 		Type: string(e.severity),
 	}}, nil)
 	if apierrors.IsAlreadyExists(err) {
-		return nil // an earlier attempt was carried out, though its answer was lost
+		return nil // an earlier attempt succeeded, but its answer was lost
 	}
 	return err
 }

@@ -18,104 +18,106 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Records is what this node has on disk.
+// Records is the part of the node's state on disk that a source depends on.
 type Records interface {
 	// Checkpoint returns the verified checkpoint of a revision, a whole ConfigMap as JSON, and whether there is one.
 	Checkpoint(revision string) (configMap []byte, ok bool)
-	// Payload returns the sha256 of the payload that is on record for a revision, empty if none is.
+	// Payload returns the recorded sha256 of the payload of a revision, empty if there is none.
 	Payload(revision string) string
-	// Adopted reports whether this node has taken up this attempt at a revision, or a later one, and nothing else since.
+	// Adopted reports whether this node has adopted this attempt at a revision, or a later attempt, and no other
+	// revision since.
 	Adopted(revision string, attempt int64) bool
 }
 
-// finding is what became of one reference to a ConfigMap.
-type finding struct {
+// resolution is the result of resolving one reference to a ConfigMap.
+type resolution struct {
 	kind       trial.IntentKind // Unanswered, Invalid or Assigned
 	cause      string
-	hopeless   bool
-	changed    bool   // Invalid, because the content is not the one on record
-	stale      bool   // Invalid, because whoever assigned it must not any more
-	raw        []byte // nil: the node has it
+	noneSoon   bool
+	changed    bool   // Invalid, because the content is not the recorded one
+	stale      bool   // Invalid, because the assignment is outdated
+	raw        []byte // nil: the node has a checkpoint
 	payload    payload.Payload
 	payloadErr error
 	notice     string
 }
 
-// assignment is what a NodeConfig assigns, and what its taking up depends on.
+// assignment is what a NodeConfig assigns, with what decides whether the node may adopt it.
 type assignment struct {
 	ref     v1alpha1.ConfigMapReference
-	rollout string // empty: a person assigned it
+	rollout string // empty: assigned by a person
 	attempt int64
 	term    int64 // of the controller that assigned it; 0: not known
 }
 
-// fetch resolves one reference, downloading only what the node does not have, and then watches the object alone.
+// fetch resolves one reference, and then only watches the object. It downloads an object only if the node has no
+// checkpoint of it.
 type fetch struct {
-	client  *Client
-	records Records
+	client      *Client
+	checkpoints Records
 	assignment
-	tell func(finding)
+	report func(resolution)
 }
 
 func (f *fetch) object() string {
 	return "ConfigMap " + f.ref.Namespace + "/" + f.ref.Name
 }
 
-// run calls tell with everything newly found, until ctx ends or there is nothing left to be found.
+// run calls report with each new result, until ctx ends or no further result is possible.
 func (f *fetch) run(ctx context.Context) {
-	retry := retries(time.Minute)
+	retry := newBackoff(time.Minute)
 	for {
-		var found finding
+		var result resolution
 		var cm *corev1.ConfigMap
-		if f.rollout == "" || f.records.Adopted(string(f.ref.UID), f.attempt) {
-			found, cm = f.fromDisk()
-		} // else the object says whether the assignment is still wanted
-		kept := cm != nil
-		if !kept {
-			found, cm = f.download(ctx)
+		if f.rollout == "" || f.checkpoints.Adopted(string(f.ref.UID), f.attempt) {
+			result, cm = f.fromDisk()
+		} // otherwise only the object shows whether the assignment still applies
+		checkpointed := cm != nil
+		if !checkpointed {
+			result, cm = f.download(ctx)
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		f.tell(found)
-		if found.kind == trial.Invalid && kept {
-			return // what is on disk does not change any more
+		f.report(result)
+		if result.kind == trial.Invalid && checkpointed {
+			return // a checkpoint does not change
 		}
-		if found.kind == trial.Assigned && cm.Immutable != nil && *cm.Immutable {
+		if result.kind == trial.Assigned && cm.Immutable != nil && *cm.Immutable {
 			return
 		}
-		if !f.watch(ctx, found, cm) || !pause(ctx, retry.Step(), nil, nil) {
+		if !f.watch(ctx, result, cm) || !sleep(ctx, retry.Step(), nil, nil) {
 			return
 		}
 	}
 }
 
-// fromDisk returns what a checkpoint makes of the reference, or no ConfigMap.
-func (f *fetch) fromDisk() (finding, *corev1.ConfigMap) {
-	raw, ok := f.records.Checkpoint(string(f.ref.UID))
+// fromDisk resolves the reference from a checkpoint; without one the ConfigMap is nil.
+func (f *fetch) fromDisk() (resolution, *corev1.ConfigMap) {
+	raw, ok := f.checkpoints.Checkpoint(string(f.ref.UID))
 	if !ok {
-		return finding{}, nil
+		return resolution{}, nil
 	}
 	cm := &corev1.ConfigMap{}
 	if err := json.Unmarshal(raw, cm); err != nil || cm.UID != f.ref.UID {
-		return finding{}, nil // it is downloaded anew
+		return resolution{}, nil
 	}
 	if cm.Namespace != f.ref.Namespace || cm.Name != f.ref.Name {
 		return invalid("invalid NodeConfigSource, uid %s names another object: ConfigMap %s/%s, not %s/%s",
 			f.ref.UID, cm.Namespace, cm.Name, f.ref.Namespace, f.ref.Name), cm
 	}
-	return f.judge(cm), cm
+	return f.check(cm), cm
 }
 
-// download asks until there is a clear answer, telling why there is none yet. Without an object, the answer is that
-// there is none.
-func (f *fetch) download(ctx context.Context) (finding, *corev1.ConfigMap) {
-	retry := retries(time.Minute)
+// download retries until the answer is definite, and reports why there is none yet. If the object does not exist, the
+// ConfigMap is nil.
+func (f *fetch) download(ctx context.Context) (resolution, *corev1.ConfigMap) {
+	retry := newBackoff(time.Minute)
 	for {
 		recovered := f.client.recovered()
 		raw, err := f.client.do(ctx, request{verb: "GET", gv: coreV1, namespace: f.ref.Namespace, resource: "configmaps", name: f.ref.Name}, nil)
 		if ctx.Err() != nil {
-			return finding{}, nil
+			return resolution{}, nil
 		}
 		cm := &corev1.ConfigMap{}
 		if err == nil {
@@ -128,54 +130,54 @@ func (f *fetch) download(ctx context.Context) (finding, *corev1.ConfigMap) {
 		case err == nil && cm.UID != f.ref.UID:
 			return invalid("invalid NodeConfigSource, uid %s names another object than %s, whose uid is %s", f.ref.UID, f.object(), cm.UID), cm
 		case err == nil:
-			found := f.judge(cm)
-			if kept, has := f.fromDisk(); has == nil || kept.kind != trial.Assigned {
-				found.raw = raw
+			result := f.check(cm)
+			if checkpointed, old := f.fromDisk(); old == nil || checkpointed.kind != trial.Assigned {
+				result.raw = raw
 			}
-			if cause := f.stale(cm); found.kind == trial.Assigned && cause != "" {
-				found = invalid("%s", cause)
-				found.stale = true
+			if cause := f.stale(cm); result.kind == trial.Assigned && cause != "" {
+				result = invalid("%s", cause)
+				result.stale = true
 			}
-			return found, cm
+			return result, cm
 		case apierrors.IsNotFound(err):
-			// What is on disk is what was assigned, and with its object gone nothing says that it is not wanted any more.
-			if kept, has := f.fromDisk(); has != nil && kept.kind == trial.Assigned {
-				kept.notice = f.object() + " was deleted; the copy on this node's disk is used"
-				return kept, has
+			// The checkpoint is what was assigned, and without the object no stop of the revision can be found.
+			if checkpointed, old := f.fromDisk(); old != nil && checkpointed.kind == trial.Assigned {
+				checkpointed.notice = f.object() + " was deleted; the copy on this node's disk is used"
+				return checkpointed, old
 			}
 			return invalid("referenced %s not found", f.object()), nil
 		}
-		f.tell(finding{
+		f.report(resolution{
 			kind:     trial.Unanswered,
-			hopeless: hopeless(err),
-			cause: explain(err, f.object(), fmt.Sprintf(
+			noneSoon: unavailable(err),
+			cause: describeError(err, f.object(), fmt.Sprintf(
 				"grant the group system:nodes get, list and watch on configmaps in namespace %s", f.ref.Namespace)),
 		})
-		if !pause(ctx, polite(err, retry.Step()), recovered, nil) {
-			return finding{}, nil
+		if !sleep(ctx, retryDelay(err, retry.Step()), recovered, nil) {
+			return resolution{}, nil
 		}
-		afresh(&retry, time.Minute, recovered)
+		resetIfRecovered(&retry, time.Minute, recovered)
 	}
 }
 
-// stale says why an assignment must not be taken up although its object is as it should be; empty: it may. A controller
-// that was frozen writes what it decided before, whatever happened meanwhile: the object says what did.
+// stale says why the node must not adopt an assignment whose object is valid; empty: it may. A controller that was
+// frozen writes its old decisions when it wakes up; the annotations of the object show what changed meanwhile.
 func (f *fetch) stale(cm *corev1.ConfigMap) string {
 	if f.rollout == "" {
 		return ""
 	}
 	if newest := v1alpha1.TermOf(cm.Annotations); f.term != 0 && f.term < newest {
-		return fmt.Sprintf("a controller that does not lead any more assigned %s (term %d, now %d); the one that leads assigns it anew if it is still wanted", f.object(), f.term, newest)
+		return fmt.Sprintf("%s was assigned by a controller that is no longer the leader (term %d, now %d); the leader assigns it again if it still applies", f.object(), f.term, newest)
 	}
 	why, stopped := cm.Annotations[v1alpha1.AnnotationStopped]
 	if attempt, err := strconv.ParseInt(cm.Annotations[v1alpha1.AnnotationStoppedAttempt], 10, 64); !stopped || err == nil && f.attempt > attempt {
 		return ""
 	}
-	return fmt.Sprintf("%s holds a revision of rollout %s that was stopped (%s)", f.object(), f.rollout, bound(why))
+	return fmt.Sprintf("%s is a stopped revision of rollout %s (%s)", f.object(), f.rollout, oneLine(why))
 }
 
-// judge says what the object that was referenced makes of the reference.
-func (f *fetch) judge(cm *corev1.ConfigMap) finding {
+// check compares the object with the reference and with the recorded payload.
+func (f *fetch) check(cm *corev1.ConfigMap) resolution {
 	p, err := payload.FromConfigMap(cm)
 	digest := p.SHA256
 	if err != nil && len(cm.Data) == 1 {
@@ -184,20 +186,20 @@ func (f *fetch) judge(cm *corev1.ConfigMap) finding {
 		}
 	}
 	if f.ref.SHA256 != "" && f.ref.SHA256 != digest {
-		return invalid("%s (UID: %s) does not have the payload that is assigned: its sha256 is %s, not %s", f.object(), f.ref.UID, orNone(digest), f.ref.SHA256)
+		return invalid("%s (UID: %s) does not have the assigned payload: its sha256 is %s, not %s", f.object(), f.ref.UID, orNone(digest), f.ref.SHA256)
 	}
-	if recorded := f.records.Payload(string(f.ref.UID)); recorded != "" && recorded != digest {
-		found := invalid("%s (UID: %s) was changed: this node has the payload %s on record under that UID, but it now is %s; create a new ConfigMap to change it",
+	if recorded := f.checkpoints.Payload(string(f.ref.UID)); recorded != "" && recorded != digest {
+		result := invalid("%s (UID: %s) was changed: this node recorded payload %s for that UID, but now it is %s; create a new ConfigMap to change it",
 			f.object(), f.ref.UID, recorded, orNone(digest))
-		found.changed = true
-		return found
+		result.changed = true
+		return result
 	}
-	return finding{kind: trial.Assigned, payload: p, payloadErr: err}
+	return resolution{kind: trial.Assigned, payload: p, payloadErr: err}
 }
 
-// watch reports what becomes of the object. A correct source stays correct whatever happens to it. It returns true
-// when the object is not any more as it was when the source was found to be invalid, and false when ctx has ended.
-func (f *fetch) watch(ctx context.Context, found finding, judged *corev1.ConfigMap) (again bool) {
+// watch reports changes of the object. A valid object stays valid whatever happens to it. watch returns true when an
+// invalid object has changed, and false when ctx has ended.
+func (f *fetch) watch(ctx context.Context, result resolution, checked *corev1.ConfigMap) (again bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var mu sync.Mutex
@@ -207,41 +209,41 @@ func (f *fetch) watch(ctx context.Context, found finding, judged *corev1.ConfigM
 		if again {
 			return
 		}
-		if found.kind == trial.Invalid {
-			if version(cm) != version(judged) {
+		if result.kind == trial.Invalid {
+			if version(cm) != version(checked) {
 				again = true
 				cancel()
 			}
 			return
 		}
-		if notice := f.notice(cm, judged); notice != found.notice {
-			found.notice = notice
-			f.tell(found)
+		if notice := f.notice(cm, checked); notice != result.notice {
+			result.notice = notice
+			f.report(result)
 		}
 	}
-	w := single(feed{
+	w := watchObject(watcher{
 		client: f.client, gv: coreV1, namespace: f.ref.Namespace, resource: "configmaps",
-		slowest: 5 * time.Minute,
-		fail:    func(error) {}, // without a watch there are no notices, which change nothing
+		maxDelay: 5 * time.Minute,
+		fail:     func(error) {}, // without a watch there are only no notices
 	}, f.ref.Name, see)
 	w.run(ctx)
 	return again
 }
 
-// notice says what happened to an object whose content the node keeps, empty if nothing did.
-func (f *fetch) notice(now, kept *corev1.ConfigMap) string {
+// notice describes what happened to an object whose content the node keeps, empty if nothing did.
+func (f *fetch) notice(now, checkpointed *corev1.ConfigMap) string {
 	switch {
 	case now == nil:
-		return f.object() + " was deleted after it was taken up; the node keeps the checkpointed content"
-	case now.UID != kept.UID:
+		return f.object() + " was deleted after this node adopted it; the node keeps the checkpointed content"
+	case now.UID != checkpointed.UID:
 		return fmt.Sprintf("%s was replaced by an object with uid %s; the node keeps the checkpointed content: assign the new uid to use it", f.object(), now.UID)
-	case content(now) != content(kept):
-		return f.object() + " was edited after it was taken up; the node keeps the checkpointed content: create a new ConfigMap to change it"
+	case content(now) != content(checkpointed):
+		return f.object() + " was edited after this node adopted it; the node keeps the checkpointed content: create a new ConfigMap to change it"
 	}
 	return ""
 }
 
-// content is a digest of what a ConfigMap carries.
+// content is a digest of the data of a ConfigMap.
 func content(cm *corev1.ConfigMap) string {
 	raw, err := json.Marshal([]any{cm.Data, cm.BinaryData})
 	if err != nil {
@@ -258,8 +260,8 @@ func version(cm *corev1.ConfigMap) string {
 	return string(cm.UID) + "/" + cm.ResourceVersion
 }
 
-func invalid(format string, args ...any) finding {
-	return finding{kind: trial.Invalid, cause: fmt.Sprintf(format, args...)}
+func invalid(format string, args ...any) resolution {
+	return resolution{kind: trial.Invalid, cause: fmt.Sprintf(format, args...)}
 }
 
 func orNone(digest string) string {

@@ -12,7 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-func TestAReferenceToAnObjectThatIsNotThereIsInvalid(t *testing.T) {
+func TestReferenceToMissingObjectIsInvalid(t *testing.T) {
 	node, name := newName("node"), newName("cm")
 	assign(t, node, map[string]any{"configMapRef": map[string]any{"namespace": v1alpha1.SystemNamespace, "name": name, "uid": "6d1e"}})
 	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
@@ -27,7 +27,7 @@ func TestAReferenceToAnObjectThatIsNotThereIsInvalid(t *testing.T) {
 	}
 }
 
-func TestAUIDOfAnotherObjectIsInvalid(t *testing.T) {
+func TestUIDOfAnotherObjectIsInvalid(t *testing.T) {
 	node, cm, other := newName("node"), newConfigMap(t), newConfigMap(t)
 	ref := refTo(cm)
 	ref["configMapRef"].(map[string]any)["uid"] = other.UID
@@ -36,7 +36,7 @@ func TestAUIDOfAnotherObjectIsInvalid(t *testing.T) {
 	awaitAnswer(t, s, "the verdict", cause(trial.Invalid, "uid "+string(other.UID)+" names another object than ConfigMap evenkeel-system/"+cm.Name))
 }
 
-func TestAUIDThatIsOnDiskUnderAnotherNameIsInvalidAndAsksForNothing(t *testing.T) {
+func TestCheckpointedUIDUnderAnotherNameIsInvalidWithoutRequest(t *testing.T) {
 	node, cm, other := newName("node"), newConfigMap(t), newConfigMap(t)
 	raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: other.Namespace, resource: "configmaps", name: other.Name})
 	ref := refTo(cm)
@@ -51,7 +51,7 @@ func TestAUIDThatIsOnDiskUnderAnotherNameIsInvalidAndAsksForNothing(t *testing.T
 	}
 }
 
-func TestADemandedDigestMustBeThatOfThePayload(t *testing.T) {
+func TestAssignedSHA256MustMatchPayload(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	ref := refTo(cm)
 	ref["configMapRef"].(map[string]any)["sha256"] = strings.Repeat("0", 64)
@@ -64,7 +64,7 @@ func TestADemandedDigestMustBeThatOfThePayload(t *testing.T) {
 	awaitAnswer(t, s, "the right digest", kind(trial.Assigned))
 }
 
-func TestOtherContentUnderARecordedUIDIsInvalidUntilItIsPutBack(t *testing.T) {
+func TestChangedContentOfRecordedUIDIsInvalidUntilRestored(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	recorded := payload.Digest("kubelet", []byte(kubelet110))
 	edited := strings.Replace(kubelet110, "110", "120", 1)
@@ -72,8 +72,8 @@ func TestOtherContentUnderARecordedUIDIsInvalidUntilItIsPutBack(t *testing.T) {
 	assign(t, node, refTo(cm))
 	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{payloads: map[string]string{string(cm.UID): recorded}})
 	a := awaitAnswer(t, s, "the verdict", kind(trial.Invalid))
-	want := "ConfigMap evenkeel-system/" + cm.Name + " (UID: " + string(cm.UID) + ") was changed: this node has the payload " + recorded +
-		" on record under that UID, but it now is " + payload.Digest("kubelet", []byte(edited)) + "; create a new ConfigMap to change it"
+	want := "ConfigMap evenkeel-system/" + cm.Name + " (UID: " + string(cm.UID) + ") was changed: this node recorded payload " + recorded +
+		" for that UID, but now it is " + payload.Digest("kubelet", []byte(edited)) + "; create a new ConfigMap to change it"
 	if a.Cause != want || !a.Changed {
 		t.Errorf("cause %q, changed %v, want %q", a.Cause, a.Changed, want)
 	}
@@ -83,7 +83,7 @@ func TestOtherContentUnderARecordedUIDIsInvalidUntilItIsPutBack(t *testing.T) {
 	}
 }
 
-func TestAPayloadThatCannotBeDecodedLeavesTheSourceCorrect(t *testing.T) {
+func TestUndecodablePayloadIsAssigned(t *testing.T) {
 	for name, data := range map[string]map[string]string{
 		"neither key": {},
 		"not YAML":    {"kubelet": "{{"},
@@ -107,7 +107,7 @@ func TestAPayloadThatCannotBeDecodedLeavesTheSourceCorrect(t *testing.T) {
 	}
 }
 
-func TestANamespaceThatNodesMayNotReadIsUnclearUntilItIsGranted(t *testing.T) {
+func TestForbiddenNamespaceIsUnansweredUntilGranted(t *testing.T) {
 	node, namespace := newName("node"), newName("closed")
 	asAdmin(t, request{verb: "POST", gv: coreV1, resource: "namespaces", body: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace}}})
 	cm := createConfigMap(t, namespace, "cm", false, map[string]string{"kubelet": kubelet110})
@@ -130,13 +130,13 @@ func TestANamespaceThatNodesMayNotReadIsUnclearUntilItIsGranted(t *testing.T) {
 	awaitAnswer(t, s, "the grant", kind(trial.Assigned))
 }
 
-func TestTheNewestAssignmentWinsWhileADownloadIsRetried(t *testing.T) {
+func TestNewestAssignmentWinsDuringRetries(t *testing.T) {
 	node, bad, good := newName("node"), newConfigMap(t), newConfigMap(t)
 	p := newProxy(t, node)
 	p.fail(of("/configmaps/"+bad.Name, 503))
 	assign(t, node, refTo(bad))
 	s := startSource(t, newClient(t, p.kubeconfig), node, &disk{})
-	awaitAnswer(t, s, "the failure", cause(trial.Unanswered, "ConfigMap evenkeel-system/"+bad.Name+" cannot be read: the API server failed (503): made up; trying again"))
+	awaitAnswer(t, s, "the failure", cause(trial.Unanswered, "ConfigMap evenkeel-system/"+bad.Name+" cannot be read: the API server failed (503): made up; retrying"))
 	await(t, "a retry", func() int { return p.count("/configmaps/" + bad.Name) }, func(n int) bool { return n >= 2 })
 	assign(t, node, refTo(good))
 	awaitAnswer(t, s, "the newest", func(a Answer) bool { return a.Kind == trial.Assigned && a.Config.UID == string(good.UID) })
@@ -148,7 +148,7 @@ func TestTheNewestAssignmentWinsWhileADownloadIsRetried(t *testing.T) {
 	awaitAnswer(t, s, "nil", kind(trial.Nil))
 }
 
-func TestADownloadIsRetriedUntilItSucceeds(t *testing.T) {
+func TestDownloadIsRetriedUntilItSucceeds(t *testing.T) {
 	for _, status := range []int{401, 429, 500, 503} {
 		node, cm := newName("node"), newConfigMap(t)
 		p := newProxy(t, node)
@@ -161,7 +161,7 @@ func TestADownloadIsRetriedUntilItSucceeds(t *testing.T) {
 	}
 }
 
-func TestWhatHappensToTheObjectIsNoticedAndChangesNothing(t *testing.T) {
+func TestEditAndDeletionOfAssignedObjectAreOnlyNotices(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	assign(t, node, refTo(cm))
 	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
@@ -178,18 +178,18 @@ func TestWhatHappensToTheObjectIsNoticedAndChangesNothing(t *testing.T) {
 
 	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"labels": map[string]string{"a": "b"}}})
 	edit(map[string]any{"kubelet": "edited"})
-	notice(object + " was edited after it was taken up; the node keeps the checkpointed content: create a new ConfigMap to change it")
+	notice(object + " was edited after this node adopted it; the node keeps the checkpointed content: create a new ConfigMap to change it")
 	edit(map[string]any{"kubelet": kubelet110})
 	notice("")
 	edit(map[string]any{"other": "key"})
-	notice(object + " was edited after it was taken up; the node keeps the checkpointed content: create a new ConfigMap to change it")
+	notice(object + " was edited after this node adopted it; the node keeps the checkpointed content: create a new ConfigMap to change it")
 	deleteConfigMap(t, cm)
-	notice(object + " was deleted after it was taken up; the node keeps the checkpointed content")
+	notice(object + " was deleted after this node adopted it; the node keeps the checkpointed content")
 	again := createConfigMap(t, cm.Namespace, cm.Name, false, map[string]string{"kubelet": kubelet110})
 	notice(object + " was replaced by an object with uid " + string(again.UID) + "; the node keeps the checkpointed content: assign the new uid to use it")
 }
 
-func TestAnImmutableObjectIsNotWatched(t *testing.T) {
+func TestImmutableObjectIsNotWatched(t *testing.T) {
 	node := newName("node")
 	cm := createConfigMap(t, v1alpha1.SystemNamespace, newName("cm"), true, map[string]string{"kubelet": kubelet110})
 	p := newProxy(t, node)
@@ -214,7 +214,7 @@ func TestAnImmutableObjectIsNotWatched(t *testing.T) {
 	}
 }
 
-func TestAnAPIServerThatCannotBeginAWatchWithWhatThereIsIsListed(t *testing.T) {
+func TestWatcherListsWithoutSendInitialEvents(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	p := newProxy(t, node)
 	list := 503
@@ -240,7 +240,7 @@ func TestAnAPIServerThatCannotBeginAWatchWithWhatThereIsIsListed(t *testing.T) {
 	awaitAnswer(t, s, "the new object", kind(trial.Unassigned))
 }
 
-func TestAnswersAreComparedByWhatTheySay(t *testing.T) {
+func TestSameComparesAnswers(t *testing.T) {
 	a := Answer{Kind: trial.Assigned, Payload: payload.Payload{SHA256: "a"}, PayloadErr: errors.New("no")}
 	b := a
 	b.PayloadErr = errors.New("no")

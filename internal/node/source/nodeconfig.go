@@ -12,43 +12,43 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// NodeConfigSource finds what the NodeConfig of one node asks for.
+// NodeConfigSource reads the intended configuration from the NodeConfig of a node.
 type NodeConfigSource struct {
 	answers
-	client  *Client
-	node    string
-	records Records
-	log     *slog.Logger
-	beside  bool // another source says what is intended: configSource is not looked at
+	client      *Client
+	node        string
+	checkpoints Records
+	log         *slog.Logger
+	revokedOnly bool // a ConfigMapSource uses only spec.revoked
 
-	// Under mu, besides what answers has there.
+	// Under answers.mu.
 	view      view[v1alpha1.NodeConfig]
-	seen      bool // the NodeConfig has been there
+	seen      bool // the NodeConfig existed
 	createErr error
-	wanted    assignment // what found is about
-	found     finding
+	assigned  assignment // the assignment that resolved belongs to
+	resolved  resolution
 }
 
-// NewNodeConfigSource returns a source that answers nothing until Run.
-func NewNodeConfigSource(client *Client, node string, records Records, log *slog.Logger) *NodeConfigSource {
+// NewNodeConfigSource returns a source that has no answer until Run.
+func NewNodeConfigSource(client *Client, node string, checkpoints Records, log *slog.Logger) *NodeConfigSource {
 	return &NodeConfigSource{
 		answers: newAnswers("NodeConfig " + node),
-		client:  client, node: node, records: records, log: log,
+		client:  client, node: node, checkpoints: checkpoints, log: log,
 	}
 }
 
-// Run watches the NodeConfig, and what it assigns, until ctx ends. It creates the NodeConfig where there is none.
+// Run watches the NodeConfig and the assigned object until ctx ends. It creates a missing NodeConfig.
 func (s *NodeConfigSource) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	f := single(feed{
+	w := watchObject(watcher{
 		client: s.client, gv: v1alpha1.GroupVersion, resource: "nodeconfigs",
-		slowest: 20 * time.Second,
-		fail:    func(err error) { s.see(nil, err) },
+		maxDelay: 20 * time.Second,
+		fail:     func(err error) { s.see(nil, err) },
 	}, s.node, func(nc *v1alpha1.NodeConfig) { s.see(nc, nil) })
-	all.Go(func() { f.run(ctx) })
+	all.Go(func() { w.run(ctx) })
 
 	var fetching, creating context.CancelFunc
 	stop := func(f *context.CancelFunc) {
@@ -59,7 +59,7 @@ func (s *NodeConfigSource) Run(ctx context.Context) {
 	}
 	defer stop(&fetching)
 	defer stop(&creating)
-	pace := creationPace{}
+	backoff := creationBackoff{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -67,22 +67,22 @@ func (s *NodeConfigSource) Run(ctx context.Context) {
 		case <-s.wake:
 		}
 		s.mu.Lock()
-		v, again := s.view, s.again
-		s.again = false
+		v, refresh := s.view, s.refresh
+		s.refresh = false
 		s.mu.Unlock()
 		if v.err == nil && v.synced {
-			switch a := wanted(v.object); {
-			case a == nil || s.beside:
+			switch a := assignmentOf(v.object); {
+			case a == nil || s.revokedOnly:
 				stop(&fetching)
 				s.forget()
-			case fetching == nil || *a != s.wanted || again:
+			case fetching == nil || *a != s.assigned || refresh:
 				stop(&fetching)
 				fetching = s.fetch(ctx, &all, *a)
 			}
 			if v.object != nil {
 				stop(&creating)
 			} else if creating == nil {
-				creating = s.create(ctx, &all, pace.next())
+				creating = s.create(ctx, &all, backoff.next())
 			}
 		}
 		s.mu.Lock()
@@ -94,24 +94,24 @@ func (s *NodeConfigSource) Run(ctx context.Context) {
 	}
 }
 
-// see takes down what was seen of the NodeConfig.
+// see stores the last known state of the NodeConfig.
 func (s *NodeConfigSource) see(object *v1alpha1.NodeConfig, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.view.take(object, err)
+	s.view.update(object, err)
 	if object != nil {
-		object.ManagedFields, object.Status = nil, v1alpha1.NodeConfigStatus{} // large, and not looked at
+		object.ManagedFields, object.Status = nil, v1alpha1.NodeConfigStatus{} // large, and not used
 		s.seen, s.createErr = true, nil
 	}
 	signal(s.wake)
 }
 
-// wanted is what a NodeConfig assigns, nil if it refers to no ConfigMap that could be looked for.
-func wanted(object *v1alpha1.NodeConfig) *assignment {
+// assignmentOf returns what a NodeConfig assigns, nil if it names no ConfigMap.
+func assignmentOf(object *v1alpha1.NodeConfig) *assignment {
 	if object == nil {
 		return nil
 	}
-	if kind, _ := judge(object.Spec.ConfigSource); kind != trial.Assigned {
+	if kind, _ := validate(object.Spec.ConfigSource); kind != trial.Assigned {
 		return nil
 	}
 	a := &assignment{ref: *object.Spec.ConfigSource.ConfigMapRef}
@@ -121,17 +121,17 @@ func wanted(object *v1alpha1.NodeConfig) *assignment {
 	return a
 }
 
-// fetch begins to resolve an assignment, and to forget whatever was found before.
+// fetch begins to resolve an assignment, and drops the result of the one before.
 func (s *NodeConfigSource) fetch(ctx context.Context, all *sync.WaitGroup, a assignment) context.CancelFunc {
 	ctx, cancel := context.WithCancel(ctx)
 	s.mu.Lock()
-	s.wanted, s.found = a, finding{}
+	s.assigned, s.resolved = a, resolution{}
 	s.mu.Unlock()
-	f := fetch{client: s.client, records: s.records, assignment: a, tell: func(found finding) {
+	f := fetch{client: s.client, checkpoints: s.checkpoints, assignment: a, report: func(resolved resolution) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if ctx.Err() == nil && s.wanted == a {
-			s.found = found
+		if ctx.Err() == nil && s.assigned == a {
+			s.resolved = resolved
 			signal(s.wake)
 		}
 	}}
@@ -142,13 +142,13 @@ func (s *NodeConfigSource) fetch(ctx context.Context, all *sync.WaitGroup, a ass
 func (s *NodeConfigSource) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.wanted, s.found = assignment{}, finding{}
+	s.assigned, s.resolved = assignment{}, resolution{}
 }
 
-// create begins to create the NodeConfig, until it is seen and what is returned is called.
+// create begins to create the NodeConfig, until the returned function is called.
 func (s *NodeConfigSource) create(ctx context.Context, all *sync.WaitGroup, delay time.Duration) context.CancelFunc {
 	ctx, cancel := context.WithCancel(ctx)
-	c := creation{client: s.client, node: s.node, log: s.log, slowest: time.Minute, told: func(err error) {
+	c := nodeConfigCreator{client: s.client, node: s.node, log: s.log, maxDelay: time.Minute, result: func(err error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.createErr = err
@@ -158,14 +158,13 @@ func (s *NodeConfigSource) create(ctx context.Context, all *sync.WaitGroup, dela
 	return cancel
 }
 
-// compose makes an answer of what was seen and found. It returns false as long as there is nothing to say that was
-// not said before.
+// compose makes an answer of the last known state. It returns false if nothing is known yet.
 func (s *NodeConfigSource) compose() (Answer, bool) {
 	name := "NodeConfig " + s.node
 	v := s.view
 	switch {
 	case v.err != nil:
-		return Answer{Kind: trial.Unanswered, hopeless: hopeless(v.err), Cause: explain(v.err, name,
+		return Answer{Kind: trial.Unanswered, noneSoon: unavailable(v.err), Cause: describeError(v.err, name,
 			"apply evenkeel's RBAC, which grants the group system:nodes get, list, watch and create on nodeconfigs")}, true
 	case !v.synced:
 		return Answer{}, false
@@ -174,23 +173,23 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 		if s.seen {
 			what = "was deleted"
 		}
-		cause := fmt.Sprintf("%s %s; creating it, with an empty spec", name, what)
+		cause := fmt.Sprintf("%s %s; creating it with an empty spec", name, what)
 		if s.createErr != nil {
-			cause = fmt.Sprintf("%s %s, and cannot be created: %s", name, what, bound(s.createErr.Error()))
+			cause = fmt.Sprintf("%s %s, and cannot be created: %s", name, what, oneLine(s.createErr.Error()))
 		}
-		// The new object will assign nothing: that is not worth waiting for.
-		return Answer{Kind: trial.Unanswered, hopeless: true, Cause: cause}, true
+		// The new object will assign nothing, so First need not wait for it.
+		return Answer{Kind: trial.Unanswered, noneSoon: true, Cause: cause}, true
 	}
 	object := v.object
 	revoked := make([]string, 0, len(object.Spec.Revoked))
 	for _, uid := range object.Spec.Revoked {
 		revoked = append(revoked, string(uid))
 	}
-	if s.beside {
+	if s.revokedOnly {
 		return Answer{NodeConfigUID: object.UID, Revoked: &revoked}, true
 	}
 	a := Answer{Config: configOf(object.Spec.ConfigSource), Generation: object.Generation, NodeConfigUID: object.UID, Revoked: &revoked}
-	a.Kind, a.Cause = judge(object.Spec.ConfigSource)
+	a.Kind, a.Cause = validate(object.Spec.ConfigSource)
 	a.Config.AssignedBy = string(object.UID)
 	if a.Kind == trial.Unassigned {
 		a.Cause = name + " assigns nothing, so the node keeps what it has; assign a configuration, or `local: {}`"
@@ -201,25 +200,25 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 	if a.Kind != trial.Assigned {
 		return a, true
 	}
-	found := s.found
-	if found.kind == trial.Unanswered && found.cause == "" {
-		return Answer{}, false // it is being asked for
+	resolved := s.resolved
+	if resolved.kind == trial.Unanswered && resolved.cause == "" {
+		return Answer{}, false // not resolved yet
 	}
-	a.Kind, a.Cause, a.Changed, a.Stale, a.hopeless = found.kind, found.cause, found.changed, found.stale, found.hopeless
-	a.ConfigMap, a.Payload, a.PayloadErr, a.Notice = found.raw, found.payload, found.payloadErr, found.notice
-	a.Config.Payload, a.Config.Dropin = found.payload.SHA256, found.payload.Key == payload.KeyKubeletDropin
+	a.Kind, a.Cause, a.Changed, a.Stale, a.noneSoon = resolved.kind, resolved.cause, resolved.changed, resolved.stale, resolved.noneSoon
+	a.ConfigMap, a.Payload, a.PayloadErr, a.Notice = resolved.raw, resolved.payload, resolved.payloadErr, resolved.notice
+	a.Config.Payload, a.Config.Dropin = resolved.payload.SHA256, resolved.payload.Key == payload.KeyKubeletDropin
 	if a.Kind != trial.Assigned {
 		return a, true
 	}
-	terms, err := payload.ResolveTrial(found.payload.Trial, object.Spec.Trial)
+	requested, err := payload.ResolveTrial(resolved.payload.Trial, object.Spec.Trial)
 	if err != nil {
 		return Answer{Kind: trial.Invalid, Cause: err.Error(), Config: a.Config, Generation: a.Generation, NodeConfigUID: a.NodeConfigUID, Revoked: a.Revoked}, true
 	}
-	a.Config.Asked = asked(terms)
+	a.Config.Asked = asked(requested)
 	return a, true
 }
 
-// configOf is the configuration that a source names. Its revision is the ConfigMap's UID.
+// configOf returns the configuration that a source names. Its revision is the UID of the ConfigMap.
 func configOf(s *v1alpha1.NodeConfigSource) trial.Config {
 	if s == nil || s.ConfigMapRef == nil {
 		return trial.Config{}
@@ -232,7 +231,7 @@ func configOf(s *v1alpha1.NodeConfigSource) trial.Config {
 	return c
 }
 
-// asked is what is asked of a payload's trial.
+// asked converts the requested terms of a trial.
 func asked(t payload.TrialSettings) trial.Asked {
 	a := trial.Asked{AllowPodLoss: t.AllowPodLoss}
 	if t.Duration != nil {

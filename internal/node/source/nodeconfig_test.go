@@ -18,7 +18,7 @@ func cause(k trial.IntentKind, words string) func(Answer) bool {
 	return func(a Answer) bool { return a.Kind == k && strings.Contains(a.Cause, words) }
 }
 
-func TestTheNodeCreatesItsOwnNodeConfigAndThatAssignsNothing(t *testing.T) {
+func TestCreatedNodeConfigAssignsNothing(t *testing.T) {
 	node := newName("node")
 	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -33,7 +33,7 @@ func TestTheNodeCreatesItsOwnNodeConfigAndThatAssignsNothing(t *testing.T) {
 	}
 }
 
-func TestAnAssignmentIsDownloadedOnceAndAnsweredWithItsPayload(t *testing.T) {
+func TestAssignmentIsDownloadedOnce(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	p := newProxy(t, node)
 	assign(t, node, refTo(cm))
@@ -50,7 +50,7 @@ func TestAnAssignmentIsDownloadedOnceAndAnsweredWithItsPayload(t *testing.T) {
 	}
 }
 
-func TestWhatIsAskedOfTheTrialStandsBesideTheSourceOrInThePayload(t *testing.T) {
+func TestTrialTermsComeFromSpecOrPayload(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	own := createConfigMap(t, "evenkeel-system", newName("own"), true, map[string]string{
 		"kubelet": "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\ntrial: {crashLoopThreshold: 1}\n",
@@ -80,7 +80,7 @@ func TestWhatIsAskedOfTheTrialStandsBesideTheSourceOrInThePayload(t *testing.T) 
 	awaitAnswer(t, s, "the payload's own", func(b Answer) bool { return b.Kind == trial.Assigned && b.Config.Asked == trial.Asked{Starts: 2} })
 }
 
-func TestAVerifiedCheckpointIsNotDownloaded(t *testing.T) {
+func TestVerifiedCheckpointIsNotDownloaded(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
 	p := newProxy(t, node)
@@ -96,7 +96,7 @@ func TestAVerifiedCheckpointIsNotDownloaded(t *testing.T) {
 	}
 }
 
-func TestACheckpointThatCannotBeReadIsDownloadedAnew(t *testing.T) {
+func TestUnreadableCheckpointIsDownloadedAgain(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	assign(t, node, refTo(cm))
 	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{checkpoints: map[string][]byte{string(cm.UID): []byte("{")}})
@@ -105,7 +105,7 @@ func TestACheckpointThatCannotBeReadIsDownloadedAnew(t *testing.T) {
 	}
 }
 
-func TestNilIsAnsweredOnlyWhereLocalIsWritten(t *testing.T) {
+func TestAnswerIsNilOnlyForExplicitLocal(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	assign(t, node, refTo(cm))
 	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
@@ -132,7 +132,7 @@ func TestNilIsAnsweredOnlyWhereLocalIsWritten(t *testing.T) {
 	}
 }
 
-func TestRevokedIsKnownOnlyWithTheNodeConfig(t *testing.T) {
+func TestRevokedIsNilUntilNodeConfigIsKnown(t *testing.T) {
 	node := newName("node")
 	setSpec(t, node, map[string]any{"revoked": []string{"a", "b"}})
 	p := newProxy(t, node)
@@ -148,7 +148,7 @@ func TestRevokedIsKnownOnlyWithTheNodeConfig(t *testing.T) {
 	}
 }
 
-func TestANodeConfigDeletedWhileAssignedIsUnclearAndItsSuccessorAssignsNothing(t *testing.T) {
+func TestDeletedNodeConfigIsUnansweredAndItsSuccessorAssignsNothing(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	assign(t, node, refTo(cm))
 	s := NewNodeConfigSource(newClient(t, nodeKubeconfig(t, node)), node, &disk{}, quiet())
@@ -179,7 +179,7 @@ func TestANodeConfigDeletedWhileAssignedIsUnclearAndItsSuccessorAssignsNothing(t
 	awaitAnswer(t, s, "the assignment again", kind(trial.Assigned))
 }
 
-func TestADeletedNodeConfigThatCannotBeCreatedStaysUnclearAndSaysWhy(t *testing.T) {
+func TestDeletedNodeConfigThatCannotBeCreatedIsUnansweredWithCause(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	assign(t, node, refTo(cm))
 	p := newProxy(t, node)
@@ -195,8 +195,8 @@ func TestADeletedNodeConfigThatCannotBeCreatedStaysUnclearAndSaysWhy(t *testing.
 	awaitAnswer(t, s, "the new object", kind(trial.Unassigned))
 }
 
-func TestANodeConfigThatIsDeletedAgainAndAgainIsNotCreatedInAHurry(t *testing.T) {
-	pace := creationPace{}
+func TestRepeatedlyDeletedNodeConfigIsCreatedWithBackoff(t *testing.T) {
+	pace := creationBackoff{}
 	if d := pace.next(); d != 0 {
 		t.Errorf("the first creation waits %v", d)
 	}
@@ -214,7 +214,7 @@ func TestANodeConfigThatIsDeletedAgainAndAgainIsNotCreatedInAHurry(t *testing.T)
 	}
 }
 
-func TestAnEditThatAssignsTheSameDownloadsNothing(t *testing.T) {
+func TestEditWithSameAssignmentDownloadsNothing(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	p := newProxy(t, node)
 	source := refTo(cm)
@@ -234,7 +234,7 @@ func TestAnEditThatAssignsTheSameDownloadsNothing(t *testing.T) {
 	}
 }
 
-func TestFirstDoesNotWaitLongerThanItsContext(t *testing.T) {
+func TestFirstEndsWithItsContext(t *testing.T) {
 	node := newName("node")
 	p := newProxy(t, node)
 	p.fail(all(hang))
@@ -251,13 +251,13 @@ func TestFirstDoesNotWaitLongerThanItsContext(t *testing.T) {
 	}
 }
 
-func TestFirstReturnsAtOnceWhenTheConnectionIsRefused(t *testing.T) {
+func TestFirstReturnsWhenTheConnectionIsRefused(t *testing.T) {
 	path := t.TempDir() + "/kubeconfig"
 	writeKubeconfig(t, path, "http://127.0.0.1:1")
 	s := startSource(t, newClient(t, path), "n", &disk{})
 	began := time.Now()
 	a := s.First(t.Context())
-	if want := "NodeConfig n cannot be read: the API server refuses connections (dial tcp 127.0.0.1:1: connect: connection refused); trying again"; a.Kind != trial.Unanswered || a.Cause != want {
+	if want := "NodeConfig n cannot be read: the API server refuses connections (dial tcp 127.0.0.1:1: connect: connection refused); retrying"; a.Kind != trial.Unanswered || a.Cause != want {
 		t.Errorf("answer %+v, want %q", a, want)
 	}
 	if d := time.Since(began); d > 2*time.Second {
@@ -265,7 +265,7 @@ func TestFirstReturnsAtOnceWhenTheConnectionIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatWasOnDiskAndIsNotAnyMoreIsDownloadedAgain(t *testing.T) {
+func TestLostCheckpointIsDownloadedAgain(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
 	assign(t, node, refTo(cm))

@@ -17,23 +17,23 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// NodeState is how the API server sees a node.
+// NodeState is the state of a node in the API.
 type NodeState struct {
-	// Reachable says that the API server answers requests with this node's credentials. While it does not, the rest is
-	// as it was last seen, and Cause says why.
+	// Reachable means that the API server answers requests with the credentials of this node. If it does not, Cause says
+	// why, and the other fields keep their last values.
 	Reachable bool
 	Cause     string
-	// Complete says that the node, its Lease and its pods have all been looked at.
+	// Complete means that the Node, its Lease and its pods have all been read.
 	Complete bool
 
-	Exists        bool // the Node is registered
+	Exists        bool // the Node object exists
 	Ready         bool
 	Unschedulable bool
-	Pressure      []string // the pressure conditions that are True, sorted
-	// AllocatablePods is how many pods the Node says that its kubelet takes; 0 if it does not say.
+	Pressure      []string // pressure conditions with status True, sorted
+	// AllocatablePods is the number of pods that the Node allows; 0 if it does not say.
 	AllocatablePods int64
-	// LeaseRenewed is the renewTime of the node's Lease, empty if there is none. It is that machine's clock: compare it
-	// with what it was, not with a time.
+	// LeaseRenewed is the renewTime of the Lease of the node, empty if there is none. It comes from the clock of that
+	// machine: compare it only with an earlier value.
 	LeaseRenewed string
 	Pods         []Pod // sorted by UID
 }
@@ -44,39 +44,38 @@ type Pod struct {
 	Namespace, Name string
 	Phase           string
 	Reason, Message string // of the status
-	OwnerKind       string // of the controller, empty if there is none
-	Static          bool   // the mirror of a pod that the kubelet has from elsewhere
+	OwnerKind       string // of the controlling owner, empty if there is none
+	Static          bool   // a mirror pod
 	Deleting        bool
-	RestartsAlways  bool // it has no end of its own
+	RestartsAlways  bool // restartPolicy: Always
 }
 
-// NodeWatch watches a node, its Lease and its pods, while it is on.
+// NodeWatch watches a node, its Lease and its pods, between Start and Stop.
 type NodeWatch struct {
 	client  *Client
 	node    string
 	changed chan struct{}
 
-	control sync.Mutex // of Start and Stop
+	control sync.Mutex // held by Start and Stop
 	stop    context.CancelFunc
 	done    chan struct{}
-	renewal chan struct{} // a new Lease is expected
+	renewal chan struct{} // Start was called: expect a renewal of the Lease
 
 	mu     sync.Mutex
 	state  NodeState
 	pods   map[types.UID]Pod
-	looked map[string]bool
+	synced map[string]bool
 }
 
-// NewNodeWatch returns a watch that is off.
+// NewNodeWatch returns a stopped watch.
 func NewNodeWatch(client *Client, node string) *NodeWatch {
 	return &NodeWatch{client: client, node: node, changed: make(chan struct{}, 1), renewal: make(chan struct{}, 1)}
 }
 
-// Changed returns the channel that is sent to, once for any number of changes, when Current has changed. It has one
-// reader.
+// Changed returns a channel for one reader, which receives when Current has changed. Several changes may arrive as one.
 func (w *NodeWatch) Changed() <-chan struct{} { return w.changed }
 
-// Current returns what was seen last. It is zero while the watch is off.
+// Current returns the last known state. It is zero while the watch is stopped.
 func (w *NodeWatch) Current() NodeState {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,21 +88,21 @@ func (w *NodeWatch) Current() NodeState {
 	return state
 }
 
-// Start turns the watch on, until ctx ends or Stop. Call it whenever the kubelet has been started, also while it is on:
-// the Lease is then looked at often until it has been renewed.
+// Start starts the watch, until ctx ends or Stop. Call it after each start of the kubelet, even if the watch runs: it
+// then reads the Lease often until the kubelet has renewed it.
 func (w *NodeWatch) Start(ctx context.Context) {
 	w.control.Lock()
 	defer w.control.Unlock()
 	signal(w.renewal)
 	if w.stop != nil {
 		select {
-		case <-w.done: // its context has ended
+		case <-w.done:
 		default:
 			return
 		}
 	}
 	w.mu.Lock()
-	w.state, w.pods, w.looked = NodeState{}, map[types.UID]Pod{}, map[string]bool{}
+	w.state, w.pods, w.synced = NodeState{}, map[types.UID]Pod{}, map[string]bool{}
 	w.mu.Unlock()
 	ctx, w.stop = context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -114,7 +113,7 @@ func (w *NodeWatch) Start(ctx context.Context) {
 	}()
 }
 
-// Stop turns the watch off, and returns when it is.
+// Stop stops the watch, and returns when it has ended.
 func (w *NodeWatch) Stop() {
 	w.control.Lock()
 	defer w.control.Unlock()
@@ -125,22 +124,22 @@ func (w *NodeWatch) Stop() {
 	<-w.done
 	w.stop = nil
 	w.mu.Lock()
-	w.state, w.pods, w.looked = NodeState{}, nil, nil
+	w.state, w.pods, w.synced = NodeState{}, nil, nil
 	w.mu.Unlock()
 }
 
 func (w *NodeWatch) run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
-	nodes := single(feed{
-		client: w.client, gv: coreV1, resource: "nodes", slowest: 10 * time.Second,
-		fail: func(err error) { w.see("node", err, nil) },
-	}, w.node, func(n *node) { w.see("node", nil, func() { w.state.takeNode(n) }) })
-	pods := feed{
-		client: w.client, gv: coreV1, resource: "pods", slowest: 10 * time.Second,
+	nodes := watchObject(watcher{
+		client: w.client, gv: coreV1, resource: "nodes", maxDelay: 10 * time.Second,
+		fail: func(err error) { w.record("node", err, nil) },
+	}, w.node, func(n *node) { w.record("node", nil, func() { w.state.setNode(n) }) })
+	pods := watcher{
+		client: w.client, gv: coreV1, resource: "pods", maxDelay: 10 * time.Second,
 		fields: fields.OneTermEqualSelector("spec.nodeName", w.node).String(),
 		replace: func(objects []runtime.Object) {
-			w.see("pods", nil, func() {
+			w.record("pods", nil, func() {
 				clear(w.pods)
 				for _, o := range objects {
 					if p, ok := o.(*pod); ok {
@@ -154,28 +153,28 @@ func (w *NodeWatch) run(ctx context.Context) {
 			if !ok {
 				return
 			}
-			w.see("pods", nil, func() {
+			w.record("pods", nil, func() {
 				delete(w.pods, p.UID)
 				if change != watch.Deleted {
 					w.pods[p.UID] = podOf(p)
 				}
 			})
 		},
-		fail: func(err error) { w.see("pods", err, nil) },
+		fail: func(err error) { w.record("pods", err, nil) },
 	}
 	all.Go(func() { nodes.run(ctx) })
 	all.Go(func() { pods.run(ctx) })
-	w.askForLease(ctx)
+	w.pollLease(ctx)
 }
 
-// How often the Lease is looked at: a node may get its Lease, but not watch it. Kubelets renew it every ten seconds, and
-// at once when they start; that one of them has is what matters.
+// The intervals between reads of the Lease: a node may get its Lease, but not watch it. Kubelets renew it every 10 s,
+// and when they start.
 const (
-	leaseExpected = 2 * time.Second
-	leaseAsUsual  = time.Minute // nothing depends on when
+	leaseExpectedInterval = 2 * time.Second
+	leaseInterval         = time.Minute // no decision depends on it
 )
 
-func (w *NodeWatch) askForLease(ctx context.Context) {
+func (w *NodeWatch) pollLease(ctx context.Context) {
 	var since string
 	expected, known := false, false
 	for {
@@ -188,8 +187,8 @@ func (w *NodeWatch) askForLease(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		w.see("lease", err, func() { w.state.LeaseRenewed = renewed })
-		wait := leaseAsUsual
+		w.record("lease", err, func() { w.state.LeaseRenewed = renewed })
+		wait := leaseInterval
 		if err == nil && !known {
 			since, known = renewed, true
 		}
@@ -197,7 +196,7 @@ func (w *NodeWatch) askForLease(ctx context.Context) {
 			expected = false
 		}
 		if expected || err != nil {
-			wait = leaseExpected
+			wait = leaseExpectedInterval
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -213,19 +212,19 @@ func (w *NodeWatch) askForLease(ctx context.Context) {
 	}
 }
 
-// see takes down the outcome of looking at one of the three.
-func (w *NodeWatch) see(what string, err error, take func()) {
+// record stores the result of one of the three reads.
+func (w *NodeWatch) record(what string, err error, take func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.state
 	w.state.Reachable = err == nil
 	w.state.Cause = ""
 	if err != nil {
-		w.state.Cause = explain(err, "what the API server knows of node "+w.node, "nodes have that right unless it was taken from them")
+		w.state.Cause = describeError(err, "the state of node "+w.node, "nodes have this right by default; check the authorizers and RBAC")
 	} else {
 		take()
-		w.looked[what] = true
-		w.state.Complete = len(w.looked) == 3
+		w.synced[what] = true
+		w.state.Complete = len(w.synced) == 3
 	}
 	if what != "pods" && reflect.DeepEqual(before, w.state) {
 		return
@@ -233,14 +232,14 @@ func (w *NodeWatch) see(what string, err error, take func()) {
 	signal(w.changed)
 }
 
-// Snapshot looks once, whether the watch is on or not.
+// Snapshot reads the state once, whether or not the watch runs.
 func (w *NodeWatch) Snapshot(ctx context.Context) NodeState { return w.client.Snapshot(ctx, w.node) }
 
-// Snapshot looks once at what NodeWatch watches. If it is not Reachable, what could be seen before is in it.
+// Snapshot reads once what NodeWatch watches. If it is not Reachable, the result has what was read before the failure.
 func (c *Client) Snapshot(ctx context.Context, name string) NodeState {
 	state := NodeState{}
 	fail := func(err error) NodeState {
-		state.Cause = explain(err, "what the API server knows of node "+name, "nodes have that right unless it was taken from them")
+		state.Cause = describeError(err, "the state of node "+name, "nodes have this right by default; check the authorizers and RBAC")
 		return state
 	}
 	n := &node{}
@@ -249,7 +248,7 @@ func (c *Client) Snapshot(ctx context.Context, name string) NodeState {
 	case err != nil:
 		return fail(err)
 	default:
-		state.takeNode(n)
+		state.setNode(n)
 	}
 	var err error
 	if state.LeaseRenewed, err = c.lease(ctx, name); err != nil {
@@ -272,14 +271,14 @@ func (c *Client) Snapshot(ctx context.Context, name string) NodeState {
 	return state
 }
 
-// NodeAnnotation returns the value of an annotation of a Node, empty if it has none of that name.
+// NodeAnnotation returns the value of an annotation of a Node, empty if it does not exist.
 func (c *Client) NodeAnnotation(ctx context.Context, name, key string) (string, error) {
 	n := &node{}
 	_, err := c.do(ctx, request{verb: "GET", gv: coreV1, resource: "nodes", name: name}, n)
 	return n.Annotations[key], err
 }
 
-// lease returns when the node's Lease was renewed, empty if there is none.
+// lease returns the renewTime of the Lease of a node, empty if there is none.
 func (c *Client) lease(ctx context.Context, name string) (string, error) {
 	l := &lease{}
 	_, err := c.do(ctx, request{verb: "GET", gv: leaseV1, namespace: "kube-node-lease", resource: "leases", name: name}, l)
@@ -289,7 +288,7 @@ func (c *Client) lease(ctx context.Context, name string) (string, error) {
 	return l.Spec.RenewTime, err
 }
 
-func (s *NodeState) takeNode(n *node) {
+func (s *NodeState) setNode(n *node) {
 	s.Exists, s.Ready, s.Unschedulable, s.Pressure, s.AllocatablePods = n != nil, false, false, nil, 0
 	if n == nil {
 		return

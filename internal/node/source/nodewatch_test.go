@@ -52,7 +52,7 @@ func setPhase(t *testing.T, name, phase, reason string) {
 		contentType: string(types.MergePatchType), body: map[string]any{"status": map[string]any{"phase": phase, "reason": reason, "message": "because"}}})
 }
 
-func TestANodeIsWatchedOnlyWhileTheWatchIsOn(t *testing.T) {
+func TestNodeWatchBetweenStartAndStop(t *testing.T) {
 	node := newName("node")
 	p := newProxy(t, node)
 	c := newClient(t, p.kubeconfig)
@@ -131,7 +131,7 @@ func TestANodeIsWatchedOnlyWhileTheWatchIsOn(t *testing.T) {
 	}
 }
 
-func TestANodeWatchSaysThatTheAPIIsAwayAndKeepsWhatItSaw(t *testing.T) {
+func TestNodeWatchKeepsItsStateInAnOutage(t *testing.T) {
 	node := newName("node")
 	createNode(t, node)
 	setConditions(t, node, map[string]string{"Ready": "True"})
@@ -147,7 +147,7 @@ func TestANodeWatchSaysThatTheAPIIsAwayAndKeepsWhatItSaw(t *testing.T) {
 		p.fail(all(status))
 		p.server.CloseClientConnections()
 		s := await(t, "the failure", w.Current, func(s NodeState) bool { return !s.Reachable })
-		if !s.Ready || !s.Exists || !strings.HasPrefix(s.Cause, "what the API server knows of node "+node+" cannot be read: ") {
+		if !s.Ready || !s.Exists || !strings.HasPrefix(s.Cause, "the state of node "+node+" cannot be read: ") {
 			t.Errorf("meanwhile %+v, want it as it was, and a cause", s)
 		}
 		select {
@@ -163,7 +163,7 @@ func TestANodeWatchSaysThatTheAPIIsAwayAndKeepsWhatItSaw(t *testing.T) {
 		t.Errorf("looking once gives %+v, want the failure", s)
 	}
 	p.fail(of("/pods", nonsense))
-	if s := w.client.Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, `decode the answer: it is of kind "NodeConfig"`) {
+	if s := w.client.Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, `decode the answer: unexpected kind "NodeConfig"`) {
 		t.Errorf("looking once gives %+v, want no sense", s)
 	}
 	for part, seen := range map[string]bool{"/leases/": true, "/pods": true, "/nodes/": false} {
@@ -174,7 +174,7 @@ func TestANodeWatchSaysThatTheAPIIsAwayAndKeepsWhatItSaw(t *testing.T) {
 	}
 }
 
-func TestManyPodsAreLookedAtInPages(t *testing.T) {
+func TestSnapshotReadsPodsInPages(t *testing.T) {
 	node := newName("node")
 	for range 55 {
 		createPod(t, node, newName("many"))

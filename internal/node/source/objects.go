@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
@@ -17,8 +16,8 @@ var (
 	leaseV1 = schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}
 )
 
-// The kinds below are those of the Kubernetes API with the fields that the agent looks at: decoding a hundred whole
-// pods would cost more memory than the rest of the agent has.
+// The types below have only the fields that the agent reads: a hundred complete pods need more memory than the rest of
+// the agent.
 
 type node struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -74,47 +73,21 @@ type lease struct {
 	} `json:"spec"`
 }
 
-type event struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-	InvolvedObject    objectReference `json:"involvedObject"`
-	Reason            string          `json:"reason"`
-	Message           string          `json:"message"`
-	Source            eventSource     `json:"source"`
-	FirstTimestamp    metav1.Time     `json:"firstTimestamp"`
-	LastTimestamp     metav1.Time     `json:"lastTimestamp"`
-	Count             int32           `json:"count"`
-	Type              string          `json:"type"`
-}
-
-type objectReference struct {
-	Kind string    `json:"kind"`
-	Name string    `json:"name"`
-	UID  types.UID `json:"uid"`
-}
-
-type eventSource struct {
-	Component string `json:"component"`
-	Host      string `json:"host"`
-}
-
-// Every object is decoded anew for one reader and never written to, so that the copies need not be deep.
+// Each object is decoded for one reader and never changed, so the copies may be shallow.
 
 func (n *node) DeepCopyObject() runtime.Object     { c := *n; return &c }
 func (n *nodeList) DeepCopyObject() runtime.Object { c := *n; return &c }
 func (p *pod) DeepCopyObject() runtime.Object      { c := *p; return &c }
 func (p *podList) DeepCopyObject() runtime.Object  { c := *p; return &c }
 func (l *lease) DeepCopyObject() runtime.Object    { c := *l; return &c }
-func (e *event) DeepCopyObject() runtime.Object    { c := *e; return &c }
 
-// codecs decodes what the agent reads, and the API server's errors.
+// codecs decodes the objects that the agent reads, and errors of the API server.
 var codecs = func() serializer.CodecFactory {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypeWithName(coreV1.WithKind("Node"), &node{})
 	scheme.AddKnownTypeWithName(coreV1.WithKind("NodeList"), &nodeList{})
 	scheme.AddKnownTypeWithName(coreV1.WithKind("Pod"), &pod{})
 	scheme.AddKnownTypeWithName(coreV1.WithKind("PodList"), &podList{})
-	scheme.AddKnownTypeWithName(coreV1.WithKind("Event"), &event{})
 	scheme.AddKnownTypes(coreV1, &corev1.ConfigMap{}, &corev1.ConfigMapList{})
 	metav1.AddToGroupVersion(scheme, coreV1)
 	scheme.AddKnownTypeWithName(leaseV1.WithKind("Lease"), &lease{})

@@ -48,16 +48,16 @@ func kinds(t *testing.T, s interface {
 	}
 }
 
-func TestAFailureIsAnsweredWithItsCauseAndEndsByItself(t *testing.T) {
+func TestFailureIsUnansweredWithCauseUntilItEnds(t *testing.T) {
 	for _, c := range []struct {
 		status int
 		words  string
 	}{
-		{401, "cannot be read: the API server does not accept this node's credentials (401): see whether the client certificate of its kubeconfig has expired"},
+		{401, "cannot be read: the API server does not accept this node's credentials (401): check whether the client certificate of its kubeconfig has expired"},
 		{403, "cannot be read: forbidden to this node (403): apply evenkeel's RBAC, which grants the group system:nodes get, list, watch and create on nodeconfigs"},
-		{429, "cannot be read: the API server is overloaded (429); trying again"},
-		{500, "cannot be read: the API server failed (500): made up; trying again"},
-		{503, "cannot be read: the API server failed (503): made up; trying again"},
+		{429, "cannot be read: the API server is overloaded (429); retrying"},
+		{500, "cannot be read: the API server failed (500): made up; retrying"},
+		{503, "cannot be read: the API server failed (503): made up; retrying"},
 	} {
 		node, p, s := assigned(t)
 		before := s.Current()
@@ -77,7 +77,7 @@ func TestAFailureIsAnsweredWithItsCauseAndEndsByItself(t *testing.T) {
 	}
 }
 
-func TestAWatchThatDropsAndComesBackIsNoNews(t *testing.T) {
+func TestReconnectedWatchGivesNoNewAnswer(t *testing.T) {
 	node, p, s := assigned(t)
 	// The feed takes a watch that lived a second for one that is worth opening again at once.
 	await(t, "the watch to have lived a while", time.Now, func() func(time.Time) bool {
@@ -97,7 +97,7 @@ func TestAWatchThatDropsAndComesBackIsNoNews(t *testing.T) {
 	}
 }
 
-func TestAnExpiredWatchIsBegunAnew(t *testing.T) {
+func TestExpiredWatchIsOpenedAgain(t *testing.T) {
 	for _, how := range []int{410, expire} {
 		node, p, s := assigned(t)
 		expired := false
@@ -114,7 +114,7 @@ func TestAnExpiredWatchIsBegunAnew(t *testing.T) {
 	}
 }
 
-func TestAnAPIServerThatIsTooSlowIsUnclearUntilItIsNot(t *testing.T) {
+func TestSlowAPIServerIsUnanswered(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	assign(t, node, refTo(cm))
 	p := newProxy(t, node)
@@ -123,17 +123,17 @@ func TestAnAPIServerThatIsTooSlowIsUnclearUntilItIsNot(t *testing.T) {
 	c.timeout = time.Second
 	s := startSource(t, c, node, &disk{})
 	a := awaitAnswer(t, s, "the end of patience", func(a Answer) bool { return strings.HasSuffix(a.Cause, "trying again") })
-	if want := "NodeConfig " + node + " cannot be read: the API server gave no answer in time; trying again"; a.Kind != trial.Unanswered || a.Cause != want {
+	if want := "NodeConfig " + node + " cannot be read: the API server did not answer in time; retrying"; a.Kind != trial.Unanswered || a.Cause != want {
 		t.Errorf("answer %+v, want %q", a, want)
 	}
 	p.fail(of("/configmaps/", hang))
 	awaitAnswer(t, s, "the end of patience with the download", cause(trial.Unanswered,
-		"ConfigMap evenkeel-system/"+cm.Name+" cannot be read: the API server gave no answer in time; trying again"))
+		"ConfigMap evenkeel-system/"+cm.Name+" cannot be read: the API server did not answer in time; retrying"))
 	p.fail(nil)
 	awaitAnswer(t, s, "the answer", kind(trial.Assigned))
 }
 
-func TestAnAnswerThatMakesNoSenseIsNone(t *testing.T) {
+func TestUnexpectedKindIsUnanswered(t *testing.T) {
 	node, p, s := assigned(t)
 	p.fail(func(r *http.Request) int {
 		if r.URL.Query().Has("sendInitialEvents") {
@@ -153,12 +153,12 @@ func TestAnAnswerThatMakesNoSenseIsNone(t *testing.T) {
 	p.fail(of("/configmaps/", nonsense))
 	awaitAnswer(t, s, "the recovery", kind(trial.Assigned))
 	assign(t, node, refTo(newConfigMap(t)))
-	awaitAnswer(t, s, "a ConfigMap that is none", cause(trial.Unanswered, `the answer is of kind "NodeConfig"; trying again`))
+	awaitAnswer(t, s, "a ConfigMap that is none", cause(trial.Unanswered, `the answer is of kind "NodeConfig"; retrying`))
 	p.fail(nil)
 	awaitAnswer(t, s, "the recovery", kind(trial.Assigned))
 }
 
-func TestAnAPIServerThatStopsAndStartsLosesNothing(t *testing.T) {
+func TestRestartOfAPIServer(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	assign(t, node, refTo(cm))
 	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
@@ -183,7 +183,7 @@ func TestAnAPIServerThatStopsAndStartsLosesNothing(t *testing.T) {
 	awaitAnswer(t, late, "the first answer", kind(trial.Nil))
 }
 
-func TestACRDThatIsRemovedIsUnclearUntilItIsBack(t *testing.T) {
+func TestRemovedCRDIsUnansweredUntilRestored(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	assign(t, node, refTo(cm))
 	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
@@ -205,7 +205,7 @@ func TestACRDThatIsRemovedIsUnclearUntilItIsBack(t *testing.T) {
 	}
 }
 
-func TestAKubeconfigThatAppearsLateIsWaitedFor(t *testing.T) {
+func TestSourceWaitsForKubeconfig(t *testing.T) {
 	node := newName("node")
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	s := startSource(t, newClient(t, path), node, &disk{})
@@ -241,7 +241,7 @@ func TestAKubeconfigThatAppearsLateIsWaitedFor(t *testing.T) {
 	awaitAnswer(t, s, "the whole one", kind(trial.Unassigned))
 }
 
-func TestWhatIsRetriedEndsWithItsContext(t *testing.T) {
+func TestRetriesEndWithTheirContext(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	assign(t, node, refTo(cm))
 	p := newProxy(t, node)
@@ -270,7 +270,7 @@ func TestWhatIsRetriedEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestAnIdleSourceAsksForNothing(t *testing.T) {
+func TestIdleSourceSendsNoRequests(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 20 s")
 	}

@@ -18,26 +18,30 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// Report is what to tell about this node, all of it.
+// Report is the complete state that a node reports.
 type Report struct {
-	// NodeConfigUID is the NodeConfig that is answered; a new one is told everything anew. Empty if it is not known.
+	// NodeConfigUID is the NodeConfig to which the status belongs; a new NodeConfig receives the whole status. Empty if
+	// it is not known.
 	NodeConfigUID types.UID
-	// Status is what to write. The lastTransitionTime of its conditions is filled in: it moves when their status does.
+	// Status is written to the NodeConfig. The Reporter sets the lastTransitionTime of its conditions, which moves when
+	// their status changes.
 	Status v1alpha1.NodeConfigStatus
-	// Condition is ConfigOK of the Node, not written if it has no status. Its lastTransitionTime moves when anything in it does, as the proposal has it.
+	// Condition is ConfigOK of the Node; not written if its status is empty. Its lastTransitionTime moves with any
+	// change, as the proposal says.
 	Condition NodeCondition
-	// KubeletStart is when the kubelet was started last: the condition's lastHeartbeatTime. A new one is written.
+	// KubeletStart is the last start of the kubelet, written as the lastHeartbeatTime of the condition.
 	KubeletStart time.Time
 }
 
-// NodeCondition is the Node's condition ConfigOK.
+// NodeCondition is the condition ConfigOK of the Node.
 type NodeCondition struct {
 	Status  metav1.ConditionStatus
 	Reason  string
 	Message string
 }
 
-// Reporter writes what it is told to the API, for as long as it takes. Its methods never block.
+// Reporter writes reports and Events to the API, and retries until it succeeds. Its methods do not block, except Run and
+// Flush.
 type Reporter struct {
 	client    *Client
 	node      string
@@ -49,7 +53,7 @@ type Reporter struct {
 	events    eventQueue
 }
 
-// NewReporter returns a reporter that writes nothing until Run. Component names the agent in the events.
+// NewReporter returns a reporter that writes nothing until Run. component names the agent in Events.
 func NewReporter(client *Client, node, component string, log *slog.Logger) *Reporter {
 	r := &Reporter{client: client, node: node, component: component, log: log}
 	r.status = statusWriter{client: client, node: node, now: time.Now}
@@ -60,23 +64,23 @@ func NewReporter(client *Client, node, component string, log *slog.Logger) *Repo
 	return r
 }
 
-// SetClock has the times of conditions come from another clock than the machine's, as on a simulated node whose clock is
-// off. It must be called before Run.
+// SetClock sets another clock for the times of conditions, as on a simulated node whose clock is wrong. Call it before
+// Run.
 func (r *Reporter) SetClock(now func() time.Time) { r.status.now, r.condition.now = now, now }
 
-// Report says how things are. Only the newest report counts; it is written if it says something new, apart from how
-// far a trial is, and retried until it is written or there is a newer one.
+// Report sets the state to write. Only the newest report counts. It is written if it differs from the last one in more
+// than the progress of a trial, and retried until it is written or replaced.
 func (r *Reporter) Report(report Report) {
 	bounded := report
 	bounded.Status = boundStatus(report.Status)
-	bounded.Condition.Reason = shorten(report.Condition.Reason, mostMessage)
-	bounded.Condition.Message = shorten(report.Condition.Message, mostMessage)
+	bounded.Condition.Reason = shorten(report.Condition.Reason, maxMessage)
+	bounded.Condition.Message = shorten(report.Condition.Message, maxMessage)
 	for _, w := range r.writers {
-		w.want(bounded)
+		w.set(bounded)
 	}
 }
 
-// Flush waits until what was reported last has been written, or ctx ends.
+// Flush waits until the last report has been written, or ctx ends.
 func (r *Reporter) Flush(ctx context.Context) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -99,7 +103,7 @@ func (r *Reporter) Run(ctx context.Context) {
 	r.writeEvents(ctx)
 }
 
-// writer brings the newest report to one place.
+// writer writes the newest report to one object.
 type writer struct {
 	client *Client
 	log    *slog.Logger
@@ -114,18 +118,18 @@ func newWriter(client *Client, log *slog.Logger, write func(context.Context, Rep
 	return &writer{client: client, log: log, write: write, signal: make(chan struct{}, 1)}
 }
 
-func (w *writer) want(report Report) {
+func (w *writer) set(report Report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	repeated := w.newest != nil && w.newest.saysTheSame(report)
+	repeated := w.newest != nil && w.newest.equal(report)
 	w.newest = &report
 	if repeated {
-		return // it is being tried already, at its own pace
+		return // a retry is under way, with its own backoff
 	}
 	signal(w.signal)
 }
 
-// idle says that everything has been written.
+// idle reports whether everything has been written.
 func (w *writer) idle() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -139,7 +143,7 @@ func (w *writer) run(ctx context.Context) {
 			return
 		case <-w.signal:
 		}
-		retry, warned := retries(time.Minute), false
+		retry, warned := newBackoff(time.Minute), false
 		for {
 			w.mu.Lock()
 			report := w.newest
@@ -161,40 +165,40 @@ func (w *writer) run(ctx context.Context) {
 				continue
 			}
 			if !warned {
-				w.log.Warn("cannot report yet, trying again", "err", err)
+				w.log.Warn("cannot report, retrying", "err", err)
 				warned = true
 			}
-			if !pause(ctx, polite(err, retry.Step()), recovered, w.signal) {
+			if !sleep(ctx, retryDelay(err, retry.Step()), recovered, w.signal) {
 				return
 			}
-			afresh(&retry, time.Minute, recovered)
+			resetIfRecovered(&retry, time.Minute, recovered)
 			w.mu.Lock()
-			if !w.newest.saysTheSame(*report) {
-				retry = retries(time.Minute)
+			if !w.newest.equal(*report) {
+				retry = newBackoff(time.Minute)
 			}
 			w.mu.Unlock()
 		}
 	}
 }
 
-// saysTheSame compares two reports, leaving out how far a trial is.
-func (r Report) saysTheSame(other Report) bool {
+// equal reports whether two reports are equal, except for the progress of a trial.
+func (r Report) equal(other Report) bool {
 	return r.NodeConfigUID == other.NodeConfigUID && r.Condition == other.Condition && r.KubeletStart.Equal(other.KubeletStart) &&
-		saysTheSame(r.Status, other.Status)
+		equalStatus(r.Status, other.Status)
 }
 
-// statusWriter writes NodeConfig.status. It is used by one goroutine.
+// statusWriter writes NodeConfig.status. Only one goroutine uses it.
 type statusWriter struct {
-	client *Client
-	node   string
-	uid    types.UID // of the object that has is about; empty: not known
-	has    v1alpha1.NodeConfigStatus
-	// refused is what the API server did not take, if has is only the essence of it.
+	client  *Client
+	node    string
+	uid     types.UID // of the object that written belongs to; empty: not known
+	written v1alpha1.NodeConfigStatus
+	// refused is the status that the API server refused, if written is its minimalStatus.
 	refused *v1alpha1.NodeConfigStatus
 	now     func() time.Time
 }
 
-var errOtherObject = errors.New("the NodeConfig is not yet, or not any more, the one that the status answers")
+var errOtherObject = errors.New("the NodeConfig is not the one that the status belongs to")
 
 func (w *statusWriter) write(ctx context.Context, r Report) error {
 	if w.uid == "" || r.NodeConfigUID != "" && r.NodeConfigUID != w.uid {
@@ -202,7 +206,7 @@ func (w *statusWriter) write(ctx context.Context, r Report) error {
 		if _, err := w.client.do(ctx, request{verb: "GET", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: w.node}, nc); err != nil {
 			return fmt.Errorf("read NodeConfig %s: %w", w.node, err)
 		}
-		w.uid, w.has, w.refused = nc.UID, nc.Status, nil
+		w.uid, w.written, w.refused = nc.UID, nc.Status, nil
 		if r.NodeConfigUID != "" && r.NodeConfigUID != w.uid {
 			return errOtherObject
 		}
@@ -212,27 +216,27 @@ func (w *statusWriter) write(ctx context.Context, r Report) error {
 	for i := range status.Conditions {
 		c := &status.Conditions[i]
 		c.LastTransitionTime = now
-		if old := meta.FindStatusCondition(w.has.Conditions, c.Type); old != nil && old.Status == c.Status {
+		if old := meta.FindStatusCondition(w.written.Conditions, c.Type); old != nil && old.Status == c.Status {
 			c.LastTransitionTime = old.LastTransitionTime
 		}
 	}
-	if saysTheSame(status, w.has) || w.refused != nil && saysTheSame(status, *w.refused) {
+	if equalStatus(status, w.written) || w.refused != nil && equalStatus(status, *w.refused) {
 		return nil
 	}
 	full := status
 	err := w.patch(ctx, status)
 	refused := apierrors.IsInvalid(err)
-	if refused { // by rules that this agent does not know: a node that says little is better than a silent one
-		status = essence(status, err)
+	if refused { // by validation that this agent does not know: write at least the minimum
+		status = minimalStatus(status, err)
 		if w.patch(ctx, status) == nil {
 			err = nil
 		}
 	}
 	if err != nil {
-		w.uid = "" // look again, whatever it was
+		w.uid = "" // read the object again before the next write
 		return fmt.Errorf("write the status of NodeConfig %s: %w", w.node, err)
 	}
-	w.has, w.refused = status, nil
+	w.written, w.refused = status, nil
 	if refused {
 		w.refused = &full
 	}
@@ -250,8 +254,8 @@ func (w *statusWriter) patch(ctx context.Context, status v1alpha1.NodeConfigStat
 	return err
 }
 
-// saysTheSame compares two statuses as they are written, leaving out how far a trial is and how many pods there are.
-func saysTheSame(a, b v1alpha1.NodeConfigStatus) bool {
+// equalStatus reports whether two statuses are equal as JSON, except for the progress of a trial and the number of pods.
+func equalStatus(a, b v1alpha1.NodeConfigStatus) bool {
 	plain := func(s v1alpha1.NodeConfigStatus) string {
 		s.WorkloadPods = nil
 		if s.Trial != nil {
@@ -268,38 +272,38 @@ func saysTheSame(a, b v1alpha1.NodeConfigStatus) bool {
 	return plain(a) == plain(b)
 }
 
-// conditionWriter writes the Node's condition. It is used by one goroutine.
+// conditionWriter writes the condition of the Node. Only one goroutine uses it.
 type conditionWriter struct {
-	client *Client
-	node   string
-	known  bool
-	has    nodeCondition
-	now    func() time.Time
+	client  *Client
+	node    string
+	known   bool
+	written nodeCondition
+	now     func() time.Time
 }
 
 func (w *conditionWriter) write(ctx context.Context, r Report) error {
 	if r.Condition.Status == "" {
 		return nil
 	}
-	beat := metav1.NewTime(r.KubeletStart.Truncate(time.Second))
+	heartbeat := metav1.NewTime(r.KubeletStart.Truncate(time.Second))
 	if !w.known {
 		n := &node{}
 		if _, err := w.client.do(ctx, request{verb: "GET", gv: coreV1, resource: "nodes", name: w.node}, n); err != nil {
 			return fmt.Errorf("read Node %s: %w", w.node, err)
 		}
-		w.has = nodeCondition{}
+		w.written = nodeCondition{}
 		if i := slices.IndexFunc(n.Status.Conditions, func(c nodeCondition) bool { return c.Type == v1alpha1.ConditionConfigOK }); i >= 0 {
-			w.has = n.Status.Conditions[i]
+			w.written = n.Status.Conditions[i]
 		}
 		w.known = true
 	}
 	c := nodeCondition{
 		Type: v1alpha1.ConditionConfigOK, Status: string(r.Condition.Status), Reason: r.Condition.Reason, Message: r.Condition.Message,
-		LastHeartbeatTime: beat, LastTransitionTime: w.has.LastTransitionTime,
+		LastHeartbeatTime: heartbeat, LastTransitionTime: w.written.LastTransitionTime,
 	}
-	if c.Status != w.has.Status || c.Reason != w.has.Reason || c.Message != w.has.Message {
+	if c.Status != w.written.Status || c.Reason != w.written.Reason || c.Message != w.written.Message {
 		c.LastTransitionTime = metav1.NewTime(w.now())
-	} else if beat.Equal(&w.has.LastHeartbeatTime) {
+	} else if heartbeat.Equal(&w.written.LastHeartbeatTime) {
 		return nil
 	}
 	patch := map[string]any{"status": map[string]any{"conditions": []nodeCondition{c}}}
@@ -311,6 +315,6 @@ func (w *conditionWriter) write(ctx context.Context, r Report) error {
 		w.known = false
 		return fmt.Errorf("write condition %s of Node %s: %w", v1alpha1.ConditionConfigOK, w.node, err)
 	}
-	w.has = c
+	w.written = c
 	return nil
 }

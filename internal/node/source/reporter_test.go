@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -54,7 +55,7 @@ func conditionOf(t *testing.T, name string) nodeCondition {
 	return nodeCondition{}
 }
 
-func TestAReportLandsInTheNodeConfigAndOnTheNode(t *testing.T) {
+func TestReportIsWrittenToNodeConfigAndNode(t *testing.T) {
 	node, p, r := reporting(t)
 	createNode(t, node)
 	setConditions(t, node, map[string]string{"Ready": "True"})
@@ -74,7 +75,7 @@ func TestAReportLandsInTheNodeConfigAndOnTheNode(t *testing.T) {
 	}
 }
 
-func TestWhatSaysNothingNewIsNotWritten(t *testing.T) {
+func TestUnchangedReportIsNotWritten(t *testing.T) {
 	node, p, r := reporting(t)
 	createNode(t, node)
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -143,7 +144,7 @@ func TestTransitionTimesMoveWithTheirCondition(t *testing.T) {
 	}
 }
 
-func TestTheNewestReportLandsAfterAnOutage(t *testing.T) {
+func TestNewestReportIsWrittenAfterAnOutage(t *testing.T) {
 	node, p, r := reporting(t)
 	p.fail(all(503))
 	for i := range 20 {
@@ -158,7 +159,7 @@ func TestTheNewestReportLandsAfterAnOutage(t *testing.T) {
 	}
 }
 
-func TestAWriteThatFailsIsRepeated(t *testing.T) {
+func TestFailedWriteIsRetried(t *testing.T) {
 	node, p, r := reporting(t)
 	createNode(t, node)
 	p.fail(func(r *http.Request) int {
@@ -174,7 +175,7 @@ func TestAWriteThatFailsIsRepeated(t *testing.T) {
 	await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.Message == "m" })
 }
 
-func TestAReportIsRetriedOverAnOutageOfTheAPIServer(t *testing.T) {
+func TestReportIsRetriedThroughAPIServerOutage(t *testing.T) {
 	node := newName("node")
 	setSpec(t, node, map[string]any{})
 	createNode(t, node)
@@ -195,7 +196,7 @@ func TestAReportIsRetriedOverAnOutageOfTheAPIServer(t *testing.T) {
 	awaitEvents(t, node, 1)
 }
 
-func TestANodeThatRegistersLaterGetsItsCondition(t *testing.T) {
+func TestNodeThatRegistersLaterGetsItsCondition(t *testing.T) {
 	node, p, r := reporting(t)
 	r.Report(Report{Status: someStatus("a"), Condition: NodeCondition{"True", "r", "m"}})
 	awaitStatus(t, node, "a")
@@ -204,7 +205,7 @@ func TestANodeThatRegistersLaterGetsItsCondition(t *testing.T) {
 	await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.Message == "m" })
 }
 
-func TestANewNodeConfigIsToldEverythingAnew(t *testing.T) {
+func TestNewNodeConfigReceivesWholeStatus(t *testing.T) {
 	node, _, r := reporting(t)
 	report := Report{NodeConfigUID: getNodeConfig(t, node).UID, Status: someStatus("a")}
 	r.Report(report)
@@ -226,23 +227,16 @@ func TestANewNodeConfigIsToldEverythingAnew(t *testing.T) {
 	awaitStatus(t, node, "b")
 }
 
-type seenEvent struct {
-	Type, Reason, Message string
-	InvolvedObject        objectReference
-	Source                eventSource
-	FirstTimestamp        time.Time
-}
-
-func awaitEvents(t *testing.T, node string, n int) []seenEvent {
+func awaitEvents(t *testing.T, node string, n int) []corev1.Event {
 	t.Helper()
-	return await(t, "events", func() []seenEvent {
-		var list struct{ Items []seenEvent }
+	return await(t, "events", func() []corev1.Event {
+		var list corev1.EventList
 		raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: "default", resource: "events", query: map[string]string{"fieldSelector": "involvedObject.name=" + node}})
 		if err := json.Unmarshal(raw, &list); err != nil {
 			t.Fatal(err)
 		}
 		return list.Items
-	}, func(items []seenEvent) bool { return len(items) >= n })
+	}, func(items []corev1.Event) bool { return len(items) >= n })
 }
 
 func TestEventsAreWrittenOnTheNode(t *testing.T) {
@@ -250,17 +244,17 @@ func TestEventsAreWrittenOnTheNode(t *testing.T) {
 	r.Event(Normal, "ConfigChanged", "now using current (UID: 1)")
 	r.Event(Warning, "ConfigRejected", strings.Repeat("x", 5000))
 	for _, e := range awaitEvents(t, node, 2) {
-		if e.InvolvedObject != (objectReference{"Node", node, types.UID(node)}) || e.Source != (eventSource{"evenkeel-agent", node}) || time.Since(e.FirstTimestamp) > time.Minute {
+		if e.InvolvedObject != (corev1.ObjectReference{Kind: "Node", Name: node, UID: types.UID(node)}) || e.Source != (corev1.EventSource{Component: "evenkeel-agent", Host: node}) || time.Since(e.FirstTimestamp.Time) > time.Minute {
 			t.Errorf("event %+v", e)
 		}
 		if !(e.Type == "Normal" && e.Reason == "ConfigChanged" && e.Message == "now using current (UID: 1)") &&
-			!(e.Type == "Warning" && e.Reason == "ConfigRejected" && len(e.Message) == maxEventWords) {
+			!(e.Type == "Warning" && e.Reason == "ConfigRejected" && len(e.Message) == maxEventMessage) {
 			t.Errorf("event %+v", e)
 		}
 	}
 }
 
-func TestEventsOutliveAnOutageButNotForEver(t *testing.T) {
+func TestEventsSurviveAnOutageUpToTheirLimits(t *testing.T) {
 	node, p, r := reporting(t)
 	p.fail(all(503))
 	for i := range maxEvents + 10 {
@@ -279,7 +273,7 @@ func TestEventsOutliveAnOutageButNotForEver(t *testing.T) {
 	}
 }
 
-func TestAnEventThatIsRefusedIsDropped(t *testing.T) {
+func TestRefusedEventIsDropped(t *testing.T) {
 	node, p, r := reporting(t)
 	p.fail(of("events", 422))
 	r.Event(Normal, "R", "refused")
@@ -291,7 +285,7 @@ func TestAnEventThatIsRefusedIsDropped(t *testing.T) {
 	}
 }
 
-func TestFlushingWaitsUntilAReportIsWrittenAndNoLonger(t *testing.T) {
+func TestFlushWaitsForTheWrite(t *testing.T) {
 	node, p, r := reporting(t)
 	createNode(t, node)
 	r.Report(Report{Status: someStatus("last words"), Condition: NodeCondition{"False", "why", "what"}, KubeletStart: time.Unix(1, 0)})
@@ -312,16 +306,16 @@ func TestFlushingWaitsUntilAReportIsWrittenAndNoLonger(t *testing.T) {
 	}
 }
 
-func TestAnotherNumberOfPodsAloneIsNotWritten(t *testing.T) {
+func TestChangedNumberOfPodsAloneIsNotWritten(t *testing.T) {
 	with := func(words string, pods int64) v1alpha1.NodeConfigStatus {
 		s := someStatus(words)
 		s.WorkloadPods = &pods
 		return s
 	}
-	if !saysTheSame(with("a", 0), with("a", 7)) || !saysTheSame(someStatus("a"), with("a", 7)) {
+	if !equalStatus(with("a", 0), with("a", 7)) || !equalStatus(someStatus("a"), with("a", 7)) {
 		t.Error("a status with another number of workload pods is written for that alone")
 	}
-	if saysTheSame(with("a", 7), with("b", 7)) {
+	if equalStatus(with("a", 7), with("b", 7)) {
 		t.Error("a status with other words is not written")
 	}
 	node, _, r := reporting(t)

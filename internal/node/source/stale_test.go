@@ -17,7 +17,7 @@ func by(ref map[string]any, attempt, term int64) map[string]any {
 	return map[string]any{"configMapRef": ref["configMapRef"], "rolloutRef": r}
 }
 
-func TestWhatAFormerLeaderAssignsIsNotTakenUp(t *testing.T) {
+func TestStaleAssignmentIsInvalid(t *testing.T) {
 	for name, test := range map[string]struct {
 		annotations   map[string]any
 		attempt, term int64
@@ -28,12 +28,12 @@ func TestWhatAFormerLeaderAssignsIsNotTakenUp(t *testing.T) {
 		"no term anywhere":            {nil, 1, 0, 0, true, ""},
 		"the term of who leads":       {map[string]any{v1alpha1.AnnotationTerm: "3"}, 1, 3, 0, true, ""},
 		"a newer one":                 {map[string]any{v1alpha1.AnnotationTerm: "3"}, 1, 4, 0, false, ""},
-		"a former one":                {map[string]any{v1alpha1.AnnotationTerm: "4"}, 1, 3, 0, false, "a controller that does not lead any more assigned ConfigMap evenkeel-system/NAME (term 3, now 4); the one that leads assigns it anew if it is still wanted"},
+		"a former one":                {map[string]any{v1alpha1.AnnotationTerm: "4"}, 1, 3, 0, false, "ConfigMap evenkeel-system/NAME was assigned by a controller that is no longer the leader (term 3, now 4); the leader assigns it again if it still applies"},
 		"a former one, kept":          {map[string]any{v1alpha1.AnnotationTerm: "4"}, 1, 3, 0, true, "(term 3, now 4)"},
 		"a former one, a retry":       {map[string]any{v1alpha1.AnnotationTerm: "4"}, 2, 3, 1, true, "(term 3, now 4)"},
 		"an old controller's":         {map[string]any{v1alpha1.AnnotationTerm: "4"}, 1, 0, 0, true, ""},
 		"a term that is none":         {map[string]any{v1alpha1.AnnotationTerm: "99999999999999999999"}, 1, 3, 0, true, ""},
-		"stopped":                     {map[string]any{v1alpha1.AnnotationStopped: "Aborted", v1alpha1.AnnotationStoppedAttempt: "1"}, 1, 3, 0, true, "ConfigMap evenkeel-system/NAME holds a revision of rollout workers that was stopped (Aborted)"},
+		"stopped":                     {map[string]any{v1alpha1.AnnotationStopped: "Aborted", v1alpha1.AnnotationStoppedAttempt: "1"}, 1, 3, 0, true, "ConfigMap evenkeel-system/NAME is a stopped revision of rollout workers (Aborted)"},
 		"stopped by an old one":       {map[string]any{v1alpha1.AnnotationStopped: "Aborted"}, 2, 0, 0, false, "was stopped (Aborted)"},
 		"stopped, and retried":        {map[string]any{v1alpha1.AnnotationStopped: "Aborted", v1alpha1.AnnotationStoppedAttempt: "1"}, 2, 3, 0, true, ""},
 		"taken up before it happened": {map[string]any{v1alpha1.AnnotationTerm: "4", v1alpha1.AnnotationStopped: "Aborted"}, 1, 3, 1, true, ""},
@@ -68,7 +68,7 @@ func TestWhatAFormerLeaderAssignsIsNotTakenUp(t *testing.T) {
 	}
 }
 
-func TestWhatARolloutAssignsIsTakenFromDiskIfItsObjectIsGone(t *testing.T) {
+func TestRolloutAssignmentUsesCheckpointOfDeletedObject(t *testing.T) {
 	for name, kept := range map[string]bool{"on disk": true, "not on disk": false} {
 		t.Run(name, func(t *testing.T) {
 			node, cm := newName("node"), newConfigMap(t)
@@ -90,7 +90,7 @@ func TestWhatARolloutAssignsIsTakenFromDiskIfItsObjectIsGone(t *testing.T) {
 	}
 }
 
-func TestWhatWasRefusedIsTakenUpWhenItIsAssignedAnewOrRetried(t *testing.T) {
+func TestStaleAssignmentIsAcceptedWhenAssignedAgain(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationTerm: "4"}}})
 	assign(t, node, by(refTo(cm), 1, 3))
@@ -113,7 +113,7 @@ func TestWhatWasRefusedIsTakenUpWhenItIsAssignedAnewOrRetried(t *testing.T) {
 	awaitAnswer(t, s, "a person's", kind(trial.Assigned))
 }
 
-func TestANewAssignmentWaitsForTheAPIAndATakenUpOneDoesNot(t *testing.T) {
+func TestOnlyAdoptedAssignmentIsAnsweredWithoutAPI(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
 	assign(t, node, by(refTo(cm), 1, 3))

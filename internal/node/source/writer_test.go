@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-func TestAReportThatIsRepeatedDoesNotWearOutThePaceOfItsRetries(t *testing.T) {
+func TestRepeatedReportKeepsItsBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var attempts atomic.Int32
 		var open atomic.Bool
@@ -29,13 +29,13 @@ func TestAReportThatIsRepeatedDoesNotWearOutThePaceOfItsRetries(t *testing.T) {
 			return Report{Status: s}
 		}
 		for i := range 20 {
-			w.want(report("a", int64(i)))
+			w.set(report("a", int64(i)))
 			synctest.Wait()
 		}
 		if n := attempts.Load(); n != 1 {
 			t.Errorf("%d attempts at once for a report that is repeated, want 1", n)
 		}
-		w.want(report("b", 0))
+		w.set(report("b", 0))
 		synctest.Wait()
 		if n := attempts.Load(); n != 2 {
 			t.Errorf("%d attempts, want a second one at once for a report that says something else", n)

@@ -48,14 +48,14 @@ var sources = []struct {
 	{"half a digest", `{"configMapRef":{"namespace":"a","name":"b","uid":"c","sha256":"abc"}}`, trial.Invalid, `invalid NodeConfigSource, configMapRef.sha256 must be 64 lower-case hexadecimal digits, but is "abc"`},
 }
 
-func TestASpecIsJudgedByTheProposalsRules(t *testing.T) {
+func TestValidateSpecByTheProposalsRules(t *testing.T) {
 	for _, c := range sources {
 		t.Run(c.name, func(t *testing.T) {
 			var s *v1alpha1.NodeConfigSource
 			if err := json.Unmarshal([]byte(c.source), &s); err != nil {
 				t.Fatal(err)
 			}
-			if kind, cause := judge(s); kind != c.kind || cause != c.cause {
+			if kind, cause := validate(s); kind != c.kind || cause != c.cause {
 				t.Errorf("got %v, %q, want %v, %q", kind, cause, c.kind, c.cause)
 			}
 		})
@@ -67,14 +67,14 @@ func TestLongNamesAreInvalid(t *testing.T) {
 	for _, ref := range []v1alpha1.ConfigMapReference{
 		{Namespace: long, Name: "b", UID: "c"}, {Namespace: "a", Name: long, UID: "c"}, {Namespace: "a", Name: "b", UID: types.UID(long)},
 	} {
-		if kind, cause := judge(&v1alpha1.NodeConfigSource{ConfigMapRef: &ref}); kind != trial.Invalid || len(cause) > 700 {
+		if kind, cause := validate(&v1alpha1.NodeConfigSource{ConfigMapRef: &ref}); kind != trial.Invalid || len(cause) > 700 {
 			t.Errorf("%+v: got %v, %q", ref, kind, cause)
 		}
 	}
 }
 
 // An older CRD may let through what today's refuses.
-func TestWhatAnOlderCRDLetsThroughIsAnsweredAsInvalid(t *testing.T) {
+func TestSpecAcceptedByOlderCRDIsInvalid(t *testing.T) {
 	raw, err := os.ReadFile(crdFile)
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
-// The CRD refuses all that judge calls invalid, but an older CRD may not, and these names come to stand in paths.
+// The CRD refuses what validate calls invalid, but an older CRD may not, and these names become parts of paths.
 var (
 	labelPattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 	namePattern  = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
@@ -16,10 +16,10 @@ var (
 	shaPattern   = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
-// judge says what a spec means by itself: Unassigned, Nil, Invalid with the cause, or Assigned, which then still has
-// to be fetched. It implements the proposal's "Finding and checkpointing intended configuration". That a source is absent
-// means nothing by itself: only the node knows whether this object had assigned what it runs.
-func judge(s *v1alpha1.NodeConfigSource) (kind trial.IntentKind, cause string) {
+// validate classifies a spec by itself: Unassigned, Nil, Invalid with the cause, or Assigned if the object must be
+// fetched. It implements "Finding and checkpointing intended configuration" of the proposal. A missing source has no
+// meaning by itself: only the node knows whether this NodeConfig assigned the running configuration.
+func validate(s *v1alpha1.NodeConfigSource) (kind trial.IntentKind, cause string) {
 	switch {
 	case s == nil:
 		return trial.Unassigned, ""
@@ -33,7 +33,7 @@ func judge(s *v1alpha1.NodeConfigSource) (kind trial.IntentKind, cause string) {
 	for _, field := range []struct {
 		name, value string
 		valid       bool
-		words       string
+		requirement string
 	}{
 		{"namespace", s.ConfigMapRef.Namespace, labelPattern.MatchString(s.ConfigMapRef.Namespace), "a DNS label of lower-case letters, digits and dashes"},
 		{"name", s.ConfigMapRef.Name, len(s.ConfigMapRef.Name) <= 253 && namePattern.MatchString(s.ConfigMapRef.Name), "a DNS name of lower-case letters, digits, dashes and dots"},
@@ -44,7 +44,7 @@ func judge(s *v1alpha1.NodeConfigSource) (kind trial.IntentKind, cause string) {
 			return trial.Invalid, fmt.Sprintf("invalid NodeConfigSource, configMapRef.%s must be non-empty", field.name)
 		}
 		if !field.valid {
-			return trial.Invalid, fmt.Sprintf("invalid NodeConfigSource, configMapRef.%s must be %s, but is %s", field.name, field.words, bound(fmt.Sprintf("%q", field.value)))
+			return trial.Invalid, fmt.Sprintf("invalid NodeConfigSource, configMapRef.%s must be %s, but is %s", field.name, field.requirement, oneLine(fmt.Sprintf("%q", field.value)))
 		}
 	}
 	return trial.Assigned, ""

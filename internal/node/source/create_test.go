@@ -9,7 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-func TestANodeThatTakesNothingIsAnnouncedOnceAndIsContent(t *testing.T) {
+func TestEmptyNodeConfigIsCreatedOnce(t *testing.T) {
 	name := newName("announced")
 	client := newClient(t, nodeKubeconfig(t, name))
 	for range 2 { // the second one finds it
@@ -24,14 +24,14 @@ func TestANodeThatTakesNothingIsAnnouncedOnceAndIsContent(t *testing.T) {
 	}
 }
 
-func TestAnnouncingEndsWithItsContextWhenThereIsNoAPI(t *testing.T) {
+func TestCreationOfNodeConfigEndsWithItsContext(t *testing.T) {
 	client := newClient(t, filepath.Join(t.TempDir(), "none"))
 	stop := background(t, func(ctx context.Context) { Announce(ctx, client, "nobody", quiet()) })
 	stop()
 }
 
 // An older CRD does not add an empty spec to an object that has none.
-func TestTheNodeConfigThatANodeCreatesHasAnEmptySpec(t *testing.T) {
+func TestCreatedNodeConfigHasEmptySpec(t *testing.T) {
 	body, err := json.Marshal(newNodeConfig("worker-1").body)
 	if want := `{"apiVersion":"evenkeel.dev/v1alpha1","kind":"NodeConfig","metadata":{"name":"worker-1"},"spec":{}}`; err != nil || string(body) != want {
 		t.Errorf("it creates %s, error %v, want %s", body, err, want)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-func TestWhatChangesBeforeAllIsKnownCounts(t *testing.T) {
+func TestWatcherAppliesChangesBeforeTheListIsComplete(t *testing.T) {
 	configMap := func(name, version string, annotations map[string]string) map[string]any {
 		return map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name, "namespace": "n", "resourceVersion": version, "annotations": annotations}}
 	}
@@ -28,7 +29,7 @@ func TestWhatChangesBeforeAllIsKnownCounts(t *testing.T) {
 		events []map[string]any
 		want   string
 	}{
-		{"an edit", []map[string]any{event("ADDED", "a", "1"), event("ADDED", "b", "2"), event("MODIFIED", "a", "3")}, "b2 a3"},
+		{"an edit", []map[string]any{event("ADDED", "a", "1"), event("ADDED", "b", "2"), event("MODIFIED", "a", "3")}, "a3 b2"},
 		{"a deletion", []map[string]any{event("ADDED", "a", "1"), event("ADDED", "b", "2"), event("DELETED", "a", "3")}, "b2"},
 		{"both, and made anew", []map[string]any{event("ADDED", "a", "1"), event("DELETED", "a", "2"), event("ADDED", "a", "3"), event("MODIFIED", "a", "4")}, "a4"},
 		{"an edit of what was not there", []map[string]any{event("MODIFIED", "a", "3")}, "a3"},
@@ -48,7 +49,7 @@ func TestWhatChangesBeforeAllIsKnownCounts(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var got []string
-			f := &feed{
+			f := &watcher{
 				client: newClient(t, path), gv: corev1.SchemeGroupVersion, namespace: "n", resource: "configmaps",
 				replace: func(objects []runtime.Object) {
 					for _, o := range objects {
@@ -62,6 +63,7 @@ func TestWhatChangesBeforeAllIsKnownCounts(t *testing.T) {
 			if synced, err := f.once(ctx); !synced {
 				t.Fatal(err)
 			}
+			slices.Sort(got)
 			if words := strings.Join(got, " "); words != tt.want {
 				t.Errorf("there is %q, want %q", words, tt.want)
 			}
