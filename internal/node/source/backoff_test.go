@@ -18,11 +18,11 @@ func TestBackoffStartsAgainAfterAnOutage(t *testing.T) {
 	close(back)
 	resetIfRecovered(&retry, time.Minute, away)
 	if d := retry.Step(); d < 20*time.Second {
-		t.Errorf("while it is away, the next attempt is after %s", d)
+		t.Errorf("during the outage the next delay is %s", d)
 	}
 	resetIfRecovered(&retry, time.Minute, back)
 	if d := retry.Step(); d > time.Second {
-		t.Errorf("now that it is back, the next attempt is after %s", d)
+		t.Errorf("after the outage the next delay is %s", d)
 	}
 }
 
@@ -30,16 +30,16 @@ func TestOverloadedAPIServerGetsLongerDelays(t *testing.T) {
 	busy := fmt.Errorf("report: %w", apierrors.NewTooManyRequests("please wait", 1))
 	for range 20 {
 		if d := retryDelay(busy, 2*time.Second); d < overloadedDelay || d > 3*overloadedDelay {
-			t.Errorf("the next attempt is after %s", d)
+			t.Errorf("the next delay is %s", d)
 		}
 	}
 	if d := retryDelay(busy, time.Second); d != time.Second {
-		t.Errorf("at first the next attempt is after %s", d)
+		t.Errorf("the first delay is %s", d)
 	}
 	if d := retryDelay(busy, time.Minute); d != time.Minute {
-		t.Errorf("what would be later anyway is after %s", d)
+		t.Errorf("a longer delay became %s", d)
 	}
 	if d := retryDelay(errors.New("refused"), time.Second); d != time.Second {
-		t.Errorf("after another failure the next attempt is after %s", d)
+		t.Errorf("after another failure the next delay is %s", d)
 	}
 }

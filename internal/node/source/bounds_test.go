@@ -18,14 +18,14 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// expensive are characters that take more bytes where they are stored than in a string, and some that do not.
+// expensive are characters that take more bytes in storage than in a string, and some that do not.
 var expensive = map[string]string{
 	"letters": "b", "letters of two bytes": "é", "of four": "😀", "quotes": `"`, "backslashes": `\`, "backslashes before letters": `\a`,
 	"angle brackets": "<", "ampersands": "&", "bells": "\a", "escapes": "\x1b", "newlines": "\n", "deletes": "\x7f",
 	"bidirectional overrides": "\u202e", "line separators": "\u2028", "tags": "\U000e0041", "what is no UTF-8": "\xff",
 }
 
-// largest is a status in which each list and text is longer than it may be.
+// largest is a status in which each list and text exceeds its limit.
 func largest(of string) v1alpha1.NodeConfigStatus {
 	at := metav1.NewTime(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC))
 	long := strings.Repeat(of, 40_000)
@@ -57,7 +57,7 @@ func largest(of string) v1alpha1.NodeConfigStatus {
 	return s
 }
 
-// The API server, with the CRD and the admission policy, takes the largest status that an agent can write.
+// The API server, with the CRD and the admission policy, accepts the largest status that an agent can write.
 func TestLargestStatusIsAccepted(t *testing.T) {
 	for name, of := range expensive {
 		t.Run(name, func(t *testing.T) {
@@ -150,12 +150,12 @@ func TestRefusedStatusIsReplacedByMinimalStatus(t *testing.T) {
 		t.Errorf("the status is %+v", got)
 	}
 
-	// The same is not tried again, until there is something else to say.
+	// The same status is not written again.
 	before := p.count("/status")
 	r.Report(Report{Status: s})
 	r.Flush(t.Context())
 	if tried := p.count("/status") - before; tried != 0 {
-		t.Errorf("what was refused was written again, %d times", tried)
+		t.Errorf("the refused status was written again, %d times", tried)
 	}
 	s.OverriddenFields = nil
 	r.Report(Report{Status: s})

@@ -27,7 +27,7 @@ func TestReplacedKubeconfigIsUsedFromTheNextRequest(t *testing.T) {
 	writeKubeconfig(t, path, "http://127.0.0.1:1")
 	c := newClient(t, path)
 	if s := c.Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "127.0.0.1:1") {
-		t.Errorf("nobody listens, but %+v", s)
+		t.Errorf("nothing listens there, but the state is %+v", s)
 	}
 	raw, err := os.ReadFile(nodeKubeconfig(t, node))
 	if err != nil {
@@ -47,7 +47,7 @@ func TestReplacedKubeconfigIsUsedFromTheNextRequest(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s := c.Snapshot(t.Context(), node); !s.Reachable {
-			t.Errorf("what worked was lost with the file: %+v", s)
+			t.Errorf("the client lost its configuration with the file: %+v", s)
 		}
 	}
 }
@@ -86,7 +86,7 @@ func TestKubeletTransportNeedsKubeconfig(t *testing.T) {
 func TestClientsShareOneConnection(t *testing.T) {
 	for _, err := range []error{errOf(NewClientFor(nil, http.DefaultClient)), errOf(NewClientFor(&rest.Config{}, nil))} {
 		if err == nil || !strings.Contains(err.Error(), "needs a configuration and an HTTP client") {
-			t.Errorf("with something missing: %v", err)
+			t.Errorf("with a nil argument: %v", err)
 		}
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", nodeKubeconfig(t, newName("shared")))
@@ -103,10 +103,10 @@ func TestClientsShareOneConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s := c.Snapshot(t.Context(), newName("nobody")); !s.Reachable && !strings.Contains(s.Cause, "forbidden") {
-			t.Errorf("it is not answered: %+v", s)
+			t.Errorf("the request failed: %+v", s)
 		}
 		if c.http != shared {
-			t.Error("it has connections of its own")
+			t.Error("the client opened connections of its own")
 		}
 		if _, err := c.KubeletTransport(); err != nil {
 			t.Errorf("to a kubelet: %v", err)

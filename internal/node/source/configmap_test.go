@@ -20,7 +20,7 @@ import (
 
 const kubelet120 = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 120\n"
 
-// ownOf is the ConfigMap of a node, in the namespace that all nodes may read.
+// ownOf returns the ConfigMap of a node, in the namespace that all nodes may read.
 func ownOf(t *testing.T, node string) NodeConfigMap {
 	t.Helper()
 	own, err := NodeConfigMapOf(v1alpha1.SystemNamespace, node)
@@ -43,7 +43,7 @@ func startOwn(t *testing.T, c *Client, own NodeConfigMap, records Records) *Conf
 	return s
 }
 
-// revisionOf is that of an object with a payload.
+// revisionOf returns the revision of an object with a payload.
 func revisionOf(cm *corev1.ConfigMap, kubelet string) string {
 	return string(cm.UID) + "-" + payload.Digest("kubelet", []byte(kubelet))[:12]
 }
@@ -52,7 +52,7 @@ func revision(r string) func(Answer) bool {
 	return func(a Answer) bool { return a.Kind == trial.Assigned && a.Config.Revision == r }
 }
 
-// sameOwn compares answers but for what is of the NodeConfig.
+// sameOwn compares answers except for the fields from the NodeConfig.
 func sameOwn(a, b Answer) bool {
 	a.NodeConfigUID, a.Revoked, b.NodeConfigUID, b.Revoked = "", nil, "", nil
 	return same(a, b)
@@ -124,7 +124,7 @@ func TestConfigMapMetadataEditGivesNoNewAnswer(t *testing.T) {
 	s := startOwn(t, newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), records)
 	before := awaitAnswer(t, s, "the object, and a NodeConfig", func(a Answer) bool { return a.Kind == trial.Assigned && a.NodeConfigUID != "" })
 	<-s.Changed()
-	// By then the node has it: that must not make an answer that says something else.
+	// The node now has a checkpoint, which must not change the answer.
 	records.put(before.Config.Revision, before.ConfigMap)
 	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"labels": map[string]string{"a": "b"}, "annotations": map[string]string{"c": "d"}}})
 	await(t, "the edit to be seen", func() map[string]string { return seenObject(s).Labels }, func(l map[string]string) bool { return l["a"] == "b" })
@@ -133,7 +133,7 @@ func TestConfigMapMetadataEditGivesNoNewAnswer(t *testing.T) {
 	<-s.Changed()
 	select {
 	case <-s.Changed():
-		t.Error("there were more answers than the first one and the deletion")
+		t.Error("more answers than the first one and the deletion")
 	default:
 	}
 }
@@ -180,7 +180,7 @@ func TestConfigMapWithUnrecordedPayloadIsInvalidUntilEdited(t *testing.T) {
 	}
 }
 
-// seenObject is what a source looks at.
+// seenObject is an object that a source has read.
 func seenObject(s *ConfigMapSource) *corev1.ConfigMap {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,7 +264,7 @@ func TestNodeWithConfigMapSourceHasANodeConfig(t *testing.T) {
 	if s.RemoteConfig != "ConfigMap" || s.ObservedGeneration != 0 || s.Conditions[0].ObservedGeneration != 0 || s.Conditions[0].Reason != "LocalInit" {
 		t.Errorf("status %+v", s)
 	}
-	// Whatever is assigned there is nobody's business, and there is a new object after somebody has deleted it.
+	// The assignment there is ignored, and a deleted object is created again.
 	assign(t, node, map[string]any{"local": map[string]any{}})
 	deleteNodeConfig(t, node)
 	Announce(t.Context(), client, node, quiet())
@@ -280,15 +280,15 @@ func TestInvalidConfigMapNameIsAnError(t *testing.T) {
 	}
 	for _, c := range []struct{ namespace, node, want string }{
 		{"kube-system", "", `node "": the name of the ConfigMap, kubelet-<node-name>, must be at most 253 lower-case letters, digits, dashes and dots`},
-		{"kube-system", "-a", `node "-a": a ConfigMap`},
-		{"kube-system", "Node", `node "Node": a ConfigMap`},
-		{"kube-system", "a_b", `node "a_b": a ConfigMap`},
-		{"kube-system", "a/../b", `node "a/../b": a ConfigMap`},
-		{"kube-system", "a,metadata.name=b", `node "a,metadata.name=b": a ConfigMap`},
-		{"kube-system", long + "a", `node "` + long + `a": a ConfigMap`},
+		{"kube-system", "-a", `node "-a": the name of the ConfigMap`},
+		{"kube-system", "Node", `node "Node": the name of the ConfigMap`},
+		{"kube-system", "a_b", `node "a_b": the name of the ConfigMap`},
+		{"kube-system", "a/../b", `node "a/../b": the name of the ConfigMap`},
+		{"kube-system", "a,metadata.name=b", `node "a,metadata.name=b": the name of the ConfigMap`},
+		{"kube-system", long + "a", `node "` + long + `a": the name of the ConfigMap`},
 		{"", "a", `namespace "": must be at most 63 lower-case letters, digits and dashes`},
-		{"kube.system", "a", `namespace "kube.system": its name must`},
-		{strings.Repeat("a", 64), "a", `namespace "` + strings.Repeat("a", 64) + `": its name must`},
+		{"kube.system", "a", `namespace "kube.system": must be`},
+		{strings.Repeat("a", 64), "a", `namespace "` + strings.Repeat("a", 64) + `": must be`},
 	} {
 		if _, err := NodeConfigMapOf(c.namespace, c.node); err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%q in %q: the error is %v, want %q", c.node, c.namespace, err, c.want)
@@ -322,7 +322,7 @@ func TestConfigMapNeedsRole(t *testing.T) {
 	}
 }
 
-// allow gives a node the right to read one ConfigMap.
+// allow grants a node the right to read one ConfigMap.
 func allow(t *testing.T, namespace, node, name string) {
 	t.Helper()
 	asAdmin(t, request{verb: "POST", gv: rbacV1, namespace: namespace, resource: "roles", body: map[string]any{
@@ -477,7 +477,7 @@ func TestConfigMapSourceUsesOnlyRevokedOfNodeConfig(t *testing.T) {
 	cm := createOwn(t, node, kubelet110)
 	first := awaitAnswer(t, s, "a NodeConfig that was created", func(a Answer) bool { return a.NodeConfigUID != "" && a.Kind == trial.Assigned })
 	if first.NodeConfigUID != getNodeConfig(t, node).UID {
-		t.Errorf("NodeConfig %s, want the one that there is", first.NodeConfigUID)
+		t.Errorf("NodeConfig %s, want the existing one", first.NodeConfigUID)
 	}
 	assign(t, node, refTo(other))
 	asAdmin(t, request{verb: "PATCH", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node, contentType: "application/merge-patch+json",

@@ -205,7 +205,7 @@ func TestImmutableObjectIsNotWatched(t *testing.T) {
 	again := startSource(t, newClient(t, q.kubeconfig), node, records)
 	awaitAnswer(t, again, "the checkpoint", kind(trial.Assigned))
 	deleteConfigMap(t, cm)
-	// What comes after the deletion was seen after it.
+	// Later answers follow the deletion.
 	assign(t, node, map[string]any{"local": map[string]any{}})
 	awaitAnswer(t, s, "nil", kind(trial.Nil))
 	awaitAnswer(t, again, "nil", kind(trial.Nil))
@@ -245,7 +245,7 @@ func TestSameComparesAnswers(t *testing.T) {
 	b := a
 	b.PayloadErr = errors.New("no")
 	if !same(a, b) {
-		t.Error("two answers that say the same differ")
+		t.Error("equal answers differ")
 	}
 	for name, edit := range map[string]func(*Answer){
 		"kind":    func(a *Answer) { a.Kind = trial.Nil },
@@ -258,7 +258,7 @@ func TestSameComparesAnswers(t *testing.T) {
 		c := a
 		edit(&c)
 		if same(a, c) {
-			t.Errorf("another %s makes no difference", name)
+			t.Errorf("answers with different %s are equal", name)
 		}
 	}
 }

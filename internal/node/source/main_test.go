@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 
 const patience = 30 * time.Second
 
-// await polls until done says so; if it never does, got says what there was instead.
+// await polls until done returns true, or fails with the last value.
 func await[T any](t *testing.T, what string, get func() T, done func(T) bool) T {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; <-time.After(5 * time.Millisecond) {
@@ -53,7 +53,7 @@ func await[T any](t *testing.T, what string, get func() T, done func(T) bool) T 
 			return got
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v; there is %+v", what, patience, got)
+			t.Fatalf("%s: not within %v; last value %+v", what, patience, got)
 		}
 	}
 }
@@ -64,7 +64,7 @@ func newName(prefix string) string { return fmt.Sprintf("%s-%d", prefix, serial.
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// background runs f until the test ends, and fails if it does not end with its context.
+// background runs f until the test ends, and fails the test if f does not return when its context ends.
 func background(t *testing.T, f func(context.Context)) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -77,7 +77,7 @@ func background(t *testing.T, f func(context.Context)) (stop func()) {
 			select {
 			case <-done:
 			case <-time.After(5 * time.Second):
-				t.Error("it still runs 5 s after its context has ended")
+				t.Error("f still runs 5 s after its context ended")
 			}
 		})
 	}
@@ -115,7 +115,7 @@ func awaitAnswer(t *testing.T, s interface{ Current() Answer }, what string, don
 	return await(t, what, s.Current, done)
 }
 
-// disk is what a node has.
+// disk implements Records in memory.
 type disk struct {
 	mu          sync.Mutex
 	checkpoints map[string][]byte
@@ -192,7 +192,7 @@ func refTo(cm *corev1.ConfigMap) map[string]any {
 	return map[string]any{"configMapRef": map[string]any{"namespace": cm.Namespace, "name": cm.Name, "uid": cm.UID}}
 }
 
-// assign writes the whole spec of a node's NodeConfig, creating the object if there is none.
+// assign writes the whole spec of a NodeConfig, and creates it if it does not exist.
 func assign(t *testing.T, node string, source any) {
 	t.Helper()
 	setSpec(t, node, map[string]any{"configSource": source})
@@ -228,7 +228,7 @@ func deleteNodeConfig(t *testing.T, node string) {
 	asAdmin(t, request{verb: "DELETE", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node})
 }
 
-// proxy stands between a node and the API server, has the node's identity, counts, and fails on demand.
+// proxy forwards requests to the API server with the identity of a node, counts them, and injects failures.
 type proxy struct {
 	kubeconfig string
 	server     *httptest.Server
@@ -238,7 +238,7 @@ type proxy struct {
 	fault    func(*http.Request) (status int)
 }
 
-// Answers that are not an HTTP status.
+// Faults that are not an HTTP status.
 const (
 	hang     = -1 // none, ever
 	nonsense = -2 // 200, with something that was not asked for
@@ -320,7 +320,7 @@ func (p *proxy) fail(fault func(*http.Request) int) {
 	p.fault = fault
 }
 
-// count returns how many requests contained all of words.
+// count returns the number of requests that contain all words.
 func (p *proxy) count(words ...string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -337,10 +337,10 @@ lines:
 	return n
 }
 
-// all is a fault of every request.
+// all returns a fault for every request.
 func all(status int) func(*http.Request) int { return func(*http.Request) int { return status } }
 
-// of is a fault of the requests whose path contains part.
+// of returns a fault for requests whose path contains part.
 func of(part string, status int) func(*http.Request) int {
 	return func(r *http.Request) int {
 		if strings.Contains(r.URL.Path, part) {

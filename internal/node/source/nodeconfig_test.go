@@ -24,7 +24,7 @@ func TestCreatedNodeConfigAssignsNothing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if a := s.First(ctx); a.Kind != trial.Unassigned && (a.Kind != trial.Unanswered || !strings.Contains(a.Cause, "was not found; creating it")) {
-		t.Errorf("first answer %+v, want that there is no NodeConfig yet, at once", a)
+		t.Errorf("first answer %+v, want a missing NodeConfig, without a wait", a)
 	}
 	a := awaitAnswer(t, s, "the new NodeConfig", kind(trial.Unassigned))
 	nc := getNodeConfig(t, node)
@@ -62,18 +62,18 @@ func TestTrialTermsComeFromSpecOrPayload(t *testing.T) {
 	if want := (trial.Asked{Duration: 20 * time.Minute, AllowPodLoss: true}); a.Config.Asked != want {
 		t.Errorf("asked %+v, want %+v", a.Config.Asked, want)
 	}
-	// Other terms are the same configuration.
+	// Other terms do not change the configuration.
 	both["trial"] = map[string]any{"crashLoopThreshold": 0}
 	setSpec(t, node, both)
 	b := awaitAnswer(t, s, "the other terms", func(b Answer) bool { return b.Config.Asked == trial.Asked{Starts: 1} })
 	if b.Kind != trial.Assigned || b.Config.Revision != a.Config.Revision {
-		t.Errorf("with other terms it is %+v", b)
+		t.Errorf("with other terms: %+v", b)
 	}
 	both["configSource"] = refTo(own)
 	setSpec(t, node, both)
 	c := awaitAnswer(t, s, "the refusal", cause(trial.Invalid, "spec.trial and the payload (trial.crashLoopThreshold) both have trial settings: remove one of them"))
 	if c.Config.Revision != string(own.UID) || c.Config.Asked != (trial.Asked{}) || c.Generation == 0 || c.Revoked == nil {
-		t.Errorf("the refusal is %+v", c)
+		t.Errorf("answer %+v, want a refusal", c)
 	}
 	delete(both, "trial")
 	setSpec(t, node, both)
@@ -172,7 +172,7 @@ func TestDeletedNodeConfigIsUnansweredAndItsSuccessorAssignsNothing(t *testing.T
 	}
 	for len(answers) > 0 {
 		if a := <-answers; a.Kind == trial.Nil || a.Kind == trial.Invalid {
-			t.Errorf("meanwhile the answer was %+v", a)
+			t.Errorf("answer %+v during the outage", a)
 		}
 	}
 	assign(t, node, refTo(cm))
@@ -210,7 +210,7 @@ func TestRepeatedlyDeletedNodeConfigIsCreatedWithBackoff(t *testing.T) {
 	}
 	pace.last = time.Now().Add(-6 * time.Minute)
 	if d := pace.next(); d != 0 {
-		t.Errorf("after some quiet minutes a creation waits %v", d)
+		t.Errorf("after quiet minutes a creation waits %v", d)
 	}
 }
 

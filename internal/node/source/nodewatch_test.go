@@ -35,7 +35,7 @@ func renew(t *testing.T, name, at string) {
 	}
 }
 
-// createPod creates a pod that is bound to a node.
+// createPod creates a pod bound to a node.
 func createPod(t *testing.T, node, name string) {
 	t.Helper()
 	asAdmin(t, request{verb: "POST", gv: coreV1, namespace: "default", resource: "pods", body: map[string]any{
@@ -62,13 +62,13 @@ func TestNodeWatchBetweenStartAndStop(t *testing.T) {
 		return await(t, what, w.Current, done)
 	}
 	if n := p.count(); n != 0 {
-		t.Fatalf("%d requests before it is on", n)
+		t.Fatalf("%d requests before Start", n)
 	}
 	w.Start(t.Context())
 	defer w.Stop()
 	s := see("an empty cluster", func(s NodeState) bool { return s.Complete })
 	if !s.Reachable || s.Exists || s.LeaseRenewed != "" || len(s.Pods) != 0 {
-		t.Errorf("nothing exists, but %+v", s)
+		t.Errorf("no object exists, but the state is %+v", s)
 	}
 
 	createNode(t, node)
@@ -104,7 +104,7 @@ func TestNodeWatchBetweenStartAndStop(t *testing.T) {
 	once := c.Snapshot(t.Context(), node)
 	if !once.Reachable || !once.Complete || !once.Exists || once.Ready || !once.Unschedulable || once.LeaseRenewed != s.LeaseRenewed ||
 		!slices.Equal(once.Pods, s.Pods) || !slices.Equal(once.Pressure, s.Pressure) {
-		t.Errorf("looking once gives %+v, watching %+v", once, s)
+		t.Errorf("snapshot %+v, watch %+v", once, s)
 	}
 	asAdmin(t, request{verb: "PATCH", gv: coreV1, resource: "nodes", name: node, contentType: string(types.MergePatchType),
 		body: map[string]any{"metadata": map[string]any{"annotations": map[string]any{"example.com/turn": "now"}}}})
@@ -120,7 +120,7 @@ func TestNodeWatchBetweenStartAndStop(t *testing.T) {
 
 	w.Stop()
 	if s := w.Current(); s.Complete || s.Reachable {
-		t.Errorf("it is off, but %+v", s)
+		t.Errorf("the watch is stopped, but its state is %+v", s)
 	}
 	before := p.count("watch")
 	w.Stop()
@@ -148,28 +148,28 @@ func TestNodeWatchKeepsItsStateInAnOutage(t *testing.T) {
 		p.server.CloseClientConnections()
 		s := await(t, "the failure", w.Current, func(s NodeState) bool { return !s.Reachable })
 		if !s.Ready || !s.Exists || !strings.HasPrefix(s.Cause, "the state of node "+node+" cannot be read: ") {
-			t.Errorf("meanwhile %+v, want it as it was, and a cause", s)
+			t.Errorf("state %+v, want the last one and a cause", s)
 		}
 		select {
 		case <-w.Changed():
 		case <-time.After(patience):
-			t.Error("nobody was told")
+			t.Error("Changed did not receive")
 		}
 		p.fail(nil)
 		await(t, "the recovery", w.Current, func(s NodeState) bool { return s.Reachable && s.Cause == "" && s.Ready })
 	}
 	p.fail(all(503))
 	if s := w.client.Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "503") {
-		t.Errorf("looking once gives %+v, want the failure", s)
+		t.Errorf("snapshot %+v, want the failure", s)
 	}
 	p.fail(of("/pods", nonsense))
 	if s := w.client.Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, `decode the answer: unexpected kind "NodeConfig"`) {
-		t.Errorf("looking once gives %+v, want no sense", s)
+		t.Errorf("snapshot %+v, want a decoding error", s)
 	}
 	for part, seen := range map[string]bool{"/leases/": true, "/pods": true, "/nodes/": false} {
 		p.fail(of(part, 500))
 		if s := w.client.Snapshot(t.Context(), node); s.Reachable || s.Exists != seen {
-			t.Errorf("with a failure of %s looking once gives %+v", part, s)
+			t.Errorf("with a failure of %s the snapshot is %+v", part, s)
 		}
 	}
 }

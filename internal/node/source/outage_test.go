@@ -12,7 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
-// assigned starts a source for a node that has an assignment, behind a proxy.
+// assigned starts a source behind a proxy, for a node with an assignment.
 func assigned(t *testing.T) (string, *proxy, *NodeConfigSource) {
 	t.Helper()
 	node, cm := newName("node"), newConfigMap(t)
@@ -23,7 +23,7 @@ func assigned(t *testing.T) (string, *proxy, *NodeConfigSource) {
 	return node, p, s
 }
 
-// kinds collects every kind of answer that a source publishes.
+// kinds collects the kinds of all answers of a source.
 func kinds(t *testing.T, s interface {
 	Current() Answer
 	Changed() <-chan struct{}
@@ -79,7 +79,7 @@ func TestFailureIsUnansweredWithCauseUntilItEnds(t *testing.T) {
 
 func TestReconnectedWatchGivesNoNewAnswer(t *testing.T) {
 	node, p, s := assigned(t)
-	// The feed takes a watch that lived a second for one that is worth opening again at once.
+	// The watcher opens a watch that lasted a second again without a delay.
 	await(t, "the watch to have lived a while", time.Now, func() func(time.Time) bool {
 		began := time.Now()
 		return func(now time.Time) bool { return now.Sub(began) > 1100*time.Millisecond }
@@ -92,7 +92,7 @@ func TestReconnectedWatchGivesNoNewAnswer(t *testing.T) {
 	awaitAnswer(t, s, "what came after", kind(trial.Unassigned))
 	for _, k := range seen() {
 		if k == trial.Unanswered {
-			t.Error("meanwhile the source was Unanswered")
+			t.Error("the source was Unanswered in between")
 		}
 	}
 }
@@ -122,7 +122,7 @@ func TestSlowAPIServerIsUnanswered(t *testing.T) {
 	c := newClient(t, p.kubeconfig)
 	c.timeout = time.Second
 	s := startSource(t, c, node, &disk{})
-	a := awaitAnswer(t, s, "the end of patience", func(a Answer) bool { return strings.HasSuffix(a.Cause, "trying again") })
+	a := awaitAnswer(t, s, "the end of patience", func(a Answer) bool { return strings.HasSuffix(a.Cause, "retrying") })
 	if want := "NodeConfig " + node + " cannot be read: the API server did not answer in time; retrying"; a.Kind != trial.Unanswered || a.Cause != want {
 		t.Errorf("answer %+v, want %q", a, want)
 	}
@@ -142,13 +142,13 @@ func TestUnexpectedKindIsUnanswered(t *testing.T) {
 		return nonsense
 	})
 	p.server.CloseClientConnections()
-	awaitAnswer(t, s, "a list that is none", cause(trial.Unanswered, "understand a list"))
+	awaitAnswer(t, s, "a list that is none", cause(trial.Unanswered, "decode the list"))
 	p.fail(all(nonsense))
 	awaitAnswer(t, s, "a watch that is none", func(a Answer) bool {
-		return a.Kind == trial.Unanswered && !strings.Contains(a.Cause, "understand a list")
+		return a.Kind == trial.Unanswered && !strings.Contains(a.Cause, "decode the list")
 	})
 	if s := newClient(t, p.kubeconfig).Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "decode the answer") {
-		t.Errorf("looking at the node gives %+v", s)
+		t.Errorf("snapshot %+v", s)
 	}
 	p.fail(of("/configmaps/", nonsense))
 	awaitAnswer(t, s, "the recovery", kind(trial.Assigned))
@@ -173,7 +173,7 @@ func TestRestartOfAPIServer(t *testing.T) {
 	awaitAnswer(t, s, "the refusal", cause(trial.Unanswered, "the API server refuses connections (dial tcp "))
 	late := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
 	if a := late.First(t.Context()); !strings.Contains(a.Cause, "refuses connections") {
-		t.Errorf("a start without the API server is answered %+v", a)
+		t.Errorf("answer %+v after a start without the API server", a)
 	}
 	if err := cluster.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
@@ -216,7 +216,7 @@ func TestSourceWaitsForKubeconfig(t *testing.T) {
 		t.Errorf("answer %+v, want %q", a, want)
 	}
 	if s := newClient(t, path).Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "kubeconfig "+path+" does not exist yet") {
-		t.Errorf("looking at the node gives %+v", s)
+		t.Errorf("snapshot %+v", s)
 	}
 	if err := os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\nusers: ["), 0o600); err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ func someStatus(words string) v1alpha1.NodeConfigStatus {
 	}
 }
 
-// reporting starts a reporter for a node that has a NodeConfig and, unless it is to come later, a Node.
+// reporting starts a reporter for a node with a NodeConfig and, unless late, a Node.
 func reporting(t *testing.T) (string, *proxy, *Reporter) {
 	t.Helper()
 	node := newName("node")
@@ -101,7 +101,7 @@ func TestUnchangedReportIsNotWritten(t *testing.T) {
 		t.Errorf("%d writes, want 3", n)
 	}
 
-	// Another agent finds what the first one wrote.
+	// Another agent reads what the first one wrote.
 	again := NewReporter(newClient(t, p.kubeconfig), node, "evenkeel-agent", quiet())
 	background(t, again.Run)
 	again.Report(report)
@@ -130,17 +130,17 @@ func TestTransitionTimesMoveWithTheirCondition(t *testing.T) {
 
 	r.Report(Report{Status: someStatus("new"), Condition: NodeCondition{"True", "r", "old"}})
 	if s := awaitStatus(t, node, "new"); !s.Conditions[0].LastTransitionTime.Equal(&past) {
-		t.Errorf("the status of the condition is the same, but it is said to be so since %v", s.Conditions[0].LastTransitionTime)
+		t.Errorf("the status is unchanged, but the transition time moved to %v", s.Conditions[0].LastTransitionTime)
 	}
 	failed := someStatus("failed")
 	failed.Conditions[0].Status = metav1.ConditionFalse
 	r.Report(Report{Status: failed, Condition: NodeCondition{"True", "r", "new"}})
 	if s := awaitStatus(t, node, "failed"); !s.Conditions[0].LastTransitionTime.After(past.Time) {
-		t.Error("the status of the condition is another one, but it is said to be so as long as before")
+		t.Error("the status changed, but the transition time did not move")
 	}
 	c := await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.Message == "new" })
 	if !c.LastTransitionTime.After(past.Time) {
-		t.Error("the Node's condition says something else since as long as before")
+		t.Error("the condition of the Node changed, but the transition time did not move")
 	}
 }
 
@@ -216,7 +216,7 @@ func TestNewNodeConfigReceivesWholeStatus(t *testing.T) {
 	r.Report(report)
 	awaitStatus(t, node, "a")
 
-	// One that answers the old object is not written to the new one.
+	// A report for the old object is not written to the new one.
 	deleteNodeConfig(t, node)
 	setSpec(t, node, map[string]any{})
 	report.Status.Error = "b"
@@ -264,12 +264,12 @@ func TestEventsSurviveAnOutageUpToTheirLimits(t *testing.T) {
 	p.fail(nil)
 	for _, e := range awaitEvents(t, node, maxEvents) {
 		if len(e.Message) == 1 {
-			t.Errorf("event %s was written, although 50 newer ones waited", e.Message)
+			t.Errorf("event %s was written, although 50 newer ones were queued", e.Message)
 		}
 	}
 	q := eventQueue{items: []queuedEvent{{serial: 1, at: time.Now().Add(-time.Hour)}, {serial: 2, at: time.Now()}}}
 	if e, ok := q.next(); !ok || e.serial != 2 {
-		t.Errorf("next is %+v, %v, want the one that is not too old", e, ok)
+		t.Errorf("next is %+v, %v, want the recent one", e, ok)
 	}
 }
 
@@ -302,7 +302,7 @@ func TestFlushWaitsForTheWrite(t *testing.T) {
 	defer cancel()
 	r.Flush(ctx)
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		t.Errorf("it ended before its context, with %v", ctx.Err())
+		t.Errorf("Flush returned before its context ended, with %v", ctx.Err())
 	}
 }
 
@@ -313,10 +313,10 @@ func TestChangedNumberOfPodsAloneIsNotWritten(t *testing.T) {
 		return s
 	}
 	if !equalStatus(with("a", 0), with("a", 7)) || !equalStatus(someStatus("a"), with("a", 7)) {
-		t.Error("a status with another number of workload pods is written for that alone")
+		t.Error("a change of the number of workload pods alone was written")
 	}
 	if equalStatus(with("a", 7), with("b", 7)) {
-		t.Error("a status with other words is not written")
+		t.Error("a changed status was not written")
 	}
 	node, _, r := reporting(t)
 	r.Report(Report{Status: with("a", 3)})

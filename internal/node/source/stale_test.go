@@ -8,7 +8,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
-// by is what a controller assigns: an attempt at a revision, in its term.
+// by is an assignment by a controller: an attempt at a revision, in its term.
 func by(ref map[string]any, attempt, term int64) map[string]any {
 	r := map[string]any{"name": "workers", "revision": 1, "attempt": attempt, "assignedAt": "2030-01-01T00:00:00Z"}
 	if term != 0 {
@@ -25,18 +25,18 @@ func TestStaleAssignmentIsInvalid(t *testing.T) {
 		kept          bool  // the node has a checkpoint
 		want          string
 	}{
-		"no term anywhere":            {nil, 1, 0, 0, true, ""},
-		"the term of who leads":       {map[string]any{v1alpha1.AnnotationTerm: "3"}, 1, 3, 0, true, ""},
-		"a newer one":                 {map[string]any{v1alpha1.AnnotationTerm: "3"}, 1, 4, 0, false, ""},
-		"a former one":                {map[string]any{v1alpha1.AnnotationTerm: "4"}, 1, 3, 0, false, "ConfigMap evenkeel-system/NAME was assigned by a controller that is no longer the leader (term 3, now 4); the leader assigns it again if it still applies"},
-		"a former one, kept":          {map[string]any{v1alpha1.AnnotationTerm: "4"}, 1, 3, 0, true, "(term 3, now 4)"},
-		"a former one, a retry":       {map[string]any{v1alpha1.AnnotationTerm: "4"}, 2, 3, 1, true, "(term 3, now 4)"},
-		"an old controller's":         {map[string]any{v1alpha1.AnnotationTerm: "4"}, 1, 0, 0, true, ""},
-		"a term that is none":         {map[string]any{v1alpha1.AnnotationTerm: "99999999999999999999"}, 1, 3, 0, true, ""},
-		"stopped":                     {map[string]any{v1alpha1.AnnotationStopped: "Aborted", v1alpha1.AnnotationStoppedAttempt: "1"}, 1, 3, 0, true, "ConfigMap evenkeel-system/NAME is a stopped revision of rollout workers (Aborted)"},
-		"stopped by an old one":       {map[string]any{v1alpha1.AnnotationStopped: "Aborted"}, 2, 0, 0, false, "was stopped (Aborted)"},
-		"stopped, and retried":        {map[string]any{v1alpha1.AnnotationStopped: "Aborted", v1alpha1.AnnotationStoppedAttempt: "1"}, 2, 3, 0, true, ""},
-		"taken up before it happened": {map[string]any{v1alpha1.AnnotationTerm: "4", v1alpha1.AnnotationStopped: "Aborted"}, 1, 3, 1, true, ""},
+		"no term anywhere":      {nil, 1, 0, 0, true, ""},
+		"the leader's term":     {map[string]any{v1alpha1.AnnotationTerm: "3"}, 1, 3, 0, true, ""},
+		"a newer one":           {map[string]any{v1alpha1.AnnotationTerm: "3"}, 1, 4, 0, false, ""},
+		"a former one":          {map[string]any{v1alpha1.AnnotationTerm: "4"}, 1, 3, 0, false, "ConfigMap evenkeel-system/NAME was assigned by a controller that is no longer the leader (term 3, now 4); the leader assigns it again if it still applies"},
+		"a former one, kept":    {map[string]any{v1alpha1.AnnotationTerm: "4"}, 1, 3, 0, true, "(term 3, now 4)"},
+		"a former one, a retry": {map[string]any{v1alpha1.AnnotationTerm: "4"}, 2, 3, 1, true, "(term 3, now 4)"},
+		"an old controller's":   {map[string]any{v1alpha1.AnnotationTerm: "4"}, 1, 0, 0, true, ""},
+		"an invalid term":       {map[string]any{v1alpha1.AnnotationTerm: "99999999999999999999"}, 1, 3, 0, true, ""},
+		"stopped":               {map[string]any{v1alpha1.AnnotationStopped: "Aborted", v1alpha1.AnnotationStoppedAttempt: "1"}, 1, 3, 0, true, "ConfigMap evenkeel-system/NAME is a stopped revision of rollout workers (Aborted)"},
+		"stopped by an old one": {map[string]any{v1alpha1.AnnotationStopped: "Aborted"}, 2, 0, 0, false, "is a stopped revision of rollout workers (Aborted)"},
+		"stopped, and retried":  {map[string]any{v1alpha1.AnnotationStopped: "Aborted", v1alpha1.AnnotationStoppedAttempt: "1"}, 2, 3, 0, true, ""},
+		"adopted before":        {map[string]any{v1alpha1.AnnotationTerm: "4", v1alpha1.AnnotationStopped: "Aborted"}, 1, 3, 1, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node, cm := newName("node"), newConfigMap(t)
@@ -105,7 +105,7 @@ func TestStaleAssignmentIsAcceptedWhenAssignedAgain(t *testing.T) {
 	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationStopped: nil}}})
 	awaitAnswer(t, s, "the retry", kind(trial.Assigned))
 
-	// What a person assigns is wanted, whatever a rollout made of it.
+	// An assignment by a person applies, whatever a rollout did with the revision.
 	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationStopped: "Aborted"}}})
 	assign(t, node, by(refTo(cm), 3, 4))
 	awaitAnswer(t, s, "the refusal", kind(trial.Invalid))

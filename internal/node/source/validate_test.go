@@ -22,7 +22,7 @@ var (
 
 const crdFile = "../../../config/api/crd/evenkeel.dev_nodeconfigs.yaml"
 
-// sources are specs and what they mean by themselves.
+// sources are specs, and their classification by validate.
 var sources = []struct {
 	name   string
 	source string // JSON
@@ -73,7 +73,7 @@ func TestLongNamesAreInvalid(t *testing.T) {
 	}
 }
 
-// An older CRD may let through what today's refuses.
+// An older CRD may accept what the present one refuses.
 func TestSpecAcceptedByOlderCRDIsInvalid(t *testing.T) {
 	raw, err := os.ReadFile(crdFile)
 	if err != nil {

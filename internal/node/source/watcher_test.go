@@ -58,14 +58,14 @@ func TestWatcherAppliesChangesBeforeTheListIsComplete(t *testing.T) {
 					}
 					cancel()
 				},
-				apply: func(change watch.EventType, o runtime.Object) { t.Errorf("%s of %v was handed on", change, o) },
+				apply: func(change watch.EventType, o runtime.Object) { t.Errorf("unexpected call of apply: %s of %v", change, o) },
 			}
 			if synced, err := f.once(ctx); !synced {
 				t.Fatal(err)
 			}
 			slices.Sort(got)
 			if words := strings.Join(got, " "); words != tt.want {
-				t.Errorf("there is %q, want %q", words, tt.want)
+				t.Errorf("objects %q, want %q", words, tt.want)
 			}
 		})
 	}

@@ -33,12 +33,12 @@ func TestRepeatedReportKeepsItsBackoff(t *testing.T) {
 			synctest.Wait()
 		}
 		if n := attempts.Load(); n != 1 {
-			t.Errorf("%d attempts at once for a report that is repeated, want 1", n)
+			t.Errorf("%d attempts for a repeated report, want 1", n)
 		}
 		w.set(report("b", 0))
 		synctest.Wait()
 		if n := attempts.Load(); n != 2 {
-			t.Errorf("%d attempts, want a second one at once for a report that says something else", n)
+			t.Errorf("%d attempts, want a second one without a delay for a different report", n)
 		}
 		open.Store(true)
 		time.Sleep(time.Second) // by the bubble's clock
