@@ -157,12 +157,12 @@ func TestOnHostSaysWhatThePodLacksWithAnExitCodeOfItsOwn(t *testing.T) {
 	dir := image(t)
 	for _, tt := range []struct{ name, script, agent, words string }{
 		{"no hostPID", `export KUBERNETES_SERVICE_HOST=10.0.0.1; exec "$@"`, "agent",
-			"evenkeel-agent: cannot go on on the host: this is process 1, the first of a container, not of the node; the pod needs hostPID: true\n"},
+			"evenkeel-agent: cannot move to the host: this process (1) is the first of a container, not of the node; the pod needs hostPID: true\n"},
 		{"not privileged", `unshare --mount setpriv --bounding-set=-sys_admin "$@"; exit`, "agent",
-			"evenkeel-agent: cannot go on on the host: enter the mnt namespace; the container needs securityContext.privileged: true: operation not permitted\n"},
+			"evenkeel-agent: cannot move to the host: enter the mnt namespace; the container needs securityContext.privileged: true: operation not permitted\n"},
 		{"without any capability", `unshare --mount setpriv --bounding-set=-all "$@"; exit`, "agent",
-			"evenkeel-agent: cannot go on on the host: process 1 may not be looked at; the container needs securityContext.privileged: true: "},
-		{"noexec", `mount -o remount,noexec "$DIR"; unshare --mount "$@"; exit`, "agent", "is on a file system of the host that is mounted noexec: take another one\n"},
+			"evenkeel-agent: cannot move to the host: process 1 cannot be inspected; the container needs securityContext.privileged: true: "},
+		{"noexec", `mount -o remount,noexec "$DIR"; unshare --mount "$@"; exit`, "agent", "is on a file system of the host that is mounted noexec; use another directory\n"},
 		{"full", `mount -o remount,size=4k "$DIR"; unshare --mount "$@"; exit`, "agent", "no space left on device\n"},
 		{"a program that needs what the image has", `"$@"; exit`, "broken", "(it must need no libraries of the image's): no such file or directory\n"},
 	} {

@@ -227,8 +227,8 @@ func TestAContainerThatMayNotGetOnTheHostSaysWhatItLacks(t *testing.T) {
 		flags []string
 		words string
 	}{
-		"own-processes":  {[]string{"--privileged"}, "this is process 1, the first of a container, not of the node; the pod needs hostPID: true"},
-		"not-privileged": {[]string{hostPIDs}, "process 1 may not be looked at; the container needs securityContext.privileged: true"},
+		"own-processes":  {[]string{"--privileged"}, "this process (1) is the first of a container, not of the node; the pod needs hostPID: true"},
+		"not-privileged": {[]string{hostPIDs}, "process 1 cannot be inspected; the container needs securityContext.privileged: true"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := m.run(name, map[string]string{"agent": hostAgent, "kubelet": "#!/bin/sh\n"}, tt.flags,

@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	errNoBinary = errors.New("start /usr/bin/kubelet: it is not executable")
+	errNoBinary = errors.New("start /usr/bin/kubelet: not executable")
 	exitOne     = supervisor.Exit{Code: 1}
 	exitZero    = supervisor.Exit{Code: 0}
 )

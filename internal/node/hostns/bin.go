@@ -20,7 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 )
 
-// Program is an executable that is open: it can be read wherever the process goes.
+// Program is an open executable, which can be read from any mount namespace.
 type Program struct {
 	name string
 	file *os.File
@@ -54,31 +54,32 @@ func OpenProgram(path string) (*Program, error) {
 // Close closes the program's file.
 func (p *Program) Close() error { return p.file.Close() }
 
-// Bin is the directory of a host's copies of programs. Each has a name of its own content, NAME-DIGEST, and is never
-// changed: what runs stays what it is.
+// Bin is a directory of the host with copies of programs. The name of a copy, NAME-DIGEST, contains the digest of its
+// content, and a copy never changes, so running programs stay intact.
 type Bin struct {
 	path string
 	lock *os.File
-	put  []string // by this process, which has not run them yet
+	put  []string // copied by this process, which has not run them yet
 }
 
-// The mode of the directory and of what is in it.
+// The mode of the directory and of the copies.
 const executable = 0o755
 
-// OpenBin opens a directory, which it makes if there is none, and waits until no other process has it open. The error
-// is ErrRefused for one from which nothing can or may be run: on a noexec or read-only file system, or open to others.
+// OpenBin opens a directory, creates it if needed, and waits until no other process has it open. The error is ErrRefused
+// if programs in it cannot or must not run: on a noexec or read-only file system, or if other users can write to it.
 func OpenBin(path string) (*Bin, error) {
 	if err := os.MkdirAll(path, executable); err != nil {
-		return nil, refuse("directory for programs on the host: %w", err)
+		return nil, refuse("directory for programs: %w", err)
 	}
 	d, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
-		return nil, refuse("directory for programs on the host: %w", err)
+		return nil, refuse("directory for programs: %w", err)
 	}
-	if err := fit(d); err != nil {
+	if err := checkDir(d); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	// Held until the descriptor is closed, at the latest by an exec: nobody takes away what is about to be run.
+	// Held until the descriptor is closed, at the latest by an exec, so that no other process prunes a program that is
+	// about to run.
 	for {
 		if err := unix.Flock(int(d.Fd()), unix.LOCK_EX); err == nil {
 			return &Bin{path: path, lock: d}, nil
@@ -88,8 +89,8 @@ func OpenBin(path string) (*Bin, error) {
 	}
 }
 
-// fit tells whether programs can be run from a directory, and only ours.
-func fit(d *os.File) error {
+// checkDir returns an error unless programs of this user, and only those, can run from a directory.
+func checkDir(d *os.File) error {
 	var file unix.Stat_t
 	var system unix.Statfs_t
 	if err := errors.Join(unix.Fstat(int(d.Fd()), &file), unix.Fstatfs(int(d.Fd()), &system)); err != nil {
@@ -97,20 +98,20 @@ func fit(d *os.File) error {
 	}
 	switch {
 	case int(file.Uid) != os.Geteuid() || file.Mode&0o022 != 0:
-		return refuse("directory %s (owner %d, mode %#o): others than user %d may write to it, and so choose what runs here; take another one", d.Name(), file.Uid, file.Mode&0o777, os.Geteuid())
+		return refuse("directory %s (owner %d, mode %#o): users other than %d can write to it, and so choose what runs here; use another directory", d.Name(), file.Uid, file.Mode&0o777, os.Geteuid())
 	case system.Flags&unix.ST_NOEXEC != 0:
-		return refuse("directory %s is on a file system of the host that is mounted noexec: take another one", d.Name())
+		return refuse("directory %s is on a file system of the host that is mounted noexec; use another directory", d.Name())
 	case system.Flags&unix.ST_RDONLY != 0:
-		return refuse("directory %s is on a file system of the host that is mounted read-only: take another one", d.Name())
+		return refuse("directory %s is on a file system of the host that is mounted read-only; use another directory", d.Name())
 	}
 	return nil
 }
 
-// Close lets others at the directory.
+// Close unlocks the directory.
 func (b *Bin) Close() error { return b.lock.Close() }
 
-// Put returns the path of a copy of the program, which it makes, durably and with mode 0755, unless it is there with
-// the right content. A link of the program's own name leads to it, for whom any version will do.
+// Put copies the program, durably and with mode 0755, unless a valid copy exists, and returns the path of the copy. A
+// symbolic link with the name of the program points to the latest copy.
 func (b *Bin) Put(p *Program) (string, error) {
 	path, err := b.copy(p)
 	if err != nil {
@@ -127,8 +128,8 @@ func (b *Bin) Put(p *Program) (string, error) {
 	return path, nil
 }
 
-// mapped is the program's content, which unmap lets go of. It is not read: a kubelet in memory is more than many pods may
-// have.
+// mapped maps the content of the program into memory until unmap. It is not read: a copy of a kubelet in memory exceeds
+// the memory limit of many pods.
 func (p *Program) mapped() (data []byte, unmap func(), err error) {
 	info, err := p.file.Stat()
 	if err != nil {
@@ -141,7 +142,7 @@ func (p *Program) mapped() (data []byte, unmap func(), err error) {
 	return data, func() { _ = unix.Munmap(data) }, nil
 }
 
-// pathIn is where a program of this digest is copied to.
+// pathIn returns the path of a copy with this digest.
 func (p *Program) pathIn(dir string, sum [sha256.Size]byte) string {
 	return filepath.Join(dir, fmt.Sprintf("%s-%x", p.name, sum[:6]))
 }
@@ -156,7 +157,7 @@ func (p *Program) In(dir string) (string, error) {
 	return p.pathIn(dir, sha256.Sum256(data)), nil
 }
 
-// copy returns the path of the copy; see Put.
+// copy is Put without the link.
 func (b *Bin) copy(p *Program) (string, error) {
 	data, unmap, err := p.mapped()
 	if err != nil {
@@ -166,9 +167,9 @@ func (b *Bin) copy(p *Program) (string, error) {
 	sum := sha256.Sum256(data)
 	path := p.pathIn(b.path, sum)
 	b.put = append(b.put, path)
-	if has(path, sum[:]) {
+	if hasCopy(path, sum[:]) {
 		now := time.Now()
-		return path, os.Chtimes(path, now, now) // Prune goes by it
+		return path, os.Chtimes(path, now, now) // Prune uses this time
 	}
 	if err := atomicfile.Write(atomicfile.OS{}, path, data, executable); err != nil {
 		return "", fmt.Errorf("copy %s to the host: %w", p.file.Name(), err)
@@ -176,15 +177,15 @@ func (b *Bin) copy(p *Program) (string, error) {
 	return path, nil
 }
 
-// has tells whether an executable with the digest is at path.
-func has(path string, sum []byte) bool {
+// hasCopy reports whether path is an executable with the digest.
+func hasCopy(path string, sum []byte) bool {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil || info.Mode() != executable { // of a regular file
+	if err != nil || info.Mode() != executable { // also requires a regular file
 		return false
 	}
 	h := sha256.New()
@@ -192,8 +193,8 @@ func has(path string, sum []byte) bool {
 	return err == nil && bytes.Equal(h.Sum(nil), sum)
 }
 
-// Prune removes copies of the programs but the newest keep of each, and what interrupted copies have left. What a
-// process runs, or names on its command line, stays, and so does what is needed: it will run, though it does not now.
+// Prune removes all copies of the programs except the newest keep of each, and leftovers of interrupted copies. It keeps
+// a copy that a process runs or names on its command line, and one that is needed: it may run later.
 func (b *Bin) Prune(keep int, needed func(path string) bool, programs ...*Program) error {
 	entries, err := os.ReadDir(b.path)
 	if err != nil {
@@ -217,7 +218,7 @@ func (b *Bin) Prune(keep int, needed func(path string) bool, programs ...*Progra
 	return errors.Join(errs...)
 }
 
-// old are the paths of the copies of a program but the newest, and of copies that were interrupted.
+// old returns the paths of all copies of a program except the newest, and of interrupted copies.
 func (b *Bin) old(entries []fs.DirEntry, name string, keep int) []string {
 	ours := regexp.MustCompile(`^` + regexp.QuoteMeta(name) + `-[0-9a-f]{12}(\.[0-9a-f]{8}` + regexp.QuoteMeta(atomicfile.TempSuffix) + `)?$`)
 	var copies []fs.FileInfo
@@ -228,7 +229,7 @@ func (b *Bin) old(entries []fs.DirEntry, name string, keep int) []string {
 			continue
 		}
 		if match[1] != "" {
-			paths = append(paths, filepath.Join(b.path, e.Name())) // nobody else writes while this process has the lock
+			paths = append(paths, filepath.Join(b.path, e.Name())) // no other process writes while this one has the lock
 		} else if info, err := e.Info(); err == nil {
 			copies = append(copies, info)
 		}
@@ -244,12 +245,12 @@ func (b *Bin) old(entries []fs.DirEntry, name string, keep int) []string {
 	return paths
 }
 
-// usedPrograms tells of a path whether a process runs the file, or names it: an agent that waits for its turn has not
-// started its kubelet yet.
+// usedPrograms returns a function that reports whether a process runs a file, or names it on its command line: an agent
+// that waits for the lock has not started its kubelet yet.
 func usedPrograms() (func(path string) bool, error) {
 	processes, err := filepath.Glob("/proc/[0-9]*")
 	if err == nil && len(processes) == 0 {
-		err = errors.New("/proc is not to be seen: what runs is not known")
+		err = errors.New("/proc cannot be read, so the running programs are unknown")
 	}
 	if err != nil {
 		return nil, err
@@ -257,12 +258,12 @@ func usedPrograms() (func(path string) bool, error) {
 	named := map[string]bool{}
 	var running []fs.FileInfo
 	for _, process := range processes {
-		if line, err := os.ReadFile(process + "/cmdline"); err == nil { // else it has ended
+		if line, err := os.ReadFile(process + "/cmdline"); err == nil { // otherwise it has ended
 			for arg := range strings.SplitSeq(string(line), "\x00") {
 				named[arg] = true
 			}
 		}
-		if info, err := os.Stat(process + "/exe"); err == nil { // else it has ended, or is the kernel's
+		if info, err := os.Stat(process + "/exe"); err == nil { // otherwise it has ended, or is a kernel thread
 			running = append(running, info)
 		}
 	}

@@ -46,7 +46,7 @@ func put(t *testing.T, b *Bin, name, content string) (path string, p *Program) {
 	return path, p
 }
 
-func TestACopyIsNamedAfterItsContentAndIsMadeOnce(t *testing.T) {
+func TestCopyIsNamedAfterItsContentAndMadeOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "bin")
 	b := openBin(t, dir)
 	path, p := put(t, b, "kubelet", "a kubelet")
@@ -70,7 +70,7 @@ func TestACopyIsNamedAfterItsContentAndIsMadeOnce(t *testing.T) {
 	}
 }
 
-func TestACopyThatIsNotWhatItsNameSaysIsReplaced(t *testing.T) {
+func TestDamagedCopyIsReplaced(t *testing.T) {
 	for name, spoil := range map[string]func(path string) error{
 		"other content":    func(path string) error { return os.WriteFile(path, []byte("a kobold!"), 0o755) },
 		"cut off":          func(path string) error { return os.Truncate(path, 3) },
@@ -98,7 +98,7 @@ func TestACopyThatIsNotWhatItsNameSaysIsReplaced(t *testing.T) {
 	}
 }
 
-func TestACopyThatCannotBeMadeLeavesNothing(t *testing.T) {
+func TestFailedCopyLeavesNothing(t *testing.T) {
 	dir := mount(t, 0, "size=64k,mode=755")
 	b := openBin(t, dir)
 	p := openProgram(t, write(t, filepath.Join(t.TempDir(), "kubelet"), strings.Repeat("large", 20_000)))
@@ -124,7 +124,7 @@ func mount(t *testing.T, flags uintptr, data string) string {
 	return dir
 }
 
-func TestADirectoryFromWhichNothingCanOrMayRunIsRefused(t *testing.T) {
+func TestUnusableDirectoryIsRefused(t *testing.T) {
 	needRoot(t)
 	own := func(change func(dir string) error) string {
 		dir := t.TempDir()
@@ -138,7 +138,7 @@ func TestADirectoryFromWhichNothingCanOrMayRunIsRefused(t *testing.T) {
 		{"noexec", mount(t, unix.MS_NOEXEC, "size=64k,mode=755"), "is on a file system of the host that is mounted noexec"},
 		{"read-only", mount(t, unix.MS_RDONLY, "size=64k,mode=755"), "is on a file system of the host that is mounted read-only"},
 		{"below read-only", mount(t, unix.MS_RDONLY, "size=64k,mode=755") + "/bin", "read-only file system"},
-		{"others may write", own(func(dir string) error { return os.Chmod(dir, 0o777) }), "mode 0777): others than user 0 may write to it, and so choose what runs here"},
+		{"others may write", own(func(dir string) error { return os.Chmod(dir, 0o777) }), "mode 0777): users other than 0 can write to it, and so choose what runs here"},
 		{"another owner", own(func(dir string) error { return os.Chown(dir, 65534, 0) }), "(owner 65534, "},
 		{"a file", file, "not a directory"},
 		{"below a file", file + "/bin", file + ": not a directory"},
@@ -153,7 +153,7 @@ func TestADirectoryFromWhichNothingCanOrMayRunIsRefused(t *testing.T) {
 	}
 }
 
-func TestOneProcessAtATimeHasTheDirectory(t *testing.T) {
+func TestOnlyOneProcessHasTheDirectory(t *testing.T) {
 	dir := t.TempDir()
 	first := openBin(t, dir)
 	second := make(chan error)
@@ -186,7 +186,7 @@ func TestOneProcessAtATimeHasTheDirectory(t *testing.T) {
 	}
 }
 
-func TestOldCopiesGoExceptWhatRunsOrIsNamedOrNeeded(t *testing.T) {
+func TestPruneKeepsUsedNamedAndNeededCopies(t *testing.T) {
 	dir := t.TempDir()
 	real, err := exec.LookPath("sleep")
 	if err != nil {
@@ -269,7 +269,7 @@ func TestOldCopiesGoExceptWhatRunsOrIsNamedOrNeeded(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotAProgramIsSaid(t *testing.T) {
+func TestOpenProgramRefusesOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
 	if err := unix.Mkfifo(pipe, 0o755); err != nil {
@@ -293,7 +293,7 @@ func TestWhatIsNotAProgramIsSaid(t *testing.T) {
 	}
 }
 
-func TestADirectoryThatWasClosedOrIsGoneIsAnError(t *testing.T) {
+func TestClosedOrMissingDirectoryIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	b := openBin(t, dir)
 	p := openProgram(t, write(t, filepath.Join(t.TempDir(), "kubelet"), "a kubelet"))
@@ -310,12 +310,12 @@ func TestADirectoryThatWasClosedOrIsGoneIsAnError(t *testing.T) {
 	if _, err := b.Put(p); !errors.Is(err, fs.ErrClosed) {
 		t.Errorf("Put of a closed program: %v", err)
 	}
-	if err := fit(p.file); err == nil {
+	if err := checkDir(p.file); err == nil {
 		t.Error("a closed directory is fit")
 	}
 }
 
-func TestALinkLeadsToTheNewestCopyWhateverIsInItsWay(t *testing.T) {
+func TestLinkPointsToTheNewestCopy(t *testing.T) {
 	dir := t.TempDir()
 	b := openBin(t, dir)
 	link := filepath.Join(dir, "agent")

@@ -1,7 +1,7 @@
-// Package hostns lets a process that was started in a container go on where the node's own processes are: it takes
-// programs along to the host and enters the namespaces of the node's first process.
+// Package hostns moves an agent that was started in a container of a pod into the namespaces of the host, and copies its
+// programs to the host.
 //
-// It must not know what the programs are for.
+// It must not know what the programs do.
 package hostns
 
 import (
@@ -20,44 +20,44 @@ import (
 // First is the node's first process, where its process IDs are seen.
 const First = 1
 
-// ErrRefused says that a process cannot go on on the host as things are.
-var ErrRefused = errors.New("cannot go on on the host")
+// ErrRefused means that a process cannot move to the host.
+var ErrRefused = errors.New("cannot move to the host")
 
 func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrRefused, fmt.Errorf(format, args...))
 }
 
-// What a pod has to say for a process of it to get on the host.
+// What a pod needs so that its processes can move to the host.
 const (
 	needsPIDs       = "the pod needs hostPID: true"
 	needsPrivileges = "the container needs securityContext.privileged: true"
 )
 
-// CheckPIDs returns nil if the process First is the node's first, and not a container's: ErrRefused else, or if that
-// cannot be seen. inPod tells that Kubernetes has started this process, or what started it, in a pod.
+// CheckPIDs checks that the process First is the first process of the node, and not of a container. Otherwise, or if
+// that is unknown, it returns ErrRefused. inPod says that Kubernetes started this process, or its parent, in a pod.
 //
-// Outside of any container it is nil.
+// Outside of containers the result is nil.
 func CheckPIDs(inPod bool) error {
 	self, err := os.Readlink("/proc/self")
 	switch pid := os.Getpid(); {
 	case err != nil:
-		return refuse("/proc is not to be seen: %w", err)
+		return refuse("/proc cannot be read: %w", err)
 	case self != strconv.Itoa(pid):
-		return refuse("/proc shows the processes of another PID namespace, where this one (%d) is %s; %s", pid, self, needsPIDs)
+		return refuse("/proc shows another PID namespace, in which this process (%d) has the ID %s; %s", pid, self, needsPIDs)
 	case pid == First:
-		return refuse("this is process %d, the first of a container, not of the node; %s", pid, needsPIDs)
+		return refuse("this process (%d) is the first of a container, not of the node; %s", pid, needsPIDs)
 	}
 	top, err := ancestor(os.Getppid())
-	for range 3 { // one that starts containers may end while it is looked at
+	for range 3 { // a container runtime may end during the check
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 			top, err = ancestor(os.Getppid())
 		}
 	}
 	switch {
 	case err != nil:
-		return refuse("/proc hides the processes of others: %w", err)
-	case top != First: // one that does not come from the first process was put here from outside
-		return refuse("process %d is not the node's first, but one of the pod's; %s", First, needsPIDs)
+		return refuse("/proc hides other processes: %w", err)
+	case top != First: // a process without First as its ancestor was put into this namespace from outside
+		return refuse("process %d is the first of the pod, not of the node; %s", First, needsPIDs)
 	}
 	if !inPod {
 		return nil
@@ -65,13 +65,13 @@ func CheckPIDs(inPod bool) error {
 	switch same, err := sameNamespace("mnt", First); {
 	case err != nil:
 		return err
-	case same: // a pod's container never has the node's own mounts
+	case same: // a container in a pod never has the mount namespace of the host
 		return refuse("process %d is the container's, not the node's; %s", First, needsPIDs)
 	}
 	return nil
 }
 
-// ancestor is the last process on the way up from a process that this PID namespace has.
+// ancestor returns the topmost ancestor of a process in this PID namespace.
 func ancestor(pid int) (int, error) {
 	for last := 0; ; {
 		if pid == 0 {
@@ -95,8 +95,8 @@ func ancestor(pid int) (int, error) {
 	}
 }
 
-// The namespaces to enter, in this order: with the mounts goes the view of everything else.
-var entered = []struct {
+// The namespaces to enter, in this order: after the mount namespace, /proc and the other paths are those of the host.
+var namespaceTypes = []struct {
 	name string
 	flag int
 }{
@@ -107,7 +107,7 @@ var entered = []struct {
 	{"mnt", unix.CLONE_NEWNS},
 }
 
-// Host is the namespaces and the root directory of a process that stands for its node.
+// Host holds the open namespaces and root directory of a process of the host.
 type Host struct {
 	namespaces []namespace
 	root       *os.File
@@ -119,10 +119,10 @@ type namespace struct {
 	file *os.File
 }
 
-// Open opens what a process has that the calling one has not, so that it can be entered. The error is ErrRefused, and
-// says what the pod needs, if it cannot be: then nothing has changed.
+// Open opens the namespaces and root directory of a process that differ from those of the calling process, so that Enter
+// can enter them. The error is ErrRefused, and says what the pod needs; then nothing has changed.
 func Open(pid int) (*Host, error) {
-	// This one a process has for life.
+	// A process cannot change its PID namespace.
 	switch same, err := sameNamespace("pid", pid); {
 	case err != nil:
 		return nil, err
@@ -137,7 +137,7 @@ func Open(pid int) (*Host, error) {
 }
 
 func (h *Host) open(pid int) error {
-	for _, ns := range entered {
+	for _, ns := range namespaceTypes {
 		switch same, err := sameNamespace(ns.name, pid); {
 		case err != nil:
 			return err
@@ -146,52 +146,52 @@ func (h *Host) open(pid int) error {
 		}
 		f, err := os.Open(namespacePath(strconv.Itoa(pid), ns.name))
 		if err != nil {
-			return unseen(pid, err)
+			return describeError(pid, err)
 		}
 		h.namespaces = append(h.namespaces, namespace{ns.name, ns.flag, f})
 	}
 	root := fmt.Sprintf("/proc/%d/root", pid)
 	theirs, err := os.Stat(root)
 	if err != nil {
-		return unseen(pid, err)
+		return describeError(pid, err)
 	}
 	ours, err := os.Stat("/")
 	if err != nil {
-		return refuse("look at the root directory: %w", err)
+		return refuse("stat the root directory: %w", err)
 	}
 	if os.SameFile(ours, theirs) && !slices.Contains(h.Enters(), "mnt") {
 		return nil
 	}
 	if h.root, err = os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
-		return unseen(pid, err)
+		return describeError(pid, err)
 	}
 	return nil
 }
 
-// unseen explains why something of a process cannot be looked at.
-func unseen(pid int, err error) error {
+// describeError says why a process cannot be inspected.
+func describeError(pid int, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return refuse("process %d may not be looked at; %s: %w", pid, needsPrivileges, err)
+		return refuse("process %d cannot be inspected; %s: %w", pid, needsPrivileges, err)
 	}
-	return refuse("process %d is not to be seen in /proc: %w", pid, err)
+	return refuse("process %d is not visible in /proc: %w", pid, err)
 }
 
 func namespacePath(process, name string) string { return "/proc/" + process + "/ns/" + name }
 
-// sameNamespace tells whether a process is in the namespace of this one. The error is ErrRefused.
+// sameNamespace reports whether a process is in the same namespace as this one. The error is ErrRefused.
 func sameNamespace(name string, pid int) (bool, error) {
 	ours, err := os.Stat(namespacePath("self", name))
 	if err != nil {
-		return false, refuse("/proc is not to be seen: %w", err)
+		return false, refuse("/proc cannot be read: %w", err)
 	}
 	theirs, err := os.Stat(namespacePath(strconv.Itoa(pid), name))
 	if err != nil {
-		return false, unseen(pid, err)
+		return false, describeError(pid, err)
 	}
 	return os.SameFile(ours, theirs), nil
 }
 
-// Enters are the names of the namespaces that Enter enters; none where this process is on the host already.
+// Enters returns the names of the namespaces that Enter enters; none if this process is already on the host.
 func (h *Host) Enters() []string {
 	var names []string
 	for _, ns := range h.namespaces {
@@ -200,14 +200,15 @@ func (h *Host) Enters() []string {
 	return names
 }
 
-// Enter takes the calling goroutine to the host, for good, and locks it to its thread: the others stay where they are,
-// so it is to end in an exec. After an error, which is ErrRefused, it may be half-way: the process is to end.
+// Enter moves the calling goroutine to the host permanently, and locks it to its thread. Other threads do not move, so
+// the caller must end in an exec. After an error, which is ErrRefused, the thread may be in some of the namespaces, and
+// the process must exit.
 func (h *Host) Enter() error {
 	runtime.LockOSThread()
 	if h.root == nil && len(h.namespaces) == 0 {
 		return nil
 	}
-	// The mount namespace can be changed only by who shares its root and working directory with no other thread.
+	// setns(2) into a mount namespace requires that no other thread shares the root and working directory.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return refuse("unshare: %w", err)
 	}
@@ -219,17 +220,17 @@ func (h *Host) Enter() error {
 	if h.root == nil {
 		return nil
 	}
-	// The root of the namespace is not always that of its processes.
+	// The root of a mount namespace may differ from the root of its processes.
 	if err := unix.Fchdir(int(h.root.Fd())); err != nil {
-		return refuse("go to the host's root directory: %w", err)
+		return refuse("change to the root directory of the host: %w", err)
 	}
 	if err := unix.Chroot("."); err != nil {
-		return refuse("take the host's root directory; %s: %w", needsPrivileges, err)
+		return refuse("chroot to the root directory of the host; %s: %w", needsPrivileges, err)
 	}
 	return nil
 }
 
-// Close lets go of what Open opened. What was entered stays so.
+// Close closes what Open opened. Namespaces that were entered stay entered.
 func (h *Host) Close() error {
 	var errs []error
 	for _, ns := range h.namespaces {
@@ -242,11 +243,11 @@ func (h *Host) Close() error {
 	return errors.Join(errs...)
 }
 
-// Path is the PATH of a node's own services.
+// Path is the PATH of services of the host.
 const Path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Environ is a container's environment without what is true in a pod only: where the API's Service is, as what runs on
-// the host goes by a kubeconfig; and with the host's PATH.
+// Environ converts the environment of a container for the host: it removes the address of the Kubernetes Service,
+// because programs on the host use a kubeconfig, and sets the PATH of the host.
 func Environ(environ []string) []string {
 	out := slices.DeleteFunc(slices.Clone(environ), func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")

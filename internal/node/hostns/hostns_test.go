@@ -34,7 +34,7 @@ func onHost(t *testing.T, host *process, dir string) (p *process, said []string)
 		t.Fatal(err)
 	}
 	script := write(t, filepath.Join(t.TempDir(), "program"), program)
-	// What is in the image is not to be seen on the host; and the other way round.
+	// The host does not see the files of the image, and the image does not see those of the host.
 	cmd := exec.Command("/bin/sh", "-ec", `mount --make-rprivate /
 		mount -t tmpfs none "$0"; cp "$1" "$0/program"; hostname container; cd "$0"; shift; exec "$@"`,
 		image, script, exe, strconv.Itoa(host.Process.Pid), dir+"/bin", image+"/program", dir+"/file", "argument")
@@ -50,7 +50,7 @@ func onHost(t *testing.T, host *process, dir string) (p *process, said []string)
 	return p, said
 }
 
-func TestAProgramOfAContainerGoesOnOnTheHostAsTheSameProcess(t *testing.T) {
+func TestProcessMovesFromContainerToHost(t *testing.T) {
 	dir := t.TempDir()
 	host := shell(t, syscall.CLONE_NEWUTS|syscall.CLONE_NEWIPC,
 		fmt.Sprintf("mount -t tmpfs -o mode=755 none %[1]s; echo from the host >%[1]s/file; hostname the-host; echo ready; exec sleep 600", dir))
@@ -68,7 +68,7 @@ func TestAProgramOfAContainerGoesOnOnTheHostAsTheSameProcess(t *testing.T) {
 	if diff := cmp.Diff(want, said); diff != "" {
 		t.Errorf("(- want, + got)\n%s", diff)
 	}
-	for _, ns := range entered {
+	for _, ns := range namespaceTypes {
 		theirs, _ := os.Readlink(namespacePath(strconv.Itoa(host.Process.Pid), ns.name))
 		if got, err := os.Readlink(namespacePath(strconv.Itoa(p.Process.Pid), ns.name)); err != nil || got != theirs {
 			t.Errorf("it is in %s (%v), the host in %s", got, err, theirs)
@@ -85,7 +85,7 @@ func TestAProgramOfAContainerGoesOnOnTheHostAsTheSameProcess(t *testing.T) {
 	}
 }
 
-func TestTheRootDirectoryIsThatOfTheHostsFirstProcess(t *testing.T) {
+func TestEnterTakesTheRootDirectoryOfTheHost(t *testing.T) {
 	dir := t.TempDir()
 	root := filepath.Join(dir, "root")
 	host := shell(t, 0, fmt.Sprintf(`mkdir %[2]s; mount --bind / %[2]s; mount -t tmpfs -o mode=755 none %[2]s%[1]s
@@ -96,7 +96,7 @@ func TestTheRootDirectoryIsThatOfTheHostsFirstProcess(t *testing.T) {
 	}
 }
 
-func TestOnTheHostThereIsNothingToEnter(t *testing.T) {
+func TestEnterDoesNothingOnTheHost(t *testing.T) {
 	host, err := Open(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestOnTheHostThereIsNothingToEnter(t *testing.T) {
 	}
 }
 
-func TestAProcessWhoseFirstProcessIsNotTheNodesIsRefused(t *testing.T) {
+func TestCheckPIDsRefusesOtherPIDNamespaces(t *testing.T) {
 	inside := shell(t, syscall.CLONE_NEWPID, "mount -t proc none /proc; echo ready; exec sleep 600") // a pod that shares its processes
 	pod := strconv.Itoa(inside.Process.Pid)
 	const own = `mount --make-rprivate /; mount -t proc none /proc; `
@@ -128,19 +128,19 @@ func TestAProcessWhoseFirstProcessIsNotTheNodesIsRefused(t *testing.T) {
 		words    []string
 	}{
 		{"the container's first process", "check", []string{"/bin/sh", "-ec", own + `exec "$0"`}, syscall.CLONE_NEWPID,
-			[]string{"this is process 1, the first of a container", "hostPID: true"}},
+			[]string{"this process (1) is the first of a container", "hostPID: true"}},
 		{"below a container's shell", "check in a pod", []string{"/bin/sh", "-ec", own + `"$0"; exit`}, syscall.CLONE_NEWPID,
 			[]string{"process 1 is the container's, not the node's", "hostPID: true"}},
 		{"below a node's first process that is itself in a container", "check", []string{"/bin/sh", "-ec", own + `"$0"; exit`}, syscall.CLONE_NEWPID,
 			[]string{"<nil>"}},
 		{"a pod that shares its processes", "check", []string{"nsenter", "--target=" + pod, "--pid", "--mount"}, 0,
-			[]string{"process 1 is not the node's first, but one of the pod's", "hostPID: true"}},
+			[]string{"process 1 is the first of the pod, not of the node", "hostPID: true"}},
 		{"the host's /proc without its processes", "check", []string{"/bin/sh", "-ec", `exec "$0"`}, syscall.CLONE_NEWPID,
-			[]string{"/proc shows the processes of another PID namespace, where this one (1) is ", "hostPID: true"}},
+			[]string{"/proc shows another PID namespace, in which this process (1) has the ID ", "hostPID: true"}},
 		{"no /proc", "check", []string{"/bin/sh", "-ec", `mount --make-rprivate /; mount -t tmpfs none /proc; exec "$0"`}, 0,
-			[]string{"/proc is not to be seen", "no such file"}},
+			[]string{"/proc cannot be read", "no such file"}},
 		{"a /proc that hides others", "check", []string{"/bin/sh", "-ec", `mount --make-rprivate /; mount -t proc -o hidepid=2 none /proc; exec setpriv --reuid=65534 --regid=65534 --clear-groups "$0"`}, 0,
-			[]string{"/proc hides the processes of others", "no such file"}},
+			[]string{"/proc hides other processes", "no such file"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cmd := again(t, tt.do, tt.before...)
@@ -151,7 +151,7 @@ func TestAProcessWhoseFirstProcessIsNotTheNodesIsRefused(t *testing.T) {
 	}
 }
 
-func TestAHostThatCannotBeEnteredIsRefused(t *testing.T) {
+func TestHostThatCannotBeEnteredIsRefused(t *testing.T) {
 	host := shell(t, 0, "echo ready; exec sleep 600")
 	pod := shell(t, syscall.CLONE_NEWPID, "echo ready; exec sleep 600")
 	pid := strconv.Itoa(host.Process.Pid)
@@ -162,20 +162,20 @@ func TestAHostThatCannotBeEnteredIsRefused(t *testing.T) {
 		words  []string
 	}{
 		{"no capabilities", []string{"setpriv", "--bounding-set=-sys_admin"}, pid, []string{"enter the mnt namespace", "privileged: true", "operation not permitted"}},
-		{"another user", []string{"setpriv", "--reuid=65534", "--clear-groups"}, pid, []string{"process " + pid + " may not be looked at", "privileged: true", "permission denied"}},
-		{"no such process", []string{"env"}, "999999999", []string{"process 999999999 is not to be seen in /proc", "no such file"}},
+		{"another user", []string{"setpriv", "--reuid=65534", "--clear-groups"}, pid, []string{"process " + pid + " cannot be inspected", "privileged: true", "permission denied"}},
+		{"no such process", []string{"env"}, "999999999", []string{"process 999999999 is not visible in /proc", "no such file"}},
 		{"another PID namespace", []string{"env"}, strconv.Itoa(pod.Process.Pid), []string{"is in another PID namespace", "hostPID: true"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cmd := again(t, "enter", tt.before...)
 			cmd.Args = append(cmd.Args, tt.pid)
 			p := start(t, cmd)
-			says(t, p.line(t), slices.Concat([]string{"refused: cannot go on on the host: "}, tt.words)...)
+			says(t, p.line(t), slices.Concat([]string{"refused: cannot move to the host: "}, tt.words)...)
 		})
 	}
 }
 
-func TestTheEnvironmentLosesWhatIsTrueInAPodOnly(t *testing.T) {
+func TestEnvironRemovesVariablesOfThePod(t *testing.T) {
 	got := Environ([]string{"A=1", "PATH=/bin", "KUBERNETES_SERVICE_HOST=10.0.0.1", "KUBERNETES_SERVICE_PORT_HTTPS=443", "KUBERNETES_PORT=tcp://10.0.0.1:443",
 		"KUBERNETES_PORT_443_TCP=x", "KUBERNETES_PORTAL=mine", "HOME=/", "PATHS=x"})
 	want := []string{"A=1", "KUBERNETES_PORTAL=mine", "HOME=/", "PATHS=x", "PATH=" + Path}
@@ -184,7 +184,7 @@ func TestTheEnvironmentLosesWhatIsTrueInAPodOnly(t *testing.T) {
 	}
 }
 
-func TestAHostIsClosedTwiceWithoutHarm(t *testing.T) {
+func TestHostCanBeClosedTwice(t *testing.T) {
 	host := shell(t, 0, "echo ready; exec sleep 600")
 	h, err := Open(host.Process.Pid)
 	if err != nil {

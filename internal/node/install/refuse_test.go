@@ -225,8 +225,8 @@ func TestUnusableProgramDirectoryIsRefusedWithRemedy(t *testing.T) {
 		t.Fatal(err)
 	}
 	for options, words := range map[string]string{
-		"ro":     "directory " + dir + " is on a file system of the host that is mounted read-only: take another one",
-		"noexec": "directory " + dir + " is on a file system of the host that is mounted noexec: take another one",
+		"ro":     "directory " + dir + " is on a file system of the host that is mounted read-only; use another directory",
+		"noexec": "directory " + dir + " is on a file system of the host that is mounted noexec; use another directory",
 	} {
 		if out, err := exec.Command("mount", "-t", "tmpfs", "-o", options+",mode=755", "none", dir).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)

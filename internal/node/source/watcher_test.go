@@ -58,7 +58,9 @@ func TestWatcherAppliesChangesBeforeTheListIsComplete(t *testing.T) {
 					}
 					cancel()
 				},
-				apply: func(change watch.EventType, o runtime.Object) { t.Errorf("unexpected call of apply: %s of %v", change, o) },
+				apply: func(change watch.EventType, o runtime.Object) {
+					t.Errorf("unexpected call of apply: %s of %v", change, o)
+				},
 			}
 			if synced, err := f.once(ctx); !synced {
 				t.Fatal(err)

@@ -10,11 +10,12 @@ import (
 	"time"
 )
 
-// oomScoreAdj is what a kubelet sets for itself. This process must not go before it: the kubelet would go with it.
+// oomScoreAdj is the value that a kubelet sets for itself. The kernel must not kill this process first, because the
+// kubelet would die with it.
 const oomScoreAdj = -999
 
-// ProtectFromOOM asks the kernel to spare this process when memory runs out. Where that is not allowed it says so
-// and leaves it. Children inherit it; a kubelet sets its own.
+// ProtectFromOOM makes the kernel spare this process when memory runs out. If that is not allowed, it logs a warning.
+// Children inherit the setting; a kubelet sets its own.
 func ProtectFromOOM(log *slog.Logger) { protectFromOOM("/proc/self/oom_score_adj", log) }
 
 func protectFromOOM(path string, log *slog.Logger) {
@@ -23,11 +24,11 @@ func protectFromOOM(path string, log *slog.Logger) {
 	}
 }
 
-// ShuttingDown says whether the node is going down: systemd runs it and says that it is stopping. When it cannot tell
-// within a second it says no.
+// ShuttingDown reports whether systemd runs the node and is stopping it. It returns false if that is unknown after a
+// second.
 func ShuttingDown(ctx context.Context) bool { return shuttingDown(ctx, "/run/systemd/system") }
 
-// shuttingDown asks only where runDir exists, which is how sd_booted(3) knows systemd.
+// shuttingDown calls systemctl only if runDir exists, as sd_booted(3) does.
 func shuttingDown(ctx context.Context, runDir string) bool {
 	if _, err := os.Stat(runDir); err != nil {
 		return false
@@ -35,7 +36,7 @@ func shuttingDown(ctx context.Context, runDir string) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "systemctl", "is-system-running")
-	cmd.WaitDelay = 100 * time.Millisecond // should something that it started keep its output open
-	out, _ := cmd.Output()                 // it fails for every state but "running"
+	cmd.WaitDelay = 100 * time.Millisecond // in case a descendant keeps its output open
+	out, _ := cmd.Output()                 // an error for every state other than "running"
 	return strings.TrimSpace(string(out)) == "stopping"
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestProtectionFromTheOOMKillerIsAskedFor(t *testing.T) {
+func TestProtectFromOOMWritesTheScore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "oom_score_adj")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -21,7 +21,7 @@ func TestProtectionFromTheOOMKillerIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestProtectionThatIsNotAllowedIsAWarning(t *testing.T) {
+func TestDeniedOOMProtectionIsAWarning(t *testing.T) {
 	log := &logBuffer{}
 	protectFromOOM(t.TempDir(), log.logger())
 	if log.count("level=WARN") != 1 || log.count("not protected from the kernel's OOM killer") != 1 {
@@ -29,7 +29,7 @@ func TestProtectionThatIsNotAllowedIsAWarning(t *testing.T) {
 	}
 }
 
-func TestTheKernelProtectsUsOrItIsSaidThatItDoesNot(t *testing.T) {
+func TestOOMScoreIsSetOrAWarningLogged(t *testing.T) {
 	const path = "/proc/self/oom_score_adj"
 	before, err := os.ReadFile(path)
 	if err != nil {
@@ -58,7 +58,7 @@ func fakeSystemctl(t *testing.T, script string) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-func TestANodeThatSystemdIsStoppingIsShuttingDown(t *testing.T) {
+func TestShuttingDownWhileSystemdIsStopping(t *testing.T) {
 	for script, want := range map[string]bool{
 		`[ "$*" = is-system-running ] && echo stopping; exit 1`: true,
 		"echo running":             false,
@@ -76,7 +76,7 @@ func TestANodeThatSystemdIsStoppingIsShuttingDown(t *testing.T) {
 	}
 }
 
-func TestANodeIsNotShuttingDownWhenNobodyCanTell(t *testing.T) {
+func TestNotShuttingDownIfUnknown(t *testing.T) {
 	fakeSystemctl(t, "echo stopping")
 	if shuttingDown(t.Context(), filepath.Join(t.TempDir(), "no-systemd")) {
 		t.Error("shutting down without systemd")
@@ -90,7 +90,7 @@ func TestANodeIsNotShuttingDownWhenNobodyCanTell(t *testing.T) {
 	}
 }
 
-func TestAskingWhetherTheNodeShutsDownIsBounded(t *testing.T) {
+func TestShuttingDownHasATimeLimit(t *testing.T) {
 	fakeSystemctl(t, "echo stopping; sleep 30") // sleep keeps the output open when the shell is killed
 	before := time.Now()
 	shuttingDown(t.Context(), t.TempDir())

@@ -14,46 +14,45 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// ErrRunning says that a Notifier's child is still running.
+// ErrRunning means that the child of a Notifier is still running.
 var ErrRunning = errors.New("another child is running")
 
-// sendTimeout bounds how long a service manager that does not read can hold us up.
+// sendTimeout limits how long a service manager that does not read can block this process.
 const sendTimeout = time.Second
 
-// Notifier is this process's side towards systemd. Without one (no NOTIFY_SOCKET) it forwards nothing and feeds
-// nothing, and its methods do nothing.
+// Notifier sends sd_notify(3) messages to systemd. Without NOTIFY_SOCKET its methods do nothing.
 //
-// While systemd wants to be fed (WatchdogSec= of the unit) it is fed
-//   - by the child's own WATCHDOG=1, once the child is ready, was asked for them and has sent one: when they stop,
-//     systemd is to notice as it would without us;
-//   - by the Notifier at half the interval otherwise: no child runs, it is still starting or already stopping, it
-//     never sends any, or Cover says so. But for a child that is stopping it is not, while what Heed was given says that
-//     whoever runs the child hangs: then systemd is to start all of it anew.
+// If systemd has a watchdog for the unit (WatchdogSec=), there are two ways to feed it. The child's own WATCHDOG=1
+// messages are forwarded once the child is ready and has sent one, so that systemd notices a child that hangs. Otherwise
+// the Notifier feeds the watchdog at half the interval: while no child runs, while the child starts, stops or never
+// sends WATCHDOG=1, and after Cover(true). It does not do so while the function that was given to Heed reports that the
+// caller hangs, except while a child is stopping: then systemd restarts the unit.
 type Notifier struct {
 	log         *slog.Logger
-	systemd     string        // the socket of systemd; empty: there is none
-	interval    time.Duration // of systemd's watchdog; 0: it wants none
+	systemd     string        // the socket of systemd; empty: none
+	interval    time.Duration // of the watchdog of systemd; 0: none
 	childSocket string
-	private     string // the directory of childSocket if it is ours to remove
+	private     string // the directory of childSocket if Close must remove it
 
-	feed    chan struct{} // feed now
+	feed    chan struct{} // wakes feedWatchdog
 	closing chan struct{}
 	closed  chan struct{}
 	once    sync.Once
-	covered atomic.Bool                 // fed by us, whatever the child does
-	alive   atomic.Pointer[func() bool] // of what runs the child; nil: it is
+	covered atomic.Bool                 // set by Cover
+	alive   atomic.Pointer[func() bool] // set by Heed; nil: always alive
 
 	mu      sync.Mutex
 	child   *Process
 	failing bool
 }
 
-// NewNotifier reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID and starts to feed systemd's watchdog if there is
-// one. Close ends that.
+// NewNotifier reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, and starts to feed the watchdog of systemd if there
+// is one. Close stops that.
 //
-// The child's notify socket is made in dir, which is created if need be and must belong to this process alone. It
-// should be on a tmpfs, so that a full or read-only disk keeps no child from starting. If dir is empty, or too long
-// for the address of a socket, it is a new directory in /run or that for temporary files, which Close removes.
+// The notify socket of the child is created in dir, which is created if needed and must belong to this process alone. It
+// should be on a tmpfs, so that a full or read-only disk does not prevent a child from starting. If dir is empty, or too
+// long for a socket address, a new directory in /run or in the directory for temporary files is used, which Close
+// removes.
 func NewNotifier(dir string, log *slog.Logger) (*Notifier, error) {
 	n := &Notifier{
 		log:     log,
@@ -67,7 +66,7 @@ func NewNotifier(dir string, log *slog.Logger) (*Notifier, error) {
 	}
 	if n.systemd != "" {
 		interval, err := daemon.SdWatchdogEnabled(false)
-		if err != nil { // no reason to leave the node without its kubelet
+		if err != nil { // the kubelet must run anyway
 			log.Warn("not feeding the service manager's watchdog", "err", err)
 		}
 		n.interval = interval
@@ -83,7 +82,7 @@ func NewNotifier(dir string, log *slog.Logger) (*Notifier, error) {
 func (n *Notifier) placeSocket(dir string) error {
 	const name = "notify.sock"
 	if dir != "" {
-		abs, err := filepath.Abs(dir) // a NOTIFY_SOCKET that is relative is not valid
+		abs, err := filepath.Abs(dir) // NOTIFY_SOCKET must be absolute
 		if err != nil {
 			return err
 		}
@@ -99,7 +98,7 @@ func (n *Notifier) placeSocket(dir string) error {
 	return nil
 }
 
-// makePrivate makes a new directory in the first of parents that lets it.
+// makePrivate creates a directory in the first of parents where that is possible.
 func makePrivate(parents ...string) (dir string, err error) {
 	for _, parent := range parents {
 		if dir, err = os.MkdirTemp(parent, "evenkeel-"); err == nil {
@@ -109,37 +108,36 @@ func makePrivate(parents ...string) (dir string, err error) {
 	return "", err
 }
 
-// Watchdog returns how often systemd wants to be fed; 0: it does not.
+// Watchdog returns the interval of the watchdog of systemd; 0: none.
 func (n *Notifier) Watchdog() time.Duration { return n.interval }
 
 // Ready tells systemd that the service is up.
 func (n *Notifier) Ready() error { return n.send(daemon.SdNotifyReady) }
 
-// Cover makes the Notifier feed systemd's watchdog whatever the child does, or ends that. While a configuration is on
-// trial a hung kubelet is the agent's to judge: systemd would end the agent with it, and no verdict would ever be given.
+// Cover makes the Notifier feed the watchdog whatever the child does, or ends that. During a trial the agent judges a
+// kubelet that hangs: systemd would kill the agent with it, and the trial would never get a verdict.
 func (n *Notifier) Cover(on bool) {
 	if n.covered.Swap(on) != on && n.interval > 0 {
-		n.forward(daemon.SdNotifyWatchdog) // whose turn was due is not known to the other
+		n.forward(daemon.SdNotifyWatchdog) // the interval of the other sender may be almost over
 	}
 }
 
-// Heed makes the Notifier feed systemd's watchdog by itself only while alive returns true. alive must not block.
+// Heed makes the Notifier feed the watchdog by itself only while alive returns true. alive must not block.
 func (n *Notifier) Heed(alive func() bool) { n.alive.Store(&alive) }
 
-// hangs reports whether what runs the child does nothing any more. Who stops a child waits for it, as long as it takes.
+// hangs reports whether the caller of the supervisor hangs. A caller that stops a child may wait as long as needed.
 func (n *Notifier) hangs(child *Process) bool {
 	alive := n.alive.Load()
 	return alive != nil && !(*alive)() && (child == nil || !child.isStopping())
 }
 
-// Stopping tells systemd that the service is on its way down.
+// Stopping tells systemd that the service is stopping.
 func (n *Notifier) Stopping() error { return n.send(daemon.SdNotifyStopping) }
 
-// Status sets the line that systemctl status shows; a STATUS= of the child replaces it, and the other way round.
+// Status sets the line that systemctl status shows; the latest of it and a STATUS= of the child is shown.
 func (n *Notifier) Status(text string) error { return n.send("STATUS=" + oneLine(text)) }
 
-// Close ends the feeding of systemd's watchdog. It is to be called after the last child has gone, and can be called
-// again.
+// Close stops feeding the watchdog. Call it after the last child has ended; further calls do nothing.
 func (n *Notifier) Close() {
 	n.once.Do(func() { close(n.closing) })
 	<-n.closed
@@ -165,12 +163,12 @@ func (n *Notifier) detach() {
 	n.feedNow()
 }
 
-// feedNow has systemd fed without waiting for the next turn: the child, who did it until now, may have done it last
-// nearly half an interval ago, and the next turn may be as far away.
+// feedNow feeds the watchdog without waiting for the next tick: the last message of the child, and the next tick, may
+// each be almost half an interval away.
 func (n *Notifier) feedNow() {
 	select {
 	case n.feed <- struct{}{}:
-	default: // it is about to be done
+	default: // already signalled
 	}
 }
 
@@ -194,7 +192,7 @@ func (n *Notifier) feedWatchdog() {
 	}
 }
 
-// forward sends what nobody waits for. A failure is logged when it begins and when it ends.
+// forward sends a state without reporting the error. It logs the first failure, and the first success after it.
 func (n *Notifier) forward(state string) {
 	err := n.send(state)
 	n.mu.Lock()
@@ -203,14 +201,14 @@ func (n *Notifier) forward(state string) {
 	n.mu.Unlock()
 	switch {
 	case turned && err != nil:
-		n.log.Warn("the service manager cannot be notified", "err", err)
+		n.log.Warn("cannot notify the service manager", "err", err)
 	case turned:
-		n.log.Info("the service manager is notified again")
+		n.log.Info("the service manager can be notified again")
 	}
 }
 
-// send is daemon.SdNotify, but bounded in time: that one waits for ever on a service manager that does not read, and
-// the child's notifications would wait with it.
+// send is daemon.SdNotify with a timeout: SdNotify waits without a limit for a service manager that does not read, and
+// would block notifications of the child.
 func (n *Notifier) send(state string) error {
 	if n.systemd == "" {
 		return nil
@@ -220,7 +218,7 @@ func (n *Notifier) send(state string) error {
 		return fmt.Errorf("notify the service manager: %w", err)
 	}
 	defer conn.Close()
-	_ = conn.SetWriteDeadline(time.Now().Add(sendTimeout)) // fails only if closed, and then so does Write
+	_ = conn.SetWriteDeadline(time.Now().Add(sendTimeout)) // an error also makes Write fail
 	if _, err := conn.Write([]byte(state)); err != nil {
 		return fmt.Errorf("notify the service manager: %w", err)
 	}

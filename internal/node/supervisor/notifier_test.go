@@ -16,7 +16,7 @@ const interval = 200 * time.Millisecond
 // quiet is long enough for a feeder to have shown itself.
 const quiet = 3 * interval
 
-func TestSystemdIsToldWhatTheServiceSays(t *testing.T) {
+func TestNotifierSendsStatesToSystemd(t *testing.T) {
 	sd := newSystemd(t, 0)
 	n, _ := newNotifier(t)
 	for _, err := range []error{n.Ready(), n.Status("all\nMAINPID=1\x00\xff"), n.Stopping()} {
@@ -27,7 +27,7 @@ func TestSystemdIsToldWhatTheServiceSays(t *testing.T) {
 	sd.wants(t, "READY=1", "STATUS=all MAINPID=1 \ufffd", "STOPPING=1")
 }
 
-func TestTheChildsMessagesAreForwardedAndItsReadinessIsNot(t *testing.T) {
+func TestMessagesAreForwardedExceptReady(t *testing.T) {
 	sd := newSystemd(t, 0)
 	n, _ := newNotifier(t)
 	p := startSpeaker(t, n, "speaker", 0)
@@ -42,7 +42,7 @@ func TestTheChildsMessagesAreForwardedAndItsReadinessIsNot(t *testing.T) {
 	sd.wants(t, "READY=1")
 }
 
-func TestTheChildSeesItsOwnSocketAndWatchdog(t *testing.T) {
+func TestChildGetsItsOwnSocketAndWatchdog(t *testing.T) {
 	sd := newSystemd(t, time.Minute)
 	n, _ := newNotifier(t)
 	sd.wants(t, "WATCHDOG=1")
@@ -62,7 +62,7 @@ func TestTheChildSeesItsOwnSocketAndWatchdog(t *testing.T) {
 	sd.wants(t, "STATUS=WATCHDOG_USEC= false")
 }
 
-func TestTheWatchdogIsFedAtOnceWhenAChildEndsByItself(t *testing.T) {
+func TestWatchdogIsFedWhenAChildEnds(t *testing.T) {
 	sd := newSystemd(t, time.Hour)
 	n, _ := newNotifier(t)
 	sd.wants(t, "WATCHDOG=1")
@@ -70,7 +70,7 @@ func TestTheWatchdogIsFedAtOnceWhenAChildEndsByItself(t *testing.T) {
 	sd.wants(t, "WATCHDOG=1") // the next turn is in half an hour
 }
 
-func TestTheWatchdogIsFedWhileNoChildRuns(t *testing.T) {
+func TestWatchdogIsFedWhileNoChildRuns(t *testing.T) {
 	sd := newSystemd(t, interval)
 	before := time.Now()
 	n, _ := newNotifier(t)
@@ -83,7 +83,7 @@ func TestTheWatchdogIsFedWhileNoChildRuns(t *testing.T) {
 	sd.silence(t, quiet)
 }
 
-func TestTheWatchdogIsFedForAChildThatNeverPings(t *testing.T) {
+func TestWatchdogIsFedForAChildThatNeverPings(t *testing.T) {
 	sd := newSystemd(t, interval)
 	n, _ := newNotifier(t)
 	p := startSpeaker(t, n, "speaker", interval)
@@ -92,7 +92,7 @@ func TestTheWatchdogIsFedForAChildThatNeverPings(t *testing.T) {
 	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1")
 }
 
-func TestTheWatchdogIsFedForAChildThatWasNotAskedToPing(t *testing.T) {
+func TestWatchdogIsFedForAChildWithoutWatchdog(t *testing.T) {
 	sd := newSystemd(t, interval)
 	n, _ := newNotifier(t)
 	p := startSpeaker(t, n, "speaker", 0)
@@ -101,7 +101,7 @@ func TestTheWatchdogIsFedForAChildThatWasNotAskedToPing(t *testing.T) {
 	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1")
 }
 
-func TestTheWatchdogIsFedWhileTheChildStarts(t *testing.T) {
+func TestWatchdogIsFedWhileTheChildStarts(t *testing.T) {
 	sd := newSystemd(t, interval)
 	n, _ := newNotifier(t)
 	p := startSpeaker(t, n, "speaker", interval)
@@ -110,7 +110,7 @@ func TestTheWatchdogIsFedWhileTheChildStarts(t *testing.T) {
 	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1")
 }
 
-func TestAReadyChildThatStopsPingingIsNotCoveredForUntilItIsStopped(t *testing.T) {
+func TestWatchdogIsNotFedForAReadyChildThatHangs(t *testing.T) {
 	sd := newSystemd(t, interval)
 	n, _ := newNotifier(t)
 	p := startSpeaker(t, n, "deaf speaker", interval)
@@ -135,7 +135,7 @@ func TestAReadyChildThatStopsPingingIsNotCoveredForUntilItIsStopped(t *testing.T
 	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1")
 }
 
-func TestAWatchdogThatIsNotForUsIsNotFed(t *testing.T) {
+func TestWatchdogOfAnotherProcessIsNotFed(t *testing.T) {
 	sd := newSystemd(t, interval)
 	t.Setenv("WATCHDOG_PID", "1")
 	n, log := newNotifier(t)
@@ -145,7 +145,7 @@ func TestAWatchdogThatIsNotForUsIsNotFed(t *testing.T) {
 	sd.silence(t, quiet)
 }
 
-func TestAGarbledWatchdogIntervalIsReportedAndIgnored(t *testing.T) {
+func TestInvalidWatchdogIntervalIsLoggedAndIgnored(t *testing.T) {
 	newSystemd(t, interval)
 	t.Setenv("WATCHDOG_USEC", "soon")
 	n, log := newNotifier(t)
@@ -154,7 +154,7 @@ func TestAGarbledWatchdogIntervalIsReportedAndIgnored(t *testing.T) {
 	}
 }
 
-func TestWithoutSystemdThereIsNothingToDo(t *testing.T) {
+func TestNotifierWithoutSystemd(t *testing.T) {
 	withoutSystemd(t)
 	t.Setenv("WATCHDOG_USEC", "1000") // left over in some environment
 	n, log := newNotifier(t)
@@ -176,7 +176,7 @@ func TestWithoutSystemdThereIsNothingToDo(t *testing.T) {
 	}
 }
 
-func TestASystemdThatIsAwayIsReportedOnceAndOnceWhenItIsBack(t *testing.T) {
+func TestMissingSystemdIsLoggedOnceAndItsReturnToo(t *testing.T) {
 	withoutSystemd(t)
 	path := filepath.Join(shortDir(t), "systemd")
 	t.Setenv("NOTIFY_SOCKET", path)
@@ -185,19 +185,19 @@ func TestASystemdThatIsAwayIsReportedOnceAndOnceWhenItIsBack(t *testing.T) {
 	if err := n.Ready(); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("Ready: %v, want an error that names %s", err, path)
 	}
-	waitFor(t, "a warning", func() bool { return log.count("cannot be notified") == 1 })
+	waitFor(t, "a warning", func() bool { return log.count("cannot notify") == 1 })
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	waitFor(t, "the end of it", func() bool { return log.count("is notified again") == 1 })
-	if got := log.count("cannot be notified"); got != 1 {
+	waitFor(t, "the end of it", func() bool { return log.count("can be notified again") == 1 })
+	if got := log.count("cannot notify"); got != 1 {
 		t.Errorf("warned %d times, want once", got)
 	}
 }
 
-func TestASystemdThatDoesNotReadHoldsNothingUpForLong(t *testing.T) {
+func TestSystemdThatDoesNotReadBlocksForALimitedTime(t *testing.T) {
 	withoutSystemd(t)
 	path := filepath.Join(shortDir(t), "systemd")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -221,7 +221,7 @@ func TestASystemdThatDoesNotReadHoldsNothingUpForLong(t *testing.T) {
 	}
 }
 
-func TestALongOrMissingDirectoryIsReplacedByAPrivateOne(t *testing.T) {
+func TestPrivateDirectoryReplacesLongOrEmptyOne(t *testing.T) {
 	withoutSystemd(t)
 	for _, dir := range []string{"", filepath.Join(shortDir(t), strings.Repeat("x", 100))} {
 		n, err := NewNotifier(dir, (&logBuffer{}).logger())
@@ -243,7 +243,7 @@ func TestALongOrMissingDirectoryIsReplacedByAPrivateOne(t *testing.T) {
 	}
 }
 
-func TestADirectoryThatCannotBeFoundOrMadeIsReported(t *testing.T) {
+func TestDirectoryThatCannotBeCreatedIsAnError(t *testing.T) {
 	withoutSystemd(t)
 	if _, err := makePrivate("/dev/null", "/dev/null/x"); err == nil {
 		t.Error("a directory in /dev/null")
@@ -262,7 +262,7 @@ func TestADirectoryThatCannotBeFoundOrMadeIsReported(t *testing.T) {
 	}
 }
 
-func TestAChildThatStopsPingingIsCoveredForWhereItIsSaid(t *testing.T) {
+func TestCoverFeedsTheWatchdogForAChildThatHangs(t *testing.T) {
 	sd := newSystemd(t, interval)
 	n, _ := newNotifier(t)
 	p := startSpeaker(t, n, "speaker", interval)
@@ -276,7 +276,7 @@ func TestAChildThatStopsPingingIsCoveredForWhereItIsSaid(t *testing.T) {
 	sd.silence(t, quiet)
 }
 
-func TestTheWatchdogIsNotFedForAnAgentThatHangs(t *testing.T) {
+func TestWatchdogIsNotFedForAnAgentThatHangs(t *testing.T) {
 	sd := newSystemd(t, interval)
 	n, _ := newNotifier(t)
 	var alive atomic.Bool

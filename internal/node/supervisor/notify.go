@@ -17,17 +17,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDatagram is what systemd itself takes at the most.
+// maxDatagram is the limit of systemd itself.
 const maxDatagram = 4096
 
-// maxSocketPath is what sockaddr_un holds, without its final NUL.
+// maxSocketPath is the capacity of sockaddr_un, without the final NUL.
 const maxSocketPath = 107
 
-// notifySocket is where one child sends its notifications.
+// notifySocket receives the notifications of one child.
 //
-// It has a path and is not abstract: an abstract name is open to every process in the network namespace, which is
-// that of every host-network pod, and any of them could fill the queue. The kernel says who sent a datagram, so that
-// even root's other processes are not mistaken for the child.
+// It has a path: an abstract name is open to every process in the network namespace, including all host-network pods,
+// and any of them could fill its queue. The kernel adds the sender to each datagram, so that even other processes of
+// root are not taken for the child.
 type notifySocket struct {
 	conn *net.UnixConn
 	path string
@@ -36,7 +36,7 @@ type notifySocket struct {
 }
 
 func listenNotify(path string) (*notifySocket, error) {
-	// One child at a time has the path; what lies there is of a process that was killed.
+	// Only one child at a time uses the path; an existing socket belongs to a process that was killed.
 	_ = os.Remove(path)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("notify socket: %w", err)
@@ -48,7 +48,7 @@ func listenNotify(path string) (*notifySocket, error) {
 	s := &notifySocket{
 		conn: conn,
 		path: path,
-		// Room for the most file descriptors that the kernel lets one message carry, so that none gets lost here.
+		// Room for the largest number of file descriptors in one message, so that each can be closed.
 		oob: make([]byte, unix.CmsgSpace(unix.SizeofUcred)+unix.CmsgSpace(253*4)),
 	}
 	if err := s.restrict(); err != nil {
@@ -58,7 +58,7 @@ func listenNotify(path string) (*notifySocket, error) {
 	return s, nil
 }
 
-// restrict keeps other users away and has the kernel add to each datagram who sent it.
+// restrict denies access to other users, and makes the kernel add the sender to each datagram.
 func (s *notifySocket) restrict() error {
 	if err := os.Chmod(s.path, 0o600); err != nil {
 		return err
@@ -75,12 +75,12 @@ func (s *notifySocket) restrict() error {
 }
 
 func (s *notifySocket) close() {
-	_ = s.conn.Close() // wakes receive
+	_ = s.conn.Close() // makes receive return
 	_ = os.Remove(s.path)
 }
 
-// receive returns the next datagram and the process that sent it, 0 if that is not known; the datagram is empty if
-// it was too long. It fails when the socket is closed.
+// receive returns the next datagram and its sender, 0 if unknown; the datagram is empty if it was too long. It fails
+// when the socket is closed.
 func (s *notifySocket) receive() (datagram []byte, sender int, err error) {
 	n, oobn, flags, _, err := s.conn.ReadMsgUnix(s.data[:], s.oob)
 	if err != nil {
@@ -93,8 +93,8 @@ func (s *notifySocket) receive() (datagram []byte, sender int, err error) {
 	return s.data[:n], sender, nil
 }
 
-// readControl returns the sender's process ID and closes what file descriptors it sent: we keep none for anybody, and
-// who sent one with BARRIER=1 waits for that.
+// readControl returns the process ID of the sender, and closes the file descriptors that it sent: none are kept, and a
+// sender of BARRIER=1 waits for the close.
 func readControl(oob []byte) (sender int) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -113,7 +113,7 @@ func readControl(oob []byte) (sender int) {
 	return sender
 }
 
-// listen handles the child's notifications until its socket is closed.
+// listen handles notifications of the child until its socket is closed.
 func (p *Process) listen() {
 	defer close(p.heard)
 	for {
@@ -122,15 +122,15 @@ func (p *Process) listen() {
 			return
 		}
 		if sender != p.Pid() {
-			p.ignoreStranger(sender)
+			p.ignoreOther(sender)
 			continue
 		}
-		p.take(parseNotification(datagram))
+		p.handle(parseNotification(datagram))
 	}
 }
 
-// take notes what the child said before it is passed on: systemd may be slow to take it.
-func (p *Process) take(said notification) {
+// handle records a notification before it forwards it, because systemd may be slow to receive it.
+func (p *Process) handle(said notification) {
 	p.mu.Lock()
 	change := said.ready && !p.ready || said.watchdog && p.pinged.IsZero()
 	p.ready = p.ready || said.ready
@@ -141,7 +141,7 @@ func (p *Process) take(said notification) {
 	if change {
 		select {
 		case p.changed <- struct{}{}:
-		default: // one is waiting to be read already
+		default: // a change is already signalled
 		}
 	}
 	if len(said.forward) > 0 {
@@ -149,28 +149,28 @@ func (p *Process) take(said notification) {
 	}
 }
 
-// ignoreStranger says once for each child that its socket is used by another process: most likely the child is a
-// wrapper that did not exec the program.
-func (p *Process) ignoreStranger(sender int) {
+// ignoreOther logs once for each child that another process uses its socket: probably the child is a wrapper that did
+// not exec the program.
+func (p *Process) ignoreOther(sender int) {
 	p.mu.Lock()
-	first := !p.stranger
-	p.stranger = true
+	first := !p.warned
+	p.warned = true
 	p.mu.Unlock()
 	if first {
-		p.notifier.log.Warn("ignored a notification that the child did not send itself", "child", p.Pid(), "sender", sender)
+		p.notifier.log.Warn("ignored a notification of another process than the child", "child", p.Pid(), "sender", sender)
 	}
 }
 
-// notification is what a datagram of a child means to us.
+// notification is the meaning of a datagram of a child.
 type notification struct {
 	ready    bool
 	watchdog bool
-	forward  []string // lines that systemd gets as they are
+	forward  []string // lines to forward to systemd
 }
 
-// parseNotification keeps what is the child's to say. READY is noted, not forwarded: when the service is ready is
-// decided elsewhere. MAINPID, FDSTORE, STOPPING, RELOADING and the like would be about this process, and are dropped
-// like everything that is not understood.
+// parseNotification keeps what a child may say. READY is recorded, not forwarded: the agent decides when the service is
+// ready. MAINPID, FDSTORE, STOPPING, RELOADING and the like would refer to this process, and are dropped like unknown
+// lines.
 func parseNotification(datagram []byte) (said notification) {
 	if bytes.IndexByte(datagram, 0) >= 0 || !utf8.Valid(datagram) {
 		return said
@@ -183,7 +183,7 @@ func parseNotification(datagram []byte) (said notification) {
 			said.ready = said.ready || value == "1"
 			continue
 		case "WATCHDOG":
-			if value != "1" { // "trigger" would have us killed
+			if value != "1" { // with "trigger" systemd would kill the service
 				continue
 			}
 			said.watchdog = true
@@ -200,8 +200,8 @@ func parseNotification(datagram []byte) (said notification) {
 	return said
 }
 
-// childEnv is env with the notification variables of the child in place of ours. WATCHDOG_PID stays away: it would
-// have to be known before the fork, and the child takes its absence for "me".
+// childEnv replaces the notification variables in env. WATCHDOG_PID is omitted: it would have to be known before the
+// fork, and without it the child takes the settings for its own.
 func childEnv(env []string, socket string, watchdog time.Duration) []string {
 	if env == nil {
 		env = os.Environ()
@@ -217,12 +217,12 @@ func childEnv(env []string, socket string, watchdog time.Duration) []string {
 	return env
 }
 
-// oneLine keeps text from being read as more than one assignment.
+// oneLine prevents that text is read as more than one assignment.
 func oneLine(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == 0 {
 			return ' '
 		}
-		return r // utf8.RuneError for what is not UTF-8, which systemd would not take
+		return r // utf8.RuneError replaces invalid UTF-8, which systemd refuses
 	}, text)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestADatagramIsReadLineByLine(t *testing.T) {
+func TestParseNotification(t *testing.T) {
 	for _, tt := range []struct {
 		name, datagram string
 		want           notification
@@ -47,7 +47,7 @@ func TestADatagramIsReadLineByLine(t *testing.T) {
 	}
 }
 
-func TestTheChildsEnvironmentHasItsOwnNotifyVariables(t *testing.T) {
+func TestChildEnvReplacesNotifyVariables(t *testing.T) {
 	env := []string{"A=1", "NOTIFY_SOCKET=/old", "WATCHDOG_PID=1", "WATCHDOG_USEC=5", "B=2", "NOTIFY_SOCKETS=x"}
 	before := slices.Clone(env)
 	for _, tt := range []struct {
@@ -71,7 +71,7 @@ func TestTheChildsEnvironmentHasItsOwnNotifyVariables(t *testing.T) {
 	}
 }
 
-func TestReadinessAndWatchdogAreSeen(t *testing.T) {
+func TestReadyAndWatchdogAreRecorded(t *testing.T) {
 	withoutSystemd(t)
 	n, _ := newNotifier(t)
 	p := startSpeaker(t, n, "speaker", time.Hour)
@@ -111,7 +111,7 @@ func TestReadinessAndWatchdogAreSeen(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeReadChangesNothing(t *testing.T) {
+func TestInvalidDatagramIsIgnored(t *testing.T) {
 	sd := newSystemd(t, 0)
 	n, _ := newNotifier(t)
 	p := startSpeaker(t, n, "speaker", 0)
@@ -130,7 +130,7 @@ func TestWhatCannotBeReadChangesNothing(t *testing.T) {
 	}
 }
 
-func TestAnotherProcessCannotSpeakForTheChild(t *testing.T) {
+func TestNotificationOfAnotherProcessIsIgnored(t *testing.T) {
 	sd := newSystemd(t, 0)
 	n, log := newNotifier(t)
 	p := startSpeaker(t, n, "speaker", time.Hour)
@@ -169,7 +169,7 @@ func TestFileDescriptorsFromTheChildAreClosed(t *testing.T) {
 	sd.wants(t, "STATUS=barrier passed")
 }
 
-func TestASocketThatIsLeftOverIsReplaced(t *testing.T) {
+func TestLeftoverSocketIsReplaced(t *testing.T) {
 	withoutSystemd(t)
 	n, _ := newNotifier(t)
 	old, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: n.childSocket, Net: "unixgram"})
@@ -185,7 +185,7 @@ func TestASocketThatIsLeftOverIsReplaced(t *testing.T) {
 	waitFor(t, "ready", p.Ready)
 }
 
-func TestAChildIsNotStartedWithoutItsSocket(t *testing.T) {
+func TestStartFailsWithoutSocket(t *testing.T) {
 	withoutSystemd(t)
 	dir := shortDir(t)
 	file := filepath.Join(dir, "file")
@@ -213,7 +213,7 @@ func TestAChildIsNotStartedWithoutItsSocket(t *testing.T) {
 	}
 }
 
-func TestASocketThatCannotBeRestrictedIsReported(t *testing.T) {
+func TestSocketThatCannotBeRestrictedIsAnError(t *testing.T) {
 	s, err := listenNotify(filepath.Join(shortDir(t), "s"))
 	if err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestASocketThatCannotBeRestrictedIsReported(t *testing.T) {
 	}
 }
 
-func TestControlDataThatCannotBeReadHasNoSender(t *testing.T) {
+func TestInvalidControlDataHasNoSender(t *testing.T) {
 	if got := readControl([]byte("far too short for one header")); got != 0 {
 		t.Errorf("sender %d, want none", got)
 	}

@@ -1,8 +1,8 @@
-// Package supervisor runs one child process, the node's kubelet, as a service manager would: it starts it, stops it,
-// says how it ended, and stands between it and systemd for sd_notify(3), so that the kubelet can stay what it is.
+// Package supervisor starts and stops one child process, the kubelet, reports how it ended, and relays sd_notify(3)
+// messages between the kubelet and systemd.
 //
-// It must not know what the child's configuration is, whether it is healthy, or when it is to be restarted: that is
-// decided elsewhere and only carried out here.
+// It must not know the configuration of the child, whether it is healthy, or when to restart it: the caller decides
+// that.
 package supervisor
 
 import (
@@ -19,29 +19,28 @@ import (
 
 // Command says what to run.
 type Command struct {
-	Path string   // looked up in PATH if it has no slash
+	Path string   // looked up in PATH if it contains no slash
 	Args []string // without argv[0]
-	Env  []string // nil: this process's own; NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID are replaced in both
+	Env  []string // nil: the environment of this process; NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID are always replaced
 
-	// Stdout and Stderr are inherited as they are; nil: /dev/null. With a pipe the output would depend on this
-	// process's living and reading.
+	// Stdout and Stderr are inherited by the child; nil: /dev/null. With a pipe, the output would be lost with this
+	// process.
 	Stdout, Stderr *os.File
 
-	// Watchdog is how often at the least the child is to send WATCHDOG=1; 0: it is not asked to. It is lowered to
-	// Notifier.Watchdog, because the child's messages are what systemd is then fed with. A kubelet refuses to start
-	// with a second or less.
+	// Watchdog is the interval in which the child must send WATCHDOG=1; 0: none. Start lowers it to Notifier.Watchdog,
+	// because systemd receives the messages of the child. A kubelet refuses to start with one second or less.
 	Watchdog time.Duration
 }
 
 // Exit says how a child ended.
 type Exit struct {
-	Code    int       // -1 if a signal ended it, or if it is not known
-	Signal  string    // such as "killed"; empty if it exited by itself
-	Stopped bool      // Stop had been called before it ended
+	Code    int       // -1 if a signal ended the child, or if the code is unknown
+	Signal  string    // such as "killed"; empty if the child exited
+	Stopped bool      // Stop was called before the child ended
 	At      time.Time // carries the monotonic clock
 }
 
-// String is such as "exit status 1" or "signal: killed".
+// String returns a text such as "exit status 1" or "signal: killed".
 func (e Exit) String() string {
 	if e.Signal != "" {
 		return "signal: " + e.Signal
@@ -49,14 +48,14 @@ func (e Exit) String() string {
 	return fmt.Sprintf("exit status %d", e.Code)
 }
 
-// Process is a child that was started. All its methods can be called at any time from any goroutine.
+// Process is a started child. All methods may be called at any time from any goroutine.
 type Process struct {
 	cmd      *exec.Cmd
 	notifier *Notifier
 	socket   *notifySocket
 	watchdog time.Duration
 	changed  chan struct{}
-	heard    chan struct{} // closed when the last notification has been handled
+	heard    chan struct{} // closed after the last notification
 	done     chan struct{}
 
 	mu       sync.Mutex
@@ -64,19 +63,19 @@ type Process struct {
 	ready    bool
 	pinged   time.Time // zero: never
 	stopping bool
-	stranger bool // a foreign notification has been logged
+	warned   bool // a notification of another process was logged
 }
 
-// Start runs cmd as the one child of n, and returns once it executes. The child is killed by the kernel if this
-// process dies, whatever kills it. The child's own children are not: a wrapper around the real program must exec it,
-// which signals and notifications need as well.
+// Start runs cmd as the only child of n, and returns once it executes. The kernel kills the child when this process
+// dies. It does not kill the children of the child, so a wrapper must exec the real program; signals and notifications
+// need that too.
 //
-// The error names the path and is fs.ErrNotExist, fs.ErrPermission, syscall.EISDIR or syscall.ENOEXEC where it is
-// one of these, and ErrRunning if n has a child already.
+// The error names the path and is fs.ErrNotExist, fs.ErrPermission, syscall.EISDIR or syscall.ENOEXEC where it applies,
+// and ErrRunning if n already has a child.
 func Start(cmd Command, n *Notifier) (*Process, error) {
 	path, err := exec.LookPath(cmd.Path)
 	if err != nil {
-		return nil, startError(cmd.Path, explain(cmd.Path, err))
+		return nil, startError(cmd.Path, describeError(cmd.Path, err))
 	}
 	if n.interval > 0 && cmd.Watchdog > n.interval {
 		cmd.Watchdog = n.interval
@@ -103,8 +102,8 @@ func Start(cmd Command, n *Notifier) (*Process, error) {
 		Env:  childEnv(cmd.Env, n.childSocket, cmd.Watchdog),
 		SysProcAttr: &syscall.SysProcAttr{
 			Pdeathsig: syscall.SIGKILL,
-			// A process group of its own: ^C in a terminal goes to the whole foreground group, and the child must
-			// not stop because of it before this process has decided so. (systemd goes by the cgroup.)
+			// A separate process group: ^C in a terminal signals the whole foreground group, and the child must not stop
+			// before this process decides so. (systemd signals the cgroup.)
 			Setpgid: true,
 		},
 	}
@@ -119,15 +118,14 @@ func Start(cmd Command, n *Notifier) (*Process, error) {
 	if err := <-started; err != nil {
 		p.socket.close()
 		n.detach()
-		return nil, startError(cmd.Path, explain(path, err))
+		return nil, startError(cmd.Path, describeError(path, err))
 	}
 	go p.listen()
 	return p, nil
 }
 
-// run starts the child and waits for it. The kernel sends Pdeathsig when the thread that forked dies, not the
-// process; and Go ends threads as it likes unless a goroutine is locked to them. So one thread is kept for as long as
-// the child lives.
+// run starts the child and waits for it. The kernel sends Pdeathsig when the forking thread dies, not the process, and
+// Go may end threads unless a goroutine is locked to them. So run keeps its thread for as long as the child lives.
 func (p *Process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -136,7 +134,7 @@ func (p *Process) run(started chan<- error) {
 	if err != nil {
 		return
 	}
-	_ = p.cmd.Wait() // what it would say is in ProcessState
+	_ = p.cmd.Wait() // ProcessState has the result
 
 	exit := exitOf(p.cmd.ProcessState)
 	p.socket.close()
@@ -151,7 +149,7 @@ func (p *Process) run(started chan<- error) {
 
 func exitOf(state *os.ProcessState) Exit {
 	exit := Exit{Code: -1, At: time.Now()}
-	if state == nil { // somebody else waited for it
+	if state == nil { // another waiter reaped the child
 		return exit
 	}
 	exit.Code = state.ExitCode()
@@ -161,31 +159,31 @@ func exitOf(state *os.ProcessState) Exit {
 	return exit
 }
 
-// Pid is the child's process ID, which is its process group's as well.
+// Pid returns the process ID of the child, which is also the ID of its process group.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// Done is closed when the child is gone and nothing is left of it here.
+// Done is closed when the child has ended and everything of it is cleaned up.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Exit says how the child ended. It is the zero Exit before Done.
+// Exit returns how the child ended; zero before Done.
 func (p *Process) Exit() Exit {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.exit
 }
 
-// Stop sends SIGTERM, SIGKILL after grace, and returns when the child is gone. Calling it again, at the same time or
-// later, waits for the same end; the shortest grace counts.
+// Stop sends SIGTERM, then SIGKILL after grace, and returns when the child has ended. Further calls wait for the same
+// end; the shortest grace applies.
 func (p *Process) Stop(grace time.Duration) Exit {
 	p.mu.Lock()
 	first := !p.stopping
 	p.stopping = true
 	p.mu.Unlock()
 	if first {
-		// From here on the child need not ping any more: systemd is fed for it.
+		// From now on the child need not ping: this process feeds the watchdog.
 		p.notifier.feedNow()
-		// Once only: to Kubernetes' programs a second SIGTERM means exit at once. The error can only be that it is
-		// gone already.
+		// Only once: for Kubernetes programs a second SIGTERM means immediate exit. An error means that the child has
+		// already ended.
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	}
 	timer := time.NewTimer(grace)
@@ -199,14 +197,14 @@ func (p *Process) Stop(grace time.Duration) Exit {
 	return p.Exit()
 }
 
-// Ready says whether the child has sent READY=1.
+// Ready reports whether the child has sent READY=1.
 func (p *Process) Ready() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ready
 }
 
-// Watchdog returns how long ago, in monotonic time, the child sent its last WATCHDOG=1, and whether it ever did.
+// Watchdog returns the time since the last WATCHDOG=1 of the child (monotonic), and whether there was one.
 func (p *Process) Watchdog() (since time.Duration, seen bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -216,12 +214,11 @@ func (p *Process) Watchdog() (since time.Duration, seen bool) {
 	return time.Since(p.pinged), true
 }
 
-// Changed receives when the child became ready or sent its first WATCHDOG=1. It is for one reader; what it missed
-// comes as one.
+// Changed returns a channel for one reader, which receives when the child becomes ready or sends its first WATCHDOG=1.
+// Several changes may arrive as one.
 func (p *Process) Changed() <-chan struct{} { return p.changed }
 
-// pingsItself says whether the child is past its start, running, and has shown that it sends the WATCHDOG=1 it was
-// asked for.
+// pingsItself reports whether the child is ready, not stopping, and sends the requested WATCHDOG=1.
 func (p *Process) pingsItself() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -236,8 +233,8 @@ func (p *Process) isStopping() bool {
 
 func startError(path string, err error) error { return fmt.Errorf("start %s: %w", path, err) }
 
-// explain says in words what is wrong with the program at path, and not twice where that is.
-func explain(path string, err error) error {
+// describeError adds what is wrong with the program at path, and removes duplicate paths.
+func describeError(path string, err error) error {
 	var lookup *exec.Error
 	if errors.As(err, &lookup) {
 		err = lookup.Err
@@ -248,14 +245,14 @@ func explain(path string, err error) error {
 	}
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
-		return fmt.Errorf("it is not in PATH: %w", fs.ErrNotExist)
+		return fmt.Errorf("not found in PATH: %w", fs.ErrNotExist)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("it is not executable: %w", err)
+		return fmt.Errorf("not executable: %w", err)
 	case errors.Is(err, syscall.ENOEXEC):
-		return fmt.Errorf("it is not a program for this machine: %w", err)
+		return fmt.Errorf("not a program for this machine: %w", err)
 	case errors.Is(err, fs.ErrNotExist):
 		if _, statErr := os.Stat(path); statErr == nil {
-			return fmt.Errorf("it is there, but its interpreter or loader is not: %w", err)
+			return fmt.Errorf("the file exists, but its interpreter or loader does not: %w", err)
 		}
 	}
 	return err

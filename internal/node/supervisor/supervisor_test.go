@@ -39,7 +39,7 @@ func gone(pid int) bool {
 	return strings.HasPrefix(rest, "Z")
 }
 
-func TestExitsAreReported(t *testing.T) {
+func TestExit(t *testing.T) {
 	withoutSystemd(t)
 	n, _ := newNotifier(t)
 	for _, tt := range []struct {
@@ -66,13 +66,13 @@ func TestExitsAreReported(t *testing.T) {
 	}
 }
 
-func TestAnExitThatSomebodyElseCollectedIsUnknown(t *testing.T) {
+func TestExitOfAChildThatAnotherReapedIsUnknown(t *testing.T) {
 	if exit := exitOf(nil); exit.Code != -1 || exit.Signal != "" || exit.At.IsZero() {
 		t.Errorf("%+v, want code -1, no signal, and a time", exit)
 	}
 }
 
-func TestStopAsksPolitelyFirst(t *testing.T) {
+func TestStopSendsSIGTERM(t *testing.T) {
 	withoutSystemd(t)
 	n, _ := newNotifier(t)
 	fifo := filepath.Join(shortDir(t), "fifo")
@@ -83,7 +83,7 @@ func TestStopAsksPolitelyFirst(t *testing.T) {
 	}
 }
 
-func TestAChildThatIgnoresSIGTERMIsKilledAfterTheGrace(t *testing.T) {
+func TestChildThatIgnoresSIGTERMIsKilledAfterTheGrace(t *testing.T) {
 	withoutSystemd(t)
 	n, _ := newNotifier(t)
 	p := startSpeaker(t, n, "deaf speaker", 0)
@@ -100,7 +100,7 @@ func TestAChildThatIgnoresSIGTERMIsKilledAfterTheGrace(t *testing.T) {
 	}
 }
 
-func TestStopCanBeCalledAgainAtOnceAndLater(t *testing.T) {
+func TestStopCanBeCalledAgain(t *testing.T) {
 	withoutSystemd(t)
 	n, _ := newNotifier(t)
 	p := startShell(t, n, "exec sleep 1000")
@@ -120,7 +120,7 @@ func TestStopCanBeCalledAgainAtOnceAndLater(t *testing.T) {
 	}
 }
 
-func TestTheShortestGraceCounts(t *testing.T) {
+func TestShortestGraceApplies(t *testing.T) {
 	withoutSystemd(t)
 	n, _ := newNotifier(t)
 	p := startSpeaker(t, n, "deaf speaker", 0)
@@ -144,7 +144,7 @@ func TestStopAfterTheExitReturnsIt(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeStartedIsSaidClearly(t *testing.T) {
+func TestStartErrors(t *testing.T) {
 	withoutSystemd(t)
 	n, _ := newNotifier(t)
 	dir := shortDir(t)
@@ -161,12 +161,12 @@ func TestWhatCannotBeStartedIsSaidClearly(t *testing.T) {
 		words      string
 	}{
 		{"missing", dir + "/no", fs.ErrNotExist, "no such file or directory"},
-		{"not in PATH", "no-such-program-anywhere", fs.ErrNotExist, "it is not in PATH: file does not exist"},
+		{"not in PATH", "no-such-program-anywhere", fs.ErrNotExist, "not found in PATH: file does not exist"},
 		{"a directory", dir, syscall.EISDIR, "is a directory"},
-		{"not executable", file("plain", "#!/bin/sh\n", 0o600), fs.ErrPermission, "it is not executable: permission denied"},
-		{"not a program", file("text", "hello", 0o700), syscall.ENOEXEC, "it is not a program for this machine: exec format error"},
+		{"not executable", file("plain", "#!/bin/sh\n", 0o600), fs.ErrPermission, "not executable: permission denied"},
+		{"not a program", file("text", "hello", 0o700), syscall.ENOEXEC, "not a program for this machine: exec format error"},
 		{"no interpreter", file("script", "#!/no/such/sh\n", 0o700), fs.ErrNotExist,
-			"it is there, but its interpreter or loader is not: no such file or directory"},
+			"the file exists, but its interpreter or loader does not: no such file or directory"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Start(Command{Path: tt.path}, n)
@@ -180,7 +180,7 @@ func TestWhatCannotBeStartedIsSaidClearly(t *testing.T) {
 	}
 }
 
-func TestANotifierHasOneChildAtATime(t *testing.T) {
+func TestNotifierHasOneChildAtATime(t *testing.T) {
 	withoutSystemd(t)
 	n, _ := newNotifier(t)
 	p := startShell(t, n, "exec sleep 1000")
@@ -193,7 +193,7 @@ func TestANotifierHasOneChildAtATime(t *testing.T) {
 	}
 }
 
-func TestTheChildGetsItsArgumentsAndOurFiles(t *testing.T) {
+func TestChildGetsArgumentsAndFiles(t *testing.T) {
 	withoutSystemd(t)
 	n, _ := newNotifier(t)
 	out, err := os.Create(filepath.Join(shortDir(t), "out"))
@@ -216,7 +216,7 @@ func TestTheChildGetsItsArgumentsAndOurFiles(t *testing.T) {
 	}
 }
 
-func TestTheChildHasAProcessGroupOfItsOwn(t *testing.T) {
+func TestChildHasItsOwnProcessGroup(t *testing.T) {
 	withoutSystemd(t)
 	n, _ := newNotifier(t)
 	p := startShell(t, n, "exec sleep 1000")
@@ -225,7 +225,7 @@ func TestTheChildHasAProcessGroupOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestTheChildDiesWithUs(t *testing.T) {
+func TestChildDiesWithItsParent(t *testing.T) {
 	withoutSystemd(t)
 	exe, err := os.Executable()
 	if err != nil {
@@ -257,7 +257,7 @@ func TestTheChildDiesWithUs(t *testing.T) {
 	waitFor(t, "the child is gone", func() bool { return gone(pid) })
 }
 
-func TestTheChildOutlivesTheThreadsThatGoEnds(t *testing.T) {
+func TestChildOutlivesEndedThreads(t *testing.T) {
 	withoutSystemd(t)
 	n, _ := newNotifier(t)
 	// Goroutines that end while locked take their threads with them: those that were idle when they came, so that
