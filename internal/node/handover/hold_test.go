@@ -38,7 +38,7 @@ func TestALockFileThatCannotBeUsedIsAFailureOfItsOwn(t *testing.T) {
 	}
 	for path, words := range map[string]string{
 		dir: "is a directory", filepath.Join(dir, "no", "lock"): "its directory does not exist",
-		link: "it is a symbolic link, and that is not followed", "/proc/version/lock": "not a directory",
+		link: "it is a symbolic link, which is not followed", "/proc/version/lock": "not a directory",
 	} {
 		o := Holder{Lock{Flag: "--lock-file", Path: path}, filepath.Join(dir, "evenkeel"), quiet(t), slog.New(slog.DiscardHandler)}
 		err := o.Hold(t.Context(), func(context.Context) error {
@@ -76,12 +76,12 @@ func TestALockThatOthersCouldTakeIsNotUsed(t *testing.T) {
 	}
 	done, err := hold(0o777)
 	var failed *Error
-	want := fmt.Sprintf("--lock-file cannot be used: lock file %s: others could take it: everybody may write to its directory %s, and replace the file: chmod o-w %[2]s, or choose another directory", path, dir)
+	want := fmt.Sprintf("--lock-file cannot be used: lock file %s: other users could take it: everyone can write to its directory %s, and replace the file: chmod o-w %[2]s, or choose another directory", path, dir)
 	if done || !errors.As(err, &failed) || failed.Failure != Unusable || err.Error() != want {
 		t.Errorf("everybody's directory: done is %t, %v, want Unusable and %q", done, err, want)
 	}
 	done, err = hold(os.ModeSticky | 0o777)
-	if !done || err != nil || !strings.Contains(log.String(), `level=WARN msg="the node's lock" err="lock file `+path+": everybody may write to its directory "+dir) {
+	if !done || err != nil || !strings.Contains(log.String(), `level=WARN msg="the node's lock" err="lock file `+path+": everyone can write to its directory "+dir) {
 		t.Errorf("a sticky directory: done is %t, %v, and the log is\n%s", done, err, log.String())
 	}
 }

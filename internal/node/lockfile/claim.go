@@ -10,14 +10,14 @@ import (
 )
 
 var (
-	// ErrWanted says that another process wants the lock, and that the holder gives way.
+	// ErrWanted means that another process wants the lock, and that this holder yields.
 	ErrWanted = errors.New("another process wants the lock")
-	// ErrLost says that the file of a lock was replaced, and that another process has the lock on the new one.
+	// ErrLost means that the lock file was replaced, and that another process locked the new file.
 	ErrLost = errors.New("the lock file was replaced, and another process has the lock on the new one")
 )
 
-// Claim is a lock that a Contender has. If its file is deleted or replaced, it takes the lock on the one that is there
-// then, if it can.
+// Claim is the lock of a Contender. If its file is deleted or replaced, the Claim also locks the file that is at the
+// path then, if possible.
 type Claim struct {
 	c       Contender
 	wanted  chan struct{}
@@ -28,23 +28,24 @@ type Claim struct {
 	mu  sync.Mutex
 	why error
 
-	// Of keep alone, until it has ended.
-	// files are locked, all of them: others may still wait for those that were replaced. The last is the one at the path.
+	// Used by the goroutine of keep only, until it ends.
+	//
+	// files are all locked, because other processes may still wait for replaced files. The last one is at the path.
 	files   []*os.File
 	watch   *watch
-	wait    time.Duration // until the next look
+	wait    time.Duration // until the next check
 	noticed string
 }
 
-// claim keeps a lock that was taken on file.
+// claim begins to maintain a lock that was taken on file.
 func (c Contender) claim(file *os.File, w *watch) *Claim {
 	k := &Claim{c: c, wanted: make(chan struct{}), release: make(chan struct{})}
 	k.hold(file, w)
 	w.look()
-	if w.openedWithin(fresh) {
+	if w.openedWithin(openMemory) {
 		k.wantOpened()
 	}
-	lost := k.look()
+	lost := k.check()
 	k.kept.Go(func() { k.keep(lost) })
 	return k
 }
@@ -53,31 +54,31 @@ func (k *Claim) hold(file *os.File, w *watch) {
 	k.files, k.watch, k.wait = append(k.files, file), w, time.Millisecond
 }
 
-// Wanted is closed when the holder should let go: another process wants the lock (Yield), or has it (ErrLost). Why says
-// which.
+// Wanted returns a channel that is closed when the holder should release the lock: another process wants it (Yield), or
+// has it (ErrLost). Why says which.
 func (k *Claim) Wanted() <-chan struct{} { return k.wanted }
 
-// Why says why Wanted is closed, with ErrWanted or ErrLost; before that it is nil.
+// Why returns ErrWanted or ErrLost after Wanted is closed, nil before.
 func (k *Claim) Why() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.why
 }
 
-// Release gives the lock back; again, it does nothing. The file stays, as with a Lock.
+// Release unlocks the files; further calls do nothing. The files stay, as with a Lock.
 func (k *Claim) Release() error {
 	var errs []error
 	k.once.Do(func() {
 		close(k.release)
 		k.kept.Wait()
-		for _, file := range slices.Backward(k.files) { // who gets the lock on an old one finds the new one free
+		for _, file := range slices.Backward(k.files) { // a process that gets an old file then finds the new one free
 			errs = append(errs, unlock(file))
 		}
 	})
 	return errors.Join(errs...)
 }
 
-// want closes Wanted, the first time. ErrLost beats another reason.
+// want closes Wanted at the first call. ErrLost replaces another reason.
 func (k *Claim) want(why error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -93,14 +94,15 @@ func (k *Claim) wantOpened() {
 	k.want(fmt.Errorf("lock file %s was opened: %w", k.c.Path, ErrWanted))
 }
 
-// keep looks after the lock until Release.
+// keep maintains the lock until Release.
 func (k *Claim) keep(lost bool) {
-	defer func() { k.watch.close() }() // the one of then
+	defer func() { k.watch.close() }() // k.watch may have been replaced
 	for !lost {
-		// Who opened the file before it was watched shows only when it waits for the lock. So it is looked for soon, and
-		// then less and less often: it is found as long after as it took from opening to waiting, or at the next look.
-		if !k.c.Yield || k.wait > lookEvery {
-			k.wait = lookEvery
+		// A process that opened the file before it was watched is visible only when it waits for the lock. So the
+		// intervals between checks begin short and double: such a process is found after at most the time that it took
+		// from opening to waiting, or at the next check.
+		if !k.c.Yield || k.wait > checkInterval {
+			k.wait = checkInterval
 		}
 		select {
 		case <-k.release:
@@ -112,18 +114,19 @@ func (k *Claim) keep(lost bool) {
 		case <-time.After(k.wait):
 			k.wait *= 2
 		}
-		lost = k.look()
+		lost = k.check()
 	}
 	<-k.release
 }
 
-// look looks for those who wait for the lock, and whether its file is still there. It returns whether the lock is lost.
-func (k *Claim) look() (lost bool) {
+// check looks for processes that wait for the lock, and checks that the file is still at its path. It reports whether
+// the lock is lost.
+func (k *Claim) check() (lost bool) {
 	for _, file := range k.files {
 		if !k.c.Yield {
 			break
 		}
-		if pids := waiters(file); len(pids) > 0 {
+		if pids := waitersFor(file); len(pids) > 0 {
 			k.want(fmt.Errorf("lock file %s: %w: %s waits for it", k.c.Path, ErrWanted, process(pids[0])))
 		}
 	}
@@ -133,14 +136,14 @@ func (k *Claim) look() (lost bool) {
 	return k.retake()
 }
 
-// retake takes the lock on the file that is at the path now. It returns whether another process has it: then who has
-// only the old one's must let go. Before anybody has it there is nothing to let go for.
+// retake locks the file that is at the path now. It reports whether another process has that lock: then this holder must
+// release. Until another process has it, there is no need to.
 func (k *Claim) retake() (lost bool) {
-	if _, unsafe := trust(k.c.Path); unsafe != nil { // nobody's reason to let go
+	if _, unsafe := checkAccess(k.c.Path); unsafe != nil { // not a reason to release
 		k.keepOld(unsafe)
 		return false
 	}
-	if pid := WhoHolds(k.c.Path); pid > 0 { // not opened: its holder might give way to us, who are about to leave
+	if pid := WhoHolds(k.c.Path); pid > 0 { // opening the file could make its holder yield to this process, which is about to release
 		return k.lose(pid)
 	}
 	var w *watch
@@ -151,12 +154,12 @@ func (k *Claim) retake() (lost bool) {
 	}
 	switch {
 	case errors.Is(err, ErrHeld):
-		lost = k.lose(holder(file))
+		lost = k.lose(holderOf(file))
 	case err != nil:
 		k.keepOld(err)
 	case isAt(k.c.Path, file):
 		k.noticed = ""
-		k.c.notice(fmt.Errorf("lock file %s was deleted or replaced: the lock was taken on the new one too", k.c.Path))
+		k.c.notice(fmt.Errorf("lock file %s was deleted or replaced: the new file was locked too", k.c.Path))
 		k.watch.close()
 		k.hold(file, w)
 		return false
@@ -171,12 +174,12 @@ func (k *Claim) lose(pid int) bool {
 	return true
 }
 
-// keepOld says why the lock on the file that is at the path now is not taken.
+// keepOld reports why the file that is at the path now was not locked.
 func (k *Claim) keepOld(err error) {
-	k.notice(fmt.Errorf("%w: what was locked there was deleted or replaced; its lock is kept, and this tried again", err))
+	k.notice(fmt.Errorf("%w: the locked file was deleted or replaced; its lock is kept, and this is retried", err))
 }
 
-// notice says what goes on, once and not at every look.
+// notice reports a problem once, not at every check.
 func (k *Claim) notice(err error) {
 	if words := err.Error(); words != k.noticed {
 		k.noticed = words

@@ -12,38 +12,38 @@ import (
 )
 
 const (
-	// lookEvery is how often a waiter and a holder look at what the kernel does not tell them.
-	lookEvery = 2 * time.Second
-	// fresh is how long an open that was seen while waiting counts: several times what the opener needs to be seen in
-	// the kernel's queue, or to open the file anew. Who is gone by then wants the lock no more.
-	fresh = 10 * time.Second
+	// checkInterval is the interval in which waiters and holders check what the kernel does not report.
+	checkInterval = 2 * time.Second
+	// openMemory is how long an open during the wait counts as a request for the lock: several times what the opener
+	// needs to enter the queue, or to open the file again.
+	openMemory = 10 * time.Second
 )
 
-// Contender is a process that wants a lock for long, beside others that want it too (proposal "Self-hosted kubelet").
+// Contender takes a lock for long, in competition with other processes (proposal "Self-hosted kubelet").
 type Contender struct {
 	Path string
-	// Yield is for who gives way: once it has the lock, it is told when another process wants it.
+	// Yield says that the holder gives way: Claim.Wanted tells it when another process wants the lock.
 	Yield bool
-	// Poke is how often the file is opened anew while waiting, so that one who gives way does; 0: it is opened once.
-	// Not for who gives way itself: it could not tell its own opens from another's.
+	// Poke is the interval in which a waiter opens the file again, so that a holder with Yield gives way; 0: only once.
+	// It excludes Yield: a holder could not tell its own opens from others.
 	Poke time.Duration
-	// Notice, which may be nil, is told what the holder need not act on but its user should know: others could take the lock;
-	// the file was replaced and the lock taken on the new one too, or cannot be; there is no inotify. It is called by Acquire,
-	// and until Release by a goroutine of the claim.
+	// Notice, which may be nil, receives problems that need no action by the holder: other users could take the lock;
+	// the file was replaced, and the new file was locked too or cannot be; inotify is not available. Acquire calls it,
+	// and a goroutine of the Claim until Release.
 	Notice func(error)
 }
 
-// Acquire waits for the lock, in the kernel's queue, until ctx ends. waiting, which may be nil, is called when it has to
-// wait, and again when that changes, with a HeldError, which names the process that has the lock. The error is of opening
-// the file, as with TryAcquire, ErrUnsafe, or ctx's.
+// Acquire waits for the lock, in the queue of the kernel, until ctx ends. It calls waiting, which may be nil, when it
+// has to wait and when the holder changes, with a HeldError. The error comes from opening the file, as with TryAcquire,
+// or is ErrUnsafe, or that of ctx.
 //
-// A file that is replaced meanwhile is still waited for, and then the new one is: who has the old one's lock may not know
-// yet, and two would believe to have it.
+// Acquire still waits for a file that was replaced meanwhile, and then for the new file: the holder of the old one may
+// not have noticed yet, and both would believe that they have the lock.
 func (c Contender) Acquire(ctx context.Context, waiting func(error)) (*Claim, error) {
 	if c.Yield && c.Poke > 0 {
-		return nil, fmt.Errorf("lock file %s: who gives way (Yield) must not open it anew (Poke)", c.Path)
+		return nil, fmt.Errorf("lock file %s: Yield and Poke exclude each other", c.Path)
 	}
-	doubts, unsafe := trust(c.Path)
+	doubts, unsafe := checkAccess(c.Path)
 	for _, doubt := range doubts {
 		c.notice(doubt)
 	}
@@ -55,26 +55,26 @@ func (c Contender) Acquire(ctx context.Context, waiting func(error)) (*Claim, er
 		if err != nil {
 			return nil, err
 		}
-		w := c.watch(file) // before the lock is asked for, so that no open falls between the two
+		w := c.watch(file) // before the lock is requested, so that no open is missed
 		if err := c.queue(ctx, file, w, waiting); err != nil {
 			w.close()
-			_ = file.Close() // which gives the lock back, should it come after all
+			_ = file.Close() // also unlocks, if the lock arrives later
 			return nil, err
 		}
-		_, unsafe = trust(c.Path) // what was made or changed since
+		_, unsafe = checkAccess(c.Path) // files may have changed since
 		if unsafe == nil && isAt(c.Path, file) {
 			return c.claim(file, w), nil
 		}
 		w.close()
-		_ = unlock(file) // of use to nobody any more
+		_ = unlock(file)
 	}
 }
 
-// watch has a file watched. Without inotify, which is scarce on some nodes, what it would tell is looked for.
+// watch watches a file. Without inotify, which is scarce on some nodes, the periodic checks must do.
 func (c Contender) watch(file *os.File) *watch {
 	w, err := newWatch(file, c.Yield)
 	if err != nil {
-		c.notice(fmt.Errorf("%w; looking every %s instead", err, lookEvery))
+		c.notice(fmt.Errorf("%w; checking every %s instead", err, checkInterval))
 		return nil
 	}
 	return w
@@ -92,18 +92,18 @@ func (c Contender) queue(ctx context.Context, file *os.File, w *watch, waiting f
 	if !errors.Is(held, ErrHeld) {
 		return held
 	}
-	said := ""
-	say := func(err error) {
-		if words := err.Error(); words != said && waiting != nil {
-			said = words
+	last := ""
+	report := func(err error) {
+		if words := err.Error(); words != last && waiting != nil {
+			last = words
 			waiting(err)
 		}
 	}
-	say(held)
+	report(held)
 	got := make(chan error, 1)
 	go func() { got <- flockWait(file) }()
-	look := time.NewTicker(lookEvery)
-	defer look.Stop()
+	tick := time.NewTicker(checkInterval)
+	defer tick.Stop()
 	var poke <-chan time.Time
 	if c.Poke > 0 {
 		ticker := time.NewTicker(c.Poke)
@@ -117,25 +117,25 @@ func (c Contender) queue(ctx context.Context, file *os.File, w *watch, waiting f
 		case err := <-got:
 			return err
 		case <-poke:
-			knock(c.Path)
-		case <-look.C:
+			openBriefly(c.Path)
+		case <-tick.C:
 			w.look()
-			// Who has it now? If nobody does (the kernel wakes the first in the queue, and that one the next) we do: it is
-			// the same open file, so that it makes no difference who of us two gets the lock.
+			// If the lock is free (the kernel wakes the first waiter, and that one the next), this call takes it: both
+			// goroutines use the same open file, so either may get the lock.
 			held := flock(file)
 			if !errors.Is(held, ErrHeld) {
 				return held
 			}
 			if !isAt(c.Path, file) {
-				held = fmt.Errorf("%w, on a file that was deleted or replaced since: to let others have it, it must end", held)
+				held = fmt.Errorf("%w, on a file that was deleted or replaced since: it must release the lock or exit", held)
 			}
-			say(held)
+			report(held)
 		}
 	}
 }
 
-// flockWait waits for the lock. If the file is closed meanwhile, that takes effect when it is back, and the lock is gone
-// at once.
+// flockWait waits for the lock. If the file is closed meanwhile, the close takes effect when flockWait returns, and
+// unlocks the file.
 func flockWait(file *os.File) error {
 	conn, err := file.SyscallConn()
 	if err != nil {
@@ -154,14 +154,14 @@ func flockWait(file *os.File) error {
 	return flockErr(file, failed)
 }
 
-// knock opens the file at path, if there is one, so that those who watch it see that.
-func knock(path string) {
+// openBriefly opens the file at path, if it exists, so that processes that watch it notice.
+func openBriefly(path string) {
 	if fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err == nil {
 		_ = unix.Close(fd)
 	}
 }
 
-// isAt tells whether file is the one at path.
+// isAt reports whether file is the one at path.
 func isAt(path string, file *os.File) bool {
 	ours, err := file.Stat()
 	if err != nil {

@@ -13,42 +13,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// claimed acquires a lock that is free, in this process.
+// claimed acquires a free lock in this process.
 func claimed(t *testing.T, c Contender) *Claim {
 	t.Helper()
 	claim, err := c.Acquire(t.Context(), func(err error) { t.Errorf("waits: %v", err) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	do(t, err)
 	t.Cleanup(func() { _ = claim.Release() })
 	return claim
 }
 
-// wanted waits until the holder is told to let go, and checks why.
+// wanted waits until the holder is told to release the lock, and checks why.
 func wanted(t *testing.T, claim *Claim, kind error, words ...string) {
 	t.Helper()
 	select {
 	case <-claim.Wanted():
 	case <-time.After(patience):
-		t.Fatal("the holder was never told")
+		t.Fatal("the holder was not told to release the lock")
 	}
 	wantError(t, claim.Why(), kind, words...)
 }
 
-// notWanted checks that nobody wants the lock after the holder has looked again.
+// notWanted checks that the holder is not told to release the lock at its next check.
 func notWanted(t *testing.T, claim *Claim) {
 	t.Helper()
 	select {
 	case <-claim.Wanted():
 		t.Errorf("wanted: %v", claim.Why())
-	case <-time.After(lookEvery + lookEvery/2): // nothing to poll for: it is to stay as it is
+	case <-time.After(checkInterval + checkInterval/2): // nothing to poll for: no change is expected
 	}
 	if why := claim.Why(); why != nil {
 		t.Errorf("why: %v", why)
 	}
 }
 
-func TestAWaiterHasTheLockAsSoonAsItsHolderIsGone(t *testing.T) {
+func TestWaiterGetsTheLockWhenItsHolderEnds(t *testing.T) {
 	path := lockPath(t)
 	pid, kill := startHolder(t, path)
 	waiter := startPeer(t, Contender{Path: path})
@@ -58,8 +56,8 @@ func TestAWaiterHasTheLockAsSoonAsItsHolderIsGone(t *testing.T) {
 	begin := time.Now()
 	kill()
 	waiter.hears("held")
-	if took := time.Since(begin); took >= lookEvery {
-		t.Errorf("took %s: it is looked for and not waited for", took)
+	if took := time.Since(begin); took >= checkInterval {
+		t.Errorf("took %s: the waiter polls instead of waiting", took)
 	}
 	if _, err := TryAcquire(path); !errors.Is(err, ErrHeld) {
 		t.Errorf("the lock is not held: %v", err)
@@ -68,10 +66,9 @@ func TestAWaiterHasTheLockAsSoonAsItsHolderIsGone(t *testing.T) {
 	acquire(t, path)
 }
 
-func TestAWaiterIsToldWhenAnotherHasTheLock(t *testing.T) {
+func TestWaiterIsToldOfAnotherHolder(t *testing.T) {
 	path := lockPath(t)
-	first := startPeer(t, Contender{Path: path})
-	first.hears("held")
+	first := startHolding(t, Contender{Path: path})
 	waiter := startPeer(t, Contender{Path: path})
 	waiter.hears("waiting", fmt.Sprint(first.pid()))
 	queued(t, waiter.pid())
@@ -85,11 +82,11 @@ func TestAWaiterIsToldWhenAnotherHasTheLock(t *testing.T) {
 	waiter.saidNothingOf("held")
 }
 
-func TestAWaiterSaysItOnceForOneHolder(t *testing.T) {
+func TestWaiterIsToldOncePerHolder(t *testing.T) {
 	t.Parallel()
 	path := lockPath(t)
 	startHolder(t, path)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*lookEvery+lookEvery/2)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*checkInterval+checkInterval/2)
 	defer cancel()
 	said := 0
 	_, err := Contender{Path: path}.Acquire(ctx, func(error) { said++ })
@@ -98,7 +95,7 @@ func TestAWaiterSaysItOnceForOneHolder(t *testing.T) {
 	}
 }
 
-func TestAWaiterThatIsCancelledReturnsAtOnceAndLeavesTheLockToOthers(t *testing.T) {
+func TestCancelledWaiterLeavesTheLockToOthers(t *testing.T) {
 	path := lockPath(t)
 	_, kill := startHolder(t, path)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -124,13 +121,11 @@ func TestAWaiterThatIsCancelledReturnsAtOnceAndLeavesTheLockToOthers(t *testing.
 	})
 }
 
-func TestAClaimIsReleasedOnce(t *testing.T) {
+func TestClaimReleaseTwice(t *testing.T) {
 	path := lockPath(t)
 	claim := claimed(t, Contender{Path: path, Yield: true})
 	for range 2 { // the second time it does nothing
-		if err := claim.Release(); err != nil {
-			t.Fatal(err)
-		}
+		do(t, claim.Release())
 	}
 	acquire(t, path)
 	if claim.Why() != nil {
@@ -138,11 +133,11 @@ func TestAClaimIsReleasedOnce(t *testing.T) {
 	}
 }
 
-func TestWhoGivesWayIsToldOfAnOpen(t *testing.T) {
+func TestYieldingHolderIsToldOfAnOpen(t *testing.T) {
 	t.Parallel()
 	path := lockPath(t)
 	claim := claimed(t, Contender{Path: path, Yield: true})
-	notWanted(t, claim) // its own open does not count, nor does a look at who has it
+	notWanted(t, claim) // neither its own open nor Held counts
 	if !Held(path) {
 		t.Error("not held")
 	}
@@ -151,44 +146,40 @@ func TestWhoGivesWayIsToldOfAnOpen(t *testing.T) {
 	wanted(t, claim, ErrWanted, path, "was opened")
 }
 
-func TestWhoDoesNotGiveWayIsToldNothing(t *testing.T) {
+func TestHolderWithoutYieldIsToldNothing(t *testing.T) {
 	t.Parallel()
 	path := lockPath(t)
 	claim := claimed(t, Contender{Path: path})
 	touchOpen(t, path)
-	other := startPeer(t, Contender{Path: path, Poke: 50 * time.Millisecond})
-	queued(t, other.pid())
+	startWaiting(t, Contender{Path: path, Poke: 50 * time.Millisecond})
 	notWanted(t, claim)
 }
 
-func TestAWaiterThatOpenedBeforeTheHolderWatchedIsSeenAtOnce(t *testing.T) {
+func TestWaiterFromBeforeTheWatchIsSeen(t *testing.T) {
 	path := lockPath(t)
 	_, kill := startHolder(t, path)
-	early := startPeer(t, Contender{Path: path})
-	queued(t, early.pid())
+	early := startWaiting(t, Contender{Path: path})
 	early.signal(unix.SIGSTOP) // so that it waits on, whoever gets the lock
-	bootstrap := startPeer(t, Contender{Path: path, Yield: true})
-	queued(t, bootstrap.pid())
+	bootstrap := startWaiting(t, Contender{Path: path, Yield: true})
 	kill()
 	bootstrap.hears("held")
-	early.signal(unix.SIGCONT) // the kernel shows it when it has asked again
+	early.signal(unix.SIGCONT) // the kernel shows the waiter after its next call
 	bootstrap.hears("wanted", path, ErrWanted.Error(), fmt.Sprintf("process %d (", early.pid()))
 	bootstrap.kill()
 	early.hears("held")
 }
 
-func TestAnOpenWhileWaitingCounts(t *testing.T) {
+func TestOpenDuringTheWaitCounts(t *testing.T) {
 	path := lockPath(t)
 	_, kill := startHolder(t, path)
-	bootstrap := startPeer(t, Contender{Path: path, Yield: true})
-	queued(t, bootstrap.pid())
+	bootstrap := startWaiting(t, Contender{Path: path, Yield: true})
 	touchOpen(t, path)
 	kill()
 	bootstrap.hears("held")
 	bootstrap.hears("wanted", "was opened")
 }
 
-func TestAnOpenOfLongAgoCountsNoMore(t *testing.T) {
+func TestOldOpenDoesNotCount(t *testing.T) {
 	t.Parallel()
 	path := lockPath(t)
 	_, kill := startHolder(t, path)
@@ -203,7 +194,7 @@ func TestAnOpenOfLongAgoCountsNoMore(t *testing.T) {
 	}()
 	<-waits
 	touchOpen(t, path)
-	<-time.After(fresh + 2*lookEvery) // nothing to poll for: time is what it is about
+	<-time.After(openMemory + 2*checkInterval) // nothing to poll for: this is about time
 	kill()
 	claim := <-got
 	notWanted(t, claim)
@@ -212,10 +203,9 @@ func TestAnOpenOfLongAgoCountsNoMore(t *testing.T) {
 	}
 }
 
-func TestAWaiterMakesOneWhoGivesWayLeave(t *testing.T) {
+func TestWaiterMakesYieldingHolderRelease(t *testing.T) {
 	path := lockPath(t)
-	bootstrap := startPeer(t, Contender{Path: path, Yield: true})
-	bootstrap.hears("held")
+	bootstrap := startHolding(t, Contender{Path: path, Yield: true})
 	hosted := startPeer(t, Contender{Path: path, Poke: 50 * time.Millisecond})
 	bootstrap.hears("wanted", path, ErrWanted.Error())
 	hosted.saidNothingOf("held")
@@ -223,7 +213,7 @@ func TestAWaiterMakesOneWhoGivesWayLeave(t *testing.T) {
 	hosted.hears("held")
 }
 
-func TestAWaiterOpensTheFileAnewAsOftenAsItIsTold(t *testing.T) {
+func TestPokeOpensTheFileAgain(t *testing.T) {
 	t.Parallel()
 	path := lockPath(t)
 	holder := claimed(t, Contender{Path: path})
@@ -231,19 +221,16 @@ func TestAWaiterOpensTheFileAnewAsOftenAsItIsTold(t *testing.T) {
 		poke time.Duration
 		anew bool
 	}{{50 * time.Millisecond, true}, {0, false}} {
-		waiter := startPeer(t, Contender{Path: path, Poke: tt.poke})
-		queued(t, waiter.pid())
+		waiter := startWaiting(t, Contender{Path: path, Poke: tt.poke})
 		w, err := newWatch(holder.files[0], true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		do(t, err)
 		for n := range 3 {
 			select {
 			case events := <-w.events():
 				if events&unix.IN_OPEN == 0 || !tt.anew {
 					t.Errorf("every %s: events %#x", tt.poke, events)
 				}
-			case <-time.After(lookEvery + lookEvery/2):
+			case <-time.After(checkInterval + checkInterval/2):
 				if tt.anew {
 					t.Errorf("every %s: not opened a %d. time", tt.poke, n)
 				}
@@ -257,10 +244,10 @@ func TestAWaiterOpensTheFileAnewAsOftenAsItIsTold(t *testing.T) {
 	}
 }
 
-func TestWhoGivesWayMustNotOpenTheFileAnew(t *testing.T) {
+func TestYieldExcludesPoke(t *testing.T) {
 	path := lockPath(t)
 	_, err := Contender{Path: path, Yield: true, Poke: time.Second}.Acquire(t.Context(), nil)
-	if err == nil || !strings.Contains(err.Error(), "must not open it anew") || !strings.Contains(err.Error(), path) {
+	if err == nil || !strings.Contains(err.Error(), "exclude each other") || !strings.Contains(err.Error(), path) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
@@ -268,18 +255,16 @@ func TestWhoGivesWayMustNotOpenTheFileAnew(t *testing.T) {
 	}
 }
 
-func TestAStoppedWaiterKeepsTheLockFromNobody(t *testing.T) {
+func TestStoppedWaiterDoesNotBlockOthers(t *testing.T) {
 	path := lockPath(t)
 	_, kill := startHolder(t, path)
 	var stopped []*peer
 	for range 2 {
-		p := startPeer(t, Contender{Path: path})
-		queued(t, p.pid())
+		p := startWaiting(t, Contender{Path: path})
 		p.signal(unix.SIGSTOP)
 		stopped = append(stopped, p)
 	}
-	next := startPeer(t, Contender{Path: path})
-	queued(t, next.pid()) // behind them, and the kernel wakes the first alone
+	next := startWaiting(t, Contender{Path: path}) // behind them; the kernel wakes only the first
 	kill()
 	next.hears("held")
 	for _, p := range stopped {
@@ -287,18 +272,17 @@ func TestAStoppedWaiterKeepsTheLockFromNobody(t *testing.T) {
 		queued(t, p.pid())
 		p.saidNothingOf("held")
 	}
-	next.release() // though the thread of it that waited may wait still
+	next.release() // although its waiting thread may still wait
 	stopped[0].kill()
 	stopped[1].hears("held")
 }
 
-func TestAKilledWaiterKeepsTheLockFromNobody(t *testing.T) {
+func TestKilledWaiterDoesNotBlockOthers(t *testing.T) {
 	path := lockPath(t)
 	_, kill := startHolder(t, path)
 	var waiters []*peer
 	for range 3 {
-		p := startPeer(t, Contender{Path: path})
-		queued(t, p.pid())
+		p := startWaiting(t, Contender{Path: path})
 		waiters = append(waiters, p)
 	}
 	waiters[0].kill()
@@ -307,12 +291,12 @@ func TestAKilledWaiterKeepsTheLockFromNobody(t *testing.T) {
 	waiters[2].hears("held")
 }
 
-func TestWithoutInotifyWaitersAreStillSeen(t *testing.T) {
+func TestWaitersAreSeenWithoutInotify(t *testing.T) {
 	path := lockPath(t)
 	_, kill := startHolder(t, path)
 	bootstrap := startPeer(t, Contender{Path: path, Yield: true}, starveVar+"=1")
-	bootstrap.hears("notice", path, "inotify: too many open files", "looking every 2s instead")
-	bootstrap.hears("waiting", "by another process") // it cannot look who
+	bootstrap.hears("notice", path, "inotify: too many open files", "checking every 2s instead")
+	bootstrap.hears("waiting", "by another process") // it cannot open /proc/locks
 	queued(t, bootstrap.pid())
 	kill()
 	bootstrap.hears("held")
@@ -321,12 +305,11 @@ func TestWithoutInotifyWaitersAreStillSeen(t *testing.T) {
 	bootstrap.hears("wanted", fmt.Sprintf("process %d (", waiter.pid()))
 }
 
-func TestAWaiterIsSeenWhateverTheFileSystemCallsTheFile(t *testing.T) {
+func TestWaiterIsSeenOnEveryFileSystem(t *testing.T) {
 	for _, kind := range []string{"tmpfs", "overlay"} {
 		t.Run(kind, func(t *testing.T) {
 			path := filepath.Join(mounted(t, kind), "lock")
-			holder := startPeer(t, Contender{Path: path, Yield: true})
-			holder.hears("held")
+			holder := startHolding(t, Contender{Path: path, Yield: true})
 			_, err := TryAcquire(path)
 			wantError(t, err, ErrHeld, fmt.Sprintf("process %d (", holder.pid()))
 			holder.hears("wanted")
@@ -336,8 +319,8 @@ func TestAWaiterIsSeenWhateverTheFileSystemCallsTheFile(t *testing.T) {
 			holder.kill()
 			claim := claimed(t, Contender{Path: path})
 			waiter := startPeer(t, Contender{Path: path})
-			eventually(t, "the waiter is seen", func() bool { return len(waiters(claim.files[0])) == 1 })
-			if pid := waiters(claim.files[0])[0]; pid != waiter.pid() {
+			eventually(t, "the waiter is seen", func() bool { return len(waitersFor(claim.files[0])) == 1 })
+			if pid := waitersFor(claim.files[0])[0]; pid != waiter.pid() {
 				t.Errorf("process %d waits, want %d", pid, waiter.pid())
 			}
 			if !Waited(path) {
@@ -349,7 +332,7 @@ func TestAWaiterIsSeenWhateverTheFileSystemCallsTheFile(t *testing.T) {
 	}
 }
 
-// mounted returns a new directory of a file system of this kind. An overlay's lower file has another device than it.
+// mounted returns a new directory on a file system of this kind. A file in an overlay has another device than its lower file.
 func mounted(t *testing.T, kind string) string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -368,49 +351,22 @@ func mounted(t *testing.T, kind string) string {
 		return below
 	}
 	for _, dir := range []string{"lower", "upper", "work"} {
-		if err := os.Mkdir(filepath.Join(below, dir), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		do(t, os.Mkdir(filepath.Join(below, dir), 0o700))
 	}
 	return mount("overlay", fmt.Sprintf("lowerdir=%[1]s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work", below))
 }
 
-func TestOnlyThoseWhoWaitForThisFileAreWaiters(t *testing.T) {
-	const locks = `1: FLOCK  ADVISORY  WRITE 11 fd:01:7 0 EOF
-1: -> FLOCK  ADVISORY  WRITE 12 fd:01:7 0 EOF
-1:  -> FLOCK  ADVISORY  WRITE 13 fd:01:7 0 EOF
-1: -> FLOCK  ADVISORY  WRITE 99 fd:01:7 0 EOF
-1: -> FLOCK  ADVISORY  WRITE -1 fd:01:7 0 EOF
-1: -> POSIX  ADVISORY  WRITE 14 fd:01:7 0 EOF
-2: -> FLOCK  ADVISORY  WRITE 15 fd:01:70 0 EOF
-1: -> FLOCK
-`
-	if got := fmt.Sprint(findWaiters(strings.NewReader(locks), "fd:01:7", 99)); got != "[12 13 0]" {
-		t.Errorf("waiters %s", got)
-	}
-	for pid, want := range map[int]string{
-		0: "another process", -1: "another process", 1 << 30: "process 1073741824, which has ended",
-		os.Getpid(): fmt.Sprintf("process %d (lockfile.test)", os.Getpid()),
-	} {
-		if got := process(pid).String(); got != want {
-			t.Errorf("process %d is called %q, want %q", pid, got, want)
-		}
-	}
-}
-
-func TestNothingIsKnownOfAClosedFile(t *testing.T) {
+func TestClosedFile(t *testing.T) {
 	file, err := open(lockPath(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	do(t, err)
 	_ = file.Close()
-	if pids := waiters(file); pids != nil || isAt(file.Name(), file) {
+	if pids := waitersFor(file); pids != nil || isAt(file.Name(), file) {
 		t.Errorf("waiters %v", pids)
 	}
 	if err := flockWait(file); err == nil {
-		t.Error("it was locked")
+		t.Error("flockWait locked a closed file")
 	}
 	if _, err := newWatch(file, true); err == nil {
-		t.Error("it is watched")
+		t.Error("newWatch watches a closed file")
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ran is the processor time that all threads of a process have had, and how often they were given a processor.
+// ran returns the processor time of all threads of a process, and how often they were scheduled.
 func ran(t *testing.T, pid int) (cpu time.Duration, times int) {
 	t.Helper()
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
@@ -35,32 +35,30 @@ func resident(t *testing.T, pid int) (kib int) {
 	return kib
 }
 
-func TestWaitingAndHoldingCostNextToNothing(t *testing.T) {
+func TestWaitingAndHoldingAreCheap(t *testing.T) {
 	path := lockPath(t)
-	holder := startPeer(t, Contender{Path: path})
-	holder.hears("held")
-	waiter := startPeer(t, Contender{Path: path, Poke: 2 * time.Second})
-	queued(t, waiter.pid())
-	<-time.After(lookEvery / 2) // so that what it started with is over
+	holder := startHolding(t, Contender{Path: path})
+	waiter := startWaiting(t, Contender{Path: path, Poke: 2 * time.Second})
+	<-time.After(checkInterval / 2) // after the start of the process
 	for name, pid := range map[string]int{"waiting": waiter.pid(), "holding": holder.pid()} {
-		costsNextToNothing(t, name, pid)
+		isCheap(t, name, pid)
 	}
 }
 
-// costsNextToNothing demands a few seconds in which a process does next to nothing. A busy machine gives it processors more
-// often, for less at a time, so more than one try is had: what it does of itself would be seen in all of them.
-func costsNextToNothing(t *testing.T, name string, pid int) {
+// isCheap requires one period in which a process does almost nothing. A busy machine schedules it more
+// often for shorter times, so there are several tries: work of the process itself would show in all of them.
+func isCheap(t *testing.T, name string, pid int) {
 	t.Helper()
 	const looks, tries = 4, 5
 	for range tries {
 		before, timesBefore := ran(t, pid)
-		<-time.After(looks * lookEvery)
+		<-time.After(looks * checkInterval)
 		cpu, times := ran(t, pid)
 		cpu, times = cpu-before, times-timesBefore
-		t.Logf("%s for %s: %s of CPU, woken %d times, %d KiB resident", name, looks*lookEvery, cpu, times, resident(t, pid))
+		t.Logf("%s for %s: %s of CPU, woken %d times, %d KiB resident", name, looks*checkInterval, cpu, times, resident(t, pid))
 		if cpu <= 10*time.Millisecond && times <= 50*looks { // a tick; some threads of Go's, a few times each
 			return
 		}
 	}
-	t.Errorf("%s always took more than a tick, or was woken more than %d times", name, 50*looks)
+	t.Errorf("%s: always more than a tick of CPU, or more than %d wakeups", name, 50*looks)
 }

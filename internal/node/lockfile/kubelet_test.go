@@ -37,7 +37,7 @@ func newKubelets(t *testing.T) *kubelets {
 	return &kubelets{node: node}
 }
 
-// start starts a kubelet. It says no word here, but in its log.
+// start starts a kubelet, which writes to its log.
 func (k *kubelets) start(t *testing.T, flags ...string) *peer {
 	t.Helper()
 	k.n++
@@ -61,9 +61,9 @@ func holds(t *testing.T, path string, p *peer) {
 	eventually(t, fmt.Sprintf("process %d has the lock", p.pid()), func() bool { return WhoHolds(path) == p.pid() })
 }
 
-func TestTheStockKubeletAndAContenderExcludeEachOther(t *testing.T) {
+func TestStockKubeletAndContenderExcludeEachOther(t *testing.T) {
 	k := newKubelets(t)
-	t.Run("one that goes on is waited for", func(t *testing.T) {
+	t.Run("the contender waits for a kubelet", func(t *testing.T) {
 		path := lockPath(t)
 		kubelet := k.start(t, "--lock-file="+path)
 		holds(t, path, kubelet)
@@ -74,11 +74,11 @@ func TestTheStockKubeletAndAContenderExcludeEachOther(t *testing.T) {
 		kubelet.kill()
 		waiter.hears("held")
 	})
-	t.Run("one that gives way does", func(t *testing.T) {
+	t.Run("a kubelet with --exit-on-lock-contention exits", func(t *testing.T) {
 		path := lockPath(t)
 		kubelet := k.start(t, "--lock-file="+path, "--exit-on-lock-contention")
 		holds(t, path, kubelet)
-		// It may miss an open until it watches, and looks at what it saw when it has started: it is asked again.
+		// It may miss opens before its watch exists, so the waiter opens the file again.
 		waiter := startPeer(t, Contender{Path: path, Poke: 500 * time.Millisecond})
 		waiter.hears("waiting", "(kubelet)")
 		waiter.hears("held")
@@ -86,10 +86,9 @@ func TestTheStockKubeletAndAContenderExcludeEachOther(t *testing.T) {
 			t.Errorf("the kubelet: %v", err)
 		}
 	})
-	t.Run("it makes one who gives way leave", func(t *testing.T) {
+	t.Run("a kubelet makes a yielding holder release", func(t *testing.T) {
 		path := lockPath(t)
-		bootstrap := startPeer(t, Contender{Path: path, Yield: true})
-		bootstrap.hears("held")
+		bootstrap := startHolding(t, Contender{Path: path, Yield: true})
 		kubelet := k.start(t, "--lock-file="+path)
 		bootstrap.hears("wanted", ErrWanted.Error())
 		queued(t, kubelet.pid())
@@ -99,7 +98,7 @@ func TestTheStockKubeletAndAContenderExcludeEachOther(t *testing.T) {
 		bootstrap.release()
 		holds(t, path, kubelet)
 	})
-	t.Run("it waits for one who does not", func(t *testing.T) {
+	t.Run("a kubelet waits for a holder without Yield", func(t *testing.T) {
 		path := lockPath(t)
 		claim := claimed(t, Contender{Path: path})
 		kubelet := k.start(t, "--lock-file="+path, "--exit-on-lock-contention")
@@ -108,14 +107,13 @@ func TestTheStockKubeletAndAContenderExcludeEachOther(t *testing.T) {
 		do(t, claim.Release())
 		holds(t, path, kubelet)
 	})
-	t.Run("it is seen if it waited before the contender came", func(t *testing.T) {
+	t.Run("a kubelet that waited first is seen", func(t *testing.T) {
 		path := lockPath(t)
 		_, kill := startHolder(t, path)
 		kubelet := k.start(t, "--lock-file="+path)
 		queued(t, kubelet.pid())
 		kubelet.signal(unix.SIGSTOP) // so that it is not the next
-		bootstrap := startPeer(t, Contender{Path: path, Yield: true})
-		queued(t, bootstrap.pid())
+		bootstrap := startWaiting(t, Contender{Path: path, Yield: true})
 		kill()
 		bootstrap.hears("held")
 		kubelet.signal(unix.SIGCONT)
@@ -123,12 +121,11 @@ func TestTheStockKubeletAndAContenderExcludeEachOther(t *testing.T) {
 		bootstrap.release()
 		holds(t, path, kubelet)
 	})
-	t.Run("it does not notice that its file is replaced, and others wait on", func(t *testing.T) {
+	t.Run("waiters still wait for a kubelet whose file is replaced", func(t *testing.T) {
 		path := lockPath(t)
 		kubelet := k.start(t, "--lock-file="+path)
 		holds(t, path, kubelet)
-		waiter := startPeer(t, Contender{Path: path})
-		queued(t, waiter.pid())
+		waiter := startWaiting(t, Contender{Path: path})
 		do(t, os.Remove(path))
 		waiter.hears("waiting", fmt.Sprint(kubelet.pid()))
 		waiter.hears("waiting", fmt.Sprint(kubelet.pid()), "(kubelet)", "on a file that was deleted or replaced since")

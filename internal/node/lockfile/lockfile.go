@@ -1,7 +1,7 @@
-// Package lockfile takes an exclusive lock on a file with flock(2), so that one process at a time works on what the
-// file stands for. It is the lock that the stock kubelet takes for --lock-file, and the two exclude each other.
+// Package lockfile locks a file exclusively with flock(2), waits for the lock, and notices other processes that wait for
+// it. It is the lock of the stock kubelet (--lock-file), so an agent and a kubelet exclude each other.
 //
-// It must not know who locks what, or why. The file's content means nothing and is never touched.
+// It must not know who takes a lock, or why. It never reads or writes the content of the file.
 package lockfile
 
 import (
@@ -13,11 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrHeld says that the lock is taken: by another process, or by this one through another Lock. It is always a HeldError.
+// ErrHeld means that another process has the lock, or this one through another Lock. It is always a HeldError.
 var ErrHeld = errors.New("the lock is held")
 
-// HeldError is ErrHeld with who has the lock. That was looked up in passing: to look at the path of the file once more
-// could find another file.
+// HeldError is ErrHeld with the holder, which was looked up for the open file: the path may name another file by now.
 type HeldError struct {
 	Path string
 	By   Process
@@ -28,41 +27,41 @@ func (e *HeldError) Error() string {
 }
 func (e *HeldError) Unwrap() error { return ErrHeld }
 
-// Lock is a lock that is held until Release, or until the process is gone, however it ends.
+// Lock is held until Release, or until the process ends, however it ends.
 type Lock struct {
 	mu   sync.Mutex
 	file *os.File // nil once released
 }
 
-// TryAcquire takes the lock on the file at path, creating the file if there is none, and does not wait. If the lock
-// is taken the error is a HeldError, which names the file and, where the kernel tells it, the process that took it.
+// TryAcquire locks the file at path without waiting, and creates the file if needed. If the lock is taken the error is a
+// HeldError, which names the file and, if the kernel shows it, the holder.
 //
-// Any other error is one of opening the file: fs.ErrNotExist for a directory that is missing, EISDIR, ELOOP for a
-// symbolic link (which is not followed: who may write the directory must not choose another file to lock), EROFS,
-// fs.ErrPermission, or that it is not a regular file.
+// Other errors come from opening the file: fs.ErrNotExist for a missing directory, EISDIR, ELOOP for a symbolic link
+// (not followed, so that a user who can write the directory cannot choose another file), EROFS, fs.ErrPermission, or
+// that it is not a regular file.
 //
-// A process that watches the file sees it being opened, also when the lock was not to be had: a kubelet with
-// --exit-on-lock-contention gives way on that.
+// Processes that watch the file see that it was opened, even if the lock was taken: a kubelet with
+// --exit-on-lock-contention then exits.
 func TryAcquire(path string) (*Lock, error) {
 	file, err := open(path)
 	if err != nil {
 		return nil, err
 	}
 	if err := flock(file); err != nil {
-		_ = file.Close() // nothing was written and nothing is locked
+		_ = file.Close() // nothing was written or locked
 		return nil, err
 	}
 	return &Lock{file: file}, nil
 }
 
-// open is how every file to lock is opened.
+// open opens a lock file.
 func open(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("lock file: %w", explain(err))
+		return nil, fmt.Errorf("lock file: %w", describeOpenError(err))
 	}
 	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() { // a pipe or a device: their descriptors wait and close in other ways
+	if err == nil && !info.Mode().IsRegular() { // pipes and devices block and close in other ways
 		err = &os.PathError{Op: "open", Path: path, Err: errNotRegular}
 	}
 	if err != nil {
@@ -74,8 +73,8 @@ func open(path string) (*os.File, error) {
 
 var errNotRegular = errors.New("it is not a regular file")
 
-// Release gives the lock back; again, it does nothing. The file stays: to unlink it would let two processes hold
-// locks on two files of the same name.
+// Release unlocks the file; further calls do nothing. The file stays: if it were deleted, two processes could lock
+// different files of the same name.
 func (l *Lock) Release() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,10 +86,9 @@ func (l *Lock) Release() error {
 	return unlock(file)
 }
 
-// unlock gives the lock back and closes the file.
+// unlock unlocks and closes the file.
 func unlock(file *os.File) error {
-	// Unlocked before it is closed: a child between its fork and its exec still has the descriptor, and closing ours
-	// alone would leave the lock with it for that moment.
+	// Unlock before close: a child between fork and exec shares the open file, and would keep the lock for that moment.
 	return errors.Join(flockErr(file, unix.Flock(int(file.Fd()), unix.LOCK_UN)), file.Close())
 }
 
@@ -100,9 +98,9 @@ func flock(file *os.File) error {
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return flockErr(file, err)
 		}
-		pid := holder(file)
+		pid := holderOf(file)
 		if again && pid == os.Getpid() {
-			continue // who had it is gone, and a thread of ours that waited on this file may have it now
+			continue // the holder ended, and another thread of this process, which waited on this file, may have the lock
 		}
 		return &HeldError{Path: file.Name(), By: process(pid)}
 	}
@@ -115,13 +113,13 @@ func flockErr(file *os.File, err error) error {
 	return fmt.Errorf("lock file %s: flock: %w", file.Name(), err)
 }
 
-// explain adds what the bare error number leaves to guess.
-func explain(err error) error {
+// describeOpenError explains bare error numbers.
+func describeOpenError(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return fmt.Errorf("its directory does not exist: %w", err)
 	case errors.Is(err, unix.ELOOP):
-		return fmt.Errorf("it is a symbolic link, and that is not followed: %w", err)
+		return fmt.Errorf("it is a symbolic link, which is not followed: %w", err)
 	}
-	return err // "is a directory", "read-only file system" and "permission denied" say it themselves
+	return err // the other errors are clear: "is a directory", "read-only file system", "permission denied"
 }

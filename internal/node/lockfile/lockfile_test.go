@@ -1,12 +1,10 @@
 package lockfile
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -30,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// hold locks path with the two calls that the kubelet makes (pkg/util/flock), says so and waits to be killed.
+// hold locks path with the two calls of the kubelet (pkg/util/flock), prints "held" and waits to be killed.
 func hold(path string) {
 	fd, err := unix.Open(path, unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err == nil {
@@ -45,36 +43,14 @@ func hold(path string) {
 	os.Exit(0)
 }
 
-// startHolder returns another process that holds the lock on path. Kill it with stop.
+// startHolder starts another process that has the lock on path until stop.
 func startHolder(t *testing.T, path string) (pid int, stop func()) {
 	t.Helper()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), holdVar+"="+path)
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	stop = func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}
-	t.Cleanup(stop)
-	t.Cleanup(func() { _ = stdin.Close() })
-	if said, _ := bufio.NewReader(stdout).ReadString('\n'); said != "held\n" {
-		t.Fatalf("the holder said %q", said)
-	}
-	return cmd.Process.Pid, stop
+	do(t, err)
+	p := start(t, []string{exe}, holdVar+"="+path)
+	p.hears("held")
+	return p.pid(), p.kill
 }
 
 func acquire(t *testing.T, path string) *Lock {
@@ -87,7 +63,7 @@ func acquire(t *testing.T, path string) *Lock {
 	return lock
 }
 
-// wantError checks the kind of an error and that it says what is wrong with which file.
+// wantError checks the kind of an error and the words in it.
 func wantError(t *testing.T, err, kind error, words ...string) {
 	t.Helper()
 	if !errors.Is(err, kind) {
@@ -100,8 +76,8 @@ func wantError(t *testing.T, err, kind error, words ...string) {
 	}
 }
 
-func TestALockHeldByAnotherProcessIsRefusedAndItsHolderNamed(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
+func TestErrorNamesTheHolder(t *testing.T) {
+	path := lockPath(t)
 	pid, _ := startHolder(t, path)
 	_, err := TryAcquire(path)
 	wantError(t, err, ErrHeld)
@@ -115,22 +91,22 @@ func TestALockHeldByAnotherProcessIsRefusedAndItsHolderNamed(t *testing.T) {
 	}
 }
 
-func TestALockHeldByThisProcessIsRefused(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
+func TestLockHeldByThisProcessIsRefused(t *testing.T) {
+	path := lockPath(t)
 	acquire(t, path)
 	_, err := TryAcquire(path)
 	wantError(t, err, ErrHeld, path, fmt.Sprint(os.Getpid()))
 }
 
-func TestTheKernelReleasesTheLockOfAKilledHolder(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
+func TestKilledHolderLosesTheLock(t *testing.T) {
+	path := lockPath(t)
 	_, kill := startHolder(t, path)
 	kill()
 	acquire(t, path)
 }
 
-func TestAReleasedLockCanBeTakenAgain(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
+func TestReleasedLockCanBeTakenAgain(t *testing.T) {
+	path := lockPath(t)
 	lock := acquire(t, path)
 	for range 2 { // the second time it does nothing
 		if err := lock.Release(); err != nil {
@@ -146,8 +122,8 @@ func TestAReleasedLockCanBeTakenAgain(t *testing.T) {
 	}
 }
 
-func TestAChildDoesNotInheritTheLock(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
+func TestChildDoesNotInheritTheLock(t *testing.T) {
+	path := lockPath(t)
 	lock := acquire(t, path)
 	// The child has execed when it holds its own lock, and it runs on.
 	pid, _ := startHolder(t, path+".child")
@@ -161,26 +137,20 @@ func TestAChildDoesNotInheritTheLock(t *testing.T) {
 		}
 	}
 	// Closed and not unlocked, so that a copy in the child would keep it.
-	if err := lock.file.Close(); err != nil {
-		t.Fatal(err)
-	}
+	do(t, lock.file.Close())
 	lock.file = nil
 	acquire(t, path)
 }
 
-func TestTheFileIsPrivateAndKeepsItsContentAndItsPlace(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
+func TestFileIsPrivateAndUnchanged(t *testing.T) {
+	path := lockPath(t)
 	lock := acquire(t, path)
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	do(t, err)
 	if info.Mode() != 0o600 {
 		t.Errorf("mode %v, want 0600", info.Mode())
 	}
-	if err := os.WriteFile(path, []byte("not ours"), 0); err != nil {
-		t.Fatal(err)
-	}
+	do(t, os.WriteFile(path, []byte("not ours"), 0))
 	if err := lock.Release(); err != nil {
 		t.Fatal(err)
 	}
@@ -190,12 +160,10 @@ func TestTheFileIsPrivateAndKeepsItsContentAndItsPlace(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeALockFileIsSaidClearly(t *testing.T) {
+func TestOtherFilesAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")
-	if err := os.Symlink(filepath.Join(dir, "elsewhere"), link); err != nil {
-		t.Fatal(err)
-	}
+	do(t, os.Symlink(filepath.Join(dir, "elsewhere"), link))
 	for _, tt := range []struct {
 		name, path string
 		kind       error
@@ -203,7 +171,7 @@ func TestWhatCannotBeALockFileIsSaidClearly(t *testing.T) {
 	}{
 		{"a directory", dir, unix.EISDIR, "is a directory"},
 		{"a missing directory", filepath.Join(dir, "no", "lock"), fs.ErrNotExist, "its directory does not exist"},
-		{"a symbolic link", link, unix.ELOOP, "it is a symbolic link, and that is not followed"},
+		{"a symbolic link", link, unix.ELOOP, "it is a symbolic link, which is not followed"},
 		{"a file as directory", "/dev/null/lock", unix.ENOTDIR, "not a directory"},
 		{"a device", "/dev/null", errNotRegular, "it is not a regular file"},
 	} {
@@ -219,7 +187,7 @@ func TestWhatCannotBeALockFileIsSaidClearly(t *testing.T) {
 	}
 }
 
-func TestAReadOnlyFileSystemIsSaidClearly(t *testing.T) {
+func TestReadOnlyFileSystemIsRefused(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs to mount")
 	}
@@ -235,13 +203,11 @@ func TestAReadOnlyFileSystemIsSaidClearly(t *testing.T) {
 	wantError(t, err, unix.EROFS, path, "read-only file system")
 }
 
-func TestAFileThatMayNotBeWrittenIsSaidClearly(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
-	if err := os.WriteFile(path, nil, 0o400); err != nil {
-		t.Fatal(err)
-	}
+func TestUnwritableFileIsRefused(t *testing.T) {
+	path := lockPath(t)
+	do(t, os.WriteFile(path, nil, 0o400))
 	kind := fs.ErrPermission
-	if os.Getuid() == 0 { // root may, but for a file that is set immutable
+	if os.Getuid() == 0 { // root can write every file that is not immutable
 		if err := setImmutable(path, true); err != nil {
 			t.Skipf("cannot make a file that root may not write: %v", err)
 		}
@@ -270,12 +236,10 @@ func setImmutable(path string, on bool) error {
 	return unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, int(flags))
 }
 
-func TestAFailingFlockIsReportedAndIsNotTakenForHeld(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
+func TestFailedFlockIsNotErrHeld(t *testing.T) {
+	path := lockPath(t)
 	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	do(t, err)
 	_ = file.Close()
 	err = flock(file)
 	wantError(t, err, unix.EBADF, path, "flock")
@@ -285,37 +249,7 @@ func TestAFailingFlockIsReportedAndIsNotTakenForHeld(t *testing.T) {
 	if err := (&Lock{file: file}).Release(); !errors.Is(err, unix.EBADF) {
 		t.Errorf("Release: %v, want EBADF", err)
 	}
-	if pid := holder(file); pid != 0 {
+	if pid := holderOf(file); pid != 0 {
 		t.Errorf("holder %d of a closed file, want none", pid)
-	}
-}
-
-func TestTheHolderIsFoundAmongTheKernelsLocks(t *testing.T) {
-	const locks = `1: POSIX  ADVISORY  WRITE 11 fd:01:7 0 EOF
-2: FLOCK  ADVISORY  WRITE 12 fd:02:7 0 EOF
-3: FLOCK  ADVISORY  WRITE 13 fd:01:7 0 EOF
-3: -> FLOCK  ADVISORY  WRITE 14 fd:01:8 0 EOF
-4: FLOCK  ADVISORY  WRITE 0 fd:01:9 0 EOF
-odd
-5: FLOCK  ADVISORY  WRITE x fd:01:9 0 EOF
-`
-	for id, want := range map[string]int{
-		"fd:01:7":  13, // neither the POSIX lock nor the other device
-		"fd:01:8":  0,  // waits only
-		"fd:01:9":  0,  // in another PID namespace
-		"fd:01:70": 0,
-	} {
-		if got := findHolder(strings.NewReader(locks), id); got != want {
-			t.Errorf("holder of %s: %d, want %d", id, got, want)
-		}
-	}
-	path := filepath.Join(t.TempDir(), "free")
-	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	if pid := holder(file); pid != 0 {
-		t.Errorf("holder %d of a file that nobody locked", pid)
 	}
 }

@@ -20,7 +20,7 @@ import (
 // contendVar has a Contender, in JSON, for this test binary, started again.
 const contendVar = "LOCKFILE_TEST_CONTEND"
 
-// contend says what happens to a contender: "waiting ...", "held", "wanted ...", "notice ...". A line of input makes it
+// contend prints what happens to a contender: "waiting ...", "held", "wanted ...", "notice ...". A line of input makes it
 // release the lock, the end of its input makes it end.
 func contend(text string) {
 	var c Contender
@@ -88,7 +88,7 @@ type peer struct {
 	said  []string
 }
 
-// patience is how long anything may take on a busy machine.
+// patience is the limit for every wait on a busy machine.
 const patience = 30 * time.Second
 
 // startPeer starts a contender in another process.
@@ -97,13 +97,34 @@ func startPeer(t *testing.T, c Contender, env ...string) *peer {
 	return startPeerAs(t, c, []string{"/proc/self/exe"}, env...)
 }
 
+// startHolding starts a contender in another process, and waits until it has the lock.
+func startHolding(t *testing.T, c Contender) *peer {
+	t.Helper()
+	p := startPeer(t, c)
+	p.hears("held")
+	return p
+}
+
+// startWaiting starts a contender in another process, and waits until it waits for the lock.
+func startWaiting(t *testing.T, c Contender) *peer {
+	t.Helper()
+	p := startPeer(t, c)
+	queued(t, p.pid())
+	return p
+}
+
+func wantHolder(t *testing.T, path string, want *peer) {
+	t.Helper()
+	if pid := WhoHolds(path); pid != want.pid() {
+		t.Errorf("process %d has the lock, want %d", pid, want.pid())
+	}
+}
+
 // startPeerAs starts a contender with a command line that ends in this test binary.
 func startPeerAs(t *testing.T, c Contender, argv []string, env ...string) *peer {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{"Path": c.Path, "Yield": c.Yield, "Poke": c.Poke})
-	if err != nil {
-		t.Fatal(err)
-	}
+	do(t, err)
 	return start(t, argv, append(env, contendVar+"="+string(text))...)
 }
 
@@ -117,16 +138,10 @@ func start(t *testing.T, argv []string, env ...string) *peer {
 		cmd.SysProcAttr = &unix.SysProcAttr{Ptrace: true, Setpgid: true}
 	}
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	do(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	do(t, err)
+	do(t, cmd.Start())
 	p := &peer{t: t, cmd: cmd, stdin: stdin, lines: make(chan string, 1000)}
 	go func() {
 		for scanner := bufio.NewScanner(stdout); scanner.Scan(); {
@@ -161,7 +176,7 @@ func (p *peer) release() {
 	p.hears("released <nil>")
 }
 
-// hears returns the next line that begins like this.
+// hears waits for the next line with this prefix.
 func (p *peer) hears(prefix string, words ...string) string {
 	p.t.Helper()
 	deadline := time.After(patience)
@@ -169,24 +184,24 @@ func (p *peer) hears(prefix string, words ...string) string {
 		select {
 		case line, ok := <-p.lines:
 			if !ok {
-				p.t.Fatalf("ended before it said %q; it said %q", prefix, p.said)
+				p.t.Fatalf("ended before %q; output %q", prefix, p.said)
 			}
 			p.said = append(p.said, line)
 			if strings.HasPrefix(line, prefix) {
 				for _, w := range words {
 					if !strings.Contains(line, w) {
-						p.t.Errorf("it said %q, and nothing of %q", line, w)
+						p.t.Errorf("line %q lacks %q", line, w)
 					}
 				}
 				return line
 			}
 		case <-deadline:
-			p.t.Fatalf("never said %q; it said %q", prefix, p.said)
+			p.t.Fatalf("no line %q; output %q", prefix, p.said)
 		}
 	}
 }
 
-// saidNothingOf fails if it has said what begins like this by now.
+// saidNothingOf fails if a line with this prefix was printed.
 func (p *peer) saidNothingOf(prefix string) {
 	p.t.Helper()
 	for {
@@ -202,7 +217,7 @@ func (p *peer) saidNothingOf(prefix string) {
 	}
 	for _, line := range p.said {
 		if strings.HasPrefix(line, prefix) {
-			p.t.Errorf("it said %q", line)
+			p.t.Errorf("unexpected line %q", line)
 		}
 	}
 }
@@ -228,12 +243,10 @@ func lockPath(t *testing.T) string {
 	return filepath.Join(t.TempDir(), "lock")
 }
 
-// touchOpen opens and closes the file, as any process may.
+// touchOpen opens and closes the file.
 func touchOpen(t *testing.T, path string) {
 	t.Helper()
 	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	do(t, err)
 	_ = file.Close()
 }

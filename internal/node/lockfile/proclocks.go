@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,48 +14,99 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// holder is the process that took the lock on file, 0 if that is not to be found.
-func holder(file *os.File) int { return holderOf(kernelID(file)) }
-
-func holderOf(id string) int {
-	locks, err := os.Open("/proc/locks")
-	if id == "" || err != nil {
-		return 0
-	}
-	defer locks.Close()
-	return findHolder(locks, id)
+// lockEntry is a flock(2) in /proc/locks.
+type lockEntry struct {
+	waiting bool
+	pid     int    // 0: in another PID namespace
+	file    string // see kernelID
 }
 
-// waiters are the processes, other than this one, that wait for the lock on file; 0 is one in another PID namespace.
-// Only who has the lock can rely on it: the kernel shows no waiters to those that do not see the holder.
-func waiters(file *os.File) []int { return waitersFor(kernelID(file)) }
+// parseLocks reads lines such as "5: FLOCK  ADVISORY  WRITE 4711 fd:01:131078 0 EOF", or, for a process that waits,
+// "5: -> FLOCK  ADVISORY  WRITE 4711 fd:01:131078 0 EOF". It skips other locks.
+func parseLocks(locks io.Reader) (entries []lockEntry) {
+	for scanner := bufio.NewScanner(locks); scanner.Scan(); {
+		field := strings.Fields(scanner.Text())
+		waiting := len(field) > 1 && field[1] == "->"
+		if waiting {
+			field = slices.Delete(field, 1, 2)
+		}
+		if len(field) < 6 || field[1] != "FLOCK" {
+			continue
+		}
+		if pid, err := strconv.Atoi(field[4]); err == nil {
+			entries = append(entries, lockEntry{waiting, max(pid, 0), field[5]})
+		}
+	}
+	return entries
+}
 
-func waitersFor(id string) []int {
+// kernelLocks returns the present entries, none if they cannot be read.
+func kernelLocks() []lockEntry {
 	locks, err := os.Open("/proc/locks")
-	if id == "" || err != nil {
+	if err != nil {
 		return nil
 	}
 	defer locks.Close()
-	return findWaiters(locks, id, os.Getpid())
+	return parseLocks(locks)
 }
 
-// Waited tells whether another process waits for the lock on the file at path. It is for the one that has it: others are
-// shown no waiters. It does not open the file.
-func Waited(path string) bool { return len(waitersFor(kernelIDAt(path))) > 0 }
+// holder returns the process that has the lock on a file; 0 if there is none, or it is not visible.
+func holder(locks []lockEntry, file string) int {
+	for _, l := range locks {
+		if !l.waiting && l.pid > 0 && l.file == file {
+			return l.pid
+		}
+	}
+	return 0
+}
 
-// kernelID is what an open file is called in /proc/locks; "" if that cannot be told.
+// waiters returns the processes, other than this one, that wait for the lock on a file; 0 is one in another PID namespace.
+// The list is complete only for the holder: the kernel shows waiters only to processes that can see the holder.
+func waiters(locks []lockEntry, file string) (pids []int) {
+	for _, l := range locks {
+		if l.waiting && l.file == file && l.pid != os.Getpid() {
+			pids = append(pids, l.pid)
+		}
+	}
+	return pids
+}
+
+func holderOf(file *os.File) int { return holder(kernelLocks(), kernelID(file)) }
+
+func waitersFor(file *os.File) []int { return waiters(kernelLocks(), kernelID(file)) }
+
+// WhoHolds returns the process that has the lock on the file at path, 0 if there is none or it is unknown. It does not
+// open the file, so processes that watch for that do not notice.
+func WhoHolds(path string) int { return holder(kernelLocks(), kernelIDAt(path)) }
+
+// Held reports whether a visible process has the lock on the file at path. It does not open the file.
+func Held(path string) bool { return WhoHolds(path) > 0 }
+
+// Waited reports whether another process waits for the lock on the file at path. Only the holder gets a complete answer.
+// It does not open the file.
+func Waited(path string) bool { return len(waiters(kernelLocks(), kernelIDAt(path))) > 0 }
+
+// Waiting reports whether a process waits for any flock(2) of another process; false if that is unknown.
+func Waiting(pid int) bool {
+	return slices.ContainsFunc(kernelLocks(), func(l lockEntry) bool { return l.waiting && l.pid == pid })
+}
+
+// unknownFile is the kernelID of a file that cannot be identified. It is not in /proc/locks.
+const unknownFile = ""
+
+// kernelID returns the name of an open file in /proc/locks.
 func kernelID(file *os.File) string { return statID(int(file.Fd()), "", unix.AT_EMPTY_PATH) }
 
-// kernelIDAt is what the file at path is called there. The file is not opened: not with O_PATH either, which older kernels
-// tell those of who watch it.
+// kernelIDAt returns the name of the file at path in /proc/locks. It does not open the file, not even with O_PATH, which
+// older kernels report to processes that watch the file.
 func kernelIDAt(path string) string { return statID(unix.AT_FDCWD, path, 0) }
 
-// statID has the inode number and the device, as the file system itself has them: stat(2) says another device on btrfs
-// and overlayfs, so that the mount is asked.
+// statID combines the inode number with the device number of the file system. The latter comes from the mount, because
+// stat(2) returns another device on btrfs and overlayfs.
 func statID(dir int, path string, flags int) string {
 	var stat unix.Statx_t
 	if err := unix.Statx(dir, path, flags|unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_INO|unix.STATX_MNT_ID, &stat); err != nil {
-		return ""
+		return unknownFile
 	}
 	major, minor := stat.Dev_major, stat.Dev_minor
 	mounts, err := os.Open("/proc/self/mountinfo")
@@ -71,52 +123,22 @@ func statID(dir int, path string, flags int) string {
 	return fmt.Sprintf("%02x:%02x:%d", major, minor, stat.Ino)
 }
 
-// findHolder reads lines such as "5: FLOCK  ADVISORY  WRITE 4711 fd:01:131078 0 EOF". Those who wait have "->" in
-// the second field. The process is 0 or negative where it lives in another PID namespace.
-func findHolder(locks io.Reader, id string) int {
-	for scanner := bufio.NewScanner(locks); scanner.Scan(); {
-		field := strings.Fields(scanner.Text())
-		if len(field) < 6 || field[1] != "FLOCK" || field[5] != id {
-			continue
-		}
-		if pid, err := strconv.Atoi(field[4]); err == nil && pid > 0 {
-			return pid
-		}
-	}
-	return 0
-}
-
-// findWaiters reads lines such as "5: -> FLOCK  ADVISORY  WRITE 4711 fd:01:131078 0 EOF".
-func findWaiters(locks io.Reader, id string, self int) []int {
-	var pids []int
-	for scanner := bufio.NewScanner(locks); scanner.Scan(); {
-		field := strings.Fields(scanner.Text())
-		if len(field) < 7 || field[1] != "->" || field[2] != "FLOCK" || field[6] != id {
-			continue
-		}
-		if pid, err := strconv.Atoi(field[5]); err == nil && pid != self {
-			pids = append(pids, max(pid, 0))
-		}
-	}
-	return pids
-}
-
-// Process is one that has a lock, or waits for one.
+// Process is a process that has a lock, or waits for one.
 type Process struct {
-	PID  int    // 0: it is not to be seen, as in another PID namespace
-	Name string // empty: there is no such process any more; if the lock stays taken, another one has the file from it
+	PID  int    // 0: not visible, as in another PID namespace
+	Name string // empty: the process has ended; if the lock is still taken, another process inherited the file
 }
 
-// process adds the name that a process has now.
+// process looks up the present name of a process.
 func process(pid int) Process {
 	p := Process{PID: max(pid, 0)}
 	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.PID)); err == nil {
-		p.Name = printable.Line(string(name)) // a process can put there what it likes
+		p.Name = printable.Line(string(name)) // a process can choose any text
 	}
 	return p
 }
 
-// String is what the process is called in a message.
+// String describes the process in messages.
 func (p Process) String() string {
 	switch {
 	case p.PID == 0:
@@ -126,32 +148,3 @@ func (p Process) String() string {
 	}
 	return fmt.Sprintf("process %d (%s)", p.PID, p.Name)
 }
-
-// Waiting tells whether a process waits for some flock(2) that another one has. It says no when that cannot be told.
-func Waiting(pid int) bool {
-	locks, err := os.Open("/proc/locks")
-	if err != nil {
-		return false
-	}
-	defer locks.Close()
-	return findWaiter(locks, strconv.Itoa(pid))
-}
-
-// findWaiter reads lines such as "5: -> FLOCK  ADVISORY  WRITE 4711 fd:01:131078 0 EOF".
-func findWaiter(locks io.Reader, pid string) bool {
-	for scanner := bufio.NewScanner(locks); scanner.Scan(); {
-		field := strings.Fields(scanner.Text())
-		if len(field) > 5 && field[1] == "->" && field[2] == "FLOCK" && field[5] == pid {
-			return true
-		}
-	}
-	return false
-}
-
-// Held tells whether a process has the lock on the file at path, without taking it, and without a word to those who
-// watch for the file being opened. It says no when that cannot be told.
-func Held(path string) bool { return WhoHolds(path) > 0 }
-
-// WhoHolds returns the process that has the lock on the file at path, 0 if nobody has it or the kernel does not tell. It
-// does not open the file.
-func WhoHolds(path string) int { return holderOf(kernelIDAt(path)) }

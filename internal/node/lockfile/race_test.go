@@ -345,7 +345,7 @@ func race(t *testing.T, random *rand.Rand, kinds []string, handOvers int) {
 	}
 }
 
-func TestNeverTwoAndNeverNone(t *testing.T) {
+func TestExactlyOneHolderInARace(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("LOCKFILE_TEST_SEED"); text != "" {
 		var err error
@@ -366,7 +366,7 @@ func TestNeverTwoAndNeverNone(t *testing.T) {
 	}
 }
 
-func TestTheRaceWouldShowWhatIsWrong(t *testing.T) {
+func TestRaceVerdictFindsFaults(t *testing.T) {
 	for _, tt := range []struct{ name, record, want string }{
 		{"all is well", "1 v1 on 1\n1 v1 off 5\n2 v2 on 6\n2 v2 SIGKILL 9\n3 v1 on 10\n", "[]"},
 		{"the second lock", "1 v1 TWO 7\n", "[v1 could not have the second lock at 7ns: two at once]"},

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waysToLoseAFile take the file away from path, and may put another there.
+// waysToLoseAFile remove the file at path, and may put another one there.
 var waysToLoseAFile = []struct {
 	name string
 	do   func(path string) error
@@ -22,20 +22,18 @@ var waysToLoseAFile = []struct {
 	{"replaced", func(path string) error {
 		return errors.Join(os.WriteFile(path+".new", nil, 0o600), os.Rename(path+".new", path))
 	}},
-	// inotify tells nothing of it
+	// no inotify event
 	{"replaced with its directory", func(path string) error {
 		dir := filepath.Dir(path)
 		return errors.Join(os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o700), os.WriteFile(path, nil, 0o600))
 	}},
 }
 
-// nestedPath is in a directory that may be replaced.
+// nestedPath returns a path in a directory that may be replaced.
 func nestedPath(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "dir")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	do(t, os.Mkdir(dir, 0o700))
 	return filepath.Join(dir, "lock")
 }
 
@@ -46,38 +44,34 @@ func do(t *testing.T, err error) {
 	}
 }
 
-func TestAHolderWhoseFileIsGoneHasTheLockOnTheNewOneToo(t *testing.T) {
+func TestHolderLocksTheReplacedFile(t *testing.T) {
 	for _, way := range waysToLoseAFile {
 		t.Run(way.name, func(t *testing.T) {
 			path := nestedPath(t)
-			holder := startPeer(t, Contender{Path: path, Yield: true})
-			holder.hears("held")
+			holder := startHolding(t, Contender{Path: path, Yield: true})
 			do(t, way.do(path))
-			holder.hears("notice", path, "was deleted or replaced", "the lock was taken on the new one too")
-			if pid := WhoHolds(path); pid != holder.pid() {
-				t.Errorf("process %d has the lock, want %d", pid, holder.pid())
-			}
+			holder.hears("notice", path, "was deleted or replaced", "the new file was locked too")
+			wantHolder(t, path, holder)
 			holder.saidNothingOf("wanted")
 			_, err := TryAcquire(path) // which opens the new one
 			wantError(t, err, ErrHeld, fmt.Sprint(holder.pid()))
 			holder.hears("wanted", path, "was opened")
 			do(t, os.Remove(path)) // again, and while it is about to let go
-			holder.hears("notice", "the lock was taken on the new one too")
+			holder.hears("notice", "the new file was locked too")
 			holder.release()
 			acquire(t, path)
 		})
 	}
 }
 
-func TestTheOldFileStaysLockedForThoseWhoWaitForIt(t *testing.T) {
+func TestOldFileStaysLocked(t *testing.T) {
 	path := lockPath(t)
-	holder := startPeer(t, Contender{Path: path})
-	holder.hears("held")
+	holder := startHolding(t, Contender{Path: path})
 	old, err := os.Open(path)
 	do(t, err)
 	defer old.Close()
 	do(t, os.Remove(path))
-	holder.hears("notice", "taken on the new one too")
+	holder.hears("notice", "the new file was locked too")
 	if err := flock(old); !errors.Is(err, ErrHeld) {
 		t.Errorf("the old file: %v", err)
 	}
@@ -87,23 +81,19 @@ func TestTheOldFileStaysLockedForThoseWhoWaitForIt(t *testing.T) {
 	}
 }
 
-func TestAHolderIsToldThatAnotherHasTheLockOnTheNewFile(t *testing.T) {
+func TestHolderIsToldThatAnotherLockedTheNewFile(t *testing.T) {
 	path := lockPath(t)
-	holder := startPeer(t, Contender{Path: path})
-	holder.hears("held")
-	other := startPeer(t, Contender{Path: path + ".new", Yield: true})
-	other.hears("held")
+	holder := startHolding(t, Contender{Path: path})
+	other := startHolding(t, Contender{Path: path + ".new", Yield: true})
 	do(t, os.Rename(path+".new", path))
 	holder.hears("wanted", path, ErrLost.Error(), fmt.Sprintf("process %d (", other.pid()))
 	holder.saidNothingOf("notice")
 	holder.release()
-	other.saidNothingOf("wanted") // the other must not make way for one who leaves
-	if pid := WhoHolds(path); pid != other.pid() {
-		t.Errorf("process %d has the lock, want %d", pid, other.pid())
-	}
+	other.saidNothingOf("wanted") // the other holder must not release for a process that exits
+	wantHolder(t, path, other)
 }
 
-func TestThatTheLockIsLostBeatsAnotherReason(t *testing.T) {
+func TestErrLostReplacesErrWanted(t *testing.T) {
 	path := lockPath(t)
 	claim := claimed(t, Contender{Path: path, Yield: true})
 	touchOpen(t, path)
@@ -113,7 +103,7 @@ func TestThatTheLockIsLostBeatsAnotherReason(t *testing.T) {
 	eventually(t, "the lock is lost", func() bool { return errors.Is(claim.Why(), ErrLost) })
 }
 
-func TestAHolderThatIsNotToBeSeenHasTheLockAllTheSame(t *testing.T) {
+func TestInvisibleHolderHasTheLock(t *testing.T) {
 	unshare, err := exec.LookPath("unshare")
 	if err != nil || os.Getuid() != 0 {
 		t.Skip("needs another PID namespace")
@@ -130,30 +120,26 @@ func TestAHolderThatIsNotToBeSeenHasTheLockAllTheSame(t *testing.T) {
 	waiter.hears("waiting", ErrHeld.Error()+" by another process")
 }
 
-func TestAHolderKeepsTheOldLockWhereItCannotHaveTheNewOne(t *testing.T) {
+func TestHolderKeepsTheOldLockIfItCannotLockTheNewFile(t *testing.T) {
 	path := lockPath(t)
-	holder := startPeer(t, Contender{Path: path})
-	holder.hears("held")
+	holder := startHolding(t, Contender{Path: path})
 	do(t, os.Rename(path, path+".old"))
-	holder.hears("notice", "taken on the new one too") // there is one again
+	holder.hears("notice", "the new file was locked too") // the file exists again
 	do(t, os.Symlink(path+".old", path+".link"))
 	do(t, os.Rename(path+".link", path))
-	holder.hears("notice", path, "it is a symbolic link", "its lock is kept, and this tried again")
+	holder.hears("notice", path, "it is a symbolic link", "its lock is kept, and this is retried")
 	holder.saidNothingOf("wanted")
 	do(t, os.Remove(path))
-	holder.hears("notice", "taken on the new one too")
-	if pid := WhoHolds(path); pid != holder.pid() {
-		t.Errorf("process %d has the lock, want %d", pid, holder.pid())
-	}
+	holder.hears("notice", "the new file was locked too")
+	wantHolder(t, path, holder)
 }
 
-func TestTwoNeverHaveTheLockBecauseItsFileIsReplaced(t *testing.T) {
+func TestReplacedFileNeverGivesTwoHolders(t *testing.T) {
 	for _, way := range waysToLoseAFile {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
 			path := nestedPath(t)
-			holder := startPeer(t, Contender{Path: path})
-			holder.hears("held")
+			holder := startHolding(t, Contender{Path: path})
 			waiters := []*peer{
 				startPeer(t, Contender{Path: path, Yield: true}), startPeer(t, Contender{Path: path, Poke: 50 * time.Millisecond}),
 			}
@@ -164,27 +150,24 @@ func TestTwoNeverHaveTheLockBecauseItsFileIsReplaced(t *testing.T) {
 			do(t, way.do(path))
 			for _, w := range waiters {
 				w.hears("waiting", fmt.Sprint(holder.pid())) // the first
-				w.hears("waiting", fmt.Sprint(holder.pid()), "on a file that was deleted or replaced since", "it must end")
+				w.hears("waiting", fmt.Sprint(holder.pid()), "on a file that was deleted or replaced since", "it must release the lock or exit")
 				w.saidNothingOf("held")
 			}
 			holder.signal(unix.SIGCONT)
-			holder.hears("notice", "taken on the new one too")
+			holder.hears("notice", "the new file was locked too")
 			holder.saidNothingOf("wanted")
 			holder.kill()
 			waiters[0].kill()
-			waiters[1].hears("held") // what is at the path, not what it waited for
-			if pid := WhoHolds(path); pid != waiters[1].pid() {
-				t.Errorf("process %d has the lock, want %d", pid, waiters[1].pid())
-			}
+			waiters[1].hears("held") // the file at the path, not the one that it waited for
+			wantHolder(t, path, waiters[1])
 		})
 	}
 }
 
-func TestAWaiterGoesOnToWaitForTheNewFile(t *testing.T) {
+func TestWaiterWaitsForTheNewFile(t *testing.T) {
 	path := lockPath(t)
 	_, killOld := startHolder(t, path)
-	waiter := startPeer(t, Contender{Path: path})
-	queued(t, waiter.pid())
+	waiter := startWaiting(t, Contender{Path: path})
 	pid, killNew := startHolder(t, path+".new")
 	do(t, os.Rename(path+".new", path))
 	killOld()
@@ -194,16 +177,13 @@ func TestAWaiterGoesOnToWaitForTheNewFile(t *testing.T) {
 	waiter.saidNothingOf("held")
 	killNew()
 	waiter.hears("held")
-	if got := WhoHolds(path); got != waiter.pid() {
-		t.Errorf("process %d has the lock, want %d", got, waiter.pid())
-	}
+	wantHolder(t, path, waiter)
 }
 
-func TestAWaiterIsToldWhyItCannotLockWhatIsAtThePathThen(t *testing.T) {
+func TestWaiterIsToldWhyItCannotLockTheNewFile(t *testing.T) {
 	path := lockPath(t)
 	_, kill := startHolder(t, path)
-	waiter := startPeer(t, Contender{Path: path})
-	queued(t, waiter.pid())
+	waiter := startWaiting(t, Contender{Path: path})
 	do(t, errors.Join(os.Remove(path), os.Mkdir(path, 0o700)))
 	kill()
 	waiter.hears("failed", path, "is a directory")

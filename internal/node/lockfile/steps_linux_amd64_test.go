@@ -136,7 +136,7 @@ func (s *steps) text(thread int, address uint64, most uint64) string {
 
 // An open at whatever step of Acquire reaches who gives way: at once if it fell after the watch, and else as soon as the
 // process that opened the file waits for the lock.
-func TestNoOpenIsMissedWhereverItFalls(t *testing.T) {
+func TestNoOpenIsMissedBetweenAnyTwoCalls(t *testing.T) {
 	runtime.LockOSThread() // that traces
 	defer runtime.UnlockOSThread()
 	for _, name := range []string{"the lock is free", "the lock is held"} {

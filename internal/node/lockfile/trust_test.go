@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// stranger is a user, and a group, that nobody need trust.
-const stranger = 54321
+// untrusted is a user, and a group, that the tests do not trust.
+const untrusted = 54321
 
-// sharedDir is a directory that every user of this machine can enter, and that they may do this to.
+// sharedDir is a directory that every user of this machine can enter, with this mode.
 func sharedDir(t *testing.T, mode os.FileMode) string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -24,7 +24,7 @@ func sharedDir(t *testing.T, mode os.FileMode) string {
 	return dir
 }
 
-func TestALockThatOthersCouldTakeIsRefusedOrDoubted(t *testing.T) {
+func TestUnsafeLockIsRefusedOrDoubted(t *testing.T) {
 	type node struct {
 		mode     os.FileMode
 		uid, gid int
@@ -33,28 +33,28 @@ func TestALockThatOthersCouldTakeIsRefusedOrDoubted(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		dir       node
-		file      node // no mode: there is none
+		file      node // no mode: no file
 		what      string
 		wantWords string // D is the directory, F the file
 	}{
-		{"nobody else", node{0o755, 0, 0}, node{0o600, 0, 0}, "", ""},
-		{"nobody else yet", node{0o755, 0, 0}, node{}, "", ""},
+		{"only this user", node{0o755, 0, 0}, node{0o600, 0, 0}, "", ""},
+		{"only this user, no file", node{0o755, 0, 0}, node{}, "", ""},
 		{"root's own group", node{0o775, 0, 0}, node{0o660, 0, 0}, "", ""},
-		{"nobody may enter", node{0o700, 0, 0}, node{0o666, stranger, stranger}, "", ""},
-		{"a sticky directory of a group", node{os.ModeSticky | 0o775, 0, stranger}, node{0o600, 0, 0}, "", ""},
+		{"a closed directory", node{0o700, 0, 0}, node{0o666, untrusted, untrusted}, "", ""},
+		{"a sticky directory of a group", node{os.ModeSticky | 0o775, 0, untrusted}, node{0o600, 0, 0}, "", ""},
 
-		{"another's directory", node{0o755, stranger, 0}, node{0o600, 0, 0}, refuse, "its directory D belongs to user 54321, who can replace the file: chown 0 D, or choose another directory"},
-		{"another's directory that only that one may enter", node{0o700, stranger, 0}, node{}, refuse, "its directory D belongs to user 54321"},
-		{"everybody's directory", node{0o777, 0, 0}, node{0o600, 0, 0}, refuse, "everybody may write to its directory D, and replace the file: chmod o-w D, or choose another directory"},
-		{"another's file", node{0o755, 0, 0}, node{0o600, stranger, 0}, refuse, "it belongs to user 54321: end what has it open and remove it, or choose another directory"},
-		{"another was first in a sticky directory", node{os.ModeSticky | 0o777, 0, 0}, node{0o666, stranger, 0}, refuse, "it belongs to user 54321"},
-		{"everybody's file", node{0o755, 0, 0}, node{0o622, 0, 0}, refuse, "everybody may write to it: chmod 600 F"},
+		{"another's directory", node{0o755, untrusted, 0}, node{0o600, 0, 0}, refuse, "its directory D belongs to user 54321, who can replace the file: chown 0 D, or choose another directory"},
+		{"another's closed directory", node{0o700, untrusted, 0}, node{}, refuse, "its directory D belongs to user 54321"},
+		{"a directory writable for everyone", node{0o777, 0, 0}, node{0o600, 0, 0}, refuse, "everyone can write to its directory D, and replace the file: chmod o-w D, or choose another directory"},
+		{"another's file", node{0o755, 0, 0}, node{0o600, untrusted, 0}, refuse, "it belongs to user 54321: stop the processes that have it open and remove it, or choose another directory"},
+		{"another's file in a sticky directory", node{os.ModeSticky | 0o777, 0, 0}, node{0o666, untrusted, 0}, refuse, "it belongs to user 54321"},
+		{"a file writable for everyone", node{0o755, 0, 0}, node{0o622, 0, 0}, refuse, "everyone can write to it: chmod 600 F"},
 
-		{"a sticky directory", node{os.ModeSticky | 0o777, 0, 0}, node{0o600, 0, 0}, doubt, "everybody may write to its directory D, and make the file before it is made here; such a file is refused: choose another directory"},
-		{"a group's directory", node{0o775, 0, stranger}, node{}, doubt, "group 54321 may write to its directory D, and replace the file: chmod g-w D, or choose another directory"},
-		{"a file for everybody to read", node{0o755, 0, 0}, node{0o644, 0, 0}, doubt, "everybody may open it, and so take the lock, or make one who gives way leave: chmod 600 F"},
-		{"a file for a group to read", node{0o755, 0, 0}, node{0o640, 0, stranger}, doubt, "group 54321 may open it, and so take the lock, or make one who gives way leave: chmod 600 F"},
-		{"a file for a group to write", node{0o755, 0, 0}, node{0o620, 0, stranger}, doubt, "group 54321 may open it"},
+		{"a sticky directory", node{os.ModeSticky | 0o777, 0, 0}, node{0o600, 0, 0}, doubt, "everyone can write to its directory D, and create the file first; such a file is refused: choose another directory"},
+		{"a group's directory", node{0o775, 0, untrusted}, node{}, doubt, "group 54321 can write to its directory D, and replace the file: chmod g-w D, or choose another directory"},
+		{"a file for everybody to read", node{0o755, 0, 0}, node{0o644, 0, 0}, doubt, "everyone can open it, and so take the lock, or make its holder release it: chmod 600 F"},
+		{"a file for a group to read", node{0o755, 0, 0}, node{0o640, 0, untrusted}, doubt, "group 54321 can open it, and so take the lock, or make its holder release it: chmod 600 F"},
+		{"a file for a group to write", node{0o755, 0, 0}, node{0o620, 0, untrusted}, doubt, "group 54321 can open it"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := sharedDir(t, c.dir.mode)
@@ -71,10 +71,10 @@ func TestALockThatOthersCouldTakeIsRefusedOrDoubted(t *testing.T) {
 			words := strings.NewReplacer("D", dir, "F", path).Replace(c.wantWords)
 			switch c.what {
 			case refuse:
-				wantError(t, err, ErrUnsafe, "lock file "+path+": others could take it: "+words)
+				wantError(t, err, ErrUnsafe, "lock file "+path+": other users could take it: "+words)
 			case doubt:
 				if err != nil || len(noticed) != 1 || !strings.HasPrefix(noticed[0], "lock file "+path+": "+words) {
-					t.Errorf("error %v, noticed %q, want that it is doubted with %q", err, noticed, words)
+					t.Errorf("error %v, notices %q, want the doubt %q", err, noticed, words)
 				}
 			default:
 				if err != nil || noticed != nil {
@@ -85,21 +85,21 @@ func TestALockThatOthersCouldTakeIsRefusedOrDoubted(t *testing.T) {
 	}
 }
 
-func TestWhatMayBeDoneBeneathAClosedDirectoryDoesNotMatter(t *testing.T) {
+func TestClosedDirectoryMakesItsContentSafe(t *testing.T) {
 	outer := sharedDir(t, 0o755)
 	dir := filepath.Join(outer, "a", "b")
 	do(t, errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o777), os.Symlink("a/b", filepath.Join(outer, "link"))))
 	path := filepath.Join(outer, "link", "lock")
 	_, err := Contender{Path: path}.Acquire(t.Context(), nil)
-	wantError(t, err, ErrUnsafe, "everybody may write to its directory "+dir)
+	wantError(t, err, ErrUnsafe, "everyone can write to its directory "+dir)
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("what is refused was made all the same: %v", err)
+		t.Errorf("the refused file was created: %v", err)
 	}
 	do(t, os.Chmod(outer, 0o700))
 	claimed(t, Contender{Path: path, Notice: func(err error) { t.Errorf("notice %v", err) }})
 }
 
-func TestWhoIsRefusedMakesNobodyGiveWay(t *testing.T) {
+func TestRefusedContenderDoesNotOpenTheFile(t *testing.T) {
 	t.Parallel()
 	dir := sharedDir(t, 0o755)
 	path := filepath.Join(dir, "lock")
@@ -110,30 +110,26 @@ func TestWhoIsRefusedMakesNobodyGiveWay(t *testing.T) {
 	notWanted(t, claim)
 }
 
-func TestAWaiterDoesNotTakeWhatOthersCouldTakeMeanwhile(t *testing.T) {
+func TestWaiterRefusesFileThatBecameUnsafe(t *testing.T) {
 	dir := sharedDir(t, 0o755)
 	path := filepath.Join(dir, "lock")
 	_, kill := startHolder(t, path)
-	waiter := startPeer(t, Contender{Path: path})
-	queued(t, waiter.pid())
+	waiter := startWaiting(t, Contender{Path: path})
 	do(t, os.Chmod(dir, 0o777))
 	kill()
-	waiter.hears("failed", ErrUnsafe.Error(), "everybody may write to its directory "+dir)
+	waiter.hears("failed", ErrUnsafe.Error(), "everyone can write to its directory "+dir)
 	waiter.saidNothingOf("held")
 	acquire(t, path)
 }
 
-func TestAHolderDoesNotLeaveForAFileThatOthersCouldTake(t *testing.T) {
+func TestHolderDoesNotReleaseForAnUnsafeFile(t *testing.T) {
 	path := filepath.Join(sharedDir(t, 0o755), "lock")
-	holder := startPeer(t, Contender{Path: path})
-	holder.hears("held")
+	holder := startHolding(t, Contender{Path: path})
 	startHolder(t, path+".new")
-	do(t, errors.Join(os.Chown(path+".new", stranger, 0), os.Rename(path+".new", path)))
-	holder.hears("notice", path, ErrUnsafe.Error(), "it belongs to user 54321", "its lock is kept, and this tried again")
+	do(t, errors.Join(os.Chown(path+".new", untrusted, 0), os.Rename(path+".new", path)))
+	holder.hears("notice", path, ErrUnsafe.Error(), "it belongs to user 54321", "its lock is kept, and this is retried")
 	holder.saidNothingOf("wanted")
 	do(t, os.Remove(path))
-	holder.hears("notice", "taken on the new one too")
-	if pid := WhoHolds(path); pid != holder.pid() {
-		t.Errorf("process %d has the lock, want %d", pid, holder.pid())
-	}
+	holder.hears("notice", "the new file was locked too")
+	wantHolder(t, path, holder)
 }

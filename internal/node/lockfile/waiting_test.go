@@ -4,85 +4,51 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-func TestAProcessThatWaitsForALockIsSeen(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
-	lock, err := TryAcquire(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+func TestWaiting(t *testing.T) {
+	path := lockPath(t)
+	lock := acquire(t, path)
 	waiter := exec.Command("flock", path, "sleep", "60") // of util-linux
-	if err := waiter.Start(); err != nil {
-		t.Fatal(err)
-	}
+	do(t, waiter.Start())
 	defer func() {
 		_ = waiter.Process.Kill()
 		_ = waiter.Wait()
 	}()
-	seen := func(want bool) {
-		t.Helper()
-		for deadline := time.Now().Add(10 * time.Second); Waiting(waiter.Process.Pid) != want; <-time.After(5 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("Waiting never said %t", want)
-			}
-		}
-	}
-	seen(true)
+	queued(t, waiter.Process.Pid)
 	if Waiting(os.Getpid()) {
-		t.Error("this process waits for nothing")
+		t.Error("Waiting is true for this process")
 	}
-	if err := lock.Release(); err != nil {
-		t.Fatal(err)
-	}
-	seen(false)
+	do(t, lock.Release())
+	eventually(t, "the waiter has the lock", func() bool { return !Waiting(waiter.Process.Pid) })
 }
 
-func TestOnlyAFlockThatIsWaitedForCounts(t *testing.T) {
-	locks := "1: FLOCK  ADVISORY  WRITE 11 fd:01:1 0 EOF\n1: -> FLOCK  ADVISORY  WRITE 12 fd:01:1 0 EOF\n2: -> POSIX  ADVISORY  WRITE 13 fd:01:2 0 EOF\nshort\n"
-	for pid, want := range map[string]bool{"11": false, "12": true, "13": false} {
-		if got := findWaiter(strings.NewReader(locks), pid); got != want {
-			t.Errorf("process %s waits: %t, want %t", pid, got, want)
-		}
-	}
-}
-
-func TestALockThatIsHeldIsSeenWithoutTakingIt(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
+func TestHeld(t *testing.T) {
+	path := lockPath(t)
 	if Held(path) {
-		t.Error("a file that is not there is held")
+		t.Error("a missing file is held")
 	}
-	lock, err := TryAcquire(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lock := acquire(t, path)
 	if !Held(path) {
-		t.Error("not held, though it is")
+		t.Error("not held, although it is")
 	}
-	if err := lock.Release(); err != nil {
-		t.Fatal(err)
-	}
+	do(t, lock.Release())
 	if Held(path) {
-		t.Error("held, though it was released")
+		t.Error("held, although it was released")
 	}
 }
 
-func TestWhoHoldsALockIsToldWithoutOpeningTheFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
+func TestWhoHoldsDoesNotOpenTheFile(t *testing.T) {
+	path := lockPath(t)
 	if pid := WhoHolds(path); pid != 0 {
-		t.Errorf("process %d holds a file that is not there", pid)
+		t.Errorf("process %d holds a missing file", pid)
 	}
 	pid, end := startHolder(t, path)
 	watch, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	do(t, err)
 	defer unix.Close(watch)
 	if _, err := unix.InotifyAddWatch(watch, path, unix.IN_OPEN); err != nil {
 		t.Fatal(err)
@@ -95,6 +61,6 @@ func TestWhoHoldsALockIsToldWithoutOpeningTheFile(t *testing.T) {
 	}
 	end()
 	if got := WhoHolds(path); got != 0 {
-		t.Errorf("process %d holds it, though its holder is gone", got)
+		t.Errorf("process %d holds it, although the holder ended", got)
 	}
 }

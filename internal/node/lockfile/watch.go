@@ -13,25 +13,24 @@ import (
 )
 
 const (
-	// moved is what may mean that the file is no longer the one at its path. IN_ATTRIB: its last name is gone, while
+	// moved are events after which the file may not be at its path any more. IN_ATTRIB: its last name was deleted while
 	// it is open.
 	moved = unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
-	// opened is an open by whomever. An overflow may have been one.
+	// opened are opens by any process; an overflow may hide one.
 	opened = unix.IN_OPEN | unix.IN_Q_OVERFLOW
 )
 
-// watch is told by the kernel what happens to a file. A nil one is told nothing.
+// watch receives inotify events of a file. A nil watch receives none.
 type watch struct {
 	file *os.File
 	conn syscall.RawConn
-	last time.Time // when the file was last seen to have been opened
+	last time.Time // when the last open was seen
 
-	told   chan uint32 // nil until events is called
+	told   chan uint32 // nil until the first call of events
 	closed chan struct{}
 }
 
-// newWatch watches a file that is open already: neither can it be another one than is locked, nor does our own open
-// count.
+// newWatch watches an open file: so it is the locked file, and its own open is not an event.
 func newWatch(file *os.File, opens bool) (*watch, error) {
 	wrap := func(err error) error { return fmt.Errorf("lock file %s: inotify: %w", file.Name(), err) }
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
@@ -60,7 +59,7 @@ func (w *watch) close() {
 	}
 }
 
-// events returns what happens from now on, until the watch is closed. look is not for use after it.
+// events returns a channel of the events from now on, until close. Do not call look after events.
 func (w *watch) events() <-chan uint32 {
 	if w == nil {
 		return nil
@@ -84,7 +83,7 @@ func (w *watch) events() <-chan uint32 {
 	return w.told
 }
 
-// look takes in what has happened so far.
+// look records the events so far.
 func (w *watch) look() {
 	if w == nil {
 		return
@@ -100,13 +99,12 @@ func (w *watch) look() {
 	}
 }
 
-// openedWithin tells whether the file was seen to be opened within the last d.
+// openedWithin reports whether an open was seen within the last d.
 func (w *watch) openedWithin(d time.Duration) bool {
 	return w != nil && !w.last.IsZero() && time.Since(w.last) <= d
 }
 
-// read returns what has happened: all kinds of events together, 0 if it need not wait and there is none. It fails when
-// the watch is closed.
+// read returns all pending events combined, or 0 if there is none and wait is false. It fails when the watch is closed.
 func (w *watch) read(wait bool) (events uint32, err error) {
 	var buf [64 * unix.SizeofInotifyEvent]byte // the events of a file have no names
 	var n int
