@@ -33,7 +33,7 @@ func TestWhatIsWrongWithTheSourceOfConfigurationIsAUsageError(t *testing.T) {
 		{[]string{"--config-namespace=kube-system"}, "--config-namespace is for --config-source=configmap only: the NodeConfig names the namespace itself"},
 		{[]string{"--config-source=nodeconfig", "--config-namespace=a"}, "--config-namespace is for --config-source=configmap only: the NodeConfig names the namespace itself"},
 		{[]string{"--config-source=configmap", "--config-namespace=a.b"}, `--config-source=configmap: namespace "a.b": must be at most 63 lower-case letters, digits and dashes`},
-		{[]string{"--config-source=configmap", "--config-namespace="}, `--config-source=configmap: namespace "": its name must be`},
+		{[]string{"--config-source=configmap", "--config-namespace="}, `--config-source=configmap: namespace "": must be`},
 		{[]string{"--config-source=configmap", "--node-name=a_b"}, `--config-source=configmap: node "a_b": the name of the ConfigMap, kubelet-<node-name>, must be at most 253 lower-case letters, digits, dashes and dots`},
 	} {
 		_, err := runs(t, append(c.args, "--dynamic-config-dir="+dir, "--", "/not/there")...)
@@ -55,10 +55,10 @@ func TestRBACTakesNodesOnly(t *testing.T) {
 		want string
 	}{
 		{nil, "rbac takes one NODE or more"},
-		{[]string{"one", "Two"}, `node "Two": a ConfigMap kubelet-<node-name> must be named`},
-		{[]string{""}, `node "": a ConfigMap`},
-		{[]string{"node/one"}, `node "node/one": a ConfigMap`},
-		{[]string{"one", "--config-namespace=A"}, `namespace "A": its name must be`},
+		{[]string{"one", "Two"}, `node "Two": the name of the ConfigMap, kubelet-<node-name>, must be`},
+		{[]string{""}, `node "": the name of the ConfigMap`},
+		{[]string{"node/one"}, `node "node/one": the name of the ConfigMap`},
+		{[]string{"one", "--config-namespace=A"}, `namespace "A": must be`},
 		{[]string{"one", "--namespace=a"}, "unknown flag: --namespace; see evenkeel-agent rbac --help"},
 	} {
 		out, err := runs(t, append([]string{"rbac"}, c.args...)...)
