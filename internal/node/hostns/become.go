@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// CommandLine is a command line with programs of a container's image: AGENT [FLAGS] -- KUBELET [FLAGS], or AGENT COMMAND
-// [ARGS]. Its programs are open, so that they can be copied to the host.
+// CommandLine is a command line with programs of the image of a container: AGENT [FLAGS] -- KUBELET [FLAGS], or AGENT
+// COMMAND [ARGS]. Its programs are open, so that they can be copied to the host.
 type CommandLine struct {
 	args     []string
-	at       []int // the places of the programs in args
+	at       []int // indexes of the programs in args
 	programs []*Program
 }
 
-// programsOf returns the places of the programs in a command line; none if it is not a CommandLine.
+// programsOf returns the indexes of the programs in a command line; none if it is not a CommandLine.
 func programsOf(args []string) []int {
 	second := slices.Index(args, "--")
 	if second != 0 && len(args) > 1 && args[1] != "" && args[1][0] != '-' {
@@ -30,7 +30,7 @@ func programsOf(args []string) []int {
 	return nil
 }
 
-// IsCommandLine reports whether OpenCommandLine takes these arguments.
+// IsCommandLine reports whether OpenCommandLine accepts these arguments.
 func IsCommandLine(args []string) bool { return programsOf(args) != nil }
 
 // OpenCommandLine opens the programs of a command line. The error names the program that cannot be used.
@@ -54,21 +54,22 @@ func (c *CommandLine) Close() {
 	}
 }
 
-// startReturns is what the runtime gets to tell the node's kubelet that this container has started. A bootstrap kubelet that
-// is asked for the node before leaves in the middle of that request, and the runtime takes the container away.
-const startReturns = 2 * time.Second
+// startDelay is the time for the container runtime to report to the kubelet that this container has started. If a
+// bootstrap kubelet is asked to release the node earlier, it exits during that request, and the runtime removes the
+// container.
+const startDelay = 2 * time.Second
 
-// Target is where a command line goes on.
+// Target says how to run a command line on the host.
 type Target struct {
 	BinDir string // directory on the host for the copies of the programs
 	Keep   int    // how many copies of each program to keep
-	// Needed returns the copies on the host that must stay beside those, such as those that a unit names.
+	// Needed returns a function that reports whether an older copy must stay, for example because a unit names it.
 	Needed func() (needed func(path string) bool, err error)
 	Log    *slog.Logger
 }
 
-// Become enters the host's namespaces, copies the programs there, and replaces this process by the command line. It returns
-// only an error.
+// Become moves to the namespaces of the host, copies the programs there, and replaces this process by the command line.
+// It returns only on an error.
 func (c *CommandLine) Become(t Target) error {
 	begin := time.Now()
 	if err := enterFirst(); err != nil {
@@ -93,16 +94,16 @@ func (c *CommandLine) Become(t Target) error {
 		t.Log.Warn("cannot remove old copies of programs", "err", err)
 	}
 	if len(c.at) > 1 {
-		t.Log.Info("going on on the host", "agent", args[0], "kubelet", args[c.at[1]])
-		time.Sleep(startReturns - time.Since(begin)) // it will ask for the node
+		t.Log.Info("moved to the host", "agent", args[0], "kubelet", args[c.at[1]])
+		time.Sleep(startDelay - time.Since(begin)) // the agent will ask the bootstrap kubelet to release the node
 	} else {
-		t.Log.Info("going on on the host", "agent", args[0], "command", args[1])
+		t.Log.Info("moved to the host", "agent", args[0], "command", args[1])
 	}
 	err = syscall.Exec(args[0], args, Environ(os.Environ()))
-	return fmt.Errorf("run %s on the host (it must need no libraries of the image's): %w", args[0], err)
+	return fmt.Errorf("run %s on the host (it must not depend on libraries of the image): %w", args[0], err)
 }
 
-// enterFirst takes this goroutine to the namespaces of the host's first process.
+// enterFirst moves this goroutine to the namespaces of the host's first process.
 func enterFirst() error {
 	if err := CheckPIDs(os.Getenv("KUBERNETES_SERVICE_HOST") != ""); err != nil {
 		return err

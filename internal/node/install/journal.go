@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// journalLines are enough to see why a service has ended.
+// journalLines is enough to see why a service ended.
 const journalLines = 20
 
-// Journal returns the last lines that a unit has logged; "" if there is no journal.
+// Journal returns the last log lines of a unit; "" if there is no journal.
 func Journal(ctx context.Context, u Unit) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestTheEndOfTheJournalIsToldIfThereIsOne(t *testing.T) {
+func TestJournal(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir)
 	unit := Unit{Name: "kubelet.service"}

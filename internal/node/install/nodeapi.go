@@ -7,7 +7,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/source"
 )
 
-// NodeAPI is the API server, asked as one node. It implements API.
+// NodeAPI implements API with the credentials of one node.
 type NodeAPI struct {
 	Client *source.Client
 	Node   string

@@ -2,13 +2,13 @@ package source
 
 import "fmt"
 
-// Manifest returns a Role and a RoleBinding, in YAML, that let the node read this ConfigMap, and no other.
+// Manifest returns a Role and a RoleBinding, in YAML, that let the node read this ConfigMap only.
 func (m NodeConfigMap) Manifest() string {
 	return fmt.Sprintf(manifest, "evenkeel-"+m.Name, m.Namespace, m.Name, "system:node:"+m.Node)
 }
 
-// manifest has the name of both objects, their namespace, the ConfigMap and the node's user. All are quoted, because YAML
-// would read some names as numbers.
+// manifest takes the name of both objects, their namespace, the ConfigMap, and the user of the node. All are quoted,
+// because YAML would read some names as numbers.
 const manifest = `---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
