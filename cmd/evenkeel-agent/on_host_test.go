@@ -100,7 +100,7 @@ func TestOnHostBecomesTheAgentOnTheHostWithTheCopiedKubelet(t *testing.T) {
 			if !strings.Contains(said, want) || code != 9 {
 				t.Errorf("exit status %d, and it said\n%swant %s", code, said, want)
 			}
-			if want := fmt.Sprintf("level=INFO msg=\"going on on the host\" agent=%s kubelet=%s\n", copies[0], copies[1]); !strings.Contains(said, want) {
+			if want := fmt.Sprintf("level=INFO msg=\"moved to the host\" agent=%s kubelet=%s\n", copies[0], copies[1]); !strings.Contains(said, want) {
 				t.Errorf("it does not say %s", want)
 			}
 		})
@@ -119,7 +119,7 @@ func TestOnHostCarriesOutACommandOfTheAgentWithTheAgentAlone(t *testing.T) {
 	if !strings.Contains(said, want) || code != 9 {
 		t.Errorf("exit status %d, and it said\n%swant %s", code, said, want)
 	}
-	if want := fmt.Sprintf("level=INFO msg=\"going on on the host\" agent=%s command=install\n", copies[0]); !strings.Contains(said, want) {
+	if want := fmt.Sprintf("level=INFO msg=\"moved to the host\" agent=%s command=install\n", copies[0]); !strings.Contains(said, want) {
 		t.Errorf("it does not say %s", want)
 	}
 }
@@ -164,7 +164,7 @@ func TestOnHostSaysWhatThePodLacksWithAnExitCodeOfItsOwn(t *testing.T) {
 			"evenkeel-agent: cannot move to the host: process 1 cannot be inspected; the container needs securityContext.privileged: true: "},
 		{"noexec", `mount -o remount,noexec "$DIR"; unshare --mount "$@"; exit`, "agent", "is on a file system of the host that is mounted noexec; use another directory\n"},
 		{"full", `mount -o remount,size=4k "$DIR"; unshare --mount "$@"; exit`, "agent", "no space left on device\n"},
-		{"a program that needs what the image has", `"$@"; exit`, "broken", "(it must need no libraries of the image's): no such file or directory\n"},
+		{"a program that needs what the image has", `"$@"; exit`, "broken", "(it must not depend on libraries of the image): no such file or directory\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			host := t.TempDir()

@@ -342,7 +342,7 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 			all.Go(func() { intended.Run(background) })
 			parts.Source = intended
 		default:
-			all.Go(func() { source.Announce(background, client, node, log) })
+			all.Go(func() { source.EnsureNodeConfig(background, client, node, log) })
 		}
 	}
 	a := agent.New(ao, parts)

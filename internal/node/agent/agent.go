@@ -76,7 +76,7 @@ type Source interface {
 	Current() source.Answer
 	Changed() <-chan struct{}
 	// Again has what is assigned resolved anew: its checkpoint cannot be used.
-	Again()
+	Refresh()
 }
 
 // Nodes says how the node is, as the API has it.

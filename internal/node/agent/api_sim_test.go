@@ -130,7 +130,7 @@ func newSimSource(ctx context.Context, api *simAPI, records *Records) *simSource
 }
 
 // Again implements Source.
-func (s *simSource) Again() {
+func (s *simSource) Refresh() {
 	s.mu.Lock()
 	s.about = v1alpha1.ConfigMapReference{}
 	if s.agains++; s.agains > 1000 {

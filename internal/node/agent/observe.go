@@ -364,7 +364,7 @@ func (a *Agent) cannotUse(revision string, err error) {
 	a.unusable(revision, err)
 	if a.p.Source != nil && a.config.Revision == revision && time.Since(a.anew) > storageRetry {
 		a.put, a.anew = trial.Config{}, time.Now()
-		a.p.Source.Again()
+		a.p.Source.Refresh()
 	}
 }
 

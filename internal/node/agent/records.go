@@ -48,7 +48,7 @@ func (r *Records) get(revision string) trial.Config {
 	return r.configs[revision]
 }
 
-// Checkpoint implements source.Records.
+// Checkpoint implements source.Checkpoints.
 func (r *Records) Checkpoint(revision string) ([]byte, bool) {
 	<-r.loaded()
 	r.mu.Lock()
@@ -64,7 +64,7 @@ func (r *Records) Checkpoint(revision string) ([]byte, bool) {
 	return data, err == nil
 }
 
-// Payload implements source.Records.
+// Payload implements source.Checkpoints.
 func (r *Records) Payload(revision string) string {
 	<-r.loaded()
 	r.mu.Lock()
@@ -72,7 +72,7 @@ func (r *Records) Payload(revision string) string {
 	return r.payload[revision]
 }
 
-// Adopted implements source.Records.
+// Adopted implements source.Checkpoints.
 func (r *Records) Adopted(revision string, attempt int64) bool {
 	<-r.loaded()
 	r.mu.Lock()

@@ -87,7 +87,7 @@ func (a *answers) First(ctx context.Context) Answer {
 
 // Refresh resolves the assignment refresh, and downloads its object: the checkpoint was valid when the source read it, but
 // cannot be used.
-func (a *answers) Again() {
+func (a *answers) Refresh() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.refresh = true

@@ -46,7 +46,7 @@ type ConfigMapSource struct {
 	answers
 	client      *Client
 	own         NodeConfigMap
-	checkpoints Records
+	checkpoints Checkpoints
 	nodeConfig  *NodeConfigSource
 
 	view view[corev1.ConfigMap] // under mu
@@ -57,7 +57,7 @@ type ConfigMapSource struct {
 }
 
 // NewConfigMapSource returns a source that oldDigest no answer until Run.
-func NewConfigMapSource(client *Client, own NodeConfigMap, checkpoints Records, log *slog.Logger) *ConfigMapSource {
+func NewConfigMapSource(client *Client, own NodeConfigMap, checkpoints Checkpoints, log *slog.Logger) *ConfigMapSource {
 	nodeConfig := NewNodeConfigSource(client, own.Node, checkpoints, log)
 	nodeConfig.revokedOnly = true
 	return &ConfigMapSource{answers: newAnswers(own.String()), client: client, own: own, checkpoints: checkpoints, nodeConfig: nodeConfig}

@@ -36,7 +36,7 @@ func createOwn(t *testing.T, node, kubelet string) *corev1.ConfigMap {
 	return createConfigMap(t, own.Namespace, own.Name, false, map[string]string{"kubelet": kubelet})
 }
 
-func startOwn(t *testing.T, c *Client, own NodeConfigMap, records Records) *ConfigMapSource {
+func startOwn(t *testing.T, c *Client, own NodeConfigMap, records Checkpoints) *ConfigMapSource {
 	t.Helper()
 	s := NewConfigMapSource(c, own, records, quiet())
 	background(t, s.Run)
@@ -259,7 +259,7 @@ func TestNodeWithConfigMapSourceHasANodeConfig(t *testing.T) {
 	status.ObservedGeneration, status.Conditions[0].ObservedGeneration = 0, 0
 	status.RemoteConfig = v1alpha1.RemoteConfigConfigMap
 	r.Report(Report{Status: status})
-	Announce(t.Context(), client, node, quiet())
+	EnsureNodeConfig(t.Context(), client, node, quiet())
 	s := awaitStatus(t, node, "a")
 	if s.RemoteConfig != "ConfigMap" || s.ObservedGeneration != 0 || s.Conditions[0].ObservedGeneration != 0 || s.Conditions[0].Reason != "LocalInit" {
 		t.Errorf("status %+v", s)
@@ -267,7 +267,7 @@ func TestNodeWithConfigMapSourceHasANodeConfig(t *testing.T) {
 	// The assignment there is ignored, and a deleted object is created again.
 	assign(t, node, map[string]any{"local": map[string]any{}})
 	deleteNodeConfig(t, node)
-	Announce(t.Context(), client, node, quiet())
+	EnsureNodeConfig(t.Context(), client, node, quiet())
 	status.Error = "b"
 	r.Report(Report{Status: status})
 	awaitStatus(t, node, "b")
@@ -436,7 +436,7 @@ func TestConfigMapIsReturnedAgainIfItsCheckpointIsUnusable(t *testing.T) {
 	p.fail(all(http.StatusServiceUnavailable))
 	p.server.CloseClientConnections()
 	awaitAnswer(t, s, "an outage", kind(trial.Unanswered))
-	s.Again()
+	s.Refresh()
 	p.fail(nil)
 	a := awaitAnswer(t, s, "the object anew", kind(trial.Assigned))
 	if !strings.Contains(string(a.ConfigMap), "maxPods: 110") || a.Config.Revision != revisionOf(cm, kubelet110) {

@@ -11,9 +11,9 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// Announce creates an empty NodeConfig for a node that takes its configuration from elsewhere, so that the whole fleet
+// EnsureNodeConfig creates an empty NodeConfig for a node that takes its configuration from elsewhere, so that the whole fleet
 // is visible. It returns when the NodeConfig exists, or ctx ends.
-func Announce(ctx context.Context, client *Client, node string, log *slog.Logger) {
+func EnsureNodeConfig(ctx context.Context, client *Client, node string, log *slog.Logger) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c := nodeConfigCreator{client: client, node: node, log: log, maxDelay: 5 * time.Minute, result: func(err error) {

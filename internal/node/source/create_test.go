@@ -13,7 +13,7 @@ func TestEmptyNodeConfigIsCreatedOnce(t *testing.T) {
 	name := newName("announced")
 	client := newClient(t, nodeKubeconfig(t, name))
 	for range 2 { // the second one finds it
-		Announce(t.Context(), client, name, quiet())
+		EnsureNodeConfig(t.Context(), client, name, quiet())
 		nc := &v1alpha1.NodeConfig{}
 		if _, err := admin.do(t.Context(), request{verb: "GET", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: name}, nc); err != nil {
 			t.Fatal(err)
@@ -26,7 +26,7 @@ func TestEmptyNodeConfigIsCreatedOnce(t *testing.T) {
 
 func TestCreationOfNodeConfigEndsWithItsContext(t *testing.T) {
 	client := newClient(t, filepath.Join(t.TempDir(), "none"))
-	stop := background(t, func(ctx context.Context) { Announce(ctx, client, "nobody", quiet()) })
+	stop := background(t, func(ctx context.Context) { EnsureNodeConfig(ctx, client, "nobody", quiet()) })
 	stop()
 }
 

@@ -18,8 +18,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Records is the part of the node's state on disk that a source depends on.
-type Records interface {
+// Checkpoints is the part of the node's state on disk that a source depends on.
+type Checkpoints interface {
 	// Checkpoint returns the verified checkpoint of a revision, a whole ConfigMap as JSON, and whether there is one.
 	Checkpoint(revision string) (configMap []byte, ok bool)
 	// Payload returns the recorded sha256 of the payload of a revision, empty if there is none.
@@ -54,7 +54,7 @@ type assignment struct {
 // checkpoint of it.
 type fetch struct {
 	client      *Client
-	checkpoints Records
+	checkpoints Checkpoints
 	assignment
 	report func(resolution)
 }

@@ -103,7 +103,7 @@ func newClient(t *testing.T, kubeconfig string) *Client {
 	return c
 }
 
-func startSource(t *testing.T, c *Client, node string, records Records) *NodeConfigSource {
+func startSource(t *testing.T, c *Client, node string, records Checkpoints) *NodeConfigSource {
 	t.Helper()
 	s := NewNodeConfigSource(c, node, records, quiet())
 	background(t, s.Run)

@@ -17,7 +17,7 @@ type NodeConfigSource struct {
 	answers
 	client      *Client
 	node        string
-	checkpoints Records
+	checkpoints Checkpoints
 	log         *slog.Logger
 	revokedOnly bool // a ConfigMapSource uses only spec.revoked
 
@@ -30,7 +30,7 @@ type NodeConfigSource struct {
 }
 
 // NewNodeConfigSource returns a source that has no answer until Run.
-func NewNodeConfigSource(client *Client, node string, checkpoints Records, log *slog.Logger) *NodeConfigSource {
+func NewNodeConfigSource(client *Client, node string, checkpoints Checkpoints, log *slog.Logger) *NodeConfigSource {
 	return &NodeConfigSource{
 		answers: newAnswers("NodeConfig " + node),
 		client:  client, node: node, checkpoints: checkpoints, log: log,

@@ -277,6 +277,6 @@ func TestLostCheckpointIsDownloadedAgain(t *testing.T) {
 	records.mu.Lock()
 	delete(records.checkpoints, string(cm.UID))
 	records.mu.Unlock()
-	s.Again()
+	s.Refresh()
 	awaitAnswer(t, s, "the download", func(a Answer) bool { return a.Kind == trial.Assigned && a.ConfigMap != nil })
 }

@@ -125,6 +125,6 @@ func TestOnlyAdoptedAssignmentIsAnsweredWithoutAPI(t *testing.T) {
 	d.mu.Lock()
 	d.adopted[string(cm.UID)] = 1
 	d.mu.Unlock()
-	s.Again()
+	s.Refresh()
 	awaitAnswer(t, s, "what was taken up", kind(trial.Assigned))
 }
