@@ -75,7 +75,7 @@ type Source interface {
 	First(ctx context.Context) source.Answer
 	Current() source.Answer
 	Changed() <-chan struct{}
-	// Again has what is assigned resolved anew: its checkpoint cannot be used.
+	// Refresh resolves the assignment again: its checkpoint cannot be used.
 	Refresh()
 }
 

@@ -49,7 +49,7 @@ func (a *Attempt) CheckStart(now time.Time) error {
 // CheckTenure returns a GaveUp error once this agent is to leave the node to another one. It is for agent.Options.GiveUp.
 func (a *Attempt) CheckTenure(now time.Time, healthy bool) error {
 	d := DecideTenure(a.last.Next, TenureFacts{
-		Now: now, Limit: a.Limit, Healthy: healthy, Waited: !healthy && a.Limit > 0 && lockfile.Waited(a.Lock),
+		Now: now, Limit: a.Limit, Healthy: healthy, Waited: !healthy && a.Limit > 0 && lockfile.HasWaiters(a.Lock),
 	})
 	if d.Reason != a.last.Reason {
 		a.Log.Debug("decided whether to give the node up", "action", d.Action.String(), "why", d.Reason)

@@ -51,7 +51,7 @@ func (h Holder) Hold(ctx context.Context, run func(context.Context) error) error
 		}
 	}()
 	select {
-	case <-claim.Wanted(): // another process was in the queue behind this one: there is no kubelet to stop yet
+	case <-claim.Contended(): // another process was in the queue behind this one: there is no kubelet to stop yet
 		h.Log.Info("giving the lock on at once: another is to run this node", "why", claim.Why())
 		return h.released(claim, nil)
 	default:
@@ -60,7 +60,7 @@ func (h Holder) Hold(ctx context.Context, run func(context.Context) error) error
 	defer cancel()
 	go func() {
 		select {
-		case <-claim.Wanted():
+		case <-claim.Contended():
 			level := slog.LevelInfo
 			if errors.Is(claim.Why(), lockfile.ErrLost) {
 				level = slog.LevelError
@@ -72,7 +72,7 @@ func (h Holder) Hold(ctx context.Context, run func(context.Context) error) error
 	}()
 	err = h.holdDirectory(ctx, predecessorTimeout, run)
 	select {
-	case <-claim.Wanted():
+	case <-claim.Contended():
 	default:
 		return err
 	}
@@ -97,7 +97,7 @@ func (h Holder) acquire(ctx context.Context) (*lockfile.Claim, error) {
 		Notice: func(err error) { h.Log.Warn("the node's lock", "err", err) },
 	}
 	if !h.Lock.Bootstrap {
-		contender.Poke = knockInterval
+		contender.ReopenEvery = knockInterval
 	}
 	q := &queue{path: h.Lock.Path, service: h.Service, log: h.Log}
 	waiting, acquired := context.WithCancel(ctx)

@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	// ErrWanted means that another process wants the lock, and that this holder yields.
-	ErrWanted = errors.New("another process wants the lock")
+	// ErrContended means that another process wants the lock, and that this holder yields.
+	ErrContended = errors.New("another process wants the lock")
 	// ErrLost means that the lock file was replaced, and that another process locked the new file.
 	ErrLost = errors.New("the lock file was replaced, and another process has the lock on the new one")
 )
@@ -19,11 +19,11 @@ var (
 // Claim is the lock of a Contender. If its file is deleted or replaced, the Claim also locks the file that is at the
 // path then, if possible.
 type Claim struct {
-	c       Contender
-	wanted  chan struct{}
-	release chan struct{} // closed by Release
-	once    sync.Once
-	kept    sync.WaitGroup
+	c         Contender
+	contended chan struct{}
+	release   chan struct{} // closed by Release
+	once      sync.Once
+	kept      sync.WaitGroup
 
 	mu  sync.Mutex
 	why error
@@ -39,11 +39,11 @@ type Claim struct {
 
 // claim begins to maintain a lock that was taken on file.
 func (c Contender) claim(file *os.File, w *watch) *Claim {
-	k := &Claim{c: c, wanted: make(chan struct{}), release: make(chan struct{})}
+	k := &Claim{c: c, contended: make(chan struct{}), release: make(chan struct{})}
 	k.hold(file, w)
 	w.look()
 	if w.openedWithin(openMemory) {
-		k.wantOpened()
+		k.reportOpened()
 	}
 	lost := k.check()
 	k.kept.Go(func() { k.keep(lost) })
@@ -54,11 +54,11 @@ func (k *Claim) hold(file *os.File, w *watch) {
 	k.files, k.watch, k.wait = append(k.files, file), w, time.Millisecond
 }
 
-// Wanted returns a channel that is closed when the holder should release the lock: another process wants it (Yield), or
+// Contended returns a channel that is closed when the holder should release the lock: another process wants it (Yield), or
 // has it (ErrLost). Why says which.
-func (k *Claim) Wanted() <-chan struct{} { return k.wanted }
+func (k *Claim) Contended() <-chan struct{} { return k.contended }
 
-// Why returns ErrWanted or ErrLost after Wanted is closed, nil before.
+// Why returns ErrContended or ErrLost after Contended is closed, nil before.
 func (k *Claim) Why() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -78,20 +78,20 @@ func (k *Claim) Release() error {
 	return errors.Join(errs...)
 }
 
-// want closes Wanted at the first call. ErrLost replaces another reason.
-func (k *Claim) want(why error) {
+// report closes Contended at the first call. ErrLost replaces another reason.
+func (k *Claim) report(why error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.why == nil {
-		close(k.wanted)
+		close(k.contended)
 	}
 	if k.why == nil || errors.Is(why, ErrLost) {
 		k.why = why
 	}
 }
 
-func (k *Claim) wantOpened() {
-	k.want(fmt.Errorf("lock file %s was opened: %w", k.c.Path, ErrWanted))
+func (k *Claim) reportOpened() {
+	k.report(fmt.Errorf("lock file %s was opened: %w", k.c.Path, ErrContended))
 }
 
 // keep maintains the lock until Release.
@@ -109,7 +109,7 @@ func (k *Claim) keep(lost bool) {
 			return
 		case events := <-k.watch.events():
 			if events&opened != 0 && k.c.Yield {
-				k.wantOpened()
+				k.reportOpened()
 			}
 		case <-time.After(k.wait):
 			k.wait *= 2
@@ -127,7 +127,7 @@ func (k *Claim) check() (lost bool) {
 			break
 		}
 		if pids := waitersFor(file); len(pids) > 0 {
-			k.want(fmt.Errorf("lock file %s: %w: %s waits for it", k.c.Path, ErrWanted, process(pids[0])))
+			k.report(fmt.Errorf("lock file %s: %w: %s waits for it", k.c.Path, ErrContended, process(pids[0])))
 		}
 	}
 	if isAt(k.c.Path, k.files[len(k.files)-1]) {
@@ -170,7 +170,7 @@ func (k *Claim) retake() (lost bool) {
 }
 
 func (k *Claim) lose(pid int) bool {
-	k.want(fmt.Errorf("lock file %s: %w: %s", k.c.Path, ErrLost, process(pid)))
+	k.report(fmt.Errorf("lock file %s: %w: %s", k.c.Path, ErrLost, process(pid)))
 	return true
 }
 

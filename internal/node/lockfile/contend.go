@@ -22,11 +22,11 @@ const (
 // Contender takes a lock for long, in competition with other processes (proposal "Self-hosted kubelet").
 type Contender struct {
 	Path string
-	// Yield says that the holder gives way: Claim.Wanted tells it when another process wants the lock.
+	// Yield says that the holder gives way: Claim.Contended tells it when another process wants the lock.
 	Yield bool
-	// Poke is the interval in which a waiter opens the file again, so that a holder with Yield gives way; 0: only once.
+	// ReopenEvery is the interval in which a waiter opens the file again, so that a holder with Yield gives way; 0: only once.
 	// It excludes Yield: a holder could not tell its own opens from others.
-	Poke time.Duration
+	ReopenEvery time.Duration
 	// Notice, which may be nil, receives problems that need no action by the holder: other users could take the lock;
 	// the file was replaced, and the new file was locked too or cannot be; inotify is not available. Acquire calls it,
 	// and a goroutine of the Claim until Release.
@@ -40,8 +40,8 @@ type Contender struct {
 // Acquire still waits for a file that was replaced meanwhile, and then for the new file: the holder of the old one may
 // not have noticed yet, and both would believe that they have the lock.
 func (c Contender) Acquire(ctx context.Context, waiting func(error)) (*Claim, error) {
-	if c.Yield && c.Poke > 0 {
-		return nil, fmt.Errorf("lock file %s: Yield and Poke exclude each other", c.Path)
+	if c.Yield && c.ReopenEvery > 0 {
+		return nil, fmt.Errorf("lock file %s: Yield and ReopenEvery exclude each other", c.Path)
 	}
 	doubts, unsafe := checkAccess(c.Path)
 	for _, doubt := range doubts {
@@ -104,11 +104,11 @@ func (c Contender) queue(ctx context.Context, file *os.File, w *watch, waiting f
 	go func() { got <- flockWait(file) }()
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
-	var poke <-chan time.Time
-	if c.Poke > 0 {
-		ticker := time.NewTicker(c.Poke)
+	var reopen <-chan time.Time
+	if c.ReopenEvery > 0 {
+		ticker := time.NewTicker(c.ReopenEvery)
 		defer ticker.Stop()
-		poke = ticker.C
+		reopen = ticker.C
 	}
 	for {
 		select {
@@ -116,7 +116,7 @@ func (c Contender) queue(ctx context.Context, file *os.File, w *watch, waiting f
 			return ctx.Err()
 		case err := <-got:
 			return err
-		case <-poke:
+		case <-reopen:
 			openBriefly(c.Path)
 		case <-tick.C:
 			w.look()

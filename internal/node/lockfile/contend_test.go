@@ -22,23 +22,23 @@ func claimed(t *testing.T, c Contender) *Claim {
 	return claim
 }
 
-// wanted waits until the holder is told to release the lock, and checks why.
-func wanted(t *testing.T, claim *Claim, kind error, words ...string) {
+// contended waits until the holder is told to release the lock, and checks why.
+func contended(t *testing.T, claim *Claim, kind error, words ...string) {
 	t.Helper()
 	select {
-	case <-claim.Wanted():
+	case <-claim.Contended():
 	case <-time.After(patience):
 		t.Fatal("the holder was not told to release the lock")
 	}
 	wantError(t, claim.Why(), kind, words...)
 }
 
-// notWanted checks that the holder is not told to release the lock at its next check.
-func notWanted(t *testing.T, claim *Claim) {
+// notContended checks that the holder is not told to release the lock at its next check.
+func notContended(t *testing.T, claim *Claim) {
 	t.Helper()
 	select {
-	case <-claim.Wanted():
-		t.Errorf("wanted: %v", claim.Why())
+	case <-claim.Contended():
+		t.Errorf("contended: %v", claim.Why())
 	case <-time.After(checkInterval + checkInterval/2): // nothing to poll for: no change is expected
 	}
 	if why := claim.Why(); why != nil {
@@ -137,13 +137,13 @@ func TestYieldingHolderIsToldOfAnOpen(t *testing.T) {
 	t.Parallel()
 	path := lockPath(t)
 	claim := claimed(t, Contender{Path: path, Yield: true})
-	notWanted(t, claim) // neither its own open nor Held counts
+	notContended(t, claim) // neither its own open nor Held counts
 	if !Held(path) {
 		t.Error("not held")
 	}
-	notWanted(t, claim)
+	notContended(t, claim)
 	touchOpen(t, path)
-	wanted(t, claim, ErrWanted, path, "was opened")
+	contended(t, claim, ErrContended, path, "was opened")
 }
 
 func TestHolderWithoutYieldIsToldNothing(t *testing.T) {
@@ -151,8 +151,8 @@ func TestHolderWithoutYieldIsToldNothing(t *testing.T) {
 	path := lockPath(t)
 	claim := claimed(t, Contender{Path: path})
 	touchOpen(t, path)
-	startWaiting(t, Contender{Path: path, Poke: 50 * time.Millisecond})
-	notWanted(t, claim)
+	startWaiting(t, Contender{Path: path, ReopenEvery: 50 * time.Millisecond})
+	notContended(t, claim)
 }
 
 func TestWaiterFromBeforeTheWatchIsSeen(t *testing.T) {
@@ -164,7 +164,7 @@ func TestWaiterFromBeforeTheWatchIsSeen(t *testing.T) {
 	kill()
 	bootstrap.hears("held")
 	early.signal(unix.SIGCONT) // the kernel shows the waiter after its next call
-	bootstrap.hears("wanted", path, ErrWanted.Error(), fmt.Sprintf("process %d (", early.pid()))
+	bootstrap.hears("contended", path, ErrContended.Error(), fmt.Sprintf("process %d (", early.pid()))
 	bootstrap.kill()
 	early.hears("held")
 }
@@ -176,7 +176,7 @@ func TestOpenDuringTheWaitCounts(t *testing.T) {
 	touchOpen(t, path)
 	kill()
 	bootstrap.hears("held")
-	bootstrap.hears("wanted", "was opened")
+	bootstrap.hears("contended", "was opened")
 }
 
 func TestOldOpenDoesNotCount(t *testing.T) {
@@ -197,7 +197,7 @@ func TestOldOpenDoesNotCount(t *testing.T) {
 	<-time.After(openMemory + 2*checkInterval) // nothing to poll for: this is about time
 	kill()
 	claim := <-got
-	notWanted(t, claim)
+	notContended(t, claim)
 	if err := claim.Release(); err != nil {
 		t.Error(err)
 	}
@@ -206,8 +206,8 @@ func TestOldOpenDoesNotCount(t *testing.T) {
 func TestWaiterMakesYieldingHolderRelease(t *testing.T) {
 	path := lockPath(t)
 	bootstrap := startHolding(t, Contender{Path: path, Yield: true})
-	hosted := startPeer(t, Contender{Path: path, Poke: 50 * time.Millisecond})
-	bootstrap.hears("wanted", path, ErrWanted.Error())
+	hosted := startPeer(t, Contender{Path: path, ReopenEvery: 50 * time.Millisecond})
+	bootstrap.hears("contended", path, ErrContended.Error())
 	hosted.saidNothingOf("held")
 	bootstrap.release()
 	hosted.hears("held")
@@ -218,21 +218,21 @@ func TestPokeOpensTheFileAgain(t *testing.T) {
 	path := lockPath(t)
 	holder := claimed(t, Contender{Path: path})
 	for _, tt := range []struct {
-		poke time.Duration
-		anew bool
+		reopen time.Duration
+		anew   bool
 	}{{50 * time.Millisecond, true}, {0, false}} {
-		waiter := startWaiting(t, Contender{Path: path, Poke: tt.poke})
+		waiter := startWaiting(t, Contender{Path: path, ReopenEvery: tt.reopen})
 		w, err := newWatch(holder.files[0], true)
 		do(t, err)
 		for n := range 3 {
 			select {
 			case events := <-w.events():
 				if events&unix.IN_OPEN == 0 || !tt.anew {
-					t.Errorf("every %s: events %#x", tt.poke, events)
+					t.Errorf("every %s: events %#x", tt.reopen, events)
 				}
 			case <-time.After(checkInterval + checkInterval/2):
 				if tt.anew {
-					t.Errorf("every %s: not opened a %d. time", tt.poke, n)
+					t.Errorf("every %s: not opened a %d. time", tt.reopen, n)
 				}
 			}
 			if !tt.anew {
@@ -246,7 +246,7 @@ func TestPokeOpensTheFileAgain(t *testing.T) {
 
 func TestYieldExcludesPoke(t *testing.T) {
 	path := lockPath(t)
-	_, err := Contender{Path: path, Yield: true, Poke: time.Second}.Acquire(t.Context(), nil)
+	_, err := Contender{Path: path, Yield: true, ReopenEvery: time.Second}.Acquire(t.Context(), nil)
 	if err == nil || !strings.Contains(err.Error(), "exclude each other") || !strings.Contains(err.Error(), path) {
 		t.Errorf("got %v", err)
 	}
@@ -300,9 +300,9 @@ func TestWaitersAreSeenWithoutInotify(t *testing.T) {
 	queued(t, bootstrap.pid())
 	kill()
 	bootstrap.hears("held")
-	bootstrap.saidNothingOf("wanted")
+	bootstrap.saidNothingOf("contended")
 	waiter := startPeer(t, Contender{Path: path})
-	bootstrap.hears("wanted", fmt.Sprintf("process %d (", waiter.pid()))
+	bootstrap.hears("contended", fmt.Sprintf("process %d (", waiter.pid()))
 }
 
 func TestWaiterIsSeenOnEveryFileSystem(t *testing.T) {
@@ -312,7 +312,7 @@ func TestWaiterIsSeenOnEveryFileSystem(t *testing.T) {
 			holder := startHolding(t, Contender{Path: path, Yield: true})
 			_, err := TryAcquire(path)
 			wantError(t, err, ErrHeld, fmt.Sprintf("process %d (", holder.pid()))
-			holder.hears("wanted")
+			holder.hears("contended")
 			if !Held(path) {
 				t.Error("not held")
 			}
@@ -323,11 +323,11 @@ func TestWaiterIsSeenOnEveryFileSystem(t *testing.T) {
 			if pid := waitersFor(claim.files[0])[0]; pid != waiter.pid() {
 				t.Errorf("process %d waits, want %d", pid, waiter.pid())
 			}
-			if !Waited(path) {
+			if !HasWaiters(path) {
 				t.Error("not waited for")
 			}
 			waiter.kill()
-			eventually(t, "nobody waits", func() bool { return !Waited(path) })
+			eventually(t, "nobody waits", func() bool { return !HasWaiters(path) })
 		})
 	}
 }

@@ -38,7 +38,7 @@ func resident(t *testing.T, pid int) (kib int) {
 func TestWaitingAndHoldingAreCheap(t *testing.T) {
 	path := lockPath(t)
 	holder := startHolding(t, Contender{Path: path})
-	waiter := startWaiting(t, Contender{Path: path, Poke: 2 * time.Second})
+	waiter := startWaiting(t, Contender{Path: path, ReopenEvery: 2 * time.Second})
 	<-time.After(checkInterval / 2) // after the start of the process
 	for name, pid := range map[string]int{"waiting": waiter.pid(), "holding": holder.pid()} {
 		isCheap(t, name, pid)

@@ -20,7 +20,7 @@ import (
 // contendVar has a Contender, in JSON, for this test binary, started again.
 const contendVar = "LOCKFILE_TEST_CONTEND"
 
-// contend prints what happens to a contender: "waiting ...", "held", "wanted ...", "notice ...". A line of input makes it
+// contend prints what happens to a contender: "waiting ...", "held", "contended ...", "notice ...". A line of input makes it
 // release the lock, the end of its input makes it end.
 func contend(text string) {
 	var c Contender
@@ -45,8 +45,8 @@ func contend(text string) {
 	}
 	fmt.Println("held")
 	go func() {
-		<-claim.Wanted()
-		fmt.Println("wanted", claim.Why())
+		<-claim.Contended()
+		fmt.Println("contended", claim.Why())
 	}()
 	in := bufio.NewReader(os.Stdin)
 	if _, err := in.ReadString('\n'); err == nil {
@@ -123,7 +123,7 @@ func wantHolder(t *testing.T, path string, want *peer) {
 // startPeerAs starts a contender with a command line that ends in this test binary.
 func startPeerAs(t *testing.T, c Contender, argv []string, env ...string) *peer {
 	t.Helper()
-	text, err := json.Marshal(map[string]any{"Path": c.Path, "Yield": c.Yield, "Poke": c.Poke})
+	text, err := json.Marshal(map[string]any{"Path": c.Path, "Yield": c.Yield, "ReopenEvery": c.ReopenEvery})
 	do(t, err)
 	return start(t, argv, append(env, contendVar+"="+string(text))...)
 }

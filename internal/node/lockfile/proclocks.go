@@ -82,9 +82,9 @@ func WhoHolds(path string) int { return holder(kernelLocks(), kernelIDAt(path)) 
 // Held reports whether a visible process has the lock on the file at path. It does not open the file.
 func Held(path string) bool { return WhoHolds(path) > 0 }
 
-// Waited reports whether another process waits for the lock on the file at path. Only the holder gets a complete answer.
+// HasWaiters reports whether another process waits for the lock on the file at path. Only the holder gets a complete answer.
 // It does not open the file.
-func Waited(path string) bool { return len(waiters(kernelLocks(), kernelIDAt(path))) > 0 }
+func HasWaiters(path string) bool { return len(waiters(kernelLocks(), kernelIDAt(path))) > 0 }
 
 // Waiting reports whether a process waits for any flock(2) of another process; false if that is unknown.
 func Waiting(pid int) bool {

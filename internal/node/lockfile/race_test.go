@@ -27,10 +27,10 @@ const runVar = "LOCKFILE_TEST_RUN"
 
 // standIn is an agent and its kubelet in one: it has the lock, and runs while it has it.
 type standIn struct {
-	Kind  string
-	Path  string
-	Yield bool
-	Poke  time.Duration
+	Kind        string
+	Path        string
+	Yield       bool
+	ReopenEvery time.Duration
 	// Strict is the file of a second lock, which nobody waits for: not to get it is two at once. It is a POSIX lock: the
 	// kernel drops those of a process that is killed before it drops any flock(2).
 	Strict string
@@ -71,7 +71,7 @@ func runStandIn(text string) {
 		panic(err)
 	}
 	_, _ = os.Stdout.WriteString("u") // up
-	c := Contender{Path: s.Path, Yield: s.Yield, Poke: s.Poke}
+	c := Contender{Path: s.Path, Yield: s.Yield, ReopenEvery: s.ReopenEvery}
 	claim, err := c.Acquire(ctx, func(error) { s.write(os.Getpid(), "waits") })
 	if errors.Is(err, context.Canceled) {
 		os.Exit(0)
@@ -80,7 +80,7 @@ func runStandIn(text string) {
 		panic(err)
 	}
 	select {
-	case <-claim.Wanted(): // before it began to run
+	case <-claim.Contended(): // before it began to run
 	default:
 		if err := unix.FcntlFlock(strict.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}); err != nil {
 			s.write(os.Getpid(), "TWO")
@@ -88,7 +88,7 @@ func runStandIn(text string) {
 		}
 		s.write(os.Getpid(), "on")
 		select {
-		case <-claim.Wanted():
+		case <-claim.Contended():
 		case <-ctx.Done():
 		}
 		<-time.After(s.Stop)
@@ -287,7 +287,7 @@ func race(t *testing.T, random *rand.Rand, kinds []string, handOvers int) {
 		a.standIn = standIn{Kind: kind, Path: filepath.Join(dir, "lock"), Yield: true, Strict: filepath.Join(dir, "strict"),
 			Record: record, Stop: 2 * time.Millisecond}
 		if kind != "bootstrap" {
-			a.standIn.Yield, a.standIn.Poke = false, racePoke
+			a.standIn.Yield, a.standIn.ReopenEvery = false, racePoke
 			delays := rand.New(rand.NewPCG(random.Uint64(), 0))
 			a.delay = func() time.Duration { return time.Duration(delays.Int64N(int64(podDelay))) }
 		}

@@ -52,10 +52,10 @@ func TestHolderLocksTheReplacedFile(t *testing.T) {
 			do(t, way.do(path))
 			holder.hears("notice", path, "was deleted or replaced", "the new file was locked too")
 			wantHolder(t, path, holder)
-			holder.saidNothingOf("wanted")
+			holder.saidNothingOf("contended")
 			_, err := TryAcquire(path) // which opens the new one
 			wantError(t, err, ErrHeld, fmt.Sprint(holder.pid()))
-			holder.hears("wanted", path, "was opened")
+			holder.hears("contended", path, "was opened")
 			do(t, os.Remove(path)) // again, and while it is about to let go
 			holder.hears("notice", "the new file was locked too")
 			holder.release()
@@ -86,18 +86,18 @@ func TestHolderIsToldThatAnotherLockedTheNewFile(t *testing.T) {
 	holder := startHolding(t, Contender{Path: path})
 	other := startHolding(t, Contender{Path: path + ".new", Yield: true})
 	do(t, os.Rename(path+".new", path))
-	holder.hears("wanted", path, ErrLost.Error(), fmt.Sprintf("process %d (", other.pid()))
+	holder.hears("contended", path, ErrLost.Error(), fmt.Sprintf("process %d (", other.pid()))
 	holder.saidNothingOf("notice")
 	holder.release()
-	other.saidNothingOf("wanted") // the other holder must not release for a process that exits
+	other.saidNothingOf("contended") // the other holder must not release for a process that exits
 	wantHolder(t, path, other)
 }
 
-func TestErrLostReplacesErrWanted(t *testing.T) {
+func TestErrLostReplacesErrContended(t *testing.T) {
 	path := lockPath(t)
 	claim := claimed(t, Contender{Path: path, Yield: true})
 	touchOpen(t, path)
-	wanted(t, claim, ErrWanted)
+	contended(t, claim, ErrContended)
 	startHolder(t, path+".new")
 	do(t, os.Rename(path+".new", path))
 	eventually(t, "the lock is lost", func() bool { return errors.Is(claim.Why(), ErrLost) })
@@ -115,7 +115,7 @@ func TestInvisibleHolderHasTheLock(t *testing.T) {
 	holder.hears("held")
 	startHolder(t, path+".new")
 	do(t, os.Rename(path+".new", path))
-	holder.hears("wanted", path, ErrLost.Error()+": another process")
+	holder.hears("contended", path, ErrLost.Error()+": another process")
 	waiter := startPeerAs(t, Contender{Path: path}, []string{unshare, "--pid", "--fork", "--kill-child", "--mount-proc", exe})
 	waiter.hears("waiting", ErrHeld.Error()+" by another process")
 }
@@ -128,7 +128,7 @@ func TestHolderKeepsTheOldLockIfItCannotLockTheNewFile(t *testing.T) {
 	do(t, os.Symlink(path+".old", path+".link"))
 	do(t, os.Rename(path+".link", path))
 	holder.hears("notice", path, "it is a symbolic link", "its lock is kept, and this is retried")
-	holder.saidNothingOf("wanted")
+	holder.saidNothingOf("contended")
 	do(t, os.Remove(path))
 	holder.hears("notice", "the new file was locked too")
 	wantHolder(t, path, holder)
@@ -141,7 +141,7 @@ func TestReplacedFileNeverGivesTwoHolders(t *testing.T) {
 			path := nestedPath(t)
 			holder := startHolding(t, Contender{Path: path})
 			waiters := []*peer{
-				startPeer(t, Contender{Path: path, Yield: true}), startPeer(t, Contender{Path: path, Poke: 50 * time.Millisecond}),
+				startPeer(t, Contender{Path: path, Yield: true}), startPeer(t, Contender{Path: path, ReopenEvery: 50 * time.Millisecond}),
 			}
 			for _, w := range waiters {
 				queued(t, w.pid())
@@ -155,7 +155,7 @@ func TestReplacedFileNeverGivesTwoHolders(t *testing.T) {
 			}
 			holder.signal(unix.SIGCONT)
 			holder.hears("notice", "the new file was locked too")
-			holder.saidNothingOf("wanted")
+			holder.saidNothingOf("contended")
 			holder.kill()
 			waiters[0].kill()
 			waiters[1].hears("held") // the file at the path, not the one that it waited for

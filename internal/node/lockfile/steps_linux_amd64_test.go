@@ -108,7 +108,7 @@ func (s *steps) call(thread int) {
 		case strings.HasPrefix(said, "held") && !s.has:
 			s.has = true
 			s.held()
-		case strings.HasPrefix(said, "wanted"):
+		case strings.HasPrefix(said, "contended"):
 			s.told = true
 		}
 	}

@@ -107,7 +107,7 @@ func TestRefusedContenderDoesNotOpenTheFile(t *testing.T) {
 	do(t, os.Chmod(dir, 0o777))
 	_, err := Contender{Path: path}.Acquire(t.Context(), nil)
 	wantError(t, err, ErrUnsafe)
-	notWanted(t, claim)
+	notContended(t, claim)
 }
 
 func TestWaiterRefusesFileThatBecameUnsafe(t *testing.T) {
@@ -128,7 +128,7 @@ func TestHolderDoesNotReleaseForAnUnsafeFile(t *testing.T) {
 	startHolder(t, path+".new")
 	do(t, errors.Join(os.Chown(path+".new", untrusted, 0), os.Rename(path+".new", path)))
 	holder.hears("notice", path, ErrUnsafe.Error(), "it belongs to user 54321", "its lock is kept, and this is retried")
-	holder.saidNothingOf("wanted")
+	holder.saidNothingOf("contended")
 	do(t, os.Remove(path))
 	holder.hears("notice", "the new file was locked too")
 	wantHolder(t, path, holder)
