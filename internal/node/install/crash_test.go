@@ -15,10 +15,10 @@ import (
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 )
 
-// errKilled is what a run panics with that is killed.
+// errKilled is the panic of a killed run.
 var errKilled = errors.New("killed")
 
-// kill ends a run before one of its steps: a change to the disk, or to systemd, or after the latter.
+// kill ends a run before one of its steps (a change on disk or in systemd), or after a change in systemd.
 type kill struct {
 	at, steps int
 }
@@ -73,7 +73,7 @@ func (m killedManager) Stop(ctx context.Context, name string) error {
 	return m.Manager.Stop(ctx, name)
 }
 
-// killed runs something that is killed before step at; false: it had no such step.
+// killed calls do and kills it before step at; false: do has fewer steps.
 func killed(h *Host, at int, do func(*Host) error) (was bool, err error) {
 	k := &kill{at: at}
 	host := *h
@@ -88,10 +88,10 @@ func killed(h *Host, at int, do func(*Host) error) (was bool, err error) {
 	return false, do(&host)
 }
 
-// bad is a flag with which an agent ends at once.
+// bad is a flag with which an agent exits.
 const bad = "--bad"
 
-// model is systemd with one unit, at no cost: what it has read, and what it has started.
+// model simulates systemd with one unit: what it has read, and what it has started.
 type model struct {
 	Host
 	t   *testing.T
@@ -138,7 +138,7 @@ func newModel(t *testing.T) *model {
 
 func (m *model) fragment() string { return filepath.Join(m.dir, "kubelet.service") }
 
-// onDisk is the command line of the unit's files, and its drop-ins.
+// onDisk returns the command line in the unit's files, and the drop-ins.
 func (m *model) onDisk() (argv, dropIns []string) {
 	files := []file{}
 	for _, path := range []string{m.fragment(), m.DropIn("kubelet.service"), m.trial("kubelet.service")} {
@@ -158,7 +158,7 @@ func (m *model) onDisk() (argv, dropIns []string) {
 	return strings.Fields(c.text), dropIns
 }
 
-// starts starts the unit as it was read.
+// starts starts the unit as systemd has read it.
 func (m *model) starts() {
 	m.invocation++
 	m.running = m.read
@@ -176,14 +176,14 @@ func (m *model) boots() {
 	m.starts()
 }
 
-// What may come upon a run that was killed.
+// Events after a run was killed.
 const (
 	nothing = "nothing"
 	reboot  = "a reboot"
 	guarded = "its guard"
 )
 
-// befalls has that come upon it, and demands a kubelet after it.
+// befalls simulates an event, and requires that the node then has a kubelet.
 func (m *model) befalls(what string) {
 	m.t.Helper()
 	if what == reboot || what == guarded && m.guard != nil {
@@ -242,7 +242,7 @@ func (m *model) request() Request {
 	return Request{Unit: "kubelet", Keep: true, Timing: Timing{Timeout: 20 * time.Second, HealthyFor: time.Microsecond, Poll: time.Millisecond}}
 }
 
-// tree is what is on disk for the unit, by path.
+// tree describes all files of the unit, by path.
 func (m *model) tree() string {
 	var out strings.Builder
 	for _, dir := range []string{m.UnitDir, m.TrialDir} {
@@ -262,7 +262,7 @@ func (m *model) tree() string {
 	return out.String()
 }
 
-// good demands that each drop-in is whole or not there.
+// good requires that each drop-in is complete or absent.
 func (m *model) good() {
 	m.t.Helper()
 	for _, path := range []string{m.DropIn("kubelet.service"), m.trial("kubelet.service")} {
@@ -317,7 +317,7 @@ func TestKilledRunIsCompletedOrTakenBackByTheNext(t *testing.T) {
 							_, err = tt.next(&m.Host, t.Context(), r)
 						}
 					} else if at < 10 {
-						t.Errorf("it had %d steps only", at-1)
+						t.Errorf("only %d steps", at-1)
 					}
 					fails := tt.fails || !was && slices.Contains(tt.flags, bad)
 					if fails != errors.Is(err, ErrTakenBack) || !fails && err != nil {
@@ -346,7 +346,7 @@ func TestKilledRunIsCompletedOrTakenBackByTheNext(t *testing.T) {
 	}
 }
 
-// killedOnTrial is what an install leaves behind that was killed with its drop-in just written, and had no guard.
+// killedOnTrial returns the state after an install was killed when it had just written its drop-in, and had no guard.
 func killedOnTrial(t *testing.T) *model {
 	t.Helper()
 	for at := 1; ; at++ {
@@ -356,7 +356,7 @@ func killedOnTrial(t *testing.T) *model {
 			return err
 		})
 		if !was {
-			t.Fatal("the drop-in is never there")
+			t.Fatal("no step with a drop-in")
 		}
 		if _, err := os.Stat(m.trial("kubelet.service")); err == nil {
 			m.guard = nil
@@ -377,10 +377,10 @@ func TestKilledUninstallAfterKilledInstallIsCompleted(t *testing.T) {
 				t.Fatalf("killed before step %d, then: %v", at, err)
 			}
 		} else if at < 5 {
-			t.Errorf("it had %d steps only", at-1)
+			t.Errorf("only %d steps", at-1)
 		}
 		if now, dropIns := m.onDisk(); !slices.Equal(m.running, now) || len(dropIns) > 0 || strings.Contains(m.tree(), "kubelet.service.d") {
-			t.Errorf("killed before step %d: it runs %q, and there is\n%s", at, m.running, m.tree())
+			t.Errorf("killed before step %d: it runs %q, and the files are\n%s", at, m.running, m.tree())
 		}
 	}
 }

@@ -17,13 +17,13 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 )
 
-// kubeadmCommand is what a kubeadm node's kubelet runs with.
+// kubeadmCommand returns the command line of the kubelet of a kubeadm node.
 func (n *node) kubeadmCommand() string {
 	return strings.NewReplacer("DIR", n.dir, "HEALTHZ", n.healthz).Replace(
 		"DIR/kubelet|--kubeconfig=DIR/kubelet.conf|--healthz=HEALTHZ|--node-ip=192.0.2.1|--label=a b")
 }
 
-// onTrial has systemd run an agent that never comes up, as a run does that is about to be killed, with a guard and the lock.
+// onTrial starts an agent that never becomes ready, with a guard and the lock, as a run that will be killed.
 func (n *node) onTrial() (*change, *lockfile.Lock) {
 	n.t.Helper()
 	if err := makeStateDir(n.StateDir); err != nil {
@@ -44,7 +44,7 @@ func (n *node) onTrial() (*change, *lockfile.Lock) {
 	return rec, lock
 }
 
-// unguarded waits until there is no guard.
+// unguarded waits until the guard has stopped.
 func (n *node) unguarded(rec *change) {
 	n.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
@@ -75,7 +75,7 @@ func TestGuardTakesTrialBackIfInstallerIsKilled(t *testing.T) {
 	}
 }
 
-// failing is a disk on which nothing can be changed below a directory.
+// failing is a file system that refuses changes below a directory.
 type failing struct {
 	atomicfile.OS
 	below string
@@ -140,7 +140,7 @@ func TestUnwritableDropInIsNotTried(t *testing.T) {
 	}
 }
 
-// deaf is systemd that does not read its files any more, once it has restarted something.
+// deaf is a systemd that refuses to reload after a restart.
 type deaf struct {
 	Manager
 	restarted bool
@@ -182,7 +182,7 @@ func TestGuardWithoutItsProgramsDoesNotStart(t *testing.T) {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	if err := exec.CommandContext(t.Context(), "/bin/sh", "-c", guardCheck).Run(); err != nil {
-		t.Errorf("the guard itself could do nothing here: %v", err)
+		t.Errorf("a program of the guard is missing here: %v", err)
 	}
 }
 
@@ -228,7 +228,7 @@ func TestInstallAndUninstallKeepTheKubeletsCommandLine(t *testing.T) {
 	}
 	line := "\nExecStart=" + n.dir + "/evenkeel-agent -- " + n.dir + "/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS  $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS\n"
 	if !strings.Contains(string(raw), line) {
-		t.Errorf("its command line is not as it is written in the kubelet's own unit:\n%s", raw)
+		t.Errorf("the command line differs from the kubelet's own unit:\n%s", raw)
 	}
 	if want := []string{"Normal EvenkeelInstalled evenkeel-agent runs the kubelet of " + n.unit}; len(n.events) != 1 || n.events[0] != want[0] {
 		t.Errorf("events %q, want %q", n.events, want)
@@ -282,11 +282,11 @@ func TestExistingAgentIsChangedAtTheNodesTurn(t *testing.T) {
 	r := n.request()
 	r.Turn = "new"
 	if _, err := n.Install(t.Context(), r); err != nil {
-		t.Fatalf("a node without an agent waits for nobody: %v", err)
+		t.Fatalf("a node without an agent: %v", err)
 	}
 	tree, running := n.digest(), n.invocation()
 	if words, err := n.Install(t.Context(), r); err != nil || !strings.HasSuffix(words, ": nothing to do") {
-		t.Errorf("as it is wanted already: %q, %v", words, err)
+		t.Errorf("nothing to change: %q, %v", words, err)
 	}
 	r.Keep, r.Flags = false, []string{"--listen="}
 	for turn, words := range map[string]string{
@@ -300,11 +300,11 @@ func TestExistingAgentIsChangedAtTheNodesTurn(t *testing.T) {
 		}
 	}
 	if n.digest() != tree || n.invocation() != running {
-		t.Error("something was changed before its turn")
+		t.Error("something was changed before the turn of the node")
 	}
 	n.turn, n.state.Reachable = "new", true
 	if _, err := n.Install(t.Context(), r); err != nil || n.invocation() == running || n.digest() == tree {
-		t.Errorf("its turn has come: %v", err)
+		t.Errorf("at the turn of the node: %v", err)
 	}
 }
 
@@ -352,7 +352,7 @@ func TestDryRunPrintsTheDropInAndWritesNothing(t *testing.T) {
 		"\nExecStart=\nExecStart=" + n.dir + "/evenkeel-agent -- ",
 	} {
 		if !strings.Contains(words, want) {
-			t.Errorf("it does not say %q:\n%s", want, words)
+			t.Errorf("output lacks %q:\n%s", want, words)
 		}
 	}
 	if _, err := os.Stat(n.StateDir); !errors.Is(err, os.ErrNotExist) || n.digest() != tree || n.invocation() != running {

@@ -27,7 +27,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/machine"
 )
 
-// shared is the machine of all tests.
+// shared is the machine that all tests use.
 var shared struct {
 	once sync.Once
 	dir  string
@@ -35,7 +35,7 @@ var shared struct {
 	err  error
 }
 
-// TestMain makes this test binary, under another name, the agent or the kubelet that a machine runs.
+// TestMain makes this test binary, under other names, the agent and the kubelet of a machine.
 func TestMain(m *testing.M) {
 	switch base := filepath.Base(os.Args[0]); {
 	case strings.HasPrefix(base, "evenkeel-agent"):
@@ -63,7 +63,7 @@ func fail(err error) {
 	}
 }
 
-// mode is how a stand-in is to behave, from a file beside its program.
+// mode returns how a stand-in must behave, from a file beside its program.
 func mode(name string) string {
 	raw, err := os.ReadFile(filepath.Join(filepath.Dir(os.Args[0]), name+".mode"))
 	if err != nil {
@@ -72,7 +72,7 @@ func mode(name string) string {
 	return strings.TrimSpace(string(raw))
 }
 
-// flagValue is that of a stand-in's flag.
+// flagValue returns the value of a flag of a stand-in.
 func flagValue(args []string, name string) string {
 	for _, arg := range args {
 		if value, ok := strings.CutPrefix(arg, "--"+name+"="); ok {
@@ -82,7 +82,7 @@ func flagValue(args []string, name string) string {
 	return ""
 }
 
-// beKubelet answers for its health, or not.
+// beKubelet serves a health check.
 func beKubelet() {
 	if mode("kubelet") == "exit" {
 		fmt.Println("kubelet: failed to run: no such thing")
@@ -185,7 +185,7 @@ func relayBusy(client net.Conn) {
 	}
 }
 
-// node is a unit on the machine, and the host of an installer for it.
+// node is a unit on the machine, and the Host of its installer.
 type node struct {
 	Host
 	t       *testing.T
@@ -203,12 +203,12 @@ type node struct {
 	events []string
 }
 
-// pace is that of a machine whose programs start at once.
+// timing is for a machine whose programs start quickly.
 var pace = Timing{Timeout: time.Minute, HealthyFor: 50 * time.Millisecond, Poll: 10 * time.Millisecond}
 
 var units = 0
 
-// newMachine returns the machine of all tests.
+// newMachine returns the machine that all tests use.
 func newMachine(t *testing.T) *machine.Machine {
 	t.Helper()
 	shared.once.Do(func() {
@@ -225,7 +225,7 @@ func newMachine(t *testing.T) *machine.Machine {
 	return shared.m
 }
 
-// kubeadm is the kubelet's unit of a kubeadm node, and its drop-in.
+// The unit of the kubelet of a kubeadm node, and its drop-in.
 const (
 	kubeadmUnit = `[Unit]
 Description=kubelet: The Kubernetes Node Agent
@@ -253,7 +253,7 @@ ExecStart=DIR/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS \
 `
 )
 
-// newNode makes a kubeadm node whose kubelet runs.
+// newNode starts a kubeadm node.
 func newNode(t *testing.T) *node {
 	n := bareNode(t)
 	n.write(machine.Lib+"/"+n.unit, kubeadmUnit)
@@ -263,7 +263,7 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-// bareNode has programs, and no unit yet.
+// bareNode has programs, but no unit yet.
 func bareNode(t *testing.T) *node {
 	t.Helper()
 	m := newMachine(t)
@@ -317,13 +317,13 @@ func bareNode(t *testing.T) *node {
 	return n
 }
 
-// write writes a file of the machine's own.
+// write writes a file of the machine.
 func (n *node) write(inside, content string) {
 	n.t.Helper()
 	n.put(n.m.Path(inside), content)
 }
 
-// beside writes a file beside the programs; empty: it is removed.
+// beside writes a file beside the programs, or removes it if content is empty.
 func (n *node) beside(name, content string) {
 	n.t.Helper()
 	n.put(filepath.Join(n.dir, name), content)
@@ -346,7 +346,7 @@ func (n *node) systemctl(args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// start starts the unit as it is on disk, and waits for its health.
+// start starts the unit, and waits until the kubelet is healthy.
 func (n *node) start() {
 	n.t.Helper()
 	n.systemctl("daemon-reload")
@@ -385,7 +385,7 @@ func healthy(ctx context.Context, address string) error {
 	return nil
 }
 
-// check stands in for the agent's own judgement.
+// check stands in for the agent's checks.
 func (n *node) check(_ context.Context, flags, kubelet []string) (Checked, error) {
 	if flagValue(kubelet, "bad") != "" {
 		return Checked{}, errors.New("bad is no flag of a kubelet")
@@ -396,7 +396,7 @@ func (n *node) check(_ context.Context, flags, kubelet []string) (Checked, error
 	}, nil
 }
 
-// Snapshot, Turn and Event make it the API server.
+// Snapshot, Turn and Event implement API.
 func (n *node) Snapshot(context.Context) source.NodeState {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -433,7 +433,7 @@ func (n *node) uninstall() (string, error) {
 	return n.Uninstall(n.t.Context(), n.request())
 }
 
-// installs installs, and wants it to work.
+// installs requires a successful install.
 func (n *node) installs() {
 	n.t.Helper()
 	if words, err := n.install(); err != nil || words != "evenkeel-agent runs the kubelet of "+n.unit+": healthy, node n Ready" {
@@ -441,7 +441,7 @@ func (n *node) installs() {
 	}
 }
 
-// command is what runs: the words of the unit's main process.
+// command returns the command line of the unit's main process.
 func (n *node) command() string {
 	n.t.Helper()
 	pid := n.systemctl("show", n.unit, "--property=MainPID", "--value")
@@ -457,7 +457,7 @@ func (n *node) invocation() string {
 	return n.systemctl("show", n.unit, "--property=InvocationID", "--value")
 }
 
-// digest is that of all unit files of the machine.
+// digest returns the digest of all unit files of the machine.
 func (n *node) digest() string {
 	n.t.Helper()
 	h := sha256.New()

@@ -15,7 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/machine"
 )
 
-// refused demands an error with words, and that nothing was changed.
+// refused requires an error with words, and that nothing was changed.
 func (n *node) refused(words ...string) {
 	n.t.Helper()
 	tree := n.digest()
@@ -112,7 +112,7 @@ func TestUnhealthyNodeIsRefused(t *testing.T) {
 	}
 }
 
-// mayNot has D-Bus deny something of systemd's for as long as the test runs.
+// mayNot makes D-Bus deny a method of systemd until the test ends.
 func (n *node) mayNot(member string) {
 	n.t.Helper()
 	deny := `<policy context="mandatory"><deny send_destination="org.freedesktop.systemd1" send_interface="org.freedesktop.systemd1.Manager" send_member="` + member + `"/></policy>`
@@ -273,7 +273,7 @@ func TestForeignOrEditedDropInStays(t *testing.T) {
 		t.Errorf("uninstall --force: %v, runs %s", err, n.command())
 	}
 	if n.digest() != tree {
-		t.Error("unit files are not what they were")
+		t.Error("unit files changed")
 	}
 }
 
@@ -291,7 +291,7 @@ func TestInterruptedInstallIsTakenBack(t *testing.T) {
 	}
 }
 
-// cancelling interrupts a run when the unit is being restarted.
+// cancelling interrupts a run during a restart of the unit.
 type cancelling struct {
 	Manager
 	cancel context.CancelFunc

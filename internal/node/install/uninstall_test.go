@@ -84,7 +84,7 @@ func TestUninstallThatWouldLeaveNoKubeletIsTakenBackOrRefused(t *testing.T) {
 	}
 	n.CheckPlain = n.check
 
-	// By force it goes whatever becomes of the kubelet.
+	// --force removes it even if the kubelet does not become healthy.
 	n.beside("kubelet.mode", "exit")
 	r.Force = true
 	words, err := n.Uninstall(t.Context(), r)
@@ -115,7 +115,7 @@ func TestUninstallDoesNotStartStoppedUnit(t *testing.T) {
 		t.Errorf("the unit is %s", state)
 	}
 
-	// The kubelet's package is gone before.
+	// The package of the kubelet was removed first.
 	n.systemctl("start", n.unit)
 	n.well()
 	n.installs()

@@ -13,8 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/machine"
 )
 
-// In each unit the kubelet is to run behind the agent with the very words that it has without, and systemd-analyze is to
-// have nothing to say.
+// In each unit the kubelet must run under the agent with the same command line as without, and systemd-analyze must accept
+// the unit.
 func TestInstallKeepsTheCommandLineOfEveryKindOfUnit(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -55,7 +55,7 @@ func TestInstallKeepsTheCommandLineOfEveryKindOfUnit(t *testing.T) {
 			before, tree := n.command(), n.digest()
 			r := n.request()
 			r.Flags, r.Keep = []string{"--dynamic-config-dir=/var/lib/evenkeel", "--odd=$A 100% \"q\" 'x' \\ é"}, false
-			// What the installer has expanded is what systemd has.
+			// The installer must expand the command line as systemd does.
 			seen := ""
 			check := n.check
 			n.Check = func(ctx context.Context, flags, kubelet []string) (Checked, error) {
@@ -66,7 +66,7 @@ func TestInstallKeepsTheCommandLineOfEveryKindOfUnit(t *testing.T) {
 				t.Fatal(err)
 			}
 			if seen != before {
-				t.Errorf("the installer has expanded %s\nbut it ran as %s", seen, before)
+				t.Errorf("the installer expanded %s\nbut systemd ran %s", seen, before)
 			}
 			if want := n.dir + "/evenkeel-agent|" + strings.Join(r.Flags, "|") + "|--|" + before; n.command() != want {
 				t.Errorf("runs %s\nwant %s", n.command(), want)
@@ -79,7 +79,7 @@ func TestInstallKeepsTheCommandLineOfEveryKindOfUnit(t *testing.T) {
 	}
 }
 
-// verified demands that systemd-analyze takes the unit as it is now.
+// verified requires that systemd-analyze accepts the unit.
 func (n *node) verified() {
 	n.t.Helper()
 	analyze, err := exec.LookPath("systemd-analyze")
@@ -101,7 +101,7 @@ func (n *node) verified() {
 		"TimeoutStopUSec=1min", "TimeoutStartUSec=10min", "StateDirectory=evenkeel", "StateDirectoryMode=0700", "RuntimeDirectoryMode=0700",
 	} {
 		if !strings.Contains("\n"+settings+"\n", "\n"+want+"\n") {
-			n.t.Errorf("there is no %s in\n%s", want, settings)
+			n.t.Errorf("%s is missing in\n%s", want, settings)
 		}
 	}
 }
@@ -114,7 +114,7 @@ func TestFailedUpgradeIsTakenBack(t *testing.T) {
 	n.beside("agent.mode", "exit")
 	r := n.request()
 	r.Flags, r.Keep, r.Timing.Timeout = []string{"--new"}, false, 5*time.Second
-	// The old agent does not read its mode again until it is started: the new one has a directory of its own.
+	// The old agent reads its mode only at its start, so the new one has its own directory.
 	n.beside("new/agent.mode", "exit")
 	n.beside("agent.mode", "")
 	if err := os.Link(filepath.Join(n.dir, "evenkeel-agent"), filepath.Join(n.dir, "new", "evenkeel-agent")); err != nil {
@@ -136,13 +136,13 @@ func TestFailedUpgradeIsTakenBack(t *testing.T) {
 	if want := strings.Replace(old, "|--|", "|--new|--|", 1); n.command() != want {
 		t.Errorf("runs %s\nwant %s", n.command(), want)
 	}
-	// Without flags they stay.
+	// Without flags, the present ones stay.
 	words, err := n.install()
 	if err != nil || !strings.HasSuffix(words, "nothing to do") {
 		t.Errorf("%q, %v", words, err)
 	}
 
-	// The kubelet's own unit gets another flag: the drop-in follows when it is asked to.
+	// The kubelet's own unit gets another flag: the next install updates the drop-in.
 	n.write(machine.Lib+"/"+n.unit+".d/10-kubeadm.conf", kubeadmDropIn+"# more\n[Service]\nExecStart=\nExecStart=DIR/kubelet --kubeconfig=k --healthz=HEALTHZ --newer\n")
 	n.systemctl("daemon-reload")
 	if _, err := n.install(); err != nil {

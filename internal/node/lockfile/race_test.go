@@ -25,22 +25,22 @@ import (
 // runVar has a standIn, in JSON, for this test binary, started again.
 const runVar = "LOCKFILE_TEST_RUN"
 
-// standIn is an agent and its kubelet in one: it has the lock, and runs while it has it.
+// standIn is an agent with its kubelet: it runs while it has the lock.
 type standIn struct {
 	Kind        string
 	Path        string
 	Yield       bool
 	ReopenEvery time.Duration
-	// Strict is the file of a second lock, which nobody waits for: not to get it is two at once. It is a POSIX lock: the
-	// kernel drops those of a process that is killed before it drops any flock(2).
+	// Strict is the file of a second lock: a process that cannot take it has found a second holder. It is a POSIX lock,
+	// which the kernel releases before flock(2) locks when a process is killed.
 	Strict string
-	Record string        // who did what, and when
-	Stop   time.Duration // how long it takes to stop
+	Log    string        // events: process, kind, event, time
+	Stop   time.Duration // the time to stop
 }
 
-// write appends to the record what a process did.
+// write appends an event of a process to the log.
 func (s standIn) write(pid int, what string) {
-	file, err := os.OpenFile(s.Record, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	file, err := os.OpenFile(s.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err == nil {
 		_, err = fmt.Fprintln(file, pid, s.Kind, what, monotonic())
 	}
@@ -50,7 +50,7 @@ func (s standIn) write(pid int, what string) {
 	_ = file.Close()
 }
 
-// monotonic is the same clock for all processes.
+// monotonic reads a clock that all processes share.
 func monotonic() int64 {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -80,7 +80,7 @@ func runStandIn(text string) {
 		panic(err)
 	}
 	select {
-	case <-claim.Contended(): // before it began to run
+	case <-claim.Contended(): // before it ran
 	default:
 		if err := unix.FcntlFlock(strict.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}); err != nil {
 			s.write(os.Getpid(), "TWO")
@@ -99,27 +99,27 @@ func runStandIn(text string) {
 	os.Exit(0)
 }
 
-// The race's measures. A hand-over may take a restart, with the wait of the init system or of the pod, and a poke; ten
-// times that is for a busy machine.
+// A hand-over takes at most a restart, with the delay of the init system or of the pod, and one interval of ReopenEvery.
+// The limit is ten times that, for a busy machine.
 const (
 	initDelay = 20 * time.Millisecond // from a bootstrap's end to its restart
-	podDelay  = 30 * time.Millisecond // the longest for one in a pod
-	racePoke  = 50 * time.Millisecond
+	podDelay  = 30 * time.Millisecond // the longest restart in a pod
+	raceOpen  = 50 * time.Millisecond
 )
 
-// raceBound is how long nobody may run, or a bootstrap may not give way: start is how long a process takes to start here.
+// raceBound is the longest time without a holder, or before a bootstrap releases; start is the time to start a process.
 func raceBound(start time.Duration) time.Duration {
-	return 10 * (initDelay + podDelay + racePoke + start)
+	return 10 * (initDelay + podDelay + raceOpen + start)
 }
 
-// actor is a contender that is restarted whenever it ends.
+// actor restarts a contender whenever it ends.
 type actor struct {
 	standIn standIn
 	delay   func() time.Duration
-	cmds    chan *exec.Cmd // the one that is up; taken out to do something to it
+	cmds    chan *exec.Cmd // the running process; taken out while it gets a signal
 }
 
-// up starts a stand-in, and returns when it has started: a kill before that would be no race but a crash loop.
+// up starts a stand-in, and returns when it has started: kills before that would only make a crash loop.
 func (s standIn) up() (*exec.Cmd, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -158,24 +158,24 @@ func (a *actor) run(ctx context.Context, t *testing.T) {
 	}
 }
 
-// signal sends a signal, and records it before it has an effect.
+// signal logs a signal, and sends it.
 func (a *actor) signal(s unix.Signal) {
 	select {
 	case cmd := <-a.cmds:
 		a.standIn.write(cmd.Process.Pid, unix.SignalName(s))
-		_ = cmd.Process.Signal(s) // to nobody, if it has ended
+		_ = cmd.Process.Signal(s) // fails if it has ended
 		a.cmds <- cmd
 	default: // does not run
 	}
 }
 
-// life is what the record says of a process, by the words of the record.
+// life is the part of the log of one process.
 type life struct {
 	kind string
-	at   map[string]time.Duration // the first time of each
+	at   map[string]time.Duration // the first time of each event
 }
 
-// first is the earliest of these.
+// first returns the earliest of these events.
 func (l life) first(words ...string) time.Duration {
 	earliest := time.Duration(math.MaxInt64)
 	for _, w := range words {
@@ -188,15 +188,15 @@ func (l life) first(words ...string) time.Duration {
 
 func (l life) has(word string) bool { _, ok := l.at[word]; return ok }
 
-// lives are those of the record.
+// lives parses the log.
 func lives(record string) []life {
 	var all []life
-	current := map[string]int{} // by process; numbers are used again
+	current := map[string]int{} // by process ID, which may be reused
 	for line := range strings.Lines(record) {
 		var pid, kind, what string
 		var at time.Duration
 		if n, _ := fmt.Sscan(line, &pid, &kind, &what, &at); n < 4 {
-			continue // is being written
+			continue // not completely written
 		}
 		if _, ok := current[pid]; !ok {
 			current[pid] = len(all)
@@ -212,15 +212,15 @@ func lives(record string) []life {
 	return all
 }
 
-// figures are the longest times of what happened, and who ran how often.
+// figures are the longest times without a holder or a release, and the number of runs.
 type figures struct {
-	none time.Duration // nobody ran
-	wake time.Duration // nobody ran, though the next one waited when the one before it ended
-	slow time.Duration // a bootstrap did not give way
+	none time.Duration // no holder
+	wake time.Duration // no holder, although a waiter was in the queue
+	slow time.Duration // a bootstrap did not release
 	runs map[string]int
 }
 
-// verdict is what is wrong with a record.
+// verdict returns the faults in a log.
 func verdict(record string, bound time.Duration) (wrong []string, f figures) {
 	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	all := lives(record)
@@ -268,12 +268,12 @@ func verdict(record string, bound time.Duration) (wrong []string, f figures) {
 	return wrong, f
 }
 
-// race lets contenders contend, and kills, stops and ends them at random, until so many have run.
+// race starts contenders, and kills, stops and ends them at random, until handOvers of them have run.
 func race(t *testing.T, random *rand.Rand, kinds []string, handOvers int) {
 	dir := t.TempDir()
 	record := filepath.Join(dir, "record")
 	begin := time.Now()
-	first, err := standIn{Kind: "first", Path: record + ".no", Strict: record + ".none", Record: record + ".first"}.up()
+	first, err := standIn{Kind: "first", Path: record + ".no", Strict: record + ".none", Log: record + ".first"}.up()
 	do(t, err)
 	bound := raceBound(time.Since(begin))
 	_ = first.Process.Kill()
@@ -287,7 +287,7 @@ func race(t *testing.T, random *rand.Rand, kinds []string, handOvers int) {
 		a.standIn = standIn{Kind: kind, Path: filepath.Join(dir, "lock"), Yield: true, Strict: filepath.Join(dir, "strict"),
 			Record: record, Stop: 2 * time.Millisecond}
 		if kind != "bootstrap" {
-			a.standIn.Yield, a.standIn.ReopenEvery = false, racePoke
+			a.standIn.Yield, a.standIn.ReopenEvery = false, raceOpen
 			delays := rand.New(rand.NewPCG(random.Uint64(), 0))
 			a.delay = func() time.Duration { return time.Duration(delays.Int64N(int64(podDelay))) }
 		}
@@ -308,7 +308,7 @@ func race(t *testing.T, random *rand.Rand, kinds []string, handOvers int) {
 			<-time.After(time.Duration(random.Int64N(int64(10 * time.Millisecond))))
 			a.signal(unix.SIGCONT)
 		}
-		<-time.After(time.Duration(random.Int64N(int64(8 * time.Millisecond)))) // the race's own pace
+		<-time.After(time.Duration(random.Int64N(int64(8 * time.Millisecond)))) // between signals
 		if n%20 == 0 {
 			text, _ := os.ReadFile(record)
 			done = strings.Count(string(text), " on ")
@@ -327,7 +327,7 @@ func race(t *testing.T, random *rand.Rand, kinds []string, handOvers int) {
 		select {
 		case <-all:
 			over = true
-		case <-time.After(5 * time.Millisecond): // one may just have started
+		case <-time.After(5 * time.Millisecond): // a process may just have started
 		}
 	}
 	text, err := os.ReadFile(record)
@@ -353,7 +353,7 @@ func TestExactlyOneHolderInARace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	handOvers := 520 // more than 1,000 in all
+	handOvers := 520 // more than 1,000 in total
 	if testing.Short() {
 		handOvers = 60
 	}
@@ -381,14 +381,14 @@ func TestRaceVerdictFindsFaults(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	for _, name := range []string{"one", "two"} { // they contend for nothing
+	for _, name := range []string{"one", "two"} { // they never contend
 		s := standIn{Kind: name, Path: filepath.Join(dir, name), Strict: filepath.Join(dir, "strict"),
 			Record: filepath.Join(dir, "record")}
 		text, err := json.Marshal(s)
 		do(t, err)
 		start(t, []string{"/proc/self/exe"}, runVar+"="+string(text))
 		eventually(t, name+" is on record", func() bool {
-			record, _ := os.ReadFile(s.Record)
+			record, _ := os.ReadFile(s.Log)
 			return strings.Contains(string(record), " "+name+" ")
 		})
 	}

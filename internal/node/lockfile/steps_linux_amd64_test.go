@@ -18,20 +18,20 @@ import (
 type steps struct {
 	t    *testing.T
 	path string
-	// at is called for every system call of it that begins or ends, from the first one that names the lock file until it
-	// says that it has the lock.
+	// at is called at the begin and end of each system call, from the first one that names the lock file until the
+	// contender has the lock.
 	at   func(n int, call string)
 	held func()
 	wait func() // before it waits for the lock
 
 	count  int
-	inside map[int]bool // threads that are in a system call
+	inside map[int]bool // threads in a system call
 	begun  bool
 	has    bool
-	told   bool // that another process wants the lock
+	told   bool // the contender was told that another process wants the lock
 }
 
-// run returns when the contender is told that another process wants the lock; it is killed then.
+// run kills the contender, and returns, when it is told that another process wants the lock.
 func (s *steps) run(pid int) {
 	s.t.Helper()
 	s.inside = map[int]bool{}
@@ -134,10 +134,10 @@ func (s *steps) text(thread int, address uint64, most uint64) string {
 	return string(text)
 }
 
-// An open at whatever step of Acquire reaches who gives way: at once if it fell after the watch, and else as soon as the
-// process that opened the file waits for the lock.
+// A yielding holder notices an open at any step of Acquire: through its watch, or, if the open came before the watch, when
+// the process that opened the file waits for the lock.
 func TestNoOpenIsMissedBetweenAnyTwoCalls(t *testing.T) {
-	runtime.LockOSThread() // that traces
+	runtime.LockOSThread() // ptrace(2) belongs to a thread
 	defer runtime.UnlockOSThread()
 	for _, name := range []string{"the lock is free", "the lock is held"} {
 		t.Run(name, func(t *testing.T) {
