@@ -285,7 +285,7 @@ func race(t *testing.T, random *rand.Rand, kinds []string, handOvers int) {
 	for _, kind := range kinds {
 		a := &actor{cmds: make(chan *exec.Cmd, 1), delay: func() time.Duration { return initDelay }}
 		a.standIn = standIn{Kind: kind, Path: filepath.Join(dir, "lock"), Yield: true, Strict: filepath.Join(dir, "strict"),
-			Record: record, Stop: 2 * time.Millisecond}
+			Log: record, Stop: 2 * time.Millisecond}
 		if kind != "bootstrap" {
 			a.standIn.Yield, a.standIn.ReopenEvery = false, raceOpen
 			delays := rand.New(rand.NewPCG(random.Uint64(), 0))
@@ -383,7 +383,7 @@ func TestRaceVerdictFindsFaults(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"one", "two"} { // they never contend
 		s := standIn{Kind: name, Path: filepath.Join(dir, name), Strict: filepath.Join(dir, "strict"),
-			Record: filepath.Join(dir, "record")}
+			Log: filepath.Join(dir, "record")}
 		text, err := json.Marshal(s)
 		do(t, err)
 		start(t, []string{"/proc/self/exe"}, runVar+"="+string(text))
