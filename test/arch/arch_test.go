@@ -76,7 +76,7 @@ var external = map[string]string{
 	"internal/node/agent":       "github.com/prometheus/client_golang golang.org/x/net k8s.io/api k8s.io/apimachinery",
 	"internal/node/checkpoint":  "k8s.io/apimachinery",
 	"internal/node/hostns":      "golang.org/x/sys",
-	"internal/node/install":     "github.com/godbus/dbus/v5 golang.org/x/sys",
+	"internal/node/install":     "github.com/coreos/go-systemd/v22 github.com/godbus/dbus/v5 golang.org/x/sys",
 	"internal/node/lockfile":    "golang.org/x/sys",
 	"internal/node/source":      "k8s.io/api k8s.io/apimachinery k8s.io/client-go",
 	"internal/node/supervisor":  "github.com/coreos/go-systemd/v22 golang.org/x/sys",

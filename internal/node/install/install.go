@@ -80,7 +80,7 @@ func (h *Host) locked(ctx context.Context, r Request, do func() (string, error))
 	if err != nil {
 		return "", err
 	}
-	defer lock.Release()
+	defer func() { _ = lock.Release() }() // the kernel releases it when this process exits
 	return do()
 }
 

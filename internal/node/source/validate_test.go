@@ -100,7 +100,7 @@ func TestSpecAcceptedByOlderCRDIsInvalid(t *testing.T) {
 		if c.kind != trial.Invalid {
 			continue
 		}
-		await(t, "the older CRD to be in force for "+c.name, func() error {
+		_ = await(t, "the older CRD to be in force for "+c.name, func() error {
 			_, err := admin.do(t.Context(), request{verb: "PATCH", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node,
 				contentType: "application/json-patch+json", body: []map[string]any{{"op": "add", "path": "/spec", "value": map[string]any{"configSource": json.RawMessage(c.source)}}}}, nil)
 			return err
