@@ -274,7 +274,7 @@ func (n *node) keepsThrough(cm *corev1.ConfigMap, away func(), says string) {
 
 // assignsNothing is what a node says that keeps cm beside a NodeConfig that assigns nothing.
 func (n *node) assignsNothing(cm *corev1.ConfigMap) want {
-	return unclear(using(cm), "NodeConfig "+n.Node.Name()+" assigns nothing, so the node keeps what it has; assign a configuration, or `local: {}`")
+	return unclear(using(cm), "NodeConfig "+n.Node.Name()+" assigns nothing, so the node keeps its configuration; assign a configuration, or `local: {}`")
 }
 
 // nodeConfigDeleted deletes the NodeConfig that assigns cm, in several ways.

@@ -170,7 +170,7 @@ func TestOnlyOneProcessHasTheDirectory(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("nobody waits for the directory")
+			t.Fatal("no process waits for the directory")
 		}
 	}
 	select {
@@ -265,7 +265,7 @@ func TestPruneKeepsUsedNamedAndNeededCopies(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(named); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("what nobody names any more: %v", err)
+		t.Errorf("a copy that is no longer named: %v", err)
 	}
 }
 

@@ -275,19 +275,13 @@ func (h *Host) filesOf(u Unit) ([]file, error) {
 
 // kubelet finds the kubelet's command line, before and after expansion.
 func (h *Host) kubelet(u Unit, p *plan) error {
-	if len(u.Exec) != 1 || len(u.Exec[0]) == 0 {
-		return fmt.Errorf("%s cannot be wrapped: systemd has %d ExecStart= commands for it, not one", u.Name, len(u.Exec))
-	}
-	p.words = u.Exec[0]
-	if p.from != nil {
-		if inner := wrapped(p.words); inner != nil {
-			p.words = inner
-		}
+	var err error
+	if p.words, err = u.kubelet(p.from != nil); err != nil {
+		return fmt.Errorf("%s cannot be wrapped: %w", u.Name, err)
 	}
 	if err := checkProgram(u, p.words, p.start.file); err != nil {
 		return err
 	}
-	var err error
 	p.kubelet, err = u.expand(p.words, p.start.prefix)
 	return err
 }
@@ -304,15 +298,17 @@ func (u Unit) expand(argv []string, prefix string) ([]string, error) {
 	return expand(argv, env), nil
 }
 
-// wrapped returns the kubelet's part of an agent's command line; nil if it is not one.
-func wrapped(argv []string) []string {
-	if !isAgent(argv[0]) {
-		return nil
+// kubelet returns the kubelet's command line, with variables not expanded. If the agent is installed, it removes the
+// agent's part.
+func (u Unit) kubelet(installed bool) ([]string, error) {
+	if len(u.Exec) != 1 || len(u.Exec[0]) == 0 {
+		return nil, fmt.Errorf("systemd has %d ExecStart= commands for it, not one", len(u.Exec))
 	}
-	if i := slices.Index(argv, "--"); i > 0 && i+1 < len(argv) {
-		return argv[i+1:]
+	argv := u.Exec[0]
+	if i := slices.Index(argv, "--"); installed && isAgent(argv[0]) && i > 0 && i+1 < len(argv) {
+		argv = argv[i+1:]
 	}
-	return nil
+	return argv, nil
 }
 
 func isAgent(program string) bool { return strings.HasPrefix(filepath.Base(program), "evenkeel-agent") }

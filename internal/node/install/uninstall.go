@@ -68,7 +68,8 @@ func (h *Host) uninstall(ctx context.Context, r Request) (string, error) {
 				return "", err
 			}
 		}
-		return h.nothingInstalled(u, r, agentDir)
+		words, err := h.purge(r, agentDir)
+		return fmt.Sprintf("%s does not exist: nothing to do%s", c.DropIn, words), err
 	case c.From == nil:
 		if interrupted {
 			c.Target = before.Target
@@ -131,12 +132,9 @@ func (h *Host) withoutAgent(ctx context.Context, u Unit, content string) (with T
 	if err != nil {
 		return with, checked, err
 	}
-	if len(u.Exec) != 1 || len(u.Exec[0]) == 0 {
-		return with, checked, errors.New("systemd has no command for it")
-	}
-	argv := u.Exec[0]
-	if inner := wrapped(argv); inner != nil {
-		argv = inner
+	argv, err := u.kubelet(true)
+	if err != nil {
+		return with, checked, err
 	}
 	kubelet, err := u.expand(argv, start.prefix)
 	if err != nil {
@@ -168,18 +166,9 @@ func (h *Host) removeStopped(ctx context.Context, u Unit, r Request, c *change, 
 	return fmt.Sprintf("%s was removed; %s does not run (%s), and was not started%s", ours, u.Name, u.state(), words), err
 }
 
-// nothingInstalled returns the message if there is no drop-in.
-func (h *Host) nothingInstalled(u Unit, r Request, agentDir string) (string, error) {
-	if r.DryRun {
-		return fmt.Sprintf("%s does not exist: nothing to do", h.DropIn(u.Name)), nil
-	}
-	words, err := h.purge(r, agentDir)
-	return fmt.Sprintf("%s does not exist: nothing to do%s", h.DropIn(u.Name), words), err
-}
-
 // purge removes the agent's state directory, if it is one.
 func (h *Host) purge(r Request, agentDir string) (string, error) {
-	if !r.Purge || agentDir == "" {
+	if !r.Purge || r.DryRun || agentDir == "" {
 		return "", nil
 	}
 	if _, err := os.Lstat(checkpoint.AgentLock(agentDir)); errors.Is(err, fs.ErrNotExist) {

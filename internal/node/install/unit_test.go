@@ -41,7 +41,7 @@ func TestInstallKeepsTheCommandLineOfEveryKindOfUnit(t *testing.T) {
 			machine.Lib + "/UNIT": "[Service]\nEnvironment=\"ONE=a b\" \"TWO=x\" EMPTY=\nEnvironmentFile=DIR/kubeadm-flags.env\nExecStart=DIR/kubelet --healthz=HEALTHZ $ONE ${ONE} --x=$TWO --y=${TWO}z $EMPTY ${EMPTY} $NONE $$TWO $${TWO} $QUOTED $LONG $TWICE ${SPACED} $INNER ${INNER} --pid=$\n",
 		}, "# comment\nQUOTED='a b' \"c d\"\nLONG=--one \\\n  --two\nTWO=file\n; also a comment\nTWICE=\"x\" 'y z'\nSPACED=  in front and behind  \nINNER=x\"y z\"\\$\n1BAD=x\n"},
 		{"no expansion", map[string]string{machine.Lib + "/UNIT": "[Service]\nEnvironment=A=1\nExecStart=:DIR/kubelet --healthz=HEALTHZ --x=$A ${A}\n"}, ""},
-		{"what it has of its own", map[string]string{
+		{"its own settings", map[string]string{
 			machine.Lib + "/UNIT": "[Service]\nType=notify\nNotifyAccess=all\nWatchdogSec=30\nRuntimeDirectory=kubelet\nProtectSystem=full\nExecStart=+DIR/kubelet --healthz=HEALTHZ\nTimeoutStopSec=5\nRestartPreventExitStatus=4\n",
 		}, ""},
 	} {

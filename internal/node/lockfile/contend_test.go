@@ -219,7 +219,7 @@ func TestPokeOpensTheFileAgain(t *testing.T) {
 	holder := claimed(t, Contender{Path: path})
 	for _, tt := range []struct {
 		reopen time.Duration
-		anew   bool
+		again   bool
 	}{{50 * time.Millisecond, true}, {0, false}} {
 		waiter := startWaiting(t, Contender{Path: path, ReopenEvery: tt.reopen})
 		w, err := newWatch(holder.files[0], true)
@@ -227,15 +227,15 @@ func TestPokeOpensTheFileAgain(t *testing.T) {
 		for n := range 3 {
 			select {
 			case events := <-w.events():
-				if events&unix.IN_OPEN == 0 || !tt.anew {
+				if events&unix.IN_OPEN == 0 || !tt.again {
 					t.Errorf("every %s: events %#x", tt.reopen, events)
 				}
 			case <-time.After(checkInterval + checkInterval/2):
-				if tt.anew {
+				if tt.again {
 					t.Errorf("every %s: not opened a %d. time", tt.reopen, n)
 				}
 			}
-			if !tt.anew {
+			if !tt.again {
 				break
 			}
 		}
@@ -327,7 +327,7 @@ func TestWaiterIsSeenOnEveryFileSystem(t *testing.T) {
 				t.Error("not waited for")
 			}
 			waiter.kill()
-			eventually(t, "nobody waits", func() bool { return !HasWaiters(path) })
+			eventually(t, "no waiter is left", func() bool { return !HasWaiters(path) })
 		})
 	}
 }

@@ -248,7 +248,7 @@ func verdict(record string, bound time.Duration) (wrong []string, f figures) {
 				say("%s ran from %s while %s ran until %s: two at once", ran[i+1].kind, ran[i+1].at["on"], l.kind, off)
 			}
 			if gap > bound {
-				say("nobody ran from %s for %s", end, gap)
+				say("no holder from %s for %s", end, gap)
 			}
 		}
 		if l.kind != "bootstrap" {
@@ -333,7 +333,7 @@ func race(t *testing.T, random *rand.Rand, kinds []string, handOvers int) {
 	text, err := os.ReadFile(record)
 	do(t, err)
 	wrong, f := verdict(string(text), bound)
-	t.Logf("%d hand-overs, by kind %v; nobody for %s, though one waited %s, a bootstrap to leave %s; each may be %s",
+	t.Logf("%d hand-overs, by kind %v; no holder for %s, with a waiter in the queue %s, until a bootstrap released %s; limit for each %s",
 		done, f.runs, f.none, f.wake, f.slow, bound)
 	for _, w := range wrong {
 		t.Error(w)
@@ -371,7 +371,7 @@ func TestRaceVerdictFindsFaults(t *testing.T) {
 		{"all is well", "1 v1 on 1\n1 v1 off 5\n2 v2 on 6\n2 v2 SIGKILL 9\n3 v1 on 10\n", "[]"},
 		{"the second lock", "1 v1 TWO 7\n", "[v1 could not have the second lock at 7ns: two at once]"},
 		{"two by the clock", "1 v1 on 1\n2 v2 on 4\n1 v1 off 5\n", "[v2 ran from 4ns while v1 ran until 5ns: two at once]"},
-		{"none", "1 v1 on 1\n1 v1 off 5\n2 v2 on 2000000005\n", "[nobody ran from 5ns for 2s]"},
+		{"none", "1 v1 on 1\n1 v1 off 5\n2 v2 on 2000000005\n", "[no holder from 5ns for 2s]"},
 		{"a missed open", "1 bootstrap on 1\n2 v1 waits 5\n1 bootstrap off 2000000005\n2 v1 on 2000000006\n",
 			"[v1 waited 2s for a bootstrap to give way, from 5ns]"},
 		{"a number that is used again", "1 bootstrap on 1\n1 bootstrap gone 2\n1 v1 on 3\n1 v1 gone 4\n", "[]"},

@@ -85,7 +85,7 @@ func (a *answers) First(ctx context.Context) Answer {
 	return a.Current()
 }
 
-// Refresh resolves the assignment refresh, and downloads its object: the checkpoint was valid when the source read it, but
+// Refresh resolves the assignment again, and downloads its object: the checkpoint was valid when the source read it, but
 // cannot be used.
 func (a *answers) Refresh() {
 	a.mu.Lock()

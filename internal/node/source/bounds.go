@@ -9,7 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// The limit bytes that an agent writes of each text, as storedSize counts them. A status in which every text and list has
+// The most bytes that an agent writes of each text, as storedSize counts them. A status in which every text and list has
 // its maximum stays below v1alpha1.MaxStatusBytes: 10 bad configurations of about 3.2 kB, 100 fields of 163 bytes, error
 // and message of 4 kB each, and 6 kB for the rest.
 const (

@@ -186,7 +186,7 @@ func (c *Client) once(ctx context.Context, r request, into runtime.Object) ([]by
 	return result.Raw()
 }
 
-// noteReachable records whether the API server answers, so that waiting newBackoff start as soon as it is back.
+// noteReachable records whether the API server answers, so that waiting retries start as soon as it is back.
 func (c *Client) noteReachable(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -59,7 +59,7 @@ func TestKubeletTransportSendsTheNodesCertificate(t *testing.T) {
 		seen = r.TLS.PeerCertificates[0].Subject.Organization[0]
 	}))
 	kubelet.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
-	kubelet.StartTLS() // with a certificate that nobody signed
+	kubelet.StartTLS() // with a self-signed certificate
 	defer kubelet.Close()
 	transport, err := client.KubeletTransport()
 	if err != nil {

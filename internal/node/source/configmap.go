@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -56,7 +57,7 @@ type ConfigMapSource struct {
 	digest string // the digest of the content that found was made from
 }
 
-// NewConfigMapSource returns a source that oldDigest no answer until Run.
+// NewConfigMapSource returns a source that has no answer until Run.
 func NewConfigMapSource(client *Client, own NodeConfigMap, checkpoints Checkpoints, log *slog.Logger) *ConfigMapSource {
 	nodeConfig := NewNodeConfigSource(client, own.Node, checkpoints, log)
 	nodeConfig.revokedOnly = true
@@ -122,7 +123,7 @@ func (s *ConfigMapSource) compose() (Answer, bool) {
 }
 
 // resolve sets found to what the object asks for. Changes to metadata alone do not change found. With refresh the node
-// receives the object refresh.
+// receives the object again.
 func (s *ConfigMapSource) resolve(cm *corev1.ConfigMap, refresh bool) {
 	p, digest, err := identify(cm)
 	revision := fmt.Sprintf("%s-%.12s", cm.UID, digest)
@@ -135,7 +136,7 @@ func (s *ConfigMapSource) resolve(cm *corev1.ConfigMap, refresh bool) {
 	if recorded := s.checkpoints.Payload(revision); recorded != "" && recorded != digest {
 		s.found = Answer{Kind: trial.Invalid, Config: c, Changed: true, Cause: fmt.Sprintf(
 			"%s (UID: %s) was changed: this node recorded payload %s for revision %s, but now it is %s; change it again, for example by a comment",
-			s.own, cm.UID, recorded, revision, orNone(p.SHA256))}
+			s.own, cm.UID, recorded, revision, cmp.Or(p.SHA256, "none"))}
 		return
 	}
 	c.Payload, c.Asked, c.Dropin = p.SHA256, asked(p.Trial), p.Key == payload.KeyKubeletDropin
@@ -145,7 +146,7 @@ func (s *ConfigMapSource) resolve(cm *corev1.ConfigMap, refresh bool) {
 	}
 }
 
-// hasCheckpoint reports whether the node oldDigest a valid checkpoint of that revision of cm, with that payload.
+// hasCheckpoint reports whether the node has a valid checkpoint of that revision of cm, with that payload.
 func (s *ConfigMapSource) hasCheckpoint(cm *corev1.ConfigMap, revision, digest string) bool {
 	raw, ok := s.checkpoints.Checkpoint(revision)
 	if !ok {

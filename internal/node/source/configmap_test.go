@@ -438,7 +438,7 @@ func TestConfigMapIsReturnedAgainIfItsCheckpointIsUnusable(t *testing.T) {
 	awaitAnswer(t, s, "an outage", kind(trial.Unanswered))
 	s.Refresh()
 	p.fail(nil)
-	a := awaitAnswer(t, s, "the object anew", kind(trial.Assigned))
+	a := awaitAnswer(t, s, "the object again", kind(trial.Assigned))
 	if !strings.Contains(string(a.ConfigMap), "maxPods: 110") || a.Config.Revision != revisionOf(cm, kubelet110) {
 		t.Errorf("answer %+v, want the same revision, with its object", a)
 	}

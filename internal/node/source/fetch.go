@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -186,11 +187,11 @@ func (f *fetch) check(cm *corev1.ConfigMap) resolution {
 		}
 	}
 	if f.ref.SHA256 != "" && f.ref.SHA256 != digest {
-		return invalid("%s (UID: %s) does not have the assigned payload: its sha256 is %s, not %s", f.object(), f.ref.UID, orNone(digest), f.ref.SHA256)
+		return invalid("%s (UID: %s) does not have the assigned payload: its sha256 is %s, not %s", f.object(), f.ref.UID, cmp.Or(digest, "none"), f.ref.SHA256)
 	}
 	if recorded := f.checkpoints.Payload(string(f.ref.UID)); recorded != "" && recorded != digest {
 		result := invalid("%s (UID: %s) was changed: this node recorded payload %s for that UID, but now it is %s; create a new ConfigMap to change it",
-			f.object(), f.ref.UID, recorded, orNone(digest))
+			f.object(), f.ref.UID, recorded, cmp.Or(digest, "none"))
 		result.changed = true
 		return result
 	}
@@ -262,11 +263,4 @@ func version(cm *corev1.ConfigMap) string {
 
 func invalid(format string, args ...any) resolution {
 	return resolution{kind: trial.Invalid, cause: fmt.Sprintf(format, args...)}
-}
-
-func orNone(digest string) string {
-	if digest == "" {
-		return "none"
-	}
-	return digest
 }

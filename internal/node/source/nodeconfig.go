@@ -192,7 +192,7 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 	a.Kind, a.Cause = validate(object.Spec.ConfigSource)
 	a.Config.AssignedBy = string(object.UID)
 	if a.Kind == trial.Unassigned {
-		a.Cause = name + " assigns nothing, so the node keeps what it has; assign a configuration, or `local: {}`"
+		a.Cause = name + " assigns nothing, so the node keeps its configuration; assign a configuration, or `local: {}`"
 		if t := object.Spec.TakenBack; t != nil {
 			a.TakenBack = trial.RolloutRef{Name: t.Rollout, Revision: t.Revision, Attempt: t.Attempt, AssignedAt: t.AssignedAt.UTC()}
 		}

@@ -177,37 +177,28 @@ const (
 func (w *NodeWatch) pollLease(ctx context.Context) {
 	var since string
 	expected, known := false, false
-	for {
+	for interval := time.Duration(0); ; {
 		select {
 		case <-w.renewal:
 			expected, known = true, false
-		default:
+		case <-time.After(interval):
+		case <-ctx.Done():
+			return
 		}
 		renewed, err := w.client.lease(ctx, w.node)
 		if ctx.Err() != nil {
 			return
 		}
 		w.record("lease", err, func() { w.state.LeaseRenewed = renewed })
-		wait := leaseInterval
-		if err == nil && !known {
-			since, known = renewed, true
+		if err == nil {
+			if !known {
+				since, known = renewed, true
+			}
+			expected = expected && renewed == since
 		}
-		if expected && known && renewed != since && err == nil {
-			expected = false
-		}
+		interval = leaseInterval
 		if expected || err != nil {
-			wait = leaseExpectedInterval
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-w.renewal:
-			expected, known = true, false
-		case <-ctx.Done():
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
-			return
+			interval = leaseExpectedInterval
 		}
 	}
 }
@@ -256,15 +247,15 @@ func (c *Client) Snapshot(ctx context.Context, name string) NodeState {
 	}
 	query := map[string]string{"fieldSelector": fields.OneTermEqualSelector("spec.nodeName", name).String(), "limit": "50"}
 	for more := true; more; {
-		list := &podList{}
-		if _, err := c.do(ctx, request{verb: "GET", gv: coreV1, resource: "pods", query: query}, list); err != nil {
+		pods := &list[pod]{}
+		if _, err := c.do(ctx, request{verb: "GET", gv: coreV1, resource: "pods", query: query}, pods); err != nil {
 			return fail(err)
 		}
-		for i := range list.Items {
-			state.Pods = append(state.Pods, podOf(&list.Items[i]))
+		for i := range pods.Items {
+			state.Pods = append(state.Pods, podOf(&pods.Items[i]))
 		}
-		query["continue"] = list.Continue
-		more = list.Continue != ""
+		query["continue"] = pods.Continue
+		more = pods.Continue != ""
 	}
 	sortPods(state.Pods)
 	state.Reachable, state.Complete = true, true

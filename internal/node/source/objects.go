@@ -40,12 +40,6 @@ type nodeCondition struct {
 	Message            string      `json:"message,omitempty"`
 }
 
-type nodeList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata"`
-	Items           []node `json:"items"`
-}
-
 type pod struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -59,12 +53,6 @@ type pod struct {
 	} `json:"status"`
 }
 
-type podList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata"`
-	Items           []pod `json:"items"`
-}
-
 type lease struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -73,21 +61,26 @@ type lease struct {
 	} `json:"spec"`
 }
 
+type list[T any] struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []T `json:"items"`
+}
+
 // Each object is decoded for one reader and never changed, so the copies may be shallow.
 
-func (n *node) DeepCopyObject() runtime.Object     { c := *n; return &c }
-func (n *nodeList) DeepCopyObject() runtime.Object { c := *n; return &c }
-func (p *pod) DeepCopyObject() runtime.Object      { c := *p; return &c }
-func (p *podList) DeepCopyObject() runtime.Object  { c := *p; return &c }
-func (l *lease) DeepCopyObject() runtime.Object    { c := *l; return &c }
+func (n *node) DeepCopyObject() runtime.Object    { c := *n; return &c }
+func (p *pod) DeepCopyObject() runtime.Object     { c := *p; return &c }
+func (l *list[T]) DeepCopyObject() runtime.Object { c := *l; return &c }
+func (l *lease) DeepCopyObject() runtime.Object   { c := *l; return &c }
 
 // codecs decodes the objects that the agent reads, and errors of the API server.
 var codecs = func() serializer.CodecFactory {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypeWithName(coreV1.WithKind("Node"), &node{})
-	scheme.AddKnownTypeWithName(coreV1.WithKind("NodeList"), &nodeList{})
+	scheme.AddKnownTypeWithName(coreV1.WithKind("NodeList"), &list[node]{})
 	scheme.AddKnownTypeWithName(coreV1.WithKind("Pod"), &pod{})
-	scheme.AddKnownTypeWithName(coreV1.WithKind("PodList"), &podList{})
+	scheme.AddKnownTypeWithName(coreV1.WithKind("PodList"), &list[pod]{})
 	scheme.AddKnownTypes(coreV1, &corev1.ConfigMap{}, &corev1.ConfigMapList{})
 	metav1.AddToGroupVersion(scheme, coreV1)
 	scheme.AddKnownTypeWithName(leaseV1.WithKind("Lease"), &lease{})
