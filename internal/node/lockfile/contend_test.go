@@ -219,7 +219,7 @@ func TestPokeOpensTheFileAgain(t *testing.T) {
 	holder := claimed(t, Contender{Path: path})
 	for _, tt := range []struct {
 		reopen time.Duration
-		again   bool
+		again  bool
 	}{{50 * time.Millisecond, true}, {0, false}} {
 		waiter := startWaiting(t, Contender{Path: path, ReopenEvery: tt.reopen})
 		w, err := newWatch(holder.files[0], true)
