@@ -35,7 +35,7 @@ func openBin(t *testing.T, dir string) *Bin {
 	return b
 }
 
-// put puts a program of a name and a content.
+// put copies a program with this name and content.
 func put(t *testing.T, b *Bin, name, content string) (path string, p *Program) {
 	t.Helper()
 	p = openProgram(t, write(t, filepath.Join(t.TempDir(), name), content))
@@ -112,7 +112,7 @@ func TestFailedCopyLeavesNothing(t *testing.T) {
 	}
 }
 
-// mount is a directory with a file system of its own.
+// mount mounts a new file system on a directory.
 func mount(t *testing.T, flags uintptr, data string) string {
 	t.Helper()
 	needRoot(t)
@@ -175,7 +175,7 @@ func TestOnlyOneProcessHasTheDirectory(t *testing.T) {
 	}
 	select {
 	case err := <-second:
-		t.Fatalf("two have it: %v", err)
+		t.Fatalf("two processes have the directory: %v", err)
 	default:
 	}
 	if err := first.Close(); err != nil {
@@ -238,7 +238,7 @@ func TestPruneKeepsUsedNamedAndNeededCopies(t *testing.T) {
 	}
 
 	b = openBin(t, dir)
-	// A second program of the same name is put at the same time, and may not go either.
+	// A second program of the same name was copied by the same process, and must stay too.
 	oldest, p := put(t, b, "kubelet", "kubelet 0")
 	latest, q := put(t, b, "kubelet", "the latest")
 	if oldest != more[0] {
@@ -311,7 +311,7 @@ func TestClosedOrMissingDirectoryIsAnError(t *testing.T) {
 		t.Errorf("Put of a closed program: %v", err)
 	}
 	if err := checkDir(p.file); err == nil {
-		t.Error("a closed directory is fit")
+		t.Error("a closed directory is accepted")
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// program is what is taken to the host: it says where it is, and ends in its own way on SIGTERM.
+// program prints where it runs, and exits with status 7 on SIGTERM.
 const program = `#!/bin/sh
 trap 'echo told to stop; exit 7' TERM
 echo "process $$ $0 $*"
@@ -25,7 +25,7 @@ echo ready
 while :; do sleep 600 & wait $!; done
 `
 
-// onHost starts the program in a container, from where it goes to a host; it has said where it is.
+// onHost starts the program in a container, from which it moves to the host, and returns what it printed.
 func onHost(t *testing.T, host *process, dir string) (p *process, said []string) {
 	t.Helper()
 	image := t.TempDir()

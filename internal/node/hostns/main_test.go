@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// doVar tells this test binary, started again, to do one of the things below and not the tests.
+// doVar makes this test binary carry out a command instead of the tests.
 const doVar = "HOSTNS_TEST"
 
 func TestMain(m *testing.M) {
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// carryOut does what a container's first process would: check; or enter PID; or exec PID DIR PROGRAM ARG...
+// carryOut acts as the first process of a container: check; or enter PID; or exec PID DIR PROGRAM ARG...
 func carryOut(do string, args []string) error {
 	if do == "check" || do == "check in a pod" {
 		return CheckPIDs(do != "check")
@@ -59,7 +59,7 @@ func carryOut(do string, args []string) error {
 	return syscall.Exec(path, append([]string{path}, args[3:]...), Environ(os.Environ()))
 }
 
-// again is a command that starts this test binary to do something.
+// again returns a command that starts this test binary with doVar.
 func again(t *testing.T, do string, before ...string) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
@@ -72,7 +72,7 @@ func again(t *testing.T, do string, before ...string) *exec.Cmd {
 	return cmd
 }
 
-// process is one that has started, and lives until the test ends.
+// process runs until the test ends.
 type process struct {
 	*exec.Cmd
 	said *bufio.Reader
@@ -110,7 +110,7 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// line is the next line that the process says.
+// line returns the next line of output.
 func (p *process) line(t *testing.T) string {
 	t.Helper()
 	line, err := p.said.ReadString('\n')
@@ -120,7 +120,7 @@ func (p *process) line(t *testing.T) string {
 	return strings.TrimSpace(line)
 }
 
-// write makes an executable of the test's own.
+// write creates an executable.
 func write(t *testing.T, path, content string) string {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
@@ -129,19 +129,19 @@ func write(t *testing.T, path, content string) string {
 	return path
 }
 
-// shell starts a process in namespaces of its own that ends its preparations with saying "ready".
+// shell starts a script in new namespaces, and waits until it prints "ready".
 func shell(t *testing.T, flags uintptr, script string) *process {
 	t.Helper()
 	cmd := exec.Command("/bin/sh", "-ec", "mount --make-rprivate /\n"+script)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags | syscall.CLONE_NEWNS}
 	p := start(t, cmd)
 	if got := p.line(t); got != "ready" {
-		t.Fatalf("a process with namespaces of its own says %q", got)
+		t.Fatalf("the script printed %q", got)
 	}
 	return p
 }
 
-// wantRefused checks that an error is ErrRefused and says why.
+// wantRefused requires ErrRefused with these words.
 func wantRefused(t *testing.T, err error, words ...string) {
 	t.Helper()
 	if !errors.Is(err, ErrRefused) {

@@ -25,7 +25,7 @@ func TestDeniedOOMProtectionIsAWarning(t *testing.T) {
 	log := &logBuffer{}
 	protectFromOOM(t.TempDir(), log.logger())
 	if log.count("level=WARN") != 1 || log.count("not protected from the kernel's OOM killer") != 1 {
-		t.Error("want one warning that says so")
+		t.Error("want one warning")
 	}
 }
 
@@ -48,7 +48,7 @@ func TestOOMScoreIsSetOrAWarningLogged(t *testing.T) {
 	}
 }
 
-// fakeSystemctl puts a script in the place of systemctl.
+// fakeSystemctl replaces systemctl by a script.
 func fakeSystemctl(t *testing.T, script string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -100,6 +100,6 @@ func TestShuttingDownHasATimeLimit(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if shuttingDown(ctx, t.TempDir()) {
-		t.Error("shutting down, says a call that was called off")
+		t.Error("shutting down after the context ended")
 	}
 }

@@ -22,10 +22,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deadline is for what happens at once; it is long for the sake of a busy machine.
+// deadline is the limit for every wait; it is long because the machine may be busy.
 const deadline = 20 * time.Second
 
-// roleVar makes this test binary, started again, play a part.
+// roleVar makes this test binary act as another program.
 const roleVar = "SUPERVISOR_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(99)
 }
 
-// speak is a child: it sends each line of the fifo, a quoted string, as a notification.
+// speak is a child that sends each line of the fifo, a quoted string, as a notification.
 func speak(fifo string) {
 	f, err := os.OpenFile(fifo, os.O_RDWR, 0) // and so it never ends
 	if err != nil {
@@ -91,7 +91,7 @@ func barrier() error {
 	return fmt.Errorf("the receiver keeps the file descriptor: %v", err)
 }
 
-// beAgent starts a child that would live on, says its process ID and waits to be killed.
+// beAgent starts a long-running child, prints its process ID and waits to be killed.
 func beAgent() {
 	n, err := NewNotifier(os.Args[1], slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -107,7 +107,7 @@ func beAgent() {
 	_, _ = os.Stdin.Read(make([]byte, 1)) // ends with the test, even if that dies
 }
 
-// waitFor polls until it is so.
+// waitFor polls until the condition is true.
 func waitFor(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	late := time.After(deadline)
@@ -140,7 +140,7 @@ func (b *logBuffer) count(words string) int {
 
 func (b *logBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
 
-// shortDir is a temporary directory whose path fits into a socket's address, however long the test's name is.
+// shortDir returns a temporary directory whose path fits into a socket address, unlike t.TempDir for long names.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sv-")
@@ -162,7 +162,7 @@ func newNotifier(t *testing.T) (*Notifier, *logBuffer) {
 	return n, log
 }
 
-// withoutSystemd is for tests of everything else.
+// withoutSystemd removes the environment variables of systemd.
 func withoutSystemd(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} {
@@ -170,10 +170,10 @@ func withoutSystemd(t *testing.T) {
 	}
 }
 
-// systemd stands in for the real one.
+// systemd is a fake systemd.
 type systemd struct{ got chan string }
 
-// newSystemd listens at an address of its own and says so in the environment; watchdog 0: it wants no feeding.
+// newSystemd listens at a new address and sets the environment variables; watchdog 0: no watchdog.
 func newSystemd(t *testing.T, watchdog time.Duration) *systemd {
 	t.Helper()
 	withoutSystemd(t)
@@ -201,7 +201,7 @@ func newSystemd(t *testing.T, watchdog time.Duration) *systemd {
 	return s
 }
 
-// wants fails unless the next messages are these.
+// wants requires that the next messages are these.
 func (s *systemd) wants(t *testing.T, messages ...string) {
 	t.Helper()
 	for _, want := range messages {
@@ -216,7 +216,7 @@ func (s *systemd) wants(t *testing.T, messages ...string) {
 	}
 }
 
-// silence drops what comes until nothing has come for so long.
+// silence drops messages until none arrives for this time.
 func (s *systemd) silence(t *testing.T, long time.Duration) {
 	t.Helper()
 	for late := time.After(deadline); ; {
@@ -225,12 +225,12 @@ func (s *systemd) silence(t *testing.T, long time.Duration) {
 		case <-time.After(long):
 			return
 		case <-late:
-			t.Fatalf("systemd is never left alone for %v", long)
+			t.Fatalf("systemd never got no message for %v", long)
 		}
 	}
 }
 
-// speaker is a child that says what the test wants it to.
+// speaker is a child that sends notifications for the test.
 type speaker struct {
 	*Process
 	fifo *os.File

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// interval is short, but its half is long beside the delays of a busy machine.
+// interval is short, but half of it exceeds the delays of a busy machine.
 const interval = 200 * time.Millisecond
 
-// quiet is long enough for a feeder to have shown itself.
+// quiet is long enough to notice that the watchdog is fed.
 const quiet = 3 * interval
 
 func TestNotifierSendsStatesToSystemd(t *testing.T) {

@@ -67,7 +67,7 @@ func TestChildEnvReplacesNotifyVariables(t *testing.T) {
 	}
 	t.Setenv("SUPERVISOR_TEST_OURS", "1")
 	if !slices.Contains(childEnv(nil, "/new", 0), "SUPERVISOR_TEST_OURS=1") {
-		t.Error("no environment given does not hand ours on")
+		t.Error("a nil environment does not inherit the one of this process")
 	}
 }
 
@@ -100,14 +100,14 @@ func TestReadyAndWatchdogAreRecorded(t *testing.T) {
 	waitFor(t, "it is renewed", func() bool { since, _ := p.Watchdog(); return since < 50*time.Millisecond })
 	select {
 	case <-p.Changed():
-		t.Error("a change for what was known already")
+		t.Error("a second change for the same state")
 	default:
 	}
 	p.Stop(deadline)
 
 	next := startSpeaker(t, n, "speaker", time.Hour)
 	if _, seen := next.Watchdog(); next.Ready() || seen {
-		t.Error("the next child starts with what the last one said")
+		t.Error("the next child starts with the state of the last one")
 	}
 }
 
@@ -154,7 +154,7 @@ func TestNotificationOfAnotherProcessIsIgnored(t *testing.T) {
 	p.say(t, "STATUS=genuine")
 	sd.wants(t, "STATUS=genuine")
 	if _, seen := p.Watchdog(); p.Ready() || seen {
-		t.Error("this process was taken for its child")
+		t.Error("a notification of this process was accepted")
 	}
 	if got := log.count("ignored a notification"); got != 1 {
 		t.Errorf("said %d times, want once", got)
@@ -208,7 +208,7 @@ func TestStartFailsWithoutSocket(t *testing.T) {
 			t.Errorf("error %v, want one with %q", err, words)
 		}
 		if n.child != nil {
-			t.Error("the notifier believes that it has a child")
+			t.Error("the notifier has a child")
 		}
 	}
 }

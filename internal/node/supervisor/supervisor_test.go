@@ -29,7 +29,7 @@ func wait(t *testing.T, p *Process) Exit {
 	return p.Exit()
 }
 
-// gone says whether pid has ended. It may be a zombie still, if it is not ours to wait for.
+// gone reports whether pid has ended. It may still be a zombie of another parent.
 func gone(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -260,8 +260,8 @@ func TestChildDiesWithItsParent(t *testing.T) {
 func TestChildOutlivesEndedThreads(t *testing.T) {
 	withoutSystemd(t)
 	n, _ := newNotifier(t)
-	// Goroutines that end while locked take their threads with them: those that were idle when they came, so that
-	// the thread which forked is sure to be among them unless it is kept.
+	// Goroutines that end while locked end their threads. These were idle threads, so the thread that forked is among
+	// them unless the supervisor keeps it.
 	endThreads := func() {
 		var wg sync.WaitGroup
 		all := make(chan struct{})
@@ -314,7 +314,7 @@ func TestNothingIsLeftAfterAHundredChildren(t *testing.T) {
 		p.Stop(deadline)
 		if i%10 == 0 {
 			if _, err := Start(Command{Path: "/dev/null/no"}, n); err == nil {
-				t.Fatal("started a program that is not there")
+				t.Fatal("started a missing program")
 			}
 		}
 	}
