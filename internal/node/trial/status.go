@@ -36,51 +36,6 @@ type Progress struct {
 	Threshold int
 }
 
-func (d *decider) decision() Decision {
-	d.next.Run.Outage, d.next.Run.Stood = d.outage(), d.standsStill()
-	s := d.next
-	dec := Decision{Next: s, Action: d.action, Validate: d.needs, Events: d.events}
-	if d.action.Kind == Refuse {
-		cause := fmt.Sprintf("failed to validate local (%s)", d.o.Local)
-		dec.Status = Status{
-			LastKnownGood: s.LastKnownGood, Local: d.o.Local, Bad: s.Bad, Error: cause + ": " + d.action.Words,
-			Condition: Condition{"False", reasonLocalInvalid, "no kubelet runs", cause},
-		}
-		return dec
-	}
-	dec.Watch = s.Trial != nil || d.hold.pods
-	dec.Wake = d.nextWake()
-	if len(d.needs) == 0 {
-		dec.Status = d.status()
-	}
-	return dec
-}
-
-// nextWake is when something changes that no event announces.
-func (d *decider) nextWake() time.Duration {
-	run, l := d.next.Run, d.o.Limits
-	if run.Started && !d.o.Child.Alive && d.action.Kind == None {
-		if run.Delay == 0 {
-			return time.Second // a verdict is on its way, or the node is going down
-		}
-		return max(run.Delay, 50*time.Millisecond)
-	}
-	wake := 10 * time.Second
-	if d.next.Trial == nil {
-		return wake
-	}
-	wake = 5 * time.Second
-	for _, left := range []time.Duration{
-		d.next.Trial.Terms.Duration - d.next.Trial.Healthy - run.Credit, l.HealthTimeout - run.Unhealthy, l.ReadyTimeout - run.NotReady,
-		d.steady() - run.HealthyFor,
-	} {
-		if left > 0 {
-			wake = min(wake, left)
-		}
-	}
-	return max(wake, 20*time.Millisecond)
-}
-
 func (d *decider) status() Status {
 	s, in := d.next, d.o.Intent
 	st := Status{Active: s.Run.Config, LastKnownGood: s.LastKnownGood, Local: d.o.Local, Bad: s.Bad}

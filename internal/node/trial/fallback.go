@@ -1,0 +1,174 @@
+package trial
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// judgeFallback looks whether what the node fell back to does better than what
+// failed: steadily, or the node itself may be at fault.
+func (d *decider) judgeFallback() {
+	s, run := &d.next, &d.next.Run
+	failure, words := d.failing()
+	if failure == CrashLooped || failure == NotHealthy {
+		if d.stepDown(failure, words) {
+			return
+		}
+		d.deadEnd(words)
+	}
+	doubt := func(b BadConfig) bool {
+		return b.Provisional && (b.matches(s.Current.Config) || b.matches(s.LastKnownGood.Config))
+	}
+	doubted := slices.ContainsFunc(s.Bad, doubt)
+	if run.Config.Revision == s.Current.Revision || s.Trial == nil && !doubted {
+		return
+	}
+	if s.Trial != nil && s.Trial.Fallback == APIProbe {
+		defer d.judgeProbe() // no verdict on current waits: only one on last-known-good may
+	}
+	needsReady := slices.ContainsFunc(s.Bad, func(b BadConfig) bool { return doubt(b) && b.Failure == NotReady })
+	waits := s.Trial != nil && s.Trial.Fallback == Inconclusive
+	switch {
+	case failure != "" && doubted:
+		d.takeBack(doubt)
+	case !d.isSteady() || needsReady && run.ReadyFor < d.steady():
+	case waits && d.mustBeReady() && run.ReadyFor < d.steady() && !d.standsStill():
+	default:
+		for i := range s.Bad {
+			s.Bad[i].Provisional = s.Bad[i].Provisional && !doubt(s.Bad[i])
+		}
+		if _, bad := s.BadEntry(s.Current.Config); bad {
+			d.endTrial()
+		} else if waits {
+			d.resume(fmt.Sprintf("%s is healthy", d.standing()))
+		}
+	}
+	if t := s.Trial; failure != "" && t != nil && t.Fallback == Inconclusive && !d.forbidden(s.Current.Config) && run.Waited >= turnAfter<<min(run.Turns, turnsMost) {
+		run.Turns++
+		d.resume(fmt.Sprintf("%s goes on failing", d.standing())) // what is on trial may be the only one that can be well here
+	}
+}
+
+// judgeProbe ends the excursion to last-known-good that an API lost early in a
+// trial is answered with.
+func (d *decider) judgeProbe() {
+	run := d.next.Run
+	switch {
+	case d.next.Trial == nil:
+	case d.o.Node.API && run.SinceStart > 0 && run.Probing <= apiLossWindow: // not before last-known-good runs
+		d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
+		d.fail(LostAPI, "lost the API, which came back with last-known-good")
+	case run.Probing > apiLossWindow:
+		d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
+		d.cause = CauseResume
+		d.event(false, eventTrialResumed, "the API stays away with last-known-good too: it was not current (UID: %s) that lost it", d.next.Current.Revision)
+	}
+}
+
+// failing tells how what runs fails now, if it does, in whatever way: a node whose runtime hangs can have one configuration
+// crash and another not be healthy.
+func (d *decider) failing() (Failure, string) {
+	run, l := &d.next.Run, d.o.Limits
+	switch {
+	case d.o.Child.Exited && run.Config.Dropin && run.Local != d.o.LocalDigest: // the next start is of something else
+	case d.o.Child.Exited && run.Crashes > l.CrashLoopThreshold:
+		return CrashLooped, fmt.Sprintf("%d unexpected exits, last: %s", run.Crashes, run.LastExit)
+	case run.Unhealthy >= l.HealthTimeout && run.Unhealthy > 0:
+		return NotHealthy, fmt.Sprintf("not healthy for %s", l.HealthTimeout)
+	case run.NotReady >= l.ReadyTimeout && run.NotReady > 0:
+		return NotReady, fmt.Sprintf("the node is not ready for %s", l.ReadyTimeout)
+	}
+	return "", ""
+}
+
+// steady is how long last-known-good must be healthy to do better than the
+// configuration that failed: as long as makes its own crashes forgotten, or,
+// if it had none, clearly longer than that one ever lived. What failed in its
+// place before has more to show.
+func (d *decider) steady() time.Duration {
+	if t := d.next.Trial; t != nil && t.Lived > 0 && t.Fallback == NoFallback && d.next.Run.Crashes == 0 && d.next.Run.Turns == 0 {
+		return min(settled, max(2*t.Lived, time.Second))
+	}
+	return settled
+}
+
+// isSteady tells whether what runs has been healthy for that long.
+func (d *decider) isSteady() bool {
+	return d.next.Run.Healthy && d.next.Run.HealthyFor >= d.steady()
+}
+
+// resume goes on with a trial that was inconclusive.
+func (d *decider) resume(why string) {
+	d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
+	d.next.Startups = []time.Time{d.o.Now}
+	d.next.Run.Waited = 0
+	d.cause = CauseResume
+	d.event(false, eventTrialResumed, "%s: the trial of current (UID: %s) goes on", why, d.next.Current.Revision)
+}
+
+// takeBack withdraws the verdicts that were not final: what replaced what they are about fails too.
+func (d *decider) takeBack(doubt func(BadConfig) bool) {
+	s := &d.next
+	var names []string
+	for _, b := range s.Bad {
+		if doubt(b) {
+			names = append(names, label(Config{Revision: b.Revision}, d.o.Local))
+		}
+	}
+	s.Bad = slices.DeleteFunc(s.Bad, doubt)
+	if d.lacksTrial() { // the verdict was on another revision with that content
+		d.beginTrial()
+	}
+	resumes := ""
+	if s.Trial != nil && s.Trial.Fallback != APIProbe {
+		d.editTrial(func(t *Trial) { t.Fallback = Inconclusive })
+		resumes = "; the trial resumes when it is healthy, or in a while if it goes on failing"
+	}
+	d.event(true, eventInconclusive, "%s fails too, so that %s is no longer held to be bad%s", d.standing(), strings.Join(names, " and "), resumes)
+}
+
+// stepDown gives up last-known-good for local if it was never proven with this version of the component, and fails with
+// it: in the place of a configuration that failed, it runs without a trial of its own.
+// It returns false where that is no way out.
+func (d *decider) stepDown(failure Failure, words string) bool {
+	s, c, local := &d.next, d.next.Run.Config, ""
+	if c.Dropin {
+		local = d.next.Run.Local // that it failed over, though it may have been edited since
+	}
+	if c.IsLocal() || !s.LastKnownGood.Same(c) || s.Current.Same(c) || d.isPromotedOver(c, local) || d.forbidden(c) || !d.localCanRun() {
+		return false
+	}
+	if failure == CrashLooped && (d.outage() || d.next.Run.Counted <= d.o.Limits.CrashLoopThreshold) {
+		return true // no verdict comes of an outage, and local would do no better
+	}
+	reason := fmt.Sprintf("last-known-good %s, which was not proven with this version of the kubelet, failed: %s", label(c, d.o.Local), words)
+	d.markBad(c, failure, reason, "")
+	d.cause = CauseRollback
+	d.event(true, eventConfigRolledBack, "%s; going back to local %s", reason, label(Config{}, d.o.Local))
+	d.events[len(d.events)-1].Failure = failure
+	return true
+}
+
+func (d *decider) deadEnd(words string) {
+	s, c := d.next, d.next.Run.Config
+	stays := s.Current.Same(c) || s.LastKnownGood.Same(c) || c.IsLocal()
+	if s.Run.DeadEnd || !stays || d.forbidden(c) { // what must not run is about to be replaced
+		return
+	}
+	d.next.Run.DeadEnd = true
+	d.event(true, eventDeadEnd, "%s keeps failing and there is nothing to fall back to: %s; trying on", label(d.next.Run.Config, d.o.Local), words)
+}
+
+// localCanRun tells whether nothing is known to be wrong with local.
+func (d *decider) localCanRun() bool { return d.o.Verdicts[""].Outcome != RejectedOutcome }
+
+// standing names what runs, and as what.
+func (d *decider) standing() string {
+	c := d.next.Run.Config
+	if d.next.LastKnownGood.Same(c) {
+		return "last-known-good " + label(c, d.o.Local)
+	}
+	return "local " + label(c, d.o.Local)
+}

@@ -1,0 +1,157 @@
+package trial
+
+import (
+	"slices"
+	"time"
+)
+
+func (d *decider) beginTrial() {
+	s, n := &d.next, d.o.Node
+	c := s.Current.Config
+	d.began = true
+	s.Startups = []time.Time{d.o.Now}
+	s.Trial = &Trial{
+		Revision:  c.Revision,
+		StartTime: d.o.Now,
+		Terms:     d.terms(c.Asked),
+		Local:     d.basis(c),
+		BootID:    d.o.BootID,
+		Baseline:  Baseline{API: n.API, Ready: n.API && n.Ready, Pressure: slices.Clone(n.Pressure), Pods: slices.Clone(n.Pods)},
+	}
+	if !d.o.Child.Alive && !s.Trial.Baseline.Ready {
+		s.Trial.Baseline = Baseline{Open: true}
+	}
+	if d.isPromoted(c) {
+		s.Trial.Terms.Duration = min(s.Trial.Terms.Duration, settled) // a probation: it passed a whole trial before
+	}
+	s.Run.Credit = 0
+	if s.Run.Config.Revision == c.Revision {
+		s.Run.Unhealthy, s.Run.NotReady = 0, 0 // it may run already: that was before its trial
+	}
+	if s.LastKnownGood.Same(c) {
+		d.event(false, eventConfigOnTrial, "last-known-good %s was not proven with this version of the kubelet and the local configuration as it is: it is on trial again; if it fails, the node goes back to %s",
+			label(c, d.o.Local), d.fallback())
+	}
+}
+
+func (d *decider) endTrial() {
+	d.next.Trial, d.next.Startups = nil, nil
+	d.next.Run.Credit, d.next.Run.NotReady, d.next.Run.Waited, d.next.Run.Turns = 0, 0, 0, 0
+}
+
+// editTrial changes a copy: the state handed to Decide is never written to.
+func (d *decider) editTrial(edit func(*Trial)) {
+	t := *d.next.Trial
+	edit(&t)
+	d.next.Trial = &t
+}
+
+// terms are what a trial is begun with: what the configuration asks for, else
+// the agent's flags.
+func (d *decider) terms(a Asked) Terms {
+	t := Terms{Duration: d.o.Limits.TrialDuration, Threshold: d.o.Limits.CrashLoopThreshold, AllowPodLoss: a.AllowPodLoss}
+	if a.Duration > 0 {
+		t.Duration = a.Duration
+	}
+	if a.Starts > 0 {
+		t.Threshold = a.Starts - 1
+	}
+	return t
+}
+
+// lacksTrial tells whether current may run and is not proven, and nothing is known of a trial.
+func (d *decider) lacksTrial() bool {
+	s, c := &d.next, d.next.Current.Config
+	return !c.IsLocal() && s.Trial == nil && !d.forbidden(c) && !(s.LastKnownGood.Same(c) && d.isPromoted(c))
+}
+
+// basis is what a drop-in is laid over: local as it was when it was started, if
+// it runs, else as it is now. For what stands alone it is empty.
+func (d *decider) basis(c Config) string {
+	switch run := d.next.Run; {
+	case !c.Dropin:
+		return ""
+	case run.Started && d.o.Child.Alive && run.Config.Revision == c.Revision:
+		return run.Local
+	}
+	return d.o.LocalDigest
+}
+
+// laidOver begins the trial of a drop-in anew if it is started over another
+// local configuration: what was seen of it so far was something else.
+func (d *decider) laidOver() {
+	c, t := d.next.Current.Config, d.next.Trial
+	local := d.basis(c)
+	if local == t.Local {
+		return
+	}
+	if d.next.LastKnownGood.Same(c) && d.isPromoted(c) {
+		d.endTrial() // it is what it was proven over again
+		return
+	}
+	d.editTrial(func(t *Trial) {
+		if t.Local != "" {
+			t.Healthy = 0
+		}
+		if t.Local = local; !d.isPromoted(c) { // no probation any more
+			t.Terms.Duration = max(t.Terms.Duration, d.terms(c.Asked).Duration)
+		}
+	})
+	d.next.Run.Credit = 0
+}
+
+// isContentOfGood tells whether c has the content of last-known-good.
+func (d *decider) isContentOfGood(c Config) bool {
+	g := d.next.LastKnownGood.Config
+	return !g.IsLocal() && g.Payload == c.Payload
+}
+
+// isPromoted tells whether the content of c passed its trial before, with this
+// version of the component, and laid over the same local configuration if it is
+// a drop-in. What does not say over which one counts: it was recorded by an
+// agent that did not keep that.
+func (d *decider) isPromoted(c Config) bool { return d.isPromotedOver(c, d.basis(c)) }
+
+func (d *decider) isPromotedOver(c Config, local string) bool {
+	return !c.IsLocal() && slices.ContainsFunc(d.next.Promoted, func(p Promotion) bool {
+		return p.Payload == c.Payload && (p.Local == local || p.Local == "" || local == "")
+	})
+}
+
+func (d *decider) promoted(c Config, local string) {
+	p := slices.DeleteFunc(d.next.Promoted, func(p Promotion) bool {
+		return p.Revision == c.Revision && (p.Local == local || p.Local == "")
+	})
+	d.next.Promoted = append([]Promotion{{c.Revision, c.Payload, d.o.Now, local}}, p...)
+	d.next.Promoted = d.next.Promoted[:min(len(d.next.Promoted), maxKept)]
+}
+
+// fallback names what a trial that fails goes back to.
+func (d *decider) fallback() string {
+	if good := d.next.LastKnownGood.Config; !d.next.Current.Same(good) && !d.forbidden(good) {
+		return "last-known-good " + label(good, d.o.Local)
+	}
+	return "local " + label(Config{}, d.o.Local)
+}
+
+func (d *decider) markBad(c Config, f Failure, reason, detail string) BadConfig {
+	b := BadConfig{
+		Revision: c.Revision, Namespace: c.Namespace, Name: c.Name, UID: c.UID, Payload: c.Payload,
+		Time: d.o.Now, Reason: reason, Detail: detail, Failure: f, Attempt: c.Rollout.Attempt,
+		Provisional: f == CrashLooped || f == NotHealthy || f == NotReady,
+	}
+	d.next.Bad = slices.DeleteFunc(d.next.Bad, func(b BadConfig) bool { return b.Revision == c.Revision })
+	d.next.Bad = trimBad(append([]BadConfig{b}, d.next.Bad...), d.next.Current.Config, d.next.LastKnownGood.Config)
+	return b
+}
+
+// trimBad keeps the newest entries, and each one that forbids a configuration that is on record, however old: without it
+// that configuration would run again, as if nothing had been found.
+func trimBad(bad []BadConfig, onRecord ...Config) []BadConfig {
+	for i := len(bad) - 1; i >= 0 && len(bad) > maxBad; i-- {
+		if !slices.ContainsFunc(onRecord, func(c Config) bool { return !c.IsLocal() && bad[i].matches(c) }) {
+			bad = slices.Delete(bad, i, i+1)
+		}
+	}
+	return bad
+}
