@@ -47,8 +47,8 @@ func full() trial.State {
 			Reason: "current (UID: uid-c) crash-looped", Detail: "exit status 1 <&>", Failure: trial.CrashLooped, Attempt: 2, Provisional: true}},
 		Startups: []time.Time{noon, noon.Add(time.Second)},
 		Promoted: []trial.Promotion{{Revision: "uid-a", Payload: hex64("a"), Time: noon.Add(-time.Hour), Local: "as it was"}},
-		Trial: &trial.Trial{Revision: "uid-b", Local: "as it is", Terms: trial.Terms{Duration: 30 * time.Minute, Threshold: 2, AllowPodLoss: true}, StartTime: noon, Healthy: 63 * time.Second, Unhealthy: 20 * time.Second, NotReady: 10 * time.Second, Lived: 7 * time.Second, BootID: "boot-1", Clean: true, Fallback: trial.Inconclusive,
-			APILostEarly: true, APIProbed: true, Baseline: trial.Baseline{API: true, Ready: true, Open: true, Pressure: []string{"DiskPressure"}, Pods: []string{"pod-1"}}},
+		Trial: &trial.Trial{Revision: "uid-b", Local: "as it is", Terms: trial.Terms{Duration: 30 * time.Minute, Threshold: 2, AllowPodLoss: true}, StartTime: noon, Healthy: 63 * time.Second, Unhealthy: 20 * time.Second, NotReady: 10 * time.Second, LongestUptime: 7 * time.Second, BootID: "boot-1", Clean: true, Fallback: trial.Inconclusive,
+			APILostEarly: true, APIProbed: true, Baseline: trial.Baseline{API: true, Ready: true, Pending: true, Pressure: []string{"DiskPressure"}, Pods: []string{"pod-1"}}},
 	}
 }
 

@@ -312,7 +312,7 @@ func encodeTrial(s trial.State, h header) any {
 	t := s.Trial
 	return trialRecord{h, &trialBody{
 		Revision: t.Revision, Terms: &terms{t.Terms.Duration.String(), &t.Terms.Threshold, t.Terms.AllowPodLoss}, Local: t.Local, StartTime: t.StartTime.UTC(),
-		Healthy: t.Healthy.String(), Unhealthy: orEmpty(t.Unhealthy), NotReady: orEmpty(t.NotReady), Lived: orEmpty(t.Lived), BootID: t.BootID, Clean: t.Clean,
+		Healthy: t.Healthy.String(), Unhealthy: orEmpty(t.Unhealthy), NotReady: orEmpty(t.NotReady), Lived: orEmpty(t.LongestUptime), BootID: t.BootID, Clean: t.Clean,
 		Baseline: t.Baseline, Fallback: t.Fallback, APILostEarly: t.APILostEarly, APIProbed: t.APIProbed,
 	}}
 }
@@ -352,7 +352,7 @@ func decodeTrial(data []byte, r record, s *trial.State) error {
 		kept = trial.Terms{Duration: duration, Threshold: max(threshold, 0), AllowPodLoss: t.Terms.AllowPodLoss}
 	}
 	s.Trial = &trial.Trial{
-		Revision: t.Revision, Terms: kept, Local: t.Local, StartTime: t.StartTime, Healthy: healthy, Unhealthy: unhealthy, NotReady: notReady, Lived: lived, BootID: t.BootID, Clean: t.Clean,
+		Revision: t.Revision, Terms: kept, Local: t.Local, StartTime: t.StartTime, Healthy: healthy, Unhealthy: unhealthy, NotReady: notReady, LongestUptime: lived, BootID: t.BootID, Clean: t.Clean,
 		Baseline: t.Baseline, Fallback: t.Fallback, APILostEarly: t.APILostEarly, APIProbed: t.APIProbed,
 	}
 	return nil

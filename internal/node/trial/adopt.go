@@ -6,7 +6,7 @@ import (
 )
 
 // hold is why an assignment that is known is not taken up.
-type hold struct {
+type blocker struct {
 	status string // False or Unknown
 	reason string // CamelCase
 	cause  string
@@ -22,7 +22,7 @@ func (d *decider) adopt() bool {
 	}
 	switch in.Kind {
 	case Invalid:
-		if d.first && in.Reason != reasonStaleAssignment { // that says nothing against what was taken up before
+		if d.starting && in.Reason != reasonStaleAssignment { // that says nothing against what was taken up before
 			s.Run.Deferred = true
 		}
 		return true
@@ -30,7 +30,7 @@ func (d *decider) adopt() bool {
 		s.Run.Deferred = false
 		return d.adoptLocal()
 	case Unassigned:
-		return d.removed()
+		return d.adoptRemoval()
 	case Assigned:
 		s.Run.Deferred = false
 	default:
@@ -41,7 +41,7 @@ func (d *decider) adopt() bool {
 		g.Checkpoint = c.Checkpoint // it was downloaded anew: a rollback is to find what is there
 	}
 	if s.IsRevoked(c) {
-		d.hold = hold{status: "False", reason: reasonRevoked, cause: fmt.Sprintf("refused current (UID: %s): it is revoked", c.Revision)}
+		d.blocked = blocker{status: "False", reason: reasonRevoked, cause: fmt.Sprintf("refused current (UID: %s): it is revoked", c.Revision)}
 		return true
 	}
 	if _, bad := s.BadEntry(c); bad {
@@ -49,14 +49,14 @@ func (d *decider) adopt() bool {
 			return true // status says why
 		}
 		if d.o.Storage != "" { // a verdict is lifted for what is taken up, and for nothing else
-			return d.awaitStorage()
+			return d.blockOnStorage()
 		}
 		if d.forbidden(s.Current.Config) {
 			s.Current = s.LastKnownGood // lifting must not bring back more than what is adopted below
 			d.endTrial()
 		}
 		s.Bad = slices.DeleteFunc(s.Bad, func(b BadConfig) bool { return b.matches(c) })
-		if s.LastKnownGood.Same(s.Current.Config) && d.lacksTrial() {
+		if s.LastKnownGood.Same(s.Current.Config) && d.needsTrial() {
 			d.beginTrial()
 		}
 	}
@@ -73,25 +73,25 @@ func (d *decider) adopt() bool {
 		return true
 	}
 	if d.o.Storage != "" {
-		return d.awaitStorage()
+		return d.blockOnStorage()
 	}
-	if d.inherits(c) {
+	if d.adoptSameContent(c) {
 		return true
 	}
 	v, ok := d.o.Verdicts[c.Revision]
 	if !ok {
-		return d.awaitVerdict(c)
+		return d.requestVerdict(c)
 	}
 	switch v.Outcome {
 	case RejectedOutcome:
 		d.markBad(c, Rejected, fmt.Sprintf("failed to validate current (UID: %s)", c.Revision), v.Words)
 		d.event(true, eventConfigRejected, "failed to validate current (UID: %s): %s", c.Revision, v.Words)
 	case Refused, Protected:
-		d.hold = refused(c, v)
+		d.blocked = guardBlocker(c, v)
 	case Accepted:
 		d.adoptConfig(c)
 	default:
-		d.hold = hold{status: "Unknown", reason: reasonCouldNotValidate, cause: fmt.Sprintf("could not validate current (UID: %s): %s", c.Revision, v.Words), pods: true}
+		d.blocked = blocker{status: "Unknown", reason: reasonCouldNotValidate, cause: fmt.Sprintf("could not validate current (UID: %s): %s", c.Revision, v.Words), pods: true}
 	}
 	return true
 }
@@ -107,7 +107,7 @@ func (d *decider) adoptConfig(c Config) {
 	switch {
 	case s.LastKnownGood.Same(c):
 		s.LastKnownGood.Config = c // its checkpoint may have been downloaded anew
-	case d.isContentOfGood(c):
+	case d.sameContentAsGood(c):
 		s.LastKnownGood = Record{c, d.o.Now}
 	default:
 		good = false // also if it was promoted before: the one now is known to be good now
@@ -115,13 +115,13 @@ func (d *decider) adoptConfig(c Config) {
 	if !good || !d.isPromoted(c) {
 		d.beginTrial()
 	}
-	d.cause = CauseChange
+	d.startCause = CauseChange
 	d.event(false, eventConfigChanged, "now using current (UID: %s)", c.Revision)
 }
 
 // inherits takes up a revision whose payload already runs: without a restart,
 // and with the standing of the one it replaces.
-func (d *decider) inherits(c Config) bool {
+func (d *decider) adoptSameContent(c Config) bool {
 	s := &d.next
 	old := s.Current.Config
 	if s.Run.Started {
@@ -132,18 +132,18 @@ func (d *decider) inherits(c Config) bool {
 	}
 	switch {
 	case s.LastKnownGood.Same(old):
-		promoted, goesOn, local := d.isPromoted(old), s.OnTrial(old), d.basis(old) // with this version of the component
+		promoted, onTrial, local := d.isPromoted(old), s.OnTrial(old), d.mergeBase(old) // with this version of the component
 		s.Current = Record{c, d.o.Now}
 		if s.Run.Started {
 			s.Run.Config = c
 		}
 		s.LastKnownGood = Record{c, s.LastKnownGood.Since}
 		switch {
-		case goesOn:
+		case onTrial:
 			d.editTrial(func(t *Trial) { t.Revision = c.Revision })
 		case promoted:
 			d.endTrial()
-			d.promoted(c, local)
+			d.recordPromotion(c, local)
 		default:
 			d.endTrial()
 			d.beginTrial()
@@ -167,15 +167,15 @@ func (d *decider) adoptLocal() bool {
 		return true
 	}
 	if d.o.Storage != "" {
-		d.hold = cannotRecord(d.o.Storage)
+		d.blocked = storageBlocker(d.o.Storage)
 		return true
 	}
 	v, ok := d.o.Verdicts[""]
 	if !ok {
-		return d.awaitVerdict(Config{})
+		return d.requestVerdict(Config{})
 	}
 	if v.Outcome == RejectedOutcome {
-		d.hold = hold{status: "False", reason: reasonLocalInvalid, cause: fmt.Sprintf("failed to validate current (%s)", d.o.Local), detail: v.Words}
+		d.blocked = blocker{status: "False", reason: reasonLocalInvalid, cause: fmt.Sprintf("failed to validate current (%s)", d.o.Local), detail: v.Words}
 		return true
 	}
 	if !s.Current.IsLocal() {
@@ -183,13 +183,13 @@ func (d *decider) adoptLocal() bool {
 	}
 	s.Current, s.LastKnownGood = Record{Since: d.o.Now}, Record{Since: d.o.Now}
 	d.endTrial()
-	d.cause = CauseChange
+	d.startCause = CauseChange
 	return true
 }
 
 // removed deals with an object that assigns nothing. If it had assigned current, a person removed that, which means
 // local; or it was taken back or revoked, which means last-known-good. Otherwise nothing was removed.
-func (d *decider) removed() bool {
+func (d *decider) adoptRemoval() bool {
 	s, in := &d.next, d.o.Intent
 	if s.Current.IsLocal() && !s.Current.Since.IsZero() { // adopted, and maybe interrupted; a current that was lost has no time
 		return d.adoptLocal()
@@ -203,17 +203,17 @@ func (d *decider) removed() bool {
 		return d.adoptLocal()
 	}
 	if d.o.Storage != "" {
-		d.hold = cannotRecord(d.o.Storage)
+		d.blocked = storageBlocker(d.o.Storage)
 		return true
 	}
 	if !good.Same(s.Current.Config) {
 		d.event(false, eventConfigChanged, "now using last-known-good %s: the assignment of (UID: %s) was taken back", label(good.Config, d.o.Local), s.Current.Revision)
 		s.Current = good
 		d.endTrial()
-		if d.lacksTrial() {
+		if d.needsTrial() {
 			d.beginTrial()
 		}
-		d.cause = CauseRollback
+		d.startCause = CauseRollback
 	}
 	s.Current.AssignedBy, s.LastKnownGood.AssignedBy = "", "" // the same removal must not mean local later
 	if s.Run.Config.Revision == s.Current.Revision {
@@ -224,22 +224,22 @@ func (d *decider) removed() bool {
 
 // awaitVerdict asks for a verdict on what is to be adopted. What runs goes on
 // meanwhile; where nothing runs yet, the node waits, so that it starts once.
-func (d *decider) awaitVerdict(c Config) bool {
-	d.needs = append(d.needs, c)
-	return !d.first
+func (d *decider) requestVerdict(c Config) bool {
+	d.toValidate = append(d.toValidate, c)
+	return !d.starting
 }
 
-func refused(c Config, v Verdict) hold {
-	return hold{status: "False", reason: v.Guard, cause: fmt.Sprintf("refused current (UID: %s): %s", c.Revision, v.Words), pods: v.Outcome == Refused}
+func guardBlocker(c Config, v Verdict) blocker {
+	return blocker{status: "False", reason: v.Guard, cause: fmt.Sprintf("refused current (UID: %s): %s", c.Revision, v.Words), pods: v.Outcome == Refused}
 }
 
 // awaitStorage holds an assignment until the disk takes what it changes.
-func (d *decider) awaitStorage() bool {
-	d.hold = cannotRecord(d.o.Storage)
-	d.hold.pods = true // when it can be recorded, the trial is to begin with those that run then
+func (d *decider) blockOnStorage() bool {
+	d.blocked = storageBlocker(d.o.Storage)
+	d.blocked.pods = true // when it can be recorded, the trial is to begin with those that run then
 	return true
 }
 
-func cannotRecord(why string) hold {
-	return hold{status: "Unknown", reason: reasonSyncFailed, cause: "failed to sync, desired config unclear, cause: cannot record it: " + why}
+func storageBlocker(why string) blocker {
+	return blocker{status: "Unknown", reason: reasonSyncFailed, cause: "failed to sync, desired config unclear, cause: cannot record it: " + why}
 }

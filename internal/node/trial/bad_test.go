@@ -9,11 +9,11 @@ import (
 // TestWhatIsOnRecordStaysBadHoweverManyOthersAreRejected: `current` and last-known-good must not run again because the
 // list of what is bad has an end.
 func TestWhatIsOnRecordStaysBadHoweverManyOthersAreRejected(t *testing.T) {
-	n := newShell(t)
+	n := newNodeSim(t)
 	n.healthy, n.limits.CrashLoopThreshold = true, 0
 	n.start()
 	n.intent = Intent{Kind: Assigned, Config: randomConfig(1, 0)}
-	n.settle()
+	n.converge()
 	n.exit("exit status 1", true)
 	n.pass(2 * time.Minute)
 	if b, bad := n.state.BadEntry(randomConfig(1, 0)); !bad || b.Provisional {
@@ -23,7 +23,7 @@ func TestWhatIsOnRecordStaysBadHoweverManyOthersAreRejected(t *testing.T) {
 		c := Config{Revision: fmt.Sprintf("rejected-%d", i), UID: "rejected", Payload: fmt.Sprintf("sha-rejected-%d", i)}
 		n.says[c.Revision] = Verdict{Outcome: RejectedOutcome, Words: "no"}
 		n.intent = Intent{Kind: Assigned, Config: c}
-		n.settle()
+		n.converge()
 		if !n.state.Run.Config.IsLocal() {
 			t.Fatalf("after %d rejections it runs again: %+v", i+1, n.state.Run.Config)
 		}

@@ -7,25 +7,25 @@ import (
 
 // TestAVerdictIsFinalOnlyWhenLastKnownGoodIsSteadilyBetter.
 func TestAVerdictIsFinalOnlyWhenLastKnownGoodIsSteadilyBetter(t *testing.T) {
-	crash := func(after time.Duration) func(n *shell) {
-		return func(n *shell) {
+	crash := func(after time.Duration) func(n *nodeSim) {
+		return func(n *nodeSim) {
 			n.pass(after)
 			n.exit("exit status 1", true)
 			n.healthy = true
 			n.pass(300 * time.Millisecond)
 		}
 	}
-	sick := func(n *shell) {
+	sick := func(n *nodeSim) {
 		n.healthy = false
 		n.pass(2 * time.Minute)
 	}
-	well := func(d time.Duration) func(n *shell) {
-		return func(n *shell) {
+	well := func(d time.Duration) func(n *nodeSim) {
+		return func(n *nodeSim) {
 			n.healthy = true
 			n.pass(d)
 		}
 	}
-	type steps []func(n *shell)
+	type steps []func(n *nodeSim)
 	for _, c := range []struct {
 		name  string
 		fails steps
@@ -42,11 +42,11 @@ func TestAVerdictIsFinalOnlyWhenLastKnownGoodIsSteadilyBetter(t *testing.T) {
 		{"one is not healthy, the other is for a minute", steps{sick}, steps{well(65 * time.Second)}, "final"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n := newShell(t)
+			n := newNodeSim(t)
 			n.healthy, n.limits.CrashLoopThreshold = true, 0
 			n.start()
 			n.intent = Intent{Kind: Assigned, Config: randomConfig(1, 0)}
-			n.settle()
+			n.converge()
 			for _, step := range c.fails {
 				step(n)
 			}

@@ -7,22 +7,22 @@ import (
 )
 
 func (d *decider) checkLocal() bool {
-	if !d.first {
+	if !d.starting {
 		return true
 	}
 	v, ok := d.o.Verdicts[""]
 	if !ok {
-		d.needs = append(d.needs, Config{})
+		d.toValidate = append(d.toValidate, Config{})
 		return false
 	}
 	if v.Outcome != RejectedOutcome {
 		return true
 	}
-	if d.o.Limits.DegradeLocal && d.proven() {
+	if d.o.Limits.DegradeLocal && d.hasProvenFallback() {
 		good := d.next.LastKnownGood.Config
 		switch fallback, known := d.o.Verdicts[good.Revision]; {
 		case !known: // a node starts degraded only beside what may run now
-			d.needs = append(d.needs, good)
+			d.toValidate = append(d.toValidate, good)
 			return false
 		case fallback.Outcome != RejectedOutcome:
 			return true
@@ -34,14 +34,14 @@ func (d *decider) checkLocal() bool {
 
 // proven tells whether there is a configuration besides local that may be run
 // when local is invalid.
-func (d *decider) proven() bool {
+func (d *decider) hasProvenFallback() bool {
 	c := d.next.LastKnownGood.Config
 	return !c.IsLocal() && !d.forbidden(c)
 }
 
 // choose picks what must run: current, else last-known-good, else local, each
 // validated anew before the first start.
-func (d *decider) choose() bool {
+func (d *decider) chooseConfig() bool {
 	s := &d.next
 	candidates := []Config{s.Current.Config, s.LastKnownGood.Config, {}}
 	waits := s.Trial != nil && s.Trial.Fallback != NoFallback
@@ -61,7 +61,7 @@ func (d *decider) choose() bool {
 		last := waits && i == len(candidates)-1
 		if d.o.Child.Alive && s.Run.Config.Revision == c.Revision { // no verdict stops what runs
 			d.choice = c
-			d.waitsNoMore(last)
+			d.resumeIfLast(last)
 			return true
 		}
 		if c.IsLocal() {
@@ -73,14 +73,14 @@ func (d *decider) choose() bool {
 		}
 		v, ok := d.o.Verdicts[c.Revision]
 		if !ok {
-			d.needs = append(d.needs, c)
+			d.toValidate = append(d.toValidate, c)
 			return false
 		}
 		// What has passed its trial with this very component is not bad: it is the node that has changed. It does not run
 		// while its dry run rejects it, and is taken up again when that accepts it.
 		if v.Outcome == RejectedOutcome && d.isPromoted(c) {
-			if s.Current.Same(c) && d.hold.status == "" {
-				d.hold = hold{status: "Unknown", reason: reasonCouldNotValidate, cause: fmt.Sprintf(
+			if s.Current.Same(c) && d.blocked.status == "" {
+				d.blocked = blocker{status: "Unknown", reason: reasonCouldNotValidate, cause: fmt.Sprintf(
 					"could not validate current (UID: %s), which has passed its trial with this kubelet: %s", c.Revision, v.Words)}
 			}
 			continue
@@ -94,23 +94,23 @@ func (d *decider) choose() bool {
 			continue
 		}
 		if v.Outcome == Unavailable || v.Outcome == Protected {
-			if s.Current.Same(c) && d.hold.status == "" {
-				d.hold = hold{status: "Unknown", reason: reasonSyncFailed, cause: "failed to sync, desired config unclear, cause: " + v.Words}
+			if s.Current.Same(c) && d.blocked.status == "" {
+				d.blocked = blocker{status: "Unknown", reason: reasonSyncFailed, cause: "failed to sync, desired config unclear, cause: " + v.Words}
 				if v.Outcome == Protected {
-					d.hold = refused(c, v)
+					d.blocked = guardBlocker(c, v)
 				}
 			}
 			continue
 		}
 		d.choice = c
-		d.waitsNoMore(last)
+		d.resumeIfLast(last)
 		return true
 	}
 	switch {
-	case len(d.needs) > 0: // what is assigned may yet be run
+	case len(d.toValidate) > 0: // what is assigned may yet be run
 	case d.o.Child.Alive: // a kubelet that should not run is still better than none
 		d.choice = s.Run.Config
-		d.hold = hold{status: "False", reason: reasonDeadEnd, detail: d.o.Verdicts[""].Words,
+		d.blocked = blocker{status: "False", reason: reasonDeadEnd, detail: d.o.Verdicts[""].Words,
 			cause: fmt.Sprintf("%s must not run, and there is nothing else: the local configuration is invalid", label(d.choice, d.o.Local))}
 		return true
 	default:
@@ -120,7 +120,7 @@ func (d *decider) choose() bool {
 }
 
 // waitsNoMore has a trial go on that waited, if its configuration is the last that can run.
-func (d *decider) waitsNoMore(last bool) {
+func (d *decider) resumeIfLast(last bool) {
 	if !last || d.next.Trial == nil {
 		return
 	}
@@ -132,7 +132,7 @@ func (d *decider) waitsNoMore(last bool) {
 }
 
 // act turns the choice into an action.
-func (d *decider) act() bool {
+func (d *decider) chooseAction() bool {
 	s, run := &d.next, &d.next.Run
 	same := run.Started && run.Config.Revision == d.choice.Revision
 	if same && (d.o.Child.Alive || run.Delay > 0) || d.o.Node.ShuttingDown {
@@ -140,47 +140,47 @@ func (d *decider) act() bool {
 	}
 	kind := Start
 	if d.o.Child.Alive {
-		if _, bad := s.BadEntry(run.Config); len(d.needs) > 0 && !bad { // the verdict on what is assigned is on its way: one restart, not two
+		if _, bad := s.BadEntry(run.Config); len(d.toValidate) > 0 && !bad { // the verdict on what is assigned is on its way: one restart, not two
 			return true
 		}
 		kind = Restart
 	}
 	if !same {
-		if d.cause == "" {
-			d.cause = CauseRollback
+		if d.startCause == "" {
+			d.startCause = CauseRollback
 			if d.choice.Revision == s.Current.Revision {
-				d.cause = CauseResume
+				d.startCause = CauseResume
 			}
 		}
 		if s.Trial != nil && s.OnTrial(run.Config) {
-			d.editTrial(func(t *Trial) { t.lived(run.Lived) })
+			d.editTrial(func(t *Trial) { t.noteUptime(run.Uptime) })
 		}
-		adopted := d.cause == CauseChange
+		adopted := d.startCause == CauseChange
 		if !run.Started {
-			d.cause = CauseBoot
+			d.startCause = CauseBoot
 		}
 		*run = Run{
-			Started: true, Config: d.choice, Local: d.o.LocalDigest, Deferred: run.Deferred, Probing: run.Probing, Waited: run.Waited, Turns: run.Turns,
+			Started: true, Config: d.choice, Local: d.o.LocalDigest, Deferred: run.Deferred, Probing: run.Probing, Waited: run.Waited, Retries: run.Retries,
 			APISeen: adopted && d.o.Node.API,
 		}
-		d.resumeIll()
+		d.restoreUnhealthyTime()
 	} else {
-		d.cause = CauseCrash
+		d.startCause = CauseCrash
 		run.Local = d.o.LocalDigest
-		run.Lived, run.HealthyFor, run.ReadyFor, run.Unhealthy, run.NotReady, run.Healthy = 0, 0, 0, 0, 0, false
+		run.Uptime, run.HealthyFor, run.ReadyFor, run.Unhealthy, run.NotReady, run.Healthy = 0, 0, 0, 0, 0, false
 	}
 	if s.Trial != nil && s.OnTrial(d.choice) {
-		d.laidOver()
+		d.checkMergeBase()
 	}
 	if s.Trial != nil {
 		d.editTrial(func(t *Trial) {
 			t.Clean = !d.onTrial() // then an unclean reboot is not its doing
-			if n := d.o.Node; d.cause == CauseResume && n.API {
+			if n := d.o.Node; d.startCause == CauseResume && n.API {
 				t.Baseline.Pressure, t.Baseline.Pods = slices.Clone(n.Pressure), slices.Clone(n.Pods) // nor what happened meanwhile
 			}
 		})
 	}
-	d.action = Action{Kind: kind, Config: d.choice, Cause: d.cause}
+	d.action = Action{Kind: kind, Config: d.choice, Cause: d.startCause}
 	return true
 }
 
@@ -199,8 +199,8 @@ func (d *decider) nextWake() time.Duration {
 	}
 	wake = 5 * time.Second
 	for _, left := range []time.Duration{
-		d.next.Trial.Terms.Duration - d.next.Trial.Healthy - run.Credit, l.HealthTimeout - run.Unhealthy, l.ReadyTimeout - run.NotReady,
-		d.steady() - run.HealthyFor,
+		d.next.Trial.Terms.Duration - d.next.Trial.Healthy - run.UnsavedHealthy, l.HealthTimeout - run.Unhealthy, l.ReadyTimeout - run.NotReady,
+		d.stableTime() - run.HealthyFor,
 	} {
 		if left > 0 {
 			wake = min(wake, left)

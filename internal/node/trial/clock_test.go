@@ -12,13 +12,13 @@ import (
 // and remembers is the same, but for the times that it notes down.
 func TestAClockThatJumpsChangesNothing(t *testing.T) {
 	good := randomConfig(1, 0)
-	minutes := func(n *shell, jump time.Duration, count int) {
+	minutes := func(n *nodeSim, jump time.Duration, count int) {
 		for range count {
 			n.pass(time.Minute)
 			n.clockJumps += jump
 		}
 	}
-	exits := func(n *shell, jump time.Duration, count int) {
+	exits := func(n *nodeSim, jump time.Duration, count int) {
 		for range count {
 			n.exit("exit status 7", true)
 			n.clockJumps += jump
@@ -27,17 +27,17 @@ func TestAClockThatJumpsChangesNothing(t *testing.T) {
 	}
 	histories := []struct {
 		name string
-		walk func(n *shell, jump time.Duration)
+		walk func(n *nodeSim, jump time.Duration)
 		runs Config
 		ends Failure
 		says string
 	}{
-		{"a trial is passed", func(n *shell, jump time.Duration) {
+		{"a trial is passed", func(n *nodeSim, jump time.Duration) {
 			minutes(n, jump, 9)
 			n.must(n.state.Trial != nil && n.state.LastKnownGood.IsLocal(), "promoted after nine minutes of ten")
 			minutes(n, jump, 2)
 		}, good, "", "AllChecksPassed"},
-		{"a trial goes on over a clean reboot", func(n *shell, jump time.Duration) {
+		{"a trial goes on over a clean reboot", func(n *nodeSim, jump time.Duration) {
 			minutes(n, jump, 5)
 			n.sigterm()
 			n.boot++
@@ -47,13 +47,13 @@ func TestAClockThatJumpsChangesNothing(t *testing.T) {
 			n.must(n.state.Trial != nil && n.state.LastKnownGood.IsLocal(), "promoted after nine minutes of ten")
 			minutes(n, jump, 2)
 		}, good, "", "AllChecksPassed"},
-		{"a crash loop rolls back at the fourth exit", func(n *shell, jump time.Duration) {
+		{"a crash loop rolls back at the fourth exit", func(n *nodeSim, jump time.Duration) {
 			exits(n, jump, 3)
 			n.must(len(n.state.Bad) == 0 && len(n.state.Startups) == 4, "a verdict after three exits: %+v", n.state.Bad)
 			exits(n, jump, 1)
 			minutes(n, jump, 1)
 		}, Config{}, CrashLooped, "CrashLooped"},
-		{"what is not healthy rolls back after two minutes", func(n *shell, jump time.Duration) {
+		{"what is not healthy rolls back after two minutes", func(n *nodeSim, jump time.Duration) {
 			n.healthy = false
 			minutes(n, jump, 1)
 			n.must(len(n.state.Bad) == 0, "a verdict after one minute: %+v", n.state.Bad)
@@ -61,7 +61,7 @@ func TestAClockThatJumpsChangesNothing(t *testing.T) {
 			n.healthy = true
 			minutes(n, jump, 1)
 		}, Config{}, NotHealthy, "NotHealthy"},
-		{"what is not ready rolls back after two minutes", func(n *shell, jump time.Duration) {
+		{"what is not ready rolls back after two minutes", func(n *nodeSim, jump time.Duration) {
 			n.node.Ready = false
 			minutes(n, jump, 1)
 			n.must(len(n.state.Bad) == 0, "a verdict after one minute: %+v", n.state.Bad)
@@ -69,7 +69,7 @@ func TestAClockThatJumpsChangesNothing(t *testing.T) {
 			n.node.Ready = true
 			minutes(n, jump, 1)
 		}, Config{}, NotReady, "NotReady"},
-		{"an outage rolls back nobody", func(n *shell, jump time.Duration) {
+		{"an outage rolls back nobody", func(n *nodeSim, jump time.Duration) {
 			minutes(n, jump, 3)
 			n.node.API, n.node.Ready = false, false
 			minutes(n, jump, 30)
@@ -82,11 +82,11 @@ func TestAClockThatJumpsChangesNothing(t *testing.T) {
 		t.Run(h.name, func(t *testing.T) {
 			var steady []string
 			for _, jump := range []time.Duration{0, 24 * time.Hour, -24 * time.Hour} {
-				n := newShell(t)
+				n := newNodeSim(t)
 				n.healthy = true
 				n.start()
 				n.intent = Intent{Kind: Assigned, Config: good}
-				n.settle()
+				n.converge()
 				n.clockJumps += jump
 				h.walk(n, jump)
 

@@ -10,27 +10,27 @@ const (
 	// look for longer did not observe.
 	maxGap = 15 * time.Second
 	// flushEvery bounds how much observed health a crash of the agent can lose.
-	flushEvery = 20 * time.Second
+	healthySaveStep = 20 * time.Second
 	// illStep is the same for the time in which it was not healthy, or the node not Ready.
-	illStep = 10 * time.Second
+	unhealthySaveStep = 10 * time.Second
 	// settled is how long a kubelet must be healthy for its crashes to be forgotten.
-	settled = time.Minute
+	stableAfter = time.Minute
 
 	// turnAfter is how long a trial that was inconclusive waits for what runs instead, if that fails as well: twice as long
 	// after each time, up to turnAfter<<turnsMost.
-	turnAfter = time.Minute
-	turnsMost = 3
+	retryAfter        = time.Minute
+	maxRetryDoublings = 3
 
-	backoffFirst = 250 * time.Millisecond
-	backoffTrial = 8 * time.Second
-	backoffMost  = 10 * time.Second // what a unit of the stock kubelet waits
+	initialBackoff  = 250 * time.Millisecond
+	maxTrialBackoff = 8 * time.Second
+	maxBackoff      = 10 * time.Second // what a unit of the stock kubelet waits
 
 	apiLossWindow = 2 * time.Minute  // a loss this soon after the start may be the configuration's doing
 	apiLossAfter  = 10 * time.Minute // how long it must stay away
 )
 
 // reckon adds the time since the last decision to what it was observed to be.
-func (d *decider) reckon() bool {
+func (d *decider) updateClocks() bool {
 	run, o := &d.next.Run, d.o
 	if !run.Started {
 		return true
@@ -42,9 +42,9 @@ func (d *decider) reckon() bool {
 	} else if t != nil && t.Fallback == Inconclusive {
 		run.Waited += gap
 	}
-	d.reckonAPI(gap)
+	d.updateAPIClocks(gap)
 	if o.Child.Alive || o.Child.Exited && o.Child.Spawned {
-		run.Lived += gap
+		run.Uptime += gap
 	}
 	was := run.Healthy
 	run.Healthy = o.Child.Alive && o.Child.Healthy
@@ -62,7 +62,7 @@ func (d *decider) reckon() bool {
 		if was {
 			run.HealthyFor += gap
 		}
-		if run.HealthyFor >= settled {
+		if run.HealthyFor >= stableAfter {
 			run.Crashes, run.Counted, run.LastExit = 0, 0, ""
 		}
 		if run.Crashes == 0 {
@@ -74,16 +74,16 @@ func (d *decider) reckon() bool {
 			run.Unhealthy += gap
 		}
 	}
-	d.reckonNode(gap, was)
-	if run.ReadyFor >= settled {
-		run.Turns = 0
+	d.updateNodeClocks(gap, was)
+	if run.ReadyFor >= stableAfter {
+		run.Retries = 0
 	}
 	return true
 }
 
-func (d *decider) reckonNode(gap time.Duration, wasHealthy bool) {
+func (d *decider) updateNodeClocks(gap time.Duration, wasHealthy bool) {
 	run, n := &d.next.Run, d.o.Node
-	if t := d.next.Trial; t != nil && t.Baseline.Open && d.onTrial() && run.Healthy && n.API && n.Ready {
+	if t := d.next.Trial; t != nil && t.Baseline.Pending && d.onTrial() && run.Healthy && n.API && n.Ready {
 		d.editTrial(func(t *Trial) {
 			t.Baseline = Baseline{API: true, Ready: true, Pressure: slices.Clone(n.Pressure), Pods: slices.Clone(n.Pods)}
 		})
@@ -92,22 +92,22 @@ func (d *decider) reckonNode(gap time.Duration, wasHealthy bool) {
 	switch {
 	case !notReady:
 		run.NotReady = 0
-	case run.Healthy && !d.standsStill() && !run.Stood: // what an outage left of the time since is not counted
+	case run.Healthy && !d.clocksPaused() && !run.ClocksPaused: // what an outage left of the time since is not counted
 		run.NotReady += gap
 	}
 	switch {
-	case !run.Healthy || !wasHealthy || d.standsStill():
+	case !run.Healthy || !wasHealthy || d.clocksPaused():
 	case !n.Ready:
 		run.ReadyFor = 0
 	default:
 		run.ReadyFor += gap
 	}
-	if run.Healthy && wasHealthy && !notReady && !d.standsStill() && d.onTrial() && !d.next.Trial.Baseline.Open {
-		run.Credit += gap
+	if run.Healthy && wasHealthy && !notReady && !d.clocksPaused() && d.onTrial() && !d.next.Trial.Baseline.Pending {
+		run.UnsavedHealthy += gap
 	}
 }
 
-func (d *decider) reckonAPI(gap time.Duration) {
+func (d *decider) updateAPIClocks(gap time.Duration) {
 	run := &d.next.Run
 	if d.o.Node.API {
 		run.APIAway, run.APISeen = 0, true
@@ -126,7 +126,7 @@ func (d *decider) reckonAPI(gap time.Duration) {
 func (d *decider) outage() bool { return d.o.Node.RuntimeDown || d.o.Node.ShuttingDown }
 
 // standsStill tells whether an outage stops the clocks that depend on it.
-func (d *decider) standsStill() bool {
+func (d *decider) clocksPaused() bool {
 	return !d.o.Node.API || d.outage()
 }
 
@@ -137,26 +137,26 @@ func (d *decider) mustBeReady() bool {
 
 // keepIll keeps in the trial for how long the kubelet was not healthy, or the node not Ready, so that an agent which is
 // stopped again and again, perhaps for that very reason, comes to a verdict all the same.
-func (d *decider) keepIll() {
+func (d *decider) saveUnhealthyTime() {
 	run, t := &d.next.Run, *d.next.Trial
 	keep := func(kept *time.Duration, now time.Duration, over bool) {
 		if over {
 			*kept = 0
-		} else if now >= *kept+illStep {
+		} else if now >= *kept+unhealthySaveStep {
 			*kept = now
 		}
 	}
 	keep(&t.Unhealthy, run.Unhealthy, run.Healthy)
 	keep(&t.NotReady, run.NotReady, d.o.Node.Ready)
 	if t.Unhealthy != d.next.Trial.Unhealthy || t.NotReady != d.next.Trial.NotReady {
-		t.lived(run.Lived)
+		t.noteUptime(run.Uptime)
 	}
 	d.next.Trial = &t
 }
 
 // resumeIll goes on counting where the agent before left off. The last quarter of a limit is to be seen in one run: the
 // time that a kubelet takes to start is not held against it because its agent was restarted.
-func (d *decider) resumeIll() {
+func (d *decider) restoreUnhealthyTime() {
 	if !d.onTrial() {
 		return
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // do has something happen to the node, as a transcript says it.
-func (n *shell) do(lines ...string) {
+func (n *nodeSim) do(lines ...string) {
 	for _, line := range lines {
 		command, args, err := datadriven.ParseLine(line)
 		n.must(err == nil && commands[command] != nil, "%s: %v", line, err)
@@ -88,7 +88,7 @@ func TestConfigOKSaysWhatTheTableOfTheDesignSays(t *testing.T) {
 			Condition{"False", "NotHealthy", "using last-known-good (default)", "current (UID: u) was not healthy for 2m0s"}, "current (UID: u) was not healthy for 2m0s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n := newShell(t)
+			n := newNodeSim(t)
 			if first := strings.Fields(c.events[0])[0]; first != "node" && first != "new-node" {
 				n.do(proven...)
 			}
@@ -105,7 +105,7 @@ func TestConfigOKSaysWhatTheTableOfTheDesignSays(t *testing.T) {
 }
 
 func TestAStatusNamesTheThreeSourcesAndTheTrial(t *testing.T) {
-	n := newShell(t)
+	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("assign uid=u payload=p1 attempt=2", "exit status=1", "healthy 1m")
 	st := n.last.Status

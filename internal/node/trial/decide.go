@@ -23,35 +23,35 @@ func Decide(s State, o Observed) Decision {
 // steps is the whole decision, in order. A step returns false when nothing
 // after it can be decided yet.
 var steps = []func(*decider) bool{
-	(*decider).forget,     // what an operator wants forgotten first, so that it counts in all that follows
-	(*decider).revoke,     // then what must never run here
-	(*decider).settle,     // complete a transition that a crash interrupted
-	(*decider).checkLocal, // local must be valid at every start, whatever is assigned
-	(*decider).reckon,     // add up what was observed since the last decision
-	(*decider).crash,      // an exit counts before anything is said about health
-	(*decider).judge,      // pass, fail or go on with the trial
-	(*decider).adopt,      // take up a new assignment
-	(*decider).choose,     // what must run now
-	(*decider).act,        // how to get there
+	(*decider).forgetRequested,  // what an operator wants forgotten first, so that it counts in all that follows
+	(*decider).updateRevoked,    // then what must never run here
+	(*decider).recoverFromCrash, // complete a transition that a crash interrupted
+	(*decider).checkLocal,       // local must be valid at every start, whatever is assigned
+	(*decider).updateClocks,     // add up what was observed since the last decision
+	(*decider).handleExit,       // an exit counts before anything is said about health
+	(*decider).judge,            // pass, fail or go on with the trial
+	(*decider).adopt,            // take up a new assignment
+	(*decider).chooseConfig,     // what must run now
+	(*decider).chooseAction,     // how to get there
 }
 
 type decider struct {
-	next   State
-	o      Observed
-	first  bool // nothing has been started yet in this agent's life
-	began  bool // a trial begins with this decision
-	action Action
-	needs  []Config
-	events []Event
-	hold   hold // why the intended configuration does not run, if it was not adopted
-	choice Config
-	cause  Cause
+	next       State
+	o          Observed
+	starting   bool // this agent has not started a kubelet yet
+	trialBegan bool // a trial begins with this decision
+	action     Action
+	toValidate []Config
+	events     []Event
+	blocked    blocker // why the intended configuration does not run, although it is not bad
+	choice     Config
+	startCause Cause
 }
 
 func (d *decider) decision() Decision {
-	d.next.Run.Outage, d.next.Run.Stood = d.outage(), d.standsStill()
+	d.next.Run.Outage, d.next.Run.ClocksPaused = d.outage(), d.clocksPaused()
 	s := d.next
-	dec := Decision{Next: s, Action: d.action, Validate: d.needs, Events: d.events}
+	dec := Decision{Next: s, Action: d.action, Validate: d.toValidate, Events: d.events}
 	if d.action.Kind == Refuse {
 		cause := fmt.Sprintf("failed to validate local (%s)", d.o.Local)
 		dec.Status = Status{
@@ -60,20 +60,20 @@ func (d *decider) decision() Decision {
 		}
 		return dec
 	}
-	dec.Watch = s.Trial != nil || d.hold.pods
+	dec.Watch = s.Trial != nil || d.blocked.pods
 	dec.Wake = d.nextWake()
-	if len(d.needs) == 0 {
+	if len(d.toValidate) == 0 {
 		dec.Status = d.status()
 	}
 	return dec
 }
 
-func (d *decider) forget() bool {
+func (d *decider) forgetRequested() bool {
 	for _, revision := range d.o.Forget {
 		n := len(d.next.Bad)
 		d.next.Bad = slices.DeleteFunc(d.next.Bad, func(b BadConfig) bool { return b.Revision == revision })
 		if len(d.next.Bad) < n {
-			d.event(false, eventForgotten, "%s is no longer held to be bad, by request", name(revision, d.o.Local))
+			d.event(false, eventForgotten, "%s is no longer held to be bad, by request", labelUID(revision, d.o.Local))
 		}
 		if d.next.Trial != nil && d.next.Trial.Revision == revision {
 			d.endTrial()
@@ -82,7 +82,7 @@ func (d *decider) forget() bool {
 	return true
 }
 
-func (d *decider) revoke() bool {
+func (d *decider) updateRevoked() bool {
 	if d.o.Revoked != nil {
 		d.next.Revoked = slices.Clone(*d.o.Revoked)
 	}
@@ -90,28 +90,28 @@ func (d *decider) revoke() bool {
 }
 
 // settle makes the records agree after a crash between two of them.
-func (d *decider) settle() bool {
+func (d *decider) recoverFromCrash() bool {
 	s := &d.next
-	d.first = !s.Run.Started
+	d.starting = !s.Run.Started
 	b, bad := s.BadEntry(s.Current.Config)
 	good := s.LastKnownGood.Same(s.Current.Config)
-	if s.Trial != nil && (s.Trial.Revision != s.Current.Revision || good && d.isPromotedOver(s.Current.Config, s.Trial.Local) || bad && !b.Provisional) {
+	if s.Trial != nil && (s.Trial.Revision != s.Current.Revision || good && d.isPromotedOn(s.Current.Config, s.Trial.Local) || bad && !b.Provisional) {
 		d.endTrial()
 	}
 	if s.Trial != nil && s.Trial.Terms == (Terms{}) { // the record is of an agent that did not keep them
 		d.editTrial(func(t *Trial) { t.Terms = d.terms(s.Current.Asked) })
 	}
 	unclean := d.rebooted()
-	if !s.Current.IsLocal() && !good && !d.forbidden(s.Current.Config) && d.isContentOfGood(s.Current.Config) {
+	if !s.Current.IsLocal() && !good && !d.forbidden(s.Current.Config) && d.sameContentAsGood(s.Current.Config) {
 		s.LastKnownGood, good = Record{s.Current.Config, d.o.Now}, true
 		d.endTrial()
 	}
 	switch {
-	case d.lacksTrial():
+	case d.needsTrial():
 		d.beginTrial()
 	case unclean && !d.forbidden(s.Current.Config):
 		s.Run.LastExit = "the node went down without a clean shutdown"
-		d.editTrial(func(t *Trial) { t.Lived = settled }) // nobody knows how long it lived
+		d.editTrial(func(t *Trial) { t.LongestUptime = stableAfter }) // nobody knows how long it lived
 		d.countCrash()
 	}
 	return true

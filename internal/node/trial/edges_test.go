@@ -7,7 +7,7 @@ import (
 )
 
 func TestTheNewestFiftyBadConfigurationsAreRemembered(t *testing.T) {
-	n := newShell(t)
+	n := newNodeSim(t)
 	n.do(proven...)
 	for i := range 53 {
 		n.do(fmt.Sprintf("verdict u%d rejected", i), fmt.Sprintf("assign uid=u%d payload=q%d", i, i))
@@ -32,7 +32,7 @@ func TestAnotherBootIsOneThatIsKnownToBeAnother(t *testing.T) {
 		{"nobody ever knows", false, false, true, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n := newShell(t)
+			n := newNodeSim(t)
 			n.do(proven...)
 			n.noBootID = !c.before
 			n.do("agent-restart", "assign uid=u payload=p1", "healthy 1m", "kill")
@@ -59,7 +59,7 @@ func TestDegradedANodeStartsOnlyBesideWhatMayRun(t *testing.T) {
 		"bad":     {"verdict g rejected", "agent-restart"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newShell(t)
+			n := newNodeSim(t)
 			n.do(proven...)
 			n.do("flags local-invalid=degrade")
 			n.do(forbid...)
@@ -79,18 +79,18 @@ func TestACheckpointThatWasDownloadedAnewIsOnRecordWhereverItsRevisionIs(t *test
 		"a crash came between the two files": {"assign uid=u payload=p1", "healthy 1m"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newShell(t)
+			n := newNodeSim(t)
 			n.do(proven...)
 			n.do(before...)
 			n.intent.Config = n.state.LastKnownGood.Config
 			n.intent.Config.Checkpoint = "another file"
 			if name == "a crash came between the two files" {
 				n.dying, n.tearDisk = func() bool { return true }, func(int) int { return 2 }
-				n.settle()
+				n.converge()
 				n.dying, n.tearDisk = nil, nil
 				n.start()
 			}
-			n.settle()
+			n.converge()
 			s := n.state
 			if s.Current.Checkpoint != "another file" || s.LastKnownGood.Checkpoint != "another file" || s.Run.Config.Checkpoint != "another file" {
 				t.Errorf("current %q, last-known-good %q, running %q", s.Current.Checkpoint, s.LastKnownGood.Checkpoint, s.Run.Config.Checkpoint)
@@ -100,7 +100,7 @@ func TestACheckpointThatWasDownloadedAnewIsOnRecordWhereverItsRevisionIs(t *test
 }
 
 func TestARollbackDoesNotWaitForTheVerdictOnAnotherConfiguration(t *testing.T) {
-	n := newShell(t)
+	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("assign uid=u payload=p1", "healthy 1m")
 	n.verdicts["g"] = Verdict{Outcome: Accepted} // found while the trial went on
@@ -111,7 +111,7 @@ func TestARollbackDoesNotWaitForTheVerdictOnAnotherConfiguration(t *testing.T) {
 }
 
 func TestAReadyNodeNobodyCouldAskForIsNoBaseline(t *testing.T) {
-	n := newShell(t)
+	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("api down", "assign uid=u payload=p1", "healthy 1m", "api up", "notready 10m")
 	if len(n.state.Bad) > 0 || n.state.Run.Config.Revision != "u" {
@@ -120,7 +120,7 @@ func TestAReadyNodeNobodyCouldAskForIsNoBaseline(t *testing.T) {
 }
 
 func TestForAnAPIThatIsLostAgainLastKnownGoodIsTriedOnce(t *testing.T) {
-	n := newShell(t)
+	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("flags api-loss-rollback=on", "assign uid=u payload=p1", "healthy 1m", "api down", "healthy 11m")
 	if n.state.Trial == nil || !n.state.Trial.APIProbed || n.state.Run.Config.Revision != "g" {
@@ -134,7 +134,7 @@ func TestForAnAPIThatIsLostAgainLastKnownGoodIsTriedOnce(t *testing.T) {
 
 func TestWhatHappensBeforeAConfigurationRunsIsNotItsDoing(t *testing.T) {
 	for _, harm := range []string{"lost-pods pod-1", "pressure PIDPressure"} {
-		n := newShell(t)
+		n := newNodeSim(t)
 		n.do(proven...)
 		n.do("waiting", "assign uid=u payload=p1", harm, "waiting 1m") // for the lock that the last kubelet has
 		if len(n.state.Bad) > 0 {
@@ -149,7 +149,7 @@ func TestWhatHappensBeforeAConfigurationRunsIsNotItsDoing(t *testing.T) {
 
 func TestWhatWaitsIsRunAgainWhereNothingElseCanRun(t *testing.T) {
 	for _, fallback := range []Fallback{Inconclusive, APIProbe} {
-		n := newShell(t)
+		n := newNodeSim(t)
 		n.do(proven...)
 		n.do("flags local-invalid=degrade", "kill", "verdict local rejected words=(maxPods must not be negative)")
 		v := n.disk.versions[n.version]
@@ -163,7 +163,7 @@ func TestWhatWaitsIsRunAgainWhereNothingElseCanRun(t *testing.T) {
 }
 
 func TestForAnAPIThatIsLostNothingIsTriedWhereNothingElseCanRun(t *testing.T) {
-	n := newShell(t)
+	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("flags local-invalid=degrade api-loss-rollback=on", "kill", "verdict local rejected words=(maxPods must not be negative)")
 	v := n.disk.versions[n.version]
@@ -176,22 +176,22 @@ func TestForAnAPIThatIsLostNothingIsTriedWhereNothingElseCanRun(t *testing.T) {
 }
 
 func TestWhatRunsOnAndIsAssignedAgainIsSaidToRunAsItIsAssigned(t *testing.T) {
-	n := newShell(t)
+	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("flags local-invalid=degrade", "kill", "verdict local rejected words=(maxPods must not be negative)", "start")
 	c := randomConfig(1, 0)
 	c.AssignedBy, c.Rollout, c.Checkpoint = "object", RolloutRef{Name: "workers", AssignedAt: epoch}, "file"
 	n.intent = Intent{Kind: Assigned, Config: c}
-	n.settle()
+	n.converge()
 	n.revoked = &[]string{n.state.LastKnownGood.UID}
 	n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: "object"}, TakenBack: c.Rollout}
-	n.settle()
+	n.converge()
 	if n.state.Current.Revision == c.Revision || n.state.Run.Config.Revision != c.Revision {
 		t.Fatalf("it was not taken back, or does not run on: %+v", n.state)
 	}
 	c.Checkpoint = "downloaded anew"
 	n.intent = Intent{Kind: Assigned, Config: c}
-	n.settle()
+	n.converge()
 	if n.state.Current.Config != c || n.state.Run.Config != c {
 		t.Errorf("assigned is %+v, said to run %+v", c, n.state.Run.Config)
 	}
@@ -200,12 +200,12 @@ func TestWhatRunsOnAndIsAssignedAgainIsSaidToRunAsItIsAssigned(t *testing.T) {
 // TestAStaleAssignmentAtAStartDefersNothing: what was taken up goes on, be it on trial or not.
 func TestAStaleAssignmentAtAStartDefersNothing(t *testing.T) {
 	for reason, want := range map[string]string{"StaleAssignment": "p1-0", "": "p0-0"} {
-		n := newShell(t)
+		n := newNodeSim(t)
 		n.healthy = true
 		n.start()
 		for payload, wait := range []time.Duration{11 * time.Minute, time.Minute} {
 			n.intent = Intent{Kind: Assigned, Config: randomConfig(payload, 0)}
-			n.settle()
+			n.converge()
 			n.pass(wait)
 		}
 		n.sigterm()

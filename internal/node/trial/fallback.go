@@ -11,12 +11,12 @@ import (
 // failed: steadily, or the node itself may be at fault.
 func (d *decider) judgeFallback() {
 	s, run := &d.next, &d.next.Run
-	failure, words := d.failing()
+	failure, words := d.currentFailure()
 	if failure == CrashLooped || failure == NotHealthy {
-		if d.stepDown(failure, words) {
+		if d.rejectLastKnownGood(failure, words) {
 			return
 		}
-		d.deadEnd(words)
+		d.reportDeadEnd(words)
 	}
 	doubt := func(b BadConfig) bool {
 		return b.Provisional && (b.matches(s.Current.Config) || b.matches(s.LastKnownGood.Config))
@@ -32,9 +32,9 @@ func (d *decider) judgeFallback() {
 	waits := s.Trial != nil && s.Trial.Fallback == Inconclusive
 	switch {
 	case failure != "" && doubted:
-		d.takeBack(doubt)
-	case !d.isSteady() || needsReady && run.ReadyFor < d.steady():
-	case waits && d.mustBeReady() && run.ReadyFor < d.steady() && !d.standsStill():
+		d.withdrawVerdicts(doubt)
+	case !d.isStable() || needsReady && run.ReadyFor < d.stableTime():
+	case waits && d.mustBeReady() && run.ReadyFor < d.stableTime() && !d.clocksPaused():
 	default:
 		for i := range s.Bad {
 			s.Bad[i].Provisional = s.Bad[i].Provisional && !doubt(s.Bad[i])
@@ -42,12 +42,12 @@ func (d *decider) judgeFallback() {
 		if _, bad := s.BadEntry(s.Current.Config); bad {
 			d.endTrial()
 		} else if waits {
-			d.resume(fmt.Sprintf("%s is healthy", d.standing()))
+			d.resumeTrial(fmt.Sprintf("%s is healthy", d.runningLabel()))
 		}
 	}
-	if t := s.Trial; failure != "" && t != nil && t.Fallback == Inconclusive && !d.forbidden(s.Current.Config) && run.Waited >= turnAfter<<min(run.Turns, turnsMost) {
-		run.Turns++
-		d.resume(fmt.Sprintf("%s goes on failing", d.standing())) // what is on trial may be the only one that can be well here
+	if t := s.Trial; failure != "" && t != nil && t.Fallback == Inconclusive && !d.forbidden(s.Current.Config) && run.Waited >= retryAfter<<min(run.Retries, maxRetryDoublings) {
+		run.Retries++
+		d.resumeTrial(fmt.Sprintf("%s goes on failing", d.runningLabel())) // what is on trial may be the only one that can be well here
 	}
 }
 
@@ -62,14 +62,14 @@ func (d *decider) judgeProbe() {
 		d.fail(LostAPI, "lost the API, which came back with last-known-good")
 	case run.Probing > apiLossWindow:
 		d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
-		d.cause = CauseResume
+		d.startCause = CauseResume
 		d.event(false, eventTrialResumed, "the API stays away with last-known-good too: it was not current (UID: %s) that lost it", d.next.Current.Revision)
 	}
 }
 
 // failing tells how what runs fails now, if it does, in whatever way: a node whose runtime hangs can have one configuration
 // crash and another not be healthy.
-func (d *decider) failing() (Failure, string) {
+func (d *decider) currentFailure() (Failure, string) {
 	run, l := &d.next.Run, d.o.Limits
 	switch {
 	case d.o.Child.Exited && run.Config.Dropin && run.Local != d.o.LocalDigest: // the next start is of something else
@@ -87,29 +87,29 @@ func (d *decider) failing() (Failure, string) {
 // configuration that failed: as long as makes its own crashes forgotten, or,
 // if it had none, clearly longer than that one ever lived. What failed in its
 // place before has more to show.
-func (d *decider) steady() time.Duration {
-	if t := d.next.Trial; t != nil && t.Lived > 0 && t.Fallback == NoFallback && d.next.Run.Crashes == 0 && d.next.Run.Turns == 0 {
-		return min(settled, max(2*t.Lived, time.Second))
+func (d *decider) stableTime() time.Duration {
+	if t := d.next.Trial; t != nil && t.LongestUptime > 0 && t.Fallback == NoFallback && d.next.Run.Crashes == 0 && d.next.Run.Retries == 0 {
+		return min(stableAfter, max(2*t.LongestUptime, time.Second))
 	}
-	return settled
+	return stableAfter
 }
 
 // isSteady tells whether what runs has been healthy for that long.
-func (d *decider) isSteady() bool {
-	return d.next.Run.Healthy && d.next.Run.HealthyFor >= d.steady()
+func (d *decider) isStable() bool {
+	return d.next.Run.Healthy && d.next.Run.HealthyFor >= d.stableTime()
 }
 
 // resume goes on with a trial that was inconclusive.
-func (d *decider) resume(why string) {
+func (d *decider) resumeTrial(why string) {
 	d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
 	d.next.Startups = []time.Time{d.o.Now}
 	d.next.Run.Waited = 0
-	d.cause = CauseResume
+	d.startCause = CauseResume
 	d.event(false, eventTrialResumed, "%s: the trial of current (UID: %s) goes on", why, d.next.Current.Revision)
 }
 
 // takeBack withdraws the verdicts that were not final: what replaced what they are about fails too.
-func (d *decider) takeBack(doubt func(BadConfig) bool) {
+func (d *decider) withdrawVerdicts(doubt func(BadConfig) bool) {
 	s := &d.next
 	var names []string
 	for _, b := range s.Bad {
@@ -118,7 +118,7 @@ func (d *decider) takeBack(doubt func(BadConfig) bool) {
 		}
 	}
 	s.Bad = slices.DeleteFunc(s.Bad, doubt)
-	if d.lacksTrial() { // the verdict was on another revision with that content
+	if d.needsTrial() { // the verdict was on another revision with that content
 		d.beginTrial()
 	}
 	resumes := ""
@@ -126,18 +126,18 @@ func (d *decider) takeBack(doubt func(BadConfig) bool) {
 		d.editTrial(func(t *Trial) { t.Fallback = Inconclusive })
 		resumes = "; the trial resumes when it is healthy, or in a while if it goes on failing"
 	}
-	d.event(true, eventInconclusive, "%s fails too, so that %s is no longer held to be bad%s", d.standing(), strings.Join(names, " and "), resumes)
+	d.event(true, eventInconclusive, "%s fails too, so that %s is no longer held to be bad%s", d.runningLabel(), strings.Join(names, " and "), resumes)
 }
 
 // stepDown gives up last-known-good for local if it was never proven with this version of the component, and fails with
 // it: in the place of a configuration that failed, it runs without a trial of its own.
 // It returns false where that is no way out.
-func (d *decider) stepDown(failure Failure, words string) bool {
+func (d *decider) rejectLastKnownGood(failure Failure, words string) bool {
 	s, c, local := &d.next, d.next.Run.Config, ""
 	if c.Dropin {
 		local = d.next.Run.Local // that it failed over, though it may have been edited since
 	}
-	if c.IsLocal() || !s.LastKnownGood.Same(c) || s.Current.Same(c) || d.isPromotedOver(c, local) || d.forbidden(c) || !d.localCanRun() {
+	if c.IsLocal() || !s.LastKnownGood.Same(c) || s.Current.Same(c) || d.isPromotedOn(c, local) || d.forbidden(c) || !d.localCanRun() {
 		return false
 	}
 	if failure == CrashLooped && (d.outage() || d.next.Run.Counted <= d.o.Limits.CrashLoopThreshold) {
@@ -145,13 +145,13 @@ func (d *decider) stepDown(failure Failure, words string) bool {
 	}
 	reason := fmt.Sprintf("last-known-good %s, which was not proven with this version of the kubelet, failed: %s", label(c, d.o.Local), words)
 	d.markBad(c, failure, reason, "")
-	d.cause = CauseRollback
+	d.startCause = CauseRollback
 	d.event(true, eventConfigRolledBack, "%s; going back to local %s", reason, label(Config{}, d.o.Local))
 	d.events[len(d.events)-1].Failure = failure
 	return true
 }
 
-func (d *decider) deadEnd(words string) {
+func (d *decider) reportDeadEnd(words string) {
 	s, c := d.next, d.next.Run.Config
 	stays := s.Current.Same(c) || s.LastKnownGood.Same(c) || c.IsLocal()
 	if s.Run.DeadEnd || !stays || d.forbidden(c) { // what must not run is about to be replaced
@@ -165,7 +165,7 @@ func (d *decider) deadEnd(words string) {
 func (d *decider) localCanRun() bool { return d.o.Verdicts[""].Outcome != RejectedOutcome }
 
 // standing names what runs, and as what.
-func (d *decider) standing() string {
+func (d *decider) runningLabel() string {
 	c := d.next.Run.Config
 	if d.next.LastKnownGood.Same(c) {
 		return "last-known-good " + label(c, d.o.Local)

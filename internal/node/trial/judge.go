@@ -15,7 +15,7 @@ func (d *decider) onTrial() bool {
 }
 
 // crash reckons with an exit that nobody asked for.
-func (d *decider) crash() bool {
+func (d *decider) handleExit() bool {
 	run, o := &d.next.Run, d.o
 	if !o.Child.Exited || !run.Started {
 		return true
@@ -25,21 +25,21 @@ func (d *decider) crash() bool {
 	if o.Child.Spawned && !d.outage() {
 		run.Counted++
 	}
-	most := backoffMost
+	most := maxBackoff
 	if d.onTrial() {
-		most = backoffTrial
-		d.editTrial(func(t *Trial) { t.lived(run.Lived) })
+		most = maxTrialBackoff
+		d.editTrial(func(t *Trial) { t.noteUptime(run.Uptime) })
 		// Only the configuration's own doing counts: not a binary that is gone,
 		// not a runtime that is, not the node going down.
-		if o.Child.Spawned && !d.began && !o.Node.RuntimeDown && !o.Node.ShuttingDown {
+		if o.Child.Spawned && !d.trialBegan && !o.Node.RuntimeDown && !o.Node.ShuttingDown {
 			d.editTrial(func(t *Trial) {
-				t.lived(time.Millisecond)      // it is known, if it was at once
+				t.noteUptime(time.Millisecond) // it is known, if it was at once
 				t.Unhealthy, t.NotReady = 0, 0 // it counts as a crash
 			})
 			d.countCrash()
 		}
 	}
-	run.Delay = backoffFirst << min(run.Crashes-1, 10)
+	run.Delay = initialBackoff << min(run.Crashes-1, 10)
 	run.Delay = min(run.Delay, most)
 	return true
 }
@@ -71,7 +71,7 @@ func (d *decider) judge() bool {
 }
 
 func (d *decider) judgeTrial() {
-	d.keepIll()
+	d.saveUnhealthyTime()
 	run, o, t := &d.next.Run, d.o, d.next.Trial
 	var pressure []string
 	for _, p := range o.Node.Pressure {
@@ -84,21 +84,21 @@ func (d *decider) judgeTrial() {
 		d.fail(NotHealthy, fmt.Sprintf("was not healthy for %s", o.Limits.HealthTimeout))
 	case run.NotReady >= o.Limits.ReadyTimeout && run.NotReady > 0:
 		d.fail(NotReady, fmt.Sprintf("left the node not ready for %s", o.Limits.ReadyTimeout))
-	case !d.standsStill() && !t.Terms.AllowPodLoss && len(o.Node.LostPods) > 0 && run.SinceStart > 0:
-		d.fail(WorkloadHarmed, "harmed the workload: "+firstFew(o.Node.LostPods))
-	case !d.standsStill() && t.Baseline.API && len(pressure) > 0 && run.SinceStart > 0:
+	case !d.clocksPaused() && !t.Terms.AllowPodLoss && len(o.Node.LostPods) > 0 && run.SinceStart > 0:
+		d.fail(WorkloadHarmed, "harmed the workload: "+joinFirst(o.Node.LostPods))
+	case !d.clocksPaused() && t.Baseline.API && len(pressure) > 0 && run.SinceStart > 0:
 		d.fail(WorkloadHarmed, "harmed the workload: "+strings.Join(pressure, ", ")+" turned True")
 	case t.APILostEarly && run.APIAway >= apiLossAfter && o.Limits.APILossRollback && !(d.next.LastKnownGood.Same(run.Config) && !d.localCanRun()):
 		d.editTrial(func(t *Trial) { t.Fallback, t.APIProbed, t.APILostEarly = APIProbe, true, false })
 		run.Probing = 0
-		d.cause = CauseRollback
+		d.startCause = CauseRollback
 		d.event(true, eventAPILost, "the API was lost within %s of starting current (UID: %s) and stayed away for %s: trying %s",
-			apiLossWindow, t.Revision, apiLossAfter, d.fallback())
-	case run.Healthy && !d.standsStill() && t.Healthy+run.Credit >= t.Terms.Duration:
+			apiLossWindow, t.Revision, apiLossAfter, d.fallbackLabel())
+	case run.Healthy && !d.clocksPaused() && t.Healthy+run.UnsavedHealthy >= t.Terms.Duration:
 		d.promote()
-	case run.Credit >= flushEvery:
-		d.editTrial(func(t *Trial) { t.Healthy += run.Credit; t.lived(run.Lived) })
-		run.Credit = 0
+	case run.UnsavedHealthy >= healthySaveStep:
+		d.editTrial(func(t *Trial) { t.Healthy += run.UnsavedHealthy; t.noteUptime(run.Uptime) })
+		run.UnsavedHealthy = 0
 	}
 }
 
@@ -108,7 +108,7 @@ func (d *decider) promote() {
 	if !s.LastKnownGood.Same(c) {
 		s.LastKnownGood = Record{c, d.o.Now}
 	}
-	d.promoted(c, s.Trial.Local)
+	d.recordPromotion(c, s.Trial.Local)
 	d.endTrial()
 	d.event(false, eventConfigLastKnownGood, "(UID: %s) became last-known-good after %s of observed health", c.Revision, terms.Duration)
 }
@@ -119,26 +119,26 @@ func (d *decider) fail(f Failure, words string) {
 	c := s.Current.Config
 	if s.LastKnownGood.Same(c) && !d.localCanRun() {
 		if f == CrashLooped || f == NotHealthy {
-			d.deadEnd(words)
+			d.reportDeadEnd(words)
 		}
 		return
 	}
 	d.markBad(c, f, fmt.Sprintf("current (UID: %s) %s", c.Revision, words), "")
 	if d.next.Bad[0].Provisional {
 		d.editTrial(func(t *Trial) {
-			t.lived(s.Run.Lived)
+			t.noteUptime(s.Run.Uptime)
 			t.Unhealthy, t.NotReady = 0, 0 // if the verdict is taken back, they count from the beginning
 		})
 	} else {
 		d.endTrial()
 	}
-	s.Run.Credit = 0
-	d.cause = CauseRollback
-	d.event(true, eventConfigRolledBack, "current (UID: %s) %s; going back to %s", c.Revision, words, d.fallback())
+	s.Run.UnsavedHealthy = 0
+	d.startCause = CauseRollback
+	d.event(true, eventConfigRolledBack, "current (UID: %s) %s; going back to %s", c.Revision, words, d.fallbackLabel())
 	d.events[len(d.events)-1].Failure = f
 }
 
-func firstFew(list []string) string {
+func joinFirst(list []string) string {
 	const few = 3
 	if len(list) <= few {
 		return strings.Join(list, ", ")

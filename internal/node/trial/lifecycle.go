@@ -8,35 +8,35 @@ import (
 func (d *decider) beginTrial() {
 	s, n := &d.next, d.o.Node
 	c := s.Current.Config
-	d.began = true
+	d.trialBegan = true
 	s.Startups = []time.Time{d.o.Now}
 	s.Trial = &Trial{
 		Revision:  c.Revision,
 		StartTime: d.o.Now,
 		Terms:     d.terms(c.Asked),
-		Local:     d.basis(c),
+		Local:     d.mergeBase(c),
 		BootID:    d.o.BootID,
 		Baseline:  Baseline{API: n.API, Ready: n.API && n.Ready, Pressure: slices.Clone(n.Pressure), Pods: slices.Clone(n.Pods)},
 	}
 	if !d.o.Child.Alive && !s.Trial.Baseline.Ready {
-		s.Trial.Baseline = Baseline{Open: true}
+		s.Trial.Baseline = Baseline{Pending: true}
 	}
 	if d.isPromoted(c) {
-		s.Trial.Terms.Duration = min(s.Trial.Terms.Duration, settled) // a probation: it passed a whole trial before
+		s.Trial.Terms.Duration = min(s.Trial.Terms.Duration, stableAfter) // a probation: it passed a whole trial before
 	}
-	s.Run.Credit = 0
+	s.Run.UnsavedHealthy = 0
 	if s.Run.Config.Revision == c.Revision {
 		s.Run.Unhealthy, s.Run.NotReady = 0, 0 // it may run already: that was before its trial
 	}
 	if s.LastKnownGood.Same(c) {
 		d.event(false, eventConfigOnTrial, "last-known-good %s was not proven with this version of the kubelet and the local configuration as it is: it is on trial again; if it fails, the node goes back to %s",
-			label(c, d.o.Local), d.fallback())
+			label(c, d.o.Local), d.fallbackLabel())
 	}
 }
 
 func (d *decider) endTrial() {
 	d.next.Trial, d.next.Startups = nil, nil
-	d.next.Run.Credit, d.next.Run.NotReady, d.next.Run.Waited, d.next.Run.Turns = 0, 0, 0, 0
+	d.next.Run.UnsavedHealthy, d.next.Run.NotReady, d.next.Run.Waited, d.next.Run.Retries = 0, 0, 0, 0
 }
 
 // editTrial changes a copy: the state handed to Decide is never written to.
@@ -60,14 +60,14 @@ func (d *decider) terms(a Asked) Terms {
 }
 
 // lacksTrial tells whether current may run and is not proven, and nothing is known of a trial.
-func (d *decider) lacksTrial() bool {
+func (d *decider) needsTrial() bool {
 	s, c := &d.next, d.next.Current.Config
 	return !c.IsLocal() && s.Trial == nil && !d.forbidden(c) && !(s.LastKnownGood.Same(c) && d.isPromoted(c))
 }
 
 // basis is what a drop-in is laid over: local as it was when it was started, if
 // it runs, else as it is now. For what stands alone it is empty.
-func (d *decider) basis(c Config) string {
+func (d *decider) mergeBase(c Config) string {
 	switch run := d.next.Run; {
 	case !c.Dropin:
 		return ""
@@ -79,9 +79,9 @@ func (d *decider) basis(c Config) string {
 
 // laidOver begins the trial of a drop-in anew if it is started over another
 // local configuration: what was seen of it so far was something else.
-func (d *decider) laidOver() {
+func (d *decider) checkMergeBase() {
 	c, t := d.next.Current.Config, d.next.Trial
-	local := d.basis(c)
+	local := d.mergeBase(c)
 	if local == t.Local {
 		return
 	}
@@ -97,11 +97,11 @@ func (d *decider) laidOver() {
 			t.Terms.Duration = max(t.Terms.Duration, d.terms(c.Asked).Duration)
 		}
 	})
-	d.next.Run.Credit = 0
+	d.next.Run.UnsavedHealthy = 0
 }
 
 // isContentOfGood tells whether c has the content of last-known-good.
-func (d *decider) isContentOfGood(c Config) bool {
+func (d *decider) sameContentAsGood(c Config) bool {
 	g := d.next.LastKnownGood.Config
 	return !g.IsLocal() && g.Payload == c.Payload
 }
@@ -110,24 +110,24 @@ func (d *decider) isContentOfGood(c Config) bool {
 // version of the component, and laid over the same local configuration if it is
 // a drop-in. What does not say over which one counts: it was recorded by an
 // agent that did not keep that.
-func (d *decider) isPromoted(c Config) bool { return d.isPromotedOver(c, d.basis(c)) }
+func (d *decider) isPromoted(c Config) bool { return d.isPromotedOn(c, d.mergeBase(c)) }
 
-func (d *decider) isPromotedOver(c Config, local string) bool {
+func (d *decider) isPromotedOn(c Config, local string) bool {
 	return !c.IsLocal() && slices.ContainsFunc(d.next.Promoted, func(p Promotion) bool {
 		return p.Payload == c.Payload && (p.Local == local || p.Local == "" || local == "")
 	})
 }
 
-func (d *decider) promoted(c Config, local string) {
+func (d *decider) recordPromotion(c Config, local string) {
 	p := slices.DeleteFunc(d.next.Promoted, func(p Promotion) bool {
 		return p.Revision == c.Revision && (p.Local == local || p.Local == "")
 	})
 	d.next.Promoted = append([]Promotion{{c.Revision, c.Payload, d.o.Now, local}}, p...)
-	d.next.Promoted = d.next.Promoted[:min(len(d.next.Promoted), maxKept)]
+	d.next.Promoted = d.next.Promoted[:min(len(d.next.Promoted), maxPromoted)]
 }
 
 // fallback names what a trial that fails goes back to.
-func (d *decider) fallback() string {
+func (d *decider) fallbackLabel() string {
 	if good := d.next.LastKnownGood.Config; !d.next.Current.Same(good) && !d.forbidden(good) {
 		return "last-known-good " + label(good, d.o.Local)
 	}

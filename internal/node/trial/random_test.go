@@ -60,7 +60,7 @@ func TestWhateverHappensTheInvariantsHold(t *testing.T) {
 
 // randomNode is a shell that rapid plays with.
 type randomNode struct {
-	*shell
+	*nodeSim
 	r      *rapid.T
 	seen   map[string]int
 	ref    *referee
@@ -73,7 +73,7 @@ type randomNode struct {
 func (n *randomNode) by() string { return fmt.Sprintf("object-%d", n.object) }
 
 func newRandomNode(r *rapid.T, seen map[string]int) *randomNode {
-	n := &randomNode{shell: newShell(r), r: r, seen: seen}
+	n := &randomNode{nodeSim: newNodeSim(r), r: r, seen: seen}
 	n.limits = Limits{
 		TrialDuration:      rapid.SampledFrom([]time.Duration{30 * time.Second, 3 * time.Minute, 10 * time.Minute}).Draw(r, "trial"),
 		CrashLoopThreshold: rapid.SampledFrom([]int{0, 0, 1, 3, 10}).Draw(r, "threshold"),
@@ -140,7 +140,7 @@ func (n *randomNode) one(change func()) func(*rapid.T) {
 		before := len(n.trace)
 		change()
 		if n.up {
-			n.settle()
+			n.converge()
 		}
 		for _, line := range n.trace[min(before, len(n.trace)):] {
 			if strings.Contains(line, "ConfigRolledBack") || strings.Contains(line, "Inconclusive") {

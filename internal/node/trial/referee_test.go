@@ -376,7 +376,7 @@ func noWayOut(before State, o Observed) bool {
 // killed is what the referee must know of an agent that had no time to write.
 func (r *referee) killed() {
 	for key := range r.ill {
-		r.ill[key] = max(0, r.ill[key]-illStep-5*time.Second)
+		r.ill[key] = max(0, r.ill[key]-unhealthySaveStep-5*time.Second)
 	}
 }
 

@@ -14,7 +14,7 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // shell is a model of the agent and of the node that it runs on: it observes,
 // decides, persists, acts. Everything outside of the core is a plain field that
 // a test sets. Whatever it does, it holds Decide to what is always true.
-type shell struct {
+type nodeSim struct {
 	t fataler
 
 	// What outlives the agent.
@@ -81,8 +81,8 @@ type versionRecords struct {
 	trial    *Trial
 }
 
-func newShell(t fataler) *shell {
-	return &shell{
+func newNodeSim(t fataler) *nodeSim {
+	return &nodeSim{
 		t: t, local: Init, digest: "local-1", version: "v1", boot: 1, disk: disk{versions: map[string]versionRecords{}},
 		intent: Intent{Kind: Nil}, says: map[string]Verdict{}, node: Node{API: true, Ready: true},
 		limits: Limits{TrialDuration: 10 * time.Minute, CrashLoopThreshold: 3, HealthTimeout: 2 * time.Minute, ReadyTimeout: 2 * time.Minute},
@@ -91,7 +91,7 @@ func newShell(t fataler) *shell {
 
 // persist writes the records in the order of the checkpoint package, or only
 // the first of them, if the power goes.
-func (n *shell) persist(s State) {
+func (n *nodeSim) persist(s State) {
 	v := n.disk.versions[n.version]
 	writes := []func(){
 		func() { n.disk.revoked = s.Revoked },
@@ -111,7 +111,7 @@ func (n *shell) persist(s State) {
 	n.disk.versions[n.version] = v
 }
 
-func (n *shell) load() State {
+func (n *nodeSim) load() State {
 	v := n.disk.versions[n.version]
 	return State{
 		Current: n.disk.current, LastKnownGood: n.disk.lastKnownGood, Revoked: n.disk.revoked,
@@ -120,23 +120,23 @@ func (n *shell) load() State {
 }
 
 // start starts the agent, if it does not run.
-func (n *shell) start() {
+func (n *nodeSim) start() {
 	if n.up {
 		return
 	}
 	n.up, n.refused = true, false
 	n.state, n.verdicts, n.child, n.last = n.load(), map[string]Verdict{}, Child{}, Decision{}
 	n.decided = n.clock
-	n.settle()
+	n.converge()
 }
 
 // kill ends the agent, and with it the kubelet.
-func (n *shell) kill() {
+func (n *nodeSim) kill() {
 	n.up, n.child, n.storage, n.saved, n.state, n.last = false, Child{}, "", false, State{}, Decision{}
 }
 
 // sigterm ends them in good order.
-func (n *shell) sigterm() {
+func (n *nodeSim) sigterm() {
 	if n.up && n.diskFails == "" {
 		before := n.state.deepCopy()
 		clean := CleanShutdown(n.state)
@@ -146,7 +146,7 @@ func (n *shell) sigterm() {
 	n.kill()
 }
 
-func (n *shell) bootID() string {
+func (n *nodeSim) bootID() string {
 	if n.noBootID {
 		return ""
 	}
@@ -155,7 +155,7 @@ func (n *shell) bootID() string {
 
 // replaced has the kubelet exit, and the binary be another one by then: the
 // agent goes on with that one's records.
-func (n *shell) replaced(version string) {
+func (n *nodeSim) replaced(version string) {
 	if n.version == version || n.diskFails != "" {
 		return
 	}
@@ -167,7 +167,7 @@ func (n *shell) replaced(version string) {
 	n.child = Child{}
 }
 
-func (n *shell) observe() Observed {
+func (n *nodeSim) observe() Observed {
 	if n.child.Alive {
 		sick := n.sick != nil && n.sick(n.state.Run.Config)
 		n.child.Healthy, n.child.Waiting = n.healthy && !n.waiting && !sick, n.waiting
@@ -184,7 +184,7 @@ func (n *shell) observe() Observed {
 }
 
 // save persists a state if it differs from what was persisted last. It returns false if the disk fails.
-func (n *shell) save(next State) bool {
+func (n *nodeSim) save(next State) bool {
 	if n.diskFails == "" {
 		n.persist(next)
 		n.storage, n.saved = "", true
@@ -198,7 +198,7 @@ func (n *shell) save(next State) bool {
 }
 
 // decide makes one decision, persists it, and carries it out.
-func (n *shell) decide() {
+func (n *nodeSim) decide() {
 	o := n.observe()
 	d := n.ask(n.state, o)
 	if !n.save(d.Next) && n.state.TakesUp(d.Next) {
@@ -227,13 +227,13 @@ func (n *shell) decide() {
 		n.kill()
 		return
 	}
-	n.act(d)
+	n.carryOut(d)
 	if n.up && (d.Action.Kind == None || len(d.Validate) == 0) { // else what starts may make a verdict unnecessary
 		n.checkFixedPoint(o)
 	}
 }
 
-func (n *shell) act(d Decision) {
+func (n *nodeSim) carryOut(d Decision) {
 	switch d.Action.Kind {
 	case None:
 		return
@@ -251,7 +251,7 @@ func (n *shell) act(d Decision) {
 }
 
 // settle decides until nothing is to be done now, as the agent does.
-func (n *shell) settle() {
+func (n *nodeSim) converge() {
 	for range 50 {
 		if !n.up {
 			return
@@ -269,7 +269,7 @@ func (n *shell) settle() {
 
 // validate finds the verdicts that the last decision asked for. It returns
 // false if there is nothing to find.
-func (n *shell) validate() bool {
+func (n *nodeSim) validate() bool {
 	found := false
 	for _, c := range n.last.Validate {
 		if _, ok := n.verdicts[c.Revision]; ok || n.unknown {
@@ -290,25 +290,25 @@ func outcomeName(o Outcome) string {
 }
 
 // pass lets time go by, deciding whenever the core wants to be woken.
-func (n *shell) pass(d time.Duration) {
+func (n *nodeSim) pass(d time.Duration) {
 	for end := n.clock + d; n.clock < end && n.up; {
-		n.settleAfter(min(n.last.Wake, end-n.clock))
+		n.convergeAfter(min(n.last.Wake, end-n.clock))
 	}
 }
 
-func (n *shell) settleAfter(d time.Duration) {
+func (n *nodeSim) convergeAfter(d time.Duration) {
 	n.clock += d
-	n.settle()
+	n.converge()
 }
 
 // exit has the kubelet exit unexpectedly.
-func (n *shell) exit(words string, spawned bool) {
+func (n *nodeSim) exit(words string, spawned bool) {
 	n.child = Child{Exited: true, Spawned: spawned, Exit: words}
-	n.settle()
+	n.converge()
 }
 
 // ask decides, and holds the core to what is true of every decision.
-func (n *shell) ask(s State, o Observed) Decision {
+func (n *nodeSim) ask(s State, o Observed) Decision {
 	n.steps++
 	before := s.deepCopy()
 	d := Decide(s, o)
@@ -316,7 +316,7 @@ func (n *shell) ask(s State, o Observed) Decision {
 	n.must(d.Action.Kind == Refuse || d.Wake > 0, "it would never be decided again: wake is %s", d.Wake)
 	n.must(d.Wake <= 10*time.Second || d.Next.Run.Delay > 0, "nobody looks for %s", d.Wake)
 	n.must(len(d.Next.Startups) <= 11, "%d startups are kept", len(d.Next.Startups))
-	n.must(len(d.Next.Promoted) <= maxKept, "%d promotions are kept", len(d.Next.Promoted))
+	n.must(len(d.Next.Promoted) <= maxPromoted, "%d promotions are kept", len(d.Next.Promoted))
 	n.must(distinct(d.Next.Bad, func(b BadConfig) string { return b.Revision }), "a revision is bad twice: %+v", d.Next.Bad)
 	n.must(distinct(d.Next.Promoted, func(p Promotion) string { return p.Revision + p.Local }), "a revision was promoted twice: %+v", d.Next.Promoted)
 	n.must(d.Action.Kind == None || len(d.Validate) == 0 || d.Action.Config == d.Next.Run.Config, "what starts is not what is remembered")
@@ -326,7 +326,7 @@ func (n *shell) ask(s State, o Observed) Decision {
 
 // checkFixedPoint holds the core to invariant 5: with the inputs unchanged and
 // the action carried out, deciding again changes nothing.
-func (n *shell) checkFixedPoint(o Observed) {
+func (n *nodeSim) checkFixedPoint(o Observed) {
 	o.Elapsed, o.Forget, o.Child.Exited = 0, nil, false
 	o.Node.LostPods = n.node.LostPods // they depend on the state: those that ran when the trial began
 	if n.last.Action.Kind != None {
@@ -345,7 +345,7 @@ func (n *shell) checkFixedPoint(o Observed) {
 	n.must(reflect.DeepEqual(d.Next, n.state), "deciding again changes the state:\nbefore %+v\nafter  %+v\ntrial before %+v\ntrial after  %+v", n.state, d.Next, n.state.Trial, d.Next.Trial)
 }
 
-func (n *shell) must(ok bool, format string, args ...any) {
+func (n *nodeSim) must(ok bool, format string, args ...any) {
 	if !ok {
 		n.t.Helper()
 		n.t.Fatalf(format+"\ntrace:\n%s", append(args, n.tail())...)
@@ -353,7 +353,7 @@ func (n *shell) must(ok bool, format string, args ...any) {
 }
 
 // tail is the end of the trace.
-func (n *shell) tail() string {
+func (n *nodeSim) tail() string {
 	s := ""
 	for _, line := range n.trace[max(0, len(n.trace)-40):] {
 		s += "  " + line + "\n"
@@ -361,7 +361,7 @@ func (n *shell) tail() string {
 	return s
 }
 
-func (n *shell) note(format string, args ...any) {
+func (n *nodeSim) note(format string, args ...any) {
 	n.trace = append(n.trace, fmt.Sprintf(format, args...))
 }
 

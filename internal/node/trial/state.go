@@ -130,24 +130,26 @@ type Terms struct {
 
 // Trial is what is known of the trial of the current configuration.
 type Trial struct {
-	Revision     string        `json:"revision"`
-	StartTime    time.Time     `json:"startTime"`
-	Terms        Terms         `json:"terms,omitzero"`
-	Local        string        `json:"localDigest,omitempty"`          // what a drop-in is laid over in it
-	Healthy      time.Duration `json:"healthyNanoseconds"`             // observed healthy, in steps
-	Unhealthy    time.Duration `json:"unhealthyNanoseconds,omitempty"` // those of Run, in steps: a stop is no health
-	NotReady     time.Duration `json:"notReadyNanoseconds,omitempty"`
-	Lived        time.Duration `json:"livedNanoseconds,omitempty"` // the longest life of a kubelet in it, no longer than settled; 0: not known
-	BootID       string        `json:"bootID"`
-	Clean        bool          `json:"cleanShutdown"` // it does not run: stopped on purpose, or something else runs
-	Baseline     Baseline      `json:"baseline"`
-	Fallback     Fallback      `json:"fallback,omitempty"`
-	APILostEarly bool          `json:"apiLostEarly,omitempty"`
-	APIProbed    bool          `json:"apiProbed,omitempty"` // it fell back that way once; never again
+	Revision      string        `json:"revision"`
+	StartTime     time.Time     `json:"startTime"`
+	Terms         Terms         `json:"terms,omitzero"`
+	Local         string        `json:"localDigest,omitempty"`          // what a drop-in is laid over in it
+	Healthy       time.Duration `json:"healthyNanoseconds"`             // observed healthy, in steps
+	Unhealthy     time.Duration `json:"unhealthyNanoseconds,omitempty"` // those of Run, in steps: a stop is no health
+	NotReady      time.Duration `json:"notReadyNanoseconds,omitempty"`
+	LongestUptime time.Duration `json:"livedNanoseconds,omitempty"` // the longest life of a kubelet in it, no longer than settled; 0: not known
+	BootID        string        `json:"bootID"`
+	Clean         bool          `json:"cleanShutdown"` // it does not run: stopped on purpose, or something else runs
+	Baseline      Baseline      `json:"baseline"`
+	Fallback      Fallback      `json:"fallback,omitempty"`
+	APILostEarly  bool          `json:"apiLostEarly,omitempty"`
+	APIProbed     bool          `json:"apiProbed,omitempty"` // it fell back that way once; never again
 }
 
 // lived takes note of how long a kubelet has lived in the trial.
-func (t *Trial) lived(d time.Duration) { t.Lived = min(settled, max(t.Lived, d)) }
+func (t *Trial) noteUptime(d time.Duration) {
+	t.LongestUptime = min(stableAfter, max(t.LongestUptime, d))
+}
 
 // Baseline is how the node was when the configuration was adopted: only what
 // was fine then can be held against it.
@@ -158,7 +160,7 @@ type Baseline struct {
 	Pods     []string `json:"podUIDs,omitempty"`
 	// Open: no kubelet ran then, and the node was not seen to be Ready. It is taken when the node is Ready for the first
 	// time, and no health counts before.
-	Open bool `json:"open,omitempty"`
+	Pending bool `json:"open,omitempty"`
 }
 
 // Run is what only matters while this agent lives: it is about the kubelet that
@@ -173,23 +175,23 @@ type Run struct {
 	Delay    time.Duration // left until the next start after a crash
 	LastExit string
 
-	Healthy    bool          // at the last decision
-	SinceStart time.Duration // alive, since the last change of Config
-	Lived      time.Duration // alive, since the last start
-	HealthyFor time.Duration // without a break, since the last start
-	ReadyFor   time.Duration // the same, and the node is Ready
-	Unhealthy  time.Duration // alive but not healthy, without a break
-	Waiting    time.Duration // alive but waiting for its lock, without a break
-	NotReady   time.Duration // healthy, but the node is not Ready, without a break
-	Outage     bool          // at the last decision, of what health depends on
-	Stood      bool          // at the last decision, the clocks that the API stops stood still
-	Credit     time.Duration // healthy time of the trial that is not on disk yet
-	APISeen    bool          // reachable since the last change of Config
-	APIAway    time.Duration // without a break
-	Probing    time.Duration // since the API probe began
-	Waited     time.Duration // since the trial was inconclusive
-	Turns      int           // how often it went on after that although what ran failed
-	DeadEnd    bool
+	Healthy        bool          // at the last decision
+	SinceStart     time.Duration // alive, since the last change of Config
+	Uptime         time.Duration // alive, since the last start
+	HealthyFor     time.Duration // without a break, since the last start
+	ReadyFor       time.Duration // the same, and the node is Ready
+	Unhealthy      time.Duration // alive but not healthy, without a break
+	Waiting        time.Duration // alive but waiting for its lock, without a break
+	NotReady       time.Duration // healthy, but the node is not Ready, without a break
+	Outage         bool          // at the last decision, of what health depends on
+	ClocksPaused   bool          // at the last decision, the clocks that the API stops stood still
+	UnsavedHealthy time.Duration // healthy time of the trial that is not on disk yet
+	APISeen        bool          // reachable since the last change of Config
+	APIAway        time.Duration // without a break
+	Probing        time.Duration // since the API probe began
+	Waited         time.Duration // since the trial was inconclusive
+	Retries        int           // how often it went on after that although what ran failed
+	DeadEnd        bool
 }
 
 // Same tells whether two records name the same configuration.
@@ -266,29 +268,29 @@ func (s State) Records() map[string]string {
 func CleanShutdown(s State) State {
 	if s.Trial != nil {
 		t := *s.Trial
-		t.Healthy += s.Run.Credit
+		t.Healthy += s.Run.UnsavedHealthy
 		if s.Run.Started && s.OnTrial(s.Run.Config) && t.Fallback == NoFallback {
 			t.Unhealthy, t.NotReady = max(t.Unhealthy, s.Run.Unhealthy), max(t.NotReady, s.Run.NotReady)
-			t.lived(s.Run.Lived)
+			t.noteUptime(s.Run.Uptime)
 		}
 		t.Clean = true
 		s.Trial = &t
 	}
-	s.Run.Credit = 0
+	s.Run.UnsavedHealthy = 0
 	return s
 }
 
 // maxKept bounds the lists in the state.
 const (
-	maxKept = 10
-	maxBad  = 50
+	maxPromoted = 10
+	maxBad      = 50
 )
 
 // Forget returns the state without the belief that a revision is bad: the
 // proposal's repair for dead ends.
 func Forget(s State, revision string) State {
 	d := &decider{next: s.clone(), o: Observed{Forget: []string{revision}}}
-	d.forget()
+	d.forgetRequested()
 	return d.next
 }
 

@@ -9,37 +9,37 @@ import (
 )
 
 func TestAnAgentThatDidNotLookDidNotObserve(t *testing.T) {
-	n := newShell(t)
+	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("assign uid=u payload=p1", "healthy 1m")
 	n.clock += time.Hour // suspended
-	n.settle()
-	if healthy := n.state.Trial.Healthy + n.state.Run.Credit; healthy != time.Minute+maxGap {
+	n.converge()
+	if healthy := n.state.Trial.Healthy + n.state.Run.UnsavedHealthy; healthy != time.Minute+maxGap {
 		t.Errorf("an hour without a look counts %s", healthy-time.Minute)
 	}
 	n.healthy = false
-	n.settle()
+	n.converge()
 	n.clock += time.Hour
-	n.settle()
+	n.converge()
 	if len(n.state.Bad) > 0 {
 		t.Errorf("a verdict from a gap: %+v", n.state.Bad)
 	}
 }
 
 func TestATrialThatEndsInTheMomentOfARevocationDoesNotEndWell(t *testing.T) {
-	n := newShell(t)
+	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("assign uid=u payload=p1", "healthy 9m55s")
 	n.revoked = &[]string{"u"}
 	n.clock += 5 * time.Second
-	n.settle()
+	n.converge()
 	if n.state.LastKnownGood.Revision != "g" || n.state.Run.Config.Revision != "g" {
 		t.Errorf("last-known-good is %q, %q runs", n.state.LastKnownGood.Revision, n.state.Run.Config.Revision)
 	}
 }
 
 func TestBackAtLastKnownGoodItHasBeenThatEverSince(t *testing.T) {
-	n := newShell(t)
+	n := newNodeSim(t)
 	n.do(proven...)
 	since := n.state.LastKnownGood.Since
 	n.do("assign uid=u payload=p1", "healthy 1m", "assign uid=g payload=p0")
@@ -49,7 +49,7 @@ func TestBackAtLastKnownGoodItHasBeenThatEverSince(t *testing.T) {
 }
 
 func TestTheNewestTenPromotionsAreKept(t *testing.T) {
-	n := newShell(t)
+	n := newNodeSim(t)
 	n.do("node", "flags trial=0s", "healthy 5s")
 	for i := range 13 {
 		n.do(fmt.Sprintf("assign uid=u%d payload=p%d", i, i))
@@ -60,7 +60,7 @@ func TestTheNewestTenPromotionsAreKept(t *testing.T) {
 }
 
 func TestARecordedVerdictEndsTheTrialThoughItsRecordIsOlder(t *testing.T) {
-	n := newShell(t)
+	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("flags api-loss-rollback=on", "assign uid=u payload=p1", "api down", "healthy 10m")
 	n.tearDisk = func(int) int { return 3 } // bad-configs is written, the rest is not
@@ -78,7 +78,7 @@ func TestARecordedVerdictEndsTheTrialThoughItsRecordIsOlder(t *testing.T) {
 }
 
 func TestWhatHasTheContentOfLastKnownGoodNeedsNoTrialAfterACrash(t *testing.T) {
-	n := newShell(t)
+	n := newNodeSim(t)
 	n.do(proven...)
 	n.tearDisk = func(int) int { return 2 } // current is written, last-known-good is not
 	n.do("dies-before-acting", "assign uid=g2 payload=p0", "kill")
@@ -90,7 +90,7 @@ func TestWhatHasTheContentOfLastKnownGoodNeedsNoTrialAfterACrash(t *testing.T) {
 }
 
 func TestAnAPIThatWasLostWithTheFirstStartIsMissed(t *testing.T) {
-	n := newShell(t)
+	n := newNodeSim(t)
 	n.do("new-node api-loss-rollback=on", "assign uid=u payload=p1")
 	n.watcher = func(_ State, _ Observed, d Decision) {
 		if d.Action.Kind == Start {
@@ -108,7 +108,7 @@ func TestAnAPIThatWasLostWithTheFirstStartIsMissed(t *testing.T) {
 func TestWhatIsAboutToBeReplacedIsNoDeadEnd(t *testing.T) {
 	// It has failed when a higher attempt of its content is assigned, which
 	// lifts the verdict; last-known-good has yet to be validated.
-	n := newShell(t)
+	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("assign uid=u payload=p1 attempt=1", "agent-restart", "validation hangs", "unhealthy 2m", "assign uid=u2 payload=p1 attempt=2", "unhealthy 2m")
 	if n.state.Run.DeadEnd || n.state.LastKnownGood.Revision != "g" {
@@ -117,22 +117,22 @@ func TestWhatIsAboutToBeReplacedIsNoDeadEnd(t *testing.T) {
 }
 
 func TestAnAPIThatComesBackTooLateProvesNothing(t *testing.T) {
-	n := newShell(t)
+	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("flags api-loss-rollback=on", "assign uid=u payload=p1", "api down", "healthy 10m", "healthy 1m55s")
 	n.node.API = true
 	n.clock += maxGap
-	n.settle()
+	n.converge()
 	if s := n.state; len(s.Bad) != 0 || s.Run.Config.Revision != "u" || s.Trial == nil || !s.Trial.APIProbed {
 		t.Errorf("bad %+v, %q runs, trial %+v", s.Bad, s.Run.Config.Revision, s.Trial)
 	}
 }
 
 func TestACleanShutdownKeepsWhatWasObserved(t *testing.T) {
-	s := State{Trial: &Trial{Revision: "u", Healthy: time.Minute}, Run: Run{Credit: 7 * time.Second}}
+	s := State{Trial: &Trial{Revision: "u", Healthy: time.Minute}, Run: Run{UnsavedHealthy: 7 * time.Second}}
 	clean := CleanShutdown(s)
-	if clean.Trial.Healthy != 67*time.Second || !clean.Trial.Clean || clean.Run.Credit != 0 {
-		t.Errorf("got %+v, credit %s", clean.Trial, clean.Run.Credit)
+	if clean.Trial.Healthy != 67*time.Second || !clean.Trial.Clean || clean.Run.UnsavedHealthy != 0 {
+		t.Errorf("got %+v, credit %s", clean.Trial, clean.Run.UnsavedHealthy)
 	}
 	if s.Trial.Clean || s.Trial.Healthy != time.Minute {
 		t.Errorf("the state handed in was modified: %+v", s.Trial)
@@ -218,7 +218,7 @@ func TestAStateTakesUpAnotherCurrentAndALiftedVerdict(t *testing.T) {
 }
 
 func TestForgettingOffLineIsTheSameRepair(t *testing.T) {
-	n := newShell(t)
+	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("assign uid=u payload=p1", "exit status=1 times=4", "kill")
 	s := n.load()
@@ -255,7 +255,7 @@ func TestStandingSaysWhatTheNextStartRuns(t *testing.T) {
 		{"inconclusive", []string{"assign uid=u payload=p1", "unhealthy 2m", "unhealthy 2m"}, "g", "it is last-known-good; the trial of current (UID: u) waits: Inconclusive"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n := newShell(t)
+			n := newNodeSim(t)
 			n.do(proven...)
 			n.do(c.events...)
 			runs, why := Standing(n.load())

@@ -45,7 +45,7 @@ func (d *decider) status() Status {
 	}
 	// That of last-known-good is the node's own business: whoever assigned it has had his answer.
 	if t := s.Trial; t != nil && s.OnTrial(s.Run.Config) && !s.LastKnownGood.Same(s.Run.Config) {
-		st.Trial = &Progress{t.StartTime, t.Healthy + s.Run.Credit, t.Terms.Duration, max(0, len(s.Startups)-1), t.Terms.Threshold}
+		st.Trial = &Progress{t.StartTime, t.Healthy + s.Run.UnsavedHealthy, t.Terms.Duration, max(0, len(s.Startups)-1), t.Terms.Threshold}
 	}
 	detail := d.condition(&st)
 	if w := s.Run.Waiting; st.Condition.Status == "True" && w > 0 && w >= d.o.Limits.HealthTimeout {
@@ -73,14 +73,14 @@ func (d *decider) condition(st *Status) string {
 	set := func(status, reason, message, cause string) {
 		st.Condition = Condition{status, reason, message, cause}
 	}
-	runs := d.using()
+	runs := d.conditionMessage()
 	if s.Run.DeadEnd {
 		set("False", reasonDeadEnd, runs, fmt.Sprintf("%s keeps failing and there is nothing to fall back to", label(run, d.o.Local)))
 		return s.Run.LastExit
 	}
-	if d.hold.status != "" {
-		set(d.hold.status, d.hold.reason, runs, d.hold.cause)
-		return d.hold.detail
+	if d.blocked.status != "" {
+		set(d.blocked.status, d.blocked.reason, runs, d.blocked.cause)
+		return d.blocked.detail
 	}
 	switch in.Kind {
 	case Nil:
@@ -105,7 +105,7 @@ func (d *decider) localCondition(set func(status, reason, message, cause string)
 		reason, word = reasonLocalInit, "an init config was provided"
 	}
 	if !d.next.Run.Config.IsLocal() {
-		set("Unknown", reasonLocalInvalid, d.using(), fmt.Sprintf("could not use current (%s)", d.o.Local))
+		set("Unknown", reasonLocalInvalid, d.conditionMessage(), fmt.Sprintf("could not use current (%s)", d.o.Local))
 		return
 	}
 	set("True", reason, fmt.Sprintf("using current (%s)", d.o.Local), "current is set to the local default, and "+word)
@@ -142,7 +142,7 @@ func (d *decider) assignedCondition(set func(status, reason, message, cause stri
 }
 
 // using says what runs, in the proposal's words.
-func (d *decider) using() string {
+func (d *decider) conditionMessage() string {
 	s, run := d.next, d.next.Run.Config
 	if s.Run.Deferred {
 		return "using last-known-good " + label(run, d.o.Local)
@@ -165,9 +165,9 @@ func (d *decider) using() string {
 }
 
 // label names a configuration as the proposal does.
-func label(c Config, l Local) string { return name(c.Revision, l) }
+func label(c Config, l Local) string { return labelUID(c.Revision, l) }
 
-func name(revision string, l Local) string {
+func labelUID(revision string, l Local) string {
 	if revision == "" {
 		return "(" + string(l) + ")"
 	}

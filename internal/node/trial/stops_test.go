@@ -10,24 +10,24 @@ import (
 func TestAConfigurationIsJudgedHoweverOftenTheAgentIsStopped(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		ill   func(n *shell)
-		stop  func(n *shell)
+		ill   func(n *nodeSim)
+		stop  func(n *nodeSim)
 		every time.Duration
 		want  Failure
 	}{
-		{"never healthy, stopped", func(n *shell) { n.healthy = false }, (*shell).sigterm, 45 * time.Second, NotHealthy},
-		{"never healthy, killed", func(n *shell) { n.healthy = false }, (*shell).kill, 45 * time.Second, NotHealthy},
-		{"never Ready, stopped", func(n *shell) { n.node.Ready = false }, (*shell).sigterm, 45 * time.Second, NotReady},
-		{"never Ready, killed", func(n *shell) { n.node.Ready = false }, (*shell).kill, 45 * time.Second, NotReady},
-		{"the agent dies before its kubelet can be healthy", func(n *shell) { n.healthy = false }, (*shell).kill, 8 * time.Second, ""},
-		{"the agent is upgraded before its kubelet can be healthy", func(n *shell) { n.healthy = false }, (*shell).sigterm, 25 * time.Second, ""},
+		{"never healthy, stopped", func(n *nodeSim) { n.healthy = false }, (*nodeSim).sigterm, 45 * time.Second, NotHealthy},
+		{"never healthy, killed", func(n *nodeSim) { n.healthy = false }, (*nodeSim).kill, 45 * time.Second, NotHealthy},
+		{"never Ready, stopped", func(n *nodeSim) { n.node.Ready = false }, (*nodeSim).sigterm, 45 * time.Second, NotReady},
+		{"never Ready, killed", func(n *nodeSim) { n.node.Ready = false }, (*nodeSim).kill, 45 * time.Second, NotReady},
+		{"the agent dies before its kubelet can be healthy", func(n *nodeSim) { n.healthy = false }, (*nodeSim).kill, 8 * time.Second, ""},
+		{"the agent is upgraded before its kubelet can be healthy", func(n *nodeSim) { n.healthy = false }, (*nodeSim).sigterm, 25 * time.Second, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n := newShell(t)
+			n := newNodeSim(t)
 			n.healthy = true
 			n.start()
 			n.intent = Intent{Kind: Assigned, Config: randomConfig(1, 0)}
-			n.settle()
+			n.converge()
 			c.ill(n)
 			for range 20 {
 				n.pass(c.every)
@@ -46,16 +46,16 @@ func TestAConfigurationIsJudgedHoweverOftenTheAgentIsStopped(t *testing.T) {
 
 // TestAMomentOfHealthStartsTheCountAnewAlsoOnDisk.
 func TestAMomentOfHealthStartsTheCountAnewAlsoOnDisk(t *testing.T) {
-	n := newShell(t)
+	n := newNodeSim(t)
 	n.healthy = true
 	n.start()
 	n.intent = Intent{Kind: Assigned, Config: randomConfig(1, 0)}
-	n.settle()
+	n.converge()
 	for range 5 {
 		n.healthy = false
 		n.pass(100 * time.Second)
 		n.healthy = true
-		n.settle()
+		n.converge()
 		n.kill()
 		n.healthy = false
 		n.start()

@@ -136,7 +136,7 @@ func (n *randomNode) stories() map[string]func(*rapid.T) {
 			delete(n.verdicts, c.Revision)
 			n.one(n.putRight)(n.r)
 			n.sick = func(c Config) bool { return c.IsLocal() }
-			for range 2 * int(turnAfter<<turnsMost/(10*time.Second)) {
+			for range 2 * int(retryAfter<<maxRetryDoublings/(10*time.Second)) {
 				if n.pass(10 * time.Second); n.state.Run.Config.Revision == c.Revision {
 					break
 				}

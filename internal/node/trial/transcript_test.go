@@ -23,7 +23,7 @@ func TestTheTranscriptsSayWhatANodeDoes(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			n := newShell(t)
+			n := newNodeSim(t)
 			datadriven.RunTest(t, file, func(t *testing.T, td *datadriven.TestData) string {
 				n.t = t
 				return n.run(td)
@@ -33,23 +33,23 @@ func TestTheTranscriptsSayWhatANodeDoes(t *testing.T) {
 }
 
 // commands are what can happen to a node.
-var commands = map[string]func(*shell, *datadriven.TestData){
-	"node": func(n *shell, td *datadriven.TestData) { // a new one, that has run its local configuration for a while
-		*n = *newShell(n.t)
+var commands = map[string]func(*nodeSim, *datadriven.TestData){
+	"node": func(n *nodeSim, td *datadriven.TestData) { // a new one, that has run its local configuration for a while
+		*n = *newNodeSim(n.t)
 		n.flags(td)
 		n.healthy = true
 		n.start()
 		n.pass(5 * time.Second)
 		n.trace = nil
 	},
-	"new-node": func(n *shell, td *datadriven.TestData) { // its agent was not started yet
-		*n = *newShell(n.t)
+	"new-node": func(n *nodeSim, td *datadriven.TestData) { // its agent was not started yet
+		*n = *newNodeSim(n.t)
 		n.flags(td)
 	},
-	"flags": (*shell).flags,
+	"flags": (*nodeSim).flags,
 
 	// What is intended.
-	"assign": func(n *shell, td *datadriven.TestData) {
+	"assign": func(n *nodeSim, td *datadriven.TestData) {
 		c := Config{
 			Revision: words(td, "uid"), UID: words(td, "uid"), Namespace: "evenkeel-system", Name: words(td, "uid") + "-config",
 			Payload: words(td, "payload"),
@@ -77,8 +77,8 @@ var commands = map[string]func(*shell, *datadriven.TestData){
 			n.revoked = &[]string{revoked}
 		}
 	},
-	"local": func(n *shell, _ *datadriven.TestData) { n.intent = Intent{Kind: Nil} },
-	"unassigned": func(n *shell, td *datadriven.TestData) {
+	"local": func(n *nodeSim, _ *datadriven.TestData) { n.intent = Intent{Kind: Nil} },
+	"unassigned": func(n *nodeSim, td *datadriven.TestData) {
 		n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: words(td, "by")}, Cause: "nothing is assigned"}
 		if td.HasArg("taken-back") {
 			n.intent.TakenBack = RolloutRef{Name: "workers", Revision: 1, Attempt: 1}
@@ -87,26 +87,26 @@ var commands = map[string]func(*shell, *datadriven.TestData){
 			n.revoked = &[]string{revoked}
 		}
 	},
-	"unanswered": func(n *shell, td *datadriven.TestData) {
+	"unanswered": func(n *nodeSim, td *datadriven.TestData) {
 		n.intent = Intent{Kind: Unanswered, Cause: words(td, "cause")}
 	},
-	"invalid": func(n *shell, td *datadriven.TestData) {
+	"invalid": func(n *nodeSim, td *datadriven.TestData) {
 		n.intent = Intent{Kind: Invalid, Cause: words(td, "cause"), Reason: words(td, "reason")}
 	},
-	"revoke": func(n *shell, td *datadriven.TestData) {
+	"revoke": func(n *nodeSim, td *datadriven.TestData) {
 		uids := []string{}
 		for _, arg := range td.CmdArgs {
 			uids = append(uids, arg.Key)
 		}
 		n.revoked = &uids
 	},
-	"forget": func(n *shell, td *datadriven.TestData) {
+	"forget": func(n *nodeSim, td *datadriven.TestData) {
 		n.forget = []string{td.CmdArgs[0].Key}
 		delete(n.verdicts, td.CmdArgs[0].Key)
 	},
 
 	// What validation says of a configuration from now on.
-	"verdict": func(n *shell, td *datadriven.TestData) {
+	"verdict": func(n *nodeSim, td *datadriven.TestData) {
 		revision := td.CmdArgs[0].Key
 		if revision == "local" {
 			revision = ""
@@ -121,19 +121,19 @@ var commands = map[string]func(*shell, *datadriven.TestData){
 		n.says[revision] = Verdict{outcome, words(td, "guard"), words(td, "words")}
 		delete(n.verdicts, revision)
 	},
-	"validation": func(n *shell, td *datadriven.TestData) { n.unknown = td.HasArg("hangs") },
+	"validation": func(n *nodeSim, td *datadriven.TestData) { n.unknown = td.HasArg("hangs") },
 
 	// What the kubelet does. The durations let time pass.
-	"healthy":   func(n *shell, td *datadriven.TestData) { n.healthy, n.waiting = true, false },
-	"unhealthy": func(n *shell, td *datadriven.TestData) { n.healthy, n.waiting = false, false },
-	"waiting":   func(n *shell, td *datadriven.TestData) { n.healthy, n.waiting = false, true },
-	"notready":  func(n *shell, td *datadriven.TestData) { n.healthy, n.node.Ready = true, false },
-	"ready":     func(n *shell, td *datadriven.TestData) { n.healthy, n.node.Ready = true, true },
-	"sick-local": func(n *shell, _ *datadriven.TestData) { // local is never healthy
+	"healthy":   func(n *nodeSim, td *datadriven.TestData) { n.healthy, n.waiting = true, false },
+	"unhealthy": func(n *nodeSim, td *datadriven.TestData) { n.healthy, n.waiting = false, false },
+	"waiting":   func(n *nodeSim, td *datadriven.TestData) { n.healthy, n.waiting = false, true },
+	"notready":  func(n *nodeSim, td *datadriven.TestData) { n.healthy, n.node.Ready = true, false },
+	"ready":     func(n *nodeSim, td *datadriven.TestData) { n.healthy, n.node.Ready = true, true },
+	"sick-local": func(n *nodeSim, _ *datadriven.TestData) { // local is never healthy
 		n.sick = func(c Config) bool { return c.IsLocal() }
 	},
-	"idle": func(n *shell, td *datadriven.TestData) {},
-	"exit": func(n *shell, td *datadriven.TestData) {
+	"idle": func(n *nodeSim, td *datadriven.TestData) {},
+	"exit": func(n *nodeSim, td *datadriven.TestData) {
 		text := words(td, "words")
 		if status := words(td, "status"); status != "" {
 			text = "exit status " + status
@@ -150,39 +150,39 @@ var commands = map[string]func(*shell, *datadriven.TestData){
 			if !n.child.Alive && n.up && !n.node.ShuttingDown {
 				wait := n.last.Wake
 				n.note("... %s later", wait)
-				n.settleAfter(wait)
+				n.convergeAfter(wait)
 			}
 		}
 	},
 
 	// The node.
-	"api":       func(n *shell, td *datadriven.TestData) { n.node.API = td.HasArg("up") },
-	"runtime":   func(n *shell, td *datadriven.TestData) { n.node.RuntimeDown = td.HasArg("down") },
-	"shutdown":  func(n *shell, td *datadriven.TestData) { n.node.ShuttingDown = !td.HasArg("cancelled") },
-	"pressure":  func(n *shell, td *datadriven.TestData) { n.node.Pressure = keys(td) },
-	"pods":      func(n *shell, td *datadriven.TestData) { n.node.Pods = keys(td) },
-	"lost-pods": func(n *shell, td *datadriven.TestData) { n.node.LostPods = keys(td) },
-	"storage": func(n *shell, td *datadriven.TestData) {
+	"api":       func(n *nodeSim, td *datadriven.TestData) { n.node.API = td.HasArg("up") },
+	"runtime":   func(n *nodeSim, td *datadriven.TestData) { n.node.RuntimeDown = td.HasArg("down") },
+	"shutdown":  func(n *nodeSim, td *datadriven.TestData) { n.node.ShuttingDown = !td.HasArg("cancelled") },
+	"pressure":  func(n *nodeSim, td *datadriven.TestData) { n.node.Pressure = keys(td) },
+	"pods":      func(n *nodeSim, td *datadriven.TestData) { n.node.Pods = keys(td) },
+	"lost-pods": func(n *nodeSim, td *datadriven.TestData) { n.node.LostPods = keys(td) },
+	"storage": func(n *nodeSim, td *datadriven.TestData) {
 		n.diskFails = words(td, "fails")
 		if n.diskFails == "" {
 			n.storage = ""
 		}
 	},
-	"clock": func(n *shell, td *datadriven.TestData) {
+	"clock": func(n *nodeSim, td *datadriven.TestData) {
 		d, err := time.ParseDuration(words(td, "jumps"))
 		check(td, err)
 		n.clockJumps += d
 	},
 
 	// The agent.
-	"start":   (*shell).startAgent,
-	"sigterm": func(n *shell, _ *datadriven.TestData) { n.sigterm() },
-	"kill":    func(n *shell, _ *datadriven.TestData) { n.kill() },
-	"dies-before-acting": func(n *shell, _ *datadriven.TestData) { // on the next decision that asks for something
+	"start":   (*nodeSim).startAgent,
+	"sigterm": func(n *nodeSim, _ *datadriven.TestData) { n.sigterm() },
+	"kill":    func(n *nodeSim, _ *datadriven.TestData) { n.kill() },
+	"dies-before-acting": func(n *nodeSim, _ *datadriven.TestData) { // on the next decision that asks for something
 		n.dying = func() bool { return n.last.Action.Kind != None }
 	},
-	"agent-restart": func(n *shell, td *datadriven.TestData) { n.kill(); n.startAgent(td) },
-	"reboot": func(n *shell, td *datadriven.TestData) {
+	"agent-restart": func(n *nodeSim, td *datadriven.TestData) { n.kill(); n.startAgent(td) },
+	"reboot": func(n *nodeSim, td *datadriven.TestData) {
 		if td.HasArg("clean") {
 			n.sigterm()
 		}
@@ -191,20 +191,20 @@ var commands = map[string]func(*shell, *datadriven.TestData){
 		n.node.LostPods = nil
 		n.startAgent(td)
 	},
-	"edit-local": func(n *shell, td *datadriven.TestData) { n.digest = words(td, "to") },
-	"kubelet-upgrade": func(n *shell, td *datadriven.TestData) {
+	"edit-local": func(n *nodeSim, td *datadriven.TestData) { n.digest = words(td, "to") },
+	"kubelet-upgrade": func(n *nodeSim, td *datadriven.TestData) {
 		n.sigterm()
 		n.version = words(td, "to")
 		n.startAgent(td)
 	},
 }
 
-func (n *shell) startAgent(*datadriven.TestData) {
+func (n *nodeSim) startAgent(*datadriven.TestData) {
 	n.healthy, n.dying = false, nil
 	n.start()
 }
 
-func (n *shell) flags(td *datadriven.TestData) {
+func (n *nodeSim) flags(td *datadriven.TestData) {
 	for _, arg := range td.CmdArgs {
 		value := strings.Join(arg.Vals, ", ")
 		var err error
@@ -227,7 +227,7 @@ func (n *shell) flags(td *datadriven.TestData) {
 }
 
 // run carries out a command and prints what came of it.
-func (n *shell) run(td *datadriven.TestData) string {
+func (n *nodeSim) run(td *datadriven.TestData) string {
 	command, ok := commands[td.Cmd]
 	if !ok {
 		n.t.Fatalf("unknown command; known are %v", slices.Sorted(maps.Keys(commands)))
@@ -235,7 +235,7 @@ func (n *shell) run(td *datadriven.TestData) string {
 	n.trace = nil
 	command(n, td)
 	if n.up {
-		n.settle()
+		n.converge()
 	}
 	for _, arg := range td.CmdArgs {
 		if d, err := time.ParseDuration(arg.Key); err == nil {
@@ -251,7 +251,7 @@ func (n *shell) run(td *datadriven.TestData) string {
 }
 
 // describe prints what the node remembers and what it reports.
-func (n *shell) describe() []string {
+func (n *nodeSim) describe() []string {
 	switch {
 	case n.refused:
 		return []string{"the agent has refused to run"}
@@ -261,7 +261,7 @@ func (n *shell) describe() []string {
 	s, d := n.state, n.last
 	records := fmt.Sprintf("records: current %s, last-known-good %s", label(s.Current.Config, n.local), label(s.LastKnownGood.Config, n.local))
 	if s.Trial != nil {
-		records += fmt.Sprintf(", startups %d, trial of %s %s", len(s.Startups), name(s.Trial.Revision, n.local), s.Trial.Healthy+s.Run.Credit)
+		records += fmt.Sprintf(", startups %d, trial of %s %s", len(s.Startups), labelUID(s.Trial.Revision, n.local), s.Trial.Healthy+s.Run.UnsavedHealthy)
 		if s.Trial.Fallback != NoFallback {
 			records += " waits: " + string(s.Trial.Fallback)
 		}
