@@ -5,24 +5,24 @@ import (
 	"slices"
 )
 
-// hold is why an assignment that is known is not taken up.
+// blocker is the reason why the intended configuration does not run, although it is not bad.
 type blocker struct {
 	status string // False or Unknown
 	reason string // CamelCase
 	cause  string
 	detail string
-	pods   bool // it is decided again when the node's pods change
+	pods   bool // the decision depends on the node's pods: watch them
 }
 
-// adopt takes up what is intended, if it is new and may run here.
+// adopt adopts the intended configuration if it is new and may run here.
 func (d *decider) adopt() bool {
 	s, in := &d.next, d.o.Intent
 	if d.o.Node.ShuttingDown {
-		return true // a trial would begin without its kubelet; the next boot asks again
+		return true // a trial would begin without its kubelet; decide after the boot
 	}
 	switch in.Kind {
 	case Invalid:
-		if d.starting && in.Reason != reasonStaleAssignment { // that says nothing against what was taken up before
+		if d.starting && in.Reason != reasonStaleAssignment { // a stale assignment does not cast doubt on the adopted configuration
 			s.Run.Deferred = true
 		}
 		return true
@@ -38,7 +38,7 @@ func (d *decider) adopt() bool {
 	}
 	c := in.Config
 	if g := &s.LastKnownGood; g.Same(c) && g.Payload == c.Payload && c.Checkpoint != "" {
-		g.Checkpoint = c.Checkpoint // it was downloaded anew: a rollback is to find what is there
+		g.Checkpoint = c.Checkpoint // downloaded again: a rollback needs the digest of the new file
 	}
 	if s.IsRevoked(c) {
 		d.blocked = blocker{status: "False", reason: reasonRevoked, cause: fmt.Sprintf("refused current (UID: %s): it is revoked", c.Revision)}
@@ -46,13 +46,13 @@ func (d *decider) adopt() bool {
 	}
 	if _, bad := s.BadEntry(c); bad {
 		if slices.ContainsFunc(s.Bad, func(b BadConfig) bool { return b.matches(c) && c.Rollout.Attempt <= b.Attempt }) {
-			return true // status says why
+			return true // the condition shows the verdict
 		}
-		if d.o.Storage != "" { // a verdict is lifted for what is taken up, and for nothing else
+		if d.o.Storage != "" { // the verdict is withdrawn only together with an adoption
 			return d.blockOnStorage()
 		}
 		if d.forbidden(s.Current.Config) {
-			s.Current = s.LastKnownGood // lifting must not bring back more than what is adopted below
+			s.Current = s.LastKnownGood // withdrawing the verdict must not bring back the previous current
 			d.endTrial()
 		}
 		s.Bad = slices.DeleteFunc(s.Bad, func(b BadConfig) bool { return b.matches(c) })
@@ -61,8 +61,8 @@ func (d *decider) adopt() bool {
 		}
 	}
 	if s.Current.Same(c) {
-		// Who assigned it may have changed, or its checkpoint was healed; not what it is. Each record is looked at, since
-		// a crash may have come between two.
+		// The configuration is the same, but its rollout or checkpoint file may have changed. Each copy is checked,
+		// because a crash can separate the writes of current and last-known-good.
 		s.Current.Config = c
 		if s.LastKnownGood.Same(c) {
 			s.LastKnownGood.Config = c
@@ -100,17 +100,17 @@ func (d *decider) adoptConfig(c Config) {
 	s := &d.next
 	s.Current = Record{c, d.o.Now}
 	if s.Run.Config.Revision == c.Revision {
-		s.Run.Config = c // it was taken back, and ran on because there was nothing else
+		s.Run.Config = c // it had been taken back, and kept running because nothing else could run
 	}
 	d.endTrial()
 	good := true
 	switch {
 	case s.LastKnownGood.Same(c):
-		s.LastKnownGood.Config = c // its checkpoint may have been downloaded anew
+		s.LastKnownGood.Config = c // its checkpoint may have been downloaded again
 	case d.sameContentAsGood(c):
 		s.LastKnownGood = Record{c, d.o.Now}
 	default:
-		good = false // also if it was promoted before: the one now is known to be good now
+		good = false // also if it was promoted before: the present last-known-good is the better fallback
 	}
 	if !good || !d.isPromoted(c) {
 		d.beginTrial()
@@ -119,8 +119,8 @@ func (d *decider) adoptConfig(c Config) {
 	d.event(false, eventConfigChanged, "now using current (UID: %s)", c.Revision)
 }
 
-// inherits takes up a revision whose payload already runs: without a restart,
-// and with the standing of the one it replaces.
+// adoptSameContent adopts a revision whose payload already runs: without a restart, with the trial or the promotion
+// of the revision that it replaces.
 func (d *decider) adoptSameContent(c Config) bool {
 	s := &d.next
 	old := s.Current.Config
@@ -187,11 +187,12 @@ func (d *decider) adoptLocal() bool {
 	return true
 }
 
-// removed deals with an object that assigns nothing. If it had assigned current, a person removed that, which means
-// local; or it was taken back or revoked, which means last-known-good. Otherwise nothing was removed.
+// adoptRemoval handles an object that assigns nothing. If that object had assigned current, a person removed the
+// assignment, which means local, or it was taken back or revoked, which means last-known-good. In all other cases
+// nothing was removed.
 func (d *decider) adoptRemoval() bool {
 	s, in := &d.next, d.o.Intent
-	if s.Current.IsLocal() && !s.Current.Since.IsZero() { // adopted, and maybe interrupted; a current that was lost has no time
+	if s.Current.IsLocal() && !s.Current.Since.IsZero() { // adopted, perhaps by an interrupted decision; a lost current has no time
 		return d.adoptLocal()
 	}
 	if !s.RemovedBy(in) {
@@ -215,15 +216,15 @@ func (d *decider) adoptRemoval() bool {
 		}
 		d.startCause = CauseRollback
 	}
-	s.Current.AssignedBy, s.LastKnownGood.AssignedBy = "", "" // the same removal must not mean local later
+	s.Current.AssignedBy, s.LastKnownGood.AssignedBy = "", "" // so that the same removal does not mean local later
 	if s.Run.Config.Revision == s.Current.Revision {
 		s.Run.Config = s.Current.Config
 	}
 	return true
 }
 
-// awaitVerdict asks for a verdict on what is to be adopted. What runs goes on
-// meanwhile; where nothing runs yet, the node waits, so that it starts once.
+// requestVerdict requests the verdict on a configuration that is to be adopted. A running kubelet continues
+// meanwhile. If none runs, the node waits for the verdict, so that it starts once.
 func (d *decider) requestVerdict(c Config) bool {
 	d.toValidate = append(d.toValidate, c)
 	return !d.starting
@@ -233,10 +234,10 @@ func guardBlocker(c Config, v Verdict) blocker {
 	return blocker{status: "False", reason: v.Guard, cause: fmt.Sprintf("refused current (UID: %s): %s", c.Revision, v.Words), pods: v.Outcome == Refused}
 }
 
-// awaitStorage holds an assignment until the disk takes what it changes.
+// blockOnStorage delays an adoption until the disk accepts writes.
 func (d *decider) blockOnStorage() bool {
 	d.blocked = storageBlocker(d.o.Storage)
-	d.blocked.pods = true // when it can be recorded, the trial is to begin with those that run then
+	d.blocked.pods = true // the baseline of the trial needs the pods that run at that time
 	return true
 }
 

@@ -21,7 +21,7 @@ func (d *decider) checkLocal() bool {
 	if d.o.Limits.DegradeLocal && d.hasProvenFallback() {
 		good := d.next.LastKnownGood.Config
 		switch fallback, known := d.o.Verdicts[good.Revision]; {
-		case !known: // a node starts degraded only beside what may run now
+		case !known: // the node starts with an invalid local configuration only if another one may run
 			d.toValidate = append(d.toValidate, good)
 			return false
 		case fallback.Outcome != RejectedOutcome:
@@ -32,15 +32,14 @@ func (d *decider) checkLocal() bool {
 	return false
 }
 
-// proven tells whether there is a configuration besides local that may be run
-// when local is invalid.
+// hasProvenFallback reports whether last-known-good may run if local is invalid.
 func (d *decider) hasProvenFallback() bool {
 	c := d.next.LastKnownGood.Config
 	return !c.IsLocal() && !d.forbidden(c)
 }
 
-// choose picks what must run: current, else last-known-good, else local, each
-// validated anew before the first start.
+// chooseConfig chooses what must run: current, else last-known-good, else local. Each is validated again before its
+// first start.
 func (d *decider) chooseConfig() bool {
 	s := &d.next
 	candidates := []Config{s.Current.Config, s.LastKnownGood.Config, {}}
@@ -48,18 +47,18 @@ func (d *decider) chooseConfig() bool {
 	if s.Run.Deferred || waits {
 		candidates = candidates[1:]
 		if waits && s.Current.Same(candidates[0]) {
-			candidates = candidates[1:] // last-known-good is what is on trial
+			candidates = candidates[1:] // last-known-good itself is on trial
 		}
 	}
 	if waits {
-		candidates = append(candidates, s.Current.Config) // what waits is still better than no kubelet
+		candidates = append(candidates, s.Current.Config) // a configuration whose trial waits is better than no kubelet
 	}
 	for i, c := range candidates {
 		if d.forbidden(c) {
 			continue
 		}
 		last := waits && i == len(candidates)-1
-		if d.o.Child.Alive && s.Run.Config.Revision == c.Revision { // no verdict stops what runs
+		if d.o.Child.Alive && s.Run.Config.Revision == c.Revision { // no verdict stops a running kubelet
 			d.choice = c
 			d.resumeIfLast(last)
 			return true
@@ -76,8 +75,8 @@ func (d *decider) chooseConfig() bool {
 			d.toValidate = append(d.toValidate, c)
 			return false
 		}
-		// What has passed its trial with this very component is not bad: it is the node that has changed. It does not run
-		// while its dry run rejects it, and is taken up again when that accepts it.
+		// A configuration that passed its trial with this version of the component is not bad: the node has
+		// changed. It does not run while the dry run rejects it, and runs again when the dry run accepts it.
 		if v.Outcome == RejectedOutcome && d.isPromoted(c) {
 			if s.Current.Same(c) && d.blocked.status == "" {
 				d.blocked = blocker{status: "Unknown", reason: reasonCouldNotValidate, cause: fmt.Sprintf(
@@ -107,8 +106,8 @@ func (d *decider) chooseConfig() bool {
 		return true
 	}
 	switch {
-	case len(d.toValidate) > 0: // what is assigned may yet be run
-	case d.o.Child.Alive: // a kubelet that should not run is still better than none
+	case len(d.toValidate) > 0: // the assigned configuration may still be accepted
+	case d.o.Child.Alive: // a kubelet with a forbidden configuration is better than none
 		d.choice = s.Run.Config
 		d.blocked = blocker{status: "False", reason: reasonDeadEnd, detail: d.o.Verdicts[""].Words,
 			cause: fmt.Sprintf("%s must not run, and there is nothing else: the local configuration is invalid", label(d.choice, d.o.Local))}
@@ -119,7 +118,7 @@ func (d *decider) chooseConfig() bool {
 	return false
 }
 
-// waitsNoMore has a trial go on that waited, if its configuration is the last that can run.
+// resumeIfLast resumes a waiting trial if its configuration is the only one left that can run.
 func (d *decider) resumeIfLast(last bool) {
 	if !last || d.next.Trial == nil {
 		return
@@ -131,7 +130,7 @@ func (d *decider) resumeIfLast(last bool) {
 	d.event(false, eventTrialResumed, "nothing else can run, the local configuration is invalid: the trial of current (UID: %s) goes on", d.next.Current.Revision)
 }
 
-// act turns the choice into an action.
+// chooseAction derives the action from the choice.
 func (d *decider) chooseAction() bool {
 	s, run := &d.next, &d.next.Run
 	same := run.Started && run.Config.Revision == d.choice.Revision
@@ -140,7 +139,7 @@ func (d *decider) chooseAction() bool {
 	}
 	kind := Start
 	if d.o.Child.Alive {
-		if _, bad := s.BadEntry(run.Config); len(d.toValidate) > 0 && !bad { // the verdict on what is assigned is on its way: one restart, not two
+		if _, bad := s.BadEntry(run.Config); len(d.toValidate) > 0 && !bad { // wait for the verdict on the assigned configuration: one restart instead of two
 			return true
 		}
 		kind = Restart
@@ -174,9 +173,9 @@ func (d *decider) chooseAction() bool {
 	}
 	if s.Trial != nil {
 		d.editTrial(func(t *Trial) {
-			t.Clean = !d.onTrial() // then an unclean reboot is not its doing
+			t.Clean = !d.onTrial() // while another configuration runs, an unclean reboot does not count
 			if n := d.o.Node; d.startCause == CauseResume && n.API {
-				t.Baseline.Pressure, t.Baseline.Pods = slices.Clone(n.Pressure), slices.Clone(n.Pods) // nor what happened meanwhile
+				t.Baseline.Pressure, t.Baseline.Pods = slices.Clone(n.Pressure), slices.Clone(n.Pods) // nor does what happened while it did not run
 			}
 		})
 	}
@@ -184,12 +183,12 @@ func (d *decider) chooseAction() bool {
 	return true
 }
 
-// nextWake is when something changes that no event announces.
+// nextWake returns after which time something changes that no event announces.
 func (d *decider) nextWake() time.Duration {
 	run, l := d.next.Run, d.o.Limits
 	if run.Started && !d.o.Child.Alive && d.action.Kind == None {
 		if run.Delay == 0 {
-			return time.Second // a verdict is on its way, or the node is going down
+			return time.Second // a verdict is pending, or the node is shutting down
 		}
 		return max(run.Delay, 50*time.Millisecond)
 	}

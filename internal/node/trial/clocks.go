@@ -6,30 +6,30 @@ import (
 )
 
 const (
-	// maxGap bounds what one decision adds to any clock: an agent that did not
-	// look for longer did not observe.
+	// maxGap limits the time that one decision adds to any clock: time in which the agent did not run was not
+	// observed.
 	maxGap = 15 * time.Second
-	// flushEvery bounds how much observed health a crash of the agent can lose.
+	// healthySaveStep limits how much observed health a crash of the agent can lose.
 	healthySaveStep = 20 * time.Second
-	// illStep is the same for the time in which it was not healthy, or the node not Ready.
+	// unhealthySaveStep is the same limit for the time in which the kubelet was not healthy, or the node not Ready.
 	unhealthySaveStep = 10 * time.Second
-	// settled is how long a kubelet must be healthy for its crashes to be forgotten.
+	// stableAfter is how long a kubelet must be healthy until its crashes are forgotten.
 	stableAfter = time.Minute
 
-	// turnAfter is how long a trial that was inconclusive waits for what runs instead, if that fails as well: twice as long
-	// after each time, up to turnAfter<<turnsMost.
+	// retryAfter is how long an inconclusive trial waits while its fallback fails as well. It doubles with each
+	// retry, up to retryAfter<<maxRetryDoublings.
 	retryAfter        = time.Minute
 	maxRetryDoublings = 3
 
 	initialBackoff  = 250 * time.Millisecond
 	maxTrialBackoff = 8 * time.Second
-	maxBackoff      = 10 * time.Second // what a unit of the stock kubelet waits
+	maxBackoff      = 10 * time.Second // RestartSec of the stock kubelet's unit
 
-	apiLossWindow = 2 * time.Minute  // a loss this soon after the start may be the configuration's doing
-	apiLossAfter  = 10 * time.Minute // how long it must stay away
+	apiLossWindow = 2 * time.Minute  // only a loss this soon after the start can be caused by the configuration
+	apiLossAfter  = 10 * time.Minute // how long the API must stay away
 )
 
-// reckon adds the time since the last decision to what it was observed to be.
+// updateClocks adds the time since the last decision to the counters of the kubelet's and the node's states.
 func (d *decider) updateClocks() bool {
 	run, o := &d.next.Run, d.o
 	if !run.Started {
@@ -70,7 +70,7 @@ func (d *decider) updateClocks() bool {
 		}
 	} else {
 		run.HealthyFor, run.ReadyFor = 0, 0
-		if !d.outage() && !run.Outage { // nor what it left of the time since the last decision
+		if !d.outage() && !run.Outage { // nor the rest of the interval in which the outage ended
 			run.Unhealthy += gap
 		}
 	}
@@ -92,7 +92,7 @@ func (d *decider) updateNodeClocks(gap time.Duration, wasHealthy bool) {
 	switch {
 	case !notReady:
 		run.NotReady = 0
-	case run.Healthy && !d.clocksPaused() && !run.ClocksPaused: // what an outage left of the time since is not counted
+	case run.Healthy && !d.clocksPaused() && !run.ClocksPaused: // the rest of the interval in which an outage ended does not count
 		run.NotReady += gap
 	}
 	switch {
@@ -122,21 +122,21 @@ func (d *decider) updateAPIClocks(gap time.Duration) {
 	}
 }
 
-// outage tells whether what a kubelet's health depends on is away.
+// outage reports whether something that the kubelet's health depends on is unavailable.
 func (d *decider) outage() bool { return d.o.Node.RuntimeDown || d.o.Node.ShuttingDown }
 
-// standsStill tells whether an outage stops the clocks that depend on it.
+// clocksPaused reports whether an outage stops the clocks that depend on the API or the runtime.
 func (d *decider) clocksPaused() bool {
 	return !d.o.Node.API || d.outage()
 }
 
-// mustBeReady tells whether the node was Ready when the trial began.
+// mustBeReady reports whether the node was Ready when the trial began.
 func (d *decider) mustBeReady() bool {
 	return d.next.Trial != nil && d.next.Trial.Baseline.Ready
 }
 
-// keepIll keeps in the trial for how long the kubelet was not healthy, or the node not Ready, so that an agent which is
-// stopped again and again, perhaps for that very reason, comes to a verdict all the same.
+// saveUnhealthyTime copies the time in which the kubelet was not healthy, or the node not Ready, to the trial, which
+// is saved. An agent that is stopped again and again, perhaps because of that state, still reaches a verdict.
 func (d *decider) saveUnhealthyTime() {
 	run, t := &d.next.Run, *d.next.Trial
 	keep := func(kept *time.Duration, now time.Duration, over bool) {
@@ -154,8 +154,8 @@ func (d *decider) saveUnhealthyTime() {
 	d.next.Trial = &t
 }
 
-// resumeIll goes on counting where the agent before left off. The last quarter of a limit is to be seen in one run: the
-// time that a kubelet takes to start is not held against it because its agent was restarted.
+// restoreUnhealthyTime continues the count of the previous agent, up to three quarters of each limit: the time that a
+// kubelet takes to start must not fail a trial because the agent was restarted.
 func (d *decider) restoreUnhealthyTime() {
 	if !d.onTrial() {
 		return

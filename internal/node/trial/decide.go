@@ -5,11 +5,9 @@ import (
 	"slices"
 )
 
-// Decide says which configuration this node runs next, and why. It is pure: no
-// I/O, no clock, no randomness.
+// Decide returns which configuration this node runs next, and why. It is pure: no I/O, no clock, no randomness.
 //
-// Deciding again with the same inputs, no time elapsed and the action carried
-// out changes nothing.
+// Called again with the same inputs after the action was carried out, with no time elapsed, Decide changes nothing.
 func Decide(s State, o Observed) Decision {
 	d := &decider{next: s.clone(), o: o}
 	for _, step := range steps {
@@ -20,19 +18,18 @@ func Decide(s State, o Observed) Decision {
 	return d.decision()
 }
 
-// steps is the whole decision, in order. A step returns false when nothing
-// after it can be decided yet.
+// steps are the decision, in order. A step returns false if the later steps cannot be decided yet.
 var steps = []func(*decider) bool{
-	(*decider).forgetRequested,  // what an operator wants forgotten first, so that it counts in all that follows
-	(*decider).updateRevoked,    // then what must never run here
+	(*decider).forgetRequested,  // requests to forget first: all later steps must see their effect
+	(*decider).updateRevoked,    // then the list of revisions that must never run here
 	(*decider).recoverFromCrash, // complete a transition that a crash interrupted
 	(*decider).checkLocal,       // local must be valid at every start, whatever is assigned
-	(*decider).updateClocks,     // add up what was observed since the last decision
-	(*decider).handleExit,       // an exit counts before anything is said about health
-	(*decider).judge,            // pass, fail or go on with the trial
-	(*decider).adopt,            // take up a new assignment
-	(*decider).chooseConfig,     // what must run now
-	(*decider).chooseAction,     // how to get there
+	(*decider).updateClocks,     // add the time since the last decision
+	(*decider).handleExit,       // an exit counts before health is judged
+	(*decider).judge,            // pass, fail or continue the trial
+	(*decider).adopt,            // adopt a new assignment
+	(*decider).chooseConfig,     // choose what must run now
+	(*decider).chooseAction,     // and how to get there
 }
 
 type decider struct {
@@ -89,7 +86,7 @@ func (d *decider) updateRevoked() bool {
 	return true
 }
 
-// settle makes the records agree after a crash between two of them.
+// recoverFromCrash makes current, last-known-good and the trial agree again after a crash between two writes.
 func (d *decider) recoverFromCrash() bool {
 	s := &d.next
 	d.starting = !s.Run.Started
@@ -98,7 +95,7 @@ func (d *decider) recoverFromCrash() bool {
 	if s.Trial != nil && (s.Trial.Revision != s.Current.Revision || good && d.isPromotedOn(s.Current.Config, s.Trial.Local) || bad && !b.Provisional) {
 		d.endTrial()
 	}
-	if s.Trial != nil && s.Trial.Terms == (Terms{}) { // the record is of an agent that did not keep them
+	if s.Trial != nil && s.Trial.Terms == (Terms{}) { // saved by an agent that did not keep the terms
 		d.editTrial(func(t *Trial) { t.Terms = d.terms(s.Current.Asked) })
 	}
 	unclean := d.rebooted()
@@ -111,27 +108,27 @@ func (d *decider) recoverFromCrash() bool {
 		d.beginTrial()
 	case unclean && !d.forbidden(s.Current.Config):
 		s.Run.LastExit = "the node went down without a clean shutdown"
-		d.editTrial(func(t *Trial) { t.LongestUptime = stableAfter }) // nobody knows how long it lived
+		d.editTrial(func(t *Trial) { t.LongestUptime = stableAfter }) // its uptime is not known
 		d.countCrash()
 	}
 	return true
 }
 
-// rebooted takes note of another boot, and tells whether the one before ended
-// without a clean shutdown while the configuration on trial ran.
+// rebooted notes a new boot ID, and reports whether the previous boot ended without a clean shutdown while the
+// configuration on trial ran.
 func (d *decider) rebooted() bool {
 	t := d.next.Trial
 	if t == nil || t.BootID == d.o.BootID {
 		return false
 	}
-	d.editTrial(func(t *Trial) { t.BootID, t.Clean = d.o.BootID, true }) // nothing runs yet
+	d.editTrial(func(t *Trial) { t.BootID, t.Clean = d.o.BootID, true }) // no kubelet runs yet
 	if t.BootID == "" || d.o.BootID == "" {
-		return false // nobody knows whether it is another
+		return false // it is not known whether this is another boot
 	}
 	return !t.Clean
 }
 
-// forbidden tells whether c must not run, whatever the dry run says.
+// forbidden reports whether c must not run, whatever the dry run says.
 func (d *decider) forbidden(c Config) bool {
 	_, bad := d.next.BadEntry(c)
 	return bad || d.next.IsRevoked(c)

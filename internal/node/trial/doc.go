@@ -1,10 +1,9 @@
-// Package trial is the core of evenkeel: it decides which configuration this
-// node runs, and why.
+// Package trial is the pure decision which kubelet configuration a node runs: adopting an assigned configuration on trial,
+// promoting it to last-known-good, and rolling it back. Rules about when a configuration counts as healthy, bad or
+// last-known-good belong here.
 //
-// Decide is pure. It knows no clock, file, network or process: the agent
-// gathers what can be observed, calls Decide, persists Next, carries out
-// Action and reports Status. A crash anywhere is repaired by observing and
-// deciding again. The rules are those of the proposal "Dynamic Kubelet
-// Configuration" (2017), sections "Robust Kubelet behavior" and "Reporting
+// Decide must not know a clock, file, network or process. The agent gathers what can be observed, calls Decide, saves Next,
+// carries out Action and reports Status. After a crash at any point the agent observes and decides again. The rules are
+// those of the proposal "Dynamic Kubelet Configuration" (2017), sections "Robust Kubelet behavior" and "Reporting
 // Configuration Status", with the differences that docs/architecture.md names.
 package trial

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// judgeFallback looks whether what the node fell back to does better than what
-// failed: steadily, or the node itself may be at fault.
+// judgeFallback judges the configuration that replaced a failed one. If it is healthy long enough, the verdict on the
+// failed one becomes final. If it fails too, the node may be the cause, and the verdict is withdrawn.
 func (d *decider) judgeFallback() {
 	s, run := &d.next, &d.next.Run
 	failure, words := d.currentFailure()
@@ -26,7 +26,7 @@ func (d *decider) judgeFallback() {
 		return
 	}
 	if s.Trial != nil && s.Trial.Fallback == APIProbe {
-		defer d.judgeProbe() // no verdict on current waits: only one on last-known-good may
+		defer d.judgeProbe() // a probe never makes a verdict on current final, only one on last-known-good
 	}
 	needsReady := slices.ContainsFunc(s.Bad, func(b BadConfig) bool { return doubt(b) && b.Failure == NotReady })
 	waits := s.Trial != nil && s.Trial.Fallback == Inconclusive
@@ -47,17 +47,16 @@ func (d *decider) judgeFallback() {
 	}
 	if t := s.Trial; failure != "" && t != nil && t.Fallback == Inconclusive && !d.forbidden(s.Current.Config) && run.Waited >= retryAfter<<min(run.Retries, maxRetryDoublings) {
 		run.Retries++
-		d.resumeTrial(fmt.Sprintf("%s goes on failing", d.runningLabel())) // what is on trial may be the only one that can be well here
+		d.resumeTrial(fmt.Sprintf("%s goes on failing", d.runningLabel())) // the configuration on trial may be the only one that works here
 	}
 }
 
-// judgeProbe ends the excursion to last-known-good that an API lost early in a
-// trial is answered with.
+// judgeProbe ends an API probe: last-known-good runs to find out whether the API comes back with it.
 func (d *decider) judgeProbe() {
 	run := d.next.Run
 	switch {
 	case d.next.Trial == nil:
-	case d.o.Node.API && run.SinceStart > 0 && run.Probing <= apiLossWindow: // not before last-known-good runs
+	case d.o.Node.API && run.SinceStart > 0 && run.Probing <= apiLossWindow: // only once last-known-good runs
 		d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
 		d.fail(LostAPI, "lost the API, which came back with last-known-good")
 	case run.Probing > apiLossWindow:
@@ -67,12 +66,12 @@ func (d *decider) judgeProbe() {
 	}
 }
 
-// failing tells how what runs fails now, if it does, in whatever way: a node whose runtime hangs can have one configuration
-// crash and another not be healthy.
+// currentFailure returns how the running configuration fails now, if it does. The kind may differ from the failure of
+// the configuration that it replaced: with a runtime that hangs, one can crash and another be unhealthy.
 func (d *decider) currentFailure() (Failure, string) {
 	run, l := &d.next.Run, d.o.Limits
 	switch {
-	case d.o.Child.Exited && run.Config.Dropin && run.Local != d.o.LocalDigest: // the next start is of something else
+	case d.o.Child.Exited && run.Config.Dropin && run.Local != d.o.LocalDigest: // the next start uses another local configuration
 	case d.o.Child.Exited && run.Crashes > l.CrashLoopThreshold:
 		return CrashLooped, fmt.Sprintf("%d unexpected exits, last: %s", run.Crashes, run.LastExit)
 	case run.Unhealthy >= l.HealthTimeout && run.Unhealthy > 0:
@@ -83,10 +82,9 @@ func (d *decider) currentFailure() (Failure, string) {
 	return "", ""
 }
 
-// steady is how long last-known-good must be healthy to do better than the
-// configuration that failed: as long as makes its own crashes forgotten, or,
-// if it had none, clearly longer than that one ever lived. What failed in its
-// place before has more to show.
+// stableTime returns how long last-known-good must be healthy until it counts as better than the failed
+// configuration: until its own crashes are forgotten or, if it had none, twice as long as the failed one ever ran. A
+// fallback that failed before needs the longer time.
 func (d *decider) stableTime() time.Duration {
 	if t := d.next.Trial; t != nil && t.LongestUptime > 0 && t.Fallback == NoFallback && d.next.Run.Crashes == 0 && d.next.Run.Retries == 0 {
 		return min(stableAfter, max(2*t.LongestUptime, time.Second))
@@ -94,12 +92,12 @@ func (d *decider) stableTime() time.Duration {
 	return stableAfter
 }
 
-// isSteady tells whether what runs has been healthy for that long.
+// isStable reports whether the running configuration has been healthy for stableTime.
 func (d *decider) isStable() bool {
 	return d.next.Run.Healthy && d.next.Run.HealthyFor >= d.stableTime()
 }
 
-// resume goes on with a trial that was inconclusive.
+// resumeTrial resumes an inconclusive trial.
 func (d *decider) resumeTrial(why string) {
 	d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
 	d.next.Startups = []time.Time{d.o.Now}
@@ -108,7 +106,7 @@ func (d *decider) resumeTrial(why string) {
 	d.event(false, eventTrialResumed, "%s: the trial of current (UID: %s) goes on", why, d.next.Current.Revision)
 }
 
-// takeBack withdraws the verdicts that were not final: what replaced what they are about fails too.
+// withdrawVerdicts withdraws provisional verdicts, because the configuration that replaced the failed one fails too.
 func (d *decider) withdrawVerdicts(doubt func(BadConfig) bool) {
 	s := &d.next
 	var names []string
@@ -118,7 +116,7 @@ func (d *decider) withdrawVerdicts(doubt func(BadConfig) bool) {
 		}
 	}
 	s.Bad = slices.DeleteFunc(s.Bad, doubt)
-	if d.needsTrial() { // the verdict was on another revision with that content
+	if d.needsTrial() { // the verdict was on another revision with the same content
 		d.beginTrial()
 	}
 	resumes := ""
@@ -129,19 +127,19 @@ func (d *decider) withdrawVerdicts(doubt func(BadConfig) bool) {
 	d.event(true, eventInconclusive, "%s fails too, so that %s is no longer held to be bad%s", d.runningLabel(), strings.Join(names, " and "), resumes)
 }
 
-// stepDown gives up last-known-good for local if it was never proven with this version of the component, and fails with
-// it: in the place of a configuration that failed, it runs without a trial of its own.
-// It returns false where that is no way out.
+// rejectLastKnownGood gives up last-known-good for local if it fails without ever having passed a trial with this
+// version of the component: as the fallback of a failed configuration it has no trial of its own. It returns false
+// where local is no alternative.
 func (d *decider) rejectLastKnownGood(failure Failure, words string) bool {
 	s, c, local := &d.next, d.next.Run.Config, ""
 	if c.Dropin {
-		local = d.next.Run.Local // that it failed over, though it may have been edited since
+		local = d.next.Run.Local // the one that it failed with; the file may have been edited since
 	}
 	if c.IsLocal() || !s.LastKnownGood.Same(c) || s.Current.Same(c) || d.isPromotedOn(c, local) || d.forbidden(c) || !d.localCanRun() {
 		return false
 	}
 	if failure == CrashLooped && (d.outage() || d.next.Run.Counted <= d.o.Limits.CrashLoopThreshold) {
-		return true // no verdict comes of an outage, and local would do no better
+		return true // an outage leads to no verdict, and local would not do better
 	}
 	reason := fmt.Sprintf("last-known-good %s, which was not proven with this version of the kubelet, failed: %s", label(c, d.o.Local), words)
 	d.markBad(c, failure, reason, "")
@@ -154,17 +152,17 @@ func (d *decider) rejectLastKnownGood(failure Failure, words string) bool {
 func (d *decider) reportDeadEnd(words string) {
 	s, c := d.next, d.next.Run.Config
 	stays := s.Current.Same(c) || s.LastKnownGood.Same(c) || c.IsLocal()
-	if s.Run.DeadEnd || !stays || d.forbidden(c) { // what must not run is about to be replaced
+	if s.Run.DeadEnd || !stays || d.forbidden(c) { // a forbidden configuration is about to be replaced
 		return
 	}
 	d.next.Run.DeadEnd = true
 	d.event(true, eventDeadEnd, "%s keeps failing and there is nothing to fall back to: %s; trying on", label(d.next.Run.Config, d.o.Local), words)
 }
 
-// localCanRun tells whether nothing is known to be wrong with local.
+// localCanRun reports whether local is not known to be invalid.
 func (d *decider) localCanRun() bool { return d.o.Verdicts[""].Outcome != RejectedOutcome }
 
-// standing names what runs, and as what.
+// runningLabel names the running configuration and its role.
 func (d *decider) runningLabel() string {
 	c := d.next.Run.Config
 	if d.next.LastKnownGood.Same(c) {

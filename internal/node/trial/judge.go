@@ -7,14 +7,13 @@ import (
 	"time"
 )
 
-// onTrial tells whether the kubelet runs the configuration on trial, and that
-// has not just failed.
+// onTrial reports whether the kubelet runs the configuration on trial, and that configuration is not forbidden.
 func (d *decider) onTrial() bool {
 	c := d.next.Run.Config
 	return d.next.Run.Started && d.next.OnTrial(c) && d.next.Trial.Fallback == NoFallback && !d.forbidden(c)
 }
 
-// crash reckons with an exit that nobody asked for.
+// handleExit counts an unexpected exit.
 func (d *decider) handleExit() bool {
 	run, o := &d.next.Run, d.o
 	if !o.Child.Exited || !run.Started {
@@ -29,12 +28,12 @@ func (d *decider) handleExit() bool {
 	if d.onTrial() {
 		most = maxTrialBackoff
 		d.editTrial(func(t *Trial) { t.noteUptime(run.Uptime) })
-		// Only the configuration's own doing counts: not a binary that is gone,
-		// not a runtime that is, not the node going down.
+		// Only failures of the configuration count: not a missing binary, an unavailable runtime, or a node that
+		// shuts down.
 		if o.Child.Spawned && !d.trialBegan && !o.Node.RuntimeDown && !o.Node.ShuttingDown {
 			d.editTrial(func(t *Trial) {
-				t.noteUptime(time.Millisecond) // it is known, if it was at once
-				t.Unhealthy, t.NotReady = 0, 0 // it counts as a crash
+				t.noteUptime(time.Millisecond) // an immediate exit counts as a known uptime
+				t.Unhealthy, t.NotReady = 0, 0 // this failure counts as a crash
 			})
 			d.countCrash()
 		}
@@ -44,9 +43,8 @@ func (d *decider) handleExit() bool {
 	return true
 }
 
-// countCrash counts the start that follows an unexpected exit of the
-// configuration on trial, or gives the verdict: threshold + 1 starts are
-// allowed, the extra one because it takes one to adopt a configuration.
+// countCrash counts the start that follows an unexpected exit of the configuration on trial, or fails the trial after
+// threshold + 1 starts. The first start is the adoption.
 func (d *decider) countCrash() {
 	s := &d.next
 	if len(s.Startups) <= s.Trial.Terms.Threshold {
@@ -56,8 +54,7 @@ func (d *decider) countCrash() {
 	d.fail(CrashLooped, fmt.Sprintf("crash-looped: %d starts in its trial, last: %s", len(s.Startups), s.Run.LastExit))
 }
 
-// judge passes, fails or continues the trial; when it is over, whether
-// last-known-good does better.
+// judge passes, fails or continues the trial. After a rollback it judges the fallback.
 func (d *decider) judge() bool {
 	if !d.next.Run.Started {
 		return true
@@ -113,7 +110,7 @@ func (d *decider) promote() {
 	d.event(false, eventConfigLastKnownGood, "(UID: %s) became last-known-good after %s of observed health", c.Revision, terms.Duration)
 }
 
-// fail gives a verdict on the configuration on trial.
+// fail records a verdict on the configuration on trial and rolls back.
 func (d *decider) fail(f Failure, words string) {
 	s := &d.next
 	c := s.Current.Config
@@ -127,7 +124,7 @@ func (d *decider) fail(f Failure, words string) {
 	if d.next.Bad[0].Provisional {
 		d.editTrial(func(t *Trial) {
 			t.noteUptime(s.Run.Uptime)
-			t.Unhealthy, t.NotReady = 0, 0 // if the verdict is taken back, they count from the beginning
+			t.Unhealthy, t.NotReady = 0, 0 // if the verdict is withdrawn, they count from zero
 		})
 	} else {
 		d.endTrial()

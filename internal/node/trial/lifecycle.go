@@ -26,7 +26,7 @@ func (d *decider) beginTrial() {
 	}
 	s.Run.UnsavedHealthy = 0
 	if s.Run.Config.Revision == c.Revision {
-		s.Run.Unhealthy, s.Run.NotReady = 0, 0 // it may run already: that was before its trial
+		s.Run.Unhealthy, s.Run.NotReady = 0, 0 // it may run already; that time was before its trial
 	}
 	if s.LastKnownGood.Same(c) {
 		d.event(false, eventConfigOnTrial, "last-known-good %s was not proven with this version of the kubelet and the local configuration as it is: it is on trial again; if it fails, the node goes back to %s",
@@ -39,15 +39,14 @@ func (d *decider) endTrial() {
 	d.next.Run.UnsavedHealthy, d.next.Run.NotReady, d.next.Run.Waited, d.next.Run.Retries = 0, 0, 0, 0
 }
 
-// editTrial changes a copy: the state handed to Decide is never written to.
+// editTrial changes a copy, because the State passed to Decide must not change.
 func (d *decider) editTrial(edit func(*Trial)) {
 	t := *d.next.Trial
 	edit(&t)
 	d.next.Trial = &t
 }
 
-// terms are what a trial is begun with: what the configuration asks for, else
-// the agent's flags.
+// terms returns the terms of a new trial: those that the configuration requests, else the agent's flags.
 func (d *decider) terms(a Asked) Terms {
 	t := Terms{Duration: d.o.Limits.TrialDuration, Threshold: d.o.Limits.CrashLoopThreshold, AllowPodLoss: a.AllowPodLoss}
 	if a.Duration > 0 {
@@ -59,14 +58,14 @@ func (d *decider) terms(a Asked) Terms {
 	return t
 }
 
-// lacksTrial tells whether current may run and is not proven, and nothing is known of a trial.
+// needsTrial reports whether current may run, is not proven, and has no trial yet.
 func (d *decider) needsTrial() bool {
 	s, c := &d.next, d.next.Current.Config
 	return !c.IsLocal() && s.Trial == nil && !d.forbidden(c) && !(s.LastKnownGood.Same(c) && d.isPromoted(c))
 }
 
-// basis is what a drop-in is laid over: local as it was when it was started, if
-// it runs, else as it is now. For what stands alone it is empty.
+// mergeBase returns the digest of the local configuration that a drop-in is merged with: the one at its start if it
+// runs, else the present one. It is empty for a whole configuration.
 func (d *decider) mergeBase(c Config) string {
 	switch run := d.next.Run; {
 	case !c.Dropin:
@@ -77,8 +76,8 @@ func (d *decider) mergeBase(c Config) string {
 	return d.o.LocalDigest
 }
 
-// laidOver begins the trial of a drop-in anew if it is started over another
-// local configuration: what was seen of it so far was something else.
+// checkMergeBase restarts the trial of a drop-in that is started over another local configuration: the health
+// observed so far was that of another merged configuration.
 func (d *decider) checkMergeBase() {
 	c, t := d.next.Current.Config, d.next.Trial
 	local := d.mergeBase(c)
@@ -86,30 +85,29 @@ func (d *decider) checkMergeBase() {
 		return
 	}
 	if d.next.LastKnownGood.Same(c) && d.isPromoted(c) {
-		d.endTrial() // it is what it was proven over again
+		d.endTrial() // proven with this local configuration
 		return
 	}
 	d.editTrial(func(t *Trial) {
 		if t.Local != "" {
 			t.Healthy = 0
 		}
-		if t.Local = local; !d.isPromoted(c) { // no probation any more
+		if t.Local = local; !d.isPromoted(c) { // no longer a probation
 			t.Terms.Duration = max(t.Terms.Duration, d.terms(c.Asked).Duration)
 		}
 	})
 	d.next.Run.UnsavedHealthy = 0
 }
 
-// isContentOfGood tells whether c has the content of last-known-good.
+// sameContentAsGood reports whether c has the content of last-known-good.
 func (d *decider) sameContentAsGood(c Config) bool {
 	g := d.next.LastKnownGood.Config
 	return !g.IsLocal() && g.Payload == c.Payload
 }
 
-// isPromoted tells whether the content of c passed its trial before, with this
-// version of the component, and laid over the same local configuration if it is
-// a drop-in. What does not say over which one counts: it was recorded by an
-// agent that did not keep that.
+// isPromoted reports whether the content of c passed a trial with this version of the component and, for a drop-in,
+// with the same local configuration. A promotion without a digest of the local configuration counts: an earlier agent
+// recorded it.
 func (d *decider) isPromoted(c Config) bool { return d.isPromotedOn(c, d.mergeBase(c)) }
 
 func (d *decider) isPromotedOn(c Config, local string) bool {
@@ -126,7 +124,7 @@ func (d *decider) recordPromotion(c Config, local string) {
 	d.next.Promoted = d.next.Promoted[:min(len(d.next.Promoted), maxPromoted)]
 }
 
-// fallback names what a trial that fails goes back to.
+// fallbackLabel names the configuration that a failed trial falls back to.
 func (d *decider) fallbackLabel() string {
 	if good := d.next.LastKnownGood.Config; !d.next.Current.Same(good) && !d.forbidden(good) {
 		return "last-known-good " + label(good, d.o.Local)
@@ -145,11 +143,11 @@ func (d *decider) markBad(c Config, f Failure, reason, detail string) BadConfig 
 	return b
 }
 
-// trimBad keeps the newest entries, and each one that forbids a configuration that is on record, however old: without it
-// that configuration would run again, as if nothing had been found.
-func trimBad(bad []BadConfig, onRecord ...Config) []BadConfig {
+// trimBad keeps the newest entries and, however old, those that forbid a configuration in keep: without its entry
+// that configuration would run again.
+func trimBad(bad []BadConfig, keep ...Config) []BadConfig {
 	for i := len(bad) - 1; i >= 0 && len(bad) > maxBad; i-- {
-		if !slices.ContainsFunc(onRecord, func(c Config) bool { return !c.IsLocal() && bad[i].matches(c) }) {
+		if !slices.ContainsFunc(keep, func(c Config) bool { return !c.IsLocal() && bad[i].matches(c) }) {
 			bad = slices.Delete(bad, i, i+1)
 		}
 	}

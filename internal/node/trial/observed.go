@@ -2,27 +2,26 @@ package trial
 
 import "time"
 
-// Observed is what the agent saw. Nothing in it comes from the state.
+// Observed is what the agent has observed. Nothing in it comes from the State.
 type Observed struct {
-	Now     time.Time     // wall clock: recorded, never reckoned with
+	Now     time.Time     // wall clock: recorded, never used in a calculation
 	Elapsed time.Duration // monotonic time since the last decision
 	BootID  string
 	Limits  Limits
 	Local   Local
-	// LocalDigest changes when the local configuration does.
+	// LocalDigest changes when the local configuration changes.
 	LocalDigest string
 	Intent      Intent
-	// Verdicts are what the dry run and the guards said, by revision; "" is local.
+	// Verdicts are the results of the dry runs and the guards, by revision; "" is local.
 	Verdicts map[string]Verdict
 	Child    Child
 	Node     Node
 	Revoked  *[]string // nil: not known
-	Forget   []string  // revisions an operator wants forgotten
-	Storage  string    // why the last Next could not be persisted; empty: it was
+	Forget   []string  // revisions whose verdicts an operator wants removed
+	Storage  string    // why the last Next could not be saved; empty: it was saved
 }
 
-// Limits are the agent's flags. The first two are for configurations that ask
-// for nothing else.
+// Limits are the agent's flags. The first two apply to configurations that request nothing else.
 type Limits struct {
 	TrialDuration      time.Duration
 	CrashLoopThreshold int
@@ -32,39 +31,40 @@ type Limits struct {
 	DegradeLocal       bool // --local-invalid=degrade
 }
 
-// Local says what "local" means on this node.
+// Local is the kind of the node's local configuration.
 type Local string
 
-// What local can mean.
+// The kinds of local configurations.
 const (
 	Init    Local = "init"
 	Default Local = "default"
 )
 
-// IntentKind says what is known of the intended configuration.
+// IntentKind is what is known about the intended configuration.
 type IntentKind int
 
-// The kinds of intent. The proposal's "empty" is Nil, its "correct" Assigned.
+// The kinds of intents. The proposal's "empty" is Nil, its "correct" is Assigned.
 const (
-	Unanswered IntentKind = iota // no answer yet, or none that can be had
-	Unassigned                   // an object without an assignment: means local only if it assigned current before
-	Nil                          // local is written explicitly, or the agent keeps no remote configuration
+	Unanswered IntentKind = iota // no answer yet
+	Unassigned                   // the object assigns nothing: this means local only if that object assigned current
+	Nil                          // local is assigned explicitly, or dynamic configuration is off
 	Invalid                      // answered, but not correct
-	Assigned                     // correct, downloaded, checkpointed
+	Assigned                     // correct, downloaded and saved to disk
 )
 
-// Intent is the intended configuration, as its source has it.
+// Intent is the intended configuration, as the source returned it.
 type Intent struct {
 	Kind   IntentKind
 	Cause  string // of Unanswered, Unassigned and Invalid
 	Reason string // CamelCase, of Invalid, if there is a better one than SyncFailed
-	Config Config // of Assigned; of Invalid as far as it is known; of Unassigned: AssignedBy alone, the object
-	Notice string // worth saying, changes nothing: the object was edited or deleted
+	Config Config // of Assigned; of Invalid as far as it is known; of Unassigned only AssignedBy
+	Notice string // a message without effect on the decision: the object was edited or deleted
 	// TakenBack is the assignment that a rollout took back, of Unassigned; zero: none.
 	TakenBack RolloutRef
 }
 
-// takesBack reports whether the rollout's mark covers c: a rollout assigned c, not later than what it took back.
+// takesBack reports whether a rollout took c back: a rollout assigned c, not later than the assignment that was taken
+// back.
 func (in Intent) takesBack(c Config) bool {
 	return in.TakenBack.Name != "" && c.Rollout.Name != "" && !c.Rollout.AssignedAt.After(in.TakenBack.AssignedAt)
 }
@@ -72,62 +72,61 @@ func (in Intent) takesBack(c Config) bool {
 // Outcome is the result of validating a configuration.
 type Outcome int
 
-// The outcomes. Refused, Protected and CouldNotTell are no verdicts: they are
-// decided again when what they depend on changes.
+// The outcomes. Refused, Protected and CouldNotTell are not final: they change with the things they depend on.
 const (
 	NotValidated Outcome = iota
 	Accepted
 	RejectedOutcome
 	Refused
 	CouldNotTell
-	Unavailable // its checkpoint is missing or corrupt: not to be run until it is healed
-	Protected   // Refused, and not to be run either if it was taken up before: it changes what the node protects
+	Unavailable // its checkpoint is missing or corrupt: it cannot run until it is downloaded again
+	Protected   // like Refused, and it must not run even if it was adopted before: it changes protected fields
 )
 
-// Verdict is what validation said of one configuration.
+// Verdict is the result of validating one configuration.
 type Verdict struct {
 	Outcome Outcome
 	Guard   string // CamelCase, of Refused and Protected
 	Words   string
 }
 
-// Child is the kubelet.
+// Child is the state of the kubelet's process.
 type Child struct {
 	Alive   bool
 	Waiting bool // for its lock: neither healthy nor unhealthy
-	Healthy bool // READY, watchdog and healthz all say so
+	Healthy bool // READY, watchdog and healthz agree
 	Exited  bool // unexpectedly, since the last decision
-	Spawned bool // of Exited: it ran at all
+	Spawned bool // of Exited: the process had started
 	Exit    string
 }
 
-// Node is the node as the API has it, and what the kubelet depends on.
+// Node is the node's state in the API, and the state of what the kubelet depends on.
 type Node struct {
 	API          bool // reachable with the kubelet's own credentials
-	Ready        bool // Ready, and its Lease renewed since this start
+	Ready        bool // Ready, and its Lease was renewed since this start
 	Pressure     []string
-	Pods         []string // UIDs of the pods that run
-	LostPods     []string // that ran at adoption and were evicted or rejected since
-	RuntimeDown  bool     // a runtime socket that the payload did not change cannot be reached
+	Pods         []string // UIDs of the running pods
+	LostPods     []string // ran at adoption and were evicted or rejected since
+	RuntimeDown  bool     // a runtime socket that the payload does not change is unreachable
 	ShuttingDown bool
 }
 
-// ActionKind is the closed set of what a decision can ask for.
+// ActionKind is what a decision can request.
 type ActionKind int
 
-// The actions. Carrying one out twice is harmless.
+// The actions. Repeating one has no effect.
 const (
 	None    ActionKind = iota
 	Start              // start the kubelet with Config
 	Restart            // stop it, then start it with Config
-	Refuse             // local is invalid and nothing proven can run: stop
+	Refuse             // stop the agent: local is invalid and nothing proven can run
 )
 
 func (k ActionKind) String() string {
 	return [...]string{"None", "Start", "Restart", "Refuse"}[k]
 }
 
-// Cause says why a kubelet is started; it labels a metric.
+// Cause is the cause of a start of the kubelet, a label of a metric.
 type Cause string
 
 // The causes of a start.
@@ -139,7 +138,7 @@ const (
 	CauseResume   Cause = "resume"
 )
 
-// Action is what to do after Next has been persisted.
+// Action is what to do after Next has been saved.
 type Action struct {
 	Kind   ActionKind
 	Config Config
@@ -147,23 +146,23 @@ type Action struct {
 	Words  string // of Refuse
 }
 
-// Decision is a value; its fields take effect in their order.
+// Decision is the result of Decide. Its fields take effect in their order.
 type Decision struct {
-	Next     State         // to persist before Action is carried out
+	Next     State         // save before Action is carried out
 	Action   Action        // what to do now
-	Validate []Config      // verdicts that are missing: find them and decide again
-	Status   Status        // what to report; not while a verdict is missing
+	Validate []Config      // missing verdicts: find them and decide again
+	Status   Status        // what to report; empty while a verdict is missing
 	Events   []Event       // what has just happened, once
-	Watch    bool          // the node's condition matters now: observe it
-	Wake     time.Duration // decide again after this long, even if nothing happens
+	Watch    bool          // observe the node's state: the next decision needs it
+	Wake     time.Duration // decide again after this time, even if nothing happens
 }
 
-// Event is something to tell people once.
+// Event is something to report once.
 type Event struct {
 	Warning bool
 	Reason  string // CamelCase
 	Message string
-	Failure Failure // of a trial that failed: how
+	Failure Failure // of a failed trial
 }
 
 func (k IntentKind) String() string {

@@ -1,12 +1,12 @@
 package trial
 
-// Reasons of ConfigOK, as the API has them. The other reasons are those of a Failure, of a guard, and Inconclusive.
+// Reasons of ConfigOK, as in the API. The other reasons are those of a Failure, of a guard, and Inconclusive.
 const (
 	reasonAllChecksPassed  = "AllChecksPassed"
 	reasonLocalInit        = "LocalInit"
 	reasonLocalDefault     = "LocalDefault"
 	reasonSyncFailed       = "SyncFailed"
-	reasonStaleAssignment  = "StaleAssignment" // nobody stands by the assignment any more: what was taken up before stays
+	reasonStaleAssignment  = "StaleAssignment" // the assignment is outdated: the adopted configuration stays
 	reasonCouldNotValidate = "CouldNotValidate"
 	reasonWaitingForLock   = "WaitingForLock"
 	reasonRevoked          = "Revoked"

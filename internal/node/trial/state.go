@@ -6,33 +6,32 @@ import (
 	"time"
 )
 
-// Config names one configuration that a node may run. The zero value is the
-// local one: the init file, or the built-in defaults and flags.
+// Config identifies a configuration that a node may run. The zero value is the local configuration: the init file, or
+// the built-in defaults and flags.
 type Config struct {
 	Revision   string     `json:"revision"` // the key everywhere; empty: local
 	Namespace  string     `json:"namespace,omitempty"`
 	Name       string     `json:"name,omitempty"`
 	UID        string     `json:"uid,omitempty"`
-	SHA256     string     `json:"sha256,omitempty"`        // what the assignment demands of the payload, if it does
+	SHA256     string     `json:"sha256,omitempty"`        // of the payload, as the assignment requires it; empty: it does not
 	Payload    string     `json:"payloadSHA256,omitempty"` // sha256 of the payload
 	Checkpoint string     `json:"fileSHA256,omitempty"`    // sha256 of the checkpoint's file
-	Dropin     bool       `json:"dropin,omitempty"`        // it is laid over the local configuration
+	Dropin     bool       `json:"dropin,omitempty"`        // merged with the local configuration
 	Rollout    RolloutRef `json:"rolloutRef,omitzero"`
 	Asked      Asked      `json:"trial,omitzero"`
-	// AssignedBy identifies the object that assigned it: the NodeConfig by its UID. Empty: not known, or that object's
-	// assignment was taken back. Only the object named here can have its assignment removed.
+	// AssignedBy identifies the object that assigned the configuration: the UID of the NodeConfig. It is empty if
+	// that is not known or the assignment was taken back. Only this object can remove the assignment.
 	AssignedBy string `json:"assignedBy,omitempty"`
 }
 
-// Asked is what a configuration asks of its own trial. What is zero is left to
-// the agent's flags.
+// Asked is what a configuration requests for its own trial. The agent's flags replace zero values.
 type Asked struct {
 	Duration     time.Duration `json:"durationNanoseconds,omitempty"`
-	Starts       int           `json:"starts,omitempty"` // crashLoopThreshold + 1: the extra one adopts it
+	Starts       int           `json:"starts,omitempty"` // crashLoopThreshold + 1: the first start is the adoption
 	AllowPodLoss bool          `json:"allowPodLoss,omitempty"`
 }
 
-// RolloutRef says which rollout assigned a configuration, if one did.
+// RolloutRef identifies the rollout that assigned a configuration. It is zero if a person did.
 type RolloutRef struct {
 	Name       string    `json:"name"`
 	Revision   int64     `json:"revision"`
@@ -40,34 +39,33 @@ type RolloutRef struct {
 	AssignedAt time.Time `json:"assignedAt,omitzero"`
 }
 
-// IsLocal tells whether c is the local configuration.
+// IsLocal reports whether c is the local configuration.
 func (c Config) IsLocal() bool { return c.Revision == "" }
 
-// Record is what `current` and `last-known-good` say: a configuration, and
-// since when it has been that.
+// Record is the content of `current` or `last-known-good`: a configuration and the time at which it took that role.
 type Record struct {
 	Config
 	Since time.Time `json:"adoptedAt,omitzero"`
 }
 
-// State is what the node remembers. All but Run is on disk; Bad, Startups,
-// Promoted and Trial are kept for each version of the component.
+// State is what the node remembers. All fields but Run are saved to disk; Bad, Startups, Promoted and Trial are kept
+// separately for each version of the component.
 type State struct {
 	Current       Record
 	LastKnownGood Record
 	Revoked       []string // UIDs that must never run here
 	Bad           []BadConfig
-	Startups      []time.Time // counted starts of the trial's configuration
+	Startups      []time.Time // counted starts of the configuration on trial
 	Promoted      []Promotion
-	Trial         *Trial // nil: none is going on
+	Trial         *Trial // nil: no trial is in progress
 	Run           Run
 }
 
 // Failure is the way in which a configuration failed.
 type Failure string
 
-// The ways to fail. The first three leave the verdict provisional until the
-// last-known-good configuration does better.
+// The failures. After the first three the verdict stays provisional until the fallback has been healthy for long
+// enough.
 const (
 	CrashLooped    Failure = "CrashLooped"
 	NotHealthy     Failure = "NotHealthy"
@@ -86,13 +84,13 @@ type BadConfig struct {
 	Payload     string    `json:"payloadSHA256,omitempty"`
 	Time        time.Time `json:"time"`
 	Reason      string    `json:"reason"`           // the condition's reason
-	Detail      string    `json:"detail,omitempty"` // the kubelet's words
+	Detail      string    `json:"detail,omitempty"` // the kubelet's message
 	Failure     Failure   `json:"failure"`
-	Attempt     int64     `json:"attempt,omitempty"`     // a higher one lifts the entry
-	Provisional bool      `json:"provisional,omitempty"` // last-known-good has not done better yet
+	Attempt     int64     `json:"attempt,omitempty"`     // a rollout's higher attempt withdraws the entry
+	Provisional bool      `json:"provisional,omitempty"` // the fallback has not proven to be better yet
 }
 
-// String is the reason with its details.
+// String returns the reason and the detail.
 func (b BadConfig) String() string {
 	if b.Detail == "" {
 		return b.Reason
@@ -100,105 +98,100 @@ func (b BadConfig) String() string {
 	return b.Reason + ": " + b.Detail
 }
 
-// Promotion says that a payload passed its whole trial with this version of
-// the component.
+// Promotion records that a payload passed its whole trial with this version of the component.
 type Promotion struct {
 	Revision string    `json:"revision"`
 	Payload  string    `json:"payloadSHA256"`
 	Time     time.Time `json:"time"`
-	Local    string    `json:"localDigest,omitempty"` // what it was laid over; empty: it is no drop-in, or that was not recorded
+	Local    string    `json:"localDigest,omitempty"` // the local configuration that it was merged with; empty: it is no drop-in, or an earlier agent did not record it
 }
 
-// Fallback says why the last-known-good configuration runs although the one on
-// trial is not bad.
+// Fallback is the reason why last-known-good runs although the configuration on trial is not bad.
 type Fallback string
 
 // The reasons for running last-known-good while a trial waits.
 const (
 	NoFallback   Fallback = ""
 	Inconclusive Fallback = "Inconclusive" // last-known-good failed too
-	APIProbe     Fallback = "APIProbe"     // does the API come back with last-known-good?
+	APIProbe     Fallback = "APIProbe"     // find out whether the API comes back with last-known-good
 )
 
-// Terms are what a trial was begun with: they last as long as it does, whatever
-// becomes of the agent's flags.
+// Terms are the terms that a trial began with. Later changes of the agent's flags do not affect it.
 type Terms struct {
-	Duration     time.Duration `json:"durationNanoseconds"` // to be observed healthy
+	Duration     time.Duration `json:"durationNanoseconds"` // of health that must be observed
 	Threshold    int           `json:"crashLoopThreshold"`
 	AllowPodLoss bool          `json:"allowPodLoss,omitempty"`
 }
 
-// Trial is what is known of the trial of the current configuration.
+// Trial is the progress of the trial of the current configuration.
 type Trial struct {
 	Revision      string        `json:"revision"`
 	StartTime     time.Time     `json:"startTime"`
 	Terms         Terms         `json:"terms,omitzero"`
-	Local         string        `json:"localDigest,omitempty"`          // what a drop-in is laid over in it
-	Healthy       time.Duration `json:"healthyNanoseconds"`             // observed healthy, in steps
-	Unhealthy     time.Duration `json:"unhealthyNanoseconds,omitempty"` // those of Run, in steps: a stop is no health
+	Local         string        `json:"localDigest,omitempty"`          // the local configuration that a drop-in is merged with
+	Healthy       time.Duration `json:"healthyNanoseconds"`             // observed health, saved in steps
+	Unhealthy     time.Duration `json:"unhealthyNanoseconds,omitempty"` // Run.Unhealthy, saved in steps: a restart of the agent does not reset it
 	NotReady      time.Duration `json:"notReadyNanoseconds,omitempty"`
-	LongestUptime time.Duration `json:"livedNanoseconds,omitempty"` // the longest life of a kubelet in it, no longer than settled; 0: not known
+	LongestUptime time.Duration `json:"livedNanoseconds,omitempty"` // of a kubelet in this trial, at most stableAfter; 0: not known
 	BootID        string        `json:"bootID"`
-	Clean         bool          `json:"cleanShutdown"` // it does not run: stopped on purpose, or something else runs
+	Clean         bool          `json:"cleanShutdown"` // it does not run: it was stopped on purpose, or another configuration runs
 	Baseline      Baseline      `json:"baseline"`
 	Fallback      Fallback      `json:"fallback,omitempty"`
 	APILostEarly  bool          `json:"apiLostEarly,omitempty"`
-	APIProbed     bool          `json:"apiProbed,omitempty"` // it fell back that way once; never again
+	APIProbed     bool          `json:"apiProbed,omitempty"` // there was an API probe in this trial; there is at most one
 }
 
-// lived takes note of how long a kubelet has lived in the trial.
+// noteUptime records how long a kubelet ran in the trial.
 func (t *Trial) noteUptime(d time.Duration) {
 	t.LongestUptime = min(stableAfter, max(t.LongestUptime, d))
 }
 
-// Baseline is how the node was when the configuration was adopted: only what
-// was fine then can be held against it.
+// Baseline is the state of the node at the adoption of the configuration. Only a change from good to bad can fail the
+// trial.
 type Baseline struct {
 	API      bool     `json:"apiReachable"`
 	Ready    bool     `json:"ready"`
 	Pressure []string `json:"pressure,omitempty"`
 	Pods     []string `json:"podUIDs,omitempty"`
-	// Open: no kubelet ran then, and the node was not seen to be Ready. It is taken when the node is Ready for the first
-	// time, and no health counts before.
+	// Pending: no kubelet ran at the adoption, and the node was not Ready. The baseline is taken when the node is
+	// Ready for the first time; no health counts before that.
 	Pending bool `json:"open,omitempty"`
 }
 
-// Run is what only matters while this agent lives: it is about the kubelet that
-// it started, and it is lost with it.
+// Run is about the kubelet that this agent started. It is not saved.
 type Run struct {
 	Started  bool          // Config has been started
 	Config   Config        // what was started last
-	Local    string        // the digest of local, as it was then
-	Deferred bool          // the source was invalid at the start: last-known-good until it is clear
+	Local    string        // the digest of the local configuration at that start
+	Deferred bool          // the source was invalid at the agent's start: last-known-good runs until it is valid
 	Crashes  int           // unexpected exits without a minute of health between them
-	Counted  int           // of those: while nothing else was to blame
-	Delay    time.Duration // left until the next start after a crash
+	Counted  int           // those of Crashes that were not caused by an outage
+	Delay    time.Duration // remaining time until the restart after a crash
 	LastExit string
 
 	Healthy        bool          // at the last decision
-	SinceStart     time.Duration // alive, since the last change of Config
-	Uptime         time.Duration // alive, since the last start
+	SinceStart     time.Duration // of the process, since the last change of Config
+	Uptime         time.Duration // of the process, since the last start
 	HealthyFor     time.Duration // without a break, since the last start
-	ReadyFor       time.Duration // the same, and the node is Ready
-	Unhealthy      time.Duration // alive but not healthy, without a break
-	Waiting        time.Duration // alive but waiting for its lock, without a break
+	ReadyFor       time.Duration // the same, with a Ready node
+	Unhealthy      time.Duration // running but not healthy, without a break
+	Waiting        time.Duration // running but waiting for its lock, without a break
 	NotReady       time.Duration // healthy, but the node is not Ready, without a break
-	Outage         bool          // at the last decision, of what health depends on
-	ClocksPaused   bool          // at the last decision, the clocks that the API stops stood still
-	UnsavedHealthy time.Duration // healthy time of the trial that is not on disk yet
+	Outage         bool          // at the last decision, something that health depends on was unavailable
+	ClocksPaused   bool          // at the last decision, the clocks that depend on the API or the runtime were stopped
+	UnsavedHealthy time.Duration // health in the trial that is not saved yet
 	APISeen        bool          // reachable since the last change of Config
 	APIAway        time.Duration // without a break
 	Probing        time.Duration // since the API probe began
-	Waited         time.Duration // since the trial was inconclusive
-	Retries        int           // how often it went on after that although what ran failed
+	Waited         time.Duration // since the trial became inconclusive
+	Retries        int           // how often the trial was resumed although its fallback failed
 	DeadEnd        bool
 }
 
-// Same tells whether two records name the same configuration.
+// Same reports whether r contains the configuration c.
 func (r Record) Same(c Config) bool { return r.Revision == c.Revision }
 
-// BadEntry returns the entry that forbids c, and whether there is one. Entries
-// match by revision or by payload.
+// BadEntry returns the entry that forbids c, and whether there is one. Entries match by revision or by payload.
 func (s State) BadEntry(c Config) (BadConfig, bool) {
 	if c.IsLocal() {
 		return BadConfig{}, false
@@ -214,38 +207,37 @@ func (b BadConfig) matches(c Config) bool {
 	return b.Revision == c.Revision || b.Payload != "" && b.Payload == c.Payload
 }
 
-// IsRevoked tells whether c must never run here by order of the NodeConfig.
+// IsRevoked reports whether the NodeConfig forbids c on this node.
 func (s State) IsRevoked(c Config) bool {
 	return c.UID != "" && slices.Contains(s.Revoked, c.UID)
 }
 
-// OnTrial tells whether c is the configuration whose trial is going on. It may
-// be last-known-good: with another version of the component.
+// OnTrial reports whether the trial in progress is that of c. With a new version of the component, c may be
+// last-known-good.
 func (s State) OnTrial(c Config) bool {
 	return s.Trial != nil && s.Trial.Revision == c.Revision && s.Current.Same(c)
 }
 
-// Replaced returns what is left of a run when the component's binary was
-// replaced by one of another version, whose records are other ones.
+// Replaced returns the part of r that stays valid when the component's binary is replaced by another version.
 func (r Run) Replaced() Run {
 	return Run{Started: r.Started, Config: r.Config, Local: r.Local, Deferred: r.Deferred, LastExit: r.LastExit}
 }
 
-// TakesUp reports whether next, which follows s, has another current configuration or lacks a verdict that s has. The disk
-// must take such a state before the node goes by it: an agent that cannot record it decides again with Observed.Storage.
+// TakesUp reports whether next, which follows s, has another current configuration or withdraws a verdict. Such a
+// state must be saved before the node acts on it: if it cannot be saved, the agent decides again with
+// Observed.Storage set.
 func (s State) TakesUp(next State) bool {
 	return next.Current != s.Current || slices.ContainsFunc(s.Bad, func(b BadConfig) bool {
 		return !slices.ContainsFunc(next.Bad, func(x BadConfig) bool { return x.Revision == b.Revision })
 	})
 }
 
-// RemovedBy reports whether in means that current was assigned by an object that assigns nothing any more.
+// RemovedBy reports whether in means that the object that assigned current assigns nothing any more.
 func (s State) RemovedBy(in Intent) bool {
 	return in.Kind == Unassigned && in.Config.AssignedBy != "" && s.Current.AssignedBy == in.Config.AssignedBy
 }
 
-// Records returns the revisions that the state names, local left out, and what
-// payload is on record for each.
+// Records returns the digest of the payload of each revision that the state names, without local.
 func (s State) Records() map[string]string {
 	records := map[string]string{}
 	for _, b := range s.Bad {
@@ -262,9 +254,8 @@ func (s State) Records() map[string]string {
 	return records
 }
 
-// CleanShutdown returns the state to persist when the kubelet was stopped
-// because the agent was told to stop: what was observed is kept, and the next
-// start is not held against the configuration.
+// CleanShutdown returns the state to save when the kubelet was stopped because the agent stops: it keeps the observed
+// times, and the next start does not count as a crash.
 func CleanShutdown(s State) State {
 	if s.Trial != nil {
 		t := *s.Trial
@@ -280,21 +271,20 @@ func CleanShutdown(s State) State {
 	return s
 }
 
-// maxKept bounds the lists in the state.
+// Limits of the lists in the state.
 const (
 	maxPromoted = 10
 	maxBad      = 50
 )
 
-// Forget returns the state without the belief that a revision is bad: the
-// proposal's repair for dead ends.
+// Forget returns the state without the verdict on a revision: the proposal's repair for a dead end.
 func Forget(s State, revision string) State {
 	d := &decider{next: s.clone(), o: Observed{Forget: []string{revision}}}
 	d.forgetRequested()
 	return d.next
 }
 
-// Standing says what a node with this state runs and why, as far as the state
+// Standing returns the configuration that a node with this state runs at its next start, and why, as far as the state
 // alone tells.
 func Standing(s State) (Config, string) {
 	c := s.Current.Config

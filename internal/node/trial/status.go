@@ -8,7 +8,7 @@ import (
 
 // Status is what the node reports.
 type Status struct {
-	Assigned      *Config // nil: nothing is, or it is not known
+	Assigned      *Config // nil: nothing is assigned, or the assignment is not known
 	Active        Config
 	LastKnownGood Record
 	Local         Local
@@ -18,16 +18,16 @@ type Status struct {
 	Bad           []BadConfig
 }
 
-// Condition is ConfigOK: the proposal's message and reason, and the CamelCase
-// reason that the Kubernetes API conventions want.
+// Condition is ConfigOK: the proposal's message and reason, and the CamelCase reason that Kubernetes API conventions
+// require.
 type Condition struct {
 	Status  string `json:"status"`  // True, False or Unknown
 	Reason  string `json:"reason"`  // CamelCase
 	Message string `json:"message"` // the effect
-	Cause   string `json:"cause"`   // its cause: the proposal's "reason"
+	Cause   string `json:"cause"`   // the cause: the proposal's "reason"
 }
 
-// Progress is how far the trial of the active configuration is.
+// Progress is the progress of the trial of the active configuration.
 type Progress struct {
 	StartTime time.Time
 	Healthy   time.Duration
@@ -43,7 +43,7 @@ func (d *decider) status() Status {
 		c := in.Config
 		st.Assigned = &c
 	}
-	// That of last-known-good is the node's own business: whoever assigned it has had his answer.
+	// A trial of last-known-good concerns this node only: a controller would take the node for late.
 	if t := s.Trial; t != nil && s.OnTrial(s.Run.Config) && !s.LastKnownGood.Same(s.Run.Config) {
 		st.Trial = &Progress{t.StartTime, t.Healthy + s.Run.UnsavedHealthy, t.Terms.Duration, max(0, len(s.Startups)-1), t.Terms.Threshold}
 	}
@@ -59,7 +59,7 @@ func (d *decider) status() Status {
 		st.Error = st.Condition.Cause
 	case s.Run.Crashes > 0 && !s.Run.Healthy:
 		st.Error = "the kubelet exited unexpectedly: " + s.Run.LastExit
-	case d.o.Verdicts[""].Outcome == RejectedOutcome: // and the agent was told to run a proven one all the same
+	case d.o.Verdicts[""].Outcome == RejectedOutcome: // the kubelet runs all the same, because of --local-invalid=degrade
 		st.Error = fmt.Sprintf("failed to validate local (%s): %s", d.o.Local, d.o.Verdicts[""].Words)
 	default:
 		st.Error = in.Notice
@@ -67,7 +67,7 @@ func (d *decider) status() Status {
 	return st
 }
 
-// condition fills in ConfigOK and returns the details of what is wrong.
+// condition sets ConfigOK and returns the details of what is wrong.
 func (d *decider) condition(st *Status) string {
 	s, in, run := d.next, d.o.Intent, d.next.Run.Config
 	set := func(status, reason, message, cause string) {
@@ -141,7 +141,7 @@ func (d *decider) assignedCondition(set func(status, reason, message, cause stri
 	return ""
 }
 
-// using says what runs, in the proposal's words.
+// conditionMessage returns which configuration runs, in the proposal's words.
 func (d *decider) conditionMessage() string {
 	s, run := d.next, d.next.Run.Config
 	if s.Run.Deferred {
