@@ -164,7 +164,7 @@ func TestTheCommandsTellWhatRunsAndRepairIt(t *testing.T) {
 	}
 	n.runs(0, "", []string{"forget", string(bad.UID), dir}, fmt.Sprintf("the running agent was asked to forget that %s is bad", bad.UID))
 	n.is(allChecksPassed(bad))
-	n.event("Normal", "Forgotten", fmt.Sprintf("(UID: %s) is no longer held to be bad, by request", bad.UID))
+	n.event("Normal", "Forgotten", fmt.Sprintf("(UID: %s) is no longer marked as bad: an operator requested it", bad.UID))
 	n.lastKnownGood(bad)
 
 	// And without one.

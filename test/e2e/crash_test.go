@@ -240,14 +240,14 @@ func TestIfLastKnownGoodCrashesAsWellTheTrialWasInconclusive(t *testing.T) {
 	n.assign(cm)
 	n.is(deadEnd("(init)", "exit status 9"))
 	n.event("Warning", "ConfigRolledBack", fmt.Sprintf("current (UID: %s) crash-looped", cm.UID))
-	n.event("Warning", "Inconclusive", fmt.Sprintf("last-known-good (init) fails too, so that (UID: %s) is no longer held to be bad", cm.UID))
+	n.event("Warning", "Inconclusive", fmt.Sprintf("last-known-good (init) fails too: the verdict on (UID: %s) is withdrawn", cm.UID))
 	if s := n.onDisk(); len(s.Bad) != 0 || s.Trial == nil || s.Trial.Fallback != trial.Inconclusive {
 		t.Errorf("on disk bad are %+v, trial %+v", s.Bad, s.Trial)
 	}
 
 	n.crashing()
 	n.is(allChecksPassed(cm))
-	n.event("Normal", "TrialResumed", fmt.Sprintf("last-known-good (init) is healthy: the trial of current (UID: %s) goes on", cm.UID))
+	n.event("Normal", "TrialResumed", fmt.Sprintf("last-known-good (init) is healthy: the trial of current (UID: %s) continues", cm.UID))
 	n.lastKnownGood(cm)
 }
 
@@ -291,6 +291,6 @@ func TestADeadEndIsReportedAndForgetRepairsIt(t *testing.T) {
 		t.Errorf("forget: exit code %d: %s", code, out)
 	}
 	n.is(allChecksPassed(bad))
-	n.event("Normal", "Forgotten", fmt.Sprintf("(UID: %s) is no longer held to be bad, by request", bad.UID))
+	n.event("Normal", "Forgotten", fmt.Sprintf("(UID: %s) is no longer marked as bad: an operator requested it", bad.UID))
 	n.lastKnownGood(bad)
 }

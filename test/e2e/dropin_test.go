@@ -128,7 +128,7 @@ func TestADropInIsLaidOverWhatTheNodeHas(t *testing.T) {
 	n.own("20-registry.conf", "registryBurst: 22\n")
 	n.up()
 	n.is(allChecksPassed(over))
-	n.event("Normal", "ConfigOnTrial", fmt.Sprintf("last-known-good (UID: %s) was not proven with this version of the kubelet and the local configuration as it is", over.UID))
+	n.event("Normal", "ConfigOnTrial", fmt.Sprintf("last-known-good (UID: %s) has not passed a trial with this kubelet version and local configuration", over.UID))
 	laidOver["registryBurst"] = 22
 	n.kubeletHas(laidOver)
 	n.stop()

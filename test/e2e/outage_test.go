@@ -152,7 +152,7 @@ func TestWhileContainerdIsAwayNoVerdictIsGiven(t *testing.T) {
 	if err := <-locked; err != nil {
 		t.Fatal(err)
 	}
-	const waits = "the kubelet does nothing yet: it waits for its lock file, which another process holds"
+	const waits = "the kubelet is waiting for its lock file, which another process holds"
 	n.is(want{"Unknown", "WaitingForLock", fmt.Sprintf("using current (UID: %s)", next.UID), waits, waits})
 	if err := lock.Close(); err != nil {
 		t.Fatal(err)

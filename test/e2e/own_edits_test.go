@@ -104,7 +104,7 @@ func TestTheNewestEditRunsAndContentsThatWereJudgedAreNotTriedAgain(t *testing.T
 	// Until it is forgotten: then it is tried once more.
 	changes = o.changes()
 	n.runs(0, "", []string{"forget", bad, "--dynamic-config-dir=" + n.Dir}, fmt.Sprintf("the running agent was asked to forget that %s is bad", bad))
-	n.event("Normal", "Forgotten", fmt.Sprintf("(UID: %s) is no longer held to be bad, by request", bad))
+	n.event("Normal", "Forgotten", fmt.Sprintf("(UID: %s) is no longer marked as bad: an operator requested it", bad))
 	n.eventually("it was tried again", func(context.Context) error {
 		if now := o.changes(); now != changes+1 {
 			return fmt.Errorf("the kubelet was started %v times for it", now-changes)

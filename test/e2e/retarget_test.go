@@ -134,7 +134,7 @@ func TestAnAssignmentThatChangesInATrial(t *testing.T) {
 		t.Fatal(err)
 	}
 	uid := nc.Spec.ConfigSource.ConfigMapRef.UID
-	cause := fmt.Sprintf("refused current (UID: %s): its content is that of (UID: %s), which is bad: failed to validate current (UID: %s)", uid, bad.UID, bad.UID)
+	cause := fmt.Sprintf("refused current (UID: %s): it has the same content as (UID: %s), which is bad: failed to validate current (UID: %s)", uid, bad.UID, bad.UID)
 	nc = n.is(want{"False", "ValidationFailed", "using last-known-good (init)", cause, cause + `: strict decoding error: unknown field "maxPodz"`})
 	if len(nc.Status.BadConfigs) != 1 {
 		t.Errorf("badConfigs are %+v, want one", nc.Status.BadConfigs)

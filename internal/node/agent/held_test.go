@@ -167,7 +167,7 @@ func TestWhatADiskRefusedIsTriedNowAndThenHoweverMuchHappens(t *testing.T) {
 		if saves < 1 || saves > 2 {
 			t.Errorf("tried %d times in 10 s", saves)
 		}
-		if ok := w.configOK(); !strings.Contains(ok, "cannot record it: save current: ") {
+		if ok := w.configOK(); !strings.Contains(ok, "cannot save it to disk: save current: ") {
 			t.Error(ok)
 		}
 		if n := w.log.count("cannot record the node's state"); n != 1 {

@@ -148,7 +148,7 @@ func TestAStateThatCannotBeSavedHoldsTheAssignmentAndSaysSoOnce(t *testing.T) {
 		w.assign("uid-better", better)
 		w.pass(time.Minute)
 		w.wantStarts("", "good")
-		if ok := w.configOK(); !strings.HasPrefix(ok, "Unknown | using last-known-good (UID: uid-good): failed to sync, desired config unclear, cause: cannot record it: save current: ") {
+		if ok := w.configOK(); !strings.HasPrefix(ok, "Unknown | using last-known-good (UID: uid-good): failed to sync, desired config unclear, cause: cannot save it to disk: save current: ") {
 			t.Error(ok)
 		}
 		if n := w.log.count("cannot record the node's state"); n != 1 {

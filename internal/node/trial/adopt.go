@@ -157,7 +157,7 @@ func (d *decider) adoptSameContent(c Config) bool {
 	if s.Run.Started {
 		s.Run.Config = c
 	}
-	d.event(false, eventConfigChanged, "now using current (UID: %s), whose content already ran", c.Revision)
+	d.event(false, eventConfigChanged, "now using current (UID: %s): the kubelet already runs this content", c.Revision)
 	return true
 }
 
@@ -242,5 +242,5 @@ func (d *decider) blockOnStorage() bool {
 }
 
 func storageBlocker(why string) blocker {
-	return blocker{status: "Unknown", reason: reasonSyncFailed, cause: "failed to sync, desired config unclear, cause: cannot record it: " + why}
+	return blocker{status: "Unknown", reason: reasonSyncFailed, cause: "failed to sync, desired config unclear, cause: cannot save it to disk: " + why}
 }

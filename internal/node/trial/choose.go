@@ -110,7 +110,7 @@ func (d *decider) chooseConfig() bool {
 	case d.o.Child.Alive: // a kubelet with a forbidden configuration is better than none
 		d.choice = s.Run.Config
 		d.blocked = blocker{status: "False", reason: reasonDeadEnd, detail: d.o.Verdicts[""].Words,
-			cause: fmt.Sprintf("%s must not run, and there is nothing else: the local configuration is invalid", label(d.choice, d.o.Local))}
+			cause: fmt.Sprintf("%s must not run, but nothing else can run: the local configuration is invalid", label(d.choice, d.o.Local))}
 		return true
 	default:
 		d.action = Action{Kind: Refuse, Words: d.o.Verdicts[""].Words}
@@ -127,7 +127,7 @@ func (d *decider) resumeIfLast(last bool) {
 		d.next.Startups = []time.Time{d.o.Now}
 	}
 	d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
-	d.event(false, eventTrialResumed, "nothing else can run, the local configuration is invalid: the trial of current (UID: %s) goes on", d.next.Current.Revision)
+	d.event(false, eventTrialResumed, "nothing else can run, because the local configuration is invalid: the trial of current (UID: %s) continues", d.next.Current.Revision)
 }
 
 // chooseAction derives the action from the choice.

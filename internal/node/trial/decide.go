@@ -70,7 +70,7 @@ func (d *decider) forgetRequested() bool {
 		n := len(d.next.Bad)
 		d.next.Bad = slices.DeleteFunc(d.next.Bad, func(b BadConfig) bool { return b.Revision == revision })
 		if len(d.next.Bad) < n {
-			d.event(false, eventForgotten, "%s is no longer held to be bad, by request", labelUID(revision, d.o.Local))
+			d.event(false, eventForgotten, "%s is no longer marked as bad: an operator requested it", labelUID(revision, d.o.Local))
 		}
 		if d.next.Trial != nil && d.next.Trial.Revision == revision {
 			d.endTrial()

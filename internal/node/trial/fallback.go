@@ -47,7 +47,7 @@ func (d *decider) judgeFallback() {
 	}
 	if t := s.Trial; failure != "" && t != nil && t.Fallback == Inconclusive && !d.forbidden(s.Current.Config) && run.Waited >= retryAfter<<min(run.Retries, maxRetryDoublings) {
 		run.Retries++
-		d.resumeTrial(fmt.Sprintf("%s goes on failing", d.runningLabel())) // the configuration on trial may be the only one that works here
+		d.resumeTrial(fmt.Sprintf("%s keeps failing", d.runningLabel())) // the configuration on trial may be the only one that works here
 	}
 }
 
@@ -62,7 +62,7 @@ func (d *decider) judgeProbe() {
 	case run.Probing > apiLossWindow:
 		d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
 		d.startCause = CauseResume
-		d.event(false, eventTrialResumed, "the API stays away with last-known-good too: it was not current (UID: %s) that lost it", d.next.Current.Revision)
+		d.event(false, eventTrialResumed, "the API server is unreachable with last-known-good too: current (UID: %s) is not the cause", d.next.Current.Revision)
 	}
 }
 
@@ -103,7 +103,7 @@ func (d *decider) resumeTrial(why string) {
 	d.next.Startups = []time.Time{d.o.Now}
 	d.next.Run.Waited = 0
 	d.startCause = CauseResume
-	d.event(false, eventTrialResumed, "%s: the trial of current (UID: %s) goes on", why, d.next.Current.Revision)
+	d.event(false, eventTrialResumed, "%s: the trial of current (UID: %s) continues", why, d.next.Current.Revision)
 }
 
 // withdrawVerdicts withdraws provisional verdicts, because the configuration that replaced the failed one fails too.
@@ -122,9 +122,9 @@ func (d *decider) withdrawVerdicts(doubt func(BadConfig) bool) {
 	resumes := ""
 	if s.Trial != nil && s.Trial.Fallback != APIProbe {
 		d.editTrial(func(t *Trial) { t.Fallback = Inconclusive })
-		resumes = "; the trial resumes when it is healthy, or in a while if it goes on failing"
+		resumes = "; the trial resumes when the fallback is healthy, or after a pause if it keeps failing"
 	}
-	d.event(true, eventInconclusive, "%s fails too, so that %s is no longer held to be bad%s", d.runningLabel(), strings.Join(names, " and "), resumes)
+	d.event(true, eventInconclusive, "%s fails too: the verdict on %s is withdrawn%s", d.runningLabel(), strings.Join(names, " and "), resumes)
 }
 
 // rejectLastKnownGood gives up last-known-good for local if it fails without ever having passed a trial with this
@@ -141,7 +141,7 @@ func (d *decider) rejectLastKnownGood(failure Failure, words string) bool {
 	if failure == CrashLooped && (d.outage() || d.next.Run.Counted <= d.o.Limits.CrashLoopThreshold) {
 		return true // an outage leads to no verdict, and local would not do better
 	}
-	reason := fmt.Sprintf("last-known-good %s, which was not proven with this version of the kubelet, failed: %s", label(c, d.o.Local), words)
+	reason := fmt.Sprintf("last-known-good %s, which has not passed a trial with this kubelet version, failed: %s", label(c, d.o.Local), words)
 	d.markBad(c, failure, reason, "")
 	d.startCause = CauseRollback
 	d.event(true, eventConfigRolledBack, "%s; going back to local %s", reason, label(Config{}, d.o.Local))
@@ -156,7 +156,7 @@ func (d *decider) reportDeadEnd(words string) {
 		return
 	}
 	d.next.Run.DeadEnd = true
-	d.event(true, eventDeadEnd, "%s keeps failing and there is nothing to fall back to: %s; trying on", label(d.next.Run.Config, d.o.Local), words)
+	d.event(true, eventDeadEnd, "%s keeps failing and there is nothing to fall back to: %s; the agent keeps restarting it", label(d.next.Run.Config, d.o.Local), words)
 }
 
 // localCanRun reports whether local is not known to be invalid.

@@ -89,7 +89,7 @@ func (d *decider) judgeTrial() {
 		d.editTrial(func(t *Trial) { t.Fallback, t.APIProbed, t.APILostEarly = APIProbe, true, false })
 		run.Probing = 0
 		d.startCause = CauseRollback
-		d.event(true, eventAPILost, "the API was lost within %s of starting current (UID: %s) and stayed away for %s: trying %s",
+		d.event(true, eventAPILost, "the API server became unreachable within %s of the start of current (UID: %s), and for %s: trying %s",
 			apiLossWindow, t.Revision, apiLossAfter, d.fallbackLabel())
 	case run.Healthy && !d.clocksPaused() && t.Healthy+run.UnsavedHealthy >= t.Terms.Duration:
 		d.promote()

@@ -44,7 +44,7 @@ func newReferee(n *randomNode) *referee {
 func (r *referee) watch(before State, o Observed, d Decision) {
 	for _, e := range d.Events {
 		r.n.seen[e.Reason]++
-		if strings.HasSuffix(e.Message, "whose content already ran") {
+		if strings.HasSuffix(e.Message, "the kubelet already runs this content") {
 			r.n.seen["inherited"]++
 		}
 	}

@@ -306,5 +306,5 @@ func Standing(s State) (Config, string) {
 			return lkg, "it is last-known-good; " + why
 		}
 	}
-	return Config{}, "it is what is left to fall back to; " + why
+	return Config{}, "it is the only fallback left; " + why
 }

@@ -251,7 +251,7 @@ func TestStandingSaysWhatTheNextStartRuns(t *testing.T) {
 		{"proven", nil, "g", "it is current"},
 		{"bad", []string{"assign uid=u payload=p1", "unhealthy 2m"}, "g", "it is last-known-good; current (UID: u) was not healthy for 2m0s"},
 		{"revoked", []string{"assign uid=u payload=p1", "revoke u"}, "g", "it is last-known-good; current (UID: u) is revoked"},
-		{"all revoked", []string{"revoke g"}, "", "it is what is left to fall back to; current (UID: g) is revoked"},
+		{"all revoked", []string{"revoke g"}, "", "it is the only fallback left; current (UID: g) is revoked"},
 		{"inconclusive", []string{"assign uid=u payload=p1", "unhealthy 2m", "unhealthy 2m"}, "g", "it is last-known-good; the trial of current (UID: u) waits: Inconclusive"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -50,7 +50,7 @@ func (d *decider) status() Status {
 	detail := d.condition(&st)
 	if w := s.Run.Waiting; st.Condition.Status == "True" && w > 0 && w >= d.o.Limits.HealthTimeout {
 		st.Condition.Status, st.Condition.Reason = "Unknown", reasonWaitingForLock
-		st.Condition.Cause = "the kubelet does nothing yet: it waits for its lock file, which another process holds"
+		st.Condition.Cause = "the kubelet is waiting for its lock file, which another process holds"
 	}
 	switch {
 	case st.Condition.Status != "True" && detail != "":
@@ -120,7 +120,7 @@ func (d *decider) assignedCondition(set func(status, reason, message, cause stri
 	if b, bad := s.BadEntry(c); bad {
 		cause := b.Reason
 		if b.Revision != c.Revision {
-			cause = fmt.Sprintf("refused current (UID: %s): its content is that of (UID: %s), which is bad: %s", c.Revision, b.Revision, b.Reason)
+			cause = fmt.Sprintf("refused current (UID: %s): it has the same content as (UID: %s), which is bad: %s", c.Revision, b.Revision, b.Reason)
 		}
 		set("False", string(b.Failure), runs, cause)
 		return b.Detail
