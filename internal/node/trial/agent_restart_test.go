@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// TestAConfigurationIsJudgedHoweverOftenTheAgentIsStopped: the unit of a node that is monitored is stopped because its
+// TestFrequentAgentRestartsDoNotPreventAVerdict: the unit of a node that is monitored is stopped because its
 // kubelet is not healthy, and with it the clock that would end that.
-func TestAConfigurationIsJudgedHoweverOftenTheAgentIsStopped(t *testing.T) {
+func TestFrequentAgentRestartsDoNotPreventAVerdict(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		ill   func(n *nodeSim)
-		stop  func(n *nodeSim)
-		every time.Duration
-		want  Failure
+		name      string
+		unhealthy func(n *nodeSim)
+		stop      func(n *nodeSim)
+		every     time.Duration
+		want      Failure
 	}{
 		{"never healthy, stopped", func(n *nodeSim) { n.healthy = false }, (*nodeSim).sigterm, 45 * time.Second, NotHealthy},
 		{"never healthy, killed", func(n *nodeSim) { n.healthy = false }, (*nodeSim).kill, 45 * time.Second, NotHealthy},
@@ -28,7 +28,7 @@ func TestAConfigurationIsJudgedHoweverOftenTheAgentIsStopped(t *testing.T) {
 			n.start()
 			n.intent = Intent{Kind: Assigned, Config: randomConfig(1, 0)}
 			n.converge()
-			c.ill(n)
+			c.unhealthy(n)
 			for range 20 {
 				n.pass(c.every)
 				if len(n.state.Bad) > 0 {
@@ -44,8 +44,7 @@ func TestAConfigurationIsJudgedHoweverOftenTheAgentIsStopped(t *testing.T) {
 	}
 }
 
-// TestAMomentOfHealthStartsTheCountAnewAlsoOnDisk.
-func TestAMomentOfHealthStartsTheCountAnewAlsoOnDisk(t *testing.T) {
+func TestHealthResetsTheSavedUnhealthyTime(t *testing.T) {
 	n := newNodeSim(t)
 	n.healthy = true
 	n.start()

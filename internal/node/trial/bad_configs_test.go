@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestWhatIsOnRecordStaysBadHoweverManyOthersAreRejected: `current` and last-known-good must not run again because the
+// TestBadEntryOfCurrentSurvivesManyRejections: `current` and last-known-good must not run again because the
 // list of what is bad has an end.
-func TestWhatIsOnRecordStaysBadHoweverManyOthersAreRejected(t *testing.T) {
+func TestBadEntryOfCurrentSurvivesManyRejections(t *testing.T) {
 	n := newNodeSim(t)
 	n.healthy, n.limits.CrashLoopThreshold = true, 0
 	n.start()
@@ -21,7 +21,7 @@ func TestWhatIsOnRecordStaysBadHoweverManyOthersAreRejected(t *testing.T) {
 	}
 	for i := range 3 * maxBad {
 		c := Config{Revision: fmt.Sprintf("rejected-%d", i), UID: "rejected", Payload: fmt.Sprintf("sha-rejected-%d", i)}
-		n.says[c.Revision] = Verdict{Outcome: RejectedOutcome, Words: "no"}
+		n.dryRuns[c.Revision] = Verdict{Outcome: RejectedOutcome, Words: "no"}
 		n.intent = Intent{Kind: Assigned, Config: c}
 		n.converge()
 		if !n.state.Run.Config.IsLocal() {

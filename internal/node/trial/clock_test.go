@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// TestAClockThatJumpsChangesNothing walks the same history with a steady wall
+// TestWallClockJumpsDoNotChangeDecisions walks the same history with a steady wall
 // clock and with ones that jump a day at every turn: what the node does, says
 // and remembers is the same, but for the times that it notes down.
-func TestAClockThatJumpsChangesNothing(t *testing.T) {
+func TestWallClockJumpsDoNotChangeDecisions(t *testing.T) {
 	good := randomConfig(1, 0)
 	minutes := func(n *nodeSim, jump time.Duration, count int) {
 		for range count {
@@ -26,11 +26,11 @@ func TestAClockThatJumpsChangesNothing(t *testing.T) {
 		}
 	}
 	histories := []struct {
-		name string
-		walk func(n *nodeSim, jump time.Duration)
-		runs Config
-		ends Failure
-		says string
+		name    string
+		walk    func(n *nodeSim, jump time.Duration)
+		runs    Config
+		ends    Failure
+		dryRuns string
 	}{
 		{"a trial is passed", func(n *nodeSim, jump time.Duration) {
 			minutes(n, jump, 9)
@@ -90,7 +90,7 @@ func TestAClockThatJumpsChangesNothing(t *testing.T) {
 				n.clockJumps += jump
 				h.walk(n, jump)
 
-				if n.state.Run.Config.Revision != h.runs.Revision || n.last.Status.Condition.Reason != h.says {
+				if n.state.Run.Config.Revision != h.runs.Revision || n.last.Status.Condition.Reason != h.dryRuns {
 					t.Errorf("with jumps of %s %q runs, and it says %+v", jump, n.state.Run.Config.Revision, n.last.Status.Condition)
 				}
 				if h.ends == "" && len(n.state.Bad) > 0 || h.ends != "" && (len(n.state.Bad) != 1 || n.state.Bad[0].Failure != h.ends) {

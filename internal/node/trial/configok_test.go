@@ -20,8 +20,8 @@ func (n *nodeSim) do(lines ...string) {
 // proven is a node with a last-known-good configuration (UID: g).
 var proven = []string{"node", "assign uid=g payload=p0", "healthy 10m5s"}
 
-// TestConfigOKSaysWhatTheTableOfTheDesignSays has a case for every row.
-func TestConfigOKSaysWhatTheTableOfTheDesignSays(t *testing.T) {
+// TestConfigOKFollowsTheTableInTheProposal has a case for every row.
+func TestConfigOKFollowsTheTableInTheProposal(t *testing.T) {
 	const (
 		invalid  = "failed to sync, desired config unclear, cause: invalid NodeConfigSource, exactly one subfield must be non-nil, but all were nil"
 		unclear  = "invalid cause=(invalid NodeConfigSource, exactly one subfield must be non-nil, but all were nil)"
@@ -104,7 +104,7 @@ func TestConfigOKSaysWhatTheTableOfTheDesignSays(t *testing.T) {
 	}
 }
 
-func TestAStatusNamesTheThreeSourcesAndTheTrial(t *testing.T) {
+func TestStatusReportsAssignedActiveLastKnownGoodAndTrial(t *testing.T) {
 	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("assign uid=u payload=p1 attempt=2", "exit status=1", "healthy 1m")

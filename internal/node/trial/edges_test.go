@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestTheNewestFiftyBadConfigurationsAreRemembered(t *testing.T) {
+func TestNewestFiftyBadConfigsAreKept(t *testing.T) {
 	n := newNodeSim(t)
 	n.do(proven...)
 	for i := range 53 {
@@ -17,7 +17,7 @@ func TestTheNewestFiftyBadConfigurationsAreRemembered(t *testing.T) {
 	}
 }
 
-func TestAnotherBootIsOneThatIsKnownToBeAnother(t *testing.T) {
+func TestOnlyAKnownChangeOfBootIDCountsAsReboot(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		before, after bool // the boot ID is known
@@ -34,9 +34,9 @@ func TestAnotherBootIsOneThatIsKnownToBeAnother(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			n := newNodeSim(t)
 			n.do(proven...)
-			n.noBootID = !c.before
+			n.bootIDUnknown = !c.before
 			n.do("agent-restart", "assign uid=u payload=p1", "healthy 1m", "kill")
-			n.noBootID = !c.after
+			n.bootIDUnknown = !c.after
 			if c.reboots {
 				n.boot++
 			}
@@ -44,7 +44,7 @@ func TestAnotherBootIsOneThatIsKnownToBeAnother(t *testing.T) {
 			if got := n.state; got.Trial == nil || len(got.Startups) != c.startups || got.Run.Config.Revision != "u" {
 				t.Fatalf("trial %+v, startups %v, %q runs", got.Trial, got.Startups, got.Run.Config.Revision)
 			}
-			n.noBootID = false // and what was not known counts for nothing later
+			n.bootIDUnknown = false // and what was not known counts for nothing later
 			n.do("agent-restart")
 			if got := len(n.state.Startups); got != c.startups {
 				t.Errorf("%d startups once it is known again", got)
@@ -53,7 +53,7 @@ func TestAnotherBootIsOneThatIsKnownToBeAnother(t *testing.T) {
 	}
 }
 
-func TestDegradedANodeStartsOnlyBesideWhatMayRun(t *testing.T) {
+func TestDegradedStartNeedsAnAllowedLastKnownGood(t *testing.T) {
 	for name, forbid := range map[string][]string{
 		"revoked": {"revoke g"},
 		"bad":     {"verdict g rejected", "agent-restart"},
@@ -71,7 +71,7 @@ func TestDegradedANodeStartsOnlyBesideWhatMayRun(t *testing.T) {
 	}
 }
 
-func TestACheckpointThatWasDownloadedAnewIsOnRecordWhereverItsRevisionIs(t *testing.T) {
+func TestDigestOfANewDownloadIsRecordedInEveryRole(t *testing.T) {
 	for name, before := range map[string][]string{
 		"it is current":                      nil,
 		"another is on trial":                {"assign uid=u payload=p1", "healthy 1m"},
@@ -85,9 +85,9 @@ func TestACheckpointThatWasDownloadedAnewIsOnRecordWhereverItsRevisionIs(t *test
 			n.intent.Config = n.state.LastKnownGood.Config
 			n.intent.Config.Checkpoint = "another file"
 			if name == "a crash came between the two files" {
-				n.dying, n.tearDisk = func() bool { return true }, func(int) int { return 2 }
+				n.dieBeforeActing, n.tearDisk = func() bool { return true }, func(int) int { return 2 }
 				n.converge()
-				n.dying, n.tearDisk = nil, nil
+				n.dieBeforeActing, n.tearDisk = nil, nil
 				n.start()
 			}
 			n.converge()
@@ -99,7 +99,7 @@ func TestACheckpointThatWasDownloadedAnewIsOnRecordWhereverItsRevisionIs(t *test
 	}
 }
 
-func TestARollbackDoesNotWaitForTheVerdictOnAnotherConfiguration(t *testing.T) {
+func TestRollbackDoesNotWaitForAnotherVerdict(t *testing.T) {
 	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("assign uid=u payload=p1", "healthy 1m")
@@ -110,7 +110,7 @@ func TestARollbackDoesNotWaitForTheVerdictOnAnotherConfiguration(t *testing.T) {
 	}
 }
 
-func TestAReadyNodeNobodyCouldAskForIsNoBaseline(t *testing.T) {
+func TestBaselineNeedsAReachableAPI(t *testing.T) {
 	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("api down", "assign uid=u payload=p1", "healthy 1m", "api up", "notready 10m")
@@ -119,7 +119,7 @@ func TestAReadyNodeNobodyCouldAskForIsNoBaseline(t *testing.T) {
 	}
 }
 
-func TestForAnAPIThatIsLostAgainLastKnownGoodIsTriedOnce(t *testing.T) {
+func TestAPIProbeHappensOncePerTrial(t *testing.T) {
 	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("flags api-loss-rollback=on", "assign uid=u payload=p1", "healthy 1m", "api down", "healthy 11m")
@@ -132,7 +132,7 @@ func TestForAnAPIThatIsLostAgainLastKnownGoodIsTriedOnce(t *testing.T) {
 	}
 }
 
-func TestWhatHappensBeforeAConfigurationRunsIsNotItsDoing(t *testing.T) {
+func TestHarmBeforeTheStartDoesNotFailATrial(t *testing.T) {
 	for _, harm := range []string{"lost-pods pod-1", "pressure PIDPressure"} {
 		n := newNodeSim(t)
 		n.do(proven...)
@@ -147,7 +147,7 @@ func TestWhatHappensBeforeAConfigurationRunsIsNotItsDoing(t *testing.T) {
 	}
 }
 
-func TestWhatWaitsIsRunAgainWhereNothingElseCanRun(t *testing.T) {
+func TestWaitingTrialResumesWhenNothingElseCanRun(t *testing.T) {
 	for _, fallback := range []Fallback{Inconclusive, APIProbe} {
 		n := newNodeSim(t)
 		n.do(proven...)
@@ -162,7 +162,7 @@ func TestWhatWaitsIsRunAgainWhereNothingElseCanRun(t *testing.T) {
 	}
 }
 
-func TestForAnAPIThatIsLostNothingIsTriedWhereNothingElseCanRun(t *testing.T) {
+func TestNoAPIProbeWhenNothingElseCanRun(t *testing.T) {
 	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("flags local-invalid=degrade api-loss-rollback=on", "kill", "verdict local rejected words=(maxPods must not be negative)")
@@ -175,7 +175,7 @@ func TestForAnAPIThatIsLostNothingIsTriedWhereNothingElseCanRun(t *testing.T) {
 	}
 }
 
-func TestWhatRunsOnAndIsAssignedAgainIsSaidToRunAsItIsAssigned(t *testing.T) {
+func TestReassignedRunningConfigIsReportedAsAssigned(t *testing.T) {
 	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("flags local-invalid=degrade", "kill", "verdict local rejected words=(maxPods must not be negative)", "start")
@@ -197,8 +197,8 @@ func TestWhatRunsOnAndIsAssignedAgainIsSaidToRunAsItIsAssigned(t *testing.T) {
 	}
 }
 
-// TestAStaleAssignmentAtAStartDefersNothing: what was taken up goes on, be it on trial or not.
-func TestAStaleAssignmentAtAStartDefersNothing(t *testing.T) {
+// TestStaleAssignmentAtStartKeepsTheAdoptedConfig: what was taken up goes on, be it on trial or not.
+func TestStaleAssignmentAtStartKeepsTheAdoptedConfig(t *testing.T) {
 	for reason, want := range map[string]string{"StaleAssignment": "p1-0", "": "p0-0"} {
 		n := newNodeSim(t)
 		n.healthy = true

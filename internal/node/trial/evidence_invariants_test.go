@@ -26,13 +26,13 @@ func (e *evidence) watch(before State, o Observed, d Decision) {
 	if t := before.Trial; t != nil && e.open[t.StartTime] && o.Child.Alive && o.Child.Healthy && o.Node.API && o.Node.Ready {
 		e.begun[t.StartTime], e.open[t.StartTime] = o.Node, false
 	}
-	e.harmIsNews(before, o, d)
-	e.theAPIIsLostOnce(before, d)
+	e.harmIsNew(before, o, d)
+	e.apiProbedOnce(before, d)
 	e.saw(fourBad, len(before.Bad) >= 4)
 	e.rollbacksDoNotWait(before, o, d)
-	e.localIsValidAtEveryStart(before, o, d)
-	e.recordsFollowTheAssignment(before, o, d)
-	e.aBootIsCountedOnce(before, o, d)
+	e.localIsValidAtStart(before, o, d)
+	e.stateFollowsTheAssignment(before, o, d)
+	e.rebootsCountOnce(before, o, d)
 	if t := d.Next.Trial; t != nil && (before.Trial == nil || !t.StartTime.Equal(before.Trial.StartTime)) {
 		if _, known := e.begun[t.StartTime]; !known || before.Trial == nil { // it may begin twice, if a write was lost
 			e.begun[t.StartTime] = o.Node
@@ -64,15 +64,15 @@ func happened(d Decision, reason string) bool {
 }
 
 // harmIsNews is of invariant 7: only what was fine when the trial began, and changed while its configuration ran, counts.
-func (e *evidence) harmIsNews(before State, o Observed, d Decision) {
+func (e *evidence) harmIsNew(before State, o Observed, d Decision) {
 	t := before.Trial
 	if t == nil {
 		return
 	}
 	on := before.Run.Started && before.OnTrial(before.Run.Config) && t.Fallback == NoFallback
 	node, known := e.begun[t.StartTime]
-	e.saw(badlyEquipped, on && known && !node.API && node.Ready && o.Node.API && !o.Node.Ready)
-	e.saw(waitedInHarm, on && e.ran == 0 && o.Node.API && len(o.Node.LostPods)+len(o.Node.Pressure) > 0)
+	e.saw(notReadyAtBegin, on && known && !node.API && node.Ready && o.Node.API && !o.Node.Ready)
+	e.saw(harmBeforeRun, on && e.ran == 0 && o.Node.API && len(o.Node.LostPods)+len(o.Node.Pressure) > 0)
 	for _, b := range fresh(before, d) {
 		switch {
 		case b.Failure == WorkloadHarmed:
@@ -86,7 +86,7 @@ func (e *evidence) harmIsNews(before State, o Observed, d Decision) {
 	}
 }
 
-func (e *evidence) theAPIIsLostOnce(before State, d Decision) {
+func (e *evidence) apiProbedOnce(before State, d Decision) {
 	if e.n.diskFails != "" || e.n.tearDisk != nil {
 		clear(e.probes) // it may not remember
 	}
@@ -94,7 +94,7 @@ func (e *evidence) theAPIIsLostOnce(before State, d Decision) {
 	if t == nil {
 		return
 	}
-	e.saw(lostAgain, t.APIProbed && t.Fallback == NoFallback && before.OnTrial(before.Run.Config) && before.Run.APISeen && before.Run.APIAway >= apiLossAfter)
+	e.saw(apiLostAgain, t.APIProbed && t.Fallback == NoFallback && before.OnTrial(before.Run.Config) && before.Run.APISeen && before.Run.APIAway >= apiLossAfter)
 	if happened(d, "APILost") {
 		e.probes[t.StartTime]++
 		e.n.must(e.probes[t.StartTime] == 1 && !t.APIProbed, "last-known-good was tried %d times for the sake of the API", e.probes[t.StartTime])
@@ -109,7 +109,7 @@ func (e *evidence) rollbacksDoNotWait(before State, o Observed, d Decision) {
 	}
 	back := d.Next.LastKnownGood.Config
 	others := slices.ContainsFunc(d.Validate, func(c Config) bool { return c.Revision != back.Revision })
-	e.saw(overtakenTrial, happened(d, "ConfigRolledBack") && others)
+	e.saw(failedWhileValidating, happened(d, "ConfigRolledBack") && others)
 	if d.Action.Kind == None && !slices.ContainsFunc(d.Validate, func(c Config) bool { return c.Revision == back.Revision }) {
 		dead := o.Verdicts[""].Outcome == RejectedOutcome
 		e.n.must(dead, "%s is bad and goes on running, while the verdict on %+v is awaited", run.Revision, d.Validate)
@@ -117,7 +117,7 @@ func (e *evidence) rollbacksDoNotWait(before State, o Observed, d Decision) {
 }
 
 // localIsValidAtEveryStart, or the node was told to do without, and has what is proven.
-func (e *evidence) localIsValidAtEveryStart(before State, o Observed, d Decision) {
+func (e *evidence) localIsValidAtStart(before State, o Observed, d Decision) {
 	if before.Run.Started || o.Verdicts[""].Outcome != RejectedOutcome {
 		return
 	}
@@ -126,7 +126,7 @@ func (e *evidence) localIsValidAtEveryStart(before State, o Observed, d Decision
 		return !c.IsLocal() && !bad && !d.Next.IsRevoked(c)
 	}
 	good := proven(before.LastKnownGood.Config) || proven(d.Next.LastKnownGood.Config)
-	e.saw(localBroke, o.Limits.DegradeLocal && !before.LastKnownGood.IsLocal() && !proven(before.LastKnownGood.Config))
+	e.saw(localBecameInvalid, o.Limits.DegradeLocal && !before.LastKnownGood.IsLocal() && !proven(before.LastKnownGood.Config))
 	switch d.Action.Kind {
 	case Start:
 		e.n.must(o.Limits.DegradeLocal, "a kubelet was started beside an invalid local configuration")
@@ -138,20 +138,20 @@ func (e *evidence) localIsValidAtEveryStart(before State, o Observed, d Decision
 
 // recordsFollowTheAssignment: what is assigned is on record as it was assigned, also where it is last-known-good. A
 // checkpoint that was downloaded anew is another file, and the old digest would call it corrupt.
-func (e *evidence) recordsFollowTheAssignment(before State, o Observed, d Decision) {
+func (e *evidence) stateFollowsTheAssignment(before State, o Observed, d Decision) {
 	c, s := o.Intent.Config, d.Next
 	_, bad := s.BadEntry(c)
 	if o.Intent.Kind != Assigned || !s.Current.Same(c) || bad || s.IsRevoked(c) || o.Node.ShuttingDown || !s.Run.Started {
 		return
 	}
-	e.saw(healedGood, before.LastKnownGood.Same(c) && before.LastKnownGood.Checkpoint != c.Checkpoint)
+	e.saw(downloadedAgain, before.LastKnownGood.Same(c) && before.LastKnownGood.Checkpoint != c.Checkpoint)
 	e.n.must(s.Current.Config == c, "assigned is %+v, on record as current %+v", c, s.Current.Config)
 	e.n.must(!s.LastKnownGood.Same(c) || s.LastKnownGood.Config == c, "assigned is %+v, on record as last-known-good %+v", c, s.LastKnownGood.Config)
 	e.n.must(s.Run.Config.Revision != c.Revision || s.Run.Config == c, "assigned is %+v, said to run %+v", c, s.Run.Config)
 }
 
 // aBootIsCountedOnce, and only where it is known that there was one.
-func (e *evidence) aBootIsCountedOnce(before State, o Observed, d Decision) {
+func (e *evidence) rebootsCountOnce(before State, o Observed, d Decision) {
 	t := before.Trial
 	if before.Run.Started || t == nil || d.Next.Trial == nil || !t.StartTime.Equal(d.Next.Trial.StartTime) {
 		return

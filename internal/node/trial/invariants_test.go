@@ -9,39 +9,39 @@ import (
 
 // referee holds a node to the invariants. It counts for itself what it can:
 // health, exits, starts.
-type referee struct {
-	n       *randomNode
-	starts  int                      // that the core asked for, since a test set it to zero
-	healthy map[string]time.Duration // by version and payload: observed since it was adopted
-	atReady map[string]bool          // by trial: it began while a kubelet ran, or on a node that was Ready
-	passed  map[string]bool          // by version and payload: a whole trial
-	was     bool                     // healthy at the last decision
-	well    bool
-	boot    int
-	outage  bool                     // at the last decision, of what health depends on
-	exits   map[string]int           // by version: that count against the configuration on trial
-	torn    map[string]bool          // by version: a write was lost, so that exits may be counted again or not at all
-	booted  int                      // the boot of the last decision
-	terms   map[string]Terms         // by trial: as they must have been when it began
-	ill     map[string]time.Duration // by trial: alive and not healthy, over all agents that were stopped in good order
-	illNow  time.Duration            // the same, in this agent's life
-	life    time.Duration            // of the kubelet that runs
-	streak  time.Duration            // for how long it has been healthy without a break
-	longest map[string]time.Duration // by trial: the longest life of a kubelet, as far as an agent saw it end
-	over    string                   // the local configuration that the kubelet was started over
-	runs    string                   // the revision that runs; empty: none
+type invariants struct {
+	n              *randomNode
+	starts         int                      // that the core asked for, since a test set it to zero
+	healthy        map[string]time.Duration // by version and payload: observed since it was adopted
+	atReady        map[string]bool          // by trial: it began while a kubelet ran, or on a node that was Ready
+	passed         map[string]bool          // by version and payload: a whole trial
+	was            bool                     // healthy at the last decision
+	fallbackStable bool
+	boot           int
+	outage         bool                     // at the last decision, of what health depends on
+	exits          map[string]int           // by version: that count against the configuration on trial
+	lostWrite      map[string]bool          // by version: a write was lost, so that exits may be counted again or not at all
+	booted         int                      // the boot of the last decision
+	terms          map[string]Terms         // by trial: as they must have been when it began
+	unhealthy      map[string]time.Duration // by trial: alive and not healthy, over all agents that were stopped in good order
+	unhealthyNow   time.Duration            // the same, in this agent's life
+	life           time.Duration            // of the kubelet that runs
+	streak         time.Duration            // for how long it has been healthy without a break
+	longest        map[string]time.Duration // by trial: the longest life of a kubelet, as far as an agent saw it end
+	over           string                   // the local configuration that the kubelet was started over
+	runs           string                   // the revision that runs; empty: none
 
 	evidence *evidence
 	from     string // the object from which current was taken up; empty: not known, or taken back since
 	kept     string // the same, as the last write that was not lost has it
 }
 
-func newReferee(n *randomNode) *referee {
-	return &referee{n: n, evidence: newEvidence(n), healthy: map[string]time.Duration{}, torn: map[string]bool{}, exits: map[string]int{}, booted: 1, passed: map[string]bool{}, terms: map[string]Terms{}, atReady: map[string]bool{}, longest: map[string]time.Duration{}, ill: map[string]time.Duration{}}
+func newInvariants(n *randomNode) *invariants {
+	return &invariants{n: n, evidence: newEvidence(n), healthy: map[string]time.Duration{}, lostWrite: map[string]bool{}, exits: map[string]int{}, booted: 1, passed: map[string]bool{}, terms: map[string]Terms{}, atReady: map[string]bool{}, longest: map[string]time.Duration{}, unhealthy: map[string]time.Duration{}}
 }
 
 // watch sees every decision that is not thrown away.
-func (r *referee) watch(before State, o Observed, d Decision) {
+func (r *invariants) watch(before State, o Observed, d Decision) {
 	for _, e := range d.Events {
 		r.n.seen[e.Reason]++
 		if strings.HasSuffix(e.Message, "the kubelet already runs this content") {
@@ -51,15 +51,15 @@ func (r *referee) watch(before State, o Observed, d Decision) {
 	if r.runs = ""; o.Child.Alive || o.Child.Exited {
 		r.runs = before.Run.Config.Revision
 	}
-	r.neverForbidden(o, d)
-	r.goodIsProven(before, o, d)
-	r.newVersionsAreTried(before, o, d)
-	r.blameIsProven(before, o, d) // before the end of a trial has it forget what was torn
-	r.verdictsAreFair(before, o, d)
-	r.badStaysBad(before, o, d)
-	r.illIsJudged(before, o, d)
+	r.neverStartsForbidden(o, d)
+	r.lastKnownGoodPassedItsTrial(before, o, d)
+	r.newVersionsRunOnTrial(before, o, d)
+	r.fallbackProvesBlame(before, o, d) // before the end of a trial has it forget what was torn
+	r.verdictsHaveACause(before, o, d)
+	r.badEntriesStay(before, o, d)
+	r.unhealthyGetsAVerdict(before, o, d)
 	r.localOnlyIfAssigned(before, o, d)
-	r.neverForNothing(before, o, d)
+	r.restartsOnlyForAChange(before, o, d)
 	r.evidence.watch(before, o, d)
 	if d.Action.Kind != None {
 		r.over = o.LocalDigest
@@ -70,7 +70,7 @@ func (r *referee) watch(before State, o Observed, d Decision) {
 }
 
 // neverForbidden is invariant 1.
-func (r *referee) neverForbidden(o Observed, d Decision) {
+func (r *invariants) neverStartsForbidden(o Observed, d Decision) {
 	n, c := r.n, d.Action.Config
 	switch d.Action.Kind {
 	case None:
@@ -87,7 +87,7 @@ func (r *referee) neverForbidden(o Observed, d Decision) {
 	_, bad := d.Next.BadEntry(c)
 	n.must(!bad, "started %s, which is bad", c.Revision)
 	n.must(!d.Next.IsRevoked(c), "started %s, which is revoked", c.Revision)
-	n.must(n.says[c.Revision].Outcome != RejectedOutcome || c.IsLocal(), "started %s, which its dry run rejects", c.Revision)
+	n.must(n.dryRuns[c.Revision].Outcome != RejectedOutcome || c.IsLocal(), "started %s, which its dry run rejects", c.Revision)
 	n.must(o.Verdicts[c.Revision].Outcome != Protected, "started %s, which changes what is protected", c.Revision)
 	n.must(!o.Node.ShuttingDown, "started %s while the node shuts down", c.Revision)
 	n.must(d.Next.Current.Same(c) || d.Next.LastKnownGood.Same(c) || c.IsLocal(), "started %s, which is neither current, last-known-good nor local", c.Revision)
@@ -96,7 +96,7 @@ func (r *referee) neverForbidden(o Observed, d Decision) {
 
 // goodIsProven is invariant 2: what becomes last-known-good was observed
 // healthy for its whole trial, counted here.
-func (r *referee) goodIsProven(before State, o Observed, d Decision) {
+func (r *invariants) lastKnownGoodPassedItsTrial(before State, o Observed, d Decision) {
 	n, run := r.n, before.Run
 	key := r.key
 	now := o.Child.Alive && o.Child.Healthy
@@ -137,7 +137,7 @@ func (r *referee) goodIsProven(before State, o Observed, d Decision) {
 
 // newVersionsAreTried: what was not proven with this version of the component, over this local configuration, is current
 // only on trial; and while local may work, there is something to fall back to.
-func (r *referee) newVersionsAreTried(before State, o Observed, d Decision) {
+func (r *invariants) newVersionsRunOnTrial(before State, o Observed, d Decision) {
 	n := r.n
 	if c := d.Action.Config; d.Action.Kind != None && !c.IsLocal() && d.Next.Current.Same(c) && !r.passed[r.keyOver(c, n.digest)] {
 		n.must(d.Next.OnTrial(c), "%s is started without a trial, with %s and %s", c.Revision, n.version, n.digest)
@@ -154,21 +154,21 @@ func (r *referee) newVersionsAreTried(before State, o Observed, d Decision) {
 
 // knows tells whether the node knows that a configuration passed: of many proofs it keeps the newest, and a write may have
 // been lost.
-func (r *referee) knows(s State, c Config) bool {
+func (r *invariants) knows(s State, c Config) bool {
 	return r.passed[r.key(c)] && slices.ContainsFunc(s.Promoted, func(p Promotion) bool {
 		return p.Payload == c.Payload && (!c.Dropin || p.Local == r.over)
 	})
 }
 
 // key names what a proof is about.
-func (r *referee) key(c Config) string {
+func (r *invariants) key(c Config) string {
 	if c.Revision == r.runs {
 		return r.keyOver(c, r.over)
 	}
 	return r.keyOver(c, r.n.digest)
 }
 
-func (r *referee) keyOver(c Config, local string) string {
+func (r *invariants) keyOver(c Config, local string) string {
 	k := r.n.version + "/" + c.Payload
 	if c.Dropin {
 		k += " over " + local
@@ -182,7 +182,7 @@ func (n *randomNode) trialKey(t *Trial) string {
 }
 
 // begun are the terms that a trial must have begun with; its own, if nobody saw it begin.
-func (r *referee) begun(t *Trial) Terms {
+func (r *invariants) begun(t *Trial) Terms {
 	if terms, seen := r.terms[r.n.trialKey(t)]; seen {
 		return terms
 	}
@@ -199,7 +199,7 @@ func (n *randomNode) expectedTerms(a Asked) Terms {
 }
 
 // verdictsAreFair is invariant 7, and the count of the crash loop.
-func (r *referee) verdictsAreFair(before State, o Observed, d Decision) {
+func (r *invariants) verdictsHaveACause(before State, o Observed, d Decision) {
 	n := r.n
 	first := !before.Run.Started
 	rebooted := r.booted != n.boot
@@ -228,7 +228,7 @@ func (r *referee) verdictsAreFair(before State, o Observed, d Decision) {
 		}
 		n.seen[string(b.Failure)]++
 		if b.Failure == Rejected {
-			n.must(n.says[b.Revision].Outcome == RejectedOutcome, "%s is called rejected, and is not", b.Revision)
+			n.must(n.dryRuns[b.Revision].Outcome == RejectedOutcome, "%s is called rejected, and is not", b.Revision)
 			continue
 		}
 		verdicts++
@@ -240,8 +240,8 @@ func (r *referee) verdictsAreFair(before State, o Observed, d Decision) {
 		n.must(before.Current.Revision == b.Revision, "a verdict on %s, which was not current", b.Revision)
 		switch b.Failure {
 		case CrashLooped:
-			n.must(exited || unclean || r.torn[n.version], "a crash loop without a crash")
-			n.must(exits == threshold+1 || r.torn[n.version], "crash-looped after %d crashes, with a threshold of %d", exits, threshold)
+			n.must(exited || unclean || r.lostWrite[n.version], "a crash loop without a crash")
+			n.must(exits == threshold+1 || r.lostWrite[n.version], "crash-looped after %d crashes, with a threshold of %d", exits, threshold)
 		case NotHealthy:
 			n.must(!first && !outage, "called not healthy at a start or in an outage: %+v", o.Node)
 			n.must(!o.Child.Healthy, "called not healthy while it is")
@@ -263,16 +263,16 @@ func (r *referee) verdictsAreFair(before State, o Observed, d Decision) {
 	n.must(rolledBack == verdicts || rolledBack == 1 && lifts, "%d verdicts, told %d times", verdicts, rolledBack)
 	switch t := d.Next.Trial; {
 	case t == nil, before.Trial == nil, !t.StartTime.Equal(before.Trial.StartTime), (before.Trial.Fallback == Inconclusive) != (t.Fallback == Inconclusive):
-		r.exits[n.version], r.torn[n.version] = 0, false
+		r.exits[n.version], r.lostWrite[n.version] = 0, false
 		if t != nil && len(d.Next.Startups) == 2 {
 			r.exits[n.version] = 1 // it began with this very decision
 		}
 	default:
 		_, bad := d.Next.BadEntry(d.Next.Current.Config)
-		r.torn[n.version] = r.torn[n.version] || noWayOut(before, o) // they are not counted on
-		n.must(bad || exits <= threshold || r.torn[n.version], "%d crashes without a verdict, with a threshold of %d", exits, threshold)
+		r.lostWrite[n.version] = r.lostWrite[n.version] || noWayOut(before, o) // they are not counted on
+		n.must(bad || exits <= threshold || r.lostWrite[n.version], "%d crashes without a verdict, with a threshold of %d", exits, threshold)
 	}
-	r.torn[n.version] = r.torn[n.version] || n.diskFails != "" || n.tearDisk != nil
+	r.lostWrite[n.version] = r.lostWrite[n.version] || n.diskFails != "" || n.tearDisk != nil
 	for _, b := range before.Bad {
 		if _, still := d.Next.BadEntry(Config{Revision: b.Revision}); !still && slices.ContainsFunc(d.Next.Startups, func(time.Time) bool { return d.Next.Current.Revision == b.Revision }) && o.Intent.Config.Rollout.Attempt > b.Attempt {
 			n.seen["lifted"]++
@@ -282,7 +282,7 @@ func (r *referee) verdictsAreFair(before State, o Observed, d Decision) {
 
 // badStaysBad is the other half of invariant 1: what was found bad is so until somebody lifts it, or the verdict is taken
 // back. Only of what is not on record may the oldest be forgotten.
-func (r *referee) badStaysBad(before State, o Observed, d Decision) {
+func (r *invariants) badEntriesStay(before State, o Observed, d Decision) {
 	takenBack := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == "Inconclusive" })
 	verdict := happened(d, "ConfigRolledBack") || happened(d, "ConfigRejected")
 	full := len(d.Next.Bad) >= maxBad || len(before.Bad) >= maxBad && verdict // one verdict may come, and another be lifted
@@ -300,33 +300,33 @@ func (r *referee) badStaysBad(before State, o Observed, d Decision) {
 
 // illIsJudged: what is never healthy comes to a verdict, however often the agent is stopped. A restart may cost it what
 // was seen last, and a kubelet that has just been started has its time.
-func (r *referee) illIsJudged(before State, o Observed, d Decision) {
+func (r *invariants) unhealthyGetsAVerdict(before State, o Observed, d Decision) {
 	n, t := r.n, before.Trial
 	if !before.Run.Started {
-		r.illNow = 0
+		r.unhealthyNow = 0
 		return
 	}
 	if t == nil || !before.OnTrial(before.Run.Config) || t.Fallback != NoFallback || d.Next.Trial == nil || n.diskFails != "" || n.tearDisk != nil {
-		clear(r.ill)
+		clear(r.unhealthy)
 		return
 	}
 	key := n.trialKey(t)
 	switch {
 	case o.Child.Exited, o.Child.Alive && o.Child.Healthy && !o.Child.Waiting:
-		clear(r.ill)
-		r.illNow = 0
+		clear(r.unhealthy)
+		r.unhealthyNow = 0
 	case o.Child.Alive && !o.Child.Waiting && !r.outage && !o.Node.RuntimeDown && !o.Node.ShuttingDown:
-		r.ill[key] += o.Elapsed
-		r.illNow += o.Elapsed
+		r.unhealthy[key] += o.Elapsed
+		r.unhealthyNow += o.Elapsed
 	}
 	r.outage = o.Node.RuntimeDown || o.Node.ShuttingDown
 	_, bad := d.Next.BadEntry(before.Run.Config)
-	n.must(bad || noWayOut(before, o) || r.ill[key] < n.limits.HealthTimeout || r.illNow < n.limits.HealthTimeout/4, "not healthy for %s in all, and no verdict", r.ill[key])
+	n.must(bad || noWayOut(before, o) || r.unhealthy[key] < n.limits.HealthTimeout || r.unhealthyNow < n.limits.HealthTimeout/4, "not healthy for %s in all, and no verdict", r.unhealthy[key])
 }
 
 // blameIsProven: a verdict is final only when what the node fell back to was well for a minute, or for longer than what
 // it replaced ever lived; and never when that failed as well.
-func (r *referee) blameIsProven(before State, o Observed, d Decision) {
+func (r *invariants) fallbackProvesBlame(before State, o Observed, d Decision) {
 	n := r.n
 	var trial string
 	if before.Trial != nil {
@@ -346,15 +346,15 @@ func (r *referee) blameIsProven(before State, o Observed, d Decision) {
 		r.life += min(o.Elapsed, maxGap)
 		if !o.Child.Healthy && !o.Child.Waiting {
 			r.streak = 0
-		} else if r.well {
+		} else if r.fallbackStable {
 			r.streak += min(o.Elapsed, maxGap)
 		}
 	}
-	r.well = o.Child.Alive && o.Child.Healthy
+	r.fallbackStable = o.Child.Alive && o.Child.Healthy
 	failed := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == "DeadEnd" })
 	for _, b := range before.Bad {
 		if x, bad := d.Next.BadEntry(Config{Revision: b.Revision}); bad && x.Revision == b.Revision && b.Provisional {
-			n.must(x.Provisional || r.streak >= time.Minute || r.streak > r.longest[trial] || r.torn[n.version],
+			n.must(x.Provisional || r.streak >= time.Minute || r.streak > r.longest[trial] || r.lostWrite[n.version],
 				"%s is to blame for good, after %s of health, and one lived for %s", b.Revision, r.streak, r.longest[trial])
 			n.must(!failed || before.Current.Revision != b.Revision || before.Run.Config.Revision == b.Revision || before.Trial == nil,
 				"%s stays bad, although what replaced it failed too", b.Revision)
@@ -364,7 +364,7 @@ func (r *referee) blameIsProven(before State, o Observed, d Decision) {
 		r.longest[trial] = max(r.longest[trial], r.life)
 	}
 	if d.Action.Kind != None || o.Child.Exited {
-		r.life, r.streak, r.well = 0, 0, false
+		r.life, r.streak, r.fallbackStable = 0, 0, false
 	}
 }
 
@@ -374,14 +374,14 @@ func noWayOut(before State, o Observed) bool {
 }
 
 // killed is what the referee must know of an agent that had no time to write.
-func (r *referee) killed() {
-	for key := range r.ill {
-		r.ill[key] = max(0, r.ill[key]-unhealthySaveStep-5*time.Second)
+func (r *invariants) killed() {
+	for key := range r.unhealthy {
+		r.unhealthy[key] = max(0, r.unhealthy[key]-unhealthySaveStep-5*time.Second)
 	}
 }
 
 // localOnlyIfAssigned is invariant 8. It keeps its own record of the object that current was taken up from.
-func (r *referee) localOnlyIfAssigned(before State, o Observed, d Decision) {
+func (r *invariants) localOnlyIfAssigned(before State, o Observed, d Decision) {
 	in, good := o.Intent, before.LastKnownGood
 	if !before.Run.Started && before.Current.AssignedBy == r.kept {
 		r.from = r.kept // what the agent before made of it was lost
@@ -437,7 +437,7 @@ func (r *referee) localOnlyIfAssigned(before State, o Observed, d Decision) {
 
 // neverForNothing is the other half of invariant 6: a kubelet that runs what it
 // should is left alone.
-func (r *referee) neverForNothing(before State, o Observed, d Decision) {
+func (r *invariants) restartsOnlyForAChange(before State, o Observed, d Decision) {
 	if d.Action.Kind != Restart {
 		return
 	}
@@ -449,7 +449,7 @@ func (r *referee) neverForNothing(before State, o Observed, d Decision) {
 
 // atRest holds whenever nothing is left to decide: invariants 3 and 4, and that
 // some kubelet runs or is about to.
-func (r *referee) atRest() {
+func (r *invariants) atRest() {
 	n := r.n
 	if !n.up || len(n.last.Validate) > 0 {
 		return

@@ -15,7 +15,7 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // decides, persists, acts. Everything outside of the core is a plain field that
 // a test sets. Whatever it does, it holds Decide to what is always true.
 type nodeSim struct {
-	t fataler
+	t testingT
 
 	// What outlives the agent.
 	disk       disk
@@ -25,19 +25,19 @@ type nodeSim struct {
 	clockJumps time.Duration
 
 	// The outside world.
-	limits   Limits
-	local    Local
-	digest   string // of the local configuration
-	intent   Intent
-	revoked  *[]string
-	says     map[string]Verdict // what validation would say; accepted unless it is here
-	node     Node
-	healthy  bool              // what a kubelet that is alive would be
-	sick     func(Config) bool // what would not be healthy although others are; nil: nothing
-	waiting  bool
-	unknown  bool // validation does not come to an end
-	noBootID bool // nobody can tell which boot this is
-	tearDisk func(steps int) int
+	limits          Limits
+	local           Local
+	digest          string // of the local configuration
+	intent          Intent
+	revoked         *[]string
+	dryRuns         map[string]Verdict // what validation would say; accepted unless it is here
+	node            Node
+	healthy         bool              // what a kubelet that is alive would be
+	unhealthyConfig func(Config) bool // what would not be healthy although others are; nil: nothing
+	waiting         bool
+	validationHangs bool // validation does not come to an end
+	bootIDUnknown   bool // nobody can tell which boot this is
+	tearDisk        func(steps int) int
 
 	// The agent; gone when it dies.
 	up       bool
@@ -54,15 +54,15 @@ type nodeSim struct {
 	clock   time.Duration // monotonic, of the whole history
 	decided time.Duration // the clock at the last decision
 
-	steps     int
-	trace     []string
-	described []string                                   // what a transcript printed last
-	watcher   func(before State, o Observed, d Decision) // sees every decision
-	dying     func() bool                                // between persist and action
+	steps           int
+	trace           []string
+	described       []string                                   // what a transcript printed last
+	onDecision      func(before State, o Observed, d Decision) // sees every decision
+	dieBeforeActing func() bool                                // between persist and action
 }
 
 // fataler is a test of any kind.
-type fataler interface {
+type testingT interface {
 	Helper()
 	Fatalf(format string, args ...any)
 }
@@ -81,10 +81,10 @@ type versionRecords struct {
 	trial    *Trial
 }
 
-func newNodeSim(t fataler) *nodeSim {
+func newNodeSim(t testingT) *nodeSim {
 	return &nodeSim{
 		t: t, local: Init, digest: "local-1", version: "v1", boot: 1, disk: disk{versions: map[string]versionRecords{}},
-		intent: Intent{Kind: Nil}, says: map[string]Verdict{}, node: Node{API: true, Ready: true},
+		intent: Intent{Kind: Nil}, dryRuns: map[string]Verdict{}, node: Node{API: true, Ready: true},
 		limits: Limits{TrialDuration: 10 * time.Minute, CrashLoopThreshold: 3, HealthTimeout: 2 * time.Minute, ReadyTimeout: 2 * time.Minute},
 	}
 }
@@ -147,7 +147,7 @@ func (n *nodeSim) sigterm() {
 }
 
 func (n *nodeSim) bootID() string {
-	if n.noBootID {
+	if n.bootIDUnknown {
 		return ""
 	}
 	return fmt.Sprintf("boot-%d", n.boot)
@@ -169,8 +169,8 @@ func (n *nodeSim) replaced(version string) {
 
 func (n *nodeSim) observe() Observed {
 	if n.child.Alive {
-		sick := n.sick != nil && n.sick(n.state.Run.Config)
-		n.child.Healthy, n.child.Waiting = n.healthy && !n.waiting && !sick, n.waiting
+		unhealthyConfig := n.unhealthyConfig != nil && n.unhealthyConfig(n.state.Run.Config)
+		n.child.Healthy, n.child.Waiting = n.healthy && !n.waiting && !unhealthyConfig, n.waiting
 	}
 	storage := n.storage
 	if n.clock >= n.retryAt {
@@ -220,10 +220,10 @@ func (n *nodeSim) decide() {
 		}
 		n.note("%s %s: %s", mark, e.Reason, e.Message)
 	}
-	if n.watcher != nil {
-		n.watcher(before, o, d)
+	if n.onDecision != nil {
+		n.onDecision(before, o, d)
 	}
-	if n.dying != nil && n.dying() {
+	if n.dieBeforeActing != nil && n.dieBeforeActing() {
 		n.kill()
 		return
 	}
@@ -272,10 +272,10 @@ func (n *nodeSim) converge() {
 func (n *nodeSim) validate() bool {
 	found := false
 	for _, c := range n.last.Validate {
-		if _, ok := n.verdicts[c.Revision]; ok || n.unknown {
+		if _, ok := n.verdicts[c.Revision]; ok || n.validationHangs {
 			continue
 		}
-		v, ok := n.says[c.Revision]
+		v, ok := n.dryRuns[c.Revision]
 		if !ok {
 			v = Verdict{Outcome: Accepted}
 		}

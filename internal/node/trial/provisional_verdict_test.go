@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// TestAVerdictIsFinalOnlyWhenLastKnownGoodIsSteadilyBetter.
-func TestAVerdictIsFinalOnlyWhenLastKnownGoodIsSteadilyBetter(t *testing.T) {
+func TestVerdictBecomesFinalOnlyWhenTheFallbackIsStable(t *testing.T) {
 	crash := func(after time.Duration) func(n *nodeSim) {
 		return func(n *nodeSim) {
 			n.pass(after)
@@ -15,11 +14,11 @@ func TestAVerdictIsFinalOnlyWhenLastKnownGoodIsSteadilyBetter(t *testing.T) {
 			n.pass(300 * time.Millisecond)
 		}
 	}
-	sick := func(n *nodeSim) {
+	unhealthyConfig := func(n *nodeSim) {
 		n.healthy = false
 		n.pass(2 * time.Minute)
 	}
-	well := func(d time.Duration) func(n *nodeSim) {
+	fallbackStable := func(d time.Duration) func(n *nodeSim) {
 		return func(n *nodeSim) {
 			n.healthy = true
 			n.pass(d)
@@ -32,14 +31,14 @@ func TestAVerdictIsFinalOnlyWhenLastKnownGoodIsSteadilyBetter(t *testing.T) {
 		then  steps
 		want  string // provisional, final or taken back
 	}{
-		{"it crashed at once, the other is well for a few seconds", steps{crash(time.Second)}, steps{well(6 * time.Second)}, "final"},
-		{"it lived for 40s, the other is well for 40s", steps{crash(40 * time.Second)}, steps{well(40 * time.Second)}, "provisional"},
-		{"it lived for 40s, the other is well for a minute", steps{crash(40 * time.Second)}, steps{well(65 * time.Second)}, "final"},
+		{"it crashed at once, the other is well for a few seconds", steps{crash(time.Second)}, steps{fallbackStable(6 * time.Second)}, "final"},
+		{"it lived for 40s, the other is well for 40s", steps{crash(40 * time.Second)}, steps{fallbackStable(40 * time.Second)}, "provisional"},
+		{"it lived for 40s, the other is well for a minute", steps{crash(40 * time.Second)}, steps{fallbackStable(65 * time.Second)}, "final"},
 		{"both live for 40s", steps{crash(40 * time.Second)}, steps{crash(40 * time.Second)}, "taken back"},
-		{"one crashes, the other is not healthy", steps{crash(time.Second)}, steps{sick}, "taken back"},
-		{"one is not healthy, the other crashes", steps{sick}, steps{crash(time.Second)}, "taken back"},
-		{"one is not healthy, the other is for a moment", steps{sick}, steps{well(10 * time.Second), sick}, "taken back"},
-		{"one is not healthy, the other is for a minute", steps{sick}, steps{well(65 * time.Second)}, "final"},
+		{"one crashes, the other is not healthy", steps{crash(time.Second)}, steps{unhealthyConfig}, "taken back"},
+		{"one is not healthy, the other crashes", steps{unhealthyConfig}, steps{crash(time.Second)}, "taken back"},
+		{"one is not healthy, the other is for a moment", steps{unhealthyConfig}, steps{fallbackStable(10 * time.Second), unhealthyConfig}, "taken back"},
+		{"one is not healthy, the other is for a minute", steps{unhealthyConfig}, steps{fallbackStable(65 * time.Second)}, "final"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := newNodeSim(t)

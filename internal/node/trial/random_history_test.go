@@ -27,17 +27,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestWhateverHappensTheInvariantsHold walks random histories of a node:
+// TestInvariantsHoldInRandomHistories walks random histories of a node:
 // assignments, verdicts, crashes, outages, reboots, deaths of the agent at any
 // point, upgrades, lost writes. The shell checks every decision, the referee
 // the invariants, by counting for itself.
-func TestWhateverHappensTheInvariantsHold(t *testing.T) {
+func TestInvariantsHoldInRandomHistories(t *testing.T) {
 	seen, decisions, walked := map[string]int{}, 0, 0
 	rapid.Check(t, func(r *rapid.T) {
 		walked++
 		n := newRandomNode(r, seen)
 		r.Repeat(n.actions())
-		n.comeToRest()
+		n.finish()
 		decisions += n.steps
 	})
 	t.Logf("%d histories, %d decisions; told: %v", walked, decisions, seen)
@@ -49,7 +49,7 @@ func TestWhateverHappensTheInvariantsHold(t *testing.T) {
 		"Forgotten", string(CrashLooped), string(NotHealthy), string(NotReady), string(WorkloadHarmed), string(LostAPI), string(Rejected),
 		"Refuse", "inherited", "died between persist and action", "torn write", "lifted", "revoked what ran",
 		"ConfigOnTrial", "last-known-good on trial", "last-known-good gives way",
-		badlyEquipped, waitedInHarm, lostAgain, overtakenTrial, localBroke, healedGood, unknownBoot, fourBad, onlyOneWorks,
+		notReadyAtBegin, harmBeforeRun, apiLostAgain, failedWhileValidating, localBecameInvalid, downloadedAgain, unknownBoot, fourBad, onlyTrialWorks,
 		"forgot at local: {}", "forgot at a removal", "kept what was taken back", "kept at a removal of what is revoked", "kept what another object had assigned",
 	} {
 		if seen[what] < 5 {
@@ -63,7 +63,7 @@ type randomNode struct {
 	*nodeSim
 	r      *rapid.T
 	seen   map[string]int
-	ref    *referee
+	inv    *invariants
 	object int // which object assigns: it may be deleted, and another one made
 
 	manyRejected bool // once is enough: it takes long
@@ -84,12 +84,12 @@ func newRandomNode(r *rapid.T, seen map[string]int) *randomNode {
 	for p := range 6 { // fixed for each payload, whatever its UID
 		outcome := rapid.SampledFrom([]Outcome{Accepted, Accepted, Accepted, Accepted, Accepted, RejectedOutcome, Refused, Protected, CouldNotTell}).Draw(r, "verdict")
 		for u := range 2 {
-			n.says[randomConfig(p, u).Revision] = Verdict{Outcome: outcome, Guard: "WouldEvictPods", Words: "so it is"}
+			n.dryRuns[randomConfig(p, u).Revision] = Verdict{Outcome: outcome, Guard: "WouldEvictPods", Words: "so it is"}
 		}
 	}
 	n.healthy = true
-	n.ref = newReferee(n)
-	n.watcher = n.ref.watch
+	n.inv = newInvariants(n)
+	n.onDecision = n.inv.watch
 	n.start()
 	return n
 }
@@ -120,21 +120,21 @@ func (n *randomNode) drawConfig() Config {
 
 // one makes a change of the world, lets the node deal with it, and holds it to
 // invariant 6: one stop and start at the most.
-func (n *randomNode) one(change func()) func(*rapid.T) {
+func (n *randomNode) change(change func()) func(*rapid.T) {
 	return func(*rapid.T) {
 		if !n.up {
 			if n.refused && rapid.Bool().Draw(n.r, "repaired") {
-				n.says[""] = Verdict{Outcome: Accepted}
+				n.dryRuns[""] = Verdict{Outcome: Accepted}
 			}
 			n.start()
 			return
 		}
-		n.ref.starts = 0
+		n.inv.starts = 0
 		if !n.child.Alive {
-			n.ref.starts = -1 // that of the kubelet that should run by now
+			n.inv.starts = -1 // that of the kubelet that should run by now
 		}
 		if _, bad := n.state.BadEntry(n.state.Run.Config); bad || n.state.IsRevoked(n.state.Run.Config) {
-			n.ref.starts-- // it runs because there was nothing else: it does not wait for a verdict when there is
+			n.inv.starts-- // it runs because there was nothing else: it does not wait for a verdict when there is
 		}
 		n.clock += time.Millisecond
 		before := len(n.trace)
@@ -144,10 +144,10 @@ func (n *randomNode) one(change func()) func(*rapid.T) {
 		}
 		for _, line := range n.trace[min(before, len(n.trace)):] {
 			if strings.Contains(line, "ConfigRolledBack") || strings.Contains(line, "Inconclusive") {
-				n.ref.starts-- // neither a failed trial nor a verdict that is taken back waits for the verdict on what is assigned next
+				n.inv.starts-- // neither a failed trial nor a verdict that is taken back waits for the verdict on what is assigned next
 			}
 		}
-		n.must(n.ref.starts <= 1, "one change cost the node %d starts of its kubelet", n.ref.starts)
+		n.must(n.inv.starts <= 1, "one change cost the node %d starts of its kubelet", n.inv.starts)
 	}
 }
 
@@ -156,14 +156,14 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 	pass := func(*rapid.T) {
 		n.pass(time.Duration(rapid.SampledFrom([]int{1, 5, 20, 40, 70, 130, 700}).Draw(n.r, "seconds")) * time.Second)
 	}
-	assign := n.one(func() { n.intent = Intent{Kind: Assigned, Config: n.drawConfig()} })
-	exit := n.one(func() {
+	assign := n.change(func() { n.intent = Intent{Kind: Assigned, Config: n.drawConfig()} })
+	exit := n.change(func() {
 		if n.child.Alive {
 			n.exit("exit status 1", coin("spawned"))
 		}
 	})
 	replace := func() {
-		n.ref.starts-- // that of the kubelet that ended is not one that was asked for
+		n.inv.starts-- // that of the kubelet that ended is not one that was asked for
 		n.replaced(rapid.SampledFrom([]string{"v1", "v2", "v3"}).Draw(n.r, "version"))
 	}
 	actions := map[string]func(*rapid.T){
@@ -174,11 +174,11 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 				n.pass(time.Minute / 2)
 			}
 		},
-		"assign-local": n.one(func() { n.intent = Intent{Kind: Nil} }),
-		"unclear": n.one(func() {
+		"assign-local": n.change(func() { n.intent = Intent{Kind: Nil} }),
+		"unclear": n.change(func() {
 			n.intent = Intent{Kind: rapid.SampledFrom([]IntentKind{Unanswered, Invalid}).Draw(n.r, "kind"), Cause: "who knows"}
 		}),
-		"remove": n.one(func() { // by a person, or by a rollout; what a rollout took back long ago may still stand there
+		"remove": n.change(func() { // by a person, or by a rollout; what a rollout took back long ago may still stand there
 			n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: n.by()}, Cause: "nothing is assigned"}
 			switch rapid.IntRange(0, 4).Draw(n.r, "how") {
 			case 0:
@@ -193,7 +193,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 		"assign-and-remove": func(*rapid.T) { // seldom by chance, with a last-known-good
 			assign(n.r)
 			n.pass(time.Duration(rapid.SampledFrom([]int{5, 700}).Draw(n.r, "seconds")) * time.Second)
-			n.one(func() {
+			n.change(func() {
 				n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: n.by()}, Cause: "nothing is assigned"}
 				if rapid.Bool().Draw(n.r, "taken back") {
 					n.intent.TakenBack = RolloutRef{Name: "workers", AssignedAt: epoch.Add(n.clock)}
@@ -203,7 +203,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 				}
 			})(n.r)
 		},
-		"recreate": n.one(func() {
+		"recreate": n.change(func() {
 			n.object++
 			n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: n.by()}, Cause: "nothing is assigned"}
 		}),
@@ -211,16 +211,16 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			n.sigterm()
 			n.kill()
 			n.disk.current.AssignedBy, n.disk.lastKnownGood.AssignedBy = "", ""
-			n.ref.from, n.ref.kept = "", ""
+			n.inv.from, n.inv.kept = "", ""
 			n.start()
 		},
-		"health": n.one(func() { n.healthy, n.waiting = coin("healthy"), !coin("not waiting") }),
-		"ready":  n.one(func() { n.node.Ready = coin("ready") }),
-		"api":    n.one(func() { n.node.API = coin("api") }),
-		"outages": n.one(func() {
+		"health": n.change(func() { n.healthy, n.waiting = coin("healthy"), !coin("not waiting") }),
+		"ready":  n.change(func() { n.node.Ready = coin("ready") }),
+		"api":    n.change(func() { n.node.API = coin("api") }),
+		"outages": n.change(func() {
 			n.node.RuntimeDown, n.node.ShuttingDown = !coin("runtime"), !coin("not shutting down")
 		}),
-		"workload": n.one(func() {
+		"workload": n.change(func() {
 			n.node.Pressure, n.node.LostPods = nil, nil
 			switch rapid.IntRange(0, 5).Draw(n.r, "harm") {
 			case 0:
@@ -230,17 +230,17 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			}
 		}),
 		"api-loss": func(*rapid.T) { // rare by chance: adopted, lost soon, away for long
-			n.one(n.putRight)(n.r)
+			n.change(n.repairAll)(n.r)
 			assign(n.r)
 			n.pass(time.Duration(rapid.SampledFrom([]int{5, 60, 200}).Draw(n.r, "seconds")) * time.Second)
-			n.one(func() { n.node.API = false })(n.r)
+			n.change(func() { n.node.API = false })(n.r)
 			n.pass(610 * time.Second)
 			if coin("back") {
-				n.one(func() { n.node.API = true })(n.r)
+				n.change(func() { n.node.API = true })(n.r)
 			}
 		},
 		"trial-goes-wrong": func(*rapid.T) { // and last-known-good may do no better
-			n.one(n.putRight)(n.r)
+			n.change(n.repairAll)(n.r)
 			n.pass(5 * time.Second)
 			assign(n.r)
 			n.pass(5 * time.Second)
@@ -250,7 +250,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			case 1:
 				n.node.Ready = false
 			case 2:
-				n.one(func() {
+				n.change(func() {
 					uids := []string{n.state.Run.Config.UID}
 					n.revoked = &uids
 				})(n.r)
@@ -263,22 +263,22 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			}
 			n.pass(65 * time.Second)
 			if coin("last-known-good does better") {
-				n.one(n.putRight)(n.r)
+				n.change(n.repairAll)(n.r)
 			}
 			n.pass(65 * time.Second)
 		},
-		"guard": n.one(func() { // pods, cordon or local changed
+		"guard": n.change(func() { // pods, cordon or local changed
 			maps.DeleteFunc(n.verdicts, func(_ string, v Verdict) bool {
 				return v.Outcome == Refused || v.Outcome == Protected || v.Outcome == CouldNotTell
 			})
 		}),
-		"protect": n.one(func() { // the local configuration or the list of protected fields changed: seen when it is judged anew
+		"protect": n.change(func() { // the local configuration or the list of protected fields changed: seen when it is judged anew
 			payload := rapid.IntRange(0, 5).Draw(n.r, "payload")
 			for u := range 2 {
 				revision := randomConfig(payload, u).Revision
-				if v := n.says[revision]; v.Outcome == Accepted || v.Outcome == Protected {
+				if v := n.dryRuns[revision]; v.Outcome == Accepted || v.Outcome == Protected {
 					v.Outcome = Accepted + Protected - v.Outcome
-					n.says[revision] = v
+					n.dryRuns[revision] = v
 					delete(n.verdicts, revision)
 				}
 			}
@@ -289,23 +289,23 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			n.limits.CrashLoopThreshold = rapid.SampledFrom([]int{0, 3}).Draw(n.r, "threshold")
 			n.start()
 		},
-		"local": n.one(func() {
-			n.says[""] = Verdict{Outcome: rapid.SampledFrom([]Outcome{Accepted, Accepted, Accepted, RejectedOutcome, CouldNotTell}).Draw(n.r, "local")}
+		"local": n.change(func() {
+			n.dryRuns[""] = Verdict{Outcome: rapid.SampledFrom([]Outcome{Accepted, Accepted, Accepted, RejectedOutcome, CouldNotTell}).Draw(n.r, "local")}
 		}),
-		"forget": n.one(func() {
+		"forget": n.change(func() {
 			if len(n.state.Bad) > 0 {
 				n.forget = []string{n.state.Bad[0].Revision}
 				delete(n.verdicts, n.forget[0])
 			}
 		}),
-		"revoke": n.one(func() {
+		"revoke": n.change(func() {
 			uids := []string{}
 			for range rapid.IntRange(0, 2).Draw(n.r, "revoked") {
 				uids = append(uids, n.drawConfig().UID)
 			}
 			n.revoked = &uids
 		}),
-		"storage": n.one(func() {
+		"storage": n.change(func() {
 			n.diskFails = ""
 			if !coin("works") {
 				n.diskFails = "no space left on device"
@@ -314,11 +314,11 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			}
 		}),
 		"slow-validation": func(*rapid.T) {
-			n.unknown = true
+			n.validationHangs = true
 			assign(n.r)
 			n.pass(7 * time.Second)
-			n.unknown = false
-			n.one(func() {})(n.r)
+			n.validationHangs = false
+			n.change(func() {})(n.r)
 		},
 		"many-rejections": func(*rapid.T) { // more than are kept
 			if n.manyRejected || n.diskFails != "" || coin("rarely") {
@@ -327,12 +327,12 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			n.manyRejected = true
 			for i := range maxBad + 5 {
 				c := Config{Revision: fmt.Sprintf("rejected-%d", i), UID: "rejected", Payload: fmt.Sprintf("sha-rejected-%d", i)}
-				n.says[c.Revision] = Verdict{Outcome: RejectedOutcome, Words: "no"}
-				n.one(func() { n.intent = Intent{Kind: Assigned, Config: c} })(n.r)
+				n.dryRuns[c.Revision] = Verdict{Outcome: RejectedOutcome, Words: "no"}
+				n.change(func() { n.intent = Intent{Kind: Assigned, Config: c} })(n.r)
 			}
 		},
 		"never-healthy": func(*rapid.T) { // and the unit is stopped for that, again and again
-			n.one(n.putRight)(n.r)
+			n.change(n.repairAll)(n.r)
 			assign(n.r)
 			n.healthy = false
 			for range rapid.IntRange(1, 6).Draw(n.r, "stops") {
@@ -340,50 +340,50 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 				if coin("stopped") {
 					n.sigterm()
 				} else {
-					n.ref.killed()
+					n.inv.killed()
 					n.kill()
 				}
 				n.start()
 			}
 		},
-		"kill":    func(*rapid.T) { n.ref.killed(); n.kill(); n.start() },
+		"kill":    func(*rapid.T) { n.inv.killed(); n.kill(); n.start() },
 		"sigterm": func(*rapid.T) { n.sigterm(); n.start() },
 		"upgrade": func(*rapid.T) {
 			n.sigterm()
 			n.version = rapid.SampledFrom([]string{"v1", "v2"}).Draw(n.r, "version")
 			n.start()
 		},
-		"replace": n.one(replace),
+		"replace": n.change(replace),
 		"new-version-fails": func(*rapid.T) { // what was fine with the one before, and perhaps whatever runs
-			n.one(n.putRight)(n.r)
+			n.change(n.repairAll)(n.r)
 			n.pass(time.Minute)
-			n.one(replace)(n.r)
+			n.change(replace)(n.r)
 			for i := range 3*n.limits.CrashLoopThreshold + 4 {
 				if n.healthy = n.state.Run.Config.IsLocal() && coin("local works"); !n.healthy && i < 40 {
 					exit(n.r)
 				}
 				n.pass(10 * time.Second)
 			}
-			n.one(n.putRight)(n.r)
+			n.change(n.repairAll)(n.r)
 			n.pass(65 * time.Second)
 		},
-		"edit-local": n.one(func() { n.digest = rapid.SampledFrom([]string{"local-1", "local-2"}).Draw(n.r, "local") }),
+		"edit-local": n.change(func() { n.digest = rapid.SampledFrom([]string{"local-1", "local-2"}).Draw(n.r, "local") }),
 		"reboot": func(*rapid.T) {
 			if coin("clean") {
 				n.sigterm()
 			}
-			n.ref.killed()
+			n.inv.killed()
 			n.kill()
 			n.boot++
 			n.node.ShuttingDown = false
 			n.start()
 		},
 		"die-while-deciding": func(*rapid.T) {
-			n.dying = func() bool { n.seen["died between persist and action"]++; return true }
+			n.dieBeforeActing = func() bool { n.seen["died between persist and action"]++; return true }
 			if coin("whole") {
 				n.seen["torn write"]++
 				n.tearDisk = func(steps int) int { return rapid.IntRange(0, steps).Draw(n.r, "written") }
-				n.ref.torn[n.version] = true
+				n.inv.lostWrite[n.version] = true
 			}
 			switch rapid.IntRange(0, 2).Draw(n.r, "upon") {
 			case 0:
@@ -393,38 +393,38 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			case 2:
 				pass(n.r)
 			}
-			n.ref.killed()
+			n.inv.killed()
 			n.kill()
-			n.dying, n.tearDisk = nil, nil
+			n.dieBeforeActing, n.tearDisk = nil, nil
 			if !coin("same boot") {
 				n.boot++
-				n.ref.torn[n.version] = true
+				n.inv.lostWrite[n.version] = true
 			}
 			n.start()
 		},
-		"": func(*rapid.T) { n.ref.atRest() },
+		"": func(*rapid.T) { n.inv.atRest() },
 	}
 	actions["trial-goes-wrong2"] = actions["trial-goes-wrong"]
-	maps.Copy(actions, n.stories())
+	maps.Copy(actions, n.rareScenarios())
 	return actions
 }
 
 // putRight ends every outage and illness.
-func (n *randomNode) putRight() {
+func (n *randomNode) repairAll() {
 	n.node, n.healthy, n.waiting = Node{API: true, Ready: true}, true, false
 }
 
 // comeToRest ends every history: the world is put right, and the node must come
 // to run something that it may run.
-func (n *randomNode) comeToRest() {
-	n.says[""] = Verdict{Outcome: Accepted}
-	n.putRight()
-	n.diskFails, n.storage, n.unknown = "", "", false
+func (n *randomNode) finish() {
+	n.dryRuns[""] = Verdict{Outcome: Accepted}
+	n.repairAll()
+	n.diskFails, n.storage, n.validationHangs = "", "", false
 	n.kill()
 	n.start()
 	n.pass(25 * time.Minute)
 	n.must(n.up && n.child.Alive && n.state.Run.Healthy, "no healthy kubelet in the end: %+v", n.state.Run)
-	n.must(n.state.Trial == nil || n.says[n.state.Current.Revision].Outcome != Accepted || n.state.IsRevoked(n.state.Current.Config) || !n.state.OnTrial(n.state.Run.Config),
+	n.must(n.state.Trial == nil || n.dryRuns[n.state.Current.Revision].Outcome != Accepted || n.state.IsRevoked(n.state.Current.Config) || !n.state.OnTrial(n.state.Run.Config),
 		"a trial does not end: %+v", n.state.Trial)
-	n.ref.atRest()
+	n.inv.atRest()
 }

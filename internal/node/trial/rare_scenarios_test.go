@@ -8,31 +8,31 @@ import (
 
 // What the stories are for. A run of the histories fails if it hardly shows one of them.
 const (
-	badlyEquipped  = "a trial that began without the API, and a node that is not ready"
-	waitedInHarm   = "harm before the configuration on trial ran"
-	lostAgain      = "the API lost a second time in one trial"
-	overtakenTrial = "a trial that failed while another configuration was judged"
-	localBroke     = "a start with an invalid local configuration and a forbidden last-known-good"
-	healedGood     = "last-known-good assigned again with another checkpoint"
-	unknownBoot    = "a start whose boot ID is not known, or was not before"
-	fourBad        = "four bad configurations"
-	onlyOneWorks   = "a trial that waits for what never works"
+	notReadyAtBegin       = "a trial that began without the API, and a node that is not ready"
+	harmBeforeRun         = "harm before the configuration on trial ran"
+	apiLostAgain          = "the API lost a second time in one trial"
+	failedWhileValidating = "a trial that failed while another configuration was judged"
+	localBecameInvalid    = "a start with an invalid local configuration and a forbidden last-known-good"
+	downloadedAgain       = "last-known-good assigned again with another checkpoint"
+	unknownBoot           = "a start whose boot ID is not known, or was not before"
+	fourBad               = "four bad configurations"
+	onlyTrialWorks        = "a trial that waits for what never works"
 )
 
 // stories are what random events alone hardly ever bring about: several things must happen in the right order. Where a
 // story leads depends on the node's history, and what it meets is counted by the evidence.
-func (n *randomNode) stories() map[string]func(*rapid.T) {
+func (n *randomNode) rareScenarios() map[string]func(*rapid.T) {
 	coin := func(label string) bool { return rapid.Bool().Draw(n.r, label) }
-	calm := func() { n.one(n.putRight)(n.r); n.pass(5 * time.Second) }
-	assign := func() { n.one(func() { n.intent = Intent{Kind: Assigned, Config: n.drawConfig()} })(n.r) }
+	calm := func() { n.change(n.repairAll)(n.r); n.pass(5 * time.Second) }
+	assign := func() { n.change(func() { n.intent = Intent{Kind: Assigned, Config: n.drawConfig()} })(n.r) }
 	accept := func(payload int) {
 		for u := range 2 {
-			n.says[randomConfig(payload, u).Revision] = Verdict{Outcome: Accepted}
+			n.dryRuns[randomConfig(payload, u).Revision] = Verdict{Outcome: Accepted}
 			delete(n.verdicts, randomConfig(payload, u).Revision)
 		}
 	}
 	assignAccepted := func(c Config, payload int) { // in an attempt that counts
-		n.one(func() {
+		n.change(func() {
 			accept(payload)
 			for _, b := range n.state.Bad {
 				if b.matches(c) {
@@ -50,24 +50,24 @@ func (n *randomNode) stories() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"adopted-in-an-outage": func(*rapid.T) {
 			calm()
-			n.one(func() { n.node.API = false })(n.r)
+			n.change(func() { n.node.API = false })(n.r)
 			fresh(any())
 			n.pass(5 * time.Second)
-			n.one(func() { n.node.API, n.node.Ready = true, false })(n.r)
+			n.change(func() { n.node.API, n.node.Ready = true, false })(n.r)
 			n.pass(70 * time.Second)
 		},
 		"harm-before-it-runs": func(*rapid.T) { // the kubelet waits for its lock
 			calm()
-			n.one(func() { n.waiting = true })(n.r)
+			n.change(func() { n.waiting = true })(n.r)
 			fresh(any())
-			n.one(func() {
+			n.change(func() {
 				n.node.Pressure, n.node.LostPods = []string{"PIDPressure"}, nil
 				if coin("pods") {
 					n.node.Pressure, n.node.LostPods = nil, []string{"pod"}
 				}
 			})(n.r)
 			n.pass(20 * time.Second)
-			n.one(n.putRight)(n.r)
+			n.change(n.repairAll)(n.r)
 		},
 		"api-lost-again": func(*rapid.T) {
 			n.limits.APILossRollback = true
@@ -75,10 +75,10 @@ func (n *randomNode) stories() map[string]func(*rapid.T) {
 			fresh(any())
 			n.pass(5 * time.Second)
 			for range rapid.IntRange(1, 2).Draw(n.r, "times") {
-				n.one(func() { n.node.API = false })(n.r)
+				n.change(func() { n.node.API = false })(n.r)
 				n.pass(610 * time.Second) // it is tried without, which takes two minutes and does not help
 				n.pass(130 * time.Second)
-				n.one(func() { n.node.API = true })(n.r)
+				n.change(func() { n.node.API = true })(n.r)
 				n.pass(5 * time.Second)
 			}
 		},
@@ -86,12 +86,12 @@ func (n *randomNode) stories() map[string]func(*rapid.T) {
 			calm()
 			fresh(any())
 			n.pass(5 * time.Second)
-			n.unknown = true
+			n.validationHangs = true
 			assign()
-			n.one(func() { n.healthy = false })(n.r)
+			n.change(func() { n.healthy = false })(n.r)
 			n.pass(70 * time.Second)
-			n.unknown = false
-			n.one(n.putRight)(n.r)
+			n.validationHangs = false
+			n.change(n.repairAll)(n.r)
 		},
 		"local-breaks": func(*rapid.T) {
 			calm()
@@ -100,15 +100,15 @@ func (n *randomNode) stories() map[string]func(*rapid.T) {
 				prove()
 				if coin("revoked") {
 					uids := []string{n.state.LastKnownGood.UID}
-					n.one(func() { n.revoked = &uids })(n.r)
+					n.change(func() { n.revoked = &uids })(n.r)
 					n.intent = Intent{Kind: Assigned, Config: n.drawConfig()}
 				}
 			}
-			n.says[""] = Verdict{Outcome: RejectedOutcome, Words: "local is broken"}
+			n.dryRuns[""] = Verdict{Outcome: RejectedOutcome, Words: "local is broken"}
 			n.kill()
 			n.start()
 			n.pass(5 * time.Second)
-			n.says[""] = Verdict{Outcome: Accepted}
+			n.dryRuns[""] = Verdict{Outcome: Accepted}
 			n.start()
 		},
 		"local-never-works": func(*rapid.T) { // what is on trial failed too, and would be well by now
@@ -116,7 +116,7 @@ func (n *randomNode) stories() map[string]func(*rapid.T) {
 			if n.state.LastKnownGood.IsLocal() && coin("proven") {
 				prove()
 			}
-			if n.one(func() { n.ref.starts--; n.replaced("v3") })(n.r); n.state.Trial == nil {
+			if n.change(func() { n.inv.starts--; n.replaced("v3") })(n.r); n.state.Trial == nil {
 				fresh(any())
 			}
 			n.healthy = false
@@ -131,18 +131,18 @@ func (n *randomNode) stories() map[string]func(*rapid.T) {
 			if good := n.state.LastKnownGood; !good.IsLocal() && !good.Same(c) {
 				return // it may be in turn as well, for as long
 			}
-			n.seen[onlyOneWorks]++
-			n.says[c.Revision] = Verdict{Outcome: Accepted}
+			n.seen[onlyTrialWorks]++
+			n.dryRuns[c.Revision] = Verdict{Outcome: Accepted}
 			delete(n.verdicts, c.Revision)
-			n.one(n.putRight)(n.r)
-			n.sick = func(c Config) bool { return c.IsLocal() }
+			n.change(n.repairAll)(n.r)
+			n.unhealthyConfig = func(c Config) bool { return c.IsLocal() }
 			for range 2 * int(retryAfter<<maxRetryDoublings/(10*time.Second)) {
 				if n.pass(10 * time.Second); n.state.Run.Config.Revision == c.Revision {
 					break
 				}
 			}
 			n.must(n.state.Run.Config.Revision == c.Revision || n.state.Run.Deferred, "%s would be well, and %s runs, which is not", c.Revision, label(n.state.Run.Config, n.local))
-			n.sick = nil
+			n.unhealthyConfig = nil
 		},
 		"healed": func(*rapid.T) { // what is good is downloaded anew, whatever is current
 			calm()
@@ -156,22 +156,22 @@ func (n *randomNode) stories() map[string]func(*rapid.T) {
 			if c.IsLocal() {
 				return
 			}
-			n.one(func() {
+			n.change(func() {
 				c.Checkpoint = rapid.SampledFrom([]string{"file", "downloaded anew", "and again"}).Draw(n.r, "checkpoint")
 				n.intent = Intent{Kind: Assigned, Config: c}
 			})(n.r)
 		},
 		"unknown-boot": func(*rapid.T) {
 			calm()
-			n.noBootID = coin("unknown at first")
+			n.bootIDUnknown = coin("unknown at first")
 			n.kill()
 			n.start()
 			fresh(any())
 			n.pass(5 * time.Second)
 			n.kill()
-			n.noBootID = coin("unknown then")
+			n.bootIDUnknown = coin("unknown then")
 			n.start()
-			n.noBootID = false
+			n.bootIDUnknown = false
 		},
 		"all-rejected": func(*rapid.T) {
 			calm()
@@ -180,9 +180,9 @@ func (n *randomNode) stories() map[string]func(*rapid.T) {
 				if c.Payload == n.state.Current.Payload || c.Payload == n.state.LastKnownGood.Payload {
 					continue // what was accepted once
 				}
-				n.one(func() {
-					n.says[c.Revision] = Verdict{Outcome: RejectedOutcome, Words: "no"}
-					n.says[randomConfig(payload, 1).Revision] = n.says[c.Revision]
+				n.change(func() {
+					n.dryRuns[c.Revision] = Verdict{Outcome: RejectedOutcome, Words: "no"}
+					n.dryRuns[randomConfig(payload, 1).Revision] = n.dryRuns[c.Revision]
 					delete(n.verdicts, c.Revision)
 					n.intent = Intent{Kind: Assigned, Config: c}
 				})(n.r)

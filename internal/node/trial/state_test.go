@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestAnAgentThatDidNotLookDidNotObserve(t *testing.T) {
+func TestTimeWithoutDecisionsCountsAtMostMaxGap(t *testing.T) {
 	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("assign uid=u payload=p1", "healthy 1m")
@@ -26,7 +26,7 @@ func TestAnAgentThatDidNotLookDidNotObserve(t *testing.T) {
 	}
 }
 
-func TestATrialThatEndsInTheMomentOfARevocationDoesNotEndWell(t *testing.T) {
+func TestRevocationPreventsPromotionInTheSameDecision(t *testing.T) {
 	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("assign uid=u payload=p1", "healthy 9m55s")
@@ -38,7 +38,7 @@ func TestATrialThatEndsInTheMomentOfARevocationDoesNotEndWell(t *testing.T) {
 	}
 }
 
-func TestBackAtLastKnownGoodItHasBeenThatEverSince(t *testing.T) {
+func TestReturnToLastKnownGoodKeepsItsTime(t *testing.T) {
 	n := newNodeSim(t)
 	n.do(proven...)
 	since := n.state.LastKnownGood.Since
@@ -48,7 +48,7 @@ func TestBackAtLastKnownGoodItHasBeenThatEverSince(t *testing.T) {
 	}
 }
 
-func TestTheNewestTenPromotionsAreKept(t *testing.T) {
+func TestNewestTenPromotionsAreKept(t *testing.T) {
 	n := newNodeSim(t)
 	n.do("node", "flags trial=0s", "healthy 5s")
 	for i := range 13 {
@@ -59,7 +59,7 @@ func TestTheNewestTenPromotionsAreKept(t *testing.T) {
 	}
 }
 
-func TestARecordedVerdictEndsTheTrialThoughItsRecordIsOlder(t *testing.T) {
+func TestSavedVerdictEndsATrialWhoseFileIsOlder(t *testing.T) {
 	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("flags api-loss-rollback=on", "assign uid=u payload=p1", "api down", "healthy 10m")
@@ -77,7 +77,7 @@ func TestARecordedVerdictEndsTheTrialThoughItsRecordIsOlder(t *testing.T) {
 	}
 }
 
-func TestWhatHasTheContentOfLastKnownGoodNeedsNoTrialAfterACrash(t *testing.T) {
+func TestContentOfLastKnownGoodNeedsNoTrialAfterACrash(t *testing.T) {
 	n := newNodeSim(t)
 	n.do(proven...)
 	n.tearDisk = func(int) int { return 2 } // current is written, last-known-good is not
@@ -89,23 +89,23 @@ func TestWhatHasTheContentOfLastKnownGoodNeedsNoTrialAfterACrash(t *testing.T) {
 	}
 }
 
-func TestAnAPIThatWasLostWithTheFirstStartIsMissed(t *testing.T) {
+func TestAPILossAtTheFirstStartIsNoticed(t *testing.T) {
 	n := newNodeSim(t)
 	n.do("new-node api-loss-rollback=on", "assign uid=u payload=p1")
-	n.watcher = func(_ State, _ Observed, d Decision) {
+	n.onDecision = func(_ State, _ Observed, d Decision) {
 		if d.Action.Kind == Start {
 			n.node.API = false // it was reachable at adoption, and never again
 		}
 	}
 	n.do("start")
-	n.watcher = nil
+	n.onDecision = nil
 	n.do("healthy 10m5s")
 	if s := n.state; !s.Run.Config.IsLocal() || s.Trial == nil || s.Trial.Fallback != APIProbe {
 		t.Errorf("%q runs, trial %+v", s.Run.Config.Revision, s.Trial)
 	}
 }
 
-func TestWhatIsAboutToBeReplacedIsNoDeadEnd(t *testing.T) {
+func TestConfigAboutToBeReplacedIsNoDeadEnd(t *testing.T) {
 	// It has failed when a higher attempt of its content is assigned, which
 	// lifts the verdict; last-known-good has yet to be validated.
 	n := newNodeSim(t)
@@ -116,7 +116,7 @@ func TestWhatIsAboutToBeReplacedIsNoDeadEnd(t *testing.T) {
 	}
 }
 
-func TestAnAPIThatComesBackTooLateProvesNothing(t *testing.T) {
+func TestAPIReturningAfterTheProbeWindowIsNoVerdict(t *testing.T) {
 	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("flags api-loss-rollback=on", "assign uid=u payload=p1", "api down", "healthy 10m", "healthy 1m55s")
@@ -128,7 +128,7 @@ func TestAnAPIThatComesBackTooLateProvesNothing(t *testing.T) {
 	}
 }
 
-func TestACleanShutdownKeepsWhatWasObserved(t *testing.T) {
+func TestCleanShutdownKeepsObservedTimes(t *testing.T) {
 	s := State{Trial: &Trial{Revision: "u", Healthy: time.Minute}, Run: Run{UnsavedHealthy: 7 * time.Second}}
 	clean := CleanShutdown(s)
 	if clean.Trial.Healthy != 67*time.Second || !clean.Trial.Clean || clean.Run.UnsavedHealthy != 0 {
@@ -142,7 +142,7 @@ func TestACleanShutdownKeepsWhatWasObserved(t *testing.T) {
 	}
 }
 
-func TestRecordsNameEveryRevisionWithItsPayload(t *testing.T) {
+func TestPayloadDigestsContainsEveryRevision(t *testing.T) {
 	s := State{
 		Current:       Record{Config: Config{Revision: "c", Payload: "pc"}},
 		LastKnownGood: Record{Config: Config{Revision: "g", Payload: "pg"}},
@@ -158,7 +158,7 @@ func TestRecordsNameEveryRevisionWithItsPayload(t *testing.T) {
 	}
 }
 
-func TestABadEntryReadsAsItsReasonWithTheKubeletsWords(t *testing.T) {
+func TestBadConfigStringContainsReasonAndDetail(t *testing.T) {
 	for want, b := range map[string]BadConfig{
 		"not good":            {Reason: "not good"},
 		"not good: maxPods=0": {Reason: "not good", Detail: "maxPods=0"},
@@ -169,7 +169,7 @@ func TestABadEntryReadsAsItsReasonWithTheKubeletsWords(t *testing.T) {
 	}
 }
 
-func TestEveryKindOfIntentHasAName(t *testing.T) {
+func TestEveryIntentKindHasAName(t *testing.T) {
 	for kind, want := range []string{"Unanswered", "Unassigned", "Nil", "Invalid", "Assigned"} {
 		if got := IntentKind(kind).String(); got != want {
 			t.Errorf("kind %d is called %q, want %q", kind, got, want)
@@ -177,7 +177,7 @@ func TestEveryKindOfIntentHasAName(t *testing.T) {
 	}
 }
 
-func TestABadEntryMatchesByRevisionOrByPayload(t *testing.T) {
+func TestBadEntryMatchesByRevisionOrPayload(t *testing.T) {
 	s := State{Bad: []BadConfig{{Revision: "b", Payload: "p"}, {Revision: "unknown"}}}
 	for _, c := range []struct {
 		config Config
@@ -196,7 +196,7 @@ func TestABadEntryMatchesByRevisionOrByPayload(t *testing.T) {
 	}
 }
 
-func TestAStateTakesUpAnotherCurrentAndALiftedVerdict(t *testing.T) {
+func TestStateMustBeSavedForANewCurrentOrAWithdrawnVerdict(t *testing.T) {
 	s := State{Current: Record{Config: Config{Revision: "c"}}, Bad: []BadConfig{{Revision: "b"}}}
 	for _, c := range []struct {
 		what string
@@ -217,7 +217,7 @@ func TestAStateTakesUpAnotherCurrentAndALiftedVerdict(t *testing.T) {
 	}
 }
 
-func TestForgettingOffLineIsTheSameRepair(t *testing.T) {
+func TestForgetHasTheEffectOfAForgetRequest(t *testing.T) {
 	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("assign uid=u payload=p1", "exit status=1 times=4", "kill")
@@ -237,9 +237,9 @@ func TestForgettingOffLineIsTheSameRepair(t *testing.T) {
 	}
 }
 
-// TestStandingSaysWhatTheNextStartRuns compares it with what a start without
+// TestNextStartEqualsWhatAStartRuns compares it with what a start without
 // the API does.
-func TestStandingSaysWhatTheNextStartRuns(t *testing.T) {
+func TestNextStartEqualsWhatAStartRuns(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		events []string

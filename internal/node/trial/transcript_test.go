@@ -13,10 +13,10 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestTheTranscriptsSayWhatANodeDoes runs testdata/*.txt: what happens to a
+// TestTranscripts runs testdata/*.txt: what happens to a
 // node, and below the line what it does, remembers and reports. Run with
 // -rewrite after a change, and read the difference.
-func TestTheTranscriptsSayWhatANodeDoes(t *testing.T) {
+func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no transcripts: %v", err)
@@ -118,10 +118,10 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 		if outcome == NotValidated {
 			n.t.Fatalf("unknown outcome %s", td.CmdArgs[1].Key)
 		}
-		n.says[revision] = Verdict{outcome, words(td, "guard"), words(td, "words")}
+		n.dryRuns[revision] = Verdict{outcome, words(td, "guard"), words(td, "words")}
 		delete(n.verdicts, revision)
 	},
-	"validation": func(n *nodeSim, td *datadriven.TestData) { n.unknown = td.HasArg("hangs") },
+	"validation": func(n *nodeSim, td *datadriven.TestData) { n.validationHangs = td.HasArg("hangs") },
 
 	// What the kubelet does. The durations let time pass.
 	"healthy":   func(n *nodeSim, td *datadriven.TestData) { n.healthy, n.waiting = true, false },
@@ -130,7 +130,7 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 	"notready":  func(n *nodeSim, td *datadriven.TestData) { n.healthy, n.node.Ready = true, false },
 	"ready":     func(n *nodeSim, td *datadriven.TestData) { n.healthy, n.node.Ready = true, true },
 	"sick-local": func(n *nodeSim, _ *datadriven.TestData) { // local is never healthy
-		n.sick = func(c Config) bool { return c.IsLocal() }
+		n.unhealthyConfig = func(c Config) bool { return c.IsLocal() }
 	},
 	"idle": func(n *nodeSim, td *datadriven.TestData) {},
 	"exit": func(n *nodeSim, td *datadriven.TestData) {
@@ -179,7 +179,7 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 	"sigterm": func(n *nodeSim, _ *datadriven.TestData) { n.sigterm() },
 	"kill":    func(n *nodeSim, _ *datadriven.TestData) { n.kill() },
 	"dies-before-acting": func(n *nodeSim, _ *datadriven.TestData) { // on the next decision that asks for something
-		n.dying = func() bool { return n.last.Action.Kind != None }
+		n.dieBeforeActing = func() bool { return n.last.Action.Kind != None }
 	},
 	"agent-restart": func(n *nodeSim, td *datadriven.TestData) { n.kill(); n.startAgent(td) },
 	"reboot": func(n *nodeSim, td *datadriven.TestData) {
@@ -200,7 +200,7 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 }
 
 func (n *nodeSim) startAgent(*datadriven.TestData) {
-	n.healthy, n.dying = false, nil
+	n.healthy, n.dieBeforeActing = false, nil
 	n.start()
 }
 
