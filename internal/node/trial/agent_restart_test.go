@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestFrequentAgentRestartsDoNotPreventAVerdict: the unit of a node that is monitored is stopped because its
-// kubelet is not healthy, and with it the clock that would end that.
+// TestFrequentAgentRestartsDoNotPreventAVerdict: monitoring may stop the unit because its kubelet is not healthy, and
+// the stop also ends the count of unhealthy time.
 func TestFrequentAgentRestartsDoNotPreventAVerdict(t *testing.T) {
 	for _, c := range []struct {
 		name      string

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestBadEntryOfCurrentSurvivesManyRejections: `current` and last-known-good must not run again because the
-// list of what is bad has an end.
+// TestBadEntryOfCurrentSurvivesManyRejections: current and last-known-good must not run again because the list of bad
+// configurations is limited.
 func TestBadEntryOfCurrentSurvivesManyRejections(t *testing.T) {
 	n := newNodeSim(t)
 	n.healthy, n.limits.CrashLoopThreshold = true, 0

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// TestWallClockJumpsDoNotChangeDecisions walks the same history with a steady wall
-// clock and with ones that jump a day at every turn: what the node does, says
-// and remembers is the same, but for the times that it notes down.
+// TestWallClockJumpsDoNotChangeDecisions runs the same histories with a wall clock that is steady and with ones that
+// jump by a day. Only recorded times may differ.
 func TestWallClockJumpsDoNotChangeDecisions(t *testing.T) {
 	good := randomConfig(1, 0)
 	minutes := func(n *nodeSim, jump time.Duration, count int) {

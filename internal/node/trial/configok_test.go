@@ -8,7 +8,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// do has something happen to the node, as a transcript says it.
+// do runs commands of the transcripts.
 func (n *nodeSim) do(lines ...string) {
 	for _, line := range lines {
 		command, args, err := datadriven.ParseLine(line)

@@ -142,7 +142,7 @@ func TestHarmBeforeTheStartDoesNotFailATrial(t *testing.T) {
 		}
 		n.do("healthy 10s")
 		if len(n.state.Bad) != 1 || n.state.Bad[0].Failure != WorkloadHarmed {
-			t.Errorf("%s: bad are %v although it goes on", harm, n.state.Bad)
+			t.Errorf("%s: bad configurations are %v, want one", harm, n.state.Bad)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func TestReassignedRunningConfigIsReportedAsAssigned(t *testing.T) {
 	n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: "object"}, TakenBack: c.Rollout}
 	n.converge()
 	if n.state.Current.Revision == c.Revision || n.state.Run.Config.Revision != c.Revision {
-		t.Fatalf("it was not taken back, or does not run on: %+v", n.state)
+		t.Fatalf("it was not taken back, or stopped running: %+v", n.state)
 	}
 	c.Checkpoint = "downloaded anew"
 	n.intent = Intent{Kind: Assigned, Config: c}
@@ -197,7 +197,7 @@ func TestReassignedRunningConfigIsReportedAsAssigned(t *testing.T) {
 	}
 }
 
-// TestStaleAssignmentAtStartKeepsTheAdoptedConfig: what was taken up goes on, be it on trial or not.
+// TestStaleAssignmentAtStartKeepsTheAdoptedConfig: the adopted configuration continues, on trial or not.
 func TestStaleAssignmentAtStartKeepsTheAdoptedConfig(t *testing.T) {
 	for reason, want := range map[string]string{"StaleAssignment": "p1-0", "": "p0-0"} {
 		n := newNodeSim(t)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// evidence is the part of the referee that asks of every decision whether what it rests on has happened: what is held
-// against a configuration was fine before, was seen while it ran, and nothing is forgotten without a reason.
+// evidence checks for each decision that its cause has really happened: a failure counts only if the state was good
+// before and changed while the configuration ran, and nothing is removed without a reason.
 type evidence struct {
 	n      *randomNode
 	begun  map[time.Time]Node // by the start of a trial: the node as it was
@@ -50,7 +50,7 @@ func (e *evidence) saw(what string, so bool) {
 	}
 }
 
-// fresh returns the verdicts that a decision has given.
+// fresh returns the verdicts that are new in a decision.
 func fresh(before State, d Decision) []BadConfig {
 	return slices.DeleteFunc(slices.Clone(d.Next.Bad), func(b BadConfig) bool {
 		return slices.ContainsFunc(before.Bad, func(x BadConfig) bool {
@@ -63,7 +63,8 @@ func happened(d Decision, reason string) bool {
 	return slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == reason })
 }
 
-// harmIsNews is of invariant 7: only what was fine when the trial began, and changed while its configuration ran, counts.
+// harmIsNew is part of invariant 7: a state counts only if it was good when the trial began and changed while the
+// configuration ran.
 func (e *evidence) harmIsNew(before State, o Observed, d Decision) {
 	t := before.Trial
 	if t == nil {
@@ -76,12 +77,12 @@ func (e *evidence) harmIsNew(before State, o Observed, d Decision) {
 	for _, b := range fresh(before, d) {
 		switch {
 		case b.Failure == WorkloadHarmed:
-			e.n.must(e.ran > 0, "%s is said to have harmed the workload, and has not run yet", b.Revision)
-			e.n.must(len(o.Node.LostPods) > 0 || !known || node.API, "pressure is held against %s, and nobody knows whether it is new", b.Revision)
+			e.n.must(e.ran > 0, "WorkloadHarmed for %s, which has not run yet", b.Revision)
+			e.n.must(len(o.Node.LostPods) > 0 || !known || node.API, "WorkloadHarmed for %s, but the earlier pressure is not known", b.Revision)
 		case b.Failure == NotReady && known:
-			e.n.must(node.API && node.Ready, "%s is said to have left a node not ready that was %+v before", b.Revision, node)
+			e.n.must(node.API && node.Ready, "NotReady for %s, but the node was %+v before", b.Revision, node)
 		case b.Failure == LostAPI && known:
-			e.n.must(node.API, "%s is said to have lost an API that was not there before", b.Revision)
+			e.n.must(node.API, "LostAPI for %s, but the API was not reachable before", b.Revision)
 		}
 	}
 }
@@ -101,7 +102,7 @@ func (e *evidence) apiProbedOnce(before State, d Decision) {
 	}
 }
 
-// rollbacksDoNotWait: for no verdict but the one on what is to run instead.
+// rollbacksDoNotWait: a rollback waits only for the verdict on the configuration that it rolls back to.
 func (e *evidence) rollbacksDoNotWait(before State, o Observed, d Decision) {
 	run := before.Run.Config
 	if _, bad := d.Next.BadEntry(run); !before.Run.Started || !bad || !o.Child.Alive || o.Node.ShuttingDown {
@@ -112,11 +113,12 @@ func (e *evidence) rollbacksDoNotWait(before State, o Observed, d Decision) {
 	e.saw(failedWhileValidating, happened(d, "ConfigRolledBack") && others)
 	if d.Action.Kind == None && !slices.ContainsFunc(d.Validate, func(c Config) bool { return c.Revision == back.Revision }) {
 		dead := o.Verdicts[""].Outcome == RejectedOutcome
-		e.n.must(dead, "%s is bad and goes on running, while the verdict on %+v is awaited", run.Revision, d.Validate)
+		e.n.must(dead, "%s is bad and keeps running while the node waits for the verdict on %+v", run.Revision, d.Validate)
 	}
 }
 
-// localIsValidAtEveryStart, or the node was told to do without, and has what is proven.
+// localIsValidAtStart: local is valid at each start, or --local-invalid=degrade is set and another configuration is
+// proven.
 func (e *evidence) localIsValidAtStart(before State, o Observed, d Decision) {
 	if before.Run.Started || o.Verdicts[""].Outcome != RejectedOutcome {
 		return
@@ -136,8 +138,9 @@ func (e *evidence) localIsValidAtStart(before State, o Observed, d Decision) {
 	}
 }
 
-// recordsFollowTheAssignment: what is assigned is on record as it was assigned, also where it is last-known-good. A
-// checkpoint that was downloaded anew is another file, and the old digest would call it corrupt.
+// stateFollowsTheAssignment: the state contains the assigned configuration as it was assigned, also as
+// last-known-good. A checkpoint that was downloaded again is another file; with the old digest it would count as
+// corrupt.
 func (e *evidence) stateFollowsTheAssignment(before State, o Observed, d Decision) {
 	c, s := o.Intent.Config, d.Next
 	_, bad := s.BadEntry(c)
@@ -145,12 +148,12 @@ func (e *evidence) stateFollowsTheAssignment(before State, o Observed, d Decisio
 		return
 	}
 	e.saw(downloadedAgain, before.LastKnownGood.Same(c) && before.LastKnownGood.Checkpoint != c.Checkpoint)
-	e.n.must(s.Current.Config == c, "assigned is %+v, on record as current %+v", c, s.Current.Config)
-	e.n.must(!s.LastKnownGood.Same(c) || s.LastKnownGood.Config == c, "assigned is %+v, on record as last-known-good %+v", c, s.LastKnownGood.Config)
+	e.n.must(s.Current.Config == c, "assigned %+v, saved as current %+v", c, s.Current.Config)
+	e.n.must(!s.LastKnownGood.Same(c) || s.LastKnownGood.Config == c, "assigned %+v, saved as last-known-good %+v", c, s.LastKnownGood.Config)
 	e.n.must(s.Run.Config.Revision != c.Revision || s.Run.Config == c, "assigned is %+v, said to run %+v", c, s.Run.Config)
 }
 
-// aBootIsCountedOnce, and only where it is known that there was one.
+// rebootsCountOnce, and only if the reboot is known.
 func (e *evidence) rebootsCountOnce(before State, o Observed, d Decision) {
 	t := before.Trial
 	if before.Run.Started || t == nil || d.Next.Trial == nil || !t.StartTime.Equal(d.Next.Trial.StartTime) {

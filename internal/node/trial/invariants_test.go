@@ -7,40 +7,39 @@ import (
 	"time"
 )
 
-// referee holds a node to the invariants. It counts for itself what it can:
-// health, exits, starts.
+// invariants checks the invariants for each decision. It counts health, exits and starts itself.
 type invariants struct {
 	n              *randomNode
 	starts         int                      // that the core asked for, since a test set it to zero
-	healthy        map[string]time.Duration // by version and payload: observed since it was adopted
+	healthy        map[string]time.Duration // by version and payload: observed since the adoption
 	atReady        map[string]bool          // by trial: it began while a kubelet ran, or on a node that was Ready
 	passed         map[string]bool          // by version and payload: a whole trial
 	was            bool                     // healthy at the last decision
 	fallbackStable bool
 	boot           int
 	outage         bool                     // at the last decision, of what health depends on
-	exits          map[string]int           // by version: that count against the configuration on trial
+	exits          map[string]int           // by version: exits that count in the trial
 	lostWrite      map[string]bool          // by version: a write was lost, so that exits may be counted again or not at all
 	booted         int                      // the boot of the last decision
-	terms          map[string]Terms         // by trial: as they must have been when it began
-	unhealthy      map[string]time.Duration // by trial: alive and not healthy, over all agents that were stopped in good order
+	terms          map[string]Terms         // by trial: the expected ones at its begin
+	unhealthy      map[string]time.Duration // by trial: running and not healthy, across cleanly stopped agents
 	unhealthyNow   time.Duration            // the same, in this agent's life
 	life           time.Duration            // of the kubelet that runs
-	streak         time.Duration            // for how long it has been healthy without a break
-	longest        map[string]time.Duration // by trial: the longest life of a kubelet, as far as an agent saw it end
-	over           string                   // the local configuration that the kubelet was started over
+	streak         time.Duration            // of health without a break
+	longest        map[string]time.Duration // by trial: the longest observed uptime of a kubelet
+	over           string                   // the local configuration at the kubelet's start
 	runs           string                   // the revision that runs; empty: none
 
 	evidence *evidence
-	from     string // the object from which current was taken up; empty: not known, or taken back since
-	kept     string // the same, as the last write that was not lost has it
+	from     string // the object that assigned current; empty: not known, or taken back since
+	kept     string // the same, as last saved
 }
 
 func newInvariants(n *randomNode) *invariants {
 	return &invariants{n: n, evidence: newEvidence(n), healthy: map[string]time.Duration{}, lostWrite: map[string]bool{}, exits: map[string]int{}, booted: 1, passed: map[string]bool{}, terms: map[string]Terms{}, atReady: map[string]bool{}, longest: map[string]time.Duration{}, unhealthy: map[string]time.Duration{}}
 }
 
-// watch sees every decision that is not thrown away.
+// watch is called with each decision that is used.
 func (r *invariants) watch(before State, o Observed, d Decision) {
 	for _, e := range d.Events {
 		r.n.seen[e.Reason]++
@@ -54,7 +53,7 @@ func (r *invariants) watch(before State, o Observed, d Decision) {
 	r.neverStartsForbidden(o, d)
 	r.lastKnownGoodPassedItsTrial(before, o, d)
 	r.newVersionsRunOnTrial(before, o, d)
-	r.fallbackProvesBlame(before, o, d) // before the end of a trial has it forget what was torn
+	r.fallbackProvesBlame(before, o, d) // before the end of a trial resets lostWrite
 	r.verdictsHaveACause(before, o, d)
 	r.badEntriesStay(before, o, d)
 	r.unhealthyGetsAVerdict(before, o, d)
@@ -69,7 +68,7 @@ func (r *invariants) watch(before State, o Observed, d Decision) {
 	}
 }
 
-// neverForbidden is invariant 1.
+// neverStartsForbidden is invariant 1.
 func (r *invariants) neverStartsForbidden(o Observed, d Decision) {
 	n, c := r.n, d.Action.Config
 	switch d.Action.Kind {
@@ -94,8 +93,8 @@ func (r *invariants) neverStartsForbidden(o Observed, d Decision) {
 	n.must((d.Action.Kind == Restart) == o.Child.Alive, "%s with the kubelet alive: %t", d.Action.Kind, o.Child.Alive)
 }
 
-// goodIsProven is invariant 2: what becomes last-known-good was observed
-// healthy for its whole trial, counted here.
+// lastKnownGoodPassedItsTrial is invariant 2: a configuration becomes last-known-good after health was observed for
+// its whole trial.
 func (r *invariants) lastKnownGoodPassedItsTrial(before State, o Observed, d Decision) {
 	n, run := r.n, before.Run
 	key := r.key
@@ -121,7 +120,7 @@ func (r *invariants) lastKnownGoodPassedItsTrial(before State, o Observed, d Dec
 	isProven := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == "ConfigLastKnownGood" })
 	if c := before.Current.Config; isProven {
 		n.must(before.Trial != nil && r.healthy[key(c)] >= r.begun(before.Trial).Duration, "%s became last-known-good after %s of health", c.Revision, r.healthy[key(c)])
-		n.must(o.Node.Ready || r.atReady[n.trialKey(before.Trial)], "%s became last-known-good, and nobody has ever seen the node Ready with it", c.Revision)
+		n.must(o.Node.Ready || r.atReady[n.trialKey(before.Trial)], "%s became last-known-good although the node was never Ready with it", c.Revision)
 		r.passed[key(c)] = true
 	}
 	if !good.IsLocal() && good.Payload != before.LastKnownGood.Payload {
@@ -135,8 +134,8 @@ func (r *invariants) lastKnownGoodPassedItsTrial(before State, o Observed, d Dec
 	}
 }
 
-// newVersionsAreTried: what was not proven with this version of the component, over this local configuration, is current
-// only on trial; and while local may work, there is something to fall back to.
+// newVersionsRunOnTrial: a configuration that has not passed a trial with this version of the component and this
+// local configuration runs on trial only; and while local may work, it is a fallback.
 func (r *invariants) newVersionsRunOnTrial(before State, o Observed, d Decision) {
 	n := r.n
 	if c := d.Action.Config; d.Action.Kind != None && !c.IsLocal() && d.Next.Current.Same(c) && !r.passed[r.keyOver(c, n.digest)] {
@@ -152,15 +151,15 @@ func (r *invariants) newVersionsRunOnTrial(before State, o Observed, d Decision)
 	}
 }
 
-// knows tells whether the node knows that a configuration passed: of many proofs it keeps the newest, and a write may have
-// been lost.
+// knows reports whether the node knows that a configuration passed its trial: it keeps the newest promotions only,
+// and a write may have been lost.
 func (r *invariants) knows(s State, c Config) bool {
 	return r.passed[r.key(c)] && slices.ContainsFunc(s.Promoted, func(p Promotion) bool {
 		return p.Payload == c.Payload && (!c.Dropin || p.Local == r.over)
 	})
 }
 
-// key names what a proof is about.
+// key identifies what a promotion is about.
 func (r *invariants) key(c Config) string {
 	if c.Revision == r.runs {
 		return r.keyOver(c, r.over)
@@ -176,12 +175,12 @@ func (r *invariants) keyOver(c Config, local string) string {
 	return k
 }
 
-// trialKey tells trials apart. After a crash an older one may go on.
+// trialKey identifies a trial. After a crash an older one may continue.
 func (n *randomNode) trialKey(t *Trial) string {
 	return n.version + "/" + t.Revision + "/" + t.StartTime.String()
 }
 
-// begun are the terms that a trial must have begun with; its own, if nobody saw it begin.
+// begun returns the terms that a trial began with; its own, if no decision showed its begin.
 func (r *invariants) begun(t *Trial) Terms {
 	if terms, seen := r.terms[r.n.trialKey(t)]; seen {
 		return terms
@@ -189,7 +188,7 @@ func (r *invariants) begun(t *Trial) Terms {
 	return t.Terms
 }
 
-// expectedTerms are what a trial must begin with.
+// expectedTerms returns the terms that a trial must begin with.
 func (n *randomNode) expectedTerms(a Asked) Terms {
 	t := Terms{n.limits.TrialDuration, n.limits.CrashLoopThreshold, a.AllowPodLoss}
 	if a != (Asked{}) { // every one here asks for both
@@ -198,7 +197,7 @@ func (n *randomNode) expectedTerms(a Asked) Terms {
 	return t
 }
 
-// verdictsAreFair is invariant 7, and the count of the crash loop.
+// verdictsHaveACause is invariant 7, and checks the count of the crash loop.
 func (r *invariants) verdictsHaveACause(before State, o Observed, d Decision) {
 	n := r.n
 	first := !before.Run.Started
@@ -234,7 +233,7 @@ func (r *invariants) verdictsHaveACause(before State, o Observed, d Decision) {
 		verdicts++
 		if b.Revision != before.Current.Revision && b.Revision == before.LastKnownGood.Revision && before.Run.Config.Revision == b.Revision {
 			n.seen["last-known-good gives way"]++
-			n.must(!r.knows(before, before.Run.Config) && !outage && (o.Child.Exited || !o.Child.Healthy || !o.Node.Ready), "%s gives way to local, and is proven, or does not fail", b.Revision)
+			n.must(!r.knows(before, before.Run.Config) && !outage && (o.Child.Exited || !o.Child.Healthy || !o.Node.Ready), "%s was replaced by local although it is proven or does not fail", b.Revision)
 			continue
 		}
 		n.must(before.Current.Revision == b.Revision, "a verdict on %s, which was not current", b.Revision)
@@ -280,8 +279,8 @@ func (r *invariants) verdictsHaveACause(before State, o Observed, d Decision) {
 	}
 }
 
-// badStaysBad is the other half of invariant 1: what was found bad is so until somebody lifts it, or the verdict is taken
-// back. Only of what is not on record may the oldest be forgotten.
+// badEntriesStay is the other half of invariant 1: a configuration stays bad until its verdict is withdrawn. Only
+// entries of configurations in no role may be dropped because of their age.
 func (r *invariants) badEntriesStay(before State, o Observed, d Decision) {
 	takenBack := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == "Inconclusive" })
 	verdict := happened(d, "ConfigRolledBack") || happened(d, "ConfigRejected")
@@ -298,8 +297,8 @@ func (r *invariants) badEntriesStay(before State, o Observed, d Decision) {
 	}
 }
 
-// illIsJudged: what is never healthy comes to a verdict, however often the agent is stopped. A restart may cost it what
-// was seen last, and a kubelet that has just been started has its time.
+// unhealthyGetsAVerdict: a configuration that is never healthy gets a verdict, however often the agent is stopped. A
+// restart may lose the last observation, and a kubelet that was just started has its time.
 func (r *invariants) unhealthyGetsAVerdict(before State, o Observed, d Decision) {
 	n, t := r.n, before.Trial
 	if !before.Run.Started {
@@ -324,8 +323,8 @@ func (r *invariants) unhealthyGetsAVerdict(before State, o Observed, d Decision)
 	n.must(bad || noWayOut(before, o) || r.unhealthy[key] < n.limits.HealthTimeout || r.unhealthyNow < n.limits.HealthTimeout/4, "not healthy for %s in all, and no verdict", r.unhealthy[key])
 }
 
-// blameIsProven: a verdict is final only when what the node fell back to was well for a minute, or for longer than what
-// it replaced ever lived; and never when that failed as well.
+// fallbackProvesBlame: a verdict becomes final only if the fallback was healthy for a minute, or for longer than the
+// failed configuration ever ran, and never if the fallback failed too.
 func (r *invariants) fallbackProvesBlame(before State, o Observed, d Decision) {
 	n := r.n
 	var trial string
@@ -368,19 +367,19 @@ func (r *invariants) fallbackProvesBlame(before State, o Observed, d Decision) {
 	}
 }
 
-// noWayOut: no verdict is given on last-known-good where local is invalid.
+// noWayOut reports whether no verdict on last-known-good is possible, because local is invalid.
 func noWayOut(before State, o Observed) bool {
 	return before.LastKnownGood.Same(before.Current.Config) && o.Verdicts[""].Outcome == RejectedOutcome
 }
 
-// killed is what the referee must know of an agent that had no time to write.
+// killed updates the counters for an agent that had no time to save.
 func (r *invariants) killed() {
 	for key := range r.unhealthy {
 		r.unhealthy[key] = max(0, r.unhealthy[key]-unhealthySaveStep-5*time.Second)
 	}
 }
 
-// localOnlyIfAssigned is invariant 8. It keeps its own record of the object that current was taken up from.
+// localOnlyIfAssigned is invariant 8. It remembers by itself which object assigned current.
 func (r *invariants) localOnlyIfAssigned(before State, o Observed, d Decision) {
 	in, good := o.Intent, before.LastKnownGood
 	if !before.Run.Started && before.Current.AssignedBy == r.kept {
@@ -435,8 +434,8 @@ func (r *invariants) localOnlyIfAssigned(before State, o Observed, d Decision) {
 	}
 }
 
-// neverForNothing is the other half of invariant 6: a kubelet that runs what it
-// should is left alone.
+// restartsOnlyForAChange is the other half of invariant 6: a kubelet that runs the right configuration is not
+// restarted.
 func (r *invariants) restartsOnlyForAChange(before State, o Observed, d Decision) {
 	if d.Action.Kind != Restart {
 		return
@@ -447,8 +446,7 @@ func (r *invariants) restartsOnlyForAChange(before State, o Observed, d Decision
 		"restarted for the same content under another name: %s to %s", before.Run.Config.Revision, d.Action.Config.Revision)
 }
 
-// atRest holds whenever nothing is left to decide: invariants 3 and 4, and that
-// some kubelet runs or is about to.
+// atRest holds when nothing is left to decide: invariants 3 and 4, and that a kubelet runs or is about to start.
 func (r *invariants) atRest() {
 	n := r.n
 	if !n.up || len(n.last.Validate) > 0 {
@@ -478,6 +476,6 @@ func (r *invariants) atRest() {
 	n.must(strings.HasSuffix(st.Condition.Message, label(c, n.local)), "%q does not say that %s runs", st.Condition.Message, label(c, n.local))
 	n.must((st.Condition.Status == "True") == (st.Condition.Reason == "AllChecksPassed" || st.Condition.Reason == "LocalInit"), "%+v", st.Condition)
 	if n.intent.Kind == Assigned && st.Condition.Status == "True" {
-		n.must(c.Revision == n.intent.Config.Revision, "it says that all is well with %s, and runs %s", n.intent.Config.Revision, c.Revision)
+		n.must(c.Revision == n.intent.Config.Revision, "ConfigOK is True for %s, but %s runs", n.intent.Config.Revision, c.Revision)
 	}
 }

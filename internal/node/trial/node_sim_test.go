@@ -8,18 +8,17 @@ import (
 	"time"
 )
 
-// epoch is when every history begins.
+// epoch is the time at which every history begins.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// shell is a model of the agent and of the node that it runs on: it observes,
-// decides, persists, acts. Everything outside of the core is a plain field that
-// a test sets. Whatever it does, it holds Decide to what is always true.
+// nodeSim simulates the agent and its node: it observes, decides, saves and acts. A test sets the outside world by
+// plain fields. nodeSim checks each decision for properties that always hold.
 type nodeSim struct {
 	t testingT
 
-	// What outlives the agent.
+	// State that outlives the agent.
 	disk       disk
-	diskFails  string // why nothing can be persisted
+	diskFails  string // why nothing can be saved
 	boot       int
 	version    string
 	clockJumps time.Duration
@@ -30,44 +29,44 @@ type nodeSim struct {
 	digest          string // of the local configuration
 	intent          Intent
 	revoked         *[]string
-	dryRuns         map[string]Verdict // what validation would say; accepted unless it is here
+	dryRuns         map[string]Verdict // the results of dry runs; accepted if missing
 	node            Node
-	healthy         bool              // what a kubelet that is alive would be
-	unhealthyConfig func(Config) bool // what would not be healthy although others are; nil: nothing
+	healthy         bool              // whether a running kubelet is healthy
+	unhealthyConfig func(Config) bool // configurations with which a kubelet is never healthy; nil: none
 	waiting         bool
-	validationHangs bool // validation does not come to an end
-	bootIDUnknown   bool // nobody can tell which boot this is
+	validationHangs bool // dry runs do not end
+	bootIDUnknown   bool // the boot ID cannot be read
 	tearDisk        func(steps int) int
 
-	// The agent; gone when it dies.
+	// The agent; reset when it dies.
 	up       bool
 	state    State
 	verdicts map[string]Verdict
 	child    Child
 	forget   []string
 	storage  string
-	saved    bool          // what was decided last is on disk
-	retryAt  time.Duration // the clock when the disk is tried again with something new
+	saved    bool          // the last decision is on disk
+	retryAt  time.Duration // the clock when the next write is tried
 	last     Decision
 	refused  bool
 
-	clock   time.Duration // monotonic, of the whole history
+	clock   time.Duration // monotonic, since the begin of the history
 	decided time.Duration // the clock at the last decision
 
 	steps           int
 	trace           []string
 	described       []string                                   // what a transcript printed last
-	onDecision      func(before State, o Observed, d Decision) // sees every decision
-	dieBeforeActing func() bool                                // between persist and action
+	onDecision      func(before State, o Observed, d Decision) // called with each decision
+	dieBeforeActing func() bool                                // reports whether the agent dies after saving and before acting
 }
 
-// fataler is a test of any kind.
+// testingT is a test of any kind.
 type testingT interface {
 	Helper()
 	Fatalf(format string, args ...any)
 }
 
-// disk is what was persisted: the records of all versions, and those of each.
+// disk is what was saved: files for all versions, and those of each version.
 type disk struct {
 	current, lastKnownGood Record
 	revoked                []string
@@ -89,8 +88,7 @@ func newNodeSim(t testingT) *nodeSim {
 	}
 }
 
-// persist writes the records in the order of the checkpoint package, or only
-// the first of them, if the power goes.
+// persist writes the state in the order of package checkpoint, or only the first files if a write is lost.
 func (n *nodeSim) persist(s State) {
 	v := n.disk.versions[n.version]
 	writes := []func(){
@@ -119,7 +117,7 @@ func (n *nodeSim) load() State {
 	}.deepCopy()
 }
 
-// start starts the agent, if it does not run.
+// start starts the agent if it does not run.
 func (n *nodeSim) start() {
 	if n.up {
 		return
@@ -130,12 +128,12 @@ func (n *nodeSim) start() {
 	n.converge()
 }
 
-// kill ends the agent, and with it the kubelet.
+// kill ends the agent and its kubelet.
 func (n *nodeSim) kill() {
 	n.up, n.child, n.storage, n.saved, n.state, n.last = false, Child{}, "", false, State{}, Decision{}
 }
 
-// sigterm ends them in good order.
+// sigterm ends them cleanly.
 func (n *nodeSim) sigterm() {
 	if n.up && n.diskFails == "" {
 		before := n.state.deepCopy()
@@ -153,8 +151,7 @@ func (n *nodeSim) bootID() string {
 	return fmt.Sprintf("boot-%d", n.boot)
 }
 
-// replaced has the kubelet exit, and the binary be another one by then: the
-// agent goes on with that one's records.
+// replaced ends the kubelet and replaces its binary: the agent continues with the state of the new version.
 func (n *nodeSim) replaced(version string) {
 	if n.version == version || n.diskFails != "" {
 		return
@@ -183,7 +180,7 @@ func (n *nodeSim) observe() Observed {
 	}
 }
 
-// save persists a state if it differs from what was persisted last. It returns false if the disk fails.
+// save saves a state if it differs from the last saved one. It returns false if the disk fails.
 func (n *nodeSim) save(next State) bool {
 	if n.diskFails == "" {
 		n.persist(next)
@@ -197,7 +194,7 @@ func (n *nodeSim) save(next State) bool {
 	return false
 }
 
-// decide makes one decision, persists it, and carries it out.
+// decide makes one decision, saves it, and carries it out.
 func (n *nodeSim) decide() {
 	o := n.observe()
 	d := n.ask(n.state, o)
@@ -210,7 +207,7 @@ func (n *nodeSim) decide() {
 	before := n.state
 	n.decided, n.state, n.last = n.clock, d.Next, d
 	if t := d.Next.Trial; t != nil && (before.Trial == nil || !t.StartTime.Equal(before.Trial.StartTime)) {
-		n.node.LostPods = nil // of those that run at adoption
+		n.node.LostPods = nil // those that run at adoption count from now
 	}
 	n.child.Exited, n.forget = false, nil
 	for _, e := range d.Events {
@@ -228,7 +225,7 @@ func (n *nodeSim) decide() {
 		return
 	}
 	n.carryOut(d)
-	if n.up && (d.Action.Kind == None || len(d.Validate) == 0) { // else what starts may make a verdict unnecessary
+	if n.up && (d.Action.Kind == None || len(d.Validate) == 0) { // otherwise the start may make a verdict unnecessary
 		n.checkFixedPoint(o)
 	}
 }
@@ -250,7 +247,7 @@ func (n *nodeSim) carryOut(d Decision) {
 	}
 }
 
-// settle decides until nothing is to be done now, as the agent does.
+// converge decides until nothing is left to do now, as the agent does.
 func (n *nodeSim) converge() {
 	for range 50 {
 		if !n.up {
@@ -267,8 +264,7 @@ func (n *nodeSim) converge() {
 	n.t.Fatalf("no end of deciding: %+v", n.last)
 }
 
-// validate finds the verdicts that the last decision asked for. It returns
-// false if there is nothing to find.
+// validate sets the verdicts that the last decision requested. It returns false if there are none.
 func (n *nodeSim) validate() bool {
 	found := false
 	for _, c := range n.last.Validate {
@@ -289,7 +285,7 @@ func outcomeName(o Outcome) string {
 	return [...]string{"not validated", "accepted", "rejected", "refused", "could not tell", "unavailable", "protected"}[o]
 }
 
-// pass lets time go by, deciding whenever the core wants to be woken.
+// pass advances the clock, and decides whenever Decision.Wake asks for it.
 func (n *nodeSim) pass(d time.Duration) {
 	for end := n.clock + d; n.clock < end && n.up; {
 		n.convergeAfter(min(n.last.Wake, end-n.clock))
@@ -301,40 +297,40 @@ func (n *nodeSim) convergeAfter(d time.Duration) {
 	n.converge()
 }
 
-// exit has the kubelet exit unexpectedly.
+// exit ends the kubelet unexpectedly.
 func (n *nodeSim) exit(words string, spawned bool) {
 	n.child = Child{Exited: true, Spawned: spawned, Exit: words}
 	n.converge()
 }
 
-// ask decides, and holds the core to what is true of every decision.
+// ask decides, and checks properties that hold for each decision.
 func (n *nodeSim) ask(s State, o Observed) Decision {
 	n.steps++
 	before := s.deepCopy()
 	d := Decide(s, o)
 	n.must(reflect.DeepEqual(before, s), "Decide modified the state handed to it:\nbefore %+v\nafter  %+v", before, s)
 	n.must(d.Action.Kind == Refuse || d.Wake > 0, "it would never be decided again: wake is %s", d.Wake)
-	n.must(d.Wake <= 10*time.Second || d.Next.Run.Delay > 0, "nobody looks for %s", d.Wake)
+	n.must(d.Wake <= 10*time.Second || d.Next.Run.Delay > 0, "the next decision is in %s", d.Wake)
 	n.must(len(d.Next.Startups) <= 11, "%d startups are kept", len(d.Next.Startups))
 	n.must(len(d.Next.Promoted) <= maxPromoted, "%d promotions are kept", len(d.Next.Promoted))
 	n.must(distinct(d.Next.Bad, func(b BadConfig) string { return b.Revision }), "a revision is bad twice: %+v", d.Next.Bad)
 	n.must(distinct(d.Next.Promoted, func(p Promotion) string { return p.Revision + p.Local }), "a revision was promoted twice: %+v", d.Next.Promoted)
-	n.must(d.Action.Kind == None || len(d.Validate) == 0 || d.Action.Config == d.Next.Run.Config, "what starts is not what is remembered")
+	n.must(d.Action.Kind == None || len(d.Validate) == 0 || d.Action.Config == d.Next.Run.Config, "the started configuration is not Run.Config")
 	n.must(len(d.Validate) > 0 || d.Action.Kind == Refuse || d.Status.Condition.Cause != "" && d.Status.Condition.Message != "", "the condition says nothing: %+v", d.Status)
 	return d
 }
 
-// checkFixedPoint holds the core to invariant 5: with the inputs unchanged and
-// the action carried out, deciding again changes nothing.
+// checkFixedPoint checks invariant 5: with unchanged inputs, after the action was carried out, another decision
+// changes nothing.
 func (n *nodeSim) checkFixedPoint(o Observed) {
 	o.Elapsed, o.Forget, o.Child.Exited = 0, nil, false
-	o.Node.LostPods = n.node.LostPods // they depend on the state: those that ran when the trial began
+	o.Node.LostPods = n.node.LostPods // they depend on the State: those that ran when the trial began
 	if n.last.Action.Kind != None {
 		o.Child = Child{Alive: true}
 	}
 	d := n.ask(n.state, o)
 	if n.last.Action.Kind != None {
-		d.Next.Run.APISeen = n.state.Run.APISeen // since that start: it is seen for the first time
+		d.Next.Run.APISeen = n.state.Run.APISeen // since that start: the API is seen for the first time
 		if t := d.Next.Trial; t != nil && n.state.Trial != nil && o.Node.API {
 			t.APILostEarly = n.state.Trial.APILostEarly
 		}
@@ -352,7 +348,7 @@ func (n *nodeSim) must(ok bool, format string, args ...any) {
 	}
 }
 
-// tail is the end of the trace.
+// tail returns the end of the trace.
 func (n *nodeSim) tail() string {
 	s := ""
 	for _, line := range n.trace[max(0, len(n.trace)-40):] {
@@ -376,7 +372,7 @@ func distinct[T any](list []T, key func(T) string) bool {
 	return true
 }
 
-// deepCopy shares nothing with s.
+// deepCopy returns a copy that shares nothing with s.
 func (s State) deepCopy() State {
 	c := s.clone()
 	if s.Trial != nil {

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMain walks more histories than rapid does by default.
+// TestMain sets more and longer histories than rapid's defaults.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	for name, value := range map[string]string{"rapid.checks": "200", "rapid.steps": "60", "rapid.nofailfile": "true"} {
@@ -27,10 +27,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestInvariantsHoldInRandomHistories walks random histories of a node:
-// assignments, verdicts, crashes, outages, reboots, deaths of the agent at any
-// point, upgrades, lost writes. The shell checks every decision, the referee
-// the invariants, by counting for itself.
+// TestInvariantsHoldInRandomHistories runs random histories of a node: assignments, verdicts, crashes, outages,
+// reboots, deaths of the agent at any point, upgrades, lost writes. nodeSim checks each decision, and invariants
+// checks the invariants with its own counts.
 func TestInvariantsHoldInRandomHistories(t *testing.T) {
 	seen, decisions, walked := map[string]int{}, 0, 0
 	rapid.Check(t, func(r *rapid.T) {
@@ -58,18 +57,18 @@ func TestInvariantsHoldInRandomHistories(t *testing.T) {
 	}
 }
 
-// randomNode is a shell that rapid plays with.
+// randomNode is a nodeSim that rapid drives.
 type randomNode struct {
 	*nodeSim
 	r      *rapid.T
 	seen   map[string]int
 	inv    *invariants
-	object int // which object assigns: it may be deleted, and another one made
+	object int // the assigning object: it may be deleted and created again
 
-	manyRejected bool // once is enough: it takes long
+	manyRejected bool // once per history, because it is slow
 }
 
-// by identifies the object that assigns now.
+// by returns the UID of the assigning object.
 func (n *randomNode) by() string { return fmt.Sprintf("object-%d", n.object) }
 
 func newRandomNode(r *rapid.T, seen map[string]int) *randomNode {
@@ -81,7 +80,7 @@ func newRandomNode(r *rapid.T, seen map[string]int) *randomNode {
 		APILossRollback: rapid.Bool().Draw(r, "api-loss-rollback"),
 		DegradeLocal:    rapid.Bool().Draw(r, "degrade"),
 	}
-	for p := range 6 { // fixed for each payload, whatever its UID
+	for p := range 6 { // the same for both UIDs of a payload
 		outcome := rapid.SampledFrom([]Outcome{Accepted, Accepted, Accepted, Accepted, Accepted, RejectedOutcome, Refused, Protected, CouldNotTell}).Draw(r, "verdict")
 		for u := range 2 {
 			n.dryRuns[randomConfig(p, u).Revision] = Verdict{Outcome: outcome, Guard: "WouldEvictPods", Words: "so it is"}
@@ -98,7 +97,7 @@ func randomConfig(payload, uid int) Config {
 	revision := fmt.Sprintf("p%d-%d", payload, uid)
 	c := Config{Revision: revision, UID: revision, Namespace: "ns", Name: "config", Payload: fmt.Sprintf("sha-%d", payload)}
 	c.Dropin = payload == 3 || payload == 4
-	switch payload { // what it asks for is part of the payload
+	switch payload { // the requested terms are part of the payload
 	case 4:
 		c.Asked = Asked{Duration: time.Minute, Starts: 1}
 	case 5:
@@ -118,8 +117,7 @@ func (n *randomNode) drawConfig() Config {
 	return c
 }
 
-// one makes a change of the world, lets the node deal with it, and holds it to
-// invariant 6: one stop and start at the most.
+// change changes the world once, lets the node react, and checks invariant 6: at most one stop and start.
 func (n *randomNode) change(change func()) func(*rapid.T) {
 	return func(*rapid.T) {
 		if !n.up {
@@ -131,10 +129,10 @@ func (n *randomNode) change(change func()) func(*rapid.T) {
 		}
 		n.inv.starts = 0
 		if !n.child.Alive {
-			n.inv.starts = -1 // that of the kubelet that should run by now
+			n.inv.starts = -1 // the start of the kubelet that should run by now
 		}
 		if _, bad := n.state.BadEntry(n.state.Run.Config); bad || n.state.IsRevoked(n.state.Run.Config) {
-			n.inv.starts-- // it runs because there was nothing else: it does not wait for a verdict when there is
+			n.inv.starts-- // it runs because nothing else could: it does not wait for a verdict when something can
 		}
 		n.clock += time.Millisecond
 		before := len(n.trace)
@@ -144,7 +142,7 @@ func (n *randomNode) change(change func()) func(*rapid.T) {
 		}
 		for _, line := range n.trace[min(before, len(n.trace)):] {
 			if strings.Contains(line, "ConfigRolledBack") || strings.Contains(line, "Inconclusive") {
-				n.inv.starts-- // neither a failed trial nor a verdict that is taken back waits for the verdict on what is assigned next
+				n.inv.starts-- // neither a failed trial nor a withdrawn verdict waits for the verdict on the next assignment
 			}
 		}
 		n.must(n.inv.starts <= 1, "one change cost the node %d starts of its kubelet", n.inv.starts)
@@ -152,7 +150,7 @@ func (n *randomNode) change(change func()) func(*rapid.T) {
 }
 
 func (n *randomNode) actions() map[string]func(*rapid.T) {
-	coin := func(label string) bool { return rapid.IntRange(0, 3).Draw(n.r, label) > 0 } // mostly true
+	coin := func(label string) bool { return rapid.IntRange(0, 3).Draw(n.r, label) > 0 } // true in three of four cases
 	pass := func(*rapid.T) {
 		n.pass(time.Duration(rapid.SampledFrom([]int{1, 5, 20, 40, 70, 130, 700}).Draw(n.r, "seconds")) * time.Second)
 	}
@@ -163,7 +161,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 		}
 	})
 	replace := func() {
-		n.inv.starts-- // that of the kubelet that ended is not one that was asked for
+		n.inv.starts-- // the start after that exit was not requested
 		n.replaced(rapid.SampledFrom([]string{"v1", "v2", "v3"}).Draw(n.r, "version"))
 	}
 	actions := map[string]func(*rapid.T){
@@ -178,7 +176,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 		"unclear": n.change(func() {
 			n.intent = Intent{Kind: rapid.SampledFrom([]IntentKind{Unanswered, Invalid}).Draw(n.r, "kind"), Cause: "who knows"}
 		}),
-		"remove": n.change(func() { // by a person, or by a rollout; what a rollout took back long ago may still stand there
+		"remove": n.change(func() { // by a person or by a rollout; the mark of an earlier taking back may still be there
 			n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: n.by()}, Cause: "nothing is assigned"}
 			switch rapid.IntRange(0, 4).Draw(n.r, "how") {
 			case 0:
@@ -190,7 +188,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 				n.revoked = &uids
 			}
 		}),
-		"assign-and-remove": func(*rapid.T) { // seldom by chance, with a last-known-good
+		"assign-and-remove": func(*rapid.T) { // rare by chance with a last-known-good
 			assign(n.r)
 			n.pass(time.Duration(rapid.SampledFrom([]int{5, 700}).Draw(n.r, "seconds")) * time.Second)
 			n.change(func() {
@@ -207,7 +205,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			n.object++
 			n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: n.by()}, Cause: "nothing is assigned"}
 		}),
-		"old-records": func(*rapid.T) { // of an agent that did not record who had assigned
+		"old-records": func(*rapid.T) { // of an agent that did not record the assigning object
 			n.sigterm()
 			n.kill()
 			n.disk.current.AssignedBy, n.disk.lastKnownGood.AssignedBy = "", ""
@@ -239,7 +237,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 				n.change(func() { n.node.API = true })(n.r)
 			}
 		},
-		"trial-goes-wrong": func(*rapid.T) { // and last-known-good may do no better
+		"trial-goes-wrong": func(*rapid.T) { // and last-known-good may fail as well
 			n.change(n.repairAll)(n.r)
 			n.pass(5 * time.Second)
 			assign(n.r)
@@ -272,7 +270,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 				return v.Outcome == Refused || v.Outcome == Protected || v.Outcome == CouldNotTell
 			})
 		}),
-		"protect": n.change(func() { // the local configuration or the list of protected fields changed: seen when it is judged anew
+		"protect": n.change(func() { // the local configuration or the list of protected fields changed: seen at the next validation
 			payload := rapid.IntRange(0, 5).Draw(n.r, "payload")
 			for u := range 2 {
 				revision := randomConfig(payload, u).Revision
@@ -331,7 +329,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 				n.change(func() { n.intent = Intent{Kind: Assigned, Config: c} })(n.r)
 			}
 		},
-		"never-healthy": func(*rapid.T) { // and the unit is stopped for that, again and again
+		"never-healthy": func(*rapid.T) { // and the unit is stopped because of that, again and again
 			n.change(n.repairAll)(n.r)
 			assign(n.r)
 			n.healthy = false
@@ -354,7 +352,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			n.start()
 		},
 		"replace": n.change(replace),
-		"new-version-fails": func(*rapid.T) { // what was fine with the one before, and perhaps whatever runs
+		"new-version-fails": func(*rapid.T) { // the new version fails with what worked before, and perhaps with every configuration
 			n.change(n.repairAll)(n.r)
 			n.pass(time.Minute)
 			n.change(replace)(n.r)
@@ -409,13 +407,12 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 	return actions
 }
 
-// putRight ends every outage and illness.
+// repairAll ends every outage and failure.
 func (n *randomNode) repairAll() {
 	n.node, n.healthy, n.waiting = Node{API: true, Ready: true}, true, false
 }
 
-// comeToRest ends every history: the world is put right, and the node must come
-// to run something that it may run.
+// finish ends each history: everything works again, and the node must come to run a configuration that it may run.
 func (n *randomNode) finish() {
 	n.dryRuns[""] = Verdict{Outcome: Accepted}
 	n.repairAll()

@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What the stories are for. A run of the histories fails if it hardly shows one of them.
+// What the rare scenarios show. The test fails if its histories show one of them too rarely.
 const (
 	notReadyAtBegin       = "a trial that began without the API, and a node that is not ready"
 	harmBeforeRun         = "harm before the configuration on trial ran"
@@ -19,8 +19,8 @@ const (
 	onlyTrialWorks        = "a trial that waits for what never works"
 )
 
-// stories are what random events alone hardly ever bring about: several things must happen in the right order. Where a
-// story leads depends on the node's history, and what it meets is counted by the evidence.
+// rareScenarios are sequences that random events alone hardly ever produce. Their outcome depends on the node's
+// history; evidence counts what they show.
 func (n *randomNode) rareScenarios() map[string]func(*rapid.T) {
 	coin := func(label string) bool { return rapid.Bool().Draw(n.r, label) }
 	calm := func() { n.change(n.repairAll)(n.r); n.pass(5 * time.Second) }

@@ -106,8 +106,8 @@ func TestAPILossAtTheFirstStartIsNoticed(t *testing.T) {
 }
 
 func TestConfigAboutToBeReplacedIsNoDeadEnd(t *testing.T) {
-	// It has failed when a higher attempt of its content is assigned, which
-	// lifts the verdict; last-known-good has yet to be validated.
+	// A configuration has failed when a higher attempt with its content is assigned, which withdraws the verdict;
+	// last-known-good has not been validated yet.
 	n := newNodeSim(t)
 	n.do(proven...)
 	n.do("assign uid=u payload=p1 attempt=1", "agent-restart", "validation hangs", "unhealthy 2m", "assign uid=u2 payload=p1 attempt=2", "unhealthy 2m")
@@ -237,8 +237,7 @@ func TestForgetHasTheEffectOfAForgetRequest(t *testing.T) {
 	}
 }
 
-// TestNextStartEqualsWhatAStartRuns compares it with what a start without
-// the API does.
+// TestNextStartEqualsWhatAStartRuns compares NextStart with a start without the API.
 func TestNextStartEqualsWhatAStartRuns(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -13,9 +13,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestTranscripts runs testdata/*.txt: what happens to a
-// node, and below the line what it does, remembers and reports. Run with
-// -rewrite after a change, and read the difference.
+// TestTranscripts runs testdata/*.txt. Each command changes the node; the output below it shows what the node does,
+// remembers and reports. Run with -rewrite after a change, and review the difference.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -32,7 +31,7 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// commands are what can happen to a node.
+// commands are the commands of the transcripts.
 var commands = map[string]func(*nodeSim, *datadriven.TestData){
 	"node": func(n *nodeSim, td *datadriven.TestData) { // a new one, that has run its local configuration for a while
 		*n = *newNodeSim(n.t)
@@ -48,7 +47,7 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 	},
 	"flags": (*nodeSim).flags,
 
-	// What is intended.
+	// Assignments.
 	"assign": func(n *nodeSim, td *datadriven.TestData) {
 		c := Config{
 			Revision: words(td, "uid"), UID: words(td, "uid"), Namespace: "evenkeel-system", Name: words(td, "uid") + "-config",
@@ -105,7 +104,7 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 		delete(n.verdicts, td.CmdArgs[0].Key)
 	},
 
-	// What validation says of a configuration from now on.
+	// Results of validation from now on.
 	"verdict": func(n *nodeSim, td *datadriven.TestData) {
 		revision := td.CmdArgs[0].Key
 		if revision == "local" {
@@ -123,7 +122,7 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 	},
 	"validation": func(n *nodeSim, td *datadriven.TestData) { n.validationHangs = td.HasArg("hangs") },
 
-	// What the kubelet does. The durations let time pass.
+	// The kubelet. With a duration, time passes.
 	"healthy":   func(n *nodeSim, td *datadriven.TestData) { n.healthy, n.waiting = true, false },
 	"unhealthy": func(n *nodeSim, td *datadriven.TestData) { n.healthy, n.waiting = false, false },
 	"waiting":   func(n *nodeSim, td *datadriven.TestData) { n.healthy, n.waiting = false, true },
@@ -226,7 +225,7 @@ func (n *nodeSim) flags(td *datadriven.TestData) {
 	}
 }
 
-// run carries out a command and prints what came of it.
+// run runs a command and returns its output.
 func (n *nodeSim) run(td *datadriven.TestData) string {
 	command, ok := commands[td.Cmd]
 	if !ok {
@@ -250,7 +249,7 @@ func (n *nodeSim) run(td *datadriven.TestData) string {
 	return strings.Join(append(slices.Clone(n.trace), now...), "\n") + "\n"
 }
 
-// describe prints what the node remembers and what it reports.
+// describe returns what the node remembers and reports.
 func (n *nodeSim) describe() []string {
 	switch {
 	case n.refused:
