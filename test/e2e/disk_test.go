@@ -59,7 +59,7 @@ func unless(err, expected error) error {
 	return fmt.Errorf("expected %w, got %w", expected, err)
 }
 
-// notRecorded is ConfigOK while the disk takes nothing.
+// notRecorded is ConfigOK while cannot write to the disk.
 func notRecorded(using string) (status, reason, words string) {
 	return "Unknown", "SyncFailed", using + ": failed to sync, desired config unclear, cause: cannot "
 }
@@ -148,7 +148,7 @@ func TestADirectoryThatCannotBeTrustedOrUsedIsAClearErrorAtTheStart(t *testing.T
 		name, words string
 		make        func(dir string) error
 	}{
-		{"another owner", "belongs to user 1000, who could change what this node runs: look at what it holds, then chown it to root", func(dir string) error {
+		{"another owner", "belongs to user 1000, who could change what this node runs: check its content, then chown it to root", func(dir string) error {
 			return errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, 1000, 1000))
 		}},
 		{"a file", "not a directory", func(dir string) error { return os.WriteFile(dir, nil, 0o600) }},
@@ -183,7 +183,7 @@ func TestADirectoryThatCannotBeTrustedOrUsedIsAClearErrorAtTheStart(t *testing.T
 		if err != nil || info.Mode().Perm() != 0o700 {
 			t.Errorf("the directory is %v, %v", info, err)
 		}
-		n.logged("tightened the mode of a directory that others could get at")
+		n.logged("removed other users' access to a directory")
 	})
 }
 

@@ -17,9 +17,9 @@ import (
 )
 
 var (
-	// ErrNotFound says that there is no checkpoint of a configuration.
+	// ErrNotFound is the error for a configuration without a checkpoint.
 	ErrNotFound = errors.New("no checkpoint")
-	// ErrCorrupt says that a checkpoint does not hold what was put there.
+	// ErrCorrupt is the error for a checkpoint whose content has changed.
 	ErrCorrupt = errors.New("the checkpoint is corrupt")
 )
 
@@ -33,11 +33,9 @@ func sha256hex(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Put checkpoints a serialized ConfigMap durably and returns the sha256 of the
-// file. A file that is there already stays if it holds the same bytes, or if it
-// is what a record in use vouches for: the object's metadata may have changed
-// since, and the record must not be left with another file. Whether the payload
-// is still the same is for the caller to tell. What else is there is replaced.
+// Put saves a serialized ConfigMap durably and returns the sha256 of the file. An existing file stays if it has the
+// same bytes, or if a record in use contains its digest: the object's metadata may have changed, and the record must
+// match the file. The caller must check that the payload is the same. Any other existing file is replaced.
 func (s *Store) Put(revision string, configMap []byte) (sha256hexOfFile string, err error) {
 	if err := checkRevision(revision); err != nil {
 		return "", err
@@ -46,17 +44,17 @@ func (s *Store) Put(revision string, configMap []byte) (sha256hexOfFile string, 
 	defer s.mu.Unlock()
 	dir := s.path(checkpointsDir)
 	path := filepath.Join(dir, revision)
-	old, err := readSane(s.fsys, path)
-	named, vouched := s.onRecord(revision, sha256hex(old))
+	old, err := readBounded(s.fsys, path)
+	named, matches := s.digestOf(revision, sha256hex(old))
 	switch {
-	case err == nil && (bytes.Equal(old, configMap) || vouched):
-		// Who wrote it may have failed at just that.
+	case err == nil && (bytes.Equal(old, configMap) || matches):
+		// The process that wrote it may have failed to do so.
 		if err := s.fsys.SyncDir(dir); err != nil {
 			return "", fmt.Errorf("checkpoint %s: %w", revision, err)
 		}
 		return sha256hex(old), nil
 	case errors.Is(err, fs.ErrNotExist):
-		err = s.ensureDir(dir) // it may have gone too
+		err = s.ensureDir(dir) // the directory may have been removed too
 	case err != nil, named:
 		err = s.setAside(path)
 	}
@@ -69,23 +67,21 @@ func (s *Store) Put(revision string, configMap []byte) (sha256hexOfFile string, 
 	return sha256hex(configMap), nil
 }
 
-// onRecord tells whether a record in use has a digest for that revision, and
-// whether one has this digest.
-func (s *Store) onRecord(revision, digest string) (named, vouched bool) {
-	for _, r := range s.named {
+// digestOf reports whether a record in use contains a digest for that revision, and whether one of them is this
+// digest.
+func (s *Store) digestOf(revision, digest string) (named, matches bool) {
+	for _, r := range s.referenced {
 		if r.Revision == revision && r.Checkpoint != "" {
 			named = true
-			vouched = vouched || r.Checkpoint == digest
+			matches = matches || r.Checkpoint == digest
 		}
 	}
-	return named, vouched
+	return named, matches
 }
 
-// Get returns the checkpoint of c as it was put there. Where c has the file's
-// digest the file must match it; else it must be JSON at least. One that is
-// corrupt is set aside, so that it can be downloaded anew. The error is
-// ErrNotFound, ErrCorrupt, ErrName, or one of reading, after which the
-// checkpoint may be good.
+// Get returns the checkpoint of c. If c has the file's digest, the file must match it; otherwise it must at least be
+// JSON. A corrupt checkpoint is set aside, so that it can be downloaded again. The error is ErrNotFound, ErrCorrupt,
+// ErrName, or a read error, after which the checkpoint may still be good.
 func (s *Store) Get(c trial.Config) ([]byte, error) {
 	if err := checkRevision(c.Revision); err != nil {
 		return nil, err
@@ -93,7 +89,7 @@ func (s *Store) Get(c trial.Config) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	path := s.path(checkpointsDir, c.Revision)
-	data, err := readSane(s.fsys, path)
+	data, err := readBounded(s.fsys, path)
 	var what string
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -103,36 +99,35 @@ func (s *Store) Get(c trial.Config) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("configuration %s: %w", c.Revision, err)
 	case c.Checkpoint != "" && sha256hex(data) != c.Checkpoint:
-		what = fmt.Sprintf("its sha256 is %s, on record is %s", sha256hex(data), c.Checkpoint)
+		what = fmt.Sprintf("its sha256 is %s, not the recorded %s", sha256hex(data), c.Checkpoint)
 	case !json.Valid(data):
 		what = "it is not JSON"
 	default:
 		return data, nil
 	}
 	if err := s.setAside(path); err != nil {
-		return nil, fmt.Errorf("configuration %s: %w: %s; it could not be set aside: %w", c.Revision, ErrCorrupt, what, err)
+		return nil, fmt.Errorf("configuration %s: %w: %s; cannot set it aside: %w", c.Revision, ErrCorrupt, what, err)
 	}
 	return nil, fmt.Errorf("configuration %s: %w: %s; set aside as %s", c.Revision, ErrCorrupt, what, path+corruptSuffix)
 }
 
-// Collect removes the checkpoints and rendered configurations that neither keep
-// nor current nor last-known-good name, all but the newest few that were set
-// aside, and the records of all but the newest few other versions of the
-// component. It goes on after an error. While it is not known what the records
-// name, before Load or when one could not be read, nothing is removed.
+// Collect removes the checkpoints and rendered configurations except those of keep, current and last-known-good, all
+// but the newest few files that were set aside, and the records of all but the newest few other versions of the
+// component. It continues after an error. It removes nothing before Load, or while a record is unreadable, because
+// the names in the records are not known then.
 func (s *Store) Collect(keep ...string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range []string{"current", "last-known-good"} {
 		if err := s.unreadable[name]; err != nil {
-			return fmt.Errorf("collect: it is not known what %s names: %w", name, err)
+			return fmt.Errorf("collect: %s cannot be read, so the files in use are not known: %w", name, err)
 		}
 	}
 	if !s.loaded {
 		return errors.New("collect: the state has not been loaded")
 	}
 	keep = slices.Clone(keep)
-	for _, r := range s.named {
+	for _, r := range s.referenced {
 		keep = append(keep, r.Revision)
 	}
 	var errs error
@@ -175,8 +170,7 @@ func (s *Store) collectVersions() error {
 	return err
 }
 
-// removeVersion removes the records of a version. A directory with anything
-// else in it is not ours alone, and stays.
+// removeVersion removes the records of a version. A directory that contains other files is not removed.
 func (s *Store) removeVersion(dir string) error {
 	entries, err := s.fsys.ReadDir(dir)
 	if err != nil {

@@ -53,7 +53,7 @@ func TestPutKeepsTheSameBytesAndMakesThemDurable(t *testing.T) {
 	}
 }
 
-func TestPutKeepsWhatARecordVouchesForAndReplacesWhatNoneDoes(t *testing.T) {
+func TestPutKeepsAFileWhoseDigestIsRecorded(t *testing.T) {
 	fsys := crashfs.New()
 	s := open(t, fsys)
 	s.Load()
@@ -77,14 +77,14 @@ func TestPutKeepsWhatARecordVouchesForAndReplacesWhatNoneDoes(t *testing.T) {
 	if got, err := s.Get(state.LastKnownGood.Config); err != nil || !bytes.Equal(got, relabelled) {
 		t.Errorf("%s, %v", got, err)
 	}
-	// Not what the record vouches for: kept for people to look at.
+	// A file with another digest than the recorded one is set aside.
 	fsys.Plant(dir+"/checkpoints/uid-a", []byte("rot"))
 	if got, err := s.Put("uid-a", relabelled); err != nil || got != other || read(t, fsys, "checkpoints/uid-a.corrupt") != "rot" {
 		t.Errorf("%s, %v", got, err)
 	}
 }
 
-func TestACheckpointThatCannotBeReadIsSetAsideForANewDownload(t *testing.T) {
+func TestUnreadableCheckpointIsSetAsideForANewDownload(t *testing.T) {
 	fsys := crashfs.New()
 	s := open(t, fsys)
 	data := configMap("uid-a", "x")
@@ -100,7 +100,7 @@ func TestACheckpointThatCannotBeReadIsSetAsideForANewDownload(t *testing.T) {
 	}
 }
 
-func TestACorruptCheckpointIsSetAsideAndHealedByANewOne(t *testing.T) {
+func TestCorruptCheckpointIsSetAsideAndReplacedByANewOne(t *testing.T) {
 	good := configMap("uid-a", "x")
 	for name, tt := range map[string]struct {
 		content []byte
@@ -109,7 +109,7 @@ func TestACorruptCheckpointIsSetAsideAndHealedByANewOne(t *testing.T) {
 	}{
 		"truncated":                  {good[:30], true, "its sha256 is "},
 		"empty":                      {nil, true, "its sha256 is "},
-		"a bit flipped":              {bytes.Replace(good, []byte("workers"), []byte("workert"), 1), true, "on record is "},
+		"a bit flipped":              {bytes.Replace(good, []byte("workers"), []byte("workert"), 1), true, "not the recorded "},
 		"truncated, digest unknown":  {good[:30], false, "it is not JSON"},
 		"empty, digest unknown":      {nil, false, "it is not JSON"},
 		"too large for a checkpoint": {bytes.Repeat([]byte(" "), 17<<20), false, "bytes"},
@@ -126,7 +126,7 @@ func TestACorruptCheckpointIsSetAsideAndHealedByANewOne(t *testing.T) {
 			c.Checkpoint = digest
 		}
 		fsys.FailFrom(1, syscall.EROFS)
-		if _, err := s.Get(c); !errors.Is(err, checkpoint.ErrCorrupt) || !errors.Is(err, syscall.EROFS) || !strings.Contains(err.Error(), "could not be set aside") {
+		if _, err := s.Get(c); !errors.Is(err, checkpoint.ErrCorrupt) || !errors.Is(err, syscall.EROFS) || !strings.Contains(err.Error(), "cannot set it aside") {
 			t.Errorf("%s, read-only: %v", name, err)
 		}
 		fsys.Heal()
@@ -145,7 +145,7 @@ func TestACorruptCheckpointIsSetAsideAndHealedByANewOne(t *testing.T) {
 	}
 }
 
-func TestCollectRemovesWhatNothingNames(t *testing.T) {
+func TestCollectRemovesUnusedFiles(t *testing.T) {
 	fsys, s := saved(t, full())
 	for _, revision := range []string{"uid-a", "uid-b", "uid-c", "uid-d"} {
 		if _, err := s.Put(revision, configMap(revision, "x")); err != nil {
@@ -193,7 +193,7 @@ func TestCollectRemovesWhatNothingNames(t *testing.T) {
 	}
 }
 
-func TestCollectRemovesNothingWhileItIsNotKnownWhatIsNamed(t *testing.T) {
+func TestCollectRemovesNothingWhileARecordIsUnreadable(t *testing.T) {
 	fsys, s := saved(t, full())
 	if _, err := s.Put("uid-b", configMap("uid-b", "x")); err != nil {
 		t.Fatal(err)
@@ -203,12 +203,12 @@ func TestCollectRemovesNothingWhileItIsNotKnownWhatIsNamed(t *testing.T) {
 	}
 	fsys.FailRead(dir+"/current", syscall.EIO)
 	s.Load()
-	if err := s.Collect(); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "it is not known what current names") {
+	if err := s.Collect(); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "collect: current cannot be read") {
 		t.Errorf("current is unreadable: %v", err)
 	}
 	fsys.Heal()
 	s.Load()
-	// A save that fails half-way may have changed what is named.
+	// A failed save may have changed the references.
 	next := full()
 	next.Current.Config = config("uid-n", "f")
 	if _, err := s.Put("uid-n", configMap("uid-n", "x")); err != nil {
@@ -228,7 +228,7 @@ func TestCollectRemovesNothingWhileItIsNotKnownWhatIsNamed(t *testing.T) {
 	}
 }
 
-func TestCollectGoesOnAfterAnErrorAndNamesIt(t *testing.T) {
+func TestCollectContinuesAfterAnErrorAndReturnsIt(t *testing.T) {
 	fsys, s := saved(t, trial.State{})
 	fsys.Plant(dir+"/checkpoints/uid-x", nil)
 	fsys.Plant(dir+"/checkpoints/uid-y", nil)

@@ -13,14 +13,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// step is a transition: what is downloaded for it, and the state it leads to.
+// step is a transition: the downloaded ConfigMap and the resulting state.
 type step struct {
 	name     string
 	download string
 	state    trial.State
 }
 
-// history is a node's life, one transition after the other.
+// history is a sequence of transitions of a node.
 func history() []step {
 	at := func(minutes int) time.Time { return noon.Add(time.Duration(minutes) * time.Minute) }
 	put := func(uid, payload string) trial.Config {
@@ -91,7 +91,7 @@ func digestOf(uid string) string {
 	return digest
 }
 
-// take carries a step out, as an agent does.
+// take carries out a step as an agent does.
 func take(fsys *crashfs.FS, s step) error {
 	store, err := checkpoint.Open(fsys, dir, version, nil)
 	if err != nil {
@@ -109,14 +109,13 @@ func take(fsys *crashfs.FS, s step) error {
 	return store.Collect()
 }
 
-// parts are what the records say, in the order in which they are written.
+// parts returns the contents of the records, in the order in which they are written.
 func parts(s trial.State) []any {
 	return []any{s.Revoked, s.Current, s.Bad, s.Promoted, s.LastKnownGood, s.Startups, s.Trial}
 }
 
-// check loads what a machine comes up with: every record is the old or the new
-// one, none is new after one that is old, nothing is corrupt or missing, and
-// what is named has its checkpoint.
+// check loads the state after a crash: each record is old or new, no record is new after an old one, none is corrupt
+// or missing, and the referenced configurations have their checkpoints.
 func check(t *testing.T, where string, fsys *crashfs.FS, old, next trial.State, done bool) {
 	t.Helper()
 	store, err := checkpoint.Open(fsys, dir, version, nil)
@@ -149,7 +148,7 @@ func check(t *testing.T, where string, fsys *crashfs.FS, old, next trial.State, 
 			t.Errorf("%s: %s is named: %v", where, r.Revision, err)
 		}
 	}
-	// And from there the same step leads where it always leads.
+	// The same step then has its usual result.
 	if err := take(fsys, step{state: next, download: next.Current.Revision}); err != nil {
 		t.Errorf("%s: again: %v", where, err)
 	}
@@ -163,7 +162,7 @@ func reload(t *testing.T, fsys *crashfs.FS) (trial.State, []checkpoint.Problem) 
 	return open(t, fsys).Load()
 }
 
-func TestAfterACrashAnywhereEveryRecordIsOldOrNewInOrder(t *testing.T) {
+func TestAfterACrashAtAnyPointEachRecordIsOldOrNewInOrder(t *testing.T) {
 	visited := 0
 	disk := crashfs.New()
 	var old trial.State
@@ -189,7 +188,7 @@ func TestAfterACrashAnywhereEveryRecordIsOldOrNewInOrder(t *testing.T) {
 	t.Logf("%d states visited", visited)
 }
 
-func TestWhateverOperationFailsEveryRecordIsOldOrNewAndTheNextSaveCatchesUp(t *testing.T) {
+func TestAfterAnyFailedOperationRecordsAreOldOrNewAndTheNextSaveCompletesThem(t *testing.T) {
 	visited := 0
 	disk := crashfs.New()
 	var old trial.State
@@ -229,7 +228,7 @@ func TestWhateverOperationFailsEveryRecordIsOldOrNewAndTheNextSaveCatchesUp(t *t
 	t.Logf("%d states visited", visited)
 }
 
-func TestAPowerCutAfterAFailedSaveLosesNothingThatALaterOneSaved(t *testing.T) {
+func TestPowerCutAfterAFailedSaveKeepsWhatALaterSaveWrote(t *testing.T) {
 	steps := history()
 	for n := 1; ; n++ {
 		fsys, s := saved(t, steps[3].state)
@@ -249,14 +248,14 @@ func TestAPowerCutAfterAFailedSaveLosesNothingThatALaterOneSaved(t *testing.T) {
 	}
 }
 
-func TestWhatOneAgentReadNoPowerCutTakesBack(t *testing.T) {
+func TestPowerCutDoesNotRevertWhatLoadRead(t *testing.T) {
 	fsys, s := saved(t, trial.State{})
 	fsys.FailFrom(1, syscall.EIO, crashfs.SyncDir)
 	if err := s.Save(full()); err == nil {
 		t.Fatal("saved on a broken disk")
 	}
 	fsys.Heal()
-	// That agent dies, the machine lives, and the next agent acts on what it reads.
+	// The agent dies, the machine keeps running, and the next agent acts on what it reads.
 	got, _ := reload(t, fsys)
 	again, problems := reload(t, fsys.Reboot(crashfs.Choices["all lost"]))
 	if diff := cmp.Diff(got, again); diff != "" || len(problems) > 0 {
@@ -264,7 +263,7 @@ func TestWhatOneAgentReadNoPowerCutTakesBack(t *testing.T) {
 	}
 }
 
-func TestADirectoryWhoseMakingFailedHalfwayIsDurableOnceItIsUsed(t *testing.T) {
+func TestPartlyCreatedDirectoryIsDurableWhenUsed(t *testing.T) {
 	for n := 1; ; n++ {
 		fsys := crashfs.New()
 		fsys.FailAt(n, syscall.EIO)

@@ -10,7 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
-func TestADirectoryWhoseMakerWasKilledIsMadeDurable(t *testing.T) {
+func TestDirectoryOfAKilledProcessIsMadeDurable(t *testing.T) {
 	fsys := crashfs.New()
 	for _, name := range []string{"/var", "/var/lib"} {
 		if err := fsys.Mkdir(name, 0o755); err != nil {
@@ -35,7 +35,7 @@ func TestADirectoryWhoseMakerWasKilledIsMadeDurable(t *testing.T) {
 	}
 }
 
-func TestARequestToForgetOutlastsAPowerCut(t *testing.T) {
+func TestForgetRequestSurvivesAPowerCut(t *testing.T) {
 	fsys := crashfs.New()
 	s := open(t, fsys)
 	if err := s.Save(full()); err != nil {

@@ -21,7 +21,7 @@ var noon = time.Date(2026, 5, 1, 12, 0, 0, 123456789, time.UTC)
 
 func hex64(c string) string { return strings.Repeat(c, 64) }
 
-// configMap is a checkpoint's content.
+// configMap returns the content of a checkpoint.
 func configMap(uid, payload string) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"evenkeel-system","name":"workers","uid":%q},"data":{"kubelet":%q}}`, uid, payload)
 }
@@ -37,7 +37,7 @@ func config(uid, payload string) trial.Config {
 	}
 }
 
-// full is a state that has something in every record.
+// full returns a state with content in every record.
 func full() trial.State {
 	return trial.State{
 		Current:       trial.Record{Config: config("uid-b", "b"), Since: noon},
@@ -61,7 +61,7 @@ func open(t *testing.T, fsys atomicfile.FS) *checkpoint.Store {
 	return s
 }
 
-// saved returns a disk that holds a state, and the store on it.
+// saved returns a disk with a saved state, and the store on it.
 func saved(t *testing.T, state trial.State) (*crashfs.FS, *checkpoint.Store) {
 	t.Helper()
 	fsys := crashfs.New()
@@ -89,8 +89,7 @@ func exists(fsys atomicfile.FS, name string) bool {
 	return err == nil
 }
 
-// without returns the state with what one record holds taken out, as Load gives
-// it when that record is corrupt.
+// without returns the state without the content of one record, as Load returns it if that record is corrupt.
 func without(s trial.State, file string) trial.State {
 	switch file {
 	case "current":

@@ -9,9 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 )
 
-// RequestForget asks the agent that holds the directory to forget that a
-// revision is bad. The request is an empty file whose name says all. It may be
-// called beside that agent; asking again does nothing.
+// RequestForget asks the agent that uses the directory to remove the verdict on a revision. The request is an empty
+// file with the revision as its name. It may be called while that agent runs; a repeated request has no effect.
 func RequestForget(fsys atomicfile.FS, dir, revision string) error {
 	if err := checkRevision(revision); err != nil {
 		return err
@@ -27,7 +26,7 @@ func requestForget(fsys atomicfile.FS, dir, revision string) error {
 	if err := fsys.Mkdir(requests, dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if err := fsys.SyncDir(dir); err != nil { // also if it was there: who made it may have been killed before this
+	if err := fsys.SyncDir(dir); err != nil { // also if it existed: the process that created it may have been killed before this
 		return err
 	}
 	f, err := fsys.Create(filepath.Join(requests, revision), fileMode)
@@ -40,7 +39,7 @@ func requestForget(fsys atomicfile.FS, dir, revision string) error {
 	return fsys.SyncDir(requests)
 }
 
-// ForgetRequests returns the revisions that an operator wants forgotten, sorted.
+// ForgetRequests returns the revisions of the requests, sorted.
 func (s *Store) ForgetRequests() ([]string, error) {
 	entries, err := s.fsys.ReadDir(s.path(requestsDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,8 +57,7 @@ func (s *Store) ForgetRequests() ([]string, error) {
 	return revisions, nil
 }
 
-// DropForgetRequest removes a request that was carried out. Dropping one that is
-// not there does nothing.
+// DropForgetRequest removes a request that was carried out. It ignores a missing one.
 func (s *Store) DropForgetRequest(revision string) error {
 	if err := checkRevision(revision); err != nil {
 		return err

@@ -11,21 +11,22 @@ import (
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 )
 
-// givenUpFile is beside the records, but none of them: it is of an agent, whatever it runs.
+// givenUpFile is next to the records but is not one of them: it is about an agent, not about a configuration.
 const givenUpFile = "given-up"
 
-// GivenUp is that an agent left the node to another one, because its kubelet was never healthy. The zero value is that
-// none did.
+// GivenUp records that an agent left the node to another agent because its kubelet was never healthy. The zero value
+// means that none did.
 type GivenUp struct {
-	By    string    `json:"by"` // what that agent was, so that another one is told from it
+	By    string    `json:"by"` // identifies that agent
 	At    time.Time `json:"at"`
 	Times int       `json:"times"` // in a row
 }
 
-// LastGivenUp returns the last time an agent gave the node up. A file that is not understood counts as none, with an error.
+// LastGivenUp returns the last time an agent gave the node up. A file that cannot be parsed counts as none, with an
+// error.
 func LastGivenUp(fsys atomicfile.FS, dir string) (GivenUp, error) {
 	path := filepath.Join(dir, givenUpFile)
-	raw, err := readSane(fsys, path)
+	raw, err := readBounded(fsys, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return GivenUp{}, nil
 	}
@@ -39,7 +40,7 @@ func LastGivenUp(fsys atomicfile.FS, dir string) (GivenUp, error) {
 	return g, nil
 }
 
-// SetGivenUp keeps that an agent gave the node up. Only who has the node's lock may.
+// SetGivenUp records that an agent gave the node up. Only the holder of the node's lock may call it.
 func SetGivenUp(fsys atomicfile.FS, dir string, g GivenUp) error {
 	raw, err := json.Marshal(g)
 	if err != nil {
@@ -48,11 +49,5 @@ func SetGivenUp(fsys atomicfile.FS, dir string, g GivenUp) error {
 	return atomicfile.Write(fsys, filepath.Join(dir, givenUpFile), raw, fileMode)
 }
 
-// ClearGivenUp forgets it.
-func ClearGivenUp(fsys atomicfile.FS, dir string) error {
-	err := fsys.Remove(filepath.Join(dir, givenUpFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
+// ClearGivenUp removes the record of SetGivenUp.
+func ClearGivenUp(fsys atomicfile.FS, dir string) error { return removeFile(fsys, dir, givenUpFile) }

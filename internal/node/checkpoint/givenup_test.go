@@ -10,7 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
-func TestThatAnAgentGaveTheNodeUpIsKeptUntilItIsForgotten(t *testing.T) {
+func TestGivenUpIsKeptUntilItIsCleared(t *testing.T) {
 	disk := crashfs.New()
 	disk.PlantDir(dir, 0o700)
 	if got, err := checkpoint.LastGivenUp(disk, dir); err != nil || got != (checkpoint.GivenUp{}) {

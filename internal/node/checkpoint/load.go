@@ -15,14 +15,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
-// Problem is something that was found wrong with a file, and what was made of
-// it.
+// Problem is a defect of a file, and its consequence.
 type Problem struct {
 	File     string // relative to the directory
 	What     string
-	SetAside string // where the corrupt file was put, relative to the directory; empty: it was not
-	// Unreadable: the file is there and could not be read, so that what the
-	// state lacks of it is unknown. Save does not replace it.
+	SetAside string // the new path of the corrupt file, relative to the directory; empty: it was not moved
+	// Unreadable: the file exists but could not be read, so its content is unknown. Save does not replace it.
 	Unreadable bool
 }
 
@@ -33,17 +31,16 @@ func (p Problem) String() string {
 	return p.File + ": " + p.What
 }
 
-// Load reads the state, sets aside what is corrupt, and says what was wrong. It
-// always returns a state that a node can go by:
+// Load reads the state, sets corrupt files aside, and returns the problems. The state is always one that a node can
+// run with:
 //
-//   - `current` missing or empty: local, and nothing is reset; corrupt: the
-//     last-known-good one, for corrupt is not empty.
-//   - `last-known-good` missing, empty or corrupt: the newest promoted
-//     configuration whose checkpoint is there, is not bad and not revoked, unless
-//     current is local; else local, which is always good.
-//   - any other record: nothing is known.
+//   - `current` missing or empty: local, and nothing is reset. Corrupt: last-known-good, because corrupt does not mean
+//     empty.
+//   - `last-known-good` missing, empty or corrupt: the newest promoted configuration that has a checkpoint and is neither
+//     bad nor revoked, unless current is local. Otherwise local, which is always good.
+//   - any other record: its part of the state is empty.
 //
-// A directory in which nothing was ever saved is local, without a problem.
+// A directory in which nothing was ever saved means local, without a problem.
 func (s *Store) Load() (trial.State, []Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,17 +49,16 @@ func (s *Store) Load() (trial.State, []Problem) {
 	l.load()
 	s.durable = l.good
 	if syncErr != nil {
-		s.log.Warn("what is on disk may not be durable; the next change is written with all records", "err", syncErr)
+		s.log.Warn("the files may not survive a power cut; the next change writes all of them", "err", syncErr)
 		s.durable = map[string][]byte{}
 	}
 	s.unreadable, s.currentLost = l.unreadable, l.lost["current"]
-	s.named, s.loaded = []trial.Record{l.state.Current, l.state.LastKnownGood}, true
+	s.referenced, s.loaded = []trial.Record{l.state.Current, l.state.LastKnownGood}, true
 	return l.state, l.problems
 }
 
-// syncDirs makes durable what is about to be read: who wrote it may have died,
-// or failed, between the rename and its sync, and a node must not go by what a
-// power cut takes back.
+// syncDirs makes the files that are about to be read durable: the process that wrote them may have died before its
+// sync, and a node must not act on something that a power cut removes.
 func (s *Store) syncDirs() error {
 	for _, d := range []string{filepath.Dir(s.dir), s.dir, s.path(checkpointsDir), s.path(s.version)} {
 		if err := s.fsys.SyncDir(d); err != nil {
@@ -72,16 +68,16 @@ func (s *Store) syncDirs() error {
 	return nil
 }
 
-// View is what ReadOnly found.
+// View is the result of ReadOnly.
 type View struct {
-	Version  string   // of the component, whose records State has; empty: none was found
-	Versions []string // all that left records, newest first
+	Version  string   // of the component that State belongs to; empty: no records were found
+	Versions []string // all versions with records, newest first
 	State    trial.State
 	Problems []Problem
 }
 
-// NewerThan returns the newest version of the component that left records, if it is newer than the given one, else "". A
-// version that cannot be parsed is ignored.
+// NewerThan returns the newest version of the component that left records, if it is newer than the given one, else
+// "". A version that cannot be parsed is ignored.
 func (v View) NewerThan(version string) string {
 	newest, err := utilversion.ParseSemantic(version)
 	if err != nil {
@@ -96,11 +92,9 @@ func (v View) NewerThan(version string) string {
 	return name
 }
 
-// ReadOnly loads the state without changing anything, for the given version of
-// the component or, if that is empty, for the one that was used last. It may be
-// called beside a running agent; what it returns may then be from a moment
-// between two records. The error is for a directory that cannot be read, or a
-// version that is no safe name.
+// ReadOnly loads the state for a version of the component, or for the last used one if version is empty. It changes
+// nothing and may be called while an agent runs; the state may then mix records from before and after a write. It
+// returns an error if the directory cannot be read, or the version is not a safe name.
 func ReadOnly(fsys atomicfile.FS, dir, version string) (View, error) {
 	if version != "" {
 		if err := checkVersion(version); err != nil {
@@ -121,8 +115,7 @@ func ReadOnly(fsys atomicfile.FS, dir, version string) (View, error) {
 	return v, nil
 }
 
-// lastVersion is the version that saved last: as it says itself, else the one
-// with the newest directory.
+// lastVersion returns the version that saved last: the one in versionRecord, else the one with the newest directory.
 func lastVersion(fsys atomicfile.FS, dir string, versions []string) string {
 	if data, err := fsys.ReadFile(recordPath(dir, "", versionRecord)); err == nil {
 		if v, err := parse[componentVersion](data, versionRecord); err == nil && slices.Contains(versions, v.Version) {
@@ -135,8 +128,7 @@ func lastVersion(fsys atomicfile.FS, dir string, versions []string) string {
 	return ""
 }
 
-// versionDirs returns the versions of the component that left records, newest
-// first.
+// versionDirs returns the versions of the component that left records, newest first.
 func versionDirs(fsys atomicfile.FS, dir string) ([]string, error) {
 	entries, err := fsys.ReadDir(dir)
 	if err != nil {
@@ -165,7 +157,7 @@ func versionDirs(fsys atomicfile.FS, dir string) ([]string, error) {
 	return names, nil
 }
 
-// isVersioned tells whether a directory's entry is a record of a version.
+// isVersioned reports whether a directory entry is a record that is kept for each version.
 func isVersioned(e fs.DirEntry) bool {
 	return slices.ContainsFunc(records, func(r record) bool { return r.versioned && r.name == e.Name() })
 }
@@ -173,15 +165,15 @@ func isVersioned(e fs.DirEntry) bool {
 type loader struct {
 	fsys     atomicfile.FS
 	dir      string
-	version  string             // empty: only the records that are for all
+	version  string             // empty: only the records for all versions
 	setAside func(string) error // nil: nothing may be changed
 
 	state      trial.State
 	problems   []Problem
-	good       map[string][]byte // what was read and made sense, by the record's name
+	good       map[string][]byte // the valid content that was read, by the record's name
 	unreadable map[string]error
-	lost       map[string]bool // missing although it was there, empty or corrupt
-	corrupt    map[string]bool // of those: it held something, and that is not known
+	lost       map[string]bool // missing although it should exist, empty, or corrupt
+	corrupt    map[string]bool // those of lost that had content, which is unknown
 }
 
 func (l *loader) load() {
@@ -200,28 +192,28 @@ func (l *loader) load() {
 		}
 	}
 	for _, r := range missing {
-		l.miss(r, present)
+		l.checkMissing(r, present)
 	}
 	l.recover()
 }
 
-// read reads one record into the state. It returns false if there is none.
+// read reads one record into the state. It returns false if the file does not exist.
 func (l *loader) read(r record) bool {
-	data, err := readSane(l.fsys, recordPath(l.dir, l.version, r))
+	data, err := readBounded(l.fsys, recordPath(l.dir, l.version, r))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return false
 	case errors.Is(err, errCorrupt):
-		l.aside(r, err)
+		l.reportCorrupt(r, err)
 	case err != nil:
 		l.unreadable[r.name] = err
-		l.report(r, Problem{What: fmt.Sprintf("it cannot be read: %v", err), Unreadable: true})
+		l.report(r, Problem{What: fmt.Sprintf("the file cannot be read: %v", err), Unreadable: true})
 	case len(data) == 0:
 		l.lost[r.name] = true
-		l.report(r, Problem{What: "it is empty"})
+		l.report(r, Problem{What: "the file is empty"})
 	default:
 		if err := decodeRecord(r, data, &l.state); err != nil {
-			l.aside(r, err)
+			l.reportCorrupt(r, err)
 		} else {
 			l.good[r.name] = data
 		}
@@ -229,7 +221,7 @@ func (l *loader) read(r record) bool {
 	return true
 }
 
-// decodeRecord changes the state only if the record makes sense.
+// decodeRecord changes the state only if the record is valid.
 func decodeRecord(r record, data []byte, into *trial.State) error {
 	if r.name == versionRecord.name {
 		_, err := parse[componentVersion](data, r)
@@ -245,15 +237,15 @@ func decodeRecord(r record, data []byte, into *trial.State) error {
 
 var errCorrupt = errors.New("corrupt")
 
-// readSane returns what a file holds; errCorrupt if it is none, or larger than
-// any of ours.
-func readSane(fsys atomicfile.FS, path string) ([]byte, error) {
+// readBounded returns the content of a file; errCorrupt if it is not a regular file, or larger than any file of this
+// package.
+func readBounded(fsys atomicfile.FS, path string) ([]byte, error) {
 	info, err := fsys.Lstat(path)
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%w: it is not a file but %s", errCorrupt, kindOf(info.Mode()))
+		return nil, fmt.Errorf("%w: it is not a regular file but %s", errCorrupt, kindOf(info.Mode()))
 	}
 	if info.Size() > maxFile {
 		return nil, fmt.Errorf("%w: it has %d bytes", errCorrupt, info.Size())
@@ -261,8 +253,8 @@ func readSane(fsys atomicfile.FS, path string) ([]byte, error) {
 	return fsys.ReadFile(path)
 }
 
-// aside reports a corrupt record and moves it out of the way.
-func (l *loader) aside(r record, cause error) {
+// reportCorrupt reports a corrupt record and sets it aside.
+func (l *loader) reportCorrupt(r record, cause error) {
 	l.lost[r.name], l.corrupt[r.name] = true, true
 	p := Problem{What: cause.Error()}
 	if !errors.Is(cause, errCorrupt) {
@@ -271,7 +263,7 @@ func (l *loader) aside(r record, cause error) {
 	if l.setAside != nil {
 		path := recordPath(l.dir, l.version, r)
 		if err := l.setAside(path); err != nil {
-			p.What += fmt.Sprintf("; it could not be set aside: %v", err)
+			p.What += fmt.Sprintf("; cannot set it aside: %v", err)
 		} else {
 			p.SetAside = l.relative(r) + corruptSuffix
 		}
@@ -279,15 +271,14 @@ func (l *loader) aside(r record, cause error) {
 	l.report(r, p)
 }
 
-// miss decides whether a missing record should have been there. Records are
-// first written in their order, so one that is missing before one that is there
-// was lost; a version's records say nothing of those that are for all, which
-// may be older than it, but the other way round they do.
-func (l *loader) miss(r record, present map[string]bool) {
+// checkMissing decides whether a missing record was lost. Records are first written in the order of the table, so a
+// record that is missing before an existing one was lost. A version's records say nothing about those for all
+// versions, which may be older; but the other way round they do.
+func (l *loader) checkMissing(r record, present map[string]bool) {
 	path := recordPath(l.dir, l.version, r)
 	if _, err := l.fsys.Lstat(path + corruptSuffix); err == nil && r.name != versionRecord.name {
 		l.lost[r.name], l.corrupt[r.name] = true, true
-		l.report(r, Problem{What: "it is missing: it was corrupt, and nothing has replaced it since"})
+		l.report(r, Problem{What: "the file is missing: it was corrupt, and has not been written since"})
 		return
 	}
 	i := slices.IndexFunc(records, func(x record) bool { return x.name == r.name })
@@ -297,7 +288,7 @@ func (l *loader) miss(r record, present map[string]bool) {
 	for _, later := range append(slices.Clone(records[i+1:]), versionRecord) {
 		if present[later.name] && (!r.versioned || later.versioned) {
 			l.lost[r.name] = true
-			l.report(r, Problem{What: fmt.Sprintf("it is missing, although %s is there", l.relative(later))})
+			l.report(r, Problem{What: fmt.Sprintf("the file is missing, although %s exists", l.relative(later))})
 			return
 		}
 	}
@@ -313,8 +304,8 @@ func (l *loader) report(r record, p Problem) {
 	l.problems = append(l.problems, p)
 }
 
-// explain adds to a record's problem what is made of it.
-func (l *loader) explain(name, what string) {
+// addConsequence adds the consequence to a record's problem.
+func (l *loader) addConsequence(name, what string) {
 	for i := range l.problems {
 		if l.problems[i].File == name {
 			l.problems[i].What += "; " + what
@@ -322,7 +313,7 @@ func (l *loader) explain(name, what string) {
 	}
 }
 
-// recover finds the next best for what was lost.
+// recover replaces lost parts of the state by the next best.
 func (l *loader) recover() {
 	s := &l.state
 	_, unread := l.unreadable["last-known-good"]
@@ -330,24 +321,23 @@ func (l *loader) recover() {
 	if l.lost["last-known-good"] || unread {
 		if c, ok := l.newestPromoted(); ok && !(saysCurrent && s.Current.IsLocal()) {
 			s.LastKnownGood = c
-			l.explain("last-known-good", "going by the newest promoted configuration, "+c.Revision)
+			l.addConsequence("last-known-good", "using the newest promoted configuration, "+c.Revision)
 		} else {
-			l.explain("last-known-good", "going by the local configuration, which is always good")
+			l.addConsequence("last-known-good", "using the local configuration, which is always good")
 		}
 	}
 	_, unread = l.unreadable["current"]
 	switch {
 	case l.corrupt["current"] || unread:
 		s.Current = s.LastKnownGood
-		l.explain("current", "going by last-known-good")
+		l.addConsequence("current", "using last-known-good")
 	case l.lost["current"]:
-		l.explain("current", "taken as local; nothing is reset")
+		l.addConsequence("current", "using the local configuration; nothing is reset")
 	}
 }
 
-// newestPromoted returns the newest configuration that passed its trial and can
-// still be run. Its payload is on record, so that whoever decodes the
-// checkpoint can tell whether it is what was promoted.
+// newestPromoted returns the newest configuration that passed its trial and can still run. It contains the recorded
+// digest of the payload, so that the caller can verify the checkpoint.
 func (l *loader) newestPromoted() (trial.Record, bool) {
 	for _, p := range l.state.Promoted {
 		data, err := l.fsys.ReadFile(filepath.Join(l.dir, checkpointsDir, p.Revision))

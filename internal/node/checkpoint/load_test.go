@@ -13,14 +13,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestAFreshDirectoryIsLocalWithoutAProblem(t *testing.T) {
+func TestNewDirectoryIsLocalWithoutAProblem(t *testing.T) {
 	got, problems := open(t, crashfs.New()).Load()
 	if diff := cmp.Diff(trial.State{}, got); diff != "" || len(problems) > 0 {
 		t.Errorf("%s%v", diff, problems)
 	}
 }
 
-func TestACheckpointWithoutRecordsIsAFreshDirectoryToo(t *testing.T) {
+func TestCheckpointWithoutRecordsIsANewDirectory(t *testing.T) {
 	fsys := crashfs.New()
 	if _, err := open(t, fsys).Put("uid-a", configMap("uid-a", "x")); err != nil {
 		t.Fatal(err)
@@ -30,8 +30,8 @@ func TestACheckpointWithoutRecordsIsAFreshDirectoryToo(t *testing.T) {
 	}
 }
 
-// Each way in which each record can be damaged, and what is said of it.
-func TestADamagedRecordIsReportedSetAsideAndNeverTakenForEmpty(t *testing.T) {
+// Damages of each record, and the expected problems.
+func TestDamagedRecordIsReportedAndSetAside(t *testing.T) {
 	replace := func(old, new string) func(string) string {
 		return func(s string) string { return strings.Replace(s, old, new, 1) }
 	}
@@ -44,8 +44,8 @@ func TestADamagedRecordIsReportedSetAsideAndNeverTakenForEmpty(t *testing.T) {
 		"null":            {func(string) string { return "null\n" }, `apiVersion "" is not "evenkeel.dev/v1alpha1"`},
 		"two values":      {func(s string) string { return s + s }, "after top-level value"},
 		"trailing":        {func(s string) string { return s + "x" }, "after top-level value"},
-		"key twice":       {replace(`"kind"`, `"apiVersion": "evenkeel.dev/v1alpha1", "kind"`), `the key "apiVersion" is there twice`},
-		"future version":  {replace("v1alpha1", "v1beta1"), `of a future version: apiVersion "evenkeel.dev/v1beta1"`},
+		"key twice":       {replace(`"kind"`, `"apiVersion": "evenkeel.dev/v1alpha1", "kind"`), `the key "apiVersion" is duplicated`},
+		"future version":  {replace("v1alpha1", "v1beta1"), `by a future version: apiVersion "evenkeel.dev/v1beta1"`},
 		"foreign version": {replace("evenkeel.dev/v1alpha1", "v1"), `apiVersion "v1" is not`},
 		"other kind":      {replace(`"kind": "`, `"kind": "Not`), `kind "Not`},
 		"too large":       {func(string) string { return strings.Repeat(" ", 17<<20) }, "bytes"},
@@ -78,9 +78,9 @@ func TestADamagedRecordIsReportedSetAsideAndNeverTakenForEmpty(t *testing.T) {
 				if read(t, fsys, file+".corrupt") != damaged || exists(fsys, file) {
 					t.Error("the file was not set aside in place of the older one")
 				}
-				// Until something replaces it, it stays a problem: not empty.
+				// It stays a problem until the record is written again.
 				again, problems := s.Load()
-				if diff := cmp.Diff(want, again); diff != "" || len(problems) != 1 || !strings.Contains(problems[0].What, "nothing has replaced it since") {
+				if diff := cmp.Diff(want, again); diff != "" || len(problems) != 1 || !strings.Contains(problems[0].What, "has not been written since") {
 					t.Errorf("loaded again: %s%v", diff, problems)
 				}
 				if err := s.Save(full()); err != nil {
@@ -94,7 +94,7 @@ func TestADamagedRecordIsReportedSetAsideAndNeverTakenForEmpty(t *testing.T) {
 	}
 }
 
-func TestARecordWithoutItsBodyIsCorruptNotEmpty(t *testing.T) {
+func TestRecordWithoutItsRequiredKeyIsCorrupt(t *testing.T) {
 	for _, file := range files {
 		fsys, _ := saved(t, full())
 		head, _, _ := strings.Cut(strings.Join(strings.Split(read(t, fsys, file), "\n")[:3], "\n"), "\x00")
@@ -105,7 +105,7 @@ func TestARecordWithoutItsBodyIsCorruptNotEmpty(t *testing.T) {
 	}
 }
 
-func TestValuesThatCannotBeAreCorrupt(t *testing.T) {
+func TestImpossibleValuesAreCorrupt(t *testing.T) {
 	for _, tt := range []struct{ file, old, new, want string }{
 		{"current", `"revision": "uid-b"`, `"revision": "../b"`, "not a safe name"},
 		{"current", `"revision": "uid-b"`, `"revision": ""`, "not a safe name"},
@@ -138,10 +138,10 @@ func TestValuesThatCannotBeAreCorrupt(t *testing.T) {
 	}
 }
 
-func TestAMissingOrEmptyCurrentIsLocalAndReportedAndResetsNothing(t *testing.T) {
+func TestMissingOrEmptyCurrentMeansLocalAndResetsNothing(t *testing.T) {
 	for name, hurt := range map[string]func(*crashfs.FS){
-		"it is missing": func(f *crashfs.FS) { _ = f.Remove(dir + "/current") },
-		"it is empty":   func(f *crashfs.FS) { f.Plant(dir+"/current", nil) },
+		"the file is missing": func(f *crashfs.FS) { _ = f.Remove(dir + "/current") },
+		"the file is empty":   func(f *crashfs.FS) { f.Plant(dir+"/current", nil) },
 	} {
 		fsys, _ := saved(t, full())
 		hurt(fsys)
@@ -153,10 +153,10 @@ func TestAMissingOrEmptyCurrentIsLocalAndReportedAndResetsNothing(t *testing.T) 
 			t.Errorf("%s: %s", name, diff)
 		}
 		if len(problems) != 1 || problems[0].SetAside != "" || !strings.HasPrefix(problems[0].What, name) ||
-			!strings.HasSuffix(problems[0].What, "taken as local; nothing is reset") {
+			!strings.HasSuffix(problems[0].What, "using the local configuration; nothing is reset") {
 			t.Errorf("%s: %v", name, problems)
 		}
-		// Saving what was loaded does not make an explicit record of it.
+		// Saving the loaded state does not create a record.
 		if err := s.Save(got); err != nil {
 			t.Fatal(err)
 		}
@@ -173,20 +173,20 @@ func TestAMissingOrEmptyCurrentIsLocalAndReportedAndResetsNothing(t *testing.T) 
 	}
 }
 
-func TestAMissingRecordIsReportedWhereALaterOneIsThere(t *testing.T) {
+func TestMissingRecordIsReportedIfALaterOneExists(t *testing.T) {
 	for _, file := range files[:len(files)-1] {
 		fsys, _ := saved(t, full())
 		if err := fsys.Remove(dir + "/" + file); err != nil {
 			t.Fatal(err)
 		}
 		_, problems := open(t, fsys).Load()
-		if len(problems) != 1 || problems[0].File != file || !strings.Contains(problems[0].What, "it is missing, although ") {
+		if len(problems) != 1 || problems[0].File != file || !strings.Contains(problems[0].What, "the file is missing, although ") {
 			t.Errorf("%s: %v", file, problems)
 		}
 	}
 }
 
-func TestANewVersionOfTheComponentBeginsWithACleanSlateAndAnOldOneFindsItsOwn(t *testing.T) {
+func TestEachComponentVersionHasItsOwnRecords(t *testing.T) {
 	fsys, _ := saved(t, full())
 	newer, err := checkpoint.Open(fsys, dir, "v1.37.0", nil)
 	if err != nil {
@@ -209,7 +209,7 @@ func TestANewVersionOfTheComponentBeginsWithACleanSlateAndAnOldOneFindsItsOwn(t 
 	if v, err := checkpoint.ReadOnly(fsys, dir, version); err != nil || v.Version != version || len(v.State.Bad) != 1 {
 		t.Errorf("read-only of the older: %+v, %v", v, err)
 	}
-	// Back to the older: its records do not change, and still it is the last.
+	// Back to the older version: its records do not change, and still it is the last used one.
 	older := open(t, fsys)
 	older.Load()
 	if err := older.Save(full()); err != nil {
@@ -238,7 +238,7 @@ func TestReadOnlyNeedsADirectoryAndASafeVersion(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeReadIsUnknownNotEmptyAndIsNotReplaced(t *testing.T) {
+func TestUnreadableRecordIsNotReplaced(t *testing.T) {
 	for _, file := range files {
 		for _, cause := range []error{syscall.EIO, syscall.EACCES} {
 			fsys, _ := saved(t, full())
@@ -257,7 +257,7 @@ func TestWhatCannotBeReadIsUnknownNotEmptyAndIsNotReplaced(t *testing.T) {
 			next.Promoted = append(next.Promoted, trial.Promotion{Revision: "uid-n", Time: noon})
 			next.Startups = nil
 			err := s.Save(next)
-			if !errors.Is(err, cause) || !strings.Contains(err.Error(), file[strings.LastIndex(file, "/")+1:]+": it could not be read, and is not replaced") {
+			if !errors.Is(err, cause) || !strings.Contains(err.Error(), file[strings.LastIndex(file, "/")+1:]+": it could not be read and is not replaced") {
 				t.Errorf("%s: save: %v", file, err)
 			}
 			if read(t, fsys, file) != was {
@@ -276,14 +276,14 @@ func TestWhatCannotBeReadIsUnknownNotEmptyAndIsNotReplaced(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeSetAsideSaysSo(t *testing.T) {
+func TestFailureToSetAsideIsReported(t *testing.T) {
 	fsys, _ := saved(t, full())
 	fsys.Plant(dir+"/current", []byte("garbage"))
 	s := open(t, fsys)
 	fsys.FailFrom(1, syscall.EROFS)
 	got, problems := s.Load()
 	if got.Current != full().LastKnownGood || len(problems) != 1 || problems[0].SetAside != "" ||
-		!strings.Contains(problems[0].What, "could not be set aside") || !strings.Contains(problems[0].String(), "current: corrupt: ") {
+		!strings.Contains(problems[0].What, "cannot set it aside") || !strings.Contains(problems[0].String(), "current: corrupt: ") {
 		t.Errorf("%+v, %v", got.Current, problems)
 	}
 	if err := s.Save(full()); !errors.Is(err, syscall.EROFS) {
@@ -295,19 +295,19 @@ func TestWhatCannotBeSetAsideSaysSo(t *testing.T) {
 	}
 }
 
-func TestADirectoryInARecordsPlaceIsSetAside(t *testing.T) {
+func TestDirectoryInPlaceOfARecordIsSetAside(t *testing.T) {
 	fsys, _ := saved(t, full())
 	if err := fsys.Remove(dir + "/current"); err != nil {
 		t.Fatal(err)
 	}
 	fsys.PlantDir(dir+"/current", 0o700)
 	_, problems := open(t, fsys).Load()
-	if len(problems) != 1 || problems[0].SetAside != "current.corrupt" || !strings.Contains(problems[0].What, "it is not a file but a directory") {
+	if len(problems) != 1 || problems[0].SetAside != "current.corrupt" || !strings.Contains(problems[0].What, "it is not a regular file but a directory") {
 		t.Error(problems)
 	}
 }
 
-func TestAFieldThatALaterAgentAddedCostsNothing(t *testing.T) {
+func TestUnknownFieldOfALaterAgentIsIgnored(t *testing.T) {
 	fsys, _ := saved(t, full())
 	for _, file := range files {
 		fsys.Plant(dir+"/"+file, []byte(strings.Replace(read(t, fsys, file), `"kind"`, `"later": {"a": 1}, "kind"`, 1)))

@@ -22,13 +22,12 @@ const (
 // AgentLock is the lock file that the agent of a directory holds while it runs.
 func AgentLock(dir string) string { return filepath.Join(dir, "agent.lock") }
 
-// ErrName is the error for a revision or version that must not become part of
-// a path.
+// ErrName is the error for a revision or version that is not safe as a part of a path.
 var ErrName = errors.New("not a safe name")
 
 var safeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// checkName lets through one element of a path that is none of our own names.
+// checkName accepts one path element that does not look like an internal file name.
 func checkName(what, name string) error {
 	if !safeName.MatchString(name) || strings.HasSuffix(name, corruptSuffix) || strings.HasSuffix(name, atomicfile.TempSuffix) {
 		return fmt.Errorf("%s %q: %w", what, name, ErrName)

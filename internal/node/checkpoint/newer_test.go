@@ -6,7 +6,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 )
 
-func TestANewerVersionThatLeftRecordsIsNamed(t *testing.T) {
+func TestNewerThanReturnsTheNewestVersionWithRecords(t *testing.T) {
 	for _, c := range []struct {
 		ours     string
 		versions []string

@@ -23,26 +23,24 @@ const (
 	maxStartups = 11
 	maxPromoted = 10
 	maxBad      = 50
-	// maxFile is more than any record or ConfigMap takes, also when each
-	// character is escaped: what is larger is garbage, and not worth the memory.
+	// maxFile is larger than any record or ConfigMap, even with every character escaped. A larger file is not read.
 	maxFile = 16 << 20
 )
 
-// record is one file of the state.
+// record is a file that contains a part of the state.
 type record struct {
 	name      string
 	kind      string
-	body      string // the key that must be there: an absent one is not an empty one
-	versioned bool   // kept for each version of the component
+	body      string // the required key: a missing value is not the same as an empty one
+	versioned bool   // kept separately for each version of the component
 	encode    func(trial.State, header) any
 	decode    func([]byte, record, *trial.State) error
 }
 
-// records is the state on disk, in the order in which it is written: a crash
-// between any two leaves what makes the next start decide the same again. What
-// must never run comes first; then what is intended, before everything that is
-// said about it; a verdict before the trial that it ends; last-known-good after
-// the promotion that it rests on, and after a current that is local.
+// records are the files of the state, in the order in which they are written: after a crash between any two, the next
+// start decides the same again. What must never run comes first; then current, before everything about it; a verdict
+// before the trial that it ends; last-known-good after the promotion that it is based on, and after a current that is
+// local.
 var records = []record{
 	{"revoked", "RevokedConfigs", "items", false, encodeRevoked, decodeRevoked},
 	{"current", "CurrentConfig", "source", false, encodeCurrent, decodeCurrent},
@@ -53,8 +51,8 @@ var records = []record{
 	{"trial", "TrialRecord", "trial", true, encodeTrial, decodeTrial},
 }
 
-// versionRecord says with which version of the component the state was written
-// last. It is no part of the state: it is written after it.
+// versionRecord contains the version of the component that saved last. It is not part of the state, and is written
+// after it.
 var versionRecord = record{name: "component-version", kind: "ComponentVersion", body: "version"}
 
 type header struct {
@@ -64,18 +62,18 @@ type header struct {
 
 type configRecord struct {
 	header
-	Source     *source    `json:"source"` // null: local, said explicitly
-	Revision   string     `json:"revision,omitempty"`
-	Checkpoint string     `json:"fileSHA256,omitempty"`
-	Payload    string     `json:"payloadSHA256,omitempty"`
-	Dropin     bool       `json:"dropin,omitempty"`
-	AdoptedAt  *time.Time `json:"adoptedAt,omitempty"`
-	Trial      *terms     `json:"trial,omitempty"` // what it asks for
-	AssignedBy string     `json:"assignedBy,omitempty"`
+	Source     *source     `json:"source"` // null: local, explicitly
+	Revision   string      `json:"revision,omitempty"`
+	Checkpoint string      `json:"fileSHA256,omitempty"`
+	Payload    string      `json:"payloadSHA256,omitempty"`
+	Dropin     bool        `json:"dropin,omitempty"`
+	AdoptedAt  *time.Time  `json:"adoptedAt,omitempty"`
+	Trial      *trialTerms `json:"trial,omitempty"` // requested by the configuration
+	AssignedBy string      `json:"assignedBy,omitempty"`
 }
 
-// terms are those of a trial, named as in a payload.
-type terms struct {
+// trialTerms are the terms of a trial, with the names of the payload's fields.
+type trialTerms struct {
 	Duration     string `json:"configTrialDuration,omitempty"`
 	Threshold    *int   `json:"crashLoopThreshold,omitempty"`
 	AllowPodLoss bool   `json:"allowPodLoss,omitempty"`
@@ -101,12 +99,12 @@ type badRecord struct {
 
 type trialRecord struct {
 	header
-	Trial *trialBody `json:"trial"` // null: none is going on
+	Trial *trialBody `json:"trial"` // null: no trial is in progress
 }
 
 type trialBody struct {
 	Revision     string         `json:"revision"`
-	Terms        *terms         `json:"terms,omitempty"`
+	Terms        *trialTerms    `json:"terms,omitempty"`
 	Local        string         `json:"localDigest,omitempty"`
 	StartTime    time.Time      `json:"startTime"`
 	Healthy      string         `json:"observedHealthy"` // a duration such as 1m3s
@@ -170,7 +168,7 @@ func encodeConfig(from trial.Record, h header) any {
 		v.Source.Rollout = &rollout
 	}
 	if a := from.Asked; a != (trial.Asked{}) {
-		v.Trial = &terms{AllowPodLoss: a.AllowPodLoss}
+		v.Trial = &trialTerms{AllowPodLoss: a.AllowPodLoss}
 		if a.Duration > 0 {
 			v.Trial.Duration = a.Duration.String()
 		}
@@ -217,8 +215,8 @@ func decodeConfig(data []byte, r record) (trial.Record, error) {
 	return to, nil
 }
 
-// read returns what the terms say: 0 and -1 for what they leave open.
-func (t *terms) read() (duration time.Duration, threshold int, err error) {
+// read returns the terms: 0 and -1 for those that are not set.
+func (t *trialTerms) read() (duration time.Duration, threshold int, err error) {
 	threshold = -1
 	if t == nil {
 		return
@@ -236,8 +234,8 @@ func (t *terms) read() (duration time.Duration, threshold int, err error) {
 
 func encodeBad(s trial.State, h header) any {
 	v := badRecord{h, map[string]trial.BadConfig{}}
-	// The newest come first. What forbids a configuration that is on record
-	// must outlive any number of others: without it that one would run again.
+	// The newest come first. An entry that forbids current or last-known-good is always kept: without it that
+	// configuration would run again.
 	keep := func(b trial.BadConfig) {
 		if _, ok := v.Items[b.Revision]; !ok && len(v.Items) < maxBad {
 			b.Time = b.Time.UTC()
@@ -311,7 +309,7 @@ func encodeTrial(s trial.State, h header) any {
 	}
 	t := s.Trial
 	return trialRecord{h, &trialBody{
-		Revision: t.Revision, Terms: &terms{t.Terms.Duration.String(), &t.Terms.Threshold, t.Terms.AllowPodLoss}, Local: t.Local, StartTime: t.StartTime.UTC(),
+		Revision: t.Revision, Terms: &trialTerms{t.Terms.Duration.String(), &t.Terms.Threshold, t.Terms.AllowPodLoss}, Local: t.Local, StartTime: t.StartTime.UTC(),
 		Healthy: t.Healthy.String(), Unhealthy: orEmpty(t.Unhealthy), NotReady: orEmpty(t.NotReady), Lived: orEmpty(t.LongestUptime), BootID: t.BootID, Clean: t.Clean,
 		Baseline: t.Baseline, Fallback: t.Fallback, APILostEarly: t.APILostEarly, APIProbed: t.APIProbed,
 	}}
@@ -347,7 +345,7 @@ func decodeTrial(data []byte, r record, s *trial.State) error {
 	if err != nil {
 		return err
 	}
-	var kept trial.Terms // none: it is of an agent that did not keep them
+	var kept trial.Terms // zero: saved by an agent that did not keep the terms
 	if t.Terms != nil {
 		kept = trial.Terms{Duration: duration, Threshold: max(threshold, 0), AllowPodLoss: t.Terms.AllowPodLoss}
 	}
@@ -358,7 +356,7 @@ func decodeTrial(data []byte, r record, s *trial.State) error {
 	return nil
 }
 
-// orEmpty and orZero are how a duration is kept that most records do not have.
+// orEmpty and orZero convert durations that most records omit.
 func orEmpty(d time.Duration) string {
 	if d == 0 {
 		return ""
@@ -373,7 +371,7 @@ func orZero(s string) (time.Duration, error) {
 	return time.ParseDuration(s)
 }
 
-// orNil makes one value of "no items".
+// orNil returns nil for an empty list.
 func orNil[T any](items []T) []T {
 	if len(items) == 0 {
 		return nil
@@ -381,7 +379,7 @@ func orNil[T any](items []T) []T {
 	return items
 }
 
-// marshal writes a record as people read it.
+// marshal returns a record as indented JSON.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -391,20 +389,18 @@ func marshal(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// parse is strict: one JSON value of that version and kind, each key once, the
-// one that matters among them. A field that is not known is passed over: a later
-// agent of the same version may have added it, and a downgrade must not lose
-// `current` over it. There is no checksum: an operator may repair these files by
-// hand, as the proposal has it.
+// parse is strict: it accepts one JSON value of this version and kind, with each key once and the required key
+// present. It ignores unknown fields: a later agent may have added them, and a downgrade must not lose `current`
+// because of that. There is no checksum, because the proposal lets operators repair these files by hand.
 func parse[T any](data []byte, r record) (T, error) {
 	var v, none T
 	var h header
-	if err := json.Unmarshal(data, &h); err != nil { // of the whole: nothing may follow the value
+	if err := json.Unmarshal(data, &h); err != nil { // of all data: nothing may follow the value
 		return none, err
 	}
 	switch {
 	case h.APIVersion != apiVersion && strings.HasPrefix(h.APIVersion, group):
-		return none, fmt.Errorf("it is of a future version: apiVersion %q, known is %q", h.APIVersion, apiVersion)
+		return none, fmt.Errorf("it was written by a future version: apiVersion %q, supported is %q", h.APIVersion, apiVersion)
 	case h.APIVersion != apiVersion:
 		return none, fmt.Errorf("apiVersion %q is not %q", h.APIVersion, apiVersion)
 	case h.Kind != r.kind:
@@ -423,8 +419,8 @@ func parse[T any](data []byte, r record) (T, error) {
 	return v, nil
 }
 
-// checkKeys reads one JSON value and returns the keys of the object that it is.
-// A key that is there twice is an error: encoding/json would take the last one.
+// checkKeys reads one JSON value and returns the keys if it is an object. A duplicate key is an error: encoding/json
+// would use the last one.
 func checkKeys(d *json.Decoder) (keys []string, err error) {
 	token, err := d.Token()
 	if err != nil {
@@ -442,7 +438,7 @@ func checkKeys(d *json.Decoder) (keys []string, err error) {
 			}
 			key, _ := token.(string)
 			if slices.Contains(keys, key) {
-				return nil, fmt.Errorf("the key %q is there twice", key)
+				return nil, fmt.Errorf("the key %q is duplicated", key)
 			}
 			keys = append(keys, key)
 		}
@@ -450,7 +446,7 @@ func checkKeys(d *json.Decoder) (keys []string, err error) {
 			return nil, err
 		}
 	}
-	_, err = d.Token() // what closes it
+	_, err = d.Token() // the closing delimiter
 	return keys, err
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestALostLastKnownGoodIsRecoveredFromWhatWasPromoted(t *testing.T) {
+func TestLostLastKnownGoodIsRecoveredFromPromotions(t *testing.T) {
 	for name, tt := range map[string]struct {
 		state     func(*trial.State)
 		content   []byte // of uid-a's checkpoint
@@ -39,14 +39,14 @@ func TestALostLastKnownGoodIsRecoveredFromWhatWasPromoted(t *testing.T) {
 				t.Fatal(problems)
 			}
 			if !tt.recovered {
-				if got.LastKnownGood != (trial.Record{}) || !strings.HasSuffix(problems[0].What, "going by the local configuration, which is always good") {
+				if got.LastKnownGood != (trial.Record{}) || !strings.HasSuffix(problems[0].What, "using the local configuration, which is always good") {
 					t.Errorf("%+v, %v", got.LastKnownGood, problems)
 				}
 				return
 			}
 			lkg := got.LastKnownGood
 			if lkg.Revision != "uid-a" || lkg.UID != "uid-a" || lkg.Name != "workers" || lkg.Payload != hex64("a") ||
-				!strings.HasSuffix(problems[0].What, "going by the newest promoted configuration, uid-a") {
+				!strings.HasSuffix(problems[0].What, "using the newest promoted configuration, uid-a") {
 				t.Errorf("%+v, %v", lkg, problems)
 			}
 			if data, err := s.Get(lkg.Config); err != nil || string(data) != string(tt.content) {
@@ -56,7 +56,7 @@ func TestALostLastKnownGoodIsRecoveredFromWhatWasPromoted(t *testing.T) {
 	}
 }
 
-func TestWithBothLostWhatWasPromotedRuns(t *testing.T) {
+func TestWithCurrentAndLastKnownGoodLostThePromotedConfigRuns(t *testing.T) {
 	fsys, s := saved(t, full())
 	fsys.Plant(dir+"/checkpoints/uid-a", configMap("uid-a", "x"))
 	fsys.Plant(dir+"/last-known-good", []byte("{"))
@@ -65,12 +65,12 @@ func TestWithBothLostWhatWasPromotedRuns(t *testing.T) {
 	if got.Current.Revision != "uid-a" || got.LastKnownGood.Revision != "uid-a" || len(problems) != 2 {
 		t.Errorf("%+v, %+v, %v", got.Current, got.LastKnownGood, problems)
 	}
-	if !strings.HasSuffix(problems[0].What, "going by last-known-good") {
+	if !strings.HasSuffix(problems[0].What, "using last-known-good") {
 		t.Error(problems[0])
 	}
 }
 
-func TestARevisionWithAPayloadInItsNameIsRecoveredToo(t *testing.T) {
+func TestRevisionWithAPayloadInItsNameIsRecovered(t *testing.T) {
 	state := full()
 	state.Promoted[0].Revision = "uid-a-0123456789ab"
 	fsys, s := saved(t, state)

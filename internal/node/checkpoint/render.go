@@ -14,12 +14,10 @@ import (
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 )
 
-// Render writes the files that the component is started with, in place of those
-// it was started with before unless they are the same, and returns their
-// directory, which is the same for a revision each time. A file's name may have directories, with slashes.
+// Render writes the files for a start of the component and returns their directory, which is always the same for a
+// revision. Names may contain slashes. Existing files are replaced unless they are the same.
 //
-// The directory appears whole, or not at all. It is not durable: it is written
-// anew at each start, and never read back as truth.
+// The directory appears as a whole or not at all. It is not durable: it is written again for each start.
 func (s *Store) Render(revision string, files map[string][]byte) (dir string, err error) {
 	if err := checkRevision(revision); err != nil {
 		return "", err
@@ -41,28 +39,28 @@ func (s *Store) Render(revision string, files map[string][]byte) (dir string, er
 }
 
 func (s *Store) render(dir string, files map[string][]byte) error {
-	if s.holds(dir, files) {
-		return nil // on a disk that is full, say, this must be enough
+	if s.hasFiles(dir, files) {
+		return nil // a full disk must not prevent this start
 	}
 	if err := s.ensureDir(filepath.Dir(dir)); err != nil {
 		return err
 	}
 	temp := fmt.Sprintf("%s.%08x%s", dir, rand.Uint32(), atomicfile.TempSuffix)
-	err := s.fill(temp, files)
+	err := s.writeFiles(temp, files)
 	if err == nil {
-		err = s.swap(temp, dir)
+		err = s.replaceDir(temp, dir)
 	}
 	if err != nil {
-		_ = s.removeTree(temp, true) // the first error is the one to tell; Open removes leftovers
+		_ = s.removeTree(temp, true) // return the first error; Open removes leftovers
 		err = atomicfile.WithStableName(err, strings.TrimSuffix(temp, atomicfile.TempSuffix), dir)
 	}
 	return err
 }
 
-// holds tells whether a directory has these files, and nothing else.
-func (s *Store) holds(dir string, files map[string][]byte) bool {
+// hasFiles reports whether a directory contains exactly these files.
+func (s *Store) hasFiles(dir string, files map[string][]byte) bool {
 	for name, want := range files {
-		got, err := readSane(s.fsys, filepath.Join(dir, filepath.FromSlash(name)))
+		got, err := readBounded(s.fsys, filepath.Join(dir, filepath.FromSlash(name)))
 		if err != nil || !bytes.Equal(got, want) {
 			return false
 		}
@@ -85,9 +83,8 @@ func (s *Store) count(dir string) (n int, ok bool) {
 	return n, ok
 }
 
-// swap puts a directory in the place of another. A rename does not replace one
-// that has files.
-func (s *Store) swap(temp, dir string) error {
+// replaceDir moves a directory to the place of another one. A rename alone cannot replace a directory with files.
+func (s *Store) replaceDir(temp, dir string) error {
 	info, err := s.fsys.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s.fsys.Rename(temp, dir)
@@ -103,12 +100,12 @@ func (s *Store) swap(temp, dir string) error {
 		return errors.Join(err, s.fsys.Rename(old, dir))
 	}
 	if err := s.removeTree(old, info.IsDir()); err != nil {
-		s.log.Warn("could not remove what was rendered before", "directory", old, "err", err)
+		s.log.Warn("cannot remove the previous rendered directory", "directory", old, "err", err)
 	}
 	return nil
 }
 
-func (s *Store) fill(dir string, files map[string][]byte) error {
+func (s *Store) writeFiles(dir string, files map[string][]byte) error {
 	if err := s.fsys.Mkdir(dir, dirMode); err != nil {
 		return err
 	}
@@ -150,7 +147,7 @@ func parents(name string) func(yield func(string) bool) {
 func (s *Store) Rendered() []string {
 	entries, err := s.fsys.ReadDir(s.path(renderedDir))
 	if err != nil {
-		return nil // the next Render says so
+		return nil // the next Render returns the error
 	}
 	var revisions []string
 	for _, e := range entries {

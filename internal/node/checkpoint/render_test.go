@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// rendered is what a directory holds.
+// rendered is the content of a directory.
 func rendered(t *testing.T, fsys *crashfs.FS, at string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -61,7 +61,7 @@ func TestRenderReplacesTheWholeDirectory(t *testing.T) {
 	}
 }
 
-func TestRenderLeavesOldOrNewWhateverFails(t *testing.T) {
+func TestRenderLeavesOldOrNewFilesAfterAnyFailure(t *testing.T) {
 	for n := 1; ; n++ {
 		fsys := crashfs.New()
 		s := open(t, fsys)
@@ -89,7 +89,7 @@ func TestRenderLeavesOldOrNewWhateverFails(t *testing.T) {
 	}
 }
 
-func TestNothingRenderedIsNoError(t *testing.T) {
+func TestRenderedWithoutADirectoryIsEmpty(t *testing.T) {
 	fsys := crashfs.New()
 	s := open(t, fsys)
 	if err := fsys.Remove(dir + "/rendered"); err != nil {
@@ -103,7 +103,7 @@ func TestNothingRenderedIsNoError(t *testing.T) {
 	}
 }
 
-func TestRequestsToForgetReachTheStoreOnce(t *testing.T) {
+func TestForgetRequestsReachTheStoreOnce(t *testing.T) {
 	fsys, s := saved(t, trial.State{})
 	if got, err := s.ForgetRequests(); got != nil || err != nil {
 		t.Errorf("none yet: %v, %v", got, err)
@@ -126,7 +126,7 @@ func TestRequestsToForgetReachTheStoreOnce(t *testing.T) {
 	}
 }
 
-func TestRequestsToForgetSayWhatFailed(t *testing.T) {
+func TestForgetRequestErrorsNameTheOperation(t *testing.T) {
 	for n := range 5 {
 		fsys, _ := saved(t, trial.State{})
 		fsys.FailAt(n+1, syscall.EROFS)

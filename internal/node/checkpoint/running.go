@@ -10,12 +10,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 )
 
-// runningFile is beside the records, but none of them.
+// runningFile is next to the records but is not one of them.
 const runningFile = "running"
 
-// SetRunning keeps what an agent says of the kubelet that it runs, for Running.
-// It counts only as long as that agent does, so that it need not survive a power
-// cut. What cannot be kept leaves nothing: old news would be taken for new.
+// SetRunning saves a description of the running kubelet, for Running. It is valid only while the agent runs, so it
+// does not need to survive a power cut. If it cannot be saved, the old description is removed, because it would be
+// wrong.
 func SetRunning(fsys atomicfile.FS, dir string, about []byte) error {
 	err := setRunning(fsys, filepath.Join(dir, runningFile), about)
 	if err != nil {
@@ -24,9 +24,11 @@ func SetRunning(fsys atomicfile.FS, dir string, about []byte) error {
 	return err
 }
 
-// ClearRunning removes what an agent of before has said, if it has.
-func ClearRunning(fsys atomicfile.FS, dir string) error {
-	err := fsys.Remove(filepath.Join(dir, runningFile))
+// ClearRunning removes the description that an earlier agent saved.
+func ClearRunning(fsys atomicfile.FS, dir string) error { return removeFile(fsys, dir, runningFile) }
+
+func removeFile(fsys atomicfile.FS, dir, name string) error {
+	err := fsys.Remove(filepath.Join(dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -44,13 +46,12 @@ func setRunning(fsys atomicfile.FS, path string, about []byte) error {
 		err = fsys.Rename(temp, path)
 	}
 	if err != nil {
-		_ = fsys.Remove(temp) // the first error is the one to tell
+		_ = fsys.Remove(temp) // return the first error
 	}
 	return err
 }
 
-// Running returns what an agent has kept with SetRunning. It is no news of an
-// agent that has ended.
+// Running returns the description that an agent saved with SetRunning. It is outdated if that agent has ended.
 func Running(fsys atomicfile.FS, dir string) ([]byte, error) {
-	return readSane(fsys, filepath.Join(dir, runningFile))
+	return readBounded(fsys, filepath.Join(dir, runningFile))
 }

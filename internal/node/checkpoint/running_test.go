@@ -10,7 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
-func TestWhatRunsIsKeptForWhoAsks(t *testing.T) {
+func TestRunningReturnsWhatSetRunningSaved(t *testing.T) {
 	disk := crashfs.New()
 	disk.PlantDir(dir, 0o700)
 	if _, err := checkpoint.Running(disk, dir); !errors.Is(err, fs.ErrNotExist) {
@@ -29,7 +29,7 @@ func TestWhatRunsIsKeptForWhoAsks(t *testing.T) {
 	}
 }
 
-func TestADiskThatRefusesLeavesNoOldNews(t *testing.T) {
+func TestFailedSetRunningRemovesTheOldDescription(t *testing.T) {
 	for n := 1; n <= 4; n++ {
 		disk := crashfs.New()
 		disk.PlantDir(dir, 0o700)
@@ -49,7 +49,7 @@ func TestADiskThatRefusesLeavesNoOldNews(t *testing.T) {
 	}
 }
 
-func TestWhatAnAgentThatHasEndedSaidIsForgottenOrTheDiskSaysWhyNot(t *testing.T) {
+func TestClearRunningRemovesTheDescriptionOrReturnsAnError(t *testing.T) {
 	disk := crashfs.New()
 	disk.PlantDir(dir, 0o700)
 	if err := checkpoint.ClearRunning(disk, dir); err != nil {

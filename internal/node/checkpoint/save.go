@@ -11,17 +11,15 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
-// Save makes next durable, all but its Run. It writes only the records that
-// differ from what is on disk, in the order in which a crash between any two
-// makes the next start decide the same again.
+// Save saves next, except its Run. It writes only the records that differ from those on disk, in the order of the
+// table.
 //
-// It stops at the first record that cannot be written and names it; saving
-// again writes what is missing. A record that Load could not read is left as it
-// is and reported the same way, but does not stop the others: only a Load that
-// can read it makes an end of that.
+// Save stops at the first record that cannot be written, and names it in the error. Another call writes the rest. A
+// record that Load could not read is not replaced: Save reports it and continues with the others, until a Load can
+// read it.
 //
-// Of the lists the newest are kept: 11 startups, 10 promoted, 50 bad ones, among
-// these always those that forbid current or last-known-good.
+// Of the lists Save keeps the newest entries: 11 startups, 10 promotions and 50 bad configurations, and always the
+// bad entries that forbid current or last-known-good.
 func (s *Store) Save(next trial.State) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,8 +31,8 @@ func (s *Store) Save(next trial.State) error {
 		}
 		files[r.name] = data
 	}
-	s.named = append(s.named, next.Current, next.LastKnownGood)
-	if err := s.prepare(); err != nil {
+	s.referenced = append(s.referenced, next.Current, next.LastKnownGood)
+	if err := s.completeDirs(); err != nil {
 		return err
 	}
 	var left error
@@ -43,7 +41,7 @@ func (s *Store) Save(next trial.State) error {
 			continue
 		}
 		if cause := s.unreadable[r.name]; cause != nil {
-			left = errors.Join(left, fmt.Errorf("save %s: it could not be read, and is not replaced: %w", r.name, cause))
+			left = errors.Join(left, fmt.Errorf("save %s: it could not be read and is not replaced: %w", r.name, cause))
 			continue
 		}
 		if err := s.writeRecord(r, files[r.name]); err != nil {
@@ -53,23 +51,22 @@ func (s *Store) Save(next trial.State) error {
 			s.currentLost = false
 		}
 	}
-	s.named = []trial.Record{next.Current, next.LastKnownGood}
+	s.referenced = []trial.Record{next.Current, next.LastKnownGood}
 	if err := s.saveVersion(); err != nil {
 		left = errors.Join(left, fmt.Errorf("save %s: %w", versionRecord.name, err))
 	}
 	return left
 }
 
-// leaveCurrentMissing tells whether to write a local `current` would say more
-// than is known: that local was assigned, while there is a last-known-good
-// configuration that nobody reset.
+// leaveCurrentMissing reports whether writing a local `current` would claim too much: that local was assigned,
+// although there may be a last-known-good configuration that no one has reset.
 func (s *Store) leaveCurrentMissing(next trial.State) bool {
 	resets := !next.LastKnownGood.IsLocal() || s.unreadable["last-known-good"] != nil
 	return s.currentLost && next.Current == (trial.Record{}) && resets
 }
 
-// encodeRecord makes sure that what is written can be read again: an error now
-// costs one change, later it would cost the record.
+// encodeRecord checks that the encoded record can be decoded: an error now costs one change, but later it would cost
+// the record.
 func encodeRecord(r record, s trial.State) ([]byte, error) {
 	data, err := marshal(r.encode(s, header{apiVersion, r.kind}))
 	if err != nil {
@@ -84,28 +81,28 @@ func (s *Store) saveVersion() error {
 		return err
 	}
 	if s.unreadable[versionRecord.name] != nil {
-		return nil // reported by Load, and of no consequence
+		return nil // reported by Load, and harmless
 	}
 	return s.writeRecord(versionRecord, data)
 }
 
 func (s *Store) writeRecord(r record, data []byte) error {
 	path := s.recordPath(r)
-	old, err := readSane(s.fsys, path)
+	old, err := readBounded(s.fsys, path)
 	switch {
 	case err == nil && bytes.Equal(old, data) && bytes.Equal(s.durable[r.name], data):
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		if err := s.ensureDir(filepath.Dir(path)); err != nil { // it may have gone with the record
+		if err := s.ensureDir(filepath.Dir(path)); err != nil { // the directory may have been removed with the record
 			return err
 		}
 	case errors.Is(err, errCorrupt), err == nil && len(old) > 0 && decodeRecord(r, old, &trial.State{}) != nil:
 		if err := s.setAside(path); err != nil {
-			return fmt.Errorf("it is corrupt, and could not be set aside: %w", err)
+			return fmt.Errorf("it is corrupt, and cannot be set aside: %w", err)
 		}
-		s.log.Warn("a record was corrupt, set aside and written anew", "file", path, "setAside", path+corruptSuffix)
+		s.log.Warn("a corrupt file was set aside and written again", "file", path, "setAside", path+corruptSuffix)
 	case err != nil:
-		return fmt.Errorf("it cannot be read, and is not replaced: %w", err)
+		return fmt.Errorf("it cannot be read and is not replaced: %w", err)
 	}
 	delete(s.durable, r.name)
 	if err := atomicfile.Write(s.fsys, path, data, fileMode); err != nil {

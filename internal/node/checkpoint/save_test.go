@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestRecordsAreWrittenForPeopleToRead(t *testing.T) {
+func TestRecordsAreReadableText(t *testing.T) {
 	fsys, _ := saved(t, full())
 	for file, want := range map[string]string{
 		"current": `{
@@ -87,7 +87,7 @@ func TestRecordsAreWrittenForPeopleToRead(t *testing.T) {
 	}
 }
 
-func TestSaveWritesOnlyWhatDiffers(t *testing.T) {
+func TestSaveWritesOnlyChangedRecords(t *testing.T) {
 	fsys, s := saved(t, full())
 	writes := func(next trial.State) []string {
 		from := fsys.Operations()
@@ -113,7 +113,7 @@ func TestSaveWritesOnlyWhatDiffers(t *testing.T) {
 	if got := writes(trial.State{}); !slices.Equal(got, files) {
 		t.Errorf("%q were written, want all in the order %q", got, files)
 	}
-	// The same goes for a store that was just opened.
+	// The same holds for a store that was just opened.
 	s = open(t, fsys)
 	s.Load()
 	if got := writes(trial.State{}); got != nil {
@@ -121,7 +121,7 @@ func TestSaveWritesOnlyWhatDiffers(t *testing.T) {
 	}
 }
 
-func TestARecordThatVanishedOrRottedWhileRunningIsWrittenAnew(t *testing.T) {
+func TestRecordRemovedOrCorruptedAtRunTimeIsWrittenAgain(t *testing.T) {
 	for _, file := range files {
 		fsys, s := saved(t, full())
 		if err := fsys.Remove(dir + "/" + file); err != nil {
@@ -145,7 +145,7 @@ func TestARecordThatVanishedOrRottedWhileRunningIsWrittenAnew(t *testing.T) {
 	}
 }
 
-func TestTheWholeDirectoryIsMadeAnewWhenItVanished(t *testing.T) {
+func TestRemovedDirectoryIsCreatedAgain(t *testing.T) {
 	fsys, s := saved(t, full())
 	if err := fsys.Rename(dir, "/elsewhere"); err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func TestTheWholeDirectoryIsMadeAnewWhenItVanished(t *testing.T) {
 	}
 }
 
-func TestAStateThatCouldNotBeReadAgainIsNotWritten(t *testing.T) {
+func TestStateThatCannotBeDecodedIsNotWritten(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*trial.State)
 		want   string
@@ -185,7 +185,7 @@ func TestAStateThatCouldNotBeReadAgainIsNotWritten(t *testing.T) {
 	}
 }
 
-func TestAFullOrReadOnlyDiskIsNamedWithTheFileAndLaterSavesCatchUp(t *testing.T) {
+func TestDiskErrorNamesTheFileAndALaterSaveCompletes(t *testing.T) {
 	for name, fault := range map[string]func(*crashfs.FS){
 		"full":      func(f *crashfs.FS) { f.FailFrom(1, syscall.ENOSPC, crashfs.NeedSpace...) },
 		"read-only": func(f *crashfs.FS) { f.FailFrom(1, syscall.EROFS) },
@@ -199,7 +199,7 @@ func TestAFullOrReadOnlyDiskIsNamedWithTheFileAndLaterSavesCatchUp(t *testing.T)
 		if _, err := s.Put("uid-b", configMap("uid-b", "x")); err == nil || !strings.HasPrefix(err.Error(), "checkpoint uid-b: replace ") {
 			t.Errorf("%s: put: %v", name, err)
 		}
-		// A node on such a disk still reads what is there.
+		// A node with such a disk still reads the files.
 		if got, problems := open(t, fsys).Load(); cmp.Diff(trial.State{}, got) != "" || len(problems) > 0 {
 			t.Errorf("%s: %+v, %v", name, got, problems)
 		}
@@ -213,13 +213,13 @@ func TestAFullOrReadOnlyDiskIsNamedWithTheFileAndLaterSavesCatchUp(t *testing.T)
 	}
 }
 
-func TestWhatASyncFailedForIsWrittenAgain(t *testing.T) {
+func TestRecordWithAFailedSyncIsWrittenAgain(t *testing.T) {
 	fsys, s := saved(t, trial.State{})
 	fsys.FailFrom(1, syscall.EIO, crashfs.SyncDir)
 	if err := s.Save(full()); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "sync its directory") {
 		t.Fatal(err)
 	}
-	// Also if the records were loaded in between, when it could not be synced either.
+	// Also if the records were loaded in between, with another failed sync.
 	if _, problems := s.Load(); len(problems) > 0 {
 		t.Fatal(problems)
 	}
@@ -233,7 +233,7 @@ func TestWhatASyncFailedForIsWrittenAgain(t *testing.T) {
 	}
 }
 
-func TestListsAreBoundedToTheNewest(t *testing.T) {
+func TestListsKeepTheNewestEntries(t *testing.T) {
 	state := full()
 	state.Bad, state.Startups, state.Promoted = nil, nil, nil
 	for i := range 100 {
@@ -242,7 +242,7 @@ func TestListsAreBoundedToTheNewest(t *testing.T) {
 		state.Startups = append(state.Startups, at)
 		state.Promoted = append([]trial.Promotion{{Revision: fmt.Sprintf("good-%d", i), Time: at}}, state.Promoted...)
 	}
-	// The oldest of all forbids what is current.
+	// The oldest entry forbids current.
 	state.Bad[99].Revision, state.Bad[99].Payload = "old-twin", state.Current.Payload
 	fsys, _ := saved(t, state)
 	got, problems := open(t, fsys).Load()
@@ -254,7 +254,7 @@ func TestListsAreBoundedToTheNewest(t *testing.T) {
 	}
 }
 
-func TestWhatIsSavedIsLoaded(t *testing.T) {
+func TestLoadReturnsWhatWasSaved(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := anyState(t)
 		fsys := crashfs.New()
@@ -279,8 +279,8 @@ func TestWhatIsSavedIsLoaded(t *testing.T) {
 	})
 }
 
-// What is added to the state must be written, and the fixture must show it.
-func TestTheFixtureHasSomethingInEveryFieldThatIsKept(t *testing.T) {
+// A new field of the state must be written, and the fixture must set it.
+func TestFixtureSetsEverySavedField(t *testing.T) {
 	var walk func(path string, v reflect.Value)
 	walk = func(path string, v reflect.Value) {
 		switch {

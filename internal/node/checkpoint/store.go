@@ -1,15 +1,12 @@
-// Package checkpoint keeps the node's state on disk: the configurations that
-// were downloaded, which of them is current and which last-known-good, and what
-// is known of their trials. It implements "On-disk", "Finding and checkpointing
-// intended configuration" and "How to version tracking files" of the proposal
-// "Dynamic Kubelet Configuration" (2017).
+// Package checkpoint keeps the node's state in files: the downloaded configurations, which of them is current and
+// which last-known-good, the bad ones, and the progress of a trial. Formats of files below the dynamic configuration
+// directory belong here. It implements "On-disk", "Finding and checkpointing intended configuration" and "How to
+// version tracking files" of the proposal "Dynamic Kubelet Configuration" (2017).
 //
-// It must not know why a state follows another, what a payload means, or that
-// there is an API.
+// It must not know why a state follows another, what a payload means, or that there is an API.
 //
-// Every file is replaced durably. What is corrupt is set aside and reported,
-// never taken for empty. One process at a time may hold a Store of a directory;
-// ReadOnly and RequestForget may be used beside it.
+// Every file is replaced durably. A corrupt file is set aside and reported, and never counts as empty. Only one
+// process at a time may have a Store of a directory open; ReadOnly and RequestForget may be used at the same time.
 package checkpoint
 
 import (
@@ -32,8 +29,7 @@ const (
 	fileMode fs.FileMode = 0o600
 )
 
-// Store is the state of one node with one version of the component. It is safe
-// for concurrent use.
+// Store is the state of one node with one version of the component. It is safe for concurrent use.
 type Store struct {
 	fsys    atomicfile.FS
 	dir     string
@@ -41,34 +37,29 @@ type Store struct {
 	log     *slog.Logger
 
 	mu sync.Mutex
-	// durable is what each record is known to hold even after a power cut. What
-	// can be read is not enough: after a failed sync of the directory the new
-	// content is there, and not durable.
+	// durable is the content of each record that is known to survive a power cut. A successful read does not prove
+	// that: after a failed sync of the directory the new content is readable but not durable.
 	durable map[string][]byte
-	// unreadable records are not replaced: they may hold what the state lacks.
+	// unreadable records are not replaced: they may contain what the state lacks.
 	unreadable map[string]error
-	// currentLost: `current` was missing, empty or corrupt, and nothing has been
-	// adopted since. It stays missing, so that nobody takes it for an explicit
-	// local one.
+	// currentLost: `current` was missing, empty or corrupt, and nothing has been adopted since. The file stays
+	// missing, so that it does not count as an explicit assignment of local.
 	currentLost bool
-	// named are the configurations that the records on disk may name: as loaded
-	// or saved last, and, while saving fails, as it was to be saved.
-	named  []trial.Record
-	loaded bool
-	// lacking: some directory could not be made when the Store was opened. What
-	// is there can be read; what is to be written makes it first.
-	lacking bool
+	// referenced are the configurations that the records on disk may name: those of the last Load or Save and, while
+	// saving fails, those that were to be saved.
+	referenced []trial.Record
+	loaded     bool
+	// incomplete: Open could not create some directory. Files can be read; the next write creates the directory
+	// first.
+	incomplete bool
 }
 
-// Open opens the state in dir for the given version of the component, a safe
-// path element, and makes what is missing of the directories. It tightens the
-// mode of a directory that others can enter, and removes what a crash left
+// Open opens the state in dir for a version of the component, which must be a safe path element. It creates missing
+// directories, tightens the mode of a directory that other users can enter, and removes files that a crash left
 // half-written.
 //
-// It changes no record. A disk that takes nothing now is no error: what is there
-// can be read, and a node that boots with a full disk must not lose its kubelet
-// to that. An error says what else is wrong with the directory; the caller can
-// then still read what is there with ReadOnly.
+// Open changes no record. A disk that rejects writes is not an error: the files can be read, and a node that boots
+// with a full disk must not lose its kubelet. After an error the caller can still use ReadOnly.
 func Open(fsys atomicfile.FS, dir, version string, log *slog.Logger) (*Store, error) {
 	if err := checkVersion(version); err != nil {
 		return nil, err
@@ -81,16 +72,16 @@ func Open(fsys atomicfile.FS, dir, version string, log *slog.Logger) (*Store, er
 		return nil, fmt.Errorf("dynamic config directory: %w", err)
 	}
 	s := &Store{fsys: fsys, dir: dir, version: version, log: log, durable: map[string][]byte{}, unreadable: map[string]error{}}
-	if err := s.ensureDirs(); takesNothing(err) {
-		log.Error("the disk takes nothing; going by what is there", "err", err)
-		s.lacking = true
+	if err := s.ensureDirs(); isStorageError(err) {
+		log.Error("cannot write to the disk; using the existing files", "err", err)
+		s.incomplete = true
 	} else if err != nil {
 		return nil, err
 	}
-	// Who made a directory may have been killed before its name was durable, and nothing below it is without.
+	// The process that created a directory may have been killed before the directory's name was durable.
 	for _, d := range []string{filepath.Dir(dir), dir} {
-		if err := fsys.SyncDir(d); err != nil && !s.lacking {
-			log.Warn("could not make sure that directories outlast a power cut", "directory", d, "err", err)
+		if err := fsys.SyncDir(d); err != nil && !s.incomplete {
+			log.Warn("cannot sync a directory; it may not survive a power cut", "directory", d, "err", err)
 		}
 	}
 	for _, d := range s.dirs() {
@@ -112,18 +103,18 @@ func (s *Store) ensureDirs() error {
 	return nil
 }
 
-// prepare makes what Open could not, before something is written.
-func (s *Store) prepare() error {
-	if !s.lacking {
+// completeDirs creates the directories that Open could not create.
+func (s *Store) completeDirs() error {
+	if !s.incomplete {
 		return nil
 	}
 	err := s.ensureDirs()
-	s.lacking = err != nil
+	s.incomplete = err != nil
 	return err
 }
 
-// takesNothing tells whether an error is one of a disk that may be read.
-func takesNothing(err error) bool {
+// isStorageError reports whether err means that the disk rejects writes but may be readable.
+func isStorageError(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EIO)
 }
 
@@ -140,8 +131,7 @@ func recordPath(dir, version string, r record) string {
 	return filepath.Join(dir, r.name)
 }
 
-// ensureDir makes a directory durably, with the parents it lacks, or checks the
-// one that is there.
+// ensureDir creates a directory and its missing parents durably, or checks an existing one.
 func (s *Store) ensureDir(dir string) error {
 	info, err := s.fsys.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -154,13 +144,13 @@ func (s *Store) ensureDir(dir string) error {
 		return fmt.Errorf("%s is not a directory but %s: move it away, or name another directory", dir, kindOf(info.Mode()))
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid != 0 && int(stat.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s belongs to user %d, who could change what this node runs: look at what it holds, then chown it to root", dir, stat.Uid)
+		return fmt.Errorf("%s belongs to user %d, who could change what this node runs: check its content, then chown it to root", dir, stat.Uid)
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		if err := s.fsys.Chmod(dir, dirMode); err != nil {
-			return fmt.Errorf("%s has mode %04o, others can get at it, and it could not be tightened: chmod it to %04o: %w", dir, mode, dirMode, err)
+			return fmt.Errorf("%s has mode %04o, which gives other users access, and it cannot be changed: chmod it to %04o: %w", dir, mode, dirMode, err)
 		}
-		s.log.Warn("tightened the mode of a directory that others could get at", "directory", dir, "mode", fmt.Sprintf("%04o", mode))
+		s.log.Warn("removed other users' access to a directory", "directory", dir, "mode", fmt.Sprintf("%04o", mode))
 	}
 	return nil
 }
@@ -174,14 +164,13 @@ func kindOf(mode fs.FileMode) string {
 	case mode.IsRegular():
 		return "a file"
 	}
-	return "something special (" + mode.String() + ")"
+	return "a special file (" + mode.String() + ")"
 }
 
-// removeLeftovers removes what crashes left half-written. They do no harm, so
-// that a failure is not one of Open.
+// removeLeftovers removes half-written files. They are harmless, so a failure is only logged.
 func (s *Store) removeLeftovers(dir string) {
 	entries, err := s.fsys.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) && s.lacking {
+	if errors.Is(err, fs.ErrNotExist) && s.incomplete {
 		return
 	}
 	for _, e := range entries {
@@ -190,7 +179,7 @@ func (s *Store) removeLeftovers(dir string) {
 		}
 	}
 	if err != nil {
-		s.log.Warn("could not remove leftovers", "directory", dir, "err", err)
+		s.log.Warn("cannot remove half-written files", "directory", dir, "err", err)
 	}
 }
 
@@ -207,8 +196,7 @@ func (s *Store) removeTree(path string, isDir bool) error {
 	return s.fsys.Remove(path)
 }
 
-// setAside keeps a corrupt file for people to look at, in place of an older one
-// of the same name.
+// setAside renames a corrupt file so that people can inspect it. An older file of that name is replaced.
 func (s *Store) setAside(path string) error {
 	if err := s.fsys.Rename(path, path+corruptSuffix); err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestOnARealDiskAllIsPrivateAndReadsBack(t *testing.T) {
+func TestFilesOnARealDiskArePrivateAndReadable(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	s, err := checkpoint.Open(atomicfile.OS{}, dir, version, nil)
 	if err != nil {
@@ -72,7 +72,7 @@ func TestOnARealDiskAllIsPrivateAndReadsBack(t *testing.T) {
 	}
 }
 
-func TestARecordThatIsASymbolicLinkIsSetAside(t *testing.T) {
+func TestSymbolicLinkInPlaceOfARecordIsSetAside(t *testing.T) {
 	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "forged")
 	s, err := checkpoint.Open(atomicfile.OS{}, dir, version, nil)
 	if err != nil {
@@ -87,17 +87,17 @@ func TestARecordThatIsASymbolicLinkIsSetAside(t *testing.T) {
 	}
 }
 
-func TestOpenRefusesADirectoryThatIsNotOurs(t *testing.T) {
+func TestOpenRefusesAnUnsafeDirectory(t *testing.T) {
 	for name, tt := range map[string]struct {
 		plant func(*crashfs.FS)
 		want  string
 	}{
 		"a file":            {func(f *crashfs.FS) { f.Plant(dir, nil) }, dir + " is not a directory but a file: move it away, or name another directory"},
 		"a file inside":     {func(f *crashfs.FS) { f.Plant(dir+"/checkpoints", nil) }, dir + "/checkpoints is not a directory but a file"},
-		"somebody else's":   {func(f *crashfs.FS) { f.PlantDir(dir, 0o700); f.Own(dir, 1000) }, dir + " belongs to user 1000, who could change what this node runs: look at what it holds, then chown it to root"},
+		"somebody else's":   {func(f *crashfs.FS) { f.PlantDir(dir, 0o700); f.Own(dir, 1000) }, dir + " belongs to user 1000, who could change what this node runs: check its content, then chown it to root"},
 		"an inner one's":    {func(f *crashfs.FS) { f.PlantDir(dir+"/"+version, 0o700); f.Own(dir+"/"+version, 1000) }, dir + "/" + version + " belongs to user 1000"},
 		"not to be entered": {func(f *crashfs.FS) { f.FailFrom(1, syscall.EACCES) }, "permission denied"},
-		"cannot tighten":    {func(f *crashfs.FS) { f.PlantDir(dir, 0o755); f.FailFrom(1, syscall.EPERM) }, dir + " has mode 0755, others can get at it, and it could not be tightened: chmod it to 0700: "},
+		"cannot tighten":    {func(f *crashfs.FS) { f.PlantDir(dir, 0o755); f.FailFrom(1, syscall.EPERM) }, dir + " has mode 0755, which gives other users access, and it cannot be changed: chmod it to 0700: "},
 	} {
 		fsys := crashfs.New()
 		tt.plant(fsys)
@@ -114,7 +114,7 @@ func TestOpenRefusesADirectoryThatIsNotOurs(t *testing.T) {
 	}
 }
 
-func TestADiskThatTakesNothingKeepsNoNodeFromWhatItHas(t *testing.T) {
+func TestStateIsReadableOnADiskThatRejectsWrites(t *testing.T) {
 	for _, cause := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO} {
 		fsys := crashfs.New()
 		before := open(t, fsys)
@@ -147,13 +147,13 @@ func TestADiskThatTakesNothingKeepsNoNodeFromWhatItHas(t *testing.T) {
 		if err := s.Save(state); err != nil {
 			t.Errorf("%v: saving when the disk is back: %v", cause, err)
 		}
-		if !strings.Contains(log.String(), "the disk takes nothing") {
+		if !strings.Contains(log.String(), "cannot write to the disk") {
 			t.Errorf("%v: the log says %q", cause, log.String())
 		}
 	}
 }
 
-func TestOpenTightensADirectoryThatOthersCanEnter(t *testing.T) {
+func TestOpenRemovesAccessOfOtherUsers(t *testing.T) {
 	var log bytes.Buffer
 	fsys := crashfs.New()
 	fsys.PlantDir(dir, 0o777)
@@ -163,12 +163,12 @@ func TestOpenTightensADirectoryThatOthersCanEnter(t *testing.T) {
 	if info, err := fsys.Lstat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	if !strings.Contains(log.String(), "tightened the mode") || !strings.Contains(log.String(), "mode=0777") {
+	if !strings.Contains(log.String(), "removed other users' access") || !strings.Contains(log.String(), "mode=0777") {
 		t.Error(log.String())
 	}
 }
 
-func TestOpenCollectsWhatACrashLeftHalfWritten(t *testing.T) {
+func TestOpenRemovesHalfWrittenFiles(t *testing.T) {
 	fsys, _ := saved(t, full())
 	leftovers := []string{"current.0123abcd.tmp", "checkpoints/uid-a.0123abcd.tmp", version + "/trial.0123abcd.tmp", "rendered/uid-a.0123abcd.tmp"}
 	for _, name := range leftovers[:3] {
@@ -181,7 +181,7 @@ func TestOpenCollectsWhatACrashLeftHalfWritten(t *testing.T) {
 			t.Errorf("%s is still there", name)
 		}
 	}
-	// On a read-only disk they stay, and that is no reason not to open.
+	// On a read-only disk they stay, and Open succeeds.
 	fsys.Plant(dir+"/"+leftovers[0], nil)
 	fsys.FailFrom(1, syscall.EROFS)
 	if got, problems := open(t, fsys).Load(); cmp.Diff(full(), got) != "" || len(problems) > 0 {
@@ -189,7 +189,7 @@ func TestOpenCollectsWhatACrashLeftHalfWritten(t *testing.T) {
 	}
 }
 
-func TestNamesAreCheckedBeforeTheyTouchAPath(t *testing.T) {
+func TestNamesAreCheckedBeforeUseInPaths(t *testing.T) {
 	fsys, s := saved(t, full())
 	long := strings.Repeat("a", 129)
 	bad := []string{"", ".", "..", "../x", "a/b", "/etc", "a/../..", ".hidden", "-flag", "a b", "a\x00", "a\n", "ä", long, "x.tmp", "x.corrupt"}

@@ -8,8 +8,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
-// What is reported must not differ from one try to the next: a node would write its status anew each time.
-func TestAnErrorSaysTheSameAtEachTry(t *testing.T) {
+// Repeated errors must have the same text: otherwise the node would write its status each time.
+func TestErrorsOfRepeatedCallsAreEqual(t *testing.T) {
 	for what, try := range map[string]func(fsys *crashfs.FS) error{
 		"save": func(fsys *crashfs.FS) error { return open(t, fsys).Save(full()) },
 		"put": func(fsys *crashfs.FS) error {

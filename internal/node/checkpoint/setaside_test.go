@@ -8,8 +8,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
-// What was said to be set aside is, after any power cut: people look for it there, and the node must not meet it again.
-func TestWhatWasSetAsideStaysThereWhenThePowerGoes(t *testing.T) {
+// A file set aside survives a power cut: people inspect it, and the node must not read the corrupt file again.
+func TestFilesSetAsideSurviveAPowerCut(t *testing.T) {
 	for name, meet := range map[string]func(*testing.T, *checkpoint.Store){
 		"checkpoints/uid-b": func(t *testing.T, s *checkpoint.Store) {
 			if _, err := s.Get(config("uid-b", "b")); !errors.Is(err, checkpoint.ErrCorrupt) {
