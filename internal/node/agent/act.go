@@ -28,7 +28,7 @@ func (a *Agent) render(action trial.Action) (component.RunConfig, error) {
 		a.unusable(c.Revision, err) // no other copy of it would help
 		return component.RunConfig{}, err
 	}
-	a.ranRemote = true
+	a.kubelet.ranRemote = true
 	return component.RunConfig{Dir: dir, Dropin: p.Key == payload.KeyKubeletDropin}, nil
 }
 
@@ -37,7 +37,7 @@ func (a *Agent) write(revision string, p payload.Payload) (dir string, err error
 	if err != nil {
 		return "", err
 	}
-	return a.store.Render(revision, files)
+	return a.disk.store.Render(revision, files)
 }
 
 // carryOut starts or restarts the kubelet as decided. A kubelet that cannot be
@@ -47,25 +47,25 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 		return // told to end: the next start decides the same again
 	}
 	log := a.log(action.Config).With("cause", action.Cause)
-	if a.process != nil {
+	if a.kubelet.process != nil {
 		begin := time.Now()
-		exit := a.process.Stop(a.o.StopGrace)
+		exit := a.kubelet.process.Stop(a.o.StopGrace)
 		log.Info("kubelet stopped for a change", "exit", exit.String(), "took", time.Since(begin))
-		a.process = nil
+		a.kubelet.process = nil
 		if ctx.Err() != nil || a.replaced() {
 			return // told to end; or to be decided again, with what is known of the new binary
 		}
 	}
-	a.lease = &leaseBase{since: time.Now()}
+	a.kubelet.lease = &leaseBase{since: time.Now()}
 	if a.p.Nodes != nil && a.state.Trial != nil { // last-known-good is to show that it does better, too
-		go a.lease.see(ctx, a.p.Nodes) // now that no kubelet renews it, and before one does
+		go a.kubelet.lease.see(ctx, a.p.Nodes) // now that no kubelet renews it, and before one does
 	}
 	if err := a.start(ctx, action, run); err != nil {
 		log.Error("the kubelet cannot be started", "err", err)
-		a.exit = &trial.Child{Exited: true, Exit: err.Error()}
+		a.kubelet.exit = &trial.Child{Exited: true, Exit: err.Error()}
 		return
 	}
-	a.last = time.Now() // how long the one before took to stop says nothing of this one
+	a.decided = time.Now() // how long the one before took to stop says nothing of this one
 	log.Info("kubelet started")
 	a.o.Metrics.started(action.Cause)
 	a.collect()
@@ -74,37 +74,37 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 func (a *Agent) start(ctx context.Context, action trial.Action, run component.RunConfig) error {
 	known := a.known(action.Config)
 	a.setAsideState(action, known.EffectiveOrAssumed())
-	a.ran, a.running = action.Config, known
-	a.wasHealthy = false
+	a.kubelet.config, a.kubelet.verdict = action.Config, known
+	a.kubelet.wasHealthy = false
 	process, err := a.p.Kubelet.Start(ctx, run, known.EffectiveOrAssumed())
 	if err != nil {
 		return err
 	}
-	a.process = process
+	a.kubelet.process = process
 	return nil
 }
 
 // known is what a configuration amounts to, as its dry run found; else, of the
 // content that was started last, as it was then.
 func (a *Agent) known(c trial.Config) verdict {
-	v, _ := a.checks.get(c.Revision)
+	v, _ := a.validations.get(c.Revision)
 	switch {
 	case v.EffectiveOrAssumed() != nil:
 		return v
 	case c.IsLocal():
-		return a.local
-	case c.Payload != "" && c.Payload == a.ran.Payload:
-		return a.running
+		return a.validations.local
+	case c.Payload != "" && c.Payload == a.kubelet.config.Payload:
+		return a.kubelet.verdict
 	}
 	return verdict{}
 }
 
 // collect removes the checkpoints and rendered files that nothing names.
 func (a *Agent) collect() {
-	if a.store == nil {
+	if a.disk.store == nil {
 		return
 	}
-	if err := a.store.Collect(a.state.Current.Revision, a.state.LastKnownGood.Revision, a.state.Run.Config.Revision, a.config.Revision); err != nil {
+	if err := a.disk.store.Collect(a.state.Current.Revision, a.state.LastKnownGood.Revision, a.state.Run.Config.Revision, a.assignment.config.Revision); err != nil {
 		a.o.Log.Warn("cannot remove what is not needed any more", "err", err)
 	}
 }
@@ -163,10 +163,10 @@ func (l *leaseBase) renewed(s source.NodeState) bool {
 // configuration of evenkeel's doing is involved: with a local configuration
 // that was edited by hand, the kubelet's own refusal stands.
 func (a *Agent) setAsideState(action trial.Action, effective component.Effective) {
-	if effective == nil || a.store == nil || action.Cause == trial.CauseCrash {
+	if effective == nil || a.disk.store == nil || action.Cause == trial.CauseCrash {
 		return
 	}
-	if action.Config.IsLocal() && !a.ranRemote && len(a.store.Rendered()) == 0 {
+	if action.Config.IsLocal() && !a.kubelet.ranRemote && len(a.disk.store.Rendered()) == 0 {
 		return
 	}
 	conflicts, err := a.p.Kubelet.Conflicts(effective)
@@ -189,17 +189,17 @@ func (a *Agent) setAsideState(action trial.Action, effective component.Effective
 // watch looks at the node as long as that matters to the decisions.
 func (a *Agent) watch(ctx context.Context, d trial.Decision) {
 	a.o.Init.Cover(d.Next.Trial != nil)
-	if a.process != nil {
-		a.process.Watch(d.Watch)
+	if a.kubelet.process != nil {
+		a.kubelet.process.Watch(d.Watch)
 	}
 	if a.p.Nodes == nil {
 		return
 	}
 	switch {
-	case d.Watch && (!a.watching || d.Action.Kind != trial.None):
+	case d.Watch && (!a.node.watching || d.Action.Kind != trial.None):
 		a.p.Nodes.Start(ctx) // also where it is on: a new kubelet renews the Lease
-	case !d.Watch && a.watching:
+	case !d.Watch && a.node.watching:
 		a.p.Nodes.Stop()
 	}
-	a.watching = d.Watch
+	a.node.watching = d.Watch
 }

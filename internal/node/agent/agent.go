@@ -147,49 +147,84 @@ type Parts struct {
 var ErrLocalInvalid = errors.New("the local configuration is invalid")
 
 // Agent runs one node's kubelet.
+//
+// The goroutine of Run owns all fields. Other goroutines may use only those that lock themselves: validations.checks (dry
+// runs), node.view and kubelet.lease (requests to the API), page (the HTTP server), and Parts.Records (the source).
 type Agent struct {
 	o Options
 	p Parts
 
-	store    Store
+	state   trial.State // what the node remembers
+	decided time.Time   // the last decision; zero: none
+
+	disk        disk
+	binary      binary
+	kubelet     kubelet
+	assignment  assignment
+	validations validations
+	node        node
+	reports     reports
+	page        page
+}
+
+// disk is what is known about the saved state.
+type disk struct {
+	store     Store        // nil: dynamic configuration is off
+	saved     *trial.State // the content of the store; nil: not known completely
+	failure   string       // why the last state could not be saved; empty: it was saved
+	retryAt   time.Time    // of that failure
+	forgotten []string     // requests to forget that were carried out but not removed yet
+}
+
+// binary is the kubelet's binary, as it was when it was last examined.
+type binary struct {
 	identity string
 	version  string
-	reopen   time.Time // when to try again to open the state of another version
-	state    trial.State
-	saved    *trial.State // what the store has; nil: not known to have it all
-	storage  string       // why it does not have more
-	retryAt  time.Time    // when to try again
-	forgot   []string     // requests that were carried out and could not be dropped
+	retryAt  time.Time // when to try again to open the state of another version
+}
 
-	started time.Time // the last start of a kubelet
-	last    time.Time // the last decision
-	process Process
-	exit    *trial.Child // an unexpected exit, until it has been decided upon
-	ran     trial.Config // what was started last
-	running verdict      // on it, as it was then
-	lease   *leaseBase
+// kubelet is the kubelet that was started last.
+type kubelet struct {
+	process    Process      // nil: none runs
+	exit       *trial.Child // an unexpected exit that has not been decided upon
+	config     trial.Config
+	verdict    verdict // on config, at that start
+	lease      *leaseBase
+	started    time.Time
+	wasHealthy bool // at the last decision
+	ranRemote  bool // this agent has started a kubelet with an assigned configuration
+}
 
-	checks      checks
-	local       verdict // on local, when it was known last
-	answer      source.Answer
-	asked       time.Time       // when the newest assignment was seen; zero: it has been dealt with
-	config      trial.Config    // that the answer names
-	put         trial.Config    // that was checkpointed last
-	anew        time.Time       // when the source was asked for what is on disk no more
+// assignment is what the source returned last.
+type assignment struct {
+	answer       source.Answer
+	config       trial.Config // that the answer names
+	since        time.Time    // when an assignment was first seen; zero: the kubelet runs it
+	saved        trial.Config // the revision that was saved last, with the digest of the file
+	redownloaded time.Time    // when the source was last asked to download a checkpoint again
+}
+
+// validations are the verdicts of the dry runs.
+type validations struct {
+	checks
+	local       verdict         // the last one on the local configuration that contains its fields
 	unavailable map[string]bool // revisions whose checkpoint cannot be used
-	ranRemote   bool            // in this agent's life
+}
 
-	seen         view   // the node, as it was seen last
-	workloadPods *int64 // that it had then; nil: never seen
+// node is what is known about the Node and its pods.
+type node struct {
+	view         view
+	workloadPods *int64 // when they were counted last; nil: never
+	watching     bool
+}
 
-	watching   bool
-	wasHealthy bool
-	toldReady  bool
-	condition  trial.Condition      // that was logged last
-	objects    map[string][2]string // resource version and key, by revision
-	page       page
-	recorded   string // what the last record was about
-	unrecorded bool   // it could not be kept
+// reports is what was reported last, so that it is not repeated.
+type reports struct {
+	ready      bool // to the init system
+	condition  trial.Condition
+	objects    map[string][2]string // resource version and key of ConfigMaps, by revision
+	saved      string               // what the description for Options.Record was about
+	saveFailed bool
 }
 
 // New returns an agent that has not started anything.
@@ -200,9 +235,14 @@ func New(o Options, p Parts) *Agent {
 	if p.Records == nil {
 		p.Records = &Records{}
 	}
-	a := &Agent{o: o, p: p, checks: newChecks(o.Metrics.validated), unavailable: map[string]bool{}, objects: map[string][2]string{}, lease: &leaseBase{}}
+	a := &Agent{
+		o: o, p: p,
+		kubelet:     kubelet{lease: &leaseBase{}},
+		validations: validations{checks: newChecks(o.Metrics.validated), unavailable: map[string]bool{}},
+		reports:     reports{objects: map[string][2]string{}},
+	}
 	p.Records.problem = func(err error) { // before it is opened
-		a.tell(a.o.Log, trial.Event{Warning: true, Reason: "StateProblem", Message: err.Error() + "; it is downloaded anew"})
+		a.tell(a.o.Log, trial.Event{Warning: true, Reason: "StateProblem", Message: err.Error() + "; it is downloaded again"})
 	}
 	return a
 }
@@ -235,19 +275,19 @@ func (a *Agent) firstLook(ctx context.Context) {
 		sync, cancel := context.WithTimeout(ctx, a.o.SyncTimeout)
 		defer cancel()
 		counted := a.countPods(ctx) // a trial may begin at once, and the first report says how many there are
-		a.answer = a.p.Source.First(sync)
+		a.assignment.answer = a.p.Source.First(sync)
 		select {
 		case <-counted:
 		case <-sync.Done():
 		}
 	}
-	a.checks.wait(ctx, "")
+	a.validations.wait(ctx, "")
 }
 
 // step makes one decision, carries it out, and waits until there may be
 // another.
 func (a *Agent) step(ctx context.Context) error {
-	if a.process == nil { // what runs is of the version that it was started with
+	if a.kubelet.process == nil { // what runs is of the version that it was started with
 		if err := a.refreshVersion(ctx); err != nil {
 			a.o.Log.Error("cannot look at the kubelet's binary", "err", err)
 		}
@@ -262,15 +302,15 @@ func (a *Agent) step(ctx context.Context) error {
 	}
 	d := trial.Decide(a.state, o)
 	if !a.save(d.Next) && (a.state.TakesUp(d.Next) || len(o.Forget) > 0) {
-		o.Storage, o.Forget = a.storage, nil // what cannot be recorded is not taken up
-		a.seen.set(source.NodeState{Cause: "they are to be counted anew, since the disk took nothing"})
+		o.Storage, o.Forget = a.disk.failure, nil // what cannot be recorded is not taken up
+		a.node.view.set(source.NodeState{Cause: "they are to be counted anew, since the disk took nothing"})
 		d = trial.Decide(a.state, o)
 		a.save(d.Next)
 	}
 	a.state = d.Next
-	a.p.Records.set(a.store, a.state)
-	a.last = o.Now
-	a.exit = nil
+	a.p.Records.set(a.disk.store, a.state)
+	a.decided = o.Now
+	a.kubelet.exit = nil
 	a.dropRequests(o.Forget)
 	if d.Action.Kind == trial.Refuse {
 		a.report(d, o)
@@ -281,7 +321,7 @@ func (a *Agent) step(ctx context.Context) error {
 	run, err := a.render(d.Action)
 	if err != nil {
 		a.log(d.Action.Config).Error("a configuration cannot be started; going on without it", "err", err)
-		if a.state.Run = before; a.process == nil {
+		if a.state.Run = before; a.kubelet.process == nil {
 			a.state.Run = trial.Run{} // as at the agent's start
 		}
 		return nil
@@ -315,45 +355,45 @@ const storageRetry = 10 * time.Second
 
 // save keeps a state. If that fails it says so, and returns false.
 func (a *Agent) save(next trial.State) bool {
-	if a.store == nil {
+	if a.disk.store == nil {
 		return true
 	}
 	next.Run = trial.Run{}
-	if a.saved != nil && reflect.DeepEqual(next, *a.saved) {
-		a.storage = ""
+	if a.disk.saved != nil && reflect.DeepEqual(next, *a.disk.saved) {
+		a.disk.failure = ""
 		return true
 	}
-	if err := a.store.Save(next); err != nil {
-		if a.storage == "" {
+	if err := a.disk.store.Save(next); err != nil {
+		if a.disk.failure == "" {
 			a.o.Log.Error("cannot record the node's state; what runs goes on, nothing new is taken up", "err", err)
 		}
-		a.saved = nil // some of its records may have been written
-		a.storage, a.retryAt = err.Error(), time.Now().Add(storageRetry)
+		a.disk.saved = nil // some of its records may have been written
+		a.disk.failure, a.disk.retryAt = err.Error(), time.Now().Add(storageRetry)
 		return false
 	}
-	a.saved, a.storage = &next, ""
+	a.disk.saved, a.disk.failure = &next, ""
 	return true
 }
 
 // requests are the revisions that an operator wants forgotten, without those
 // that have been: forgetting again would end another trial.
 func (a *Agent) requests() []string {
-	revisions, err := a.store.ForgetRequests()
+	revisions, err := a.disk.store.ForgetRequests()
 	if err != nil {
 		a.o.Log.Warn("cannot read the requests to forget", "err", err)
 	}
-	a.forgot = slices.DeleteFunc(a.forgot, func(r string) bool { return !slices.Contains(revisions, r) })
-	revisions = slices.DeleteFunc(revisions, func(r string) bool { return slices.Contains(a.forgot, r) })
+	a.disk.forgotten = slices.DeleteFunc(a.disk.forgotten, func(r string) bool { return !slices.Contains(revisions, r) })
+	revisions = slices.DeleteFunc(revisions, func(r string) bool { return slices.Contains(a.disk.forgotten, r) })
 	for _, r := range revisions {
-		a.checks.drop(r) // it is to be judged anew
+		a.validations.drop(r) // it is to be judged anew
 	}
 	return revisions
 }
 
 // dropRequests removes the requests that were carried out.
 func (a *Agent) dropRequests(carriedOut []string) {
-	a.forgot = slices.DeleteFunc(append(a.forgot, carriedOut...), func(r string) bool {
-		err := a.store.DropForgetRequest(r)
+	a.disk.forgotten = slices.DeleteFunc(append(a.disk.forgotten, carriedOut...), func(r string) bool {
+		err := a.disk.store.DropForgetRequest(r)
 		if err != nil && slices.Contains(carriedOut, r) {
 			a.o.Log.Warn("cannot drop a request that was carried out; trying again", "uid", r, "err", err)
 		}
@@ -365,40 +405,40 @@ func (a *Agent) dropRequests(carriedOut []string) {
 // last.
 func (a *Agent) replaced() bool {
 	identity, err := a.p.Kubelet.Identity()
-	return err == nil && identity != a.identity
+	return err == nil && identity != a.binary.identity
 }
 
 // refreshVersion notices that the kubelet was replaced: another version has a
 // tracking directory of its own, and what it has not proven is on trial.
 func (a *Agent) refreshVersion(ctx context.Context) error {
 	identity, err := a.p.Kubelet.Identity()
-	if err != nil || identity == a.identity || time.Now().Before(a.reopen) {
+	if err != nil || identity == a.binary.identity || time.Now().Before(a.binary.retryAt) {
 		return err
 	}
 	version, err := a.p.Kubelet.Version(ctx)
 	if err != nil {
 		return err
 	}
-	if version != a.version && a.o.OpenStore != nil {
+	if version != a.binary.version && a.o.OpenStore != nil {
 		store, err := a.o.OpenStore(version)
 		switch {
-		case err != nil && a.store == nil:
+		case err != nil && a.disk.store == nil:
 			return fmt.Errorf("open the dynamic configuration directory: %w", err)
 		case err != nil:
-			if a.reopen.IsZero() {
+			if a.binary.retryAt.IsZero() {
 				a.o.Log.Error("cannot open the state of the kubelet's new version; going on with the old one's", "version", version, "err", err)
 			}
-			a.reopen = time.Now().Add(storageRetry)
+			a.binary.retryAt = time.Now().Add(storageRetry)
 			return nil
 		}
-		a.o.Log.Info("kubelet found", "version", version, "before", a.version)
-		if a.store != nil {
+		a.o.Log.Info("kubelet found", "version", version, "before", a.binary.version)
+		if a.disk.store != nil {
 			a.leaveVersion(ctx)
 		}
 		a.load(store)
 	}
-	a.identity, a.version, a.reopen = identity, version, time.Time{}
-	a.checks.clear()
+	a.binary.identity, a.binary.version, a.binary.retryAt = identity, version, time.Time{}
+	a.validations.clear()
 	return nil
 }
 
@@ -406,10 +446,10 @@ func (a *Agent) refreshVersion(ctx context.Context) error {
 // nothing to a trial with the next one; how the node is, that one has to know.
 func (a *Agent) leaveVersion(ctx context.Context) {
 	if !a.save(trial.CleanShutdown(a.state)) {
-		a.o.Log.Warn("cannot record the end of the kubelet's old version", "err", a.storage)
+		a.o.Log.Warn("cannot record the end of the kubelet's old version", "err", a.disk.failure)
 	}
 	a.state.Run = a.state.Run.Replaced()
-	a.exit = nil
+	a.kubelet.exit = nil
 	<-a.countPods(ctx)
 }
 
@@ -417,10 +457,10 @@ func (a *Agent) leaveVersion(ctx context.Context) {
 func (a *Agent) load(store Store) {
 	run := a.state.Run
 	state, problems := store.Load()
-	a.store, a.state = store, state
-	a.saved = nil // what was set aside is to be written anew
+	a.disk.store, a.state = store, state
+	a.disk.saved = nil // what was set aside is to be written anew
 	a.state.Run = run
-	a.p.Records.set(a.store, a.state)
+	a.p.Records.set(a.disk.store, a.state)
 	for _, p := range problems {
 		a.o.Log.Warn("the state on disk had a problem", "file", p.File, "what", p.What, "setAside", p.SetAside)
 		a.tell(a.o.Log, trial.Event{Warning: true, Reason: "StateProblem", Message: p.String()})
@@ -435,13 +475,13 @@ func (a *Agent) stop() {
 	if a.p.Nodes != nil {
 		a.p.Nodes.Stop()
 	}
-	if a.process != nil {
-		exit := a.process.Stop(a.o.StopGrace)
+	if a.kubelet.process != nil {
+		exit := a.kubelet.process.Stop(a.o.StopGrace)
 		a.o.Log.Info("kubelet stopped", "exit", exit.String())
-		a.process = nil
+		a.kubelet.process = nil
 	}
 	if !a.save(trial.CleanShutdown(a.state)) {
-		a.o.Log.Warn("cannot record the clean shutdown", "err", a.storage)
+		a.o.Log.Warn("cannot record the clean shutdown", "err", a.disk.failure)
 	}
 }
 
@@ -450,8 +490,8 @@ func (a *Agent) wait(ctx context.Context, wake time.Duration) {
 	timer := time.NewTimer(wake)
 	defer timer.Stop()
 	var done, changed, intent, node <-chan struct{}
-	if a.process != nil {
-		done, changed = a.process.Done(), a.process.Changed()
+	if a.kubelet.process != nil {
+		done, changed = a.kubelet.process.Done(), a.kubelet.process.Changed()
 	}
 	if a.p.Source != nil {
 		intent, node = a.p.Source.Changed(), a.p.Nodes.Changed()
@@ -462,7 +502,7 @@ func (a *Agent) wait(ctx context.Context, wake time.Duration) {
 	case <-changed:
 	case <-intent:
 	case <-node:
-	case <-a.checks.changed:
+	case <-a.validations.changed:
 	case <-done:
 		a.exited(ctx)
 	}
@@ -471,8 +511,8 @@ func (a *Agent) wait(ctx context.Context, wake time.Duration) {
 // exited takes note of an exit that nobody asked for. One with status 0 may be
 // the init system stopping everything: our own SIGTERM then follows.
 func (a *Agent) exited(ctx context.Context) {
-	exit := a.process.Exit()
-	a.process = nil
+	exit := a.kubelet.process.Exit()
+	a.kubelet.process = nil
 	if exit.Code == 0 {
 		select {
 		case <-ctx.Done():
@@ -484,5 +524,5 @@ func (a *Agent) exited(ctx context.Context) {
 		return
 	}
 	a.log(a.state.Run.Config).Warn("the kubelet exited unexpectedly", "exit", exit.String())
-	a.exit = &trial.Child{Exited: true, Spawned: true, Exit: exit.String()}
+	a.kubelet.exit = &trial.Child{Exited: true, Spawned: true, Exit: exit.String()}
 }

@@ -30,77 +30,77 @@ func (a *Agent) observe(ctx context.Context) trial.Observed {
 		Local:  a.p.Kubelet.Local(),
 		Child:  a.child(),
 	}
-	if a.store != nil {
+	if a.disk.store != nil {
 		o.LocalDigest = a.p.Kubelet.LocalDigest()
 	}
-	if !a.last.IsZero() {
-		o.Elapsed = now.Sub(a.last) // monotonic
+	if !a.decided.IsZero() {
+		o.Elapsed = now.Sub(a.decided) // monotonic
 	}
-	if a.storage != "" && now.Before(a.retryAt) {
-		o.Storage = a.storage
+	if a.disk.failure != "" && now.Before(a.disk.retryAt) {
+		o.Storage = a.disk.failure
 	}
-	if local, ok := a.checks.get(""); ok && local.EffectiveOrAssumed() != nil {
-		a.local = local
+	if local, ok := a.validations.get(""); ok && local.EffectiveOrAssumed() != nil {
+		a.validations.local = local
 	}
-	o.Limits.APILossRollback = a.o.APILoss == "on" || a.o.APILoss == "auto" && a.p.Kubelet.RunsStaticPods(a.local.EffectiveOrAssumed())
-	if a.store != nil && o.Storage == "" {
+	o.Limits.APILossRollback = a.o.APILoss == "on" || a.o.APILoss == "auto" && a.p.Kubelet.RunsStaticPods(a.validations.local.EffectiveOrAssumed())
+	if a.disk.store != nil && o.Storage == "" {
 		o.Forget = a.requests()
 	}
 	switch {
-	case a.store == nil:
+	case a.disk.store == nil:
 		o.Intent = trial.Intent{Kind: trial.Nil} // off: the state is empty and stays so
 	case a.p.Source == nil:
 		o.Intent = trial.Intent{Kind: trial.Unanswered, Cause: "the kubelet has no kubeconfig, so that there is no API to ask"}
 	default:
 		a.takeAnswer()
 		o.Intent = a.intent()
-		o.Revoked = a.answer.Revoked
+		o.Revoked = a.assignment.answer.Revoked
 	}
-	o.Node = a.node(ctx)
-	if a.process == nil || o.Intent.Kind == trial.Assigned && !a.runs(o.Intent.Config.Revision) {
-		a.checks.stale(o.LocalDigest) // something may be started
+	o.Node = a.nodeState(ctx)
+	if a.kubelet.process == nil || o.Intent.Kind == trial.Assigned && !a.runs(o.Intent.Config.Revision) {
+		a.validations.stale(o.LocalDigest) // something may be started
 	}
 	o.Verdicts = a.verdicts(now, o.Intent)
 	return o
 }
 
 func (a *Agent) child() trial.Child {
-	if a.exit != nil {
-		return *a.exit
+	if a.kubelet.exit != nil {
+		return *a.kubelet.exit
 	}
-	if a.process == nil {
+	if a.kubelet.process == nil {
 		return trial.Child{}
 	}
-	return trial.Child{Alive: true, Healthy: a.process.Healthy(), Waiting: a.process.Waiting()}
+	return trial.Child{Alive: true, Healthy: a.kubelet.process.Healthy(), Waiting: a.kubelet.process.Waiting()}
 }
 
 // takeAnswer looks whether the source says something new.
 func (a *Agent) takeAnswer() {
 	answer := a.p.Source.Current()
-	before, config := a.answer, answer.Config
-	a.answer = answer
-	if answer.Kind == before.Kind && config == a.config && answer.Generation == before.Generation &&
+	before, config := a.assignment.answer, answer.Config
+	a.assignment.answer = answer
+	if answer.Kind == before.Kind && config == a.assignment.config && answer.Generation == before.Generation &&
 		answer.Cause == before.Cause && answer.Notice == before.Notice {
 		return
 	}
 	a.log(config).Info("the source says", "intent", answer.Kind.String(), "generation", answer.Generation, "cause", answer.Cause, "notice", answer.Notice)
 	local := answer.Kind == trial.Nil || a.state.RemovedBy(trial.Intent{Kind: answer.Kind, Config: config})
 	if local && answer.Kind != before.Kind {
-		a.checks.drop("") // the file may have been edited since the start
+		a.validations.drop("") // the file may have been edited since the start
 	}
-	if config.Revision != a.config.Revision || config.Rollout.Attempt != a.config.Rollout.Attempt {
-		a.asked = time.Time{}
+	if config.Revision != a.assignment.config.Revision || config.Rollout.Attempt != a.assignment.config.Rollout.Attempt {
+		a.assignment.since = time.Time{}
 		if !a.runs(config.Revision) {
-			a.checks.drop(config.Revision) // each assignment is judged as things are now
+			a.validations.drop(config.Revision) // each assignment is judged as things are now
 			if answer.Kind == trial.Assigned || local {
-				a.asked = time.Now()
+				a.assignment.since = time.Now()
 			}
 		}
 		keep := []string{a.state.Current.Revision, a.state.LastKnownGood.Revision, config.Revision}
-		a.checks.keep(keep...)
-		maps.DeleteFunc(a.unavailable, func(revision string, _ bool) bool { return !slices.Contains(keep, revision) })
+		a.validations.keep(keep...)
+		maps.DeleteFunc(a.validations.unavailable, func(revision string, _ bool) bool { return !slices.Contains(keep, revision) })
 	}
-	a.config = config
+	a.assignment.config = config
 }
 
 // runs tells whether a revision was what was started last.
@@ -110,57 +110,57 @@ func (a *Agent) runs(revision string) bool {
 
 // intent is the answer, once what was downloaded has been checkpointed.
 func (a *Agent) intent() trial.Intent {
-	in := trial.Intent{Kind: a.answer.Kind, Cause: a.answer.Cause, Config: a.config, Notice: a.answer.Notice, TakenBack: a.answer.TakenBack}
-	if a.answer.Changed {
+	in := trial.Intent{Kind: a.assignment.answer.Kind, Cause: a.assignment.answer.Cause, Config: a.assignment.config, Notice: a.assignment.answer.Notice, TakenBack: a.assignment.answer.TakenBack}
+	if a.assignment.answer.Changed {
 		in.Reason = v1alpha1.ReasonObjectChanged
 	}
-	if a.answer.Stale {
+	if a.assignment.answer.Stale {
 		in.Reason = v1alpha1.ReasonStaleAssignment
 	}
 	if in.Kind != trial.Assigned {
 		return in
 	}
 	c := &in.Config
-	if a.answer.ConfigMap == nil {
+	if a.assignment.answer.ConfigMap == nil {
 		c.Checkpoint = a.p.Records.get(c.Revision).Checkpoint
 		return in
 	}
-	if a.put.Revision != c.Revision {
+	if a.assignment.saved.Revision != c.Revision {
 		if err := a.checkpoint(c.Revision); err != nil {
 			return trial.Intent{Kind: trial.Unanswered, Config: *c, Cause: fmt.Sprintf("cannot checkpoint ConfigMap %s/%s: %v", c.Namespace, c.Name, err)}
 		}
-		if a.unavailable[c.Revision] {
-			delete(a.unavailable, c.Revision) // healed
-			a.checks.drop(c.Revision)
+		if a.validations.unavailable[c.Revision] {
+			delete(a.validations.unavailable, c.Revision) // healed
+			a.validations.drop(c.Revision)
 		}
 	}
-	c.Checkpoint = a.put.Checkpoint
+	c.Checkpoint = a.assignment.saved.Checkpoint
 	return in
 }
 
 // checkpoint keeps what was downloaded.
 func (a *Agent) checkpoint(revision string) error {
-	sum, err := a.store.Put(revision, a.answer.ConfigMap)
+	sum, err := a.disk.store.Put(revision, a.assignment.answer.ConfigMap)
 	if err == nil {
-		a.put = trial.Config{Revision: revision, Checkpoint: sum}
+		a.assignment.saved = trial.Config{Revision: revision, Checkpoint: sum}
 	}
 	return err
 }
 
 // node is how the node is, as far as it matters now.
-func (a *Agent) node(ctx context.Context) trial.Node {
+func (a *Agent) nodeState(ctx context.Context) trial.Node {
 	var n trial.Node
 	if a.p.Nodes != nil {
-		s := a.seen.now(a.p.Nodes)
+		s := a.node.view.now(a.p.Nodes)
 		n.API = s.Reachable
-		renewed := a.state.Trial == nil || a.lease.renewed(s)
-		if !renewed && a.watching && a.lease.overtaken() {
+		renewed := a.state.Trial == nil || a.kubelet.lease.renewed(s)
+		if !renewed && a.node.watching && a.kubelet.lease.overtaken() {
 			a.p.Nodes.Start(ctx) // the watch has seen its renewal, and looks rarely
 		}
 		n.Ready = s.Ready && renewed
 		if s.Reachable && s.Complete {
 			_, others := countActive(s.Pods)
-			a.workloadPods = &others
+			a.node.workloadPods = &others
 		}
 		n.Pressure = s.Pressure
 		for _, p := range s.Pods {
@@ -172,11 +172,11 @@ func (a *Agent) node(ctx context.Context) trial.Node {
 			n.LostPods = lostPods(s.Pods, t.Baseline.Pods)
 		}
 	}
-	if a.state.Trial != nil || a.exit != nil || a.process == nil {
-		ours, theirs := component.RuntimeEndpoint(a.local.EffectiveOrAssumed()), component.RuntimeEndpoint(a.running.EffectiveOrAssumed())
-		n.RuntimeDown = ours != "" && (ours == theirs || a.running.EffectiveOrAssumed() == nil) && a.p.Kubelet.RuntimeReachable(ctx, ours) != nil
+	if a.state.Trial != nil || a.kubelet.exit != nil || a.kubelet.process == nil {
+		ours, theirs := component.RuntimeEndpoint(a.validations.local.EffectiveOrAssumed()), component.RuntimeEndpoint(a.kubelet.verdict.EffectiveOrAssumed())
+		n.RuntimeDown = ours != "" && (ours == theirs || a.kubelet.verdict.EffectiveOrAssumed() == nil) && a.p.Kubelet.RuntimeReachable(ctx, ours) != nil
 	}
-	if a.exit != nil || a.process == nil {
+	if a.kubelet.exit != nil || a.kubelet.process == nil {
 		n.ShuttingDown = a.o.ShuttingDown != nil && a.o.ShuttingDown(ctx)
 	}
 	return n
@@ -223,9 +223,9 @@ func lostPods(pods []source.Pod, before []string) []string {
 // is to be adopted.
 func (a *Agent) verdicts(now time.Time, in trial.Intent) map[string]trial.Verdict {
 	verdicts := map[string]trial.Verdict{}
-	for revision, v := range a.checks.all(now, a.state.Run.Config.Revision, a.process != nil) {
+	for revision, v := range a.validations.all(now, a.state.Run.Config.Revision, a.kubelet.process != nil) {
 		verdicts[revision] = trialVerdict(v)
-		if a.unavailable[revision] {
+		if a.validations.unavailable[revision] {
 			verdicts[revision] = trial.Verdict{Outcome: trial.Unavailable, Words: v.Message}
 		}
 		if revision != "" && verdicts[revision].Outcome == trial.Accepted && in.Kind == trial.Assigned && in.Config.Revision == revision && !a.runs(revision) {
@@ -259,7 +259,7 @@ func (a *Agent) guard(v component.Verdict, allowPodLoss bool) trial.Verdict {
 	if a.p.Nodes == nil {
 		return trial.Verdict{}
 	}
-	s := a.seen.now(a.p.Nodes)
+	s := a.node.view.now(a.p.Nodes)
 	if !s.Reachable {
 		return trial.Verdict{Outcome: trial.CouldNotTell, Words: "the pods of this node could not be counted: " + s.Cause}
 	}
@@ -289,7 +289,7 @@ func (a *Agent) guard(v component.Verdict, allowPodLoss bool) trial.Verdict {
 func (a *Agent) guardPodCount(v component.Verdict, s source.NodeState, pods int64) trial.Verdict {
 	most, ok := v.Effective.Int("maxPods")
 	if v.Effective == nil {
-		if fields := v.ChangedPodFields(a.running.Verdict); len(fields) > 0 {
+		if fields := v.ChangedPodFields(a.kubelet.verdict.Verdict); len(fields) > 0 {
 			return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonWouldEvictPods,
 				Words: "this kubelet does not print its configuration, so it cannot be predicted whether pods would be killed, and the configuration changes " +
 					strings.Join(fields, ", ") + ": leave that out, or say trial.allowPodLoss in the configuration"}
@@ -310,43 +310,43 @@ func (a *Agent) guardPodCount(v component.Verdict, s source.NodeState, pods int6
 // found.
 func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 	for _, c := range configs {
-		if a.checks.has(c.Revision) {
+		if a.validations.has(c.Revision) {
 			continue
 		}
 		if c.IsLocal() {
-			a.checks.begin(ctx, "", func(ctx context.Context) verdict {
+			a.validations.begin(ctx, "", func(ctx context.Context) verdict {
 				return verdict{Verdict: a.judged(ctx, string(a.p.Kubelet.Local()), a.p.Kubelet.CheckLocal(ctx))}
 			})
 			continue
 		}
-		if a.answer.PayloadErr != nil && a.config.Revision == c.Revision {
-			verdict := a.judged(ctx, c.Revision, component.Verdict{Outcome: component.Rejected, Message: a.answer.PayloadErr.Error()})
+		if a.assignment.answer.PayloadErr != nil && a.assignment.config.Revision == c.Revision {
+			verdict := a.judged(ctx, c.Revision, component.Verdict{Outcome: component.Rejected, Message: a.assignment.answer.PayloadErr.Error()})
 			a.o.Metrics.validated(verdict, 0)
-			a.checks.put(c.Revision, verdict)
-			signal(a.checks.changed)
+			a.validations.put(c.Revision, verdict)
+			signal(a.validations.changed)
 			continue
 		}
 		p, err := a.payload(c)
-		if err != nil && a.config.Revision == c.Revision && a.answer.ConfigMap != nil && a.checkpoint(c.Revision) == nil {
+		if err != nil && a.assignment.config.Revision == c.Revision && a.assignment.answer.ConfigMap != nil && a.checkpoint(c.Revision) == nil {
 			p, err = a.payload(c) // it was downloaded, and has gone since
 		}
 		if err != nil {
-			if !a.unavailable[c.Revision] {
+			if !a.validations.unavailable[c.Revision] {
 				a.log(c).Error("a checkpoint cannot be used", "err", err)
 			}
 			a.cannotUse(c.Revision, err)
-			signal(a.checks.changed)
+			signal(a.validations.changed)
 			continue
 		}
-		delete(a.unavailable, c.Revision)
+		delete(a.validations.unavailable, c.Revision)
 		// Only what is new has guards, and a baseline, to count pods for: what is
 		// on record must not wait for the API.
 		count := !a.state.Current.Same(c) && !a.state.LastKnownGood.Same(c)
-		a.checks.begin(ctx, c.Revision, func(ctx context.Context) verdict {
+		a.validations.begin(ctx, c.Revision, func(ctx context.Context) verdict {
 			counted, local := a.countPods(ctx), a.p.Kubelet.LocalDigest()
 			found := a.p.Kubelet.Check(ctx, p)
 			if ctx.Err() == nil {
-				found = a.checks.insist(c.Revision, found)
+				found = a.validations.insist(c.Revision, found)
 			}
 			v := a.compared(a.judged(ctx, c.Revision, found))
 			v.local = local
@@ -362,22 +362,22 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 // anew if it is what is assigned: now and then, for the disk may be at fault.
 func (a *Agent) cannotUse(revision string, err error) {
 	a.unusable(revision, err)
-	if a.p.Source != nil && a.config.Revision == revision && time.Since(a.anew) > storageRetry {
-		a.put, a.anew = trial.Config{}, time.Now()
+	if a.p.Source != nil && a.assignment.config.Revision == revision && time.Since(a.assignment.redownloaded) > storageRetry {
+		a.assignment.saved, a.assignment.redownloaded = trial.Config{}, time.Now()
 		a.p.Source.Refresh()
 	}
 }
 
 // unusable takes note that a configuration cannot be run now.
 func (a *Agent) unusable(revision string, err error) {
-	a.unavailable[revision] = true
-	a.checks.put(revision, component.Verdict{Outcome: component.CouldNotTell, Message: err.Error()})
+	a.validations.unavailable[revision] = true
+	a.validations.put(revision, component.Verdict{Outcome: component.CouldNotTell, Message: err.Error()})
 }
 
 // judged logs a verdict that is news and still wanted, and returns it.
 func (a *Agent) judged(ctx context.Context, uid string, v component.Verdict) component.Verdict {
 	level := slog.LevelDebug
-	if ctx.Err() == nil && a.checks.news(uid, v.Outcome.String()+v.Message) {
+	if ctx.Err() == nil && a.validations.news(uid, v.Outcome.String()+v.Message) {
 		level = slog.LevelInfo
 	}
 	a.o.Log.Log(ctx, level, "validated", "uid", uid, "verdict", v.Outcome.String(), "stage", v.Stage, "words", v.Message, "warnings", v.Warnings)
@@ -411,19 +411,19 @@ func (a *Agent) countPods(ctx context.Context) <-chan struct{} {
 		close(done)
 		return done
 	}
-	a.seen.set(source.NodeState{Cause: "they are being counted"}) // what was seen hours ago counts for nothing
+	a.node.view.set(source.NodeState{Cause: "they are being counted"}) // what was seen hours ago counts for nothing
 	ctx, cancel := context.WithTimeout(ctx, max(a.o.SyncTimeout, countTimeout))
 	go func() {
 		defer close(done)
 		defer cancel()
-		a.seen.set(a.p.Nodes.Snapshot(ctx))
+		a.node.view.set(a.p.Nodes.Snapshot(ctx))
 	}()
 	return done
 }
 
 // payload returns the payload of a checkpointed configuration.
 func (a *Agent) payload(c trial.Config) (payload.Payload, error) {
-	raw, err := a.store.Get(c)
+	raw, err := a.disk.store.Get(c)
 	if err != nil {
 		return payload.Payload{}, err
 	}

@@ -19,22 +19,22 @@ func (a *Agent) happened(d trial.Decision, o trial.Observed) {
 	a.page.decided(o.Now, o.Child.Healthy)
 	a.o.Metrics.health(o.Child.Healthy)
 	for _, e := range d.Events {
-		a.tell(a.log(a.config), e)
+		a.tell(a.log(a.assignment.config), e)
 		if e.Failure != "" {
 			a.o.Metrics.rolledBack(e.Failure)
 		}
 	}
-	if o.Child.Healthy && !a.wasHealthy {
-		a.log(a.state.Run.Config).Info("the kubelet is healthy", "took", o.Now.Sub(a.started))
+	if o.Child.Healthy && !a.kubelet.wasHealthy {
+		a.log(a.state.Run.Config).Info("the kubelet is healthy", "took", o.Now.Sub(a.kubelet.started))
 	}
-	a.wasHealthy = o.Child.Healthy
-	if o.Child.Healthy && d.Action.Kind == trial.None && !a.asked.IsZero() && a.runs(a.config.Revision) {
-		a.o.Metrics.changed(o.Now.Sub(a.asked))
-		a.asked = time.Time{}
+	a.kubelet.wasHealthy = o.Child.Healthy
+	if o.Child.Healthy && d.Action.Kind == trial.None && !a.assignment.since.IsZero() && a.runs(a.assignment.config.Revision) {
+		a.o.Metrics.changed(o.Now.Sub(a.assignment.since))
+		a.assignment.since = time.Time{}
 	}
-	if o.Child.Healthy && !a.toldReady {
+	if o.Child.Healthy && !a.reports.ready {
 		err := a.o.Init.Ready()
-		if a.toldReady = err == nil; err != nil {
+		if a.reports.ready = err == nil; err != nil {
 			a.o.Log.Warn("cannot tell the init system that the kubelet is healthy; trying again", "err", err)
 		}
 	}
@@ -44,12 +44,12 @@ func (a *Agent) happened(d trial.Decision, o trial.Observed) {
 // a verdict is missing.
 func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	if d.Action.Kind != trial.None {
-		a.started = o.Now // lastHeartbeatTime moves at every start, and before it
+		a.kubelet.started = o.Now // lastHeartbeatTime moves at every start, and before it
 	}
 	if len(d.Validate) > 0 {
 		return
 	}
-	runs := a.running
+	runs := a.kubelet.verdict
 	if d.Action.Kind != trial.None {
 		runs = a.known(d.Action.Config)
 	}
@@ -58,31 +58,31 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 		overridden = nil
 	}
 	f := facts{
-		generation: a.answer.Generation, remote: a.o.Remote, runMode: a.o.RunMode,
-		componentVersion: a.version, agentVersion: a.o.AgentVersion, overridden: overridden, limits: a.checks.limits(), workloadPods: a.workloadPods,
+		generation: a.assignment.answer.Generation, remote: a.o.Remote, runMode: a.o.RunMode,
+		componentVersion: a.binary.version, agentVersion: a.o.AgentVersion, overridden: overridden, limits: a.validations.limits(), workloadPods: a.node.workloadPods,
 	}
 	st := d.Status
-	if a.storage != "" && st.Error == "" {
-		st.Error = "cannot record the node's state: " + a.storage
+	if a.disk.failure != "" && st.Error == "" {
+		st.Error = "cannot record the node's state: " + a.disk.failure
 	}
 	if a.p.Reporter != nil {
 		a.p.Reporter.Report(source.Report{
-			NodeConfigUID: a.answer.NodeConfigUID, Status: nodeConfigStatus(st, f), KubeletStart: a.started,
+			NodeConfigUID: a.assignment.answer.NodeConfigUID, Status: nodeConfigStatus(st, f), KubeletStart: a.kubelet.started,
 			Condition: source.NodeCondition{Status: metav1.ConditionStatus(st.Condition.Status), Reason: st.Condition.Cause, Message: st.Condition.Message},
 		})
 	}
 	a.o.Metrics.status(st, f, a.object)
-	if st.Condition != a.condition {
+	if st.Condition != a.reports.condition {
 		if slices.Contains(refusals, st.Condition.Reason) {
-			a.tell(a.log(a.config), trial.Event{Warning: true, Reason: "ConfigRefused", Message: st.Condition.Cause})
+			a.tell(a.log(a.assignment.config), trial.Event{Warning: true, Reason: "ConfigRefused", Message: st.Condition.Cause})
 		}
-		a.log(a.config).Info(v1alpha1.ConditionConfigOK, "status", st.Condition.Status, "reason", st.Condition.Reason, "message", st.Condition.Message+": "+st.Condition.Cause, "words", st.Error)
+		a.log(a.assignment.config).Info(v1alpha1.ConditionConfigOK, "status", st.Condition.Status, "reason", st.Condition.Reason, "message", st.Condition.Message+": "+st.Condition.Cause, "words", st.Error)
 		if err := a.o.Init.Status(st.Condition.Message + ": " + st.Condition.Cause); err != nil {
 			a.o.Log.Debug("cannot tell the init system", "err", err)
 		}
-		a.condition = st.Condition
+		a.reports.condition = st.Condition
 	}
-	a.page.set(pageState{status: st, runs: runs, overridden: overridden, limits: f.limits, version: a.version, remote: a.o.Remote, runMode: a.o.RunMode, running: a.state.Run.Started})
+	a.page.set(pageState{status: st, runs: runs, overridden: overridden, limits: f.limits, version: a.binary.version, remote: a.o.Remote, runMode: a.o.RunMode, running: a.state.Run.Started})
 	a.record()
 }
 
@@ -92,19 +92,19 @@ func (a *Agent) record() {
 		return
 	}
 	now := a.page.get()
-	about := fmt.Sprint(now.status.Active.Revision, now.status.Condition, now.status.Error, now.limits, now.overridden, now.running, a.started)
-	if about == a.recorded {
+	about := fmt.Sprint(now.status.Active.Revision, now.status.Condition, now.status.Error, now.limits, now.overridden, now.running, a.kubelet.started)
+	if about == a.reports.saved {
 		return
 	}
 	text, err := json.Marshal(now.configz())
 	if err == nil {
 		err = a.o.Record(text)
 	}
-	if err != nil && !a.unrecorded {
+	if err != nil && !a.reports.saveFailed {
 		a.o.Log.Warn("cannot keep what runs for evenkeel-agent status; it says less until it can be", "err", err)
 	}
-	if a.unrecorded = err != nil; err == nil {
-		a.recorded = about
+	if a.reports.saveFailed = err != nil; err == nil {
+		a.reports.saved = about
 	}
 }
 
@@ -131,11 +131,11 @@ func (a *Agent) tell(log *slog.Logger, e trial.Event) {
 // object says which version of its object a configuration was read from, and
 // which key; "" if that cannot be told.
 func (a *Agent) object(c trial.Config) (resourceVersion, key string) {
-	if o, ok := a.objects[c.Revision]; ok {
+	if o, ok := a.reports.objects[c.Revision]; ok {
 		return o[0], o[1]
 	}
-	if len(a.objects) > 20 {
-		clear(a.objects)
+	if len(a.reports.objects) > 20 {
+		clear(a.reports.objects)
 	}
 	var cm struct {
 		Metadata struct {
@@ -143,11 +143,11 @@ func (a *Agent) object(c trial.Config) (resourceVersion, key string) {
 		} `json:"metadata"`
 		Data map[string]string `json:"data"`
 	}
-	if raw, err := a.store.Get(c); err == nil && json.Unmarshal(raw, &cm) == nil {
+	if raw, err := a.disk.store.Get(c); err == nil && json.Unmarshal(raw, &cm) == nil {
 		for key := range cm.Data { // there is one
-			a.objects[c.Revision] = [2]string{cm.Metadata.ResourceVersion, key}
+			a.reports.objects[c.Revision] = [2]string{cm.Metadata.ResourceVersion, key}
 		}
 	}
-	o := a.objects[c.Revision]
+	o := a.reports.objects[c.Revision]
 	return o[0], o[1]
 }

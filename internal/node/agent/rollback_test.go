@@ -283,10 +283,10 @@ func TestWhatNobodyCouldJudgeIsRolledBackAllTheSame(t *testing.T) {
 // Not in a bubble: its clock has no other reading.
 func TestTimeIsReckonedOnTheMonotonicClock(t *testing.T) {
 	a := New(Options{}, Parts{Kubelet: newSimKubelet(nil)})
-	a.last = time.Now().Add(-7 * time.Second)
+	a.decided = time.Now().Add(-7 * time.Second)
 	o := a.observe(t.Context())
-	if o.Now == o.Now.Round(0) || o.Elapsed != o.Now.Sub(a.last) || o.Elapsed < 7*time.Second {
-		t.Errorf("%v, %s after %v: a clock that jumps would count", o.Now, o.Elapsed, a.last)
+	if o.Now == o.Now.Round(0) || o.Elapsed != o.Now.Sub(a.decided) || o.Elapsed < 7*time.Second {
+		t.Errorf("%v, %s after %v: a clock that jumps would count", o.Now, o.Elapsed, a.decided)
 	}
 }
 

@@ -239,7 +239,7 @@ func TestARequestToForgetIsCarriedOutOnceEvenIfItCannotBeDropped(t *testing.T) {
 		}
 		w.disk.Heal()
 		w.pass(15 * time.Second)
-		if requests, err := w.agent.store.ForgetRequests(); err != nil || len(requests) > 0 {
+		if requests, err := w.agent.disk.store.ForgetRequests(); err != nil || len(requests) > 0 {
 			t.Errorf("%q, %v", requests, err)
 		}
 	})
