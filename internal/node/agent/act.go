@@ -2,11 +2,9 @@ package agent
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
@@ -109,55 +107,6 @@ func (a *Agent) collect() {
 	}
 }
 
-// leaseBase is the node's Lease as it was when a kubelet was started. What was
-// renewed since was renewed by that kubelet; clocks are not compared.
-type leaseBase struct {
-	since  time.Time // of the start
-	looked bool      // the watch was told to look closely once more
-
-	mu   sync.Mutex
-	seen bool
-	time string
-}
-
-// leaseGrace is after how long the Lease is taken as it is then, if the API
-// could not be asked at the start.
-const leaseGrace = 5 * time.Second
-
-func (l *leaseBase) see(ctx context.Context, nodes Nodes) {
-	if s := nodes.Snapshot(ctx); s.Reachable {
-		l.set(s.LeaseRenewed)
-	}
-}
-
-func (l *leaseBase) set(renewed string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.seen {
-		l.seen, l.time = true, renewed
-	}
-}
-
-// overtaken tells, once, that the Lease is overdue: it may have been renewed before what it was could be seen, so that
-// only the next renewal counts.
-func (l *leaseBase) overtaken() bool {
-	if l.looked || time.Since(l.since) <= leaseGrace {
-		return false
-	}
-	l.looked = true
-	return true
-}
-
-// renewed tells whether the Lease was renewed since the start.
-func (l *leaseBase) renewed(s source.NodeState) bool {
-	if s.Reachable && time.Since(l.since) > leaseGrace {
-		l.set(s.LeaseRenewed)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.seen && s.Reachable && s.LeaseRenewed != l.time
-}
-
 // setAsideState moves away what the CPU or memory manager left and the
 // configuration contradicts: a kubelet that finds it exits. Only where a
 // configuration of evenkeel's doing is involved: with a local configuration
@@ -202,4 +151,16 @@ func (a *Agent) watch(ctx context.Context, d trial.Decision) {
 		a.p.Nodes.Stop()
 	}
 	a.node.watching = d.Watch
+}
+
+// kubelet is the kubelet that was started last.
+type kubelet struct {
+	process    Process      // nil: none runs
+	exit       *trial.Child // an unexpected exit that has not been decided upon
+	config     trial.Config
+	verdict    verdict // on config, at that start
+	lease      *leaseBase
+	started    time.Time
+	wasHealthy bool // at the last decision
+	ranRemote  bool // this agent has started a kubelet with an assigned configuration
 }

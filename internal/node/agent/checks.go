@@ -147,27 +147,33 @@ func (c *checks) get(revision string) (verdict, bool) {
 	return entry.verdict, true
 }
 
-// all returns the verdicts that there are. Doubtful ones that are old are
-// dropped, so that they are found anew; but not the one on what was started
-// last, whose restart must not wait for that, and none while no kubelet runs.
-// A rejection is doubtful too, for what was proven before is not bad for it;
-// of what is bad nobody asks again. Local's stands.
-func (c *checks) all(now time.Time, started string, alive bool) map[string]verdict {
+// all returns the verdicts that have been found.
+func (c *checks) all() map[string]verdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	verdicts := map[string]verdict{}
 	for revision, entry := range c.byRev {
-		switch {
-		case entry.at.IsZero():
-		case alive && (entry.verdict.Outcome == component.CouldNotTell || entry.verdict.incomparable ||
-			entry.verdict.Outcome == component.Rejected && revision != "") && revision != started && now.Sub(entry.at) > min(doubtful<<min(c.doubts[revision], 5), doubtfulMost):
-			delete(c.byRev, revision)
-			c.doubts[revision]++
-		default:
+		if !entry.at.IsZero() {
 			verdicts[revision] = entry.verdict
 		}
 	}
 	return verdicts
+}
+
+// dropUndecided removes old verdicts that may change, so that they are found again: undecided ones, and rejections, because a
+// configuration that passed its trial is not bad because of one, and no one asks again about a bad one. It keeps the
+// rejection of local, the verdict on the running configuration, whose restart must not wait, and all while no kubelet runs.
+func (c *checks) dropUndecided(now time.Time, running string, alive bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for revision, entry := range c.byRev {
+		v := entry.verdict
+		undecided := v.Outcome == component.CouldNotTell || v.incomparable || v.Outcome == component.Rejected && revision != ""
+		if alive && !entry.at.IsZero() && undecided && revision != running && now.Sub(entry.at) > min(doubtful<<min(c.doubts[revision], 5), doubtfulMost) {
+			delete(c.byRev, revision)
+			c.doubts[revision]++
+		}
+	}
 }
 
 // limits returns what cannot be done with the kubelet, as far as the verdicts

@@ -23,7 +23,8 @@ func TestARejectionIsFoundAnewButNotLocals(t *testing.T) {
 		{"while no kubelet runs", later, false, false},
 		{"later", later, true, true},
 	} {
-		verdicts := c.all(tt.now, "runs", tt.alive)
+		c.dropUndecided(tt.now, "runs", tt.alive)
+		verdicts := c.all()
 		_, has := verdicts["a"]
 		_, local := verdicts[""]
 		_, runs := verdicts["runs"]

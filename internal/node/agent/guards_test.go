@@ -409,6 +409,7 @@ func TestTheLeaseCountsOnlyIfItWasRenewedSinceTheStart(t *testing.T) {
 		w.api.up = false
 		late.see(t.Context(), &simNodes{api: w.api})
 		<-time.After(leaseGrace + time.Millisecond)
+		late.update(at("10:05"))
 		if late.renewed(at("10:05")) || !late.renewed(at("10:15")) {
 			t.Error("what could not be seen at the start is to be taken as it is after a while")
 		}

@@ -99,7 +99,10 @@ func (r *referee) atRest() {
 // fixedPoint asks again for a decision, no time having passed.
 func (r *referee) fixedPoint() {
 	a := r.w.agent
+	a.gather(context.Background())
 	o := a.observe(context.Background())
+	a.dropOutdatedVerdicts(o)
+	o.Verdicts = a.evaluateGuards(o.Intent)
 	o.Elapsed = 0
 	d := trial.Decide(a.state, o)
 	if len(d.Validate) > 0 || !o.Child.Alive {

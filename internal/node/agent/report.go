@@ -151,3 +151,12 @@ func (a *Agent) object(c trial.Config) (resourceVersion, key string) {
 	o := a.reports.objects[c.Revision]
 	return o[0], o[1]
 }
+
+// reports is what was reported last, so that it is not repeated.
+type reports struct {
+	ready      bool // to the init system
+	condition  trial.Condition
+	objects    map[string][2]string // resource version and key of ConfigMaps, by revision
+	saved      string               // what the description for Options.Record was about
+	saveFailed bool
+}

@@ -1,0 +1,148 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/node/trial"
+)
+
+// disk is what is known about the saved state.
+type disk struct {
+	store     Store        // nil: dynamic configuration is off
+	saved     *trial.State // the content of the store; nil: not known completely
+	failure   string       // why the last state could not be saved; empty: it was saved
+	retryAt   time.Time    // of that failure
+	requested []string     // revisions to forget in this pass
+	forgotten []string     // requests to forget that were carried out but not removed yet
+}
+
+// waits reports whether a failure is so recent that the disk is not tried again.
+func (d *disk) waits(now time.Time) bool { return d.failure != "" && now.Before(d.retryAt) }
+
+// binary is the kubelet's binary, as it was when it was last examined.
+type binary struct {
+	identity string
+	version  string
+	retryAt  time.Time // when to try again to open the state of another version
+}
+
+// storageRetry is how long nothing new is taken up after the disk refused.
+const storageRetry = 10 * time.Second
+
+// save keeps a state. If that fails it says so, and returns false.
+func (a *Agent) save(next trial.State) bool {
+	if a.disk.store == nil {
+		return true
+	}
+	next.Run = trial.Run{}
+	if a.disk.saved != nil && reflect.DeepEqual(next, *a.disk.saved) {
+		a.disk.failure = ""
+		return true
+	}
+	if err := a.disk.store.Save(next); err != nil {
+		if a.disk.failure == "" {
+			a.o.Log.Error("cannot record the node's state; what runs goes on, nothing new is taken up", "err", err)
+		}
+		a.disk.saved = nil // some of its records may have been written
+		a.disk.failure, a.disk.retryAt = err.Error(), time.Now().Add(storageRetry)
+		return false
+	}
+	a.disk.saved, a.disk.failure = &next, ""
+	return true
+}
+
+// requests are the revisions that an operator wants forgotten, without those
+// that have been: forgetting again would end another trial.
+func (a *Agent) requests() []string {
+	revisions, err := a.disk.store.ForgetRequests()
+	if err != nil {
+		a.o.Log.Warn("cannot read the requests to forget", "err", err)
+	}
+	a.disk.forgotten = slices.DeleteFunc(a.disk.forgotten, func(r string) bool { return !slices.Contains(revisions, r) })
+	revisions = slices.DeleteFunc(revisions, func(r string) bool { return slices.Contains(a.disk.forgotten, r) })
+	for _, r := range revisions {
+		a.validations.drop(r) // it is to be judged anew
+	}
+	return revisions
+}
+
+// dropRequests removes the requests that were carried out.
+func (a *Agent) dropRequests(carriedOut []string) {
+	a.disk.forgotten = slices.DeleteFunc(append(a.disk.forgotten, carriedOut...), func(r string) bool {
+		err := a.disk.store.DropForgetRequest(r)
+		if err != nil && slices.Contains(carriedOut, r) {
+			a.o.Log.Warn("cannot drop a request that was carried out; trying again", "uid", r, "err", err)
+		}
+		return err == nil
+	})
+}
+
+// replaced tells whether the kubelet's binary is not the one that was looked at
+// last.
+func (a *Agent) replaced() bool {
+	identity, err := a.p.Kubelet.Identity()
+	return err == nil && identity != a.binary.identity
+}
+
+// refreshVersion notices that the kubelet was replaced: another version has a
+// tracking directory of its own, and what it has not proven is on trial.
+func (a *Agent) refreshVersion(ctx context.Context) error {
+	identity, err := a.p.Kubelet.Identity()
+	if err != nil || identity == a.binary.identity || time.Now().Before(a.binary.retryAt) {
+		return err
+	}
+	version, err := a.p.Kubelet.Version(ctx)
+	if err != nil {
+		return err
+	}
+	if version != a.binary.version && a.o.OpenStore != nil {
+		store, err := a.o.OpenStore(version)
+		switch {
+		case err != nil && a.disk.store == nil:
+			return fmt.Errorf("open the dynamic configuration directory: %w", err)
+		case err != nil:
+			if a.binary.retryAt.IsZero() {
+				a.o.Log.Error("cannot open the state of the kubelet's new version; going on with the old one's", "version", version, "err", err)
+			}
+			a.binary.retryAt = time.Now().Add(storageRetry)
+			return nil
+		}
+		a.o.Log.Info("kubelet found", "version", version, "before", a.binary.version)
+		if a.disk.store != nil {
+			a.leaveVersion(ctx)
+		}
+		a.load(store)
+	}
+	a.binary.identity, a.binary.version, a.binary.retryAt = identity, version, time.Time{}
+	a.validations.clear()
+	return nil
+}
+
+// leaveVersion closes the records of a version whose binary was replaced while this agent runs. Its kubelet's end is
+// nothing to a trial with the next one; how the node is, that one has to know.
+func (a *Agent) leaveVersion(ctx context.Context) {
+	if !a.save(trial.CleanShutdown(a.state)) {
+		a.o.Log.Warn("cannot record the end of the kubelet's old version", "err", a.disk.failure)
+	}
+	a.state.Run = a.state.Run.Replaced()
+	a.kubelet.exit = nil
+	<-a.countPods(ctx)
+}
+
+// load goes on with what a store has.
+func (a *Agent) load(store Store) {
+	run := a.state.Run
+	state, problems := store.Load()
+	a.disk.store, a.state = store, state
+	a.disk.saved = nil // what was set aside is to be written anew
+	a.state.Run = run
+	a.p.Records.set(a.disk.store, a.state)
+	for _, p := range problems {
+		a.o.Log.Warn("the state on disk had a problem", "file", p.File, "what", p.What, "setAside", p.SetAside)
+		a.tell(a.o.Log, trial.Event{Warning: true, Reason: "StateProblem", Message: p.String()})
+	}
+}

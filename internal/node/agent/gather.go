@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/node/source"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
+)
+
+// gather updates what observe reads: the source's answer and its saved ConfigMap, requests to forget, the verdict on the local
+// configuration, and the state of the node.
+func (a *Agent) gather(ctx context.Context) {
+	if a.disk.store != nil && a.p.Source != nil {
+		a.takeAnswer()
+		a.saveDownload()
+	}
+	a.disk.requested = nil
+	if a.disk.store != nil && !a.disk.waits(time.Now()) {
+		a.disk.requested = a.requests()
+	}
+	if local, ok := a.validations.get(""); ok && local.EffectiveOrAssumed() != nil {
+		a.validations.local = local
+	}
+	if a.p.Nodes != nil {
+		a.updateNode(ctx)
+	}
+}
+
+// assignment is what the source returned last.
+type assignment struct {
+	answer       source.Answer
+	config       trial.Config // that the answer names
+	since        time.Time    // when an assignment was first seen; zero: the kubelet runs it
+	saved        trial.Config // the revision that was saved last, with the digest of the file
+	saveErr      error        // why the answer's ConfigMap could not be saved
+	redownloaded time.Time    // when the source was last asked to download a checkpoint again
+}
+
+// takeAnswer looks whether the source says something new.
+func (a *Agent) takeAnswer() {
+	answer := a.p.Source.Current()
+	before, config := a.assignment.answer, answer.Config
+	a.assignment.answer = answer
+	if answer.Kind == before.Kind && config == a.assignment.config && answer.Generation == before.Generation &&
+		answer.Cause == before.Cause && answer.Notice == before.Notice {
+		return
+	}
+	a.log(config).Info("the source says", "intent", answer.Kind.String(), "generation", answer.Generation, "cause", answer.Cause, "notice", answer.Notice)
+	local := answer.Kind == trial.Nil || a.state.RemovedBy(trial.Intent{Kind: answer.Kind, Config: config})
+	if local && answer.Kind != before.Kind {
+		a.validations.drop("") // the file may have been edited since the start
+	}
+	if config.Revision != a.assignment.config.Revision || config.Rollout.Attempt != a.assignment.config.Rollout.Attempt {
+		a.assignment.since = time.Time{}
+		if !a.runs(config.Revision) {
+			a.validations.drop(config.Revision) // each assignment is judged as things are now
+			if answer.Kind == trial.Assigned || local {
+				a.assignment.since = time.Now()
+			}
+		}
+		keep := []string{a.state.Current.Revision, a.state.LastKnownGood.Revision, config.Revision}
+		a.validations.keep(keep...)
+		maps.DeleteFunc(a.validations.unavailable, func(revision string, _ bool) bool { return !slices.Contains(keep, revision) })
+	}
+	a.assignment.config = config
+}
+
+// saveDownload saves the ConfigMap that the source has downloaded.
+func (a *Agent) saveDownload() {
+	revision := a.assignment.config.Revision
+	a.assignment.saveErr = nil
+	if a.assignment.answer.Kind != trial.Assigned || a.assignment.answer.ConfigMap == nil || a.assignment.saved.Revision == revision {
+		return
+	}
+	if a.assignment.saveErr = a.checkpoint(revision); a.assignment.saveErr != nil {
+		return
+	}
+	if a.validations.unavailable[revision] {
+		delete(a.validations.unavailable, revision)
+		a.validations.drop(revision)
+	}
+}
+
+// checkpoint saves the answer's ConfigMap.
+func (a *Agent) checkpoint(revision string) error {
+	sum, err := a.disk.store.Put(revision, a.assignment.answer.ConfigMap)
+	if err == nil {
+		a.assignment.saved = trial.Config{Revision: revision, Checkpoint: sum}
+	}
+	return err
+}
+
+// updateNode counts workload pods. In a trial it also updates what is known about the Node's Lease.
+func (a *Agent) updateNode(ctx context.Context) {
+	s := a.node.view.now(a.p.Nodes)
+	if s.Reachable && s.Complete {
+		_, workload := countActive(s.Pods)
+		a.node.workloadPods = &workload
+	}
+	if a.state.Trial == nil {
+		return
+	}
+	a.kubelet.lease.update(s)
+	if a.node.watching && !a.kubelet.lease.renewed(s) && a.kubelet.lease.overtaken() {
+		a.p.Nodes.Start(ctx) // the watch has already seen the renewal, and polls rarely
+	}
+}
+
+// runs tells whether a revision was what was started last.
+func (a *Agent) runs(revision string) bool {
+	return a.state.Run.Started && a.state.Run.Config.Revision == revision
+}

@@ -1,0 +1,106 @@
+package agent
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/node/source"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
+)
+
+// dropOutdatedVerdicts drops verdicts that must be found again. Those found with another local configuration matter only if
+// something may be started.
+func (a *Agent) dropOutdatedVerdicts(o trial.Observed) {
+	if a.kubelet.process == nil || o.Intent.Kind == trial.Assigned && !a.runs(o.Intent.Config.Revision) {
+		a.validations.stale(o.LocalDigest)
+	}
+	a.validations.dropUndecided(o.Now, a.state.Run.Config.Revision, a.kubelet.process != nil)
+}
+
+// evaluateGuards returns the verdicts of the dry runs. The guards are evaluated for the configuration that is to be adopted.
+func (a *Agent) evaluateGuards(in trial.Intent) map[string]trial.Verdict {
+	verdicts := map[string]trial.Verdict{}
+	for revision, v := range a.validations.all() {
+		verdicts[revision] = trialVerdict(v)
+		if a.validations.unavailable[revision] {
+			verdicts[revision] = trial.Verdict{Outcome: trial.Unavailable, Words: v.Message}
+		}
+		if revision != "" && verdicts[revision].Outcome == trial.Accepted && in.Kind == trial.Assigned && in.Config.Revision == revision && !a.runs(revision) {
+			if guard := a.guard(v.Verdict, in.Config.Asked.AllowPodLoss); guard.Outcome != trial.NotValidated {
+				verdicts[revision] = guard
+			}
+		}
+	}
+	return verdicts
+}
+
+func trialVerdict(v verdict) trial.Verdict {
+	out := trial.Verdict{Outcome: trial.CouldNotTell, Words: v.Message}
+	switch {
+	case v.incomparable:
+		out = trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonProtectedFields, Words: v.protected}
+	case v.protected != "":
+		out = trial.Verdict{Outcome: trial.Protected, Guard: v1alpha1.ReasonProtectedFields, Words: v.protected}
+	case v.Outcome == component.Accepted:
+		out.Outcome = trial.Accepted
+	case v.Outcome == component.Rejected:
+		out.Outcome = trial.RejectedOutcome
+	}
+	return out
+}
+
+// guard protects the workload from a configuration that the kubelet accepts
+// but that would cost pods. Its zero value lets it pass. It is asked anew for
+// every decision, so that it follows pods, cordon and state files.
+func (a *Agent) guard(v component.Verdict, allowPodLoss bool) trial.Verdict {
+	if a.p.Nodes == nil {
+		return trial.Verdict{}
+	}
+	s := a.node.view.now(a.p.Nodes)
+	if !s.Reachable {
+		return trial.Verdict{Outcome: trial.CouldNotTell, Words: "the pods of this node could not be counted: " + s.Cause}
+	}
+	pods, others := countActive(s.Pods)
+	if !allowPodLoss {
+		if refused := a.guardPodCount(v, s, pods); refused.Outcome != trial.NotValidated {
+			return refused
+		}
+	}
+	conflicts, err := a.p.Kubelet.Conflicts(v.EffectiveOrAssumed())
+	if err != nil {
+		return trial.Verdict{Outcome: trial.CouldNotTell, Words: err.Error()}
+	}
+	if len(conflicts) > 0 && !(s.Unschedulable && others == 0) {
+		words := make([]string, len(conflicts))
+		for i, c := range conflicts {
+			words[i] = c.String()
+		}
+		return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonNeedsDrain,
+			Words: strings.Join(words, "; ") + "; cordon and drain the node first"}
+	}
+	return trial.Verdict{}
+}
+
+// guardPodCount refuses what would have the kubelet kill pods that are one too many. Where the kubelet does not print
+// its configuration, the Node says how many pods it takes, unless the configuration is to change that.
+func (a *Agent) guardPodCount(v component.Verdict, s source.NodeState, pods int64) trial.Verdict {
+	most, ok := v.Effective.Int("maxPods")
+	if v.Effective == nil {
+		if fields := v.ChangedPodFields(a.kubelet.verdict.Verdict); len(fields) > 0 {
+			return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonWouldEvictPods,
+				Words: "this kubelet does not print its configuration, so it cannot be predicted whether pods would be killed, and the configuration changes " +
+					strings.Join(fields, ", ") + ": leave that out, or say trial.allowPodLoss in the configuration"}
+		}
+		most, ok = s.AllocatablePods, s.AllocatablePods > 0
+	}
+	switch {
+	case !ok:
+		return trial.Verdict{Outcome: trial.CouldNotTell, Words: "the kubelet did not say what its maxPods would be"}
+	case pods > most:
+		return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonWouldEvictPods,
+			Words: fmt.Sprintf("%d pods run on this node and maxPods would be %d: the kubelet would kill the rest; move them away first, or say trial.allowPodLoss in the configuration", pods, most)}
+	}
+	return trial.Verdict{}
+}

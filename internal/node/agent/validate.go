@@ -1,0 +1,135 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+// validations are the verdicts of the dry runs.
+type validations struct {
+	checks
+	local       verdict         // the last one on the local configuration that contains its fields
+	unavailable map[string]bool // revisions whose checkpoint cannot be used
+}
+
+// validate finds verdicts, in the background, that are neither there nor being
+// found.
+func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
+	for _, c := range configs {
+		if a.validations.has(c.Revision) {
+			continue
+		}
+		if c.IsLocal() {
+			a.validations.begin(ctx, "", func(ctx context.Context) verdict {
+				return verdict{Verdict: a.judged(ctx, string(a.p.Kubelet.Local()), a.p.Kubelet.CheckLocal(ctx))}
+			})
+			continue
+		}
+		if a.assignment.answer.PayloadErr != nil && a.assignment.config.Revision == c.Revision {
+			verdict := a.judged(ctx, c.Revision, component.Verdict{Outcome: component.Rejected, Message: a.assignment.answer.PayloadErr.Error()})
+			a.o.Metrics.validated(verdict, 0)
+			a.validations.put(c.Revision, verdict)
+			signal(a.validations.changed)
+			continue
+		}
+		p, err := a.payload(c)
+		if err != nil && a.assignment.config.Revision == c.Revision && a.assignment.answer.ConfigMap != nil && a.checkpoint(c.Revision) == nil {
+			p, err = a.payload(c) // it was downloaded, and has gone since
+		}
+		if err != nil {
+			if !a.validations.unavailable[c.Revision] {
+				a.log(c).Error("a checkpoint cannot be used", "err", err)
+			}
+			a.cannotUse(c.Revision, err)
+			signal(a.validations.changed)
+			continue
+		}
+		delete(a.validations.unavailable, c.Revision)
+		// Only what is new has guards, and a baseline, to count pods for: what is
+		// on record must not wait for the API.
+		count := !a.state.Current.Same(c) && !a.state.LastKnownGood.Same(c)
+		a.validations.begin(ctx, c.Revision, func(ctx context.Context) verdict {
+			counted, local := a.countPods(ctx), a.p.Kubelet.LocalDigest()
+			found := a.p.Kubelet.Check(ctx, p)
+			if ctx.Err() == nil {
+				found = a.validations.insist(c.Revision, found)
+			}
+			v := a.compared(a.judged(ctx, c.Revision, found))
+			v.local = local
+			if count {
+				<-counted
+			}
+			return v
+		})
+	}
+}
+
+// cannotUse takes note that a checkpoint cannot be used, and has it downloaded
+// anew if it is what is assigned: now and then, for the disk may be at fault.
+func (a *Agent) cannotUse(revision string, err error) {
+	a.unusable(revision, err)
+	if a.p.Source != nil && a.assignment.config.Revision == revision && time.Since(a.assignment.redownloaded) > storageRetry {
+		a.assignment.saved, a.assignment.redownloaded = trial.Config{}, time.Now()
+		a.p.Source.Refresh()
+	}
+}
+
+// unusable takes note that a configuration cannot be run now.
+func (a *Agent) unusable(revision string, err error) {
+	a.validations.unavailable[revision] = true
+	a.validations.put(revision, component.Verdict{Outcome: component.CouldNotTell, Message: err.Error()})
+}
+
+// judged logs a verdict that is news and still wanted, and returns it.
+func (a *Agent) judged(ctx context.Context, uid string, v component.Verdict) component.Verdict {
+	level := slog.LevelDebug
+	if ctx.Err() == nil && a.validations.news(uid, v.Outcome.String()+v.Message) {
+		level = slog.LevelInfo
+	}
+	a.o.Log.Log(ctx, level, "validated", "uid", uid, "verdict", v.Outcome.String(), "stage", v.Stage, "words", v.Message, "warnings", v.Warnings)
+	return v
+}
+
+// compared lays what this node protects over what its kubelet said. Local is
+// kept as what differs from it alone: it is the same for all.
+func (a *Agent) compared(v component.Verdict) verdict {
+	out := verdict{Verdict: v}
+	if v.Effective != nil && v.Local != nil {
+		out.differs = payload.Diff(v.Effective, v.Local)
+	}
+	if v.Outcome == component.Accepted {
+		words, compared := v.CheckProtected(a.o.Protected)
+		out.protected, out.incomparable = words, !compared
+	}
+	out.Local = nil
+	return out
+}
+
+// payload returns the payload of a checkpointed configuration.
+func (a *Agent) payload(c trial.Config) (payload.Payload, error) {
+	raw, err := a.disk.store.Get(c)
+	if err != nil {
+		return payload.Payload{}, err
+	}
+	var cm corev1.ConfigMap
+	if err := json.Unmarshal(raw, &cm); err != nil {
+		return payload.Payload{}, fmt.Errorf("checkpoint %s: %w", c.Revision, err)
+	}
+	p, err := payload.FromConfigMap(&cm)
+	if err != nil {
+		return payload.Payload{}, fmt.Errorf("checkpoint %s: %w", c.Revision, err)
+	}
+	if c.Payload != "" && p.SHA256 != c.Payload {
+		return payload.Payload{}, fmt.Errorf("checkpoint %s: the payload is not the one on record", c.Revision)
+	}
+	return p, nil
+}
