@@ -18,19 +18,19 @@ func (a *Agent) render(action trial.Action) (component.RunConfig, error) {
 	}
 	p, err := a.payload(c)
 	if err != nil {
-		a.cannotUse(c.Revision, err)
+		a.requestDownload(c.Revision, err)
 		return component.RunConfig{}, err
 	}
-	dir, err := a.write(c.Revision, p)
+	dir, err := a.renderFiles(c.Revision, p)
 	if err != nil {
-		a.unusable(c.Revision, err) // no other copy of it would help
+		a.markUnavailable(c.Revision, err) // no other copy of it would help
 		return component.RunConfig{}, err
 	}
 	a.kubelet.ranRemote = true
 	return component.RunConfig{Dir: dir, Dropin: p.Key == payload.KeyKubeletDropin}, nil
 }
 
-func (a *Agent) write(revision string, p payload.Payload) (dir string, err error) {
+func (a *Agent) renderFiles(revision string, p payload.Payload) (dir string, err error) {
 	files, err := a.p.Kubelet.Files(p)
 	if err != nil {
 		return "", err
@@ -50,13 +50,13 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 		exit := a.kubelet.process.Stop(a.o.StopGrace)
 		log.Info("kubelet stopped for a change", "exit", exit.String(), "took", time.Since(begin))
 		a.kubelet.process = nil
-		if ctx.Err() != nil || a.replaced() {
+		if ctx.Err() != nil || a.binaryChanged() {
 			return // told to end; or to be decided again, with what is known of the new binary
 		}
 	}
-	a.kubelet.lease = &leaseBase{since: time.Now()}
+	a.kubelet.lease = &leaseObserver{since: time.Now()}
 	if a.p.Nodes != nil && a.state.Trial != nil { // last-known-good is to show that it does better, too
-		go a.kubelet.lease.see(ctx, a.p.Nodes) // now that no kubelet renews it, and before one does
+		go a.kubelet.lease.readBase(ctx, a.p.Nodes) // now that no kubelet renews it, and before one does
 	}
 	if err := a.start(ctx, action, run); err != nil {
 		log.Error("the kubelet cannot be started", "err", err)
@@ -70,11 +70,11 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 }
 
 func (a *Agent) start(ctx context.Context, action trial.Action, run component.RunConfig) error {
-	known := a.known(action.Config)
-	a.setAsideState(action, known.EffectiveOrAssumed())
-	a.kubelet.config, a.kubelet.verdict = action.Config, known
+	v := a.verdictFor(action.Config)
+	a.moveManagerState(action, v.EffectiveOrAssumed())
+	a.kubelet.config, a.kubelet.verdict = action.Config, v
 	a.kubelet.wasHealthy = false
-	process, err := a.p.Kubelet.Start(ctx, run, known.EffectiveOrAssumed())
+	process, err := a.p.Kubelet.Start(ctx, run, v.EffectiveOrAssumed())
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (a *Agent) start(ctx context.Context, action trial.Action, run component.Ru
 
 // known is what a configuration amounts to, as its dry run found; else, of the
 // content that was started last, as it was then.
-func (a *Agent) known(c trial.Config) verdict {
+func (a *Agent) verdictFor(c trial.Config) verdict {
 	v, _ := a.validations.get(c.Revision)
 	switch {
 	case v.EffectiveOrAssumed() != nil:
@@ -111,7 +111,7 @@ func (a *Agent) collect() {
 // configuration contradicts: a kubelet that finds it exits. Only where a
 // configuration of evenkeel's doing is involved: with a local configuration
 // that was edited by hand, the kubelet's own refusal stands.
-func (a *Agent) setAsideState(action trial.Action, effective component.Effective) {
+func (a *Agent) moveManagerState(action trial.Action, effective component.Effective) {
 	if effective == nil || a.disk.store == nil || action.Cause == trial.CauseCrash {
 		return
 	}
@@ -131,7 +131,7 @@ func (a *Agent) setAsideState(action trial.Action, effective component.Effective
 		a.o.Log.Error("cannot move the managers' state aside", "err", err)
 	}
 	for _, file := range moved {
-		a.tell(a.log(action.Config), trial.Event{Warning: true, Reason: "StateMovedAside", Message: "the CPU or memory manager's state contradicted the configuration and was moved to " + file})
+		a.reportEvent(a.log(action.Config), trial.Event{Warning: true, Reason: "StateMovedAside", Message: "the CPU or memory manager's state contradicted the configuration and was moved to " + file})
 	}
 }
 
@@ -159,7 +159,7 @@ type kubelet struct {
 	exit       *trial.Child // an unexpected exit that has not been decided upon
 	config     trial.Config
 	verdict    verdict // on config, at that start
-	lease      *leaseBase
+	lease      *leaseObserver
 	started    time.Time
 	wasHealthy bool // at the last decision
 	ranRemote  bool // this agent has started a kubelet with an assigned configuration

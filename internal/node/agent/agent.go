@@ -50,12 +50,12 @@ func New(o Options, p Parts) *Agent {
 	}
 	a := &Agent{
 		o: o, p: p,
-		kubelet:     kubelet{lease: &leaseBase{}},
+		kubelet:     kubelet{lease: &leaseObserver{}},
 		validations: validations{checks: newChecks(o.Metrics.validated), unavailable: map[string]bool{}},
 		reports:     reports{objects: map[string][2]string{}},
 	}
 	p.Records.problem = func(err error) { // before it is opened
-		a.tell(a.o.Log, trial.Event{Warning: true, Reason: "StateProblem", Message: err.Error() + "; it is downloaded again"})
+		a.reportEvent(a.o.Log, trial.Event{Warning: true, Reason: "StateProblem", Message: err.Error() + "; it is downloaded again"})
 	}
 	return a
 }
@@ -68,7 +68,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.firstLook(ctx)
+	a.initialSync(ctx)
 	for ctx.Err() == nil {
 		if err := a.pass(ctx); err != nil {
 			a.stop()
@@ -82,7 +82,7 @@ func (a *Agent) Run(ctx context.Context) error {
 // firstLook asks what is intended, and how the node is before this agent's
 // kubelet runs, while the local configuration is checked, for at most the sync
 // timeout.
-func (a *Agent) firstLook(ctx context.Context) {
+func (a *Agent) initialSync(ctx context.Context) {
 	a.validate(ctx, []trial.Config{{}})
 	if a.p.Source != nil {
 		syncCtx, cancel := context.WithTimeout(ctx, a.o.SyncTimeout)
@@ -110,7 +110,7 @@ func (a *Agent) pass(ctx context.Context) error {
 	o.Verdicts = a.evaluateGuards(o.Intent)
 	if a.o.GiveUp != nil {
 		if err := a.o.GiveUp(o.Now, o.Child.Healthy); err != nil {
-			a.tell(a.o.Log, trial.Event{Warning: true, Reason: "KubeletGivenUp", Message: err.Error()})
+			a.reportEvent(a.o.Log, trial.Event{Warning: true, Reason: "KubeletGivenUp", Message: err.Error()})
 			a.flush(ctx)
 			return err
 		}
@@ -122,7 +122,7 @@ func (a *Agent) pass(ctx context.Context) error {
 		a.flush(ctx)
 		return fmt.Errorf("%w: %s", ErrLocalInvalid, d.Action.Words)
 	}
-	a.happened(d, o)
+	a.reportEvents(d, o)
 	run, err := a.render(d.Action)
 	if err != nil {
 		a.log(d.Action.Config).Error("a configuration cannot be started; going on without it", "err", err)
@@ -157,7 +157,7 @@ func (a *Agent) decide(o *trial.Observed) trial.Decision {
 	}
 	a.state, a.decided, a.kubelet.exit = d.Next, o.Now, nil
 	a.p.Records.set(a.disk.store, a.state)
-	a.dropRequests(o.Forget)
+	a.removeForgetRequests(o.Forget)
 	return d
 }
 
@@ -208,13 +208,13 @@ func (a *Agent) wait(ctx context.Context, wake time.Duration) {
 	case <-node:
 	case <-a.validations.changed:
 	case <-done:
-		a.exited(ctx)
+		a.handleExit(ctx)
 	}
 }
 
 // exited takes note of an exit that nobody asked for. One with status 0 may be
 // the init system stopping everything: our own SIGTERM then follows.
-func (a *Agent) exited(ctx context.Context) {
+func (a *Agent) handleExit(ctx context.Context) {
 	exit := a.kubelet.process.Exit()
 	a.kubelet.process = nil
 	if exit.Code == 0 {

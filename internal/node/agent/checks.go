@@ -15,20 +15,20 @@ import (
 // doubtful is how long "could not tell" stands before it is asked again: twice
 // as long after each time, up to doubtfulMost.
 const (
-	doubtful     = 30 * time.Second
-	doubtfulMost = 8 * time.Minute
+	recheckAfter    = 30 * time.Second
+	maxRecheckAfter = 8 * time.Minute
 )
 
 // checks are the verdicts of the kubelet's dry run, by revision, "" being
 // local. They are found in the background: a rollback never waits for one.
 type checks struct {
-	changed chan struct{}
-	found   func(component.Verdict, time.Duration)
-	mu      *sync.Mutex
-	byRev   map[string]*check
-	doubts  map[string]int // how often a revision could not be judged
-	alone   map[string]int // and how often it alone, one time after the other
-	said    map[string]string
+	changed        chan struct{}
+	found          func(component.Verdict, time.Duration)
+	mu             *sync.Mutex
+	byRev          map[string]*check
+	undecided      map[string]int // how often a revision could not be judged
+	undecidedAlone map[string]int // and how often it alone, one time after the other
+	logged         map[string]string
 }
 
 // verdict is what the dry run says of a configuration, and what this node does.
@@ -54,7 +54,7 @@ type check struct {
 }
 
 func newChecks(found func(component.Verdict, time.Duration)) checks {
-	return checks{changed: make(chan struct{}, 1), found: found, mu: &sync.Mutex{}, byRev: map[string]*check{}, doubts: map[string]int{}, alone: map[string]int{}, said: map[string]string{}}
+	return checks{changed: make(chan struct{}, 1), found: found, mu: &sync.Mutex{}, byRev: map[string]*check{}, undecided: map[string]int{}, undecidedAlone: map[string]int{}, logged: map[string]string{}}
 }
 
 // has tells whether the verdict on a revision is there, or being found.
@@ -92,20 +92,20 @@ func (c *checks) begin(ctx context.Context, revision string, fn func(context.Con
 
 // mostDoubts is how often a configuration may keep the kubelet's dry run from a
 // verdict by itself, while the local configuration passes.
-const mostDoubts = 3
+const maxUndecidedAlone = 3
 
 // insist returns the verdict on a revision; a rejection, if the revision alone
 // could not be judged for the last time.
-func (c *checks) insist(revision string, v component.Verdict) component.Verdict {
+func (c *checks) countUndecided(revision string, v component.Verdict) component.Verdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !v.CandidateOnly {
-		delete(c.alone, revision)
+		delete(c.undecidedAlone, revision)
 		return v
 	}
-	if c.alone[revision]++; c.alone[revision] >= mostDoubts {
+	if c.undecidedAlone[revision]++; c.undecidedAlone[revision] >= maxUndecidedAlone {
 		v.Outcome = component.Rejected
-		v.Message = fmt.Sprintf("it could not be judged %d times, while the local configuration passed each time: %s", mostDoubts, v.Message)
+		v.Message = fmt.Sprintf("it could not be judged %d times, while the local configuration passed each time: %s", maxUndecidedAlone, v.Message)
 	}
 	return v
 }
@@ -169,9 +169,9 @@ func (c *checks) dropUndecided(now time.Time, running string, alive bool) {
 	for revision, entry := range c.byRev {
 		v := entry.verdict
 		undecided := v.Outcome == component.CouldNotTell || v.incomparable || v.Outcome == component.Rejected && revision != ""
-		if alive && !entry.at.IsZero() && undecided && revision != running && now.Sub(entry.at) > min(doubtful<<min(c.doubts[revision], 5), doubtfulMost) {
+		if alive && !entry.at.IsZero() && undecided && revision != running && now.Sub(entry.at) > min(recheckAfter<<min(c.undecided[revision], 5), maxRecheckAfter) {
 			delete(c.byRev, revision)
-			c.doubts[revision]++
+			c.undecided[revision]++
 		}
 	}
 }
@@ -197,7 +197,7 @@ func (c *checks) limits() []component.Limit {
 }
 
 // stale forgets the verdicts that were found beside another local configuration.
-func (c *checks) stale(local string) {
+func (c *checks) dropOtherLocal(local string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for revision, entry := range c.byRev {
@@ -208,23 +208,23 @@ func (c *checks) stale(local string) {
 }
 
 // news tells whether something else was said of a revision the last time.
-func (c *checks) news(revision, words string) bool {
+func (c *checks) logNew(revision, words string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.said) > 20 {
-		clear(c.said)
+	if len(c.logged) > 20 {
+		clear(c.logged)
 	}
-	was, ok := c.said[revision]
-	c.said[revision] = words
-	return !ok || was != words
+	before, ok := c.logged[revision]
+	c.logged[revision] = words
+	return !ok || before != words
 }
 
 // drop forgets the verdict on a revision, so that it is found anew.
 func (c *checks) drop(revision string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.doubts, revision)
-	delete(c.alone, revision)
+	delete(c.undecided, revision)
+	delete(c.undecidedAlone, revision)
 	if entry := c.byRev[revision]; entry != nil && !entry.at.IsZero() {
 		delete(c.byRev, revision)
 	}
@@ -243,7 +243,7 @@ func (c *checks) keep(revisions ...string) {
 		if !keep[revision] {
 			entry.cancel()
 			delete(c.byRev, revision)
-			delete(c.alone, revision)
+			delete(c.undecidedAlone, revision)
 		}
 	}
 }
@@ -257,8 +257,8 @@ func (c *checks) clear() {
 		entry.cancel()
 	}
 	clear(c.byRev)
-	clear(c.doubts)
-	clear(c.alone)
+	clear(c.undecided)
+	clear(c.undecidedAlone)
 }
 
 func signal(ch chan struct{}) {

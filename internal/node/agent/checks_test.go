@@ -12,7 +12,7 @@ func TestARejectionIsFoundAnewButNotLocals(t *testing.T) {
 	for _, revision := range []string{"", "a", "runs"} {
 		c.put(revision, component.Verdict{Outcome: component.Rejected})
 	}
-	soon, later := time.Now().Add(doubtful/2), time.Now().Add(2*doubtful)
+	soon, later := time.Now().Add(recheckAfter/2), time.Now().Add(2*recheckAfter)
 	for _, tt := range []struct {
 		what  string
 		now   time.Time

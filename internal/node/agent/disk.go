@@ -57,7 +57,7 @@ func (a *Agent) save(next trial.State) bool {
 
 // requests are the revisions that an operator wants forgotten, without those
 // that have been: forgetting again would end another trial.
-func (a *Agent) requests() []string {
+func (a *Agent) readForgetRequests() []string {
 	revisions, err := a.disk.store.ForgetRequests()
 	if err != nil {
 		a.o.Log.Warn("cannot read the requests to forget", "err", err)
@@ -71,7 +71,7 @@ func (a *Agent) requests() []string {
 }
 
 // dropRequests removes the requests that were carried out.
-func (a *Agent) dropRequests(carriedOut []string) {
+func (a *Agent) removeForgetRequests(carriedOut []string) {
 	a.disk.forgotten = slices.DeleteFunc(append(a.disk.forgotten, carriedOut...), func(r string) bool {
 		err := a.disk.store.DropForgetRequest(r)
 		if err != nil && slices.Contains(carriedOut, r) {
@@ -83,7 +83,7 @@ func (a *Agent) dropRequests(carriedOut []string) {
 
 // replaced tells whether the kubelet's binary is not the one that was looked at
 // last.
-func (a *Agent) replaced() bool {
+func (a *Agent) binaryChanged() bool {
 	identity, err := a.p.Kubelet.Identity()
 	return err == nil && identity != a.binary.identity
 }
@@ -113,7 +113,7 @@ func (a *Agent) refreshVersion(ctx context.Context) error {
 		}
 		a.o.Log.Info("kubelet found", "version", version, "before", a.binary.version)
 		if a.disk.store != nil {
-			a.leaveVersion(ctx)
+			a.closeVersion(ctx)
 		}
 		a.load(store)
 	}
@@ -124,7 +124,7 @@ func (a *Agent) refreshVersion(ctx context.Context) error {
 
 // leaveVersion closes the records of a version whose binary was replaced while this agent runs. Its kubelet's end is
 // nothing to a trial with the next one; how the node is, that one has to know.
-func (a *Agent) leaveVersion(ctx context.Context) {
+func (a *Agent) closeVersion(ctx context.Context) {
 	if !a.save(trial.CleanShutdown(a.state)) {
 		a.o.Log.Warn("cannot record the end of the kubelet's old version", "err", a.disk.failure)
 	}
@@ -143,6 +143,6 @@ func (a *Agent) load(store Store) {
 	a.p.Records.set(a.disk.store, a.state)
 	for _, p := range problems {
 		a.o.Log.Warn("the state on disk had a problem", "file", p.File, "what", p.What, "setAside", p.SetAside)
-		a.tell(a.o.Log, trial.Event{Warning: true, Reason: "StateProblem", Message: p.String()})
+		a.reportEvent(a.o.Log, trial.Event{Warning: true, Reason: "StateProblem", Message: p.String()})
 	}
 }

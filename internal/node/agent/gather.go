@@ -19,7 +19,7 @@ func (a *Agent) gather(ctx context.Context) {
 	}
 	a.disk.requested = nil
 	if a.disk.store != nil && !a.disk.waits(time.Now()) {
-		a.disk.requested = a.requests()
+		a.disk.requested = a.readForgetRequests()
 	}
 	if local, ok := a.validations.get(""); ok && local.EffectiveOrAssumed() != nil {
 		a.validations.local = local
@@ -55,7 +55,7 @@ func (a *Agent) takeAnswer() {
 	}
 	if config.Revision != a.assignment.config.Revision || config.Rollout.Attempt != a.assignment.config.Rollout.Attempt {
 		a.assignment.since = time.Time{}
-		if !a.runs(config.Revision) {
+		if !a.isRunning(config.Revision) {
 			a.validations.drop(config.Revision) // each assignment is judged as things are now
 			if answer.Kind == trial.Assigned || local {
 				a.assignment.since = time.Now()
@@ -104,12 +104,12 @@ func (a *Agent) updateNode(ctx context.Context) {
 		return
 	}
 	a.kubelet.lease.update(s)
-	if a.node.watching && !a.kubelet.lease.renewed(s) && a.kubelet.lease.overtaken() {
+	if a.node.watching && !a.kubelet.lease.renewed(s) && a.kubelet.lease.overdue() {
 		a.p.Nodes.Start(ctx) // the watch has already seen the renewal, and polls rarely
 	}
 }
 
 // runs tells whether a revision was what was started last.
-func (a *Agent) runs(revision string) bool {
+func (a *Agent) isRunning(revision string) bool {
 	return a.state.Run.Started && a.state.Run.Config.Revision == revision
 }

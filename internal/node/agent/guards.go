@@ -13,8 +13,8 @@ import (
 // dropOutdatedVerdicts drops verdicts that must be found again. Those found with another local configuration matter only if
 // something may be started.
 func (a *Agent) dropOutdatedVerdicts(o trial.Observed) {
-	if a.kubelet.process == nil || o.Intent.Kind == trial.Assigned && !a.runs(o.Intent.Config.Revision) {
-		a.validations.stale(o.LocalDigest)
+	if a.kubelet.process == nil || o.Intent.Kind == trial.Assigned && !a.isRunning(o.Intent.Config.Revision) {
+		a.validations.dropOtherLocal(o.LocalDigest)
 	}
 	a.validations.dropUndecided(o.Now, a.state.Run.Config.Revision, a.kubelet.process != nil)
 }
@@ -27,7 +27,7 @@ func (a *Agent) evaluateGuards(in trial.Intent) map[string]trial.Verdict {
 		if a.validations.unavailable[revision] {
 			verdicts[revision] = trial.Verdict{Outcome: trial.Unavailable, Words: v.Message}
 		}
-		if revision != "" && verdicts[revision].Outcome == trial.Accepted && in.Kind == trial.Assigned && in.Config.Revision == revision && !a.runs(revision) {
+		if revision != "" && verdicts[revision].Outcome == trial.Accepted && in.Kind == trial.Assigned && in.Config.Revision == revision && !a.isRunning(revision) {
 			if guard := a.guard(v.Verdict, in.Config.Asked.AllowPodLoss); guard.Outcome != trial.NotValidated {
 				verdicts[revision] = guard
 			}

@@ -391,11 +391,11 @@ func TestAPodThatEndsByItselfOrIsDeletedIsNotLost(t *testing.T) {
 func TestTheLeaseCountsOnlyIfItWasRenewedSinceTheStart(t *testing.T) {
 	inWorld(t, func(w *world) {
 		at := func(renewed string) source.NodeState { return source.NodeState{Reachable: true, LeaseRenewed: renewed} }
-		l := &leaseBase{since: time.Now()}
+		l := &leaseObserver{since: time.Now()}
 		if l.renewed(at("10:00")) {
 			t.Error("renewed, though it is not known how it was at the start")
 		}
-		l.see(t.Context(), w.nodesOf("10:00"))
+		l.readBase(t.Context(), w.nodesOf("10:00"))
 		if l.renewed(at("10:00")) {
 			t.Error("renewed, though it is as it was")
 		}
@@ -405,9 +405,9 @@ func TestTheLeaseCountsOnlyIfItWasRenewedSinceTheStart(t *testing.T) {
 		if l.renewed(source.NodeState{LeaseRenewed: "10:02"}) {
 			t.Error("renewed, though the API cannot be reached")
 		}
-		late := &leaseBase{since: time.Now()}
+		late := &leaseObserver{since: time.Now()}
 		w.api.up = false
-		late.see(t.Context(), &simNodes{api: w.api})
+		late.readBase(t.Context(), &simNodes{api: w.api})
 		<-time.After(leaseGrace + time.Millisecond)
 		late.update(at("10:05"))
 		if late.renewed(at("10:05")) || !late.renewed(at("10:15")) {

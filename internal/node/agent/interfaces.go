@@ -45,7 +45,7 @@ type Process interface {
 	Stop(grace time.Duration) supervisor.Exit
 	Healthy() bool // READY, watchdog and healthz all say so
 	Waiting() bool // for its lock
-	Watch(closely bool)
+	Watch(paceChanged bool)
 }
 
 // Store is where the node's state is kept.

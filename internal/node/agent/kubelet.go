@@ -28,13 +28,13 @@ type HostKubelet struct {
 	Notifier *supervisor.Notifier
 	Log      *slog.Logger
 
-	mu       sync.Mutex
-	prepared prepared
-	lockless bool // the kubelet that was asked last knows no --lock-file
+	mu          sync.Mutex
+	preparation preparation
+	noLockFile  bool // the kubelet that was asked last knows no --lock-file
 }
 
 // prepared is what Prepare found, of a kubelet and a local configuration as they were then.
-type prepared struct {
+type preparation struct {
 	identity, version string
 	local             string // the digest; empty: the verdict was taken, or there was none
 	verdict           component.Verdict
@@ -54,26 +54,26 @@ func (h *HostKubelet) Prepare(ctx context.Context) (component.Verdict, error) {
 		return component.Verdict{}, err
 	}
 	local := h.LocalDigest() // before it is judged: what is written meanwhile is to be judged again
-	found := prepared{identity: identity, version: version, local: local, verdict: h.Harness.CheckLocal(ctx, h.InitFile)}
+	found := preparation{identity: identity, version: version, local: local, verdict: h.Harness.CheckLocal(ctx, h.InitFile)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.prepared = found
+	h.preparation = found
 	return found.verdict, nil
 }
 
 // stillPrepared is what Prepare found, zero if the kubelet is another now. Of what it found on the local configuration
 // it is the last time that it counts, if that is taken.
-func (h *HostKubelet) stillPrepared(take bool) prepared {
+func (h *HostKubelet) currentPreparation(take bool) preparation {
 	identity, err := h.Identity()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	found := h.prepared
+	found := h.preparation
 	if err != nil || identity != found.identity {
-		h.prepared = prepared{}
-		return prepared{}
+		h.preparation = preparation{}
+		return preparation{}
 	}
 	if take {
-		h.prepared.local, h.prepared.verdict = "", component.Verdict{}
+		h.preparation.local, h.preparation.verdict = "", component.Verdict{}
 	}
 	return found
 }
@@ -94,7 +94,7 @@ func (h *HostKubelet) Local() trial.Local {
 
 // Version implements Kubelet.
 func (h *HostKubelet) Version(ctx context.Context) (string, error) {
-	if found := h.stillPrepared(false); found.version != "" {
+	if found := h.currentPreparation(false); found.version != "" {
 		return found.version, nil
 	}
 	return h.version(ctx)
@@ -111,18 +111,18 @@ func (h *HostKubelet) version(ctx context.Context) (string, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !locks && !h.lockless {
+	if !locks && !h.noLockFile {
 		h.Log.Warn("this kubelet knows no --lock-file: it runs without it, and only agents keep a second kubelet from running here", "version", version, "lock", h.LockFile)
 	}
-	h.lockless = !locks
+	h.noLockFile = !locks
 	return version, nil
 }
 
 // lock is the file that the kubelet is given to lock, empty if it is none.
-func (h *HostKubelet) lock() string {
+func (h *HostKubelet) lockFile() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.lockless {
+	if h.noLockFile {
 		return ""
 	}
 	return h.LockFile
@@ -130,7 +130,7 @@ func (h *HostKubelet) lock() string {
 
 // CheckLocal implements Kubelet.
 func (h *HostKubelet) CheckLocal(ctx context.Context) component.Verdict {
-	found := h.stillPrepared(true)
+	found := h.currentPreparation(true)
 	if found.verdict.Outcome != component.CouldNotTell && found.local == h.LocalDigest() {
 		return found.verdict
 	}
@@ -181,14 +181,14 @@ func (h *HostKubelet) RunsStaticPods(effective component.Effective) bool {
 // Start implements Kubelet.
 func (h *HostKubelet) Start(ctx context.Context, run component.RunConfig, effective component.Effective) (Process, error) {
 	run.InitFile = h.InitFile
-	argv := h.Argv(run, h.lock())
+	argv := h.Argv(run, h.lockFile())
 	p, err := supervisor.Start(supervisor.Command{
 		Path: argv[0], Args: argv[1:], Stdout: os.Stdout, Stderr: os.Stderr, Watchdog: watchdog,
 	}, h.Notifier)
 	if err != nil {
 		return nil, err
 	}
-	k := &kubeletProcess{Process: p, changed: make(chan struct{}, 1), closely: make(chan struct{}, 1)}
+	k := &kubeletProcess{Process: p, changed: make(chan struct{}, 1), paceChanged: make(chan struct{}, 1)}
 	// Where it is not known, or there is none, READY and the watchdog alone tell.
 	if url := h.HealthzURL(effective); effective != nil && url != "" {
 		k.health = component.NewHealth(url)
@@ -200,22 +200,22 @@ func (h *HostKubelet) Start(ctx context.Context, run component.RunConfig, effect
 // kubeletProcess is a kubelet with its health.
 type kubeletProcess struct {
 	*supervisor.Process
-	health  *component.Health // nil: the node's own configuration switches the endpoint off; READY must do
-	ok      atomic.Bool       // healthz, at the last probe
-	was     bool
-	close   atomic.Bool
-	closely chan struct{}
-	changed chan struct{}
+	health      *component.Health // nil: the node's own configuration switches the endpoint off; READY must do
+	ok          atomic.Bool       // healthz, at the last probe
+	wasHealthy  bool
+	close       atomic.Bool
+	paceChanged chan struct{}
+	changed     chan struct{}
 }
 
 // Paces of asking for the kubelet's health: a start is worth a close look, a
 // kubelet that has been fine for long is not.
 const (
-	probeStart = 20 * time.Millisecond
-	probeMost  = 500 * time.Millisecond
-	probeTrial = 2 * time.Second
-	probeIdle  = 10 * time.Second
-	probeTime  = 2 * time.Second
+	minProbePace     = 20 * time.Millisecond
+	maxUnhealthyPace = 500 * time.Millisecond
+	trialPace        = 2 * time.Second
+	idlePace         = 10 * time.Second
+	probeTimeout     = 2 * time.Second
 )
 
 // probe asks for the kubelet's health until it is gone.
@@ -223,23 +223,23 @@ func (k *kubeletProcess) probe(ctx context.Context) {
 	if k.health != nil {
 		defer k.health.Close()
 	}
-	pace := probeStart
+	pace := minProbePace
 	for {
-		ask, cancel := context.WithTimeout(ctx, probeTime)
+		ask, cancel := context.WithTimeout(ctx, probeTimeout)
 		ok := k.health == nil || k.health.Healthz(ask) == nil
 		cancel()
 		k.ok.Store(ok)
-		if healthy := k.Healthy(); healthy != k.was {
-			k.was = healthy
+		if healthy := k.Healthy(); healthy != k.wasHealthy {
+			k.wasHealthy = healthy
 			signal(k.changed)
 		}
 		switch {
-		case !k.was:
-			pace = min(pace*3/2, probeMost)
+		case !k.wasHealthy:
+			pace = min(pace*3/2, maxUnhealthyPace)
 		case k.close.Load():
-			pace = probeTrial
+			pace = trialPace
 		default:
-			pace = probeIdle
+			pace = idlePace
 		}
 		timer := time.NewTimer(pace)
 		select {
@@ -250,8 +250,8 @@ func (k *kubeletProcess) probe(ctx context.Context) {
 			timer.Stop()
 			return
 		case <-k.Process.Changed():
-			pace = probeStart
-		case <-k.closely:
+			pace = minProbePace
+		case <-k.paceChanged:
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -272,8 +272,8 @@ func (k *kubeletProcess) Healthy() bool {
 func (k *kubeletProcess) Waiting() bool { return !k.Ready() && lockfile.Waiting(k.Pid()) }
 
 // Watch implements Process.
-func (k *kubeletProcess) Watch(closely bool) {
-	if k.close.Swap(closely) != closely {
-		signal(k.closely)
+func (k *kubeletProcess) Watch(paceChanged bool) {
+	if k.close.Swap(paceChanged) != paceChanged {
+		signal(k.paceChanged)
 	}
 }

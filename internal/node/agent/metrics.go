@@ -111,7 +111,7 @@ func (m *Metrics) health(healthy bool) {
 
 // status sets the gauges; object says which version of its object a configuration
 // was read from, and which key.
-func (m *Metrics) status(st trial.Status, f facts, object func(trial.Config) (resourceVersion, key string)) {
+func (m *Metrics) status(st trial.Status, f statusDetails, object func(trial.Config) (resourceVersion, key string)) {
 	set := func(g *prometheus.GaugeVec, c *trial.Config) {
 		g.Reset()
 		switch {

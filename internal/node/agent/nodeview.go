@@ -25,7 +25,7 @@ type view struct {
 
 // lookLasts is how long a single look tells how the node is. After that it is not known: a trial that begins then, because
 // a kubelet exited, is not to be blamed for what happened to pods in the hours before.
-const lookLasts = 2 * time.Minute
+const snapshotLifetime = 2 * time.Minute
 
 func (v *view) set(s source.NodeState) {
 	v.mu.Lock()
@@ -40,7 +40,7 @@ func (v *view) now(nodes Nodes) source.NodeState {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if time.Since(v.at) > lookLasts {
+	if time.Since(v.at) > snapshotLifetime {
 		return source.NodeState{Cause: "they were not counted lately"}
 	}
 	return v.once
@@ -74,22 +74,22 @@ const leaseGrace = 5 * time.Second
 
 // leaseBase is the node's Lease as it was when a kubelet was started. What was
 // renewed since was renewed by that kubelet; clocks are not compared.
-type leaseBase struct {
-	since  time.Time // of the start
-	looked bool      // the watch was told to look closely once more
+type leaseObserver struct {
+	since     time.Time // of the start
+	rewatched bool      // the watch was told to look closely once more
 
 	mu   sync.Mutex
 	seen bool
 	time string
 }
 
-func (l *leaseBase) see(ctx context.Context, nodes Nodes) {
+func (l *leaseObserver) readBase(ctx context.Context, nodes Nodes) {
 	if s := nodes.Snapshot(ctx); s.Reachable {
 		l.set(s.LeaseRenewed)
 	}
 }
 
-func (l *leaseBase) set(renewed string) {
+func (l *leaseObserver) set(renewed string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.seen {
@@ -99,23 +99,23 @@ func (l *leaseBase) set(renewed string) {
 
 // overtaken tells, once, that the Lease is overdue: it may have been renewed before what it was could be seen, so that
 // only the next renewal counts.
-func (l *leaseBase) overtaken() bool {
-	if l.looked || time.Since(l.since) <= leaseGrace {
+func (l *leaseObserver) overdue() bool {
+	if l.rewatched || time.Since(l.since) <= leaseGrace {
 		return false
 	}
-	l.looked = true
+	l.rewatched = true
 	return true
 }
 
 // update takes the Lease as it is, if it could not be read at the start.
-func (l *leaseBase) update(s source.NodeState) {
+func (l *leaseObserver) update(s source.NodeState) {
 	if s.Reachable && time.Since(l.since) > leaseGrace {
 		l.set(s.LeaseRenewed)
 	}
 }
 
 // renewed reports whether the Lease was renewed since the start.
-func (l *leaseBase) renewed(s source.NodeState) bool {
+func (l *leaseObserver) renewed(s source.NodeState) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.seen && s.Reachable && s.LeaseRenewed != l.time

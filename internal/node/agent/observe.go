@@ -90,7 +90,7 @@ func (a *Agent) nodeState(ctx context.Context) trial.Node {
 		n.API, n.Pressure = s.Reachable, s.Pressure
 		n.Ready = s.Ready && (a.state.Trial == nil || a.kubelet.lease.renewed(s))
 		for _, p := range s.Pods {
-			if active(p) {
+			if isActive(p) {
 				n.Pods = append(n.Pods, string(p.UID))
 			}
 		}
@@ -109,14 +109,14 @@ func (a *Agent) nodeState(ctx context.Context) trial.Node {
 }
 
 // active tells whether a pod takes one of the places that maxPods limits.
-func active(p source.Pod) bool {
+func isActive(p source.Pod) bool {
 	return p.Phase != string(corev1.PodFailed) && p.Phase != string(corev1.PodSucceeded)
 }
 
 // countActive counts the pods that run: all, and without static pods and those of DaemonSets.
 func countActive(pods []source.Pod) (all, workload int64) {
 	for _, p := range pods {
-		if active(p) {
+		if isActive(p) {
 			all++
 			if !p.Static && p.OwnerKind != "DaemonSet" {
 				workload++
@@ -131,7 +131,7 @@ func countActive(pods []source.Pod) (all, workload int64) {
 func lostPods(pods []source.Pod, before []string) []string {
 	var lost []string
 	for _, p := range pods {
-		if !slices.Contains(before, string(p.UID)) || active(p) {
+		if !slices.Contains(before, string(p.UID)) || isActive(p) {
 			continue
 		}
 		switch {

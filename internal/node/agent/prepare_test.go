@@ -109,7 +109,7 @@ func TestAKubeletThatKnowsNoLockIsRunWithoutOne(t *testing.T) {
 			if _, err := h.Version(t.Context()); (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
 				t.Errorf("error %v, want %q", err, test.err)
 			}
-			if got := h.lock(); got != test.want {
+			if got := h.lockFile(); got != test.want {
 				t.Errorf("it is given the lock %q, want %q", got, test.want)
 			}
 		})

@@ -15,11 +15,11 @@ import (
 )
 
 // happened tells what has just happened.
-func (a *Agent) happened(d trial.Decision, o trial.Observed) {
+func (a *Agent) reportEvents(d trial.Decision, o trial.Observed) {
 	a.page.decided(o.Now, o.Child.Healthy)
 	a.o.Metrics.health(o.Child.Healthy)
 	for _, e := range d.Events {
-		a.tell(a.log(a.assignment.config), e)
+		a.reportEvent(a.log(a.assignment.config), e)
 		if e.Failure != "" {
 			a.o.Metrics.rolledBack(e.Failure)
 		}
@@ -28,7 +28,7 @@ func (a *Agent) happened(d trial.Decision, o trial.Observed) {
 		a.log(a.state.Run.Config).Info("the kubelet is healthy", "took", o.Now.Sub(a.kubelet.started))
 	}
 	a.kubelet.wasHealthy = o.Child.Healthy
-	if o.Child.Healthy && d.Action.Kind == trial.None && !a.assignment.since.IsZero() && a.runs(a.assignment.config.Revision) {
+	if o.Child.Healthy && d.Action.Kind == trial.None && !a.assignment.since.IsZero() && a.isRunning(a.assignment.config.Revision) {
 		a.o.Metrics.changed(o.Now.Sub(a.assignment.since))
 		a.assignment.since = time.Time{}
 	}
@@ -49,15 +49,15 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	if len(d.Validate) > 0 {
 		return
 	}
-	runs := a.kubelet.verdict
+	shown := a.kubelet.verdict
 	if d.Action.Kind != trial.None {
-		runs = a.known(d.Action.Config)
+		shown = a.verdictFor(d.Action.Config)
 	}
-	overridden := runs.Overridden
+	overridden := shown.Overridden
 	if d.Status.Active.IsLocal() {
 		overridden = nil
 	}
-	f := facts{
+	f := statusDetails{
 		generation: a.assignment.answer.Generation, remote: a.o.Remote, runMode: a.o.RunMode,
 		componentVersion: a.binary.version, agentVersion: a.o.AgentVersion, overridden: overridden, limits: a.validations.limits(), workloadPods: a.node.workloadPods,
 	}
@@ -74,7 +74,7 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	a.o.Metrics.status(st, f, a.object)
 	if st.Condition != a.reports.condition {
 		if slices.Contains(refusals, st.Condition.Reason) {
-			a.tell(a.log(a.assignment.config), trial.Event{Warning: true, Reason: "ConfigRefused", Message: st.Condition.Cause})
+			a.reportEvent(a.log(a.assignment.config), trial.Event{Warning: true, Reason: "ConfigRefused", Message: st.Condition.Cause})
 		}
 		a.log(a.assignment.config).Info(v1alpha1.ConditionConfigOK, "status", st.Condition.Status, "reason", st.Condition.Reason, "message", st.Condition.Message+": "+st.Condition.Cause, "words", st.Error)
 		if err := a.o.Init.Status(st.Condition.Message + ": " + st.Condition.Cause); err != nil {
@@ -82,12 +82,12 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 		}
 		a.reports.condition = st.Condition
 	}
-	a.page.set(pageState{status: st, runs: runs, overridden: overridden, limits: f.limits, version: a.binary.version, remote: a.o.Remote, runMode: a.o.RunMode, running: a.state.Run.Started})
-	a.record()
+	a.page.set(pageContent{status: st, verdict: shown, overridden: overridden, limits: f.limits, version: a.binary.version, remote: a.o.Remote, runMode: a.o.RunMode, running: a.state.Run.Started})
+	a.saveRunning()
 }
 
 // record keeps what the page shows, for who cannot ask for it.
-func (a *Agent) record() {
+func (a *Agent) saveRunning() {
 	if a.o.Record == nil {
 		return
 	}
@@ -113,7 +113,7 @@ func (a *Agent) record() {
 var refusals = []string{v1alpha1.ReasonWouldEvictPods, v1alpha1.ReasonNeedsDrain, v1alpha1.ReasonProtectedFields, v1alpha1.ReasonRevoked}
 
 // tell says something once: in the log and as an Event on the Node.
-func (a *Agent) tell(log *slog.Logger, e trial.Event) {
+func (a *Agent) reportEvent(log *slog.Logger, e trial.Event) {
 	if e.Warning {
 		log.Warn(e.Message, "event", e.Reason)
 	} else {

@@ -88,15 +88,15 @@ func TestWhatAloneCannotBeJudgedIsRejectedInTheEnd(t *testing.T) {
 		w.pass(10 * time.Second)
 		w.wantConfigOK("Unknown | using last-known-good (init): could not validate current (UID: uid-alone): it was killed (CouldNotValidate)")
 		w.pass(5 * time.Minute)
-		if n := w.kubelet.checked("alone"); n != mostDoubts {
-			t.Errorf("%d dry runs, want %d", n, mostDoubts)
+		if n := w.kubelet.checked("alone"); n != maxUndecidedAlone {
+			t.Errorf("%d dry runs, want %d", n, maxUndecidedAlone)
 		}
 		s := w.status()
 		if len(s.BadConfigs) != 1 || !strings.Contains(s.Error, "it could not be judged 3 times, while the local configuration passed each time: it was killed") {
 			t.Errorf("bad: %+v, error %q", s.BadConfigs, s.Error)
 		}
 		w.pass(time.Hour)
-		if n := w.kubelet.checked("alone"); n != mostDoubts {
+		if n := w.kubelet.checked("alone"); n != maxUndecidedAlone {
 			t.Errorf("%d dry runs after it was rejected", n)
 		}
 		w.wantStarts("")
@@ -112,7 +112,7 @@ func TestWhatLocalCannotPassEitherIsAskedForEver(t *testing.T) {
 		if s := w.status(); len(s.BadConfigs) != 0 {
 			t.Errorf("bad: %+v", s.BadConfigs)
 		}
-		if n := w.kubelet.checked("doubtful"); n <= mostDoubts {
+		if n := w.kubelet.checked("doubtful"); n <= maxUndecidedAlone {
 			t.Errorf("%d dry runs", n)
 		}
 	})

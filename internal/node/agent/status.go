@@ -13,7 +13,7 @@ import (
 )
 
 // facts are what a status says beyond the decision.
-type facts struct {
+type statusDetails struct {
 	generation       int64
 	remote           v1alpha1.RemoteConfig
 	runMode          v1alpha1.RunMode
@@ -25,7 +25,7 @@ type facts struct {
 }
 
 // nodeConfigStatus turns a decision's status into the API's.
-func nodeConfigStatus(st trial.Status, f facts) v1alpha1.NodeConfigStatus {
+func nodeConfigStatus(st trial.Status, f statusDetails) v1alpha1.NodeConfigStatus {
 	out := v1alpha1.NodeConfigStatus{
 		ObservedGeneration: f.generation,
 		LastKnownGood:      lastKnownGood(st.LastKnownGood),

@@ -34,7 +34,7 @@ func TestStatusCarriesEverythingThatWasDecided(t *testing.T) {
 			{Revision: "d", UID: "d", Time: at, Reason: "lost the API"},
 		},
 	}
-	f := facts{generation: 4, remote: "NodeConfig", runMode: "Host", componentVersion: "v1.36.3", agentVersion: "v0.1.0", overridden: []string{"maxPods"}}
+	f := statusDetails{generation: 4, remote: "NodeConfig", runMode: "Host", componentVersion: "v1.36.3", agentVersion: "v0.1.0", overridden: []string{"maxPods"}}
 	b, a := api("b"), api("a")
 	want := v1alpha1.NodeConfigStatus{
 		ObservedGeneration: 4,
@@ -58,7 +58,7 @@ func TestStatusCarriesEverythingThatWasDecided(t *testing.T) {
 
 func TestStatusOfANodeThatRunsItsLocalConfigurationNamesNone(t *testing.T) {
 	for local, want := range map[trial.Local]v1alpha1.LocalConfig{trial.Init: v1alpha1.LocalConfigInit, trial.Default: v1alpha1.LocalConfigDefault} {
-		got := nodeConfigStatus(trial.Status{Local: local, Assigned: &trial.Config{Revision: "a", UID: "a"}}, facts{})
+		got := nodeConfigStatus(trial.Status{Local: local, Assigned: &trial.Config{Revision: "a", UID: "a"}}, statusDetails{})
 		if got.Local != want || got.Active != nil || got.LastKnownGood != nil || got.Trial != nil || got.BadConfigs != nil || got.Assigned.RolloutRef != nil {
 			t.Errorf("%s: %+v", local, got)
 		}

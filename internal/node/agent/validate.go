@@ -30,12 +30,12 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 		}
 		if c.IsLocal() {
 			a.validations.begin(ctx, "", func(ctx context.Context) verdict {
-				return verdict{Verdict: a.judged(ctx, string(a.p.Kubelet.Local()), a.p.Kubelet.CheckLocal(ctx))}
+				return verdict{Verdict: a.logVerdict(ctx, string(a.p.Kubelet.Local()), a.p.Kubelet.CheckLocal(ctx))}
 			})
 			continue
 		}
 		if a.assignment.answer.PayloadErr != nil && a.assignment.config.Revision == c.Revision {
-			verdict := a.judged(ctx, c.Revision, component.Verdict{Outcome: component.Rejected, Message: a.assignment.answer.PayloadErr.Error()})
+			verdict := a.logVerdict(ctx, c.Revision, component.Verdict{Outcome: component.Rejected, Message: a.assignment.answer.PayloadErr.Error()})
 			a.o.Metrics.validated(verdict, 0)
 			a.validations.put(c.Revision, verdict)
 			signal(a.validations.changed)
@@ -49,7 +49,7 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 			if !a.validations.unavailable[c.Revision] {
 				a.log(c).Error("a checkpoint cannot be used", "err", err)
 			}
-			a.cannotUse(c.Revision, err)
+			a.requestDownload(c.Revision, err)
 			signal(a.validations.changed)
 			continue
 		}
@@ -61,9 +61,9 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 			counted, local := a.countPods(ctx), a.p.Kubelet.LocalDigest()
 			found := a.p.Kubelet.Check(ctx, p)
 			if ctx.Err() == nil {
-				found = a.validations.insist(c.Revision, found)
+				found = a.validations.countUndecided(c.Revision, found)
 			}
-			v := a.compared(a.judged(ctx, c.Revision, found))
+			v := a.compareFields(a.logVerdict(ctx, c.Revision, found))
 			v.local = local
 			if count {
 				<-counted
@@ -75,8 +75,8 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 
 // cannotUse takes note that a checkpoint cannot be used, and has it downloaded
 // anew if it is what is assigned: now and then, for the disk may be at fault.
-func (a *Agent) cannotUse(revision string, err error) {
-	a.unusable(revision, err)
+func (a *Agent) requestDownload(revision string, err error) {
+	a.markUnavailable(revision, err)
 	if a.p.Source != nil && a.assignment.config.Revision == revision && time.Since(a.assignment.redownloaded) > storageRetry {
 		a.assignment.saved, a.assignment.redownloaded = trial.Config{}, time.Now()
 		a.p.Source.Refresh()
@@ -84,15 +84,15 @@ func (a *Agent) cannotUse(revision string, err error) {
 }
 
 // unusable takes note that a configuration cannot be run now.
-func (a *Agent) unusable(revision string, err error) {
+func (a *Agent) markUnavailable(revision string, err error) {
 	a.validations.unavailable[revision] = true
 	a.validations.put(revision, component.Verdict{Outcome: component.CouldNotTell, Message: err.Error()})
 }
 
 // judged logs a verdict that is news and still wanted, and returns it.
-func (a *Agent) judged(ctx context.Context, uid string, v component.Verdict) component.Verdict {
+func (a *Agent) logVerdict(ctx context.Context, uid string, v component.Verdict) component.Verdict {
 	level := slog.LevelDebug
-	if ctx.Err() == nil && a.validations.news(uid, v.Outcome.String()+v.Message) {
+	if ctx.Err() == nil && a.validations.logNew(uid, v.Outcome.String()+v.Message) {
 		level = slog.LevelInfo
 	}
 	a.o.Log.Log(ctx, level, "validated", "uid", uid, "verdict", v.Outcome.String(), "stage", v.Stage, "words", v.Message, "warnings", v.Warnings)
@@ -101,14 +101,14 @@ func (a *Agent) judged(ctx context.Context, uid string, v component.Verdict) com
 
 // compared lays what this node protects over what its kubelet said. Local is
 // kept as what differs from it alone: it is the same for all.
-func (a *Agent) compared(v component.Verdict) verdict {
+func (a *Agent) compareFields(v component.Verdict) verdict {
 	out := verdict{Verdict: v}
 	if v.Effective != nil && v.Local != nil {
 		out.differs = payload.Diff(v.Effective, v.Local)
 	}
 	if v.Outcome == component.Accepted {
-		words, compared := v.CheckProtected(a.o.Protected)
-		out.protected, out.incomparable = words, !compared
+		words, compareFields := v.CheckProtected(a.o.Protected)
+		out.protected, out.incomparable = words, !compareFields
 	}
 	out.Local = nil
 	return out

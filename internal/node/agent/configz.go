@@ -19,14 +19,14 @@ import (
 // page is what the agent tells who asks it over HTTP.
 type page struct {
 	mu      sync.Mutex
-	state   pageState
+	state   pageContent
 	last    time.Time // of the decisions
 	healthy bool      // as it was then
 }
 
-type pageState struct {
+type pageContent struct {
 	status     trial.Status
-	runs       verdict
+	verdict    verdict
 	overridden []string
 	limits     []component.Limit
 	version    string
@@ -35,7 +35,7 @@ type pageState struct {
 	running    bool
 }
 
-func (p *page) set(s pageState) {
+func (p *page) set(s pageContent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.state = s
@@ -61,7 +61,7 @@ func (a *Agent) Alive() bool {
 	return !stuck
 }
 
-func (p *page) get() pageState {
+func (p *page) get() pageContent {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.state
@@ -132,17 +132,17 @@ func (c Configz) Grouped() Configz {
 	return c
 }
 
-func (s pageState) configz() Configz {
+func (s pageContent) configz() Configz {
 	return Configz{
-		Source: sourceOf(s.status), Remote: s.remote, RunMode: s.runMode, ConfigOK: s.status.Condition, Error: s.status.Error, Component: s.version,
-		Effective: shown(s.runs.Effective), Origins: s.runs.Origins, Differs: s.runs.differs, Overridden: s.overridden,
+		Source: configzSource(s.status), Remote: s.remote, RunMode: s.runMode, ConfigOK: s.status.Condition, Error: s.status.Error, Component: s.version,
+		Effective: presentable(s.verdict.Effective), Origins: s.verdict.Origins, Differs: s.verdict.differs, Overridden: s.overridden,
 		Limits: s.limits,
 	}
 }
 
 // shown is a configuration for people's eyes: without secrets, and without what is
 // unset. nil stays nil.
-func shown(e component.Effective) component.Effective {
+func presentable(e component.Effective) component.Effective {
 	if e == nil {
 		return nil
 	}
@@ -191,10 +191,10 @@ func (a *Agent) Handler(ask func(context.Context, component.Effective) (componen
 		out := s.configz()
 		if ask == nil {
 			out.KubeletSays = "the agent has no credentials to ask the kubelet with"
-		} else if effective, err := ask(r.Context(), s.runs.Effective); err != nil {
+		} else if effective, err := ask(r.Context(), s.verdict.Effective); err != nil {
 			out.KubeletSays = err.Error()
 		} else {
-			out.Kubelet = shown(effective)
+			out.Kubelet = presentable(effective)
 		}
 		if form == "grouped" {
 			out = out.Grouped()
@@ -207,7 +207,7 @@ func (a *Agent) Handler(ask func(context.Context, component.Effective) (componen
 	return mux
 }
 
-func sourceOf(st trial.Status) ConfigzSource {
+func configzSource(st trial.Status) ConfigzSource {
 	c := st.Active
 	if c.IsLocal() {
 		return ConfigzSource{Kind: string(st.Local)}
