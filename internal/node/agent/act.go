@@ -9,8 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// render writes what the kubelet is to be started with, before the one that
-// runs is stopped. What cannot be rendered is as good as not there, for a while.
+// render writes the files for a start, before the running kubelet is stopped. After a failure the configuration
+// counts as unavailable for a while.
 func (a *Agent) render(action trial.Action) (component.RunConfig, error) {
 	c := action.Config
 	if action.Kind == trial.None || c.IsLocal() {
@@ -23,7 +23,7 @@ func (a *Agent) render(action trial.Action) (component.RunConfig, error) {
 	}
 	dir, err := a.renderFiles(c.Revision, p)
 	if err != nil {
-		a.markUnavailable(c.Revision, err) // no other copy of it would help
+		a.markUnavailable(c.Revision, err) // another download would not help
 		return component.RunConfig{}, err
 	}
 	a.kubelet.ranRemote = true
@@ -38,11 +38,10 @@ func (a *Agent) renderFiles(revision string, p payload.Payload) (dir string, err
 	return a.disk.store.Render(revision, files)
 }
 
-// carryOut starts or restarts the kubelet as decided. A kubelet that cannot be
-// started is an exit like any other, and decided upon.
+// carryOut starts or restarts the kubelet. A failed start counts as an exit.
 func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component.RunConfig) {
 	if action.Kind != trial.Start && action.Kind != trial.Restart || ctx.Err() != nil {
-		return // told to end: the next start decides the same again
+		return // the agent ends: the next start decides the same again
 	}
 	log := a.log(action.Config).With("cause", action.Cause)
 	if a.kubelet.process != nil {
@@ -51,19 +50,19 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 		log.Info("kubelet stopped for a change", "exit", exit.String(), "took", time.Since(begin))
 		a.kubelet.process = nil
 		if ctx.Err() != nil || a.binaryChanged() {
-			return // told to end; or to be decided again, with what is known of the new binary
+			return // the agent ends, or another decision is needed for the new binary
 		}
 	}
 	a.kubelet.lease = &leaseObserver{since: time.Now()}
-	if a.p.Nodes != nil && a.state.Trial != nil { // last-known-good is to show that it does better, too
-		go a.kubelet.lease.readBase(ctx, a.p.Nodes) // now that no kubelet renews it, and before one does
+	if a.p.Nodes != nil && a.state.Trial != nil { // also for last-known-good, which must prove to be better
+		go a.kubelet.lease.readBase(ctx, a.p.Nodes) // after the old kubelet's last renewal and before the new one's first
 	}
 	if err := a.start(ctx, action, run); err != nil {
 		log.Error("the kubelet cannot be started", "err", err)
 		a.kubelet.exit = &trial.Child{Exited: true, Exit: err.Error()}
 		return
 	}
-	a.decided = time.Now() // how long the one before took to stop says nothing of this one
+	a.decided = time.Now() // the time that the old kubelet took to stop does not count for the new one
 	log.Info("kubelet started")
 	a.o.Metrics.started(action.Cause)
 	a.collect()
@@ -82,8 +81,8 @@ func (a *Agent) start(ctx context.Context, action trial.Action, run component.Ru
 	return nil
 }
 
-// known is what a configuration amounts to, as its dry run found; else, of the
-// content that was started last, as it was then.
+// verdictFor returns the verdict on a configuration: that of its dry run, else that of the last start, if the content
+// is the same.
 func (a *Agent) verdictFor(c trial.Config) verdict {
 	v, _ := a.validations.get(c.Revision)
 	switch {
@@ -97,7 +96,7 @@ func (a *Agent) verdictFor(c trial.Config) verdict {
 	return verdict{}
 }
 
-// collect removes the checkpoints and rendered files that nothing names.
+// collect removes checkpoints and rendered files that are no longer used.
 func (a *Agent) collect() {
 	if a.disk.store == nil {
 		return
@@ -107,10 +106,9 @@ func (a *Agent) collect() {
 	}
 }
 
-// setAsideState moves away what the CPU or memory manager left and the
-// configuration contradicts: a kubelet that finds it exits. Only where a
-// configuration of evenkeel's doing is involved: with a local configuration
-// that was edited by hand, the kubelet's own refusal stands.
+// moveManagerState moves away state of the CPU or memory manager that contradicts the configuration, because a
+// kubelet that finds it exits. It does so only if an assigned configuration is or was involved: if a person edited
+// the local configuration, the kubelet's refusal is correct.
 func (a *Agent) moveManagerState(action trial.Action, effective component.Effective) {
 	if effective == nil || a.disk.store == nil || action.Cause == trial.CauseCrash {
 		return
@@ -135,7 +133,7 @@ func (a *Agent) moveManagerState(action trial.Action, effective component.Effect
 	}
 }
 
-// watch looks at the node as long as that matters to the decisions.
+// updateWatch watches the node closely while decisions depend on it.
 func (a *Agent) watch(ctx context.Context, d trial.Decision) {
 	a.o.Init.Cover(d.Next.Trial != nil)
 	if a.kubelet.process != nil {
@@ -146,7 +144,7 @@ func (a *Agent) watch(ctx context.Context, d trial.Decision) {
 	}
 	switch {
 	case d.Watch && (!a.node.watching || d.Action.Kind != trial.None):
-		a.p.Nodes.Start(ctx) // also where it is on: a new kubelet renews the Lease
+		a.p.Nodes.Start(ctx) // also if it runs: a new kubelet renews the Lease
 	case !d.Watch && a.node.watching:
 		a.p.Nodes.Stop()
 	}

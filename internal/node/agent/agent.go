@@ -1,8 +1,9 @@
-// Package agent is the shell around the decision core: it observes, lets
-// trial.Decide decide, persists, acts and reports, and does nothing else.
+// Package agent is the loop that runs on a node: it observes the kubelet and the node, calls trial.Decide, saves the
+// decision, starts and restarts the kubelet, and reports. How observations are gathered and decisions carried out
+// belongs here, and the agent's metrics, Events and HTTP endpoints.
 //
-// It must not know how a kubelet is validated, how files are made durable or
-// how the API is watched; and it must never decide by itself what runs.
+// It must not know how a kubelet is validated, how files are made durable, or how the API is watched. It must never
+// decide by itself which configuration runs: that is package trial.
 package agent
 
 import (
@@ -15,8 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
-// ErrLocalInvalid says that the node's local configuration is invalid, so that
-// there is nothing to fall back to: the proposal wants that to be obvious.
+// ErrLocalInvalid says that the local configuration is invalid, so there is no fallback. The proposal requires that
+// the agent then refuses to start.
 var ErrLocalInvalid = errors.New("the local configuration is invalid")
 
 // Agent runs one node's kubelet.
@@ -54,14 +55,14 @@ func New(o Options, p Parts) *Agent {
 		validations: validations{checks: newChecks(o.Metrics.validated), unavailable: map[string]bool{}},
 		reports:     reports{objects: map[string][2]string{}},
 	}
-	p.Records.problem = func(err error) { // before it is opened
+	p.Records.problem = func(err error) { // called only after open
 		a.reportEvent(a.o.Log, trial.Event{Warning: true, Reason: "StateProblem", Message: err.Error() + "; it is downloaded again"})
 	}
 	return a
 }
 
-// Run runs the kubelet until ctx ends, then stops it cleanly and returns nil.
-// It returns ErrLocalInvalid, the error of Options.GiveUp, or an error that says why no kubelet can be run.
+// Run runs the kubelet until ctx ends, then stops it cleanly and returns nil. It returns ErrLocalInvalid, the error
+// of Options.GiveUp, or the reason why no kubelet can run.
 func (a *Agent) Run(ctx context.Context) error {
 	err := a.refreshVersion(ctx)
 	a.p.Records.open()
@@ -79,15 +80,14 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// firstLook asks what is intended, and how the node is before this agent's
-// kubelet runs, while the local configuration is checked, for at most the sync
-// timeout.
+// initialSync waits, for at most the sync timeout, for the source's first answer and the state of the node before the
+// kubelet starts. Meanwhile the local configuration is validated.
 func (a *Agent) initialSync(ctx context.Context) {
 	a.validate(ctx, []trial.Config{{}})
 	if a.p.Source != nil {
 		syncCtx, cancel := context.WithTimeout(ctx, a.o.SyncTimeout)
 		defer cancel()
-		counted := a.countPods(ctx) // a trial may begin at once, and the first report says how many there are
+		counted := a.countPods(ctx) // for a trial that may begin at once, and for the first report
 		a.assignment.answer = a.p.Source.First(syncCtx)
 		select {
 		case <-counted:
@@ -161,7 +161,7 @@ func (a *Agent) decide(o *trial.Observed) trial.Decision {
 	return d
 }
 
-// flush gives the last report its time to arrive.
+// flush waits until the last report has been written, for at most the sync timeout.
 func (a *Agent) flush(ctx context.Context) {
 	if a.p.Reporter == nil {
 		return
@@ -171,7 +171,7 @@ func (a *Agent) flush(ctx context.Context) {
 	a.p.Reporter.Flush(ctx)
 }
 
-// stop ends the kubelet because the agent was told to end.
+// stop stops the kubelet because the agent ends.
 func (a *Agent) stop() {
 	if err := a.o.Init.Stopping(); err != nil {
 		a.o.Log.Warn("cannot tell the init system", "err", err)
@@ -189,7 +189,7 @@ func (a *Agent) stop() {
 	}
 }
 
-// wait returns when there may be something to decide.
+// wait waits until a decision may have another result.
 func (a *Agent) wait(ctx context.Context, wake time.Duration) {
 	timer := time.NewTimer(wake)
 	defer timer.Stop()
@@ -212,8 +212,8 @@ func (a *Agent) wait(ctx context.Context, wake time.Duration) {
 	}
 }
 
-// exited takes note of an exit that nobody asked for. One with status 0 may be
-// the init system stopping everything: our own SIGTERM then follows.
+// handleExit notes an unexpected exit. After one with status 0 it waits for a moment: the init system may be stopping
+// everything, and its SIGTERM for the agent follows.
 func (a *Agent) handleExit(ctx context.Context) {
 	exit := a.kubelet.process.Exit()
 	a.kubelet.process = nil

@@ -12,60 +12,56 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// doubtful is how long "could not tell" stands before it is asked again: twice
-// as long after each time, up to doubtfulMost.
+// recheckAfter is how long an undecided verdict is kept. It doubles each time, up to maxRecheckAfter.
 const (
 	recheckAfter    = 30 * time.Second
 	maxRecheckAfter = 8 * time.Minute
 )
 
-// checks are the verdicts of the kubelet's dry run, by revision, "" being
-// local. They are found in the background: a rollback never waits for one.
+// checks runs the kubelet's dry run in the background and keeps the verdicts, by revision; "" is local. It is safe
+// for concurrent use.
 type checks struct {
 	changed        chan struct{}
 	found          func(component.Verdict, time.Duration)
 	mu             *sync.Mutex
 	byRev          map[string]*check
-	undecided      map[string]int // how often a revision could not be judged
-	undecidedAlone map[string]int // and how often it alone, one time after the other
+	undecided      map[string]int // how often the dry run of a revision was undecided
+	undecidedAlone map[string]int // the same in a row, with a local configuration that passed
 	logged         map[string]string
 }
 
-// verdict is what the dry run says of a configuration, and what this node does.
+// verdict is the result of a dry run, and of this node's own checks.
 type verdict struct {
 	component.Verdict
-	// protected says why it is not to be taken up here, although the kubelet
-	// accepts it.
+	// protected is why the configuration must not run here, although the kubelet accepts it.
 	protected string
-	// incomparable: the reason is that nobody could tell what differs.
+	// incomparable: the configurations could not be compared, which is the reason.
 	incomparable bool
-	// differs lists what would not be as it is locally.
+	// differs lists the differences from the local configuration.
 	differs []payload.Difference
-	// local is the digest of the local configuration that it was judged beside;
-	// empty of the verdict on local itself.
+	// local is the digest of the local configuration at that time; empty for the verdict on local.
 	local string
 }
 
 type check struct {
 	verdict verdict
 	at      time.Time
-	done    chan struct{}      // closed when the verdict is there
-	cancel  context.CancelFunc // nobody waits for it any more
+	done    chan struct{}      // closed when the verdict is available
+	cancel  context.CancelFunc // stops the dry run
 }
 
 func newChecks(found func(component.Verdict, time.Duration)) checks {
 	return checks{changed: make(chan struct{}, 1), found: found, mu: &sync.Mutex{}, byRev: map[string]*check{}, undecided: map[string]int{}, undecidedAlone: map[string]int{}, logged: map[string]string{}}
 }
 
-// has tells whether the verdict on a revision is there, or being found.
+// has reports whether the verdict on a revision is available, or its dry run is in progress.
 func (c *checks) has(revision string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.byRev[revision] != nil
 }
 
-// begin has fn find the verdict on a revision, unless that is being done or
-// has been done.
+// begin calls fn in the background to find the verdict on a revision, unless has(revision).
 func (c *checks) begin(ctx context.Context, revision string, fn func(context.Context) verdict) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,12 +86,10 @@ func (c *checks) begin(ctx context.Context, revision string, fn func(context.Con
 	}()
 }
 
-// mostDoubts is how often a configuration may keep the kubelet's dry run from a
-// verdict by itself, while the local configuration passes.
+// maxUndecidedAlone is how often in a row the dry run of a configuration may be undecided while local passes.
 const maxUndecidedAlone = 3
 
-// insist returns the verdict on a revision; a rejection, if the revision alone
-// could not be judged for the last time.
+// countUndecided returns the verdict on a revision, or a rejection after maxUndecidedAlone undecided ones.
 func (c *checks) countUndecided(revision string, v component.Verdict) component.Verdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +104,7 @@ func (c *checks) countUndecided(revision string, v component.Verdict) component.
 	return v
 }
 
-// put is for a verdict that needs no search.
+// put sets a verdict that needs no dry run.
 func (c *checks) put(revision string, v component.Verdict) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,7 +116,7 @@ func (c *checks) put(revision string, v component.Verdict) {
 	c.byRev[revision] = entry
 }
 
-// wait returns when the verdict on a revision is there, or ctx ends.
+// wait waits until the verdict on a revision is available, or ctx ends.
 func (c *checks) wait(ctx context.Context, revision string) {
 	c.mu.Lock()
 	entry := c.byRev[revision]
@@ -136,7 +130,7 @@ func (c *checks) wait(ctx context.Context, revision string) {
 	}
 }
 
-// get returns the verdict on a revision, and whether there is one.
+// get returns the verdict on a revision, and whether it is available.
 func (c *checks) get(revision string) (verdict, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,7 +141,7 @@ func (c *checks) get(revision string) (verdict, bool) {
 	return entry.verdict, true
 }
 
-// all returns the verdicts that have been found.
+// all returns the available verdicts.
 func (c *checks) all() map[string]verdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,9 +154,9 @@ func (c *checks) all() map[string]verdict {
 	return verdicts
 }
 
-// dropUndecided removes old verdicts that may change, so that they are found again: undecided ones, and rejections, because a
-// configuration that passed its trial is not bad because of one, and no one asks again about a bad one. It keeps the
-// rejection of local, the verdict on the running configuration, whose restart must not wait, and all while no kubelet runs.
+// dropUndecided drops old verdicts that may change, so that they are found again: undecided ones, and rejections,
+// because a configuration that has passed its trial is not bad for a rejection. It keeps the rejection of local, the
+// verdict on the running configuration, because its restart must not wait, and all verdicts while no kubelet runs.
 func (c *checks) dropUndecided(now time.Time, running string, alive bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,8 +170,8 @@ func (c *checks) dropUndecided(now time.Time, running string, alive bool) {
 	}
 }
 
-// limits returns what cannot be done with the kubelet, as far as the verdicts
-// saw: one limit for each reason, by reason.
+// limits returns what is not possible with this kubelet, according to the verdicts: one limit for each reason, sorted
+// by reason.
 func (c *checks) limits() []component.Limit {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,7 +190,7 @@ func (c *checks) limits() []component.Limit {
 	return limits
 }
 
-// stale forgets the verdicts that were found beside another local configuration.
+// dropOtherLocal drops the verdicts that were found with another local configuration.
 func (c *checks) dropOtherLocal(local string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -207,7 +201,7 @@ func (c *checks) dropOtherLocal(local string) {
 	}
 }
 
-// news tells whether something else was said of a revision the last time.
+// logNew reports whether this verdict on a revision differs from the last logged one.
 func (c *checks) logNew(revision, words string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -219,7 +213,7 @@ func (c *checks) logNew(revision, words string) bool {
 	return !ok || before != words
 }
 
-// drop forgets the verdict on a revision, so that it is found anew.
+// drop drops the verdict on a revision, so that it is found again.
 func (c *checks) drop(revision string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,8 +224,8 @@ func (c *checks) drop(revision string) {
 	}
 }
 
-// keep forgets every verdict but those on local and on the given revisions, and
-// ends the search for them: the newest assignment must not wait for an old one.
+// keep drops all verdicts except those on local and the given revisions, and stops their dry runs: the newest
+// assignment must not wait for an old one.
 func (c *checks) keep(revisions ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -248,8 +242,7 @@ func (c *checks) keep(revisions ...string) {
 	}
 }
 
-// clear forgets them all: another kubelet may judge otherwise. What is being
-// found now is forgotten as well.
+// clear drops all verdicts and stops all dry runs, because another kubelet may decide differently.
 func (c *checks) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,12 +16,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// page is what the agent tells who asks it over HTTP.
+// page is the content of /configz and /healthz. It is safe for concurrent use.
 type page struct {
 	mu      sync.Mutex
 	state   pageContent
-	last    time.Time // of the decisions
-	healthy bool      // as it was then
+	last    time.Time // of the last decision
+	healthy bool      // at that time
 }
 
 type pageContent struct {
@@ -47,7 +47,7 @@ func (p *page) decided(now time.Time, healthy bool) {
 	p.last, p.healthy = now, healthy
 }
 
-// stuck is how long ago the last decision was, if that is too long.
+// stuck returns the age of the last decision, and whether it is too old.
 func (p *page) stuck() (age time.Duration, stuck bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,7 +55,8 @@ func (p *page) stuck() (age time.Duration, stuck bool) {
 	return age, !p.last.IsZero() && age > stuckAfter
 }
 
-// Alive reports whether the agent decides. One that does not for minutes hangs, and only a new one can help its node.
+// Alive reports whether the agent decides. An agent that has not decided for minutes hangs, and only a new one can
+// help its node.
 func (a *Agent) Alive() bool {
 	_, stuck := a.page.stuck()
 	return !stuck
@@ -67,12 +68,11 @@ func (p *page) get() pageContent {
 	return p.state
 }
 
-// stuckAfter is how old the last decision may be: the agent decides at least
-// every ten seconds, but stopping a kubelet may take its whole grace.
+// stuckAfter is the maximum age of the last decision: the agent decides at least every ten seconds, but stopping a
+// kubelet may take its whole grace period.
 const stuckAfter = 2 * time.Minute
 
-// Configz is what runs and why: the answer of /configz, and what Options.Record
-// is given.
+// Configz is the answer of /configz: what runs and why. Options.Record receives it as JSON.
 type Configz struct {
 	Source    ConfigzSource         `json:"source"`
 	Remote    v1alpha1.RemoteConfig `json:"remoteConfig"`
@@ -80,22 +80,21 @@ type Configz struct {
 	ConfigOK  trial.Condition       `json:"configOK"`
 	Error     string                `json:"error,omitempty"`
 	Component string                `json:"componentVersion"`
-	// Effective is the configuration as the kubelet's dry run printed it.
+	// Effective is the configuration that the kubelet's dry run printed.
 	Effective component.Effective `json:"effective,omitempty"`
-	// Origins says where its fields come from; those that are not in it are
-	// defaults.
+	// Origins contains the origin of each field that has no default value.
 	Origins map[string]component.Origin `json:"origins,omitempty"`
-	// Differs lists what is not as it is locally.
+	// Differs lists the differences from the local configuration.
 	Differs    []payload.Difference `json:"differsFromLocal,omitempty"`
 	Overridden []string             `json:"overridden,omitempty"`
-	// Limits are what cannot be done with this kubelet.
+	// Limits are what is not possible with this kubelet.
 	Limits []component.Limit `json:"limits,omitempty"`
-	// Kubelet is what the running kubelet says itself.
+	// Kubelet is the running kubelet's own /configz.
 	Kubelet     component.Effective `json:"kubeletConfigz,omitempty"`
 	KubeletSays string              `json:"kubeletConfigzError,omitempty"`
 }
 
-// ConfigzSource is where the configuration that runs comes from.
+// ConfigzSource is the origin of the running configuration.
 type ConfigzSource struct {
 	Kind      string `json:"kind"` // remote, init or default
 	Namespace string `json:"namespace,omitempty"`
@@ -105,13 +104,13 @@ type ConfigzSource struct {
 	SHA256    string `json:"sha256,omitempty"`
 }
 
-// Config returns the name of the configuration that runs.
+// Config returns the identity of the running configuration.
 func (c Configz) Config() trial.Config {
 	s := c.Source
 	return trial.Config{Revision: s.Revision, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Payload: s.SHA256}
 }
 
-// Grouped returns it in the grouped form, paths and all.
+// Grouped returns c with the grouped form's paths.
 func (c Configz) Grouped() Configz {
 	for _, e := range []*component.Effective{&c.Effective, &c.Kubelet} {
 		if *e != nil {
@@ -140,8 +139,7 @@ func (s pageContent) configz() Configz {
 	}
 }
 
-// shown is a configuration for people's eyes: without secrets, and without what is
-// unset. nil stays nil.
+// presentable returns a configuration without secrets and unset fields; nil for nil.
 func presentable(e component.Effective) component.Effective {
 	if e == nil {
 		return nil
@@ -151,7 +149,7 @@ func presentable(e component.Effective) component.Effective {
 	return seen
 }
 
-// Health returns an error if the agent has not decided anything for too long. It says nothing of the kubelet.
+// Health returns an error if the last decision is too old. It does not check the kubelet.
 func (a *Agent) Health() error {
 	if age, stuck := a.page.stuck(); stuck {
 		return fmt.Errorf("no decision for %s", age.Round(time.Second))
@@ -159,15 +157,14 @@ func (a *Agent) Health() error {
 	return nil
 }
 
-// Healthy tells whether the kubelet was healthy when the agent decided last.
+// Healthy reports whether the kubelet was healthy at the last decision.
 func (a *Agent) Healthy() bool {
 	a.page.mu.Lock()
 	defer a.page.mu.Unlock()
 	return a.page.healthy
 }
 
-// Handler serves /healthz, /metrics and /configz. ask asks the running kubelet
-// for its own /configz; it may be nil.
+// Handler serves /healthz, /metrics and /configz. ask requests the running kubelet's /configz; it may be nil.
 func (a *Agent) Handler(ask func(context.Context, component.Effective) (component.Effective, error)) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -202,7 +199,7 @@ func (a *Agent) Handler(ask func(context.Context, component.Effective) (componen
 		w.Header().Set("Content-Type", "application/json")
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
-		_ = enc.Encode(out) // the client has gone: nobody to tell
+		_ = enc.Encode(out) // the client has disconnected
 	})
 	return mux
 }

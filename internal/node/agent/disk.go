@@ -30,10 +30,10 @@ type binary struct {
 	retryAt  time.Time // when to try again to open the state of another version
 }
 
-// storageRetry is how long nothing new is taken up after the disk refused.
+// storageRetry is how long the agent adopts nothing new after the disk failed.
 const storageRetry = 10 * time.Second
 
-// save keeps a state. If that fails it says so, and returns false.
+// save saves a state. After a failure it logs that and returns false.
 func (a *Agent) save(next trial.State) bool {
 	if a.disk.store == nil {
 		return true
@@ -55,8 +55,8 @@ func (a *Agent) save(next trial.State) bool {
 	return true
 }
 
-// requests are the revisions that an operator wants forgotten, without those
-// that have been: forgetting again would end another trial.
+// readForgetRequests returns the revisions of new requests to forget. It leaves out those that were carried out:
+// another time would end another trial.
 func (a *Agent) readForgetRequests() []string {
 	revisions, err := a.disk.store.ForgetRequests()
 	if err != nil {
@@ -65,12 +65,12 @@ func (a *Agent) readForgetRequests() []string {
 	a.disk.forgotten = slices.DeleteFunc(a.disk.forgotten, func(r string) bool { return !slices.Contains(revisions, r) })
 	revisions = slices.DeleteFunc(revisions, func(r string) bool { return slices.Contains(a.disk.forgotten, r) })
 	for _, r := range revisions {
-		a.validations.drop(r) // it is to be judged anew
+		a.validations.drop(r) // it must be validated again
 	}
 	return revisions
 }
 
-// dropRequests removes the requests that were carried out.
+// removeForgetRequests removes the requests that were carried out.
 func (a *Agent) removeForgetRequests(carriedOut []string) {
 	a.disk.forgotten = slices.DeleteFunc(append(a.disk.forgotten, carriedOut...), func(r string) bool {
 		err := a.disk.store.DropForgetRequest(r)
@@ -81,15 +81,14 @@ func (a *Agent) removeForgetRequests(carriedOut []string) {
 	})
 }
 
-// replaced tells whether the kubelet's binary is not the one that was looked at
-// last.
+// binaryChanged reports whether the kubelet's binary has changed since refreshVersion.
 func (a *Agent) binaryChanged() bool {
 	identity, err := a.p.Kubelet.Identity()
 	return err == nil && identity != a.binary.identity
 }
 
-// refreshVersion notices that the kubelet was replaced: another version has a
-// tracking directory of its own, and what it has not proven is on trial.
+// refreshVersion examines the kubelet's binary if it has changed. Another version has its own records, and
+// last-known-good is on trial again with it.
 func (a *Agent) refreshVersion(ctx context.Context) error {
 	identity, err := a.p.Kubelet.Identity()
 	if err != nil || identity == a.binary.identity || time.Now().Before(a.binary.retryAt) {
@@ -122,8 +121,8 @@ func (a *Agent) refreshVersion(ctx context.Context) error {
 	return nil
 }
 
-// leaveVersion closes the records of a version whose binary was replaced while this agent runs. Its kubelet's end is
-// nothing to a trial with the next one; how the node is, that one has to know.
+// closeVersion saves the final state of a version whose binary was replaced while this agent runs. The end of its
+// kubelet does not count in a trial with the new version, which needs a new baseline.
 func (a *Agent) closeVersion(ctx context.Context) {
 	if !a.save(trial.CleanShutdown(a.state)) {
 		a.o.Log.Warn("cannot record the end of the kubelet's old version", "err", a.disk.failure)
@@ -133,12 +132,12 @@ func (a *Agent) closeVersion(ctx context.Context) {
 	<-a.countPods(ctx)
 }
 
-// load goes on with what a store has.
+// load loads the state from a store.
 func (a *Agent) load(store Store) {
 	run := a.state.Run
 	state, problems := store.Load()
 	a.disk.store, a.state = store, state
-	a.disk.saved = nil // what was set aside is to be written anew
+	a.disk.saved = nil // files that were set aside must be written again
 	a.state.Run = run
 	a.p.Records.set(a.disk.store, a.state)
 	for _, p := range problems {

@@ -39,7 +39,7 @@ type assignment struct {
 	redownloaded time.Time    // when the source was last asked to download a checkpoint again
 }
 
-// takeAnswer looks whether the source says something new.
+// takeAnswer takes a new answer from the source, and drops verdicts that it makes obsolete.
 func (a *Agent) takeAnswer() {
 	answer := a.p.Source.Current()
 	before, config := a.assignment.answer, answer.Config
@@ -56,7 +56,7 @@ func (a *Agent) takeAnswer() {
 	if config.Revision != a.assignment.config.Revision || config.Rollout.Attempt != a.assignment.config.Rollout.Attempt {
 		a.assignment.since = time.Time{}
 		if !a.isRunning(config.Revision) {
-			a.validations.drop(config.Revision) // each assignment is judged as things are now
+			a.validations.drop(config.Revision) // each assignment is validated in the present situation
 			if answer.Kind == trial.Assigned || local {
 				a.assignment.since = time.Now()
 			}
@@ -109,7 +109,7 @@ func (a *Agent) updateNode(ctx context.Context) {
 	}
 }
 
-// runs tells whether a revision was what was started last.
+// isRunning reports whether a revision was started last.
 func (a *Agent) isRunning(revision string) bool {
 	return a.state.Run.Started && a.state.Run.Config.Revision == revision
 }

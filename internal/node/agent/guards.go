@@ -51,9 +51,8 @@ func trialVerdict(v verdict) trial.Verdict {
 	return out
 }
 
-// guard protects the workload from a configuration that the kubelet accepts
-// but that would cost pods. Its zero value lets it pass. It is asked anew for
-// every decision, so that it follows pods, cordon and state files.
+// guard returns a refusal if a configuration that the kubelet accepts would cost pods. The zero value means that it
+// would not. It is evaluated for each decision, because pods, cordon and state files change.
 func (a *Agent) guard(v component.Verdict, allowPodLoss bool) trial.Verdict {
 	if a.p.Nodes == nil {
 		return trial.Verdict{}
@@ -83,8 +82,8 @@ func (a *Agent) guard(v component.Verdict, allowPodLoss bool) trial.Verdict {
 	return trial.Verdict{}
 }
 
-// guardPodCount refuses what would have the kubelet kill pods that are one too many. Where the kubelet does not print
-// its configuration, the Node says how many pods it takes, unless the configuration is to change that.
+// guardPodCount refuses a configuration with which the kubelet would kill pods because of maxPods. If the kubelet
+// does not print its configuration, the Node's allocatable pods count, unless the configuration changes them.
 func (a *Agent) guardPodCount(v component.Verdict, s source.NodeState, pods int64) trial.Verdict {
 	most, ok := v.Effective.Int("maxPods")
 	if v.Effective == nil {

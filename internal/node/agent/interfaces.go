@@ -14,41 +14,40 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Kubelet is the program this node runs, with the command line that it has.
+// Kubelet is the kubelet binary of this node, with its command line.
 type Kubelet interface {
 	// Identity changes when the binary is replaced.
 	Identity() (string, error)
 	Version(ctx context.Context) (string, error)
-	// Local says what "local" is on this node.
+	// Local returns the kind of the local configuration.
 	Local() trial.Local
 	CheckLocal(ctx context.Context) component.Verdict
-	// LocalDigest changes when the local configuration does.
+	// LocalDigest changes when the local configuration changes.
 	LocalDigest() string
 	Check(ctx context.Context, p payload.Payload) component.Verdict
-	// Files are what a payload is rendered as, for Start.
+	// Files returns the files for Start that contain the payload.
 	Files(p payload.Payload) (map[string][]byte, error)
-	// Start runs it with what was rendered; without a Dir: with the local
-	// configuration. What of that is the node's own is for Start to know.
+	// Start starts the kubelet with the rendered files; without a Dir, with the local configuration.
 	Start(ctx context.Context, run component.RunConfig, effective component.Effective) (Process, error)
 	Conflicts(effective component.Effective) ([]component.StateConflict, error)
 	MoveAside(conflicts []component.StateConflict, now time.Time) ([]string, error)
-	// RuntimeReachable asks the container runtime for an answer.
+	// RuntimeReachable returns an error if the container runtime does not answer.
 	RuntimeReachable(ctx context.Context, endpoint string) error
 	RunsStaticPods(effective component.Effective) bool
 }
 
-// Process is a kubelet that was started.
+// Process is a started kubelet.
 type Process interface {
 	Done() <-chan struct{}
 	Changed() <-chan struct{} // its health may have changed
 	Exit() supervisor.Exit    // after Done
 	Stop(grace time.Duration) supervisor.Exit
-	Healthy() bool // READY, watchdog and healthz all say so
+	Healthy() bool // READY, watchdog and healthz agree
 	Waiting() bool // for its lock
 	Watch(paceChanged bool)
 }
 
-// Store is where the node's state is kept.
+// Store saves the node's state.
 type Store interface {
 	Load() (trial.State, []checkpoint.Problem)
 	Save(trial.State) error
@@ -61,33 +60,33 @@ type Store interface {
 	DropForgetRequest(revision string) error
 }
 
-// Source says what is intended for this node.
+// Source returns the intended configuration of this node.
 type Source interface {
 	First(ctx context.Context) source.Answer
 	Current() source.Answer
 	Changed() <-chan struct{}
-	// Refresh has what is assigned resolved anew: its checkpoint cannot be used.
+	// Refresh downloads the assigned configuration again, because its checkpoint cannot be used.
 	Refresh()
 }
 
-// Nodes says how the node is, as the API has it.
+// Nodes returns the state of the Node in the API.
 type Nodes interface {
-	Snapshot(ctx context.Context) source.NodeState // asks once
-	Start(ctx context.Context)                     // goes on looking, until Stop
+	Snapshot(ctx context.Context) source.NodeState // a single request
+	Start(ctx context.Context)                     // watches until Stop
 	Stop()
-	Current() source.NodeState // zero while off
+	Current() source.NodeState // zero while it does not watch
 	Changed() <-chan struct{}
 }
 
-// Reporter tells the API; it never blocks and never fails to its caller.
+// Reporter writes to the API. It never blocks, and handles errors itself.
 type Reporter interface {
 	Report(source.Report)
 	Event(severity source.Severity, reason, message string)
-	// Flush waits until what was reported has been written, or ctx ends.
+	// Flush waits until the reports have been written, or ctx ends.
 	Flush(ctx context.Context)
 }
 
-// InitSystem is told how the service is; see sd_notify(3).
+// InitSystem receives the state of the service; see sd_notify(3).
 type InitSystem interface {
 	Ready() error
 	Stopping() error
@@ -95,8 +94,7 @@ type InitSystem interface {
 	Cover(bool)
 }
 
-// Parts are the outside world. Source, Nodes and Reporter are nil where there
-// is no API to talk to.
+// Parts are the agent's dependencies. Source, Nodes and Reporter are nil if the node has no API.
 type Parts struct {
 	Kubelet  Kubelet
 	Source   Source
@@ -105,7 +103,7 @@ type Parts struct {
 	Records  *Records
 }
 
-// Options are what an agent is told once.
+// Options are the settings of an agent.
 type Options struct {
 	Limits       trial.Limits
 	APILoss      string // auto, on or off
@@ -116,17 +114,16 @@ type Options struct {
 	RunMode      v1alpha1.RunMode
 	BootID       string
 	Log          *slog.Logger
-	// GiveUp is asked once for each decision, with the monotonic time and whether the kubelet is healthy. When GiveUp returns
-	// an error, the agent leaves the node to another one: Run reports the error as an event, stops the kubelet, and returns the
-	// error. nil: this agent never gives the node up.
+	// GiveUp is called once for each decision, with the monotonic time and whether the kubelet is healthy. If it
+	// returns an error, the agent leaves the node to another agent: Run reports the error as an Event, stops the
+	// kubelet, and returns the error. nil: this agent never gives the node up.
 	GiveUp func(now time.Time, healthy bool) error
 	// Protected are the fields that no payload may change.
 	Protected payload.Protection
-	// Record keeps what runs and why, as JSON, for people who ask while the agent
-	// runs; nil: nobody asks.
+	// Record saves a JSON description of what runs and why, for `evenkeel-agent status`. nil: it is not saved.
 	Record func([]byte) error
-	// OpenStore opens the state of one version of the component; nil: dynamic
-	// configuration is off and nothing is kept.
+	// OpenStore opens the state of a version of the component. nil: dynamic configuration is off, and nothing is
+	// saved.
 	OpenStore    func(version string) (Store, error)
 	Metrics      *Metrics
 	Init         InitSystem

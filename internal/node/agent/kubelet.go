@@ -16,34 +16,33 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// watchdog is how often a kubelet must say that it is alive.
+// watchdog is the interval within which a kubelet must send WATCHDOG=1.
 const watchdog = 30 * time.Second
 
-// HostKubelet is the stock kubelet of this node, run as a child of the agent.
+// HostKubelet is the stock kubelet of this node, run as a child process of the agent.
 type HostKubelet struct {
 	*component.Kubelet
 	Harness  *component.DryRunner
-	InitFile string // local, if not the kubelet's own --config
-	LockFile string // that each kubelet takes; empty: none
+	InitFile string // the local configuration, if it is not the kubelet's own --config
+	LockFile string // for each kubelet to lock; empty: none
 	Notifier *supervisor.Notifier
 	Log      *slog.Logger
 
 	mu          sync.Mutex
 	preparation preparation
-	noLockFile  bool // the kubelet that was asked last knows no --lock-file
+	noLockFile  bool // the last examined kubelet has no --lock-file
 }
 
-// prepared is what Prepare found, of a kubelet and a local configuration as they were then.
+// preparation is the result of Prepare.
 type preparation struct {
 	identity, version string
-	local             string // the digest; empty: the verdict was taken, or there was none
+	local             string // its digest; empty: the verdict was used, or there was none
 	verdict           component.Verdict
 }
 
-// Prepare asks before its time what every start asks first, so that a node that waits for its kubelet does not wait for
-// that too: the kubelet's version, and the verdict on the local configuration, which it returns. Version and the next
-// CheckLocal answer with it unless the kubelet or the configuration is another then. The error says why this kubelet
-// cannot be run.
+// Prepare determines in advance what each start needs, so that the start does not wait for it: the kubelet's version,
+// and the verdict on the local configuration, which it returns. Version and the next CheckLocal use the results
+// unless the kubelet or the configuration has changed. The error says why this kubelet cannot run.
 func (h *HostKubelet) Prepare(ctx context.Context) (component.Verdict, error) {
 	identity, err := h.Identity()
 	if err != nil {
@@ -53,7 +52,7 @@ func (h *HostKubelet) Prepare(ctx context.Context) (component.Verdict, error) {
 	if err != nil {
 		return component.Verdict{}, err
 	}
-	local := h.LocalDigest() // before it is judged: what is written meanwhile is to be judged again
+	local := h.LocalDigest() // before the dry run: a later edit must be validated again
 	found := preparation{identity: identity, version: version, local: local, verdict: h.Harness.CheckLocal(ctx, h.InitFile)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -61,8 +60,8 @@ func (h *HostKubelet) Prepare(ctx context.Context) (component.Verdict, error) {
 	return found.verdict, nil
 }
 
-// stillPrepared is what Prepare found, zero if the kubelet is another now. Of what it found on the local configuration
-// it is the last time that it counts, if that is taken.
+// currentPreparation returns the result of Prepare, zero if the kubelet has changed. take uses up the verdict on the
+// local configuration.
 func (h *HostKubelet) currentPreparation(take bool) preparation {
 	identity, err := h.Identity()
 	h.mu.Lock()
@@ -100,7 +99,7 @@ func (h *HostKubelet) Version(ctx context.Context) (string, error) {
 	return h.version(ctx)
 }
 
-// version asks the kubelet for its version, and learns whether it takes a lock by itself.
+// version runs `kubelet --version`, and learns whether the kubelet supports --lock-file.
 func (h *HostKubelet) version(ctx context.Context) (string, error) {
 	if h.LockFile == "" {
 		return h.Kubelet.Version(ctx)
@@ -118,7 +117,7 @@ func (h *HostKubelet) version(ctx context.Context) (string, error) {
 	return version, nil
 }
 
-// lock is the file that the kubelet is given to lock, empty if it is none.
+// lockFile returns the kubelet's --lock-file; empty: none.
 func (h *HostKubelet) lockFile() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -189,7 +188,7 @@ func (h *HostKubelet) Start(ctx context.Context, run component.RunConfig, effect
 		return nil, err
 	}
 	k := &kubeletProcess{Process: p, changed: make(chan struct{}, 1), paceChanged: make(chan struct{}, 1)}
-	// Where it is not known, or there is none, READY and the watchdog alone tell.
+	// Without a health endpoint, READY and the watchdog decide.
 	if url := h.HealthzURL(effective); effective != nil && url != "" {
 		k.health = component.NewHealth(url)
 	}
@@ -197,19 +196,18 @@ func (h *HostKubelet) Start(ctx context.Context, run component.RunConfig, effect
 	return k, nil
 }
 
-// kubeletProcess is a kubelet with its health.
+// kubeletProcess is a running kubelet with its health.
 type kubeletProcess struct {
 	*supervisor.Process
-	health      *component.Health // nil: the node's own configuration switches the endpoint off; READY must do
-	ok          atomic.Bool       // healthz, at the last probe
+	health      *component.Health // nil: the configuration disables the endpoint
+	ok          atomic.Bool       // the result of the last probe of healthz
 	wasHealthy  bool
 	close       atomic.Bool
 	paceChanged chan struct{}
 	changed     chan struct{}
 }
 
-// Paces of asking for the kubelet's health: a start is worth a close look, a
-// kubelet that has been fine for long is not.
+// Intervals between health probes: short after a start and during a trial, long for a kubelet that has been healthy.
 const (
 	minProbePace     = 20 * time.Millisecond
 	maxUnhealthyPace = 500 * time.Millisecond
@@ -218,7 +216,7 @@ const (
 	probeTimeout     = 2 * time.Second
 )
 
-// probe asks for the kubelet's health until it is gone.
+// probe probes the kubelet's health until it exits.
 func (k *kubeletProcess) probe(ctx context.Context) {
 	if k.health != nil {
 		defer k.health.Close()
@@ -261,8 +259,8 @@ func (k *kubeletProcess) probe(ctx context.Context) {
 // Changed implements Process.
 func (k *kubeletProcess) Changed() <-chan struct{} { return k.changed }
 
-// Healthy implements Process: READY since this start, WATCHDOG=1 in its
-// interval if it was ever sent, and healthz ok.
+// Healthy implements Process: READY since this start, WATCHDOG=1 within its interval if it was ever sent, and healthz
+// ok.
 func (k *kubeletProcess) Healthy() bool {
 	since, seen := k.Process.Watchdog()
 	return k.ok.Load() && k.Ready() && (!seen || since < watchdog*3/2)

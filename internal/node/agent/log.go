@@ -6,7 +6,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
-// log is the logger for what is about a configuration: docs/operating.md, Logs, says what its attributes are called.
+// log returns a logger with a configuration's attributes, which docs/operating.md, Logs, lists.
 func (a *Agent) log(c trial.Config) *slog.Logger {
 	if c.IsLocal() {
 		return a.o.Log.With("uid", "")

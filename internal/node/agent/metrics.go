@@ -12,7 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
-// Metrics are what an agent counts; docs/metrics.md lists them.
+// Metrics are the agent's metrics; docs/metrics.md lists them.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -28,11 +28,10 @@ type Metrics struct {
 	info, condition                 *prometheus.GaugeVec
 }
 
-// sourceLabels are the labels that the kubelet's own metrics of the same
-// meaning had until dynamic configuration was removed from it.
+// sourceLabels are the labels of the kubelet's former metrics with the same meaning.
 var sourceLabels = []string{"node_config_source", "node_config_uid", "node_config_resource_version", "node_config_kubelet_key"}
 
-// NewMetrics returns the metrics of the agent of a node, in a registry of their own.
+// NewMetrics returns the metrics of a node's agent, in their own registry.
 func NewMetrics(node, version, commit string) *Metrics {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "evenkeel_" + name, Help: help})
@@ -101,7 +100,7 @@ func (m *Metrics) validated(v component.Verdict, took time.Duration) {
 
 func (m *Metrics) rolledBack(f trial.Failure) { m.rollbacks.WithLabelValues(string(f)).Inc() }
 
-// health says how the kubelet is.
+// health sets whether the kubelet is healthy.
 func (m *Metrics) health(healthy bool) {
 	m.kubeletHealthy.Set(0)
 	if healthy {
@@ -109,8 +108,7 @@ func (m *Metrics) health(healthy bool) {
 	}
 }
 
-// status sets the gauges; object says which version of its object a configuration
-// was read from, and which key.
+// status sets the gauges. object returns the resource version and key of a configuration.
 func (m *Metrics) status(st trial.Status, f statusDetails, object func(trial.Config) (resourceVersion, key string)) {
 	set := func(g *prometheus.GaugeVec, c *trial.Config) {
 		g.Reset()

@@ -15,16 +15,16 @@ type node struct {
 	watching     bool
 }
 
-// view is the node as it was seen last: by the watch, or where that is off or
-// has not seen everything yet, by a single look.
+// view is the last known state of the node: from the watch or, while it does not watch or has not seen everything,
+// from a single request.
 type view struct {
 	mu   sync.Mutex
 	once source.NodeState
-	at   time.Time // of the look
+	at   time.Time // of that request
 }
 
-// lookLasts is how long a single look tells how the node is. After that it is not known: a trial that begins then, because
-// a kubelet exited, is not to be blamed for what happened to pods in the hours before.
+// snapshotLifetime is how long the result of a single request is used. A trial that begins later, because a kubelet
+// exited, must not fail because of what happened to pods in between.
 const snapshotLifetime = 2 * time.Minute
 
 func (v *view) set(s source.NodeState) {
@@ -46,19 +46,18 @@ func (v *view) now(nodes Nodes) source.NodeState {
 	return v.once
 }
 
-// countTimeout is how long an API that hangs can keep a verdict waiting; the
-// sync timeout if that is longer.
+// countTimeout limits how long an unresponsive API delays a verdict, if the sync timeout is shorter.
 const countTimeout = 2 * time.Second
 
-// countPods asks how the node is while it is being validated: the guards need
-// to know, and so does the baseline of a trial.
+// countPods requests the state of the node while a configuration is validated, for the guards and the baseline of a
+// trial.
 func (a *Agent) countPods(ctx context.Context) <-chan struct{} {
 	done := make(chan struct{})
 	if a.p.Nodes == nil {
 		close(done)
 		return done
 	}
-	a.node.view.set(source.NodeState{Cause: "they are being counted"}) // what was seen hours ago counts for nothing
+	a.node.view.set(source.NodeState{Cause: "they are being counted"}) // an old state must not be used
 	ctx, cancel := context.WithTimeout(ctx, max(a.o.SyncTimeout, countTimeout))
 	go func() {
 		defer close(done)
@@ -68,15 +67,14 @@ func (a *Agent) countPods(ctx context.Context) <-chan struct{} {
 	return done
 }
 
-// leaseGrace is after how long the Lease is taken as it is then, if the API
-// could not be asked at the start.
+// leaseGrace is the time after which the Lease is taken as the base, if the API was not reachable at the start.
 const leaseGrace = 5 * time.Second
 
-// leaseBase is the node's Lease as it was when a kubelet was started. What was
-// renewed since was renewed by that kubelet; clocks are not compared.
+// leaseObserver remembers the renew time of the node's Lease at the start of a kubelet. A different time later means
+// that this kubelet renewed the Lease; clocks are not compared.
 type leaseObserver struct {
 	since     time.Time // of the start
-	rewatched bool      // the watch was told to look closely once more
+	rewatched bool      // the watch was restarted because of an overdue Lease
 
 	mu   sync.Mutex
 	seen bool
@@ -97,8 +95,8 @@ func (l *leaseObserver) set(renewed string) {
 	}
 }
 
-// overtaken tells, once, that the Lease is overdue: it may have been renewed before what it was could be seen, so that
-// only the next renewal counts.
+// overdue reports, once, that the Lease is overdue. It may have been renewed before its base was read, so that only
+// the next renewal counts.
 func (l *leaseObserver) overdue() bool {
 	if l.rewatched || time.Since(l.since) <= leaseGrace {
 		return false

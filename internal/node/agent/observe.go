@@ -108,12 +108,12 @@ func (a *Agent) nodeState(ctx context.Context) trial.Node {
 	return n
 }
 
-// active tells whether a pod takes one of the places that maxPods limits.
+// isActive reports whether a pod counts against maxPods.
 func isActive(p source.Pod) bool {
 	return p.Phase != string(corev1.PodFailed) && p.Phase != string(corev1.PodSucceeded)
 }
 
-// countActive counts the pods that run: all, and without static pods and those of DaemonSets.
+// countActive counts the active pods: all, and those that are neither static nor of a DaemonSet.
 func countActive(pods []source.Pod) (all, workload int64) {
 	for _, p := range pods {
 		if isActive(p) {
@@ -126,8 +126,7 @@ func countActive(pods []source.Pod) (all, workload int64) {
 	return all, workload
 }
 
-// lostPods names the pods among those that ran at adoption that the kubelet
-// has evicted or rejected since.
+// lostPods describes the pods that ran at adoption and that the kubelet has evicted or rejected since.
 func lostPods(pods []source.Pod, before []string) []string {
 	var lost []string
 	for _, p := range pods {
@@ -138,7 +137,7 @@ func lostPods(pods []source.Pod, before []string) []string {
 		case p.Phase == string(corev1.PodFailed) && (p.Reason == "Evicted" || strings.HasPrefix(p.Message, "Pod was rejected")):
 			lost = append(lost, fmt.Sprintf("pod %s/%s: %s", p.Namespace, p.Name, p.Reason))
 		case p.RestartsAlways && !p.Deleting && p.Reason == "":
-			// How the containers of a rejected pod ended may replace why it did.
+			// The final state of the containers of a rejected pod may replace the reason.
 			lost = append(lost, fmt.Sprintf("pod %s/%s: ended by the kubelet", p.Namespace, p.Name))
 		}
 	}

@@ -6,13 +6,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
-// Records is what the source may ask of the state, from a goroutine of its own.
-// Who asks before the state has been loaded waits: nothing that is on record
-// may be taken for new. The zero value is ready to use.
+// Records answers questions of the source about the saved state. It is safe for concurrent use. Its methods wait
+// until the state has been loaded: a known configuration must not count as new. The zero value is ready to use.
 type Records struct {
 	once    sync.Once
 	opened  chan struct{} // closed when the state has been loaded, or cannot be
-	problem func(error)   // is told what is wrong with a checkpoint; nil: nobody is
+	problem func(error)   // receives errors of checkpoints; may be nil
 
 	mu      sync.Mutex
 	store   Store
@@ -26,7 +25,7 @@ func (r *Records) loaded() chan struct{} {
 	return r.opened
 }
 
-// open lets them in who ask. It is called once.
+// open unblocks the methods. It is called once.
 func (r *Records) open() { close(r.loaded()) }
 
 func (r *Records) set(store Store, s trial.State) {

@@ -14,7 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
-// happened tells what has just happened.
+// reportEvents reports what has just happened.
 func (a *Agent) reportEvents(d trial.Decision, o trial.Observed) {
 	a.page.decided(o.Now, o.Child.Healthy)
 	a.o.Metrics.health(o.Child.Healthy)
@@ -40,11 +40,10 @@ func (a *Agent) reportEvents(d trial.Decision, o trial.Observed) {
 	}
 }
 
-// report tells how things are: log, status, metrics, page. It does not while
-// a verdict is missing.
+// report reports the present state: log, status, metrics, /configz. It reports nothing while a verdict is missing.
 func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	if d.Action.Kind != trial.None {
-		a.kubelet.started = o.Now // lastHeartbeatTime moves at every start, and before it
+		a.kubelet.started = o.Now // lastHeartbeatTime changes at each start, and before it
 	}
 	if len(d.Validate) > 0 {
 		return
@@ -86,7 +85,7 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	a.saveRunning()
 }
 
-// record keeps what the page shows, for who cannot ask for it.
+// saveRunning saves the content of /configz for `evenkeel-agent status`.
 func (a *Agent) saveRunning() {
 	if a.o.Record == nil {
 		return
@@ -108,11 +107,10 @@ func (a *Agent) saveRunning() {
 	}
 }
 
-// refusals are the reasons that are no verdict and no transition, and worth an
-// event all the same.
+// refusals are reasons that get an Event although they are neither a verdict nor a transition.
 var refusals = []string{v1alpha1.ReasonWouldEvictPods, v1alpha1.ReasonNeedsDrain, v1alpha1.ReasonProtectedFields, v1alpha1.ReasonRevoked}
 
-// tell says something once: in the log and as an Event on the Node.
+// reportEvent writes a log line and an Event on the Node.
 func (a *Agent) reportEvent(log *slog.Logger, e trial.Event) {
 	if e.Warning {
 		log.Warn(e.Message, "event", e.Reason)
@@ -128,8 +126,8 @@ func (a *Agent) reportEvent(log *slog.Logger, e trial.Event) {
 	}
 }
 
-// object says which version of its object a configuration was read from, and
-// which key; "" if that cannot be told.
+// object returns the resource version of the ConfigMap that contains a configuration, and its key; "" if they are not
+// known.
 func (a *Agent) object(c trial.Config) (resourceVersion, key string) {
 	if o, ok := a.reports.objects[c.Revision]; ok {
 		return o[0], o[1]
@@ -144,7 +142,7 @@ func (a *Agent) object(c trial.Config) (resourceVersion, key string) {
 		Data map[string]string `json:"data"`
 	}
 	if raw, err := a.disk.store.Get(c); err == nil && json.Unmarshal(raw, &cm) == nil {
-		for key := range cm.Data { // there is one
+		for key := range cm.Data { // there is exactly one
 			a.reports.objects[c.Revision] = [2]string{cm.Metadata.ResourceVersion, key}
 		}
 	}

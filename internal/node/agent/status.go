@@ -12,7 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
-// facts are what a status says beyond the decision.
+// statusDetails are the parts of a status that are not part of the decision.
 type statusDetails struct {
 	generation       int64
 	remote           v1alpha1.RemoteConfig
@@ -24,7 +24,7 @@ type statusDetails struct {
 	workloadPods     *int64
 }
 
-// nodeConfigStatus turns a decision's status into the API's.
+// nodeConfigStatus converts a decision's status to the API's.
 func nodeConfigStatus(st trial.Status, f statusDetails) v1alpha1.NodeConfigStatus {
 	out := v1alpha1.NodeConfigStatus{
 		ObservedGeneration: f.generation,

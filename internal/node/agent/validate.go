@@ -21,8 +21,7 @@ type validations struct {
 	unavailable map[string]bool // revisions whose checkpoint cannot be used
 }
 
-// validate finds verdicts, in the background, that are neither there nor being
-// found.
+// validate starts dry runs of configurations that have no verdict yet.
 func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 	for _, c := range configs {
 		if a.validations.has(c.Revision) {
@@ -43,7 +42,7 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 		}
 		p, err := a.payload(c)
 		if err != nil && a.assignment.config.Revision == c.Revision && a.assignment.answer.ConfigMap != nil && a.checkpoint(c.Revision) == nil {
-			p, err = a.payload(c) // it was downloaded, and has gone since
+			p, err = a.payload(c) // the file was removed after the download
 		}
 		if err != nil {
 			if !a.validations.unavailable[c.Revision] {
@@ -54,8 +53,8 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 			continue
 		}
 		delete(a.validations.unavailable, c.Revision)
-		// Only what is new has guards, and a baseline, to count pods for: what is
-		// on record must not wait for the API.
+		// Only a new configuration needs the pods, for guards and baseline. An adopted one must not wait for the
+		// API.
 		count := !a.state.Current.Same(c) && !a.state.LastKnownGood.Same(c)
 		a.validations.begin(ctx, c.Revision, func(ctx context.Context) verdict {
 			counted, local := a.countPods(ctx), a.p.Kubelet.LocalDigest()
@@ -73,8 +72,8 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 	}
 }
 
-// cannotUse takes note that a checkpoint cannot be used, and has it downloaded
-// anew if it is what is assigned: now and then, for the disk may be at fault.
+// requestDownload marks a checkpoint as unavailable. If it is assigned, it is downloaded again, but not often: the
+// disk may be faulty.
 func (a *Agent) requestDownload(revision string, err error) {
 	a.markUnavailable(revision, err)
 	if a.p.Source != nil && a.assignment.config.Revision == revision && time.Since(a.assignment.redownloaded) > storageRetry {
@@ -83,13 +82,13 @@ func (a *Agent) requestDownload(revision string, err error) {
 	}
 }
 
-// unusable takes note that a configuration cannot be run now.
+// markUnavailable marks a configuration as one that cannot run now.
 func (a *Agent) markUnavailable(revision string, err error) {
 	a.validations.unavailable[revision] = true
 	a.validations.put(revision, component.Verdict{Outcome: component.CouldNotTell, Message: err.Error()})
 }
 
-// judged logs a verdict that is news and still wanted, and returns it.
+// logVerdict logs a verdict, at info level if it is new and still needed, and returns it.
 func (a *Agent) logVerdict(ctx context.Context, uid string, v component.Verdict) component.Verdict {
 	level := slog.LevelDebug
 	if ctx.Err() == nil && a.validations.logNew(uid, v.Outcome.String()+v.Message) {
@@ -99,8 +98,8 @@ func (a *Agent) logVerdict(ctx context.Context, uid string, v component.Verdict)
 	return v
 }
 
-// compared lays what this node protects over what its kubelet said. Local is
-// kept as what differs from it alone: it is the same for all.
+// compareFields adds the differences from the local configuration and the check of protected fields to a verdict. It
+// drops the local configuration itself, which is the same in all verdicts.
 func (a *Agent) compareFields(v component.Verdict) verdict {
 	out := verdict{Verdict: v}
 	if v.Effective != nil && v.Local != nil {
@@ -114,7 +113,7 @@ func (a *Agent) compareFields(v component.Verdict) verdict {
 	return out
 }
 
-// payload returns the payload of a checkpointed configuration.
+// payload returns the payload of a saved configuration.
 func (a *Agent) payload(c trial.Config) (payload.Payload, error) {
 	raw, err := a.disk.store.Get(c)
 	if err != nil {
