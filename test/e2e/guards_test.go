@@ -101,14 +101,14 @@ func TestPodsSurviveAChangeAndHoldOffOneThatWouldKillThem(t *testing.T) {
 	n.assign(few)
 	lastKnownGood := fmt.Sprintf("using last-known-good (UID: %s)", good.UID)
 	nc := n.is(refused(few, "WouldEvictPods", lastKnownGood,
-		"5 pods run on this node and maxPods would be 3: the kubelet would kill the rest; move them away first, or say trial.allowPodLoss in the configuration"))
+		"5 pods run on this node and maxPods would be 3: the kubelet would kill the excess pods; move them to other nodes first, or set trial.allowPodLoss in the configuration"))
 	if len(nc.Status.BadConfigs) != 0 || len(n.onDisk().Bad) != 0 {
 		t.Errorf("a refusal is no verdict, but badConfigs are %+v, on disk %+v", nc.Status.BadConfigs, n.onDisk().Bad)
 	}
 	n.recorded(string(good.UID), string(good.UID))
 	n.deletePods("1")
 	n.is(refused(few, "WouldEvictPods", lastKnownGood,
-		"4 pods run on this node and maxPods would be 3: the kubelet would kill the rest; move them away first, or say trial.allowPodLoss in the configuration"))
+		"4 pods run on this node and maxPods would be 3: the kubelet would kill the excess pods; move them to other nodes first, or set trial.allowPodLoss in the configuration"))
 	kubelet.end(t)
 	n.deletePods("2")
 	n.is(allChecksPassed(few))
@@ -135,7 +135,7 @@ func TestPodsAreLostOnPurposeOnly(t *testing.T) {
 	asked := n.groupedConfigMap("asked", nil, map[string]any{"maxPods": 2})
 	n.assign(asked)
 	n.is(refused(asked, "WouldEvictPods", "using last-known-good (init)",
-		"4 pods run on this node and maxPods would be 2: the kubelet would kill the rest; move them away first, or say trial.allowPodLoss in the configuration"))
+		"4 pods run on this node and maxPods would be 2: the kubelet would kill the excess pods; move them to other nodes first, or set trial.allowPodLoss in the configuration"))
 	kubelet.end(t)
 
 	cm := n.groupedConfigMap("allowed", map[string]any{"allowPodLoss": true}, map[string]any{"maxPods": 2})

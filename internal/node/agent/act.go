@@ -102,7 +102,7 @@ func (a *Agent) collect() {
 		return
 	}
 	if err := a.disk.store.Collect(a.state.Current.Revision, a.state.LastKnownGood.Revision, a.state.Run.Config.Revision, a.assignment.config.Revision); err != nil {
-		a.o.Log.Warn("cannot remove what is not needed any more", "err", err)
+		a.o.Log.Warn("cannot remove unused files", "err", err)
 	}
 }
 
@@ -118,7 +118,7 @@ func (a *Agent) moveManagerState(action trial.Action, effective component.Effect
 	}
 	conflicts, err := a.p.Kubelet.Conflicts(effective)
 	if err != nil {
-		a.o.Log.Warn("cannot look at the managers' state", "err", err)
+		a.o.Log.Warn("cannot read the state of the CPU and memory managers", "err", err)
 		return
 	}
 	if len(conflicts) == 0 {
@@ -126,7 +126,7 @@ func (a *Agent) moveManagerState(action trial.Action, effective component.Effect
 	}
 	moved, err := a.p.Kubelet.MoveAside(conflicts, time.Now())
 	if err != nil {
-		a.o.Log.Error("cannot move the managers' state aside", "err", err)
+		a.o.Log.Error("cannot move the state of the CPU and memory managers away", "err", err)
 	}
 	for _, file := range moved {
 		a.reportEvent(a.log(action.Config), trial.Event{Warning: true, Reason: "StateMovedAside", Message: "the CPU or memory manager's state contradicted the configuration and was moved to " + file})

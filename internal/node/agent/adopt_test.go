@@ -282,7 +282,7 @@ func TestARollbackToWhatWasAssignedBeforeCountsPodsAsTheyAreNow(t *testing.T) {
 		w.assign("uid-few", conf{name: "few", maxPods: 3})
 		w.pass(time.Minute)
 		w.wantStarts("", "few", "good")
-		w.wantConfigOK("False | using last-known-good (UID: uid-good): refused current (UID: uid-few): 4 pods run on this node and maxPods would be 3: the kubelet would kill the rest; move them away first, or say trial.allowPodLoss in the configuration (WouldEvictPods)")
+		w.wantConfigOK("False | using last-known-good (UID: uid-good): refused current (UID: uid-few): 4 pods run on this node and maxPods would be 3: the kubelet would kill the excess pods; move them to other nodes first, or set trial.allowPodLoss in the configuration (WouldEvictPods)")
 	})
 }
 

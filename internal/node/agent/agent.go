@@ -101,7 +101,7 @@ func (a *Agent) initialSync(ctx context.Context) {
 func (a *Agent) pass(ctx context.Context) error {
 	if a.kubelet.process == nil { // a running kubelet has the version that it was started with
 		if err := a.refreshVersion(ctx); err != nil {
-			a.o.Log.Error("cannot look at the kubelet's binary", "err", err)
+			a.o.Log.Error("cannot examine the kubelet's binary", "err", err)
 		}
 	}
 	a.gather(ctx)
@@ -125,7 +125,7 @@ func (a *Agent) pass(ctx context.Context) error {
 	a.reportEvents(d, o)
 	run, err := a.render(d.Action)
 	if err != nil {
-		a.log(d.Action.Config).Error("a configuration cannot be started; going on without it", "err", err)
+		a.log(d.Action.Config).Error("cannot prepare the start of a configuration; continuing without it", "err", err)
 		if a.state.Run = before; a.kubelet.process == nil {
 			a.state.Run = trial.Run{} // as at the agent's start
 		}
@@ -151,7 +151,7 @@ func (a *Agent) decide(o *trial.Observed) trial.Decision {
 	d := trial.Decide(a.state, *o)
 	if !a.save(d.Next) && (a.state.TakesUp(d.Next) || len(o.Forget) > 0) {
 		o.Storage, o.Forget = a.disk.failure, nil
-		a.node.view.set(source.NodeState{Cause: "they are to be counted anew, since the disk took nothing"})
+		a.node.view.set(source.NodeState{Cause: "they are counted again after a disk failure"})
 		d = trial.Decide(a.state, *o)
 		a.save(d.Next)
 	}
@@ -174,7 +174,7 @@ func (a *Agent) flush(ctx context.Context) {
 // stop stops the kubelet because the agent ends.
 func (a *Agent) stop() {
 	if err := a.o.Init.Stopping(); err != nil {
-		a.o.Log.Warn("cannot tell the init system", "err", err)
+		a.o.Log.Warn("cannot notify the init system", "err", err)
 	}
 	if a.p.Nodes != nil {
 		a.p.Nodes.Stop()
@@ -185,7 +185,7 @@ func (a *Agent) stop() {
 		a.kubelet.process = nil
 	}
 	if !a.save(trial.CleanShutdown(a.state)) {
-		a.o.Log.Warn("cannot record the clean shutdown", "err", a.disk.failure)
+		a.o.Log.Warn("cannot save the clean shutdown", "err", a.disk.failure)
 	}
 }
 

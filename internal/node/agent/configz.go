@@ -182,12 +182,12 @@ func (a *Agent) Handler(ask func(context.Context, component.Effective) (componen
 			http.Error(w, fmt.Sprintf("form must be flat or grouped, not %q", form), http.StatusBadRequest)
 			return
 		case !s.running:
-			http.Error(w, "no kubelet was started yet", http.StatusServiceUnavailable)
+			http.Error(w, "no kubelet has been started yet", http.StatusServiceUnavailable)
 			return
 		}
 		out := s.configz()
 		if ask == nil {
-			out.KubeletSays = "the agent has no credentials to ask the kubelet with"
+			out.KubeletSays = "the agent has no credentials for the kubelet"
 		} else if effective, err := ask(r.Context(), s.verdict.Effective); err != nil {
 			out.KubeletSays = err.Error()
 		} else {

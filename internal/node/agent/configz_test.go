@@ -34,12 +34,12 @@ func configzOf(t *testing.T, w *world, ask asker) map[string]any {
 func TestConfigzSaysWhatRunsAndWhereItCameFrom(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
-		if r := get(t, w.agent.Handler(nil), "/configz"); r.Code != http.StatusServiceUnavailable || !strings.Contains(r.Body.String(), "no kubelet was started yet") {
+		if r := get(t, w.agent.Handler(nil), "/configz"); r.Code != http.StatusServiceUnavailable || !strings.Contains(r.Body.String(), "no kubelet has been started yet") {
 			t.Errorf("before the first start: %d %s", r.Code, r.Body)
 		}
 		w.runs("")
 		got := configzOf(t, w, nil)
-		if diff := cmp.Diff(map[string]any{"kind": "init"}, got["source"]); diff != "" || got["kubeletConfigzError"] != "the agent has no credentials to ask the kubelet with" {
+		if diff := cmp.Diff(map[string]any{"kind": "init"}, got["source"]); diff != "" || got["kubeletConfigzError"] != "the agent has no credentials for the kubelet" {
 			t.Errorf("%s%v", diff, got)
 		}
 		w.assign("uid-good", conf{name: "good", healthz: 20248})
@@ -86,7 +86,7 @@ func TestConfigzShowsEitherFormWithOriginsAndDifferences(t *testing.T) {
 		w.start()
 		w.assign("uid-good", conf{name: "good", maxPods: 50})
 		w.runs("good")
-		if n := w.log.count("cannot keep what runs"); n != 1 || len(kept) != 0 {
+		if n := w.log.count("cannot save the description"); n != 1 || len(kept) != 0 {
 			t.Errorf("warned %d times, kept %q", n, kept)
 		}
 		refuses = false

@@ -45,7 +45,7 @@ func (a *Agent) save(next trial.State) bool {
 	}
 	if err := a.disk.store.Save(next); err != nil {
 		if a.disk.failure == "" {
-			a.o.Log.Error("cannot record the node's state; what runs goes on, nothing new is taken up", "err", err)
+			a.o.Log.Error("cannot save the node's state; the running configuration continues, and no new one is adopted", "err", err)
 		}
 		a.disk.saved = nil // some of its records may have been written
 		a.disk.failure, a.disk.retryAt = err.Error(), time.Now().Add(storageRetry)
@@ -75,7 +75,7 @@ func (a *Agent) removeForgetRequests(carriedOut []string) {
 	a.disk.forgotten = slices.DeleteFunc(append(a.disk.forgotten, carriedOut...), func(r string) bool {
 		err := a.disk.store.DropForgetRequest(r)
 		if err != nil && slices.Contains(carriedOut, r) {
-			a.o.Log.Warn("cannot drop a request that was carried out; trying again", "uid", r, "err", err)
+			a.o.Log.Warn("cannot remove a completed request to forget; retrying", "uid", r, "err", err)
 		}
 		return err == nil
 	})
@@ -105,7 +105,7 @@ func (a *Agent) refreshVersion(ctx context.Context) error {
 			return fmt.Errorf("open the dynamic configuration directory: %w", err)
 		case err != nil:
 			if a.binary.retryAt.IsZero() {
-				a.o.Log.Error("cannot open the state of the kubelet's new version; going on with the old one's", "version", version, "err", err)
+				a.o.Log.Error("cannot open the state of the kubelet's new version; continuing with the old version's", "version", version, "err", err)
 			}
 			a.binary.retryAt = time.Now().Add(storageRetry)
 			return nil
@@ -125,7 +125,7 @@ func (a *Agent) refreshVersion(ctx context.Context) error {
 // kubelet does not count in a trial with the new version, which needs a new baseline.
 func (a *Agent) closeVersion(ctx context.Context) {
 	if !a.save(trial.CleanShutdown(a.state)) {
-		a.o.Log.Warn("cannot record the end of the kubelet's old version", "err", a.disk.failure)
+		a.o.Log.Warn("cannot save the final state of the kubelet's old version", "err", a.disk.failure)
 	}
 	a.state.Run = a.state.Run.Replaced()
 	a.kubelet.exit = nil

@@ -59,7 +59,7 @@ func (a *Agent) guard(v component.Verdict, allowPodLoss bool) trial.Verdict {
 	}
 	s := a.node.view.now(a.p.Nodes)
 	if !s.Reachable {
-		return trial.Verdict{Outcome: trial.CouldNotTell, Words: "the pods of this node could not be counted: " + s.Cause}
+		return trial.Verdict{Outcome: trial.CouldNotTell, Words: "cannot count the pods of this node: " + s.Cause}
 	}
 	pods, others := countActive(s.Pods)
 	if !allowPodLoss {
@@ -89,17 +89,17 @@ func (a *Agent) guardPodCount(v component.Verdict, s source.NodeState, pods int6
 	if v.Effective == nil {
 		if fields := v.ChangedPodFields(a.kubelet.verdict.Verdict); len(fields) > 0 {
 			return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonWouldEvictPods,
-				Words: "this kubelet does not print its configuration, so it cannot be predicted whether pods would be killed, and the configuration changes " +
-					strings.Join(fields, ", ") + ": leave that out, or say trial.allowPodLoss in the configuration"}
+				Words: "this kubelet does not print its configuration, so maxPods cannot be checked, and the configuration changes " +
+					strings.Join(fields, ", ") + ": omit that, or set trial.allowPodLoss in the configuration"}
 		}
 		most, ok = s.AllocatablePods, s.AllocatablePods > 0
 	}
 	switch {
 	case !ok:
-		return trial.Verdict{Outcome: trial.CouldNotTell, Words: "the kubelet did not say what its maxPods would be"}
+		return trial.Verdict{Outcome: trial.CouldNotTell, Words: "the kubelet did not print its maxPods"}
 	case pods > most:
 		return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonWouldEvictPods,
-			Words: fmt.Sprintf("%d pods run on this node and maxPods would be %d: the kubelet would kill the rest; move them away first, or say trial.allowPodLoss in the configuration", pods, most)}
+			Words: fmt.Sprintf("%d pods run on this node and maxPods would be %d: the kubelet would kill the excess pods; move them to other nodes first, or set trial.allowPodLoss in the configuration", pods, most)}
 	}
 	return trial.Verdict{}
 }

@@ -23,7 +23,7 @@ func TestMorePodsThanItsMaxPodsHoldAConfigurationUntilTheyAreGone(t *testing.T) 
 		w.pods("a", "b", "c", "d")
 		w.assign("uid-few", conf{name: "few", maxPods: 3})
 		w.pass(30 * time.Second)
-		w.wantConfigOK("False | using last-known-good (init): refused current (UID: uid-few): 4 pods run on this node and maxPods would be 3: the kubelet would kill the rest; move them away first, or say trial.allowPodLoss in the configuration (WouldEvictPods)")
+		w.wantConfigOK("False | using last-known-good (init): refused current (UID: uid-few): 4 pods run on this node and maxPods would be 3: the kubelet would kill the excess pods; move them to other nodes first, or set trial.allowPodLoss in the configuration (WouldEvictPods)")
 		if s := w.status(); len(s.BadConfigs) > 0 || !w.nodes.watching() {
 			t.Errorf("bad: %+v, watching: %t", s.BadConfigs, w.nodes.watching())
 		}
@@ -86,7 +86,7 @@ func TestAKubeletThatDoesNotSayWhatIsEffectiveGetsNothingUnlessNothingIsProtecte
 			w.pass(5 * time.Second)
 			want := "False | using last-known-good (init): refused current (UID: uid-dumb): the kubelet did not print the effective configuration, so protected fields cannot be compared; see --protected-fields (ProtectedFields)"
 			if protected.Empty() { // the guards then still want to know
-				want = "Unknown | using last-known-good (init): could not validate current (UID: uid-dumb): the kubelet did not say what its maxPods would be (CouldNotValidate)"
+				want = "Unknown | using last-known-good (init): could not validate current (UID: uid-dumb): the kubelet did not print its maxPods (CouldNotValidate)"
 			}
 			w.wantConfigOK(want)
 		})
@@ -304,7 +304,7 @@ func TestPodsThatCannotBeCountedHoldAConfigurationWithoutAVerdict(t *testing.T) 
 		w.assign("uid-other", good)
 		w.pass(20 * time.Second)
 		w.wantStarts("")
-		w.wantConfigOK("Unknown | using last-known-good (init): could not validate current (UID: uid-other): the pods of this node could not be counted: the API server does not answer (CouldNotValidate)")
+		w.wantConfigOK("Unknown | using last-known-good (init): could not validate current (UID: uid-other): cannot count the pods of this node: the API server does not answer (CouldNotValidate)")
 		w.nodes.api = w.api
 		w.nodes.look()
 		w.runs("good")

@@ -104,7 +104,7 @@ func TestAPayloadThatIsNotTheOneOnRecordIsNotRun(t *testing.T) {
 		w.runs("")
 		w.pass(time.Minute)
 		w.wantStarts("", "good", "")
-		if w.log.count("the payload is not the one on record") == 0 {
+		if w.log.count("the payload does not match the recorded digest") == 0 {
 			t.Errorf("nobody says why\n%s", w.tail())
 		}
 	})
@@ -170,7 +170,7 @@ func TestWhatADiskRefusedIsTriedNowAndThenHoweverMuchHappens(t *testing.T) {
 		if ok := w.configOK(); !strings.Contains(ok, "cannot save it to disk: save current: ") {
 			t.Error(ok)
 		}
-		if n := w.log.count("cannot record the node's state"); n != 1 {
+		if n := w.log.count("cannot save the node's state"); n != 1 {
 			t.Errorf("said %d times", n)
 		}
 		w.wantStarts("", "good")

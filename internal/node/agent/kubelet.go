@@ -111,7 +111,7 @@ func (h *HostKubelet) version(ctx context.Context) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !locks && !h.noLockFile {
-		h.Log.Warn("this kubelet knows no --lock-file: it runs without it, and only agents keep a second kubelet from running here", "version", version, "lock", h.LockFile)
+		h.Log.Warn("this kubelet does not support --lock-file: only agents prevent a second kubelet on this node", "version", version, "lock", h.LockFile)
 	}
 	h.noLockFile = !locks
 	return version, nil
@@ -172,7 +172,7 @@ func (h *HostKubelet) RuntimeReachable(ctx context.Context, endpoint string) err
 func (h *HostKubelet) RunsStaticPods(effective component.Effective) bool {
 	runs, err := component.HasStaticPods(effective)
 	if err != nil {
-		h.Log.Warn("cannot tell whether static pods run here", "err", err)
+		h.Log.Warn("cannot determine whether this node runs static pods", "err", err)
 	}
 	return runs
 }

@@ -14,7 +14,7 @@ func TestTheStoryOfAConfigurationIsFoundByItsUIDAndItsRollout(t *testing.T) {
 		w.pass(30 * time.Second)
 		for _, about := range []string{"uid=uid-crasher", "namespace=evenkeel-system", "name=crasher", "rollout="} {
 			for _, line := range []string{
-				`msg="the source says"`, `msg="kubelet started"`, `msg="the kubelet exited unexpectedly"`, "event=ConfigChanged", "event=ConfigRolledBack", "msg=ConfigOK",
+				`msg="new answer from the source"`, `msg="kubelet started"`, `msg="the kubelet exited unexpectedly"`, "event=ConfigChanged", "event=ConfigRolledBack", "msg=ConfigOK",
 			} {
 				if w.found(line, about) == 0 {
 					t.Errorf("no line has %s and %s:\n%s", line, about, w.tail())

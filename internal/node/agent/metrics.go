@@ -37,7 +37,7 @@ func NewMetrics(node, version, commit string) *Metrics {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "evenkeel_" + name, Help: help})
 	}
 	source := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "evenkeel_node_config_" + name, Help: help + " Always 1; the labels say which."}, sourceLabels)
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "evenkeel_node_config_" + name, Help: help + " Always 1."}, sourceLabels)
 	}
 	counter := func(name, help, label string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "evenkeel_" + name, Help: help}, []string{label})
@@ -50,25 +50,25 @@ func NewMetrics(node, version, commit string) *Metrics {
 	}
 	m := &Metrics{
 		registry:        prometheus.NewRegistry(),
-		assigned:        source("assigned", "The configuration that is assigned to this node."),
-		active:          source("active", "The configuration that the kubelet runs."),
+		assigned:        source("assigned", "The assigned configuration."),
+		active:          source("active", "The running configuration."),
 		lastKnownGood:   source("last_known_good", "The configuration that a failed trial falls back to."),
 		failing:         gauge("node_config_error", "1 if ConfigOK is not True, else 0."),
-		restarts:        counter("kubelet_starts_total", "Starts of the kubelet, by what caused them.", "cause"),
-		rollbacks:       counter("rollbacks_total", "Trials that failed, by how.", "reason"),
+		restarts:        counter("kubelet_starts_total", "Starts of the kubelet, by cause.", "cause"),
+		rollbacks:       counter("rollbacks_total", "Failed trials, by reason.", "reason"),
 		validations:     counter("validations_total", "Dry runs of the kubelet, by verdict.", "verdict"),
-		validation:      histogram("validation_duration_seconds", "How long the dry run of a configuration took.", []float64{.05, .1, .2, .4, .8, 1.6, 3.2, 15}),
-		change:          histogram("change_duration_seconds", "From seeing an assignment to the kubelet healthy with it.", []float64{.5, 1, 1.5, 2, 3, 5, 10, 30, 120}),
-		trialHealthy:    gauge("trial_healthy_seconds", "How long the kubelet was observed healthy in the trial that is going on; 0 if none is."),
-		trialDuration:   gauge("trial_duration_seconds", "How long it must be; 0 if no trial is going on."),
-		trialStart:      gauge("trial_start_time_seconds", "When the trial that is going on began, in Unix time; 0 if none is."),
-		restartsInTrial: gauge("trial_restarts", "Unexpected restarts in the trial that is going on."),
+		validation:      histogram("validation_duration_seconds", "Duration of dry runs.", []float64{.05, .1, .2, .4, .8, 1.6, 3.2, 15}),
+		change:          histogram("change_duration_seconds", "Time from receiving an assignment until the kubelet is healthy with it.", []float64{.5, 1, 1.5, 2, 3, 5, 10, 30, 120}),
+		trialHealthy:    gauge("trial_healthy_seconds", "Observed health in the current trial; 0 without a trial."),
+		trialDuration:   gauge("trial_duration_seconds", "Required health in the current trial; 0 without a trial."),
+		trialStart:      gauge("trial_start_time_seconds", "Start of the current trial, in Unix time; 0 without a trial."),
+		restartsInTrial: gauge("trial_restarts", "Unexpected restarts in the current trial."),
 		kubeletHealthy:  gauge("kubelet_healthy", "1 if a kubelet runs and is healthy, else 0."),
 		node:            node,
-		info:            labeled("node_info", "Which node this is, and how its agent works. Always 1.", "node", "run_mode", "remote_config", "kubelet_version"),
-		condition:       labeled("node_config_condition", "How ConfigOK is, and which rollout assigned what is assigned. Always 1.", "node", "status", "reason", "rollout"),
+		info:            labeled("node_info", "The node, and how its agent works. Always 1.", "node", "run_mode", "remote_config", "kubelet_version"),
+		condition:       labeled("node_config_condition", "The condition ConfigOK, and the rollout of the assigned configuration. Always 1.", "node", "status", "reason", "rollout"),
 	}
-	build := labeled("build_info", "Which program of evenkeel this is. Always 1.", "program", "version", "commit")
+	build := labeled("build_info", "The program and its version. Always 1.", "program", "version", "commit")
 	build.WithLabelValues("evenkeel-agent", version, commit).Set(1)
 	m.registry.MustRegister(m.assigned, m.active, m.lastKnownGood, m.failing, m.restarts, m.rollbacks, m.validations,
 		m.validation, m.change, m.trialHealthy, m.trialDuration, m.trialStart, m.restartsInTrial, m.kubeletHealthy, m.info, m.condition, build)

@@ -41,7 +41,7 @@ func (v *view) now(nodes Nodes) source.NodeState {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if time.Since(v.at) > snapshotLifetime {
-		return source.NodeState{Cause: "they were not counted lately"}
+		return source.NodeState{Cause: "the last count is too old"}
 	}
 	return v.once
 }
@@ -57,7 +57,7 @@ func (a *Agent) countPods(ctx context.Context) <-chan struct{} {
 		close(done)
 		return done
 	}
-	a.node.view.set(source.NodeState{Cause: "they are being counted"}) // an old state must not be used
+	a.node.view.set(source.NodeState{Cause: "the count is in progress"}) // an old state must not be used
 	ctx, cancel := context.WithTimeout(ctx, max(a.o.SyncTimeout, countTimeout))
 	go func() {
 		defer close(done)

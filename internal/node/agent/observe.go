@@ -60,7 +60,7 @@ func (a *Agent) intent() trial.Intent {
 	case a.disk.store == nil:
 		return trial.Intent{Kind: trial.Nil} // dynamic configuration is off: the state is empty and stays empty
 	case a.p.Source == nil:
-		return trial.Intent{Kind: trial.Unanswered, Cause: "the kubelet has no kubeconfig, so that there is no API to ask"}
+		return trial.Intent{Kind: trial.Unanswered, Cause: "the kubelet has no kubeconfig, so the agent has no API server"}
 	}
 	answer, c := a.assignment.answer, a.assignment.config
 	in := trial.Intent{Kind: answer.Kind, Cause: answer.Cause, Config: c, Notice: answer.Notice, TakenBack: answer.TakenBack}
@@ -75,7 +75,7 @@ func (a *Agent) intent() trial.Intent {
 	case answer.ConfigMap == nil:
 		in.Config.Checkpoint = a.p.Records.get(c.Revision).Checkpoint
 	case a.assignment.saveErr != nil:
-		return trial.Intent{Kind: trial.Unanswered, Config: c, Cause: fmt.Sprintf("cannot checkpoint ConfigMap %s/%s: %v", c.Namespace, c.Name, a.assignment.saveErr)}
+		return trial.Intent{Kind: trial.Unanswered, Config: c, Cause: fmt.Sprintf("cannot save ConfigMap %s/%s: %v", c.Namespace, c.Name, a.assignment.saveErr)}
 	default:
 		in.Config.Checkpoint = a.assignment.saved.Checkpoint
 	}

@@ -35,7 +35,7 @@ func (a *Agent) reportEvents(d trial.Decision, o trial.Observed) {
 	if o.Child.Healthy && !a.reports.ready {
 		err := a.o.Init.Ready()
 		if a.reports.ready = err == nil; err != nil {
-			a.o.Log.Warn("cannot tell the init system that the kubelet is healthy; trying again", "err", err)
+			a.o.Log.Warn("cannot report the healthy kubelet to the init system; retrying", "err", err)
 		}
 	}
 }
@@ -62,7 +62,7 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	}
 	st := d.Status
 	if a.disk.failure != "" && st.Error == "" {
-		st.Error = "cannot record the node's state: " + a.disk.failure
+		st.Error = "cannot save the node's state: " + a.disk.failure
 	}
 	if a.p.Reporter != nil {
 		a.p.Reporter.Report(source.Report{
@@ -77,7 +77,7 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 		}
 		a.log(a.assignment.config).Info(v1alpha1.ConditionConfigOK, "status", st.Condition.Status, "reason", st.Condition.Reason, "message", st.Condition.Message+": "+st.Condition.Cause, "words", st.Error)
 		if err := a.o.Init.Status(st.Condition.Message + ": " + st.Condition.Cause); err != nil {
-			a.o.Log.Debug("cannot tell the init system", "err", err)
+			a.o.Log.Debug("cannot notify the init system", "err", err)
 		}
 		a.reports.condition = st.Condition
 	}
@@ -100,7 +100,7 @@ func (a *Agent) saveRunning() {
 		err = a.o.Record(text)
 	}
 	if err != nil && !a.reports.saveFailed {
-		a.o.Log.Warn("cannot keep what runs for evenkeel-agent status; it says less until it can be", "err", err)
+		a.o.Log.Warn("cannot save the description of the running kubelet; evenkeel-agent status shows less", "err", err)
 	}
 	if a.reports.saveFailed = err != nil; err == nil {
 		a.reports.saved = about

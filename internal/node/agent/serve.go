@@ -24,7 +24,7 @@ const maxConnections = 64
 func (a *Agent) Serve(ctx context.Context, address string, client *source.Client) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		a.o.Log.Error("cannot serve /healthz, /metrics and /configz; going on without", "listen", address, "err", err)
+		a.o.Log.Error("cannot serve /healthz, /metrics and /configz; continuing without it", "listen", address, "err", err)
 		return
 	}
 	var ask func(context.Context, component.Effective) (component.Effective, error)

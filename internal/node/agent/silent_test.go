@@ -56,9 +56,9 @@ func TestTheNodeSaysHowManyPodsASilentKubeletTakes(t *testing.T) {
 		want        string // "" if it is adopted
 	}{
 		{"as many as run", 3, 0, ""},
-		{"fewer than run", 2, 0, "False | using last-known-good (init): refused current (UID: uid-quiet): 3 pods run on this node and maxPods would be 2: the kubelet would kill the rest; move them away first, or say trial.allowPodLoss in the configuration (WouldEvictPods)"},
-		{"it does not say", 0, 0, "Unknown | using last-known-good (init): could not validate current (UID: uid-quiet): the kubelet did not say what its maxPods would be (CouldNotValidate)"},
-		{"the configuration changes it", 110, 110, "False | using last-known-good (init): refused current (UID: uid-quiet): this kubelet does not print its configuration, so it cannot be predicted whether pods would be killed, and the configuration changes maxPods: leave that out, or say trial.allowPodLoss in the configuration (WouldEvictPods)"},
+		{"fewer than run", 2, 0, "False | using last-known-good (init): refused current (UID: uid-quiet): 3 pods run on this node and maxPods would be 2: the kubelet would kill the excess pods; move them to other nodes first, or set trial.allowPodLoss in the configuration (WouldEvictPods)"},
+		{"it does not say", 0, 0, "Unknown | using last-known-good (init): could not validate current (UID: uid-quiet): the kubelet did not print its maxPods (CouldNotValidate)"},
+		{"the configuration changes it", 110, 110, "False | using last-known-good (init): refused current (UID: uid-quiet): this kubelet does not print its configuration, so maxPods cannot be checked, and the configuration changes maxPods: omit that, or set trial.allowPodLoss in the configuration (WouldEvictPods)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inSilentWorld(t, func(w *world) {
@@ -92,7 +92,7 @@ func TestWhatAloneCannotBeJudgedIsRejectedInTheEnd(t *testing.T) {
 			t.Errorf("%d dry runs, want %d", n, maxUndecidedAlone)
 		}
 		s := w.status()
-		if len(s.BadConfigs) != 1 || !strings.Contains(s.Error, "it could not be judged 3 times, while the local configuration passed each time: it was killed") {
+		if len(s.BadConfigs) != 1 || !strings.Contains(s.Error, "3 dry runs ended without a verdict, while the local configuration passed each time: it was killed") {
 			t.Errorf("bad: %+v, error %q", s.BadConfigs, s.Error)
 		}
 		w.pass(time.Hour)

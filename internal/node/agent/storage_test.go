@@ -122,7 +122,7 @@ func TestWhatCannotBeRecordedIsNotTakenUpUntilItCan(t *testing.T) {
 				w.pass(time.Minute)
 				w.wantStarts("", "good")
 				ok := w.configOK()
-				if !strings.HasPrefix(ok, "Unknown | using current (UID: uid-good): failed to sync, desired config unclear, cause: cannot checkpoint ConfigMap evenkeel-system/better: ") ||
+				if !strings.HasPrefix(ok, "Unknown | using current (UID: uid-good): failed to sync, desired config unclear, cause: cannot save ConfigMap evenkeel-system/better: ") ||
 					!strings.Contains(ok, "no space left on device") {
 					t.Error(ok)
 				}
@@ -151,7 +151,7 @@ func TestAStateThatCannotBeSavedHoldsTheAssignmentAndSaysSoOnce(t *testing.T) {
 		if ok := w.configOK(); !strings.HasPrefix(ok, "Unknown | using last-known-good (UID: uid-good): failed to sync, desired config unclear, cause: cannot save it to disk: save current: ") {
 			t.Error(ok)
 		}
-		if n := w.log.count("cannot record the node's state"); n != 1 {
+		if n := w.log.count("cannot save the node's state"); n != 1 {
 			t.Errorf("logged %d times", n)
 		}
 		wantEvents(t, w, "Normal ConfigChanged: now using current (UID: uid-good)",
@@ -234,7 +234,7 @@ func TestARequestToForgetIsCarriedOutOnceEvenIfItCannotBeDropped(t *testing.T) {
 		if n := w.log.count("event=Forgotten"); n != 1 {
 			t.Errorf("forgotten %d times", n)
 		}
-		if n := w.log.count("cannot drop a request"); n != 1 {
+		if n := w.log.count("cannot remove a completed request"); n != 1 {
 			t.Errorf("said %d times that it cannot be dropped", n)
 		}
 		w.disk.Heal()

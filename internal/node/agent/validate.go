@@ -128,7 +128,7 @@ func (a *Agent) payload(c trial.Config) (payload.Payload, error) {
 		return payload.Payload{}, fmt.Errorf("checkpoint %s: %w", c.Revision, err)
 	}
 	if c.Payload != "" && p.SHA256 != c.Payload {
-		return payload.Payload{}, fmt.Errorf("checkpoint %s: the payload is not the one on record", c.Revision)
+		return payload.Payload{}, fmt.Errorf("checkpoint %s: the payload does not match the recorded digest", c.Revision)
 	}
 	return p, nil
 }

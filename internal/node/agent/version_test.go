@@ -49,7 +49,7 @@ func TestABinaryThatVanishesLeavesTheRunningKubeletAlone(t *testing.T) {
 		w.kubelet.set(func(s *kubeletState) { s.identityErr = errors.New("no such file or directory") })
 		w.pass(time.Minute)
 		w.wantStarts("")
-		if n := w.log.count("cannot look at the kubelet's binary"); n != 0 {
+		if n := w.log.count("cannot examine the kubelet's binary"); n != 0 {
 			t.Errorf("said %d times, with the kubelet running", n)
 		}
 		w.kubelet.set(func(s *kubeletState) { s.spawnErr = errors.New("start /usr/bin/kubelet: it is not there") })
@@ -87,7 +87,7 @@ func TestTheStateOfANewVersionThatCannotBeOpenedIsTriedAgain(t *testing.T) {
 		if s := w.status(); s.ComponentVersion != "v1.36.3" || len(s.BadConfigs) != 1 {
 			t.Errorf("%s, bad: %+v", s.ComponentVersion, s.BadConfigs)
 		}
-		if n := w.log.count("going on with the old one's"); n != 1 {
+		if n := w.log.count("continuing with the old one's"); n != 1 {
 			t.Errorf("logged %d times", n)
 		}
 		w.openErr = nil
