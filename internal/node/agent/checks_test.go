@@ -7,7 +7,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 )
 
-func TestARejectionIsFoundAnewButNotLocals(t *testing.T) {
+func TestOldRejectionsAreDroppedExceptThatOfLocal(t *testing.T) {
 	c := newChecks(nil)
 	for _, revision := range []string{"", "a", "runs"} {
 		c.put(revision, component.Verdict{Outcome: component.Rejected})

@@ -31,7 +31,7 @@ func configzOf(t *testing.T, w *world, ask asker) map[string]any {
 	return got
 }
 
-func TestConfigzSaysWhatRunsAndWhereItCameFrom(t *testing.T) {
+func TestConfigzContainsTheRunningConfigAndItsSource(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		if r := get(t, w.agent.Handler(nil), "/configz"); r.Code != http.StatusServiceUnavailable || !strings.Contains(r.Body.String(), "no kubelet has been started yet") {
@@ -70,7 +70,7 @@ func TestConfigzSaysWhatRunsAndWhereItCameFrom(t *testing.T) {
 	})
 }
 
-func TestConfigzShowsEitherFormWithOriginsAndDifferences(t *testing.T) {
+func TestConfigzHasBothFormsWithOriginsAndDifferences(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var kept []string
 		refuses := true
@@ -131,7 +131,7 @@ func TestConfigzShowsEitherFormWithOriginsAndDifferences(t *testing.T) {
 	})
 }
 
-func TestHealthzFailsWhenNothingIsDecidedAnyMoreAndNotWhileAVerdictIsAwaited(t *testing.T) {
+func TestHealthzFailsOnlyIfTheAgentHangs(t *testing.T) {
 	inWorld(t, func(w *world) {
 		healthz := func() string {
 			r := get(t, w.agent.Handler(nil), "/healthz")
@@ -157,7 +157,7 @@ func TestHealthzFailsWhenNothingIsDecidedAnyMoreAndNotWhileAVerdictIsAwaited(t *
 	})
 }
 
-func TestMetricsSayWhatIsAssignedActiveAndGood(t *testing.T) {
+func TestMetricsContainAssignedActiveAndLastKnownGood(t *testing.T) {
 	inWorld(t, func(w *world) {
 		source := func(name, uid string) string {
 			if name == "" {
@@ -199,7 +199,7 @@ func TestMetricsSayWhatIsAssignedActiveAndGood(t *testing.T) {
 	})
 }
 
-func TestTheInitSystemIsToldOnceThatTheKubeletIsHealthyHoweverLongThatTakes(t *testing.T) {
+func TestInitSystemIsNotifiedOnceWhenTheKubeletIsHealthy(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.init.mu.Lock()

@@ -12,10 +12,10 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
-// TestAfterACrashAnywhereTheNodeRunsWhatItMay lets the machine crash after
+// TestAfterACrashAtAnyPointTheNodeRunsAnAllowedConfig lets the machine crash after
 // every operation of every scenario, with what was not synced lost, kept or
 // torn, and starts the node again with the API there or away.
-func TestAfterACrashAnywhereTheNodeRunsWhatItMay(t *testing.T) {
+func TestAfterACrashAtAnyPointTheNodeRunsAnAllowedConfig(t *testing.T) {
 	var visited, distinct atomic.Int32
 	t.Run("scenarios", func(t *testing.T) {
 		for _, s := range scenarios {
@@ -35,7 +35,7 @@ func TestAfterACrashAnywhereTheNodeRunsWhatItMay(t *testing.T) {
 // what may follow. It returns whether there are more to crash after.
 func crash(t *testing.T, s scenario, p past, n int, visited, distinct *atomic.Int32) (more bool) {
 	w := p.world(t)
-	newReferee(w).where = fmt.Sprintf("before the crash after operation %d", n)
+	newInvariants(w).where = fmt.Sprintf("before the crash after operation %d", n)
 	w.disk.CrashAfter(n)
 	w.start()
 	w.pass(time.Second)
@@ -70,7 +70,7 @@ func again(t *testing.T, old *world, image *crashfs.FS, fate string, up bool, go
 	if fate != "all kept" { // else only the agent died
 		w.boot = "boot-2"
 	}
-	r := newReferee(w)
+	r := newInvariants(w)
 	r.where = where
 	found := w.view().LastKnownGood
 	r.isProven(found.Config)

@@ -13,10 +13,10 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
-// TestWhateverDiskOperationFailsTheKubeletRunsOnAndTheNodeCatchesUp lets every
+// TestKubeletSurvivesAnyFailedDiskOperation lets every
 // operation of every scenario fail, once or from then on, and then heals the
 // disk.
-func TestWhateverDiskOperationFailsTheKubeletRunsOnAndTheNodeCatchesUp(t *testing.T) {
+func TestKubeletSurvivesAnyFailedDiskOperation(t *testing.T) {
 	var visited atomic.Int32
 	t.Run("scenarios", func(t *testing.T) {
 		for _, s := range scenarios {
@@ -41,7 +41,7 @@ func fail(t *testing.T, s scenario, p past, n int, forever bool) (more bool) {
 	cause := []error{syscall.ENOSPC, syscall.EIO, syscall.EROFS}[n%3]
 	w := p.world(t)
 	w.log = &lines{}
-	r := newReferee(w)
+	r := newInvariants(w)
 	r.where = fmt.Sprintf("operation %d fails with %v, forever: %t", n, cause, forever)
 	from := w.disk.Operations()
 	switch {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestAnAgentThatIsToGiveTheNodeUpStopsItsKubeletAndSaysWhy(t *testing.T) {
+func TestGiveUpStopsTheKubeletAndReportsTheReason(t *testing.T) {
 	inWorld(t, func(w *world) {
 		const limit = 5 * time.Minute
 		gaveUp := errors.New("no kubelet was healthy for 5m0s")
@@ -46,7 +46,7 @@ func TestAnAgentThatIsToGiveTheNodeUpStopsItsKubeletAndSaysWhy(t *testing.T) {
 	})
 }
 
-func TestABadConfigurationIsRolledBackBeforeTheNodeWouldBeGivenUp(t *testing.T) {
+func TestRollbackHappensBeforeGivingUp(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var healthy, longest time.Duration // when a kubelet was healthy last, and how long none was
 		begin := time.Now()

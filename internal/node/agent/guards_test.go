@@ -16,7 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-func TestMorePodsThanItsMaxPodsHoldAConfigurationUntilTheyAreGone(t *testing.T) {
+func TestConfigWaitsWhileMorePodsThanMaxPodsRun(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.runs("")
@@ -39,7 +39,7 @@ func TestMorePodsThanItsMaxPodsHoldAConfigurationUntilTheyAreGone(t *testing.T) 
 	})
 }
 
-func TestPodLossThatAConfigurationAllowsHoldsNothingOff(t *testing.T) {
+func TestAllowPodLossDisablesThePodGuard(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.runs("")
@@ -55,7 +55,7 @@ func TestPodLossThatAConfigurationAllowsHoldsNothingOff(t *testing.T) {
 	})
 }
 
-func TestWhatChangesAProtectedFieldIsRefusedAndNeitherBadNorForgotten(t *testing.T) {
+func TestChangeOfAProtectedFieldIsRefusedButNotBad(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.options = func(o *Options) { o.Protected = payload.DefaultProtection() }
 		w.start()
@@ -76,7 +76,7 @@ func TestWhatChangesAProtectedFieldIsRefusedAndNeitherBadNorForgotten(t *testing
 	})
 }
 
-func TestAKubeletThatDoesNotSayWhatIsEffectiveGetsNothingUnlessNothingIsProtected(t *testing.T) {
+func TestWithoutADumpNothingIsAdoptedIfFieldsAreProtected(t *testing.T) {
 	for _, protected := range []payload.Protection{payload.DefaultProtection(), {}} {
 		inWorld(t, func(w *world) {
 			w.options = func(o *Options) { o.Protected = protected }
@@ -93,7 +93,7 @@ func TestAKubeletThatDoesNotSayWhatIsEffectiveGetsNothingUnlessNothingIsProtecte
 	}
 }
 
-func TestManyProtectedFieldsAreNamedInAFewWords(t *testing.T) {
+func TestManyProtectedFieldsAreAbbreviated(t *testing.T) {
 	v := component.Verdict{Local: component.Effective{"maxPods": json.Number("1")}, Effective: component.Effective{"maxPods": json.Number("2")}}
 	for i := range 7 {
 		v.Effective[fmt.Sprintf("new%d", i)] = true
@@ -104,7 +104,7 @@ func TestManyProtectedFieldsAreNamedInAFewWords(t *testing.T) {
 	}
 }
 
-func TestALocalConfigurationThatCannotBePrintedMovesNobodyOffWhatWasTakenUp(t *testing.T) {
+func TestUnprintableLocalConfigKeepsTheAdoptedConfig(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.options = func(o *Options) { o.Protected = payload.DefaultProtection() }
 		w.start()
@@ -124,7 +124,7 @@ func TestALocalConfigurationThatCannotBePrintedMovesNobodyOffWhatWasTakenUp(t *t
 	})
 }
 
-func TestWithAnInvalidLocalConfigurationWhatIsProvenRunsIfItIsToldSo(t *testing.T) {
+func TestDegradeRunsAProvenConfigWithAnInvalidLocalConfig(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.options = func(o *Options) { o.Protected, o.Limits.DegradeLocal = payload.DefaultProtection(), true }
 		w.start()
@@ -139,7 +139,7 @@ func TestWithAnInvalidLocalConfigurationWhatIsProvenRunsIfItIsToldSo(t *testing.
 	})
 }
 
-func TestALocalConfigurationThatWasEditedHasWhatIsStartedJudgedAnew(t *testing.T) {
+func TestEditedLocalConfigCausesAnotherValidation(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.assign("uid-good", good)
@@ -163,7 +163,7 @@ func TestALocalConfigurationThatWasEditedHasWhatIsStartedJudgedAnew(t *testing.T
 	})
 }
 
-func TestARefusalIsAskedAgainOnlyWhenLocalChanges(t *testing.T) {
+func TestProtectedRefusalIsRepeatedOnlyWhenLocalChanges(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.options = func(o *Options) { o.Protected = payload.DefaultProtection() }
 		w.start()
@@ -176,7 +176,7 @@ func TestARefusalIsAskedAgainOnlyWhenLocalChanges(t *testing.T) {
 	})
 }
 
-func TestWhatRunsIsNotStartedAgainOnceItsFieldsAreProtected(t *testing.T) {
+func TestConfigWithNewlyProtectedFieldsIsNotStartedAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.assign("uid-open", conf{name: "open", readOnlyPort: 10255})
@@ -193,7 +193,7 @@ func TestWhatRunsIsNotStartedAgainOnceItsFieldsAreProtected(t *testing.T) {
 	})
 }
 
-func TestAConfigurationBringsItsOwnTrialAndKeepsItWhenTheFlagsChange(t *testing.T) {
+func TestConfigKeepsItsOwnTrialTermsWhenFlagsChange(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.runs("")
@@ -218,7 +218,7 @@ func TestAConfigurationBringsItsOwnTrialAndKeepsItWhenTheFlagsChange(t *testing.
 	})
 }
 
-func TestAGuardHoldsAnotherAttemptAsWell(t *testing.T) {
+func TestGuardRefusesAnotherAttemptToo(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		withGood(w)
@@ -240,7 +240,7 @@ func TestAGuardHoldsAnotherAttemptAsWell(t *testing.T) {
 	})
 }
 
-func TestAManagersStateThatContradictsNeedsACordonedAndDrainedNode(t *testing.T) {
+func TestContradictingManagerStateNeedsADrainedNode(t *testing.T) {
 	conflict := component.StateConflict{File: "/var/lib/kubelet/cpu_manager_state", Field: "cpuManagerPolicy", FilePolicy: "none", Policy: "static"}
 	inWorld(t, func(w *world) {
 		w.kubelet.set(func(s *kubeletState) { s.conflicts["static"] = []component.StateConflict{conflict} })
@@ -272,7 +272,7 @@ func TestAManagersStateThatContradictsNeedsACordonedAndDrainedNode(t *testing.T)
 	})
 }
 
-func TestARollbackMovesTheManagersStateAsideAndACrashDoesNot(t *testing.T) {
+func TestRollbackMovesManagerStateAndACrashDoesNot(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		withGood(w)
@@ -293,7 +293,7 @@ func TestARollbackMovesTheManagersStateAsideAndACrashDoesNot(t *testing.T) {
 	})
 }
 
-func TestPodsThatCannotBeCountedHoldAConfigurationWithoutAVerdict(t *testing.T) {
+func TestConfigWaitsWhilePodsCannotBeCounted(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.runs("")
@@ -314,7 +314,7 @@ func TestPodsThatCannotBeCountedHoldAConfigurationWithoutAVerdict(t *testing.T) 
 	})
 }
 
-func TestATrialFailsForWhatItDoesToTheNode(t *testing.T) {
+func TestHarmToTheNodeFailsATrial(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		c      conf
@@ -364,7 +364,7 @@ func TestATrialFailsForWhatItDoesToTheNode(t *testing.T) {
 	}
 }
 
-func TestAPodThatEndsByItselfOrIsDeletedIsNotLost(t *testing.T) {
+func TestFinishedOrDeletedPodsAreNotLost(t *testing.T) {
 	before := []string{"a"}
 	for name, tt := range map[string]struct {
 		pod  source.Pod
@@ -388,7 +388,7 @@ func TestAPodThatEndsByItselfOrIsDeletedIsNotLost(t *testing.T) {
 	}
 }
 
-func TestTheLeaseCountsOnlyIfItWasRenewedSinceTheStart(t *testing.T) {
+func TestLeaseCountsOnlyIfRenewedSinceTheStart(t *testing.T) {
 	inWorld(t, func(w *world) {
 		at := func(renewed string) source.NodeState { return source.NodeState{Reachable: true, LeaseRenewed: renewed} }
 		l := &leaseObserver{since: time.Now()}
@@ -429,7 +429,7 @@ func (n fixedNodes) Snapshot(context.Context) source.NodeState {
 }
 
 // It may have been renewed before anybody could see what it was; then the watch, having seen that, looks once a minute.
-func TestALeaseThatIsOverdueIsLookedAtCloselyOnceMore(t *testing.T) {
+func TestOverdueLeaseRestartsTheWatchOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.runs("")

@@ -51,7 +51,7 @@ func serveAsKubelet(address string) {
 	os.Exit(1)
 }
 
-func TestAKubeletIsHealthyOnceItSaysREADYAndHealthzSaysOK(t *testing.T) {
+func TestKubeletIsHealthyAfterREADYAndHealthz(t *testing.T) {
 	address := freeAddress(t)
 	_, port, _ := net.SplitHostPort(address)
 	t.Setenv(asKubelet, address)
@@ -94,7 +94,7 @@ func TestAKubeletIsHealthyOnceItSaysREADYAndHealthzSaysOK(t *testing.T) {
 	}
 }
 
-func TestAKubeletWhoseHealthEndpointIsOffIsHealthyOnceItSaysREADY(t *testing.T) {
+func TestKubeletWithoutHealthEndpointIsHealthyAfterREADY(t *testing.T) {
 	address := freeAddress(t)
 	t.Setenv(asKubelet, address)
 	p, err := hostKubelet(t).Start(t.Context(), component.RunConfig{}, component.Effective{"HealthzPort": json.Number("0")})
@@ -109,7 +109,7 @@ func TestAKubeletWhoseHealthEndpointIsOffIsHealthyOnceItSaysREADY(t *testing.T) 
 	eventually(t, "it is healthy", p.Healthy)
 }
 
-func TestAKubeletThatCannotBeStartedSaysWhy(t *testing.T) {
+func TestFailedStartReturnsTheReason(t *testing.T) {
 	h := hostKubelet(t)
 	h.Kubelet.Path = t.TempDir() + "/kubelet"
 	if p, err := h.Start(t.Context(), component.RunConfig{}, nil); p != nil || !errors.Is(err, fs.ErrNotExist) {
@@ -120,7 +120,7 @@ func TestAKubeletThatCannotBeStartedSaysWhy(t *testing.T) {
 	}
 }
 
-func TestLocalIsInitWhereThereIsAFile(t *testing.T) {
+func TestLocalIsInitIfThereIsAFile(t *testing.T) {
 	h := hostKubelet(t)
 	if got := h.Local(); got != trial.Default {
 		t.Errorf("without any file it is %s", got)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestTheStoryOfAConfigurationIsFoundByItsUIDAndItsRollout(t *testing.T) {
+func TestLogLinesContainUIDAndRollout(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		withGood(w)

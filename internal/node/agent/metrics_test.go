@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestMetricsSayWhichNodeItIsAndHowItIs(t *testing.T) {
+func TestMetricsContainNodeAndCondition(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.options = func(o *Options) { o.Metrics = NewMetrics("node-1", "v0.1.0", "0123abc") }
 		w.start()

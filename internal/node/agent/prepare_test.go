@@ -86,7 +86,7 @@ func (c *askedKubelet) judged(want component.Outcome, words string, anew bool) {
 	}
 }
 
-func TestAKubeletThatKnowsNoLockIsRunWithoutOne(t *testing.T) {
+func TestKubeletWithoutLockFileFlagRunsWithoutIt(t *testing.T) {
 	for name, test := range map[string]struct {
 		script string
 		want   string // the lock that it is given; none: it cannot be run
@@ -116,7 +116,7 @@ func TestAKubeletThatKnowsNoLockIsRunWithoutOne(t *testing.T) {
 	}
 }
 
-func TestWhatWasPreparedIsNotAskedAgainOnce(t *testing.T) {
+func TestPreparedVerdictIsUsedOnce(t *testing.T) {
 	c := newAskedKubelet(t)
 	c.prepare(component.Accepted)
 	for range 2 {
@@ -128,7 +128,7 @@ func TestWhatWasPreparedIsNotAskedAgainOnce(t *testing.T) {
 	c.judged(component.Accepted, "", true) // the next start's
 }
 
-func TestAConfigurationThatWasEditedSinceItWasPreparedIsJudgedAnew(t *testing.T) {
+func TestConfigEditedAfterPrepareIsValidatedAgain(t *testing.T) {
 	c := newAskedKubelet(t)
 	c.prepare(component.Accepted)
 	c.local("maxPods: -1")
@@ -138,7 +138,7 @@ func TestAConfigurationThatWasEditedSinceItWasPreparedIsJudgedAnew(t *testing.T)
 	c.judged(component.Rejected, "maxPods", false)
 }
 
-func TestAKubeletThatWasReplacedSinceItWasPreparedIsAskedAnew(t *testing.T) {
+func TestKubeletReplacedAfterPrepareIsExaminedAgain(t *testing.T) {
 	c := newAskedKubelet(t)
 	c.prepare(component.Accepted)
 	c.write("kubelet", "#!/bin/sh\necho >>"+c.file("asked")+"\n[ \"$1\" = --version ] && echo Kubernetes v1.36.99\n")
@@ -151,7 +151,7 @@ func TestAKubeletThatWasReplacedSinceItWasPreparedIsAskedAnew(t *testing.T) {
 	c.judged(component.CouldNotTell, "", true) // nothing to keep
 }
 
-func TestAKubeletThatCannotBeRunCannotBePrepared(t *testing.T) {
+func TestPrepareReturnsAnErrorIfTheKubeletCannotRun(t *testing.T) {
 	c := newAskedKubelet(t)
 	c.write("kubelet", "#!/bin/sh\nexit 1\n")
 	if _, err := c.host.Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), "version") {

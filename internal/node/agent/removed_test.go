@@ -22,9 +22,9 @@ func (w *world) unassign(uid types.UID, takenBack trial.RolloutRef, revoked ...s
 	})
 }
 
-// TestOnlyAPersonsRemovalOfWhatThisObjectAssignedMeansLocal goes through what a NodeConfig without a source can mean. The
+// TestOnlyARemovalFromTheAssigningObjectMeansLocal goes through what a NodeConfig without a source can mean. The
 // agent is restarted before it sees it, so that it goes by what is on disk.
-func TestOnlyAPersonsRemovalOfWhatThisObjectAssignedMeansLocal(t *testing.T) {
+func TestOnlyARemovalFromTheAssigningObjectMeansLocal(t *testing.T) {
 	back := trial.RolloutRef{Name: "workers", Revision: 1, Attempt: 1}
 	for _, c := range []struct {
 		name    string

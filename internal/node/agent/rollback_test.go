@@ -19,7 +19,7 @@ var (
 	exitZero    = supervisor.Exit{Code: 0}
 )
 
-func TestACrashLoopRollsBackAfterThresholdPlusOneStarts(t *testing.T) {
+func TestCrashLoopRollsBackAfterThresholdPlusOneStarts(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		withGood(w)
@@ -41,7 +41,7 @@ func TestACrashLoopRollsBackAfterThresholdPlusOneStarts(t *testing.T) {
 	})
 }
 
-func TestARollbackWaitsNeitherForTheAPINorForAValidation(t *testing.T) {
+func TestRollbackWaitsForNeitherTheAPINorADryRun(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		withGood(w)
@@ -71,7 +71,7 @@ func TestARollbackWaitsNeitherForTheAPINorForAValidation(t *testing.T) {
 	})
 }
 
-func TestAnExitWithStatusZeroIsUnexpectedOnlyIfNoSIGTERMFollows(t *testing.T) {
+func TestExitWithStatusZeroIsUnexpectedWithoutSIGTERM(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		sigterm time.Duration // after the exit; 0: never
@@ -109,7 +109,7 @@ func TestAnExitWithStatusZeroIsUnexpectedOnlyIfNoSIGTERMFollows(t *testing.T) {
 	}
 }
 
-func TestAKubeletThatCannotBeStartedIsTriedAgainWithBackOffAndBlamedOnNobody(t *testing.T) {
+func TestFailedStartsAreRetriedWithBackoffAndFailNoTrial(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		withGood(w)
@@ -131,7 +131,7 @@ func TestAKubeletThatCannotBeStartedIsTriedAgainWithBackOffAndBlamedOnNobody(t *
 	})
 }
 
-func TestWhatKeepsCrashingWithNothingToFallBackToIsSaidToBeADeadEnd(t *testing.T) {
+func TestCrashLoopWithoutAFallbackIsADeadEnd(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.runs("")
@@ -150,14 +150,14 @@ func TestWhatKeepsCrashingWithNothingToFallBackToIsSaidToBeADeadEnd(t *testing.T
 	})
 }
 
-// TestSIGTERMAtAnyMomentEndsInGoodOrder sends it every 90 ms of a life that has
+// TestSIGTERMAtAnyTimeStopsCleanly sends it every 90 ms of a life that has
 // a start, a change, a crash loop and a rollback in it.
-func TestSIGTERMAtAnyMomentEndsInGoodOrder(t *testing.T) {
+func TestSIGTERMAtAnyTimeStopsCleanly(t *testing.T) {
 	p := before(t, scenario{from: withGood})
 	for at := time.Duration(0); at < 9*time.Second; at += 90 * time.Millisecond {
 		synctest.Test(t, func(t *testing.T) {
 			w := p.world(t)
-			r := newReferee(w)
+			r := newInvariants(w)
 			r.where = fmt.Sprintf("SIGTERM after %s", at)
 			w.start()
 			w.pass(min(at, time.Second))
@@ -189,7 +189,7 @@ func TestSIGTERMAtAnyMomentEndsInGoodOrder(t *testing.T) {
 	}
 }
 
-func TestWhatWasDecidedIsNotBegunAfterSIGTERM(t *testing.T) {
+func TestActionIsNotCarriedOutAfterSIGTERM(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.runs("")
@@ -212,7 +212,7 @@ func TestWhatWasDecidedIsNotBegunAfterSIGTERM(t *testing.T) {
 	})
 }
 
-func TestWhatAnOutageCausesIsBlamedOnNobody(t *testing.T) {
+func TestOutagesFailNoTrial(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		begin  func(w *world)
@@ -256,7 +256,7 @@ func TestWhatAnOutageCausesIsBlamedOnNobody(t *testing.T) {
 }
 
 // A kubelet whose dry run does not work is no reason to let it crash for ever.
-func TestWhatNobodyCouldJudgeIsRolledBackAllTheSame(t *testing.T) {
+func TestRollbackWorksWithUndecidedDryRuns(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		withGood(w)
@@ -281,7 +281,7 @@ func TestWhatNobodyCouldJudgeIsRolledBackAllTheSame(t *testing.T) {
 }
 
 // Not in a bubble: its clock has no other reading.
-func TestTimeIsReckonedOnTheMonotonicClock(t *testing.T) {
+func TestElapsedTimeIsMonotonic(t *testing.T) {
 	a := New(Options{}, Parts{Kubelet: newSimKubelet(nil)})
 	a.decided = time.Now().Add(-7 * time.Second)
 	o := a.observe(t.Context())
@@ -303,9 +303,9 @@ func TestNoKubeletIsStartedWhileTheNodeShutsDown(t *testing.T) {
 	})
 }
 
-// TestATrialThatBeginsWithACrashIsNotBlamedForTheHoursBefore: without a trial nobody watches the node, and what ran when
+// TestTrialThatBeginsWithACrashIgnoresEarlierPodLoss: without a trial nobody watches the node, and what ran when
 // the agent looked last may have gone since.
-func TestATrialThatBeginsWithACrashIsNotBlamedForTheHoursBefore(t *testing.T) {
+func TestTrialThatBeginsWithACrashIgnoresEarlierPodLoss(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pods("a", "b")
 		w.start()

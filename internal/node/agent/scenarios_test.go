@@ -187,9 +187,9 @@ func (w *world) intended() string {
 	return string(w.api.ref.ConfigMapRef.UID)
 }
 
-// TestEveryScenarioEndsWellWhenNothingFails is what the tests that let things
+// TestScenariosSucceedWithoutFailures is what the tests that let things
 // fail rest on.
-func TestEveryScenarioEndsWellWhenNothingFails(t *testing.T) {
+func TestScenariosSucceedWithoutFailures(t *testing.T) {
 	ends := map[string]string{ // what runs, and what is last-known-good
 		"a first good one": "good good", "another good one": "better better", "one that is rejected": "good good",
 		"one that crash-loops": "good good", "one that is never healthy": "good good", "nil": "local local",
@@ -203,7 +203,7 @@ func TestEveryScenarioEndsWellWhenNothingFails(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := p.world(t)
 				w.log = &lines{}
-				r := newReferee(w)
+				r := newInvariants(w)
 				r.where = s.name
 				w.start()
 				defer w.stop()

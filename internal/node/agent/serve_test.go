@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-func TestClientsThatStayDoNotTakeAllDescriptors(t *testing.T) {
+func TestIdleClientsAreLimited(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

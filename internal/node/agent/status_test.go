@@ -13,7 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
-func TestStatusCarriesEverythingThatWasDecided(t *testing.T) {
+func TestStatusContainsTheWholeDecision(t *testing.T) {
 	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	when := metav1.NewTime(at)
 	config := func(uid string) trial.Config {
@@ -56,7 +56,7 @@ func TestStatusCarriesEverythingThatWasDecided(t *testing.T) {
 	}
 }
 
-func TestStatusOfANodeThatRunsItsLocalConfigurationNamesNone(t *testing.T) {
+func TestStatusOfLocalContainsNoConfig(t *testing.T) {
 	for local, want := range map[trial.Local]v1alpha1.LocalConfig{trial.Init: v1alpha1.LocalConfigInit, trial.Default: v1alpha1.LocalConfigDefault} {
 		got := nodeConfigStatus(trial.Status{Local: local, Assigned: &trial.Config{Revision: "a", UID: "a"}}, statusDetails{})
 		if got.Local != want || got.Active != nil || got.LastKnownGood != nil || got.Trial != nil || got.BadConfigs != nil || got.Assigned.RolloutRef != nil {
@@ -65,8 +65,8 @@ func TestStatusOfANodeThatRunsItsLocalConfigurationNamesNone(t *testing.T) {
 	}
 }
 
-// TestTheFirstReportSaysHowManyWorkloadPodsThereAre holds for a node that joins: nothing is assigned, so nothing is watched.
-func TestTheFirstReportSaysHowManyWorkloadPodsThereAre(t *testing.T) {
+// TestFirstReportContainsTheNumberOfWorkloadPods holds for a node that joins: nothing is assigned, so nothing is watched.
+func TestFirstReportContainsTheNumberOfWorkloadPods(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pods("a", "b", "c")
 		w.api.set(func(api *simAPI) {

@@ -13,7 +13,7 @@ import (
 
 const goodFile = dir + "/checkpoints/uid-good"
 
-func TestACorruptCheckpointOfCurrentIsDoneWithoutAndHealedByADownload(t *testing.T) {
+func TestCorruptCheckpointOfCurrentIsDownloadedAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		withGood(w)
@@ -44,7 +44,7 @@ func TestACorruptCheckpointOfCurrentIsDoneWithoutAndHealedByADownload(t *testing
 	})
 }
 
-func TestACheckpointThatVanishesIsMissedAtTheNextStartOnly(t *testing.T) {
+func TestMissingCheckpointMattersAtTheNextStartOnly(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		withGood(w)
@@ -67,7 +67,7 @@ func TestACheckpointThatVanishesIsMissedAtTheNextStartOnly(t *testing.T) {
 }
 
 // The object's metadata have changed since, and with them the file's digest.
-func TestWhatWasHealedByADownloadCanBeFallenBackTo(t *testing.T) {
+func TestRollbackUsesACheckpointDownloadedAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		withGood(w)
@@ -83,7 +83,7 @@ func TestWhatWasHealedByADownloadCanBeFallenBackTo(t *testing.T) {
 	})
 }
 
-func TestARecordThatIsCorruptIsReportedSetAsideAndWrittenAnew(t *testing.T) {
+func TestCorruptRecordIsReportedSetAsideAndWrittenAgain(t *testing.T) {
 	for record, runs := range map[string]string{"current": "good", "last-known-good": "better", "v1.36.3/trial": "better", "v1.36.3/startups": "better", "v1.36.3/bad-configs": "better"} {
 		t.Run(record, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -111,7 +111,7 @@ func TestARecordThatIsCorruptIsReportedSetAsideAndWrittenAnew(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeRecordedIsNotTakenUpUntilItCan(t *testing.T) {
+func TestAssignmentIsNotAdoptedUntilItCanBeSaved(t *testing.T) {
 	for _, op := range []crashfs.Op{crashfs.Rename, crashfs.Create, crashfs.Write} {
 		t.Run(string(op), func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -140,7 +140,7 @@ func TestWhatCannotBeRecordedIsNotTakenUpUntilItCan(t *testing.T) {
 	}
 }
 
-func TestAStateThatCannotBeSavedHoldsTheAssignmentAndSaysSoOnce(t *testing.T) {
+func TestFailedSaveBlocksTheAssignmentAndIsLoggedOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		withGood(w)
@@ -162,7 +162,7 @@ func TestAStateThatCannotBeSavedHoldsTheAssignmentAndSaysSoOnce(t *testing.T) {
 	})
 }
 
-func TestAVerdictIsNotLiftedUntilTheDiskTakesIt(t *testing.T) {
+func TestVerdictIsNotWithdrawnUntilItCanBeSaved(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		withGood(w)
@@ -203,7 +203,7 @@ func TestARollbackNeedsNoDisk(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeRenderedNeverCostsTheNodeItsKubelet(t *testing.T) {
+func TestFailedRenderKeepsTheRunningKubelet(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		withGood(w)
@@ -222,7 +222,7 @@ func TestWhatCannotBeRenderedNeverCostsTheNodeItsKubelet(t *testing.T) {
 	})
 }
 
-func TestARequestToForgetIsCarriedOutOnceEvenIfItCannotBeDropped(t *testing.T) {
+func TestForgetRequestIsCarriedOutOnceEvenIfItCannotBeRemoved(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		withBad(w)
@@ -245,7 +245,7 @@ func TestARequestToForgetIsCarriedOutOnceEvenIfItCannotBeDropped(t *testing.T) {
 	})
 }
 
-func TestAnAgentThatCannotOpenItsDirectorySaysWhy(t *testing.T) {
+func TestRunReturnsWhyTheDirectoryCannotBeOpened(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.openErr = errors.New("/var/lib/evenkeel belongs to user 1000")
 		w.start()
@@ -258,7 +258,7 @@ func TestAnAgentThatCannotOpenItsDirectorySaysWhy(t *testing.T) {
 	})
 }
 
-func TestWhereDynamicConfigurationIsOffTheLocalOneRunsAndNothingIsKept(t *testing.T) {
+func TestWithoutDynamicConfigurationLocalRunsAndNothingIsSaved(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.options = func(o *Options) { o.OpenStore, o.Remote = nil, "Disabled" }
 		w.assign("uid-good", good)
@@ -276,7 +276,7 @@ func TestWhereDynamicConfigurationIsOffTheLocalOneRunsAndNothingIsKept(t *testin
 	})
 }
 
-func TestAnInvalidLocalConfigurationEndsTheAgentBeforeAnyKubelet(t *testing.T) {
+func TestInvalidLocalConfigEndsTheAgentBeforeAStart(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{rejected: "maxPods must not be negative"} })
 		w.start()
@@ -293,7 +293,7 @@ func TestAnInvalidLocalConfigurationEndsTheAgentBeforeAnyKubelet(t *testing.T) {
 }
 
 // Whatever keeps a configuration from being written out, no copy of it helps.
-func TestWhatCannotBeRenderedIsNotDownloadedAgainAndAgain(t *testing.T) {
+func TestFailedRenderCausesNoRepeatedDownload(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.assign("uid-good", good)

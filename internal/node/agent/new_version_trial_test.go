@@ -20,8 +20,8 @@ func (w *world) another(version string, change func(*kubeletState)) {
 	w.dies(exitOne)
 }
 
-// TestWhatWasProvenIsOnTrialAgainWithAnotherVersionOfTheKubelet, whether the agent lives or is restarted with it.
-func TestWhatWasProvenIsOnTrialAgainWithAnotherVersionOfTheKubelet(t *testing.T) {
+// TestLastKnownGoodIsOnTrialAgainWithAnotherKubeletVersion, whether the agent lives or is restarted with it.
+func TestLastKnownGoodIsOnTrialAgainWithAnotherKubeletVersion(t *testing.T) {
 	for name, replace := range map[string]func(w *world, version string, change func(*kubeletState)){
 		"the agent goes on": (*world).another,
 		"the agent is restarted": func(w *world, version string, change func(*kubeletState)) {
@@ -73,8 +73,8 @@ func TestWhatWasProvenIsOnTrialAgainWithAnotherVersionOfTheKubelet(t *testing.T)
 	}
 }
 
-// TestTheEndOfAnOldKubeletIsNotHeldAgainstWhatRunsWithTheNewOne.
-func TestTheEndOfAnOldKubeletIsNotHeldAgainstWhatRunsWithTheNewOne(t *testing.T) {
+// TestExitOfTheOldBinaryDoesNotCountForTheNewOne.
+func TestExitOfTheOldBinaryDoesNotCountForTheNewOne(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.options = func(o *Options) { o.Limits.CrashLoopThreshold = 0 }
 		w.start()
@@ -91,8 +91,8 @@ func TestTheEndOfAnOldKubeletIsNotHeldAgainstWhatRunsWithTheNewOne(t *testing.T)
 	})
 }
 
-// TestATrialThatBeginsAtTheStartIsHeldToANodeThatIsReady.
-func TestATrialThatBeginsAtTheStartIsHeldToANodeThatIsReady(t *testing.T) {
+// TestTrialAtTheStartNeedsAReadyNode.
+func TestTrialAtTheStartNeedsAReadyNode(t *testing.T) {
 	ready := func(w *world, is bool) { w.api.set(func(api *simAPI) { api.ready = is }) }
 	t.Run("the node was Ready", func(t *testing.T) {
 		inWorld(t, func(w *world) {
@@ -123,9 +123,9 @@ func TestATrialThatBeginsAtTheStartIsHeldToANodeThatIsReady(t *testing.T) {
 	})
 }
 
-// TestLastKnownGoodThatIsDownloadedAnewCanBeFallenBackTo: it is assigned again when its checkpoint has gone, and what
+// TestRollbackUsesADownloadedAgainLastKnownGood: it is assigned again when its checkpoint has gone, and what
 // comes has other metadata.
-func TestLastKnownGoodThatIsDownloadedAnewCanBeFallenBackTo(t *testing.T) {
+func TestRollbackUsesADownloadedAgainLastKnownGood(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		withGood(w)
@@ -147,8 +147,8 @@ func TestLastKnownGoodThatIsDownloadedAnewCanBeFallenBackTo(t *testing.T) {
 	})
 }
 
-// TestPodsThatWereEvictedWhileTheDiskWasFullAreNotTheConfigurationsDoing.
-func TestPodsThatWereEvictedWhileTheDiskWasFullAreNotTheConfigurationsDoing(t *testing.T) {
+// TestPodsEvictedWhileTheDiskWasFullDoNotFailATrial.
+func TestPodsEvictedWhileTheDiskWasFullDoNotFailATrial(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pods("a", "b")
 		w.start()

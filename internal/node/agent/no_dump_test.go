@@ -23,7 +23,7 @@ func inSilentWorld(t *testing.T, test func(w *world)) {
 	})
 }
 
-func TestASilentKubeletIsGivenWhatItsTextAllowsAndTheStatusSaysHowItWasCompared(t *testing.T) {
+func TestKubeletWithoutADumpAdoptsWhatTheTextAllows(t *testing.T) {
 	inSilentWorld(t, func(w *world) {
 		w.api.set(func(api *simAPI) { api.allocatable = 110 })
 		w.pods("a", "b")
@@ -38,7 +38,7 @@ func TestASilentKubeletIsGivenWhatItsTextAllowsAndTheStatusSaysHowItWasCompared(
 	})
 }
 
-func TestASilentKubeletIsNotGivenWhatItsTextForbids(t *testing.T) {
+func TestKubeletWithoutADumpRefusesWhatTheTextForbids(t *testing.T) {
 	inSilentWorld(t, func(w *world) {
 		w.api.set(func(api *simAPI) { api.allocatable = 110 })
 		w.assign("uid-open", conf{name: "open", silent: true, differs: "readOnlyPort"})
@@ -48,7 +48,7 @@ func TestASilentKubeletIsNotGivenWhatItsTextForbids(t *testing.T) {
 	})
 }
 
-func TestTheNodeSaysHowManyPodsASilentKubeletTakes(t *testing.T) {
+func TestAllocatablePodsCountForAKubeletWithoutADump(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		allocatable int64
@@ -80,7 +80,7 @@ func TestTheNodeSaysHowManyPodsASilentKubeletTakes(t *testing.T) {
 	}
 }
 
-func TestWhatAloneCannotBeJudgedIsRejectedInTheEnd(t *testing.T) {
+func TestConfigThatAloneEndsItsDryRunsIsRejected(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.runs("")
@@ -103,7 +103,7 @@ func TestWhatAloneCannotBeJudgedIsRejectedInTheEnd(t *testing.T) {
 	})
 }
 
-func TestWhatLocalCannotPassEitherIsAskedForEver(t *testing.T) {
+func TestUndecidedDryRunIsRepeatedIfLocalFailsToo(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.runs("")

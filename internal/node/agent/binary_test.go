@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestAReplacedBinaryIsAskedAnewAndAnotherVersionStartsWithACleanSlate(t *testing.T) {
+func TestReplacedBinaryIsExaminedAndHasItsOwnRecords(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		withBad(w)
@@ -42,7 +42,7 @@ func TestAReplacedBinaryIsAskedAnewAndAnotherVersionStartsWithACleanSlate(t *tes
 	})
 }
 
-func TestABinaryThatVanishesLeavesTheRunningKubeletAlone(t *testing.T) {
+func TestMissingBinaryKeepsTheRunningKubelet(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.runs("")
@@ -63,7 +63,7 @@ func TestABinaryThatVanishesLeavesTheRunningKubeletAlone(t *testing.T) {
 	})
 }
 
-func TestABinaryThatIsNotThereAtTheStartEndsTheAgent(t *testing.T) {
+func TestMissingBinaryAtTheStartEndsTheAgent(t *testing.T) {
 	inWorld(t, func(w *world) {
 		gone := errors.New("no such file or directory")
 		w.kubelet.set(func(s *kubeletState) { s.identityErr = gone })
@@ -76,7 +76,7 @@ func TestABinaryThatIsNotThereAtTheStartEndsTheAgent(t *testing.T) {
 	})
 }
 
-func TestTheStateOfANewVersionThatCannotBeOpenedIsTriedAgain(t *testing.T) {
+func TestOpeningTheStateOfANewVersionIsRetried(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		withBad(w)
@@ -87,7 +87,7 @@ func TestTheStateOfANewVersionThatCannotBeOpenedIsTriedAgain(t *testing.T) {
 		if s := w.status(); s.ComponentVersion != "v1.36.3" || len(s.BadConfigs) != 1 {
 			t.Errorf("%s, bad: %+v", s.ComponentVersion, s.BadConfigs)
 		}
-		if n := w.log.count("continuing with the old one's"); n != 1 {
+		if n := w.log.count("continuing with the old version's"); n != 1 {
 			t.Errorf("logged %d times", n)
 		}
 		w.openErr = nil
@@ -99,9 +99,9 @@ func TestTheStateOfANewVersionThatCannotBeOpenedIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestWhatIsKnownOfWhatRunsOutlivesTheVerdicts: a kubelet whose health endpoint
+// TestVerdictOnTheRunningConfigIsKept: a kubelet whose health endpoint
 // is not the standard one must not be asked at the standard one after a crash.
-func TestWhatIsKnownOfWhatRunsOutlivesTheVerdicts(t *testing.T) {
+func TestVerdictOnTheRunningConfigIsKept(t *testing.T) {
 	for name, lose := range map[string]func(w *world){
 		"the binary was replaced": func(w *world) { w.kubelet.set(func(s *kubeletState) { s.identity = "inode-2" }) },
 		"the API came and went": func(w *world) {
@@ -136,9 +136,9 @@ func TestWhatIsKnownOfWhatRunsOutlivesTheVerdicts(t *testing.T) {
 	}
 }
 
-// TestABinaryThatIsReplacedBeforeAChangeIsDecidedUponAnew: the change stops the
+// TestBinaryReplacedBeforeARestartCausesAnotherDecision: the change stops the
 // old kubelet, and what is known of the new one's version counts from then on.
-func TestABinaryThatIsReplacedBeforeAChangeIsDecidedUponAnew(t *testing.T) {
+func TestBinaryReplacedBeforeARestartCausesAnotherDecision(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.runs("")
@@ -152,9 +152,9 @@ func TestABinaryThatIsReplacedBeforeAChangeIsDecidedUponAnew(t *testing.T) {
 	})
 }
 
-// TestACheckpointThatVanishedIsDownloadedAnew: also one that this agent found
+// TestMissingCheckpointIsDownloadedAgain: also one that this agent found
 // there when it started.
-func TestACheckpointThatVanishedIsDownloadedAnew(t *testing.T) {
+func TestMissingCheckpointIsDownloadedAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.assign("uid-good", conf{name: "good"})
@@ -171,8 +171,8 @@ func TestACheckpointThatVanishedIsDownloadedAnew(t *testing.T) {
 	})
 }
 
-// TestAStopThatTakesLongIsNotHeldAgainstWhatComesAfter.
-func TestAStopThatTakesLongIsNotHeldAgainstWhatComesAfter(t *testing.T) {
+// TestLongStopDoesNotCountForTheNextKubelet.
+func TestLongStopDoesNotCountForTheNextKubelet(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.options = func(o *Options) { o.Limits.HealthTimeout = 10 * time.Second }
 		w.start()
@@ -184,8 +184,8 @@ func TestAStopThatTakesLongIsNotHeldAgainstWhatComesAfter(t *testing.T) {
 	})
 }
 
-// TestLocalIsJudgedWithTheKubeletOfNow: it is what the trial of last-known-good with another version goes back to.
-func TestLocalIsJudgedWithTheKubeletOfNow(t *testing.T) {
+// TestLocalIsValidatedWithTheNewBinary: it is what the trial of last-known-good with another version goes back to.
+func TestLocalIsValidatedWithTheNewBinary(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		withGood(w)

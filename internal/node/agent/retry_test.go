@@ -14,7 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
-func TestADrainedNodeThatIsNotCordonedStillNeedsDrain(t *testing.T) {
+func TestDrainedNodeMustAlsoBeCordoned(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.kubelet.set(func(s *kubeletState) {
 			s.conflicts["static"] = []component.StateConflict{{File: "/var/lib/kubelet/cpu_manager_state", Field: "cpuManagerPolicy", FilePolicy: "none", Policy: "static"}}
@@ -35,7 +35,7 @@ func TestADrainedNodeThatIsNotCordonedStillNeedsDrain(t *testing.T) {
 	})
 }
 
-func TestLocalIsJudgedAsItIsWhenNothingIsAssignedAnyMore(t *testing.T) {
+func TestLocalIsValidatedAgainWhenTheAssignmentEnds(t *testing.T) {
 	for name, unknownBefore := range map[string]bool{"another was assigned": false, "nobody could be asked": true} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -62,7 +62,7 @@ func TestLocalIsJudgedAsItIsWhenNothingIsAssignedAnyMore(t *testing.T) {
 	}
 }
 
-func TestAnUnreachableRuntimeExcusesOnlyWhatUsesIt(t *testing.T) {
+func TestRuntimeOutageExcusesOnlyConfigsWithThatRuntime(t *testing.T) {
 	for socket, want := range map[string]string{
 		"":                       "", // the same as local: no verdict while it is away
 		"unix:///run/other.sock": "CrashLooped",
@@ -86,7 +86,7 @@ func TestAnUnreachableRuntimeExcusesOnlyWhatUsesIt(t *testing.T) {
 }
 
 // Where last-known-good is lost it is found again by what was promoted. Somebody may have put another file there.
-func TestAPayloadThatIsNotTheOneOnRecordIsNotRun(t *testing.T) {
+func TestPayloadWithAnotherDigestIsNotRun(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		withGood(w)
@@ -110,7 +110,7 @@ func TestAPayloadThatIsNotTheOneOnRecordIsNotRun(t *testing.T) {
 	})
 }
 
-func TestWhatADiskLosesAgainAndAgainIsDownloadedNowAndThen(t *testing.T) {
+func TestRepeatedlyLostCheckpointIsDownloadedWithPauses(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.runs("")
@@ -145,7 +145,7 @@ func (s countingStore) Save(next trial.State) error {
 	return s.Store.Save(next)
 }
 
-func TestWhatADiskRefusedIsTriedNowAndThenHoweverMuchHappens(t *testing.T) {
+func TestFailedSaveIsRetriedWithPauses(t *testing.T) {
 	inWorld(t, func(w *world) {
 		saves := 0
 		w.options = func(o *Options) {

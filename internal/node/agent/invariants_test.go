@@ -11,26 +11,26 @@ import (
 )
 
 // referee holds a node to the invariants of the design.
-type referee struct {
+type invariants struct {
 	w     *world
 	where string // said with every complaint
 }
 
 // newReferee looks at every start of a kubelet from now on.
-func newReferee(w *world) *referee {
-	r := &referee{w: w}
+func newInvariants(w *world) *invariants {
+	r := &invariants{w: w}
 	w.kubelet.set(func(*kubeletState) { w.kubelet.onStart = r.started })
 	return r
 }
 
-func (r *referee) complain(format string, args ...any) {
+func (r *invariants) complain(format string, args ...any) {
 	r.w.t.Helper()
 	r.w.t.Errorf(r.where+": "+format+"\n%s", append(args, r.w.tail())...)
 }
 
 // started is invariants 1 and 4, as the disk has it: what is started was not
 // rejected, is on record, and not as bad.
-func (r *referee) started(name string) {
+func (r *invariants) started(name string) {
 	w, s := r.w, &r.w.kubelet.s
 	if words := s.confs[name].rejected; words != "" {
 		r.complain("started %s, which its dry run rejects: %s", orLocal(name), words)
@@ -53,10 +53,10 @@ func (r *referee) started(name string) {
 }
 
 // named is the name of a configuration that was assigned.
-func (r *referee) named(c trial.Config) string { return r.w.names[c.Revision] }
+func (r *invariants) named(c trial.Config) string { return r.w.names[c.Revision] }
 
 // isProven is invariant 2, of a last-known-good configuration.
-func (r *referee) isProven(good trial.Config) {
+func (r *invariants) isProven(good trial.Config) {
 	if good.IsLocal() {
 		return
 	}
@@ -71,7 +71,7 @@ func (r *referee) isProven(good trial.Config) {
 
 // atRest is invariants 4 and 5: something runs, the agent says what, and
 // deciding again changes nothing.
-func (r *referee) atRest() {
+func (r *invariants) atRest() {
 	w := r.w
 	w.t.Helper()
 	for wait := time.Duration(0); w.kubelet.running() == nil || len(w.reporter.last().Status.Conditions) == 0; wait += time.Second {
@@ -97,7 +97,7 @@ func (r *referee) atRest() {
 }
 
 // fixedPoint asks again for a decision, no time having passed.
-func (r *referee) fixedPoint() {
+func (r *invariants) fixedPoint() {
 	a := r.w.agent
 	a.gather(context.Background())
 	o := a.observe(context.Background())
@@ -116,7 +116,7 @@ func (r *referee) fixedPoint() {
 // settled holds the node to where it must come to in the end, with the API
 // there: the intended configuration, if it is good; else, if that is known to
 // be bad, what was good before.
-func (r *referee) settled(good string) {
+func (r *invariants) settled(good string) {
 	w := r.w
 	w.t.Helper()
 	r.atRest()

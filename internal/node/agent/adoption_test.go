@@ -10,7 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-func TestAGoodConfigurationIsAdoptedTriedAndPromoted(t *testing.T) {
+func TestGoodConfigIsAdoptedTriedAndPromoted(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.runs("")
@@ -45,7 +45,7 @@ func wantEvents(t *testing.T, w *world, want ...string) {
 	}
 }
 
-func TestConfigOKIsReportedBeforeTheKubeletStartsAndThenOnlyWhatDiffers(t *testing.T) {
+func TestConfigOKIsReportedBeforeTheStartAndThenOnChange(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.runs("")
@@ -79,7 +79,7 @@ func TestConfigOKIsReportedBeforeTheKubeletStartsAndThenOnlyWhatDiffers(t *testi
 	})
 }
 
-func TestARejectedConfigurationNeverTouchesTheRunningKubelet(t *testing.T) {
+func TestRejectedConfigDoesNotTouchTheRunningKubelet(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.runs("")
@@ -97,7 +97,7 @@ func TestARejectedConfigurationNeverTouchesTheRunningKubelet(t *testing.T) {
 	})
 }
 
-func TestAPayloadThatNoKubeletShouldSeeIsRejectedWithoutADryRun(t *testing.T) {
+func TestInvalidPayloadIsRejectedWithoutADryRun(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.runs("")
@@ -115,7 +115,7 @@ func TestAPayloadThatNoKubeletShouldSeeIsRejectedWithoutADryRun(t *testing.T) {
 	})
 }
 
-func TestTheNewestAssignmentWinsWhileAnOlderOneIsStillValidated(t *testing.T) {
+func TestNewestAssignmentDoesNotWaitForAnOlderDryRun(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.runs("")
@@ -135,7 +135,7 @@ func TestTheNewestAssignmentWinsWhileAnOlderOneIsStillValidated(t *testing.T) {
 	})
 }
 
-func TestNobodyIsBusyWhileThereIsNothingToDecide(t *testing.T) {
+func TestIdleAgentDecidesRarely(t *testing.T) {
 	inWorld(t, func(w *world) {
 		quiet := func(what string, most int, d time.Duration) {
 			t.Helper()
@@ -166,7 +166,7 @@ func TestNobodyIsBusyWhileThereIsNothingToDecide(t *testing.T) {
 	})
 }
 
-func TestNobodyIsBusyWhileTheKubeletIsDownForAReason(t *testing.T) {
+func TestAgentDecidesRarelyWhileNoKubeletMayRun(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		withGood(w)
@@ -189,7 +189,7 @@ func TestNobodyIsBusyWhileTheKubeletIsDownForAReason(t *testing.T) {
 	})
 }
 
-func TestWhatCouldNotBeToldIsAskedAgainAfterHalfAMinute(t *testing.T) {
+func TestUndecidedDryRunIsRepeatedAfterHalfAMinute(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.runs("")
@@ -209,7 +209,7 @@ func TestWhatCouldNotBeToldIsAskedAgainAfterHalfAMinute(t *testing.T) {
 	})
 }
 
-func TestTheSamePayloadUnderANewUIDCostsNoRestartAndIsKnownWhenItCrashes(t *testing.T) {
+func TestSamePayloadWithANewUIDNeedsNoRestart(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.runs("")
@@ -238,7 +238,7 @@ func TestTheSamePayloadUnderANewUIDCostsNoRestartAndIsKnownWhenItCrashes(t *test
 	})
 }
 
-func TestWhatIsAssignedAgainIsJudgedAsThingsAreNow(t *testing.T) {
+func TestRepeatedAssignmentIsValidatedAgain(t *testing.T) {
 	for name, again := range map[string]func(w *world){
 		"in a higher attempt": func(w *world) { w.assign("uid-typo", typo, 2) },
 		"after it was forgotten": func(w *world) {
@@ -267,7 +267,7 @@ func TestWhatIsAssignedAgainIsJudgedAsThingsAreNow(t *testing.T) {
 	}
 }
 
-func TestARollbackToWhatWasAssignedBeforeCountsPodsAsTheyAreNow(t *testing.T) {
+func TestReturnToAnEarlierConfigCountsPresentPods(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.runs("")
@@ -286,7 +286,7 @@ func TestARollbackToWhatWasAssignedBeforeCountsPodsAsTheyAreNow(t *testing.T) {
 	})
 }
 
-func TestAStartAsksTheAPIForAsLongAsItMayAndStartsOnce(t *testing.T) {
+func TestStartWaitsForTheAPIUpToTheSyncTimeoutAndStartsOnce(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		api   func(*simAPI)
@@ -325,7 +325,7 @@ func TestAStartAsksTheAPIForAsLongAsItMayAndStartsOnce(t *testing.T) {
 	}
 }
 
-func TestNothingIsFetchedThatIsOnRecordAndAnEditInPlaceChangesNothing(t *testing.T) {
+func TestSavedConfigIsNotDownloadedAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		withGood(w)
@@ -355,7 +355,7 @@ func TestNothingIsFetchedThatIsOnRecordAndAnEditInPlaceChangesNothing(t *testing
 	})
 }
 
-func TestRecordsKeepWhoAsksWaitingUntilTheStateIsLoaded(t *testing.T) {
+func TestSavedConfigsWaitsUntilTheStateIsLoaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Records{}
 		asked := make(chan string, 1)
