@@ -77,7 +77,7 @@ func hostileDir(t *testing.T) string {
 	state := trial.State{
 		Current: trial.Record{Config: trial.Config{Revision: "u1", Namespace: evil, Name: evil, UID: "u1", Payload: strings.Repeat("a", 64), Checkpoint: strings.Repeat("b", 64)}, Since: at},
 		Revoked: []string{evil},
-		Bad:     []trial.BadConfig{{Revision: "u2", Namespace: evil, Name: evil, UID: "u2", Time: at, Reason: evil, Detail: evil, Failure: trial.Rejected}},
+		Bad:     []trial.BadConfig{{Revision: "u2", Namespace: evil, Name: evil, UID: "u2", Time: at, Reason: evil, Detail: evil, Failure: trial.ValidationFailed}},
 	}
 	if err := store.Save(state); err != nil {
 		t.Fatal(err)

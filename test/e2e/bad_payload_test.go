@@ -91,7 +91,9 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 			if !disk.Current.IsLocal() || !disk.LastKnownGood.IsLocal() || disk.Trial != nil {
 				t.Errorf("on disk: current %+v, last-known-good %+v, trial %+v", disk.Current, disk.LastKnownGood, disk.Trial)
 			}
-			if !slices.ContainsFunc(disk.Bad, func(b trial.BadConfig) bool { return b.Revision == string(cm.UID) && b.Failure == trial.Rejected }) {
+			if !slices.ContainsFunc(disk.Bad, func(b trial.BadConfig) bool {
+				return b.Revision == string(cm.UID) && b.Failure == trial.ValidationFailed
+			}) {
 				t.Errorf("bad-configs on disk are %+v", disk.Bad)
 			}
 			kubelet.check(t)

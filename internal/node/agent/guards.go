@@ -46,7 +46,7 @@ func trialVerdict(v verdict) trial.Verdict {
 	case v.Outcome == component.Accepted:
 		out.Outcome = trial.Accepted
 	case v.Outcome == component.Rejected:
-		out.Outcome = trial.RejectedOutcome
+		out.Outcome = trial.Rejected
 	}
 	return out
 }

@@ -23,7 +23,7 @@ func directory(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bad := trial.BadConfig{Revision: "uid-bad", Namespace: "evenkeel-system", Name: "bad", UID: "uid-bad", Time: time.Unix(1700000000, 0).UTC(), Failure: trial.Rejected}
+	bad := trial.BadConfig{Revision: "uid-bad", Namespace: "evenkeel-system", Name: "bad", UID: "uid-bad", Time: time.Unix(1700000000, 0).UTC(), Failure: trial.ValidationFailed}
 	if err := store.Save(trial.State{Bad: []trial.BadConfig{bad}}); err != nil {
 		t.Fatal(err)
 	}

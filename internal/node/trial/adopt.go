@@ -83,8 +83,8 @@ func (d *decider) adopt() bool {
 		return d.requestVerdict(c)
 	}
 	switch v.Outcome {
-	case RejectedOutcome:
-		d.markBad(c, Rejected, fmt.Sprintf("failed to validate current (UID: %s)", c.Revision), v.Words)
+	case Rejected:
+		d.markBad(c, ValidationFailed, fmt.Sprintf("failed to validate current (UID: %s)", c.Revision), v.Words)
 		d.event(true, eventConfigRejected, "failed to validate current (UID: %s): %s", c.Revision, v.Words)
 	case Refused, Protected:
 		d.blocked = guardBlocker(c, v)
@@ -174,7 +174,7 @@ func (d *decider) adoptLocal() bool {
 	if !ok {
 		return d.requestVerdict(Config{})
 	}
-	if v.Outcome == RejectedOutcome {
+	if v.Outcome == Rejected {
 		d.blocked = blocker{status: "False", reason: reasonLocalInvalid, cause: fmt.Sprintf("failed to validate current (%s)", d.o.Local), detail: v.Words}
 		return true
 	}

@@ -15,7 +15,7 @@ func (d *decider) checkLocal() bool {
 		d.toValidate = append(d.toValidate, Config{})
 		return false
 	}
-	if v.Outcome != RejectedOutcome {
+	if v.Outcome != Rejected {
 		return true
 	}
 	if d.o.Limits.DegradeLocal && d.hasProvenFallback() {
@@ -24,7 +24,7 @@ func (d *decider) checkLocal() bool {
 		case !known: // the node starts with an invalid local configuration only if another one may run
 			d.toValidate = append(d.toValidate, good)
 			return false
-		case fallback.Outcome != RejectedOutcome:
+		case fallback.Outcome != Rejected:
 			return true
 		}
 	}
@@ -64,7 +64,7 @@ func (d *decider) chooseConfig() bool {
 			return true
 		}
 		if c.IsLocal() {
-			if d.o.Verdicts[""].Outcome == RejectedOutcome {
+			if d.o.Verdicts[""].Outcome == Rejected {
 				continue
 			}
 			d.choice = c
@@ -77,15 +77,15 @@ func (d *decider) chooseConfig() bool {
 		}
 		// A configuration that passed its trial with this version of the component is not bad: the node has
 		// changed. It does not run while the dry run rejects it, and runs again when the dry run accepts it.
-		if v.Outcome == RejectedOutcome && d.isPromoted(c) {
+		if v.Outcome == Rejected && d.isPromoted(c) {
 			if s.Current.Same(c) && d.blocked.status == "" {
 				d.blocked = blocker{status: "Unknown", reason: reasonCouldNotValidate, cause: fmt.Sprintf(
 					"could not validate current (UID: %s), which has passed its trial with this kubelet: %s", c.Revision, v.Words)}
 			}
 			continue
 		}
-		if v.Outcome == RejectedOutcome {
-			d.markBad(c, Rejected, fmt.Sprintf("failed to validate current (UID: %s)", c.Revision), v.Words)
+		if v.Outcome == Rejected {
+			d.markBad(c, ValidationFailed, fmt.Sprintf("failed to validate current (UID: %s)", c.Revision), v.Words)
 			d.event(true, eventConfigRejected, "failed to validate current (UID: %s): %s", c.Revision, v.Words)
 			if s.Current.Same(c) {
 				d.endTrial()

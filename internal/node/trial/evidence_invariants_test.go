@@ -112,7 +112,7 @@ func (e *evidence) rollbacksDoNotWait(before State, o Observed, d Decision) {
 	others := slices.ContainsFunc(d.Validate, func(c Config) bool { return c.Revision != back.Revision })
 	e.saw(failedWhileValidating, happened(d, "ConfigRolledBack") && others)
 	if d.Action.Kind == None && !slices.ContainsFunc(d.Validate, func(c Config) bool { return c.Revision == back.Revision }) {
-		dead := o.Verdicts[""].Outcome == RejectedOutcome
+		dead := o.Verdicts[""].Outcome == Rejected
 		e.n.must(dead, "%s is bad and keeps running while the node waits for the verdict on %+v", run.Revision, d.Validate)
 	}
 }
@@ -120,7 +120,7 @@ func (e *evidence) rollbacksDoNotWait(before State, o Observed, d Decision) {
 // localIsValidAtStart: local is valid at each start, or --local-invalid=degrade is set and another configuration is
 // proven.
 func (e *evidence) localIsValidAtStart(before State, o Observed, d Decision) {
-	if before.Run.Started || o.Verdicts[""].Outcome != RejectedOutcome {
+	if before.Run.Started || o.Verdicts[""].Outcome != Rejected {
 		return
 	}
 	proven := func(c Config) bool {

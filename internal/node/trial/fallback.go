@@ -160,7 +160,7 @@ func (d *decider) reportDeadEnd(words string) {
 }
 
 // localCanRun reports whether local is not known to be invalid.
-func (d *decider) localCanRun() bool { return d.o.Verdicts[""].Outcome != RejectedOutcome }
+func (d *decider) localCanRun() bool { return d.o.Verdicts[""].Outcome != Rejected }
 
 // runningLabel names the running configuration and its role.
 func (d *decider) runningLabel() string {

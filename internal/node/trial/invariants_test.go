@@ -76,7 +76,7 @@ func (r *invariants) neverStartsForbidden(o Observed, d Decision) {
 		return
 	case Refuse:
 		n.seen["Refuse"]++
-		n.must(o.Verdicts[""].Outcome == RejectedOutcome, "refused although local is not invalid: %+v", o.Verdicts[""])
+		n.must(o.Verdicts[""].Outcome == Rejected, "refused although local is not invalid: %+v", o.Verdicts[""])
 		n.must(d.Action.Words == o.Verdicts[""].Words, "it does not say why")
 		return
 	}
@@ -86,7 +86,7 @@ func (r *invariants) neverStartsForbidden(o Observed, d Decision) {
 	_, bad := d.Next.BadEntry(c)
 	n.must(!bad, "started %s, which is bad", c.Revision)
 	n.must(!d.Next.IsRevoked(c), "started %s, which is revoked", c.Revision)
-	n.must(n.dryRuns[c.Revision].Outcome != RejectedOutcome || c.IsLocal(), "started %s, which its dry run rejects", c.Revision)
+	n.must(n.dryRuns[c.Revision].Outcome != Rejected || c.IsLocal(), "started %s, which its dry run rejects", c.Revision)
 	n.must(o.Verdicts[c.Revision].Outcome != Protected, "started %s, which changes what is protected", c.Revision)
 	n.must(!o.Node.ShuttingDown, "started %s while the node shuts down", c.Revision)
 	n.must(d.Next.Current.Same(c) || d.Next.LastKnownGood.Same(c) || c.IsLocal(), "started %s, which is neither current, last-known-good nor local", c.Revision)
@@ -146,7 +146,7 @@ func (r *invariants) newVersionsRunOnTrial(before State, o Observed, d Decision)
 	}
 	for _, e := range d.Events {
 		if c := before.Run.Config; e.Reason == "DeadEnd" && !c.IsLocal() {
-			n.must(r.passed[r.key(c)] || o.Verdicts[""].Outcome == RejectedOutcome, "a dead end with %s, which is not proven, although local may work", c.Revision)
+			n.must(r.passed[r.key(c)] || o.Verdicts[""].Outcome == Rejected, "a dead end with %s, which is not proven, although local may work", c.Revision)
 		}
 	}
 }
@@ -226,8 +226,8 @@ func (r *invariants) verdictsHaveACause(before State, o Observed, d Decision) {
 			continue
 		}
 		n.seen[string(b.Failure)]++
-		if b.Failure == Rejected {
-			n.must(n.dryRuns[b.Revision].Outcome == RejectedOutcome, "%s is called rejected, and is not", b.Revision)
+		if b.Failure == ValidationFailed {
+			n.must(n.dryRuns[b.Revision].Outcome == Rejected, "%s is called rejected, and is not", b.Revision)
 			continue
 		}
 		verdicts++
@@ -369,7 +369,7 @@ func (r *invariants) fallbackProvesBlame(before State, o Observed, d Decision) {
 
 // noWayOut reports whether no verdict on last-known-good is possible, because local is invalid.
 func noWayOut(before State, o Observed) bool {
-	return before.LastKnownGood.Same(before.Current.Config) && o.Verdicts[""].Outcome == RejectedOutcome
+	return before.LastKnownGood.Same(before.Current.Config) && o.Verdicts[""].Outcome == Rejected
 }
 
 // killed updates the counters for an agent that had no time to save.
@@ -463,12 +463,12 @@ func (r *invariants) atRest() {
 		return
 	}
 	_, bad := s.BadEntry(c)
-	if gone := !s.Current.Same(c) && !s.LastKnownGood.Same(c); (bad || gone || s.IsRevoked(c)) && n.verdicts[""].Outcome == RejectedOutcome && n.last.Status.Condition.Reason == "DeadEnd" {
+	if gone := !s.Current.Same(c) && !s.LastKnownGood.Same(c); (bad || gone || s.IsRevoked(c)) && n.verdicts[""].Outcome == Rejected && n.last.Status.Condition.Reason == "DeadEnd" {
 		return // local is invalid: a kubelet that should not run is still better than none, and it says so
 	}
 	n.must(!bad && !s.IsRevoked(c), "%s runs, which it must not", label(c, n.local))
 	n.must(s.Current.Same(c) || s.LastKnownGood.Same(c) || c.IsLocal(), "%s runs, which is neither current, last-known-good nor local", label(c, n.local))
-	if n.intent.Kind == Nil && n.storage == "" && n.verdicts[""].Outcome != RejectedOutcome {
+	if n.intent.Kind == Nil && n.storage == "" && n.verdicts[""].Outcome != Rejected {
 		n.must(s.Current.IsLocal() && s.LastKnownGood.IsLocal(), "local is assigned, and it is not adopted: %+v", s)
 	}
 	st := n.last.Status

@@ -76,7 +76,7 @@ type Outcome int
 const (
 	NotValidated Outcome = iota
 	Accepted
-	RejectedOutcome
+	Rejected
 	Refused
 	CouldNotTell
 	Unavailable // its checkpoint is missing or corrupt: it cannot run until it is downloaded again

@@ -45,7 +45,7 @@ func TestInvariantsHoldInRandomHistories(t *testing.T) {
 	}
 	for _, what := range []string{
 		"ConfigChanged", "ConfigRejected", "ConfigRolledBack", "ConfigLastKnownGood", "DeadEnd", "Inconclusive", "TrialResumed", "APILost",
-		"Forgotten", string(CrashLooped), string(NotHealthy), string(NotReady), string(WorkloadHarmed), string(LostAPI), string(Rejected),
+		"Forgotten", string(CrashLooped), string(NotHealthy), string(NotReady), string(WorkloadHarmed), string(LostAPI), string(ValidationFailed),
 		"Refuse", "inherited", "died between persist and action", "torn write", "lifted", "revoked what ran",
 		"ConfigOnTrial", "last-known-good on trial", "last-known-good gives way",
 		notReadyAtBegin, harmBeforeRun, apiLostAgain, failedWhileValidating, localBecameInvalid, downloadedAgain, unknownBoot, fourBad, onlyTrialWorks,
@@ -81,7 +81,7 @@ func newRandomNode(r *rapid.T, seen map[string]int) *randomNode {
 		DegradeLocal:    rapid.Bool().Draw(r, "degrade"),
 	}
 	for p := range 6 { // the same for both UIDs of a payload
-		outcome := rapid.SampledFrom([]Outcome{Accepted, Accepted, Accepted, Accepted, Accepted, RejectedOutcome, Refused, Protected, CouldNotTell}).Draw(r, "verdict")
+		outcome := rapid.SampledFrom([]Outcome{Accepted, Accepted, Accepted, Accepted, Accepted, Rejected, Refused, Protected, CouldNotTell}).Draw(r, "verdict")
 		for u := range 2 {
 			n.dryRuns[randomConfig(p, u).Revision] = Verdict{Outcome: outcome, Guard: "WouldEvictPods", Words: "so it is"}
 		}
@@ -288,7 +288,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			n.start()
 		},
 		"local": n.change(func() {
-			n.dryRuns[""] = Verdict{Outcome: rapid.SampledFrom([]Outcome{Accepted, Accepted, Accepted, RejectedOutcome, CouldNotTell}).Draw(n.r, "local")}
+			n.dryRuns[""] = Verdict{Outcome: rapid.SampledFrom([]Outcome{Accepted, Accepted, Accepted, Rejected, CouldNotTell}).Draw(n.r, "local")}
 		}),
 		"forget": n.change(func() {
 			if len(n.state.Bad) > 0 {
@@ -325,7 +325,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			n.manyRejected = true
 			for i := range maxBad + 5 {
 				c := Config{Revision: fmt.Sprintf("rejected-%d", i), UID: "rejected", Payload: fmt.Sprintf("sha-rejected-%d", i)}
-				n.dryRuns[c.Revision] = Verdict{Outcome: RejectedOutcome, Words: "no"}
+				n.dryRuns[c.Revision] = Verdict{Outcome: Rejected, Words: "no"}
 				n.change(func() { n.intent = Intent{Kind: Assigned, Config: c} })(n.r)
 			}
 		},

@@ -67,12 +67,12 @@ type Failure string
 // The failures. After the first three the verdict stays provisional until the fallback has been healthy for long
 // enough.
 const (
-	CrashLooped    Failure = "CrashLooped"
-	NotHealthy     Failure = "NotHealthy"
-	NotReady       Failure = "NotReady"
-	WorkloadHarmed Failure = "WorkloadHarmed"
-	LostAPI        Failure = "LostAPI"
-	Rejected       Failure = "ValidationFailed"
+	CrashLooped      Failure = "CrashLooped"
+	NotHealthy       Failure = "NotHealthy"
+	NotReady         Failure = "NotReady"
+	WorkloadHarmed   Failure = "WorkloadHarmed"
+	LostAPI          Failure = "LostAPI"
+	ValidationFailed Failure = "ValidationFailed"
 )
 
 // BadConfig is an entry of bad-configs.

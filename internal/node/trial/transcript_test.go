@@ -111,7 +111,7 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 			revision = ""
 		}
 		outcome := map[string]Outcome{
-			"accepted": Accepted, "rejected": RejectedOutcome, "refused": Refused, "could-not-tell": CouldNotTell, "unavailable": Unavailable,
+			"accepted": Accepted, "rejected": Rejected, "refused": Refused, "could-not-tell": CouldNotTell, "unavailable": Unavailable,
 			"protected": Protected,
 		}[td.CmdArgs[1].Key]
 		if outcome == NotValidated {
