@@ -149,7 +149,7 @@ func (a *Agent) pass(ctx context.Context) error {
 // decides again, with Observed.Storage set.
 func (a *Agent) decide(o *trial.Observed) trial.Decision {
 	d := trial.Decide(a.state, *o)
-	if !a.save(d.Next) && (a.state.TakesUp(d.Next) || len(o.Forget) > 0) {
+	if !a.save(d.Next) && (a.state.MustPersist(d.Next) || len(o.Forget) > 0) {
 		o.Storage, o.Forget = a.disk.failure, nil
 		a.node.view.set(source.NodeState{Cause: "they are counted again after a disk failure"})
 		d = trial.Decide(a.state, *o)

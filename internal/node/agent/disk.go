@@ -127,7 +127,7 @@ func (a *Agent) closeVersion(ctx context.Context) {
 	if !a.save(trial.CleanShutdown(a.state)) {
 		a.o.Log.Warn("cannot save the final state of the kubelet's old version", "err", a.disk.failure)
 	}
-	a.state.Run = a.state.Run.Replaced()
+	a.state.Run = a.state.Run.ForNewVersion()
 	a.kubelet.exit = nil
 	<-a.countPods(ctx)
 }

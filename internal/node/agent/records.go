@@ -31,7 +31,7 @@ func (r *Records) open() { close(r.loaded()) }
 func (r *Records) set(store Store, s trial.State) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.store, r.payload = store, s.Records()
+	r.store, r.payload = store, s.PayloadDigests()
 	r.current = s.Current.Config
 	r.configs = map[string]trial.Config{}
 	for _, c := range []trial.Config{s.LastKnownGood.Config, s.Current.Config} {

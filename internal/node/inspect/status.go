@@ -73,7 +73,7 @@ func Summarize(dir string) (Summary, error) {
 	for _, p := range v.Problems {
 		out.Problems = append(out.Problems, p.String())
 	}
-	out.Runs, out.Why = trial.Standing(s)
+	out.Runs, out.Why = trial.NextStart(s)
 	if !out.AgentRuns {
 		return out, nil
 	}

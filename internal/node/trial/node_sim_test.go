@@ -158,7 +158,7 @@ func (n *nodeSim) replaced(version string) {
 	}
 	n.persist(CleanShutdown(n.state))
 	n.version = version
-	run := n.state.Run.Replaced()
+	run := n.state.Run.ForNewVersion()
 	n.state = n.load()
 	n.state.Run, n.verdicts = run, map[string]Verdict{}
 	n.child = Child{}
@@ -198,7 +198,7 @@ func (n *nodeSim) save(next State) bool {
 func (n *nodeSim) decide() {
 	o := n.observe()
 	d := n.ask(n.state, o)
-	if !n.save(d.Next) && n.state.TakesUp(d.Next) {
+	if !n.save(d.Next) && n.state.MustPersist(d.Next) {
 		o.Storage = n.storage
 		d = n.ask(n.state, o)
 		n.must(d.Next.Current.Revision == n.state.Current.Revision, "adopted %v, which cannot be recorded", d.Next.Current)

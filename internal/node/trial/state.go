@@ -218,15 +218,15 @@ func (s State) OnTrial(c Config) bool {
 	return s.Trial != nil && s.Trial.Revision == c.Revision && s.Current.Same(c)
 }
 
-// Replaced returns the part of r that stays valid when the component's binary is replaced by another version.
-func (r Run) Replaced() Run {
+// ForNewVersion returns the part of r that stays valid when the component's binary is replaced by another version.
+func (r Run) ForNewVersion() Run {
 	return Run{Started: r.Started, Config: r.Config, Local: r.Local, Deferred: r.Deferred, LastExit: r.LastExit}
 }
 
-// TakesUp reports whether next, which follows s, has another current configuration or withdraws a verdict. Such a
+// MustPersist reports whether next, which follows s, has another current configuration or withdraws a verdict. Such a
 // state must be saved before the node acts on it: if it cannot be saved, the agent decides again with
 // Observed.Storage set.
-func (s State) TakesUp(next State) bool {
+func (s State) MustPersist(next State) bool {
 	return next.Current != s.Current || slices.ContainsFunc(s.Bad, func(b BadConfig) bool {
 		return !slices.ContainsFunc(next.Bad, func(x BadConfig) bool { return x.Revision == b.Revision })
 	})
@@ -237,8 +237,8 @@ func (s State) RemovedBy(in Intent) bool {
 	return in.Kind == Unassigned && in.Config.AssignedBy != "" && s.Current.AssignedBy == in.Config.AssignedBy
 }
 
-// Records returns the digest of the payload of each revision that the state names, without local.
-func (s State) Records() map[string]string {
+// PayloadDigests returns the digest of the payload of each revision that the state names, without local.
+func (s State) PayloadDigests() map[string]string {
 	records := map[string]string{}
 	for _, b := range s.Bad {
 		records[b.Revision] = b.Payload
@@ -284,9 +284,9 @@ func Forget(s State, revision string) State {
 	return d.next
 }
 
-// Standing returns the configuration that a node with this state runs at its next start, and why, as far as the state
+// NextStart returns the configuration that a node with this state runs at its next start, and why, as far as the state
 // alone tells.
-func Standing(s State) (Config, string) {
+func NextStart(s State) (Config, string) {
 	c := s.Current.Config
 	why := "it is current"
 	if b, bad := s.BadEntry(c); bad {

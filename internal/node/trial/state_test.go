@@ -150,10 +150,10 @@ func TestPayloadDigestsContainsEveryRevision(t *testing.T) {
 		Promoted:      []Promotion{{Revision: "p", Payload: "pp"}},
 	}
 	want := map[string]string{"c": "pc", "g": "pg", "b": "pb", "p": "pp"}
-	if got := s.Records(); !reflect.DeepEqual(got, want) {
+	if got := s.PayloadDigests(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if got := (State{}).Records(); len(got) != 0 {
+	if got := (State{}).PayloadDigests(); len(got) != 0 {
 		t.Errorf("local is no revision: %v", got)
 	}
 }
@@ -211,7 +211,7 @@ func TestStateMustBeSavedForANewCurrentOrAWithdrawnVerdict(t *testing.T) {
 		{"a verdict in the place of another", State{Current: s.Current, Bad: []BadConfig{{Revision: "x"}}}, true},
 		{"another current", State{Bad: s.Bad}, true},
 	} {
-		if got := s.TakesUp(c.next); got != c.want {
+		if got := s.MustPersist(c.next); got != c.want {
 			t.Errorf("%s: got %t, want %t", c.what, got, c.want)
 		}
 	}
@@ -257,7 +257,7 @@ func TestNextStartEqualsWhatAStartRuns(t *testing.T) {
 			n := newNodeSim(t)
 			n.do(proven...)
 			n.do(c.events...)
-			runs, why := Standing(n.load())
+			runs, why := NextStart(n.load())
 			if runs.Revision != c.runs || why != c.why {
 				t.Errorf("%q: %s; want %q: %s", runs.Revision, why, c.runs, c.why)
 			}
