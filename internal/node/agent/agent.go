@@ -120,7 +120,7 @@ func (a *Agent) pass(ctx context.Context) error {
 	if d.Action.Kind == trial.Refuse {
 		a.report(d, o)
 		a.flush(ctx)
-		return fmt.Errorf("%w: %s", ErrLocalInvalid, d.Action.Words)
+		return fmt.Errorf("%w: %s", ErrLocalInvalid, d.Action.Message)
 	}
 	a.reportEvents(d, o)
 	run, err := a.render(d.Action)

@@ -25,7 +25,7 @@ func (a *Agent) evaluateGuards(in trial.Intent) map[string]trial.Verdict {
 	for revision, v := range a.validations.all() {
 		verdicts[revision] = trialVerdict(v)
 		if a.validations.unavailable[revision] {
-			verdicts[revision] = trial.Verdict{Outcome: trial.Unavailable, Words: v.Message}
+			verdicts[revision] = trial.Verdict{Outcome: trial.Unavailable, Message: v.Message}
 		}
 		if revision != "" && verdicts[revision].Outcome == trial.Accepted && in.Kind == trial.Assigned && in.Config.Revision == revision && !a.isRunning(revision) {
 			if guard := a.guard(v.Verdict, in.Config.Asked.AllowPodLoss); guard.Outcome != trial.NotValidated {
@@ -37,12 +37,12 @@ func (a *Agent) evaluateGuards(in trial.Intent) map[string]trial.Verdict {
 }
 
 func trialVerdict(v verdict) trial.Verdict {
-	out := trial.Verdict{Outcome: trial.CouldNotTell, Words: v.Message}
+	out := trial.Verdict{Outcome: trial.CouldNotTell, Message: v.Message}
 	switch {
 	case v.incomparable:
-		out = trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonProtectedFields, Words: v.protected}
+		out = trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonProtectedFields, Message: v.protected}
 	case v.protected != "":
-		out = trial.Verdict{Outcome: trial.Protected, Guard: v1alpha1.ReasonProtectedFields, Words: v.protected}
+		out = trial.Verdict{Outcome: trial.Protected, Guard: v1alpha1.ReasonProtectedFields, Message: v.protected}
 	case v.Outcome == component.Accepted:
 		out.Outcome = trial.Accepted
 	case v.Outcome == component.Rejected:
@@ -59,7 +59,7 @@ func (a *Agent) guard(v component.Verdict, allowPodLoss bool) trial.Verdict {
 	}
 	s := a.node.view.now(a.p.Nodes)
 	if !s.Reachable {
-		return trial.Verdict{Outcome: trial.CouldNotTell, Words: "cannot count the pods of this node: " + s.Cause}
+		return trial.Verdict{Outcome: trial.CouldNotTell, Message: "cannot count the pods of this node: " + s.Cause}
 	}
 	pods, others := countActive(s.Pods)
 	if !allowPodLoss {
@@ -69,7 +69,7 @@ func (a *Agent) guard(v component.Verdict, allowPodLoss bool) trial.Verdict {
 	}
 	conflicts, err := a.p.Kubelet.Conflicts(v.EffectiveOrAssumed())
 	if err != nil {
-		return trial.Verdict{Outcome: trial.CouldNotTell, Words: err.Error()}
+		return trial.Verdict{Outcome: trial.CouldNotTell, Message: err.Error()}
 	}
 	if len(conflicts) > 0 && !(s.Unschedulable && others == 0) {
 		words := make([]string, len(conflicts))
@@ -77,7 +77,7 @@ func (a *Agent) guard(v component.Verdict, allowPodLoss bool) trial.Verdict {
 			words[i] = c.String()
 		}
 		return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonNeedsDrain,
-			Words: strings.Join(words, "; ") + "; cordon and drain the node first"}
+			Message: strings.Join(words, "; ") + "; cordon and drain the node first"}
 	}
 	return trial.Verdict{}
 }
@@ -89,17 +89,17 @@ func (a *Agent) guardPodCount(v component.Verdict, s source.NodeState, pods int6
 	if v.Effective == nil {
 		if fields := v.ChangedPodFields(a.kubelet.verdict.Verdict); len(fields) > 0 {
 			return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonWouldEvictPods,
-				Words: "this kubelet does not print its configuration, so maxPods cannot be checked, and the configuration changes " +
+				Message: "this kubelet does not print its configuration, so maxPods cannot be checked, and the configuration changes " +
 					strings.Join(fields, ", ") + ": omit that, or set trial.allowPodLoss in the configuration"}
 		}
 		most, ok = s.AllocatablePods, s.AllocatablePods > 0
 	}
 	switch {
 	case !ok:
-		return trial.Verdict{Outcome: trial.CouldNotTell, Words: "the kubelet did not print its maxPods"}
+		return trial.Verdict{Outcome: trial.CouldNotTell, Message: "the kubelet did not print its maxPods"}
 	case pods > most:
 		return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonWouldEvictPods,
-			Words: fmt.Sprintf("%d pods run on this node and maxPods would be %d: the kubelet would kill the excess pods; move them to other nodes first, or set trial.allowPodLoss in the configuration", pods, most)}
+			Message: fmt.Sprintf("%d pods run on this node and maxPods would be %d: the kubelet would kill the excess pods; move them to other nodes first, or set trial.allowPodLoss in the configuration", pods, most)}
 	}
 	return trial.Verdict{}
 }

@@ -84,14 +84,14 @@ func (d *decider) adopt() bool {
 	}
 	switch v.Outcome {
 	case Rejected:
-		d.markBad(c, ValidationFailed, fmt.Sprintf("failed to validate current (UID: %s)", c.Revision), v.Words)
-		d.event(true, eventConfigRejected, "failed to validate current (UID: %s): %s", c.Revision, v.Words)
+		d.markBad(c, ValidationFailed, fmt.Sprintf("failed to validate current (UID: %s)", c.Revision), v.Message)
+		d.event(true, eventConfigRejected, "failed to validate current (UID: %s): %s", c.Revision, v.Message)
 	case Refused, Protected:
 		d.blocked = guardBlocker(c, v)
 	case Accepted:
 		d.adoptConfig(c)
 	default:
-		d.blocked = blocker{status: "Unknown", reason: reasonCouldNotValidate, cause: fmt.Sprintf("could not validate current (UID: %s): %s", c.Revision, v.Words), pods: true}
+		d.blocked = blocker{status: "Unknown", reason: reasonCouldNotValidate, cause: fmt.Sprintf("could not validate current (UID: %s): %s", c.Revision, v.Message), pods: true}
 	}
 	return true
 }
@@ -175,7 +175,7 @@ func (d *decider) adoptLocal() bool {
 		return d.requestVerdict(Config{})
 	}
 	if v.Outcome == Rejected {
-		d.blocked = blocker{status: "False", reason: reasonLocalInvalid, cause: fmt.Sprintf("failed to validate current (%s)", d.o.Local), detail: v.Words}
+		d.blocked = blocker{status: "False", reason: reasonLocalInvalid, cause: fmt.Sprintf("failed to validate current (%s)", d.o.Local), detail: v.Message}
 		return true
 	}
 	if !s.Current.IsLocal() {
@@ -231,7 +231,7 @@ func (d *decider) requestVerdict(c Config) bool {
 }
 
 func guardBlocker(c Config, v Verdict) blocker {
-	return blocker{status: "False", reason: v.Guard, cause: fmt.Sprintf("refused current (UID: %s): %s", c.Revision, v.Words), pods: v.Outcome == Refused}
+	return blocker{status: "False", reason: v.Guard, cause: fmt.Sprintf("refused current (UID: %s): %s", c.Revision, v.Message), pods: v.Outcome == Refused}
 }
 
 // blockOnStorage delays an adoption until the disk accepts writes.

@@ -21,7 +21,7 @@ func TestBadEntryOfCurrentSurvivesManyRejections(t *testing.T) {
 	}
 	for i := range 3 * maxBad {
 		c := Config{Revision: fmt.Sprintf("rejected-%d", i), UID: "rejected", Payload: fmt.Sprintf("sha-rejected-%d", i)}
-		n.dryRuns[c.Revision] = Verdict{Outcome: Rejected, Words: "no"}
+		n.dryRuns[c.Revision] = Verdict{Outcome: Rejected, Message: "no"}
 		n.intent = Intent{Kind: Assigned, Config: c}
 		n.converge()
 		if !n.state.Run.Config.IsLocal() {

@@ -28,7 +28,7 @@ func (d *decider) checkLocal() bool {
 			return true
 		}
 	}
-	d.action = Action{Kind: Refuse, Words: v.Words}
+	d.action = Action{Kind: Refuse, Message: v.Message}
 	return false
 }
 
@@ -80,13 +80,13 @@ func (d *decider) chooseConfig() bool {
 		if v.Outcome == Rejected && d.isPromoted(c) {
 			if s.Current.Same(c) && d.blocked.status == "" {
 				d.blocked = blocker{status: "Unknown", reason: reasonCouldNotValidate, cause: fmt.Sprintf(
-					"could not validate current (UID: %s), which has passed its trial with this kubelet: %s", c.Revision, v.Words)}
+					"could not validate current (UID: %s), which has passed its trial with this kubelet: %s", c.Revision, v.Message)}
 			}
 			continue
 		}
 		if v.Outcome == Rejected {
-			d.markBad(c, ValidationFailed, fmt.Sprintf("failed to validate current (UID: %s)", c.Revision), v.Words)
-			d.event(true, eventConfigRejected, "failed to validate current (UID: %s): %s", c.Revision, v.Words)
+			d.markBad(c, ValidationFailed, fmt.Sprintf("failed to validate current (UID: %s)", c.Revision), v.Message)
+			d.event(true, eventConfigRejected, "failed to validate current (UID: %s): %s", c.Revision, v.Message)
 			if s.Current.Same(c) {
 				d.endTrial()
 			}
@@ -94,7 +94,7 @@ func (d *decider) chooseConfig() bool {
 		}
 		if v.Outcome == Unavailable || v.Outcome == Protected {
 			if s.Current.Same(c) && d.blocked.status == "" {
-				d.blocked = blocker{status: "Unknown", reason: reasonSyncFailed, cause: "failed to sync, desired config unclear, cause: " + v.Words}
+				d.blocked = blocker{status: "Unknown", reason: reasonSyncFailed, cause: "failed to sync, desired config unclear, cause: " + v.Message}
 				if v.Outcome == Protected {
 					d.blocked = guardBlocker(c, v)
 				}
@@ -109,11 +109,11 @@ func (d *decider) chooseConfig() bool {
 	case len(d.toValidate) > 0: // the assigned configuration may still be accepted
 	case d.o.Child.Alive: // a kubelet with a forbidden configuration is better than none
 		d.choice = s.Run.Config
-		d.blocked = blocker{status: "False", reason: reasonDeadEnd, detail: d.o.Verdicts[""].Words,
+		d.blocked = blocker{status: "False", reason: reasonDeadEnd, detail: d.o.Verdicts[""].Message,
 			cause: fmt.Sprintf("%s must not run, but nothing else can run: the local configuration is invalid", label(d.choice, d.o.Local))}
 		return true
 	default:
-		d.action = Action{Kind: Refuse, Words: d.o.Verdicts[""].Words}
+		d.action = Action{Kind: Refuse, Message: d.o.Verdicts[""].Message}
 	}
 	return false
 }

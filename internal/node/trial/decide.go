@@ -52,7 +52,7 @@ func (d *decider) decision() Decision {
 	if d.action.Kind == Refuse {
 		cause := fmt.Sprintf("failed to validate local (%s)", d.o.Local)
 		dec.Status = Status{
-			LastKnownGood: s.LastKnownGood, Local: d.o.Local, Bad: s.Bad, Error: cause + ": " + d.action.Words,
+			LastKnownGood: s.LastKnownGood, Local: d.o.Local, Bad: s.Bad, Error: cause + ": " + d.action.Message,
 			Condition: Condition{"False", reasonLocalInvalid, "no kubelet runs", cause},
 		}
 		return dec

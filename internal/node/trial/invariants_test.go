@@ -77,7 +77,7 @@ func (r *invariants) neverStartsForbidden(o Observed, d Decision) {
 	case Refuse:
 		n.seen["Refuse"]++
 		n.must(o.Verdicts[""].Outcome == Rejected, "refused although local is not invalid: %+v", o.Verdicts[""])
-		n.must(d.Action.Words == o.Verdicts[""].Words, "it does not say why")
+		n.must(d.Action.Message == o.Verdicts[""].Message, "it does not say why")
 		return
 	}
 	if d.Action.Cause != CauseCrash {

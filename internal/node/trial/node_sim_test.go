@@ -235,7 +235,7 @@ func (n *nodeSim) carryOut(d Decision) {
 	case None:
 		return
 	case Refuse:
-		n.note("Refuse: %s", d.Action.Words)
+		n.note("Refuse: %s", d.Action.Message)
 		n.refused = true
 		n.kill()
 		return

@@ -87,7 +87,7 @@ const (
 type Verdict struct {
 	Outcome Outcome
 	Guard   string // CamelCase, of Refused and Protected
-	Words   string
+	Message string
 }
 
 // Child is the state of the kubelet's process.
@@ -140,10 +140,10 @@ const (
 
 // Action is what to do after Next has been saved.
 type Action struct {
-	Kind   ActionKind
-	Config Config
-	Cause  Cause
-	Words  string // of Refuse
+	Kind    ActionKind
+	Config  Config
+	Cause   Cause
+	Message string // of Refuse
 }
 
 // Decision is the result of Decide. Its fields take effect in their order.

@@ -83,7 +83,7 @@ func newRandomNode(r *rapid.T, seen map[string]int) *randomNode {
 	for p := range 6 { // the same for both UIDs of a payload
 		outcome := rapid.SampledFrom([]Outcome{Accepted, Accepted, Accepted, Accepted, Accepted, Rejected, Refused, Protected, CouldNotTell}).Draw(r, "verdict")
 		for u := range 2 {
-			n.dryRuns[randomConfig(p, u).Revision] = Verdict{Outcome: outcome, Guard: "WouldEvictPods", Words: "so it is"}
+			n.dryRuns[randomConfig(p, u).Revision] = Verdict{Outcome: outcome, Guard: "WouldEvictPods", Message: "so it is"}
 		}
 	}
 	n.healthy = true
@@ -325,7 +325,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			n.manyRejected = true
 			for i := range maxBad + 5 {
 				c := Config{Revision: fmt.Sprintf("rejected-%d", i), UID: "rejected", Payload: fmt.Sprintf("sha-rejected-%d", i)}
-				n.dryRuns[c.Revision] = Verdict{Outcome: Rejected, Words: "no"}
+				n.dryRuns[c.Revision] = Verdict{Outcome: Rejected, Message: "no"}
 				n.change(func() { n.intent = Intent{Kind: Assigned, Config: c} })(n.r)
 			}
 		},

@@ -104,7 +104,7 @@ func (n *randomNode) rareScenarios() map[string]func(*rapid.T) {
 					n.intent = Intent{Kind: Assigned, Config: n.drawConfig()}
 				}
 			}
-			n.dryRuns[""] = Verdict{Outcome: Rejected, Words: "local is broken"}
+			n.dryRuns[""] = Verdict{Outcome: Rejected, Message: "local is broken"}
 			n.kill()
 			n.start()
 			n.pass(5 * time.Second)
@@ -181,7 +181,7 @@ func (n *randomNode) rareScenarios() map[string]func(*rapid.T) {
 					continue // what was accepted once
 				}
 				n.change(func() {
-					n.dryRuns[c.Revision] = Verdict{Outcome: Rejected, Words: "no"}
+					n.dryRuns[c.Revision] = Verdict{Outcome: Rejected, Message: "no"}
 					n.dryRuns[randomConfig(payload, 1).Revision] = n.dryRuns[c.Revision]
 					delete(n.verdicts, c.Revision)
 					n.intent = Intent{Kind: Assigned, Config: c}

@@ -60,7 +60,7 @@ func (d *decider) status() Status {
 	case s.Run.Crashes > 0 && !s.Run.Healthy:
 		st.Error = "the kubelet exited unexpectedly: " + s.Run.LastExit
 	case d.o.Verdicts[""].Outcome == Rejected: // the kubelet runs all the same, because of --local-invalid=degrade
-		st.Error = fmt.Sprintf("failed to validate local (%s): %s", d.o.Local, d.o.Verdicts[""].Words)
+		st.Error = fmt.Sprintf("failed to validate local (%s): %s", d.o.Local, d.o.Verdicts[""].Message)
 	default:
 		st.Error = in.Notice
 	}
