@@ -29,7 +29,7 @@ type simAPI struct {
 	ref           *v1alpha1.NodeConfigSource
 	object        *corev1.ConfigMap // what ref names; nil: it is not found
 	notice        string
-	asked         trial.Asked // by the payload
+	asked         trial.RequestedTerms // by the payload
 	generation    int64
 	revoked       []string
 	ready         bool
@@ -191,7 +191,7 @@ func (s *simSource) resolve(look int, a source.Answer, ref v1alpha1.ConfigMapRef
 	}
 	a.Kind, a.Cause, a.Changed, a.ConfigMap = found.Kind, found.Cause, found.Changed, found.ConfigMap
 	a.Payload, a.PayloadErr, a.Notice = found.Payload, found.PayloadErr, notice
-	a.Config.Payload, a.Config.Asked = found.Payload.SHA256, s.api.asked
+	a.Config.Payload, a.Config.RequestedTerms = found.Payload.SHA256, s.api.asked
 	a.Config.Dropin = found.Payload.Key == payload.KeyKubeletDropin
 	if s.ctx.Err() == nil && s.publish(look, a) {
 		s.mu.Lock()

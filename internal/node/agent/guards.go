@@ -28,7 +28,7 @@ func (a *Agent) evaluateGuards(in trial.Intent) map[string]trial.Verdict {
 			verdicts[revision] = trial.Verdict{Outcome: trial.Unavailable, Message: v.Message}
 		}
 		if revision != "" && verdicts[revision].Outcome == trial.Accepted && in.Kind == trial.Assigned && in.Config.Revision == revision && !a.isRunning(revision) {
-			if guard := a.guard(v.Verdict, in.Config.Asked.AllowPodLoss); guard.Outcome != trial.NotValidated {
+			if guard := a.guard(v.Verdict, in.Config.RequestedTerms.AllowPodLoss); guard.Outcome != trial.NotValidated {
 				verdicts[revision] = guard
 			}
 		}

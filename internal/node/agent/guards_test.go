@@ -44,7 +44,7 @@ func TestAllowPodLossDisablesThePodGuard(t *testing.T) {
 		w.start()
 		w.runs("")
 		w.pods("a", "b", "c", "d")
-		w.api.set(func(api *simAPI) { api.asked = trial.Asked{AllowPodLoss: true} })
+		w.api.set(func(api *simAPI) { api.asked = trial.RequestedTerms{AllowPodLoss: true} })
 		w.assign("uid-few", conf{name: "few", maxPods: 3})
 		w.runs("few")
 		w.api.set(func(api *simAPI) { // as the kubelet does with what is one too many
@@ -197,7 +197,7 @@ func TestConfigKeepsItsOwnTrialTermsWhenFlagsChange(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.runs("")
-		w.api.set(func(api *simAPI) { api.asked = trial.Asked{Duration: 3 * time.Minute, Starts: 1} })
+		w.api.set(func(api *simAPI) { api.asked = trial.RequestedTerms{Duration: 3 * time.Minute, Starts: 1} })
 		w.assign("uid-good", good)
 		w.runs("good")
 		w.pass(limits.TrialDuration + 20*time.Second)

@@ -30,8 +30,8 @@ func config(uid, payload string) trial.Config {
 	return trial.Config{
 		Revision: uid, UID: uid, Namespace: "evenkeel-system", Name: "workers",
 		Payload: hex64(payload), Checkpoint: hex64(payload), SHA256: hex64("5"), Dropin: true,
-		Rollout: trial.RolloutRef{Name: "workers", Revision: 4, Attempt: 1, AssignedAt: noon},
-		Asked:   trial.Asked{Duration: 30 * time.Minute, Starts: 1, AllowPodLoss: true},
+		Rollout:        trial.RolloutRef{Name: "workers", Revision: 4, Attempt: 1, AssignedAt: noon},
+		RequestedTerms: trial.RequestedTerms{Duration: 30 * time.Minute, Starts: 1, AllowPodLoss: true},
 
 		AssignedBy: "uid-nodeconfig",
 	}

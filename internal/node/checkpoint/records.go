@@ -167,7 +167,7 @@ func encodeConfig(from trial.Record, h header) any {
 		rollout.AssignedAt = rollout.AssignedAt.UTC()
 		v.Source.Rollout = &rollout
 	}
-	if a := from.Asked; a != (trial.Asked{}) {
+	if a := from.RequestedTerms; a != (trial.RequestedTerms{}) {
 		v.Trial = &trialTerms{AllowPodLoss: a.AllowPodLoss}
 		if a.Duration > 0 {
 			v.Trial.Duration = a.Duration.String()
@@ -207,7 +207,7 @@ func decodeConfig(data []byte, r record) (trial.Record, error) {
 		return trial.Record{}, err
 	}
 	if v.Trial != nil {
-		to.Asked = trial.Asked{Duration: duration, Starts: threshold + 1, AllowPodLoss: v.Trial.AllowPodLoss}
+		to.RequestedTerms = trial.RequestedTerms{Duration: duration, Starts: threshold + 1, AllowPodLoss: v.Trial.AllowPodLoss}
 	}
 	if err := errors.Join(checkRevision(v.Revision), checkDigest(v.Checkpoint), checkDigest(v.Payload)); err != nil {
 		return trial.Record{}, err

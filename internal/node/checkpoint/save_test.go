@@ -323,7 +323,7 @@ func anyState(t *rapid.T) trial.State {
 		r.Config = trial.Config{Revision: revision.Draw(t, "revision"), Namespace: text.Draw(t, "namespace"), Name: text.Draw(t, "name"), UID: text.Draw(t, "uid"),
 			SHA256: text.Draw(t, "sha256"), Payload: digest.Draw(t, "payload"), Checkpoint: digest.Draw(t, "file")}
 		if rapid.Bool().Draw(t, "asks") {
-			r.Asked = trial.Asked{Duration: time.Duration(rapid.Int64Range(0, 1e15).Draw(t, "duration")), Starts: rapid.IntRange(0, 11).Draw(t, "starts"), AllowPodLoss: rapid.Bool().Draw(t, "pod loss")}
+			r.RequestedTerms = trial.RequestedTerms{Duration: time.Duration(rapid.Int64Range(0, 1e15).Draw(t, "duration")), Starts: rapid.IntRange(0, 11).Draw(t, "starts"), AllowPodLoss: rapid.Bool().Draw(t, "pod loss")}
 		}
 		if rapid.Bool().Draw(t, "assigned by") {
 			r.AssignedBy = text.Draw(t, "object")

@@ -139,7 +139,7 @@ func (s *ConfigMapSource) resolve(cm *corev1.ConfigMap, refresh bool) {
 			s.own, cm.UID, recorded, revision, cmp.Or(p.SHA256, "none"))}
 		return
 	}
-	c.Payload, c.Asked, c.Dropin = p.SHA256, asked(p.Trial), p.Key == payload.KeyKubeletDropin
+	c.Payload, c.RequestedTerms, c.Dropin = p.SHA256, asked(p.Trial), p.Key == payload.KeyKubeletDropin
 	s.found = Answer{Kind: trial.Assigned, Config: c, Payload: p, PayloadErr: err}
 	if refresh || !s.hasCheckpoint(cm, revision, digest) {
 		s.found.ConfigMap = encode(cm)

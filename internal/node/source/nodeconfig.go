@@ -214,7 +214,7 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 	if err != nil {
 		return Answer{Kind: trial.Invalid, Cause: err.Error(), Config: a.Config, Generation: a.Generation, NodeConfigUID: a.NodeConfigUID, Revoked: a.Revoked}, true
 	}
-	a.Config.Asked = asked(requested)
+	a.Config.RequestedTerms = asked(requested)
 	return a, true
 }
 
@@ -232,8 +232,8 @@ func configOf(s *v1alpha1.NodeConfigSource) trial.Config {
 }
 
 // asked converts the requested terms of a trial.
-func asked(t payload.TrialSettings) trial.Asked {
-	a := trial.Asked{AllowPodLoss: t.AllowPodLoss}
+func asked(t payload.TrialSettings) trial.RequestedTerms {
+	a := trial.RequestedTerms{AllowPodLoss: t.AllowPodLoss}
 	if t.Duration != nil {
 		a.Duration = *t.Duration
 	}

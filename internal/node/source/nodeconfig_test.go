@@ -59,25 +59,27 @@ func TestTrialTermsComeFromSpecOrPayload(t *testing.T) {
 	setSpec(t, node, both)
 	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
 	a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
-	if want := (trial.Asked{Duration: 20 * time.Minute, AllowPodLoss: true}); a.Config.Asked != want {
-		t.Errorf("asked %+v, want %+v", a.Config.Asked, want)
+	if want := (trial.RequestedTerms{Duration: 20 * time.Minute, AllowPodLoss: true}); a.Config.RequestedTerms != want {
+		t.Errorf("asked %+v, want %+v", a.Config.RequestedTerms, want)
 	}
 	// Other terms do not change the configuration.
 	both["trial"] = map[string]any{"crashLoopThreshold": 0}
 	setSpec(t, node, both)
-	b := awaitAnswer(t, s, "the other terms", func(b Answer) bool { return b.Config.Asked == trial.Asked{Starts: 1} })
+	b := awaitAnswer(t, s, "the other terms", func(b Answer) bool { return b.Config.RequestedTerms == trial.RequestedTerms{Starts: 1} })
 	if b.Kind != trial.Assigned || b.Config.Revision != a.Config.Revision {
 		t.Errorf("with other terms: %+v", b)
 	}
 	both["configSource"] = refTo(own)
 	setSpec(t, node, both)
 	c := awaitAnswer(t, s, "the refusal", cause(trial.Invalid, "spec.trial and the payload (trial.crashLoopThreshold) both have trial settings: remove one of them"))
-	if c.Config.Revision != string(own.UID) || c.Config.Asked != (trial.Asked{}) || c.Generation == 0 || c.Revoked == nil {
+	if c.Config.Revision != string(own.UID) || c.Config.RequestedTerms != (trial.RequestedTerms{}) || c.Generation == 0 || c.Revoked == nil {
 		t.Errorf("answer %+v, want a refusal", c)
 	}
 	delete(both, "trial")
 	setSpec(t, node, both)
-	awaitAnswer(t, s, "the payload's own", func(b Answer) bool { return b.Kind == trial.Assigned && b.Config.Asked == trial.Asked{Starts: 2} })
+	awaitAnswer(t, s, "the payload's own", func(b Answer) bool {
+		return b.Kind == trial.Assigned && b.Config.RequestedTerms == trial.RequestedTerms{Starts: 2}
+	})
 }
 
 func TestVerifiedCheckpointIsNotDownloaded(t *testing.T) {

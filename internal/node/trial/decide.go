@@ -96,7 +96,7 @@ func (d *decider) recoverFromCrash() bool {
 		d.endTrial()
 	}
 	if s.Trial != nil && s.Trial.Terms == (Terms{}) { // saved by an agent that did not keep the terms
-		d.editTrial(func(t *Trial) { t.Terms = d.terms(s.Current.Asked) })
+		d.editTrial(func(t *Trial) { t.Terms = d.terms(s.Current.RequestedTerms) })
 	}
 	unclean := d.rebooted()
 	if !s.Current.IsLocal() && !good && !d.forbidden(s.Current.Config) && d.sameContentAsGood(s.Current.Config) {

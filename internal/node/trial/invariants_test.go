@@ -108,7 +108,7 @@ func (r *invariants) lastKnownGoodPassedItsTrial(before State, o Observed, d Dec
 	}
 	good := d.Next.LastKnownGood.Config
 	if t := d.Next.Trial; t != nil && (before.Trial == nil || !t.StartTime.Equal(before.Trial.StartTime) || before.Current.Payload != d.Next.Current.Payload) {
-		terms := n.expectedTerms(d.Next.Current.Asked)
+		terms := n.expectedTerms(d.Next.Current.RequestedTerms)
 		if r.passed[key(d.Next.Current.Config)] {
 			terms.Duration = min(terms.Duration, time.Minute)
 		}
@@ -189,9 +189,9 @@ func (r *invariants) begun(t *Trial) Terms {
 }
 
 // expectedTerms returns the terms that a trial must begin with.
-func (n *randomNode) expectedTerms(a Asked) Terms {
+func (n *randomNode) expectedTerms(a RequestedTerms) Terms {
 	t := Terms{n.limits.TrialDuration, n.limits.CrashLoopThreshold, a.AllowPodLoss}
-	if a != (Asked{}) { // every one here asks for both
+	if a != (RequestedTerms{}) { // every one here asks for both
 		t.Duration, t.Threshold = a.Duration, a.Starts-1
 	}
 	return t

@@ -13,7 +13,7 @@ func (d *decider) beginTrial() {
 	s.Trial = &Trial{
 		Revision:  c.Revision,
 		StartTime: d.o.Now,
-		Terms:     d.terms(c.Asked),
+		Terms:     d.terms(c.RequestedTerms),
 		Local:     d.mergeBase(c),
 		BootID:    d.o.BootID,
 		Baseline:  Baseline{API: n.API, Ready: n.API && n.Ready, Pressure: slices.Clone(n.Pressure), Pods: slices.Clone(n.Pods)},
@@ -47,7 +47,7 @@ func (d *decider) editTrial(edit func(*Trial)) {
 }
 
 // terms returns the terms of a new trial: those that the configuration requests, else the agent's flags.
-func (d *decider) terms(a Asked) Terms {
+func (d *decider) terms(a RequestedTerms) Terms {
 	t := Terms{Duration: d.o.Limits.TrialDuration, Threshold: d.o.Limits.CrashLoopThreshold, AllowPodLoss: a.AllowPodLoss}
 	if a.Duration > 0 {
 		t.Duration = a.Duration
@@ -93,7 +93,7 @@ func (d *decider) checkMergeBase() {
 			t.Healthy = 0
 		}
 		if t.Local = local; !d.isPromoted(c) { // no longer a probation
-			t.Terms.Duration = max(t.Terms.Duration, d.terms(c.Asked).Duration)
+			t.Terms.Duration = max(t.Terms.Duration, d.terms(c.RequestedTerms).Duration)
 		}
 	})
 	d.next.Run.UnsavedHealthy = 0

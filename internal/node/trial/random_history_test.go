@@ -99,9 +99,9 @@ func randomConfig(payload, uid int) Config {
 	c.Dropin = payload == 3 || payload == 4
 	switch payload { // the requested terms are part of the payload
 	case 4:
-		c.Asked = Asked{Duration: time.Minute, Starts: 1}
+		c.RequestedTerms = RequestedTerms{Duration: time.Minute, Starts: 1}
 	case 5:
-		c.Asked = Asked{Duration: 20 * time.Minute, Starts: 3, AllowPodLoss: true}
+		c.RequestedTerms = RequestedTerms{Duration: 20 * time.Minute, Starts: 3, AllowPodLoss: true}
 	}
 	return c
 }

@@ -9,23 +9,23 @@ import (
 // Config identifies a configuration that a node may run. The zero value is the local configuration: the init file, or
 // the built-in defaults and flags.
 type Config struct {
-	Revision   string     `json:"revision"` // the key everywhere; empty: local
-	Namespace  string     `json:"namespace,omitempty"`
-	Name       string     `json:"name,omitempty"`
-	UID        string     `json:"uid,omitempty"`
-	SHA256     string     `json:"sha256,omitempty"`        // of the payload, as the assignment requires it; empty: it does not
-	Payload    string     `json:"payloadSHA256,omitempty"` // sha256 of the payload
-	Checkpoint string     `json:"fileSHA256,omitempty"`    // sha256 of the checkpoint's file
-	Dropin     bool       `json:"dropin,omitempty"`        // merged with the local configuration
-	Rollout    RolloutRef `json:"rolloutRef,omitzero"`
-	Asked      Asked      `json:"trial,omitzero"`
+	Revision       string         `json:"revision"` // the key everywhere; empty: local
+	Namespace      string         `json:"namespace,omitempty"`
+	Name           string         `json:"name,omitempty"`
+	UID            string         `json:"uid,omitempty"`
+	SHA256         string         `json:"sha256,omitempty"`        // of the payload, as the assignment requires it; empty: it does not
+	Payload        string         `json:"payloadSHA256,omitempty"` // sha256 of the payload
+	Checkpoint     string         `json:"fileSHA256,omitempty"`    // sha256 of the checkpoint's file
+	Dropin         bool           `json:"dropin,omitempty"`        // merged with the local configuration
+	Rollout        RolloutRef     `json:"rolloutRef,omitzero"`
+	RequestedTerms RequestedTerms `json:"trial,omitzero"`
 	// AssignedBy identifies the object that assigned the configuration: the UID of the NodeConfig. It is empty if
 	// that is not known or the assignment was taken back. Only this object can remove the assignment.
 	AssignedBy string `json:"assignedBy,omitempty"`
 }
 
-// Asked is what a configuration requests for its own trial. The agent's flags replace zero values.
-type Asked struct {
+// RequestedTerms are what a configuration requests for its own trial. The agent's flags replace zero values.
+type RequestedTerms struct {
 	Duration     time.Duration `json:"durationNanoseconds,omitempty"`
 	Starts       int           `json:"starts,omitempty"` // crashLoopThreshold + 1: the first start is the adoption
 	AllowPodLoss bool          `json:"allowPodLoss,omitempty"`

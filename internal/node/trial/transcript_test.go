@@ -60,16 +60,16 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 		}
 		c.AssignedBy = words(td, "by")
 		c.Dropin = td.HasArg("dropin")
-		c.Asked.AllowPodLoss = td.HasArg("allow-pod-loss")
+		c.RequestedTerms.AllowPodLoss = td.HasArg("allow-pod-loss")
 		if duration := words(td, "trial"); duration != "" {
 			var err error
-			c.Asked.Duration, err = time.ParseDuration(duration)
+			c.RequestedTerms.Duration, err = time.ParseDuration(duration)
 			check(td, err)
 		}
 		if threshold := words(td, "threshold"); threshold != "" {
 			n, err := strconv.Atoi(threshold)
 			check(td, err)
-			c.Asked.Starts = n + 1
+			c.RequestedTerms.Starts = n + 1
 		}
 		n.intent = Intent{Kind: Assigned, Config: c, Notice: words(td, "notice")}
 		if revoked := words(td, "revoked"); revoked != "" { // in the same update
