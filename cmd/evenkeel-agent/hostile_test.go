@@ -75,7 +75,7 @@ func hostileDir(t *testing.T) string {
 	}
 	at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	state := trial.State{
-		Current: trial.Record{Config: trial.Config{Revision: "u1", Namespace: evil, Name: evil, UID: "u1", Payload: strings.Repeat("a", 64), Checkpoint: strings.Repeat("b", 64)}, Since: at},
+		Current: trial.AdoptedConfig{Config: trial.Config{Revision: "u1", Namespace: evil, Name: evil, UID: "u1", Payload: strings.Repeat("a", 64), Checkpoint: strings.Repeat("b", 64)}, Since: at},
 		Revoked: []string{evil},
 		Bad:     []trial.BadConfig{{Revision: "u2", Namespace: evil, Name: evil, UID: "u2", Time: at, Reason: evil, Detail: evil, Failure: trial.ValidationFailed}},
 	}

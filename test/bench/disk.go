@@ -76,7 +76,7 @@ func adopt(store *checkpoint.Store, dir string, i int, object []byte) ([]string,
 	}
 	now := time.Unix(int64(1700000000+i), 0).UTC()
 	err = store.Save(trial.State{
-		Current:  trial.Record{Config: trial.Config{Revision: revision, Namespace: "a", Name: "b", UID: revision, Payload: sum, Checkpoint: sum}, Since: now},
+		Current:  trial.AdoptedConfig{Config: trial.Config{Revision: revision, Namespace: "a", Name: "b", UID: revision, Payload: sum, Checkpoint: sum}, Since: now},
 		Startups: []time.Time{now},
 		Trial:    &trial.Trial{Revision: revision, StartTime: now, BootID: "boot"},
 	})

@@ -85,7 +85,7 @@ func nodeConfigStatus(st trial.Status, f statusDetails) v1alpha1.NodeConfigStatu
 	return out
 }
 
-func lastKnownGood(r trial.Record) *v1alpha1.LastKnownGoodConfig {
+func lastKnownGood(r trial.AdoptedConfig) *v1alpha1.LastKnownGoodConfig {
 	if r.IsLocal() {
 		return nil
 	}

@@ -26,7 +26,7 @@ func TestStatusContainsTheWholeDecision(t *testing.T) {
 	assigned := config("a")
 	assigned.Rollout = trial.RolloutRef{Name: "workers", Revision: 4, Attempt: 2, AssignedAt: at}
 	st := trial.Status{
-		Assigned: &assigned, Active: config("b"), LastKnownGood: trial.Record{Config: config("c"), Since: at}, Local: trial.Init,
+		Assigned: &assigned, Active: config("b"), LastKnownGood: trial.AdoptedConfig{Config: config("c"), Since: at}, Local: trial.Init,
 		Condition: trial.Condition{Status: "False", Reason: "CrashLooped", Message: "using b", Cause: "a crash-looped"}, Error: "words",
 		Trial: &trial.Progress{StartTime: at, Healthy: 63900 * time.Millisecond, Duration: 10 * time.Minute, Restarts: 1, Threshold: 3},
 		Bad: []trial.BadConfig{

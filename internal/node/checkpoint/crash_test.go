@@ -37,7 +37,7 @@ func history() []step {
 	}
 	adopt := func(uid, payload string, minute int) func() {
 		return func() {
-			s.Current = trial.Record{Config: put(uid, payload), Since: at(minute)}
+			s.Current = trial.AdoptedConfig{Config: put(uid, payload), Since: at(minute)}
 			s.Startups = []time.Time{at(minute)}
 			s.Trial = &trial.Trial{Revision: uid, StartTime: at(minute), BootID: "boot-1", Baseline: trial.Baseline{API: true, Ready: true}}
 		}
@@ -50,7 +50,7 @@ func history() []step {
 		s.Trial = &t
 	})
 	add("promote", "", func() {
-		s.LastKnownGood = trial.Record{Config: s.Current.Config, Since: at(11)}
+		s.LastKnownGood = trial.AdoptedConfig{Config: s.Current.Config, Since: at(11)}
 		s.Promoted = []trial.Promotion{{Revision: "uid-a", Payload: hex64("a"), Time: at(11)}}
 		s.Trial, s.Startups = nil, nil
 	})
@@ -66,14 +66,14 @@ func history() []step {
 	})
 	add("retarget", "uid-c", adopt("uid-c", "c", 31))
 	add("inherit", "uid-d", func() {
-		s.Current = trial.Record{Config: put("uid-d", "c"), Since: at(32)}
+		s.Current = trial.AdoptedConfig{Config: put("uid-d", "c"), Since: at(32)}
 		t := *s.Trial
 		t.Revision = "uid-d"
 		s.Trial = &t
 	})
 	add("revoke", "", func() { s.Revoked = []string{"uid-c"} })
 	add("nil", "", func() {
-		s.Current, s.LastKnownGood = trial.Record{Since: at(40)}, trial.Record{Since: at(40)}
+		s.Current, s.LastKnownGood = trial.AdoptedConfig{Since: at(40)}, trial.AdoptedConfig{Since: at(40)}
 		s.Trial, s.Startups = nil, nil
 	})
 	return steps
@@ -140,7 +140,7 @@ func check(t *testing.T, where string, fsys *crashfs.FS, old, next trial.State, 
 		}
 		stillNew = stillNew && isNew
 	}
-	for _, r := range []trial.Record{got.Current, got.LastKnownGood} {
+	for _, r := range []trial.AdoptedConfig{got.Current, got.LastKnownGood} {
 		if r.IsLocal() {
 			continue
 		}

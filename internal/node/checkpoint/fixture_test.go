@@ -40,8 +40,8 @@ func config(uid, payload string) trial.Config {
 // full returns a state with content in every record.
 func full() trial.State {
 	return trial.State{
-		Current:       trial.Record{Config: config("uid-b", "b"), Since: noon},
-		LastKnownGood: trial.Record{Config: config("uid-a", "a"), Since: noon.Add(-time.Hour)},
+		Current:       trial.AdoptedConfig{Config: config("uid-b", "b"), Since: noon},
+		LastKnownGood: trial.AdoptedConfig{Config: config("uid-a", "a"), Since: noon.Add(-time.Hour)},
 		Revoked:       []string{"uid-z"},
 		Bad: []trial.BadConfig{{Revision: "uid-c", UID: "uid-c", Namespace: "evenkeel-system", Name: "workers", Payload: hex64("c"), Time: noon,
 			Reason: "current (UID: uid-c) crash-looped", Detail: "exit status 1 <&>", Failure: trial.CrashLooped, Attempt: 2, Provisional: true}},
@@ -95,7 +95,7 @@ func without(s trial.State, file string) trial.State {
 	case "current":
 		s.Current = s.LastKnownGood
 	case "last-known-good":
-		s.LastKnownGood = trial.Record{} // no checkpoint of what was promoted
+		s.LastKnownGood = trial.AdoptedConfig{} // no checkpoint of what was promoted
 	case "revoked":
 		s.Revoked = nil
 	case version + "/bad-configs":

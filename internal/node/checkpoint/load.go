@@ -53,7 +53,7 @@ func (s *Store) Load() (trial.State, []Problem) {
 		s.durable = map[string][]byte{}
 	}
 	s.unreadable, s.currentLost = l.unreadable, l.lost["current"]
-	s.referenced, s.loaded = []trial.Record{l.state.Current, l.state.LastKnownGood}, true
+	s.referenced, s.loaded = []trial.AdoptedConfig{l.state.Current, l.state.LastKnownGood}, true
 	return l.state, l.problems
 }
 
@@ -338,7 +338,7 @@ func (l *loader) recover() {
 
 // newestPromoted returns the newest configuration that passed its trial and can still run. It contains the recorded
 // digest of the payload, so that the caller can verify the checkpoint.
-func (l *loader) newestPromoted() (trial.Record, bool) {
+func (l *loader) newestPromoted() (trial.AdoptedConfig, bool) {
 	for _, p := range l.state.Promoted {
 		data, err := l.fsys.ReadFile(filepath.Join(l.dir, checkpointsDir, p.Revision))
 		var object struct {
@@ -352,7 +352,7 @@ func (l *loader) newestPromoted() (trial.Record, bool) {
 		if _, bad := l.state.BadEntry(c); bad || l.state.IsRevoked(c) || m.UID == "" || !strings.HasPrefix(p.Revision, m.UID) {
 			continue
 		}
-		return trial.Record{Config: c, Since: p.Time}, true
+		return trial.AdoptedConfig{Config: c, Since: p.Time}, true
 	}
-	return trial.Record{}, false
+	return trial.AdoptedConfig{}, false
 }

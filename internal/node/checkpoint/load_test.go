@@ -148,7 +148,7 @@ func TestMissingOrEmptyCurrentMeansLocalAndResetsNothing(t *testing.T) {
 		s := open(t, fsys)
 		got, problems := s.Load()
 		want := full()
-		want.Current = trial.Record{}
+		want.Current = trial.AdoptedConfig{}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
@@ -163,7 +163,7 @@ func TestMissingOrEmptyCurrentMeansLocalAndResetsNothing(t *testing.T) {
 		if _, problems := open(t, fsys).Load(); len(problems) != 1 {
 			t.Errorf("%s, after Save: %v", name, problems)
 		}
-		got.Current, got.LastKnownGood = trial.Record{Since: noon}, trial.Record{Since: noon}
+		got.Current, got.LastKnownGood = trial.AdoptedConfig{Since: noon}, trial.AdoptedConfig{Since: noon}
 		if err := s.Save(got); err != nil {
 			t.Fatal(err)
 		}

@@ -151,7 +151,7 @@ func decodeLastKnownGood(data []byte, r record, s *trial.State) (err error) {
 	return err
 }
 
-func encodeConfig(from trial.Record, h header) any {
+func encodeConfig(from trial.AdoptedConfig, h header) any {
 	v := configRecord{header: h}
 	if !from.Since.IsZero() {
 		since := from.Since.UTC()
@@ -179,18 +179,18 @@ func encodeConfig(from trial.Record, h header) any {
 	return v
 }
 
-func decodeConfig(data []byte, r record) (trial.Record, error) {
+func decodeConfig(data []byte, r record) (trial.AdoptedConfig, error) {
 	v, err := parse[configRecord](data, r)
 	if err != nil {
-		return trial.Record{}, err
+		return trial.AdoptedConfig{}, err
 	}
-	var to trial.Record
+	var to trial.AdoptedConfig
 	if v.AdoptedAt != nil {
 		to.Since = *v.AdoptedAt
 	}
 	if v.Source == nil {
 		if v.Revision != "" || v.Checkpoint != "" || v.Payload != "" {
-			return trial.Record{}, errors.New("the source is null, but a revision or digest is given")
+			return trial.AdoptedConfig{}, errors.New("the source is null, but a revision or digest is given")
 		}
 		return to, nil
 	}
@@ -204,13 +204,13 @@ func decodeConfig(data []byte, r record) (trial.Record, error) {
 	}
 	duration, threshold, err := v.Trial.read()
 	if err != nil {
-		return trial.Record{}, err
+		return trial.AdoptedConfig{}, err
 	}
 	if v.Trial != nil {
 		to.RequestedTerms = trial.RequestedTerms{Duration: duration, Starts: threshold + 1, AllowPodLoss: v.Trial.AllowPodLoss}
 	}
 	if err := errors.Join(checkRevision(v.Revision), checkDigest(v.Checkpoint), checkDigest(v.Payload)); err != nil {
-		return trial.Record{}, err
+		return trial.AdoptedConfig{}, err
 	}
 	return to, nil
 }

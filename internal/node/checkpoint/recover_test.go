@@ -21,7 +21,7 @@ func TestLostLastKnownGoodIsRecoveredFromPromotions(t *testing.T) {
 		"an object without UID": {func(*trial.State) {}, configMap("", "x"), false},
 		"it is revoked":         {func(s *trial.State) { s.Revoked = []string{"uid-a"} }, configMap("uid-a", "x"), false},
 		"its payload is bad":    {func(s *trial.State) { s.Bad[0].Payload = hex64("a") }, configMap("uid-a", "x"), false},
-		"current is local":      {func(s *trial.State) { s.Current = trial.Record{Since: noon} }, configMap("uid-a", "x"), false},
+		"current is local":      {func(s *trial.State) { s.Current = trial.AdoptedConfig{Since: noon} }, configMap("uid-a", "x"), false},
 		"an older one was promoted": {func(s *trial.State) {
 			s.Promoted = append([]trial.Promotion{{Revision: "uid-gone", Payload: hex64("d"), Time: noon}}, s.Promoted...)
 		}, configMap("uid-a", "x"), true},
@@ -39,7 +39,7 @@ func TestLostLastKnownGoodIsRecoveredFromPromotions(t *testing.T) {
 				t.Fatal(problems)
 			}
 			if !tt.recovered {
-				if got.LastKnownGood != (trial.Record{}) || !strings.HasSuffix(problems[0].What, "using the local configuration, which is always good") {
+				if got.LastKnownGood != (trial.AdoptedConfig{}) || !strings.HasSuffix(problems[0].What, "using the local configuration, which is always good") {
 					t.Errorf("%+v, %v", got.LastKnownGood, problems)
 				}
 				return

@@ -51,7 +51,7 @@ func (s *Store) Save(next trial.State) error {
 			s.currentLost = false
 		}
 	}
-	s.referenced = []trial.Record{next.Current, next.LastKnownGood}
+	s.referenced = []trial.AdoptedConfig{next.Current, next.LastKnownGood}
 	if err := s.saveVersion(); err != nil {
 		left = errors.Join(left, fmt.Errorf("save %s: %w", versionRecord.name, err))
 	}
@@ -62,7 +62,7 @@ func (s *Store) Save(next trial.State) error {
 // although there may be a last-known-good configuration that no one has reset.
 func (s *Store) leaveCurrentMissing(next trial.State) bool {
 	resets := !next.LastKnownGood.IsLocal() || s.unreadable["last-known-good"] != nil
-	return s.currentLost && next.Current == (trial.Record{}) && resets
+	return s.currentLost && next.Current == (trial.AdoptedConfig{}) && resets
 }
 
 // encodeRecord checks that the encoded record can be decoded: an error now costs one change, but later it would cost

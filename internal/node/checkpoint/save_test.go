@@ -315,8 +315,8 @@ func anyState(t *rapid.T) trial.State {
 		text = rapid.StringMatching(`[ -~]*`)
 	}
 	text = rapid.Map(text, func(s string) string { return strings.ToValidUTF8(s, "?") })
-	record := rapid.Custom(func(t *rapid.T) trial.Record {
-		r := trial.Record{Since: at.Draw(t, "since")}
+	record := rapid.Custom(func(t *rapid.T) trial.AdoptedConfig {
+		r := trial.AdoptedConfig{Since: at.Draw(t, "since")}
 		if rapid.Bool().Draw(t, "local") {
 			return r
 		}

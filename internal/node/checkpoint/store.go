@@ -47,7 +47,7 @@ type Store struct {
 	currentLost bool
 	// referenced are the configurations that the records on disk may name: those of the last Load or Save and, while
 	// saving fails, those that were to be saved.
-	referenced []trial.Record
+	referenced []trial.AdoptedConfig
 	loaded     bool
 	// incomplete: Open could not create some directory. Files can be read; the next write creates the directory
 	// first.

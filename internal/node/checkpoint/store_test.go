@@ -122,7 +122,7 @@ func TestStateIsReadableOnADiskThatRejectsWrites(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		adopted := trial.State{Current: trial.Record{Config: config("uid-a", "a"), Since: noon}}
+		adopted := trial.State{Current: trial.AdoptedConfig{Config: config("uid-a", "a"), Since: noon}}
 		adopted.Current.Checkpoint = sum
 		if err := before.Save(adopted); err != nil {
 			t.Fatal(err)

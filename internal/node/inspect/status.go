@@ -30,18 +30,18 @@ const (
 
 // Summary is what a node runs and why.
 type Summary struct {
-	ComponentVersion string            `json:"componentVersion"`
-	AgentRuns        bool              `json:"agentRuns"`
-	Runs             trial.Config      `json:"runs"`
-	Why              string            `json:"why"`
-	Current          trial.Record      `json:"current"`
-	LastKnownGood    trial.Record      `json:"lastKnownGood"`
-	Trial            *trial.Trial      `json:"trial,omitempty"`
-	Starts           []time.Time       `json:"starts,omitempty"`
-	Bad              []BadConfig       `json:"badConfigs,omitempty"`
-	Revoked          []string          `json:"revoked,omitempty"`
-	Promoted         []trial.Promotion `json:"promoted,omitempty"`
-	Problems         []string          `json:"problems,omitempty"`
+	ComponentVersion string              `json:"componentVersion"`
+	AgentRuns        bool                `json:"agentRuns"`
+	Runs             trial.Config        `json:"runs"`
+	Why              string              `json:"why"`
+	Current          trial.AdoptedConfig `json:"current"`
+	LastKnownGood    trial.AdoptedConfig `json:"lastKnownGood"`
+	Trial            *trial.Trial        `json:"trial,omitempty"`
+	Starts           []time.Time         `json:"starts,omitempty"`
+	Bad              []BadConfig         `json:"badConfigs,omitempty"`
+	Revoked          []string            `json:"revoked,omitempty"`
+	Promoted         []trial.Promotion   `json:"promoted,omitempty"`
+	Problems         []string            `json:"problems,omitempty"`
 	// Running is what the agent itself reports; nil if none runs.
 	Running *agent.Configz `json:"running,omitempty"`
 }

@@ -98,7 +98,7 @@ func (d *decider) adopt() bool {
 
 func (d *decider) adoptConfig(c Config) {
 	s := &d.next
-	s.Current = Record{c, d.o.Now}
+	s.Current = AdoptedConfig{c, d.o.Now}
 	if s.Run.Config.Revision == c.Revision {
 		s.Run.Config = c // it had been taken back, and kept running because nothing else could run
 	}
@@ -108,7 +108,7 @@ func (d *decider) adoptConfig(c Config) {
 	case s.LastKnownGood.Same(c):
 		s.LastKnownGood.Config = c // its checkpoint may have been downloaded again
 	case d.sameContentAsGood(c):
-		s.LastKnownGood = Record{c, d.o.Now}
+		s.LastKnownGood = AdoptedConfig{c, d.o.Now}
 	default:
 		good = false // also if it was promoted before: the present last-known-good is the better fallback
 	}
@@ -133,11 +133,11 @@ func (d *decider) adoptSameContent(c Config) bool {
 	switch {
 	case s.LastKnownGood.Same(old):
 		promoted, onTrial, local := d.isPromoted(old), s.OnTrial(old), d.mergeBase(old) // with this version of the component
-		s.Current = Record{c, d.o.Now}
+		s.Current = AdoptedConfig{c, d.o.Now}
 		if s.Run.Started {
 			s.Run.Config = c
 		}
-		s.LastKnownGood = Record{c, s.LastKnownGood.Since}
+		s.LastKnownGood = AdoptedConfig{c, s.LastKnownGood.Since}
 		switch {
 		case onTrial:
 			d.editTrial(func(t *Trial) { t.Revision = c.Revision })
@@ -149,7 +149,7 @@ func (d *decider) adoptSameContent(c Config) bool {
 			d.beginTrial()
 		}
 	case s.OnTrial(old):
-		s.Current = Record{c, d.o.Now}
+		s.Current = AdoptedConfig{c, d.o.Now}
 		d.editTrial(func(t *Trial) { t.Revision = c.Revision })
 	default:
 		return false
@@ -181,7 +181,7 @@ func (d *decider) adoptLocal() bool {
 	if !s.Current.IsLocal() {
 		d.event(false, eventConfigChanged, "now using current (%s)", d.o.Local)
 	}
-	s.Current, s.LastKnownGood = Record{Since: d.o.Now}, Record{Since: d.o.Now}
+	s.Current, s.LastKnownGood = AdoptedConfig{Since: d.o.Now}, AdoptedConfig{Since: d.o.Now}
 	d.endTrial()
 	d.startCause = CauseChange
 	return true

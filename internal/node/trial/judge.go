@@ -103,7 +103,7 @@ func (d *decider) promote() {
 	s := &d.next
 	c, terms := s.Current.Config, s.Trial.Terms
 	if !s.LastKnownGood.Same(c) {
-		s.LastKnownGood = Record{c, d.o.Now}
+		s.LastKnownGood = AdoptedConfig{c, d.o.Now}
 	}
 	d.recordPromotion(c, s.Trial.Local)
 	d.endTrial()

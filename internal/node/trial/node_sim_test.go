@@ -68,7 +68,7 @@ type testingT interface {
 
 // disk is what was saved: files for all versions, and those of each version.
 type disk struct {
-	current, lastKnownGood Record
+	current, lastKnownGood AdoptedConfig
 	revoked                []string
 	versions               map[string]versionRecords
 }

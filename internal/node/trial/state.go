@@ -42,8 +42,8 @@ type RolloutRef struct {
 // IsLocal reports whether c is the local configuration.
 func (c Config) IsLocal() bool { return c.Revision == "" }
 
-// Record is the content of `current` or `last-known-good`: a configuration and the time at which it took that role.
-type Record struct {
+// AdoptedConfig is the content of `current` or `last-known-good`: a configuration and the time at which it took that role.
+type AdoptedConfig struct {
 	Config
 	Since time.Time `json:"adoptedAt,omitzero"`
 }
@@ -51,8 +51,8 @@ type Record struct {
 // State is what the node remembers. All fields but Run are saved to disk; Bad, Startups, Promoted and Trial are kept
 // separately for each version of the component.
 type State struct {
-	Current       Record
-	LastKnownGood Record
+	Current       AdoptedConfig
+	LastKnownGood AdoptedConfig
 	Revoked       []string // UIDs that must never run here
 	Bad           []BadConfig
 	Startups      []time.Time // counted starts of the configuration on trial
@@ -189,7 +189,7 @@ type Run struct {
 }
 
 // Same reports whether r contains the configuration c.
-func (r Record) Same(c Config) bool { return r.Revision == c.Revision }
+func (r AdoptedConfig) Same(c Config) bool { return r.Revision == c.Revision }
 
 // BadEntry returns the entry that forbids c, and whether there is one. Entries match by revision or by payload.
 func (s State) BadEntry(c Config) (BadConfig, bool) {

@@ -144,8 +144,8 @@ func TestCleanShutdownKeepsObservedTimes(t *testing.T) {
 
 func TestPayloadDigestsContainsEveryRevision(t *testing.T) {
 	s := State{
-		Current:       Record{Config: Config{Revision: "c", Payload: "pc"}},
-		LastKnownGood: Record{Config: Config{Revision: "g", Payload: "pg"}},
+		Current:       AdoptedConfig{Config: Config{Revision: "c", Payload: "pc"}},
+		LastKnownGood: AdoptedConfig{Config: Config{Revision: "g", Payload: "pg"}},
 		Bad:           []BadConfig{{Revision: "b", Payload: "pb"}},
 		Promoted:      []Promotion{{Revision: "p", Payload: "pp"}},
 	}
@@ -197,7 +197,7 @@ func TestBadEntryMatchesByRevisionOrPayload(t *testing.T) {
 }
 
 func TestStateMustBeSavedForANewCurrentOrAWithdrawnVerdict(t *testing.T) {
-	s := State{Current: Record{Config: Config{Revision: "c"}}, Bad: []BadConfig{{Revision: "b"}}}
+	s := State{Current: AdoptedConfig{Config: Config{Revision: "c"}}, Bad: []BadConfig{{Revision: "b"}}}
 	for _, c := range []struct {
 		what string
 		next State

@@ -10,7 +10,7 @@ import (
 type Status struct {
 	Assigned      *Config // nil: nothing is assigned, or the assignment is not known
 	Active        Config
-	LastKnownGood Record
+	LastKnownGood AdoptedConfig
 	Local         Local
 	Condition     Condition
 	Error         string
