@@ -319,7 +319,7 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 	if kubeconfig == "" {
 		kubeconfig = host.Kubeconfig
 	}
-	parts := agent.Parts{Kubelet: host, Records: &agent.Records{}}
+	parts := agent.Parts{Kubelet: host, SavedConfigs: &agent.SavedConfigs{}}
 	var client *source.Client
 	if kubeconfig != "" {
 		var err error
@@ -334,11 +334,11 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 		}
 		switch ao.Remote {
 		case v1alpha1.RemoteConfigNodeConfig:
-			intended := source.NewNodeConfigSource(client, node, parts.Records, log)
+			intended := source.NewNodeConfigSource(client, node, parts.SavedConfigs, log)
 			all.Go(func() { intended.Run(background) })
 			parts.Source = intended
 		case v1alpha1.RemoteConfigConfigMap:
-			intended := source.NewConfigMapSource(client, own, parts.Records, log)
+			intended := source.NewConfigMapSource(client, own, parts.SavedConfigs, log)
 			all.Go(func() { intended.Run(background) })
 			parts.Source = intended
 		default:

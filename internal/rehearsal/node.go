@@ -73,11 +73,11 @@ func (n *node) start() (*source.Reporter, error) {
 	if n.skew != 0 {
 		reporter.SetClock(func() time.Time { return time.Now().Add(n.skew) })
 	}
-	records := &agent.Records{}
+	records := &agent.SavedConfigs{}
 	intended := source.NewNodeConfigSource(client, n.name, records, log)
 	a := agent.New(n.options(log), agent.Parts{
 		Kubelet: n.kubelet, Source: intended, Nodes: source.NewNodeWatch(client, n.name),
-		Reporter: witness{reporter, n}, Records: records,
+		Reporter: witness{reporter, n}, SavedConfigs: records,
 	})
 	ctx, cancel := context.WithCancel(n.fleet.ctx)
 	done := make(chan struct{})

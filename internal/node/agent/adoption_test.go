@@ -357,7 +357,7 @@ func TestSavedConfigIsNotDownloadedAgain(t *testing.T) {
 
 func TestSavedConfigsWaitsUntilTheStateIsLoaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &Records{}
+		r := &SavedConfigs{}
 		asked := make(chan string, 1)
 		go func() { asked <- r.Payload("uid-good") }()
 		synctest.Wait()

@@ -23,7 +23,7 @@ var ErrLocalInvalid = errors.New("the local configuration is invalid")
 // Agent runs one node's kubelet.
 //
 // The goroutine of Run owns all fields. Other goroutines may use only those that lock themselves: validations.checks (dry
-// runs), node.view and kubelet.lease (requests to the API), page (the HTTP server), and Parts.Records (the source).
+// runs), node.view and kubelet.lease (requests to the API), page (the HTTP server), and Parts.SavedConfigs (the source).
 type Agent struct {
 	o Options
 	p Parts
@@ -46,8 +46,8 @@ func New(o Options, p Parts) *Agent {
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics("", o.AgentVersion, "")
 	}
-	if p.Records == nil {
-		p.Records = &Records{}
+	if p.SavedConfigs == nil {
+		p.SavedConfigs = &SavedConfigs{}
 	}
 	a := &Agent{
 		o: o, p: p,
@@ -55,7 +55,7 @@ func New(o Options, p Parts) *Agent {
 		validations: validations{checks: newChecks(o.Metrics.validated), unavailable: map[string]bool{}},
 		reports:     reports{objects: map[string][2]string{}},
 	}
-	p.Records.problem = func(err error) { // called only after open
+	p.SavedConfigs.problem = func(err error) { // called only after open
 		a.reportEvent(a.o.Log, trial.Event{Warning: true, Reason: "StateProblem", Message: err.Error() + "; it is downloaded again"})
 	}
 	return a
@@ -65,7 +65,7 @@ func New(o Options, p Parts) *Agent {
 // of Options.GiveUp, or the reason why no kubelet can run.
 func (a *Agent) Run(ctx context.Context) error {
 	err := a.refreshVersion(ctx)
-	a.p.Records.open()
+	a.p.SavedConfigs.open()
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (a *Agent) decide(o *trial.Observed) trial.Decision {
 		a.save(d.Next)
 	}
 	a.state, a.decided, a.kubelet.exit = d.Next, o.Now, nil
-	a.p.Records.set(a.disk.store, a.state)
+	a.p.SavedConfigs.set(a.disk.store, a.state)
 	a.removeForgetRequests(o.Forget)
 	return d
 }

@@ -107,7 +107,7 @@ func (w *world) apiUp(up bool) { w.api.set(func(api *simAPI) { api.up = up }) }
 type simSource struct {
 	ctx     context.Context
 	api     *simAPI
-	records *Records
+	records *SavedConfigs
 	changed chan struct{}
 	firm    chan struct{}
 
@@ -122,7 +122,7 @@ type simSource struct {
 
 var _ Source = (*simSource)(nil)
 
-func newSimSource(ctx context.Context, api *simAPI, records *Records) *simSource {
+func newSimSource(ctx context.Context, api *simAPI, records *SavedConfigs) *simSource {
 	s := &simSource{ctx: ctx, api: api, records: records, changed: make(chan struct{}, 1), firm: make(chan struct{})}
 	s.answer = source.Answer{Kind: trial.Unanswered, Cause: "no answer from the API server yet"}
 	go s.look()

@@ -139,7 +139,7 @@ func (a *Agent) load(store Store) {
 	a.disk.store, a.state = store, state
 	a.disk.saved = nil // files that were set aside must be written again
 	a.state.Run = run
-	a.p.Records.set(a.disk.store, a.state)
+	a.p.SavedConfigs.set(a.disk.store, a.state)
 	for _, p := range problems {
 		a.o.Log.Warn("the state on disk had a problem", "file", p.File, "what", p.What, "setAside", p.SetAside)
 		a.reportEvent(a.o.Log, trial.Event{Warning: true, Reason: "StateProblem", Message: p.String()})

@@ -96,11 +96,11 @@ type InitSystem interface {
 
 // Parts are the agent's dependencies. Source, Nodes and Reporter are nil if the node has no API.
 type Parts struct {
-	Kubelet  Kubelet
-	Source   Source
-	Nodes    Nodes
-	Reporter Reporter
-	Records  *Records
+	Kubelet      Kubelet
+	Source       Source
+	Nodes        Nodes
+	Reporter     Reporter
+	SavedConfigs *SavedConfigs
 }
 
 // Options are the settings of an agent.

@@ -73,7 +73,7 @@ func (a *Agent) intent() trial.Intent {
 	switch {
 	case in.Kind != trial.Assigned:
 	case answer.ConfigMap == nil:
-		in.Config.Checkpoint = a.p.Records.get(c.Revision).Checkpoint
+		in.Config.Checkpoint = a.p.SavedConfigs.get(c.Revision).Checkpoint
 	case a.assignment.saveErr != nil:
 		return trial.Intent{Kind: trial.Unanswered, Config: c, Cause: fmt.Sprintf("cannot save ConfigMap %s/%s: %v", c.Namespace, c.Name, a.assignment.saveErr)}
 	default:

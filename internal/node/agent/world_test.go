@@ -79,7 +79,7 @@ func (w *world) start() {
 		w.t.Fatal("an agent runs already")
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())
-	records := &Records{}
+	records := &SavedConfigs{}
 	w.init = &simInit{}
 	w.nodes = &simNodes{api: w.api, changed: make(chan struct{}, 1)}
 	w.source = newSimSource(ctx, w.api, records)
@@ -98,7 +98,7 @@ func (w *world) start() {
 		}
 		return checkpoint.Open(disk, dir, version, o.Log)
 	}
-	parts := Parts{Kubelet: w.kubelet, Source: w.source, Nodes: w.nodes, Reporter: w.reporter, Records: records}
+	parts := Parts{Kubelet: w.kubelet, Source: w.source, Nodes: w.nodes, Reporter: w.reporter, SavedConfigs: records}
 	if w.options != nil {
 		w.options(&o)
 	}

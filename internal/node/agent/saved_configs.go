@@ -6,9 +6,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
-// Records answers questions of the source about the saved state. It is safe for concurrent use. Its methods wait
+// SavedConfigs answers questions of the source about the saved state. It is safe for concurrent use. Its methods wait
 // until the state has been loaded: a known configuration must not count as new. The zero value is ready to use.
-type Records struct {
+type SavedConfigs struct {
 	once    sync.Once
 	opened  chan struct{} // closed when the state has been loaded, or cannot be
 	problem func(error)   // receives errors of checkpoints; may be nil
@@ -20,15 +20,15 @@ type Records struct {
 	payload map[string]string
 }
 
-func (r *Records) loaded() chan struct{} {
+func (r *SavedConfigs) loaded() chan struct{} {
 	r.once.Do(func() { r.opened = make(chan struct{}) })
 	return r.opened
 }
 
 // open unblocks the methods. It is called once.
-func (r *Records) open() { close(r.loaded()) }
+func (r *SavedConfigs) open() { close(r.loaded()) }
 
-func (r *Records) set(store Store, s trial.State) {
+func (r *SavedConfigs) set(store Store, s trial.State) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.store, r.payload = store, s.PayloadDigests()
@@ -41,14 +41,14 @@ func (r *Records) set(store Store, s trial.State) {
 	}
 }
 
-func (r *Records) get(revision string) trial.Config {
+func (r *SavedConfigs) get(revision string) trial.Config {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.configs[revision]
 }
 
 // Checkpoint implements source.Checkpoints.
-func (r *Records) Checkpoint(revision string) ([]byte, bool) {
+func (r *SavedConfigs) Checkpoint(revision string) ([]byte, bool) {
 	<-r.loaded()
 	r.mu.Lock()
 	store, c := r.store, r.configs[revision]
@@ -64,7 +64,7 @@ func (r *Records) Checkpoint(revision string) ([]byte, bool) {
 }
 
 // Payload implements source.Checkpoints.
-func (r *Records) Payload(revision string) string {
+func (r *SavedConfigs) Payload(revision string) string {
 	<-r.loaded()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,7 +72,7 @@ func (r *Records) Payload(revision string) string {
 }
 
 // Adopted implements source.Checkpoints.
-func (r *Records) Adopted(revision string, attempt int64) bool {
+func (r *SavedConfigs) Adopted(revision string, attempt int64) bool {
 	<-r.loaded()
 	r.mu.Lock()
 	defer r.mu.Unlock()
