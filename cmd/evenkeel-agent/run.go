@@ -270,7 +270,7 @@ func (o *options) agentOptions(node string, service *handover.Service, mode v1al
 		Log: log, Init: service, ShuttingDown: supervisor.ShuttingDown, Metrics: agent.NewMetrics(node, version, program.NewInfo("evenkeel-agent", version, commit).Commit),
 	}
 	if o.dynamicConfigDir != "" {
-		out.Record = func(about []byte) error {
+		out.SaveRunning = func(about []byte) error {
 			return checkpoint.SetRunning(atomicfile.OS{}, o.dynamicConfigDir, about)
 		}
 	}

@@ -72,7 +72,7 @@ func (p *page) get() pageContent {
 // kubelet may take its whole grace period.
 const stuckAfter = 2 * time.Minute
 
-// Configz is the answer of /configz: what runs and why. Options.Record receives it as JSON.
+// Configz is the answer of /configz: what runs and why. Options.SaveRunning receives it as JSON.
 type Configz struct {
 	Source    ConfigzSource         `json:"source"`
 	Remote    v1alpha1.RemoteConfig `json:"remoteConfig"`

@@ -75,7 +75,7 @@ func TestConfigzHasBothFormsWithOriginsAndDifferences(t *testing.T) {
 		var kept []string
 		refuses := true
 		w.options = func(o *Options) {
-			o.Record = func(about []byte) error {
+			o.SaveRunning = func(about []byte) error {
 				if refuses {
 					return errors.New("no space left on device")
 				}

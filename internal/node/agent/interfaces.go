@@ -120,8 +120,8 @@ type Options struct {
 	GiveUp func(now time.Time, healthy bool) error
 	// Protected are the fields that no payload may change.
 	Protected payload.Protection
-	// Record saves a JSON description of what runs and why, for `evenkeel-agent status`. nil: it is not saved.
-	Record func([]byte) error
+	// SaveRunning saves a JSON description of what runs and why, for `evenkeel-agent status`. nil: it is not saved.
+	SaveRunning func([]byte) error
 	// OpenStore opens the state of a version of the component. nil: dynamic configuration is off, and nothing is
 	// saved.
 	OpenStore    func(version string) (Store, error)

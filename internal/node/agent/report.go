@@ -87,7 +87,7 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 
 // saveRunning saves the content of /configz for `evenkeel-agent status`.
 func (a *Agent) saveRunning() {
-	if a.o.Record == nil {
+	if a.o.SaveRunning == nil {
 		return
 	}
 	now := a.page.get()
@@ -97,7 +97,7 @@ func (a *Agent) saveRunning() {
 	}
 	text, err := json.Marshal(now.configz())
 	if err == nil {
-		err = a.o.Record(text)
+		err = a.o.SaveRunning(text)
 	}
 	if err != nil && !a.reports.saveFailed {
 		a.o.Log.Warn("cannot save the description of the running kubelet; evenkeel-agent status shows less", "err", err)
@@ -155,6 +155,6 @@ type reports struct {
 	ready      bool // to the init system
 	condition  trial.Condition
 	objects    map[string][2]string // resource version and key of ConfigMaps, by revision
-	saved      string               // what the description for Options.Record was about
+	saved      string               // what the description for Options.SaveRunning was about
 	saveFailed bool
 }
