@@ -169,7 +169,9 @@ func (k *kubelet) Start(_ context.Context, run component.RunConfig, _ component.
 }
 
 // Conflicts implements agent.Kubelet.
-func (k *kubelet) Conflicts(component.Effective) ([]component.StateConflict, error) { return nil, nil }
+func (k *kubelet) StateConflicts(component.Effective) ([]component.StateConflict, error) {
+	return nil, nil
+}
 
 // MoveAside implements agent.Kubelet.
 func (k *kubelet) MoveAside([]component.StateConflict, time.Time) ([]string, error) { return nil, nil }

@@ -21,21 +21,17 @@ func (a *Agent) render(action trial.Action) (component.RunConfig, error) {
 		a.requestDownload(c.Revision, err)
 		return component.RunConfig{}, err
 	}
-	dir, err := a.renderFiles(c.Revision, p)
+	var dir string
+	files, err := a.p.Kubelet.Files(p)
+	if err == nil {
+		dir, err = a.disk.store.Render(c.Revision, files)
+	}
 	if err != nil {
 		a.markUnavailable(c.Revision, err) // another download would not help
 		return component.RunConfig{}, err
 	}
 	a.kubelet.ranRemote = true
 	return component.RunConfig{Dir: dir, Dropin: p.Key == payload.KeyKubeletDropin}, nil
-}
-
-func (a *Agent) renderFiles(revision string, p payload.Payload) (dir string, err error) {
-	files, err := a.p.Kubelet.Files(p)
-	if err != nil {
-		return "", err
-	}
-	return a.disk.store.Render(revision, files)
 }
 
 // carryOut starts or restarts the kubelet. A failed start counts as an exit.
@@ -116,7 +112,7 @@ func (a *Agent) moveManagerState(action trial.Action, effective component.Effect
 	if action.Config.IsLocal() && !a.kubelet.ranRemote && len(a.disk.store.Rendered()) == 0 {
 		return
 	}
-	conflicts, err := a.p.Kubelet.Conflicts(effective)
+	conflicts, err := a.p.Kubelet.StateConflicts(effective)
 	if err != nil {
 		a.o.Log.Warn("cannot read the state of the CPU and memory managers", "err", err)
 		return

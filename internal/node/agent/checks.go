@@ -61,13 +61,10 @@ func (c *checks) has(revision string) bool {
 	return c.byRev[revision] != nil
 }
 
-// begin calls fn in the background to find the verdict on a revision, unless has(revision).
+// begin calls fn in the background to find the verdict on a revision.
 func (c *checks) begin(ctx context.Context, revision string, fn func(context.Context) verdict) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := c.byRev[revision]; ok {
-		return
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	entry := &check{done: make(chan struct{}), cancel: cancel}
 	c.byRev[revision] = entry

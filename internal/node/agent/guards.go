@@ -67,7 +67,7 @@ func (a *Agent) guard(v component.Verdict, allowPodLoss bool) trial.Verdict {
 			return refused
 		}
 	}
-	conflicts, err := a.p.Kubelet.Conflicts(v.EffectiveOrAssumed())
+	conflicts, err := a.p.Kubelet.StateConflicts(v.EffectiveOrAssumed())
 	if err != nil {
 		return trial.Verdict{Outcome: trial.CouldNotTell, Message: err.Error()}
 	}

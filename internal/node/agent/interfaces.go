@@ -29,7 +29,7 @@ type Kubelet interface {
 	Files(p payload.Payload) (map[string][]byte, error)
 	// Start starts the kubelet with the rendered files; without a Dir, with the local configuration.
 	Start(ctx context.Context, run component.RunConfig, effective component.Effective) (Process, error)
-	Conflicts(effective component.Effective) ([]component.StateConflict, error)
+	StateConflicts(effective component.Effective) ([]component.StateConflict, error)
 	MoveAside(conflicts []component.StateConflict, now time.Time) ([]string, error)
 	// RuntimeReachable returns an error if the container runtime does not answer.
 	RuntimeReachable(ctx context.Context, endpoint string) error

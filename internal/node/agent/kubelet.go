@@ -153,11 +153,6 @@ func candidate(p payload.Payload) component.Candidate {
 	return component.Candidate{Data: p.Upstream, Dropin: p.Key == payload.KeyKubeletDropin}
 }
 
-// Conflicts implements Kubelet.
-func (h *HostKubelet) Conflicts(effective component.Effective) ([]component.StateConflict, error) {
-	return h.StateConflicts(effective)
-}
-
 // MoveAside implements Kubelet.
 func (h *HostKubelet) MoveAside(conflicts []component.StateConflict, now time.Time) ([]string, error) {
 	return component.MoveAside(conflicts, now)

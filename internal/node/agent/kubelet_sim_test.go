@@ -288,7 +288,7 @@ func (k *simKubelet) Start(_ context.Context, run component.RunConfig, effective
 	return p, nil
 }
 
-func (k *simKubelet) Conflicts(effective component.Effective) ([]component.StateConflict, error) {
+func (k *simKubelet) StateConflicts(effective component.Effective) ([]component.StateConflict, error) {
 	return k.get().conflicts[effective.String("cpuManagerPolicy")], nil
 }
 

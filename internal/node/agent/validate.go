@@ -106,8 +106,8 @@ func (a *Agent) compareFields(v component.Verdict) verdict {
 		out.differs = payload.Diff(v.Effective, v.Local)
 	}
 	if v.Outcome == component.Accepted {
-		words, compareFields := v.CheckProtected(a.o.Protected)
-		out.protected, out.incomparable = words, !compareFields
+		words, compared := v.CheckProtected(a.o.Protected)
+		out.protected, out.incomparable = words, !compared
 	}
 	out.Local = nil
 	return out
