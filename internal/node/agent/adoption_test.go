@@ -340,7 +340,7 @@ func TestSavedConfigIsNotDownloadedAgain(t *testing.T) {
 		if w.source.Current().ConfigMap != nil {
 			t.Error("it was downloaded again")
 		}
-		// Without a checkpoint it is, and then it must be what is on record.
+		// Without a checkpoint it is downloaded, and must then match the recorded digest.
 		w.stop()
 		w.disk.Plant(dir+"/checkpoints/uid-good", []byte("garbage"))
 		w.start()

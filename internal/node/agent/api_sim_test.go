@@ -17,7 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// simAPI is an API server as far as a node sees it.
+// simAPI is an API server as a node sees it.
 type simAPI struct {
 	w *world
 
@@ -50,7 +50,7 @@ func (api *simAPI) set(change func(*simAPI)) {
 	}
 }
 
-// configMap is the object that carries a configuration.
+// configMap is the ConfigMap of a configuration.
 func configMap(uid string, c conf) *corev1.ConfigMap {
 	key := payload.KeyKubelet
 	if c.dropin {
@@ -63,8 +63,7 @@ func configMap(uid string, c conf) *corev1.ConfigMap {
 	}
 }
 
-// assign assigns a configuration under a UID, in the given attempt of a
-// rollout if that is not 0.
+// assign assigns a configuration with a UID, in the given attempt of a rollout if that is not 0.
 func (w *world) assign(uid string, c conf, attempt ...int64) {
 	w.kubelet.set(func(s *kubeletState) {
 		if _, known := s.confs[c.name]; !known {
@@ -89,7 +88,7 @@ func (w *world) assignObject(cm *corev1.ConfigMap, attempt ...int64) {
 	})
 }
 
-// assignLocal assigns nil, intentionally.
+// assignLocal assigns local explicitly.
 func (w *world) assignLocal() {
 	if w.disk.Crashed() {
 		return
@@ -102,8 +101,8 @@ func (w *world) assignLocal() {
 
 func (w *world) apiUp(up bool) { w.api.set(func(api *simAPI) { api.up = up }) }
 
-// simSource finds what is intended, as the real one does: from the checkpoint
-// if there is one, else by a download.
+// simSource finds the intended configuration like the real source: from the checkpoint if there is one, else by a
+// download.
 type simSource struct {
 	ctx     context.Context
 	api     *simAPI
@@ -129,7 +128,7 @@ func newSimSource(ctx context.Context, api *simAPI, records *SavedConfigs) *simS
 	return s
 }
 
-// Again implements Source.
+// Refresh implements Source.
 func (s *simSource) Refresh() {
 	s.mu.Lock()
 	s.about = v1alpha1.ConfigMapReference{}
@@ -140,14 +139,14 @@ func (s *simSource) Refresh() {
 	go s.look()
 }
 
-// asked is how often what is assigned was to be resolved anew.
+// asked returns how often Refresh was called.
 func (s *simSource) asked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.agains
 }
 
-// look makes an answer of what the API has.
+// look makes an answer from the state of the API.
 func (s *simSource) look() {
 	s.api.mu.Lock()
 	up, hangs, ref, object, generation, notice := s.api.up, s.api.hangs, s.api.ref, s.api.object, s.api.generation, s.api.notice
@@ -200,7 +199,7 @@ func (s *simSource) resolve(look int, a source.Answer, ref v1alpha1.ConfigMapRef
 	}
 }
 
-// named is the configuration that a reference names.
+// named returns the configuration with that reference.
 func named(ref *v1alpha1.NodeConfigSource) trial.Config {
 	if ref == nil || ref.ConfigMapRef == nil {
 		return trial.Config{}
@@ -259,7 +258,7 @@ func (s *simSource) Current() source.Answer {
 
 func (s *simSource) Changed() <-chan struct{} { return s.changed }
 
-// simNodes is the view of the node.
+// simNodes is the state of the Node.
 type simNodes struct {
 	api     *simAPI
 	changed chan struct{}
@@ -336,7 +335,7 @@ func (n *simNodes) Current() source.NodeState {
 
 func (n *simNodes) Changed() <-chan struct{} { return n.changed }
 
-// simReporter keeps what is told.
+// simReporter keeps the reports.
 type simReporter struct {
 	w *world
 
@@ -367,7 +366,7 @@ func (r *simReporter) Report(report source.Report) {
 	r.reports = append(r.reports, told{report, starts})
 }
 
-// plain is a report without how far a trial is, as the real reporter compares.
+// plain returns a report without the progress of the trial, as the real reporter compares reports.
 func plain(report source.Report) string {
 	if t := report.Status.Trial; t != nil {
 		c := *t
@@ -384,7 +383,7 @@ func (r *simReporter) Event(severity source.Severity, reason, message string) {
 	r.events = append(r.events, fmt.Sprintf("%s %s: %s", severity, reason, message))
 }
 
-// Flush has nothing to wait for.
+// Flush does nothing.
 func (r *simReporter) Flush(context.Context) {}
 
 func (r *simReporter) last() source.Report {
@@ -408,7 +407,7 @@ func (r *simReporter) told() []string {
 	return append([]string(nil), r.events...)
 }
 
-// simInit is the init system. It is told once in each step of the agent.
+// simInit is the init system. It is called once in each pass of the agent.
 type simInit struct {
 	mu       sync.Mutex
 	err      error
@@ -435,7 +434,7 @@ func (i *simInit) Stopping() error {
 	return i.err
 }
 
-// Status is what systemctl status would show.
+// Status receives the text of systemctl status.
 func (i *simInit) Status(text string) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -450,7 +449,7 @@ func (i *simInit) Cover(on bool) {
 	i.steps++
 }
 
-// decisions counts the steps.
+// decisions counts the passes.
 func (i *simInit) decisions() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()

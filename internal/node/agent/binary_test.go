@@ -99,8 +99,8 @@ func TestOpeningTheStateOfANewVersionIsRetried(t *testing.T) {
 	})
 }
 
-// TestVerdictOnTheRunningConfigIsKept: a kubelet whose health endpoint
-// is not the standard one must not be asked at the standard one after a crash.
+// TestVerdictOnTheRunningConfigIsKept: after a crash, a kubelet with another health endpoint must not be probed at
+// the default one.
 func TestVerdictOnTheRunningConfigIsKept(t *testing.T) {
 	for name, lose := range map[string]func(w *world){
 		"the binary was replaced": func(w *world) { w.kubelet.set(func(s *kubeletState) { s.identity = "inode-2" }) },
@@ -136,8 +136,8 @@ func TestVerdictOnTheRunningConfigIsKept(t *testing.T) {
 	}
 }
 
-// TestBinaryReplacedBeforeARestartCausesAnotherDecision: the change stops the
-// old kubelet, and what is known of the new one's version counts from then on.
+// TestBinaryReplacedBeforeARestartCausesAnotherDecision: the change stops the old kubelet, and then the state of the
+// new version counts.
 func TestBinaryReplacedBeforeARestartCausesAnotherDecision(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
@@ -152,8 +152,7 @@ func TestBinaryReplacedBeforeARestartCausesAnotherDecision(t *testing.T) {
 	})
 }
 
-// TestMissingCheckpointIsDownloadedAgain: also one that this agent found
-// there when it started.
+// TestMissingCheckpointIsDownloadedAgain: also one that existed when this agent started.
 func TestMissingCheckpointIsDownloadedAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
@@ -171,7 +170,6 @@ func TestMissingCheckpointIsDownloadedAgain(t *testing.T) {
 	})
 }
 
-// TestLongStopDoesNotCountForTheNextKubelet.
 func TestLongStopDoesNotCountForTheNextKubelet(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.options = func(o *Options) { o.Limits.HealthTimeout = 10 * time.Second }
@@ -184,7 +182,7 @@ func TestLongStopDoesNotCountForTheNextKubelet(t *testing.T) {
 	})
 }
 
-// TestLocalIsValidatedWithTheNewBinary: it is what the trial of last-known-good with another version goes back to.
+// TestLocalIsValidatedWithTheNewBinary: the trial of last-known-good with another version falls back to local.
 func TestLocalIsValidatedWithTheNewBinary(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()

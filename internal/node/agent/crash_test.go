@@ -12,9 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
-// TestAfterACrashAtAnyPointTheNodeRunsAnAllowedConfig lets the machine crash after
-// every operation of every scenario, with what was not synced lost, kept or
-// torn, and starts the node again with the API there or away.
+// TestAfterACrashAtAnyPointTheNodeRunsAnAllowedConfig crashes the machine after each operation of each scenario, with
+// unsynced writes lost, kept or torn, and starts the node again with and without the API.
 func TestAfterACrashAtAnyPointTheNodeRunsAnAllowedConfig(t *testing.T) {
 	var visited, distinct atomic.Int32
 	t.Run("scenarios", func(t *testing.T) {
@@ -31,8 +30,8 @@ func TestAfterACrashAtAnyPointTheNodeRunsAnAllowedConfig(t *testing.T) {
 	t.Logf("%d states visited, %d of them distinct", visited.Load(), distinct.Load())
 }
 
-// crash plays a scenario until the machine crashes after n operations, and then
-// what may follow. It returns whether there are more to crash after.
+// crash runs a scenario until the machine crashes after n operations, and then what may follow. It returns whether
+// the scenario has more operations.
 func crash(t *testing.T, s scenario, p past, n int, visited, distinct *atomic.Int32) (more bool) {
 	w := p.world(t)
 	newInvariants(w).where = fmt.Sprintf("before the crash after operation %d", n)
@@ -59,7 +58,7 @@ func crash(t *testing.T, s scenario, p past, n int, visited, distinct *atomic.In
 	return crashed.Crashed()
 }
 
-// again starts a node with what a crash left.
+// again starts a node with the disk after a crash.
 func again(t *testing.T, old *world, image *crashfs.FS, fate string, up bool, good, where string) {
 	t.Helper()
 	w := newWorld(t)
@@ -90,7 +89,7 @@ func again(t *testing.T, old *world, image *crashfs.FS, fate string, up bool, go
 	}
 }
 
-// content is all that a disk holds.
+// content returns the whole content of a disk.
 func content(disk *crashfs.FS, at string) string {
 	entries, err := disk.ReadDir(at)
 	if err != nil {

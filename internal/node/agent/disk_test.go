@@ -13,9 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
-// TestKubeletSurvivesAnyFailedDiskOperation lets every
-// operation of every scenario fail, once or from then on, and then heals the
-// disk.
+// TestKubeletSurvivesAnyFailedDiskOperation fails each operation of each scenario, once or from then on, and then
+// repairs the disk.
 func TestKubeletSurvivesAnyFailedDiskOperation(t *testing.T) {
 	var visited atomic.Int32
 	t.Run("scenarios", func(t *testing.T) {
@@ -35,8 +34,8 @@ func TestKubeletSurvivesAnyFailedDiskOperation(t *testing.T) {
 	t.Logf("%d states visited", visited.Load())
 }
 
-// fail plays a scenario in which operation n fails, alone or with all that need
-// the disk after it. It returns whether there are more to fail.
+// fail runs a scenario in which operation n fails, alone or with all later ones. It returns whether the scenario has
+// more operations.
 func fail(t *testing.T, s scenario, p past, n int, forever bool) (more bool) {
 	cause := []error{syscall.ENOSPC, syscall.EIO, syscall.EROFS}[n%3]
 	w := p.world(t)
@@ -82,8 +81,8 @@ func fail(t *testing.T, s scenario, p past, n int, forever bool) (more bool) {
 	return more
 }
 
-// hit tells whether an operation has failed, and whether there were enough of
-// them. A full disk does not fail them all.
+// hit reports whether an operation has failed, and whether the scenario had enough operations. A full disk does not
+// fail all of them.
 func hit(log []string, n int, full bool) (failed, enough bool) {
 	for _, op := range log[min(len(log), n-1):] {
 		verb, _, _ := strings.Cut(op, " ")
@@ -92,7 +91,7 @@ func hit(log []string, n int, full bool) (failed, enough bool) {
 	return failed, len(log) >= n
 }
 
-// gone tells whether the agent has ended by itself.
+// gone reports whether the agent has ended by itself.
 func (w *world) gone() bool {
 	select {
 	case <-w.ended:

@@ -27,7 +27,7 @@ func TestGiveUpStopsTheKubeletAndReportsTheReason(t *testing.T) {
 		for time.Since(begin) < 30*time.Minute {
 			select {
 			case <-w.ended:
-				// The agent decides often enough, also while nothing happens.
+				// The agent decides often enough even if nothing happens.
 				if took := time.Since(begin); took < limit || took > limit+20*time.Second {
 					t.Errorf("it ended after %s", took)
 				}

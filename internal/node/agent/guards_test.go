@@ -416,7 +416,7 @@ func TestLeaseCountsOnlyIfRenewedSinceTheStart(t *testing.T) {
 	})
 }
 
-// nodesOf is a view of a node whose Lease was renewed then.
+// nodesOf returns the state of a node with that renew time of its Lease.
 func (w *world) nodesOf(renewed string) Nodes { return fixedNodes{renewed: renewed} }
 
 type fixedNodes struct {
@@ -428,7 +428,8 @@ func (n fixedNodes) Snapshot(context.Context) source.NodeState {
 	return source.NodeState{Reachable: true, Complete: true, LeaseRenewed: n.renewed}
 }
 
-// It may have been renewed before anybody could see what it was; then the watch, having seen that, looks once a minute.
+// The Lease may have been renewed before its base was read; the watch has seen that renewal, and then polls once a
+// minute.
 func TestOverdueLeaseRestartsTheWatchOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()

@@ -10,13 +10,13 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
-// referee holds a node to the invariants of the design.
+// invariants checks the invariants of docs/architecture.md.
 type invariants struct {
 	w     *world
 	where string // said with every complaint
 }
 
-// newReferee looks at every start of a kubelet from now on.
+// newInvariants checks each start of a kubelet from now on.
 func newInvariants(w *world) *invariants {
 	r := &invariants{w: w}
 	w.kubelet.set(func(*kubeletState) { w.kubelet.onStart = r.started })
@@ -28,8 +28,8 @@ func (r *invariants) complain(format string, args ...any) {
 	r.w.t.Errorf(r.where+": "+format+"\n%s", append(args, r.w.tail())...)
 }
 
-// started is invariants 1 and 4, as the disk has it: what is started was not
-// rejected, is on record, and not as bad.
+// started is invariants 1 and 4 for the disk: the started configuration was not rejected, has a role in the state,
+// and is not bad.
 func (r *invariants) started(name string) {
 	w, s := r.w, &r.w.kubelet.s
 	if words := s.confs[name].rejected; words != "" {
@@ -52,10 +52,10 @@ func (r *invariants) started(name string) {
 	}
 }
 
-// named is the name of a configuration that was assigned.
+// named returns the name of an assigned configuration.
 func (r *invariants) named(c trial.Config) string { return r.w.names[c.Revision] }
 
-// isProven is invariant 2, of a last-known-good configuration.
+// isProven is invariant 2 for a last-known-good configuration.
 func (r *invariants) isProven(good trial.Config) {
 	if good.IsLocal() {
 		return
@@ -69,8 +69,8 @@ func (r *invariants) isProven(good trial.Config) {
 	}
 }
 
-// atRest is invariants 4 and 5: something runs, the agent says what, and
-// deciding again changes nothing.
+// atRest is invariants 4 and 5: a kubelet runs, the agent reports its configuration, and another decision changes
+// nothing.
 func (r *invariants) atRest() {
 	w := r.w
 	w.t.Helper()
@@ -96,7 +96,7 @@ func (r *invariants) atRest() {
 	r.fixedPoint()
 }
 
-// fixedPoint asks again for a decision, no time having passed.
+// fixedPoint makes another decision with no time elapsed.
 func (r *invariants) fixedPoint() {
 	a := r.w.agent
 	a.gather(context.Background())
@@ -113,9 +113,8 @@ func (r *invariants) fixedPoint() {
 	}
 }
 
-// settled holds the node to where it must come to in the end, with the API
-// there: the intended configuration, if it is good; else, if that is known to
-// be bad, what was good before.
+// settled checks the final state with a reachable API: the intended configuration runs if it is good. If it is known
+// to be bad, the earlier good one runs.
 func (r *invariants) settled(good string) {
 	w := r.w
 	w.t.Helper()

@@ -18,7 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// conf is a configuration, and what a kubelet makes of it.
+// conf is a configuration, and the behaviour of a kubelet with it.
 type conf struct {
 	name         string
 	dropin       bool          // its payload is one
@@ -57,7 +57,7 @@ func (c conf) effective() component.Effective {
 	}
 }
 
-// kubeletState is what a test may set and look at, by get and set.
+// kubeletState is what a test may set and read, by get and set.
 type kubeletState struct {
 	identity, version string
 	identityErr       error
@@ -81,15 +81,14 @@ type kubeletState struct {
 	gap     time.Duration // the longest without any, after the first
 }
 
-// clone shares nothing with s.
+// clone returns a copy that shares nothing with s.
 func (s kubeletState) clone() kubeletState {
 	s.confs, s.conflicts, s.checks, s.healthy = maps.Clone(s.confs), maps.Clone(s.conflicts), maps.Clone(s.checks), maps.Clone(s.healthy)
 	s.starts, s.ports, s.moved = slices.Clone(s.starts), slices.Clone(s.ports), slices.Clone(s.moved)
 	return s
 }
 
-// simKubelet is a kubelet binary: it judges configurations, and runs one at a
-// time.
+// simKubelet is a kubelet binary: it validates configurations, and runs one at a time.
 type simKubelet struct {
 	w *world
 
@@ -129,7 +128,7 @@ func (k *simKubelet) running() *simProcess {
 	return k.process
 }
 
-// ignore makes what follows not have happened.
+// ignore makes the test ignore what follows.
 func (k *simKubelet) ignore(on bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -142,8 +141,7 @@ func (k *simKubelet) checked(name string) int {
 	return k.s.checks[name]
 }
 
-// observedHealthy is for how long kubelets of a version were healthy with a
-// configuration, in all.
+// observedHealthy returns how long kubelets of a version were healthy with a configuration, in total.
 func (k *simKubelet) observedHealthy(version, name string) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -154,8 +152,8 @@ func (k *simKubelet) observedHealthy(version, name string) time.Duration {
 	return sum
 }
 
-// leaseRenewed is the renewTime of the node's Lease: a healthy kubelet renews it
-// at once, and then every ten seconds.
+// leaseRenewed returns the renew time of the node's Lease: a healthy kubelet renews it at once, and then every ten
+// seconds.
 func (k *simKubelet) leaseRenewed() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -318,7 +316,7 @@ func (k *simKubelet) RunsStaticPods(effective component.Effective) bool {
 	return effective != nil && k.get().staticPods
 }
 
-// simProcess is one kubelet. It is healthy 300 ms after its start.
+// simProcess is a running kubelet. It is healthy 300 ms after its start.
 type simProcess struct {
 	kubelet *simKubelet
 	conf    conf
@@ -328,7 +326,7 @@ type simProcess struct {
 	changed chan struct{}
 	kill    chan supervisor.Exit
 
-	// Guarded by kubelet.mu.
+	// Protected by kubelet.mu.
 	healthySince *time.Time
 	waiting      bool
 	exit         supervisor.Exit
@@ -366,7 +364,7 @@ func (p *simProcess) run() {
 	close(p.done)
 }
 
-// sicken ends its health.
+// sicken makes it unhealthy.
 func (p *simProcess) sicken() {
 	p.kubelet.mu.Lock()
 	defer p.kubelet.mu.Unlock()
@@ -380,7 +378,7 @@ func (p *simProcess) sicken() {
 	signal(p.changed)
 }
 
-// die ends it from outside.
+// die makes it exit.
 func (p *simProcess) die(exit supervisor.Exit) {
 	select {
 	case p.kill <- exit:

@@ -19,8 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
-// asKubelet makes this program a kubelet that does what it is asked for at the
-// address of its health endpoint.
+// asKubelet makes this test binary a kubelet that behaves as the address of its health endpoint requests.
 const asKubelet = "EVENKEEL_TEST_KUBELET_ADDRESS"
 
 func TestMain(m *testing.M) {
@@ -165,7 +164,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// eventually polls: there are real processes here.
+// eventually polls, because the processes are real.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -27,7 +27,7 @@ func TestLogLinesContainUIDAndRollout(t *testing.T) {
 	})
 }
 
-// found counts the lines that were logged and have all of these parts.
+// found counts the log lines that contain all parts.
 func (w *world) found(parts ...string) int {
 	w.log.mu.Lock()
 	defer w.log.mu.Unlock()

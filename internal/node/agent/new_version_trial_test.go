@@ -10,7 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
-// another has the kubelet be replaced by another version, and die, so that it is seen.
+// another replaces the kubelet by another version and kills it, so that the agent notices.
 func (w *world) another(version string, change func(*kubeletState)) {
 	w.t.Helper()
 	w.kubelet.set(func(s *kubeletState) {
@@ -20,7 +20,7 @@ func (w *world) another(version string, change func(*kubeletState)) {
 	w.dies(exitOne)
 }
 
-// TestLastKnownGoodIsOnTrialAgainWithAnotherKubeletVersion, whether the agent lives or is restarted with it.
+// TestLastKnownGoodIsOnTrialAgainWithAnotherKubeletVersion: whether the agent is restarted or not.
 func TestLastKnownGoodIsOnTrialAgainWithAnotherKubeletVersion(t *testing.T) {
 	for name, replace := range map[string]func(w *world, version string, change func(*kubeletState)){
 		"the agent goes on": (*world).another,
@@ -73,7 +73,6 @@ func TestLastKnownGoodIsOnTrialAgainWithAnotherKubeletVersion(t *testing.T) {
 	}
 }
 
-// TestExitOfTheOldBinaryDoesNotCountForTheNewOne.
 func TestExitOfTheOldBinaryDoesNotCountForTheNewOne(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.options = func(o *Options) { o.Limits.CrashLoopThreshold = 0 }
@@ -91,7 +90,6 @@ func TestExitOfTheOldBinaryDoesNotCountForTheNewOne(t *testing.T) {
 	})
 }
 
-// TestTrialAtTheStartNeedsAReadyNode.
 func TestTrialAtTheStartNeedsAReadyNode(t *testing.T) {
 	ready := func(w *world, is bool) { w.api.set(func(api *simAPI) { api.ready = is }) }
 	t.Run("the node was Ready", func(t *testing.T) {
@@ -123,8 +121,8 @@ func TestTrialAtTheStartNeedsAReadyNode(t *testing.T) {
 	})
 }
 
-// TestRollbackUsesADownloadedAgainLastKnownGood: it is assigned again when its checkpoint has gone, and what
-// comes has other metadata.
+// TestRollbackUsesADownloadedAgainLastKnownGood: its checkpoint is missing when it is assigned again, and the
+// download has other metadata.
 func TestRollbackUsesADownloadedAgainLastKnownGood(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
@@ -147,7 +145,6 @@ func TestRollbackUsesADownloadedAgainLastKnownGood(t *testing.T) {
 	})
 }
 
-// TestPodsEvictedWhileTheDiskWasFullDoNotFailATrial.
 func TestPodsEvictedWhileTheDiskWasFullDoNotFailATrial(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pods("a", "b")

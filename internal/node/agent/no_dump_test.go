@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// inSilentWorld runs a test where the kubelet prints nothing that is recognized: local is compared by text too.
+// inSilentWorld runs a test with a kubelet that prints no recognizable dump, so that texts are compared.
 func inSilentWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
 	inWorld(t, func(w *world) {

@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 )
 
-// askedKubelet is the real kubelet, behind a script that writes down how often it was asked for what.
+// askedKubelet is the real kubelet behind a script that records its calls.
 type askedKubelet struct {
 	t    *testing.T
 	dir  string
@@ -55,7 +55,7 @@ func (c *askedKubelet) local(field string) {
 	c.write("config", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\n"+field+"\n")
 }
 
-// asked tells how often the kubelet was run since it was asked last.
+// asked returns how often the kubelet was run since the last call.
 func (c *askedKubelet) asked() int {
 	c.t.Helper()
 	raw, err := os.ReadFile(c.file("asked"))
@@ -74,7 +74,7 @@ func (c *askedKubelet) prepare(want component.Outcome) {
 	c.asked()
 }
 
-// judged demands what the local configuration is held for, and whether the kubelet was asked.
+// judged checks the verdict on the local configuration, and whether the kubelet was run for it.
 func (c *askedKubelet) judged(want component.Outcome, words string, anew bool) {
 	c.t.Helper()
 	v := c.host.CheckLocal(c.t.Context())

@@ -22,8 +22,8 @@ func (w *world) unassign(uid types.UID, takenBack trial.RolloutRef, revoked ...s
 	})
 }
 
-// TestOnlyARemovalFromTheAssigningObjectMeansLocal goes through what a NodeConfig without a source can mean. The
-// agent is restarted before it sees it, so that it goes by what is on disk.
+// TestOnlyARemovalFromTheAssigningObjectMeansLocal tries each meaning of a NodeConfig without a source. The agent is
+// restarted before it sees the NodeConfig, so that only the saved state counts.
 func TestOnlyARemovalFromTheAssigningObjectMeansLocal(t *testing.T) {
 	back := trial.RolloutRef{Name: "workers", Revision: 1, Attempt: 1}
 	for _, c := range []struct {

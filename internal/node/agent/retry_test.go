@@ -85,7 +85,7 @@ func TestRuntimeOutageExcusesOnlyConfigsWithThatRuntime(t *testing.T) {
 	}
 }
 
-// Where last-known-good is lost it is found again by what was promoted. Somebody may have put another file there.
+// A lost last-known-good is recovered from the promotions. Another file may be in its place.
 func TestPayloadWithAnotherDigestIsNotRun(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
@@ -131,7 +131,7 @@ func TestRepeatedlyLostCheckpointIsDownloadedWithPauses(t *testing.T) {
 	})
 }
 
-// countingStore counts how often a state with that configuration as current was to be saved.
+// countingStore counts the saves of a state with that configuration as current.
 type countingStore struct {
 	Store
 	revision string

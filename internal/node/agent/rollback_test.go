@@ -150,8 +150,7 @@ func TestCrashLoopWithoutAFallbackIsADeadEnd(t *testing.T) {
 	})
 }
 
-// TestSIGTERMAtAnyTimeStopsCleanly sends it every 90 ms of a life that has
-// a start, a change, a crash loop and a rollback in it.
+// TestSIGTERMAtAnyTimeStopsCleanly sends SIGTERM every 90 ms during a start, a change, a crash loop and a rollback.
 func TestSIGTERMAtAnyTimeStopsCleanly(t *testing.T) {
 	p := before(t, scenario{from: withGood})
 	for at := time.Duration(0); at < 9*time.Second; at += 90 * time.Millisecond {
@@ -255,7 +254,7 @@ func TestOutagesFailNoTrial(t *testing.T) {
 	}
 }
 
-// A kubelet whose dry run does not work is no reason to let it crash for ever.
+// An undecided dry run must not make a kubelet crash for ever.
 func TestRollbackWorksWithUndecidedDryRuns(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
@@ -280,7 +279,7 @@ func TestRollbackWorksWithUndecidedDryRuns(t *testing.T) {
 	})
 }
 
-// Not in a bubble: its clock has no other reading.
+// Not in a synctest bubble: its clock has no monotonic reading.
 func TestElapsedTimeIsMonotonic(t *testing.T) {
 	a := New(Options{}, Parts{Kubelet: newSimKubelet(nil)})
 	a.decided = time.Now().Add(-7 * time.Second)
@@ -303,8 +302,8 @@ func TestNoKubeletIsStartedWhileTheNodeShutsDown(t *testing.T) {
 	})
 }
 
-// TestTrialThatBeginsWithACrashIgnoresEarlierPodLoss: without a trial nobody watches the node, and what ran when
-// the agent looked last may have gone since.
+// TestTrialThatBeginsWithACrashIgnoresEarlierPodLoss: without a trial the node is not watched, and pods may have
+// ended since the last request.
 func TestTrialThatBeginsWithACrashIgnoresEarlierPodLoss(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pods("a", "b")

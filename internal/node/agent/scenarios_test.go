@@ -21,8 +21,7 @@ var (
 	sick    = conf{name: "sick", sick: true}
 )
 
-// scenario is a change in a node's life. It goes on whatever fails, and asserts
-// nothing: the referee does.
+// scenario is a change of a node. It continues after failures and checks nothing itself: invariants does.
 type scenario struct {
 	name string
 	from func(w *world) // what was before, without faults
@@ -31,14 +30,14 @@ type scenario struct {
 
 const wholeTrial = 55 * time.Second
 
-// withGood is a node that has a good configuration.
+// withGood gives the node a good configuration.
 func withGood(w *world) {
 	w.pass(time.Second)
 	w.assign("uid-good", good)
 	w.pass(wholeTrial)
 }
 
-// withBad is one on which another failed, and would do better now.
+// withBad gives the node a configuration that has failed and would now work.
 func withBad(w *world) {
 	withGood(w)
 	w.assign("uid-crasher", crasher, 1)
@@ -119,7 +118,7 @@ var scenarios = []scenario{
 	}},
 }
 
-// past is how a world was when its scenario began.
+// past is the state of a world at the begin of a scenario.
 type past struct {
 	disk       *crashfs.FS
 	kubelet    kubeletState
@@ -130,7 +129,7 @@ type past struct {
 	good       string // last-known-good
 }
 
-// before plays what was before a scenario.
+// before runs what precedes a scenario.
 func before(t *testing.T, s scenario) past {
 	var p past
 	synctest.Test(t, func(t *testing.T) {
@@ -145,7 +144,7 @@ func before(t *testing.T, s scenario) past {
 	return p
 }
 
-// world is a new world with that past, on a disk of its own.
+// world returns a new world with that past, on its own disk.
 func (p past) world(t *testing.T) *world {
 	w := newWorld(t)
 	w.log = nil
@@ -168,7 +167,7 @@ func (w *world) revoke(uids ...string) {
 	})
 }
 
-// restart ends the agent in good order and starts another.
+// restart stops the agent cleanly and starts another.
 func (w *world) restart() {
 	if w.disk.Crashed() {
 		return
@@ -177,7 +176,7 @@ func (w *world) restart() {
 	w.start()
 }
 
-// intended is the revision that is assigned; "" is local.
+// intended returns the assigned revision; "" is local.
 func (w *world) intended() string {
 	w.api.mu.Lock()
 	defer w.api.mu.Unlock()
@@ -187,8 +186,7 @@ func (w *world) intended() string {
 	return string(w.api.ref.ConfigMapRef.UID)
 }
 
-// TestScenariosSucceedWithoutFailures is what the tests that let things
-// fail rest on.
+// TestScenariosSucceedWithoutFailures: the tests with failures rely on this.
 func TestScenariosSucceedWithoutFailures(t *testing.T) {
 	ends := map[string]string{ // what runs, and what is last-known-good
 		"a first good one": "good good", "another good one": "better better", "one that is rejected": "good good",

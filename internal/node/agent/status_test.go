@@ -65,7 +65,7 @@ func TestStatusOfLocalContainsNoConfig(t *testing.T) {
 	}
 }
 
-// TestFirstReportContainsTheNumberOfWorkloadPods holds for a node that joins: nothing is assigned, so nothing is watched.
+// TestFirstReportContainsTheNumberOfWorkloadPods: for a node that joins nothing is assigned, so nothing is watched.
 func TestFirstReportContainsTheNumberOfWorkloadPods(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pods("a", "b", "c")

@@ -57,7 +57,7 @@ func TestMissingCheckpointMattersAtTheNextStartOnly(t *testing.T) {
 		w.wantStarts("", "good", "better")
 		w.dies(exitOne)
 		w.pass(2 * time.Minute)
-		// It was downloaded in this agent's life: what the source has heals it.
+		// This agent downloaded it: the source's copy replaces it.
 		w.runs("better")
 		w.promoted("uid-better")
 		if starts := w.kubelet.get().starts; len(starts) > 5 {
@@ -66,7 +66,7 @@ func TestMissingCheckpointMattersAtTheNextStartOnly(t *testing.T) {
 	})
 }
 
-// The object's metadata have changed since, and with them the file's digest.
+// The object's metadata have changed since, and therefore the file's digest.
 func TestRollbackUsesACheckpointDownloadedAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
@@ -292,7 +292,7 @@ func TestInvalidLocalConfigEndsTheAgentBeforeAStart(t *testing.T) {
 	})
 }
 
-// Whatever keeps a configuration from being written out, no copy of it helps.
+// If a configuration cannot be rendered, another download does not help.
 func TestFailedRenderCausesNoRepeatedDownload(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()

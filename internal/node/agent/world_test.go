@@ -27,11 +27,10 @@ import (
 
 const dir = "/var/lib/evenkeel"
 
-// The limits in the simulated world. Time there costs nothing, but each
-// decision does.
+// Limits of the simulated world. Time there costs nothing, but each decision does.
 var limits = trial.Limits{TrialDuration: 40 * time.Second, CrashLoopThreshold: 2, HealthTimeout: 20 * time.Second, ReadyTimeout: 20 * time.Second}
 
-// world is everything around an agent, and outlives it.
+// world is the environment of an agent, and outlives it.
 type world struct {
 	t        *testing.T
 	disk     *crashfs.FS
@@ -53,8 +52,7 @@ type world struct {
 	err    error // of the agent, once it has ended
 }
 
-// inWorld runs a test in a world of its own, where time passes when everybody
-// waits for it.
+// inWorld runs a test in its own world, where time passes when all goroutines are blocked.
 func inWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -113,7 +111,7 @@ func (w *world) start() {
 	synctest.Wait()
 }
 
-// stop sends SIGTERM and waits for the agent's end.
+// stop sends SIGTERM and waits until the agent ends.
 func (w *world) stop() {
 	if w.cancel == nil {
 		return
@@ -124,11 +122,10 @@ func (w *world) stop() {
 	synctest.Wait()
 }
 
-// kill ends agent and kubelet at once, with what was not synced being kept: the
-// machine goes on.
+// kill ends the agent and its kubelet at once, without losing unsynced writes: the machine continues.
 func (w *world) kill() { w.become(w.disk.Reboot(crashfs.Choices["all kept"])) }
 
-// become goes on with another disk, without an agent.
+// become replaces the disk, with no agent running.
 func (w *world) become(disk *crashfs.FS) {
 	w.kubelet.ignore(true) // what it does from here on has not happened
 	w.stop()
@@ -145,7 +142,7 @@ func (w *world) pass(d time.Duration) {
 	}
 }
 
-// until lets time pass until something is so.
+// until lets time pass until so returns true.
 func (w *world) until(what string, so func() bool) {
 	w.t.Helper()
 	for begin := time.Now(); !so(); w.pass(100 * time.Millisecond) {
@@ -183,7 +180,7 @@ func (w *world) promoted(revision string) {
 	w.until(revision+" is last-known-good", func() bool { return w.view().LastKnownGood.Revision == revision })
 }
 
-// view is the state on disk, as it can be read now.
+// view returns the present state on disk.
 func (w *world) view() trial.State {
 	v, err := checkpoint.ReadOnly(w.disk, dir, w.kubelet.get().version)
 	if err != nil && !errors.Is(err, crashfs.ErrCrashed) && w.agent != nil {
@@ -198,7 +195,7 @@ func (w *world) status() v1alpha1.NodeConfigStatus {
 	return w.reporter.last().Status
 }
 
-// configOK is the newest condition, as `status | message: cause (reason)`.
+// configOK returns the newest condition as `status | message: cause (reason)`.
 func (w *world) configOK() string {
 	s := w.status()
 	if len(s.Conditions) == 0 {
@@ -222,7 +219,7 @@ func (w *world) wantStarts(want ...string) {
 	}
 }
 
-// tail is the end of the log.
+// tail returns the end of the log.
 func (w *world) tail() string {
 	if w.log == nil {
 		return ""
@@ -237,7 +234,7 @@ func orLocal(name string) string {
 	return name
 }
 
-// lines is what was logged.
+// lines are the logged lines.
 type lines struct {
 	mu   sync.Mutex
 	text []string
@@ -271,7 +268,7 @@ func (l *lines) count(part string) int {
 
 var accepted = component.Verdict{Outcome: component.Accepted, Stage: 2}
 
-// forget asks for it, as an operator does.
+// forget requests to forget a revision, as an operator does.
 func (w *world) forget(revision string) {
 	w.t.Helper()
 	if err := checkpoint.RequestForget(w.disk, dir, revision); err != nil {
@@ -279,7 +276,7 @@ func (w *world) forget(revision string) {
 	}
 }
 
-// pods makes these pods run on the node.
+// pods sets the pods that run on the node.
 func (w *world) pods(names ...string) {
 	w.api.set(func(api *simAPI) {
 		api.pods = nil
@@ -289,7 +286,7 @@ func (w *world) pods(names ...string) {
 	})
 }
 
-// counted is the value of a metric, "" if there is none.
+// counted returns the value of a metric, "" if it does not exist.
 func counted(t *testing.T, w *world, name string) string {
 	t.Helper()
 	body := get(t, w.agent.o.Metrics.Handler(), "/").Body.String()
