@@ -22,7 +22,7 @@ func TestGoodConfigIsAdoptedTriedAndPromoted(t *testing.T) {
 			t.Errorf("in its trial: %+v", s)
 		}
 		if !w.init.covered || !w.nodes.watching() || !w.kubelet.running().closely {
-			t.Error("nobody looks closely at the trial")
+			t.Error("the kubelet is not probed closely during the trial")
 		}
 		w.promoted("uid-good")
 		w.pass(time.Second)
@@ -130,7 +130,7 @@ func TestNewestAssignmentDoesNotWaitForAnOlderDryRun(t *testing.T) {
 		w.pass(time.Minute)
 		w.wantStarts("", "good")
 		if got := counted(t, w, `evenkeel_validations_total{verdict="could not tell"}`); got != "0" {
-			t.Errorf("a validation that nobody waited for was counted: %s", got)
+			t.Errorf("the metric counts a cancelled validation: %s", got)
 		}
 	})
 }
@@ -350,7 +350,7 @@ func TestSavedConfigIsNotDownloadedAgain(t *testing.T) {
 			t.Error(ok)
 		}
 		if w.log.count(`cause="ConfigMap good was changed"`) != 1 {
-			t.Error("nobody says that it was changed")
+			t.Error("the change is not reported")
 		}
 	})
 }
@@ -362,14 +362,14 @@ func TestSavedConfigsWaitsUntilTheStateIsLoaded(t *testing.T) {
 		go func() { asked <- r.Payload("uid-good") }()
 		synctest.Wait()
 		if len(asked) > 0 {
-			t.Fatal("nothing is on record yet, and it said so")
+			t.Fatal("it answered before the state was loaded")
 		}
 		r.open()
 		if got := <-asked; got != "" {
 			t.Errorf("%q", got)
 		}
 		if _, ok := r.Checkpoint("uid-good"); ok {
-			t.Error("there is no store")
+			t.Error("Checkpoint succeeded without a store")
 		}
 	})
 }

@@ -196,7 +196,7 @@ func TestLocalIsValidatedWithTheNewBinary(t *testing.T) {
 		w.dies(exitOne)
 		w.pass(time.Minute)
 		if starts := w.kubelet.get().starts[1:]; slices.Contains(starts, "") {
-			t.Errorf("the node went back to what the new kubelet rejects: %q\n%s", starts, w.tail())
+			t.Errorf("the node rolled back to a configuration that the new kubelet rejects: %q\n%s", starts, w.tail())
 		}
 	})
 }

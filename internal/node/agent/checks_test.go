@@ -29,7 +29,7 @@ func TestOldRejectionsAreDroppedExceptThatOfLocal(t *testing.T) {
 		_, local := verdicts[""]
 		_, runs := verdicts["runs"]
 		if has == tt.asked || !local || !runs {
-			t.Errorf("%s: there are the verdicts %v", tt.what, verdicts)
+			t.Errorf("%s: the verdicts are %v", tt.what, verdicts)
 		}
 	}
 }

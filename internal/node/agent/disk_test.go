@@ -65,11 +65,11 @@ func fail(t *testing.T, s scenario, p past, n int, forever bool) (more bool) {
 	s.play(w)
 	failed, more := hit(w.disk.Log()[from:], n, forever && cause == syscall.ENOSPC)
 	if failed && w.log.count(cause.Error()) == 0 && w.err == nil {
-		r.complain("nobody says so")
+		r.complain("the failure is not reported")
 	}
 	if status := w.status(); forever && failed && status.Error != "" && w.intended() != "" && status.Active == nil {
 		if !strings.Contains(status.Error, cause.Error()) {
-			r.complain("what is intended is not taken up, and the status says %q", status.Error)
+			r.complain("the intended configuration is not adopted; status.error is %q", status.Error)
 		}
 	}
 	w.disk.Heal()

@@ -15,7 +15,7 @@ func TestGiveUpStopsTheKubeletAndReportsTheReason(t *testing.T) {
 		w.options = func(o *Options) {
 			o.GiveUp = func(now time.Time, healthy bool) error {
 				if healthy {
-					t.Error("a sick kubelet is said to be healthy")
+					t.Error("GiveUp was called with healthy, but the kubelet is not")
 				}
 				if now.Sub(begin) < limit {
 					return nil
@@ -35,7 +35,7 @@ func TestGiveUpStopsTheKubeletAndReportsTheReason(t *testing.T) {
 					t.Errorf("it ended with %v, and the kubelet %v", w.err, w.kubelet.running())
 				}
 				if told := w.log.count("event=KubeletGivenUp"); told != 1 {
-					t.Errorf("it said so %d times\n%s", told, w.tail())
+					t.Errorf("it reported that %d times\n%s", told, w.tail())
 				}
 				return
 			default:

@@ -393,17 +393,17 @@ func TestLeaseCountsOnlyIfRenewedSinceTheStart(t *testing.T) {
 		at := func(renewed string) source.NodeState { return source.NodeState{Reachable: true, LeaseRenewed: renewed} }
 		l := &leaseObserver{since: time.Now()}
 		if l.renewed(at("10:00")) {
-			t.Error("renewed, though it is not known how it was at the start")
+			t.Error("renewed, although its base is not known")
 		}
 		l.readBase(t.Context(), w.nodesOf("10:00"))
 		if l.renewed(at("10:00")) {
-			t.Error("renewed, though it is as it was")
+			t.Error("renewed, although the time is the same")
 		}
 		if !l.renewed(at("10:01")) {
-			t.Error("not renewed, though it is not as it was")
+			t.Error("not renewed, although the time has changed")
 		}
 		if l.renewed(source.NodeState{LeaseRenewed: "10:02"}) {
-			t.Error("renewed, though the API cannot be reached")
+			t.Error("renewed, although the API is not reachable")
 		}
 		late := &leaseObserver{since: time.Now()}
 		w.api.up = false
@@ -411,7 +411,7 @@ func TestLeaseCountsOnlyIfRenewedSinceTheStart(t *testing.T) {
 		<-time.After(leaseGrace + time.Millisecond)
 		late.update(at("10:05"))
 		if late.renewed(at("10:05")) || !late.renewed(at("10:15")) {
-			t.Error("what could not be seen at the start is to be taken as it is after a while")
+			t.Error("after the grace period the present time must become the base")
 		}
 	})
 }

@@ -40,7 +40,7 @@ func (r *invariants) started(name string) {
 	}
 	v, err := checkpoint.ReadOnly(w.disk, dir, s.version)
 	if err != nil {
-		r.complain("started %s, with nothing on record: %v", name, err)
+		r.complain("started %s, but the state cannot be read: %v", name, err)
 	}
 	allowed := false
 	for _, c := range []trial.Config{v.State.Current.Config, v.State.LastKnownGood.Config} {
@@ -48,7 +48,7 @@ func (r *invariants) started(name string) {
 		allowed = allowed || r.named(c) == name && !bad && !v.State.IsRevoked(c)
 	}
 	if !allowed {
-		r.complain("started %s, but on record are current %q, last-known-good %q, bad %v", name, v.State.Current.Revision, v.State.LastKnownGood.Revision, v.State.Bad)
+		r.complain("started %s, but saved are current %q, last-known-good %q, bad %v", name, v.State.Current.Revision, v.State.LastKnownGood.Revision, v.State.Bad)
 	}
 }
 
@@ -90,7 +90,7 @@ func (r *invariants) atRest() {
 		r.complain("%s runs, the agent says %s: %s", orLocal(name), orLocal(said), status.Conditions[0].Message)
 	}
 	if name != "" && name != r.named(v.Current.Config) && name != r.named(v.LastKnownGood.Config) {
-		r.complain("%s runs, but on record are current %q, last-known-good %q", name, v.Current.Revision, v.LastKnownGood.Revision)
+		r.complain("%s runs, but saved are current %q, last-known-good %q", name, v.Current.Revision, v.LastKnownGood.Revision)
 	}
 	r.isProven(v.LastKnownGood.Config)
 	r.fixedPoint()

@@ -77,7 +77,7 @@ func TestKubeletIsHealthyAfterREADYAndHealthz(t *testing.T) {
 	select {
 	case <-p.Changed():
 	case <-time.After(5 * time.Second):
-		t.Error("nobody was told")
+		t.Error("Changed was not signalled")
 	}
 	ask("/sick")
 	p.Watch(true) // else it is asked every ten seconds

@@ -105,7 +105,7 @@ func TestPayloadWithAnotherDigestIsNotRun(t *testing.T) {
 		w.pass(time.Minute)
 		w.wantStarts("", "good", "")
 		if w.log.count("the payload does not match the recorded digest") == 0 {
-			t.Errorf("nobody says why\n%s", w.tail())
+			t.Errorf("the reason is not logged\n%s", w.tail())
 		}
 	})
 }

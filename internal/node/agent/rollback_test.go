@@ -51,7 +51,7 @@ func TestRollbackWaitsForNeitherTheAPINorADryRun(t *testing.T) {
 		w.start()
 		w.pass(2 * time.Second)
 		if n := w.kubelet.checked("good"); n != 2 {
-			t.Errorf("what a failed trial would fall back to was validated %d times, want 2", n)
+			t.Errorf("the fallbacks were validated %d times, want 2", n)
 		}
 		w.kubelet.set(func(s *kubeletState) {
 			s.confs["good"] = conf{name: "good", hangs: true}
@@ -102,7 +102,7 @@ func TestExitWithStatusZeroIsUnexpectedWithoutSIGTERM(t *testing.T) {
 					t.Errorf("%d starts, %d counted in the trial; want %d", n, len(v.Startups), tt.starts)
 				}
 				if tt.sigterm > 0 && !v.Trial.Clean {
-					t.Error("it is not on record as a clean shutdown")
+					t.Error("the saved trial has no clean shutdown")
 				}
 			})
 		})
@@ -320,7 +320,7 @@ func TestTrialThatBeginsWithACrashIgnoresEarlierPodLoss(t *testing.T) {
 		w.dies(exitOne)
 		w.pass(time.Second)
 		if w.view().Trial == nil {
-			t.Error("there is no trial over the edited file")
+			t.Error("no trial with the edited file")
 		}
 		w.pass(5 * time.Minute)
 		w.wantStarts("good", "good")

@@ -214,7 +214,7 @@ func TestScenariosSucceedWithoutFailures(t *testing.T) {
 					t.Errorf("in the end: %s, want %s\n%s", got, ends[s.name], w.tail())
 				}
 				if v.Trial != nil && s.name != "revoked" { // which can be taken back
-					t.Errorf("a trial goes on: %+v", *v.Trial)
+					t.Errorf("a trial is still in progress: %+v", *v.Trial)
 				}
 			})
 		})

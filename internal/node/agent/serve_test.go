@@ -53,6 +53,6 @@ func TestIdleClientsAreLimited(t *testing.T) {
 		t.Error("who waited was not answered when another left")
 	}
 	if s := NewServer(http.NotFoundHandler()); s.IdleTimeout <= 0 || s.ReadTimeout <= 0 || s.WriteTimeout <= 0 {
-		t.Errorf("what is idle stays: %+v", s)
+		t.Errorf("the server has no timeouts: %+v", s)
 	}
 }

@@ -39,7 +39,7 @@ func TestCorruptCheckpointOfCurrentIsDownloadedAgain(t *testing.T) {
 		w.wantConfigOK("True | using current (UID: uid-third): all checks passed (AllChecksPassed)")
 		w.promoted("uid-third")
 		if _, err := w.disk.ReadFile(dir + "/checkpoints/uid-third.corrupt"); err != nil {
-			t.Errorf("what was corrupt is not there to be looked at: %v", err)
+			t.Errorf("the corrupt file was not kept: %v", err)
 		}
 	})
 }
@@ -198,7 +198,7 @@ func TestARollbackNeedsNoDisk(t *testing.T) {
 		w.disk.Heal()
 		w.pass(15 * time.Second)
 		if v := w.view(); len(v.Bad) != 1 || v.Bad[0].Revision != "uid-crasher" {
-			t.Errorf("on record as bad: %+v", v.Bad)
+			t.Errorf("saved as bad: %+v", v.Bad)
 		}
 	})
 }
