@@ -1,101 +1,107 @@
 package v1alpha1
 
-// ConditionConfigOK is the type of the condition, in NodeConfig.status and on the Node alike, that says whether the
-// assigned configuration is in use and fine.
+// ConditionConfigOK is the type of the condition that reports whether the assigned configuration is in use and works. It is
+// in NodeConfig.status and on the Node.
 const ConditionConfigOK = "ConfigOK"
 
-// ConditionKubeletLimited is the type of a condition in NodeConfig.status that is True where the agent can do less with
-// the node's kubelet than with others, and absent elsewhere. Its reason is the first limit, such as ComparedByText, and its
-// message has them all.
+// ConditionKubeletLimited is the type of a condition in NodeConfig.status. It is True if the agent supports the node's
+// kubelet only in part, and absent otherwise. Its reason is the first limit, such as ComparedByText, and its message lists
+// all limits.
 const ConditionKubeletLimited = "KubeletLimited"
 
-// Reasons of ConfigOK in NodeConfig.status. The Node's condition carries the sentence instead. The status that goes
-// with each stands at the end of its comment.
+// Reasons of ConfigOK in NodeConfig.status. The Node's condition has a sentence as its reason instead. Each comment ends
+// with the status that goes with the reason.
 
-// What is assigned is what runs.
+// The node runs what is assigned.
 const (
-	// ReasonAllChecksPassed: the assigned configuration runs, in its trial or past it. True.
+	// ReasonAllChecksPassed means that the assigned configuration runs, in its trial or after it. True.
 	ReasonAllChecksPassed = "AllChecksPassed"
-	// ReasonLocalInit: local is assigned, or nothing ever was, and the node has a file of its own. True.
+	// ReasonLocalInit means that local is assigned, or nothing ever was, and the node has a file of its own. True.
 	ReasonLocalInit = "LocalInit"
-	// ReasonLocalDefault: local is assigned, or nothing ever was, and the node has no file of its own. True.
+	// ReasonLocalDefault means that local is assigned, or nothing ever was, and the node has no file of its own. True.
 	ReasonLocalDefault = "LocalDefault"
 )
 
-// The agent cannot tell what is assigned, or whether it is valid. What runs goes on; nothing enters badConfigs.
+// The agent cannot tell what is assigned, or whether it is valid. The node keeps its configuration; nothing enters
+// badConfigs.
 const (
-	// ReasonSyncFailed: the desired configuration is unclear. The source is invalid, its object is not found, forbidden
-	// or not the one named, its payload is not the one named or none at all, the API does not answer, the NodeConfig
-	// is gone, or the node's disk does not take the checkpoint. Unknown.
+	// ReasonSyncFailed means that the desired configuration is not known: the source is invalid; its object is not found,
+	// is forbidden or has another UID; the object's payload is missing or is not the one named; the API does not answer;
+	// the NodeConfig is gone; or the checkpoint cannot be written to the node's disk. Unknown.
 	ReasonSyncFailed = "SyncFailed"
-	// ReasonObjectChanged: the object has the revision on record but not its payload; it was refused. Unknown.
+	// ReasonObjectChanged means that the object was refused because its payload differs from the one that the node recorded
+	// under the same revision. Unknown.
 	ReasonObjectChanged = "ObjectChanged"
-	// ReasonStaleAssignment: a controller that does not lead any more assigned it, or its revision was stopped
-	// meanwhile. The controller that leads assigns it anew if it is still wanted. Unknown.
+	// ReasonStaleAssignment means that a former leader made the assignment, or that the revision was stopped in the
+	// meantime. The leading controller makes the assignment again if it is still desired. Unknown.
 	ReasonStaleAssignment = "StaleAssignment"
-	// ReasonCouldNotValidate: the dry run of the kubelet gave no verdict: it hung, it could not be run, or the local
-	// configuration fails in the same way; or it rejects at a start what has passed its trial with this kubelet. Decided
-	// again when something changes, and now and then. Unknown.
+	// ReasonCouldNotValidate means that the kubelet's dry run gave no verdict: it hung, it could not be started, or the local
+	// configuration fails in the same way. It also means that a dry run at a start rejected a configuration that had passed
+	// its trial with this kubelet. Retried when something changes, and periodically. Unknown.
 	ReasonCouldNotValidate = "CouldNotValidate"
-	// ReasonInconclusive: a trial failed, but last-known-good failed too before it was steadily healthy, so that the
-	// verdict was taken back; the trial resumes once last-known-good is healthy. Unknown.
+	// ReasonInconclusive means that a trial failed, but last-known-good failed too before it was steadily healthy, so the
+	// verdict was withdrawn. The trial resumes once last-known-good is healthy. Unknown.
 	ReasonInconclusive = "Inconclusive"
-	// ReasonWaitingForLock: the kubelet was started with what is assigned, but has waited for its --lock-file for longer
-	// than the health timeout: another process holds it. Unknown.
+	// ReasonWaitingForLock means that the kubelet was started with the assigned configuration, but has waited for its
+	// --lock-file for longer than the health timeout because another process holds the lock. Unknown.
 	ReasonWaitingForLock = "WaitingForLock"
 )
 
 // The node's own kubelet rejects the assigned configuration.
 const (
-	// ReasonValidationFailed: the dry run of the kubelet rejected it; status.error has the kubelet's words. False.
+	// ReasonValidationFailed means that the kubelet's dry run rejected the configuration. status.error has the kubelet's
+	// words. False.
 	ReasonValidationFailed = "ValidationFailed"
 )
 
-// A guard refuses the assigned configuration. That is no verdict: nothing enters badConfigs, and it is decided again
-// when the node's pods, cordon or local configuration change.
+// A guard refuses the assigned configuration. A refusal is not a verdict: nothing enters badConfigs, and the agent decides
+// again when the node's pods, cordon or local configuration change.
 const (
-	// ReasonWouldEvictPods: more pods run than the new maxPods allows, and the payload does not allow pod loss. False.
+	// ReasonWouldEvictPods means that more pods run than the new maxPods allows, and the trial settings do not allow pod
+	// loss. False.
 	ReasonWouldEvictPods = "WouldEvictPods"
-	// ReasonNeedsDrain: it contradicts a state file of the CPU or memory manager, and the node is not cordoned and
-	// drained. False.
+	// ReasonNeedsDrain means that the configuration contradicts a state file of the CPU or memory manager, and the node is
+	// not cordoned and drained. False.
 	ReasonNeedsDrain = "NeedsDrain"
-	// ReasonProtectedFields: it would make a field that this node protects different from what it is locally. False.
+	// ReasonProtectedFields means that the configuration would give a field that this node protects another value than the
+	// local configuration has. False.
 	ReasonProtectedFields = "ProtectedFields"
 )
 
-// The trial of the assigned configuration failed. It is among the badConfigs; last-known-good runs.
+// The trial of the assigned configuration failed. The configuration is in badConfigs, and the node runs last-known-good.
 const (
-	// ReasonCrashLooped: the kubelet exited unexpectedly after crashLoopThreshold + 1 starts. False.
+	// ReasonCrashLooped means that the kubelet exited unexpectedly after crashLoopThreshold + 1 starts. False.
 	ReasonCrashLooped = "CrashLooped"
-	// ReasonNotHealthy: the kubelet was alive but not healthy for longer than the health timeout. False.
+	// ReasonNotHealthy means that the kubelet ran but was not healthy for longer than the health timeout. False.
 	ReasonNotHealthy = "NotHealthy"
-	// ReasonNotReady: the kubelet was healthy, but the node, Ready before, was not Ready for the ready timeout. False.
+	// ReasonNotReady means that the kubelet was healthy, but the node, which was Ready before, was not Ready for the ready
+	// timeout. False.
 	ReasonNotReady = "NotReady"
-	// ReasonWorkloadHarmed: the node came under memory, disk or PID pressure after adoption, or the kubelet evicted
-	// or rejected pods that ran before. False.
+	// ReasonWorkloadHarmed means that after adoption the node came under memory, disk or PID pressure, or the kubelet
+	// evicted or rejected pods that ran before. False.
 	ReasonWorkloadHarmed = "WorkloadHarmed"
-	// ReasonLostAPI: the node lost the API soon after adoption, and had it back soon after it went back to
-	// last-known-good. False; Unknown while the node has gone back and there is no verdict yet.
+	// ReasonLostAPI means that the node lost its connection to the API soon after adoption, and regained it soon after it
+	// returned to last-known-good. False; Unknown while the node has returned and there is no verdict yet.
 	ReasonLostAPI = "LostAPI"
 )
 
-// The assigned configuration is ruled out beforehand; last-known-good runs.
+// The assigned configuration must not run; the node runs last-known-good.
 const (
-	// ReasonRevoked: spec.revoked lists it. False.
+	// ReasonRevoked means that spec.revoked lists the configuration. False.
 	ReasonRevoked = "Revoked"
 )
 
-// There is nothing good to go back to.
+// The node has no working configuration to fall back to.
 const (
-	// ReasonDeadEnd: last-known-good itself keeps crashing, or is revoked or lost with nothing else allowed to run; the
-	// agent keeps trying, a person must look. False.
+	// ReasonDeadEnd means that last-known-good keeps crashing, or is revoked or lost while nothing else is allowed to run.
+	// The agent keeps trying; a person must look at the node. False.
 	ReasonDeadEnd = "DeadEnd"
-	// ReasonLocalInvalid: the kubelet rejects the node's local configuration, and the agent was told to run a proven
-	// one all the same instead of stopping. False.
+	// ReasonLocalInvalid means that the kubelet rejects the node's local configuration, and that the agent was told to run a
+	// proven configuration in this case instead of stopping. False.
 	ReasonLocalInvalid = "LocalInvalid"
 )
 
-// ConfigOKReasons are all reasons of ConfigOK in NodeConfig.status.
+// ConfigOKReasons lists all reasons of ConfigOK in NodeConfig.status.
 var ConfigOKReasons = []string{
 	ReasonAllChecksPassed, ReasonLocalInit, ReasonLocalDefault,
 	ReasonSyncFailed, ReasonObjectChanged, ReasonStaleAssignment, ReasonCouldNotValidate, ReasonInconclusive, ReasonWaitingForLock,

@@ -1,8 +1,8 @@
-// Package v1alpha1 is evenkeel's API, group evenkeel.dev: what a cluster asks of a node and what the node answers.
+// Package v1alpha1 defines the API types of the group evenkeel.dev: NodeConfig and NodeConfigRollout.
 //
-// It holds types, their validation rules as markers, and the names of conditions and reasons. It must not know how a
-// configuration is fetched, tried or run, and it imports apimachinery alone. The CRDs in config/api/crd and
-// zz_generated.deepcopy.go are generated from it by `make generate`.
+// It holds the types, their validation rules as markers, and the names of conditions, reasons, labels and annotations. It
+// must not know how a configuration is fetched, tried or run, and it imports only apimachinery. `make generate` generates
+// the CRDs in config/api/crd, docs/api.md and zz_generated.deepcopy.go from it.
 //
 // +kubebuilder:object:generate=true
 // +groupName=evenkeel.dev

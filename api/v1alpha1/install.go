@@ -1,27 +1,28 @@
 package v1alpha1
 
-// InstallNamespace is where the installer's pods are. They are privileged, and nothing else of evenkeel is there.
+// InstallNamespace is the namespace of the installer's privileged pods. No other part of evenkeel is in it.
 const InstallNamespace = "evenkeel-install"
 
-// The DaemonSets in InstallNamespace.
+// Names of the DaemonSets in InstallNamespace.
 const (
 	InstallerName   = "evenkeel-installer"
 	UninstallerName = "evenkeel-uninstaller"
 )
 
-// What says of a Node whether evenkeel's agent is put in front of its kubelet, or taken away. `kubectl evenkeel install` and
-// `uninstall` write both.
+// The label and the annotations of a Node that control whether evenkeel's agent is installed on it or removed from it.
+// `kubectl evenkeel install` and `uninstall` write them.
 const (
-	// LabelAgent brings a pod of the installer or of the uninstaller to the node, by its value.
+	// LabelAgent is the label whose value schedules a pod of the installer or of the uninstaller on the node.
 	LabelAgent = "evenkeel.dev/agent"
-	// AnnotationAgentFailed is why it did not work, with the two values of LabelAgent that say so.
+	// AnnotationAgentFailed is the annotation with the reason of a failure, if LabelAgent is AgentInstallFailed or
+	// AgentUninstallFailed.
 	AnnotationAgentFailed = "evenkeel.dev/agent-failed"
-	// AnnotationAgentTurn is the revision of the installer (controller-revision-hash) that may change an agent which is there.
-	// A pod of another one, such as all those of an installer that was deleted and made anew, waits.
+	// AnnotationAgentTurn is the annotation with the revision of the installer (controller-revision-hash) that may change an
+	// installed agent. Pods of other revisions wait, such as all pods of an installer that was deleted and recreated.
 	AnnotationAgentTurn = "evenkeel.dev/agent-turn"
 )
 
-// Values of LabelAgent. The last two bring no pod: what failed is tried again when a person says so, and not before.
+// Values of LabelAgent. The last two schedule no pod: a failed installation is retried only when a person asks for it.
 const (
 	AgentInstall         = "install"
 	AgentUninstall       = "uninstall"

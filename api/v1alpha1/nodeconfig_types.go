@@ -5,12 +5,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Bounds of a NodeConfig, as its CRD and the admission policy evenkeel-node have them. The CRD bounds texts in
-// characters, the policy the same texts in bytes. Who writes a status must keep to them: the API server refuses the whole
-// status for one entry or one byte too many.
+// Limits of a NodeConfig. The CRD and the admission policy evenkeel-node enforce the same numbers: the CRD counts
+// characters, the policy counts bytes. Every writer of a status must respect them: the API server refuses the whole status
+// for one entry or one byte too many.
 //
-// The bounds of a status are wider than what an agent writes today, so that an agent of the version before, which cut its
-// texts later, can report its largest status: internal/node/source has what an agent writes, test/skew the arithmetic.
+// The limits of a status are wider than what an agent writes today, so that an agent of the previous version, which allowed
+// longer texts, can report its largest status. internal/node/source has the limits of today's agent, test/skew the
+// arithmetic.
 const (
 	MaxRevoked               = 10
 	MaxBadConfigs            = 10
@@ -19,49 +20,48 @@ const (
 	MaxOverriddenFieldLength = 512
 	MaxErrorLength           = 8192 // of error, and of a condition's message
 	MaxBadReasonLength       = 4096
-	MaxIdentifierLength      = 253      // of each other string of a status that has no shorter bound
+	MaxIdentifierLength      = 253      // of every other string of a status without a shorter limit
 	MaxTrialSeconds          = 31536000 // of trial.durationSeconds
 
-	// MaxStatusBytes bounds a whole status that a node writes, in bytes of JSON. What JSON writes as an escape sequence
-	// counts as that sequence.
+	// MaxStatusBytes is the maximum size of a status that a node writes, in bytes of JSON. An escaped character counts as
+	// the bytes of its escape sequence.
 	MaxStatusBytes = 64 << 10
-	// MaxStatusFieldsBytes bounds the entries of metadata.managedFields that a node's writes leave, in the same way.
+	// MaxStatusFieldsBytes is the maximum size of the entries that a node's writes add to metadata.managedFields, counted
+	// in the same way.
 	MaxStatusFieldsBytes = 16 << 10
 )
 
-// NodeConfig says which configuration one node's kubelet shall run, and what
-// came of it. Its name is the node's name. The spec is written by a person
-// or a controller, never by the node; the status by the node's
-// evenkeel-agent alone. The agent creates the object, with an empty spec,
-// where there is none.
+// NodeConfig assigns a kubelet configuration to one node and reports the result. It has the name of the node. People
+// and controllers write the spec, never the node. Only the node's evenkeel-agent writes the status. If a node has no
+// NodeConfig, its agent creates one with an empty spec.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=nc
 // +kubebuilder:subresource:status
-// +kubebuilder:printcolumn:name=Assigned,type=string,JSONPath=`.status.assigned.name`,description="ConfigMap that the agent has understood to be assigned; empty: local"
-// +kubebuilder:printcolumn:name=Active,type=string,JSONPath=`.status.active.name`,description="ConfigMap that the kubelet runs; empty: local"
-// +kubebuilder:printcolumn:name=Last-Known-Good,type=string,JSONPath=`.status.lastKnownGood.name`,description="ConfigMap that a failed trial falls back to; empty: local"
-// +kubebuilder:printcolumn:name=ConfigOK,type=string,JSONPath=`.status.conditions[?(@.type=="ConfigOK")].status`,description="Whether the assigned configuration is in use and fine"
-// +kubebuilder:printcolumn:name=Trial,type=date,JSONPath=`.status.trial.startTime`,description="How long ago the running trial began; empty: no trial"
+// +kubebuilder:printcolumn:name=Assigned,type=string,JSONPath=`.status.assigned.name`,description="ConfigMap that the agent understands to be assigned; empty means the local configuration"
+// +kubebuilder:printcolumn:name=Active,type=string,JSONPath=`.status.active.name`,description="ConfigMap that the kubelet runs; empty means the local configuration"
+// +kubebuilder:printcolumn:name=Last-Known-Good,type=string,JSONPath=`.status.lastKnownGood.name`,description="ConfigMap that the node falls back to when a trial fails; empty means the local configuration"
+// +kubebuilder:printcolumn:name=ConfigOK,type=string,JSONPath=`.status.conditions[?(@.type=="ConfigOK")].status`,description="Whether the assigned configuration is in use and works"
+// +kubebuilder:printcolumn:name=Trial,type=date,JSONPath=`.status.trial.startTime`,description="Time since the running trial started; empty means no trial"
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name=Reason,type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="ConfigOK")].reason`,description="Why ConfigOK is what it is"
+// +kubebuilder:printcolumn:name=Reason,type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="ConfigOK")].reason`,description="Reason of ConfigOK"
 // +kubebuilder:printcolumn:name=Revision,type=string,priority=1,JSONPath=`.status.active.revision`,description="Revision of the active configuration"
-// +kubebuilder:printcolumn:name=Local,type=string,priority=1,JSONPath=`.status.local`,description="What local means on this node"
+// +kubebuilder:printcolumn:name=Local,type=string,priority=1,JSONPath=`.status.local`,description="Kind of local configuration: Init or Default"
 // +kubebuilder:printcolumn:name=Version,type=string,priority=1,JSONPath=`.status.componentVersion`,description="Version of the kubelet"
 type NodeConfig struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is the configuration that this node shall run. Written by a person or
-	// a controller; a node is refused. An object without one has an empty spec,
-	// so that a JSON patch can add to it.
+	// spec is the configuration that this node should run. Written by a person or
+	// a controller; writes by a node are refused. Defaults to an empty spec, so
+	// that a JSON patch can add to it.
 	// +optional
 	// +kubebuilder:default={}
 	Spec NodeConfigSpec `json:"spec,omitempty"`
 
-	// status is what the node makes of the spec. Written by the node's
-	// evenkeel-agent alone: only the status subresource changes it, and whoever
-	// else has the right to write that should not use it.
+	// status is the node's report about the spec. Only the node's evenkeel-agent
+	// writes it, through the status subresource. Other clients with the right to
+	// write it should not do so.
 	// +optional
 	Status NodeConfigStatus `json:"status,omitempty"`
 }
@@ -75,25 +75,25 @@ type NodeConfigList struct {
 	Items           []NodeConfig `json:"items"`
 }
 
-// NodeConfigSpec is the configuration that a node shall run. One without a configSource assigns nothing.
+// NodeConfigSpec is the configuration that a node should run. A spec without a configSource assigns nothing.
 type NodeConfigSpec struct {
-	// configSource is where the configuration comes from; exactly one of its
-	// local and configMapRef must be set. `local: {}` means the node's local
-	// configuration, and makes the node forget its last-known-good. To remove a
-	// source that the node took up from this object means the same, unless the
-	// source is in revoked or takenBack names it. Otherwise an absent source
-	// changes nothing. Written by a person or a controller.
+	// configSource is the source of the configuration. Exactly one of its fields
+	// local and configMapRef must be set. `local: {}` selects the node's local
+	// configuration and makes the node forget its last-known-good configuration.
+	// Removing a source that the node took from this object has the same effect,
+	// unless revoked lists the source or takenBack names it. Otherwise an absent
+	// source changes nothing. Written by a person or a controller.
 	// +optional
 	ConfigSource *NodeConfigSource `json:"configSource,omitempty"`
 
-	// takenBack names the assignment that a rollout took back from a node that
-	// had no source before. A node that had taken it up returns to its
-	// last-known-good, and forgets nothing. It means nothing beside a
-	// configSource. Written by the controller.
+	// takenBack names an assignment that a rollout withdrew from a node that had
+	// no source before. A node that took up this assignment returns to its
+	// last-known-good configuration and forgets nothing. Ignored if configSource
+	// is set. Written by the controller.
 	// +optional
 	TakenBack *TakenBackAssignment `json:"takenBack,omitempty"`
 
-	// revoked lists UIDs of ConfigMaps that this node must never run and never
+	// revoked lists the UIDs of ConfigMaps that this node must never run and never
 	// fall back to. Written by a person or a controller.
 	// +kubebuilder:validation:items:Type=string
 	// +optional
@@ -103,102 +103,106 @@ type NodeConfigSpec struct {
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._-]*$')",messageExpression="self == '' ? 'uid must be non-empty' : 'uid must begin with a letter or digit and hold only letters, digits, dots, dashes and underscores'"
 	Revoked []types.UID `json:"revoked,omitempty"`
 
-	// trial is what is asked of the trial of configSource. Terms given both here
-	// and in the payload are refused. A change applies to trials that begin
-	// later. Written by a person or a controller.
+	// trial holds the settings for the trial of configSource. A spec with trial
+	// settings is refused if the payload has trial settings too. A change applies
+	// to trials that start later. Written by a person or a controller.
 	// +optional
 	Trial *TrialTerms `json:"trial,omitempty"`
 }
 
-// TrialTerms are what is asked of a node's trial of a configuration. They are called as in the payload of the grouped form,
-// which can hold them too. What is absent is left to the flags of the node's agent.
+// TrialTerms are the settings of a node's trial of a configuration. They have the same names as in a payload in the
+// grouped form, which can hold them too. The flags of the node's agent are the default for each absent setting.
 type TrialTerms struct {
 	// configTrialDuration is how long the kubelet must be healthy with the
-	// configuration before the node calls it last-known-good, such as 30m; at
-	// most 168h.
+	// configuration before the configuration becomes last-known-good, such as 30m.
+	// At most 168h.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}([.][0-9]{1,9})?(h|m|s|ms))+$') && duration(self) > duration('0s') && duration(self) <= duration('168h')",message="must be a duration of more than nothing and at most 168h in h, m and s, such as 30m or 1h30m"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}([.][0-9]{1,9})?(h|m|s|ms))+$') && duration(self) > duration('0s') && duration(self) <= duration('168h')",message="must be a duration greater than 0 and at most 168h in h, m and s, such as 30m or 1h30m"
 	ConfigTrialDuration *metav1.Duration `json:"configTrialDuration,omitempty"`
 
-	// crashLoopThreshold is how often the kubelet may be started again during
-	// the trial after it exited by itself.
+	// crashLoopThreshold is how many times the kubelet may be restarted during the
+	// trial after it exited on its own. From 0 to 10.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10
 	CrashLoopThreshold *int32 `json:"crashLoopThreshold,omitempty"`
 
-	// allowPodLoss lets the node take up a configuration that makes the kubelet
-	// end pods which run now.
+	// allowPodLoss allows the node to take up a configuration with which the
+	// kubelet terminates running pods. Defaults to false.
 	// +optional
 	AllowPodLoss bool `json:"allowPodLoss,omitempty"`
 }
 
-// TakenBackAssignment is an assignment that a rollout took back. It covers everything that rollouts assigned up to then.
+// TakenBackAssignment is an assignment that a rollout withdrew. It covers everything that rollouts assigned until then.
 type TakenBackAssignment struct {
-	// rollout that took its assignment back. It comes from the controller.
+	// rollout is the name of the rollout that withdrew its assignment. Written by
+	// the controller.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Rollout string `json:"rollout"`
 
-	// revision of that rollout. It comes from the controller.
+	// revision is the number of that rollout's revision. Written by the
+	// controller.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	Revision int64 `json:"revision"`
 
-	// attempt at that revision. It comes from the controller.
+	// attempt is the number of the attempt at that revision. Written by the
+	// controller.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	Attempt int64 `json:"attempt"`
 
-	// assignedAt is when it had been assigned. It comes from the controller.
+	// assignedAt is the time when the withdrawn assignment was made. Written by
+	// the controller.
 	// +required
 	AssignedAt metav1.Time `json:"assignedAt"`
 }
 
-// NodeConfigSource is where a configuration comes from. Exactly one of local and configMapRef must be set; rolloutRef
-// stands beside either and is no source.
+// NodeConfigSource is the source of a configuration. Exactly one of local and configMapRef must be set. rolloutRef may
+// accompany either of them and is not a source.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.local) != has(self.configMapRef)",messageExpression="'invalid NodeConfigSource, exactly one subfield must be non-nil, but ' + (has(self.local) ? '2 were set: local and configMapRef' : 'all were nil')"
 type NodeConfigSource struct {
-	// local, written `local: {}`, says explicitly that the node's local
-	// configuration is meant. Written by a person or a controller.
+	// local selects the node's local configuration. It is written as `local: {}`.
+	// Written by a person or a controller.
 	// +optional
 	Local *LocalSource `json:"local,omitempty"`
 
-	// configMapRef names the ConfigMap that holds the configuration. Written by
-	// a person or a controller.
+	// configMapRef names the ConfigMap that holds the configuration. Written by a
+	// person or a controller.
 	// +optional
 	ConfigMapRef *ConfigMapReference `json:"configMapRef,omitempty"`
 
-	// rolloutRef says which rollout assigned this source. Written by the
-	// controller; absent if a person assigned it.
+	// rolloutRef identifies the rollout that assigned this source. Absent if a
+	// person assigned it. Written by the controller.
 	// +optional
 	RolloutRef *RolloutReference `json:"rolloutRef,omitempty"`
 }
 
-// LocalSource means the node's local configuration. It has no fields.
+// LocalSource selects the node's local configuration. It has no fields.
 type LocalSource struct{}
 
-// ConfigMapReference names one ConfigMap. The UID and the namespace and name must mean the same object: an object
-// that was deleted and created anew under its old name is another one.
+// ConfigMapReference names one ConfigMap. The UID, namespace and name must identify the same object: an object that was
+// deleted and recreated under the same name is a different object.
 type ConfigMapReference struct {
-	// namespace of the ConfigMap. Nodes must have the right to read ConfigMaps
-	// there; in evenkeel-system they have it. Written by a person or a
-	// controller.
+	// namespace is the namespace of the ConfigMap. Nodes must have the right to
+	// read ConfigMaps in it; they have this right in evenkeel-system. Written by a
+	// person or a controller.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",messageExpression="self == '' ? 'namespace must be non-empty' : 'namespace must be a DNS label: lower-case letters, digits and dashes'"
 	Namespace string `json:"namespace"`
 
-	// name of the ConfigMap. Written by a person or a controller.
+	// name is the name of the ConfigMap. Written by a person or a controller.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",messageExpression="self == '' ? 'name must be non-empty' : 'name must be a DNS name: lower-case letters, digits, dashes and dots'"
 	Name string `json:"name"`
 
-	// uid of the ConfigMap, its metadata.uid. Written by a person or a
+	// uid is the metadata.uid of the ConfigMap. Written by a person or a
 	// controller.
 	// +kubebuilder:validation:Type=string
 	// +required
@@ -206,73 +210,80 @@ type ConfigMapReference struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._-]*$')",messageExpression="self == '' ? 'uid must be non-empty' : 'uid must begin with a letter or digit and hold only letters, digits, dots, dashes and underscores'"
 	UID types.UID `json:"uid"`
 
-	// sha256 of the payload: of the data key, a newline and the value's bytes,
-	// as 64 lower-case hexadecimal digits. If it is given, a ConfigMap with
-	// another payload is refused. Written by a person or a controller.
+	// sha256 is the digest of the payload, computed over the data key, a newline
+	// and the bytes of the value. It has 64 lower-case hexadecimal digits. If it
+	// is set, a ConfigMap with a different payload is refused. Written by a person
+	// or a controller.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-f]{64}$')",message="sha256 must be 64 lower-case hexadecimal digits"
 	SHA256 string `json:"sha256,omitempty"`
 }
 
-// RolloutReference says which rollout assigned a source, so that its answer can be told from an earlier one's.
+// RolloutReference identifies the rollout, revision and attempt that assigned a source, so that the node's answer to
+// this assignment can be distinguished from its answer to an earlier one.
 type RolloutReference struct {
-	// name of the rollout. It comes from the controller, like every field here.
+	// name is the name of the rollout. Written by the controller, like every field
+	// of this type.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",messageExpression="self == '' ? 'name must be non-empty' : 'name must be a DNS name: lower-case letters, digits, dashes and dots'"
 	Name string `json:"name"`
 
-	// revision of the rollout, counted from 1. It comes from the controller.
+	// revision is the number of the rollout's revision, counted from 1. Written by
+	// the controller.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	Revision int64 `json:"revision"`
 
-	// attempt at this revision, counted from 1. A higher one than a node has on
-	// record with a bad configuration makes the node try it again. It comes from
-	// the controller.
+	// attempt is the number of the attempt at this revision, counted from 1. A
+	// node that recorded the configuration as bad tries it again when this number
+	// is higher than the recorded one. Written by the controller.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	Attempt int64 `json:"attempt"`
 
-	// assignedAt is when the controller assigned it. It comes from the
-	// controller.
+	// assignedAt is the time when the controller assigned the source. Written by
+	// the controller.
 	// +required
 	AssignedAt metav1.Time `json:"assignedAt"`
 
-	// term is the term of the controller that assigned it: a number that grows
-	// with each leader. An agent does not take up what a leader of a lower term
-	// assigned than the one that the revision's ConfigMap names. Absent: it is
-	// not known. It comes from the controller.
+	// term is the term of the controller that assigned the source: a number that
+	// increases with each leader election. An agent ignores an assignment whose
+	// term is lower than the one on the revision's ConfigMap. Absent if the term
+	// is not known. Written by the controller.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	Term int64 `json:"term,omitempty"`
 
-	// previous is the source that the node had when it was given this revision;
-	// absent: none. The controller goes back to it where there is no better
-	// place to go. It comes from the controller.
+	// previous is the source that the node had when this revision was assigned.
+	// Absent if it had none. The controller returns the node to this source if
+	// there is no better one. Written by the controller.
 	// +optional
 	Previous *PreviousSource `json:"previous,omitempty"`
 }
 
-// PreviousSource is a source that a rollout assigned before.
+// PreviousSource is a source that a rollout assigned earlier.
 type PreviousSource struct {
-	// configMapRef names the ConfigMap. It comes from the controller.
+	// configMapRef names the ConfigMap. Written by the controller.
 	// +required
 	ConfigMapRef ConfigMapReference `json:"configMapRef"`
 
-	// rollout that assigned it. It comes from the controller.
+	// rollout is the name of the rollout that assigned the source. Written by the
+	// controller.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",messageExpression="self == '' ? 'rollout must be non-empty' : 'rollout must be a DNS name: lower-case letters, digits, dashes and dots'"
 	Rollout string `json:"rollout"`
 
-	// revision of that rollout. It comes from the controller.
+	// revision is the number of that rollout's revision. Written by the
+	// controller.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	Revision int64 `json:"revision"`
 
-	// attempt at that revision. It comes from the controller.
+	// attempt is the number of the attempt at that revision. Written by the
+	// controller.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	Attempt int64 `json:"attempt"`

@@ -6,27 +6,28 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupName is the API group of all of evenkeel's types.
+// GroupName is the API group of all evenkeel types.
 const GroupName = "evenkeel.dev"
 
-// SystemNamespace is the one namespace whose ConfigMaps nodes may read unless an administrator opens others.
+// SystemNamespace is the only namespace whose ConfigMaps nodes may read, unless an administrator grants others.
 const SystemNamespace = "evenkeel-system"
 
-// ControllerLease is the Lease, by default in SystemNamespace, of the controller that works. Its label LabelVersion is the version of who
-// holds it, or held it last.
+// The Lease of the leading controller.
 const (
+	// ControllerLease is the name of the Lease. Its namespace is SystemNamespace by default.
 	ControllerLease = "evenkeel-controller"
-	LabelVersion    = "evenkeel.dev/version"
+	// LabelVersion is the label of the Lease with the version of its current or last holder.
+	LabelVersion = "evenkeel.dev/version"
 )
 
 var (
 	// GroupVersion is the group and version of this package.
 	GroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}
 
-	// SchemeBuilder collects what AddToScheme adds.
+	// SchemeBuilder collects the functions that AddToScheme calls.
 	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
 
-	// AddToScheme makes a scheme know this package's types.
+	// AddToScheme registers this package's types in a scheme.
 	AddToScheme = SchemeBuilder.AddToScheme
 )
 

@@ -5,79 +5,82 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// NodeConfigRolloutStatus is how far a rollout is. Every field is written by evenkeel-controller alone. It never lists
-// nodes, but for a few that failed: NodeConfigs say how each node is.
+// NodeConfigRolloutStatus is the progress of a rollout. Only evenkeel-controller writes it. Except for the first few
+// failed nodes, it does not list nodes: their state is in their NodeConfigs.
 type NodeConfigRolloutStatus struct {
-	// observedGeneration is the metadata.generation that this status answers.
+	// observedGeneration is the metadata.generation that this status reports on.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// phase sums the conditions up in one word.
+	// phase summarizes the conditions in one word.
 	// +optional
 	Phase RolloutPhase `json:"phase,omitempty"`
 
-	// message is the same as a sentence, with what to do next if a person is
-	// needed.
+	// message describes the phase in a sentence, with the next action if a person
+	// must act.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Message string `json:"message,omitempty"`
 
-	// controller is what the controller's flags set for every rollout. Absent:
-	// an older controller wrote this status.
+	// controller holds the settings from the controller's flags, which apply to
+	// every rollout. Absent if an older controller wrote this status.
 	// +optional
 	Controller *RolloutController `json:"controller,omitempty"`
 
-	// currentRevision is the newest revision that has succeeded. Absent: none
-	// has.
+	// currentRevision is the newest revision that succeeded. Absent if no revision
+	// has succeeded.
 	// +optional
 	CurrentRevision *RolloutRevision `json:"currentRevision,omitempty"`
 
-	// updateRevision is the revision of the template: what nodes are being given.
+	// updateRevision is the revision of the template, also called the target: the
+	// one that nodes are being given.
 	// +optional
 	UpdateRevision *RolloutRevision `json:"updateRevision,omitempty"`
 
-	// attempt at updateRevision, counted from 1.
+	// attempt is the number of the current attempt at updateRevision, counted from
+	// 1.
 	// +optional
 	Attempt int64 `json:"attempt,omitempty"`
 
-	// attemptTime is when that attempt began.
+	// attemptTime is the time when the current attempt started.
 	// +optional
 	AttemptTime *metav1.Time `json:"attemptTime,omitempty"`
 
-	// startTime is when updateRevision became the target.
+	// startTime is the time when updateRevision became the target.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 
-	// step is the step that the rollout is in, counted from 0; the number of
-	// steps when all are done.
+	// step is the index of the current step, counted from 0. It equals the number
+	// of steps when all steps are done.
 	// +optional
 	Step int32 `json:"step"`
 
-	// stepsDone is the same for people, such as 2/5.
+	// stepsDone is the number of finished steps and of all steps, for display,
+	// such as 2/5.
 	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	StepsDone string `json:"stepsDone,omitempty"`
 
-	// stepTime is when the step began.
+	// stepTime is the time when the current step started.
 	// +optional
 	StepTime *metav1.Time `json:"stepTime,omitempty"`
 
-	// progressTime is when something moved last. It moves on while the rollout
-	// waits for a person or for time to pass.
+	// progressTime is the time of the last progress. It keeps advancing while the
+	// rollout waits for a person or at a timed pause.
 	// +optional
 	ProgressTime *metav1.Time `json:"progressTime,omitempty"`
 
-	// updated is how many nodes have proven the revision, of those that belong
-	// to the rollout, such as 812/5000.
+	// updated is the number of nodes that have proven the revision and of all
+	// nodes that belong to the rollout, for display, such as 812/5000.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	Updated string `json:"updated,omitempty"`
 
-	// nodes counts the selected nodes by their state.
+	// nodes counts the selected nodes by state.
 	// +optional
 	Nodes RolloutCounts `json:"nodes,omitempty"`
 
-	// failedNodes are the first few nodes on which the revision failed, with
+	// failedNodes lists the first few nodes on which the revision failed, with
 	// their reasons.
 	// +optional
 	// +listType=map
@@ -85,18 +88,18 @@ type NodeConfigRolloutStatus struct {
 	// +kubebuilder:validation:MaxItems=10
 	FailedNodes []FailedNode `json:"failedNodes,omitempty"`
 
-	// halt is the stop of updateRevision; absent if it has not stopped. It stays
-	// until the template changes or the revision is retried.
+	// halt describes the stop of updateRevision. Absent if the revision was not
+	// stopped. A stop stays until the template changes or the revision is retried.
 	// +optional
 	Halt *RolloutHalt `json:"halt,omitempty"`
 
-	// history are the outcomes of the newest revisions, newest first.
+	// history lists the outcomes of the newest revisions, newest first.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
 	History []RolloutOutcome `json:"history,omitempty"`
 
-	// conditions are Progressing, Available, Degraded, Halted, Complete and
+	// conditions holds Progressing, Available, Degraded, Halted, Complete and
 	// JoiningStopped.
 	// +optional
 	// +listType=map
@@ -105,203 +108,215 @@ type NodeConfigRolloutStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// RolloutController is what evenkeel-controller's flags set for every rollout. evenkeel-controller alone writes it, so that
-// other programs plan as it does.
+// RolloutController holds the settings that evenkeel-controller's flags give to every rollout. Only evenkeel-controller
+// writes it, so that other programs make the same plan.
 type RolloutController struct {
-	// namespace of the revisions' ConfigMaps and of the controller's Lease.
+	// namespace is the namespace of the revisions' ConfigMaps and of the
+	// controller's Lease.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace"`
 
-	// agentTimeout is how long an agent has to take up an assignment while its
-	// Node is Ready.
+	// agentTimeout is how long an agent may take to take up an assignment while
+	// its Node is Ready.
 	// +required
 	AgentTimeout metav1.Duration `json:"agentTimeout"`
 
-	// notReadyGrace is how long a node may be NotReady after an assignment
-	// before the revision has failed there.
+	// notReadyGrace is how long a node may be NotReady after an assignment before
+	// the revision counts as failed on this node.
 	// +required
 	NotReadyGrace metav1.Duration `json:"notReadyGrace"`
 }
 
 // RolloutRevision is one content of a rollout's template.
 type RolloutRevision struct {
-	// number of the revision, counted from 1.
+	// number is the number of the revision, counted from 1.
 	// +required
 	Number int64 `json:"number"`
 
-	// configMapRef is the immutable ConfigMap that holds it.
+	// configMapRef names the immutable ConfigMap that holds the revision.
 	// +required
 	ConfigMapRef ConfigMapReference `json:"configMapRef"`
 }
 
-// RolloutPhase sums up what a rollout does.
+// RolloutPhase summarizes the state of a rollout.
 type RolloutPhase string
 
-// The phases. Where several fit, the first one here is said.
+// Phases of a rollout. If several apply, the status has the first one in this list.
 const (
-	RolloutInvalid          RolloutPhase = "Invalid"          // the template cannot be used; nothing moves
-	RolloutRollingBack      RolloutPhase = "RollingBack"      // stopped, and nodes are going back
-	RolloutRolledBack       RolloutPhase = "RolledBack"       // stopped, and the nodes that were given the revision have gone back
+	RolloutInvalid          RolloutPhase = "Invalid"          // the template cannot be used; no node is assigned anything
+	RolloutRollingBack      RolloutPhase = "RollingBack"      // stopped, and nodes are returning to other revisions
+	RolloutRolledBack       RolloutPhase = "RolledBack"       // stopped, and the nodes that received the revision have returned
 	RolloutHalted           RolloutPhase = "Halted"           // stopped
-	RolloutFrozen           RolloutPhase = "Frozen"           // spec.frozen
-	RolloutNoNodes          RolloutPhase = "NoNodes"          // the selector matches no node that this rollout may touch
-	RolloutComplete         RolloutPhase = "Complete"         // every node that can have it has proven it
-	RolloutPaused           RolloutPhase = "Paused"           // spec.paused
+	RolloutFrozen           RolloutPhase = "Frozen"           // spec.frozen is true
+	RolloutNoNodes          RolloutPhase = "NoNodes"          // the selector matches no node that this rollout may change
+	RolloutComplete         RolloutPhase = "Complete"         // every node that can run the revision has proven it
+	RolloutPaused           RolloutPhase = "Paused"           // spec.paused is true
 	RolloutAwaitingApproval RolloutPhase = "AwaitingApproval" // at a pause without a duration
 	RolloutWaiting          RolloutPhase = "Waiting"          // at a pause that ends by itself
-	RolloutStuck            RolloutPhase = "Stuck"            // nothing has moved for progressDeadlineSeconds
-	RolloutProgressing      RolloutPhase = "Progressing"      // nodes are moving, or could be
+	RolloutStuck            RolloutPhase = "Stuck"            // no progress for progressDeadlineSeconds
+	RolloutProgressing      RolloutPhase = "Progressing"      // nodes are being updated, or could be
 )
 
-// Conditions of a NodeConfigRollout.
+// Types of the conditions of a NodeConfigRollout.
 const (
-	ConditionProgressing    = "Progressing"    // nodes are moving, or could be; its reason is the phase
-	ConditionAvailable      = "Available"      // no more nodes are unavailable than maxUnavailable allows
-	ConditionDegraded       = "Degraded"       // nodes failed, or something is in the way
-	ConditionHalted         = "Halted"         // stopped; its reason is one of the reasons of a stop
-	ConditionComplete       = "Complete"       // every node that can have the revision has proven it
-	ConditionJoiningStopped = "JoiningStopped" // nodes that join are given nothing: the revision failed on too many of them
+	ConditionProgressing    = "Progressing"    // nodes are being updated, or could be; the reason is the phase
+	ConditionAvailable      = "Available"      // the number of unavailable nodes does not exceed maxUnavailable
+	ConditionDegraded       = "Degraded"       // nodes failed, or something hinders the rollout
+	ConditionHalted         = "Halted"         // the revision was stopped; the reason is one of HaltReasons
+	ConditionComplete       = "Complete"       // every node that can run the revision has proven it
+	ConditionJoiningStopped = "JoiningStopped" // nodes that join are assigned nothing, because the revision failed on too many of them
 )
 
 // Outcomes of a revision, in status.history.
 const (
-	OutcomeSucceeded  = "Succeeded"  // every node that could have the revision had proven it
+	OutcomeSucceeded  = "Succeeded"  // every node that could run the revision had proven it
 	OutcomeHalted     = "Halted"     // the revision was stopped
-	OutcomeRolledBack = "RolledBack" // the revision was stopped, and the nodes that were given it have gone back
+	OutcomeRolledBack = "RolledBack" // the revision was stopped, and the nodes that received it have returned
 	OutcomeSuperseded = "Superseded" // another revision became the target before any other outcome
 )
 
 // Reasons of a stop, in status.halt, in status.history and of the condition Halted.
 const (
-	// HaltTooManyFailures: the number of failed nodes reached maxFailures, or a node that a retry names failed again.
+	// HaltTooManyFailures means that the number of failed nodes reached maxFailures, or that a node named by a retry failed
+	// again.
 	HaltTooManyFailures = "TooManyFailures"
-	// HaltInconclusive: that many nodes failed, but enough of them by going NotReady together with nodes of the same
-	// domain that do not have the revision. The revision is not to blame: it is not rolled back, and not revoked.
+	// HaltInconclusive means that maxFailures nodes failed, but enough of them became NotReady together with nodes of the
+	// same domain that do not have the revision. The revision is not held responsible: it is neither rolled back nor
+	// revoked.
 	HaltInconclusive = "Inconclusive"
-	// HaltAborted: a person stopped it, by spec.abort.
+	// HaltAborted means that a person stopped the revision with spec.abort.
 	HaltAborted = "Aborted"
 )
 
-// HaltReasons are all reasons of a stop.
+// HaltReasons lists all reasons of a stop.
 var HaltReasons = []string{HaltTooManyFailures, HaltInconclusive, HaltAborted}
 
-// RolloutCounts counts nodes by their state. All but selected, unavailable and rollingBack add up to selected.
+// RolloutCounts counts nodes by state. All counts except selected, unavailable and rollingBack add up to selected.
 type RolloutCounts struct {
-	// selected nodes, whatever their state.
+	// selected is the number of nodes that the selector matches, in any state.
 	Selected int32 `json:"selected"`
-	// pending nodes have not been given the revision.
+	// pending is the number of nodes to which the revision has not been assigned.
 	Pending int32 `json:"pending"`
-	// assigned nodes have been given it and have not taken it up.
+	// assigned is the number of nodes to which the revision was assigned and whose
+	// agents have not taken it up.
 	Assigned int32 `json:"assigned"`
-	// trial nodes run it in their trial, or have not decided yet.
+	// trial is the number of nodes that run the revision on trial or have not
+	// decided yet.
 	Trial int32 `json:"trial"`
-	// soaking nodes have passed their trial less than soakSeconds ago.
+	// soaking is the number of nodes that passed their trial less than soakSeconds
+	// ago.
 	Soaking int32 `json:"soaking"`
-	// updated nodes have proven it.
+	// updated is the number of nodes that have proven the revision.
 	Updated int32 `json:"updated"`
-	// failed nodes have not: it was bad there, changed protected fields, took
-	// too long, or the node went NotReady after it was assigned.
+	// failed is the number of nodes on which the revision failed: it was bad
+	// there, it changed protected fields, it took too long, or the node became
+	// NotReady after the assignment.
 	Failed int32 `json:"failed"`
-	// skipped nodes cannot be given it now: NotReady before, or opted out.
+	// skipped is the number of nodes that cannot receive the revision now, because
+	// they were NotReady before or opted out.
 	Skipped int32 `json:"skipped"`
-	// stale nodes have an agent that does not answer.
+	// stale is the number of nodes whose agent does not answer.
 	Stale int32 `json:"stale"`
-	// conflicted nodes belong to another rollout.
+	// conflicted is the number of nodes that belong to another rollout.
 	Conflicted int32 `json:"conflicted"`
-	// manual nodes have a source that a person wrote.
+	// manual is the number of nodes with a source that a person wrote.
 	Manual int32 `json:"manual"`
-	// blocked nodes refuse it because of their pods (WouldEvictPods or
-	// NeedsDrain): they run on as before and have not failed.
+	// blocked is the number of nodes that refuse the revision because of their
+	// pods (WouldEvictPods or NeedsDrain). They keep their configuration and have
+	// not failed.
 	// +optional
 	Blocked int32 `json:"blocked,omitempty"`
-	// unavailable is what maxUnavailable is spent on.
+	// unavailable is the number of nodes that count against maxUnavailable.
 	Unavailable int32 `json:"unavailable"`
-	// rollingBack nodes are on their way back from a revision that was stopped.
+	// rollingBack is the number of nodes that are returning from a stopped
+	// revision.
 	RollingBack int32 `json:"rollingBack"`
 }
 
 // FailedNode is a node on which the revision failed.
 type FailedNode struct {
-	// name of the node.
+	// name is the name of the node.
 	// +required
 	Name string `json:"name"`
-	// reason in one word: of the node's ConfigOK, or Timeout, or NodeNotReady.
+	// reason is the reason in one word: the reason of the node's ConfigOK
+	// condition, or Timeout, or NodeNotReady.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// message in the node's own words.
+	// message is the explanation in the node's own words.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 }
 
-// RolloutHalt is a stop of a revision.
+// RolloutHalt is the stop of a revision.
 type RolloutHalt struct {
-	// revision that was stopped.
+	// revision is the number of the stopped revision.
 	// +required
 	Revision int64 `json:"revision"`
-	// attempt at it that was stopped; a higher one lifts the stop.
+	// attempt is the number of the stopped attempt. A higher attempt lifts the
+	// stop.
 	// +required
 	Attempt int64 `json:"attempt"`
-	// reason: TooManyFailures, Inconclusive or Aborted.
+	// reason is TooManyFailures, Inconclusive or Aborted.
 	// +required
 	Reason string `json:"reason"`
-	// message says more.
+	// message explains the stop in a sentence.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Message string `json:"message,omitempty"`
-	// time of the stop.
+	// time is the time of the stop.
 	// +required
 	Time metav1.Time `json:"time"`
-	// rollback says that nodes are taken back.
+	// rollback reports whether nodes are rolled back.
 	// +optional
 	Rollback bool `json:"rollback,omitempty"`
 }
 
-// RolloutOutcome is what became of a revision.
+// RolloutOutcome is the outcome of a revision.
 type RolloutOutcome struct {
-	// revision number.
+	// revision is the number of the revision.
 	// +required
 	Revision int64 `json:"revision"`
 	// configMap is the name of the revision's ConfigMap.
 	// +optional
 	ConfigMap string `json:"configMap,omitempty"`
-	// uid of that ConfigMap. Nothing else is taken for the revision. Absent: an
-	// earlier version of the controller wrote this entry, and nothing proves
-	// which ConfigMap it meant.
+	// uid is the metadata.uid of that ConfigMap. A ConfigMap with another UID is
+	// not this revision. Absent if an earlier version of the controller wrote this
+	// entry; then nothing proves which ConfigMap it meant.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=128
 	UID types.UID `json:"uid,omitempty"`
-	// sha256 of the revision's payload, as in configMapRef. Nothing else is
-	// taken for the revision.
+	// sha256 is the digest of the revision's payload, as in configMapRef. A
+	// ConfigMap with another payload is not this revision.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	SHA256 string `json:"sha256,omitempty"`
-	// outcome: Succeeded, Halted, RolledBack or Superseded.
+	// outcome is Succeeded, Halted, RolledBack or Superseded.
 	// +required
 	Outcome string `json:"outcome"`
-	// reason of the stop, if the outcome is Halted or RolledBack:
-	// TooManyFailures, Inconclusive or Aborted. Absent with these outcomes: an
-	// earlier version of the controller wrote this entry, and its message begins
-	// with the reason.
+	// reason is the reason of the stop if the outcome is Halted or RolledBack:
+	// TooManyFailures, Inconclusive or Aborted. If it is absent with these
+	// outcomes, an earlier version of the controller wrote this entry, and message
+	// begins with the reason.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason,omitempty"`
-	// message says more.
+	// message explains the outcome in a sentence.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
-	// startTime is when it became the target.
+	// startTime is the time when the revision became the target.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
-	// endTime is when the outcome was clear.
+	// endTime is the time when the outcome was decided.
 	// +optional
 	EndTime *metav1.Time `json:"endTime,omitempty"`
-	// updated is how many nodes had proven it then.
+	// updated is the number of nodes that had proven the revision at endTime.
 	// +optional
 	Updated int32 `json:"updated,omitempty"`
-	// failed is on how many it had failed then.
+	// failed is the number of nodes on which the revision had failed at endTime.
 	// +optional
 	Failed int32 `json:"failed,omitempty"`
 }

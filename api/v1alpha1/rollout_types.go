@@ -6,20 +6,21 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Labels of the ConfigMaps that hold a rollout's revisions. They serve to find them. What a revision is, the rollout's
-// status says, by UID and sha256.
+// Labels of the ConfigMaps that hold a rollout's revisions. They only help to find the ConfigMaps: the rollout's status
+// identifies its revisions by UID and sha256.
 const (
-	// LabelRollout is the name of the rollout that made the ConfigMap.
+	// LabelRollout is the name of the rollout whose revision the ConfigMap holds.
 	LabelRollout = "evenkeel.dev/rollout"
-	// LabelRevision is the revision's number. A content that becomes the target anew takes the next one.
+	// LabelRevision is the revision's number. A content that becomes the target again gets the next number.
 	LabelRevision = "evenkeel.dev/revision"
 )
 
-// AnnotationObserved of a NodeConfig is what the controller has observed of the node's assignment: since when the node is
-// fine, or that it had failed before a retry. Written by evenkeel-controller alone.
+// AnnotationObserved is the annotation of a NodeConfig in which the controller records its observations of the node's
+// assignment: the time since which the node has been healthy, or that it had failed before a retry. Only
+// evenkeel-controller writes it.
 const AnnotationObserved = "evenkeel.dev/observed"
 
-// Bounds of a NodeConfigRollout, texts in characters, as its CRD has them. Who writes a status must keep to them.
+// Limits of a NodeConfigRollout, as in its CRD. Texts are counted in characters. Every writer of a status must respect them.
 const (
 	MaxSteps             = 30
 	MaxFailedNodes       = 10
@@ -31,30 +32,31 @@ const (
 	MaxFailedMessage     = 1024
 )
 
-// NodeConfigRollout is one kubelet configuration for all the nodes that a selector matches, and how it reaches them. It
-// is desired state, not a job: nodes that join later get it too. The spec is written by a person, the status by
-// evenkeel-controller alone.
+// NodeConfigRollout rolls out one kubelet configuration to all nodes that a selector matches. It is desired state, not
+// a job: nodes that join later get the configuration too. People write the spec. Only evenkeel-controller writes the
+// status.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=ncr
 // +kubebuilder:subresource:status
-// +kubebuilder:printcolumn:name=Revision,type=integer,JSONPath=`.status.updateRevision.number`,description="Revision that is being rolled out, or that is complete"
-// +kubebuilder:printcolumn:name=Status,type=string,JSONPath=`.status.phase`,description="What the rollout does now"
-// +kubebuilder:printcolumn:name=Step,type=string,JSONPath=`.status.stepsDone`,description="Steps that are done, of all"
-// +kubebuilder:printcolumn:name=Updated,type=string,JSONPath=`.status.updated`,description="Nodes that run the revision and have proven it, of those that belong to the rollout"
-// +kubebuilder:printcolumn:name=Failed,type=integer,JSONPath=`.status.nodes.failed`,description="Nodes on which the revision failed"
+// +kubebuilder:printcolumn:name=Revision,type=integer,JSONPath=`.status.updateRevision.number`,description="Number of the revision that is being rolled out or is complete"
+// +kubebuilder:printcolumn:name=Status,type=string,JSONPath=`.status.phase`,description="Phase of the rollout"
+// +kubebuilder:printcolumn:name=Step,type=string,JSONPath=`.status.stepsDone`,description="Finished steps, of all steps"
+// +kubebuilder:printcolumn:name=Updated,type=string,JSONPath=`.status.updated`,description="Nodes that have proven the revision, of all nodes that belong to the rollout"
+// +kubebuilder:printcolumn:name=Failed,type=integer,JSONPath=`.status.nodes.failed`,description="Number of nodes on which the revision failed"
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name=Message,type=string,priority=1,JSONPath=`.status.message`,description="The same as a sentence, and what to do next"
-// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')",message="metadata.name must have at most 63 characters and no dots, because revisions are labelled with it: choose another name"
+// +kubebuilder:printcolumn:name=Message,type=string,priority=1,JSONPath=`.status.message`,description="Description of the phase, and the next action"
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')",message="metadata.name must have at most 63 characters and no dots, because revisions have it as a label: choose another name"
 type NodeConfigRollout struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what shall be. Written by a person.
+	// spec is the desired configuration, its nodes, and the pace of the rollout.
+	// Written by a person.
 	// +required
 	Spec NodeConfigRolloutSpec `json:"spec"`
 
-	// status is how far it is. Written by evenkeel-controller alone.
+	// status is the progress of the rollout. Only evenkeel-controller writes it.
 	// +optional
 	Status NodeConfigRolloutStatus `json:"status,omitempty"`
 }
@@ -68,127 +70,134 @@ type NodeConfigRolloutList struct {
 	Items           []NodeConfigRollout `json:"items"`
 }
 
-// NodeConfigRolloutSpec is what shall be on which nodes, and how fast.
+// NodeConfigRolloutSpec is the configuration, the nodes that should run it, and the pace of the rollout.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.allNodes) && self.allNodes) || (has(self.nodeSelector) && ((has(self.nodeSelector.matchLabels) && size(self.nodeSelector.matchLabels) > 0) || (has(self.nodeSelector.matchExpressions) && size(self.nodeSelector.matchExpressions) > 0)))",message="nodeSelector is empty and would select every node: give it labels, or set allNodes: true if every node is meant",fieldPath=".nodeSelector"
 // +kubebuilder:validation:XValidation:rule="!(has(self.allNodes) && self.allNodes) || !has(self.nodeSelector) || ((!has(self.nodeSelector.matchLabels) || size(self.nodeSelector.matchLabels) == 0) && (!has(self.nodeSelector.matchExpressions) || size(self.nodeSelector.matchExpressions) == 0))",message="allNodes: true and a nodeSelector contradict each other: remove one",fieldPath=".allNodes"
-// +kubebuilder:validation:XValidation:rule="!has(self.soakSeconds) || !has(self.progressDeadlineSeconds) || self.soakSeconds < self.progressDeadlineSeconds",message="progressDeadlineSeconds must be longer than soakSeconds, or nodes that soak would look stuck: raise the one or lower the other",fieldPath=".progressDeadlineSeconds"
+// +kubebuilder:validation:XValidation:rule="!has(self.soakSeconds) || !has(self.progressDeadlineSeconds) || self.soakSeconds < self.progressDeadlineSeconds",message="progressDeadlineSeconds must be greater than soakSeconds, or soaking nodes would look stuck: raise progressDeadlineSeconds or lower soakSeconds",fieldPath=".progressDeadlineSeconds"
 type NodeConfigRolloutSpec struct {
-	// nodeSelector selects nodes by their labels. An empty one is refused unless
-	// allNodes is true.
+	// nodeSelector selects nodes by their labels. An empty selector is refused
+	// unless allNodes is true.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))",message="matchExpressions: operators are In and NotIn, with values, and Exists and DoesNotExist, without"
 	NodeSelector metav1.LabelSelector `json:"nodeSelector,omitempty"`
 
-	// allNodes must be true for an empty nodeSelector: every node is meant.
+	// allNodes selects every node. It must be true if nodeSelector is empty, and
+	// false otherwise. Defaults to false.
 	// +optional
 	AllNodes bool `json:"allNodes,omitempty"`
 
-	// priority decides who has a node that several rollouts select: the higher
-	// one, then the older one, then the first by name. A node in flight is not
-	// taken from the rollout that it is in flight for.
+	// priority decides which rollout controls a node that several rollouts select:
+	// the one with the highest priority, then the oldest, then the first by name.
+	// A node that is in flight stays with its rollout until it is finished.
+	// Defaults to 0.
 	// +optional
 	Priority int32 `json:"priority,omitempty"`
 
-	// template is the configuration: exactly one of kubelet, kubeletDropIn and
-	// configMapRef. A new content is a new revision.
+	// template is the configuration. Exactly one of kubelet, kubeletDropIn and
+	// configMapRef must be set. Each new content is a new revision.
 	// +required
 	Template RolloutTemplate `json:"template"`
 
-	// trial is what is asked of each node's trial, in spec.trial of its
-	// NodeConfig. A change makes no new revision and applies to nodes that are
-	// given one later. Nodes that are given an older revision than the target
-	// are given no terms. Terms given both here and in the template are refused.
+	// trial holds the settings for the trial on each node. The controller copies
+	// them to spec.trial of the NodeConfig. A change creates no new revision and
+	// applies to nodes that receive the target revision later. Nodes that receive
+	// an older revision get no trial settings. Settings are refused if the
+	// template has trial settings too.
 	// +optional
 	Trial *TrialTerms `json:"trial,omitempty"`
 
-	// paused stops new assignments. Nodes in flight go on, nodes that join are
-	// served, and a rollback is finished.
+	// paused stops new assignments. Nodes in flight continue, nodes that join are
+	// served, and a rollback finishes. Defaults to false.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
-	// frozen stops everything, rollback and nodes that join included.
+	// frozen stops all writes to NodeConfigs, including rollbacks and assignments
+	// to nodes that join. Defaults to false.
 	// +optional
 	Frozen bool `json:"frozen,omitempty"`
 
-	// newNodes is what a node gets that joins before this revision has
-	// succeeded: LastSucceeded, the newest revision that has, or Target, this
-	// one.
+	// newNodes is the revision for nodes that join before the target revision has
+	// succeeded. LastSucceeded is the newest revision that succeeded. Target is
+	// the revision that is being rolled out. Defaults to LastSucceeded.
 	// +optional
 	// +kubebuilder:default=LastSucceeded
 	NewNodes NewNodes `json:"newNodes,omitempty"`
 
-	// strategy is the order and the pace.
+	// strategy is the order and the pace of the rollout.
 	// +optional
 	// +kubebuilder:default={}
 	Strategy RolloutStrategy `json:"strategy,omitempty"`
 
-	// soakSeconds is how long a node must be fine after its own trial has passed
-	// before it counts as updated. It must be shorter than
-	// progressDeadlineSeconds.
+	// soakSeconds is how long a node must stay Ready, with ConfigOK True, after
+	// its trial before it counts as updated. It must be less than
+	// progressDeadlineSeconds. Defaults to 0. At most 604800.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=604800
 	SoakSeconds int32 `json:"soakSeconds,omitempty"`
 
 	// nodeTimeoutSeconds is how long a node may take from its assignment to the
-	// end of its trial, beyond the length of the trial itself. A node that takes
-	// longer has failed. At least 10.
+	// end of its trial, in addition to the length of the trial. A node that takes
+	// longer has failed. Defaults to 900. From 10 to 604800.
 	// +optional
 	// +kubebuilder:default=900
 	// +kubebuilder:validation:XValidation:rule="self >= 10",message="must be at least 10: a node needs that long to try the configuration, restart its kubelet and renew its Lease"
 	// +kubebuilder:validation:Maximum=604800
 	NodeTimeoutSeconds int32 `json:"nodeTimeoutSeconds,omitempty"`
 
-	// progressDeadlineSeconds is how long nothing may move before the rollout
-	// says that it is stuck. It stands still while the rollout waits for a
-	// person or for time to pass. At least 10, and more than soakSeconds.
+	// progressDeadlineSeconds is how long the rollout may make no progress before
+	// it is reported as Stuck. Time that the rollout spends waiting for a person
+	// or at a timed pause does not count. It must be more than soakSeconds.
+	// Defaults to 3600. From 10 to 31536000.
 	// +optional
 	// +kubebuilder:default=3600
-	// +kubebuilder:validation:XValidation:rule="self >= 10",message="must be at least 10: no node is quicker"
+	// +kubebuilder:validation:XValidation:rule="self >= 10",message="must be at least 10: no node is faster"
 	// +kubebuilder:validation:Maximum=31536000
 	ProgressDeadlineSeconds int32 `json:"progressDeadlineSeconds,omitempty"`
 
-	// failurePolicy is when to stop, and what to do then.
+	// failurePolicy decides when the rollout stops and what happens then.
 	// +optional
 	// +kubebuilder:default={}
 	FailurePolicy FailurePolicy `json:"failurePolicy,omitempty"`
 
-	// rollback is the pace of going back.
+	// rollback is the pace of a rollback.
 	// +optional
 	// +kubebuilder:default={}
 	Rollback RollbackStrategy `json:"rollback,omitempty"`
 
-	// revisionHistoryLimit is how many revisions are kept that no node names,
-	// and how many outcomes in status.history.
+	// revisionHistoryLimit is the number of revisions to keep that no node names,
+	// and the number of outcomes to keep in status.history. Defaults to 10. From 0
+	// to 50.
 	// +optional
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=50
 	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
 
-	// approval lets a revision pass a step, and every step before it.
+	// approval lets a revision pass a step and every step before it.
 	// +optional
 	Approval *RolloutApproval `json:"approval,omitempty"`
 
-	// abort stops a revision for good.
+	// abort stops a revision permanently.
 	// +optional
 	Abort *RolloutAbort `json:"abort,omitempty"`
 
-	// retry has nodes on which a revision failed try it again, and lifts its
-	// stop.
+	// retry makes nodes on which a revision failed try it again, and lifts the
+	// stop of the revision.
 	// +optional
 	Retry *RolloutRetry `json:"retry,omitempty"`
 }
 
-// NewNodes is what nodes get that join while a revision is being rolled out.
+// NewNodes is the revision that nodes receive when they join during a rollout.
 // +kubebuilder:validation:Enum=LastSucceeded;Target
 type NewNodes string
 
 const (
-	// NewNodesLastSucceeded: the newest revision that has succeeded; where none has, they wait like the others.
+	// NewNodesLastSucceeded is the newest revision that succeeded. If no revision has succeeded, nodes that join wait for
+	// their turn like all others.
 	NewNodesLastSucceeded NewNodes = "LastSucceeded"
-	// NewNodesTarget: the revision that is being rolled out.
+	// NewNodesTarget is the revision that is being rolled out.
 	NewNodesTarget NewNodes = "Target"
 )
 
@@ -196,9 +205,8 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.kubelet) ? 1 : 0) + (has(self.kubeletDropIn) ? 1 : 0) + (has(self.configMapRef) ? 1 : 0) == 1",messageExpression="'template must have exactly one of kubelet, kubeletDropIn and configMapRef, but ' + (has(self.kubelet) || has(self.kubeletDropIn) || has(self.configMapRef) ? 'has more: remove all but one' : 'has none')"
 type RolloutTemplate struct {
-	// kubelet is a whole KubeletConfiguration, with the apiVersion
-	// kubelet.config.k8s.io/v1beta1 (upstream) or evenkeel.dev/v1alpha1
-	// (grouped).
+	// kubelet is a complete KubeletConfiguration, with the apiVersion
+	// kubelet.config.k8s.io/v1beta1 (upstream) or evenkeel.dev/v1alpha1 (grouped).
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -207,8 +215,8 @@ type RolloutTemplate struct {
 	// +kubebuilder:validation:XValidation:rule="!has(self.apiVersion) || self.apiVersion == 'kubelet.config.k8s.io/v1beta1' || self.apiVersion == 'evenkeel.dev/v1alpha1'",message="apiVersion must be kubelet.config.k8s.io/v1beta1 (upstream), or evenkeel.dev/v1alpha1 (grouped)"
 	Kubelet *runtime.RawExtension `json:"kubelet,omitempty"`
 
-	// kubeletDropIn is a partial one, laid over each node's local configuration
-	// by the kubelet (1.30 and later).
+	// kubeletDropIn is a partial KubeletConfiguration. The kubelet (1.30 and
+	// later) merges it into each node's local configuration.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -217,22 +225,23 @@ type RolloutTemplate struct {
 	// +kubebuilder:validation:XValidation:rule="!has(self.apiVersion) || self.apiVersion == 'kubelet.config.k8s.io/v1beta1' || self.apiVersion == 'evenkeel.dev/v1alpha1'",message="apiVersion must be kubelet.config.k8s.io/v1beta1 (upstream), or evenkeel.dev/v1alpha1 (grouped)"
 	KubeletDropIn *runtime.RawExtension `json:"kubeletDropIn,omitempty"`
 
-	// configMapRef names a ConfigMap that somebody edits, with one of the keys
-	// kubelet and kubelet-dropin. Each of its contents becomes a revision.
+	// configMapRef names a ConfigMap with one of the keys kubelet and
+	// kubelet-dropin. People may edit this ConfigMap; each of its contents becomes
+	// a revision.
 	// +optional
 	ConfigMapRef *TemplateConfigMap `json:"configMapRef,omitempty"`
 }
 
-// TemplateConfigMap names a ConfigMap.
+// TemplateConfigMap names the ConfigMap of a template.
 type TemplateConfigMap struct {
-	// namespace of the ConfigMap: evenkeel-system, unless the controller was
-	// given the right to read another.
+	// namespace is the namespace of the ConfigMap. It must be evenkeel-system,
+	// unless the controller has the right to read ConfigMaps in another namespace.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",messageExpression="self == '' ? 'namespace must be non-empty' : 'namespace must be a DNS label: lower-case letters, digits and dashes'"
 	Namespace string `json:"namespace"`
 
-	// name of the ConfigMap.
+	// name is the name of the ConfigMap.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",messageExpression="self == '' ? 'name must be non-empty' : 'name must be a DNS name: lower-case letters, digits, dashes and dots'"
@@ -243,83 +252,88 @@ type TemplateConfigMap struct {
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.topologyKey) && size(self.topologyKey) > 0) || (!has(self.maxUnavailablePerDomain) && !has(self.maxDomainsInFlight))",message="maxUnavailablePerDomain and maxDomainsInFlight need a topologyKey, such as topology.kubernetes.io/zone"
 type RolloutStrategy struct {
-	// maxUnavailable is how many nodes may be in flight, soaking, failed or gone
-	// NotReady at a time: a number, or a percentage of the rollout's nodes,
-	// rounded down and at least 1. 0 stops the rollout.
+	// maxUnavailable is the maximum number of nodes that may be unavailable at the
+	// same time: in flight, soaking, failed, or no longer Ready. It is a number,
+	// or a percentage of the rollout's nodes, rounded down and at least 1. 0 stops
+	// the rollout. Defaults to 10%.
 	// +optional
 	// +kubebuilder:default="10%"
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000000 : self.matches('^(0|[1-9][0-9]?|100)%$')",message="must be a number from 0 to 1000000, without quotes, or a percentage from 0% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
-	// maxJoining is how many nodes that joined may be in flight at a time: a
-	// number, or a percentage of the rollout's nodes, rounded down and at least
-	// 1. A node without workload pods does not wait for the others in the first
-	// ten minutes after its Node was created, unless the revision has failed on
-	// one that joined. 0 lets only those join. Absent: as maxUnavailable.
+	// maxJoining is the maximum number of newly joined nodes that may be in flight
+	// at the same time. It is a number, or a percentage of the rollout's nodes,
+	// rounded down and at least 1. During the first ten minutes after its Node was
+	// created, a node without workload pods is not subject to this limit, unless
+	// the revision has failed on a node that joined. 0 admits only such nodes.
+	// Defaults to the value of maxUnavailable.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000000 : self.matches('^(0|[1-9][0-9]?|100)%$')",message="must be a number from 0 to 1000000, without quotes, or a percentage from 0% to 100%"
 	MaxJoining *intstr.IntOrString `json:"maxJoining,omitempty"`
 
-	// topologyKey is the node label whose value is the node's domain.
+	// topologyKey is the key of the node label whose value is the node's domain,
+	// such as topology.kubernetes.io/zone.
 	// +optional
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:XValidation:rule="self == '' || self.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')",message="topologyKey must be the key of a node label, such as topology.kubernetes.io/zone"
 	TopologyKey string `json:"topologyKey,omitempty"`
 
-	// maxUnavailablePerDomain is the same as maxUnavailable for the nodes of one
-	// domain.
+	// maxUnavailablePerDomain is maxUnavailable for the nodes of each domain. It
+	// requires topologyKey. Absent means no limit.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000000 : self.matches('^(0|[1-9][0-9]?|100)%$')",message="must be a number from 0 to 1000000, without quotes, or a percentage from 0% to 100%"
 	MaxUnavailablePerDomain *intstr.IntOrString `json:"maxUnavailablePerDomain,omitempty"`
 
-	// maxDomainsInFlight is in how many domains nodes may be in flight or
-	// soaking at a time. Absent: in all.
+	// maxDomainsInFlight is the maximum number of domains that may have nodes in
+	// flight or soaking at the same time. It requires topologyKey. Absent means no
+	// limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxDomainsInFlight *int32 `json:"maxDomainsInFlight,omitempty"`
 
-	// steps are gone through one after another, each with exactly one of nodes
-	// and pause. After the last one all other nodes get it too. Absent: 1 node,
-	// 10%, all.
+	// steps are the steps of the rollout, in order. Each has exactly one of nodes
+	// and pause. After the last step, all remaining nodes are updated. Defaults to
+	// three steps: 1 node, 10%, 100%.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=30
 	Steps []RolloutStep `json:"steps,omitempty"`
 
-	// canarySelector selects those among the rollout's nodes that go first.
+	// canarySelector selects the nodes of the rollout that are updated first.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))",message="matchExpressions: operators are In and NotIn, with values, and Exists and DoesNotExist, without"
 	CanarySelector *metav1.LabelSelector `json:"canarySelector,omitempty"`
 }
 
-// RolloutStep is one step: so many nodes, or a pause.
+// RolloutStep is one step of a rollout: a number of nodes, or a pause.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.nodes) != has(self.pause)",messageExpression="'a step must have exactly one of nodes and pause, but has ' + (has(self.nodes) ? 'both: make two steps of it' : 'neither')"
+// +kubebuilder:validation:XValidation:rule="has(self.nodes) != has(self.pause)",messageExpression="'a step must have exactly one of nodes and pause, but has ' + (has(self.nodes) ? 'both: split it into two steps' : 'neither')"
 type RolloutStep struct {
-	// nodes is how many nodes shall be updated when this step is done: a number,
-	// or a percentage of the rollout's nodes, rounded up. Numbers never fall, and
-	// neither do percentages.
+	// nodes is the total number of nodes that are updated when this step is done:
+	// a number, or a percentage of the rollout's nodes, rounded up. From one step
+	// to the next, neither numbers nor percentages may decrease.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self == '100%' || (self.endsWith('%') && (size(self) == 2 ? '1%' <= self && self <= '9%' : size(self) == 3 && '10%' <= self && self <= '99%' && self.charAt(1) in ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9']))",message="must be a number from 1 to 1000000, without quotes, or a percentage from 1% to 100%"
 	Nodes *intstr.IntOrString `json:"nodes,omitempty"`
 
-	// pause waits: for its duration, or without one until somebody approves.
+	// pause makes the rollout wait, for a duration or until somebody approves.
 	// +optional
 	Pause *RolloutPause `json:"pause,omitempty"`
 }
 
-// RolloutPause is a step that waits.
+// RolloutPause makes a rollout wait.
 type RolloutPause struct {
-	// duration such as 10m or 1h30m. Absent: until somebody approves.
+	// duration is the length of the pause, such as 10m or 1h30m. If it is absent,
+	// the rollout waits for an approval.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}([.][0-9]{1,9})?(h|m|s|ms))+$') && duration(self) > duration('0s')",message="must be a duration of more than nothing in h, m and s, such as 10m or 1h30m; leave it out to wait for an approval"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}([.][0-9]{1,9})?(h|m|s|ms))+$') && duration(self) > duration('0s')",message="must be a duration greater than 0 in h, m and s, such as 10m or 1h30m; omit it to wait for an approval"
 	Duration *metav1.Duration `json:"duration,omitempty"`
 }
 
@@ -328,33 +342,35 @@ type RolloutPause struct {
 type FailureAction string
 
 const (
-	// FailureActionPause: nothing moves on; nodes that run the revision keep it.
+	// FailureActionPause stops new assignments. Nodes that run the revision keep it.
 	FailureActionPause FailureAction = "Pause"
-	// FailureActionRollback: nodes that have the revision go back to the last one that succeeded.
+	// FailureActionRollback returns the nodes that run the revision to the newest revision that succeeded.
 	FailureActionRollback FailureAction = "Rollback"
 )
 
-// FailurePolicy is when a rollout stops, and what it does then.
+// FailurePolicy decides when a rollout stops and what happens then.
 type FailurePolicy struct {
-	// maxFailures is how many failed nodes stop the rollout: a number, or a
-	// percentage of the rollout's nodes, rounded up.
+	// maxFailures is the number of failed nodes that stops the rollout: a number,
+	// or a percentage of the rollout's nodes, rounded up. Defaults to 1.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self.matches('^([1-9][0-9]?|100)%$')",message="must be a number from 1 to 1000000, without quotes, or a percentage from 1% to 100%"
 	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
 
-	// action is Pause, or Rollback to the last revision that succeeded.
+	// action is what the rollout does when it stops. Pause leaves the revision on
+	// the nodes that run it. Rollback returns nodes to the newest revision that
+	// succeeded. Defaults to Pause.
 	// +optional
 	// +kubebuilder:default=Pause
 	Action FailureAction `json:"action,omitempty"`
 }
 
-// RollbackStrategy is the pace of going back.
+// RollbackStrategy is the pace of a rollback.
 type RollbackStrategy struct {
-	// maxUnavailable is how many healthy nodes may be going back at a time: a
-	// number, or a percentage of the rollout's nodes, rounded down and at least
-	// 1. Nodes that are broken do not count.
+	// maxUnavailable is the maximum number of healthy nodes that may roll back at
+	// the same time. It is a number, or a percentage of the rollout's nodes,
+	// rounded down and at least 1. Broken nodes do not count. Defaults to 25%.
 	// +optional
 	// +kubebuilder:default="25%"
 	// +kubebuilder:validation:XIntOrString
@@ -364,44 +380,49 @@ type RollbackStrategy struct {
 
 // RolloutApproval lets a revision pass a step.
 type RolloutApproval struct {
-	// revision that is approved. For any other the approval means nothing.
+	// revision is the number of the approved revision. The approval has no effect
+	// on other revisions.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	Revision int64 `json:"revision"`
 
-	// step that is passed, with every step before it, counted from 0.
+	// step is the approved step, counted from 0. All steps before it are approved
+	// too.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Step int32 `json:"step"`
 }
 
-// RolloutAbort stops a revision for good.
+// RolloutAbort stops a revision permanently.
 type RolloutAbort struct {
-	// revision to stop. For any other the abort means nothing.
+	// revision is the number of the revision to stop. The abort has no effect on
+	// other revisions.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	Revision int64 `json:"revision"`
 
-	// rollback takes the nodes that have it back to the last revision that
-	// succeeded.
+	// rollback returns the nodes that run this revision to the newest revision
+	// that succeeded. Defaults to false.
 	// +optional
 	Rollback bool `json:"rollback,omitempty"`
 }
 
-// RolloutRetry has nodes try a revision again.
+// RolloutRetry makes nodes try a revision again.
 type RolloutRetry struct {
-	// revision to try again. For any other the retry means nothing.
+	// revision is the number of the revision to try again. The retry has no effect
+	// on other revisions.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	Revision int64 `json:"revision"`
 
-	// attempt counts the tries; the first one is 1, and a higher one than before
-	// begins another.
+	// attempt is the number of the new attempt. The first attempt is 1. A number
+	// higher than status.attempt starts a new attempt.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="self >= 2",message="must be at least 2, because the first attempt is 1: set it to status.attempt + 1"
 	Attempt int64 `json:"attempt"`
 
-	// nodes to try it on. Absent: all on which it failed.
+	// nodes are the names of the nodes that try again. Absent means all nodes on
+	// which the revision failed.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=1000

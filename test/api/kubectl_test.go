@@ -91,15 +91,15 @@ func TestKubectlExplainsEveryFieldAndSaysWhoWritesIt(t *testing.T) {
 		path string
 		want []string
 	}{
-		{"nodeconfig", []string{"Its name is the node's name."}},
-		{"nodeconfig.spec", []string{"Written by a person or a controller; a node is refused."}},
+		{"nodeconfig", []string{"It has the name of the node."}},
+		{"nodeconfig.spec", []string{"Written by a person or a controller; writes by a node are refused."}},
 		{"nodeconfig.spec.configSource", []string{
-			"exactly one of its local and configMapRef must be set.",
+			"Exactly one of its fields local and configMapRef must be set.",
 			"configMapRef <Object>", "Written by a person or a controller.",
 		}},
-		{"nodeconfig.spec.configSource.configMapRef", []string{"uid of the ConfigMap, its metadata.uid."}},
-		{"nodeconfig.status", []string{"Written by the node's evenkeel-agent alone"}},
-		{"nodeconfig.status.lastKnownGood", []string{"Absent: local. Written by the agent.", "since is when it passed its trial."}},
+		{"nodeconfig.spec.configSource.configMapRef", []string{"uid is the metadata.uid of the ConfigMap."}},
+		{"nodeconfig.status", []string{"Only the node's evenkeel-agent writes it,"}},
+		{"nodeconfig.status.lastKnownGood", []string{"Absent if it is the local configuration. Written by the agent.", "since is the time when the configuration passed its trial."}},
 	} {
 		out := strings.Join(strings.Fields(mustKubectl(t, "explain", test.path)), " ")
 		for _, want := range test.want {

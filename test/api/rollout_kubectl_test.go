@@ -158,20 +158,20 @@ func TestAStatusOfARolloutBeyondItsBoundsIsRefused(t *testing.T) {
 
 func TestKubectlExplainsRollouts(t *testing.T) {
 	for path, want := range map[string][]string{
-		"ncr": {"one kubelet configuration for all the nodes that a selector matches", "The spec is written by a person"},
+		"ncr": {"rolls out one kubelet configuration to all nodes that a selector matches", "People write the spec."},
 		"ncr.spec": {
-			"An empty one is refused unless allNodes is true.", "soakSeconds <integer>", "longer has failed. At least 10.",
+			"An empty selector is refused unless allNodes is true.", "soakSeconds <integer>", "A node that takes longer has failed. Defaults to 900.",
 			"newNodes <string> enum: LastSucceeded, Target",
 		},
 		"ncr.spec.strategy": {
-			"maxUnavailable <Object>", "rounded down and at least 1. 0 stops the rollout.", "steps <[]Object>", "After the last one all other nodes get it too. Absent: 1 node, 10%, all.",
-			"topologyKey is the node label whose value is the node's domain.",
+			"maxUnavailable <Object>", "rounded down and at least 1. 0 stops the rollout.", "steps <[]Object>", "After the last step, all remaining nodes are updated. Defaults to three steps: 1 node, 10%, 100%.",
+			"topologyKey is the key of the node label whose value is the node's domain,",
 		},
-		"ncr.spec.strategy.steps":       {"each with exactly one of nodes and pause. After", "Numbers never fall, and neither do percentages."},
-		"ncr.spec.strategy.steps.pause": {"duration such as 10m or 1h30m. Absent: until somebody approves."},
-		"ncr.spec.template":             {"exactly one of kubelet, kubeletDropIn and configMapRef.", "kubeletDropIn is a partial one"},
-		"ncr.status":                    {"Written by evenkeel-controller alone.", "halt is the stop of updateRevision"},
-		"ncr.status.nodes":              {"unavailable is what maxUnavailable is spent on."},
+		"ncr.spec.strategy.steps":       {"Each has exactly one of nodes and pause. After", "neither numbers nor percentages may decrease."},
+		"ncr.spec.strategy.steps.pause": {"such as 10m or 1h30m. If it is absent, the rollout waits for an approval."},
+		"ncr.spec.template":             {"Exactly one of kubelet, kubeletDropIn and configMapRef must be set.", "kubeletDropIn is a partial KubeletConfiguration."},
+		"ncr.status":                    {"Only evenkeel-controller writes it.", "halt describes the stop of updateRevision."},
+		"ncr.status.nodes":              {"unavailable is the number of nodes that count against maxUnavailable."},
 	} {
 		out := strings.Join(strings.Fields(mustKubectl(t, "explain", path)), " ")
 		for _, w := range want {

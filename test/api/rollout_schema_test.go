@@ -72,8 +72,8 @@ func TestARolloutThatCannotWorkIsRefusedInWords(t *testing.T) {
 		fromZero  = `must be a number from 0 to 1000000, without quotes, or a percentage from 0% to 100%`
 		fromOne   = `must be a number from 1 to 1000000, without quotes, or a percentage from 1% to 100%`
 		operators = `matchExpressions: operators are In and NotIn, with values, and Exists and DoesNotExist, without`
-		duration  = `must be a duration of more than nothing in h, m and s, such as 10m or 1h30m; leave it out to wait for an approval`
-		trial     = `must be a duration of more than nothing and at most 168h in h, m and s, such as 30m or 1h30m`
+		duration  = `must be a duration greater than 0 in h, m and s, such as 10m or 1h30m; omit it to wait for an approval`
+		trial     = `must be a duration greater than 0 and at most 168h in h, m and s, such as 30m or 1h30m`
 	)
 	for name, test := range map[string]struct {
 		spec string
@@ -121,7 +121,7 @@ func TestARolloutThatCannotWorkIsRefusedInWords(t *testing.T) {
 		"no steps":                   {`strategy: {steps: []}`, []string{`spec.strategy.steps`, `should have at least 1 items`}},
 		"too many steps":             {`strategy: {steps: [` + strings.Repeat(`{nodes: 1},`, 31) + `]}`, []string{`spec.strategy.steps: Too many: 31: must have at most 30 items`}},
 		"an empty step":              {`strategy: {steps: [{}]}`, []string{`spec.strategy.steps[0]: `, `a step must have exactly one of nodes and pause, but has neither`}},
-		"two steps in one":           {`strategy: {steps: [{nodes: 1}, {nodes: 2, pause: {}}]}`, []string{`spec.strategy.steps[1]: `, `but has both: make two steps of it`}},
+		"two steps in one":           {`strategy: {steps: [{nodes: 1}, {nodes: 2, pause: {}}]}`, []string{`spec.strategy.steps[1]: `, `but has both: split it into two steps`}},
 		"a step of no nodes":         {`strategy: {steps: [{nodes: 0}]}`, []string{`spec.strategy.steps[0].nodes: `, fromOne}},
 		"a pause of nothing":         {`strategy: {steps: [{pause: {duration: 0s}}]}`, []string{`spec.strategy.steps[0].pause.duration: `, duration}},
 		"a pause that is a number":   {`strategy: {steps: [{pause: {duration: "10"}}]}`, []string{`spec.strategy.steps[0].pause.duration: `, duration}},
@@ -146,10 +146,10 @@ func TestARolloutThatCannotWorkIsRefusedInWords(t *testing.T) {
 		"an unknown newNodes":               {`newNodes: Latest`, []string{`spec.newNodes: Unsupported value: "Latest": supported values: "LastSucceeded", "Target"`}},
 		"a soak below zero":                 {`soakSeconds: -1`, []string{`spec.soakSeconds in body should be greater than or equal to 0`}},
 		"a soak of more than a week":        {`soakSeconds: 604801, progressDeadlineSeconds: 700000`, []string{`spec.soakSeconds in body should be less than or equal to 604800`}},
-		"a soak that looks stuck":           {`soakSeconds: 7200`, []string{`spec.progressDeadlineSeconds: `, `progressDeadlineSeconds must be longer than soakSeconds, or nodes that soak would look stuck: raise the one or lower the other`}},
+		"a soak that looks stuck":           {`soakSeconds: 7200`, []string{`spec.progressDeadlineSeconds: `, `progressDeadlineSeconds must be greater than soakSeconds, or soaking nodes would look stuck: raise progressDeadlineSeconds or lower soakSeconds`}},
 		"a timeout that no node can keep":   {`nodeTimeoutSeconds: 9`, []string{`spec.nodeTimeoutSeconds: `, `must be at least 10: a node needs that long to try the configuration, restart its kubelet and renew its Lease`}},
 		"a timeout of more than a week":     {`nodeTimeoutSeconds: 604801`, []string{`spec.nodeTimeoutSeconds in body should be less than or equal to 604800`}},
-		"a deadline that nothing can keep":  {`progressDeadlineSeconds: 9`, []string{`spec.progressDeadlineSeconds: `, `must be at least 10: no node is quicker`}},
+		"a deadline that nothing can keep":  {`progressDeadlineSeconds: 9`, []string{`spec.progressDeadlineSeconds: `, `must be at least 10: no node is faster`}},
 		"a deadline of more than a year":    {`progressDeadlineSeconds: 31536001`, []string{`spec.progressDeadlineSeconds in body should be less than or equal to 31536000`}},
 		"a history below zero":              {`revisionHistoryLimit: -1`, []string{`spec.revisionHistoryLimit in body should be greater than or equal to 0`}},
 		"a history without end":             {`revisionHistoryLimit: 51`, []string{`spec.revisionHistoryLimit in body should be less than or equal to 50`}},
@@ -199,7 +199,7 @@ func TestEveryPercentageOfAStepIsToldFromWhatIsNone(t *testing.T) {
 }
 
 func TestTheNameOfARolloutMustFitInALabel(t *testing.T) {
-	const want = `metadata.name must have at most 63 characters and no dots, because revisions are labelled with it: choose another name`
+	const want = `metadata.name must have at most 63 characters and no dots, because revisions have it as a label: choose another name`
 	for name, valid := range map[string]bool{
 		strings.Repeat("a", v1alpha1.MaxRolloutNameLength): true, "4-workers": true, strings.Repeat("a", 64): false, "workers.v2": false,
 	} {

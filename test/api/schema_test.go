@@ -127,7 +127,7 @@ func TestAnInvalidSpecIsRefusedInWords(t *testing.T) {
 			[]string{`rolloutRef.previous.rollout: Invalid value: "": rollout must be non-empty`},
 		},
 		"a trial of more than a week": {
-			`trial: {configTrialDuration: 169h}`, 422, []string{`spec.trial.configTrialDuration: `, `must be a duration of more than nothing and at most 168h`},
+			`trial: {configTrialDuration: 169h}`, 422, []string{`spec.trial.configTrialDuration: `, `must be a duration greater than 0 and at most 168h`},
 		},
 		"a threshold that is never over": {
 			`trial: {crashLoopThreshold: 11}`, 422, []string{`spec.trial.crashLoopThreshold in body should be less than or equal to 10`},
