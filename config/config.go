@@ -1,11 +1,11 @@
-// Package config is the manifests that an installation of evenkeel consists of, as this build expects them.
+// Package config embeds the manifests of an installation of evenkeel, as this build expects them.
 //
-// It must not know what anybody does with them.
+// It must not know how the manifests are used.
 package config
 
 import "embed"
 
-// Files are the API with its rules and rights, and the rights of the controller.
+// Files holds the CRDs, admission policies and RBAC rules of the API, and the RBAC rules and flow schemas of the controller.
 //
 //go:embed api/*.yaml api/crd/*.yaml controller/rbac.yaml controller/flowschema.yaml
 var Files embed.FS
