@@ -104,7 +104,7 @@ func render(config string) (map[string]string, error) {
 		if t.when != "" {
 			text = "{{- if " + t.when + " }}\n" + text + "{{- end }}\n"
 		}
-		made[t.file] = "{{- /* Made of config/" + t.source + ": make generate */}}\n" + text
+		made[t.file] = "{{- /* Generated from config/" + t.source + " by make generate */}}\n" + text
 	}
 	return made, nil
 }

@@ -1,4 +1,5 @@
-// Package monitoring holds what evenkeel measures, its alerts, its dashboard and their documentation together.
+// Package rules generates the PrometheusRule from the alerting rules, and checks in its tests that the metrics, alerts,
+// dashboard and their documentation agree.
 //
 // It must not know how anything is measured.
 package rules
@@ -7,13 +8,13 @@ import "bytes"
 
 //go:generate go run ./generate
 
-// Rules and PrometheusRule are the alerts: the source, and what the Prometheus Operator takes.
+// Rules is the file with the alerting rules, PrometheusRuleFile the object generated from it for the Prometheus Operator.
 const (
 	Rules              = "config/monitoring/rules.yaml"
 	PrometheusRuleFile = "config/monitoring/prometheusrule.yaml"
 )
 
-const head = `# Made of rules.yaml by make generate: edit that one.
+const head = `# Generated from rules.yaml by make generate: edit rules.yaml.
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
 metadata:

@@ -65,7 +65,7 @@ func TestARealPrometheusSaysWhichNodeWentBackAndWhichRolloutWasStopped(t *testin
 		t.Errorf("the node that went back: %v", back.Labels)
 	}
 	for name, want := range map[string]string{
-		"EvenkeelFallenBack":    "Node " + node + " went back to last-known-good (CrashLooped).",
+		"EvenkeelFallenBack":    "Node " + node + " rolled back to last-known-good (CrashLooped).",
 		"EvenkeelRolloutHalted": "Rollout workers was stopped.",
 		"EvenkeelAgentSilent":   "The agent of watched-gone does not answer.",
 	} {
@@ -73,7 +73,7 @@ func TestARealPrometheusSaysWhichNodeWentBackAndWhichRolloutWasStopped(t *testin
 			t.Errorf("%s says %q, want %q", name, got[name].Annotations["summary"], want)
 		}
 	}
-	if want := "The trial of what is assigned to node " + node + " by rollout workers failed: CrashLooped."; !strings.HasPrefix(back.Annotations["description"], want) {
+	if want := "The trial of the configuration assigned to node " + node + " by rollout workers failed: CrashLooped."; !strings.HasPrefix(back.Annotations["description"], want) {
 		t.Errorf("it says %q", back.Annotations["description"])
 	}
 	for _, name := range []string{
