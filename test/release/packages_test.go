@@ -131,7 +131,7 @@ func TestThePackageOfAnAgentThatRunsAKubeletGoesOnlyWhenTheAgentHasGone(t *testi
 	for _, name := range []string{"dpkg", "rpm"} {
 		t.Run(name, func(t *testing.T) {
 			m := newManager(t, name)
-			m.must("install", "evenkeel-agent", "nothing of this node was changed. To run its kubelet with the agent: evenkeel-agent install\n")
+			m.must("install", "evenkeel-agent", "this node was not changed. To run its kubelet under the agent, run: evenkeel-agent install\n")
 			if said := says(t, "chroot", m.root, "/usr/bin/evenkeel-agent", "version"); !strings.HasPrefix(said, "evenkeel-agent "+version+"\n") {
 				t.Errorf("what was installed says %s", said)
 			}
@@ -139,19 +139,19 @@ func TestThePackageOfAnAgentThatRunsAKubeletGoesOnlyWhenTheAgentHasGone(t *testi
 				t.Error("it comes without its documents")
 			}
 			// No kubelet is run by an agent: there is nothing to tell, and nobody to ask.
-			if said := m.must("replace", "evenkeel-agent"); strings.Contains(said, "agent from before") || strings.Contains(said, "evenkeel-agent install") {
+			if said := m.must("replace", "evenkeel-agent"); strings.Contains(said, "previous agent") || strings.Contains(said, "evenkeel-agent install") {
 				t.Errorf("a package that nobody uses says %s", said)
 			}
 
 			m.writes(dropIn, ours, 0o644)
 			m.agent("exit 0")
-			m.must("replace", "evenkeel-agent", "kubelet.service still runs with the agent from before.", "\n  systemctl restart kubelet.service\n")
+			m.must("replace", "evenkeel-agent", "kubelet.service still runs the previous agent.", "\n  systemctl restart kubelet.service\n")
 			if asked := m.asked(); asked != "" || !m.has(dropIn) {
 				t.Errorf("an upgrade asked the agent %q", asked)
 			}
 
 			for answer, why := range map[string]string{
-				"echo no D-Bus >&2; exit 2": "no D-Bus\n", "exit 0 # and has taken nothing away": "evenkeel-agent: taking the agent away from kubelet.service\n",
+				"echo no D-Bus >&2; exit 2": "no D-Bus\n", "exit 0 # and has taken nothing away": "evenkeel-agent: uninstalling the agent from kubelet.service\n",
 			} {
 				m.agent(answer)
 				said, err := m.does("remove", "evenkeel-agent")
@@ -167,7 +167,7 @@ func TestThePackageOfAnAgentThatRunsAKubeletGoesOnlyWhenTheAgentHasGone(t *testi
 
 			m.writes("/etc/systemd/system/k3s agent.service.d/90-evenkeel.conf", ours, 0o644)
 			m.agent(`rm "/etc/systemd/system/${2#--unit=}.d/90-evenkeel.conf"`)
-			m.must("remove", "evenkeel-agent", "taking the agent away from kubelet.service", "taking the agent away from k3s agent.service")
+			m.must("remove", "evenkeel-agent", "uninstalling the agent from kubelet.service", "uninstalling the agent from k3s agent.service")
 			if asked := m.asked(); asked != "uninstall --unit=k3s agent.service\nuninstall --unit=kubelet.service\n" {
 				t.Errorf("the agent was asked %q", asked)
 			}
@@ -182,7 +182,7 @@ func TestThePackageOfAnAgentThatRunsAKubeletGoesOnlyWhenTheAgentHasGone(t *testi
 				t.Errorf("with an agent that is on trial: %v: %s", err, said)
 			}
 			m.agent("rm /run/systemd/system/kubelet.service.d/90-evenkeel.trial.conf")
-			m.must("remove", "evenkeel-agent", "taking the agent away from kubelet.service")
+			m.must("remove", "evenkeel-agent", "uninstalling the agent from kubelet.service")
 
 			m.must("install", "evenkeel-agent")
 			m.must("remove", "evenkeel-agent") // that nobody uses
