@@ -1,17 +1,17 @@
-# Everything a contributor runs. `make help` says what each target is for.
+# Build, test and release targets. `make help` lists them.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.0.0-unknown)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
-# The version of Kubernetes that a module of tools/ pins.
+# The Kubernetes version that a module of tools/ pins.
 kube_version = $(shell sed -n 's|^require k8s.io/kubernetes \(v[^ ]*\).*|\1|p' $(1))
 KUBE_VERSION := $(call kube_version,tools/go.mod)
 TOOLS := bin/tools
 CMDS := $(notdir $(wildcard cmd/*))
-# What needs root: nothing to prefix for root itself; through sudo, Go gets a
-# build cache of its own, so that the user's stays the user's.
+# Prefixes for commands that need root; empty for root itself. With sudo, Go gets a separate build cache, so that root owns no
+# files in the user's cache.
 SUDO := $(if $(filter-out 0,$(shell id -u)),$(shell command -v sudo))
 AS_ROOT := $(if $(SUDO),$(SUDO) env PATH="$$PATH" CGO_ENABLED=0 GOMODCACHE="$$(go env GOMODCACHE)" GOCACHE=$(CURDIR)/bin/root-cache)
 
@@ -19,20 +19,21 @@ export CGO_ENABLED := 0
 
 .PHONY: help build tools kubelets previous programs cli-programs image release deps demo test matrix e2e bench bench-fleet lint generate clean
 
-help: ## say what each target does
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# The commit is stamped, and not noted by Go: so the same source makes the same bytes, whatever it was got with.
+# The commit is set with -X, and not by Go (-buildvcs), so that the same source gives the same bytes, with or without a git
+# repository.
 BUILD_FLAGS = -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)"
 
-build: ## build evenkeel's programs into bin/
+build: ## build the programs of evenkeel into bin/
 	@for cmd in $(CMDS); do \
 	  go build $(BUILD_FLAGS) -o bin/$$cmd ./cmd/$$cmd; echo "built bin/$$cmd"; \
 	done
 
-tools: $(TOOLS)/.built $(TOOLS)/crd-ref-docs ## build the pinned upstream programs into bin/tools/ (once; some minutes)
+tools: $(TOOLS)/.built $(TOOLS)/crd-ref-docs ## build the pinned upstream programs into bin/tools/ (once; takes minutes)
 
-# k8s_build VERSION, MODULE, OUTPUT, PACKAGE: builds a program of a module that pins that version of Kubernetes.
+# $(call k8s_build,VERSION,MODULE,OUTPUT,PACKAGE) builds a program of a module that pins this Kubernetes version.
 K8S_VERSION_PKG := k8s.io/component-base/version
 k8s_build = go -C $(2) build -trimpath -o $(CURDIR)/$(3) -ldflags "-s -w -X $(K8S_VERSION_PKG).gitVersion=$(1) \
   -X $(K8S_VERSION_PKG).gitMajor=$(word 1,$(subst ., ,$(1:v%=%))) -X $(K8S_VERSION_PKG).gitMinor=$(word 2,$(subst ., ,$(1))) \
@@ -55,7 +56,8 @@ $(TOOLS)/crd-ref-docs: tools/docs/go.mod tools/docs/go.sum
 	@echo "building crd-ref-docs"
 	@go -C tools/docs build -trimpath -o $(CURDIR)/$@ github.com/elastic/crd-ref-docs
 
-# What modules of tools/kubelets and tools/apiservers pin, such as bin/tools/kubelets/v1.33.13/kubelet; the oldest first.
+# The programs that the modules of tools/kubelets and tools/apiservers pin, such as bin/tools/kubelets/v1.33.13/kubelet, oldest
+# first.
 older_of = $(TOOLS)/$(notdir $(patsubst %/,%,$(dir $(1))))/$(call kube_version,$(1)/go.mod)/$(2)
 define older_rule
 $(call older_of,$(1),$(2)): $(1)/go.mod $(1)/go.sum
@@ -72,13 +74,13 @@ $(foreach module,$(APISERVER_MODULES),$(eval $(call older_rule,$(module),kube-ap
 KUBELETS := $(foreach module,$(KUBELET_MODULES),$(call older_of,$(module),kubelet))
 APISERVERS := $(foreach module,$(APISERVER_MODULES),$(call older_of,$(module),kube-apiserver))
 OLDEST_KUBELET := $(firstword $(KUBELETS))
-kubelets: $(KUBELETS) ## build all older kubelets that tests can run (once; some minutes each)
+kubelets: $(KUBELETS) ## build all older kubelets for the tests (once; takes minutes for each)
 
-# The programs of the version before, which the tests run beside those of this one: built from the commit that
-# test/skew/previous names. A shallow clone does not have it.
+# The programs of the previous version, which tests run beside the current ones. They are built from the commit in
+# test/skew/previous, which a shallow clone does not have.
 PREVIOUS := $(shell cat test/skew/previous)
 PREVIOUS_DIR := bin/previous/$(PREVIOUS)
-previous: $(PREVIOUS_DIR)/.built ## build the programs of the version before into bin/previous/ (once; a minute or two)
+previous: $(PREVIOUS_DIR)/.built ## build the programs of the previous version into bin/previous/ (once; takes a minute or two)
 $(PREVIOUS_DIR)/.built: test/skew/previous $(wildcard test/skew/largest/*)
 	@git cat-file -e $(PREVIOUS)^{commit} 2>/dev/null || { \
 	  echo "test/skew/previous names commit $(PREVIOUS), which this clone does not have:" \
@@ -92,13 +94,13 @@ $(PREVIOUS_DIR)/.built: test/skew/previous $(wildcard test/skew/largest/*)
 	@go -C $(PREVIOUS_DIR)/src build -buildvcs=false -ldflags "-s -w -X main.version=v0.0.0-previous" -o .. ./cmd/evenkeel-hollow ./cmd/evenkeel-controller ./cmd/largest-status
 	@touch $@
 
-# What is released, for what: all programs for nodes, the plugin also for the machines that people sit at.
+# The platforms of a release: all programs for those of nodes, the kubectl plugin also for those of workstations.
 PLATFORMS ?= linux/amd64 linux/arm64
 CLI_PLATFORMS ?= darwin/amd64 darwin/arm64 windows/amd64
 PROGRAMS := bin/programs
-# Nothing of this machine's environment gets into what is released.
+# Overrides environment variables that would change released programs.
 UNMOVED := GOFLAGS= GOEXPERIMENT= GOAMD64=v1 GOARM64=v8.0 GOFIPS140=off
-# $(call compile,OS/ARCH,NAMES) into bin/programs/OS_ARCH/.
+# $(call compile,OS/ARCH,NAMES) builds programs into bin/programs/OS_ARCH/.
 compile = mkdir -p $(PROGRAMS)/$(subst /,_,$(1)); GOOS=$(firstword $(subst /, ,$(1))) GOARCH=$(lastword $(subst /, ,$(1))) \
   $(UNMOVED) go build $(BUILD_FLAGS) -o $(PROGRAMS)/$(subst /,_,$(1))/ $(addprefix ./cmd/,$(2));
 
@@ -108,9 +110,9 @@ programs:
 cli-programs:
 	@$(foreach platform,$(CLI_PLATFORMS),$(call compile,$(platform),kubectl-evenkeel))
 
-# The images: the tag of each, and the programs in it, of which the first is what it runs. `make image` needs no Docker.
-# A program that is given for two architectures makes an image for both. Of the kubelet there is this machine's alone;
-# with another's:  make image kubelet_PROGRAMS="bin/programs/linux_arm64/evenkeel-agent PATH/TO/kubelet"
+# The images: the tag of each, and its programs, of which it runs the first. `make image` needs no Docker. An image has all
+# architectures for which its programs are given. The kubelet is built for this machine only; for another architecture, run
+#   make image kubelet_PROGRAMS="bin/programs/linux_arm64/evenkeel-agent PATH/TO/kubelet"
 REGISTRY ?= evenkeel.dev
 DIST ?= dist
 IMAGES ?= agent controller kubelet
@@ -128,15 +130,15 @@ kubelet_IS := A self-hosted kubelet under evenkeel-agent
 OCI := org.opencontainers.image
 
 in_images := $(foreach image,$(IMAGES),$($(image)_PROGRAMS))
-image: $(if $(filter $(PROGRAMS)/%,$(in_images)),programs) $(if $(filter $(TOOLS)/%,$(in_images)),build tools) ## make dist/evenkeel-*.tar, images as OCI archives (IMAGES=..., REGISTRY=..., kubelet_TAG=...)
+image: $(if $(filter $(PROGRAMS)/%,$(in_images)),programs) $(if $(filter $(TOOLS)/%,$(in_images)),build tools) ## build the images as OCI archives dist/evenkeel-*.tar (IMAGES=..., REGISTRY=..., kubelet_TAG=...)
 	@$(foreach image,$(IMAGES),$(UNMOVED) go run ./build/image/pack -dir $(DIST) -user "$($(image)_USER)" \
 	  -label $(OCI).title=evenkeel-$(image) -label "$(OCI).description=$($(image)_IS)" -label $(OCI).version=$($(image)_TAG) \
 	  -label $(OCI).revision=$(COMMIT) -label $(OCI).source=https://github.com/evenkeel/evenkeel -label $(OCI).licenses=Apache-2.0 \
 	  -label dev.evenkeel.version=$(VERSION) $(REGISTRY)/$(image):$($(image)_TAG) $($(image)_PROGRAMS);)
 
-# All times in what is released are the commit's.
+# All times in released files are the time of the commit.
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
-release: ## make all that is released into dist/VERSION: of the tag that is checked out, or of VERSION=v1.2.3
+release: ## build all files of a release into dist/VERSION, for the tag that is checked out or VERSION=v1.2.3
 	@$(UNMOVED) go build -C build/release -trimpath -o $(CURDIR)/bin/make-release .
 	@bin/make-release -check -version="$(VERSION)" -time=$(or $(SOURCE_DATE_EPOCH),0) -tagged=$(if $(filter file,$(origin VERSION)),true,false)
 	@rm -rf $(PROGRAMS) dist/$(VERSION)
@@ -144,8 +146,8 @@ release: ## make all that is released into dist/VERSION: of the tag that is chec
 	@bin/make-release -version="$(VERSION)" -registry=$(REGISTRY) -programs=$(PROGRAMS) -out=dist/$(VERSION) -time=$(SOURCE_DATE_EPOCH)
 	@echo "made dist/$(VERSION): see SHA256SUMS there"
 
-# A real node needs containerd and friends, tests also try units, packages and the page; with root they are installed when
-# missing.
+# A real node needs containerd, runc, iptables and CNI plugins. Tests of units, packages and the dashboard need more. With
+# root, missing packages are installed.
 DEPS := containerd:containerd runc:runc iptables:iptables /usr/lib/cni/bridge:containernetworking-plugins
 test e2e matrix: DEPS += systemd-analyze:systemd dbus-daemon:dbus busctl:systemd rpm:rpm chromium:chromium
 deps:
@@ -153,14 +155,15 @@ deps:
 	  bin=$${d%%:*}; PATH=$$PATH:/usr/sbin:/sbin command -v "$$bin" >/dev/null || missing+=("$${d#*:}"); done; \
 	if [ $${#missing[@]} -gt 0 ]; then \
 	  if [ "$$(id -u)" != 0 ] && [ -z "$(SUDO)" ] || ! command -v apt-get >/dev/null; then \
-	    echo "cannot install $${missing[*]} (no root, or no apt-get): what needs a real node, or a browser, will be skipped"; exit 0; fi; \
+	    echo "cannot install $${missing[*]} (no root, or no apt-get): tests that need a real node or a browser will be skipped"; exit 0; fi; \
 	  echo "installing $${missing[*]}"; \
 	  $(SUDO) apt-get update -qq >/dev/null || true; \
 	  DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends "$${missing[@]}" >/dev/null || \
-	    echo "could not install $${missing[*]}: what needs a real node, or a browser, will be skipped"; \
+	    echo "could not install $${missing[*]}: tests that need a real node or a browser will be skipped"; \
 	fi
 
-# Of Prometheus only its programs are wanted, to test the alerts with: to install the package would start a server.
+# The tests of the alerts need the programs of Prometheus. The package is only unpacked, because its installation would start
+# a server.
 PROMETHEUS := bin/prometheus
 .PHONY: prometheus
 prometheus:
@@ -169,49 +172,49 @@ prometheus:
 	if { apt-get download -qq prometheus || { $(SUDO) apt-get update -qq && apt-get download -qq prometheus; }; } >/dev/null 2>&1 && \
 	  dpkg-deb -x prometheus_*.deb . && mv usr/bin/prometheus usr/bin/promtool . && rm -rf usr etc lib var *.deb; then \
 	  cd $(CURDIR) && mv $(PROMETHEUS).new $(PROMETHEUS); \
-	else cd $(CURDIR) && rm -rf $(PROMETHEUS).new; echo "cannot get prometheus: what tests alerts will be skipped"; fi
+	else cd $(CURDIR) && rm -rf $(PROMETHEUS).new; echo "cannot get prometheus: tests of alerts will be skipped"; fi
 
-demo: tools deps build ## show a node and a fleet being changed, broken and rolled back (KEEP=1 keeps the node running)
+demo: tools deps build ## show how a node and a fleet are changed, broken and rolled back (KEEP=1 keeps the node running)
 	@go build -o bin/demo ./test/demo
 	@exec $(SUDO) bin/demo $(if $(KEEP),-keep)
 
-# The end-to-end tests begin first and mostly wait: beside them the others run, one package after another.
-test: tools $(OLDEST_KUBELET) previous deps prometheus build lint ## set everything up and pass every test, with the newest kubelet and the oldest
+# The end-to-end tests start first and mostly wait. The other packages run beside them, one after another.
+test: tools $(OLDEST_KUBELET) previous deps prometheus build lint ## build everything and run all tests, with the newest and the oldest kubelet
 	@if [ "$$(id -u)" != 0 ] && [ -z "$(SUDO)" ]; then \
-	  echo "SKIPPED, for lack of root: every test that needs a real node"; fi
+	  echo "SKIPPED without root: all tests that need a real node"; fi
 	@$(AS_ROOT) go test -timeout 45m -p 2 ./test/e2e $$(go list ./... | grep -v /test/e2e$$)
 
-# It runs before a change to what happens on a node is done with: see docs/kubelets.md.
-matrix: tools $(KUBELETS) $(APISERVERS) deps build ## pass the core of the end-to-end tests with the kubelets between, and the oldest API server
+# Run it before a change of the behaviour on nodes is merged: see docs/kubelets.md.
+matrix: tools $(KUBELETS) $(APISERVERS) deps build ## run the core of the end-to-end tests with the kubelets between newest and oldest, and the oldest API server
 	@$(AS_ROOT) go test -timeout 60m -count=1 -v ./test/e2e -run '^TestOlderVersionsPassTheCoreOfThisSuite$$' -matrix
 
-# KUBELET is a version that a module of tools/kubelets pins, or a path.
+# KUBELET is a path, or a version that a module of tools/kubelets pins.
 KUBELET ?= $(TOOLS)/kubelet
 KUBELET_PATH = $(if $(findstring /,$(KUBELET)),$(abspath $(KUBELET)),$(CURDIR)/$(TOOLS)/kubelets/$(KUBELET)/kubelet)
-e2e: tools $(OLDEST_KUBELET) $(filter %/$(KUBELET)/kubelet,$(KUBELETS)) deps build ## run every end-to-end test with one kubelet (KUBELET=v1.33.13, or a path; the newest)
+e2e: tools $(OLDEST_KUBELET) $(filter %/$(KUBELET)/kubelet,$(KUBELETS)) deps build ## run all end-to-end tests with one kubelet (KUBELET=v1.33.13 or a path; default: the newest)
 	@$(AS_ROOT) go test -timeout 45m -count=1 ./test/e2e -kubelet=$(KUBELET_PATH)
 
-bench: tools deps build ## measure speed and size, each beside its floor
+bench: tools deps build ## measure speed and size, each beside its floor from the same run
 	@$(AS_ROOT) go run ./test/bench
 
 NODES ?= 5000
-bench-fleet: tools build ## measure the controller with NODES hollow nodes (5000; half an hour), and fail over its limits
+bench-fleet: tools build ## measure the controller with NODES hollow nodes (default: 5000; takes 30 minutes); fail if a limit is exceeded
 	@go run ./test/benchfleet -nodes=$(NODES)
 
-# LINTED are the modules whose code is evenkeel's.
+# LINTED lists the Go modules with evenkeel's own code.
 LINTED := . build/release
-lint: $(TOOLS)/golangci-lint $(TOOLS)/govulncheck ## gofmt, go vet, golangci-lint; govulncheck where its database is reachable
+lint: $(TOOLS)/golangci-lint $(TOOLS)/govulncheck ## run gofmt, go vet and golangci-lint; run govulncheck if its database is reachable
 	@for module in $(LINTED); do (cd $$module && $(CURDIR)/$(TOOLS)/golangci-lint run ./...); done
 	@out=$$($(TOOLS)/govulncheck ./... 2>&1) || { \
-	  if [[ $$out == *"fetching vulnerabilities:"* ]]; then echo "govulncheck is skipped: its database cannot be reached"; \
+	  if [[ $$out == *"fetching vulnerabilities:"* ]]; then echo "govulncheck is skipped: its database is not reachable"; \
 	  else echo "$$out" >&2; exit 1; fi; }
 
-generate: tools ## generate CRDs, deep copies and the API reference from the API types, the PrometheusRule from the rules, the chart from the manifests
+generate: tools ## generate CRDs, deep copies and the API reference from the API types, the PrometheusRule from the rules, and the chart from the manifests
 	$(TOOLS)/controller-gen object paths=./api/... crd paths=./api/... output:crd:dir=config/api/crd
 	$(TOOLS)/crd-ref-docs --source-path=api/v1alpha1 --config=tools/docs/config.yaml --templates-dir=tools/docs/templates \
 	  --renderer=markdown --output-path=docs/api.md --log-level=ERROR
 	go generate ./build/rules
 	go run ./build/chart
 
-clean: ## remove what was built (the Go caches stay)
+clean: ## remove all built files (Go's caches stay)
 	$(AS_ROOT) rm -rf bin dist
