@@ -130,7 +130,7 @@ func readme(w *world) error {
 	}
 	w.instead["ssh node-1 cat"] = func(context.Context) error { return w.write("kubelet.yaml", ownFile) }
 	w.instead["make demo KEEP=1"] = func(context.Context) error { return w.run("export KUBECONFIG=" + w.cluster.AdminKubeconfig()) }
-	return errors.Join(w.startCluster(), w.hidePrograms())
+	return errors.Join(w.startCluster(), w.run("kubectl kustomize config/default >evenkeel-default-v0.1.0.yaml"), w.hidePrograms())
 }
 
 func commandLine(w *world) error {
