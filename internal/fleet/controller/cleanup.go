@@ -21,49 +21,30 @@ import (
 )
 
 const (
-	// orphanAge is how old a NodeConfig without a Node must be to be deleted: agents may create it before the Node.
+	// orphanAge is the age at which a NodeConfig without a Node is deleted: agents may create it before the Node exists.
 	orphanAge = time.Hour
-	// maxNote is how many characters an Event can hold.
+	// maxNote is the maximum length of an Event's note, in characters.
 	maxNote = 1024
 )
 
-// tell makes Events of a rollout.
-func (c *Controller) tell(o *v1alpha1.NodeConfigRollout, events []rollout.Event) {
-	for _, e := range events {
-		kind := corev1.EventTypeNormal
-		if e.Warning {
-			kind = corev1.EventTypeWarning
-		}
-		c.recorder.Eventf(o, nil, kind, e.Reason, "Rollout", "%s", policy.Cut(e.Message, maxNote))
-		c.log.Info(e.Message, "rollout", o.Name, "event", e.Reason)
+// report sends an Event of a rollout, and logs it.
+func (c *Controller) report(o *v1alpha1.NodeConfigRollout, e rollout.Event) {
+	kind := corev1.EventTypeNormal
+	if e.Warning {
+		kind = corev1.EventTypeWarning
 	}
+	c.recorder.Eventf(o, nil, kind, e.Reason, "Rollout", "%s", policy.Cut(e.Message, maxNote))
+	c.log.Info(e.Message, "rollout", o.Name, "event", e.Reason)
 }
 
-// bury says of deleted rollouts what becomes of their nodes: nothing.
-func (c *Controller) bury() {
-	c.fleet.mu.Lock()
-	deleted := c.fleet.deleted
-	c.fleet.deleted = nil
-	left := map[string]map[int64]int{}
-	for _, o := range deleted {
-		left[o.Name] = map[int64]int{}
-	}
-	if len(deleted) > 0 {
-		for _, m := range c.fleet.nodes {
-			if m.config == nil || m.config.Spec.ConfigSource == nil || m.config.Spec.ConfigSource.RolloutRef == nil {
-				continue
-			}
-			if r := m.config.Spec.ConfigSource.RolloutRef; left[r.Name] != nil {
-				left[r.Name][r.Revision]++
-			}
-		}
-	}
-	c.fleet.mu.Unlock()
+// reportDeleted reports which revisions the nodes of deleted rollouts keep.
+func (c *Controller) reportDeleted() {
+	deleted, nodes := c.fleet.takeDeleted()
 	for _, o := range deleted {
 		c.metrics.forget(o.Name)
-		c.failing.note(o.Name, nil)
+		c.writeErrors.set(o.Name, nil)
 		message := "the rollout was deleted; no node has a revision of it"
-		if counts := left[o.Name]; len(counts) > 0 {
+		if counts := nodes[o.Name]; len(counts) > 0 {
 			var parts []string
 			for _, revision := range slices.Sorted(maps.Keys(counts)) {
 				keep := "nodes keep"
@@ -72,37 +53,29 @@ func (c *Controller) bury() {
 				}
 				parts = append(parts, fmt.Sprintf("%d %s revision %d", counts[revision], keep, revision))
 			}
-			message = "the rollout was deleted; its nodes stay as they are: " + strings.Join(parts, ", ")
+			message = "the rollout was deleted; its nodes do not change: " + strings.Join(parts, ", ")
 		}
-		c.tell(o, []rollout.Event{{Reason: "RolloutDeleted", Message: message}})
+		c.report(o, rollout.Event{Reason: "RolloutDeleted", Message: message})
 	}
 }
 
-// sweep collects what nobody needs any more.
-func (c *Controller) sweep(ctx context.Context, now time.Time) {
-	if !c.sight.whole() {
+// cleanUp deletes unused revisions and orphaned NodeConfigs.
+func (c *Controller) cleanUp(ctx context.Context, now time.Time) {
+	if !c.watches.complete() {
 		return
 	}
-	if err := errors.Join(c.collect(ctx), c.orphans(ctx, now)); err != nil && ctx.Err() == nil {
-		c.log.Warn("cannot clean up; it is tried again", "err", err)
+	if err := errors.Join(c.deleteUnusedRevisions(ctx), c.deleteOrphans(ctx, now)); err != nil && ctx.Err() == nil {
+		c.log.Warn("cannot clean up; retrying", "err", err)
 	}
 }
 
-// orphans deletes NodeConfigs that have no Node and no source that a person wrote.
-func (c *Controller) orphans(ctx context.Context, now time.Time) error {
-	var all []*v1alpha1.NodeConfig
-	c.fleet.mu.Lock()
-	for _, m := range c.fleet.nodes {
-		if m.node == nil && orphaned(m.config, now) {
-			all = append(all, m.config)
-		}
-	}
-	c.fleet.mu.Unlock()
+// deleteOrphans deletes NodeConfigs without a Node, unless a person wrote their source.
+func (c *Controller) deleteOrphans(ctx context.Context, now time.Time) error {
 	var errs []error
-	for _, nc := range all {
+	for _, nc := range c.fleet.orphans(now) {
 		if err := c.client.Get(ctx, types.NamespacedName{Name: nc.Name}, &corev1.Node{}); !apierrors.IsNotFound(err) {
 			if err != nil {
-				errs = append(errs, fmt.Errorf("see whether Node %s is gone: %w", nc.Name, err))
+				errs = append(errs, fmt.Errorf("read Node %s: %w", nc.Name, err))
 			}
 			continue
 		}

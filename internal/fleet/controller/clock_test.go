@@ -33,10 +33,10 @@ func TestTheClockIsTheAPIServersAndNotTheMachines(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := newClock()
-			if got := c.set(at); (got - off).Abs() > closeEnough {
+			if got := c.set(at); (got - off).Abs() > clockTolerance {
 				t.Errorf("it was off by %s, want %s", got, off)
 			}
-			if got := time.Until(c.now()); (got - off).Abs() > 2*closeEnough {
+			if got := time.Until(c.now()); (got - off).Abs() > 2*clockTolerance {
 				t.Errorf("it is %s ahead of the machine's, want %s", got, off)
 			}
 		})
@@ -61,15 +61,15 @@ func TestARolloutsTimeNeverGoesBack(t *testing.T) {
 	f.now = func() time.Time { return now }
 	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{AllNodes: true}}
 	f.setRollout(o)
-	if got := f.aheadOf(f.rollouts["r"]); got != 0 {
+	if got := f.offsetOf(f.rollouts["r"]); got != 0 {
 		t.Errorf("without a record it is %s ahead", got)
 	}
 	o.Status.StepTime = new(metav1.NewTime(then.Add(-time.Hour)))
-	if got := f.aheadOf(f.rollouts["r"]); got != 0 {
+	if got := f.offsetOf(f.rollouts["r"]); got != 0 {
 		t.Errorf("after an older time it is %s ahead", got)
 	}
 	o.Status.StepTime = new(metav1.NewTime(then.Add(time.Hour)))
-	if got := f.aheadOf(f.rollouts["r"]); got != time.Hour {
+	if got := f.offsetOf(f.rollouts["r"]); got != time.Hour {
 		t.Errorf("after a time in an hour it is %s ahead", got)
 	}
 	m := &model{name: "n", ready: true, generation: 1}
@@ -80,7 +80,7 @@ func TestARolloutsTimeNeverGoesBack(t *testing.T) {
 	node, nc := m.objects(func(t time.Time) time.Time { return t })
 	f.setNode(node)
 	f.setConfig(nc)
-	if got := f.aheadOf(f.rollouts["r"]); got != 2*time.Hour {
+	if got := f.offsetOf(f.rollouts["r"]); got != 2*time.Hour {
 		t.Errorf("after an assignment in two hours it is %s ahead", got)
 	}
 }
@@ -93,7 +93,7 @@ func TestANodeIsNotReadyFromWhenThatIsSeen(t *testing.T) {
 		f.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
 			{Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.NewTime(at)},
 		}}})
-		return f.nodes["n"].seen.WentNotReady
+		return f.nodes["n"].observed.WentNotReady
 	}
 	if got := see(corev1.ConditionTrue, then.Add(-time.Hour)); !got.IsZero() {
 		t.Errorf("a node that is Ready went NotReady at %s", got)
@@ -220,7 +220,7 @@ func lead(now *time.Time, o *v1alpha1.NodeConfigRollout, all []*model, clock fun
 	l.fleet.now = func() time.Time { return *now }
 	l.fleet.setRollout(o)
 	l.see(all)
-	l.fleet.sighted()
+	l.fleet.restartObservation()
 	return l
 }
 
@@ -234,7 +234,7 @@ func (l *leader) see(all []*model) {
 
 func (l *leader) plan(policy rollout.Policy, was rollout.Progress) rollout.Result {
 	r := l.fleet.rollouts["r"]
-	l.nodes = l.fleet.compose(r, l.nodes[:0])
+	l.nodes, _ = l.fleet.planNodes(r, r.object.Generation, l.nodes[:0])
 	policy.Since = l.fleet.since
 	return rollout.Plan(policy, was, l.nodes)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-func TestTheCensusCountsNodesByTheirConditionAndRolloutsThatWait(t *testing.T) {
+func TestTheCollectorCountsNodesByConfigOKAndDueRollouts(t *testing.T) {
 	f := newFleet("", time.Second)
 	now := time.Now()
 	f.now = func() time.Time { return now }
@@ -34,11 +34,11 @@ func TestTheCensusCountsNodesByTheirConditionAndRolloutsThatWait(t *testing.T) {
 	f.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bare"}})
 	f.setConfig(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "left"}}) // its Node has gone
 	for name, due := range map[string]time.Duration{"late": -3 * time.Second, "later": -time.Second, "soon": time.Second} {
-		f.rollouts[name] = &rolling{name: name, due: now.Add(due)}
+		f.rollouts[name] = &rolloutEntry{name: name, dueAt: now.Add(due)}
 	}
-	f.rollouts["idle"] = &rolling{name: "idle"}
+	f.rollouts["idle"] = &rolloutEntry{name: "idle"}
 
-	counts, due, overdue := f.census()
+	counts, due, overdue := f.countNodes()
 	want := map[configOK]int{
 		{"True", "AllChecksPassed"}: 2, {"False", "CrashLooped"}: 1, {"False", "other"}: 2, {"None", "NoAgent"}: 2,
 	}

@@ -31,18 +31,18 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
-// Options are what a controller can be told. Log and Registry are required.
+// Options configure a controller. Log and Registry are required.
 type Options struct {
-	Namespace string       // of revisions and of the lease; empty: evenkeel-system
-	NodeName  string       // of the node that the controller runs on: it goes last
-	Version   string       // of the program: the lease shows which one leads, and a metric which one runs
-	Commit    string       // it was built from; for the metric
-	Times     policy.Times // zero: DefaultTimes
-	Writers   int          // parallel writes; 0: DefaultWriters
-	Tick      time.Duration
+	Namespace string        // of revisions and of the Lease; empty: evenkeel-system
+	NodeName  string        // of the node that the controller runs on: it is updated last
+	Version   string        // of the program, for the Lease and a metric
+	Commit    string        // of the program, for the metric
+	Times     policy.Times  // zero: DefaultTimes
+	Writers   int           // parallel writes; 0: DefaultWriters
+	Tick      time.Duration // from a change to the step; 0: DefaultTick
 
 	LeaderElection bool
-	LeaseDuration  time.Duration // 0: 15s; a leader that cannot renew for two thirds of it stops
+	LeaseDuration  time.Duration // 0: DefaultLeaseDuration; a leader that cannot renew for two thirds of it stops
 
 	MetricsAddress, ProbeAddress string // "0": none
 
@@ -57,7 +57,7 @@ const (
 	DefaultLeaseDuration = 15 * time.Second
 )
 
-// Controller rolls configurations out.
+// Controller rolls out kubelet configurations.
 type Controller struct {
 	settings policy.Settings
 	writers  int
@@ -65,40 +65,42 @@ type Controller struct {
 
 	manager  manager.Manager
 	watching client.WithWatch
-	client   client.Client // without a cache: what is read with it is read from the API server
+	client   client.Client // without a cache
 	recorder events.EventRecorder
 	metrics  *meters
-	election *election   // nil: it does not wait for a lease
-	term     int64       // of this leader; 0: without an election
-	termless atomic.Bool // the CRD has no field for it
-	// unpublished reports whether the CRD has no field for the settings.
-	unpublished atomic.Bool
+	election *election // nil: the controller does not wait for the Lease
+	term     int64     // of this leader; 0: without an election
+
+	// The API server has older CRDs, without a field for:
+	noTermField     atomic.Bool // the term
+	noSettingsField atomic.Bool // the controller's settings
+
 	fleet       *fleet
 	clock       *clock
 	config      *rest.Config
-	plain       *http.Client // to ask for the time
+	http        *http.Client // to read the API server's time
 	sources     *templateSources
-	sight       *sight
-	blind       *problems // what cannot be watched
-	failing     *problems // rollouts that cannot be written, by name
-	nodes       []rollout.Node
+	watches     *syncState
+	watchErrors *problems      // by kind
+	writeErrors *problems      // by rollout
+	nodes       []rollout.Node // of the last plan; the memory is used again
 }
 
-// New makes a controller. It does not speak to the API server yet. The error is about the options, an address that is
-// taken, or a config that makes no client.
+// New returns a controller and makes no request yet. It fails if the options are invalid, an address is in use, or no client
+// can be made from config.
 func New(config *rest.Config, o Options) (*Controller, error) {
 	o.Namespace = cmp.Or(o.Namespace, v1alpha1.SystemNamespace)
 	lease := cmp.Or(o.LeaseDuration, DefaultLeaseDuration)
 	renew, retry := lease*2/3, lease*2/15
 	c := &Controller{
 		settings: policy.Settings{Namespace: o.Namespace, Times: cmp.Or(o.Times, policy.DefaultTimes)}, writers: cmp.Or(o.Writers, DefaultWriters),
-		sight: newSight(kindRollouts, kindConfigs, kindNodes, kindRevisions),
-		log:   o.Log, fleet: newFleet(o.NodeName, cmp.Or(o.Tick, DefaultTick)), clock: newClock(),
+		watches: newSyncState(kindRollouts, kindConfigs, kindNodes, kindRevisions),
+		log:     o.Log, fleet: newFleet(o.NodeName, cmp.Or(o.Tick, DefaultTick)), clock: newClock(),
 	}
 	c.fleet.now = c.clock.now
-	c.blind, c.failing = c.newProblems("cannot see", "what"), c.newProblems("cannot write", "rollout")
+	c.watchErrors, c.writeErrors = c.newProblems("cannot watch", "what"), c.newProblems("cannot write", "rollout")
 	var err error
-	if c.metrics, err = newMeters(o.Registry, o.Version, o.Commit, newCensus(c.fleet, c.blind, c.failing)); err != nil {
+	if c.metrics, err = newMeters(o.Registry, o.Version, o.Commit, newCollector(c.fleet, c.watchErrors, c.writeErrors)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	scheme := runtime.NewScheme()
@@ -106,14 +108,14 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		return nil, fmt.Errorf("make a scheme: %w", err)
 	}
 	config = rest.CopyConfig(config)
-	config.QPS = -1 // the writers are the limit, and the API server's own fairness
-	// With connections of its own, so that no load loses the lease.
+	config.QPS = -1 // no limit: the number of writers and the API server limit the requests
+	// The election has its own connections, so that load does not lose the Lease.
 	election := rest.CopyConfig(config)
 	election.QPS, election.Burst = 5, 10
 	if election.Dial == nil {
 		election.Dial = (&net.Dialer{Timeout: renew / 2, KeepAlive: lease}).DialContext
 	}
-	seat, err := newElection(election, o.Namespace, o.Version, lease, renew)
+	lock, err := newElection(election, o.Namespace, o.Version, lease, renew)
 	if err != nil {
 		return nil, err
 	}
@@ -124,20 +126,20 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		Metrics: metricsserver.Options{BindAddress: o.MetricsAddress}, HealthProbeBindAddress: o.ProbeAddress,
 	}
 	if o.LeaderElection {
-		c.election = seat
-		options.LeaderElection, options.LeaderElectionResourceLockInterface = true, seat
+		c.election = lock
+		options.LeaderElection, options.LeaderElectionResourceLockInterface = true, lock
 	}
 	if c.manager, err = manager.New(config, options); err != nil {
 		return nil, fmt.Errorf("make a manager: %w", err)
 	}
 	//lint:ignore SA1019 the elector takes no other recorder yet
-	seat.lease.LockConfig.EventRecorder = c.manager.GetEventRecorderFor(seat.Identity())
+	lock.lease.LockConfig.EventRecorder = c.manager.GetEventRecorderFor(lock.Identity())
 	if !o.LeaderElection {
 		err = c.manager.Add(manager.RunnableFunc(func(ctx context.Context) error {
-			return seat.show(ctx, leaderelection.LeaderElectionConfig{LeaseDuration: lease, RenewDeadline: renew, RetryPeriod: retry})
+			return lock.renewWhileFree(ctx, leaderelection.LeaderElectionConfig{LeaseDuration: lease, RenewDeadline: renew, RetryPeriod: retry})
 		}))
 		if err != nil {
-			return nil, fmt.Errorf("add what shows the controller: %w", err)
+			return nil, fmt.Errorf("add the renewal of the Lease: %w", err)
 		}
 	}
 	c.recorder = c.manager.GetEventRecorder("evenkeel-controller")
@@ -148,14 +150,14 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
 	c.config = writing
-	if c.plain, err = rest.HTTPClientFor(writing); err != nil {
+	if c.http, err = rest.HTTPClientFor(writing); err != nil {
 		return nil, fmt.Errorf("make a client for the time: %w", err)
 	}
 	c.client = client.WithFieldValidation(direct, metav1.FieldValidationStrict)
 	if c.watching, err = client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: c.manager.GetRESTMapper()}); err != nil {
-		return nil, fmt.Errorf("make a client that watches: %w", err)
+		return nil, fmt.Errorf("make a watch client: %w", err)
 	}
-	c.sources = newTemplateSources(c.watching, c.fleet.markAll)
+	c.sources = newTemplateSources(c.watching, c.fleet.scheduleAll)
 	return c, errors.Join(
 		c.manager.Add(manager.RunnableFunc(c.lead)),
 		c.manager.AddHealthzCheck("ping", func(*http.Request) error { return nil }),
@@ -163,23 +165,25 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	)
 }
 
-// ready says what the controller lacks to do its work.
-func (c *Controller) ready(*http.Request) error { return errors.Join(c.blind.all(), c.failing.all()) }
+// ready returns the problems that keep the controller from working.
+func (c *Controller) ready(*http.Request) error {
+	return errors.Join(c.watchErrors.err(), c.writeErrors.err())
+}
 
-// newProblems returns problems of a kind; each is about something of this attribute.
-func (c *Controller) newProblems(prefix, attribute string) *problems {
-	return &problems{now: map[string]error{}, news: func(what string, err error) {
+// newProblems returns an empty set of problems. Each change is logged: message with the subject as this attribute.
+func (c *Controller) newProblems(message, attribute string) *problems {
+	return &problems{errs: map[string]error{}, changed: func(subject string, err error) {
 		if err != nil {
-			c.log.Error(prefix+"; it is tried again", attribute, what, "err", err)
+			c.log.Error(message+"; retrying", attribute, subject, "err", err)
 			return
 		}
-		c.log.Info("mended", attribute, what)
-		c.fleet.sighted()
+		c.log.Info("problem solved", attribute, subject)
+		c.fleet.restartObservation()
 	}}
 }
 
-// leaseLabels are what the lease shows. A version that is no value of a label is left out: what says who leads must not
-// keep anybody from leading.
+// leaseLabels are the labels of the Lease. A version that is not a valid label value is left out: it must not prevent the
+// election.
 func leaseLabels(version string) map[string]string {
 	if len(validation.IsValidLabelValue(version)) > 0 {
 		version = ""
@@ -187,11 +191,11 @@ func leaseLabels(version string) map[string]string {
 	return map[string]string{v1alpha1.LabelVersion: version}
 }
 
-// Run runs the controller until ctx ends or it loses its lease, which is an error.
+// Run runs the controller until ctx ends. It returns an error if the controller loses its Lease.
 func (c *Controller) Run(ctx context.Context) error { return c.manager.Start(ctx) }
 
-// mapper knows how the API calls what the controller reads. It does not ask: that the API server does not answer yet, or
-// does not serve one of them, is no reason not to start, and shows when it is watched.
+// mapper maps the kinds that the controller reads without asking the API server: the controller also starts while the API
+// server does not answer or lacks a CRD. The watches report that.
 func mapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(v1alpha1.GroupVersion.WithKind("NodeConfig"), meta.RESTScopeRoot)
@@ -201,49 +205,49 @@ func mapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	return m, nil
 }
 
-// lead is what the one leader does. Only it watches, so that what it sees is newer than all that leaders before it wrote.
+// lead runs the leader. Only the leader watches, so that what it sees is newer than everything that earlier leaders wrote.
 func (c *Controller) lead(ctx context.Context) error {
 	if c.election == nil {
-		return c.decide(ctx)
+		return c.work(ctx)
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	ended := make(chan error, 1)
-	go func() { ended <- c.decide(ctx) }()
+	go func() { ended <- c.work(ctx) }()
 	select {
 	case err := <-ended:
 		return err
-	case <-c.election.over:
-		end(errDeposed)
+	case <-c.election.lost:
+		end(errNotLeader)
 		_, err := c.election.leads()
 		return errors.Join(err, <-ended)
 	}
 }
 
-// decide decides, and does what was decided, until ctx ends.
-func (c *Controller) decide(ctx context.Context) error {
+// work plans and executes until ctx ends.
+func (c *Controller) work(ctx context.Context) error {
 	c.log.Info("leading")
 	if !c.setClock(ctx) {
 		return nil // told to stop
 	}
 	var ok bool
-	if c.term, ok = c.takeOver(ctx); !ok {
+	if c.term, ok = c.claimTerm(ctx); !ok {
 		return nil // told to stop
 	}
-	looking, end := context.WithCancel(ctx)
-	var looks sync.WaitGroup
-	defer looks.Wait()
+	watching, end := context.WithCancel(ctx)
+	var watches sync.WaitGroup
+	defer watches.Wait()
 	defer end()
-	looks.Go(func() { c.look(looking) })
-	for !c.sight.whole() {
+	watches.Go(func() { c.runWatches(watching) })
+	for !c.watches.complete() {
 		select {
 		case <-ctx.Done():
 			return nil // told to stop
-		case <-c.sight.news:
+		case <-c.watches.changed:
 		}
 	}
-	c.log.Info("everything is seen")
-	c.fleet.sighted()
+	c.log.Info("all watches are synced")
+	c.fleet.restartObservation()
 	c.loop(ctx)
 	return nil
 }

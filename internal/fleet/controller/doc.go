@@ -1,5 +1,6 @@
-// Package controller is the shell around rollout.Plan: it keeps what is observed of rollouts, nodes and NodeConfigs, lets
-// Plan decide, records, writes NodeConfig specs and reports, and does nothing else.
+// Package controller is the rollout controller that evenkeel-controller runs: it watches rollouts, nodes, NodeConfigs and
+// revisions, calls rollout.Plan, records the result in statuses, and writes the specs of NodeConfigs.
 //
-// It must not decide which node moves, and it must not know how an agent works: NodeConfig is all that the two share.
+// It must not decide which node moves: rollout.Plan does. It must not know how an agent works: the two share only the
+// NodeConfig.
 package controller

@@ -18,41 +18,41 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// errDeposed is that another controller leads, or may have led meanwhile.
-var errDeposed = errors.New("this controller does not lead any more")
+// errNotLeader means that another controller leads, or may have led in the meantime.
+var errNotLeader = errors.New("this controller is no longer the leader")
 
-// election is the lease, as client-go's elector uses it. It knows in which term this controller leads, and ends that at
-// once when the lease says that it is over: the elector itself goes on until it could not renew for its whole deadline.
+// election wraps the Lease lock of client-go's elector. It knows the term in which this controller leads, and ends it as soon
+// as the Lease names another holder: the elector itself continues until its renew deadline.
 type election struct {
 	resourcelock.Interface
-	lease *resourcelock.LeaseLock // the same
-	lasts time.Duration           // the lease
+	lease    *resourcelock.LeaseLock // the wrapped lock
+	duration time.Duration           // of the Lease
 
 	mu      sync.Mutex
-	holder  string // as it was read last
-	term    int64  // 0: it does not lead
+	holder  string // as last read
+	term    int64  // 0: this controller does not lead
 	renewed time.Time
-	over    chan struct{} // closed when it was deposed
-	cause   error
+	lost    chan struct{} // closed when this controller stops leading
+	cause   error         // why it stopped
 }
 
-// newElection makes no request yet.
-func newElection(config *rest.Config, namespace, version string, lasts, renew time.Duration) (*election, error) {
+// newElection returns an election and makes no request yet.
+func newElection(config *rest.Config, namespace, version string, duration, renew time.Duration) (*election, error) {
 	host, err := os.Hostname()
 	if err != nil {
-		return nil, fmt.Errorf("find this machine's name: %w", err)
+		return nil, fmt.Errorf("read the host name: %w", err)
 	}
 	config = rest.AddUserAgent(config, "leader-election")
-	config.Timeout = max(renew/2, time.Second) // one request that hangs must not lose the lease
+	config.Timeout = max(renew/2, time.Second) // one request that hangs must not lose the Lease
 	client, err := coordinationv1.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for the lease: %w", err)
+		return nil, fmt.Errorf("make a client for the Lease: %w", err)
 	}
 	lock := &resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.ControllerLease}, Client: client,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}, Labels: leaseLabels(version),
 	}
-	return &election{Interface: lock, lease: lock, lasts: lasts, over: make(chan struct{})}, nil
+	return &election{Interface: lock, lease: lock, duration: duration, lost: make(chan struct{})}, nil
 }
 
 // Get implements resourcelock.Interface.
@@ -63,7 +63,7 @@ func (e *election) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord,
 		defer e.mu.Unlock()
 		e.holder = r.HolderIdentity
 		if e.term != 0 && e.holder != e.Identity() {
-			e.end(fmt.Errorf("%w: the lease names %q", errDeposed, e.holder))
+			_ = e.end(fmt.Errorf("the Lease names %q", e.holder)) // read by leads
 		}
 	}
 	return r, raw, err
@@ -77,16 +77,16 @@ func (e *election) Create(ctx context.Context, r resourcelock.LeaderElectionReco
 // Update implements resourcelock.Interface.
 func (e *election) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
 	e.mu.Lock()
-	others := r.HolderIdentity == "" && e.holder != "" && e.holder != e.Identity()
+	foreign := r.HolderIdentity == "" && e.holder != "" && e.holder != e.Identity()
 	e.mu.Unlock()
-	if others { // the elector would give up what another one has
-		return errDeposed
+	if foreign { // the elector would release the Lease of another holder
+		return errNotLeader
 	}
 	return e.write(r, func() error { return e.Interface.Update(ctx, r) })
 }
 
 func (e *election) write(r resourcelock.LeaderElectionRecord, do func() error) error {
-	began := time.Now() // from when the lease lasts
+	began := time.Now() // the Lease is valid from here
 	if err := do(); err != nil {
 		return err
 	}
@@ -96,32 +96,32 @@ func (e *election) write(r resourcelock.LeaderElectionRecord, do func() error) e
 	switch term := int64(r.LeaderTransitions) + 1; {
 	case r.HolderIdentity == "":
 		e.term = 0
-	case e.term != 0 && e.term != term: // the lease was deleted, or had another holder
-		e.end(fmt.Errorf("%w: the lease was somebody else's meanwhile", errDeposed))
+	case e.term != 0 && e.term != term: // the Lease was deleted, or had another holder
+		_ = e.end(errors.New("the Lease had another holder in the meantime")) // read by leads
 	default:
 		e.term, e.renewed = term, began
 	}
 	return nil
 }
 
-// end ends leading. The caller holds mu.
-func (e *election) end(cause error) {
+// end stops leading, and returns the cause that was first. The caller holds mu.
+func (e *election) end(cause error) error {
 	if e.cause == nil {
-		e.cause = cause
-		close(e.over)
+		e.cause = fmt.Errorf("%w: %w", errNotLeader, cause)
+		close(e.lost)
 	}
-}
-
-// depose ends leading because of what was found elsewhere than in the lease.
-func (e *election) depose(why string) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.end(fmt.Errorf("%w: %s", errDeposed, why))
 	return e.cause
 }
 
-// leads returns the term in which this controller leads. The error says that it does not, or that it could not renew the
-// lease for as long as that lasts: that this process was frozen shows so, unless its machine was.
+// stop stops leading for a cause that was found outside of the Lease.
+func (e *election) stop(cause error) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.end(cause)
+}
+
+// leads returns the term in which this controller leads. It fails if the controller does not lead, or has not renewed the
+// Lease for its whole duration. The latter detects a process that was suspended, unless its whole machine was.
 func (e *election) leads() (int64, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -129,22 +129,22 @@ func (e *election) leads() (int64, error) {
 	case e.cause != nil:
 		return 0, e.cause
 	case e.term == 0:
-		return 0, errDeposed
-	case time.Since(e.renewed) > e.lasts:
-		return 0, fmt.Errorf("%w: it has not renewed the lease for %s", errDeposed, time.Since(e.renewed).Round(time.Second))
+		return 0, errNotLeader
+	case time.Since(e.renewed) > e.duration:
+		return 0, fmt.Errorf("%w: the Lease was not renewed for %s", errNotLeader, time.Since(e.renewed).Round(time.Second))
 	}
 	return e.term, nil
 }
 
-// show keeps the lease renewed while it is free, for a controller that does not wait for it: so others wait, and people see
-// that there is a controller. It returns when ctx ends.
-func (e *election) show(ctx context.Context, config leaderelection.LeaderElectionConfig) error {
+// renewWhileFree holds the Lease while no other controller does, for a controller that does not wait for it: other
+// controllers then wait, and users see the controller. It returns when ctx ends.
+func (e *election) renewWhileFree(ctx context.Context, config leaderelection.LeaderElectionConfig) error {
 	config.Lock, config.Name, config.ReleaseOnCancel = e.Interface, v1alpha1.ControllerLease, true
 	config.Callbacks = leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}}
 	for ctx.Err() == nil {
 		elector, err := leaderelection.NewLeaderElector(config)
 		if err != nil {
-			return fmt.Errorf("show that there is a controller: %w", err)
+			return fmt.Errorf("make an elector: %w", err)
 		}
 		elector.Run(ctx)
 	}

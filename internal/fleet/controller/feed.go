@@ -16,95 +16,104 @@ import (
 )
 
 const (
-	// silence is how long the API server may say nothing before it has told all that there is.
-	silence = 15 * time.Second
-	// page is how many objects are listed at a time, where they must be listed.
-	page = 500
-	// Between two attempts: of an API server that does not answer, which costs it nothing, and of one that refuses.
+	// syncTimeout is how long the API server may be silent while it sends the existing objects.
+	syncTimeout = 15 * time.Second
+	// pageSize is how many objects one request lists, for an API server without streaming lists.
+	pageSize = 500
+	// The longest delays between two attempts: when the API server does not answer, which costs it nothing, and when it
+	// refuses.
 	longestUnanswered = time.Second
 	longestRefused    = 5 * time.Second
 )
 
-// feed keeps one watch up, and hands on what it sees, stripped.
+// feed keeps one watch open.
 //
-// Every connection begins with all that there is, as of the moment in which it was asked for. A watch that goes on from
-// a resource version may be accepted by an API server that has just started, and end a moment later because that version
-// is too old: between the two everything looks as it was before the outage. So a watch that has ended means that the
-// view is incomplete, until the next connection has told everything.
+// Every connection begins with all existing objects, as of that moment. A watch that resumes from a resource version may be
+// accepted by an API server that has just started, and end a moment later because the version is too old: in between, old
+// state looks current. So after a watch has ended the objects count as incomplete until the next connection is synced.
 type feed struct {
-	api    client.WithWatch
-	list   client.ObjectList  // of the kind, empty
-	within client.ListOptions // what of the kind
-	wake   <-chan struct{}    // the API server may be back; nil: nobody knows
+	api     client.WithWatch
+	list    client.ObjectList // of the kind, empty
+	options client.ListOptions
+	retry   <-chan struct{} // the API server may answer again; nil: no such signal
 
 	set    func(client.Object)
 	remove func(client.Object)
-	// only forgets what there was before the version of a list and is not in it.
-	only func(there map[client.ObjectKey]bool, version string)
-	// seen is called when everything has been told, and lost when it is not known any more whether it has; err is nil if
-	// the watch ended as all watches do in the end.
-	seen func()
-	lost func(err error)
+	// known returns the objects that are known, of which run removes those that no longer exist; nil: none to remove.
+	known func() []client.Object
+	// synced is called when all existing objects were set, and lost when that no longer holds; err is nil if the watch
+	// reached its time limit.
+	synced func()
+	lost   func(err error)
 }
 
-// run watches until ctx ends. The functions of f are called one at a time, and not after run has returned.
+// run watches until ctx ends. It calls the functions of f one at a time, and never after it has returned.
 func (f *feed) run(ctx context.Context) {
-	p := pace{}
+	delay := backoff{}
 	for {
 		began := time.Now()
-		synced, err := f.once(ctx)
+		synced, err := f.connect(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if synced && time.Since(began) > time.Second {
 			f.lost(nil)
-			p = pace{}
+			delay = backoff{}
 			continue
 		}
 		f.lost(err)
-		timer := time.NewTimer(p.next(err))
+		timer := time.NewTimer(delay.next(err))
 		select {
 		case <-timer.C:
-		case <-f.wake:
+		case <-f.retry:
 		case <-ctx.Done():
 		}
 		timer.Stop()
 	}
 }
 
-// once watches over one connection. It reports whether everything was told.
-func (f *feed) once(ctx context.Context) (synced bool, err error) {
+// connect watches over one connection. It reports whether all existing objects were set.
+func (f *feed) connect(ctx context.Context) (synced bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	deadline := time.AfterFunc(silence, func() { cancel(errSilent) })
+	deadline := time.AfterFunc(syncTimeout, func() { cancel(errSilent) })
 	defer deadline.Stop()
-	there := map[client.ObjectKey]bool{}
-	told := func(version string) {
+	exists := map[client.ObjectKey]bool{}
+	add := func(o client.Object) {
+		deadline.Reset(syncTimeout)
+		exists[client.ObjectKeyFromObject(o)] = true
+		f.set(o)
+	}
+	finish := func(version string) {
 		deadline.Stop()
-		f.only(there, version)
-		there, synced = nil, true
-		f.seen()
+		f.removeOthers(exists, version)
+		exists, synced = nil, true
+		f.synced()
 	}
 	begin := true
 	err = f.watch(ctx, metav1.ListOptions{SendInitialEvents: &begin, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}, func(e watch.EventType, o client.Object) {
-		if !synced {
-			deadline.Reset(silence)
-		}
 		switch {
+		case synced:
+			f.apply(e, o)
 		case e == watch.Bookmark:
-			if !synced && o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
-				told(o.GetResourceVersion())
+			deadline.Reset(syncTimeout)
+			if o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
+				finish(o.GetResourceVersion())
 			}
-			return
-		case !synced && e == watch.Deleted:
-			delete(there, client.ObjectKeyFromObject(o))
-		case !synced:
-			there[client.ObjectKeyFromObject(o)] = true
+		case e == watch.Deleted:
+			deadline.Reset(syncTimeout)
+			delete(exists, client.ObjectKeyFromObject(o))
+			f.remove(o)
+		default:
+			add(o)
 		}
-		f.apply(e, o)
 	})
-	if !synced && apierrors.IsInvalid(err) { // an API server that cannot begin a watch with what there is
-		err = f.listAndWatch(ctx, there, func() { deadline.Reset(silence) }, told)
+	if !synced && apierrors.IsInvalid(err) { // an API server without streaming lists
+		var version string
+		if version, err = f.listAll(ctx, add); err == nil {
+			finish(version)
+			err = f.watch(ctx, metav1.ListOptions{ResourceVersion: version}, f.apply)
+		}
 	}
 	if !synced && context.Cause(ctx) == errSilent {
 		err = errSilent
@@ -112,53 +121,50 @@ func (f *feed) once(ctx context.Context) (synced bool, err error) {
 	return synced, err
 }
 
-// listAndWatch lists what is stored, never what a watch cache of the API server remembers.
-func (f *feed) listAndWatch(ctx context.Context, there map[client.ObjectKey]bool, progress func(), told func(version string)) error {
-	version := ""
-	for options := (metav1.ListOptions{Limit: page}); ; {
-		list := f.list.DeepCopyObject().(client.ObjectList)
-		if err := f.api.List(ctx, list, f.options(options)); err != nil {
-			return err
-		}
-		progress()
-		err := meta.EachListItem(list, func(item runtime.Object) error {
-			o, ok := item.(client.Object)
-			if !ok {
-				return fmt.Errorf("understand the answer: it has a %T in it", item)
-			}
-			there[client.ObjectKeyFromObject(o)] = true
-			f.set(o)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		version, options.Continue = list.GetResourceVersion(), list.GetContinue()
-		if options.Continue == "" {
-			break
+// removeOthers removes known objects that did not exist at a resource version.
+func (f *feed) removeOthers(exists map[client.ObjectKey]bool, version string) {
+	if f.known == nil {
+		return
+	}
+	for _, o := range f.known() {
+		if !exists[client.ObjectKeyFromObject(o)] && !older(version, o.GetResourceVersion()) {
+			f.remove(o)
 		}
 	}
-	told(version)
-	return f.watch(ctx, metav1.ListOptions{ResourceVersion: version}, func(e watch.EventType, o client.Object) {
-		if e != watch.Bookmark {
-			f.apply(e, o)
+}
+
+// listAll lists the stored objects, never those of a watch cache, and returns the resource version of the list.
+func (f *feed) listAll(ctx context.Context, add func(client.Object)) (version string, err error) {
+	for options := (metav1.ListOptions{Limit: pageSize}); ; {
+		list := f.list.DeepCopyObject().(client.ObjectList)
+		if err := f.api.List(ctx, list, f.within(options)); err != nil {
+			return "", err
 		}
-	})
+		err := meta.EachListItem(list, func(item runtime.Object) error {
+			add(item.(client.Object))
+			return nil
+		})
+		if options.Continue = list.GetContinue(); err != nil || options.Continue == "" {
+			return list.GetResourceVersion(), err
+		}
+	}
 }
 
 func (f *feed) apply(e watch.EventType, o client.Object) {
-	if e == watch.Deleted {
+	switch e {
+	case watch.Bookmark:
+	case watch.Deleted:
 		f.remove(o)
-		return
+	default:
+		f.set(o)
 	}
-	f.set(o)
 }
 
 func (f *feed) watch(ctx context.Context, options metav1.ListOptions, handle func(watch.EventType, client.Object)) error {
-	// The API server begins with everything again when it ends. Not all of them should end at once.
+	// Each new watch costs the API server a full list: the watches should not end at the same time.
 	timeout := int64(wait.Jitter(time.Hour, 0.5).Seconds())
 	options.TimeoutSeconds, options.AllowWatchBookmarks = &timeout, true
-	w, err := f.api.Watch(ctx, f.list.DeepCopyObject().(client.ObjectList), f.options(options))
+	w, err := f.api.Watch(ctx, f.list.DeepCopyObject().(client.ObjectList), f.within(options))
 	if err != nil {
 		return err
 	}
@@ -176,43 +182,42 @@ func (f *feed) watch(ctx context.Context, options metav1.ListOptions, handle fun
 			}
 			o, ok := e.Object.(client.Object)
 			if !ok {
-				return fmt.Errorf("understand the answer: it has a %T in it", e.Object)
+				return fmt.Errorf("the watch sent a %T", e.Object)
 			}
 			handle(e.Type, o)
 		}
 	}
 }
 
-func (f *feed) options(raw metav1.ListOptions) *client.ListOptions {
-	o := f.within
+func (f *feed) within(raw metav1.ListOptions) *client.ListOptions {
+	o := f.options
 	o.Raw, o.Limit, o.Continue = &raw, raw.Limit, raw.Continue
 	return &o
 }
 
 var (
-	errSilent = fmt.Errorf("the API server said nothing for %s", silence)
-	errEnded  = errors.New("the watch has ended before it told everything")
+	errSilent = fmt.Errorf("the API server sent nothing for %s", syncTimeout)
+	errEnded  = errors.New("the watch ended before all objects were received")
 )
 
-// pace is how soon what fails is tried again: soon at first, and ever more rarely up to a few seconds. There is one
-// controller, so that this is polite.
-type pace struct {
-	wait     time.Duration
-	answered bool // the last time
+// backoff returns the delays between attempts: short at first, then longer, up to a few seconds.
+type backoff struct {
+	delay    time.Duration
+	answered bool // the API server answered the last attempt
 }
 
-func (p *pace) next(err error) time.Duration {
-	most := longestUnanswered
+func (b *backoff) next(err error) time.Duration {
+	longest := longestUnanswered
 	answered := false
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-		most, answered = longestRefused, true
+		longest, answered = longestRefused, true
 	}
-	if p.wait == 0 || answered && !p.answered { // what an API server that has just started refuses, it may soon grant
-		p.wait = 200 * time.Millisecond
+	if b.delay == 0 || answered && !b.answered { // an API server that has just started refuses at first
+		b.delay = 200 * time.Millisecond
 	}
-	p.answered = answered
-	p.wait = min(p.wait*5/4, most) // 20 seconds until it is at its longest: an API server is up by then
-	d := p.wait
+	b.answered = answered
+	b.delay = min(b.delay*5/4, longest) // reaches the longest after 20 seconds: enough for an API server to start
+	d := b.delay
 	if after, ok := apierrors.SuggestsClientDelay(err); ok {
 		d = max(d, min(time.Duration(after)*time.Second, longestRefused))
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
@@ -17,275 +16,277 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
-// fleet is what is known of nodes, NodeConfigs, rollouts and revisions: the newest that the watches or the answers to the
-// controller's own writes have told, so that a watch that lags behind takes no write back. It is kept up to date one
-// object at a time. Objects in it are shared and never changed.
+// fleet is the controller's memory of nodes, NodeConfigs, rollouts and revisions. All its methods may be called
+// concurrently; only this file and fleet_read.go lock mu. It keeps the newest version of each object, from a watch or from
+// the answer to one of the controller's own writes, so that a late watch does not undo a write. Objects are stripped when
+// they are added. They are shared and never changed.
 type fleet struct {
 	mu       sync.Mutex
 	now      func() time.Time
-	tick     time.Duration // from the first change to the pass, so that many changes are one
+	tick     time.Duration // from the first change to the step, so that many changes cause one step
 	self     string        // the controller's own node
-	nodes    map[string]*member
-	rollouts map[string]*rolling
-	since    time.Time // when the fleet could be seen, and written to, without a gap
-	// revisions are their ConfigMaps, without content, by rollout and name.
+	nodes    map[string]*nodeEntry
+	rollouts map[string]*rolloutEntry
+	since    time.Time // since when all watches have been complete
+	// revisions are the ConfigMaps of revisions, by rollout and name.
 	revisions map[string]map[string]*corev1.ConfigMap
-	deleted   []*v1alpha1.NodeConfigRollout // and not told of yet
-	changed   chan struct{}                 // something is due
+	deleted   []*v1alpha1.NodeConfigRollout // not reported yet
+	changed   chan struct{}                 // a rollout is due
 }
 
-// member is one node: its Node, its NodeConfig, or both.
-type member struct {
-	node   *corev1.Node         // nil: there is none
-	config *v1alpha1.NodeConfig // nil: there is none
-	seen   rollout.Node         // what of both a plan is made of
-	// wentNotReady is when the Node was seen to become NotReady last; zero: never.
+// nodeEntry is one node: its Node, its NodeConfig, or both.
+type nodeEntry struct {
+	node     *corev1.Node         // nil: there is none
+	config   *v1alpha1.NodeConfig // nil: there is none
+	observed rollout.Node         // derived from both
+	// wentNotReady is when the Node was last seen to become NotReady; zero: never.
 	wentNotReady time.Time
-	claims       []rollout.Claim // of the rollouts that select it
-	holder       string          // the one of them that has it
-	// unsure is until when a write may take effect of which nobody knows whether it did; zero: there is none.
-	unsure time.Time
+	claims       []rollout.Claim // of the rollouts that select the node
+	holder       string          // the one among them that has the node
+	// uncertainUntil is until when a write whose outcome is unknown may still take effect; zero: there is none.
+	uncertainUntil time.Time
 }
 
-// rolling is one rollout.
-type rolling struct {
-	name     string
-	object   *v1alpha1.NodeConfigRollout
-	selects  policy.Selection
-	members  map[string]*member
-	order    []string // names of the members, sorted; nil: to be made
-	due      time.Time
-	earliest time.Time         // after what failed
-	progress *rollout.Progress // nil: what the status remembers
-	// ahead is how far the newest time that was recorded for the rollout was ahead of the clock, when this leader took it
-	// up: so its time never goes back.
-	ahead     time.Duration
-	written   time.Time // the status, last
-	failures  int       // passes in a row that could not write
-	template  *resolved // what the template was last found to hold
-	told      string    // the revision of which it was said that it is gone
-	complaint string    // the write that failed last, told already
-	given     []string  // nodes that were assigned in a batch that is not over
-	givenOf   int64     // the revision that they were assigned
+// rolloutEntry is one rollout. Fields below "of the loop" are used only by the goroutine that runs Controller.loop.
+type rolloutEntry struct {
+	name      string
+	object    *v1alpha1.NodeConfigRollout
+	selection policy.Selection
+	nodes     map[string]*nodeEntry // that the rollout selects
+	order     []string              // names of nodes, sorted; nil: to be built
+	dueAt     time.Time             // of the next step; zero: none is due
+	notBefore time.Time             // no step before this time, after a failure
+	// clockOffset is how far the newest time recorded for the rollout was ahead of the clock when this leader started. It is
+	// added to the clock, so that the rollout's time never goes back.
+	clockOffset time.Duration
+
+	// Of the loop:
+	progress         *rollout.Progress // nil: what the status says
+	statusWritten    time.Time
+	failures         int               // failed steps in a row
+	template         *resolvedTemplate // of the last step
+	reportedGone     string            // the UID of the revision for which RevisionGone was reported
+	reportedError    string            // the last write error that was reported
+	assignedNodes    []string          // nodes that an unfinished batch has assigned so far
+	assignedRevision int64             // the revision of that batch
 }
 
 func newFleet(self string, tick time.Duration) *fleet {
 	return &fleet{
-		now: time.Now, tick: tick, self: self, nodes: map[string]*member{}, rollouts: map[string]*rolling{},
+		now: time.Now, tick: tick, self: self, nodes: map[string]*nodeEntry{}, rollouts: map[string]*rolloutEntry{},
 		revisions: map[string]map[string]*corev1.ConfigMap{}, changed: make(chan struct{}, 1),
 	}
 }
 
-// older tells whether an object was read before another one of its name. Versions that cannot be compared are newer.
+// older reports whether resource version a is older than b. A version that cannot be compared counts as newer.
 func older(a, b string) bool {
 	c, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && c < 0
 }
 
-// mark has a rollout looked at soon.
-func (f *fleet) mark(r *rolling) { f.markAt(r, f.now().Add(f.tick)) }
+// schedule makes a rollout due soon. The caller holds mu.
+func (f *fleet) schedule(r *rolloutEntry) { f.scheduleAt(r, f.now().Add(f.tick)) }
 
-func (f *fleet) markAt(r *rolling, t time.Time) {
-	if t.Before(r.earliest) {
-		t = r.earliest
+func (f *fleet) scheduleAt(r *rolloutEntry, t time.Time) {
+	if t.Before(r.notBefore) {
+		t = r.notBefore
 	}
-	if !r.due.IsZero() && !t.Before(r.due) {
+	if !r.dueAt.IsZero() && !t.Before(r.dueAt) {
 		return
 	}
-	r.due = t
-	f.wake()
+	r.dueAt = t
+	signal(f.changed)
 }
 
-func (f *fleet) wake() { signal(f.changed) }
-
-// sighted has every rollout looked at soon, after a time in which not everything could be seen or done.
-func (f *fleet) sighted() {
+// restartObservation makes every rollout due, after a time in which the controller could not see or write everything.
+func (f *fleet) restartObservation() {
 	f.mu.Lock()
 	f.since = f.now()
 	f.mu.Unlock()
-	f.markAll()
+	f.scheduleAll()
 }
 
-// markAll has every rollout looked at soon.
-func (f *fleet) markAll() {
+// scheduleAll makes every rollout due soon.
+func (f *fleet) scheduleAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, r := range f.rollouts {
-		f.mark(r)
+		f.schedule(r)
 	}
-	f.wake()
+	signal(f.changed)
 }
 
-func (f *fleet) member(name string) *member {
-	m := f.nodes[name]
-	if m == nil {
-		m = &member{}
-		f.nodes[name] = m
+// entry returns the entry of a node, a new one if there is none. The caller holds mu.
+func (f *fleet) entry(name string) *nodeEntry {
+	n := f.nodes[name]
+	if n == nil {
+		n = &nodeEntry{}
+		f.nodes[name] = n
 	}
-	return m
+	return n
 }
 
-func (f *fleet) setNode(n *corev1.Node) {
+func (f *fleet) setNode(node *corev1.Node) {
+	policy.StripNode(node)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m := f.member(n.Name)
-	was := m.node
-	m.node = n
-	if was == nil || !maps.Equal(was.Labels, n.Labels) {
+	n := f.entry(node.Name)
+	was := n.node
+	n.node = node
+	if was == nil || !maps.Equal(was.Labels, node.Labels) {
 		for _, r := range f.rollouts {
-			f.selectNode(r, n.Name, m)
+			f.selectNode(r, node.Name, n)
 		}
 	}
-	f.look(n.Name, m)
+	f.refresh(n)
 }
 
 func (f *fleet) deleteNode(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m := f.nodes[name]
-	if m == nil {
+	n := f.nodes[name]
+	if n == nil {
 		return
 	}
-	m.node = nil
+	n.node = nil
 	for _, r := range f.rollouts {
-		f.selectNode(r, name, m)
+		f.selectNode(r, name, n)
 	}
-	m.seen, m.wentNotReady = rollout.Node{}, time.Time{}
-	f.drop(name, m)
+	n.observed, n.wentNotReady = rollout.Node{}, time.Time{}
+	f.removeIfEmpty(name)
 }
 
-// setConfig takes a NodeConfig up unless a newer one is known.
+// setConfig adds a NodeConfig unless a newer version is known.
 func (f *fleet) setConfig(nc *v1alpha1.NodeConfig) {
+	policy.StripNodeConfig(nc)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m := f.member(nc.Name)
-	if m.config != nil && older(nc.ResourceVersion, m.config.ResourceVersion) {
+	n := f.entry(nc.Name)
+	if n.config != nil && older(nc.ResourceVersion, n.config.ResourceVersion) {
 		return
 	}
-	m.config = nc
-	f.look(nc.Name, m)
+	n.config = nc
+	f.refresh(n)
 }
 
-// deleteConfig forgets a NodeConfig unless another one of its name is known.
+// deleteConfig removes the NodeConfig with this UID.
 func (f *fleet) deleteConfig(name string, uid types.UID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m := f.nodes[name]
-	if m == nil || m.config == nil || m.config.UID != uid {
-		return
+	if n := f.nodes[name]; n != nil && n.config != nil && n.config.UID == uid {
+		f.removeConfig(name)
 	}
-	m.config = nil
-	f.look(name, m)
-	f.drop(name, m)
 }
 
-// drop forgets a node of which there is nothing.
-func (f *fleet) drop(name string, m *member) {
-	if m.node == nil && m.config == nil {
+// forgetConfig removes the NodeConfig of a node, whichever is known.
+func (f *fleet) forgetConfig(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.nodes[name] != nil {
+		f.removeConfig(name)
+	}
+}
+
+func (f *fleet) removeConfig(name string) {
+	f.nodes[name].config = nil
+	f.refresh(f.nodes[name])
+	f.removeIfEmpty(name)
+}
+
+func (f *fleet) removeIfEmpty(name string) {
+	if n := f.nodes[name]; n.node == nil && n.config == nil {
 		delete(f.nodes, name)
 	}
 }
 
-// look observes a node anew and marks the rollouts for which something has changed.
-func (f *fleet) look(name string, m *member) {
-	if m.node == nil {
-		return
-	}
-	f.observeReady(m)
-	seen := rolloutNode(m, name == f.self)
-	same := reflect.DeepEqual(&seen, &m.seen)
-	m.seen = seen
-	holder := rollout.Holder(m.claims, &m.seen)
-	if same && holder == m.holder {
-		return
-	}
-	m.holder = holder
-	for _, c := range m.claims {
-		f.mark(f.rollouts[c.Name])
+// markUncertain notes that a write to a NodeConfig may still take effect until a time. A zero time removes the note.
+func (f *fleet) markUncertain(name string, until time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := f.nodes[name]; n != nil {
+		n.uncertainUntil = until
 	}
 }
 
-func rolloutNode(m *member, last bool) rollout.Node {
-	n := policy.NodeOf(m.node, m.config)
-	n.Last, n.WentNotReady = last, m.wentNotReady
-	return n
+// refresh derives what is observed of a node, and makes its rollouts due if that has changed. The caller holds mu.
+func (f *fleet) refresh(n *nodeEntry) {
+	if n.node == nil {
+		return
+	}
+	f.trackReady(n)
+	observed := policy.NodeOf(n.node, n.config)
+	observed.Last, observed.WentNotReady = n.node.Name == f.self, n.wentNotReady
+	same := reflect.DeepEqual(&observed, &n.observed)
+	n.observed = observed
+	if !f.updateHolder(n) && !same {
+		f.scheduleClaims(n)
+	}
 }
 
-// observeReady notes when a Node becomes NotReady: when that is seen, whatever its condition says. How long a Node has been
-// NotReady that was so when it was first seen, only the control plane is asked: it, and not the node, writes Unknown.
-func (f *fleet) observeReady(m *member) {
-	first := m.seen.Name == ""
+// updateHolder finds out which rollout has a node, and reports whether that has changed.
+func (f *fleet) updateHolder(n *nodeEntry) bool {
+	holder := rollout.Holder(n.claims, &n.observed)
+	if holder == n.holder {
+		return false
+	}
+	n.holder = holder
+	f.scheduleClaims(n)
+	return true
+}
+
+// scheduleClaims makes the rollouts that select a node due.
+func (f *fleet) scheduleClaims(n *nodeEntry) {
+	for _, c := range n.claims {
+		f.schedule(f.rollouts[c.Name])
+	}
+}
+
+// trackReady records when a Node became NotReady: when the controller saw it, not when the node says it was. For a Node
+// that is NotReady when the controller first sees it, the condition's time counts only if its status is Unknown: the control
+// plane writes that, not the node.
+func (f *fleet) trackReady(n *nodeEntry) {
+	first := n.observed.Name == ""
 	ready, since := false, f.now()
-	for i := range m.node.Status.Conditions {
-		if c := &m.node.Status.Conditions[i]; c.Type == corev1.NodeReady {
+	for i := range n.node.Status.Conditions {
+		if c := &n.node.Status.Conditions[i]; c.Type == corev1.NodeReady {
 			ready = c.Status == corev1.ConditionTrue
 			if at := c.LastTransitionTime.Time; first && c.Status == corev1.ConditionUnknown && at.Before(since) {
 				since = at
 			}
 		}
 	}
-	if !ready && (first || m.seen.Ready) {
-		m.wentNotReady = since
+	if !ready && (first || n.observed.Ready) {
+		n.wentNotReady = since
 	}
 }
 
-// aheadOf is how far the newest time that was recorded for a rollout is ahead of the clock. The caller holds mu.
-func (f *fleet) aheadOf(r *rolling) time.Duration {
-	st := &r.object.Status
-	newest := time.Time{}
-	at := func(t time.Time) {
-		if t.After(newest) {
-			newest = t
-		}
-	}
-	for _, t := range []*metav1.Time{st.StartTime, st.AttemptTime, st.StepTime, st.ProgressTime} {
-		at(policy.TimeOf(t))
-	}
-	if h := st.Halt; h != nil {
-		at(h.Time.Time)
-	}
-	for _, m := range r.members {
-		if m.seen.Source.Rollout == r.name {
-			at(m.seen.Source.AssignedAt)
-		}
-		if m.seen.Mark.Rollout == r.name {
-			at(m.seen.Mark.Fine)
-		}
-	}
-	return max(0, newest.Sub(f.now().Truncate(time.Second)))
-}
-
-// selectNode finds out whether a rollout selects a node.
-func (f *fleet) selectNode(r *rolling, name string, m *member) {
-	_, was := r.members[name]
-	is := m.node != nil && r.selects.Selects(m.node)
-	m.claims = slices.DeleteFunc(m.claims, func(c rollout.Claim) bool { return c.Name == r.name })
+// selectNode updates whether a rollout selects a node. The caller holds mu.
+func (f *fleet) selectNode(r *rolloutEntry, name string, n *nodeEntry) {
+	_, was := r.nodes[name]
+	is := n.node != nil && r.selection.Selects(n.node)
+	n.claims = slices.DeleteFunc(n.claims, func(c rollout.Claim) bool { return c.Name == r.name })
 	if is {
-		m.claims = append(m.claims, r.selects.Claim)
-		r.members[name] = m
+		n.claims = append(n.claims, r.selection.Claim)
+		r.nodes[name] = n
 	} else {
-		delete(r.members, name)
+		delete(r.nodes, name)
 	}
 	if is != was {
 		r.order = nil
 	}
 	if is || was {
-		f.mark(r) // its labels may be a domain's, or a canary's
+		f.schedule(r) // a changed label may be the topology key or select a canary
 	}
-	if holder := rollout.Holder(m.claims, &m.seen); holder != m.holder {
-		m.holder = holder
-		for _, c := range m.claims {
-			f.mark(f.rollouts[c.Name])
-		}
-	}
+	f.updateHolder(n)
 }
 
-// setRollout takes a rollout up unless a newer one is known. One that is being deleted is gone.
+// setRollout adds a rollout unless a newer version is known. A rollout that is being deleted is removed.
 func (f *fleet) setRollout(o *v1alpha1.NodeConfigRollout) {
 	if o.DeletionTimestamp != nil {
 		f.deleteRollout(o)
 		return
 	}
+	policy.StripRollout(o)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := f.rollouts[o.Name]
@@ -293,19 +294,19 @@ func (f *fleet) setRollout(o *v1alpha1.NodeConfigRollout) {
 		return
 	}
 	if r != nil && r.object.UID == o.UID && r.object.Generation == o.Generation {
-		r.object = o // only its status: that is the controller's own
+		r.object = o // only the status has changed, which the controller writes
 		return
 	}
 	if r == nil || r.object.UID != o.UID {
-		r = &rolling{name: o.Name, members: map[string]*member{}}
+		r = &rolloutEntry{name: o.Name, nodes: map[string]*nodeEntry{}}
 		f.rollouts[o.Name] = r
 	}
 	r.object = o
-	r.selects, _ = policy.SelectionOf(o) // an error shows when its policy is made
-	for name, m := range f.nodes {
-		f.selectNode(r, name, m)
+	r.selection, _ = policy.SelectionOf(o) // policy.Of reports the error
+	for name, n := range f.nodes {
+		f.selectNode(r, name, n)
 	}
-	f.mark(r)
+	f.schedule(r)
 }
 
 func (f *fleet) deleteRollout(o *v1alpha1.NodeConfigRollout) {
@@ -315,91 +316,60 @@ func (f *fleet) deleteRollout(o *v1alpha1.NodeConfigRollout) {
 	if r == nil || r.object.UID != o.UID {
 		return
 	}
-	r.selects = policy.Selection{}
-	for name, m := range f.nodes {
-		f.selectNode(r, name, m)
+	r.selection = policy.Selection{}
+	for name, n := range f.nodes {
+		f.selectNode(r, name, n)
 	}
 	delete(f.rollouts, o.Name)
 	f.deleted = append(f.deleted, r.object)
-	f.wake()
+	signal(f.changed)
 }
 
+// setRevision adds the ConfigMap of a revision unless a newer version is known.
 func (f *fleet) setRevision(cm *corev1.ConfigMap) {
+	policy.StripRevision(cm)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	owner := cm.Labels[v1alpha1.LabelRollout]
-	of := f.revisions[owner]
-	if of == nil {
-		of = map[string]*corev1.ConfigMap{}
-		f.revisions[owner] = of
+	if f.revisions[owner] == nil {
+		f.revisions[owner] = map[string]*corev1.ConfigMap{}
 	}
-	if was := of[cm.Name]; was != nil && (was.ResourceVersion == cm.ResourceVersion || older(cm.ResourceVersion, was.ResourceVersion)) {
+	if was := f.revisions[owner][cm.Name]; was != nil && (was.ResourceVersion == cm.ResourceVersion || older(cm.ResourceVersion, was.ResourceVersion)) {
 		return
 	}
-	of[cm.Name] = cm
-	if r := f.rollouts[owner]; r != nil {
-		f.mark(r)
-	}
+	f.revisions[owner][cm.Name] = cm
+	f.scheduleName(owner)
 }
 
+// deleteRevision removes the ConfigMap of a revision with the same UID.
 func (f *fleet) deleteRevision(cm *corev1.ConfigMap) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	owner := cm.Labels[v1alpha1.LabelRollout]
-	if was := f.revisions[owner][cm.Name]; was == nil || was.UID != cm.UID {
-		return
+	if was := f.revisions[owner][cm.Name]; was != nil && was.UID == cm.UID {
+		f.removeRevision(owner, cm.Name)
 	}
-	delete(f.revisions[owner], cm.Name)
+}
+
+// forgetRevision removes the ConfigMap of a name, whichever is known.
+func (f *fleet) forgetRevision(owner, name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.revisions[owner][name] != nil {
+		f.removeRevision(owner, name)
+	}
+}
+
+func (f *fleet) removeRevision(owner, name string) {
+	delete(f.revisions[owner], name)
 	if len(f.revisions[owner]) == 0 {
 		delete(f.revisions, owner)
 	}
-	if r := f.rollouts[owner]; r != nil {
-		f.mark(r)
-	}
+	f.scheduleName(owner)
 }
 
-// compose appends what a plan for a rollout is made of, in the order of the nodes' names.
-func (f *fleet) compose(r *rolling, nodes []rollout.Node) []rollout.Node {
-	if r.order == nil {
-		r.order = slices.Sorted(maps.Keys(r.members))
+func (f *fleet) scheduleName(name string) {
+	if r := f.rollouts[name]; r != nil {
+		f.schedule(r)
 	}
-	for _, name := range r.order {
-		m := r.members[name]
-		n := m.seen
-		if !n.WentNotReady.IsZero() {
-			n.WentNotReady = n.WentNotReady.Add(r.ahead)
-		}
-		r.selects.Place(&n, m.node, m.holder)
-		nodes = append(nodes, n)
-	}
-	return nodes
-}
-
-// inUse returns which revisions' ConfigMaps some NodeConfig names, by UID.
-func (f *fleet) inUse() map[types.UID]bool {
-	out := map[types.UID]bool{}
-	for _, m := range f.nodes {
-		if m.config == nil {
-			continue
-		}
-		if s := m.config.Spec.ConfigSource; s != nil {
-			if s.ConfigMapRef != nil {
-				out[s.ConfigMapRef.UID] = true
-			}
-			if s.RolloutRef != nil && s.RolloutRef.Previous != nil {
-				out[s.RolloutRef.Previous.ConfigMapRef.UID] = true
-			}
-		}
-		st := &m.config.Status
-		if st.Assigned != nil {
-			out[st.Assigned.UID] = true
-		}
-		if st.Active != nil {
-			out[st.Active.UID] = true
-		}
-		if st.LastKnownGood != nil {
-			out[st.LastKnownGood.UID] = true
-		}
-	}
-	return out
 }

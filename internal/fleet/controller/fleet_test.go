@@ -36,15 +36,15 @@ func TestAWatchThatLagsBehindTakesNoWriteBack(t *testing.T) {
 	f.setConfig(config("10", 1, ""))
 	f.setConfig(config("20", 2, "cm")) // what the API server answered
 	f.setConfig(config("15", 1, ""))   // what the watch tells later
-	if m := f.nodes["n"]; m.seen.Generation != 2 || m.seen.Source.UID != "cm" {
-		t.Errorf("the node is seen as %+v", m.seen)
+	if m := f.nodes["n"]; m.observed.Generation != 2 || m.observed.Source.UID != "cm" {
+		t.Errorf("the node is seen as %+v", m.observed)
 	}
 	again := config("30", 1, "")
 	again.UID = "v"
 	f.setConfig(again)
 	f.deleteConfig("n", "u") // the old one's end is told late
-	if m := f.nodes["n"]; !m.seen.HasConfig || m.seen.Generation != 1 {
-		t.Errorf("the node is seen as %+v", m.seen)
+	if m := f.nodes["n"]; !m.observed.HasConfig || m.observed.Generation != 1 {
+		t.Errorf("the node is seen as %+v", m.observed)
 	}
 	f.deleteConfig("n", "v")
 	f.deleteNode("n")
@@ -114,7 +114,7 @@ func TestAStaleCacheDoesNotOverspendTheBudget(t *testing.T) {
 		for _, nc := range old {
 			c.fleet.setConfig(nc) // as a watch that lags behind would
 		}
-		c.fleet.markAll()
+		c.fleet.scheduleAll()
 		given := 0
 		for _, name := range names {
 			if nodeConfig(t, name).Spec.ConfigSource != nil {

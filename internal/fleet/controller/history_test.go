@@ -99,18 +99,18 @@ func TestTheHistoryOfAnEarlierVersionIsProvenOrLeftAlone(t *testing.T) {
 				h.EndTime = new(metav1.NewTime(then.Add(time.Minute)))
 			}
 			o.Status.History = []v1alpha1.RolloutOutcome{h}
-			proven := c.fleet.prove(o)
-			if got := len(proven) == 1; got != test.want {
-				t.Fatalf("proven is %+v, want one: %v", proven, test.want)
+			identified := c.fleet.identifyHistory(o)
+			if got := len(identified) == 1; got != test.want {
+				t.Fatalf("identified is %+v, want one: %v", identified, test.want)
 			}
 			st := o.Status.DeepCopy()
-			fillIn(st, proven)
+			completeHistory(st, identified)
 			if is := st.History[0]; test.want && (is.UID != "u1" || is.SHA256 != digest("good")) || !test.want && (is.UID != "" || is.SHA256 != "") {
 				t.Errorf("the entry is %+v", is)
 			}
 			recorded := o.DeepCopy()
 			recorded.Status.History[0].UID, recorded.Status.History[0].SHA256 = "was", "was"
-			if got := c.fleet.prove(recorded); len(got) > 0 {
+			if got := c.fleet.identifyHistory(recorded); len(got) > 0 {
 				t.Errorf("what was recorded is %+v", got)
 			}
 		})
@@ -139,7 +139,7 @@ func TestPlantedConfigMapsPushNoRevisionOut(t *testing.T) {
 	c.fleet.setRollout(o)
 	c.fleet.rollouts["r"].progress = &rollout.Progress{}
 	var collected []string
-	for _, cm := range c.fleet.garbage() {
+	for _, cm := range c.fleet.unusedRevisions() {
 		collected = append(collected, string(cm.UID))
 	}
 	if len(collected) != 11 || slices.ContainsFunc(collected, func(uid string) bool { return !strings.HasPrefix(uid, "p") }) {
@@ -154,7 +154,7 @@ func TestATargetThatWasMadeAnewIsThatInTheHistoryToo(t *testing.T) {
 			{Revision: 1, ConfigMap: "r-a", UID: "was", SHA256: "sa"}, {Revision: 2, ConfigMap: "r-b", UID: "ub", SHA256: "sb"}, {Revision: 0, ConfigMap: "r-a"},
 		},
 	}
-	remade(st, rollout.Revision{Number: 3, Name: "r-a", UID: "is", SHA256: "sa"})
+	updateTargetUID(st, rollout.Revision{Number: 3, Name: "r-a", UID: "is", SHA256: "sa"})
 	if h := st.History; h[0].UID != "is" || h[1].UID != "ub" || h[2].UID != "" || st.CurrentRevision.ConfigMapRef.UID != "is" {
 		t.Errorf("the status says %+v and %+v", h, st.CurrentRevision)
 	}

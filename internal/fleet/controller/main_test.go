@@ -414,7 +414,7 @@ func idle(c *running) error {
 	c.fleet.mu.Lock()
 	defer c.fleet.mu.Unlock()
 	for name, r := range c.fleet.rollouts {
-		if !r.due.IsZero() && r.due.Before(time.Now().Add(time.Second)) {
+		if !r.dueAt.IsZero() && r.dueAt.Before(time.Now().Add(time.Second)) {
 			return fmt.Errorf("%s is due", name)
 		}
 	}

@@ -80,7 +80,7 @@ func TestWithAnOlderCRDAnOutcomeIsRecordedWithoutItsReason(t *testing.T) {
 		}},
 	}
 	for range 2 { // what is recorded is not written again
-		if _, err := c.record(t.Context(), r, r.object, &policy, &result); err != nil {
+		if _, err := c.recordStatus(t.Context(), r, &planInput{object: r.object, policy: policy}, &result); err != nil {
 			t.Fatal(err)
 		}
 	}

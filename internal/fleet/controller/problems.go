@@ -13,56 +13,56 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
-// problems are what keeps the controller from seeing or writing what it must, by what it is about.
+// problems are errors that keep the controller from working, by their subject.
 type problems struct {
-	mu   sync.Mutex
-	now  map[string]error
-	news func(what string, err error) // told of each change; err is nil when a problem is over
+	mu      sync.Mutex
+	errs    map[string]error
+	changed func(subject string, err error) // called for each change; err is nil when a problem is solved
 }
 
-// note says how the last try of something went.
-func (p *problems) note(what string, err error) {
+// set records the result of the last attempt; nil is success.
+func (p *problems) set(subject string, err error) {
 	p.mu.Lock()
-	was := p.now[what]
+	was := p.errs[subject]
 	if err == nil {
-		delete(p.now, what)
+		delete(p.errs, subject)
 	} else {
-		p.now[what] = err
+		p.errs[subject] = err
 	}
 	p.mu.Unlock()
 	if (was == nil) != (err == nil) || err != nil && was.Error() != err.Error() {
-		p.news(what, err)
+		p.changed(subject, err)
 	}
 }
 
-// all returns everything that is wrong, nil if nothing is.
-func (p *problems) all() error {
+// err returns all problems as one error; nil if there is none.
+func (p *problems) err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var errs []error
-	for _, what := range slices.Sorted(maps.Keys(p.now)) {
-		errs = append(errs, p.now[what])
+	for _, subject := range slices.Sorted(maps.Keys(p.errs)) {
+		errs = append(errs, p.errs[subject])
 	}
 	return errors.Join(errs...)
 }
 
-// count returns how many things are wrong.
+// count returns the number of problems.
 func (p *problems) count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.now)
+	return len(p.errs)
 }
 
-// unknownField tells whether the API server refuses a field that its CRD does not have. Writes ask it to: what it dropped
-// silently would be half an assignment.
+// unknownField reports whether the API server refuses a field that its CRD does not have. Writes use strict validation:
+// without it, the API server would silently drop a part of an assignment.
 func unknownField(err error) bool {
 	return err != nil && strings.Contains(err.Error(), fieldUnknown)
 }
 
 const fieldUnknown = "unknown field"
 
-// advise says of an error of the API server what to do about it, where that is known. What is the resource that was
-// asked for, with its version.
+// advise adds to an error of the API server what to do about it, where that is known. what is the resource of the request,
+// with its version.
 func advise(what string, err error) error {
 	switch {
 	case err == nil:
@@ -71,9 +71,9 @@ func advise(what string, err error) error {
 		return fmt.Errorf("the API server does not serve %s: kubectl apply -k config/default (%w)", what, err)
 	case unknownField(err):
 		_, which, _ := strings.Cut(err.Error(), fieldUnknown) // the rest is the whole object
-		return fmt.Errorf("cannot %s: the CRD that the API server has is older than this controller: kubectl apply -k config/default (%s%s)", what, fieldUnknown, policy.Cut(which, 200))
+		return fmt.Errorf("cannot %s: the API server's CRD is older than this controller: kubectl apply -k config/default (%s%s)", what, fieldUnknown, policy.Cut(which, 200))
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("the controller lacks a right to %s: kubectl apply -k config/default grants all that it needs (%w)", what, err)
+		return fmt.Errorf("the controller lacks permission: %s: kubectl apply -k config/default grants it (%w)", what, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }

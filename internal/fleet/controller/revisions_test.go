@@ -138,7 +138,7 @@ func TestSomebodyElsesConfigMapIsNotTakenForARevision(t *testing.T) {
 			if err := admin.Delete(t.Context(), cm); err != nil {
 				t.Fatal(err)
 			}
-			c.fleet.markAll() // a ConfigMap without the label is not watched, but looked for now and then
+			c.fleet.scheduleAll() // a ConfigMap without the label is not watched, but looked for now and then
 			awaitRollout(t, test.name, completeAt(1))
 		})
 	}
@@ -191,7 +191,7 @@ func TestRevisionsThatNobodyNamesAreCollectedBeyondTheLimit(t *testing.T) {
 		awaitRollout(t, "many", completeAt(int64(i+2)))
 	}
 	eventually(t, func() error {
-		c.sweep(t.Context(), time.Now())
+		c.cleanUp(t.Context(), time.Now())
 		got := revisions(t, "many")
 		_, first := got["1"]
 		_, second := got["2"]
@@ -215,7 +215,7 @@ func TestRevisionsThatNobodyNamesAreCollectedBeyondTheLimit(t *testing.T) {
 		}
 	}
 	eventually(t, func() error {
-		c.sweep(t.Context(), time.Now())
+		c.cleanUp(t.Context(), time.Now())
 		if got := revisions(t, "many"); len(got) > 0 {
 			return fmt.Errorf("of a deleted rollout that no node names, these are left: %v", got)
 		}

@@ -51,7 +51,7 @@ func TestWhatTheClusterLacksIsSaidUntilItIsThere(t *testing.T) {
 	c := start(t, own())
 	ready := func() error { return c.ready(nil) }
 	eventually(t, func() error {
-		return says(ready(), "lacks a right to nodeconfigrollouts.evenkeel.dev/v1alpha1: kubectl apply -k config/default", "system:serviceaccount:evenkeel-system:evenkeel-controller")
+		return says(ready(), "lacks permission: nodeconfigrollouts.evenkeel.dev/v1alpha1: kubectl apply -k config/default", "system:serviceaccount:evenkeel-system:evenkeel-controller")
 	})
 	rights := t.TempDir()
 	for _, file := range []string{"api/namespace.yaml", "controller/rbac.yaml"} {
@@ -112,7 +112,7 @@ func TestWhatTheClusterLacksIsSaidUntilItIsThere(t *testing.T) {
 		})
 		edit(t, "lacks", use(7))
 		eventually(t, func() error {
-			return says(ready(), "lacks a right to patch nodeconfigs.evenkeel.dev/v1alpha1: kubectl apply -k config/default")
+			return says(ready(), "lacks permission: patch nodeconfigs.evenkeel.dev/v1alpha1: kubectl apply -k config/default")
 		})
 		if err := bare.Apply(t.Context(), rights); err != nil {
 			t.Fatal(err)

@@ -120,7 +120,7 @@ func TestARolloutThatIsThereDoesNothing(t *testing.T) {
 	awaitRollout(t, "fixed", completeAt(1))
 
 	quiet(t, counted)
-	c.fleet.markAll()
+	c.fleet.scheduleAll()
 	eventually(t, func() error { return idle(c) })
 	if n := counted.count.Load(); n != 0 {
 		t.Errorf("%d writes, of a rollout that has nothing to do: %v", n, counted.paths())
@@ -285,7 +285,7 @@ func TestADeletedRolloutLeavesItsNodesWhereTheyAreAndSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, func() error { return told(t, "deleted", "its nodes stay as they are: 2 nodes keep revision 1") })
-	c.sweep(t.Context(), time.Now())
+	c.cleanUp(t.Context(), time.Now())
 	if got := revisions(t, "deleted"); len(got) != 1 {
 		t.Errorf("%d revisions are left, want the one that nodes name", len(got))
 	}
@@ -325,9 +325,9 @@ func TestANodeThatLeavesLosesItsNodeConfigAfterAnHour(t *testing.T) {
 		}
 		return nil
 	})
-	c.sweep(t.Context(), time.Now().Add(59*time.Minute))
+	c.cleanUp(t.Context(), time.Now().Add(59*time.Minute))
 	nodeConfig(t, "g1")
-	c.sweep(t.Context(), time.Now().Add(61*time.Minute))
+	c.cleanUp(t.Context(), time.Now().Add(61*time.Minute))
 	nodeConfig(t, "g2")
 	nodeConfig(t, "byhand")
 	err := admin.Get(t.Context(), types.NamespacedName{Name: "g1"}, &v1alpha1.NodeConfig{})

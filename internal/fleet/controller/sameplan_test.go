@@ -67,7 +67,7 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodes := c.fleet.compose(r, nil)
+	nodes, _ := c.fleet.planNodes(r, r.object.Generation, nil)
 
 	if shown.Policy.Target.UID == policy.UnmadeUID { // the controller has made it
 		if wants.Target.UID == policy.UnmadeUID {
@@ -358,7 +358,7 @@ func (d *drawnFleet) controller(api client.WithWatch, now time.Time) *Controller
 	}
 	c.fleet.now = func() time.Time { return now }
 	var err error
-	if c.metrics, err = newMeters(prometheus.NewRegistry(), "v1", "", newCensus(c.fleet, c.newProblems("", ""), c.newProblems("", ""))); err != nil {
+	if c.metrics, err = newMeters(prometheus.NewRegistry(), "v1", "", newCollector(c.fleet, c.newProblems("", ""), c.newProblems("", ""))); err != nil {
 		d.Fatal(err)
 	}
 	c.sources = newTemplateSources(api, func() {})

@@ -16,32 +16,32 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
-// errUnread is that a ConfigMap has not been read yet; whoever asked is told when it was.
+// errUnread means that a ConfigMap has not been read yet. All rollouts become due when it has.
 var errUnread = errors.New("not read yet")
 
-// templateSources are the ConfigMaps that templates name, each with a watch of its own: they may be in any namespace, and nothing
-// else there is the controller's business.
+// templateSources are the ConfigMaps that templates name. They may be in any namespace, so each has its own watch: the
+// controller needs permission for these objects only.
 type templateSources struct {
 	api     client.WithWatch
 	changed func()
 
 	mu  sync.Mutex
-	all map[types.NamespacedName]*watched
+	all map[types.NamespacedName]*templateSource
 }
 
-// watched is one of them.
-type watched struct {
+// templateSource is one of these ConfigMaps.
+type templateSource struct {
 	stop   context.CancelFunc
-	read   bool              // what there is now is known
+	read   bool              // object is current
 	object *corev1.ConfigMap // nil: there is none
-	err    error             // why it is not known
+	err    error             // why object is not current
 }
 
 func newTemplateSources(api client.WithWatch, changed func()) *templateSources {
-	return &templateSources{api: api, changed: changed, all: map[types.NamespacedName]*watched{}}
+	return &templateSources{api: api, changed: changed, all: map[types.NamespacedName]*templateSource{}}
 }
 
-// get returns a ConfigMap that is watched; nil if it does not exist. The error says why that is not known, and what to do.
+// get returns a ConfigMap that is watched; nil if it does not exist. The error says why it cannot be read, and what to do.
 func (n *templateSources) get(namespace, name string) (*corev1.ConfigMap, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -49,7 +49,7 @@ func (n *templateSources) get(namespace, name string) (*corev1.ConfigMap, error)
 	what := fmt.Sprintf("spec.template.configMapRef: ConfigMap %s/%s", namespace, name)
 	switch {
 	case w != nil && apierrors.IsForbidden(w.err):
-		return nil, unusablef("%s cannot be read: %w; give the controller's ServiceAccount get, list and watch on it, or name one in the controller's own namespace", what, w.err)
+		return nil, invalidTemplatef("%s cannot be read: %w; grant the controller's ServiceAccount get, list and watch on it, or use a ConfigMap in the controller's namespace", what, w.err)
 	case w != nil && !w.read && w.err != nil:
 		return nil, fmt.Errorf("%s cannot be read: %w", what, w.err)
 	case w == nil || !w.read:
@@ -70,37 +70,39 @@ func (n *templateSources) watch(ctx context.Context, all map[types.NamespacedNam
 	}
 	for key := range all {
 		if n.all[key] == nil {
-			n.begin(ctx, key)
+			n.start(ctx, key)
 		}
 	}
 }
 
-func (n *templateSources) begin(ctx context.Context, key types.NamespacedName) {
+func (n *templateSources) start(ctx context.Context, key types.NamespacedName) {
 	ctx, stop := context.WithCancel(ctx)
-	w := &watched{stop: stop}
+	w := &templateSource{stop: stop}
 	n.all[key] = w
-	take := func(change func()) {
+	update := func(change func()) {
 		n.mu.Lock()
 		change()
 		n.mu.Unlock()
 		n.changed()
 	}
-	var now *corev1.ConfigMap // of this connection
+	var now *corev1.ConfigMap // from this connection
 	f := feed{
 		api: n.api, list: &corev1.ConfigMapList{},
-		within: client.ListOptions{Namespace: key.Namespace, FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, key.Name)},
-		only:   func(map[client.ObjectKey]bool, string) {},
-		seen:   func() { take(func() { w.object, w.read, w.err = now, true, nil }) },
+		options: client.ListOptions{Namespace: key.Namespace, FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, key.Name)},
+		synced:  func() { update(func() { w.object, w.read, w.err = now, true, nil }) },
 		lost: func(err error) {
 			now = nil
-			take(func() { w.read, w.err = false, err })
+			update(func() { w.read, w.err = false, err })
+		},
+		set: typed(func(cm *corev1.ConfigMap) {
+			policy.StripMeta(&cm.ObjectMeta, nil)
+			now = cm
+			update(func() { w.object = cm })
+		}),
+		remove: func(client.Object) {
+			now = nil
+			update(func() { w.object = nil })
 		},
 	}
-	show := func(o *corev1.ConfigMap) {
-		now = o
-		take(func() { w.object = o })
-	}
-	f.set = stripped(func(cm *corev1.ConfigMap) { policy.StripMeta(&cm.ObjectMeta, nil) }, show)
-	f.remove = func(client.Object) { show(nil) }
 	go f.run(ctx)
 }

@@ -16,12 +16,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
-// statusOf returns a rollout's status after a plan. proven is what entries of its history mean that do not say it.
-func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.Result, nodes []rollout.Node, proven []policy.Recorded) v1alpha1.NodeConfigRolloutStatus {
+// statusOf returns a rollout's status after a plan. identified completes history entries that have no UID.
+func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.Result, nodes []rollout.Node, identified []policy.Recorded) v1alpha1.NodeConfigRolloutStatus {
 	st := *o.Status.DeepCopy()
 	next, c := &result.Next, &result.Counts
-	fillIn(&st, proven)
-	supersede(&st, p)
+	completeHistory(&st, identified)
+	recordSuperseded(&st, p)
 	st.ObservedGeneration = o.Generation
 	st.Phase, st.Message = v1alpha1.RolloutPhase(result.Phase), policy.Cut(result.Message, v1alpha1.MaxRolloutMessage)
 	if p.Target.Number != 0 {
@@ -36,13 +36,13 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 	st.Nodes = policy.CountsOf(*c)
 	st.FailedNodes = nil
 	for _, i := range result.Failed[:min(len(result.Failed), v1alpha1.MaxFailedNodes)] {
-		standing := result.Standing(i)
+		node := result.Standing(i)
 		st.FailedNodes = append(st.FailedNodes, v1alpha1.FailedNode{
-			Name: nodes[i].Name, Reason: standing.Reason, Message: policy.Cut(standing.Why, policy.MaxErrorKept),
+			Name: nodes[i].Name, Reason: node.Reason, Message: policy.Cut(node.Why, policy.MaxErrorKept),
 		})
 	}
 	if next.Halt != nil && o.Status.Halt != nil && len(st.FailedNodes) < len(o.Status.FailedNodes) {
-		st.FailedNodes = o.Status.FailedNodes // they have gone back; why it was stopped is still to be seen
+		st.FailedNodes = o.Status.FailedNodes // the nodes were rolled back; keep the cause of the stop
 	}
 	st.Halt = nil
 	if h := next.Halt; h != nil {
@@ -57,13 +57,13 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 			ObservedGeneration: o.Generation, LastTransitionTime: metav1.NewTime(p.Now),
 		})
 	}
-	if was := o.Status.Halt; was != nil && next.Halt == nil { // retried: its outcome is open again
+	if was := o.Status.Halt; was != nil && next.Halt == nil { // a retry: the outcome is open again
 		st.History = slices.DeleteFunc(st.History, func(h v1alpha1.RolloutOutcome) bool {
 			return h.Revision == next.Revision && h.Outcome != v1alpha1.OutcomeSucceeded
 		})
 	}
-	record(&st, p, result)
-	remade(&st, p.Target)
+	recordOutcome(&st, p, result)
+	updateTargetUID(&st, p.Target)
 	st.History = st.History[:min(len(st.History), historyLimit(o), v1alpha1.MaxHistory)]
 	if len(st.History) == 0 {
 		st.History = nil
@@ -71,9 +71,9 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 	return st
 }
 
-// fillIn completes entries of a history that an earlier version wrote.
-func fillIn(st *v1alpha1.NodeConfigRolloutStatus, proven []policy.Recorded) {
-	for _, r := range proven {
+// completeHistory adds UID and sha256 to history entries that an earlier version wrote.
+func completeHistory(st *v1alpha1.NodeConfigRolloutStatus, identified []policy.Recorded) {
+	for _, r := range identified {
 		for i := range st.History {
 			if h := &st.History[i]; h.Revision == r.Number && h.ConfigMap == r.Name && (h.UID == "" || h.SHA256 == "") {
 				h.UID, h.SHA256 = r.UID, r.SHA256
@@ -82,9 +82,9 @@ func fillIn(st *v1alpha1.NodeConfigRolloutStatus, proven []policy.Recorded) {
 	}
 }
 
-// remade takes over the UID of a target whose ConfigMap was made anew for what else has the same content: the controller
-// knows it from the target.
-func remade(st *v1alpha1.NodeConfigRolloutStatus, target rollout.Revision) {
+// updateTargetUID writes the UID of the target's ConfigMap, which may have been created again, into the other places that name
+// the same content.
+func updateTargetUID(st *v1alpha1.NodeConfigRolloutStatus, target rollout.Revision) {
 	same := func(name, sha256 string) bool { return name == target.Name && sha256 != "" && sha256 == target.SHA256 }
 	for i := range st.History {
 		if h := &st.History[i]; same(h.ConfigMap, h.SHA256) {
@@ -96,8 +96,8 @@ func remade(st *v1alpha1.NodeConfigRolloutStatus, target rollout.Revision) {
 	}
 }
 
-// supersede closes the entry of a revision that another one replaces before its outcome was clear.
-func supersede(st *v1alpha1.NodeConfigRolloutStatus, p *rollout.Policy) {
+// recordSuperseded adds the outcome of a revision that another one replaces before it succeeded or was stopped.
+func recordSuperseded(st *v1alpha1.NodeConfigRolloutStatus, p *rollout.Policy) {
 	was := st.UpdateRevision
 	if was == nil || was.Number == p.Target.Number || p.Target.Number == 0 {
 		return
@@ -106,15 +106,15 @@ func supersede(st *v1alpha1.NodeConfigRolloutStatus, p *rollout.Policy) {
 	if i >= 0 && (st.Halt != nil || st.History[i].Outcome == v1alpha1.OutcomeSucceeded) {
 		return
 	}
-	enter(st, v1alpha1.RolloutOutcome{
+	addOutcome(st, v1alpha1.RolloutOutcome{
 		Revision: was.Number, ConfigMap: was.ConfigMapRef.Name, UID: was.ConfigMapRef.UID, SHA256: was.ConfigMapRef.SHA256, Outcome: v1alpha1.OutcomeSuperseded,
-		Message:   fmt.Sprintf("revision %d took its place", p.Target.Number),
+		Message:   fmt.Sprintf("replaced by revision %d", p.Target.Number),
 		StartTime: st.StartTime, EndTime: apiTime(p.Now), Updated: st.Nodes.Updated, Failed: st.Nodes.Failed,
 	})
 }
 
-// record enters the outcome of the target when it is clear.
-func record(st *v1alpha1.NodeConfigRolloutStatus, p *rollout.Policy, result *rollout.Result) {
+// recordOutcome adds the outcome of the target once it has succeeded or was stopped.
+func recordOutcome(st *v1alpha1.NodeConfigRolloutStatus, p *rollout.Policy, result *rollout.Result) {
 	next := &result.Next
 	out := v1alpha1.RolloutOutcome{
 		Revision: next.Revision, ConfigMap: p.Target.Name, UID: types.UID(p.Target.UID), SHA256: p.Target.SHA256, StartTime: st.StartTime, EndTime: apiTime(p.Now),
@@ -133,11 +133,11 @@ func record(st *v1alpha1.NodeConfigRolloutStatus, p *rollout.Policy, result *rol
 	default:
 		return
 	}
-	enter(st, out)
+	addOutcome(st, out)
 }
 
-// withoutReasons removes the reasons of outcomes, and reports whether there were any.
-func withoutReasons(st *v1alpha1.NodeConfigRolloutStatus) bool {
+// removeReasons removes the reasons of outcomes, and reports whether there were any.
+func removeReasons(st *v1alpha1.NodeConfigRolloutStatus) bool {
 	had := false
 	for i := range st.History {
 		had = had || st.History[i].Reason != ""
@@ -146,15 +146,16 @@ func withoutReasons(st *v1alpha1.NodeConfigRolloutStatus) bool {
 	return had
 }
 
-// enter puts an outcome into the history, newest first, one of each revision. It stays as it was when it became clear.
-func enter(st *v1alpha1.NodeConfigRolloutStatus, out v1alpha1.RolloutOutcome) {
+// addOutcome adds an outcome to the history, newest first, one for each revision. An existing entry changes only if the outcome
+// does.
+func addOutcome(st *v1alpha1.NodeConfigRolloutStatus, out v1alpha1.RolloutOutcome) {
 	for i, h := range st.History {
 		if h.Revision != out.Revision {
 			continue
 		}
 		if h.Outcome != out.Outcome && !(h.Outcome == v1alpha1.OutcomeRolledBack && out.Outcome == v1alpha1.OutcomeHalted) {
 			if h.Outcome == v1alpha1.OutcomeHalted && out.Outcome == v1alpha1.OutcomeRolledBack {
-				out.Updated, out.Failed = h.Updated, h.Failed // when it was stopped: now no node has it
+				out.Updated, out.Failed = h.Updated, h.Failed // as of the stop: now no node has the revision
 			}
 			st.History[i] = out
 		}
@@ -177,19 +178,19 @@ func apiTime(t time.Time) *metav1.Time {
 	return new(metav1.NewTime(t))
 }
 
-// newsOf tells what has changed in a status: anything, and something that must be on record before anything is moved. The
-// rest are counts, which may be late.
-func newsOf(was, is *v1alpha1.NodeConfigRolloutStatus) (any, matters bool) {
+// changesOf reports whether a status has changed, and whether a decision has, which must be written before nodes are moved.
+// Other changes, such as counts, may be written later.
+func changesOf(was, is *v1alpha1.NodeConfigRolloutStatus) (changed, decided bool) {
 	if equality.Semantic.DeepEqual(was, is) {
 		return false, false
 	}
-	return true, !equality.Semantic.DeepEqual(decided(was), decided(is))
+	return true, !equality.Semantic.DeepEqual(decisionsOf(was), decisionsOf(is))
 }
 
-// decided is a status without what is merely observed.
-func decided(st *v1alpha1.NodeConfigRolloutStatus) *v1alpha1.NodeConfigRolloutStatus {
+// decisionsOf returns a status without observations.
+func decisionsOf(st *v1alpha1.NodeConfigRolloutStatus) *v1alpha1.NodeConfigRolloutStatus {
 	out := st.DeepCopy()
-	out.Controller = nil // other programs read it, this one decides by its own flags
+	out.Controller = nil // for other programs
 	out.Message, out.Updated, out.Nodes, out.ProgressTime, out.FailedNodes = "", "", v1alpha1.RolloutCounts{}, nil, nil
 	for i := range out.Conditions {
 		out.Conditions[i].Message = ""

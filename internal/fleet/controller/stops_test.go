@@ -99,7 +99,7 @@ func TestAConfigMapThatIsNotTheControllersIsNotCollected(t *testing.T) {
 		}
 		return nil
 	})
-	c.sweep(t.Context(), time.Now())
+	c.cleanUp(t.Context(), time.Now())
 	if len(revisions(t, "nobody")) != 1 {
 		t.Error("it was deleted")
 	}

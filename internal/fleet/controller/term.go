@@ -16,45 +16,45 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
-// A leader that was frozen goes on where it was, for as long as nothing tells it that another one leads. What it decided
-// before must not take effect any more:
+// A leader whose process was suspended continues until it learns that another one leads. Its earlier decisions must not take
+// effect any more:
 //
-//   - A new leader writes its term to the ConfigMaps of all revisions before it looks at the fleet.
-//   - A batch of assignments begins with a write of the term to the ConfigMaps that it assigns, which fails if somebody
-//     else has written to one.
-//   - An assignment carries the term. An agent that is given one reads the ConfigMap before it takes that up, and does not
-//     if a higher term is there: for what was in the middle of a batch.
+//   - A new leader writes its term to the ConfigMaps of all revisions before it watches the fleet.
+//   - A batch of assignments begins with a write of the term to the ConfigMaps that it assigns. This write fails if another
+//     leader has written to one of them.
+//   - An assignment contains the term. An agent reads the ConfigMap before it accepts the assignment, and rejects it if the
+//     ConfigMap has a higher term. This covers a batch that was suspended in the middle.
 
-// takeOver finds the term of this leader, which is higher than all before, and writes it to the ConfigMaps of all
-// revisions. It returns false if ctx ends before that is done. Without an election there is no term: 0.
-func (c *Controller) takeOver(ctx context.Context) (term int64, ok bool) {
+// claimTerm finds the term of this leader, which is higher than all before, and writes it to the ConfigMaps of all
+// revisions. It returns false if ctx ends first. Without an election the term is 0.
+func (c *Controller) claimTerm(ctx context.Context) (term int64, ok bool) {
 	if c.election == nil {
 		return 0, true
 	}
-	p := pace{}
+	delay := backoff{}
 	for {
-		term, err := c.tryTakeOver(ctx)
+		term, err := c.tryClaimTerm(ctx)
 		if err == nil {
-			c.blind.note(kindRevisions, nil)
+			c.watchErrors.set(kindRevisions, nil)
 			return term, true
 		}
 		if ctx.Err() == nil {
-			c.blind.note(kindRevisions, advise(kindRevisions, err))
+			c.watchErrors.set(kindRevisions, advise(kindRevisions, err))
 		}
 		select {
 		case <-ctx.Done():
 			return 0, false
-		case <-time.After(p.next(err)):
+		case <-time.After(delay.next(err)):
 		}
 	}
 }
 
-func (c *Controller) tryTakeOver(ctx context.Context) (int64, error) {
+func (c *Controller) tryClaimTerm(ctx context.Context) (int64, error) {
 	term, err := c.election.leads()
 	if err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, silence)
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
 	rollouts := &v1alpha1.NodeConfigRolloutList{}
 	if err := c.client.List(ctx, rollouts); err != nil {
@@ -72,16 +72,16 @@ func (c *Controller) tryTakeOver(ctx context.Context) (int64, error) {
 	for i := range list.Items {
 		cm := &list.Items[i]
 		if known := v1alpha1.TermOf(cm.Annotations); known >= term {
-			term = known + 1 // a lease that was deleted begins to count anew
+			term = known + 1 // a Lease that was deleted and created again counts from 1
 		}
 		policy.StripRevision(cm)
-		// What a rollout that is gone has assigned stays as it is, and nobody would assign it anew.
+		// Assignments of a deleted rollout stay valid: no rollout would renew them.
 		if live[cm.Labels[v1alpha1.LabelRollout]] && policy.IsRevision(cm) {
 			marked = append(marked, cm)
 		}
 	}
-	return term, c.each(ctx, len(marked), time.Time{}, func(ctx context.Context, i int) error {
-		_, err := c.patchRevision(ctx, marked[i], termed(term))
+	return term, c.forEachParallel(ctx, len(marked), func(i int) error {
+		_, err := c.patchRevision(ctx, marked[i], termPatch(term))
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -89,13 +89,13 @@ func (c *Controller) tryTakeOver(ctx context.Context) (int64, error) {
 	})
 }
 
-func termed(term int64) map[string]any {
+func termPatch(term int64) map[string]any {
 	return map[string]any{"annotations": map[string]any{v1alpha1.AnnotationTerm: strconv.FormatInt(term, 10)}}
 }
 
-// fence writes the term to the ConfigMaps of a rollout's target and of what moves assign. The error says that one has
-// changed: another controller may lead.
-func (c *Controller) fence(ctx context.Context, name string, target rollout.Revision, moves []rollout.Move) error {
+// confirmTerm writes the term to the ConfigMaps of a rollout's target and of the revisions that moves assign. It fails if one
+// of them has changed: another controller may lead.
+func (c *Controller) confirmTerm(ctx context.Context, name string, target rollout.Revision, moves []rollout.Move) error {
 	if c.election == nil {
 		return nil
 	}
@@ -108,26 +108,24 @@ func (c *Controller) fence(ctx context.Context, name string, target rollout.Revi
 	}
 	done := map[types.UID]bool{}
 	for _, s := range sources {
-		c.fleet.mu.Lock()
-		cm := c.fleet.revisions[s.Rollout][s.Name]
-		c.fleet.mu.Unlock()
+		cm := c.fleet.revision(s.Rollout, s.Name)
 		if cm == nil || string(cm.UID) != s.UID || done[cm.UID] {
 			continue
 		}
 		done[cm.UID] = true
-		if err := c.outranked(cm); err != nil {
+		if err := c.checkTerm(cm); err != nil {
 			return err
 		}
-		if _, err := c.patchRevision(ctx, cm, termed(c.term)); err != nil {
-			return c.fenced(ctx, cm, err)
+		if _, err := c.patchRevision(ctx, cm, termPatch(c.term)); err != nil {
+			return c.termFailed(ctx, cm, err)
 		}
 	}
 	return nil
 }
 
-// fenced finds out why the term could not be written.
-func (c *Controller) fenced(ctx context.Context, cm *corev1.ConfigMap, err error) error {
-	if apierrors.IsNotFound(err) { // it is made anew
+// termFailed finds out why the term could not be written to a ConfigMap.
+func (c *Controller) termFailed(ctx context.Context, cm *corev1.ConfigMap, err error) error {
+	if apierrors.IsNotFound(err) { // the next step creates it again
 		c.fleet.forgetRevision(cm.Labels[v1alpha1.LabelRollout], cm.Name)
 		return fmt.Errorf("ConfigMap %s/%s is gone: %w", cm.Namespace, cm.Name, errConflict)
 	}
@@ -138,19 +136,18 @@ func (c *Controller) fenced(ctx context.Context, cm *corev1.ConfigMap, err error
 	if err := c.client.Get(ctx, client.ObjectKeyFromObject(cm), now); err != nil {
 		return fmt.Errorf("read ConfigMap %s/%s: %w", cm.Namespace, cm.Name, err)
 	}
-	if err := c.outranked(now); err != nil {
+	if err := c.checkTerm(now); err != nil {
 		return err
 	}
-	policy.StripRevision(now)
 	c.fleet.setRevision(now)
 	return err
 }
 
-// outranked ends leading if a ConfigMap names a higher term.
-func (c *Controller) outranked(cm *corev1.ConfigMap) error {
+// checkTerm stops leading if a ConfigMap has a higher term.
+func (c *Controller) checkTerm(cm *corev1.ConfigMap) error {
 	newer := v1alpha1.TermOf(cm.Annotations)
 	if newer <= c.term {
 		return nil
 	}
-	return c.election.depose(fmt.Sprintf("ConfigMap %s/%s names term %d, and this one's is %d", cm.Namespace, cm.Name, newer, c.term))
+	return c.election.stop(fmt.Errorf("ConfigMap %s/%s has term %d, this controller has term %d", cm.Namespace, cm.Name, newer, c.term))
 }

@@ -61,7 +61,7 @@ func TestALeaseThatNamesAnotherEndsLeadingAtOnceAndIsLeftToIt(t *testing.T) {
 	depose(t)
 	select {
 	case err := <-ended:
-		if !errors.Is(err, errDeposed) || !strings.Contains(err.Error(), `the lease names "somebody else"`) {
+		if !errors.Is(err, errNotLeader) || !strings.Contains(err.Error(), `the lease names "somebody else"`) {
 			t.Errorf("it ended with: %v", err)
 		}
 	case <-time.After(within):
@@ -102,11 +102,11 @@ func TestATermIsOneHoldersOfTheLease(t *testing.T) {
 	}
 	begin := func() (*election, *memory) {
 		m := &memory{}
-		return &election{Interface: m, lasts: time.Hour, over: make(chan struct{})}, m
+		return &election{Interface: m, duration: time.Hour, lost: make(chan struct{})}, m
 	}
 	ctx := t.Context()
 	e, m := begin()
-	if _, err := e.leads(); !errors.Is(err, errDeposed) {
+	if _, err := e.leads(); !errors.Is(err, errNotLeader) {
 		t.Errorf("it leads without a lease: %v", err)
 	}
 	if err := e.Create(ctx, record("me", 0)); err != nil {
@@ -130,7 +130,7 @@ func TestATermIsOneHoldersOfTheLease(t *testing.T) {
 	if _, _, err := e.Get(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.leads(); !errors.Is(err, errDeposed) {
+	if _, err := e.leads(); !errors.Is(err, errNotLeader) {
 		t.Errorf("the lease is another's: %v", err)
 	}
 	if err := e.Update(ctx, record("", 1)); err == nil || m.record.HolderIdentity != "other" {
@@ -141,7 +141,7 @@ func TestATermIsOneHoldersOfTheLease(t *testing.T) {
 	if err := errors.Join(e.Update(ctx, record("me", 4)), e.Update(ctx, record("me", 6))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.leads(); !errors.Is(err, errDeposed) {
+	if _, err := e.leads(); !errors.Is(err, errNotLeader) {
 		t.Errorf("somebody else led meanwhile: %v", err)
 	}
 
@@ -150,7 +150,7 @@ func TestATermIsOneHoldersOfTheLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.renewed = e.renewed.Add(-2 * time.Hour)
-	if _, err := e.leads(); !errors.Is(err, errDeposed) {
+	if _, err := e.leads(); !errors.Is(err, errNotLeader) {
 		t.Errorf("it was frozen for two hours: %v", err)
 	}
 }
@@ -171,7 +171,7 @@ func TestABatchOfAFormerLeaderFailsAtItsFirstWrite(t *testing.T) {
 
 	// Another one has taken over, and this one has not noticed: its lease looks as it did.
 	c.election.mu.Lock()
-	c.election.lasts = time.Hour
+	c.election.duration = time.Hour
 	c.election.mu.Unlock()
 	edit(t, "former", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = true })
 	edit(t, "former", use(7))
@@ -189,7 +189,7 @@ func TestABatchOfAFormerLeaderFailsAtItsFirstWrite(t *testing.T) {
 	edit(t, "former", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = false })
 	select {
 	case err := <-ended:
-		if !errors.Is(err, errDeposed) {
+		if !errors.Is(err, errNotLeader) {
 			t.Errorf("it ended with: %v", err)
 		}
 	case <-time.After(within):
@@ -233,7 +233,7 @@ func TestALeaderWritesItsTermBeforeItLooks(t *testing.T) {
 		}
 		return nil
 	})
-	if second.sight.whole() {
+	if second.watches.complete() {
 		t.Error("it has looked")
 	}
 	// A node that lost its disk takes up again what a rollout that is gone had assigned to it.

@@ -8,8 +8,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
-// specOf is the spec that a move of a node writes. To go back to no source at all is marked as taking back: a node that has
-// taken the assignment up unseen must not take that for the wish of a person.
+// specOf returns the spec that a move writes. A move back to no source sets takenBack: a node that accepted the assignment
+// meanwhile must not mistake the empty source for a person's request.
 func specOf(planned *rollout.Node, m rollout.Move) v1alpha1.NodeConfigSpec {
 	var out v1alpha1.NodeConfigSpec
 	for _, uid := range m.Revoked {

@@ -61,7 +61,7 @@ func TestWithAnOlderCRDAnAssignmentIsTakenBackWithoutTheMark(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nc.Name}}
 	c.fleet.setConfig(nc)
 	planned := policy.NodeOf(node, nc)
-	if err := c.move(t.Context(), &planned, rollout.Move{Kind: rollout.TakeBack}, nil); err != nil {
+	if err := c.moveNode(t.Context(), &planned, rollout.Move{Kind: rollout.TakeBack}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(nc), nc); err != nil || nc.Spec.ConfigSource != nil || api.refused != 1 {

@@ -10,47 +10,47 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
-// sight is which of the kinds that decisions are made of are seen completely now. Nothing is decided while one is not.
-type sight struct {
-	mu      sync.Mutex
-	lacking map[string]bool
-	wake    map[string]chan struct{} // feeds that may try again
-	news    chan struct{}            // something is seen that was not
+// syncState records which watched kinds are synced: all their objects are known. The controller plans only while all kinds
+// are.
+type syncState struct {
+	mu       sync.Mutex
+	unsynced map[string]bool
+	retry    map[string]chan struct{} // tells the feed of a kind to try again at once
+	changed  chan struct{}            // a kind was synced
 }
 
-func newSight(kinds ...string) *sight {
-	s := &sight{lacking: map[string]bool{}, wake: map[string]chan struct{}{}, news: make(chan struct{}, 1)}
+func newSyncState(kinds ...string) *syncState {
+	s := &syncState{unsynced: map[string]bool{}, retry: map[string]chan struct{}{}, changed: make(chan struct{}, 1)}
 	for _, k := range kinds {
-		s.lacking[k], s.wake[k] = true, make(chan struct{}, 1)
+		s.unsynced[k], s.retry[k] = true, make(chan struct{}, 1)
 	}
 	return s
 }
 
-// whole reports whether everything is seen.
-func (s *sight) whole() bool {
+// complete reports whether all kinds are synced.
+func (s *syncState) complete() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.lacking) == 0
+	return len(s.unsynced) == 0
 }
 
-func (s *sight) lost(kind string) {
+func (s *syncState) lost(kind string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lacking[kind] = true
+	s.unsynced[kind] = true
 }
 
-// seen notes that a kind is seen completely, and wakes the feeds of the others: the API server answers.
-func (s *sight) seen(kind string) {
+// synced records that a kind is synced. The feeds of the other kinds then try again at once: the API server answers.
+func (s *syncState) synced(kind string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.lacking, kind)
-	for other := range s.lacking {
-		signal(s.wake[other])
+	delete(s.unsynced, kind)
+	for other := range s.unsynced {
+		signal(s.retry[other])
 	}
-	signal(s.news)
+	signal(s.changed)
 }
 
 func signal(c chan struct{}) {
@@ -60,7 +60,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// What the API calls the kinds that are watched.
+// The kinds that are watched, as messages name them.
 const (
 	kindNodes     = "nodes/v1"
 	kindConfigs   = "nodeconfigs.evenkeel.dev/v1alpha1"
@@ -68,32 +68,30 @@ const (
 	kindRevisions = "configmaps/v1"
 )
 
-// look watches all that decisions are made of until ctx ends, each kind with a feed of its own, and returns when the
-// feeds have ended.
-func (c *Controller) look(ctx context.Context) {
+// runWatches watches all kinds, each with its own feed, and returns when ctx ends and the feeds have ended.
+func (c *Controller) runWatches(ctx context.Context) {
 	revisions, _ := labels.NewRequirement(v1alpha1.LabelRollout, selection.Exists, nil) // a constant, which is valid
 	f := c.fleet
 	var all sync.WaitGroup
 	for kind, feed := range map[string]*feed{
-		kindRollouts: {list: &v1alpha1.NodeConfigRolloutList{}, only: f.onlyRollouts,
-			set: stripped(policy.StripRollout, f.setRollout), remove: stripped(policy.StripRollout, f.deleteRollout)},
-		kindConfigs: {list: &v1alpha1.NodeConfigList{}, only: f.onlyConfigs,
-			set: stripped(policy.StripNodeConfig, f.setConfig), remove: func(o client.Object) { f.deleteConfig(o.GetName(), o.GetUID()) }},
-		kindNodes: {list: &corev1.NodeList{}, only: f.onlyNodes,
-			set: stripped(policy.StripNode, f.setNode), remove: func(o client.Object) { f.deleteNode(o.GetName()) }},
-		kindRevisions: {list: &corev1.ConfigMapList{}, within: client.ListOptions{Namespace: c.settings.Namespace, LabelSelector: labels.NewSelector().Add(*revisions)},
-			only: f.onlyRevisions, set: stripped(policy.StripRevision, f.setRevision), remove: stripped(policy.StripRevision, f.deleteRevision)},
+		kindRollouts: {list: &v1alpha1.NodeConfigRolloutList{}, set: typed(f.setRollout), remove: typed(f.deleteRollout)},
+		kindConfigs: {list: &v1alpha1.NodeConfigList{}, set: typed(f.setConfig),
+			remove: func(o client.Object) { f.deleteConfig(o.GetName(), o.GetUID()) }},
+		kindNodes: {list: &corev1.NodeList{}, set: typed(f.setNode), remove: func(o client.Object) { f.deleteNode(o.GetName()) }},
+		kindRevisions: {list: &corev1.ConfigMapList{}, set: typed(f.setRevision), remove: typed(f.deleteRevision),
+			options: client.ListOptions{Namespace: c.settings.Namespace, LabelSelector: labels.NewSelector().Add(*revisions)}},
 	} {
-		feed.api, feed.wake = c.watching, c.sight.wake[kind]
-		feed.seen = func() {
-			c.blind.note(kind, nil)
-			c.sight.seen(kind)
-			f.markAll()
+		feed.api, feed.retry = c.watching, c.watches.retry[kind]
+		feed.known = func() []client.Object { return f.known(kind) }
+		feed.synced = func() {
+			c.watchErrors.set(kind, nil)
+			c.watches.synced(kind)
+			f.scheduleAll()
 		}
 		feed.lost = func(err error) {
-			c.sight.lost(kind)
+			c.watches.lost(kind)
 			if err != nil && ctx.Err() == nil {
-				c.blind.note(kind, advise(kind, err))
+				c.watchErrors.set(kind, advise(kind, err))
 			}
 		}
 		all.Go(func() { feed.run(ctx) })
@@ -101,76 +99,11 @@ func (c *Controller) look(ctx context.Context) {
 	all.Wait()
 }
 
-// stripped hands on what is kept of an object of a type.
-func stripped[T client.Object](strip, to func(T)) func(client.Object) {
+// typed passes the objects of a feed to a function of their type.
+func typed[T client.Object](to func(T)) func(client.Object) {
 	return func(o client.Object) {
 		if o, ok := o.(T); ok {
-			strip(o)
 			to(o)
 		}
-	}
-}
-
-// gone are objects that are known, were read before a list of that version, and are not in it.
-func gone[T client.Object](all []T, there map[client.ObjectKey]bool, version string) (out []T) {
-	for _, o := range all {
-		if !there[client.ObjectKeyFromObject(o)] && !older(version, o.GetResourceVersion()) {
-			out = append(out, o)
-		}
-	}
-	return out
-}
-
-func (f *fleet) onlyNodes(there map[client.ObjectKey]bool, version string) {
-	var known []*corev1.Node
-	f.mu.Lock()
-	for _, m := range f.nodes {
-		if m.node != nil {
-			known = append(known, m.node)
-		}
-	}
-	f.mu.Unlock()
-	for _, n := range gone(known, there, version) {
-		f.deleteNode(n.Name)
-	}
-}
-
-func (f *fleet) onlyConfigs(there map[client.ObjectKey]bool, version string) {
-	var known []*v1alpha1.NodeConfig
-	f.mu.Lock()
-	for _, m := range f.nodes {
-		if m.config != nil {
-			known = append(known, m.config)
-		}
-	}
-	f.mu.Unlock()
-	for _, nc := range gone(known, there, version) {
-		f.deleteConfig(nc.Name, nc.UID)
-	}
-}
-
-func (f *fleet) onlyRollouts(there map[client.ObjectKey]bool, version string) {
-	var known []*v1alpha1.NodeConfigRollout
-	f.mu.Lock()
-	for _, r := range f.rollouts {
-		known = append(known, r.object)
-	}
-	f.mu.Unlock()
-	for _, o := range gone(known, there, version) {
-		f.deleteRollout(o)
-	}
-}
-
-func (f *fleet) onlyRevisions(there map[client.ObjectKey]bool, version string) {
-	var known []*corev1.ConfigMap
-	f.mu.Lock()
-	for _, of := range f.revisions {
-		for _, cm := range of {
-			known = append(known, cm)
-		}
-	}
-	f.mu.Unlock()
-	for _, cm := range gone(known, there, version) {
-		f.deleteRevision(cm)
 	}
 }

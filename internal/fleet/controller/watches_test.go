@@ -212,7 +212,7 @@ func TestWhatIsGoneAfterAnOutageIsForgotten(t *testing.T) {
 func TestAnAPIServerThatCannotBeginAWatchWithEverythingIsListed(t *testing.T) {
 	world(t)
 	var names []string
-	for i := range page + 3 {
+	for i := range pageSize + 3 {
 		names = append(names, fmt.Sprintf("p%d", i))
 	}
 	var all sync.WaitGroup
@@ -260,7 +260,7 @@ func TestAnAPIServerThatCannotBeginAWatchWithEverythingIsListed(t *testing.T) {
 func TestWhatFailsIsTriedAgainSoonAndPolitely(t *testing.T) {
 	refused := errors.New("connection refused")
 	forbidden := apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("x").GroupResource(), "", errors.New("no"))
-	p := pace{}
+	p := backoff{}
 	within := func(what string, err error, least, most time.Duration) {
 		t.Helper()
 		if d := p.next(err); d < least || d > most*6/5 {
@@ -277,7 +277,7 @@ func TestWhatFailsIsTriedAgainSoonAndPolitely(t *testing.T) {
 		p.next(forbidden)
 	}
 	within("it goes on refusing", forbidden, longestRefused, longestRefused)
-	p = pace{}
+	p = backoff{}
 	within("it says when", apierrors.NewTooManyRequests("busy", 3), 3*time.Second, 3*time.Second)
 	within("it says in an hour", apierrors.NewTooManyRequests("busy", 3600), longestRefused, longestRefused)
 }

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -23,15 +24,13 @@ import (
 
 const (
 	fieldManager = client.FieldOwner("evenkeel-controller")
-	// writeTimeout is how long a write may take. The API server is told, so that it takes effect by then or never; a
-	// leader that has lost its lease stops this long before another one begins.
+	// writeTimeout is how long a write may take. It is sent to the API server: the write takes effect by then or never. A
+	// leader that has lost its Lease stops this long before another one starts.
 	writeTimeout = 5 * time.Second
-	// slice is how long moves are made before it is decided anew: a stop must not wait for thousands of them.
-	slice = 2 * time.Second
 )
 
-// errConflict is a NodeConfig that has changed since it was read.
-var errConflict = errors.New("it has changed meanwhile")
+// errConflict means that an object has changed since it was read.
+var errConflict = errors.New("the object has changed")
 
 // operation is one operation of a JSON patch.
 type operation struct {
@@ -40,33 +39,17 @@ type operation struct {
 	Value any    `json:"value"`
 }
 
-// patchSpec is the patch that replaces a NodeConfig's spec if nobody else has changed it. That an agent writes its status
-// at that time does not matter.
-func patchSpec(nc *v1alpha1.NodeConfig, spec v1alpha1.NodeConfigSpec) ([]byte, error) {
-	return json.Marshal([]operation{
-		{"test", "/metadata/uid", nc.UID},
-		{"test", "/metadata/generation", nc.Generation},
-		{"add", "/spec", spec},
-	})
-}
-
-// move makes one move of a node as it was when that was decided. asked is what is asked of the node's trial. The error says
-// why it was not made, or that nobody knows whether it was.
-func (c *Controller) move(ctx context.Context, planned *rollout.Node, m rollout.Move, asked *v1alpha1.TrialTerms) error {
+// moveNode writes the spec of one NodeConfig. planned is the node as rollout.Plan saw it, and trial the trial terms of the
+// assignment. After an error, the spec was not written, or the outcome is unknown and noted in the fleet.
+func (c *Controller) moveNode(ctx context.Context, planned *rollout.Node, m rollout.Move, trial *v1alpha1.TrialTerms) error {
 	name := planned.Name
-	c.fleet.mu.Lock()
-	var known *v1alpha1.NodeConfig
-	ready := false
-	if of := c.fleet.nodes[name]; of != nil {
-		known, ready = of.config, of.seen.Ready
-	}
-	c.fleet.mu.Unlock()
+	known, ready := c.fleet.config(name)
 	switch {
 	case known == nil:
 		return fmt.Errorf("NodeConfig %s is gone", name)
 	case planned.Ready && !ready && (m.Kind == rollout.Assign || m.Kind == rollout.Join):
-		// Given the revision now it would look as if it had gone NotReady because of that.
-		return fmt.Errorf("node %s went NotReady: %w", name, errConflict)
+		// With the revision, the node would look as if the revision had made it NotReady.
+		return fmt.Errorf("node %s became NotReady: %w", name, errConflict)
 	}
 	if c.election != nil {
 		if _, err := c.election.leads(); err != nil {
@@ -74,74 +57,78 @@ func (c *Controller) move(ctx context.Context, planned *rollout.Node, m rollout.
 		}
 	}
 	spec := specOf(planned, m)
-	spec.Trial = asked
-	if c.termless.Load() && spec.ConfigSource != nil && spec.ConfigSource.RolloutRef != nil {
+	spec.Trial = trial
+	if c.noTermField.Load() && spec.ConfigSource != nil && spec.ConfigSource.RolloutRef != nil {
 		spec.ConfigSource.RolloutRef.Term = 0
 	}
 	began := c.fleet.now()
-	got, err := c.patch(ctx, known, spec)
-	if unknownField(err) && spec.TakenBack != nil { // an older CRD cannot say it; that must not keep anything from being taken back
+	err := c.patchSpec(ctx, known, spec)
+	if unknownField(err) && spec.TakenBack != nil { // an older CRD: the assignment must be taken back all the same
 		spec.TakenBack = nil
-		got, err = c.patch(ctx, known, spec)
+		err = c.patchSpec(ctx, known, spec)
 	}
 	switch {
 	case err == nil:
-		c.metrics.wrote("nodeconfig", "ok")
-		policy.StripNodeConfig(got)
-		c.fleet.setConfig(got)
 		return nil
 	case !refused(err):
 		c.metrics.wrote("nodeconfig", "unknown")
-		c.fleet.doubt(name, began.Add(writeTimeout+time.Second))
-		return fmt.Errorf("NodeConfig %s: nobody knows whether the write took effect: %w", name, err)
-	case unknownField(err) && strings.Contains(err.Error(), "rolloutRef.term"): // and so do all that are written at this time
+		c.fleet.markUncertain(name, began.Add(writeTimeout+time.Second))
+		return fmt.Errorf("write the spec of NodeConfig %s: outcome unknown: %w", name, err)
+	case unknownField(err) && strings.Contains(err.Error(), "rolloutRef.term"): // an older CRD: the next plan writes without the term
 		c.metrics.wrote("nodeconfig", "error")
-		if c.termless.Swap(true) {
-			return fmt.Errorf("NodeConfig %s cannot name the term: %w", name, errConflict)
+		if !c.noTermField.Swap(true) {
+			c.log.Warn("assignments do not contain the leader's term: the CRD of NodeConfigs is older than this controller; run kubectl apply -k config/default, then restart the controller")
 		}
-		c.log.Warn("assignments do not name this leader's term: the CRD of NodeConfigs is older than this controller: kubectl apply -k config/default, and restart the controller then")
-		return fmt.Errorf("NodeConfig %s cannot name the term: %w", name, errConflict)
+		return fmt.Errorf("write the spec of NodeConfig %s without a term: %w", name, errConflict)
 	case apierrors.IsForbidden(err), unknownField(err):
 		c.metrics.wrote("nodeconfig", "error")
 		return advise("patch nodeconfigs.evenkeel.dev/v1alpha1", err)
 	}
 	c.metrics.wrote("nodeconfig", "conflict")
-	if again := c.reread(ctx, name); again != nil {
-		return again
+	if err := c.reread(ctx, name); err != nil {
+		return err
 	}
-	c.fleet.mu.Lock()
-	defer c.fleet.mu.Unlock()
-	if now := c.fleet.nodes[name]; now == nil || now.config == nil || now.config.UID != known.UID || now.config.Generation != known.Generation {
+	if now, _ := c.fleet.config(name); now == nil || now.UID != known.UID || now.Generation != known.Generation {
 		return fmt.Errorf("NodeConfig %s: %w", name, errConflict)
 	}
 	return fmt.Errorf("write the spec of NodeConfig %s: %w", name, err)
 }
 
-// patch writes the spec of a NodeConfig that was known as that, and returns what is stored then.
-func (c *Controller) patch(ctx context.Context, known *v1alpha1.NodeConfig, spec v1alpha1.NodeConfigSpec) (*v1alpha1.NodeConfig, error) {
-	data, err := patchSpec(known, spec)
-	if err != nil {
-		return nil, fmt.Errorf("encode the spec of NodeConfig %s: %w", known.Name, err)
-	}
-	got := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: known.Name}}
-	return got, c.client.Patch(ctx, got, client.RawPatch(types.JSONPatchType, data), fieldManager)
+// patchSpec replaces the spec of a NodeConfig if nobody else has changed it. A status that an agent writes meanwhile is no
+// conflict.
+func (c *Controller) patchSpec(ctx context.Context, known *v1alpha1.NodeConfig, spec v1alpha1.NodeConfigSpec) error {
+	return c.patchNodeConfig(ctx, known.Name, types.JSONPatchType, []operation{
+		{"test", "/metadata/uid", known.UID},
+		{"test", "/metadata/generation", known.Generation},
+		{"add", "/spec", spec},
+	})
 }
 
-// observe records what was observed of nodes, before anything is decided on it: the next leader goes on from there. Marks
-// of nodes whose NodeConfig is gone, or another one, are left out.
-func (c *Controller) observe(ctx context.Context, marks []rollout.NewMark) error {
-	return c.each(ctx, len(marks), time.Time{}, func(ctx context.Context, i int) error {
-		name := c.nodes[marks[i].Node].Name
-		c.fleet.mu.Lock()
-		var known *v1alpha1.NodeConfig
-		if of := c.fleet.nodes[name]; of != nil {
-			known = of.config
-		}
-		c.fleet.mu.Unlock()
+// patchNodeConfig patches a NodeConfig and keeps the stored object.
+func (c *Controller) patchNodeConfig(ctx context.Context, name string, kind types.PatchType, patch any) error {
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return fmt.Errorf("encode a patch of NodeConfig %s: %w", name, err)
+	}
+	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if err := c.client.Patch(ctx, nc, client.RawPatch(kind, data), fieldManager); err != nil {
+		return err
+	}
+	c.metrics.wrote("nodeconfig", "ok")
+	c.fleet.setConfig(nc)
+	return nil
+}
+
+// writeObservations writes what a plan remembers about nodes into annotations of their NodeConfigs, before anything depends
+// on it: the next leader reads them. Nodes whose NodeConfig is gone or was created again are left out.
+func (c *Controller) writeObservations(ctx context.Context, nodes []rollout.Node, marks []rollout.NewMark) error {
+	return c.forEachParallel(ctx, len(marks), func(i int) error {
+		name := nodes[marks[i].Node].Name
+		known, _ := c.fleet.config(name)
 		if known == nil {
 			return nil
 		}
-		var value any // nil removes it
+		var value any // nil removes the annotation
 		if m := marks[i].Mark; m.Rollout != "" {
 			text, err := policy.MarkText(m)
 			if err != nil {
@@ -149,19 +136,11 @@ func (c *Controller) observe(ctx context.Context, marks []rollout.NewMark) error
 			}
 			value = text
 		}
-		data, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		err := c.patchNodeConfig(ctx, name, types.MergePatchType, map[string]any{"metadata": map[string]any{
 			"uid": known.UID, "annotations": map[string]any{v1alpha1.AnnotationObserved: value},
 		}})
-		if err != nil {
-			return fmt.Errorf("encode what was observed of NodeConfig %s: %w", name, err)
-		}
-		got := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		err = c.client.Patch(ctx, got, client.RawPatch(types.MergePatchType, data), fieldManager)
 		switch {
 		case err == nil:
-			c.metrics.wrote("nodeconfig", "ok")
-			policy.StripNodeConfig(got)
-			c.fleet.setConfig(got)
 			return nil
 		case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 			c.metrics.wrote("nodeconfig", "conflict")
@@ -172,7 +151,7 @@ func (c *Controller) observe(ctx context.Context, marks []rollout.NewMark) error
 	})
 }
 
-// refused tells a write that the API server has certainly not carried out from one that it may have.
+// refused reports whether the API server has certainly not carried out a write.
 func refused(err error) bool {
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		code := status.Status().Code
@@ -181,23 +160,13 @@ func refused(err error) bool {
 	return utilnet.IsConnectionRefused(err)
 }
 
-// doubt says that a write to a NodeConfig may yet take effect.
-func (f *fleet) doubt(name string, until time.Time) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if m := f.nodes[name]; m != nil {
-		m.unsure = until
-	}
-}
-
-// reread reads a NodeConfig from the API server itself.
+// reread reads a NodeConfig from the API server.
 func (c *Controller) reread(ctx context.Context, name string) error {
-	got := &v1alpha1.NodeConfig{}
-	err := c.client.Get(ctx, types.NamespacedName{Name: name}, got)
+	nc := &v1alpha1.NodeConfig{}
+	err := c.client.Get(ctx, types.NamespacedName{Name: name}, nc)
 	switch {
 	case err == nil:
-		policy.StripNodeConfig(got)
-		c.fleet.setConfig(got)
+		c.fleet.setConfig(nc)
 		return nil
 	case apierrors.IsNotFound(err):
 		c.fleet.forgetConfig(name)
@@ -206,74 +175,33 @@ func (c *Controller) reread(ctx context.Context, name string) error {
 	return fmt.Errorf("read NodeConfig %s: %w", name, err)
 }
 
-func (f *fleet) forgetConfig(name string) {
-	f.mu.Lock()
-	var uid types.UID
-	if m := f.nodes[name]; m != nil && m.config != nil {
-		uid = m.config.UID
-	}
-	f.mu.Unlock()
-	f.deleteConfig(name, uid)
-}
-
-// settle reads again what nobody is sure of. It returns when it can be sure of all the nodes of a rollout; zero: it is.
-func (c *Controller) settle(ctx context.Context, r *rolling) (time.Time, error) {
-	type doubtful struct {
-		name       string
-		until      time.Time
-		generation int64
-	}
-	var all []doubtful
-	c.fleet.mu.Lock()
-	for name, m := range r.members {
-		if m.unsure.IsZero() {
-			continue
-		}
-		d := doubtful{name: name, until: m.unsure}
-		if m.config != nil {
-			d.generation = m.config.Generation
-		}
-		all = append(all, d)
-	}
-	c.fleet.mu.Unlock()
-	var later time.Time
-	for _, d := range all {
+// rereadUncertain reads the NodeConfigs of a rollout again for which the outcome of a write is unknown. It returns until
+// when an outcome stays unknown; zero: all are known.
+func (c *Controller) rereadUncertain(ctx context.Context, r *rolloutEntry) (time.Time, error) {
+	var until time.Time
+	for _, w := range c.fleet.uncertainWrites(r) {
 		read := c.fleet.now()
-		if err := c.reread(ctx, d.name); err != nil {
+		if err := c.reread(ctx, w.node); err != nil {
 			return time.Time{}, err
 		}
-		c.fleet.mu.Lock()
-		m := c.fleet.nodes[d.name]
-		switch {
-		case m == nil || m.config == nil || m.config.Generation > d.generation || !read.Before(d.until):
-			if m != nil {
-				m.unsure = time.Time{}
-			}
-		case later.Before(d.until):
-			later = d.until
+		if nc, _ := c.fleet.config(w.node); nc == nil || nc.Generation > w.generation || !read.Before(w.until) {
+			c.fleet.markUncertain(w.node, time.Time{})
+		} else if until.Before(w.until) {
+			until = w.until
 		}
-		c.fleet.mu.Unlock()
 	}
-	return later, nil
+	return until, nil
 }
 
-// ensure creates the NodeConfigs that nodes of a rollout lack, empty.
-func (c *Controller) ensure(ctx context.Context, r *rolling) error {
-	var missing []string
-	c.fleet.mu.Lock()
-	for name, m := range r.members {
-		if m.config == nil && m.holder == r.name {
-			missing = append(missing, name)
-		}
-	}
-	c.fleet.mu.Unlock()
-	return c.each(ctx, len(missing), time.Time{}, func(ctx context.Context, i int) error {
+// createNodeConfigs creates empty NodeConfigs for the nodes of a rollout that lack one.
+func (c *Controller) createNodeConfigs(ctx context.Context, r *rolloutEntry) error {
+	missing := c.fleet.nodesWithoutConfig(r)
+	return c.forEachParallel(ctx, len(missing), func(i int) error {
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: missing[i]}}
 		err := c.client.Create(ctx, nc, fieldManager)
 		switch {
 		case err == nil:
 			c.metrics.wrote("nodeconfig", "ok")
-			policy.StripNodeConfig(nc)
 			c.fleet.setConfig(nc)
 			return nil
 		case apierrors.IsAlreadyExists(err):
@@ -284,33 +212,19 @@ func (c *Controller) ensure(ctx context.Context, r *rolling) error {
 	})
 }
 
-// each does something n times, in order as it is begun, some at a time, until the deadline if there is one. What fails
-// does not keep the rest from being done, and one of the errors is returned.
-func (c *Controller) each(ctx context.Context, n int, deadline time.Time, do func(ctx context.Context, i int) error) error {
-	next := make(chan int)
-	var all sync.WaitGroup
+// forEachParallel calls do for 0 to n-1, in this order, with as many calls at a time as there are writers. It begins no call
+// after ctx has ended. A failed call does not keep the others from being made; one of the errors is returned.
+func (c *Controller) forEachParallel(ctx context.Context, n int, do func(i int) error) error {
 	var mu sync.Mutex
 	var first error
-	for range min(n, c.writers) {
-		all.Go(func() {
-			for i := range next {
-				if err := do(ctx, i); err != nil {
-					mu.Lock()
-					if first == nil {
-						first = err
-					}
-					mu.Unlock()
-				}
+	workqueue.ParallelizeUntil(ctx, c.writers, n, func(i int) {
+		if err := do(i); err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			if first == nil {
+				first = err
 			}
-		})
-	}
-	for i := range n {
-		if ctx.Err() != nil || !deadline.IsZero() && time.Now().After(deadline) {
-			break
 		}
-		next <- i
-	}
-	close(next)
-	all.Wait()
+	})
 	return first
 }
