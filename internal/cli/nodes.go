@@ -121,8 +121,8 @@ func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, sh
 	}
 	plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
 	for i, row := range rows {
-		s := plan.Standing(i)
-		row.State, row.Why = s.State.String(), report.JoinWords(s.Reason, s.Why)
+		s := plan.NodeState(i)
+		row.State, row.Why = s.State.String(), report.JoinWords(s.Reason, s.Message)
 		if err := show(row); err != nil {
 			return err
 		}

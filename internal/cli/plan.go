@@ -292,16 +292,16 @@ func (v *planView) passOver(f *report.Fleet, now rollout.Result) {
 		default:
 			continue
 		}
-		s := now.Standing(i)
+		s := now.NodeState(i)
 		key := passedKey{state, s.Reason}
 		if s.Reason == "" { // the words are the same for many nodes
-			key.why = s.Why
+			key.why = s.Message
 		}
 		at, ok := index[key]
 		if !ok {
 			at = len(v.PassedOver)
 			index[key] = at
-			v.PassedOver = append(v.PassedOver, passedOver{State: state.String(), Why: report.JoinWords(s.Reason, s.Why)})
+			v.PassedOver = append(v.PassedOver, passedOver{State: state.String(), Why: report.JoinWords(s.Reason, s.Message)})
 		}
 		v.PassedOver[at].Nodes = append(v.PassedOver[at].Nodes, f.Nodes[i].Name)
 	}

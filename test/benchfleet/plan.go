@@ -27,7 +27,7 @@ func (b *bench) plans(ctx context.Context) error {
 		for i := range nodes {
 			nodes[i] = rollout.Node{
 				Name: fmt.Sprintf("node-%06d.example.com", i), Created: epoch.Add(-time.Hour), Domain: fmt.Sprintf("zone-%d", i%3),
-				Stratum: "amd64 linux v1.36.3 large", Ready: true,
+				MachineKind: "amd64 linux v1.36.3 large", Ready: true,
 				HasConfig: true, Generation: 2, Observed: 2, Reported: true, OK: "True", Reason: "AllChecksPassed",
 				Source: rollout.Source{
 					Kind: rollout.SourceConfigMap, Namespace: r.Namespace, Name: r.Name, UID: r.UID, SHA256: r.SHA256,
@@ -41,7 +41,7 @@ func (b *bench) plans(ctx context.Context) error {
 	pending, done := on(good), on(target)
 	halted := policy
 	halted.RollbackOnFailure = true
-	going := rollout.Progress{Revision: 2, Attempt: 1, Started: epoch, StepTime: epoch, Moved: epoch}
+	going := rollout.Progress{Revision: 2, Attempt: 1, Started: epoch, StepTime: epoch, ProgressTime: epoch}
 	complete := going
 	complete.Step, complete.Succeeded, complete.Updated = 1, true, planNodes
 	stopped := going

@@ -53,7 +53,7 @@ func (c *Controller) reportDeleted() {
 				}
 				parts = append(parts, fmt.Sprintf("%d %s revision %d", counts[revision], keep, revision))
 			}
-			message = "the rollout was deleted; its nodes do not change: " + strings.Join(parts, ", ")
+			message = "the rollout was deleted; its nodes stay as they are: " + strings.Join(parts, ", ")
 		}
 		c.report(o, rollout.Event{Reason: "RolloutDeleted", Message: message})
 	}

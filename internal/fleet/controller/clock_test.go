@@ -305,15 +305,15 @@ func TestNodesClocksChangeNothing(t *testing.T) {
 			}
 			wants.Target, wants.Retry = target, retry
 			x, y := a.plan(wants, was), b.plan(wants, was)
-			if !reflect.DeepEqual(x.Moves, y.Moves) || !reflect.DeepEqual(x.Next, y.Next) || !reflect.DeepEqual(x.Marks, y.Marks) || !reflect.DeepEqual(x.States, y.States) || x.Phase != y.Phase {
+			if !reflect.DeepEqual(x.Moves, y.Moves) || !reflect.DeepEqual(x.Next, y.Next) || !reflect.DeepEqual(x.Observations, y.Observations) || !reflect.DeepEqual(x.States, y.States) || x.Phase != y.Phase {
 				t.Fatalf("with right clocks %v, %+v, %+v; with wrong ones %v, %+v, %+v", x.States, x.Moves, x.Next, y.States, y.Moves, y.Next)
 			}
 			was = x.Next
-			for _, mark := range x.Marks {
+			for _, mark := range x.Observations {
 				m := all[mark.Node]
 				m.mark = ""
-				if mark.Mark.Rollout != "" {
-					if m.mark, err = policy.MarkText(mark.Mark); err != nil {
+				if mark.Observation.Rollout != "" {
+					if m.mark, err = policy.MarkText(mark.Observation); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -100,8 +100,8 @@ func (f *fleet) offsetOf(r *rolloutEntry) time.Duration {
 		if n.observed.Source.Rollout == r.name {
 			at(n.observed.Source.AssignedAt)
 		}
-		if n.observed.Mark.Rollout == r.name {
-			at(n.observed.Mark.Fine)
+		if n.observed.Observation.Rollout == r.name {
+			at(n.observed.Observation.HealthySince)
 		}
 	}
 	return max(0, newest.Sub(f.now().Truncate(time.Second)))

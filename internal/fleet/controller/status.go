@@ -31,14 +31,14 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 		}
 	}
 	st.Attempt, st.Step, st.StepsDone = next.Attempt, int32(next.Step), fmt.Sprintf("%d/%d", min(next.Step, len(p.Steps)), len(p.Steps))
-	st.AttemptTime, st.StartTime, st.StepTime, st.ProgressTime = apiTime(next.Tried), apiTime(next.Started), apiTime(next.StepTime), apiTime(next.Moved)
+	st.AttemptTime, st.StartTime, st.StepTime, st.ProgressTime = apiTime(next.AttemptTime), apiTime(next.Started), apiTime(next.StepTime), apiTime(next.ProgressTime)
 	st.Updated = fmt.Sprintf("%d/%d", c.Updated, c.Members)
 	st.Nodes = policy.CountsOf(*c)
 	st.FailedNodes = nil
 	for _, i := range result.Failed[:min(len(result.Failed), v1alpha1.MaxFailedNodes)] {
-		node := result.Standing(i)
+		node := result.NodeState(i)
 		st.FailedNodes = append(st.FailedNodes, v1alpha1.FailedNode{
-			Name: nodes[i].Name, Reason: node.Reason, Message: policy.Cut(node.Why, policy.MaxErrorKept),
+			Name: nodes[i].Name, Reason: node.Reason, Message: policy.Cut(node.Message, policy.MaxErrorKept),
 		})
 	}
 	if next.Halt != nil && o.Status.Halt != nil && len(st.FailedNodes) < len(o.Status.FailedNodes) {

@@ -136,7 +136,7 @@ func (c *Controller) plan(in *planInput) *rollout.Result {
 // record writes what a plan decided before anything else is done: observations of nodes, the rollout's status, and whether
 // the target was stopped. Then it reports the plan's events and metrics. It returns when the next step is due.
 func (c *Controller) record(ctx context.Context, r *rolloutEntry, in *planInput, result *rollout.Result) (next time.Time, err error) {
-	if err := c.writeObservations(ctx, in.nodes, result.Marks); err != nil {
+	if err := c.writeObservations(ctx, in.nodes, result.Observations); err != nil {
 		return time.Time{}, err
 	}
 	if next, err = c.recordStatus(ctx, r, in, result); err != nil {
@@ -152,8 +152,8 @@ func (c *Controller) record(ctx context.Context, r *rolloutEntry, in *planInput,
 		}
 	}
 	planned := in.policy.Now.Add(-r.clockOffset) // on the fleet's clock
-	if result.Wake > 0 {
-		next = earliest(next, planned.Add(result.Wake))
+	if result.RequeueAfter > 0 {
+		next = earliest(next, planned.Add(result.RequeueAfter))
 	}
 	if in.policy.Invalid != "" {
 		next = earliest(next, planned.Add(invalidInterval))

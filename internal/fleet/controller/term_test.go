@@ -57,11 +57,11 @@ func TestALeaseThatNamesAnotherEndsLeadingAtOnceAndIsLeftToIt(t *testing.T) {
 	world(t)
 	c := newController(t, own(), leads)
 	ended := run(t, c)
-	eventually(t, func() error { return holds(t, "") })
+	eventually(t, func() error { _, err := c.election.leads(); return err })
 	depose(t)
 	select {
 	case err := <-ended:
-		if !errors.Is(err, errNotLeader) || !strings.Contains(err.Error(), `the lease names "somebody else"`) {
+		if !errors.Is(err, errNotLeader) || !strings.Contains(err.Error(), `the Lease names "somebody else"`) {
 			t.Errorf("it ended with: %v", err)
 		}
 	case <-time.After(within):

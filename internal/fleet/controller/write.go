@@ -121,7 +121,7 @@ func (c *Controller) patchNodeConfig(ctx context.Context, name string, kind type
 
 // writeObservations writes what a plan remembers about nodes into annotations of their NodeConfigs, before anything depends
 // on it: the next leader reads them. Nodes whose NodeConfig is gone or was created again are left out.
-func (c *Controller) writeObservations(ctx context.Context, nodes []rollout.Node, marks []rollout.NewMark) error {
+func (c *Controller) writeObservations(ctx context.Context, nodes []rollout.Node, marks []rollout.NewObservation) error {
 	return c.forEachParallel(ctx, len(marks), func(i int) error {
 		name := nodes[marks[i].Node].Name
 		known, _ := c.fleet.config(name)
@@ -129,7 +129,7 @@ func (c *Controller) writeObservations(ctx context.Context, nodes []rollout.Node
 			return nil
 		}
 		var value any // nil removes the annotation
-		if m := marks[i].Mark; m.Rollout != "" {
+		if m := marks[i].Observation; m.Rollout != "" {
 			text, err := policy.MarkText(m)
 			if err != nil {
 				return err

@@ -146,8 +146,8 @@ func (w *world) place(ctx context.Context, r *v1alpha1.NodeConfigRollout, v *rol
 		c.Rollout, c.State, c.Why = r.Name, ofStanding[plan.States[i]], ""
 		switch plan.States[i] {
 		case rollout.Failed, rollout.Skipped, rollout.Stale, rollout.Manual, rollout.Blocked:
-			s := plan.Standing(i)
-			c.Why = brief(report.JoinWords(s.Reason, s.Why))
+			s := plan.NodeState(i)
+			c.Why = brief(report.JoinWords(s.Reason, s.Message))
 		}
 		if !f.Nodes[i].Reported {
 			c.State = stateNoAgent
@@ -155,8 +155,8 @@ func (w *world) place(ctx context.Context, r *v1alpha1.NodeConfigRollout, v *rol
 		p.Cells[c.Name] = c
 	}
 	v.Budget = &budget{Used: plan.Counts.Unavailable, Of: plan.Counts.Budget}
-	if plan.Wake > 0 && (p.wake == 0 || plan.Wake < p.wake) {
-		p.wake = plan.Wake
+	if plan.RequeueAfter > 0 && (p.wake == 0 || plan.RequeueAfter < p.wake) {
+		p.wake = plan.RequeueAfter
 	}
 }
 

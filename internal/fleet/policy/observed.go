@@ -24,33 +24,33 @@ type observed struct {
 }
 
 // MarkOf returns the mark that a NodeConfig has. One that cannot be read is none.
-func MarkOf(nc *v1alpha1.NodeConfig) rollout.Mark {
+func MarkOf(nc *v1alpha1.NodeConfig) rollout.Observation {
 	text, there := nc.Annotations[v1alpha1.AnnotationObserved]
 	if !there {
-		return rollout.Mark{}
+		return rollout.Observation{}
 	}
 	var o observed
 	if json.Unmarshal([]byte(text), &o) != nil {
-		return rollout.Mark{}
+		return rollout.Observation{}
 	}
-	m := rollout.Mark{Rollout: o.Rollout, Revision: o.Revision, Attempt: o.Attempt, Failed: o.FailedIn, Joined: o.Joined, Offers: o.Offers, Reason: o.Reason, Why: o.Message}
+	m := rollout.Observation{Rollout: o.Rollout, Revision: o.Revision, Attempt: o.Attempt, Failed: o.FailedIn, Joined: o.Joined, Offers: o.Offers, Reason: o.Reason, Message: o.Message}
 	if o.BlockedAt != nil {
 		m.Blocked = *o.BlockedAt
 	}
 	if o.FineSince != nil {
-		m.Fine = *o.FineSince
+		m.HealthySince = *o.FineSince
 	}
 	return m
 }
 
 // MarkText is a mark as an annotation has it.
-func MarkText(m rollout.Mark) (string, error) {
-	o := observed{Rollout: m.Rollout, Revision: m.Revision, Attempt: m.Attempt, FailedIn: m.Failed, Joined: m.Joined, Offers: m.Offers, Reason: m.Reason, Message: m.Why}
+func MarkText(m rollout.Observation) (string, error) {
+	o := observed{Rollout: m.Rollout, Revision: m.Revision, Attempt: m.Attempt, FailedIn: m.Failed, Joined: m.Joined, Offers: m.Offers, Reason: m.Reason, Message: m.Message}
 	if !m.Blocked.IsZero() {
 		o.BlockedAt = new(m.Blocked.UTC())
 	}
-	if !m.Fine.IsZero() {
-		o.FineSince = new(m.Fine.UTC())
+	if !m.HealthySince.IsZero() {
+		o.FineSince = new(m.HealthySince.UTC())
 	}
 	text, err := json.Marshal(o)
 	if err != nil {

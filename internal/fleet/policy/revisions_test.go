@@ -129,10 +129,10 @@ func TestTheDigestIsOfWhatIsThere(t *testing.T) {
 }
 
 func TestAMarkIsReadAsItWasWritten(t *testing.T) {
-	for _, m := range []rollout.Mark{
-		{Rollout: "workers", Revision: 3, Attempt: 2, Fine: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)},
+	for _, m := range []rollout.Observation{
+		{Rollout: "workers", Revision: 3, Attempt: 2, HealthySince: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)},
 		{Rollout: "workers", Revision: 3, Attempt: 1, Failed: 2, Joined: true},
-		{Rollout: "workers", Revision: 3, Attempt: 1, Blocked: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), Offers: 2, Reason: "NeedsDrain", Why: "in words"},
+		{Rollout: "workers", Revision: 3, Attempt: 1, Blocked: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), Offers: 2, Reason: "NeedsDrain", Message: "in words"},
 	} {
 		text, err := MarkText(m)
 		if err != nil {
@@ -145,7 +145,7 @@ func TestAMarkIsReadAsItWasWritten(t *testing.T) {
 	}
 	for _, text := range []string{"", "x", "[]", `{"revision":"3"}`} {
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationObserved: text}}}
-		if got := MarkOf(nc); got != (rollout.Mark{}) {
+		if got := MarkOf(nc); got != (rollout.Observation{}) {
 			t.Errorf("%q is read as %+v", text, got)
 		}
 	}

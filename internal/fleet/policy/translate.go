@@ -117,7 +117,7 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 	info := node.Status.NodeInfo
 	n := rollout.Node{
 		Name: node.Name, Created: node.CreationTimestamp.Time,
-		Stratum: info.Architecture + " " + info.OperatingSystem + " " + info.KubeletVersion + " " + node.Labels[corev1.LabelInstanceTypeStable],
+		MachineKind: info.Architecture + " " + info.OperatingSystem + " " + info.KubeletVersion + " " + node.Labels[corev1.LabelInstanceTypeStable],
 	}
 	for i := range node.Status.Conditions {
 		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
@@ -131,10 +131,10 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 	n.HasConfig, n.Generation, n.Observed = true, nc.Generation, st.ObservedGeneration
 	n.Reported = st.AgentVersion != "" || len(st.Conditions) > 0
 	if st.RemoteConfig != "" && st.RemoteConfig != v1alpha1.RemoteConfigNodeConfig {
-		n.Elsewhere = string(st.RemoteConfig)
+		n.OtherSource = string(st.RemoteConfig)
 	}
 	n.Source = sourceOf(nc.Spec.ConfigSource)
-	n.Mark = MarkOf(nc)
+	n.Observation = MarkOf(nc)
 	for _, uid := range nc.Spec.Revoked {
 		n.Revoked = append(n.Revoked, string(uid))
 	}
@@ -194,7 +194,7 @@ func configMapSource(ref v1alpha1.ConfigMapReference) rollout.Source {
 func ProgressOf(st *v1alpha1.NodeConfigRolloutStatus) rollout.Progress {
 	p := rollout.Progress{
 		Attempt: st.Attempt, Step: int(st.Step), Updated: int(st.Nodes.Updated),
-		Tried: TimeOf(st.AttemptTime), Started: TimeOf(st.StartTime), StepTime: TimeOf(st.StepTime), Moved: TimeOf(st.ProgressTime),
+		AttemptTime: TimeOf(st.AttemptTime), Started: TimeOf(st.StartTime), StepTime: TimeOf(st.StepTime), ProgressTime: TimeOf(st.ProgressTime),
 	}
 	if r := st.UpdateRevision; r != nil {
 		p.Revision = r.Number

@@ -117,8 +117,8 @@ func (v *Node) place(ctx context.Context, c client.Reader) error {
 		plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
 		for k := range f.Nodes {
 			if f.Nodes[k].Name == v.Name {
-				s := plan.Standing(k)
-				v.State, v.Why = s.State.String(), JoinWords(s.Reason, s.Why)
+				s := plan.NodeState(k)
+				v.State, v.Why = s.State.String(), JoinWords(s.Reason, s.Message)
 			}
 		}
 		v.plan, v.Phase = &plan, plan.Phase

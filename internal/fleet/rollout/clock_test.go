@@ -32,7 +32,7 @@ func (w *world) stateAfter(d time.Duration) State {
 
 func TestASoakCountsFromWhenTheNodeWasFirstSeenFine(t *testing.T) {
 	w := soaking(t)
-	if m := w.nodes[0].Mark; !m.Fine.Equal(w.now) || m.Revision != 1 || m.Attempt != 1 || m.Rollout != "workers" {
+	if m := w.nodes[0].Observation; !m.HealthySince.Equal(w.now) || m.Revision != 1 || m.Attempt != 1 || m.Rollout != "workers" {
 		t.Fatalf("the mark is %+v at %s", m, w.now)
 	}
 	if s := w.stateAfter(10*time.Minute - time.Second); s != Soaking {
@@ -53,22 +53,22 @@ func TestANewLeaderGoesOnWithASoakThatWasRecorded(t *testing.T) {
 }
 
 func TestANewLeaderBeginsASoakAnewThatWasNotRecorded(t *testing.T) {
-	for name, change := range map[string]func(*Mark){
-		"nothing":             func(m *Mark) { *m = Mark{} },
-		"of another rollout":  func(m *Mark) { m.Rollout = "others" },
-		"of another revision": func(m *Mark) { m.Revision++ },
-		"of another attempt":  func(m *Mark) { m.Attempt++ },
-		"from the future":     func(m *Mark) { m.Fine = m.Fine.Add(time.Hour) },
+	for name, change := range map[string]func(*Observation){
+		"nothing":             func(m *Observation) { *m = Observation{} },
+		"of another rollout":  func(m *Observation) { m.Rollout = "others" },
+		"of another revision": func(m *Observation) { m.Revision++ },
+		"of another attempt":  func(m *Observation) { m.Attempt++ },
+		"from the future":     func(m *Observation) { m.HealthySince = m.HealthySince.Add(time.Hour) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := soaking(t)
-			change(&w.nodes[0].Mark)
+			change(&w.nodes[0].Observation)
 			w.now = w.now.Add(10 * time.Minute)
 			w.policy.Since = w.now
 			if s := w.plan().States[0]; s != Soaking {
 				t.Fatalf("the node is %s", s)
 			}
-			if m := w.nodes[0].Mark; !m.Fine.Equal(w.now) {
+			if m := w.nodes[0].Observation; !m.HealthySince.Equal(w.now) {
 				t.Errorf("the mark is %+v at %s", m, w.now)
 			}
 			if s := w.stateAfter(10 * time.Minute); s != Updated {
@@ -80,7 +80,7 @@ func TestANewLeaderBeginsASoakAnewThatWasNotRecorded(t *testing.T) {
 
 func TestASoakBeginsAnewWhenTheNodeWasNotFine(t *testing.T) {
 	for name, ail := range map[string]func(w *world, is bool){
-		"NotReady":         func(w *world, is bool) { w.down(&w.nodes[0], is) },
+		"NotReady":         func(w *world, is bool) { w.roundDown(&w.nodes[0], is) },
 		"ConfigOK Unknown": func(w *world, is bool) { w.nodes[0].OK = map[bool]string{true: "Unknown", false: "True"}[is] },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestASoakBeginsAnewWhenTheNodeWasNotFine(t *testing.T) {
 			w.now = w.now.Add(9 * time.Minute)
 			ail(w, true)
 			w.plan()
-			if m := w.nodes[0].Mark; m != (Mark{}) {
+			if m := w.nodes[0].Observation; m != (Observation{}) {
 				t.Fatalf("the mark is kept: %+v", m)
 			}
 			w.now = w.now.Add(10 * time.Second)
@@ -131,7 +131,7 @@ func retried(t *testing.T) (w *world, failed *Node) {
 
 func TestWhatFailedBeforeARetryCountsNoMoreWhateverAnybodysClockSays(t *testing.T) {
 	w, failed := retried(t)
-	if m := failed.Mark; m.Failed != 1 || m.Attempt != 1 {
+	if m := failed.Observation; m.Failed != 1 || m.Attempt != 1 {
 		t.Fatalf("the mark is %+v", m)
 	}
 	for _, now := range []time.Time{w.now, w.now.Add(-time.Hour), w.now.Add(time.Hour)} {
@@ -146,8 +146,8 @@ func TestWhatFailedBeforeARetryCountsNoMoreWhateverAnybodysClockSays(t *testing.
 func TestWhatFailsAfterARetryCountsOnANodeOfAnEarlierAttemptToo(t *testing.T) {
 	w, _ := retried(t)
 	other := w.node("n3") // it was given the revision in the first attempt, and had not failed
-	if other.Source.Attempt != 1 || other.Mark.Failed != 0 {
-		t.Fatalf("n3 has %+v and %+v", other.Source, other.Mark)
+	if other.Source.Attempt != 1 || other.Observation.Failed != 0 {
+		t.Fatalf("n3 has %+v and %+v", other.Source, other.Observation)
 	}
 	w.policy.MaxFailures = Amount{Value: 1}
 	w.policy.Now = w.now
@@ -161,8 +161,8 @@ func TestWhatIsMendedAndFailsAgainAfterARetryCounts(t *testing.T) {
 	w, failed := retried(t)
 	w.policy.MaxFailures = Amount{Value: 1}
 	failed.OK, failed.Reason = "True", "AllChecksPassed"
-	if w.plan(); failed.Mark != (Mark{}) || w.progress.Halt != nil {
-		t.Fatalf("the mark is %+v, and it says %s", failed.Mark, w.last.Message)
+	if w.plan(); failed.Observation != (Observation{}) || w.progress.Halt != nil {
+		t.Fatalf("the mark is %+v, and it says %s", failed.Observation, w.last.Message)
 	}
 	failed.OK, failed.Reason = "False", "CrashLooped"
 	if w.plan(); w.progress.Halt == nil {
@@ -192,13 +192,13 @@ func TestANodeThatClaimsALongTrialDoesNotHoldUpThoseThatGoBack(t *testing.T) {
 	}
 	n := &w.nodes[first.Moves[0].Node]
 	n.Observed, n.InTrial, n.TrialLength = n.Generation, true, 168*time.Hour
-	w.now = w.now.Add(w.policy.NodeTimeout + mostGoingBack - time.Second)
+	w.now = w.now.Add(w.policy.NodeTimeout + maxRollbackTrial - time.Second)
 	if r := w.plan(); len(r.Moves) != 0 {
 		t.Errorf("%d more nodes go back too early", len(r.Moves))
 	}
 	w.now = w.now.Add(time.Second)
 	if r := w.plan(); len(r.Moves) != 1 {
-		t.Errorf("%d more nodes go back after %s", len(r.Moves), w.policy.NodeTimeout+mostGoingBack)
+		t.Errorf("%d more nodes go back after %s", len(r.Moves), w.policy.NodeTimeout+maxRollbackTrial)
 	}
 }
 
@@ -208,9 +208,9 @@ func TestNotReadyInTheTrialIsAFailureAndWasNotBefore(t *testing.T) {
 	w.target("r1")
 	w.plan()
 	w.act()
-	w.down(&w.nodes[0], true)
+	w.roundDown(&w.nodes[0], true)
 	w.nodes[0].Source.AssignedAt = w.now.Add(time.Hour) // the controller's clock, at another time
 	if s := w.stateAfter(w.policy.NotReadyGrace); s != Failed {
-		t.Errorf("the node is %s: %s", s, w.last.Standing(0).Why)
+		t.Errorf("the node is %s: %s", s, w.last.NodeState(0).Message)
 	}
 }

@@ -38,13 +38,13 @@ const (
 func (d *planner) result() Result {
 	d.counts.RollingBack = d.moving
 	phase, message := d.describe()
-	if d.joining != "" {
-		message += "; " + d.joining
+	if d.joiningMessage != "" {
+		message += "; " + d.joiningMessage
 	}
 	return Result{
-		Marks: d.marks, Next: d.next, Moves: d.moves, States: d.states, Counts: d.counts, Failed: d.failed,
-		Standing: func(i int) Standing { return d.standing(&d.nodes[i]) },
-		Phase:    phase, Message: message, Conditions: d.conditions(phase, message), Events: d.events, Wake: d.wake,
+		Observations: d.observations, Next: d.next, Moves: d.moves, States: d.states, Counts: d.counts, Failed: d.failed,
+		NodeState: func(i int) NodeState { return d.nodeState(&d.nodes[i]) },
+		Phase:     phase, Message: message, Conditions: d.conditions(phase, message), Events: d.events, RequeueAfter: d.requeueAfter,
 	}
 }
 
@@ -61,28 +61,28 @@ func (d *planner) describe() (phase, message string) {
 	case h != nil:
 		return d.describeHalt(revision, h)
 	case d.p.Frozen:
-		return PhaseFrozen, "spec.frozen: nothing moves, nodes that join included; " + d.tally() + "; go on with: kubectl evenkeel rollout unfreeze " + d.p.Name
+		return PhaseFrozen, "spec.frozen: nothing moves, nodes that join included; " + d.summary() + "; go on with: kubectl evenkeel rollout unfreeze " + d.p.Name
 	case d.counts.Members == 0:
-		return PhaseNoNodes, d.nobody()
+		return PhaseNoNodes, d.noNodesMessage()
 	case d.complete:
-		return PhaseComplete, revision + ": " + d.tally()
+		return PhaseComplete, revision + ": " + d.summary()
 	case d.p.Paused:
-		return PhasePaused, fmt.Sprintf("spec.paused; %s: %s; go on with: kubectl evenkeel rollout resume %s", revision, d.tally(), d.p.Name)
+		return PhasePaused, fmt.Sprintf("spec.paused; %s: %s; go on with: kubectl evenkeel rollout resume %s", revision, d.summary(), d.p.Name)
 	case d.pausing() && d.p.Steps[d.next.Step].Pause == 0:
-		return PhaseAwaitingApproval, fmt.Sprintf("%s: %s steps are done, now it waits until somebody approves: kubectl evenkeel rollout promote %s; %s", revision, d.steps(), d.p.Name, d.tally())
+		return PhaseAwaitingApproval, fmt.Sprintf("%s: %s steps are done, now it waits until somebody approves: kubectl evenkeel rollout promote %s; %s", revision, d.steps(), d.p.Name, d.summary())
 	case d.pausing():
-		return PhaseWaiting, fmt.Sprintf("%s: %s steps are done, now it waits until %s; %s", revision, d.steps(), d.next.StepTime.Add(d.p.Steps[d.next.Step].Pause).UTC().Format("15:04:05 MST"), d.tally())
+		return PhaseWaiting, fmt.Sprintf("%s: %s steps are done, now it waits until %s; %s", revision, d.steps(), d.next.StepTime.Add(d.p.Steps[d.next.Step].Pause).UTC().Format("15:04:05 MST"), d.summary())
 	case d.stuck:
-		return PhaseStuck, fmt.Sprintf("%s: nothing has moved for %s: %s%s", revision, d.p.ProgressDeadline, d.tally(), d.holding())
+		return PhaseStuck, fmt.Sprintf("%s: nothing has moved for %s: %s%s", revision, d.p.ProgressDeadline, d.summary(), d.waitSuffix())
 	}
-	return PhaseProgressing, revision + ": " + d.tally() + d.holding()
+	return PhaseProgressing, revision + ": " + d.summary() + d.waitSuffix()
 }
 
-func (d *planner) holding() string {
-	if d.held == "" {
+func (d *planner) waitSuffix() string {
+	if d.waitReason == "" {
 		return ""
 	}
-	return "; " + d.held
+	return "; " + d.waitReason
 }
 
 func (d *planner) describeHalt(revision string, h *Halt) (phase, message string) {
@@ -91,16 +91,16 @@ func (d *planner) describeHalt(revision string, h *Halt) (phase, message string)
 		what += "; spec.frozen: nothing moves"
 	}
 	again := fmt.Sprintf("; push a fixed configuration, or: kubectl evenkeel rollout retry %s", d.p.Name)
-	if d.good().Number != 0 && !d.good().Gone {
+	if d.lastGood().Number != 0 && !d.lastGood().Gone {
 		again += ", or undo " + d.p.Name
 	}
 	switch {
 	case !h.Rollback:
 		return PhaseHalted, what + again
-	case d.good().Gone:
+	case d.lastGood().Gone:
 		return PhaseHalted, fmt.Sprintf("%s; cannot go back: ConfigMap %s/%s of revision %d is gone%s", what, d.p.LastSucceeded.Namespace, d.p.LastSucceeded.Name, d.p.LastSucceeded.Number, again)
 	case d.leaving > 0:
-		return PhaseRollingBack, fmt.Sprintf("%s; %s to go back, %d of them on their way", what, count(d.leaving, "node"), d.moving)
+		return PhaseRollingBack, fmt.Sprintf("%s; %s to go back, %d of them on their way", what, plural(d.leaving, "node"), d.moving)
 	}
 	gone := "; the nodes that were given it have gone back"
 	if n := len(d.remaining); n > 0 {
@@ -108,24 +108,24 @@ func (d *planner) describeHalt(revision string, h *Halt) (phase, message string)
 		if n == 1 {
 			still = "still runs it"
 		}
-		gone = fmt.Sprintf("; the nodes that were given it have been told to go back, and %s %s: %s", count(n, "node"), still, Some(d.remaining))
+		gone = fmt.Sprintf("; the nodes that were given it have been told to go back, and %s %s: %s", plural(n, "node"), still, JoinNames(d.remaining))
 	}
 	return PhaseRolledBack, what + gone + again
 }
 
 // mostNamed is how many nodes a sentence names.
-const mostNamed = 5
+const maxNames = 5
 
 // Some names the first of many.
-func Some(names []string) string {
-	if left := len(names) - mostNamed; left > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNamed], ", "), left)
+func JoinNames(names []string) string {
+	if left := len(names) - maxNames; left > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), left)
 	}
 	return strings.Join(names, ", ")
 }
 
 // nobody says why there are no nodes.
-func (d *planner) nobody() string {
+func (d *planner) noNodesMessage() string {
 	c := d.counts
 	if c.Selected == 0 {
 		return "the selector matches no node: compare spec.nodeSelector with kubectl get nodes --show-labels"
@@ -134,7 +134,7 @@ func (d *planner) nobody() string {
 }
 
 // tally counts, and leaves out what is nothing.
-func (d *planner) tally() string {
+func (d *planner) summary() string {
 	c := d.counts
 	out := fmt.Sprintf("%d of %d nodes updated", c.Updated, c.Members)
 	for _, x := range []struct {
@@ -160,7 +160,7 @@ func (d *planner) blocked() string {
 		if s != Blocked {
 			continue
 		}
-		reason := d.standing(&d.nodes[i]).Reason
+		reason := d.nodeState(&d.nodes[i]).Reason
 		asks[reason] = true
 		switch {
 		case len(names) < most:
@@ -175,11 +175,11 @@ func (d *planner) blocked() string {
 	if asks[agentNeedsDrain] {
 		todo = append(todo, "cordon and drain the node (NeedsDrain)")
 	}
-	return fmt.Sprintf("%s blocked by pods: %s: %s", count(d.counts.Blocked, "node"), strings.Join(names, ", "), strings.Join(todo, "; "))
+	return fmt.Sprintf("%s blocked by pods: %s: %s", plural(d.counts.Blocked, "node"), strings.Join(names, ", "), strings.Join(todo, "; "))
 }
 
 // full says which budget is spent.
-func (d *planner) full() string {
+func (d *planner) budgetMessage() string {
 	if c := d.counts; c.Unavailable >= c.Budget {
 		return fmt.Sprintf("maxUnavailable is spent: %d of %d", c.Unavailable, c.Budget)
 	}
@@ -187,7 +187,7 @@ func (d *planner) full() string {
 }
 
 // count says how many of something there are.
-func count(n int, what string) string {
+func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
@@ -212,7 +212,7 @@ func (d *planner) conditions(phase, message string) []Condition {
 		d.degraded(),
 		say(conditionHalted, h != nil, "", "NotHalted", ""),
 		say(conditionComplete, phase == PhaseComplete, "AllUpdated", phase, message),
-		say(conditionJoiningStopped, d.notJoining, DegradedTooMany, "NotStopped", d.joining),
+		say(conditionJoiningStopped, d.joiningStopped, DegradedTooMany, "NotStopped", d.joiningMessage),
 	}
 	if h != nil {
 		out[3].Reason, out[3].Message = h.Reason, h.Message
@@ -231,14 +231,14 @@ func (d *planner) degraded() Condition {
 	case c.Failed > 0:
 		return Condition{conditionDegraded, "True", "NodesFailed", "failed: " + d.examples(false)}
 	case d.stuck:
-		return Condition{conditionDegraded, "True", "ProgressDeadlineExceeded", fmt.Sprintf("nothing has moved for %s%s", d.p.ProgressDeadline, d.holding())}
+		return Condition{conditionDegraded, "True", "ProgressDeadlineExceeded", fmt.Sprintf("nothing has moved for %s%s", d.p.ProgressDeadline, d.waitSuffix())}
 	case c.Blocked > 0:
 		return Condition{conditionDegraded, "True", "NodesBlocked", d.blocked()}
 	case d.p.LastSucceeded.Gone:
 		l := d.p.LastSucceeded
 		return Condition{conditionDegraded, "True", "RevisionGone", fmt.Sprintf("ConfigMap %s/%s of revision %d is gone; it cannot be returned to", l.Namespace, l.Name, l.Number)}
 	case c.Stale > 0:
-		return Condition{conditionDegraded, "True", "AgentsSilent", fmt.Sprintf("%s with a silent agent: kubectl evenkeel nodes --problems", count(c.Stale, "node"))}
+		return Condition{conditionDegraded, "True", "AgentsSilent", fmt.Sprintf("%s with a silent agent: kubectl evenkeel nodes --problems", plural(c.Stale, "node"))}
 	}
 	return Condition{conditionDegraded, "False", "AsExpected", ""}
 }

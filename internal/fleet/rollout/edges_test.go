@@ -17,8 +17,8 @@ func fleet(nodes int) *world {
 }
 
 // given has nodes hold revision 1 since the beginning, answered and in their trials.
-func (w *world) given(names ...string) {
-	w.progress = Progress{Revision: 1, Attempt: 1, Tried: epoch, Started: epoch, StepTime: epoch, Moved: epoch}
+func (w *world) assigned(names ...string) {
+	w.progress = Progress{Revision: 1, Attempt: 1, AttemptTime: epoch, Started: epoch, StepTime: epoch, ProgressTime: epoch}
 	for _, name := range names {
 		n := w.node(name)
 		n.Source = Source{Kind: SourceConfigMap, Namespace: "ns", Name: "workers-r1", UID: "uid-r1", SHA256: "r1", Rollout: "workers", Revision: 1, Attempt: 1, AssignedAt: epoch}
@@ -48,7 +48,7 @@ func (w *world) wantMoves(t *testing.T, want ...string) {
 
 func TestWhileFrozenNotEvenASilentAgentsAssignmentIsTakenBack(t *testing.T) {
 	w := fleet(1)
-	w.given("n1")
+	w.assigned("n1")
 	w.node("n1").Observed = 1
 	w.now = epoch.Add(10 * time.Minute)
 	w.policy.Frozen = true
@@ -59,7 +59,7 @@ func TestWhileFrozenNotEvenASilentAgentsAssignmentIsTakenBack(t *testing.T) {
 
 func TestAStopTakesNothingFromANodeThatHasProvenTheRevision(t *testing.T) {
 	w := fleet(2)
-	w.given("n1", "n2")
+	w.assigned("n1", "n2")
 	w.proves("n1")
 	w.node("n1").Observed = 1 // it has not answered the newest write
 	w.node("n2").Observed = 1
@@ -70,7 +70,7 @@ func TestAStopTakesNothingFromANodeThatHasProvenTheRevision(t *testing.T) {
 func TestOnlyARevisionThatIsToBlameIsRevoked(t *testing.T) {
 	for reason, want := range map[string][]string{HaltInconclusive: nil, HaltTooManyFailures: {"uid-r1"}} {
 		w := fleet(1)
-		w.given("n1")
+		w.assigned("n1")
 		w.node("n1").Observed = 1
 		w.progress.Halt = &Halt{Revision: 1, Attempt: 1, Reason: reason, Time: epoch}
 		if moves := w.plan().Moves; len(moves) != 1 || moves[0].Kind != TakeBack || !slices.Equal(moves[0].Revoked, want) {
@@ -91,16 +91,16 @@ func TestTheNewestTenRevocationsAreKept(t *testing.T) {
 
 func TestANodeThatIsNotReadyGoesBackAtOnceBesideThoseThatAreHealthy(t *testing.T) {
 	w := fleet(4)
-	w.given("n1", "n2", "n3", "n4")
+	w.assigned("n1", "n2", "n3", "n4")
 	w.policy.RollbackMaxUnavailable = Amount{Value: 1}
-	w.down(w.node("n3"), true)
+	w.roundDown(w.node("n3"), true)
 	w.policy.Abort = Abort{Revision: 1, Rollback: true}
 	w.wantMoves(t, "GoBack n1", "GoBack n3")
 }
 
 func TestANodeAtATimeGoesBackWhateverTheBudget(t *testing.T) {
 	w := fleet(2)
-	w.given("n1", "n2")
+	w.assigned("n1", "n2")
 	w.policy.RollbackMaxUnavailable = Amount{}
 	w.policy.Abort = Abort{Revision: 1, Rollback: true}
 	w.wantMoves(t, "GoBack n1")
@@ -143,21 +143,21 @@ func TestANodeThatJoinsHoldsTheOthersUp(t *testing.T) {
 
 func TestARetryGivesNothingToANodeThatIsNotReady(t *testing.T) {
 	w := fleet(2)
-	w.given("n1", "n2")
+	w.assigned("n1", "n2")
 	w.policy.MaxFailures = Amount{Value: 2}
 	for _, name := range []string{"n1", "n2"} {
 		n := w.node(name)
 		n.OK, n.Reason, n.InTrial, n.Active = "False", "CrashLooped", false, Ref{}
 	}
 	w.wantMoves(t) // it is stopped
-	w.down(w.node("n2"), true)
+	w.roundDown(w.node("n2"), true)
 	w.policy.Retry = Retry{Revision: 1, Attempt: 2}
 	w.wantMoves(t, "Assign n1")
 }
 
 func TestThoseThatARetryDoesNotNameWaitForThoseThatItNames(t *testing.T) {
 	w := fleet(3)
-	w.given("n1")
+	w.assigned("n1")
 	n := w.node("n1")
 	n.OK, n.Reason, n.InTrial, n.Active = "False", "CrashLooped", false, Ref{}
 	w.wantMoves(t)
@@ -170,8 +170,8 @@ func TestThoseThatARetryDoesNotNameWaitForThoseThatItNames(t *testing.T) {
 func TestAThousandNodesAreGivenTheRevisionInOneDecision(t *testing.T) {
 	w := fleet(1001)
 	r := w.plan()
-	if len(r.Moves) != 1000 || r.Wake != time.Millisecond {
-		t.Errorf("%d moves, again after %s", len(r.Moves), r.Wake)
+	if len(r.Moves) != 1000 || r.RequeueAfter != time.Millisecond {
+		t.Errorf("%d moves, again after %s", len(r.Moves), r.RequeueAfter)
 	}
 	if again := w.plan(); len(again.Moves) != 1 {
 		t.Errorf("%d moves then", len(again.Moves))
@@ -184,7 +184,7 @@ func TestNoFailureAllowedMeansThatTheFirstOneStops(t *testing.T) {
 	if r := w.plan(); r.Next.Halt != nil {
 		t.Fatalf("stopped before anything failed: %s", r.Next.Halt.Message)
 	}
-	w.given("n1")
+	w.assigned("n1")
 	n := w.node("n1")
 	n.OK, n.Reason, n.InTrial = "False", "CrashLooped", false
 	if r := w.plan(); r.Next.Halt == nil {
@@ -194,9 +194,9 @@ func TestNoFailureAllowedMeansThatTheFirstOneStops(t *testing.T) {
 
 func TestAnOutageExcusesFailuresAtHalfTheirRateAndAtThatTime(t *testing.T) {
 	for _, c := range []struct {
-		alike  int
-		before time.Duration // the failed nodes
-		want   string
+		alsoNotReady   int
+		previousSource time.Duration // the failed nodes
+		want           string
 	}{
 		{0, 0, HaltTooManyFailures},
 		{1, 0, HaltTooManyFailures},
@@ -207,19 +207,19 @@ func TestAnOutageExcusesFailuresAtHalfTheirRateAndAtThatTime(t *testing.T) {
 		{4, -5*time.Minute - time.Second, HaltTooManyFailures},
 	} {
 		w := fleet(6) // of which four have not been given it
-		w.given("n1", "n2")
+		w.assigned("n1", "n2")
 		w.policy.MaxFailures = Amount{Value: 2}
 		at := epoch.Add(10 * time.Minute)
 		for i := range w.nodes {
 			if n := &w.nodes[i]; i < 2 {
 				n.Ready, n.WentNotReady = false, at
-			} else if i < 2+c.alike {
-				n.Ready, n.WentNotReady = false, at.Add(-c.before)
+			} else if i < 2+c.alsoNotReady {
+				n.Ready, n.WentNotReady = false, at.Add(-c.previousSource)
 			}
 		}
 		w.now = epoch.Add(20 * time.Minute)
 		if h := w.plan().Next.Halt; h == nil || h.Reason != c.want {
-			t.Errorf("%d of four others %s before: %+v, want %s", c.alike, c.before, h, c.want)
+			t.Errorf("%d of four others %s before: %+v, want %s", c.alsoNotReady, c.previousSource, h, c.want)
 		}
 	}
 }
@@ -233,7 +233,7 @@ func TestATenthOfTheNodesMayBeMissingFromAFleetThatIsComplete(t *testing.T) {
 				w.nodes[i].Reported = false
 				continue
 			}
-			w.given(w.nodes[i].Name)
+			w.assigned(w.nodes[i].Name)
 			w.proves(w.nodes[i].Name)
 		}
 		if got := w.plan().Next.Succeeded; got != want {
@@ -258,7 +258,7 @@ func TestARevisionThatNoNodeHasProvenIsNotComplete(t *testing.T) {
 func TestTimeInWhichTheFleetCouldNotBeSeenIsNoDelay(t *testing.T) {
 	for since, stuck := range map[time.Duration]bool{0: true, 2 * time.Hour: false} {
 		w := fleet(1)
-		w.given("n1")
+		w.assigned("n1")
 		w.node("n1").Source.AssignedAt = epoch.Add(2 * time.Hour)
 		w.now, w.policy.Since = epoch.Add(2*time.Hour), epoch.Add(since)
 		r := w.plan()
@@ -288,7 +288,7 @@ func TestWhatANodeWasNotThereForIsNotHeldAgainstTheRevision(t *testing.T) {
 		}, Trial},
 	} {
 		w := fleet(1)
-		w.given("n1")
+		w.assigned("n1")
 		w.now = epoch.Add(10 * time.Minute)
 		c.happen(w, w.node("n1"))
 		w.policy.Now = w.now
@@ -304,7 +304,7 @@ func TestWhatANodeWasNotThereForIsNotHeldAgainstTheRevision(t *testing.T) {
 
 func TestARevisionThatHasSucceededIsNotStoppedByANodeThatFailsLater(t *testing.T) {
 	w := fleet(2)
-	w.given("n1", "n2")
+	w.assigned("n1", "n2")
 	w.proves("n1", "n2")
 	if !w.plan().Next.Succeeded {
 		t.Fatal("it has not succeeded")
@@ -318,7 +318,7 @@ func TestARevisionThatHasSucceededIsNotStoppedByANodeThatFailsLater(t *testing.T
 
 func TestAnAbortThatIsToGoBackAfterAllDoes(t *testing.T) {
 	w := fleet(1)
-	w.given("n1")
+	w.assigned("n1")
 	w.policy.Abort = Abort{Revision: 1}
 	w.wantMoves(t)
 	w.policy.Abort.Rollback = true
@@ -328,7 +328,7 @@ func TestAnAbortThatIsToGoBackAfterAllDoes(t *testing.T) {
 // newcomers are nodes without workload pods that join a fleet in which revision 1 has succeeded.
 func newcomers(number int) *world {
 	w := fleet(1)
-	w.given("n1")
+	w.assigned("n1")
 	w.proves("n1")
 	w.plan()
 	w.policy.MaxJoining = &Amount{Value: 2}
@@ -353,8 +353,8 @@ func TestAnOldWordAboutWorkloadPodsIsNotBelieved(t *testing.T) {
 func TestAHundredNodesWithoutPodsJoinInOneDecision(t *testing.T) {
 	w := newcomers(101)
 	r := w.plan()
-	if len(r.Moves) != 100 || r.Wake != time.Millisecond {
-		t.Errorf("%d moves, again after %s", len(r.Moves), r.Wake)
+	if len(r.Moves) != 100 || r.RequeueAfter != time.Millisecond {
+		t.Errorf("%d moves, again after %s", len(r.Moves), r.RequeueAfter)
 	}
 	if again := w.plan(); len(again.Moves) != 1 {
 		t.Errorf("%d moves then", len(again.Moves))
@@ -391,10 +391,10 @@ func TestAfterAFailureNodesWithoutPodsJoinWithinTheBudget(t *testing.T) {
 
 // takenBack has a node refuse revision 1, which is taken back, and its agent fall silent after that.
 func (w *world) takenBack(name string) {
-	w.given(name)
+	w.assigned(name)
 	n := w.node(name)
 	n.Source, n.Active, n.InTrial = Source{}, Ref{}, false
-	n.Mark = Mark{Rollout: "workers", Revision: 1, Attempt: 1, Blocked: epoch, Offers: 1, Reason: agentEvicts}
+	n.Observation = Observation{Rollout: "workers", Revision: 1, Attempt: 1, Blocked: epoch, Offers: 1, Reason: agentEvicts}
 	n.Generation, w.agents[name].silent = 3, true
 }
 
@@ -427,7 +427,7 @@ func TestASilentNodeDoesNotKeepAnotherFromGivingItsPlaceUp(t *testing.T) {
 	w := fleet(3)
 	w.policy.MaxUnavailable = Amount{Value: 2}
 	w.takenBack("n1")
-	w.given("n2")
+	w.assigned("n2")
 	n := w.node("n2")
 	n.OK, n.Reason, n.Active, n.InTrial = "False", agentEvicts, Ref{}, false
 	w.wantMoves(t) // n1 is expected to give its place up
@@ -447,7 +447,7 @@ func TestAMarkOfAnEarlierRefusalGoesWhenTheNodeHasAnotherRevision(t *testing.T) 
 	w.target("r2")
 	w.wantMoves(t, "Assign n1")
 	w.plan()
-	if m := w.node("n1").Mark; m != (Mark{}) {
+	if m := w.node("n1").Observation; m != (Observation{}) {
 		t.Errorf("%+v", m)
 	}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // judge stops a revision that a person aborts, or that failed on too many nodes.
-func (d *planner) judge() {
+func (d *planner) checkStop() {
 	if d.next.Revision == 0 {
 		return
 	}
@@ -26,7 +26,7 @@ func (d *planner) judge() {
 		return
 	}
 	limit := d.limit()
-	switch again := d.again(); {
+	switch again := d.failedAgain(); {
 	case h != nil:
 		return
 	case again != "":
@@ -35,18 +35,18 @@ func (d *planner) judge() {
 	case d.failures < limit:
 		return
 	}
-	excused, where := d.excused()
+	excused, where := d.outageFailures()
 	if d.failures-excused < limit {
-		d.halt(HaltInconclusive, fmt.Sprintf("%s went NotReady, but so did nodes without the revision in %s: something else is wrong there", count(excused, "node"), where), false)
+		d.halt(HaltInconclusive, fmt.Sprintf("%s went NotReady, but so did nodes without the revision in %s: something else is wrong there", plural(excused, "node"), where), false)
 		return
 	}
-	d.halt(HaltTooManyFailures, fmt.Sprintf("it failed on %s, and %d stop it: %s", count(d.failures, "node"), limit, d.examples(true)), d.p.RollbackOnFailure)
+	d.halt(HaltTooManyFailures, fmt.Sprintf("it failed on %s, and %d stop it: %s", plural(d.failures, "node"), limit, d.examples(true)), d.p.RollbackOnFailure)
 }
 
 // again returns the name of a node that a retry names and on which the target has failed again, empty if there is none.
-func (d *planner) again() string {
+func (d *planner) failedAgain() string {
 	for i, s := range d.states {
-		if n := &d.nodes[i]; s == Failed && d.named(n) && n.Source.Attempt == d.next.Attempt && d.counted(n) {
+		if n := &d.nodes[i]; s == Failed && d.namedByRetry(n) && n.Source.Attempt == d.next.Attempt && d.counted(n) {
 			return n.Name
 		}
 	}
@@ -54,7 +54,7 @@ func (d *planner) again() string {
 }
 
 // limit is how many failures stop a revision.
-func (d *planner) limit() int { return max(1, d.p.MaxFailures.up(d.counts.Members)) }
+func (d *planner) limit() int { return max(1, d.p.MaxFailures.roundUp(d.counts.Members)) }
 
 func (d *planner) halt(reason, message string, rollback bool) {
 	d.next.Halt = &Halt{Revision: d.next.Revision, Attempt: d.next.Attempt, Reason: reason, Message: message, Time: d.p.Now, Rollback: rollback}
@@ -69,7 +69,7 @@ func (d *planner) examples(counted bool) string {
 		if s != Failed {
 			continue
 		}
-		standing := d.standing(&d.nodes[i])
+		standing := d.nodeState(&d.nodes[i])
 		if counted && !d.counted(&d.nodes[i]) {
 			continue
 		}
@@ -87,8 +87,8 @@ const outageWindow = 5 * time.Minute
 
 // outage is what one domain tells about whether the revision is to blame.
 type outage struct {
-	given, untouched, alike int
-	failed                  []time.Time // when those that failed were seen to go NotReady, sorted
+	assigned, untouched, alsoNotReady int
+	failed                            []time.Time // when those that failed were seen to go NotReady, sorted
 }
 
 // near reports whether a failed node went NotReady at about that time.
@@ -100,7 +100,7 @@ func (o *outage) near(t time.Time) bool {
 // excused counts failed nodes for which the revision is not to blame, and names their domains: they went NotReady, and
 // nodes of their domain that do not have the revision did so at that time, at half the rate at least. What was NotReady
 // already when the fleet was first seen is taken to have become so then.
-func (d *planner) excused() (n int, where string) {
+func (d *planner) outageFailures() (n int, where string) {
 	all := map[string]*outage{}
 	for i := range d.nodes {
 		node := &d.nodes[i]
@@ -124,17 +124,17 @@ func (d *planner) excused() (n int, where string) {
 		node, o := &d.nodes[i], all[d.nodes[i].Domain]
 		switch {
 		case o == nil:
-		case d.has(node):
-			o.given++
+		case d.hasTarget(node):
+			o.assigned++
 		default:
 			o.untouched++
 			if !node.Ready && o.near(d.wentNotReady(node)) {
-				o.alike++
+				o.alsoNotReady++
 			}
 		}
 	}
 	for name, o := range all {
-		if failed := len(o.failed); o.alike > 0 && 2*o.alike*o.given >= failed*o.untouched {
+		if failed := len(o.failed); o.alsoNotReady > 0 && 2*o.alsoNotReady*o.assigned >= failed*o.untouched {
 			n += failed
 			if name = domainName(name); where == "" || name < where {
 				where = name
@@ -149,7 +149,7 @@ func (d *planner) notReadyFailure(n *Node, s State) bool {
 	if s != Failed {
 		return false
 	}
-	standing := d.standing(n)
+	standing := d.nodeState(n)
 	return d.counted(n) && (standing.Reason == FailedNotReady || standing.Reason == agentNotReady)
 }
 

@@ -10,12 +10,12 @@ import (
 // write its status for a change of that number alone. So many of those that had none are served in one decision, at most:
 // what they do may be a reason to stop.
 const (
-	idleFor     = 10 * time.Minute
-	mostIdleNew = 100
+	idleAge      = 10 * time.Minute
+	maxIdleJoins = 100
 )
 
 // idle reports whether a node has no workload pods, as far as that can be known.
-func (d *planner) idle(n *Node) bool { return n.Idle && d.p.Now.Before(n.Created.Add(idleFor)) }
+func (d *planner) idle(n *Node) bool { return n.Idle && d.p.Now.Before(n.Created.Add(idleAge)) }
 
 // join serves nodes that came after the rollout did and have nothing yet. They do not wait for their turn, but there are
 // not more of them in flight than maxJoining, and none is served when too many have failed. A node without workload pods
@@ -24,7 +24,7 @@ func (d *planner) join() {
 	if d.p.Frozen || d.next.Revision == 0 {
 		return
 	}
-	to := d.good()
+	to := d.lastGood()
 	if d.p.NewNodesTarget && !d.stopped() || d.next.Succeeded && d.next.Halt == nil {
 		to = d.p.Target
 	}
@@ -36,7 +36,7 @@ func (d *planner) join() {
 	if d.p.MaxJoining != nil {
 		most = *d.p.MaxJoining
 	}
-	budget, waiting, exempt := most.down(d.counts.Members), 0, 0
+	budget, waiting, exempt := most.roundDown(d.counts.Members), 0, 0
 	d.newcomers = map[int]bool{}
 	for i := range d.nodes {
 		n := &d.nodes[i]
@@ -44,12 +44,12 @@ func (d *planner) join() {
 			continue
 		}
 		free := !doubt && d.idle(n)
-		if free && exempt == mostIdleNew && !d.notJoining {
+		if free && exempt == maxIdleJoins && !d.joiningStopped {
 			d.newcomers[i] = to.Number == d.next.Revision
-			d.at(d.p.Now.Add(time.Millisecond))
+			d.requeueAt(d.p.Now.Add(time.Millisecond))
 			continue
 		}
-		if d.notJoining || !free && flying >= budget {
+		if d.joiningStopped || !free && flying >= budget {
 			waiting++
 			d.newcomers[i] = to.Number == d.next.Revision
 			continue
@@ -59,24 +59,24 @@ func (d *planner) join() {
 		} else {
 			flying++
 		}
-		d.give(i, Join, to)
+		d.assignRevision(i, Join, to)
 		m := d.moves[len(d.moves)-1].Source
-		d.marks = append(d.marks, NewMark{i, Mark{Rollout: m.Rollout, Revision: m.Revision, Attempt: m.Attempt, Joined: true}})
-		d.spend(n, 1) // no other budget holds it up, but it holds others up
+		d.observations = append(d.observations, NewObservation{i, Observation{Rollout: m.Rollout, Revision: m.Revision, Attempt: m.Attempt, Joined: true}})
+		d.countMove(n, 1) // no other budget holds it up, but it holds others up
 		if to.Number == d.next.Revision {
-			d.given++
+			d.assigned++
 		}
 	}
-	if waiting > 0 && !d.notJoining {
-		d.joining = fmt.Sprintf("%s to join: maxJoining is spent: %d of %d", count(waiting, "node"), flying, budget)
+	if waiting > 0 && !d.joiningStopped {
+		d.joiningMessage = fmt.Sprintf("%s to join: maxJoining is spent: %d of %d", plural(waiting, "node"), flying, budget)
 	} else if waiting > 0 {
-		d.joining += fmt.Sprintf("; %s to join", count(waiting, "node"))
+		d.joiningMessage += fmt.Sprintf("; %s to join", plural(waiting, "node"))
 	}
 }
 
 // joined reports whether a node has its source because it had joined.
 func (n *Node) joined() bool {
-	m := &n.Mark
+	m := &n.Observation
 	return m.Joined && m.Rollout == n.Source.Rollout && m.Revision == n.Source.Revision && m.Attempt == n.Source.Attempt
 }
 
@@ -90,7 +90,7 @@ func (d *planner) joiners(to Revision) (flying int, doubt bool) {
 	var names []string
 	for i := range d.nodes {
 		n := &d.nodes[i]
-		if n.Owner != "" || n.Elsewhere != "" || n.Source.Rollout != d.p.Name || n.Source.Kind != SourceConfigMap {
+		if n.Owner != "" || n.OtherSource != "" || n.Source.Rollout != d.p.Name || n.Source.Kind != SourceConfigMap {
 			continue
 		}
 		same := n.Source.SHA256 == to.SHA256
@@ -101,12 +101,12 @@ func (d *planner) joiners(to Revision) (flying int, doubt bool) {
 		reason := d.joinFailed(n)
 		doubt = doubt || same && reason != ""
 		switch {
-		case reason == "" && !d.joins(n):
+		case reason == "" && !d.joinInProgress(n):
 		case reason == "" && d.idle(n):
 			idle++
 		case reason == "":
 			flying++
-		case same && !n.Source.AssignedAt.Before(d.next.Tried.Truncate(time.Second)):
+		case same && !n.Source.AssignedAt.Before(d.next.AttemptTime.Truncate(time.Second)):
 			if failed++; failed <= most {
 				names = append(names, n.Name+" "+reason)
 			}
@@ -121,9 +121,9 @@ func (d *planner) joiners(to Revision) (flying int, doubt bool) {
 	if failed > most {
 		names = append(names, "...")
 	}
-	d.notJoining = true
-	d.joining = fmt.Sprintf("joining is stopped: revision %d failed on %s that joined (limit %d): %s; mend or remove them, or let others join: kubectl evenkeel rollout retry %s",
-		to.Number, count(failed, "node"), d.limit(), strings.Join(names, ", "), d.p.Name)
+	d.joiningStopped = true
+	d.joiningMessage = fmt.Sprintf("joining is stopped: revision %d failed on %s that joined (limit %d): %s; mend or remove them, or let others join: kubectl evenkeel rollout retry %s",
+		to.Number, plural(failed, "node"), d.limit(), strings.Join(names, ", "), d.p.Name)
 	return flying, doubt
 }
 
@@ -139,13 +139,13 @@ func (d *planner) joinFailed(n *Node) string {
 		return n.Reason
 	case !n.Ready:
 		end := d.since(n.WentNotReady).Add(d.p.NotReadyGrace)
-		d.at(end)
+		d.requeueAt(end)
 		if !d.p.Now.Before(end) {
 			return FailedNotReady
 		}
 	case answered && n.Reason != agentInconclusive && n.Reason != agentLostAPI:
 		end := given.Add(d.p.NodeTimeout + n.TrialLength)
-		d.at(end)
+		d.requeueAt(end)
 		if !d.p.Now.Before(end) {
 			return FailedTimeout
 		}
@@ -154,7 +154,7 @@ func (d *planner) joinFailed(n *Node) string {
 }
 
 // joins reports whether a node that had joined, and has not failed, is in flight.
-func (d *planner) joins(n *Node) bool {
+func (d *planner) joinInProgress(n *Node) bool {
 	if n.LastKnownGood.SHA256 == n.Source.SHA256 || n.refuses() || n.Created.After(n.Source.AssignedAt) {
 		return false
 	}
@@ -162,6 +162,6 @@ func (d *planner) joins(n *Node) bool {
 		return true
 	}
 	end := d.since(n.Source.AssignedAt).Add(d.p.AgentTimeout)
-	d.at(end)
+	d.requeueAt(end)
 	return d.p.Now.Before(end)
 }

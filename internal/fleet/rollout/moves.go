@@ -9,10 +9,10 @@ import (
 
 // mostPicked is how many nodes are given the target at a time: while they are being written to, nothing is decided, and
 // what they do may be a reason to stop.
-const mostPicked = 1000
+const maxPicked = 1000
 
 // mostRevoked is how many revisions a NodeConfig can revoke.
-const mostRevoked = 10
+const maxRevoked = 10
 
 // takeBack takes assignments back that were not taken up.
 func (d *planner) takeBack() {
@@ -22,22 +22,22 @@ func (d *planner) takeBack() {
 	for i := range d.nodes {
 		n, s, stop := &d.nodes[i], d.states[i], d.next.Halt
 		refuses := s == Blocked && n.Observed == n.Generation || n.stale()
-		if !d.ours(n) || s == Conflicted || s == Manual || n.Observed == n.Generation && !refuses {
+		if !d.assignedTarget(n) || s == Conflicted || s == Manual || n.Observed == n.Generation && !refuses {
 			continue
 		}
-		to := d.before(n)
+		to := d.previousSource(n)
 		switch {
 		case to.SHA256 == d.p.Target.SHA256: // that would change nothing
 		case stop != nil && !d.proven(n):
-			d.leave(i, TakeBack, to, stop.Reason != HaltInconclusive)
+			d.unassign(i, TakeBack, to, stop.Reason != HaltInconclusive)
 		case s == Stale:
-			d.leave(i, TakeBack, to, false)
+			d.unassign(i, TakeBack, to, false)
 		}
 	}
 }
 
 // before is the source that a node had before the target.
-func (d *planner) before(n *Node) Source {
+func (d *planner) previousSource(n *Node) Source {
 	if n.Source.Previous == nil {
 		return Source{}
 	}
@@ -47,7 +47,7 @@ func (d *planner) before(n *Node) Source {
 }
 
 // leave takes a node off the target.
-func (d *planner) leave(i int, kind MoveKind, to Source, revoke bool) {
+func (d *planner) unassign(i int, kind MoveKind, to Source, revoke bool) {
 	n := &d.nodes[i]
 	var add []string
 	switch {
@@ -73,22 +73,22 @@ func revoked(list, add []string, without string) []string {
 			out = append(out, uid)
 		}
 	}
-	return out[max(0, len(out)-mostRevoked):]
+	return out[max(0, len(out)-maxRevoked):]
 }
 
 // goBack takes nodes off a revision that was stopped: broken ones at once, the others newest first, a few at a time. What
 // had the content before it became the target keeps it.
 func (d *planner) goBack() {
 	d.leaving = d.moving
-	d.remain()
-	if h := d.next.Halt; h == nil || !h.Rollback || d.good().Gone {
+	d.findRemaining()
+	if h := d.next.Halt; h == nil || !h.Rollback || d.lastGood().Gone {
 		return
 	}
 	var healthy []int
 	for i := range d.nodes {
 		n, s := &d.nodes[i], d.states[i]
 		runs := n.Source.Kind == SourceNone && n.Active.SHA256 == d.p.Target.SHA256 // its NodeConfig was made anew
-		if !d.ours(n) && !runs || s == Conflicted || n.Elsewhere != "" || d.moved[i] {
+		if !d.assignedTarget(n) && !runs || s == Conflicted || n.OtherSource != "" || d.moved[i] {
 			continue
 		}
 		to := d.destination(n)
@@ -99,7 +99,7 @@ func (d *planner) goBack() {
 		switch {
 		case d.p.Frozen:
 		case s == Failed || !n.Ready:
-			d.leave(i, GoBack, to, true)
+			d.unassign(i, GoBack, to, true)
 		default:
 			healthy = append(healthy, i)
 		}
@@ -108,29 +108,29 @@ func (d *planner) goBack() {
 		x, y := &d.nodes[a], &d.nodes[b]
 		return cmp.Or(y.Source.AssignedAt.Compare(x.Source.AssignedAt), cmp.Compare(x.Name, y.Name))
 	})
-	room := max(1, d.p.RollbackMaxUnavailable.down(d.counts.Members)) - d.moving
+	room := max(1, d.p.RollbackMaxUnavailable.roundDown(d.counts.Members)) - d.moving
 	for _, i := range healthy[:min(max(0, room), len(healthy))] {
-		d.leave(i, GoBack, d.destination(&d.nodes[i]), true)
+		d.unassign(i, GoBack, d.destination(&d.nodes[i]), true)
 		d.moving++
 	}
 }
 
 // remain notes the nodes that were taken off a revision that was stopped, and run it all the same: their agents are silent,
 // or refuse what they are to go back to.
-func (d *planner) remain() {
+func (d *planner) findRemaining() {
 	if h := d.next.Halt; h == nil || !h.Rollback {
 		return
 	}
 	for i := range d.nodes {
 		n := &d.nodes[i]
-		if !d.has(n) && n.Source.Rollout == d.p.Name && n.Active.SHA256 == d.p.Target.SHA256 {
+		if !d.hasTarget(n) && n.Source.Rollout == d.p.Name && n.Active.SHA256 == d.p.Target.SHA256 {
 			d.remaining = append(d.remaining, n.Name)
 		}
 	}
 }
 
 // good is the last revision that succeeded before the target, zero if there is none, or it was stopped later.
-func (d *planner) good() Revision {
+func (d *planner) lastGood() Revision {
 	l := d.p.LastSucceeded
 	if l.SHA256 == d.p.Target.SHA256 || slices.Contains(d.p.Stopped, l.Name) {
 		return Revision{}
@@ -142,13 +142,13 @@ func (d *planner) good() Revision {
 // it is said explicitly, so that it can be seen when it was assigned.
 func (d *planner) destination(n *Node) Source {
 	previous := n.Source.Previous
-	if l := d.good(); l.Number != 0 {
+	if l := d.lastGood(); l.Number != 0 {
 		return d.source(l, 1, previous)
 	}
 	if previous == nil {
 		return Source{Kind: SourceLocal, Rollout: d.p.Name, Revision: d.p.Target.Number, Attempt: d.next.Attempt, AssignedAt: d.p.Now, Term: d.p.Term}
 	}
-	return d.before(n)
+	return d.previousSource(n)
 }
 
 // source assigns a revision now.
@@ -160,7 +160,7 @@ func (d *planner) source(r Revision, attempt int64, previous *Source) Source {
 }
 
 // spend takes a node that begins to move into account.
-func (d *planner) spend(n *Node, cost int) {
+func (d *planner) countMove(n *Node, cost int) {
 	dom := d.domain(n)
 	d.counts.Unavailable += cost
 	dom.unavailable += cost
@@ -168,7 +168,7 @@ func (d *planner) spend(n *Node, cost int) {
 }
 
 // give assigns a revision to a node.
-func (d *planner) give(i int, kind MoveKind, to Revision) {
+func (d *planner) assignRevision(i int, kind MoveKind, to Revision) {
 	n := &d.nodes[i]
 	var previous *Source
 	var revoke []string
@@ -201,16 +201,16 @@ func (d *planner) assign() {
 	for i := range d.nodes {
 		n, s := &d.nodes[i], d.states[i]
 		switch {
-		case d.moved[i], d.newcomers[i], probing && !d.named(n):
+		case d.moved[i], d.newcomers[i], probing && !d.namedByRetry(n):
 		case s == Pending && n.Observed == n.Generation, s == Failed && n.Ready && d.retries(n),
-			s == Blocked && !d.has(n) && n.Observed == n.Generation && !d.p.Now.Before(d.offer(n)):
+			s == Blocked && !d.hasTarget(n) && n.Observed == n.Generation && !d.p.Now.Before(d.nextOffer(n)):
 			candidates = append(candidates, i)
-		case (s >= Assigned && s <= Updated || s == Blocked && d.has(n)) && n.Source.UID != d.p.Target.UID:
-			d.carry(i)
-			d.give(i, Assign, d.p.Target) // its ConfigMap was made anew: an equal payload needs no restart
+		case (s >= Assigned && s <= Updated || s == Blocked && d.hasTarget(n)) && n.Source.UID != d.p.Target.UID:
+			d.carryObservation(i)
+			d.assignRevision(i, Assign, d.p.Target) // its ConfigMap was made anew: an equal payload needs no restart
 		}
 	}
-	room := d.allowed() - (d.given - d.counts.Failed - d.refusing)
+	room := d.allowed() - (d.assigned - d.counts.Failed - d.refusing)
 	var given []string
 	if len(candidates) > 0 && room > 0 && d.counts.Budget > 0 {
 		picked := d.pick(candidates, room)
@@ -226,18 +226,18 @@ func (d *planner) assign() {
 	case len(given) > 0:
 		d.events = append(d.events, NodesAssigned(&d.p, &d.next, given))
 	case d.counts.Blocked > 0 && d.counts.Pending+moving == 0:
-		d.held = d.blocked()
+		d.waitReason = d.blocked()
 	case probing:
-		d.held = "the others wait for the nodes that try again"
-	case len(candidates) == 0 && !d.tolerable() && moving == 0 && !d.next.Succeeded:
-		d.held = "too many nodes are NotReady or have a silent agent to go on without them"
+		d.waitReason = "the others wait for the nodes that try again"
+	case len(candidates) == 0 && !d.fewMissing() && moving == 0 && !d.next.Succeeded:
+		d.waitReason = "too many nodes are NotReady or have a silent agent to go on without them"
 	case len(candidates) == 0:
 	case d.counts.Budget == 0:
-		d.held = "maxUnavailable is 0: nothing moves"
+		d.waitReason = "maxUnavailable is 0: nothing moves"
 	case room <= 0:
-		d.held = "the step allows no more"
+		d.waitReason = "the step allows no more"
 	default:
-		d.held = d.full()
+		d.waitReason = d.budgetMessage()
 	}
 }
 
@@ -246,7 +246,7 @@ func (d *planner) assign() {
 func (d *planner) makeRoom(most int) {
 	var held []int
 	for i := range d.nodes {
-		if n := &d.nodes[i]; d.states[i] == Blocked && d.ours(n) && !d.moved[i] && d.before(n).SHA256 != d.p.Target.SHA256 {
+		if n := &d.nodes[i]; d.states[i] == Blocked && d.assignedTarget(n) && !d.moved[i] && d.previousSource(n).SHA256 != d.p.Target.SHA256 {
 			held = append(held, i)
 		}
 	}
@@ -256,18 +256,18 @@ func (d *planner) makeRoom(most int) {
 	})
 	for _, i := range held[:min(max(0, most), len(held))] {
 		n := &d.nodes[i]
-		m := Mark{Rollout: d.p.Name, Revision: d.next.Revision, Attempt: d.next.Attempt, Blocked: d.p.Now, Offers: 1, Reason: n.Reason, Why: cut(n.Error)}
+		m := Observation{Rollout: d.p.Name, Revision: d.next.Revision, Attempt: d.next.Attempt, Blocked: d.p.Now, Offers: 1, Reason: n.Reason, Message: truncate(n.Error)}
 		if d.wasBlocked(n) {
-			m.Offers += n.Mark.Offers
+			m.Offers += n.Observation.Offers
 		}
-		d.marks = slices.DeleteFunc(d.marks, func(x NewMark) bool { return x.Node == i })
-		d.marks = append(d.marks, NewMark{i, m})
-		d.leave(i, TakeBack, d.before(n), false)
+		d.observations = slices.DeleteFunc(d.observations, func(x NewObservation) bool { return x.Node == i })
+		d.observations = append(d.observations, NewObservation{i, m})
+		d.unassign(i, TakeBack, d.previousSource(n), false)
 	}
 }
 
 // cut shortens a node's words to what a mark keeps.
-func cut(words string) string {
+func truncate(words string) string {
 	const most = 300
 	if r := []rune(words); len(r) > most {
 		return string(r[:most]) + "…"
@@ -283,10 +283,10 @@ func (d *planner) renew() {
 	renewed := 0
 	for i := range d.nodes {
 		n := &d.nodes[i]
-		if d.moved[i] || n.Owner != "" || n.Elsewhere != "" || !n.stale() || n.Source.Rollout != d.p.Name || n.Source.Term == d.p.Term {
+		if d.moved[i] || n.Owner != "" || n.OtherSource != "" || !n.stale() || n.Source.Rollout != d.p.Name || n.Source.Term == d.p.Term {
 			continue
 		}
-		if stopped := d.next.Halt != nil; stopped && d.has(n) || !stopped && !d.has(n) && n.Source.SHA256 != d.good().SHA256 {
+		if stopped := d.next.Halt != nil; stopped && d.hasTarget(n) || !stopped && !d.hasTarget(n) && n.Source.SHA256 != d.lastGood().SHA256 {
 			continue // it is not wanted any more
 		}
 		s := n.Source
@@ -295,7 +295,7 @@ func (d *planner) renew() {
 		renewed++
 	}
 	if renewed > 0 {
-		d.event(false, "AssignmentsRenewed", "what a controller had assigned to %s that does not lead any more was assigned anew", count(renewed, "node"))
+		d.event(false, "AssignmentsRenewed", "what a controller had assigned to %s that does not lead any more was assigned anew", plural(renewed, "node"))
 	}
 }
 
@@ -304,8 +304,8 @@ func (d *planner) renew() {
 func (d *planner) probing() bool {
 	for i := range d.nodes {
 		n, s := &d.nodes[i], d.states[i]
-		toBeOffered := s == Blocked && !d.has(n) && n.Mark.Attempt < d.next.Attempt
-		if (s <= Soaking || s == Failed || toBeOffered) && d.named(n) {
+		toBeOffered := s == Blocked && !d.hasTarget(n) && n.Observation.Attempt < d.next.Attempt
+		if (s <= Soaking || s == Failed || toBeOffered) && d.namedByRetry(n) {
 			return true
 		}
 	}
@@ -313,14 +313,14 @@ func (d *planner) probing() bool {
 }
 
 // named tells whether the retry that runs names a node.
-func (d *planner) named(n *Node) bool {
+func (d *planner) namedByRetry(n *Node) bool {
 	r := d.p.Retry
 	return r.Revision == d.next.Revision && r.Attempt == d.next.Attempt && slices.Contains(r.Nodes, n.Name)
 }
 
 // retries tells whether a node on which the target failed is to try it again.
 func (d *planner) retries(n *Node) bool {
-	return n.Source.Attempt < d.next.Attempt && d.p.Retry.Revision == d.next.Revision && (len(d.p.Retry.Nodes) == 0 || d.named(n))
+	return n.Source.Attempt < d.next.Attempt && d.p.Retry.Revision == d.next.Revision && (len(d.p.Retry.Nodes) == 0 || d.namedByRetry(n))
 }
 
 // pick gives the target to the first candidates for whom there is room, and returns how many.
@@ -332,7 +332,7 @@ func (d *planner) pick(candidates []int, room int) int {
 			flying++
 		}
 	}
-	if c.Unavailable >= c.Budget && !slices.ContainsFunc(candidates, func(i int) bool { return d.costs(&d.nodes[i], d.states[i]) }) {
+	if c.Unavailable >= c.Budget && !slices.ContainsFunc(candidates, func(i int) bool { return d.countsUnavailable(&d.nodes[i], d.states[i]) }) {
 		return 0
 	}
 	picked := 0
@@ -340,19 +340,19 @@ func (d *planner) pick(candidates []int, room int) int {
 		if picked == room {
 			break
 		}
-		if picked == mostPicked {
-			d.at(d.p.Now.Add(time.Millisecond))
+		if picked == maxPicked {
+			d.requeueAt(d.p.Now.Add(time.Millisecond))
 			break
 		}
 		n := &d.nodes[i]
 		dom, cost := d.domain(n), 1
-		if d.costs(n, d.states[i]) {
+		if d.countsUnavailable(n, d.states[i]) {
 			cost = 0 // it is unavailable already
 		}
 		switch {
 		case c.Unavailable+cost > c.Budget:
 			continue
-		case d.p.MaxUnavailablePerDomain != nil && dom.unavailable+cost > d.p.MaxUnavailablePerDomain.down(dom.members):
+		case d.p.MaxUnavailablePerDomain != nil && dom.unavailable+cost > d.p.MaxUnavailablePerDomain.roundDown(dom.members):
 			continue
 		case d.p.MaxDomainsInFlight > 0 && dom.inFlight == 0 && flying >= d.p.MaxDomainsInFlight:
 			continue
@@ -360,8 +360,8 @@ func (d *planner) pick(candidates []int, room int) int {
 		if dom.inFlight == 0 {
 			flying++
 		}
-		d.spend(n, cost)
-		d.give(i, Assign, d.p.Target)
+		d.countMove(n, cost)
+		d.assignRevision(i, Assign, d.p.Target)
 		picked++
 	}
 	return picked
@@ -400,7 +400,7 @@ func (d *planner) order(nodes []int) []int {
 			all[k].rank = 0
 		}
 	}
-	d.represent(all)
+	d.prioritizeKinds(all)
 	slices.SortFunc(all, func(a, b candidate) int {
 		switch { // not cmp.Or: names are compared where all else is the same alone
 		case a.rank != b.rank:
@@ -419,23 +419,23 @@ func (d *planner) order(nodes []int) []int {
 }
 
 // represent moves one candidate up for each kind of machine of which no node has the target or is a canary.
-func (d *planner) represent(all []candidate) {
+func (d *planner) prioritizeKinds(all []candidate) {
 	first := map[string]int{} // index into all; -1: there is one
 	for i := range d.nodes {
-		if d.has(&d.nodes[i]) {
-			first[d.nodes[i].Stratum] = -1
+		if d.hasTarget(&d.nodes[i]) {
+			first[d.nodes[i].MachineKind] = -1
 		}
 	}
 	for _, c := range all {
 		if c.rank <= 0 {
-			first[d.nodes[c.node].Stratum] = -1
+			first[d.nodes[c.node].MachineKind] = -1
 		}
 	}
 	for k, c := range all {
 		if c.rank != 2 {
 			continue
 		}
-		stratum := d.nodes[c.node].Stratum
+		stratum := d.nodes[c.node].MachineKind
 		if best, ok := first[stratum]; !ok || best >= 0 && c.hash < all[best].hash {
 			first[stratum] = k
 		}

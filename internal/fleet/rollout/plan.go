@@ -10,18 +10,18 @@ import (
 // it decides the same, and that is in the end: nothing.
 func Plan(p Policy, was Progress, nodes []Node) Result {
 	d := &planner{p: p, was: was, next: was, nodes: nodes, states: make([]State, len(nodes)), moved: make([]bool, len(nodes)), domains: map[string]*domain{}}
-	d.target()   // another revision starts anew
-	d.attempt()  // a retry lifts a stop, and what failed before counts no more
-	d.stand()    // how each node stands to the revision
-	d.mark()     // what is to be remembered of a node
-	d.judge()    // too many failures stop it, and so does a person
-	d.advance()  // steps that are done, approved or over
-	d.takeBack() // what silent agents, or any after a stop, have not taken up
-	d.goBack()   // from a revision that was stopped
-	d.join()     // nodes that came later are served
-	d.assign()   // the next nodes, as far as the budgets allow
-	d.renew()    // what a leader before assigned, and nodes refuse because of that
-	d.deadline() // how long nothing has moved
+	d.target()             // another revision starts anew
+	d.attempt()            // a retry lifts a stop, and what failed before counts no more
+	d.deriveStates()       // how each node stands to the revision
+	d.updateObservations() // what is to be remembered of a node
+	d.checkStop()          // too many failures stop it, and so does a person
+	d.advance()            // steps that are done, approved or over
+	d.takeBack()           // what silent agents, or any after a stop, have not taken up
+	d.goBack()             // from a revision that was stopped
+	d.join()               // nodes that came later are served
+	d.assign()             // the next nodes, as far as the budgets allow
+	d.renew()              // what a leader before assigned, and nodes refuse because of that
+	d.deadline()           // how long nothing has moved
 	return d.result()
 }
 
@@ -35,7 +35,7 @@ type planner struct {
 	counts  Counts
 	domains map[string]*domain
 	// Of the nodes that have the target:
-	given    int // those whose step counts them
+	assigned int // those whose step counts them
 	missing  int // members that cannot be given it now
 	failures int // those that count towards the stop
 	refusing int // Blocked, and the assignment still stands
@@ -45,19 +45,19 @@ type planner struct {
 
 	remaining []string // that run the target although they were taken off it
 
-	marks    []NewMark
-	moves    []Move
-	moved    []bool // which nodes move
-	events   []Event
-	failed   []int
-	wake     time.Duration
-	complete bool
-	stuck    bool
-	held     string // why no candidate moves, if there are any
+	observations []NewObservation
+	moves        []Move
+	moved        []bool // which nodes move
+	events       []Event
+	failed       []int
+	requeueAfter time.Duration
+	complete     bool
+	stuck        bool
+	waitReason   string // why no candidate moves, if there are any
 
-	newcomers  map[int]bool // nodes that are to join with the target, and are not given it now
-	joining    string       // why nodes that join are not served, and what to do
-	notJoining bool         // too many of those that joined have failed
+	newcomers      map[int]bool // nodes that are to join with the target, and are not given it now
+	joiningMessage string       // why nodes that join are not served, and what to do
+	joiningStopped bool         // too many of those that joined have failed
 }
 
 // domain is the nodes of one value of the topology key.
@@ -70,9 +70,9 @@ func (d *planner) event(warning bool, reason, format string, args ...any) {
 }
 
 // at has Plan called again at a time, if that is to come.
-func (d *planner) at(t time.Time) {
-	if left := t.Sub(d.p.Now); left > 0 && (d.wake == 0 || left < d.wake) {
-		d.wake = left
+func (d *planner) requeueAt(t time.Time) {
+	if left := t.Sub(d.p.Now); left > 0 && (d.requeueAfter == 0 || left < d.requeueAfter) {
+		d.requeueAfter = left
 	}
 }
 
@@ -81,7 +81,7 @@ func (d *planner) target() {
 		return
 	}
 	now := d.p.Now
-	d.next = Progress{Revision: d.p.Target.Number, Attempt: 1, Tried: now, Started: now, StepTime: now, Moved: now}
+	d.next = Progress{Revision: d.p.Target.Number, Attempt: 1, AttemptTime: now, Started: now, StepTime: now, ProgressTime: now}
 	d.event(false, "RolloutStarted", "revision %d (%s) is the target", d.p.Target.Number, d.p.Target.Name)
 }
 
@@ -90,7 +90,7 @@ func (d *planner) attempt() {
 	if r.Revision != d.next.Revision || r.Attempt <= d.next.Attempt {
 		return
 	}
-	d.next.Attempt, d.next.Tried, d.next.Moved = r.Attempt, d.p.Now, d.p.Now
+	d.next.Attempt, d.next.AttemptTime, d.next.ProgressTime = r.Attempt, d.p.Now, d.p.Now
 	if d.next.Halt != nil {
 		d.next.Halt = nil
 		d.event(false, "RolloutRetried", "revision %d is tried again (attempt %d)", r.Revision, r.Attempt)
@@ -110,20 +110,20 @@ func (d *planner) advance() {
 	if d.next.Succeeded || d.next.Step > len(d.p.Steps) {
 		d.next.Step = len(d.p.Steps) // whoever edits the steps of what is done does not undo it
 	}
-	for d.next.Step < len(d.p.Steps) && d.passes(d.p.Steps[d.next.Step]) {
+	for d.next.Step < len(d.p.Steps) && d.stepDone(d.p.Steps[d.next.Step]) {
 		d.next.Step++
-		d.next.StepTime, d.next.Moved = d.p.Now, d.p.Now
+		d.next.StepTime, d.next.ProgressTime = d.p.Now, d.p.Now
 	}
 	c := d.counts
 	d.complete = d.next.Step == len(d.p.Steps) && c.Pending+c.Assigned+c.Trial+c.Soaking+c.Blocked == 0 && c.Updated > 0 &&
-		(d.next.Succeeded || d.tolerable())
+		(d.next.Succeeded || d.fewMissing())
 	if d.complete && !d.next.Succeeded {
 		d.next.Succeeded = true
-		d.event(false, "RolloutComplete", "revision %d is complete: %s", d.next.Revision, d.tally())
+		d.event(false, "RolloutComplete", "revision %d is complete: %s", d.next.Revision, d.summary())
 	}
 }
 
-func (d *planner) passes(s Step) bool {
+func (d *planner) stepDone(s Step) bool {
 	c := d.counts
 	switch {
 	case d.p.Approval.Revision == d.next.Revision && d.p.Approval.Step >= d.next.Step:
@@ -132,18 +132,18 @@ func (d *planner) passes(s Step) bool {
 		return false
 	case s.IsPause():
 		end := d.next.StepTime.Add(s.Pause)
-		d.at(end)
+		d.requeueAt(end)
 		return !d.p.Now.Before(end)
 	}
-	if c.Updated >= s.Nodes.up(c.Members) {
+	if c.Updated >= s.Nodes.roundUp(c.Members) {
 		return c.Updated > 0
 	}
-	return c.Updated > 0 && c.Pending+c.Assigned+c.Trial+c.Soaking+c.Blocked == 0 && d.tolerable()
+	return c.Updated > 0 && c.Pending+c.Assigned+c.Trial+c.Soaking+c.Blocked == 0 && d.fewMissing()
 }
 
 // tolerable tells whether so few nodes are missing that the rollout can go on, or be complete, without them: a node more
 // or less is always down, or has a silent agent. Many of them are an outage, or a mistake.
-func (d *planner) tolerable() bool {
+func (d *planner) fewMissing() bool {
 	return d.missing <= max(1, d.counts.Members/10)
 }
 
@@ -155,7 +155,7 @@ func (d *planner) allowed() int {
 	most := 0
 	for _, s := range d.p.Steps[:d.next.Step+1] {
 		if !s.IsPause() {
-			most = max(most, s.Nodes.up(d.counts.Members))
+			most = max(most, s.Nodes.roundUp(d.counts.Members))
 		}
 	}
 	return most
@@ -167,16 +167,16 @@ func (d *planner) deadline() {
 	begun := slices.ContainsFunc(d.moves, func(m Move) bool { // another offer gets nobody on
 		return (m.Kind == Assign || m.Kind == Join) && d.states[m.Node] != Blocked
 	})
-	if d.next.Moved.IsZero() || begun || d.was.Waiting && !d.next.Waiting || d.counts.Updated != d.was.Updated && d.next.Revision == d.was.Revision {
-		d.next.Moved = now
+	if d.next.ProgressTime.IsZero() || begun || d.was.Waiting && !d.next.Waiting || d.counts.Updated != d.was.Updated && d.next.Revision == d.was.Revision {
+		d.next.ProgressTime = now
 	}
 	d.next.Updated = d.counts.Updated
 	if d.next.Waiting || d.p.ProgressDeadline == 0 {
 		return
 	}
-	end := d.since(d.next.Moved).Add(d.p.ProgressDeadline)
+	end := d.since(d.next.ProgressTime).Add(d.p.ProgressDeadline)
 	d.stuck = !now.Before(end)
-	d.at(end)
+	d.requeueAt(end)
 }
 
 // pausing tells whether the rollout is in a pause.
@@ -185,7 +185,7 @@ func (d *planner) pausing() bool {
 }
 
 // up is the amount of all, rounded up; at least 1 unless it is nothing.
-func (a Amount) up(all int) int {
+func (a Amount) roundUp(all int) int {
 	if !a.Percent {
 		return a.Value
 	}
@@ -193,7 +193,7 @@ func (a Amount) up(all int) int {
 }
 
 // down is the amount of all, rounded down, but at least 1 unless it is nothing.
-func (a Amount) down(all int) int {
+func (a Amount) roundDown(all int) int {
 	if !a.Percent || a.Value == 0 {
 		return a.Value
 	}

@@ -104,7 +104,7 @@ func randomWorld(t *rapid.T) *world {
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		n.Canary = rapid.IntRange(0, 9).Draw(t, "canary") == 0
-		n.Stratum = rapid.SampledFrom([]string{"amd64", "arm64"}).Draw(t, "stratum")
+		n.MachineKind = rapid.SampledFrom([]string{"amd64", "arm64"}).Draw(t, "stratum")
 		for _, content := range contents {
 			if ends := rapid.SampledFrom([]string{"", "", "", "", "reject", "crash", "hang", "notready", "evict", "evict"}).Draw(t, "ends"); ends != "" {
 				w.agents[n.Name].does[content] = ends
@@ -154,7 +154,7 @@ func (w *world) happen(t *rapid.T) {
 		p.LastSucceeded.Gone = yes && p.LastSucceeded.Number != 0
 	case 10, 11:
 		if n != nil && n.Ready != yes {
-			w.down(n, !yes)
+			w.roundDown(n, !yes)
 		}
 	case 12, 13:
 		if n != nil {
@@ -162,12 +162,12 @@ func (w *world) happen(t *rapid.T) {
 		}
 	case 14:
 		if n != nil {
-			n.Elsewhere = map[bool]string{true: "Disabled"}[yes]
+			n.OtherSource = map[bool]string{true: "Disabled"}[yes]
 		}
 	case 16: // a machine is made anew under its name
 		if n != nil {
 			n.Created = w.now
-			w.down(n, true)
+			w.roundDown(n, true)
 		}
 	case 17: // its NodeConfig was deleted
 		if n != nil {
@@ -195,9 +195,9 @@ func (w *world) settle(t *rapid.T) {
 	}
 	again := Plan(w.policy, w.progress, w.nodes)
 	if again.Next.Updated != w.progress.Updated { // what was written may show at once
-		again.Next.Updated, again.Next.Moved = w.progress.Updated, w.progress.Moved
+		again.Next.Updated, again.Next.ProgressTime = w.progress.Updated, w.progress.ProgressTime
 	}
-	if len(again.Events) > 0 || len(again.Marks) > 0 || !reflect.DeepEqual(again.Next, w.progress) {
+	if len(again.Events) > 0 || len(again.Observations) > 0 || !reflect.DeepEqual(again.Next, w.progress) {
 		t.Fatalf("deciding again says %+v, and remembers %+v, not %+v", again.Events, again.Next, w.progress)
 	}
 }
@@ -226,7 +226,7 @@ func (w *world) referee(t *rapid.T) int {
 			w.refused[o.Name] = refusal{attempt{p.Target.Number, r.Next.Attempt}, w.now, o.Generation + 1}
 		}
 	}
-	w.carry(r.Moves, old)
+	w.carryObservation(r.Moves, old)
 	w.joinsInTurn(t, r, old)
 	after := w.spent()
 	if slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Kind == Assign }) {
@@ -239,7 +239,7 @@ func (w *world) referee(t *rapid.T) int {
 		}
 		w.withinBudgets(t, before, after, old)
 	}
-	if room := max(1, p.RollbackMaxUnavailable.down(r.Counts.Members)); slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Kind == GoBack && w.healthy(&old[m.Node]) }) && r.Counts.RollingBack > room {
+	if room := max(1, p.RollbackMaxUnavailable.roundDown(r.Counts.Members)); slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Kind == GoBack && w.isHealthy(&old[m.Node]) }) && r.Counts.RollingBack > room {
 		t.Fatalf("%d healthy nodes go back, %d may", r.Counts.RollingBack, room)
 	}
 	if sum := r.Counts.Pending + r.Counts.Assigned + r.Counts.Trial + r.Counts.Soaking + r.Counts.Updated + r.Counts.Failed + r.Counts.Skipped + r.Counts.Stale + r.Counts.Conflicted + r.Counts.Manual + r.Counts.Blocked; sum != len(w.nodes) {
@@ -262,9 +262,9 @@ func (w *world) wrong(m Move, r Result) string {
 	switch {
 	case p.Frozen:
 		return "the rollout is frozen"
-	case n.Elsewhere != "" && m.Kind != TakeBack, n.Owner != "", n.Source.Kind != SourceNone && n.Source.Rollout == "":
+	case n.OtherSource != "" && m.Kind != TakeBack, n.Owner != "", n.Source.Kind != SourceNone && n.Source.Rollout == "":
 		return "the node is not the rollout's"
-	case len(m.Revoked) > mostRevoked:
+	case len(m.Revoked) > maxRevoked:
 		return "too much is revoked"
 	case m.Source.UID != "" && slices.Contains(m.Revoked, m.Source.UID):
 		return "what it is given is revoked"
@@ -276,7 +276,7 @@ func (w *world) wrong(m Move, r Result) string {
 		return "it does not have the revision"
 	case m.Kind == TakeBack && n.Observed == n.Generation && n.Reason != "WouldEvictPods":
 		return "it has taken it up"
-	case m.Kind == Assign && n.Reason != "WouldEvictPods" && w.refused[n.Name].of == (attempt{p.Target.Number, r.Next.Attempt}) && w.now.Before(w.refused[n.Name].at.Add(time.Minute)):
+	case m.Kind == Assign && n.Reason != "WouldEvictPods" && w.refused[n.Name].of == (attempt{p.Target.Number, r.Next.Attempt}) && w.now.Before(w.refused[n.Name].requeueAt.Add(time.Minute)):
 		return "it has just refused it"
 	case (m.Kind == Assign || m.Kind == Join) && !n.Ready && !given: // given: its ConfigMap was made anew
 		return "the node is NotReady"
@@ -301,11 +301,11 @@ func (w *world) spent() spending {
 	p := &w.policy
 	for i := range w.nodes {
 		n := &w.nodes[i]
-		if n.Owner != "" || n.Elsewhere != "" || n.Source.Kind != SourceNone && n.Source.Rollout == "" {
+		if n.Owner != "" || n.OtherSource != "" || n.Source.Kind != SourceNone && n.Source.Rollout == "" {
 			continue
 		}
 		s.members[n.Domain]++
-		if left, is := w.refused[n.Name]; is && n.Generation == left.generation && n.Observed != n.Generation && !n.Created.After(left.at) {
+		if left, is := w.refused[n.Name]; is && n.Generation == left.generation && n.Observed != n.Generation && !n.Created.After(left.requeueAt) {
 			s.all++ // it may not know that the revision was taken back, and take it up
 			s.domain[n.Domain]++
 			s.inFlight[n.Domain] = true
@@ -349,20 +349,20 @@ func (w *world) joinsInTurn(t *rapid.T, r Result, old []Node) {
 			continue
 		}
 		to = &m.Source
-		w.joins[w.nodes[m.Node].Name] = w.nodes[m.Node].Generation
+		w.joinInProgress[w.nodes[m.Node].Name] = w.nodes[m.Node].Generation
 	}
 	if to == nil {
 		return
 	}
 	doubt := slices.ContainsFunc(w.nodes, func(n Node) bool { // it fails on a node that joined, or is tried again
-		return n.Owner == "" && n.Elsewhere == "" && n.Source.Rollout == p.Name && n.Source.SHA256 == to.SHA256 && n.LastKnownGood.SHA256 != to.SHA256 && !n.Created.After(n.Source.AssignedAt) &&
-			(n.Source.Attempt > 1 && n.Observed == n.Generation || w.joins[n.Name] == n.Generation && n.Observed == n.Generation && n.OK == "False" && n.Reason != "WouldEvictPods")
+		return n.Owner == "" && n.OtherSource == "" && n.Source.Rollout == p.Name && n.Source.SHA256 == to.SHA256 && n.LastKnownGood.SHA256 != to.SHA256 && !n.Created.After(n.Source.AssignedAt) &&
+			(n.Source.Attempt > 1 && n.Observed == n.Generation || w.joinInProgress[n.Name] == n.Generation && n.Observed == n.Generation && n.OK == "False" && n.Reason != "WouldEvictPods")
 	})
 	asked := false
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		idle := n.Idle && w.now.Before(n.Created.Add(10*time.Minute)) && !doubt
-		if w.joins[n.Name] != n.Generation || n.Owner != "" || n.Elsewhere != "" || n.Source.Rollout != p.Name || n.LastKnownGood.SHA256 == n.Source.SHA256 || n.Created.After(n.Source.AssignedAt) {
+		if w.joinInProgress[n.Name] != n.Generation || n.Owner != "" || n.OtherSource != "" || n.Source.Rollout != p.Name || n.LastKnownGood.SHA256 == n.Source.SHA256 || n.Created.After(n.Source.AssignedAt) {
 			continue
 		}
 		fresh := old[i].Generation != n.Generation
@@ -371,7 +371,7 @@ func (w *world) joinsInTurn(t *rapid.T, r Result, old []Node) {
 		switch {
 		case answered && n.OK == "False" && n.Reason == "WouldEvictPods":
 		case answered && n.OK == "False":
-			if n.Source.SHA256 == to.SHA256 && !n.Source.AssignedAt.Before(r.Next.Tried) {
+			if n.Source.SHA256 == to.SHA256 && !n.Source.AssignedAt.Before(r.Next.AttemptTime) {
 				failed++
 			}
 		case !idle && !answered && !fresh && !w.now.Before(n.Source.AssignedAt.Add(p.AgentTimeout)):
@@ -385,10 +385,10 @@ func (w *world) joinsInTurn(t *rapid.T, r Result, old []Node) {
 	if p.MaxJoining != nil {
 		budget = *p.MaxJoining
 	}
-	if most := budget.down(members); asked && busy > most {
+	if most := budget.roundDown(members); asked && busy > most {
 		t.Fatalf("%d nodes join at a time, %d may", busy, most)
 	}
-	if failed >= max(1, p.MaxFailures.up(members)) {
+	if failed >= max(1, p.MaxFailures.roundUp(members)) {
 		t.Fatalf("nodes join although it failed on %d that joined", failed)
 	}
 }
@@ -396,7 +396,7 @@ func (w *world) joinsInTurn(t *rapid.T, r Result, old []Node) {
 // refusal is when a revision was taken back from a node that refused it: the referee's own memory.
 type refusal struct {
 	of         attempt
-	at         time.Time
+	requeueAt  time.Time
 	generation int64 // of what was written then
 }
 
@@ -406,7 +406,7 @@ func (w *world) soaked(n *Node) bool {
 	if w.policy.Soak == 0 {
 		return true
 	}
-	is, watched := w.fine[n.Name]
+	is, watched := w.healthy[n.Name]
 	if !watched {
 		return n.Source.Revision != w.policy.Target.Number // it had the content before
 	}
@@ -420,17 +420,17 @@ type fineness struct {
 }
 
 // carry keeps what was seen of nodes that had the content before and are given it again.
-func (w *world) carry(moves []Move, old []Node) {
+func (w *world) carryObservation(moves []Move, old []Node) {
 	for _, m := range moves {
 		o, n := &old[m.Node], &w.nodes[m.Node]
 		if o.Source.SHA256 != n.Source.SHA256 || o.Source.Revision == n.Source.Revision || o.LastKnownGood.SHA256 != n.Source.SHA256 || !o.Ready || o.OK != "True" || o.InTrial {
 			continue
 		}
 		is := fineness{n.Source.Revision, n.Source.Attempt, w.now.Add(-w.policy.Soak)}
-		if was, watched := w.fine[n.Name]; watched && was.revision == o.Source.Revision && was.attempt == o.Source.Attempt {
+		if was, watched := w.healthy[n.Name]; watched && was.revision == o.Source.Revision && was.attempt == o.Source.Attempt {
 			is.since = was.since
 		}
-		w.fine[n.Name] = is
+		w.healthy[n.Name] = is
 	}
 }
 
@@ -440,23 +440,23 @@ func (w *world) watch() {
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		of := fineness{n.Source.Revision, n.Source.Attempt, w.now}
-		was, watched := w.fine[n.Name]
+		was, watched := w.healthy[n.Name]
 		same := watched && was.revision == of.revision && was.attempt == of.attempt
-		has := n.Owner == "" && n.Elsewhere == "" && n.Source.Kind == SourceConfigMap && n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256
+		has := n.Owner == "" && n.OtherSource == "" && n.Source.Kind == SourceConfigMap && n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256
 		switch {
 		case !has || w.progress.Succeeded && w.progress.Revision == p.Target.Number:
 			continue // nobody looks at it
 		case n.Active.SHA256 != p.Target.SHA256 || n.LastKnownGood.SHA256 != p.Target.SHA256 || n.InTrial || !n.Ready || n.OK != "True":
-			delete(w.fine, n.Name)
+			delete(w.healthy, n.Name)
 		case !same && n.Source.Revision == p.Target.Number:
-			w.fine[n.Name] = of
+			w.healthy[n.Name] = of
 		case !same:
-			delete(w.fine, n.Name)
+			delete(w.healthy, n.Name)
 		}
 	}
 }
 
-func (w *world) healthy(n *Node) bool {
+func (w *world) isHealthy(n *Node) bool {
 	return n.Ready && n.OK == "True"
 }
 
@@ -467,7 +467,7 @@ func (w *world) withinBudgets(t *rapid.T, before, after spending, old []Node) {
 	for _, n := range after.members {
 		members += n
 	}
-	if most := max(p.MaxUnavailable.down(members), before.all+w.superseded(old, "")); after.all > most {
+	if most := max(p.MaxUnavailable.roundDown(members), before.all+w.superseded(old, "")); after.all > most {
 		t.Fatalf("%d nodes are unavailable, %d may be (%+v of %d, %d before)", after.all, most, p.MaxUnavailable, members, before.all)
 	}
 	fresh := 0 // domains in which something begins to move now
@@ -483,7 +483,7 @@ func (w *world) withinBudgets(t *rapid.T, before, after spending, old []Node) {
 		if p.MaxUnavailablePerDomain == nil {
 			break
 		}
-		if most := max(p.MaxUnavailablePerDomain.down(after.members[domain]), before.domain[domain]+w.superseded(old, domain)); n > most {
+		if most := max(p.MaxUnavailablePerDomain.roundDown(after.members[domain]), before.domain[domain]+w.superseded(old, domain)); n > most {
 			t.Fatalf("%d nodes of %s are unavailable, %d may be", n, domain, most)
 		}
 	}

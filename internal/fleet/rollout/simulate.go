@@ -59,7 +59,7 @@ type Batch struct {
 }
 
 // mostIdle is how often Plan may ask to be woken for nothing.
-const mostIdle = 100
+const maxIdlePlans = 100
 
 // Simulate plays a rollout with simulated nodes, from p.Now on, until it is complete, is stopped and has settled, waits
 // for a person, or nothing happens any more. It is deterministic, and leaves nodes as they are.
@@ -69,21 +69,21 @@ func Simulate(p Policy, was Progress, nodes []Node, m Model) Run {
 	s := simulation{
 		model: m, policy: p, was: was,
 		run:    Run{Start: p.Now, Nodes: slices.Clone(nodes)},
-		agents: make([]player, len(nodes)),
+		agents: make([]agentModel, len(nodes)),
 	}
 	for i := range s.run.Nodes {
 		n := &s.run.Nodes[i]
-		s.agents[i] = player{fate: m.fateOf(n), proven: []string{n.LastKnownGood.SHA256}}
+		s.agents[i] = agentModel{fate: m.fateOf(n), proven: []string{n.LastKnownGood.SHA256}}
 		if n.Observed == n.Generation {
-			s.agents[i].taken = n.Source.key()
+			s.agents[i].accepted = n.Source.key()
 		} else {
-			s.schedule(i, takesUp, m.TakeUp)
+			s.schedule(i, accepts, m.TakeUp)
 		}
 		if n.InTrial {
 			s.beginTrial(i)
 		}
 	}
-	for s.pass() {
+	for s.step() {
 	}
 	s.run.End = s.policy.Now
 	return s.run
@@ -111,7 +111,7 @@ func (m Model) fateOf(n *Node) fate {
 	switch drawn := float64(x>>11) / (1 << 53); {
 	case n.HasConfig && !n.Reported || !n.HasConfig || drawn < m.Silent:
 		return silent
-	case n.refuses() || !n.Mark.Blocked.IsZero() || drawn >= 1-m.Blocked:
+	case n.refuses() || !n.Observation.Blocked.IsZero() || drawn >= 1-m.Blocked:
 		return blocks
 	case drawn < m.Silent+m.Breaks:
 		return breaks
@@ -130,53 +130,53 @@ type sourceKey struct {
 func (s Source) key() sourceKey { return sourceKey{s.UID, s.Attempt} }
 
 // player is a node's agent: what the simulation remembers of a node beside what the node reports.
-type player struct {
-	fate   fate
-	taken  sourceKey
-	trial  int      // counts trials, so that what was to happen in an earlier one does not
-	proven []string // payloads that were last-known-good
+type agentModel struct {
+	fate     fate
+	accepted sourceKey
+	trial    int      // counts trials, so that what was to happen in an earlier one does not
+	proven   []string // payloads that were last-known-good
 }
 
 type eventKind uint8
 
 const (
-	takesUp eventKind = iota
+	accepts eventKind = iota
 	endsTrial
 )
 
 type event struct {
-	at   time.Time
-	seq  int // keeps the order of what happens at the same time
-	node int
-	kind eventKind
+	requeueAt time.Time
+	seq       int // keeps the order of what happens at the same time
+	node      int
+	kind      eventKind
 	// of is the generation that is taken up, or the trial that ends.
 	of int64
 }
 
 type simulation struct {
-	model  Model
-	policy Policy // its Now is the simulated time
-	was    Progress
-	run    Run
-	agents []player
-	events eventQueue
-	seq    int
-	given  map[int]bool // nodes that were given the target
-	idle   int
+	model    Model
+	policy   Policy // its Now is the simulated time
+	was      Progress
+	run      Run
+	agents   []agentModel
+	events   eventQueue
+	seq      int
+	assigned map[int]bool // nodes that were given the target
+	idle     int
 }
 
 // pass plans once, does what the plan says, and goes on to the time at which something happens next. It tells whether
 // there is one.
-func (s *simulation) pass() bool {
+func (s *simulation) step() bool {
 	if s.model.Interrupted != nil && s.model.Interrupted() {
 		s.run.Limited = true
 		return false
 	}
 	r := Plan(s.policy, s.was, s.run.Nodes)
-	for _, m := range r.Marks {
-		s.run.Nodes[m.Node].Mark = m.Mark
+	for _, m := range r.Observations {
+		s.run.Nodes[m.Node].Observation = m.Observation
 	}
-	changed := s.note(r)
+	changed := s.addSample(r)
 	s.was, s.run.Final = r.Next, r
 	if len(r.Moves) > 0 {
 		s.move(r)
@@ -196,13 +196,13 @@ func (s *simulation) pass() bool {
 	if s.idle++; changed || len(s.events) > 0 {
 		s.idle = 0
 	}
-	return s.advance(r.Wake)
+	return s.advance(r.RequeueAfter)
 }
 
 // settled tells whether a rollout goes no further by itself, once no node does.
 func settled(r Result) bool {
 	c := r.Counts
-	return r.Wake == 0 || c.Blocked > 0 && c.Pending+c.Assigned+c.Trial+c.Soaking == 0 || r.Phase == PhaseComplete || r.Phase == PhaseAwaitingApproval ||
+	return r.RequeueAfter == 0 || c.Blocked > 0 && c.Pending+c.Assigned+c.Trial+c.Soaking == 0 || r.Phase == PhaseComplete || r.Phase == PhaseAwaitingApproval ||
 		r.Next.Halt != nil && r.Counts.RollingBack == 0
 }
 
@@ -210,22 +210,22 @@ func settled(r Result) bool {
 func (s *simulation) advance(wake time.Duration) bool {
 	now := s.policy.Now
 	next := now.Add(wake)
-	if len(s.events) > 0 && (wake == 0 || s.events[0].at.Before(next)) {
-		next = s.events[0].at
+	if len(s.events) > 0 && (wake == 0 || s.events[0].requeueAt.Before(next)) {
+		next = s.events[0].requeueAt
 	}
-	if s.idle == mostIdle || s.model.Limit > 0 && next.Sub(s.run.Start) > s.model.Limit {
+	if s.idle == maxIdlePlans || s.model.Limit > 0 && next.Sub(s.run.Start) > s.model.Limit {
 		s.run.Limited = true
 		return false
 	}
 	s.policy.Now = next
-	for len(s.events) > 0 && !s.events[0].at.After(next) {
-		s.happens(heap.Pop(&s.events).(event))
+	for len(s.events) > 0 && !s.events[0].requeueAt.After(next) {
+		s.handle(heap.Pop(&s.events).(event))
 	}
 	return true
 }
 
 // note takes a sample if something has changed since the last one, and tells whether it has.
-func (s *simulation) note(r Result) bool {
+func (s *simulation) addSample(r Result) bool {
 	sample := Sample{At: s.policy.Now, Phase: r.Phase, Step: r.Next.Step, Counts: r.Counts}
 	if s.run.Stopped == nil && r.Next.Halt != nil {
 		stopped := sample
@@ -252,12 +252,12 @@ func (s *simulation) move(r Result) {
 		n := &s.run.Nodes[move.Node]
 		n.HasConfig, n.Source, n.Revoked = true, move.Source, move.Revoked
 		n.Generation++
-		s.schedule(move.Node, takesUp, s.model.TakeUp)
-		if s.targets(n) && !s.given[move.Node] {
-			if s.given == nil {
-				s.given = map[int]bool{}
+		s.schedule(move.Node, accepts, s.model.TakeUp)
+		if s.hasTarget(n) && !s.assigned[move.Node] {
+			if s.assigned == nil {
+				s.assigned = map[int]bool{}
 			}
-			s.given[move.Node] = true
+			s.assigned[move.Node] = true
 			s.run.Touched++
 		}
 		batch := len(s.run.Batches) - 1
@@ -269,12 +269,12 @@ func (s *simulation) move(r Result) {
 	}
 }
 
-func (s *simulation) targets(n *Node) bool {
+func (s *simulation) hasTarget(n *Node) bool {
 	return n.Source.Kind == SourceConfigMap && n.Source.SHA256 == s.policy.Target.SHA256
 }
 
 func (s *simulation) schedule(i int, kind eventKind, after time.Duration) {
-	e := event{at: s.policy.Now.Add(after), seq: s.seq, node: i, kind: kind, of: s.run.Nodes[i].Generation}
+	e := event{requeueAt: s.policy.Now.Add(after), seq: s.seq, node: i, kind: kind, of: s.run.Nodes[i].Generation}
 	if kind == endsTrial {
 		e.of = int64(s.agents[i].trial)
 	}
@@ -284,26 +284,26 @@ func (s *simulation) schedule(i int, kind eventKind, after time.Duration) {
 	}
 }
 
-func (s *simulation) happens(e event) {
+func (s *simulation) handle(e event) {
 	n, a := &s.run.Nodes[e.node], &s.agents[e.node]
 	switch {
-	case e.kind == takesUp && e.of == n.Generation:
-		s.takeUp(e.node)
+	case e.kind == accepts && e.of == n.Generation:
+		s.accept(e.node)
 	case e.kind == endsTrial && e.of == int64(a.trial) && n.InTrial:
 		s.endTrial(e.node)
 	}
 }
 
 // takeUp is an agent's answer to what is written in its NodeConfig.
-func (s *simulation) takeUp(i int) {
+func (s *simulation) accept(i int) {
 	n, a := &s.run.Nodes[i], &s.agents[i]
 	n.Observed, n.Reported = n.Generation, true
-	if a.taken == n.Source.key() {
+	if a.accepted == n.Source.key() {
 		return
 	}
-	a.taken = n.Source.key()
-	if s.targets(n) && a.fate == blocks && n.Active.SHA256 != n.Source.SHA256 {
-		s.say(n, "False", agentEvicts)
+	a.accepted = n.Source.key()
+	if s.hasTarget(n) && a.fate == blocks && n.Active.SHA256 != n.Source.SHA256 {
+		s.setConfigOK(n, "False", agentEvicts)
 		n.Error = "the simulated node has more pods than it may have"
 		return
 	}
@@ -313,11 +313,11 @@ func (s *simulation) takeUp(i int) {
 	}
 	a.trial++
 	n.InTrial, n.Provisional, n.Error = false, false, ""
-	if !n.Ready && a.fate == breaks && !s.targets(n) {
+	if !n.Ready && a.fate == breaks && !s.hasTarget(n) {
 		n.Ready = true
 	}
 	n.Active = ref
-	s.say(n, "True", agentFine)
+	s.setConfigOK(n, "True", agentAllChecksPassed)
 	if ref == (Ref{}) || slices.Contains(a.proven, ref.SHA256) {
 		s.promote(i)
 		return
@@ -329,7 +329,7 @@ func (s *simulation) beginTrial(i int) {
 	n, a := &s.run.Nodes[i], &s.agents[i]
 	n.InTrial, n.TrialLength = true, s.model.Trial
 	after := s.model.Trial
-	if s.targets(n) && (a.fate == fails || a.fate == breaks) {
+	if s.hasTarget(n) && (a.fate == fails || a.fate == breaks) {
 		after = min(after, s.model.Fail)
 	}
 	s.schedule(i, endsTrial, after)
@@ -338,11 +338,11 @@ func (s *simulation) beginTrial(i int) {
 func (s *simulation) endTrial(i int) {
 	n, a := &s.run.Nodes[i], &s.agents[i]
 	switch {
-	case s.targets(n) && a.fate == breaks:
+	case s.hasTarget(n) && a.fate == breaks:
 		n.Ready, n.WentNotReady = false, s.policy.Now
-	case s.targets(n) && a.fate == fails:
+	case s.hasTarget(n) && a.fate == fails:
 		n.InTrial, n.Active = false, n.LastKnownGood
-		s.say(n, "False", agentCrashLooped)
+		s.setConfigOK(n, "False", agentCrashLooped)
 		n.Error = "the simulated kubelet crash-looped"
 	default:
 		s.promote(i)
@@ -360,7 +360,7 @@ func (s *simulation) promote(i int) {
 }
 
 // say sets ConfigOK.
-func (s *simulation) say(n *Node, status, reason string) {
+func (s *simulation) setConfigOK(n *Node, status, reason string) {
 	n.OK, n.Reason = status, reason
 }
 
@@ -369,7 +369,7 @@ type eventQueue []event
 
 func (q eventQueue) Len() int { return len(q) }
 func (q eventQueue) Less(i, j int) bool {
-	if c := q[i].at.Compare(q[j].at); c != 0 {
+	if c := q[i].requeueAt.Compare(q[j].requeueAt); c != 0 {
 		return c < 0
 	}
 	return q[i].seq < q[j].seq

@@ -28,7 +28,7 @@ func simulatedFleet(n int, change func(*Policy)) (Policy, []Node) {
 	nodes := make([]Node, n)
 	for i := range nodes {
 		nodes[i] = Node{
-			Name: fmt.Sprintf("node-%05d", i), Created: simulationStart.Add(-time.Hour), Domain: fmt.Sprintf("zone-%d", i%3), Stratum: "amd64",
+			Name: fmt.Sprintf("node-%05d", i), Created: simulationStart.Add(-time.Hour), Domain: fmt.Sprintf("zone-%d", i%3), MachineKind: "amd64",
 			Ready:     true,
 			HasConfig: true, Generation: 1, Observed: 1, Reported: true, OK: "True", Reason: "LocalInit",
 		}
@@ -139,7 +139,7 @@ func TestASimulationGoesOnFromWhereNodesAre(t *testing.T) {
 	nodes[2].LastKnownGood = Ref{"u0", "s1"} // it has proven the same content
 	nodes[2].Active = nodes[2].LastKnownGood
 	nodes[3].HasConfig, nodes[3].Reported = false, false // it has no agent
-	was := Progress{Revision: 1, Attempt: 1, Started: simulationStart, StepTime: simulationStart, Moved: simulationStart}
+	was := Progress{Revision: 1, Attempt: 1, Started: simulationStart, StepTime: simulationStart, ProgressTime: simulationStart}
 	r := Simulate(p, was, nodes, simulatedModel)
 	want := []string{"0s step 0 Assign 2", "10m5s Complete: 2 touched, 4 updated, 0 failed, 1 stale"}
 	if got := told(r); !slices.Equal(got, want) {

@@ -53,8 +53,8 @@ func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Buil
 		w.add(n, zones)
 	case "nodes":
 		for i := range w.nodes {
-			s := w.last.Standing(i)
-			fmt.Fprintf(out, "%s %s %s\n", w.nodes[i].Name, s.State, strings.TrimSpace(s.Reason+" "+s.Why))
+			s := w.last.NodeState(i)
+			fmt.Fprintf(out, "%s %s %s\n", w.nodes[i].Name, s.State, strings.TrimSpace(s.Reason+" "+s.Message))
 		}
 	case "conditions":
 		for _, c := range w.last.Conditions {
@@ -96,7 +96,7 @@ func (w *world) set(cmd, key, value string) error {
 	case "zone":
 		for i := range w.nodes {
 			if n := &w.nodes[i]; n.Domain == key && n.Ready != (value == "up") {
-				w.down(n, value != "up")
+				w.roundDown(n, value != "up")
 			}
 		}
 	case "node":
@@ -181,7 +181,7 @@ func (w *world) setNode(name, value string) error {
 	case "silent", "speaks":
 		a.silent = verb == "silent"
 	case "down", "up":
-		w.down(n, verb == "down")
+		w.roundDown(n, verb == "down")
 	case "canary":
 		n.Canary = true
 	case "idle", "busy":
@@ -189,11 +189,11 @@ func (w *world) setNode(name, value string) error {
 	case "last":
 		n.Last = true
 	case "stratum":
-		n.Stratum = content
+		n.MachineKind = content
 	case "manual":
 		n.Source = Source{Kind: SourceConfigMap, UID: "by-hand", SHA256: "by-hand"}
 	case "disabled":
-		n.Elsewhere = "Disabled"
+		n.OtherSource = "Disabled"
 	case "owner":
 		n.Owner = content
 	case "unreported":

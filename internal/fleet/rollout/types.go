@@ -125,29 +125,29 @@ type Ref struct{ UID, SHA256 string }
 // Node is all that is observed about one node. No time in it was written by a node: what a node's clock says decides
 // nothing.
 type Node struct {
-	Name    string
-	Created time.Time // of the Node, by the API server's clock
-	Domain  string    // value of the topology key
-	Stratum string    // architecture, OS, kubelet version and instance type, in one
-	Canary  bool
-	Last    bool   // it goes last: the controller runs there
-	Owner   string // the rollout that has it instead of this one; empty: this one
+	Name        string
+	Created     time.Time // of the Node, by the API server's clock
+	Domain      string    // value of the topology key
+	MachineKind string    // architecture, OS, kubelet version and instance type, in one
+	Canary      bool
+	Last        bool   // it goes last: the controller runs there
+	Owner       string // the rollout that has it instead of this one; empty: this one
 
 	Ready bool
 	// WentNotReady is when whoever plans saw the node become NotReady last, or first saw it so; zero: never. It stays when
 	// the node is Ready again.
 	WentNotReady time.Time
 	// Mark is what was recorded about the node before.
-	Mark Mark
+	Observation Observation
 
 	// Of its NodeConfig.
-	HasConfig  bool
-	Generation int64  // of spec
-	Observed   int64  // the generation that the status answers
-	Reported   bool   // an agent has written a status
-	Elsewhere  string // ConfigMap or Disabled, if it does not take configuration from its NodeConfig
-	Source     Source
-	Revoked    []string
+	HasConfig   bool
+	Generation  int64  // of spec
+	Observed    int64  // the generation that the status answers
+	Reported    bool   // an agent has written a status
+	OtherSource string // ConfigMap or Disabled, if it does not take configuration from its NodeConfig
+	Source      Source
+	Revoked     []string
 
 	// Of its status.
 	Active        Ref
@@ -183,10 +183,10 @@ var stateNames = [...]string{"Pending", "Assigned", "Trial", "Soaking", "Updated
 func (s State) String() string { return stateNames[s] }
 
 // Standing is a node's state and, in words, why.
-type Standing struct {
-	State  State
-	Reason string // one word of a failure
-	Why    string
+type NodeState struct {
+	State   State
+	Reason  string // one word of a failure
+	Message string
 }
 
 // Halt is a stop of a revision.
@@ -207,17 +207,17 @@ const (
 
 // Progress is what a rollout remembers about its target.
 type Progress struct {
-	Revision  int64 // that all of this is about
-	Attempt   int64
-	Tried     time.Time // when the attempt began
-	Step      int
-	StepTime  time.Time // when the step began
-	Started   time.Time
-	Moved     time.Time // when the rollout got on last
-	Updated   int       // nodes then
-	Waiting   bool      // it could not get on: it was done, or waited for a person or for time to pass
-	Halt      *Halt
-	Succeeded bool // it has been complete once
+	Revision     int64 // that all of this is about
+	Attempt      int64
+	AttemptTime  time.Time // when the attempt began
+	Step         int
+	StepTime     time.Time // when the step began
+	Started      time.Time
+	ProgressTime time.Time // when the rollout got on last
+	Updated      int       // nodes then
+	Waiting      bool      // it could not get on: it was done, or waited for a person or for time to pass
+	Halt         *Halt
+	Succeeded    bool // it has been complete once
 }
 
 // MoveKind is what a write to a NodeConfig is for.
@@ -266,7 +266,7 @@ type Event struct {
 func NodesAssigned(p *Policy, next *Progress, nodes []string) Event {
 	return Event{
 		Reason:   "NodesAssigned",
-		Message:  fmt.Sprintf("revision %d was given to %s (step %d/%d): %s", next.Revision, count(len(nodes), "node"), next.Step, len(p.Steps), Some(nodes)),
+		Message:  fmt.Sprintf("revision %d was given to %s (step %d/%d): %s", next.Revision, plural(len(nodes), "node"), next.Step, len(p.Steps), JoinNames(nodes)),
 		Assigned: nodes,
 	}
 }
@@ -278,10 +278,10 @@ type Condition struct {
 
 // Mark is what a plan remembers about one node and its assignment. A node cannot change it. It is void for every other
 // assignment: Rollout, Revision and Attempt are those of the source that the node had when the mark was made.
-type Mark struct {
+type Observation struct {
 	Rollout           string
 	Revision, Attempt int64
-	Fine              time.Time // when the node was first seen to have proven the revision, Ready and with ConfigOK True; zero: it is not so
+	HealthySince      time.Time // when the node was first seen to have proven the revision, Ready and with ConfigOK True; zero: it is not so
 	Failed            int64     // the attempt of the rollout before which the node had failed; 0: it has not
 	Joined            bool      // it was given that source because it had joined
 
@@ -290,30 +290,30 @@ type Mark struct {
 	Blocked time.Time // when that was; zero: it was not
 	Offers  int       // how often it has been
 	Reason  string    // one word of the refusal
-	Why     string    // in the node's words
+	Message string    // in the node's words
 }
 
 // NewMark is a mark to record for a node. If it has no Rollout, the existing mark is removed.
-type NewMark struct {
-	Node int // index into what Plan was given
-	Mark Mark
+type NewObservation struct {
+	Node        int // index into what Plan was given
+	Observation Observation
 }
 
 // Result is what Plan decides: first Marks and then Next are to be recorded, then Moves are to be made, in their order.
 // Making them twice does no harm.
 type Result struct {
-	Marks      []NewMark
-	Next       Progress
-	Moves      []Move
-	Standing   func(i int) Standing // of a node
-	States     []State              // of all
-	Counts     Counts
-	Failed     []int // indexes of the failed nodes, at most MostFailed
-	Phase      string
-	Message    string
-	Conditions []Condition
-	Events     []Event
-	Wake       time.Duration // plan again after this long, even if nothing happens; 0: nothing will change by itself
+	Observations []NewObservation
+	Next         Progress
+	Moves        []Move
+	NodeState    func(i int) NodeState // of a node
+	States       []State               // of all
+	Counts       Counts
+	Failed       []int // indexes of the failed nodes, at most MostFailed
+	Phase        string
+	Message      string
+	Conditions   []Condition
+	Events       []Event
+	RequeueAfter time.Duration // plan again after this long, even if nothing happens; 0: nothing will change by itself
 }
 
 // MostFailed is how many failed nodes a Result names.

@@ -10,17 +10,17 @@ import (
 
 // world is a fleet with agents that do what agents do, in a time of its own.
 type world struct {
-	policy   Policy
-	progress Progress
-	nodes    []Node
-	agents   map[string]*agent
-	now      time.Time
-	last     Result
-	objects  int // ConfigMaps that were made
-	fine     map[string]fineness
-	refused  map[string]refusal
-	joins    map[string]int64 // by node: the generation that was written because it had joined
-	terms    map[string]int64 // that ConfigMaps name, by UID
+	policy         Policy
+	progress       Progress
+	nodes          []Node
+	agents         map[string]*agent
+	now            time.Time
+	last           Result
+	objects        int // ConfigMaps that were made
+	healthy        map[string]fineness
+	refused        map[string]refusal
+	joinInProgress map[string]int64 // by node: the generation that was written because it had joined
+	terms          map[string]int64 // that ConfigMaps name, by UID
 
 	succeeded []Revision // newest last
 }
@@ -38,7 +38,7 @@ const trialLength = time.Minute
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newWorld() *world {
-	w := &world{now: epoch, agents: map[string]*agent{}, fine: map[string]fineness{}, refused: map[string]refusal{}, joins: map[string]int64{}, terms: map[string]int64{}}
+	w := &world{now: epoch, agents: map[string]*agent{}, healthy: map[string]fineness{}, refused: map[string]refusal{}, joinInProgress: map[string]int64{}, terms: map[string]int64{}}
 	w.policy = Policy{
 		Claim:          Claim{Name: "workers", Created: epoch},
 		MaxUnavailable: Amount{10, true}, MaxFailures: Amount{Value: 1}, RollbackMaxUnavailable: Amount{25, true},
@@ -55,7 +55,7 @@ func (w *world) add(n, zones int) {
 		name := fmt.Sprintf("n%d", i)
 		w.agents[name] = &agent{does: map[string]string{}, bad: map[string]int64{}}
 		w.nodes = append(w.nodes, Node{
-			Name: name, Created: w.now.Add(-time.Hour), Domain: fmt.Sprintf("z%d", i%zones), Stratum: "amd64",
+			Name: name, Created: w.now.Add(-time.Hour), Domain: fmt.Sprintf("z%d", i%zones), MachineKind: "amd64",
 			Ready: true, HasConfig: true, Generation: 1, Observed: 1, Reported: true, OK: "True",
 		})
 	}
@@ -100,13 +100,13 @@ func (w *world) plan() Result {
 
 // record keeps what a plan remembers of nodes.
 func (w *world) record(r Result) {
-	for _, m := range r.Marks {
-		w.nodes[m.Node].Mark = m.Mark
+	for _, m := range r.Observations {
+		w.nodes[m.Node].Observation = m.Observation
 	}
 }
 
 // down makes a node NotReady, or Ready, as the controller sees it now.
-func (w *world) down(n *Node, is bool) {
+func (w *world) roundDown(n *Node, is bool) {
 	if n.Ready && is {
 		n.WentNotReady = w.now
 	}
@@ -144,7 +144,7 @@ func (w *world) act() {
 		if a := w.agents[n.Name]; !a.silent {
 			if newest := w.terms[n.Source.UID]; n.Observed != n.Generation && n.Source.Rollout != "" && n.Source.Term < newest && n.Active.UID != n.Source.UID {
 				n.Observed = n.Generation
-				a.say(n, w.now, "Unknown", "StaleAssignment", "a former leader's")
+				a.setConfigOK(n, w.now, "Unknown", "StaleAssignment", "a former leader's")
 				continue
 			}
 			a.act(n, w.now)
@@ -155,9 +155,9 @@ func (w *world) act() {
 func (a *agent) act(n *Node, now time.Time) {
 	if n.Observed != n.Generation {
 		n.Observed = n.Generation
-		a.takeUp(n, now)
+		a.accept(n, now)
 	} else if n.refuses() { // it asks its pods again and again
-		a.takeUp(n, now)
+		a.accept(n, now)
 	}
 	if !n.InTrial || now.Before(a.adopted.Add(trialLength)) {
 		return
@@ -172,16 +172,16 @@ func (a *agent) act(n *Node, now time.Time) {
 	}
 }
 
-func (a *agent) takeUp(n *Node, now time.Time) {
+func (a *agent) accept(n *Node, now time.Time) {
 	s := n.Source
 	switch ref := (Ref{s.UID, s.SHA256}); {
 	case s.Kind != SourceConfigMap:
 		n.Active, n.LastKnownGood, n.InTrial = Ref{}, Ref{}, false
 	case slices.Contains(n.Revoked, s.UID):
-		a.say(n, now, "False", "Revoked", "revoked")
+		a.setConfigOK(n, now, "False", "Revoked", "revoked")
 		return
 	case a.bad[s.SHA256] >= s.Attempt:
-		a.say(n, now, "False", "CrashLooped", "it is bad")
+		a.setConfigOK(n, now, "False", "CrashLooped", "it is bad")
 		return
 	case a.does[s.SHA256] == "reject":
 		a.fail(n, now, s.SHA256, "ValidationFailed")
@@ -189,10 +189,10 @@ func (a *agent) takeUp(n *Node, now time.Time) {
 	case n.Active.SHA256 == s.SHA256:
 		n.Active = ref
 	case a.does[s.SHA256] == "evict":
-		a.say(n, now, "False", "WouldEvictPods", "130 pods run on this node and maxPods would be 120")
+		a.setConfigOK(n, now, "False", "WouldEvictPods", "130 pods run on this node and maxPods would be 120")
 		return
 	case a.does[s.SHA256] == "drain":
-		a.say(n, now, "False", "NeedsDrain", "cpu_manager_state")
+		a.setConfigOK(n, now, "False", "NeedsDrain", "cpu_manager_state")
 		return
 	case n.LastKnownGood.SHA256 == s.SHA256:
 		n.Active, n.LastKnownGood, n.InTrial = ref, ref, false
@@ -202,15 +202,15 @@ func (a *agent) takeUp(n *Node, now time.Time) {
 			n.Ready, n.WentNotReady = false, now
 		}
 	}
-	a.say(n, now, "True", "AllChecksPassed", "")
+	a.setConfigOK(n, now, "True", "AllChecksPassed", "")
 }
 
 func (a *agent) fail(n *Node, now time.Time, content, reason string) {
 	a.bad[content] = n.Source.Attempt
-	a.say(n, now, "False", reason, content+" failed")
+	a.setConfigOK(n, now, "False", reason, content+" failed")
 }
 
-func (a *agent) say(n *Node, now time.Time, status, reason, words string) {
+func (a *agent) setConfigOK(n *Node, now time.Time, status, reason, words string) {
 	n.OK, n.Reason, n.Error = status, reason, words
 }
 

@@ -180,9 +180,9 @@ func checkRetry(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRoll
 	why := map[string]string{}
 	for i, p := range all {
 		bad := p.Config != nil && slices.ContainsFunc(p.Config.Status.BadConfigs, func(b v1alpha1.BadConfig) bool { return b.UID == target.ConfigMapRef.UID })
-		switch s := plan.Standing(i); {
+		switch s := plan.NodeState(i); {
 		case s.State == rollout.Conflicted || s.State == rollout.Manual:
-			why[p.Node.Name] = s.Why
+			why[p.Node.Name] = s.Message
 		case s.State == rollout.Failed || s.State == rollout.Blocked || bad:
 			why[p.Node.Name] = ""
 		default:
