@@ -133,7 +133,7 @@ func (a *app) assign(ctx context.Context, w assign) error {
 		return err
 	}
 	if !w.local {
-		if _, err := content.Asked(asked); err != nil {
+		if _, err := content.TrialTerms(asked); err != nil {
 			return fmt.Errorf("%s: %w; nothing was changed", w.file, err)
 		}
 	}

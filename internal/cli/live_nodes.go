@@ -152,7 +152,7 @@ func (n *liveNode) look(r *v1alpha1.NodeConfigRollout, nc *v1alpha1.NodeConfig) 
 		return
 	}
 	n.state = nodeUpdated
-	mark := policy.MarkOf(nc) // since when it is fine is the controller's to say
+	mark := policy.ObservationOf(nc) // since when it is fine is the controller's to say
 	if soak := time.Duration(r.Spec.SoakSeconds) * time.Second; mark.Rollout == ref.Name && mark.Revision == ref.Revision && !mark.HealthySince.IsZero() && time.Since(mark.HealthySince) < soak {
 		n.state, n.why = nodeSoaking, fmt.Sprintf("healthy since its trial, for %s in all", soak)
 	}

@@ -227,7 +227,7 @@ func TestANodeLooksAsItsNodeConfigSays(t *testing.T) {
 		{name: "soaking", revision: 4, edit: func(nc *v1alpha1.NodeConfig) {
 			good("u4", "")(nc)
 			nc.Status.LastKnownGood.Since = nil // the node's clock does not count
-			text, err := policy.MarkText(rollout.Observation{Rollout: nc.Spec.ConfigSource.RolloutRef.Name, Revision: 4, Attempt: 1, HealthySince: time.Now().Add(-time.Minute)})
+			text, err := policy.ObservationText(rollout.Observation{Rollout: nc.Spec.ConfigSource.RolloutRef.Name, Revision: 4, Attempt: 1, HealthySince: time.Now().Add(-time.Minute)})
 			if err != nil {
 				t.Fatal(err)
 			}

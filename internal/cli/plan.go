@@ -242,7 +242,7 @@ func newPlanView(ctx context.Context, f *report.Fleet, m rollout.Model) (*planVi
 	m.Fail = min(m.Fail, m.Trial/2)
 	m.TakeUp = min(m.TakeUp, f.Policy.AgentTimeout/2) // a healthy agent answers in time
 	v := &planView{
-		Rollout: f.Policy.Name, Revision: f.Policy.Target.Number, New: f.Policy.Target.UID == policy.UnmadeUID, Batches: []batchView{},
+		Rollout: f.Policy.Name, Revision: f.Policy.Target.Number, New: f.Policy.Target.UID == policy.UIDNotCreated, Batches: []batchView{},
 		TrialSeconds: int64(m.Trial.Seconds()), steps: f.Policy.Steps,
 	}
 	now := rollout.Plan(f.Policy, f.Progress, f.Nodes)

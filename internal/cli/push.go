@@ -207,7 +207,7 @@ func (p push) apply(old *v1alpha1.NodeConfigRollout, data []byte) (*v1alpha1.Nod
 	if _, err := report.StepsOf(r); err != nil {
 		return nil, none, err
 	}
-	if _, err := content.Asked(r.Spec.Trial); err != nil {
+	if _, err := content.TrialTerms(r.Spec.Trial); err != nil {
 		return nil, none, fmt.Errorf("rollout %q: %w; nothing was changed", p.name, err)
 	}
 	_, err = policy.SelectionOf(r)
@@ -281,7 +281,7 @@ func (a *app) rehearsePush(ctx context.Context, c client.Client, p push, old, wa
 
 // warnOfSelector says if nodes can choose by themselves whether a rollout selects them.
 func (a *app) warnOfSelector(r *v1alpha1.NodeConfigRollout) {
-	if words := policy.SelfSelected(&r.Spec); words != "" {
+	if words := policy.SelfSelectionWarning(&r.Spec); words != "" {
 		fmt.Fprintln(a.ErrOut, "warning:", report.OneLine(words))
 	}
 }

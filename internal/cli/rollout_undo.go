@@ -108,7 +108,7 @@ func (a *app) putBack(ctx context.Context, c client.Client, known *v1alpha1.Node
 // restore makes a content, as a template, that of a rollout. Terms beside it give way to its own: what it says then.
 func restore(spec *v1alpha1.NodeConfigRolloutSpec, template v1alpha1.RolloutTemplate, content policy.Content) string {
 	spec.Template = template
-	if _, err := content.Asked(spec.Trial); err == nil {
+	if _, err := content.TrialTerms(spec.Trial); err == nil {
 		return ""
 	}
 	spec.Trial = nil

@@ -34,7 +34,7 @@ func TestTheAdmissionPolicyRefusesRolloutsThatTheSchemaCannot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := rolloutsAsAdmin(t).Create(t.Context(), rollout("refused", test.spec), dryRun)
 			wantRefused(t, err, http.StatusUnprocessableEntity, `ValidatingAdmissionPolicy 'evenkeel-rollout'`, test.want)
-			own := policy.Refused(typed(t, test.spec))
+			own := policy.CheckAdmission(typed(t, test.spec))
 			if own == nil || err != nil && !strings.Contains(err.Error(), own.Error()) {
 				t.Errorf("the policy says %v, the controller %v", err, own)
 			}
@@ -52,7 +52,7 @@ func TestTheAdmissionPolicyRefusesRolloutsThatTheSchemaCannot(t *testing.T) {
 			if _, err := rolloutsAsAdmin(t).Create(t.Context(), rollout("accepted", spec), dryRun); err != nil {
 				t.Error(err)
 			}
-			if err := policy.Refused(typed(t, spec)); err != nil {
+			if err := policy.CheckAdmission(typed(t, spec)); err != nil {
 				t.Errorf("the controller refuses it: %v", err)
 			}
 		})

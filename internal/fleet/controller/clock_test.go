@@ -313,7 +313,7 @@ func TestNodesClocksChangeNothing(t *testing.T) {
 				m := all[mark.Node]
 				m.mark = ""
 				if mark.Observation.Rollout != "" {
-					if m.mark, err = policy.MarkText(mark.Observation); err != nil {
+					if m.mark, err = policy.ObservationText(mark.Observation); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -38,7 +38,7 @@ func held(text string, number string, uid types.UID) *corev1.ConfigMap {
 func digest(text string) string { return payload.Digest("kubelet", []byte(text)) }
 
 func revisionNamed(number int64, cm *corev1.ConfigMap) *v1alpha1.RolloutRevision {
-	return &v1alpha1.RolloutRevision{Number: number, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: cm.Annotations[policy.DigestKept]}}
+	return &v1alpha1.RolloutRevision{Number: number, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: cm.Annotations[policy.AnnotationDigest]}}
 }
 
 // knowing is a controller whose cache has these ConfigMaps.
@@ -57,7 +57,7 @@ func TestTheHistoryOfAnEarlierVersionIsProvenOrLeftAlone(t *testing.T) {
 	mutable := held("good", "1", "u1")
 	mutable.Immutable = nil
 	misnamed := held("good", "1", "u1")
-	misnamed.Annotations[policy.DigestKept] = digest("other")
+	misnamed.Annotations[policy.AnnotationDigest] = digest("other")
 	node := func(ref v1alpha1.ConfigMapReference, of string) *v1alpha1.NodeConfig {
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n"}}
 		nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: &ref, RolloutRef: &v1alpha1.RolloutReference{Name: of, Revision: 1, Attempt: 1}}

@@ -69,8 +69,8 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 	}
 	nodes, _ := c.fleet.planNodes(r, r.object.Generation, nil)
 
-	if shown.Policy.Target.UID == policy.UnmadeUID { // the controller has made it
-		if wants.Target.UID == policy.UnmadeUID {
+	if shown.Policy.Target.UID == policy.UIDNotCreated { // the controller has made it
+		if wants.Target.UID == policy.UIDNotCreated {
 			t.Fatal("the controller plans for a ConfigMap that does not exist")
 		}
 		shown.Policy.Target.UID = wants.Target.UID

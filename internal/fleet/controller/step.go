@@ -103,12 +103,12 @@ func (c *Controller) policyOf(ctx context.Context, r *rolloutEntry, o *v1alpha1.
 	if o.Status.UpdateRevision == nil {
 		in.Assigned = c.fleet.assignedNumbers(o.Name)
 	}
-	p, progress := policy.Of(in)
+	p, progress := policy.Build(in)
 	if p.Invalid == "" {
 		uid, err := c.ensureRevision(ctx, o, in.Template.Content, p.Target)
 		if invalid := (*invalidTemplate)(nil); errors.As(err, &invalid) {
 			in.Template.Err = invalid
-			p, progress = policy.Of(in)
+			p, progress = policy.Build(in)
 		} else if err != nil {
 			return p, progress, err
 		} else {

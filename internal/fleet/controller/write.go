@@ -130,7 +130,7 @@ func (c *Controller) writeObservations(ctx context.Context, nodes []rollout.Node
 		}
 		var value any // nil removes the annotation
 		if m := marks[i].Observation; m.Rollout != "" {
-			text, err := policy.MarkText(m)
+			text, err := policy.ObservationText(m)
 			if err != nil {
 				return err
 			}

@@ -246,7 +246,7 @@ func rollouts(f *Facts) []Finding {
 		say := func(severity Severity, wrong string) {
 			out = append(out, Finding{Severity: severity, Object: "NodeConfigRollout " + r.Name, Wrong: wrong, Do: "kubectl evenkeel rollout status " + r.Name})
 		}
-		if words := policy.SelfSelected(&r.Spec); words != "" {
+		if words := policy.SelfSelectionWarning(&r.Spec); words != "" {
 			out = append(out, Finding{Severity: Note, Object: "NodeConfigRollout " + r.Name, Wrong: words, Do: "docs/security.md says which labels nodes set on themselves"})
 		}
 		degraded := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionDegraded)

@@ -21,13 +21,13 @@ var (
 
 // Refused says what the admission policy evenkeel-rollout refuses in a rollout, in its words, nil if nothing: the API server
 // takes a moment until a policy that was applied is in force, and somebody may have deleted it.
-func Refused(r *v1alpha1.NodeConfigRollout) error {
+func CheckAdmission(r *v1alpha1.NodeConfigRollout) error {
 	s := &r.Spec
 	var bad []string
-	if !possible(&s.NodeSelector) {
+	if !validSelector(&s.NodeSelector) {
 		bad = append(bad, "spec.nodeSelector")
 	}
-	if c := s.Strategy.CanarySelector; c != nil && !possible(c) {
+	if c := s.Strategy.CanarySelector; c != nil && !validSelector(c) {
 		bad = append(bad, "spec.strategy.canarySelector")
 	}
 	if len(bad) > 0 {
@@ -69,7 +69,7 @@ func Refused(r *v1alpha1.NodeConfigRollout) error {
 }
 
 // possible reports whether a node could have the labels of a selector.
-func possible(s *metav1.LabelSelector) bool {
+func validSelector(s *metav1.LabelSelector) bool {
 	for _, key := range slices.Sorted(maps.Keys(s.MatchLabels)) {
 		if !labelKey.MatchString(key) || !labelValue.MatchString(s.MatchLabels[key]) {
 			return false

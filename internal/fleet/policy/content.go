@@ -54,7 +54,7 @@ func inline(key, field string, raw *runtime.RawExtension) (Content, error) {
 }
 
 // Asked returns what is asked of the trial of a content, by itself or beside it. The error says that both do.
-func (c Content) Asked(beside *v1alpha1.TrialTerms) (payload.TrialSettings, error) {
+func (c Content) TrialTerms(beside *v1alpha1.TrialTerms) (payload.TrialSettings, error) {
 	p, err := payload.Decode(c.Key, []byte(c.Data))
 	if err != nil {
 		return payload.TrialSettings{}, err

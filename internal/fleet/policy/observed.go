@@ -24,7 +24,7 @@ type observed struct {
 }
 
 // MarkOf returns the mark that a NodeConfig has. One that cannot be read is none.
-func MarkOf(nc *v1alpha1.NodeConfig) rollout.Observation {
+func ObservationOf(nc *v1alpha1.NodeConfig) rollout.Observation {
 	text, there := nc.Annotations[v1alpha1.AnnotationObserved]
 	if !there {
 		return rollout.Observation{}
@@ -44,7 +44,7 @@ func MarkOf(nc *v1alpha1.NodeConfig) rollout.Observation {
 }
 
 // MarkText is a mark as an annotation has it.
-func MarkText(m rollout.Observation) (string, error) {
+func ObservationText(m rollout.Observation) (string, error) {
 	o := observed{Rollout: m.Rollout, Revision: m.Revision, Attempt: m.Attempt, FailedIn: m.Failed, Joined: m.Joined, Offers: m.Offers, Reason: m.Reason, Message: m.Message}
 	if !m.Blocked.IsZero() {
 		o.BlockedAt = new(m.Blocked.UTC())

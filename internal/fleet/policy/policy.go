@@ -20,7 +20,7 @@ import (
 )
 
 // UnmadeUID stands for the UID of a revision whose ConfigMap does not exist yet.
-const UnmadeUID = "not made yet"
+const UIDNotCreated = "not made yet"
 
 // Input is what the policy and the progress of one rollout are made of.
 type Input struct {
@@ -39,7 +39,7 @@ type Input struct {
 // Of returns what a rollout wants, and what its status remembers. A spec or a template that cannot be used is in
 // Policy.Invalid; Policy.Target is then the revision that the status names. Policy.Target.UID is UnmadeUID if the
 // revision's ConfigMap does not exist. Policy.Term and Policy.Since are left to the controller.
-func Of(in Input) (rollout.Policy, rollout.Progress) {
+func Build(in Input) (rollout.Policy, rollout.Progress) {
 	r := in.Rollout
 	p, err := FromSpec(r, in.Settings.Times, in.Now)
 	if err == nil {
@@ -75,7 +75,7 @@ func TemplateOf(r *v1alpha1.NodeConfigRollout, source *corev1.ConfigMap) Templat
 	var t Template
 	var err error
 	if t.Content, err = ContentOf(r.Spec.Template, source); err == nil {
-		t.Trial, err = t.Content.Asked(r.Spec.Trial)
+		t.Trial, err = t.Content.TrialTerms(r.Spec.Trial)
 	}
 	if err != nil {
 		t.Err = fmt.Errorf("%w; nothing changes until the template is mended", err)
@@ -87,7 +87,7 @@ func TemplateOf(r *v1alpha1.NodeConfigRollout, source *corev1.ConfigMap) Templat
 // else the next number. The error says why no ConfigMap can hold it.
 func targetOf(in Input) (rollout.Revision, error) {
 	r, sha256 := in.Rollout, in.Template.Content.SHA256
-	target := rollout.Revision{Namespace: in.Settings.Namespace, Name: RevisionName(r.Name, sha256), UID: UnmadeUID, SHA256: sha256}
+	target := rollout.Revision{Namespace: in.Settings.Namespace, Name: RevisionName(r.Name, sha256), UID: UIDNotCreated, SHA256: sha256}
 	highest := highestNumber(r, in.Revisions, in.Assigned)
 	if highest == math.MaxInt64 {
 		return target, fmt.Errorf("rollout %s has used revision number %d, and there is no higher one: create the rollout again under another name", r.Name, highest)

@@ -51,12 +51,12 @@ func TestTheCacheKnowsWhatAConfigMapHoldsAndNotWhatItSays(t *testing.T) {
 	}
 	for range 2 { // an informer may strip what is stripped
 		StripRevision(cm)
-		if got := cm.Annotations[DigestKept]; got != digest("planted") || len(cm.Annotations) != 1 || cm.Data != nil {
+		if got := cm.Annotations[AnnotationDigest]; got != digest("planted") || len(cm.Annotations) != 1 || cm.Data != nil {
 			t.Errorf("the cache has %+v", cm)
 		}
 	}
 	empty := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"evenkeel.dev/payload-sha256": digest("real")}}}
-	if StripRevision(empty); empty.Annotations[DigestKept] != "" {
+	if StripRevision(empty); empty.Annotations[AnnotationDigest] != "" {
 		t.Errorf("of what holds nothing the cache has %+v", empty)
 	}
 }
@@ -65,7 +65,7 @@ func TestWhatSucceededLastIsKnownByUIDAndSHA256(t *testing.T) {
 	good := held("good", "1", "u1")
 	target := rollout.Revision{Number: 2, Name: "r-target", UID: "u2", SHA256: "target"}
 	edited := held("good", "1", "u1")
-	edited.Annotations[DigestKept] = digest("other")
+	edited.Annotations[AnnotationDigest] = digest("other")
 	for name, test := range map[string]struct {
 		now  *corev1.ConfigMap
 		gone bool

@@ -86,7 +86,7 @@ func NumberOf(cm *corev1.ConfigMap) int64 {
 // PayloadDigest returns the sha256 of the payload of a ConfigMap, which may be stripped; empty if it holds none, or more than
 // one thing.
 func PayloadDigest(cm *corev1.ConfigMap) string {
-	if kept, stripped := cm.Annotations[DigestKept]; stripped {
+	if kept, stripped := cm.Annotations[AnnotationDigest]; stripped {
 		return kept
 	}
 	if len(cm.Data) != 1 || len(cm.BinaryData) != 0 {
@@ -111,7 +111,7 @@ func IsRevision(cm *corev1.ConfigMap) bool {
 }
 
 // mostLeft is the highest number that is believed of a ConfigMap that an earlier rollout of the same name left.
-const mostLeft = 1_000_000
+const maxInheritedNumber = 1_000_000
 
 // highestNumber returns the highest number that a rollout has used: as its status says; before it has a status, as the
 // ConfigMaps and the nodes say that an earlier rollout of its name left. assigned are the numbers that nodes were assigned.
@@ -131,7 +131,7 @@ func highestNumber(r *v1alpha1.NodeConfigRollout, labelled map[string]*corev1.Co
 		return highest
 	}
 	for _, cm := range labelled {
-		if n := NumberOf(cm); n <= mostLeft && cm.CreationTimestamp.Time.Before(r.CreationTimestamp.Time) && IsRevision(cm) {
+		if n := NumberOf(cm); n <= maxInheritedNumber && cm.CreationTimestamp.Time.Before(r.CreationTimestamp.Time) && IsRevision(cm) {
 			highest = max(highest, n)
 		}
 	}

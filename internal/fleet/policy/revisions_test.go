@@ -134,25 +134,25 @@ func TestAMarkIsReadAsItWasWritten(t *testing.T) {
 		{Rollout: "workers", Revision: 3, Attempt: 1, Failed: 2, Joined: true},
 		{Rollout: "workers", Revision: 3, Attempt: 1, Blocked: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), Offers: 2, Reason: "NeedsDrain", Message: "in words"},
 	} {
-		text, err := MarkText(m)
+		text, err := ObservationText(m)
 		if err != nil {
 			t.Fatal(err)
 		}
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationObserved: text}}}
-		if got := MarkOf(nc); got != m {
+		if got := ObservationOf(nc); got != m {
 			t.Errorf("%s is read as %+v, was %+v", text, got, m)
 		}
 	}
 	for _, text := range []string{"", "x", "[]", `{"revision":"3"}`} {
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationObserved: text}}}
-		if got := MarkOf(nc); got != (rollout.Observation{}) {
+		if got := ObservationOf(nc); got != (rollout.Observation{}) {
 			t.Errorf("%q is read as %+v", text, got)
 		}
 	}
 }
 
 func TestALongTrialIsBelievedForAWeek(t *testing.T) {
-	for seconds, want := range map[int64]time.Duration{-5: 0, 0: 0, 600: 10 * time.Minute, 604800: MostTrial, 604801: MostTrial, 9000000000: MostTrial, math.MaxInt64: MostTrial} {
+	for seconds, want := range map[int64]time.Duration{-5: 0, 0: 0, 600: 10 * time.Minute, 604800: MaxTrialLength, 604801: MaxTrialLength, 9000000000: MaxTrialLength, math.MaxInt64: MaxTrialLength} {
 		if got := TrialLength(&v1alpha1.Trial{DurationSeconds: seconds}); got != want {
 			t.Errorf("%d seconds are %s, want %s", seconds, got, want)
 		}

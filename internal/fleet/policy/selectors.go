@@ -31,7 +31,7 @@ func NodeMaySet(key string) bool {
 
 // SelfSelected says that a node can choose by itself whether a rollout selects it, and what to do about that; empty if it
 // cannot, because the selector has a label that the node may not set.
-func SelfSelected(s *v1alpha1.NodeConfigRolloutSpec) string {
+func SelfSelectionWarning(s *v1alpha1.NodeConfigRolloutSpec) string {
 	var keys []string
 	for key := range s.NodeSelector.MatchLabels {
 		keys = append(keys, key)

@@ -53,7 +53,7 @@ func TestASelectorThatANodeCanSatisfyByItselfIsTold(t *testing.T) {
 		"a restricted one and more": {v1alpha1.NodeConfigRolloutSpec{NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}, MatchExpressions: exists(restricted)}}, ""},
 		"all nodes":                 {v1alpha1.NodeConfigRolloutSpec{AllNodes: true}, ""},
 	} {
-		got := SelfSelected(&test.spec)
+		got := SelfSelectionWarning(&test.spec)
 		if (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}

@@ -32,12 +32,12 @@ func StripNode(n *corev1.Node) {
 		}
 	}
 	n.Status = corev1.NodeStatus{Conditions: ready, NodeInfo: corev1.NodeSystemInfo{
-		KubeletVersion: once(info.KubeletVersion), Architecture: once(info.Architecture), OperatingSystem: once(info.OperatingSystem),
+		KubeletVersion: intern(info.KubeletVersion), Architecture: intern(info.Architecture), OperatingSystem: intern(info.OperatingSystem),
 	}}
 }
 
 // once returns the one copy of a text that nodes have in common.
-func once[T ~string](s T) T { return T(unique.Make(string(s)).Value()) }
+func intern[T ~string](s T) T { return T(unique.Make(string(s)).Value()) }
 
 // StripNodeConfig removes from a NodeConfig all that neither NodeOf nor a decision about revisions reads.
 func StripNodeConfig(nc *v1alpha1.NodeConfig) {
@@ -59,12 +59,12 @@ func StripNodeConfig(nc *v1alpha1.NodeConfig) {
 	if st.LastKnownGood != nil {
 		stripRevisionOf(&st.LastKnownGood.ConfigRevision)
 	}
-	st.AgentVersion, st.ComponentVersion = once(st.AgentVersion), ""
+	st.AgentVersion, st.ComponentVersion = intern(st.AgentVersion), ""
 	st.OverriddenFields = nil
 	st.Error = Cut(st.Error, MaxErrorKept)
 	for i := range st.Conditions {
 		c := &st.Conditions[i]
-		c.Type, c.Reason, c.Message = once(c.Type), once(c.Reason), once(Cut(c.Message, MaxErrorKept))
+		c.Type, c.Reason, c.Message = intern(c.Type), intern(c.Reason), intern(Cut(c.Message, MaxErrorKept))
 	}
 	for i, b := range st.BadConfigs {
 		st.BadConfigs[i] = v1alpha1.BadConfig{UID: b.UID, Provisional: b.Provisional}
@@ -73,7 +73,7 @@ func StripNodeConfig(nc *v1alpha1.NodeConfig) {
 
 func stripReference(ref *v1alpha1.ConfigMapReference) {
 	if ref != nil {
-		ref.Namespace, ref.Name, ref.UID, ref.SHA256 = once(ref.Namespace), once(ref.Name), once(ref.UID), once(ref.SHA256)
+		ref.Namespace, ref.Name, ref.UID, ref.SHA256 = intern(ref.Namespace), intern(ref.Name), intern(ref.UID), intern(ref.SHA256)
 	}
 }
 
@@ -81,9 +81,9 @@ func stripRolloutRef(r *v1alpha1.RolloutReference) {
 	if r == nil {
 		return
 	}
-	r.Name = once(r.Name)
+	r.Name = intern(r.Name)
 	if p := r.Previous; p != nil {
-		p.Rollout = once(p.Rollout)
+		p.Rollout = intern(p.Rollout)
 		stripReference(&p.ConfigMapRef)
 	}
 }
@@ -91,7 +91,7 @@ func stripRolloutRef(r *v1alpha1.RolloutReference) {
 // stripRevisionOf keeps which object and which content it was.
 func stripRevisionOf(r *v1alpha1.ConfigRevision) {
 	if r != nil {
-		*r = v1alpha1.ConfigRevision{UID: once(r.UID), SHA256: once(r.SHA256)}
+		*r = v1alpha1.ConfigRevision{UID: intern(r.UID), SHA256: intern(r.SHA256)}
 	}
 }
 
@@ -100,14 +100,14 @@ func StripRollout(r *v1alpha1.NodeConfigRollout) { StripMeta(&r.ObjectMeta, nil)
 
 // DigestKept is the annotation that has the digest of the payload of a stripped ConfigMap. No object of the API can have an
 // annotation of this name.
-const DigestKept = "digest of what it holds"
+const AnnotationDigest = "digest of what it holds"
 
 // StripRevision replaces the content of a revision's ConfigMap by its digest. A second time it does nothing.
 func StripRevision(cm *corev1.ConfigMap) {
-	if _, done := cm.Annotations[DigestKept]; done {
+	if _, done := cm.Annotations[AnnotationDigest]; done {
 		return
 	}
-	kept := map[string]string{DigestKept: PayloadDigest(cm)}
+	kept := map[string]string{AnnotationDigest: PayloadDigest(cm)}
 	for _, name := range []string{v1alpha1.AnnotationStopped, v1alpha1.AnnotationTerm} {
 		if value, ok := cm.Annotations[name]; ok {
 			kept[name] = value

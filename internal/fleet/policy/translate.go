@@ -83,7 +83,7 @@ func FromSpec(r *v1alpha1.NodeConfigRollout, t Times, now time.Time) (rollout.Po
 		p.Retry = rollout.Retry{Revision: a.Revision, Attempt: a.Attempt, Nodes: a.Nodes}
 	}
 	if err == nil {
-		err = Refused(r)
+		err = CheckAdmission(r)
 	}
 	return p, err
 }
@@ -104,11 +104,11 @@ func amountOf(v intstr.IntOrString) (rollout.Amount, error) {
 }
 
 // MostTrial is how much of the length that a node reports for its trial is believed: the most that a payload can ask for.
-const MostTrial = 168 * time.Hour
+const MaxTrialLength = 168 * time.Hour
 
 // TrialLength is how long a trial takes that a node reports.
 func TrialLength(t *v1alpha1.Trial) time.Duration {
-	return time.Duration(min(max(t.DurationSeconds, 0), int64(MostTrial/time.Second))) * time.Second
+	return time.Duration(min(max(t.DurationSeconds, 0), int64(MaxTrialLength/time.Second))) * time.Second
 }
 
 // NodeOf returns what is observed about a node, without what depends on the rollout: Domain, Canary, Last and Owner; and
@@ -134,7 +134,7 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 		n.OtherSource = string(st.RemoteConfig)
 	}
 	n.Source = sourceOf(nc.Spec.ConfigSource)
-	n.Observation = MarkOf(nc)
+	n.Observation = ObservationOf(nc)
 	for _, uid := range nc.Spec.Revoked {
 		n.Revoked = append(n.Revoked, string(uid))
 	}

@@ -76,7 +76,7 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 			visit(p)
 		}
 	}
-	f.Policy, f.Progress = policy.Of(in)
+	f.Policy, f.Progress = policy.Build(in)
 	return f, nil
 }
 
@@ -88,7 +88,7 @@ func MadeUp(r *v1alpha1.NodeConfigRollout, now time.Time) (*Fleet, error) {
 	}
 	in := policy.Input{Rollout: r, Template: policy.TemplateOf(r, nil), Settings: policy.DefaultSettings, Now: now}
 	f := &Fleet{Template: in.Template}
-	f.Policy, f.Progress = policy.Of(in)
+	f.Policy, f.Progress = policy.Build(in)
 	return f, nil
 }
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// The phases, as the API has them.
+// The phases, as the API defines them.
 const (
 	PhaseInvalid          = "Invalid"
 	PhaseFrozen           = "Frozen"
@@ -21,10 +21,10 @@ const (
 	PhaseProgressing      = "Progressing"
 )
 
-// DegradedTooMany is why a rollout is Degraded that has more failed nodes than its policy tolerates.
+// DegradedTooMany is the reason of Degraded when the number of failed nodes has reached the limit.
 const DegradedTooMany = "TooManyFailures"
 
-// The types of conditions, as the API has them.
+// The types of conditions, as the API defines them.
 const (
 	conditionProgressing    = "Progressing"
 	conditionAvailable      = "Available"
@@ -34,7 +34,7 @@ const (
 	conditionJoiningStopped = "JoiningStopped"
 )
 
-// result says what was decided.
+// result returns what was decided.
 func (d *planner) result() Result {
 	d.counts.RollingBack = d.moving
 	phase, message := d.describe()
@@ -48,7 +48,7 @@ func (d *planner) result() Result {
 	}
 }
 
-// describe sums up what the rollout does, and what a person can do about it.
+// describe returns the rollout's phase, and a message that says what a person can do.
 func (d *planner) describe() (phase, message string) {
 	revision := fmt.Sprintf("revision %d", d.next.Revision)
 	h := d.next.Halt
@@ -61,19 +61,19 @@ func (d *planner) describe() (phase, message string) {
 	case h != nil:
 		return d.describeHalt(revision, h)
 	case d.p.Frozen:
-		return PhaseFrozen, "spec.frozen: nothing moves, nodes that join included; " + d.summary() + "; go on with: kubectl evenkeel rollout unfreeze " + d.p.Name
+		return PhaseFrozen, "spec.frozen: no node moves, not even new nodes; " + d.summary() + "; continue with: kubectl evenkeel rollout unfreeze " + d.p.Name
 	case d.counts.Members == 0:
 		return PhaseNoNodes, d.noNodesMessage()
 	case d.complete:
 		return PhaseComplete, revision + ": " + d.summary()
 	case d.p.Paused:
-		return PhasePaused, fmt.Sprintf("spec.paused; %s: %s; go on with: kubectl evenkeel rollout resume %s", revision, d.summary(), d.p.Name)
+		return PhasePaused, fmt.Sprintf("spec.paused; %s: %s; continue with: kubectl evenkeel rollout resume %s", revision, d.summary(), d.p.Name)
 	case d.pausing() && d.p.Steps[d.next.Step].Pause == 0:
-		return PhaseAwaitingApproval, fmt.Sprintf("%s: %s steps are done, now it waits until somebody approves: kubectl evenkeel rollout promote %s; %s", revision, d.steps(), d.p.Name, d.summary())
+		return PhaseAwaitingApproval, fmt.Sprintf("%s: %s steps done; waiting for approval: kubectl evenkeel rollout promote %s; %s", revision, d.steps(), d.p.Name, d.summary())
 	case d.pausing():
-		return PhaseWaiting, fmt.Sprintf("%s: %s steps are done, now it waits until %s; %s", revision, d.steps(), d.next.StepTime.Add(d.p.Steps[d.next.Step].Pause).UTC().Format("15:04:05 MST"), d.summary())
+		return PhaseWaiting, fmt.Sprintf("%s: %s steps done; waiting until %s; %s", revision, d.steps(), d.next.StepTime.Add(d.p.Steps[d.next.Step].Pause).UTC().Format("15:04:05 MST"), d.summary())
 	case d.stuck:
-		return PhaseStuck, fmt.Sprintf("%s: nothing has moved for %s: %s%s", revision, d.p.ProgressDeadline, d.summary(), d.waitSuffix())
+		return PhaseStuck, fmt.Sprintf("%s: no progress for %s: %s%s", revision, d.p.ProgressDeadline, d.summary(), d.waitSuffix())
 	}
 	return PhaseProgressing, revision + ": " + d.summary() + d.waitSuffix()
 }
@@ -88,7 +88,7 @@ func (d *planner) waitSuffix() string {
 func (d *planner) describeHalt(revision string, h *Halt) (phase, message string) {
 	what := fmt.Sprintf("%s was stopped (%s): %s", revision, h.Reason, h.Message)
 	if d.p.Frozen {
-		what += "; spec.frozen: nothing moves"
+		what += "; spec.frozen: no node moves"
 	}
 	again := fmt.Sprintf("; push a fixed configuration, or: kubectl evenkeel rollout retry %s", d.p.Name)
 	if d.lastGood().Number != 0 && !d.lastGood().Gone {
@@ -98,25 +98,25 @@ func (d *planner) describeHalt(revision string, h *Halt) (phase, message string)
 	case !h.Rollback:
 		return PhaseHalted, what + again
 	case d.lastGood().Gone:
-		return PhaseHalted, fmt.Sprintf("%s; cannot go back: ConfigMap %s/%s of revision %d is gone%s", what, d.p.LastSucceeded.Namespace, d.p.LastSucceeded.Name, d.p.LastSucceeded.Number, again)
+		return PhaseHalted, fmt.Sprintf("%s; cannot roll back: ConfigMap %s/%s of revision %d is gone%s", what, d.p.LastSucceeded.Namespace, d.p.LastSucceeded.Name, d.p.LastSucceeded.Number, again)
 	case d.leaving > 0:
-		return PhaseRollingBack, fmt.Sprintf("%s; %s to go back, %d of them on their way", what, plural(d.leaving, "node"), d.moving)
+		return PhaseRollingBack, fmt.Sprintf("%s; %s to roll back, %d in progress", what, plural(d.leaving, "node"), d.moving)
 	}
-	gone := "; the nodes that were given it have gone back"
+	gone := "; its nodes were rolled back"
 	if n := len(d.remaining); n > 0 {
 		still := "still run it"
 		if n == 1 {
 			still = "still runs it"
 		}
-		gone = fmt.Sprintf("; the nodes that were given it have been told to go back, and %s %s: %s", plural(n, "node"), still, JoinNames(d.remaining))
+		gone = fmt.Sprintf("; the rollback was assigned to all its nodes, but %s %s: %s", plural(n, "node"), still, JoinNames(d.remaining))
 	}
 	return PhaseRolledBack, what + gone + again
 }
 
-// mostNamed is how many nodes a sentence names.
+// maxNames is how many nodes a message names.
 const maxNames = 5
 
-// Some names the first of many.
+// JoinNames returns the first names, and how many more there are.
 func JoinNames(names []string) string {
 	if left := len(names) - maxNames; left > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), left)
@@ -124,16 +124,16 @@ func JoinNames(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// nobody says why there are no nodes.
+// noNodesMessage explains why the rollout has no nodes.
 func (d *planner) noNodesMessage() string {
 	c := d.counts
 	if c.Selected == 0 {
 		return "the selector matches no node: compare spec.nodeSelector with kubectl get nodes --show-labels"
 	}
-	return fmt.Sprintf("none of the %d selected nodes can be this rollout's: %d belong to others, %d have a source that a person wrote, %d take theirs from elsewhere: kubectl evenkeel nodes", c.Selected, c.Conflicted, c.Manual, c.Skipped)
+	return fmt.Sprintf("none of the %d selected nodes is available to this rollout: %d belong to other rollouts, %d were configured by a person, %d do not use their NodeConfig: kubectl evenkeel nodes", c.Selected, c.Conflicted, c.Manual, c.Skipped)
 }
 
-// tally counts, and leaves out what is nothing.
+// summary counts the nodes by state, and omits zero counts.
 func (d *planner) summary() string {
 	c := d.counts
 	out := fmt.Sprintf("%d of %d nodes updated", c.Updated, c.Members)
@@ -142,7 +142,7 @@ func (d *planner) summary() string {
 		what string
 	}{
 		{c.Assigned + c.Trial, "in flight"}, {c.Soaking, "soaking"}, {c.Failed, "failed"}, {c.Blocked, "blocked"}, {c.Skipped, "skipped"},
-		{c.Stale, "with a silent agent"}, {c.Conflicted, "of other rollouts"}, {c.Manual, "set by hand"},
+		{c.Stale, "with a silent agent"}, {c.Conflicted, "in other rollouts"}, {c.Manual, "set by hand"},
 	} {
 		if x.n > 0 {
 			out += fmt.Sprintf(", %d %s", x.n, x.what)
@@ -178,15 +178,15 @@ func (d *planner) blocked() string {
 	return fmt.Sprintf("%s blocked by pods: %s: %s", plural(d.counts.Blocked, "node"), strings.Join(names, ", "), strings.Join(todo, "; "))
 }
 
-// full says which budget is spent.
+// budgetMessage says which budget is used up.
 func (d *planner) budgetMessage() string {
 	if c := d.counts; c.Unavailable >= c.Budget {
-		return fmt.Sprintf("maxUnavailable is spent: %d of %d", c.Unavailable, c.Budget)
+		return fmt.Sprintf("maxUnavailable is used up: %d of %d", c.Unavailable, c.Budget)
 	}
-	return "the budget of the domains is spent"
+	return "the budgets of the domains are used up"
 }
 
-// count says how many of something there are.
+// plural returns a number with a noun.
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -194,7 +194,7 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// steps is how many of the steps are done.
+// steps returns how many of the steps are done.
 func (d *planner) steps() string { return fmt.Sprintf("%d/%d", d.next.Step, len(d.p.Steps)) }
 
 func (d *planner) conditions(phase, message string) []Condition {
@@ -208,7 +208,7 @@ func (d *planner) conditions(phase, message string) []Condition {
 	moving := phase == PhaseProgressing || phase == PhaseRollingBack || phase == PhaseWaiting
 	out := []Condition{
 		say(conditionProgressing, moving, phase, phase, message),
-		say(conditionAvailable, c.Unavailable <= c.Budget, "WithinBudget", "OverBudget", fmt.Sprintf("%d unavailable, %d may be", c.Unavailable, c.Budget)),
+		say(conditionAvailable, c.Unavailable <= c.Budget, "WithinBudget", "OverBudget", fmt.Sprintf("%d unavailable, %d allowed", c.Unavailable, c.Budget)),
 		d.degraded(),
 		say(conditionHalted, h != nil, "", "NotHalted", ""),
 		say(conditionComplete, phase == PhaseComplete, "AllUpdated", phase, message),
@@ -220,7 +220,7 @@ func (d *planner) conditions(phase, message string) []Condition {
 	return out
 }
 
-// degraded says what is in the way.
+// degraded returns the Degraded condition: the most important problem.
 func (d *planner) degraded() Condition {
 	c := d.counts
 	switch {
@@ -231,12 +231,12 @@ func (d *planner) degraded() Condition {
 	case c.Failed > 0:
 		return Condition{conditionDegraded, "True", "NodesFailed", "failed: " + d.examples(false)}
 	case d.stuck:
-		return Condition{conditionDegraded, "True", "ProgressDeadlineExceeded", fmt.Sprintf("nothing has moved for %s%s", d.p.ProgressDeadline, d.waitSuffix())}
+		return Condition{conditionDegraded, "True", "ProgressDeadlineExceeded", fmt.Sprintf("no progress for %s%s", d.p.ProgressDeadline, d.waitSuffix())}
 	case c.Blocked > 0:
 		return Condition{conditionDegraded, "True", "NodesBlocked", d.blocked()}
 	case d.p.LastSucceeded.Gone:
 		l := d.p.LastSucceeded
-		return Condition{conditionDegraded, "True", "RevisionGone", fmt.Sprintf("ConfigMap %s/%s of revision %d is gone; it cannot be returned to", l.Namespace, l.Name, l.Number)}
+		return Condition{conditionDegraded, "True", "RevisionGone", fmt.Sprintf("ConfigMap %s/%s of revision %d is gone; rollback to it is impossible", l.Namespace, l.Name, l.Number)}
 	case c.Stale > 0:
 		return Condition{conditionDegraded, "True", "AgentsSilent", fmt.Sprintf("%s with a silent agent: kubectl evenkeel nodes --problems", plural(c.Stale, "node"))}
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// judge stops a revision that a person aborts, or that failed on too many nodes.
+// checkStop stops a revision that a person aborted, or that failed on too many nodes.
 func (d *planner) checkStop() {
 	if d.next.Revision == 0 {
 		return
@@ -21,7 +21,7 @@ func (d *planner) checkStop() {
 			stop := *h
 			stop.Rollback, stop.Time = true, d.p.Now
 			d.next.Halt = &stop
-			d.event(true, "RolloutRollback", "revision %d goes back, as a person asks", stop.Revision)
+			d.event(true, "RolloutRollback", "revision %d is rolled back as requested", stop.Revision)
 		}
 		return
 	}
@@ -30,20 +30,20 @@ func (d *planner) checkStop() {
 	case h != nil:
 		return
 	case again != "":
-		d.halt(HaltTooManyFailures, fmt.Sprintf("it failed again on %s", again), d.p.RollbackOnFailure)
+		d.halt(HaltTooManyFailures, "it failed again on "+again, d.p.RollbackOnFailure)
 		return
 	case d.failures < limit:
 		return
 	}
 	excused, where := d.outageFailures()
 	if d.failures-excused < limit {
-		d.halt(HaltInconclusive, fmt.Sprintf("%s went NotReady, but so did nodes without the revision in %s: something else is wrong there", plural(excused, "node"), where), false)
+		d.halt(HaltInconclusive, fmt.Sprintf("%s went NotReady, but so did nodes without the revision in %s: the revision is not the cause", plural(excused, "node"), where), false)
 		return
 	}
-	d.halt(HaltTooManyFailures, fmt.Sprintf("it failed on %s, and %d stop it: %s", plural(d.failures, "node"), limit, d.examples(true)), d.p.RollbackOnFailure)
+	d.halt(HaltTooManyFailures, fmt.Sprintf("%s failed (limit %d): %s", plural(d.failures, "node"), limit, d.examples(true)), d.p.RollbackOnFailure)
 }
 
-// again returns the name of a node that a retry names and on which the target has failed again, empty if there is none.
+// failedAgain returns a node that a retry names and on which the target failed again; empty if there is none.
 func (d *planner) failedAgain() string {
 	for i, s := range d.states {
 		if n := &d.nodes[i]; s == Failed && d.namedByRetry(n) && n.Source.Attempt == d.next.Attempt && d.counted(n) {
@@ -53,7 +53,7 @@ func (d *planner) failedAgain() string {
 	return ""
 }
 
-// limit is how many failures stop a revision.
+// limit is the number of failures that stop a revision.
 func (d *planner) limit() int { return max(1, d.p.MaxFailures.roundUp(d.counts.Members)) }
 
 func (d *planner) halt(reason, message string, rollback bool) {
@@ -61,7 +61,7 @@ func (d *planner) halt(reason, message string, rollback bool) {
 	d.event(true, "RolloutHalted", "revision %d is stopped (%s): %s", d.next.Revision, reason, message)
 }
 
-// examples names a few failed nodes: of all, or of those that count towards the stop.
+// examples names a few failed nodes: of all, or only of those that count towards the stop.
 func (d *planner) examples(counted bool) string {
 	const most = 3
 	var out []string
@@ -69,7 +69,6 @@ func (d *planner) examples(counted bool) string {
 		if s != Failed {
 			continue
 		}
-		standing := d.nodeState(&d.nodes[i])
 		if counted && !d.counted(&d.nodes[i]) {
 			continue
 		}
@@ -77,29 +76,29 @@ func (d *planner) examples(counted bool) string {
 			out = append(out, "...")
 			break
 		}
-		out = append(out, d.nodes[i].Name+" "+standing.Reason)
+		out = append(out, d.nodes[i].Name+" "+d.nodeState(&d.nodes[i]).Reason)
 	}
 	return strings.Join(out, ", ")
 }
 
-// outageWindow is how far apart nodes may go NotReady for the same cause.
+// outageWindow is the longest time between two nodes that go NotReady for the same cause.
 const outageWindow = 5 * time.Minute
 
-// outage is what one domain tells about whether the revision is to blame.
+// outage counts the nodes of one domain, to find out whether the revision made them NotReady.
 type outage struct {
 	assigned, untouched, alsoNotReady int
 	failed                            []time.Time // when those that failed were seen to go NotReady, sorted
 }
 
-// near reports whether a failed node went NotReady at about that time.
+// near reports whether a failed node went NotReady within outageWindow of a time.
 func (o *outage) near(t time.Time) bool {
 	i, _ := slices.BinarySearchFunc(o.failed, t.Add(-outageWindow), time.Time.Compare)
 	return i < len(o.failed) && !o.failed[i].After(t.Add(outageWindow))
 }
 
-// excused counts failed nodes for which the revision is not to blame, and names their domains: they went NotReady, and
-// nodes of their domain that do not have the revision did so at that time, at half the rate at least. What was NotReady
-// already when the fleet was first seen is taken to have become so then.
+// outageFailures counts failed nodes that an outage explains, and returns the first of their domains. Such nodes went
+// NotReady, and nodes of the same domain without the revision did so at about the same time and at least at half the rate.
+// A node that was already NotReady when the fleet was first observed counts as NotReady from then on.
 func (d *planner) outageFailures() (n int, where string) {
 	all := map[string]*outage{}
 	for i := range d.nodes {
@@ -144,18 +143,18 @@ func (d *planner) outageFailures() (n int, where string) {
 	return n, where
 }
 
-// notReadyFailure tells whether a node failed by being NotReady, which an outage does as well.
+// notReadyFailure reports whether a node failed by being NotReady, which an outage can cause as well.
 func (d *planner) notReadyFailure(n *Node, s State) bool {
 	if s != Failed {
 		return false
 	}
-	standing := d.nodeState(n)
-	return d.counted(n) && (standing.Reason == FailedNotReady || standing.Reason == agentNotReady)
+	reason := d.nodeState(n).Reason
+	return d.counted(n) && (reason == FailedNotReady || reason == agentNotReady)
 }
 
 func domainName(value string) string {
 	if value == "" {
-		return "the same place"
+		return "the same domain"
 	}
 	return value
 }

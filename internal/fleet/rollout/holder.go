@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// Precedes orders rollouts that select the same node: the higher priority first, then the older, then by name.
+// Precedes orders rollouts that select the same node: higher priority first, then older, then by name.
 func Precedes(a, b Claim) int {
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 }
 
-// Holder returns the name of the rollout that has a node, among those that select it; empty if none does. A node that is
-// in flight stays with the one that it is in flight for.
+// Holder returns which of the rollouts that select a node has it; empty if there is none. A node in progress stays with its
+// rollout.
 func Holder(claims []Claim, n *Node) string {
 	if n.inFlight() {
 		for _, c := range claims {
@@ -26,12 +26,12 @@ func Holder(claims []Claim, n *Node) string {
 	return slices.MinFunc(claims, Precedes).Name
 }
 
-// inFlight tells whether a node has been given a source that it has not dealt with yet.
+// inFlight reports whether a node has not finished with its assignment.
 func (n *Node) inFlight() bool {
 	return n.Source.Rollout != "" && (n.Observed != n.Generation || n.InTrial || n.stale())
 }
 
-// stale reports whether a node refuses its source because of who assigned it, or when.
+// stale reports whether a node rejects its assignment because of its term or time.
 func (n *Node) stale() bool {
 	return n.Source.Rollout != "" && n.Observed == n.Generation && n.OK == "Unknown" && n.Reason == agentStale
 }

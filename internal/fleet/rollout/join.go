@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// What a node says about its workload pods is believed for a short time after its Node was created: its agent does not
-// write its status for a change of that number alone. So many of those that had none are served in one decision, at most:
-// what they do may be a reason to stop.
+// An agent does not write its status when only the number of workload pods has changed, so that number is used only for a
+// short time after the Node was created. One plan moves a limited number of nodes without workload pods: their results may be a
+// reason to stop.
 const (
 	idleAge      = 10 * time.Minute
 	maxIdleJoins = 100
@@ -17,9 +17,9 @@ const (
 // idle reports whether a node has no workload pods, as far as that can be known.
 func (d *planner) idle(n *Node) bool { return n.Idle && d.p.Now.Before(n.Created.Add(idleAge)) }
 
-// join serves nodes that came after the rollout did and have nothing yet. They do not wait for their turn, but there are
-// not more of them in flight than maxJoining, and none is served when too many have failed. A node without workload pods
-// has nothing to lose: it does not wait for the others, unless there is a reason to doubt the revision.
+// join assigns a revision to nodes that were created after the rollout and have no source. They do not wait for their step,
+// but at most maxJoining of them are in progress, and none gets a revision after too many failures. A node without workload
+// pods has nothing to lose: it does not wait for the others, unless the revision is in doubt.
 func (d *planner) join() {
 	if d.p.Frozen || d.next.Revision == 0 {
 		return
@@ -62,28 +62,28 @@ func (d *planner) join() {
 		d.assignRevision(i, Join, to)
 		m := d.moves[len(d.moves)-1].Source
 		d.observations = append(d.observations, NewObservation{i, Observation{Rollout: m.Rollout, Revision: m.Revision, Attempt: m.Attempt, Joined: true}})
-		d.countMove(n, 1) // no other budget holds it up, but it holds others up
+		d.countMove(n, 1) // it needs no room in other budgets, but takes it
 		if to.Number == d.next.Revision {
 			d.assigned++
 		}
 	}
 	if waiting > 0 && !d.joiningStopped {
-		d.joiningMessage = fmt.Sprintf("%s to join: maxJoining is spent: %d of %d", plural(waiting, "node"), flying, budget)
+		d.joiningMessage = fmt.Sprintf("%s to join: maxJoining is used up: %d of %d", plural(waiting, "node"), flying, budget)
 	} else if waiting > 0 {
 		d.joiningMessage += fmt.Sprintf("; %s to join", plural(waiting, "node"))
 	}
 }
 
-// joined reports whether a node has its source because it had joined.
+// joined reports whether a node got its source as a new node.
 func (n *Node) joined() bool {
-	m := &n.Observation
-	return m.Joined && m.Rollout == n.Source.Rollout && m.Revision == n.Source.Revision && m.Attempt == n.Source.Attempt
+	o := &n.Observation
+	return o.Joined && o.Rollout == n.Source.Rollout && o.Revision == n.Source.Revision && o.Attempt == n.Source.Attempt
 }
 
-// joiners counts the nodes in flight that were given a revision because they had joined, and have workload pods. It finds
-// out whether so many of those that were given it since the revision is the target, or was tried again, have failed that
-// joining is stopped. There is doubt about the revision while one of them has failed, whenever that was, or a node that
-// was given it after a retry has not proven it: then those without workload pods count like the others.
+// joiners counts the new nodes in progress that have workload pods. It stops joining when too many new nodes have failed
+// that got the revision since it became the target or was retried. The revision is in doubt while any of the new nodes has
+// failed, or a node that got it after a retry has not proven it: then new nodes without workload pods count like the
+// others.
 func (d *planner) joiners(to Revision) (flying int, doubt bool) {
 	const most = 3
 	failed, idle := 0, 0
@@ -122,13 +122,13 @@ func (d *planner) joiners(to Revision) (flying int, doubt bool) {
 		names = append(names, "...")
 	}
 	d.joiningStopped = true
-	d.joiningMessage = fmt.Sprintf("joining is stopped: revision %d failed on %s that joined (limit %d): %s; mend or remove them, or let others join: kubectl evenkeel rollout retry %s",
+	d.joiningMessage = fmt.Sprintf("joining is stopped: revision %d failed on %s that joined (limit %d): %s; repair or remove them, or let others join: kubectl evenkeel rollout retry %s",
 		to.Number, plural(failed, "node"), d.limit(), strings.Join(names, ", "), d.p.Name)
 	return flying, doubt
 }
 
-// joinFailed returns in one word how the revision failed on a node that had joined; empty if it did not. What comes after
-// its trial is not the revision's fault.
+// joinFailed returns the reason for which the revision failed on a new node; empty if it did not. Failures after the trial
+// do not count: the revision did not cause them.
 func (d *planner) joinFailed(n *Node) string {
 	given := d.since(n.Source.AssignedAt)
 	answered := n.Observed == n.Generation
@@ -153,7 +153,7 @@ func (d *planner) joinFailed(n *Node) string {
 	return ""
 }
 
-// joins reports whether a node that had joined, and has not failed, is in flight.
+// joinInProgress reports whether a new node that has not failed is in progress.
 func (d *planner) joinInProgress(n *Node) bool {
 	if n.LastKnownGood.SHA256 == n.Source.SHA256 || n.refuses() || n.Created.After(n.Source.AssignedAt) {
 		return false

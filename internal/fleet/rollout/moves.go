@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// mostPicked is how many nodes are given the target at a time: while they are being written to, nothing is decided, and
-// what they do may be a reason to stop.
+// maxPicked limits how many nodes one plan assigns the target: nothing is planned while they are written, and their results
+// may be a reason to stop.
 const maxPicked = 1000
 
-// mostRevoked is how many revisions a NodeConfig can revoke.
+// maxRevoked is how many revisions a NodeConfig can revoke.
 const maxRevoked = 10
 
-// takeBack takes assignments back that were not taken up.
+// takeBack takes back assignments that agents have not accepted.
 func (d *planner) takeBack() {
 	if d.p.Frozen {
 		return
@@ -27,7 +27,7 @@ func (d *planner) takeBack() {
 		}
 		to := d.previousSource(n)
 		switch {
-		case to.SHA256 == d.p.Target.SHA256: // that would change nothing
+		case to.SHA256 == d.p.Target.SHA256: // nothing would change
 		case stop != nil && !d.proven(n):
 			d.unassign(i, TakeBack, to, stop.Reason != HaltInconclusive)
 		case s == Stale:
@@ -36,7 +36,7 @@ func (d *planner) takeBack() {
 	}
 }
 
-// before is the source that a node had before the target.
+// previousSource returns the source that a node had before the target.
 func (d *planner) previousSource(n *Node) Source {
 	if n.Source.Previous == nil {
 		return Source{}
@@ -46,7 +46,7 @@ func (d *planner) previousSource(n *Node) Source {
 	return s
 }
 
-// leave takes a node off the target.
+// unassign moves a node from the target to another source.
 func (d *planner) unassign(i int, kind MoveKind, to Source, revoke bool) {
 	n := &d.nodes[i]
 	var add []string
@@ -64,7 +64,7 @@ func (d *planner) move(m Move) {
 	d.moved[m.Node] = true
 }
 
-// revoked is a node's list with some more on it, and without what it is to run.
+// revoked returns a list of revoked revisions with some added, and without the one that the node is to run.
 func revoked(list, add []string, without string) []string {
 	drop := append([]string{without}, add...)
 	out := slices.DeleteFunc(slices.Clone(list), func(uid string) bool { return slices.Contains(drop, uid) })
@@ -76,8 +76,8 @@ func revoked(list, add []string, without string) []string {
 	return out[max(0, len(out)-maxRevoked):]
 }
 
-// goBack takes nodes off a revision that was stopped: broken ones at once, the others newest first, a few at a time. What
-// had the content before it became the target keeps it.
+// goBack rolls back nodes from a revision that was stopped: broken nodes at once, the others a few at a time, the last
+// assigned first. Nodes that had the content before it became the target keep it.
 func (d *planner) goBack() {
 	d.leaving = d.moving
 	d.findRemaining()
@@ -87,7 +87,7 @@ func (d *planner) goBack() {
 	var healthy []int
 	for i := range d.nodes {
 		n, s := &d.nodes[i], d.states[i]
-		runs := n.Source.Kind == SourceNone && n.Active.SHA256 == d.p.Target.SHA256 // its NodeConfig was made anew
+		runs := n.Source.Kind == SourceNone && n.Active.SHA256 == d.p.Target.SHA256 // its NodeConfig was created again
 		if !d.assignedTarget(n) && !runs || s == Conflicted || n.OtherSource != "" || d.moved[i] {
 			continue
 		}
@@ -115,8 +115,8 @@ func (d *planner) goBack() {
 	}
 }
 
-// remain notes the nodes that were taken off a revision that was stopped, and run it all the same: their agents are silent,
-// or refuse what they are to go back to.
+// findRemaining finds nodes that still run a stopped revision after it was taken back: their agents are silent, or refuse
+// the configuration that they are to return to.
 func (d *planner) findRemaining() {
 	if h := d.next.Halt; h == nil || !h.Rollback {
 		return
@@ -129,7 +129,7 @@ func (d *planner) findRemaining() {
 	}
 }
 
-// good is the last revision that succeeded before the target, zero if there is none, or it was stopped later.
+// lastGood returns the last revision that succeeded before the target; zero if there is none, or if it was stopped later.
 func (d *planner) lastGood() Revision {
 	l := d.p.LastSucceeded
 	if l.SHA256 == d.p.Target.SHA256 || slices.Contains(d.p.Stopped, l.Name) {
@@ -138,8 +138,8 @@ func (d *planner) lastGood() Revision {
 	return l
 }
 
-// destination is where a node goes back to: the last revision that succeeded, else what it had. Where that is nothing,
-// it is said explicitly, so that it can be seen when it was assigned.
+// destination returns the source that a node is rolled back to: the last revision that succeeded, else its previous source.
+// Without a previous source it is the local configuration, assigned explicitly so that its time is known.
 func (d *planner) destination(n *Node) Source {
 	previous := n.Source.Previous
 	if l := d.lastGood(); l.Number != 0 {
@@ -151,7 +151,7 @@ func (d *planner) destination(n *Node) Source {
 	return d.previousSource(n)
 }
 
-// source assigns a revision now.
+// source returns an assignment of a revision, made now.
 func (d *planner) source(r Revision, attempt int64, previous *Source) Source {
 	return Source{
 		Kind: SourceConfigMap, Namespace: r.Namespace, Name: r.Name, UID: r.UID, SHA256: r.SHA256,
@@ -159,7 +159,7 @@ func (d *planner) source(r Revision, attempt int64, previous *Source) Source {
 	}
 }
 
-// spend takes a node that begins to move into account.
+// countMove adds a node that begins to move to the budgets.
 func (d *planner) countMove(n *Node, cost int) {
 	dom := d.domain(n)
 	d.counts.Unavailable += cost
@@ -167,7 +167,7 @@ func (d *planner) countMove(n *Node, cost int) {
 	dom.inFlight++
 }
 
-// give assigns a revision to a node.
+// assignRevision assigns a revision to a node.
 func (d *planner) assignRevision(i int, kind MoveKind, to Revision) {
 	n := &d.nodes[i]
 	var previous *Source
@@ -191,7 +191,7 @@ func (d *planner) assignRevision(i int, kind MoveKind, to Revision) {
 	d.move(Move{Node: i, Kind: kind, Source: d.source(to, attempt, previous), Revoked: revoked(n.Revoked, revoke, to.UID)})
 }
 
-// assign gives the target to the next nodes.
+// assign assigns the target to the next nodes.
 func (d *planner) assign() {
 	if d.next.Revision == 0 || d.stopped() {
 		return
@@ -207,7 +207,7 @@ func (d *planner) assign() {
 			candidates = append(candidates, i)
 		case (s >= Assigned && s <= Updated || s == Blocked && d.hasTarget(n)) && n.Source.UID != d.p.Target.UID:
 			d.carryObservation(i)
-			d.assignRevision(i, Assign, d.p.Target) // its ConfigMap was made anew: an equal payload needs no restart
+			d.assignRevision(i, Assign, d.p.Target) // its ConfigMap was created again: an equal payload needs no restart
 		}
 	}
 	room := d.allowed() - (d.assigned - d.counts.Failed - d.refusing)
@@ -215,7 +215,7 @@ func (d *planner) assign() {
 	if len(candidates) > 0 && room > 0 && d.counts.Budget > 0 {
 		picked := d.pick(candidates, room)
 		for _, m := range d.moves[len(d.moves)-picked:] {
-			if d.states[m.Node] != Blocked { // another offer is no news
+			if d.states[m.Node] != Blocked { // another offer is not reported
 				given = append(given, d.nodes[m.Node].Name)
 			}
 		}
@@ -228,33 +228,33 @@ func (d *planner) assign() {
 	case d.counts.Blocked > 0 && d.counts.Pending+moving == 0:
 		d.waitReason = d.blocked()
 	case probing:
-		d.waitReason = "the others wait for the nodes that try again"
+		d.waitReason = "other nodes wait for the retried nodes"
 	case len(candidates) == 0 && !d.fewMissing() && moving == 0 && !d.next.Succeeded:
-		d.waitReason = "too many nodes are NotReady or have a silent agent to go on without them"
+		d.waitReason = "too many nodes are NotReady or have a silent agent to continue without them"
 	case len(candidates) == 0:
 	case d.counts.Budget == 0:
-		d.waitReason = "maxUnavailable is 0: nothing moves"
+		d.waitReason = "maxUnavailable is 0: no node moves"
 	case room <= 0:
-		d.waitReason = "the step allows no more"
+		d.waitReason = "the step allows no more nodes"
 	default:
 		d.waitReason = d.budgetMessage()
 	}
 }
 
-// makeRoom takes the target back from up to most nodes that refuse it, those that have had it longest first: others want
-// their place. It is theirs when the agent has answered, since until then the node may still take the target up.
+// makeRoom takes the target back from up to most nodes that refuse it, the first assigned first, so that other nodes get
+// their place. The place is free when the agent has answered: until then the node may still accept the target.
 func (d *planner) makeRoom(most int) {
-	var held []int
+	var refusing []int
 	for i := range d.nodes {
 		if n := &d.nodes[i]; d.states[i] == Blocked && d.assignedTarget(n) && !d.moved[i] && d.previousSource(n).SHA256 != d.p.Target.SHA256 {
-			held = append(held, i)
+			refusing = append(refusing, i)
 		}
 	}
-	slices.SortFunc(held, func(a, b int) int {
+	slices.SortFunc(refusing, func(a, b int) int {
 		x, y := &d.nodes[a], &d.nodes[b]
 		return cmp.Or(x.Source.AssignedAt.Compare(y.Source.AssignedAt), cmp.Compare(x.Name, y.Name))
 	})
-	for _, i := range held[:min(max(0, most), len(held))] {
+	for _, i := range refusing[:min(max(0, most), len(refusing))] {
 		n := &d.nodes[i]
 		m := Observation{Rollout: d.p.Name, Revision: d.next.Revision, Attempt: d.next.Attempt, Blocked: d.p.Now, Offers: 1, Reason: n.Reason, Message: truncate(n.Error)}
 		if d.wasBlocked(n) {
@@ -266,7 +266,7 @@ func (d *planner) makeRoom(most int) {
 	}
 }
 
-// cut shortens a node's words to what a mark keeps.
+// truncate shortens a node's message to what an observation holds.
 func truncate(words string) string {
 	const most = 300
 	if r := []rune(words); len(r) > most {
@@ -275,7 +275,7 @@ func truncate(words string) string {
 	return words
 }
 
-// renew assigns anew, in the term of who plans, what nodes do not take up because a leader before assigned it.
+// renew repeats assignments of an earlier leader in the term of this one, if agents reject them for their term.
 func (d *planner) renew() {
 	if d.p.Frozen {
 		return
@@ -287,7 +287,7 @@ func (d *planner) renew() {
 			continue
 		}
 		if stopped := d.next.Halt != nil; stopped && d.hasTarget(n) || !stopped && !d.hasTarget(n) && n.Source.SHA256 != d.lastGood().SHA256 {
-			continue // it is not wanted any more
+			continue // the assignment is no longer wanted
 		}
 		s := n.Source
 		s.AssignedAt, s.Term = d.p.Now, d.p.Term
@@ -295,12 +295,12 @@ func (d *planner) renew() {
 		renewed++
 	}
 	if renewed > 0 {
-		d.event(false, "AssignmentsRenewed", "what a controller had assigned to %s that does not lead any more was assigned anew", plural(renewed, "node"))
+		d.event(false, "AssignmentsRenewed", "assignments of an earlier leader to %s were renewed", plural(renewed, "node"))
 	}
 }
 
-// probing tells whether nodes that a retry names have not proven the target yet: until then no other is given it. What
-// cannot have it now is not waited for: nor is a node whose pods stand in its way, once it has said so.
+// probing reports whether nodes that a retry names have yet to prove the target: until then no other node gets it. Nodes
+// that cannot get the target now are not waited for, nor are nodes that refuse it because of their pods.
 func (d *planner) probing() bool {
 	for i := range d.nodes {
 		n, s := &d.nodes[i], d.states[i]
@@ -312,18 +312,18 @@ func (d *planner) probing() bool {
 	return false
 }
 
-// named tells whether the retry that runs names a node.
+// namedByRetry reports whether the current retry names a node.
 func (d *planner) namedByRetry(n *Node) bool {
 	r := d.p.Retry
 	return r.Revision == d.next.Revision && r.Attempt == d.next.Attempt && slices.Contains(r.Nodes, n.Name)
 }
 
-// retries tells whether a node on which the target failed is to try it again.
+// retries reports whether a node on which the target failed tries it again.
 func (d *planner) retries(n *Node) bool {
 	return n.Source.Attempt < d.next.Attempt && d.p.Retry.Revision == d.next.Revision && (len(d.p.Retry.Nodes) == 0 || d.namedByRetry(n))
 }
 
-// pick gives the target to the first candidates for whom there is room, and returns how many.
+// pick assigns the target to the first candidates for which there is room, and returns how many it assigned.
 func (d *planner) pick(candidates []int, room int) int {
 	c := &d.counts
 	flying := 0
@@ -347,7 +347,7 @@ func (d *planner) pick(candidates []int, room int) int {
 		n := &d.nodes[i]
 		dom, cost := d.domain(n), 1
 		if d.countsUnavailable(n, d.states[i]) {
-			cost = 0 // it is unavailable already
+			cost = 0 // it already counts as unavailable
 		}
 		switch {
 		case c.Unavailable+cost > c.Budget:
@@ -367,7 +367,7 @@ func (d *planner) pick(candidates []int, room int) int {
 	return picked
 }
 
-// candidate is what the order goes by.
+// candidate is a node with the keys that order sorts by.
 type candidate struct {
 	node   int
 	rank   int
@@ -375,9 +375,9 @@ type candidate struct {
 	hash   uint64
 }
 
-// order sorts candidates: those that try again; canaries; then one of each kind of machine that no canary is of; then
-// domain by domain; in each by a hash with the revision, so that it is not always the same nodes. The controller's own
-// node comes last.
+// order sorts candidates: first nodes that retry, then canaries, then one node of each machine kind without a canary, then
+// domain by domain. Inside a domain the order is a hash that includes the revision, so that it differs between revisions.
+// The controller's own node comes last.
 func (d *planner) order(nodes []int) []int {
 	all := make([]candidate, len(nodes))
 	domains := map[string]uint64{}
@@ -393,7 +393,7 @@ func (d *planner) order(nodes []int) []int {
 		case d.states[i] == Failed:
 			all[k].rank = -1
 		case d.states[i] == Blocked:
-			all[k].rank = 4 // after those that have not been asked
+			all[k].rank = 4 // after nodes that have not been offered the target
 		case n.Last:
 			all[k].rank = 3
 		case n.Canary:
@@ -402,7 +402,7 @@ func (d *planner) order(nodes []int) []int {
 	}
 	d.prioritizeKinds(all)
 	slices.SortFunc(all, func(a, b candidate) int {
-		switch { // not cmp.Or: names are compared where all else is the same alone
+		switch { // not cmp.Or, which would compare the names each time
 		case a.rank != b.rank:
 			return a.rank - b.rank
 		case a.domain != b.domain:
@@ -418,9 +418,9 @@ func (d *planner) order(nodes []int) []int {
 	return nodes
 }
 
-// represent moves one candidate up for each kind of machine of which no node has the target or is a canary.
+// prioritizeKinds moves one candidate forward for each machine kind of which no node has the target or is a canary.
 func (d *planner) prioritizeKinds(all []candidate) {
-	first := map[string]int{} // index into all; -1: there is one
+	first := map[string]int{} // index into all; -1: a node has the target or is a canary
 	for i := range d.nodes {
 		if d.hasTarget(&d.nodes[i]) {
 			first[d.nodes[i].MachineKind] = -1
@@ -447,12 +447,12 @@ func (d *planner) prioritizeKinds(all []candidate) {
 	}
 }
 
-// hash mixes a name with the revision.
+// hash combines a name with the revision.
 func (d *planner) hash(name string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(d.p.Target.SHA256[:min(12, len(d.p.Target.SHA256))]))
 	h.Write([]byte(name))
-	x := h.Sum64() // names that differ in their last letter alone are neighbours still
+	x := h.Sum64() // still similar for names that differ only in the last letter
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd
 	return x ^ x>>33
 }

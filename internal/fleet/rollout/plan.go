@@ -6,26 +6,26 @@ import (
 	"time"
 )
 
-// Plan decides what one rollout does next. It is called again and again with what is observed then; with nothing changed
-// it decides the same, and that is in the end: nothing.
+// Plan decides what one rollout does next. It is called after every change and after Result.RequeueAfter. It converges: when
+// its moves were made and nothing else changes, it decides to do nothing.
 func Plan(p Policy, was Progress, nodes []Node) Result {
 	d := &planner{p: p, was: was, next: was, nodes: nodes, states: make([]State, len(nodes)), moved: make([]bool, len(nodes)), domains: map[string]*domain{}}
-	d.target()             // another revision starts anew
-	d.attempt()            // a retry lifts a stop, and what failed before counts no more
-	d.deriveStates()       // how each node stands to the revision
-	d.updateObservations() // what is to be remembered of a node
-	d.checkStop()          // too many failures stop it, and so does a person
-	d.advance()            // steps that are done, approved or over
-	d.takeBack()           // what silent agents, or any after a stop, have not taken up
-	d.goBack()             // from a revision that was stopped
-	d.join()               // nodes that came later are served
-	d.assign()             // the next nodes, as far as the budgets allow
-	d.renew()              // what a leader before assigned, and nodes refuse because of that
-	d.deadline()           // how long nothing has moved
+	d.startRevision()      // a new target starts with empty progress
+	d.startAttempt()       // a retry lifts a stop; earlier failures no longer count
+	d.deriveStates()       // the state of each node
+	d.updateObservations() // what the next plans need to know about nodes
+	d.checkStop()          // too many failures stop the revision, and so does a person
+	d.advance()            // past steps that are done or approved
+	d.takeBack()           // assignments that agents have not accepted
+	d.goBack()             // roll back nodes from a stopped revision
+	d.join()               // assign a revision to new nodes
+	d.assign()             // assign the target to the next nodes, within the budgets
+	d.renew()              // assignments of earlier leaders that agents reject
+	d.checkDeadline()      // is the rollout stuck?
 	return d.result()
 }
 
-// planner is one call of Plan.
+// planner is the state of one call of Plan.
 type planner struct {
 	p         Policy
 	was, next Progress
@@ -35,32 +35,32 @@ type planner struct {
 	counts  Counts
 	domains map[string]*domain
 	// Of the nodes that have the target:
-	assigned int // those whose step counts them
-	missing  int // members that cannot be given it now
-	failures int // those that count towards the stop
-	refusing int // Blocked, and the assignment still stands
-	freeing  int // from which it was taken back because they refused it, and whose agents are about to answer
-	moving   int // on their way back
-	leaving  int // to go back, or on their way
+	assigned int // counted by the step
+	missing  int // members that cannot get the target now
+	failures int // counted towards the stop
+	refusing int // Blocked, and still assigned the target
+	freeing  int // Blocked, the assignment was taken back, and the agent is expected to confirm soon
+	moving   int // being rolled back
+	leaving  int // being rolled back, or waiting for it
 
-	remaining []string // that run the target although they were taken off it
+	remaining []string // nodes that still run the target although their assignment was taken back
 
 	observations []NewObservation
 	moves        []Move
-	moved        []bool // which nodes move
+	moved        []bool // by node
 	events       []Event
 	failed       []int
 	requeueAfter time.Duration
 	complete     bool
 	stuck        bool
-	waitReason   string // why no candidate moves, if there are any
+	waitReason   string // why no candidate moves; empty if there is none
 
-	newcomers      map[int]bool // nodes that are to join with the target, and are not given it now
-	joiningMessage string       // why nodes that join are not served, and what to do
-	joiningStopped bool         // too many of those that joined have failed
+	newcomers      map[int]bool // new nodes that get the target later
+	joiningMessage string       // why new nodes wait, and what to do
+	joiningStopped bool         // too many new nodes have failed
 }
 
-// domain is the nodes of one value of the topology key.
+// domain counts the nodes with one value of the topology key.
 type domain struct {
 	members, unavailable, inFlight int
 }
@@ -69,14 +69,14 @@ func (d *planner) event(warning bool, reason, format string, args ...any) {
 	d.events = append(d.events, Event{Warning: warning, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
-// at has Plan called again at a time, if that is to come.
+// requeueAt requests another plan at a time, if that is in the future.
 func (d *planner) requeueAt(t time.Time) {
 	if left := t.Sub(d.p.Now); left > 0 && (d.requeueAfter == 0 || left < d.requeueAfter) {
 		d.requeueAfter = left
 	}
 }
 
-func (d *planner) target() {
+func (d *planner) startRevision() {
 	if d.p.Target.Number == d.was.Revision {
 		return
 	}
@@ -85,7 +85,7 @@ func (d *planner) target() {
 	d.event(false, "RolloutStarted", "revision %d (%s) is the target", d.p.Target.Number, d.p.Target.Name)
 }
 
-func (d *planner) attempt() {
+func (d *planner) startAttempt() {
 	r := d.p.Retry
 	if r.Revision != d.next.Revision || r.Attempt <= d.next.Attempt {
 		return
@@ -93,22 +93,22 @@ func (d *planner) attempt() {
 	d.next.Attempt, d.next.AttemptTime, d.next.ProgressTime = r.Attempt, d.p.Now, d.p.Now
 	if d.next.Halt != nil {
 		d.next.Halt = nil
-		d.event(false, "RolloutRetried", "revision %d is tried again (attempt %d)", r.Revision, r.Attempt)
+		d.event(false, "RolloutRetried", "revision %d is retried (attempt %d)", r.Revision, r.Attempt)
 	}
 }
 
-// stopped tells whether nothing may move forward.
+// stopped reports whether no node may get the target.
 func (d *planner) stopped() bool {
 	return d.next.Halt != nil || d.p.Paused || d.p.Frozen || d.p.Invalid != ""
 }
 
-// advance goes on to the step that the rollout is in.
+// advance moves to the current step, and checks whether the rollout is complete.
 func (d *planner) advance() {
 	if d.next.Revision == 0 || d.stopped() {
 		return
 	}
 	if d.next.Succeeded || d.next.Step > len(d.p.Steps) {
-		d.next.Step = len(d.p.Steps) // whoever edits the steps of what is done does not undo it
+		d.next.Step = len(d.p.Steps) // editing the steps of a completed rollout does not reopen it
 	}
 	for d.next.Step < len(d.p.Steps) && d.stepDone(d.p.Steps[d.next.Step]) {
 		d.next.Step++
@@ -141,13 +141,13 @@ func (d *planner) stepDone(s Step) bool {
 	return c.Updated > 0 && c.Pending+c.Assigned+c.Trial+c.Soaking+c.Blocked == 0 && d.fewMissing()
 }
 
-// tolerable tells whether so few nodes are missing that the rollout can go on, or be complete, without them: a node more
-// or less is always down, or has a silent agent. Many of them are an outage, or a mistake.
+// fewMissing reports whether so few nodes are missing that the rollout can continue or complete without them: in any fleet,
+// some nodes are down or have a silent agent. Many missing nodes are an outage or a mistake.
 func (d *planner) fewMissing() bool {
 	return d.missing <= max(1, d.counts.Members/10)
 }
 
-// allowed is how many nodes may have the target by now, besides those on which it failed and those that refuse it.
+// allowed is how many nodes may have the target at this step, not counting nodes that failed or refuse it.
 func (d *planner) allowed() int {
 	if d.next.Step >= len(d.p.Steps) {
 		return len(d.nodes)
@@ -161,10 +161,10 @@ func (d *planner) allowed() int {
 	return most
 }
 
-func (d *planner) deadline() {
+func (d *planner) checkDeadline() {
 	now := d.p.Now
 	d.next.Waiting = d.stopped() || d.complete || d.pausing() || d.counts.Members == 0
-	begun := slices.ContainsFunc(d.moves, func(m Move) bool { // another offer gets nobody on
+	begun := slices.ContainsFunc(d.moves, func(m Move) bool { // another offer to a Blocked node is no progress
 		return (m.Kind == Assign || m.Kind == Join) && d.states[m.Node] != Blocked
 	})
 	if d.next.ProgressTime.IsZero() || begun || d.was.Waiting && !d.next.Waiting || d.counts.Updated != d.was.Updated && d.next.Revision == d.was.Revision {
@@ -179,12 +179,12 @@ func (d *planner) deadline() {
 	d.requeueAt(end)
 }
 
-// pausing tells whether the rollout is in a pause.
+// pausing reports whether the current step is a pause.
 func (d *planner) pausing() bool {
 	return d.next.Step < len(d.p.Steps) && d.p.Steps[d.next.Step].IsPause()
 }
 
-// up is the amount of all, rounded up; at least 1 unless it is nothing.
+// roundUp returns the amount of all, a percentage rounded up.
 func (a Amount) roundUp(all int) int {
 	if !a.Percent {
 		return a.Value
@@ -192,7 +192,7 @@ func (a Amount) roundUp(all int) int {
 	return (a.Value*all + 99) / 100
 }
 
-// down is the amount of all, rounded down, but at least 1 unless it is nothing.
+// roundDown returns the amount of all, a percentage rounded down, but at least 1 unless it is 0%.
 func (a Amount) roundDown(all int) int {
 	if !a.Percent || a.Value == 0 {
 		return a.Value

@@ -8,41 +8,41 @@ import (
 	"time"
 )
 
-// Model is how simulated nodes behave. A node's fate is drawn from Seed and its name: it is silent, breaks, fails or is
-// healthy, by these shares of all nodes, from 0 to 1.
+// Model describes how simulated nodes behave. The behaviour of a node is drawn from Seed and its name: silent, broken,
+// failing or healthy, with these probabilities from 0 to 1.
 type Model struct {
 	Seed   uint64
-	TakeUp time.Duration // from a write to its NodeConfig to the agent's answer
+	TakeUp time.Duration // from a write of the NodeConfig to the agent's answer
 	Trial  time.Duration // how long a trial takes
-	Fail   time.Duration // how far into their trial nodes fail or break
+	Fail   time.Duration // from the start of a trial to the failure
 
-	Silent  float64 // agents that never answer
-	Blocked float64 // nodes whose guards refuse the target because of their pods, for good
-	Breaks  float64 // nodes that go NotReady in the target's trial, and come back with another configuration
-	Failing float64 // nodes that fail the target's trial
+	Silent  float64 // the agent never answers
+	Blocked float64 // the guards always refuse the target because of pods
+	Breaks  float64 // NotReady during the target's trial, until another configuration is assigned
+	Failing float64 // the target's trial fails
 
-	Approve bool          // whatever waits for approval gets it
+	Approve bool          // approve each step that waits for approval
 	Limit   time.Duration // of simulated time; 0: none
-	// Interrupted, if not nil, is asked again and again whether to leave off.
+	// Interrupted, if not nil, reports whether to end the simulation. It is called before each plan.
 	Interrupted func() bool
 }
 
-// Run is what Simulate saw.
+// Run is the result of a simulation.
 type Run struct {
 	Start   time.Time
 	End     time.Time
-	Samples []Sample // whenever something changed, oldest first
+	Samples []Sample // one for each change, oldest first
 	Batches []Batch
-	Stopped *Sample // as it was when the target was stopped; nil: it was not
+	Stopped *Sample // when the target was stopped; nil: it was not
 	Final   Result
-	Nodes   []Node // as they are in the end
-	Touched int    // nodes that were given the target
-	// Approvals is how often somebody was asked to approve, and did.
+	Nodes   []Node // at the end
+	Touched int    // nodes that were assigned the target
+	// Approvals is how many steps were approved.
 	Approvals int
-	Limited   bool // it was cut short
+	Limited   bool // the simulation was ended early
 }
 
-// Sample is how a rollout is at a time.
+// Sample is the state of a rollout at a time.
 type Sample struct {
 	At     time.Time
 	Phase  string
@@ -50,7 +50,7 @@ type Sample struct {
 	Counts Counts
 }
 
-// Batch is nodes that are written to at the same time.
+// Batch is a group of nodes that are written at the same time.
 type Batch struct {
 	At    time.Time
 	Step  int
@@ -58,13 +58,13 @@ type Batch struct {
 	Nodes []int // indexes, in their order
 }
 
-// mostIdle is how often Plan may ask to be woken for nothing.
+// maxIdlePlans limits plans in a row without a change.
 const maxIdlePlans = 100
 
-// Simulate plays a rollout with simulated nodes, from p.Now on, until it is complete, is stopped and has settled, waits
-// for a person, or nothing happens any more. It is deterministic, and leaves nodes as they are.
+// Simulate plays a rollout with simulated nodes, from p.Now until it is complete, is stopped and rolled back, waits for a
+// person, or nothing changes any more. It is deterministic, and does not change nodes.
 //
-// An agent that has never reported is silent. Nodes that are in their trial already begin it anew.
+// An agent that has never reported is silent. Nodes on trial start the trial again.
 func Simulate(p Policy, was Progress, nodes []Node, m Model) Run {
 	s := simulation{
 		model: m, policy: p, was: was,
@@ -89,7 +89,7 @@ func Simulate(p Policy, was Progress, nodes []Node, m Model) Run {
 	return s.run
 }
 
-// fate is what becomes of a node.
+// fate is how a node behaves.
 type fate uint8
 
 const (
@@ -121,7 +121,7 @@ func (m Model) fateOf(n *Node) fate {
 	return healthy
 }
 
-// sourceKey tells one assignment from another, as an agent does.
+// sourceKey identifies an assignment, as an agent does.
 type sourceKey struct {
 	uid     string
 	attempt int64
@@ -129,7 +129,7 @@ type sourceKey struct {
 
 func (s Source) key() sourceKey { return sourceKey{s.UID, s.Attempt} }
 
-// player is a node's agent: what the simulation remembers of a node beside what the node reports.
+// agentModel is the state of a node's agent that the node does not report.
 type agentModel struct {
 	fate     fate
 	accepted sourceKey
@@ -161,12 +161,11 @@ type simulation struct {
 	agents   []agentModel
 	events   eventQueue
 	seq      int
-	assigned map[int]bool // nodes that were given the target
+	assigned map[int]bool // nodes that were assigned the target
 	idle     int
 }
 
-// pass plans once, does what the plan says, and goes on to the time at which something happens next. It tells whether
-// there is one.
+// step plans once, makes the moves, and advances to the next event. It reports whether there is one.
 func (s *simulation) step() bool {
 	if s.model.Interrupted != nil && s.model.Interrupted() {
 		s.run.Limited = true
@@ -199,14 +198,14 @@ func (s *simulation) step() bool {
 	return s.advance(r.RequeueAfter)
 }
 
-// settled tells whether a rollout goes no further by itself, once no node does.
+// settled reports whether a rollout makes no more progress by itself when all nodes are idle.
 func settled(r Result) bool {
 	c := r.Counts
 	return r.RequeueAfter == 0 || c.Blocked > 0 && c.Pending+c.Assigned+c.Trial+c.Soaking == 0 || r.Phase == PhaseComplete || r.Phase == PhaseAwaitingApproval ||
 		r.Next.Halt != nil && r.Counts.RollingBack == 0
 }
 
-// advance goes on to the next event, or to when the plan wants to be woken.
+// advance moves the time to the next event or the requested plan.
 func (s *simulation) advance(wake time.Duration) bool {
 	now := s.policy.Now
 	next := now.Add(wake)
@@ -224,7 +223,7 @@ func (s *simulation) advance(wake time.Duration) bool {
 	return true
 }
 
-// note takes a sample if something has changed since the last one, and tells whether it has.
+// addSample takes a sample if something has changed since the last one, and reports whether it has.
 func (s *simulation) addSample(r Result) bool {
 	sample := Sample{At: s.policy.Now, Phase: r.Phase, Step: r.Next.Step, Counts: r.Counts}
 	if s.run.Stopped == nil && r.Next.Halt != nil {
@@ -246,7 +245,7 @@ func (s *simulation) addSample(r Result) bool {
 	return true
 }
 
-// move writes to NodeConfigs what the plan says.
+// move makes the moves of a plan.
 func (s *simulation) move(r Result) {
 	for _, move := range r.Moves {
 		n := &s.run.Nodes[move.Node]
@@ -294,7 +293,7 @@ func (s *simulation) handle(e event) {
 	}
 }
 
-// takeUp is an agent's answer to what is written in its NodeConfig.
+// accept is an agent's answer to its NodeConfig.
 func (s *simulation) accept(i int) {
 	n, a := &s.run.Nodes[i], &s.agents[i]
 	n.Observed, n.Reported = n.Generation, true
@@ -304,7 +303,7 @@ func (s *simulation) accept(i int) {
 	a.accepted = n.Source.key()
 	if s.hasTarget(n) && a.fate == blocks && n.Active.SHA256 != n.Source.SHA256 {
 		s.setConfigOK(n, "False", agentEvicts)
-		n.Error = "the simulated node has more pods than it may have"
+		n.Error = "the simulated node has too many pods for the target"
 		return
 	}
 	ref := Ref{}
@@ -349,7 +348,7 @@ func (s *simulation) endTrial(i int) {
 	}
 }
 
-// promote makes what runs last-known-good.
+// promote makes the running configuration last-known-good.
 func (s *simulation) promote(i int) {
 	n, a := &s.run.Nodes[i], &s.agents[i]
 	n.InTrial = false
@@ -359,12 +358,12 @@ func (s *simulation) promote(i int) {
 	}
 }
 
-// say sets ConfigOK.
+// setConfigOK sets the ConfigOK condition of a node.
 func (s *simulation) setConfigOK(n *Node, status, reason string) {
 	n.OK, n.Reason = status, reason
 }
 
-// eventQueue is a heap of what is to happen, the next first.
+// eventQueue is a heap of events, the next first.
 type eventQueue []event
 
 func (q eventQueue) Len() int { return len(q) }

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Reasons of a failure that are not the node's own.
+// Reasons of failures that the controller finds, not the node.
 const (
 	FailedTimeout  = "Timeout"
 	FailedNotReady = "NodeNotReady"
 )
 
-// Reasons of ConfigOK that mean something here, as the API has them.
+// Reasons of ConfigOK that a plan depends on, as the API defines them.
 const (
 	agentAllChecksPassed = "AllChecksPassed"
 	agentInconclusive    = "Inconclusive"
@@ -24,10 +24,10 @@ const (
 	agentStale           = "StaleAssignment"
 )
 
-// elsewhereDisabled is the Elsewhere of a node that takes no remote configuration.
+// remoteConfigDisabled is the OtherSource of a node that has opted out of remote configuration.
 const remoteConfigDisabled = "Disabled"
 
-// stand derives how each node stands to the target, and counts.
+// deriveStates derives the state of each node, and counts nodes.
 func (d *planner) deriveStates() {
 	d.counts.Selected = len(d.nodes)
 	for i := range d.nodes {
@@ -42,19 +42,21 @@ func (d *planner) deriveStates() {
 	d.counts.Budget = d.p.MaxUnavailable.roundDown(d.counts.Members)
 }
 
-// has tells whether a node's spec holds the target, by its payload: the ConfigMap may have been made anew.
+// hasTarget reports whether a node's spec names the target. It compares payloads: the ConfigMap may have been created
+// again.
 func (d *planner) hasTarget(n *Node) bool {
 	t := d.p.Target
 	return t.Number != 0 && n.Source.Kind == SourceConfigMap && n.Source.Rollout == d.p.Name && n.Source.SHA256 == t.SHA256
 }
 
-// ours reports whether a node was given the target since it became the target: a content that was the target before may
-// be on nodes already, and how they fare is old news. The number tells it: a content that comes back takes the next one.
+// assignedTarget reports whether a node was assigned the target since it became the target. Nodes that had the same content
+// before do not count as failures. The number distinguishes them: a content that becomes the target again gets the next
+// number.
 func (d *planner) assignedTarget(n *Node) bool {
 	return d.hasTarget(n) && n.Source.Revision == d.next.Revision
 }
 
-// since is when something began that was seen from then on.
+// since returns the start of something that could only be observed from Policy.Since on.
 func (d *planner) since(t time.Time) time.Time {
 	if t.Before(d.p.Since) {
 		return d.p.Since
@@ -62,7 +64,7 @@ func (d *planner) since(t time.Time) time.Time {
 	return t
 }
 
-// wentNotReady is when a node was seen to become NotReady last.
+// wentNotReady returns when a node was last seen to become NotReady.
 func (d *planner) wentNotReady(n *Node) time.Time {
 	if n.WentNotReady.IsZero() {
 		return d.p.Since
@@ -70,30 +72,30 @@ func (d *planner) wentNotReady(n *Node) time.Time {
 	return n.WentNotReady
 }
 
-// proven tells whether a node runs the target and has passed its trial.
+// proven reports whether a node runs the target and has passed the trial.
 func (d *planner) proven(n *Node) bool {
 	return n.Active.SHA256 == d.p.Target.SHA256 && n.LastKnownGood.SHA256 == d.p.Target.SHA256 && !n.InTrial
 }
 
-// standing derives a node's state from what is observed of it, and nothing else.
+// nodeState derives a node's state from observations only.
 func (d *planner) nodeState(n *Node) NodeState {
 	switch {
 	case n.Owner != "":
-		return NodeState{State: Conflicted, Message: fmt.Sprintf("rollout %s has it", n.Owner)}
+		return NodeState{State: Conflicted, Message: fmt.Sprintf("rollout %s has the node", n.Owner)}
 	case n.Source.Kind != SourceNone && n.Source.Rollout == "":
-		return NodeState{State: Manual, Message: "a person wrote its source; remove spec.configSource of its NodeConfig to hand it over"}
+		return NodeState{State: Manual, Message: "a person set its configuration; remove spec.configSource of its NodeConfig to let the rollout manage the node"}
 	case n.OtherSource == remoteConfigDisabled:
 		return NodeState{State: Skipped, Message: "its agent has opted out of remote configuration"}
 	case n.OtherSource != "":
-		return NodeState{State: Skipped, Message: fmt.Sprintf("it takes its configuration from a %s of its own", n.OtherSource)}
+		return NodeState{State: Skipped, Message: fmt.Sprintf("its configuration comes from its own %s", n.OtherSource)}
 	case d.hasTarget(n):
 		return d.assignedNodeState(n)
 	case !n.Ready && d.returning(n):
 		return NodeState{State: Skipped, Message: "NotReady; " + waitsForAnswer}
 	case !n.Ready:
-		return NodeState{State: Skipped, Message: "NotReady before it could be given the revision"}
+		return NodeState{State: Skipped, Message: "NotReady before the revision could be assigned"}
 	case !n.HasConfig:
-		return NodeState{State: Stale, Message: "it has no NodeConfig: no agent has created one"}
+		return NodeState{State: Stale, Message: "no NodeConfig: no agent has created one"}
 	case !n.Reported:
 		return NodeState{State: Stale, Message: "no agent has ever written to its NodeConfig: is evenkeel-agent installed there?"}
 	case d.wasBlocked(n) && d.answerExpected(n):
@@ -101,13 +103,13 @@ func (d *planner) nodeState(n *Node) NodeState {
 	case d.returning(n):
 		return NodeState{State: Stale, Message: "its agent is silent; " + waitsForAnswer}
 	case n.Observed != n.Generation:
-		// Just written to, or by an agent that was found silent before.
+		// The assignment is new, or the agent was silent before.
 		answer := d.since(n.Source.AssignedAt).Add(d.p.AgentTimeout)
 		if n.Source.Kind != SourceNone && d.p.Now.Before(answer) {
 			d.requeueAt(answer)
-			return NodeState{State: Pending, Message: "its agent has not answered what it was given before"}
+			return NodeState{State: Pending, Message: "its agent has not answered the previous assignment"}
 		}
-		return NodeState{State: Stale, Message: "its agent does not answer; it is tried again when the agent writes"}
+		return NodeState{State: Stale, Message: "its agent does not answer; retried when the agent does"}
 	}
 	if d.next.Halt != nil {
 		return NodeState{State: Pending, Message: "the revision is stopped"}
@@ -115,12 +117,12 @@ func (d *planner) nodeState(n *Node) NodeState {
 	if d.wasBlocked(n) {
 		again := d.nextOffer(n)
 		d.requeueAt(again)
-		return NodeState{Blocked, n.Observation.Reason, fmt.Sprintf("%s; it is offered the revision again in its turn, not before %s", n.Observation.Message, again.UTC().Format(time.RFC3339))}
+		return NodeState{Blocked, n.Observation.Reason, fmt.Sprintf("%s; the revision is offered again in its turn, not before %s", n.Observation.Message, again.UTC().Format(time.RFC3339))}
 	}
-	return NodeState{State: Pending, Message: "its turn has not come"}
+	return NodeState{State: Pending, Message: "waiting for its turn"}
 }
 
-// standingOfGiven is standing of a node whose spec holds the target.
+// assignedNodeState is nodeState for a node whose spec names the target.
 func (d *planner) assignedNodeState(n *Node) NodeState {
 	now, assigned := d.p.Now, d.since(n.Source.AssignedAt)
 	answered, proven := n.Observed == n.Generation, d.proven(n) && n.OK != "False"
@@ -132,25 +134,25 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 	case answered && n.OK == "False":
 		return NodeState{Failed, n.Reason, n.Error}
 	case d.next.Succeeded && proven:
-		return NodeState{State: Updated} // what happens to it later is not the rollout's fault
+		return NodeState{State: Updated} // a later failure is not caused by the rollout
 	case !n.Ready && (!d.assignedTarget(n) || n.Created.After(n.Source.AssignedAt)):
-		return NodeState{State: Skipped, Message: "NotReady before it was given the revision, or made anew since"}
-	case !n.Ready: // it was Ready when it was given the revision: no other node is
+		return NodeState{State: Skipped, Message: "NotReady before the revision was assigned, or created again since"}
+	case !n.Ready: // it was Ready when it was assigned: only Ready nodes are
 		if end := d.since(n.WentNotReady).Add(d.p.NotReadyGrace); now.Before(end) {
 			d.requeueAt(end)
 			break
 		}
-		return NodeState{Failed, FailedNotReady, fmt.Sprintf("the Node has been NotReady since %s, after it was given the revision", d.wentNotReady(n).UTC().Format(time.RFC3339))}
+		return NodeState{Failed, FailedNotReady, fmt.Sprintf("the Node has been NotReady since %s, after the revision was assigned", d.wentNotReady(n).UTC().Format(time.RFC3339))}
 	}
 	switch {
 	case proven:
 		return d.soaking(n)
 	case n.stale():
-		return NodeState{State: Assigned, Message: "its agent does not take it up, because the controller that assigned it does not lead any more, or the revision was stopped"}
+		return NodeState{State: Assigned, Message: "its agent rejects the assignment: the controller that made it no longer leads, or the revision was stopped"}
 	case !answered:
 		end := assigned.Add(d.p.AgentTimeout)
 		if n.Ready && !now.Before(end) {
-			return NodeState{State: Stale, Message: fmt.Sprintf("its agent has not taken the assignment up within %s", d.p.AgentTimeout)}
+			return NodeState{State: Stale, Message: fmt.Sprintf("its agent has not accepted the assignment within %s", d.p.AgentTimeout)}
 		}
 		d.requeueAt(end)
 		return NodeState{State: Assigned, Message: "its agent has not answered yet"}
@@ -160,50 +162,50 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 	d.requeueAt(end)
 	switch {
 	case n.Reason == agentInconclusive || n.Reason == agentLostAPI:
-		return NodeState{State: Trial, Message: "the node itself cannot tell: " + n.Error}
+		return NodeState{State: Trial, Message: "the node's verdict is inconclusive: " + n.Error}
 	case late:
-		return NodeState{Failed, FailedTimeout, fmt.Sprintf("its trial had not ended by %s, %s after it was assigned: %s", end.UTC().Format(time.RFC3339), end.Sub(assigned), n.Error)}
+		return NodeState{Failed, FailedTimeout, fmt.Sprintf("the trial had not ended by %s, %s after the assignment: %s", end.UTC().Format(time.RFC3339), end.Sub(assigned), n.Error)}
 	case n.InTrial:
-		return NodeState{State: Trial, Message: "in its trial"}
+		return NodeState{State: Trial, Message: "on trial"}
 	}
-	return NodeState{State: Trial, Message: "it has answered, and not decided: " + n.Error}
+	return NodeState{State: Trial, Message: "its agent has answered without a verdict: " + n.Error}
 }
 
-// soaking tells a node that has proven the target from one that is to be watched longer. The time counts from when the
-// node was first seen to be fine, whatever the node says.
+// soaking derives the state of a node that has proven the target: Soaking or Updated. The soak begins when the node was
+// first seen healthy, whatever time the node reports.
 func (d *planner) soaking(n *Node) NodeState {
 	switch since := d.healthySince(n); {
 	case !n.Ready:
-		return NodeState{State: Soaking, Message: "it is NotReady: its soak begins anew when it is Ready"}
+		return NodeState{State: Soaking, Message: "NotReady: the soak starts again when the node is Ready"}
 	case d.p.Soak == 0, !d.assignedTarget(n) && !d.resultObserved(n):
 		return NodeState{State: Updated}
 	case !n.healthy():
-		return NodeState{State: Soaking, Message: "its ConfigOK is not True: its soak begins anew when it is: " + n.Error}
+		return NodeState{State: Soaking, Message: "ConfigOK is not True: the soak starts again when it is: " + n.Error}
 	default:
 		end := since.Add(d.p.Soak)
 		if !d.p.Now.Before(end) {
 			return NodeState{State: Updated}
 		}
 		d.requeueAt(end)
-		return NodeState{State: Soaking, Message: fmt.Sprintf("fine since %s, of %s", since.UTC().Format(time.RFC3339), d.p.Soak)}
+		return NodeState{State: Soaking, Message: fmt.Sprintf("healthy since %s, soaks for %s", since.UTC().Format(time.RFC3339), d.p.Soak)}
 	}
 }
 
-// fine reports whether nothing speaks against a node that has proven the target.
+// healthy reports whether a node is Ready and ConfigOK is True.
 func (n *Node) healthy() bool { return n.Ready && n.OK == "True" }
 
-// marked reports whether a node's mark is about the source that it has.
+// observationApplies reports whether a node's observation is about its current source.
 func (d *planner) observationApplies(n *Node) bool {
 	m := &n.Observation
 	return m.Rollout == d.p.Name && m.Revision == n.Source.Revision && m.Attempt == n.Source.Attempt
 }
 
-// watched reports whether a node's mark says how it fared with the source that it has, and not only that it had joined.
+// resultObserved reports whether a node's observation has a result of the current source: healthy or failed.
 func (d *planner) resultObserved(n *Node) bool {
 	return d.observationApplies(n) && (!n.Observation.HealthySince.IsZero() || n.Observation.Failed > 0)
 }
 
-// fineSince is when a node was first seen to be fine: now, if that was not recorded.
+// healthySince returns when a node was first seen healthy; now if that was not recorded.
 func (d *planner) healthySince(n *Node) time.Time {
 	if d.observationApplies(n) && !n.Observation.HealthySince.IsZero() && n.Observation.HealthySince.Before(d.p.Now) {
 		return n.Observation.HealthySince
@@ -211,7 +213,7 @@ func (d *planner) healthySince(n *Node) time.Time {
 	return d.p.Now
 }
 
-// failedIn is the attempt in which a node failed that has failed. What was not recorded as older is new.
+// failedIn returns the attempt in which a failed node failed. A failure that was not recorded is new.
 func (d *planner) failedIn(n *Node) int64 {
 	if d.observationApplies(n) && n.Observation.Failed > 0 {
 		return n.Observation.Failed
@@ -222,8 +224,8 @@ func (d *planner) failedIn(n *Node) int64 {
 	return d.next.Attempt
 }
 
-// mark records when nodes began to soak, and which had failed before a retry. A later leader then goes on from there.
-// Once the revision has succeeded neither matters.
+// updateObservations records when nodes began to soak, and which nodes failed before a retry, for later plans and leaders.
+// Neither matters after the revision has succeeded.
 func (d *planner) updateObservations() {
 	if d.next.Succeeded || d.next.Revision == 0 {
 		return
@@ -235,9 +237,9 @@ func (d *planner) updateObservations() {
 		}
 		want := Observation{Rollout: d.p.Name, Revision: n.Source.Revision, Attempt: n.Source.Attempt, Joined: n.joined()}
 		switch {
-		case d.returning(n): // from an earlier revision: its place depends on the mark
+		case d.returning(n): // from an earlier revision: its place in the budget depends on the observation
 			continue
-		case d.wasBlocked(n) && (s == Blocked || s == Assigned || s == Trial): // how often counts until it has taken it up
+		case d.wasBlocked(n) && (s == Blocked || s == Assigned || s == Trial): // Offers counts until the node accepts
 			continue
 		case s == Failed && n.Source.Attempt < d.next.Attempt && d.failedIn(n) < d.next.Attempt:
 			want.Failed = d.failedIn(n)
@@ -246,7 +248,7 @@ func (d *planner) updateObservations() {
 		case d.observationApplies(n) && !want.Joined:
 			want = Observation{}
 		case d.observationApplies(n):
-		case n.Observation.Rollout == d.p.Name && !n.Observation.Blocked.IsZero() && n.Observation.Revision != d.next.Revision: // it refused an earlier revision
+		case n.Observation.Rollout == d.p.Name && !n.Observation.Blocked.IsZero() && n.Observation.Revision != d.next.Revision: // of an earlier revision
 			want = Observation{}
 		default:
 			continue
@@ -257,8 +259,8 @@ func (d *planner) updateObservations() {
 	}
 }
 
-// carry records of a node that has the target from before, and is given it again, that it has been fine for as long as
-// that is known; for the whole soak if nothing else is.
+// carryObservation keeps the soak time of a node that had the target before and gets it again. If nothing was recorded, the
+// soak counts as over.
 func (d *planner) carryObservation(i int) {
 	n := &d.nodes[i]
 	if d.p.Soak == 0 || d.next.Succeeded || d.assignedTarget(n) || !d.proven(n) || !n.healthy() {
@@ -274,7 +276,7 @@ func (d *planner) carryObservation(i int) {
 	}
 }
 
-// count counts a node, with what it costs.
+// countNode adds a node to the counts and budgets.
 func (d *planner) countNode(n *Node, s NodeState) {
 	c := &d.counts
 	*[...]*int{&c.Pending, &c.Assigned, &c.Trial, &c.Soaking, &c.Updated, &c.Failed, &c.Skipped, &c.Stale, &c.Conflicted, &c.Manual, &c.Blocked}[s.State]++
@@ -315,7 +317,8 @@ func (d *planner) countNode(n *Node, s NodeState) {
 	}
 }
 
-// refuses reports whether a node's guards refuse what it is assigned because of its pods. It takes it up when they change.
+// refuses reports whether a node's guards refuse its assignment because of its pods. It accepts the assignment when its
+// pods have changed.
 func (n *Node) refuses() bool {
 	return n.Observed == n.Generation && n.OK == "False" && (n.Reason == agentEvicts || n.Reason == agentNeedsDrain) &&
 		n.Source.Kind == SourceConfigMap && n.Active.SHA256 != n.Source.SHA256
@@ -327,19 +330,18 @@ func (d *planner) wasBlocked(n *Node) bool {
 	return m.Rollout == d.p.Name && m.Revision == d.next.Revision && !m.Blocked.IsZero()
 }
 
-// notAnswered is why a node that cannot be seen to do anything holds a place.
-const waitsForAnswer = "it holds its place in the budget until its agent answers that the assignment was taken back"
+// waitsForAnswer explains why a silent node counts against the budget.
+const waitsForAnswer = "the node counts against the budget until its agent confirms that the assignment was taken back"
 
-// returning reports whether an agent may not know yet that a revision was taken back which its node refused: it may take it
-// up until then, or have done so, whatever is seen of the node. What is written later is another matter, and so is a machine
-// that was made anew.
+// returning reports whether an agent may not know yet that a revision which its node refused was taken back. Until it
+// answers, it may accept the revision. A later assignment, or a Node that was created again, ends this.
 func (d *planner) returning(n *Node) bool {
 	m := &n.Observation
 	return m.Rollout == d.p.Name && !m.Blocked.IsZero() && n.Observed != n.Generation && !n.Created.After(m.Blocked) &&
 		(n.Source.Kind == SourceNone || !n.Source.AssignedAt.After(m.Blocked))
 }
 
-// freed reports whether a node that is returning is expected to answer soon, and to free its place by that.
+// answerExpected reports whether the agent of a returning node is expected to answer soon.
 func (d *planner) answerExpected(n *Node) bool {
 	end := d.since(n.Observation.Blocked).Add(d.p.AgentTimeout)
 	if !d.returning(n) || !d.p.Now.Before(end) {
@@ -349,14 +351,14 @@ func (d *planner) answerExpected(n *Node) bool {
 	return true
 }
 
-// Between two offers of the target to a node that refused it. It doubles from the one to the other.
+// The delay between two offers of the target to a node that refused it. It doubles with each offer.
 const (
 	shortestOffer = time.Minute
 	longestOffer  = 10 * time.Minute
 )
 
-// offer is when a node that refused the target may be offered it again. Nothing tells the controller that its pods have
-// changed, so it is asked again, ever more rarely. A retry asks at once.
+// nextOffer returns when a node that refused the target may be offered it again. The controller cannot see that the node's
+// pods have changed, so it offers the target again, less and less often. After a retry it does so at once.
 func (d *planner) nextOffer(n *Node) time.Time {
 	if n.Observation.Attempt < d.next.Attempt {
 		return d.next.AttemptTime
@@ -373,8 +375,8 @@ func (d *planner) domain(n *Node) *domain {
 	return dom
 }
 
-// costs tells whether a node is one of those that maxUnavailable limits: in flight, soaking, failed, or gone NotReady
-// since it was assigned.
+// countsUnavailable reports whether a node counts against maxUnavailable: in progress, soaking, failed, or NotReady since
+// it was assigned.
 func (d *planner) countsUnavailable(n *Node, s State) bool {
 	switch {
 	case s == Failed, d.returning(n):
@@ -382,12 +384,12 @@ func (d *planner) countsUnavailable(n *Node, s State) bool {
 	case s == Updated:
 		return !n.Ready
 	case s == Skipped:
-		return d.assignedTarget(n) && !n.Created.After(n.Source.AssignedAt) // it was Ready when that was decided
+		return d.assignedTarget(n) && !n.Created.After(n.Source.AssignedAt) // it was Ready when it was assigned
 	}
 	return d.countsInFlight(n, s)
 }
 
-// flies tells whether a node is in flight or soaking, be it for the target or for another revision of the rollout.
+// countsInFlight reports whether a node is in progress or soaking, for any revision of the rollout.
 func (d *planner) countsInFlight(n *Node, s State) bool {
 	if d.returning(n) {
 		return true
@@ -395,26 +397,26 @@ func (d *planner) countsInFlight(n *Node, s State) bool {
 	switch s {
 	case Assigned, Trial, Soaking:
 		return true
-	case Pending, Blocked: // what it refuses it may take up yet
+	case Pending, Blocked: // it may still accept what it refuses
 		return n.Source.Rollout == d.p.Name && (n.inFlight() || n.refuses())
 	case Stale:
-		return d.hasTarget(n) // until it is taken back
+		return d.hasTarget(n) // until the assignment is taken back
 	}
 	return false
 }
 
-// counted tells whether a failed node counts towards the stop. What failed before the newest attempt does not, nor what
-// had the content before it became the target, nor anything once the revision has succeeded: a node that fails then is
-// one node, and spends the budget of those to come.
+// counted reports whether a failed node counts towards the stop. Not counted are failures before the last attempt, failures
+// of nodes that had the content before it became the target, and all failures after the revision has succeeded: these only
+// use up budget.
 func (d *planner) counted(n *Node) bool {
 	return !d.next.Succeeded && d.assignedTarget(n) && (n.Source.Attempt >= d.next.Attempt || d.failedIn(n) >= d.next.Attempt)
 }
 
-// mostGoingBack is how much of a node's own trial its place among those that go back lasts, at most: a node that claims a
-// long trial must not hold the others up.
+// maxRollbackTrial limits how much of a node's own trial length it may take in the rollback: a node that reports a long
+// trial must not delay the others.
 const maxRollbackTrial = time.Hour
 
-// goesBack tells whether a healthy node is on its way back after the stop. A silent agent does not hold the others up.
+// rollingBack reports whether a healthy node is being rolled back. A silent agent does not delay the others.
 func (d *planner) rollingBack(n *Node) bool {
 	h := d.next.Halt
 	if h == nil || !h.Rollback || !n.Ready || n.Source.Rollout != d.p.Name || !n.inFlight() || n.Source.AssignedAt.Before(h.Time.Truncate(time.Second)) {

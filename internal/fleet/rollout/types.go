@@ -5,38 +5,38 @@ import (
 	"time"
 )
 
-// Amount is a number, or a percentage.
+// Amount is a number or a percentage.
 type Amount struct {
 	Value   int
 	Percent bool
 }
 
-// Claim is what decides which of several rollouts has a node.
+// Claim identifies a rollout that selects a node. Precedes orders claims.
 type Claim struct {
 	Name     string
 	Priority int32
 	Created  time.Time
 }
 
-// Revision is one content of a rollout's template, in its immutable ConfigMap. Zero: there is none.
+// Revision is one version of a rollout's template, stored in an immutable ConfigMap. Zero: there is none.
 type Revision struct {
 	Number          int64
 	Namespace, Name string
 	UID             string
 	SHA256          string // of the payload
-	Gone            bool   // its ConfigMap is no more, and cannot be returned to
+	Gone            bool   // its ConfigMap does not exist: rollback to it is impossible
 }
 
-// Step is so many nodes, or a pause.
+// Step is a number of nodes to update, or a pause.
 type Step struct {
 	Nodes Amount        // zero: a pause
-	Pause time.Duration // of a pause; 0: until it is approved
+	Pause time.Duration // of a pause; 0: until approval
 }
 
-// IsPause tells a pause from a number of nodes.
+// IsPause reports whether the step is a pause.
 func (s Step) IsPause() bool { return s.Nodes == Amount{} }
 
-// Approval lets a revision pass a step and all before it.
+// Approval approves a step of a revision, and all steps before it.
 type Approval struct {
 	Revision int64
 	Step     int
@@ -48,32 +48,31 @@ type Abort struct {
 	Rollback bool
 }
 
-// Retry has nodes try a revision again.
+// Retry starts another attempt of a revision.
 type Retry struct {
 	Revision int64
 	Attempt  int64
 	Nodes    []string // empty: all that failed
 }
 
-// Policy is what an operator wants of one rollout, and the time at which that is looked at.
+// Policy is the specification of one rollout, and the time of the plan.
 type Policy struct {
 	Claim
-	// Now never goes back, and is never before a time that was recorded for this rollout.
+	// Now never goes back, and is not before any time that was recorded for this rollout.
 	Now time.Time
 
-	Target        Revision // of the template as it could be used last; zero: it never could
-	Invalid       string   // why the template cannot be used; empty: it can
-	LastSucceeded Revision // the newest that has, other than the target
-	// Stopped are the names of the ConfigMaps of revisions that were stopped because they were bad, or by a person: a node
-	// that is given another one must never fall back to them.
+	Target        Revision // of the last valid template; zero: there is none
+	Invalid       string   // why the template is invalid; empty: it is valid
+	LastSucceeded Revision // the newest that succeeded, other than the target
+	// Stopped are the names of the ConfigMaps of revisions that failed or were aborted. A node must never fall back to them.
 	Stopped []string
-	// Term is of the controller that plans: a number that grows with each leader. 0: it has none.
+	// Term is the number of the controller's leadership, higher for each leader. 0: there is no election.
 	Term int64
-	// Since is when the fleet has been seen without a gap: nobody is late by what could not be seen.
+	// Since is since when the fleet has been observed without a gap. Timeouts do not begin earlier.
 	Since time.Time
 
 	Paused, Frozen bool
-	NewNodesTarget bool // nodes that join get Target, not LastSucceeded
+	NewNodesTarget bool // new nodes get Target, not LastSucceeded
 
 	MaxUnavailable          Amount
 	MaxJoining              *Amount // nil: as MaxUnavailable
@@ -81,22 +80,22 @@ type Policy struct {
 	MaxDomainsInFlight      int // 0: no limit
 	Steps                   []Step
 	Soak                    time.Duration
-	NodeTimeout             time.Duration // beyond the trial's own length
+	NodeTimeout             time.Duration // in addition to the length of the trial
 	ProgressDeadline        time.Duration
 
 	MaxFailures            Amount
 	RollbackOnFailure      bool
 	RollbackMaxUnavailable Amount
 
-	Approval Approval // zero: none; so below
+	Approval Approval // zero: none; the same for Abort and Retry
 	Abort    Abort
 	Retry    Retry
 
-	AgentTimeout  time.Duration // to take up an assignment, while the Node is Ready
-	NotReadyGrace time.Duration // that a node may be NotReady for before it has failed
+	AgentTimeout  time.Duration // for an agent to accept an assignment, while the Node is Ready
+	NotReadyGrace time.Duration // for how long a node may be NotReady before it counts as failed
 }
 
-// SourceKind is what a NodeConfig's spec.configSource holds.
+// SourceKind is the kind of a NodeConfig's spec.configSource.
 type SourceKind int
 
 const (
@@ -105,7 +104,7 @@ const (
 	SourceConfigMap                   // a ConfigMap
 )
 
-// Source is a NodeConfig's spec.configSource. Without a Rollout, and not None, a person wrote it.
+// Source is a NodeConfig's spec.configSource. If it has no Rollout and is not SourceNone, a person wrote it.
 type Source struct {
 	Kind            SourceKind
 	Namespace, Name string
@@ -115,53 +114,52 @@ type Source struct {
 	Revision   int64
 	Attempt    int64
 	AssignedAt time.Time
-	Term       int64   // of the controller that assigned it; 0: not known
-	Previous   *Source // that the node had before; nil: none. It has no Previous of its own.
+	Term       int64   // of the controller that assigned it; 0: unknown
+	Previous   *Source // the source before; nil: none. Its own Previous is nil.
 }
 
-// Ref is a configuration as a node reports it. Zero: local.
+// Ref identifies a configuration that a node reports. Zero: the local configuration.
 type Ref struct{ UID, SHA256 string }
 
-// Node is all that is observed about one node. No time in it was written by a node: what a node's clock says decides
-// nothing.
+// Node is all that is observed about one node. It contains no time that a node wrote: a node's clock does not affect any
+// decision.
 type Node struct {
 	Name        string
 	Created     time.Time // of the Node, by the API server's clock
-	Domain      string    // value of the topology key
-	MachineKind string    // architecture, OS, kubelet version and instance type, in one
+	Domain      string    // value of the topology key's label
+	MachineKind string    // architecture, OS, kubelet version and instance type, joined
 	Canary      bool
-	Last        bool   // it goes last: the controller runs there
-	Owner       string // the rollout that has it instead of this one; empty: this one
+	Last        bool   // updated last: the controller runs there
+	Owner       string // another rollout that has the node; empty: this one has it
 
 	Ready bool
-	// WentNotReady is when whoever plans saw the node become NotReady last, or first saw it so; zero: never. It stays when
+	// WentNotReady is when the caller last saw the node become NotReady, or first saw it NotReady; zero: never. It stays when
 	// the node is Ready again.
 	WentNotReady time.Time
-	// Mark is what was recorded about the node before.
-	Observation Observation
+	Observation  Observation
 
 	// Of its NodeConfig.
 	HasConfig   bool
 	Generation  int64  // of spec
-	Observed    int64  // the generation that the status answers
+	Observed    int64  // status.observedGeneration
 	Reported    bool   // an agent has written a status
-	OtherSource string // ConfigMap or Disabled, if it does not take configuration from its NodeConfig
+	OtherSource string // ConfigMap or Disabled, if the node does not use its NodeConfig
 	Source      Source
 	Revoked     []string
 
 	// Of its status.
 	Active        Ref
 	LastKnownGood Ref
-	Idle          bool // it had no workload pods when its agent wrote last, which may be long ago; false if that is not known
+	Idle          bool // had no workload pods at the agent's last write, which may be long ago; false if unknown
 	InTrial       bool
 	TrialLength   time.Duration
 	OK            string // status of ConfigOK: True, False, Unknown or empty
 	Reason        string // of ConfigOK
-	Provisional   bool   // the verdict on Source may yet be taken back
+	Provisional   bool   // the verdict on Source may still change
 	Error         string
 }
 
-// State is how a node stands to the target.
+// State is the state of a node in the rollout.
 type State uint8
 
 const (
@@ -175,21 +173,21 @@ const (
 	Stale
 	Conflicted
 	Manual
-	Blocked // its guards refuse the target because of its pods: it has not restarted, and would take the target up later
+	Blocked // its guards refuse the target because of its pods; the kubelet was not restarted
 )
 
 var stateNames = [...]string{"Pending", "Assigned", "Trial", "Soaking", "Updated", "Failed", "Skipped", "Stale", "Conflicted", "Manual", "Blocked"}
 
 func (s State) String() string { return stateNames[s] }
 
-// Standing is a node's state and, in words, why.
+// NodeState is a node's state, and why it is in this state.
 type NodeState struct {
 	State   State
-	Reason  string // one word of a failure
+	Reason  string // of a failure, in CamelCase
 	Message string
 }
 
-// Halt is a stop of a revision.
+// Halt is the stop of a revision.
 type Halt struct {
 	Revision, Attempt int64
 	Reason            string // HaltTooManyFailures, ...
@@ -198,75 +196,75 @@ type Halt struct {
 	Rollback          bool
 }
 
-// Why a revision was stopped, as the API has it.
+// Reasons of a stop, as the API defines them.
 const (
 	HaltTooManyFailures = "TooManyFailures"
 	HaltInconclusive    = "Inconclusive"
 	HaltAborted         = "Aborted"
 )
 
-// Progress is what a rollout remembers about its target.
+// Progress is what a rollout remembers about its target from one plan to the next.
 type Progress struct {
-	Revision     int64 // that all of this is about
+	Revision     int64 // the target's number
 	Attempt      int64
-	AttemptTime  time.Time // when the attempt began
+	AttemptTime  time.Time // the start of the attempt
 	Step         int
-	StepTime     time.Time // when the step began
+	StepTime     time.Time // the start of the step
 	Started      time.Time
-	ProgressTime time.Time // when the rollout got on last
-	Updated      int       // nodes then
-	Waiting      bool      // it could not get on: it was done, or waited for a person or for time to pass
+	ProgressTime time.Time // of the last progress
+	Updated      int       // nodes at ProgressTime
+	Waiting      bool      // no progress was possible: complete, or waiting for a person or a time
 	Halt         *Halt
-	Succeeded    bool // it has been complete once
+	Succeeded    bool // the rollout was complete once
 }
 
-// MoveKind is what a write to a NodeConfig is for.
+// MoveKind is the purpose of a move.
 type MoveKind uint8
 
 const (
 	Assign   MoveKind = iota // the target
-	Join                     // what a node that has joined gets
-	TakeBack                 // an assignment that was not taken up goes back to what was before
-	GoBack                   // a node leaves a revision that was stopped
-	Renew                    // the same, in the term of who leads now
+	Join                     // a revision for a new node
+	TakeBack                 // an assignment that was not accepted returns to the previous source
+	GoBack                   // a node is rolled back from a stopped revision
+	Renew                    // the same assignment in the current leader's term
 )
 
 var moveNames = [...]string{"Assign", "Join", "TakeBack", "GoBack", "Renew"}
 
 func (k MoveKind) String() string { return moveNames[k] }
 
-// Move is one write to one NodeConfig: all of its spec.
+// Move is one write of the complete spec of one NodeConfig.
 type Move struct {
-	Node    int // index into what Plan was given
+	Node    int // index into the nodes of the plan
 	Kind    MoveKind
 	Source  Source
 	Revoked []string
 }
 
-// Counts counts nodes by state.
+// Counts are numbers of nodes, by state.
 type Counts struct {
 	Selected, Pending, Assigned, Trial, Soaking, Updated, Failed, Skipped, Stale, Conflicted, Manual, Blocked int
-	// Members are those that can be this rollout's: what percentages are of.
+	// Members are the nodes that this rollout may update. Percentages refer to them.
 	Members int
-	// Unavailable is what the budget is spent on, Budget how much there is.
+	// Unavailable nodes use up the Budget, which is maxUnavailable as a number.
 	Unavailable, Budget int
 	RollingBack         int
 }
 
-// Event is worth telling once.
+// Event is an Event of the rollout.
 type Event struct {
 	Warning         bool
 	Reason, Message string
-	// Assigned are the nodes that it says were given the target: it is true once the Moves are made. Empty: it is about
-	// something else, and true now.
+	// Assigned are the nodes that were assigned the target, if the Event is about that: it is true only after the Moves. All
+	// other Events are true at once.
 	Assigned []string
 }
 
-// NodesAssigned returns the event that nodes were given the target.
+// NodesAssigned returns the Event that nodes were assigned the target.
 func NodesAssigned(p *Policy, next *Progress, nodes []string) Event {
 	return Event{
 		Reason:   "NodesAssigned",
-		Message:  fmt.Sprintf("revision %d was given to %s (step %d/%d): %s", next.Revision, plural(len(nodes), "node"), next.Step, len(p.Steps), JoinNames(nodes)),
+		Message:  fmt.Sprintf("revision %d was assigned to %s (step %d/%d): %s", next.Revision, plural(len(nodes), "node"), next.Step, len(p.Steps), JoinNames(nodes)),
 		Assigned: nodes,
 	}
 }
@@ -276,31 +274,31 @@ type Condition struct {
 	Type, Status, Reason, Message string
 }
 
-// Mark is what a plan remembers about one node and its assignment. A node cannot change it. It is void for every other
-// assignment: Rollout, Revision and Attempt are those of the source that the node had when the mark was made.
+// Observation is what a plan remembers about one node and its assignment. A node cannot change it. It is valid only for the
+// source with the same Rollout, Revision and Attempt.
 type Observation struct {
 	Rollout           string
 	Revision, Attempt int64
-	HealthySince      time.Time // when the node was first seen to have proven the revision, Ready and with ConfigOK True; zero: it is not so
-	Failed            int64     // the attempt of the rollout before which the node had failed; 0: it has not
-	Joined            bool      // it was given that source because it had joined
+	HealthySince      time.Time // when the node was first seen with the revision proven, Ready and ConfigOK True; zero: it is not
+	Failed            int64     // the attempt in which the node failed; 0: it has not
+	Joined            bool      // the node got the source as a new node
 
-	// Of a node that refused the target because of its pods, and from which it was taken back: Revision and Attempt are the
-	// rollout's then, whatever source the node has now.
-	Blocked time.Time // when that was; zero: it was not
-	Offers  int       // how often it has been
-	Reason  string    // one word of the refusal
-	Message string    // in the node's words
+	// If the target was taken back from the node because the node refused it for its pods. Revision and Attempt are then those
+	// of the rollout, whatever the node's source is.
+	Blocked time.Time // when it was taken back; zero: it was not
+	Offers  int       // how often the target was offered
+	Reason  string    // of the refusal, in CamelCase
+	Message string    // from the node
 }
 
-// NewMark is a mark to record for a node. If it has no Rollout, the existing mark is removed.
+// NewObservation is an observation to record for a node. Without a Rollout, the existing one is removed.
 type NewObservation struct {
-	Node        int // index into what Plan was given
+	Node        int // index into the nodes of the plan
 	Observation Observation
 }
 
-// Result is what Plan decides: first Marks and then Next are to be recorded, then Moves are to be made, in their order.
-// Making them twice does no harm.
+// Result is what Plan decides. First record Observations, then Next, then make the Moves in their order. It is safe to make
+// a move twice.
 type Result struct {
 	Observations []NewObservation
 	Next         Progress
@@ -308,12 +306,12 @@ type Result struct {
 	NodeState    func(i int) NodeState // of a node
 	States       []State               // of all
 	Counts       Counts
-	Failed       []int // indexes of the failed nodes, at most MostFailed
+	Failed       []int // indexes of failed nodes, at most MostFailed
 	Phase        string
 	Message      string
 	Conditions   []Condition
 	Events       []Event
-	RequeueAfter time.Duration // plan again after this long, even if nothing happens; 0: nothing will change by itself
+	RequeueAfter time.Duration // plan again after this time, even without a change; 0: not needed
 }
 
 // MostFailed is how many failed nodes a Result names.
