@@ -23,7 +23,7 @@ func TestOnlyTheEventOfNodesThatAreGivenTheRevisionWaitsForItsMoves(t *testing.T
 	}
 	// A batch that took several plans is told as one.
 	all := NodesAssigned(&w.policy, &r.Next, append(given, "n4"))
-	if want := "revision 1 was given to 4 nodes (step 0/1): n2, n3, n1, n4"; all.Reason != about[0].Reason || all.Message != want {
+	if want := "revision 1 was assigned to 4 nodes (step 0/1): n2, n3, n1, n4"; all.Reason != about[0].Reason || all.Message != want {
 		t.Errorf("got %s: %s, want %s", all.Reason, all.Message, want)
 	}
 }
