@@ -49,11 +49,11 @@ func TestNodeInItsTrialSaysWhenItEndsAndWhatThen(t *testing.T) {
 		"Overridden: maxPods, podsPerCore\n",
 		"Agent: v0.1.0, kubelet v1.36.3, source NodeConfig, run mode Host\n",
 		"Problems: 2 fields have no effect: command-line flags of the kubelet override them\n",
-		"Rollout: trying\nState: Trial: in its trial\nAlso selected by: other (without effect)\n",
+		"Rollout: trying\nState: Trial: on trial\nAlso selected by: other (without effect)\n",
 		"What happens next:\n",
 		"- the trial ends in about ", " if the kubelet stays healthy; then trying/1 is last-known-good\n",
 		"- if it fails, the node goes back to local\n",
-		"- rollout trying waits for it: in its trial\n")
+		"- rollout trying waits for it: on trial\n")
 }
 
 func TestNodeThatFailedSaysHowToTryAgain(t *testing.T) {

@@ -41,7 +41,7 @@ func (b *bench) outages(ctx context.Context, nodes int) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.stop()) }()
-	if err := c.says(ctx, "everything is seen", 5*time.Minute); err != nil {
+	if err := c.says(ctx, "all watches are synced", 5*time.Minute); err != nil {
 		return err
 	}
 	ready := func() error {

@@ -112,7 +112,7 @@ func (w *world) controller(ctx context.Context) (*child, time.Duration, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := c.says(ctx, "everything is seen", 5*time.Minute); err != nil {
+	if err := c.says(ctx, "all watches are synced", 5*time.Minute); err != nil {
 		return nil, 0, errors.Join(err, c.stop())
 	}
 	return c, time.Since(begin), nil

@@ -159,7 +159,7 @@ func givenRollout(t *testing.T, name string) {
 	now := metav1.Now()
 	r.Status = v1alpha1.NodeConfigRolloutStatus{
 		ObservedGeneration: r.Generation, Phase: v1alpha1.RolloutAwaitingApproval, Step: 1, Attempt: 1, StartTime: &now,
-		Message: "revision 1: 1/3 steps are done, now it waits until somebody approves", Updated: "1/12",
+		Message: "revision 1: 1/3 steps done; waiting for approval", Updated: "1/12",
 		UpdateRevision: &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: v1alpha1.SystemNamespace, Name: name + "-1234567890", UID: "u1"}},
 		Nodes:          v1alpha1.RolloutCounts{Updated: 1, Pending: 10, Failed: 1},
 		FailedNodes:    []v1alpha1.FailedNode{{Name: "seen-004", Reason: "CrashLooped", Message: "exit status 1"}},

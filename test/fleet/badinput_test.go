@@ -176,7 +176,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	r.await(at(1, v1alpha1.RolloutComplete), updated(2))
 }
 
-const olderCRD = "the CRD that the API server has is older than this controller: kubectl apply -k config/default (unknown field"
+const olderCRD = "the API server's CRD is older than this controller: kubectl apply -k config/default (unknown field"
 
 const crdSchema = "/spec/versions/0/schema/openAPIV3Schema/properties"
 

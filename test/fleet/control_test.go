@@ -45,7 +45,7 @@ strategy: {maxUnavailable: 4, steps: [{nodes: 100%}]}
 
 	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused, s.Frozen = false, true })
 	st = r.await(at(2, v1alpha1.RolloutFrozen))
-	if !strings.HasPrefix(st.Message, "spec.frozen: nothing moves, nodes that join included; ") {
+	if !strings.HasPrefix(st.Message, "spec.frozen: no node moves, not even new nodes; ") {
 		t.Errorf("it says %s", st.Message)
 	}
 	_, err = s.fleet.Add(t.Context(), 1) // joins while it is frozen
@@ -72,7 +72,7 @@ strategy:
 `)
 	st := r.await(at(1, v1alpha1.RolloutAwaitingApproval))
 	ref := st.UpdateRevision.ConfigMapRef
-	if st.StepsDone != "1/7" || st.Step != 1 || !strings.Contains(st.Message, "1/7 steps are done, now it waits until somebody approves: kubectl evenkeel rollout promote promote") {
+	if st.StepsDone != "1/7" || st.Step != 1 || !strings.Contains(st.Message, "1/7 steps done; waiting for approval: kubectl evenkeel rollout promote promote") {
 		t.Errorf("step %d, %s: %s", st.Step, st.StepsDone, st.Message)
 	}
 	r.approve(2, 6) // of a revision that there is not
@@ -83,7 +83,7 @@ strategy:
 
 	r.approve(1, 1)
 	st = r.await(at(1, v1alpha1.RolloutWaiting))
-	if st.StepsDone != "3/7" || !strings.Contains(st.Message, "3/7 steps are done, now it waits until ") || len(s.everGiven(ref)) != 2 {
+	if st.StepsDone != "3/7" || !strings.Contains(st.Message, "3/7 steps done; waiting until ") || len(s.everGiven(ref)) != 2 {
 		t.Errorf("%s: %s; %v were given it", st.StepsDone, st.Message, s.everGiven(ref))
 	}
 	began := st.StepTime

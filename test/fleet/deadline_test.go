@@ -52,7 +52,7 @@ strategy: {maxUnavailable: 0, steps: [{nodes: 100%}]}
 	if x := condition(st, v1alpha1.ConditionDegraded); x.Status != "True" || x.Reason != "ProgressDeadlineExceeded" {
 		t.Errorf("Degraded is %+v", x)
 	}
-	if out := s.plugin(2, "rollout", "status", r.as); !strings.Contains(out, "Stuck") || !strings.Contains(out, "maxUnavailable is 0: nothing moves") {
+	if out := s.plugin(2, "rollout", "status", r.as); !strings.Contains(out, "Stuck") || !strings.Contains(out, "maxUnavailable is 0: no node moves") {
 		t.Errorf("rollout status says: %s", out)
 	}
 	r.edit(func(spec *v1alpha1.NodeConfigRolloutSpec) {

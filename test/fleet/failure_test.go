@@ -42,7 +42,7 @@ failurePolicy: {maxFailures: %s}
 
 			r.push("maxPods: 8")
 			st = r.await(at(2, v1alpha1.RolloutHalted))
-			want := fmt.Sprintf("it failed on 2 nodes, and 2 stop it: %s ValidationFailed, %s ValidationFailed", s.node(0), s.node(1))
+			want := fmt.Sprintf("2 nodes failed (limit 2): %s ValidationFailed, %s ValidationFailed", s.node(0), s.node(1))
 			if st.Halt.Reason != "TooManyFailures" || st.Halt.Message != want {
 				t.Errorf("the stop is %+v, want %q", st.Halt, want)
 			}
@@ -88,7 +88,7 @@ approval: {revision: 1, step: 2}
 	if h := st.History[0]; h.Outcome != "RolledBack" || h.Revision != 2 || h.Failed < 1 {
 		t.Errorf("the history says %+v", h)
 	}
-	if want := "the nodes that were given it have been told to go back, and 1 node still runs it: " + silent; !strings.Contains(st.Message, want) {
+	if want := "the rollback was assigned to all its nodes, but 1 node still runs it: " + silent; !strings.Contains(st.Message, want) {
 		t.Errorf("it says: %s", st.Message)
 	}
 	s.same("have the first revision", s.given(good), s.nodes(0, 8))

@@ -102,7 +102,7 @@ func TestALeaderThatIsFrozenInTheMiddleOfABatchGivesNobodyWhatWasStopped(t *test
 		return p
 	}
 	former := begin("--kubeconfig=" + road.kubeconfig)
-	s.until("it leads", func() (string, bool) { return former.said(""), strings.Contains(former.said(""), "everything is seen") })
+	s.until("it leads", func() (string, bool) { return former.said(""), strings.Contains(former.said(""), "all watches are synced") })
 	next := begin()
 	r := s.roll("maxPods: 101", `
 strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
@@ -117,7 +117,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	lease := &coordinationv1.Lease{}
 	s.do(kube.Get(t.Context(), types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}, lease))
 	s.do(kube.Patch(t.Context(), lease, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"holderIdentity":""}}`))))
-	s.until("the next one leads", func() (string, bool) { return next.said(""), strings.Contains(next.said(""), "everything is seen") })
+	s.until("the next one leads", func() (string, bool) { return next.said(""), strings.Contains(next.said(""), "all watches are synced") })
 	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) { s.Abort = &v1alpha1.RolloutAbort{Revision: 1} })
 	ref := r.await(at(1, v1alpha1.RolloutHalted)).UpdateRevision.ConfigMapRef
 	r.looked()
@@ -143,7 +143,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 			return former.said(""), false
 		}
 	})
-	if said := former.said(""); former.cmd.ProcessState.ExitCode() != 1 || !strings.Contains(said, "this controller does not lead any more") {
+	if said := former.said(""); former.cmd.ProcessState.ExitCode() != 1 || !strings.Contains(said, "this controller is no longer the leader") {
 		t.Errorf("it ended with %s, and said:\n%s", former.cmd.ProcessState, said)
 	}
 	s.until("what was refused is taken back", func() (string, bool) { return s.table(), len(s.those(refused)) == 0 && len(s.given(ref)) <= len(had) })

@@ -35,7 +35,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	})
 
 	st = low.await(at(1, v1alpha1.RolloutNoNodes), that("all are conflicted", func(st *status) bool { return st.Nodes.Conflicted == 5 && st.Updated == "0/0" }))
-	if !strings.Contains(st.Message, "none of the 5 selected nodes can be this rollout's: 5 belong to others") {
+	if !strings.Contains(st.Message, "none of the 5 selected nodes is available to this rollout: 5 belong to other rollouts") {
 		t.Errorf("it says: %s", st.Message)
 	}
 

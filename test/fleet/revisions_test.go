@@ -109,7 +109,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]
 		spec.Abort = &v1alpha1.RolloutAbort{Revision: 2, Rollback: true}
 	})
 	st := r.await(at(2, v1alpha1.RolloutHalted))
-	if want := "cannot go back: ConfigMap evenkeel-system/" + first.Name + " of revision 1 is gone"; !strings.Contains(st.Message, want) {
+	if want := "cannot roll back: ConfigMap evenkeel-system/" + first.Name + " of revision 1 is gone"; !strings.Contains(st.Message, want) {
 		t.Errorf("it says %q, not %q", st.Message, want)
 	}
 	r.looked()

@@ -33,7 +33,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	second := st.UpdateRevision.ConfigMapRef
 	// One of six may always be away; without two it does not call itself complete.
 	r.await(at(2, v1alpha1.RolloutProgressing), that("it says why it is not complete", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
-		return strings.Contains(st.Message, "too many nodes are NotReady or have a silent agent to go on without them")
+		return strings.Contains(st.Message, "too many nodes are NotReady or have a silent agent to continue without them")
 	}))
 	s.until("the assignment is taken back", func() (string, bool) {
 		on := s.given(second)

@@ -91,7 +91,7 @@ func TestARevisionThatIsGoneIsReported(t *testing.T) {
 	eventually(t, func() error { return told(t, "gone", good.Name+" of revision 1 is gone") })
 	edit(t, "gone", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = false })
 	r := awaitRollout(t, "gone", phase(v1alpha1.RolloutHalted))
-	if !strings.Contains(r.Status.Message, "cannot go back: ConfigMap evenkeel-system/"+good.Name+" of revision 1 is gone") {
+	if !strings.Contains(r.Status.Message, "cannot roll back: ConfigMap evenkeel-system/"+good.Name+" of revision 1 is gone") {
 		t.Errorf("the message is %q", r.Status.Message)
 	}
 }

@@ -113,8 +113,8 @@ export class Rollouts {
           h("span", {}, s.words, h("span", { class: "sr" }, { done: ", done", now: ", now", next: ", to come" }[s.state])),
           s.until && h("span", { class: "muted" }, ` until ${clock(s.until)}`))))],
       h("dl", { class: "facts" },
-        r.budget && [h("dt", {}, "Unavailable"), h("dd", {}, `${r.budget.used} of ${r.budget.of} that may be`, this.meter(r.budget))],
-        h("dt", {}, "Failed"), h("dd", {}, `${r.failures.n}; ${r.failures.most} stop it`)),
+        r.budget && [h("dt", {}, "Unavailable"), h("dd", {}, `${r.budget.used} of ${r.budget.of} allowed`, this.meter(r.budget))],
+        h("dt", {}, "Failed"), h("dd", {}, `${r.failures.n} failed (stops at ${r.failures.most})`)),
       r.failures.nodes && h("ul", { class: "failures", "aria-label": "Nodes on which it failed" }, r.failures.nodes.map((f) =>
         h("li", {}, h("button", { type: "button", class: "link-button", id: `fail-${r.name}-${f.name}`, onclick: () => this.look(f.name) }, f.name), " ", h("strong", {}, f.reason), h("span", { class: "muted clamp" }, f.message)))),
       r.failures.n > (r.failures.nodes?.length ?? 0) && h("p", { class: "muted" }, `and ${r.failures.n - (r.failures.nodes?.length ?? 0)} more that failed`),
