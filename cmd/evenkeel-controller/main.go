@@ -1,12 +1,12 @@
-// Command evenkeel-controller rolls kubelet configurations out over a fleet.
-// Flags, wiring and exit codes are here; nothing else is.
+// Command evenkeel-controller runs the rollout controller of internal/fleet/controller. It contains only flags, wiring and
+// exit codes.
 package main
 
 import (
 	"os"
 
 	"github.com/spf13/cobra"
-	_ "golang.org/x/crypto/x509roots/fallback" // the image has no certificates: where the host has none, these are trusted
+	_ "golang.org/x/crypto/x509roots/fallback" // the image has no CA certificates: these are used if the host has none
 
 	"github.com/evenkeel/evenkeel/internal/program"
 )
@@ -23,26 +23,26 @@ func command() *cobra.Command {
 	o := &options{}
 	root := program.Root(&cobra.Command{
 		Use:   "evenkeel-controller [flags]",
-		Short: "Roll kubelet configurations out over a fleet, and stop when they are bad",
-		Long: `evenkeel-controller gives the nodes that a NodeConfigRollout selects its
-configuration, step by step: it makes each content of the template a revision
-(an immutable ConfigMap in --namespace), assigns it to a few nodes at a time by
-writing their NodeConfigs' specs, watches what the nodes' agents report, and
-stops, or goes back, when too many fail.
+		Short: "Roll out kubelet configurations to a fleet, and stop bad ones",
+		Long: `evenkeel-controller rolls out the configuration of each NodeConfigRollout to the
+nodes that it selects, step by step. It stores each version of the template as a
+revision (an immutable ConfigMap in --namespace), assigns the revision to a few
+nodes at a time in the specs of their NodeConfigs, watches what the agents
+report, and stops or rolls back when too many nodes fail.
 
-All that it must remember is in the API: it can be killed at any time, and the
-next one carries on. Run two; the one that holds the lease works, the other one
+Its state is in the API: it can be killed at any time, and the next controller
+continues. Run two replicas: the one that holds the Lease works, the other one
 waits.
 
 Metrics and probes are served at the addresses below, without authentication.
-/readyz says what is missing: a CRD that the API server does not serve, a right
-that the controller does not have.
+/readyz reports what is missing: a CRD that the API server does not serve, or a
+permission.
 
-Exit codes: 0 stopped as asked, 1 error (such as the lease being lost), 3 usage.`,
-		Example: `  # In a cluster: two replicas, with exactly the rights that they need
+Exit codes: 0 stopped as asked, 1 error (such as a lost Lease), 3 usage.`,
+		Example: `  # In a cluster: two replicas with the permissions that they need
   kubectl apply -k config/default
 
-  # On your own machine, against the cluster of a kubeconfig
+  # On your machine, with the cluster of a kubeconfig
   evenkeel-controller --kubeconfig=$HOME/.kube/config --leader-elect=false -v=1`,
 		Version: version,
 		Args:    program.NoArgs,

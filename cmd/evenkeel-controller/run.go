@@ -39,33 +39,33 @@ type options struct {
 }
 
 func (o *options) bind(f *pflag.FlagSet) {
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig to talk to the API with; else $KUBECONFIG, else the ServiceAccount of the pod")
-	f.StringVar(&o.namespace, "namespace", v1alpha1.SystemNamespace, "namespace of the revisions' ConfigMaps and of the lease; nodes must have the right to read ConfigMaps there")
-	f.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of the node that this controller runs on: it is given a revision last (default: the environment's NODE_NAME)")
-	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the lease evenkeel-controller; without it there must be no other controller")
-	f.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", controller.DefaultLeaseDuration, "how long a lease lasts that nobody renews; its holder stops after two thirds of that")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path of a kubeconfig; default: $KUBECONFIG, else the pod's ServiceAccount")
+	f.StringVar(&o.namespace, "namespace", v1alpha1.SystemNamespace, "namespace of the revisions' ConfigMaps and of the Lease; nodes need permission to read ConfigMaps there")
+	f.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of the node that this controller runs on, which is updated last (default: $NODE_NAME)")
+	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the Lease evenkeel-controller; if false, no other controller may run")
+	f.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", controller.DefaultLeaseDuration, "how long the Lease is valid without renewal; its holder stops after two thirds of this time")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address for /metrics; 0: none")
 	f.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address for /healthz and /readyz; 0: none")
-	f.DurationVar(&o.agentTimeout, "agent-timeout", policy.DefaultTimes.Agent, "how long a node's agent has to take an assignment up while the Node is Ready; then it is silent, and the assignment is taken back")
-	f.DurationVar(&o.notReadyGrace, "not-ready-grace", policy.DefaultTimes.NotReady, "how long a node may be NotReady after it was assigned something, before that has failed there")
-	f.IntVar(&o.writers, "writers", controller.DefaultWriters, "how many NodeConfigs are written at the same time")
+	f.DurationVar(&o.agentTimeout, "agent-timeout", policy.DefaultTimes.Agent, "how long an agent may take to accept an assignment while the Node is Ready; then the assignment is taken back")
+	f.DurationVar(&o.notReadyGrace, "not-ready-grace", policy.DefaultTimes.NotReady, "how long a node may be NotReady after an assignment before it counts as failed")
+	f.IntVar(&o.writers, "writers", controller.DefaultWriters, "number of parallel writes to NodeConfigs")
 	o.log.Bind(f)
 }
 
-// shortestLease leaves a holder that cannot renew the time that a write takes.
+// shortestLease is long enough for a write to end between the loss of the Lease and the next leader.
 const shortestLease = 15 * time.Second
 
-// check returns what is wrong with the flags.
+// check validates the flags.
 func (o *options) check() error {
 	switch {
 	case len(validation.IsDNS1123Label(o.namespace)) > 0:
 		return program.Usage("--namespace must be the name of a namespace, not %q", o.namespace)
 	case o.leaderElect && o.leaseDuration < shortestLease:
-		return program.Usage("--leader-elect-lease-duration must be at least %s, is %s", shortestLease, o.leaseDuration)
+		return program.Usage("--leader-elect-lease-duration must be at least %s, not %s", shortestLease, o.leaseDuration)
 	case o.agentTimeout <= 0:
-		return program.Usage("--agent-timeout must be more than nothing, is %s", o.agentTimeout)
+		return program.Usage("--agent-timeout must be greater than 0, not %s", o.agentTimeout)
 	case o.notReadyGrace < 0:
-		return program.Usage("--not-ready-grace must not be negative, is %s", o.notReadyGrace)
+		return program.Usage("--not-ready-grace must be at least 0, not %s", o.notReadyGrace)
 	case o.writers < 1 || o.writers > 1000:
 		return program.Usage("--writers must be 1 to 1000, not %d", o.writers)
 	}
@@ -103,7 +103,7 @@ func run(ctx context.Context, o *options) error {
 	}
 	config.UserAgent = "evenkeel-controller/" + version
 	log := o.log.Logger()
-	// What the libraries say, too.
+	// The libraries use the same logger.
 	libraries := logr.FromSlogHandler(log.Handler())
 	ctrllog.SetLogger(libraries)
 	klog.SetLogger(libraries)

@@ -27,7 +27,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 
 	// What happens is seen without anything being done.
 	push(t, "workers", 120)
-	b.shows("[data-rollout=workers]", "AwaitingApproval", "revision 1", "1 updated", "17 pending", "maxPods: unset -> 120", "0 of 9 that may be")
+	b.shows("[data-rollout=workers]", "AwaitingApproval", "revision 1", "1 updated", "17 pending", "maxPods: unset -> 120", "0 of 9 allowed")
 	b.shows("#legend", "Pending\n17")
 
 	// Promote: cancelled, then confirmed.

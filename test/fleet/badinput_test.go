@@ -57,19 +57,19 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 		words    []string
 	}{
 		{"a relative path", s.template("resolvConf: resolv.conf"), []string{
-			`spec.template.kubelet: `, `resolvConf is the relative path "resolv.conf"`, "nothing changes until the template is mended"}},
+			`spec.template.kubelet: `, `resolvConf is the relative path "resolv.conf"`, "nothing changes until the template is corrected"}},
 		{"more than a ConfigMap can hold", s.template("kubeletCgroups: /" + strings.Repeat("a", 1<<20)), []string{
-			"spec.template.kubelet: ", "nothing changes until the template is mended"}},
+			"spec.template.kubelet: ", "nothing changes until the template is corrected"}},
 		{"what is nested so deep that it would grow to gigabytes", s.template("registerWithTaints: " + strings.Repeat("[", 9000) + strings.Repeat("]", 9000)), []string{
-			"spec.template.kubelet: nested more than 50 levels deep", "nothing changes until the template is mended"}},
+			"spec.template.kubelet: nested more than 50 levels deep", "nothing changes until the template is corrected"}},
 		{"a ConfigMap that is not there", ref("evenkeel-system", "badinput-nowhere"), []string{
-			"ConfigMap evenkeel-system/badinput-nowhere does not exist: create it, or name another; nothing changes until then"}},
+			"ConfigMap evenkeel-system/badinput-nowhere does not exist: create it, or name another one; nothing changes until then"}},
 		{"a ConfigMap without the key", ref("evenkeel-system", "badinput-typo"), []string{
-			"ConfigMap evenkeel-system/badinput-typo", `"kublet"`, "nothing changes until the template is mended"}},
+			"ConfigMap evenkeel-system/badinput-typo", `"kublet"`, "nothing changes until the template is corrected"}},
 		{"a ConfigMap of another namespace", ref("kube-system", "secret"), []string{
 			"ConfigMap kube-system/secret cannot be read", "forbidden", "give the controller's ServiceAccount get, list and watch on it"}},
 		{"a name that somebody else's ConfigMap has", clash, []string{
-			"ConfigMap evenkeel-system/" + clashName + " exists", "it is none of this rollout's revisions; delete it, or give the rollout another name"}},
+			"ConfigMap evenkeel-system/" + clashName + " exists", "it is not a revision of this rollout; delete it, or give the rollout another name"}},
 	} {
 		r.edit(func(spec *v1alpha1.NodeConfigRolloutSpec) { spec.Template = c.template })
 		r.until(c.what+" makes it invalid", func() (string, bool) {

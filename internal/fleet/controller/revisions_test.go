@@ -105,10 +105,10 @@ func TestSomebodyElsesConfigMapIsNotTakenForARevision(t *testing.T) {
 		cm   func(*corev1.ConfigMap)
 		want string
 	}{
-		{"without-label", func(cm *corev1.ConfigMap) { cm.Labels = nil }, `its label evenkeel.dev/rollout is "": it is none of this rollout's revisions; delete it, or give the rollout another name`},
+		{"without-label", func(cm *corev1.ConfigMap) { cm.Labels = nil }, `its label evenkeel.dev/rollout is "": it is not a revision of this rollout; delete it, or give the rollout another name`},
 		{"of-another", func(cm *corev1.ConfigMap) { cm.Labels[v1alpha1.LabelRollout] = "another" }, `its label evenkeel.dev/rollout is "another"`},
-		{"edited", func(cm *corev1.ConfigMap) { cm.Data[content.Key] += "\n" }, "holds another configuration; delete it, and the controller makes it anew"},
-		{"mutable", func(cm *corev1.ConfigMap) { cm.Immutable = nil }, "is not immutable; delete it, and the controller makes it anew"},
+		{"edited", func(cm *corev1.ConfigMap) { cm.Data[content.Key] += "\n" }, "another content; delete it, and the controller creates it again"},
+		{"mutable", func(cm *corev1.ConfigMap) { cm.Immutable = nil }, "is not immutable; delete it, and the controller creates it again"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			world(t)

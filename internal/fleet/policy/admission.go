@@ -13,14 +13,14 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// As the admission policy evenkeel-rollout has them.
+// The same patterns as in the admission policy evenkeel-rollout.
 var (
 	labelKey   = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 	labelValue = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`)
 )
 
-// Refused says what the admission policy evenkeel-rollout refuses in a rollout, in its words, nil if nothing: the API server
-// takes a moment until a policy that was applied is in force, and somebody may have deleted it.
+// CheckAdmission returns an error for what the admission policy evenkeel-rollout refuses, with the same message: an
+// admission policy takes effect a moment after it was applied, and may have been deleted.
 func CheckAdmission(r *v1alpha1.NodeConfigRollout) error {
 	s := &r.Spec
 	var bad []string
@@ -61,14 +61,14 @@ func CheckAdmission(r *v1alpha1.NodeConfigRollout) error {
 	if steps == 0 {
 		steps = len(defaultSteps)
 	}
-	// Later it may be about a revision, and steps, that are no more.
+	// Later, the approval may refer to an earlier revision and its steps.
 	if a := s.Approval; a != nil && r.Status.UpdateRevision == nil && int(a.Step) >= steps {
 		return fmt.Errorf("spec.approval.step is %d, but the last step is %d, counted from 0: set it to the step that waits, status.step", a.Step, steps-1)
 	}
 	return nil
 }
 
-// possible reports whether a node could have the labels of a selector.
+// validSelector reports whether a node could have the labels of a selector.
 func validSelector(s *metav1.LabelSelector) bool {
 	for _, key := range slices.Sorted(maps.Keys(s.MatchLabels)) {
 		if !labelKey.MatchString(key) || !labelValue.MatchString(s.MatchLabels[key]) {

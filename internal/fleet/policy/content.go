@@ -11,15 +11,15 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Content is what a template holds: one payload, as it goes into the ConfigMap of a revision.
+// Content is the content of a template: one payload, as it is stored in the ConfigMap of a revision.
 type Content struct {
 	Key    string // payload.KeyKubelet or payload.KeyKubeletDropin
 	Data   string
 	SHA256 string
 }
 
-// ContentOf returns what a template holds. It needs what the template's configMapRef names, if it has one. The error says
-// what is wrong with the configuration.
+// ContentOf returns the content of a template. named is the ConfigMap of the template's configMapRef, if it has one. The
+// error says what is wrong with the configuration.
 func ContentOf(t v1alpha1.RolloutTemplate, named *corev1.ConfigMap) (Content, error) {
 	var c Content
 	switch {
@@ -37,9 +37,9 @@ func ContentOf(t v1alpha1.RolloutTemplate, named *corev1.ConfigMap) (Content, er
 	return Content{p.Key, string(p.Data), p.SHA256}, nil
 }
 
-// inline writes an object of the template as YAML, the same bytes for the same content.
+// inline converts an object of the template to YAML: equal objects give equal bytes.
 func inline(key, field string, raw *runtime.RawExtension) (Content, error) {
-	if refused := payload.CheckLimits(raw.Raw); refused != nil { // as YAML it could be many times as large
+	if refused := payload.CheckLimits(raw.Raw); refused != nil { // converted to YAML, it could be many times as large
 		return Content{}, fmt.Errorf("spec.template.%s: %w", field, refused)
 	}
 	data, err := yaml.JSONToYAML(raw.Raw)
@@ -53,7 +53,7 @@ func inline(key, field string, raw *runtime.RawExtension) (Content, error) {
 	return Content{key, string(data), p.SHA256}, nil
 }
 
-// Asked returns what is asked of the trial of a content, by itself or beside it. The error says that both do.
+// TrialTerms returns the trial terms of a content: those in the payload, or those beside it. It fails if both have terms.
 func (c Content) TrialTerms(beside *v1alpha1.TrialTerms) (payload.TrialSettings, error) {
 	p, err := payload.Decode(c.Key, []byte(c.Data))
 	if err != nil {
@@ -62,5 +62,5 @@ func (c Content) TrialTerms(beside *v1alpha1.TrialTerms) (payload.TrialSettings,
 	return payload.ResolveTrial(p.Trial, beside)
 }
 
-// RevisionName is the name of the ConfigMap that holds a content of a rollout.
+// RevisionName returns the name of the ConfigMap for a content of a rollout.
 func RevisionName(rollout, sha256 string) string { return rollout + "-" + sha256[:10] }

@@ -9,7 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
-// observed is a mark as a NodeConfig's annotation has it.
+// observed is an observation as the NodeConfig's annotation stores it.
 type observed struct {
 	Rollout   string     `json:"rollout"`
 	Revision  int64      `json:"revision"`
@@ -23,7 +23,7 @@ type observed struct {
 	Message   string     `json:"message,omitempty"`
 }
 
-// MarkOf returns the mark that a NodeConfig has. One that cannot be read is none.
+// ObservationOf returns the observation in a NodeConfig's annotation; zero if there is none or it cannot be read.
 func ObservationOf(nc *v1alpha1.NodeConfig) rollout.Observation {
 	text, there := nc.Annotations[v1alpha1.AnnotationObserved]
 	if !there {
@@ -43,7 +43,7 @@ func ObservationOf(nc *v1alpha1.NodeConfig) rollout.Observation {
 	return m
 }
 
-// MarkText is a mark as an annotation has it.
+// ObservationText returns an observation as the annotation stores it.
 func ObservationText(m rollout.Observation) (string, error) {
 	o := observed{Rollout: m.Rollout, Revision: m.Revision, Attempt: m.Attempt, FailedIn: m.Failed, Joined: m.Joined, Offers: m.Offers, Reason: m.Reason, Message: m.Message}
 	if !m.Blocked.IsZero() {
@@ -54,7 +54,7 @@ func ObservationText(m rollout.Observation) (string, error) {
 	}
 	text, err := json.Marshal(o)
 	if err != nil {
-		return "", fmt.Errorf("encode what was observed: %w", err)
+		return "", fmt.Errorf("encode an observation: %w", err)
 	}
 	return string(text), nil
 }

@@ -8,8 +8,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// StopReason returns why the revision of an outcome was stopped, one of v1alpha1.HaltReasons; empty if the revision was not
-// stopped.
+// StopReason returns why the revision of an outcome was stopped, one of v1alpha1.HaltReasons; empty if it was not stopped.
 func StopReason(o v1alpha1.RolloutOutcome) string {
 	if o.Outcome != v1alpha1.OutcomeHalted && o.Outcome != v1alpha1.OutcomeRolledBack {
 		return ""
@@ -17,9 +16,8 @@ func StopReason(o v1alpha1.RolloutOutcome) string {
 	return cmp.Or(o.Reason, reasonInMessage(o.Message))
 }
 
-// reasonInMessage returns the reason with which the message of an outcome begins, empty if there is none. Only an entry
-// without a reason is read so: a controller of an earlier version wrote it, or the CRD had no such field then. These entries
-// stay in the history, and nothing else there tells whether the revision was to blame.
+// reasonInMessage returns the reason at the start of an outcome's message; empty if there is none. It is used only for an
+// entry without a reason, from a controller of an earlier version or with an older CRD. Such entries stay in the history.
 func reasonInMessage(message string) string {
 	i := slices.IndexFunc(v1alpha1.HaltReasons, func(r string) bool { return strings.HasPrefix(message, StopMessage(r, "")) })
 	if i < 0 {
@@ -28,11 +26,11 @@ func reasonInMessage(message string) string {
 	return v1alpha1.HaltReasons[i]
 }
 
-// StopMessage returns the message of the outcome of a revision that was stopped. It begins with the reason for people, and
-// for a controller of an earlier version, which knows the reason from there alone.
+// StopMessage returns the message of the outcome of a stopped revision. It begins with the reason, for people and for
+// controllers of earlier versions, which read the reason there.
 func StopMessage(reason, message string) string { return reason + ": " + message }
 
-// stoppedAsBad reports whether a revision was stopped, and was to blame.
+// stoppedAsBad reports whether a revision failed or was aborted. An inconclusive stop does not blame the revision.
 func stoppedAsBad(o v1alpha1.RolloutOutcome) bool {
 	stopped := o.Outcome == v1alpha1.OutcomeHalted || o.Outcome == v1alpha1.OutcomeRolledBack
 	return stopped && StopReason(o) != v1alpha1.HaltInconclusive

@@ -1,8 +1,8 @@
-// Package policy turns API objects into the input of rollout.Plan: a rollout, its template, its revisions and the
-// controller's settings into rollout.Policy and rollout.Progress, and a Node with its NodeConfig into a rollout.Node.
+// Package policy converts API objects into the input of rollout.Plan: a rollout with its template, its revisions and the
+// controller's settings into rollout.Policy and rollout.Progress, and a Node with its NodeConfig into rollout.Node.
 //
-// The controller, the command line and the page call the same functions, so that they plan the same. The package reads
-// nothing and writes nothing: its callers pass the objects.
+// The controller, the CLI and the dashboard call the same functions, so that their plans are equal. The package must not read
+// or write anything: its callers pass the objects.
 package policy
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// UnmadeUID stands for the UID of a revision whose ConfigMap does not exist yet.
+// UIDNotCreated is the UID of a revision whose ConfigMap does not exist yet.
 const UIDNotCreated = "not made yet"
 
-// Input is what the policy and the progress of one rollout are made of.
+// Input is the input of Build.
 type Input struct {
 	Rollout  *v1alpha1.NodeConfigRollout
 	Template Template
@@ -36,9 +36,9 @@ type Input struct {
 	Now      time.Time
 }
 
-// Of returns what a rollout wants, and what its status remembers. A spec or a template that cannot be used is in
-// Policy.Invalid; Policy.Target is then the revision that the status names. Policy.Target.UID is UnmadeUID if the
-// revision's ConfigMap does not exist. Policy.Term and Policy.Since are left to the controller.
+// Build returns the policy of a rollout, and the progress in its status. If the spec or the template is invalid,
+// Policy.Invalid says why, and Policy.Target is the revision in the status. Policy.Target.UID is UIDNotCreated if the
+// revision's ConfigMap does not exist. The controller sets Policy.Term and Policy.Since.
 func Build(in Input) (rollout.Policy, rollout.Progress) {
 	r := in.Rollout
 	p, err := FromSpec(r, in.Settings.Times, in.Now)
@@ -59,18 +59,18 @@ func Build(in Input) (rollout.Policy, rollout.Progress) {
 	return p, ProgressOf(&r.Status)
 }
 
-// Template is what a rollout's template holds. Err, if not nil, says why it cannot be used.
+// Template is the content of a rollout's template. If Err is not nil, the template is invalid.
 type Template struct {
 	Content Content
-	Trial   payload.TrialSettings // what is asked of the trial of Content
+	Trial   payload.TrialSettings // the trial terms of Content
 	Err     error
 }
 
-// TemplateOf returns what a rollout's template holds. source is the ConfigMap that the template's configMapRef names; nil if
-// it names none, or one that does not exist.
+// TemplateOf returns the content of a rollout's template. source is the ConfigMap that the template's configMapRef names;
+// nil if there is no configMapRef, or no such ConfigMap.
 func TemplateOf(r *v1alpha1.NodeConfigRollout, source *corev1.ConfigMap) Template {
 	if ref := r.Spec.Template.ConfigMapRef; ref != nil && source == nil {
-		return Template{Err: fmt.Errorf("spec.template.configMapRef: ConfigMap %s/%s does not exist: create it, or name another; nothing changes until then", ref.Namespace, ref.Name)}
+		return Template{Err: fmt.Errorf("spec.template.configMapRef: ConfigMap %s/%s does not exist: create it, or name another one; nothing changes until then", ref.Namespace, ref.Name)}
 	}
 	var t Template
 	var err error
@@ -78,19 +78,19 @@ func TemplateOf(r *v1alpha1.NodeConfigRollout, source *corev1.ConfigMap) Templat
 		t.Trial, err = t.Content.TrialTerms(r.Spec.Trial)
 	}
 	if err != nil {
-		t.Err = fmt.Errorf("%w; nothing changes until the template is mended", err)
+		t.Err = fmt.Errorf("%w; nothing changes until the template is corrected", err)
 	}
 	return t
 }
 
-// targetOf returns the revision that a template's content is: the one that the status names if it has the same content,
-// else the next number. The error says why no ConfigMap can hold it.
+// targetOf returns the revision for a template's content: the one in the status if the content is the same, else the next
+// number. The error says why no ConfigMap can hold it.
 func targetOf(in Input) (rollout.Revision, error) {
 	r, sha256 := in.Rollout, in.Template.Content.SHA256
 	target := rollout.Revision{Namespace: in.Settings.Namespace, Name: RevisionName(r.Name, sha256), UID: UIDNotCreated, SHA256: sha256}
 	highest := highestNumber(r, in.Revisions, in.Assigned)
 	if highest == math.MaxInt64 {
-		return target, fmt.Errorf("rollout %s has used revision number %d, and there is no higher one: create the rollout again under another name", r.Name, highest)
+		return target, fmt.Errorf("rollout %s has used the highest revision number, %d: create the rollout again under another name", r.Name, highest)
 	}
 	target.Number = highest + 1
 	current := r.Status.UpdateRevision
@@ -110,22 +110,22 @@ func targetOf(in Input) (rollout.Revision, error) {
 	return target, nil
 }
 
-// CheckRevision reports why a ConfigMap that has the name of a rollout's revision cannot be used as the revision with this
-// payload; nil if it can.
+// CheckRevision returns an error if a ConfigMap with the name of a rollout's revision cannot be used as the revision with
+// this payload.
 func CheckRevision(cm *corev1.ConfigMap, rollout, sha256 string) error {
 	key := cm.Namespace + "/" + cm.Name
 	switch owner := cm.Labels[v1alpha1.LabelRollout]; {
 	case owner != rollout:
-		return fmt.Errorf("ConfigMap %s exists, and its label %s is %q: it is none of this rollout's revisions; delete it, or give the rollout another name", key, v1alpha1.LabelRollout, owner)
+		return fmt.Errorf("ConfigMap %s exists, and its label %s is %q: it is not a revision of this rollout; delete it, or give the rollout another name", key, v1alpha1.LabelRollout, owner)
 	case PayloadDigest(cm) != sha256:
-		return fmt.Errorf("ConfigMap %s bears the name of a revision, but holds another configuration; delete it, and the controller makes it anew", key)
+		return fmt.Errorf("ConfigMap %s has the name of a revision, but another content; delete it, and the controller creates it again", key)
 	case !Immutable(cm):
-		return fmt.Errorf("ConfigMap %s bears the name of a revision, but is not immutable; delete it, and the controller makes it anew", key)
+		return fmt.Errorf("ConfigMap %s has the name of a revision, but is not immutable; delete it, and the controller creates it again", key)
 	}
 	return nil
 }
 
-// RevisionOf returns a revision that a status names; zero for nil.
+// RevisionOf converts a revision in a status; nil becomes the zero value.
 func RevisionOf(r *v1alpha1.RolloutRevision) rollout.Revision {
 	if r == nil {
 		return rollout.Revision{}
@@ -134,10 +134,10 @@ func RevisionOf(r *v1alpha1.RolloutRevision) rollout.Revision {
 	return rollout.Revision{Number: r.Number, Namespace: ref.Namespace, Name: ref.Name, UID: string(ref.UID), SHA256: ref.SHA256}
 }
 
-// lastSucceeded returns the newest revision other than the target that has succeeded, and whether its ConfigMap is gone.
+// lastSucceeded returns the newest revision other than the target that succeeded.
 func lastSucceeded(st *v1alpha1.NodeConfigRolloutStatus, revisions map[string]*corev1.ConfigMap, target rollout.Revision) rollout.Revision {
 	if r := RevisionOf(st.CurrentRevision); r.Number != 0 && r.SHA256 != target.SHA256 {
-		// A ConfigMap of that name with another UID is not the one that was proven, and may hold anything.
+		// A ConfigMap of that name with another UID may have another content.
 		r.Gone = !RecordedOf(st.CurrentRevision).Is(revisions[r.Name])
 		return r
 	}
@@ -150,10 +150,9 @@ func lastSucceeded(st *v1alpha1.NodeConfigRolloutStatus, revisions map[string]*c
 	return rollout.Revision{}
 }
 
-// stopped returns the names of the ConfigMaps of revisions before the target that were stopped because they were bad, or by
-// a person.
+// stopped returns the names of the ConfigMaps of revisions before the target that failed or were aborted.
 func stopped(st *v1alpha1.NodeConfigRolloutStatus, revisions map[string]*corev1.ConfigMap, target rollout.Revision) []string {
-	bad := map[string]bool{} // by the ConfigMap's name: whether its newest outcome was a stop
+	bad := map[string]bool{} // by the ConfigMap's name: whether the newest outcome is a failure or an abort
 	for name, cm := range revisions {
 		if _, is := cm.Annotations[v1alpha1.AnnotationStopped]; is && IsRevision(cm) {
 			bad[name] = true
@@ -171,7 +170,7 @@ func stopped(st *v1alpha1.NodeConfigRolloutStatus, revisions map[string]*corev1.
 	return slices.Sorted(maps.Keys(bad))
 }
 
-// CountsOf returns counts as a status has them.
+// CountsOf converts counts for a status.
 func CountsOf(c rollout.Counts) v1alpha1.RolloutCounts {
 	return v1alpha1.RolloutCounts{
 		Selected: int32(c.Selected), Pending: int32(c.Pending), Assigned: int32(c.Assigned), Trial: int32(c.Trial),

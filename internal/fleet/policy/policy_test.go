@@ -117,7 +117,7 @@ func TestNoConfigMapSaysTheNextNumber(t *testing.T) {
 	}
 	o.Status.UpdateRevision.Number = math.MaxInt64
 	next := Template{Content: Content{Key: "kubelet", Data: "next", SHA256: digest("next")}}
-	if _, err := targetOf(Input{Rollout: o, Revisions: revisions, Template: next, Settings: DefaultSettings}); err == nil || !strings.Contains(err.Error(), "there is no higher one: create the rollout again under another name") {
+	if _, err := targetOf(Input{Rollout: o, Revisions: revisions, Template: next, Settings: DefaultSettings}); err == nil || !strings.Contains(err.Error(), "has used the highest revision number") {
 		t.Errorf("after the last number: %v", err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Recorded is a revision that a rollout's status names. Only the controller writes there; labels and annotations of a
-// ConfigMap are anybody's who may create one.
+// Recorded is a revision that a rollout's status names. Only the controller writes there; anyone who may create ConfigMaps
+// can choose their labels and annotations.
 type Recorded struct {
 	Number int64
 	Name   string // of its ConfigMap
@@ -31,7 +31,7 @@ func (r Recorded) Is(cm *corev1.ConfigMap) bool {
 	return cm != nil && r.Matches(cm.UID, PayloadDigest(cm))
 }
 
-// RecordedOf returns a revision that a status names.
+// RecordedOf converts a revision in a status.
 func RecordedOf(v *v1alpha1.RolloutRevision) Recorded {
 	return Recorded{v.Number, v.ConfigMapRef.Name, v.ConfigMapRef.UID, v.ConfigMapRef.SHA256}
 }
@@ -53,7 +53,7 @@ func RecordedIn(st *v1alpha1.NodeConfigRolloutStatus) []Recorded {
 	for _, h := range st.History {
 		r := Recorded{h.Revision, h.ConfigMap, h.UID, h.SHA256}
 		for _, v := range []*v1alpha1.RolloutRevision{st.UpdateRevision, st.CurrentRevision} {
-			// An earlier version recorded the name alone. A content that came back has its ConfigMap still.
+			// An earlier version recorded only the name. A content that became the target again still has its ConfigMap.
 			if v != nil && r.UID == "" && r.SHA256 == "" && r.Name == v.ConfigMapRef.Name {
 				r.UID, r.SHA256 = v.ConfigMapRef.UID, v.ConfigMapRef.SHA256
 			}
@@ -64,7 +64,7 @@ func RecordedIn(st *v1alpha1.NodeConfigRolloutStatus) []Recorded {
 	return out
 }
 
-// Numbered returns the revision of a number that a status names; false if it names none.
+// Numbered returns the revision with a number that a status names; false if there is none.
 func Numbered(st *v1alpha1.NodeConfigRolloutStatus, number int64) (Recorded, bool) {
 	all := RecordedIn(st)
 	if i := slices.IndexFunc(all, func(r Recorded) bool { return r.Number == number }); i >= 0 {
@@ -73,7 +73,7 @@ func Numbered(st *v1alpha1.NodeConfigRolloutStatus, number int64) (Recorded, boo
 	return Recorded{}, false
 }
 
-// NumberOf returns the number that a ConfigMap's label claims; 0 if the label is none that the controller writes.
+// NumberOf returns the number in a ConfigMap's label; 0 if the controller cannot have written the label.
 func NumberOf(cm *corev1.ConfigMap) int64 {
 	label := cm.Labels[v1alpha1.LabelRevision]
 	n, err := strconv.ParseInt(label, 10, 64)
@@ -83,8 +83,8 @@ func NumberOf(cm *corev1.ConfigMap) int64 {
 	return n
 }
 
-// PayloadDigest returns the sha256 of the payload of a ConfigMap, which may be stripped; empty if it holds none, or more than
-// one thing.
+// PayloadDigest returns the sha256 of the payload in a ConfigMap, which may be stripped; empty if the ConfigMap does not
+// hold exactly one payload.
 func PayloadDigest(cm *corev1.ConfigMap) string {
 	if kept, stripped := cm.Annotations[AnnotationDigest]; stripped {
 		return kept
@@ -100,22 +100,23 @@ func PayloadDigest(cm *corev1.ConfigMap) string {
 	return ""
 }
 
-// Immutable reports whether nobody can change what a ConfigMap holds.
+// Immutable reports whether a ConfigMap is immutable.
 func Immutable(cm *corev1.ConfigMap) bool { return cm.Immutable != nil && *cm.Immutable }
 
-// IsRevision reports whether a ConfigMap looks like one that the controller has made: it cannot be changed, and has the name
-// of what it holds. Anybody could make such a one; only what a status names is a revision.
+// IsRevision reports whether a ConfigMap looks like one that the controller created: it is immutable, and its name matches
+// its content. Anyone could create it: only a ConfigMap that a status names is a revision.
 func IsRevision(cm *corev1.ConfigMap) bool {
 	sha256 := PayloadDigest(cm)
 	return sha256 != "" && cm.Name == RevisionName(cm.Labels[v1alpha1.LabelRollout], sha256) && Immutable(cm)
 }
 
-// mostLeft is the highest number that is believed of a ConfigMap that an earlier rollout of the same name left.
+// maxInheritedNumber is the highest number that is accepted from a ConfigMap that an earlier rollout of the same name left.
 const maxInheritedNumber = 1_000_000
 
-// highestNumber returns the highest number that a rollout has used: as its status says; before it has a status, as the
-// ConfigMaps and the nodes say that an earlier rollout of its name left. assigned are the numbers that nodes were assigned.
-// A ConfigMap counts only if it looks like a revision and is older than the rollout: that time is the API server's.
+// highestNumber returns the highest revision number that a rollout has used, according to its status. Before it has a
+// status, the number comes from ConfigMaps and nodes that an earlier rollout of the same name left; assigned are the
+// numbers on nodes. A ConfigMap counts only if it looks like a revision and is older than the rollout, by the API server's
+// time.
 func highestNumber(r *v1alpha1.NodeConfigRollout, labelled map[string]*corev1.ConfigMap, assigned []int64) int64 {
 	st := &r.Status
 	var highest int64

@@ -11,8 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
-// Selection is which nodes a rollout selects, and the claim by which it competes with other rollouts for them. The zero
-// value selects nothing.
+// Selection is the nodes that a rollout selects, and its claim on them. The zero value selects no node.
 type Selection struct {
 	Claim       rollout.Claim
 	Nodes       labels.Selector
@@ -20,7 +19,7 @@ type Selection struct {
 	topologyKey string
 }
 
-// SelectionOf returns the selection of a rollout. The error says what is wrong with a selector; the selection is then empty.
+// SelectionOf returns the selection of a rollout. If a selector is invalid, it returns an error and an empty selection.
 func SelectionOf(r *v1alpha1.NodeConfigRollout) (Selection, error) {
 	nodes, canaries, err := selectors(&r.Spec)
 	if err != nil {
@@ -32,7 +31,7 @@ func SelectionOf(r *v1alpha1.NodeConfigRollout) (Selection, error) {
 	}, nil
 }
 
-// SelectionsOf returns the selections of the rollouts that can have nodes: not of those that are being deleted.
+// SelectionsOf returns the selections of the rollouts that are valid and not being deleted.
 func SelectionsOf(all []v1alpha1.NodeConfigRollout) []Selection {
 	var out []Selection
 	for i := range all {
@@ -59,7 +58,7 @@ func ClaimsOn(all []Selection, node *corev1.Node) []rollout.Claim {
 	return out
 }
 
-// Place fills in what depends on the rollout in a node that it selects: Domain, Canary and Owner. holder is the rollout that
+// Place sets the fields of a selected node that depend on the rollout: Domain, Canary and Owner. holder is the rollout that
 // has the node.
 func (s Selection) Place(n *rollout.Node, node *corev1.Node, holder string) {
 	n.Domain = node.Labels[s.topologyKey]
@@ -69,8 +68,7 @@ func (s Selection) Place(n *rollout.Node, node *corev1.Node, holder string) {
 	}
 }
 
-// selectors returns which nodes a rollout selects, and which of them go first. The error says what is wrong with a
-// selector.
+// selectors returns the selectors of nodes and of canaries.
 func selectors(s *v1alpha1.NodeConfigRolloutSpec) (nodes, canaries labels.Selector, err error) {
 	nodes, canaries = labels.Everything(), labels.Nothing()
 	if !s.AllNodes {
@@ -78,7 +76,7 @@ func selectors(s *v1alpha1.NodeConfigRolloutSpec) (nodes, canaries labels.Select
 			return nil, nil, fmt.Errorf("spec.nodeSelector: %w", err)
 		}
 		if nodes.Empty() {
-			return nil, nil, fmt.Errorf("spec.nodeSelector is empty: give it labels, or set allNodes: true if every node is meant")
+			return nil, nil, fmt.Errorf("spec.nodeSelector is empty: add labels, or set allNodes: true to select every node")
 		}
 	}
 	if c := s.Strategy.CanarySelector; c != nil {

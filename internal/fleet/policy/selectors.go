@@ -20,7 +20,7 @@ var (
 	reservedNamespaces = []string{"kubernetes.io", "k8s.io"}
 )
 
-// NodeMaySet reports whether a node may set a label on its own Node, if the API server runs NodeRestriction.
+// NodeMaySet reports whether a node may set a label on its own Node if the API server runs NodeRestriction.
 func NodeMaySet(key string) bool {
 	namespace, _, prefixed := strings.Cut(key, "/")
 	within := func(all []string) bool {
@@ -29,8 +29,8 @@ func NodeMaySet(key string) bool {
 	return !within(reservedNamespaces) || slices.Contains(nodesOwnLabels, key) || within(nodesOwnNamespaces)
 }
 
-// SelfSelected says that a node can choose by itself whether a rollout selects it, and what to do about that; empty if it
-// cannot, because the selector has a label that the node may not set.
+// SelfSelectionWarning returns a warning if a node can choose by itself whether a rollout selects it; empty if the selector
+// has a label that nodes may not set.
 func SelfSelectionWarning(s *v1alpha1.NodeConfigRolloutSpec) string {
 	var keys []string
 	for key := range s.NodeSelector.MatchLabels {

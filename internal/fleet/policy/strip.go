@@ -9,10 +9,10 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// MaxErrorKept is how many characters of a node's error are kept: what status.failedNodes can hold.
+// MaxErrorKept is how many characters of a node's error are kept: as many as status.failedNodes can hold.
 const MaxErrorKept = 1024
 
-// StripMeta removes from metadata all that nobody plans with, and replaces the labels.
+// StripMeta removes the metadata that no plan needs, and replaces the labels.
 func StripMeta(m *metav1.ObjectMeta, labels map[string]string) {
 	*m = metav1.ObjectMeta{
 		Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation,
@@ -20,7 +20,7 @@ func StripMeta(m *metav1.ObjectMeta, labels map[string]string) {
 	}
 }
 
-// StripNode removes from a Node all that NodeOf and selectors do not read.
+// StripNode removes from a Node what neither NodeOf nor selectors read.
 func StripNode(n *corev1.Node) {
 	StripMeta(&n.ObjectMeta, n.Labels)
 	n.Spec = corev1.NodeSpec{}
@@ -36,10 +36,10 @@ func StripNode(n *corev1.Node) {
 	}}
 }
 
-// once returns the one copy of a text that nodes have in common.
+// intern returns one shared copy of a string that many nodes have in common.
 func intern[T ~string](s T) T { return T(unique.Make(string(s)).Value()) }
 
-// StripNodeConfig removes from a NodeConfig all that neither NodeOf nor a decision about revisions reads.
+// StripNodeConfig removes from a NodeConfig what neither NodeOf nor a decision about revisions reads.
 func StripNodeConfig(nc *v1alpha1.NodeConfig) {
 	observed, is := nc.Annotations[v1alpha1.AnnotationObserved]
 	StripMeta(&nc.ObjectMeta, nil)
@@ -88,21 +88,21 @@ func stripRolloutRef(r *v1alpha1.RolloutReference) {
 	}
 }
 
-// stripRevisionOf keeps which object and which content it was.
+// stripRevisionOf keeps only UID and digest.
 func stripRevisionOf(r *v1alpha1.ConfigRevision) {
 	if r != nil {
 		*r = v1alpha1.ConfigRevision{UID: intern(r.UID), SHA256: intern(r.SHA256)}
 	}
 }
 
-// StripRollout removes from a rollout the metadata that nobody plans with.
+// StripRollout removes from a rollout the metadata that no plan needs.
 func StripRollout(r *v1alpha1.NodeConfigRollout) { StripMeta(&r.ObjectMeta, nil) }
 
-// DigestKept is the annotation that has the digest of the payload of a stripped ConfigMap. No object of the API can have an
-// annotation of this name.
+// AnnotationDigest is the annotation of a stripped ConfigMap with the digest of its payload. Its name is invalid in the
+// API, so no stored object can have it.
 const AnnotationDigest = "digest of what it holds"
 
-// StripRevision replaces the content of a revision's ConfigMap by its digest. A second time it does nothing.
+// StripRevision replaces the content of a revision's ConfigMap by its digest. It may be called twice.
 func StripRevision(cm *corev1.ConfigMap) {
 	if _, done := cm.Annotations[AnnotationDigest]; done {
 		return
@@ -120,7 +120,7 @@ func StripRevision(cm *corev1.ConfigMap) {
 	cm.Data, cm.BinaryData = nil, nil
 }
 
-// Cut shortens a text to so many characters.
+// Cut shortens a string to a number of characters.
 func Cut(s string, most int) string {
 	if len(s) <= most {
 		return s

@@ -14,15 +14,15 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
-// defaultSteps are those of a strategy without any: 1 node, 10%, all.
+// defaultSteps are the steps of a strategy without steps: 1 node, 10%, all.
 var defaultSteps = []rollout.Step{
 	{Nodes: rollout.Amount{Value: 1}},
 	{Nodes: rollout.Amount{Value: 10, Percent: true}},
 	{Nodes: rollout.Amount{Value: 100, Percent: true}},
 }
 
-// FromSpec returns what a rollout's spec asks for: a policy without revisions. The error says which field makes no sense;
-// the CRD and the admission policy refuse the same.
+// FromSpec converts a rollout's spec: a policy without revisions. The error names the invalid field; the CRD and the
+// admission policy refuse the same values.
 func FromSpec(r *v1alpha1.NodeConfigRollout, t Times, now time.Time) (rollout.Policy, error) {
 	s := &r.Spec
 	p := rollout.Policy{
@@ -88,7 +88,7 @@ func FromSpec(r *v1alpha1.NodeConfigRollout, t Times, now time.Time) (rollout.Po
 	return p, err
 }
 
-// amountOf reads a number or a percentage. The error says what is wrong with it.
+// amountOf converts a number or a percentage.
 func amountOf(v intstr.IntOrString) (rollout.Amount, error) {
 	if v.Type == intstr.Int {
 		if v.IntVal < 0 {
@@ -103,16 +103,16 @@ func amountOf(v intstr.IntOrString) (rollout.Amount, error) {
 	return rollout.Amount{Value: n, Percent: true}, nil
 }
 
-// MostTrial is how much of the length that a node reports for its trial is believed: the most that a payload can ask for.
+// MaxTrialLength limits the trial length that a node reports: a payload cannot ask for more.
 const MaxTrialLength = 168 * time.Hour
 
-// TrialLength is how long a trial takes that a node reports.
+// TrialLength returns the length of the trial that a node reports.
 func TrialLength(t *v1alpha1.Trial) time.Duration {
 	return time.Duration(min(max(t.DurationSeconds, 0), int64(MaxTrialLength/time.Second))) * time.Second
 }
 
-// NodeOf returns what is observed about a node, without what depends on the rollout: Domain, Canary, Last and Owner; and
-// without WentNotReady, which is for who observes it. No time that a node wrote is in it. The NodeConfig may be nil.
+// NodeOf returns what is observed about a node, without the fields that depend on the rollout (Domain, Canary, Last, Owner)
+// and without WentNotReady, which the caller observes. It contains no time that a node wrote. The NodeConfig may be nil.
 func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 	info := node.Status.NodeInfo
 	n := rollout.Node{
@@ -176,7 +176,7 @@ func sourceOf(s *v1alpha1.NodeConfigSource) rollout.Source {
 	if r := s.RolloutRef; r != nil {
 		out.Rollout, out.Revision, out.Attempt, out.AssignedAt = r.Name, r.Revision, r.Attempt, r.AssignedAt.Time
 		out.Term = r.Term
-		// What is not bound to one content may hold anything by now.
+		// A reference without UID and sha256 may have another content now.
 		if p := r.Previous; p != nil && p.ConfigMapRef.UID != "" && p.ConfigMapRef.SHA256 != "" {
 			previous := configMapSource(p.ConfigMapRef)
 			previous.Rollout, previous.Revision, previous.Attempt = p.Rollout, p.Revision, p.Attempt
@@ -190,7 +190,7 @@ func configMapSource(ref v1alpha1.ConfigMapReference) rollout.Source {
 	return rollout.Source{Kind: rollout.SourceConfigMap, Namespace: ref.Namespace, Name: ref.Name, UID: string(ref.UID), SHA256: ref.SHA256}
 }
 
-// ProgressOf returns what a rollout's status remembers.
+// ProgressOf converts a rollout's status.
 func ProgressOf(st *v1alpha1.NodeConfigRolloutStatus) rollout.Progress {
 	p := rollout.Progress{
 		Attempt: st.Attempt, Step: int(st.Step), Updated: int(st.Nodes.Updated),
@@ -207,7 +207,7 @@ func ProgressOf(st *v1alpha1.NodeConfigRolloutStatus) rollout.Progress {
 	return p
 }
 
-// TimeOf is a time that may not be there: zero then.
+// TimeOf converts an optional time; nil becomes the zero value.
 func TimeOf(t *metav1.Time) time.Time {
 	if t == nil {
 		return time.Time{}
