@@ -20,7 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
-func TestTheClockIsTheAPIServersAndNotTheMachines(t *testing.T) {
+func TestTheClockIsSetToTheAPIServersTime(t *testing.T) {
 	for name, off := range map[string]time.Duration{"an hour behind": time.Hour, "an hour ahead": -time.Hour, "right": 0} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -43,7 +43,7 @@ func TestTheClockIsTheAPIServersAndNotTheMachines(t *testing.T) {
 	}
 }
 
-func TestAnAnswerWithoutATimeSetsNothing(t *testing.T) {
+func TestAnAnswerWithoutADateIsAnError(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header()["Date"] = nil }))
 	config := &rest.Config{Host: server.URL}
 	if at, err := serverTime(t.Context(), server.Client(), config); err == nil {
@@ -85,7 +85,7 @@ func TestARolloutsTimeNeverGoesBack(t *testing.T) {
 	}
 }
 
-func TestANodeIsNotReadyFromWhenThatIsSeen(t *testing.T) {
+func TestNotReadyBeginsWhenTheControllerSeesIt(t *testing.T) {
 	now := then
 	f := newFleet("", time.Second)
 	f.now = func() time.Time { return now }
@@ -239,9 +239,9 @@ func (l *leader) plan(policy rollout.Policy, was rollout.Progress) rollout.Resul
 	return rollout.Plan(policy, was, l.nodes)
 }
 
-// TestNodesClocksChangeNothing plays histories twice: with nodes whose clocks are right, and with nodes whose clocks are
+// TestNodeClocksDoNotChangePlans plays histories twice: with nodes whose clocks are right, and with nodes whose clocks are
 // hours off, go back, or are in another century. What is decided is the same.
-func TestNodesClocksChangeNothing(t *testing.T) {
+func TestNodeClocksDoNotChangePlans(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := then
 		right := func(_ *model, at time.Time) time.Time { return at }
@@ -330,8 +330,8 @@ func TestNodesClocksChangeNothing(t *testing.T) {
 	})
 }
 
-// TestWhatANodeWritesHasNoTimeInAPlan holds policy.NodeOf to it, for every field that a node can write.
-func TestWhatANodeWritesHasNoTimeInAPlan(t *testing.T) {
+// TestPlansContainNoTimeThatANodeWrote holds policy.NodeOf to it, for every field that a node can write.
+func TestPlansContainNoTimeThatANodeWrote(t *testing.T) {
 	m := &model{name: "n", ready: true, readyAt: then, generation: 1, answered: 1, ok: metav1.ConditionFalse, okAt: then, trialAt: then, goodAt: then,
 		good: &v1alpha1.ConfigRevision{UID: "u", SHA256: "s"}, active: &v1alpha1.ConfigRevision{UID: "u", SHA256: "s"}}
 	node, nc := m.objects(func(t time.Time) time.Time { return t })

@@ -133,7 +133,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		return nil, fmt.Errorf("make a manager: %w", err)
 	}
 	//lint:ignore SA1019 the elector takes no other recorder yet
-	lock.lease.LockConfig.EventRecorder = c.manager.GetEventRecorderFor(lock.Identity())
+	lock.lease.LockConfig.EventRecorder = c.manager.GetEventRecorderFor(lock.Identity()) //nolint:staticcheck // as above
 	if !o.LeaderElection {
 		err = c.manager.Add(manager.RunnableFunc(func(ctx context.Context) error {
 			return lock.renewWhileFree(ctx, leaderelection.LeaderElectionConfig{LeaseDuration: lease, RenewDeadline: renew, RetryPeriod: retry})

@@ -30,7 +30,7 @@ func config(version string, generation int64, uid string) *v1alpha1.NodeConfig {
 	return nc
 }
 
-func TestAWatchThatLagsBehindTakesNoWriteBack(t *testing.T) {
+func TestALateWatchDoesNotUndoAWrite(t *testing.T) {
 	f := newFleet("", time.Second)
 	f.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 	f.setConfig(config("10", 1, ""))
@@ -53,7 +53,7 @@ func TestAWatchThatLagsBehindTakesNoWriteBack(t *testing.T) {
 	}
 }
 
-func TestAnOlderRolloutOrRevisionTakesNothingBack(t *testing.T) {
+func TestAnOlderRolloutOrRevisionIsIgnored(t *testing.T) {
 	f := newFleet("", time.Second)
 	all := func(version string, generation int64) *v1alpha1.NodeConfigRollout {
 		return &v1alpha1.NodeConfigRollout{
@@ -149,7 +149,7 @@ func patchesSpec(r *http.Request) bool {
 	return r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/nodeconfigs/")
 }
 
-func TestAWriteThatNobodyKnowsTheOutcomeOfIsLookedUpBeforeAnythingElse(t *testing.T) {
+func TestAWriteWithUnknownOutcomeIsReadBeforeTheNextPlan(t *testing.T) {
 	world(t)
 	names := []string{"q1", "q2", "q3"}
 	addNodes(t, "pool=unknown", names...)
@@ -199,7 +199,7 @@ func TestAWriteThatNobodyKnowsTheOutcomeOfIsLookedUpBeforeAnythingElse(t *testin
 	awaitRollout(t, "unknown", completeAt(1))
 }
 
-func TestASpecThatSomebodyElseWritesMeanwhileIsNotOverwritten(t *testing.T) {
+func TestASpecChangedBySomeoneElseIsNotOverwritten(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=conflict", "v1")
 	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "v1"}}
@@ -230,7 +230,7 @@ func TestASpecThatSomebodyElseWritesMeanwhileIsNotOverwritten(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatReportsMeanwhileIsNoConflict(t *testing.T) {
+func TestAStatusWriteOfAnAgentIsNoConflict(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=busy", "y1")
 	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "y1"}}
@@ -261,7 +261,7 @@ func TestAnAgentThatReportsMeanwhileIsNoConflict(t *testing.T) {
 	}
 }
 
-func TestAnAnswerTellsWhetherAWriteTookEffect(t *testing.T) {
+func TestRefusedReportsWhetherAWriteFailed(t *testing.T) {
 	for _, test := range []struct {
 		err  error
 		want bool

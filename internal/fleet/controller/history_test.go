@@ -50,7 +50,7 @@ func knowing(all ...*corev1.ConfigMap) *Controller {
 	return c
 }
 
-func TestTheHistoryOfAnEarlierVersionIsProvenOrLeftAlone(t *testing.T) {
+func TestHistoryEntriesWithoutUIDAreIdentifiedOrKept(t *testing.T) {
 	good := held("good", "1", "u1")
 	late := held("good", "1", "u1")
 	late.CreationTimestamp = metav1.NewTime(then.Add(time.Hour))
@@ -117,7 +117,7 @@ func TestTheHistoryOfAnEarlierVersionIsProvenOrLeftAlone(t *testing.T) {
 	}
 }
 
-func TestPlantedConfigMapsPushNoRevisionOut(t *testing.T) {
+func TestForgedConfigMapsDoNotDisplaceRevisions(t *testing.T) {
 	limit := int32(2)
 	target, first := held("target", "2", "u2"), held("first", "1", "u1")
 	all := []*corev1.ConfigMap{target, first}
@@ -147,7 +147,7 @@ func TestPlantedConfigMapsPushNoRevisionOut(t *testing.T) {
 	}
 }
 
-func TestATargetThatWasMadeAnewIsThatInTheHistoryToo(t *testing.T) {
+func TestARecreatedTargetUpdatesItsUIDInTheHistory(t *testing.T) {
 	st := &v1alpha1.NodeConfigRolloutStatus{
 		CurrentRevision: &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: v1alpha1.ConfigMapReference{Name: "r-a", UID: "was", SHA256: "sa"}},
 		History: []v1alpha1.RolloutOutcome{

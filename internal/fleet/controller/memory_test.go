@@ -17,7 +17,7 @@ import (
 )
 
 // A fleet is as large as what is kept of each node: it is thousands of times in memory.
-func TestWhatIsKeptOfANodeIsSmall(t *testing.T) {
+func TestStrippedNodesAreSmall(t *testing.T) {
 	const nodes, most = 1000, 3900
 	ref := v1alpha1.ConfigMapReference{Namespace: "evenkeel-system", Name: "workers-0123456789ab", UID: "7f1d2c3b-0000-4000-8000-0123456789ab", SHA256: strings.Repeat("0123456789abcdef", 4)}
 	before := v1alpha1.ConfigMapReference{Namespace: "evenkeel-system", Name: "workers-ba9876543210", UID: "7f1d2c3b-0000-4000-8000-ba9876543210", SHA256: strings.Repeat("fedcba9876543210", 4)}

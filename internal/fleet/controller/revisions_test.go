@@ -17,7 +17,7 @@ func use(maxPods int) func(*v1alpha1.NodeConfigRolloutSpec) {
 	return func(s *v1alpha1.NodeConfigRolloutSpec) { s.Template = template(maxPods) }
 }
 
-func TestAContentThatComesBackTakesTheNextNumberInTheSameConfigMap(t *testing.T) {
+func TestAContentThatReturnsGetsTheNextNumberInTheSameConfigMap(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=undo", "u1")
 	agents(t, nil, "u1")
@@ -40,7 +40,7 @@ func TestAContentThatComesBackTakesTheNextNumberInTheSameConfigMap(t *testing.T)
 	}
 }
 
-func TestATargetThatIsDeletedIsMadeAgainAndNodesAreToldWithoutARestart(t *testing.T) {
+func TestADeletedTargetIsRecreatedAndReassignedWithoutARestart(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=again", "r1")
 	agents(t, nil, "r1")
@@ -96,7 +96,7 @@ func TestARevisionThatIsGoneIsReported(t *testing.T) {
 	}
 }
 
-func TestSomebodyElsesConfigMapIsNotTakenForARevision(t *testing.T) {
+func TestAForeignConfigMapIsNotUsedAsARevision(t *testing.T) {
 	sha := contentOf(t, template(100)).SHA256
 	content := contentOf(t, template(100))
 	yes := true
@@ -144,7 +144,7 @@ func TestSomebodyElsesConfigMapIsNotTakenForARevision(t *testing.T) {
 	}
 }
 
-func TestARevisionThatSomebodyBroughtBackByHandIsTakenUp(t *testing.T) {
+func TestARevisionRestoredByHandIsUsed(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=byhand", "h1")
 	agents(t, nil, "h1")
@@ -172,7 +172,7 @@ func TestARevisionThatSomebodyBroughtBackByHandIsTakenUp(t *testing.T) {
 	}
 }
 
-func TestRevisionsThatNobodyNamesAreCollectedBeyondTheLimit(t *testing.T) {
+func TestUnusedRevisionsBeyondTheLimitAreDeleted(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=many", "c1", "c2")
 	agents(t, nil, "c1", "c2")
@@ -270,7 +270,7 @@ func TestATemplateThatNamesAConfigMapFollowsItsContent(t *testing.T) {
 	}
 }
 
-func TestATemplateThatNamesAConfigMapNobodyMayReadSaysWhatToGrant(t *testing.T) {
+func TestAForbiddenTemplateConfigMapNamesTheMissingPermission(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=forbidden", "x1")
 	start(t, own())
@@ -285,7 +285,7 @@ func TestATemplateThatNamesAConfigMapNobodyMayReadSaysWhatToGrant(t *testing.T) 
 	}
 }
 
-func TestATemplateThatIsNoKubeletConfigurationChangesNothing(t *testing.T) {
+func TestAnInvalidTemplateChangesNothing(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=wrong", "w1")
 	agents(t, nil, "w1")

@@ -32,7 +32,7 @@ func says(err error, want ...string) error {
 	return nil
 }
 
-func TestWhatTheClusterLacksIsSaidUntilItIsThere(t *testing.T) {
+func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 	bare, err := localcluster.Start(t.Context(), localcluster.Options{Manifests: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +173,7 @@ func without(t *testing.T, crd string, path ...string) (undo func()) {
 	}
 }
 
-func TestEveryAnswerOfTheAPIServerHasItsAdvice(t *testing.T) {
+func TestAdviseExplainsErrorsOfTheAPIServer(t *testing.T) {
 	if advise("nodes/v1", nil) != nil {
 		t.Error("advice where nothing is wrong")
 	}
@@ -182,7 +182,7 @@ func TestEveryAnswerOfTheAPIServerHasItsAdvice(t *testing.T) {
 	}
 }
 
-func TestWhatOnlyTheAdmissionPolicyRefusesIsRefusedWithoutIt(t *testing.T) {
+func TestTheControllerRefusesWhatTheAdmissionPolicyRefuses(t *testing.T) {
 	world(t)
 	binding := object("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding", "evenkeel-rollout")
 	if err := admin.Delete(t.Context(), binding); err != nil {

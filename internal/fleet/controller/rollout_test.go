@@ -57,7 +57,7 @@ func TestAFirstRolloutReachesAllItsNodes(t *testing.T) {
 	}
 }
 
-func TestNodesAreGivenTheTermsOfTheRolloutWithTheTargetAlone(t *testing.T) {
+func TestOnlyTheTargetIsAssignedWithTheRolloutsTrialTerms(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=termed", "t1", "t2")
 	worst := policy.RevisionName("termed", contentOf(t, template(3)).SHA256)
@@ -107,7 +107,7 @@ func TestNodesAreGivenTheTermsOfTheRolloutWithTheTargetAlone(t *testing.T) {
 	}
 }
 
-func TestARolloutThatIsThereDoesNothing(t *testing.T) {
+func TestACompleteRolloutWritesNothing(t *testing.T) {
 	world(t)
 	names := []string{"f1", "f2"}
 	addNodes(t, "pool=fixed", names...)
@@ -234,7 +234,7 @@ func TestOneOfTwoControllersLeadsAndTheOtherTakesOver(t *testing.T) {
 	}
 }
 
-func TestAControllerThatIsKilledInTheMiddleIsCarriedOnFrom(t *testing.T) {
+func TestANewControllerContinuesAfterAKilledOne(t *testing.T) {
 	world(t)
 	var names []string
 	for i := range 12 {
@@ -273,7 +273,7 @@ func TestAControllerThatIsKilledInTheMiddleIsCarriedOnFrom(t *testing.T) {
 	}
 }
 
-func TestADeletedRolloutLeavesItsNodesWhereTheyAreAndSaysSo(t *testing.T) {
+func TestADeletedRolloutKeepsItsNodesAndReportsIt(t *testing.T) {
 	world(t)
 	names := []string{"d1", "d2"}
 	addNodes(t, "pool=deleted", names...)
@@ -305,7 +305,7 @@ func TestADeletedRolloutLeavesItsNodesWhereTheyAreAndSaysSo(t *testing.T) {
 	}
 }
 
-func TestANodeThatLeavesLosesItsNodeConfigAfterAnHour(t *testing.T) {
+func TestTheNodeConfigOfADeletedNodeIsDeletedAfterAnHour(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=leaving", "g1", "g2")
 	agents(t, nil, "g1", "g2", "byhand")

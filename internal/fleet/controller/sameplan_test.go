@@ -31,9 +31,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
-// TestTheControllerPlansWhatTheCommandLineShows draws fleets, and compares the plan of report.Gather, which the command line
+// TestTheControllerAndTheCLIPlanTheSame draws fleets, and compares the plan of report.Gather, which the command line
 // and the page show, with the plan that the controller makes of the same objects afterwards.
-func TestTheControllerPlansWhatTheCommandLineShows(t *testing.T) {
+func TestTheControllerAndTheCLIPlanTheSame(t *testing.T) {
 	seen := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) { comparePlans(t, seen) })
 	// A generator that never draws a case proves nothing about it.

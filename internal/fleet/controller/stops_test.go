@@ -13,7 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
-func TestAStopIsRememberedWithTheRevisionWhateverTheHistoryKeeps(t *testing.T) {
+func TestAStoppedRevisionIsAnnotatedBeyondTheHistoryLimit(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=brand", "s1", "s2")
 	worst := policy.RevisionName("brand", contentOf(t, template(3)).SHA256)
@@ -41,7 +41,7 @@ func TestAStopIsRememberedWithTheRevisionWhateverTheHistoryKeeps(t *testing.T) {
 	}
 }
 
-func TestARetryTakesTheMarkOfTheStopAway(t *testing.T) {
+func TestARetryRemovesTheStoppedAnnotation(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=again", "t1")
 	tried := 0
@@ -61,7 +61,7 @@ func TestARetryTakesTheMarkOfTheStopAway(t *testing.T) {
 	}
 }
 
-func TestWhatIsAbortedAfterItSucceededGoesBackToWhatSucceededBefore(t *testing.T) {
+func TestAnAbortAfterSuccessRollsBackToTheRevisionBefore(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=late", "u1", "u2")
 	agents(t, nil, "u1", "u2")
@@ -81,7 +81,7 @@ func TestWhatIsAbortedAfterItSucceededGoesBackToWhatSucceededBefore(t *testing.T
 	}
 }
 
-func TestAConfigMapThatIsNotTheControllersIsNotCollected(t *testing.T) {
+func TestForeignConfigMapsAreNotDeleted(t *testing.T) {
 	world(t)
 	c := start(t, own())
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{

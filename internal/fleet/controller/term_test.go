@@ -53,7 +53,7 @@ func run(t *testing.T, c *Controller) (ended <-chan error) {
 	return out
 }
 
-func TestALeaseThatNamesAnotherEndsLeadingAtOnceAndIsLeftToIt(t *testing.T) {
+func TestALeaderStopsAndKeepsTheLeaseOfAnotherHolder(t *testing.T) {
 	world(t)
 	c := newController(t, own(), leads)
 	ended := run(t, c)
@@ -96,7 +96,7 @@ func (m *memory) Update(_ context.Context, r resourcelock.LeaderElectionRecord) 
 	return nil
 }
 
-func TestATermIsOneHoldersOfTheLease(t *testing.T) {
+func TestATermBelongsToOneHolderOfTheLease(t *testing.T) {
 	record := func(holder string, transitions int) resourcelock.LeaderElectionRecord {
 		return resourcelock.LeaderElectionRecord{HolderIdentity: holder, LeaderTransitions: transitions}
 	}
@@ -155,7 +155,7 @@ func TestATermIsOneHoldersOfTheLease(t *testing.T) {
 	}
 }
 
-func TestABatchOfAFormerLeaderFailsAtItsFirstWrite(t *testing.T) {
+func TestTheFirstWriteOfAFormerLeadersBatchFails(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=former", "f1", "f2")
 	c := newController(t, own(), leads)
@@ -202,7 +202,7 @@ func TestABatchOfAFormerLeaderFailsAtItsFirstWrite(t *testing.T) {
 	}
 }
 
-func TestALeaderWritesItsTermBeforeItLooks(t *testing.T) {
+func TestALeaderWritesItsTermBeforeItWatches(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=terms", "t1")
 	addNodes(t, "pool=gone", "g1")
@@ -248,7 +248,7 @@ func TestALeaderWritesItsTermBeforeItLooks(t *testing.T) {
 	}
 }
 
-func TestAControllerThatDoesNotWaitForItsLeaseIsSeen(t *testing.T) {
+func TestAControllerWithoutElectionRenewsAFreeLease(t *testing.T) {
 	world(t)
 	c := start(t, own(), func(o *Options) { o.Version = "v9.9.9" })
 	eventually(t, func() error { return holds(t, "v9.9.9") })

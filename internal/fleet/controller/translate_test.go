@@ -17,7 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
-func TestTakingBackToNoSourceIsMarked(t *testing.T) {
+func TestTakingBackToNoSourceSetsTakenBack(t *testing.T) {
 	given := rollout.Node{Source: rollout.Source{Kind: rollout.SourceConfigMap, Rollout: "workers", Revision: 3, Attempt: 2, AssignedAt: then}}
 	spec := specOf(&given, rollout.Move{Kind: rollout.TakeBack, Revoked: []string{"u"}})
 	if m := spec.TakenBack; spec.ConfigSource != nil || m == nil || m.Rollout != "workers" || m.Revision != 3 || m.Attempt != 2 || !m.AssignedAt.Time.Equal(then) || len(spec.Revoked) != 1 {
@@ -43,7 +43,7 @@ func (c *olderCRD) Patch(ctx context.Context, o client.Object, p client.Patch, o
 	return c.Client.Patch(ctx, o, p, opts...)
 }
 
-func TestWithAnOlderCRDAnAssignmentIsTakenBackWithoutTheMark(t *testing.T) {
+func TestWithAnOlderCRDTakingBackOmitsTakenBack(t *testing.T) {
 	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "older-crd"}}
 	nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{
 		ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: "n", Name: "c", UID: "u"},

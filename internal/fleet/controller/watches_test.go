@@ -100,7 +100,7 @@ func (r *restarted) refused() int {
 	return r.asked
 }
 
-func TestNothingIsDecidedOnWhatWasSeenBeforeAnOutage(t *testing.T) {
+func TestNoPlanUsesObjectsFromBeforeAnOutage(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=stale", "s1", "s2")
 	server := &restarted{}
@@ -168,7 +168,7 @@ func ready(t *testing.T, node string, status corev1.ConditionStatus) {
 	})
 }
 
-func TestWhatIsGoneAfterAnOutageIsForgotten(t *testing.T) {
+func TestObjectsDeletedDuringAnOutageAreRemoved(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=gone", "g1", "g2")
 	server := &restarted{}
@@ -209,7 +209,7 @@ func TestWhatIsGoneAfterAnOutageIsForgotten(t *testing.T) {
 	})
 }
 
-func TestAnAPIServerThatCannotBeginAWatchWithEverythingIsListed(t *testing.T) {
+func TestAnAPIServerWithoutStreamingListsIsListed(t *testing.T) {
 	world(t)
 	var names []string
 	for i := range pageSize + 3 {
@@ -257,7 +257,7 @@ func TestAnAPIServerThatCannotBeginAWatchWithEverythingIsListed(t *testing.T) {
 	})
 }
 
-func TestWhatFailsIsTriedAgainSoonAndPolitely(t *testing.T) {
+func TestBackoffGrowsToALimit(t *testing.T) {
 	refused := errors.New("connection refused")
 	forbidden := apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("x").GroupResource(), "", errors.New("no"))
 	p := backoff{}

@@ -8,7 +8,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
-func TestTheReasonOfAStopIsTheFieldAndOnlyWithoutItTheMessage(t *testing.T) {
+func TestStopReasonPrefersTheFieldToTheMessage(t *testing.T) {
 	for name, tt := range map[string]struct {
 		outcome v1alpha1.RolloutOutcome
 		want    string
@@ -32,7 +32,7 @@ func TestTheReasonOfAStopIsTheFieldAndOnlyWithoutItTheMessage(t *testing.T) {
 	}
 }
 
-func TestNoNodeFallsBackToARevisionThatWasStoppedUnlessAnOutageStoppedIt(t *testing.T) {
+func TestStoppedRevisionsExcludeInconclusiveOnes(t *testing.T) {
 	outcome := func(name, outcome, reason, message string) v1alpha1.RolloutOutcome {
 		return v1alpha1.RolloutOutcome{ConfigMap: name, Outcome: outcome, Reason: reason, Message: message}
 	}

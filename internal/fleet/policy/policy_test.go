@@ -44,7 +44,7 @@ func byName(all ...*corev1.ConfigMap) map[string]*corev1.ConfigMap {
 	return out
 }
 
-func TestTheCacheKnowsWhatAConfigMapHoldsAndNotWhatItSays(t *testing.T) {
+func TestAStrippedRevisionKeepsTheDigestOfItsContent(t *testing.T) {
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"evenkeel.dev/payload-sha256": digest("real")}},
 		Data:       map[string]string{"kubelet": "planted"},
@@ -61,7 +61,7 @@ func TestTheCacheKnowsWhatAConfigMapHoldsAndNotWhatItSays(t *testing.T) {
 	}
 }
 
-func TestWhatSucceededLastIsKnownByUIDAndSHA256(t *testing.T) {
+func TestLastSucceededIsIdentifiedByUIDAndSHA256(t *testing.T) {
 	good := held("good", "1", "u1")
 	target := rollout.Revision{Number: 2, Name: "r-target", UID: "u2", SHA256: "target"}
 	edited := held("good", "1", "u1")
@@ -99,7 +99,7 @@ func TestWhatSucceededLastIsKnownByUIDAndSHA256(t *testing.T) {
 	}
 }
 
-func TestNoConfigMapSaysTheNextNumber(t *testing.T) {
+func TestConfigMapsDoNotChooseTheNextNumber(t *testing.T) {
 	old := held("left", "7", "u7")
 	old.CreationTimestamp = metav1.NewTime(then.Add(-time.Hour))
 	planted := held("planted", "900", "p") // younger than the rollout

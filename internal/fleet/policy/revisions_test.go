@@ -15,7 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-func TestARevisionIsWhatItsUIDAndItsSHA256Say(t *testing.T) {
+func TestARevisionIsIdentifiedByUIDAndSHA256(t *testing.T) {
 	is := Recorded{Number: 1, Name: "workers-1", UID: "u1", SHA256: "s1"}
 	for name, test := range map[string]struct {
 		recorded Recorded
@@ -36,7 +36,7 @@ func TestARevisionIsWhatItsUIDAndItsSHA256Say(t *testing.T) {
 	}
 }
 
-func TestTheStatusAloneSaysWhichRevisionsThereAre(t *testing.T) {
+func TestOnlyTheStatusNamesRevisions(t *testing.T) {
 	at := func(number int64, name string, uid types.UID, sha string) *v1alpha1.RolloutRevision {
 		return &v1alpha1.RolloutRevision{Number: number, ConfigMapRef: v1alpha1.ConfigMapReference{Name: name, UID: uid, SHA256: sha}}
 	}
@@ -66,7 +66,7 @@ func labelled(number string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1alpha1.LabelRevision: number}}}
 }
 
-func TestOnlyACanonicalNumberIsOne(t *testing.T) {
+func TestOnlyCanonicalNumbersAreAccepted(t *testing.T) {
 	for label, want := range map[string]int64{
 		"1": 1, "42": 42, "9223372036854775806": math.MaxInt64 - 1,
 		"9223372036854775807": 0, "9223372036854775808": 0, "99999999999999999999": 0, "-1": 0, "-9223372036854775808": 0,
@@ -78,7 +78,7 @@ func TestOnlyACanonicalNumberIsOne(t *testing.T) {
 	}
 }
 
-func TestTheNextNumberIsNotAnybodysToSay(t *testing.T) {
+func TestLabelsDoNotChooseTheNextNumber(t *testing.T) {
 	made := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	left := func(number string, age time.Duration) *corev1.ConfigMap {
 		cm := held("content of "+number, number, "u")
@@ -109,7 +109,7 @@ func TestTheNextNumberIsNotAnybodysToSay(t *testing.T) {
 	}
 }
 
-func TestTheDigestIsOfWhatIsThere(t *testing.T) {
+func TestTheDigestIsComputedFromTheContent(t *testing.T) {
 	const text = "kind: KubeletConfiguration\n"
 	for name, test := range map[string]struct {
 		cm   corev1.ConfigMap
@@ -128,7 +128,7 @@ func TestTheDigestIsOfWhatIsThere(t *testing.T) {
 	}
 }
 
-func TestAMarkIsReadAsItWasWritten(t *testing.T) {
+func TestAnObservationIsReadAsWritten(t *testing.T) {
 	for _, m := range []rollout.Observation{
 		{Rollout: "workers", Revision: 3, Attempt: 2, HealthySince: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)},
 		{Rollout: "workers", Revision: 3, Attempt: 1, Failed: 2, Joined: true},
@@ -151,7 +151,7 @@ func TestAMarkIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-func TestALongTrialIsBelievedForAWeek(t *testing.T) {
+func TestAReportedTrialLengthIsLimited(t *testing.T) {
 	for seconds, want := range map[int64]time.Duration{-5: 0, 0: 0, 600: 10 * time.Minute, 604800: MaxTrialLength, 604801: MaxTrialLength, 9000000000: MaxTrialLength, math.MaxInt64: MaxTrialLength} {
 		if got := TrialLength(&v1alpha1.Trial{DurationSeconds: seconds}); got != want {
 			t.Errorf("%d seconds are %s, want %s", seconds, got, want)
@@ -159,7 +159,7 @@ func TestALongTrialIsBelievedForAWeek(t *testing.T) {
 	}
 }
 
-func TestASourceBeforeThatIsNotBoundToOneContentIsNone(t *testing.T) {
+func TestAPreviousSourceWithoutDigestIsIgnored(t *testing.T) {
 	for name, test := range map[string]struct {
 		ref  v1alpha1.ConfigMapReference
 		want bool

@@ -10,7 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-func TestWhichLabelsANodeMaySetIsAsNodeRestrictionHasIt(t *testing.T) {
+func TestNodeMaySetMatchesNodeRestriction(t *testing.T) {
 	for _, key := range kubelet.KubeletLabels() {
 		if !NodeMaySet(key) {
 			t.Errorf("a node may set %s", key)
@@ -35,7 +35,7 @@ func TestWhichLabelsANodeMaySetIsAsNodeRestrictionHasIt(t *testing.T) {
 	}
 }
 
-func TestASelectorThatANodeCanSatisfyByItselfIsTold(t *testing.T) {
+func TestSelfSelectableSelectorsGetAWarning(t *testing.T) {
 	exists := func(keys ...string) (all []metav1.LabelSelectorRequirement) {
 		for _, key := range keys {
 			all = append(all, metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpExists})

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestOnlyTheEventOfNodesThatAreGivenTheRevisionWaitsForItsMoves(t *testing.T) {
+func TestOnlyNodesAssignedWaitsForTheMoves(t *testing.T) {
 	w := fleet(3)
 	r := w.plan()
 	var given []string

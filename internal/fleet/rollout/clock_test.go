@@ -30,7 +30,7 @@ func (w *world) stateAfter(d time.Duration) State {
 	return w.plan().States[0]
 }
 
-func TestASoakCountsFromWhenTheNodeWasFirstSeenFine(t *testing.T) {
+func TestASoakBeginsWhenTheNodeWasFirstSeenHealthy(t *testing.T) {
 	w := soaking(t)
 	if m := w.nodes[0].Observation; !m.HealthySince.Equal(w.now) || m.Revision != 1 || m.Attempt != 1 || m.Rollout != "workers" {
 		t.Fatalf("the mark is %+v at %s", m, w.now)
@@ -43,7 +43,7 @@ func TestASoakCountsFromWhenTheNodeWasFirstSeenFine(t *testing.T) {
 	}
 }
 
-func TestANewLeaderGoesOnWithASoakThatWasRecorded(t *testing.T) {
+func TestANewLeaderContinuesARecordedSoak(t *testing.T) {
 	w := soaking(t)
 	w.now = w.now.Add(9 * time.Minute)
 	w.policy.Since = w.now // the leader is new
@@ -52,7 +52,7 @@ func TestANewLeaderGoesOnWithASoakThatWasRecorded(t *testing.T) {
 	}
 }
 
-func TestANewLeaderBeginsASoakAnewThatWasNotRecorded(t *testing.T) {
+func TestANewLeaderRestartsAnUnrecordedSoak(t *testing.T) {
 	for name, change := range map[string]func(*Observation){
 		"nothing":             func(m *Observation) { *m = Observation{} },
 		"of another rollout":  func(m *Observation) { m.Rollout = "others" },
@@ -78,7 +78,7 @@ func TestANewLeaderBeginsASoakAnewThatWasNotRecorded(t *testing.T) {
 	}
 }
 
-func TestASoakBeginsAnewWhenTheNodeWasNotFine(t *testing.T) {
+func TestASoakRestartsWhenTheNodeWasUnhealthy(t *testing.T) {
 	for name, ail := range map[string]func(w *world, is bool){
 		"NotReady":         func(w *world, is bool) { w.roundDown(&w.nodes[0], is) },
 		"ConfigOK Unknown": func(w *world, is bool) { w.nodes[0].OK = map[bool]string{true: "Unknown", false: "True"}[is] },
@@ -129,7 +129,7 @@ func retried(t *testing.T) (w *world, failed *Node) {
 	return w, w.node("n2")
 }
 
-func TestWhatFailedBeforeARetryCountsNoMoreWhateverAnybodysClockSays(t *testing.T) {
+func TestFailuresBeforeARetryDoNotCountWhateverTheClocks(t *testing.T) {
 	w, failed := retried(t)
 	if m := failed.Observation; m.Failed != 1 || m.Attempt != 1 {
 		t.Fatalf("the mark is %+v", m)
@@ -143,7 +143,7 @@ func TestWhatFailedBeforeARetryCountsNoMoreWhateverAnybodysClockSays(t *testing.
 	}
 }
 
-func TestWhatFailsAfterARetryCountsOnANodeOfAnEarlierAttemptToo(t *testing.T) {
+func TestFailuresAfterARetryCountOnNodesOfEarlierAttempts(t *testing.T) {
 	w, _ := retried(t)
 	other := w.node("n3") // it was given the revision in the first attempt, and had not failed
 	if other.Source.Attempt != 1 || other.Observation.Failed != 0 {
@@ -157,7 +157,7 @@ func TestWhatFailsAfterARetryCountsOnANodeOfAnEarlierAttemptToo(t *testing.T) {
 	}
 }
 
-func TestWhatIsMendedAndFailsAgainAfterARetryCounts(t *testing.T) {
+func TestANodeThatRecoversAndFailsAfterARetryCounts(t *testing.T) {
 	w, failed := retried(t)
 	w.policy.MaxFailures = Amount{Value: 1}
 	failed.OK, failed.Reason = "True", "AllChecksPassed"
@@ -170,7 +170,7 @@ func TestWhatIsMendedAndFailsAgainAfterARetryCounts(t *testing.T) {
 	}
 }
 
-func TestANodeThatClaimsALongTrialDoesNotHoldUpThoseThatGoBack(t *testing.T) {
+func TestALongTrialDoesNotDelayTheRollback(t *testing.T) {
 	w := newWorld()
 	w.add(3, 1)
 	all := Amount{100, true}
@@ -202,7 +202,7 @@ func TestANodeThatClaimsALongTrialDoesNotHoldUpThoseThatGoBack(t *testing.T) {
 	}
 }
 
-func TestNotReadyInTheTrialIsAFailureAndWasNotBefore(t *testing.T) {
+func TestNotReadyDuringTheTrialIsAFailure(t *testing.T) {
 	w := newWorld()
 	w.add(1, 1)
 	w.target("r1")

@@ -46,7 +46,7 @@ func (w *world) wantMoves(t *testing.T, want ...string) {
 	}
 }
 
-func TestWhileFrozenNotEvenASilentAgentsAssignmentIsTakenBack(t *testing.T) {
+func TestFrozenRolloutsTakeNoAssignmentBack(t *testing.T) {
 	w := fleet(1)
 	w.assigned("n1")
 	w.node("n1").Observed = 1
@@ -57,7 +57,7 @@ func TestWhileFrozenNotEvenASilentAgentsAssignmentIsTakenBack(t *testing.T) {
 	w.wantMoves(t, "TakeBack n1")
 }
 
-func TestAStopTakesNothingFromANodeThatHasProvenTheRevision(t *testing.T) {
+func TestAStopDoesNotMoveNodesThatHaveProvenTheRevision(t *testing.T) {
 	w := fleet(2)
 	w.assigned("n1", "n2")
 	w.proves("n1")
@@ -67,7 +67,7 @@ func TestAStopTakesNothingFromANodeThatHasProvenTheRevision(t *testing.T) {
 	w.wantMoves(t, "TakeBack n2")
 }
 
-func TestOnlyARevisionThatIsToBlameIsRevoked(t *testing.T) {
+func TestAnInconclusiveStopRevokesNothing(t *testing.T) {
 	for reason, want := range map[string][]string{HaltInconclusive: nil, HaltTooManyFailures: {"uid-r1"}} {
 		w := fleet(1)
 		w.assigned("n1")
@@ -89,7 +89,7 @@ func TestTheNewestTenRevocationsAreKept(t *testing.T) {
 	}
 }
 
-func TestANodeThatIsNotReadyGoesBackAtOnceBesideThoseThatAreHealthy(t *testing.T) {
+func TestNotReadyNodesRollBackAtOnce(t *testing.T) {
 	w := fleet(4)
 	w.assigned("n1", "n2", "n3", "n4")
 	w.policy.RollbackMaxUnavailable = Amount{Value: 1}
@@ -98,7 +98,7 @@ func TestANodeThatIsNotReadyGoesBackAtOnceBesideThoseThatAreHealthy(t *testing.T
 	w.wantMoves(t, "GoBack n1", "GoBack n3")
 }
 
-func TestANodeAtATimeGoesBackWhateverTheBudget(t *testing.T) {
+func TestAtLeastOneNodeRollsBackAtATime(t *testing.T) {
 	w := fleet(2)
 	w.assigned("n1", "n2")
 	w.policy.RollbackMaxUnavailable = Amount{}
@@ -113,7 +113,7 @@ func (w *world) lastSucceeded() {
 	w.policy.Paused = true // nodes join all the same
 }
 
-func TestWhatWasStoppedAfterItHadSucceededIsNowhereToGo(t *testing.T) {
+func TestNoRollbackToARevisionStoppedAfterItSucceeded(t *testing.T) {
 	for _, stopped := range []bool{false, true} {
 		w := fleet(1)
 		w.lastSucceeded()
@@ -126,14 +126,14 @@ func TestWhatWasStoppedAfterItHadSucceededIsNowhereToGo(t *testing.T) {
 	}
 }
 
-func TestOnlyNodesThatCameAfterTheRolloutJoin(t *testing.T) {
+func TestOnlyNodesCreatedAfterTheRolloutJoin(t *testing.T) {
 	w := fleet(2)
 	w.lastSucceeded()
 	w.node("n2").Created = epoch.Add(time.Second)
 	w.wantMoves(t, "Join n2")
 }
 
-func TestANodeThatJoinsHoldsTheOthersUp(t *testing.T) {
+func TestAJoiningNodeUsesUpBudget(t *testing.T) {
 	w := fleet(2)
 	w.lastSucceeded()
 	w.policy.Paused, w.policy.MaxUnavailable = false, Amount{Value: 1}
@@ -141,7 +141,7 @@ func TestANodeThatJoinsHoldsTheOthersUp(t *testing.T) {
 	w.wantMoves(t, "Join n2")
 }
 
-func TestARetryGivesNothingToANodeThatIsNotReady(t *testing.T) {
+func TestARetrySkipsNotReadyNodes(t *testing.T) {
 	w := fleet(2)
 	w.assigned("n1", "n2")
 	w.policy.MaxFailures = Amount{Value: 2}
@@ -155,7 +155,7 @@ func TestARetryGivesNothingToANodeThatIsNotReady(t *testing.T) {
 	w.wantMoves(t, "Assign n1")
 }
 
-func TestThoseThatARetryDoesNotNameWaitForThoseThatItNames(t *testing.T) {
+func TestOtherNodesWaitForNodesThatARetryNames(t *testing.T) {
 	w := fleet(3)
 	w.assigned("n1")
 	n := w.node("n1")
@@ -167,7 +167,7 @@ func TestThoseThatARetryDoesNotNameWaitForThoseThatItNames(t *testing.T) {
 	w.wantMoves(t)
 }
 
-func TestAThousandNodesAreGivenTheRevisionInOneDecision(t *testing.T) {
+func TestOnePlanAssignsAtMostAThousandNodes(t *testing.T) {
 	w := fleet(1001)
 	r := w.plan()
 	if len(r.Moves) != 1000 || r.RequeueAfter != time.Millisecond {
@@ -178,7 +178,7 @@ func TestAThousandNodesAreGivenTheRevisionInOneDecision(t *testing.T) {
 	}
 }
 
-func TestNoFailureAllowedMeansThatTheFirstOneStops(t *testing.T) {
+func TestMaxFailuresZeroStopsAtTheFirstFailure(t *testing.T) {
 	w := fleet(2)
 	w.policy.MaxFailures = Amount{}
 	if r := w.plan(); r.Next.Halt != nil {
@@ -192,7 +192,7 @@ func TestNoFailureAllowedMeansThatTheFirstOneStops(t *testing.T) {
 	}
 }
 
-func TestAnOutageExcusesFailuresAtHalfTheirRateAndAtThatTime(t *testing.T) {
+func TestAnOutageExplainsFailuresAtTheSameTimeAndHalfTheRate(t *testing.T) {
 	for _, c := range []struct {
 		alsoNotReady   int
 		previousSource time.Duration // the failed nodes
@@ -224,7 +224,7 @@ func TestAnOutageExcusesFailuresAtHalfTheirRateAndAtThatTime(t *testing.T) {
 	}
 }
 
-func TestATenthOfTheNodesMayBeMissingFromAFleetThatIsComplete(t *testing.T) {
+func TestACompleteRolloutMayMissATenthOfItsNodes(t *testing.T) {
 	for missing, want := range map[int]bool{3: true, 4: false} {
 		w := fleet(30)
 		w.policy.MaxUnavailable = Amount{}
@@ -255,7 +255,7 @@ func TestARevisionThatNoNodeHasProvenIsNotComplete(t *testing.T) {
 	}
 }
 
-func TestTimeInWhichTheFleetCouldNotBeSeenIsNoDelay(t *testing.T) {
+func TestTimeWithoutObservationDoesNotCountForTimeouts(t *testing.T) {
 	for since, stuck := range map[time.Duration]bool{0: true, 2 * time.Hour: false} {
 		w := fleet(1)
 		w.assigned("n1")
@@ -269,7 +269,7 @@ func TestTimeInWhichTheFleetCouldNotBeSeenIsNoDelay(t *testing.T) {
 	}
 }
 
-func TestWhatANodeWasNotThereForIsNotHeldAgainstTheRevision(t *testing.T) {
+func TestARecreatedNodeDoesNotFailTheRevision(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		happen func(w *world, n *Node)
@@ -302,7 +302,7 @@ func TestWhatANodeWasNotThereForIsNotHeldAgainstTheRevision(t *testing.T) {
 	}
 }
 
-func TestARevisionThatHasSucceededIsNotStoppedByANodeThatFailsLater(t *testing.T) {
+func TestFailuresAfterSuccessDoNotStopTheRevision(t *testing.T) {
 	w := fleet(2)
 	w.assigned("n1", "n2")
 	w.proves("n1", "n2")
@@ -316,7 +316,7 @@ func TestARevisionThatHasSucceededIsNotStoppedByANodeThatFailsLater(t *testing.T
 	}
 }
 
-func TestAnAbortThatIsToGoBackAfterAllDoes(t *testing.T) {
+func TestAnAbortCanAddARollback(t *testing.T) {
 	w := fleet(1)
 	w.assigned("n1")
 	w.policy.Abort = Abort{Revision: 1}
@@ -340,7 +340,7 @@ func newcomers(number int) *world {
 	return w
 }
 
-func TestAnOldWordAboutWorkloadPodsIsNotBelieved(t *testing.T) {
+func TestAnOldCountOfWorkloadPodsIsIgnored(t *testing.T) {
 	for later, want := range map[time.Duration]int{0: 40, 10*time.Minute - time.Second: 40, 10 * time.Minute: 2} {
 		w := newcomers(40)
 		w.now = w.now.Add(later)
@@ -350,7 +350,7 @@ func TestAnOldWordAboutWorkloadPodsIsNotBelieved(t *testing.T) {
 	}
 }
 
-func TestAHundredNodesWithoutPodsJoinInOneDecision(t *testing.T) {
+func TestOnePlanJoinsAtMostAHundredNodesWithoutPods(t *testing.T) {
 	w := newcomers(101)
 	r := w.plan()
 	if len(r.Moves) != 100 || r.RequeueAfter != time.Millisecond {
@@ -398,7 +398,7 @@ func (w *world) takenBack(name string) {
 	n.Generation, w.agents[name].silent = 3, true
 }
 
-func TestATakenBackPlaceIsFreeWhenNothingCanHaveTakenItUp(t *testing.T) {
+func TestTheBudgetIsFreeWhenATakenBackAssignmentCannotBeAccepted(t *testing.T) {
 	for name, c := range map[string]struct {
 		happen func(n *Node)
 		spent  int
@@ -423,7 +423,7 @@ func TestATakenBackPlaceIsFreeWhenNothingCanHaveTakenItUp(t *testing.T) {
 	}
 }
 
-func TestASilentNodeDoesNotKeepAnotherFromGivingItsPlaceUp(t *testing.T) {
+func TestASilentNodeDoesNotKeepABlockedNodesPlace(t *testing.T) {
 	w := fleet(3)
 	w.policy.MaxUnavailable = Amount{Value: 2}
 	w.takenBack("n1")
@@ -438,7 +438,7 @@ func TestASilentNodeDoesNotKeepAnotherFromGivingItsPlaceUp(t *testing.T) {
 	w.wantMoves(t, "Assign n3")
 }
 
-func TestAMarkOfAnEarlierRefusalGoesWhenTheNodeHasAnotherRevision(t *testing.T) {
+func TestTheObservationOfAnEarlierRefusalIsRemoved(t *testing.T) {
 	w := fleet(1)
 	w.takenBack("n1")
 	w.agents["n1"].silent = false

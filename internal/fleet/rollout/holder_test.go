@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestTheRolloutWithPrecedenceHasANode(t *testing.T) {
+func TestTheRolloutWithPrecedenceHasTheNode(t *testing.T) {
 	old, young := epoch, epoch.Add(time.Hour)
 	flying := Node{Source: Source{Kind: SourceConfigMap, Rollout: "b"}, Generation: 2, Observed: 1}
 	settled := flying

@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestWhateverHappensNoRuleIsBroken lets fleets and operators do what they like, and has a referee look at every plan.
-func TestWhateverHappensNoRuleIsBroken(t *testing.T) {
+// TestRandomFleetsKeepTheInvariants lets fleets and operators do what they like, and has a referee look at every plan.
+func TestRandomFleetsKeepTheInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := randomWorld(t)
 		for range rapid.IntRange(5, 60).Draw(t, "passes") {

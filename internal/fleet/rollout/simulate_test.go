@@ -51,7 +51,7 @@ func told(r Run) []string {
 	return append(out, fmt.Sprintf("%s %s: %d touched, %d updated, %d failed, %d stale", r.End.Sub(r.Start), r.Final.Phase, r.Touched, c.Updated, c.Failed, c.Stale))
 }
 
-func TestASimulatedRolloutGoesAsItsNodesDo(t *testing.T) {
+func TestSimulatedRolloutsFollowTheirNodes(t *testing.T) {
 	rollback := func(p *Policy) {
 		p.RollbackOnFailure, p.MaxFailures, p.MaxUnavailable = true, Amount{Value: 3}, Amount{Value: 5}
 	}
@@ -130,7 +130,7 @@ func TestASimulatedRolloutGoesAsItsNodesDo(t *testing.T) {
 	}
 }
 
-func TestASimulationGoesOnFromWhereNodesAre(t *testing.T) {
+func TestASimulationStartsFromTheNodesState(t *testing.T) {
 	p, nodes := simulatedFleet(5, func(p *Policy) { p.Steps = []Step{{Nodes: Amount{Value: 100, Percent: true}}} })
 	p.MaxUnavailable = Amount{Value: 5}
 	target := Source{Kind: SourceConfigMap, UID: "u1", SHA256: "s1", Rollout: "workers", Revision: 1, Attempt: 1, AssignedAt: simulationStart}
@@ -165,7 +165,7 @@ func TestASimulationGoesOnFromWhereNodesAre(t *testing.T) {
 	}
 }
 
-func TestWhatASimulatedAgentHasNotTakenUpIsTakenBackForNothing(t *testing.T) {
+func TestTakingBackAnUnacceptedAssignmentCostsNoTrial(t *testing.T) {
 	p, nodes := simulatedFleet(1, func(p *Policy) {
 		p.Target = Revision{Number: 2, Namespace: "evenkeel-system", Name: "workers-2", UID: "u2", SHA256: "s2"}
 		p.Abort = Abort{Revision: 2}
@@ -184,7 +184,7 @@ func TestWhatASimulatedAgentHasNotTakenUpIsTakenBackForNothing(t *testing.T) {
 	}
 }
 
-func TestSharesOfASimulationAreKept(t *testing.T) {
+func TestASimulationKeepsTheSharesOfTheModel(t *testing.T) {
 	m := Model{Seed: 3, Silent: .1, Breaks: .2, Failing: .3}
 	_, nodes := simulatedFleet(10_000, nil)
 	var counts [4]int

@@ -98,6 +98,7 @@ type Policy struct {
 // SourceKind is the kind of a NodeConfig's spec.configSource.
 type SourceKind int
 
+// The kinds of sources.
 const (
 	SourceNone      SourceKind = iota // nil
 	SourceLocal                       // local: {}
@@ -162,6 +163,7 @@ type Node struct {
 // State is the state of a node in the rollout.
 type State uint8
 
+// The states of nodes.
 const (
 	Pending State = iota
 	Assigned
@@ -221,6 +223,7 @@ type Progress struct {
 // MoveKind is the purpose of a move.
 type MoveKind uint8
 
+// The kinds of moves.
 const (
 	Assign   MoveKind = iota // the target
 	Join                     // a revision for a new node
