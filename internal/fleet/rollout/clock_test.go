@@ -80,7 +80,7 @@ func TestANewLeaderRestartsAnUnrecordedSoak(t *testing.T) {
 
 func TestASoakRestartsWhenTheNodeWasUnhealthy(t *testing.T) {
 	for name, ail := range map[string]func(w *world, is bool){
-		"NotReady":         func(w *world, is bool) { w.roundDown(&w.nodes[0], is) },
+		"NotReady":         func(w *world, is bool) { w.setNotReady(&w.nodes[0], is) },
 		"ConfigOK Unknown": func(w *world, is bool) { w.nodes[0].OK = map[bool]string{true: "Unknown", false: "True"}[is] },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -208,7 +208,7 @@ func TestNotReadyDuringTheTrialIsAFailure(t *testing.T) {
 	w.target("r1")
 	w.plan()
 	w.act()
-	w.roundDown(&w.nodes[0], true)
+	w.setNotReady(&w.nodes[0], true)
 	w.nodes[0].Source.AssignedAt = w.now.Add(time.Hour) // the controller's clock, at another time
 	if s := w.stateAfter(w.policy.NotReadyGrace); s != Failed {
 		t.Errorf("the node is %s: %s", s, w.last.NodeState(0).Message)

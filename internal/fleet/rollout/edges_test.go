@@ -93,7 +93,7 @@ func TestNotReadyNodesRollBackAtOnce(t *testing.T) {
 	w := fleet(4)
 	w.assigned("n1", "n2", "n3", "n4")
 	w.policy.RollbackMaxUnavailable = Amount{Value: 1}
-	w.roundDown(w.node("n3"), true)
+	w.setNotReady(w.node("n3"), true)
 	w.policy.Abort = Abort{Revision: 1, Rollback: true}
 	w.wantMoves(t, "GoBack n1", "GoBack n3")
 }
@@ -150,7 +150,7 @@ func TestARetrySkipsNotReadyNodes(t *testing.T) {
 		n.OK, n.Reason, n.InTrial, n.Active = "False", "CrashLooped", false, Ref{}
 	}
 	w.wantMoves(t) // it is stopped
-	w.roundDown(w.node("n2"), true)
+	w.setNotReady(w.node("n2"), true)
 	w.policy.Retry = Retry{Revision: 1, Attempt: 2}
 	w.wantMoves(t, "Assign n1")
 }
@@ -195,7 +195,7 @@ func TestMaxFailuresZeroStopsAtTheFirstFailure(t *testing.T) {
 func TestAnOutageExplainsFailuresAtTheSameTimeAndHalfTheRate(t *testing.T) {
 	for _, c := range []struct {
 		alsoNotReady   int
-		previousSource time.Duration // the failed nodes
+		before time.Duration // the failed nodes
 		want           string
 	}{
 		{0, 0, HaltTooManyFailures},
@@ -214,12 +214,12 @@ func TestAnOutageExplainsFailuresAtTheSameTimeAndHalfTheRate(t *testing.T) {
 			if n := &w.nodes[i]; i < 2 {
 				n.Ready, n.WentNotReady = false, at
 			} else if i < 2+c.alsoNotReady {
-				n.Ready, n.WentNotReady = false, at.Add(-c.previousSource)
+				n.Ready, n.WentNotReady = false, at.Add(-c.before)
 			}
 		}
 		w.now = epoch.Add(20 * time.Minute)
 		if h := w.plan().Next.Halt; h == nil || h.Reason != c.want {
-			t.Errorf("%d of four others %s before: %+v, want %s", c.alsoNotReady, c.previousSource, h, c.want)
+			t.Errorf("%d of four others %s before: %+v, want %s", c.alsoNotReady, c.before, h, c.want)
 		}
 	}
 }
@@ -269,19 +269,19 @@ func TestTimeWithoutObservationDoesNotCountForTimeouts(t *testing.T) {
 	}
 }
 
-func TestARecreatedNodeDoesNotFailTheRevision(t *testing.T) {
+func TestOnlyChangesAfterTheAssignmentFailANode(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		happen func(w *world, n *Node)
 		want   State
 	}{
 		{"it went NotReady", func(w *world, n *Node) { n.Ready, n.WentNotReady = false, epoch.Add(time.Second) }, Failed},
-		{"nobody could see it go NotReady", func(w *world, n *Node) {
+		{"NotReady while not observed", func(w *world, n *Node) {
 			n.Ready, n.WentNotReady, w.policy.Since = false, epoch.Add(time.Second), w.now
 		}, Trial},
-		{"it was made anew", func(w *world, n *Node) { n.Ready, n.Created = false, epoch.Add(time.Second) }, Skipped},
+		{"it was created again", func(w *world, n *Node) { n.Ready, n.Created = false, epoch.Add(time.Second) }, Skipped},
 		{"its agent is silent", func(w *world, n *Node) { n.Observed = 1 }, Stale},
-		{"nobody could see whether its agent is", func(w *world, n *Node) { n.Observed, w.policy.Since = 1, w.now }, Assigned},
+		{"silent while not observed", func(w *world, n *Node) { n.Observed, w.policy.Since = 1, w.now }, Assigned},
 		{"its trial does not end", func(w *world, n *Node) { w.now = epoch.Add(time.Hour) }, Failed},
 		{"it lost the API, and cannot tell why", func(w *world, n *Node) {
 			w.now, n.OK, n.Reason = epoch.Add(time.Hour), "Unknown", "LostAPI"
@@ -407,7 +407,7 @@ func TestTheBudgetIsFreeWhenATakenBackAssignmentCannotBeAccepted(t *testing.T) {
 		"a NotReady Node":                  {func(n *Node) { n.Ready, n.WentNotReady = false, epoch.Add(time.Second) }, 1},
 		"it has answered":                  {func(n *Node) { n.Observed = n.Generation }, 0},
 		"it has answered, and is NotReady": {func(n *Node) { n.Observed, n.Ready = n.Generation, false }, 0},
-		"its machine was made anew":        {func(n *Node) { n.Created = epoch.Add(time.Second) }, 0},
+		"its machine was created again":        {func(n *Node) { n.Created = epoch.Add(time.Second) }, 0},
 		"its NodeConfig is gone":           {func(n *Node) { *n = Node{Name: n.Name, Created: n.Created, Ready: true} }, 0},
 		"it was given something after that": {func(n *Node) {
 			n.Source = Source{Kind: SourceLocal, Rollout: "workers", AssignedAt: epoch.Add(time.Second)}

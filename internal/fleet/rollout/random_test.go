@@ -154,7 +154,7 @@ func (w *world) happen(t *rapid.T) {
 		p.LastSucceeded.Gone = yes && p.LastSucceeded.Number != 0
 	case 10, 11:
 		if n != nil && n.Ready != yes {
-			w.roundDown(n, !yes)
+			w.setNotReady(n, !yes)
 		}
 	case 12, 13:
 		if n != nil {
@@ -164,10 +164,10 @@ func (w *world) happen(t *rapid.T) {
 		if n != nil {
 			n.OtherSource = map[bool]string{true: "Disabled"}[yes]
 		}
-	case 16: // a machine is made anew under its name
+	case 16: // a machine is created again under its name
 		if n != nil {
 			n.Created = w.now
-			w.roundDown(n, true)
+			w.setNotReady(n, true)
 		}
 	case 17: // its NodeConfig was deleted
 		if n != nil {
@@ -276,9 +276,9 @@ func (w *world) wrong(m Move, r Result) string {
 		return "it does not have the revision"
 	case m.Kind == TakeBack && n.Observed == n.Generation && n.Reason != "WouldEvictPods":
 		return "it has taken it up"
-	case m.Kind == Assign && n.Reason != "WouldEvictPods" && w.refused[n.Name].of == (attempt{p.Target.Number, r.Next.Attempt}) && w.now.Before(w.refused[n.Name].requeueAt.Add(time.Minute)):
+	case m.Kind == Assign && n.Reason != "WouldEvictPods" && w.refused[n.Name].of == (attempt{p.Target.Number, r.Next.Attempt}) && w.now.Before(w.refused[n.Name].at.Add(time.Minute)):
 		return "it has just refused it"
-	case (m.Kind == Assign || m.Kind == Join) && !n.Ready && !given: // given: its ConfigMap was made anew
+	case (m.Kind == Assign || m.Kind == Join) && !n.Ready && !given: // given: its ConfigMap was created again
 		return "the node is NotReady"
 	case m.Kind == TakeBack && m.Source.Kind == SourceNone && n.Source.Previous != nil:
 		return "it is taken to nothing, and had something"
@@ -305,7 +305,7 @@ func (w *world) spent() spending {
 			continue
 		}
 		s.members[n.Domain]++
-		if left, is := w.refused[n.Name]; is && n.Generation == left.generation && n.Observed != n.Generation && !n.Created.After(left.requeueAt) {
+		if left, is := w.refused[n.Name]; is && n.Generation == left.generation && n.Observed != n.Generation && !n.Created.After(left.at) {
 			s.all++ // it may not know that the revision was taken back, and take it up
 			s.domain[n.Domain]++
 			s.inFlight[n.Domain] = true
@@ -393,10 +393,10 @@ func (w *world) joinsInTurn(t *rapid.T, r Result, old []Node) {
 	}
 }
 
-// refusal is when a revision was taken back from a node that refused it: the referee's own memory.
+// refusal is when a revision was taken back from a node that refused it: the test keeps it.
 type refusal struct {
 	of         attempt
-	requeueAt  time.Time
+	at         time.Time
 	generation int64 // of what was written then
 }
 
@@ -413,20 +413,20 @@ func (w *world) soaked(n *Node) bool {
 	return n.OK == "True" && !w.now.Before(is.since.Add(w.policy.Soak))
 }
 
-// fineness is since when a node was seen to be fine with an assignment.
-type fineness struct {
+// healthRecord is since when a node has been healthy with an assignment.
+type healthRecord struct {
 	revision, attempt int64
 	since             time.Time
 }
 
-// carry keeps what was seen of nodes that had the content before and are given it again.
+// carryObservation keeps when nodes were healthy that had the content before and are assigned it again.
 func (w *world) carryObservation(moves []Move, old []Node) {
 	for _, m := range moves {
 		o, n := &old[m.Node], &w.nodes[m.Node]
 		if o.Source.SHA256 != n.Source.SHA256 || o.Source.Revision == n.Source.Revision || o.LastKnownGood.SHA256 != n.Source.SHA256 || !o.Ready || o.OK != "True" || o.InTrial {
 			continue
 		}
-		is := fineness{n.Source.Revision, n.Source.Attempt, w.now.Add(-w.policy.Soak)}
+		is := healthRecord{n.Source.Revision, n.Source.Attempt, w.now.Add(-w.policy.Soak)}
 		if was, watched := w.healthy[n.Name]; watched && was.revision == o.Source.Revision && was.attempt == o.Source.Attempt {
 			is.since = was.since
 		}
@@ -434,12 +434,12 @@ func (w *world) carryObservation(moves []Move, old []Node) {
 	}
 }
 
-// watch sees which nodes are fine now, in another way than the planner does: the referee's own memory.
+// watch sees which nodes are fine now, in another way than the planner does: the test keeps it.
 func (w *world) watch() {
 	p := &w.policy
 	for i := range w.nodes {
 		n := &w.nodes[i]
-		of := fineness{n.Source.Revision, n.Source.Attempt, w.now}
+		of := healthRecord{n.Source.Revision, n.Source.Attempt, w.now}
 		was, watched := w.healthy[n.Name]
 		same := watched && was.revision == of.revision && was.attempt == of.attempt
 		has := n.Owner == "" && n.OtherSource == "" && n.Source.Kind == SourceConfigMap && n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256

@@ -96,7 +96,7 @@ func (w *world) set(cmd, key, value string) error {
 	case "zone":
 		for i := range w.nodes {
 			if n := &w.nodes[i]; n.Domain == key && n.Ready != (value == "up") {
-				w.roundDown(n, value != "up")
+				w.setNotReady(n, value != "up")
 			}
 		}
 	case "node":
@@ -181,7 +181,7 @@ func (w *world) setNode(name, value string) error {
 	case "silent", "speaks":
 		a.silent = verb == "silent"
 	case "down", "up":
-		w.roundDown(n, verb == "down")
+		w.setNotReady(n, verb == "down")
 	case "canary":
 		n.Canary = true
 	case "idle", "busy":

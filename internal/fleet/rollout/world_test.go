@@ -17,7 +17,7 @@ type world struct {
 	now            time.Time
 	last           Result
 	objects        int // ConfigMaps that were made
-	healthy        map[string]fineness
+	healthy        map[string]healthRecord
 	refused        map[string]refusal
 	joinInProgress map[string]int64 // by node: the generation that was written because it had joined
 	terms          map[string]int64 // that ConfigMaps name, by UID
@@ -38,7 +38,7 @@ const trialLength = time.Minute
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newWorld() *world {
-	w := &world{now: epoch, agents: map[string]*agent{}, healthy: map[string]fineness{}, refused: map[string]refusal{}, joinInProgress: map[string]int64{}, terms: map[string]int64{}}
+	w := &world{now: epoch, agents: map[string]*agent{}, healthy: map[string]healthRecord{}, refused: map[string]refusal{}, joinInProgress: map[string]int64{}, terms: map[string]int64{}}
 	w.policy = Policy{
 		Claim:          Claim{Name: "workers", Created: epoch},
 		MaxUnavailable: Amount{10, true}, MaxFailures: Amount{Value: 1}, RollbackMaxUnavailable: Amount{25, true},
@@ -105,8 +105,8 @@ func (w *world) record(r Result) {
 	}
 }
 
-// down makes a node NotReady, or Ready, as the controller sees it now.
-func (w *world) roundDown(n *Node, is bool) {
+// setNotReady makes a node NotReady, or Ready, as the controller sees it now.
+func (w *world) setNotReady(n *Node, is bool) {
 	if n.Ready && is {
 		n.WentNotReady = w.now
 	}
