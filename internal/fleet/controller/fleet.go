@@ -173,23 +173,12 @@ func (f *fleet) setConfig(nc *v1alpha1.NodeConfig) {
 func (f *fleet) deleteConfig(name string, uid types.UID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if n := f.nodes[name]; n != nil && n.config != nil && n.config.UID == uid {
-		f.removeConfig(name)
+	n := f.nodes[name]
+	if n == nil || n.config == nil || n.config.UID != uid {
+		return
 	}
-}
-
-// forgetConfig removes the NodeConfig of a node, whichever is known.
-func (f *fleet) forgetConfig(name string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.nodes[name] != nil {
-		f.removeConfig(name)
-	}
-}
-
-func (f *fleet) removeConfig(name string) {
-	f.nodes[name].config = nil
-	f.refresh(f.nodes[name])
+	n.config = nil
+	f.refresh(n)
 	f.removeIfEmpty(name)
 }
 
@@ -346,22 +335,10 @@ func (f *fleet) deleteRevision(cm *corev1.ConfigMap) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	owner := cm.Labels[v1alpha1.LabelRollout]
-	if was := f.revisions[owner][cm.Name]; was != nil && was.UID == cm.UID {
-		f.removeRevision(owner, cm.Name)
+	if was := f.revisions[owner][cm.Name]; was == nil || was.UID != cm.UID {
+		return
 	}
-}
-
-// forgetRevision removes the ConfigMap of a name, whichever is known.
-func (f *fleet) forgetRevision(owner, name string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.revisions[owner][name] != nil {
-		f.removeRevision(owner, name)
-	}
-}
-
-func (f *fleet) removeRevision(owner, name string) {
-	delete(f.revisions[owner], name)
+	delete(f.revisions[owner], cm.Name)
 	if len(f.revisions[owner]) == 0 {
 		delete(f.revisions, owner)
 	}

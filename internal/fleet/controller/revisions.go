@@ -125,8 +125,8 @@ func (c *Controller) createRevision(ctx context.Context, o *v1alpha1.NodeConfigR
 func (c *Controller) adoptRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, key client.ObjectKey, content policy.Content) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{}
 	if err := c.client.Get(ctx, key, cm); err != nil {
-		if apierrors.IsNotFound(err) {
-			c.fleet.forgetRevision(o.Name, key.Name)
+		if known := c.fleet.revision(o.Name, key.Name); apierrors.IsNotFound(err) && known != nil {
+			c.fleet.deleteRevision(known)
 		}
 		return nil, fmt.Errorf("read ConfigMap %s: %w", key, err)
 	}

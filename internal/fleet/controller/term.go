@@ -126,7 +126,7 @@ func (c *Controller) confirmTerm(ctx context.Context, name string, target rollou
 // termFailed finds out why the term could not be written to a ConfigMap.
 func (c *Controller) termFailed(ctx context.Context, cm *corev1.ConfigMap, err error) error {
 	if apierrors.IsNotFound(err) { // the next step creates it again
-		c.fleet.forgetRevision(cm.Labels[v1alpha1.LabelRollout], cm.Name)
+		c.fleet.deleteRevision(cm)
 		return fmt.Errorf("ConfigMap %s/%s is gone: %w", cm.Namespace, cm.Name, errConflict)
 	}
 	if !apierrors.IsConflict(err) {

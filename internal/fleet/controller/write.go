@@ -169,7 +169,9 @@ func (c *Controller) reread(ctx context.Context, name string) error {
 		c.fleet.setConfig(nc)
 		return nil
 	case apierrors.IsNotFound(err):
-		c.fleet.forgetConfig(name)
+		if known, _ := c.fleet.config(name); known != nil {
+			c.fleet.deleteConfig(name, known.UID)
+		}
 		return nil
 	}
 	return fmt.Errorf("read NodeConfig %s: %w", name, err)

@@ -194,9 +194,9 @@ func TestMaxFailuresZeroStopsAtTheFirstFailure(t *testing.T) {
 
 func TestAnOutageExplainsFailuresAtTheSameTimeAndHalfTheRate(t *testing.T) {
 	for _, c := range []struct {
-		alsoNotReady   int
-		before time.Duration // the failed nodes
-		want           string
+		alsoNotReady int
+		before       time.Duration // the failed nodes
+		want         string
 	}{
 		{0, 0, HaltTooManyFailures},
 		{1, 0, HaltTooManyFailures},
@@ -407,7 +407,7 @@ func TestTheBudgetIsFreeWhenATakenBackAssignmentCannotBeAccepted(t *testing.T) {
 		"a NotReady Node":                  {func(n *Node) { n.Ready, n.WentNotReady = false, epoch.Add(time.Second) }, 1},
 		"it has answered":                  {func(n *Node) { n.Observed = n.Generation }, 0},
 		"it has answered, and is NotReady": {func(n *Node) { n.Observed, n.Ready = n.Generation, false }, 0},
-		"its machine was created again":        {func(n *Node) { n.Created = epoch.Add(time.Second) }, 0},
+		"its machine was created again":    {func(n *Node) { n.Created = epoch.Add(time.Second) }, 0},
 		"its NodeConfig is gone":           {func(n *Node) { *n = Node{Name: n.Name, Created: n.Created, Ready: true} }, 0},
 		"it was given something after that": {func(n *Node) {
 			n.Source = Source{Kind: SourceLocal, Rollout: "workers", AssignedAt: epoch.Add(time.Second)}
