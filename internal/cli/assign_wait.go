@@ -30,13 +30,11 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assign, from 
 	defer late.Stop()
 
 	updates := watched[*v1alpha1.NodeConfig]{
-		what: "NodeConfig " + from.Name, name: from.Name, list: &v1alpha1.NodeConfigList{},
-		read: func(ctx context.Context) (*v1alpha1.NodeConfig, error) {
-			nc := &v1alpha1.NodeConfig{}
-			return nc, c.Get(ctx, client.ObjectKey{Name: from.Name}, nc)
+		what: "NodeConfig " + from.Name, deleted: "the node keeps what it runs",
+		watch: report.Watch[*v1alpha1.NodeConfig]{
+			Object: &v1alpha1.NodeConfig{}, NewList: func() client.ObjectList { return &v1alpha1.NodeConfigList{} }, Name: from.Name,
 		},
-		deleted: "the node keeps what it runs",
-	}.follow(follow, c, from.ResourceVersion)
+	}.follow(follow, c)
 	generation, last, troubled := from.Generation, "", false
 	for o := report.OutcomeOf(from, source, generation); ; {
 		if words := "node " + w.node + " " + o.Words; (o.Reason != "" || o.Stage == report.StageReplaced) && words != last {

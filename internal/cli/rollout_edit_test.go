@@ -154,7 +154,7 @@ func TestAnOlderCRDIsNamed(t *testing.T) {
 	}
 }
 
-func TestAWatchIsTakenUpAgain(t *testing.T) {
+func TestAWatchResumesAfterAnErrorThatMayPass(t *testing.T) {
 	refusedAt := func(n int) error {
 		switch n {
 		case 2:
@@ -167,7 +167,7 @@ func TestAWatchIsTakenUpAgain(t *testing.T) {
 		return nil
 	}
 	watches := 0
-	c := fakeAPI(t, interceptor.Funcs{Watch: func(_ context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) (apiwatch.Interface, error) {
+	api := fakeAPI(t, interceptor.Funcs{Watch: func(_ context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) (apiwatch.Interface, error) {
 		watches++
 		if err := refusedAt(watches); err != nil {
 			return nil, err
@@ -177,17 +177,17 @@ func TestAWatchIsTakenUpAgain(t *testing.T) {
 		r.Status.Message = []string{"", "first", "", "", "fourth"}[watches]
 		w.Modify(r)
 		if watches == 4 {
-			w.Error(&apierrors.NewInternalError(errors.New("etcd")).ErrStatus)
+			w.Error(&apierrors.NewResourceExpired("too old").ErrStatus)
 		}
 		w.Stop()
 		return w, nil
 	}})
 	var messages, failures []string
-	for u := range watchRollout(t.Context(), c, read(t, c)) {
+	for u := range watchRollout(t.Context(), listsFirst{api}, "workers") {
 		switch {
 		case u.over:
 			if !apierrors.IsForbidden(u.err) {
-				t.Errorf("it ends with %v, want it forbidden", u.err)
+				t.Errorf("the watch ends with %v, want it forbidden", u.err)
 			}
 		case u.err != nil:
 			failures = append(failures, u.err.Error())
@@ -196,12 +196,17 @@ func TestAWatchIsTakenUpAgain(t *testing.T) {
 		}
 	}
 	if got := strings.Join(messages, " "); got != "first fourth" {
-		t.Errorf("it brings %q, want what each watch brought", got)
+		t.Errorf("the watch sends %q, want the message of each watch request", got)
 	}
-	if len(failures) != 3 || !strings.Contains(failures[0], "connection refused") || !strings.Contains(failures[2], "etcd") {
-		t.Errorf("it tells %q", failures)
+	if len(failures) != 2 || !strings.Contains(failures[0], "connection refused") || !strings.Contains(failures[1], "too old") {
+		t.Errorf("the watch sends the errors %q", failures)
 	}
 }
+
+// listsFirst is a client whose watches do not send the existing objects, as those of the fake API.
+type listsFirst struct{ client.WithWatch }
+
+func (listsFirst) IsWatchListSemanticsUnSupported() bool { return true }
 
 func TestATemplateIsTheSameInWhateverFormItIsWritten(t *testing.T) {
 	template, err := templateOf("kubelet", []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: 5\n"))

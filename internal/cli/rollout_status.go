@@ -224,7 +224,7 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 	} else {
 		late = time.After(time.Second) // the controller is given its moment
 	}
-	for updates := watchRollout(follow, c, r); ; {
+	for updates := watchRollout(follow, c, name); ; {
 		if code, over := verdict(r, w.until); over {
 			out.end()
 			if code == ExitComplete {

@@ -6,10 +6,6 @@ import (
 	"io"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -27,113 +23,60 @@ type update[T client.Object] struct {
 // watched is one object that is followed.
 type watched[T client.Object] struct {
 	what    string // in errors, such as: rollout "workers"
-	name    string
-	list    client.ObjectList // of its kind, empty
-	read    func(context.Context) (T, error)
 	deleted string // what its deletion means
+	watch   report.Watch[T]
 }
 
-// watchRollout follows one rollout from a version of it that was read; see follow.
-func watchRollout(ctx context.Context, c client.WithWatch, from *v1alpha1.NodeConfigRollout) <-chan update[*v1alpha1.NodeConfigRollout] {
+// watchRollout follows a rollout; see follow.
+func watchRollout(ctx context.Context, c client.WithWatch, name string) <-chan update[*v1alpha1.NodeConfigRollout] {
 	return watched[*v1alpha1.NodeConfigRollout]{
-		what: fmt.Sprintf("rollout %q", from.Name), name: from.Name, list: &v1alpha1.NodeConfigRolloutList{},
-		read: func(ctx context.Context) (*v1alpha1.NodeConfigRollout, error) {
-			return report.Rollout(ctx, c, from.Name)
+		what: fmt.Sprintf("rollout %q", name), deleted: "its nodes stay as they are",
+		watch: report.Watch[*v1alpha1.NodeConfigRollout]{
+			Object: &v1alpha1.NodeConfigRollout{}, NewList: func() client.ObjectList { return &v1alpha1.NodeConfigRolloutList{} }, Name: name,
 		},
-		deleted: "its nodes stay as they are",
-	}.follow(ctx, c, from.ResourceVersion)
+	}.follow(ctx, c)
 }
 
-// follow follows an object from a version of it that was read, until ctx ends, which closes the channel. Errors that may
-// pass are told and waited out.
-func (w watched[T]) follow(ctx context.Context, c client.WithWatch, version string) <-chan update[T] {
+// follow sends the newest version of the object, and each later one, until ctx ends or an error is final; then it closes the
+// channel. After an error that may pass it tries again.
+func (w watched[T]) follow(ctx context.Context, c client.WithWatch) <-chan update[T] {
 	out := make(chan update[T])
+	ctx, stop := context.WithCancel(ctx)
+	send := func(u update[T]) {
+		select {
+		case out <- u:
+		case <-ctx.Done():
+		}
+		if u.over {
+			stop()
+		}
+	}
+	deleted := func() { send(update[T]{err: fmt.Errorf("%s was deleted: %s", w.what, w.deleted), over: true}) }
+	w.watch.Update = func(o T) {
+		if r, ok := any(o).(*v1alpha1.NodeConfigRollout); ok {
+			report.FromServer(r)
+		}
+		send(update[T]{object: o})
+	}
+	w.watch.Replace = func(objects []T) {
+		if len(objects) == 0 {
+			deleted()
+			return
+		}
+		w.watch.Update(objects[0])
+	}
+	w.watch.Delete = func(T) { deleted() }
+	w.watch.Answered = func(err error) {
+		if err != nil {
+			send(update[T]{err: fmt.Errorf("watch %s: %w", w.what, err), over: !report.Passing(err)})
+		}
+	}
 	go func() {
 		defer close(out)
-		tell := func(u update[T]) bool {
-			select {
-			case out <- u:
-				return !u.over
-			case <-ctx.Done():
-				return false
-			}
-		}
-		wait := time.Duration(0)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(wait):
-			}
-			err := w.once(ctx, c, &version, tell)
-			if err == nil && version == "" { // what is missing between two watches is read
-				var o T
-				if o, err = w.read(ctx); err == nil {
-					version = o.GetResourceVersion()
-					if !tell(update[T]{object: o}) {
-						return
-					}
-				}
-			}
-			switch {
-			case ctx.Err() != nil:
-				return
-			case err == nil:
-				wait = 0
-			case report.Passing(err):
-				version = ""
-				wait = min(max(2*wait, 500*time.Millisecond), 5*time.Second)
-				if !tell(update[T]{err: err}) {
-					return
-				}
-			default:
-				tell(update[T]{err: err, over: true})
-				return
-			}
-		}
+		defer stop()
+		w.watch.Run(ctx, c)
 	}()
 	return out
-}
-
-// once tells what a watch brings, until it ends. Without a version there is nothing to watch from: it leaves that to be
-// read; a watch that ends leaves none.
-func (w watched[T]) once(ctx context.Context, c client.WithWatch, version *string, tell func(update[T]) bool) error {
-	if *version == "" {
-		return nil
-	}
-	events, err := c.Watch(ctx, w.list, &client.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("metadata.name", w.name),
-		Raw:           &metav1.ListOptions{ResourceVersion: *version},
-	})
-	if err != nil {
-		return fmt.Errorf("watch %s: %w", w.what, err)
-	}
-	defer events.Stop()
-	*version = ""
-	for event := range events.ResultChan() {
-		switch event.Type {
-		case apiwatch.Added, apiwatch.Modified:
-			o, ok := event.Object.(T)
-			if !ok {
-				return fmt.Errorf("watch %s: the server sent a %T", w.what, event.Object)
-			}
-			if r, ok := event.Object.(*v1alpha1.NodeConfigRollout); ok {
-				report.FromServer(r)
-			}
-			if !tell(update[T]{object: o}) {
-				return nil
-			}
-		case apiwatch.Deleted:
-			return fmt.Errorf("%s was deleted: %s", w.what, w.deleted)
-		case apiwatch.Error:
-			err := apierrors.FromObject(event.Object)
-			if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-				return nil
-			}
-			return fmt.Errorf("watch %s: %w", w.what, err)
-		}
-	}
-	return nil
 }
 
 // follower shows a rollout while it is waited for.

@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
@@ -39,28 +38,23 @@ func configOf(name string, ok metav1.ConditionStatus, reason string) *v1alpha1.N
 }
 
 // known makes objects known to a world, as its watches would.
-func known(t *testing.T, w *world, objects ...client.Object) {
-	t.Helper()
-	byKind := map[string][]any{kindNodes: {}, kindConfigs: {}, kindRollouts: {}}
+func known(w *world, objects ...client.Object) {
+	var nodes []*corev1.Node
+	var configs []*v1alpha1.NodeConfig
+	var rollouts []*v1alpha1.NodeConfigRollout
 	for _, o := range objects {
-		switch o.(type) {
+		switch o := o.(type) {
 		case *corev1.Node:
-			byKind[kindNodes] = append(byKind[kindNodes], o)
+			nodes = append(nodes, o)
 		case *v1alpha1.NodeConfig:
-			byKind[kindConfigs] = append(byKind[kindConfigs], o)
+			configs = append(configs, o)
 		case *v1alpha1.NodeConfigRollout:
-			byKind[kindRollouts] = append(byKind[kindRollouts], o)
+			rollouts = append(rollouts, o)
 		}
 	}
-	for _, err := range []error{
-		(&table[*corev1.Node]{w, kindNodes, w.nodes, policy.StripNode}).Replace(byKind[kindNodes], ""),
-		(&table[*v1alpha1.NodeConfig]{w, kindConfigs, w.configs, policy.StripNodeConfig}).Replace(byKind[kindConfigs], ""),
-		(&table[*v1alpha1.NodeConfigRollout]{w, kindRollouts, w.rollouts, policy.StripRollout}).Replace(byKind[kindRollouts], ""),
-	} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	w.watchNodes().Replace(nodes)
+	w.watchConfigs().Replace(configs)
+	w.watchRollouts().Replace(rollouts)
 }
 
 func TestANodeOfNoRolloutIsShownAsItSaysItself(t *testing.T) {
@@ -68,7 +62,7 @@ func TestANodeOfNoRolloutIsShownAsItSaysItself(t *testing.T) {
 	trial := configOf("trial", metav1.ConditionTrue, "AllChecksPassed")
 	trial.Status.Trial = &v1alpha1.Trial{}
 	silent := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "unreported"}}
-	known(t, s.world,
+	known(s.world,
 		nodeOf("fine", "z1", true), configOf("fine", metav1.ConditionTrue, "AllChecksPassed"),
 		nodeOf("down", "z2", false), configOf("down", metav1.ConditionTrue, "AllChecksPassed"),
 		nodeOf("failed", "z1", true), configOf("failed", metav1.ConditionFalse, "CrashLooped"),
@@ -102,7 +96,7 @@ func TestANodeOfARolloutIsShownAsTheRolloutSeesIt(t *testing.T) {
 	r.Spec.AllNodes, r.Spec.NodeSelector = false, metav1.LabelSelector{MatchLabels: map[string]string{"pool": "workers"}}
 	other := nodeOf("other", "z", true)
 	other.Labels["pool"] = "others"
-	known(t, s.world, r, nodeOf("worker", "z", true), configOf("worker", metav1.ConditionTrue, "AllChecksPassed"), other, configOf("other", metav1.ConditionTrue, "AllChecksPassed"),
+	known(s.world, r, nodeOf("worker", "z", true), configOf("worker", metav1.ConditionTrue, "AllChecksPassed"), other, configOf("other", metav1.ConditionTrue, "AllChecksPassed"),
 		nodeOf("new", "z", true))
 	got := s.world.look(t.Context(), time.Now())
 	for name, want := range map[string]cell{
@@ -121,7 +115,7 @@ func TestANodeOfARolloutIsShownAsTheRolloutSeesIt(t *testing.T) {
 
 func TestWithoutTheRightToSeeNodesTheirConfigsAreShown(t *testing.T) {
 	s, _ := served(t, true)
-	known(t, s.world, configOf("worker", metav1.ConditionTrue, "AllChecksPassed"), waiting())
+	known(s.world, configOf("worker", metav1.ConditionTrue, "AllChecksPassed"), waiting())
 	delete(s.world.listed, kindNodes)
 	s.world.note(kindNodes, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no")))
 	got := s.world.look(t.Context(), time.Now())
@@ -141,7 +135,7 @@ func TestWithoutTheRightToSeeNodesTheirConfigsAreShown(t *testing.T) {
 
 func TestRolloutsThatCannotBeSeenAreNotNone(t *testing.T) {
 	s, _ := served(t, true)
-	known(t, s.world, configOf("worker", metav1.ConditionTrue, "AllChecksPassed"))
+	known(s.world, configOf("worker", metav1.ConditionTrue, "AllChecksPassed"))
 	delete(s.world.listed, kindRollouts)
 	s.world.note(kindRollouts, apierrors.NewForbidden(schema.GroupResource{Resource: "nodeconfigrollouts"}, "", errors.New("no")))
 	if got := s.world.look(t.Context(), time.Now()); got.Ready || len(got.Trouble) != 1 || got.Trouble[0].What != kindRollouts {
@@ -157,7 +151,7 @@ func TestWhatIsKeptOfAnObjectIsWhatIsShownOfAll(t *testing.T) {
 	nc := configOf("a", metav1.ConditionFalse, "ValidationFailed")
 	nc.Status.Error = strings.Repeat("ä", 2000)
 	nc.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "agent"}}
-	known(t, s.world, n, nc)
+	known(s.world, n, nc)
 	kept, err := json.Marshal([]any{s.world.nodes["a"], s.world.configs["a"]})
 	if err != nil {
 		t.Fatal(err)

@@ -10,16 +10,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
 // world is what the watches have told of a cluster: of each object what is shown of all of them at once, and no more. It
@@ -63,42 +59,52 @@ func newWorld(api client.WithWatch) *world {
 // watch keeps the world up to date until ctx ends.
 func (w *world) watch(ctx context.Context) {
 	var all sync.WaitGroup
-	all.Go(func() {
-		follow(ctx, w, kindNodes, &corev1.Node{}, func() client.ObjectList { return &corev1.NodeList{} }, &table[*corev1.Node]{w, kindNodes, w.nodes, policy.StripNode})
-	})
-	all.Go(func() {
-		follow(ctx, w, kindConfigs, &v1alpha1.NodeConfig{}, func() client.ObjectList { return &v1alpha1.NodeConfigList{} }, &table[*v1alpha1.NodeConfig]{w, kindConfigs, w.configs, policy.StripNodeConfig})
-	})
-	all.Go(func() {
-		follow(ctx, w, kindRollouts, &v1alpha1.NodeConfigRollout{}, func() client.ObjectList { return &v1alpha1.NodeConfigRolloutList{} }, &table[*v1alpha1.NodeConfigRollout]{w, kindRollouts, w.rollouts, policy.StripRollout})
-	})
+	all.Go(func() { w.watchNodes().Run(ctx, w.api) })
+	all.Go(func() { w.watchConfigs().Run(ctx, w.api) })
+	all.Go(func() { w.watchRollouts().Run(ctx, w.api) })
 	all.Go(func() { w.feel(ctx) })
 	all.Wait()
 }
 
-// follow lists and watches one kind until ctx ends. It never waits long before it tries again: somebody is looking.
-func follow(ctx context.Context, w *world, kind string, object client.Object, empty func() client.ObjectList, store toolscache.ReflectorStore) {
-	lw := &toolscache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list := empty()
-			err := w.api.List(ctx, list, &client.ListOptions{Raw: &o})
-			if err != nil {
-				w.note(kind, err)
-			}
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			got, err := w.api.Watch(ctx, empty(), &client.ListOptions{Raw: &o})
-			if err == nil || o.SendInitialEvents == nil { // else a list follows, and says the same
-				w.note(kind, err)
-			}
-			return got, err
-		},
+func (w *world) watchNodes() report.Watch[*corev1.Node] {
+	return watchKind(w, kindNodes, w.nodes, func() client.ObjectList { return &corev1.NodeList{} }, policy.StripNode)
+}
+
+func (w *world) watchConfigs() report.Watch[*v1alpha1.NodeConfig] {
+	return watchKind(w, kindConfigs, w.configs, func() client.ObjectList { return &v1alpha1.NodeConfigList{} }, policy.StripNodeConfig)
+}
+
+func (w *world) watchRollouts() report.Watch[*v1alpha1.NodeConfigRollout] {
+	return watchKind(w, kindRollouts, w.rollouts, func() client.ObjectList { return &v1alpha1.NodeConfigRolloutList{} }, policy.StripRollout)
+}
+
+// watchKind returns a watch that keeps the items of one kind up to date. strip removes the fields that the page does not show.
+func watchKind[T any, P interface {
+	*T
+	client.Object
+}](w *world, kind string, items map[string]P, newList func() client.ObjectList, strip func(P)) report.Watch[P] {
+	change := func(do func()) {
+		w.mu.Lock()
+		do()
+		w.mu.Unlock()
+		w.wake()
 	}
-	r := toolscache.NewReflectorWithOptions(lw, object, store, toolscache.ReflectorOptions{
-		Name: kind, Backoff: &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Steps: 6, Jitter: 0.2, Cap: 3 * time.Second},
-	})
-	r.RunWithContext(ctx)
+	return report.Watch[P]{
+		Object: new(T), NewList: newList,
+		Replace: func(objects []P) {
+			change(func() {
+				clear(items)
+				for _, o := range objects {
+					strip(o)
+					items[o.GetName()] = o
+				}
+				w.listed[kind] = true
+			})
+		},
+		Update:   func(o P) { strip(o); change(func() { items[o.GetName()] = o }) },
+		Delete:   func(o P) { change(func() { delete(items, o.GetName()) }) },
+		Answered: func(err error) { w.note(kind, err) },
+	}
 }
 
 // feelEvery is how often the API server is asked whether it is there: a watch does not notice one that only hangs.
@@ -149,60 +155,6 @@ func (w *world) wake() {
 	case w.changed <- struct{}{}:
 	default:
 	}
-}
-
-// table is one kind of the world, as a reflector fills it.
-type table[T client.Object] struct {
-	w     *world
-	kind  string
-	items map[string]T
-	strip func(T)
-}
-
-func (t *table[T]) set(object any) error {
-	o, ok := object.(T)
-	if !ok {
-		return fmt.Errorf("a %T among the %s", object, t.kind)
-	}
-	t.strip(o)
-	t.w.mu.Lock()
-	t.items[o.GetName()] = o
-	t.w.mu.Unlock()
-	t.w.wake()
-	return nil
-}
-
-func (t *table[T]) Add(object any) error    { return t.set(object) }
-func (t *table[T]) Update(object any) error { return t.set(object) }
-func (t *table[T]) Resync() error           { return nil }
-
-func (t *table[T]) Delete(object any) error {
-	o, ok := object.(T)
-	if !ok {
-		return fmt.Errorf("a %T among the %s", object, t.kind)
-	}
-	t.w.mu.Lock()
-	delete(t.items, o.GetName())
-	t.w.mu.Unlock()
-	t.w.wake()
-	return nil
-}
-
-func (t *table[T]) Replace(objects []any, _ string) error {
-	t.w.mu.Lock()
-	defer t.w.mu.Unlock()
-	clear(t.items)
-	for _, object := range objects {
-		o, ok := object.(T)
-		if !ok {
-			return fmt.Errorf("a %T among the %s", object, t.kind)
-		}
-		t.strip(o)
-		t.items[o.GetName()] = o
-	}
-	t.w.listed[t.kind] = true
-	t.w.wake()
-	return nil
 }
 
 // Get asks the API: what is looked at by its name is shown whole, and as it is now.
