@@ -203,8 +203,12 @@ func TestAWatchResumesAfterAnErrorThatMayPass(t *testing.T) {
 	}
 }
 
-// listsFirst is a client whose watches do not send the existing objects, as those of the fake API.
+// listsFirst adapts the fake API: its watches do not send the existing objects, and its lists cannot select by name.
 type listsFirst struct{ client.WithWatch }
+
+func (c listsFirst) List(ctx context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	return c.WithWatch.List(ctx, list)
+}
 
 func (listsFirst) IsWatchListSemanticsUnSupported() bool { return true }
 
