@@ -13,10 +13,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 func (a *app) assignCommand() *cobra.Command {
@@ -115,7 +117,7 @@ func (w *assign) check(timed bool) error {
 
 // assignment is one change of what a node is assigned, before it is made.
 type assignment struct {
-	node    *report.Node
+	node    *describe.Node
 	config  *v1alpha1.NodeConfig
 	content policy.Content    // zero: local
 	name    string            // of the ConfigMap that holds the content
@@ -212,15 +214,16 @@ func (a *app) contentFor(ctx context.Context, w assign) (policy.Content, error) 
 // lookAt finds out what there is to know before a node is assigned something. The error says why it cannot be, or why
 // that would have no effect.
 func lookAt(ctx context.Context, c client.Client, w assign, content policy.Content) (*assignment, error) {
-	node, err := report.Look(ctx, c, w.node, time.Now())
+	view, err := query.ViewNode(ctx, c, w.node)
 	if err != nil {
 		return nil, err
 	}
+	node := describe.NodeOf(view, time.Now())
 	it := &assignment{node: node, config: node.Config(), content: content}
 	switch nc := it.config; {
 	case nc == nil:
 		return nil, fmt.Errorf("node %s has no NodeConfig: no agent runs there; put one on it with: kubectl evenkeel install %[1]s; nothing was changed", w.node)
-	case !report.HasReported(nc):
+	case !query.HasReported(nc):
 		return nil, fmt.Errorf("no agent has ever reported on node %s: put one on it with: kubectl evenkeel install %[1]s; nothing was changed", w.node)
 	case nc.Status.RemoteConfig == v1alpha1.RemoteConfigDisabled:
 		return nil, fmt.Errorf("the agent of node %s has opted out of remote configuration (--remote-config=false, or no --dynamic-config-dir): it would not look at the assignment; nothing was changed", w.node)
@@ -278,12 +281,12 @@ func (a *app) follow(ctx context.Context, c client.WithWatch, w assign, it *assi
 		fmt.Fprintf(a.Out, "node %s runs its local configuration, and nothing is assigned to it: nothing changes\n", w.node)
 		return nil
 	}
-	switch o := report.OutcomeOf(nc, source, nc.Generation); {
-	case o.Stage == report.StageProven:
-		fmt.Fprintln(a.Out, report.OneLine(fmt.Sprintf("node %s is assigned this already%s, and %s: nothing changes", w.node, by, o.Words)))
+	switch o := describe.OutcomeOf(nc, source, nc.Generation); {
+	case o.Stage == describe.StageProven:
+		fmt.Fprintln(a.Out, printable.Line(fmt.Sprintf("node %s is assigned this already%s, and %s: nothing changes", w.node, by, o.Words)))
 		return nil
 	default:
-		fmt.Fprintln(a.Out, report.OneLine(fmt.Sprintf("node %s is assigned this already%s: nothing is written", w.node, by)))
+		fmt.Fprintln(a.Out, printable.Line(fmt.Sprintf("node %s is assigned this already%s: nothing is written", w.node, by)))
 	}
 	if w.dryRun || w.until == untilAssigned {
 		return nil
@@ -317,7 +320,7 @@ func (it *assignment) known(ctx context.Context, c client.Reader) error {
 			continue
 		}
 		return &exit{ExitHalted, fmt.Errorf("node %s has found this configuration bad before: %s; it would not try it again, and nothing was changed\nto have it tried again, run on the node: evenkeel-agent forget %s",
-			nc.Name, report.OneLine(bad.Reason), report.OneLine(bad.Revision))}
+			nc.Name, printable.Line(bad.Reason), printable.Line(bad.Revision))}
 	}
 	return nil
 }
@@ -326,26 +329,26 @@ func (it *assignment) known(ctx context.Context, c client.Reader) error {
 func (a *app) showAssignment(ctx context.Context, c client.Client, it *assignment) error {
 	nc := it.config
 	for _, note := range it.notes() {
-		fmt.Fprintln(a.ErrOut, "note:", report.OneLine(note))
+		fmt.Fprintln(a.ErrOut, "note:", printable.Line(note))
 	}
 	before := policy.Content{}
 	if active := nc.Status.Active; active != nil {
 		var err error
-		before, err = report.ContentOf(ctx, c, active)
-		var unreadable *report.Unreadable
+		before, err = query.ContentOf(ctx, c, active)
+		var unreadable *query.Unreadable
 		switch {
 		case errors.As(err, &unreadable):
-			fmt.Fprintf(a.ErrOut, "note: what node %s runs cannot be compared: %s\n", nc.Name, report.OneLine(err.Error()))
+			fmt.Fprintf(a.ErrOut, "note: what node %s runs cannot be compared: %s\n", nc.Name, printable.Line(err.Error()))
 			return nil
 		case err != nil:
 			return fmt.Errorf("read what node %s runs: %w", nc.Name, err)
 		}
 	}
-	words, err := report.NodeContentDiff(before, it.content)
+	words, err := describe.NodeContentDiff(before, it.content)
 	if err != nil {
 		return fmt.Errorf("compare the configurations: %w", err)
 	}
-	fmt.Fprintf(a.Out, "Node %s runs %s. What changes:\n", nc.Name, report.Runs(nc))
+	fmt.Fprintf(a.Out, "Node %s runs %s. What changes:\n", nc.Name, describe.Runs(nc))
 	a.printDiff(words)
 	if !equality.Semantic.DeepEqual(nc.Spec.Trial, it.asked) {
 		fmt.Fprintf(a.Out, "spec.trial: %s -> %s\n", shownTerms(nc.Spec.Trial), shownTerms(it.asked))

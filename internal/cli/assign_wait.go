@@ -8,7 +8,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // answerWithin is how long an agent that runs may take to answer before it is said that it has not.
@@ -31,21 +33,21 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assign, from 
 
 	updates := watched[*v1alpha1.NodeConfig]{
 		what: "NodeConfig " + from.Name, deleted: "the node keeps what it runs",
-		watch: report.Watch[*v1alpha1.NodeConfig]{
+		watch: query.Watch[*v1alpha1.NodeConfig]{
 			Object: &v1alpha1.NodeConfig{}, NewList: func() client.ObjectList { return &v1alpha1.NodeConfigList{} }, Name: from.Name,
 		},
 	}.follow(follow, c)
 	generation, last, troubled := from.Generation, "", false
-	for o := report.OutcomeOf(from, source, generation); ; {
-		if words := "node " + w.node + " " + o.Words; (o.Reason != "" || o.Stage == report.StageReplaced) && words != last {
+	for o := describe.OutcomeOf(from, source, generation); ; {
+		if words := "node " + w.node + " " + o.Words; (o.Reason != "" || o.Stage == describe.StageReplaced) && words != last {
 			last = words
 			if over, err := w.outcome(o); over {
 				if err == nil {
-					fmt.Fprintln(a.Out, report.OneLine(words))
+					fmt.Fprintln(a.Out, printable.Line(words))
 				}
 				return err
 			}
-			fmt.Fprintln(a.Out, report.OneLine(words))
+			fmt.Fprintln(a.Out, printable.Line(words))
 		}
 		select {
 		case u, open := <-updates:
@@ -56,7 +58,7 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assign, from 
 				return u.err
 			case u.err != nil && !u.over:
 				if !troubled {
-					fmt.Fprintf(a.ErrOut, "waiting for the API server: %s\n", report.OneLine(u.err.Error()))
+					fmt.Fprintf(a.ErrOut, "waiting for the API server: %s\n", printable.Line(u.err.Error()))
 				}
 				troubled = true
 			case u.err == nil:
@@ -64,14 +66,14 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assign, from 
 					troubled = false
 					silent.Reset(w.agentTimeout)
 				}
-				o = report.OutcomeOf(u.object, source, generation)
+				o = describe.OutcomeOf(u.object, source, generation)
 			}
 		case <-late.C:
-			if o.Stage == report.StageUnanswered {
-				fmt.Fprintf(a.Out, "node %s: its agent has not answered yet; it is waited for, for %s\n", w.node, report.Span(w.agentTimeout))
+			if o.Stage == describe.StageUnanswered {
+				fmt.Fprintf(a.Out, "node %s: its agent has not answered yet; it is waited for, for %s\n", w.node, describe.Span(w.agentTimeout))
 			}
 		case <-silent.C:
-			if o.Stage == report.StageUnanswered && !troubled {
+			if o.Stage == describe.StageUnanswered && !troubled {
 				did, back := "is", ""
 				if already {
 					did = "was"
@@ -80,35 +82,35 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assign, from 
 					back = "; to take it back: kubectl evenkeel assign " + w.node + " --local"
 				}
 				return &exit{ExitTimeout, fmt.Errorf("the agent of node %s has not answered for %s: does it run? The configuration %s assigned, and the node takes it up when its agent runs%s",
-					w.node, report.Span(w.agentTimeout), did, back)}
+					w.node, describe.Span(w.agentTimeout), did, back)}
 			}
 		}
 	}
 }
 
 // outcome reports whether nothing more is waited for, and the error that the command ends with then.
-func (w *assign) outcome(o report.Outcome) (over bool, err error) {
+func (w *assign) outcome(o describe.Outcome) (over bool, err error) {
 	words := fmt.Sprintf("node %s %s", w.node, o.Words)
 	if o.Advice != "" {
 		words += "\n" + o.Advice
 	}
 	switch o.Stage {
-	case report.StageProven:
+	case describe.StageProven:
 		return true, nil
-	case report.StageTrial:
+	case describe.StageTrial:
 		return w.until == untilTrial, nil
-	case report.StageRefused, report.StageRolledBack, report.StageStuck:
+	case describe.StageRefused, describe.StageRolledBack, describe.StageStuck:
 		return true, &exit{ExitHalted, fmt.Errorf("%s\nwhat it is assigned stays so until you assign another one, or --local; kubectl evenkeel node %s says more", words, w.node)}
-	case report.StageReplaced:
+	case describe.StageReplaced:
 		return true, fmt.Errorf("%s: kubectl evenkeel node %s says what", words, w.node)
 	}
 	return false, nil
 }
 
 // ended is the error of a wait that ended before its outcome was clear.
-func (w *assign) ended(interrupted context.Context, o report.Outcome) error {
+func (w *assign) ended(interrupted context.Context, o describe.Outcome) error {
 	next := fmt.Sprintf("the assignment stays and the node goes on by itself: kubectl evenkeel node %s", w.node)
-	if o.Stage == report.StageTrial {
+	if o.Stage == describe.StageTrial {
 		next = "the trial goes on, and if it fails the node goes back by itself: kubectl evenkeel node " + w.node
 	}
 	if interrupted.Err() != nil {

@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
@@ -80,7 +80,7 @@ func Run(ctx context.Context, info program.Info, args []string, streams genericc
 		code, err = e.code, e.err
 	}
 	if err != nil {
-		fmt.Fprintln(a.ErrOut, "error:", report.Printable(report.Explain(err, a.version).Error()))
+		fmt.Fprintln(a.ErrOut, "error:", describe.Printable(describe.Explain(err, a.version).Error()))
 	}
 	return code
 }

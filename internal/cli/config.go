@@ -10,8 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 func (a *app) configCommand() *cobra.Command {
@@ -83,7 +85,7 @@ func (a *app) configDiff(ctx context.Context, nameA, nameB string, o diffOptions
 	case o.live && !strings.HasPrefix(nameA, "node/") && !strings.HasPrefix(nameB, "node/"):
 		return errors.New("--live is for nodes: neither is node/NAME")
 	}
-	var d report.Comparison
+	var d describe.Comparison
 	var err error
 	if d.A, err = a.readSide(ctx, nameA, o.live); err != nil {
 		return err
@@ -95,9 +97,9 @@ func (a *app) configDiff(ctx context.Context, nameA, nameB string, o diffOptions
 	if o.output != "" {
 		return printing.Encode(a.Out, o.output, d)
 	}
-	fmt.Fprintf(a.Out, "--- %s\n+++ %s\n", report.OneLine(d.A.Name+" ("+d.A.Source+")"), report.OneLine(d.B.Name+" ("+d.B.Source+")"))
+	fmt.Fprintf(a.Out, "--- %s\n+++ %s\n", printable.Line(d.A.Name+" ("+d.A.Source+")"), printable.Line(d.B.Name+" ("+d.B.Source+")"))
 	for _, c := range d.Differences {
-		fmt.Fprintln(a.Out, report.OneLine(c.String()))
+		fmt.Fprintln(a.Out, printable.Line(c.String()))
 	}
 	if len(d.Differences) == 0 {
 		fmt.Fprintln(a.Out, "no differences")
@@ -109,29 +111,29 @@ func (a *app) configDiff(ctx context.Context, nameA, nameB string, o diffOptions
 }
 
 // readSide reads the configuration that an argument names.
-func (a *app) readSide(ctx context.Context, name string, live bool) (report.Side, error) {
+func (a *app) readSide(ctx context.Context, name string, live bool) (query.Side, error) {
 	kind, rest, _ := strings.Cut(name, "/")
 	switch {
 	case (kind == "node" || kind == "rollout") && rest == "" && name != kind:
-		return report.Side{}, fmt.Errorf("%q lacks a name: %s/NAME", name, kind)
+		return query.Side{}, fmt.Errorf("%q lacks a name: %s/NAME", name, kind)
 	case kind == "node" && live:
 		config, err := a.config.ToRESTConfig()
 		if err != nil {
-			return report.Side{}, err
+			return query.Side{}, err
 		}
-		return report.LiveSide(ctx, config, rest)
+		return query.LiveSide(ctx, config, rest)
 	case kind == "node", kind == "rollout":
 		c, err := a.client()
 		if err != nil {
-			return report.Side{}, err
+			return query.Side{}, err
 		}
 		if kind == "rollout" {
-			return report.RolloutSide(ctx, c, rest)
+			return query.RolloutSide(ctx, c, rest)
 		}
-		return report.NodeSide(ctx, c, rest)
+		return query.NodeSide(ctx, c, rest)
 	}
 	p, err := filePayload(name)
-	return report.SideOf(name, "file", p), err
+	return query.SideOf(name, "file", p), err
 }
 
 func filePayload(path string) (payload.Payload, error) {

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -46,11 +46,11 @@ func TestConfigDiffComparesANodeWithARolloutAndItsRevisions(t *testing.T) {
 	evenkeel(t, "config", "diff", "rollout/compared@2", "rollout/compared", "--form", "grouped").says(t,
 		"+++ rollout/compared (spec.template)\n", "resources.maxPods: 120 -> 130\n", "resources.podsPerCore: 7 -> unset\n")
 	evenkeel(t, "config", "diff", "node/compared-a", "rollout/compared@1").says(t, "no differences\n")
-	var d report.Comparison
+	var d describe.Comparison
 	if err := json.Unmarshal([]byte(evenkeel(t, "config", "diff", "rollout/compared@1", "rollout/compared", "-o", "json").out), &d); err != nil {
 		t.Fatal(err)
 	}
-	if len(d.Differences) != 1 || d.Differences[0] != (report.Difference{Field: "maxPods", A: "110", B: "130"}) || d.A.Name != "rollout/compared@1" {
+	if len(d.Differences) != 1 || d.Differences[0] != (describe.Difference{Field: "maxPods", A: "110", B: "130"}) || d.A.Name != "rollout/compared@1" {
 		t.Errorf("as JSON: %+v", d)
 	}
 }
@@ -211,16 +211,16 @@ func TestContentDiffSaysWhatChanges(t *testing.T) {
 		{"a kind", whole("maxPods: 110\n"), dropin, "a whole configuration -> a drop-in, laid over the local configuration of each node\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got, err := report.ContentDiff(tt.before, tt.after); got != tt.want || err != nil {
+			if got, err := describe.ContentDiff(tt.before, tt.after); got != tt.want || err != nil {
 				t.Errorf("got %q, %v, want %q", got, err, tt.want)
 			}
 		})
 	}
 	bad := policy.Content{Key: payload.KeyKubelet, Data: "a: ["}
-	if _, err := report.ContentDiff(bad, dropin); err == nil || !strings.Contains(err.Error(), "neither JSON nor YAML") {
+	if _, err := describe.ContentDiff(bad, dropin); err == nil || !strings.Contains(err.Error(), "neither JSON nor YAML") {
 		t.Errorf("before: %v", err)
 	}
-	if _, err := report.ContentDiff(dropin, bad); err == nil || !strings.Contains(err.Error(), "neither JSON nor YAML") {
+	if _, err := describe.ContentDiff(dropin, bad); err == nil || !strings.Contains(err.Error(), "neither JSON nor YAML") {
 		t.Errorf("after: %v", err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Exit codes of config validate.
@@ -108,7 +108,7 @@ func (j judgement) String() string {
 		by = j.Kind
 	}
 	parts := []string{j.Place, by, string(j.Verdict), j.Words}
-	return report.OneLine(strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": "))
+	return printable.Line(strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": "))
 }
 
 // judgements is what config validate prints as JSON.
@@ -247,6 +247,6 @@ func judge(ctx context.Context, s submission, components map[string]component.Co
 func (a *app) printJudgement(j judgement) {
 	fmt.Fprintln(a.Out, j)
 	for _, warning := range j.Warnings {
-		fmt.Fprintln(a.Out, " ", report.OneLine(warning))
+		fmt.Fprintln(a.Out, " ", printable.Line(warning))
 	}
 }

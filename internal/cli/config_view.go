@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 func (a *app) configViewCommand() *cobra.Command {
@@ -62,9 +62,9 @@ func (a *app) configViewUpgradeable(ctx context.Context, target string, componen
 		if change.Action != kubeadm.Keep || row.ManualUpgrade != kubeadm.ManualYes {
 			continue
 		}
-		fmt.Fprintf(&documents, "---\n# ConfigMap kube-system/%s, %s: %s:\n", row.ConfigMap, row.Origin, report.OneLine(refusal(row)))
+		fmt.Fprintf(&documents, "---\n# ConfigMap kube-system/%s, %s: %s:\n", row.ConfigMap, row.Origin, printable.Line(refusal(row)))
 		for _, words := range row.Objections {
-			fmt.Fprintf(&documents, "#   %s\n", report.OneLine(words))
+			fmt.Fprintf(&documents, "#   %s\n", printable.Line(words))
 		}
 		text := string(change.Now)
 		if change.Damage != "" { // what can be read holds nothing that a terminal would obey
@@ -149,7 +149,7 @@ func (a *app) configPrintDefaults(ctx context.Context, only []string, file, outp
 		return fmt.Errorf("%s holds no ClusterConfiguration, which the component configurations are generated from", file)
 	default:
 		for _, note := range given.Notes {
-			fmt.Fprintln(a.ErrOut, "note:", report.OneLine(note))
+			fmt.Fprintln(a.ErrOut, "note:", printable.Line(note))
 		}
 	}
 	documents, err := kubeadm.Defaults(have, given, only)

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evenkeel/evenkeel/internal/fleet/dashboard"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 func (a *app) dashboardCommand() *cobra.Command {
@@ -45,7 +45,7 @@ func (a *app) dashboard(ctx context.Context, port int) error {
 			name = *c
 		}
 	}
-	s, err := dashboard.Listen(ctx, dashboard.Options{Config: config, Context: report.OneLine(name), Port: port, Version: a.version, Log: a.ErrOut})
+	s, err := dashboard.Listen(ctx, dashboard.Options{Config: config, Context: printable.Line(name), Port: port, Version: a.version, Log: a.ErrOut})
 	if err != nil {
 		return err
 	}

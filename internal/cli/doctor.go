@@ -10,7 +10,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/doctor"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Exit codes of doctor.
@@ -126,9 +126,9 @@ func (d diagnosis) code() int {
 func (d diagnosis) print(w io.Writer) error {
 	var out strings.Builder
 	for _, f := range d.Findings {
-		fmt.Fprintf(&out, "%-8s %s: %s\n", f.Severity, report.OneLine(f.About()), report.OneLine(f.Wrong))
+		fmt.Fprintf(&out, "%-8s %s: %s\n", f.Severity, printable.Line(f.About()), printable.Line(f.Wrong))
 		if f.Do != "" {
-			fmt.Fprintf(&out, "         -> %s\n", report.OneLine(f.Do))
+			fmt.Fprintf(&out, "         -> %s\n", printable.Line(f.Do))
 		}
 	}
 	if len(d.Findings) > 0 {

@@ -18,8 +18,9 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
@@ -99,7 +100,7 @@ func TestNoTextOfOthersTakesMuchMemory(t *testing.T) {
 		"a payload, and what differs": func(text string, _ bool) {
 			p, err := payload.FromConfigMap(&corev1.ConfigMap{Data: map[string]string{payload.KeyKubelet: text}})
 			if err == nil {
-				report.Changes(nothing.Fields, p.Fields)
+				describe.Changes(nothing.Fields, p.Fields)
 				payload.DefaultProtection().TextViolations(p.Fields, nothing.Fields, false)
 			}
 		},
@@ -131,7 +132,7 @@ func TestNoTextOfOthersTakesMuchMemory(t *testing.T) {
 				_, _ = io.WriteString(w, `{"kubeletconfig":`+text+`}`)
 			}))
 			defer api.Close()
-			_, _ = report.LiveSide(context.Background(), &rest.Config{Host: api.URL}, "n")
+			_, _ = query.LiveSide(context.Background(), &rest.Config{Host: api.URL}, "n")
 		},
 	} {
 		most := uint64(decoded)

@@ -16,8 +16,10 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/installer"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // installFlags are what install and uninstall have in common.
@@ -86,7 +88,7 @@ Exit codes:
 
 // completeNodes completes names of nodes.
 func (a *app) completeNodes(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return a.complete(cmd, report.NodeNames)
+	return a.complete(cmd, query.NodeNames)
 }
 
 func (a *app) install(ctx context.Context, names []string, o installFlags) error {
@@ -211,17 +213,17 @@ func (a *app) confirmRestarts(ctx context.Context, p *installer.Pacer, yes bool)
 func sayNode(out io.Writer, op installer.Operation, n installer.NodeProgress) {
 	took := ""
 	if !n.Begun.IsZero() {
-		took = ", after " + report.Span(time.Since(n.Begun))
+		took = ", after " + describe.Span(time.Since(n.Begun))
 	}
 	switch s := n.State; s.Stage {
 	case installer.Done:
-		fmt.Fprintf(out, "%s: %s\n", n.Name, report.OneLine(joinWith(op.Past, s.Why))+took)
+		fmt.Fprintf(out, "%s: %s\n", n.Name, printable.Line(joinWith(op.Past, s.Why))+took)
 	case installer.Failed:
-		fmt.Fprintf(out, "%s: FAILED: %s\n", n.Name, report.OneLine(s.Why)+took)
+		fmt.Fprintf(out, "%s: FAILED: %s\n", n.Name, printable.Line(s.Why)+took)
 	case installer.Skipped:
-		fmt.Fprintf(out, "%s: passed over: %s\n", n.Name, report.OneLine(s.Why))
+		fmt.Fprintf(out, "%s: passed over: %s\n", n.Name, printable.Line(s.Why))
 	default:
-		fmt.Fprintf(out, "%s: %s\n", n.Name, report.OneLine(s.Why))
+		fmt.Fprintf(out, "%s: %s\n", n.Name, printable.Line(s.Why))
 	}
 }
 
@@ -254,7 +256,7 @@ func showWork(out io.Writer, p *installer.Pacer) {
 		}
 	}
 	if names := p.Progress.In(installer.ToDo); len(names) > 0 {
-		fmt.Fprintf(out, "in this order: %s\n", report.Few(names))
+		fmt.Fprintf(out, "in this order: %s\n", printable.Few(names))
 	}
 }
 
@@ -268,10 +270,10 @@ func nodesWord(n int) string {
 // interrupted explains what happens to the nodes of a command that ends early, and returns why it ends.
 func interrupted(out io.Writer, p *installer.Pacer, why error) error {
 	if on := p.Progress.In(installer.Doing); len(on) > 0 {
-		fmt.Fprintf(out, "%s: comes to its end without this command: %s, or back as before\n", report.Few(on), p.Policy.Operation.Past)
+		fmt.Fprintf(out, "%s: comes to its end without this command: %s, or back as before\n", printable.Few(on), p.Policy.Operation.Past)
 	}
 	if left := p.Progress.In(installer.ToDo); len(left) > 0 {
-		fmt.Fprintf(out, "%s: nothing has begun there\n", report.Few(left))
+		fmt.Fprintf(out, "%s: nothing has begun there\n", printable.Few(left))
 	}
 	return why
 }

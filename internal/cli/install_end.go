@@ -10,7 +10,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/installer"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // conclude prints how an operation ended, why nodes failed in it, and what to do next.
@@ -38,7 +38,7 @@ func (a *app) conclude(ctx context.Context, c client.Client, out io.Writer, p *i
 	}
 	verdict := fmt.Errorf("%s; failed on %s, which %s unless it says otherwise\n"+
 		"see `journalctl -u kubelet` there; when it is repaired: kubectl evenkeel %s --retry %s; without --retry the command goes on with the other nodes",
-		words, report.Few(failed), kept, p.Policy.Operation.Verb, strings.Join(failed[:min(len(failed), 10)], " "))
+		words, printable.Few(failed), kept, p.Policy.Operation.Verb, strings.Join(failed[:min(len(failed), 10)], " "))
 	if p.Progress.Outcome() == installer.TimedOut {
 		return &exit{ExitTimeout, verdict}
 	}
@@ -53,18 +53,18 @@ func showFailure(ctx context.Context, c client.Client, out io.Writer, n installe
 	if n.State.Said != "" {
 		fmt.Fprintf(out, "what its pod said at its end:\n")
 		for line := range strings.Lines(n.State.Said) {
-			fmt.Fprintf(out, "  %s\n", report.OneLine(line))
+			fmt.Fprintf(out, "  %s\n", printable.Line(line))
 		}
 	}
 	events, err := installer.Events(ctx, c, n.Name, n.Begun, mostEvents)
 	if err != nil {
-		fmt.Fprintf(out, "its Events cannot be read: %s\n", report.OneLine(err.Error()))
+		fmt.Fprintf(out, "its Events cannot be read: %s\n", printable.Line(err.Error()))
 		return
 	}
 	for i, e := range events {
 		if i == 0 {
 			fmt.Fprintf(out, "the Node's last Events:\n")
 		}
-		fmt.Fprintf(out, "  %s  %s  %s\n", report.OneLine(e.Type), report.OneLine(e.Reason), printing.Cell(e.Message))
+		fmt.Fprintf(out, "  %s  %s  %s\n", printable.Line(e.Type), printable.Line(e.Reason), printing.Cell(e.Message))
 	}
 }

@@ -14,7 +14,9 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 const (
@@ -38,16 +40,16 @@ type view struct {
 func (v view) lines(width int) []string {
 	st := &v.rollout.Status
 	lines := []string{v.title()}
-	if !report.Seen(v.rollout) {
-		lines = append(lines, wrap(v.style.Yellow, report.Unseen, width)...)
+	if !query.Seen(v.rollout) {
+		lines = append(lines, wrap(v.style.Yellow, query.Unseen, width)...)
 	} else if st.Message != "" {
-		lines = append(lines, wrap(func(s string) string { return s }, report.OneLine(st.Message), width)...)
+		lines = append(lines, wrap(func(s string) string { return s }, printable.Line(st.Message), width)...)
 	}
 	if v.trouble != "" {
-		lines = append(lines, v.style.Yellow("the API server does not answer, what is shown is old: "+report.OneLine(v.trouble)))
+		lines = append(lines, v.style.Yellow("the API server does not answer, what is shown is old: "+printable.Line(v.trouble)))
 	}
 	if v.noNodes != "" {
-		lines = append(lines, v.style.Yellow("nodes are not shown: "+report.OneLine(v.noNodes)))
+		lines = append(lines, v.style.Yellow("nodes are not shown: "+printable.Line(v.noNodes)))
 	}
 	if st.UpdateRevision == nil {
 		return clipped(lines, width)
@@ -69,30 +71,30 @@ func (v view) title() string {
 	st := &v.rollout.Status
 	title := v.style.Bold(v.rollout.Name)
 	if r := st.UpdateRevision; r != nil {
-		title += fmt.Sprintf("  revision %d (%s)", r.Number, report.OneLine(r.ConfigMapRef.Name))
+		title += fmt.Sprintf("  revision %d (%s)", r.Number, printable.Line(r.ConfigMapRef.Name))
 		if st.Attempt > 1 {
 			title += fmt.Sprintf(", attempt %d", st.Attempt)
 		}
 	}
-	title += "  " + v.style.Phase(v1alpha1.RolloutPhase(report.OneLine(report.OrUnknown(st.Phase))))
+	title += "  " + v.style.Phase(v1alpha1.RolloutPhase(printable.Line(describe.OrUnknown(st.Phase))))
 	if st.Halt != nil {
-		title += v.style.Dim("  stopped " + report.Age(st.Halt.Time, v.now) + " ago")
+		title += v.style.Dim("  stopped " + describe.Age(st.Halt.Time, v.now) + " ago")
 	} else if st.StartTime != nil {
-		title += v.style.Dim("  started " + report.Age(*st.StartTime, v.now) + " ago")
+		title += v.style.Dim("  started " + describe.Age(*st.StartTime, v.now) + " ago")
 	}
 	return title
 }
 
 // steps shows the steps, those that are done and the current one marked.
 func (v view) steps() string {
-	all, err := report.StepsOf(v.rollout)
+	all, err := describe.StepsOf(v.rollout)
 	if err != nil {
-		return report.OneLine(err.Error())
+		return printable.Line(err.Error())
 	}
 	st := &v.rollout.Status
 	words := make([]string, len(all))
 	for i, s := range all {
-		w := report.StepWords(s)
+		w := describe.StepWords(s)
 		switch {
 		case i < int(st.Step):
 			words[i] = v.style.Green("✓ " + w)
@@ -112,7 +114,7 @@ func (v view) steps() string {
 
 func (v view) counts() string {
 	n := &v.rollout.Status.Nodes
-	parts := []string{cmp.Or(report.OneLine(v.rollout.Status.Updated), fmt.Sprint(n.Updated)) + " updated"}
+	parts := []string{cmp.Or(printable.Line(v.rollout.Status.Updated), fmt.Sprint(n.Updated)) + " updated"}
 	for _, c := range []struct {
 		n     int32
 		words string
@@ -137,10 +139,10 @@ func (v view) counts() string {
 func (v view) conditions() []string {
 	lines := []string{""}
 	for _, c := range v.rollout.Status.Conditions {
-		lines = append(lines, fmt.Sprintf("%-12s %-8s %s: %s", report.OneLine(c.Type), report.OneLine(string(c.Status)), report.OneLine(c.Reason), report.OneLine(c.Message)))
+		lines = append(lines, fmt.Sprintf("%-12s %-8s %s: %s", printable.Line(c.Type), printable.Line(string(c.Status)), printable.Line(c.Reason), printable.Line(c.Message)))
 	}
 	if r := v.rollout.Status.CurrentRevision; r != nil {
-		lines = append(lines, fmt.Sprintf("Succeeded last: revision %d (%s)", r.Number, report.OneLine(r.ConfigMapRef.Name)))
+		lines = append(lines, fmt.Sprintf("Succeeded last: revision %d (%s)", r.Number, printable.Line(r.ConfigMapRef.Name)))
 	}
 	return lines
 }
@@ -152,7 +154,7 @@ func (v view) failed() []string {
 		if i == 0 {
 			lines = append(lines, "")
 		}
-		lines = append(lines, fmt.Sprintf("%s  %s  %s", report.OneLine(n.Name), v.style.Red(report.OneLine(n.Reason)), report.OneLine(n.Message)))
+		lines = append(lines, fmt.Sprintf("%s  %s  %s", printable.Line(n.Name), v.style.Red(printable.Line(n.Reason)), printable.Line(n.Message)))
 	}
 	if more := int(v.rollout.Status.Nodes.Failed) - len(v.rollout.Status.FailedNodes); more > 0 && len(lines) > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more that failed", more))
@@ -166,7 +168,7 @@ type zone struct {
 	all, updated, open, failed int
 }
 
-func (z *zone) label() string { return cmp.Or(report.OneLine(z.name), "no zone") }
+func (z *zone) label() string { return cmp.Or(printable.Line(z.name), "no zone") }
 
 // zones draws a bar for each zone; of many zones those with something open.
 func (v view) zones() []string {
@@ -263,7 +265,7 @@ func (v view) open() []string {
 		if !n.since.IsZero() {
 			line += fmt.Sprintf(" %5s", duration.HumanDuration(max(0, v.now.Sub(n.since))))
 		}
-		lines = append(lines, strings.TrimRight(line+"  "+report.OneLine(n.why), " "))
+		lines = append(lines, strings.TrimRight(line+"  "+printable.Line(n.why), " "))
 	}
 	if more := len(open) - len(shown); more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more: kubectl evenkeel nodes", more))
@@ -370,7 +372,7 @@ func (l *live) redraw() {
 		switch {
 		case f.err == nil:
 			l.view.nodes = f.nodes
-		case report.Passing(f.err):
+		case query.Passing(f.err):
 			l.nodesErr = f.err.Error()
 		default:
 			l.view.noNodes = f.err.Error()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
 // nodeState is how a node looks in the live view, by what its NodeConfig says alone. The controller, who knows more,
@@ -87,14 +87,14 @@ func liveNodes(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollo
 	}
 	key := cmp.Or(r.Spec.Strategy.TopologyKey, corev1.LabelTopologyZone)
 	nodes, index := []liveNode{}, map[string]int{}
-	for n, err := range report.Metadata(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"), client.MatchingLabelsSelector{Selector: selection.Nodes}) {
+	for n, err := range query.Metadata(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"), client.MatchingLabelsSelector{Selector: selection.Nodes}) {
 		if err != nil {
 			return nil, fmt.Errorf("list Nodes: %w", err)
 		}
 		index[n.Name] = len(nodes)
 		nodes = append(nodes, liveNode{name: n.Name, zone: n.Labels[key]})
 	}
-	for nc, err := range report.Configs(ctx, c) {
+	for nc, err := range query.Configs(ctx, c) {
 		if err != nil {
 			return nil, fmt.Errorf("list NodeConfigs: %w", err)
 		}

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
 // paged is an API that has two pages of Nodes and of NodeConfigs, and tells what it was asked for.
@@ -90,13 +90,13 @@ func TestRolloutsAreListedInPages(t *testing.T) {
 		}
 		return nil
 	}})
-	if _, err := report.Rollouts(t.Context(), c); err != nil {
+	if _, err := query.Rollouts(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := report.RolloutNames(t.Context(), c); err != nil {
+	if _, err := query.RolloutNames(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := report.Labelled(t.Context(), c, "evenkeel-system", "workers"); err != nil {
+	if _, err := query.Labelled(t.Context(), c, "evenkeel-system", "workers"); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"500 ", "500 more", "500 ", "500 more", "500 ", "500 more"}, strings.Split(strings.Join(continued, ","), ",")); diff != "" {

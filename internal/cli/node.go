@@ -9,7 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 func (a *app) nodeCommand() *cobra.Command {
@@ -38,18 +40,19 @@ func (a *app) node(ctx context.Context, name string, output printing.Format) err
 		return err
 	}
 	now := time.Now()
-	v, err := report.Look(ctx, c, name, now)
+	view, err := query.ViewNode(ctx, c, name)
 	if err != nil {
 		return err
 	}
+	v := describe.NodeOf(view, now)
 	if output != "" {
 		return printing.Encode(a.Out, output, v)
 	}
 	if v.AgentVersion != "" && v.AgentVersion != a.version {
-		fmt.Fprintf(a.ErrOut, "note: the agent is of another version (%s) than this program (%s)\n", report.OneLine(v.AgentVersion), a.version)
+		fmt.Fprintf(a.ErrOut, "note: the agent is of another version (%s) than this program (%s)\n", printable.Line(v.AgentVersion), a.version)
 	}
 	tw := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(tw, "Node:\t%s\n", report.OneLine(v.Name))
+	fmt.Fprintf(tw, "Node:\t%s\n", printable.Line(v.Name))
 	for _, l := range v.Lines(now) {
 		fmt.Fprintf(tw, "%s:\t%s\n", l.Key, l.Text)
 	}
@@ -58,7 +61,7 @@ func (a *app) node(ctx context.Context, name string, output printing.Format) err
 	}
 	fmt.Fprintln(a.Out, "\nWhat happens next:")
 	for _, s := range v.Next {
-		fmt.Fprintf(a.Out, "  - %s\n", report.OneLine(s))
+		fmt.Fprintf(a.Out, "  - %s\n", printable.Line(s))
 	}
 	return nil
 }

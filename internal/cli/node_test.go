@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 )
 
 // rolledOut creates a rollout of a ConfigMap that is its revision 1 and its target, for a pool of its own name.
@@ -80,7 +80,7 @@ func TestNodeThatFailedSaysHowToTryAgain(t *testing.T) {
 		"Assigned: local (nothing is assigned)\n", "State: Pending: the revision is stopped\n",
 		"- rollout broken does not give it revision 1 while it is Halted\n", "- rollout broken is Halted: ")
 
-	var v report.Node
+	var v describe.Node
 	if err := json.Unmarshal([]byte(evenkeel(t, "node", "broken-a", "-o", "json").out), &v); err != nil {
 		t.Fatal(err)
 	}

@@ -16,8 +16,10 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // nodesOptions is what the flags of nodes ask for.
@@ -79,8 +81,8 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 	if err != nil {
 		return err
 	}
-	out := &nodeRows{w: a.Out, format: o.output, standing: o.rollout != "", agents: map[string]int{}, modes: map[string]int{}, Items: []report.Row{}}
-	show := func(row report.Row) error {
+	out := &nodeRows{w: a.Out, format: o.output, standing: o.rollout != "", agents: map[string]int{}, modes: map[string]int{}, Items: []describe.Row{}}
+	show := func(row describe.Row) error {
 		failed := row.ConfigOK.Status == string(metav1.ConditionFalse)
 		if o.rollout != "" {
 			failed = row.State == rollout.Failed.String()
@@ -97,11 +99,11 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 		}
 		return out.end(a.ErrOut)
 	}
-	for p, err := range report.Pairs(ctx, c, selector) {
+	for p, err := range query.Pairs(ctx, c, selector) {
 		if err != nil {
 			return err
 		}
-		if err := show(report.RowOf(p, time.Now())); err != nil {
+		if err := show(describe.RowOf(p, time.Now())); err != nil {
 			return err
 		}
 	}
@@ -109,20 +111,20 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 }
 
 // rolloutNodes shows the nodes that a rollout selects, and how they stand to it.
-func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, show func(report.Row) error) error {
-	r, err := report.Rollout(ctx, c, name)
+func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, show func(describe.Row) error) error {
+	r, err := query.Rollout(ctx, c, name)
 	if err != nil {
 		return err
 	}
-	var rows []report.Row
-	f, err := report.Gather(ctx, c, r, func(p report.Pair) { rows = append(rows, report.RowOf(p, time.Now())) })
+	var rows []describe.Row
+	f, err := query.Gather(ctx, c, r, func(p query.Pair) { rows = append(rows, describe.RowOf(p, time.Now())) })
 	if err != nil {
 		return err
 	}
 	plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
 	for i, row := range rows {
 		s := plan.NodeState(i)
-		row.State, row.Why = s.State.String(), report.JoinWords(s.Reason, s.Message)
+		row.State, row.Why = s.State.String(), describe.JoinWords(s.Reason, s.Message)
 		if err := show(row); err != nil {
 			return err
 		}
@@ -144,10 +146,10 @@ type nodeRows struct {
 	agents map[string]int
 	// modes counts nodes by what kind of agent runs there.
 	modes map[string]int
-	Items []report.Row `json:"items"`
+	Items []describe.Row `json:"items"`
 }
 
-func (r *nodeRows) add(row report.Row) error {
+func (r *nodeRows) add(row describe.Row) error {
 	r.n++
 	if row.AgentVersion != "" {
 		r.agents[row.AgentVersion]++
@@ -170,10 +172,10 @@ func (r *nodeRows) add(row report.Row) error {
 	}
 	cells := r.cells(row)
 	for i := range cells {
-		cells[i] = report.Dash(report.OneLine(cells[i]))
+		cells[i] = describe.Dash(printable.Line(cells[i]))
 	}
 	fmt.Fprintln(r.table, strings.Join(cells, "\t"))
-	if r.n%report.PageSize == 0 {
+	if r.n%query.PageSize == 0 {
 		return r.table.Flush()
 	}
 	return nil
@@ -210,7 +212,7 @@ func versionNote(agents map[string]int) string {
 			others += agents[v]
 		}
 	}
-	return report.OneLine(fmt.Sprintf("note: %d of %d agents run another version (%s) than most (%s): -o wide shows which", others, all, report.Few(versions[1:]), versions[0]))
+	return printable.Line(fmt.Sprintf("note: %d of %d agents run another version (%s) than most (%s): -o wide shows which", others, all, printable.Few(versions[1:]), versions[0]))
 }
 
 // bootstrapNote says on how many nodes the self-hosted kubelet does not run; "" if there are none.
@@ -240,18 +242,18 @@ func (r *nodeRows) header() []string {
 	return out
 }
 
-func (r *nodeRows) cells(row report.Row) []string {
+func (r *nodeRows) cells(row describe.Row) []string {
 	ok := "no agent yet"
 	if row.ConfigOK.Status != "" {
 		ok = row.ConfigOK.Status + "/" + row.ConfigOK.Reason
 	}
 	trial := "-"
 	if t := row.Trial; t != nil {
-		trial = report.Span(time.Duration(t.ElapsedSeconds)*time.Second) + "/" + report.Span(time.Duration(t.DurationSeconds)*time.Second)
+		trial = describe.Span(time.Duration(t.ElapsedSeconds)*time.Second) + "/" + describe.Span(time.Duration(t.DurationSeconds)*time.Second)
 	}
 	since := ""
 	if t := row.ConfigOK.Since; t != nil {
-		since = report.Age(*t, time.Now())
+		since = describe.Age(*t, time.Now())
 	}
 	out := []string{row.Name, row.Assigned, row.Active, row.LastKnownGood, ok, trial, since}
 	if r.standing {

@@ -15,7 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
 func TestNodesShowsWhatEachIsAssignedRunsAndFallsBackTo(t *testing.T) {
@@ -87,7 +88,7 @@ func TestNodesOfARolloutHaveTheirStateInIt(t *testing.T) {
 		"standing-b standing/1 local local False/NotHealthy - 120m Failed\n",
 		"standing-c - - - no agent yet - - Stale\n")
 	evenkeel(t, "nodes", "--rollout", "standing", "-o", "wide").says(t, "PROBLEMS WHY\n", "ConfigOK is not True NotHealthy: it was not healthy for 2m\n")
-	var list struct{ Items []report.Row }
+	var list struct{ Items []describe.Row }
 	got := evenkeel(t, "nodes", "--rollout", "standing", "--failed", "-o", "json")
 	if err := json.Unmarshal([]byte(got.out), &list); err != nil {
 		t.Fatal(err)
@@ -99,7 +100,7 @@ func TestNodesOfARolloutHaveTheirStateInIt(t *testing.T) {
 
 func TestNodesAndTheirConfigsMeetOverPages(t *testing.T) {
 	const pool = "many"
-	for i := range report.PageSize + 5 {
+	for i := range query.PageSize + 5 {
 		name := fmt.Sprintf("many-%04d", i)
 		create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": pool}}})
 		if i%2 == 0 {
@@ -109,7 +110,7 @@ func TestNodesAndTheirConfigsMeetOverPages(t *testing.T) {
 	}
 	got := evenkeel(t, "nodes", "-l", "pool="+pool)
 	lines := strings.Split(strings.TrimSpace(got.out), "\n")
-	if len(lines) != report.PageSize+6 {
+	if len(lines) != query.PageSize+6 {
 		t.Fatalf("%d lines, exit %d: %s", len(lines), got.code, got.err)
 	}
 	for i, line := range lines[1:] {
@@ -123,7 +124,7 @@ func TestNodesAndTheirConfigsMeetOverPages(t *testing.T) {
 	}
 	for failing := 1; failing <= 4; failing++ { // two pages of each
 		c, err := &failingList{Client: admin, left: failing}, error(nil)
-		for _, e := range report.Pairs(t.Context(), c, labels.SelectorFromSet(labels.Set{"pool": pool})) {
+		for _, e := range query.Pairs(t.Context(), c, labels.SelectorFromSet(labels.Set{"pool": pool})) {
 			err = e
 		}
 		if !errors.Is(err, errList) {
@@ -131,8 +132,8 @@ func TestNodesAndTheirConfigsMeetOverPages(t *testing.T) {
 		}
 	}
 	all := evenkeel(t, "nodes", "-o", "name")
-	if n := strings.Count(all.out, "-gone\n"); n != report.PageSize+5 {
-		t.Errorf("%d NodeConfigs without a Node are shown, want %d", n, report.PageSize+5)
+	if n := strings.Count(all.out, "-gone\n"); n != query.PageSize+5 {
+		t.Errorf("%d NodeConfigs without a Node are shown, want %d", n, query.PageSize+5)
 	}
 }
 
@@ -224,7 +225,7 @@ func TestWhichKindOfAgentRunsIsShownWithItsVersions(t *testing.T) {
 		t.Errorf("the notes are %q and %q, want %q", got.err, wide.err, want)
 	}
 	got := evenkeel(t, "nodes", "-l", "pool=kinds", "-o", "json")
-	var list struct{ Items []report.Row }
+	var list struct{ Items []describe.Row }
 	if err := json.Unmarshal([]byte(got.out), &list); err != nil || len(list.Items) != 4 || got.err != "" {
 		t.Fatalf("as JSON: %+v, %v", got, err)
 	}

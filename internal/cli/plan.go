@@ -19,10 +19,12 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // planOptions is what the flags of rollout plan ask for.
@@ -128,7 +130,7 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 }
 
 // planned reads what the arguments name, and the rollout's nodes or some that are made up.
-func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *report.Fleet, r *v1alpha1.NodeConfigRollout, err error) {
+func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *query.Fleet, r *v1alpha1.NodeConfigRollout, err error) {
 	if o.file != "" {
 		data, err := os.ReadFile(o.file)
 		if err != nil {
@@ -147,11 +149,11 @@ func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *rep
 		return nil, nil, err
 	}
 	if r == nil {
-		if r, err = report.Rollout(ctx, c, args[0]); err != nil {
+		if r, err = query.Rollout(ctx, c, args[0]); err != nil {
 			return nil, nil, err
 		}
 	}
-	f, err = report.Gather(ctx, c, r, nil)
+	f, err = query.Gather(ctx, c, r, nil)
 	return f, r, err
 }
 
@@ -165,7 +167,7 @@ func parseRollout(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 		return nil, fmt.Errorf("it is no NodeConfigRollout: %w", err)
 	}
 	if r.APIVersion != v1alpha1.GroupVersion.String() || r.Kind != "NodeConfigRollout" {
-		return nil, fmt.Errorf("it is no NodeConfigRollout of %s, but %s %s", v1alpha1.GroupVersion, report.Dash(r.APIVersion), report.Dash(r.Kind))
+		return nil, fmt.Errorf("it is no NodeConfigRollout of %s, but %s %s", v1alpha1.GroupVersion, describe.Dash(r.APIVersion), describe.Dash(r.Kind))
 	}
 	if err := yaml.UnmarshalStrict(data, &r); err != nil {
 		return nil, err
@@ -178,7 +180,7 @@ func parseRollout(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 
 // showPlan writes what a rollout, stored or not yet, would do: order, batches, time, conflicts.
 func (a *app) showPlan(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout, w io.Writer) error {
-	f, err := report.Gather(ctx, c, r, nil)
+	f, err := query.Gather(ctx, c, r, nil)
 	if err != nil {
 		return err
 	}
@@ -233,7 +235,7 @@ type passedOver struct {
 }
 
 // newPlanView plans for a fleet of which every node is healthy, and plays the model as well.
-func newPlanView(ctx context.Context, f *report.Fleet, m rollout.Model) (*planView, error) {
+func newPlanView(ctx context.Context, f *query.Fleet, m rollout.Model) (*planView, error) {
 	if f.Policy.Invalid != "" {
 		return nil, fmt.Errorf("rollout %s: the template cannot be used: %s", f.Policy.Name, f.Policy.Invalid)
 	}
@@ -263,7 +265,7 @@ func newPlanView(ctx context.Context, f *report.Fleet, m rollout.Model) (*planVi
 
 // trialOf is how long a trial takes: what is asked of it, else what is asked for, else the longest that an agent
 // has reported of a trial, else the agents' default.
-func trialOf(f *report.Fleet, otherwise time.Duration) time.Duration {
+func trialOf(f *query.Fleet, otherwise time.Duration) time.Duration {
 	if d := f.Template.Trial.Duration; d != nil {
 		return *d
 	}
@@ -274,17 +276,17 @@ func trialOf(f *report.Fleet, otherwise time.Duration) time.Duration {
 	return cmp.Or(otherwise, seen, 10*time.Minute)
 }
 
-func batchOf(f *report.Fleet, run rollout.Run, b rollout.Batch) batchView {
+func batchOf(f *query.Fleet, run rollout.Run, b rollout.Batch) batchView {
 	out := batchView{AfterSeconds: int64(b.At.Sub(run.Start).Seconds()), Step: min(b.Step+1, len(f.Policy.Steps)), Kind: b.Kind.String(), Zones: map[string]int{}}
 	for _, i := range b.Nodes {
 		out.Nodes = append(out.Nodes, f.Nodes[i].Name)
-		out.Zones[report.Dash(f.Zones[i])]++
+		out.Zones[describe.Dash(f.Zones[i])]++
 	}
 	return out
 }
 
 // passOver fills in the nodes that the rollout does not touch now.
-func (v *planView) passOver(f *report.Fleet, now rollout.Result) {
+func (v *planView) passOver(f *query.Fleet, now rollout.Result) {
 	index := map[passedKey]int{}
 	for i, state := range now.States {
 		switch state {
@@ -301,7 +303,7 @@ func (v *planView) passOver(f *report.Fleet, now rollout.Result) {
 		if !ok {
 			at = len(v.PassedOver)
 			index[key] = at
-			v.PassedOver = append(v.PassedOver, passedOver{State: state.String(), Why: report.JoinWords(s.Reason, s.Message)})
+			v.PassedOver = append(v.PassedOver, passedOver{State: state.String(), Why: describe.JoinWords(s.Reason, s.Message)})
 		}
 		v.PassedOver[at].Nodes = append(v.PassedOver[at].Nodes, f.Nodes[i].Name)
 	}
@@ -324,12 +326,12 @@ func (v *planView) print(w io.Writer) {
 	fmt.Fprintf(w, "Rollout %s, revision %d%s: %d nodes selected, %d of them updated%s, %d to come, %d passed over\n",
 		v.Rollout, v.Revision, made, v.Nodes.Selected, v.Nodes.Updated, flying, v.Nodes.Pending, v.passed())
 	if len(v.Batches) == 0 {
-		fmt.Fprintf(w, "Nothing is assigned: %s: %s\n", v.Phase, report.OneLine(v.Message))
+		fmt.Fprintf(w, "Nothing is assigned: %s: %s\n", v.Phase, printable.Line(v.Message))
 	} else {
 		v.printBatches(w)
 	}
 	if v.Limited {
-		fmt.Fprintf(w, "It is not done within %s; a higher strategy.maxUnavailable would be faster.\n", report.Span(mostTime))
+		fmt.Fprintf(w, "It is not done within %s; a higher strategy.maxUnavailable would be faster.\n", describe.Span(mostTime))
 	} else if len(v.Batches) > 0 {
 		fmt.Fprintf(w, "If every node is healthy, it ends after about %s: %s. A trial takes %s.\n", longSpan(v.DurationSeconds), v.End, longSpan(v.TrialSeconds))
 	}
@@ -339,7 +341,7 @@ func (v *planView) print(w io.Writer) {
 	if len(v.PassedOver) > 0 {
 		fmt.Fprintln(w, "\nPassed over:")
 		for _, p := range v.PassedOver {
-			fmt.Fprintf(w, "  %d %s (%s): %s\n", len(p.Nodes), p.State, someOf(p.Nodes), report.OneLine(p.Why))
+			fmt.Fprintf(w, "  %d %s (%s): %s\n", len(p.Nodes), p.State, someOf(p.Nodes), printable.Line(p.Why))
 		}
 	}
 }
@@ -369,7 +371,7 @@ func (v *planView) printBatches(w io.Writer) {
 		if b.Kind != rollout.Assign.String() {
 			number += " " + b.Kind
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\n", number, report.StepWords(v.steps[b.Step-1]), longSpan(b.AfterSeconds), len(b.Nodes), zoneCounts(b.Zones), someOf(b.Nodes))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\n", number, describe.StepWords(v.steps[b.Step-1]), longSpan(b.AfterSeconds), len(b.Nodes), zoneCounts(b.Zones), someOf(b.Nodes))
 	}
 	tw.Flush()
 	fmt.Fprintln(w)
@@ -395,7 +397,7 @@ func someOf(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-func longSpan(seconds int64) string { return report.Span(time.Duration(seconds) * time.Second) }
+func longSpan(seconds int64) string { return describe.Span(time.Duration(seconds) * time.Second) }
 
 func times(n int) string {
 	if n == 1 {

@@ -20,10 +20,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 func (a *app) pushCommand() *cobra.Command {
@@ -100,7 +102,7 @@ func (a *app) push(ctx context.Context, p push) error {
 	if err != nil {
 		return err
 	}
-	if decoded, err := report.PayloadOf(content); err == nil {
+	if decoded, err := query.PayloadOf(content); err == nil {
 		for _, note := range unknownFields(decoded.Fields) {
 			fmt.Fprintln(a.ErrOut, note)
 		}
@@ -125,7 +127,7 @@ func unknownFields(fields map[string]any) []string {
 		if like != "" {
 			hint = ", " + like + " is meant, perhaps"
 		}
-		notes = append(notes, fmt.Sprintf("note: no field %q is known of a KubeletConfiguration%s: a kubelet that does not know it refuses it, on the first node", report.OneLine(name), hint))
+		notes = append(notes, fmt.Sprintf("note: no field %q is known of a KubeletConfiguration%s: a kubelet that does not know it refuses it, on the first node", printable.Line(name), hint))
 	}
 	return notes
 }
@@ -204,7 +206,7 @@ func (p push) apply(old *v1alpha1.NodeConfigRollout, data []byte) (*v1alpha1.Nod
 	if err := p.flags(&r.Spec); err != nil {
 		return nil, none, err
 	}
-	if _, err := report.StepsOf(r); err != nil {
+	if _, err := describe.StepsOf(r); err != nil {
 		return nil, none, err
 	}
 	if _, err := content.TrialTerms(r.Spec.Trial); err != nil {
@@ -252,13 +254,13 @@ func (a *app) rehearsePush(ctx context.Context, c client.Client, p push, old, wa
 			if steer.Halted(old) { // nobody gets it
 				hint = "it is " + steer.HaltWords(old)
 			}
-			fmt.Fprintf(a.Out, "rollout %s has this already: nothing changes; %s\n", p.name, report.OneLine(hint))
+			fmt.Fprintf(a.Out, "rollout %s has this already: nothing changes; %s\n", p.name, printable.Line(hint))
 			return nil, nil
 		}
 		if err == nil {
-			before, err = report.ContentIn(ctx, c, old.Spec.Template)
+			before, err = query.ContentIn(ctx, c, old.Spec.Template)
 			if err != nil { // what was wrong with it is no reason not to replace it
-				fmt.Fprintf(a.ErrOut, "note: what there is now cannot be compared: %s\n", report.OneLine(err.Error()))
+				fmt.Fprintf(a.ErrOut, "note: what there is now cannot be compared: %s\n", printable.Line(err.Error()))
 				before, err = policy.Content{}, nil
 			}
 		}
@@ -282,7 +284,7 @@ func (a *app) rehearsePush(ctx context.Context, c client.Client, p push, old, wa
 // warnOfSelector says if nodes can choose by themselves whether a rollout selects them.
 func (a *app) warnOfSelector(r *v1alpha1.NodeConfigRollout) {
 	if words := policy.SelfSelectionWarning(&r.Spec); words != "" {
-		fmt.Fprintln(a.ErrOut, "warning:", report.OneLine(words))
+		fmt.Fprintln(a.ErrOut, "warning:", printable.Line(words))
 	}
 }
 
@@ -313,7 +315,7 @@ func refresh(ctx context.Context, c client.Client, name string, known *v1alpha1.
 }
 
 func (a *app) showChanges(isNew bool, changes []steer.Operation, before, after policy.Content) error {
-	words, err := report.ContentDiff(before, after)
+	words, err := describe.ContentDiff(before, after)
 	if err != nil {
 		return fmt.Errorf("compare the configurations: %w", err)
 	}
@@ -325,7 +327,7 @@ func (a *app) showChanges(isNew bool, changes []steer.Operation, before, after p
 	a.printDiff(words)
 	for _, change := range changes {
 		if !strings.HasPrefix(change.Path, "/spec/template") {
-			fmt.Fprintf(a.Out, "%s: %s -> %s\n", report.OneLine(strings.ReplaceAll(change.Path[1:], "/", ".")), report.OneLine(shown(change.From)), report.OneLine(shown(change.Value)))
+			fmt.Fprintf(a.Out, "%s: %s -> %s\n", printable.Line(strings.ReplaceAll(change.Path[1:], "/", ".")), printable.Line(shown(change.From)), printable.Line(shown(change.Value)))
 		}
 	}
 	return nil

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -44,14 +44,14 @@ func TestTheStepsThatThereWereCanBeGivenAgain(t *testing.T) {
 		}
 	}
 	none := &v1alpha1.NodeConfigRollout{}
-	have, err := report.StepsOf(none)
+	have, err := describe.StepsOf(none)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if none.Spec.Strategy.Steps, err = parseSteps(stepsFlag(nil)); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := report.StepsOf(none); err != nil || !slices.Equal(got, have) {
+	if got, err := describe.StepsOf(none); err != nil || !slices.Equal(got, have) {
 		t.Errorf("without any they are %v, and given again %v (%v)", have, got, err)
 	}
 }

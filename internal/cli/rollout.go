@@ -11,7 +11,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
 func (a *app) rolloutCommand() *cobra.Command {
@@ -57,7 +58,7 @@ func (a *app) listCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := report.Rollouts(cmd.Context(), c)
+			list, err := query.Rollouts(cmd.Context(), c)
 			if err != nil {
 				return fmt.Errorf("list rollouts: %w", err)
 			}
@@ -96,12 +97,12 @@ func (a *app) printList(f printing.Format, list *v1alpha1.NodeConfigRolloutList)
 			revision = fmt.Sprint(st.UpdateRevision.Number)
 		}
 		phase, message := string(st.Phase), st.Message
-		if !report.Seen(r) {
-			phase, message = "Unseen", report.Unseen
+		if !query.Seen(r) {
+			phase, message = "Unseen", query.Unseen
 		}
-		row := []string{r.Name, revision, phase, st.StepsDone, st.Updated, fmt.Sprint(st.Nodes.Failed), report.Age(r.CreationTimestamp, time.Now())}
+		row := []string{r.Name, revision, phase, st.StepsDone, st.Updated, fmt.Sprint(st.Nodes.Failed), describe.Age(r.CreationTimestamp, time.Now())}
 		if f == printing.Wide {
-			row = append(row, report.SelectorWords(&r.Spec), message)
+			row = append(row, describe.SelectorWords(&r.Spec), message)
 		}
 		rows = append(rows, row)
 	}
@@ -128,7 +129,7 @@ func (a *app) completeRollout(cmd *cobra.Command, args []string, _ string) ([]st
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return a.complete(cmd, report.RolloutNames)
+	return a.complete(cmd, query.RolloutNames)
 }
 
 // completeNode completes the name of a node as the first argument.
@@ -136,7 +137,7 @@ func (a *app) completeNode(cmd *cobra.Command, args []string, _ string) ([]strin
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return a.complete(cmd, report.NodeNames)
+	return a.complete(cmd, query.NodeNames)
 }
 
 // completeRetry completes the name of a rollout, and after it those of nodes.

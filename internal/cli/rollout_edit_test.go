@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
 )
 
@@ -149,7 +149,7 @@ func TestAnOlderCRDIsNamed(t *testing.T) {
 		r.Spec.Frozen = true
 		return "frozen", nil
 	}))
-	if err == nil || !strings.Contains(report.Explain(err, a.version).Error(), "the cluster's CRDs are older than this kubectl-evenkeel") {
+	if err == nil || !strings.Contains(describe.Explain(err, a.version).Error(), "the cluster's CRDs are older than this kubectl-evenkeel") {
 		t.Errorf("the error is %v", err)
 	}
 }

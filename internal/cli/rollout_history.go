@@ -15,8 +15,10 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 func (a *app) historyCommand() *cobra.Command {
@@ -37,17 +39,17 @@ func (a *app) historyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := report.Rollout(cmd.Context(), c, args[0])
+			r, err := query.Rollout(cmd.Context(), c, args[0])
 			if err != nil {
 				return err
 			}
-			all, err := report.Pasts(cmd.Context(), c, r)
+			all, err := query.Pasts(cmd.Context(), c, r)
 			if err != nil {
 				return err
 			}
-			if objects, err := report.Labelled(cmd.Context(), c, policy.SettingsOf(r, nil).Namespace, r.Name); err == nil {
-				if words := report.Foreign(r, objects); words != "" {
-					fmt.Fprintf(a.ErrOut, "note: %s\n", report.OneLine(words))
+			if objects, err := query.Labelled(cmd.Context(), c, policy.SettingsOf(r, nil).Namespace, r.Name); err == nil {
+				if words := describe.Foreign(r, objects); words != "" {
+					fmt.Fprintf(a.ErrOut, "note: %s\n", printable.Line(words))
 				}
 			}
 			if one {
@@ -61,13 +63,13 @@ func (a *app) historyCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) printRevision(f printing.Format, r *v1alpha1.NodeConfigRollout, all []report.Past, number int64) error {
-	content, err := report.ContentAt(r, all, number)
+func (a *app) printRevision(f printing.Format, r *v1alpha1.NodeConfigRollout, all []query.Past, number int64) error {
+	content, err := query.ContentAt(r, all, number)
 	if err != nil {
 		return err
 	}
 	if f != "" && f != printing.Wide {
-		at := slices.IndexFunc(all, func(p report.Past) bool { return p.Revision == number })
+		at := slices.IndexFunc(all, func(p query.Past) bool { return p.Revision == number })
 		object := all[at].Object
 		object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 		return printing.Object(a.Out, f, object)
@@ -77,7 +79,7 @@ func (a *app) printRevision(f printing.Format, r *v1alpha1.NodeConfigRollout, al
 	return err
 }
 
-func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all []report.Past) error {
+func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all []query.Past) error {
 	switch f {
 	case printing.JSON:
 		data, err := json.MarshalIndent(all, "", "    ")
@@ -109,7 +111,7 @@ func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all
 		if t == nil {
 			return ""
 		}
-		return report.Age(*t, now) + " ago"
+		return describe.Age(*t, now) + " ago"
 	}
 	for _, p := range all {
 		name := p.ConfigMap
@@ -156,25 +158,25 @@ func (a *app) diffRevisions(ctx context.Context, name string, from, to int64) er
 	if err != nil {
 		return err
 	}
-	r, err := report.Rollout(ctx, c, name)
+	r, err := query.Rollout(ctx, c, name)
 	if err != nil {
 		return err
 	}
-	all, err := report.Pasts(ctx, c, r)
+	all, err := query.Pasts(ctx, c, r)
 	if err != nil {
 		return err
 	}
-	if !report.Seen(r) {
-		fmt.Fprintf(a.ErrOut, "note: %s\n", report.Unseen)
+	if !query.Seen(r) {
+		fmt.Fprintf(a.ErrOut, "note: %s\n", query.Unseen)
 	}
 	if to == 0 {
 		if r.Status.UpdateRevision == nil {
-			return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", name, report.OrUnknown(r.Status.Phase), name)
+			return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", name, describe.OrUnknown(r.Status.Phase), name)
 		}
 		to = r.Status.UpdateRevision.Number
 	}
 	var before, after policy.Content
-	if after, err = report.ContentAt(r, all, to); err != nil {
+	if after, err = query.ContentAt(r, all, to); err != nil {
 		return err
 	}
 	older := "local (no revision has succeeded)"
@@ -182,16 +184,16 @@ func (a *app) diffRevisions(ctx context.Context, name string, from, to int64) er
 		from = r.Status.CurrentRevision.Number
 	}
 	if from == to {
-		fmt.Fprintf(a.Out, "revision %d is both: it has succeeded, and nothing else is being rolled out; compare with an older one by --from (%s)\n", to, report.Kept(all))
+		fmt.Fprintf(a.Out, "revision %d is both: it has succeeded, and nothing else is being rolled out; compare with an older one by --from (%s)\n", to, query.Kept(all))
 		return nil
 	}
 	if from != 0 {
 		older = fmt.Sprintf("revision %d", from)
-		if before, err = report.ContentAt(r, all, from); err != nil {
+		if before, err = query.ContentAt(r, all, from); err != nil {
 			return err
 		}
 	}
-	words, err := report.ContentDiff(before, after)
+	words, err := describe.ContentDiff(before, after)
 	if err != nil {
 		return err
 	}
@@ -205,5 +207,5 @@ func (a *app) printDiff(words string) {
 	if words == "" {
 		words = "no field differs"
 	}
-	fmt.Fprintln(a.Out, report.Printable(strings.TrimSuffix(words, "\n")))
+	fmt.Fprintln(a.Out, describe.Printable(strings.TrimSuffix(words, "\n")))
 }

@@ -17,8 +17,9 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -116,7 +117,7 @@ func parseGoal(s string) (goal, error) {
 
 // check says what is wrong with a goal for this rollout.
 func (g goal) check(r *v1alpha1.NodeConfigRollout) error {
-	steps, err := report.StepsOf(r)
+	steps, err := describe.StepsOf(r)
 	if err != nil {
 		return err
 	}
@@ -131,7 +132,7 @@ func (g goal) reached(r *v1alpha1.NodeConfigRollout) bool {
 	switch {
 	case r.Status.Phase == v1alpha1.RolloutComplete:
 		return true
-	case report.Stopped(r.Status.Phase):
+	case describe.Stopped(r.Status.Phase):
 		return false
 	case g.steps:
 		return int(r.Status.Step) >= g.step
@@ -154,13 +155,13 @@ func tooManyFailed(r *v1alpha1.NodeConfigRollout) bool {
 // verdict is the exit code of a rollout's status, and whether waiting for it is over.
 func verdict(r *v1alpha1.NodeConfigRollout, g goal) (code int, over bool) {
 	switch p := r.Status.Phase; {
-	case !report.Seen(r):
+	case !query.Seen(r):
 		return ExitComplete, false
 	case p == v1alpha1.RolloutComplete && tooManyFailed(r):
 		return ExitHalted, true // on nodes that came later
 	case g.reached(r):
 		return ExitComplete, true
-	case report.Stopped(p):
+	case describe.Stopped(p):
 		return ExitHalted, p != v1alpha1.RolloutRollingBack
 	case p == v1alpha1.RolloutAwaitingApproval:
 		return ExitApproval, true
@@ -174,7 +175,7 @@ func (a *app) status(ctx context.Context, name string, f printing.Format) error 
 	if err != nil {
 		return err
 	}
-	r, err := report.Rollout(ctx, c, name)
+	r, err := query.Rollout(ctx, c, name)
 	if err != nil {
 		return err
 	}
@@ -209,7 +210,7 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 	}
 	follow, stop := context.WithCancel(ctx)
 	defer stop()
-	r, err := report.Rollout(ctx, c, name)
+	r, err := query.Rollout(ctx, c, name)
 	if err == nil {
 		err = w.until.check(r)
 	}
@@ -219,7 +220,7 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 	a.noteController(ctx, c, policy.SettingsOf(r, nil))
 	out := a.follower(follow, c, f)
 	var late <-chan time.Time
-	if report.Seen(r) {
+	if query.Seen(r) {
 		out.show(r)
 	} else {
 		late = time.After(time.Second) // the controller is given its moment
@@ -248,7 +249,7 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 				out.show(r)
 			}
 		case <-late:
-			if !report.Seen(r) {
+			if !query.Seen(r) {
 				out.show(r)
 			}
 		case <-out.tick():
@@ -275,8 +276,8 @@ func (a *app) ended(interrupted, ctx context.Context, w waiting, name string, r 
 // plainLine sums a rollout up in one line.
 func plainLine(r *v1alpha1.NodeConfigRollout) string {
 	st := &r.Status
-	if !report.Seen(r) {
-		return fmt.Sprintf("%s: %s", r.Name, report.Unseen)
+	if !query.Seen(r) {
+		return fmt.Sprintf("%s: %s", r.Name, query.Unseen)
 	}
 	var b strings.Builder
 	b.WriteString(r.Name)
@@ -286,7 +287,7 @@ func plainLine(r *v1alpha1.NodeConfigRollout) string {
 			fmt.Fprintf(&b, " attempt %d", st.Attempt)
 		}
 	}
-	fmt.Fprintf(&b, ": %s", report.OrUnknown(st.Phase))
+	fmt.Fprintf(&b, ": %s", describe.OrUnknown(st.Phase))
 	if st.StepsDone != "" {
 		fmt.Fprintf(&b, ", %s steps done", st.StepsDone)
 	}
@@ -302,7 +303,7 @@ func plainLine(r *v1alpha1.NodeConfigRollout) string {
 	if st.Message != "" {
 		fmt.Fprintf(&b, ": %s", st.Message)
 	}
-	return report.OneLine(b.String())
+	return printable.Line(b.String())
 }
 
 func inFlight(n *v1alpha1.RolloutCounts) int32 { return n.Assigned + n.Trial + n.Soaking }
@@ -332,7 +333,7 @@ func yamlDocument(r *v1alpha1.NodeConfigRollout) (string, error) {
 
 // noteController says if evenkeel-controller seems to be gone: nothing that is shown would change then.
 func (a *app) noteController(ctx context.Context, c client.Client, settings policy.Settings) {
-	if words := report.ControllerSilent(ctx, c, settings.Namespace, time.Now()); words != "" {
+	if words := describe.ControllerSilent(query.ControllerRenewal(ctx, c, settings.Namespace), settings.Namespace, time.Now()); words != "" {
 		fmt.Fprintln(a.ErrOut, "note:", words)
 	}
 }

@@ -13,10 +13,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 func (a *app) undoCommand() *cobra.Command {
@@ -54,15 +56,15 @@ func (a *app) undo(ctx context.Context, name string, number int64, inline bool) 
 		return err
 	}
 	// Which revision was the last one is the status's to say; a revision that is named needs nobody's word.
-	look := report.Rollout
+	look := query.Rollout
 	if number == 0 {
-		look = report.SeenRollout
+		look = query.SeenRollout
 	}
 	r, err := look(ctx, c, name)
 	if err != nil {
 		return err
 	}
-	all, err := report.Pasts(ctx, c, r)
+	all, err := query.Pasts(ctx, c, r)
 	if err != nil {
 		return err
 	}
@@ -71,13 +73,13 @@ func (a *app) undo(ctx context.Context, name string, number int64, inline bool) 
 			return nothingBefore(r, all)
 		}
 	}
-	content, err := report.ContentAt(r, all, number)
+	content, err := query.ContentAt(r, all, number)
 	if err != nil {
 		return err
 	}
 	for _, p := range all {
-		if p.Revision == number && report.Stopped(v1alpha1.RolloutPhase(p.Outcome)) {
-			fmt.Fprintf(a.ErrOut, "note: revision %d did not succeed, it was %s: %s\n", number, p.Outcome, report.OneLine(cmp.Or(p.Message, "nobody knows why any more")))
+		if p.Revision == number && describe.Stopped(v1alpha1.RolloutPhase(p.Outcome)) {
+			fmt.Fprintf(a.ErrOut, "note: revision %d did not succeed, it was %s: %s\n", number, p.Outcome, printable.Line(cmp.Or(p.Message, "nobody knows why any more")))
 		}
 	}
 	return a.putBack(ctx, c, r, content, number, inline)
@@ -116,15 +118,15 @@ func restore(spec *v1alpha1.NodeConfigRolloutSpec, template v1alpha1.RolloutTemp
 }
 
 // nothingBefore is the error of an undo that finds nothing to go back to.
-func nothingBefore(r *v1alpha1.NodeConfigRollout, all []report.Past) error {
+func nothingBefore(r *v1alpha1.NodeConfigRollout, all []query.Past) error {
 	target := r.Status.UpdateRevision
 	if target == nil {
-		return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", r.Name, report.OrUnknown(r.Status.Phase), r.Name)
+		return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", r.Name, describe.OrUnknown(r.Status.Phase), r.Name)
 	}
-	others := slices.DeleteFunc(slices.Clone(all), func(p report.Past) bool { return p.Gone || p.ConfigMap == target.ConfigMapRef.Name })
+	others := slices.DeleteFunc(slices.Clone(all), func(p query.Past) bool { return p.Gone || p.ConfigMap == target.ConfigMapRef.Name })
 	advice := "push another configuration"
 	if len(others) > 0 {
-		advice = fmt.Sprintf("choose one with --to-revision (there are %s), or %s", report.Kept(others), advice)
+		advice = fmt.Sprintf("choose one with --to-revision (there are %s), or %s", query.Kept(others), advice)
 	}
 	if r.Status.Halt == nil || !r.Status.Halt.Rollback {
 		advice += fmt.Sprintf("; kubectl evenkeel rollout abort %s --rollback takes the nodes back to what they had", r.Name)

@@ -10,7 +10,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // update is what became of a followed object: a newer version of it, or an error. With over nothing comes after it.
@@ -24,14 +25,14 @@ type update[T client.Object] struct {
 type watched[T client.Object] struct {
 	what    string // in errors, such as: rollout "workers"
 	deleted string // what its deletion means
-	watch   report.Watch[T]
+	watch   query.Watch[T]
 }
 
 // watchRollout follows a rollout; see follow.
 func watchRollout(ctx context.Context, c client.WithWatch, name string) <-chan update[*v1alpha1.NodeConfigRollout] {
 	return watched[*v1alpha1.NodeConfigRollout]{
 		what: fmt.Sprintf("rollout %q", name), deleted: "its nodes stay as they are",
-		watch: report.Watch[*v1alpha1.NodeConfigRollout]{
+		watch: query.Watch[*v1alpha1.NodeConfigRollout]{
 			Object: &v1alpha1.NodeConfigRollout{}, NewList: func() client.ObjectList { return &v1alpha1.NodeConfigRolloutList{} }, Name: name,
 		},
 	}.follow(ctx, c)
@@ -54,7 +55,7 @@ func (w watched[T]) follow(ctx context.Context, c client.WithWatch) <-chan updat
 	deleted := func() { send(update[T]{err: fmt.Errorf("%s was deleted: %s", w.what, w.deleted), over: true}) }
 	w.watch.Update = func(o T) {
 		if r, ok := any(o).(*v1alpha1.NodeConfigRollout); ok {
-			report.FromServer(r)
+			query.FromServer(r)
 		}
 		send(update[T]{object: o})
 	}
@@ -68,7 +69,7 @@ func (w watched[T]) follow(ctx context.Context, c client.WithWatch) <-chan updat
 	w.watch.Delete = func(T) { deleted() }
 	w.watch.Answered = func(err error) {
 		if err != nil {
-			send(update[T]{err: fmt.Errorf("watch %s: %w", w.what, err), over: !report.Passing(err)})
+			send(update[T]{err: fmt.Errorf("watch %s: %w", w.what, err), over: !query.Passing(err)})
 		}
 	}
 	go func() {
@@ -131,7 +132,7 @@ func (o *follower) trouble(err error) {
 		o.live.trouble = err.Error()
 		o.live.redraw()
 	} else if !o.troubled {
-		fmt.Fprintf(o.errOut, "waiting for the API server: %s\n", report.OneLine(err.Error()))
+		fmt.Fprintf(o.errOut, "waiting for the API server: %s\n", printable.Line(err.Error()))
 	}
 	o.troubled = true
 }

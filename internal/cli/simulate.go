@@ -13,9 +13,10 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 const (
@@ -55,7 +56,7 @@ func (o planOptions) model() (rollout.Model, error) {
 
 // makeUp returns a fleet of healthy nodes that run their local configuration, for a rollout that has not begun. What a
 // ConfigMap holds that the template names does not matter then.
-func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*report.Fleet, error) {
+func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*query.Fleet, error) {
 	now := time.Now()
 	r = r.DeepCopy()
 	r.CreationTimestamp.Time, r.Status = now, v1alpha1.NodeConfigRolloutStatus{}
@@ -66,7 +67,7 @@ func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*report.Fleet, err
 		}
 		r.Spec.Template = v1alpha1.RolloutTemplate{KubeletDropIn: &runtime.RawExtension{Raw: empty}}
 	}
-	f, err := report.MadeUp(r, now)
+	f, err := query.MadeUp(r, now)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +151,7 @@ func (v *simulationView) print(w io.Writer, colors bool) {
 	if v.Limited {
 		line("", "it was not over then")
 	}
-	line("", "%s", report.OneLine(v.Message))
+	line("", "%s", printable.Line(v.Message))
 	line("Updated", "%s", v.share(v.Updated))
 	if v.StoppedAfter == nil {
 		line("Touched", "%s", v.share(v.Touched))

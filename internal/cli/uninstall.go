@@ -12,7 +12,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/installer"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // uninstallFlags are what uninstall has beside the others.
@@ -74,7 +75,7 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 	}
 	if going := installer.ActiveRollouts(rollouts); len(going) > 0 && !o.force {
 		return fmt.Errorf("rollouts are going on (%s): pause them first (kubectl evenkeel rollout pause %s), or give --force; nothing was changed",
-			report.Few(going), going[0])
+			printable.Few(going), going[0])
 	}
 	out := a.Out
 	if o.output != "" {
@@ -98,7 +99,7 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 		return lookErr
 	} else if len(left) > 0 && !o.dryRun {
 		return errors.Join(err, fmt.Errorf("%s still labelled %s (%s): the controller and the installer stay until they are done; run it again then",
-			nodesWord(len(left)), v1alpha1.LabelAgent, report.Few(left)))
+			nodesWord(len(left)), v1alpha1.LabelAgent, printable.Few(left)))
 	}
 	if o.dryRun {
 		fmt.Fprintln(out, "then rollouts would be paused, and the controller and the installer deleted")
@@ -110,7 +111,7 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 // showLoss says what --purge deletes for good.
 func showLoss(ctx context.Context, c client.Client, out io.Writer, rollouts []v1alpha1.NodeConfigRollout) error {
 	all, assigned := 0, []string{}
-	for nc, err := range report.Configs(ctx, c) {
+	for nc, err := range query.Configs(ctx, c) {
 		if meta.IsNoMatchError(err) {
 			break
 		}
@@ -124,7 +125,7 @@ func showLoss(ctx context.Context, c client.Client, out io.Writer, rollouts []v1
 	}
 	fmt.Fprintf(out, "--purge deletes for good: %d NodeConfigs", all)
 	if len(assigned) > 0 {
-		fmt.Fprintf(out, ", of which %d assign a configuration (%s)", len(assigned), report.Few(assigned))
+		fmt.Fprintf(out, ", of which %d assign a configuration (%s)", len(assigned), printable.Few(assigned))
 	}
 	names := []string{}
 	for _, r := range rollouts {
@@ -132,7 +133,7 @@ func showLoss(ctx context.Context, c client.Client, out io.Writer, rollouts []v1
 	}
 	fmt.Fprintf(out, "; %d rollouts", len(names))
 	if len(names) > 0 {
-		fmt.Fprintf(out, " (%s)", report.Few(names))
+		fmt.Fprintf(out, " (%s)", printable.Few(names))
 	}
 	fmt.Fprintf(out, "\nkeep them with: kubectl get nodeconfigs,nodeconfigrollouts -o yaml > evenkeel.yaml\n")
 	return nil

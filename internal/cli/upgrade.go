@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 func (a *app) upgradeCommand() *cobra.Command {
@@ -173,7 +173,7 @@ func (a *app) upgradePlan(ctx context.Context, target string, u upgradeFlags, ou
 
 // showUpgrade prints a plan for people: a table, then what is to be said of each, then what to do.
 func (a *app) showUpgrade(p *kubeadm.Plan, given string) error {
-	fmt.Fprintln(a.Out, report.OneLine(headline(p)))
+	fmt.Fprintln(a.Out, printable.Line(headline(p)))
 	fmt.Fprintln(a.Out)
 	var rows [][]string
 	for _, r := range p.Components {
@@ -189,11 +189,11 @@ func (a *app) showUpgrade(p *kubeadm.Plan, given string) error {
 	by := map[kubeadm.Manual][]string{}
 	view := false
 	for _, r := range p.Components {
-		fmt.Fprintf(a.Out, "%s: %s\n", r.Component, report.OneLine(r.Why))
+		fmt.Fprintf(a.Out, "%s: %s\n", r.Component, printable.Line(r.Why))
 		if len(r.Objections) > 0 {
 			fmt.Fprintf(a.Out, "  %s:\n", refusal(r))
 			for _, words := range r.Objections {
-				fmt.Fprintf(a.Out, "    %s\n", report.OneLine(words))
+				fmt.Fprintf(a.Out, "    %s\n", printable.Line(words))
 			}
 		}
 		by[r.ManualUpgrade] = append(by[r.ManualUpgrade], r.Component)
@@ -215,7 +215,7 @@ func (a *app) showUpgrade(p *kubeadm.Plan, given string) error {
 	case view:
 		fmt.Fprintln(a.Out, "kubectl evenkeel config view upgradeable prints what is in the cluster; migrated, it goes to --config.")
 	case len(hands) > 0 && given != "":
-		fmt.Fprintf(a.Out, "Mend %s, and try again.\n", report.OneLine(given))
+		fmt.Fprintf(a.Out, "Mend %s, and try again.\n", printable.Line(given))
 	case len(hands) > 0:
 		fmt.Fprintln(a.Out, "Mend the ClusterConfiguration, or give the configuration with --config.")
 	}
@@ -225,11 +225,11 @@ func (a *app) showUpgrade(p *kubeadm.Plan, given string) error {
 // warn prints what a plan could not find out, and what it passed over.
 func (a *app) warn(p *kubeadm.Plan) {
 	for _, note := range p.Notes {
-		fmt.Fprintln(a.ErrOut, "note:", report.OneLine(note))
+		fmt.Fprintln(a.ErrOut, "note:", printable.Line(note))
 	}
 	for _, r := range p.Components {
 		for _, words := range r.Warnings {
-			fmt.Fprintf(a.ErrOut, "warning: %s: %s\n", r.Component, report.OneLine(words))
+			fmt.Fprintf(a.ErrOut, "warning: %s: %s\n", r.Component, printable.Line(words))
 		}
 	}
 }

@@ -17,9 +17,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // upgrade is what the command line of an upgrade asks for.
@@ -227,7 +228,7 @@ func (a *app) showWrite(w kubeadm.Write) {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(binary)) {
-		fmt.Fprintf(a.Out, "  %s, binary, %s\n", report.OneLine(key), binary[key])
+		fmt.Fprintf(a.Out, "  %s, binary, %s\n", printable.Line(key), binary[key])
 	}
 	was, _ := kubeadm.OriginOf(old)
 	is, _ := kubeadm.OriginOf(now)
@@ -243,14 +244,14 @@ func (a *app) showWrite(w kubeadm.Write) {
 // showDocument prints what becomes of one document. What only says that a field has its default is counted.
 func (a *app) showDocument(name, key, old, now string) {
 	before, after := documentFields(old), documentFields(now)
-	all := report.Changes(before, after)
+	all := describe.Changes(before, after)
 	for _, c := range kubeadm.Components() {
 		if c.ConfigMap == name && c.Key == key {
 			before, after = kubeadm.WithoutZeroes(c, before), kubeadm.WithoutZeroes(c, after)
 		}
 	}
 	said := map[string]bool{}
-	for _, c := range report.Changes(before, after) {
+	for _, c := range describe.Changes(before, after) {
 		said[c.Field] = true
 	}
 	silent := 0
@@ -259,13 +260,13 @@ func (a *app) showDocument(name, key, old, now string) {
 			silent++
 			continue
 		}
-		fmt.Fprintf(a.Out, "  %s: %s\n", report.OneLine(key), report.OneLine(c.String()))
+		fmt.Fprintf(a.Out, "  %s: %s\n", printable.Line(key), printable.Line(c.String()))
 	}
 	if silent > 0 {
-		fmt.Fprintf(a.Out, "  %s: %d more that say nothing, before or after (0s, null, \"\"): they have the component's defaults\n", report.OneLine(key), silent)
+		fmt.Fprintf(a.Out, "  %s: %d more that say nothing, before or after (0s, null, \"\"): they have the component's defaults\n", printable.Line(key), silent)
 	}
 	if len(all) == 0 {
-		fmt.Fprintf(a.Out, "  %s: only comments, order or formatting\n", report.OneLine(key))
+		fmt.Fprintf(a.Out, "  %s: only comments, order or formatting\n", printable.Line(key))
 	}
 }
 
@@ -359,9 +360,9 @@ func (a *app) handOver(ctx context.Context, c client.Client, u *upgrade, plan *k
 	if content.Key == payload.KeyKubeletDropin {
 		var stay []string
 		before, after := documentFields(string(kubelet.Now)), documentFields(string(data))
-		for _, gone := range report.Changes(kubeadm.WithoutZeroes(kubelet.Component, before), after) {
-			if gone.B == report.Unset {
-				stay = append(stay, report.OneLine(gone.Field))
+		for _, gone := range describe.Changes(kubeadm.WithoutZeroes(kubelet.Component, before), after) {
+			if gone.B == describe.Unset {
+				stay = append(stay, printable.Line(gone.Field))
 			}
 		}
 		if len(stay) > 0 {

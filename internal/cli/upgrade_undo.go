@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 func (a *app) upgradeUndoCommand() *cobra.Command {
@@ -52,7 +52,7 @@ func (a *app) upgradeUndo(ctx context.Context, yes, dryRun, overwrite bool) erro
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Out, "Back to what was there before %s\n", report.OneLine(record.String()))
+	fmt.Fprintf(a.Out, "Back to what was there before %s\n", printable.Line(record.String()))
 	have, err := kubeadm.Gather(ctx, c)
 	if err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
@@ -93,7 +93,7 @@ func (a *app) showVersions(ctx context.Context, clientOnly bool, f printing.Form
 // ask fills in what runs in the cluster, and returns the settings of its controller.
 func (v *versions) ask(ctx context.Context, c client.Client) (policy.Settings, error) {
 	nodes := map[string]int{}
-	for nc, err := range report.Configs(ctx, c) {
+	for nc, err := range query.Configs(ctx, c) {
 		if err != nil {
 			return policy.Settings{}, err
 		}
@@ -103,7 +103,7 @@ func (v *versions) ask(ctx context.Context, c client.Client) (policy.Settings, e
 		v.Agents = append(v.Agents, agentVersion{version, nodes[version]})
 	}
 	settings := policy.DefaultSettings
-	if rollouts, err := report.Rollouts(ctx, c); err == nil { // who may not list rollouts sees the usual namespace
+	if rollouts, err := query.Rollouts(ctx, c); err == nil { // who may not list rollouts sees the usual namespace
 		settings = policy.SettingsIn(rollouts.Items)
 	}
 	lease := &coordinationv1.Lease{}

@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -128,7 +127,7 @@ func Table(w io.Writer, header []string, rows [][]string) error {
 	for _, row := range rows {
 		cells := make([]string, len(row))
 		for i, cell := range row {
-			if cells[i] = report.OneLine(cell); cell == "" {
+			if cells[i] = printable.Line(cell); cell == "" {
 				cells[i] = "-"
 			}
 		}
@@ -166,7 +165,7 @@ func (s Style) Phase(p v1alpha1.RolloutPhase) string {
 
 // Cell keeps what may have many lines and tabs to one of a bounded length.
 func Cell(s string) string {
-	s = report.OneLine(s)
+	s = printable.Line(s)
 	const most = 120
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "..."

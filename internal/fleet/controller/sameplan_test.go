@@ -27,11 +27,11 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
-// TestTheControllerAndTheCLIPlanTheSame draws fleets, and compares the plan of report.Gather, which the command line
+// TestTheControllerAndTheCLIPlanTheSame draws fleets, and compares the plan of query.Gather, which the command line
 // and the page show, with the plan that the controller makes of the same objects afterwards.
 func TestTheControllerAndTheCLIPlanTheSame(t *testing.T) {
 	seen := map[string]int{}
@@ -56,7 +56,7 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 	d.draw()
 
 	api := d.api()
-	shown, err := report.Gather(t.Context(), api, &d.rollouts[0], nil)
+	shown, err := query.Gather(t.Context(), api, &d.rollouts[0], nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // action is one thing that can be done to a rollout: what `kubectl evenkeel rollout` does under the same name.
@@ -79,12 +81,12 @@ func offered(r *v1alpha1.NodeConfigRollout, mayNot string) []actionView {
 		switch {
 		case mayNot != "":
 			v.Not = mayNot
-		case a.judged && !report.Seen(r):
-			v.Not = report.Unseen
+		case a.judged && !query.Seen(r):
+			v.Not = query.Unseen
 		case err != nil:
-			v.Not = report.OneLine(r.Name + " " + err.Error())
+			v.Not = printable.Line(r.Name + " " + err.Error())
 		case equality.Semantic.DeepEqual(copied.Spec, r.Spec):
-			v.Not = report.OneLine(r.Name + " " + words)
+			v.Not = printable.Line(r.Name + " " + words)
 		}
 		out = append(out, v)
 	}
@@ -104,7 +106,7 @@ func (s *Server) mayNot(ctx context.Context, name string) (string, error) {
 	}
 	words := "you have no right to patch nodeconfigrollouts." + v1alpha1.GroupName
 	if review.Status.Reason != "" {
-		words += " (" + report.OneLine(review.Status.Reason) + ")"
+		words += " (" + printable.Line(review.Status.Reason) + ")"
 	}
 	return words + ": ask an administrator for the role evenkeel-operator", nil
 }
@@ -133,7 +135,7 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	words, err := carryOut(r.Context(), s.api, name, actions[i], o)
 	if err != nil {
 		s.logf("%s of rollout %s: %v", verb, name, err)
-		s.fail(w, http.StatusConflict, report.Explain(err, s.o.Version))
+		s.fail(w, http.StatusConflict, describe.Explain(err, s.o.Version))
 		return
 	}
 	s.logf("%s", words)

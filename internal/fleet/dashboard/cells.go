@@ -13,9 +13,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // state is what the map shows of a node. Where a rollout has the node it is how that one sees it, else what the node says
@@ -72,7 +74,7 @@ type trouble struct {
 func (w *world) look(ctx context.Context, now time.Time) picture {
 	p := picture{Cells: map[string]cell{}, Ready: w.ready()}
 	for kind, f := range w.troubles() {
-		p.Trouble = append(p.Trouble, trouble{kind, report.OneLine(f.err.Error()), f.since.UTC().Truncate(time.Second), away(f.err)})
+		p.Trouble = append(p.Trouble, trouble{kind, printable.Line(f.err.Error()), f.since.UTC().Truncate(time.Second), away(f.err)})
 	}
 	slices.SortFunc(p.Trouble, func(a, b trouble) int { return cmp.Compare(a.What, b.What) })
 
@@ -88,7 +90,7 @@ func (w *world) look(ctx context.Context, now time.Time) picture {
 	}
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
-		p.Cells[n.Name] = cell{Name: n.Name, Zone: n.Labels[corev1.LabelTopologyZone], State: stateNoAgent, Down: !report.IsReady(n)}
+		p.Cells[n.Name] = cell{Name: n.Name, Zone: n.Labels[corev1.LabelTopologyZone], State: stateNoAgent, Down: !query.IsReady(n)}
 	}
 	for i := range configs.Items {
 		nc := &configs.Items[i]
@@ -111,7 +113,7 @@ func (w *world) look(ctx context.Context, now time.Time) picture {
 
 // standsAlone is how a node is by what it says itself.
 func standsAlone(nc *v1alpha1.NodeConfig) (state, string) {
-	if !report.HasReported(nc) {
+	if !query.HasReported(nc) {
 		return stateNoAgent, ""
 	}
 	c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionConfigOK)
@@ -119,11 +121,11 @@ func standsAlone(nc *v1alpha1.NodeConfig) (state, string) {
 	case c == nil || c.Status == metav1.ConditionUnknown:
 		why := ""
 		if c != nil {
-			why = report.JoinWords(c.Reason, cmp.Or(nc.Status.Error, c.Message))
+			why = describe.JoinWords(c.Reason, cmp.Or(nc.Status.Error, c.Message))
 		}
 		return stateUnknown, brief(why)
 	case c.Status == metav1.ConditionFalse:
-		return stateFailed, brief(report.JoinWords(c.Reason, cmp.Or(nc.Status.Error, c.Message)))
+		return stateFailed, brief(describe.JoinWords(c.Reason, cmp.Or(nc.Status.Error, c.Message)))
 	case nc.Status.Trial != nil:
 		return stateTrial, ""
 	}
@@ -132,9 +134,9 @@ func standsAlone(nc *v1alpha1.NodeConfig) (state, string) {
 
 // place puts the nodes that a rollout has where it sees them.
 func (w *world) place(ctx context.Context, r *v1alpha1.NodeConfigRollout, v *rolloutView, p *picture) {
-	f, err := report.Gather(ctx, remembering{w}, r, nil)
+	f, err := query.Gather(ctx, remembering{w}, r, nil)
 	if err != nil {
-		p.Notes = append(p.Notes, fmt.Sprintf("how nodes stand to rollout %s is not shown: %s", r.Name, report.OneLine(err.Error())))
+		p.Notes = append(p.Notes, fmt.Sprintf("how nodes stand to rollout %s is not shown: %s", r.Name, printable.Line(err.Error())))
 		return
 	}
 	plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
@@ -147,7 +149,7 @@ func (w *world) place(ctx context.Context, r *v1alpha1.NodeConfigRollout, v *rol
 		switch plan.States[i] {
 		case rollout.Failed, rollout.Skipped, rollout.Stale, rollout.Manual, rollout.Blocked:
 			s := plan.NodeState(i)
-			c.Why = brief(report.JoinWords(s.Reason, s.Message))
+			c.Why = brief(describe.JoinWords(s.Reason, s.Message))
 		}
 		if !f.Nodes[i].Reported {
 			c.State = stateNoAgent
@@ -163,7 +165,7 @@ func (w *world) place(ctx context.Context, r *v1alpha1.NodeConfigRollout, v *rol
 // brief is a text for a table's cell.
 func brief(s string) string {
 	const most = 160
-	s = report.OneLine(s)
+	s = printable.Line(s)
 	if r := []rune(s); len(r) > most {
 		return string(r[:most]) + "…"
 	}

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -229,17 +229,17 @@ func TestNodesThatAreGoneAreForgottenInTheEnd(t *testing.T) {
 }
 
 func TestConfigurationsAreSetBesideEachOther(t *testing.T) {
-	side := func(key, yaml string) report.Side {
+	side := func(key, yaml string) query.Side {
 		p, err := payload.Decode(key, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+yaml))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return report.SideOf("x", "ConfigMap a/b", p)
+		return query.SideOf("x", "ConfigMap a/b", p)
 	}
 	var active, assigned, effective column
 	active.take(side(payload.KeyKubeletDropin, "maxPods: 120\npodPidsLimit: 10\n"), nil)
 	assigned.take(side(payload.KeyKubeletDropin, "maxPods: 130\npodPidsLimit: 10\n"), nil)
-	effective.take(report.Side{Source: "configz", Extent: report.Effective, Fields: map[string]any{"maxPods": 120.0, "podPidsLimit": 10.0, "port": 1.0}}, nil)
+	effective.take(query.Side{Source: "configz", Extent: query.Effective, Fields: map[string]any{"maxPods": 120.0, "podPidsLimit": 10.0, "port": 1.0}}, nil)
 	v := besideEachOther(column{Title: "Local"}, active, assigned, effective)
 	var got []string
 	for _, f := range v.Fields {
@@ -250,7 +250,7 @@ func TestConfigurationsAreSetBesideEachOther(t *testing.T) {
 		t.Errorf("got %s, and %d the same; want %s", strings.Join(got, "; "), v.Same, want)
 	}
 	var failed column
-	failed.take(report.Side{}, errors.New("no\nright"))
+	failed.take(query.Side{}, errors.New("no\nright"))
 	if failed.Not != "no right" || failed.known {
 		t.Errorf("what cannot be read becomes %+v", failed)
 	}

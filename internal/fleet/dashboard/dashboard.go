@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // DefaultPort is where the page is served if nobody says otherwise.
@@ -133,5 +133,5 @@ func (s *Server) Serve(ctx context.Context) error {
 func (s *Server) logf(format string, args ...any) {
 	s.logging.Lock()
 	defer s.logging.Unlock()
-	fmt.Fprintln(s.o.Log, time.Now().Format(time.TimeOnly), report.OneLine(fmt.Sprintf(format, args...)))
+	fmt.Fprintln(s.o.Log, time.Now().Format(time.TimeOnly), printable.Line(fmt.Sprintf(format, args...)))
 }

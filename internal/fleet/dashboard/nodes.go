@@ -11,33 +11,36 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // nodeDetail is what the page shows of the node that somebody looks at: what `kubectl evenkeel node` says.
 type nodeDetail struct {
-	Name  string           `json:"name"`
-	Lines []report.Line    `json:"lines"`
-	Next  []string         `json:"next"`
-	Trial *report.RowTrial `json:"trial,omitempty"`
-	OK    report.RowStatus `json:"configOK"`
-	Note  string           `json:"note,omitempty"`
+	Name  string             `json:"name"`
+	Lines []describe.Line    `json:"lines"`
+	Next  []string           `json:"next"`
+	Trial *describe.RowTrial `json:"trial,omitempty"`
+	OK    describe.RowStatus `json:"configOK"`
+	Note  string             `json:"note,omitempty"`
 }
 
 func (s *Server) node(w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
-	n, err := report.Look(r.Context(), remembering{s.world}, r.PathValue("name"), now)
+	view, err := query.ViewNode(r.Context(), remembering{s.world}, r.PathValue("name"))
 	if err != nil {
-		s.fail(w, http.StatusNotFound, report.Explain(err, s.o.Version))
+		s.fail(w, http.StatusNotFound, describe.Explain(err, s.o.Version))
 		return
 	}
+	n := describe.NodeOf(view, now)
 	d := nodeDetail{Name: n.Name, Lines: n.Lines(now), Trial: n.Trial, OK: n.ConfigOK}
 	for _, words := range n.Next {
-		d.Next = append(d.Next, report.OneLine(words))
+		d.Next = append(d.Next, printable.Line(words))
 	}
 	if n.AgentVersion != "" && n.AgentVersion != s.o.Version {
-		d.Note = report.OneLine(fmt.Sprintf("the agent is of another version (%s) than this program (%s)", n.AgentVersion, s.o.Version))
+		d.Note = printable.Line(fmt.Sprintf("the agent is of another version (%s) than this program (%s)", n.AgentVersion, s.o.Version))
 	}
 	reply(w, d)
 }
@@ -70,32 +73,32 @@ type fieldRow struct {
 // nodeConfig answers with the configurations of a node. With ?live its kubelet is asked what is effective.
 func (s *Server) nodeConfig(w http.ResponseWriter, r *http.Request) {
 	ctx, name := r.Context(), r.PathValue("name")
-	p, err := report.GetPair(ctx, s.api, name)
+	p, err := query.GetPair(ctx, s.api, name)
 	if err != nil {
-		s.fail(w, http.StatusNotFound, report.Explain(err, s.o.Version))
+		s.fail(w, http.StatusNotFound, describe.Explain(err, s.o.Version))
 		return
 	}
 	reply(w, s.compare(ctx, p, name, r.URL.Query().Has("live")))
 }
 
-func (s *Server) compare(ctx context.Context, p report.Pair, name string, live bool) configView {
+func (s *Server) compare(ctx context.Context, p query.Pair, name string, live bool) configView {
 	local := column{Title: "Local", Source: "the node's own files and flags"}
 	active := column{Title: "Active", Source: "what the node runs"}
 	assigned := column{Title: "Assigned", Source: "what it shall run"}
 	effective := column{Title: "Effective", Source: "what its kubelet says"}
 
-	runsLocal := p.Config != nil && report.HasReported(p.Config) && p.Config.Status.Active == nil
+	runsLocal := p.Config != nil && query.HasReported(p.Config) && p.Config.Status.Active == nil
 	if runsLocal {
 		active.Source = "the node's own files and flags"
 		active.Not = "the node runs its local configuration, which only the node knows: what is effective is all of it"
 	} else {
-		active.take(report.NodeSide(ctx, s.api, name))
+		active.take(query.NodeSide(ctx, s.api, name))
 	}
 	assigned.take(assignedSide(ctx, s.api, p))
 	if !live {
 		effective.Not = "its kubelet was not asked"
 	} else {
-		effective.take(report.LiveSide(ctx, s.o.Config, name))
+		effective.take(query.LiveSide(ctx, s.o.Config, name))
 		effective.whole = true
 	}
 	switch {
@@ -119,41 +122,41 @@ func (s *Server) compare(ctx context.Context, p report.Pair, name string, live b
 }
 
 // take fills a column.
-func (c *column) take(s report.Side, err error) {
+func (c *column) take(s query.Side, err error) {
 	if err != nil {
-		c.Not = report.OneLine(err.Error())
+		c.Not = printable.Line(err.Error())
 		return
 	}
-	c.Source, c.known, c.whole = report.OneLine(s.Source), true, s.Extent != report.Partial
-	if s.Extent == report.Partial {
+	c.Source, c.known, c.whole = printable.Line(s.Source), true, s.Extent != query.Partial
+	if s.Extent == query.Partial {
 		c.Source += ", a drop-in"
 	}
 	c.fields = map[string]string{}
-	for _, d := range report.Changes(nil, s.Fields) {
+	for _, d := range describe.Changes(nil, s.Fields) {
 		c.fields[d.Field] = d.B
 	}
 }
 
 // assignedSide is what a node's NodeConfig assigns.
-func assignedSide(ctx context.Context, c client.Reader, p report.Pair) (report.Side, error) {
+func assignedSide(ctx context.Context, c client.Reader, p query.Pair) (query.Side, error) {
 	if p.Config == nil {
-		return report.Side{}, fmt.Errorf("it has no NodeConfig")
+		return query.Side{}, fmt.Errorf("it has no NodeConfig")
 	}
 	source := p.Config.Spec.ConfigSource
 	if source == nil || source.ConfigMapRef == nil {
-		return report.Side{}, fmt.Errorf("nothing is assigned: the node runs its local configuration")
+		return query.Side{}, fmt.Errorf("nothing is assigned: the node runs its local configuration")
 	}
 	ref := source.ConfigMapRef
 	where := fmt.Sprintf("ConfigMap %s/%s", ref.Namespace, ref.Name)
 	var cm corev1.ConfigMap
 	if err := c.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &cm); err != nil {
-		return report.Side{}, fmt.Errorf("get what is assigned, %s: %w", where, err)
+		return query.Side{}, fmt.Errorf("get what is assigned, %s: %w", where, err)
 	}
 	if cm.UID != ref.UID {
-		return report.Side{}, fmt.Errorf("%s is another object (UID: %s) than the one that is assigned (UID: %s)", where, cm.UID, ref.UID)
+		return query.Side{}, fmt.Errorf("%s is another object (UID: %s) than the one that is assigned (UID: %s)", where, cm.UID, ref.UID)
 	}
 	content, err := payload.FromConfigMap(&cm)
-	return report.SideOf("node/"+p.Config.Name, where, content), err
+	return query.SideOf("node/"+p.Config.Name, where, content), err
 }
 
 // besideEachOther sets columns beside each other: the fields that an assignment names, and those that are not the same.

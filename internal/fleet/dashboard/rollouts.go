@@ -11,8 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // rolloutView is what the page shows of a rollout at once.
@@ -70,14 +72,14 @@ type failedNode struct {
 func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 	st := &r.Status
 	v := rolloutView{
-		Name: r.Name, Phase: report.OneLine(report.OrUnknown(st.Phase)), Tone: toneOf(st.Phase), Message: report.OneLine(st.Message), Attempt: st.Attempt,
-		Selector: report.SelectorWords(&r.Spec), Step: st.Step, Updated: report.OneLine(st.Updated), Paused: r.Spec.Paused, Version: r.ResourceVersion,
+		Name: r.Name, Phase: printable.Line(describe.OrUnknown(st.Phase)), Tone: toneOf(st.Phase), Message: printable.Line(st.Message), Attempt: st.Attempt,
+		Selector: describe.SelectorWords(&r.Spec), Step: st.Step, Updated: printable.Line(st.Updated), Paused: r.Spec.Paused, Version: r.ResourceVersion,
 	}
-	if !report.Seen(r) {
-		v.Phase, v.Tone, v.Message = "Unseen", "waits", report.Unseen
+	if !query.Seen(r) {
+		v.Phase, v.Tone, v.Message = "Unseen", "waits", query.Unseen
 	}
 	if u := st.UpdateRevision; u != nil {
-		v.Revision, v.Content = u.Number, report.OneLine(u.ConfigMapRef.Name)
+		v.Revision, v.Content = u.Number, printable.Line(u.ConfigMapRef.Name)
 	}
 	if st.StartTime != nil {
 		v.Started = &st.StartTime.Time
@@ -85,11 +87,11 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 	if st.Halt != nil {
 		v.Stopped = &st.Halt.Time.Time
 	}
-	if steps, err := report.StepsOf(r); err != nil {
-		v.Message = report.OneLine(err.Error())
+	if steps, err := describe.StepsOf(r); err != nil {
+		v.Message = printable.Line(err.Error())
 	} else if v.Revision != 0 {
 		for i, s := range steps {
-			step := stepView{Words: report.StepWords(s), State: "next"}
+			step := stepView{Words: describe.StepWords(s), State: "next"}
 			switch {
 			case i < int(st.Step):
 				step.State = "done"
@@ -113,9 +115,9 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 		}
 	}
 	most := cmp.Or(r.Spec.FailurePolicy.MaxFailures, &intstr.IntOrString{Type: intstr.Int, IntVal: 1})
-	v.Failures = failuresView{N: n.Failed, Most: report.OneLine(most.String())}
+	v.Failures = failuresView{N: n.Failed, Most: printable.Line(most.String())}
 	for _, f := range st.FailedNodes {
-		v.Failures.Nodes = append(v.Failures.Nodes, failedNode{report.OneLine(f.Name), report.OneLine(f.Reason), brief(f.Message)})
+		v.Failures.Nodes = append(v.Failures.Nodes, failedNode{printable.Line(f.Name), printable.Line(f.Reason), brief(f.Message)})
 	}
 	return v
 }
@@ -125,7 +127,7 @@ func toneOf(p v1alpha1.RolloutPhase) string {
 	switch {
 	case p == v1alpha1.RolloutComplete:
 		return "good"
-	case report.Stopped(p):
+	case describe.Stopped(p):
 		return "bad"
 	case p == v1alpha1.RolloutProgressing:
 		return "busy"
@@ -138,16 +140,16 @@ type rolloutDetail struct {
 	Name    string       `json:"name"`
 	Actions []actionView `json:"actions"`
 	// MayNot says why none of the actions may be taken; empty if they may.
-	MayNot    string        `json:"mayNot,omitempty"`
-	History   []pastView    `json:"history"`
-	NoHistory string        `json:"noHistory,omitempty"` // why there is none
-	Changes   *changesView  `json:"changes,omitempty"`
-	Notes     []string      `json:"notes,omitempty"`
-	Rules     []report.Line `json:"rules"`
+	MayNot    string          `json:"mayNot,omitempty"`
+	History   []pastView      `json:"history"`
+	NoHistory string          `json:"noHistory,omitempty"` // why there is none
+	Changes   *changesView    `json:"changes,omitempty"`
+	Notes     []string        `json:"notes,omitempty"`
+	Rules     []describe.Line `json:"rules"`
 }
 
 type pastView struct {
-	report.Past
+	query.Past
 	Ago   string `json:"ago,omitempty"`
 	Ended string `json:"ended,omitempty"`
 }
@@ -162,7 +164,7 @@ type changesView struct {
 
 // detail finds out what there is to say about one rollout.
 func (s *Server) detail(ctx context.Context, name string, now time.Time) (*rolloutDetail, error) {
-	r, err := report.Rollout(ctx, s.api, name)
+	r, err := query.Rollout(ctx, s.api, name)
 	if err != nil {
 		return nil, err
 	}
@@ -171,21 +173,21 @@ func (s *Server) detail(ctx context.Context, name string, now time.Time) (*rollo
 		return nil, err
 	}
 	d.Actions = offered(r, d.MayNot)
-	if words := report.ControllerSilent(ctx, s.api, policy.SettingsOf(r, nil).Namespace, now); words != "" {
+	if words := describe.ControllerSilent(query.ControllerRenewal(ctx, s.api, policy.SettingsOf(r, nil).Namespace), policy.SettingsOf(r, nil).Namespace, now); words != "" {
 		d.Notes = append(d.Notes, words)
 	}
-	all, err := report.Pasts(ctx, s.api, r)
+	all, err := query.Pasts(ctx, s.api, r)
 	if err != nil {
-		d.NoHistory = report.OneLine(err.Error())
+		d.NoHistory = printable.Line(err.Error())
 		return d, nil
 	}
 	for _, p := range all {
 		v := pastView{Past: p}
 		if p.StartTime != nil {
-			v.Ago = report.Age(*p.StartTime, now) + " ago"
+			v.Ago = describe.Age(*p.StartTime, now) + " ago"
 		}
 		if p.EndTime != nil {
-			v.Ended = report.Age(*p.EndTime, now) + " ago"
+			v.Ended = describe.Age(*p.EndTime, now) + " ago"
 		}
 		d.History = append(d.History, v)
 	}
@@ -194,10 +196,10 @@ func (s *Server) detail(ctx context.Context, name string, now time.Time) (*rollo
 }
 
 // rulesOf says by what a rollout goes.
-func rulesOf(r *v1alpha1.NodeConfigRollout) []report.Line {
+func rulesOf(r *v1alpha1.NodeConfigRollout) []describe.Line {
 	p, err := policy.FromSpec(r, policy.Times{}, time.Time{})
 	if err != nil {
-		return []report.Line{{Key: "Invalid", Text: report.OneLine(err.Error())}}
+		return []describe.Line{{Key: "Invalid", Text: printable.Line(err.Error())}}
 	}
 	amount := func(v *intstr.IntOrString, otherwise string) string {
 		if v == nil {
@@ -205,20 +207,20 @@ func rulesOf(r *v1alpha1.NodeConfigRollout) []report.Line {
 		}
 		return v.String()
 	}
-	out := []report.Line{
-		{Key: "Nodes", Text: report.SelectorWords(&r.Spec)},
+	out := []describe.Line{
+		{Key: "Nodes", Text: describe.SelectorWords(&r.Spec)},
 		{Key: "Unavailable at most", Text: amount(r.Spec.Strategy.MaxUnavailable, "10%")},
 	}
 	if v := r.Spec.Strategy.MaxUnavailablePerDomain; v != nil {
-		out = append(out, report.Line{Key: "of one " + r.Spec.Strategy.TopologyKey, Text: v.String()})
+		out = append(out, describe.Line{Key: "of one " + r.Spec.Strategy.TopologyKey, Text: v.String()})
 	}
 	then := "it stops"
 	if p.RollbackOnFailure {
 		then = "it stops, and its nodes go back"
 	}
-	out = append(out, report.Line{Key: "Failures", Text: "at " + amount(r.Spec.FailurePolicy.MaxFailures, "1") + " " + then})
+	out = append(out, describe.Line{Key: "Failures", Text: "at " + amount(r.Spec.FailurePolicy.MaxFailures, "1") + " " + then})
 	if p.Soak > 0 {
-		out = append(out, report.Line{Key: "Soaking", Text: duration.HumanDuration(p.Soak)})
+		out = append(out, describe.Line{Key: "Soaking", Text: duration.HumanDuration(p.Soak)})
 	}
 	if t := r.Spec.Trial; t != nil {
 		var asked []string
@@ -231,30 +233,30 @@ func rulesOf(r *v1alpha1.NodeConfigRollout) []report.Line {
 		if t.AllowPodLoss {
 			asked = append(asked, "pods may be lost")
 		}
-		out = append(out, report.Line{Key: "Trial", Text: strings.Join(asked, ", ")})
+		out = append(out, describe.Line{Key: "Trial", Text: strings.Join(asked, ", ")})
 	}
 	return out
 }
 
 // changesOf is what differs between what succeeded last and what is rolled out.
-func changesOf(r *v1alpha1.NodeConfigRollout, all []report.Past) *changesView {
+func changesOf(r *v1alpha1.NodeConfigRollout, all []query.Past) *changesView {
 	target, current := r.Status.UpdateRevision, r.Status.CurrentRevision
 	if target == nil || current != nil && current.Number == target.Number {
 		return nil
 	}
 	v := &changesView{From: "local", To: fmt.Sprintf("revision %d", target.Number)}
 	var before policy.Content
-	after, err := report.ContentAt(r, all, target.Number)
+	after, err := query.ContentAt(r, all, target.Number)
 	if err == nil && current != nil {
 		v.From = fmt.Sprintf("revision %d", current.Number)
-		before, err = report.ContentAt(r, all, current.Number)
+		before, err = query.ContentAt(r, all, current.Number)
 	}
 	if err == nil {
-		v.Words, err = report.ContentDiff(before, after)
+		v.Words, err = describe.ContentDiff(before, after)
 	}
 	if err != nil {
-		v.Error = report.OneLine(err.Error())
+		v.Error = printable.Line(err.Error())
 	}
-	v.Words = report.Printable(v.Words)
+	v.Words = describe.Printable(v.Words)
 	return v
 }

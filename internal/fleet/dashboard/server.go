@@ -17,7 +17,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
 //go:embed web
@@ -130,12 +131,12 @@ func (s *Server) fail(w http.ResponseWriter, code int, err error) {
 	case away(err), errors.As(err, &status) && status.Status().Code >= 500:
 		code = http.StatusBadGateway
 	}
-	refuse(w, code, report.Printable(err.Error()))
+	refuse(w, code, describe.Printable(err.Error()))
 }
 
 // away tells an API server that does not answer from one that refuses.
 func away(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || report.Passing(err) && !apierrors.IsTooManyRequests(err) && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err)
+	return errors.Is(err, context.DeadlineExceeded) || query.Passing(err) && !apierrors.IsTooManyRequests(err) && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err)
 }
 
 func (s *Server) about(w http.ResponseWriter, _ *http.Request) {
@@ -145,7 +146,7 @@ func (s *Server) about(w http.ResponseWriter, _ *http.Request) {
 func (s *Server) rollout(w http.ResponseWriter, r *http.Request) {
 	d, err := s.detail(r.Context(), r.PathValue("name"), time.Now())
 	if err != nil {
-		s.fail(w, http.StatusNotFound, report.Explain(err, s.o.Version))
+		s.fail(w, http.StatusNotFound, describe.Explain(err, s.o.Version))
 		return
 	}
 	reply(w, d)

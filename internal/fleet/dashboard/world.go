@@ -15,7 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
 // world is what the watches have told of a cluster: of each object what is shown of all of them at once, and no more. It
@@ -66,15 +66,15 @@ func (w *world) watch(ctx context.Context) {
 	all.Wait()
 }
 
-func (w *world) watchNodes() report.Watch[*corev1.Node] {
+func (w *world) watchNodes() query.Watch[*corev1.Node] {
 	return watchKind(w, kindNodes, w.nodes, func() client.ObjectList { return &corev1.NodeList{} }, policy.StripNode)
 }
 
-func (w *world) watchConfigs() report.Watch[*v1alpha1.NodeConfig] {
+func (w *world) watchConfigs() query.Watch[*v1alpha1.NodeConfig] {
 	return watchKind(w, kindConfigs, w.configs, func() client.ObjectList { return &v1alpha1.NodeConfigList{} }, policy.StripNodeConfig)
 }
 
-func (w *world) watchRollouts() report.Watch[*v1alpha1.NodeConfigRollout] {
+func (w *world) watchRollouts() query.Watch[*v1alpha1.NodeConfigRollout] {
 	return watchKind(w, kindRollouts, w.rollouts, func() client.ObjectList { return &v1alpha1.NodeConfigRolloutList{} }, policy.StripRollout)
 }
 
@@ -82,14 +82,14 @@ func (w *world) watchRollouts() report.Watch[*v1alpha1.NodeConfigRollout] {
 func watchKind[T any, P interface {
 	*T
 	client.Object
-}](w *world, kind string, items map[string]P, newList func() client.ObjectList, strip func(P)) report.Watch[P] {
+}](w *world, kind string, items map[string]P, newList func() client.ObjectList, strip func(P)) query.Watch[P] {
 	change := func(do func()) {
 		w.mu.Lock()
 		do()
 		w.mu.Unlock()
 		w.wake()
 	}
-	return report.Watch[P]{
+	return query.Watch[P]{
 		Object: new(T), NewList: newList,
 		Replace: func(objects []P) {
 			change(func() {

@@ -27,8 +27,9 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/config"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
 // Look gathers the facts. It writes nothing. What the user may not read is a fact as well; an error is that the API server
@@ -134,7 +135,7 @@ func (l *look) parts(ctx context.Context) error {
 }
 
 func (l *look) rollouts(ctx context.Context) error {
-	for r, err := range report.Pages(ctx, l, func() *v1alpha1.NodeConfigRolloutList { return &v1alpha1.NodeConfigRolloutList{} },
+	for r, err := range query.Pages(ctx, l, func() *v1alpha1.NodeConfigRolloutList { return &v1alpha1.NodeConfigRolloutList{} },
 		func(list *v1alpha1.NodeConfigRolloutList) []v1alpha1.NodeConfigRollout { return list.Items }) {
 		switch {
 		case err == nil:
@@ -155,7 +156,7 @@ func (l *look) nodes(ctx context.Context) error {
 		return nodes[name]
 	}
 	l.f.HasConfig = true
-	for nc, err := range report.Configs(ctx, l) {
+	for nc, err := range query.Configs(ctx, l) {
 		switch {
 		case err == nil:
 			node(nc.Name).reported(nc)
@@ -166,7 +167,7 @@ func (l *look) nodes(ctx context.Context) error {
 		}
 	}
 	selections := policy.SelectionsOf(l.f.Rollouts)
-	for n, err := range report.Pages(ctx, l, func() *corev1.NodeList { return &corev1.NodeList{} },
+	for n, err := range query.Pages(ctx, l, func() *corev1.NodeList { return &corev1.NodeList{} },
 		func(list *corev1.NodeList) []corev1.Node { return list.Items }) {
 		switch {
 		case err == nil:
@@ -189,7 +190,7 @@ func (l *look) nodes(ctx context.Context) error {
 
 // is takes over what a Node says.
 func (n *Node) is(node *corev1.Node) {
-	n.Exists, n.Ready = true, report.IsReady(node)
+	n.Exists, n.Ready = true, query.IsReady(node)
 	n.Label, n.Because = node.Labels[v1alpha1.LabelAgent], node.Annotations[v1alpha1.AnnotationAgentFailed]
 	n.LabelSince = node.CreationTimestamp.Time
 	for _, m := range node.ManagedFields {
@@ -210,7 +211,7 @@ func (l *look) crews(ctx context.Context) error {
 		object := "DaemonSet " + v1alpha1.InstallNamespace + "/" + name
 		switch {
 		case err == nil:
-			l.f.Crews[label] = Crew{Object: object, Found: true, Version: report.ImageVersion(set.Spec.Template.Spec.Containers[0].Image)}
+			l.f.Crews[label] = Crew{Object: object, Found: true, Version: describe.ImageVersion(set.Spec.Template.Spec.Containers[0].Image)}
 		case apierrors.IsNotFound(err):
 			l.f.Crews[label] = Crew{Object: object}
 		case !l.denied(object, err):
@@ -257,7 +258,7 @@ func (l *look) sources(ctx context.Context) error {
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(l.f.Read)) {
 		l.f.Read[namespace] = true
-		for cm, err := range report.Metadata(ctx, l, corev1.SchemeGroupVersion.WithKind("ConfigMapList"), client.InNamespace(namespace)) {
+		for cm, err := range query.Metadata(ctx, l, corev1.SchemeGroupVersion.WithKind("ConfigMapList"), client.InNamespace(namespace)) {
 			switch {
 			case err == nil:
 				l.f.Sources[client.ObjectKeyFromObject(cm)] = cm.UID

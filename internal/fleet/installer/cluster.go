@@ -15,7 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // ErrApplyFirst means that objects of evenkeel's manifests are missing in the cluster.
@@ -50,7 +52,7 @@ func CheckCRD(ctx context.Context, c client.Client) error {
 			return fmt.Errorf("the CustomResourceDefinition %s: %w", CRDName, err)
 		}
 		if lacks := fieldsMissing("", reflect.TypeFor[v1alpha1.NodeConfig](), known); len(lacks) > 0 {
-			return fmt.Errorf("the CustomResourceDefinition %s is older than this program, and lacks %s: %w", CRDName, report.Few(lacks), ErrApplyFirst)
+			return fmt.Errorf("the CustomResourceDefinition %s is older than this program, and lacks %s: %w", CRDName, printable.Few(lacks), ErrApplyFirst)
 		}
 		return nil
 	}
@@ -94,7 +96,7 @@ func fieldsMissing(path string, t reflect.Type, known map[string]any) []string {
 
 // DesiredOf returns what the operation's DaemonSet is now. It waits for some seconds until kube-controller-manager has seen it.
 func DesiredOf(ctx context.Context, c client.Client, m Operation) (Desired, error) {
-	deadline := time.Now().Add(report.SeenWithin)
+	deadline := time.Now().Add(query.SeenWithin)
 	for {
 		w, err := Newest(ctx, c, m)
 		if err != nil || w.Revision != "" {
@@ -122,7 +124,7 @@ func Newest(ctx context.Context, c client.Client, m Operation) (Desired, error) 
 		return Desired{}, fmt.Errorf("read the DaemonSet %s/%s: %w", v1alpha1.InstallNamespace, m.DaemonSet, err)
 	}
 	container := &d.Spec.Template.Spec.Containers[0]
-	w := Desired{Image: container.Image, Version: report.ImageVersion(container.Image)}
+	w := Desired{Image: container.Image, Version: describe.ImageVersion(container.Image)}
 	if probe := container.ReadinessProbe; probe != nil {
 		// A kubelet that was just started calls a pod ready, for what it was before, until it has asked it itself.
 		w.ReadyFor = 2 * time.Duration(probe.PeriodSeconds) * time.Second

@@ -7,7 +7,8 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // judge says how far a node is.
@@ -107,16 +108,16 @@ func (p *Pod) judge() State {
 	case p.Unscheduled:
 		s.Why = "its pod is not scheduled: " + p.Message
 	case c == nil:
-		s.Why = "its pod is " + strings.ToLower(cmp.Or(report.JoinWords(p.Phase, p.Message), "new"))
+		s.Why = "its pod is " + strings.ToLower(cmp.Or(describe.JoinWords(p.Phase, p.Message), "new"))
 	case c.Exit != nil:
 		s.Said = strings.TrimSpace(c.Exit.Said)
 		words, final := finalExits[c.Exit.Code]
-		s.Why = report.JoinWords(cmp.Or(words, fmt.Sprintf("its installer ended with %d", c.Exit.Code)), lastWords(s.Said))
+		s.Why = describe.JoinWords(cmp.Or(words, fmt.Sprintf("its installer ended with %d", c.Exit.Code)), lastWords(s.Said))
 		if final || c.Restarts >= mostRestarts {
 			s.Stage = Failed
 		}
 	case c.Waits != "":
-		s.Why = "its pod waits: " + report.JoinWords(c.Waits, c.Message)
+		s.Why = "its pod waits: " + describe.JoinWords(c.Waits, c.Message)
 		// ErrImagePull may pass. A kubelet that backs off has tried again.
 		if slices.Contains([]string{"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}, c.Waits) {
 			s.Stage = Failed
@@ -130,5 +131,5 @@ func (p *Pod) judge() State {
 // lastWords is the last line of what a program said, without what the agent's main begins it with.
 func lastWords(said string) string {
 	lines := strings.Split(said, "\n")
-	return strings.TrimPrefix(report.OneLine(lines[len(lines)-1]), "evenkeel-agent: ")
+	return strings.TrimPrefix(printable.Line(lines[len(lines)-1]), "evenkeel-agent: ")
 }

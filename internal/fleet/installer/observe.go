@@ -16,13 +16,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Nodes reads the nodes with these names, or all that a selector matches. A name without a Node is an error.
 func (o Operation) Nodes(ctx context.Context, c client.Reader, names []string, selector labels.Selector) ([]Node, error) {
 	pods := map[string][]corev1.Pod{}
-	for pod, err := range report.Pages(ctx, c, func() *corev1.PodList { return &corev1.PodList{} }, func(l *corev1.PodList) []corev1.Pod { return l.Items }, o.itsPods()...) {
+	for pod, err := range query.Pages(ctx, c, func() *corev1.PodList { return &corev1.PodList{} }, func(l *corev1.PodList) []corev1.Pod { return l.Items }, o.itsPods()...) {
 		if err != nil {
 			return nil, fmt.Errorf("list the pods in %s: %w", v1alpha1.InstallNamespace, err)
 		}
@@ -46,20 +47,20 @@ func (o Operation) Nodes(ctx context.Context, c client.Reader, names []string, s
 		}
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("there is no node %s; see `kubectl get nodes`; nothing was changed", report.Few(slices.Sorted(maps.Keys(missing))))
+		return nil, fmt.Errorf("there is no node %s; see `kubectl get nodes`; nothing was changed", printable.Few(slices.Sorted(maps.Keys(missing))))
 	}
 	return nodes, nil
 }
 
 // pairs yields nodes with the reports of their agents. Uninstalling does not need the reports, and their CRD may be gone.
-func (o Operation) pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.Seq2[report.Pair, error] {
+func (o Operation) pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.Seq2[query.Pair, error] {
 	if o == Install {
-		return report.Pairs(ctx, c, selector)
+		return query.Pairs(ctx, c, selector)
 	}
-	return func(yield func(report.Pair, error) bool) {
-		for node, err := range report.Pages(ctx, c, func() *corev1.NodeList { return &corev1.NodeList{} },
+	return func(yield func(query.Pair, error) bool) {
+		for node, err := range query.Pages(ctx, c, func() *corev1.NodeList { return &corev1.NodeList{} },
 			func(l *corev1.NodeList) []corev1.Node { return l.Items }, client.MatchingLabelsSelector{Selector: selector}) {
-			if !yield(report.Pair{Node: node}, err) {
+			if !yield(query.Pair{Node: node}, err) {
 				return
 			}
 		}
@@ -73,7 +74,7 @@ func (o Operation) itsPods() []client.ListOption {
 
 // node reads one node.
 func (o Operation) node(ctx context.Context, c client.Reader, name string) (Node, error) {
-	p := report.Pair{Node: &corev1.Node{}, Config: &v1alpha1.NodeConfig{}}
+	p := query.Pair{Node: &corev1.Node{}, Config: &v1alpha1.NodeConfig{}}
 	err := c.Get(ctx, client.ObjectKey{Name: name}, p.Node)
 	if apierrors.IsNotFound(err) {
 		return Node{Name: name, Gone: true}, nil
@@ -94,16 +95,16 @@ func (o Operation) node(ctx context.Context, c client.Reader, name string) (Node
 }
 
 // nodeOf returns what objects of the API say of a node.
-func nodeOf(p report.Pair, pods []corev1.Pod) Node {
+func nodeOf(p query.Pair, pods []corev1.Pod) Node {
 	labels := p.Node.Labels
 	_, controlPlane := labels["node-role.kubernetes.io/control-plane"]
 	n := Node{
-		Name: p.Node.Name, Deleting: p.Node.DeletionTimestamp != nil, Cordoned: p.Node.Spec.Unschedulable, Ready: report.IsReady(p.Node),
+		Name: p.Node.Name, Deleting: p.Node.DeletionTimestamp != nil, Cordoned: p.Node.Spec.Unschedulable, Ready: query.IsReady(p.Node),
 		ControlPlane: controlPlane, SelfHosted: labels["evenkeel.dev/kubelet"] == "self-hosted", OS: labels[corev1.LabelOSStable],
 		Label: labels[v1alpha1.LabelAgent], Failure: p.Node.Annotations[v1alpha1.AnnotationAgentFailed], Turn: p.Node.Annotations[v1alpha1.AnnotationAgentTurn],
 	}
 	if p.Config != nil {
-		n.Reported, n.AgentVersion = report.HasReported(p.Config), p.Config.Status.AgentVersion
+		n.Reported, n.AgentVersion = query.HasReported(p.Config), p.Config.Status.AgentVersion
 	}
 	for i := range pods {
 		if pods[i].DeletionTimestamp == nil {

@@ -14,7 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // readEvery is how often nodes in progress are read.
@@ -70,7 +71,7 @@ func (p *Pacer) read(ctx context.Context, names []string) ([]Node, error) {
 		case err == nil:
 		case !inProgress:
 			return nil, fmt.Errorf("begin with node %s: %w", name, err)
-		case !report.Passing(err):
+		case !query.Passing(err):
 			return nil, fmt.Errorf("look at node %s: %w", name, err)
 		default:
 			node = Node{Name: name, Unread: err.Error()}
@@ -143,7 +144,7 @@ func (p *Pacer) carryOut(ctx context.Context, d Decision) error {
 			p.Progress.keep(was, s.Node)
 			err = fmt.Errorf("begin with node %s: %w", s.Node, err)
 		case MarkFailed:
-			err = fmt.Errorf("node %s has failed (%s), and that cannot be noted: %w", s.Node, report.OneLine(s.Why), err)
+			err = fmt.Errorf("node %s has failed (%s), and that cannot be noted: %w", s.Node, printable.Line(s.Why), err)
 		case RemoveLabel:
 			err = fmt.Errorf("take the label %s from node %s, which is done: %w", v1alpha1.LabelAgent, s.Node, err)
 		}
@@ -191,7 +192,7 @@ const mostWords = 500
 // SetLabel gives a node's label a value, or removes it if the value is empty. The Node keeps why it failed; an empty reason
 // removes the one before.
 func SetLabel(ctx context.Context, c client.Client, node, value, failed string) error {
-	if failed = report.OneLine(failed); len(failed) > mostWords {
+	if failed = printable.Line(failed); len(failed) > mostWords {
 		failed = strings.ToValidUTF8(failed[:mostWords], "") + "..."
 	}
 	return patchNode(ctx, c, node, value, map[string]any{v1alpha1.AnnotationAgentFailed: orNone(failed)})

@@ -9,7 +9,7 @@ import (
 )
 
 func TestDecisionsKnowNoClient(t *testing.T) {
-	may := []string{"cmp", "fmt", "slices", "strings", "time", "github.com/evenkeel/evenkeel/api/v1alpha1", "github.com/evenkeel/evenkeel/internal/fleet/report"}
+	may := []string{"cmp", "fmt", "slices", "strings", "time", "github.com/evenkeel/evenkeel/api/v1alpha1", "github.com/evenkeel/evenkeel/internal/fleet/describe", "github.com/evenkeel/evenkeel/internal/printable"}
 	for _, name := range []string{"types.go", "judge.go", "decide.go"} {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
 		if err != nil {

@@ -14,12 +14,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
 // Rollouts reads all rollouts. Without their CRD there are none.
 func Rollouts(ctx context.Context, c client.Client) ([]v1alpha1.NodeConfigRollout, error) {
-	list, err := report.Rollouts(ctx, c)
+	list, err := query.Rollouts(ctx, c)
 	if meta.IsNoMatchError(err) {
 		return nil, nil
 	}
@@ -47,7 +47,7 @@ func ActiveRollouts(rollouts []v1alpha1.NodeConfigRollout) []string {
 // LabelledNodes are the names of the nodes that have an agent, or whose install or uninstall has failed.
 func LabelledNodes(ctx context.Context, c client.Client) ([]string, error) {
 	var names []string
-	for node, err := range report.Metadata(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"), client.HasLabels{v1alpha1.LabelAgent}) {
+	for node, err := range query.Metadata(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"), client.HasLabels{v1alpha1.LabelAgent}) {
 		if err != nil {
 			return nil, fmt.Errorf("list nodes: %w", err)
 		}

@@ -20,7 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Operation is one of a JSON patch.
@@ -106,7 +107,7 @@ func operations(path string, before, after map[string]any) []Operation {
 // everything as it is.
 func Edit(ctx context.Context, c client.Client, name string, change Change) (string, error) {
 	for try := 1; ; try++ {
-		r, err := report.Rollout(ctx, c, name)
+		r, err := query.Rollout(ctx, c, name)
 		if err != nil {
 			return "", err
 		}
@@ -122,24 +123,24 @@ func Edit(ctx context.Context, c client.Client, name string, change Change) (str
 		if err != nil {
 			return "", fmt.Errorf("write rollout %q: %w", name, err)
 		}
-		return report.OneLine("rollout " + name + " " + words), nil
+		return printable.Line("rollout " + name + " " + words), nil
 	}
 }
 
 // Intend edits a rollout by what its status says. It waits a little until that answers the spec; if it does not, only an
 // intent that is there already is fine. It refuses another revision than the one that is asked for; 0 is any.
 func Intend(ctx context.Context, c client.Client, name string, revision int64, change Change) (string, error) {
-	_, late := report.SeenRollout(ctx, c, name)
-	if late != nil && !errors.Is(late, report.ErrUnseen) {
+	_, late := query.SeenRollout(ctx, c, name)
+	if late != nil && !errors.Is(late, query.ErrUnseen) {
 		return "", late
 	}
 	return Edit(ctx, c, name, func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		if r.Status.UpdateRevision == nil {
 			switch {
-			case !report.Seen(r):
-				return "", fmt.Errorf("has no revision: %w", report.ErrUnseen)
+			case !query.Seen(r):
+				return "", fmt.Errorf("has no revision: %w", query.ErrUnseen)
 			case r.Status.Message != "":
-				return "", fmt.Errorf("has no revision (%s: %s)", r.Status.Phase, report.OneLine(r.Status.Message))
+				return "", fmt.Errorf("has no revision (%s: %s)", r.Status.Phase, printable.Line(r.Status.Message))
 			}
 			return "", fmt.Errorf("has no revision: kubectl evenkeel rollout status %s", r.Name)
 		}
@@ -148,15 +149,15 @@ func Intend(ctx context.Context, c client.Client, name string, revision int64, c
 		}
 		before := r.DeepCopy()
 		words, err := change(r)
-		if !report.Seen(r) && err == nil {
+		if !query.Seen(r) && err == nil {
 			changes, e := Differences(before, r)
 			if e != nil {
 				return "", e
 			}
 			if len(changes) > 0 {
-				return "", fmt.Errorf("cannot be judged: %w", report.ErrUnseen)
+				return "", fmt.Errorf("cannot be judged: %w", query.ErrUnseen)
 			}
-			words += "; " + report.Unseen
+			words += "; " + query.Unseen
 		}
 		return words, err
 	})

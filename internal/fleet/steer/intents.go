@@ -11,8 +11,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Change edits a rollout's spec and says in words, after the rollout's name, what that did and what comes next. Its error
@@ -59,7 +61,7 @@ func Resume(r *v1alpha1.NodeConfigRollout) (string, error) {
 		return "", haltedError(r)
 	case r.Spec.Frozen:
 		return "", fmt.Errorf("is frozen, not paused: kubectl evenkeel rollout unfreeze %s", r.Name)
-	case report.Seen(r) && r.Status.Phase == v1alpha1.RolloutAwaitingApproval:
+	case query.Seen(r) && r.Status.Phase == v1alpha1.RolloutAwaitingApproval:
 		return "", fmt.Errorf("is not paused, it waits for approval: kubectl evenkeel rollout promote %s", r.Name)
 	}
 	return "is not paused: nothing changes", nil
@@ -85,13 +87,13 @@ func onward(r *v1alpha1.NodeConfigRollout) string {
 }
 
 // Halted tells whether the revision was stopped.
-func Halted(r *v1alpha1.NodeConfigRollout) bool { return r.Status.Halt != nil && report.Seen(r) }
+func Halted(r *v1alpha1.NodeConfigRollout) bool { return r.Status.Halt != nil && query.Seen(r) }
 
 // HaltWords says that a rollout was stopped, and what can be done about that.
 func HaltWords(r *v1alpha1.NodeConfigRollout) string {
 	h := r.Status.Halt
 	return fmt.Sprintf("%s at revision %d (%s): push a fixed configuration, or kubectl evenkeel rollout retry %s%s",
-		report.PhaseWords(r.Status.Phase), h.Revision, h.Reason, r.Name, orUndo(r))
+		describe.PhaseWords(r.Status.Phase), h.Revision, h.Reason, r.Name, orUndo(r))
 }
 
 func haltedError(r *v1alpha1.NodeConfigRollout) error { return errors.New("is " + HaltWords(r)) }
@@ -110,7 +112,7 @@ func Promote(full bool) Change {
 }
 
 func promote(r *v1alpha1.NodeConfigRollout, full bool) (string, error) {
-	steps, err := report.StepsOf(r)
+	steps, err := describe.StepsOf(r)
 	if err != nil {
 		return "", err
 	}
@@ -122,17 +124,17 @@ func promote(r *v1alpha1.NodeConfigRollout, full bool) (string, error) {
 	case st.Phase == v1alpha1.RolloutComplete || step > last:
 		return "", fmt.Errorf("has nothing that waits: revision %d is through all its steps", revision)
 	case !full && !steps[step].IsPause():
-		return "", fmt.Errorf("has nothing that waits: it is %s, at %s; --full passes later pauses ahead", report.OrUnknown(st.Phase), report.StepName(steps, step))
+		return "", fmt.Errorf("has nothing that waits: it is %s, at %s; --full passes later pauses ahead", describe.OrUnknown(st.Phase), describe.StepName(steps, step))
 	}
 	target := step
 	if full {
 		target = last
 	}
 	if p := r.Spec.Approval; p != nil && p.Revision == revision && int(p.Step) >= target {
-		return fmt.Sprintf("has the approval of revision %d up to %s already: nothing changes", revision, report.StepName(steps, min(int(p.Step), last))), nil
+		return fmt.Sprintf("has the approval of revision %d up to %s already: nothing changes", revision, describe.StepName(steps, min(int(p.Step), last))), nil
 	}
 	r.Spec.Approval = &v1alpha1.RolloutApproval{Revision: revision, Step: int32(target)}
-	words := fmt.Sprintf("promoted: revision %d passes %s", revision, report.StepName(steps, target))
+	words := fmt.Sprintf("promoted: revision %d passes %s", revision, describe.StepName(steps, target))
 	if full {
 		words = fmt.Sprintf("promoted: revision %d passes every pause", revision)
 	}
@@ -152,7 +154,7 @@ func abort(r *v1alpha1.NodeConfigRollout, rollback bool) (string, error) {
 	case there && (r.Spec.Abort.Rollback || !rollback):
 		return fmt.Sprintf("has the abort of revision %d already: nothing changes", revision), nil
 	case st.Halt != nil && (st.Halt.Rollback || !rollback):
-		return fmt.Sprintf("is %s at revision %d already (%s): nothing changes", report.PhaseWords(st.Phase), revision, st.Halt.Reason), nil
+		return fmt.Sprintf("is %s at revision %d already (%s): nothing changes", describe.PhaseWords(st.Phase), revision, st.Halt.Reason), nil
 	case st.Phase == v1alpha1.RolloutComplete && !rollback:
 		return "", fmt.Errorf("is complete: there is nothing to stop; kubectl evenkeel rollout abort %s --rollback goes back at the pace of a rollback%s", r.Name, orUndo(r))
 	}
@@ -170,8 +172,8 @@ func abort(r *v1alpha1.NodeConfigRollout, rollback bool) (string, error) {
 // checkRetry says on which of these nodes the revision did not fail. It is as good as failed on a node that went back and
 // remembers it as bad.
 func checkRetry(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout, nodes []string) error {
-	var all []report.Pair
-	f, err := report.Gather(ctx, c, r, func(p report.Pair) { all = append(all, p) })
+	var all []query.Pair
+	f, err := query.Gather(ctx, c, r, func(p query.Pair) { all = append(all, p) })
 	if err != nil {
 		return fmt.Errorf("cannot be looked at: %w", err)
 	}
@@ -201,7 +203,7 @@ func checkRetry(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRoll
 	}
 	if len(wrong) > 0 {
 		return fmt.Errorf("cannot retry revision %d on nodes on which it did not fail: %s; kubectl evenkeel nodes --rollout %s --failed lists those on which it did",
-			target.Number, report.Few(wrong), r.Name)
+			target.Number, printable.Few(wrong), r.Name)
 	}
 	return nil
 }
@@ -227,7 +229,7 @@ func retry(r *v1alpha1.NodeConfigRollout, nodes []string) (string, error) {
 	}
 	waiting := st.Nodes.Failed > 0 || st.Nodes.Blocked > 0 || meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionJoiningStopped)
 	if st.Halt == nil && !waiting && !aborted {
-		return "", fmt.Errorf("has nothing to retry: revision %d failed on no node, and it is %s", revision, report.OrUnknown(st.Phase))
+		return "", fmt.Errorf("has nothing to retry: revision %d failed on no node, and it is %s", revision, describe.OrUnknown(st.Phase))
 	}
 	r.Spec.Retry = &v1alpha1.RolloutRetry{Revision: revision, Attempt: attempt, Nodes: nodes}
 	if aborted {
@@ -235,7 +237,7 @@ func retry(r *v1alpha1.NodeConfigRollout, nodes []string) (string, error) {
 	}
 	which := "all nodes on which it failed try it again"
 	if len(nodes) > 0 {
-		which = report.Few(nodes) + " try it again; other nodes wait until those have tried"
+		which = printable.Few(nodes) + " try it again; other nodes wait until those have tried"
 	}
 	if st.Halt != nil {
 		which += "; the stop is lifted"

@@ -1,49 +1,19 @@
-package report
+package describe
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
-
-// GetPair returns a node and its NodeConfig, as far as they are there. The error is for what is neither.
-func GetPair(ctx context.Context, c client.Reader, name string) (Pair, error) {
-	var p Pair
-	var node corev1.Node
-	var config v1alpha1.NodeConfig
-	key := client.ObjectKey{Name: name}
-	err := c.Get(ctx, key, &node)
-	switch {
-	case err == nil:
-		p.Node = &node
-	case !apierrors.IsNotFound(err):
-		return p, fmt.Errorf("get node %s: %w", name, err)
-	}
-	notThere := err
-	err = c.Get(ctx, key, &config)
-	switch {
-	case err == nil:
-		p.Config = &config
-	case !apierrors.IsNotFound(err):
-		return p, fmt.Errorf("get NodeConfig %s (is evenkeel's API installed?): %w", name, err)
-	}
-	if p.Node == nil && p.Config == nil {
-		return p, fmt.Errorf("there is no node %q; see `kubectl evenkeel nodes`: %w", name, notThere)
-	}
-	return p, nil
-}
 
 // Node is a node with the rollouts that select it, as it is printed.
 type Node struct {
@@ -56,86 +26,43 @@ type Node struct {
 	Spec     *v1alpha1.NodeConfigSpec   `json:"spec,omitempty"`
 	Status   *v1alpha1.NodeConfigStatus `json:"status,omitempty"`
 
-	pair   Pair
-	plan   *rollout.Result // of the rollout that has it
-	policy rollout.Policy
-	// planless says why there is no plan of the rollout that has it.
-	planless string
+	view *query.NodeView
+	plan *rollout.Result // of the owner; nil without one, or if it cannot be planned
 }
 
-// Look finds out all that there is to say about a node.
-func Look(ctx context.Context, c client.Reader, name string, now time.Time) (*Node, error) {
-	p, err := GetPair(ctx, c, name)
-	if err != nil {
-		return nil, err
-	}
-	v := &Node{Row: RowOf(p, now), pair: p}
-	if p.Node != nil {
-		if err := v.place(ctx, c); err != nil {
-			return nil, err
-		}
-	}
-	v.Next = v.next(now)
-	if p.Config != nil {
-		v.Spec, v.Status = &p.Config.Spec, &p.Config.Status
-	}
-	return v, nil
-}
-
-// Config is the node's NodeConfig; nil if it has none.
-func (v *Node) Config() *v1alpha1.NodeConfig { return v.pair.Config }
-
-// place finds out which rollouts select the node, which one has it, and how that one sees it.
-func (v *Node) place(ctx context.Context, c client.Reader) error {
-	list, err := Rollouts(ctx, c)
-	if err != nil {
-		return fmt.Errorf("list rollouts: %w", err)
-	}
-	all := list.Items
-	claims := policy.ClaimsOn(policy.SelectionsOf(all), v.pair.Node)
-	n := policy.NodeOf(v.pair.Node, v.pair.Config)
-	v.Rollout = rollout.Holder(claims, &n)
-	for _, claim := range claims {
-		if claim.Name != v.Rollout {
-			v.Rollouts = append(v.Rollouts, claim.Name)
-		}
-	}
-	if v.Rollout == "" {
-		return nil
-	}
-	v.Rollouts = append([]string{v.Rollout}, v.Rollouts...)
-	for i := range all {
-		if all[i].Name != v.Rollout {
-			continue
-		}
-		f, err := Gather(ctx, c, &all[i], nil)
-		if err != nil {
-			v.planless = err.Error()
-			return nil
-		}
-		v.policy = f.Policy
+// NodeOf describes a node.
+func NodeOf(view *query.NodeView, now time.Time) *Node {
+	v := &Node{Row: RowOf(view.Pair, now), Rollouts: view.Rollouts, Rollout: view.Owner, view: view}
+	if f := view.Fleet; f != nil {
 		plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
-		for k := range f.Nodes {
-			if f.Nodes[k].Name == v.Name {
-				s := plan.NodeState(k)
+		for i := range f.Nodes {
+			if f.Nodes[i].Name == v.Name {
+				s := plan.NodeState(i)
 				v.State, v.Why = s.State.String(), JoinWords(s.Reason, s.Message)
 			}
 		}
 		v.plan, v.Phase = &plan, plan.Phase
 	}
-	return nil
+	v.Next = v.next(now)
+	if nc := view.Config; nc != nil {
+		v.Spec, v.Status = &nc.Spec, &nc.Status
+	}
+	return v
 }
+
+// Config is the node's NodeConfig; nil if it has none.
+func (v *Node) Config() *v1alpha1.NodeConfig { return v.view.Config }
 
 // Next says what happens to the node from here on, in sentences.
 func (v *Node) next(now time.Time) []string {
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	nc := v.pair.Config
+	nc := v.view.Config
 	switch {
-	case v.pair.Node == nil:
+	case v.view.Node == nil:
 		say("nothing: there is no Node of this name. The NodeConfig of a node that is gone is deleted after an hour, unless a person wrote its source")
 		return out
-	case nc == nil || !HasReported(nc):
+	case nc == nil || !query.HasReported(nc):
 		say("nothing, until evenkeel-agent runs there and reports")
 		return append(out, v.nextOfRollout()...)
 	case nc.Status.RemoteConfig == v1alpha1.RemoteConfigDisabled:
@@ -188,7 +115,7 @@ func (v *Node) advice(st *v1alpha1.NodeConfigStatus) string {
 		return "its kubelet goes on when the process that holds the lock file ends: fuser -v FILE on the node names it"
 	}
 	for _, b := range st.BadConfigs {
-		if src := v.pair.Config.Spec.ConfigSource; src != nil && src.ConfigMapRef != nil && src.ConfigMapRef.UID == b.UID && src.RolloutRef == nil {
+		if src := v.view.Config.Spec.ConfigSource; src != nil && src.ConfigMapRef != nil && src.ConfigMapRef.UID == b.UID && src.RolloutRef == nil {
 			return "it keeps " + v.Active + " until another configuration is assigned; to try this one again, on the node: evenkeel-agent forget " + b.Revision
 		}
 	}
@@ -201,9 +128,9 @@ func (v *Node) nextOfRollout() []string {
 	case v.Rollout == "":
 		return []string{"no rollout selects it: its configuration changes when a person assigns another: kubectl evenkeel assign " + v.Name + " -f FILE"}
 	case v.plan == nil:
-		return []string{fmt.Sprintf("what rollout %s does cannot be told: %s", v.Rollout, v.planless)}
+		return []string{fmt.Sprintf("what rollout %s does cannot be told: %s", v.Rollout, v.view.Err)}
 	}
-	target := fmt.Sprintf("revision %d", v.policy.Target.Number)
+	target := fmt.Sprintf("revision %d", v.view.Fleet.Policy.Target.Number)
 	var out []string
 	switch v.State {
 	case rollout.Pending.String():
@@ -243,13 +170,13 @@ func (v *Node) Lines(now time.Time) []Line {
 	var out []Line
 	line := func(key, format string, args ...any) {
 		if text := fmt.Sprintf(format, args...); text != "" {
-			out = append(out, Line{key, OneLine(text)})
+			out = append(out, Line{key, printable.Line(text)})
 		}
 	}
 	ago := func(t metav1.Time) string { return Age(t, now) + " ago" }
 	line("Zone", "%s", v.Zone)
 	line("Assigned", "%s", v.assignment(ago))
-	if nc := v.pair.Config; nc != nil && HasReported(nc) {
+	if nc := v.view.Config; nc != nil && query.HasReported(nc) {
 		v.statusLines(line, ago)
 	}
 	line("Problems", "%s", strings.Join(v.Problems, "; "))
@@ -260,7 +187,7 @@ func (v *Node) Lines(now time.Time) []Line {
 		if others := v.Rollouts[1:]; len(others) > 0 {
 			line("Also selected by", "%s (without effect)", strings.Join(others, ", "))
 		}
-	case v.pair.Node != nil:
+	case v.view.Node != nil:
 		line("Rollout", "none selects it")
 	}
 	return out
@@ -268,7 +195,7 @@ func (v *Node) Lines(now time.Time) []Line {
 
 // assignment says what is assigned, and by whom.
 func (v *Node) assignment(ago func(metav1.Time) string) string {
-	nc := v.pair.Config
+	nc := v.view.Config
 	if nc == nil {
 		return "nothing: it has no NodeConfig"
 	}
@@ -292,7 +219,7 @@ func (v *Node) assignment(ago func(metav1.Time) string) string {
 
 // statusLines says what the agent has reported.
 func (v *Node) statusLines(line func(key, format string, args ...any), ago func(metav1.Time) string) {
-	st := &v.pair.Config.Status
+	st := &v.view.Config.Status
 	line("Runs", "%s%s", v.Active, objectOf(st.Active, st.Local))
 	if good := st.LastKnownGood; good == nil {
 		line("Last-known-good", "%s%s", v.LastKnownGood, objectOf(nil, st.Local))
@@ -322,7 +249,7 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 		line("Bad", "%s/%s (UID: %s)%s: %s", b.Namespace, b.Name, b.UID, when, b.Reason)
 	}
 	line("Overridden", "%s", strings.Join(st.OverriddenFields, ", "))
-	for _, uid := range v.pair.Config.Spec.Revoked {
+	for _, uid := range v.view.Config.Spec.Revoked {
 		line("Revoked", "UID: %s", uid)
 	}
 	line("Agent", "%s, kubelet %s, source %s, run mode %s", Dash(v.AgentVersion), Dash(v.ComponentVersion), cmp.Or(v.RemoteConfig, "NodeConfig"), runMode(st.RunMode))

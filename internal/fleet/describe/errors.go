@@ -1,4 +1,4 @@
-package report
+package describe
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/discovery"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
@@ -36,31 +35,4 @@ func Explain(err error, version string) error {
 		return fmt.Errorf("%w\nthe API server cannot be reached: is it up, and are --context and --kubeconfig right?", err)
 	}
 	return err
-}
-
-// Passing tells an error that may go away by itself, such as an API server that restarts, from one that will not.
-func Passing(err error) bool {
-	var unreachable *url.Error
-	var network *net.OpError
-	var status apierrors.APIStatus
-	switch {
-	case errors.As(err, &status):
-		code := status.Status().Code
-		return code >= 500 || code == 429 || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
-	case errors.Is(err, context.Canceled):
-		return false
-	}
-	return errors.As(err, &unreachable) || errors.As(err, &network)
-}
-
-// notFound is the error for a rollout that there is not: it says which there are.
-func notFound(ctx context.Context, c client.Reader, name string) error {
-	names, err := RolloutNames(ctx, c)
-	if err != nil {
-		return fmt.Errorf("rollout %q does not exist", name)
-	}
-	if len(names) == 0 {
-		return fmt.Errorf("rollout %q does not exist, and no other: make one with: kubectl evenkeel push", name)
-	}
-	return fmt.Errorf("rollout %q does not exist; these do: %s", name, Few(names))
 }

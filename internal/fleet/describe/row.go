@@ -1,4 +1,4 @@
-package report
+package describe
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
 // Row is one node, as it is printed.
@@ -52,7 +53,7 @@ type RowTrial struct {
 const Local = "local"
 
 // RowOf sums a node up.
-func RowOf(p Pair, now time.Time) Row {
+func RowOf(p query.Pair, now time.Time) Row {
 	row := Row{Problems: problemsOf(p)}
 	if p.Node != nil {
 		row.Name, row.Zone = p.Node.Name, p.Node.Labels[corev1.LabelTopologyZone]
@@ -65,7 +66,7 @@ func RowOf(p Pair, now time.Time) Row {
 	st := &nc.Status
 	row.Name = nc.Name
 	row.Assigned = assignedName(nc)
-	if !HasReported(nc) {
+	if !query.HasReported(nc) {
 		return row
 	}
 	row.Active, row.LastKnownGood = revisionLabel(nc, st.Active), Local
@@ -84,11 +85,6 @@ func RowOf(p Pair, now time.Time) Row {
 		}
 	}
 	return row
-}
-
-// HasReported tells whether an agent has ever written the status.
-func HasReported(nc *v1alpha1.NodeConfig) bool {
-	return nc.Status.AgentVersion != "" || len(nc.Status.Conditions) > 0
 }
 
 // assignedName is what a node shall run, in a word: workers/4, the name of a ConfigMap, or local.
@@ -130,12 +126,12 @@ func refLabel(nc *v1alpha1.NodeConfig, uid types.UID, name string) string {
 }
 
 // problemsOf says what is not fine about a node.
-func problemsOf(p Pair) []string {
+func problemsOf(p query.Pair) []string {
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if p.Node == nil {
 		say("there is no Node of this name")
-	} else if !IsReady(p.Node) {
+	} else if !query.IsReady(p.Node) {
 		say("the Node is not Ready")
 	}
 	nc := p.Config
@@ -143,7 +139,7 @@ func problemsOf(p Pair) []string {
 	case nc == nil:
 		say("no agent yet: no NodeConfig")
 		return out
-	case !HasReported(nc):
+	case !query.HasReported(nc):
 		say("no agent yet: nothing has written the status of its NodeConfig")
 		return out
 	}
@@ -164,14 +160,4 @@ func problemsOf(p Pair) []string {
 
 func takesFromNodeConfig(nc *v1alpha1.NodeConfig) bool {
 	return nc.Status.RemoteConfig == "" || nc.Status.RemoteConfig == v1alpha1.RemoteConfigNodeConfig
-}
-
-// IsReady tells whether a Node is Ready.
-func IsReady(node *corev1.Node) bool {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }

@@ -1,4 +1,4 @@
-package report
+package describe
 
 import (
 	"cmp"
@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Stage is how far a node is with what it was assigned.
@@ -57,8 +59,8 @@ func OutcomeOf(nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, gener
 		return Outcome{Stage: StageUnanswered, Words: "is waited for: its agent has not said how it is"}
 	}
 	o := Outcome{Reason: ok.Reason}
-	why := OneLine(cmp.Or(st.Error, ok.Message))
-	runs := "it runs " + describe(nc, st.Active)
+	why := printable.Line(cmp.Or(st.Error, ok.Message))
+	runs := "it runs " + configName(nc, st.Active)
 	switch {
 	case ok.Status == metav1.ConditionTrue:
 		running(&o, nc, source)
@@ -70,7 +72,7 @@ func OutcomeOf(nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, gener
 	switch ok.Reason {
 	case v1alpha1.ReasonCrashLooped, v1alpha1.ReasonNotHealthy, v1alpha1.ReasonNotReady, v1alpha1.ReasonWorkloadHarmed, v1alpha1.ReasonLostAPI:
 		o.Stage = StageRolledBack
-		o.Words = fmt.Sprintf("went back to %s (%s): %s", describe(nc, st.Active), ok.Reason, why)
+		o.Words = fmt.Sprintf("went back to %s (%s): %s", configName(nc, st.Active), ok.Reason, why)
 	case v1alpha1.ReasonDeadEnd, v1alpha1.ReasonLocalInvalid:
 		o.Stage = StageStuck
 		o.Words = fmt.Sprintf("needs a person (%s): %s; %s", ok.Reason, why, runs)
@@ -78,7 +80,8 @@ func OutcomeOf(nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, gener
 		o.Stage = StageRefused
 		o.Words = fmt.Sprintf("refused it (%s): %s; its kubelet was not stopped: %s", ok.Reason, why, runs)
 	}
-	v := Node{Row: RowOf(Pair{Config: nc}, time.Time{}), pair: Pair{Config: nc}}
+	p := query.Pair{Config: nc}
+	v := Node{Row: RowOf(p, time.Time{}), view: &query.NodeView{Pair: p}}
 	o.Advice = v.advice(st)
 	return o
 }
@@ -87,10 +90,10 @@ func OutcomeOf(nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, gener
 func running(o *Outcome, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource) {
 	st, ref := &nc.Status, source.ConfigMapRef
 	reason := o.Reason
-	*o = Outcome{Stage: StageUndecided, Words: "has not taken it up yet: it runs " + describe(nc, st.Active)}
+	*o = Outcome{Stage: StageUndecided, Words: "has not taken it up yet: it runs " + configName(nc, st.Active)}
 	if ref == nil {
 		if st.Active == nil {
-			*o = Outcome{Stage: StageProven, Reason: reason, Words: "runs " + describe(nc, nil)}
+			*o = Outcome{Stage: StageProven, Reason: reason, Words: "runs " + configName(nc, nil)}
 		}
 		return
 	}
@@ -98,17 +101,17 @@ func running(o *Outcome, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSou
 		return
 	}
 	if t := st.Trial; t != nil {
-		o.Stage, o.Reason, o.Words = StageTrial, reason, fmt.Sprintf("runs %s on trial: the kubelet must stay healthy for %s", describe(nc, st.Active), Span(time.Duration(t.DurationSeconds)*time.Second))
+		o.Stage, o.Reason, o.Words = StageTrial, reason, fmt.Sprintf("runs %s on trial: the kubelet must stay healthy for %s", configName(nc, st.Active), Span(time.Duration(t.DurationSeconds)*time.Second))
 		if t.Restarts > 0 {
 			o.Words += fmt.Sprintf("; it has exited %d times (more than %d fail the trial)", t.Restarts, t.CrashLoopThreshold)
 		}
 		if st.Error != "" {
-			o.Words += ": " + OneLine(st.Error)
+			o.Words += ": " + printable.Line(st.Error)
 		}
 		return
 	}
 	if good := st.LastKnownGood; good != nil && (good.UID == ref.UID || good.SHA256 != "" && good.SHA256 == st.Active.SHA256) {
-		o.Stage, o.Reason, o.Words = StageProven, reason, "runs "+describe(nc, st.Active)+", which has passed its trial and is its last-known-good configuration"
+		o.Stage, o.Reason, o.Words = StageProven, reason, "runs "+configName(nc, st.Active)+", which has passed its trial and is its last-known-good configuration"
 	}
 }
 
@@ -122,8 +125,8 @@ func provisional(st *v1alpha1.NodeConfigStatus, source *v1alpha1.NodeConfigSourc
 	return false
 }
 
-// describe names a configuration that a node reports; nil is its local one.
-func describe(nc *v1alpha1.NodeConfig, r *v1alpha1.ConfigRevision) string {
+// configName names a configuration that a node reports; nil is its local one.
+func configName(nc *v1alpha1.NodeConfig, r *v1alpha1.ConfigRevision) string {
 	if r == nil {
 		return "its local configuration"
 	}
@@ -131,11 +134,11 @@ func describe(nc *v1alpha1.NodeConfig, r *v1alpha1.ConfigRevision) string {
 	if label := revisionLabel(nc, r); label != r.Name {
 		words += " (" + label + ")"
 	}
-	return OneLine(words)
+	return printable.Line(words)
 }
 
 // Runs says what a node runs, as its NodeConfig says.
-func Runs(nc *v1alpha1.NodeConfig) string { return describe(nc, nc.Status.Active) }
+func Runs(nc *v1alpha1.NodeConfig) string { return configName(nc, nc.Status.Active) }
 
 // SameSource reports whether two sources mean the same object, or local, and were written by the same.
 func SameSource(a, b *v1alpha1.NodeConfigSource) bool {

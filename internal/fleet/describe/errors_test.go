@@ -1,4 +1,4 @@
-package report
+package describe
 
 import (
 	"context"
@@ -14,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
 func TestErrorsSayWhatToDoNextAndWhetherTheyMayPass(t *testing.T) {
@@ -45,7 +47,7 @@ func TestErrorsSayWhatToDoNextAndWhetherTheyMayPass(t *testing.T) {
 			if !ok || tt.next == "" && added != "" || !strings.Contains(added, tt.next) {
 				t.Errorf("it is explained as %q, want %q added", words, tt.next)
 			}
-			if got := Passing(err); got != tt.passes {
+			if got := query.Passing(err); got != tt.passes {
 				t.Errorf("passing is %v, want %v", got, tt.passes)
 			}
 		})

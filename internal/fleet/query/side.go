@@ -1,4 +1,4 @@
-package report
+package query
 
 import (
 	"context"
@@ -42,33 +42,6 @@ const (
 
 func (e Extent) String() string {
 	return [...]string{"a drop-in", "a configuration as it is written", "what is effective"}[e]
-}
-
-// Comparison is what config diff prints.
-type Comparison struct {
-	A           Side         `json:"a"`
-	B           Side         `json:"b"`
-	Differences []Difference `json:"differences"`
-	// NotCompared counts fields that only the one names which names more.
-	NotCompared int `json:"notCompared,omitempty"`
-}
-
-// Compare fills in the differences.
-func (d *Comparison) Compare(form string) {
-	d.Differences = []Difference{}
-	for _, c := range Changes(d.A.Fields, d.B.Fields) {
-		if d.A.Extent < d.B.Extent && c.A == Unset || d.B.Extent < d.A.Extent && c.B == Unset {
-			d.NotCompared++
-			continue
-		}
-		if form == "grouped" {
-			c.Field = payload.GroupedPath(c.Field)
-		}
-		d.Differences = append(d.Differences, c)
-	}
-	if d.A.Extent != Effective && d.B.Extent != Effective {
-		d.Differences = append(d.Differences, trialChanges(d.A.Trial, d.B.Trial)...)
-	}
 }
 
 // SideOf is a payload, and where it comes from.

@@ -1,4 +1,4 @@
-package report
+package query
 
 import (
 	"cmp"
@@ -15,6 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Past is one revision of a rollout as its status remembers it, with its ConfigMap if that is still there.
@@ -77,7 +78,7 @@ func pastsOf(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.ConfigMap
 			if st.Halt != nil {
 				p.Reason = st.Halt.Reason
 			}
-			p.Outcome, p.StartTime, p.Message = OrUnknown(st.Phase), st.StartTime, st.Message
+			p.Outcome, p.StartTime, p.Message = cmp.Or(string(st.Phase), "Unknown"), st.StartTime, st.Message
 			p.Updated, p.Failed = st.Nodes.Updated, st.Nodes.Failed
 		}
 	}
@@ -129,7 +130,7 @@ func ContentAt(r *v1alpha1.NodeConfigRollout, all []Past, number int64) (policy.
 	switch {
 	case len(p.claims) > 0 && p.Object != nil:
 		return policy.Content{}, fmt.Errorf("revision %d of rollout %q is claimed twice: by %s (UID %s), which the rollout's status names, and by %s, which it does not: "+
-			"find out who created the latter, and delete it", number, r.Name, what, p.UID, Few(p.claims))
+			"find out who created the latter, and delete it", number, r.Name, what, p.UID, printable.Few(p.claims))
 	case p.named == nil:
 		return refuse("%s of revision %d of rollout %q is gone, and with it what the revision was", what, number, r.Name)
 	case p.UID == "" || p.SHA256 == "":
@@ -149,23 +150,6 @@ func ContentAt(r *v1alpha1.NodeConfigRollout, all []Past, number int64) (policy.
 	return policy.Content{Key: content.Key, Data: string(content.Data), SHA256: content.SHA256}, nil
 }
 
-// Foreign says which ConfigMaps are labelled as revisions of a rollout without being any that its status names; empty if
-// there are none. Those that nodes still run may be among them: the history is short.
-func Foreign(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.ConfigMap) string {
-	known := policy.RecordedIn(&r.Status)
-	var names []string
-	for _, name := range slices.Sorted(maps.Keys(objects)) {
-		cm := objects[name]
-		if !slices.ContainsFunc(known, func(x policy.Recorded) bool { return x.Name == name && x.Is(cm) }) {
-			names = append(names, name)
-		}
-	}
-	if len(names) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("ConfigMaps with the label %s=%s that the rollout's status does not name are ignored: %s", v1alpha1.LabelRollout, r.Name, Few(names))
-}
-
 // Kept lists the revisions whose content is still there.
 func Kept(all []Past) string {
 	var numbers []string
@@ -177,5 +161,5 @@ func Kept(all []Past) string {
 	if len(numbers) == 0 {
 		return "none"
 	}
-	return Few(numbers)
+	return printable.Few(numbers)
 }

@@ -1,4 +1,4 @@
-package report
+package describe
 
 import (
 	"fmt"
@@ -6,8 +6,36 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
+
+// Comparison is what config diff prints.
+type Comparison struct {
+	A           query.Side   `json:"a"`
+	B           query.Side   `json:"b"`
+	Differences []Difference `json:"differences"`
+	// NotCompared counts fields that only the one names which names more.
+	NotCompared int `json:"notCompared,omitempty"`
+}
+
+// Compare fills in the differences.
+func (d *Comparison) Compare(form string) {
+	d.Differences = []Difference{}
+	for _, c := range Changes(d.A.Fields, d.B.Fields) {
+		if d.A.Extent < d.B.Extent && c.A == Unset || d.B.Extent < d.A.Extent && c.B == Unset {
+			d.NotCompared++
+			continue
+		}
+		if form == "grouped" {
+			c.Field = payload.GroupedPath(c.Field)
+		}
+		d.Differences = append(d.Differences, c)
+	}
+	if d.A.Extent != query.Effective && d.B.Extent != query.Effective {
+		d.Differences = append(d.Differences, trialChanges(d.A.Trial, d.B.Trial)...)
+	}
+}
 
 // Difference is a field that is not the same in two configurations.
 type Difference struct {
@@ -105,5 +133,5 @@ func contentPayload(c policy.Content) (payload.Payload, error) {
 	if c.Key == "" {
 		return payload.Payload{}, nil
 	}
-	return PayloadOf(c)
+	return query.PayloadOf(c)
 }

@@ -1,9 +1,8 @@
-// Package report says how a fleet is: what each node was assigned, runs and falls back to, why it is as it is and what
-// happens next, what became of revisions, and what differs between configurations. The command line and the page say the
-// same because both ask here.
+// Package query reads nodes, NodeConfigs, rollouts and the ConfigMaps of their revisions from the Kubernetes API: by name, in
+// pages, and by watching. It also gathers the input of a rollout's plan.
 //
-// It reads, through whatever reader it is given, and decides and writes nothing.
-package report
+// It must not decide, write, or word more than errors: internal/fleet/describe does that.
+package query
 
 import (
 	"context"
@@ -205,17 +204,27 @@ func SeenRollout(ctx context.Context, c client.Reader, name string) (*v1alpha1.N
 	}
 }
 
-// silence is how long a controller may leave its lease alone; it renews it every few seconds.
-const silence = time.Minute
+// HasReported reports whether an agent has ever written the status.
+func HasReported(nc *v1alpha1.NodeConfig) bool {
+	return nc.Status.AgentVersion != "" || len(nc.Status.Conditions) > 0
+}
 
-// ControllerSilent says if evenkeel-controller seems to be gone. Where it holds no lease in its namespace, or that may not be
-// read, there is nothing to say.
-func ControllerSilent(ctx context.Context, c client.Reader, namespace string, now time.Time) string {
-	lease := &coordinationv1.Lease{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.ControllerLease}, lease)
-	if err != nil || lease.Spec.RenewTime == nil || now.Sub(lease.Spec.RenewTime.Time) < silence {
-		return ""
+// IsReady reports whether a Node is Ready.
+func IsReady(node *corev1.Node) bool {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
 	}
-	return fmt.Sprintf("evenkeel-controller has not renewed its lease for %s: is it running? kubectl -n %s get pods",
-		Age(metav1.NewTime(lease.Spec.RenewTime.Time), now), namespace)
+	return false
+}
+
+// ControllerRenewal returns when evenkeel-controller last renewed its Lease in a namespace; zero if there is no Lease, or it
+// cannot be read.
+func ControllerRenewal(ctx context.Context, c client.Reader, namespace string) time.Time {
+	lease := &coordinationv1.Lease{}
+	if c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.ControllerLease}, lease) != nil || lease.Spec.RenewTime == nil {
+		return time.Time{}
+	}
+	return lease.Spec.RenewTime.Time
 }

@@ -1,4 +1,8 @@
-package report
+// Package describe describes nodes, rollouts, revisions and their differences to people: the sentences, rows and advice that
+// the command line and the page share.
+//
+// It must not read from the API: internal/fleet/query does that.
+package describe
 
 import (
 	"fmt"
@@ -33,17 +37,11 @@ func Span(d time.Duration) string {
 	return s
 }
 
-// OneLine makes what others wrote fit for a terminal: one line, and nothing that the terminal would obey. What may not be
-// printed is shown as an escape sequence.
-func OneLine(s string) string {
-	return printable.Line(s)
-}
-
-// Printable is oneLine of each line.
+// Printable applies printable.Line to each line.
 func Printable(s string) string {
 	lines := strings.Split(s, "\n")
 	for i := range lines {
-		lines[i] = OneLine(lines[i])
+		lines[i] = printable.Line(lines[i])
 	}
 	return strings.Join(lines, "\n")
 }
@@ -54,15 +52,6 @@ func Age(t metav1.Time, now time.Time) string {
 		return ""
 	}
 	return duration.HumanDuration(max(now.Sub(t.Time), 0))
-}
-
-// Few joins names, but not more than a person reads.
-func Few(names []string) string {
-	const most = 10
-	if len(names) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-	}
-	return strings.Join(names, ", ")
 }
 
 // PhaseWords is a phase within a sentence.
@@ -102,4 +91,17 @@ func ImageVersion(image string) string {
 		return ""
 	}
 	return tag
+}
+
+// silence is the longest time without a renewal of the controller's Lease that is normal; the controller renews it every few
+// seconds.
+const silence = time.Minute
+
+// ControllerSilent returns a warning if evenkeel-controller has not renewed its Lease for some time, and otherwise nothing.
+func ControllerSilent(renewed time.Time, namespace string, now time.Time) string {
+	if renewed.IsZero() || now.Sub(renewed) < silence {
+		return ""
+	}
+	return fmt.Sprintf("evenkeel-controller has not renewed its lease for %s: is it running? kubectl -n %s get pods",
+		Age(metav1.NewTime(renewed), now), namespace)
 }

@@ -1,0 +1,41 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/internal/printable"
+)
+
+// Passing reports whether an error may go away by itself, such as that of an API server that restarts.
+func Passing(err error) bool {
+	var unreachable *url.Error
+	var network *net.OpError
+	var status apierrors.APIStatus
+	switch {
+	case errors.As(err, &status):
+		code := status.Status().Code
+		return code >= 500 || code == 429 || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
+	case errors.Is(err, context.Canceled):
+		return false
+	}
+	return errors.As(err, &unreachable) || errors.As(err, &network)
+}
+
+// notFound is the error for an unknown rollout: it lists the existing ones.
+func notFound(ctx context.Context, c client.Reader, name string) error {
+	names, err := RolloutNames(ctx, c)
+	if err != nil {
+		return fmt.Errorf("rollout %q does not exist", name)
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("rollout %q does not exist, and no other: make one with: kubectl evenkeel push", name)
+	}
+	return fmt.Errorf("rollout %q does not exist; these do: %s", name, printable.Few(names))
+}

@@ -1,0 +1,84 @@
+package query
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+)
+
+// GetPair returns a node and its NodeConfig, as far as they are there. The error is for what is neither.
+func GetPair(ctx context.Context, c client.Reader, name string) (Pair, error) {
+	var p Pair
+	var node corev1.Node
+	var config v1alpha1.NodeConfig
+	key := client.ObjectKey{Name: name}
+	err := c.Get(ctx, key, &node)
+	switch {
+	case err == nil:
+		p.Node = &node
+	case !apierrors.IsNotFound(err):
+		return p, fmt.Errorf("get node %s: %w", name, err)
+	}
+	notThere := err
+	err = c.Get(ctx, key, &config)
+	switch {
+	case err == nil:
+		p.Config = &config
+	case !apierrors.IsNotFound(err):
+		return p, fmt.Errorf("get NodeConfig %s (is evenkeel's API installed?): %w", name, err)
+	}
+	if p.Node == nil && p.Config == nil {
+		return p, fmt.Errorf("there is no node %q; see `kubectl evenkeel nodes`: %w", name, notThere)
+	}
+	return p, nil
+}
+
+// NodeView is a node with the rollouts that select it.
+type NodeView struct {
+	Pair
+	Rollouts []string // the rollouts that select the node, the owner first
+	Owner    string   // the rollout that assigns its configuration; empty: none
+	Fleet    *Fleet   // of the owner; nil without an owner, or if it cannot be planned
+	Err      error    // why the owner cannot be planned
+}
+
+// ViewNode reads a node, its NodeConfig, and the fleet of the rollout that owns the node.
+func ViewNode(ctx context.Context, c client.Reader, name string) (*NodeView, error) {
+	p, err := GetPair(ctx, c, name)
+	if err != nil {
+		return nil, err
+	}
+	v := &NodeView{Pair: p}
+	if p.Node == nil {
+		return v, nil
+	}
+	list, err := Rollouts(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("list rollouts: %w", err)
+	}
+	all := list.Items
+	claims := policy.ClaimsOn(policy.SelectionsOf(all), p.Node)
+	n := policy.NodeOf(p.Node, p.Config)
+	v.Owner = rollout.Holder(claims, &n)
+	if v.Owner != "" {
+		v.Rollouts = append(v.Rollouts, v.Owner)
+	}
+	for _, claim := range claims {
+		if claim.Name != v.Owner {
+			v.Rollouts = append(v.Rollouts, claim.Name)
+		}
+	}
+	for i := range all {
+		if all[i].Name == v.Owner {
+			v.Fleet, v.Err = Gather(ctx, c, &all[i], nil)
+		}
+	}
+	return v, nil
+}
