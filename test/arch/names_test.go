@@ -22,7 +22,7 @@ var named = []string{"Reason", "Outcome", "Halt", "Condition", "RolloutPhase"}
 // otherwise are literals that are no name of the API, and only look like one.
 var otherwise = map[string]string{
 	`internal/node/trial/observed.go: "Invalid"`:      "a kind of intent",
-	`internal/fleet/describe/node.go: "Revoked"`:        "a heading",
+	`internal/fleet/describe/node.go: "Revoked"`:      "a heading",
 	`internal/node/inspect/status.go: "Revoked"`:      "a heading",
 	`internal/fleet/installer/types.go: "Succeeded"`:  "how an operation of the installer ended",
 	`internal/fleet/dashboard/rollouts.go: "Invalid"`: "a heading",
