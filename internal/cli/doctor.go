@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/doctor"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -135,7 +136,7 @@ func (d diagnosis) print(w io.Writer) error {
 		out.WriteByte('\n')
 	}
 	verdict := map[int]string{exitWell: "all is well", exitUnseen: "what could be looked at is well", exitHands: "this needs hands"}[d.code()]
-	fmt.Fprintf(&out, "%d nodes, %d agents, %d rollouts: %s", d.Nodes, d.Agents, d.Rollouts, verdict)
+	fmt.Fprintf(&out, "%s, %s, %s: %s", describe.Count(d.Nodes, "node"), describe.Count(d.Agents, "agent"), describe.Count(d.Rollouts, "rollout"), verdict)
 	var counts []string
 	for _, s := range []doctor.Severity{doctor.Error, doctor.Warning, doctor.Unknown, doctor.Note} {
 		if n := d.count(s); n > 0 {

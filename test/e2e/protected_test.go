@@ -373,7 +373,7 @@ func TestAKubeletThatDoesNotPrintItsConfigurationIsComparedByText(t *testing.T) 
 	if c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionKubeletLimited); c == nil || c.Status != metav1.ConditionTrue || c.Reason != "ComparedByText" || !strings.HasPrefix(c.Message, limit) {
 		t.Errorf("the condition is %+v", c)
 	}
-	n.evenkeel(2, []string{"doctor"}, "silent", "evenkeel can do less with its kubelet (ComparedByText): "+limit)
+	n.evenkeel(2, []string{"doctor"}, "silent", "evenkeel's features are limited with its kubelet (ComparedByText): "+limit)
 	n.evenkeel(0, []string{"node", n.Node.Name()}, "limited (ComparedByText): "+limit)
 
 	kubelet := n.steady()

@@ -17,36 +17,37 @@ import (
 )
 
 const (
-	answers = time.Minute      // an agent that is there has answered by then
-	patient = 5 * time.Minute  // what is Unknown for less may pass
-	overdue = time.Hour        // a trial that has stood still for so long in all
-	left    = 24 * time.Hour   // a NodeConfig without a Node for less than that is the controller's to remove
-	unseen  = 30 * time.Second // a rollout that is new
-	labour  = 15 * time.Minute // more than install and uninstall give a node
+	answerTimeout  = time.Minute      // a running agent answers within this time
+	unknownGrace   = 5 * time.Minute  // ConfigOK can be Unknown for this long without a finding
+	trialGrace     = time.Hour        // added to the length of a trial
+	orphanGrace    = 24 * time.Hour   // within this time the controller deletes a NodeConfig without a Node
+	rolloutTimeout = 30 * time.Second // a running controller processes a new rollout within this time
+	installTimeout = 15 * time.Minute // longer than install and uninstall allow for a node
 )
 
-// controllerAlive judges whether somebody rolls out.
+// controllerAlive checks that a controller runs.
 func controllerAlive(f *Facts) []Finding {
-	object := "Lease " + policy.SettingsIn(f.Rollouts).Namespace + "/" + v1alpha1.ControllerLease
-	const look = "kubectl -n evenkeel-system get pods; kubectl -n evenkeel-system logs deployment/evenkeel-controller"
+	namespace := policy.SettingsIn(f.Rollouts).Namespace
+	object := "Lease " + namespace + "/" + v1alpha1.ControllerLease
+	look := fmt.Sprintf("kubectl -n %[1]s get pods; kubectl -n %[1]s logs deployment/evenkeel-controller", namespace)
 	switch l := f.Lease; {
 	case l.Denied || l.Alive:
 		return nil
 	case !l.Found && len(f.Rollouts) == 0:
-		return []Finding{{Severity: Note, Object: object, Wrong: "is missing: there is no controller, and no rollout that needs one", Do: applyAll + " if you want rollouts; if that is done: " + look}}
+		return []Finding{{Severity: Note, Object: object, Wrong: "is missing: no controller runs, and no rollout needs one", Do: applyAll + " if you want rollouts; if it is already applied: " + look}}
 	case !l.Found:
 		return []Finding{{Severity: Error, Object: object, Do: look,
-			Wrong: "is missing: no controller has ever led, or it runs with --leader-elect=false; without one no rollout moves, and none is stopped"}}
+			Wrong: "is missing: no controller has ever been leader, or it runs with --leader-elect=false; without a controller, rollouts neither proceed nor stop on failures"}}
 	case l.Holder == "":
-		return []Finding{{Severity: Error, Object: object, Do: look, Wrong: "nobody holds it: no controller runs; no rollout moves, and none is stopped"}}
+		return []Finding{{Severity: Error, Object: object, Do: look, Wrong: "has no holder: no controller runs; rollouts neither proceed nor stop on failures"}}
 	default:
 		return []Finding{{Severity: Error, Object: object, Do: look,
-			Wrong: fmt.Sprintf("%s has not renewed it since %s: no rollout moves, and none is stopped", l.Holder, l.Renewed.UTC().Format(time.RFC3339))}}
+			Wrong: fmt.Sprintf("%s has not renewed it since %s: rollouts neither proceed nor stop on failures", l.Holder, l.Renewed.UTC().Format(time.RFC3339))}}
 	}
 }
 
-// grouped returns the nodes for which something is so, by a key; "" is none.
-func grouped(f *Facts, key func(*Node) string) []group {
+// groupBy groups nodes by a key, the largest group first. It leaves out nodes whose key is empty.
+func groupBy(f *Facts, key func(*Node) string) []group {
 	by := map[string][]*Node{}
 	for i := range f.Nodes {
 		if k := key(&f.Nodes[i]); k != "" {
@@ -66,12 +67,12 @@ type group struct {
 	nodes []*Node
 }
 
-// example is what one node of a group says.
+// example returns the message of the first node.
 func (g group) example() string {
 	return cut(g.nodes[0].Message)
 }
 
-// cut keeps what may be long to one line of a bounded length.
+// cut returns one line of at most 200 bytes.
 func cut(words string) string {
 	words = strings.Join(strings.Fields(words), " ")
 	const most = 200
@@ -81,14 +82,14 @@ func cut(words string) string {
 	return words
 }
 
-// see is the command that says more of a node.
+// see returns the command that describes the first node.
 func (g group) see() string { return "kubectl evenkeel node " + g.nodes[0].Name }
 
-// byReason returns findings for nodes of which ConfigOK has one of these reasons, a finding for each reason.
-func byReason(f *Facts, severity Severity, wrong, do string, which func(*Node) bool) []Finding {
+// byReason returns one finding for each reason of ConfigOK among the nodes that selects returns true for.
+func byReason(f *Facts, severity Severity, wrong, do string, selects func(*Node) bool) []Finding {
 	var out []Finding
-	for _, g := range grouped(f, func(n *Node) string {
-		if !n.Reported || !which(n) {
+	for _, g := range groupBy(f, func(n *Node) string {
+		if !n.Reported || !selects(n) {
 			return ""
 		}
 		return n.Reason
@@ -99,59 +100,59 @@ func byReason(f *Facts, severity Severity, wrong, do string, which func(*Node) b
 }
 
 func deadEnd(f *Facts) []Finding {
-	return byReason(f, Error, "what runs keeps failing, and there is nothing to fall back to", "journalctl -u kubelet there",
+	return byReason(f, Error, "the running configuration keeps failing, and no other is left to fall back to", "journalctl -u kubelet on the node",
 		func(n *Node) bool { return n.Reason == v1alpha1.ReasonDeadEnd })
 }
 
-// failures are the reasons of a trial that failed.
+// failures are the reasons of failed trials.
 var failures = []string{
 	v1alpha1.ReasonCrashLooped, v1alpha1.ReasonNotHealthy, v1alpha1.ReasonNotReady, v1alpha1.ReasonWorkloadHarmed, v1alpha1.ReasonLostAPI,
 }
 
 func fallenBack(f *Facts) []Finding {
-	return byReason(f, Warning, "went back to last-known-good", "push a fixed configuration, or mend the node and retry",
+	return byReason(f, Warning, "went back to last-known-good", "push a fixed configuration, or repair the node and retry",
 		func(n *Node) bool { return n.Exists && n.Status == "False" && slices.Contains(failures, n.Reason) })
 }
 
 func refused(f *Facts) []Finding {
-	return byReason(f, Warning, "does not take what is assigned, and runs on as before", "it says what would help",
+	return byReason(f, Warning, "refuses the assigned configuration and keeps the previous one", "its output says what to do",
 		func(n *Node) bool {
 			return n.Exists && n.Status == "False" && n.Reason != v1alpha1.ReasonDeadEnd && !slices.Contains(failures, n.Reason)
 		})
 }
 
 func unclear(f *Facts) []Finding {
-	return byReason(f, Warning, "cannot tell what it is to run, or whether that is valid", "mend what it names",
-		func(n *Node) bool { return n.Exists && n.Status == "Unknown" && f.Now.Sub(n.Since) > patient })
+	return byReason(f, Warning, "cannot determine its assigned configuration, or whether that is valid", "fix what the message names",
+		func(n *Node) bool { return n.Exists && n.Status == "Unknown" && f.Now.Sub(n.Since) > unknownGrace })
 }
 
-// limited says what cannot be done with the kubelets of nodes.
+// limited reports kubelets with which evenkeel's features are limited.
 func limited(f *Facts) []Finding {
 	var out []Finding
-	for _, g := range grouped(f, func(n *Node) string {
+	for _, g := range groupBy(f, func(n *Node) string {
 		if !n.Exists {
 			return ""
 		}
 		return n.Limited
 	}) {
-		out = append(out, of(Warning, g.nodes, fmt.Sprintf("evenkeel can do less with its kubelet (%s): %s", g.key, cut(g.nodes[0].Limits)),
+		out = append(out, of(Warning, g.nodes, fmt.Sprintf("evenkeel's features are limited with its kubelet (%s): %s", g.key, cut(g.nodes[0].Limits)),
 			"docs/kubelets.md, What is limited; on the node: evenkeel-agent check --self-test"))
 	}
 	return out
 }
 
 func trialStuck(f *Facts) []Finding {
-	return one(f, Warning, "its trial should have ended an hour ago", "look for what comes and goes there: the API, the container runtime, the kubelet's health",
+	return one(f, Warning, "its trial should have ended an hour ago", "look for something unstable on the node: the API server, the container runtime, the kubelet's health",
 		func(n *Node) bool {
-			return n.Exists && !n.TrialStart.IsZero() && f.Now.Sub(n.TrialStart) > n.TrialDuration+overdue
+			return n.Exists && !n.TrialStart.IsZero() && f.Now.Sub(n.TrialStart) > n.TrialDuration+trialGrace
 		})
 }
 
-// one returns a finding about the nodes for which something is so, if there are any.
-func one(f *Facts, severity Severity, wrong, do string, which func(*Node) bool) []Finding {
-	for _, g := range grouped(f, func(n *Node) string {
-		if which(n) {
-			return "so"
+// one returns a finding about the nodes that selects returns true for, if there are any.
+func one(f *Facts, severity Severity, wrong, do string, selects func(*Node) bool) []Finding {
+	for _, g := range groupBy(f, func(n *Node) string {
+		if selects(n) {
+			return "selected"
 		}
 		return ""
 	}) {
@@ -161,16 +162,16 @@ func one(f *Facts, severity Severity, wrong, do string, which func(*Node) bool) 
 }
 
 func silent(f *Facts) []Finding {
-	return one(f, Warning, "the Node is Ready, but its agent has not answered the newest spec of its NodeConfig", "systemctl status kubelet there; docs/troubleshooting.md, The agent does not start",
+	return one(f, Warning, "the Node is Ready, but its agent has not answered the newest spec of its NodeConfig", "systemctl status kubelet on the node; docs/troubleshooting.md, The agent does not start",
 		func(n *Node) bool {
-			return n.Exists && n.Ready && n.Reported && !n.Unanswered.IsZero() && f.Now.Sub(n.Unanswered) > answers
+			return n.Exists && n.Ready && n.Reported && !n.Unanswered.IsZero() && f.Now.Sub(n.Unanswered) > answerTimeout
 		})
 }
 
-// installation judges nodes by the label that install and uninstall give them.
+// installation reports installs and uninstalls that failed or were interrupted.
 func installation(f *Facts) []Finding {
 	var out []Finding
-	for _, g := range grouped(f, func(n *Node) string {
+	for _, g := range groupBy(f, func(n *Node) string {
 		switch n.Label {
 		case v1alpha1.AgentInstallFailed:
 			return v1alpha1.AgentInstall
@@ -181,27 +182,27 @@ func installation(f *Facts) []Finding {
 	}) {
 		command := "kubectl evenkeel " + g.key
 		out = append(out, of(Warning, g.nodes, fmt.Sprintf("%s failed: %s", command, cut(g.nodes[0].Because)),
-			"mend what it names, then "+command+" --retry "+g.nodes[0].Name))
+			"fix the cause, then "+command+" --retry "+g.nodes[0].Name))
 	}
 	for _, label := range []string{v1alpha1.AgentInstall, v1alpha1.AgentUninstall} {
 		command := "kubectl evenkeel " + label
-		crew, known := f.Crews[label]
+		set, known := f.Installers[label]
 		labelled := func(n *Node) bool { return n.Exists && n.Label == label }
-		// Where the installer has done its work it stays for the next version alone; the uninstaller's label goes with its work.
+		// Once a node has an agent, the installer only upgrades it. A successful uninstall removes its label.
 		waits := func(n *Node) bool { return labelled(n) && (label == v1alpha1.AgentUninstall || !n.Reported) }
 		switch {
-		case known && !crew.Found:
-			wrong := fmt.Sprintf("is labelled %s=%s, and there is no %s", v1alpha1.LabelAgent, label, crew.Object)
+		case known && !set.Found:
+			wrong := fmt.Sprintf("is labelled %s=%s, but %s does not exist", v1alpha1.LabelAgent, label, set.Object)
 			const do = "kubectl apply -k config/installer, then "
 			out = append(out, one(f, Warning, wrong, do+command, waits)...)
-			out = append(out, one(f, Note, wrong+": no upgrade gets there", do+command, func(n *Node) bool { return labelled(n) && !waits(n) })...)
+			out = append(out, one(f, Note, wrong+": the node gets no upgrades", do+command, func(n *Node) bool { return labelled(n) && !waits(n) })...)
 			continue
-		case known && crew.Version != "" && f.Lease.Alive && f.Lease.Version != "" && crew.Version != f.Lease.Version:
-			out = append(out, Finding{Severity: Note, Object: crew.Object, Wrong: fmt.Sprintf("its image is %s, the controller is %s", crew.Version, f.Lease.Version),
+		case known && set.Version != "" && f.Lease.Alive && f.Lease.Version != "" && set.Version != f.Lease.Version:
+			out = append(out, Finding{Severity: Note, Object: set.Object, Wrong: fmt.Sprintf("its image is %s, the controller is %s", set.Version, f.Lease.Version),
 				Do: applyAll + " and -k config/installer of one version, then kubectl evenkeel install"})
 		}
-		out = append(out, one(f, Warning, fmt.Sprintf("%s was begun more than %d minutes ago, and has not come to its end", command, int(labour.Minutes())),
-			command+" goes on, and says what it waits for", func(n *Node) bool { return waits(n) && f.Now.Sub(n.LabelSince) > labour })...)
+		out = append(out, one(f, Warning, fmt.Sprintf("%s began more than %d minutes ago and has not finished", command, int(installTimeout.Minutes())),
+			command+" resumes it and prints what it waits for", func(n *Node) bool { return waits(n) && f.Now.Sub(n.LabelSince) > installTimeout })...)
 	}
 	return out
 }
@@ -210,31 +211,31 @@ func noAgent(f *Facts) []Finding {
 	if !f.HasConfig {
 		return nil
 	}
-	// One that is labelled is the installation's.
+	// The check "install" reports labelled nodes.
 	bare := func(n *Node) bool { return n.Exists && !n.Reported && n.Label != v1alpha1.AgentInstall }
 	return append(
-		one(f, Warning, "a rollout selects it, but no agent has ever reported", "kubectl evenkeel install, or keep the rollout off it",
+		one(f, Warning, "a rollout selects it, but no agent has ever reported", "kubectl evenkeel install, or change the rollout's selector",
 			func(n *Node) bool { return bare(n) && n.Selected }),
-		one(f, Note, "no agent has ever reported, and no rollout wants one", "", func(n *Node) bool { return bare(n) && !n.Selected })...)
+		one(f, Note, "no agent has ever reported, and no rollout selects it", "", func(n *Node) bool { return bare(n) && !n.Selected })...)
 }
 
 func sources(f *Facts) []Finding {
 	var out []Finding
-	for _, g := range grouped(f, func(n *Node) string {
+	for _, g := range groupBy(f, func(n *Node) string {
 		if !n.Exists || n.Source == nil || !f.Read[n.Source.Namespace] {
 			return ""
 		}
 		name := types.NamespacedName{Namespace: n.Source.Namespace, Name: n.Source.Name}
-		switch uid := f.Sources[name]; uid {
+		switch f.Sources[name] {
 		case n.Source.UID:
 			return ""
 		case "":
-			return fmt.Sprintf("ConfigMap %s (UID: %s), which is assigned, is gone", name, n.Source.UID)
+			return fmt.Sprintf("the assigned ConfigMap %s does not exist", name)
 		default:
-			return fmt.Sprintf("ConfigMap %s, which is assigned, was made anew: it has the UID %s, not %s", name, uid, n.Source.UID)
+			return fmt.Sprintf("the assigned ConfigMap %s was deleted and created again", name)
 		}
 	}) {
-		out = append(out, of(Warning, g.nodes, g.key+"; who has it runs on from the checkpoint, nobody else can get it", "push again, or assign a ConfigMap that there is"))
+		out = append(out, of(Warning, g.nodes, g.key+"; nodes that run it keep it from their checkpoint, and no other node can get it", "push again, or assign an existing ConfigMap"))
 	}
 	return out
 }
@@ -247,7 +248,7 @@ func rollouts(f *Facts) []Finding {
 			out = append(out, Finding{Severity: severity, Object: "NodeConfigRollout " + r.Name, Wrong: wrong, Do: "kubectl evenkeel rollout status " + r.Name})
 		}
 		if words := policy.SelfSelectionWarning(&r.Spec); words != "" {
-			out = append(out, Finding{Severity: Note, Object: "NodeConfigRollout " + r.Name, Wrong: words, Do: "docs/security.md says which labels nodes set on themselves"})
+			out = append(out, Finding{Severity: Note, Object: "NodeConfigRollout " + r.Name, Wrong: words, Do: "see docs/security.md for the labels that nodes can set on themselves"})
 		}
 		degraded := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionDegraded)
 		switch r.Status.Phase {
@@ -257,8 +258,8 @@ func rollouts(f *Facts) []Finding {
 		case v1alpha1.RolloutAwaitingApproval, v1alpha1.RolloutPaused, v1alpha1.RolloutFrozen, v1alpha1.RolloutNoNodes:
 			say(Note, fmt.Sprintf("is %s: %s", r.Status.Phase, r.Status.Message))
 		case "":
-			if f.Lease.Alive && f.Now.Sub(r.CreationTimestamp.Time) > unseen {
-				say(Warning, "the controller has not looked at it: see its log")
+			if f.Lease.Alive && f.Now.Sub(r.CreationTimestamp.Time) > rolloutTimeout {
+				say(Warning, "the controller has not processed it: see the controller's log")
 			}
 		}
 		if degraded != nil && degraded.Status == metav1.ConditionTrue {
@@ -268,9 +269,9 @@ func rollouts(f *Facts) []Finding {
 	return out
 }
 
-// versions says that agents are of several versions, or of another one than the controller.
+// versions reports agents of several versions, or of a different version than the controller.
 func versions(f *Facts) []Finding {
-	agents := grouped(f, func(n *Node) string { return n.Agent })
+	agents := groupBy(f, func(n *Node) string { return n.Agent })
 	if len(agents) == 0 {
 		return nil
 	}
@@ -280,7 +281,7 @@ func versions(f *Facts) []Finding {
 			words = append(words, fmt.Sprintf("%s on %d", g.key, len(g.nodes)))
 		}
 		others := slices.Concat(nodesOf(agents[1:])...)
-		return []Finding{of(Note, others, "runs another version of the agent than most: "+strings.Join(words, ", "), "kubectl evenkeel nodes -o wide shows which; upgrade them if no upgrade is going on")}
+		return []Finding{of(Note, others, "runs a different agent version than most nodes: "+strings.Join(words, ", "), "kubectl evenkeel nodes -o wide shows which; upgrade them if no upgrade is in progress")}
 	}
 	if v := f.Lease.Version; f.Lease.Alive && v != "" && v != agents[0].key {
 		return []Finding{{Severity: Note, Object: "the controller", Wrong: fmt.Sprintf("is %s, the agents are %s", v, agents[0].key), Do: "upgrade the older ones"}}
@@ -296,8 +297,8 @@ func nodesOf(groups []group) [][]*Node {
 	return out
 }
 
-// leftOver says which NodeConfigs have no Node. The controller removes those of rollouts after an hour.
+// leftOver reports NodeConfigs without a Node. The controller deletes those of rollouts after an hour.
 func leftOver(f *Facts) []Finding {
-	return one(f, Note, "there is a NodeConfig, and no Node of this name", "kubectl delete nodeconfig NAME, if it will not come back",
-		func(n *Node) bool { return n.Config && !n.Exists && f.Now.Sub(cmp.Or(n.Since, f.Now)) > left })
+	return one(f, Note, "has a NodeConfig but no Node", "kubectl delete nodeconfig NAME, if the node will not come back",
+		func(n *Node) bool { return n.Config && !n.Exists && f.Now.Sub(cmp.Or(n.Since, f.Now)) > orphanGrace })
 }

@@ -1,7 +1,7 @@
-// Package doctor says what is wrong with an installation of evenkeel and what to do about it. Look gathers facts from the
-// API server, Judge decides what they mean.
+// Package doctor diagnoses an installation of evenkeel: missing or outdated manifests, a controller that does not run, failed
+// nodes, stopped rollouts. Look gathers facts from the API server; Judge is pure and returns findings with advice.
 //
-// It must not write anything, nor decide anything that the controller or an agent decides. Judge looks at facts alone.
+// It must not write anything, nor repeat decisions of the controller or an agent.
 package doctor
 
 import (
@@ -14,26 +14,26 @@ import (
 type Severity string
 
 const (
-	Error   Severity = "error"   // something does not work, or is open that should not be
-	Warning Severity = "warning" // somebody has to do something, and it can wait
-	Unknown Severity = "unknown" // it could not be looked at
-	Note    Severity = "note"    // good to know; nobody has to do anything
+	Error   Severity = "error"   // something does not work, or is not protected
+	Warning Severity = "warning" // a person must act, but not at once
+	Unknown Severity = "unknown" // it could not be read
+	Note    Severity = "note"    // no action is needed
 )
 
 var severities = []Severity{Error, Warning, Unknown, Note}
 
-// Finding is one thing that was found.
+// Finding is one problem of an installation, or a note.
 type Finding struct {
 	Severity Severity `json:"severity"`
 	Check    string   `json:"check"`
-	Object   string   `json:"object,omitempty"` // its kind and name; empty if it is about nodes
-	Nodes    int      `json:"nodes,omitempty"`  // how many it is about
+	Object   string   `json:"object,omitempty"` // kind and name; empty if the finding is about nodes
+	Nodes    int      `json:"nodes,omitempty"`  // number of nodes that the finding is about
 	Names    []string `json:"names,omitempty"`  // the first of them
 	Wrong    string   `json:"wrong"`
 	Do       string   `json:"do,omitempty"`
 }
 
-// About is what a finding is about, in words.
+// About names the object or the nodes that a finding is about.
 func (f Finding) About() string {
 	switch {
 	case f.Nodes == 0:
@@ -46,7 +46,7 @@ func (f Finding) About() string {
 	return fmt.Sprintf("%d nodes (%s)", f.Nodes, strings.Join(f.Names, ", "))
 }
 
-// mostNames is how many nodes a finding names.
+// mostNames is the number of nodes that a finding names.
 const mostNames = 3
 
 // of returns a finding about nodes.
@@ -58,33 +58,32 @@ func of(severity Severity, nodes []*Node, wrong, do string) Finding {
 	return f
 }
 
-// checks are all that is judged, in the order in which a person would look: what follows from something that stands above
-// it is mended with it.
+// checks run in the order in which a person would look: fixing an earlier problem can fix later ones.
 var checks = []struct {
 	name  string
 	why   string
 	judge func(*Facts) []Finding
 }{
-	{"rights", "what could not be looked at is not well for that", denied},
-	{"api", "without its API, and what guards it, nothing else means anything", api},
-	{"controller-rights", "a controller without its rights stands still", controllerRights},
-	{"controller", "nothing moves, and nothing is stopped, without a controller", controllerAlive},
-	{"dead-end", "a node may have no kubelet that works", deadEnd},
-	{"fallen-back", "what was assigned failed there", fallenBack},
-	{"refused", "what is assigned is not taken", refused},
-	{"unclear", "the node cannot tell what it is to run", unclear},
-	{"kubelet", "with this kubelet something is not checked, or not known", limited},
-	{"trial", "nothing is promoted as long as a trial lasts", trialStuck},
-	{"silent", "an agent that does not answer takes nothing up", silent},
-	{"install", "what failed is not tried again by itself, and what was interrupted does not go on", installation},
-	{"no-agent", "a rollout passes it over", noAgent},
-	{"sources", "a node that comes back without its disk cannot get it any more", sources},
-	{"rollouts", "what the controller says for itself", rollouts},
-	{"versions", "agents of several versions behave in several ways", versions},
-	{"left-over", "a NodeConfig without a Node is nobody's", leftOver},
+	{"rights", "parts that cannot be read are not known to work", denied},
+	{"api", "everything else depends on the API and its admission policies", api},
+	{"controller-rights", "a controller without its permissions does nothing", controllerRights},
+	{"controller", "without a controller, rollouts neither proceed nor stop on failures", controllerAlive},
+	{"dead-end", "a node may have no working kubelet", deadEnd},
+	{"fallen-back", "the assigned configuration failed on the node", fallenBack},
+	{"refused", "the node does not run its assigned configuration", refused},
+	{"unclear", "the node does not know its configuration", unclear},
+	{"kubelet", "with this kubelet some checks or features are missing", limited},
+	{"trial", "a configuration is not last-known-good before its trial ends", trialStuck},
+	{"silent", "an agent that does not answer applies no configuration", silent},
+	{"install", "failed and interrupted installs do not continue by themselves", installation},
+	{"no-agent", "rollouts skip a node without an agent", noAgent},
+	{"sources", "a node that loses its disk cannot get its configuration again", sources},
+	{"rollouts", "the status that the controller reports", rollouts},
+	{"versions", "agents of different versions behave differently", versions},
+	{"left-over", "a NodeConfig without a Node is not used", leftOver},
 }
 
-// Judge returns what is to be said of the facts, the worst first.
+// Judge returns the findings, the most severe first.
 func Judge(f *Facts) []Finding {
 	var out []Finding
 	for _, c := range checks {
@@ -99,12 +98,12 @@ func Judge(f *Facts) []Finding {
 	return out
 }
 
-// denied says what the user may not look at.
+// denied reports objects that the user is not allowed to read.
 func denied(f *Facts) []Finding {
 	var out []Finding
 	for _, d := range f.Denied {
-		out = append(out, Finding{Severity: Unknown, Object: d.What, Wrong: "you may not look at it: " + d.Why,
-			Do: "ask an administrator, who may look at everything here; evenkeel-operator gives the rights for nodes and rollouts"})
+		out = append(out, Finding{Severity: Unknown, Object: d.What, Wrong: "you are not allowed to read it: " + d.Why,
+			Do: "ask an administrator to run this command; the role evenkeel-operator covers nodes and rollouts"})
 	}
 	return out
 }

@@ -9,25 +9,27 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// Facts are all that is judged.
+// Facts are the input of Judge.
 type Facts struct {
 	Now       time.Time
-	Parts     []Part   // of an installation
-	Denied    []Denied // what could not be looked at
+	Parts     []Part   // of the installation
+	Denied    []Denied // objects that could not be read
 	HasConfig bool     // the API server serves NodeConfigs and NodeConfigRollouts, and they could be read
 	Nodes     []Node   // by name
 	Rollouts  []v1alpha1.NodeConfigRollout
 	Lease     Lease
-	Crews     map[string]Crew // the DaemonSets that nodes with a label wait for, by its value; none for a label that no node has
-	// Sources are the ConfigMaps of the namespaces that could be read, by what NodeConfigs call them.
+	// Installers are the DaemonSets of the installer and the uninstaller, by the value of LabelAgent that they serve. Only values
+	// that a node has are looked up.
+	Installers map[string]Installer
+	// Sources are the UIDs of the ConfigMaps in the namespaces that NodeConfigs refer to and that could be read.
 	Sources map[types.NamespacedName]types.UID
-	Read    map[string]bool // the namespaces of which Sources has all
+	Read    map[string]bool // the namespaces whose ConfigMaps are all in Sources
 }
 
-// Denied is something that the user may not look at, or that could not be read for another reason.
+// Denied is an object or kind that could not be read.
 type Denied struct{ What, Why string }
 
-// Part is an object that an installation has.
+// Part is an object of the manifests, and the one in the cluster.
 type Part struct {
 	Of        string // api, people or controller
 	Want, Got *unstructured.Unstructured
@@ -35,22 +37,22 @@ type Part struct {
 	Denied    bool
 }
 
-// Lease is that of the controller.
+// Lease is the controller's Lease.
 type Lease struct {
 	Denied   bool
 	Found    bool
 	Holder   string
 	Renewed  time.Time
 	Duration time.Duration
-	Alive    bool   // it is renewed
-	Version  string // of its holder, if it says
+	Alive    bool   // it is being renewed
+	Version  string // of its holder; may be empty
 }
 
-// Crew is the installer or the uninstaller.
-type Crew struct {
+// Installer is the DaemonSet of the installer or the uninstaller.
+type Installer struct {
 	Object  string
 	Found   bool
-	Version string // that its image's tag names; may be empty
+	Version string // from the tag of its image; may be empty
 }
 
 // Node is a node of the cluster: its Node, its NodeConfig, or both.
@@ -62,15 +64,15 @@ type Node struct {
 	Config     bool   // there is a NodeConfig
 	Label      string // of the agent's installation, such as install or install-failed; may be empty
 	LabelSince time.Time
-	Because    string // why it failed
-	Reported   bool   // and an agent has written its status
+	Because    string // why an install or uninstall failed
+	Reported   bool   // an agent has written the NodeConfig's status
 
 	Agent                   string // its version
 	Status, Reason, Message string // of ConfigOK
 	Since                   time.Time
-	Limited, Limits         string    // the reason and the message of KubeletLimited; empty: the kubelet is not
-	Unanswered              time.Time // when the newest spec was written that the agent has not answered; zero: it has
+	Limited, Limits         string    // the reason and the message of KubeletLimited; empty: not limited
+	Unanswered              time.Time // when the newest spec was written, if the agent has not answered it; otherwise zero
 	TrialStart              time.Time
 	TrialDuration           time.Duration
-	Source                  *v1alpha1.ConfigMapReference // what is assigned
+	Source                  *v1alpha1.ConfigMapReference // the assigned ConfigMap
 }

@@ -59,8 +59,8 @@ func bare(name, label string, since time.Duration) Node {
 
 func gone(n *Node) { n.Exists, n.Ready = false, false }
 
-func crews(version string) map[string]Crew {
-	return map[string]Crew{
+func installers(version string) map[string]Installer {
+	return map[string]Installer{
 		"install":   {"DaemonSet evenkeel-install/evenkeel-installer", true, version},
 		"uninstall": {"DaemonSet evenkeel-install/evenkeel-uninstaller", true, version},
 	}
@@ -76,7 +76,7 @@ func rollout(name string, phase v1alpha1.RolloutPhase, message string, condition
 // well are facts of which nothing is to be said, changed.
 func well(t *testing.T, change func(*Facts)) *Facts {
 	t.Helper()
-	parts, err := Wanted()
+	parts, err := Manifests()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,101 +125,101 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 				}
 			}
 		}, []string{
-			"error api: CustomResourceDefinition nodeconfigrollouts.evenkeel.dev: is missing: the API server does not take what this build writes and reads -> kubectl apply -k config/api",
-			"error api: CustomResourceDefinition nodeconfigs.evenkeel.dev: is missing: the API server does not take what this build writes and reads -> kubectl apply -k config/api",
-			"note controller: Lease evenkeel-system/evenkeel-controller: is missing: there is no controller, and no rollout that needs one -> kubectl apply -k config/default if you want rollouts; if that is done: kubectl -n evenkeel-system get pods; kubectl -n evenkeel-system logs deployment/evenkeel-controller",
+			"error api: CustomResourceDefinition nodeconfigrollouts.evenkeel.dev: is missing: the API server does not support the objects that this build reads and writes -> kubectl apply -k config/api",
+			"error api: CustomResourceDefinition nodeconfigs.evenkeel.dev: is missing: the API server does not support the objects that this build reads and writes -> kubectl apply -k config/api",
+			"note controller: Lease evenkeel-system/evenkeel-controller: is missing: no controller runs, and no rollout needs one -> kubectl apply -k config/default if you want rollouts; if it is already applied: kubectl -n evenkeel-system get pods; kubectl -n evenkeel-system logs deployment/evenkeel-controller",
 		}},
 		{"a CRD that does not serve the version", func(f *Facts) {
 			set(part(f, "CustomResourceDefinition", "nodeconfigs.evenkeel.dev").Got, []any{map[string]any{"name": "v1alpha1", "served": false}}, "spec", "versions")
-		}, []string{"error api: CustomResourceDefinition nodeconfigs.evenkeel.dev: does not serve v1alpha1: the API server does not take what this build writes and reads -> kubectl apply -k config/api"}},
+		}, []string{"error api: CustomResourceDefinition nodeconfigs.evenkeel.dev: does not serve v1alpha1: the API server does not support the objects that this build reads and writes -> kubectl apply -k config/api"}},
 		{"an old cluster", func(f *Facts) {
 			p := part(f, "ValidatingAdmissionPolicy", "evenkeel-node")
 			p.Got, p.Unserved = nil, true
-		}, []string{"error api: ValidatingAdmissionPolicy evenkeel-node: the API server does not know admissionregistration.k8s.io/v1: nothing keeps a node from writing what is another node's -> upgrade Kubernetes"}},
+		}, []string{"error api: ValidatingAdmissionPolicy evenkeel-node: the API server does not know admissionregistration.k8s.io/v1: a node could write the objects of another node -> upgrade Kubernetes"}},
 		{"a policy that ignores its failures", func(f *Facts) {
 			set(part(f, "ValidatingAdmissionPolicy", "evenkeel-node").Got, "Ignore", "spec", "failurePolicy")
-		}, []string{"error api: ValidatingAdmissionPolicy evenkeel-node: its spec.failurePolicy is not what this build expects: nothing keeps a node from writing what is another node's -> kubectl apply -k config/api"}},
+		}, []string{"error api: ValidatingAdmissionPolicy evenkeel-node: its spec.failurePolicy is not what this build expects: a node could write the objects of another node -> kubectl apply -k config/api"}},
 		{"a policy without what it judges by", func(f *Facts) {
 			set(part(f, "ValidatingAdmissionPolicy", "evenkeel-node").Got, []any{}, "spec", "variables")
-		}, []string{"error api: ValidatingAdmissionPolicy evenkeel-node: its spec.variables is not what this build expects: nothing keeps a node from writing what is another node's -> kubectl apply -k config/api"}},
+		}, []string{"error api: ValidatingAdmissionPolicy evenkeel-node: its spec.variables is not what this build expects: a node could write the objects of another node -> kubectl apply -k config/api"}},
 		{"what the API server adds is nothing", func(f *Facts) {
 			set(part(f, "ValidatingAdmissionPolicyBinding", "evenkeel-node").Got, "Equivalent", "spec", "matchPolicy")
 		}, nil},
 		{"a binding that binds somebody else", func(f *Facts) {
 			set(part(f, "ClusterRoleBinding", "evenkeel-node").Got, []any{map[string]any{"kind": "User", "name": "me", "apiGroup": "rbac.authorization.k8s.io"}}, "subjects")
-		}, []string{"error api: ClusterRoleBinding evenkeel-node: does not bind Group system:nodes: agents cannot read what is assigned, or not report -> kubectl apply -k config/api"}},
+		}, []string{"error api: ClusterRoleBinding evenkeel-node: does not bind Group system:nodes: agents cannot read their assignments or report their status -> kubectl apply -k config/api"}},
 		{"a role with a star", func(f *Facts) {
 			set(part(f, "ClusterRole", "evenkeel-node").Got, []any{map[string]any{"apiGroups": []any{"*"}, "resources": []any{"*"}, "verbs": []any{"*"}}}, "rules")
 		}, nil},
 		{"a role for one object only", func(f *Facts) {
 			set(part(f, "Role", "evenkeel-node").Got, []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"configmaps"}, "resourceNames": []any{"one"}, "verbs": []any{"get", "list", "watch"}}}, "rules")
-		}, []string{"error api: Role evenkeel-system/evenkeel-node: does not give get, list, watch of configmaps: agents cannot read what is assigned, or not report -> kubectl apply -k config/api"}},
+		}, []string{"error api: Role evenkeel-system/evenkeel-node: does not grant get, list, watch on configmaps: agents cannot read their assignments or report their status -> kubectl apply -k config/api"}},
 		{"people's roles are people's", func(f *Facts) { part(f, "ClusterRole", "evenkeel-view").Got = nil },
-			[]string{"note api: ClusterRole evenkeel-view: is missing: people cannot be given rights by it -> kubectl apply -k config/api"}},
+			[]string{"note api: ClusterRole evenkeel-view: is missing: it cannot be bound to users -> kubectl apply -k config/api"}},
 		{"a controller without a right", func(f *Facts) { part(f, "ClusterRoleBinding", "evenkeel-controller").Got = nil },
-			[]string{"error controller-rights: ClusterRoleBinding evenkeel-controller: is missing: the controller lacks a right that it uses -> kubectl apply -k config/default"}},
+			[]string{"error controller-rights: ClusterRoleBinding evenkeel-controller: is missing: the controller lacks a permission that it needs -> kubectl apply -k config/default"}},
 		{"a flow schema", func(f *Facts) { part(f, "FlowSchema", "evenkeel-controller").Got = nil },
-			[]string{"warning controller-rights: FlowSchema evenkeel-controller: is missing: under load the controller waits behind all others -> kubectl apply -k config/default"}},
+			[]string{"warning controller-rights: FlowSchema evenkeel-controller: is missing: under load, the API server does not prioritize the controller's requests -> kubectl apply -k config/default"}},
 		{"rollouts, and nobody who has ever rolled out", func(f *Facts) {
 			f.Lease, f.Rollouts = Lease{}, []v1alpha1.NodeConfigRollout{rollout("workers", "", "")}
-		}, []string{"error controller: Lease evenkeel-system/evenkeel-controller: is missing: no controller has ever led, or it runs with --leader-elect=false; without one no rollout moves, and none is stopped -> " + logs}},
+		}, []string{"error controller: Lease evenkeel-system/evenkeel-controller: is missing: no controller has ever been leader, or it runs with --leader-elect=false; without a controller, rollouts neither proceed nor stop on failures -> " + logs}},
 		{"a controller that has stopped", func(f *Facts) { f.Lease.Alive, f.Lease.Holder = false, "" },
-			[]string{"error controller: Lease evenkeel-system/evenkeel-controller: nobody holds it: no controller runs; no rollout moves, and none is stopped -> " + logs}},
+			[]string{"error controller: Lease evenkeel-system/evenkeel-controller: has no holder: no controller runs; rollouts neither proceed nor stop on failures -> " + logs}},
 		{"a controller that has died", func(f *Facts) { f.Lease.Alive, f.Lease.Renewed = false, ago(12*time.Minute) },
-			[]string{"error controller: Lease evenkeel-system/evenkeel-controller: pod-1 has not renewed it since 2026-01-02T02:52:05Z: no rollout moves, and none is stopped -> " + logs}},
+			[]string{"error controller: Lease evenkeel-system/evenkeel-controller: pod-1 has not renewed it since 2026-01-02T02:52:05Z: rollouts neither proceed nor stop on failures -> " + logs}},
 		{"a lease that may not be read", func(f *Facts) {
 			f.Lease, f.Denied = Lease{Denied: true}, []Denied{{"the Lease", "forbidden"}}
-		}, []string{"unknown rights: the Lease: you may not look at it: forbidden -> ask an administrator, who may look at everything here; evenkeel-operator gives the rights for nodes and rollouts"}},
+		}, []string{"unknown rights: the Lease: you are not allowed to read it: forbidden -> ask an administrator to run this command; the role evenkeel-operator covers nodes and rollouts"}},
 		{"a part that may not be read", func(f *Facts) {
 			p := part(f, "ClusterRole", "evenkeel-node")
 			p.Got, p.Denied = nil, true
 		}, nil},
 
 		{"a dead end", nodes(fine("a"), fine("b", condition("False", "DeadEnd", "using current\n(init)", time.Minute))),
-			[]string{"error dead-end: node b: what runs keeps failing, and there is nothing to fall back to (DeadEnd): using current (init) -> kubectl evenkeel node b; journalctl -u kubelet there"}},
+			[]string{"error dead-end: node b: the running configuration keeps failing, and no other is left to fall back to (DeadEnd): using current (init) -> kubectl evenkeel node b; journalctl -u kubelet on the node"}},
 		{"failed trials, by reason, the most first", nodes(
 			fine("a", condition("False", "NotReady", "x", 0)), fine("b", condition("False", "CrashLooped", "crash-looped", 0)), fine("c", condition("False", "CrashLooped", "y", 0)),
 		), []string{
-			"warning fallen-back: 2 nodes (b, c): went back to last-known-good (CrashLooped): crash-looped -> kubectl evenkeel node b; push a fixed configuration, or mend the node and retry",
-			"warning fallen-back: node a: went back to last-known-good (NotReady): x -> kubectl evenkeel node a; push a fixed configuration, or mend the node and retry",
+			"warning fallen-back: 2 nodes (b, c): went back to last-known-good (CrashLooped): crash-looped -> kubectl evenkeel node b; push a fixed configuration, or repair the node and retry",
+			"warning fallen-back: node a: went back to last-known-good (NotReady): x -> kubectl evenkeel node a; push a fixed configuration, or repair the node and retry",
 		}},
 		{"refused", nodes(fine("a", condition("False", "NeedsDrain", "cpu manager", time.Hour))),
-			[]string{"warning refused: node a: does not take what is assigned, and runs on as before (NeedsDrain): cpu manager -> kubectl evenkeel node a; it says what would help"}},
+			[]string{"warning refused: node a: refuses the assigned configuration and keeps the previous one (NeedsDrain): cpu manager -> kubectl evenkeel node a; its output says what to do"}},
 		{"unclear for long", nodes(fine("a", condition("Unknown", "SyncFailed", "not found", 6*time.Minute))),
-			[]string{"warning unclear: node a: cannot tell what it is to run, or whether that is valid (SyncFailed): not found -> kubectl evenkeel node a; mend what it names"}},
+			[]string{"warning unclear: node a: cannot determine its assigned configuration, or whether that is valid (SyncFailed): not found -> kubectl evenkeel node a; fix what the message names"}},
 		{"unclear for a moment", nodes(fine("a", condition("Unknown", "SyncFailed", "not found", 4*time.Minute))), nil},
 		{"a trial that does not end", nodes(fine("a", func(n *Node) { n.TrialStart, n.TrialDuration = ago(71*time.Minute), 10*time.Minute })),
-			[]string{"warning trial: node a: its trial should have ended an hour ago -> look for what comes and goes there: the API, the container runtime, the kubelet's health"}},
+			[]string{"warning trial: node a: its trial should have ended an hour ago -> look for something unstable on the node: the API server, the container runtime, the kubelet's health"}},
 		{"a long trial", nodes(fine("a", func(n *Node) { n.TrialStart, n.TrialDuration = ago(71*time.Minute), time.Hour })), nil},
 		{"a silent agent", nodes(fine("a", func(n *Node) { n.Unanswered = ago(2 * time.Minute) })),
-			[]string{"warning silent: node a: the Node is Ready, but its agent has not answered the newest spec of its NodeConfig -> systemctl status kubelet there; docs/troubleshooting.md, The agent does not start"}},
+			[]string{"warning silent: node a: the Node is Ready, but its agent has not answered the newest spec of its NodeConfig -> systemctl status kubelet on the node; docs/troubleshooting.md, The agent does not start"}},
 		{"an agent that has just been asked", nodes(fine("a", func(n *Node) { n.Unanswered = ago(30 * time.Second) })), nil},
 		{"a node that is down", nodes(fine("a", func(n *Node) { n.Unanswered, n.Ready = ago(time.Hour), false })), nil},
 		{"installations that failed", nodes(fine("a", func(n *Node) { n.Label, n.Because = "install-failed", "the kubelet did not\nbecome healthy" }),
 			fine("b", func(n *Node) { n.Label = "uninstall-failed" }), fine("c", func(n *Node) { n.Label = "install-failed" })), []string{
-			"warning install: 2 nodes (a, c): kubectl evenkeel install failed: the kubelet did not become healthy -> mend what it names, then kubectl evenkeel install --retry a",
-			"warning install: node b: kubectl evenkeel uninstall failed: -> mend what it names, then kubectl evenkeel uninstall --retry b",
+			"warning install: 2 nodes (a, c): kubectl evenkeel install failed: the kubelet did not become healthy -> fix the cause, then kubectl evenkeel install --retry a",
+			"warning install: node b: kubectl evenkeel uninstall failed: -> fix the cause, then kubectl evenkeel uninstall --retry b",
 		}},
 		{"installations that go on", func(f *Facts) {
-			f.Crews = crews("v0.1.0")
+			f.Installers = installers("v0.1.0")
 			f.Nodes = []Node{bare("a", "install", 14*time.Minute), fine("b", labelled("install", time.Hour)), fine("c", labelled("uninstall", time.Minute))}
 		}, nil},
 		{"installations that were interrupted", func(f *Facts) {
-			f.Crews = crews("")
+			f.Installers = installers("")
 			f.Nodes = []Node{bare("a", "install", 16*time.Minute), fine("b", labelled("install", time.Hour)), fine("c", labelled("uninstall", 16*time.Minute))}
 		}, []string{
-			"warning install: node a: kubectl evenkeel install was begun more than 15 minutes ago, and has not come to its end -> kubectl evenkeel install goes on, and says what it waits for",
-			"warning install: node c: kubectl evenkeel uninstall was begun more than 15 minutes ago, and has not come to its end -> kubectl evenkeel uninstall goes on, and says what it waits for",
+			"warning install: node a: kubectl evenkeel install began more than 15 minutes ago and has not finished -> kubectl evenkeel install resumes it and prints what it waits for",
+			"warning install: node c: kubectl evenkeel uninstall began more than 15 minutes ago and has not finished -> kubectl evenkeel uninstall resumes it and prints what it waits for",
 		}},
 		{"nodes that wait for an installer that is gone", func(f *Facts) {
-			f.Crews = map[string]Crew{"install": {Object: "DaemonSet evenkeel-install/evenkeel-installer"}}
+			f.Installers = map[string]Installer{"install": {Object: "DaemonSet evenkeel-install/evenkeel-installer"}}
 			f.Nodes = []Node{bare("a", "install", time.Hour), fine("b", labelled("install", time.Hour))}
 		}, []string{
-			"warning install: node a: is labelled evenkeel.dev/agent=install, and there is no DaemonSet evenkeel-install/evenkeel-installer -> kubectl apply -k config/installer, then kubectl evenkeel install",
-			"note install: node b: is labelled evenkeel.dev/agent=install, and there is no DaemonSet evenkeel-install/evenkeel-installer: no upgrade gets there -> kubectl apply -k config/installer, then kubectl evenkeel install",
+			"warning install: node a: is labelled evenkeel.dev/agent=install, but DaemonSet evenkeel-install/evenkeel-installer does not exist -> kubectl apply -k config/installer, then kubectl evenkeel install",
+			"note install: node b: is labelled evenkeel.dev/agent=install, but DaemonSet evenkeel-install/evenkeel-installer does not exist: the node gets no upgrades -> kubectl apply -k config/installer, then kubectl evenkeel install",
 		}},
 		{"an installer of another version than the controller", func(f *Facts) {
-			f.Crews = map[string]Crew{"install": crews("v0.0.9")["install"]}
+			f.Installers = map[string]Installer{"install": installers("v0.0.9")["install"]}
 			f.Nodes = []Node{fine("b", labelled("install", time.Hour))}
 		}, []string{"note install: DaemonSet evenkeel-install/evenkeel-installer: its image is v0.0.9, the controller is v0.1.0 -> kubectl apply -k config/default and -k config/installer of one version, then kubectl evenkeel install"}},
 		{"an installer that may not be read", nodes(fine("b", labelled("install", time.Hour))), nil},
@@ -228,15 +228,15 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			fine("d", gone, func(n *Node) { n.TrialStart = ago(2 * time.Hour) }), fine("e", gone, assigned("uid-0")),
 		), nil},
 		{"nodes without an agent", nodes(Node{Name: "a", Exists: true, Selected: true}, Node{Name: "b", Exists: true, Config: true}, fine("c")), []string{
-			"warning no-agent: node a: a rollout selects it, but no agent has ever reported -> kubectl evenkeel install, or keep the rollout off it",
-			"note no-agent: node b: no agent has ever reported, and no rollout wants one -> ",
+			"warning no-agent: node a: a rollout selects it, but no agent has ever reported -> kubectl evenkeel install, or change the rollout's selector",
+			"note no-agent: node b: no agent has ever reported, and no rollout selects it -> ",
 		}},
 		{"NodeConfigs that may not be read", func(f *Facts) { f.HasConfig, f.Nodes = false, []Node{{Name: "a", Exists: true, Selected: true}} }, nil},
 		{"a ConfigMap that is there", nodes(fine("a", assigned("uid-1"))), nil},
 		{"a ConfigMap that was made anew", nodes(fine("a", assigned("uid-0")), fine("b", assigned("uid-0")), fine("c", assigned("uid-0")), fine("d", assigned("uid-0"))),
-			[]string{"warning sources: 4 nodes (a, b, c, ...): ConfigMap evenkeel-system/workers-1, which is assigned, was made anew: it has the UID uid-1, not uid-0; who has it runs on from the checkpoint, nobody else can get it -> push again, or assign a ConfigMap that there is"}},
+			[]string{"warning sources: 4 nodes (a, b, c, ...): the assigned ConfigMap evenkeel-system/workers-1 was deleted and created again; nodes that run it keep it from their checkpoint, and no other node can get it -> push again, or assign an existing ConfigMap"}},
 		{"a ConfigMap that is gone", func(f *Facts) { clear(f.Sources); f.Nodes = []Node{fine("a", assigned("uid-1"))} },
-			[]string{"warning sources: node a: ConfigMap evenkeel-system/workers-1 (UID: uid-1), which is assigned, is gone; who has it runs on from the checkpoint, nobody else can get it -> push again, or assign a ConfigMap that there is"}},
+			[]string{"warning sources: node a: the assigned ConfigMap evenkeel-system/workers-1 does not exist; nodes that run it keep it from their checkpoint, and no other node can get it -> push again, or assign an existing ConfigMap"}},
 		{"ConfigMaps that may not be read", func(f *Facts) { clear(f.Sources); clear(f.Read); f.Nodes = []Node{fine("a", assigned("uid-1"))} }, nil},
 		{"rollouts", func(f *Facts) {
 			degraded := metav1.Condition{Type: "Degraded", Status: "True", Reason: "NodesFailed", Message: "1 node failed"}
@@ -250,7 +250,7 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		}, []string{
 			"warning rollouts: NodeConfigRollout workers: is Halted: revision 2 was stopped -> " + showWorkers,
 			"warning rollouts: NodeConfigRollout workers: is degraded (NodesFailed): 1 node failed -> " + showWorkers,
-			"warning rollouts: NodeConfigRollout workers: the controller has not looked at it: see its log -> " + showWorkers,
+			"warning rollouts: NodeConfigRollout workers: the controller has not processed it: see the controller's log -> " + showWorkers,
 			"note rollouts: NodeConfigRollout workers: is AwaitingApproval: step 1 -> " + showWorkers,
 		}},
 		{"a rollout that nodes can join by themselves", func(f *Facts) {
@@ -259,13 +259,13 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			closed.Spec.NodeSelector.MatchLabels = map[string]string{"node-restriction.kubernetes.io/pool": "a"}
 			f.Rollouts = []v1alpha1.NodeConfigRollout{open, closed}
 		}, []string{"note rollouts: NodeConfigRollout open: a node may set every label of the selector on itself (pool), and so join or leave the rollout: " +
-			"use a label that only administrators set, such as node-restriction.kubernetes.io/pool -> docs/security.md says which labels nodes set on themselves"}},
+			"use a label that only administrators set, such as node-restriction.kubernetes.io/pool -> see docs/security.md for the labels that nodes can set on themselves"}},
 		{"agents of several versions", nodes(fine("a"), fine("b", func(n *Node) { n.Agent = "v0.0.9" }), fine("c")),
-			[]string{"note versions: node b: runs another version of the agent than most: v0.1.0 on 2, v0.0.9 on 1 -> kubectl evenkeel nodes -o wide shows which; upgrade them if no upgrade is going on"}},
+			[]string{"note versions: node b: runs a different agent version than most nodes: v0.1.0 on 2, v0.0.9 on 1 -> kubectl evenkeel nodes -o wide shows which; upgrade them if no upgrade is in progress"}},
 		{"a controller of another version", func(f *Facts) { f.Lease.Version = "v0.2.0" },
 			[]string{"note versions: the controller: is v0.2.0, the agents are v0.1.0 -> upgrade the older ones"}},
 		{"a NodeConfig that is left over", nodes(fine("a", func(n *Node) { n.Exists, n.Since = false, ago(48*time.Hour) })),
-			[]string{"note left-over: node a: there is a NodeConfig, and no Node of this name -> kubectl delete nodeconfig NAME, if it will not come back"}},
+			[]string{"note left-over: node a: has a NodeConfig but no Node -> kubectl delete nodeconfig NAME, if the node will not come back"}},
 		{"a node that has just left", nodes(fine("a", func(n *Node) { n.Exists = false })), nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -304,7 +304,7 @@ func TestAnOlderOrNewerCRDIsToldByItsFieldsAndRules(t *testing.T) {
 		{"a field less", fields("a", "b"), fields("a"), "is older than this build: it lacks b", ""},
 		{"a field more", fields("a"), fields("a", "b"), "", "b"},
 		{"what is below it goes without saying", deep, fields("map"), "is older than this build: it lacks list; is older than this build: it lacks map.c", ""},
-		{"a rule less", rule("a  ==\n b"), fields(), `is older than this build: it lacks the rule "a == b" of the whole`, ""},
+		{"a rule less", rule("a  ==\n b"), fields(), `is older than this build: it lacks the rule "a == b" of the object`, ""},
 		{"a rule more is its own affair", fields(), rule("a"), "", ""},
 	} {
 		lacks, more := compareCRDs(crd(tt.want), crd(tt.got))

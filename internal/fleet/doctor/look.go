@@ -32,18 +32,18 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
-// Look gathers the facts. It writes nothing. What the user may not read is a fact as well; an error is that the API server
+// Look gathers the facts. Objects that the user is not allowed to read become facts too. It returns an error if the API server
 // does not answer.
 func Look(ctx context.Context, c client.Reader) (*Facts, error) {
-	l := &look{Reader: c, f: &Facts{Now: time.Now(), Sources: map[types.NamespacedName]types.UID{}, Read: map[string]bool{}, Crews: map[string]Crew{}}}
-	if err := l.rollouts(ctx); err != nil { // they say where the lease is
+	l := &look{Reader: c, f: &Facts{Now: time.Now(), Sources: map[types.NamespacedName]types.UID{}, Read: map[string]bool{}, Installers: map[string]Installer{}}}
+	if err := l.rollouts(ctx); err != nil { // their status names the namespace of the Lease
 		return nil, err
 	}
 	first, err := l.lease(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, gather := range []func(context.Context) error{l.parts, l.nodes, l.crews, l.sources} {
+	for _, gather := range []func(context.Context) error{l.parts, l.nodes, l.installers, l.sources} {
 		if err := gather(ctx); err != nil {
 			return nil, err
 		}
@@ -56,7 +56,7 @@ type look struct {
 	f *Facts
 }
 
-// denied takes note of what the user may not read.
+// denied reports whether the user is not allowed to read something, and records that.
 func (l *look) denied(what string, err error) bool {
 	if !apierrors.IsForbidden(err) {
 		return false
@@ -65,14 +65,14 @@ func (l *look) denied(what string, err error) bool {
 	return true
 }
 
-// unserved tells whether the API server does not know a kind.
+// unserved reports whether the API server does not know a kind.
 func unserved(err error) bool {
 	var status apierrors.APIStatus
 	return meta.IsNoMatchError(err) || errors.As(err, &status) && apierrors.IsNotFound(err) && status.Status().Details != nil && status.Status().Details.Name == ""
 }
 
-// Wanted returns the objects that an installation has, and of what they are part.
-func Wanted() ([]Part, error) {
+// Manifests returns the objects of the manifests, each with the part of the installation that it belongs to.
+func Manifests() ([]Part, error) {
 	var out []Part
 	err := fs.WalkDir(config.Files, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -102,11 +102,11 @@ func Wanted() ([]Part, error) {
 }
 
 func (l *look) parts(ctx context.Context) error {
-	parts, err := Wanted()
+	parts, err := Manifests()
 	if err != nil {
 		return err
 	}
-	refused := map[string]*Denied{} // by kind: one line for each is enough
+	refused := map[string]*Denied{} // by kind: one finding for each kind
 	for i := range parts {
 		p := &parts[i]
 		got := &unstructured.Unstructured{}
@@ -159,7 +159,7 @@ func (l *look) nodes(ctx context.Context) error {
 	for nc, err := range query.Configs(ctx, l) {
 		switch {
 		case err == nil:
-			node(nc.Name).reported(nc)
+			node(nc.Name).setConfig(nc)
 		case unserved(err) || l.denied("NodeConfigs", err):
 			l.f.HasConfig = false
 		default:
@@ -172,9 +172,9 @@ func (l *look) nodes(ctx context.Context) error {
 		switch {
 		case err == nil:
 			of := node(n.Name)
-			of.is(n)
+			of.setNode(n)
 			of.Selected = slices.ContainsFunc(selections, func(s policy.Selection) bool { return s.Selects(n) })
-		case l.denied("Nodes", err): // whether they exist, and are Ready, is not known
+		case l.denied("Nodes", err): // assume that each node exists: nothing is known about the Nodes
 			for _, n := range nodes {
 				n.Exists = true
 			}
@@ -188,8 +188,8 @@ func (l *look) nodes(ctx context.Context) error {
 	return nil
 }
 
-// is takes over what a Node says.
-func (n *Node) is(node *corev1.Node) {
+// setNode copies the facts of a Node.
+func (n *Node) setNode(node *corev1.Node) {
 	n.Exists, n.Ready = true, query.IsReady(node)
 	n.Label, n.Because = node.Labels[v1alpha1.LabelAgent], node.Annotations[v1alpha1.AnnotationAgentFailed]
 	n.LabelSince = node.CreationTimestamp.Time
@@ -200,8 +200,8 @@ func (n *Node) is(node *corev1.Node) {
 	}
 }
 
-// crews looks for the DaemonSets that labelled nodes wait for. Where no node is labelled, none is missed.
-func (l *look) crews(ctx context.Context) error {
+// installers reads the DaemonSets that labelled nodes need.
+func (l *look) installers(ctx context.Context) error {
 	for label, name := range map[string]string{v1alpha1.AgentInstall: v1alpha1.InstallerName, v1alpha1.AgentUninstall: v1alpha1.UninstallerName} {
 		if !slices.ContainsFunc(l.f.Nodes, func(n Node) bool { return n.Label == label }) {
 			continue
@@ -211,9 +211,9 @@ func (l *look) crews(ctx context.Context) error {
 		object := "DaemonSet " + v1alpha1.InstallNamespace + "/" + name
 		switch {
 		case err == nil:
-			l.f.Crews[label] = Crew{Object: object, Found: true, Version: describe.ImageVersion(set.Spec.Template.Spec.Containers[0].Image)}
+			l.f.Installers[label] = Installer{Object: object, Found: true, Version: describe.ImageVersion(set.Spec.Template.Spec.Containers[0].Image)}
 		case apierrors.IsNotFound(err):
-			l.f.Crews[label] = Crew{Object: object}
+			l.f.Installers[label] = Installer{Object: object}
 		case !l.denied(object, err):
 			return fmt.Errorf("get %s: %w", object, err)
 		}
@@ -221,8 +221,8 @@ func (l *look) crews(ctx context.Context) error {
 	return nil
 }
 
-// reported takes over what a NodeConfig says.
-func (n *Node) reported(nc *v1alpha1.NodeConfig) {
+// setConfig copies the facts of a NodeConfig.
+func (n *Node) setConfig(nc *v1alpha1.NodeConfig) {
 	st := &nc.Status
 	n.Config, n.Agent = true, st.AgentVersion
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionConfigOK); c != nil {
@@ -249,7 +249,7 @@ func (n *Node) reported(nc *v1alpha1.NodeConfig) {
 	}
 }
 
-// sources looks for the ConfigMaps that NodeConfigs name.
+// sources reads the ConfigMaps of the namespaces that NodeConfigs refer to.
 func (l *look) sources(ctx context.Context) error {
 	for i := range l.f.Nodes {
 		if s := l.f.Nodes[i].Source; s != nil {
@@ -272,7 +272,7 @@ func (l *look) sources(ctx context.Context) error {
 	return nil
 }
 
-// lease reads the controllers' lease.
+// lease reads the controller's Lease.
 func (l *look) lease(ctx context.Context) (Lease, error) {
 	lease, namespace := &coordinationv1.Lease{}, policy.SettingsIn(l.f.Rollouts).Namespace
 	err := l.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.ControllerLease}, lease)
@@ -297,8 +297,8 @@ func (l *look) lease(ctx context.Context) (Lease, error) {
 	return out, nil
 }
 
-// alive finds out whether somebody renews the lease. The clock here is not the controller's: what looks old is looked at
-// for as long as a lease lasts.
+// alive determines whether a controller renews the Lease. The clocks can differ, so a Lease that looks expired is watched for
+// as long as it lasts.
 func (l *look) alive(ctx context.Context, first Lease) error {
 	l.f.Lease = first
 	if !first.Found || first.Holder == "" {
@@ -309,7 +309,7 @@ func (l *look) alive(ctx context.Context, first Lease) error {
 		return nil
 	}
 	err := wait.PollUntilContextTimeout(ctx, time.Second, cmp.Or(min(first.Duration, time.Minute), time.Second), true, func(context.Context) (bool, error) {
-		now, err := l.lease(ctx) // a read that is begun is ended
+		now, err := l.lease(ctx) // not the context of the poll, so that a read is not cut off
 		if err != nil {
 			return false, err
 		}
@@ -318,7 +318,7 @@ func (l *look) alive(ctx context.Context, first Lease) error {
 		return l.f.Lease.Alive, nil
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
-		return nil // nobody does
+		return nil // no controller renewed it
 	}
 	return err
 }

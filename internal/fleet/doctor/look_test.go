@@ -18,7 +18,7 @@ import (
 )
 
 func TestAnInstallationIsWhatTheManifestsHave(t *testing.T) {
-	parts, err := Wanted()
+	parts, err := Manifests()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestALabelIsAsOldAsItsWriterSays(t *testing.T) {
 	made, written, later := metav1.NewTime(now.Add(-time.Hour)), metav1.NewTime(now.Add(-time.Minute)), metav1.NewTime(now)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: made, Labels: map[string]string{v1alpha1.LabelAgent: "install"}}}
 	n := &Node{}
-	if n.is(node); n.Label != "install" || !n.LabelSince.Equal(made.Time) {
+	if n.setNode(node); n.Label != "install" || !n.LabelSince.Equal(made.Time) {
 		t.Errorf("who wrote it is not known: %+v", n)
 	}
 	fields := func(text string) *metav1.FieldsV1 { return metav1.NewFieldsV1(text) }
@@ -48,7 +48,7 @@ func TestALabelIsAsOldAsItsWriterSays(t *testing.T) {
 		{Manager: "kubectl-evenkeel", Time: &written, FieldsV1: fields(`{"f:metadata":{"f:labels":{"f:evenkeel.dev/agent":{}}}}`)},
 		{Manager: "kubelet", Time: &later, FieldsV1: fields(`{"f:metadata":{"f:labels":{"f:evenkeel.dev/agent-failed":{}}}}`)}, {Manager: "nobody"},
 	}
-	if n.is(node); !n.LabelSince.Equal(written.Time) {
+	if n.setNode(node); !n.LabelSince.Equal(written.Time) {
 		t.Errorf("since %s, want %s", n.LabelSince, written)
 	}
 }
@@ -95,7 +95,7 @@ func TestAnAPIServerThatGoesAwayInTheMiddleIsNoDiagnosis(t *testing.T) {
 	if err != nil || f.Lease.Alive || len(f.Nodes) != 1 {
 		t.Fatalf("%+v, %v", f, err)
 	}
-	parts, err := Wanted()
+	parts, err := Manifests()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestAnAgentOwesAnAnswerSinceTheSpecWasWritten(t *testing.T) {
 	} {
 		n, nc := &Node{}, nc.DeepCopy()
 		tt.change(nc)
-		if n.reported(nc); !n.Unanswered.Equal(tt.want) {
+		if n.setConfig(nc); !n.Unanswered.Equal(tt.want) {
 			t.Errorf("%s: since %s, want %s", tt.name, n.Unanswered, tt.want)
 		}
 	}

@@ -20,7 +20,7 @@ const (
 	applyAll = "kubectl apply -k config/default"
 )
 
-// nameOf is an object by its kind and name.
+// nameOf returns the kind and the name of an object.
 func nameOf(o *unstructured.Unstructured) string {
 	if o.GetNamespace() == "" {
 		return o.GetKind() + " " + o.GetName()
@@ -28,37 +28,37 @@ func nameOf(o *unstructured.Unstructured) string {
 	return fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName())
 }
 
-// without is what is not so as long as a part is missing, or is not what it should be.
+// without says what does not work while a part is missing or differs.
 func without(p *Part) string {
 	kind, name := p.Want.GetKind(), p.Want.GetName()
 	switch {
 	case kind == "CustomResourceDefinition":
-		return "the API server does not take what this build writes and reads"
+		return "the API server does not support the objects that this build reads and writes"
 	case strings.HasPrefix(kind, "ValidatingAdmissionPolicy") && name == "evenkeel-node":
-		return "nothing keeps a node from writing what is another node's"
+		return "a node could write the objects of another node"
 	case strings.HasPrefix(kind, "ValidatingAdmissionPolicy"):
-		return "a rollout with a mistake is not refused when it is written"
+		return "the API server accepts invalid rollouts"
 	case kind == "Namespace":
-		return "revisions and the controller have no place"
+		return "revisions and the controller have no namespace"
 	case name == "evenkeel-node":
-		return "agents cannot read what is assigned, or not report"
+		return "agents cannot read their assignments or report their status"
 	case p.Of == "people":
-		return "people cannot be given rights by it"
+		return "it cannot be bound to users"
 	case kind == "FlowSchema":
-		return "under load the controller waits behind all others"
+		return "under load, the API server does not prioritize the controller's requests"
 	}
-	return "the controller lacks a right that it uses"
+	return "the controller lacks a permission that it needs"
 }
 
-// api judges CRDs, admission policies and the rights of nodes and people.
+// api compares the CRDs, the admission policies and the roles of nodes and people.
 func api(f *Facts) []Finding {
 	return append(ofParts(f, "api", applyAPI), ofParts(f, "people", applyAPI)...)
 }
 
-// controllerRights judges the rights of the controller, where one is wanted.
+// controllerRights compares the roles of the controller, if the cluster needs one.
 func controllerRights(f *Facts) []Finding {
-	wanted := f.Lease.Found || len(f.Rollouts) > 0 || slices.ContainsFunc(f.Parts, func(p Part) bool { return p.Of == "controller" && p.Got != nil })
-	if !wanted {
+	needed := f.Lease.Found || len(f.Rollouts) > 0 || slices.ContainsFunc(f.Parts, func(p Part) bool { return p.Of == "controller" && p.Got != nil })
+	if !needed {
 		return nil
 	}
 	return ofParts(f, "controller", applyAll)
@@ -90,18 +90,18 @@ func ofParts(f *Facts, of, do string) []Finding {
 		default:
 			lacks, more := compare(p.Want, p.Got)
 			if len(lacks) > 0 {
-				say(severity, "%s: %s", some(lacks), without(p))
+				say(severity, "%s: %s", firstFew(lacks), without(p))
 			} else if len(more) > 0 {
 				out = append(out, Finding{Severity: Note, Object: nameOf(p.Want),
-					Wrong: "is newer than this kubectl-evenkeel, which does not know " + some(more), Do: "upgrade kubectl-evenkeel"})
+					Wrong: "is newer than this kubectl-evenkeel, which does not know " + firstFew(more), Do: "upgrade kubectl-evenkeel"})
 			}
 		}
 	}
 	return out
 }
 
-// some are the first of what is different.
-func some(words []string) string {
+// firstFew joins the first three differences.
+func firstFew(words []string) string {
 	const most = 3
 	if len(words) > most {
 		return fmt.Sprintf("%s and %d more", strings.Join(words[:most], "; "), len(words)-most)
@@ -109,7 +109,7 @@ func some(words []string) string {
 	return strings.Join(words, "; ")
 }
 
-// compare says what an object lacks of what is wanted, and what of a CRD it has beyond that.
+// compare returns what an object lacks, and the fields that only its CRD in the cluster has.
 func compare(want, got *unstructured.Unstructured) (lacks, more []string) {
 	switch want.GetKind() {
 	case "CustomResourceDefinition":
@@ -126,8 +126,8 @@ func compare(want, got *unstructured.Unstructured) (lacks, more []string) {
 	return nil, nil
 }
 
-// differs returns the path of the first field that is wanted and not so; empty if all are. What the API server adds is
-// nobody's business; lists must be the same.
+// differs returns the path of the first field of want that got lacks or has with another value; empty: none. It ignores fields
+// that only got has, but lists must be equal.
 func differs(path string, want, got any) string {
 	switch want := want.(type) {
 	case map[string]any:
@@ -149,7 +149,7 @@ func differs(path string, want, got any) string {
 			}
 		}
 		return ""
-	case string: // kustomize, and so `kubectl apply -k`, folds the lines of an expression in another way
+	case string: // kustomize, and so `kubectl apply -k`, breaks the lines of an expression differently
 		if got, is := got.(string); is && slices.Equal(strings.Fields(want), strings.Fields(got)) {
 			return ""
 		}
@@ -161,7 +161,7 @@ func differs(path string, want, got any) string {
 	return ""
 }
 
-// compareCRDs compares what two CRDs take of this version: their fields and their validation rules.
+// compareCRDs compares the fields and the validation rules of two CRDs in this version of the API.
 func compareCRDs(want, got map[string]any) (lacks, more []string) {
 	served := false
 	wants, has := schemaOf(want, nil), schemaOf(got, &served)
@@ -172,7 +172,7 @@ func compareCRDs(want, got map[string]any) (lacks, more []string) {
 		var out []string
 		for _, path := range slices.Sorted(maps.Keys(a)) {
 			parent := path[:max(0, strings.LastIndexAny(path, ".!"))]
-			if !b[path] && (parent == "" || b[parent]) { // what is below it goes without saying
+			if !b[path] && (parent == "" || b[parent]) { // a missing parent is enough
 				out = append(out, path)
 			}
 		}
@@ -180,7 +180,7 @@ func compareCRDs(want, got map[string]any) (lacks, more []string) {
 	}
 	for _, path := range only(wants, has) {
 		if field, rule, isRule := strings.Cut(path, "!"); isRule {
-			lacks = append(lacks, fmt.Sprintf("is older than this build: it lacks the rule %q of %s", rule, cmp.Or(field, "the whole")))
+			lacks = append(lacks, fmt.Sprintf("is older than this build: it lacks the rule %q of %s", rule, cmp.Or(field, "the object")))
 		} else {
 			lacks = append(lacks, "is older than this build: it lacks "+path)
 		}
@@ -193,7 +193,7 @@ func compareCRDs(want, got map[string]any) (lacks, more []string) {
 	return lacks, more
 }
 
-// schemaOf returns the paths of all fields of a CRD, and with a ! their validation rules.
+// schemaOf returns the paths of all fields of a CRD, and their validation rules as PATH!RULE.
 func schemaOf(crd map[string]any, served *bool) map[string]bool {
 	out := map[string]bool{}
 	versions, _, _ := unstructured.NestedSlice(crd, "spec", "versions")
@@ -241,7 +241,7 @@ func rulesOf(o *unstructured.Unstructured) []rbacv1.PolicyRule {
 	return role.Rules
 }
 
-// compareRules says which rights are not given.
+// compareRules returns the permissions that got does not grant.
 func compareRules(want, got []rbacv1.PolicyRule) []string {
 	var lacks []string
 	for _, w := range want {
@@ -249,12 +249,12 @@ func compareRules(want, got []rbacv1.PolicyRule) []string {
 			for _, resource := range w.Resources {
 				var verbs []string
 				for _, verb := range w.Verbs {
-					if !slices.ContainsFunc(got, func(g rbacv1.PolicyRule) bool { return gives(g, group, resource, verb, w.ResourceNames) }) {
+					if !slices.ContainsFunc(got, func(g rbacv1.PolicyRule) bool { return grants(g, group, resource, verb, w.ResourceNames) }) {
 						verbs = append(verbs, verb)
 					}
 				}
 				if len(verbs) > 0 {
-					lacks = append(lacks, fmt.Sprintf("does not give %s of %s", strings.Join(verbs, ", "), strings.TrimSuffix(resource+"."+group, ".")))
+					lacks = append(lacks, fmt.Sprintf("does not grant %s on %s", strings.Join(verbs, ", "), strings.TrimSuffix(resource+"."+group, ".")))
 				}
 			}
 		}
@@ -262,17 +262,17 @@ func compareRules(want, got []rbacv1.PolicyRule) []string {
 	return lacks
 }
 
-func gives(r rbacv1.PolicyRule, group, resource, verb string, names []string) bool {
+func grants(r rbacv1.PolicyRule, group, resource, verb string, names []string) bool {
 	has := func(all []string, one string) bool { return slices.Contains(all, one) || slices.Contains(all, "*") }
 	named := len(r.ResourceNames) == 0 || len(names) > 0 && !slices.ContainsFunc(names, func(n string) bool { return !slices.Contains(r.ResourceNames, n) })
 	return has(r.APIGroups, group) && has(r.Resources, resource) && has(r.Verbs, verb) && named
 }
 
-// compareBindings says what a binding does not bind.
+// compareBindings returns how a binding differs, and the subjects that it lacks.
 func compareBindings(want, got *unstructured.Unstructured) []string {
 	var lacks []string
 	if path := differs("roleRef", want.Object["roleRef"], got.Object["roleRef"]); path != "" {
-		lacks = append(lacks, "its "+path+" is another one; delete it first")
+		lacks = append(lacks, "its "+path+" differs; delete the binding first")
 	}
 	wants, _, _ := unstructured.NestedSlice(want.Object, "subjects")
 	has, _, _ := unstructured.NestedSlice(got.Object, "subjects")
