@@ -60,7 +60,7 @@ func TestConfigDiffOfADropInComparesWhatItNames(t *testing.T) {
 		r.Spec.Template = v1alpha1.RolloutTemplate{KubeletDropIn: &runtime.RawExtension{Raw: []byte(pods(120))}}
 	})
 	evenkeel(t, "config", "diff", "rollout/dropped", write(t, header+"maxPods: 110\npodsPerCore: 7\n")).says(t,
-		"maxPods: 120 -> 110\nnot compared: 1 fields that are only in one, since a configuration as it is written is set beside a drop-in\n")
+		"maxPods: 120 -> 110\nnot compared: 1 fields that are only in one, since a configuration as written is set beside a drop-in\n")
 }
 
 func TestConfigDiffComparesFilesOfEitherFormAndHidesSecrets(t *testing.T) {
@@ -99,7 +99,7 @@ func TestConfigDiffRefusesWhatItCannotRead(t *testing.T) {
 		{"nowhere.yaml", []string{"nowhere.yaml", "node/NAME"}},
 		{write(t, "kind: Pod\napiVersion: v1\n"), []string{"is no KubeletConfiguration"}},
 		{write(t, "a: ["), []string{"is no KubeletConfiguration"}},
-		{"node/nowhere", []string{`there is no node "nowhere"`}},
+		{"node/nowhere", []string{`node "nowhere" does not exist`}},
 		{"node/runs-nothing", []string{"node runs-nothing has no agent yet", "--live"}},
 		{"node/runs-local", []string{"node runs-local runs its local configuration", "--live"}},
 		{"node/runs-gone", []string{"node runs-gone runs ConfigMap evenkeel-system/nowhere", "which is gone", "--live"}},
@@ -109,7 +109,7 @@ func TestConfigDiffRefusesWhatItCannotRead(t *testing.T) {
 		{"rollout/nowhere", []string{`"nowhere"`}},
 		{"rollout/unreadable@2", []string{"unreadable-0000000000", "is gone", "3"}},
 		{"rollout/unreadable@7", []string{"no revision 7", "3"}},
-		{"rollout/unreadable@x", []string{`"x" is no number of a revision`}},
+		{"rollout/unreadable@x", []string{`"x" is not a revision number`}},
 	} {
 		evenkeel(t, "config", "diff", tt.a, fine).refuses(t, tt.want...)
 		evenkeel(t, "config", "diff", fine, tt.a).refuses(t, tt.want...)
@@ -182,15 +182,15 @@ func TestConfigDiffAsksAKubeletWhatIsEffective(t *testing.T) {
 	answering(t, givenNode(t, "lively", "lively", "z1"), `{"kubeletconfig": {"maxPods": 110, "podsPerCore": 0, "evictionHard": {"memory.available": "1Mi", "nodefs.available": "10%"}}}`)
 	file := write(t, header+"maxPods: 120\nevictionHard: {memory.available: 1Mi}\nserializeImagePulls: false\n")
 	evenkeel(t, "config", "diff", "--live", "node/lively", file).says(t,
-		"--- node/lively (its kubelet's /configz)\n", "maxPods: 110 -> 120\n", "serializeImagePulls: unset -> false\n",
-		"not compared: 2 fields that are only in one, since what is effective is set beside a configuration as it is written\n")
+		"--- node/lively (the kubelet's /configz)\n", "maxPods: 110 -> 120\n", "serializeImagePulls: unset -> false\n",
+		"not compared: 2 fields that are only in one, since the effective configuration is set beside a configuration as written\n")
 	evenkeel(t, "config", "diff", "--live", file, "node/lively").says(t, "maxPods: 120 -> 110\n", "serializeImagePulls: false -> unset\n", "not compared: 2 fields")
 
 	answering(t, givenNode(t, "odd", "lively", "z1"), `hello`)
 	evenkeel(t, "config", "diff", "--live", "node/odd", file).refuses(t, "node odd does not answer /configz with a configuration", "hello")
-	evenkeel(t, "config", "diff", "--live", "node/nowhere", file).refuses(t, `there is no node "nowhere"`)
+	evenkeel(t, "config", "diff", "--live", "node/nowhere", file).refuses(t, `node "nowhere" does not exist`)
 	givenNode(t, "silent", "lively", "z1")
-	evenkeel(t, "config", "diff", "--live", "node/silent", file).refuses(t, "does not get an answer from the kubelet of node silent", "leave --live out")
+	evenkeel(t, "config", "diff", "--live", "node/silent", file).refuses(t, "cannot reach the kubelet of node silent", "omit --live")
 	grant(t, "sees-all-nodes", "nodes", "")
 	evenkeelAs(t, userOf(t, "sees-all-nodes"), "config", "diff", "--live", "node/lively", file).refuses(t, "--live needs the right to get nodes/proxy of node lively", "ask an administrator")
 }

@@ -40,8 +40,8 @@ type view struct {
 func (v view) lines(width int) []string {
 	st := &v.rollout.Status
 	lines := []string{v.title()}
-	if !query.Seen(v.rollout) {
-		lines = append(lines, wrap(v.style.Yellow, query.Unseen, width)...)
+	if !query.Observed(v.rollout) {
+		lines = append(lines, wrap(v.style.Yellow, query.Unobserved, width)...)
 	} else if st.Message != "" {
 		lines = append(lines, wrap(func(s string) string { return s }, printable.Line(st.Message), width)...)
 	}

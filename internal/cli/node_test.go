@@ -150,7 +150,7 @@ func TestNodeSaysWhatHappensNextInEveryCase(t *testing.T) {
 }
 
 func TestNodeRefusesWhatItCannotShow(t *testing.T) {
-	evenkeel(t, "node", "nowhere").refuses(t, `there is no node "nowhere"`, "kubectl evenkeel nodes")
+	evenkeel(t, "node", "nowhere").refuses(t, `node "nowhere" does not exist`, "kubectl evenkeel nodes")
 	evenkeel(t, "node").refuses(t, "needs the name of one node")
 	evenkeel(t, "node", "x", "-o", "wide").refuses(t, "json")
 	evenkeelAs(t, userOf(t, "nobody"), "node", "x").refuses(t, "get node x", "forbidden")

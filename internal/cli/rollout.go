@@ -97,8 +97,8 @@ func (a *app) printList(f printing.Format, list *v1alpha1.NodeConfigRolloutList)
 			revision = fmt.Sprint(st.UpdateRevision.Number)
 		}
 		phase, message := string(st.Phase), st.Message
-		if !query.Seen(r) {
-			phase, message = "Unseen", query.Unseen
+		if !query.Observed(r) {
+			phase, message = "Unseen", query.Unobserved
 		}
 		row := []string{r.Name, revision, phase, st.StepsDone, st.Updated, fmt.Sprint(st.Nodes.Failed), describe.Age(r.CreationTimestamp, time.Now())}
 		if f == printing.Wide {

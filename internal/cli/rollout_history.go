@@ -43,7 +43,7 @@ func (a *app) historyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, err := query.Pasts(cmd.Context(), c, r)
+			all, err := query.Revisions(cmd.Context(), c, r)
 			if err != nil {
 				return err
 			}
@@ -63,13 +63,13 @@ func (a *app) historyCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) printRevision(f printing.Format, r *v1alpha1.NodeConfigRollout, all []query.Past, number int64) error {
+func (a *app) printRevision(f printing.Format, r *v1alpha1.NodeConfigRollout, all []query.Revision, number int64) error {
 	content, err := query.ContentAt(r, all, number)
 	if err != nil {
 		return err
 	}
 	if f != "" && f != printing.Wide {
-		at := slices.IndexFunc(all, func(p query.Past) bool { return p.Revision == number })
+		at := slices.IndexFunc(all, func(p query.Revision) bool { return p.Number == number })
 		object := all[at].Object
 		object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 		return printing.Object(a.Out, f, object)
@@ -79,7 +79,7 @@ func (a *app) printRevision(f printing.Format, r *v1alpha1.NodeConfigRollout, al
 	return err
 }
 
-func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all []query.Past) error {
+func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all []query.Revision) error {
 	switch f {
 	case printing.JSON:
 		data, err := json.MarshalIndent(all, "", "    ")
@@ -118,7 +118,7 @@ func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all
 		if p.Gone {
 			name += " (gone)"
 		}
-		row := []string{fmt.Sprint(p.Revision), p.Outcome, p.Reason, fmt.Sprint(p.Updated), fmt.Sprint(p.Failed), ago(p.StartTime), ago(p.EndTime), name}
+		row := []string{fmt.Sprint(p.Number), p.Outcome, p.Reason, fmt.Sprint(p.Updated), fmt.Sprint(p.Failed), ago(p.StartTime), ago(p.EndTime), name}
 		if f == printing.Wide {
 			row = append(row, p.Message)
 		}
@@ -162,12 +162,12 @@ func (a *app) diffRevisions(ctx context.Context, name string, from, to int64) er
 	if err != nil {
 		return err
 	}
-	all, err := query.Pasts(ctx, c, r)
+	all, err := query.Revisions(ctx, c, r)
 	if err != nil {
 		return err
 	}
-	if !query.Seen(r) {
-		fmt.Fprintf(a.ErrOut, "note: %s\n", query.Unseen)
+	if !query.Observed(r) {
+		fmt.Fprintf(a.ErrOut, "note: %s\n", query.Unobserved)
 	}
 	if to == 0 {
 		if r.Status.UpdateRevision == nil {
@@ -184,7 +184,7 @@ func (a *app) diffRevisions(ctx context.Context, name string, from, to int64) er
 		from = r.Status.CurrentRevision.Number
 	}
 	if from == to {
-		fmt.Fprintf(a.Out, "revision %d is both: it has succeeded, and nothing else is being rolled out; compare with an older one by --from (%s)\n", to, query.Kept(all))
+		fmt.Fprintf(a.Out, "revision %d is both: it has succeeded, and nothing else is being rolled out; compare with an older one by --from (%s)\n", to, query.Available(all))
 		return nil
 	}
 	if from != 0 {

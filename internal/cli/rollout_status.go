@@ -155,7 +155,7 @@ func tooManyFailed(r *v1alpha1.NodeConfigRollout) bool {
 // verdict is the exit code of a rollout's status, and whether waiting for it is over.
 func verdict(r *v1alpha1.NodeConfigRollout, g goal) (code int, over bool) {
 	switch p := r.Status.Phase; {
-	case !query.Seen(r):
+	case !query.Observed(r):
 		return ExitComplete, false
 	case p == v1alpha1.RolloutComplete && tooManyFailed(r):
 		return ExitHalted, true // on nodes that came later
@@ -220,7 +220,7 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 	a.noteController(ctx, c, policy.SettingsOf(r, nil))
 	out := a.follower(follow, c, f)
 	var late <-chan time.Time
-	if query.Seen(r) {
+	if query.Observed(r) {
 		out.show(r)
 	} else {
 		late = time.After(time.Second) // the controller is given its moment
@@ -249,7 +249,7 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 				out.show(r)
 			}
 		case <-late:
-			if !query.Seen(r) {
+			if !query.Observed(r) {
 				out.show(r)
 			}
 		case <-out.tick():
@@ -276,8 +276,8 @@ func (a *app) ended(interrupted, ctx context.Context, w waiting, name string, r 
 // plainLine sums a rollout up in one line.
 func plainLine(r *v1alpha1.NodeConfigRollout) string {
 	st := &r.Status
-	if !query.Seen(r) {
-		return fmt.Sprintf("%s: %s", r.Name, query.Unseen)
+	if !query.Observed(r) {
+		return fmt.Sprintf("%s: %s", r.Name, query.Unobserved)
 	}
 	var b strings.Builder
 	b.WriteString(r.Name)

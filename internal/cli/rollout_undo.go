@@ -58,13 +58,13 @@ func (a *app) undo(ctx context.Context, name string, number int64, inline bool) 
 	// Which revision was the last one is the status's to say; a revision that is named needs nobody's word.
 	look := query.Rollout
 	if number == 0 {
-		look = query.SeenRollout
+		look = query.ObservedRollout
 	}
 	r, err := look(ctx, c, name)
 	if err != nil {
 		return err
 	}
-	all, err := query.Pasts(ctx, c, r)
+	all, err := query.Revisions(ctx, c, r)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (a *app) undo(ctx context.Context, name string, number int64, inline bool) 
 		return err
 	}
 	for _, p := range all {
-		if p.Revision == number && describe.Stopped(v1alpha1.RolloutPhase(p.Outcome)) {
+		if p.Number == number && describe.Stopped(v1alpha1.RolloutPhase(p.Outcome)) {
 			fmt.Fprintf(a.ErrOut, "note: revision %d did not succeed, it was %s: %s\n", number, p.Outcome, printable.Line(cmp.Or(p.Message, "nobody knows why any more")))
 		}
 	}
@@ -118,15 +118,15 @@ func restore(spec *v1alpha1.NodeConfigRolloutSpec, template v1alpha1.RolloutTemp
 }
 
 // nothingBefore is the error of an undo that finds nothing to go back to.
-func nothingBefore(r *v1alpha1.NodeConfigRollout, all []query.Past) error {
+func nothingBefore(r *v1alpha1.NodeConfigRollout, all []query.Revision) error {
 	target := r.Status.UpdateRevision
 	if target == nil {
 		return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", r.Name, describe.OrUnknown(r.Status.Phase), r.Name)
 	}
-	others := slices.DeleteFunc(slices.Clone(all), func(p query.Past) bool { return p.Gone || p.ConfigMap == target.ConfigMapRef.Name })
+	others := slices.DeleteFunc(slices.Clone(all), func(p query.Revision) bool { return p.Gone || p.ConfigMap == target.ConfigMapRef.Name })
 	advice := "push another configuration"
 	if len(others) > 0 {
-		advice = fmt.Sprintf("choose one with --to-revision (there are %s), or %s", query.Kept(others), advice)
+		advice = fmt.Sprintf("choose one with --to-revision (there are %s), or %s", query.Available(others), advice)
 	}
 	if r.Status.Halt == nil || !r.Status.Halt.Rollback {
 		advice += fmt.Sprintf("; kubectl evenkeel rollout abort %s --rollback takes the nodes back to what they had", r.Name)

@@ -81,8 +81,8 @@ func offered(r *v1alpha1.NodeConfigRollout, mayNot string) []actionView {
 		switch {
 		case mayNot != "":
 			v.Not = mayNot
-		case a.judged && !query.Seen(r):
-			v.Not = query.Unseen
+		case a.judged && !query.Observed(r):
+			v.Not = query.Unobserved
 		case err != nil:
 			v.Not = printable.Line(r.Name + " " + err.Error())
 		case equality.Semantic.DeepEqual(copied.Spec, r.Spec):

@@ -57,7 +57,7 @@ func TestOnlyWhatHasAnEffectIsOfferedAndTheOthersSayWhyNot(t *testing.T) {
 			r.Status.Phase, r.Status.Halt = v1alpha1.RolloutHalted, &v1alpha1.RolloutHalt{Revision: 3, Reason: "TooManyFailures"}
 		}, "", map[string]string{"promote": "workers is halted at revision 3 (TooManyFailures)", "abort": "workers is halted at revision 3 already", "abort-rollback": ""}},
 		{"not seen by the controller", func(r *v1alpha1.NodeConfigRollout) { r.Generation = 3 }, "", map[string]string{
-			"pause": "", "promote": "the controller has not seen this change yet", "abort": "the controller has not seen this change yet"}},
+			"pause": "", "promote": "the controller has not observed this change yet", "abort": "the controller has not observed this change yet"}},
 		{"without a revision", func(r *v1alpha1.NodeConfigRollout) { r.Status.UpdateRevision = nil }, "", map[string]string{
 			"pause": "", "promote": "workers has no revision", "abort": "workers has no revision"}},
 		{"without the right", func(*v1alpha1.NodeConfigRollout) {}, "you have no right", map[string]string{
@@ -127,7 +127,7 @@ func TestADetailSaysWhyNothingMayBeDone(t *testing.T) {
 	if why := reasons(d.Actions)["abort"]; why != d.MayNot {
 		t.Errorf("abort is not offered because %q", why)
 	}
-	if len(d.History) != 1 || d.History[0].Revision != 3 || !d.History[0].Gone {
+	if len(d.History) != 1 || d.History[0].Number != 3 || !d.History[0].Gone {
 		t.Errorf("the history is %+v", d.History)
 	}
 	if d.Changes == nil || !strings.Contains(d.Changes.Error, "of revision 3 of rollout workers is gone") && !strings.Contains(d.Changes.Error, "is gone, and with it") {
@@ -152,7 +152,7 @@ func TestARolloutIsSummedUp(t *testing.T) {
 		t.Errorf("the steps are %s", got)
 	}
 	r.Generation = 3
-	if v := viewOf(r, metav1.Now().Time); v.Phase != "Unseen" || !strings.Contains(v.Message, "has not seen this change yet") {
+	if v := viewOf(r, metav1.Now().Time); v.Phase != "Unseen" || !strings.Contains(v.Message, "has not observed this change yet") {
 		t.Errorf("with a status that answers an older spec it is %+v", v)
 	}
 	for phase, want := range map[v1alpha1.RolloutPhase]string{

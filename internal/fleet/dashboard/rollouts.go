@@ -75,8 +75,8 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 		Name: r.Name, Phase: printable.Line(describe.OrUnknown(st.Phase)), Tone: toneOf(st.Phase), Message: printable.Line(st.Message), Attempt: st.Attempt,
 		Selector: describe.SelectorWords(&r.Spec), Step: st.Step, Updated: printable.Line(st.Updated), Paused: r.Spec.Paused, Version: r.ResourceVersion,
 	}
-	if !query.Seen(r) {
-		v.Phase, v.Tone, v.Message = "Unseen", "waits", query.Unseen
+	if !query.Observed(r) {
+		v.Phase, v.Tone, v.Message = "Unseen", "waits", query.Unobserved
 	}
 	if u := st.UpdateRevision; u != nil {
 		v.Revision, v.Content = u.Number, printable.Line(u.ConfigMapRef.Name)
@@ -149,7 +149,7 @@ type rolloutDetail struct {
 }
 
 type pastView struct {
-	query.Past
+	query.Revision
 	Ago   string `json:"ago,omitempty"`
 	Ended string `json:"ended,omitempty"`
 }
@@ -176,13 +176,13 @@ func (s *Server) detail(ctx context.Context, name string, now time.Time) (*rollo
 	if words := describe.ControllerSilent(query.ControllerRenewal(ctx, s.api, policy.SettingsOf(r, nil).Namespace), policy.SettingsOf(r, nil).Namespace, now); words != "" {
 		d.Notes = append(d.Notes, words)
 	}
-	all, err := query.Pasts(ctx, s.api, r)
+	all, err := query.Revisions(ctx, s.api, r)
 	if err != nil {
 		d.NoHistory = printable.Line(err.Error())
 		return d, nil
 	}
 	for _, p := range all {
-		v := pastView{Past: p}
+		v := pastView{Revision: p}
 		if p.StartTime != nil {
 			v.Ago = describe.Age(*p.StartTime, now) + " ago"
 		}
@@ -239,7 +239,7 @@ func rulesOf(r *v1alpha1.NodeConfigRollout) []describe.Line {
 }
 
 // changesOf is what differs between what succeeded last and what is rolled out.
-func changesOf(r *v1alpha1.NodeConfigRollout, all []query.Past) *changesView {
+func changesOf(r *v1alpha1.NodeConfigRollout, all []query.Revision) *changesView {
 	target, current := r.Status.UpdateRevision, r.Status.CurrentRevision
 	if target == nil || current != nil && current.Number == target.Number {
 		return nil

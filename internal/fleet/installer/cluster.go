@@ -96,7 +96,7 @@ func fieldsMissing(path string, t reflect.Type, known map[string]any) []string {
 
 // DesiredOf returns what the operation's DaemonSet is now. It waits for some seconds until kube-controller-manager has seen it.
 func DesiredOf(ctx context.Context, c client.Client, m Operation) (Desired, error) {
-	deadline := time.Now().Add(query.SeenWithin)
+	deadline := time.Now().Add(query.ObserveTimeout)
 	for {
 		w, err := Newest(ctx, c, m)
 		if err != nil || w.Revision != "" {

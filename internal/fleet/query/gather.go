@@ -17,18 +17,18 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Fleet is all that a plan of one rollout is made of.
+// Fleet is the input of a rollout's plan.
 type Fleet struct {
 	Policy   rollout.Policy
 	Progress rollout.Progress
 	Nodes    []rollout.Node
-	Zones    []string        // of the nodes
+	Zones    []string        // of Nodes, in their order
 	Template policy.Template // what the rollout's template holds
 }
 
-// Gather reads what the plan of a rollout needs. A rollout that is not stored takes the place of the one of its name.
-// visit, if not nil, is called for every node that the rollout selects, in the order of the nodes. An error is for what no
-// plan can be made of; a template that cannot be used is in the policy.
+// Gather reads the input of a rollout's plan. A rollout that is not stored replaces the stored one of its name. visit, if not
+// nil, is called for each node that the rollout selects, in the order of Fleet.Nodes. An unusable template is no error: the
+// policy says so.
 func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout, visit func(Pair)) (*Fleet, error) {
 	list, err := Rollouts(ctx, c)
 	if err != nil {
@@ -51,7 +51,7 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 	others := policy.SelectionsOf(all)
 	listed := selection.Nodes
 	first := r.Status.UpdateRevision == nil
-	if first { // its number depends on what an earlier rollout of its name assigned, to any node
+	if first { // its number depends on assignments of an earlier rollout of the same name, to any node
 		listed = labels.Everything()
 	}
 	for p, err := range Pairs(ctx, c, listed) {
@@ -80,9 +80,9 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 	return f, nil
 }
 
-// MadeUp returns the fleet of a rollout that has not begun, without nodes: nothing is read, and the controller's settings are
-// the defaults.
-func MadeUp(r *v1alpha1.NodeConfigRollout, now time.Time) (*Fleet, error) {
+// NewFleet returns the fleet of a rollout that has not begun, without nodes and with the controller's default settings. It reads
+// nothing.
+func NewFleet(r *v1alpha1.NodeConfigRollout, now time.Time) (*Fleet, error) {
 	if _, err := selectionOf(r); err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func MadeUp(r *v1alpha1.NodeConfigRollout, now time.Time) (*Fleet, error) {
 	return f, nil
 }
 
-// selectionOf returns the selection of a rollout. The error says what in the spec makes no sense.
+// selectionOf returns the selection of a rollout. The error lists the mistakes in the spec.
 func selectionOf(r *v1alpha1.NodeConfigRollout) (policy.Selection, error) {
 	selection, selectErr := policy.SelectionOf(r)
 	_, specErr := policy.FromSpec(r, policy.Times{}, time.Time{})
@@ -102,7 +102,7 @@ func selectionOf(r *v1alpha1.NodeConfigRollout) (policy.Selection, error) {
 	return selection, nil
 }
 
-// templateIn returns what a rollout's template holds, reading the ConfigMap that it names if it names one.
+// templateIn returns the template of a rollout. It reads the template's ConfigMap if there is a reference to one.
 func templateIn(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout) (policy.Template, error) {
 	ref := r.Spec.Template.ConfigMapRef
 	if ref == nil {
@@ -140,9 +140,8 @@ func revisionsIn(ctx context.Context, c client.Reader, in *policy.Input) (map[st
 	return found, nil
 }
 
-// wentNotReady returns when a Node that is not Ready became so, as its condition says; zero for one that is Ready. The
-// controller uses the time at which it saw the change, which nobody else knows: what a plan says here of late nodes is an
-// estimate.
+// wentNotReady returns when a Node became not Ready, according to its condition; zero if it is Ready. The controller uses the
+// time at which it saw the change and does not publish it, so plans made here only estimate which nodes are overdue.
 func wentNotReady(node *corev1.Node, now time.Time) time.Time {
 	if IsReady(node) {
 		return time.Time{}
@@ -155,7 +154,7 @@ func wentNotReady(node *corev1.Node, now time.Time) time.Time {
 	return now
 }
 
-// inPlace puts a rollout in its place among those that are stored.
+// inPlace replaces the stored rollout of the same name, or appends the rollout.
 func inPlace(r *v1alpha1.NodeConfigRollout, all []v1alpha1.NodeConfigRollout, now time.Time) (*v1alpha1.NodeConfigRollout, []v1alpha1.NodeConfigRollout) {
 	r = r.DeepCopy()
 	i := slices.IndexFunc(all, func(s v1alpha1.NodeConfigRollout) bool { return s.Name == r.Name })
@@ -184,7 +183,7 @@ func templateSource(ctx context.Context, c client.Reader, ref *v1alpha1.Template
 	return cm, nil
 }
 
-// ContentIn returns what a rollout's template holds now, reading the ConfigMap that it names if it names one.
+// ContentIn returns the content of a rollout's template. It reads the template's ConfigMap if there is a reference to one.
 func ContentIn(ctx context.Context, c client.Reader, t v1alpha1.RolloutTemplate) (policy.Content, error) {
 	if t.ConfigMapRef == nil {
 		return policy.ContentOf(t, nil)

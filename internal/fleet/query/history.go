@@ -18,15 +18,15 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// Past is one revision of a rollout as its status remembers it, with its ConfigMap if that is still there.
-type Past struct {
-	Revision  int64        `json:"revision"`
+// Revision is a revision that a rollout's status lists, with its ConfigMap if that still exists.
+type Revision struct {
+	Number    int64        `json:"revision"`
 	ConfigMap string       `json:"configMap,omitempty"`
 	UID       types.UID    `json:"uid,omitempty"`    // of that ConfigMap
 	SHA256    string       `json:"sha256,omitempty"` // of the payload
-	Gone      bool         `json:"gone,omitempty"`   // there is no ConfigMap that is surely the revision's
+	Gone      bool         `json:"gone,omitempty"`   // no ConfigMap has the revision's UID and payload
 	Outcome   string       `json:"outcome,omitempty"`
-	Reason    string       `json:"reason,omitempty"` // of the stop, if there was one
+	Reason    string       `json:"reason,omitempty"` // of the halt, if there was one
 	Updated   int32        `json:"updated,omitempty"`
 	Failed    int32        `json:"failed,omitempty"`
 	StartTime *metav1.Time `json:"startTime,omitempty"`
@@ -34,27 +34,27 @@ type Past struct {
 	Message   string       `json:"message,omitempty"`
 
 	Object *corev1.ConfigMap `json:"-"` // nil: gone
-	named  *corev1.ConfigMap // what has the name of the revision's ConfigMap now
+	named  *corev1.ConfigMap // the ConfigMap that now has the name of the revision's ConfigMap
 	claims []string          // other ConfigMaps that are labelled with the number
 }
 
-// Pasts returns the revisions that a rollout's status names, the oldest first. What a ConfigMap says of itself counts for
-// nothing: anybody who may create one can label it.
-func Pasts(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout) ([]Past, error) {
+// Revisions returns the revisions that a rollout's status lists, the oldest first. It ignores the labels of ConfigMaps: everyone
+// with the permission to create a ConfigMap can set them.
+func Revisions(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout) ([]Revision, error) {
 	objects, err := Labelled(ctx, c, policy.SettingsOf(r, nil).Namespace, r.Name)
 	if err != nil {
 		return nil, err
 	}
-	return pastsOf(r, objects), nil
+	return revisionsOf(r, objects), nil
 }
 
-// pastsOf returns the revisions that a status names, given the ConfigMaps that are labelled with the rollout, by name.
-func pastsOf(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.ConfigMap) []Past {
-	all := map[int64]*Past{}
-	at := func(number int64, name string) *Past {
+// revisionsOf returns the revisions that a status lists, given the ConfigMaps that are labelled with the rollout, by name.
+func revisionsOf(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.ConfigMap) []Revision {
+	all := map[int64]*Revision{}
+	at := func(number int64, name string) *Revision {
 		p := all[number]
 		if p == nil {
-			p = &Past{Revision: number}
+			p = &Revision{Number: number}
 			all[number] = p
 		}
 		p.ConfigMap = cmp.Or(p.ConfigMap, name)
@@ -71,7 +71,7 @@ func pastsOf(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.ConfigMap
 	}
 	if v := r.Status.UpdateRevision; v != nil {
 		p, st := at(v.Number, v.ConfigMapRef.Name), &r.Status
-		// What became of it in an attempt before this one is no news while it goes on.
+		// While an attempt is in progress, the outcome of an earlier attempt does not count.
 		again := st.Halt == nil && st.Phase != v1alpha1.RolloutComplete && (st.CurrentRevision == nil || st.CurrentRevision.Number != v.Number)
 		if p.Outcome == "" || p.EndTime == nil || again {
 			p.EndTime, p.Reason = nil, ""
@@ -82,10 +82,10 @@ func pastsOf(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.ConfigMap
 			p.Updated, p.Failed = st.Nodes.Updated, st.Nodes.Failed
 		}
 	}
-	var out []Past
+	var out []Revision
 	for _, number := range slices.Sorted(maps.Keys(all)) {
 		p := all[number]
-		// A content that has become the target again keeps its ConfigMap, which then bears the newer number.
+		// Content that becomes the target again keeps its ConfigMap, which then has the newer number.
 		is, recorded := policy.Numbered(&r.Status, number)
 		p.named, p.UID, p.SHA256 = objects[p.ConfigMap], is.UID, is.SHA256
 		if recorded && is.Is(p.named) {
@@ -94,7 +94,7 @@ func pastsOf(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.ConfigMap
 		p.Gone = p.Object == nil
 		for _, name := range slices.Sorted(maps.Keys(objects)) {
 			if cm := objects[name]; cm != p.Object && policy.NumberOf(cm) == number {
-				p.claims = append(p.claims, fmt.Sprintf("%s/%s (UID %s)", cm.Namespace, cm.Name, cm.UID))
+				p.claims = append(p.claims, cm.Namespace+"/"+cm.Name)
 			}
 		}
 		out = append(out, *p)
@@ -102,8 +102,7 @@ func pastsOf(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.ConfigMap
 	return out
 }
 
-// Labelled returns the ConfigMaps in the controller's namespace that are labelled with a rollout, by name. That does not make
-// them its revisions.
+// Labelled returns the ConfigMaps in a namespace that are labelled with a rollout, by name. Not all need to be its revisions.
 func Labelled(ctx context.Context, c client.Reader, namespace, name string) (map[string]*corev1.ConfigMap, error) {
 	objects := map[string]*corev1.ConfigMap{}
 	for cm, err := range Pages(ctx, c, func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} }, func(l *corev1.ConfigMapList) []corev1.ConfigMap { return l.Items },
@@ -116,32 +115,30 @@ func Labelled(ctx context.Context, c client.Reader, namespace, name string) (map
 	return objects, nil
 }
 
-// ContentAt returns a revision's content. The error says why nothing can be taken for it, and which revisions there are.
-func ContentAt(r *v1alpha1.NodeConfigRollout, all []Past, number int64) (policy.Content, error) {
-	at := slices.IndexFunc(all, func(p Past) bool { return p.Revision == number })
+// ContentAt returns the content of a revision. The error says why it is not available, and lists the available revisions.
+func ContentAt(r *v1alpha1.NodeConfigRollout, all []Revision, number int64) (policy.Content, error) {
+	at := slices.IndexFunc(all, func(p Revision) bool { return p.Number == number })
 	if at < 0 {
-		return policy.Content{}, fmt.Errorf("rollout %q has no revision %d in its status; it has %s", r.Name, number, Kept(all))
+		return policy.Content{}, fmt.Errorf("the status of rollout %q lists no revision %d; available revisions: %s", r.Name, number, Available(all))
 	}
 	p := all[at]
 	what := fmt.Sprintf("ConfigMap %s/%s", policy.SettingsOf(r, nil).Namespace, cmp.Or(p.ConfigMap, "(unknown)"))
 	refuse := func(format string, args ...any) (policy.Content, error) {
-		return policy.Content{}, fmt.Errorf(format+"; there are still %s", append(args, Kept(all))...)
+		return policy.Content{}, fmt.Errorf(format+"; available revisions: %s", append(args, Available(all))...)
 	}
 	switch {
 	case len(p.claims) > 0 && p.Object != nil:
-		return policy.Content{}, fmt.Errorf("revision %d of rollout %q is claimed twice: by %s (UID %s), which the rollout's status names, and by %s, which it does not: "+
-			"find out who created the latter, and delete it", number, r.Name, what, p.UID, printable.Few(p.claims))
+		return policy.Content{}, fmt.Errorf("revision %d of rollout %q has several ConfigMaps: the rollout's status lists %s, but not %s: "+
+			"find out who created the latter, and delete it", number, r.Name, what, printable.Few(p.claims))
 	case p.named == nil:
-		return refuse("%s of revision %d of rollout %q is gone, and with it what the revision was", what, number, r.Name)
+		return refuse("%s of revision %d of rollout %q was deleted", what, number, r.Name)
 	case p.UID == "" || p.SHA256 == "":
-		return refuse("revision %d of rollout %q was recorded by an earlier version of evenkeel-controller, and nothing proves that %s is still what it was: "+
-			"look at it, and push its content if that is right", number, r.Name, what)
+		return refuse("an earlier version of evenkeel-controller recorded revision %d of rollout %q without a checksum, so %s may have changed: "+
+			"review it, and push its content if it is right", number, r.Name, what)
 	case p.named.UID != p.UID:
-		return refuse("%s is not what revision %d of rollout %q was: its UID is %s, and the rollout's status has %s: somebody created it anew",
-			what, number, r.Name, p.named.UID, p.UID)
+		return refuse("%s of revision %d of rollout %q was deleted and created again: it has another UID than the rollout's status lists", what, number, r.Name)
 	case p.Object == nil:
-		return refuse("%s does not hold what revision %d of rollout %q was: the sha256 of its payload is not the one in the rollout's status, %s",
-			what, number, r.Name, p.SHA256)
+		return refuse("%s of revision %d of rollout %q was changed: its payload has another SHA-256 than the rollout's status lists", what, number, r.Name)
 	}
 	content, err := payload.FromConfigMap(p.Object)
 	if err != nil {
@@ -150,12 +147,12 @@ func ContentAt(r *v1alpha1.NodeConfigRollout, all []Past, number int64) (policy.
 	return policy.Content{Key: content.Key, Data: string(content.Data), SHA256: content.SHA256}, nil
 }
 
-// Kept lists the revisions whose content is still there.
-func Kept(all []Past) string {
+// Available lists the revisions whose content is available.
+func Available(all []Revision) string {
 	var numbers []string
 	for _, p := range slices.Backward(all) {
 		if !p.Gone {
-			numbers = append(numbers, fmt.Sprint(p.Revision))
+			numbers = append(numbers, fmt.Sprint(p.Number))
 		}
 	}
 	if len(numbers) == 0 {

@@ -24,8 +24,8 @@ func TestTheHistorySaysWhyARevisionWasStopped(t *testing.T) {
 	}
 	list := func() []string {
 		var got []string
-		for _, p := range pastsOf(r, nil) {
-			got = append(got, fmt.Sprintf("%d %s %s", p.Revision, p.Outcome, p.Reason))
+		for _, p := range revisionsOf(r, nil) {
+			got = append(got, fmt.Sprintf("%d %s %s", p.Number, p.Outcome, p.Reason))
 		}
 		return got
 	}
@@ -33,7 +33,7 @@ func TestTheHistorySaysWhyARevisionWasStopped(t *testing.T) {
 	if got := list(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	// What stopped an attempt before this one is no news while it goes on.
+	// The halt of an earlier attempt does not count while the next one is in progress.
 	r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 4, Outcome: v1alpha1.OutcomeHalted, Reason: v1alpha1.HaltAborted, EndTime: &now}}
 	r.Status.Phase, r.Status.Halt = v1alpha1.RolloutProgressing, nil
 	if got := list(); !slices.Equal(got, []string{"4 Progressing "}) {

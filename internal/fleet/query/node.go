@@ -13,7 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
-// GetPair returns a node and its NodeConfig, as far as they are there. The error is for what is neither.
+// GetPair reads a node and its NodeConfig. It is no error if one of them does not exist.
 func GetPair(ctx context.Context, c client.Reader, name string) (Pair, error) {
 	var p Pair
 	var node corev1.Node
@@ -26,7 +26,7 @@ func GetPair(ctx context.Context, c client.Reader, name string) (Pair, error) {
 	case !apierrors.IsNotFound(err):
 		return p, fmt.Errorf("get node %s: %w", name, err)
 	}
-	notThere := err
+	missing := err
 	err = c.Get(ctx, key, &config)
 	switch {
 	case err == nil:
@@ -35,7 +35,7 @@ func GetPair(ctx context.Context, c client.Reader, name string) (Pair, error) {
 		return p, fmt.Errorf("get NodeConfig %s (is evenkeel's API installed?): %w", name, err)
 	}
 	if p.Node == nil && p.Config == nil {
-		return p, fmt.Errorf("there is no node %q; see `kubectl evenkeel nodes`: %w", name, notThere)
+		return p, fmt.Errorf("node %q does not exist; see `kubectl evenkeel nodes`: %w", name, missing)
 	}
 	return p, nil
 }

@@ -44,7 +44,7 @@ func Pages[T any, L client.ObjectList](ctx context.Context, c client.Reader, emp
 	}
 }
 
-// Metadata yields of the objects of a list what is the same for all kinds.
+// Metadata yields the metadata of the objects of a list.
 func Metadata(ctx context.Context, c client.Reader, kind schema.GroupVersionKind, options ...client.ListOption) iter.Seq2[*metav1.PartialObjectMetadata, error] {
 	empty := func() *metav1.PartialObjectMetadataList {
 		list := &metav1.PartialObjectMetadataList{}
@@ -66,8 +66,8 @@ type Pair struct {
 	Config *v1alpha1.NodeConfig
 }
 
-// Pairs yields the nodes that a selector selects with their NodeConfigs, by name; for a selector that selects every node
-// also NodeConfigs without a node. It never holds more than a page of each.
+// Pairs yields the selected nodes with their NodeConfigs, by name. A selector that selects every node also yields NodeConfigs
+// without a Node. At most one page of each kind is in memory.
 func Pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.Seq2[Pair, error] {
 	return func(yield func(Pair, error) bool) {
 		nextNode, stopNodes := iter.Pull2(Pages(ctx, c, func() *corev1.NodeList { return &corev1.NodeList{} },
@@ -114,13 +114,13 @@ func Pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.
 	}
 }
 
-// FromServer gives an object that was read as a Go type its kind back, which decoding drops.
+// FromServer sets the kind of a rollout, which decoding drops.
 func FromServer(r *v1alpha1.NodeConfigRollout) client.Object {
 	r.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeConfigRollout"))
 	return r
 }
 
-// PageSize is how many objects are read at a time.
+// PageSize is the number of objects in a page.
 const PageSize = 500
 
 // Rollouts reads all rollouts: there are few of them.
@@ -173,28 +173,29 @@ func Rollout(ctx context.Context, c client.Reader, name string) (*v1alpha1.NodeC
 	return r, nil
 }
 
-// Unseen is what is said of a status that answers an older spec.
-const Unseen = "the controller has not seen this change yet; is evenkeel-controller running?"
+// Unobserved describes a rollout whose status is older than its spec.
+const Unobserved = "the controller has not observed this change yet; is evenkeel-controller running?"
 
-// Seen tells whether the status answers the spec.
-func Seen(r *v1alpha1.NodeConfigRollout) bool { return r.Status.ObservedGeneration >= r.Generation }
+// Observed reports whether a rollout's status is for its newest spec.
+func Observed(r *v1alpha1.NodeConfigRollout) bool { return r.Status.ObservedGeneration >= r.Generation }
 
-// SeenWithin is how long a command waits for the controller to see a change that was just made.
-const SeenWithin = 5 * time.Second
+// ObserveTimeout is how long a command waits until a controller observes a change.
+const ObserveTimeout = 5 * time.Second
 
-var ErrUnseen = errors.New(Unseen)
+// ErrUnobserved is the error of ObservedRollout for a status that is older than the spec.
+var ErrUnobserved = errors.New(Unobserved)
 
-// SeenRollout reads a rollout whose status answers its spec, waiting a little for that. The error is errUnseen, beside the
-// rollout, if it does not.
-func SeenRollout(ctx context.Context, c client.Reader, name string) (*v1alpha1.NodeConfigRollout, error) {
-	deadline := time.Now().Add(SeenWithin)
+// ObservedRollout reads a rollout, and waits up to ObserveTimeout until its status is for its newest spec. After that it returns
+// the rollout and ErrUnobserved.
+func ObservedRollout(ctx context.Context, c client.Reader, name string) (*v1alpha1.NodeConfigRollout, error) {
+	deadline := time.Now().Add(ObserveTimeout)
 	for {
 		r, err := Rollout(ctx, c, name)
-		if err != nil || Seen(r) {
+		if err != nil || Observed(r) {
 			return r, err
 		}
 		if time.Now().After(deadline) {
-			return r, fmt.Errorf("rollout %q: %w", name, ErrUnseen)
+			return r, fmt.Errorf("rollout %q: %w", name, ErrUnobserved)
 		}
 		select {
 		case <-ctx.Done():

@@ -20,31 +20,31 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Side is one of two configurations that are compared.
+// Side is one of two configurations to compare.
 type Side struct {
 	Name   string `json:"name"`
-	Source string `json:"source"` // where it comes from
+	Source string `json:"source"` // the object or endpoint that it was read from
 
 	Fields map[string]any        `json:"-"`
 	Trial  payload.TrialSettings `json:"-"`
-	// Extent is how much of a whole it names.
+	// Extent says which fields the configuration sets.
 	Extent Extent `json:"-"`
 }
 
-// Extent is how much of a whole a configuration names.
+// Extent says which fields a configuration sets.
 type Extent int
 
 const (
 	Partial   Extent = iota // a drop-in
-	Whole                   // a configuration that replaces the local one; what it does not name has its default
-	Effective               // every field
+	Whole                   // a configuration that replaces the local one; its other fields have defaults
+	Effective               // all fields
 )
 
 func (e Extent) String() string {
-	return [...]string{"a drop-in", "a configuration as it is written", "what is effective"}[e]
+	return [...]string{"a drop-in", "a configuration as written", "the effective configuration"}[e]
 }
 
-// SideOf is a payload, and where it comes from.
+// SideOf returns the side of a payload.
 func SideOf(name, source string, p payload.Payload) Side {
 	s := Side{Name: name, Source: source, Fields: p.Fields, Trial: p.Trial, Extent: Whole}
 	if p.Key == payload.KeyKubeletDropin {
@@ -53,7 +53,7 @@ func SideOf(name, source string, p payload.Payload) Side {
 	return s
 }
 
-// NodeSide is what a node runs, as its NodeConfig says.
+// NodeSide reads the configuration that a node runs according to its NodeConfig.
 func NodeSide(ctx context.Context, c client.Reader, name string) (Side, error) {
 	found, err := GetPair(ctx, c, name)
 	if err != nil {
@@ -61,55 +61,55 @@ func NodeSide(ctx context.Context, c client.Reader, name string) (Side, error) {
 	}
 	nc := found.Config
 	if nc == nil || !HasReported(nc) {
-		return Side{}, fmt.Errorf("node %s has no agent yet that could say what it runs: use --live", name)
+		return Side{}, fmt.Errorf("the agent of node %s has not reported what it runs: use --live", name)
 	}
 	active := nc.Status.Active
 	if active == nil {
-		return Side{}, fmt.Errorf("node %s runs its local configuration, which only the node knows: use --live", name)
+		return Side{}, fmt.Errorf("node %s runs its local configuration, which is not in the API: use --live", name)
 	}
 	content, err := ContentOf(ctx, c, active)
 	if unreadable := (*Unreadable)(nil); errors.As(err, &unreadable) {
 		return Side{}, fmt.Errorf("node %s runs %w: use --live", name, err)
 	} else if err != nil {
-		return Side{}, fmt.Errorf("get what node %s runs: %w", name, err)
+		return Side{}, fmt.Errorf("read the configuration of node %s: %w", name, err)
 	}
 	p, err := PayloadOf(content)
 	return SideOf("node/"+name, fmt.Sprintf("ConfigMap %s/%s", active.Namespace, active.Name), p), err
 }
 
-// Unreadable is a configuration that a node keeps a copy of, and that its ConfigMap does not hold any more.
-type Unreadable struct{ words string }
+// Unreadable is the error for a configuration whose ConfigMap was deleted or changed. The node keeps a copy.
+type Unreadable struct{ message string }
 
-func (e *Unreadable) Error() string { return e.words }
+func (e *Unreadable) Error() string { return e.message }
 
-// ContentOf reads a configuration that a node names, from its ConfigMap. The error is *Unreadable if that does not hold it
-// any more.
+// ContentOf reads a configuration that a node reports from its ConfigMap. The error is *Unreadable if that was deleted or
+// changed.
 func ContentOf(ctx context.Context, c client.Reader, r *v1alpha1.ConfigRevision) (policy.Content, error) {
 	none, object := policy.Content{}, fmt.Sprintf("ConfigMap %s/%s", r.Namespace, r.Name)
 	var cm corev1.ConfigMap
 	err := c.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: r.Name}, &cm)
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && cm.UID != r.UID:
-		return none, &Unreadable{fmt.Sprintf("%s (UID: %s), which is gone; it keeps a copy of its own", object, r.UID)}
+		return none, &Unreadable{object + ", which was deleted; the node keeps a copy"}
 	case err != nil:
 		return none, fmt.Errorf("%s: %w", object, err)
 	}
 	p, err := payload.FromConfigMap(&cm)
 	if err != nil {
-		return none, &Unreadable{fmt.Sprintf("%s, which was edited since: %v", object, err)}
+		return none, &Unreadable{fmt.Sprintf("%s, which was changed since: %v", object, err)}
 	}
 	if p.SHA256 != r.SHA256 {
-		return none, &Unreadable{object + " as it was before somebody edited it"}
+		return none, &Unreadable{object + " as it was before it was changed"}
 	}
 	return policy.Content{Key: p.Key, Data: string(p.Data), SHA256: p.SHA256}, nil
 }
 
-// RolloutSide is what a rollout's template holds, or one of its revisions: NAME or NAME@REVISION.
+// RolloutSide reads a rollout's template (NAME) or one of its revisions (NAME@REVISION).
 func RolloutSide(ctx context.Context, c client.Reader, arg string) (Side, error) {
 	name, number, numbered := strings.Cut(arg, "@")
-	wanted, err := strconv.ParseInt(number, 10, 64)
-	if numbered && (err != nil || wanted < 1) {
-		return Side{}, fmt.Errorf("rollout/%s: %q is no number of a revision; see `kubectl evenkeel rollout history %s`", arg, number, name)
+	revision, err := strconv.ParseInt(number, 10, 64)
+	if numbered && (err != nil || revision < 1) {
+		return Side{}, fmt.Errorf("rollout/%s: %q is not a revision number; see `kubectl evenkeel rollout history %s`", arg, number, name)
 	}
 	r, err := Rollout(ctx, c, name)
 	if err != nil {
@@ -122,11 +122,11 @@ func RolloutSide(ctx context.Context, c client.Reader, arg string) (Side, error)
 			return Side{}, fmt.Errorf("rollout %s: %w", name, err)
 		}
 	} else {
-		all, err := Pasts(ctx, c, r)
+		all, err := Revisions(ctx, c, r)
 		if err != nil {
 			return Side{}, err
 		}
-		if content, err = ContentAt(r, all, wanted); err != nil {
+		if content, err = ContentAt(r, all, revision); err != nil {
 			return Side{}, err
 		}
 		source = fmt.Sprintf("ConfigMap %s/%s", policy.SettingsOf(r, nil).Namespace, policy.RevisionName(name, content.SHA256))
@@ -135,10 +135,10 @@ func RolloutSide(ctx context.Context, c client.Reader, arg string) (Side, error)
 	return SideOf("rollout/"+arg, source, p), err
 }
 
-// maxConfigz is the largest answer of a kubelet that is read, in bytes: its configuration is 1 MiB at most.
+// maxConfigz limits a kubelet's answer, in bytes. Its configuration is at most 1 MiB.
 const maxConfigz = 4 << 20
 
-// atMost reads what open returns, up to a number of bytes.
+// atMost reads up to a number of bytes.
 func atMost(most int64, open func() (io.ReadCloser, error)) ([]byte, error) {
 	stream, err := open()
 	if err != nil {
@@ -148,7 +148,7 @@ func atMost(most int64, open func() (io.ReadCloser, error)) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(stream, most))
 }
 
-// LiveSide asks a node's kubelet, through the API server, what is effective there.
+// LiveSide reads the effective configuration of a node's kubelet, through the API server.
 func LiveSide(ctx context.Context, config *rest.Config, node string) (Side, error) {
 	s := Side{Name: "node/" + node}
 	api, err := typedcorev1.NewForConfig(config)
@@ -160,21 +160,21 @@ func LiveSide(ctx context.Context, config *rest.Config, node string) (Side, erro
 	})
 	switch {
 	case apierrors.IsNotFound(err):
-		return s, fmt.Errorf("there is no node %q; see `kubectl evenkeel nodes`: %w", node, err)
+		return s, fmt.Errorf("node %q does not exist; see `kubectl evenkeel nodes`: %w", node, err)
 	case apierrors.IsForbidden(err):
-		return s, fmt.Errorf("--live needs the right to get nodes/proxy of node %s; without --live, a NodeConfig is enough: %w", node, err)
+		return s, fmt.Errorf("--live needs permission to get nodes/proxy of node %s; without --live, the NodeConfig is compared: %w", node, err)
 	case err != nil:
-		return s, fmt.Errorf("the API server does not get an answer from the kubelet of node %s (leave --live out to see what its NodeConfig says): %w", node, err)
+		return s, fmt.Errorf("the API server cannot reach the kubelet of node %s (omit --live to compare the NodeConfig): %w", node, err)
 	}
 	if refused := payload.CheckLimits(text); refused != nil {
-		return s, fmt.Errorf("what the kubelet of node %s answers to /configz: %w", node, refused)
+		return s, fmt.Errorf("/configz of the kubelet of node %s: %w", node, refused)
 	}
 	var answer struct {
 		Kubelet map[string]any `json:"kubeletconfig"`
 	}
 	if err := json.Unmarshal(text, &answer); err != nil || answer.Kubelet == nil {
-		return s, fmt.Errorf("the kubelet of node %s does not answer /configz with a configuration: %.100q", node, text)
+		return s, fmt.Errorf("/configz of the kubelet of node %s is not a configuration: %.100q", node, text)
 	}
-	s.Source, s.Fields, s.Extent = "its kubelet's /configz", answer.Kubelet, Effective
+	s.Source, s.Fields, s.Extent = "the kubelet's /configz", answer.Kubelet, Effective
 	return s, nil
 }

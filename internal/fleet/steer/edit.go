@@ -130,15 +130,15 @@ func Edit(ctx context.Context, c client.Client, name string, change Change) (str
 // Intend edits a rollout by what its status says. It waits a little until that answers the spec; if it does not, only an
 // intent that is there already is fine. It refuses another revision than the one that is asked for; 0 is any.
 func Intend(ctx context.Context, c client.Client, name string, revision int64, change Change) (string, error) {
-	_, late := query.SeenRollout(ctx, c, name)
-	if late != nil && !errors.Is(late, query.ErrUnseen) {
+	_, late := query.ObservedRollout(ctx, c, name)
+	if late != nil && !errors.Is(late, query.ErrUnobserved) {
 		return "", late
 	}
 	return Edit(ctx, c, name, func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		if r.Status.UpdateRevision == nil {
 			switch {
-			case !query.Seen(r):
-				return "", fmt.Errorf("has no revision: %w", query.ErrUnseen)
+			case !query.Observed(r):
+				return "", fmt.Errorf("has no revision: %w", query.ErrUnobserved)
 			case r.Status.Message != "":
 				return "", fmt.Errorf("has no revision (%s: %s)", r.Status.Phase, printable.Line(r.Status.Message))
 			}
@@ -149,15 +149,15 @@ func Intend(ctx context.Context, c client.Client, name string, revision int64, c
 		}
 		before := r.DeepCopy()
 		words, err := change(r)
-		if !query.Seen(r) && err == nil {
+		if !query.Observed(r) && err == nil {
 			changes, e := Differences(before, r)
 			if e != nil {
 				return "", e
 			}
 			if len(changes) > 0 {
-				return "", fmt.Errorf("cannot be judged: %w", query.ErrUnseen)
+				return "", fmt.Errorf("cannot be judged: %w", query.ErrUnobserved)
 			}
-			words += "; " + query.Unseen
+			words += "; " + query.Unobserved
 		}
 		return words, err
 	})

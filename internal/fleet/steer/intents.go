@@ -61,7 +61,7 @@ func Resume(r *v1alpha1.NodeConfigRollout) (string, error) {
 		return "", haltedError(r)
 	case r.Spec.Frozen:
 		return "", fmt.Errorf("is frozen, not paused: kubectl evenkeel rollout unfreeze %s", r.Name)
-	case query.Seen(r) && r.Status.Phase == v1alpha1.RolloutAwaitingApproval:
+	case query.Observed(r) && r.Status.Phase == v1alpha1.RolloutAwaitingApproval:
 		return "", fmt.Errorf("is not paused, it waits for approval: kubectl evenkeel rollout promote %s", r.Name)
 	}
 	return "is not paused: nothing changes", nil
@@ -87,7 +87,7 @@ func onward(r *v1alpha1.NodeConfigRollout) string {
 }
 
 // Halted tells whether the revision was stopped.
-func Halted(r *v1alpha1.NodeConfigRollout) bool { return r.Status.Halt != nil && query.Seen(r) }
+func Halted(r *v1alpha1.NodeConfigRollout) bool { return r.Status.Halt != nil && query.Observed(r) }
 
 // HaltWords says that a rollout was stopped, and what can be done about that.
 func HaltWords(r *v1alpha1.NodeConfigRollout) string {
