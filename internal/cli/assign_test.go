@@ -72,7 +72,7 @@ func TestAnAssignmentThatSomebodyReplacesEndsTheWait(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	a.halts(t, ExitError, []string{"node replaced-a is assigned ConfigMap evenkeel-system/replaced."}, "error: node replaced-a was assigned something else meanwhile: kubectl evenkeel node replaced-a says what")
+	a.halts(t, ExitError, []string{"node replaced-a is assigned ConfigMap evenkeel-system/replaced."}, "error: node replaced-a was assigned another configuration in the meantime: kubectl evenkeel node replaced-a says what")
 }
 
 func TestANodeConfigThatIsDeletedEndsTheWait(t *testing.T) {
@@ -96,7 +96,7 @@ func TestAGuardsRefusalEndsTheWaitAndSaysWhatToDo(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	a.halts(t, ExitHalted, nil, "error: node guarded-a refused it (NeedsDrain): it contradicts cpu_manager_state; its kubelet was not stopped: it runs its local configuration\n",
+	a.halts(t, ExitHalted, nil, "error: node guarded-a refused the configuration (NeedsDrain): it contradicts cpu_manager_state; its kubelet was not stopped: it runs its local configuration\n",
 		"refused until the node is cordoned and drained: kubectl drain guarded-a\n", "what it is assigned stays so until you assign another one, or --local")
 }
 

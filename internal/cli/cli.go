@@ -80,7 +80,7 @@ func Run(ctx context.Context, info program.Info, args []string, streams genericc
 		code, err = e.code, e.err
 	}
 	if err != nil {
-		fmt.Fprintln(a.ErrOut, "error:", describe.Printable(describe.Explain(err, a.version).Error()))
+		fmt.Fprintln(a.ErrOut, "error:", describe.Printable(describe.WithAdvice(err, a.version).Error()))
 	}
 	return code
 }

@@ -103,7 +103,7 @@ func TestConfigDiffRefusesWhatItCannotRead(t *testing.T) {
 		{"node/runs-nothing", []string{"node runs-nothing has no agent yet", "--live"}},
 		{"node/runs-local", []string{"node runs-local runs its local configuration", "--live"}},
 		{"node/runs-gone", []string{"node runs-gone runs ConfigMap evenkeel-system/nowhere", "which is gone", "--live"}},
-		{"node/runs-anew", []string{"UID: another", "which is gone", "--live"}},
+		{"node/runs-anew", []string{"which was deleted; the node keeps a copy", "--live"}},
 		{"node/runs-edited", []string{"as it was before somebody edited it", "--live"}},
 		{"node/runs-broken", []string{"evenkeel-system/broken-payload", "which was edited since", "--live"}},
 		{"rollout/nowhere", []string{`"nowhere"`}},
@@ -208,7 +208,7 @@ func TestContentDiffSaysWhatChanges(t *testing.T) {
 		{"from local", policy.Content{}, whole("maxPods: 110\n"), "the local configuration of each node -> a whole configuration\nmaxPods: unset -> 110\n"},
 		{"nothing", whole("maxPods: 110\n"), whole("maxPods: 110 # the same\n"), ""},
 		{"a field", whole("maxPods: 110\n"), whole("maxPods: 120\n"), "maxPods: 110 -> 120\n"},
-		{"a kind", whole("maxPods: 110\n"), dropin, "a whole configuration -> a drop-in, laid over the local configuration of each node\n"},
+		{"a kind", whole("maxPods: 110\n"), dropin, "a whole configuration -> a drop-in, merged over the local configuration of each node\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got, err := describe.ContentDiff(tt.before, tt.after); got != tt.want || err != nil {

@@ -250,7 +250,7 @@ func TestWhoInterruptsItLeavesWhatHasBegunAndNothingElse(t *testing.T) {
 	r.interrupt()
 	got := <-r.ended
 	got.halts(t, ExitError, []string{"begun: comes to its end without this command: installed, or back as before", "pending, waiting: nothing has begun there"},
-		"it was interrupted: run it again")
+		"the command was interrupted: run it again")
 	c.wantLabels(map[string]string{"begun": "install"})
 
 	// It has come to its end, and the next time is found there.

@@ -41,7 +41,7 @@ func TestNodeInItsTrialSaysWhenItEndsAndWhatThen(t *testing.T) {
 	evenkeel(t, "rollout", "plan", "trying").says(t, "1 nodes selected, 0 of them updated, 1 in flight, 0 to come, 0 passed over\n", "Nothing is assigned: Progressing: ")
 	evenkeel(t, "node", "trying-a").says(t,
 		"Node: trying-a\nZone: z1\n",
-		"Assigned: revision 1 of rollout trying, attempt 1, 12m ago: ConfigMap evenkeel-system/"+rev.Name+" (UID: "+string(rev.UID)+")\n",
+		"Assigned: revision 1 of rollout trying, attempt 1, 12m ago: ConfigMap evenkeel-system/"+rev.Name+"\n",
 		"Runs: trying/1: ConfigMap evenkeel-system/"+rev.Name,
 		"Last-known-good: local: its own file (init)\n",
 		"ConfigOK: True, AllChecksPassed, since 120m ago: using current: all checks passed\n",
@@ -52,8 +52,8 @@ func TestNodeInItsTrialSaysWhenItEndsAndWhatThen(t *testing.T) {
 		"Rollout: trying\nState: Trial: on trial\nAlso selected by: other (without effect)\n",
 		"What happens next:\n",
 		"- the trial ends in about ", " if the kubelet stays healthy; then trying/1 is last-known-good\n",
-		"- if it fails, the node goes back to local\n",
-		"- rollout trying waits for it: on trial\n")
+		"- if the trial fails, the node rolls back to local\n",
+		"- rollout trying waits for the node: in its trial\n")
 }
 
 func TestNodeThatFailedSaysHowToTryAgain(t *testing.T) {
@@ -72,13 +72,13 @@ func TestNodeThatFailedSaysHowToTryAgain(t *testing.T) {
 		"Runs: local: its own file (init)\n",
 		"ConfigOK: False, CrashLooped,",
 		"Error: the kubelet exited: \\x1b[31m4 times\n",
-		"Bad: evenkeel-system/"+rev.Name+" (UID: "+string(rev.UID)+"), 12m ago: crash-looped\n",
+		"Bad: evenkeel-system/"+rev.Name+", 12m ago: crash-looped\n",
 		"State: Failed: CrashLooped: the kubelet exited: \\x1b[31m4 times\n",
-		"- rollout broken leaves it as it is; to have it try again, and other nodes wait until it has: kubectl evenkeel rollout retry broken broken-a\n",
+		"- rollout broken does not change the node; to retry, while other nodes wait: kubectl evenkeel rollout retry broken broken-a\n",
 		"- rollout broken is Halted: ")
 	evenkeel(t, "node", "broken-b").says(t,
 		"Assigned: local (nothing is assigned)\n", "State: Pending: the revision is stopped\n",
-		"- rollout broken does not give it revision 1 while it is Halted\n", "- rollout broken is Halted: ")
+		"- rollout broken does not assign revision 1 while it is Halted\n", "- rollout broken is Halted: ")
 
 	var v describe.Node
 	if err := json.Unmarshal([]byte(evenkeel(t, "node", "broken-a", "-o", "json").out), &v); err != nil {
@@ -102,27 +102,27 @@ func TestNodeSaysWhatHappensNextInEveryCase(t *testing.T) {
 		report     func(*v1alpha1.NodeConfigStatus)
 		want       string
 	}{
-		{"updated", "cases", byRollout("cases", 1, rev, nil), fine, "- nothing: it has what rollout cases wants (revision 1)\n"},
-		{"by-hand", "cases", byPerson(rev), fine, "- rollout cases passes it over: a person wrote its source; remove spec.configSource"},
-		{"alone", "nobody", byPerson(rev), fine, "- no rollout selects it: its configuration changes when a person assigns another: kubectl evenkeel assign "},
-		{"explicit", "nobody", &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}, nil, "Assigned: local, said so by a person\n"},
-		{"opted-out", "cases", nil, func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigDisabled }, "- nothing: its agent has opted out of remote configuration"},
-		{"its-own", "cases", nil, func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigConfigMap }, "- whatever its own ConfigMap, kubelet-its-own, says next; rollouts pass it over\n"},
-		{"too-full", "cases", byRollout("cases", 1, rev, nil), report(v1alpha1.ReasonWouldEvictPods), "- refused as long as more pods run than the new maxPods allows"},
+		{"updated", "cases", byRollout("cases", 1, rev, nil), fine, "- nothing: the node runs the target of rollout cases (revision 1)\n"},
+		{"by-hand", "cases", byPerson(rev), fine, "- rollout cases skips the node: a person wrote its source; remove spec.configSource"},
+		{"alone", "nobody", byPerson(rev), fine, "- no rollout selects the node; to assign a configuration: kubectl evenkeel assign "},
+		{"explicit", "nobody", &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}, nil, "Assigned: local, by a person\n"},
+		{"opted-out", "cases", nil, func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigDisabled }, "- nothing: remote configuration is disabled on the node"},
+		{"its-own", "cases", nil, func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigConfigMap }, "- the node follows its own ConfigMap, kubelet-its-own; rollouts skip it\n"},
+		{"too-full", "cases", byRollout("cases", 1, rev, nil), report(v1alpha1.ReasonWouldEvictPods), "- refused while more pods run than the new maxPods allows"},
 		{"undrained", "cases", byRollout("cases", 1, rev, nil), report(v1alpha1.ReasonNeedsDrain), "- refused until the node is cordoned and drained: kubectl drain undrained\n"},
-		{"protected", "cases", byRollout("cases", 1, rev, nil), report(v1alpha1.ReasonProtectedFields), "- refused as long as the configuration changes fields that this node protects"},
-		{"revoked", "cases", byRollout("cases", 1, rev, nil), report(v1alpha1.ReasonRevoked), "- nothing, until another configuration is assigned: this one is revoked here\n"},
-		{"dead-end", "cases", byRollout("cases", 1, rev, nil), report(v1alpha1.ReasonDeadEnd), "- a person must look at this node"},
-		{"unclear", "cases", byRollout("cases", 1, rev, nil), report(v1alpha1.ReasonSyncFailed), "- its agent tries again by itself when something changes\n"},
-		{"behind", "cases", byRollout("cases", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) { st.ObservedGeneration-- }, "- its agent answers the newest spec, which takes seconds where it runs\n"},
+		{"protected", "cases", byRollout("cases", 1, rev, nil), report(v1alpha1.ReasonProtectedFields), "- refused while the configuration changes fields that this node protects"},
+		{"revoked", "cases", byRollout("cases", 1, rev, nil), report(v1alpha1.ReasonRevoked), "- nothing until another configuration is assigned: this one is revoked on the node\n"},
+		{"dead-end", "cases", byRollout("cases", 1, rev, nil), report(v1alpha1.ReasonDeadEnd), "- repair this node"},
+		{"unclear", "cases", byRollout("cases", 1, rev, nil), report(v1alpha1.ReasonSyncFailed), "- the agent tries again by itself when something changes\n"},
+		{"behind", "cases", byRollout("cases", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) { st.ObservedGeneration-- }, "- the agent answers the newest spec; a running agent needs a few seconds\n"},
 		{"never-healthy", "cases", byRollout("cases", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
 			start := metav1.NewTime(time.Now().Add(-time.Hour))
 			st.Active, st.Trial = runs(rev), &v1alpha1.Trial{StartTime: &start, DurationSeconds: 600}
-		}, "- the trial ends when the kubelet has been healthy for 10m in all; it has not been, so far\n"},
+		}, "- the trial ends when the kubelet has been healthy for 10m in total\n"},
 		{"forgettable", "nobody", byPerson(rev), func(st *v1alpha1.NodeConfigStatus) {
 			failing(st, v1alpha1.ReasonCrashLooped, "why")
 			st.BadConfigs = []v1alpha1.BadConfig{{UID: rev.UID, Revision: "r1"}}
-		}, "- it keeps local until another configuration is assigned; to try this one again, on the node: evenkeel-agent forget r1\n"},
+		}, "- the node keeps local until another configuration is assigned; to retry this one, run on the node: evenkeel-agent forget r1\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			givenNode(t, tt.name, tt.pool, "z1")
@@ -132,12 +132,12 @@ func TestNodeSaysWhatHappensNextInEveryCase(t *testing.T) {
 	}
 	t.Run("no agent", func(t *testing.T) {
 		givenNode(t, "bare", "cases", "z1")
-		evenkeel(t, "node", "bare").says(t, "Assigned: nothing: it has no NodeConfig\n", "Problems: no agent yet: no NodeConfig\n",
-			"State: Stale", "- nothing, until evenkeel-agent runs there and reports\n", "- rollout cases passes it over: it has no NodeConfig")
+		evenkeel(t, "node", "bare").says(t, "Assigned: nothing: there is no NodeConfig\n", "Problems: no agent yet: no NodeConfig\n",
+			"State: Stale", "- nothing until evenkeel-agent runs on the node and reports\n", "- rollout cases skips the node: it has no NodeConfig")
 	})
 	t.Run("no Node", func(t *testing.T) {
 		givenConfig(t, "left", nil, nil)
-		evenkeel(t, "node", "left").says(t, "Problems: there is no Node of this name\n", "- nothing: there is no Node of this name.")
+		evenkeel(t, "node", "left").says(t, "Problems: the Node does not exist\n", "- nothing: the Node does not exist.")
 	})
 	t.Run("a rollout without its template", func(t *testing.T) {
 		givenRollout(t, "hollow", "hollow", "", func(r *v1alpha1.NodeConfigRollout) {
@@ -145,7 +145,7 @@ func TestNodeSaysWhatHappensNextInEveryCase(t *testing.T) {
 		})
 		givenNode(t, "hollow-a", "hollow", "z1")
 		givenConfig(t, "hollow-a", nil, nil)
-		evenkeel(t, "node", "hollow-a").says(t, "- what rollout hollow does cannot be told: the template of rollout hollow: ", "evenkeel-system/nowhere")
+		evenkeel(t, "node", "hollow-a").says(t, "- the plan of rollout hollow is not known: the template of rollout hollow: ", "evenkeel-system/nowhere")
 	})
 }
 

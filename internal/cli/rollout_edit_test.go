@@ -149,7 +149,7 @@ func TestAnOlderCRDIsNamed(t *testing.T) {
 		r.Spec.Frozen = true
 		return "frozen", nil
 	}))
-	if err == nil || !strings.Contains(describe.Explain(err, a.version).Error(), "the cluster's CRDs are older than this kubectl-evenkeel") {
+	if err == nil || !strings.Contains(describe.WithAdvice(err, a.version).Error(), "the cluster's CRDs are older than this kubectl-evenkeel") {
 		t.Errorf("the error is %v", err)
 	}
 }

@@ -48,7 +48,7 @@ func (a *app) historyCommand() *cobra.Command {
 				return err
 			}
 			if objects, err := query.Labelled(cmd.Context(), c, policy.SettingsOf(r, nil).Namespace, r.Name); err == nil {
-				if words := describe.Foreign(r, objects); words != "" {
+				if words := describe.IgnoredConfigMaps(r, objects); words != "" {
 					fmt.Fprintf(a.ErrOut, "note: %s\n", printable.Line(words))
 				}
 			}

@@ -98,7 +98,7 @@ func TestWithoutAClusterTheProgramStillSaysWhatItIs(t *testing.T) {
 	}
 	got := evenkeelAs(t, userOf(t, "nobody-at-all"), "version")
 	if got.code != ExitError || !strings.HasPrefix(got.out, line) || !strings.Contains(got.err, "ask the cluster (--client does not): ") ||
-		!strings.Contains(got.err, "ask an administrator for this right") {
+		!strings.Contains(got.err, "ask an administrator for this permission") {
 		t.Errorf("without rights: %+v", got)
 	}
 	evenkeel(t, "version", "-o", "wide").refuses(t, "must be one of json, yaml")

@@ -116,8 +116,8 @@ func TestWhatCannotBeShownIsSaidAtTheStart(t *testing.T) {
 		{"a port that there is not", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), "--port=70000"}, []string{"--port must be from 0 to 65535, not 70000"}},
 		{"a kubeconfig that is broken", []string{"--kubeconfig=" + broken}, []string{"error: error loading config file", broken}},
 		{"a kubeconfig that is not there", []string{"--kubeconfig=" + broken + "-not"}, []string{broken + "-not", "no such file"}},
-		{"a cluster without evenkeel's API", []string{"--kubeconfig=" + bare.AdminKubeconfig()}, []string{"list NodeConfigs", "this cluster does not know evenkeel.dev/v1alpha1: install evenkeel's API with: kubectl apply -k config/default"}},
-		{"a user without any right", []string{"--kubeconfig=" + userWith(t, "nobody")}, []string{"list NodeConfigs", `User "nobody" cannot list resource "nodeconfigs"`, "ask an administrator for this right"}},
+		{"a cluster without evenkeel's API", []string{"--kubeconfig=" + bare.AdminKubeconfig()}, []string{"list NodeConfigs", "the cluster does not serve evenkeel.dev/v1alpha1: install evenkeel's API with: kubectl apply -k config/default"}},
+		{"a user without any right", []string{"--kubeconfig=" + userWith(t, "nobody")}, []string{"list NodeConfigs", `User "nobody" cannot list resource "nodeconfigs"`, "ask an administrator for this permission"}},
 		{"an API server that is not there", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), "--server=https://127.0.0.1:1"}, []string{"the API server cannot be reached"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

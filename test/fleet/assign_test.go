@@ -68,7 +68,7 @@ func TestANodeIsAssignedAFileAndTheCommandSaysWhatBecameOfIt(t *testing.T) {
 
 	s.assign(0, []string{node, "-f", good, "--drop-in", "--dry-run"},
 		"Node assign-0 runs its local configuration", "What changes:\n",
-		"the node's local configuration -> a drop-in, laid over the node's local configuration\nmaxPods: unset -> 120\n", "dry run: nothing was written\n")
+		"the node's local configuration -> a drop-in, merged over the node's local configuration\nmaxPods: unset -> 120\n", "dry run: nothing was written\n")
 	if n := len(s.kept(t.Context(), "more-pods")); n != 0 || s.nodeConfig(node).Generation != 1 {
 		t.Errorf("a dry run left %d ConfigMaps", n)
 	}
@@ -94,10 +94,10 @@ func TestANodeIsAssignedAFileAndTheCommandSaysWhatBecameOfIt(t *testing.T) {
 	// A bad one: the node goes back by itself, and remembers it, under another name too.
 	bad := s.file("few-pods", "maxPods: 7")
 	s.assign(2, []string{node, "-f", bad, "--drop-in", "--yes"}, "maxPods: 120 -> 7\n", "node assign-0 is assigned ",
-		"error: node assign-0 went back to ConfigMap evenkeel-system/"+kept[0].Name, " (CrashLooped): ", "evenkeel-agent forget ",
+		"error: node assign-0 rolled back to ConfigMap evenkeel-system/"+kept[0].Name, " (CrashLooped): ", "evenkeel-agent forget ",
 		"what it is assigned stays so until you assign another one, or --local")
 	generation := s.nodeConfig(node).Generation
-	s.assign(2, []string{node, "-f", bad, "--drop-in", "--yes"}, "node assign-0 is assigned this already: nothing is written\n", "error: node assign-0 went back to ")
+	s.assign(2, []string{node, "-f", bad, "--drop-in", "--yes"}, "node assign-0 is assigned this already: nothing is written\n", "error: node assign-0 rolled back to ")
 	s.assign(0, []string{node, "-f", good, "--drop-in", "--yes"}, "note: node assign-0: ConfigOK is not True\n",
 		"note: node assign-0 is assigned ConfigMap evenkeel-system/assign-few-pods.", "which it does not run; this replaces it\n", "no field differs\n", "its last-known-good configuration\n")
 	for _, again := range []string{bad, s.file("same-pods", "maxPods: 7")} {
@@ -109,11 +109,11 @@ func TestANodeIsAssignedAFileAndTheCommandSaysWhatBecameOfIt(t *testing.T) {
 
 	// One that the kubelet rejects.
 	s.assign(2, []string{node, "-f", s.file("no-pods", "maxPods: 8"), "--drop-in", "--yes"},
-		"error: node assign-0 refused it (ValidationFailed): ", "its kubelet was not stopped: it runs ConfigMap evenkeel-system/"+kept[0].Name)
+		"error: node assign-0 refused the configuration (ValidationFailed): ", "its kubelet was not stopped: it runs ConfigMap evenkeel-system/"+kept[0].Name)
 
 	// And back.
 	s.assign(0, []string{node, "--local", "--yes"}, "note: node assign-0 forgets its last-known-good configuration, ConfigMap evenkeel-system/"+kept[0].Name,
-		"a drop-in, laid over the node's local configuration -> the node's local configuration\nmaxPods: 120 -> unset\n",
+		"a drop-in, merged over the node's local configuration -> the node's local configuration\nmaxPods: 120 -> unset\n",
 		"node assign-0 is assigned its local configuration\n", "node assign-0 runs its local configuration")
 	s.assign(0, []string{node, "--local"}, "node assign-0 is assigned this already, and runs its local configuration", ": nothing changes\n")
 	if nc := s.nodeConfig(node); nc.Spec.ConfigSource.Local == nil || nc.Status.Active != nil || nc.Status.LastKnownGood != nil {
@@ -132,7 +132,7 @@ func TestAnAssignmentToASilentAgentIsTakenUpWhenItRunsAgain(t *testing.T) {
 		"error: the agent of node assignsilent-0 has not answered for 1s: does it run? The configuration is assigned, and the node takes it up when its agent runs; "+
 			"to take it back: kubectl evenkeel assign assignsilent-0 --local\n")
 	s.assign(3, []string{node, "-f", file, "--drop-in", "--timeout=1s"}, "node assignsilent-0 is assigned this already: nothing is written\n",
-		"error: timed out after 1s: node assignsilent-0 is waited for: its agent has not answered yet; the assignment stays")
+		"error: timed out after 1s: node assignsilent-0 has not answered yet; the assignment stays")
 	s.do(s.fleet.Unsilence(t.Context(), node))
 	s.assign(0, []string{node, "-f", file, "--drop-in"}, "its last-known-good configuration")
 }

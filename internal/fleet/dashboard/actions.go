@@ -135,7 +135,7 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	words, err := carryOut(r.Context(), s.api, name, actions[i], o)
 	if err != nil {
 		s.logf("%s of rollout %s: %v", verb, name, err)
-		s.fail(w, http.StatusConflict, describe.Explain(err, s.o.Version))
+		s.fail(w, http.StatusConflict, describe.WithAdvice(err, s.o.Version))
 		return
 	}
 	s.logf("%s", words)

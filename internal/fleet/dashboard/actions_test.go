@@ -130,7 +130,7 @@ func TestADetailSaysWhyNothingMayBeDone(t *testing.T) {
 	if len(d.History) != 1 || d.History[0].Number != 3 || !d.History[0].Gone {
 		t.Errorf("the history is %+v", d.History)
 	}
-	if d.Changes == nil || !strings.Contains(d.Changes.Error, "of revision 3 of rollout workers is gone") && !strings.Contains(d.Changes.Error, "is gone, and with it") {
+	if d.Changes == nil || !strings.Contains(d.Changes.Error, `of revision 3 of rollout "workers" was deleted`) {
 		t.Errorf("the changes are %+v", d.Changes)
 	}
 	if _, err := s.detail(context.Background(), "others", metav1.Now().Time); err == nil || !strings.Contains(err.Error(), `rollout "others" does not exist`) {

@@ -31,7 +31,7 @@ func (s *Server) node(w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
 	view, err := query.ViewNode(r.Context(), remembering{s.world}, r.PathValue("name"))
 	if err != nil {
-		s.fail(w, http.StatusNotFound, describe.Explain(err, s.o.Version))
+		s.fail(w, http.StatusNotFound, describe.WithAdvice(err, s.o.Version))
 		return
 	}
 	n := describe.NodeOf(view, now)
@@ -75,7 +75,7 @@ func (s *Server) nodeConfig(w http.ResponseWriter, r *http.Request) {
 	ctx, name := r.Context(), r.PathValue("name")
 	p, err := query.GetPair(ctx, s.api, name)
 	if err != nil {
-		s.fail(w, http.StatusNotFound, describe.Explain(err, s.o.Version))
+		s.fail(w, http.StatusNotFound, describe.WithAdvice(err, s.o.Version))
 		return
 	}
 	reply(w, s.compare(ctx, p, name, r.URL.Query().Has("live")))

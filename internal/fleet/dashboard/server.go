@@ -146,7 +146,7 @@ func (s *Server) about(w http.ResponseWriter, _ *http.Request) {
 func (s *Server) rollout(w http.ResponseWriter, r *http.Request) {
 	d, err := s.detail(r.Context(), r.PathValue("name"), time.Now())
 	if err != nil {
-		s.fail(w, http.StatusNotFound, describe.Explain(err, s.o.Version))
+		s.fail(w, http.StatusNotFound, describe.WithAdvice(err, s.o.Version))
 		return
 	}
 	reply(w, d)

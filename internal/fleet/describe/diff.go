@@ -10,12 +10,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Comparison is what config diff prints.
+// Comparison is the output of `kubectl evenkeel config diff`.
 type Comparison struct {
 	A           query.Side   `json:"a"`
 	B           query.Side   `json:"b"`
 	Differences []Difference `json:"differences"`
-	// NotCompared counts fields that only the one names which names more.
+	// NotCompared counts fields that only the side with the larger extent sets.
 	NotCompared int `json:"notCompared,omitempty"`
 }
 
@@ -37,7 +37,7 @@ func (d *Comparison) Compare(form string) {
 	}
 }
 
-// Difference is a field that is not the same in two configurations.
+// Difference is a field with different values in two configurations.
 type Difference struct {
 	Field string `json:"field"`
 	A     string `json:"a"` // JSON, "unset" or "masked"
@@ -46,10 +46,10 @@ type Difference struct {
 
 func (c Difference) String() string { return fmt.Sprintf("%s: %s -> %s", c.Field, c.A, c.B) }
 
-// Unset is how payload.Diff shows a field that is not there.
+// Unset is the value that payload.Diff shows for a field that a configuration does not set.
 const Unset = "unset"
 
-// Changes returns the fields that are not the same, by path. What is secret is masked.
+// Changes returns the fields that differ, by path. Secret values are masked.
 func Changes(a, b map[string]any) []Difference {
 	var out []Difference
 	for _, d := range payload.Diff(fieldsOf(a), fieldsOf(b)) {
@@ -58,7 +58,7 @@ func Changes(a, b map[string]any) []Difference {
 	return out
 }
 
-// fieldsOf is a configuration without what only says that it is one.
+// fieldsOf returns the fields of a configuration without apiVersion and kind.
 func fieldsOf(fields map[string]any) map[string]any {
 	fields = maps.Clone(payload.Canonical(fields))
 	delete(fields, "apiVersion")
@@ -66,7 +66,7 @@ func fieldsOf(fields map[string]any) map[string]any {
 	return fields
 }
 
-// trialFields are what a payload asks of its own trial, as fields.
+// trialFields returns the trial settings of a payload as fields.
 func trialFields(t payload.TrialSettings) map[string]any {
 	trial := map[string]any{}
 	if t.Duration != nil {
@@ -81,7 +81,7 @@ func trialFields(t payload.TrialSettings) map[string]any {
 	return trial
 }
 
-// trialChanges returns what is not the same in what two payloads ask of their trials.
+// trialChanges returns the trial settings that differ between two payloads.
 func trialChanges(a, b payload.TrialSettings) []Difference {
 	out := Changes(trialFields(a), trialFields(b))
 	for i := range out {
@@ -90,7 +90,7 @@ func trialChanges(a, b payload.TrialSettings) []Difference {
 	return out
 }
 
-// ContentDiff is what changes on nodes, field by field, a line each, empty if nothing does. A zero content is local.
+// ContentDiff returns the changes on nodes, one line for each field; empty if there are none. A zero content means local.
 func ContentDiff(before, after policy.Content) (string, error) {
 	return contentDiff(before, after, "the local configuration of each node")
 }
@@ -124,7 +124,7 @@ func contentKind(c policy.Content, local string) string {
 	case "":
 		return local
 	case payload.KeyKubeletDropin:
-		return "a drop-in, laid over " + local
+		return "a drop-in, merged over " + local
 	}
 	return "a whole configuration"
 }

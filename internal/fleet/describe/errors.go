@@ -15,20 +15,20 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// Explain adds to an error of the API, which says what was refused, what to do next. The version is that of the program.
-func Explain(err error, version string) error {
+// WithAdvice adds to an error of the API what to do next. version is the version of this program.
+func WithAdvice(err error, version string) error {
 	var noGroup *discovery.ErrGroupDiscoveryFailed
 	var unreachable *url.Error
 	var network *net.OpError
 	switch {
 	case errors.Is(err, context.Canceled):
-		return fmt.Errorf("%w\nit was interrupted: run it again", err)
+		return fmt.Errorf("%w\nthe command was interrupted: run it again", err)
 	case meta.IsNoMatchError(err), errors.As(err, &noGroup):
-		return fmt.Errorf("%w\nthis cluster does not know %s: install evenkeel's API with: kubectl apply -k config/default", err, v1alpha1.GroupVersion)
+		return fmt.Errorf("%w\nthe cluster does not serve %s: install evenkeel's API with: kubectl apply -k config/default", err, v1alpha1.GroupVersion)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w\nlog in again, or choose another --context or --kubeconfig", err)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w\nask an administrator for this right; kubectl auth can-i --list shows which you have", err)
+		return fmt.Errorf("%w\nask an administrator for this permission; kubectl auth can-i --list shows your permissions", err)
 	case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "strict decoding error: unknown field"):
 		return fmt.Errorf("%w\nthe cluster's CRDs are older than this kubectl-evenkeel (%s): kubectl apply -k config/default", err, version)
 	case errors.As(err, &unreachable), errors.As(err, &network):

@@ -18,34 +18,34 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
-func TestErrorsSayWhatToDoNextAndWhetherTheyMayPass(t *testing.T) {
+func TestErrorsAreExtendedWithAdvice(t *testing.T) {
 	rollouts := schema.GroupResource{Group: "evenkeel.dev", Resource: "nodeconfigrollouts"}
 	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	for _, tt := range []struct {
 		name   string
 		err    error
-		next   string // what Explain adds; empty: nothing
+		next   string // what WithAdvice adds; empty: nothing
 		passes bool
 	}{
 		{"no CRD", &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "evenkeel.dev", Kind: "NodeConfigRollout"}}, "kubectl apply -k config/default", false},
 		{"not logged in", apierrors.NewUnauthorized("who are you"), "log in again", false},
-		{"forbidden", apierrors.NewForbidden(rollouts, "workers", errors.New("no")), "ask an administrator for this right", false},
+		{"forbidden", apierrors.NewForbidden(rollouts, "workers", errors.New("no")), "ask an administrator for this permission", false},
 		{"an older CRD", apierrors.NewBadRequest(`strict decoding error: unknown field "spec.x"`), "CRDs are older", false},
 		{"refused", &url.Error{Op: "Get", URL: "https://api", Err: refused}, "the API server cannot be reached", true},
 		{"cut off", refused, "the API server cannot be reached", true},
-		{"a kubeconfig that is not there", &fs.PathError{Op: "stat", Path: "nowhere", Err: syscall.ENOENT}, "", false},
+		{"a kubeconfig that does not exist", &fs.PathError{Op: "stat", Path: "nowhere", Err: syscall.ENOENT}, "", false},
 		{"overloaded", apierrors.NewTooManyRequests("later", 1), "", true},
 		{"broken", apierrors.NewInternalError(errors.New("etcd")), "", true},
 		{"an old version", apierrors.NewResourceExpired("too old"), "", true},
-		{"interrupted", fmt.Errorf("get: %w", context.Canceled), "it was interrupted", false},
+		{"interrupted", fmt.Errorf("get: %w", context.Canceled), "the command was interrupted", false},
 		{"anything else", errors.New("no"), "", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := fmt.Errorf("read rollout: %w", tt.err)
-			words := Explain(err, "v1").Error()
+			words := WithAdvice(err, "v1").Error()
 			added, ok := strings.CutPrefix(words, err.Error())
 			if !ok || tt.next == "" && added != "" || !strings.Contains(added, tt.next) {
-				t.Errorf("it is explained as %q, want %q added", words, tt.next)
+				t.Errorf("the error is %q, want %q added", words, tt.next)
 			}
 			if got := query.Passing(err); got != tt.passes {
 				t.Errorf("passing is %v, want %v", got, tt.passes)

@@ -12,9 +12,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// Foreign says which ConfigMaps are labelled as revisions of a rollout without being any that its status names; empty if
-// there are none. Those that nodes still run may be among them: the history is short.
-func Foreign(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.ConfigMap) string {
+// IgnoredConfigMaps names the ConfigMaps that are labelled as revisions of a rollout, but are not in its status; empty if there
+// are none. Nodes can still run some of them, since the history is short.
+func IgnoredConfigMaps(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.ConfigMap) string {
 	known := policy.RecordedIn(&r.Status)
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(objects)) {
@@ -26,5 +26,5 @@ func Foreign(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.ConfigMap
 	if len(names) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("ConfigMaps with the label %s=%s that the rollout's status does not name are ignored: %s", v1alpha1.LabelRollout, r.Name, printable.Few(names))
+	return fmt.Sprintf("ConfigMaps with the label %s=%s that the rollout's status does not list are ignored: %s", v1alpha1.LabelRollout, r.Name, printable.Few(names))
 }

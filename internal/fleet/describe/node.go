@@ -15,12 +15,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// Node is a node with the rollouts that select it, as it is printed.
+// Node is the output of `kubectl evenkeel node`.
 type Node struct {
 	Row
 
-	Rollouts []string                   `json:"rollouts,omitempty"` // that select it, the one that has it first
-	Rollout  string                     `json:"rollout,omitempty"`  // that has it
+	Rollouts []string                   `json:"rollouts,omitempty"` // rollouts that select the node, the owner first
+	Rollout  string                     `json:"rollout,omitempty"`  // the owner
 	Phase    string                     `json:"rolloutPhase,omitempty"`
 	Next     []string                   `json:"next"`
 	Spec     *v1alpha1.NodeConfigSpec   `json:"spec,omitempty"`
@@ -50,30 +50,30 @@ func NodeOf(view *query.NodeView, now time.Time) *Node {
 	return v
 }
 
-// Config is the node's NodeConfig; nil if it has none.
+// Config returns the NodeConfig; nil if there is none.
 func (v *Node) Config() *v1alpha1.NodeConfig { return v.view.Config }
 
-// Next says what happens to the node from here on, in sentences.
+// next says what happens to the node next, in sentences.
 func (v *Node) next(now time.Time) []string {
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	nc := v.view.Config
 	switch {
 	case v.view.Node == nil:
-		say("nothing: there is no Node of this name. The NodeConfig of a node that is gone is deleted after an hour, unless a person wrote its source")
+		say("nothing: the Node does not exist. The controller deletes the NodeConfig after an hour, unless a person wrote its source")
 		return out
 	case nc == nil || !query.HasReported(nc):
-		say("nothing, until evenkeel-agent runs there and reports")
+		say("nothing until evenkeel-agent runs on the node and reports")
 		return append(out, v.nextOfRollout()...)
 	case nc.Status.RemoteConfig == v1alpha1.RemoteConfigDisabled:
-		say("nothing: its agent has opted out of remote configuration (--remote-config=false, or no --dynamic-config-dir)")
+		say("nothing: remote configuration is disabled on the node (--remote-config=false, or no --dynamic-config-dir)")
 		return out
 	case nc.Status.RemoteConfig == v1alpha1.RemoteConfigConfigMap:
-		say("whatever its own ConfigMap, kubelet-%s, says next; rollouts pass it over", v.Name)
+		say("the node follows its own ConfigMap, kubelet-%s; rollouts skip it", v.Name)
 	}
 	st := &nc.Status
 	if takesFromNodeConfig(nc) && st.ObservedGeneration != nc.Generation {
-		say("its agent answers the newest spec, which takes seconds where it runs")
+		say("the agent answers the newest spec; a running agent needs a few seconds")
 	}
 	if t := v.Trial; t != nil {
 		left := time.Duration(t.DurationSeconds-max(t.ElapsedSeconds, t.HealthySeconds)) * time.Second
@@ -81,9 +81,9 @@ func (v *Node) next(now time.Time) []string {
 		case left > 0:
 			say("the trial ends in about %s if the kubelet stays healthy; then %s is last-known-good", Span(left), v.Active)
 		default:
-			say("the trial ends when the kubelet has been healthy for %s in all; it has not been, so far", Span(time.Duration(t.DurationSeconds)*time.Second))
+			say("the trial ends when the kubelet has been healthy for %s in total", Span(time.Duration(t.DurationSeconds)*time.Second))
 		}
-		say("if it fails, the node goes back to %s", v.LastKnownGood)
+		say("if the trial fails, the node rolls back to %s", v.LastKnownGood)
 	}
 	if advice := v.advice(st); advice != "" {
 		say("%s", advice)
@@ -91,64 +91,64 @@ func (v *Node) next(now time.Time) []string {
 	return append(out, v.nextOfRollout()...)
 }
 
-// advice is what to do about a ConfigOK that is not True.
+// advice says what to do about a ConfigOK that is not True.
 func (v *Node) advice(st *v1alpha1.NodeConfigStatus) string {
 	if v.ConfigOK.Status == string(metav1.ConditionTrue) {
 		return ""
 	}
 	switch v.ConfigOK.Reason {
 	case v1alpha1.ReasonWouldEvictPods:
-		return "refused as long as more pods run than the new maxPods allows: move some away, or let the payload say trial.allowPodLoss"
+		return "refused while more pods run than the new maxPods allows: move some away, or set trial.allowPodLoss in the payload"
 	case v1alpha1.ReasonNeedsDrain:
 		return "refused until the node is cordoned and drained: kubectl drain " + v.Name
 	case v1alpha1.ReasonProtectedFields:
-		return "refused as long as the configuration changes fields that this node protects: change the configuration, or the agent's --protected-fields"
+		return "refused while the configuration changes fields that this node protects: change the configuration, or the agent's --protected-fields"
 	case v1alpha1.ReasonRevoked:
-		return "nothing, until another configuration is assigned: this one is revoked here"
+		return "nothing until another configuration is assigned: this one is revoked on the node"
 	case v1alpha1.ReasonDeadEnd, v1alpha1.ReasonLocalInvalid:
-		return "a person must look at this node; its agent keeps trying, and `evenkeel-agent status` there tells more"
+		return "repair this node; the agent keeps trying, and `evenkeel-agent status` on the node shows details"
 	case v1alpha1.ReasonStaleAssignment:
-		return "the controller assigns it anew if it is still wanted; nothing, if its revision was stopped"
+		return "the controller assigns the configuration again, unless its revision was stopped"
 	case v1alpha1.ReasonSyncFailed, v1alpha1.ReasonObjectChanged, v1alpha1.ReasonCouldNotValidate, v1alpha1.ReasonInconclusive:
-		return "its agent tries again by itself when something changes"
+		return "the agent tries again by itself when something changes"
 	case v1alpha1.ReasonWaitingForLock:
-		return "its kubelet goes on when the process that holds the lock file ends: fuser -v FILE on the node names it"
+		return "the kubelet starts when the process that holds the lock file ends: fuser -v FILE on the node shows that process"
 	}
 	for _, b := range st.BadConfigs {
 		if src := v.view.Config.Spec.ConfigSource; src != nil && src.ConfigMapRef != nil && src.ConfigMapRef.UID == b.UID && src.RolloutRef == nil {
-			return "it keeps " + v.Active + " until another configuration is assigned; to try this one again, on the node: evenkeel-agent forget " + b.Revision
+			return "the node keeps " + v.Active + " until another configuration is assigned; to retry this one, run on the node: evenkeel-agent forget " + b.Revision
 		}
 	}
 	return ""
 }
 
-// nextOfRollout says what the rollout that has the node is about to do with it.
+// nextOfRollout says what the owner will do with the node.
 func (v *Node) nextOfRollout() []string {
 	switch {
 	case v.Rollout == "":
-		return []string{"no rollout selects it: its configuration changes when a person assigns another: kubectl evenkeel assign " + v.Name + " -f FILE"}
+		return []string{"no rollout selects the node; to assign a configuration: kubectl evenkeel assign " + v.Name + " -f FILE"}
 	case v.plan == nil:
-		return []string{fmt.Sprintf("what rollout %s does cannot be told: %s", v.Rollout, v.view.Err)}
+		return []string{fmt.Sprintf("the plan of rollout %s is not known: %s", v.Rollout, v.view.Err)}
 	}
 	target := fmt.Sprintf("revision %d", v.view.Fleet.Policy.Target.Number)
 	var out []string
 	switch v.State {
 	case rollout.Pending.String():
-		words := fmt.Sprintf("rollout %s gives it %s when its turn comes", v.Rollout, target)
+		words := fmt.Sprintf("rollout %s assigns %s when the node's turn comes", v.Rollout, target)
 		if Stopped(v1alpha1.RolloutPhase(v.Phase)) {
-			words = fmt.Sprintf("rollout %s does not give it %s while it is %s", v.Rollout, target, v.Phase)
+			words = fmt.Sprintf("rollout %s does not assign %s while it is %s", v.Rollout, target, v.Phase)
 		}
 		out = append(out, words)
 	case rollout.Assigned.String(), rollout.Trial.String(), rollout.Soaking.String():
-		out = append(out, fmt.Sprintf("rollout %s waits for it: %s", v.Rollout, v.Why))
+		out = append(out, fmt.Sprintf("rollout %s waits for the node: %s", v.Rollout, v.Why))
 	case rollout.Updated.String():
-		return append(out, fmt.Sprintf("nothing: it has what rollout %s wants (%s)", v.Rollout, target))
+		return append(out, fmt.Sprintf("nothing: the node runs the target of rollout %s (%s)", v.Rollout, target))
 	case rollout.Failed.String():
-		out = append(out, fmt.Sprintf("rollout %s leaves it as it is; to have it try again, and other nodes wait until it has: kubectl evenkeel rollout retry %s %s", v.Rollout, v.Rollout, v.Name))
+		out = append(out, fmt.Sprintf("rollout %s does not change the node; to retry, while other nodes wait: kubectl evenkeel rollout retry %s %s", v.Rollout, v.Rollout, v.Name))
 	case rollout.Blocked.String():
-		out = append(out, fmt.Sprintf("rollout %s goes on without it: %s; when its pods have changed: kubectl evenkeel rollout retry %s %s", v.Rollout, v.Why, v.Rollout, v.Name))
+		out = append(out, fmt.Sprintf("rollout %s continues without the node: %s; once its pods have changed: kubectl evenkeel rollout retry %s %s", v.Rollout, v.Why, v.Rollout, v.Name))
 	default:
-		out = append(out, fmt.Sprintf("rollout %s passes it over: %s", v.Rollout, v.Why))
+		out = append(out, fmt.Sprintf("rollout %s skips the node: %s", v.Rollout, v.Why))
 	}
 	switch v.Phase {
 	case rollout.PhaseProgressing, rollout.PhaseComplete:
@@ -158,14 +158,13 @@ func (v *Node) nextOfRollout() []string {
 	return out
 }
 
-// Line is one thing that is said of a node.
+// Line is one property of a node or a rollout.
 type Line struct {
 	Key  string `json:"key"`
 	Text string `json:"text"`
 }
 
-// Lines says what there is to say of a node besides its name, in the order in which people read it. What comes next is in
-// Next.
+// Lines returns the properties of a node, without its name and Next.
 func (v *Node) Lines(now time.Time) []Line {
 	var out []Line
 	line := func(key, format string, args ...any) {
@@ -188,16 +187,16 @@ func (v *Node) Lines(now time.Time) []Line {
 			line("Also selected by", "%s (without effect)", strings.Join(others, ", "))
 		}
 	case v.view.Node != nil:
-		line("Rollout", "none selects it")
+		line("Rollout", "none")
 	}
 	return out
 }
 
-// assignment says what is assigned, and by whom.
+// assignment names the assigned configuration, and who assigned it.
 func (v *Node) assignment(ago func(metav1.Time) string) string {
 	nc := v.view.Config
 	if nc == nil {
-		return "nothing: it has no NodeConfig"
+		return "nothing: there is no NodeConfig"
 	}
 	if !takesFromNodeConfig(nc) {
 		return v.Assigned + ", not by its NodeConfig"
@@ -207,17 +206,17 @@ func (v *Node) assignment(ago func(metav1.Time) string) string {
 	case s == nil:
 		return "local (nothing is assigned)"
 	case s.ConfigMapRef == nil:
-		return "local, said so by a person"
+		return "local, by a person"
 	}
 	object := s.ConfigMapRef.Namespace + "/" + s.ConfigMapRef.Name
 	r := s.RolloutRef
 	if r == nil {
-		return fmt.Sprintf("ConfigMap %s (UID: %s), by a person", object, s.ConfigMapRef.UID)
+		return fmt.Sprintf("ConfigMap %s, by a person", object)
 	}
-	return fmt.Sprintf("revision %d of rollout %s, attempt %d, %s: ConfigMap %s (UID: %s)", r.Revision, r.Name, r.Attempt, ago(r.AssignedAt), object, s.ConfigMapRef.UID)
+	return fmt.Sprintf("revision %d of rollout %s, attempt %d, %s: ConfigMap %s", r.Revision, r.Name, r.Attempt, ago(r.AssignedAt), object)
 }
 
-// statusLines says what the agent has reported.
+// statusLines describes what the agent reported.
 func (v *Node) statusLines(line func(key, format string, args ...any), ago func(metav1.Time) string) {
 	st := &v.view.Config.Status
 	line("Runs", "%s%s", v.Active, objectOf(st.Active, st.Local))
@@ -246,7 +245,7 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 		if b.Provisional {
 			when += ", provisional"
 		}
-		line("Bad", "%s/%s (UID: %s)%s: %s", b.Namespace, b.Name, b.UID, when, b.Reason)
+		line("Bad", "%s/%s%s: %s", b.Namespace, b.Name, when, b.Reason)
 	}
 	line("Overridden", "%s", strings.Join(st.OverriddenFields, ", "))
 	for _, uid := range v.view.Config.Spec.Revoked {
@@ -258,7 +257,7 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 	}
 }
 
-// runMode explains what kind of agent runs, where that is not the only one there may be.
+// runMode explains the run modes that are not the usual one.
 func runMode(mode v1alpha1.RunMode) string {
 	switch mode {
 	case v1alpha1.RunModeBootstrap:
@@ -269,11 +268,11 @@ func runMode(mode v1alpha1.RunMode) string {
 	return Dash(string(mode))
 }
 
-// objectOf names what a configuration comes from, after its label.
+// objectOf names the source of a configuration, to follow its label.
 func objectOf(r *v1alpha1.ConfigRevision, l v1alpha1.LocalConfig) string {
 	switch {
 	case r != nil:
-		return fmt.Sprintf(": ConfigMap %s/%s (UID: %s)", r.Namespace, r.Name, r.UID)
+		return fmt.Sprintf(": ConfigMap %s/%s", r.Namespace, r.Name)
 	case l == v1alpha1.LocalConfigInit:
 		return ": its own file (init)"
 	case l == v1alpha1.LocalConfigDefault:
@@ -282,5 +281,5 @@ func objectOf(r *v1alpha1.ConfigRevision, l v1alpha1.LocalConfig) string {
 	return ""
 }
 
-// Dash stands for what is empty.
+// Dash returns "-" for an empty string.
 func Dash(s string) string { return cmp.Or(s, "-") }

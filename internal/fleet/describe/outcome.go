@@ -13,50 +13,50 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// Stage is how far a node is with what it was assigned.
+// Stage is the progress of an assignment on a node.
 type Stage int
 
 const (
 	// StageUnanswered: the agent has not answered the assignment.
 	StageUnanswered Stage = iota
-	// StageUndecided: the agent has answered and cannot tell yet, or may take its verdict back. It decides by itself.
+	// StageUndecided: the agent has answered, but has no final verdict yet.
 	StageUndecided
-	// StageTrial: the kubelet runs it, on trial.
+	// StageTrial: the kubelet runs the configuration on trial.
 	StageTrial
-	// StageProven: the kubelet runs it, and the node falls back to it from now on. Local needs no trial.
+	// StageProven: the kubelet runs the configuration, which is last-known-good. Local needs no trial.
 	StageProven
-	// StageRefused: it was not taken up. The kubelet was not stopped for it.
+	// StageRefused: the agent refused the configuration without stopping the kubelet.
 	StageRefused
-	// StageRolledBack: its trial failed, and the node went back.
+	// StageRolledBack: the trial failed, and the node rolled back.
 	StageRolledBack
-	// StageStuck: a person must look at the node.
+	// StageStuck: a person must repair the node.
 	StageStuck
-	// StageReplaced: something else was assigned since.
+	// StageReplaced: another configuration was assigned since.
 	StageReplaced
 )
 
-// Outcome is what became of an assignment on one node.
+// Outcome is the state of an assignment on one node.
 type Outcome struct {
 	Stage  Stage
-	Reason string // of ConfigOK, if that decides; empty while the node is only on its way
-	// Words say what the node makes of it, after the node's name.
+	Reason string // of ConfigOK, if it is for this assignment; otherwise empty
+	// Words describe the outcome, to follow the node's name.
 	Words string
-	// Advice is what to do about it; empty: nothing.
+	// Advice says what to do; may be empty.
 	Advice string
 }
 
-// OutcomeOf returns what a node has made of a source that was written to its NodeConfig at a generation.
+// OutcomeOf returns the outcome of a source that was written to a NodeConfig at a generation.
 func OutcomeOf(nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, generation int64) Outcome {
 	st := &nc.Status
 	switch {
 	case !SameSource(nc.Spec.ConfigSource, source):
-		return Outcome{Stage: StageReplaced, Words: "was assigned something else meanwhile"}
+		return Outcome{Stage: StageReplaced, Words: "was assigned another configuration in the meantime"}
 	case st.ObservedGeneration < generation:
-		return Outcome{Stage: StageUnanswered, Words: "is waited for: its agent has not answered yet"}
+		return Outcome{Stage: StageUnanswered, Words: "has not answered yet"}
 	}
 	ok := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionConfigOK)
 	if ok == nil {
-		return Outcome{Stage: StageUnanswered, Words: "is waited for: its agent has not said how it is"}
+		return Outcome{Stage: StageUnanswered, Words: "has not reported a ConfigOK condition yet"}
 	}
 	o := Outcome{Reason: ok.Reason}
 	why := printable.Line(cmp.Or(st.Error, ok.Message))
@@ -66,19 +66,19 @@ func OutcomeOf(nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, gener
 		running(&o, nc, source)
 		return o
 	case ok.Status != metav1.ConditionFalse || provisional(st, source):
-		o.Stage, o.Words = StageUndecided, fmt.Sprintf("cannot tell yet (%s): %s; %s", ok.Reason, why, runs)
+		o.Stage, o.Words = StageUndecided, fmt.Sprintf("has no final verdict yet (%s): %s; %s", ok.Reason, why, runs)
 		return o
 	}
 	switch ok.Reason {
 	case v1alpha1.ReasonCrashLooped, v1alpha1.ReasonNotHealthy, v1alpha1.ReasonNotReady, v1alpha1.ReasonWorkloadHarmed, v1alpha1.ReasonLostAPI:
 		o.Stage = StageRolledBack
-		o.Words = fmt.Sprintf("went back to %s (%s): %s", configName(nc, st.Active), ok.Reason, why)
+		o.Words = fmt.Sprintf("rolled back to %s (%s): %s", configName(nc, st.Active), ok.Reason, why)
 	case v1alpha1.ReasonDeadEnd, v1alpha1.ReasonLocalInvalid:
 		o.Stage = StageStuck
-		o.Words = fmt.Sprintf("needs a person (%s): %s; %s", ok.Reason, why, runs)
+		o.Words = fmt.Sprintf("must be repaired by a person (%s): %s; %s", ok.Reason, why, runs)
 	default:
 		o.Stage = StageRefused
-		o.Words = fmt.Sprintf("refused it (%s): %s; its kubelet was not stopped: %s", ok.Reason, why, runs)
+		o.Words = fmt.Sprintf("refused the configuration (%s): %s; its kubelet was not stopped: %s", ok.Reason, why, runs)
 	}
 	p := query.Pair{Config: nc}
 	v := Node{Row: RowOf(p, time.Time{}), view: &query.NodeView{Pair: p}}
@@ -86,11 +86,11 @@ func OutcomeOf(nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, gener
 	return o
 }
 
-// running is the outcome on a node that is fine.
+// running sets the outcome on a node whose ConfigOK is True.
 func running(o *Outcome, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource) {
 	st, ref := &nc.Status, source.ConfigMapRef
 	reason := o.Reason
-	*o = Outcome{Stage: StageUndecided, Words: "has not taken it up yet: it runs " + configName(nc, st.Active)}
+	*o = Outcome{Stage: StageUndecided, Words: "has not applied the configuration yet: it runs " + configName(nc, st.Active)}
 	if ref == nil {
 		if st.Active == nil {
 			*o = Outcome{Stage: StageProven, Reason: reason, Words: "runs " + configName(nc, nil)}
@@ -115,7 +115,7 @@ func running(o *Outcome, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSou
 	}
 }
 
-// provisional reports whether the agent may yet take back that it found a source bad.
+// provisional reports whether the agent may still withdraw its verdict that a source is bad.
 func provisional(st *v1alpha1.NodeConfigStatus, source *v1alpha1.NodeConfigSource) bool {
 	for _, b := range st.BadConfigs {
 		if b.Provisional && source.ConfigMapRef != nil && b.UID == source.ConfigMapRef.UID {
@@ -125,7 +125,7 @@ func provisional(st *v1alpha1.NodeConfigStatus, source *v1alpha1.NodeConfigSourc
 	return false
 }
 
-// configName names a configuration that a node reports; nil is its local one.
+// configName names a configuration that a node reports; nil means local.
 func configName(nc *v1alpha1.NodeConfig, r *v1alpha1.ConfigRevision) string {
 	if r == nil {
 		return "its local configuration"
@@ -137,10 +137,10 @@ func configName(nc *v1alpha1.NodeConfig, r *v1alpha1.ConfigRevision) string {
 	return printable.Line(words)
 }
 
-// Runs says what a node runs, as its NodeConfig says.
+// Runs names the configuration that a node runs according to its NodeConfig.
 func Runs(nc *v1alpha1.NodeConfig) string { return configName(nc, nc.Status.Active) }
 
-// SameSource reports whether two sources mean the same object, or local, and were written by the same.
+// SameSource reports whether two sources are the same object, or local, from the same rollout or person.
 func SameSource(a, b *v1alpha1.NodeConfigSource) bool {
 	if a == nil || b == nil {
 		return a == b

@@ -31,14 +31,14 @@ func TestTheOutcomeOfAnAssignmentIsWhatTheNodeSays(t *testing.T) {
 		words          string
 	}{
 		{name: "no answer", with: v1alpha1.NodeConfigStatus{ObservedGeneration: 2, Active: object("new")}, status: "True", reason: "AllChecksPassed",
-			stage: StageUnanswered, words: "its agent has not answered yet"},
-		{name: "no condition", with: v1alpha1.NodeConfigStatus{ObservedGeneration: 3}, stage: StageUnanswered, words: "its agent has not said how it is"},
-		{name: "replaced", now: sourceOf("other"), status: "True", reason: "AllChecksPassed", stage: StageReplaced, words: "was assigned something else meanwhile"},
+			stage: StageUnanswered, words: "has not answered yet"},
+		{name: "no condition", with: v1alpha1.NodeConfigStatus{ObservedGeneration: 3}, stage: StageUnanswered, words: "has not reported a ConfigOK condition yet"},
+		{name: "replaced", now: sourceOf("other"), status: "True", reason: "AllChecksPassed", stage: StageReplaced, words: "was assigned another configuration in the meantime"},
 		{name: "removed", now: &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}, status: "True", reason: "LocalInit", stage: StageReplaced},
 		{name: "taken by a rollout", now: &v1alpha1.NodeConfigSource{ConfigMapRef: sourceOf("new").ConfigMapRef, RolloutRef: &v1alpha1.RolloutReference{Name: "w"}},
 			stage: StageReplaced},
 		{name: "the one before still runs", with: v1alpha1.NodeConfigStatus{Active: object("old"), LastKnownGood: good}, status: "True", reason: "AllChecksPassed",
-			stage: StageUndecided, words: "has not taken it up yet: it runs ConfigMap evenkeel-system/cm-old"},
+			stage: StageUndecided, words: "has not applied the configuration yet: it runs ConfigMap evenkeel-system/cm-old"},
 		{name: "on trial", with: v1alpha1.NodeConfigStatus{Active: object("new"), Trial: &v1alpha1.Trial{DurationSeconds: 600}}, status: "True", reason: "AllChecksPassed",
 			stage: StageTrial, words: "runs ConfigMap evenkeel-system/cm-new on trial: the kubelet must stay healthy for 10m"},
 		{name: "on trial, and has crashed", status: "True", reason: "AllChecksPassed", stage: StageTrial,
@@ -54,16 +54,16 @@ func TestTheOutcomeOfAnAssignmentIsWhatTheNodeSays(t *testing.T) {
 			stage: StageProven, words: "runs its local configuration"},
 		{name: "local, not taken up", source: local, with: v1alpha1.NodeConfigStatus{Active: object("old")}, status: "True", reason: "AllChecksPassed", stage: StageUndecided},
 		{name: "local is invalid", source: local, with: v1alpha1.NodeConfigStatus{Active: object("old"), Error: "bad"}, status: "False", reason: "LocalInvalid",
-			stage: StageStuck, words: "needs a person (LocalInvalid): bad; it runs ConfigMap evenkeel-system/cm-old"},
+			stage: StageStuck, words: "must be repaired by a person (LocalInvalid): bad; it runs ConfigMap evenkeel-system/cm-old"},
 		{name: "rejected", with: v1alpha1.NodeConfigStatus{Error: `unknown field "maxPodz"`}, status: "False", reason: "ValidationFailed", stage: StageRefused,
-			words: `refused it (ValidationFailed): unknown field "maxPodz"; its kubelet was not stopped: it runs its local configuration`},
-		{name: "a guard", with: v1alpha1.NodeConfigStatus{Error: "too many pods"}, status: "False", reason: "WouldEvictPods", stage: StageRefused, words: "refused it (WouldEvictPods): too many pods"},
+			words: `refused the configuration (ValidationFailed): unknown field "maxPodz"; its kubelet was not stopped: it runs its local configuration`},
+		{name: "a guard", with: v1alpha1.NodeConfigStatus{Error: "too many pods"}, status: "False", reason: "WouldEvictPods", stage: StageRefused, words: "refused the configuration (WouldEvictPods): too many pods"},
 		{name: "rolled back", with: v1alpha1.NodeConfigStatus{Active: object("old"), Error: "4 starts"}, status: "False", reason: "CrashLooped", stage: StageRolledBack,
-			words: "went back to ConfigMap evenkeel-system/cm-old (CrashLooped): 4 starts"},
+			words: "rolled back to ConfigMap evenkeel-system/cm-old (CrashLooped): 4 starts"},
 		{name: "rolled back, for now", with: v1alpha1.NodeConfigStatus{BadConfigs: []v1alpha1.BadConfig{{UID: "new", Provisional: true}}}, status: "False", reason: "CrashLooped", stage: StageUndecided},
-		{name: "a dead end", status: "False", reason: "DeadEnd", stage: StageStuck, words: "needs a person (DeadEnd)"},
-		{name: "cannot tell", status: "Unknown", reason: "SyncFailed", stage: StageUndecided, words: "cannot tell yet (SyncFailed): the message; it runs its local configuration"},
-		{name: "a reason of another version", status: "False", reason: "Moody", stage: StageRefused, words: "refused it (Moody)"},
+		{name: "a dead end", status: "False", reason: "DeadEnd", stage: StageStuck, words: "must be repaired by a person (DeadEnd)"},
+		{name: "cannot tell", status: "Unknown", reason: "SyncFailed", stage: StageUndecided, words: "has no final verdict yet (SyncFailed): the message; it runs its local configuration"},
+		{name: "a reason of another version", status: "False", reason: "Moody", stage: StageRefused, words: "refused the configuration (Moody)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			source := sourceOf("new")
@@ -97,7 +97,7 @@ func TestARefusalSaysWhatToDoAboutIt(t *testing.T) {
 	}
 	for reason, want := range map[string]string{
 		v1alpha1.ReasonNeedsDrain:      "refused until the node is cordoned and drained: kubectl drain worker-1",
-		v1alpha1.ReasonProtectedFields: "refused as long as the configuration changes fields that this node protects",
+		v1alpha1.ReasonProtectedFields: "refused while the configuration changes fields that this node protects",
 	} {
 		condition(reason)
 		if o := OutcomeOf(nc, sourceOf("new"), 0); !strings.HasPrefix(o.Advice, want) {
@@ -106,7 +106,7 @@ func TestARefusalSaysWhatToDoAboutIt(t *testing.T) {
 	}
 	condition(v1alpha1.ReasonCrashLooped)
 	nc.Status.BadConfigs = []v1alpha1.BadConfig{{UID: "new", Revision: "new"}}
-	if o := OutcomeOf(nc, sourceOf("new"), 0); o.Advice != "it keeps local until another configuration is assigned; to try this one again, on the node: evenkeel-agent forget new" {
+	if o := OutcomeOf(nc, sourceOf("new"), 0); o.Advice != "the node keeps local until another configuration is assigned; to retry this one, run on the node: evenkeel-agent forget new" {
 		t.Errorf("the advice is %q", o.Advice)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
-// Row is one node, as it is printed.
+// Row is a node in the output of `kubectl evenkeel nodes`.
 type Row struct {
 	Name             string    `json:"name"`
 	Zone             string    `json:"zone,omitempty"`
@@ -33,7 +33,7 @@ type Row struct {
 	Problems         []string  `json:"problems,omitempty"`
 }
 
-// RowStatus is ConfigOK.
+// RowStatus is the condition ConfigOK.
 type RowStatus struct {
 	Status  string       `json:"status,omitempty"`
 	Reason  string       `json:"reason,omitempty"`
@@ -41,7 +41,7 @@ type RowStatus struct {
 	Since   *metav1.Time `json:"since,omitempty"`
 }
 
-// RowTrial is a trial: how long it has been going on, and how long it takes at least.
+// RowTrial is the trial that a node is in.
 type RowTrial struct {
 	ElapsedSeconds  int64 `json:"elapsedSeconds"`
 	HealthySeconds  int64 `json:"healthySeconds"` // as last reported
@@ -50,9 +50,10 @@ type RowTrial struct {
 	MostRestarts    int64 `json:"crashLoopThreshold"`
 }
 
-const Local = "local"
+// local is the label of the local configuration.
+const local = "local"
 
-// RowOf sums a node up.
+// RowOf summarizes a node.
 func RowOf(p query.Pair, now time.Time) Row {
 	row := Row{Problems: problemsOf(p)}
 	if p.Node != nil {
@@ -69,7 +70,7 @@ func RowOf(p query.Pair, now time.Time) Row {
 	if !query.HasReported(nc) {
 		return row
 	}
-	row.Active, row.LastKnownGood = revisionLabel(nc, st.Active), Local
+	row.Active, row.LastKnownGood = revisionLabel(nc, st.Active), local
 	if l := st.LastKnownGood; l != nil {
 		row.LastKnownGood = revisionLabel(nc, &l.ConfigRevision)
 	}
@@ -87,29 +88,29 @@ func RowOf(p query.Pair, now time.Time) Row {
 	return row
 }
 
-// assignedName is what a node shall run, in a word: workers/4, the name of a ConfigMap, or local.
+// assignedName returns the label of the assigned configuration: workers/4, the name of a ConfigMap, or local.
 func assignedName(nc *v1alpha1.NodeConfig) string {
 	if nc.Status.RemoteConfig == v1alpha1.RemoteConfigConfigMap {
 		if assigned := nc.Status.Assigned; assigned != nil {
 			return assigned.Name
 		}
-		return Local
+		return local
 	}
 	s := nc.Spec.ConfigSource
 	if s == nil || s.ConfigMapRef == nil || nc.Status.RemoteConfig == v1alpha1.RemoteConfigDisabled {
-		return Local
+		return local
 	}
 	return refLabel(nc, s.ConfigMapRef.UID, s.ConfigMapRef.Name)
 }
 
 func revisionLabel(nc *v1alpha1.NodeConfig, r *v1alpha1.ConfigRevision) string {
 	if r == nil {
-		return Local
+		return local
 	}
 	return refLabel(nc, r.UID, r.Name)
 }
 
-// refLabel is a ConfigMap by its rollout and revision, if its NodeConfig tells them, else by its name.
+// refLabel returns ROLLOUT/REVISION for a ConfigMap if the NodeConfig lists those, and otherwise its name.
 func refLabel(nc *v1alpha1.NodeConfig, uid types.UID, name string) string {
 	s := nc.Spec.ConfigSource
 	if s == nil || s.RolloutRef == nil || s.ConfigMapRef == nil {
@@ -125,12 +126,12 @@ func refLabel(nc *v1alpha1.NodeConfig, uid types.UID, name string) string {
 	return name
 }
 
-// problemsOf says what is not fine about a node.
+// problemsOf lists the problems of a node.
 func problemsOf(p query.Pair) []string {
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if p.Node == nil {
-		say("there is no Node of this name")
+		say("the Node does not exist")
 	} else if !query.IsReady(p.Node) {
 		say("the Node is not Ready")
 	}
@@ -150,7 +151,7 @@ func problemsOf(p query.Pair) []string {
 		say("%s", st.Error)
 	}
 	if takesFromNodeConfig(nc) && st.ObservedGeneration != nc.Generation {
-		say("its agent has not answered the newest spec")
+		say("the agent has not answered the newest spec")
 	}
 	if n := len(st.OverriddenFields); n > 0 {
 		say("%d fields have no effect: command-line flags of the kubelet override them", n)

@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
-// StepWords is a step in few words.
+// StepWords describes a step: 10%, 1 node, or pause 5m.
 func StepWords(s rollout.Step) string {
 	switch {
 	case !s.IsPause() && s.Nodes.Percent:
@@ -26,7 +26,7 @@ func StepWords(s rollout.Step) string {
 	return "pause " + duration.HumanDuration(s.Pause)
 }
 
-// StepName is a step within a sentence, a pause by what is before it.
+// StepName names a step within a sentence. It names a pause by the step before it.
 func StepName(steps []rollout.Step, i int) string {
 	switch {
 	case !steps[i].IsPause():
@@ -37,7 +37,7 @@ func StepName(steps []rollout.Step, i int) string {
 	return "the " + StepWords(steps[i]) + " after " + StepWords(steps[i-1])
 }
 
-// Stopped tells whether a phase needs a person who changes something: exit code 2.
+// Stopped reports whether a rollout in this phase does not continue without a change by a person: exit code 2.
 func Stopped(p v1alpha1.RolloutPhase) bool {
 	switch p {
 	case v1alpha1.RolloutInvalid, v1alpha1.RolloutRollingBack, v1alpha1.RolloutRolledBack, v1alpha1.RolloutHalted, v1alpha1.RolloutStuck:
@@ -46,7 +46,7 @@ func Stopped(p v1alpha1.RolloutPhase) bool {
 	return false
 }
 
-// StepsOf returns a rollout's steps, those that it has without any included.
+// StepsOf returns a rollout's steps, or the default steps.
 func StepsOf(r *v1alpha1.NodeConfigRollout) ([]rollout.Step, error) {
 	p, err := policy.FromSpec(r, policy.Times{}, time.Time{})
 	if err != nil {

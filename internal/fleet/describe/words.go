@@ -17,7 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// JoinWords puts a reason before the words that explain it; either may be empty.
+// JoinWords returns "REASON: WHY", or the one that is not empty.
 func JoinWords(reason, why string) string {
 	if reason == "" || why == "" {
 		return reason + why
@@ -25,7 +25,7 @@ func JoinWords(reason, why string) string {
 	return reason + ": " + why
 }
 
-// Span is a duration to the second, without zeros at its end: 10m, 3m12s.
+// Span formats a duration to the second, without trailing zeros: 10m, 3m12s.
 func Span(d time.Duration) string {
 	s := d.Round(time.Second).String()
 	if strings.HasSuffix(s, "m0s") {
@@ -46,7 +46,7 @@ func Printable(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Age is the time since t in a few characters.
+// Age formats the time since t in a few characters.
 func Age(t metav1.Time, now time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -54,7 +54,7 @@ func Age(t metav1.Time, now time.Time) string {
 	return duration.HumanDuration(max(now.Sub(t.Time), 0))
 }
 
-// PhaseWords is a phase within a sentence.
+// PhaseWords formats a phase for use within a sentence.
 func PhaseWords(p v1alpha1.RolloutPhase) string {
 	var b strings.Builder
 	for i, r := range OrUnknown(p) {
@@ -66,7 +66,7 @@ func PhaseWords(p v1alpha1.RolloutPhase) string {
 	return b.String()
 }
 
-// OrUnknown is a phase that may not be there yet.
+// OrUnknown returns the phase, or Unknown before the controller has set one.
 func OrUnknown(p v1alpha1.RolloutPhase) string {
 	if p == "" {
 		return "Unknown"
@@ -82,7 +82,7 @@ func Count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// SelectorWords says which nodes a rollout selects.
+// SelectorWords describes the nodes that a rollout selects.
 func SelectorWords(s *v1alpha1.NodeConfigRolloutSpec) string {
 	if s.AllNodes {
 		return "all"
@@ -90,7 +90,7 @@ func SelectorWords(s *v1alpha1.NodeConfigRolloutSpec) string {
 	return metav1.FormatLabelSelector(&s.NodeSelector)
 }
 
-// ImageVersion is the version that an image's tag names; empty if it names none, as latest and digests do.
+// ImageVersion returns the version in an image's tag; empty for other tags, such as latest, and for digests.
 func ImageVersion(image string) string {
 	name := image[strings.LastIndexByte(image, '/')+1:]
 	name, _, _ = strings.Cut(name, "@")
