@@ -234,7 +234,7 @@ func lookAt(ctx context.Context, c client.Client, w assign, content policy.Conte
 		return it, nil
 	}
 	it.name = steer.ContentName(w.file, content.SHA256)
-	it.kept, err = steer.Find(ctx, c, it.name, content)
+	it.kept, err = steer.FindContent(ctx, c, it.name, content)
 	return it, err
 }
 
@@ -404,11 +404,11 @@ func (it *assignment) rehearse(ctx context.Context, c client.Client) error {
 		cm := it.kept
 		if cm == nil {
 			var err error
-			if cm, err = steer.Keep(ctx, c, it.name, it.content, client.DryRunAll); err != nil {
+			if cm, err = steer.CreateContent(ctx, c, it.name, it.content, client.DryRunAll); err != nil {
 				return lacking(err)
 			}
 		}
-		source = steer.RefTo(cm, it.content)
+		source = steer.SourceOf(cm, it.content)
 	}
 	_, err := steer.Assign(ctx, c, it.config, source, it.asked, client.DryRunAll)
 	return lacking(err)
@@ -429,11 +429,11 @@ func (it *assignment) write(ctx context.Context, c client.Client) (*v1alpha1.Nod
 		stored, err := steer.Assign(ctx, c, it.config, source, it.asked)
 		return source, stored, doubtful(err)
 	}
-	cm, err := steer.Keep(ctx, c, it.name, it.content)
+	cm, err := steer.CreateContent(ctx, c, it.name, it.content)
 	if err != nil {
 		return nil, nil, err
 	}
-	source := steer.RefTo(cm, it.content)
+	source := steer.SourceOf(cm, it.content)
 	stored, err := steer.Assign(ctx, c, it.config, source, it.asked)
 	return source, stored, doubtful(err)
 }

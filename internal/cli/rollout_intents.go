@@ -107,7 +107,7 @@ Without nodes all try it again on which it failed.`,
 			if err != nil {
 				return err
 			}
-			return a.said(steer.Intend(cmd.Context(), c, args[0], 0, steer.Retry(cmd.Context(), c, nodes)))
+			return a.said(steer.EditObserved(cmd.Context(), c, args[0], 0, steer.Retry(cmd.Context(), c, nodes)))
 		},
 	}
 	return cmd
@@ -119,7 +119,7 @@ func (a *app) intend(ctx context.Context, name string, revision int64, change st
 	if err != nil {
 		return err
 	}
-	return a.said(steer.Intend(ctx, c, name, revision, change))
+	return a.said(steer.EditObserved(ctx, c, name, revision, change))
 }
 
 // said prints what an edit said.

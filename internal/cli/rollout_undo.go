@@ -69,7 +69,7 @@ func (a *app) undo(ctx context.Context, name string, number int64, inline bool) 
 		return err
 	}
 	if number == 0 {
-		if number = steer.Before(r); number == 0 {
+		if number = steer.PreviousRevision(r); number == 0 {
 			return nothingBefore(r, all)
 		}
 	}

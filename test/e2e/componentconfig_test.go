@@ -148,7 +148,7 @@ func TestAnUpgradesKubeletConfigurationReachesARealNodeAndComesBack(t *testing.T
 	n.evenkeel(1, []string{"rollout", "undo", "workers"},
 		nothing+"; kubectl evenkeel rollout abort workers --rollback takes the nodes back to what they had\n")
 	kubelet.end(t)
-	n.evenkeel(0, []string{"rollout", "abort", "workers", "--rollback"}, "revision 1 stops and its nodes go back")
+	n.evenkeel(0, []string{"rollout", "abort", "workers", "--rollback"}, "revision 1 stops, and its nodes roll back")
 	n.rolled(2, "RolledBack")
 	n.is(localInit)
 	n.differ(n.kubeletHas(map[string]any{"maxPods": 110}), local)

@@ -158,7 +158,7 @@ func carryOut(ctx context.Context, c client.Client, name string, a action, o ord
 		return a.change(r)
 	}
 	if a.judged {
-		return steer.Intend(ctx, c, name, o.Revision, change)
+		return steer.EditObserved(ctx, c, name, o.Revision, change)
 	}
 	return steer.Edit(ctx, c, name, change)
 }

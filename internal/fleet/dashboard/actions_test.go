@@ -48,11 +48,11 @@ func TestOnlyWhatHasAnEffectIsOfferedAndTheOthersSayWhyNot(t *testing.T) {
 		want   map[string]string // begins of the reasons; empty: offered
 	}{
 		{"at a pause", func(*v1alpha1.NodeConfigRollout) {}, "", map[string]string{
-			"pause": "", "resume": "workers is not paused, it waits for approval", "promote": "", "promote-full": "", "abort": "", "abort-rollback": ""}},
+			"pause": "", "resume": "workers is not paused, but waits for approval", "promote": "", "promote-full": "", "abort": "", "abort-rollback": ""}},
 		{"paused by a person", func(r *v1alpha1.NodeConfigRollout) { r.Spec.Paused = true }, "", map[string]string{
 			"pause": "workers is paused already: nothing changes", "resume": ""}},
 		{"between pauses", func(r *v1alpha1.NodeConfigRollout) { r.Status.Step = 2 }, "", map[string]string{
-			"promote": "workers has nothing that waits: it is AwaitingApproval, at the step of 100%", "promote-full": ""}},
+			"promote": "workers does not wait for approval: it is AwaitingApproval, at the step of 100%", "promote-full": ""}},
 		{"halted", func(r *v1alpha1.NodeConfigRollout) {
 			r.Status.Phase, r.Status.Halt = v1alpha1.RolloutHalted, &v1alpha1.RolloutHalt{Revision: 3, Reason: "TooManyFailures"}
 		}, "", map[string]string{"promote": "workers is halted at revision 3 (TooManyFailures)", "abort": "workers is halted at revision 3 already", "abort-rollback": ""}},

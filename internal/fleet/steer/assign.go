@@ -19,12 +19,11 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// ErrChanged is a NodeConfig that was changed since it was read: nothing was written.
-var ErrChanged = errors.New("it was changed by somebody else meanwhile: nothing was assigned; run the command again to see what changes now")
+// ErrChanged is the error for a NodeConfig that was changed since it was read. Nothing was written.
+var ErrChanged = errors.New("the NodeConfig was changed in the meantime: nothing was assigned; run the command again to see the new changes")
 
-// ContentName is the name of the ConfigMap that holds a content which a person assigns, made of the name of the file that
-// it comes from. The same content of the same file has the same name. It holds a dot, which the name of no rollout's
-// revision does.
+// ContentName returns the name of the ConfigMap for content that a person assigns. It is made of the name of the file and the
+// digest of the content, with a dot, which the names of rollouts' revisions never contain.
 func ContentName(file, sha256 string) string {
 	base := filepath.Base(file)
 	base = strings.ToLower(strings.TrimSuffix(base, filepath.Ext(base)))
@@ -41,9 +40,9 @@ func ContentName(file, sha256 string) string {
 	return base + "." + sha256[:10]
 }
 
-// Find returns the ConfigMap of this name if it holds exactly this content for good, and nil if there is none. The error
-// says why it cannot be used.
-func Find(ctx context.Context, c client.Reader, name string, content policy.Content) (*corev1.ConfigMap, error) {
+// FindContent returns the immutable ConfigMap of this name and content, and nil if there is no ConfigMap of this name. The error
+// says why an existing ConfigMap cannot be used.
+func FindContent(ctx context.Context, c client.Reader, name string, content policy.Content) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: name}, cm)
 	if apierrors.IsNotFound(err) {
@@ -56,18 +55,17 @@ func Find(ctx context.Context, c client.Reader, name string, content policy.Cont
 	data, whole := cm.Data[content.Key]
 	switch {
 	case !whole || len(cm.Data) != 1 || len(cm.BinaryData) != 0 || payload.Digest(content.Key, []byte(data)) != content.SHA256:
-		return nil, fmt.Errorf("ConfigMap %s exists and holds something else: delete it, or give the file another name; nothing was changed", object)
+		return nil, fmt.Errorf("ConfigMap %s exists with other content: delete it, or rename the file; nothing was changed", object)
 	case cm.Immutable == nil || !*cm.Immutable:
-		return nil, fmt.Errorf("ConfigMap %s exists and is not immutable, so that its content could change: delete it, or give the file another name; nothing was changed", object)
+		return nil, fmt.Errorf("ConfigMap %s exists and is not immutable: delete it, or rename the file; nothing was changed", object)
 	case cm.DeletionTimestamp != nil:
 		return nil, fmt.Errorf("ConfigMap %s is being deleted: wait until it is gone; nothing was changed", object)
 	}
 	return cm, nil
 }
 
-// Keep creates the immutable ConfigMap that holds a content; one that is there already is used again. It stays until a
-// person deletes it.
-func Keep(ctx context.Context, c client.Client, name string, content policy.Content, options ...client.CreateOption) (*corev1.ConfigMap, error) {
+// CreateContent creates the immutable ConfigMap for content, or returns the existing one. Only a person deletes it.
+func CreateContent(ctx context.Context, c client.Client, name string, content policy.Content, options ...client.CreateOption) (*corev1.ConfigMap, error) {
 	immutable := true
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: name, Labels: map[string]string{
@@ -78,8 +76,8 @@ func Keep(ctx context.Context, c client.Client, name string, content policy.Cont
 	}
 	err := c.Create(ctx, cm, options...)
 	if apierrors.IsAlreadyExists(err) {
-		if cm, err = Find(ctx, c, name, content); cm == nil && err == nil {
-			err = errors.New("it was deleted meanwhile: run the command again")
+		if cm, err = FindContent(ctx, c, name, content); cm == nil && err == nil {
+			err = errors.New("it was deleted in the meantime: run the command again")
 		}
 	}
 	if err != nil {
@@ -88,22 +86,22 @@ func Keep(ctx context.Context, c client.Client, name string, content policy.Cont
 	return cm, nil
 }
 
-// RefTo is a ConfigMap as a person assigns it: its object, and its content.
-func RefTo(cm *corev1.ConfigMap, content policy.Content) *v1alpha1.NodeConfigSource {
+// SourceOf returns the source with which a person assigns a ConfigMap.
+func SourceOf(cm *corev1.ConfigMap, content policy.Content) *v1alpha1.NodeConfigSource {
 	return &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{
 		Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: content.SHA256,
 	}}
 }
 
-// Assign writes the source of one node and what is asked of its trial, nil if nothing is, on condition that nobody has written the spec since it was read: the error is
-// ErrChanged otherwise. That the agent writes its status meanwhile does not matter. It returns what is stored then.
-func Assign(ctx context.Context, c client.Client, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, asked *v1alpha1.TrialTerms, options ...client.PatchOption) (*v1alpha1.NodeConfig, error) {
+// Assign writes the source of one node and the settings of its trial, which may be nil, and returns the stored NodeConfig. The
+// error is ErrChanged if the spec was changed since it was read; changes of the status do not matter.
+func Assign(ctx context.Context, c client.Client, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, trial *v1alpha1.TrialTerms, options ...client.PatchOption) (*v1alpha1.NodeConfig, error) {
 	spec := nc.Spec
-	spec.ConfigSource, spec.Trial, spec.TakenBack = source, asked, nil
+	spec.ConfigSource, spec.Trial, spec.TakenBack = source, trial, nil
 	patch, err := json.Marshal([]Operation{
 		{Op: "test", Path: "/metadata/uid", Value: nc.UID},
 		{Op: "test", Path: "/metadata/generation", Value: nc.Generation},
-		{Op: "add", Path: "/spec", Value: spec}, // as a whole: with an older CRD there may be none to add to
+		{Op: "add", Path: "/spec", Value: spec}, // as a whole: with an older CRD there may be no spec to add fields to
 	})
 	if err != nil {
 		return nil, err
@@ -114,7 +112,7 @@ func Assign(ctx context.Context, c client.Client, nc *v1alpha1.NodeConfig, sourc
 	if err == nil {
 		return got, nil
 	}
-	// A test that fails is Invalid, as other things are: whether it did is looked up.
+	// Invalid can also mean other mistakes, so read the object to see whether a test failed.
 	if apierrors.IsInvalid(err) || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		now := &v1alpha1.NodeConfig{}
 		again := c.Get(ctx, client.ObjectKey{Name: nc.Name}, now)

@@ -1,7 +1,8 @@
-// Package steer writes what an operator intends into the spec of a rollout, and says in words what that did and what comes
-// next. Done twice, an intent changes nothing; what would have no effect is an error that changes nothing.
+// Package steer changes rollouts and assignments for an operator: pause, resume, freeze, promote, abort, retry, and assign. It
+// writes specs only, and returns a message that says what changed and what to do next. Repeating a change has no effect; a change
+// that cannot have an effect is an error.
 //
-// It must not do what is intended: that is the controller's.
+// It must not carry out a rollout: the controller does that.
 package steer
 
 import (
@@ -24,20 +25,20 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// Operation is one of a JSON patch.
+// Operation is one operation of a JSON patch.
 type Operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value,omitempty"`
-	From  any    `json:"-"` // what was there, for people
+	From  any    `json:"-"` // the old value, to show to people
 }
 
-// MostConflicts is how often an edit is tried that others' edits get in the way of. The controller writes the status of
-// the same object, so that a conflict is nothing rare.
+// MostConflicts is the number of attempts to write an edit. Conflicts are common, since the controller writes the status of the
+// same object.
 const MostConflicts = 10
 
-// Patch writes what differs between two specs of a rollout, on condition that nobody has written it since before was
-// read: a conflict otherwise. It writes nothing, and returns nothing, if nothing differs.
+// Patch writes the differences between two specs of a rollout and returns them. The error is a conflict if the rollout was
+// changed since before was read. Without differences it writes nothing.
 func Patch(ctx context.Context, c client.Client, before, after *v1alpha1.NodeConfigRollout, options ...client.PatchOption) ([]Operation, error) {
 	changes, err := Differences(before, after)
 	if err != nil || len(changes) == 0 {
@@ -52,17 +53,17 @@ func Patch(ctx context.Context, c client.Client, before, after *v1alpha1.NodeCon
 	return changes, c.Patch(ctx, after.DeepCopy(), client.RawPatch(types.JSONPatchType, data), options...)
 }
 
-// Differences returns what makes one rollout's spec of another's.
+// Differences returns the operations that turn the spec of before into that of after.
 func Differences(before, after *v1alpha1.NodeConfigRollout) ([]Operation, error) {
 	stored, err := specMap(before)
 	if err != nil {
 		return nil, err
 	}
-	wanted, err := specMap(after)
+	edited, err := specMap(after)
 	if err != nil {
 		return nil, err
 	}
-	return operations("/spec", stored, wanted), nil
+	return operations("/spec", stored, edited), nil
 }
 
 func specMap(r *v1alpha1.NodeConfigRollout) (map[string]any, error) {
@@ -77,7 +78,7 @@ func specMap(r *v1alpha1.NodeConfigRollout) (map[string]any, error) {
 	return spec, nil
 }
 
-// operations returns what makes one object of another. A template is replaced as a whole: what is null in it stays so.
+// operations returns the operations that turn before into after. It replaces a template as a whole, so that nulls in it stay.
 func operations(path string, before, after map[string]any) []Operation {
 	keys := maps.Clone(before)
 	maps.Copy(keys, after)
@@ -92,7 +93,7 @@ func operations(path string, before, after map[string]any) []Operation {
 		case had && has && reflect.DeepEqual(a, b):
 		case !has:
 			all = append(all, Operation{Op: "remove", Path: at, From: b})
-		// An object that is empty in Go may not be there at all, so that nothing can be added into it.
+		// An object that is empty in Go may not exist in the API, so nothing can be added to it.
 		case mapA && mapB && len(inB) > 0 && key != "template":
 			all = append(all, operations(at, inB, inA)...)
 		default:
@@ -102,9 +103,8 @@ func operations(path string, before, after map[string]any) []Operation {
 	return all
 }
 
-// Edit has change edit a rollout, and writes what is then different of its spec. It overwrites nobody: an edit that comes
-// between is read, and change called again. It returns what change said, with the rollout's name. An error of change leaves
-// everything as it is.
+// Edit calls change on a rollout and writes the changed spec. After a conflict it reads the rollout and calls change again. It
+// returns the message of change with the rollout's name. If change returns an error, nothing is written.
 func Edit(ctx context.Context, c client.Client, name string, change Change) (string, error) {
 	for try := 1; ; try++ {
 		r, err := query.Rollout(ctx, c, name)
@@ -127,9 +127,9 @@ func Edit(ctx context.Context, c client.Client, name string, change Change) (str
 	}
 }
 
-// Intend edits a rollout by what its status says. It waits a little until that answers the spec; if it does not, only an
-// intent that is there already is fine. It refuses another revision than the one that is asked for; 0 is any.
-func Intend(ctx context.Context, c client.Client, name string, revision int64, change Change) (string, error) {
+// EditObserved is Edit for a change that depends on the rollout's status. It first waits for a status for the newest spec; without
+// one, only a change without effect succeeds. It refuses a rollout that is at another revision; 0 allows every revision.
+func EditObserved(ctx context.Context, c client.Client, name string, revision int64, change Change) (string, error) {
 	_, late := query.ObservedRollout(ctx, c, name)
 	if late != nil && !errors.Is(late, query.ErrUnobserved) {
 		return "", late
@@ -155,7 +155,7 @@ func Intend(ctx context.Context, c client.Client, name string, revision int64, c
 				return "", e
 			}
 			if len(changes) > 0 {
-				return "", fmt.Errorf("cannot be judged: %w", query.ErrUnobserved)
+				return "", fmt.Errorf("cannot be changed yet: %w", query.ErrUnobserved)
 			}
 			words += "; " + query.Unobserved
 		}

@@ -17,79 +17,78 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// Change edits a rollout's spec and says in words, after the rollout's name, what that did and what comes next. Its error
-// goes on after the name too.
+// Change edits a rollout's spec and returns a message that follows the rollout's name. Its error follows the name too.
 type Change func(*v1alpha1.NodeConfigRollout) (string, error)
 
-// Pause stops giving nodes the revision.
+// Pause stops assigning the revision to further nodes.
 func Pause(r *v1alpha1.NodeConfigRollout) (string, error) {
 	if r.Spec.Paused {
 		return "is paused already: nothing changes", nil
 	}
 	r.Spec.Paused = true
 	if Halted(r) {
-		return "paused; it is " + HaltWords(r), nil
+		return "paused; the rollout is " + HaltWords(r), nil
 	}
-	return "paused: nodes in flight go on, no others begin; go on with: kubectl evenkeel rollout resume " + r.Name, nil
+	return "paused: nodes in flight finish, no others begin; continue with: kubectl evenkeel rollout resume " + r.Name, nil
 }
 
-// Freeze stops everything, rollback and nodes that join included.
+// Freeze stops all assignments, including those of rollbacks and to nodes that join.
 func Freeze(r *v1alpha1.NodeConfigRollout) (string, error) {
 	if r.Spec.Frozen {
 		return "is frozen already: nothing changes", nil
 	}
 	r.Spec.Frozen = true
-	return "frozen: no NodeConfig is written any more; go on with: kubectl evenkeel rollout unfreeze " + r.Name, nil
+	return "frozen: the controller writes no NodeConfigs; continue with: kubectl evenkeel rollout unfreeze " + r.Name, nil
 }
 
-// Unfreeze takes back a freeze.
+// Unfreeze ends a freeze.
 func Unfreeze(r *v1alpha1.NodeConfigRollout) (string, error) {
 	if !r.Spec.Frozen {
 		return "is not frozen: nothing changes", nil
 	}
 	r.Spec.Frozen = false
-	return "unfrozen; " + onward(r), nil
+	return "unfrozen; " + nextUnlessHalted(r), nil
 }
 
-// Resume takes back a pause.
+// Resume ends a pause.
 func Resume(r *v1alpha1.NodeConfigRollout) (string, error) {
 	switch {
 	case r.Spec.Paused:
 		r.Spec.Paused = false
-		return "resumed; " + onward(r), nil
+		return "resumed; " + nextUnlessHalted(r), nil
 	case Halted(r):
 		return "", haltedError(r)
 	case r.Spec.Frozen:
 		return "", fmt.Errorf("is frozen, not paused: kubectl evenkeel rollout unfreeze %s", r.Name)
 	case query.Observed(r) && r.Status.Phase == v1alpha1.RolloutAwaitingApproval:
-		return "", fmt.Errorf("is not paused, it waits for approval: kubectl evenkeel rollout promote %s", r.Name)
+		return "", fmt.Errorf("is not paused, but waits for approval: kubectl evenkeel rollout promote %s", r.Name)
 	}
 	return "is not paused: nothing changes", nil
 }
 
-// Next says what comes after an edit: what is still in the way, or how to follow it.
+// Next names what still blocks the rollout after an edit, or how to follow it.
 func Next(r *v1alpha1.NodeConfigRollout) string {
 	switch {
 	case r.Spec.Frozen:
-		return "it is still frozen: kubectl evenkeel rollout unfreeze " + r.Name
+		return "the rollout is still frozen: kubectl evenkeel rollout unfreeze " + r.Name
 	case r.Spec.Paused:
-		return "it is still paused: kubectl evenkeel rollout resume " + r.Name
+		return "the rollout is still paused: kubectl evenkeel rollout resume " + r.Name
 	}
 	return "follow it with: kubectl evenkeel rollout status " + r.Name + " -w"
 }
 
-// onward is next of an edit that leaves the revision stopped if it was.
-func onward(r *v1alpha1.NodeConfigRollout) string {
+// nextUnlessHalted is Next for an edit that does not lift a halt.
+func nextUnlessHalted(r *v1alpha1.NodeConfigRollout) string {
 	if Halted(r) && !r.Spec.Frozen && !r.Spec.Paused {
-		return "it is still " + HaltWords(r)
+		return "the rollout is still " + HaltWords(r)
 	}
 	return Next(r)
 }
 
-// Halted tells whether the revision was stopped.
+// Halted reports whether the revision was stopped.
 func Halted(r *v1alpha1.NodeConfigRollout) bool { return r.Status.Halt != nil && query.Observed(r) }
 
-// HaltWords says that a rollout was stopped, and what can be done about that.
+// HaltWords describes a halt, and what to do about it.
 func HaltWords(r *v1alpha1.NodeConfigRollout) string {
 	h := r.Status.Halt
 	return fmt.Sprintf("%s at revision %d (%s): push a fixed configuration, or kubectl evenkeel rollout retry %s%s",
@@ -98,15 +97,15 @@ func HaltWords(r *v1alpha1.NodeConfigRollout) string {
 
 func haltedError(r *v1alpha1.NodeConfigRollout) error { return errors.New("is " + HaltWords(r)) }
 
-// orUndo offers an undo where there is something to go back to.
+// orUndo offers an undo if there is an earlier revision.
 func orUndo(r *v1alpha1.NodeConfigRollout) string {
-	if Before(r) == 0 {
+	if PreviousRevision(r) == 0 {
 		return ""
 	}
 	return ", or kubectl evenkeel rollout undo " + r.Name
 }
 
-// Promote lets a rollout that waits at a pause go on; full passes every later pause as well.
+// Promote lets a rollout pass the pause at which it waits; with full, every later pause as well.
 func Promote(full bool) Change {
 	return func(r *v1alpha1.NodeConfigRollout) (string, error) { return promote(r, full) }
 }
@@ -122,9 +121,9 @@ func promote(r *v1alpha1.NodeConfigRollout, full bool) (string, error) {
 	case st.Halt != nil:
 		return "", haltedError(r)
 	case st.Phase == v1alpha1.RolloutComplete || step > last:
-		return "", fmt.Errorf("has nothing that waits: revision %d is through all its steps", revision)
+		return "", fmt.Errorf("does not wait for approval: revision %d has passed all its steps", revision)
 	case !full && !steps[step].IsPause():
-		return "", fmt.Errorf("has nothing that waits: it is %s, at %s; --full passes later pauses ahead", describe.OrUnknown(st.Phase), describe.StepName(steps, step))
+		return "", fmt.Errorf("does not wait for approval: it is %s, at %s; --full approves later pauses in advance", describe.OrUnknown(st.Phase), describe.StepName(steps, step))
 	}
 	target := step
 	if full {
@@ -141,7 +140,7 @@ func promote(r *v1alpha1.NodeConfigRollout, full bool) (string, error) {
 	return words + "; " + Next(r), nil
 }
 
-// Abort stops the revision for good; rollback takes its nodes back.
+// Abort stops the revision permanently; with rollback, its nodes return to the last succeeded revision.
 func Abort(rollback bool) Change {
 	return func(r *v1alpha1.NodeConfigRollout) (string, error) { return abort(r, rollback) }
 }
@@ -156,12 +155,12 @@ func abort(r *v1alpha1.NodeConfigRollout, rollback bool) (string, error) {
 	case st.Halt != nil && (st.Halt.Rollback || !rollback):
 		return fmt.Sprintf("is %s at revision %d already (%s): nothing changes", describe.PhaseWords(st.Phase), revision, st.Halt.Reason), nil
 	case st.Phase == v1alpha1.RolloutComplete && !rollback:
-		return "", fmt.Errorf("is complete: there is nothing to stop; kubectl evenkeel rollout abort %s --rollback goes back at the pace of a rollback%s", r.Name, orUndo(r))
+		return "", fmt.Errorf("is complete: there is nothing to stop; to roll back: kubectl evenkeel rollout abort %s --rollback%s", r.Name, orUndo(r))
 	}
 	r.Spec.Abort = &v1alpha1.RolloutAbort{Revision: revision, Rollback: rollback}
-	words := fmt.Sprintf("aborted: revision %d stops, nodes that run it keep it; ", revision)
+	words := fmt.Sprintf("aborted: revision %d stops, and nodes that run it keep it; ", revision)
 	if rollback {
-		words = fmt.Sprintf("aborted: revision %d stops and its nodes go back; ", revision)
+		words = fmt.Sprintf("aborted: revision %d stops, and its nodes roll back; ", revision)
 	}
 	if r.Spec.Frozen && rollback {
 		return words + Next(r), nil
@@ -169,13 +168,13 @@ func abort(r *v1alpha1.NodeConfigRollout, rollback bool) (string, error) {
 	return words + "push a fixed configuration" + orUndo(r), nil
 }
 
-// checkRetry says on which of these nodes the revision did not fail. It is as good as failed on a node that went back and
-// remembers it as bad.
+// checkRetry returns an error for nodes on which the revision did not fail. A node that recorded the revision as bad counts as
+// failed.
 func checkRetry(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout, nodes []string) error {
 	var all []query.Pair
 	f, err := query.Gather(ctx, c, r, func(p query.Pair) { all = append(all, p) })
 	if err != nil {
-		return fmt.Errorf("cannot be looked at: %w", err)
+		return fmt.Errorf("cannot be planned: %w", err)
 	}
 	target := r.Status.UpdateRevision
 	plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
@@ -195,20 +194,20 @@ func checkRetry(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRoll
 	for _, name := range nodes {
 		words, selected := why[name]
 		if !selected {
-			words = "the rollout does not select it"
+			words = "not selected by the rollout"
 		}
 		if words != "" {
 			wrong = append(wrong, name+" ("+words+")")
 		}
 	}
 	if len(wrong) > 0 {
-		return fmt.Errorf("cannot retry revision %d on nodes on which it did not fail: %s; kubectl evenkeel nodes --rollout %s --failed lists those on which it did",
+		return fmt.Errorf("cannot retry revision %d on nodes on which it did not fail: %s; to list the failed nodes: kubectl evenkeel nodes --rollout %s --failed",
 			target.Number, printable.Few(wrong), r.Name)
 	}
 	return nil
 }
 
-// Retry has nodes on which the revision failed try it again, and lifts its stop. Without nodes all try that failed.
+// Retry assigns the revision again to nodes on which it failed, all of them if none are named, and lifts a halt.
 func Retry(ctx context.Context, c client.Reader, nodes []string) Change {
 	return func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		before := r.DeepCopy()
@@ -225,28 +224,28 @@ func retry(r *v1alpha1.NodeConfigRollout, nodes []string) (string, error) {
 	revision, attempt := st.UpdateRevision.Number, max(st.Attempt, 1)+1
 	aborted := r.Spec.Abort != nil && r.Spec.Abort.Revision == revision
 	if p := r.Spec.Retry; p != nil && p.Revision == revision && p.Attempt == attempt && slices.Equal(p.Nodes, nodes) && !aborted {
-		return fmt.Sprintf("has attempt %d at revision %d asked for already: nothing changes", attempt, revision), nil
+		return fmt.Sprintf("has a request for attempt %d at revision %d already: nothing changes", attempt, revision), nil
 	}
 	waiting := st.Nodes.Failed > 0 || st.Nodes.Blocked > 0 || meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionJoiningStopped)
 	if st.Halt == nil && !waiting && !aborted {
-		return "", fmt.Errorf("has nothing to retry: revision %d failed on no node, and it is %s", revision, describe.OrUnknown(st.Phase))
+		return "", fmt.Errorf("has nothing to retry: revision %d failed on no node, and the rollout is %s", revision, describe.OrUnknown(st.Phase))
 	}
 	r.Spec.Retry = &v1alpha1.RolloutRetry{Revision: revision, Attempt: attempt, Nodes: nodes}
 	if aborted {
 		r.Spec.Abort = nil
 	}
-	which := "all nodes on which it failed try it again"
+	which := "all failed nodes try it again"
 	if len(nodes) > 0 {
-		which = printable.Few(nodes) + " try it again; other nodes wait until those have tried"
+		which = printable.Few(nodes) + " try it again; other nodes wait for them"
 	}
 	if st.Halt != nil {
-		which += "; the stop is lifted"
+		which += "; the halt is lifted"
 	}
 	return fmt.Sprintf("retried: attempt %d at revision %d begins, %s; %s", attempt, revision, which, Next(r)), nil
 }
 
-// Before returns the revision that an undo means that names none; 0 if there is none.
-func Before(r *v1alpha1.NodeConfigRollout) int64 {
+// PreviousRevision returns the revision to which an undo returns by default; 0 if there is none.
+func PreviousRevision(r *v1alpha1.NodeConfigRollout) int64 {
 	target, current := r.Status.UpdateRevision, r.Status.CurrentRevision
 	if target == nil {
 		return 0
