@@ -76,7 +76,7 @@ func TestEverythingIsDoneByKeysAlone(t *testing.T) {
 	b.press("n")
 	cell("seen-004, Failed: CrashLooped: current (UID: 1234) crash-looped")
 	b.press(kb.Enter)
-	b.shows("#node", "seen-004", "How it is")
+	b.shows("#node", "seen-004", "Status")
 	if at := b.focused(); at != "node-title" {
 		t.Errorf("the focus is on %q, want it where the node is told of", at)
 	}
@@ -168,7 +168,7 @@ func TestAnAnswerThatComesLateLeavesTheNextQuestionAlone(t *testing.T) {
 func TestWhoDoesNotSeeThePageIsToldWhatIsOnIt(t *testing.T) {
 	b := small(t)
 	b.click("[id='row-seen-007']")
-	b.shows("#node", "How it is", "healthy for 90 s of 600 s")
+	b.shows("#node", "Status", "healthy for 90 s of 600 s")
 	tree := call(b, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
 	text := func(v *accessibility.Value) string {
 		var s string
@@ -221,7 +221,7 @@ func TestWhoDoesNotSeeThePageIsToldWhatIsOnIt(t *testing.T) {
 func TestDarkAndLightAreBothRead(t *testing.T) {
 	b := small(t)
 	b.click("[id='row-seen-004']")
-	b.shows("#node", "How it is")
+	b.shows("#node", "Status")
 	for _, scheme := range []string{"light", "dark"} {
 		b.scheme(scheme)
 		b.waits(fmt.Sprintf(`matchMedia("(prefers-color-scheme: %s)").matches`, scheme))

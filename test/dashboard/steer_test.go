@@ -127,7 +127,7 @@ func TestWithoutTheRightNothingIsOfferedAndThePageSaysWhy(t *testing.T) {
 	kubeconfig := userWith(t, "looker", "evenkeel-view")
 	address, _ := serve(t, kubeconfig)
 	b := open(t, address)
-	b.shows("[data-rollout=readonly]", "AwaitingApproval", "Nothing can be changed from here: you have no right to patch nodeconfigrollouts.evenkeel.dev")
+	b.shows("[data-rollout=readonly]", "AwaitingApproval", "This page cannot change anything: you have no right to patch nodeconfigrollouts.evenkeel.dev")
 	b.shows("#notes", "Nodes cannot be listed and watched with your rights")
 	b.shows("#fleet-words", "11 nodes in 1 zone") // of twelve: one has no NodeConfig
 	for _, verb := range []string{"pause", "resume", "promote", "promote-full", "abort", "abort-rollback"} {

@@ -19,8 +19,8 @@ func TestAnAPIServerThatGoesAwayIsSaidUntilItIsBack(t *testing.T) {
 	if err := cluster.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	b.shows("#troubles", "The API server does not answer since ", "What is shown is as it was then.")
-	b.shows("#link", "the API server is away")
+	b.shows("#troubles", "The API server has not answered since ", "The page shows the state of that time.")
+	b.shows("#link", "API server unreachable")
 	b.shows("#fleet-words", "30 nodes") // as it was
 	since := b.text("#troubles strong")
 	b.click("[id='do-waiting-pause']")
@@ -81,7 +81,7 @@ func TestThePageSaysWhenItsCommandHasEndedAndWhenItHasNoToken(t *testing.T) {
 	b.do(reload())
 	b.shows("#link", "live") // a tab that is loaded again still knows it
 	served.stop(t)
-	b.shows("#troubles", "The command that serves this page does not answer since", "Is kubectl evenkeel dashboard still running?")
+	b.shows("#troubles", "The command that serves this page has not answered since", "Is kubectl evenkeel dashboard still running?")
 	if code := served.cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("it ended with %d:\n%s", code, served.said(t))
 	}

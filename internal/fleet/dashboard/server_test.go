@@ -167,7 +167,7 @@ func TestWhatCannotBeReadIsRefusedAndChangesNothing(t *testing.T) {
 		{"/api/rollouts/workers/promote", `{"step":1}`, 409, "has moved on since you looked"},
 		{"/api/rollouts/workers/abort", `{"revision":2,"step":1}`, 409, "is at revision 3, not 2"},
 		{"/api/rollouts/workers/resume", `{"revision":2}`, 409, "has moved on since you looked"},
-		{"/api/rollouts/workers/resume", `{"revision":3}`, 409, "it waits for approval: kubectl evenkeel rollout promote workers"},
+		{"/api/rollouts/workers/resume", `{"revision":3}`, 409, "but waits for approval: kubectl evenkeel rollout promote workers"},
 	} {
 		if code, body := answer(s, asked(http.MethodPost, tt.path, tt.body)); code != tt.code || !strings.Contains(body, tt.says) {
 			t.Errorf("%s %.40s answers %d %s, want %d and %q", tt.path, tt.body, code, body, tt.code, tt.says)

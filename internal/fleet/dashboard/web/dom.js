@@ -1,9 +1,6 @@
-// What the other modules draw elements and ask the server with.
+// Helpers for the other modules: create and update elements, send requests to the server, format times and numbers.
 
-/**
- * Makes text of others fit for the page, as internal/printable does for a terminal: what reorders the words beside it or
- * cannot be seen is shown as an escape sequence.
- */
+/** Replaces characters that are invisible or reorder text by escape sequences, as internal/printable does for a terminal. */
 function plain(text) {
   return text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => {
     if (c === "\n" || c === "\t") return c;
@@ -12,12 +9,12 @@ function plain(text) {
   });
 }
 
-/** Parses what the server says. All text on the page comes this way. */
+/** Parses an answer of the server, and escapes all its strings with plain. */
 export function parse(text) {
   return JSON.parse(text, (_, value) => (typeof value === "string" ? plain(value) : value));
 }
 
-/** Makes an element: attributes by name, what a click does, children as they are, texts as text. */
+/** Creates an element with attributes, a click handler and children. Strings become text, never HTML. */
 export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -32,19 +29,19 @@ export function h(tag, attributes = {}, ...children) {
 export const $ = (id) => document.getElementById(id);
 
 /**
- * Makes the content of an element what it shall be, changing no more than what differs: what the mouse is on, or the focus,
- * stays where it is while a fleet moves. What a person has opened or closed stays so too.
+ * Replaces the content of an element, but changes only the nodes that differ. So the focus, the element under the mouse and
+ * opened <details> stay while the fleet changes.
  */
 export function redraw(element, ...children) {
   const focused = element.contains(document.activeElement) ? document.activeElement.id : "";
-  const wanted = h("div", {}, children);
-  morphChildren(element, [...wanted.childNodes]);
+  const desired = h("div", {}, children);
+  morphChildren(element, [...desired.childNodes]);
   if (focused && document.activeElement?.id !== focused) $(focused)?.focus({ preventScroll: true });
 }
 
-function morphChildren(parent, wanted) {
-  wanted.forEach((to, i) => (parent.childNodes[i] ? morph(parent.childNodes[i], to) : parent.append(to)));
-  while (parent.childNodes.length > wanted.length) parent.lastChild.remove();
+function morphChildren(parent, desired) {
+  desired.forEach((to, i) => (parent.childNodes[i] ? morph(parent.childNodes[i], to) : parent.append(to)));
+  while (parent.childNodes.length > desired.length) parent.lastChild.remove();
 }
 
 function morph(from, to) {
@@ -65,15 +62,15 @@ function morph(from, to) {
   morphChildren(from, [...to.childNodes]);
 }
 
-// The token is behind the # of the address. It is taken out of there, so that it is in no history and on no screenshot; a
-// tab that is loaded again still has it.
+// The token follows the # of the address. It moves to the session storage, so that it is in no history and on no screenshot,
+// and a reloaded tab still has it.
 const inAddress = location.hash.slice(1);
 if (/^[A-Z2-7]{20,}$/.test(inAddress)) {
   sessionStorage.setItem("token", inAddress);
   history.replaceState(null, "", location.pathname);
 }
 
-/** Asks the server. The error has the words of the answer. */
+/** Sends a request to the server. The error has the message of the answer. */
 export async function ask(path, options = {}) {
   const response = await fetch(path, {
     cache: "no-store",
@@ -85,7 +82,7 @@ export async function ask(path, options = {}) {
   let words = response.statusText;
   try {
     words = (await response.json()).error ?? words;
-  } catch { /* no answer of ours */ }
+  } catch { /* the answer is not JSON */ }
   const error = new Error(words);
   error.status = response.status;
   throw error;
@@ -93,7 +90,7 @@ export async function ask(path, options = {}) {
 
 export const clock = (time) => new Date(time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
-/** How long ago, in a few characters. */
+/** Formats the time since then in a few characters. */
 export function ago(time) {
   let s = Math.max(0, Math.round((Date.now() - new Date(time)) / 1000));
   if (s < 120) return s + "s";

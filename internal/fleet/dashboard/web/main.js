@@ -1,4 +1,5 @@
-// The page: what the server streams is kept here, and drawn by the other modules.
+// The dashboard page: receives the stream of nodes and rollouts from internal/fleet/dashboard, keeps the current state, and
+// lets the other modules draw the map, the rollouts and the node panel.
 
 import { h, $, redraw, ask, clock, count, parse } from "./dom.js";
 import { states, picture } from "./states.js";
@@ -7,16 +8,16 @@ import { Rollouts } from "./rollouts.js";
 import { NodePanel } from "./node.js";
 
 const nodes = new Map();
-const wanted = new Set(); // states; empty: all
+const selected = new Set(); // states to show; empty: all
 let onlyDown = false, part = "", rows = 50;
 
 const panel = new NodePanel(() => {
   map.select("");
   ($(cameFrom) ?? $("map")).focus();
 });
-let cameFrom = "map"; // the id of what the focus was on
+let cameFrom = "map"; // the id of the element that had the focus
 const map = new FleetMap($("map"), look);
-const rollouts = new Rollouts($("rollouts"), look, say);
+const rollouts = new Rollouts($("rollouts"), look, announce);
 
 function look(name) {
   if (!$("node").contains(document.activeElement)) cameFrom = document.activeElement.id;
@@ -24,27 +25,27 @@ function look(name) {
   panel.open(name, true);
 }
 
-// What is said aloud: together, and later, since a fleet moves faster than anybody listens. Good news can wait the longest.
-let sayings = [], moved = new Map(), speaking = 0, due = Infinity; // moved: node -> state
-function say(words) {
-  sayings.push(words);
-  speakIn(300);
+// Announcements for screen readers. They are collected, since a fleet changes faster than a person listens.
+let announcements = [], moved = new Map(), timer = 0, due = Infinity; // moved: node -> state
+function announce(words) {
+  announcements.push(words);
+  announceIn(300);
 }
-function speakIn(ms) {
+function announceIn(ms) {
   const at = Date.now() + ms;
   if (at >= due) return;
-  clearTimeout(speaking);
+  clearTimeout(timer);
   due = at;
-  speaking = setTimeout(speak, ms);
+  timer = setTimeout(announceNow, ms);
 }
-function speak() {
+function announceNow() {
   due = Infinity;
-  const words = [...new Set(sayings)];
+  const words = [...new Set(announcements)];
   states.forEach((s, state) => {
     const names = [...moved.keys()].filter((name) => moved.get(name) === state);
     if (names.length) words.push(names.length <= 3 ? `${names.join(", ")}: ${s.name}` : `${count(names.length, "node")}: ${s.name}`);
   });
-  sayings = [];
+  announcements = [];
   moved = new Map();
   if (words.length) $("said").textContent = words.join(". ") + ".";
 }
@@ -64,7 +65,7 @@ function take(m) {
     if (!was || was.zone !== now.zone) others = true;
     if (was && was.state !== state && (states[state].bad || states[was.state].bad || state === 0)) {
       moved.set(name, state);
-      speakIn(states[state].bad ? 4000 : 20000);
+      announceIn(states[state].bad ? 4000 : 20000);
     }
   }
   for (const name of m.gone ?? []) {
@@ -88,10 +89,10 @@ function troubles(list) {
   const away = list.filter((t) => t.away), refused = list.filter((t) => !t.away);
   const since = away.map((t) => t.since).sort()[0];
   redraw($("troubles"),
-    away.length > 0 && h("p", { class: "banner bad" }, h("strong", {}, `The API server does not answer since ${clock(since)}. What is shown is as it was then.`), h("span", { class: "clamp" }, away[0].why)),
-    refused.map((t) => h("p", { class: "banner bad" }, h("strong", {}, `${t.what} cannot be seen since ${clock(t.since)}.`), " ", t.why)));
+    away.length > 0 && h("p", { class: "banner bad" }, h("strong", {}, `The API server has not answered since ${clock(since)}. The page shows the state of that time.`), h("span", { class: "clamp" }, away[0].why)),
+    refused.map((t) => h("p", { class: "banner bad" }, h("strong", {}, `${t.what} cannot be read since ${clock(t.since)}.`), " ", t.why)));
   document.body.classList.toggle("old", away.length > 0);
-  link(away.length ? "bad" : "good", away.length ? "the API server is away" : "live");
+  link(away.length ? "bad" : "good", away.length ? "API server unreachable" : "live");
 }
 
 function link(state, words) {
@@ -99,9 +100,9 @@ function link(state, words) {
   $("link-words").textContent = words;
 }
 
-const shown = (n) => (!wanted.size || wanted.has(n.state)) && (!onlyDown || n.down) && n.name.includes(part);
+const shown = (n) => (!selected.size || selected.has(n.state)) && (!onlyDown || n.down) && n.name.includes(part);
 
-/** How many nodes are how; each a switch that shows only these. */
+/** Draws the number of nodes in each state, as buttons that show only nodes in these states. */
 function legend() {
   const numbers = states.map(() => 0);
   let down = 0;
@@ -109,15 +110,15 @@ function legend() {
     numbers[n.state]++;
     if (n.down) down++;
   }
-  const key = numbers.join() + down + [...wanted].join() + onlyDown;
+  const key = numbers.join() + down + [...selected].join() + onlyDown;
   if (legend.drawn !== key) {
     legend.drawn = key;
     redraw($("legend"),
-      states.map((s, i) => (numbers[i] > 0 || wanted.has(i)) && chip("state-" + s.id, picture(i), s.name, numbers[i], s.means, wanted.has(i), () => {
-        wanted.has(i) ? wanted.delete(i) : wanted.add(i);
+      states.map((s, i) => (numbers[i] > 0 || selected.has(i)) && chip("state-" + s.id, picture(i), s.name, numbers[i], s.means, selected.has(i), () => {
+        selected.has(i) ? selected.delete(i) : selected.add(i);
         refilter();
       })),
-      (down > 0 || onlyDown) && chip("state-down", picture(0, true), "Not Ready", down, "the Node is not Ready, or is not there", onlyDown, () => { onlyDown = !onlyDown; refilter(); }));
+      (down > 0 || onlyDown) && chip("state-down", picture(0, true), "Not Ready", down, "the Node is not Ready, or does not exist", onlyDown, () => { onlyDown = !onlyDown; refilter(); }));
   }
   const zones = new Set([...nodes.values()].map((n) => n.zone)).size;
   $("fleet-words").textContent = `${count(nodes.size, "node")} in ${count(zones, "zone")}`;
@@ -134,7 +135,7 @@ function refilter() {
   table();
 }
 
-/** The nodes as a table, who needs a look first. Not all of thousands: who looks for one gives a part of its name. */
+/** Draws the nodes as a table, most urgent first. It shows some of thousands; a search by name finds the others. */
 function table() {
   const all = [...nodes.values()].filter(shown).sort(urgent);
   const list = all.slice(0, rows);
@@ -146,7 +147,7 @@ function table() {
       h("td", { class: "state" }, picture(n.state, n.down), h("span", {}, states[n.state].name + (n.down ? ", not Ready" : ""))),
       h("td", {}, n.zone), h("td", {}, n.rollout), h("td", { class: "why" }, n.why))));
   }
-  $("nodes-words").textContent = all.length > list.length ? `${list.length} of ${all.length.toLocaleString("en")}, those first that need a look.` : count(all.length, "node");
+  $("nodes-words").textContent = all.length > list.length ? `${list.length} of ${all.length.toLocaleString("en")}, most urgent first.` : count(all.length, "node");
   $("more").hidden = all.length <= list.length;
 }
 
@@ -160,7 +161,7 @@ async function listen(seen, signal) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (;;) {
-    // The server says something at least every ten seconds: silence is a connection that only seems to be there.
+    // The server sends at least every ten seconds: silence means a dead connection.
     const { value, done } = await within(25000, reader.read());
     if (done) return;
     text += value;
@@ -185,7 +186,7 @@ function arrived() {
   $("gone")?.remove();
 }
 
-const lookedAt = () => new Promise((done) => {
+const visible = () => new Promise((done) => {
   const see = () => {
     if (document.hidden) return;
     document.removeEventListener("visibilitychange", see);
@@ -196,13 +197,13 @@ const lookedAt = () => new Promise((done) => {
 });
 
 /**
- * Listens for ever, as long as somebody looks: a browser has six connections to a server, for all its tabs, and a tab that
- * nobody sees would keep one. It goes on where it was.
+ * Reads the stream while the tab is visible: a browser allows six connections to a server for all tabs, and a hidden tab would
+ * keep one. It resumes with the last version that it saw.
  */
 async function live() {
   const seen = { version: 0 };
   for (;;) {
-    await lookedAt();
+    await visible();
     const stream = new AbortController();
     const hide = () => { if (document.hidden) stream.abort(); };
     document.addEventListener("visibilitychange", hide);
@@ -218,12 +219,12 @@ async function live() {
       console.debug(e);
     } finally {
       document.removeEventListener("visibilitychange", hide);
-      stream.abort(); // what hangs keeps its connection else
+      stream.abort(); // else a hanging request keeps its connection
     }
     gone.since ||= Date.now();
-    seen.version = 0; // it may be another one that answers next
+    seen.version = 0; // another server may answer next
     link("bad", "not connected");
-    redraw($("troubles"), h("p", { class: "banner bad", id: "gone" }, h("strong", {}, `The command that serves this page does not answer since ${clock(gone.since)}.`), " Is kubectl evenkeel dashboard still running? Its address has another token each time."));
+    redraw($("troubles"), h("p", { class: "banner bad", id: "gone" }, h("strong", {}, `The command that serves this page has not answered since ${clock(gone.since)}.`), " Is kubectl evenkeel dashboard still running? Each run has a new address with another token."));
     await new Promise((done) => setTimeout(done, 1000));
   }
 }

@@ -1,5 +1,5 @@
-// The map: a cell a node, grouped by zone. It is one canvas, since thousands of cells are drawn faster than elements are
-// laid out, and a listbox with one option, the node that the keys are at, for who does not see it.
+// The map of the fleet: one cell for each node, grouped by zone. It is one canvas, which draws thousands of cells faster than
+// elements. For screen readers it is a listbox whose only option is the current node.
 
 import { states, rank, drawCell } from "./states.js";
 import { count } from "./dom.js";
@@ -9,7 +9,7 @@ const heading = 26;
 const between = 14; // zones
 
 export class FleetMap {
-  /** @param host the listbox @param look is called with the name of the node that somebody wants to look at */
+  /** @param host the listbox @param look is called with the name of the node to open */
   constructor(host, look) {
     this.host = host;
     this.canvas = host.querySelector("canvas");
@@ -20,7 +20,7 @@ export class FleetMap {
     this.zones = [];  // {name, top, first, count}
     this.order = [];  // names, as they are drawn
     this.place = new Map(); // name -> index in order
-    this.at = -1;     // where the keys are
+    this.at = -1;     // index of the current node of the keyboard
     this.shown = () => true;
     this.stale = new Set();
     this.due = 0;
@@ -39,7 +39,7 @@ export class FleetMap {
     });
   }
 
-  /** Takes what is new: the map of all nodes, and the names of those that changed; others says that some came or went. */
+  /** Takes all nodes, and the names of those that changed. others: nodes were added or removed. */
   update(nodes, changed, others) {
     this.nodes = nodes;
     if (others) { this.layOut(); return; }
@@ -47,7 +47,7 @@ export class FleetMap {
     this.later();
   }
 
-  /** Shows only nodes of which this is true; the others are faint. */
+  /** Dims the nodes for which shown returns false. */
   filter(shown) {
     this.shown = shown;
     this.stale = null;
@@ -101,7 +101,7 @@ export class FleetMap {
     this.canvas.style.height = this.height + "px";
     this.sprites = null;
     this.stale = null;
-    this.draw(); // at once: a canvas that is resized is empty
+    this.draw(); // at once: resizing clears a canvas
   }
 
   zoneOf(i) { return this.zones.findLast((z) => z.first <= i); }
@@ -111,7 +111,7 @@ export class FleetMap {
     return [(k % this.perRow) * this.pitch, z.top + heading + Math.floor(k / this.perRow) * this.pitch];
   }
 
-  /** Every cell that there can be, drawn once. */
+  /** Draws each kind of cell once. */
   makeSprites() {
     const style = getComputedStyle(document.documentElement);
     this.color = (name) => style.getPropertyValue(name).trim();
@@ -120,7 +120,7 @@ export class FleetMap {
     const g = sheet.getContext("2d");
     for (let i = 0; i < states.length; i++) {
       for (const down of [0, 1]) {
-        // Each on a canvas of its own, so that a corner that is cut out cuts nothing else.
+        // Each has its own canvas, so that cutting a corner does not affect others.
         const one = new OffscreenCanvas(size, size);
         drawCell(one.getContext("2d"), i, down === 1, 0, 0, size, this.color("--s-" + states[i].id), this.color("--s-ink"));
         g.drawImage(one, i * size, down * size);
@@ -202,10 +202,10 @@ export class FleetMap {
       if (states[n.state].bad) bad++;
       if (states[n.state].flight) flight++;
     }
-    return count(z.count, "node") + (flight ? ` · ${flight} in flight` : "") + (bad ? ` · ${bad} not fine` : "");
+    return count(z.count, "node") + (flight ? ` · ${flight} in flight` : "") + (bad ? ` · ${bad} with problems` : "");
   }
 
-  /** Takes rings away: the cells around are drawn anew. */
+  /** Erases rings by drawing the cells around them again. */
   clean(g, ringed, reach) {
     const s = this.scale;
     for (const i of ringed) {
@@ -257,7 +257,7 @@ export class FleetMap {
     return `${n.name}, ${states[n.state].name}${n.down ? ", not Ready" : ""}${n.why ? ": " + n.why : ""}${n.rollout ? ", rollout " + n.rollout : ""}${n.zone ? ", " + n.zone : ""}`;
   }
 
-  /** Says where the keys are. */
+  /** Announces the current node. */
   tell() {
     const n = this.nodes.get(this.order[this.at]);
     if (!n) return;
@@ -298,7 +298,7 @@ export class FleetMap {
     e.preventDefault();
   }
 
-  /** To the cell above or below, also of another zone. */
+  /** Moves to the cell above or below, also into another zone. */
   vertically(by) {
     const z = this.zoneOf(this.at), k = this.at - z.first, column = k % this.perRow;
     if (by > 0 && Math.floor(k / this.perRow) < Math.floor((z.count - 1) / this.perRow)) {
@@ -313,7 +313,7 @@ export class FleetMap {
     }
   }
 
-  /** To the next node that is not fine. */
+  /** Moves to the next node with a problem. */
   next() {
     for (let k = 1; k <= this.order.length; k++) {
       const i = (this.at + k) % this.order.length;
@@ -323,7 +323,7 @@ export class FleetMap {
   }
 }
 
-/** The order of nodes in the table: who needs a look first. */
+/** Compares nodes for the table, most urgent first. */
 export function urgent(a, b) {
   return rank[a.state] - rank[b.state] || Number(b.down) - Number(a.down) || (a.name < b.name ? -1 : a.name > b.name ? 1 : 0);
 }

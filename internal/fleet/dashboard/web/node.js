@@ -1,4 +1,4 @@
-// One node: what `kubectl evenkeel node` says of it, its trial, and its configurations beside each other.
+// The panel of one node: the output of `kubectl evenkeel node`, the trial, and the node's configurations side by side.
 
 import { h, $, redraw, ask } from "./dom.js";
 
@@ -36,7 +36,7 @@ export class NodePanel {
     this.closed(name);
   }
 
-  /** Something about the node has changed. */
+  /** Reads the node again after a change. */
   changed() {
     this.read();
     this.readConfig();
@@ -81,7 +81,7 @@ export class NodePanel {
       n && [
         h("h3", {}, "What happens next"), h("ul", { class: "next" }, n.next.map((s) => h("li", {}, s))),
         n.trial && this.trial(n.trial),
-        h("h3", {}, "How it is"), h("dl", { class: "lines" }, n.lines.map((l) => [h("dt", {}, l.key), h("dd", {}, l.text)])),
+        h("h3", {}, "Status"), h("dl", { class: "lines" }, n.lines.map((l) => [h("dt", {}, l.key), h("dd", {}, l.text)])),
         n.note && h("p", { class: "muted" }, n.note),
       ],
       this.configError && h("p", { class: "error" }, this.configError),
@@ -105,10 +105,10 @@ export class NodePanel {
         h("tbody", {}, c.fields.map((f) => h("tr", { class: f.differs ? "differs" : "" },
           h("th", { scope: "row" }, f.field, f.differs && h("span", { class: "differs-mark", title: "differs" }, " ≠", h("span", { class: "sr" }, " differs"))),
           shown.map((i) => h("td", {}, h("code", {}, f.values[i] ?? "") , !f.values[i] && h("span", { class: "muted" }, "–")))))))),
-      c.same > 0 && h("p", { class: "muted" }, `${c.same} more fields, which no assignment names, are effective.`),
+      c.same > 0 && h("p", { class: "muted" }, `${c.same} more effective fields are in no assignment.`),
       h("dl", { class: "lines" }, c.columns.map((col) => [h("dt", {}, col.title), h("dd", { class: col.not ? "muted" : "" }, col.not || col.source)])),
-      !this.live && h("button", { id: "ask-kubelet", type: "button", onclick: () => { this.live = true; this.readConfig(); } }, "Ask its kubelet what is effective"),
-      !this.live && h("p", { class: "muted" }, "Through the API server; it needs the right to get nodes/proxy."),
+      !this.live && h("button", { id: "ask-kubelet", type: "button", onclick: () => { this.live = true; this.readConfig(); } }, "Read the effective configuration from the kubelet"),
+      !this.live && h("p", { class: "muted" }, "This needs permission to get nodes/proxy."),
     ];
   }
 }

@@ -1,22 +1,22 @@
-// The rollouts: a card each, and of the one that somebody looks at the rules, the actions, the changes and the history.
+// The rollouts: a card for each. The open card has actions, changes, rules and history.
 
 import { h, $, redraw, ask, ago, clock } from "./dom.js";
 
 export class Rollouts {
-  /** @param look is called with the name of a node @param say with what is to be said aloud */
+  /** @param look is called with the name of a node @param say is called with announcements for screen readers */
   constructor(host, look, say) {
     this.host = host;
     this.look = look;
     this.say = say;
     this.list = [];
-    this.ready = false; // the list is all that there are
-    this.open = null; // the name of the one that is looked at
+    this.ready = false; // the list is complete
+    this.open = null; // the name of the open rollout
     this.detail = null;
     this.error = "";
     $("confirm-no").addEventListener("click", () => $("confirm").close());
     $("confirm-yes").addEventListener("click", () => this.carryOut());
-    setInterval(() => this.draw(), 5000); // times go on
-    // What is not of the rollout itself changes too: your rights, and whether there is a controller.
+    setInterval(() => this.draw(), 5000); // update the times
+    // Permissions and the controller can change without the rollout.
     setInterval(() => { if (!document.hidden && this.list.some((r) => r.name === this.open)) this.read(); }, 10000);
   }
 
@@ -44,7 +44,7 @@ export class Rollouts {
     if (this.open) this.read();
   }
 
-  /** Reads what there is to say of the open one, once more if it changes meanwhile; not more often than every second. */
+  /** Reads the open rollout, and again if it changes in the meantime, at most once a second. */
   async read() {
     if (this.reading) { this.again = true; return; }
     const name = this.open;
@@ -64,7 +64,7 @@ export class Rollouts {
 
   draw() {
     if (!this.list.length) {
-      if (this.ready) redraw(this.host, h("p", { class: "muted" }, "There are no rollouts. Make one with ", h("code", {}, "kubectl evenkeel push"), "."));
+      if (this.ready) redraw(this.host, h("p", { class: "muted" }, "There are no rollouts. Create one with ", h("code", {}, "kubectl evenkeel push"), "."));
       return;
     }
     const text = JSON.stringify([this.list, this.open, this.detail, this.error, this.done, Math.floor(Date.now() / 5000)]);
@@ -87,7 +87,7 @@ export class Rollouts {
       open && h("div", { id: id + "-body", class: "body" }, this.body(r)));
   }
 
-  /** How far it is, as a bar whose parts bear their numbers below. */
+  /** Draws the progress as a bar, with the number of each part below. */
   bar(r) {
     const parts = (r.counts ?? []).filter((c) => c.n > 0);
     const all = parts.reduce((sum, c) => sum + c.n, 0);
@@ -114,10 +114,10 @@ export class Rollouts {
           s.until && h("span", { class: "muted" }, ` until ${clock(s.until)}`))))],
       h("dl", { class: "facts" },
         r.budget && [h("dt", {}, "Unavailable"), h("dd", {}, `${r.budget.used} of ${r.budget.of} allowed`, this.meter(r.budget))],
-        h("dt", {}, "Failed"), h("dd", {}, `${r.failures.n} failed (stops at ${r.failures.most})`)),
-      r.failures.nodes && h("ul", { class: "failures", "aria-label": "Nodes on which it failed" }, r.failures.nodes.map((f) =>
+        h("dt", {}, "Failed"), h("dd", {}, `${r.failures.n} (stops at ${r.failures.most})`)),
+      r.failures.nodes && h("ul", { class: "failures", "aria-label": "Failed nodes" }, r.failures.nodes.map((f) =>
         h("li", {}, h("button", { type: "button", class: "link-button", id: `fail-${r.name}-${f.name}`, onclick: () => this.look(f.name) }, f.name), " ", h("strong", {}, f.reason), h("span", { class: "muted clamp" }, f.message)))),
-      r.failures.n > (r.failures.nodes?.length ?? 0) && h("p", { class: "muted" }, `and ${r.failures.n - (r.failures.nodes?.length ?? 0)} more that failed`),
+      r.failures.n > (r.failures.nodes?.length ?? 0) && h("p", { class: "muted" }, `and ${r.failures.n - (r.failures.nodes?.length ?? 0)} more`),
       this.done && Date.now() - this.doneAt < 60000 && h("p", { class: "done" }, this.done),
       this.error && h("p", { class: "error" }, this.error),
       d ? this.more(r, d) : !this.error && h("p", { class: "muted" }, "Reading …"),
@@ -134,7 +134,7 @@ export class Rollouts {
     return [
       d.notes?.map((n) => h("p", { class: "banner waits" }, n)),
       h("div", { class: "actions", role: "group", "aria-label": "Actions on " + r.name }, d.actions.map((a) => this.button(r, a))),
-      d.mayNot && h("p", { class: "may-not" }, "Nothing can be changed from here: ", d.mayNot, "."),
+      d.mayNot && h("p", { class: "may-not" }, "This page cannot change anything: ", d.mayNot, "."),
       d.changes && h("details", { id: "changes-" + r.name, open: true }, h("summary", {}, `What ${d.changes.to} changes`, h("span", { class: "muted" }, ` from ${d.changes.from}`)),
         d.changes.error ? h("p", { class: "error" }, d.changes.error) : h("pre", { tabindex: "0", "aria-label": "Changes, field by field" }, d.changes.words.trim() || "no field differs")),
       h("details", { id: "rules-" + r.name }, h("summary", {}, "Rules"), h("dl", { class: "facts" }, d.rules.map((l) => [h("dt", {}, l.key), h("dd", {}, l.text)]))),
@@ -160,7 +160,7 @@ export class Rollouts {
   }
 
   confirm(r, a) {
-    this.asked = { r, a }; // the one that is asked about now, or was last
+    this.asked = { r, a }; // of the dialog
     $("confirm-title").textContent = `${a.title}: ${r.name}, revision ${r.revision}?`;
     $("confirm-means").textContent = a.means;
     $("confirm-command").textContent = a.command;
@@ -175,7 +175,7 @@ export class Rollouts {
 
   async carryOut() {
     const yes = $("confirm-yes"), asked = this.asked, { r, a } = asked;
-    if (!$("confirm").open || yes.disabled) return; // it is under way, or was taken back
+    if (!$("confirm").open || yes.disabled) return; // it is in progress, or was canceled
     const stillAsked = () => $("confirm").open && this.asked === asked;
     yes.disabled = true;
     $("confirm-error").textContent = "";

@@ -1,21 +1,21 @@
-// The states of a node: what they are called, how they are coloured, and what is drawn in a cell, so that no state is known
-// by its colour alone. A state's place is its number in what the server sends.
+// The states of a node on the map: name, explanation, color, and a symbol, since color alone is not accessible. The index of a
+// state is its number in the stream.
 
 export const states = [
-  { id: "fine", name: "Fine", means: "it has what it shall have, and that is healthy" },
+  { id: "fine", name: "Fine", means: "the node runs its target configuration and is healthy" },
   { id: "pending", name: "Pending", means: "its turn has not come" },
-  { id: "assigned", name: "Assigned", means: "its agent has not taken it up yet", flight: true },
-  { id: "trial", name: "In trial", means: "it is being watched", flight: true },
-  { id: "soaking", name: "Soaking", means: "its trial was passed, and it is watched a little longer", flight: true },
-  { id: "failed", name: "Failed", means: "the configuration failed there, or changes protected fields", bad: true },
+  { id: "assigned", name: "Assigned", means: "its agent has not applied the configuration yet", flight: true },
+  { id: "trial", name: "In trial", means: "the configuration runs on trial", flight: true },
+  { id: "soaking", name: "Soaking", means: "the trial was passed; the soak time is not over", flight: true },
+  { id: "failed", name: "Failed", means: "the configuration failed on the node, or changes protected fields", bad: true },
   { id: "silent", name: "Silent", means: "its agent does not answer", bad: true },
-  { id: "passed-over", name: "Passed over", means: "a person has set it, or it takes its configuration from elsewhere" },
-  { id: "no-agent", name: "No agent", means: "no agent has reported from there" },
-  { id: "unknown", name: "Unknown", means: "its agent cannot tell", bad: true },
-  { id: "blocked", name: "Blocked", means: "its pods keep it from taking the configuration up", bad: true },
+  { id: "passed-over", name: "Skipped", means: "a person assigned its configuration, or the node takes it from elsewhere" },
+  { id: "no-agent", name: "No agent", means: "no agent has reported from the node" },
+  { id: "unknown", name: "Unknown", means: "its agent cannot determine the state", bad: true },
+  { id: "blocked", name: "Blocked", means: "its pods prevent the configuration", bad: true },
 ];
 
-/** In which order people should look at them. */
+/** The states, most urgent first. */
 const urgency = [5, 6, 10, 9, 3, 2, 4, 8, 1, 7, 0];
 export const rank = states.map((_, i) => urgency.indexOf(i));
 
