@@ -127,8 +127,8 @@ func TestWithoutTheRightNothingIsOfferedAndThePageSaysWhy(t *testing.T) {
 	kubeconfig := userWith(t, "looker", "evenkeel-view")
 	address, _ := serve(t, kubeconfig)
 	b := open(t, address)
-	b.shows("[data-rollout=readonly]", "AwaitingApproval", "This page cannot change anything: you have no right to patch nodeconfigrollouts.evenkeel.dev")
-	b.shows("#notes", "Nodes cannot be listed and watched with your rights")
+	b.shows("[data-rollout=readonly]", "AwaitingApproval", "This page cannot change anything: you are not allowed to patch nodeconfigrollouts.evenkeel.dev")
+	b.shows("#notes", "You are not allowed to list and watch Nodes")
 	b.shows("#fleet-words", "11 nodes in 1 zone") // of twelve: one has no NodeConfig
 	for _, verb := range []string{"pause", "resume", "promote", "promote-full", "abort", "abort-rollback"} {
 		b.click(fmt.Sprintf("[id='do-readonly-%s']", verb))

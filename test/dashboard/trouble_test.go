@@ -112,7 +112,7 @@ func TestWhatCannotBeShownIsSaidAtTheStart(t *testing.T) {
 		args []string
 		says []string
 	}{
-		{"a port that is taken", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), fmt.Sprintf("--port=%d", port)}, []string{fmt.Sprintf("port %d is taken: choose another with --port", port)}},
+		{"a port that is taken", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), fmt.Sprintf("--port=%d", port)}, []string{fmt.Sprintf("port %d is in use: choose another with --port", port)}},
 		{"a port that there is not", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), "--port=70000"}, []string{"--port must be from 0 to 65535, not 70000"}},
 		{"a kubeconfig that is broken", []string{"--kubeconfig=" + broken}, []string{"error: error loading config file", broken}},
 		{"a kubeconfig that is not there", []string{"--kubeconfig=" + broken + "-not"}, []string{broken + "-not", "no such file"}},

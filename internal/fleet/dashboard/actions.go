@@ -19,22 +19,22 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// action is one thing that can be done to a rollout: what `kubectl evenkeel rollout` does under the same name.
+// action is a change of a rollout that the page offers, as the command of `kubectl evenkeel rollout` with the same name.
 type action struct {
 	verb    string
 	title   string
-	means   string // what it does, in a sentence or two
-	command string // the same on a command line, without the rollout's name
-	grave   bool   // it is not simply taken back
+	means   string // an explanation, in a sentence or two
+	command string // the equivalent command, without the rollout's name
+	grave   bool   // it cannot simply be undone
 	change  steer.Change
-	// judged tells that the change needs a status that answers the spec.
-	judged bool
-	// of is what must be as the person saw it. An emergency waits for nobody to look again: Pause holds for whatever is there,
-	// and an abort for the whole revision.
+	// observed requires a status for the newest spec.
+	observed bool
+	// of is the part of the rollout that must not have changed since the user saw it. In an emergency, pausing and aborting must not
+	// fail because the rollout has moved to the next step.
 	of scope
 }
 
-// scope is how much of a rollout an action is about.
+// scope is the part of a rollout that an action refers to.
 type scope int
 
 const (
@@ -44,44 +44,44 @@ const (
 )
 
 var actions = []action{
-	{"pause", "Pause", "No further nodes are given the revision. Nodes in flight go on, nodes that join are served, and a rollback is finished.",
+	{"pause", "Pause", "No further nodes get the revision. Nodes in flight finish, nodes that join get it, and a rollback finishes.",
 		"pause", false, steer.Pause, false, ofRollout},
-	{"resume", "Resume", "The pause is taken back. It does not lift a stop, an approval that is missing, or a freeze.",
+	{"resume", "Resume", "The pause ends. A halt, a freeze, or a missing approval stays.",
 		"resume", false, steer.Resume, false, ofRevision},
-	{"promote", "Promote", "The rollout passes the pause that it waits at, and goes on with the next step. Budgets and the failure policy still hold.",
+	{"promote", "Promote", "The rollout passes its current pause and continues with the next step. Limits and the failure policy still apply.",
 		"promote", false, steer.Promote(false), true, ofStep},
-	{"promote-full", "Promote to the end", "The rollout passes this and every later pause. Budgets and the failure policy still hold.",
+	{"promote-full", "Promote to the end", "The rollout passes this and every later pause. Limits and the failure policy still apply.",
 		"promote --full", false, steer.Promote(true), true, ofStep},
-	{"abort", "Abort", "The revision is stopped for good. Nodes that run it keep it.",
+	{"abort", "Abort", "The revision is stopped permanently. Nodes that run it keep it.",
 		"abort", true, steer.Abort(false), true, ofRevision},
-	{"abort-rollback", "Abort and roll back", "The revision is stopped for good, and its nodes go back to the revision that succeeded last.",
+	{"abort-rollback", "Abort and roll back", "The revision is stopped permanently, and its nodes return to the last succeeded revision.",
 		"abort --rollback", true, steer.Abort(true), true, ofRevision},
 }
 
-// actionView is an action as the page offers it, or says why not.
+// actionView is an action as the page shows it.
 type actionView struct {
 	Verb    string `json:"verb"`
 	Title   string `json:"title"`
 	Means   string `json:"means"`
 	Command string `json:"command"`
 	Grave   bool   `json:"grave,omitempty"`
-	Not     string `json:"not,omitempty"` // why it is not offered
+	Not     string `json:"not,omitempty"` // why it is not available; empty: it is
 }
 
-// offered are the actions on a rollout, each tried on a copy of it.
+// offered returns the actions on a rollout. It tries each on a copy.
 func offered(r *v1alpha1.NodeConfigRollout, mayNot string) []actionView {
 	var out []actionView
 	for _, a := range actions {
 		v := actionView{Verb: a.verb, Title: a.title, Means: a.means, Command: "kubectl evenkeel rollout " + a.command + " " + r.Name, Grave: a.grave}
 		copied := r.DeepCopy()
 		words, err := "has no revision", error(nil)
-		if r.Status.UpdateRevision != nil || !a.judged {
+		if r.Status.UpdateRevision != nil || !a.observed {
 			words, err = a.change(copied)
 		}
 		switch {
 		case mayNot != "":
 			v.Not = mayNot
-		case a.judged && !query.Observed(r):
+		case a.observed && !query.Observed(r):
 			v.Not = query.Unobserved
 		case err != nil:
 			v.Not = printable.Line(r.Name + " " + err.Error())
@@ -93,31 +93,31 @@ func offered(r *v1alpha1.NodeConfigRollout, mayNot string) []actionView {
 	return out
 }
 
-// mayNot says why the user may not change a rollout, empty if they may. The error is for who could not be asked.
+// mayNot says why the user is not allowed to change a rollout; empty if the user is.
 func (s *Server) mayNot(ctx context.Context, name string) (string, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: v1alpha1.GroupName, Resource: "nodeconfigrollouts", Verb: "patch", Name: name},
 	}}
 	if err := s.api.Create(ctx, review); err != nil {
-		return "", fmt.Errorf("ask for your rights: %w", err)
+		return "", fmt.Errorf("check your permissions: %w", err)
 	}
 	if review.Status.Allowed {
 		return "", nil
 	}
-	words := "you have no right to patch nodeconfigrollouts." + v1alpha1.GroupName
+	words := "you are not allowed to patch nodeconfigrollouts." + v1alpha1.GroupName
 	if review.Status.Reason != "" {
 		words += " (" + printable.Line(review.Status.Reason) + ")"
 	}
 	return words + ": ask an administrator for the role evenkeel-operator", nil
 }
 
-// order is what a page asks to be done. What the person saw goes with it: it is done to nothing else.
-type order struct {
+// request is the body of a request for an action: the state of the rollout that the user saw.
+type request struct {
 	Revision int64 `json:"revision"`
 	Step     int32 `json:"step"`
 }
 
-// act does what a page asks for.
+// act handles a request for an action.
 func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	name, verb := r.PathValue("name"), r.PathValue("verb")
 	i := slices.IndexFunc(actions, func(a action) bool { return a.verb == verb })
@@ -125,11 +125,11 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, http.StatusNotFound, fmt.Errorf("there is no action %q", verb))
 		return
 	}
-	var o order
+	var o request
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&o); err != nil {
-		s.fail(w, http.StatusBadRequest, fmt.Errorf("the request cannot be read: %w", err))
+		s.fail(w, http.StatusBadRequest, fmt.Errorf("cannot parse the request: %w", err))
 		return
 	}
 	words, err := carryOut(r.Context(), s.api, name, actions[i], o)
@@ -142,13 +142,13 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	reply(w, map[string]string{"words": words})
 }
 
-// errMoved is for a rollout that is not any more where the person saw it.
-var errMoved = errors.New("has moved on since you looked: look again, and decide anew")
+// errMoved is the error for a rollout that has changed since the user saw it.
+var errMoved = errors.New("has changed since the page was updated: review it and try again")
 
-// carryOut writes what an action means, if the rollout is still where the person saw it.
-func carryOut(ctx context.Context, c client.Client, name string, a action, o order) (string, error) {
+// carryOut applies an action, if the rollout has not changed since the user saw it.
+func carryOut(ctx context.Context, c client.Client, name string, a action, o request) (string, error) {
 	change := func(r *v1alpha1.NodeConfigRollout) (string, error) {
-		now := order{Step: r.Status.Step}
+		now := request{Step: r.Status.Step}
 		if u := r.Status.UpdateRevision; u != nil {
 			now.Revision = u.Number
 		}
@@ -157,7 +157,7 @@ func carryOut(ctx context.Context, c client.Client, name string, a action, o ord
 		}
 		return a.change(r)
 	}
-	if a.judged {
+	if a.observed {
 		return steer.EditObserved(ctx, c, name, o.Revision, change)
 	}
 	return steer.Edit(ctx, c, name, change)

@@ -121,7 +121,7 @@ func TestADetailSaysWhyNothingMayBeDone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "you have no right to patch nodeconfigrollouts.evenkeel.dev: ask an administrator for the role evenkeel-operator"; d.MayNot != want {
+	if want := "you are not allowed to patch nodeconfigrollouts.evenkeel.dev: ask an administrator for the role evenkeel-operator"; d.MayNot != want {
 		t.Errorf("it says %q, want %q", d.MayNot, want)
 	}
 	if why := reasons(d.Actions)["abort"]; why != d.MayNot {

@@ -20,8 +20,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// state is what the map shows of a node. Where a rollout has the node it is how that one sees it, else what the node says
-// itself. The page knows them by their numbers.
+// state is the state of a node on the map: in the rollout that owns it, or otherwise as its agent reports. The numbers are part
+// of the protocol with the page.
 type state uint8
 
 const (
@@ -38,7 +38,7 @@ const (
 	stateBlocked
 )
 
-var ofStanding = map[rollout.State]state{
+var stateOf = map[rollout.State]state{
 	rollout.Pending: statePending, rollout.Assigned: stateAssigned, rollout.Trial: stateTrial, rollout.Soaking: stateSoaking,
 	rollout.Updated: stateFine, rollout.Failed: stateFailed, rollout.Skipped: statePassedOver, rollout.Stale: stateSilent,
 	rollout.Conflicted: statePassedOver, rollout.Manual: statePassedOver, rollout.Blocked: stateBlocked,
@@ -48,33 +48,33 @@ var ofStanding = map[rollout.State]state{
 type cell struct {
 	Name, Zone, Rollout string
 	State               state
-	Down                bool   // the Node is not Ready, or is not there
-	Why                 string // of what is not as it should be
+	Down                bool   // the Node is not Ready, or does not exist
+	Why                 string // explains a problem
 }
 
-// picture is everything that the page shows at once.
-type picture struct {
+// snapshot is everything that the page shows at the same time.
+type snapshot struct {
 	Cells    map[string]cell
 	Rollouts []rolloutView
 	Trouble  []trouble
-	Notes    []string // what is not shown, and why
+	Notes    []string // what is missing, and why
 	Ready    bool
-	wake     time.Duration // look again after this long, even if nothing changes; 0: no need
+	wake     time.Duration // when to take the next snapshot, even without a change; 0: no need
 }
 
-// trouble is what cannot be seen at the moment, so that what is shown of it is old.
+// trouble is something that cannot be read now, so that the page shows its last state.
 type trouble struct {
 	What  string    `json:"what"`
 	Why   string    `json:"why"`
 	Since time.Time `json:"since"`
-	Away  bool      `json:"away"` // the API server does not answer; else it refuses
+	Away  bool      `json:"away"` // the API server does not answer; otherwise it refuses
 }
 
-// look makes a picture of what is known now.
-func (w *world) look(ctx context.Context, now time.Time) picture {
-	p := picture{Cells: map[string]cell{}, Ready: w.ready()}
-	for kind, f := range w.troubles() {
-		p.Trouble = append(p.Trouble, trouble{kind, printable.Line(f.err.Error()), f.since.UTC().Truncate(time.Second), away(f.err)})
+// snapshot takes a snapshot of the cached objects.
+func (w *cluster) snapshot(ctx context.Context, now time.Time) snapshot {
+	p := snapshot{Cells: map[string]cell{}, Ready: w.ready()}
+	for kind, f := range w.failures() {
+		p.Trouble = append(p.Trouble, trouble{kind, printable.Line(f.err.Error()), f.since.UTC().Truncate(time.Second), unreachable(f.err)})
 	}
 	slices.SortFunc(p.Trouble, func(a, b trouble) int { return cmp.Compare(a.What, b.What) })
 
@@ -84,9 +84,9 @@ func (w *world) look(ctx context.Context, now time.Time) picture {
 	if w.List(ctx, &all) != nil || w.List(ctx, &configs) != nil {
 		return p // the trouble says why
 	}
-	blind := w.List(ctx, &nodes) != nil
-	if blind {
-		p.Notes = append(p.Notes, "Nodes cannot be listed and watched with your rights: zones, nodes without a NodeConfig and how nodes stand to rollouts are not shown")
+	nodesMissing := w.List(ctx, &nodes) != nil
+	if nodesMissing {
+		p.Notes = append(p.Notes, "You are not allowed to list and watch Nodes: zones, nodes without a NodeConfig, and the nodes of rollouts are not shown")
 	}
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
@@ -96,23 +96,23 @@ func (w *world) look(ctx context.Context, now time.Time) picture {
 		nc := &configs.Items[i]
 		c, there := p.Cells[nc.Name]
 		if !there {
-			c = cell{Name: nc.Name, Down: !blind}
+			c = cell{Name: nc.Name, Down: !nodesMissing}
 		}
-		c.State, c.Why = standsAlone(nc)
+		c.State, c.Why = reportedState(nc)
 		p.Cells[nc.Name] = c
 	}
 	for i := range all.Items {
 		v := viewOf(&all.Items[i], now)
-		if !blind {
-			w.place(ctx, &all.Items[i], &v, &p)
+		if !nodesMissing {
+			w.setRolloutStates(ctx, &all.Items[i], &v, &p)
 		}
 		p.Rollouts = append(p.Rollouts, v)
 	}
 	return p
 }
 
-// standsAlone is how a node is by what it says itself.
-func standsAlone(nc *v1alpha1.NodeConfig) (state, string) {
+// reportedState returns the state of a node as its agent reports it.
+func reportedState(nc *v1alpha1.NodeConfig) (state, string) {
 	if !query.HasReported(nc) {
 		return stateNoAgent, ""
 	}
@@ -132,11 +132,11 @@ func standsAlone(nc *v1alpha1.NodeConfig) (state, string) {
 	return stateFine, ""
 }
 
-// place puts the nodes that a rollout has where it sees them.
-func (w *world) place(ctx context.Context, r *v1alpha1.NodeConfigRollout, v *rolloutView, p *picture) {
-	f, err := query.Gather(ctx, remembering{w}, r, nil)
+// setRolloutStates sets the states of the nodes that a rollout owns.
+func (w *cluster) setRolloutStates(ctx context.Context, r *v1alpha1.NodeConfigRollout, v *rolloutView, p *snapshot) {
+	f, err := query.Gather(ctx, cachedReader{w}, r, nil)
 	if err != nil {
-		p.Notes = append(p.Notes, fmt.Sprintf("how nodes stand to rollout %s is not shown: %s", r.Name, printable.Line(err.Error())))
+		p.Notes = append(p.Notes, fmt.Sprintf("the nodes of rollout %s are not shown: %s", r.Name, printable.Line(err.Error())))
 		return
 	}
 	plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
@@ -145,7 +145,7 @@ func (w *world) place(ctx context.Context, r *v1alpha1.NodeConfigRollout, v *rol
 			continue
 		}
 		c := p.Cells[f.Nodes[i].Name]
-		c.Rollout, c.State, c.Why = r.Name, ofStanding[plan.States[i]], ""
+		c.Rollout, c.State, c.Why = r.Name, stateOf[plan.States[i]], ""
 		switch plan.States[i] {
 		case rollout.Failed, rollout.Skipped, rollout.Stale, rollout.Manual, rollout.Blocked:
 			s := plan.NodeState(i)
@@ -162,7 +162,7 @@ func (w *world) place(ctx context.Context, r *v1alpha1.NodeConfigRollout, v *rol
 	}
 }
 
-// brief is a text for a table's cell.
+// brief shortens a text for a table's cell.
 func brief(s string) string {
 	const most = 160
 	s = printable.Line(s)
@@ -172,30 +172,30 @@ func brief(s string) string {
 	return s
 }
 
-// remembered is the answer to a question that is not asked again for some time.
-type remembered struct {
+// cachedList is a list of ConfigMaps that is kept for some time.
+type cachedList struct {
 	until time.Time
-	of    string // what the answer depends on
+	of    string // the version of the rollout
 	list  []corev1.ConfigMap
 	err   error
 }
 
-// remembering is the world, with the ConfigMaps of revisions as they were some seconds ago: the map is drawn often, and they
-// are not watched.
-type remembering struct{ *world }
+// cachedReader is a cluster that also caches the ConfigMaps of revisions for some seconds: snapshots are frequent, and these
+// ConfigMaps are not watched.
+type cachedReader struct{ *cluster }
 
-// howLong something is remembered.
-const howLong = 15 * time.Second
+// cacheDuration is how long ConfigMaps of revisions are cached.
+const cacheDuration = 15 * time.Second
 
-func (r remembering) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+func (r cachedReader) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
 	configMaps, ok := list.(*corev1.ConfigMapList)
 	if !ok {
-		return r.world.List(ctx, list, options...)
+		return r.cluster.List(ctx, list, options...)
 	}
 	o := client.ListOptions{}
 	o.ApplyOptions(options)
 	name, _ := o.LabelSelector.RequiresExactMatch(v1alpha1.LabelRollout)
-	if o.Continue != "" { // a rollout with more revisions than fit in a page: not remembered
+	if o.Continue != "" { // more revisions than fit in a page are not cached
 		return r.api.List(ctx, list, options...)
 	}
 	key := o.Namespace + "/" + name
@@ -204,17 +204,17 @@ func (r remembering) List(ctx context.Context, list client.ObjectList, options .
 	if now := r.rollouts[name]; now != nil {
 		of = fmt.Sprint(now.Generation, now.Status.UpdateRevision, now.Status.CurrentRevision)
 	}
-	m, known := r.memory[key]
+	m, known := r.configMaps[key]
 	r.mu.Unlock()
 	if !known || m.of != of || time.Now().After(m.until) {
-		m = remembered{until: time.Now().Add(howLong), of: of}
+		m = cachedList{until: time.Now().Add(cacheDuration), of: of}
 		m.err = r.api.List(ctx, configMaps, options...)
 		for i := range configMaps.Items {
 			policy.StripRevision(&configMaps.Items[i])
 		}
 		m.list = configMaps.Items
 		r.mu.Lock()
-		r.memory[key] = m
+		r.configMaps[key] = m
 		r.mu.Unlock()
 	}
 	configMaps.Items = slices.Clone(m.list)

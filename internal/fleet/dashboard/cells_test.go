@@ -37,8 +37,8 @@ func configOf(name string, ok metav1.ConditionStatus, reason string) *v1alpha1.N
 	return nc
 }
 
-// known makes objects known to a world, as its watches would.
-func known(w *world, objects ...client.Object) {
+// known makes objects known to a cluster, as its watches would.
+func known(w *cluster, objects ...client.Object) {
 	var nodes []*corev1.Node
 	var configs []*v1alpha1.NodeConfig
 	var rollouts []*v1alpha1.NodeConfigRollout
@@ -62,14 +62,14 @@ func TestANodeOfNoRolloutIsShownAsItSaysItself(t *testing.T) {
 	trial := configOf("trial", metav1.ConditionTrue, "AllChecksPassed")
 	trial.Status.Trial = &v1alpha1.Trial{}
 	silent := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "unreported"}}
-	known(s.world,
+	known(s.cluster,
 		nodeOf("fine", "z1", true), configOf("fine", metav1.ConditionTrue, "AllChecksPassed"),
 		nodeOf("down", "z2", false), configOf("down", metav1.ConditionTrue, "AllChecksPassed"),
 		nodeOf("failed", "z1", true), configOf("failed", metav1.ConditionFalse, "CrashLooped"),
 		nodeOf("unknown", "", true), configOf("unknown", metav1.ConditionUnknown, "SyncFailed"),
 		nodeOf("trial", "", true), trial, nodeOf("bare", "", true), nodeOf("unreported", "", true), silent,
 		configOf("orphan", metav1.ConditionTrue, "AllChecksPassed"))
-	got := s.world.look(t.Context(), time.Now())
+	got := s.cluster.snapshot(t.Context(), time.Now())
 	for name, want := range map[string]cell{
 		"fine":       {Zone: "z1", State: stateFine},
 		"down":       {Zone: "z2", State: stateFine, Down: true},
@@ -96,9 +96,9 @@ func TestANodeOfARolloutIsShownAsTheRolloutSeesIt(t *testing.T) {
 	r.Spec.AllNodes, r.Spec.NodeSelector = false, metav1.LabelSelector{MatchLabels: map[string]string{"pool": "workers"}}
 	other := nodeOf("other", "z", true)
 	other.Labels["pool"] = "others"
-	known(s.world, r, nodeOf("worker", "z", true), configOf("worker", metav1.ConditionTrue, "AllChecksPassed"), other, configOf("other", metav1.ConditionTrue, "AllChecksPassed"),
+	known(s.cluster, r, nodeOf("worker", "z", true), configOf("worker", metav1.ConditionTrue, "AllChecksPassed"), other, configOf("other", metav1.ConditionTrue, "AllChecksPassed"),
 		nodeOf("new", "z", true))
-	got := s.world.look(t.Context(), time.Now())
+	got := s.cluster.snapshot(t.Context(), time.Now())
 	for name, want := range map[string]cell{
 		"worker": {Name: "worker", Zone: "z", State: statePending, Rollout: "workers"},
 		"other":  {Name: "other", Zone: "z", State: stateFine},
@@ -115,14 +115,14 @@ func TestANodeOfARolloutIsShownAsTheRolloutSeesIt(t *testing.T) {
 
 func TestWithoutTheRightToSeeNodesTheirConfigsAreShown(t *testing.T) {
 	s, _ := served(t, true)
-	known(s.world, configOf("worker", metav1.ConditionTrue, "AllChecksPassed"), waiting())
-	delete(s.world.listed, kindNodes)
-	s.world.note(kindNodes, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no")))
-	got := s.world.look(t.Context(), time.Now())
+	known(s.cluster, configOf("worker", metav1.ConditionTrue, "AllChecksPassed"), waiting())
+	delete(s.cluster.listed, kindNodes)
+	s.cluster.record(kindNodes, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no")))
+	got := s.cluster.snapshot(t.Context(), time.Now())
 	if got.Cells["worker"] != (cell{Name: "worker", State: stateFine}) {
 		t.Errorf("it is %+v", got.Cells["worker"])
 	}
-	if len(got.Notes) != 1 || !strings.HasPrefix(got.Notes[0], "Nodes cannot be listed and watched with your rights") {
+	if len(got.Notes) != 1 || !strings.HasPrefix(got.Notes[0], "You are not allowed to list and watch Nodes") {
 		t.Errorf("the notes are %q", got.Notes)
 	}
 	if len(got.Trouble) != 1 || got.Trouble[0].Away || !strings.Contains(got.Trouble[0].Why, "forbidden") {
@@ -135,10 +135,10 @@ func TestWithoutTheRightToSeeNodesTheirConfigsAreShown(t *testing.T) {
 
 func TestRolloutsThatCannotBeSeenAreNotNone(t *testing.T) {
 	s, _ := served(t, true)
-	known(s.world, configOf("worker", metav1.ConditionTrue, "AllChecksPassed"))
-	delete(s.world.listed, kindRollouts)
-	s.world.note(kindRollouts, apierrors.NewForbidden(schema.GroupResource{Resource: "nodeconfigrollouts"}, "", errors.New("no")))
-	if got := s.world.look(t.Context(), time.Now()); got.Ready || len(got.Trouble) != 1 || got.Trouble[0].What != kindRollouts {
+	known(s.cluster, configOf("worker", metav1.ConditionTrue, "AllChecksPassed"))
+	delete(s.cluster.listed, kindRollouts)
+	s.cluster.record(kindRollouts, apierrors.NewForbidden(schema.GroupResource{Resource: "nodeconfigrollouts"}, "", errors.New("no")))
+	if got := s.cluster.snapshot(t.Context(), time.Now()); got.Ready || len(got.Trouble) != 1 || got.Trouble[0].What != kindRollouts {
 		t.Errorf("ready %v, trouble %+v: the page would say that there are none", got.Ready, got.Trouble)
 	}
 }
@@ -151,8 +151,8 @@ func TestWhatIsKeptOfAnObjectIsWhatIsShownOfAll(t *testing.T) {
 	nc := configOf("a", metav1.ConditionFalse, "ValidationFailed")
 	nc.Status.Error = strings.Repeat("ä", 2000)
 	nc.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "agent"}}
-	known(s.world, n, nc)
-	kept, err := json.Marshal([]any{s.world.nodes["a"], s.world.configs["a"]})
+	known(s.cluster, n, nc)
+	kept, err := json.Marshal([]any{s.cluster.nodes["a"], s.cluster.configs["a"]})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,34 +163,34 @@ func TestWhatIsKeptOfAnObjectIsWhatIsShownOfAll(t *testing.T) {
 
 func TestTroubleHasTheTimeWhenItBeganUntilItIsOver(t *testing.T) {
 	s, _ := served(t, true)
-	s.world.note(kindAPI, context.DeadlineExceeded)
-	begin := s.world.troubles()[kindAPI].since
-	s.world.note(kindAPI, fmt.Errorf("again: %w", context.DeadlineExceeded))
-	if got := s.world.troubles()[kindAPI]; got.since != begin || !strings.HasPrefix(got.err.Error(), "again") {
+	s.cluster.record(kindAPI, context.DeadlineExceeded)
+	begin := s.cluster.failures()[kindAPI].since
+	s.cluster.record(kindAPI, fmt.Errorf("again: %w", context.DeadlineExceeded))
+	if got := s.cluster.failures()[kindAPI]; got.since != begin || !strings.HasPrefix(got.err.Error(), "again") {
 		t.Errorf("it is %+v, want it since %s, with the newest words", got, begin)
 	}
-	if got := s.world.look(t.Context(), time.Now()); len(got.Trouble) != 1 || !got.Trouble[0].Away || got.Ready {
+	if got := s.cluster.snapshot(t.Context(), time.Now()); len(got.Trouble) != 1 || !got.Trouble[0].Away || got.Ready {
 		t.Errorf("it is shown as %+v, ready %v", got.Trouble, got.Ready)
 	}
-	s.world.note(kindAPI, nil)
-	if got := s.world.troubles(); len(got) != 0 {
+	s.cluster.record(kindAPI, nil)
+	if got := s.cluster.failures(); len(got) != 0 {
 		t.Errorf("it stays: %v", got)
 	}
 }
 
 func TestAPageGetsWhatIsNewerThanWhatItHasSeenAndNoMore(t *testing.T) {
 	f := newFeed(nil)
-	cells := func(states ...state) picture {
-		p := picture{Cells: map[string]cell{}}
+	cells := func(states ...state) snapshot {
+		p := snapshot{Cells: map[string]cell{}}
 		for i, s := range states {
 			name := fmt.Sprintf("n%d", i)
 			p.Cells[name] = cell{Name: name, State: s}
 		}
 		return p
 	}
-	f.take(cells(stateFine, stateFine, stateFine))
+	f.update(cells(stateFine, stateFine, stateFine))
 	all, next := f.since(0)
-	f.take(cells(stateFine, stateFine, stateFine))
+	f.update(cells(stateFine, stateFine, stateFine))
 	select {
 	case <-next:
 		t.Error("nothing new is news")
@@ -199,8 +199,8 @@ func TestAPageGetsWhatIsNewerThanWhatItHasSeenAndNoMore(t *testing.T) {
 	if m, _ := f.since(all.Version); m != nil {
 		t.Errorf("nothing new is sent: %+v", m)
 	}
-	f.take(cells(stateFine, stateTrial, stateFine))
-	f.take(cells(stateFine, stateFailed))
+	f.update(cells(stateFine, stateTrial, stateFine))
+	f.update(cells(stateFine, stateFailed))
 	m, _ := f.since(all.Version)
 	if len(m.Nodes) != 1 || m.Nodes[0].State != stateFailed || len(m.Gone) != 1 || m.Gone[0] != "n2" || m.All || m.Rest != nil {
 		t.Errorf("two changes become %+v", m)
@@ -216,11 +216,11 @@ func TestAPageGetsWhatIsNewerThanWhatItHasSeenAndNoMore(t *testing.T) {
 
 func TestNodesThatAreGoneAreForgottenInTheEnd(t *testing.T) {
 	f := newFeed(nil)
-	for i := range 2 * mostGone {
+	for i := range 2 * maxRemoved {
 		name := fmt.Sprint("n", i)
-		f.take(picture{Cells: map[string]cell{name: {Name: name}}})
+		f.update(snapshot{Cells: map[string]cell{name: {Name: name}}})
 	}
-	if len(f.changed) > mostGone+1 {
+	if len(f.changed) > maxRemoved+1 {
 		t.Errorf("%d are remembered", len(f.changed))
 	}
 	if m, _ := f.since(1); !m.All || len(m.Nodes) != 1 {
@@ -237,10 +237,10 @@ func TestConfigurationsAreSetBesideEachOther(t *testing.T) {
 		return query.SideOf("x", "ConfigMap a/b", p)
 	}
 	var active, assigned, effective column
-	active.take(side(payload.KeyKubeletDropin, "maxPods: 120\npodPidsLimit: 10\n"), nil)
-	assigned.take(side(payload.KeyKubeletDropin, "maxPods: 130\npodPidsLimit: 10\n"), nil)
-	effective.take(query.Side{Source: "configz", Extent: query.Effective, Fields: map[string]any{"maxPods": 120.0, "podPidsLimit": 10.0, "port": 1.0}}, nil)
-	v := besideEachOther(column{Title: "Local"}, active, assigned, effective)
+	active.set(side(payload.KeyKubeletDropin, "maxPods: 120\npodPidsLimit: 10\n"), nil)
+	assigned.set(side(payload.KeyKubeletDropin, "maxPods: 130\npodPidsLimit: 10\n"), nil)
+	effective.set(query.Side{Source: "configz", Extent: query.Effective, Fields: map[string]any{"maxPods": 120.0, "podPidsLimit": 10.0, "port": 1.0}}, nil)
+	v := mergeColumns(column{Title: "Local"}, active, assigned, effective)
 	var got []string
 	for _, f := range v.Fields {
 		got = append(got, fmt.Sprintf("%s %q %v", f.Field, f.Values, f.Differs))
@@ -250,7 +250,7 @@ func TestConfigurationsAreSetBesideEachOther(t *testing.T) {
 		t.Errorf("got %s, and %d the same; want %s", strings.Join(got, "; "), v.Same, want)
 	}
 	var failed column
-	failed.take(query.Side{}, errors.New("no\nright"))
+	failed.set(query.Side{}, errors.New("no\nright"))
 	if failed.Not != "no right" || failed.known {
 		t.Errorf("what cannot be read becomes %+v", failed)
 	}

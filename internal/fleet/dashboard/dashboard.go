@@ -1,8 +1,9 @@
-// Package dashboard serves a page that shows a fleet and its rollouts as they are now, and lets rollouts be steered, with
-// the rights of whoever started it.
+// Package dashboard is the HTTP server of `kubectl evenkeel dashboard`: a page (in web/) that shows the nodes and rollouts of a
+// cluster live and can pause, promote or abort rollouts, with the permissions of the user who started it. It listens on loopback
+// only, and requires a token.
 //
-// It must not decide or word anything of its own about nodes and rollouts: internal/fleet says how they are and writes what
-// is intended, for the command line as for the page. It listens on loopback alone, and answers only who knows its token.
+// It must not decide or describe anything about nodes and rollouts itself: internal/fleet/describe and internal/fleet/steer do
+// that, for the command line too.
 package dashboard
 
 import (
@@ -29,31 +30,31 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// DefaultPort is where the page is served if nobody says otherwise.
+// DefaultPort is the default of --port.
 const DefaultPort = 8085
 
-// Options is what a dashboard needs. Log gets a line for everything that it is asked to change.
+// Options are the settings of a dashboard. Log gets a line for each requested change.
 type Options struct {
 	Config  *rest.Config
-	Context string // of the kubeconfig, to be shown; may be empty
-	Port    int    // 0: any that is free
+	Context string // of the kubeconfig, shown on the page; may be empty
+	Port    int    // 0: any free port
 	Version string
 	Log     io.Writer
 }
 
-// Server is a dashboard that listens.
+// Server is a listening dashboard.
 type Server struct {
 	o        Options
 	token    string
 	listener net.Listener
 	api      client.WithWatch
-	world    *world
+	cluster  *cluster
 	feed     *feed
 
 	logging sync.Mutex
 }
 
-// Listen looks whether the cluster can be shown at all, and takes the port. The error says what is in the way.
+// Listen checks that the user can read NodeConfigs and rollouts, and listens on the port.
 func Listen(ctx context.Context, o Options) (*Server, error) {
 	config := rest.CopyConfig(o.Config)
 	config.UserAgent = "kubectl-evenkeel/" + o.Version + " dashboard"
@@ -74,19 +75,18 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	if err := probe(ctx, api); err != nil {
 		return nil, err
 	}
-	// Only IPv4's loopback: a browser that is told 127.0.0.1 asks nowhere else.
+	// IPv4 only: the URL names 127.0.0.1.
 	listener, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(o.Port)))
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("port %d is taken: choose another with --port, or --port 0 for any that is free: %w", o.Port, err)
+		return nil, fmt.Errorf("port %d is in use: choose another with --port, or --port 0 for any free port: %w", o.Port, err)
 	} else if err != nil {
 		return nil, fmt.Errorf("listen on loopback: %w", err)
 	}
-	w := newWorld(api)
-	return &Server{o: o, token: rand.Text(), listener: listener, api: api, world: w, feed: newFeed(w)}, nil
+	w := newCluster(api)
+	return &Server{o: o, token: rand.Text(), listener: listener, api: api, cluster: w, feed: newFeed(w)}, nil
 }
 
-// probe returns an error if there is nothing that could be shown: another one than for a right that is missing beside one
-// that is there.
+// probe returns an error if NodeConfigs or rollouts cannot be listed.
 func probe(ctx context.Context, api client.Reader) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
@@ -100,7 +100,7 @@ func probe(ctx context.Context, api client.Reader) error {
 	return nil
 }
 
-// URL is what to open: with the token, which a browser keeps to itself since it is behind the #.
+// URL returns the address of the page. The token follows the #, so browsers do not send it.
 func (s *Server) URL() string { return "http://" + s.listener.Addr().String() + "/#" + s.token }
 
 // Serve serves the page until ctx ends.
@@ -116,11 +116,11 @@ func (s *Server) Serve(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
-	all.Go(func() { s.world.watch(ctx) })
+	all.Go(func() { s.cluster.watch(ctx) })
 	all.Go(func() { s.feed.run(ctx) })
 	all.Go(func() {
 		<-ctx.Done()
-		_ = server.Close() // streams never end by themselves
+		_ = server.Close() // streams do not end by themselves
 	})
 	err := server.Serve(s.listener)
 	if ctx.Err() != nil {
@@ -129,7 +129,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	return fmt.Errorf("serve the page: %w", err)
 }
 
-// logf says what was changed, to whoever runs the command.
+// logf writes a line about a change to the log.
 func (s *Server) logf(format string, args ...any) {
 	s.logging.Lock()
 	defer s.logging.Unlock()

@@ -12,104 +12,104 @@ import (
 )
 
 const (
-	// often is how often a picture is made at most: many changes are shown as one.
-	often = 250 * time.Millisecond
-	// seldom is how often it is made at least: some things change with time alone.
-	seldom = 5 * time.Second
+	// minInterval is the shortest time between two snapshots: changes in between are sent together.
+	minInterval = 250 * time.Millisecond
+	// maxInterval is the longest time between two snapshots: some states change with time only.
+	maxInterval = 5 * time.Second
 )
 
-// feed keeps the newest picture, and what of it is newer than a number that a page has seen. It keeps no queues: a page
-// that is slow gets all that it has missed at once.
+// feed keeps the newest snapshot, and the version in which each part of it changed. It has no queues: a slow page gets all changes
+// that it has missed at once.
 type feed struct {
-	world *world
+	cluster *cluster
 
 	mu      sync.Mutex
 	version uint64
-	floor   uint64 // a page that has seen less needs everything
-	picture picture
-	changed map[string]uint64 // the version in which a cell, or its absence, was new
-	rest    uint64            // the same of everything but cells
+	oldest  uint64 // a page with an older version needs everything
+	current snapshot
+	changed map[string]uint64 // the version in which a cell changed or was removed
+	rest    uint64            // the version in which anything else changed
 	next    chan struct{}     // closed when there is a newer version
 }
 
-// mostGone is how many nodes that are gone are remembered.
-const mostGone = 1000
+// maxRemoved is the number of removed nodes whose versions are kept.
+const maxRemoved = 1000
 
-func newFeed(w *world) *feed {
-	return &feed{world: w, changed: map[string]uint64{}, next: make(chan struct{})}
+func newFeed(w *cluster) *feed {
+	return &feed{cluster: w, changed: map[string]uint64{}, next: make(chan struct{})}
 }
 
-// run makes pictures until ctx ends.
+// run takes snapshots until ctx ends.
 func (f *feed) run(ctx context.Context) {
 	for {
 		begin := time.Now()
-		p := f.world.look(ctx, begin)
+		p := f.cluster.snapshot(ctx, begin)
 		if ctx.Err() != nil {
 			return
 		}
-		f.take(p)
+		f.update(p)
 		took := time.Since(begin)
-		// A fleet that takes long to be looked at is looked at less often: half a processor is enough for a page.
+		// Snapshots of a large fleet take long: use at most half a processor for them.
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(max(often, took) - min(took, often)):
+		case <-time.After(max(minInterval, took) - min(took, minInterval)):
 		}
-		wake := seldom
+		wake := maxInterval
 		if p.wake > 0 {
-			wake = min(wake, max(p.wake, often))
+			wake = min(wake, max(p.wake, minInterval))
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-f.world.changed:
+		case <-f.cluster.changed:
 		case <-time.After(wake):
 		}
 	}
 }
 
-// take makes a picture the newest one, if anything in it is new.
-func (f *feed) take(p picture) {
+// update stores a snapshot, as a new version if anything has changed.
+func (f *feed) update(p snapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	version := f.version + 1
-	news := false
+	changed := false
 	for name, c := range p.Cells {
-		if was, there := f.picture.Cells[name]; !there || was != c {
-			f.changed[name], news = version, true
+		if was, there := f.current.Cells[name]; !there || was != c {
+			f.changed[name], changed = version, true
 		}
 	}
-	for name := range f.picture.Cells {
+	for name := range f.current.Cells {
 		if _, there := p.Cells[name]; !there {
-			f.changed[name], news = version, true
+			f.changed[name], changed = version, true
 		}
 	}
-	if len(f.changed) > len(p.Cells)+mostGone {
+	if len(f.changed) > len(p.Cells)+maxRemoved {
 		maps.DeleteFunc(f.changed, func(name string, _ uint64) bool { _, there := p.Cells[name]; return !there })
-		f.floor = version
+		f.oldest = version
 	}
-	if f.version == 0 || !reflect.DeepEqual(f.picture.rest(), p.rest()) {
-		f.rest, news = version, true
+	if f.version == 0 || !reflect.DeepEqual(f.current.rest(), p.rest()) {
+		f.rest, changed = version, true
 	}
-	f.picture = p
-	if news {
+	f.current = p
+	if changed {
 		f.version = version
 		close(f.next)
 		f.next = make(chan struct{})
 	}
 }
 
-// rest is a picture without its cells.
-func (p picture) rest() picture {
+// rest returns a snapshot without its cells.
+func (p snapshot) rest() snapshot {
 	p.Cells, p.wake = nil, 0
 	return p
 }
 
-// message is what a page is sent. It has everything, or what is newer than what the page has seen.
+// message is an event of the stream: everything, or the changes since the version that the page has seen.
 type message struct {
 	Version uint64       `json:"version"`
 	All     bool         `json:"all,omitempty"`
-	Zones   []string     `json:"zones,omitempty"` // named by their place in nodes
+	Zones   []string     `json:"zones,omitempty"` // nodes refer to them by index
 	Owners  []string     `json:"owners,omitempty"`
 	Nodes   []cellTuple  `json:"nodes,omitempty"`
 	Gone    []string     `json:"gone,omitempty"`
@@ -123,8 +123,8 @@ type messageRest struct {
 	Notes    []string      `json:"notes"`
 }
 
-// cellTuple is a cell as an array: there are thousands. It has the name, the places of zone and rollout in their lists, the
-// state, 1 if the Node is down, and why it is as it is, if there is something to say.
+// cellTuple is a cell encoded as an array, to save space: name, indexes of zone and rollout, state, 1 if the Node is down, and
+// optionally an explanation.
 type cellTuple struct {
 	cell
 	zone, owner int
@@ -142,15 +142,14 @@ func (t cellTuple) MarshalJSON() ([]byte, error) {
 	return json.Marshal(tuple)
 }
 
-// since returns what is newer than a version, and what is closed when there is more. 0 is a page that has seen nothing. The
-// message is nil if there is nothing newer.
+// since returns the changes since a version (0: everything; nil: none), and a channel that is closed at the next change.
 func (f *feed) since(seen uint64) (*message, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if seen == f.version {
 		return nil, f.next
 	}
-	m := &message{Version: f.version, All: seen == 0 || seen < f.floor || seen > f.version}
+	m := &message{Version: f.version, All: seen == 0 || seen < f.oldest || seen > f.version}
 	if m.All {
 		seen = 0
 	}
@@ -167,7 +166,7 @@ func (f *feed) since(seen uint64) (*message, <-chan struct{}) {
 		if version <= seen {
 			continue
 		}
-		if c, there := f.picture.Cells[name]; there {
+		if c, there := f.current.Cells[name]; there {
 			m.Nodes = append(m.Nodes, cellTuple{cell: c})
 		} else if !m.All {
 			m.Gone = append(m.Gone, name)
@@ -180,7 +179,7 @@ func (f *feed) since(seen uint64) (*message, <-chan struct{}) {
 	}
 	slices.Sort(m.Gone)
 	if f.rest > seen {
-		p := f.picture
+		p := f.current
 		m.Rest = &messageRest{Ready: p.Ready, Rollouts: append([]rolloutView{}, p.Rollouts...), Trouble: append([]trouble{}, p.Trouble...), Notes: append([]string{}, p.Notes...)}
 	}
 	return m, f.next

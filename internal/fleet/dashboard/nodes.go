@@ -17,7 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// nodeDetail is what the page shows of the node that somebody looks at: what `kubectl evenkeel node` says.
+// nodeDetail is the node panel of the page, as the output of `kubectl evenkeel node`.
 type nodeDetail struct {
 	Name  string             `json:"name"`
 	Lines []describe.Line    `json:"lines"`
@@ -29,7 +29,7 @@ type nodeDetail struct {
 
 func (s *Server) node(w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
-	view, err := query.ViewNode(r.Context(), remembering{s.world}, r.PathValue("name"))
+	view, err := query.ViewNode(r.Context(), cachedReader{s.cluster}, r.PathValue("name"))
 	if err != nil {
 		s.fail(w, http.StatusNotFound, describe.WithAdvice(err, s.o.Version))
 		return
@@ -40,19 +40,19 @@ func (s *Server) node(w http.ResponseWriter, r *http.Request) {
 		d.Next = append(d.Next, printable.Line(words))
 	}
 	if n.AgentVersion != "" && n.AgentVersion != s.o.Version {
-		d.Note = printable.Line(fmt.Sprintf("the agent is of another version (%s) than this program (%s)", n.AgentVersion, s.o.Version))
+		d.Note = printable.Line(fmt.Sprintf("the agent has another version (%s) than this program (%s)", n.AgentVersion, s.o.Version))
 	}
 	reply(w, d)
 }
 
-// configView sets the configurations of a node beside each other, field by field.
+// configView is a comparison of a node's configurations, field by field.
 type configView struct {
 	Columns []column   `json:"columns"`
 	Fields  []fieldRow `json:"fields"`
-	Same    int        `json:"same"` // fields that are left out, since all say the same
+	Same    int        `json:"same"` // number of omitted fields, which are equal in all columns
 }
 
-// column is one configuration: the node's own, the one it runs, the one it is assigned, and what its kubelet says.
+// column is one configuration: local, active, assigned, or the effective one of the kubelet.
 type column struct {
 	Title  string `json:"title"`
 	Source string `json:"source,omitempty"`
@@ -60,7 +60,7 @@ type column struct {
 
 	fields map[string]string // shown values by path; nil: not known
 	known  bool
-	whole  bool // a field that is not in it has the kubelet's default
+	whole  bool // fields that it does not set have the kubelet's defaults
 }
 
 // fieldRow is one field. A value is JSON, "masked", or empty: not set there, or not known.
@@ -70,7 +70,7 @@ type fieldRow struct {
 	Differs bool     `json:"differs"`
 }
 
-// nodeConfig answers with the configurations of a node. With ?live its kubelet is asked what is effective.
+// nodeConfig answers with the configurations of a node, with ?live including the effective one of its kubelet.
 func (s *Server) nodeConfig(w http.ResponseWriter, r *http.Request) {
 	ctx, name := r.Context(), r.PathValue("name")
 	p, err := query.GetPair(ctx, s.api, name)
@@ -83,46 +83,46 @@ func (s *Server) nodeConfig(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) compare(ctx context.Context, p query.Pair, name string, live bool) configView {
 	local := column{Title: "Local", Source: "the node's own files and flags"}
-	active := column{Title: "Active", Source: "what the node runs"}
-	assigned := column{Title: "Assigned", Source: "what it shall run"}
-	effective := column{Title: "Effective", Source: "what its kubelet says"}
+	active := column{Title: "Active", Source: "the configuration that the node runs"}
+	assigned := column{Title: "Assigned", Source: "the assigned configuration"}
+	effective := column{Title: "Effective", Source: "the kubelet's answer"}
 
 	runsLocal := p.Config != nil && query.HasReported(p.Config) && p.Config.Status.Active == nil
 	if runsLocal {
 		active.Source = "the node's own files and flags"
-		active.Not = "the node runs its local configuration, which only the node knows: what is effective is all of it"
+		active.Not = "the node runs its local configuration, which is not in the API: the effective configuration equals it"
 	} else {
-		active.take(query.NodeSide(ctx, s.api, name))
+		active.set(query.NodeSide(ctx, s.api, name))
 	}
-	assigned.take(assignedSide(ctx, s.api, p))
+	assigned.set(assignedSide(ctx, s.api, p))
 	if !live {
-		effective.Not = "its kubelet was not asked"
+		effective.Not = "not read from the kubelet"
 	} else {
-		effective.take(query.LiveSide(ctx, s.o.Config, name))
+		effective.set(query.LiveSide(ctx, s.o.Config, name))
 		effective.whole = true
 	}
 	switch {
 	case runsLocal && effective.known:
 		local.fields, local.known, local.whole = effective.fields, true, true
-		local.Source = "what its kubelet says, as it runs nothing else"
+		local.Source = "the kubelet's answer, since the node runs its local configuration"
 	case runsLocal:
-		local.Not = "only the node knows it: ask its kubelet"
+		local.Not = "not in the API: read it from the kubelet"
 	case active.known && !active.whole && effective.known:
-		// A drop-in is laid over the local configuration: what it does not name is as it is locally.
-		local.known, local.Source = true, "what its kubelet says, but for what the drop-in covers"
+		// A drop-in is merged over the local configuration: fields that it does not set have their local values.
+		local.known, local.Source = true, "the kubelet's answer, without the fields that the drop-in sets"
 		local.fields = maps.Clone(effective.fields)
 		for field := range active.fields {
 			delete(local.fields, field)
 		}
-		local.Not = "what the drop-in covers only the node knows: evenkeel-agent status --effective there"
+		local.Not = "fields that the drop-in sets are not in the API: run evenkeel-agent status --effective on the node"
 	default:
-		local.Not = "only the node knows it: evenkeel-agent status --effective there"
+		local.Not = "not in the API: run evenkeel-agent status --effective on the node"
 	}
-	return besideEachOther(local, active, assigned, effective)
+	return mergeColumns(local, active, assigned, effective)
 }
 
-// take fills a column.
-func (c *column) take(s query.Side, err error) {
+// set fills a column.
+func (c *column) set(s query.Side, err error) {
 	if err != nil {
 		c.Not = printable.Line(err.Error())
 		return
@@ -137,10 +137,10 @@ func (c *column) take(s query.Side, err error) {
 	}
 }
 
-// assignedSide is what a node's NodeConfig assigns.
+// assignedSide reads the configuration that a NodeConfig assigns.
 func assignedSide(ctx context.Context, c client.Reader, p query.Pair) (query.Side, error) {
 	if p.Config == nil {
-		return query.Side{}, fmt.Errorf("it has no NodeConfig")
+		return query.Side{}, fmt.Errorf("the node has no NodeConfig")
 	}
 	source := p.Config.Spec.ConfigSource
 	if source == nil || source.ConfigMapRef == nil {
@@ -150,17 +150,17 @@ func assignedSide(ctx context.Context, c client.Reader, p query.Pair) (query.Sid
 	where := fmt.Sprintf("ConfigMap %s/%s", ref.Namespace, ref.Name)
 	var cm corev1.ConfigMap
 	if err := c.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &cm); err != nil {
-		return query.Side{}, fmt.Errorf("get what is assigned, %s: %w", where, err)
+		return query.Side{}, fmt.Errorf("read the assigned %s: %w", where, err)
 	}
 	if cm.UID != ref.UID {
-		return query.Side{}, fmt.Errorf("%s is another object (UID: %s) than the one that is assigned (UID: %s)", where, cm.UID, ref.UID)
+		return query.Side{}, fmt.Errorf("the assigned %s was deleted and created again", where)
 	}
 	content, err := payload.FromConfigMap(&cm)
 	return query.SideOf("node/"+p.Config.Name, where, content), err
 }
 
-// besideEachOther sets columns beside each other: the fields that an assignment names, and those that are not the same.
-func besideEachOther(columns ...column) configView {
+// mergeColumns returns the rows of fields that an assignment sets or that differ.
+func mergeColumns(columns ...column) configView {
 	v := configView{Columns: columns, Fields: []fieldRow{}}
 	names := map[string]bool{}
 	for _, c := range columns {
@@ -184,7 +184,7 @@ func besideEachOther(columns ...column) configView {
 			}
 			differs = differs || value != first
 		}
-		// Active and assigned are both written by people: what only one of them names differs as well.
+		// A field that only one of active and assigned sets differs too.
 		_, inActive := columns[1].fields[field]
 		_, inAssigned := columns[2].fields[field]
 		row.Differs = differs || columns[1].known && columns[2].known && inActive != inAssigned

@@ -36,13 +36,13 @@ type rolloutView struct {
 	Paused   bool         `json:"paused,omitempty"`
 	Started  *time.Time   `json:"started,omitempty"`
 	Stopped  *time.Time   `json:"stopped,omitempty"`
-	Version  string       `json:"version"` // of the object: what is shown more of it is read anew when it changes
+	Version  string       `json:"version"` // resource version; the page reads the details again when it changes
 }
 
 type stepView struct {
 	Words string     `json:"words"`
 	State string     `json:"state"`           // done, now or next
-	Until *time.Time `json:"until,omitempty"` // of a pause that ends by itself
+	Until *time.Time `json:"until,omitempty"` // the end of a timed pause
 }
 
 type countView struct {
@@ -50,7 +50,7 @@ type countView struct {
 	N     int32  `json:"n"`
 }
 
-// budget is how many nodes are unavailable, and how many may be.
+// budget is the number of unavailable nodes, and the limit.
 type budget struct {
 	Used int `json:"used"`
 	Of   int `json:"of"`
@@ -58,7 +58,7 @@ type budget struct {
 
 type failuresView struct {
 	N     int32        `json:"n"`
-	Most  string       `json:"most"` // that stop it: a number or a percentage
+	Most  string       `json:"most"` // the number or percentage that halts the rollout
 	Nodes []failedNode `json:"nodes,omitempty"`
 }
 
@@ -68,7 +68,7 @@ type failedNode struct {
 	Message string `json:"message"`
 }
 
-// viewOf sums a rollout up.
+// viewOf summarizes a rollout.
 func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 	st := &r.Status
 	v := rolloutView{
@@ -122,7 +122,7 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 	return v
 }
 
-// toneOf is how good a phase is.
+// toneOf returns the color class of a phase.
 func toneOf(p v1alpha1.RolloutPhase) string {
 	switch {
 	case p == v1alpha1.RolloutComplete:
@@ -135,11 +135,11 @@ func toneOf(p v1alpha1.RolloutPhase) string {
 	return "waits"
 }
 
-// rolloutDetail is what the page shows of the rollout that somebody looks at.
+// rolloutDetail is the open card of a rollout.
 type rolloutDetail struct {
 	Name    string       `json:"name"`
 	Actions []actionView `json:"actions"`
-	// MayNot says why none of the actions may be taken; empty if they may.
+	// MayNot says why the user is not allowed to change the rollout; empty if the user is.
 	MayNot    string          `json:"mayNot,omitempty"`
 	History   []pastView      `json:"history"`
 	NoHistory string          `json:"noHistory,omitempty"` // why there is none
@@ -154,15 +154,15 @@ type pastView struct {
 	Ended string `json:"ended,omitempty"`
 }
 
-// changesView is what the revision changes.
+// changesView lists the changes of a revision.
 type changesView struct {
 	From  string `json:"from"`
 	To    string `json:"to"`
-	Words string `json:"words"` // a line a field
+	Words string `json:"words"` // one line for each field
 	Error string `json:"error,omitempty"`
 }
 
-// detail finds out what there is to say about one rollout.
+// detail reads the details of a rollout.
 func (s *Server) detail(ctx context.Context, name string, now time.Time) (*rolloutDetail, error) {
 	r, err := query.Rollout(ctx, s.api, name)
 	if err != nil {
@@ -195,7 +195,7 @@ func (s *Server) detail(ctx context.Context, name string, now time.Time) (*rollo
 	return d, nil
 }
 
-// rulesOf says by what a rollout goes.
+// rulesOf describes the settings of a rollout.
 func rulesOf(r *v1alpha1.NodeConfigRollout) []describe.Line {
 	p, err := policy.FromSpec(r, policy.Times{}, time.Time{})
 	if err != nil {
@@ -214,9 +214,9 @@ func rulesOf(r *v1alpha1.NodeConfigRollout) []describe.Line {
 	if v := r.Spec.Strategy.MaxUnavailablePerDomain; v != nil {
 		out = append(out, describe.Line{Key: "of one " + r.Spec.Strategy.TopologyKey, Text: v.String()})
 	}
-	then := "it stops"
+	then := "the rollout halts"
 	if p.RollbackOnFailure {
-		then = "it stops, and its nodes go back"
+		then = "the rollout halts, and its nodes roll back"
 	}
 	out = append(out, describe.Line{Key: "Failures", Text: "at " + amount(r.Spec.FailurePolicy.MaxFailures, "1") + " " + then})
 	if p.Soak > 0 {
@@ -238,7 +238,7 @@ func rulesOf(r *v1alpha1.NodeConfigRollout) []describe.Line {
 	return out
 }
 
-// changesOf is what differs between what succeeded last and what is rolled out.
+// changesOf compares the revision with the last succeeded one.
 func changesOf(r *v1alpha1.NodeConfigRollout, all []query.Revision) *changesView {
 	target, current := r.Status.UpdateRevision, r.Status.CurrentRevision
 	if target == nil || current != nil && current.Number == target.Number {

@@ -24,11 +24,11 @@ import (
 //go:embed web
 var files embed.FS
 
-// contentPolicy lets the page load what is served here, and nothing else from anywhere.
+// contentPolicy lets the page load resources from this server only.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 
-// handler serves the page to anybody on this machine, and what the cluster says to who knows the token.
+// handler serves the page without, and the API with a token.
 func (s *Server) handler() http.Handler {
 	web, err := fs.Sub(files, "web")
 	if err != nil {
@@ -43,12 +43,12 @@ func (s *Server) handler() http.Handler {
 	api.HandleFunc("POST /api/rollouts/{name}/{verb}", s.act)
 	mux := http.NewServeMux()
 	mux.Handle("/", http.FileServerFS(web))
-	mux.Handle("/api/", s.known(api))
-	return guarded(mux)
+	mux.Handle("/api/", s.requireToken(api))
+	return secured(mux)
 }
 
-// guarded refuses what a page from elsewhere could send, and says in every answer what a browser may do with it.
-func guarded(next http.Handler) http.Handler {
+// secured refuses cross-site requests, and sets security headers.
+func secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for key, value := range map[string]string{
 			"Content-Security-Policy": contentPolicy, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer",
@@ -56,7 +56,7 @@ func guarded(next http.Handler) http.Handler {
 		} {
 			w.Header().Set(key, value)
 		}
-		if words := foreign(r); words != "" {
+		if words := crossSite(r); words != "" {
 			refuse(w, http.StatusForbidden, words)
 			return
 		}
@@ -64,9 +64,9 @@ func guarded(next http.Handler) http.Handler {
 	})
 }
 
-// foreign says why a request does not come from the page, or goes to a name that is not this machine's own; empty if all is
-// well. The port may be another one: that of a tunnel.
-func foreign(r *http.Request) string {
+// crossSite says why a request is not from the page or not to a loopback address; empty if it is. The port can be that of a
+// tunnel.
+func crossSite(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil {
 		host = r.Host
@@ -86,14 +86,14 @@ func foreign(r *http.Request) string {
 		return ""
 	default:
 		if r.Method == http.MethodGet && !strings.HasPrefix(r.URL.Path, "/api/") && r.Header.Get("Sec-Fetch-Mode") == "navigate" {
-			return "" // a link that somebody has clicked
+			return "" // a click on a link
 		}
 		return "a page from elsewhere may not ask here (" + site + ")"
 	}
 }
 
-// known refuses who does not know the token.
-func (s *Server) known(next http.Handler) http.Handler {
+// requireToken refuses requests without the token.
+func (s *Server) requireToken(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) != 1 {
@@ -112,7 +112,7 @@ func (s *Server) known(next http.Handler) http.Handler {
 func refuse(w http.ResponseWriter, code int, words string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(map[string]string{"error": words}) // the page has gone: nobody to tell
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": words}) // it only fails if the page is closed
 }
 
 func reply(w http.ResponseWriter, v any) {
@@ -120,7 +120,7 @@ func reply(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-// fail answers with an error of ours, or with what is nearest to an error of the API.
+// fail answers with an error, and with the HTTP status of an error of the API.
 func (s *Server) fail(w http.ResponseWriter, code int, err error) {
 	var status apierrors.APIStatus
 	switch {
@@ -128,14 +128,14 @@ func (s *Server) fail(w http.ResponseWriter, code int, err error) {
 		code = http.StatusForbidden
 	case apierrors.IsNotFound(err):
 		code = http.StatusNotFound
-	case away(err), errors.As(err, &status) && status.Status().Code >= 500:
+	case unreachable(err), errors.As(err, &status) && status.Status().Code >= 500:
 		code = http.StatusBadGateway
 	}
 	refuse(w, code, describe.Printable(err.Error()))
 }
 
-// away tells an API server that does not answer from one that refuses.
-func away(err error) bool {
+// unreachable reports whether an error means that the API server does not answer, rather than refuses.
+func unreachable(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || query.Passing(err) && !apierrors.IsTooManyRequests(err) && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err)
 }
 
@@ -153,23 +153,23 @@ func (s *Server) rollout(w http.ResponseWriter, r *http.Request) {
 }
 
 const (
-	// breath is how often a stream that has nothing to say shows that it is alive.
-	breath = 10 * time.Second
-	// patience is how long a page may take to read.
-	patience = 30 * time.Second
+	// keepAlive is the interval of comments in an idle stream.
+	keepAlive = 10 * time.Second
+	// writeTimeout is how long a page may take to read.
+	writeTimeout = 30 * time.Second
 )
 
-// stream sends server-sent events: first everything, or what is newer than ?seen, then what changes.
+// stream sends server-sent events: first everything, or the changes since version ?seen, then further changes.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	seen, err := strconv.ParseUint(r.URL.Query().Get("seen"), 10, 64)
 	if err != nil && r.URL.Query().Has("seen") {
-		s.fail(w, http.StatusBadRequest, fmt.Errorf("seen is no number: %w", err))
+		s.fail(w, http.StatusBadRequest, fmt.Errorf("the parameter seen is not a number: %w", err))
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	control := http.NewResponseController(w)
 	send := func(text []byte) bool {
-		_ = control.SetWriteDeadline(time.Now().Add(patience)) // a recorder of a test has none
+		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // a test's recorder does not support it
 		_, err := w.Write(text)
 		return err == nil && control.Flush() == nil
 	}
@@ -186,7 +186,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			return
 		case <-next:
-		case <-time.After(breath):
+		case <-time.After(keepAlive):
 			if !send([]byte(": still here\n\n")) {
 				return
 			}

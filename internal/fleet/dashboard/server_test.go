@@ -42,8 +42,8 @@ func served(t *testing.T, may bool, objects ...client.Object) (*Server, *strings
 			return c.Create(ctx, o, options...)
 		}}).Build()
 	var log strings.Builder
-	w := newWorld(api)
-	return &Server{o: Options{Config: &rest.Config{Host: "https://api"}, Context: "here", Version: "v1", Log: &log}, token: "SECRET", api: api, world: w, feed: newFeed(w)}, &log
+	w := newCluster(api)
+	return &Server{o: Options{Config: &rest.Config{Host: "https://api"}, Context: "here", Version: "v1", Log: &log}, token: "SECRET", api: api, cluster: w, feed: newFeed(w)}, &log
 }
 
 // asked is a request of the page itself.
@@ -158,15 +158,15 @@ func TestWhatCannotBeReadIsRefusedAndChangesNothing(t *testing.T) {
 		says       string
 	}{
 		{"/api/rollouts/workers/delete", "{}", 404, `there is no action \"delete\"`},
-		{"/api/rollouts/workers/pause", "paused", 400, "cannot be read"},
+		{"/api/rollouts/workers/pause", "paused", 400, "cannot parse the request"},
 		{"/api/rollouts/workers/pause", `{"paused":true}`, 400, "unknown field"},
-		{"/api/rollouts/workers/pause", `{"revision":` + strings.Repeat("1", 2000) + `}`, 400, "cannot be read"},
+		{"/api/rollouts/workers/pause", `{"revision":` + strings.Repeat("1", 2000) + `}`, 400, "cannot parse the request"},
 		{"/api/rollouts/others/pause", "{}", 409, `rollout \"others\" does not exist; existing rollouts: workers`},
 		{"/api/rollouts/workers/promote", `{"revision":7,"step":1}`, 409, "is at revision 3, not 7"},
-		{"/api/rollouts/workers/promote", `{"revision":3,"step":0}`, 409, "has moved on since you looked"},
-		{"/api/rollouts/workers/promote", `{"step":1}`, 409, "has moved on since you looked"},
+		{"/api/rollouts/workers/promote", `{"revision":3,"step":0}`, 409, "has changed since the page was updated"},
+		{"/api/rollouts/workers/promote", `{"step":1}`, 409, "has changed since the page was updated"},
 		{"/api/rollouts/workers/abort", `{"revision":2,"step":1}`, 409, "is at revision 3, not 2"},
-		{"/api/rollouts/workers/resume", `{"revision":2}`, 409, "has moved on since you looked"},
+		{"/api/rollouts/workers/resume", `{"revision":2}`, 409, "has changed since the page was updated"},
 		{"/api/rollouts/workers/resume", `{"revision":3}`, 409, "but waits for approval: kubectl evenkeel rollout promote workers"},
 	} {
 		if code, body := answer(s, asked(http.MethodPost, tt.path, tt.body)); code != tt.code || !strings.Contains(body, tt.says) {
@@ -180,7 +180,7 @@ func TestWhatCannotBeReadIsRefusedAndChangesNothing(t *testing.T) {
 	if r.Spec.Paused || r.Spec.Approval != nil || r.Spec.Abort != nil {
 		t.Errorf("the spec is %+v", r.Spec)
 	}
-	if code, body := answer(s, asked(http.MethodGet, "/api/feed?seen=-1", "")); code != 400 || !strings.Contains(body, "seen is no number") {
+	if code, body := answer(s, asked(http.MethodGet, "/api/feed?seen=-1", "")); code != 400 || !strings.Contains(body, "seen is not a number") {
 		t.Errorf("the feed answers %d %s", code, body)
 	}
 }
@@ -208,7 +208,7 @@ func TestErrorsOfTheAPIKeepTheirKind(t *testing.T) {
 
 func TestTheStreamBeginsWithEverythingAndGoesOnWithWhatIsNew(t *testing.T) {
 	s, _ := served(t, true)
-	s.feed.take(picture{Cells: map[string]cell{"a": {Name: "a", Zone: "z"}, "b": {Name: "b", Zone: "z"}}, Ready: true})
+	s.feed.update(snapshot{Cells: map[string]cell{"a": {Name: "a", Zone: "z"}, "b": {Name: "b", Zone: "z"}}, Ready: true})
 	server := httptest.NewServer(s.handler())
 	defer server.Close()
 	r, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+"/api/feed?seen=0", nil)
@@ -228,7 +228,7 @@ func TestTheStreamBeginsWithEverythingAndGoesOnWithWhatIsNew(t *testing.T) {
 	if m := next(); !m.All || len(m.Nodes) != 2 || m.Rest == nil || !m.Rest.Ready {
 		t.Errorf("it begins with %+v", m)
 	}
-	s.feed.take(picture{Cells: map[string]cell{"b": {Name: "b", Zone: "z", State: stateFailed, Why: "no"}}, Ready: true})
+	s.feed.update(snapshot{Cells: map[string]cell{"b": {Name: "b", Zone: "z", State: stateFailed, Why: "no"}}, Ready: true})
 	if m := next(); m.All || len(m.Nodes) != 1 || len(m.Gone) != 1 || m.Gone[0] != "a" || m.Rest != nil {
 		t.Errorf("it goes on with %+v", m)
 	}

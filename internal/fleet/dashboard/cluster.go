@@ -18,71 +18,71 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
-// world is what the watches have told of a cluster: of each object what is shown of all of them at once, and no more. It
-// is a reader for what internal/fleet asks: lists of what is watched come from memory, and what is asked for by its name
-// from the API, whole.
-type world struct {
+// cluster is a cache of a cluster's nodes, NodeConfigs and rollouts, kept current by watches, with only the fields that the map
+// shows. As a client.Reader, it lists these kinds from memory, and reads single objects from the API.
+type cluster struct {
 	api client.WithWatch
 
 	mu       sync.Mutex
 	nodes    map[string]*corev1.Node
 	configs  map[string]*v1alpha1.NodeConfig
 	rollouts map[string]*v1alpha1.NodeConfigRollout
-	// listed tells which kinds have been seen whole at least once.
+	// listed has the kinds that were listed at least once.
 	listed map[string]bool
-	// failing is which kinds cannot be seen now.
+	// failing has the kinds that cannot be read now.
 	failing map[string]failure
-	memory  map[string]remembered
-	changed chan struct{}
+	// configMaps has the ConfigMaps of revisions; see cachedReader.
+	configMaps map[string]cachedList
+	changed    chan struct{}
 }
 
-// failure is why a kind cannot be seen, and since when.
+// failure is why a kind cannot be read, and since when.
 type failure struct {
 	since time.Time
 	err   error
 }
 
-// The kinds that are watched.
+// The watched kinds.
 const (
 	kindNodes    = "Nodes"
 	kindConfigs  = "NodeConfigs"
 	kindRollouts = "rollouts"
 )
 
-func newWorld(api client.WithWatch) *world {
-	return &world{
+func newCluster(api client.WithWatch) *cluster {
+	return &cluster{
 		api: api, nodes: map[string]*corev1.Node{}, configs: map[string]*v1alpha1.NodeConfig{}, rollouts: map[string]*v1alpha1.NodeConfigRollout{},
-		listed: map[string]bool{}, failing: map[string]failure{}, memory: map[string]remembered{}, changed: make(chan struct{}, 1),
+		listed: map[string]bool{}, failing: map[string]failure{}, configMaps: map[string]cachedList{}, changed: make(chan struct{}, 1),
 	}
 }
 
-// watch keeps the world up to date until ctx ends.
-func (w *world) watch(ctx context.Context) {
+// watch keeps the cache current until ctx ends.
+func (w *cluster) watch(ctx context.Context) {
 	var all sync.WaitGroup
 	all.Go(func() { w.watchNodes().Run(ctx, w.api) })
 	all.Go(func() { w.watchConfigs().Run(ctx, w.api) })
 	all.Go(func() { w.watchRollouts().Run(ctx, w.api) })
-	all.Go(func() { w.feel(ctx) })
+	all.Go(func() { w.ping(ctx) })
 	all.Wait()
 }
 
-func (w *world) watchNodes() query.Watch[*corev1.Node] {
+func (w *cluster) watchNodes() query.Watch[*corev1.Node] {
 	return watchKind(w, kindNodes, w.nodes, func() client.ObjectList { return &corev1.NodeList{} }, policy.StripNode)
 }
 
-func (w *world) watchConfigs() query.Watch[*v1alpha1.NodeConfig] {
+func (w *cluster) watchConfigs() query.Watch[*v1alpha1.NodeConfig] {
 	return watchKind(w, kindConfigs, w.configs, func() client.ObjectList { return &v1alpha1.NodeConfigList{} }, policy.StripNodeConfig)
 }
 
-func (w *world) watchRollouts() query.Watch[*v1alpha1.NodeConfigRollout] {
+func (w *cluster) watchRollouts() query.Watch[*v1alpha1.NodeConfigRollout] {
 	return watchKind(w, kindRollouts, w.rollouts, func() client.ObjectList { return &v1alpha1.NodeConfigRolloutList{} }, policy.StripRollout)
 }
 
-// watchKind returns a watch that keeps the items of one kind up to date. strip removes the fields that the page does not show.
+// watchKind returns a watch that keeps the items of one kind current. strip removes the fields that the page does not show.
 func watchKind[T any, P interface {
 	*T
 	client.Object
-}](w *world, kind string, items map[string]P, newList func() client.ObjectList, strip func(P)) query.Watch[P] {
+}](w *cluster, kind string, items map[string]P, newList func() client.ObjectList, strip func(P)) query.Watch[P] {
 	change := func(do func()) {
 		w.mu.Lock()
 		do()
@@ -103,37 +103,37 @@ func watchKind[T any, P interface {
 		},
 		Update:   func(o P) { strip(o); change(func() { items[o.GetName()] = o }) },
 		Delete:   func(o P) { change(func() { delete(items, o.GetName()) }) },
-		Answered: func(err error) { w.note(kind, err) },
+		Answered: func(err error) { w.record(kind, err) },
 	}
 }
 
-// feelEvery is how often the API server is asked whether it is there: a watch does not notice one that only hangs.
-const feelEvery = 3 * time.Second
+// pingInterval is the time between two requests that check the API server: a watch does not notice a server that hangs.
+const pingInterval = 3 * time.Second
 
-// kindAPI stands for the API server itself.
+// kindAPI is the key in failing of the API server itself.
 const kindAPI = "the API server"
 
-// feel notes whether the API server answers.
-func (w *world) feel(ctx context.Context) {
+// ping records whether the API server answers.
+func (w *cluster) ping(ctx context.Context) {
 	for ctx.Err() == nil {
-		asking, cancel := context.WithTimeout(ctx, 2*feelEvery)
-		err := w.api.List(asking, &v1alpha1.NodeConfigRolloutList{}, client.Limit(1))
+		requestCtx, cancel := context.WithTimeout(ctx, 2*pingInterval)
+		err := w.api.List(requestCtx, &v1alpha1.NodeConfigRolloutList{}, client.Limit(1))
 		cancel()
 		if ctx.Err() == nil {
-			if err != nil && !away(err) {
-				err = nil // an answer, if no good one: who lists the kind tells
+			if err != nil && !unreachable(err) {
+				err = nil // it answers; the watch of the kind records this error
 			}
-			w.note(kindAPI, err)
+			w.record(kindAPI, err)
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(feelEvery):
+		case <-time.After(pingInterval):
 		}
 	}
 }
 
-// note notes that a kind can be seen, or why not.
-func (w *world) note(kind string, err error) {
+// record records that a kind can be read, or why not.
+func (w *cluster) record(kind string, err error) {
 	w.mu.Lock()
 	was, failing := w.failing[kind]
 	switch {
@@ -150,20 +150,20 @@ func (w *world) note(kind string, err error) {
 	}
 }
 
-func (w *world) wake() {
+func (w *cluster) wake() {
 	select {
 	case w.changed <- struct{}{}:
 	default:
 	}
 }
 
-// Get asks the API: what is looked at by its name is shown whole, and as it is now.
-func (w *world) Get(ctx context.Context, key client.ObjectKey, object client.Object, o ...client.GetOption) error {
+// Get reads an object from the API, current and with all fields.
+func (w *cluster) Get(ctx context.Context, key client.ObjectKey, object client.Object, o ...client.GetOption) error {
 	return w.api.Get(ctx, key, object, o...)
 }
 
-// List answers from memory what is watched, in the order of the names and in one page.
-func (w *world) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+// List returns watched kinds from memory, sorted by name and in one page.
+func (w *cluster) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
 	o := client.ListOptions{}
 	o.ApplyOptions(options)
 	switch l := list.(type) {
@@ -176,11 +176,11 @@ func (w *world) List(ctx context.Context, list client.ObjectList, options ...cli
 	default:
 		return w.api.List(ctx, list, options...)
 	}
-	return w.blind(list)
+	return w.unread(list)
 }
 
-// blind is the error for a kind that was never seen whole.
-func (w *world) blind(list client.ObjectList) error {
+// unread returns an error for a kind that was never listed.
+func (w *cluster) unread(list client.ObjectList) error {
 	kind := kindRollouts
 	switch list.(type) {
 	case *corev1.NodeList:
@@ -196,13 +196,13 @@ func (w *world) blind(list client.ObjectList) error {
 	if f, ok := w.failing[kind]; ok {
 		return f.err
 	}
-	return fmt.Errorf("the %s have not been seen yet", kind)
+	return fmt.Errorf("the %s have not been listed yet", kind)
 }
 
 func listOf[T any, P interface {
 	*T
 	client.Object
-}](w *world, items map[string]P, selector labels.Selector) []T {
+}](w *cluster, items map[string]P, selector labels.Selector) []T {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	found := make([]P, 0, len(items))
@@ -214,20 +214,20 @@ func listOf[T any, P interface {
 	slices.SortFunc(found, func(a, b P) int { return cmp.Compare(a.GetName(), b.GetName()) })
 	out := make([]T, len(found))
 	for i, o := range found {
-		out[i] = *o // what it points to is shared, and never changed
+		out[i] = *o // shares pointers, which nobody changes
 	}
 	return out
 }
 
-// troubles is what cannot be seen now.
-func (w *world) troubles() map[string]failure {
+// failures returns what cannot be read now.
+func (w *cluster) failures() map[string]failure {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return maps.Clone(w.failing)
 }
 
-// ready tells whether everything that can be seen has been. Without Nodes there is something to see.
-func (w *world) ready() bool {
+// ready reports whether all kinds were listed, except Nodes that cannot be.
+func (w *cluster) ready() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, kind := range []string{kindNodes, kindConfigs, kindRollouts} {
