@@ -173,7 +173,7 @@ func TestPurgeShowsWhatIsLostAndDeletesTheAPI(t *testing.T) {
 	if err := c.cluster.Apply(t.Context(), "../../config/installer"); err != nil {
 		t.Fatal(err)
 	}
-	c.evenkeel("install", "a", "--yes").refuses(t, "the cluster has no CustomResourceDefinition nodeconfigs.evenkeel.dev, and agents nowhere to report to: apply evenkeel's manifests first: kubectl apply -k config/default")
+	c.evenkeel("install", "a", "--yes").refuses(t, "the cluster has no CustomResourceDefinition nodeconfigs.evenkeel.dev, so agents cannot report: apply evenkeel's manifests first: kubectl apply -k config/default")
 	c.evenkeel("uninstall", "--purge", "--yes").says(t, "--purge deletes for good: 0 NodeConfigs; 0 rollouts", "evenkeel-installer deleted")
 	c.wantLabels(nil)
 }

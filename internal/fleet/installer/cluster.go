@@ -23,18 +23,18 @@ import (
 // ErrApplyFirst means that objects of evenkeel's manifests are missing in the cluster.
 var ErrApplyFirst = errors.New("apply evenkeel's manifests first: kubectl apply -k config/default")
 
-// CRDName is the CustomResourceDefinition of the objects to which agents report.
+// CRDName is the name of the CustomResourceDefinition of NodeConfigs.
 const CRDName = "nodeconfigs." + v1alpha1.GroupName
 
-// CheckCRD returns an error if the cluster's NodeConfigs lack fields that this program knows: the API server would drop them
-// from what agents report.
+// CheckCRD returns an error if the cluster's CRD of NodeConfigs lacks fields that this program knows: the API server would drop
+// them from the agents' reports.
 func CheckCRD(ctx context.Context, c client.Client) error {
 	crd := &unstructured.Unstructured{}
 	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 	err := c.Get(ctx, client.ObjectKey{Name: CRDName}, crd)
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("the cluster has no CustomResourceDefinition %s, and agents nowhere to report to: %w", CRDName, ErrApplyFirst)
+		return fmt.Errorf("the cluster has no CustomResourceDefinition %s, so agents cannot report: %w", CRDName, ErrApplyFirst)
 	case err != nil:
 		return fmt.Errorf("read the CustomResourceDefinition %s: %w", CRDName, err)
 	}
@@ -76,7 +76,7 @@ func fieldsMissing(path string, t reflect.Type, known map[string]any) []string {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case name == "" && (options == "inline" || f.Anonymous):
-			if f.Type.PkgPath() == t.PkgPath() { // not the kind and version, which every object has
+			if f.Type.PkgPath() == t.PkgPath() { // skip kind and apiVersion, which each object has
 				missing = append(missing, fieldsMissing(path, f.Type, known)...)
 			}
 			continue
@@ -94,7 +94,7 @@ func fieldsMissing(path string, t reflect.Type, known map[string]any) []string {
 	return missing
 }
 
-// DesiredOf returns what the operation's DaemonSet is now. It waits for some seconds until kube-controller-manager has seen it.
+// DesiredOf reads the operation's DaemonSet. It waits some seconds until kube-controller-manager has observed it.
 func DesiredOf(ctx context.Context, c client.Client, m Operation) (Desired, error) {
 	deadline := time.Now().Add(query.ObserveTimeout)
 	for {
@@ -103,7 +103,7 @@ func DesiredOf(ctx context.Context, c client.Client, m Operation) (Desired, erro
 			return w, err
 		}
 		if time.Now().After(deadline) {
-			return w, fmt.Errorf("kube-controller-manager has not seen the newest DaemonSet %s/%s: is it running?", v1alpha1.InstallNamespace, m.DaemonSet)
+			return w, fmt.Errorf("kube-controller-manager has not observed the newest DaemonSet %s/%s: is it running?", v1alpha1.InstallNamespace, m.DaemonSet)
 		}
 		select {
 		case <-ctx.Done():
@@ -113,7 +113,7 @@ func DesiredOf(ctx context.Context, c client.Client, m Operation) (Desired, erro
 	}
 }
 
-// Newest returns what the operation's DaemonSet is now, without a revision if kube-controller-manager has not seen it yet.
+// Newest reads the operation's DaemonSet. The revision is empty until kube-controller-manager has observed it.
 func Newest(ctx context.Context, c client.Client, m Operation) (Desired, error) {
 	d := &appsv1.DaemonSet{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.InstallNamespace, Name: m.DaemonSet}, d)
@@ -126,7 +126,7 @@ func Newest(ctx context.Context, c client.Client, m Operation) (Desired, error) 
 	container := &d.Spec.Template.Spec.Containers[0]
 	w := Desired{Image: container.Image, Version: describe.ImageVersion(container.Image)}
 	if probe := container.ReadinessProbe; probe != nil {
-		// A kubelet that was just started calls a pod ready, for what it was before, until it has asked it itself.
+		// A restarted kubelet reports the old readiness of a pod until its first probe.
 		w.ReadyFor = 2 * time.Duration(probe.PeriodSeconds) * time.Second
 	}
 	if d.Status.ObservedGeneration < d.Generation {

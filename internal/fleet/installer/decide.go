@@ -27,7 +27,7 @@ func Start(p Policy, nodes []Node) Progress {
 	return Progress{Nodes: append(first, last...)}
 }
 
-// Decide says what happens next. It has no I/O and no clock. The first call after Start is told of the nodes in progress.
+// Decide returns the next decision. It has no I/O and no clock. The first call after Start needs the nodes in progress.
 func Decide(p Policy, was Progress, o Observed) Decision {
 	d := Decision{Next: Progress{Nodes: slices.Clone(was.Nodes), Stopped: was.Stopped}}
 	nodes := map[string]Node{}
@@ -44,7 +44,7 @@ func Decide(p Policy, was Progress, o Observed) Decision {
 	return d
 }
 
-// judgeInProgress says what became of the nodes in progress that were read. The first failure stops the operation.
+// judgeInProgress updates the nodes in progress that were read. The first failure stops the operation.
 func (d *Decision) judgeInProgress(p Policy, nodes map[string]Node, now time.Time) {
 	for i := range d.Next.Nodes {
 		n := &d.Next.Nodes[i]
@@ -71,12 +71,12 @@ func (n *NodeProgress) judgeInProgress(p Policy, node Node, now time.Time) {
 	case node.Gone:
 		n.State = gone
 		return
-	case node.Unread != "": // the API server may be on the node whose kubelet restarts
+	case node.Unread != "": // the API server can run on the node whose kubelet restarts
 		n.State.Why = "the API server does not answer: " + node.Unread
 	default:
 		n.State = p.judge(node)
 		if n.State.Stage == ToDo && node.waitsForTurn(p.Desired.Revision) {
-			n.Begun = time.Time{} // its pod has come, and changes nothing before the node's turn
+			n.Begun = time.Time{} // its pod waits for the node's turn
 			return
 		}
 		if n.State.Stage == ToDo || n.State.Stage == Skipped {
@@ -90,7 +90,7 @@ func (n *NodeProgress) judgeInProgress(p Policy, node Node, now time.Time) {
 	}
 }
 
-// waitUntilStable keeps a node in progress until it has been as it must be for some time.
+// waitUntilStable keeps a node in progress until it has been done for readyFor.
 func (n *NodeProgress) waitUntilStable(readyFor time.Duration, now time.Time) {
 	if n.State.Stage != Done {
 		n.doneSince = time.Time{}
@@ -104,7 +104,7 @@ func (n *NodeProgress) waitUntilStable(readyFor time.Duration, now time.Time) {
 	}
 }
 
-// begin begins with the node that was chosen and read for it, unless the node has changed meanwhile.
+// begin starts the operation on the node that was read for this, unless the node has changed in the meantime.
 func (d *Decision) begin(p Policy, nodes map[string]Node, now time.Time) {
 	i, ok := d.Next.next(p)
 	if !ok {
@@ -128,7 +128,7 @@ func (d *Decision) begin(p Policy, nodes map[string]Node, now time.Time) {
 	if node.Label != p.Operation.label {
 		n.labelBefore = &node.Label
 	} else {
-		// A pod of the newest revision has waited for its turn. The DaemonSet replaces the others.
+		// Keep a waiting pod of the newest revision. The DaemonSet replaces the others.
 		for _, pod := range node.Pods {
 			if pod.Revision != p.Desired.Revision {
 				step.Pods = append(step.Pods, pod)
@@ -140,7 +140,7 @@ func (d *Decision) begin(p Policy, nodes map[string]Node, now time.Time) {
 	d.Steps = append(d.Steps, step)
 }
 
-// next is the node that may begin now, if any.
+// next returns the node that may begin now, if there is one.
 func (p Progress) next(policy Policy) (int, bool) {
 	if p.Stopped || len(p.In(Doing)) >= policy.MaxUnavailable {
 		return 0, false
@@ -149,7 +149,7 @@ func (p Progress) next(policy Policy) (int, bool) {
 	return i, i >= 0
 }
 
-// choose says what to read for the next decision, and when.
+// choose sets what to read for the next decision, and when.
 func (d *Decision) choose(p Policy) {
 	inProgress := d.Next.In(Doing)
 	if i, ok := d.Next.next(p); ok {
@@ -172,8 +172,8 @@ func (d *Decision) choose(p Policy) {
 	}
 }
 
-// restore ends an operation that was interrupted. A node on which no process has started gets the label back that it had.
-// The others finish by themselves.
+// restore ends an interrupted operation. It restores the labels of nodes on which no process has started. The others finish by
+// themselves.
 func (d *Decision) restore(p Policy, nodes map[string]Node) {
 	d.Verdict, d.Reason = End, ReasonInterrupted
 	for i := range d.Next.Nodes {

@@ -1,7 +1,7 @@
-// Package installer brings evenkeel's agent to many nodes, or takes it away, a few nodes at a time: it labels a node, which
-// brings a pod of the installer there, and waits until the node's kubelet and agent are back.
+// Package installer installs evenkeel's agent on many nodes, or uninstalls it, a few nodes at a time: it labels a node, so that a
+// DaemonSet runs a pod there, and waits until the node's kubelet and agent are healthy again.
 //
-// Decide is pure: from what is known of the nodes it says which node is next, whether to wait, to stop, or to give a node
-// its label back. Pacer reads the nodes and carries the decisions out. What a pod does on its node is not known here: that
-// is internal/node/install. Whoever calls it asks for confirmation, and prints.
+// Decide is pure: it chooses the next node, and whether to wait, to stop, or to restore a label. Pacer reads the nodes and carries
+// out the decisions. The package must not know what a pod does on its node (internal/node/install does), and it neither asks for
+// confirmation nor prints.
 package installer

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Events returns the last Events of a Node since a time, the newest last.
+// Events returns the newest Events of a Node since a time, at most so many, the newest last.
 func Events(ctx context.Context, c client.Client, node string, since time.Time, most int) ([]corev1.Event, error) {
 	list := &corev1.EventList{}
 	err := c.List(ctx, list, client.InNamespace(metav1.NamespaceDefault), client.MatchingFieldsSelector{

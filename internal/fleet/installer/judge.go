@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// judge says how far a node is.
+// judge returns the state of a node.
 func (p Policy) judge(n Node) State {
 	switch {
 	case n.Label == p.Operation.failed:
@@ -19,14 +19,14 @@ func (p Policy) judge(n Node) State {
 	case n.Label != p.Operation.label:
 		return p.judgeUntouched(n)
 	case len(n.Pods) > 0 && n.podOf(p.Desired.Revision) == nil:
-		return p.judgeUntouched(n) // by what the DaemonSet is now
+		return p.judgeUntouched(n) // its pods are of an older DaemonSet
 	case p.Operation == Install && n.waitsForTurn(p.Desired.Revision):
 		return p.judgeUntouched(n)
 	}
 	return p.judgeLabelled(n)
 }
 
-// judgeUntouched judges a node that nothing has been asked of.
+// judgeUntouched returns the state of a node on which the operation has not begun.
 func (p Policy) judgeUntouched(n Node) State {
 	skip := func(why string) State { return State{Stage: Skipped, Why: why} }
 	switch {
@@ -46,7 +46,7 @@ func (p Policy) judgeUntouched(n Node) State {
 	return State{Stage: ToDo}
 }
 
-// judgeLabelled judges a node that is labelled for the operation.
+// judgeLabelled returns the state of a node that is labelled for the operation.
 func (p Policy) judgeLabelled(n Node) State {
 	wait := func(format string, args ...any) State {
 		return State{Stage: Doing, Why: fmt.Sprintf(format, args...)}
@@ -77,8 +77,8 @@ func (n Node) podOf(revision string) *Pod {
 	return &n.Pods[i]
 }
 
-// waitsForTurn reports whether a pod of this revision finds another agent there and may not change it: the Node does not name
-// the revision.
+// waitsForTurn reports whether the pod of this revision must not replace the agent yet: the Node's annotation does not name the
+// revision.
 func (n Node) waitsForTurn(revision string) bool {
 	pod := n.podOf(revision)
 	return pod != nil && !pod.Ready && pod.Running && n.Reported && n.Turn != revision
@@ -89,18 +89,17 @@ func (n Node) started() bool {
 	return slices.ContainsFunc(n.Pods, func(p Pod) bool { return p.Started })
 }
 
-// finalExits are the exit codes of an installer that will not do better the next time: it has taken back what it did, or
-// cannot begin.
+// finalExits are the exit codes of an installer for which a retry does not help.
 var finalExits = map[int32]string{
 	2: "it was tried and taken back",
 	3: "it was given a wrong command line",
 	6: "it cannot get on the host",
 }
 
-// mostRestarts is how often an installer may end with an error that has changed nothing.
+// mostRestarts is the number of restarts after errors that changed nothing on the node.
 const mostRestarts = 2
 
-// judge says what a pod that is not ready does, or why it never will be ready.
+// judge says why a pod is not ready, and whether that is final.
 func (p *Pod) judge() State {
 	s := State{Stage: Doing}
 	c := p.Container
@@ -118,7 +117,7 @@ func (p *Pod) judge() State {
 		}
 	case c.Waits != "":
 		s.Why = "its pod waits: " + describe.JoinWords(c.Waits, c.Message)
-		// ErrImagePull may pass. A kubelet that backs off has tried again.
+		// ErrImagePull can be temporary. In ImagePullBackOff the kubelet has already retried.
 		if slices.Contains([]string{"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}, c.Waits) {
 			s.Stage = Failed
 		}
@@ -128,7 +127,7 @@ func (p *Pod) judge() State {
 	return s
 }
 
-// lastWords is the last line of what a program said, without what the agent's main begins it with.
+// lastWords returns the last line of a program's output, without the prefix of the agent's main.
 func lastWords(said string) string {
 	lines := strings.Split(said, "\n")
 	return strings.TrimPrefix(printable.Line(lines[len(lines)-1]), "evenkeel-agent: ")

@@ -47,7 +47,7 @@ func (o Operation) Nodes(ctx context.Context, c client.Reader, names []string, s
 		}
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("there is no node %s; see `kubectl get nodes`; nothing was changed", printable.Few(slices.Sorted(maps.Keys(missing))))
+		return nil, fmt.Errorf("nodes not found: %s; see `kubectl get nodes`; nothing was changed", printable.Few(slices.Sorted(maps.Keys(missing))))
 	}
 	return nodes, nil
 }
@@ -94,7 +94,7 @@ func (o Operation) node(ctx context.Context, c client.Reader, name string) (Node
 	return nodeOf(p, pods.Items), err
 }
 
-// nodeOf returns what objects of the API say of a node.
+// nodeOf converts the objects of a node.
 func nodeOf(p query.Pair, pods []corev1.Pod) Node {
 	labels := p.Node.Labels
 	_, controlPlane := labels["node-role.kubernetes.io/control-plane"]

@@ -18,7 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// readEvery is how often nodes in progress are read.
+// readEvery is the interval at which nodes in progress are read.
 const readEvery = time.Second
 
 // Pacer takes nodes through an operation: it reads them, asks Decide, and carries the steps out.
@@ -26,14 +26,14 @@ type Pacer struct {
 	Client   client.Client
 	Policy   Policy
 	Progress Progress
-	// Tell is called when the state of a node that was read has changed.
+	// Tell is called after the state of a node has changed.
 	Tell func(NodeProgress)
 
 	told map[string]State
 }
 
-// Run returns when the operation has ended. If it ends early, because of ctx or of an error of the API, it returns why.
-// Progress says what became of the nodes.
+// Run returns when the operation has ended. It returns an error if the operation ended early, because of ctx or an error of the
+// API. Progress has the states of the nodes.
 func (p *Pacer) Run(ctx context.Context) error {
 	p.told = map[string]State{}
 	tick := time.NewTicker(readEvery)
@@ -72,7 +72,7 @@ func (p *Pacer) read(ctx context.Context, names []string) ([]Node, error) {
 		case !inProgress:
 			return nil, fmt.Errorf("begin with node %s: %w", name, err)
 		case !query.Passing(err):
-			return nil, fmt.Errorf("look at node %s: %w", name, err)
+			return nil, fmt.Errorf("read node %s: %w", name, err)
 		default:
 			node = Node{Name: name, Unread: err.Error()}
 		}
@@ -81,7 +81,7 @@ func (p *Pacer) read(ctx context.Context, names []string) ([]Node, error) {
 	return nodes, nil
 }
 
-// tell tells of nodes whose state has changed.
+// tell calls Tell for nodes whose state has changed.
 func (p *Pacer) tell(names []string) {
 	for _, n := range p.Progress.Nodes {
 		told := State{Stage: n.State.Stage, Why: n.State.Why}
@@ -120,7 +120,7 @@ func (p *Pacer) interrupt(ctx context.Context, why error) error {
 	return errors.Join(errs...)
 }
 
-// keep puts the progress of one node back.
+// keep restores the progress of one node.
 func (p *Progress) keep(was Progress, name string) {
 	for i := range p.Nodes {
 		if p.Nodes[i].Name == name {
@@ -129,7 +129,7 @@ func (p *Progress) keep(was Progress, name string) {
 	}
 }
 
-// carryOut carries the steps of a decision out. A node that cannot begin stays as it was.
+// carryOut executes the steps of a decision. A node that cannot begin keeps its state.
 func (p *Pacer) carryOut(ctx context.Context, d Decision) error {
 	was := p.Progress
 	p.Progress = d.Next
@@ -144,16 +144,16 @@ func (p *Pacer) carryOut(ctx context.Context, d Decision) error {
 			p.Progress.keep(was, s.Node)
 			err = fmt.Errorf("begin with node %s: %w", s.Node, err)
 		case MarkFailed:
-			err = fmt.Errorf("node %s has failed (%s), and that cannot be noted: %w", s.Node, printable.Line(s.Why), err)
+			err = fmt.Errorf("node %s has failed (%s), but its label cannot be written: %w", s.Node, printable.Line(s.Why), err)
 		case RemoveLabel:
-			err = fmt.Errorf("take the label %s from node %s, which is done: %w", v1alpha1.LabelAgent, s.Node, err)
+			err = fmt.Errorf("remove the label %s from node %s, which is done: %w", v1alpha1.LabelAgent, s.Node, err)
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// step carries one step out.
+// step executes one step.
 func (p *Pacer) step(ctx context.Context, s Step) error {
 	switch s.Action {
 	case MarkFailed:
@@ -181,16 +181,15 @@ func (p *Pacer) step(ctx context.Context, s Step) error {
 	return nil
 }
 
-// afterwards is a little time for what must be done though the command was interrupted.
+// afterwards returns a context for requests that follow an interruption.
 func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 }
 
-// mostWords is how many bytes of the reason of its failure a Node keeps.
+// mostWords limits the failure annotation of a Node, in bytes.
 const mostWords = 500
 
-// SetLabel gives a node's label a value, or removes it if the value is empty. The Node keeps why it failed; an empty reason
-// removes the one before.
+// SetLabel sets a node's label LabelAgent, or removes it if the value is empty, and does the same with the failure annotation.
 func SetLabel(ctx context.Context, c client.Client, node, value, failed string) error {
 	if failed = printable.Line(failed); len(failed) > mostWords {
 		failed = strings.ToValidUTF8(failed[:mostWords], "") + "..."
@@ -198,7 +197,7 @@ func SetLabel(ctx context.Context, c client.Client, node, value, failed string) 
 	return patchNode(ctx, c, node, value, map[string]any{v1alpha1.AnnotationAgentFailed: orNone(failed)})
 }
 
-// patchNode gives a node's label a value, or removes it if the value is empty. Annotations that are nil are removed.
+// patchNode sets a node's label LabelAgent, or removes it if the value is empty. It removes annotations that are nil.
 func patchNode(ctx context.Context, c client.Client, node, value string, annotations map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"labels": map[string]any{v1alpha1.LabelAgent: orNone(value)}, "annotations": annotations,

@@ -17,7 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
-// Rollouts reads all rollouts. Without their CRD there are none.
+// Rollouts reads all rollouts. It returns none if their CRD does not exist.
 func Rollouts(ctx context.Context, c client.Client) ([]v1alpha1.NodeConfigRollout, error) {
 	list, err := query.Rollouts(ctx, c)
 	if meta.IsNoMatchError(err) {
@@ -29,7 +29,7 @@ func Rollouts(ctx context.Context, c client.Client) ([]v1alpha1.NodeConfigRollou
 	return list.Items, nil
 }
 
-// ActiveRollouts are the names of rollouts that write NodeConfigs, now or when their time comes.
+// ActiveRollouts returns the names of rollouts that write NodeConfigs now or later.
 func ActiveRollouts(rollouts []v1alpha1.NodeConfigRollout) []string {
 	var names []string
 	for _, r := range rollouts {
@@ -44,7 +44,7 @@ func ActiveRollouts(rollouts []v1alpha1.NodeConfigRollout) []string {
 	return names
 }
 
-// LabelledNodes are the names of the nodes that have an agent, or whose install or uninstall has failed.
+// LabelledNodes returns the names of nodes with an agent, or with a failed install or uninstall.
 func LabelledNodes(ctx context.Context, c client.Client) ([]string, error) {
 	var names []string
 	for node, err := range query.Metadata(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"), client.HasLabels{v1alpha1.LabelAgent}) {
@@ -56,9 +56,9 @@ func LabelledNodes(ctx context.Context, c client.Client) ([]string, error) {
 	return names, nil
 }
 
-// RemoveFromCluster removes what runs in the cluster when no node needs it any more. It pauses rollouts, and deletes the
+// RemoveFromCluster removes evenkeel's workloads after the last agent was removed. It pauses rollouts, and deletes the
 // controller, the installer and the uninstaller. With purge it deletes the CustomResourceDefinitions too, with every object.
-// done is called with each thing that was done.
+// It calls done after each change.
 func RemoveFromCluster(ctx context.Context, c client.Client, rollouts []v1alpha1.NodeConfigRollout, purge bool, done func(string)) error {
 	for _, r := range rollouts {
 		if r.Spec.Paused || purge {

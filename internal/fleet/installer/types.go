@@ -6,7 +6,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// Operation is what installing and uninstalling differ in.
+// Operation is install or uninstall.
 type Operation struct {
 	Verb, Past    string // install, installed
 	DaemonSet     string
@@ -18,7 +18,7 @@ var (
 	Uninstall = Operation{"uninstall", "uninstalled", v1alpha1.UninstallerName, v1alpha1.AgentUninstall, v1alpha1.AgentUninstallFailed}
 )
 
-// Desired is what the operation's DaemonSet is now.
+// Desired describes the operation's current DaemonSet.
 type Desired struct {
 	Revision string // of its pods
 	Image    string
@@ -26,21 +26,21 @@ type Desired struct {
 	ReadyFor time.Duration // how long a pod must have been ready
 }
 
-// Policy is what a person asked for. It stays the same from the first decision to the last.
+// Policy has the settings of an operation. They do not change while it runs.
 type Policy struct {
 	Operation      Operation
 	Desired        Desired
 	MaxUnavailable int // nodes in progress at a time, at least 1
 	Timeout        time.Duration
-	Retry          bool // nodes that have failed before
+	Retry          bool // retry nodes that failed before
 }
 
-// Node is what the API says of a node, of its agent, and of its pods of the operation's DaemonSet.
+// Node is the state of a node in the API, with its agent and its pods of the operation's DaemonSet.
 type Node struct {
 	Name string
-	// Unread is why the node could not be read now, although it may be later. Then only its name is known.
+	// Unread is a temporary error of reading the node. Then only Name is set.
 	Unread string
-	Gone   bool // there is no such Node
+	Gone   bool // the Node does not exist
 
 	Deleting, Cordoned, Ready bool
 	ControlPlane              bool
@@ -49,7 +49,7 @@ type Node struct {
 
 	Label   string // value of LabelAgent
 	Failure string // why it failed before
-	Turn    string // revision of the installer that may change an agent which is there
+	Turn    string // revision of the installer that may replace an existing agent
 
 	Reported     bool // an agent has written its status
 	AgentVersion string
@@ -70,57 +70,57 @@ type Pod struct {
 	Container   *Container // nil: its kubelet has reported none
 }
 
-// Container is what the kubelet reports of a pod's first container.
+// Container is the status of a pod's first container.
 type Container struct {
 	Restarts int32
 	Exit     *Exit // the last one; nil: it has not ended
-	// Waits is the reason why it does not run; empty: it runs, or has run.
+	// Waits is the reason of the state Waiting; empty: another state.
 	Waits, Message string
 }
 
-// Exit is how a container ended.
+// Exit is the end of a container.
 type Exit struct {
 	Code int32
 	Said string // its last lines
 }
 
-// Stage is how far a node is.
+// Stage is the progress of a node.
 type Stage string
 
 const (
-	Skipped Stage = "Skipped" // nothing is to be done here, or cannot be now
+	Skipped Stage = "Skipped" // the operation is not needed or not possible
 	Failed  Stage = "Failed"
 	ToDo    Stage = "ToDo"
 	Doing   Stage = "Doing"
 	Done    Stage = "Done"
 )
 
-// State is how far a node is, and why it is no further.
+// State is the progress of a node, with an explanation.
 type State struct {
 	Stage Stage
 	Why   string
-	Said  string // by its pod, which has failed: many lines
+	Said  string // output of its failed pod, many lines
 }
 
-// NodeProgress is how far the operation is on one node.
+// NodeProgress is the progress of the operation on one node.
 type NodeProgress struct {
 	Name     string
 	State    State
-	Begun    time.Time // when this operation began with it, or found it in progress; zero: neither
-	TimedOut bool      // it failed because Policy.Timeout was over
-	// labelBefore is the value of its label before this operation began with it; nil: it has not changed the label.
+	Begun    time.Time // when this operation began on the node or found it in progress; zero: neither
+	TimedOut bool      // it failed because of Policy.Timeout
+	// labelBefore is the value of the label before this operation changed it; nil: it has not.
 	labelBefore *string
-	doneSince   time.Time // since when its pod and agent have been as they must be; zero: they are not
+	doneSince   time.Time // since when its pod and agent have been ready; zero: they are not
 }
 
-// Progress is how far the operation is. Nodes are in the order in which they begin.
+// Progress is the progress of the operation. Nodes are in the order in which they begin.
 type Progress struct {
 	Nodes []NodeProgress
 	// Stopped is set when a node fails: no other node begins then, and those in progress finish.
 	Stopped bool
 }
 
-// In are the names of the nodes in a stage.
+// In returns the names of the nodes in a stage.
 func (p Progress) In(s Stage) []string {
 	var names []string
 	for i := range p.Nodes {
@@ -131,7 +131,7 @@ func (p Progress) In(s Stage) []string {
 	return names
 }
 
-// Outcome is how an operation ended.
+// Outcome is the result of an operation.
 type Outcome string
 
 const (
@@ -140,7 +140,7 @@ const (
 	TimedOut   Outcome = "TimedOut"   // a node did not finish within Policy.Timeout
 )
 
-// Outcome is how the operation has ended.
+// Outcome returns the result of the operation.
 func (p Progress) Outcome() Outcome {
 	outcome := Succeeded
 	for i := range p.Nodes {
@@ -154,18 +154,18 @@ func (p Progress) Outcome() Outcome {
 	return outcome
 }
 
-// Action is what is done to one node.
+// Action is a change of one node.
 type Action string
 
 const (
-	// Begin labels the node for the operation, lets the newest installer change an agent that is there, and deletes
-	// Step.Pods, which the DaemonSet makes anew.
+	// Begin labels the node for the operation, allows the newest installer to replace an existing agent, and deletes Step.Pods,
+	// which the DaemonSet creates again.
 	Begin Action = "Begin"
-	// MarkFailed labels the node as failed, with Step.Why: its pod is removed, and nobody tries again before a person asks.
+	// MarkFailed labels the node as failed, with Step.Why. Its pod is removed, and only a person can start a retry.
 	MarkFailed Action = "MarkFailed"
-	// RemoveLabel takes the label away from a node from which the agent is removed.
+	// RemoveLabel removes the label of a node after its agent was removed.
 	RemoveLabel Action = "RemoveLabel"
-	// RestoreLabel gives the node the label Step.Label that it had before this operation began with it.
+	// RestoreLabel restores the label that the node had before this operation (Step.Label).
 	RestoreLabel Action = "RestoreLabel"
 )
 
@@ -178,7 +178,7 @@ type Step struct {
 	Pods   []Pod  // of Begin
 }
 
-// Verdict is what the operation does next.
+// Verdict says how the operation continues.
 type Verdict string
 
 const (
@@ -199,8 +199,8 @@ const (
 	ReasonInterrupted  Reason = "Interrupted"  // Read, End
 )
 
-// Decision is what happens next. The steps are carried out first, in their order; Next then is the progress. A Begin is the only
-// step of its decision.
+// Decision is the result of Decide. The steps are carried out first, in order; then Next is the progress. Begin is the only step
+// of its decision.
 type Decision struct {
 	Steps   []Step
 	Next    Progress
@@ -209,7 +209,7 @@ type Decision struct {
 	Read    []string // nodes
 }
 
-// Observed is what is known now: Nodes are those which the decision before asked to read.
+// Observed is the input of Decide. Nodes are those that the previous decision asked for.
 type Observed struct {
 	Now         time.Time
 	Nodes       []Node
