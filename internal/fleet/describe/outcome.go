@@ -17,21 +17,21 @@ import (
 type Stage int
 
 const (
-	// StageUnanswered: the agent has not answered the assignment.
+	// StageUnanswered means: the agent has not answered the assignment.
 	StageUnanswered Stage = iota
-	// StageUndecided: the agent has answered, but has no final verdict yet.
+	// StageUndecided means: the agent has answered, but has no final verdict yet.
 	StageUndecided
-	// StageTrial: the kubelet runs the configuration on trial.
+	// StageTrial means: the kubelet runs the configuration on trial.
 	StageTrial
-	// StageProven: the kubelet runs the configuration, which is last-known-good. Local needs no trial.
+	// StageProven means: the kubelet runs the configuration, which is last-known-good. Local needs no trial.
 	StageProven
-	// StageRefused: the agent refused the configuration without stopping the kubelet.
+	// StageRefused means: the agent refused the configuration without stopping the kubelet.
 	StageRefused
-	// StageRolledBack: the trial failed, and the node rolled back.
+	// StageRolledBack means: the trial failed, and the node rolled back.
 	StageRolledBack
-	// StageStuck: a person must repair the node.
+	// StageStuck means: a person must repair the node.
 	StageStuck
-	// StageReplaced: another configuration was assigned since.
+	// StageReplaced means: another configuration was assigned since.
 	StageReplaced
 )
 
@@ -49,7 +49,7 @@ type Outcome struct {
 func OutcomeOf(nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, generation int64) Outcome {
 	st := &nc.Status
 	switch {
-	case !SameSource(nc.Spec.ConfigSource, source):
+	case !sameSource(nc.Spec.ConfigSource, source):
 		return Outcome{Stage: StageReplaced, Words: "was assigned another configuration in the meantime"}
 	case st.ObservedGeneration < generation:
 		return Outcome{Stage: StageUnanswered, Words: "has not answered yet"}
@@ -140,8 +140,8 @@ func configName(nc *v1alpha1.NodeConfig, r *v1alpha1.ConfigRevision) string {
 // Runs names the configuration that a node runs according to its NodeConfig.
 func Runs(nc *v1alpha1.NodeConfig) string { return configName(nc, nc.Status.Active) }
 
-// SameSource reports whether two sources are the same object, or local, from the same rollout or person.
-func SameSource(a, b *v1alpha1.NodeConfigSource) bool {
+// sameSource reports whether two sources are the same object, or local, from the same rollout or person.
+func sameSource(a, b *v1alpha1.NodeConfigSource) bool {
 	if a == nil || b == nil {
 		return a == b
 	}

@@ -13,6 +13,7 @@ import (
 // Severity is how bad a finding is.
 type Severity string
 
+// The severities, the worst first.
 const (
 	Error   Severity = "error"   // something does not work, or is not protected
 	Warning Severity = "warning" // a person must act, but not at once

@@ -13,6 +13,7 @@ type Operation struct {
 	label, failed string // values of LabelAgent
 }
 
+// The operations.
 var (
 	Install   = Operation{"install", "installed", v1alpha1.InstallerName, v1alpha1.AgentInstall, v1alpha1.AgentInstallFailed}
 	Uninstall = Operation{"uninstall", "uninstalled", v1alpha1.UninstallerName, v1alpha1.AgentUninstall, v1alpha1.AgentUninstallFailed}
@@ -87,6 +88,7 @@ type Exit struct {
 // Stage is the progress of a node.
 type Stage string
 
+// The stages.
 const (
 	Skipped Stage = "Skipped" // the operation is not needed or not possible
 	Failed  Stage = "Failed"
@@ -134,6 +136,7 @@ func (p Progress) In(s Stage) []string {
 // Outcome is the result of an operation.
 type Outcome string
 
+// The outcomes.
 const (
 	Succeeded  Outcome = "Succeeded"  // no node has failed
 	NodeFailed Outcome = "NodeFailed" // in this operation or before
@@ -181,6 +184,7 @@ type Step struct {
 // Verdict says how the operation continues.
 type Verdict string
 
+// The verdicts.
 const (
 	Read Verdict = "Read" // read Decision.Read now, and decide again
 	Wait Verdict = "Wait" // wait, read Decision.Read, and decide again
@@ -190,6 +194,7 @@ const (
 // Reason is why a decision has its verdict.
 type Reason string
 
+// The reasons, each with the verdicts that it belongs to.
 const (
 	ReasonNextNode     Reason = "NextNode"     // Read: another node may begin
 	ReasonLimitReached Reason = "LimitReached" // Wait: MaxUnavailable nodes are in progress

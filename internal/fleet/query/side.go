@@ -34,6 +34,7 @@ type Side struct {
 // Extent says which fields a configuration sets.
 type Extent int
 
+// The extents, the smallest first.
 const (
 	Partial   Extent = iota // a drop-in
 	Whole                   // a configuration that replaces the local one; its other fields have defaults

@@ -40,7 +40,7 @@ const MostConflicts = 10
 // Patch writes the differences between two specs of a rollout and returns them. The error is a conflict if the rollout was
 // changed since before was read. Without differences it writes nothing.
 func Patch(ctx context.Context, c client.Client, before, after *v1alpha1.NodeConfigRollout, options ...client.PatchOption) ([]Operation, error) {
-	changes, err := Differences(before, after)
+	changes, err := differences(before, after)
 	if err != nil || len(changes) == 0 {
 		return nil, err
 	}
@@ -53,8 +53,8 @@ func Patch(ctx context.Context, c client.Client, before, after *v1alpha1.NodeCon
 	return changes, c.Patch(ctx, after.DeepCopy(), client.RawPatch(types.JSONPatchType, data), options...)
 }
 
-// Differences returns the operations that turn the spec of before into that of after.
-func Differences(before, after *v1alpha1.NodeConfigRollout) ([]Operation, error) {
+// differences returns the operations that turn the spec of before into that of after.
+func differences(before, after *v1alpha1.NodeConfigRollout) ([]Operation, error) {
 	stored, err := specMap(before)
 	if err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func EditObserved(ctx context.Context, c client.Client, name string, revision in
 		before := r.DeepCopy()
 		words, err := change(r)
 		if !query.Observed(r) && err == nil {
-			changes, e := Differences(before, r)
+			changes, e := differences(before, r)
 			if e != nil {
 				return "", e
 			}
