@@ -100,14 +100,14 @@ func TestConfigDiffRefusesWhatItCannotRead(t *testing.T) {
 		{write(t, "kind: Pod\napiVersion: v1\n"), []string{"is no KubeletConfiguration"}},
 		{write(t, "a: ["), []string{"is no KubeletConfiguration"}},
 		{"node/nowhere", []string{`node "nowhere" does not exist`}},
-		{"node/runs-nothing", []string{"node runs-nothing has no agent yet", "--live"}},
+		{"node/runs-nothing", []string{"the agent of node runs-nothing has not reported", "--live"}},
 		{"node/runs-local", []string{"node runs-local runs its local configuration", "--live"}},
-		{"node/runs-gone", []string{"node runs-gone runs ConfigMap evenkeel-system/nowhere", "which is gone", "--live"}},
+		{"node/runs-gone", []string{"node runs-gone runs ConfigMap evenkeel-system/nowhere", "which was deleted", "--live"}},
 		{"node/runs-anew", []string{"which was deleted; the node keeps a copy", "--live"}},
-		{"node/runs-edited", []string{"as it was before somebody edited it", "--live"}},
-		{"node/runs-broken", []string{"evenkeel-system/broken-payload", "which was edited since", "--live"}},
+		{"node/runs-edited", []string{"as it was before it was changed", "--live"}},
+		{"node/runs-broken", []string{"evenkeel-system/broken-payload", "which was changed since", "--live"}},
 		{"rollout/nowhere", []string{`"nowhere"`}},
-		{"rollout/unreadable@2", []string{"unreadable-0000000000", "is gone", "3"}},
+		{"rollout/unreadable@2", []string{"unreadable-0000000000", "was deleted", "3"}},
 		{"rollout/unreadable@7", []string{"no revision 7", "3"}},
 		{"rollout/unreadable@x", []string{`"x" is not a revision number`}},
 	} {
@@ -131,7 +131,7 @@ func TestConfigDiffRefusesWhatItCannotRead(t *testing.T) {
 	grant(t, "sees-nodes-too", "nodes", "")
 	grant(t, "sees-no-maps", "nodeconfigs", v1alpha1.GroupVersion.Group)
 	bind(t, "sees-no-maps", "sees-nodes-too", "nodes", "")
-	evenkeelAs(t, userOf(t, "sees-no-maps"), "config", "diff", fine, "node/runs-edited").refuses(t, "get what node runs-edited runs", "forbidden")
+	evenkeelAs(t, userOf(t, "sees-no-maps"), "config", "diff", fine, "node/runs-edited").refuses(t, "read the configuration of node runs-edited", "forbidden")
 }
 
 // kubelet answers /configz like a kubelet, at an address that the API server connects to.
@@ -187,12 +187,12 @@ func TestConfigDiffAsksAKubeletWhatIsEffective(t *testing.T) {
 	evenkeel(t, "config", "diff", "--live", file, "node/lively").says(t, "maxPods: 120 -> 110\n", "serializeImagePulls: false -> unset\n", "not compared: 2 fields")
 
 	answering(t, givenNode(t, "odd", "lively", "z1"), `hello`)
-	evenkeel(t, "config", "diff", "--live", "node/odd", file).refuses(t, "node odd does not answer /configz with a configuration", "hello")
+	evenkeel(t, "config", "diff", "--live", "node/odd", file).refuses(t, "/configz of the kubelet of node odd is not a configuration", "hello")
 	evenkeel(t, "config", "diff", "--live", "node/nowhere", file).refuses(t, `node "nowhere" does not exist`)
 	givenNode(t, "silent", "lively", "z1")
 	evenkeel(t, "config", "diff", "--live", "node/silent", file).refuses(t, "cannot reach the kubelet of node silent", "omit --live")
 	grant(t, "sees-all-nodes", "nodes", "")
-	evenkeelAs(t, userOf(t, "sees-all-nodes"), "config", "diff", "--live", "node/lively", file).refuses(t, "--live needs the right to get nodes/proxy of node lively", "ask an administrator")
+	evenkeelAs(t, userOf(t, "sees-all-nodes"), "config", "diff", "--live", "node/lively", file).refuses(t, "--live needs permission to get nodes/proxy of node lively", "ask an administrator")
 }
 
 func TestContentDiffSaysWhatChanges(t *testing.T) {

@@ -136,7 +136,7 @@ func TestWithoutTheRightNothingIsOfferedAndThePageSaysWhy(t *testing.T) {
 			t.Fatalf("%s is offered", verb)
 		}
 		why := value[string](b, fmt.Sprintf(`(e => e.getAttribute("aria-disabled") + " " + document.getElementById(e.getAttribute("aria-describedby")).textContent)(document.getElementById("do-readonly-%s"))`, verb))
-		if !strings.Contains(why, "true Not now: you have no right") {
+		if !strings.Contains(why, "true Not now: you are not allowed") {
 			t.Errorf("%s says %q", verb, why)
 		}
 	}
