@@ -53,7 +53,7 @@ func TestNodeInItsTrialSaysWhenItEndsAndWhatThen(t *testing.T) {
 		"What happens next:\n",
 		"- the trial ends in about ", " if the kubelet stays healthy; then trying/1 is last-known-good\n",
 		"- if the trial fails, the node rolls back to local\n",
-		"- rollout trying waits for the node: in its trial\n")
+		"- rollout trying waits for the node: on trial\n")
 }
 
 func TestNodeThatFailedSaysHowToTryAgain(t *testing.T) {
