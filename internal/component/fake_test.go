@@ -197,12 +197,8 @@ func TestARuntimeOutageRejectsNoCandidate(t *testing.T) {
 func TestAKubeletThatIgnoresTheExitFlagIsKilled(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	h := dryRunner(t, fake(t, `sleep 600 & echo $$ $! >`+pids+`; log '"Standalone mode, no API client"'; wait`))
-	began := time.Now()
 	const want = `the dry run does not work with this kubelet: the dry run of the kubelet: it continued past the end of the dry run ("\"Standalone mode, no API client\"") and was killed`
-	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), CouldNotTell, 0, want)
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("it was killed after %s, not at once", took)
-	}
+	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), CouldNotTell, 0, want) // a dry run that times out has other words
 	mustBeGone(t, pids)
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -354,28 +355,23 @@ func TestAnAPIThatNeverAnswersHoldsNothingUp(t *testing.T) {
 	next := n.configMap("b", map[string]any{"maxPods": 121})
 	n.assign(next)
 
+	var requests atomic.Int64
 	f.begin(func(_ http.ResponseWriter, r *http.Request) bool {
+		requests.Add(1)
 		<-r.Context().Done()
 		return true
 	})
-	begin := time.Now()
 	n.start()
 	n.healthyWith(cm) // the checkpoint, after the sync timeout
-	if took := time.Since(begin); took < time.Second {
-		t.Errorf("it waited for %s only", took)
-	} else {
-		t.Logf("healthy %s after the start of the agent", took.Round(time.Millisecond))
+	if requests.Load() == 0 {
+		t.Error("the agent used its checkpoint without a request to the API server")
 	}
 	z := n.agentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig mute cannot be read: no answer from the API server yet", cm.UID))
 	if z.Source.Kind != "remote" || z.Source.UID != string(cm.UID) {
 		t.Errorf("the source is %+v", z.Source)
 	}
-	begin = time.Now()
 	n.stop() // reports that hang must not hold up the end
 	n.exitsWith(0)
-	if took := time.Since(begin); took > 10*time.Second {
-		t.Errorf("stopping took %s", took)
-	}
 
 	n.start()
 	n.healthyWith(cm)

@@ -61,13 +61,12 @@ func TestManifestsAreAppliedWhateverTheirOrder(t *testing.T) {
 		}
 		return c.Apply(ctx, dir)
 	}
-	begin := time.Now()
 	err = apply(t.Context(), "apiVersion: test.evenkeel.dev/v1\nkind: Gadget\nmetadata: {name: odd, namespace: workshop}\nspec: {size: many}\n")
 	if err == nil || !strings.Contains(err.Error(), "apply Gadget odd") || !strings.Contains(err.Error(), "expected numeric") {
 		t.Errorf("an invalid object: %v", err)
 	}
-	if took := time.Since(begin); took > 10*time.Second {
-		t.Errorf("it was tried for %v, want one try", took)
+	if errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Apply repeated a request that cannot succeed: %v", err)
 	}
 	short, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()

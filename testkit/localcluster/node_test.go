@@ -28,11 +28,7 @@ func TestTwoStockKubeletsRunPodsSideBySideAndLeaveNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { kubelet.stop(time.Second) })
-		took := time.Since(begin)
-		t.Log(name, "is Ready after", took)
-		if took > 20*time.Second {
-			t.Errorf("%s is Ready after %v, want at most 20s", name, took)
-		}
+		t.Log(name, "is Ready after", time.Since(begin))
 		begin = time.Now()
 		if err := runPod(t.Context(), client, name, "default", "sleeper-"+name); err != nil {
 			t.Fatal(err)

@@ -393,13 +393,11 @@ func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r
 // quiet waits until nothing was written for two seconds, and counts from there.
 func quiet(t *testing.T, w *writes) {
 	t.Helper()
-	last, since := w.count.Load(), time.Now()
 	eventually(t, func() error {
-		if n := w.count.Load(); n != last {
-			last, since = n, time.Now()
-		}
-		if time.Since(since) < 2*time.Second {
-			return fmt.Errorf("writes go on: %v", w.paths())
+		before := w.count.Load()
+		<-time.After(2 * time.Second)
+		if w.count.Load() != before {
+			return fmt.Errorf("the controller still writes: %v", w.paths())
 		}
 		return nil
 	})

@@ -145,11 +145,12 @@ func (w *world) pass(d time.Duration) {
 // until lets time pass until so returns true.
 func (w *world) until(what string, so func() bool) {
 	w.t.Helper()
-	for begin := time.Now(); !so(); w.pass(100 * time.Millisecond) {
-		if time.Since(begin) > 10*time.Minute {
-			w.t.Fatalf("never: %s\n%s", what, w.tail())
+	for begin := time.Now(); time.Since(begin) < 10*time.Minute; w.pass(100 * time.Millisecond) {
+		if so() {
+			return
 		}
 	}
+	w.t.Fatalf("never: %s\n%s", what, w.tail())
 }
 
 // runs waits until a healthy kubelet runs that configuration; "" is local.

@@ -92,12 +92,12 @@ func TestNotShuttingDownIfUnknown(t *testing.T) {
 
 func TestShuttingDownHasATimeLimit(t *testing.T) {
 	fakeSystemctl(t, "echo stopping; sleep 30") // sleep keeps the output open when the shell is killed
-	before := time.Now()
-	shuttingDown(t.Context(), t.TempDir())
-	if took := time.Since(before); took < time.Second || took > 5*time.Second {
-		t.Errorf("took %v, want about 1s", took)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	shuttingDown(ctx, t.TempDir())
+	if ctx.Err() != nil {
+		t.Error("the call waited for systemctl until its context ended")
 	}
-	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if shuttingDown(ctx, t.TempDir()) {
 		t.Error("shutting down after the context ended")

@@ -72,14 +72,17 @@ func TestWatchdogIsFedWhenAChildEnds(t *testing.T) {
 
 func TestWatchdogIsFedWhileNoChildRuns(t *testing.T) {
 	sd := newSystemd(t, interval)
-	before := time.Now()
 	n, _ := newNotifier(t)
 	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1")
-	if took := time.Since(before); took < interval {
-		t.Errorf("fed five times in %v, want every %v", took, interval/2)
-	}
 	n.Close()
 	n.Close()
+	sd.silence(t, quiet)
+}
+
+func TestWatchdogIsNotFedMoreOftenThanItsIntervalRequires(t *testing.T) {
+	sd := newSystemd(t, time.Hour)
+	newNotifier(t)
+	sd.wants(t, "WATCHDOG=1")
 	sd.silence(t, quiet)
 }
 
@@ -214,11 +217,7 @@ func TestSystemdThatDoesNotReadBlocksForALimitedTime(t *testing.T) {
 	if err := n.Ready(); !os.IsTimeout(err) && !strings.Contains(err.Error(), "i/o timeout") {
 		t.Errorf("Ready: %v, want a timeout", err)
 	}
-	before := time.Now()
-	p.Stop(deadline)
-	if took := time.Since(before); took > deadline/2 {
-		t.Errorf("Stop took %v", took)
-	}
+	p.Stop(time.Hour) // returns when the child has ended, long before
 }
 
 func TestPrivateDirectoryReplacesLongOrEmptyOne(t *testing.T) {
