@@ -193,8 +193,8 @@ func (a *app) submissions(ctx context.Context, files []string) ([]submission, er
 		before := len(all)
 		for d, err := range kubeadm.EachDocument(called, data) {
 			_, isComponents := d.Component()
-			if err == nil && !isComponents && !d.IsGrouped() && !d.IsKubeadms() {
-				return nil, d.Unknown()
+			if err == nil && !isComponents && !d.IsGrouped() && !d.IsKubeadmKind() {
+				return nil, d.UnknownKindError()
 			}
 			all = append(all, submission{d, err})
 		}
@@ -213,7 +213,7 @@ func judge(ctx context.Context, s submission, components map[string]component.Co
 	case s.unreadable != nil:
 		j.Verdict, j.Words = rejected, s.unreadable.Error()
 		return j
-	case s.IsKubeadms():
+	case s.IsKubeadmKind():
 		j.Verdict, j.Words = notJudged, "it is kubeadm's own, kubeadm config validate judges it"
 		return j
 	case isComponents:

@@ -66,8 +66,8 @@ func (a *app) configViewUpgradeable(ctx context.Context, target string, componen
 		for _, words := range row.Objections {
 			fmt.Fprintf(&documents, "#   %s\n", printable.Line(words))
 		}
-		text := string(change.Now)
-		if change.Damage != "" { // what can be read holds nothing that a terminal would obey
+		text := string(change.Current)
+		if change.Unreadable != "" { // what can be read holds nothing that a terminal would obey
 			text = strings.Map(func(r rune) rune {
 				if r == '\n' || r == '\t' || unicode.IsPrint(r) {
 					return r

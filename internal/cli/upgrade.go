@@ -80,7 +80,7 @@ func optionalVersion(args []string) (string, error) {
 }
 
 // given reads --config; nil if it was not given.
-func (a *app) given(ctx context.Context, file string) (*kubeadm.Given, error) {
+func (a *app) given(ctx context.Context, file string) (*kubeadm.Input, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -165,7 +165,7 @@ func (a *app) upgradePlan(ctx context.Context, target string, u upgradeFlags, ou
 	switch {
 	case err != nil:
 		return err
-	case p.NeedsHands():
+	case p.NeedsManualUpgrade():
 		return &exit{code: ExitHalted}
 	}
 	return nil
@@ -262,10 +262,10 @@ func refusal(r kubeadm.Row) string {
 
 // settled is an error if a plan must not be carried out.
 func settled(p *kubeadm.Plan) error {
-	if p.NeedsHands() {
+	if p.NeedsManualUpgrade() {
 		return &exit{ExitHalted, errors.New("something has to be migrated by hand first; nothing was written")}
 	}
-	for _, r := range p.Unsettled() {
+	for _, r := range p.NotValidated() {
 		return fmt.Errorf("whether %s accepts its configuration could not be told: mend that, or leave the flag out and store it unvalidated; nothing was written", r.ValidatedBy)
 	}
 	return nil

@@ -128,7 +128,7 @@ func (a *app) upgrade(ctx context.Context, u upgrade) error {
 		fmt.Fprintln(a.Out, "The cluster has all of this already: no ConfigMap changes.")
 	}
 	a.showWrites(writes, plan.RunningProxy != "")
-	if err := kubeadm.Rehearse(ctx, c, writes); err != nil {
+	if err := kubeadm.DryRun(ctx, c, writes); err != nil {
 		return err
 	}
 	r, err := a.handOver(ctx, c, &u, plan)
@@ -359,7 +359,7 @@ func (a *app) handOver(ctx context.Context, c client.Client, u *upgrade, plan *k
 	}
 	if content.Key == payload.KeyKubeletDropin {
 		var stay []string
-		before, after := documentFields(string(kubelet.Now)), documentFields(string(data))
+		before, after := documentFields(string(kubelet.Current)), documentFields(string(data))
 		for _, gone := range describe.Changes(kubeadm.WithoutZeroes(kubelet.Component, before), after) {
 			if gone.B == describe.Unset {
 				stay = append(stay, printable.Line(gone.Field))

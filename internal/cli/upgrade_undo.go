@@ -41,7 +41,7 @@ func (a *app) upgradeUndo(ctx context.Context, yes, dryRun, overwrite bool) erro
 	if err != nil {
 		return err
 	}
-	record, err := kubeadm.Latest(ctx, c)
+	record, err := kubeadm.LatestUndoRecord(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (a *app) upgradeUndo(ctx context.Context, yes, dryRun, overwrite bool) erro
 	if len(writes) == 0 {
 		fmt.Fprintln(a.Out, "All of it is there already: only the record of that apply goes.")
 	}
-	if err := kubeadm.Rehearse(ctx, c, writes); err != nil {
+	if err := kubeadm.DryRun(ctx, c, writes); err != nil {
 		return err
 	}
 	if dryRun {

@@ -27,16 +27,16 @@ const (
 
 // Change is what an upgrade makes of one component's configuration.
 type Change struct {
-	Component Component
-	Origin    Origin // of what the cluster has; "" if it has none
-	OriginWhy string
-	Now       []byte // what the cluster has; nil if there is none
-	Damage    string // why that is no configuration at all; "" if it may be one
-	Action    Action
-	Why       string
-	Next      []byte // what there will be; nil if there will be none
-	Write     *Write // what is to be stored for that; nil: nothing
-	Warnings  []string
+	Component    Component
+	Origin       Origin // of what the cluster has; "" if it has none
+	OriginReason string
+	Current      []byte // what the cluster has; nil if there is none
+	Unreadable   string // why that is no configuration at all; "" if it may be one
+	Action       Action
+	Why          string
+	Next         []byte // what there will be; nil if there will be none
+	Write        *Write // what is to be stored for that; nil: nothing
+	Warnings     []string
 }
 
 // Options change what Decide does.
@@ -50,7 +50,7 @@ type Options struct {
 // anew, by the ClusterConfiguration given, else by the cluster's. A ClusterConfiguration that is given replaces everything:
 // a component configuration that does not come with it is generated, whatever the cluster has (proposal: "kubeadm upgrade
 // plan changes"). Given may be nil. The error says what is missing.
-func Decide(have *Cluster, given *Given, o Options) ([]Change, *Write, error) {
+func Decide(have *Cluster, given *Input, o Options) ([]Change, *Write, error) {
 	d, err := newDecider(have, given, o)
 	if err != nil {
 		return nil, nil, err
@@ -68,23 +68,23 @@ func Decide(have *Cluster, given *Given, o Options) ([]Change, *Write, error) {
 }
 
 type decider struct {
-	have     *Cluster
-	given    *Given
+	current  *Cluster
+	input    *Input
 	options  Options
 	cluster  *ClusterConfiguration // that configurations are generated from
 	endpoint string
 }
 
 // newDecider chooses the ClusterConfiguration. The error says that there is none.
-func newDecider(have *Cluster, given *Given, o Options) (*decider, error) {
+func newDecider(have *Cluster, given *Input, o Options) (*decider, error) {
 	if given == nil {
-		given = &Given{}
+		given = &Input{}
 	}
-	d := &decider{have: have, given: given, options: o, cluster: cmp.Or(given.Cluster, have.Configuration)}
+	d := &decider{current: have, input: given, options: o, cluster: cmp.Or(given.Cluster, have.Configuration)}
 	switch {
-	case d.cluster == nil && have.Damage != nil:
+	case d.cluster == nil && have.ConfigurationErr != nil:
 		return nil, fmt.Errorf("ConfigMap %s/%s: %w: mend it, or give a ClusterConfiguration with --config (upgrade plan, upgrade apply, config upload)",
-			metav1.NamespaceSystem, KubeadmConfigMap, have.Damage)
+			metav1.NamespaceSystem, KubeadmConfigMap, have.ConfigurationErr)
 	case d.cluster == nil:
 		return nil, fmt.Errorf("there is no ConfigMap %s/%s, so this is no cluster of kubeadm's, or it was deleted: give a ClusterConfiguration with --config (upgrade plan, upgrade apply, config upload)",
 			metav1.NamespaceSystem, KubeadmConfigMap)
@@ -101,38 +101,38 @@ func newDecider(have *Cluster, given *Given, o Options) (*decider, error) {
 
 func (d *decider) decide(c Component) (Change, error) {
 	change := Change{Component: c}
-	old := d.have.ConfigMaps[c.ConfigMap]
+	old := d.current.ConfigMaps[c.ConfigMap]
 	if old != nil {
-		change.Origin, change.OriginWhy = OriginOf(old)
+		change.Origin, change.OriginReason = OriginOf(old)
 		text, ok := old.Data[c.Key]
 		if !ok {
-			change.Damage = fmt.Sprintf("ConfigMap %s has no key %s", nameOf(old), c.Key)
+			change.Unreadable = fmt.Sprintf("ConfigMap %s has no key %s", nameOf(old), c.Key)
 		} else {
-			change.Now = []byte(text)
-			change.Damage = damage(c, change.Now)
+			change.Current = []byte(text)
+			change.Unreadable = whyUnreadable(c, change.Current)
 		}
 	}
 	if c.Tier == AddOn {
 		change.Warnings = d.proxyWarnings(old)
 	}
-	if document, ok := d.given.Configs[c.Name]; ok {
+	if document, ok := d.input.Configs[c.Name]; ok {
 		return d.replace(change, old, document)
 	}
 	switch {
-	case d.given.Cluster != nil && old != nil && change.Origin != Generated:
+	case d.input.Cluster != nil && old != nil && change.Origin != Generated:
 		change.Action, change.Why = Regenerate, fmt.Sprintf("%s has a ClusterConfiguration and no %s: what is %s gives way to a generated one",
-			d.given.File, c.Kind, change.Origin)
+			d.input.File, c.Kind, change.Origin)
 	case old != nil && change.Origin != Generated:
-		change.Action, change.Why, change.Next = Keep, change.OriginWhy, change.Now
+		change.Action, change.Why, change.Next = Keep, change.OriginReason, change.Current
 		return change, nil
-	case old != nil && d.given.Cluster != nil:
-		change.Action, change.Why = Regenerate, fmt.Sprintf("generated, and nobody has changed it; now from the ClusterConfiguration in %s", d.given.File)
+	case old != nil && d.input.Cluster != nil:
+		change.Action, change.Why = Regenerate, fmt.Sprintf("generated, and nobody has changed it; now from the ClusterConfiguration in %s", d.input.File)
 	case old != nil:
 		change.Action, change.Why = Regenerate, "generated, and nobody has changed it"
 	case c.Tier == AddOn && d.cluster.ProxyDisabled:
 		change.Action, change.Why = Skip, "not installed: the ClusterConfiguration has it disabled"
 		return change, nil
-	case c.Tier == AddOn && d.given.Cluster == nil && !d.options.Init && d.have.ProxyImage == "":
+	case c.Tier == AddOn && d.input.Cluster == nil && !d.options.Init && d.current.ProxyImage == "":
 		change.Action, change.Why = Skip, fmt.Sprintf("not installed: there is neither a ConfigMap nor a DaemonSet %s/%s", metav1.NamespaceSystem, c.Name)
 		return change, nil
 	default:
@@ -143,17 +143,17 @@ func (d *decider) decide(c Component) (Change, error) {
 		return change, err
 	}
 	change.Next = []byte(generated.Data[c.Key])
-	change.Write = writeOf(old, generated)
+	change.Write = newWrite(old, generated)
 	return change, nil
 }
 
 // proxyWarnings say what is odd about a kube-proxy.
 func (d *decider) proxyWarnings(old *corev1.ConfigMap) []string {
-	_, given := d.given.Configs["kube-proxy"]
+	_, given := d.input.Configs["kube-proxy"]
 	switch {
 	case d.cluster.ProxyDisabled && (old != nil || given):
 		return []string{"the ClusterConfiguration has it disabled, and it has a configuration all the same: kubeadm leaves it alone"}
-	case !d.options.Init && !d.cluster.ProxyDisabled && d.have.ProxyImage == "" && (old != nil || given || d.given.Cluster != nil):
+	case !d.options.Init && !d.cluster.ProxyDisabled && d.current.ProxyImage == "" && (old != nil || given || d.input.Cluster != nil):
 		return []string{"there is no DaemonSet kube-system/kube-proxy that would read its configuration"}
 	}
 	return nil
@@ -165,7 +165,7 @@ func (d *decider) replace(change Change, old *corev1.ConfigMap, document Documen
 	change.Action, change.Next = Replace, document.Text
 	change.Why = fmt.Sprintf("given in %s", document.Place)
 	var generated *corev1.ConfigMap
-	if old == nil || d.given.Cluster != nil {
+	if old == nil || d.input.Cluster != nil {
 		var err error
 		if generated, err = generate(c, d.cluster, d.endpoint); err != nil {
 			return change, err
@@ -180,12 +180,12 @@ func (d *decider) replace(change Change, old *corev1.ConfigMap, document Documen
 	}
 	next.Data[c.Key] = string(document.Text)
 	Unsign(next)
-	change.Write = writeOf(old, next)
-	return change, change.compare(d.cluster, document)
+	change.Write = newWrite(old, next)
+	return change, change.warnAboutOmissions(d.cluster, document)
 }
 
-// compare warns of what a document that is given leaves out, beside what would be generated.
-func (c *Change) compare(cc *ClusterConfiguration, document Document) error {
+// warnAboutOmissions warns of what a document that is given leaves out, beside what would be generated.
+func (c *Change) warnAboutOmissions(cc *ClusterConfiguration, document Document) error {
 	text, err := derive(c.Component, cc)
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ func (c *Change) compare(cc *ClusterConfiguration, document Document) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", document.Place, err)
 	}
-	if missing := missing("", derived, given); len(missing) > 0 {
+	if missing := missingFields("", derived, given); len(missing) > 0 {
 		c.Warnings = append(c.Warnings, fmt.Sprintf("%s leaves out what would be generated: %s (config print component-defaults has it): nobody adds it",
 			document.Place, strings.Join(missing, ", ")))
 	} else if reflect.DeepEqual(derived, given) {
@@ -208,8 +208,8 @@ func (c *Change) compare(cc *ClusterConfiguration, document Document) error {
 	return nil
 }
 
-// missing are the paths of fields that one document has and the other has not.
-func missing(path string, of, in map[string]any) []string {
+// missingFields are the paths of fields that one document has and the other has not.
+func missingFields(path string, of, in map[string]any) []string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		value, there := in[name]
@@ -217,7 +217,7 @@ func missing(path string, of, in map[string]any) []string {
 		within, _ := value.(map[string]any)
 		switch {
 		case isMap:
-			all = append(all, missing(path+name+".", inner, within)...)
+			all = append(all, missingFields(path+name+".", inner, within)...)
 		case !there:
 			all = append(all, path+name)
 		}
@@ -228,27 +228,27 @@ func missing(path string, of, in map[string]any) []string {
 // clusterConfiguration is what is stored of the ClusterConfiguration that was given. Its kubernetesVersion stays the
 // cluster's: that is what the control plane runs, and what kubeadm gives the next node; kubeadm changes it.
 func (d *decider) clusterConfiguration() (*Write, error) {
-	if d.given.Cluster == nil {
+	if d.input.Cluster == nil {
 		return nil, nil
 	}
-	text := d.given.Cluster.Document
-	old := d.have.ConfigMaps[KubeadmConfigMap]
+	text := d.input.Cluster.Document
+	old := d.current.ConfigMaps[KubeadmConfigMap]
 	is := "" // the control plane's version
-	if d.have.Configuration != nil {
-		is = d.have.Configuration.KubernetesVersion
+	if d.current.Configuration != nil {
+		is = d.current.Configuration.KubernetesVersion
 	}
 	switch {
-	case is == "" && d.given.Cluster.KubernetesVersion == "":
+	case is == "" && d.input.Cluster.KubernetesVersion == "":
 		return nil, fmt.Errorf("the ClusterConfiguration in %s has no kubernetesVersion, and there is no ConfigMap %s/%s that has it: add it",
-			d.given.File, metav1.NamespaceSystem, KubeadmConfigMap)
-	case is != "" && is != d.given.Cluster.KubernetesVersion:
+			d.input.File, metav1.NamespaceSystem, KubeadmConfigMap)
+	case is != "" && is != d.input.Cluster.KubernetesVersion:
 		fields, err := Fields(text)
 		if err != nil {
-			return nil, fmt.Errorf("the ClusterConfiguration in %s: %w", d.given.File, err)
+			return nil, fmt.Errorf("the ClusterConfiguration in %s: %w", d.input.File, err)
 		}
 		fields["kubernetesVersion"] = is
 		if text, err = yaml.Marshal(fields); err != nil {
-			return nil, fmt.Errorf("the ClusterConfiguration in %s: %w", d.given.File, err)
+			return nil, fmt.Errorf("the ClusterConfiguration in %s: %w", d.input.File, err)
 		}
 	}
 	next := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: KubeadmConfigMap}}
@@ -259,19 +259,19 @@ func (d *decider) clusterConfiguration() (*Write, error) {
 		next.Data = map[string]string{}
 	}
 	next.Data[KubeadmConfigKey] = string(text)
-	return writeOf(old, next), nil
+	return newWrite(old, next), nil
 }
 
-// writeOf returns what makes of an old ConfigMap a new one, nil if nothing does.
-func writeOf(old, wanted *corev1.ConfigMap) *Write {
-	if state(old) == state(wanted) {
+// newWrite returns what makes of an old ConfigMap a new one, nil if nothing does.
+func newWrite(old, wanted *corev1.ConfigMap) *Write {
+	if contentDigest(old) == contentDigest(wanted) {
 		return nil
 	}
 	return &Write{Old: old, New: wanted}
 }
 
-// damage says why text cannot be a component's configuration; "" if its component may be asked.
-func damage(c Component, text []byte) string {
+// whyUnreadable says why text cannot be a component's configuration; "" if its component may be asked.
+func whyUnreadable(c Component, text []byte) string {
 	fields, err := Fields(text)
 	switch {
 	case err != nil:
@@ -295,7 +295,7 @@ func apiVersionOf(text []byte) string {
 // Defaults returns the configurations, as YAML documents, that are generated from the ClusterConfiguration that the user
 // gave, else from the cluster's; of the components named, of all if none is (proposal: "kubeadm alpha config print
 // component-defaults"). The error says what is missing.
-func Defaults(have *Cluster, given *Given, names []string) ([]byte, error) {
+func Defaults(have *Cluster, given *Input, names []string) ([]byte, error) {
 	d, err := newDecider(have, given, Options{})
 	if err != nil {
 		return nil, err

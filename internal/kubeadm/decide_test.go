@@ -42,9 +42,9 @@ func TestWhatBecomesOfAConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	endpoint := "192.0.2.10:6443"
-	given := &Given{File: "new.yaml", Configs: map[string]Document{"kubelet": {Text: []byte(text + "maxPods: 60\n"), Place: "new.yaml"}}}
-	cluster := &Given{File: "new.yaml", Cluster: clusterConfiguration(t, "networking: {dnsDomain: new.example}\n")}
-	both := &Given{File: "new.yaml", Cluster: cluster.Cluster, Configs: given.Configs}
+	given := &Input{File: "new.yaml", Configs: map[string]Document{"kubelet": {Text: []byte(text + "maxPods: 60\n"), Place: "new.yaml"}}}
+	cluster := &Input{File: "new.yaml", Cluster: clusterConfiguration(t, "networking: {dnsDomain: new.example}\n")}
+	both := &Input{File: "new.yaml", Cluster: cluster.Cluster, Configs: given.Configs}
 	disabled := clusterConfiguration(t, "proxy: {disabled: true}\n")
 
 	for _, tt := range []struct {
@@ -53,7 +53,7 @@ func TestWhatBecomesOfAConfiguration(t *testing.T) {
 		has     *corev1.ConfigMap
 		image   string
 		cc      *ClusterConfiguration // nil: the defaults
-		given   *Given
+		given   *Input
 		options Options
 		action  Action
 		why     string
@@ -123,7 +123,7 @@ func TestWhatElseIsInAConfigMapStaysWithWhatAUserGives(t *testing.T) {
 	old := holding(proxy, "old")
 	old.Data["mine"] = "stays"
 	old.Data[proxyKubeconfig] = "stays"
-	given := &Given{File: "new.yaml", Configs: map[string]Document{"kube-proxy": {Text: []byte("new: 1")}}}
+	given := &Input{File: "new.yaml", Configs: map[string]Document{"kube-proxy": {Text: []byte("new: 1")}}}
 	have := &Cluster{Configuration: clusterConfiguration(t, ""), ConfigMaps: map[string]*corev1.ConfigMap{"kube-proxy": old}, Endpoint: "192.0.2.10:6443"}
 	data := func() map[string]string {
 		changes, _, err := Decide(have, given, Options{})
@@ -150,14 +150,14 @@ func TestTheVersionOfTheControlPlaneStaysItsOwn(t *testing.T) {
 	given.Document = []byte(strings.Replace(string(given.Document), "v1.37.1", "v1.40.0", 1))
 	given.KubernetesVersion = "v1.40.0"
 	have := &Cluster{Configuration: clusterConfiguration(t, ""), ConfigMaps: map[string]*corev1.ConfigMap{KubeadmConfigMap: stored}, Endpoint: "192.0.2.10:6443"}
-	_, write, err := Decide(have, &Given{File: "new.yaml", Cluster: given}, Options{})
+	_, write, err := Decide(have, &Input{File: "new.yaml", Cluster: given}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if text := write.New.Data[KubeadmConfigKey]; !strings.Contains(text, "kubernetesVersion: v1.37.1\n") || !strings.Contains(text, "clusterName: new\n") {
 		t.Errorf("%s", text)
 	}
-	_, _, err = Decide(&Cluster{}, &Given{File: "new.yaml", Cluster: &ClusterConfiguration{ServiceSubnet: "10.96.0.0/16"}, Endpoint: "192.0.2.10:6443"}, Options{})
+	_, _, err = Decide(&Cluster{}, &Input{File: "new.yaml", Cluster: &ClusterConfiguration{ServiceSubnet: "10.96.0.0/16"}, Endpoint: "192.0.2.10:6443"}, Options{})
 	if err == nil || err.Error() != "the ClusterConfiguration in new.yaml has no kubernetesVersion, and there is no ConfigMap kube-system/kubeadm-config that has it: add it" {
 		t.Errorf("%v", err)
 	}
@@ -174,7 +174,7 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 	if _, _, err := Decide(have, nil, Options{Init: true}); err == nil || !strings.Contains(err.Error(), "the address of the control plane is not known") {
 		t.Errorf("%v", err)
 	}
-	given := &Given{Configs: map[string]Document{"kube-proxy": {Text: []byte("x: 1")}}}
+	given := &Input{Configs: map[string]Document{"kube-proxy": {Text: []byte("x: 1")}}}
 	if _, _, err := Decide(have, given, Options{}); err == nil || !strings.Contains(err.Error(), "the address of the control plane is not known") {
 		t.Errorf("%v", err)
 	}
@@ -203,7 +203,7 @@ func TestKubeProxiesFollowTheControlPlane(t *testing.T) {
 				Configuration: clusterConfiguration(t, at), ConfigMaps: map[string]*corev1.ConfigMap{proxy.ConfigMap: old},
 				ProxyServer: serverOf(old.Data[proxyKubeconfig]), Endpoint: tt.advertised,
 			}
-			given := &Given{Endpoint: tt.init}
+			given := &Input{Endpoint: tt.init}
 			if tt.given != "" {
 				given.Cluster = clusterConfiguration(t, tt.given)
 			}
@@ -244,7 +244,7 @@ func TestWhatIsNoConfigurationAtAll(t *testing.T) {
 		"a: b: c":                           "it cannot be read: neither JSON nor YAML",
 		"":                                  "it cannot be read: empty",
 	} {
-		if got := damage(kubelet, []byte(text)); want == "" && got != "" || !strings.HasPrefix(got, want) {
+		if got := whyUnreadable(kubelet, []byte(text)); want == "" && got != "" || !strings.HasPrefix(got, want) {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
@@ -254,13 +254,13 @@ func TestADamagedClusterConfigurationIsReplacedByOneThatIsGiven(t *testing.T) {
 	for _, data := range []map[string]string{{KubeadmConfigKey: "a: b: c"}, {"x": ""}, nil} {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: KubeadmConfigMap}, Data: data}
 		have, err := Gather(t.Context(), fake.NewClientBuilder().WithObjects(cm).Build())
-		if err != nil || have.Damage == nil {
+		if err != nil || have.ConfigurationErr == nil {
 			t.Fatalf("%+v, %v", have, err)
 		}
 		if _, _, err := Decide(have, nil, Options{}); err == nil || !strings.HasPrefix(err.Error(), "ConfigMap kube-system/kubeadm-config: ") || !strings.Contains(err.Error(), "mend it, or give a ClusterConfiguration with --config") {
 			t.Errorf("%v", err)
 		}
-		_, write, err := Decide(have, &Given{Cluster: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}, Options{})
+		_, write, err := Decide(have, &Input{Cluster: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}, Options{})
 		if err != nil || write.Old == nil || write.New.Data[KubeadmConfigKey] != v1beta4("") {
 			t.Errorf("%+v, %v", write, err)
 		}
@@ -269,14 +269,14 @@ func TestADamagedClusterConfigurationIsReplacedByOneThatIsGiven(t *testing.T) {
 
 func TestWhatIsOddAboutAKubeProxyIsSaid(t *testing.T) {
 	proxy := Components()[1]
-	cluster := func(more string) *Given {
-		return &Given{Cluster: clusterConfiguration(t, more), Endpoint: "192.0.2.10:6443"}
+	cluster := func(more string) *Input {
+		return &Input{Cluster: clusterConfiguration(t, more), Endpoint: "192.0.2.10:6443"}
 	}
 	for _, tt := range []struct {
 		name  string
 		has   *corev1.ConfigMap
 		image string
-		given *Given
+		given *Input
 		want  string
 	}{
 		{"disabled, and there", holding(proxy, ""), "x", cluster("proxy: {disabled: true}\n"), "the ClusterConfiguration has it disabled"},

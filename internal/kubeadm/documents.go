@@ -31,8 +31,8 @@ const (
 
 var (
 	kubeadmVersions = []string{"v1beta3", "v1beta4"} // whose ClusterConfiguration and InitConfiguration are read
-	// kubeadmOthers are kubeadm's other kinds: they say how one node joins or is reset, or how kubeadm itself upgrades.
-	kubeadmOthers = []string{"JoinConfiguration", "ResetConfiguration", "UpgradeConfiguration"}
+	// ignoredKinds are kubeadm's other kinds: they say how one node joins or is reset, or how kubeadm itself upgrades.
+	ignoredKinds = []string{"JoinConfiguration", "ResetConfiguration", "UpgradeConfiguration"}
 )
 
 // Document is one of a file.
@@ -200,9 +200,9 @@ func (d Document) Component() (c Component, ok bool) {
 	return Component{}, false
 }
 
-// IsKubeadms tells whether a document is of one of kubeadm's own kinds.
-func (d Document) IsKubeadms() bool {
-	kinds := append([]string{kindClusterConfiguration, kindInitConfiguration}, kubeadmOthers...)
+// IsKubeadmKind tells whether a document is of one of kubeadm's own kinds.
+func (d Document) IsKubeadmKind() bool {
+	kinds := append([]string{kindClusterConfiguration, kindInitConfiguration}, ignoredKinds...)
 	return d.Group == kubeadmGroup && slices.Contains(kinds, d.Kind)
 }
 
@@ -211,8 +211,8 @@ func (d Document) IsGrouped() bool {
 	return d.APIVersion == payload.GroupedAPIVersion && d.Kind == payload.KubeletKind
 }
 
-// Unknown is the error for a document that is no configuration which is known here.
-func (d Document) Unknown() error {
+// UnknownKindError is the error for a document that is no configuration which is known here.
+func (d Document) UnknownKindError() error {
 	hint := ""
 	if d.Group == "" && d.Kind == "ConfigMap" {
 		hint = "; give what stands under one of its keys, not the ConfigMap itself"
@@ -220,8 +220,8 @@ func (d Document) Unknown() error {
 	return fmt.Errorf("%s: %s of %s is no kubeadm or component configuration%s", d.Place, d.Kind, d.APIVersion, hint)
 }
 
-// Given is what a user gave with --config.
-type Given struct {
+// Input is what a user gave with --config.
+type Input struct {
 	File     string
 	Cluster  *ClusterConfiguration // nil: none
 	Endpoint string                // of an InitConfiguration, host:port; "" if there is none
@@ -231,27 +231,27 @@ type Given struct {
 
 // ParseFile reads a file that holds a ClusterConfiguration, component configurations, or both. The error names the
 // document that is wrong: one that cannot be read, of an unknown kind, or a second of its kind.
-func ParseFile(file string, data []byte) (*Given, error) {
+func ParseFile(file string, data []byte) (*Input, error) {
 	documents, err := Documents(file, data)
 	if err != nil {
 		return nil, err
 	}
-	g := &Given{File: file, Configs: map[string]Document{}}
+	g := &Input{File: file, Configs: map[string]Document{}}
 	first := map[schema.GroupKind]Document{}
 	for _, d := range documents {
-		if slices.Contains(kubeadmOthers, d.Kind) && d.IsKubeadms() {
+		if slices.Contains(ignoredKinds, d.Kind) && d.IsKubeadmKind() {
 			g.Notes = append(g.Notes, fmt.Sprintf("%s: %s says nothing of components: it is passed over", d.Place, d.Kind))
 			continue
 		}
 		kind := schema.GroupKind{Group: d.Group, Kind: d.Kind}
 		if other, twice := first[kind]; twice {
-			return nil, second(other, d)
+			return nil, duplicateError(other, d)
 		}
 		first[kind] = d
 	}
 	// Only now: that there are two of a kind says more than what is wrong with one of them.
 	for _, d := range documents {
-		if err := g.take(d); err != nil {
+		if err := g.add(d); err != nil {
 			return nil, err
 		}
 	}
@@ -261,8 +261,8 @@ func ParseFile(file string, data []byte) (*Given, error) {
 	return g, nil
 }
 
-// second is the error for two documents of one kind.
-func second(a, b Document) error {
+// duplicateError is the error for two documents of one kind.
+func duplicateError(a, b Document) error {
 	if a.Version == b.Version {
 		return fmt.Errorf("%s: there is a second %s, besides %s: which one is meant? Remove the other", b.Place, b.Kind, a.Place)
 	}
@@ -270,8 +270,8 @@ func second(a, b Document) error {
 		b.Place, b.Kind, a.Version, a.Place, b.Version)
 }
 
-// take takes over what a document says.
-func (g *Given) take(d Document) error {
+// add takes over what a document says.
+func (g *Input) add(d Document) error {
 	component, isComponents := d.Component()
 	switch {
 	case isComponents:
@@ -280,9 +280,9 @@ func (g *Given) take(d Document) error {
 	case d.IsGrouped():
 		return fmt.Errorf("%s is in evenkeel's grouped form, which the kubelet does not read and kubeadm does not store; "+
 			"turn it into upstream's with: kubectl evenkeel config convert --form=flat FILE", d.Place)
-	case !d.IsKubeadms():
-		return d.Unknown()
-	case slices.Contains(kubeadmOthers, d.Kind):
+	case !d.IsKubeadmKind():
+		return d.UnknownKindError()
+	case slices.Contains(ignoredKinds, d.Kind):
 		return nil
 	case !slices.Contains(kubeadmVersions, d.Version):
 		return fmt.Errorf("%s: %s of %s cannot be read, only of %s; kubeadm config migrate turns old ones into new ones",

@@ -18,12 +18,12 @@ import (
 
 // Cluster is what a cluster has of kubeadm's configurations.
 type Cluster struct {
-	Configuration *ClusterConfiguration        // nil: there is none, or none that can be read
-	Damage        error                        // why the ConfigMap kubeadm-config cannot be read; nil if it can, or there is none
-	ConfigMaps    map[string]*corev1.ConfigMap // what there is of kubeadm-config, coredns and those of Components, by name
-	ProxyImage    string                       // of the DaemonSet kube-proxy; "" if there is none
-	ProxyServer   string                       // host:port of the control plane that kube-proxies are told of; "" if they are not
-	Endpoint      string                       // host:port that the API server says of itself; "" if it does not, or not to this user
+	Configuration    *ClusterConfiguration        // nil: there is none, or none that can be read
+	ConfigurationErr error                        // why the ConfigMap kubeadm-config cannot be read; nil if it can, or there is none
+	ConfigMaps       map[string]*corev1.ConfigMap // what there is of kubeadm-config, coredns and those of Components, by name
+	ProxyImage       string                       // of the DaemonSet kube-proxy; "" if there is none
+	ProxyServer      string                       // host:port of the control plane that kube-proxies are told of; "" if they are not
+	Endpoint         string                       // host:port that the API server says of itself; "" if it does not, or not to this user
 }
 
 // Gather reads what a cluster has. What is missing is no error; what cannot be read is.
@@ -34,7 +34,7 @@ func Gather(ctx context.Context, c client.Reader) (*Cluster, error) {
 	}
 	found := &Cluster{ConfigMaps: map[string]*corev1.ConfigMap{}}
 	for _, name := range names {
-		cm, err := read(ctx, c, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name})
+		cm, err := readConfigMap(ctx, c, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name})
 		if err != nil {
 			return nil, err
 		}
@@ -44,13 +44,13 @@ func Gather(ctx context.Context, c client.Reader) (*Cluster, error) {
 	}
 	if cm := found.ConfigMaps[KubeadmConfigMap]; cm != nil {
 		if text, ok := cm.Data[KubeadmConfigKey]; ok {
-			found.Configuration, found.Damage = parseClusterConfiguration([]byte(text))
+			found.Configuration, found.ConfigurationErr = parseClusterConfiguration([]byte(text))
 		} else {
-			found.Damage = fmt.Errorf("it has no key %s", KubeadmConfigKey)
+			found.ConfigurationErr = fmt.Errorf("it has no key %s", KubeadmConfigKey)
 		}
 	}
 	proxy := &appsv1.DaemonSet{}
-	if _, err := get(ctx, c, "DaemonSet", client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kube-proxy"}, proxy); err != nil {
+	if _, err := getObject(ctx, c, "DaemonSet", client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kube-proxy"}, proxy); err != nil {
 		return nil, err
 	}
 	for _, container := range proxy.Spec.Template.Spec.Containers {
@@ -69,7 +69,7 @@ func Gather(ctx context.Context, c client.Reader) (*Cluster, error) {
 // endpoint returns where the API server says that it is.
 func endpoint(ctx context.Context, c client.Reader) (string, error) {
 	slice := &discoveryv1.EndpointSlice{}
-	there, err := get(ctx, c, "EndpointSlice", client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, slice)
+	there, err := getObject(ctx, c, "EndpointSlice", client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, slice)
 	if apierrors.IsForbidden(err) { // few need it: that it is missing is said then
 		return "", nil
 	}
@@ -103,8 +103,8 @@ func serverOf(kubeconfig string) string {
 	return server.Host
 }
 
-// get reads an object; there is false if there is none.
-func get(ctx context.Context, c client.Reader, kind string, key client.ObjectKey, into client.Object) (there bool, err error) {
+// getObject reads an object; there is false if there is none.
+func getObject(ctx context.Context, c client.Reader, kind string, key client.ObjectKey, into client.Object) (there bool, err error) {
 	err = c.Get(ctx, key, into)
 	switch {
 	case apierrors.IsNotFound(err):

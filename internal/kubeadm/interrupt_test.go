@@ -158,7 +158,7 @@ func TestAnApplyThatIsInterruptedAtAnyRequestIsUndone(t *testing.T) {
 		c := world(t, before)
 		l := &line{cut: cut}
 		err := Store(t.Context(), over(t, l), "v1.37.0", to(t, c, wanted))
-		if r, readErr := Latest(t.Context(), c); readErr != nil || r != nil {
+		if r, readErr := LatestUndoRecord(t.Context(), c); readErr != nil || r != nil {
 			if err := errors.Join(readErr, undo(t.Context(), c, false)); err != nil {
 				t.Fatal(err)
 			}
@@ -204,7 +204,7 @@ func TestAppliesThatAreInterruptedOneAfterAnotherAreUndone(t *testing.T) {
 func complete(t *testing.T, c client.Client, want contents) int {
 	t.Helper()
 	for _, w := range to(t, c, want) {
-		if state(w.Old) != state(w.New) {
+		if contentDigest(w.Old) != contentDigest(w.New) {
 			return 0
 		}
 	}
@@ -261,16 +261,16 @@ func unwindAll(t *testing.T, c client.Client) {
 
 func countRecords(t *testing.T, c client.Client) int {
 	t.Helper()
-	all, err := records(t.Context(), c)
+	all, err := listUndoRecords(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return len(all)
 }
 
-func latest(t *testing.T, c client.Client) *Record {
+func latest(t *testing.T, c client.Client) *UndoRecord {
 	t.Helper()
-	r, err := Latest(t.Context(), c)
+	r, err := LatestUndoRecord(t.Context(), c)
 	if err != nil || r == nil {
 		t.Fatalf("record %v, error %v", r, err)
 	}
@@ -306,7 +306,7 @@ func amid(t *testing.T, happens, look func(*testing.T, client.Client)) {
 
 func TestAnEditAmidAnApplyIsNeverLost(t *testing.T) {
 	amid(t, func(t *testing.T, c client.Client) {
-		edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { put(cm, configMap("kubelet-config", "theirs")) })
+		edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kubelet-config", "theirs")) })
 	}, func(t *testing.T, c client.Client) {
 		if snapshot(t, c)["kubelet-config"].Data["config"] == "theirs" {
 			says(t, undo(t.Context(), c, false), "changed by somebody else", "kube-system/kubelet-config")

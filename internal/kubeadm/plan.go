@@ -60,8 +60,8 @@ type Row struct {
 	Corefile         string     `json:"corefile,omitempty"` // of CoreDNS alone
 }
 
-// NeedsHands tells whether something has to be migrated by hand before the upgrade.
-func (p *Plan) NeedsHands() bool {
+// NeedsManualUpgrade tells whether something has to be migrated by hand before the upgrade.
+func (p *Plan) NeedsManualUpgrade() bool {
 	for _, row := range p.Components {
 		if row.ManualUpgrade == ManualYes {
 			return true
@@ -87,7 +87,7 @@ func (p *Plan) Writes() []Write {
 // MakePlan decides (see Decide) and has the target version's binaries judge what there will be. judges are by the
 // component's name; one that is missing leaves its configuration unvalidated, and its row says so. target may be empty: it
 // is what the judges are, then. The error names what is missing or contradicts; a configuration that is rejected is none.
-func MakePlan(ctx context.Context, have *Cluster, given *Given, target string, judges map[string]component.Component, o Options) (*Plan, error) {
+func MakePlan(ctx context.Context, have *Cluster, given *Input, target string, judges map[string]component.Component, o Options) (*Plan, error) {
 	changes, cluster, err := Decide(have, given, o)
 	if err != nil {
 		return nil, err
@@ -114,22 +114,22 @@ func MakePlan(ctx context.Context, have *Cluster, given *Given, target string, j
 		if versions[c.Name], mute[c.Name] = judge.Version(ctx); mute[c.Name] != nil {
 			continue
 		}
-		if target, err = agree(target, c.Name, versions[c.Name]); err != nil {
+		if target, err = matchTarget(target, c.Name, versions[c.Name]); err != nil {
 			return nil, err
 		}
 	}
 	p.Target = target
 	if cluster != nil {
-		if err := readable(given, target); err != nil {
+		if err := checkReadable(given, target); err != nil {
 			return nil, err
 		}
 	}
-	if note := jump(p.Current, p.Target); note != "" {
+	if note := skewNote(p.Current, p.Target); note != "" {
 		p.Notes = append(p.Notes, note)
 	}
 	for _, change := range changes {
 		name := change.Component.Name
-		p.Components = append(p.Components, judged(ctx, change, judges[name], versions[name], mute[name]))
+		p.Components = append(p.Components, newRow(ctx, change, judges[name], versions[name], mute[name]))
 	}
 	if have.ConfigMaps[CoreDNSConfigMap] != nil {
 		p.Components = append(p.Components, Row{
@@ -143,9 +143,9 @@ func MakePlan(ctx context.Context, have *Cluster, given *Given, target string, j
 	return p, nil
 }
 
-// readable returns an error if the target's kubeadm could not read the ClusterConfiguration that is to be stored: it reads
+// checkReadable returns an error if the target's kubeadm could not read the ClusterConfiguration that is to be stored: it reads
 // v1beta3 up to 1.36.
-func readable(given *Given, target string) error {
+func checkReadable(given *Input, target string) error {
 	v, err := version.ParseGeneric(target)
 	if err != nil || given.Cluster.APIVersion != kubeadmV1beta3 || v.LessThan(version.MajorMinor(1, 37)) {
 		return nil // without a target nobody knows
@@ -155,7 +155,7 @@ func readable(given *Given, target string) error {
 }
 
 // notes say what of a file counts for less than one might think.
-func (g *Given) notes(have *Cluster, stored bool) []string {
+func (g *Input) notes(have *Cluster, stored bool) []string {
 	notes := g.Notes
 	if !stored || have.Configuration == nil {
 		return notes
@@ -167,8 +167,8 @@ func (g *Given) notes(have *Cluster, stored bool) []string {
 	return notes
 }
 
-// jump says what is odd about the way from one version to another; "" if nothing is.
-func jump(from, to string) string {
+// skewNote says what is odd about the way from one version to another; "" if nothing is.
+func skewNote(from, to string) string {
 	current, err := version.ParseGeneric(from)
 	if err != nil {
 		return ""
@@ -185,9 +185,9 @@ func jump(from, to string) string {
 	return ""
 }
 
-// agree returns the target that a judge's version and what is known of the target so far amount to: they must be of the
+// matchTarget returns the target that a judge's version and what is known of the target so far amount to: they must be of the
 // same minor version.
-func agree(target, name, of string) (string, error) {
+func matchTarget(target, name, of string) (string, error) {
 	if target == "" {
 		return of, nil
 	}
@@ -205,12 +205,12 @@ func agree(target, name, of string) (string, error) {
 	return target, nil
 }
 
-// judged is a change with what the target's binary says of it; mute says why that cannot even tell its version.
-func judged(ctx context.Context, change Change, judge component.Component, of string, mute error) Row {
+// newRow is a change with what the target's binary says of it; mute says why that cannot even tell its version.
+func newRow(ctx context.Context, change Change, judge component.Component, of string, mute error) Row {
 	c := change.Component
 	row := Row{
 		Component: c.Name, Tier: c.Tier, ConfigMap: c.ConfigMap, Origin: change.Origin, Action: change.Action,
-		CurrentVersion: apiVersionOf(change.Now), NextVersion: apiVersionOf(change.Next), ManualUpgrade: ManualNo, Why: change.Why,
+		CurrentVersion: apiVersionOf(change.Current), NextVersion: apiVersionOf(change.Next), ManualUpgrade: ManualNo, Why: change.Why,
 		Warnings: change.Warnings,
 	}
 	if change.Action == Skip {
@@ -220,27 +220,27 @@ func judged(ctx context.Context, change Change, judge component.Component, of st
 	switch {
 	case judge == nil:
 		row.Validation = Unvalidated
-		row.Warnings = append(row.Warnings, "unvalidated: "+means(c.Name))
+		row.Warnings = append(row.Warnings, "unvalidated: "+validationHint(c.Name))
 	case mute != nil:
 		row.Validation = CouldNotTell
 		row.Warnings = append(row.Warnings, "could not tell: "+mute.Error())
 	default:
 		row.ValidatedBy = c.Name + " " + of
-		row.ask(ctx, change.Next, judge)
+		row.validate(ctx, change.Next, judge)
 	}
 	switch {
 	case row.Validation == Rejected:
 		row.ManualUpgrade = ManualYes
-	case change.Action == Keep && change.Damage != "" && row.Validation != Accepted:
-		row.ManualUpgrade, row.Objections, row.ValidatedBy = ManualYes, []string{change.Damage}, ""
+	case change.Action == Keep && change.Unreadable != "" && row.Validation != Accepted:
+		row.ManualUpgrade, row.Objections, row.ValidatedBy = ManualYes, []string{change.Unreadable}, ""
 	case row.Validation == CouldNotTell, row.Validation == Unvalidated && users:
 		row.ManualUpgrade = ManualUnknown
 	}
 	return row
 }
 
-// ask has the target's binary judge what there will be.
-func (r *Row) ask(ctx context.Context, document []byte, judge component.Component) {
+// validate has the target's binary judge what there will be.
+func (r *Row) validate(ctx context.Context, document []byte, judge component.Component) {
 	var err error
 	if r.PreferredVersion, err = judge.PreferredVersion(ctx); err != nil {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the preferred version is not known: %v", err))
@@ -258,8 +258,8 @@ func (r *Row) ask(ctx context.Context, document []byte, judge component.Componen
 	}
 }
 
-// means says how a component's configuration could be validated.
-func means(name string) string {
+// validationHint says how a component's configuration could be validated.
+func validationHint(name string) string {
 	how := fmt.Sprintf("give the target version's binary, --component-binary %s=PATH", name)
 	if name == "kube-proxy" {
 		how += ", or its image, --component-image kube-proxy=REF"
@@ -267,8 +267,8 @@ func means(name string) string {
 	return how
 }
 
-// Unsettled returns the rows whose validation was asked for and could not be had.
-func (p *Plan) Unsettled() []Row {
+// NotValidated returns the rows whose validation was asked for and could not be had.
+func (p *Plan) NotValidated() []Row {
 	var rows []Row
 	for _, row := range p.Components {
 		if row.Validation == CouldNotTell {

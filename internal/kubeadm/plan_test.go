@@ -31,7 +31,7 @@ func judges(t *testing.T) map[string]component.Component {
 }
 
 // makePlan plans for what the cluster has now.
-func makePlan(t *testing.T, given *Given, judges map[string]component.Component) *Plan {
+func makePlan(t *testing.T, given *Input, judges map[string]component.Component) *Plan {
 	t.Helper()
 	have, err := Gather(t.Context(), admin)
 	if err != nil {
@@ -111,8 +111,8 @@ func TestEveryOriginOfEveryComponentInEveryState(t *testing.T) {
 							t.Errorf("%+v", row)
 						}
 					}
-					if p.NeedsHands() != byHand {
-						t.Errorf("it says %v of whether hands are needed", p.NeedsHands())
+					if p.NeedsManualUpgrade() != byHand {
+						t.Errorf("it says %v of whether hands are needed", p.NeedsManualUpgrade())
 					}
 					if err := Store(t.Context(), admin, "v1.37.1", p.Writes()); err != nil {
 						t.Fatal(err)
@@ -132,7 +132,7 @@ func TestEveryOriginOfEveryComponentInEveryState(t *testing.T) {
 
 func forgetRecords(t *testing.T) {
 	t.Helper()
-	all, err := records(context.Background(), admin)
+	all, err := listUndoRecords(context.Background(), admin)
 	if err != nil {
 		t.Error(err)
 	}
@@ -188,11 +188,11 @@ func TestWhatNobodyCouldBeAskedIsNotSaidToBeGood(t *testing.T) {
 		return map[string]component.Component{"kubelet": judge}
 	}
 	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-	given := &Given{Configs: map[string]Document{"kubelet": {Text: []byte(text)}}, Endpoint: "192.0.2.10:6443"}
+	given := &Input{Configs: map[string]Document{"kubelet": {Text: []byte(text)}}, Endpoint: "192.0.2.10:6443"}
 	for _, tt := range []struct {
 		name       string
 		judges     map[string]component.Component
-		given      *Given
+		given      *Input
 		validation Validation
 		manual     Manual
 	}{
@@ -209,11 +209,11 @@ func TestWhatNobodyCouldBeAskedIsNotSaidToBeGood(t *testing.T) {
 				t.Fatal(err)
 			}
 			row := p.Components[0]
-			if row.Validation != tt.validation || row.ManualUpgrade != tt.manual || row.PreferredVersion != "" || len(row.Warnings) == 0 || p.NeedsHands() {
+			if row.Validation != tt.validation || row.ManualUpgrade != tt.manual || row.PreferredVersion != "" || len(row.Warnings) == 0 || p.NeedsManualUpgrade() {
 				t.Errorf("%+v", row)
 			}
-			if (len(p.Unsettled()) > 0) != (tt.validation == CouldNotTell) {
-				t.Errorf("%d are not settled", len(p.Unsettled()))
+			if (len(p.NotValidated()) > 0) != (tt.validation == CouldNotTell) {
+				t.Errorf("%d are not settled", len(p.NotValidated()))
 			}
 		})
 	}

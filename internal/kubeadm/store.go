@@ -30,7 +30,7 @@ type Write struct {
 // that names it; what was written before it stays and is part of what undo restores. After any error, and after an end at
 // any point, the same or another Store carries on: undo restores what was there before the first.
 func Store(ctx context.Context, c client.Client, why string, writes []Write) error {
-	writes = slices.DeleteFunc(slices.Clone(writes), func(w Write) bool { return state(w.Old) == state(w.New) })
+	writes = slices.DeleteFunc(slices.Clone(writes), func(w Write) bool { return contentDigest(w.Old) == contentDigest(w.New) })
 	if len(writes) == 0 {
 		return nil
 	}
@@ -38,13 +38,13 @@ func Store(ctx context.Context, c client.Client, why string, writes []Write) err
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("nothing was written: %w", err)
 	}
-	ctx, cancel := toTheEnd(ctx)
+	ctx, cancel := withoutCancel(ctx)
 	defer cancel()
-	r, older, err := intend(ctx, c, why, writes)
+	r, older, err := newUndoRecord(ctx, c, why, writes)
 	if err != nil {
 		return fmt.Errorf("nothing was written: %w", err)
 	}
-	if err := Rehearse(ctx, c, writes); err != nil {
+	if err := DryRun(ctx, c, writes); err != nil {
 		return fmt.Errorf("nothing was written: %w", err)
 	}
 	if err := r.save(ctx, c); err != nil {
@@ -52,10 +52,10 @@ func Store(ctx context.Context, c client.Client, why string, writes []Write) err
 	}
 	for i, w := range writes {
 		if _, err := w.carryOut(ctx, c); err != nil {
-			return fmt.Errorf("%d of %d ConfigMaps were written: %w", i, len(writes), r.stop(ctx, c, writes[i:], err))
+			return fmt.Errorf("%d of %d ConfigMaps were written: %w", i, len(writes), r.fail(ctx, c, writes[i:], err))
 		}
 	}
-	r.progress = applied
+	r.progress = progressApplied
 	if err := r.save(ctx, c); err != nil {
 		return fmt.Errorf("everything was written, but its record could not be completed: %w", err)
 	}
@@ -65,15 +65,15 @@ func Store(ctx context.Context, c client.Client, why string, writes []Write) err
 	return nil
 }
 
-// toTheEnd is a context that does not end with ctx, but after a time in which any API server answers that does.
-func toTheEnd(ctx context.Context) (context.Context, context.CancelFunc) {
+// withoutCancel is a context that does not end with ctx, but after a time in which any API server answers that does.
+func withoutCancel(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 }
 
-// intend returns the record of writes that are about to be made, and the records of earlier ones, the oldest first. It is
+// newUndoRecord returns the record of writes that are about to be made, and the records of earlier ones, the oldest first. It is
 // the record of an apply that was interrupted, if the newest is that: what it saved is what undo is to restore.
-func intend(ctx context.Context, c client.Client, why string, writes []Write) (r *Record, older []corev1.ConfigMap, err error) {
-	if older, err = records(ctx, c); err != nil {
+func newUndoRecord(ctx context.Context, c client.Client, why string, writes []Write) (r *UndoRecord, older []corev1.ConfigMap, err error) {
+	if older, err = listUndoRecords(ctx, c); err != nil {
 		return nil, nil, err
 	}
 	number := 1
@@ -83,38 +83,38 @@ func intend(ctx context.Context, c client.Client, why string, writes []Write) (r
 			return nil, nil, err
 		}
 		number = numberOf(newest.stored) + 1
-		now, err := newest.gather(ctx, c)
+		now, err := newest.readConfigMaps(ctx, c)
 		if err != nil {
 			return nil, nil, err
 		}
 		if newest.interrupted(now) {
 			r, older = newest, older[:last]
 			for key, cm := range now { // what these writes leave alone is wanted as it is
-				r.intend(key, cm, cm)
+				r.planWrite(key, cm, cm)
 			}
 		}
 	}
 	if r == nil {
-		r = &Record{Name: fmt.Sprintf("%s%05d", recordPrefix, number)}
+		r = &UndoRecord{Name: fmt.Sprintf("%s%05d", recordPrefix, number)}
 	}
-	r.Why, r.Time, r.progress = why, time.Now().UTC(), begun
+	r.Why, r.Time, r.progress = why, time.Now().UTC(), progressStarted
 	for _, w := range writes {
-		r.intend(w.key(), w.Old, w.New)
+		r.planWrite(w.key(), w.Old, w.New)
 	}
 	return r, older, nil
 }
 
-// stop completes the error of a write that failed, the first of those that are not carried out. What was refused for
+// fail completes the error of a write that failed, the first of those that are not carried out. What was refused for
 // certain is taken out of the record, so that undo does not take for an edit of what was written what was never written.
-func (r *Record) stop(ctx context.Context, c client.Client, left []Write, err error) error {
+func (r *UndoRecord) fail(ctx context.Context, c client.Client, left []Write, err error) error {
 	certain := refused(err)
-	err = left[0].explain(err)
+	err = left[0].explainError(err)
 	if !certain {
 		return err
 	}
-	r.progress = stopped
+	r.progress = progressStopped
 	for _, w := range left {
-		r.forget(w)
+		r.dropWrite(w)
 	}
 	if saveErr := r.save(ctx, c); saveErr != nil {
 		return fmt.Errorf("%w (and its record lists it all the same: %v)", err, saveErr)
@@ -122,15 +122,15 @@ func (r *Record) stop(ctx context.Context, c client.Client, left []Write, err er
 	return err
 }
 
-// Rehearse has the API server try writes without carrying them out. The error is of the first that it refuses.
-func Rehearse(ctx context.Context, c client.Client, writes []Write) error {
+// DryRun has the API server try writes without carrying them out. The error is of the first that it refuses.
+func DryRun(ctx context.Context, c client.Client, writes []Write) error {
 	try := client.NewDryRunClient(c)
 	for _, w := range writes {
 		if w.Old != nil && w.Old.ResourceVersion == "" {
 			return fmt.Errorf("ConfigMap %s has no resourceVersion: it was not read from the cluster", w.key())
 		}
 		if _, err := w.send(ctx, try); err != nil {
-			return w.explain(err)
+			return w.explainError(err)
 		}
 	}
 	return nil
@@ -143,12 +143,12 @@ func (w Write) carryOut(ctx context.Context, c client.Client) (*corev1.ConfigMap
 	if err == nil {
 		return written, nil
 	}
-	now, readErr := read(ctx, c, w.key())
+	now, readErr := readConfigMap(ctx, c, w.key())
 	switch {
 	case readErr != nil && !refused(err):
 		// Only one is wrapped: that the look was refused does not mean that the write was.
 		return nil, fmt.Errorf("%w (it may have been all the same: %v)", err, readErr)
-	case readErr != nil || state(now) != state(w.New):
+	case readErr != nil || contentDigest(now) != contentDigest(w.New):
 		return nil, err
 	}
 	return now, nil
@@ -158,19 +158,19 @@ func (w Write) carryOut(ctx context.Context, c client.Client) (*corev1.ConfigMap
 func (w Write) send(ctx context.Context, c client.Client) (*corev1.ConfigMap, error) {
 	switch {
 	case w.Old == nil:
-		cm := bare(w.New)
+		cm := withoutServerFields(w.New)
 		return cm, c.Create(ctx, cm)
 	case w.New == nil:
 		return nil, c.Delete(ctx, w.Old.DeepCopy(), client.Preconditions{UID: &w.Old.UID, ResourceVersion: &w.Old.ResourceVersion})
 	default:
 		cm := w.Old.DeepCopy()
-		put(cm, w.New)
+		replaceContent(cm, w.New)
 		return cm, c.Update(ctx, cm)
 	}
 }
 
-// explain says what a failure means, and what to do next.
-func (w Write) explain(err error) error {
+// explainError says what a failure means, and what to do next.
+func (w Write) explainError(err error) error {
 	const next = "run it again to see what changes now"
 	var verb string
 	switch {
@@ -209,10 +209,10 @@ func (w Write) key() client.ObjectKey {
 	return client.ObjectKeyFromObject(w.New)
 }
 
-// read returns a ConfigMap as it is now; nil if there is none.
-func read(ctx context.Context, c client.Reader, key client.ObjectKey) (*corev1.ConfigMap, error) {
+// readConfigMap returns a ConfigMap as it is now; nil if there is none.
+func readConfigMap(ctx context.Context, c client.Reader, key client.ObjectKey) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{}
-	there, err := get(ctx, c, "ConfigMap", key, cm)
+	there, err := getObject(ctx, c, "ConfigMap", key, cm)
 	if !there {
 		return nil, err
 	}
@@ -221,8 +221,8 @@ func read(ctx context.Context, c client.Reader, key client.ObjectKey) (*corev1.C
 
 var signatures = []string{ProposalSignature, KubeadmSignature}
 
-// put makes the content of a ConfigMap that of another.
-func put(cm, content *corev1.ConfigMap) {
+// replaceContent makes the content of a ConfigMap that of another.
+func replaceContent(cm, content *corev1.ConfigMap) {
 	cm.Data, cm.BinaryData = maps.Clone(content.Data), maps.Clone(content.BinaryData)
 	Unsign(cm)
 	for _, annotation := range signatures {
@@ -235,8 +235,8 @@ func put(cm, content *corev1.ConfigMap) {
 	}
 }
 
-// bare returns what a user could have created of a ConfigMap: nothing that the API server adds; nil of nil.
-func bare(cm *corev1.ConfigMap) *corev1.ConfigMap {
+// withoutServerFields returns what a user could have created of a ConfigMap: nothing that the API server adds; nil of nil.
+func withoutServerFields(cm *corev1.ConfigMap) *corev1.ConfigMap {
 	if cm == nil {
 		return nil
 	}
@@ -248,9 +248,9 @@ func bare(cm *corev1.ConfigMap) *corev1.ConfigMap {
 	}
 }
 
-// state returns a digest of what put copies, by which records know it again; it must not change from version to version.
+// contentDigest returns a digest of what put copies, by which records know it again; it must not change from version to version.
 // That of no ConfigMap, nil, is "absent".
-func state(cm *corev1.ConfigMap) string {
+func contentDigest(cm *corev1.ConfigMap) string {
 	if cm == nil {
 		return "absent"
 	}

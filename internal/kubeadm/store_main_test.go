@@ -47,7 +47,7 @@ func world(t *testing.T, has contents) client.Client {
 				t.Error(err)
 			}
 		}
-		if err := c.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(metav1.NamespaceSystem), client.HasLabels{LabelRecord}); err != nil {
+		if err := c.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(metav1.NamespaceSystem), client.HasLabels{LabelUndoRecord}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -87,7 +87,7 @@ func to(t *testing.T, c client.Client, wanted contents) []Write {
 		if !there {
 			continue
 		}
-		old, err := read(t.Context(), c, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name})
+		old, err := readConfigMap(t.Context(), c, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,12 +112,12 @@ func snapshot(t *testing.T, c client.Client) map[string]*corev1.ConfigMap {
 	t.Helper()
 	all := map[string]*corev1.ConfigMap{}
 	for _, name := range managed {
-		cm, err := read(t.Context(), c, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name})
+		cm, err := readConfigMap(t.Context(), c, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if cm != nil {
-			all[name] = bare(cm)
+			all[name] = withoutServerFields(cm)
 		}
 	}
 	return all
@@ -129,7 +129,7 @@ func has(t *testing.T, c client.Client, want contents) {
 	all := map[string]*corev1.ConfigMap{}
 	for name, text := range want {
 		if text != "" {
-			all[name] = bare(configMap(name, text))
+			all[name] = withoutServerFields(configMap(name, text))
 		}
 	}
 	if diff := cmp.Diff(all, snapshot(t, c)); diff != "" {
@@ -140,7 +140,7 @@ func has(t *testing.T, c client.Client, want contents) {
 // recorded fails unless these are the records, by name and reason, the oldest first.
 func recorded(t *testing.T, c client.Client, want ...string) {
 	t.Helper()
-	all, err := records(t.Context(), c)
+	all, err := listUndoRecords(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func recorded(t *testing.T, c client.Client, want ...string) {
 
 // undo is the command.
 func undo(ctx context.Context, c client.Client, overwrite bool) error {
-	r, err := Latest(ctx, c)
+	r, err := LatestUndoRecord(ctx, c)
 	if err != nil {
 		return err
 	}

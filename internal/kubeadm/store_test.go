@@ -202,7 +202,7 @@ func TestAConflictAfterTheDryRunIsCarriedOnAndTheEditIsKept(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
 	wanted := contents{"kubelet-config": "a2", "kube-proxy": "b2", "kubeadm-config": "c"}
 	late := between(t, "kube-proxy", func() error {
-		edit(t, c, "kube-proxy", func(cm *corev1.ConfigMap) { put(cm, configMap("kube-proxy", "user's")) })
+		edit(t, c, "kube-proxy", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kube-proxy", "user's")) })
 		return nil
 	})
 	says(t, Store(t.Context(), late, "v1.37.0", to(t, c, wanted)),
@@ -222,7 +222,7 @@ func TestAConflictAfterTheDryRunIsCarriedOnAndTheEditIsKept(t *testing.T) {
 func TestAConflictBeforeAnythingWasWrittenLeavesNoRecord(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a"})
 	late := between(t, "kubelet-config", func() error {
-		edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { put(cm, configMap("kubelet-config", "user's")) })
+		edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kubelet-config", "user's")) })
 		return nil
 	})
 	says(t, Store(t.Context(), late, "v1.37.0", to(t, c, contents{"kubelet-config": "a2"})),
@@ -238,7 +238,7 @@ func TestAConflictDoesNotForgetWhatAnInterruptedApplyHadWrittenOver(t *testing.T
 	says(t, Store(t.Context(), cut, "v1.37.0", to(t, c, contents{"kubelet-config": "a2", "kube-proxy": "b2"})), "1 of 2 ConfigMaps were written", "gone")
 	recorded(t, c, "00001 v1.37.0 begun")
 	late := between(t, "kubelet-config", func() error {
-		edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { put(cm, configMap("kubelet-config", "theirs")) })
+		edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kubelet-config", "theirs")) })
 		return nil
 	})
 	says(t, Store(t.Context(), late, "v1.37.1", to(t, c, contents{"kubelet-config": "a3"})), "0 of 1 ConfigMaps were written", "was changed by somebody else")

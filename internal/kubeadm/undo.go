@@ -13,8 +13,8 @@ import (
 // Undo returns the writes that restore what was there before the record's Store; none if that is there. Data, binaryData
 // and signatures are restored; labels and annotations that others have set stay. ConfigMaps that somebody else has changed
 // since are an error that names them all, unless they may be overwritten.
-func (r *Record) Undo(ctx context.Context, c client.Client, overwrite bool) ([]Write, error) {
-	now, err := r.gather(ctx, c)
+func (r *UndoRecord) Undo(ctx context.Context, c client.Client, overwrite bool) ([]Write, error) {
+	now, err := r.readConfigMaps(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -22,15 +22,15 @@ func (r *Record) Undo(ctx context.Context, c client.Client, overwrite bool) ([]W
 }
 
 // undo is Undo when all is read.
-func (r *Record) undo(now map[client.ObjectKey]*corev1.ConfigMap, overwrite bool) ([]Write, error) {
+func (r *UndoRecord) undo(now map[client.ObjectKey]*corev1.ConfigMap, overwrite bool) ([]Write, error) {
 	var writes []Write
 	var foreign []string
 	for _, s := range slices.Backward(r.saved) {
 		there := now[s.key()]
-		if state(there) == state(s.Before) {
+		if contentDigest(there) == contentDigest(s.Before) {
 			continue
 		}
-		if !overwrite && !slices.Contains(s.Written, state(there)) {
+		if !overwrite && !slices.Contains(s.Written, contentDigest(there)) {
 			foreign = append(foreign, s.key().String())
 		}
 		writes = append(writes, Write{Old: there, New: s.Before})
@@ -46,22 +46,22 @@ func (r *Record) undo(now map[client.ObjectKey]*corev1.ConfigMap, overwrite bool
 // Restore makes the writes that Undo returned, and then deletes the record, so that the next undo is of the apply before.
 // Nothing is written if the API server would refuse one of them. After any error, and after an end at any point, another
 // Undo and Restore carry on.
-func Restore(ctx context.Context, c client.Client, r *Record, writes []Write) error {
+func Restore(ctx context.Context, c client.Client, r *UndoRecord, writes []Write) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("nothing was restored: %w", err)
 	}
-	ctx, cancel := toTheEnd(ctx)
+	ctx, cancel := withoutCancel(ctx)
 	defer cancel()
 	done := Write{Old: r.stored}
 	if _, err := done.send(ctx, client.NewDryRunClient(c)); err != nil {
-		return fmt.Errorf("nothing was restored: %w", r.explain(err))
+		return fmt.Errorf("nothing was restored: %w", r.explainSaveError(err))
 	}
-	if err := Rehearse(ctx, c, writes); err != nil {
+	if err := DryRun(ctx, c, writes); err != nil {
 		return fmt.Errorf("nothing was restored: %w", err)
 	}
 	for i, w := range writes {
 		if _, err := w.carryOut(ctx, c); err != nil {
-			return fmt.Errorf("%d of %d ConfigMaps were restored: %w", i, len(writes), w.explain(err))
+			return fmt.Errorf("%d of %d ConfigMaps were restored: %w", i, len(writes), w.explainError(err))
 		}
 	}
 	if _, err := done.carryOut(ctx, c); err != nil {

@@ -29,7 +29,7 @@ func TestUndoTwiceWalksBackTwo(t *testing.T) {
 		}
 		has(t, c, want)
 	}
-	if r, err := Latest(t.Context(), c); r != nil || err != nil {
+	if r, err := LatestUndoRecord(t.Context(), c); r != nil || err != nil {
 		t.Errorf("a record is left: %v, %v", r, err)
 	}
 }
@@ -38,7 +38,7 @@ func TestUndoNamesAllThatSomebodyElseChangedAndOverwritesOnRequest(t *testing.T)
 	before := contents{"kubelet-config": "a", "kube-proxy": "b", "kubeadm-config": "c"}
 	c := world(t, before)
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "b2", "kubeadm-config": "c2"})
-	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { put(cm, configMap("kubelet-config", "theirs")) })
+	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kubelet-config", "theirs")) })
 	if err := c.Delete(t.Context(), configMap("kubeadm-config", "")); err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestUndoNamesAllThatSomebodyElseChangedAndOverwritesOnRequest(t *testing.T)
 func TestUndoTakesWhatSomebodyElseRestoredAsItIs(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "b2"})
-	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { put(cm, configMap("kubelet-config", "a")) })
+	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kubelet-config", "a")) })
 	if err := undo(t.Context(), c, false); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestUndoTakesWhatSomebodyElseRestoredAsItIs(t *testing.T) {
 func TestAnApplyAfterARestoreByHandHasARecordOfItsOwn(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "b2"})
-	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { put(cm, configMap("kubelet-config", "a")) })
+	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kubelet-config", "a")) })
 	store(t, c, "v1.38.0", contents{"kube-proxy": "b3"})
 	recorded(t, c, "00001 v1.37.0 applied", "00002 v1.38.0 applied")
 	if err := undo(t.Context(), c, false); err != nil {
@@ -104,7 +104,7 @@ func TestAnUndoThatIsOvertakenByAnEditIsToldAndKeepsItsRecord(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "b2"})
 	late := between(t, "kubelet-config", func() error {
-		edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { put(cm, configMap("kubelet-config", "theirs")) })
+		edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kubelet-config", "theirs")) })
 		return nil
 	})
 	says(t, undo(t.Context(), late, false), "1 of 2 ConfigMaps were restored: ConfigMap kube-system/kubelet-config was changed by somebody else")
@@ -115,7 +115,7 @@ func TestAnUndoThatIsOvertakenByAnEditIsToldAndKeepsItsRecord(t *testing.T) {
 func TestAnUndoThatIsOvertakenByAnotherRestoresNothing(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a2"})
-	r, err := Latest(t.Context(), c)
+	r, err := LatestUndoRecord(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}

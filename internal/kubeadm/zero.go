@@ -14,7 +14,7 @@ import (
 // versioned type is written with when nobody has set anything (syncFrequency: 0s), which kubeadm's uploads are full of. They
 // mean the default, as does their absence; but laid over another configuration they would take its values away.
 func WithoutZeroes(c Component, fields map[string]any) map[string]any {
-	return without(fields, unset(c))
+	return removeFields(fields, zeroFields(c))
 }
 
 // Overlay returns what there will be as it can be laid over another configuration: without the zeroes of WithoutZeroes, but
@@ -24,22 +24,22 @@ func (c *Change) Overlay() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	silent := unset(c.Component)
-	if now, err := Fields(c.Now); c.Action == Replace {
+	silent := zeroFields(c.Component)
+	if now, err := Fields(c.Current); c.Action == Replace {
 		if err != nil { // there is none, or none that says anything
 			now = nil
 		}
-		silent = common(silent, now)
+		silent = intersection(silent, now)
 	}
-	rest := without(next, silent)
+	rest := removeFields(next, silent)
 	if reflect.DeepEqual(next, rest) {
 		return c.Next, nil
 	}
 	return yaml.Marshal(rest)
 }
 
-// unset is how a component's type is written when nothing is set.
-func unset(c Component) map[string]any {
+// zeroFields is how a component's type is written when nothing is set.
+func zeroFields(c Component) map[string]any {
 	var empty any = &kubeletv1beta1.KubeletConfiguration{}
 	if c.Name == "kube-proxy" {
 		empty = &kubeproxyv1alpha1.KubeProxyConfiguration{}
@@ -51,8 +51,8 @@ func unset(c Component) map[string]any {
 	return all
 }
 
-// common is what two trees have in common.
-func common(a, b map[string]any) map[string]any {
+// intersection is what two trees have in common.
+func intersection(a, b map[string]any) map[string]any {
 	both := map[string]any{}
 	for name, value := range a {
 		other, there := b[name]
@@ -61,7 +61,7 @@ func common(a, b map[string]any) map[string]any {
 		switch {
 		case !there:
 		case isMap && otherIsMap:
-			both[name] = common(inner, within)
+			both[name] = intersection(inner, within)
 		case reflect.DeepEqual(value, other):
 			both[name] = value
 		}
@@ -69,7 +69,7 @@ func common(a, b map[string]any) map[string]any {
 	return both
 }
 
-func without(fields, zeroes map[string]any) map[string]any {
+func removeFields(fields, zeroes map[string]any) map[string]any {
 	rest := maps.Clone(fields)
 	for name, zero := range zeroes {
 		value, there := rest[name]
@@ -78,7 +78,7 @@ func without(fields, zeroes map[string]any) map[string]any {
 		switch {
 		case !there:
 		case isMap && zeroIsMap:
-			if rest[name] = without(inner, within); len(rest[name].(map[string]any)) == 0 {
+			if rest[name] = removeFields(inner, within); len(rest[name].(map[string]any)) == 0 {
 				delete(rest, name)
 			}
 		case reflect.DeepEqual(value, zero):

@@ -59,7 +59,7 @@ func TestAnOverlayTakesAwayOnlyWhatAUserMeansToTakeAway(t *testing.T) {
 		{"given, with comments", head, "# ours\n" + head, "# ours\n" + head, Replace},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			change := Change{Component: Components()[0], Now: []byte(tt.now), Next: []byte(tt.next), Action: tt.action}
+			change := Change{Component: Components()[0], Current: []byte(tt.now), Next: []byte(tt.next), Action: tt.action}
 			got, err := change.Overlay()
 			if err != nil || string(got) != tt.want {
 				t.Errorf("%s, %v; want %s", got, err, tt.want)

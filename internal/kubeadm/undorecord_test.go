@@ -19,7 +19,7 @@ func TestTheNewestTenRecordsAreKept(t *testing.T) {
 		want = append(want, fmt.Sprintf("%05d v1.%d applied", i, i))
 	}
 	recorded(t, c, want[2:]...)
-	for range mostRecords {
+	for range maxUndoRecords {
 		if err := undo(t.Context(), c, false); err != nil {
 			t.Fatal(err)
 		}
@@ -29,15 +29,15 @@ func TestTheNewestTenRecordsAreKept(t *testing.T) {
 
 func TestAnOldRecordThatCannotBeDeletedIsNamedAndDeletedLater(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "0"})
-	for i := 1; i <= mostRecords; i++ {
+	for i := 1; i <= maxUndoRecords; i++ {
 		store(t, c, fmt.Sprintf("v1.%d", i), contents{"kubelet-config": fmt.Sprint(i)})
 	}
 	cut := between(t, "evenkeel-upgrade-00001", func() error { return errors.New("gone") })
 	says(t, Store(t.Context(), cut, "v1.11", to(t, c, contents{"kubelet-config": "11"})),
 		"everything was written, but an old record is left: ConfigMap kube-system/evenkeel-upgrade-00001 cannot be deleted: gone")
 	store(t, c, "v1.12", contents{"kubelet-config": "12"})
-	all, err := records(t.Context(), c)
-	if err != nil || len(all) != mostRecords || all[0].Name != "evenkeel-upgrade-00003" {
+	all, err := listUndoRecords(t.Context(), c)
+	if err != nil || len(all) != maxUndoRecords || all[0].Name != "evenkeel-upgrade-00003" {
 		t.Errorf("%d records, the first is %s; %v", len(all), all[0].Name, err)
 	}
 }
@@ -45,11 +45,11 @@ func TestAnOldRecordThatCannotBeDeletedIsNamedAndDeletedLater(t *testing.T) {
 func TestACopyOfARecordByAnotherNameIsNoRecord(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "b"})
-	r, err := Latest(t.Context(), c)
+	r, err := LatestUndoRecord(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs := bare(r.stored)
+	theirs := withoutServerFields(r.stored)
 	theirs.Name = "evenkeel-upgrade-copy"
 	if err := c.Create(t.Context(), theirs); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestARecordWithoutItsLabelIsSaidToMissIt(t *testing.T) {
 	says(t, Store(t.Context(), c, "v1.38.0", to(t, c, contents{"kubelet-config": "c"})),
 		"nothing was written: ConfigMap kube-system/evenkeel-upgrade-00001 is there already", "label evenkeel.dev/upgrade-record is missing, give it that back")
 	has(t, c, contents{"kubelet-config": "b"})
-	edit(t, c, "evenkeel-upgrade-00001", func(cm *corev1.ConfigMap) { cm.Labels = map[string]string{LabelRecord: ""} })
+	edit(t, c, "evenkeel-upgrade-00001", func(cm *corev1.ConfigMap) { cm.Labels = map[string]string{LabelUndoRecord: ""} })
 	store(t, c, "v1.38.0", contents{"kubelet-config": "c"})
 }
 
@@ -131,7 +131,7 @@ func TestTheStateOfAConfigMapIsTheSameInEveryVersion(t *testing.T) {
 		}, "sha256:59a4b791d004eac9fae6f3b2fcbf2ed84f7bc5f530f0169362c37b39d57ff12f"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := state(tt.cm); got != tt.want {
+			if got := contentDigest(tt.cm); got != tt.want {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}
 		})

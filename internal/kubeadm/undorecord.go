@@ -23,10 +23,10 @@ import (
 // A record is a ConfigMap of this label, and of this name with a number, that says in data what it is of, and in
 // binaryData, as compressed JSON, what was there before. Others than the newest are kept for further undos.
 const (
-	LabelRecord  = "evenkeel.dev/upgrade-record"
-	recordPrefix = "evenkeel-upgrade-"
-	recordFormat = "1"
-	mostRecords  = 10
+	LabelUndoRecord = "evenkeel.dev/upgrade-record"
+	recordPrefix    = "evenkeel-upgrade-"
+	recordFormat    = "1"
+	maxUndoRecords  = 10
 
 	keyFormat   = "format"
 	keyWhy      = "why"
@@ -37,43 +37,43 @@ const (
 
 // How far a Store has come.
 const (
-	begun   = "begun"   // its writes are made, or it was interrupted
-	stopped = "stopped" // a write was refused; those that were made are saved
-	applied = "applied" // every write was made
+	progressStarted = "begun"   // its writes are made, or it was interrupted
+	progressStopped = "stopped" // a write was refused; those that were made are saved
+	progressApplied = "applied" // every write was made
 )
 
-// Record is what is kept of a Store, for undo.
-type Record struct {
+// UndoRecord is what is kept of a Store, for undo.
+type UndoRecord struct {
 	Name string    // of the ConfigMap that holds it
 	Why  string    // what the Store was for
 	Time time.Time // of the Store, or of the last that carried it on
 
 	progress string
-	saved    []saved           // in the order of the writes
+	saved    []savedConfigMap  // in the order of the writes
 	stored   *corev1.ConfigMap // as it was read or written last; nil: not yet
 }
 
 // String says what was done, and when.
-func (r *Record) String() string {
+func (r *UndoRecord) String() string {
 	return fmt.Sprintf("the apply of %s at %s", cmp.Or(r.Why, "no version"), r.Time.Format(time.RFC3339))
 }
 
-// saved is what a record has of one ConfigMap. Its JSON is read by other versions.
-type saved struct {
+// savedConfigMap is what a record has of one ConfigMap. Its JSON is read by other versions.
+type savedConfigMap struct {
 	Namespace string            `json:"namespace"`
 	Name      string            `json:"name"`
 	Before    *corev1.ConfigMap `json:"before"`  // null: there was none
 	Written   []string          `json:"written"` // the states that it was given, or was to be given; the last is what is wanted
 }
 
-func (s *saved) key() client.ObjectKey {
+func (s *savedConfigMap) key() client.ObjectKey {
 	return client.ObjectKey{Namespace: s.Namespace, Name: s.Name}
 }
 
-// Latest returns the newest record, the one that undo is about; nil if there is none. A record that cannot be read, or that
+// LatestUndoRecord returns the newest record, the one that undo is about; nil if there is none. A record that cannot be read, or that
 // another version wrote in a format that this one does not know, is an error that names it.
-func Latest(ctx context.Context, c client.Client) (*Record, error) {
-	all, err := records(ctx, c)
+func LatestUndoRecord(ctx context.Context, c client.Client) (*UndoRecord, error) {
+	all, err := listUndoRecords(ctx, c)
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
@@ -92,10 +92,10 @@ func numberOf(cm *corev1.ConfigMap) int {
 	return n
 }
 
-// records returns the ConfigMaps of all records, the oldest first. Copies that somebody made by other names are none.
-func records(ctx context.Context, c client.Client) ([]corev1.ConfigMap, error) {
+// listUndoRecords returns the ConfigMaps of all records, the oldest first. Copies that somebody made by other names are none.
+func listUndoRecords(ctx context.Context, c client.Client) ([]corev1.ConfigMap, error) {
 	list := &corev1.ConfigMapList{}
-	if err := c.List(ctx, list, client.InNamespace(metav1.NamespaceSystem), client.HasLabels{LabelRecord}); err != nil {
+	if err := c.List(ctx, list, client.InNamespace(metav1.NamespaceSystem), client.HasLabels{LabelUndoRecord}); err != nil {
 		return nil, fmt.Errorf("list the records of upgrades in %s: %w", metav1.NamespaceSystem, err)
 	}
 	all := slices.DeleteFunc(list.Items, func(cm corev1.ConfigMap) bool { return numberOf(&cm) == 0 })
@@ -103,28 +103,30 @@ func records(ctx context.Context, c client.Client) ([]corev1.ConfigMap, error) {
 	return all, nil
 }
 
-// intend notes what a ConfigMap is going to be. What the record has saved of it stays saved.
-func (r *Record) intend(key client.ObjectKey, old, wanted *corev1.ConfigMap) {
-	i := slices.IndexFunc(r.saved, func(s saved) bool { return s.key() == key })
+// planWrite notes what a ConfigMap is going to be. What the record has saved of it stays saved.
+func (r *UndoRecord) planWrite(key client.ObjectKey, old, wanted *corev1.ConfigMap) {
+	i := slices.IndexFunc(r.saved, func(s savedConfigMap) bool { return s.key() == key })
 	if i < 0 {
-		r.saved = append(r.saved, saved{Namespace: key.Namespace, Name: key.Name, Before: bare(old)})
+		r.saved = append(r.saved, savedConfigMap{Namespace: key.Namespace, Name: key.Name, Before: withoutServerFields(old)})
 		i = len(r.saved) - 1
 	}
 	// What was wanted earlier may be what is there until that is written.
-	written := slices.DeleteFunc(r.saved[i].Written, func(s string) bool { return s == state(wanted) })
-	r.saved[i].Written = append(written, state(wanted))
+	written := slices.DeleteFunc(r.saved[i].Written, func(s string) bool { return s == contentDigest(wanted) })
+	r.saved[i].Written = append(written, contentDigest(wanted))
 }
 
-// forget takes out a write that was not made, unless an earlier one was, of the same ConfigMap.
-func (r *Record) forget(w Write) {
-	r.saved = slices.DeleteFunc(r.saved, func(s saved) bool { return s.key() == w.key() && !slices.Contains(s.Written, state(w.Old)) })
+// dropWrite takes out a write that was not made, unless an earlier one was, of the same ConfigMap.
+func (r *UndoRecord) dropWrite(w Write) {
+	r.saved = slices.DeleteFunc(r.saved, func(s savedConfigMap) bool {
+		return s.key() == w.key() && !slices.Contains(s.Written, contentDigest(w.Old))
+	})
 }
 
-// gather reads the ConfigMaps of a record as they are now; those that are absent are nil.
-func (r *Record) gather(ctx context.Context, c client.Client) (map[client.ObjectKey]*corev1.ConfigMap, error) {
+// readConfigMaps reads the ConfigMaps of a record as they are now; those that are absent are nil.
+func (r *UndoRecord) readConfigMaps(ctx context.Context, c client.Client) (map[client.ObjectKey]*corev1.ConfigMap, error) {
 	now := map[client.ObjectKey]*corev1.ConfigMap{}
 	for _, s := range r.saved {
-		cm, err := read(ctx, c, s.key())
+		cm, err := readConfigMap(ctx, c, s.key())
 		if err != nil {
 			return nil, err
 		}
@@ -135,21 +137,21 @@ func (r *Record) gather(ctx context.Context, c client.Client) (map[client.Object
 
 // interrupted tells whether a Store is to carry this one on: it has not made every write, and nobody else has had a hand
 // in the ConfigMaps since.
-func (r *Record) interrupted(now map[client.ObjectKey]*corev1.ConfigMap) bool {
-	complete := r.progress == begun
+func (r *UndoRecord) interrupted(now map[client.ObjectKey]*corev1.ConfigMap) bool {
+	complete := r.progress == progressStarted
 	for _, s := range r.saved {
-		there := state(now[s.key()])
-		if there != state(s.Before) && !slices.Contains(s.Written, there) {
+		there := contentDigest(now[s.key()])
+		if there != contentDigest(s.Before) && !slices.Contains(s.Written, there) {
 			return false
 		}
 		complete = complete && there == s.Written[len(s.Written)-1]
 	}
-	return !complete && r.progress != applied
+	return !complete && r.progress != progressApplied
 }
 
 // save stores the record, if nobody else has changed it since it was read. One that has nothing saved is deleted. One that
 // was deleted meanwhile, by an undo that ran at the same time, is made again: it has what was there before.
-func (r *Record) save(ctx context.Context, c client.Client) error {
+func (r *UndoRecord) save(ctx context.Context, c client.Client) error {
 	w := Write{Old: r.stored}
 	if len(r.saved) > 0 {
 		var err error
@@ -162,19 +164,19 @@ func (r *Record) save(ctx context.Context, c client.Client) error {
 		there, err = Write{New: w.New}.carryOut(ctx, c)
 	}
 	if err != nil {
-		return r.explain(err)
+		return r.explainSaveError(err)
 	}
 	r.stored = there
 	return nil
 }
 
-// explain says what a failure to write the record means, and what to do next.
-func (r *Record) explain(err error) error {
+// explainSaveError says what a failure to write the record means, and what to do next.
+func (r *UndoRecord) explainSaveError(err error) error {
 	key := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: r.Name}
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("ConfigMap %s is there already (%w): if no other apply runs at the same time, "+
-			"and its label %s is missing, give it that back; then run it again", key, err, LabelRecord)
+			"and its label %s is missing, give it that back; then run it again", key, err, LabelUndoRecord)
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return fmt.Errorf("record %s was changed by another apply or undo at the same time (%w): run it again when that has ended", key, err)
 	}
@@ -183,24 +185,24 @@ func (r *Record) explain(err error) error {
 
 // prune deletes the oldest of the records that are older than the newest one.
 func prune(ctx context.Context, c client.Client, older []corev1.ConfigMap) error {
-	for i := range older[:max(0, len(older)-(mostRecords-1))] {
+	for i := range older[:max(0, len(older)-(maxUndoRecords-1))] {
 		w := Write{Old: &older[i]}
 		if _, err := w.carryOut(ctx, c); err != nil {
-			return w.explain(err)
+			return w.explainError(err)
 		}
 	}
 	return nil
 }
 
 // encode returns the ConfigMap that holds the record. It is an error if it does not fit into one.
-func (r *Record) encode() (*corev1.ConfigMap, error) {
+func (r *UndoRecord) encode() (*corev1.ConfigMap, error) {
 	var compressed bytes.Buffer
 	z := gzip.NewWriter(&compressed)
 	if err := errors.Join(json.NewEncoder(z).Encode(r.saved), z.Close()); err != nil {
 		return nil, fmt.Errorf("encode the record: %w", err)
 	}
 	cm := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: r.Name, Labels: map[string]string{LabelRecord: ""}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: r.Name, Labels: map[string]string{LabelUndoRecord: ""}},
 		Data: map[string]string{
 			keyFormat: recordFormat, keyWhy: r.Why, keyTime: r.Time.Format(time.RFC3339Nano), keyProgress: r.progress,
 		},
@@ -218,12 +220,12 @@ func (r *Record) encode() (*corev1.ConfigMap, error) {
 }
 
 // decode reads what encode wrote.
-func decode(cm *corev1.ConfigMap) (*Record, error) {
+func decode(cm *corev1.ConfigMap) (*UndoRecord, error) {
 	key := client.ObjectKeyFromObject(cm)
 	if format := cm.Data[keyFormat]; format != recordFormat {
 		return nil, fmt.Errorf("record %s has format %q, and this version knows %q: use the kubectl evenkeel that wrote it", key, format, recordFormat)
 	}
-	r := &Record{Name: cm.Name, Why: cm.Data[keyWhy], progress: cm.Data[keyProgress], stored: cm}
+	r := &UndoRecord{Name: cm.Name, Why: cm.Data[keyWhy], progress: cm.Data[keyProgress], stored: cm}
 	var errs [2]error
 	r.Time, errs[0] = time.Parse(time.RFC3339Nano, cm.Data[keyTime])
 	r.saved, errs[1] = decodeSaved(cm.BinaryData[keySaved])
@@ -238,7 +240,7 @@ func decode(cm *corev1.ConfigMap) (*Record, error) {
 // wanted, of kubeadm and of each component.
 const maxSaved = 16 << 20
 
-func decodeSaved(compressed []byte) ([]saved, error) {
+func decodeSaved(compressed []byte) ([]savedConfigMap, error) {
 	z, err := gzip.NewReader(bytes.NewReader(compressed))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", keySaved, err)
@@ -250,7 +252,7 @@ func decodeSaved(compressed []byte) ([]saved, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", keySaved, err)
 	}
-	var all []saved
+	var all []savedConfigMap
 	if err := json.Unmarshal(text, &all); err != nil {
 		return nil, fmt.Errorf("%s: %w", keySaved, err)
 	}
