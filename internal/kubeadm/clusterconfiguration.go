@@ -15,22 +15,22 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// ClusterConfiguration is what component configurations are derived from, of kubeadm's kind of that name, v1beta3 or
-// v1beta4, with kubeadm's defaults for what is not set.
+// ClusterConfiguration holds the fields of kubeadm's ClusterConfiguration (v1beta3 or v1beta4) from which component
+// configurations are derived, with kubeadm's defaults for fields that are not set.
 type ClusterConfiguration struct {
 	APIVersion           string // kubeadm.k8s.io/v1beta4
-	KubernetesVersion    string // "" if it has none
-	ControlPlaneEndpoint string // host or host:port; "" if it has none
+	KubernetesVersion    string // "" if not set
+	ControlPlaneEndpoint string // host or host:port; "" if not set
 	CertificatesDir      string
-	ServiceSubnet        string // one CIDR, or two with a comma between
-	PodSubnet            string // the same, or ""
+	ServiceSubnet        string // one CIDR, or two separated by a comma
+	PodSubnet            string // the same; "" if not set
 	DNSDomain            string
 	ProxyDisabled        bool
-	Document             []byte   // as it was read
-	Unknown              []string // paths of fields that kubeadm has none of, as far as is known here
+	Document             []byte   // as read
+	Unknown              []string // paths of fields that are not in knownFields
 }
 
-// knownFields are those of kubeadm's kind, in either version, and of its networking: a typo there derives something else.
+// knownFields are the fields of both versions, by the path of their parent. A misspelled field would change what is derived.
 var knownFields = map[string][]string{
 	"": {
 		"apiVersion", "kind", "etcd", "networking", "kubernetesVersion", "controlPlaneEndpoint", "apiServer", "controllerManager",
@@ -46,8 +46,8 @@ const (
 	kubeadmV1beta4 = "kubeadm.k8s.io/v1beta4"
 )
 
-// parseClusterConfiguration returns what a document of the kind ClusterConfiguration says. The error names the field that
-// is wrong; fields from which nothing is derived are kubeadm's to judge.
+// parseClusterConfiguration parses a document of the kind ClusterConfiguration. The error names the field that is wrong.
+// Fields from which nothing is derived are not checked: kubeadm does that.
 func parseClusterConfiguration(document []byte) (*ClusterConfiguration, error) {
 	read := struct {
 		APIVersion           string `json:"apiVersion"`
@@ -72,7 +72,7 @@ func parseClusterConfiguration(document []byte) (*ClusterConfiguration, error) {
 		return nil, fmt.Errorf("ClusterConfiguration: %w", err)
 	}
 	if !slices.Contains([]string{kubeadmV1beta3, kubeadmV1beta4}, read.APIVersion) || read.Kind != "ClusterConfiguration" {
-		return nil, fmt.Errorf("%s %q is no ClusterConfiguration of %s or %s; \"kubeadm config migrate\" makes one of an older",
+		return nil, fmt.Errorf("%s %q is not a ClusterConfiguration of %s or %s; convert older versions with \"kubeadm config migrate\"",
 			read.Kind, read.APIVersion, kubeadmV1beta3, kubeadmV1beta4)
 	}
 	cc := &ClusterConfiguration{
@@ -108,7 +108,7 @@ func parseClusterConfiguration(document []byte) (*ClusterConfiguration, error) {
 	return cc, nil
 }
 
-// check returns an error that names the first field from which nothing right could be derived.
+// check returns an error that names the first field with an invalid value.
 func (cc *ClusterConfiguration) check() error {
 	if _, err := cc.dnsAddress(); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (cc *ClusterConfiguration) check() error {
 	return nil
 }
 
-// dnsAddress returns the address that kubeadm gives to the cluster's DNS service: the tenth of the first service subnet.
+// dnsAddress returns the address that kubeadm assigns to the cluster's DNS service: the tenth of the first service subnet.
 func (cc *ClusterConfiguration) dnsAddress() (net.IP, error) {
 	cidrs, err := subnets(cc.ServiceSubnet)
 	if err != nil {
@@ -140,13 +140,13 @@ func (cc *ClusterConfiguration) dnsAddress() (net.IP, error) {
 	}
 	address, err := netutils.GetIndexedIP(cidrs[0], 10)
 	if err != nil {
-		return nil, fmt.Errorf("networking.serviceSubnet %q is too small: it has no tenth address, which the cluster's DNS gets",
+		return nil, fmt.Errorf("networking.serviceSubnet %q is too small: the cluster's DNS needs its tenth address",
 			cc.ServiceSubnet)
 	}
 	return address, nil
 }
 
-// subnets returns what is in a list of CIDRs: one, or one of each address family.
+// subnets parses a list of CIDRs: one, or one of each address family.
 func subnets(list string) ([]*net.IPNet, error) {
 	var cidrs []*net.IPNet
 	for text := range strings.SplitSeq(list, ",") {
@@ -157,20 +157,20 @@ func subnets(list string) ([]*net.IPNet, error) {
 		cidrs = append(cidrs, cidr)
 	}
 	if len(cidrs) > 2 || len(cidrs) == 2 && netutils.IsIPv6CIDR(cidrs[0]) == netutils.IsIPv6CIDR(cidrs[1]) {
-		return nil, errors.New("it must be one CIDR, or one of IPv4 and one of IPv6 with a comma between")
+		return nil, errors.New("it must be one CIDR, or an IPv4 and an IPv6 CIDR separated by a comma")
 	}
 	return cidrs, nil
 }
 
-// hostPort splits what is an IP address or a DNS name, with or without a port; of an IPv6 address with a port, brackets
-// are around the address. port is "" if there is none.
+// hostPort splits an IP address or a DNS name from its port; an IPv6 address with a port is in brackets. port is "" if the
+// endpoint has none.
 func hostPort(endpoint string) (host, port string, err error) {
 	if host, port, err = net.SplitHostPort(endpoint); err != nil {
 		host, port = endpoint, ""
 	}
 	hostOK := netutils.ParseIPSloppy(host) != nil || len(validation.IsDNS1123Subdomain(host)) == 0
 	if _, err = netutils.ParsePort(port, false); !hostOK || port != "" && err != nil {
-		return "", "", errors.New("it must be an IP address or a DNS name, or either with a colon and a port from 1 to 65535")
+		return "", "", errors.New("it must be an IP address or a DNS name, optionally followed by a colon and a port from 1 to 65535")
 	}
 	return host, port, nil
 }

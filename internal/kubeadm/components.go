@@ -1,6 +1,6 @@
 package kubeadm
 
-// Tier tells how a component is run, as the proposal distinguishes them.
+// Tier says how a component runs, in the terms of the proposal.
 type Tier string
 
 const (
@@ -10,9 +10,9 @@ const (
 	AddOn Tier = "addon"
 )
 
-// Component is one whose configuration is in a ConfigMap of kube-system.
+// Component is a component whose configuration is in a ConfigMap of kube-system.
 type Component struct {
-	Name      string // as package component has it
+	Name      string // as in package component
 	Tier      Tier
 	ConfigMap string // its name
 	Key       string // the ConfigMap's data key that holds the configuration
@@ -20,7 +20,7 @@ type Component struct {
 	Kind      string // and kind
 }
 
-// The names of what kubeadm keeps in kube-system.
+// Names of the other ConfigMaps of kube-system, and of their keys.
 const (
 	KubeadmConfigMap = "kubeadm-config"
 	KubeadmConfigKey = "ClusterConfiguration"
@@ -28,7 +28,7 @@ const (
 	CorefileKey      = "Corefile"
 )
 
-// Components returns the components that are managed, in the order in which they are shown and stored.
+// Components returns the managed components, in the order in which they are shown and stored.
 func Components() []Component {
 	return []Component{
 		{Name: "kubelet", Tier: Core, ConfigMap: "kubelet-config", Key: "kubelet", Group: "kubelet.config.k8s.io", Kind: "KubeletConfiguration"},

@@ -18,40 +18,40 @@ import (
 type Action string
 
 const (
-	Keep       Action = "keep"       // what a user supplied or modified stays as it is
-	Regenerate Action = "regenerate" // what is there is replaced by what is generated from the ClusterConfiguration
-	Generate   Action = "generate"   // there is none: the same
-	Replace    Action = "replace"    // with what the user gives
-	Skip       Action = "skip"       // the component is not installed
+	Keep       Action = "keep"       // leave a configuration that a user supplied or modified unchanged
+	Regenerate Action = "regenerate" // replace it with one generated from the ClusterConfiguration
+	Generate   Action = "generate"   // create the missing one from the ClusterConfiguration
+	Replace    Action = "replace"    // replace it with the one in the user's file
+	Skip       Action = "skip"       // nothing, because the component is not installed
 )
 
-// Change is what an upgrade makes of one component's configuration.
+// Change is what an upgrade does with one component's configuration.
 type Change struct {
 	Component    Component
-	Origin       Origin // of what the cluster has; "" if it has none
+	Origin       Origin // of Current; "" without Current
 	OriginReason string
-	Current      []byte // what the cluster has; nil if there is none
-	Unreadable   string // why that is no configuration at all; "" if it may be one
+	Current      []byte // the cluster's configuration; nil if there is none
+	Unreadable   string // why Current is not a configuration; "" if the component can validate it
 	Action       Action
 	Why          string
-	Next         []byte // what there will be; nil if there will be none
-	Write        *Write // what is to be stored for that; nil: nothing
+	Next         []byte // the configuration after the upgrade; nil if there is none
+	Write        *Write // nil if nothing is stored
 	Warnings     []string
 }
 
 // Options change what Decide does.
 type Options struct {
-	// Init is for a cluster that is being made: what is missing is generated, whether or not it is installed already.
+	// Init is for a new cluster: missing configurations are generated even if their component is not installed yet.
 	Init bool
 }
 
-// Decide returns what will be there of each component, in the order of Components, and what is to be stored of the
-// ClusterConfiguration, nil if nothing. What the user gave replaces what the cluster has; what was generated is generated
-// anew, by the ClusterConfiguration given, else by the cluster's. A ClusterConfiguration that is given replaces everything:
-// a component configuration that does not come with it is generated, whatever the cluster has (proposal: "kubeadm upgrade
-// plan changes"). Given may be nil. The error says what is missing.
-func Decide(have *Cluster, given *Input, o Options) ([]Change, *Write, error) {
-	d, err := newDecider(have, given, o)
+// Decide returns one Change for each of Components, in their order, and the Write of the ClusterConfiguration, nil if it stays.
+// Configurations in the user's file replace those of the cluster. Generated ones are generated again, from the file's
+// ClusterConfiguration, or else from the cluster's. If the file has a ClusterConfiguration, configurations that are not in the
+// file are generated too, whatever their origin (proposal: "kubeadm upgrade plan changes"). input may be nil. The error says
+// what is missing.
+func Decide(existing *Cluster, input *Input, o Options) ([]Change, *Write, error) {
+	d, err := newDecider(existing, input, o)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -71,31 +71,31 @@ type decider struct {
 	current  *Cluster
 	input    *Input
 	options  Options
-	cluster  *ClusterConfiguration // that configurations are generated from
+	cluster  *ClusterConfiguration // the one to generate from
 	endpoint string
 }
 
-// newDecider chooses the ClusterConfiguration. The error says that there is none.
-func newDecider(have *Cluster, given *Input, o Options) (*decider, error) {
-	if given == nil {
-		given = &Input{}
+// newDecider chooses the ClusterConfiguration. It fails if neither the file nor the cluster has one.
+func newDecider(existing *Cluster, input *Input, o Options) (*decider, error) {
+	if input == nil {
+		input = &Input{}
 	}
-	d := &decider{current: have, input: given, options: o, cluster: cmp.Or(given.Cluster, have.Configuration)}
+	d := &decider{current: existing, input: input, options: o, cluster: cmp.Or(input.Cluster, existing.Configuration)}
 	switch {
-	case d.cluster == nil && have.ConfigurationErr != nil:
-		return nil, fmt.Errorf("ConfigMap %s/%s: %w: mend it, or give a ClusterConfiguration with --config (upgrade plan, upgrade apply, config upload)",
-			metav1.NamespaceSystem, KubeadmConfigMap, have.ConfigurationErr)
+	case d.cluster == nil && existing.ConfigurationErr != nil:
+		return nil, fmt.Errorf("ConfigMap %s/%s: %w: repair it, or pass a ClusterConfiguration with --config (upgrade plan, upgrade apply, config upload)",
+			metav1.NamespaceSystem, KubeadmConfigMap, existing.ConfigurationErr)
 	case d.cluster == nil:
-		return nil, fmt.Errorf("there is no ConfigMap %s/%s, so this is no cluster of kubeadm's, or it was deleted: give a ClusterConfiguration with --config (upgrade plan, upgrade apply, config upload)",
+		return nil, fmt.Errorf("ConfigMap %s/%s not found: kubeadm did not create this cluster, or the ConfigMap was deleted; pass a ClusterConfiguration with --config (upgrade plan, upgrade apply, config upload)",
 			metav1.NamespaceSystem, KubeadmConfigMap)
-	case given.Cluster != nil:
-		d.endpoint = given.Endpoint
+	case input.Cluster != nil:
+		d.endpoint = input.Endpoint
 	}
-	// What kube-proxies are told now holds as long as the control plane is where it was.
-	if have.Configuration != nil && d.cluster.ControlPlaneEndpoint == have.Configuration.ControlPlaneEndpoint {
-		d.endpoint = cmp.Or(d.endpoint, have.ProxyServer)
+	// The server in kube-proxy's kubeconfig stays valid while controlPlaneEndpoint does not change.
+	if existing.Configuration != nil && d.cluster.ControlPlaneEndpoint == existing.Configuration.ControlPlaneEndpoint {
+		d.endpoint = cmp.Or(d.endpoint, existing.ProxyServer)
 	}
-	d.endpoint = cmp.Or(d.endpoint, have.Endpoint)
+	d.endpoint = cmp.Or(d.endpoint, existing.Endpoint)
 	return d, nil
 }
 
@@ -120,23 +120,23 @@ func (d *decider) decide(c Component) (Change, error) {
 	}
 	switch {
 	case d.input.Cluster != nil && old != nil && change.Origin != Generated:
-		change.Action, change.Why = Regenerate, fmt.Sprintf("%s has a ClusterConfiguration and no %s: what is %s gives way to a generated one",
+		change.Action, change.Why = Regenerate, fmt.Sprintf("%s has a ClusterConfiguration but no %s: a generated one replaces the %s one",
 			d.input.File, c.Kind, change.Origin)
 	case old != nil && change.Origin != Generated:
 		change.Action, change.Why, change.Next = Keep, change.OriginReason, change.Current
 		return change, nil
 	case old != nil && d.input.Cluster != nil:
-		change.Action, change.Why = Regenerate, fmt.Sprintf("generated, and nobody has changed it; now from the ClusterConfiguration in %s", d.input.File)
+		change.Action, change.Why = Regenerate, fmt.Sprintf("generated and not edited; now generated from the ClusterConfiguration in %s", d.input.File)
 	case old != nil:
-		change.Action, change.Why = Regenerate, "generated, and nobody has changed it"
+		change.Action, change.Why = Regenerate, "generated and not edited"
 	case c.Tier == AddOn && d.cluster.ProxyDisabled:
-		change.Action, change.Why = Skip, "not installed: the ClusterConfiguration has it disabled"
+		change.Action, change.Why = Skip, "not installed: disabled in the ClusterConfiguration"
 		return change, nil
 	case c.Tier == AddOn && d.input.Cluster == nil && !d.options.Init && d.current.ProxyImage == "":
-		change.Action, change.Why = Skip, fmt.Sprintf("not installed: there is neither a ConfigMap nor a DaemonSet %s/%s", metav1.NamespaceSystem, c.Name)
+		change.Action, change.Why = Skip, fmt.Sprintf("not installed: neither ConfigMap nor DaemonSet %s/%s exists", metav1.NamespaceSystem, c.Name)
 		return change, nil
 	default:
-		change.Action, change.Why = Generate, fmt.Sprintf("there is no ConfigMap %s/%s", metav1.NamespaceSystem, c.ConfigMap)
+		change.Action, change.Why = Generate, fmt.Sprintf("ConfigMap %s/%s does not exist", metav1.NamespaceSystem, c.ConfigMap)
 	}
 	generated, err := generate(c, d.cluster, d.endpoint)
 	if err != nil {
@@ -147,23 +147,23 @@ func (d *decider) decide(c Component) (Change, error) {
 	return change, nil
 }
 
-// proxyWarnings say what is odd about a kube-proxy.
+// proxyWarnings returns warnings about contradictions between kube-proxy's configuration and its DaemonSet.
 func (d *decider) proxyWarnings(old *corev1.ConfigMap) []string {
-	_, given := d.input.Configs["kube-proxy"]
+	_, inFile := d.input.Configs["kube-proxy"]
 	switch {
-	case d.cluster.ProxyDisabled && (old != nil || given):
-		return []string{"the ClusterConfiguration has it disabled, and it has a configuration all the same: kubeadm leaves it alone"}
-	case !d.options.Init && !d.cluster.ProxyDisabled && d.current.ProxyImage == "" && (old != nil || given || d.input.Cluster != nil):
-		return []string{"there is no DaemonSet kube-system/kube-proxy that would read its configuration"}
+	case d.cluster.ProxyDisabled && (old != nil || inFile):
+		return []string{"disabled in the ClusterConfiguration but configured: kubeadm ignores the configuration"}
+	case !d.options.Init && !d.cluster.ProxyDisabled && d.current.ProxyImage == "" && (old != nil || inFile || d.input.Cluster != nil):
+		return []string{"DaemonSet kube-system/kube-proxy, which reads the configuration, does not exist"}
 	}
 	return nil
 }
 
-// replace stores what the user gave, unsigned. Beside it stands what is there, or what would be generated.
+// replace stores the user's document, unsigned. The ConfigMap's other keys stay, or are generated.
 func (d *decider) replace(change Change, old *corev1.ConfigMap, document Document) (Change, error) {
 	c := change.Component
 	change.Action, change.Next = Replace, document.Text
-	change.Why = fmt.Sprintf("given in %s", document.Place)
+	change.Why = fmt.Sprintf("from %s", document.Place)
 	var generated *corev1.ConfigMap
 	if old == nil || d.input.Cluster != nil {
 		var err error
@@ -184,7 +184,7 @@ func (d *decider) replace(change Change, old *corev1.ConfigMap, document Documen
 	return change, change.warnAboutOmissions(d.cluster, document)
 }
 
-// warnAboutOmissions warns of what a document that is given leaves out, beside what would be generated.
+// warnAboutOmissions compares a document with the generated configuration, and warns about fields that it lacks.
 func (c *Change) warnAboutOmissions(cc *ClusterConfiguration, document Document) error {
 	text, err := derive(c.Component, cc)
 	if err != nil {
@@ -192,41 +192,41 @@ func (c *Change) warnAboutOmissions(cc *ClusterConfiguration, document Document)
 	}
 	derived, err := Fields([]byte(text))
 	if err != nil {
-		return fmt.Errorf("what is generated: %w", err)
+		return fmt.Errorf("the generated configuration: %w", err)
 	}
-	given, err := Fields(document.Text)
+	supplied, err := Fields(document.Text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", document.Place, err)
 	}
-	if missing := missingFields("", derived, given); len(missing) > 0 {
-		c.Warnings = append(c.Warnings, fmt.Sprintf("%s leaves out what would be generated: %s (config print component-defaults has it): nobody adds it",
+	if missing := missingFields("", derived, supplied); len(missing) > 0 {
+		c.Warnings = append(c.Warnings, fmt.Sprintf("%s lacks fields that a generated configuration has, and nothing adds them: %s (see config print component-defaults)",
 			document.Place, strings.Join(missing, ", ")))
-	} else if reflect.DeepEqual(derived, given) {
-		c.Warnings = append(c.Warnings, fmt.Sprintf("%s is what would be generated: stored as a user's, it stays as it is at later upgrades; without it, it is generated anew each time",
+	} else if reflect.DeepEqual(derived, supplied) {
+		c.Warnings = append(c.Warnings, fmt.Sprintf("%s equals the generated configuration: stored as user-supplied, it no longer changes at upgrades; without it, every upgrade generates a new one",
 			document.Place))
 	}
 	return nil
 }
 
-// missingFields are the paths of fields that one document has and the other has not.
+// missingFields returns the paths of fields that are in one document and not in the other.
 func missingFields(path string, of, in map[string]any) []string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(of)) {
-		value, there := in[name]
+		value, found := in[name]
 		inner, isMap := of[name].(map[string]any)
 		within, _ := value.(map[string]any)
 		switch {
 		case isMap:
 			all = append(all, missingFields(path+name+".", inner, within)...)
-		case !there:
+		case !found:
 			all = append(all, path+name)
 		}
 	}
 	return all
 }
 
-// clusterConfiguration is what is stored of the ClusterConfiguration that was given. Its kubernetesVersion stays the
-// cluster's: that is what the control plane runs, and what kubeadm gives the next node; kubeadm changes it.
+// clusterConfiguration returns the Write of the file's ClusterConfiguration. kubernetesVersion stays the cluster's, because it is
+// the version of the control plane and of the next node that joins; only kubeadm changes it.
 func (d *decider) clusterConfiguration() (*Write, error) {
 	if d.input.Cluster == nil {
 		return nil, nil
@@ -239,7 +239,7 @@ func (d *decider) clusterConfiguration() (*Write, error) {
 	}
 	switch {
 	case is == "" && d.input.Cluster.KubernetesVersion == "":
-		return nil, fmt.Errorf("the ClusterConfiguration in %s has no kubernetesVersion, and there is no ConfigMap %s/%s that has it: add it",
+		return nil, fmt.Errorf("the ClusterConfiguration in %s has no kubernetesVersion, and neither has ConfigMap %s/%s: add the field",
 			d.input.File, metav1.NamespaceSystem, KubeadmConfigMap)
 	case is != "" && is != d.input.Cluster.KubernetesVersion:
 		fields, err := Fields(text)
@@ -262,22 +262,22 @@ func (d *decider) clusterConfiguration() (*Write, error) {
 	return newWrite(old, next), nil
 }
 
-// newWrite returns what makes of an old ConfigMap a new one, nil if nothing does.
-func newWrite(old, wanted *corev1.ConfigMap) *Write {
-	if contentDigest(old) == contentDigest(wanted) {
+// newWrite returns the Write that turns one ConfigMap into another, nil if their content is equal.
+func newWrite(old, desired *corev1.ConfigMap) *Write {
+	if contentDigest(old) == contentDigest(desired) {
 		return nil
 	}
-	return &Write{Old: old, New: wanted}
+	return &Write{Old: old, New: desired}
 }
 
-// whyUnreadable says why text cannot be a component's configuration; "" if its component may be asked.
+// whyUnreadable returns why text is not a configuration of the component; "" if the component can validate it.
 func whyUnreadable(c Component, text []byte) string {
 	fields, err := Fields(text)
 	switch {
 	case err != nil:
-		return fmt.Sprintf("it cannot be read: %v", err)
+		return fmt.Sprintf("it cannot be parsed: %v", err)
 	case fields["kind"] != c.Kind || !strings.HasPrefix(apiVersionOf(text), c.Group+"/"):
-		return fmt.Sprintf("it is no %s of %s, but %v of %v", c.Kind, c.Group, fields["kind"], fields["apiVersion"])
+		return fmt.Sprintf("it is %[3]v of %[4]v, not %[1]s of %[2]s", c.Kind, c.Group, fields["kind"], fields["apiVersion"])
 	}
 	return ""
 }
@@ -292,11 +292,11 @@ func apiVersionOf(text []byte) string {
 	return version
 }
 
-// Defaults returns the configurations, as YAML documents, that are generated from the ClusterConfiguration that the user
-// gave, else from the cluster's; of the components named, of all if none is (proposal: "kubeadm alpha config print
+// Defaults returns the generated configurations of the named components, or of all if names is empty, as YAML documents. They
+// are generated from the file's ClusterConfiguration, or else from the cluster's (proposal: "kubeadm alpha config print
 // component-defaults"). The error says what is missing.
-func Defaults(have *Cluster, given *Input, names []string) ([]byte, error) {
-	d, err := newDecider(have, given, Options{})
+func Defaults(existing *Cluster, input *Input, names []string) ([]byte, error) {
+	d, err := newDecider(existing, input, Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -42,9 +42,9 @@ func TestWhatBecomesOfAConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	endpoint := "192.0.2.10:6443"
-	given := &Input{File: "new.yaml", Configs: map[string]Document{"kubelet": {Text: []byte(text + "maxPods: 60\n"), Place: "new.yaml"}}}
+	input := &Input{File: "new.yaml", Configs: map[string]Document{"kubelet": {Text: []byte(text + "maxPods: 60\n"), Place: "new.yaml"}}}
 	cluster := &Input{File: "new.yaml", Cluster: clusterConfiguration(t, "networking: {dnsDomain: new.example}\n")}
-	both := &Input{File: "new.yaml", Cluster: cluster.Cluster, Configs: given.Configs}
+	both := &Input{File: "new.yaml", Cluster: cluster.Cluster, Configs: input.Configs}
 	disabled := clusterConfiguration(t, "proxy: {disabled: true}\n")
 
 	for _, tt := range []struct {
@@ -65,10 +65,10 @@ func TestWhatBecomesOfAConfiguration(t *testing.T) {
 		{name: "supplied", c: kubelet, has: users, action: Keep, why: "it has no signature"},
 		{name: "modified", c: kubelet, has: modified, action: Keep, why: "it was edited since it was generated"},
 		{name: "missing", c: kubelet, action: Generate, why: "there is no ConfigMap kube-system/kubelet-config", next: "clusterDomain: cluster.local", origin: Generated},
-		{name: "given, over a generated one", c: kubelet, has: generated, given: given, action: Replace, why: "given in new.yaml", next: "maxPods: 60", origin: UserSupplied},
-		{name: "given, over a modified one", c: kubelet, has: modified, given: given, action: Replace, why: "given in new.yaml", next: "maxPods: 60", origin: UserSupplied},
-		{name: "given, where there is none", c: kubelet, given: given, action: Replace, why: "given in new.yaml", next: "maxPods: 60", origin: UserSupplied},
-		{name: "given as it is", c: kubelet, has: holding(kubelet, text+"maxPods: 60\n"), given: given, action: Replace, why: "given in new.yaml"},
+		{name: "given, over a generated one", c: kubelet, has: generated, given: input, action: Replace, why: "given in new.yaml", next: "maxPods: 60", origin: UserSupplied},
+		{name: "given, over a modified one", c: kubelet, has: modified, given: input, action: Replace, why: "given in new.yaml", next: "maxPods: 60", origin: UserSupplied},
+		{name: "given, where there is none", c: kubelet, given: input, action: Replace, why: "given in new.yaml", next: "maxPods: 60", origin: UserSupplied},
+		{name: "given as it is", c: kubelet, has: holding(kubelet, text+"maxPods: 60\n"), given: input, action: Replace, why: "given in new.yaml"},
 		{name: "given with a ClusterConfiguration", c: kubelet, has: users, given: both, action: Replace, why: "given in new.yaml", next: "maxPods: 60", origin: UserSupplied},
 		{name: "a ClusterConfiguration alone, over a supplied one", c: kubelet, has: users, given: cluster, action: Regenerate,
 			why: "new.yaml has a ClusterConfiguration and no KubeletConfiguration: what is user-supplied gives way", next: "clusterDomain: new.example", origin: Generated},
@@ -81,14 +81,14 @@ func TestWhatBecomesOfAConfiguration(t *testing.T) {
 		{name: "kube-proxy, disabled", c: proxy, cc: disabled, image: "kube-proxy:v1", options: Options{Init: true}, action: Skip, why: "the ClusterConfiguration has it disabled"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			have := &Cluster{Configuration: tt.cc, ConfigMaps: map[string]*corev1.ConfigMap{}, ProxyImage: tt.image, ProxyServer: endpoint, Endpoint: endpoint}
+			existing := &Cluster{Configuration: tt.cc, ConfigMaps: map[string]*corev1.ConfigMap{}, ProxyImage: tt.image, ProxyServer: endpoint, Endpoint: endpoint}
 			if tt.cc == nil {
-				have.Configuration = clusterConfiguration(t, "")
+				existing.Configuration = clusterConfiguration(t, "")
 			}
 			if tt.has != nil {
-				have.ConfigMaps[tt.c.ConfigMap] = tt.has
+				existing.ConfigMaps[tt.c.ConfigMap] = tt.has
 			}
-			changes, _, err := Decide(have, tt.given, tt.options)
+			changes, _, err := Decide(existing, tt.given, tt.options)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,10 +123,10 @@ func TestWhatElseIsInAConfigMapStaysWithWhatAUserGives(t *testing.T) {
 	old := holding(proxy, "old")
 	old.Data["mine"] = "stays"
 	old.Data[proxyKubeconfig] = "stays"
-	given := &Input{File: "new.yaml", Configs: map[string]Document{"kube-proxy": {Text: []byte("new: 1")}}}
-	have := &Cluster{Configuration: clusterConfiguration(t, ""), ConfigMaps: map[string]*corev1.ConfigMap{"kube-proxy": old}, Endpoint: "192.0.2.10:6443"}
+	input := &Input{File: "new.yaml", Configs: map[string]Document{"kube-proxy": {Text: []byte("new: 1")}}}
+	existing := &Cluster{Configuration: clusterConfiguration(t, ""), ConfigMaps: map[string]*corev1.ConfigMap{"kube-proxy": old}, Endpoint: "192.0.2.10:6443"}
 	data := func() map[string]string {
-		changes, _, err := Decide(have, given, Options{})
+		changes, _, err := Decide(existing, input, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func TestWhatElseIsInAConfigMapStaysWithWhatAUserGives(t *testing.T) {
 	if got := data(); got[proxy.Key] != "new: 1" || got["mine"] != "stays" || got[proxyKubeconfig] != "stays" {
 		t.Errorf("%v", got)
 	}
-	given.Cluster = clusterConfiguration(t, "controlPlaneEndpoint: new.example\n")
+	input.Cluster = clusterConfiguration(t, "controlPlaneEndpoint: new.example\n")
 	if got := data(); got[proxy.Key] != "new: 1" || got["mine"] != "stays" || !strings.Contains(got[proxyKubeconfig], "https://new.example:6443") {
 		t.Errorf("with a ClusterConfiguration: %v", got)
 	}
@@ -146,11 +146,11 @@ func TestWhatElseIsInAConfigMapStaysWithWhatAUserGives(t *testing.T) {
 
 func TestTheVersionOfTheControlPlaneStaysItsOwn(t *testing.T) {
 	stored := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: KubeadmConfigMap}, Data: map[string]string{KubeadmConfigKey: v1beta4("")}}
-	given := clusterConfiguration(t, "clusterName: new\n")
-	given.Document = []byte(strings.Replace(string(given.Document), "v1.37.1", "v1.40.0", 1))
-	given.KubernetesVersion = "v1.40.0"
-	have := &Cluster{Configuration: clusterConfiguration(t, ""), ConfigMaps: map[string]*corev1.ConfigMap{KubeadmConfigMap: stored}, Endpoint: "192.0.2.10:6443"}
-	_, write, err := Decide(have, &Input{File: "new.yaml", Cluster: given}, Options{})
+	input := clusterConfiguration(t, "clusterName: new\n")
+	input.Document = []byte(strings.Replace(string(input.Document), "v1.37.1", "v1.40.0", 1))
+	input.KubernetesVersion = "v1.40.0"
+	existing := &Cluster{Configuration: clusterConfiguration(t, ""), ConfigMaps: map[string]*corev1.ConfigMap{KubeadmConfigMap: stored}, Endpoint: "192.0.2.10:6443"}
+	_, write, err := Decide(existing, &Input{File: "new.yaml", Cluster: input}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,12 +170,12 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 	if _, err := Defaults(&Cluster{}, nil, nil); err == nil || !strings.Contains(err.Error(), "this is no cluster of kubeadm's") {
 		t.Errorf("%v", err)
 	}
-	have := &Cluster{Configuration: clusterConfiguration(t, "")}
-	if _, _, err := Decide(have, nil, Options{Init: true}); err == nil || !strings.Contains(err.Error(), "the address of the control plane is not known") {
+	existing := &Cluster{Configuration: clusterConfiguration(t, "")}
+	if _, _, err := Decide(existing, nil, Options{Init: true}); err == nil || !strings.Contains(err.Error(), "the address of the control plane is not known") {
 		t.Errorf("%v", err)
 	}
-	given := &Input{Configs: map[string]Document{"kube-proxy": {Text: []byte("x: 1")}}}
-	if _, _, err := Decide(have, given, Options{}); err == nil || !strings.Contains(err.Error(), "the address of the control plane is not known") {
+	input := &Input{Configs: map[string]Document{"kube-proxy": {Text: []byte("x: 1")}}}
+	if _, _, err := Decide(existing, input, Options{}); err == nil || !strings.Contains(err.Error(), "the address of the control plane is not known") {
 		t.Errorf("%v", err)
 	}
 }
@@ -199,15 +199,15 @@ func TestKubeProxiesFollowTheControlPlane(t *testing.T) {
 		{"an InitConfiguration without a ClusterConfiguration", "", "", "192.0.2.11:6443", "old.example:8443"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			have := &Cluster{
+			existing := &Cluster{
 				Configuration: clusterConfiguration(t, at), ConfigMaps: map[string]*corev1.ConfigMap{proxy.ConfigMap: old},
 				ProxyServer: serverOf(old.Data[proxyKubeconfig]), Endpoint: tt.advertised,
 			}
-			given := &Input{Endpoint: tt.init}
+			input := &Input{Endpoint: tt.init}
 			if tt.given != "" {
-				given.Cluster = clusterConfiguration(t, tt.given)
+				input.Cluster = clusterConfiguration(t, tt.given)
 			}
-			changes, _, err := Decide(have, given, Options{})
+			changes, _, err := Decide(existing, input, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -253,14 +253,14 @@ func TestWhatIsNoConfigurationAtAll(t *testing.T) {
 func TestADamagedClusterConfigurationIsReplacedByOneThatIsGiven(t *testing.T) {
 	for _, data := range []map[string]string{{KubeadmConfigKey: "a: b: c"}, {"x": ""}, nil} {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: KubeadmConfigMap}, Data: data}
-		have, err := Gather(t.Context(), fake.NewClientBuilder().WithObjects(cm).Build())
-		if err != nil || have.ConfigurationErr == nil {
-			t.Fatalf("%+v, %v", have, err)
+		existing, err := Gather(t.Context(), fake.NewClientBuilder().WithObjects(cm).Build())
+		if err != nil || existing.ConfigurationErr == nil {
+			t.Fatalf("%+v, %v", existing, err)
 		}
-		if _, _, err := Decide(have, nil, Options{}); err == nil || !strings.HasPrefix(err.Error(), "ConfigMap kube-system/kubeadm-config: ") || !strings.Contains(err.Error(), "mend it, or give a ClusterConfiguration with --config") {
+		if _, _, err := Decide(existing, nil, Options{}); err == nil || !strings.HasPrefix(err.Error(), "ConfigMap kube-system/kubeadm-config: ") || !strings.Contains(err.Error(), "mend it, or give a ClusterConfiguration with --config") {
 			t.Errorf("%v", err)
 		}
-		_, write, err := Decide(have, &Input{Cluster: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}, Options{})
+		_, write, err := Decide(existing, &Input{Cluster: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}, Options{})
 		if err != nil || write.Old == nil || write.New.Data[KubeadmConfigKey] != v1beta4("") {
 			t.Errorf("%+v, %v", write, err)
 		}
@@ -283,11 +283,11 @@ func TestWhatIsOddAboutAKubeProxyIsSaid(t *testing.T) {
 		{"no DaemonSet", nil, "", cluster(""), "there is no DaemonSet kube-system/kube-proxy"},
 		{"nothing", holding(proxy, ""), "x", cluster(""), ""},
 	} {
-		have := &Cluster{ConfigMaps: map[string]*corev1.ConfigMap{}, ProxyImage: tt.image}
+		existing := &Cluster{ConfigMaps: map[string]*corev1.ConfigMap{}, ProxyImage: tt.image}
 		if tt.has != nil {
-			have.ConfigMaps[proxy.ConfigMap] = tt.has
+			existing.ConfigMaps[proxy.ConfigMap] = tt.has
 		}
-		changes, _, err := Decide(have, tt.given, Options{})
+		changes, _, err := Decide(existing, tt.given, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -299,12 +299,12 @@ func TestWhatIsOddAboutAKubeProxyIsSaid(t *testing.T) {
 
 func TestGatherFindsWhereTheControlPlaneIs(t *testing.T) {
 	upload(t, localcluster.KubeadmConfig(addressV4, v1beta4("controlPlaneEndpoint: api.example:443\n")))
-	have, err := Gather(t.Context(), admin)
+	existing, err := Gather(t.Context(), admin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if have.ProxyServer != "api.example:443" || have.Endpoint != "" || have.ProxyImage != "registry.k8s.io/kube-proxy:v1.37.1" || have.Configuration.KubernetesVersion != "v1.37.1" {
-		t.Errorf("%+v", have)
+	if existing.ProxyServer != "api.example:443" || existing.Endpoint != "" || existing.ProxyImage != "registry.k8s.io/kube-proxy:v1.37.1" || existing.Configuration.KubernetesVersion != "v1.37.1" {
+		t.Errorf("%+v", existing)
 	}
 	// What the API server says of itself counts where no kube-proxy is told. An API server on loopback says nothing of
 	// itself; so this one is made up.
@@ -314,14 +314,14 @@ func TestGatherFindsWhereTheControlPlaneIs(t *testing.T) {
 		AddressType: discoveryv1.AddressTypeIPv6, Ports: []discoveryv1.EndpointPort{{Port: &port}},
 		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{addressV6}}},
 	}
-	have, err = Gather(t.Context(), fake.NewClientBuilder().WithObjects(slice, holding(Components()[1], "")).Build())
-	if err != nil || have.Endpoint != "[2001:db8::10]:6443" || have.Configuration != nil || have.ProxyServer != "" {
-		t.Errorf("%+v, %v", have, err)
+	existing, err = Gather(t.Context(), fake.NewClientBuilder().WithObjects(slice, holding(Components()[1], "")).Build())
+	if err != nil || existing.Endpoint != "[2001:db8::10]:6443" || existing.Configuration != nil || existing.ProxyServer != "" {
+		t.Errorf("%+v, %v", existing, err)
 	}
 	sidecar := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-proxy"}}
 	sidecar.Spec.Template.Spec.Containers = []corev1.Container{{Name: "log", Image: "log:1"}, {Name: "kube-proxy", Image: "proxy:1"}, {Name: "other", Image: "other:1"}}
-	have, err = Gather(t.Context(), fake.NewClientBuilder().WithObjects(sidecar).Build())
-	if err != nil || have.Endpoint != "" || have.ProxyImage != "proxy:1" {
-		t.Errorf("%+v, %v", have, err)
+	existing, err = Gather(t.Context(), fake.NewClientBuilder().WithObjects(sidecar).Build())
+	if err != nil || existing.Endpoint != "" || existing.ProxyImage != "proxy:1" {
+		t.Errorf("%+v, %v", existing, err)
 	}
 }

@@ -1,11 +1,11 @@
-// Package componentconfig manages the configurations of a cluster's components as kubeadm lays them out, in ConfigMaps of
-// kube-system, the way of the proposal "kubeadm component config management": it tells generated configurations from what
-// a user supplied by their signatures, generates them without defaults, has the target version's own binary judge what an
-// upgrade would leave in place, and stores what is new so that the old can be restored.
+// Package kubeadm plans, validates and stores the component configurations (KubeletConfiguration, KubeProxyConfiguration) that
+// kubeadm keeps in ConfigMaps of kube-system, as the proposal "kubeadm component config management" describes. Signatures tell
+// generated configurations from those of a user; generated ones have no defaults; the target version's own binary validates
+// what an upgrade would leave in place; and an undo record makes it possible to restore what was there before.
 //
-// It must not know a component's fields beyond those that it generates: no defaults, no validation and no conversion of its
-// own. What a configuration is worth, its component says (package component).
+// The package must not know the fields of a component, except those that it generates: it sets no defaults, validates nothing
+// and converts nothing itself. The component's binary does that (package component).
 //
-// The order of things is: Gather what the cluster has and ParseFile what the user gave, Decide what will be there, Judge
-// that, show it, Store it.
+// The steps are: Gather reads the cluster and ParseFile the user's file, Decide says what to store, MakePlan has it validated,
+// Store writes it, and Undo and Restore take it back.
 package kubeadm

@@ -19,7 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// MaxFile is the most bytes that a file may have. What is stored of it is smaller: a ConfigMap holds 1 MiB.
+// MaxFile is the largest allowed file, in bytes. A stored document is smaller: a ConfigMap holds 1 MiB.
 const MaxFile = 4 << 20
 
 const (
@@ -30,22 +30,22 @@ const (
 )
 
 var (
-	kubeadmVersions = []string{"v1beta3", "v1beta4"} // whose ClusterConfiguration and InitConfiguration are read
-	// ignoredKinds are kubeadm's other kinds: they say how one node joins or is reset, or how kubeadm itself upgrades.
+	kubeadmVersions = []string{"v1beta3", "v1beta4"} // supported versions of ClusterConfiguration and InitConfiguration
+	// ignoredKinds are kubeadm's kinds that say nothing about components.
 	ignoredKinds = []string{"JoinConfiguration", "ResetConfiguration", "UpgradeConfiguration"}
 )
 
-// Document is one of a file.
+// Document is one YAML or JSON document of a file.
 type Document struct {
-	Text           []byte // as it was written, without the line that separates it from others
+	Text           []byte // as in the file, without the separating line
 	APIVersion     string
 	Group, Version string
 	Kind           string
 	Place          string // "FILE" or, of several, "FILE, document 2": for messages
 }
 
-// Documents returns the documents of a file of YAML or JSON; empty ones are left out. The error names the document that
-// cannot be read.
+// Documents returns the documents of a YAML or JSON file, without empty ones. The error names the document that cannot be
+// parsed.
 func Documents(file string, data []byte) ([]Document, error) {
 	var all []Document
 	for d, err := range EachDocument(file, data) {
@@ -57,16 +57,16 @@ func Documents(file string, data []byte) ([]Document, error) {
 	return all, nil
 }
 
-// EachDocument yields what Documents returns one by one. With the error of one that cannot be read only its place is
-// known; those after it are yielded all the same.
+// EachDocument yields the documents that Documents returns, one by one. For a document that cannot be parsed it yields only the
+// place, with the error, and continues with the next one.
 func EachDocument(file string, data []byte) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {
 		switch {
 		case len(data) > MaxFile:
 			yield(Document{Place: file}, fmt.Errorf("larger than %d MiB", MaxFile>>20))
 			return
-		case !utf8.Valid(data): // a ConfigMap's data has to be
-			yield(Document{Place: file}, errors.New("it is not in UTF-8"))
+		case !utf8.Valid(data): // required for a ConfigMap's data
+			yield(Document{Place: file}, errors.New("it is not UTF-8"))
 			return
 		}
 		texts := split(data)
@@ -86,8 +86,8 @@ func EachDocument(file string, data []byte) iter.Seq2[Document, error] {
 	}
 }
 
-// split cuts data where the reader of apimachinery does, which kubeadm uses. That one rewrites the ends of lines; here
-// every byte stays. A document that begins with a line "--- text" keeps it, for its reader to refuse.
+// split separates documents where apimachinery's reader, which kubeadm uses, separates them, but it keeps every byte, line ends
+// too. A document that begins with the line "--- text" keeps that line, so that its parser rejects it.
 func split(data []byte) [][]byte {
 	var texts [][]byte
 	start, at := 0, 0
@@ -110,7 +110,7 @@ func split(data []byte) [][]byte {
 	return texts
 }
 
-// isEmpty tells whether there are only comments.
+// isEmpty reports whether text has nothing but comments.
 func isEmpty(text []byte) bool {
 	for line := range bytes.Lines(bytes.TrimPrefix(text, []byte("\ufeff"))) {
 		line = bytes.TrimSpace(line)
@@ -121,7 +121,7 @@ func isEmpty(text []byte) bool {
 	return true
 }
 
-// read takes over a document's text. The error says why it is no configuration.
+// read sets the fields from a document's text. The error says why the text is not a configuration.
 func (d *Document) read(text []byte) error {
 	fields, err := Fields(text)
 	if err != nil {
@@ -130,7 +130,7 @@ func (d *Document) read(text []byte) error {
 	header := func(name string) string {
 		value, _ := fields[name].(string)
 		if value == "" && err == nil {
-			err = fmt.Errorf("it has no %s, or one that is no string", name)
+			err = fmt.Errorf("it has no %s, or one that is not a string", name)
 		}
 		return value
 	}
@@ -140,13 +140,13 @@ func (d *Document) read(text []byte) error {
 	}
 	gv, err := schema.ParseGroupVersion(d.APIVersion)
 	if err != nil {
-		return fmt.Errorf("its apiVersion %q is none", d.APIVersion)
+		return fmt.Errorf("its apiVersion %q is invalid", d.APIVersion)
 	}
 	d.Group, d.Version = gv.Group, gv.Version
 	return nil
 }
 
-// toJSON returns a document as JSON. A key twice is refused: others would read the one or the other.
+// toJSON returns a document as JSON. Duplicate keys are rejected: parsers differ in which of them they use.
 func toJSON(text []byte) ([]byte, error) {
 	if json.Valid(text) {
 		if refused := payload.CheckLimits(text); refused != nil {
@@ -160,18 +160,18 @@ func toJSON(text []byte) ([]byte, error) {
 		return text, err
 	}
 	if bytes.HasPrefix(text, []byte("---")) {
-		return nil, errors.New("in a line that begins with --- only a comment may follow")
+		return nil, errors.New("only a comment may follow --- on the same line")
 	}
 	refused := payload.CheckOneDocument(text)
 	switch {
 	case refused != nil && refused.Problem == payload.ProblemDocuments:
-		return nil, errors.New("another document follows it without a line --- between them")
+		return nil, errors.New("another document follows without a line --- between them")
 	case refused != nil:
 		return nil, errors.New(refused.Message)
 	}
 	asJSON, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
-		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " ")) // a line for each key
+		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " ")) // the error has a line for each key
 	}
 	return asJSON, nil
 }
@@ -184,13 +184,13 @@ func Fields(text []byte) (map[string]any, error) {
 	}
 	var fields map[string]any
 	if err := json.Unmarshal(asJSON, &fields); err != nil || fields == nil {
-		return nil, errors.New("it is no mapping of fields")
+		return nil, errors.New("it is not a mapping of fields")
 	}
 	return fields, nil
 }
 
-// Component returns the component that a document configures; ok is false if it is none's. Whether there is such a version
-// of it, only the component knows.
+// Component returns the component that the document's group and kind belong to; ok is false if no component has them. The
+// version is not checked: only the component knows its versions.
 func (d Document) Component() (c Component, ok bool) {
 	for _, c := range Components() {
 		if d.Group == c.Group && d.Kind == c.Kind {
@@ -200,37 +200,37 @@ func (d Document) Component() (c Component, ok bool) {
 	return Component{}, false
 }
 
-// IsKubeadmKind tells whether a document is of one of kubeadm's own kinds.
+// IsKubeadmKind reports whether the document is of one of kubeadm's own kinds.
 func (d Document) IsKubeadmKind() bool {
 	kinds := append([]string{kindClusterConfiguration, kindInitConfiguration}, ignoredKinds...)
 	return d.Group == kubeadmGroup && slices.Contains(kinds, d.Kind)
 }
 
-// IsGrouped tells whether a document is a kubelet's configuration in evenkeel's grouped form.
+// IsGrouped reports whether the document is a kubelet configuration in evenkeel's grouped form.
 func (d Document) IsGrouped() bool {
 	return d.APIVersion == payload.GroupedAPIVersion && d.Kind == payload.KubeletKind
 }
 
-// UnknownKindError is the error for a document that is no configuration which is known here.
+// UnknownKindError returns the error for a document of an unknown kind.
 func (d Document) UnknownKindError() error {
 	hint := ""
 	if d.Group == "" && d.Kind == "ConfigMap" {
-		hint = "; give what stands under one of its keys, not the ConfigMap itself"
+		hint = "; pass the value of one of its keys, not the ConfigMap itself"
 	}
-	return fmt.Errorf("%s: %s of %s is no kubeadm or component configuration%s", d.Place, d.Kind, d.APIVersion, hint)
+	return fmt.Errorf("%s: %s of %s is not a kubeadm or component configuration%s", d.Place, d.Kind, d.APIVersion, hint)
 }
 
-// Input is what a user gave with --config.
+// Input is the content of the user's file (--config).
 type Input struct {
 	File     string
-	Cluster  *ClusterConfiguration // nil: none
-	Endpoint string                // of an InitConfiguration, host:port; "" if there is none
-	Configs  map[string]Document   // component configurations by the component's name
-	Notes    []string              // what was passed over
+	Cluster  *ClusterConfiguration // nil if the file has none
+	Endpoint string                // host:port from an InitConfiguration; "" if there is none
+	Configs  map[string]Document   // component configurations, by component name
+	Notes    []string              // about ignored documents
 }
 
-// ParseFile reads a file that holds a ClusterConfiguration, component configurations, or both. The error names the
-// document that is wrong: one that cannot be read, of an unknown kind, or a second of its kind.
+// ParseFile parses a file with a ClusterConfiguration, component configurations, or both. It fails if a document cannot be
+// parsed, has an unknown kind, or is the second of its kind; the error names that document.
 func ParseFile(file string, data []byte) (*Input, error) {
 	documents, err := Documents(file, data)
 	if err != nil {
@@ -240,7 +240,7 @@ func ParseFile(file string, data []byte) (*Input, error) {
 	first := map[schema.GroupKind]Document{}
 	for _, d := range documents {
 		if slices.Contains(ignoredKinds, d.Kind) && d.IsKubeadmKind() {
-			g.Notes = append(g.Notes, fmt.Sprintf("%s: %s says nothing of components: it is passed over", d.Place, d.Kind))
+			g.Notes = append(g.Notes, fmt.Sprintf("%s: %s ignored: it does not configure components", d.Place, d.Kind))
 			continue
 		}
 		kind := schema.GroupKind{Group: d.Group, Kind: d.Kind}
@@ -249,28 +249,28 @@ func ParseFile(file string, data []byte) (*Input, error) {
 		}
 		first[kind] = d
 	}
-	// Only now: that there are two of a kind says more than what is wrong with one of them.
+	// After that loop, because a duplicate is the more helpful error.
 	for _, d := range documents {
 		if err := g.add(d); err != nil {
 			return nil, err
 		}
 	}
 	if g.Cluster == nil && len(g.Configs) == 0 {
-		return nil, fmt.Errorf("%s has neither a ClusterConfiguration nor a component's configuration", file)
+		return nil, fmt.Errorf("%s has neither a ClusterConfiguration nor a component configuration", file)
 	}
 	return g, nil
 }
 
-// duplicateError is the error for two documents of one kind.
+// duplicateError returns the error for two documents of one kind.
 func duplicateError(a, b Document) error {
 	if a.Version == b.Version {
-		return fmt.Errorf("%s: there is a second %s, besides %s: which one is meant? Remove the other", b.Place, b.Kind, a.Place)
+		return fmt.Errorf("%s: duplicate %s, the first is %s: remove one of them", b.Place, b.Kind, a.Place)
 	}
-	return fmt.Errorf("%s: there is a %s of both %s (%s) and %s: which one is meant? Remove the other",
+	return fmt.Errorf("%s: duplicate %s, of %s (%s) and of %s: remove one of them",
 		b.Place, b.Kind, a.Version, a.Place, b.Version)
 }
 
-// add takes over what a document says.
+// add adds a document to the input.
 func (g *Input) add(d Document) error {
 	component, isComponents := d.Component()
 	switch {
@@ -278,14 +278,14 @@ func (g *Input) add(d Document) error {
 		g.Configs[component.Name] = d
 		return nil
 	case d.IsGrouped():
-		return fmt.Errorf("%s is in evenkeel's grouped form, which the kubelet does not read and kubeadm does not store; "+
-			"turn it into upstream's with: kubectl evenkeel config convert --form=flat FILE", d.Place)
+		return fmt.Errorf("%s is in evenkeel's grouped form, which kubelet and kubeadm do not read; "+
+			"convert it with: kubectl evenkeel config convert --form=flat FILE", d.Place)
 	case !d.IsKubeadmKind():
 		return d.UnknownKindError()
 	case slices.Contains(ignoredKinds, d.Kind):
 		return nil
 	case !slices.Contains(kubeadmVersions, d.Version):
-		return fmt.Errorf("%s: %s of %s cannot be read, only of %s; kubeadm config migrate turns old ones into new ones",
+		return fmt.Errorf("%s: %s of %s is not supported, only of %s; convert older versions with \"kubeadm config migrate\"",
 			d.Place, d.Kind, d.APIVersion, strings.Join(kubeadmVersions, " and "))
 	}
 	var err error
@@ -295,7 +295,7 @@ func (g *Input) add(d Document) error {
 		g.Cluster, err = parseClusterConfiguration(d.Text)
 	}
 	if err == nil && g.Cluster != nil && len(g.Cluster.Unknown) > 0 {
-		err = fmt.Errorf("a ClusterConfiguration has no field %s, as far as is known here: kubeadm config validate --config FILE tells",
+		err = fmt.Errorf("unknown field %s in the ClusterConfiguration; check it with: kubeadm config validate --config FILE",
 			strings.Join(g.Cluster.Unknown, ", "))
 	}
 	if err != nil {
@@ -304,7 +304,7 @@ func (g *Input) add(d Document) error {
 	return nil
 }
 
-// initConfiguration is what is read of kubeadm's kind of that name.
+// initConfiguration has the fields of kubeadm's InitConfiguration that are used.
 type initConfiguration struct {
 	LocalAPIEndpoint localAPIEndpoint `json:"localAPIEndpoint"`
 }
@@ -314,8 +314,8 @@ type localAPIEndpoint struct {
 	BindPort         int32  `json:"bindPort"`
 }
 
-// endpointOf returns where an InitConfiguration says that this node's API server is, host:port; "" if it leaves that to
-// kubeadm. The error names the field that is wrong.
+// endpointOf returns the host:port of an InitConfiguration's API server; "" if it leaves the address to kubeadm. The error names
+// the field that is wrong.
 func endpointOf(text []byte) (string, error) {
 	asJSON, err := toJSON(text)
 	if err != nil {
@@ -323,7 +323,7 @@ func endpointOf(text []byte) (string, error) {
 	}
 	var init initConfiguration
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(asJSON, &init); err != nil {
-		return "", fmt.Errorf("it cannot be read: %w", err)
+		return "", fmt.Errorf("it cannot be parsed: %w", err)
 	}
 	e := init.LocalAPIEndpoint
 	if e.BindPort == 0 {
@@ -333,9 +333,9 @@ func endpointOf(text []byte) (string, error) {
 	case e.AdvertiseAddress == "":
 		return "", nil
 	case net.ParseIP(e.AdvertiseAddress) == nil:
-		return "", fmt.Errorf("its localAPIEndpoint.advertiseAddress %q is no IP address", e.AdvertiseAddress)
+		return "", fmt.Errorf("its localAPIEndpoint.advertiseAddress %q is not an IP address", e.AdvertiseAddress)
 	case e.BindPort < 1 || e.BindPort > 65535:
-		return "", fmt.Errorf("its localAPIEndpoint.bindPort %d is no port", e.BindPort)
+		return "", fmt.Errorf("its localAPIEndpoint.bindPort %d is not a port", e.BindPort)
 	}
 	return net.JoinHostPort(e.AdvertiseAddress, strconv.Itoa(int(e.BindPort))), nil
 }

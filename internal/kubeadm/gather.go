@@ -16,17 +16,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Cluster is what a cluster has of kubeadm's configurations.
+// Cluster is the state of a cluster's kubeadm and component configurations.
 type Cluster struct {
-	Configuration    *ClusterConfiguration        // nil: there is none, or none that can be read
-	ConfigurationErr error                        // why the ConfigMap kubeadm-config cannot be read; nil if it can, or there is none
-	ConfigMaps       map[string]*corev1.ConfigMap // what there is of kubeadm-config, coredns and those of Components, by name
-	ProxyImage       string                       // of the DaemonSet kube-proxy; "" if there is none
-	ProxyServer      string                       // host:port of the control plane that kube-proxies are told of; "" if they are not
-	Endpoint         string                       // host:port that the API server says of itself; "" if it does not, or not to this user
+	Configuration    *ClusterConfiguration        // nil if there is none, or it cannot be parsed
+	ConfigurationErr error                        // why kubeadm-config cannot be parsed; nil if it can be, or does not exist
+	ConfigMaps       map[string]*corev1.ConfigMap // existing ones of kubeadm-config, coredns and those of Components, by name
+	ProxyImage       string                       // of the DaemonSet kube-proxy; "" if it does not exist
+	ProxyServer      string                       // host:port in kube-proxy's kubeconfig; "" if there is none
+	Endpoint         string                       // host:port of the API server's EndpointSlice; "" if there is none, or the user may not read it
 }
 
-// Gather reads what a cluster has. What is missing is no error; what cannot be read is.
+// Gather reads the state of a cluster. Missing objects are not an error.
 func Gather(ctx context.Context, c client.Reader) (*Cluster, error) {
 	names := []string{KubeadmConfigMap, CoreDNSConfigMap}
 	for _, component := range Components() {
@@ -66,14 +66,14 @@ func Gather(ctx context.Context, c client.Reader) (*Cluster, error) {
 	return found, err
 }
 
-// endpoint returns where the API server says that it is.
+// endpoint returns host:port from the API server's EndpointSlice.
 func endpoint(ctx context.Context, c client.Reader) (string, error) {
 	slice := &discoveryv1.EndpointSlice{}
-	there, err := getObject(ctx, c, "EndpointSlice", client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, slice)
-	if apierrors.IsForbidden(err) { // few need it: that it is missing is said then
+	found, err := getObject(ctx, c, "EndpointSlice", client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, slice)
+	if apierrors.IsForbidden(err) { // generate fails if it needs the endpoint
 		return "", nil
 	}
-	if !there {
+	if !found {
 		return "", err
 	}
 	for _, port := range slice.Ports {
@@ -86,7 +86,7 @@ func endpoint(ctx context.Context, c client.Reader) (string, error) {
 	return "", nil
 }
 
-// serverOf returns host:port of the API server that a kubeconfig is for; "" if it cannot be told.
+// serverOf returns host:port of the API server in a kubeconfig; "" if there is none.
 func serverOf(kubeconfig string) string {
 	config, err := clientcmd.Load([]byte(kubeconfig))
 	if err != nil || config.Contexts[config.CurrentContext] == nil {
@@ -103,8 +103,8 @@ func serverOf(kubeconfig string) string {
 	return server.Host
 }
 
-// getObject reads an object; there is false if there is none.
-func getObject(ctx context.Context, c client.Reader, kind string, key client.ObjectKey, into client.Object) (there bool, err error) {
+// getObject reads an object; found is false if it does not exist.
+func getObject(ctx context.Context, c client.Reader, kind string, key client.ObjectKey, into client.Object) (found bool, err error) {
 	err = c.Get(ctx, key, into)
 	switch {
 	case apierrors.IsNotFound(err):

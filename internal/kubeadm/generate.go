@@ -15,13 +15,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 )
 
-// fields are a document's, by their JSON names.
+// fields are the fields of a document, by their JSON names.
 type fields map[string]any
 
-// generate returns the ConfigMap, signed, that holds the configuration of a component as it is derived from cc; what the
-// component defaults is left to it (proposal: "Stop Component Config defaulting"). endpoint is the control plane's,
-// host:port, for a cc that names none. Whether the cluster has the component at all is the caller's to know. The error says
-// what is missing or wrong.
+// generate returns the signed ConfigMap with a component's configuration, derived from cc, without the component's defaults
+// (proposal: "Stop Component Config defaulting"). endpoint is host:port of the control plane, used if cc has none. The caller
+// knows whether the component is installed.
 func generate(c Component, cc *ClusterConfiguration, endpoint string) (*corev1.ConfigMap, error) {
 	text, err := derive(c, cc)
 	if err != nil {
@@ -41,7 +40,7 @@ func generate(c Component, cc *ClusterConfiguration, endpoint string) (*corev1.C
 	return cm, nil
 }
 
-// derive returns the configuration of a component that follows from cc, as a document.
+// derive returns the configuration of a component that follows from cc, as a YAML document.
 func derive(c Component, cc *ClusterConfiguration) (string, error) {
 	dns, err := cc.dnsAddress()
 	if err != nil {
@@ -65,22 +64,22 @@ func kubeletFields(cc *ClusterConfiguration, dns net.IP) fields {
 		"clusterDNS":         []string{dns.String()},
 		"clusterDomain":      cc.DNSDomain,
 		"healthzBindAddress": "127.0.0.1",
-		"healthzPort":        10248, // where kubeadm waits for a kubelet
+		"healthzPort":        10248, // kubeadm waits for the kubelet there
 		"rotateCertificates": true,
 		"staticPodPath":      "/etc/kubernetes/manifests",
 	}
 }
 
-// proxyKubeconfig is the key of what kube-proxy connects with; its pods have the ConfigMap mounted.
+// proxyKubeconfig is the ConfigMap key of kube-proxy's kubeconfig. kube-proxy pods mount the ConfigMap.
 const proxyKubeconfig = "kubeconfig.conf"
 
 func proxyFields(cc *ClusterConfiguration, dns net.IP) fields {
 	derived := fields{
 		"bindAddress":      "0.0.0.0",
 		"clientConnection": fields{"kubeconfig": "/var/lib/kube-proxy/" + proxyKubeconfig},
-		"mode":             "iptables", // the default, which is to change; kube-proxy 1.37 warns where none is written
+		"mode":             "iptables", // explicit, because the default will change and kube-proxy 1.37 warns without it
 	}
-	// kubeadm looks at the API server's own address; an API server wants that to be of the family of its services.
+	// kubeadm uses the family of the API server's own address, which must be that of the service subnet.
 	if netutils.IsIPv6(dns) {
 		derived["bindAddress"] = "::"
 	}
@@ -90,7 +89,7 @@ func proxyFields(cc *ClusterConfiguration, dns net.IP) fields {
 	return derived
 }
 
-// kubeconfig returns what kube-proxy connects with.
+// kubeconfig returns kube-proxy's kubeconfig.
 func kubeconfig(cc *ClusterConfiguration, endpoint string) (string, error) {
 	server, err := controlPlane(cc, endpoint)
 	if err != nil {
@@ -105,28 +104,28 @@ func kubeconfig(cc *ClusterConfiguration, endpoint string) (string, error) {
 	})
 }
 
-// controlPlane returns the URL at which the control plane is reached: that of cc, whose port may be that of endpoint, or
-// else endpoint.
+// controlPlane returns the URL of the control plane: of cc's controlPlaneEndpoint, with endpoint's port if it has none, or else
+// of endpoint.
 func controlPlane(cc *ClusterConfiguration, endpoint string) (string, error) {
 	if cc.ControlPlaneEndpoint == "" && endpoint == "" {
-		return "", errors.New("the address of the control plane is not known: add controlPlaneEndpoint to the " +
+		return "", errors.New("the address of the control plane is unknown: add controlPlaneEndpoint to the " +
 			"ClusterConfiguration, or an InitConfiguration with localAPIEndpoint, to the file")
 	}
 	var host, port string
-	for _, given := range []string{endpoint, cc.ControlPlaneEndpoint} {
-		if given == "" {
+	for _, value := range []string{endpoint, cc.ControlPlaneEndpoint} {
+		if value == "" {
 			continue
 		}
-		h, p, err := hostPort(given)
+		h, p, err := hostPort(value)
 		if err != nil {
-			return "", fmt.Errorf("the control plane's endpoint %q: %w", given, err)
+			return "", fmt.Errorf("the control plane's endpoint %q: %w", value, err)
 		}
 		host, port = h, cmp.Or(p, port)
 	}
 	return "https://" + net.JoinHostPort(host, cmp.Or(port, "6443")), nil
 }
 
-// document returns a YAML document: apiVersion and kind, and then the fields by name.
+// document returns a YAML document with apiVersion, kind and the fields.
 func document(apiVersion, kind string, f fields) (string, error) {
 	whole := component.Effective(maps.Clone(f))
 	whole["apiVersion"], whole["kind"] = apiVersion, kind

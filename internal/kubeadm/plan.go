@@ -10,17 +10,17 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 )
 
-// Validation is what the target version's own binary says of a configuration.
+// Validation is the verdict of the target version's own binary on a configuration.
 type Validation string
 
 const (
 	Accepted     Validation = "Accepted"
 	Rejected     Validation = "Rejected"
 	CouldNotTell Validation = "CouldNotTell"
-	Unvalidated  Validation = "Unvalidated" // nobody was asked
+	Unvalidated  Validation = "Unvalidated" // no binary was given
 )
 
-// Manual tells whether somebody has to migrate a configuration by hand before the upgrade.
+// Manual says whether a configuration must be migrated by hand before the upgrade.
 type Manual string
 
 const (
@@ -29,38 +29,38 @@ const (
 	ManualUnknown Manual = "Unknown"
 )
 
-// Plan is what an upgrade makes of all component configurations (proposal: "kubeadm upgrade plan changes").
+// Plan is what an upgrade does with all component configurations (proposal: "kubeadm upgrade plan changes").
 type Plan struct {
-	Target     string   `json:"targetVersion,omitempty"`  // v1.37.0; "" if none was named, and no binary told one
+	Target     string   `json:"targetVersion,omitempty"`  // v1.37.0; "" if the user named none and no binary was given
 	Current    string   `json:"currentVersion,omitempty"` // of the ClusterConfiguration
 	Components []Row    `json:"components"`
 	Notes      []string `json:"notes,omitempty"`
 
-	Changes              []Change `json:"-"` // of Components, in their order
-	ClusterConfiguration *Write   `json:"-"` // nil: it stays
-	RunningProxy         string   `json:"-"` // image of the kube-proxies that run; "" if there are none
+	Changes              []Change `json:"-"` // one for each of Components, in their order
+	ClusterConfiguration *Write   `json:"-"` // nil if it stays
+	RunningProxy         string   `json:"-"` // image of the DaemonSet kube-proxy; "" if it does not exist
 }
 
-// Row is what an upgrade makes of one component's configuration.
+// Row is what an upgrade does with one component's configuration, for output.
 type Row struct {
 	Component        string     `json:"component"`
 	Tier             Tier       `json:"tier"`
 	ConfigMap        string     `json:"configMap"`
-	Origin           Origin     `json:"origin,omitempty"`           // of what the cluster has; empty if it has none
-	Action           Action     `json:"action,omitempty"`           // empty: not touched
-	CurrentVersion   string     `json:"currentVersion,omitempty"`   // apiVersion of what the cluster has
-	NextVersion      string     `json:"nextVersion,omitempty"`      // apiVersion of what there will be
-	PreferredVersion string     `json:"preferredVersion,omitempty"` // apiVersion that the target prefers; empty: unknown
-	Validation       Validation `json:"validation,omitempty"`       // of what there will be
+	Origin           Origin     `json:"origin,omitempty"`           // empty if the cluster has no configuration
+	Action           Action     `json:"action,omitempty"`           // empty if never touched
+	CurrentVersion   string     `json:"currentVersion,omitempty"`   // apiVersion of the cluster's configuration
+	NextVersion      string     `json:"nextVersion,omitempty"`      // apiVersion after the upgrade
+	PreferredVersion string     `json:"preferredVersion,omitempty"` // apiVersion that the target prefers; empty if unknown
+	Validation       Validation `json:"validation,omitempty"`       // of the configuration after the upgrade
 	ValidatedBy      string     `json:"validatedBy,omitempty"`      // kubelet v1.37.0
-	ManualUpgrade    Manual     `json:"manualUpgrade,omitempty"`    // empty: not managed
-	Why              string     `json:"why"`                        // of the action
-	Objections       []string   `json:"objections,omitempty"`       // in the component's own words
+	ManualUpgrade    Manual     `json:"manualUpgrade,omitempty"`    // empty if not managed
+	Why              string     `json:"why"`                        // reason for the action
+	Objections       []string   `json:"objections,omitempty"`       // messages of the component
 	Warnings         []string   `json:"warnings,omitempty"`
-	Corefile         string     `json:"corefile,omitempty"` // of CoreDNS alone
+	Corefile         string     `json:"corefile,omitempty"` // only for CoreDNS
 }
 
-// NeedsManualUpgrade tells whether something has to be migrated by hand before the upgrade.
+// NeedsManualUpgrade reports whether a configuration must be migrated by hand before the upgrade.
 func (p *Plan) NeedsManualUpgrade() bool {
 	for _, row := range p.Components {
 		if row.ManualUpgrade == ManualYes {
@@ -70,7 +70,7 @@ func (p *Plan) NeedsManualUpgrade() bool {
 	return false
 }
 
-// Writes returns what the plan stores, in the order in which it is stored: first what the rest is derived from.
+// Writes returns the plan's writes in order: first the ClusterConfiguration, from which the others are derived.
 func (p *Plan) Writes() []Write {
 	var writes []Write
 	if p.ClusterConfiguration != nil {
@@ -84,34 +84,34 @@ func (p *Plan) Writes() []Write {
 	return writes
 }
 
-// MakePlan decides (see Decide) and has the target version's binaries judge what there will be. judges are by the
-// component's name; one that is missing leaves its configuration unvalidated, and its row says so. target may be empty: it
-// is what the judges are, then. The error names what is missing or contradicts; a configuration that is rejected is none.
-func MakePlan(ctx context.Context, have *Cluster, given *Input, target string, judges map[string]component.Component, o Options) (*Plan, error) {
-	changes, cluster, err := Decide(have, given, o)
+// MakePlan decides what to store (see Decide) and lets the target version's binaries, by component name, validate it. The
+// configuration of a component without a binary stays unvalidated, and its row says so. An empty target means the version of the
+// binaries. A rejected configuration is not an error.
+func MakePlan(ctx context.Context, existing *Cluster, input *Input, target string, binaries map[string]component.Component, o Options) (*Plan, error) {
+	changes, cluster, err := Decide(existing, input, o)
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Changes: changes, ClusterConfiguration: cluster, RunningProxy: have.ProxyImage}
-	if have.Configuration != nil {
-		p.Current = have.Configuration.KubernetesVersion
+	p := &Plan{Changes: changes, ClusterConfiguration: cluster, RunningProxy: existing.ProxyImage}
+	if existing.Configuration != nil {
+		p.Current = existing.Configuration.KubernetesVersion
 	}
-	if given != nil {
-		p.Notes = given.notes(have, cluster != nil)
+	if input != nil {
+		p.Notes = input.notes(existing, cluster != nil)
 	}
 	if o.Init && target == "" {
 		target = p.Current
-		if target == "" && given != nil && given.Cluster != nil {
-			target = given.Cluster.KubernetesVersion
+		if target == "" && input != nil && input.Cluster != nil {
+			target = input.Cluster.KubernetesVersion
 		}
 	}
-	versions, mute := map[string]string{}, map[string]error{}
+	versions, versionErrs := map[string]string{}, map[string]error{}
 	for _, c := range Components() {
-		judge := judges[c.Name]
-		if judge == nil {
+		binary := binaries[c.Name]
+		if binary == nil {
 			continue
 		}
-		if versions[c.Name], mute[c.Name] = judge.Version(ctx); mute[c.Name] != nil {
+		if versions[c.Name], versionErrs[c.Name] = binary.Version(ctx); versionErrs[c.Name] != nil {
 			continue
 		}
 		if target, err = matchTarget(target, c.Name, versions[c.Name]); err != nil {
@@ -120,7 +120,7 @@ func MakePlan(ctx context.Context, have *Cluster, given *Input, target string, j
 	}
 	p.Target = target
 	if cluster != nil {
-		if err := checkReadable(given, target); err != nil {
+		if err := checkReadable(input, target); err != nil {
 			return nil, err
 		}
 	}
@@ -129,45 +129,45 @@ func MakePlan(ctx context.Context, have *Cluster, given *Input, target string, j
 	}
 	for _, change := range changes {
 		name := change.Component.Name
-		p.Components = append(p.Components, newRow(ctx, change, judges[name], versions[name], mute[name]))
+		p.Components = append(p.Components, newRow(ctx, change, binaries[name], versions[name], versionErrs[name]))
 	}
-	if have.ConfigMaps[CoreDNSConfigMap] != nil {
+	if existing.ConfigMaps[CoreDNSConfigMap] != nil {
 		p.Components = append(p.Components, Row{
 			Component: "coredns", Tier: AddOn, ConfigMap: CoreDNSConfigMap, CurrentVersion: CorefileKey,
-			Why: "not managed: its Corefile is never touched or judged (-o yaml shows it)", Corefile: have.ConfigMaps[CoreDNSConfigMap].Data[CorefileKey],
+			Why: "not managed: the Corefile is never changed or validated (-o yaml shows it)", Corefile: existing.ConfigMaps[CoreDNSConfigMap].Data[CorefileKey],
 		})
 	}
-	if err := ctx.Err(); err != nil { // what was not judged for that is no finding
+	if err := ctx.Err(); err != nil { // an interrupted validation is not a verdict
 		return nil, err
 	}
 	return p, nil
 }
 
-// checkReadable returns an error if the target's kubeadm could not read the ClusterConfiguration that is to be stored: it reads
-// v1beta3 up to 1.36.
-func checkReadable(given *Input, target string) error {
+// checkReadable returns an error if the target's kubeadm cannot read the ClusterConfiguration to be stored: kubeadm reads v1beta3
+// up to 1.36.
+func checkReadable(input *Input, target string) error {
 	v, err := version.ParseGeneric(target)
-	if err != nil || given.Cluster.APIVersion != kubeadmV1beta3 || v.LessThan(version.MajorMinor(1, 37)) {
-		return nil // without a target nobody knows
+	if err != nil || input.Cluster.APIVersion != kubeadmV1beta3 || v.LessThan(version.MajorMinor(1, 37)) {
+		return nil // without a target there is nothing to check
 	}
-	return fmt.Errorf("kubeadm %d.%d cannot read %s, and %s has a ClusterConfiguration of it: \"kubeadm config migrate\" of 1.36 makes %s of it",
-		v.Major(), v.Minor(), kubeadmV1beta3, given.File, kubeadmV1beta4)
+	return fmt.Errorf("kubeadm %d.%d cannot read %s, the version of the ClusterConfiguration in %s: convert it to %s with \"kubeadm config migrate\" of 1.36",
+		v.Major(), v.Minor(), kubeadmV1beta3, input.File, kubeadmV1beta4)
 }
 
-// notes say what of a file counts for less than one might think.
-func (g *Input) notes(have *Cluster, stored bool) []string {
+// notes returns the notes on what a file does to the cluster's ClusterConfiguration.
+func (g *Input) notes(existing *Cluster, stored bool) []string {
 	notes := g.Notes
-	if !stored || have.Configuration == nil {
+	if !stored || existing.Configuration == nil {
 		return notes
 	}
-	notes = append(notes, fmt.Sprintf("the ClusterConfiguration in %s takes the place of the cluster's", g.File))
-	if is, new := have.Configuration.KubernetesVersion, g.Cluster.KubernetesVersion; is != "" && new != "" && is != new {
-		notes = append(notes, fmt.Sprintf("its kubernetesVersion stays the cluster's, %s: that of %s (%s) is for kubeadm to write, when it upgrades the control plane", is, g.File, new))
+	notes = append(notes, fmt.Sprintf("the ClusterConfiguration in %s replaces the cluster's", g.File))
+	if is, new := existing.Configuration.KubernetesVersion, g.Cluster.KubernetesVersion; is != "" && new != "" && is != new {
+		notes = append(notes, fmt.Sprintf("its kubernetesVersion stays %s, not %s as in %s: kubeadm changes it when it upgrades the control plane", is, new, g.File))
 	}
 	return notes
 }
 
-// skewNote says what is odd about the way from one version to another; "" if nothing is.
+// skewNote returns a note if kubeadm does not support the upgrade from one version to the other, else "".
 func skewNote(from, to string) string {
 	current, err := version.ParseGeneric(from)
 	if err != nil {
@@ -178,20 +178,19 @@ func skewNote(from, to string) string {
 	case err != nil:
 		return ""
 	case target.LessThan(current):
-		return fmt.Sprintf("%s is older than %s, which the cluster has", to, from)
+		return fmt.Sprintf("%s is older than the cluster's version %s", to, from)
 	case target.Major() != current.Major() || target.Minor() > current.Minor()+1:
-		return fmt.Sprintf("%s is more than one minor version ahead of %s, which the cluster has: kubeadm goes one at a time", to, from)
+		return fmt.Sprintf("%s is more than one minor version ahead of the cluster's version %s: kubeadm upgrades one minor version at a time", to, from)
 	}
 	return ""
 }
 
-// matchTarget returns the target that a judge's version and what is known of the target so far amount to: they must be of the
-// same minor version.
+// matchTarget returns the target, or the binary's version if target is empty. It fails if their minor versions differ.
 func matchTarget(target, name, of string) (string, error) {
 	if target == "" {
 		return of, nil
 	}
-	wanted, err := version.ParseGeneric(target)
+	desired, err := version.ParseGeneric(target)
 	if err != nil {
 		return "", fmt.Errorf("target version: %w", err)
 	}
@@ -199,14 +198,14 @@ func matchTarget(target, name, of string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("version of the %s: %w", name, err)
 	}
-	if is.Major() != wanted.Major() || is.Minor() != wanted.Minor() {
-		return "", fmt.Errorf("the %s that was given is %s, and the target is %s: give the target version's own binary", name, of, target)
+	if is.Major() != desired.Major() || is.Minor() != desired.Minor() {
+		return "", fmt.Errorf("the given %s is %s, but the target is %s: pass a binary of the target version", name, of, target)
 	}
 	return target, nil
 }
 
-// newRow is a change with what the target's binary says of it; mute says why that cannot even tell its version.
-func newRow(ctx context.Context, change Change, judge component.Component, of string, mute error) Row {
+// newRow returns the row of a change, validated by the target's binary. versionErr says why the binary's version is unknown.
+func newRow(ctx context.Context, change Change, binary component.Component, of string, versionErr error) Row {
 	c := change.Component
 	row := Row{
 		Component: c.Name, Tier: c.Tier, ConfigMap: c.ConfigMap, Origin: change.Origin, Action: change.Action,
@@ -218,15 +217,15 @@ func newRow(ctx context.Context, change Change, judge component.Component, of st
 	}
 	users := change.Action == Keep || change.Action == Replace
 	switch {
-	case judge == nil:
+	case binary == nil:
 		row.Validation = Unvalidated
 		row.Warnings = append(row.Warnings, "unvalidated: "+validationHint(c.Name))
-	case mute != nil:
+	case versionErr != nil:
 		row.Validation = CouldNotTell
-		row.Warnings = append(row.Warnings, "could not tell: "+mute.Error())
+		row.Warnings = append(row.Warnings, "could not tell: "+versionErr.Error())
 	default:
 		row.ValidatedBy = c.Name + " " + of
-		row.validate(ctx, change.Next, judge)
+		row.validate(ctx, change.Next, binary)
 	}
 	switch {
 	case row.Validation == Rejected:
@@ -239,13 +238,13 @@ func newRow(ctx context.Context, change Change, judge component.Component, of st
 	return row
 }
 
-// validate has the target's binary judge what there will be.
-func (r *Row) validate(ctx context.Context, document []byte, judge component.Component) {
+// validate sets the fields that the target's binary decides.
+func (r *Row) validate(ctx context.Context, document []byte, binary component.Component) {
 	var err error
-	if r.PreferredVersion, err = judge.PreferredVersion(ctx); err != nil {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("the preferred version is not known: %v", err))
+	if r.PreferredVersion, err = binary.PreferredVersion(ctx); err != nil {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the preferred version is unknown: %v", err))
 	}
-	verdict, objections := component.ValidationErrors(ctx, judge, document)
+	verdict, objections := component.ValidationErrors(ctx, binary, document)
 	r.Warnings = append(r.Warnings, verdict.Warnings...)
 	switch verdict.Outcome {
 	case component.Accepted:
@@ -258,16 +257,16 @@ func (r *Row) validate(ctx context.Context, document []byte, judge component.Com
 	}
 }
 
-// validationHint says how a component's configuration could be validated.
+// validationHint says how to get a component's configuration validated.
 func validationHint(name string) string {
-	how := fmt.Sprintf("give the target version's binary, --component-binary %s=PATH", name)
+	how := fmt.Sprintf("pass the target version's binary with --component-binary %s=PATH", name)
 	if name == "kube-proxy" {
-		how += ", or its image, --component-image kube-proxy=REF"
+		how += ", or its image with --component-image kube-proxy=REF"
 	}
 	return how
 }
 
-// NotValidated returns the rows whose validation was asked for and could not be had.
+// NotValidated returns the rows with a binary that could not validate them.
 func (p *Plan) NotValidated() []Row {
 	var rows []Row
 	for _, row := range p.Components {
@@ -278,7 +277,7 @@ func (p *Plan) NotValidated() []Row {
 	return rows
 }
 
-// Preferred returns the preferred version in words: also that it is not known.
+// Preferred returns the preferred version, or words that say why it is unknown.
 func (r *Row) Preferred() string {
 	switch {
 	case r.PreferredVersion != "" || r.Validation == "":
@@ -289,7 +288,7 @@ func (r *Row) Preferred() string {
 	return "unknown"
 }
 
-// Short returns an apiVersion without the group, if that is the component's.
+// Short returns an apiVersion without the component's group.
 func (r *Row) Short(apiVersion string) string {
 	for _, c := range Components() {
 		if c.Name == r.Component {
@@ -299,11 +298,11 @@ func (r *Row) Short(apiVersion string) string {
 	return apiVersion
 }
 
-// ParseTarget returns the version that a user named, as v1.37.0. The error says what it should look like.
+// ParseTarget returns a version as v1.37.0.
 func ParseTarget(s string) (string, error) {
 	v, err := version.ParseSemantic(s)
 	if err != nil {
-		return "", fmt.Errorf("%q is no version of Kubernetes such as v1.37.1", s)
+		return "", fmt.Errorf("%q is not a Kubernetes version such as v1.37.1", s)
 	}
 	return "v" + v.String(), nil
 }

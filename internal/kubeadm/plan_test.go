@@ -21,23 +21,23 @@ func judges(t *testing.T) map[string]component.Component {
 	t.Helper()
 	all := map[string]component.Component{}
 	for _, c := range Components() {
-		judge, err := component.New(c.Name, "../../bin/tools/"+c.Name, t.TempDir(), slog.New(slog.DiscardHandler))
+		binary, err := component.New(c.Name, "../../bin/tools/"+c.Name, t.TempDir(), slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
-		all[c.Name] = judge
+		all[c.Name] = binary
 	}
 	return all
 }
 
 // makePlan plans for what the cluster has now.
-func makePlan(t *testing.T, given *Input, judges map[string]component.Component) *Plan {
+func makePlan(t *testing.T, input *Input, binaries map[string]component.Component) *Plan {
 	t.Helper()
-	have, err := Gather(t.Context(), admin)
+	existing, err := Gather(t.Context(), admin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := MakePlan(t.Context(), have, given, "v1.37.1", judges, Options{})
+	p, err := MakePlan(t.Context(), existing, input, "v1.37.1", binaries, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func rewrite(t *testing.T, cm *corev1.ConfigMap, c Component, text string, origi
 var gone = map[string]string{"kubelet": "dynamicConfigDir: /var/lib/kubelet/dynamic\n", "kube-proxy": "udpIdleTimeout: 0s\n"}
 
 func TestEveryOriginOfEveryComponentInEveryState(t *testing.T) {
-	judges := judges(t)
+	binaries := judges(t)
 	for _, c := range Components() {
 		for _, origin := range []Origin{Generated, UserSupplied, UserModified} {
 			for _, state := range []struct {
@@ -89,7 +89,7 @@ func TestEveryOriginOfEveryComponentInEveryState(t *testing.T) {
 					preferred := apiVersionOf([]byte(text))
 					rewrite(t, cm, c, state.of(text), origin)
 
-					p := makePlan(t, nil, judges)
+					p := makePlan(t, nil, binaries)
 					i := slices.IndexFunc(p.Components, func(r Row) bool { return r.Component == c.Name })
 					row, change := p.Components[i], p.Changes[i]
 					if row.Origin != origin || row.PreferredVersion != preferred || !strings.HasPrefix(row.CurrentVersion, c.Group+"/"+state.version) {
@@ -121,7 +121,7 @@ func TestEveryOriginOfEveryComponentInEveryState(t *testing.T) {
 					if is, why := OriginOf(configMaps(t)[c.ConfigMap]); is != origin {
 						t.Errorf("after it was stored it is %s: %s", is, why)
 					}
-					if again := makePlan(t, nil, judges).Writes(); len(again) > 0 {
+					if again := makePlan(t, nil, binaries).Writes(); len(again) > 0 {
 						t.Errorf("planned again it would write %v", again)
 					}
 				})
@@ -144,13 +144,13 @@ func forgetRecords(t *testing.T) {
 }
 
 func TestABinaryOfAnotherVersionIsNoJudge(t *testing.T) {
-	have := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
+	existing := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
 	for target, want := range map[string]string{
 		"v1.38.0": "the kubelet that was given is v1.37.1, and the target is v1.38.0: give the target version's own binary",
 		"v1.37.9": "", // the format does not change within a minor version
 		"":        "",
 	} {
-		p, err := MakePlan(t.Context(), have, nil, target, judges(t), Options{Init: true})
+		p, err := MakePlan(t.Context(), existing, nil, target, judges(t), Options{Init: true})
 		if want != "" {
 			if err == nil || err.Error() != want {
 				t.Errorf("%s: %v", target, err)
@@ -181,14 +181,14 @@ func TestWhatNobodyCouldBeAskedIsNotSaidToBeGood(t *testing.T) {
 		if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		judge, err := component.New("kubelet", path, t.TempDir(), slog.New(slog.DiscardHandler))
+		binary, err := component.New("kubelet", path, t.TempDir(), slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return map[string]component.Component{"kubelet": judge}
+		return map[string]component.Component{"kubelet": binary}
 	}
 	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-	given := &Input{Configs: map[string]Document{"kubelet": {Text: []byte(text)}}, Endpoint: "192.0.2.10:6443"}
+	input := &Input{Configs: map[string]Document{"kubelet": {Text: []byte(text)}}, Endpoint: "192.0.2.10:6443"}
 	for _, tt := range []struct {
 		name       string
 		judges     map[string]component.Component
@@ -199,12 +199,12 @@ func TestWhatNobodyCouldBeAskedIsNotSaidToBeGood(t *testing.T) {
 		{"generated, and nobody is there", nil, nil, Unvalidated, ManualNo},
 		{"generated, and it does not answer", stub(mute), nil, CouldNotTell, ManualUnknown},
 		{"generated, and it has no version", stub("#!/bin/sh\nexit 1\n"), nil, CouldNotTell, ManualUnknown},
-		{"given, and nobody is there", nil, given, Unvalidated, ManualUnknown},
-		{"given, and it does not answer", stub(mute), given, CouldNotTell, ManualUnknown},
+		{"given, and nobody is there", nil, input, Unvalidated, ManualUnknown},
+		{"given, and it does not answer", stub(mute), input, CouldNotTell, ManualUnknown},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			have := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
-			p, err := MakePlan(t.Context(), have, tt.given, "v1.37.1", tt.judges, Options{})
+			existing := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
+			p, err := MakePlan(t.Context(), existing, tt.given, "v1.37.1", tt.judges, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -220,7 +220,7 @@ func TestWhatNobodyCouldBeAskedIsNotSaidToBeGood(t *testing.T) {
 }
 
 func TestAClusterConfigurationThatTheTargetsKubeadmCannotReadIsRefused(t *testing.T) {
-	have := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
+	existing := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
 	old := strings.Replace(v1beta4(""), "v1beta4", "v1beta3", 1)
 	const refused = `kubeadm 1.37 cannot read kubeadm.k8s.io/v1beta3, and f.yaml has a ClusterConfiguration of it: "kubeadm config migrate" of 1.36 makes kubeadm.k8s.io/v1beta4 of it`
 	for _, tt := range []struct{ document, target, want string }{
@@ -229,11 +229,11 @@ func TestAClusterConfigurationThatTheTargetsKubeadmCannotReadIsRefused(t *testin
 		{old, "", ""},
 		{v1beta4(""), "v1.37.0", ""},
 	} {
-		given, err := ParseFile("f.yaml", []byte(tt.document))
+		input, err := ParseFile("f.yaml", []byte(tt.document))
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := MakePlan(t.Context(), have, given, tt.target, nil, Options{})
+		p, err := MakePlan(t.Context(), existing, input, tt.target, nil, Options{})
 		said := ""
 		if err != nil {
 			said = err.Error()

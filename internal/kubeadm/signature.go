@@ -10,26 +10,28 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The annotations that hold the signature of a generated configuration: the proposal's, and the one that kubeadm writes.
+// Annotations with the signature of a generated configuration: the proposal's and kubeadm's.
 const (
 	ProposalSignature = "kubeadm.kubernetes.io/autogen-checksum"
 	KubeadmSignature  = "kubeadm.kubernetes.io/component-config.hash"
 )
 
-// Origin tells who wrote a component's configuration.
+var signatures = []string{ProposalSignature, KubeadmSignature}
+
+// Origin says who wrote a component's configuration.
 type Origin string
 
 const (
-	// Generated configurations have a signature, and every one that they have is right: they can be generated anew.
+	// Generated configurations have at least one signature, and all are valid. They can be generated again.
 	Generated Origin = "generated"
-	// UserSupplied configurations have none.
+	// UserSupplied configurations have no signature.
 	UserSupplied Origin = "user-supplied"
-	// UserModified configurations have a signature that is wrong: a user edited what was generated.
+	// UserModified configurations have an invalid signature: a user edited a generated configuration.
 	UserModified Origin = "user-modified"
 )
 
-// Signature returns the signature of what a ConfigMap holds: "sha256:" and the hex digest over the values of data, in the
-// lexical order of their keys, and then those of binaryData, decoded (proposal: "User supplied vs kubeadm generated
+// Signature returns the signature of a ConfigMap's content: "sha256:" and the hex digest over the values of data, in the lexical
+// order of their keys, followed by those of binaryData, decoded (proposal: "User supplied vs kubeadm generated
 // component configs").
 func Signature(cm *corev1.ConfigMap) string {
 	digest := sha256.New()
@@ -42,34 +44,36 @@ func Signature(cm *corev1.ConfigMap) string {
 	return fmt.Sprintf("sha256:%x", digest.Sum(nil))
 }
 
-// Sign marks what a ConfigMap holds as generated.
+// Sign marks a ConfigMap's content as generated.
 func Sign(cm *corev1.ConfigMap) {
 	if cm.Annotations == nil {
 		cm.Annotations = map[string]string{}
 	}
-	cm.Annotations[ProposalSignature] = Signature(cm)
-	cm.Annotations[KubeadmSignature] = Signature(cm)
+	for _, annotation := range signatures {
+		cm.Annotations[annotation] = Signature(cm)
+	}
 }
 
-// Unsign marks what a ConfigMap holds as supplied by a user.
+// Unsign marks a ConfigMap's content as supplied by a user.
 func Unsign(cm *corev1.ConfigMap) {
-	delete(cm.Annotations, ProposalSignature)
-	delete(cm.Annotations, KubeadmSignature)
+	for _, annotation := range signatures {
+		delete(cm.Annotations, annotation)
+	}
 }
 
 var wellFormed = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// OriginOf tells who wrote what a ConfigMap holds, and how that was seen.
+// OriginOf returns the origin of a ConfigMap's content, and the reason.
 func OriginOf(cm *corev1.ConfigMap) (Origin, string) {
 	signed := false
-	for _, annotation := range []string{ProposalSignature, KubeadmSignature} {
-		signature, there := cm.Annotations[annotation]
+	for _, annotation := range signatures {
+		signature, found := cm.Annotations[annotation]
 		switch {
-		case !there:
+		case !found:
 		case !wellFormed.MatchString(signature):
-			return UserModified, fmt.Sprintf("its annotation %s is no signature, which is sha256: and 64 hex digits", annotation)
+			return UserModified, fmt.Sprintf("its annotation %s is not a signature (sha256: and 64 hex digits)", annotation)
 		case signature != Signature(cm):
-			return UserModified, fmt.Sprintf("its annotation %s does not fit its content: it was edited since it was generated", annotation)
+			return UserModified, fmt.Sprintf("its annotation %s does not match its content: the content was edited after it was generated", annotation)
 		default:
 			signed = true
 		}
@@ -77,5 +81,5 @@ func OriginOf(cm *corev1.ConfigMap) (Origin, string) {
 	if !signed {
 		return UserSupplied, "it has no signature"
 	}
-	return Generated, "its signature is right"
+	return Generated, "its signature is valid"
 }

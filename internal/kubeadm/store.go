@@ -15,32 +15,31 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Write is a ConfigMap that changes. Of one that exists, data, binaryData and signatures are written; its labels and its
-// other annotations stay as they are.
+// Write is a change of one ConfigMap. If the ConfigMap exists, only its data, binaryData and signatures are written; labels and
+// other annotations stay.
 type Write struct {
-	Old *corev1.ConfigMap // as it was read; nil: there was none
-	New *corev1.ConfigMap // nil: it is deleted
+	Old *corev1.ConfigMap // as read from the cluster; nil to create it
+	New *corev1.ConfigMap // nil to delete it
 }
 
-// Store writes ConfigMaps in their order, each at most once, so that undo can restore what was there before. why stands in
-// the record: what the writes are for, such as "v1.37.0". Writes that change nothing are passed over; if there are no
-// others, nothing is recorded.
+// Store writes ConfigMaps in order, and records their previous contents for undo. why is the record's purpose, such as
+// "v1.37.0". Writes that change nothing are skipped; without any other write there is no record.
 //
-// Nothing is written if the API server would refuse one of them. A ConfigMap that was changed since it was read is an error
-// that names it; what was written before it stays and is part of what undo restores. After any error, and after an end at
-// any point, the same or another Store carries on: undo restores what was there before the first.
+// Nothing is written if the API server rejects one of the writes in a dry run. Store fails if a ConfigMap was changed since it was
+// read; earlier writes stay, and undo restores them. After an error or an interruption, the next Store continues: undo then
+// restores the contents before the first one.
 func Store(ctx context.Context, c client.Client, why string, writes []Write) error {
 	writes = slices.DeleteFunc(slices.Clone(writes), func(w Write) bool { return contentDigest(w.Old) == contentDigest(w.New) })
 	if len(writes) == 0 {
 		return nil
 	}
-	// From here on it is quicker to finish than to find out how far it came.
+	// From here on, finishing is quicker than finding out which writes were made.
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("nothing was written: %w", err)
 	}
 	ctx, cancel := withoutCancel(ctx)
 	defer cancel()
-	r, older, err := newUndoRecord(ctx, c, why, writes)
+	r, earlier, err := newUndoRecord(ctx, c, why, writes)
 	if err != nil {
 		return fmt.Errorf("nothing was written: %w", err)
 	}
@@ -57,28 +56,28 @@ func Store(ctx context.Context, c client.Client, why string, writes []Write) err
 	}
 	r.progress = progressApplied
 	if err := r.save(ctx, c); err != nil {
-		return fmt.Errorf("everything was written, but its record could not be completed: %w", err)
+		return fmt.Errorf("everything was written, but the undo record could not be completed: %w", err)
 	}
-	if err := prune(ctx, c, older); err != nil {
-		return fmt.Errorf("everything was written, but an old record is left: %w", err)
+	if err := prune(ctx, c, earlier); err != nil {
+		return fmt.Errorf("everything was written, but an old undo record could not be deleted: %w", err)
 	}
 	return nil
 }
 
-// withoutCancel is a context that does not end with ctx, but after a time in which any API server answers that does.
+// withoutCancel returns a context that does not end with ctx, but after a time in which a working API server answers.
 func withoutCancel(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 }
 
-// newUndoRecord returns the record of writes that are about to be made, and the records of earlier ones, the oldest first. It is
-// the record of an apply that was interrupted, if the newest is that: what it saved is what undo is to restore.
-func newUndoRecord(ctx context.Context, c client.Client, why string, writes []Write) (r *UndoRecord, older []corev1.ConfigMap, err error) {
-	if older, err = listUndoRecords(ctx, c); err != nil {
+// newUndoRecord returns the record of the writes, and the earlier records, the oldest first. If the newest record is of an
+// interrupted Store, it is continued, because undo must restore what that record saved.
+func newUndoRecord(ctx context.Context, c client.Client, why string, writes []Write) (r *UndoRecord, earlier []corev1.ConfigMap, err error) {
+	if earlier, err = listUndoRecords(ctx, c); err != nil {
 		return nil, nil, err
 	}
 	number := 1
-	if last := len(older) - 1; last >= 0 {
-		newest, err := decode(&older[last])
+	if last := len(earlier) - 1; last >= 0 {
+		newest, err := decode(&earlier[last])
 		if err != nil {
 			return nil, nil, err
 		}
@@ -88,8 +87,8 @@ func newUndoRecord(ctx context.Context, c client.Client, why string, writes []Wr
 			return nil, nil, err
 		}
 		if newest.interrupted(now) {
-			r, older = newest, older[:last]
-			for key, cm := range now { // what these writes leave alone is wanted as it is
+			r, earlier = newest, earlier[:last]
+			for key, cm := range now { // ConfigMaps that are not in writes keep their content
 				r.planWrite(key, cm, cm)
 			}
 		}
@@ -101,11 +100,11 @@ func newUndoRecord(ctx context.Context, c client.Client, why string, writes []Wr
 	for _, w := range writes {
 		r.planWrite(w.key(), w.Old, w.New)
 	}
-	return r, older, nil
+	return r, earlier, nil
 }
 
-// fail completes the error of a write that failed, the first of those that are not carried out. What was refused for
-// certain is taken out of the record, so that undo does not take for an edit of what was written what was never written.
+// fail returns the error of the failed write, the first of left. Writes that the API server certainly rejected are removed from the
+// record; otherwise undo would take the old content for an edit of the new one.
 func (r *UndoRecord) fail(ctx context.Context, c client.Client, left []Write, err error) error {
 	certain := refused(err)
 	err = left[0].explainError(err)
@@ -117,12 +116,12 @@ func (r *UndoRecord) fail(ctx context.Context, c client.Client, left []Write, er
 		r.dropWrite(w)
 	}
 	if saveErr := r.save(ctx, c); saveErr != nil {
-		return fmt.Errorf("%w (and its record lists it all the same: %v)", err, saveErr)
+		return fmt.Errorf("%w (the undo record still lists it: %v)", err, saveErr)
 	}
 	return err
 }
 
-// DryRun has the API server try writes without carrying them out. The error is of the first that it refuses.
+// DryRun sends the writes as dry-run requests, and returns the error of the first that the API server rejects.
 func DryRun(ctx context.Context, c client.Client, writes []Write) error {
 	try := client.NewDryRunClient(c)
 	for _, w := range writes {
@@ -136,8 +135,8 @@ func DryRun(ctx context.Context, c client.Client, writes []Write) error {
 	return nil
 }
 
-// carryOut makes a write, and returns the ConfigMap as it is then: nil if there is none. A failure that leaves it open
-// whether the write was made is none if a look shows that it was.
+// carryOut sends a write and returns the resulting ConfigMap, nil if it was deleted. After an error that leaves the outcome open,
+// it reads the ConfigMap: if that has the desired content, the write succeeded.
 func (w Write) carryOut(ctx context.Context, c client.Client) (*corev1.ConfigMap, error) {
 	written, err := w.send(ctx, c)
 	if err == nil {
@@ -146,15 +145,15 @@ func (w Write) carryOut(ctx context.Context, c client.Client) (*corev1.ConfigMap
 	now, readErr := readConfigMap(ctx, c, w.key())
 	switch {
 	case readErr != nil && !refused(err):
-		// Only one is wrapped: that the look was refused does not mean that the write was.
-		return nil, fmt.Errorf("%w (it may have been all the same: %v)", err, readErr)
+		// readErr is not wrapped: a rejected read does not mean that the write was rejected.
+		return nil, fmt.Errorf("%w (it may have been written nevertheless: %v)", err, readErr)
 	case readErr != nil || contentDigest(now) != contentDigest(w.New):
 		return nil, err
 	}
 	return now, nil
 }
 
-// send makes the request, on condition that the ConfigMap is still the one that was read.
+// send sends the request, with the precondition that the ConfigMap has not changed since it was read.
 func (w Write) send(ctx context.Context, c client.Client) (*corev1.ConfigMap, error) {
 	switch {
 	case w.Old == nil:
@@ -169,31 +168,31 @@ func (w Write) send(ctx context.Context, c client.Client) (*corev1.ConfigMap, er
 	}
 }
 
-// explainError says what a failure means, and what to do next.
+// explainError adds to the error of a write what it means and what to do next.
 func (w Write) explainError(err error) error {
-	const next = "run it again to see what changes now"
+	const next = "run the command again to see the changes"
 	var verb string
 	switch {
 	case w.Old == nil:
 		verb = "created"
 		if apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("ConfigMap %s was created by somebody else since it was looked for (%w): %s", w.key(), err, next)
+			return fmt.Errorf("ConfigMap %s was created in the meantime (%w): %s", w.key(), err, next)
 		}
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("ConfigMap %s was deleted by somebody else since it was read (%w): %s", w.key(), err, next)
+		return fmt.Errorf("ConfigMap %s was deleted in the meantime (%w): %s", w.key(), err, next)
 	case apierrors.IsConflict(err):
-		return fmt.Errorf("ConfigMap %s was changed by somebody else since it was read (%w): %s", w.key(), err, next)
+		return fmt.Errorf("ConfigMap %s was changed in the meantime (%w): %s", w.key(), err, next)
 	case w.New == nil:
 		verb = "deleted"
 	case apierrors.IsInvalid(err) && w.Old.Immutable != nil && *w.Old.Immutable:
-		return fmt.Errorf("ConfigMap %s is immutable (%w): delete it, create it again without immutable: true, and run this again", w.key(), err)
+		return fmt.Errorf("ConfigMap %s is immutable (%w): delete it, create it again without immutable: true, and run the command again", w.key(), err)
 	default:
 		verb = "updated"
 	}
-	return fmt.Errorf("ConfigMap %s cannot be %s: %w: run it again when that is mended", w.key(), verb, err)
+	return fmt.Errorf("ConfigMap %s cannot be %s: %w: fix that and run the command again", w.key(), verb, err)
 }
 
-// refused tells a failure that is the API server's word that nothing was done from one that leaves it open.
+// refused reports whether an error is an API server's answer that it did nothing; other errors leave that open.
 func refused(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500
@@ -209,24 +208,22 @@ func (w Write) key() client.ObjectKey {
 	return client.ObjectKeyFromObject(w.New)
 }
 
-// readConfigMap returns a ConfigMap as it is now; nil if there is none.
+// readConfigMap returns the current ConfigMap; nil if it does not exist.
 func readConfigMap(ctx context.Context, c client.Reader, key client.ObjectKey) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{}
-	there, err := getObject(ctx, c, "ConfigMap", key, cm)
-	if !there {
+	found, err := getObject(ctx, c, "ConfigMap", key, cm)
+	if !found {
 		return nil, err
 	}
 	return cm, nil
 }
 
-var signatures = []string{ProposalSignature, KubeadmSignature}
-
-// replaceContent makes the content of a ConfigMap that of another.
+// replaceContent copies data, binaryData and signatures to a ConfigMap.
 func replaceContent(cm, content *corev1.ConfigMap) {
 	cm.Data, cm.BinaryData = maps.Clone(content.Data), maps.Clone(content.BinaryData)
 	Unsign(cm)
 	for _, annotation := range signatures {
-		if signature, there := content.Annotations[annotation]; there {
+		if signature, found := content.Annotations[annotation]; found {
 			if cm.Annotations == nil {
 				cm.Annotations = map[string]string{}
 			}
@@ -235,7 +232,7 @@ func replaceContent(cm, content *corev1.ConfigMap) {
 	}
 }
 
-// withoutServerFields returns what a user could have created of a ConfigMap: nothing that the API server adds; nil of nil.
+// withoutServerFields returns a ConfigMap without the fields that the API server sets; nil for nil.
 func withoutServerFields(cm *corev1.ConfigMap) *corev1.ConfigMap {
 	if cm == nil {
 		return nil
@@ -262,7 +259,7 @@ func contentDigest(cm *corev1.ConfigMap) string {
 		fmt.Fprintf(digest, "binaryData %x %x\n", key, cm.BinaryData[key])
 	}
 	for _, annotation := range signatures {
-		if signature, there := cm.Annotations[annotation]; there {
+		if signature, found := cm.Annotations[annotation]; found {
 			fmt.Fprintf(digest, "annotation %x %x\n", annotation, signature)
 		}
 	}

@@ -79,12 +79,12 @@ func configMap(name, text string) *corev1.ConfigMap {
 }
 
 // to returns the writes from what is there now to these contents; an empty one is none.
-func to(t *testing.T, c client.Client, wanted contents) []Write {
+func to(t *testing.T, c client.Client, desired contents) []Write {
 	t.Helper()
 	var writes []Write
 	for _, name := range managed {
-		text, there := wanted[name]
-		if !there {
+		text, found := desired[name]
+		if !found {
 			continue
 		}
 		old, err := readConfigMap(t.Context(), c, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name})
@@ -100,9 +100,9 @@ func to(t *testing.T, c client.Client, wanted contents) []Write {
 	return writes
 }
 
-func store(t *testing.T, c client.Client, why string, wanted contents) {
+func store(t *testing.T, c client.Client, why string, desired contents) {
 	t.Helper()
-	if err := Store(t.Context(), c, why, to(t, c, wanted)); err != nil {
+	if err := Store(t.Context(), c, why, to(t, c, desired)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -200,18 +200,18 @@ func TestStoreTakesNoConfigMapThatWasNotRead(t *testing.T) {
 // and the next Store carries on: one undo restores all.
 func TestAConflictAfterTheDryRunIsCarriedOnAndTheEditIsKept(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
-	wanted := contents{"kubelet-config": "a2", "kube-proxy": "b2", "kubeadm-config": "c"}
+	desired := contents{"kubelet-config": "a2", "kube-proxy": "b2", "kubeadm-config": "c"}
 	late := between(t, "kube-proxy", func() error {
 		edit(t, c, "kube-proxy", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kube-proxy", "user's")) })
 		return nil
 	})
-	says(t, Store(t.Context(), late, "v1.37.0", to(t, c, wanted)),
+	says(t, Store(t.Context(), late, "v1.37.0", to(t, c, desired)),
 		"1 of 3 ConfigMaps were written: ConfigMap kube-system/kube-proxy was changed by somebody else since it was read")
 	has(t, c, contents{"kubelet-config": "a2", "kube-proxy": "user's"})
 	recorded(t, c, "00001 v1.37.0 stopped")
 
-	store(t, c, "v1.37.0", wanted)
-	has(t, c, wanted)
+	store(t, c, "v1.37.0", desired)
+	has(t, c, desired)
 	recorded(t, c, "00001 v1.37.0 applied")
 	if err := undo(t.Context(), c, false); err != nil {
 		t.Fatal(err)

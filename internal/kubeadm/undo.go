@@ -10,9 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Undo returns the writes that restore what was there before the record's Store; none if that is there. Data, binaryData
-// and signatures are restored; labels and annotations that others have set stay. ConfigMaps that somebody else has changed
-// since are an error that names them all, unless they may be overwritten.
+// Undo returns the writes that restore the contents before the record's Store; none if they are already there. Labels and other
+// annotations stay. Undo fails if ConfigMaps were changed since the Store, and names them, unless overwrite is set.
 func (r *UndoRecord) Undo(ctx context.Context, c client.Client, overwrite bool) ([]Write, error) {
 	now, err := r.readConfigMaps(ctx, c)
 	if err != nil {
@@ -21,31 +20,31 @@ func (r *UndoRecord) Undo(ctx context.Context, c client.Client, overwrite bool) 
 	return r.undo(now, overwrite)
 }
 
-// undo is Undo when all is read.
+// undo returns the writes, given the current ConfigMaps.
 func (r *UndoRecord) undo(now map[client.ObjectKey]*corev1.ConfigMap, overwrite bool) ([]Write, error) {
 	var writes []Write
 	var foreign []string
 	for _, s := range slices.Backward(r.saved) {
-		there := now[s.key()]
-		if contentDigest(there) == contentDigest(s.Before) {
+		found := now[s.key()]
+		if contentDigest(found) == contentDigest(s.Before) {
 			continue
 		}
-		if !overwrite && !slices.Contains(s.Written, contentDigest(there)) {
+		if !overwrite && !slices.Contains(s.Written, contentDigest(found)) {
 			foreign = append(foreign, s.key().String())
 		}
-		writes = append(writes, Write{Old: there, New: s.Before})
+		writes = append(writes, Write{Old: found, New: s.Before})
 	}
 	if len(foreign) > 0 {
 		slices.Sort(foreign)
-		return nil, fmt.Errorf("changed by somebody else since %s: ConfigMap %s: undo it by hand, "+
-			"or give --overwrite to lose that change", r, strings.Join(foreign, ", "))
+		return nil, fmt.Errorf("changed since %s: ConfigMap %s: undo that change by hand, "+
+			"or discard it with --overwrite", r, strings.Join(foreign, ", "))
 	}
 	return writes, nil
 }
 
-// Restore makes the writes that Undo returned, and then deletes the record, so that the next undo is of the apply before.
-// Nothing is written if the API server would refuse one of them. After any error, and after an end at any point, another
-// Undo and Restore carry on.
+// Restore sends the writes that Undo returned, and then deletes the record, so that the next undo restores the apply before it.
+// Nothing is written if the API server rejects one of the writes in a dry run. After an error or an interruption, another Undo and
+// Restore continue.
 func Restore(ctx context.Context, c client.Client, r *UndoRecord, writes []Write) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("nothing was restored: %w", err)
@@ -65,7 +64,7 @@ func Restore(ctx context.Context, c client.Client, r *UndoRecord, writes []Write
 		}
 	}
 	if _, err := done.carryOut(ctx, c); err != nil {
-		return fmt.Errorf("everything was restored, but record %s may be left, and the next undo then finds nothing to do: %w", r.Name, err)
+		return fmt.Errorf("everything was restored, but undo record %s may still exist; the next undo then has nothing to do: %w", r.Name, err)
 	}
 	return nil
 }

@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// A record is a ConfigMap of this label, and of this name with a number, that says in data what it is of, and in
-// binaryData, as compressed JSON, what was there before. Others than the newest are kept for further undos.
+// An undo record is a ConfigMap with this label, named by this prefix and a number. Its data describes the Store; its binaryData
+// holds the previous ConfigMaps as compressed JSON. Older records are kept, so that undo can be repeated.
 const (
 	LabelUndoRecord = "evenkeel.dev/upgrade-record"
 	recordPrefix    = "evenkeel-upgrade-"
@@ -35,43 +35,43 @@ const (
 	keySaved    = "saved.json.gz"
 )
 
-// How far a Store has come.
+// The progress of a Store.
 const (
-	progressStarted = "begun"   // its writes are made, or it was interrupted
-	progressStopped = "stopped" // a write was refused; those that were made are saved
-	progressApplied = "applied" // every write was made
+	progressStarted = "begun"   // its writes are in progress, or it was interrupted
+	progressStopped = "stopped" // a write was rejected; the record has those before it
+	progressApplied = "applied" // all writes are done
 )
 
-// UndoRecord is what is kept of a Store, for undo.
+// UndoRecord holds what a Store replaced.
 type UndoRecord struct {
-	Name string    // of the ConfigMap that holds it
-	Why  string    // what the Store was for
-	Time time.Time // of the Store, or of the last that carried it on
+	Name string    // of the record's ConfigMap
+	Why  string    // the Store's argument why
+	Time time.Time // of the Store, or of the last one that continued it
 
 	progress string
 	saved    []savedConfigMap  // in the order of the writes
-	stored   *corev1.ConfigMap // as it was read or written last; nil: not yet
+	stored   *corev1.ConfigMap // as last read or written; nil before that
 }
 
-// String says what was done, and when.
+// String describes the Store and its time.
 func (r *UndoRecord) String() string {
 	return fmt.Sprintf("the apply of %s at %s", cmp.Or(r.Why, "no version"), r.Time.Format(time.RFC3339))
 }
 
-// savedConfigMap is what a record has of one ConfigMap. Its JSON is read by other versions.
+// savedConfigMap is one ConfigMap in a record. Other versions read its JSON.
 type savedConfigMap struct {
 	Namespace string            `json:"namespace"`
 	Name      string            `json:"name"`
-	Before    *corev1.ConfigMap `json:"before"`  // null: there was none
-	Written   []string          `json:"written"` // the states that it was given, or was to be given; the last is what is wanted
+	Before    *corev1.ConfigMap `json:"before"`  // null if it did not exist
+	Written   []string          `json:"written"` // digests of the contents written or about to be written; the last one is the desired content
 }
 
 func (s *savedConfigMap) key() client.ObjectKey {
 	return client.ObjectKey{Namespace: s.Namespace, Name: s.Name}
 }
 
-// LatestUndoRecord returns the newest record, the one that undo is about; nil if there is none. A record that cannot be read, or that
-// another version wrote in a format that this one does not know, is an error that names it.
+// LatestUndoRecord returns the newest record, which undo restores; nil if there is none. It fails if the record cannot be parsed
+// or has an unknown format.
 func LatestUndoRecord(ctx context.Context, c client.Client) (*UndoRecord, error) {
 	all, err := listUndoRecords(ctx, c)
 	if err != nil || len(all) == 0 {
@@ -82,17 +82,17 @@ func LatestUndoRecord(ctx context.Context, c client.Client) (*UndoRecord, error)
 
 var recordName = regexp.MustCompile(`^` + recordPrefix + `([0-9]{5,9})$`)
 
-// numberOf returns the number of a record; 0 of what has no record's name.
+// numberOf returns the number in a record's name; 0 if the ConfigMap is not named like a record.
 func numberOf(cm *corev1.ConfigMap) int {
 	parts := recordName.FindStringSubmatch(cm.Name)
 	if parts == nil {
 		return 0
 	}
-	n, _ := strconv.Atoi(parts[1]) // digits, and few
+	n, _ := strconv.Atoi(parts[1]) // the expression admits only digits that fit
 	return n
 }
 
-// listUndoRecords returns the ConfigMaps of all records, the oldest first. Copies that somebody made by other names are none.
+// listUndoRecords returns the ConfigMaps of all records, the oldest first. Copies under other names are ignored.
 func listUndoRecords(ctx context.Context, c client.Client) ([]corev1.ConfigMap, error) {
 	list := &corev1.ConfigMapList{}
 	if err := c.List(ctx, list, client.InNamespace(metav1.NamespaceSystem), client.HasLabels{LabelUndoRecord}); err != nil {
@@ -103,26 +103,26 @@ func listUndoRecords(ctx context.Context, c client.Client) ([]corev1.ConfigMap, 
 	return all, nil
 }
 
-// planWrite notes what a ConfigMap is going to be. What the record has saved of it stays saved.
-func (r *UndoRecord) planWrite(key client.ObjectKey, old, wanted *corev1.ConfigMap) {
+// planWrite adds a ConfigMap's desired content. If the record has the ConfigMap already, its saved content stays.
+func (r *UndoRecord) planWrite(key client.ObjectKey, old, desired *corev1.ConfigMap) {
 	i := slices.IndexFunc(r.saved, func(s savedConfigMap) bool { return s.key() == key })
 	if i < 0 {
 		r.saved = append(r.saved, savedConfigMap{Namespace: key.Namespace, Name: key.Name, Before: withoutServerFields(old)})
 		i = len(r.saved) - 1
 	}
-	// What was wanted earlier may be what is there until that is written.
-	written := slices.DeleteFunc(r.saved[i].Written, func(s string) bool { return s == contentDigest(wanted) })
-	r.saved[i].Written = append(written, contentDigest(wanted))
+	// Earlier desired contents stay listed: one of them may be in the cluster until the new one is written.
+	written := slices.DeleteFunc(r.saved[i].Written, func(s string) bool { return s == contentDigest(desired) })
+	r.saved[i].Written = append(written, contentDigest(desired))
 }
 
-// dropWrite takes out a write that was not made, unless an earlier one was, of the same ConfigMap.
+// dropWrite removes a ConfigMap that was not written, unless an earlier Store wrote it.
 func (r *UndoRecord) dropWrite(w Write) {
 	r.saved = slices.DeleteFunc(r.saved, func(s savedConfigMap) bool {
 		return s.key() == w.key() && !slices.Contains(s.Written, contentDigest(w.Old))
 	})
 }
 
-// readConfigMaps reads the ConfigMaps of a record as they are now; those that are absent are nil.
+// readConfigMaps reads the current ConfigMaps of a record; missing ones are nil.
 func (r *UndoRecord) readConfigMaps(ctx context.Context, c client.Client) (map[client.ObjectKey]*corev1.ConfigMap, error) {
 	now := map[client.ObjectKey]*corev1.ConfigMap{}
 	for _, s := range r.saved {
@@ -135,22 +135,22 @@ func (r *UndoRecord) readConfigMaps(ctx context.Context, c client.Client) (map[c
 	return now, nil
 }
 
-// interrupted tells whether a Store is to carry this one on: it has not made every write, and nobody else has had a hand
-// in the ConfigMaps since.
+// interrupted reports whether the next Store continues this one: some writes are missing, and nothing else has changed the
+// ConfigMaps since.
 func (r *UndoRecord) interrupted(now map[client.ObjectKey]*corev1.ConfigMap) bool {
 	complete := r.progress == progressStarted
 	for _, s := range r.saved {
-		there := contentDigest(now[s.key()])
-		if there != contentDigest(s.Before) && !slices.Contains(s.Written, there) {
+		found := contentDigest(now[s.key()])
+		if found != contentDigest(s.Before) && !slices.Contains(s.Written, found) {
 			return false
 		}
-		complete = complete && there == s.Written[len(s.Written)-1]
+		complete = complete && found == s.Written[len(s.Written)-1]
 	}
 	return !complete && r.progress != progressApplied
 }
 
-// save stores the record, if nobody else has changed it since it was read. One that has nothing saved is deleted. One that
-// was deleted meanwhile, by an undo that ran at the same time, is made again: it has what was there before.
+// save writes the record unless it was changed since it was read. A record without ConfigMaps is deleted. A record that a
+// concurrent undo has deleted is created again, because it has the only copy of the previous contents.
 func (r *UndoRecord) save(ctx context.Context, c client.Client) error {
 	w := Write{Old: r.stored}
 	if len(r.saved) > 0 {
@@ -159,34 +159,34 @@ func (r *UndoRecord) save(ctx context.Context, c client.Client) error {
 			return err
 		}
 	}
-	there, err := w.carryOut(ctx, c)
+	found, err := w.carryOut(ctx, c)
 	if apierrors.IsNotFound(err) && r.stored != nil {
-		there, err = Write{New: w.New}.carryOut(ctx, c)
+		found, err = Write{New: w.New}.carryOut(ctx, c)
 	}
 	if err != nil {
 		return r.explainSaveError(err)
 	}
-	r.stored = there
+	r.stored = found
 	return nil
 }
 
-// explainSaveError says what a failure to write the record means, and what to do next.
+// explainSaveError adds to the error of writing the record what to do next.
 func (r *UndoRecord) explainSaveError(err error) error {
 	key := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: r.Name}
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		return fmt.Errorf("ConfigMap %s is there already (%w): if no other apply runs at the same time, "+
-			"and its label %s is missing, give it that back; then run it again", key, err, LabelUndoRecord)
+		return fmt.Errorf("ConfigMap %s already exists (%w): if no other apply is running and the ConfigMap lacks the label %s, "+
+			"add the label; then run the command again", key, err, LabelUndoRecord)
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return fmt.Errorf("record %s was changed by another apply or undo at the same time (%w): run it again when that has ended", key, err)
+		return fmt.Errorf("record %s was changed by a concurrent apply or undo (%w): run the command again when that has ended", key, err)
 	}
-	return fmt.Errorf("record %s cannot be written: %w: run it again when that is mended", key, err)
+	return fmt.Errorf("record %s cannot be written: %w: fix that and run the command again", key, err)
 }
 
-// prune deletes the oldest of the records that are older than the newest one.
-func prune(ctx context.Context, c client.Client, older []corev1.ConfigMap) error {
-	for i := range older[:max(0, len(older)-(maxUndoRecords-1))] {
-		w := Write{Old: &older[i]}
+// prune deletes the oldest records, so that maxUndoRecords remain with the newest one.
+func prune(ctx context.Context, c client.Client, earlier []corev1.ConfigMap) error {
+	for i := range earlier[:max(0, len(earlier)-(maxUndoRecords-1))] {
+		w := Write{Old: &earlier[i]}
 		if _, err := w.carryOut(ctx, c); err != nil {
 			return w.explainError(err)
 		}
@@ -194,7 +194,7 @@ func prune(ctx context.Context, c client.Client, older []corev1.ConfigMap) error
 	return nil
 }
 
-// encode returns the ConfigMap that holds the record. It is an error if it does not fit into one.
+// encode returns the record's ConfigMap. It fails if the record does not fit into one.
 func (r *UndoRecord) encode() (*corev1.ConfigMap, error) {
 	var compressed bytes.Buffer
 	z := gzip.NewWriter(&compressed)
@@ -213,31 +213,30 @@ func (r *UndoRecord) encode() (*corev1.ConfigMap, error) {
 		size += len(value)
 	}
 	if size > corev1.MaxSecretSize {
-		return nil, fmt.Errorf("what was there before has %d bytes, compressed, and a ConfigMap, to keep it for undo, holds %d: "+
+		return nil, fmt.Errorf("the undo record would have %d bytes, compressed (a ConfigMap holds %d): "+
 			"change fewer or smaller ConfigMaps at a time", size, corev1.MaxSecretSize)
 	}
 	return cm, nil
 }
 
-// decode reads what encode wrote.
+// decode parses a ConfigMap that encode returned.
 func decode(cm *corev1.ConfigMap) (*UndoRecord, error) {
 	key := client.ObjectKeyFromObject(cm)
 	if format := cm.Data[keyFormat]; format != recordFormat {
-		return nil, fmt.Errorf("record %s has format %q, and this version knows %q: use the kubectl evenkeel that wrote it", key, format, recordFormat)
+		return nil, fmt.Errorf("record %s has format %q, this version supports %q: use the version of kubectl evenkeel that wrote it", key, format, recordFormat)
 	}
 	r := &UndoRecord{Name: cm.Name, Why: cm.Data[keyWhy], progress: cm.Data[keyProgress], stored: cm}
 	var errs [2]error
 	r.Time, errs[0] = time.Parse(time.RFC3339Nano, cm.Data[keyTime])
 	r.saved, errs[1] = decodeSaved(cm.BinaryData[keySaved])
 	if err := errors.Join(errs[:]...); err != nil {
-		return nil, fmt.Errorf("record %s is broken (%w): restore it, or give up what it saved with: kubectl -n %s delete configmap %s",
+		return nil, fmt.Errorf("record %s is damaged (%w): restore it, or discard what it saved with: kubectl -n %s delete configmap %s",
 			key, err, cm.Namespace, cm.Name)
 	}
 	return r, nil
 }
 
-// maxSaved is the largest text that a record may hold, uncompressed: ConfigMaps of 1 MiB as they were and as they are
-// wanted, of kubeadm and of each component.
+// maxSaved is the largest size of a record's uncompressed JSON: each ConfigMap has at most 1 MiB.
 const maxSaved = 16 << 20
 
 func decodeSaved(compressed []byte) ([]savedConfigMap, error) {
@@ -258,7 +257,7 @@ func decodeSaved(compressed []byte) ([]savedConfigMap, error) {
 	}
 	for _, s := range all {
 		if s.Namespace == "" || s.Name == "" || len(s.Written) == 0 {
-			return nil, fmt.Errorf("%s: an entry says not what it is of", keySaved)
+			return nil, fmt.Errorf("%s: an entry does not name its object", keySaved)
 		}
 	}
 	return all, nil

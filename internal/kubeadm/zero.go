@@ -10,15 +10,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// WithoutZeroes returns the fields of a component's configuration without those that say nothing: what the component's
-// versioned type is written with when nobody has set anything (syncFrequency: 0s), which kubeadm's uploads are full of. They
-// mean the default, as does their absence; but laid over another configuration they would take its values away.
+// WithoutZeroes returns the fields of a component's configuration without zero values (syncFrequency: 0s), which the versioned
+// type always writes and kubeadm's uploads are full of. A zero value means the default, like a missing field; but merged over
+// another configuration it would remove that one's value.
 func WithoutZeroes(c Component, fields map[string]any) map[string]any {
 	return removeFields(fields, zeroFields(c))
 }
 
-// Overlay returns what there will be as it can be laid over another configuration: without the zeroes of WithoutZeroes, but
-// for those by which a user takes back what the cluster has set. It is the text itself if nothing has to go.
+// Overlay returns Next in a form that can be merged over another configuration: without the zero values of WithoutZeroes, except
+// those with which a user resets a value of the cluster. If there is nothing to remove, it returns Next itself.
 func (c *Change) Overlay() ([]byte, error) {
 	next, err := Fields(c.Next)
 	if err != nil {
@@ -26,7 +26,7 @@ func (c *Change) Overlay() ([]byte, error) {
 	}
 	silent := zeroFields(c.Component)
 	if now, err := Fields(c.Current); c.Action == Replace {
-		if err != nil { // there is none, or none that says anything
+		if err != nil { // no current configuration, or an unreadable one
 			now = nil
 		}
 		silent = intersection(silent, now)
@@ -38,7 +38,7 @@ func (c *Change) Overlay() ([]byte, error) {
 	return yaml.Marshal(rest)
 }
 
-// zeroFields is how a component's type is written when nothing is set.
+// zeroFields returns the fields of a component's versioned type with nothing set.
 func zeroFields(c Component) map[string]any {
 	var empty any = &kubeletv1beta1.KubeletConfiguration{}
 	if c.Name == "kube-proxy" {
@@ -46,20 +46,20 @@ func zeroFields(c Component) map[string]any {
 	}
 	all := map[string]any{}
 	if text, err := json.Marshal(empty); err == nil {
-		_ = json.Unmarshal(text, &all) // of what was just written
+		_ = json.Unmarshal(text, &all) // cannot fail
 	}
 	return all
 }
 
-// intersection is what two trees have in common.
+// intersection returns the fields that are equal in two trees.
 func intersection(a, b map[string]any) map[string]any {
 	both := map[string]any{}
 	for name, value := range a {
-		other, there := b[name]
+		other, found := b[name]
 		inner, isMap := value.(map[string]any)
 		within, otherIsMap := other.(map[string]any)
 		switch {
-		case !there:
+		case !found:
 		case isMap && otherIsMap:
 			both[name] = intersection(inner, within)
 		case reflect.DeepEqual(value, other):
@@ -72,11 +72,11 @@ func intersection(a, b map[string]any) map[string]any {
 func removeFields(fields, zeroes map[string]any) map[string]any {
 	rest := maps.Clone(fields)
 	for name, zero := range zeroes {
-		value, there := rest[name]
+		value, found := rest[name]
 		inner, isMap := value.(map[string]any)
 		within, zeroIsMap := zero.(map[string]any)
 		switch {
-		case !there:
+		case !found:
 		case isMap && zeroIsMap:
 			if rest[name] = removeFields(inner, within); len(rest[name].(map[string]any)) == 0 {
 				delete(rest, name)

@@ -90,9 +90,9 @@ func TestOfTwoControllersOneWritesAndTheOtherTakesOver(t *testing.T) { // nobody
 		t.Helper()
 		s.until("it leads", func() (string, bool) { return p.said(""), leads(p) })
 	}
-	first := begin("15s")
+	first := begin("1h")
 	awaitLeader(first)
-	second := begin("1h")
+	second := begin("15s")
 	r := s.roll("maxPods: 101", `
 strategy: {maxUnavailable: 1, steps: [{nodes: 100%}]}
 `)
@@ -105,17 +105,17 @@ strategy: {maxUnavailable: 1, steps: [{nodes: 100%}]}
 		t.Errorf("the one that waits says:\n%s", second.said(""))
 	}
 
-	// After a leader was killed, the next one leads when the lease of 15 s has expired.
-	s.do(first.kill())
+	// A leader that is stopped releases its lease, of an hour.
+	s.do(first.stop())
 	awaitLeader(second)
 	progress(2)
 
-	// A leader that is stopped releases its lease, of an hour.
+	// After a leader was killed, the next one leads when the lease of 15 s has expired.
 	third := begin("15s")
 	if leads(third) {
 		t.Error("two lead")
 	}
-	s.do(second.stop())
+	s.do(second.kill())
 	awaitLeader(third)
 	lease := &coordinationv1.Lease{}
 	s.do(kube.Get(t.Context(), types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: "evenkeel-controller"}, lease))
