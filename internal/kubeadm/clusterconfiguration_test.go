@@ -57,8 +57,8 @@ proxy: {disabled: true}
 
 func TestAClusterConfigurationFromWhichNothingRightIsDerivedIsAnErrorThatNamesTheField(t *testing.T) {
 	const (
-		oneOrTwo = ": it must be one CIDR, or one of IPv4 and one of IPv6 with a comma between"
-		endpoint = ": it must be an IP address or a DNS name, or either with a colon and a port from 1 to 65535"
+		oneOrTwo = ": it must be one CIDR, or an IPv4 and an IPv6 CIDR separated by a comma"
+		endpoint = ": it must be an IP address or a DNS name, optionally followed by a colon and a port from 1 to 65535"
 	)
 	for _, tt := range []struct{ name, more, want string }{
 		{"no CIDR", "networking: {serviceSubnet: 10.96.0.0}", `networking.serviceSubnet "10.96.0.0": invalid CIDR address: 10.96.0.0`},
@@ -67,7 +67,7 @@ func TestAClusterConfigurationFromWhichNothingRightIsDerivedIsAnErrorThatNamesTh
 		{"three", "networking: {serviceSubnet: '10.0.0.0/16,fd00::/112,10.1.0.0/16'}", `networking.serviceSubnet "10.0.0.0/16,fd00::/112,10.1.0.0/16"` + oneOrTwo},
 		{"two of IPv4", "networking: {podSubnet: '10.0.0.0/16,10.1.0.0/16'}", `networking.podSubnet "10.0.0.0/16,10.1.0.0/16"` + oneOrTwo},
 		{"two of IPv6", "networking: {serviceSubnet: 'fd00::/112,fd01::/112'}", `networking.serviceSubnet "fd00::/112,fd01::/112"` + oneOrTwo},
-		{"too small", "networking: {serviceSubnet: 10.96.0.0/29}", `networking.serviceSubnet "10.96.0.0/29" is too small: it has no tenth address, which the cluster's DNS gets`},
+		{"too small", "networking: {serviceSubnet: 10.96.0.0/29}", `networking.serviceSubnet "10.96.0.0/29" is too small: the cluster's DNS needs its tenth address`},
 		{"no domain", "networking: {dnsDomain: Cluster_local}", `networking.dnsDomain "Cluster_local": a lowercase RFC 1123 subdomain must consist of`},
 		{"a relative directory", "certificatesDir: pki", `certificatesDir "pki" is not an absolute path`},
 		{"a URL", "controlPlaneEndpoint: https://api.example.org", `controlPlaneEndpoint "https://api.example.org"` + endpoint},
@@ -78,7 +78,7 @@ func TestAClusterConfigurationFromWhichNothingRightIsDerivedIsAnErrorThatNamesTh
 		{"a number", "networking: {dnsDomain: 5}", "networking.dnsDomain of type string"},
 		{"a list", "networking: [serviceSubnet]", "networking of type struct"},
 		{"a key that is there twice", "certificatesDir: /a\ncertificatesDir: /b", `key "certificatesDir" already set in map`},
-		{"a second document", "---\nkind: x", "another document follows it without a line --- between them"},
+		{"a second document", "---\nkind: x", "another document follows without a line --- between them"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cc, err := parseClusterConfiguration([]byte(v1beta4(tt.more)))
@@ -90,13 +90,13 @@ func TestAClusterConfigurationFromWhichNothingRightIsDerivedIsAnErrorThatNamesTh
 }
 
 func TestWhatIsNoClusterConfigurationIsAnErrorThatSaysSo(t *testing.T) {
-	const older = `; "kubeadm config migrate" makes one of an older`
+	const older = `; convert older versions with "kubeadm config migrate"`
 	for _, tt := range []struct{ name, document, want string }{
 		{"an older one", "apiVersion: kubeadm.k8s.io/v1beta2\nkind: ClusterConfiguration\n",
-			`ClusterConfiguration "kubeadm.k8s.io/v1beta2" is no ClusterConfiguration of kubeadm.k8s.io/v1beta3 or kubeadm.k8s.io/v1beta4` + older},
+			`ClusterConfiguration "kubeadm.k8s.io/v1beta2" is not a ClusterConfiguration of kubeadm.k8s.io/v1beta3 or kubeadm.k8s.io/v1beta4` + older},
 		{"another kind", "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\n",
-			`InitConfiguration "kubeadm.k8s.io/v1beta4" is no ClusterConfiguration of`},
-		{"another group", "apiVersion: v1\nkind: ClusterConfiguration\n", `ClusterConfiguration "v1" is no ClusterConfiguration of`},
+			`InitConfiguration "kubeadm.k8s.io/v1beta4" is not a ClusterConfiguration of`},
+		{"another group", "apiVersion: v1\nkind: ClusterConfiguration\n", `ClusterConfiguration "v1" is not a ClusterConfiguration of`},
 		{"a text", "nonsense\n", "ClusterConfiguration: json: cannot unmarshal string"},
 		{"nothing", "# nothing\n", "ClusterConfiguration: empty"},
 		{"no YAML", "a: [\n", "ClusterConfiguration: neither JSON nor YAML"},

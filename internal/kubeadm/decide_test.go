@@ -60,25 +60,25 @@ func TestWhatBecomesOfAConfiguration(t *testing.T) {
 		next    string // a line of what there will be; "" if nothing is written
 		origin  Origin // of what there will be
 	}{
-		{name: "generated", c: kubelet, has: generated, action: Regenerate, why: "generated, and nobody has changed it"},
+		{name: "generated", c: kubelet, has: generated, action: Regenerate, why: "generated and not edited"},
 		{name: "generated, and the cluster has changed", c: kubelet, has: generated, cc: cluster.Cluster, action: Regenerate, why: "generated", next: "clusterDomain: new.example", origin: Generated},
 		{name: "supplied", c: kubelet, has: users, action: Keep, why: "it has no signature"},
 		{name: "modified", c: kubelet, has: modified, action: Keep, why: "it was edited since it was generated"},
-		{name: "missing", c: kubelet, action: Generate, why: "there is no ConfigMap kube-system/kubelet-config", next: "clusterDomain: cluster.local", origin: Generated},
-		{name: "given, over a generated one", c: kubelet, has: generated, given: input, action: Replace, why: "given in new.yaml", next: "maxPods: 60", origin: UserSupplied},
-		{name: "given, over a modified one", c: kubelet, has: modified, given: input, action: Replace, why: "given in new.yaml", next: "maxPods: 60", origin: UserSupplied},
-		{name: "given, where there is none", c: kubelet, given: input, action: Replace, why: "given in new.yaml", next: "maxPods: 60", origin: UserSupplied},
-		{name: "given as it is", c: kubelet, has: holding(kubelet, text+"maxPods: 60\n"), given: input, action: Replace, why: "given in new.yaml"},
-		{name: "given with a ClusterConfiguration", c: kubelet, has: users, given: both, action: Replace, why: "given in new.yaml", next: "maxPods: 60", origin: UserSupplied},
+		{name: "missing", c: kubelet, action: Generate, why: "ConfigMap kube-system/kubelet-config does not exist", next: "clusterDomain: cluster.local", origin: Generated},
+		{name: "given, over a generated one", c: kubelet, has: generated, given: input, action: Replace, why: "from new.yaml", next: "maxPods: 60", origin: UserSupplied},
+		{name: "given, over a modified one", c: kubelet, has: modified, given: input, action: Replace, why: "from new.yaml", next: "maxPods: 60", origin: UserSupplied},
+		{name: "given, where there is none", c: kubelet, given: input, action: Replace, why: "from new.yaml", next: "maxPods: 60", origin: UserSupplied},
+		{name: "given as it is", c: kubelet, has: holding(kubelet, text+"maxPods: 60\n"), given: input, action: Replace, why: "from new.yaml"},
+		{name: "given with a ClusterConfiguration", c: kubelet, has: users, given: both, action: Replace, why: "from new.yaml", next: "maxPods: 60", origin: UserSupplied},
 		{name: "a ClusterConfiguration alone, over a supplied one", c: kubelet, has: users, given: cluster, action: Regenerate,
 			why: "new.yaml has a ClusterConfiguration and no KubeletConfiguration: what is user-supplied gives way", next: "clusterDomain: new.example", origin: Generated},
 		{name: "a ClusterConfiguration alone, over a generated one", c: kubelet, has: generated, given: cluster, action: Regenerate, why: "generated", next: "clusterDomain: new.example", origin: Generated},
 
 		{name: "kube-proxy, not installed", c: proxy, action: Skip, why: "there is neither a ConfigMap nor a DaemonSet"},
-		{name: "kube-proxy, its ConfigMap missing", c: proxy, image: "kube-proxy:v1", action: Generate, why: "there is no ConfigMap kube-system/kube-proxy", next: "bindAddress: 0.0.0.0", origin: Generated},
-		{name: "kube-proxy, of a cluster that is being made", c: proxy, options: Options{Init: true}, action: Generate, why: "there is no ConfigMap", next: "bindAddress: 0.0.0.0", origin: Generated},
-		{name: "kube-proxy, with a ClusterConfiguration given", c: proxy, given: cluster, action: Generate, why: "there is no ConfigMap", next: "bindAddress: 0.0.0.0", origin: Generated},
-		{name: "kube-proxy, disabled", c: proxy, cc: disabled, image: "kube-proxy:v1", options: Options{Init: true}, action: Skip, why: "the ClusterConfiguration has it disabled"},
+		{name: "kube-proxy, its ConfigMap missing", c: proxy, image: "kube-proxy:v1", action: Generate, why: "ConfigMap kube-system/kube-proxy does not exist", next: "bindAddress: 0.0.0.0", origin: Generated},
+		{name: "kube-proxy, of a cluster that is being made", c: proxy, options: Options{Init: true}, action: Generate, why: "does not exist", next: "bindAddress: 0.0.0.0", origin: Generated},
+		{name: "kube-proxy, with a ClusterConfiguration given", c: proxy, given: cluster, action: Generate, why: "does not exist", next: "bindAddress: 0.0.0.0", origin: Generated},
+		{name: "kube-proxy, disabled", c: proxy, cc: disabled, image: "kube-proxy:v1", options: Options{Init: true}, action: Skip, why: "disabled in the ClusterConfiguration"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			existing := &Cluster{Configuration: tt.cc, ConfigMaps: map[string]*corev1.ConfigMap{}, ProxyImage: tt.image, ProxyServer: endpoint, Endpoint: endpoint}
@@ -158,7 +158,7 @@ func TestTheVersionOfTheControlPlaneStaysItsOwn(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 	_, _, err = Decide(&Cluster{}, &Input{File: "new.yaml", Cluster: &ClusterConfiguration{ServiceSubnet: "10.96.0.0/16"}, Endpoint: "192.0.2.10:6443"}, Options{})
-	if err == nil || err.Error() != "the ClusterConfiguration in new.yaml has no kubernetesVersion, and there is no ConfigMap kube-system/kubeadm-config that has it: add it" {
+	if err == nil || err.Error() != "the ClusterConfiguration in new.yaml has no kubernetesVersion, and ConfigMap kube-system/kubeadm-config not found that has it: add it" {
 		t.Errorf("%v", err)
 	}
 }
@@ -171,11 +171,11 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	existing := &Cluster{Configuration: clusterConfiguration(t, "")}
-	if _, _, err := Decide(existing, nil, Options{Init: true}); err == nil || !strings.Contains(err.Error(), "the address of the control plane is not known") {
+	if _, _, err := Decide(existing, nil, Options{Init: true}); err == nil || !strings.Contains(err.Error(), "the address of the control plane is unknown") {
 		t.Errorf("%v", err)
 	}
 	input := &Input{Configs: map[string]Document{"kube-proxy": {Text: []byte("x: 1")}}}
-	if _, _, err := Decide(existing, input, Options{}); err == nil || !strings.Contains(err.Error(), "the address of the control plane is not known") {
+	if _, _, err := Decide(existing, input, Options{}); err == nil || !strings.Contains(err.Error(), "the address of the control plane is unknown") {
 		t.Errorf("%v", err)
 	}
 }
@@ -239,10 +239,10 @@ func TestWhatIsNoConfigurationAtAll(t *testing.T) {
 	for text, want := range map[string]string{
 		"apiVersion: kubelet.config.k8s.io/v9\nkind: KubeletConfiguration\n":                                                             "",
 		`{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "staticPodURLHeader": {"x": ["\ud83d\ude00"]}}`: "",
-		"apiVersion: v1\nkind: ConfigMap\n": "it is no KubeletConfiguration of kubelet.config.k8s.io, but ConfigMap of v1",
-		"null":                              "it cannot be read: it is no mapping of fields",
-		"a: b: c":                           "it cannot be read: neither JSON nor YAML",
-		"":                                  "it cannot be read: empty",
+		"apiVersion: v1\nkind: ConfigMap\n": "it is ConfigMap of v1, not KubeletConfiguration of kubelet.config.k8s.io",
+		"null":                              "it cannot be parsed: it is not a mapping of fields",
+		"a: b: c":                           "it cannot be parsed: neither JSON nor YAML",
+		"":                                  "it cannot be parsed: empty",
 	} {
 		if got := whyUnreadable(kubelet, []byte(text)); want == "" && got != "" || !strings.HasPrefix(got, want) {
 			t.Errorf("%q: %q, want %q", text, got, want)
@@ -257,7 +257,7 @@ func TestADamagedClusterConfigurationIsReplacedByOneThatIsGiven(t *testing.T) {
 		if err != nil || existing.ConfigurationErr == nil {
 			t.Fatalf("%+v, %v", existing, err)
 		}
-		if _, _, err := Decide(existing, nil, Options{}); err == nil || !strings.HasPrefix(err.Error(), "ConfigMap kube-system/kubeadm-config: ") || !strings.Contains(err.Error(), "mend it, or give a ClusterConfiguration with --config") {
+		if _, _, err := Decide(existing, nil, Options{}); err == nil || !strings.HasPrefix(err.Error(), "ConfigMap kube-system/kubeadm-config: ") || !strings.Contains(err.Error(), "repair it, or pass a ClusterConfiguration with --config") {
 			t.Errorf("%v", err)
 		}
 		_, write, err := Decide(existing, &Input{Cluster: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}, Options{})
@@ -279,7 +279,7 @@ func TestWhatIsOddAboutAKubeProxyIsSaid(t *testing.T) {
 		given *Input
 		want  string
 	}{
-		{"disabled, and there", holding(proxy, ""), "x", cluster("proxy: {disabled: true}\n"), "the ClusterConfiguration has it disabled"},
+		{"disabled, and there", holding(proxy, ""), "x", cluster("proxy: {disabled: true}\n"), "disabled in the ClusterConfiguration but configured"},
 		{"no DaemonSet", nil, "", cluster(""), "there is no DaemonSet kube-system/kube-proxy"},
 		{"nothing", holding(proxy, ""), "x", cluster(""), ""},
 	} {

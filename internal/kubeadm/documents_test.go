@@ -107,19 +107,19 @@ func TestDocumentsAreCutWhereKubeadmCutsThem(t *testing.T) {
 func TestADocumentThatCannotBeReadIsNamed(t *testing.T) {
 	for _, tt := range []struct{ name, data, want string }{
 		{"no YAML", kubeletDocument + "---\n" + kubeletDocument + "maxPods: [\n", "f.yaml, document 2: neither JSON nor YAML: yaml: line 3: did not find expected node content"},
-		{"a list", "- a\n", "f.yaml: it is no mapping of fields"},
-		{"null", "null", "f.yaml: it is no mapping of fields"},
-		{"a word", "word\n---\n" + kubeletDocument, "f.yaml, document 1: it is no mapping of fields"},
-		{"no apiVersion", "kind: A\n", "f.yaml: it has no apiVersion, or one that is no string"},
-		{"no kind", "apiVersion: v1\n", "f.yaml: it has no kind, or one that is no string"},
-		{"a kind that is a number", "apiVersion: v1\nkind: 1\n", "f.yaml: it has no kind, or one that is no string"},
+		{"a list", "- a\n", "f.yaml: it is not a mapping of fields"},
+		{"null", "null", "f.yaml: it is not a mapping of fields"},
+		{"a word", "word\n---\n" + kubeletDocument, "f.yaml, document 1: it is not a mapping of fields"},
+		{"no apiVersion", "kind: A\n", "f.yaml: it has no apiVersion, or one that is not a string"},
+		{"no kind", "apiVersion: v1\n", "f.yaml: it has no kind, or one that is not a string"},
+		{"a kind that is a number", "apiVersion: v1\nkind: 1\n", "f.yaml: it has no kind, or one that is not a string"},
 		{"a bad apiVersion", "apiVersion: a/b/c\nkind: A\n", `f.yaml: its apiVersion "a/b/c" is none`},
 		{"a key twice", kubeletDocument + "kind: B\n", `f.yaml: yaml: unmarshal errors: line 3: key "kind" already set in map`},
 		{"a key twice, JSON", `{"apiVersion": "v1", "kind": "A", "kind": "B"}`, `f.yaml: duplicate field "kind"`},
-		{"text after the line between", kubeletDocument + "--- {kind: A}\n", "f.yaml, document 2: in a line that begins with --- only a comment may follow"},
-		{"no line between", kubeletDocument + "...\n" + kubeletDocument, "f.yaml: another document follows it without a line --- between them"},
+		{"text after the line between", kubeletDocument + "--- {kind: A}\n", "f.yaml, document 2: only a comment may follow --- on the same line"},
+		{"no line between", kubeletDocument + "...\n" + kubeletDocument, "f.yaml: another document follows without a line --- between them"},
 		{"aliases", kubeletDocument + "a: &a [x]\nb: [" + strings.Repeat("*a,", 30) + "]\n", "f.yaml: its YAML aliases may expand to more than 1 MiB: replace the aliases with their values"},
-		{"UTF-16", "a\x00:\x00\xff\xfe", "f.yaml: it is not in UTF-8"},
+		{"UTF-16", "a\x00:\x00\xff\xfe", "f.yaml: it is not UTF-8"},
 		{"too large", strings.Repeat("#", MaxFile+1), "f.yaml: larger than 4 MiB"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestWhatFollowsAnUnreadableDocumentIsYieldedAllTheSame(t *testing.T) {
 	want := []string{
 		"f.yaml, document 1: neither JSON nor YAML: yaml: line 1: did not find expected node content",
 		"f.yaml, document 2: KubeletConfiguration",
-		"f.yaml, document 3: it is no mapping of fields",
+		"f.yaml, document 3: it is not a mapping of fields",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -221,10 +221,10 @@ func TestParseFilePassesOverWhatSaysNothingOfComponents(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"f.yaml, document 1: JoinConfiguration says nothing of components: it is passed over",
-		"f.yaml, document 3: UpgradeConfiguration says nothing of components: it is passed over",
-		"f.yaml, document 4: ResetConfiguration says nothing of components: it is passed over",
-		"f.yaml, document 5: JoinConfiguration says nothing of components: it is passed over",
+		"f.yaml, document 1: JoinConfiguration ignored: it does not configure components",
+		"f.yaml, document 3: UpgradeConfiguration ignored: it does not configure components",
+		"f.yaml, document 4: ResetConfiguration ignored: it does not configure components",
+		"f.yaml, document 5: JoinConfiguration ignored: it does not configure components",
 	}
 	if diff := cmp.Diff(want, g.Notes); diff != "" || len(g.Configs) != 1 {
 		t.Errorf("%v, %s", g.Configs, diff)
@@ -232,8 +232,8 @@ func TestParseFilePassesOverWhatSaysNothingOfComponents(t *testing.T) {
 }
 
 func TestParseFileRefusesWhatIsNotMeantForIt(t *testing.T) {
-	nothing := "f.yaml has neither a ClusterConfiguration nor a component's configuration"
-	old := " cannot be read, only of v1beta3 and v1beta4; kubeadm config migrate turns old ones into new ones"
+	nothing := "f.yaml has neither a ClusterConfiguration nor a component configuration"
+	old := " is not supported, only of v1beta3 and v1beta4; convert older versions with \"kubeadm config migrate\""
 	for _, tt := range []struct{ name, data, want string }{
 		{"nothing", "# nothing\n", nothing},
 		{"an InitConfiguration alone", kubeadms("v1beta4", "InitConfiguration", ""), nothing},
@@ -246,24 +246,24 @@ func TestParseFileRefusesWhatIsNotMeantForIt(t *testing.T) {
 		{"a port that is none", kubeadms("v1beta4", "InitConfiguration", "localAPIEndpoint: {advertiseAddress: 192.0.2.7, bindPort: 65536}\n"),
 			"f.yaml: its localAPIEndpoint.bindPort 65536 is no port"},
 		{"an endpoint of another type", kubeadms("v1beta4", "InitConfiguration", "localAPIEndpoint: [a]\n"),
-			"f.yaml: it cannot be read: json: cannot unmarshal array into Go struct field initConfiguration.localAPIEndpoint of type kubeadm.localAPIEndpoint"},
-		{"another kind of kubeadm's", kubeadms("v1beta4", "ClusterStatus", ""), "f.yaml: ClusterStatus of kubeadm.k8s.io/v1beta4 is no kubeadm or component configuration"},
+			"f.yaml: it cannot be parsed: json: cannot unmarshal array into Go struct field initConfiguration.localAPIEndpoint of type kubeadm.localAPIEndpoint"},
+		{"another kind of kubeadm's", kubeadms("v1beta4", "ClusterStatus", ""), "f.yaml: ClusterStatus of kubeadm.k8s.io/v1beta4 is not a kubeadm or component configuration"},
 		{"another kind of a component's", strings.Replace(kubeletDocument, "KubeletConfiguration", "CredentialProviderConfig", 1),
-			"f.yaml: CredentialProviderConfig of kubelet.config.k8s.io/v1beta1 is no kubeadm or component configuration"},
+			"f.yaml: CredentialProviderConfig of kubelet.config.k8s.io/v1beta1 is not a kubeadm or component configuration"},
 		{"a component's kind of another group", "apiVersion: example.com/v1\nkind: KubeletConfiguration\n",
-			"f.yaml: KubeletConfiguration of example.com/v1 is no kubeadm or component configuration"},
+			"f.yaml: KubeletConfiguration of example.com/v1 is not a kubeadm or component configuration"},
 		{"a ConfigMap", "apiVersion: v1\nkind: ConfigMap\n",
-			"f.yaml: ConfigMap of v1 is no kubeadm or component configuration; give what stands under one of its keys, not the ConfigMap itself"},
+			"f.yaml: ConfigMap of v1 is not a kubeadm or component configuration; pass the value of one of its keys, not the ConfigMap itself"},
 		{"grouped", kubeProxyDocument + "---\napiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\n",
-			"f.yaml, document 2 is in evenkeel's grouped form, which the kubelet does not read and kubeadm does not store; turn it into upstream's with: kubectl evenkeel config convert --form=flat FILE"},
+			"f.yaml, document 2 is in evenkeel's grouped form, which kubelet and kubeadm do not read; convert it with: kubectl evenkeel config convert --form=flat FILE"},
 		{"two of a component", kubeletDocument + "---\n" + kubeProxyDocument + "---\n" + kubeletDocument,
-			"f.yaml, document 3: there is a second KubeletConfiguration, besides f.yaml, document 1: which one is meant? Remove the other"},
+			"f.yaml, document 3: duplicate KubeletConfiguration, the first is f.yaml, document 1: remove one of them"},
 		{"two versions of a component", kubeProxyDocument + "---\n" + strings.Replace(kubeProxyDocument, "v1alpha1", "v1", 1),
-			"f.yaml, document 2: there is a KubeProxyConfiguration of both v1alpha1 (f.yaml, document 1) and v1: which one is meant? Remove the other"},
+			"f.yaml, document 2: duplicate KubeProxyConfiguration, of v1alpha1 (f.yaml, document 1) and of v1: remove one of them"},
 		{"two ClusterConfigurations", kubeadms("v1beta4", "ClusterConfiguration", "") + "---\n" + kubeadms("v1beta4", "ClusterConfiguration", ""),
-			"f.yaml, document 2: there is a second ClusterConfiguration, besides f.yaml, document 1: which one is meant? Remove the other"},
+			"f.yaml, document 2: duplicate ClusterConfiguration, the first is f.yaml, document 1: remove one of them"},
 		{"both versions", kubeadms("v1beta3", "ClusterConfiguration", "") + "---\n" + kubeadms("v1beta4", "ClusterConfiguration", ""),
-			"f.yaml, document 2: there is a ClusterConfiguration of both v1beta3 (f.yaml, document 1) and v1beta4: which one is meant? Remove the other"},
+			"f.yaml, document 2: duplicate ClusterConfiguration, of v1beta3 (f.yaml, document 1) and of v1beta4: remove one of them"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if _, err := ParseFile("f.yaml", []byte(tt.data)); err == nil || err.Error() != tt.want {

@@ -145,12 +145,12 @@ func TestWhatCannotBeGeneratedIsAnErrorThatSaysWhy(t *testing.T) {
 		want      string
 	}{
 		{"no control plane", Components()[1], nil, "",
-			"generate the configuration of kube-proxy: the address of the control plane is not known: add controlPlaneEndpoint to the " +
+			"generate the configuration of kube-proxy: the address of the control plane is unknown: add controlPlaneEndpoint to the " +
 				"ClusterConfiguration, or an InitConfiguration with localAPIEndpoint, to the file"},
 		{"a bad endpoint", Components()[1], nil, "192.0.2.10:http",
-			`generate the configuration of kube-proxy: the control plane's endpoint "192.0.2.10:http": it must be an IP address or a DNS name, or either with a colon and a port from 1 to 65535`},
+			`generate the configuration of kube-proxy: the control plane's endpoint "192.0.2.10:http": it must be an IP address or a DNS name, optionally followed by a colon and a port from 1 to 65535`},
 		{"a bad controlPlaneEndpoint", Components()[1], func(cc *ClusterConfiguration) { cc.ControlPlaneEndpoint = "https://api" }, "",
-			`generate the configuration of kube-proxy: the control plane's endpoint "https://api": it must be an IP address or a DNS name, or either with a colon and a port from 1 to 65535`},
+			`generate the configuration of kube-proxy: the control plane's endpoint "https://api": it must be an IP address or a DNS name, optionally followed by a colon and a port from 1 to 65535`},
 		{"no service subnet for kube-proxy", Components()[1], badSubnet, "192.0.2.10:6443",
 			`generate the configuration of kube-proxy: networking.serviceSubnet "10.96.0.0": invalid CIDR address: 10.96.0.0`},
 		{"no service subnet for the kubelet", Components()[0], badSubnet, "",

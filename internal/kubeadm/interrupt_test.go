@@ -340,7 +340,7 @@ func TestAnApplyGoesOnWhenTheAPIServerIsBack(t *testing.T) {
 	stopped := between(t, "kube-proxy", cluster.StopAPIServer)
 	says(t, Store(t.Context(), stopped, "v1.37.0", to(t, c, wanted)),
 		"1 of 3 ConfigMaps were written: ConfigMap kube-system/kube-proxy cannot be deleted: ",
-		"(it may have been all the same: read ConfigMap kube-system/kube-proxy: ", "run it again")
+		"(it may have been written nevertheless: read ConfigMap kube-system/kube-proxy: ", "run it again")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := cluster.StartAPIServer(ctx); err != nil {

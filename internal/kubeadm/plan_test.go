@@ -146,7 +146,7 @@ func forgetRecords(t *testing.T) {
 func TestABinaryOfAnotherVersionIsNoJudge(t *testing.T) {
 	existing := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
 	for target, want := range map[string]string{
-		"v1.38.0": "the kubelet that was given is v1.37.1, and the target is v1.38.0: give the target version's own binary",
+		"v1.38.0": "the kubelet that was given is v1.37.1, and the target is v1.38.0: pass a binary of the target version",
 		"v1.37.9": "", // the format does not change within a minor version
 		"":        "",
 	} {

@@ -47,10 +47,10 @@ func TestTheOriginOfAConfigMapAndWhy(t *testing.T) {
 	upper := "sha256:" + strings.ToUpper(strings.TrimPrefix(right, "sha256:"))
 	const (
 		missing  = "-"
-		isRight  = "its signature is right"
+		isRight  = "its signature is valid"
 		hasNone  = "it has no signature"
-		notAs    = "its annotation kubeadm.kubernetes.io/%s is no signature, which is sha256: and 64 hex digits"
-		notFit   = "its annotation kubeadm.kubernetes.io/%s does not fit its content: it was edited since it was generated"
+		notAs    = "its annotation kubeadm.kubernetes.io/%s is not a signature (sha256: and 64 hex digits)"
+		notFit   = "its annotation kubeadm.kubernetes.io/%s does not match its content: the content was edited after it was generated"
 		proposal = "autogen-checksum"
 		kubeadm  = "component-config.hash"
 	)

@@ -245,8 +245,8 @@ func withoutServerFields(cm *corev1.ConfigMap) *corev1.ConfigMap {
 	}
 }
 
-// contentDigest returns a digest of what put copies, by which records know it again; it must not change from version to version.
-// That of no ConfigMap, nil, is "absent".
+// contentDigest returns a digest of the fields that replaceContent copies, "absent" for nil. Records contain it, so it must not
+// change from version to version.
 func contentDigest(cm *corev1.ConfigMap) string {
 	if cm == nil {
 		return "absent"

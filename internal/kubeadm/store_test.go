@@ -143,7 +143,7 @@ func userWith(t *testing.T, user string, rule rbacv1.PolicyRule) client.Client {
 }
 
 func TestStoreWritesNothingOverWhatSomebodyElseChangedSinceItWasRead(t *testing.T) {
-	const next = "run it again to see what changes now"
+	const next = "run the command again to see the changes"
 	for _, tt := range []struct {
 		name, wanted string
 		happens      func(*testing.T, client.Client)
@@ -151,20 +151,20 @@ func TestStoreWritesNothingOverWhatSomebodyElseChangedSinceItWasRead(t *testing.
 	}{
 		{"changed", "b2", func(t *testing.T, c client.Client) {
 			edit(t, c, "kube-proxy", func(cm *corev1.ConfigMap) { cm.Data["config"] = "theirs" })
-		}, "was changed by somebody else since it was read"},
+		}, "was changed in the meantime"},
 		{"changed, and was to be deleted", "", func(t *testing.T, c client.Client) {
 			edit(t, c, "kube-proxy", func(cm *corev1.ConfigMap) { cm.Data["config"] = "theirs" })
-		}, "was changed by somebody else since it was read"},
+		}, "was changed in the meantime"},
 		{"deleted", "b2", func(t *testing.T, c client.Client) {
 			if err := c.Delete(t.Context(), configMap("kube-proxy", "")); err != nil {
 				t.Fatal(err)
 			}
-		}, "was deleted by somebody else since it was read"},
+		}, "was deleted in the meantime"},
 		{"made anew", "b2", func(t *testing.T, c client.Client) {
 			if err := errors.Join(c.Delete(t.Context(), configMap("kube-proxy", "")), c.Create(t.Context(), configMap("kube-proxy", "theirs"))); err != nil {
 				t.Fatal(err)
 			}
-		}, "was changed by somebody else since it was read"},
+		}, "was changed in the meantime"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
@@ -185,7 +185,7 @@ func TestStoreDoesNotWriteOverWhatSomebodyElseCreated(t *testing.T) {
 		t.Fatal(err)
 	}
 	says(t, Store(t.Context(), c, "v1.37.0", writes),
-		"nothing was written: ConfigMap kube-system/kube-proxy was created by somebody else since it was looked for", "run it again")
+		"nothing was written: ConfigMap kube-system/kube-proxy was created in the meantime", "run it again")
 	has(t, c, contents{"kube-proxy": "theirs"})
 }
 
@@ -206,7 +206,7 @@ func TestAConflictAfterTheDryRunIsCarriedOnAndTheEditIsKept(t *testing.T) {
 		return nil
 	})
 	says(t, Store(t.Context(), late, "v1.37.0", to(t, c, desired)),
-		"1 of 3 ConfigMaps were written: ConfigMap kube-system/kube-proxy was changed by somebody else since it was read")
+		"1 of 3 ConfigMaps were written: ConfigMap kube-system/kube-proxy was changed in the meantime")
 	has(t, c, contents{"kubelet-config": "a2", "kube-proxy": "user's"})
 	recorded(t, c, "00001 v1.37.0 stopped")
 
@@ -243,7 +243,7 @@ func TestAConflictDoesNotForgetWhatAnInterruptedApplyHadWrittenOver(t *testing.T
 	})
 	says(t, Store(t.Context(), late, "v1.37.1", to(t, c, contents{"kubelet-config": "a3"})), "0 of 1 ConfigMaps were written", "was changed by somebody else")
 	recorded(t, c, "00001 v1.37.1 stopped")
-	says(t, undo(t.Context(), c, false), "changed by somebody else since the apply of v1.37.1", "kube-system/kubelet-config")
+	says(t, undo(t.Context(), c, false), "changed since the apply of v1.37.1", "kube-system/kubelet-config")
 	if err := undo(t.Context(), c, true); err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func TestOfTwoAtOnceOneIsToldAndWritesNothing(t *testing.T) {
 		return nil
 	})
 	says(t, Store(t.Context(), slow, "ours", writes),
-		"nothing was written: ConfigMap kube-system/evenkeel-upgrade-00001 is there already", "run it again")
+		"nothing was written: ConfigMap kube-system/evenkeel-upgrade-00001 already exists", "run the command again")
 	has(t, c, contents{"kubelet-config": "a", "kube-proxy": "b2"})
 	recorded(t, c, "00001 theirs applied")
 	store(t, c, "ours", contents{"kubelet-config": "a2"})
@@ -275,7 +275,7 @@ func TestWhatDoesNotFitIntoARecordIsRefusedBeforeAnythingIsWritten(t *testing.T)
 	}
 	before := snapshot(t, c)
 	err := Store(t.Context(), c, "v1.37.0", to(t, c, contents{"kubelet-config": "a2", "kube-proxy": "b2"}))
-	says(t, err, "nothing was written: what was there before has 1", "bytes, compressed", "holds 1048576: change fewer or smaller ConfigMaps at a time")
+	says(t, err, "nothing was written: the undo record would have 1", "bytes, compressed", "holds 1048576): change fewer or smaller ConfigMaps at a time")
 	unchanged(t, c, before)
 	recorded(t, c)
 }

@@ -42,7 +42,7 @@ func TestUndoNamesAllThatSomebodyElseChangedAndOverwritesOnRequest(t *testing.T)
 	if err := c.Delete(t.Context(), configMap("kubeadm-config", "")); err != nil {
 		t.Fatal(err)
 	}
-	says(t, undo(t.Context(), c, false), "changed by somebody else since the apply of v1.37.0 at 2",
+	says(t, undo(t.Context(), c, false), "changed since the apply of v1.37.0 at 2",
 		"ConfigMap kube-system/kubeadm-config, kube-system/kubelet-config: ", "--overwrite")
 	has(t, c, contents{"kubelet-config": "theirs", "kube-proxy": "b2"})
 	recorded(t, c, "00001 v1.37.0 applied")
@@ -136,7 +136,7 @@ func TestAnUndoThatCannotDeleteItsRecordSaysWhatThatMeans(t *testing.T) {
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a2"})
 	cut := between(t, "evenkeel-upgrade-00001", func() error { return errors.New("gone") })
 	says(t, undo(t.Context(), cut, false),
-		"everything was restored, but record evenkeel-upgrade-00001 may be left, and the next undo then finds nothing to do: gone")
+		"everything was restored, but record evenkeel-upgrade-00001 may be left, ; the next undo then has nothing to do: gone")
 	has(t, c, contents{"kubelet-config": "a"})
 	if err := undo(t.Context(), c, false); err != nil {
 		t.Fatal(err)

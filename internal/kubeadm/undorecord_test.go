@@ -34,7 +34,7 @@ func TestAnOldRecordThatCannotBeDeletedIsNamedAndDeletedLater(t *testing.T) {
 	}
 	cut := between(t, "evenkeel-upgrade-00001", func() error { return errors.New("gone") })
 	says(t, Store(t.Context(), cut, "v1.11", to(t, c, contents{"kubelet-config": "11"})),
-		"everything was written, but an old record is left: ConfigMap kube-system/evenkeel-upgrade-00001 cannot be deleted: gone")
+		"everything was written, but an old undo record could not be deleted: ConfigMap kube-system/evenkeel-upgrade-00001 cannot be deleted: gone")
 	store(t, c, "v1.12", contents{"kubelet-config": "12"})
 	all, err := listUndoRecords(t.Context(), c)
 	if err != nil || len(all) != maxUndoRecords || all[0].Name != "evenkeel-upgrade-00003" {
@@ -62,7 +62,7 @@ func TestARecordWithoutItsLabelIsSaidToMissIt(t *testing.T) {
 	store(t, c, "v1.37.0", contents{"kubelet-config": "b"})
 	edit(t, c, "evenkeel-upgrade-00001", func(cm *corev1.ConfigMap) { cm.Labels = nil })
 	says(t, Store(t.Context(), c, "v1.38.0", to(t, c, contents{"kubelet-config": "c"})),
-		"nothing was written: ConfigMap kube-system/evenkeel-upgrade-00001 is there already", "label evenkeel.dev/upgrade-record is missing, give it that back")
+		"nothing was written: ConfigMap kube-system/evenkeel-upgrade-00001 already exists", "lacks the label evenkeel.dev/upgrade-record, add the label")
 	has(t, c, contents{"kubelet-config": "b"})
 	edit(t, c, "evenkeel-upgrade-00001", func(cm *corev1.ConfigMap) { cm.Labels = map[string]string{LabelUndoRecord: ""} })
 	store(t, c, "v1.38.0", contents{"kubelet-config": "c"})
@@ -88,19 +88,19 @@ func TestARecordThatCannotBeReadIsNamedAndNothingIsWritten(t *testing.T) {
 	}{
 		{"another format", func(cm *corev1.ConfigMap) { cm.Data["format"] = "2" },
 			[]string{`record kube-system/evenkeel-upgrade-00001 has format "2", and this version knows "1": use the kubectl evenkeel that wrote it`}},
-		{"no time", func(cm *corev1.ConfigMap) { cm.Data["time"] = "noon" }, []string{"evenkeel-upgrade-00001 is broken", `"noon"`, giveUp}},
-		{"not there", func(cm *corev1.ConfigMap) { cm.BinaryData = nil }, []string{"is broken (saved.json.gz: EOF)", giveUp}},
+		{"no time", func(cm *corev1.ConfigMap) { cm.Data["time"] = "noon" }, []string{"evenkeel-upgrade-00001 is damaged", `"noon"`, giveUp}},
+		{"not there", func(cm *corev1.ConfigMap) { cm.BinaryData = nil }, []string{"is damaged (saved.json.gz: EOF)", giveUp}},
 		{"cut off", func(cm *corev1.ConfigMap) {
 			b := cm.BinaryData["saved.json.gz"]
 			cm.BinaryData["saved.json.gz"] = b[:len(b)/2]
 		},
-			[]string{"is broken (saved.json.gz: unexpected EOF)", giveUp}},
+			[]string{"is damaged (saved.json.gz: unexpected EOF)", giveUp}},
 		{"a bit flipped", func(cm *corev1.ConfigMap) { b := cm.BinaryData["saved.json.gz"]; b[len(b)-6] ^= 1 },
-			[]string{"is broken (saved.json.gz: gzip: invalid checksum)", giveUp}},
+			[]string{"is damaged (saved.json.gz: gzip: invalid checksum)", giveUp}},
 		{"no JSON", func(cm *corev1.ConfigMap) { cm.BinaryData["saved.json.gz"] = zipped(t, "{") },
-			[]string{"is broken (saved.json.gz: unexpected end of JSON input)", giveUp}},
+			[]string{"is damaged (saved.json.gz: unexpected end of JSON input)", giveUp}},
 		{"an empty entry", func(cm *corev1.ConfigMap) { cm.BinaryData["saved.json.gz"] = zipped(t, "[{}]") },
-			[]string{"is broken (saved.json.gz: an entry says not what it is of)", giveUp}},
+			[]string{"is damaged (saved.json.gz: an entry does not name its object)", giveUp}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := world(t, contents{"kubelet-config": "a"})
